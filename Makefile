@@ -4,10 +4,10 @@
 BUILD := build
 UNIT := /usr/local/lib/systemd/system/cove.service
 DOC := /usr/local/share/doc/cove
-INSTALLED = $(addprefix $(DESTDIR),$(addprefix /usr/local/bin/,cove cove-here coved cove-api cove-egress cove-agent cove-image) $(UNIT) $(DOC) /usr/local/share/cove)
+INSTALLED = $(addprefix $(DESTDIR),$(addprefix /usr/local/bin/,cove cove-cli cove-here cove-bwrap coved cove-api cove-egress cove-agent cove-image cove-guest) $(UNIT) $(DOC) /usr/local/share/cove)
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build check-build check-run check-start check-install check-uninstall run start reload stop test test-sdks test-vm unit check fuzz bench soak format install deb uninstall clean
+.PHONY: help deps build check-build check-run check-start check-install check-uninstall run start reload stop test test-sdks test-templates test-vm unit check fuzz bench soak format install deb uninstall clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,7 +35,7 @@ start: check-start build ## the same in the background, without the first sandbo
 	@tools/install-deps run
 	@tools/service start
 
-reload: build ## have what was built take over from the service that runs; sandboxes go on
+reload: build ## put the build and the configuration in force while sandboxes go on
 	@tools/service reload
 
 stop: ## stop the service; it ends every sandbox
@@ -48,6 +48,11 @@ test: ## everything: checks, unit, corpora of fuzzers, system, attack, network a
 test-sdks: ## only the tests with E2B's and MCP's SDKs, old ones too; they come from the registries, else they are skipped
 	@tools/install-deps build run test
 	@tools/test sdk
+	@tests/sdk/run build/test/sdk-frameworks frameworks
+
+test-templates: ## only the tests of ready-made templates with all that they bring: minutes, a gigabyte from the registries, else they are skipped
+	@tools/install-deps build run test
+	@tools/test templates
 
 test-vm: ## what a kernel makes a difference to, on Debian's and control groups v2, in an emulated machine (KERNEL=6.12 SUITE=trixie for another)
 	@tools/install-deps build run test vm

@@ -15,6 +15,8 @@ PORT, NAME, NAMES_BELOW = 4443, "allowed.test", 40
 RULES = [{"allow": NAME}, {"allow": f"*.{NAME}"}]
 PASSED = {"default": "deny", "rules": RULES}
 OPENED = {"default": "deny", "rules": RULES, "inject": [{"host": n, "headers": [{"name": "x-bench", "value": "${secret:BENCH}"}]} for n in (NAME, f"*.{NAME}")]}
+VAULT = {"credentials": [{"name": "bench", "source": {"type": "inline", "value": "bench-value"}}],
+         "bindings": [{"name": "bench", "match": {"hosts": [NAME]}, "auth": {"type": "bearer", "credential": "bench"}}]}
 # What a sandbox of a coding agent may have.
 MANY = {"default": "deny", "rules": [{"allow": f"host{n}.example.com", "ports": [443]} for n in range(8)] + [{"deny": "10.0.0.0/8"}, {"allow": "*.example.org"}]}
 BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
@@ -42,8 +44,10 @@ class Net:
         self.world.beyond(self.program, "serve", self.world.directory / "server.pem", self.world.directory / "server.key", PORT)
         self.service = self.world.start_service()
         self.check(self.service.cove("secret", "set", "BENCH", input="bench-value"))
-        for name, policy in (("passed", PASSED), ("opened", OPENED)):
+        for name, policy in (("passed", PASSED), ("opened", OPENED), ("vault", PASSED)):
             self.boxes[name] = self.service.create(network=policy, timeout_ms=3600000)
+            if name == "vault":
+                self.fill_vault(self.boxes[name])
             for source, inside in ((self.program, "tls"), (self.ca, "ca.pem")):
                 self.check(self.service.cove("cp", source, f"{self.boxes[name]}:/tmp/{inside}"))
             names = " ".join([NAME, *(f"n{n}.{NAME}" for n in range(NAMES_BELOW))])
@@ -55,11 +59,19 @@ class Net:
             raise Broken((done.stderr or done.stdout).strip()[-500:])
         return done.stdout
 
+    def fill_vault(self, sandbox):
+        """As OpenSandbox's SDKs do it."""
+        key = {"OPEN-SANDBOX-API-KEY": self.service.key}
+        endpoint = self.service.request("GET", f"/v1/sandboxes/{sandbox}/endpoints/18080", headers=key)[2]
+        status, _, answer = self.service.request("POST", "/" + endpoint["endpoint"].partition("/")[2] + "/credential-vault", VAULT, {**key, **endpoint["headers"]})
+        if status != 201:
+            raise Broken(f"the vault: {answer}")
+
     def egress(self):
         return self.service.child("cove-egress")
 
     def argv(self, where, command, *arguments):
-        ca = {"direct": self.ca, "passed": "/tmp/ca.pem", "opened": BUNDLE}[where]
+        ca = {"direct": self.ca, "passed": "/tmp/ca.pem", "opened": BUNDLE, "vault": BUNDLE}[where]
         argv = [command, ca, self.address, PORT, *arguments]
         return [self.program, *argv] if where == "direct" else ["/tmp/tls", *argv]
 
@@ -117,10 +129,11 @@ def latency(bench, net):
     report.samples("network", "connect, handshake, request: direct", "ms", found["direct"])
     added(report, "the same out of a sandbox, passed through,", found, "passed", 0.3)
     added(report, "opened,", found, "opened", 3)
-    found = turns(net, rounds, "kept", NAME, 500)
+    found = turns(net, rounds, "kept", NAME, 500, places=("direct", "passed", "opened", "vault"))
     report.samples("network", "request on a kept-alive connection: direct", "ms", found["direct"])
     added(report, "passed through,", found, "passed", 0.3)
     added(report, "opened,", found, "opened", 0.5)
+    added(report, "opened for OpenSandbox's credential vault,", found, "vault", 2)
 
 
 def bulk(bench, net):

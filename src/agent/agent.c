@@ -12,6 +12,7 @@
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -66,6 +67,37 @@ static void control_ready(struct loop_io *io, uint32_t events)
         (void)fd_close(fd);
 }
 
+/* A listening socket: another session. */
+static void control_accepts(struct loop_io *io, uint32_t events)
+{
+    struct agent *a = container_of(io, struct agent, control);
+    (void)events;
+    /* cppcheck-suppress nullPointer ; who connected may be left out: accept(2) */
+    int fd = accept4(io->fd, NULL, NULL, SOCK_CLOEXEC);
+    if (fd >= 0)
+        session_start(&a->session, fd);
+    else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
+        a->control_lost = true;
+}
+
+static int control_start(struct agent *a, int control)
+{
+    int is_listening = 0, type = SOCK_STREAM;
+    socklen_t n = sizeof(type), m = sizeof(is_listening);
+    (void)getsockopt(control, SOL_SOCKET, SO_TYPE, &type, &n);
+    (void)getsockopt(control, SOL_SOCKET, SO_ACCEPTCONN, &is_listening, &m);
+    int r = fd_nonblock(control, true);
+    r = r ? r : fd_cloexec(control, true);
+    a->control_is_session = type == SOCK_STREAM && !is_listening;
+    if (r == 0 && a->control_is_session) {
+        session_start(&a->session, control);
+        return 0;
+    }
+    a->control = is_listening ? LOOP_IO(control_accepts) : LOOP_IO(control_ready);
+    a->control.fd = control;
+    return r ? r : loop_set(&a->loop, &a->control, EPOLLIN);
+}
+
 int agent_init(struct agent *a, const struct agent_config *config, int control)
 {
     sigset_t set;
@@ -74,7 +106,6 @@ int agent_init(struct agent *a, const struct agent_config *config, int control)
                         .signals = LOOP_IO(signals_ready),
                         .null_fd = -1,
                         .attributes = STR(WIRE_ATTRIBUTES)};
-    a->control.fd = control;
     list_init(&a->processes);
     list_init(&a->ended);
     list_init(&a->jobs);
@@ -102,19 +133,13 @@ int agent_init(struct agent *a, const struct agent_config *config, int control)
         return -errno;
     int r = loop_init(&a->loop);
     if (r == 0)
-        r = fd_nonblock(control, true);
-    if (r == 0)
-        r = fd_cloexec(control, true);
-    if (r == 0)
         r = loop_set(&a->loop, &a->signals, EPOLLIN);
-    if (r == 0)
-        r = loop_set(&a->loop, &a->control, EPOLLIN);
-    return r;
+    return r ? r : control_start(a, control);
 }
 
 int agent_run(struct agent *a)
 {
-    bool busy = false;
+    bool busy = session_settle(&a->session); /* one that was there from the start: it says hello */
     while (!a->control_lost) {
         int r = loop_turn(&a->loop, busy || a->zombies);
         if (r < 0)
@@ -122,6 +147,7 @@ int agent_run(struct agent *a)
         if (a->zombies)
             agent_reap(a);
         busy = session_settle(&a->session);
+        a->control_lost |= a->control_is_session && a->session.io.fd < 0;
     }
     return 0;
 }

@@ -2,8 +2,11 @@
 /*
  * The agent: what PID 1 of a sandbox does, without what only PID 1 can do (that is in main.c). One object, one loop, one thread.
  *
- * It gets sessions over a control socket (wire/control.h): each message brings a stream socket that becomes the session and replaces the
- * one before. It reaps every child there is.
+ * Its sessions come over its control descriptor, each in place of the one before. That is, as its tier can do it,
+ *   a SOCK_SEQPACKET socket, whose messages each bring a stream socket (wire/control.h);
+ *   a listening socket of whatever family: who connects is the host;
+ *   or any other byte stream, which is the only session there will be.
+ * It reaps every child there is.
  */
 #pragma once
 
@@ -29,9 +32,9 @@ struct agent_config {
 
 struct agent {
     struct agent_config config;
-    struct loop loop;
+    struct agent_loop loop;
     struct loop_io control, signals;
-    struct session session;
+    struct agent_session session;
     struct answers answers;
     struct list processes; /* in order of start; agent/exec/process.h */
     struct list ended;     /* those that are done, in that order */
@@ -52,11 +55,12 @@ struct agent {
     int null_fd;          /* /dev/null, of the sandbox */
     struct rlimit nofile; /* what children get; the agent raises its own to the hard limit */
     bool is_confined;     /* its root is a directory with nothing that may be executed (WIRE_CONFINE) */
+    bool is_guest;        /* PID 1 of a virtual machine (agent/guest.h) */
     bool zombies;         /* there may be more children to reap */
-    bool control_lost;
+    bool control_is_session, control_lost;
 };
 
-/* Takes the control socket; blocks SIGCHLD and nothing else, ignores SIGPIPE and nothing else. */
+/* Takes the control descriptor; blocks SIGCHLD and nothing else, ignores SIGPIPE and nothing else. */
 int agent_init(struct agent *a, const struct agent_config *config, int control) WARN_UNUSED;
 int agent_run(struct agent *a) WARN_UNUSED; /* until the control socket is at its end: 0 */
 void agent_fini(struct agent *a);           /* kills the processes that it knows of */

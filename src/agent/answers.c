@@ -114,7 +114,7 @@ void answers_format(struct buf *b, struct str text, const double figures[static 
 
 /* ---- one request ---- */
 
-static void refuse(struct buf *b, const char *status)
+static void answers_refuse(struct buf *b, const char *status)
 {
     (void)buf_printf(b, "HTTP/1.1 %s\r\nConnection: close\r\nContent-Length: 0\r\n\r\n", status);
 }
@@ -126,11 +126,11 @@ int answers_to(struct answers *table, struct str request, struct buf *b)
     struct str rest = request, method, target, path = STR_NULL;
     if (!request.n || !memmem(request.p, request.n, "\r\n\r\n", 4)) {
         if (request.n >= ANSWERS_REQUEST_MAX)
-            refuse(b, "431 Request Header Fields Too Large");
+            answers_refuse(b, "431 Request Header Fields Too Large");
         return request.n >= ANSWERS_REQUEST_MAX;
     }
     if (!str_split(&rest, ' ', &method) || !str_split(&rest, ' ', &target) || !str_starts(rest, STR("HTTP/1."))) {
-        refuse(b, "400 Bad Request");
+        answers_refuse(b, "400 Bad Request");
         return 1;
     }
     bool is_head = str_eq(method, STR("HEAD"));
@@ -141,7 +141,7 @@ int answers_to(struct answers *table, struct str request, struct buf *b)
         if (!str_eq(name, path))
             continue;
         if (!is_head && !str_eq(method, STR("GET"))) {
-            refuse(b, "405 Method Not Allowed\r\nAllow: GET, HEAD");
+            answers_refuse(b, "405 Method Not Allowed\r\nAllow: GET, HEAD");
             return 1;
         }
         if (has_figures) {
@@ -159,7 +159,7 @@ int answers_to(struct answers *table, struct str request, struct buf *b)
             (void)buf_append_str(b, text);
         return 1;
     }
-    refuse(b, "404 Not Found");
+    answers_refuse(b, "404 Not Found");
     return 1;
 }
 
@@ -253,7 +253,7 @@ static int listen_on(struct agent *a, uint16_t port)
 
 /* ---- the table ---- */
 
-static void answers_open(struct stream *s, struct wire_reader *r)
+static void answers_open(struct agent_stream *s, struct wire_reader *r)
 {
     struct agent *a = s->session->agent;
     struct answers *t = &a->answers;
@@ -280,7 +280,7 @@ static void answers_open(struct stream *s, struct wire_reader *r)
         stream_end(s);
 }
 
-const struct verb verb_answers = {.size = sizeof(struct stream), .open = answers_open};
+const struct verb verb_answers = {.size = sizeof(struct agent_stream), .open = answers_open};
 
 void answers_init(struct agent *a)
 {

@@ -11,7 +11,7 @@
 enum { CONNECT_TIMEOUT = 5 * 1000 * 1000 };
 
 struct dial {
-    struct stream stream;
+    struct agent_stream stream;
     struct loop_io io;
     struct loop_timer timer; /* bounds the connecting */
     uint16_t port;
@@ -22,12 +22,12 @@ struct dial {
     struct buf out; /* the host's bytes that the socket did not take yet */
 };
 
-static struct dial *dial_of(struct stream *s)
+static struct dial *dial_of(struct agent_stream *s)
 {
     return container_of(s, struct dial, stream);
 }
 
-static struct loop *loop_of(struct dial *d)
+static struct agent_loop *loop_of(struct dial *d)
 {
     return &d->stream.session->agent->loop;
 }
@@ -136,7 +136,7 @@ static void dial_ready(struct loop_io *io, uint32_t events)
     write_out(d);
 }
 
-static void dial_open(struct stream *s, struct wire_reader *r)
+static void dial_open(struct agent_stream *s, struct wire_reader *r)
 {
     struct dial *d = dial_of(s);
     d->io = LOOP_IO(dial_ready);
@@ -157,7 +157,7 @@ static void dial_open(struct stream *s, struct wire_reader *r)
         connect_failed(d, -e);
 }
 
-static void dial_data(struct stream *s, struct str bytes)
+static void dial_data(struct agent_stream *s, struct str bytes)
 {
     struct dial *d = dial_of(s);
     (void)buf_append_str(&d->out, bytes); /* fits: no more than the window is outstanding */
@@ -165,13 +165,13 @@ static void dial_data(struct stream *s, struct str bytes)
         write_out(d);
 }
 
-static void dial_eof(struct stream *s)
+static void dial_eof(struct agent_stream *s)
 {
     if (dial_of(s)->connected)
         write_out(dial_of(s));
 }
 
-static void dial_credit(struct stream *s, uint32_t bytes, bool delivered)
+static void dial_credit(struct agent_stream *s, uint32_t bytes, bool delivered)
 {
     struct dial *d = dial_of(s);
     (void)bytes;
@@ -180,7 +180,7 @@ static void dial_credit(struct stream *s, uint32_t bytes, bool delivered)
         stream_ready(s);
 }
 
-static bool dial_produce(struct stream *s)
+static bool dial_produce(struct agent_stream *s)
 {
     struct dial *d = dial_of(s);
     size_t room = stream_room(s);
@@ -209,7 +209,7 @@ static bool dial_produce(struct stream *s)
     return true;
 }
 
-static void dial_fini(struct stream *s)
+static void dial_fini(struct agent_stream *s)
 {
     struct dial *d = dial_of(s);
     loop_timer_clear(&d->timer);

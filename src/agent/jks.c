@@ -19,7 +19,7 @@ static uint32_t jks_get(const char *p)
     return (uint32_t)u[0] << 24 | (uint32_t)u[1] << 16 | (uint32_t)u[2] << 8 | u[3];
 }
 
-static void put_text(struct buf *b, struct str s)
+static void jks_put_text(struct buf *b, struct str s)
 {
     jks_put(b, s.n, 2);
     (void)buf_append_str(b, s);
@@ -52,9 +52,9 @@ static void jks_add(struct buf *b, size_t known, struct str der, const char *ali
     uint32_t n = jks_get(buf_data(b) + 8) + 1;
     int length = snprintf(name, sizeof(name), "%.40s-%u", alias, n);
     jks_put(b, TAG_TRUSTED, 4);
-    put_text(b, str_n(name, (size_t)length));
+    jks_put_text(b, str_n(name, (size_t)length));
     jks_put(b, 0, 8); /* when it was added */
-    put_text(b, STR("X.509"));
+    jks_put_text(b, STR("X.509"));
     jks_put(b, der.n, 4);
     (void)buf_append_str(b, der);
     for (unsigned i = 0; i < 4; i++)

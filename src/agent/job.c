@@ -13,7 +13,7 @@
 enum job_message { JOB_DATA = 1, JOB_END = 2, JOB_FAIL = 3 };
 enum { JOB_HEADER = 5, CHILD_PIPE = 3 };
 
-struct job {
+struct agent_job {
     struct agent *agent;
     struct list node;  /* in agent->jobs, until it is reaped */
     pid_t pid;         /* -1: reaped */
@@ -70,7 +70,7 @@ NORETURN static void run_child(struct job_stream *js, int pipe_fd)
 
 /* ---- the agent ---- */
 
-static void job_free(struct job *j)
+static void job_free(struct agent_job *j)
 {
     list_remove(&j->node);
     loop_close(&j->agent->loop, &j->io);
@@ -82,13 +82,13 @@ static void job_free(struct job *j)
 
 static void pipe_ready(struct loop_io *io, uint32_t events)
 {
-    struct job *j = container_of(io, struct job, io);
+    struct agent_job *j = container_of(io, struct agent_job, io);
     (void)events;
     (void)loop_set(&j->agent->loop, io, 0); /* until produce() has found it empty */
     stream_ready(&j->stream->stream);
 }
 
-static int job_fork(struct job *j)
+static int job_fork(struct agent_job *j)
 {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) < 0)
@@ -109,8 +109,9 @@ static int job_fork(struct job *j)
 static void job_start(struct job_stream *js)
 {
     struct agent *a = js->stream.session->agent;
-    struct job *j = mem_new(struct job);
-    *j = (struct job){.agent = a, .pid = -1, .io = LOOP_IO(pipe_ready), .stream = js, .in = BUF_INIT(JOB_MESSAGE_MAX)};
+    struct agent_job *j = mem_new(struct agent_job);
+    *j = (struct agent_job){
+        .agent = a, .pid = -1, .io = LOOP_IO(pipe_ready), .stream = js, .in = BUF_INIT(JOB_MESSAGE_MAX)};
     list_init(&j->node);
     int r = job_fork(j);
     if (r < 0) {
@@ -133,7 +134,7 @@ void job_submit(struct job_stream *js)
         list_append(&a->waiting_jobs, &js->waiting);
 }
 
-void job_stream_credit(struct stream *s, uint32_t bytes, bool delivered)
+void job_stream_credit(struct agent_stream *s, uint32_t bytes, bool delivered)
 {
     (void)bytes;
     (void)delivered;
@@ -141,7 +142,7 @@ void job_stream_credit(struct stream *s, uint32_t bytes, bool delivered)
 }
 
 /* The first message in j->in: 1; 0: it is not complete yet; -1: it is too long to be one. */
-static int next_message(const struct job *j, uint8_t *ret_kind, struct str *ret_payload)
+static int next_message(const struct agent_job *j, uint8_t *ret_kind, struct str *ret_payload)
 {
     struct wire_reader r = wire_reader_of(buf_str(&j->in));
     *ret_kind = wire_get_u8(&r);
@@ -154,7 +155,7 @@ static int next_message(const struct job *j, uint8_t *ret_kind, struct str *ret_
     return r.n >= size;
 }
 
-static void job_refuse(struct stream *s, struct str payload)
+static void job_refuse(struct agent_stream *s, struct str payload)
 {
     struct wire_reader r = wire_reader_of(payload);
     uint16_t code = wire_get_u16(&r);
@@ -167,7 +168,7 @@ static void job_refuse(struct stream *s, struct str payload)
 /* False when the stream has ended or must wait for credit. */
 static bool job_relay(struct job_stream *js, uint8_t kind, struct str payload)
 {
-    struct stream *s = &js->stream;
+    struct agent_stream *s = &js->stream;
     if (kind == JOB_FAIL) {
         job_refuse(s, payload);
         return false;
@@ -186,10 +187,10 @@ static bool job_relay(struct job_stream *js, uint8_t kind, struct str payload)
     return false;
 }
 
-bool job_stream_produce(struct stream *s)
+bool job_stream_produce(struct agent_stream *s)
 {
     struct job_stream *js = container_of(s, struct job_stream, stream);
-    struct job *j = js->job;
+    struct agent_job *j = js->job;
     uint8_t kind;
     struct str payload;
     int r;
@@ -218,14 +219,14 @@ bool job_stream_produce(struct stream *s)
     return job_relay(js, kind, payload);
 }
 
-void job_stream_fini(struct stream *s)
+void job_stream_fini(struct agent_stream *s)
 {
     struct job_stream *js = container_of(s, struct job_stream, stream);
     if (js->waiting.next)
         list_remove(&js->waiting);
     if (!js->job)
         return;
-    struct job *j = js->job;
+    struct agent_job *j = js->job;
     js->job = NULL;
     j->stream = NULL;
     loop_close(&j->agent->loop, &j->io);
@@ -238,7 +239,7 @@ void job_stream_fini(struct stream *s)
 
 void job_reaped(struct agent *a, pid_t pid)
 {
-    LIST_FOREACH (struct job, j, &a->jobs, node) {
+    LIST_FOREACH (struct agent_job, j, &a->jobs, node) {
         if (j->pid != pid)
             continue;
         a->n_jobs--;
@@ -256,7 +257,7 @@ void job_reaped(struct agent *a, pid_t pid)
 
 void job_forget_all(struct agent *a)
 {
-    LIST_FOREACH (struct job, j, &a->jobs, node) {
+    LIST_FOREACH (struct agent_job, j, &a->jobs, node) {
         if (j->pid > 0) {
             (void)kill(j->pid, SIGKILL);
             (void)waitpid(j->pid, NULL, 0);

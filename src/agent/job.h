@@ -21,20 +21,20 @@ struct job_stream;
 typedef int (*job_fn)(struct job_stream *js, struct buf *out, struct failure *f);
 
 struct job_stream { /* begins the stream's object of a verb that uses jobs */
-    struct stream stream;
+    struct agent_stream stream;
     job_fn run;
-    bool has_head;       /* the verb has an empty REPLY */
-    int input_fd;        /* plus one, 0: none. The child's standard input; the verb closes it */
-    bool may_outlive;    /* the child goes on when the stream is closed */
-    struct job *job;     /* NULL while it waits */
-    struct list waiting; /* in agent->waiting_jobs */
+    bool has_head;         /* the verb has an empty REPLY */
+    int input_fd;          /* plus one, 0: none. The child's standard input; the verb closes it */
+    bool may_outlive;      /* the child goes on when the stream is closed */
+    struct agent_job *job; /* NULL while it waits */
+    struct list waiting;   /* in agent->waiting_jobs */
 };
 
 /* For the verb: js->run and the flags are set. Starts it or lets it wait. */
 void job_submit(struct job_stream *js);
-void job_stream_credit(struct stream *s, uint32_t bytes, bool delivered);
-bool job_stream_produce(struct stream *s);
-void job_stream_fini(struct stream *s);
+void job_stream_credit(struct agent_stream *s, uint32_t bytes, bool delivered);
+bool job_stream_produce(struct agent_stream *s);
+void job_stream_fini(struct agent_stream *s);
 
 /* In the child: sends what is in `out` as one DATA payload when it is at least `least` bytes. */
 void job_flush(struct job_stream *js, struct buf *out, size_t least);

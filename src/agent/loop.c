@@ -8,19 +8,19 @@
 
 enum { BATCH_MAX = 64 };
 
-int loop_init(struct loop *l)
+int loop_init(struct agent_loop *l)
 {
-    *l = (struct loop){.epoll = epoll_create1(EPOLL_CLOEXEC)};
+    *l = (struct agent_loop){.epoll = epoll_create1(EPOLL_CLOEXEC)};
     list_init(&l->timers);
     return l->epoll < 0 ? -errno : 0;
 }
 
-void loop_fini(struct loop *l)
+void loop_fini(struct agent_loop *l)
 {
     l->epoll = fd_close(l->epoll);
 }
 
-static int control(struct loop *l, struct loop_io *io, int op, uint32_t events)
+static int control(struct agent_loop *l, struct loop_io *io, int op, uint32_t events)
 {
     /* The kernel always reports what has hung up. Once only, then: what is paused must not keep the loop turning. */
     struct epoll_event e = {.events = events ? events : (uint32_t)EPOLLONESHOT, .data.ptr = io};
@@ -28,14 +28,14 @@ static int control(struct loop *l, struct loop_io *io, int op, uint32_t events)
 }
 
 /* What it was ready for is not told any more in this turn. */
-static void forget_ready(struct loop *l, const struct loop_io *io)
+static void forget_ready(struct agent_loop *l, const struct loop_io *io)
 {
     for (int i = 0; i < l->batch_n; i++)
         if (l->batch[i] == io)
             l->batch[i] = NULL;
 }
 
-int loop_set(struct loop *l, struct loop_io *io, uint32_t events)
+int loop_set(struct agent_loop *l, struct loop_io *io, uint32_t events)
 {
     if (io->events == events || io->fd < 0)
         return 0;
@@ -49,7 +49,7 @@ int loop_set(struct loop *l, struct loop_io *io, uint32_t events)
     return 0;
 }
 
-void loop_close(struct loop *l, struct loop_io *io)
+void loop_close(struct agent_loop *l, struct loop_io *io)
 {
     if (io->is_in_set)
         (void)control(l, io, EPOLL_CTL_DEL, 0); /* others may have the file open, and closing it would not do */
@@ -59,7 +59,7 @@ void loop_close(struct loop *l, struct loop_io *io)
     io->fd = fd_close(io->fd);
 }
 
-void loop_move(struct loop *l, struct loop_io *from, struct loop_io *to)
+void loop_move(struct agent_loop *l, struct loop_io *from, struct loop_io *to)
 {
     to->fd = from->fd;
     to->is_in_set = from->is_in_set;
@@ -78,7 +78,7 @@ void loop_timer_init(struct loop_timer *t, void (*fire)(struct loop_timer *timer
     list_init(&t->node);
 }
 
-void loop_timer_set(struct loop *l, struct loop_timer *t, usec_t after)
+void loop_timer_set(struct agent_loop *l, struct loop_timer *t, usec_t after)
 {
     list_remove(&t->node);
     t->at = clock_mono() + after;
@@ -94,7 +94,7 @@ void loop_timer_clear(struct loop_timer *t)
     list_remove(&t->node);
 }
 
-static int wait_ms(const struct loop *l, bool busy)
+static int wait_ms(const struct agent_loop *l, bool busy)
 {
     if (busy)
         return 0;
@@ -104,7 +104,7 @@ static int wait_ms(const struct loop *l, bool busy)
     return at <= now ? 0 : (int)MIN((at - now + USEC_PER_MS - 1) / USEC_PER_MS, (usec_t)INT_MAX);
 }
 
-int loop_turn(struct loop *l, bool busy)
+int loop_turn(struct agent_loop *l, bool busy)
 {
     struct epoll_event events[BATCH_MAX];
     struct loop_io *batch[BATCH_MAX];

@@ -24,7 +24,7 @@ struct loop_timer {
     void (*fire)(struct loop_timer *timer);
 };
 
-struct loop {
+struct agent_loop {
     int epoll;
     struct list timers; /* soonest first */
     struct loop_io **batch;
@@ -33,19 +33,19 @@ struct loop {
 
 #define LOOP_IO(fn) ((struct loop_io){.fd = -1, .ready = (fn)})
 
-int loop_init(struct loop *l) WARN_UNUSED;
-void loop_fini(struct loop *l);
+int loop_init(struct agent_loop *l) WARN_UNUSED;
+void loop_fini(struct agent_loop *l);
 
 /* Waits for exactly these events from now on; 0 is a pause. -errno (ENOMEM, ENOSPC): only the first time that it waits for any. */
-int loop_set(struct loop *l, struct loop_io *io, uint32_t events);
-void loop_close(struct loop *l, struct loop_io *io); /* a descriptor in the set is closed by this alone */
+int loop_set(struct agent_loop *l, struct loop_io *io, uint32_t events);
+void loop_close(struct agent_loop *l, struct loop_io *io); /* a descriptor in the set is closed by this alone */
 
 /* `to` has the descriptor from now on, and the place in the set, paused. */
-void loop_move(struct loop *l, struct loop_io *from, struct loop_io *to);
+void loop_move(struct agent_loop *l, struct loop_io *from, struct loop_io *to);
 
 void loop_timer_init(struct loop_timer *t, void (*fire)(struct loop_timer *timer));
-void loop_timer_set(struct loop *l, struct loop_timer *t, usec_t after); /* replaces what was set */
+void loop_timer_set(struct agent_loop *l, struct loop_timer *t, usec_t after); /* replaces what was set */
 void loop_timer_clear(struct loop_timer *t);
 
 /* One round: waits (not at all when `busy`), calls what is ready, then what is due. */
-int loop_turn(struct loop *l, bool busy) WARN_UNUSED;
+int loop_turn(struct agent_loop *l, bool busy) WARN_UNUSED;

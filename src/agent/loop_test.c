@@ -25,7 +25,7 @@ int epoll_ctl(int epoll, int op, int fd, struct epoll_event *event)
     return (int)syscall(SYS_epoll_ctl, epoll, op, fd, event);
 }
 
-static struct loop loop;
+static struct agent_loop loop;
 
 /* A pipe whose reading end is in the loop. */
 struct end {

@@ -2,6 +2,7 @@
 #include "agent/session.h"
 #include "agent/agent.h"
 #include "agent/exec/process.h"
+#include "agent/guest.h"
 #include "agent/verb.h"
 #include "base/fd.h"
 #include "base/mem.h"
@@ -9,7 +10,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/epoll.h>
-#include <sys/socket.h>
+#include <unistd.h>
 
 enum {
     OUT_MAX =
@@ -25,11 +26,12 @@ enum {
 };
 
 static void session_ready(struct loop_io *io, uint32_t events);
-static void session_parse(struct session *s);
+static void session_parse(struct agent_session *s);
+static void session_greet(struct agent_session *s);
 
-void session_init(struct session *s, struct agent *agent)
+void session_init(struct agent_session *s, struct agent *agent)
 {
-    *s = (struct session){
+    *s = (struct agent_session){
         .agent = agent,
         .io = LOOP_IO(session_ready),
         .in = BUF_INIT(WIRE_HEADER_SIZE + WIRE_PAYLOAD_MAX + IN_LARGE),
@@ -39,9 +41,9 @@ void session_init(struct session *s, struct agent *agent)
     list_init(&s->going);
 }
 
-static void stream_free(struct stream *st)
+static void stream_free(struct agent_stream *st)
 {
-    struct session *s = st->session;
+    struct agent_session *s = st->session;
     (void)map_del_u64(&s->streams, st->id);
     list_remove(&st->ready);
     if (st->verb->fini)
@@ -50,7 +52,7 @@ static void stream_free(struct stream *st)
 }
 
 /* Memory that only traffic needs. */
-static void trim(struct session *s)
+static void trim(struct agent_session *s)
 {
     mem_free(s->scratch);
     s->scratch = NULL;
@@ -60,9 +62,9 @@ static void trim(struct session *s)
         buf_fini(&s->out);
 }
 
-static void agent_session_drop(struct session *s)
+static void agent_session_drop(struct agent_session *s)
 {
-    struct stream *st;
+    struct agent_stream *st;
     size_t it = 0;
     s->broken = true; /* what the verbs say while they are closed goes nowhere */
     while ((st = map_next(&s->streams, &it))) {
@@ -78,19 +80,24 @@ static void agent_session_drop(struct session *s)
     buf_fini(&s->out);
     trim(s);
     s->data_left = 0;
-    s->broken = s->greeted = false;
+    s->broken = s->greeted = s->woken = false;
 }
 
-void session_fini(struct session *s)
+void session_fini(struct agent_session *s)
 {
     agent_session_drop(s);
 }
 
-void session_start(struct session *s, int fd)
+void session_start(struct agent_session *s, int fd)
 {
     agent_session_drop(s);
     s->io.fd = fd;
-    if (fd_nonblock(fd, true) < 0 || loop_set(&s->agent->loop, &s->io, EPOLLIN) < 0) {
+    session_greet(s);
+}
+
+static void session_greet(struct agent_session *s)
+{
+    if (fd_nonblock(s->io.fd, true) < 0 || loop_set(&s->agent->loop, &s->io, EPOLLIN) < 0) {
         agent_session_drop(s);
         return;
     }
@@ -99,11 +106,40 @@ void session_start(struct session *s, int fd)
     wire_end(&s->out, at);
 }
 
+static void session_say_woken(struct agent_session *s, uint8_t what, uint64_t nonce)
+{
+    size_t at = wire_begin(&s->out, WIRE_WAKE, 0, 0);
+    wire_put_u8(&s->out, what);
+    wire_put_u64(&s->out, nonce);
+    wire_end(&s->out, at);
+}
+
+void session_woken(struct agent_session *s, uint8_t what, uint64_t nonce)
+{
+    s->woken |= what == WIRE_WAKE_SESSION;
+    s->nonce = nonce;
+    if (what != WIRE_WAKE_SESSION)
+        session_say_woken(s, what, nonce);
+}
+
+/* The stream goes on where it is: a frame that was sent in part is sent to its end. */
+static void session_again(struct agent_session *s)
+{
+    struct buf out = s->out;
+    int fd = dup(s->io.fd);
+    s->out = BUF_INIT(OUT_MAX);
+    agent_session_drop(s);
+    s->out = out;
+    session_say_woken(s, WIRE_WAKE_SESSION, s->nonce);
+    s->io.fd = fd;
+    session_greet(s);
+}
+
 /* Sends what is in `out`, as far as the socket takes it. */
-static void session_flush(struct session *s)
+static void session_flush(struct agent_session *s)
 {
     while (!s->broken && buf_len(&s->out)) {
-        ssize_t r = send(s->io.fd, buf_data(&s->out), buf_len(&s->out), MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t r = write(s->io.fd, buf_data(&s->out), buf_len(&s->out));
         if (r < 0 && errno == EINTR)
             continue;
         if (r < 0) {
@@ -114,24 +150,26 @@ static void session_flush(struct session *s)
     }
 }
 
-static bool has_ready(const struct session *s)
+static bool has_ready(const struct agent_session *s)
 {
     return !list_empty(&s->fresh) || !list_empty(&s->going);
 }
 
-static struct stream *take_ready(struct session *s)
+static struct agent_stream *take_ready(struct agent_session *s)
 {
     struct list *line = list_empty(&s->fresh) || (s->going_next && !list_empty(&s->going)) ? &s->going : &s->fresh;
-    struct stream *st = container_of(line->next, struct stream, ready);
+    struct agent_stream *st = container_of(line->next, struct agent_stream, ready);
     s->going_next = line == &s->fresh;
     list_remove(&st->ready);
     return st;
 }
 
-bool session_settle(struct session *s)
+bool session_settle(struct agent_session *s)
 {
     if (s->io.fd < 0)
         return false;
+    if (s->woken)
+        session_again(s);
     bool was_stopped = buf_len(&s->out) >= OUT_STOP;
     int frames = 0;
     while (!s->broken && frames < FRAMES_PER_TURN && has_ready(s)) {
@@ -139,7 +177,7 @@ bool session_settle(struct session *s)
             session_flush(s);
         if (buf_len(&s->out) >= OUT_PRODUCE)
             break;
-        struct stream *st = take_ready(s);
+        struct agent_stream *st = take_ready(s);
         frames++;
         if (st->verb->produce(st) && list_empty(&st->ready))
             list_append(&s->going, &st->ready);
@@ -162,7 +200,7 @@ bool session_settle(struct session *s)
     return !blocked && has_ready(s);
 }
 
-static void open_stream(struct session *s, uint32_t id, struct str payload)
+static void open_stream(struct agent_session *s, uint32_t id, struct str payload)
 {
     struct wire_reader r = wire_reader_of(payload);
     uint8_t number = wire_get_u8(&r);
@@ -180,7 +218,7 @@ static void open_stream(struct session *s, uint32_t id, struct str payload)
         wire_end(&s->out, at);
         return;
     }
-    struct stream *st = mem_zalloc(verb->size);
+    struct agent_stream *st = mem_zalloc(verb->size);
     st->session = s;
     st->verb = verb;
     st->id = id;
@@ -190,7 +228,7 @@ static void open_stream(struct session *s, uint32_t id, struct str payload)
     verb->open(st, &r);
 }
 
-static bool add_credit(struct stream *st, uint32_t bytes, bool delivered)
+static bool add_credit(struct agent_stream *st, uint32_t bytes, bool delivered)
 {
     if (st->credit + bytes >= UINT64_C(1) << 63)
         return false;
@@ -201,7 +239,7 @@ static bool add_credit(struct stream *st, uint32_t bytes, bool delivered)
 }
 
 /* The host's HELLO. False: a violation. */
-static bool take_hello(struct session *s, struct str payload)
+static bool take_hello(struct agent_session *s, struct str payload)
 {
     struct agent *a = s->agent;
     char *hello = mem_alloc(payload.n + 1);
@@ -226,12 +264,13 @@ static bool take_hello(struct session *s, struct str payload)
 }
 
 /* A frame other than DATA. False: a violation. */
-static bool session_take_frame(struct session *s, const struct wire_frame *f, struct str payload)
+static bool session_take_frame(struct agent_session *s, const struct wire_frame *f, struct str payload)
 {
-    struct stream *st = map_get_u64(&s->streams, f->stream);
+    struct agent_stream *st = map_get_u64(&s->streams, f->stream);
     struct wire_reader r = wire_reader_of(payload);
     if (f->stream == 0)
-        return f->type == WIRE_HELLO && take_hello(s, payload);
+        return (f->type == WIRE_HELLO && take_hello(s, payload)) ||
+               (f->type == WIRE_WAKE && s->agent->is_guest && guest_told(s->agent, payload));
     switch (f->type) {
     case WIRE_OPEN:
         open_stream(s, f->stream, payload);
@@ -262,9 +301,9 @@ static bool session_take_frame(struct session *s, const struct wire_frame *f, st
 }
 
 /* The header of a DATA frame; its payload follows as it comes. */
-static bool begin_data(struct session *s, const struct wire_frame *f)
+static bool begin_data(struct agent_session *s, const struct wire_frame *f)
 {
-    struct stream *st = map_get_u64(&s->streams, f->stream);
+    struct agent_stream *st = map_get_u64(&s->streams, f->stream);
     if (f->stream == 0 || (st && (!st->verb->data || st->got_eof || f->size > st->window)))
         return false;
     if (st)
@@ -274,17 +313,17 @@ static bool begin_data(struct session *s, const struct wire_frame *f)
     return true;
 }
 
-static void take_data(struct session *s)
+static void take_data(struct agent_session *s)
 {
     size_t n = MIN(buf_len(&s->in), (size_t)s->data_left);
-    struct stream *st = map_get_u64(&s->streams, s->data_stream);
+    struct agent_stream *st = map_get_u64(&s->streams, s->data_stream);
     s->data_left -= (uint32_t)n;
     if (st)
         st->verb->data(st, str_n(buf_data(&s->in), n));
     buf_consume(&s->in, n);
 }
 
-static void session_parse(struct session *s)
+static void session_parse(struct agent_session *s)
 {
     struct wire_frame f;
     while (!s->broken && buf_len(&s->in) && buf_len(&s->out) < OUT_STOP) {
@@ -312,7 +351,7 @@ static void session_parse(struct session *s)
 }
 
 /* How much to ask the socket for: small requests share a page, a large frame gets all its room at once. */
-static size_t read_size(const struct session *s)
+static size_t read_size(const struct agent_session *s)
 {
     struct wire_frame f;
     if (s->data_left)
@@ -326,12 +365,12 @@ static size_t read_size(const struct session *s)
 
 static void session_ready(struct loop_io *io, uint32_t events)
 {
-    struct session *s = container_of(io, struct session, io);
+    struct agent_session *s = container_of(io, struct agent_session, io);
     for (int i = 0; i < READS_PER_TURN && (events & ~(uint32_t)EPOLLOUT) && !s->broken && buf_len(&s->out) < OUT_STOP;
          i++) {
         size_t room = read_size(s);
         char *to = buf_reserve(&s->in, room);
-        ssize_t r = to ? recv(io->fd, to, room, MSG_DONTWAIT) : -1;
+        ssize_t r = to ? read(io->fd, to, room) : -1;
         if (r <= 0) {
             s->broken = r == 0 || !to || (errno != EAGAIN && errno != EINTR);
             return;
@@ -343,30 +382,30 @@ static void session_ready(struct loop_io *io, uint32_t events)
     }
 }
 
-static struct buf *session_begin(struct stream *st, uint8_t type)
+static struct buf *session_begin(struct agent_stream *st, uint8_t type)
 {
     st->session->frame_at = wire_begin(&st->session->out, type, 0, st->id);
     return &st->session->out;
 }
 
-struct buf *stream_head(struct stream *s)
+struct buf *stream_head(struct agent_stream *s)
 {
     assert(!s->replied);
     s->replied = true;
     return session_begin(s, WIRE_REPLY);
 }
 
-static void session_commit(struct stream *s)
+static void session_commit(struct agent_stream *s)
 {
     wire_end(&s->session->out, s->session->frame_at);
 }
 
-void stream_head_commit(struct stream *s)
+void stream_head_commit(struct agent_stream *s)
 {
     session_commit(s);
 }
 
-struct buf *stream_tail(struct stream *s)
+struct buf *stream_tail(struct agent_stream *s)
 {
     struct buf *b = session_begin(s, WIRE_END);
     wire_put_u16(b, ERR_OK);
@@ -374,31 +413,31 @@ struct buf *stream_tail(struct stream *s)
     return b;
 }
 
-void stream_tail_commit(struct stream *s)
+void stream_tail_commit(struct agent_stream *s)
 {
     session_commit(s);
     stream_free(s);
 }
 
-void stream_reply(struct stream *s)
+void stream_reply(struct agent_stream *s)
 {
     (void)stream_head(s);
     stream_head_commit(s);
 }
 
-void stream_eof(struct stream *s)
+void stream_eof(struct agent_stream *s)
 {
     (void)session_begin(s, WIRE_EOF);
     session_commit(s);
 }
 
-void stream_end(struct stream *s)
+void stream_end(struct agent_stream *s)
 {
     (void)stream_tail(s);
     stream_tail_commit(s);
 }
 
-void stream_fail(struct stream *s, const struct failure *f)
+void stream_fail(struct agent_stream *s, const struct failure *f)
 {
     struct buf *b = session_begin(s, WIRE_END);
     wire_put_u16(b, err_pack(f->code, f->reason));
@@ -406,7 +445,7 @@ void stream_fail(struct stream *s, const struct failure *f)
     stream_tail_commit(s);
 }
 
-void stream_failf(struct stream *s, enum err_code code, const char *fmt, ...)
+void stream_failf(struct agent_stream *s, enum err_code code, const char *fmt, ...)
 {
     struct failure f = {.code = code};
     va_list ap;
@@ -416,32 +455,32 @@ void stream_failf(struct stream *s, enum err_code code, const char *fmt, ...)
     stream_fail(s, &f);
 }
 
-void stream_malformed(struct stream *s)
+void stream_malformed(struct agent_stream *s)
 {
     stream_failf(s, ERR_INVALID_ARGUMENT, "malformed request");
 }
 
-void stream_ready(struct stream *s)
+void stream_ready(struct agent_stream *s)
 {
     if (list_empty(&s->ready))
         list_append(&s->session->fresh, &s->ready);
 }
 
-size_t stream_room(const struct stream *s)
+size_t stream_room(const struct agent_stream *s)
 {
     return s->replied ? (size_t)MIN(s->credit, (uint64_t)WIRE_PAYLOAD_MAX) : 0;
 }
 
-char *stream_scratch(struct stream *s)
+char *stream_scratch(struct agent_stream *s)
 {
     if (!s->session->scratch)
         s->session->scratch = mem_alloc(WIRE_PAYLOAD_MAX);
     return s->session->scratch;
 }
 
-void stream_send(struct stream *s, uint8_t flags, const struct iovec *iov, int n_iov)
+void stream_send(struct agent_stream *s, uint8_t flags, const struct iovec *iov, int n_iov)
 {
-    struct session *se = s->session;
+    struct agent_session *se = s->session;
     uint8_t header[WIRE_HEADER_SIZE];
     struct iovec all[4] = {{header, sizeof(header)}};
     size_t n = 0, sent = 0;
@@ -457,8 +496,7 @@ void stream_send(struct stream *s, uint8_t flags, const struct iovec *iov, int n
     if (n > COPY_MAX) {
         session_flush(se);
         if (!se->broken && buf_len(&se->out) == 0) {
-            struct msghdr msg = {.msg_iov = all, .msg_iovlen = (size_t)n_iov + 1};
-            ssize_t r = sendmsg(se->io.fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+            ssize_t r = writev(se->io.fd, all, n_iov + 1);
             if (r < 0 && errno != EAGAIN && errno != EINTR)
                 se->broken = true;
             sent = r < 0 ? 0 : (size_t)r;
@@ -471,12 +509,12 @@ void stream_send(struct stream *s, uint8_t flags, const struct iovec *iov, int n
     }
 }
 
-void stream_send_bytes(struct stream *s, const void *p, size_t n)
+void stream_send_bytes(struct agent_stream *s, const void *p, size_t n)
 {
     stream_send(s, 0, &(struct iovec){(void *)(uintptr_t)p, n}, 1);
 }
 
-void stream_consumed(struct stream *s, size_t n)
+void stream_consumed(struct agent_stream *s, size_t n)
 {
     s->consumed += (uint32_t)n;
     if (s->consumed < CREDIT_STEP)

@@ -4,7 +4,7 @@
  *
  * Theory of operation
  *
- *  1. A verb (agent/verb.h) owns what a stream does; its object begins with struct stream. The session owns the object: it ends with
+ *  1. A verb (agent/verb.h) owns what a stream does; its object begins with struct agent_stream. The session owns the object: it ends with
  *     stream_end() or stream_fail(), or when the host closed it or the session is gone, and then the verb's fini() is called, once.
  *  2. Small frames are appended to `out`, which a well-behaved host keeps short. DATA is made only in a verb's produce(), which is called
  *     when `out` is nearly empty, one frame at a time, stream after stream. Streams that just became ready and those that go on wait in
@@ -29,11 +29,11 @@
 struct agent;
 struct verb;
 
-struct session {
+struct agent_session {
     struct agent *agent;
     struct loop_io io; /* fd -1: no session */
     struct buf in, out;
-    struct map streams;              /* id -> struct stream */
+    struct map streams;              /* id -> struct agent_stream */
     struct list fresh, going;        /* streams with something to produce, who became ready and who goes on */
     bool going_next;                 /* whose turn it is */
     char *scratch;                   /* WIRE_PAYLOAD_MAX bytes for produce(), while there are streams */
@@ -41,10 +41,12 @@ struct session {
     size_t frame_at;                 /* of the frame that is being written at the end of `out` */
     bool greeted;                    /* the host's HELLO came */
     bool broken;
+    bool woken; /* WIRE_WAKE: the session is to begin anew over the same stream */
+    uint64_t nonce;
 };
 
-struct stream {
-    struct session *session;
+struct agent_stream {
+    struct agent_session *session;
     const struct verb *verb;
     struct list ready; /* in session->fresh or going */
     uint32_t id;
@@ -54,34 +56,37 @@ struct stream {
     uint32_t consumed; /* of those that came, not given back yet */
 };
 
-void session_init(struct session *s, struct agent *agent);
-void session_fini(struct session *s);
-void session_start(struct session *s, int fd); /* takes fd; the session before is dropped */
+void session_init(struct agent_session *s, struct agent *agent);
+void session_fini(struct agent_session *s);
+void session_start(struct agent_session *s, int fd); /* takes fd; the session before is dropped */
+
+/* Answers a WIRE_WAKE. */
+void session_woken(struct agent_session *s, uint8_t what, uint64_t nonce);
 
 /* Sends and produces as much as the host takes, drops a broken session. True: there is more to do right away. */
-bool session_settle(struct session *s);
+bool session_settle(struct agent_session *s);
 
 /* Frames: begin, append values, commit. stream_head() is a REPLY; stream_tail() an END with success, its commit frees the stream. */
-struct buf *stream_head(struct stream *s);
-void stream_head_commit(struct stream *s);
-struct buf *stream_tail(struct stream *s);
-void stream_tail_commit(struct stream *s);
-void stream_reply(struct stream *s); /* an empty head */
-void stream_eof(struct stream *s);   /* no more DATA from us */
+struct buf *stream_head(struct agent_stream *s);
+void stream_head_commit(struct agent_stream *s);
+struct buf *stream_tail(struct agent_stream *s);
+void stream_tail_commit(struct agent_stream *s);
+void stream_reply(struct agent_stream *s); /* an empty head */
+void stream_eof(struct agent_stream *s);   /* no more DATA from us */
 
 /* The stream is gone afterwards. */
-void stream_end(struct stream *s); /* success, empty tail */
-void stream_fail(struct stream *s, const struct failure *f);
-void stream_failf(struct stream *s, enum err_code code, const char *fmt, ...) PRINTF_LIKE(3, 4);
+void stream_end(struct agent_stream *s); /* success, empty tail */
+void stream_fail(struct agent_stream *s, const struct failure *f);
+void stream_failf(struct agent_stream *s, enum err_code code, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
 /* Asks for produce() to be called when there is room. */
-void stream_ready(struct stream *s);
+void stream_ready(struct agent_stream *s);
 
 /* For produce() only: how much one DATA frame may carry now (0 before the head), room for that much, and sending it. */
-size_t stream_room(const struct stream *s);
-char *stream_scratch(struct stream *s);
-void stream_send(struct stream *s, uint8_t flags, const struct iovec *iov, int n_iov);
-void stream_send_bytes(struct stream *s, const void *p, size_t n);
+size_t stream_room(const struct agent_stream *s);
+char *stream_scratch(struct agent_stream *s);
+void stream_send(struct agent_stream *s, uint8_t flags, const struct iovec *iov, int n_iov);
+void stream_send_bytes(struct agent_stream *s, const void *p, size_t n);
 
 /* n bytes of the host's DATA were taken: gives credit for them back, in larger steps. */
-void stream_consumed(struct stream *s, size_t n);
+void stream_consumed(struct agent_stream *s, size_t n);

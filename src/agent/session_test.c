@@ -186,6 +186,38 @@ static void test_sessions_replace_each_other(void **state)
     ping();
 }
 
+/* Without a descriptor passed: over a connection, and over a serial line. What it is to know of itself comes with HELLO. */
+static void any_stream_will_do(enum rig_way way)
+{
+    struct rig other;
+    struct result x;
+    rig_start_as(&other, way);
+    rig_result(&other, EXEC(&other, "sh", "-c", "echo $ALIAS; head -c 1000000 /dev/zero | tr '\\0' x"), true, &x);
+    assert_int_equal(x.code, 0);
+    assert_int_equal(buf_len(&x.data), 22 + 1000000);
+    assert_memory_equal(buf_data(&x.data), "i0123456789abcdefghij\n", 22);
+    result_fini(&x);
+    if (way == RIG_LISTENS) {
+        rig_connect(&other);
+        rig_result(&other, EXEC(&other, "echo", "again"), true, &x);
+        assert_int_equal(x.code, 0);
+        result_fini(&x);
+    }
+    rig_stop(&other);
+}
+
+static void test_connection(void **state)
+{
+    (void)state;
+    any_stream_will_do(RIG_LISTENS);
+}
+
+static void test_serial_line(void **state)
+{
+    (void)state;
+    any_stream_will_do(RIG_SERIAL);
+}
+
 /* While a download runs at full speed, what another stream has to say comes after at most a few frames. */
 static void test_fairness(void **state)
 {
@@ -462,6 +494,8 @@ int main(void)
         TEST(test_malformed_requests),
         TEST(test_host_that_does_not_read),
         TEST(test_sessions_replace_each_other),
+        TEST(test_connection),
+        TEST(test_serial_line),
         TEST(test_fairness),
         TEST(test_first_come_first_served),
         TEST(test_talkers_take_turns),

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <ftw.h>
 #include <poll.h>
+#include <pty.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -15,7 +16,9 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -91,8 +94,35 @@ static struct stream_rules *rules_of(struct rig *r, uint32_t stream)
 
 void rig_start(struct rig *r)
 {
+    rig_start_as(r, RIG_ORDERS);
+}
+
+/* ends[1] is the agent's. */
+static void make_control(struct rig *r, int ends[static 2])
+{
+    struct termios raw;
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    if (r->way == RIG_ORDERS) {
+        assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+    } else if (r->way == RIG_LISTENS) {
+        (void)snprintf(a.sun_path, sizeof(a.sun_path), "%s/control", r->dir);
+        ends[0] = -1;
+        ends[1] = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        assert_int_equal(bind(ends[1], (struct sockaddr *)&a, sizeof(a)), 0);
+        assert_int_equal(listen(ends[1], 4), 0);
+    } else {
+        assert_int_equal(openpty(&ends[0], &ends[1], NULL, NULL, NULL), 0);
+        assert_int_equal(fd_cloexec(ends[0], true), 0); /* else the agent would hold the line itself */
+        assert_int_equal(tcgetattr(ends[1], &raw), 0);
+        cfmakeraw(&raw);
+        assert_int_equal(tcsetattr(ends[1], TCSANOW, &raw), 0);
+    }
+}
+
+void rig_start_as(struct rig *r, enum rig_way way)
+{
     int ends[2];
-    *r = (struct rig){.session = -1, .next_stream = 1, .in = BUF_INIT(4 * 1024 * 1024)};
+    *r = (struct rig){.way = way, .session = -1, .next_stream = 1, .in = BUF_INIT(4 * 1024 * 1024)};
     list_init(&r->arrived);
     (void)snprintf(r->dir, sizeof(r->dir), "/tmp/cove-agent-test-XXXXXX");
     assert_non_null(mkdtemp(r->dir));
@@ -105,7 +135,7 @@ void rig_start(struct rig *r)
         home);
     rig_write(rig_path(r, "passwd"), passwd);
     rig_write(rig_path(r, "group"), "root:x:0:\nuser:x:1000:\nextra:x:2000:other,user\nnot:x:2001:users\n");
-    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+    make_control(r, ends);
     (void)signal(SIGCHLD, SIG_DFL); /* ignored, there would be no status to wait for */
     r->agent = fork();
     assert_true(r->agent >= 0);
@@ -119,13 +149,23 @@ void rig_start(struct rig *r)
 void rig_connect(struct rig *r)
 {
     int ends[2];
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
     rig_disconnect(r);
-    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
-    const struct control_session order = {
-        .what = CONTROL_SESSION, .id = "i0123456789abcdefghij", .template_id = "base"};
-    assert_int_equal(fd_send(r->control, &order, sizeof(order), &ends[1], 1), 0);
-    (void)close(ends[1]);
-    r->session = ends[0];
+    if (r->way == RIG_ORDERS) {
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+        const struct control_session order = {
+            .what = CONTROL_SESSION, .id = "i0123456789abcdefghij", .template_id = "base"};
+        assert_int_equal(fd_send(r->control, &order, sizeof(order), &ends[1], 1), 0);
+        (void)close(ends[1]);
+        r->session = ends[0];
+    } else if (r->way == RIG_LISTENS) {
+        (void)snprintf(a.sun_path, sizeof(a.sun_path), "%s/control", r->dir);
+        r->session = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        assert_int_equal(connect(r->session, (struct sockaddr *)&a, sizeof(a)), 0);
+    } else {
+        r->session = r->control;
+        r->control = -1;
+    }
     struct buf *hello = rig_request(0);
     buf_clear(hello);
     wire_put_str(hello, STR("user.rig."));
@@ -167,10 +207,12 @@ void rig_stop(struct rig *r)
 {
     int status = 0;
     rig_disconnect(r);
-    (void)close(r->control);
+    if (r->way == RIG_LISTENS) /* nothing that the host closes ends it */
+        (void)kill(r->agent, SIGKILL);
+    (void)fd_close(r->control);
     for (int i = 0; i < PATIENCE_MS && waitpid(r->agent, &status, WNOHANG) == 0; i++)
         (void)usleep(1000);
-    assert_int_equal(status, 0);
+    assert_int_equal(status, r->way == RIG_LISTENS ? SIGKILL : 0);
     assert_true(waitpid(r->agent, &status, WNOHANG) < 0);
     buf_fini(&r->in);
     (void)nftw(r->dir, remove_one, 32, FTW_DEPTH | FTW_PHYS);

@@ -7,7 +7,11 @@
 #include "base/map.h"
 #include "wire/frame.h"
 
+/* What its control descriptor is (agent/agent.h). */
+enum rig_way { RIG_ORDERS, RIG_LISTENS, RIG_SERIAL };
+
 struct rig {
+    enum rig_way way;
     pid_t agent;
     int control, session;
     char dir[64]; /* a directory for the test's files, removed at the end */
@@ -27,6 +31,7 @@ struct frame {
 
 /* The users: root, "user" (1000) with home <dir>/home and in group "extra" (2000), "tester" (1001). */
 void rig_start(struct rig *r);
+void rig_start_as(struct rig *r, enum rig_way way);
 void rig_stop(struct rig *r);    /* closes the control socket; the agent must end with success and without leaks */
 void rig_connect(struct rig *r); /* a new session, in place of the one before */
 void rig_disconnect(struct rig *r);

@@ -89,7 +89,7 @@ static bool get_path(struct wire_reader *r, char ret_path[static PATH_TEXT_MAX])
     return !r->bad && path.n && path.p[0] == '/' && path_clean(path, ret_path) == 0;
 }
 
-static void trust_open(struct stream *s, struct wire_reader *r)
+static void trust_open(struct agent_stream *s, struct wire_reader *r)
 {
     struct trust t = {.owner = {0}};
     struct failure why;
@@ -103,4 +103,4 @@ static void trust_open(struct stream *s, struct wire_reader *r)
         stream_end(s);
 }
 
-const struct verb verb_trust = {.size = sizeof(struct stream), .open = trust_open};
+const struct verb verb_trust = {.size = sizeof(struct agent_stream), .open = trust_open};

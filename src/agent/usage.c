@@ -17,7 +17,7 @@ static uint32_t count_processes(void)
     return n;
 }
 
-static void usage_open(struct stream *s, struct wire_reader *r)
+static void usage_open(struct agent_stream *s, struct wire_reader *r)
 {
     struct statvfs fs;
     if (!wire_done(r)) {
@@ -33,7 +33,7 @@ static void usage_open(struct stream *s, struct wire_reader *r)
     }
 }
 
-static void ping_open(struct stream *s, struct wire_reader *r)
+static void ping_open(struct agent_stream *s, struct wire_reader *r)
 {
     if (wire_done(r))
         stream_end(s);
@@ -41,5 +41,5 @@ static void ping_open(struct stream *s, struct wire_reader *r)
         stream_malformed(s);
 }
 
-const struct verb verb_usage = {.size = sizeof(struct stream), .open = usage_open};
-const struct verb verb_ping = {.size = sizeof(struct stream), .open = ping_open};
+const struct verb verb_usage = {.size = sizeof(struct agent_stream), .open = usage_open};
+const struct verb verb_ping = {.size = sizeof(struct agent_stream), .open = ping_open};

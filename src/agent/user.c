@@ -197,15 +197,15 @@ int user_path(const struct user *u, struct str path, char ret_path[static PATH_T
     return 0;
 }
 
-void names_init(struct names *n, const struct agent *a)
+void names_init(struct agent_names *n, const struct agent *a)
 {
-    *n = (struct names){.files = a->config.users,
-                        .attributes = a->attributes,
-                        .passwd = BUF_INIT(FILE_BYTES_MAX),
-                        .group = BUF_INIT(FILE_BYTES_MAX)};
+    *n = (struct agent_names){.files = a->config.users,
+                              .attributes = a->attributes,
+                              .passwd = BUF_INIT(FILE_BYTES_MAX),
+                              .group = BUF_INIT(FILE_BYTES_MAX)};
 }
 
-void names_fini(struct names *n)
+void names_fini(struct agent_names *n)
 {
     buf_fini(&n->passwd);
     buf_fini(&n->group);
@@ -223,7 +223,7 @@ static struct str user_name_of(struct str text, uint32_t id, char digits[static 
     return str_of(digits);
 }
 
-static void user_load(struct names *n)
+static void user_load(struct agent_names *n)
 {
     if (n->loaded)
         return;
@@ -232,7 +232,7 @@ static void user_load(struct names *n)
     n->loaded = true;
 }
 
-struct str names_user(struct names *n, uid_t uid)
+struct str names_user(struct agent_names *n, uid_t uid)
 {
     user_load(n);
     if (!n->last_owner.p || n->last_uid != uid)
@@ -240,7 +240,7 @@ struct str names_user(struct names *n, uid_t uid)
     return n->last_owner;
 }
 
-struct str names_group(struct names *n, gid_t gid)
+struct str names_group(struct agent_names *n, gid_t gid)
 {
     user_load(n);
     if (!n->last_group.p || n->last_gid != gid)

@@ -45,7 +45,7 @@ int user_path(const struct user *u, struct str path, char ret_path[static PATH_T
               struct failure *f) WARN_UNUSED;
 
 /* Names for numbers, read on first use; and the prefix of the attributes that hold metadata. */
-struct names {
+struct agent_names {
     struct user_files files;
     struct str attributes; /* borrowed from the agent */
     bool loaded;
@@ -55,8 +55,8 @@ struct names {
     char digits[2][12];
 };
 
-void names_init(struct names *n, const struct agent *a);
-void names_fini(struct names *n);
+void names_init(struct agent_names *n, const struct agent *a);
+void names_fini(struct agent_names *n);
 /* The number as text when nobody has it. Borrowed until the next call of the same function. */
-struct str names_user(struct names *n, uid_t uid);
-struct str names_group(struct names *n, gid_t gid);
+struct str names_user(struct agent_names *n, uid_t uid);
+struct str names_group(struct agent_names *n, gid_t gid);

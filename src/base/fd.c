@@ -37,6 +37,24 @@ int fd_standard(int flags)
     return 0;
 }
 
+bool fd_peer_is_in(int fd, gid_t group)
+{
+    gid_t groups[256];
+    struct ucred peer;
+    socklen_t n = sizeof(peer);
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) < 0)
+        return false;
+    if (peer.gid == group)
+        return true;
+    n = sizeof(groups);
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups, &n) < 0)
+        return false; /* of more groups than that: nobody is */
+    for (size_t i = 0; i < n / sizeof(*groups); i++)
+        if (groups[i] == group)
+            return true;
+    return false;
+}
+
 int fd_nonblock(int fd, bool on)
 {
     int flag = on;

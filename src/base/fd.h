@@ -21,6 +21,9 @@ static inline UNUSED void fd_close_auto_(int *fd)
  */
 int fd_standard(int flags) WARN_UNUSED;
 
+/* Was the client of this unix socket in the group when it connected? */
+bool fd_peer_is_in(int fd, gid_t group);
+
 int fd_nonblock(int fd, bool on) WARN_UNUSED;
 int fd_cloexec(int fd, bool on) WARN_UNUSED;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/sha1.h"
 
-static uint32_t rotate(uint32_t x, unsigned n)
+static uint32_t sha1_rotate(uint32_t x, unsigned n)
 {
     return x << n | x >> (32 - n);
 }
@@ -9,8 +9,8 @@ static uint32_t rotate(uint32_t x, unsigned n)
 /* One round; the five words take turns, so that none has to be moved. */
 #define ROUND(a, b, c, d, e, f, k, w)                                                                                  \
     do {                                                                                                               \
-        (e) += rotate(a, 5) + (f) + (k) + (w);                                                                         \
-        (b) = rotate(b, 30);                                                                                           \
+        (e) += sha1_rotate(a, 5) + (f) + (k) + (w);                                                                    \
+        (b) = sha1_rotate(b, 30);                                                                                      \
     } while (0)
 
 #define FIVE(f, k, i)                                                                                                  \
@@ -32,7 +32,7 @@ static void take_block(struct sha1 *s, const uint8_t *p)
     for (size_t i = 0; i < 16; i++, p += 4)
         w[i] = (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
     for (size_t i = 16; i < 80; i++)
-        w[i] = rotate(w[i - 3] ^ w[i - 8] ^ w[i - 14] ^ w[i - 16], 1);
+        w[i] = sha1_rotate(w[i - 3] ^ w[i - 8] ^ w[i - 14] ^ w[i - 16], 1);
     for (size_t i = 0; i < 20; i += 5)
         FIVE(CHOOSE, 0x5a827999, i);
     for (size_t i = 20; i < 40; i += 5)

@@ -10,7 +10,7 @@
 
 enum { TICK_MS = 50 };
 
-static void job_free(struct build_job *j)
+static void builder_job_free(struct build_job *j)
 {
     list_remove(&j->node);
     build_context_fini(&j->ctx);
@@ -45,7 +45,7 @@ static void on_go(uv_idle_t *idle)
     (void)uv_idle_stop(idle);
     LIST_FOREACH (struct build_job, over, &b->ended, node)
         if (!over->held)
-            job_free(over);
+            builder_job_free(over);
     struct build_job *j;
     while (!b->closing && b->n_running < b->config.concurrency && (j = LIST_FIRST(struct build_job, &b->waiting, node)))
         builder_begin(b, j);
@@ -58,7 +58,7 @@ static void builder_collect(struct builder *b)
 {
     LIST_FOREACH (struct build_job, j, &b->ended, node)
         if (!j->held)
-            job_free(j);
+            builder_job_free(j);
     if (list_empty(&b->ended)) {
         reports_free(b);
         mem_free(b);
@@ -164,7 +164,7 @@ static int queue(struct builder *b, const struct actor *actor, const char *build
                 b->n_waiting - 1);
     if (core_templates_commit(b->config.core, err) < 0) {
         b->n_waiting--;
-        job_free(j);
+        builder_job_free(j);
         return -1;
     }
     builder_wake(b);
@@ -210,7 +210,7 @@ static void cancel(struct builder *b, struct build_job *j, const char *why)
         log_warn("build %s: %s", j->id, err.msg);
     job_record(j, why);
     core_templates_changed(b->config.core);
-    job_free(j);
+    builder_job_free(j);
 }
 
 int builder_cancel(struct builder *b, const struct actor *actor, const char *build_id, struct err *err)
@@ -327,7 +327,7 @@ void builder_free(struct builder *b)
         return;
     b->closing = true;
     LIST_FOREACH (struct build_job, j, &b->waiting, node)
-        job_free(j);
+        builder_job_free(j);
     LIST_FOREACH (struct build_job, j, &b->running, node) {
         abandon(j);
         list_remove(&j->node);

@@ -146,7 +146,7 @@ static void on_line(struct image_link *l, struct str text)
     json_t *line = json_loadb(text.p, text.n, JSON_REJECT_DUPLICATES, NULL);
     const json_t *error = json_object_get(line, "error");
     if (!json_is_object(line))
-        set_failed(l, ERR_INTERNAL, "the process that unpacks the image says what makes no sense");
+        set_failed(l, ERR_INTERNAL, "the process that unpacks the image sent an invalid message");
     else if (error)
         set_failed(l, image_code_of(text_in(error, "code")), text_in(error, "message"));
     else if (json_is_true(json_object_get(line, "ok")))
@@ -200,7 +200,7 @@ static void image_receive(struct image_link *l)
     char *at = buf_reserve(&l->in, 32 * 1024);
     ssize_t n = at ? recv(l->fd, at, 32 * 1024, MSG_DONTWAIT) : -1;
     if (!at) {
-        set_failed(l, ERR_INTERNAL, "the process that unpacks the image says too much");
+        set_failed(l, ERR_INTERNAL, "the process that unpacks the image sent too many messages");
         l->eof = true;
         return;
     }

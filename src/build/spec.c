@@ -174,8 +174,8 @@ static int read_registry(const json_t *body, const char *name, struct arena *are
     return 0;
 }
 
-static int read_network(const json_t *body, const char *name, struct arena *arena, struct build_spec *spec,
-                        struct err *err)
+static int spec_read_network(const json_t *body, const char *name, struct arena *arena, struct build_spec *spec,
+                             struct err *err)
 {
     const json_t *policy = name ? json_object_get(body, name) : NULL;
     if (!policy)
@@ -199,7 +199,8 @@ int build_spec_read(const json_t *body, const struct build_spec_names *names, st
         spec_text_of(body, names->start_cmd, arena, &spec.start_cmd, err) < 0 ||
         spec_text_of(body, names->ready_cmd, arena, &spec.ready_cmd, err) < 0 ||
         flag_of(body, "force", &spec.force, err) < 0 || read_registry(body, names->registry, arena, &spec, err) < 0 ||
-        read_network(body, names->network, arena, &spec, err) < 0 || read_steps(body, names, arena, &spec, err) < 0)
+        spec_read_network(body, names->network, arena, &spec, err) < 0 ||
+        read_steps(body, names, arena, &spec, err) < 0)
         return -1;
     int n = (spec.image != NULL) + (spec.template_ref != NULL) + (spec.archive != NULL) + (spec.from != NULL);
     if (n == 0)

@@ -9,9 +9,11 @@
 #include "config/config.h"
 
 #include <getopt.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 enum { FLAG_HELP = 'h', FLAG_JSON = 1000, FLAG_HOST, FLAG_TENANT, FLAGS_MAX = 32 };
@@ -53,17 +55,17 @@ static void add_flag(const struct flag *flag, struct option *option, char letter
     }
 }
 
-struct options {
+struct command_options {
     struct option all[FLAGS_MAX + 1];
     char letters[2 * FLAGS_MAX + 3];
 };
 
-static void make_options(const struct command *command, struct options *o)
+static void make_options(const struct command *command, struct command_options *o)
 {
     const struct flag *flag;
     size_t n_letters = 0;
     assert(command->n_flags + ARRAY_SIZE(common_flags) <= FLAGS_MAX);
-    *o = (struct options){0};
+    *o = (struct command_options){0};
     if (command->flags_end_at_operand)
         o->letters[n_letters++] = '+';
     o->letters[n_letters++] = ':';
@@ -78,19 +80,25 @@ static void unknown_option(struct context *ctx, int letter)
     const bool is_letter = letter && letter < 256 && !find_flag(ctx->command, letter);
     const char one[] = {'-', (char)letter, '\0'};
     const char *habit = habit_of_option(ctx->command, is_letter ? one : word);
+    const struct flag *flag;
+    const char *bare = word + strspn(word, "-");
+    const struct str name = str_n(bare, strcspn(bare, "="));
     if (habit)
         (void)snprintf(ctx->hint, sizeof(ctx->hint), "%s", habit);
+    for (size_t i = 0; !habit && !is_letter && (flag = command_flag(ctx->command, i)); i++)
+        if (habit_is_slip(name, flag->name))
+            (void)snprintf(ctx->hint, sizeof(ctx->hint), "did you mean --%s?", flag->name);
     if (is_letter)
         (void)context_usage(ctx, "unknown option -%c", letter);
     else if (ctx->command->is_local && str_starts(str_of(word), STR("--host")))
-        (void)context_usage(ctx, "it is about this machine alone: there is no --host");
+        (void)context_usage(ctx, "it only works on this machine: there is no --host");
     else
         (void)context_usage(ctx, "unknown option %s", word);
 }
 
 int context_next_flag(struct context *ctx, const char **ret_value)
 {
-    struct options o;
+    struct command_options o;
     const struct command *command = ctx->command;
     make_options(command, &o);
     opterr = 0;
@@ -195,7 +203,7 @@ int context_check_form(struct context *ctx, const char *form)
 /* A --json behind what is wrong says how that is to be told. */
 static void look_for_json(struct context *ctx)
 {
-    struct options o;
+    struct command_options o;
     int id;
     make_options(ctx->command, &o);
     while ((id = getopt_long(ctx->argc, ctx->argv, o.letters, o.all, NULL)) != -1)
@@ -254,6 +262,22 @@ int context_usage(struct context *ctx, const char *fmt, ...)
     if (!*ctx->hint)
         (void)snprintf(ctx->hint, sizeof(ctx->hint), "'cove %s --help' shows how it is used", ctx->command->name);
     return context_fail(ctx, STATUS_USAGE);
+}
+
+int context_find_coved(struct context *ctx, char **ret_path)
+{
+    char self[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+    if (n < 0)
+        return err_errno(&ctx->err, errno, "find the directory of this program");
+    self[n] = '\0';
+    *strrchr(self, '/') = '\0';
+    *ret_path = mem_printf("%s/coved", self);
+    if (access(*ret_path, X_OK) == 0)
+        return 0;
+    (void)snprintf(ctx->hint, sizeof(ctx->hint), "run cove %s on the machine of the service, where coved is installed",
+                   ctx->command->name);
+    return err_errno(&ctx->err, errno, "run %s", *ret_path);
 }
 
 const struct config *context_config(struct context *ctx)

@@ -103,6 +103,9 @@ int context_fail(struct context *ctx, int status);
 /* The configuration, or NULL with ctx->err. */
 const struct config *context_config(struct context *ctx);
 
+/* coved, which stands beside this program; or -1 with ctx->err. */
+int context_find_coved(struct context *ctx, char **ret_path) WARN_UNUSED;
+
 const struct command *command_find(const struct command *const *commands, const char *name);
 
 /* Its flags, then those that all have (--json, --help) and those have that ask a service (--host, --tenant); NULL: there are no more. */

@@ -26,12 +26,12 @@ int each_sandbox(struct context *ctx, const struct each *what)
 {
     int status = STATUS_OK, n = context_operands(ctx);
     if (n == 0)
-        return context_usage(ctx, "which? give a sandbox's id, or several");
+        return context_usage(ctx, "the sandbox's id is missing");
     AUTO_JSON json_t *done = json_array();
     AUTO(service_close) struct service *s = service_open(ctx);
     if (!s)
         return context_fail(ctx, STATUS_FAILED);
-    struct progress p;
+    struct terminal_progress p;
     progress_start(&p, ctx->json);
     for (int i = 0; i < n; i++) {
         *ctx->hint = '\0';

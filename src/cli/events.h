@@ -7,9 +7,9 @@
 #include <jansson.h>
 
 #define EVENTS_FLAGS                                                                                                   \
-    {'f', 'f', "follow", NULL, "Goes on with what comes, until the sandbox ends."},                                    \
+    {'f', 'f', "follow", NULL, "Follows until the sandbox ends."},                                                     \
     {                                                                                                                  \
-        256, 0, "last", NULL, "Takes the sandbox that was made last, whether it lives or has ended."                   \
+        256, 0, "last", NULL, "Uses the newest sandbox, even if it has ended."                                         \
     }
 
 struct events {

@@ -52,6 +52,35 @@ static const struct habit habit_options[] = {
     {"--privileged", "there is no such mode: inside, the command may be root of the sandbox (-u root)"},
 };
 
+enum { HABIT_WORD_MAX = 24 };
+
+/* The distance of optimal string alignment. */
+static size_t habit_distance(struct str a, struct str b)
+{
+    size_t d[HABIT_WORD_MAX + 1][HABIT_WORD_MAX + 1];
+    for (size_t i = 0; i <= a.n; i++)
+        d[i][0] = i;
+    for (size_t k = 0; k <= b.n; k++)
+        d[0][k] = k;
+    for (size_t i = 1; i <= a.n; i++) {
+        for (size_t k = 1; k <= b.n; k++) {
+            size_t least = MIN(d[i - 1][k], d[i][k - 1]) + 1;
+            least = MIN(least, d[i - 1][k - 1] + (a.p[i - 1] != b.p[k - 1]));
+            if (i > 1 && k > 1 && a.p[i - 1] == b.p[k - 2] && a.p[i - 2] == b.p[k - 1])
+                least = MIN(least, d[i - 2][k - 2] + 1);
+            d[i][k] = least;
+        }
+    }
+    return d[a.n][b.n];
+}
+
+bool habit_is_slip(struct str word, const char *name)
+{
+    struct str to = str_of(name);
+    return word.n > 1 && word.n <= HABIT_WORD_MAX && to.n <= HABIT_WORD_MAX &&
+           habit_distance(word, to) <= (to.n < 6 ? 1 : 2);
+}
+
 static const char *habit_find(const struct habit *all, size_t n, struct str word)
 {
     for (size_t i = 0; i < n; i++)

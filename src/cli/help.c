@@ -42,7 +42,7 @@ static void print_text(const char *text, int indent, FILE *out)
     print_text_at(text, indent, 0, out);
 }
 
-static void print_lines(const char *prefix, const char *text, FILE *out)
+static void help_print_lines(const char *prefix, const char *text, FILE *out)
 {
     struct str rest = str_of(text), line;
     while (str_split(&rest, '\n', &line))
@@ -99,9 +99,9 @@ void help_command(const struct command *command, FILE *out)
     (void)fprintf(out, "NAME\n%*scove %s - %s\n\nSYNOPSIS\n", INDENT, "", command->name, command->summary);
     char prefix[64];
     (void)snprintf(prefix, sizeof(prefix), "cove %s", command->name);
-    print_lines(prefix, command->synopsis, out);
+    help_print_lines(prefix, command->synopsis, out);
     (void)fputs("\nEXAMPLES\n", out);
-    print_lines("", command->examples, out);
+    help_print_lines("", command->examples, out);
     (void)fputs("\nDESCRIPTION\n", out);
     print_text(command->description, INDENT, out);
     print_flags(command, out);
@@ -140,13 +140,13 @@ static const struct help_group {
     const char *title;
     const char *names; /* as they are listed, a blank around each */
 } groups[] = {
-    {"Run", " run here env exec ls ps stats cp diff url rm mcp "},
-    {"Look back", " logs log net events evidence replay "},
-    {"Lifetime and state", " timeout pause resume snapshot fork volume "},
+    {"Run", " run agent shell attach env here exec ls ps stats cp diff url rm docker mcp eval "},
+    {"Look back", " logs log net events evidence replay why "},
+    {"Lifetime and state", " timeout pause resume snapshot fork rewind volume "},
     {"Network and secrets", " policy secret "},
     {"The guard", " guard approvals approve deny "},
     {"Templates", " template warm "},
-    {"The service", " key tenant domain pool gc doctor version "},
+    {"The service", " reload key tenant domain pool gc doctor version "},
     {"Help", " help completion "},
 };
 

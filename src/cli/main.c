@@ -15,16 +15,17 @@
 #include <unistd.h>
 
 static const struct command *const commands[] = {
-    &cmd_run,     &cmd_env,    &cmd_ls,        &cmd_exec,    &cmd_cp,         &cmd_rm,       &cmd_pause,
-    &cmd_resume,  &cmd_here,   &cmd_snapshot,  &cmd_fork,    &cmd_diff,       &cmd_volume,   &cmd_logs,
-    &cmd_log,     &cmd_events, &cmd_evidence,  &cmd_replay,  &cmd_net,        &cmd_key,      &cmd_tenant,
-    &cmd_policy,  &cmd_guard,  &cmd_approvals, &cmd_approve, &cmd_deny,       &cmd_secret,   &cmd_url,
-    &cmd_timeout, &cmd_mcp,    &cmd_ps,        &cmd_stats,   &cmd_domain,     &cmd_template, &cmd_pool,
-    &cmd_warm,    &cmd_gc,     &cmd_doctor,    &cmd_version, &cmd_completion, &cmd_help,     NULL,
+    &cmd_run,      &cmd_agent, &cmd_why,     &cmd_shell,  &cmd_attach, &cmd_env,       &cmd_docker,   &cmd_ls,
+    &cmd_exec,     &cmd_cp,    &cmd_rm,      &cmd_pause,  &cmd_resume, &cmd_here,      &cmd_snapshot, &cmd_fork,
+    &cmd_rewind,   &cmd_diff,  &cmd_volume,  &cmd_logs,   &cmd_log,    &cmd_events,    &cmd_evidence, &cmd_replay,
+    &cmd_net,      &cmd_key,   &cmd_tenant,  &cmd_policy, &cmd_guard,  &cmd_approvals, &cmd_approve,  &cmd_deny,
+    &cmd_secret,   &cmd_url,   &cmd_timeout, &cmd_eval,   &cmd_mcp,    &cmd_ps,        &cmd_stats,    &cmd_domain,
+    &cmd_template, &cmd_pool,  &cmd_warm,    &cmd_gc,     &cmd_doctor, &cmd_reload,    &cmd_version,  &cmd_completion,
+    &cmd_help,     NULL,
 };
 
 /* Output that could not be written, as to a full disk, is a failure; a reader that left, as `head` does, is none. */
-static int finish(struct context *ctx, int status)
+static int main_finish(struct context *ctx, int status)
 {
     errno = 0;
     bool failed = fflush(stdout) < 0;
@@ -42,11 +43,16 @@ static int no_command(const char *name, char *const *rest)
     for (; *rest && strcmp(*rest, "--") != 0; rest++)
         ctx.json |= strcmp(*rest, "--json") == 0;
     (void)err_set(&ctx.err, ERR_INVALID_ARGUMENT, "there is no command \"%.64s\"", name);
-    const char *habit = habit_of_command(name);
-    (void)snprintf(ctx.hint, sizeof(ctx.hint), "%s",
-                   habit            ? habit
-                   : name[0] == '-' ? "options come behind the command: cove ls --json"
-                                    : "'cove help' lists them");
+    const char *habit = habit_of_command(name), *meant = NULL;
+    for (size_t i = 0; !habit && !meant && commands[i]; i++)
+        meant = habit_is_slip(str_of(name), commands[i]->name) ? commands[i]->name : NULL;
+    if (meant)
+        (void)snprintf(ctx.hint, sizeof(ctx.hint), "did you mean 'cove %s'?", meant);
+    else
+        (void)snprintf(ctx.hint, sizeof(ctx.hint), "%s",
+                       habit            ? habit
+                       : name[0] == '-' ? "options come behind the command: cove ls --json"
+                                        : "'cove help' lists them");
     return context_fail(&ctx, STATUS_USAGE);
 }
 
@@ -55,11 +61,13 @@ int main(int argc, char **argv)
     if (fd_standard(O_RDONLY) < 0) /* writing to what came closed fails, and that is told */
         return STATUS_COVE;
     json_set_alloc_funcs(mem_alloc, mem_free);
-    const char *name = argc > 1 ? argv[1] : "";
-    if (argc < 2 || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
+    const char *called = strrchr(argc ? argv[0] : "", '/');
+    const bool is_docker = argc && strcmp(called ? called + 1 : argv[0], "docker") == 0;
+    const char *name = is_docker ? "docker" : argc > 1 ? argv[1] : "";
+    if (!name[0] || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
         struct context nothing = {0};
-        help_overview(commands, argc < 2 ? stderr : stdout);
-        return finish(&nothing, argc < 2 ? STATUS_USAGE : STATUS_OK);
+        help_overview(commands, !name[0] ? stderr : stdout);
+        return main_finish(&nothing, !name[0] ? STATUS_USAGE : STATUS_OK);
     }
     if (strcmp(name, "--version") == 0)
         name = "version";
@@ -67,8 +75,9 @@ int main(int argc, char **argv)
     const struct command *command = command_find(commands, name);
     if (!command)
         return no_command(name, argv + 2);
-    struct context ctx = {.command = command, .commands = commands, .argc = argc - 1, .argv = argv + 1};
+    struct context ctx = {
+        .command = command, .commands = commands, .argc = argc - !is_docker, .argv = argv + !is_docker};
     int status = command->run(&ctx);
     config_free(ctx.config);
-    return finish(&ctx, status);
+    return main_finish(&ctx, status);
 }

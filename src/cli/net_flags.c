@@ -106,7 +106,7 @@ void net_flags_suggest(struct buf *b, const char *rule)
 }
 
 /* Is it a name, as secrets are bound to? */
-static bool is_name(const char *target)
+static bool net_flags_is_name(const char *target)
 {
     struct str t = str_of(target);
     if (str_eqc(t, "*") || str_find_char(t, ':') >= 0 || str_find_char(t, '/') >= 0)
@@ -161,7 +161,7 @@ static int take_secret(struct context *ctx, struct net_flags *f, const char *val
 }
 
 /* As the service will judge it, which would call it a failure of its own: what is wrong here is the command line. */
-static int check(struct context *ctx, const json_t *policy)
+static int net_flags_check(struct context *ctx, const json_t *policy)
 {
     struct policy *parsed = NULL;
     if (policy_parse(policy, &parsed, &ctx->err) < 0) {
@@ -176,7 +176,7 @@ static int check(struct context *ctx, const json_t *policy)
 static int check_rule(struct context *ctx, int flag, const char *value, json_t *rule)
 {
     AUTO_JSON json_t *policy = json_pack("{s:[O]}", "rules", rule);
-    if (check(ctx, policy) == 0)
+    if (net_flags_check(ctx, policy) == 0)
         return 0;
     const char *place = strstr(ctx->err.msg, ": ");
     struct err why = ctx->err;
@@ -240,7 +240,7 @@ static json_t *allowed_names(const json_t *rules)
     json_array_foreach(rules, i, rule)
     {
         json_t *target = json_object_get(rule, "allow");
-        if (target && is_name(json_string_value(target)))
+        if (target && net_flags_is_name(json_string_value(target)))
             (void)json_array_append(names, target);
     }
     return names;
@@ -320,7 +320,7 @@ int net_flags_policy(struct context *ctx, struct net_flags *f, json_t **env, jso
     }
     if (json_array_size(json_object_get(policy, "inject")) == 0)
         (void)json_object_del(policy, "inject");
-    if (check(ctx, policy) < 0)
+    if (net_flags_check(ctx, policy) < 0)
         return err_prefix(&ctx->err, "%s", f->policy_file ? f->policy_file : "--secret"); /* the rules are good */
     *ret_policy = TAKE_PTR(policy);
     return 0;

@@ -9,15 +9,15 @@
 
 enum { FLAG_NET = 512, FLAG_ALLOW, FLAG_DENY, FLAG_SECRET, FLAG_POLICY };
 
-#define NET_FLAGS                                                                                                                                                                                  \
-    {FLAG_NET, 0, "net", "allow|deny",                                                                                                                                                             \
-     "What becomes of connections that no rule is about. Default: deny when there is an --allow, else allow."},                                                                                    \
-        {FLAG_ALLOW, 0, "allow", "TARGET",                                                                                                                                                         \
-         "Lets it connect there: a name, *.name, an address or a network; :PORT or :FROM-TO behind it, or several with commas. May be given several times; the first rule that matches decides."}, \
-        {FLAG_DENY, 0, "deny", "TARGET", "Keeps it from connecting there. May be given several times."},                                                                                           \
-    {                                                                                                                                                                                              \
-        FLAG_POLICY, 0, "policy", "FILE",                                                                                                                                                          \
-            "Takes a whole policy from this YAML or JSON file; rules of other flags come before its own."                                                                                          \
+#define NET_FLAGS                                                                                                                                                                                                                          \
+    {FLAG_NET, 0, "net", "allow|deny",                                                                                                                                                                                                     \
+     "What happens to connections that no rule matches. Default: deny if there is an --allow, otherwise allow."},                                                                                                                          \
+        {FLAG_ALLOW, 0, "allow", "TARGET",                                                                                                                                                                                                 \
+         "Lets it connect there: a name, *.name, an address, a network or a preset (@npm; 'cove policy presets'); :PORT or :FROM-TO behind it, or several with commas. May be given several times; the first rule that matches decides."}, \
+        {FLAG_DENY, 0, "deny", "TARGET", "Denies connections there. May be given several times."},                                                                                                                                         \
+    {                                                                                                                                                                                                                                      \
+        FLAG_POLICY, 0, "policy", "FILE",                                                                                                                                                                                                  \
+            "Takes a whole policy from this YAML or JSON file; rules of other flags come before its own."                                                                                                                                  \
     }
 #define NET_SECRET_FLAG                                                                                                                                                                                                                                       \
     {                                                                                                                                                                                                                                                         \

@@ -40,13 +40,14 @@ static int broken_connection(struct context *ctx, const char *endpoint, bool is_
                   "cannot reach the service at %s: %s", endpoint, strerror(-error));
     if (error == -EINVAL)
         (void)err_set(&ctx->err, ERR_INVALID_ARGUMENT,
-                      "\"%s\" is no address of a service; write unix:/path, host:port or https://host", endpoint);
+                      "\"%s\" is not the address of a service; write unix:/path, host:port or https://host", endpoint);
     else if (error == -EKEYREJECTED)
         (void)err_set(&ctx->err, ERR_PERMISSION_DENIED,
                       "the service at %s shows a certificate that is not trusted here, or is for another name",
                       endpoint);
     else if (error == -EPROTO)
-        (void)err_set(&ctx->err, ERR_UNAVAILABLE, "%s speaks no TLS; http:// is without", endpoint);
+        (void)err_set(&ctx->err, ERR_UNAVAILABLE, "%s does not speak TLS; use http:// for a connection without it",
+                      endpoint);
     if (error == -EKEYREJECTED)
         (void)snprintf(ctx->hint, sizeof(ctx->hint),
                        "SSL_CERT_FILE names a file of certificates to trust; 'cove domain trust' prints the service's");
@@ -159,7 +160,7 @@ int service_broken(struct service *s, int error, const char *doing)
 /* Waits until the answer begins, with a line for the person when that takes long. */
 static void wait_answer(struct service *s, const char *what)
 {
-    struct progress p;
+    struct terminal_progress p;
     progress_start(&p, !what || s->ctx->json);
     struct pollfd pfd = {.fd = http_client_fd(s->client), .events = POLLIN};
     for (int ms = 0; p.is_on && ms < ANSWER_MS && !http_client_pending(s->client) && poll(&pfd, 1, 250) == 0; ms += 250)
@@ -289,7 +290,7 @@ static int send_request(struct service *s, const char *method, const char *targe
     return r < 0 ? service_broken(s, r, "send the request") : 0;
 }
 
-static int receive(struct service *s, const char *what)
+static int service_receive(struct service *s, const char *what)
 {
     wait_answer(s, what);
     int r = http_client_receive(s->client);
@@ -300,14 +301,14 @@ int service_call(struct service *s, const char *method, const char *target, cons
                  json_t **ret_json)
 {
     AUTO_FREE char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
-    if (send_request(s, method, target, str_of(text), NULL) < 0 || receive(s, what) < 0)
+    if (send_request(s, method, target, str_of(text), NULL) < 0 || service_receive(s, what) < 0)
         return -1;
     return read_answer(s, ret_json);
 }
 
 int service_stream(struct service *s, const char *method, const char *target)
 {
-    if (send_request(s, method, target, STR_NULL, NULL) < 0 || receive(s, NULL) < 0)
+    if (send_request(s, method, target, STR_NULL, NULL) < 0 || service_receive(s, NULL) < 0)
         return -1;
     return http_client_status(s->client) >= 400 ? read_answer(s, NULL) : 0;
 }
@@ -336,13 +337,13 @@ int service_begin(struct service *s, const char *method, const char *target, int
 
 int service_answer(struct service *s, const char *what, json_t **ret_json)
 {
-    return receive(s, what) < 0 ? -1 : read_answer(s, ret_json);
+    return service_receive(s, what) < 0 ? -1 : read_answer(s, ret_json);
 }
 
 int service_upgrade(struct service *s, const char *target, const json_t *body, const char *protocol)
 {
     AUTO_FREE char *text = json_dumps(body, JSON_COMPACT);
-    if (send_request(s, "POST", target, str_of(text), protocol) < 0 || receive(s, "starting the command") < 0)
+    if (send_request(s, "POST", target, str_of(text), protocol) < 0 || service_receive(s, "starting the command") < 0)
         return -1;
     if (http_client_status(s->client) == 101)
         return 0;
@@ -472,7 +473,7 @@ static int service_find(struct service *s, const char *text, bool may_have_ended
     }
     if (n == 0 || n > ID_SANDBOX_LEN) {
         (void)snprintf(s->ctx->hint, sizeof(s->ctx->hint), "'cove ls' lists those that run");
-        return err_set(&s->ctx->err, ERR_INVALID_ARGUMENT, "\"%.64s\" is no sandbox's id", text);
+        return err_set(&s->ctx->err, ERR_INVALID_ARGUMENT, "\"%.64s\" is not the id of a sandbox", text);
     }
     if (service_sandboxes(s, &all) < 0)
         return -1;

@@ -23,7 +23,7 @@ void things_add_distance(struct table *t, uint64_t us)
     table_add(t, us < USEC_PER_SEC ? STR("0s") : str_of(text));
 }
 
-void things_add_time(struct table *t, const json_t *one, const char *name, bool is_past)
+static void things_time(struct table *t, const json_t *one, const char *name, bool is_past)
 {
     usec_t at, now = clock_real();
     const char *text = json_string_value(json_object_get(one, name));
@@ -31,6 +31,64 @@ void things_add_time(struct table *t, const json_t *one, const char *name, bool 
         table_add(t, STR("-"));
     else
         things_add_distance(t, is_past ? now - MIN(at, now) : at - MIN(at, now));
+}
+
+void things_ago(struct table *t, const json_t *one, const char *name)
+{
+    things_time(t, one, name, true);
+}
+
+void things_until(struct table *t, const json_t *one, const char *name)
+{
+    things_time(t, one, name, false);
+}
+
+void things_number(struct table *t, const json_t *one, const char *name)
+{
+    table_addf(t, "%" JSON_INTEGER_FORMAT, json_integer_value(json_object_get(one, name)));
+}
+
+void things_cpus(struct table *t, const json_t *one, const char *name)
+{
+    const json_t *n = json_object_get(one, name);
+    if (n)
+        table_addf(t, "%g", (double)json_integer_value(n) / 1000);
+    else
+        table_add(t, STR("-"));
+}
+
+void things_size(struct table *t, const json_t *one, const char *name)
+{
+    char text[UNIT_TEXT_MAX];
+    json_int_t n = json_integer_value(json_object_get(one, name));
+    unit_format_size((uint64_t)n, text);
+    table_add(t, n ? str_of(text) : STR("-"));
+}
+
+int things_table(const struct context *ctx, const json_t *all, const struct things_column *columns, size_t n)
+{
+    struct table t;
+    json_t *one;
+    size_t i;
+    if (ctx->json)
+        print_json(all);
+    if (ctx->json || json_array_size(all) == 0)
+        return STATUS_OK;
+    table_init(&t, n);
+    for (size_t k = 0; k < n; k++)
+        table_add(&t, str_of(columns[k].head));
+    json_array_foreach(all, i, one)
+    {
+        for (size_t k = 0; k < n; k++) {
+            if (columns[k].add)
+                columns[k].add(&t, one, columns[k].name);
+            else
+                table_add(&t, str_of(things_text(one, columns[k].name)));
+        }
+    }
+    table_print(&t, stdout);
+    table_fini(&t);
+    return STATUS_OK;
 }
 
 int things_list(struct context *ctx, struct service *s, const struct things *what, const char *target, bool quiet)
@@ -42,22 +100,21 @@ int things_list(struct context *ctx, struct service *s, const struct things *wha
         return context_fail(ctx, STATUS_FAILED);
     json_t *all = json_object_get(answer, what->all), *one;
     size_t i;
-    if (ctx->json) {
-        print_json(all);
-    } else if (quiet) {
+    if (!ctx->json && quiet) {
         json_array_foreach(all, i, one)
         {
             print_line(things_text(one, what->name));
         }
-    } else if (json_array_size(all)) {
-        what->print(all);
-    } else if (isatty(STDOUT_FILENO)) {
-        (void)fprintf(stderr, "there is no %s yet; %s\n", what->one, what->how_made);
+        return STATUS_OK;
     }
-    return STATUS_OK;
+    if (!ctx->json && !json_array_size(all) && isatty(STDOUT_FILENO))
+        (void)fprintf(stderr, "there is no %s yet; %s\n", what->one, what->how_made);
+    if (!ctx->json && what->warn)
+        what->warn(all);
+    return things_table(ctx, all, what->columns, what->n_columns);
 }
 
-static int remove_one(struct context *ctx, struct service *s, const struct things *what, const char *name)
+static int things_remove_one(struct context *ctx, struct service *s, const struct things *what, const char *name)
 {
     AUTO_BUF struct buf target = BUF_INIT(TARGET_MAX);
     *ctx->hint = '\0';
@@ -85,7 +142,7 @@ int things_remove(struct context *ctx, const struct things *what, char *const *n
     if (!s)
         return context_fail(ctx, STATUS_FAILED);
     for (int i = 0; i < n; i++) {
-        if (remove_one(ctx, s, what, names[i]) < 0) {
+        if (things_remove_one(ctx, s, what, names[i]) < 0) {
             status = context_fail(ctx, STATUS_FAILED);
             continue;
         }

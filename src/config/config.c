@@ -9,6 +9,7 @@
 #include "config/units.h"
 
 #include <fcntl.h>
+#include <grp.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -158,14 +159,15 @@ static int set_cpus(struct config *c, const struct config_field *f, struct str v
     return 0;
 }
 
+const char *const config_pools[] = {[CONFIG_POOL_AUTO] = "auto",
+                                    [CONFIG_POOL_BTRFS] = "btrfs",
+                                    [CONFIG_POOL_REFLINK] = "reflink",
+                                    [CONFIG_POOL_COPY] = "copy"};
+
 static int set_pool(struct config *c, const struct config_field *f, struct str value, struct err *err)
 {
-    static const char *const names[] = {[CONFIG_POOL_AUTO] = "auto",
-                                        [CONFIG_POOL_BTRFS] = "btrfs",
-                                        [CONFIG_POOL_REFLINK] = "reflink",
-                                        [CONFIG_POOL_COPY] = "copy"};
-    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
-        if (str_eqc(value, names[i])) {
+    for (size_t i = 0; i < ARRAY_SIZE(config_pools); i++) {
+        if (str_eqc(value, config_pools[i])) {
             *(enum config_pool *)config_member(c, f) = (enum config_pool)i;
             return 0;
         }
@@ -258,6 +260,22 @@ static int set_registry(struct config *c, const struct config_field *f, struct s
     return set_line(c, f, value, err);
 }
 
+static int set_tier(struct config *c, const struct config_field *f, struct str value, struct err *err)
+{
+    bool ok = value.n > 0 && value.n < 16;
+    for (size_t i = 0; ok && i < value.n; i++)
+        ok = value.p[i] >= 'a' && value.p[i] <= 'z';
+    if (!ok)
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s: \"%.*s\" is not the name of a tier", f->name,
+                       (int)MIN(value.n, 64), value.p);
+    if (f->is_list && c->n_tiers == ARRAY_SIZE(c->tiers))
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s: more than %zu", f->name, ARRAY_SIZE(c->tiers));
+    char **slot = f->is_list ? &c->tiers[c->n_tiers++] : config_member(c, f);
+    mem_free(*slot);
+    *slot = mem_strndup(value.p, value.n);
+    return 0;
+}
+
 static int set_trust(struct config *c, const struct config_field *f, struct str value, struct err *err)
 {
     if (!value.n || value.p[0] != '/' || str_has_nul(value))
@@ -265,6 +283,39 @@ static int set_trust(struct config *c, const struct config_field *f, struct str 
     if (c->n_trust_paths == ARRAY_SIZE(c->trust_paths))
         return err_set(err, ERR_INVALID_ARGUMENT, "%s: more than %zu", f->name, ARRAY_SIZE(c->trust_paths));
     c->trust_paths[c->n_trust_paths++] = mem_strndup(value.p, value.n);
+    return 0;
+}
+
+/* A name that isn't there, or a number. */
+static int set_group(struct config *c, const struct config_field *f, struct str value, struct err *err)
+{
+    if (!value.n || value.n > 64 || str_has_nul(value))
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s must be the name or number of a group", f->name);
+    mem_free(c->group);
+    c->group = mem_strndup(value.p, value.n);
+    return 0;
+}
+
+gid_t config_group(const struct config *c)
+{
+    const char *name = c->group ? c->group : "cove";
+    const struct group *entry = getgrnam(name);
+    uint64_t number;
+    if (!entry && c->group && str_to_u64(str_of(name), &number) == 0 && number > 0 && number < UINT32_MAX)
+        return (gid_t)number;
+    return entry && entry->gr_gid ? entry->gr_gid : (gid_t)-1;
+}
+
+static int set_host_path(struct config *c, const struct config_field *f, struct str value, struct err *err)
+{
+    char clean[PATH_TEXT_MAX];
+    if (value.n < 2 || value.p[0] != '/' || str_has_nul(value) || path_clean(value, clean) < 0 ||
+        !str_eqc(value, clean))
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s must be an absolute, clean path, and not all of the host",
+                       f->name);
+    if (c->n_host_paths == ARRAY_SIZE(c->host_paths))
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s: more than %zu", f->name, ARRAY_SIZE(c->host_paths));
+    c->host_paths[c->n_host_paths++] = mem_strndup(value.p, value.n);
     return 0;
 }
 
@@ -365,6 +416,7 @@ static const struct config_field fields[] = {
     {"pool.size", NULL, set_size, AT(pool_bytes), .least = 2048 * MIB, .most = 1ULL << 60},
     {"disk_reserve", NULL, set_size, AT(disk_reserve_bytes), .least = MIB, .most = 1ULL << 60},
     {"owner", NULL, set_u32, AT(owner_uid), .most = UINT32_MAX - 1},
+    {"group", NULL, set_group, .is_list = false},
     {"log_level", "COVE_LOG", set_level, AT(log_level)},
     {"log_format", "COVE_LOG_FORMAT", set_format, .is_list = false},
     {"defaults.memory", NULL, set_size, AT(default_memory_bytes), .least = 16 * MIB, .most = 1ULL << 50},
@@ -374,11 +426,20 @@ static const struct config_field fields[] = {
     {"defaults.timeout", NULL, set_duration, AT(default_timeout_ms), .least = 1000, .most = 3650 * DAY_MS},
     {"limits.sandboxes", NULL, set_u32, AT(max_sandboxes), .least = 1, .most = 4096},
     {"limits.timeout", NULL, set_duration, AT(max_timeout_ms), .least = 1000, .most = 3650 * DAY_MS},
+    {"tiers.default", "COVE_TIER", set_tier, AT(default_tier)},
+    {"tiers.minimum", NULL, set_tier, AT(minimum_tier)},
+    {"tiers.allow", NULL, set_tier, .is_list = true},
+    {"microvm.guest", "COVE_MICROVM_GUEST", set_dir, AT(microvm_guest), .most = 400},
+    {"microvm.emulate", "COVE_MICROVM_EMULATE", set_bool, AT(microvm_emulate)},
     {"keep.events", NULL, set_u32, AT(keep_events), .least = 1000, .most = UINT32_MAX},
     {"keep.ended", NULL, set_u32, AT(keep_ended), .least = 1, .most = UINT32_MAX},
     {"keep.ended_for", NULL, set_duration, AT(keep_ended_ms), .least = 1000, .most = 3650 * DAY_MS},
+    {"observe.processes", "COVE_OBSERVE_PROCESSES", set_bool, AT(observe_processes)},
+    {"observe.files", "COVE_OBSERVE_FILES", set_bool, AT(observe_files)},
+    {"run_code.open", "COVE_RUN_CODE_OPEN", set_bool, AT(run_code_is_open)},
     {"images.aliases", "COVE_IMAGE_ALIASES", set_image, .is_list = true},
     {"images.insecure", "COVE_IMAGE_INSECURE", set_image, .is_list = true},
+    {"volumes.host", NULL, set_host_path, .is_list = true},
     {"webhooks.allow", "COVE_WEBHOOKS_ALLOW", set_webhook, .is_list = true},
     {"builds.concurrency", NULL, set_build_number, .least = 1, .most = 64},
     {"builds.step_timeout", "COVE_BUILD_STEP_TIMEOUT", set_build_number, .least = 1000, .most = 30 * DAY_MS},
@@ -399,9 +460,10 @@ static const struct config_field fields[] = {
 
 static bool is_section(struct str name)
 {
-    return str_eqc(name, "defaults") || str_eqc(name, "limits") || str_eqc(name, "template") ||
-           str_eqc(name, "images") || str_eqc(name, "builds") || str_eqc(name, "pool") || str_eqc(name, "keep") ||
-           str_eqc(name, "webhooks") || str_eqc(name, "network") || str_eqc(name, "mirrors");
+    return str_eqc(name, "tiers") || str_eqc(name, "microvm") || str_eqc(name, "defaults") || str_eqc(name, "limits") ||
+           str_eqc(name, "template") || str_eqc(name, "images") || str_eqc(name, "builds") || str_eqc(name, "pool") ||
+           str_eqc(name, "keep") || str_eqc(name, "observe") || str_eqc(name, "webhooks") || str_eqc(name, "volumes") ||
+           str_eqc(name, "network") || str_eqc(name, "mirrors") || str_eqc(name, "run_code");
 }
 
 static void config_forget(struct config_listen *all, size_t *n)
@@ -436,6 +498,7 @@ static struct config *config_new(void)
     struct config *c = mem_new(struct config);
     struct err err;
     c->state_dir = mem_strdup("/var/lib/cove");
+    c->microvm_guest = mem_strdup("/usr/share/cove/guest");
     c->run_dir = mem_strdup("/run/cove");
     c->log_level = LOG_INFO;
     c->disk_reserve_bytes = CONFIG_RESERVE_AUTO;
@@ -468,8 +531,16 @@ void config_free(struct config *c)
     config_forget(c->listen_tls, &c->n_listen_tls);
     for (size_t i = 0; i < c->n_template_packages; i++)
         mem_free(c->template_packages[i]);
+    for (size_t i = 0; i < c->n_tiers; i++)
+        mem_free(c->tiers[i]);
+    mem_free(c->default_tier);
+    mem_free(c->microvm_guest);
+    mem_free(c->minimum_tier);
     for (size_t i = 0; i < c->n_trust_paths; i++)
         mem_free(c->trust_paths[i]);
+    mem_free(c->group);
+    for (size_t i = 0; i < c->n_host_paths; i++)
+        mem_free(c->host_paths[i]);
     mem_free(c->trust);
     mem_free(c);
 }
@@ -512,15 +583,17 @@ static int apply_env(struct config *c, struct err *err)
     return 0;
 }
 
+const char *config_path(bool *ret_may_be_missing)
+{
+    const char *path = getenv("COVE_CONFIG");
+    *ret_may_be_missing = !path || !*path;
+    return *ret_may_be_missing ? CONFIG_DEFAULT_PATH : path;
+}
+
 int config_load(const char *path, struct config **ret_config, struct err *err)
 {
     bool may_be_missing = false;
-    if (!path)
-        path = getenv("COVE_CONFIG");
-    if (!path || !*path) {
-        path = CONFIG_DEFAULT_PATH;
-        may_be_missing = true;
-    }
+    path = path ? path : config_path(&may_be_missing);
 
     AUTO_BUF struct buf text = BUF_INIT(CONFIG_FILE_MAX);
     int r = fd_read_file(AT_FDCWD, path, &text);

@@ -11,17 +11,22 @@
  *   pool: {kind: auto, size: 100GiB}    # COVE_POOL     auto, btrfs, reflink, copy; size: what its file may grow to, 0: as the disk has room
  *   disk_reserve: 4GiB                  #               what sandboxes leave free; by itself 2 %, 1 to 8 GiB; 0: nothing
  *   owner: 0                            #               uid that may use the unix socket, besides root
+ *   group: cove                         #               whose members may use it as tenants of their own
  *   log_level: info                     # COVE_LOG      debug, info, warn, error
  *   log_format: text                    # COVE_LOG_FORMAT  text, json
  *   defaults: {memory: 512MiB, cpus: 2, pids: 1024, disk: 10GiB, timeout: 5m}    # of a sandbox that does not say; 0: no limit;
  *                                       #               disk by itself a quarter of what the pool can hold, 20 GiB at most
  *   limits: {sandboxes: 1000, timeout: 24h}
+ *   tiers: {default: container, allow: [container], minimum: container}     # COVE_TIER: of a sandbox that does not say; all that are there are allowed
+ *   microvm: {guest: /usr/share/cove/guest, emulate: false}    # COVE_MICROVM_GUEST, COVE_MICROVM_EMULATE: its kernel (cove-guest); without KVM, slowly
  *   keep: {events: 200000, ended: 10000, ended_for: 7d}    # of the log of one that lives; of those that ended
+ *   observe: {processes: false, files: false}    # COVE_OBSERVE_PROCESSES, COVE_OBSERVE_FILES: what sandboxes' processes execute and write is recorded
  *   template: {mirror: http://deb.debian.org/debian, packages: [ripgrep]}    # of the base template
  *   images: {aliases: ["ubuntu:22.04=base"], insecure: [registry.local:5000]}    # COVE_IMAGE_ALIASES; local templates that stand for images
  *   builds: {concurrency: 2, step_timeout: 1h, timeout: 2h, disk: 0}         # of templates; at a time, of a step, of all
  *   builds: {allow: ["*.example.org"], deny: []}           # what steps may reach; by itself as `network` says
  *   network: {allow: ["*.example.org"], deny: [], trust: /usr/local/share/ca-certificates}    # of a sandbox that does not say; authorities trusted inside
+ *   volumes: {host: [/srv/data]}                           # directories of the host whose content sandboxes may mount; by itself none
  *   mirrors: {apt: URL, pip: URL, npm: URL, env: ["GOPROXY=URL"]}           # apt: template.mirror; the others as variables in sandboxes and builds
  *
  * An unknown or repeated key, a wrong type or a value out of range is an error that names file and line; nothing is guessed.
@@ -42,12 +47,14 @@ enum {
     CONFIG_LISTEN_MAX = 16,
     CONFIG_PACKAGES_MAX = 256,
     CONFIG_IMAGES_MAX = 64,
+    CONFIG_TIERS_MAX = 8,
     CONFIG_FILE_MAX = 64 * 1024,
     CONFIG_RULES_MAX = 256,
     CONFIG_TRUST_MAX = 64 * 1024
 };
 
 enum config_pool { CONFIG_POOL_AUTO, CONFIG_POOL_BTRFS, CONFIG_POOL_REFLINK, CONFIG_POOL_COPY };
+extern const char *const config_pools[]; /* their names */
 
 struct config_listen {
     char *text; /* as written */
@@ -64,9 +71,10 @@ struct config {
     struct config_listen listen_tls[CONFIG_LISTEN_MAX];
     size_t n_listen_tls; /* at least 1 */
     bool asks_for_tls;   /* listen_tls was given */
-    bool behind_tls_proxy;
+    bool behind_tls_proxy, run_code_is_open;
     char *domain; /* NULL: none */
     uint32_t owner_uid;
+    char *group; /* whose members may use the local sockets; NULL: "cove" */
     enum config_pool pool_kind;
     uint64_t pool_bytes;         /* 0: no bound */
     uint64_t disk_reserve_bytes; /* 0: none; CONFIG_RESERVE_AUTO: by the disk's size */
@@ -76,15 +84,23 @@ struct config {
     uint64_t default_memory_bytes, default_disk_bytes; /* 0: no limit; CONFIG_DISK_AUTO: a share of the pool */
     uint32_t default_cpu_milli, default_pids;
     uint64_t default_timeout_ms;
+    char *default_tier, *minimum_tier; /* NULL: the weakest that there is; any */
+    char *tiers[CONFIG_TIERS_MAX];     /* that are allowed; none: all */
+    size_t n_tiers;
+    char *microvm_guest;  /* the directory of its kernel */
+    bool microvm_emulate; /* without KVM */
     uint32_t max_sandboxes;
     uint64_t max_timeout_ms;
     uint32_t keep_events, keep_ended; /* as struct core_config has them, of which 0 is the default */
     uint64_t keep_ended_ms;
+    bool observe_processes, observe_files; /* what the kernel says that sandboxes do is recorded, where it can be had */
 
     char *builds; /* lines `key=value` for cove-api (daemon/build_options.h); NULL: none */
 
     char *trust_paths[16], *trust; /* PEM, read from these; NULL: none */
     size_t n_trust_paths;
+    char *host_paths[16]; /* clean; what lies there may be mounted into sandboxes */
+    size_t n_host_paths;
 
     /* Not of the file: main sets them behind config_load(). Borrowed. */
     const char *key_prefix; /* of API keys that coved makes */
@@ -95,7 +111,13 @@ struct config {
     size_t n_template_packages;
 };
 
-/* path NULL: COVE_CONFIG, else the default path, which need not exist. Blocks on the file. */
+/* (gid_t)-1: there is no such group here. Asks the system's database. */
+gid_t config_group(const struct config *c);
+
+/* The file that counts: COVE_CONFIG, else the default one, which need not exist. Borrowed from the environment. */
+const char *config_path(bool *ret_may_be_missing);
+
+/* path NULL: config_path(). Blocks on the file. */
 int config_load(const char *path, struct config **ret_config, struct err *err) WARN_UNUSED;
 /* Fills config->trust, before anything that needs it. Blocks on the files. */
 int config_read_trust(struct config *config, struct err *err) WARN_UNUSED;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config/domain.h"
 
-static bool is_label(struct str s)
+static bool domain_is_label(struct str s)
 {
     bool ok = s.n > 0 && s.n <= 63 && s.p[0] != '-' && s.p[s.n - 1] != '-';
     for (size_t i = 0; ok && i < s.n; i++)
@@ -15,7 +15,7 @@ bool domain_is_name(struct str s)
     size_t labels = 0;
     bool ok = s.n > 0 && s.n <= DOMAIN_NAME_MAX && s.p[s.n - 1] != '.';
     while (ok && str_split(&rest, '.', &label)) {
-        ok = is_label(label);
+        ok = domain_is_label(label);
         labels++;
     }
     /* Else it is an address. */

@@ -140,7 +140,7 @@ static json_t *node(struct yaml_reader *r, const yaml_event_t *event)
         value = yaml_refuse(r, event, "an alias; write \"*.name\" in quotes");
         break;
     default:
-        value = yaml_refuse(r, event, "nothing is here that could be read");
+        value = yaml_refuse(r, event, "the file is empty");
         break;
     }
     r->depth--;

@@ -3,13 +3,16 @@
 #include "base/mem.h"
 #include "wire/supervisor.h"
 
+#include <string.h>
+
 void arguments_clear(struct arguments *a)
 {
     for (size_t i = 0; a->at[i]; i++)
         mem_free(TAKE_PTR(a->at[i]));
 }
 
-void arguments_make(struct arguments *a, const struct config *f, const char *domain, uint64_t disk_bytes)
+void arguments_make(struct arguments *a, const struct config *f, const char *domain, uint64_t disk_bytes,
+                    const struct tier_list *tiers)
 {
     size_t n = 0;
     arguments_clear(a);
@@ -37,8 +40,20 @@ void arguments_make(struct arguments *a, const struct config *f, const char *dom
     a->at[n++] = mem_printf("%llu", (unsigned long long)disk_bytes);
     a->at[n++] = mem_strdup("--default-cpu-milli");
     a->at[n++] = mem_printf("%u", f->default_cpu_milli);
+    AUTO_BUF struct buf list = BUF_INIT(TIER_LIST_MAX * (TIER_LABEL_MAX + TIER_WHY_MAX));
+    tier_list_format(tiers, &list);
+    a->at[n++] = mem_strdup("--tiers");
+    a->at[n++] = mem_strndup(buf_data(&list), buf_len(&list));
+    if (f->default_tier) {
+        a->at[n++] = mem_strdup("--default-tier");
+        a->at[n++] = mem_strdup(f->default_tier);
+    }
     a->at[n++] = mem_strdup("--owner-uid");
     a->at[n++] = mem_printf("%u", f->owner_uid);
+    if (config_group(f) != (gid_t)-1) {
+        a->at[n++] = mem_strdup("--group-gid");
+        a->at[n++] = mem_printf("%u", config_group(f));
+    }
     a->at[n++] = mem_strdup("--log-level");
     a->at[n++] = mem_printf("%d", (int)f->log_level + (f->log_is_json ? LOG_AS_JSON : 0));
     AUTO_FREE char *reserve = f->disk_reserve_bytes == CONFIG_RESERVE_AUTO
@@ -48,9 +63,39 @@ void arguments_make(struct arguments *a, const struct config *f, const char *dom
         a->at[n++] = mem_strdup("--builds");
         a->at[n++] = mem_printf("%s%s", f->builds ? f->builds : "", reserve ? reserve : "");
     }
+    if (f->run_code_is_open)
+        a->at[n++] = mem_strdup("--run-code-open");
     if (f->trust) {
         a->at[n++] = mem_strdup("--trust");
         a->at[n++] = mem_strdup(f->trust);
     }
     assert(n < ARRAY_SIZE(a->at));
+}
+
+void arguments_add(struct sha1 *s, char *const *argv)
+{
+    for (; *argv; argv++)
+        sha1_add(s, str_n(*argv, strlen(*argv) + 1));
+}
+
+void arguments_digest(const struct config *f, const char *domain, const char *key, struct str pem,
+                      uint8_t ret_digest[static SHA1_BYTES])
+{
+    struct arguments asked = {{0}};
+    struct sha1 s;
+    sha1_init(&s);
+    const struct tier_list none = {.n = 0}; /* what there is doesn't change by what is asked for */
+    arguments_make(&asked, f, domain, f->default_disk_bytes, &none);
+    arguments_add(&s, asked.at);
+    for (size_t i = 0; i < f->n_tiers; i++)
+        sha1_add(&s, str_of(f->tiers[i]));
+    sha1_add(&s, str_of(f->minimum_tier));
+    sha1_add(&s, str_of(key));
+    sha1_add(&s, pem);
+    for (size_t i = 0; i < f->n_listen; i++)
+        sha1_add(&s, str_of(f->listen[i].text));
+    for (size_t i = 0; i < f->n_listen_tls; i++)
+        sha1_add(&s, str_of(f->listen_tls[i].text));
+    sha1_end(&s, ret_digest);
+    arguments_clear(&asked);
 }

@@ -7,6 +7,8 @@
 #include "coved/storage/doctor_storage.h"
 #include "coved/storage/reserve.h"
 #include "kernel/probe.h"
+#include "tier/microvm.h"
+#include "tier/tier.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -38,6 +40,21 @@ static void disk_reserve(const struct config *config, const struct probe_env *en
         probe_say(r, PROBE_OK, "no sandbox is created with less than %s or 2 %% of the inodes free", reserve);
 }
 
+static void doctor_tier(const struct tier_set *set, size_t i, struct probe_result *r)
+{
+    const char *missing = set->list.at[i].missing;
+    char seen[160];
+    struct err err;
+    if (missing[0])
+        probe_say(r, PROBE_MISSING, "%s", missing);
+    else if (set->tiers[i]->try_out && set->tiers[i]->try_out(seen, sizeof(seen), &err) < 0)
+        probe_say(r, PROBE_MISSING, "%s", err.msg);
+    else if (set->tiers[i]->try_out)
+        probe_say(r, PROBE_OK, "%s: %s", set->tiers[i]->summary, seen);
+    else
+        probe_say(r, PROBE_OK, "%s", set->tiers[i]->summary);
+}
+
 static void append_json(struct buf *b, const struct probe *p, const struct probe_result *r, bool first)
 {
     (void)buf_append_cstr(b, first ? "{\"probes\":[" : ",");
@@ -61,10 +78,22 @@ int doctor(const struct config *config, bool json)
     static const struct probe ours[] = {{"storage pool", NULL}, {"disk limit", NULL}, {"disk reserve", NULL}};
     struct doctor_storage storage;
     doctor_storage(config, &storage);
-    for (size_t i = 0; i < n + ARRAY_SIZE(ours); i++) {
-        const struct probe *p = i < n ? &probes[i] : &ours[i - n];
+    struct tier_set set;
+    struct err err;
+    microvm_configure(config->microvm_guest, config->microvm_emulate);
+    int known = tier_set_probe(NULL, config->tiers, config->n_tiers, config->minimum_tier, &set, &err);
+    const size_t n_ours = n + ARRAY_SIZE(ours), n_all = n_ours + (known < 0 ? 1 : set.list.n);
+    for (size_t i = 0; i < n_all; i++) {
+        char name[TIER_LABEL_MAX + 8];
+        (void)snprintf(name, sizeof(name), "tier %s", i < n_ours || known < 0 ? "" : set.list.at[i - n_ours].name);
+        const struct probe tier = {name, NULL};
+        const struct probe *p = i < n ? &probes[i] : i < n_ours ? &ours[i - n] : &tier;
         struct probe_result r = {PROBE_FAILED, "the probe said nothing"};
-        if (p->run)
+        if (p == &tier && known < 0)
+            probe_say(&r, PROBE_FAILED, "%s", err.msg);
+        else if (p == &tier)
+            doctor_tier(&set, i - n_ours, &r);
+        else if (p->run)
             p->run(&env, &r);
         else if (p == &ours[0])
             r = storage.pool;

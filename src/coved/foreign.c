@@ -12,7 +12,7 @@ static volatile sig_atomic_t rang;
 static long waits; /* before it began */
 static unsigned cuts;
 
-static void on_alarm(int signal UNUSED)
+static void foreign_on_alarm(int signal UNUSED)
 {
     rang = 1;
 }
@@ -21,7 +21,7 @@ static void on_alarm(int signal UNUSED)
 static void listen_to_alarm(void)
 {
     static bool done;
-    struct sigaction action = {.sa_handler = on_alarm};
+    struct sigaction action = {.sa_handler = foreign_on_alarm};
     sigset_t set;
     if (done)
         return;

@@ -44,7 +44,7 @@ int identity_prepare(struct identity *i, const struct config *config, const char
 }
 
 /* 1 read, 0 there is none. */
-static int read_file(const struct identity *i, struct buf *b, struct err *err)
+static int identity_read_file(const struct identity *i, struct buf *b, struct err *err)
 {
     AUTO_CLOSE int fd = openat(i->state_fd, DOMAIN_FILE, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     struct stat st;
@@ -85,7 +85,7 @@ int identity_load(struct identity *i, const struct config *config, struct err *e
 {
     AUTO_BUF struct buf file = BUF_INIT(DOMAIN_FILE_MAX);
     struct domain domain = {STR_NULL, STR_NULL, false};
-    int r = read_file(i, &file, err);
+    int r = identity_read_file(i, &file, err);
     if (r < 0)
         return r;
     if (r > 0 && domain_parse(buf_str(&file), &domain) < 0)

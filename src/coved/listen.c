@@ -79,10 +79,10 @@ static int open_until(const struct sockaddr *address, socklen_t length, usec_t u
     return r;
 }
 
-static void add(struct listeners *l, int fd, bool is_unix, bool is_tls)
+static void listen_add(struct listeners *l, int fd, bool is_unix, bool is_tls)
 {
     assert(l->n < LISTEN_MAX);
-    l->at[l->n++] = (struct listener){fd, is_unix, is_tls};
+    l->at[l->n++] = (struct coved_listener){fd, is_unix, is_tls};
 }
 
 /* Clients that look a loopback name up may get ::1 first: serve it too where IPv4's loopback is served, if nobody else does. */
@@ -95,10 +95,10 @@ static void add_loopback6(struct listeners *l, const struct config_listen *c, bo
     int fd = -1;
     until = MIN(until, clock_mono() + loopback6_patience);
     if (open_until((const struct sockaddr *)&v6, sizeof(v6), until, l->inherited, &fd) == 0)
-        add(l, fd, false, is_tls);
+        listen_add(l, fd, false, is_tls);
 }
 
-static int name_local(const char *path, mode_t mode, uid_t owner, struct local_socket *s, struct err *err)
+static int name_local(const char *path, mode_t mode, uid_t owner, gid_t group, struct local_socket *s, struct err *err)
 {
     struct stat st;
     if (fstatat(s->dir_fd, s->name, &st, AT_SYMLINK_NOFOLLOW) < 0)
@@ -106,12 +106,12 @@ static int name_local(const char *path, mode_t mode, uid_t owner, struct local_s
     s->dev = st.st_dev;
     s->ino = st.st_ino;
     if (fchmodat(s->dir_fd, s->name, mode, 0) < 0 ||
-        fchownat(s->dir_fd, s->name, owner, (gid_t)-1, AT_SYMLINK_NOFOLLOW) < 0)
+        fchownat(s->dir_fd, s->name, owner, group, AT_SYMLINK_NOFOLLOW) < 0)
         return err_errno(err, errno, "give %s to those who may use it", path);
     return 0;
 }
 
-int listen_local(const char *dir, const char *name, mode_t mode, uid_t owner, struct inherited *in,
+int listen_local(const char *dir, const char *name, mode_t mode, uid_t owner, gid_t group, struct inherited *in,
                  struct local_socket *ret_socket, struct err *err)
 {
     struct sockaddr_un un = {.sun_family = AF_UNIX};
@@ -131,7 +131,7 @@ int listen_local(const char *dir, const char *name, mode_t mode, uid_t owner, st
     if (s.dir_fd < 0)
         return err_errno(err, errno, "open %s", dir);
     int r = s.fd >= 0 ? 0 : open_one((const struct sockaddr *)&un, sizeof(un), NULL, &s.fd);
-    r = r < 0 ? err_errno(err, r, "listen on %s", un.sun_path) : name_local(un.sun_path, mode, owner, &s, err);
+    r = r < 0 ? err_errno(err, r, "listen on %s", un.sun_path) : name_local(un.sun_path, mode, owner, group, &s, err);
     if (r < 0) {
         listen_local_close(&s);
         return r;
@@ -163,18 +163,18 @@ int listen_open(const struct config *config, usec_t patience, struct inherited *
         if (failed < 0) {
             r = err_errno(err, failed, "listen on %s (is another service there? set COVE_LISTEN)", c->text);
         } else {
-            add(&l, fd, false, false);
+            listen_add(&l, fd, false, false);
             add_loopback6(&l, c, false, until);
         }
     }
     /* Who may use it is decided by the peer's credentials. */
     if (r == 0)
-        r = listen_local(config->run_dir, SOCKET_NAME, 0666, 0, in, &l.local, err);
+        r = listen_local(config->run_dir, SOCKET_NAME, 0666, 0, (gid_t)-1, in, &l.local, err);
     if (r < 0) {
         listen_close(&l);
         return r;
     }
-    add(&l, l.local.fd, true, false);
+    listen_add(&l, l.local.fd, true, false);
     *ret_listeners = l;
     return 0;
 }
@@ -189,7 +189,7 @@ int listen_open_tls(const struct config *config, usec_t patience, struct listene
             listen_close_tls(l);
             return err_errno(err, r, "listen on %s (is another service there? set COVE_LISTEN_TLS)", c->text);
         }
-        add(l, fd, false, true);
+        listen_add(l, fd, false, true);
         add_loopback6(l, c, true, until);
     }
     return 0;

@@ -11,7 +11,7 @@ struct config;
 
 enum { LISTEN_MAX = 48 };
 
-struct listener {
+struct coved_listener {
     int fd; /* non-blocking, listening; owned unless it is the unix socket's */
     bool is_unix, is_tls;
 };
@@ -35,15 +35,15 @@ struct local_socket {
 
 #define LOCAL_SOCKET_NONE ((struct local_socket){-1, -1, NULL, 0, 0})
 
-/* <dir>/<name>, in the place of one that was left there; name is borrowed. `in`: NULL where there is nothing to inherit, here and below. */
-int listen_local(const char *dir, const char *name, mode_t mode, uid_t owner, struct inherited *in,
+/* group: (gid_t)-1: as it is. <dir>/<name>, in the place of one that was left there; name is borrowed. `in`: NULL where there is nothing to inherit, here and below. */
+int listen_local(const char *dir, const char *name, mode_t mode, uid_t owner, gid_t group, struct inherited *in,
                  struct local_socket *ret_socket, struct err *err) WARN_UNUSED;
 
 /* Removes it, unless somebody else's has taken its place. */
 void listen_local_close(struct local_socket *s);
 
 struct listeners {
-    struct listener at[LISTEN_MAX];
+    struct coved_listener at[LISTEN_MAX];
     size_t n;
     struct local_socket local;   /* cove.sock; one of `at` borrows its descriptor */
     struct inherited *inherited; /* borrowed until all are open; NULL */

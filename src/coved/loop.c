@@ -8,30 +8,31 @@
 
 enum { EVENTS = 64 };
 
-struct loop {
+struct coved_loop {
     int epoll_fd;
     struct epoll_event events[EVENTS];
     int n, at; /* events[at..n) are still to be delivered */
 };
 
-int loop_new(struct loop **ret_loop)
+int loop_new(struct coved_loop **ret_loop)
 {
     int fd = epoll_create1(EPOLL_CLOEXEC);
     if (fd < 0)
         return -errno;
-    struct loop *l = mem_new(struct loop);
+    struct coved_loop *l = mem_new(struct coved_loop);
     l->epoll_fd = fd;
     *ret_loop = l;
     return 0;
 }
 
-void loop_free(struct loop *l)
+void loop_free(struct coved_loop *l)
 {
     (void)fd_close(l->epoll_fd);
     mem_free(l);
 }
 
-int loop_add(struct loop *l, struct source *s, int fd, uint32_t events, void (*fn)(struct source *s, uint32_t events))
+int loop_add(struct coved_loop *l, struct source *s, int fd, uint32_t events,
+             void (*fn)(struct source *s, uint32_t events))
 {
     struct epoll_event e = {.events = events, .data.ptr = s};
     if (epoll_ctl(l->epoll_fd, EPOLL_CTL_ADD, fd, &e) < 0)
@@ -41,13 +42,13 @@ int loop_add(struct loop *l, struct source *s, int fd, uint32_t events, void (*f
     return 0;
 }
 
-int loop_change(struct loop *l, struct source *s, uint32_t events)
+int loop_change(struct coved_loop *l, struct source *s, uint32_t events)
 {
     struct epoll_event e = {.events = events, .data.ptr = s};
     return epoll_ctl(l->epoll_fd, EPOLL_CTL_MOD, s->fd, &e) < 0 ? -errno : 0;
 }
 
-void loop_remove(struct loop *l, struct source *s)
+void loop_remove(struct coved_loop *l, struct source *s)
 {
     if (s->fd < 0)
         return;
@@ -58,7 +59,7 @@ void loop_remove(struct loop *l, struct source *s)
             l->events[i].data.ptr = NULL;
 }
 
-int loop_turn(struct loop *l, usec_t deadline)
+int loop_turn(struct coved_loop *l, usec_t deadline)
 {
     usec_t now = clock_mono();
     uint64_t wait = deadline <= now ? 0 : MIN(deadline - now, 60 * USEC_PER_SEC);

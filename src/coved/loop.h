@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/def.h"
 
-struct loop;
+struct coved_loop;
 
 /* Embedded in its owner. The descriptor stays the owner's. */
 struct source {
@@ -13,17 +13,17 @@ struct source {
     void (*fn)(struct source *s, uint32_t events);
 };
 
-int loop_new(struct loop **ret_loop) WARN_UNUSED;
-void loop_free(struct loop *l);
+int loop_new(struct coved_loop **ret_loop) WARN_UNUSED;
+void loop_free(struct coved_loop *l);
 
-int loop_add(struct loop *l, struct source *s, int fd, uint32_t events,
+int loop_add(struct coved_loop *l, struct source *s, int fd, uint32_t events,
              void (*fn)(struct source *s, uint32_t events)) WARN_UNUSED;
 
 /* Waits for these of it from now on. */
-int loop_change(struct loop *l, struct source *s, uint32_t events) WARN_UNUSED;
+int loop_change(struct coved_loop *l, struct source *s, uint32_t events) WARN_UNUSED;
 
 /* Also from inside its own or another source's callback: events already fetched for it are dropped. */
-void loop_remove(struct loop *l, struct source *s);
+void loop_remove(struct coved_loop *l, struct source *s);
 
 /* Runs what is ready. Waits until `deadline` (monotonic; 0: don't wait, UINT64_MAX: for ever). Returns the number of events, or -errno. */
-int loop_turn(struct loop *l, usec_t deadline) WARN_UNUSED;
+int loop_turn(struct coved_loop *l, usec_t deadline) WARN_UNUSED;

@@ -79,10 +79,10 @@ static const char run_help[] = "NAME\n"
                                "       the work. When that one dies, sandboxes and open connections go on, and\n"
                                "       another one takes them over. When the keeper dies, everything ends.\n"
                                "\n"
-                               "       TERM, INT and HUP stop it: sandboxes end in order, those that are paused\n"
-                               "       keep their files. USR1 has it read the domain's certificate anew, as\n"
-                               "       cove domain does; no sandbox notices. USR2 has the program that lies\n"
-                               "       there now take over, with the configuration as it is now: an upgrade.\n"
+                               "       TERM and INT stop it: sandboxes end in order, and paused ones keep their\n"
+                               "       files. HUP and USR2 reload it, as cove reload does: the program and the\n"
+                               "       configuration that are there now take over. USR1 makes it read the\n"
+                               "       domain's certificate again, as cove domain does. Sandboxes don't notice.\n"
                                "\n"
                                "OPTIONS\n"
                                "       --ready-fd N\n"
@@ -133,7 +133,7 @@ static const char version_help[] = "NAME\n"
                                    "SYNOPSIS\n"
                                    "       coved version\n";
 
-static int fail(const struct err *err)
+static int main_fail(const struct err *err)
 {
     (void)fprintf(stderr, "coved: %s\n", err->msg);
     return 1;
@@ -162,7 +162,7 @@ struct option {
     bool has_value;
 };
 
-struct command {
+struct coved_command {
     const char *name, *help;
     struct option options[3];
     bool needs_root, is_for_people; /* who see how far it is: what is logged at info is none of that */
@@ -174,14 +174,27 @@ static int keep_service(const struct config *config, int ready_fd, struct err *e
 {
     char program[4096];
     AUTO_CLOSE int lock_fd = -1;
+    struct accepted accepted;
     ssize_t n = readlink("/proc/self/exe", program, sizeof(program) - 1);
-    if (n < 0 || setenv("COVE_STATE", config->state_dir, 1) < 0 || setenv("COVE_RUN", config->run_dir, 1) < 0)
+    if (n < 0 || setenv("COVE_STATE", config->state_dir, 1) < 0 || setenv("COVE_RUN", config->run_dir, 1) < 0 ||
+        setenv("COVE_POOL", config_pools[config->pool_kind], 1) < 0)
         return err_errno(err, errno, "find our program");
     program[n] = 0;
     log_init("cove-keeper", config->log_level + (config->log_is_json ? LOG_AS_JSON : 0));
-    if (state_prepare(config, err) < 0 || state_lock(config, STATE_LOCK, &lock_fd, err) < 0)
+    if (state_prepare(config, err) < 0 || state_lock(config, STATE_LOCK, &lock_fd, err) < 0 ||
+        accepted_open(config->run_dir, &accepted, err) < 0)
         return -1;
-    return keeper_run(program, ready_fd, err);
+    return keeper_run(program, &accepted, ready_fd, err);
+}
+
+/* What can be found out about a configuration without taking anything over. */
+static int would_fit(const struct config *config, uint64_t version)
+{
+    char key[STATE_KEY_MAX];
+    struct err err;
+    if (version != KEEPER_VERSION)
+        return 1;
+    return config_check_listen(config, true, &err) < 0 || state_key(config, key, &err) < 0 ? main_fail(&err) : 0;
 }
 
 /* --keeper-fd and --fits are for a keeper to say. */
@@ -190,21 +203,21 @@ static int command_run(const struct config *config, const char *option, const ch
     struct err err;
     uint64_t number = 0;
     if (option && strcmp(option, "--fits") == 0)
-        return str_to_u64(str_of(value), &number) == 0 && number == KEEPER_VERSION ? 0 : 1;
+        return str_to_u64(str_of(value), &number) == 0 ? would_fit(config, number) : 1;
     if (option && (str_to_u64(str_of(value), &number) < 0 || number <= 2 || number >= 1024))
         return wrong_usage("run", "it takes a descriptor from 3 to 1023, not ", value);
     const int keep = option ? (int)number : -1;
     if (close_inherited(keep, &err) < 0)
-        return fail(&err);
+        return main_fail(&err);
     fault_open();
     int r = option && strcmp(option, "--keeper-fd") == 0 ? serve(config, keep, &err) : keep_service(config, keep, &err);
-    return r < 0 ? fail(&err) : r;
+    return r < 0 ? main_fail(&err) : r;
 }
 
 static int command_prepare(const struct config *config, const char *option, const char *value)
 {
     struct err err;
-    return prepare_base_template(config, option && !value, value, &err) < 0 ? fail(&err) : 0;
+    return prepare_base_template(config, option && !value, value, &err) < 0 ? main_fail(&err) : 0;
 }
 
 static int command_doctor(const struct config *config, const char *option, const char *value UNUSED)
@@ -218,14 +231,14 @@ static int command_version(const struct config *config UNUSED, const char *optio
     return 0;
 }
 
-static const struct command commands[] = {
+static const struct coved_command commands[] = {
     {"run", run_help, {{"--ready-fd", true}, {"--keeper-fd", true}, {"--fits", true}}, true, false, command_run},
     {"prepare", prepare_help, {{"--force", false}, {"--from", true}}, true, true, command_prepare},
     {"doctor", doctor_help, {{"--json", false}}, true, false, command_doctor},
     {"version", version_help, {{0}}, false, false, command_version},
 };
 
-static const struct command *find_command(const char *name)
+static const struct coved_command *find_command(const char *name)
 {
     for (size_t i = 0; i < ARRAY_SIZE(commands); i++)
         if (strcmp(commands[i].name, name) == 0)
@@ -238,7 +251,7 @@ static bool asks_for_help(const char *word)
     return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
 }
 
-static int explain(const struct command *command)
+static int explain(const struct coved_command *command)
 {
     (void)fputs(command ? command->help : help, stdout);
     (void)fputs(common_help, stdout);
@@ -248,7 +261,7 @@ static int explain(const struct command *command)
 /* "help", "help COMMAND" */
 static int explain_named(int argc, char **argv)
 {
-    const struct command *command = argc ? find_command(argv[0]) : NULL;
+    const struct coved_command *command = argc ? find_command(argv[0]) : NULL;
     if (argc > 1)
         return wrong_usage("", "help takes one command, not also ", argv[1]);
     if (argc && !command)
@@ -256,7 +269,7 @@ static int explain_named(int argc, char **argv)
     return explain(command);
 }
 
-static const struct option *find_option(const struct command *command, const char *name)
+static const struct option *find_option(const struct coved_command *command, const char *name)
 {
     for (size_t i = 0; i < ARRAY_SIZE(command->options); i++)
         if (command->options[i].name && strcmp(command->options[i].name, name) == 0)
@@ -265,7 +278,7 @@ static const struct option *find_option(const struct command *command, const cha
 }
 
 /* The words behind the command are judged before anything else: who writes them wrong need not be root to hear of it. */
-static int run_command(const struct command *command, int argc, char **argv)
+static int main_run_command(const struct coved_command *command, int argc, char **argv)
 {
     AUTO(config_free) struct config *config = NULL;
     const struct option *option = NULL;
@@ -285,7 +298,7 @@ static int run_command(const struct command *command, int argc, char **argv)
     if (command->needs_root) {
         log_init("coved", LOG_INFO);
         if (config_load(NULL, &config, &err) < 0 || config_read_trust(config, &err) < 0)
-            return fail(&err);
+            return main_fail(&err);
         config->key_prefix = E2B_KEY_PREFIX;
         config->marker = E2B_MARKER;
         log_init("coved", command->is_for_people && config->log_level == LOG_INFO
@@ -293,7 +306,7 @@ static int run_command(const struct command *command, int argc, char **argv)
                               : config->log_level + (config->log_is_json ? LOG_AS_JSON : 0));
         if (geteuid() != 0) {
             (void)err_set(&err, ERR_PERMISSION_DENIED, "making sandboxes needs root: run it with sudo");
-            return fail(&err);
+            return main_fail(&err);
         }
     }
     return command->run(config, option ? option->name : NULL, option && option->has_value ? argv[1] : NULL);
@@ -307,15 +320,15 @@ static int run_line(int argc, char **argv)
         return explain(NULL);
     if (strcmp(argv[1], "help") == 0)
         return explain_named(argc - 2, argv + 2);
-    const struct command *command = find_command(strcmp(argv[1], "--version") == 0 ? "version" : argv[1]);
+    const struct coved_command *command = find_command(strcmp(argv[1], "--version") == 0 ? "version" : argv[1]);
     if (!command)
         return wrong_usage("", argv[1][0] == '-' ? "options come behind the command: " : "there is no command ",
                            argv[1]);
-    return run_command(command, argc - 2, argv + 2);
+    return main_run_command(command, argc - 2, argv + 2);
 }
 
 /* Output that could not be written, as to a full disk, is a failure; a reader that left, as `head` does, is none. */
-static int finish(int status)
+static int main_finish(int status)
 {
     struct err err;
     errno = 0;
@@ -324,7 +337,7 @@ static int finish(int status)
     if ((!failed && !ferror(stdout)) || why == EPIPE || status != 0)
         return status;
     (void)err_errno(&err, why, "write the output");
-    return fail(&err);
+    return main_fail(&err);
 }
 
 int main(int argc, char **argv)
@@ -332,5 +345,5 @@ int main(int argc, char **argv)
     if (fd_standard(O_RDWR) < 0)
         return EXIT_FAILURE;
     (void)signal(SIGCHLD, SIG_DFL); /* ignored, as some starters leave it, it lets no child be waited for */
-    return finish(run_line(argc, argv));
+    return main_finish(run_line(argc, argv));
 }

@@ -8,6 +8,9 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Bytes that wait for cove-api: beyond that what is only seen is not sent. */
+enum { SEEN_BACKLOG = 1 << 20 };
+
 /* Below these the agent itself would not live; above the last one the kernel says no. */
 enum { MEMORY_LEAST = 16 << 20, PIDS_LEAST = 8, PIDS_MOST = 4 << 20 };
 
@@ -114,11 +117,23 @@ void requests_ended(void *ctx, const struct sup_ended *ended)
     worker_send(r->worker, ended, sizeof(*ended), -1);
 }
 
-static void create(struct requests *r, const struct sup_create *m)
+void requests_seen(void *ctx, const struct sup_seen *seen)
+{
+    struct requests *r = ctx;
+    worker_send(r->worker, seen, sizeof(*seen), -1);
+}
+
+bool requests_see(void *ctx)
+{
+    const struct requests *r = ctx;
+    return r->worker && worker_backlog(r->worker) < SEEN_BACKLOG;
+}
+
+static void requests_create(struct requests *r, const struct sup_create *m)
 {
     struct err err;
     if (!request_is_id(m->id) || m->kept > 1 || (m->kept ? m->layer[0] != 0 : !request_is_layer(m->layer)) ||
-        !is_template_id(m->template_id, sizeof(m->template_id))) {
+        !is_template_id(m->template_id, sizeof(m->template_id)) || !request_is_text(m->tier, sizeof(m->tier))) {
         (void)err_set(&err, ERR_INVALID_ARGUMENT, "malformed create request");
         request_done(r, SUP_CREATED, m->head.tag, -1, &err);
         return;
@@ -147,7 +162,7 @@ static void attach(struct requests *r, const struct sup_id *m)
     request_done(r, SUP_ATTACHED, m->head.tag, fd, failed < 0 ? &err : NULL);
 }
 
-static void usage(struct requests *r, const struct sup_id *m)
+static void requests_usage(struct requests *r, const struct sup_id *m)
 {
     struct err err;
     struct sup_used used;
@@ -159,14 +174,14 @@ static void usage(struct requests *r, const struct sup_id *m)
     worker_send(r->worker, &used, sizeof(used), -1);
 }
 
-struct listing {
+struct requests_listing {
     struct requests *r;
     uint32_t tag;
 };
 
-static void list_one(void *ctx, const char *id, usec_t started, enum sup_life life)
+static void requests_list_one(void *ctx, const char *id, usec_t started, enum sup_life life)
 {
-    struct listing *l = ctx;
+    struct requests_listing *l = ctx;
     struct sup_listed m;
     memset(&m, 0, sizeof(m));
     m.head = (struct sup_head){SUP_LISTED, l->tag};
@@ -181,12 +196,12 @@ static void handle(struct requests *r, const union sup_message *m, int fd)
     if (requests_handle_with_fd(r, m, fd))
         return;
     (void)foreign_close(fd);
-    struct listing listing = {r, m->head.tag};
+    struct requests_listing listing = {r, m->head.tag};
     if (requests_handle_state(r, m) || requests_handle_pool(r, m))
         return;
     switch ((enum sup_type)m->head.type) {
     case SUP_CREATE:
-        create(r, &m->create);
+        requests_create(r, &m->create);
         return;
     case SUP_KILL:
         kill_one(r, &m->id);
@@ -195,15 +210,16 @@ static void handle(struct requests *r, const union sup_message *m, int fd)
         attach(r, &m->id);
         return;
     case SUP_USAGE:
-        usage(r, &m->id);
+        requests_usage(r, &m->id);
         return;
     case SUP_LIST:
-        boxes_each(r->boxes, list_one, &listing);
+        boxes_each(r->boxes, requests_list_one, &listing);
         request_done(r, SUP_DONE, m->head.tag, -1, NULL);
         return;
     case SUP_PAUSE:
     case SUP_RESUME:
     case SUP_SNAPSHOT:
+    case SUP_REWIND:
     case SUP_WARM:
     case SUP_LAYERS:
     case SUP_LAYER_DROP:
@@ -222,6 +238,7 @@ static void handle(struct requests *r, const union sup_message *m, int fd)
     case SUP_POOLED:
     case SUP_AGAIN:
     case SUP_RESTARTED:
+    case SUP_SEEN:
     case SUP_CREATED:
     case SUP_DONE:
     case SUP_LISTED:

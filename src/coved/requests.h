@@ -13,7 +13,7 @@ struct diff_queue;
 struct requests {
     struct boxes *boxes;
     struct worker *worker;
-    struct layers *layers;
+    struct pool_layers *layers;
     const struct tier_host *host;
     struct diff_queue *compares;
     struct images *images;
@@ -31,6 +31,8 @@ void requests_handle(struct requests *r, const union sup_message *m, int fd); /*
 
 /* For struct boxes_events; ctx: struct requests. */
 void requests_created(void *ctx, uint64_t asked, int session_fd, const struct err *err);
-void requests_stored(void *ctx, uint64_t asked, usec_t frozen, usec_t total, uint64_t bytes, const struct err *err);
+void requests_stored(void *ctx, uint64_t asked, const struct stored *made, const struct err *err);
 void requests_done(void *ctx, uint64_t asked, const struct err *err);
 void requests_ended(void *ctx, const struct sup_ended *ended);
+void requests_seen(void *ctx, const struct sup_seen *seen);
+bool requests_see(void *ctx);

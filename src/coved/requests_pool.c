@@ -7,12 +7,12 @@
 
 #include <string.h>
 
-struct listing {
+struct pool_listing {
     struct requests *r;
     uint32_t tag;
 };
 
-static void answer(struct requests *r, const struct sup_head *head, int failed, const struct err *err)
+static void requests_pool_answer(struct requests *r, const struct sup_head *head, int failed, const struct err *err)
 {
     request_done(r, SUP_DONE, head->tag, -1, failed < 0 ? err : NULL);
 }
@@ -26,18 +26,18 @@ static int unless_done(const struct requests *r, int failed, enum err_code done,
 static void warm(struct requests *r, const struct sup_warm *m)
 {
     struct err err;
-    if (!request_is_layer(m->layer)) {
+    if (!request_is_layer(m->layer) || !request_is_text(m->tier, sizeof(m->tier))) {
         request_malformed(r, &m->head);
         return;
     }
     int failed = request_check_limits(m->memory_bytes, m->pids, &err);
     failed = failed ? failed : boxes_want(r->boxes, m, r->default_pids, &err);
-    answer(r, &m->head, failed, &err);
+    requests_pool_answer(r, &m->head, failed, &err);
 }
 
 static void tell_layer(void *ctx, const struct sup_layer *layer)
 {
-    const struct listing *l = ctx;
+    const struct pool_listing *l = ctx;
     struct sup_layer m = *layer;
     m.head = (struct sup_head){SUP_LAYER, l->tag};
     worker_send(l->r->worker, &m, sizeof(m), -1);
@@ -46,8 +46,8 @@ static void tell_layer(void *ctx, const struct sup_layer *layer)
 static void layers(struct requests *r, const struct sup_head *m)
 {
     struct err err;
-    struct listing listing = {r, m->tag};
-    answer(r, m, layers_each(r->layers, tell_layer, &listing, &err), &err);
+    struct pool_listing listing = {r, m->tag};
+    requests_pool_answer(r, m, layers_each(r->layers, tell_layer, &listing, &err), &err);
 }
 
 static void layer_drop(struct requests *r, const struct sup_layer_id *m)
@@ -56,7 +56,8 @@ static void layer_drop(struct requests *r, const struct sup_layer_id *m)
     if (!request_is_layer(m->layer))
         request_malformed(r, &m->head);
     else
-        answer(r, &m->head, unless_done(r, layers_drop(r->layers, m->layer, &err), ERR_NOT_FOUND, &err), &err);
+        requests_pool_answer(r, &m->head, unless_done(r, layers_drop(r->layers, m->layer, &err), ERR_NOT_FOUND, &err),
+                             &err);
 }
 
 /* "vol-" and 20 of [a-z0-9] */
@@ -70,7 +71,7 @@ static bool is_volume(const char volume[static SUP_VOLUME_MAX])
     return true;
 }
 
-static void tell(struct requests *r, uint32_t tag, const char *volume, uint64_t used, uint64_t limit)
+static void requests_pool_tell(struct requests *r, uint32_t tag, const char *volume, uint64_t used, uint64_t limit)
 {
     struct sup_volume m;
     memset(&m, 0, sizeof(m));
@@ -85,16 +86,16 @@ static void tell(struct requests *r, uint32_t tag, const char *volume, uint64_t 
 
 static void tell_volume(void *ctx, const char *volume)
 {
-    const struct listing *l = ctx;
-    tell(l->r, l->tag, volume, 0, 0);
+    const struct pool_listing *l = ctx;
+    requests_pool_tell(l->r, l->tag, volume, 0, 0);
 }
 
 static void volumes(struct requests *r, const struct sup_head *m)
 {
     struct err err;
-    struct listing listing = {r, m->tag};
+    struct pool_listing listing = {r, m->tag};
     int failed = pool_volume_each(r->host->pool, tell_volume, &listing);
-    answer(r, m, failed < 0 ? err_errno(&err, failed, "look which volumes there are") : 0, &err);
+    requests_pool_answer(r, m, failed < 0 ? err_errno(&err, failed, "look which volumes there are") : 0, &err);
 }
 
 /* Each costs calls to the kernel, and everybody waits meanwhile: that is why they are few. */
@@ -111,9 +112,9 @@ static void volume_usage(struct requests *r, const struct sup_volumes *m)
         uint64_t used = 0, limit = 0;
         int failed = pool_volume_usage(r->host->pool, m->volumes[i], &used, &limit);
         if (failed != -ENOENT) /* another error: nothing is known of it, but that it is there */
-            tell(r, m->head.tag, m->volumes[i], used, limit);
+            requests_pool_tell(r, m->head.tag, m->volumes[i], used, limit);
     }
-    answer(r, &m->head, 0, NULL);
+    requests_pool_answer(r, &m->head, 0, NULL);
 }
 
 static int volume_make(struct requests *r, const struct sup_volume_id *m, struct err *err)
@@ -141,15 +142,16 @@ static void volume(struct requests *r, const struct sup_volume_id *m)
     if (!is_volume(m->volume))
         request_malformed(r, &m->head);
     else if (m->head.type == SUP_VOLUME_MAKE)
-        answer(r, &m->head, unless_done(r, volume_make(r, m, &err), ERR_ALREADY_EXISTS, &err), &err);
+        requests_pool_answer(r, &m->head, unless_done(r, volume_make(r, m, &err), ERR_ALREADY_EXISTS, &err), &err);
     else
-        answer(r, &m->head, unless_done(r, volume_drop(r, m, &err), ERR_NOT_FOUND, &err), &err);
+        requests_pool_answer(r, &m->head, unless_done(r, volume_drop(r, m, &err), ERR_NOT_FOUND, &err), &err);
 }
 
 static void volume_mount(struct requests *r, const struct sup_volume_mount *m)
 {
-    if (!request_is_id(m->id) || !is_volume(m->volume) || !request_is_text(m->path, sizeof(m->path)) ||
-        m->read_only > 1)
+    bool is_host = !m->volume[0] && request_is_text(m->source, sizeof(m->source)) && m->source[0] == '/';
+    if (!request_is_id(m->id) || (!is_host && !is_volume(m->volume)) || !memchr(m->source, 0, sizeof(m->source)) ||
+        !request_is_text(m->path, sizeof(m->path)) || m->read_only > 1)
         request_malformed(r, &m->head);
     else
         boxes_mount(r->boxes, request_asked(r, &m->head), m);
@@ -180,9 +182,9 @@ static void image(struct requests *r, const struct sup_layer_id *m, int fd)
         request_malformed(r, &m->head);
     } else if (reserve_check(&r->reserve, &err) < 0) {
         (void)foreign_close(fd);
-        answer(r, &m->head, -1, &err);
+        requests_pool_answer(r, &m->head, -1, &err);
     } else if (image_start(r->images, m->layer, fd, request_asked(r, &m->head), &err) < 0) {
-        answer(r, &m->head, -1, &err);
+        requests_pool_answer(r, &m->head, -1, &err);
     }
 }
 
@@ -191,7 +193,7 @@ static bool is_comparable(const char name[static SUP_DIGEST_MAX])
     return request_is_text(name, SUP_DIGEST_MAX) && (pool_is_layer(name) || id_is_sandbox(str_of(name)));
 }
 
-static void compare(struct requests *r, const struct sup_diff *m, int fd)
+static void requests_pool_compare(struct requests *r, const struct sup_diff *m, int fd)
 {
     struct err err;
     if (fd < 0 || (m->a[0] && !is_comparable(m->a)) || !is_comparable(m->b)) {
@@ -199,7 +201,7 @@ static void compare(struct requests *r, const struct sup_diff *m, int fd)
         request_malformed(r, &m->head);
     } else if (compare_start(r->compares, r->boxes, r->host, m, fd, request_asked(r, &m->head), requests_done, r,
                              &err) < 0) {
-        answer(r, &m->head, -1, &err);
+        requests_pool_answer(r, &m->head, -1, &err);
     }
 }
 
@@ -210,7 +212,7 @@ bool requests_handle_with_fd(struct requests *r, const union sup_message *m, int
         image(r, &m->layer_id, fd);
         return true;
     case SUP_DIFF:
-        compare(r, &m->diff, fd);
+        requests_pool_compare(r, &m->diff, fd);
         return true;
     default:
         return false;

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-void requests_stored(void *ctx, uint64_t asked, usec_t frozen, usec_t total, uint64_t bytes, const struct err *err)
+void requests_stored(void *ctx, uint64_t asked, const struct stored *made, const struct err *err)
 {
     struct requests *r = ctx;
     struct sup_stored m;
@@ -17,9 +17,10 @@ void requests_stored(void *ctx, uint64_t asked, usec_t frozen, usec_t total, uin
         m.code = err_pack(err->code, err->reason);
         (void)snprintf(m.message, sizeof(m.message), "%s", err->msg);
     } else {
-        m.frozen_usec = frozen;
-        m.total_usec = total;
-        m.layer_bytes = bytes;
+        m.frozen_usec = made->frozen;
+        m.total_usec = made->total;
+        m.layer_bytes = made->bytes;
+        m.is_unchanged = made->is_unchanged;
     }
     worker_send(r->worker, &m, sizeof(m), -1);
 }
@@ -48,14 +49,26 @@ static void snapshot(struct requests *r, const struct sup_snapshot *m)
 {
     struct err err;
     uint64_t asked = request_asked(r, &m->head);
-    if (!request_is_id(m->id) || !request_is_layer(m->layer) || strncmp(m->layer, "layer-", 6) != 0)
+    if (!request_is_id(m->id) || !request_is_layer(m->layer) || strncmp(m->layer, "layer-", 6) != 0 ||
+        (m->unlike[0] && !request_is_layer(m->unlike)))
         (void)err_set(&err, ERR_INVALID_ARGUMENT, "malformed snapshot request");
     else if (reserve_check(&r->reserve, &err) == 0)
         err.code = ERR_OK;
     if (err.code == ERR_OK)
-        boxes_snapshot(r->boxes, asked, m->id, m->layer, r->is_again);
+        boxes_snapshot(r->boxes, asked, m, r->is_again);
     else
-        requests_stored(r, asked, 0, 0, 0, &err);
+        requests_stored(r, asked, NULL, &err);
+}
+
+static void rewind_one(struct requests *r, const struct sup_snapshot *m)
+{
+    struct err err;
+    if (!request_is_id(m->id) || !request_is_layer(m->layer))
+        request_malformed(r, &m->head);
+    else if (reserve_check(&r->reserve, &err) < 0)
+        request_done(r, SUP_DONE, m->head.tag, -1, &err);
+    else
+        boxes_rewind(r->boxes, request_asked(r, &m->head), m->id, m->layer);
 }
 
 bool requests_handle_state(struct requests *r, const union sup_message *m)
@@ -69,6 +82,9 @@ bool requests_handle_state(struct requests *r, const union sup_message *m)
         return true;
     case SUP_SNAPSHOT:
         snapshot(r, &m->snapshot);
+        return true;
+    case SUP_REWIND:
+        rewind_one(r, &m->snapshot);
         return true;
     default:
         return false;

@@ -9,6 +9,7 @@
  *  4. SIGTERM: sandboxes are killed and their ends reported; when all are gone, the workers are stopped; then the rest is removed,
  *     but for files that take too long to delete: those are the next start's.
  *  5. SIGUSR2: what jobs have begun is finished, for a few seconds; then this process makes way for the next coved, which finds what a dead one would have left.
+ *     Workers that were started by other settings than it would start them by now are replaced, before it says that it is ready.
  *  6. SIGUSR1, which `cove domain` sends: the domain and its certificate are read anew and cove-api is replaced; sandboxes don't notice.
  */
 #include "coved/serve.h"
@@ -36,6 +37,9 @@
 #include "coved/workers/worker.h"
 #include "kernel/cgroup/cgroup.h"
 #include "kernel/pool/pool.h"
+#include "kernel/watch/filewatch.h"
+#include "kernel/watch/procwatch.h"
+#include "tier/microvm.h"
 #include "tier/stage.h"
 
 #include <fcntl.h>
@@ -63,18 +67,20 @@ enum {
 
 struct coved {
     const struct config *config;
-    struct loop *loop;
+    struct coved_loop *loop;
     struct tier_host host;
+    struct tier_set tiers;
     struct storage storage;
     struct stage stage;
     struct listeners listeners;
     struct identity identity;
-    struct network network;
+    struct coved_network network;
     struct jobs *jobs, *compares; /* compares: their reader can make them wait */
     struct diff_queue *compare_queue;
     struct images *images;
     char *image_program;
     struct boxes *boxes;
+    struct procwatch *procwatch; /* owned until the boxes have it; NULL: none. It needs the host's files to begin */
     struct worker *worker;
     struct worker_fd worker_fds[LISTEN_MAX];
     struct requests requests;
@@ -86,7 +92,8 @@ struct coved {
     char key[STATE_KEY_MAX];
     char *program; /* of the worker */
     struct arguments arguments;
-    size_t lost; /* boxes of a coved that died */
+    uint8_t settings[SHA1_BYTES]; /* of the worker */
+    size_t lost;                  /* boxes of a coved that died */
     bool stopping, is_ready;
     usec_t stop_at;
     usec_t handover_at; /* monotonic: it makes way at the latest; 0: it does not */
@@ -204,22 +211,22 @@ static int open_pool(struct coved *c, struct err *err)
 {
     if (storage_pool(&c->storage, "/pool", &c->host.pool, err) < 0)
         return -1;
-    boxes_rescue(c->host.pool, spares_name, c);
+    boxes_rescue(&c->host, spares_name, c);
     int r = pool_reset(c->host.pool, spares_or_counts, c);
     return r < 0 ? err_errno(err, r, "clear the storage pool") : 0;
 }
 
-static void reload(struct coved *c);
+static void serve_reload(struct coved *c);
 
-static void on_signal(struct source *s, uint32_t events UNUSED)
+static void serve_on_signal(struct source *s, uint32_t events UNUSED)
 {
     struct coved *c = container_of(s, struct coved, signals);
     struct signalfd_siginfo info;
     while (read(c->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
-        if (info.ssi_signo == SIGCHLD || c->stopping)
-            continue; /* children are watched by their pidfds */
+        if (info.ssi_signo == SIGCHLD || info.ssi_signo == SIGHUP || c->stopping)
+            continue; /* children are watched by their pidfds; what a hang-up means the keeper decides */
         if (info.ssi_signo == SIGUSR1) {
-            reload(c);
+            serve_reload(c);
             continue;
         }
         if (info.ssi_signo == SIGUSR2) {
@@ -258,7 +265,7 @@ static int watch_signals(struct coved *c, struct err *err)
     c->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     if (c->signal_fd < 0)
         return err_errno(err, errno, "watch signals");
-    int r = loop_add(c->loop, &c->signals, c->signal_fd, EPOLLIN, on_signal);
+    int r = loop_add(c->loop, &c->signals, c->signal_fd, EPOLLIN, serve_on_signal);
     r = r ? r : loop_add(c->loop, &c->keeper, records_fd(c->records), EPOLLIN, on_keeper);
     return r < 0 ? err_errno(err, r, "watch signals") : 0;
 }
@@ -293,11 +300,12 @@ static enum pulse_state state_now(void *ctx)
 static struct worker_spec worker_spec(struct coved *c)
 {
     for (size_t i = 0; i < c->listeners.n; i++) {
-        const struct listener *l = &c->listeners.at[i];
+        const struct coved_listener *l = &c->listeners.at[i];
         c->worker_fds[i] = (struct worker_fd){"--listen-fd", l->fd, l->is_unix ? ":unix" : l->is_tls ? ":tls" : ":tcp"};
     }
     arguments_make(&c->arguments, c->config, c->identity.text,
-                   reserve_share_of(c->host.pool, c->config->default_disk_bytes));
+                   reserve_share_of(c->host.pool, c->config->default_disk_bytes), &c->tiers.list);
+    arguments_digest(c->config, c->identity.text, c->key, c->identity.domain.pem, c->settings);
     return (struct worker_spec){
         .name = "cove-api",
         .program = c->program,
@@ -316,6 +324,7 @@ static struct worker_spec worker_spec(struct coved *c)
         .records = c->records,
         .number = STATE_API,
         .version = SUP_VERSION,
+        .settings = c->settings,
         .ctx = c,
     };
 }
@@ -327,7 +336,7 @@ static void new_worker(struct coved *c, const char *program_dir)
     c->worker = worker_new(c->loop, &spec);
 }
 
-static void reload(struct coved *c)
+static void serve_reload(struct coved *c)
 {
     struct err err;
     if (identity_load(&c->identity, c->config, &err) < 0 ||
@@ -341,6 +350,20 @@ static void reload(struct coved *c)
     worker_replace(c->worker, &spec);
 }
 
+static int watch_files(struct coved *c, struct err *err)
+{
+    struct filewatch *files = NULL;
+    /* A pool in a directory shares its file system with others, whose files are nobody's business. */
+    int r = !c->config->observe_files ? 0
+            : c->storage.file_fd < 0  ? -EXDEV
+                                      : filewatch_open(pool_fd(c->host.pool), &files);
+    if (r < 0)
+        log_info("what files sandboxes write is not recorded: %s",
+                 r == -EXDEV ? "the storage pool has no file system of its own" : strerror(-r));
+    r = boxes_watch(c->boxes, TAKE_PTR(c->procwatch), files);
+    return r < 0 ? err_errno(err, r, "watch what sandboxes do") : 0;
+}
+
 static int set_up(struct coved *c, int keeper_fd, struct err *err)
 {
     AUTO_FREE char *dir = NULL;
@@ -352,11 +375,16 @@ static int set_up(struct coved *c, int keeper_fd, struct err *err)
         return -1;
     inherit_listeners(c);
     raise_limits();
+    microvm_configure(c->config->microvm_guest, c->config->microvm_emulate);
+    int unwatched = c->config->observe_processes ? procwatch_open(&c->procwatch) : 0;
+    if (unwatched < 0)
+        log_warn("what processes of sandboxes execute is not recorded: %s", strerror(-unwatched));
     if (load_agent(dir, &c->host.agent_fd, err) < 0 ||
         groups_open(c->config->state_dir, spares_group, c, &c->host.cgroups, err) < 0 ||
         listen_open(c->config, LISTEN_PATIENCE, &c->inherited, &c->listeners, err) < 0 ||
         identity_listen(&c->identity, c->config, LISTEN_PATIENCE, &c->listeners, err) < 0 ||
         network_prepare(&c->network, c->config, dir, &c->inherited, err) < 0 ||
+        tier_set_probe(&c->host, c->config->tiers, c->config->n_tiers, c->config->minimum_tier, &c->tiers, err) < 0 ||
         storage_open(c->config, c->records, &c->storage, err) < 0 ||
         stage_enter(c->storage.mount, c->config->run_dir, &c->stage, err) < 0 || open_pool(c, err) < 0 ||
         rootfs_choose("/pool", c->config->state_dir, &mode, err) < 0)
@@ -365,6 +393,8 @@ static int set_up(struct coved *c, int keeper_fd, struct err *err)
     c->listeners.inherited = NULL;
     write_down_listeners(c);
     c->host.overlay_mode = (int)mode;
+    c->host.host_paths = c->config->host_paths;
+    c->host.n_host_paths = c->config->n_host_paths;
     c->host.stage = &c->stage;
     c->host.proc_fd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     c->host.net_fd = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
@@ -375,15 +405,18 @@ static int set_up(struct coved *c, int keeper_fd, struct err *err)
         return err_errno(err, r, "make the event loop");
     if (watch_signals(c, err) < 0 || sweeper_start(c->host.pool, &c->sweeper, err) < 0)
         return -1;
-    network_start(&c->network, c->loop, &c->stage, c->host.cgroups, READY_NETWORKS, c->records);
+    network_start(&c->network, c->loop, &c->stage, c->host.cgroups, READY_NETWORKS, &c->tiers, c->records);
     c->jobs = jobs_new(c->loop, c->stage.host_root, c->lock_fd);
     c->compares = jobs_new(c->loop, c->stage.host_root, c->lock_fd);
     c->compare_queue = diff_queue_new(c->compares);
     c->image_program = mem_printf("%s/cove-image", dir);
     c->images = images_new(c->loop, c->jobs, &c->host, &c->stage, c->image_program, c->config->run_dir, requests_done,
                            &c->requests);
-    const struct boxes_events events = {&c->requests, requests_created, requests_done, requests_stored, requests_ended};
-    c->boxes = boxes_new(c->loop, &tier_container, &c->host, READY_BOXES, &events, &c->network, c->jobs, c->records);
+    const struct boxes_events events = {&c->requests,   requests_created, requests_done, requests_stored,
+                                        requests_ended, requests_seen,    requests_see};
+    c->boxes = boxes_new(c->loop, &c->tiers, &c->host, READY_BOXES, &events, &c->network, c->jobs, c->records);
+    if (watch_files(c, err) < 0)
+        return -1;
     new_worker(c, dir);
     network_connect(&c->network, c->worker, c->boxes);
     c->requests = (struct requests){
@@ -408,8 +441,9 @@ static int set_up(struct coved *c, int keeper_fd, struct err *err)
 
 static void say_ready(struct coved *c)
 {
-    if (!c->is_ready)
-        records_ready(c->records);
+    if (c->is_ready || worker_is_due(c->worker) || network_is_due(&c->network))
+        return;
+    records_ready(c->records);
     c->is_ready = true;
 }
 

@@ -26,7 +26,7 @@ uid_t state_uid(enum state_user user)
     return account && account->pw_uid ? account->pw_uid : FIRST_UID + (uid_t)user;
 }
 
-static int make_dir(const char *path, mode_t mode, uid_t owner, struct err *err)
+static int state_make_dir(const char *path, mode_t mode, uid_t owner, struct err *err)
 {
     if (mkdir(path, mode) < 0 && errno != EEXIST)
         return err_errno(err, errno, "make directory %s", path);
@@ -41,13 +41,13 @@ static int make_below(const char *dir, const char *name, mode_t mode, uid_t owne
     int n = snprintf(path, sizeof(path), "%s/%s", dir, name);
     if (n < 0 || (size_t)n >= sizeof(path))
         return err_set(err, ERR_INVALID_ARGUMENT, "path too long: %.64s...", dir);
-    return make_dir(path, mode, owner, err);
+    return state_make_dir(path, mode, owner, err);
 }
 
 int state_prepare(const struct config *config, struct err *err)
 {
     (void)umask(022);
-    if (make_dir(config->state_dir, 0755, 0, err) < 0 || make_dir(config->run_dir, 0755, 0, err) < 0)
+    if (state_make_dir(config->state_dir, 0755, 0, err) < 0 || state_make_dir(config->run_dir, 0755, 0, err) < 0)
         return -1;
     if (make_below(config->state_dir, "pool", 0700, 0, err) < 0 ||
         make_below(config->state_dir, "templates", 0755, 0, err) < 0 ||

@@ -7,19 +7,15 @@
  *  2. The core ends the store's batches and folds its log back (sandbox/record/keeper.c); this file opens the store and closes it.
  *  3. SIGTERM ends this process, not the sandboxes. So does the loss of coved, but as a failure.
  */
-#include "api/e2b/e2b.h"
 #include "api/e2b/names.h"
-#include "api/kit/claim.h"
 #include "api/kit/refusals.h"
-#include "api/mcp/mcp.h"
-#include "api/native/native.h"
-#include "api/opensandbox/opensandbox.h"
 #include "base/buf.h"
 #include "base/fault.h"
 #include "base/fd.h"
 #include "base/mem.h"
 #include "build/builder.h"
 #include "daemon/build_options.h"
+#include "daemon/facades.h"
 #include "daemon/notary.h"
 #include "daemon/options.h"
 #include "daemon/pulse.h"
@@ -42,7 +38,7 @@
 
 enum { KEY_MAX = 512, PEM_MAX = 64 * 1024, DRAIN_MS = 1000 };
 
-struct worker {
+struct api_worker {
     struct options options;
     uv_loop_t loop;
     struct buf key;
@@ -59,10 +55,7 @@ struct worker {
     struct http_server *server;
     struct notary *notary;
     struct refusals *refusals;
-    struct native *native;
-    struct e2b *e2b;
-    struct opensandbox *opensandbox;
-    struct mcp *mcp;
+    struct facades facades;
 
     uv_timer_t patience; /* once it ends, clients that are still connected are cut */
     uv_signal_t term, interrupt;
@@ -78,17 +71,8 @@ struct worker {
 
 static void on_request(struct http_request *req, void *ctx)
 {
-    struct worker *w = ctx;
-    /* Whatever is sent to a port of a sandbox is the sandbox's; then each API has its part of the address. */
-    const struct claim claims[] = {
-        {.fits = e2b_claims, .serve = e2b_serve_sandbox, .facade = w->e2b},
-        {.prefix = NATIVE_PREFIX "/", .serve = native_serve, .facade = w->native},
-        {.prefix = MCP_PATH, .serve = mcp_serve, .facade = w->mcp},
-        {.fits = native_claims_metrics, .serve = native_serve, .facade = w->native},
-        {.prefix = "/v1/", .serve = opensandbox_serve, .facade = w->opensandbox},
-        {.serve = e2b_serve_api, .facade = w->e2b},
-    };
-    if (!claims_serve(claims, ARRAY_SIZE(claims), req))
+    struct api_worker *w = ctx;
+    if (!facades_serve(&w->facades, req))
         (void)http_respond_error(req, 404, "there is no such route");
 }
 
@@ -102,11 +86,8 @@ static void close_handle(uv_handle_t *handle)
 
 static void server_closed(void *ctx)
 {
-    struct worker *w = ctx;
-    mcp_free(w->mcp);
-    opensandbox_free(w->opensandbox);
-    e2b_free(w->e2b);
-    native_free(w->native);
+    struct api_worker *w = ctx;
+    facades_free(&w->facades);
     refusals_free(w->refusals);
     builder_free(w->builder);
     core_close(w->core);
@@ -120,11 +101,11 @@ static void server_closed(void *ctx)
 
 static void on_patience(uv_timer_t *handle)
 {
-    struct worker *w = container_of(handle, struct worker, patience);
+    struct api_worker *w = container_of(handle, struct api_worker, patience);
     http_server_close(w->server, server_closed, w);
 }
 
-static void stop(struct worker *w, int exit_code, unsigned patience_ms)
+static void api_main_stop(struct api_worker *w, int exit_code, unsigned patience_ms)
 {
     if (w->stopping)
         return;
@@ -134,24 +115,24 @@ static void stop(struct worker *w, int exit_code, unsigned patience_ms)
     (void)uv_timer_start(&w->patience, on_patience, http_server_connections(w->server) ? patience_ms : 0, 0);
 }
 
-static void on_signal(uv_signal_t *handle, int signum)
+static void api_main_on_signal(uv_signal_t *handle, int signum)
 {
     (void)signum;
-    stop(handle->data, 0, DRAIN_MS);
+    api_main_stop(handle->data, 0, DRAIN_MS);
 }
 
 static void on_supervisor(uv_poll_t *handle, int status, int events)
 {
     (void)events;
-    struct worker *w = container_of(handle, struct worker, supervisor);
+    struct api_worker *w = container_of(handle, struct api_worker, supervisor);
     (void)uv_poll_stop(handle);
     log_error("coved is gone (%s)", status < 0 ? uv_strerror(status) : "its socket is closed");
-    stop(w, 1, 0);
+    api_main_stop(w, 1, 0);
 }
 
 /* ---- the beginning ---- */
 
-static int read_key(struct worker *w, struct err *err)
+static int read_key(struct api_worker *w, struct err *err)
 {
     int fd = w->options.key_fd;
     buf_init(&w->key, KEY_MAX);
@@ -167,7 +148,7 @@ static int read_key(struct worker *w, struct err *err)
 }
 
 /* Here and not later: OpenSSL reads its own configuration when it is first used. */
-static int read_certificate(struct worker *w, struct err *err)
+static int read_certificate(struct api_worker *w, struct err *err)
 {
     if (w->options.tls_fd < 0)
         return 0;
@@ -181,7 +162,7 @@ static int read_certificate(struct worker *w, struct err *err)
     return r < 0 ? err_errno(err, r, "the domain's certificate: 'cove domain show' says more") : 0;
 }
 
-static int open_store(struct worker *w, struct err *err)
+static int open_store(struct api_worker *w, struct err *err)
 {
     w->store_path = mem_printf("%s/cove.db", w->options.data_dir);
     if (store_open(w->store_path, &w->store, err) < 0)
@@ -192,7 +173,7 @@ static int open_store(struct worker *w, struct err *err)
     return artefacts_open(w->store, outputs, 0, 0, &w->artefacts, err);
 }
 
-static int open_core(struct worker *w, struct err *err)
+static int open_core(struct api_worker *w, struct err *err)
 {
     const struct options *o = &w->options;
     w->supervisor_fd = fcntl(o->supervisor_fd, F_DUPFD_CLOEXEC, 3);
@@ -200,7 +181,7 @@ static int open_core(struct worker *w, struct err *err)
         return err_errno(err, errno, "duplicate the supervisor's socket");
     struct core_config config = {
         .state_dir = o->state_dir,
-        .supervisor_fd = o->supervisor_fd,
+        .engine = {.supervisor_fd = o->supervisor_fd, .tiers = &o->tiers, .default_tier = o->default_tier},
         .store = w->store,
         .events = w->events,
         .artefacts = w->artefacts,
@@ -215,6 +196,7 @@ static int open_core(struct worker *w, struct err *err)
         .keep_ended_ms = o->keep_ended_ms,
         .trust = o->trust,
         .version = o->version,
+        .group_gid = o->group_gid,
         .answers = &e2b_answers,
         .guest = &e2b_guest,
         .webhooks = &e2b_webhooks,
@@ -226,7 +208,7 @@ static int open_core(struct worker *w, struct err *err)
 }
 
 /* A service that goes on without it answers all that names another one. */
-static void look_for_base(struct worker *w)
+static void look_for_base(struct api_worker *w)
 {
     const struct template *base;
     struct err err;
@@ -236,7 +218,7 @@ static void look_for_base(struct worker *w)
             "prepare' and start it again ('systemctl restart cove', or 'make stop' and 'make start', do so)");
 }
 
-static int open_builder(struct worker *w, struct err *err)
+static int open_builder(struct api_worker *w, struct err *err)
 {
     struct builder_config *config = &w->builder_config;
     config->core = w->core;
@@ -246,9 +228,9 @@ static int open_builder(struct worker *w, struct err *err)
 }
 
 /* In a thread of its own. */
-static int verify(void *ctx, const char *sandbox, struct event_verdict *ret_verdict, struct err *err)
+static int api_main_verify(void *ctx, const char *sandbox, struct event_verdict *ret_verdict, struct err *err)
 {
-    const struct worker *w = ctx;
+    const struct api_worker *w = ctx;
     AUTO(store_close) struct store *store = NULL;
     AUTO(event_log_close) struct event_log *log = NULL;
     if (store_open_reader(w->store_path, &store, err) < 0 || event_log_open(store, &log, err) < 0)
@@ -263,7 +245,7 @@ static void on_refusal(void *ctx, const char *api, enum refusal why, const char 
         [REFUSAL_NO_KEY] = "no key",     [REFUSAL_WRONG_KEY] = "wrong key",     [REFUSAL_WRONG_USER] = "wrong user",
         [REFUSAL_NO_TOKEN] = "no token", [REFUSAL_WRONG_TOKEN] = "wrong token",
     };
-    struct worker *w = ctx;
+    struct api_worker *w = ctx;
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     event_data_str(&d, "from", str_of(from));
     if (*api) {
@@ -284,20 +266,20 @@ static struct native_obstacle supervisor_says(void *ctx)
                                         " log say more"},
         [PULSE_SAYS_STOPS] = {"stopping", "the service stops"},
     };
-    const struct worker *w = ctx;
+    const struct api_worker *w = ctx;
     return obstacles[w->stopping ? PULSE_SAYS_STOPS : pulse_said(&w->pulse, clock_mono())];
 }
 
-static void open_facades(struct worker *w)
+static void open_facades(struct api_worker *w)
 {
     const struct options *o = &w->options;
     tenant_set_key(w->core, buf_str(&w->key));
     w->refusals = refusals_new(&w->loop, on_refusal, w);
-    w->native = native_new(&(struct native_config){
+    const struct native_config native = {
         .core = w->core,
         .builder = w->builder,
         .events = w->events,
-        .verify = verify,
+        .verify = api_main_verify,
         .verify_ctx = w,
         .sign = notary_sign,
         .sign_ctx = w->notary,
@@ -308,20 +290,13 @@ static void open_facades(struct worker *w)
         .domain_has_tls = o->tls_fd >= 0,
         .default_timeout_ms = o->default_timeout_ms,
         .version = o->version,
-    });
-    w->e2b = e2b_new(
-        &(struct e2b_config){.core = w->core, .builder = w->builder, .refusals = w->refusals, .domain = o->domain});
-    w->opensandbox = opensandbox_new(&(struct opensandbox_config){.core = w->core, .refusals = w->refusals});
-    w->mcp = mcp_new(&(struct mcp_config){.core = w->core,
-                                          .events = w->events,
-                                          .refusals = w->refusals,
-                                          .owner_uid = o->owner_uid,
-                                          .version = o->version});
+    };
+    facades_open(&w->facades, &native, o->domain, o->run_code_is_open);
     mem_wipe(buf_data(&w->key), buf_len(&w->key));
     buf_fini(&w->key);
 }
 
-static int listen_all(struct worker *w, struct err *err)
+static int listen_all(struct api_worker *w, struct err *err)
 {
     w->server = http_server_new(&w->loop, &HTTP_LIMITS_DEFAULT, on_request, w);
     if (!w->server)
@@ -336,7 +311,7 @@ static int listen_all(struct worker *w, struct err *err)
     return 0;
 }
 
-static int watch(struct worker *w, struct err *err)
+static int api_main_watch(struct api_worker *w, struct err *err)
 {
     (void)uv_timer_init(&w->loop, &w->patience);
     int r = uv_signal_init(&w->loop, &w->term);
@@ -345,9 +320,9 @@ static int watch(struct worker *w, struct err *err)
     if (r == 0)
         r = uv_poll_init(&w->loop, &w->supervisor, w->supervisor_fd);
     if (r == 0)
-        r = uv_signal_start(&w->term, on_signal, SIGTERM);
+        r = uv_signal_start(&w->term, api_main_on_signal, SIGTERM);
     if (r == 0)
-        r = uv_signal_start(&w->interrupt, on_signal, SIGINT);
+        r = uv_signal_start(&w->interrupt, api_main_on_signal, SIGINT);
     if (r == 0)
         r = uv_poll_start(&w->supervisor, UV_DISCONNECT, on_supervisor);
     if (r == 0)
@@ -356,7 +331,7 @@ static int watch(struct worker *w, struct err *err)
     return r < 0 ? err_errno(err, r, "watch signals and coved") : 0;
 }
 
-static int boot(struct worker *w, struct err *err)
+static int boot(struct api_worker *w, struct err *err)
 {
     if (read_key(w, err) < 0 || read_certificate(w, err) < 0)
         return -1;
@@ -373,12 +348,12 @@ static int boot(struct worker *w, struct err *err)
     if (notary_start(&w->loop, w->store_path, w->options.data_dir, &w->notary, err) < 0)
         return -1;
     open_facades(w);
-    if (watch(w, err) < 0 || listen_all(w, err) < 0)
+    if (api_main_watch(w, err) < 0 || listen_all(w, err) < 0)
         return -1;
     return 0;
 }
 
-static void shut_down(struct worker *w)
+static void shut_down(struct api_worker *w)
 {
     int r = uv_loop_close(&w->loop);
     if (r < 0)
@@ -397,7 +372,7 @@ static void shut_down(struct worker *w)
 
 int main(int argc, char **argv)
 {
-    static struct worker w = {.supervisor_fd = -1};
+    static struct api_worker w = {.supervisor_fd = -1};
     struct err err;
 
     log_init("cove-api", LOG_INFO);

@@ -42,6 +42,6 @@ int arguments_parse(int argc, char **argv, const struct option *known,
             return err_errno(err, r, "--%s %.64s", known[index].name, optarg);
     }
     if (optind != argc)
-        return err_set(err, ERR_INVALID_ARGUMENT, "not an option: %.64s", argv[optind]);
+        return err_set(err, ERR_INVALID_ARGUMENT, "unknown option: %.64s", argv[optind]);
     return 0;
 }

@@ -3,7 +3,7 @@
 #include "policy/policy.h"
 #include "sandbox/network/network.h"
 
-static int number(struct str value, uint64_t most, uint64_t *ret_number, struct err *err)
+static int build_options_number(struct str value, uint64_t most, uint64_t *ret_number, struct err *err)
 {
     if (str_to_u64(value, ret_number) < 0 || *ret_number > most)
         return err_set(err, ERR_INVALID_ARGUMENT, "--builds: '%.*s' is out of range", STR_ARG(value));
@@ -53,24 +53,24 @@ static bool build_options_env(struct str key, struct str value, struct arena *ar
     return false;
 }
 
-static int apply(struct str key, struct str value, struct arena *arena, struct builder_config *config,
-                 struct build_alias *aliases, const char **insecure, json_t **ret_policy, struct err *err)
+static int build_options_apply(struct str key, struct str value, struct arena *arena, struct builder_config *config,
+                               struct build_alias *aliases, const char **insecure, json_t **ret_policy, struct err *err)
 {
     uint64_t concurrency = 0;
     if (str_eqc(key, "concurrency")) {
-        if (number(value, 64, &concurrency, err) < 0)
+        if (build_options_number(value, 64, &concurrency, err) < 0)
             return -1;
         config->concurrency = (unsigned)concurrency;
         return 0;
     }
     if (str_eqc(key, "step-timeout-ms"))
-        return number(value, INT64_MAX / 2000, &config->step_timeout_ms, err);
+        return build_options_number(value, INT64_MAX / 2000, &config->step_timeout_ms, err);
     if (str_eqc(key, "timeout-ms"))
-        return number(value, INT64_MAX / 2000, &config->timeout_ms, err);
+        return build_options_number(value, INT64_MAX / 2000, &config->timeout_ms, err);
     if (str_eqc(key, "disk"))
-        return number(value, INT64_MAX, &config->disk_bytes, err);
+        return build_options_number(value, INT64_MAX, &config->disk_bytes, err);
     if (str_eqc(key, "disk-reserve")) {
-        if (number(value, INT64_MAX, &config->disk_reserve_bytes, err) < 0)
+        if (build_options_number(value, INT64_MAX, &config->disk_reserve_bytes, err) < 0)
             return -1;
         config->disk_reserve_bytes = config->disk_reserve_bytes ? config->disk_reserve_bytes : UPLOADS_RESERVE_NONE;
         return 0;
@@ -118,7 +118,7 @@ int build_options_parse(struct str text, struct arena *arena, struct builder_con
         struct str key = str_n(line.p, (size_t)eq), value = str_sub(line, (size_t)eq + 1);
         if (build_options_rule(key, value, policies) || build_options_env(key, value, arena, core))
             continue;
-        if (apply(key, value, arena, config, aliases, insecure, ret_policy, err) < 0)
+        if (build_options_apply(key, value, arena, config, aliases, insecure, ret_policy, err) < 0)
             return -1;
     }
     core->network = policies[0];

@@ -25,7 +25,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 
-struct worker {
+struct egress_worker {
     struct egress_options options;
     uv_loop_t loop;
     struct vault *vault;
@@ -45,7 +45,7 @@ static void close_handle(uv_handle_t *handle)
         uv_close(handle, NULL);
 }
 
-static void stop(struct worker *w, int exit_code)
+static void egress_main_stop(struct egress_worker *w, int exit_code)
 {
     if (w->stopping)
         return;
@@ -58,15 +58,15 @@ static void stop(struct worker *w, int exit_code)
     close_handle((uv_handle_t *)&w->interrupt);
 }
 
-static void on_signal(uv_signal_t *handle, int signum)
+static void egress_main_on_signal(uv_signal_t *handle, int signum)
 {
     (void)signum;
-    stop(handle->data, 0);
+    egress_main_stop(handle->data, 0);
 }
 
 static void on_lost(void *ctx)
 {
-    stop(ctx, 1);
+    egress_main_stop(ctx, 1);
 }
 
 /* ---- the beginning ---- */
@@ -94,11 +94,11 @@ static int filter(struct err *err)
 
 static void on_secret(void *ctx, const char *name, bool is_set, uid_t by)
 {
-    struct worker *w = ctx;
+    struct egress_worker *w = ctx;
     egress_tell_secret(w->egress, name, is_set, by);
 }
 
-static int open_vault(struct worker *w, struct err *err)
+static int open_vault(struct egress_worker *w, struct err *err)
 {
     const struct egress_options *o = &w->options;
     int r = vault_open(o->state_fd, &w->vault, err);
@@ -108,13 +108,14 @@ static int open_vault(struct worker *w, struct err *err)
                              &(struct vault_server_config){.vault = w->vault,
                                                            .listen_fd = o->vault_fd,
                                                            .owner_uid = o->owner_uid,
+                                                           .group_gid = o->group_gid,
                                                            .on_change = on_secret,
                                                            .ctx = w},
                              &w->server, err);
     return r;
 }
 
-static int open_networks(struct worker *w, struct err *err)
+static int open_networks(struct egress_worker *w, struct err *err)
 {
     const struct egress_options *o = &w->options;
     const struct egress_config config = {
@@ -128,32 +129,32 @@ static int open_networks(struct worker *w, struct err *err)
     return egress_new(&w->loop, &config, &w->egress, err);
 }
 
-static int watch(struct worker *w, struct err *err)
+static int egress_main_watch(struct egress_worker *w, struct err *err)
 {
     int r = uv_signal_init(&w->loop, &w->term);
     if (r == 0)
         r = uv_signal_init(&w->loop, &w->interrupt);
     if (r == 0)
-        r = uv_signal_start(&w->term, on_signal, SIGTERM);
+        r = uv_signal_start(&w->term, egress_main_on_signal, SIGTERM);
     if (r == 0)
-        r = uv_signal_start(&w->interrupt, on_signal, SIGINT);
+        r = uv_signal_start(&w->interrupt, egress_main_on_signal, SIGINT);
     if (r == 0)
         r = pulse_start(&w->pulse, &w->loop, w->options.pulse_fd);
     w->term.data = w->interrupt.data = w;
     return r < 0 ? err_errno(err, r, "watch signals and coved") : 0;
 }
 
-static int boot(struct worker *w, struct err *err)
+static int boot(struct egress_worker *w, struct err *err)
 {
     int r = uv_loop_init(&w->loop);
     if (r < 0)
         return err_errno(err, r, "make the event loop");
-    if (filter(err) < 0 || watch(w, err) < 0 || open_vault(w, err) < 0 || open_networks(w, err) < 0)
+    if (filter(err) < 0 || egress_main_watch(w, err) < 0 || open_vault(w, err) < 0 || open_networks(w, err) < 0)
         return -1;
     return 0;
 }
 
-static void shut_down(struct worker *w)
+static void shut_down(struct egress_worker *w)
 {
     if (uv_loop_close(&w->loop) < 0)
         log_warn("the loop still has handles at the end");
@@ -162,7 +163,7 @@ static void shut_down(struct worker *w)
 
 int main(int argc, char **argv)
 {
-    static struct worker w;
+    static struct egress_worker w;
     struct err err;
 
     log_init("cove-egress", LOG_INFO);

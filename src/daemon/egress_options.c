@@ -8,6 +8,7 @@ enum option_id {
     OPT_VAULT_FD,
     OPT_STATE_FD,
     OPT_OWNER_UID,
+    OPT_GROUP_GID,
     OPT_LOG_LEVEL,
     OPT_RESOLVER,
     OPT_TRUST
@@ -19,13 +20,14 @@ static const struct option known[] = {
     {"vault-fd", required_argument, NULL, OPT_VAULT_FD},
     {"state-fd", required_argument, NULL, OPT_STATE_FD},
     {"owner-uid", required_argument, NULL, OPT_OWNER_UID},
+    {"group-gid", required_argument, NULL, OPT_GROUP_GID},
     {"log-level", required_argument, NULL, OPT_LOG_LEVEL}, /* 0 debug to 3 error; 4 more: as JSON */
     {"resolver", required_argument, NULL, OPT_RESOLVER},
     {"trust", required_argument, NULL, OPT_TRUST},
     {NULL, 0, NULL, 0},
 };
 
-static int apply(void *options, int id, const char *argument)
+static int egress_options_apply(void *options, int id, const char *argument)
 {
     struct egress_options *o = options;
     struct str text = str_of(argument);
@@ -43,6 +45,10 @@ static int apply(void *options, int id, const char *argument)
     case OPT_OWNER_UID:
         r = argument_number(text, UINT32_MAX - 1, &number);
         o->owner_uid = (uid_t)number;
+        return r;
+    case OPT_GROUP_GID:
+        r = argument_number(text, UINT32_MAX - 1, &number);
+        o->group_gid = (gid_t)number;
         return r;
     case OPT_LOG_LEVEL:
         r = argument_number(text, LOG_ERROR + LOG_AS_JSON, &number);
@@ -62,7 +68,7 @@ static int apply(void *options, int id, const char *argument)
 int egress_options_parse(int argc, char **argv, struct egress_options *ret_options, struct err *err)
 {
     struct egress_options o = {.control_fd = -1, .pulse_fd = -1, .vault_fd = -1, .state_fd = -1, .log_level = LOG_INFO};
-    if (arguments_parse(argc, argv, known, apply, &o, err) < 0)
+    if (arguments_parse(argc, argv, known, egress_options_apply, &o, err) < 0)
         return -1;
     if (o.control_fd < 0 || o.vault_fd < 0 || o.state_fd < 0)
         return err_set(err, ERR_INVALID_ARGUMENT,

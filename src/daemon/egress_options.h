@@ -2,7 +2,7 @@
 /*
  * What coved tells cove-egress when it executes it, as arguments (the environment is empty).
  *
- *   cove-egress --control-fd N --pulse-fd N --vault-fd N --state-fd N --owner-uid UID --log-level N [--resolver ADDR:PORT] [--trust FILE]
+ *   cove-egress --control-fd N --pulse-fd N --vault-fd N --state-fd N --owner-uid UID [--group-gid GID] --log-level N [--resolver ADDR:PORT] [--trust FILE]
  */
 #pragma once
 
@@ -15,6 +15,7 @@ struct egress_options {
     int vault_fd;   /* RUN/vault.sock, listening */
     int state_fd;   /* the directory STATE/egress */
     uid_t owner_uid;
+    gid_t group_gid; /* (gid_t)-1: none */
     enum log_level log_level;
     const char *resolver; /* instead of /etc/resolv.conf; NULL: none. For tests, as is the next */
     const char *trust;    /* file of further CA certificates; NULL: none */

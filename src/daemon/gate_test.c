@@ -4,10 +4,10 @@
  * with the reason why it needs none. A route that is in a façade and not here fails the test.
  */
 #include "api/e2b/control/control.h"
-#include "api/e2b/e2b.h"
 #include "api/e2b/envd/envd.h"
 #include "api/e2b/interpreter.h"
 #include "api/e2b/volumes/volume_content.h"
+#include "api/fusion/handlers.h"
 #include "api/kit/test_facade.h"
 #include "api/mcp/handlers.h"
 #include "api/native/handlers.h"
@@ -16,9 +16,12 @@
 #include "base/mem.h"
 #include "build/builder.h"
 #include "build/spec.h"
+#include "daemon/facades.h"
+#include "daemon/test_gate_routes.h"
 #include "http/client/exec_stream.h"
 #include "sandbox/action.h"
 #include "sandbox/code/code.h"
+#include "sandbox/life/checkpoint_life.h"
 #include "sandbox/life/snapshot.h"
 #include "sandbox/templates.h"
 #include "sandbox/tenant.h"
@@ -29,271 +32,6 @@
 #include <stdio.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#define KEY "e2b_0123456789abcdef"
-#define HASH "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
-#define NATIVE(rest) GATE_NATIVE, NATIVE_PREFIX rest
-#define GET_NO EVENT_KIND_UNKNOWN
-#define NOT_YET "answers 501"
-#define TOOL(name, args, kind)                                                                                          \
-    {                                                                                                                   \
-        HTTP_METHOD_POST, GATE_MCP, MCP_PATH,                                                                           \
-            "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/call\",\"params\":{\"_meta\":{\"io.modelcontextprotocol/" \
-            "protocolVersion\":\"2026-07-28\",\"io.modelcontextprotocol/clientCapabilities\":{}},\"name\":\"" name      \
-            "\",\"arguments\":{" args "}}}",                                                                            \
-            kind, name                                                                                                  \
-    }
-#define SESSION "11111111111111111111"
-#define OPENSANDBOX_UPLOAD                                                                                                 \
-    "--x\r\nContent-Disposition: form-data; name=\"metadata\"; filename=\"m\"\r\n\r\n{\"path\":\"/t/5\",\"mode\":600}\r\n" \
-    "--x\r\nContent-Disposition: form-data; name=\"file\"; filename=\"f\"\r\n\r\none\r\n--x--\r\n"
-
-enum gate_plane {
-    GATE_NATIVE,
-    GATE_CONTROL,
-    GATE_ENVD,
-    GATE_VOLUME,
-    GATE_LIFECYCLE,
-    GATE_COMMAND,
-    GATE_FILES,
-    GATE_EGRESS,
-    GATE_MCP,
-    GATE_CODE,       /* OpenSandbox's */
-    GATE_INTERPRETER /* E2B's */
-};
-
-/*
- * In target and body, $S is a sandbox that runs and $P one that is paused, $V a volume, $N a template, $T a snapshot (and $U in a path), $R a build that runs and $B one that was only
- * requested, $H and $K the hash and the token of an upload, $W a webhook.
- */
-#define WEBHOOK                                                                                                        \
-    "{\"name\":\"more\",\"url\":\"https://a.test/\",\"events\":[\"sandbox.lifecycle.killed\"],\"signatureSecret\":\"s\"}"
-struct gated {
-    enum http_method method;
-    enum gate_plane plane;
-    const char *target, *body;
-    enum event_kind kind;
-    const char *note; /* no action: why; else, what the answer must hold before it is complete (NULL: its end) */
-};
-
-static const struct gated gated[] = {
-    {HTTP_METHOD_POST, NATIVE("/sandboxes"), "{\"template\":\"base\"}", EVENT_SANDBOX_CREATE, NULL},
-    {HTTP_METHOD_POST, NATIVE("/sandboxes"), "{\"network\":{\"default\":\"deny\",\"rules\":[{\"allow\":\"a.test\"}]}}",
-     EVENT_NET_POLICY, NULL},
-    {HTTP_METHOD_DELETE, NATIVE("/sandboxes/$S"), NULL, EVENT_SANDBOX_KILL, NULL},
-    {HTTP_METHOD_POST, NATIVE("/sandboxes/$S/timeout"), "{\"timeout_ms\":60000}", EVENT_SANDBOX_TIMEOUT, NULL},
-    {HTTP_METHOD_POST, NATIVE("/sandboxes/$S/pause"), "{}", EVENT_SANDBOX_PAUSE, NULL},
-    {HTTP_METHOD_POST, NATIVE("/sandboxes/$P/resume"), "{}", EVENT_SANDBOX_RESUME, NULL},
-    {HTTP_METHOD_POST, NATIVE("/sandboxes/$S/snapshots"), "{\"name\":\"more\"}", EVENT_SANDBOX_SNAPSHOT, NULL},
-    {HTTP_METHOD_POST, NATIVE("/sandboxes/$S/fork"), "{}", EVENT_SANDBOX_FORK, NULL},
-    {HTTP_METHOD_DELETE, NATIVE("/snapshots?ref=$T"), NULL, EVENT_TEMPLATE_REMOVE, NULL},
-    {HTTP_METHOD_POST, NATIVE("/volumes"), "{\"name\":\"more\"}", EVENT_VOLUME_CREATE, NULL},
-    {HTTP_METHOD_DELETE, NATIVE("/volumes/$V"), NULL, EVENT_VOLUME_DROP, NULL},
-    {HTTP_METHOD_PATCH, NATIVE("/templates?ref=$N"), "{\"public\":true}", EVENT_TEMPLATE_PUBLISH, NULL},
-    {HTTP_METHOD_PATCH, NATIVE("/templates?ref=$N"), "{\"public\":true,\"add_tags\":[\"v2\"]}", EVENT_TEMPLATE_TAG,
-     NULL},
-    {HTTP_METHOD_PATCH, NATIVE("/templates?ref=$N"), "{\"add_tags\":[\"v2\"],\"remove_tags\":[\"v2\"]}",
-     EVENT_TEMPLATE_UNTAG, NULL},
-    {HTTP_METHOD_DELETE, NATIVE("/templates?ref=$N"), NULL, EVENT_TEMPLATE_REMOVE, NULL},
-    {HTTP_METHOD_POST, NATIVE("/builds"), "{\"name\":\"built\",\"spec\":{\"template\":\"base\"}}",
-     EVENT_TEMPLATE_REQUEST, NULL},
-    {HTTP_METHOD_POST, NATIVE("/builds"), "{\"name\":\"built\",\"spec\":{\"template\":\"base\"}}", EVENT_TEMPLATE_BUILD,
-     NULL},
-    {HTTP_METHOD_DELETE, NATIVE("/builds/$R"), NULL, EVENT_TEMPLATE_CANCEL, NULL},
-    {HTTP_METHOD_PUT, NATIVE("/uploads/$H"), "a file", EVENT_TEMPLATE_UPLOAD, NULL},
-    {HTTP_METHOD_POST, NATIVE("/pool/collect"), "{}", EVENT_POOL_COLLECT, NULL},
-    {HTTP_METHOD_POST, NATIVE("/pool/collect"), "{\"cache\":true}", EVENT_TEMPLATE_FORGET, NULL},
-    {HTTP_METHOD_POST, NATIVE("/warm"), "{\"template\":\"base\",\"count\":0}", EVENT_POOL_WARM, NULL},
-    {HTTP_METHOD_PUT, NATIVE("/guard"), "{\"otherwise\":\"allow\"}", EVENT_GUARD_SET, NULL},
-    {HTTP_METHOD_DELETE, NATIVE("/guard"), NULL, EVENT_GUARD_SET, NULL},
-    {HTTP_METHOD_PUT, NATIVE("/guard/tenant"), "{\"otherwise\":\"allow\"}", EVENT_GUARD_SET, NULL},
-    {HTTP_METHOD_DELETE, NATIVE("/guard/tenant"), NULL, EVENT_GUARD_SET, NULL},
-    {HTTP_METHOD_PUT, NATIVE("/guard/templates/$N"), "{\"otherwise\":\"allow\"}", EVENT_GUARD_SET, NULL},
-    {HTTP_METHOD_DELETE, NATIVE("/guard/templates/$N"), NULL, EVENT_GUARD_SET, NULL},
-    {HTTP_METHOD_PUT, NATIVE("/sandboxes/$S/guard"), "{\"otherwise\":\"allow\"}", EVENT_GUARD_SET, NULL},
-    {HTTP_METHOD_DELETE, NATIVE("/sandboxes/$S/guard"), NULL, EVENT_GUARD_SET, NULL},
-    {HTTP_METHOD_POST, NATIVE("/guard/test"), "{\"argv\":[\"ls\"]}", GET_NO, "only says what the rules say"},
-    {HTTP_METHOD_POST, NATIVE("/sandboxes/$S/guard/test"), "{\"argv\":[\"ls\"]}", GET_NO,
-     "only says what the rules say"},
-    {HTTP_METHOD_POST, NATIVE("/approvals/x"), "{\"allow\":true}", GET_NO,
-     "answers the guard: guard.answered, and guard.set when it is remembered"},
-    {HTTP_METHOD_POST, NATIVE("/keys"), "{\"name\":\"more\"}", EVENT_KEY_CREATE, NULL},
-    {HTTP_METHOD_POST, NATIVE("/keys/there/rotate"), "{}", EVENT_KEY_ROTATE, NULL},
-    {HTTP_METHOD_DELETE, NATIVE("/keys/there"), NULL, EVENT_KEY_REVOKE, NULL},
-    {HTTP_METHOD_POST, NATIVE("/tenants"), "{\"name\":\"more\",\"sandboxes\":1}", EVENT_TENANT_CREATE, NULL},
-    {HTTP_METHOD_PATCH, NATIVE("/tenants/there"), "{\"sandboxes\":1}", EVENT_TENANT_SET, NULL},
-    {HTTP_METHOD_DELETE, NATIVE("/tenants/there"), NULL, EVENT_TENANT_REMOVE, NULL},
-    {HTTP_METHOD_PUT, NATIVE("/sandboxes/$S/network"), "{\"default\":\"deny\"}", EVENT_NET_POLICY, NULL},
-    {HTTP_METHOD_POST, NATIVE("/sandboxes/$S/network/check"), "{\"url\":\"a.test\"}", GET_NO,
-     "only says what would become of a request"},
-    {HTTP_METHOD_POST, NATIVE("/sandboxes/$S/exec"), "{\"cmd\":[\"echo\",\"hi\"]}", EVENT_EXEC_START, "{\"code\":0}"},
-    {HTTP_METHOD_PUT, NATIVE("/sandboxes/$S/files?path=/t/new"), "a file", EVENT_FILE_WRITE, NULL},
-    {HTTP_METHOD_PUT, NATIVE("/sandboxes/$S/archive?path=/t"), "a file", EVENT_FILE_UNPACK, NULL},
-    {HTTP_METHOD_DELETE, NATIVE("/sandboxes/$S/files?path=/t/1"), NULL, EVENT_FILE_REMOVE, NULL},
-
-    {HTTP_METHOD_POST, GATE_CONTROL, "/sandboxes", "{\"templateID\":\"base\"}", EVENT_SANDBOX_CREATE, NULL},
-    {HTTP_METHOD_POST, GATE_CONTROL, "/v2/sandboxes", "{\"templateID\":\"base\"}", EVENT_SANDBOX_CREATE, NULL},
-    {HTTP_METHOD_DELETE, GATE_CONTROL, "/sandboxes/$S", NULL, EVENT_SANDBOX_KILL, NULL},
-    {HTTP_METHOD_POST, GATE_CONTROL, "/sandboxes/$S/connect", "{\"timeout\":900}", EVENT_SANDBOX_TIMEOUT, NULL},
-    {HTTP_METHOD_POST, GATE_CONTROL, "/v2/sandboxes/$P/connect", "{}", EVENT_SANDBOX_RESUME, NULL},
-    {HTTP_METHOD_POST, GATE_CONTROL, "/sandboxes/$P/resume", "{}", EVENT_SANDBOX_RESUME, NULL},
-    {HTTP_METHOD_POST, GATE_CONTROL, "/sandboxes/$S/timeout", "{\"timeout\":900}", EVENT_SANDBOX_TIMEOUT, NULL},
-    {HTTP_METHOD_POST, GATE_CONTROL, "/sandboxes/$S/refreshes", "{\"duration\":900}", EVENT_SANDBOX_TIMEOUT, NULL},
-    {HTTP_METHOD_PUT, GATE_CONTROL, "/sandboxes/$S/network", "{\"denyOut\":[\"8.8.8.8\"]}", EVENT_NET_POLICY, NULL},
-    {HTTP_METHOD_POST, GATE_CONTROL, "/sandboxes/$S/pause", "{}", EVENT_SANDBOX_PAUSE, NULL},
-    {HTTP_METHOD_POST, GATE_CONTROL, "/sandboxes/$S/snapshots", "{}", EVENT_SANDBOX_SNAPSHOT, NULL},
-    {HTTP_METHOD_POST, GATE_CONTROL, "/sandboxes/$S/fork", "{}", EVENT_SANDBOX_FORK, NULL},
-    {HTTP_METHOD_POST, GATE_CONTROL, "/templates", "{}", GET_NO, NOT_YET},
-    {HTTP_METHOD_POST, GATE_CONTROL, "/v2/templates", "{\"name\":\"built\"}", EVENT_TEMPLATE_REQUEST, NULL},
-    {HTTP_METHOD_POST, GATE_CONTROL, "/v3/templates", "{\"name\":\"built\"}", EVENT_TEMPLATE_REQUEST, NULL},
-    {HTTP_METHOD_POST, GATE_CONTROL, "/templates/tags", "{\"target\":\"$N:default\",\"tags\":[\"v2\"]}",
-     EVENT_TEMPLATE_TAG, NULL},
-    {HTTP_METHOD_DELETE, GATE_CONTROL, "/templates/tags", "{\"name\":\"$N\",\"tags\":[\"v1\"]}", EVENT_TEMPLATE_UNTAG,
-     NULL},
-    {HTTP_METHOD_POST, GATE_CONTROL, "/templates/$N", "{}", GET_NO, NOT_YET},
-    {HTTP_METHOD_PATCH, GATE_CONTROL, "/templates/$N", "{\"public\":true}", EVENT_TEMPLATE_PUBLISH, NULL},
-    {HTTP_METHOD_PATCH, GATE_CONTROL, "/v2/templates/$N", "{\"public\":true}", EVENT_TEMPLATE_PUBLISH, NULL},
-    {HTTP_METHOD_DELETE, GATE_CONTROL, "/templates/$N", NULL, EVENT_TEMPLATE_REMOVE, NULL},
-    {HTTP_METHOD_PUT, GATE_CONTROL, "/templates/$N/files/$H?token=$K", "a file", EVENT_TEMPLATE_UPLOAD, NULL},
-    {HTTP_METHOD_POST, GATE_CONTROL, "/templates/$N/builds/$B", "{}", GET_NO, NOT_YET},
-    {HTTP_METHOD_POST, GATE_CONTROL, "/v2/templates/built/builds/$B", "{\"fromTemplate\":\"base\"}",
-     EVENT_TEMPLATE_BUILD, NULL},
-    {HTTP_METHOD_POST, GATE_CONTROL, "/events/webhooks", WEBHOOK, EVENT_WEBHOOK_CREATE, NULL},
-    {HTTP_METHOD_PATCH, GATE_CONTROL, "/events/webhooks/$W", "{\"enabled\":false}", EVENT_WEBHOOK_SET, NULL},
-    {HTTP_METHOD_DELETE, GATE_CONTROL, "/events/webhooks/$W", NULL, EVENT_WEBHOOK_REMOVE, NULL},
-    {HTTP_METHOD_POST, GATE_CONTROL, "/volumes", "{\"name\":\"more\"}", EVENT_VOLUME_CREATE, NULL},
-    {HTTP_METHOD_DELETE, GATE_CONTROL, "/volumes/$V", NULL, EVENT_VOLUME_DROP, NULL},
-    {HTTP_METHOD_POST, GATE_CONTROL, "/secrets", "{}", GET_NO, NOT_YET},
-    {HTTP_METHOD_POST, GATE_CONTROL, "/secrets/x", "{}", GET_NO, NOT_YET},
-    {HTTP_METHOD_DELETE, GATE_CONTROL, "/secrets/x", NULL, GET_NO, NOT_YET},
-
-    {HTTP_METHOD_POST, GATE_ENVD, "/process.Process/Start", "{\"process\":{\"cmd\":\"echo\",\"args\":[\"hi\"]}}",
-     EVENT_EXEC_START, NULL},
-    {HTTP_METHOD_POST, GATE_ENVD, "/process.Process/Connect", "{\"process\":{\"pid\":101}}", EVENT_EXEC_CONNECT,
-     "\"pid\":101"},
-    {HTTP_METHOD_POST, GATE_ENVD, "/process.Process/List", "{}", GET_NO, "looks at processes"},
-    {HTTP_METHOD_POST, GATE_ENVD, "/process.Process/SendInput",
-     "{\"process\":{\"pid\":101},\"input\":{\"stdin\":\"aGVsbG8=\"}}", EVENT_EXEC_INPUT, NULL},
-    {HTTP_METHOD_POST, GATE_ENVD, "/process.Process/StreamInput",
-     "{\"start\":{\"process\":{\"pid\":101}}}|{\"data\":{\"input\":{\"stdin\":\"aGVsbG8=\"}}}|"
-     "{\"data\":{\"input\":{\"stdin\":\"aGVsbG8h\"}}}",
-     EVENT_EXEC_INPUT, NULL},
-    {HTTP_METHOD_POST, GATE_ENVD, "/process.Process/CloseStdin", "{\"process\":{\"pid\":101}}", EVENT_EXEC_CLOSE_STDIN,
-     NULL},
-    {HTTP_METHOD_POST, GATE_ENVD, "/process.Process/SendSignal",
-     "{\"process\":{\"pid\":101},\"signal\":\"SIGNAL_SIGKILL\"}", EVENT_EXEC_SIGNAL, NULL},
-    {HTTP_METHOD_POST, GATE_ENVD, "/process.Process/Update",
-     "{\"process\":{\"pid\":101},\"pty\":{\"size\":{\"cols\":80,\"rows\":24}}}", EVENT_EXEC_RESIZE, NULL},
-    {HTTP_METHOD_POST, GATE_ENVD, "/filesystem.Filesystem/Stat", "{\"path\":\"/t/1\"}", EVENT_FILE_STAT, NULL},
-    {HTTP_METHOD_POST, GATE_ENVD, "/filesystem.Filesystem/MakeDir", "{\"path\":\"/t/d\"}", EVENT_FILE_MKDIR, NULL},
-    {HTTP_METHOD_POST, GATE_ENVD, "/filesystem.Filesystem/Move", "{\"source\":\"/t/1\",\"destination\":\"/t/2\"}",
-     EVENT_FILE_MOVE, NULL},
-    {HTTP_METHOD_POST, GATE_ENVD, "/filesystem.Filesystem/ListDir", "{\"path\":\"/t\"}", EVENT_FILE_LIST, NULL},
-    {HTTP_METHOD_POST, GATE_ENVD, "/filesystem.Filesystem/Remove", "{\"path\":\"/t/1\"}", EVENT_FILE_REMOVE, NULL},
-    {HTTP_METHOD_POST, GATE_ENVD, "/filesystem.Filesystem/WatchDir", "{\"path\":\"/t\"}", EVENT_FILE_WATCH,
-     "\"start\""},
-    {HTTP_METHOD_POST, GATE_ENVD, "/filesystem.Filesystem/CreateWatcher", "{\"path\":\"/t\"}", EVENT_FILE_WATCH, NULL},
-    {HTTP_METHOD_POST, GATE_ENVD, "/filesystem.Filesystem/GetWatcherEvents", "{\"watcherId\":\"w\"}", GET_NO,
-     "fetches what a watch that was allowed has seen"},
-    {HTTP_METHOD_POST, GATE_ENVD, "/filesystem.Filesystem/RemoveWatcher", "{\"watcherId\":\"w\"}", GET_NO,
-     "ends the client's own watch"},
-    {HTTP_METHOD_POST, GATE_ENVD, "/files?path=/t/new", "a file", EVENT_FILE_WRITE, NULL},
-    {HTTP_METHOD_POST, GATE_ENVD, "/files",
-     "--x\r\nContent-Disposition: form-data; name=\"file\"; filename=\"/t/3\"\r\n\r\none\r\n"
-     "--x\r\nContent-Disposition: form-data; name=\"file\"; filename=\"/t/4\"\r\n\r\ntwo\r\n--x--\r\n",
-     EVENT_FILE_WRITE, NULL},
-    {HTTP_METHOD_POST, GATE_ENVD, "/files/compose", "{\"source_paths\":[\"/t/1\",\"/t/2\"],\"destination\":\"/t/all\"}",
-     EVENT_FILE_STAT, NULL},
-    {HTTP_METHOD_POST, GATE_ENVD, "/files/compose", "{\"source_paths\":[\"/t/1\",\"/t/2\"],\"destination\":\"/t/all\"}",
-     EVENT_FILE_WRITE, NULL},
-    {HTTP_METHOD_POST, GATE_ENVD, "/files/compose", "{\"source_paths\":[\"/t/1\",\"/t/2\"],\"destination\":\"/t/all\"}",
-     EVENT_FILE_READ, NULL},
-    {HTTP_METHOD_POST, GATE_ENVD, "/files/compose", "{\"source_paths\":[\"/t/1\",\"/t/2\"],\"destination\":\"/t/all\"}",
-     EVENT_FILE_MOVE, NULL},
-    {HTTP_METHOD_GET, GATE_ENVD, "/files?path=/t/1", NULL, EVENT_FILE_READ, NULL},
-
-    {HTTP_METHOD_POST, GATE_LIFECYCLE, "/sandboxes", "{\"image\":{\"uri\":\"base\"}}", EVENT_SANDBOX_CREATE, NULL},
-    {HTTP_METHOD_POST, GATE_LIFECYCLE, "/sandboxes",
-     "{\"image\":{\"uri\":\"base\"},\"volumes\":[{\"mountPath\":\"/v\",\"pvc\":{\"claimName\":\"more\"}}]}",
-     EVENT_VOLUME_CREATE, NULL},
-    {HTTP_METHOD_DELETE, GATE_LIFECYCLE, "/sandboxes/$S", NULL, EVENT_SANDBOX_KILL, NULL},
-    {HTTP_METHOD_PATCH, GATE_LIFECYCLE, "/sandboxes/$S/metadata", "{\"a\":\"b\"}", EVENT_SANDBOX_METADATA, NULL},
-    {HTTP_METHOD_POST, GATE_LIFECYCLE, "/sandboxes/$S/pause", NULL, EVENT_SANDBOX_PAUSE, NULL},
-    {HTTP_METHOD_POST, GATE_LIFECYCLE, "/sandboxes/$P/resume", NULL, EVENT_SANDBOX_RESUME, NULL},
-    {HTTP_METHOD_POST, GATE_LIFECYCLE, "/sandboxes/$S/renew-expiration", "{\"expiresAt\":\"$E\"}",
-     EVENT_SANDBOX_TIMEOUT, NULL},
-    {HTTP_METHOD_POST, GATE_LIFECYCLE, "/sandboxes/$S/snapshots", "{\"name\":\"more\"}", EVENT_SANDBOX_SNAPSHOT, NULL},
-    {HTTP_METHOD_DELETE, GATE_LIFECYCLE, "/snapshots/$U", NULL, EVENT_TEMPLATE_REMOVE, NULL},
-    {HTTP_METHOD_POST, GATE_LIFECYCLE, "/metrics/events", "{}", GET_NO, "nothing is done with what SDKs measure"},
-    {HTTP_METHOD_POST, GATE_LIFECYCLE, "/pools", "{}", GET_NO, NOT_YET},
-    {HTTP_METHOD_POST, GATE_COMMAND, "/command", "{\"command\":\"flag\"}", EVENT_EXEC_START, NULL},
-    {HTTP_METHOD_DELETE, GATE_COMMAND, "/command?id=x", NULL, GET_NO,
-     "no command runs here; its signal is exec_signal()"},
-    {HTTP_METHOD_POST, GATE_COMMAND, "/session", "{\"cwd\":\"0\"}", EVENT_EXEC_START, NULL},
-    {HTTP_METHOD_POST, GATE_COMMAND, "/session/" SESSION "/run", "{\"command\":\"x\"}", EVENT_FILE_STAT, "\"init\""},
-    {HTTP_METHOD_POST, GATE_COMMAND, "/session/" SESSION "/run", "{\"command\":\"x\"}", EVENT_EXEC_START, "\"init\""},
-    {HTTP_METHOD_DELETE, GATE_COMMAND, "/session/" SESSION, NULL, EVENT_EXEC_START, NULL},
-    {HTTP_METHOD_DELETE, GATE_FILES, "/files?path=0", NULL, EVENT_EXEC_START, NULL},
-    {HTTP_METHOD_POST, GATE_FILES, "/files/permissions", "{\"/t/1\":{\"mode\":600}}", EVENT_EXEC_START, NULL},
-    {HTTP_METHOD_POST, GATE_FILES, "/files/mv", "[{\"src\":\"/t/1\",\"dest\":\"0\"}]", EVENT_EXEC_START, NULL},
-    {HTTP_METHOD_POST, GATE_FILES, "/files/replace", "{\"/t/1\":{\"old\":\"content\",\"new\":\"x\"}}", EVENT_FILE_READ,
-     NULL},
-    {HTTP_METHOD_POST, GATE_FILES, "/files/replace", "{\"/t/1\":{\"old\":\"content\",\"new\":\"x\"}}", EVENT_FILE_WRITE,
-     NULL},
-    {HTTP_METHOD_POST, GATE_FILES, "/files/upload", OPENSANDBOX_UPLOAD, EVENT_FILE_WRITE, NULL},
-    {HTTP_METHOD_POST, GATE_FILES, "/files/upload", OPENSANDBOX_UPLOAD, EVENT_EXEC_START, NULL},
-    {HTTP_METHOD_POST, GATE_FILES, "/directories", "{\"/t/d\":{\"mode\":700}}", EVENT_EXEC_START, NULL},
-    {HTTP_METHOD_DELETE, GATE_FILES, "/directories?path=0", NULL, EVENT_EXEC_START, NULL},
-    {HTTP_METHOD_POST, GATE_CODE, "/code", "{\"code\":\"1\",\"context\":{\"language\":\"python\"}}", EVENT_EXEC_START,
-     NULL},
-    {HTTP_METHOD_POST, GATE_CODE, "/code", "{\"code\":\"1\",\"context\":{\"language\":\"python\"}}", EVENT_CODE_RUN,
-     NULL},
-    {HTTP_METHOD_DELETE, GATE_CODE, "/code?id=x", NULL, GET_NO, "no cell runs here; its interrupt is code_interrupt()"},
-    {HTTP_METHOD_POST, GATE_CODE, "/code/context", "{\"language\":\"python\"}", EVENT_EXEC_START, NULL},
-    {HTTP_METHOD_DELETE, GATE_CODE, "/code/contexts?language=python", NULL, EVENT_CODE_REMOVE, NULL},
-    {HTTP_METHOD_DELETE, GATE_CODE, "/code/contexts/$C", NULL, EVENT_CODE_REMOVE, NULL},
-    {HTTP_METHOD_POST, GATE_INTERPRETER, "/execute", "{\"code\":\"1\"}", EVENT_EXEC_START, NULL},
-    {HTTP_METHOD_POST, GATE_INTERPRETER, "/execute", "{\"code\":\"1\"}", EVENT_CODE_RUN, NULL},
-    {HTTP_METHOD_POST, GATE_INTERPRETER, "/contexts", "{}", EVENT_EXEC_START, NULL},
-    {HTTP_METHOD_DELETE, GATE_INTERPRETER, "/contexts/$C", NULL, EVENT_CODE_REMOVE, NULL},
-    {HTTP_METHOD_POST, GATE_INTERPRETER, "/contexts/$C/restart", NULL, EVENT_CODE_RESTART, NULL},
-    {HTTP_METHOD_PATCH, GATE_EGRESS, "/policy", "[{\"action\":\"deny\",\"target\":\"a.test\"}]", EVENT_NET_POLICY,
-     NULL},
-    {HTTP_METHOD_DELETE, GATE_EGRESS, "/policy", "[\"a.test\"]", GET_NO, "no rule has this target; else as PATCH"},
-    {HTTP_METHOD_POST, GATE_EGRESS, "/policy", "{}", EVENT_NET_POLICY, NULL},
-    {HTTP_METHOD_PUT, GATE_EGRESS, "/policy", "{}", EVENT_NET_POLICY, NULL},
-    {HTTP_METHOD_POST, GATE_EGRESS, "/credential-vault", "{}", GET_NO, NOT_YET},
-
-    {HTTP_METHOD_PATCH, GATE_VOLUME, "/volumecontent/$V/path?path=/x", "{\"mode\":384}", EVENT_FILE_WRITE, NULL},
-    {HTTP_METHOD_DELETE, GATE_VOLUME, "/volumecontent/$V/path?path=/x", NULL, EVENT_FILE_REMOVE, NULL},
-    {HTTP_METHOD_POST, GATE_VOLUME, "/volumecontent/$V/dir?path=/x", NULL, EVENT_FILE_MKDIR, NULL},
-    {HTTP_METHOD_PUT, GATE_VOLUME, "/volumecontent/$V/file?path=/new", "a file", EVENT_FILE_WRITE, NULL},
-
-    TOOL("sandbox_create", "", EVENT_SANDBOX_CREATE),
-    TOOL("sandbox_kill", "\"sandbox\":\"$S\"", EVENT_SANDBOX_KILL),
-    TOOL("exec", "\"sandbox\":\"$S\",\"argv\":[\"echo\",\"hi\"]", EVENT_EXEC_START),
-    TOOL("exec", "\"sandbox\":\"$S\",\"argv\":[\"echo\",\"hi\"],\"background\":true", EVENT_EXEC_START),
-    TOOL("exec_kill", "\"sandbox\":\"$S\",\"exec\":\"00000000000000000000\"", GET_NO),
-    TOOL("file_read", "\"sandbox\":\"$S\",\"path\":\"/t/1\"", EVENT_FILE_READ),
-    TOOL("file_write", "\"sandbox\":\"$S\",\"path\":\"/t/9\",\"content\":\"x\"", EVENT_FILE_WRITE),
-    TOOL("file_edit", "\"sandbox\":\"$S\",\"path\":\"/t/1\",\"search\":\"content\",\"replace\":\"x\"", EVENT_FILE_READ),
-    TOOL("file_edit", "\"sandbox\":\"$S\",\"path\":\"/t/1\",\"search\":\"content\",\"replace\":\"x\"",
-         EVENT_FILE_WRITE),
-    TOOL("file_list", "\"sandbox\":\"$S\",\"path\":\"/t\"", EVENT_FILE_LIST),
-    TOOL("snapshot", "\"sandbox\":\"$S\"", EVENT_SANDBOX_SNAPSHOT),
-    TOOL("fork", "\"sandbox\":\"$S\"", EVENT_SANDBOX_FORK),
-    TOOL("request_grant", "\"sandbox\":\"$S\",\"hosts\":[\"a.test\"],\"reason\":\"x\"", GET_NO),
-    TOOL("environment_create", "\"title\":\"x\"", EVENT_SANDBOX_CREATE),
-    TOOL("environment_update_metadata", "\"environment_id\":\"$S\",\"title\":\"x\"", EVENT_SANDBOX_METADATA),
-    TOOL("environment_run_cmd", "\"environment_id\":\"$S\",\"command\":\"flag\"", EVENT_EXEC_START),
-    TOOL("environment_file_write", "\"environment_id\":\"$S\",\"target_file\":\"/t/9\",\"contents\":\"x\"",
-         EVENT_FILE_WRITE),
-    TOOL("environment_file_edit",
-         "\"environment_id\":\"$S\",\"target_file\":\"/t/1\",\"search_text\":\"content\",\"replace_text\":\"x\"",
-         EVENT_FILE_WRITE),
-    TOOL("environment_file_delete", "\"environment_id\":\"$S\",\"target_file\":\"/t/1\"", EVENT_FILE_REMOVE),
-    {HTTP_METHOD_DELETE, GATE_MCP, MCP_PATH, NULL, GET_NO, "ends a session: what is killed with it is sandbox_kill()"},
-};
 
 /* ---- the guard: what façades ask for */
 
@@ -308,7 +46,8 @@ static enum guard_verdict gate_decide(void *ctx, const struct guard_question *q,
     (void)ctx;
     *ret_rule = "test";
     if (q->kind != gate.kind || (!str_starts(q->actor, STR("e2b:")) && !str_starts(q->actor, STR("native:")) &&
-                                 !str_starts(q->actor, STR("opensandbox")) && !str_starts(q->actor, STR("mcp:"))))
+                                 !str_starts(q->actor, STR("opensandbox")) && !str_starts(q->actor, STR("mcp:")) &&
+                                 !str_starts(q->actor, STR("run-code:"))))
         return GUARD_ALLOW;
     gate.asked++;
     return gate.verdict;
@@ -321,10 +60,7 @@ static const struct guard gate_guard = {.decide = gate_decide};
 struct gate_site {
     struct test_facade *f;
     struct builder *builder;
-    struct native *native;
-    struct e2b *e2b;
-    struct opensandbox *opensandbox;
-    struct mcp *mcp;
+    struct facades facades;
     struct sandbox *running, *paused;
     char webhook[WEBHOOK_ID_LEN + 1], volume[64], volume_token[64], build[ID_UUID_LEN + 1], under_way[ID_UUID_LEN + 1];
     char upload_token[UPLOAD_TOKEN_LEN + 1], snapshot[64];
@@ -414,17 +150,12 @@ static void gate_open(void)
     const struct builder_config config = {
         .core = f->w->core, .data_dir = f->w->dir->path, .concurrency = 1, .disk_reserve_bytes = UPLOADS_RESERVE_NONE};
     assert_int_equal(builder_new(&config, &site.builder, &err), 0);
-    site.e2b = e2b_new(&(struct e2b_config){.core = f->w->core, .builder = site.builder, .domain = "sandboxes.test"});
-    site.native = native_new(
-        &(struct native_config){.core = f->w->core, .builder = site.builder, .events = f->w->events, .version = "1"});
     tenant_set_key(f->w->core, STR(KEY));
-    facade_claim(f, &(struct claim){.fits = e2b_claims, .serve = e2b_serve_sandbox, .facade = site.e2b});
-    facade_claim(f, &(struct claim){.prefix = NATIVE_PREFIX "/", .serve = native_serve, .facade = site.native});
-    site.opensandbox = opensandbox_new(&(struct opensandbox_config){.core = f->w->core});
-    facade_claim(f, &(struct claim){.prefix = "/v1/", .serve = opensandbox_serve, .facade = site.opensandbox});
-    site.mcp = mcp_new(&(struct mcp_config){.core = f->w->core, .events = f->w->events, .version = "1"});
-    facade_claim(f, &(struct claim){.prefix = MCP_PATH, .serve = mcp_serve, .facade = site.mcp});
-    facade_claim(f, &(struct claim){.serve = e2b_serve_api, .facade = site.e2b});
+    facades_open(
+        &site.facades,
+        &(struct native_config){.core = f->w->core, .builder = site.builder, .events = f->w->events, .version = "1"},
+        "sandboxes.test", false);
+    facade_claim(f, &(struct claim){.serve = facades_serve, .facade = &site.facades});
     f->w->is_flag_up = true;
 
     site.running = facade_sandbox(f, false);
@@ -432,11 +163,15 @@ static void gate_open(void)
     site.running->info.n_envs = 1;
     code_each(site.running, gate_take_context, NULL);
     site.paused = facade_sandbox(f, false);
+    json_t *checkpoints AUTO_JSON = json_pack("{s:[[i,i,s]]}", "all", 1, 1, "layer-00000000000000000000");
+    checkpoint_fill(site.paused, checkpoints);
     world_pause(f->w, site.paused, true);
     assert_int_equal(volume_make(f->w->core, &test_actor, STR("data"), 0, gate_on_volume, &is_made, &err), 0);
     assert_int_equal(sandbox_snapshot(site.running, &test_actor, STR("kept"), gate_on_snapshot, &is_snapshot, &err), 0);
     WAIT(f->w, is_made && is_snapshot);
     world_template(f->w, "app", NULL, NULL);
+    world_template(f->w, "run-code", NULL, NULL);
+    world_template(f->w, "code-interpreter-v1", NULL, NULL);
     const char *build;
     assert_int_equal(
         core_template_tag(f->w->core, &test_actor, STR("app"), (const struct str[]){STR("v1")}, 1, &build, &err), 0);
@@ -476,13 +211,9 @@ static void gate_start_build(void)
     assert_int_equal(builder_start(site.builder, &test_actor, site.under_way, &with_step, &err), 0);
 }
 
-static void gate_free(void *facade)
+static void gate_free(void *facades)
 {
-    (void)facade;
-    mcp_free(site.mcp);
-    opensandbox_free(site.opensandbox);
-    native_free(site.native);
-    e2b_free(site.e2b);
+    facades_free(facades);
     builder_free(site.builder);
 }
 
@@ -567,7 +298,7 @@ static void gate_envelopes(struct buf *b, const char *messages)
 static void gate_append_request(struct buf *b, const struct gated *g)
 {
     AUTO_BUF struct buf body = BUF_INIT(1 << 20);
-    bool is_exec = g->plane == GATE_NATIVE && g->kind == EVENT_EXEC_START;
+    bool is_exec = g->plane == GATE_NATIVE && (g->kind == EVENT_EXEC_START || g->kind == EVENT_EXEC_CONNECT);
     bool is_file = g->plane == GATE_ENVD && str_starts(str_of(g->target), STR("/files?"));
 
     if (gate_is_stream(g) && g->plane != GATE_MCP)
@@ -589,8 +320,9 @@ static void gate_append_request(struct buf *b, const struct gated *g)
     else if (g->plane == GATE_VOLUME)
         buf_printf(b, "Authorization: Bearer %s\r\n", site.volume_token);
     else
-        buf_append_cstr(b, g->plane >= GATE_LIFECYCLE && g->plane != GATE_MCP ? "OPEN-SANDBOX-API-KEY: " KEY "\r\n"
-                                                                              : "X-API-KEY: " KEY "\r\n");
+        buf_append_cstr(b, g->plane >= GATE_LIFECYCLE && g->plane != GATE_MCP && g->plane != GATE_FUSION
+                               ? "OPEN-SANDBOX-API-KEY: " KEY "\r\n"
+                               : "X-API-KEY: " KEY "\r\n");
     buf_printf(b, "Content-Type: %s\r\n",
                gate_is_stream(g) && g->plane != GATE_MCP ? "application/connect+json"
                : is_file                                 ? "application/octet-stream"
@@ -812,6 +544,7 @@ static void every_route_that_changes_something_is_in_the_table(void **state)
                   {GATE_FILES, file_routes, file_n_routes},
                   {GATE_EGRESS, egress_routes, egress_n_routes},
                   {GATE_MCP, mcp_routes, mcp_n_routes},
+                  {GATE_FUSION, fusion_routes, fusion_n_routes},
                   {GATE_CODE, code_routes, code_n_routes},
                   {GATE_INTERPRETER, interpreter_routes, interpreter_routes_n}};
 

@@ -14,6 +14,7 @@ enum option_id {
     OPT_DOMAIN,
     OPT_VERSION,
     OPT_OWNER_UID,
+    OPT_GROUP_GID,
     OPT_LOG_LEVEL,
     OPT_DEFAULT_MEMORY,
     OPT_DEFAULT_DISK,
@@ -25,6 +26,9 @@ enum option_id {
     OPT_BUILDS,
     OPT_TRUST,
     OPT_PROTOCOL,
+    OPT_TIERS,
+    OPT_DEFAULT_TIER,
+    OPT_RUN_CODE_OPEN,
 };
 
 static const struct option known[] = {
@@ -39,6 +43,7 @@ static const struct option known[] = {
     {"domain", required_argument, NULL, OPT_DOMAIN},
     {"version", required_argument, NULL, OPT_VERSION},
     {"owner-uid", required_argument, NULL, OPT_OWNER_UID},
+    {"group-gid", required_argument, NULL, OPT_GROUP_GID},           /* whose members are tenants of their own */
     {"log-level", required_argument, NULL, OPT_LOG_LEVEL},           /* 0 debug to 3 error; 4 more: as JSON */
     {"default-memory", required_argument, NULL, OPT_DEFAULT_MEMORY}, /* bytes */
     {"default-disk", required_argument, NULL, OPT_DEFAULT_DISK},     /* bytes; 0: no limit */
@@ -49,11 +54,14 @@ static const struct option known[] = {
     {"keep", required_argument, NULL, OPT_KEEP}, /* events:ended:ended-ms; 0: the default */
     {"builds", required_argument, NULL, OPT_BUILDS},
     {"trust", required_argument, NULL, OPT_TRUST},
+    {"run-code-open", no_argument, NULL, OPT_RUN_CODE_OPEN},
     {"protocol", required_argument, NULL, OPT_PROTOCOL}, /* SUP_VERSION of who starts it */
+    {"tiers", required_argument, NULL, OPT_TIERS},       /* wire/tiers.h */
+    {"default-tier", required_argument, NULL, OPT_DEFAULT_TIER},
     {NULL, 0, NULL, 0},
 };
 
-static int keep(struct str text, struct options *o)
+static int options_keep(struct str text, struct options *o)
 {
     uint64_t numbers[3];
     for (size_t i = 0; i < ARRAY_SIZE(numbers); i++) {
@@ -69,7 +77,7 @@ static int keep(struct str text, struct options *o)
     return text.p ? -EINVAL : 0;
 }
 
-static int apply(void *options, int id, const char *argument)
+static int options_apply(void *options, int id, const char *argument)
 {
     struct options *o = options;
     struct str text = str_of(argument), head;
@@ -110,6 +118,10 @@ static int apply(void *options, int id, const char *argument)
         r = argument_number(text, UINT32_MAX - 1, &number);
         o->owner_uid = (uid_t)number;
         return r;
+    case OPT_GROUP_GID:
+        r = argument_number(text, UINT32_MAX - 1, &number);
+        o->group_gid = (gid_t)number;
+        return r;
     case OPT_LOG_LEVEL:
         r = argument_number(text, LOG_ERROR + LOG_AS_JSON, &number);
         o->log_level = (enum log_level)number;
@@ -131,12 +143,20 @@ static int apply(void *options, int id, const char *argument)
         o->max_sandboxes = (uint32_t)number;
         return r;
     case OPT_KEEP:
-        return keep(text, o);
+        return options_keep(text, o);
     case OPT_BUILDS:
         o->builds = argument;
         return 0;
     case OPT_TRUST:
         o->trust = argument;
+        return 0;
+    case OPT_TIERS:
+        return tier_list_parse(text, &o->tiers);
+    case OPT_DEFAULT_TIER:
+        o->default_tier = argument;
+        return 0;
+    case OPT_RUN_CODE_OPEN:
+        o->run_code_is_open = true;
         return 0;
     case OPT_PROTOCOL:
         r = argument_number(text, UINT32_MAX, &number);
@@ -151,6 +171,7 @@ int options_parse(int argc, char **argv, struct options *ret_options, struct err
 {
     struct options o = {
         .protocol = SUP_VERSION,
+        .group_gid = (gid_t)-1,
         .supervisor_fd = -1,
         .pulse_fd = -1,
         .key_fd = -1,
@@ -163,7 +184,7 @@ int options_parse(int argc, char **argv, struct options *ret_options, struct err
         .max_timeout_ms = 86400000,
         .max_sandboxes = 1000,
     };
-    if (arguments_parse(argc, argv, known, apply, &o, err) < 0)
+    if (arguments_parse(argc, argv, known, options_apply, &o, err) < 0)
         return -1;
     if (o.protocol != SUP_VERSION)
         return err_set(err, ERR_FAILED_PRECONDITION,

@@ -9,6 +9,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "wire/tiers.h"
 
 enum { OPTIONS_LISTEN_MAX = 48 };
 
@@ -26,6 +27,7 @@ struct options {
     const char *domain;    /* NULL: none */
     const char *version;
     uid_t owner_uid;
+    gid_t group_gid; /* (gid_t)-1: none */
     enum log_level log_level;
     uint64_t default_memory_bytes, default_disk_bytes;
     uint32_t default_cpu_milli;
@@ -35,7 +37,10 @@ struct options {
     uint32_t keep_events, keep_ended; /* struct core_config's */
     uint64_t keep_ended_ms;
     const char *builds; /* daemon/build_options.h; NULL: the defaults */
-    const char *trust;  /* certificates of authorities in PEM; NULL: none */
+    struct tier_list tiers;
+    const char *default_tier; /* NULL: the weakest */
+    bool run_code_is_open;    /* api/fusion: who shows no key may run code */
+    const char *trust;        /* certificates of authorities in PEM; NULL: none */
 };
 
 /* Strings are argv's. Descriptors are checked to be open. */

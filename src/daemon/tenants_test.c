@@ -8,9 +8,9 @@
 #include "api/kit/test_facade.h"
 #include "api/mcp/handlers.h"
 #include "api/native/handlers.h"
-#include "api/opensandbox/opensandbox.h"
 #include "base/mem.h"
 #include "build/builder.h"
+#include "daemon/facades.h"
 #include "sandbox/templates.h"
 #include "sandbox/tenant.h"
 #include "sandbox/volume/volumes.h"
@@ -27,10 +27,7 @@ extern const size_t lifecycle_n_routes, command_n_routes, code_n_routes, file_n_
 struct site {
     struct test_facade *f;
     struct builder *builder;
-    struct native *native;
-    struct e2b *e2b;
-    struct opensandbox *opensandbox;
-    struct mcp *mcp;
+    struct facades facades;
     char key_a[KEY_TEXT_LEN + 1], key_b[KEY_TEXT_LEN + 1], key_id[KEY_ID_LEN + 1];
     uint64_t tenant_a;
 };
@@ -82,21 +79,14 @@ static int setup(void **state)
     core = s->f->w->core;
     assert_int_equal(
         builder_new(&(struct builder_config){.core = core, .data_dir = s->f->w->dir->path}, &s->builder, &err), 0);
-    s->native = native_new(&(struct native_config){.core = core,
-                                                   .builder = s->builder,
-                                                   .events = s->f->w->events,
-                                                   .verify = no_verify,
-                                                   .supervisor = no_obstacle,
-                                                   .version = "1"});
-    s->e2b = e2b_new(&(struct e2b_config){.core = core, .builder = s->builder});
-    facade_claim(s->f, &(struct claim){.fits = e2b_claims, .serve = e2b_serve_sandbox, .facade = s->e2b});
-    facade_claim(s->f, &(struct claim){.prefix = NATIVE_PREFIX "/", .serve = native_serve, .facade = s->native});
-    facade_claim(s->f, &(struct claim){.fits = native_claims_metrics, .serve = native_serve, .facade = s->native});
-    s->opensandbox = opensandbox_new(&(struct opensandbox_config){.core = core});
-    facade_claim(s->f, &(struct claim){.prefix = "/v1/", .serve = opensandbox_serve, .facade = s->opensandbox});
-    s->mcp = mcp_new(&(struct mcp_config){.core = core, .events = s->f->w->events, .version = "1"});
-    facade_claim(s->f, &(struct claim){.prefix = MCP_PATH, .serve = mcp_serve, .facade = s->mcp});
-    facade_claim(s->f, &(struct claim){.serve = e2b_serve_api, .facade = s->e2b});
+    const struct native_config native = {.core = core,
+                                         .builder = s->builder,
+                                         .events = s->f->w->events,
+                                         .verify = no_verify,
+                                         .supervisor = no_obstacle,
+                                         .version = "1"};
+    facades_open(&s->facades, &native, NULL, false);
+    facade_claim(s->f, &(struct claim){.serve = facades_serve, .facade = &s->facades});
     assert_int_equal(tenant_create(core, &owner, STR("b"), NULL, &err), 0);
     assert_int_equal(tenant_create(core, &owner, STR("a"), NULL, &err), 0);
     assert_int_equal(tenant_find(core, STR("a"), &s->tenant_a, &err), 0);
@@ -106,21 +96,19 @@ static int setup(void **state)
     return 0;
 }
 
-static void site_free(void *facade)
+static void site_free(void *facades)
 {
-    e2b_free(facade);
+    struct site *s = container_of((struct facades *)facades, struct site, facades);
+    AUTO_FREE char *uploads = mem_printf("%s/uploads", s->f->w->dir->path);
+    facades_free(&s->facades);
+    builder_free(s->builder);
+    world_turns(s->f->w, 50);
+    (void)rmdir(uploads);
 }
 
 static int teardown(void **state)
 {
     struct site *s = *state;
-    AUTO_FREE char *uploads = mem_printf("%s/uploads", s->f->w->dir->path);
-    mcp_free(s->mcp);
-    opensandbox_free(s->opensandbox);
-    native_free(s->native);
-    builder_free(s->builder);
-    world_turns(s->f->w, 50);
-    (void)rmdir(uploads);
     int r = facade_close(s->f, site_free);
     mem_free(s);
     return r;

@@ -30,6 +30,9 @@ enum event_kind {
     EVENT_SANDBOX_SNAPSHOTTED,
     EVENT_SANDBOX_FORK, /* action */
     EVENT_SANDBOX_FORKED,
+    EVENT_SANDBOX_CHECKPOINTED, /* its files were kept, as they were at its cause */
+    EVENT_SANDBOX_REWIND,       /* action */
+    EVENT_SANDBOX_REWOUND,      /* its files are those of a checkpoint */
 
     EVENT_EXEC_START, /* action */
     EVENT_EXEC_STARTED,
@@ -61,6 +64,10 @@ enum event_kind {
     EVENT_FILE_WATCH,
     EVENT_FILE_DONE, /* outcome of a file action that went well: bytes, entries */
     EVENT_FILE_FAILED,
+
+    EVENT_FILE_WRITTEN, /* this and PROC_*: the kernel saw it, by whatever process */
+    EVENT_PROC_EXEC,
+    EVENT_PROC_EXIT,
 
     EVENT_DIAL, /* action: a client reached a port inside */
     EVENT_DIAL_FAILED,
@@ -132,6 +139,7 @@ enum event_kind {
     EVENT_SERVICE_STARTED,   /* this, REFUSED and DENIED: in its own log */
     EVENT_SERVICE_REFUSED,   /* data.what: an action that it did not come to */
     EVENT_SERVICE_DENIED,    /* data.why: a client without a key, with a wrong one, or a user who may not */
+    EVENT_SERVICE_EXPORT,    /* action: where events are exported to: data.target, "" for nowhere */
     EVENT_SERVICE_RECOVERED, /* cove-api came back and took the sandbox over */
 
     EVENT_LOG_SUPPRESSED, /* a flood was cut: data.kind, data.count */
@@ -188,6 +196,10 @@ const char *event_grade_name(enum event_grade grade); /* "observed-host", "obser
  * buf.
  */
 void event_format_json(const struct event *e, struct buf *b);
+
+/* W3C trace context, of version 00: "00-<32 hex>-<16 hex>-<2 hex>", neither id all zeroes. */
+enum { EVENT_TRACEPARENT_LEN = 55 };
+bool event_is_traceparent(struct str text);
 
 /*
  * Builds the data object of an event: names and values are escaped, a value that is too long is cut (and "<name>_bytes"

@@ -43,7 +43,7 @@ int evidence_key_open(const char *path, struct evidence_key **ret_key, struct er
             : errno == ENOENT ? evidence_make(path, seed)
                               : -errno;
     if (r < 0)
-        return err_errno(err, r, "the key for evidence, %s", path);
+        return err_errno(err, r, "the evidence key, %s", path);
     struct evidence_key *k = mem_new(struct evidence_key);
     k->pkey = EVP_PKEY_new_raw_private_key(EVP_PKEY_ED25519, NULL, seed, sizeof(seed));
     mem_wipe(seed, sizeof(seed));

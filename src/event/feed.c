@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "event/tail.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 enum {
@@ -42,6 +43,7 @@ static void feed_runs_add(struct feed_runs *runs, const struct feed_run *run)
         runs->cap = MAX(runs->cap * 2, (size_t)16);
         runs->v = mem_realloc(runs->v, runs->cap * sizeof(*runs->v));
     }
+    assert(runs->v);
     runs->v[runs->n++] = *run;
 }
 

@@ -30,7 +30,7 @@ static int copy(struct scan *s, const char *from)
     return s->out ? buf_append(s->out, from, (size_t)(s->p - from)) : 0;
 }
 
-static int take(struct scan *s, char c)
+static int json_take(struct scan *s, char c)
 {
     if (!at(s, c))
         return -EILSEQ;
@@ -103,7 +103,7 @@ static int digits(struct scan *s)
     return 0;
 }
 
-static int number(struct scan *s)
+static int json_number(struct scan *s)
 {
     const char *from = s->p;
     if (at(s, '-'))
@@ -141,14 +141,14 @@ static int member(struct scan *s)
     int r = string(s);
     blanks(s);
     if (r == 0)
-        r = take(s, ':');
+        r = json_take(s, ':');
     blanks(s);
     return r < 0 ? r : value(s);
 }
 
-static int list(struct scan *s, char open, char close, int (*item)(struct scan *))
+static int json_list(struct scan *s, char open, char close, int (*item)(struct scan *))
 {
-    int r = take(s, open);
+    int r = json_take(s, open);
     if (r < 0)
         return r;
     if (++s->depth > EVENT_JSON_DEPTH_MAX)
@@ -161,13 +161,13 @@ static int list(struct scan *s, char open, char close, int (*item)(struct scan *
             blanks(s);
             if (!at(s, ','))
                 break;
-            if ((r = take(s, ',')) < 0)
+            if ((r = json_take(s, ',')) < 0)
                 return r;
             blanks(s);
         }
     }
     s->depth--;
-    return take(s, close);
+    return json_take(s, close);
 }
 
 static int value(struct scan *s)
@@ -176,9 +176,9 @@ static int value(struct scan *s)
         return -EILSEQ;
     switch (*s->p) {
     case '{':
-        return list(s, '{', '}', member);
+        return json_list(s, '{', '}', member);
     case '[':
-        return list(s, '[', ']', value);
+        return json_list(s, '[', ']', value);
     case '"':
         return string(s);
     case 't':
@@ -188,7 +188,7 @@ static int value(struct scan *s)
     case 'n':
         return word(s, STR("null"));
     default:
-        return number(s);
+        return json_number(s);
     }
 }
 
@@ -211,7 +211,7 @@ bool json_member(struct str object, const char *name, struct str *ret_value)
     s.p++;
     while (at(&s, '"')) {
         const char *from = s.p;
-        if (string(&s) < 0 || take(&s, ':') < 0)
+        if (string(&s) < 0 || json_take(&s, ':') < 0)
             return false;
         bool wanted = str_eqc(str_n(from + 1, (size_t)(s.p - from) - 3), name);
         from = s.p;

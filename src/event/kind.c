@@ -20,6 +20,9 @@ static const struct event_kind_info kinds[EVENT_KIND_MAX] = {
     [EVENT_SANDBOX_SNAPSHOTTED] = {.name = "sandbox.snapshotted"},
     [EVENT_SANDBOX_FORK] = {.name = "sandbox.fork", .action = true},
     [EVENT_SANDBOX_FORKED] = {.name = "sandbox.forked"},
+    [EVENT_SANDBOX_CHECKPOINTED] = {.name = "sandbox.checkpointed"},
+    [EVENT_SANDBOX_REWIND] = {.name = "sandbox.rewind", .action = true},
+    [EVENT_SANDBOX_REWOUND] = {.name = "sandbox.rewound"},
 
     [EVENT_EXEC_START] = {.name = "exec.start", .action = true},
     [EVENT_EXEC_STARTED] = {.name = "exec.started"},
@@ -50,6 +53,10 @@ static const struct event_kind_info kinds[EVENT_KIND_MAX] = {
     [EVENT_FILE_WATCH] = {.name = "file.watch", .action = true},
     [EVENT_FILE_DONE] = {.name = "file.done"},
     [EVENT_FILE_FAILED] = {.name = "file.failed"},
+
+    [EVENT_FILE_WRITTEN] = {.name = "file.written"},
+    [EVENT_PROC_EXEC] = {.name = "proc.exec"},
+    [EVENT_PROC_EXIT] = {.name = "proc.exit"},
 
     [EVENT_DIAL] = {.name = "dial", .action = true},
     [EVENT_DIAL_FAILED] = {.name = "dial.failed"},
@@ -119,6 +126,7 @@ static const struct event_kind_info kinds[EVENT_KIND_MAX] = {
     [EVENT_SERVICE_STARTED] = {.name = "service.started"},
     [EVENT_SERVICE_REFUSED] = {.name = "service.refused"},
     [EVENT_SERVICE_DENIED] = {.name = "service.denied"},
+    [EVENT_SERVICE_EXPORT] = {.name = "service.export", .action = true},
     [EVENT_SERVICE_RECOVERED] = {.name = "service.recovered"},
 
     [EVENT_LOG_SUPPRESSED] = {.name = "log.suppressed"},

@@ -16,7 +16,18 @@ static void copy_cause(const struct event *e, char ret_cause[static 64])
     memcpy(ret_cause, value.p, MIN(value.n, (size_t)63));
 }
 
-static bool fold(const struct event *e, void *ctx)
+/* What it was taken over as: what had begun to be done to it may never have been told. */
+static const char *replay_recovered(const struct event *e, const char *phase)
+{
+    static const char *const phases[] = {"running", "paused"};
+    struct str value;
+    for (size_t i = 0; i < ARRAY_SIZE(phases) && json_member(e->data, "state", &value); i++)
+        if (value.n > 2 && str_eqc(str_n(value.p + 1, value.n - 2), phases[i]))
+            return phases[i];
+    return phase;
+}
+
+static bool replay_fold(const struct event *e, void *ctx)
 {
     struct event_state *state = ctx;
     const struct event_kind_info *kind = event_kind_info(e->kind);
@@ -30,6 +41,9 @@ static bool fold(const struct event *e, void *ctx)
         copy_cause(e, state->end_cause);
     state->actions += kind->action;
     switch (e->kind) {
+    case EVENT_SERVICE_RECOVERED:
+        state->phase = over ? state->phase : replay_recovered(e, state->phase);
+        break;
     case EVENT_EXEC_STARTED:
         state->execs_started++;
         break;
@@ -85,7 +99,7 @@ int event_replay(struct event_log *log, const char *sandbox, struct event_state 
     struct event_state state = {.phase = ""};
     if (store_read_begin(log->store, err) < 0)
         return -1;
-    int r = event_read(log, sandbox, 0, SIZE_MAX, fold, &state, err);
+    int r = event_read(log, sandbox, 0, SIZE_MAX, replay_fold, &state, err);
     store_read_end(log->store);
     if (r < 0)
         return -1;

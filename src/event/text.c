@@ -37,7 +37,7 @@ void event_format_json(const struct event *e, struct buf *b)
  */
 static const struct str marker = {"\"truncated\":true}", 17};
 
-static size_t begin(struct event_data *d, const char *name)
+static size_t text_begin(struct event_data *d, const char *name)
 {
     size_t mark = buf_len(&d->buf);
     buf_append_char(&d->buf, mark ? ',' : '{');
@@ -46,7 +46,7 @@ static size_t begin(struct event_data *d, const char *name)
     return mark;
 }
 
-static bool finish(struct event_data *d, size_t mark)
+static bool text_finish(struct event_data *d, size_t mark)
 {
     if (buf_error(&d->buf) == 0 && buf_len(&d->buf) + 1 + marker.n <= d->buf.max)
         return true;
@@ -84,7 +84,7 @@ static void add_cut(struct event_data *d, const char *name, struct str value, bo
     struct str kept = cut(value, EVENT_DATA_STRING_MAX);
     bool had_truncated = d->truncated;
     for (;; kept = cut(kept, kept.n / 4)) {
-        size_t mark = begin(d, name);
+        size_t mark = text_begin(d, name);
         if (base64) {
             buf_append_char(&d->buf, '"');
             buf_append_base64(&d->buf, kept);
@@ -92,7 +92,7 @@ static void add_cut(struct event_data *d, const char *name, struct str value, bo
         } else {
             buf_append_json_string(&d->buf, kept);
         }
-        if (finish(d, mark))
+        if (text_finish(d, mark))
             break;
         if (kept.n < 64)
             return;
@@ -114,33 +114,33 @@ void event_data_base64(struct event_data *d, const char *name, struct str value)
 
 void event_data_u64(struct event_data *d, const char *name, uint64_t value)
 {
-    size_t mark = begin(d, name);
+    size_t mark = text_begin(d, name);
     buf_append_u64(&d->buf, value);
-    (void)finish(d, mark);
+    (void)text_finish(d, mark);
 }
 
 void event_data_i64(struct event_data *d, const char *name, int64_t value)
 {
-    size_t mark = begin(d, name);
+    size_t mark = text_begin(d, name);
     if (value < 0)
         buf_append_char(&d->buf, '-');
     buf_append_u64(&d->buf, value < 0 ? 0 - (uint64_t)value : (uint64_t)value);
-    (void)finish(d, mark);
+    (void)text_finish(d, mark);
 }
 
 void event_data_bool(struct event_data *d, const char *name, bool value)
 {
-    size_t mark = begin(d, name);
+    size_t mark = text_begin(d, name);
     buf_append_cstr(&d->buf, value ? "true" : "false");
-    (void)finish(d, mark);
+    (void)text_finish(d, mark);
 }
 
 void event_data_json(struct event_data *d, const char *name, struct str json)
 {
-    size_t mark = begin(d, name);
+    size_t mark = text_begin(d, name);
     if (json_compact(json, &d->buf) < 0 && buf_error(&d->buf) == 0)
         d->buf.error = -EILSEQ;
-    (void)finish(d, mark);
+    (void)text_finish(d, mark);
 }
 
 struct str event_data_end(struct event_data *d)
@@ -159,4 +159,20 @@ void event_data_fini(struct event_data *d)
 {
     buf_fini(&d->buf);
     d->truncated = false;
+}
+
+bool event_is_traceparent(struct str t)
+{
+    static const char form[] = "vv-tttttttttttttttttttttttttttttttt-pppppppppppppppp-ff";
+    bool has_trace = false, has_parent = false;
+    if (t.n != EVENT_TRACEPARENT_LEN || !str_starts(t, STR("00-")))
+        return false;
+    for (size_t i = 0; i < t.n; i++) {
+        bool is_hex = (t.p[i] >= '0' && t.p[i] <= '9') || (t.p[i] >= 'a' && t.p[i] <= 'f');
+        if (form[i] == '-' ? t.p[i] != '-' : !is_hex)
+            return false;
+        has_trace |= form[i] == 't' && t.p[i] != '0';
+        has_parent |= form[i] == 'p' && t.p[i] != '0';
+    }
+    return has_trace && has_parent;
 }

@@ -15,7 +15,7 @@ const char *event_fault_name(enum event_fault fault)
     return (unsigned)fault < ARRAY_SIZE(names) ? names[fault] : "unknown";
 }
 
-struct walk {
+struct verify_walk {
     struct event_log *log;
     const char *sandbox;
     struct event_head_row head;
@@ -26,7 +26,7 @@ struct walk {
     bool failed;
 };
 
-static bool fault(struct walk *w, enum event_fault what, uint64_t seq)
+static bool fault(struct verify_walk *w, enum event_fault what, uint64_t seq)
 {
     w->verdict.fault = what;
     w->verdict.bad_seq = seq;
@@ -35,7 +35,7 @@ static bool fault(struct walk *w, enum event_fault what, uint64_t seq)
 
 static bool on_row(const struct event_row *row, void *ctx)
 {
-    struct walk *w = ctx;
+    struct verify_walk *w = ctx;
     if (row->seq < w->expected)
         return fault(w, EVENT_FAULT_EXTRA, row->seq);
     if (row->seq > w->expected && w->expected <= w->head.last_seq)
@@ -55,7 +55,7 @@ static bool on_row(const struct event_row *row, void *ctx)
     return true;
 }
 
-static int walk(struct walk *w, struct err *err)
+static int verify_walk(struct verify_walk *w, struct err *err)
 {
     struct event_log *log = w->log;
     if (log_head(log, w->sandbox, &w->head, err) < 0)
@@ -82,7 +82,7 @@ static int walk(struct walk *w, struct err *err)
     return 0;
 }
 
-static void describe(struct event_verdict *v)
+static void verify_describe(struct event_verdict *v)
 {
     unsigned long long bad = v->bad_seq, first = v->first, last = v->last;
     char *to = v->detail;
@@ -111,15 +111,15 @@ static void describe(struct event_verdict *v)
 
 int event_verify(struct event_log *log, const char *sandbox, struct event_verdict *ret_verdict, struct err *err)
 {
-    struct walk w = {.log = log, .sandbox = sandbox, .err = err};
+    struct verify_walk w = {.log = log, .sandbox = sandbox, .err = err};
     assert(!log->busy);
     if (store_read_begin(log->store, err) < 0)
         return -1;
-    int r = walk(&w, err);
+    int r = verify_walk(&w, err);
     store_read_end(log->store);
     if (r < 0)
         return -1;
-    describe(&w.verdict);
+    verify_describe(&w.verdict);
     *ret_verdict = w.verdict;
     return 0;
 }

@@ -156,7 +156,7 @@ static struct str path_plain(struct arena *arena, struct str path)
     return str_n(to, n);
 }
 
-static bool rules_path(const struct rule *r, struct rules_action *a, struct str path)
+static bool rules_path(const struct rules_rule *r, struct rules_action *a, struct str path)
 {
     if (!path.n || path.n > PATH_TEXT_MAX)
         return false;
@@ -202,7 +202,7 @@ static bool rules_writes(const struct shell_command *c, size_t i)
         program, "tee mv rm unlink rmdir mkdir chmod chown truncate touch ed ex vi vim nano emacs shred patch sponge");
 }
 
-static bool command_has_path(const struct rule *r, struct rules_action *a, const struct shell_command *c)
+static bool command_has_path(const struct rules_rule *r, struct rules_action *a, const struct shell_command *c)
 {
     for (size_t i = 0; i < c->n_writes; i++)
         if (rules_path(r, a, c->writes[i]))
@@ -221,7 +221,7 @@ static bool command_has_path(const struct rule *r, struct rules_action *a, const
 }
 
 /* Of "https://user@host:1/path" or "git@host:path". */
-static bool command_has_host(const struct rule *r, const struct shell_command *c)
+static bool command_has_host(const struct rules_rule *r, const struct shell_command *c)
 {
     for (size_t i = 1; i < c->n_words; i++) {
         struct str w = c->words[i], host;
@@ -245,7 +245,7 @@ static bool command_has_host(const struct rule *r, const struct shell_command *c
     return false;
 }
 
-static bool command_fits_argv(const struct rule *r, const struct shell_command *c)
+static bool command_fits_argv(const struct rules_rule *r, const struct shell_command *c)
 {
     if (r->n_argv && !rules_any(&r->argv[0], c->words[0]))
         return false;
@@ -259,7 +259,7 @@ static bool command_fits_argv(const struct rule *r, const struct shell_command *
     return true;
 }
 
-static bool command_feeds(const struct rule *r, const struct shell_line *line, const struct shell_command *c)
+static bool command_feeds(const struct rules_rule *r, const struct shell_line *line, const struct shell_command *c)
 {
     for (size_t i = 0; i < line->n; i++)
         if (rules_any(&r->feeds, line->all[i].words[0]) && shell_feeds(line, c, &line->all[i]))
@@ -290,7 +290,7 @@ static bool command_runs_output(const struct shell_line *line, const struct shel
     return false;
 }
 
-static bool command_fits(const struct rule *r, struct rules_action *a, const struct shell_command *c)
+static bool command_fits(const struct rules_rule *r, struct rules_action *a, const struct shell_command *c)
 {
     return command_fits_argv(r, c) && (!r->path.n || command_has_path(r, a, c)) &&
            (!r->host.n || command_has_host(r, c)) && (!r->feeds.n || command_feeds(r, a->line, c)) &&
@@ -357,7 +357,7 @@ static uint64_t action_bytes(struct rules_action *a)
 }
 
 /* A policy that would allow this host. */
-static bool policy_has_host(const struct rule *r, struct rules_action *a)
+static bool policy_has_host(const struct rules_rule *r, struct rules_action *a)
 {
     static const char *const members[] = {"rules", "inject"};
     const json_t *one;
@@ -372,7 +372,7 @@ static bool policy_has_host(const struct rule *r, struct rules_action *a)
     return false;
 }
 
-static bool rules_fits_command(const struct rule *r, struct rules_action *a)
+static bool rules_fits_command(const struct rules_rule *r, struct rules_action *a)
 {
     if (r->command.n) {
         action_argv(a);
@@ -395,7 +395,7 @@ static bool rules_fits_command(const struct rule *r, struct rules_action *a)
     return false;
 }
 
-static bool rules_fits_other(const struct rule *r, struct rules_action *a)
+static bool rules_fits_other(const struct rules_rule *r, struct rules_action *a)
 {
     bool is_write = a->kind == EVENT_FILE_WRITE || a->kind == EVENT_FILE_MKDIR || a->kind == EVENT_FILE_MOVE ||
                     a->kind == EVENT_FILE_REMOVE || a->kind == EVENT_FILE_UNPACK;
@@ -407,7 +407,7 @@ static bool rules_fits_other(const struct rule *r, struct rules_action *a)
     return !r->port || r->port == (uint64_t)json_integer_value(json_object_get(action_json(a), "port"));
 }
 
-static bool rules_fits(const struct rule *r, struct rules_action *a)
+static bool rules_fits(const struct rules_rule *r, struct rules_action *a)
 {
     if (!r->kinds[a->kind] || (r->actor.n && !rules_any(&r->actor, a->actor)) ||
         (r->sandbox.n && !str_eq(r->sandbox, a->id)) || (r->min_bytes && action_bytes(a) < r->min_bytes))
@@ -415,7 +415,7 @@ static bool rules_fits(const struct rule *r, struct rules_action *a)
     return a->kind == EVENT_EXEC_START ? rules_fits_command(r, a) : rules_fits_other(r, a);
 }
 
-static void answer_by(struct rules_answer *answer, const struct rule *r)
+static void answer_by(struct rules_answer *answer, const struct rules_rule *r)
 {
     (void)snprintf(answer->rule, sizeof(answer->rule), "%s%s", r->rail ? "rail " : "", r->rail ? r->rail : r->name);
     answer->verdict = r->verdict;
@@ -427,7 +427,7 @@ void rules_judge(const struct rules *r, struct rules_action *a, struct rules_ans
     struct rules_answer answer = {.rule = "otherwise", .verdict = r->otherwise};
     bool has_rail = false;
     for (size_t i = 0; i < r->n; i++) {
-        const struct rule *rule = &r->all[i];
+        const struct rules_rule *rule = &r->all[i];
         if (!rules_fits(rule, a))
             continue;
         answer.risk = MAX(answer.risk, rule->risk);

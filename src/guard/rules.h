@@ -11,6 +11,8 @@
  *   by_risk: {high: ask, unknown: ask}
  *   blocked_hosts: ask                                a host that the network policy blocks; deny
  *   otherwise: allow
+ *   stuck: pause                                      who does the same again and again
+ *   checkpoint: action                                files are kept after each
  *
  *  1. All matchers of a rule must fit. Patterns know "*" (also across "/"), "?" and "\"; a list is one of these.
  *  2. Rules decide before rails: a rule that allows exempts from all rails. Of several rails that fit, the strictest counts; so does by_risk.
@@ -27,6 +29,18 @@
 enum guard_verdict { GUARD_ALLOW, GUARD_ASK, GUARD_DENY }; /* the stricter, the greater */
 enum guard_risk { RISK_LOW, RISK_UNKNOWN, RISK_MEDIUM, RISK_HIGH, RISK_MAX };
 enum guard_stuck { STUCK_UNSET, STUCK_NOTIFY, STUCK_OFF, STUCK_PAUSE, STUCK_KILL };
+
+/* When files are kept so that they can be put back (sandbox/life/checkpoint.h): after so many actions, or one of these. */
+enum {
+    CHECKPOINT_UNSET = 0,
+    CHECKPOINT_OFF = -1,
+    CHECKPOINT_RISK = -2,
+    CHECKPOINT_EACH_MAX = 1000000,
+    CHECKPOINT_TEXT_MAX = 12
+};
+#define CHECKPOINT_WORDS "action, a number of actions, risk or off"
+int checkpoint_mode_parse(struct str text, int *ret_mode) WARN_UNUSED; /* -EINVAL */
+struct str checkpoint_mode_format(int mode, char buffer[static CHECKPOINT_TEXT_MAX]);
 
 const char *guard_verdict_name(enum guard_verdict verdict);
 const char *guard_risk_name(enum guard_risk risk);
@@ -72,6 +86,7 @@ struct rules_analyser {
 const struct rules_analyser *rules_analyser(const struct rules *r);
 enum guard_verdict rules_blocked_hosts(const struct rules *r); /* GUARD_ALLOW: they say nothing */
 enum guard_stuck rules_stuck(const struct rules *r);
+int rules_checkpoint(const struct rules *r);
 
 /* The rails there are, until name is NULL. rules: JSON text, an array. */
 struct rail {

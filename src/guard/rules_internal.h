@@ -9,7 +9,7 @@ struct patterns {
     size_t n; /* 0: whatever it is */
 };
 
-struct rule {
+struct rules_rule {
     const char *name, *reason;
     const char *rail; /* NULL: one of the document's own */
     bool kinds[EVENT_KIND_MAX];
@@ -29,11 +29,12 @@ struct rule {
 struct rules {
     struct arena arena;
     json_t *json;
-    struct rule *all; /* the document's own, then those of its rails */
+    struct rules_rule *all; /* the document's own, then those of its rails */
     size_t n;
     enum guard_verdict otherwise, blocked_hosts, by_risk[RISK_MAX];
     bool rates; /* by_risk says something of what can't be read */
     struct rules_analyser analyser;
     bool analyses[EVENT_KIND_MAX];
     enum guard_stuck stuck;
+    int checkpoint;
 };

@@ -89,7 +89,7 @@ static int rules_patterns(const struct rules_parser *p, const char *member, cons
 static int rules_kinds(const struct rules_parser *p, const char *member, const json_t *value,
                        bool ret_kinds[static EVENT_KIND_MAX])
 {
-    struct patterns names;
+    struct patterns names = {0};
     if (rules_patterns(p, member, value, &names) < 0)
         return -1;
     for (size_t i = 0; i < names.n; i++) {
@@ -121,7 +121,7 @@ static int rules_yes(const struct rules_parser *p, const char *member, const jso
     return 0;
 }
 
-static int rules_argv(const struct rules_parser *p, const char *member, const json_t *value, struct rule *rule)
+static int rules_argv(const struct rules_parser *p, const char *member, const json_t *value, struct rules_rule *rule)
 {
     size_t n = json_array_size(value);
     if (n == 0 || n > 32)
@@ -135,10 +135,10 @@ static int rules_argv(const struct rules_parser *p, const char *member, const js
     return 0;
 }
 
-static int rules_rule_member(struct rules_parser *p, struct rule *rule, const char *m, const json_t *v)
+static int rules_rule_member(struct rules_parser *p, struct rules_rule *rule, const char *m, const json_t *v)
 {
     static const char *const accesses[] = {"any", "write"};
-    struct str text;
+    struct str text = STR_NULL;
     int r;
     if (strcmp(m, "kind") == 0)
         return rules_kinds(p, m, v, rule->kinds);
@@ -191,7 +191,7 @@ static int rules_rule_member(struct rules_parser *p, struct rule *rule, const ch
 }
 
 /* What it says nothing of is what its other members can be about. */
-static int rules_rule_end(struct rules_parser *p, struct rule *rule)
+static int rules_rule_end(struct rules_parser *p, struct rules_rule *rule)
 {
     bool has_kind = false, is_exec;
     for (unsigned k = 0; k < EVENT_KIND_MAX; k++)
@@ -222,11 +222,12 @@ static int rules_list(struct rules_parser *p, const json_t *list, const struct r
         return rules_refuse(p, "rules", "write a list of at most %d rules", GUARD_RULES_MAX);
     json_array_foreach(list, i, one)
     {
-        struct rule *rule = &p->rules->all[p->rules->n++];
+        struct rules_rule *rule = &p->rules->all[p->rules->n++];
         const char *name;
         json_t *value;
         if (rail)
-            *rule = (struct rule){.rail = rail->name, .risk = rail->risk, .verdict = verdict, .reason = rail->about};
+            *rule =
+                (struct rules_rule){.rail = rail->name, .risk = rail->risk, .verdict = verdict, .reason = rail->about};
         (void)snprintf(p->place, sizeof(p->place), "%s[%zu]", rail ? rail->name : "rules", i);
         if (!json_is_object(one))
             return rules_refuse(p, "", "write a mapping: kind, argv, path, ..., verdict");
@@ -309,8 +310,8 @@ static int rules_parse_analyser(struct rules_parser *p, const json_t *value)
     struct rules_analyser *a = &p->rules->analyser;
     const char *name;
     json_t *one;
-    struct str url;
-    uint64_t n;
+    struct str url = STR_NULL;
+    uint64_t n = 0;
     bool has_kinds = false;
     *a = (struct rules_analyser){.timeout_ms = ANALYSER_MS, .on_failure = GUARD_DENY};
     a->by_risk[RISK_HIGH] = GUARD_ASK;
@@ -349,6 +350,37 @@ static int rules_parse_analyser(struct rules_parser *p, const json_t *value)
     return 0;
 }
 
+int checkpoint_mode_parse(struct str text, int *ret_mode)
+{
+    uint64_t n = 1;
+    bool is_word = str_eqc(text, "action") || str_eqc(text, "risk") || str_eqc(text, "off");
+    if (!is_word && (str_to_u64(text, &n) < 0 || n < 1 || n > CHECKPOINT_EACH_MAX))
+        return -EINVAL;
+    *ret_mode = str_eqc(text, "risk") ? CHECKPOINT_RISK : str_eqc(text, "off") ? CHECKPOINT_OFF : (int)n;
+    return 0;
+}
+
+struct str checkpoint_mode_format(int mode, char buffer[static CHECKPOINT_TEXT_MAX])
+{
+    if (mode <= 1)
+        return str_of(mode == CHECKPOINT_RISK ? "risk" : mode == 1 ? "action" : "off");
+    (void)snprintf(buffer, CHECKPOINT_TEXT_MAX, "%d", mode);
+    return str_of(buffer);
+}
+
+static int rules_parse_checkpoint(const struct rules_parser *p, const char *member, const json_t *value)
+{
+    char number[24];
+    const char *text = json_string_value(value);
+    if (json_is_integer(value)) {
+        (void)snprintf(number, sizeof(number), "%" JSON_INTEGER_FORMAT, json_integer_value(value));
+        text = number;
+    }
+    if (text && checkpoint_mode_parse(str_of(text), &p->rules->checkpoint) == 0)
+        return 0;
+    return rules_refuse(p, member, "write %s", CHECKPOINT_WORDS);
+}
+
 static int rules_document(struct rules_parser *p, const json_t *json)
 {
     const char *name;
@@ -369,15 +401,18 @@ static int rules_document(struct rules_parser *p, const json_t *json)
         } else if (strcmp(name, "blocked_hosts") == 0) {
             r = rules_verdict(p, name, one, &p->rules->blocked_hosts);
             if (r == 0 && p->rules->blocked_hosts == GUARD_ALLOW)
-                r = rules_refuse(p, name, "write ask or deny; what is allowed is for the network policy to say");
+                r = rules_refuse(p, name, "write ask or deny; the network policy says what is allowed");
         } else if (strcmp(name, "analyser") == 0) {
             r = rules_parse_analyser(p, one);
         } else if (strcmp(name, "stuck") == 0) {
             r = rules_word(p, name, one, stucks, ARRAY_SIZE(stucks));
             p->rules->stuck = (enum guard_stuck)(STUCK_NOTIFY + r);
+        } else if (strcmp(name, "checkpoint") == 0) {
+            r = rules_parse_checkpoint(p, name, one);
         } else {
-            r = rules_refuse(
-                p, name, "no such member; there are rails, rules, by_risk, blocked_hosts, otherwise, analyser, stuck");
+            r = rules_refuse(p, name,
+                             "no such member; there are rails, rules, by_risk, blocked_hosts, otherwise, analyser, "
+                             "stuck, checkpoint");
         }
     }
     return r < 0 ? -1 : 0;
@@ -423,6 +458,11 @@ enum guard_verdict rules_blocked_hosts(const struct rules *r)
 const struct rules_analyser *rules_analyser(const struct rules *r)
 {
     return &r->analyser;
+}
+
+int rules_checkpoint(const struct rules *r)
+{
+    return r->checkpoint;
 }
 
 enum guard_stuck rules_stuck(const struct rules *r)

@@ -10,7 +10,7 @@ struct words {
 };
 
 /* What is being read: a text, and the command in it that is not complete yet. */
-struct reader {
+struct shell_reader {
     struct shell_line *line;
     struct arena *arena;
     struct str text;
@@ -25,7 +25,7 @@ struct reader {
     char until;      /* ')' or '`' ends it; 0: the text's end does */
 };
 
-static void shell_words(struct reader *r, const struct str *words, size_t n, unsigned depth);
+static void shell_words(struct shell_reader *r, const struct str *words, size_t n, unsigned depth);
 static void shell_text(struct shell_line *line, struct arena *arena, struct str text, unsigned depth, unsigned into);
 
 struct str shell_name(struct str path)
@@ -101,7 +101,7 @@ static bool is_assignment(struct str w)
 }
 
 /* bash -l -c TEXT, bash -lc TEXT, bash -o pipefail -c TEXT. */
-static void shell_of_shell(struct reader *r, const struct str *w, size_t n, unsigned depth)
+static void shell_of_shell(struct shell_reader *r, const struct str *w, size_t n, unsigned depth)
 {
     bool has_text = false;
     size_t i = 1;
@@ -119,7 +119,7 @@ static void shell_of_shell(struct reader *r, const struct str *w, size_t n, unsi
 }
 
 /* Joined with blanks, as `eval` and `env -S` do. */
-static struct str shell_join(struct reader *r, const struct str *w, size_t n)
+static struct str shell_join(struct shell_reader *r, const struct str *w, size_t n)
 {
     AUTO_BUF struct buf b = BUF_INIT(SHELL_TEXT_MAX);
     for (size_t i = 0; i < n; i++) {
@@ -130,7 +130,7 @@ static struct str shell_join(struct reader *r, const struct str *w, size_t n)
     return arena_str(r->arena, buf_str(&b));
 }
 
-static void shell_of_runner(struct reader *r, const struct str *w, size_t n, size_t which, unsigned depth)
+static void shell_of_runner(struct shell_reader *r, const struct str *w, size_t n, size_t which, unsigned depth)
 {
     bool is_doubtful = false;
     size_t i = 1;
@@ -160,7 +160,7 @@ static void shell_of_runner(struct reader *r, const struct str *w, size_t n, siz
         shell_words(r, w + k, n - k, depth + 1);
 }
 
-static void shell_of_find(struct reader *r, const struct str *w, size_t n, unsigned depth)
+static void shell_of_find(struct shell_reader *r, const struct str *w, size_t n, unsigned depth)
 {
     for (size_t i = 1; i < n; i++) {
         size_t end = i + 1;
@@ -173,7 +173,7 @@ static void shell_of_find(struct reader *r, const struct str *w, size_t n, unsig
     }
 }
 
-static void shell_look_through(struct reader *r, const struct str *w, size_t n, unsigned depth)
+static void shell_look_through(struct shell_reader *r, const struct str *w, size_t n, unsigned depth)
 {
     if (is_one_of(w[0], shells)) {
         shell_of_shell(r, w, n, depth);
@@ -197,7 +197,7 @@ static void shell_look_through(struct reader *r, const struct str *w, size_t n, 
 }
 
 /* A whole command, of this reader's group. */
-static void shell_words(struct reader *r, const struct str *words, size_t n, unsigned depth)
+static void shell_words(struct shell_reader *r, const struct str *words, size_t n, unsigned depth)
 {
     struct shell_line *line = r->line;
     while (n &&
@@ -222,17 +222,17 @@ static void shell_words(struct reader *r, const struct str *words, size_t n, uns
 
 /* ---- the shell's language ---- */
 
-static bool shell_is_end(const struct reader *r)
+static bool shell_is_end(const struct shell_reader *r)
 {
     return r->at >= r->text.n;
 }
 
-static char shell_peek(const struct reader *r, size_t ahead)
+static char shell_peek(const struct shell_reader *r, size_t ahead)
 {
     return r->at + ahead < r->text.n ? r->text.p[r->at + ahead] : 0;
 }
 
-static void shell_finish(struct reader *r)
+static void shell_finish(struct shell_reader *r)
 {
     if (r->words->n) {
         r->line->is_unreadable |= r->is_dynamic;
@@ -246,12 +246,12 @@ static size_t shell_commands(struct shell_line *line, struct arena *arena, struc
                              unsigned into, char until);
 
 /* At the first byte behind what opens it: what is inside goes into this command's words. */
-static void shell_inside(struct reader *r, char until)
+static void shell_inside(struct shell_reader *r, char until)
 {
     r->at += shell_commands(r->line, r->arena, str_sub(r->text, r->at), r->depth + 1, r->group, until);
 }
 
-static void shell_escape(struct reader *r, struct buf *word)
+static void shell_escape(struct shell_reader *r, struct buf *word)
 {
     static const char plain[] = "abefnrtv", means[] = "\a\b\033\f\n\r\t\v";
     char c = shell_peek(r, 0);
@@ -276,7 +276,7 @@ static void shell_escape(struct reader *r, struct buf *word)
 }
 
 /* Behind a '$'. What is no substitution stays in the word as it is written. true: a blank, where it stands. */
-static bool shell_dollar(struct reader *r, struct buf *word, bool is_quoted)
+static bool shell_dollar(struct shell_reader *r, struct buf *word, bool is_quoted)
 {
     char c = shell_peek(r, 0);
     size_t from = r->at;
@@ -328,7 +328,7 @@ static bool shell_dollar(struct reader *r, struct buf *word, bool is_quoted)
     return false;
 }
 
-static void shell_double_quoted(struct reader *r, struct buf *word)
+static void shell_double_quoted(struct shell_reader *r, struct buf *word)
 {
     while (!shell_is_end(r) && shell_peek(r, 0) != '"') {
         char c = r->text.p[r->at++];
@@ -350,7 +350,7 @@ static void shell_double_quoted(struct reader *r, struct buf *word)
 }
 
 /* One word, or nothing. False: there is none here. */
-static bool shell_word(struct reader *r, struct str *ret_word)
+static bool shell_word(struct shell_reader *r, struct str *ret_word)
 {
     AUTO_BUF struct buf word = BUF_INIT(SHELL_TEXT_MAX);
     bool is_word = false;
@@ -392,7 +392,7 @@ static bool shell_word(struct reader *r, struct str *ret_word)
     return is_word && (buf_len(&word) || r->words->n);
 }
 
-static void shell_redirect(struct reader *r, char c)
+static void shell_redirect(struct shell_reader *r, char c)
 {
     struct words *w = r->words;
     struct str target;
@@ -430,7 +430,7 @@ static void shell_redirect(struct reader *r, char c)
 }
 
 /* Behind the line's end: bodies are a shell's text, or data. */
-static void shell_heredocs(struct reader *r, bool is_shell)
+static void shell_heredocs(struct shell_reader *r, bool is_shell)
 {
     for (size_t i = 0; i < r->n_heredocs; i++) {
         size_t from = r->at, end = r->text.n;
@@ -451,7 +451,7 @@ static void shell_heredocs(struct reader *r, bool is_shell)
     r->n_heredocs = 0;
 }
 
-static void shell_newline(struct reader *r)
+static void shell_newline(struct shell_reader *r)
 {
     bool is_shell = false;
     if (r->n_heredocs) {
@@ -463,7 +463,7 @@ static void shell_newline(struct reader *r)
 }
 
 /* Ends a command; what a pipe follows feeds what comes behind it. first: the first group of this text. */
-static void shell_operator(struct reader *r, char c, unsigned into, unsigned first)
+static void shell_operator(struct shell_reader *r, char c, unsigned into, unsigned first)
 {
     bool is_pipe = c == '|' && shell_peek(r, 0) != '|',
          was_command = r->words->n && !is_one_of(r->words->all[0], "} fi done esac");
@@ -487,7 +487,7 @@ static size_t shell_commands(struct shell_line *line, struct arena *arena, struc
         line->is_unreadable = true;
         return text.n;
     }
-    struct reader r = {.line = line, .arena = arena, .text = text, .depth = depth, .until = until};
+    struct shell_reader r = {.line = line, .arena = arena, .text = text, .depth = depth, .until = until};
     unsigned first = r.group = group_new(line, into), parens = 0;
     struct str word;
     r.words = arena_alloc(arena, sizeof(*r.words));
@@ -532,7 +532,7 @@ static void shell_text(struct shell_line *line, struct arena *arena, struct str 
 
 void shell_read(struct shell_line *line, struct arena *arena, const struct str *argv, size_t n)
 {
-    struct reader r = {.line = line, .arena = arena};
+    struct shell_reader r = {.line = line, .arena = arena};
     line->n = line->text = line->n_words = 0;
     line->n_groups = 0;
     line->is_unreadable = n > SHELL_WORDS_MAX;

@@ -3,6 +3,8 @@
 #include "base/buf.h"
 #include "base/fd.h"
 #include "base/mem.h"
+#include "here/bwrap.h"
+#include "here/devices.h"
 #include "kernel/caps.h"
 #include "kernel/landlock.h"
 #include "kernel/mount.h"
@@ -27,31 +29,29 @@
 
 enum { STATUS_NOT_EXECUTABLE = 126, STATUS_NOT_FOUND = 127 };
 
-static const char *const box_nodes[] = {"null", "zero", "full", "random", "urandom", "tty"};
-
-struct box {
+struct here_box {
     const struct box_spec *spec;
     const sigset_t *mask;
-    int nodes[ARRAY_SIZE(box_nodes)];
+    int nodes[DEVICES_N];
     char *ca;
 };
 
 /* ---- words to the launcher ---- */
 
-static void box_say(const struct box *b, enum box_word word, int number, const char *text)
+static void box_say(const struct here_box *b, enum box_word word, int number, const char *text)
 {
     struct box_message m = {.word = word, .number = number};
     (void)snprintf(m.text, sizeof(m.text), "%s", text);
     (void)send(b->spec->link, &m, offsetof(struct box_message, text) + strlen(m.text) + 1, MSG_NOSIGNAL);
 }
 
-static NORETURN void box_fail(const struct box *b, int r, const char *what)
+static NORETURN void box_fail(const struct here_box *b, int r, const char *what)
 {
     box_say(b, BOX_FAILED, -r, what);
     _exit(1);
 }
 
-static void box_must(const struct box *b, int r, const char *what)
+static void box_must(const struct here_box *b, int r, const char *what)
 {
     if (r < 0)
         box_fail(b, r, what);
@@ -64,23 +64,25 @@ static int box_write(const char *path, const char *text)
     return fd_write_existing(AT_FDCWD, path, str_of(text));
 }
 
-static void box_map(const struct box *b, uid_t uid, gid_t gid)
+static void box_map(const struct here_box *b, uid_t uid, gid_t gid)
 {
+    const struct bwrap *w = b->spec->bwrap;
     char line[64];
     box_must(b, box_write("/proc/self/setgroups", "deny"), "a user namespace of its own");
-    (void)snprintf(line, sizeof(line), "%u %u 1", uid, uid);
+    (void)snprintf(line, sizeof(line), "%u %u 1", w && w->uid >= 0 ? (uid_t)w->uid : uid, uid);
     box_must(b, box_write("/proc/self/uid_map", line), "map the user's id");
-    (void)snprintf(line, sizeof(line), "%u %u 1", gid, gid);
+    (void)snprintf(line, sizeof(line), "%u %u 1", w && w->gid >= 0 ? (gid_t)w->gid : gid, gid);
     box_must(b, box_write("/proc/self/gid_map", line), "map the group's id");
 }
 
-static void box_network(const struct box *b)
+static void box_network(const struct here_box *b)
 {
     struct netns net = NETNS_NONE;
     struct box_message m = {.word = BOX_NETWORK};
     int memory = -1;
     if (!b->spec->with_network) {
-        box_must(b, namespace_network(), "a network namespace");
+        if (!b->spec->bwrap || !b->spec->bwrap->with_network)
+            box_must(b, namespace_network(), "a network namespace");
         box_say(b, BOX_READY, 0, "");
         return;
     }
@@ -96,7 +98,7 @@ static void box_network(const struct box *b)
     (void)fd_close(directory);
 }
 
-static void box_await_go(struct box *b)
+static void box_await_go(struct here_box *b)
 {
     struct box_message m;
     ssize_t n = recv(b->spec->link, &m, sizeof(m), 0);
@@ -124,12 +126,6 @@ static int box_clone(const char *path, uint64_t attrs, int *ret_fd)
     return r;
 }
 
-static int box_touch(int directory, const char *path, mode_t mode, const char *content)
-{
-    AUTO_CLOSE int fd = openat(directory, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
-    return fd < 0 ? -errno : fd_write_all(fd, content, strlen(content));
-}
-
 /* What is to be seen again below what is covered needs a place there. */
 static int box_make_places(const struct plan *p, const struct plan_op *mask, int fd)
 {
@@ -147,7 +143,7 @@ static int box_make_places(const struct plan *p, const struct plan_op *mask, int
         if (op->is_directory)
             (void)mkdirat(fd, below, 0755);
         else
-            (void)box_touch(fd, below, 0444, "");
+            (void)!devices_touch(fd, below, 0444, "");
     }
     return 0;
 }
@@ -190,7 +186,7 @@ static int box_cover(const char *path, const char *name, const char *content)
 {
     AUTO_CLOSE int fd = -1;
     AUTO_FREE char *own = mem_printf(BOX_OWN "%s", name);
-    int r = box_touch(AT_FDCWD, own, 0444, content);
+    int r = devices_touch(AT_FDCWD, own, 0444, content);
     r = r ? r : box_clone(own, MOUNT_ATTR_RDONLY, &fd);
     return r ? r : mount_attach(fd, AT_FDCWD, path);
 }
@@ -221,7 +217,7 @@ static int box_apply(const struct plan *p, const struct plan_op *op)
     return -EINVAL;
 }
 
-static void box_clone_what_stays(struct box *b)
+static void box_clone_what_stays(struct here_box *b)
 {
     const struct plan *p = b->spec->plan;
     for (size_t i = 0; i < p->n; i++) {
@@ -231,46 +227,10 @@ static void box_clone_what_stays(struct box *b)
         uint64_t attrs = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | (op->kind == PLAN_READ ? MOUNT_ATTR_RDONLY : 0);
         box_must(b, box_clone(op->path, attrs, &op->fd), op->path);
     }
-    for (size_t i = 0; i < ARRAY_SIZE(box_nodes); i++) {
-        AUTO_FREE char *path = mem_printf("/dev/%s", box_nodes[i]);
-        box_must(b, mount_clone(AT_FDCWD, path, &b->nodes[i]), path);
-    }
+    box_must(b, devices_open(b->nodes), "devices");
 }
 
-static void box_devices(const struct box *b)
-{
-    static const char *const links[][2] = {{"/proc/self/fd", "fd"},
-                                           {"/proc/self/fd/0", "stdin"},
-                                           {"/proc/self/fd/1", "stdout"},
-                                           {"/proc/self/fd/2", "stderr"},
-                                           {"pts/ptmx", "ptmx"}};
-    AUTO_CLOSE int dev = -1, pts = -1, shm = -1;
-    const uint64_t attrs = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC;
-    int r = mount_new("tmpfs", (const char *const[]){"mode", "0755", "size", "1m", NULL}, attrs, &dev);
-    if (r == 0 && (mkdirat(dev, "pts", 0755) < 0 || mkdirat(dev, "shm", 0755) < 0 || mkdirat(dev, ".cove", 0755) < 0))
-        r = -errno;
-    for (size_t i = 0; r == 0 && i < ARRAY_SIZE(box_nodes); i++)
-        r = box_touch(dev, box_nodes[i], 0666, "");
-    for (size_t i = 0; r == 0 && i < ARRAY_SIZE(links); i++)
-        r = symlinkat(links[i][0], dev, links[i][1]) < 0 ? -errno : 0;
-    r = r ? r : box_touch(dev, ".cove/nothing", 0, "");
-    r = r ? r : mount_attach(dev, AT_FDCWD, "/dev");
-    for (size_t i = 0; r == 0 && i < ARRAY_SIZE(box_nodes); i++) {
-        AUTO_FREE char *path = mem_printf("/dev/%s", box_nodes[i]);
-        r = mount_attach(b->nodes[i], AT_FDCWD, path);
-        (void)fd_close(b->nodes[i]);
-    }
-    r = r ? r
-          : mount_new("devpts", (const char *const[]){"newinstance", NULL, "ptmxmode", "0666", "mode", "0620", NULL},
-                      attrs, &pts);
-    r = r ? r : mount_attach(pts, AT_FDCWD, "/dev/pts");
-    r = r ? r
-          : mount_new("tmpfs", (const char *const[]){"mode", "1777", NULL}, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, &shm);
-    r = r ? r : mount_attach(shm, AT_FDCWD, "/dev/shm");
-    box_must(b, r, "devices");
-}
-
-static void box_proc(const struct box *b)
+static void box_proc(const struct here_box *b)
 {
     AUTO_CLOSE int fd = -1;
     const uint64_t attrs = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
@@ -285,7 +245,7 @@ static const char *const box_bundles[] = {"/etc/ssl/certs/ca-certificates.crt", 
                                           "/etc/ssl/cert.pem"};
 
 /* Names are asked for where they are captured; what is intercepted is trusted. */
-static void box_network_files(const struct box *b)
+static void box_network_files(const struct here_box *b)
 {
     if (b->spec->with_network)
         box_must(b, box_cover("/etc/resolv.conf", "resolv.conf", "nameserver " NETNS_DNS_ADDRESS "\n"),
@@ -299,7 +259,7 @@ static void box_network_files(const struct box *b)
     buf_append_cstr(&all, "\n");
     buf_append_cstr(&all, b->ca);
     AUTO_FREE char *text = buf_take(&all);
-    box_must(b, box_touch(AT_FDCWD, BOX_OWN "ca.pem", 0444, b->ca), "the CA");
+    box_must(b, devices_touch(AT_FDCWD, BOX_OWN "ca.pem", 0444, b->ca), "the CA");
     for (size_t i = 0; i < ARRAY_SIZE(box_bundles); i++) {
         AUTO_FREE char *name = mem_printf("bundle-%zu", i);
         if (access(box_bundles[i], R_OK) == 0)
@@ -307,14 +267,14 @@ static void box_network_files(const struct box *b)
     }
 }
 
-static void box_files(struct box *b)
+static void box_files(struct here_box *b)
 {
     const struct plan *p = b->spec->plan;
     uint64_t attrs = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | (p->all_writable ? 0 : MOUNT_ATTR_RDONLY);
     box_must(b, mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ? -errno : 0, "mounts of its own");
     box_clone_what_stays(b);
     box_must(b, box_set_tree(AT_FDCWD, "/", attrs), "make files read-only");
-    box_devices(b);
+    box_must(b, devices_mount(b->nodes, "/dev"), "devices");
     box_proc(b);
     box_network_files(b);
     for (size_t i = 0; i < p->n; i++) {
@@ -326,24 +286,55 @@ static void box_files(struct box *b)
     box_must(b, chdir(b->spec->cwd) < 0 ? -errno : 0, b->spec->cwd);
 }
 
+static void box_bwrap(const struct here_box *b)
+{
+    struct bwrap *w = b->spec->bwrap;
+    const char *what = "";
+    box_must(b, mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ? -errno : 0, "mounts of its own");
+    int r = bwrap_build(w, b->spec->cwd, &what);
+    box_must(b, r, what);
+    if (w->hostname)
+        box_must(b, sethostname(w->hostname, strlen(w->hostname)) < 0 ? -errno : 0, "--hostname");
+    if (w->is_cgroup)
+        box_must(b, unshare(CLONE_NEWCGROUP) < 0 ? -errno : 0, "--unshare-cgroup");
+}
+
 /* ---- rights ---- */
 
-static void box_landlock(const struct box *b)
+/* What is there of what may be written; the rest of it lies below something else. */
+static void box_landlock_bwrap(const struct here_box *b, int rules)
+{
+    const struct bwrap *w = b->spec->bwrap;
+    bool has_root = false;
+    for (size_t i = 0; i < w->n; i++) {
+        const struct bwrap_op *op = &w->ops[i];
+        has_root |= strcmp(op->to, "/") == 0;
+        if (op->kind == BWRAP_RO_BIND || op->kind == BWRAP_RO_BIND_DATA || op->kind == BWRAP_REMOUNT_RO)
+            continue;
+        int r = landlock_allow(rules, op->to);
+        box_must(b, r == -ENOENT || r == -ENOTDIR || r == -EACCES ? 0 : r, op->to);
+    }
+    box_must(b, has_root ? 0 : landlock_allow(rules, "/"), "/");
+}
+
+static void box_landlock(const struct here_box *b)
 {
     static const char *const always[] = {"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom",
                                          "/dev/tty",  "/dev/pts",  "/dev/shm",  "/proc"};
     const struct plan *p = b->spec->plan;
     AUTO_CLOSE int rules = -1;
     box_must(b, landlock_begin(&rules), "Landlock (boot with lsm=landlock,...)");
-    for (size_t i = 0; i < ARRAY_SIZE(always); i++)
+    for (size_t i = 0; i < ARRAY_SIZE(always) && !b->spec->bwrap; i++)
         box_must(b, landlock_allow(rules, always[i]), always[i]);
+    if (b->spec->bwrap)
+        box_landlock_bwrap(b, rules);
     for (size_t i = 0; i < p->n; i++)
         if (p->ops[i].kind == PLAN_WRITE)
             box_must(b, landlock_allow(rules, p->ops[i].path), p->ops[i].path);
     box_must(b, landlock_enforce(rules), "Landlock");
 }
 
-static void box_confine(const struct box *b)
+static void box_confine(const struct here_box *b)
 {
     box_must(b, prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ? -errno : 0, "no_new_privs");
     box_landlock(b);
@@ -356,17 +347,27 @@ static void box_confine(const struct box *b)
 
 /* ---- the command ---- */
 
-static NORETURN void box_command(const struct box *b)
+static NORETURN void box_command(const struct here_box *b)
 {
+    const struct bwrap *w = b->spec->bwrap;
+    const char *file = b->spec->file;
+    if (w && w->is_session)
+        (void)setsid();
+    if (w && bwrap_filter(w) < 0) {
+        (void)dprintf(STDERR_FILENO, "bwrap: --seccomp: %s\n", strerror(errno));
+        _exit(1);
+    }
     (void)sigprocmask(SIG_SETMASK, b->mask, NULL);
-    (void)execvpe(b->spec->argv[0], b->spec->argv, b->spec->environment);
+    (void)execvpe(file, b->spec->argv, b->spec->environment);
     int why = errno;
-    (void)dprintf(STDERR_FILENO, "cove here: %s: %s\n", b->spec->argv[0], strerror(why));
+    (void)dprintf(STDERR_FILENO, "%s: %s: %s\n", w ? "bwrap: execvp" : "cove here", file, strerror(why));
+    if (w)
+        _exit(1);
     _exit(why == ENOENT || why == ENOTDIR ? STATUS_NOT_FOUND : STATUS_NOT_EXECUTABLE);
 }
 
 /* True: the command ended. */
-static bool box_reap(const struct box *b, pid_t command)
+static bool box_reap(const struct here_box *b, pid_t command)
 {
     int status;
     pid_t pid;
@@ -379,7 +380,7 @@ static bool box_reap(const struct box *b, pid_t command)
     return false;
 }
 
-static NORETURN void box_init(const struct box *b)
+static NORETURN void box_init(const struct here_box *b)
 {
     sigset_t all;
     siginfo_t info;
@@ -399,7 +400,7 @@ static NORETURN void box_init(const struct box *b)
     _exit(0);
 }
 
-static NORETURN void box_run(struct box *b, uid_t uid, gid_t gid)
+static NORETURN void box_run(struct here_box *b, uid_t uid, gid_t gid)
 {
     struct pollfd launcher = {.fd = b->spec->link, .events = POLLIN};
     (void)close(b->spec->link_of_launcher);
@@ -408,7 +409,10 @@ static NORETURN void box_run(struct box *b, uid_t uid, gid_t gid)
     box_map(b, uid, gid);
     box_network(b);
     box_await_go(b);
-    box_files(b);
+    if (b->spec->bwrap)
+        box_bwrap(b);
+    else
+        box_files(b);
     box_confine(b);
     (void)fcntl(b->spec->link, F_SETFD, FD_CLOEXEC);
     (void)close_range(3, (unsigned)b->spec->link - 1, 0);
@@ -418,7 +422,7 @@ static NORETURN void box_run(struct box *b, uid_t uid, gid_t gid)
 
 pid_t box_start(const struct box_spec *spec, const void *mask)
 {
-    struct box b = {.spec = spec, .mask = mask};
+    struct here_box b = {.spec = spec, .mask = mask};
     struct clone_args args = {
         .flags = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS,
         .exit_signal = SIGCHLD,

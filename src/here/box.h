@@ -31,7 +31,9 @@ struct box_message {
 
 struct box_spec {
     const struct plan *plan;
+    struct bwrap *bwrap; /* NULL: the plan says what becomes of files */
     const char *cwd;
+    const char *file; /* the program, looked for in PATH */
     char *const *argv;
     char *const *environment;
     bool with_network, all_unix_sockets, weaker_nested;

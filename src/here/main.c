@@ -6,7 +6,9 @@
 #include "base/fd.h"
 #include "base/id.h"
 #include "base/mem.h"
+#include "base/path.h"
 #include "here/box.h"
+#include "here/bwrap.h"
 #include "here/egress.h"
 
 #include <fcntl.h>
@@ -16,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
@@ -23,6 +26,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+enum { HERE_SAID = 1, HERE_EXPLAIN }; /* what is left to do after the options */
 enum { STATUS_USAGE = 2, STATUS_COVE = 125, SETTINGS_MAX = 1 << 20, LINE_MAX_BYTES = 1 << 20, TERM_MS = 2000 };
 
 struct here_masked {
@@ -46,31 +50,42 @@ struct here {
     bool is_foreground;
     struct here_masked *masked;
     size_t n_masked;
+    struct bwrap *bwrap; /* NULL: called as cove-here */
     json_t *environment; /* name -> value, of what differs; null: not there */
     struct err err;
 };
 
-static const char help[] =
-    "Usage: cove here [-s FILE] [-c STRING] [--control-fd N] [--violations-fd N] [--] [COMMAND [ARG...]]\n"
-    "\n"
-    "Runs a command of this machine, on its files, behind a boundary that needs neither root nor a service. It may read everything and\n"
-    "write nothing, and reaches no network, except what the settings allow.\n"
-    "\n"
-    "  -s, --settings FILE     settings, in the format of sandbox-runtime (~/.srt-settings.json)\n"
-    "  -c, --command STRING    a line for the shell in the place of COMMAND\n"
-    "      --control-fd N      further settings are read from there, one JSON object a line; allowed and denied domains take effect\n"
-    "      --violations-fd N   what was refused is written there, one JSON object a line\n"
-    "  -d, --debug             accepted, and does nothing\n"
-    "  -h, --help              this text\n"
-    "      --version           the version\n"
-    "\n"
-    "Exit status: the command's; 128+N and death by the same signal when signal N ended it; 125 when the boundary can't be made as asked,\n"
-    "and nothing was run; 126 and 127 when the command can't be executed or is not there; 2 for wrong usage.\n";
+static int here_find_programs(struct here *h)
+{
+    ssize_t n = readlink("/proc/self/exe", h->program_dir, sizeof(h->program_dir) - 1);
+    char *slash = n > 0 ? strrchr(h->program_dir, '/') : NULL;
+    if (!slash)
+        return err_errno(&h->err, errno, "find this program");
+    *slash = '\0';
+    return 0;
+}
+
+/* Help, and the hint about what is wrong, are those of the command line. */
+static int here_explain(const struct here *h, char **argv)
+{
+    AUTO_FREE char *program = mem_printf("%s/cove-cli", h->program_dir);
+    AUTO_FREE char **again = NULL;
+    size_t n = 0;
+    while (argv[n])
+        n++;
+    again = mem_array(n + 2, sizeof(*again));
+    again[0] = program;
+    memcpy(again + 1, argv, n * sizeof(*argv));
+    again[1] = (char[]){"here"};
+    (void)execv(program, again);
+    (void)fprintf(stderr, "cove here: %s: %s\n", program, strerror(errno));
+    return STATUS_USAGE;
+}
 
 static int here_fail(const struct here *h)
 {
-    (void)fprintf(stderr, "cove here: %s\n", h->err.msg);
-    return STATUS_COVE;
+    (void)fprintf(stderr, "%s: %s\n", h->bwrap ? "bwrap" : "cove here", h->err.msg);
+    return h->bwrap ? 1 : STATUS_COVE;
 }
 
 /* ---- the command line and the settings ---- */
@@ -84,9 +99,10 @@ static int here_descriptor(struct here *h, const char *text, int *ret_fd)
     return 0;
 }
 
-/* 0; 1: all was said; -1. */
 static int here_options(struct here *h, int argc, char **argv)
 {
+    int wrong = 0;
+    opterr = 0;
     static const struct option options[] = {{"settings", required_argument, NULL, 's'},
                                             {"command", required_argument, NULL, 'c'},
                                             {"control-fd", required_argument, NULL, 'C'},
@@ -100,14 +116,17 @@ static int here_options(struct here *h, int argc, char **argv)
             h->settings_path = optarg;
         else if (o == 'c')
             h->string = optarg;
-        else if (o == 'h' || o == 'v') {
-            (void)fputs(o == 'h' ? help : "cove " COVE_VERSION "\n", stdout);
-            return 1;
-        } else if (o == '?' || (o == 'C' && here_descriptor(h, optarg, &h->control) < 0) ||
-                   (o == 'V' && here_descriptor(h, optarg, &h->violations) < 0)) {
-            return o == '?' ? err_set(&h->err, ERR_INVALID_ARGUMENT, "'cove here --help' lists the options") : -1;
-        }
+        else if (o == 'v')
+            return puts("cove " COVE_VERSION) < 0 ? -1 : HERE_SAID;
+        else if (o == 'h' || o == '?')
+            return HERE_EXPLAIN;
+        else if (o == 'C')
+            wrong |= here_descriptor(h, optarg, &h->control);
+        else if (o == 'V')
+            wrong |= here_descriptor(h, optarg, &h->violations);
     }
+    if (wrong)
+        return -1; /* not before all was read: --help comes first */
     if (!h->string && optind == argc)
         return err_set(&h->err, ERR_INVALID_ARGUMENT, "which command?");
     if (h->string && optind < argc)
@@ -132,21 +151,14 @@ static int here_settings(struct here *h)
 static int here_surroundings(struct here *h)
 {
     const char *home = getenv("HOME");
-    if (!home || home[0] != '/')
+    if ((!home || home[0] != '/') && !h->bwrap)
         return err_set(&h->err, ERR_FAILED_PRECONDITION, "HOME must name a directory: settings say ~");
     h->home = home;
     if (getuid() == 0 || geteuid() != getuid() || getegid() != getgid())
-        return err_set(
-            &h->err, ERR_FAILED_PRECONDITION,
-            "as root a command would keep root's id and the machine's settings: run this as an ordinary user, or "
-            "use 'cove run'");
+        return err_set(&h->err, ERR_FAILED_PRECONDITION,
+                       "root's id owns the machine's settings: run this as an ordinary user, or use 'cove run'");
     if (!getcwd(h->cwd, sizeof(h->cwd)))
         return err_errno(&h->err, errno, "working directory");
-    ssize_t n = readlink("/proc/self/exe", h->program_dir, sizeof(h->program_dir) - 1);
-    char *slash = n > 0 ? strrchr(h->program_dir, '/') : NULL;
-    if (!slash)
-        return err_errno(&h->err, errno, "find this program");
-    *slash = '\0';
     for (int fd = 0; fd < 3; fd++) {
         struct stat st;
         if (fstat(fd, &st) == 0 && S_ISDIR(st.st_mode))
@@ -347,12 +359,17 @@ static int here_start(struct here *h, char **argv, const sigset_t *mask, bool wi
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return err_errno(&h->err, errno, "make a socket");
     h->link = pair[0];
+    const char *file = argv[0];
+    if (h->bwrap && h->bwrap->argv0)
+        argv[0] = (char *)(uintptr_t)h->bwrap->argv0;
     struct box_spec spec = {&h->plan,
+                            h->bwrap,
                             h->cwd,
+                            file,
                             argv,
                             here_environment(h),
                             with_network,
-                            h->settings->all_unix_sockets,
+                            h->bwrap ? h->bwrap->has_unix_sockets : h->settings->all_unix_sockets,
                             h->settings->weaker_nested,
                             pair[1],
                             pair[0]};
@@ -477,6 +494,8 @@ static int here_end(struct here *h, int status)
         return here_fail(h);
     if (!WIFSIGNALED(status))
         return WEXITSTATUS(status);
+    if (h->bwrap)
+        return 128 + WTERMSIG(status);
     /* The same death, as shells and those who wait see it. */
     const struct rlimit none = {0, 0};
     sigset_t all;
@@ -488,6 +507,40 @@ static int here_end(struct here *h, int status)
     return 128 + WTERMSIG(status);
 }
 
+/* 0: *ret_command is to be run; else all was said: *ret_status. */
+static int here_read(struct here *h, int argc, char **argv, char ***ret_command, int *ret_status)
+{
+    static char *shell[] = {"bash", "-c", NULL, NULL};
+    static struct bwrap bwrap;
+    const struct str name = path_base(str_of(argc ? argv[0] : ""));
+    if (str_eqc(name, "bwrap") || str_eqc(name, "cove-bwrap")) {
+        h->bwrap = &bwrap;
+        int r = bwrap_parse(argc, argv, &bwrap, &h->err);
+        *ret_status = r < 0 ? here_fail(h) : 0;
+        *ret_command = bwrap.command;
+        return r;
+    }
+    int r = here_options(h, argc, argv);
+    if (r)
+        *ret_status = r == HERE_SAID ? 0 : r == HERE_EXPLAIN ? here_explain(h, argv) : (here_fail(h), STATUS_USAGE);
+    shell[2] = (char *)(uintptr_t)h->string;
+    *ret_command = h->string ? shell : argv + optind;
+    return r;
+}
+
+/* What is read of this machine for the command. */
+static int here_prepare(struct here *h)
+{
+    if (here_surroundings(h) < 0)
+        return -1;
+    if (h->bwrap) {
+        if (h->bwrap->dies_with_parent && prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
+            return err_errno(&h->err, errno, "--die-with-parent");
+        return settings_parse(NULL, 0, &h->settings, &h->err);
+    }
+    return here_settings(h);
+}
+
 int main(int argc, char **argv)
 {
     static struct here h = {
@@ -497,20 +550,21 @@ int main(int argc, char **argv)
     if (fd_standard(O_RDWR) < 0)
         return STATUS_COVE;
     json_set_alloc_funcs(mem_alloc, mem_free_wiped);
-    int r = here_options(&h, argc, argv);
-    if (r)
-        return r > 0 ? 0 : (here_fail(&h), STATUS_USAGE);
+    if (here_find_programs(&h) < 0)
+        return here_fail(&h);
+    char **command;
+    if (here_read(&h, argc, argv, &command, &status))
+        return status;
     buf_init(&h.line, LINE_MAX_BYTES);
     h.environment = json_object();
-    if (here_surroundings(&h) < 0 || here_settings(&h) < 0)
+    if (here_prepare(&h) < 0)
         return here_fail(&h);
     assert(h.settings);
     bool with_network = h.settings->wants_network || h.control >= 0;
-    char *shell[] = {"bash", "-c", (char *)(uintptr_t)h.string, NULL};
-    char **command = h.string ? shell : argv + optind;
     h.command_text = mem_strdup(h.string ? h.string : command[0]);
     h.is_foreground = isatty(STDIN_FILENO) && tcgetpgrp(STDIN_FILENO) == getpgrp();
-    here_usual(&h);
+    if (!h.bwrap)
+        here_usual(&h);
     (void)sigfillset(&all);
     for (int s = SIGTSTP; s <= SIGTTOU; s++)
         (void)sigdelset(&all, s); /* it stops when the command does */
@@ -518,7 +572,7 @@ int main(int argc, char **argv)
     (void)sigdelset(&all, SIGABRT);
     (void)sigprocmask(SIG_BLOCK, &all, &before);
     h.signals = signalfd(-1, &all, SFD_CLOEXEC);
-    if (plan_make(h.settings, h.cwd, h.home, &h.plan, &h.err) == 0 && here_secrets(&h) == 0 &&
+    if ((h.bwrap || plan_make(h.settings, h.cwd, h.home, &h.plan, &h.err) == 0) && here_secrets(&h) == 0 &&
         here_start(&h, command, &before, with_network) == 0 && here_wait(&h, &status) < 0)
         status = -1;
     return here_end(&h, status);

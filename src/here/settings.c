@@ -325,11 +325,11 @@ static int settings_add_secret(struct settings_reader *r, const char *key, const
     }
     if (!name || !name[0] || !mode || (strcmp(mode, "deny") != 0 && strcmp(mode, "mask") != 0))
         return settings_refuse(r, key,
-                               is_file ? "each wants a path, and a mode: deny or mask"
+                               is_file ? "each needs a path, and a mode: deny or mask"
                                        : "each wants a name, and a mode: deny or mask");
     struct settings_secret s = {.is_mask = mode[0] == 'm'};
     if (s.is_mask && (settings_check_strings(r, key, hosts) < 0 || !json_array_size(hosts)))
-        return settings_refuse(r, key, "what is masked wants injectHosts, a list of hosts");
+        return settings_refuse(r, key, "a masked variable or file needs injectHosts, a list of hosts");
     s.hosts = s.is_mask ? json_incref(hosts) : NULL;
     *(is_file ? &s.path : &s.name) = mem_strdup(name);
     struct settings *all = r->s;
@@ -364,7 +364,7 @@ static int settings_secret_variables(struct settings_reader *r, const char *key,
 
 static int settings_plain(struct settings_reader *r, const char *key, const json_t *value)
 {
-    return json_is_false(value) ? 0 : settings_refuse(r, key, "is not supported: secrets go out over TLS alone");
+    return json_is_false(value) ? 0 : settings_refuse(r, key, "is not supported: secrets are only sent over TLS");
 }
 
 static int settings_aws(struct settings_reader *r, const char *key, const json_t *value UNUSED)

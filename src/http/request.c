@@ -3,6 +3,7 @@
 #include "http/conn.h"
 #include "http/url.h"
 
+#include "base/fd.h"
 #include "base/mem.h"
 
 #include <arpa/inet.h>
@@ -108,6 +109,12 @@ bool http_wants_upgrade(const struct http_request *req)
 bool http_is_tls(const struct http_request *req)
 {
     return request_conn(req)->tls != NULL;
+}
+
+bool http_peer_is_in(const struct http_request *req, gid_t group)
+{
+    const struct conn *c = request_conn(req);
+    return c->listener->is_unix && fd_peer_is_in(c->fd, group);
 }
 
 int http_peer_get(const struct http_request *req, struct http_peer *ret_peer)

@@ -63,6 +63,8 @@ struct http_peer {
     pid_t pid;
     char address[64]; /* TCP only: "127.0.0.1:54321", "[::1]:54321"; else "" */
 };
+/* unix only: was it in this group when it connected, by SO_PEERCRED and SO_PEERGROUPS? */
+bool http_peer_is_in(const struct http_request *req, gid_t group);
 int http_peer_get(const struct http_request *req, struct http_peer *ret_peer) WARN_UNUSED;
 
 struct arena *http_arena(struct http_request *req); /* freed after on_close */

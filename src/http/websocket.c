@@ -5,12 +5,15 @@
 
 #include <wslay/wslay.h>
 
-enum { MESSAGE_MAX = 4096, KEY_BYTES = 16 };
+enum { UNHEARD_MAX = 4096, KEY_BYTES = 16 };
 
 struct websocket {
     struct http_request *req;
     wslay_event_context_ptr wslay;
     struct str in; /* what came and was not looked at yet */
+    websocket_fn fn;
+    void *ctx;
+    bool heard;
 };
 
 static bool websocket_says(const struct http_request *req, const char *header, const char *value)
@@ -47,10 +50,19 @@ static ssize_t websocket_on_send(wslay_event_context_ptr ctx, const uint8_t *dat
     return -1;
 }
 
+static void websocket_on_message(wslay_event_context_ptr ctx UNUSED, const struct wslay_event_on_msg_recv_arg *m,
+                                 void *user)
+{
+    const struct websocket *w = user;
+    if (w->fn && (m->opcode == WSLAY_TEXT_FRAME || m->opcode == WSLAY_BINARY_FRAME))
+        w->fn(w->ctx, m->opcode == WSLAY_TEXT_FRAME, str_n((const char *)m->msg, m->msg_length));
+}
+
 static void websocket_on_data(struct http_request *req, struct str data, void *ctx)
 {
     struct websocket *w = ctx;
     w->in = data;
+    w->heard = true;
     int r = wslay_event_recv(w->wslay);
     r = r ? r : wslay_event_send(w->wslay);
     w->in = STR_NULL;
@@ -82,10 +94,11 @@ static void websocket_answer_key(struct str key, struct buf *to)
     buf_append_base64(to, str_n((const char *)digest, sizeof(digest)));
 }
 
-int websocket_accept(struct http_request *req, struct websocket **ret_socket)
+int websocket_accept(struct http_request *req, websocket_fn fn, void *ctx, struct websocket **ret_socket)
 {
     static const struct wslay_event_callbacks callbacks = {.recv_callback = websocket_on_recv,
-                                                           .send_callback = websocket_on_send};
+                                                           .send_callback = websocket_on_send,
+                                                           .on_msg_recv_callback = websocket_on_message};
     static const struct http_body_ops ops = {websocket_on_data, websocket_on_end, websocket_on_error};
     AUTO_BUF struct buf key = BUF_INIT(64), answer = BUF_INIT(64);
     struct str given = http_header_get(req, "sec-websocket-key");
@@ -97,12 +110,14 @@ int websocket_accept(struct http_request *req, struct websocket **ret_socket)
                                           HTTP_HEADER_STR("sec-websocket-accept", buf_str(&answer))};
     struct websocket *w = mem_new(struct websocket);
     w->req = req;
+    w->fn = fn;
+    w->ctx = ctx;
     if (wslay_event_context_server_init(&w->wslay, &callbacks, w) != 0 ||
         http_upgrade(req, headers, ARRAY_SIZE(headers)) < 0) {
         websocket_free(w);
         return -EPROTO;
     }
-    wslay_event_config_set_max_recv_msg_length(w->wslay, MESSAGE_MAX);
+    wslay_event_config_set_max_recv_msg_length(w->wslay, fn ? WEBSOCKET_MESSAGE_MAX : UNHEARD_MAX);
     http_stream_body(req, &ops, w);
     *ret_socket = w;
     return 0;
@@ -117,16 +132,27 @@ void websocket_free(struct websocket *w)
     mem_free(w);
 }
 
-void websocket_append(struct buf *b, struct str text)
+static void websocket_head(struct buf *b, unsigned opcode, uint64_t n)
 {
-    enum { FIN_TEXT = 0x81, SHORT_MAX = 125, LENGTH_16 = 126, LENGTH_64 = 127 };
-    uint64_t n = text.n;
+    enum { FIN = 0x80, SHORT_MAX = 125, LENGTH_16 = 126, LENGTH_64 = 127 };
     unsigned bytes = n <= SHORT_MAX ? 0 : n <= UINT16_MAX ? 2 : 8;
-    buf_append_char(b, (char)FIN_TEXT);
+    buf_append_char(b, (char)(FIN | opcode));
     buf_append_char(b, bytes == 0 ? (char)n : bytes == 2 ? LENGTH_16 : LENGTH_64);
     while (bytes)
         buf_append_char(b, (char)(n >> 8 * --bytes));
+}
+
+void websocket_append(struct buf *b, struct str text)
+{
+    websocket_head(b, WSLAY_TEXT_FRAME, text.n);
     buf_append_str(b, text);
+}
+
+void websocket_append_binary(struct buf *b, struct str head, struct str rest)
+{
+    websocket_head(b, WSLAY_BINARY_FRAME, head.n + rest.n);
+    buf_append_str(b, head);
+    buf_append_str(b, rest);
 }
 
 void websocket_ping(struct websocket *w)
@@ -135,9 +161,21 @@ void websocket_ping(struct websocket *w)
         (void)wslay_event_send(w->wslay);
 }
 
-void websocket_close(struct websocket *w)
+bool websocket_heard(struct websocket *w)
 {
-    if (wslay_event_queue_close(w->wslay, WSLAY_CODE_NORMAL_CLOSURE, NULL, 0) == 0)
+    bool heard = w->heard;
+    w->heard = false;
+    return heard;
+}
+
+void websocket_close_as(struct websocket *w, uint16_t code, const char *reason)
+{
+    if (wslay_event_queue_close(w->wslay, code, (const uint8_t *)reason, strlen(reason)) == 0)
         (void)wslay_event_send(w->wslay);
     (void)http_response_end(w->req);
+}
+
+void websocket_close(struct websocket *w)
+{
+    websocket_close_as(w, WSLAY_CODE_NORMAL_CLOSURE, "");
 }

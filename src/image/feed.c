@@ -11,24 +11,24 @@
 
 enum { WAIT_MS = 200 };
 
-struct feed {
+struct image_feed {
     struct feed_config config;
     uint64_t entries;
 };
 
-struct feed *feed_new(const struct feed_config *config)
+struct image_feed *feed_new(const struct feed_config *config)
 {
-    struct feed *f = mem_new(struct feed);
+    struct image_feed *f = mem_new(struct image_feed);
     f->config = *config;
     return f;
 }
 
-void feed_free(struct feed *f)
+void feed_free(struct image_feed *f)
 {
     mem_free(f);
 }
 
-uint64_t feed_entries(const struct feed *f)
+uint64_t feed_entries(const struct image_feed *f)
 {
     return f->entries;
 }
@@ -39,7 +39,7 @@ static int lost(struct err *err)
 }
 
 /* 1: a note; 0: none now; -1: the other half is gone. */
-static int feed_receive(struct feed *f, struct link_note *ret_note, int flags)
+static int feed_receive(struct image_feed *f, struct link_note *ret_note, int flags)
 {
     ssize_t n = recv(f->config.notes_fd, ret_note, sizeof(*ret_note), flags);
     if (n < 0)
@@ -50,27 +50,27 @@ static int feed_receive(struct feed *f, struct link_note *ret_note, int flags)
     return 1;
 }
 
-static enum err_code code_of(uint32_t code)
+static enum err_code feed_code_of(uint32_t code)
 {
     return code > ERR_OK && code < ERR_CODE_MAX ? (enum err_code)code : ERR_INTERNAL;
 }
 
 /* Warnings are passed on; another kind than `until` is an error, and its text the reason. */
-static int feed_take(struct feed *f, const struct link_note *note, enum note_kind until, struct err *err)
+static int feed_take(struct image_feed *f, const struct link_note *note, enum note_kind until, struct err *err)
 {
     if (note->kind == NOTE_WARNING) {
         f->config.warn(f->config.ctx, note->text);
         return 0;
     }
     if (note->kind == NOTE_FAILED)
-        return err_set(err, code_of(note->code), "%s", note->text);
+        return err_set(err, feed_code_of(note->code), "%s", note->text);
     if (note->kind != (uint32_t)until)
         return lost(err);
     f->entries = note->entries;
     return 1;
 }
 
-static int feed_await(struct feed *f, enum note_kind until, struct err *err)
+static int feed_await(struct image_feed *f, enum note_kind until, struct err *err)
 {
     for (;;) {
         struct link_note note;
@@ -88,7 +88,7 @@ static int feed_await(struct feed *f, enum note_kind until, struct err *err)
 }
 
 /* What is there already, so that the socket never fills. */
-static int feed_drain(struct feed *f, struct err *err)
+static int feed_drain(struct image_feed *f, struct err *err)
 {
     struct link_note note;
     while (feed_receive(f, &note, MSG_DONTWAIT) > 0)
@@ -97,7 +97,7 @@ static int feed_drain(struct feed *f, struct err *err)
     return 0;
 }
 
-static int send_frame(struct feed *f, enum link_kind kind, const void *p, size_t n, struct err *err)
+static int send_frame(struct image_feed *f, enum link_kind kind, const void *p, size_t n, struct err *err)
 {
     struct link_frame frame = {.kind = (uint32_t)kind, .n = (uint32_t)n};
     struct iovec parts[2] = {{&frame, sizeof(frame)}, {(void *)(uintptr_t)p, n}}, *part = parts;
@@ -120,12 +120,12 @@ static int send_frame(struct feed *f, enum link_kind kind, const void *p, size_t
     return kind == LINK_DATA ? feed_drain(f, err) : 0; /* the answer to an end is awaited */
 }
 
-int feed_layer(struct feed *f, struct err *err)
+int feed_layer(struct image_feed *f, struct err *err)
 {
     return send_frame(f, LINK_LAYER, NULL, 0, err);
 }
 
-int feed_data(struct feed *f, const void *p, size_t n, struct err *err)
+int feed_data(struct image_feed *f, const void *p, size_t n, struct err *err)
 {
     const char *from = p;
     for (size_t part; n > 0; from += part, n -= part) {
@@ -136,12 +136,12 @@ int feed_data(struct feed *f, const void *p, size_t n, struct err *err)
     return 0;
 }
 
-int feed_layer_end(struct feed *f, struct err *err)
+int feed_layer_end(struct image_feed *f, struct err *err)
 {
     return send_frame(f, LINK_LAYER_END, NULL, 0, err) < 0 ? -1 : feed_await(f, NOTE_LAYER, err);
 }
 
-int feed_finish(struct feed *f, struct err *err)
+int feed_finish(struct image_feed *f, struct err *err)
 {
     return send_frame(f, LINK_FINISH, NULL, 0, err) < 0 ? -1 : feed_await(f, NOTE_FINISHED, err);
 }

@@ -30,7 +30,7 @@ struct link_note {
 
 /* ---- the end that feeds ---- */
 
-struct feed;
+struct image_feed;
 
 struct feed_config {
     int data_fd, notes_fd;       /* borrowed; both blocking */
@@ -39,15 +39,15 @@ struct feed_config {
     void *ctx;
 };
 
-struct feed *feed_new(const struct feed_config *config);
-void feed_free(struct feed *f);
-DEFINE_AUTO(struct feed *, feed_free)
+struct image_feed *feed_new(const struct feed_config *config);
+void feed_free(struct image_feed *f);
+DEFINE_AUTO(struct image_feed *, feed_free)
 
-int feed_layer(struct feed *f, struct err *err) WARN_UNUSED;
-int feed_data(struct feed *f, const void *p, size_t n, struct err *err) WARN_UNUSED;
-int feed_layer_end(struct feed *f, struct err *err) WARN_UNUSED; /* returns when the layer is applied */
-int feed_finish(struct feed *f, struct err *err) WARN_UNUSED;
-uint64_t feed_entries(const struct feed *f);
+int feed_layer(struct image_feed *f, struct err *err) WARN_UNUSED;
+int feed_data(struct image_feed *f, const void *p, size_t n, struct err *err) WARN_UNUSED;
+int feed_layer_end(struct image_feed *f, struct err *err) WARN_UNUSED; /* returns when the layer is applied */
+int feed_finish(struct image_feed *f, struct err *err) WARN_UNUSED;
+uint64_t feed_entries(const struct image_feed *f);
 
 /* ---- the end that unpacks ---- */
 

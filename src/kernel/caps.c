@@ -13,7 +13,7 @@ static int get(struct __user_cap_data_struct data[2])
     return syscall(SYS_capget, &header, data) < 0 ? -errno : 0;
 }
 
-static int put(const struct __user_cap_data_struct data[2])
+static int caps_put(const struct __user_cap_data_struct data[2])
 {
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
     return syscall(SYS_capset, &header, data) < 0 ? -errno : 0;
@@ -27,7 +27,7 @@ int caps_raise_effective(void)
         return r;
     for (int i = 0; i < 2; i++)
         data[i].effective = data[i].permitted;
-    return put(data);
+    return caps_put(data);
 }
 
 static int bound(uint64_t keep)
@@ -59,7 +59,15 @@ int caps_bound_sandbox(void)
     if (r < 0)
         return r;
     data[0].inheritable = data[1].inheritable = 0;
-    return put(data);
+    return caps_put(data);
+}
+
+int caps_bound_readers(void)
+{
+    const uint64_t keep = 1ULL << CAP_DAC_READ_SEARCH;
+    int r = bound(keep);
+    struct __user_cap_data_struct data[2] = {{.effective = (uint32_t)keep, .permitted = (uint32_t)keep}};
+    return r ? r : caps_put(data);
 }
 
 int caps_drop_all(void)
@@ -69,7 +77,7 @@ int caps_drop_all(void)
         return r;
     struct __user_cap_data_struct none[2];
     memset(none, 0, sizeof(none));
-    return put(none);
+    return caps_put(none);
 }
 
 int caps_keep_only(uint64_t keep, uid_t uid)
@@ -84,5 +92,5 @@ int caps_keep_only(uint64_t keep, uid_t uid)
         uint32_t half = (uint32_t)(keep >> 32 * i);
         data[i] = (struct __user_cap_data_struct){.effective = half, .permitted = half};
     }
-    return put(data);
+    return caps_put(data);
 }

@@ -19,5 +19,8 @@ int caps_bound_sandbox(void) WARN_UNUSED;
  */
 int caps_keep_only(uint64_t keep, uid_t uid) WARN_UNUSED;
 
+/* Root, but of all that root may only this is left, also behind an execve(): it reads whatever it finds. */
+int caps_bound_readers(void) WARN_UNUSED;
+
 /* Gives up every capability for good: empty sets, empty bounding set. */
 int caps_drop_all(void) WARN_UNUSED;

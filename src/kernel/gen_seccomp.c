@@ -129,17 +129,17 @@ static const char *const egress_allowed[] = {
     "timerfd_settime", "uname", "unlinkat", "write", "writev",
 };
 
-/* The maker of network namespaces: a few files of /proc, netlink, three sockets. unshare, setns and socket are allowed by argument (below). */
+/* The maker of network namespaces: a few files of a procfs of its own, netlink, three sockets. unshare, setns and socket are allowed by argument (below). */
 static const char *const netmaker_allowed[] = {
-    "bind", "brk", "clock_gettime", "close", "exit", "exit_group", "fcntl", "fstat", "futex", "getpid", "getrandom", "getsockname", "gettid",
-    "listen", "lseek", "madvise", "mremap", "munmap", "newfstatat", "openat", "poll", "ppoll", "read", "recvfrom", "recvmsg",
+    "bind", "brk", "clock_gettime", "close", "exit", "exit_group", "fcntl", "fsconfig", "fsmount", "fsopen", "fstat", "futex", "getpid",
+    "getrandom", "getsockname", "gettid", "listen", "lseek", "madvise", "mremap", "munmap", "newfstatat", "openat", "poll", "ppoll", "read", "recvfrom", "recvmsg",
     "restart_syscall", "rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "sendmsg", "sendto", "setsockopt", "sigaltstack", "tgkill", "write",
     "writev",
 };
 
 /* clang-format on */
 
-static void must(int r, const char *what)
+static void gen_seccomp_must(int r, const char *what)
 {
     if (r < 0) {
         (void)fprintf(stderr, "gen_seccomp: %s: %d\n", what, r);
@@ -152,7 +152,7 @@ static void add_names(scmp_filter_ctx f, uint32_t action, const char *const *nam
     for (size_t i = 0; i < n; i++) {
         int nr = seccomp_syscall_resolve_name(names[i]);
         if (nr >= 0) /* else: not a call of this architecture */
-            must(seccomp_rule_add(f, action, nr, 0), names[i]);
+            gen_seccomp_must(seccomp_rule_add(f, action, nr, 0), names[i]);
     }
 }
 
@@ -164,51 +164,57 @@ static void add_sandbox_rules(scmp_filter_ctx f)
     add_names(f, SCMP_ACT_ALLOW, sandbox_allowed, COUNT(sandbox_allowed));
     add_names(f, SCMP_ACT_ERRNO(EPERM), sandbox_refused, COUNT(sandbox_refused));
     for (size_t i = 0; i < COUNT(newer); i++)
-        must(seccomp_rule_add(f, SCMP_ACT_ALLOW, newer[i], 0), "newer call");
+        gen_seccomp_must(seccomp_rule_add(f, SCMP_ACT_ALLOW, newer[i], 0), "newer call");
 
-    must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(clone), 1, SCMP_A0(SCMP_CMP_MASKED_EQ, namespaces, 0)), "clone");
-    must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(unshare), 1, SCMP_A0(SCMP_CMP_MASKED_EQ, namespaces | 0x80, 0)),
-         "unshare");
+    gen_seccomp_must(
+        seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(clone), 1, SCMP_A0(SCMP_CMP_MASKED_EQ, namespaces, 0)), "clone");
+    gen_seccomp_must(
+        seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(unshare), 1, SCMP_A0(SCMP_CMP_MASKED_EQ, namespaces | 0x80, 0)),
+        "unshare");
     for (int bit = 0; bit < 32; bit++) {
         uint64_t flag = 1ULL << bit;
         if (namespaces & flag) {
-            must(
+            gen_seccomp_must(
                 seccomp_rule_add(f, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(clone), 1, SCMP_A0(SCMP_CMP_MASKED_EQ, flag, flag)),
                 "clone");
-            must(seccomp_rule_add(f, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(unshare), 1,
-                                  SCMP_A0(SCMP_CMP_MASKED_EQ, flag, flag)),
-                 "unshare");
+            gen_seccomp_must(seccomp_rule_add(f, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(unshare), 1,
+                                              SCMP_A0(SCMP_CMP_MASKED_EQ, flag, flag)),
+                             "unshare");
         }
     }
 
     static const uint64_t personalities[] = {0x0, 0x8, 0x20000, 0x20008, 0x40000, 0xffffffff};
     for (size_t i = 0; i < COUNT(personalities); i++)
-        must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(personality), 1, SCMP_A0(SCMP_CMP_EQ, personalities[i])),
-             "personality");
+        gen_seccomp_must(
+            seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(personality), 1, SCMP_A0(SCMP_CMP_EQ, personalities[i])),
+            "personality");
 
     static const int families[] = {AF_UNIX, AF_INET, AF_INET6};
     for (size_t i = 0; i < COUNT(families); i++)
-        must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(socket), 1, SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)families[i])),
-             "socket");
+        gen_seccomp_must(
+            seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(socket), 1, SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)families[i])),
+            "socket");
     /* Of netlink, the routing protocol alone (0): it is per network namespace, and its writes need a capability that nobody has. */
-    must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(socket), 2, SCMP_A0(SCMP_CMP_EQ, AF_NETLINK),
-                          SCMP_A2(SCMP_CMP_EQ, 0)),
-         "netlink");
+    gen_seccomp_must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(socket), 2, SCMP_A0(SCMP_CMP_EQ, AF_NETLINK),
+                                      SCMP_A2(SCMP_CMP_EQ, 0)),
+                     "netlink");
     /* A pair is made of two sockets of its family even where the family then says that it has no pairs. */
-    must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(socketpair), 1, SCMP_A0(SCMP_CMP_EQ, AF_UNIX)), "socketpair");
+    gen_seccomp_must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(socketpair), 1, SCMP_A0(SCMP_CMP_EQ, AF_UNIX)),
+                     "socketpair");
     for (int family = 0; family < 64; family++) {
         const struct scmp_arg_cmp is_it = SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)family);
         if (family != AF_UNIX)
-            must(seccomp_rule_add(f, SCMP_ACT_ERRNO(EAFNOSUPPORT), SCMP_SYS(socketpair), 1, is_it), "socketpair");
+            gen_seccomp_must(seccomp_rule_add(f, SCMP_ACT_ERRNO(EAFNOSUPPORT), SCMP_SYS(socketpair), 1, is_it),
+                             "socketpair");
         if (family != AF_UNIX && family != AF_INET && family != AF_INET6 && family != AF_NETLINK)
-            must(seccomp_rule_add(f, SCMP_ACT_ERRNO(EAFNOSUPPORT), SCMP_SYS(socket), 1, is_it), "socket");
+            gen_seccomp_must(seccomp_rule_add(f, SCMP_ACT_ERRNO(EAFNOSUPPORT), SCMP_SYS(socket), 1, is_it), "socket");
     }
-    must(seccomp_rule_add(f, SCMP_ACT_ERRNO(EPROTONOSUPPORT), SCMP_SYS(socket), 2, SCMP_A0(SCMP_CMP_EQ, AF_NETLINK),
-                          SCMP_A2(SCMP_CMP_NE, 0)),
-         "netlink");
+    gen_seccomp_must(seccomp_rule_add(f, SCMP_ACT_ERRNO(EPROTONOSUPPORT), SCMP_SYS(socket), 2,
+                                      SCMP_A0(SCMP_CMP_EQ, AF_NETLINK), SCMP_A2(SCMP_CMP_NE, 0)),
+                     "netlink");
 
     /* It writes back every file system of the machine. A sandbox's own files need none of it: they are gone after a power cut anyway. */
-    must(seccomp_rule_add(f, SCMP_ACT_ERRNO(0), SCMP_SYS(sync), 0), "sync");
+    gen_seccomp_must(seccomp_rule_add(f, SCMP_ACT_ERRNO(0), SCMP_SYS(sync), 0), "sync");
 }
 
 /*
@@ -223,7 +229,7 @@ static struct sock_filter prologue[PROLOGUE_MAX];
 static size_t n_prologue;
 static uint8_t when[PROLOGUE_MAX]; /* what a jump leads to when it is taken, plus 1; 0: it says so itself */
 
-static void put(struct sock_filter f, unsigned leads_to)
+static void gen_seccomp_put(struct sock_filter f, unsigned leads_to)
 {
     if (n_prologue == COUNT(prologue))
         exit(1);
@@ -231,36 +237,36 @@ static void put(struct sock_filter f, unsigned leads_to)
     prologue[n_prologue++] = f;
 }
 
-static void load(size_t offset)
+static void gen_seccomp_load(size_t offset)
 {
-    put((struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (uint32_t)offset), 0);
+    gen_seccomp_put((struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (uint32_t)offset), 0);
 }
 
 static void load_argument(size_t n)
 {
-    load(offsetof(struct seccomp_data, args) + n * sizeof(uint64_t));
+    gen_seccomp_load(offsetof(struct seccomp_data, args) + n * sizeof(uint64_t));
 }
 
 static void if_equal(uint64_t value, enum verdict verdict)
 {
-    put((struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)value, 0, 0), verdict + 1);
+    gen_seccomp_put((struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)value, 0, 0), verdict + 1);
 }
 
 static void if_between(uint64_t first, uint64_t last, enum verdict verdict)
 {
-    put((struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JGT | BPF_K, (uint32_t)last, 1, 0), 0);
-    put((struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, (uint32_t)first, 0, 0), verdict + 1);
+    gen_seccomp_put((struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JGT | BPF_K, (uint32_t)last, 1, 0), 0);
+    gen_seccomp_put((struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, (uint32_t)first, 0, 0), verdict + 1);
 }
 
 static void otherwise(enum verdict verdict)
 {
-    put((struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JA, 0, 0, 0), verdict + 1);
+    gen_seccomp_put((struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JA, 0, 0, 0), verdict + 1);
 }
 
 /* What follows, up to call_end(), is about this call; it must end by otherwise(). */
 static size_t call_begin(uint32_t nr)
 {
-    put((struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, nr, 0, 0), 0);
+    gen_seccomp_put((struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, nr, 0, 0), 0);
     return n_prologue;
 }
 
@@ -287,7 +293,7 @@ static void end_prologue(void)
     otherwise(GO_ON); /* another call */
     for (size_t i = 0; i < COUNT(errors); i++) {
         at[i] = n_prologue;
-        put((struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (uint32_t)errors[i]), 0);
+        gen_seccomp_put((struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (uint32_t)errors[i]), 0);
     }
     for (size_t i = 0; i < n_prologue; i++) {
         if (!when[i])
@@ -349,7 +355,7 @@ static void make_prologue(void)
     static const uint32_t crypto[] = {TCP_ULP, TCP_MD5SIG, TCP_MD5SIG_EXT, OPT_TCP_AO_ADD_KEY};
     /* Who may read a file keeps all others, in other sandboxes too, from opening it for most of a minute, as often as he likes. */
     static const uint32_t leases[] = {F_SETLEASE, CMD_F_SETDELEG};
-    load(offsetof(struct seccomp_data, nr));
+    gen_seccomp_load(offsetof(struct seccomp_data, nr));
 
     size_t call = call_begin(SYS_ioctl);
     load_argument(1);
@@ -360,7 +366,7 @@ static void make_prologue(void)
     if_between(IO_WIRELESS_FIRST, IO_WIRELESS_LAST, NO_SUPPORT);
     /* Requests of btrfs, as on any other file system: a subvolume made in a volume would lie beyond the volume's limit. Clones are not its alone. */
     any_of(clones, COUNT(clones), GO_ON);
-    put((struct sock_filter)BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0xff00), 0);
+    gen_seccomp_put((struct sock_filter)BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0xff00), 0);
     if_equal(BTRFS_IOCTL_MAGIC << 8, NO_REQUEST);
     otherwise(GO_ON);
     call_end(call);
@@ -368,8 +374,8 @@ static void make_prologue(void)
     /* Internet protocols but TCP, UDP and ICMP: asking for one loads its module into the host's kernel (SCTP, DCCP, L2TP). */
     call = call_begin(SYS_socket);
     load_argument(0);
-    put((struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_INET, 2, 0), 0);
-    put((struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_INET6, 1, 0), 0);
+    gen_seccomp_put((struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_INET, 2, 0), 0);
+    gen_seccomp_put((struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_INET6, 1, 0), 0);
     otherwise(GO_ON);
     load_argument(2);
     any_of(protocols, COUNT(protocols), GO_ON);
@@ -390,7 +396,7 @@ static void make_prologue(void)
     any_of(crypto, COUNT(crypto), NO_PROTOCOL);
     otherwise(GO_ON);
     call_end(level);
-    put((struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SOL_SOCKET, 1, 0), 0);
+    gen_seccomp_put((struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SOL_SOCKET, 1, 0), 0);
     otherwise(GO_ON);
     load_argument(2);
     any_of(programs, COUNT(programs), NO_PERMISSION);
@@ -429,7 +435,7 @@ static void emit(scmp_filter_ctx f, const char *name, const struct sock_filter *
     FILE *tmp = tmpfile();
     if (!tmp)
         exit(1);
-    must(seccomp_export_bpf(f, fileno(tmp)), "export");
+    gen_seccomp_must(seccomp_export_bpf(f, fileno(tmp)), "export");
     rewind(tmp);
     size_t n = fread(program, sizeof(program[0]), COUNT(program), tmp);
     (void)fclose(tmp);
@@ -446,10 +452,10 @@ static void emit(scmp_filter_ctx f, const char *name, const struct sock_filter *
 static void add_threads(scmp_filter_ctx f)
 {
     const uint64_t thread = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD;
-    must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(clone), 1,
-                          SCMP_A0(SCMP_CMP_MASKED_EQ, thread | namespaces, thread)),
-         "clone");
-    must(seccomp_rule_add(f, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0), "clone3");
+    gen_seccomp_must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(clone), 1,
+                                      SCMP_A0(SCMP_CMP_MASKED_EQ, thread | namespaces, thread)),
+                     "clone");
+    gen_seccomp_must(seccomp_rule_add(f, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0), "clone3");
 }
 
 /* TCP and UDP. Other types and protocols would load modules; a unix socket could talk to services of this machine. */
@@ -461,26 +467,28 @@ static void add_internet_sockets(scmp_filter_ctx f)
     const scmp_datum_t type_bits = ~(scmp_datum_t)(SOCK_CLOEXEC | SOCK_NONBLOCK) & UINT32_MAX;
     for (size_t i = 0; i < COUNT(families); i++)
         for (size_t k = 0; k < COUNT(sockets); k++)
-            must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(socket), 3,
-                                  SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)families[i]),
-                                  SCMP_A1(SCMP_CMP_MASKED_EQ, type_bits, (scmp_datum_t)sockets[k][0]),
-                                  SCMP_A2(SCMP_CMP_EQ, (scmp_datum_t)sockets[k][1])),
-                 "socket");
+            gen_seccomp_must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(socket), 3,
+                                              SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)families[i]),
+                                              SCMP_A1(SCMP_CMP_MASKED_EQ, type_bits, (scmp_datum_t)sockets[k][0]),
+                                              SCMP_A2(SCMP_CMP_EQ, (scmp_datum_t)sockets[k][1])),
+                             "socket");
 }
 
 /* No new code. */
 static void add_plain_memory(scmp_filter_ctx f)
 {
-    must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(mmap), 1, SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0)), "mmap");
-    must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(mprotect), 1, SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0)),
-         "mprotect");
+    gen_seccomp_must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(mmap), 1, SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0)),
+                     "mmap");
+    gen_seccomp_must(
+        seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(mprotect), 1, SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0)),
+        "mprotect");
 }
 
 static void add_netlink(scmp_filter_ctx f, int protocol)
 {
-    must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(socket), 2, SCMP_A0(SCMP_CMP_EQ, AF_NETLINK),
-                          SCMP_A2(SCMP_CMP_EQ, (scmp_datum_t)protocol)),
-         "netlink");
+    gen_seccomp_must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(socket), 2, SCMP_A0(SCMP_CMP_EQ, AF_NETLINK),
+                                      SCMP_A2(SCMP_CMP_EQ, (scmp_datum_t)protocol)),
+                     "netlink");
 }
 
 static void add_egress_rules(scmp_filter_ctx f)
@@ -493,54 +501,57 @@ static void add_egress_rules(scmp_filter_ctx f)
 
     static const uint64_t ioctls[] = {FIONBIO, FIOCLEX, FIONREAD, TIOCOUTQ, TCGETS, SIOCGIFNAME, SIOCGIFINDEX};
     for (size_t i = 0; i < COUNT(ioctls); i++)
-        must(
+        gen_seccomp_must(
             seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(ioctl), 1, SCMP_A1(SCMP_CMP_MASKED_EQ, UINT32_MAX, ioctls[i])),
             "ioctl");
 
     add_plain_memory(f);
-    must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(prlimit64), 1, SCMP_A0(SCMP_CMP_EQ, 0)), "prlimit64");
+    gen_seccomp_must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(prlimit64), 1, SCMP_A0(SCMP_CMP_EQ, 0)), "prlimit64");
 }
 
 static void add_netmaker_rules(scmp_filter_ctx f)
 {
     add_names(f, SCMP_ACT_ALLOW, netmaker_allowed, COUNT(netmaker_allowed));
-    must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(unshare), 1, SCMP_A0(SCMP_CMP_EQ, CLONE_NEWNET)), "unshare");
-    must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(setns), 1, SCMP_A1(SCMP_CMP_EQ, CLONE_NEWNET)), "setns");
+    gen_seccomp_must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(unshare), 1, SCMP_A0(SCMP_CMP_EQ, CLONE_NEWNET)),
+                     "unshare");
+    gen_seccomp_must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(setns), 1, SCMP_A1(SCMP_CMP_EQ, CLONE_NEWNET)),
+                     "setns");
     add_internet_sockets(f);
     add_netlink(f, NETLINK_ROUTE);
     add_netlink(f, NETLINK_NETFILTER);
     add_plain_memory(f);
 }
 
-static scmp_filter_ctx begin(uint32_t action)
+static scmp_filter_ctx gen_seccomp_begin(uint32_t action)
 {
     scmp_filter_ctx f = seccomp_init(action);
     if (!f)
         exit(1);
-    must(seccomp_attr_set(f, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_ERRNO(ENOSYS)), "foreign architectures");
-    must(seccomp_attr_set(f, SCMP_FLTATR_CTL_OPTIMIZE, 2), "binary tree");
+    gen_seccomp_must(seccomp_attr_set(f, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_ERRNO(ENOSYS)), "foreign architectures");
+    gen_seccomp_must(seccomp_attr_set(f, SCMP_FLTATR_CTL_OPTIMIZE, 2), "binary tree");
     return f;
 }
 
 int main(void)
 {
-    scmp_filter_ctx f = begin(SCMP_ACT_ERRNO(ENOSYS));
+    scmp_filter_ctx f = gen_seccomp_begin(SCMP_ACT_ERRNO(ENOSYS));
     add_sandbox_rules(f);
     make_prologue();
     emit(f, "sandbox_filter", prologue, n_prologue);
 
-    f = begin(SCMP_ACT_ERRNO(EPERM));
+    f = gen_seccomp_begin(SCMP_ACT_ERRNO(EPERM));
     add_names(f, SCMP_ACT_ALLOW, worker_allowed, COUNT(worker_allowed));
     /* One end of a pair goes to whoever is to talk with it: the process that unpacks an image, the one that looks what differs. */
-    must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(socketpair), 1, SCMP_A0(SCMP_CMP_EQ, AF_UNIX)), "socketpair");
+    gen_seccomp_must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(socketpair), 1, SCMP_A0(SCMP_CMP_EQ, AF_UNIX)),
+                     "socketpair");
     add_threads(f);
     emit(f, "worker_filter", NULL, 0);
 
-    f = begin(SCMP_ACT_ERRNO(EPERM));
+    f = gen_seccomp_begin(SCMP_ACT_ERRNO(EPERM));
     add_egress_rules(f);
     emit(f, "egress_filter", NULL, 0);
 
-    f = begin(SCMP_ACT_ERRNO(EPERM));
+    f = gen_seccomp_begin(SCMP_ACT_ERRNO(EPERM));
     add_netmaker_rules(f);
     emit(f, "netmaker_filter", NULL, 0);
     return 0;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernel/namespace.h"
+#include "base/buf.h"
 #include "base/fd.h"
 #include "kernel/caps.h"
 
@@ -7,13 +8,16 @@
 #include <grp.h>
 #include <linux/sched.h>
 #include <net/if.h>
+#include <pwd.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static int set_effective(uid_t uid)
@@ -30,7 +34,24 @@ pid_t namespace_fork_sibling(int *ret_pidfd)
     return pid < 0 ? -errno : (pid_t)pid;
 }
 
+pid_t namespace_spawn_root(int cgroup_fd, int *ret_pidfd)
+{
+    struct clone_args args = {
+        .flags = CLONE_PIDFD | CLONE_PARENT | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS |
+                 (cgroup_fd >= 0 ? (uint64_t)CLONE_INTO_CGROUP : 0),
+        .pidfd = (uint64_t)(uintptr_t)ret_pidfd,
+        .cgroup = cgroup_fd >= 0 ? (uint64_t)cgroup_fd : 0,
+    };
+    long pid = syscall(SYS_clone3, &args, sizeof(args));
+    return pid < 0 ? -errno : (pid_t)pid;
+}
+
 pid_t namespace_spawn(int cgroup_fd, uid_t owner, bool is_sibling, int *ret_pidfd)
+{
+    return namespace_spawn_apart(cgroup_fd, owner, is_sibling, false, ret_pidfd);
+}
+
+pid_t namespace_spawn_apart(int cgroup_fd, uid_t owner, bool is_sibling, bool with_network, int *ret_pidfd)
 {
     int pidfd = -1;
     struct clone_args args = {
@@ -38,6 +59,7 @@ pid_t namespace_spawn(int cgroup_fd, uid_t owner, bool is_sibling, int *ret_pidf
         .pidfd = (uint64_t)(uintptr_t)&pidfd,
         .exit_signal = SIGCHLD,
     };
+    args.flags |= with_network ? CLONE_NEWNET : 0;
     if (is_sibling) { /* the signal at its end is the one that ours would be */
         args.flags |= CLONE_PARENT;
         args.exit_signal = 0;
@@ -60,18 +82,18 @@ pid_t namespace_spawn(int cgroup_fd, uid_t owner, bool is_sibling, int *ret_pidf
     return (pid_t)pid;
 }
 
-static int write_map(int proc_fd, pid_t pid, const char *file, uid_t base)
+static int write_map(int proc_fd, pid_t pid, const char *file, uid_t first, uid_t base, int count)
 {
     char path[48], map[48];
     (void)snprintf(path, sizeof(path), "%d/%s", (int)pid, file);
-    int n = snprintf(map, sizeof(map), "0 %u %d\n", (unsigned)base, NAMESPACE_IDS);
+    int n = snprintf(map, sizeof(map), "%u %u %d\n", (unsigned)first, (unsigned)base, count);
     return fd_write_existing(proc_fd, path, str_n(map, (size_t)n));
 }
 
 int namespace_map_ids(int proc_fd, pid_t pid, uid_t base)
 {
-    int r = write_map(proc_fd, pid, "uid_map", base);
-    return r < 0 ? r : write_map(proc_fd, pid, "gid_map", base);
+    int r = write_map(proc_fd, pid, "uid_map", 0, base, NAMESPACE_IDS);
+    return r < 0 ? r : write_map(proc_fd, pid, "gid_map", 0, base, NAMESPACE_IDS);
 }
 
 int namespace_set_oom_score(int proc_fd, pid_t pid, int score)
@@ -92,6 +114,64 @@ int namespace_open_user(int proc_fd, pid_t pid, int *ret_fd)
         return -errno;
     *ret_fd = fd;
     return 0;
+}
+
+/* What id 0 of the process is here. */
+static int namespace_base(int proc_fd, pid_t pid, uid_t *ret_base)
+{
+    AUTO_BUF struct buf text = BUF_INIT(4096);
+    char path[48];
+    struct str rest, word[2] = {STR_NULL, STR_NULL};
+    uint64_t base;
+    size_t n = 0;
+    (void)snprintf(path, sizeof(path), "%d/uid_map", (int)pid);
+    int r = fd_read_file(proc_fd, path, &text);
+    for (rest = buf_str(&text); r == 0 && rest.n && n < ARRAY_SIZE(word);) {
+        (void)str_split(&rest, ' ', &word[n]);
+        n += word[n].n > 0;
+    }
+    if (r < 0 || !str_eqc(word[0], "0") || str_to_u64(word[1], &base) < 0 || base > UINT32_MAX)
+        return r < 0 ? r : -EINVAL;
+    *ret_base = (uid_t)base;
+    return 0;
+}
+
+int namespace_make_user(int proc_fd, pid_t pid, uid_t uid, unsigned inside, int *ret_fd)
+{
+    const struct passwd *account = getpwuid(uid);
+    uid_t base = 0;
+    int ends[2], r = namespace_base(proc_fd, pid, &base);
+    if (r < 0 || !account || !account->pw_gid)
+        return r < 0 ? r : -EPERM;
+    const gid_t gid = account->pw_gid;
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return -errno;
+    pid_t child = fork();
+    if (child == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        char byte = unshare(CLONE_NEWUSER) < 0 ? 'E' : 'M';
+        (void)!write(ends[1], &byte, 1);
+        for (;;)
+            (void)pause();
+    }
+    char byte = 0;
+    r = child < 0 ? -errno : 0;
+    (void)close(ends[1]);
+    if (r == 0 && (read(ends[0], &byte, 1) != 1 || byte != 'M'))
+        r = -EPERM;
+    (void)close(ends[0]);
+    if (r == 0)
+        r = write_map(proc_fd, child, "uid_map", uid, base + inside, 1);
+    if (r == 0)
+        r = write_map(proc_fd, child, "gid_map", gid, base + inside, 1);
+    if (r == 0)
+        r = namespace_open_user(proc_fd, child, ret_fd);
+    if (child > 0) {
+        (void)kill(child, SIGKILL);
+        while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
+            ;
+    }
+    return r;
 }
 
 int namespace_become_root(void)

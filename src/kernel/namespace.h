@@ -14,9 +14,15 @@ enum { NAMESPACE_IDS = 65536 };
  * queues and locked memory is charged to whom it belongs, too: were that the caller, then all children and the host's root would share
  * one purse. Changes the calling thread's effective id for its duration; the child keeps it.
  *
+ * with_network: and in a new network namespace, without anything in it.
+ *
  * is_sibling: the child's parent is the caller's parent, so it outlives the caller, and only that parent can wait for it.
  */
 pid_t namespace_spawn(int cgroup_fd, uid_t owner, bool is_sibling, int *ret_pidfd) WARN_UNUSED;
+pid_t namespace_spawn_apart(int cgroup_fd, uid_t owner, bool is_sibling, bool with_network, int *ret_pidfd) WARN_UNUSED;
+
+/* The same with the caller's ids and capabilities: new mount, pid, ipc and uts namespaces, a sibling. */
+pid_t namespace_spawn_root(int cgroup_fd, int *ret_pidfd) WARN_UNUSED;
 
 /* fork(), but the child's parent is the caller's parent, as above. */
 pid_t namespace_fork_sibling(int *ret_pidfd) WARN_UNUSED;
@@ -32,6 +38,11 @@ int namespace_set_oom_score(int proc_fd, pid_t pid, int score) WARN_UNUSED;
 
 /* The child's user namespace, for idmapped mounts. */
 int namespace_open_user(int proc_fd, pid_t pid, int *ret_fd) WARN_UNUSED;
+
+/*
+ * A user namespace for a mount in which uid of the host, and its first group, are `inside` of the child's ids, and nobody else is anybody. -EPERM: the host has no such account.
+ */
+int namespace_make_user(int proc_fd, pid_t pid, uid_t uid, unsigned inside, int *ret_fd) WARN_UNUSED;
 
 /* In the child: become root of the new user namespace. */
 int namespace_become_root(void) WARN_UNUSED;

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 /* Attributes are added after the header of the last message is made, so its length is known when the next one begins. */
-static void settle(struct netlink *nl)
+void netlink_settle(struct netlink *nl)
 {
     if (nl->n) {
         struct nlmsghdr *last = (struct nlmsghdr *)(void *)(nl->bytes + nl->used);
@@ -19,7 +19,7 @@ static void settle(struct netlink *nl)
 
 struct nlmsghdr *netlink_add(struct netlink *nl, uint16_t type, uint16_t flags, const void *header, size_t header_size)
 {
-    settle(nl);
+    netlink_settle(nl);
     struct nlmsghdr *h = mnl_nlmsg_put_header(nl->bytes + nl->used);
     h->nlmsg_type = type;
     h->nlmsg_flags = NLM_F_REQUEST | flags;
@@ -55,7 +55,7 @@ static int read_answers(int fd)
 
 int netlink_talk(struct netlink *nl, int bus)
 {
-    settle(nl);
+    netlink_settle(nl);
     AUTO_CLOSE int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, bus);
     if (fd < 0)
         return -errno;

@@ -6,7 +6,7 @@
  *     and nothing else. So conntrack's table holds captured flows alone, and services inside can be as busy as they like.
  *  2. TCP to anywhere else, and port 53 of UDP and TCP, gets our sockets as its destination (dnat). To get the source of an answer right
  *     conntrack must see answers too: what our ports send is tracked.
- *  3. All the rest, and more new flows than RATE, is refused: TCP with a reset, others with EPERM from the call itself. (IPv6 sends "port
+ *  3. All the rest, and more new flows than NETNS_RATE, is refused: TCP with a reset, others with EPERM from the call itself. (IPv6 sends "port
  *     unreachable" as well; IPv4 would, but for the lack of a route for it.) A refused flow is never entered in conntrack's table: that
  *     happens behind the filter.
  *  4. A flow that ended is forgotten within seconds, one that lives costs somebody a socket. With 3 that bounds conntrack's memory, which no
@@ -19,7 +19,7 @@
 #include "kernel/netns.h"
 #include "base/fd.h"
 #include "base/str.h"
-#include "kernel/netlink.h"
+#include "kernel/netns_internal.h"
 #include "kernel/nft.h"
 
 #include <arpa/inet.h>
@@ -35,90 +35,78 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define TABLE "cove"
+enum { TCP_BACKLOG = 1024, DNS_BACKLOG = 64 };
 
-enum { LO = 1, TCP_BACKLOG = 1024, DNS_BACKLOG = 64, RATE = 2000, BURST = 8192 };
-enum { V4_DESTINATION = 16, V6_DESTINATION = 24 }; /* in the IP header */
-
-struct addresses {
-    struct in_addr v4;
-    struct in6_addr v6;
-};
-
-static struct addresses own_addresses(void)
+struct netns_addresses netns_addresses(const char *v4, const char *v6)
 {
-    struct addresses a;
-    int ok = inet_pton(AF_INET, NETNS_ADDRESS4, &a.v4) == 1 && inet_pton(AF_INET6, NETNS_ADDRESS6, &a.v6) == 1;
+    struct netns_addresses a;
+    int ok = inet_pton(AF_INET, v4, &a.v4) == 1 && inet_pton(AF_INET6, v6, &a.v6) == 1;
     assert(ok);
     return a;
 }
 
 /* ---- settings ---- */
 
-struct setting {
-    const char *path;
-    const char *value;
-};
-
-static int apply(const struct setting *settings, size_t n)
+int netns_apply(int proc_fd, const struct netns_setting *settings, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        int r = fd_write_existing(AT_FDCWD, settings[i].path, str_of(settings[i].value));
+        int r = fd_write_existing(proc_fd, settings[i].path, str_of(settings[i].value));
         if (r < 0)
             return r;
     }
     return 0;
 }
 
-/* Some of these a new namespace takes over from the host. */
-static int apply_basic(void)
+int netns_apply_basic(int proc_fd)
 {
-    static const struct setting basic[] = {
-        {"/proc/sys/net/ipv6/conf/all/disable_ipv6", "0"},
-        {"/proc/sys/net/ipv6/conf/lo/disable_ipv6", "0"},
-        {"/proc/sys/net/ipv4/ip_forward", "0"},
-        {"/proc/sys/net/ipv4/ip_unprivileged_port_start", "0"},
-        {"/proc/sys/net/ipv4/tcp_timestamps", "2"},
+    static const struct netns_setting basic[] = {
+        {"sys/net/ipv6/conf/all/disable_ipv6", "0"},
+        {"sys/net/ipv6/conf/lo/disable_ipv6", "0"},
+        {"sys/net/ipv4/ip_forward", "0"},
+        {"sys/net/ipv4/ip_unprivileged_port_start", "0"},
+        {"sys/net/ipv4/tcp_timestamps", "2"},
     };
-    static const struct setting no_ping = {"/proc/sys/net/ipv4/ping_group_range", "1 0"};
-    int r = apply(basic, ARRAY_SIZE(basic));
+    static const struct netns_setting no_ping = {"sys/net/ipv4/ping_group_range", "1 0"};
+    int r = netns_apply(proc_fd, basic, ARRAY_SIZE(basic));
     if (r == 0)
-        r = apply(&no_ping, 1);
+        r = netns_apply(proc_fd, &no_ping, 1);
     if (r == -EINVAL) /* a user namespace without these ids; a new network has this range already */
         r = 0;
     return r == -ENOENT ? -EAFNOSUPPORT : r; /* IPv4's are always there */
 }
 
-/* Seconds. There once rules need conntrack. Established and half closed connections may be silent for as long as both ends want them. */
-static int apply_conntrack(void)
+/* Seconds. Established and half closed connections may be silent for as long as both ends want them. */
+int netns_apply_conntrack(int proc_fd)
 {
-    static const struct setting conntrack[] = {
-        {"/proc/sys/net/netfilter/nf_conntrack_tcp_loose", "0"},
-        {"/proc/sys/net/netfilter/nf_conntrack_tcp_be_liberal", "1"},
-        {"/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_syn_sent", "20"},
-        {"/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_syn_recv", "20"},
-        {"/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_fin_wait", "30"},
-        {"/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_close_wait", "432000"},
-        {"/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_last_ack", "5"},
-        {"/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_time_wait", "2"},
-        {"/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_close", "2"},
-        {"/proc/sys/net/netfilter/nf_conntrack_udp_timeout", "15"},
-        {"/proc/sys/net/netfilter/nf_conntrack_udp_timeout_stream", "30"},
+    static const struct netns_setting conntrack[] = {
+        {"sys/net/netfilter/nf_conntrack_tcp_loose", "0"},
+        {"sys/net/netfilter/nf_conntrack_tcp_be_liberal", "1"},
+        {"sys/net/netfilter/nf_conntrack_tcp_timeout_syn_sent", "20"},
+        {"sys/net/netfilter/nf_conntrack_tcp_timeout_syn_recv", "20"},
+        {"sys/net/netfilter/nf_conntrack_tcp_timeout_fin_wait", "30"},
+        {"sys/net/netfilter/nf_conntrack_tcp_timeout_close_wait", "432000"},
+        {"sys/net/netfilter/nf_conntrack_tcp_timeout_last_ack", "5"},
+        {"sys/net/netfilter/nf_conntrack_tcp_timeout_time_wait", "2"},
+        {"sys/net/netfilter/nf_conntrack_tcp_timeout_close", "2"},
+        {"sys/net/netfilter/nf_conntrack_udp_timeout", "15"},
+        {"sys/net/netfilter/nf_conntrack_udp_timeout_stream", "30"},
     };
-    return apply(conntrack, ARRAY_SIZE(conntrack));
+    return netns_apply(proc_fd, conntrack, ARRAY_SIZE(conntrack));
 }
 
 /* ---- addresses and routes ---- */
 
-static void add_address(struct netlink *nl, uint8_t family, const void *address, size_t n)
+void netns_add_address(struct netlink *nl, int link, const struct netns_addresses *a, bool v6, uint8_t prefix)
 {
     const struct ifaddrmsg m = {
-        .ifa_family = family,
-        .ifa_prefixlen = (uint8_t)(n * 8),
+        .ifa_family = v6 ? AF_INET6 : AF_INET,
+        .ifa_prefixlen = prefix,
         .ifa_flags = IFA_F_NODAD,
         .ifa_scope = RT_SCOPE_UNIVERSE,
-        .ifa_index = LO,
+        .ifa_index = (unsigned)link,
     };
+    const void *address = v6 ? (const void *)&a->v6 : &a->v4;
+    const size_t n = v6 ? sizeof(a->v6) : sizeof(a->v4);
     struct nlmsghdr *h = netlink_add(nl, RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK, &m, sizeof(m));
     mnl_attr_put(h, IFA_LOCAL, n, address);
     mnl_attr_put(h, IFA_ADDRESS, n, address);
@@ -135,17 +123,17 @@ static void add_default_route(struct netlink *nl, uint8_t family, const void *so
     };
     struct nlmsghdr *h = netlink_add(nl, RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK, &m, sizeof(m));
     mnl_attr_put(h, RTA_PREFSRC, n, source);
-    mnl_attr_put_u32(h, RTA_OIF, LO);
+    mnl_attr_put_u32(h, RTA_OIF, NETNS_LO);
 }
 
-static int set_up_lo(const struct addresses *own)
+static int set_up_lo(const struct netns_addresses *own)
 {
-    const struct ifinfomsg up = {.ifi_index = LO, .ifi_flags = IFF_UP, .ifi_change = IFF_UP};
+    const struct ifinfomsg up = {.ifi_index = NETNS_LO, .ifi_flags = IFF_UP, .ifi_change = IFF_UP};
     struct netlink nl;
     nl.used = nl.n = 0;
     (void)netlink_add(&nl, RTM_NEWLINK, NLM_F_ACK, &up, sizeof(up));
-    add_address(&nl, AF_INET, &own->v4, sizeof(own->v4));
-    add_address(&nl, AF_INET6, &own->v6, sizeof(own->v6));
+    netns_add_address(&nl, NETNS_LO, own, false, 32);
+    netns_add_address(&nl, NETNS_LO, own, true, 128);
     add_default_route(&nl, AF_INET, &own->v4, sizeof(own->v4));
     add_default_route(&nl, AF_INET6, &own->v6, sizeof(own->v6));
     return netlink_talk(&nl, NETLINK_ROUTE);
@@ -158,7 +146,7 @@ static const struct {
     uint16_t port;
 } our_ports[] = {{IPPROTO_TCP, NETNS_TCP_PORT}, {IPPROTO_TCP, NETNS_DNS_PORT}, {IPPROTO_UDP, NETNS_DNS_PORT}};
 
-static void add_track_rules(struct netlink *nl, const struct addresses *own)
+static void add_track_rules(struct netlink *nl, const struct netns_addresses *own)
 {
     static const uint8_t loopback4 = 127;
     const struct {
@@ -167,20 +155,20 @@ static void add_track_rules(struct netlink *nl, const struct addresses *own)
         const void *bytes;
         uint32_t n;
     } local[] = {
-        {NFPROTO_IPV4, V4_DESTINATION, &loopback4, 1},
-        {NFPROTO_IPV4, V4_DESTINATION, &own->v4, sizeof(own->v4)},
-        {NFPROTO_IPV6, V6_DESTINATION, &in6addr_loopback, sizeof(in6addr_loopback)},
-        {NFPROTO_IPV6, V6_DESTINATION, &own->v6, sizeof(own->v6)},
+        {NFPROTO_IPV4, NETNS_V4_DESTINATION, &loopback4, 1},
+        {NFPROTO_IPV4, NETNS_V4_DESTINATION, &own->v4, sizeof(own->v4)},
+        {NFPROTO_IPV6, NETNS_V6_DESTINATION, &in6addr_loopback, sizeof(in6addr_loopback)},
+        {NFPROTO_IPV6, NETNS_V6_DESTINATION, &own->v6, sizeof(own->v6)},
     };
     for (size_t i = 0; i < ARRAY_SIZE(our_ports); i++) {
-        struct nft_rule r = nft_rule(nl, TABLE, "track");
+        struct nft_rule r = nft_rule(nl, NETNS_TABLE, "track");
         nft_match_protocol(&r, our_ports[i].protocol);
         nft_match_port(&r, true, our_ports[i].port);
         nft_verdict(&r, NF_ACCEPT);
         nft_rule_end(&r);
     }
     for (size_t i = 0; i < ARRAY_SIZE(local); i++) {
-        struct nft_rule r = nft_rule(nl, TABLE, "track");
+        struct nft_rule r = nft_rule(nl, NETNS_TABLE, "track");
         nft_match_family(&r, local[i].family);
         nft_match_header(&r, local[i].offset, local[i].bytes, local[i].n);
         nft_notrack(&r);
@@ -189,11 +177,12 @@ static void add_track_rules(struct netlink *nl, const struct addresses *own)
 }
 
 /* from: a port, or 0 for all. */
-static void add_capture(struct netlink *nl, const struct addresses *own, uint8_t protocol, uint16_t from, uint16_t to)
+static void add_capture(struct netlink *nl, const struct netns_addresses *own, uint8_t protocol, uint16_t from,
+                        uint16_t to)
 {
     static const uint8_t families[] = {NFPROTO_IPV4, NFPROTO_IPV6};
     for (size_t i = 0; i < ARRAY_SIZE(families); i++) {
-        struct nft_rule r = nft_rule(nl, TABLE, "capture");
+        struct nft_rule r = nft_rule(nl, NETNS_TABLE, "capture");
         nft_match_family(&r, families[i]);
         nft_match_protocol(&r, protocol);
         if (from)
@@ -203,52 +192,64 @@ static void add_capture(struct netlink *nl, const struct addresses *own, uint8_t
     }
 }
 
+void netns_add_captures(struct netlink *nl, const struct netns_addresses *to)
+{
+    add_capture(nl, to, IPPROTO_UDP, 53, NETNS_DNS_PORT);
+    add_capture(nl, to, IPPROTO_TCP, 53, NETNS_DNS_PORT);
+    add_capture(nl, to, IPPROTO_TCP, 0, NETNS_TCP_PORT);
+}
+
+void netns_add_refusals(struct netlink *nl)
+{
+    struct nft_rule r = nft_rule(nl, NETNS_TABLE, "filter");
+    nft_match_ct_status(&r, IPS_DST_NAT);
+    nft_match_rate(&r, NETNS_RATE, NETNS_BURST);
+    nft_verdict(&r, NF_ACCEPT);
+    nft_rule_end(&r);
+
+    r = nft_rule(nl, NETNS_TABLE, "filter");
+    nft_match_protocol(&r, IPPROTO_TCP);
+    nft_reject_tcp(&r);
+    nft_rule_end(&r);
+
+    r = nft_rule(nl, NETNS_TABLE, "filter");
+    nft_reject_unreachable(&r);
+    nft_rule_end(&r);
+}
+
 static void add_filter_rules(struct netlink *nl)
 {
     const uint32_t known = NF_CT_STATE_BIT(IP_CT_ESTABLISHED) | NF_CT_STATE_BIT(IP_CT_RELATED);
-    struct nft_rule r = nft_rule(nl, TABLE, "filter");
+    struct nft_rule r = nft_rule(nl, NETNS_TABLE, "filter");
     nft_match_ct_state(&r, known);
     nft_verdict(&r, NF_ACCEPT);
     nft_rule_end(&r);
 
     for (size_t i = 0; i < ARRAY_SIZE(our_ports); i++) {
-        r = nft_rule(nl, TABLE, "filter");
+        r = nft_rule(nl, NETNS_TABLE, "filter");
         nft_match_ct_state(&r, NF_CT_STATE_UNTRACKED_BIT);
         nft_match_protocol(&r, our_ports[i].protocol);
         nft_match_port(&r, false, our_ports[i].port);
         (our_ports[i].protocol == IPPROTO_TCP ? nft_reject_tcp : nft_reject_unreachable)(&r);
         nft_rule_end(&r);
     }
-    r = nft_rule(nl, TABLE, "filter");
+    r = nft_rule(nl, NETNS_TABLE, "filter");
     nft_match_ct_state(&r, NF_CT_STATE_UNTRACKED_BIT);
     nft_verdict(&r, NF_ACCEPT);
     nft_rule_end(&r);
 
     /* The resets of the rules above: they come from our ports and belong to no flow. */
-    r = nft_rule(nl, TABLE, "filter");
+    r = nft_rule(nl, NETNS_TABLE, "filter");
     nft_match_ct_state(&r, NF_CT_STATE_INVALID_BIT);
     nft_match_protocol(&r, IPPROTO_TCP);
     nft_match_tcp_reset(&r);
     nft_verdict(&r, NF_ACCEPT);
     nft_rule_end(&r);
 
-    r = nft_rule(nl, TABLE, "filter");
-    nft_match_ct_status(&r, IPS_DST_NAT);
-    nft_match_rate(&r, RATE, BURST);
-    nft_verdict(&r, NF_ACCEPT);
-    nft_rule_end(&r);
-
-    r = nft_rule(nl, TABLE, "filter");
-    nft_match_protocol(&r, IPPROTO_TCP);
-    nft_reject_tcp(&r);
-    nft_rule_end(&r);
-
-    r = nft_rule(nl, TABLE, "filter");
-    nft_reject_unreachable(&r);
-    nft_rule_end(&r);
+    netns_add_refusals(nl);
 }
 
-static int load_rules(const struct addresses *own)
+static int load_rules(const struct netns_addresses *own)
 {
     static const struct nft_chain chains[] = {
         {"track", "filter", NF_INET_LOCAL_OUT, NF_IP_PRI_RAW, NF_ACCEPT},
@@ -256,13 +257,11 @@ static int load_rules(const struct addresses *own)
         {"filter", "filter", NF_INET_LOCAL_OUT, NF_IP_PRI_FILTER, NF_DROP},
     };
     struct netlink nl;
-    nft_begin(&nl, TABLE);
+    nft_begin(&nl, NETNS_TABLE);
     for (size_t i = 0; i < ARRAY_SIZE(chains); i++)
-        nft_add_chain(&nl, TABLE, &chains[i]);
+        nft_add_chain(&nl, NETNS_TABLE, &chains[i]);
     add_track_rules(&nl, own);
-    add_capture(&nl, own, IPPROTO_UDP, 53, NETNS_DNS_PORT);
-    add_capture(&nl, own, IPPROTO_TCP, 53, NETNS_DNS_PORT);
-    add_capture(&nl, own, IPPROTO_TCP, 0, NETNS_TCP_PORT);
+    netns_add_captures(&nl, own);
     add_filter_rules(&nl);
     return nft_commit(&nl);
 }
@@ -281,20 +280,31 @@ static int open_socket(int type, uint16_t port, int backlog, int *ret_fd)
     return 0;
 }
 
+int netns_open_sockets(struct netns *net)
+{
+    int r = open_socket(SOCK_STREAM, NETNS_TCP_PORT, TCP_BACKLOG, &net->tcp);
+    r = r ? r : open_socket(SOCK_DGRAM, NETNS_DNS_PORT, 0, &net->dns_udp);
+    return r ? r : open_socket(SOCK_STREAM, NETNS_DNS_PORT, DNS_BACKLOG, &net->dns_tcp);
+}
+
 int netns_make(struct netns *ret_net)
 {
-    const struct addresses own = own_addresses();
+    AUTO_CLOSE int proc_fd = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    return proc_fd < 0 ? -errno : netns_make_by(proc_fd, ret_net);
+}
+
+int netns_make_by(int proc_fd, struct netns *ret_net)
+{
+    const struct netns_addresses own = netns_addresses(NETNS_ADDRESS4, NETNS_ADDRESS6);
     struct netns net = NETNS_NONE;
     if (unshare(CLONE_NEWNET) < 0)
         return -errno;
     net.ns = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
-    int r = net.ns < 0 ? -errno : apply_basic();
+    int r = net.ns < 0 ? -errno : netns_apply_basic(proc_fd);
     r = r ? r : set_up_lo(&own);
     r = r ? r : load_rules(&own);
-    r = r ? r : apply_conntrack();
-    r = r ? r : open_socket(SOCK_STREAM, NETNS_TCP_PORT, TCP_BACKLOG, &net.tcp);
-    r = r ? r : open_socket(SOCK_DGRAM, NETNS_DNS_PORT, 0, &net.dns_udp);
-    r = r ? r : open_socket(SOCK_STREAM, NETNS_DNS_PORT, DNS_BACKLOG, &net.dns_tcp);
+    r = r ? r : netns_apply_conntrack(proc_fd);
+    r = r ? r : netns_open_sockets(&net);
     if (r < 0) {
         netns_close(&net);
         return r;

@@ -12,7 +12,7 @@
 /* Registers of an expression's value; each is 16 bytes. */
 enum { REG_VALUE = NFT_REG_1, REG_PORT = NFT_REG_2 };
 
-static struct nlmsghdr *add(struct netlink *nl, uint16_t type, uint16_t flags)
+static struct nlmsghdr *nft_add(struct netlink *nl, uint16_t type, uint16_t flags)
 {
     const struct nfgenmsg header = {.nfgen_family = NFPROTO_INET, .version = NFNETLINK_V0};
     return netlink_add(nl, (uint16_t)(NFNL_SUBSYS_NFTABLES << 8 | type), flags, &header, sizeof(header));
@@ -28,13 +28,13 @@ void nft_begin(struct netlink *nl, const char *table)
 {
     nl->used = nl->n = 0;
     add_edge(nl, NFNL_MSG_BATCH_BEGIN);
-    struct nlmsghdr *h = add(nl, NFT_MSG_NEWTABLE, NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK);
+    struct nlmsghdr *h = nft_add(nl, NFT_MSG_NEWTABLE, NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK);
     mnl_attr_put_strz(h, NFTA_TABLE_NAME, table);
 }
 
 void nft_add_chain(struct netlink *nl, const char *table, const struct nft_chain *chain)
 {
-    struct nlmsghdr *h = add(nl, NFT_MSG_NEWCHAIN, NLM_F_CREATE | NLM_F_EXCL);
+    struct nlmsghdr *h = nft_add(nl, NFT_MSG_NEWCHAIN, NLM_F_CREATE | NLM_F_EXCL);
     mnl_attr_put_strz(h, NFTA_CHAIN_TABLE, table);
     mnl_attr_put_strz(h, NFTA_CHAIN_NAME, chain->name);
     struct nlattr *hook = mnl_attr_nest_start(h, NFTA_CHAIN_HOOK);
@@ -56,7 +56,7 @@ int nft_commit(struct netlink *nl)
 
 struct nft_rule nft_rule(struct netlink *nl, const char *table, const char *chain)
 {
-    struct nlmsghdr *h = add(nl, NFT_MSG_NEWRULE, NLM_F_CREATE | NLM_F_APPEND);
+    struct nlmsghdr *h = nft_add(nl, NFT_MSG_NEWRULE, NLM_F_CREATE | NLM_F_APPEND);
     mnl_attr_put_strz(h, NFTA_RULE_TABLE, table);
     mnl_attr_put_strz(h, NFTA_RULE_CHAIN, chain);
     return (struct nft_rule){h, mnl_attr_nest_start(h, NFTA_RULE_EXPRESSIONS)};
@@ -97,7 +97,7 @@ static void put_value(struct nft_rule *r, uint16_t attribute, const void *bytes,
     mnl_attr_nest_end(r->message, nest);
 }
 
-static void compare(struct nft_rule *r, uint32_t how, const void *bytes, size_t n)
+static void nft_compare(struct nft_rule *r, uint32_t how, const void *bytes, size_t n)
 {
     struct expression e = begin(r, "cmp");
     put_u32(r, NFTA_CMP_SREG, REG_VALUE);
@@ -112,7 +112,7 @@ static void match_meta(struct nft_rule *r, uint32_t key, uint8_t value)
     put_u32(r, NFTA_META_DREG, REG_VALUE);
     put_u32(r, NFTA_META_KEY, key);
     end(r, &e);
-    compare(r, NFT_CMP_EQ, &value, sizeof(value));
+    nft_compare(r, NFT_CMP_EQ, &value, sizeof(value));
 }
 
 static void load_payload(struct nft_rule *r, uint32_t base, uint32_t offset, uint32_t n)
@@ -136,7 +136,7 @@ static void any_bit(struct nft_rule *r, const void *mask, uint32_t n)
     put_value(r, NFTA_BITWISE_MASK, mask, n);
     put_value(r, NFTA_BITWISE_XOR, zero, n);
     end(r, &e);
-    compare(r, NFT_CMP_NEQ, zero, n);
+    nft_compare(r, NFT_CMP_NEQ, zero, n);
 }
 
 /* The kernel keeps these in its own byte order. */
@@ -163,7 +163,7 @@ void nft_match_port(struct nft_rule *r, bool source, uint16_t port)
 {
     uint16_t on_wire = htons(port);
     load_payload(r, NFT_PAYLOAD_TRANSPORT_HEADER, source ? 0 : 2, sizeof(on_wire));
-    compare(r, NFT_CMP_EQ, &on_wire, sizeof(on_wire));
+    nft_compare(r, NFT_CMP_EQ, &on_wire, sizeof(on_wire));
 }
 
 void nft_match_tcp_reset(struct nft_rule *r)
@@ -176,7 +176,7 @@ void nft_match_tcp_reset(struct nft_rule *r)
 void nft_match_header(struct nft_rule *r, uint32_t offset, const void *bytes, uint32_t n)
 {
     load_payload(r, NFT_PAYLOAD_NETWORK_HEADER, offset, n);
-    compare(r, NFT_CMP_EQ, bytes, n);
+    nft_compare(r, NFT_CMP_EQ, bytes, n);
 }
 
 void nft_match_ct_state(struct nft_rule *r, uint32_t any_of)
@@ -217,7 +217,7 @@ void nft_notrack(struct nft_rule *r)
     end(r, &e);
 }
 
-static void load(struct nft_rule *r, uint32_t reg, const void *bytes, size_t n)
+static void nft_load(struct nft_rule *r, uint32_t reg, const void *bytes, size_t n)
 {
     struct expression e = begin(r, "immediate");
     put_u32(r, NFTA_IMMEDIATE_DREG, reg);
@@ -228,8 +228,8 @@ static void load(struct nft_rule *r, uint32_t reg, const void *bytes, size_t n)
 void nft_dnat(struct nft_rule *r, uint8_t nfproto, const void *address, uint16_t port)
 {
     uint16_t on_wire = htons(port);
-    load(r, REG_VALUE, address, nfproto == NFPROTO_IPV4 ? sizeof(struct in_addr) : sizeof(struct in6_addr));
-    load(r, REG_PORT, &on_wire, sizeof(on_wire));
+    nft_load(r, REG_VALUE, address, nfproto == NFPROTO_IPV4 ? sizeof(struct in_addr) : sizeof(struct in6_addr));
+    nft_load(r, REG_PORT, &on_wire, sizeof(on_wire));
     struct expression e = begin(r, "nat");
     put_u32(r, NFTA_NAT_TYPE, NFT_NAT_DNAT);
     put_u32(r, NFTA_NAT_FAMILY, nfproto);

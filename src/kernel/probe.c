@@ -8,8 +8,11 @@
 #include "kernel/namespace.h"
 #include "kernel/seccomp.h"
 #include "kernel/tree/tree.h"
+#include "kernel/watch/filewatch.h"
+#include "kernel/watch/procwatch.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/capability.h>
 #include <linux/kvm.h>
 #include <linux/landlock.h>
@@ -314,6 +317,52 @@ static void open_files(const struct probe_env *env UNUSED, struct probe_result *
               enough ? "" : ": bounds sandboxes and connections; raise LimitNOFILE or ulimit -Hn");
 }
 
+static void processes_inside(const struct probe_env *env UNUSED, struct probe_result *r)
+{
+    struct procwatch *w = NULL;
+    int failed = procwatch_open(&w);
+    if (failed < 0)
+        probe_say(r, PROBE_MISSING,
+                  "what they execute is not recorded: %s; it needs CAP_BPF, CAP_PERFMON and a kernel with "
+                  "CONFIG_DEBUG_INFO_BTF (Linux 5.8)",
+                  strerror(-failed));
+    else
+        probe_say(r, PROBE_OK, "what they execute, and their ends, can be recorded (eBPF)");
+    procwatch_close(w);
+}
+
+static void probe_on_file(void *ctx, const struct filewatch_event *e)
+{
+    *(bool *)ctx |= e->path && strcmp(e->path, "in/file") == 0;
+}
+
+static void files_inside(const struct probe_env *env, struct probe_result *r)
+{
+    char dir[PATH_MAX];
+    struct filewatch *w = NULL;
+    bool is_seen = false;
+    (void)snprintf(dir, sizeof(dir), "%s/.watch-probe.XXXXXX", env->scratch_dir);
+    AUTO_CLOSE int fd = mkdtemp(dir) ? open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    int failed = fd < 0 ? -errno : filewatch_open(fd, &w);
+    if (failed == 0) {
+        int ignored UNUSED = mkdirat(fd, "in", 0700);
+        AUTO_CLOSE int made = openat(fd, "in/file", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+        made = fd_close(made);
+        for (int i = 0; i < 1000 && !is_seen && filewatch_read(w, "in", probe_on_file, &is_seen) > 0; i++)
+            ;
+        (void)unlinkat(fd, "in/file", 0);
+        (void)unlinkat(fd, "in", AT_REMOVEDIR);
+    }
+    if (failed < 0 || !is_seen)
+        probe_say(r, PROBE_MISSING,
+                  "what they write is not recorded: %s; it needs Linux 5.17 and a pool that is a file of its own",
+                  failed < 0 ? strerror(-failed) : "the kernel told nothing");
+    else
+        probe_say(r, PROBE_OK, "what they write can be recorded (fanotify), in a pool that is a file of its own");
+    filewatch_close(w);
+    (void)rmdir(dir);
+}
+
 static void kvm(const struct probe_env *env UNUSED, struct probe_result *r)
 {
     AUTO_CLOSE int fd = open("/dev/kvm", O_RDWR | O_CLOEXEC);
@@ -321,18 +370,7 @@ static void kvm(const struct probe_env *env UNUSED, struct probe_result *r)
     if (version < 0)
         probe_say(r, PROBE_MISSING, "/dev/kvm: %s", strerror(errno));
     else
-        probe_say(r, PROBE_OK, "API version %d; the microvm tier is not built yet", version);
-}
-
-static void gvisor(const struct probe_env *env UNUSED, struct probe_result *r)
-{
-    static const char *const places[] = {"/usr/bin/runsc", "/usr/local/bin/runsc"};
-    for (size_t i = 0; i < ARRAY_SIZE(places); i++)
-        if (access(places[i], X_OK) == 0) {
-            probe_say(r, PROBE_OK, "%s; the gvisor tier is not built yet", places[i]);
-            return;
-        }
-    probe_say(r, PROBE_MISSING, "runsc is not installed; the gvisor tier is not built yet");
+        probe_say(r, PROBE_OK, "API version %d; whether a machine runs on it, the tier microvm finds out", version);
 }
 
 const struct probe *probe_list(size_t *ret_n)
@@ -354,7 +392,8 @@ const struct probe *probe_list(size_t *ret_n)
         {"open files", open_files},
         {"landlock", landlock},
         {"kvm", kvm},
-        {"gvisor", gvisor},
+        {"processes inside", processes_inside},
+        {"files inside", files_inside},
     };
     *ret_n = ARRAY_SIZE(list);
     return list;

@@ -16,7 +16,7 @@ static char hostname_lower(char c)
     return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
 }
 
-static bool is_label(struct str label)
+static bool hostname_is_label(struct str label)
 {
     if (label.n == 0 || label.n > HOSTNAME_LABEL_MAX || label.p[0] == '-' || label.p[label.n - 1] == '-')
         return false;
@@ -58,7 +58,7 @@ bool hostname_normalise(struct str text, char ret_name[static HOSTNAME_MAX + 1])
     for (ssize_t dot = 0; dot >= 0; rest = str_sub(rest, (size_t)dot + 1)) {
         dot = str_find_char(rest, '.');
         label = dot < 0 ? rest : str_n(rest.p, (size_t)dot);
-        if (!is_label(label) || ++n_labels > HOSTNAME_LABELS_MAX)
+        if (!hostname_is_label(label) || ++n_labels > HOSTNAME_LABELS_MAX)
             return false;
     }
     if (is_number(label))

@@ -156,7 +156,7 @@ json_t *policy_warnings(const struct policy *p)
         first = first ? first : &p->rules[i];
         n++;
     }
-    if (n == 0)
+    if (!first)
         return NULL;
     snprintf(
         text, sizeof(text),

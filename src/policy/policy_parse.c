@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "policy/policy_parse.h"
 #include "base/mem.h"
+#include "policy/presets.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -125,7 +126,9 @@ int parse_target(struct parse *p, const json_t *json, struct target *ret_target)
     }
     if (!hostname_pattern_normalise(text, pattern))
         return parse_refuse(p, "%s is not a name, \"*.name\", \"*\", an address or a network%s", quoted(text, shown),
-                            memchr(text.p, ':', text.n) ? " (ports go into \"ports\")" : "");
+                            text.n && *text.p == '@'      ? " ('cove policy presets' shows those there are)"
+                            : memchr(text.p, ':', text.n) ? " (ports go into \"ports\")"
+                                                          : "");
     t.text = arena_strndup(arena, pattern, strlen(pattern));
     if (pattern[0] != '*') {
         t.kind = TARGET_NAME;
@@ -276,7 +279,8 @@ static int parse_ech(struct parse *p, const json_t *json, struct rule *rule)
     return 0;
 }
 
-static int parse_rule(struct parse *p, const json_t *json, struct rule *rule)
+/* host: of a preset; NULL: the rule's own target. */
+static int parse_rule(struct parse *p, const json_t *json, const char *host, struct rule *rule)
 {
     static const char *const members[] = {"allow", "deny", "ports", "methods", "path", "ech"};
     const json_t *allow, *deny;
@@ -289,7 +293,10 @@ static int parse_rule(struct parse *p, const json_t *json, struct rule *rule)
         return parse_refuse(p, "needs either \"allow\" or \"deny\"");
     rule->is_allow = allow;
     parse_enter(p, allow ? "allow" : "deny");
-    if (parse_target(p, allow ? allow : deny, &rule->target) < 0)
+    json_t *named = host ? json_string(host) : NULL;
+    int r = parse_target(p, named ? named : allow ? allow : deny, &rule->target);
+    json_decref(named);
+    if (r < 0)
         return -1;
     parse_leave(p);
     if (rule->target.kind == TARGET_NET) {
@@ -317,6 +324,20 @@ static int parse_default(struct parse *p, const json_t *json)
     return 0;
 }
 
+static const struct preset *parse_preset(const json_t *rule)
+{
+    const json_t *allow = json_object_get(rule, "allow"), *target = allow ? allow : json_object_get(rule, "deny");
+    return json_is_string(target) ? preset_find(str_of_json(target)) : NULL;
+}
+
+static void parse_preset_ports(struct parse *p, const struct preset *preset, struct scope *scope)
+{
+    struct port_range *ports = arena_alloc(&p->policy->arena, ARRAY_SIZE(preset->ports) * sizeof(*ports));
+    for (size_t i = 0; i < ARRAY_SIZE(preset->ports) && preset->ports[i]; i++)
+        ports[scope->n_ports++] = (struct port_range){preset->ports[i], preset->ports[i]};
+    scope->ports = ports;
+}
+
 static int parse_rules(struct parse *p, const json_t *json)
 {
     struct policy *policy = p->policy;
@@ -325,12 +346,29 @@ static int parse_rules(struct parse *p, const json_t *json)
         return 0;
     if (parse_check_array(p, json, 0, POLICY_RULES_MAX) < 0)
         return -1;
-    policy->n_rules = json_array_size(json);
-    policy->rules = arena_alloc(&policy->arena, policy->n_rules * sizeof(*policy->rules));
-    for (size_t i = 0; i < policy->n_rules; i++) {
+    const size_t n = json_array_size(json);
+    size_t room = n;
+    for (size_t i = 0; i < n; i++) {
+        const struct preset *preset = parse_preset(json_array_get(json, i));
+        for (size_t k = 1; preset && k < ARRAY_SIZE(preset->hosts) && preset->hosts[k]; k++)
+            room++;
+    }
+    p->expands = room > n;
+    if (room > POLICY_RULES_MAX)
+        return parse_refuse(p, "are %zu with what presets stand for; at most %d are possible", room, POLICY_RULES_MAX);
+    policy->rules = arena_alloc(&policy->arena, room * sizeof(*policy->rules));
+    for (size_t i = 0; i < n; i++) {
+        const json_t *one = json_array_get(json, i);
+        const struct preset *preset = parse_preset(one);
         parse_enter_at(p, i);
-        if (parse_rule(p, json_array_get(json, i), &policy->rules[i]) < 0)
-            return -1;
+        for (size_t k = 0; k == 0 || (preset && k < ARRAY_SIZE(preset->hosts) && preset->hosts[k]); k++) {
+            struct rule *rule = &policy->rules[policy->n_rules];
+            if (parse_rule(p, one, preset ? preset->hosts[k] : NULL, rule) < 0)
+                return -1;
+            if (preset && !rule->scope.n_ports)
+                parse_preset_ports(p, preset, &rule->scope);
+            policy->n_rules++;
+        }
         parse_leave(p);
     }
     return 0;
@@ -438,7 +476,7 @@ int policy_parse(const json_t *json, struct policy **ret_policy, struct err *err
     policy->refs = 1;
     if (!is_short && check_size(&p, json) < 0)
         return -1;
-    if (parse_all(&p, json) < 0 || (!is_short && check_normalised(&p) < 0))
+    if (parse_all(&p, json) < 0 || ((!is_short || p.expands) && check_normalised(&p) < 0))
         return -1;
     *ret_policy = TAKE_PTR(policy);
     return 0;

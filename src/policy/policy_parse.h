@@ -9,6 +9,7 @@ enum { PARSE_DEPTH = 8 };
 struct parse {
     struct policy *policy; /* being made */
     struct err *err;
+    bool expands; /* a preset makes it longer than what was given */
     struct {
         const char *name; /* NULL: an index */
         size_t index;

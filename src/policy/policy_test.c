@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "policy/policy.h"
 #include "policy/policy_internal.h"
+#include "policy/presets.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -104,6 +105,44 @@ static void refused(const char *text, const char *message)
     json_decref(json);
 }
 
+static void presets_are_their_hosts(void **state)
+{
+    (void)state;
+    struct policy *p = parse(
+        "{\"rules\":[{\"deny\":\"a.b\"},{\"allow\":\"@debian\"},{\"allow\":\"@anthropic\",\"ports\":[8443],\"methods\":[\"GET\"]}]}");
+    assert_normal(
+        p,
+        "{\"default\":\"deny\",\"rules\":[{\"deny\":\"a.b\"},{\"allow\":\"deb.debian.org\",\"ports\":[80,443]},"
+        "{\"allow\":\"security.debian.org\",\"ports\":[80,443]},{\"allow\":\"api.anthropic.com\",\"ports\":[8443],\"methods\":[\"GET\"]},"
+        "{\"allow\":\"claude.ai\",\"ports\":[8443],\"methods\":[\"GET\"]},{\"allow\":\"platform.claude.com\",\"ports\":[8443],\"methods\":[\"GET\"]}]}");
+    policy_unref(p);
+    for (size_t i = 0; i < presets_n; i++) {
+        AUTO_FREE char *text = mem_printf("{\"rules\":[{\"allow\":\"%s\"}]}", presets[i].name);
+        policy_unref(parse(text));
+    }
+}
+
+/* What few bytes stand for is bounded as what is written out. */
+static void presets_have_an_end(void **state)
+{
+    struct policy *p = NULL;
+    struct err err = {0};
+    json_t *rules = json_array(), *policy = json_pack("{s:o}", "rules", rules);
+    (void)state;
+    for (size_t i = 0; i < POLICY_RULES_MAX / 6 + 1; i++)
+        (void)json_array_append_new(rules, json_pack("{s:s}", "allow", "@github"));
+    assert_int_equal(policy_parse(policy, &p, &err), -1);
+    assert_string_equal(err.msg, "rules: are 1026 with what presets stand for; at most 1024 are possible");
+    (void)json_array_clear(rules);
+    char path[1024] = "/";
+    memset(path + 1, 'a', sizeof(path) - 2);
+    for (size_t i = 0; i < 40; i++)
+        (void)json_array_append_new(rules, json_pack("{s:s,s:s}", "allow", "@github", "path", path));
+    assert_int_equal(policy_parse(policy, &p, &err), -1);
+    assert_non_null(strstr(err.msg, "is more than 196608"));
+    json_decref(policy);
+}
+
 static void what_is_refused_says_where(void **state)
 {
     static const struct {
@@ -128,6 +167,8 @@ static void what_is_refused_says_where(void **state)
         {"{\"rules\":[{\"deny\":\"a\",\"ech\":\"allow\"}]}", "rules[0].ech: goes with \"allow\""},
         {"{\"rules\":[{\"deny\":\"\"}]}",
          "rules[0].deny: \"\" is not a name, \"*.name\", \"*\", an address or a network"},
+        {"{\"rules\":[{\"deny\":\"a.b\"},{\"allow\":\"@none\"}]}",
+         "rules[1].allow: \"@none\" is not a name, \"*.name\", \"*\", an address or a network ('cove policy presets' shows those there are)"},
         {"{\"rules\":[{\"deny\":\"127.1\"}]}",
          "rules[0].deny: \"127.1\" is not a name, \"*.name\", \"*\", an address or a network"},
         {"{\"rules\":[{\"deny\":\"10.0.0.0/33\"}]}",
@@ -531,6 +572,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(policies_come_back_normalised),
+        cmocka_unit_test(presets_are_their_hosts),
+        cmocka_unit_test(presets_have_an_end),
         cmocka_unit_test(what_is_refused_says_where),
         cmocka_unit_test(ports_are_written_one_way),
         cmocka_unit_test(fields_that_frame_a_message_are_not_set),

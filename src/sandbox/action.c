@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "sandbox/guard/guard_life.h"
 #include "sandbox/hold.h"
+#include "sandbox/life/checkpoint_life.h"
 #include "sandbox/object.h"
 #include "sandbox/record/record.h"
 
@@ -51,7 +52,7 @@ static int action_append(struct core *core, const struct event_draft *draft, con
 static int action_append_action(struct core *core, const struct event_draft *draft, const struct event_limit *limit,
                                 uint64_t *ret_seq, struct err *err)
 {
-    struct keeper *k = core->keeper;
+    struct record_keeper *k = core->keeper;
     *ret_seq = 0;
     int r = action_append(core, draft, limit, ret_seq, err);
     if (r == 0)
@@ -94,7 +95,7 @@ static void action_note_denial(struct core *core, const struct guard_question *q
 
 /* *ret_hold: what allowed it; NULL: the guard by itself. */
 static int action_gate(struct core *core, const char *id, const struct actor *actor, enum event_kind kind,
-                       struct str data, struct hold **ret_hold, struct err *err)
+                       struct str data, struct hold **ret_hold, enum guard_risk *ret_risk, struct err *err)
 {
     const struct sandbox *sb = map_get(&core->by_id, str_of(id));
     const struct guard_question q = {.id = id,
@@ -111,6 +112,7 @@ static int action_gate(struct core *core, const char *id, const struct actor *ac
     enum guard_verdict verdict = core->guard->decide(core->guard->ctx, &q, &answer.rule);
     if (verdict == GUARD_ALLOW && !actor->is_own)
         verdict = guard_judge(core, &q, &answer);
+    *ret_risk = answer.risk;
     if (verdict == GUARD_ALLOW && !hold_was_answered(actor->holder, &q))
         return 0;
     if (verdict != GUARD_DENY) {
@@ -125,19 +127,36 @@ static int action_gate(struct core *core, const char *id, const struct actor *ac
     return -1;
 }
 
+/* With the client's trace, where there is room. The guard, and who looks for repetitions, see what is asked for alone. */
+static struct str action_traced(const struct actor *actor, struct str data, struct buf *b)
+{
+    if (!actor->trace.n || data.n < 2)
+        return data;
+    buf_append(b, data.p, data.n - 1);
+    buf_printf(b, "%s\"traceparent\":\"%.*s\"}", data.n > 2 ? "," : "", STR_ARG(actor->trace));
+    return buf_error(b) ? data : buf_str(b);
+}
+
 static int action_pass(struct core *core, const char *id, const struct actor *actor, enum event_kind kind,
                        struct str data, const struct event_limit *limit, uint64_t *ret_seq, struct err *err)
 {
     struct event_draft draft = action_draft(id, actor, kind, data);
     struct hold *hold;
-    if (action_gate(core, id, actor, kind, data, &hold, err) < 0)
+    enum guard_risk risk = RISK_LOW;
+    if (action_gate(core, id, actor, kind, data, &hold, &risk, err) < 0)
         return -1;
     if (hold)
         draft.cause = hold_use(hold);
-    if (action_append_action(core, &draft, limit, ret_seq, err) < 0)
+    AUTO_BUF struct buf traced = BUF_INIT(EVENT_DATA_MAX);
+    struct event_draft recorded = draft;
+    recorded.data = action_traced(actor, data, &traced);
+    if (action_append_action(core, &recorded, limit, ret_seq, err) < 0)
         return -1;
     if (*ret_seq && !actor->is_own)
         stuck_action(core, &draft, *ret_seq);
+    struct sandbox *sb = *ret_seq ? map_get(&core->by_id, str_of(id)) : NULL;
+    if (sb)
+        checkpoint_action(sb, kind, risk, *ret_seq);
     return 0;
 }
 
@@ -145,7 +164,8 @@ int action_allow(struct core *core, const struct actor *actor, enum event_kind k
 {
     struct hold
         *hold; /* is not used up: what makes a thing may be several actions, of which the next one is asked about */
-    return action_gate(core, SERVICE_LOG_ID, actor, kind, data, &hold, err);
+    enum guard_risk risk = RISK_LOW;
+    return action_gate(core, SERVICE_LOG_ID, actor, kind, data, &hold, &risk, err);
 }
 
 int action_record(struct core *core, const char *id, const struct actor *actor, enum event_kind kind, struct str data,
@@ -192,10 +212,12 @@ void action_observe(struct sandbox *sb, uint64_t cause, enum event_kind kind, en
     const struct event_draft draft = {
         .sandbox = sb->info.id, .kind = kind, .source = source, .grade = grade, .cause = cause, .data = data};
     struct err err;
-    uint64_t seq;
+    uint64_t seq = 0;
     (void)!action_append(sb->core, &draft, NULL, &seq, &err);
     if (sb->stuck)
         stuck_result(sb, &draft);
+    if (seq)
+        checkpoint_result(sb, kind, seq);
 }
 
 static uint64_t action_note_with(struct core *core, const char *id, const char *actor, uint64_t cause,

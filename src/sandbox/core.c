@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "sandbox/action.h"
+#include "sandbox/export.h"
 #include "sandbox/guard/guard_life.h"
 #include "sandbox/hold.h"
 #include "sandbox/life/life.h"
@@ -34,8 +35,11 @@ static void on_egress(void *ctx, int fd)
     networks_attach(((struct core *)ctx)->networks, fd);
 }
 
-static const struct supervisor_ops supervisor_ops = {
-    .on_ended = sandbox_on_ended, .on_egress = on_egress, .on_restarted = on_restarted, .on_lost = on_lost};
+static const struct supervisor_ops supervisor_ops = {.on_ended = sandbox_on_ended,
+                                                     .on_seen = seen_record,
+                                                     .on_egress = on_egress,
+                                                     .on_restarted = on_restarted,
+                                                     .on_lost = on_lost};
 
 static void core_log_started(struct core *core)
 {
@@ -67,11 +71,12 @@ int core_open(uv_loop_t *loop, const struct core_config *config, struct core **r
     core->retention = retention_new(core);
     core->networks = networks_new(core);
     core->webhooks = webhooks_new(core);
+    core->exporter = exporter_new(core);
     core->guards = guards_new(core);
-    if (supervisor_new(core->loop, config->supervisor_fd, &supervisor_ops, core, &core->supervisor, err) < 0 ||
+    if (supervisor_new(core->loop, config->engine.supervisor_fd, &supervisor_ops, core, &core->supervisor, err) < 0 ||
         template_registry_load(core->templates, config->store, err) < 0 || tenants_load(core, err) < 0 ||
-        webhooks_load(core, err) < 0 || volumes_load(core, err) < 0 || recovery_run(core, err) < 0 ||
-        volumes_check(core, err) < 0 || spares_load(core, err) < 0) {
+        webhooks_load(core, err) < 0 || exporter_load(core, err) < 0 || volumes_load(core, err) < 0 ||
+        recovery_run(core, err) < 0 || volumes_check(core, err) < 0 || spares_load(core, err) < 0) {
         core_close(core);
         return err_prefix(err, "start");
     }
@@ -100,6 +105,7 @@ void core_close(struct core *core)
     if (core->supervisor)
         supervisor_free(core->supervisor);
     webhooks_free(core->webhooks);
+    exporter_free(core->exporter);
     networks_free(core->networks);
     for (struct sandbox *sb; (sb = any_sandbox(core));) {
         sandbox_untable(sb);

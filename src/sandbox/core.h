@@ -14,6 +14,7 @@
 
 #include "base/err.h"
 #include "base/str.h"
+#include "sandbox/engine.h"
 #include "sandbox/principal.h"
 
 #include <jansson.h>
@@ -54,7 +55,7 @@ struct core_guest {
 
 struct core_config {
     const char *state_dir;         /* templates/ is read here */
-    int supervisor_fd;             /* SOCK_SEQPACKET to coved (wire/supervisor.h); owned by the core from here on */
+    struct engine engine;          /* the machine */
     struct store *store;           /* borrowed, outlives the core */
     struct event_log *events;      /* borrowed */
     struct artefacts *artefacts;   /* the same: what is kept of long outputs */
@@ -72,6 +73,8 @@ struct core_config {
     size_t n_envs;
     const char *trust; /* borrowed, PEM: authorities that are trusted in every sandbox; NULL: none */
     const char *version;
+    gid_t
+        group_gid; /* whose members are tenants of their own at the local socket (tenant_of_uid()); 0 or (gid_t)-1: nobody's */
     const struct core_answers *answers;   /* borrowed; NULL: none */
     const struct core_guest *guest;       /* borrowed; may be NULL */
     const struct core_webhooks *webhooks; /* sandbox/webhook.h, borrowed; NULL: nobody is told */
@@ -103,6 +106,7 @@ struct actor {
     const char
         *name; /* for the record: "native:<first 8 of the key>", "native:<id of the key>", "cli:uid=0", "timer" */
     struct principal who;
+    struct str trace;             /* a traceparent that is one (event/event.h); n 0: none */
     bool is_own;                  /* Cove itself, for what was allowed already: no rules, not stuck */
     const struct exec_spec *exec; /* with EVENT_EXEC_START: what the record may have cut */
     bool sets_up;                 /* part of its start: may act in a sandbox that is being resumed */

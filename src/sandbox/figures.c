@@ -47,8 +47,9 @@ static void figures_of_sandboxes(const struct core *core, struct metric_text *t)
 static void figures_of_starts(const struct figures *f, struct metric_text *t)
 {
     static const char *const ways[START_WAYS] = {"create", "claim", "cold", "thaw"};
-    static const char *const steps[START_STEPS] = {"forget",      "network", "box",     "agent", "volumes",
-                                                   "certificate", "command", "running", "told"};
+    static const char *const steps[] = {"forget",  "rewind",      "network", "box",     "agent",
+                                        "volumes", "certificate", "command", "running", "told"};
+    static_assert(ARRAY_SIZE(steps) == START_STEPS, "each step has a name");
     char labels[LABELS_MAX];
     metric_family(t, "cove_start_seconds", METRIC_HISTOGRAM,
                   "How long sandboxes took to start, from a template, a spare, kept files or kept memory.");

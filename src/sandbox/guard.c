@@ -182,6 +182,17 @@ static void guard_levels(struct core *core, uint64_t tenant, const struct sandbo
                                     : NULL;
 }
 
+int guard_checkpoint_of(const struct sandbox *sb)
+{
+    const struct guard_entry *levels[GUARD_SANDBOX];
+    int mode = sb->rules ? rules_checkpoint(sb->rules) : CHECKPOINT_UNSET;
+    guard_levels(sb->core, sb->info.tenant, sb, levels);
+    for (int i = GUARD_TEMPLATE; i >= 0 && !mode; i--)
+        if (levels[i]->rules)
+            mode = rules_checkpoint(levels[i]->rules);
+    return mode;
+}
+
 enum guard_stuck guard_stuck_of(const struct sandbox *sb)
 {
     const struct guard_entry *levels[GUARD_SANDBOX];
@@ -350,7 +361,7 @@ static json_t *guard_rule_of(const struct hold_info *info, const char *by, bool 
         json_decref(rule);
         rule = NULL;
         (void)err_set(err, ERR_INVALID_ARGUMENT,
-                      "only whole commands and absolute paths can be remembered: answer this once, or write a rule");
+                      "--always only works for whole commands and absolute paths: answer this once, or write a rule");
     }
     json_decref(data);
     return rule;
@@ -376,7 +387,7 @@ int guard_remember(struct core *core, const struct actor *actor, const struct ho
     struct sandbox *sb = map_get(&core->by_id, str_of(info->question.id));
     struct guard_place place = {.level = info->answer.level, .tenant = info->question.tenant};
     if (!sb)
-        return err_set(err, ERR_INVALID_ARGUMENT, "only what is about a sandbox can be remembered");
+        return err_set(err, ERR_INVALID_ARGUMENT, "--always only works for actions on a sandbox");
     place.template_id = sb->info.template_id;
     place.sandbox = place.level == GUARD_SANDBOX ? sb : NULL;
     if (actor->who.scope < (place.level == GUARD_SERVICE ? SCOPE_OPERATOR : SCOPE_ADMIN))

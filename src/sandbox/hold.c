@@ -161,12 +161,12 @@ int hold_ask(struct core *core, struct holder *holder, const struct guard_questi
     }
     if (!holder) {
         *ret_why = "can't wait";
-        return err_set(err, ERR_PERMISSION_DENIED,
-                       "rule '%s' wants somebody to allow %s, and it can't wait for that here", rule, kind);
+        return err_set(err, ERR_PERMISSION_DENIED, "rule '%s' requires approval of %s, and it can't wait for that here",
+                       rule, kind);
     }
     if (!hold_has_room(core, holder, q)) {
         *ret_why = "too many wait";
-        return err_set(err, ERR_PERMISSION_DENIED, "rule '%s' wants somebody to allow %s, and too much waits already",
+        return err_set(err, ERR_PERMISSION_DENIED, "rule '%s' requires approval of %s, and too much waits already",
                        rule, kind);
     }
     h = hold_new(core, holder, q, answer);
@@ -178,7 +178,7 @@ int hold_ask(struct core *core, struct holder *holder, const struct guard_questi
     h->seq = action_note(core, q->id, h->info.question.actor.p, 0, EVENT_GUARD_ASKED, event_data_end(&d));
     if (answer->is_analysed)
         analyser_ask(core, &h->info, h->seq);
-    (void)err_set(err, ERR_PERMISSION_DENIED, "%s waits until somebody allows it", kind);
+    (void)err_set(err, ERR_PERMISSION_DENIED, "%s is waiting for approval", kind);
     err->reason = ERR_HELD;
     return -1;
 }
@@ -239,7 +239,7 @@ int hold_answer(struct core *core, struct str id, bool is_allowed, const char *b
         hold_end(h, is_allowed ? HOLD_ALLOWED : HOLD_DENIED, is_allowed ? "allowed" : "denied", by);
         return 0;
     }
-    return err_set(err, ERR_NOT_FOUND, "nothing waits that is called %.*s", (int)MIN(id.n, (size_t)64), id.p);
+    return err_set(err, ERR_NOT_FOUND, "no waiting action has the id %.*s", (int)MIN(id.n, (size_t)64), id.p);
 }
 
 void holds_end(struct core *core, const char *id, const char *how)

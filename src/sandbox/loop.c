@@ -37,7 +37,7 @@ static void run_all(struct list *jobs)
     }
 }
 
-static void on_idle(uv_idle_t *handle)
+static void loop_on_idle(uv_idle_t *handle)
 {
     struct loop *l = handle->data;
     run_all(&l->later);
@@ -56,7 +56,7 @@ static void on_prepare(uv_prepare_t *handle)
     struct loop *l = handle->data;
     run_all(&l->before_sleep);
     if (!list_empty(&l->before_sleep))
-        (void)uv_idle_start(&l->idle, on_idle);
+        (void)uv_idle_start(&l->idle, loop_on_idle);
 }
 
 void loop_later(struct loop *l, struct loop_job *job)
@@ -64,7 +64,7 @@ void loop_later(struct loop *l, struct loop_job *job)
     if (!list_empty(&job->node))
         return;
     list_append(&l->later, &job->node);
-    (void)uv_idle_start(&l->idle, on_idle);
+    (void)uv_idle_start(&l->idle, loop_on_idle);
 }
 
 void loop_before_sleep(struct loop *l, struct loop_job *job)
@@ -113,7 +113,7 @@ static void heap_remove(struct loop *l, struct loop_alarm *alarm)
         heap_down(l, last, slot);
 }
 
-static void on_timer(uv_timer_t *timer);
+static void loop_on_timer(uv_timer_t *timer);
 
 static void arm(struct loop *l)
 {
@@ -125,10 +125,10 @@ static void arm(struct loop *l)
         return;
     usec_t now = clock_mono();
     uv_update_time(l->uv);
-    (void)uv_timer_start(&l->timer, on_timer, at > now ? (at - now + USEC_PER_MS - 1) / USEC_PER_MS : 0, 0);
+    (void)uv_timer_start(&l->timer, loop_on_timer, at > now ? (at - now + USEC_PER_MS - 1) / USEC_PER_MS : 0, 0);
 }
 
-static void on_timer(uv_timer_t *timer)
+static void loop_on_timer(uv_timer_t *timer)
 {
     struct loop *l = timer->data;
     usec_t now = clock_mono();
@@ -180,7 +180,7 @@ struct loop *loop_new(uv_loop_t *uv)
     return l;
 }
 
-static void on_closed(uv_handle_t *handle)
+static void loop_on_closed(uv_handle_t *handle)
 {
     struct loop *l = handle->data;
     if (--l->handles)
@@ -192,9 +192,9 @@ static void on_closed(uv_handle_t *handle)
 
 void loop_free(struct loop *l)
 {
-    uv_close((uv_handle_t *)&l->prepare, on_closed);
-    uv_close((uv_handle_t *)&l->idle, on_closed);
-    uv_close((uv_handle_t *)&l->timer, on_closed);
+    uv_close((uv_handle_t *)&l->prepare, loop_on_closed);
+    uv_close((uv_handle_t *)&l->idle, loop_on_closed);
+    uv_close((uv_handle_t *)&l->timer, loop_on_closed);
 }
 
 uv_loop_t *loop_uv(struct loop *l)

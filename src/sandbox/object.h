@@ -44,11 +44,12 @@ struct core {
     bool closing;
     struct tenants *tenants;
     struct webhooks *webhooks;
+    struct exporter *exporter;
     struct layers *layers;
     struct volumes *volumes;
     struct spares *spares;
     usec_t opened_at; /* real time */
-    struct keeper *keeper;
+    struct record_keeper *keeper;
     struct retention *retention;
     uint64_t unrecorded; /* events and rows that could not be written */
     struct list ends;    /* that are not in the store yet (ends.c) */
@@ -66,12 +67,13 @@ struct sandbox {
     const char *layer;
     const char *user, *workdir; /* of processes that say none; NULL: the agent's */
     size_t n_mounted;           /* so many of them */
-    struct network *network;    /* owned; never NULL */
-    struct list node;           /* in core->live */
-    struct session *session;    /* NULL: before coved made it, and after the end */
-    struct session *closing;    /* the one that was: until its streams have ended */
-    uint64_t create_seq;        /* the action's event; 0 when taken over from an earlier worker */
-    uint64_t ending_seq;        /* the event that began the end */
+    unsigned n_relays;
+    struct network *network; /* owned; never NULL */
+    struct list node;        /* in core->live */
+    struct session *session; /* NULL: before coved made it, and after the end */
+    struct session *closing; /* the one that was: until its streams have ended */
+    uint64_t create_seq;     /* the action's event; 0 when taken over from an earlier worker */
+    uint64_t ending_seq;     /* the event that began the end */
 
     struct start *start;  /* NULL: none is under way */
     struct list starters; /* struct waiter (pause.c): who hears what comes of it */
@@ -83,8 +85,9 @@ struct sandbox {
     bool fails;            /* ends as SANDBOX_FAILED */
     struct err failure;
     struct loop_alarm end_alarm, sample_alarm, suspect_alarm, kill_alarm, forget_alarm;
-    struct rules *rules; /* the guard's, of this sandbox; NULL: none */
-    struct stuck *stuck; /* guard/stuck.c; NULL: nothing was done yet */
+    struct rules *rules;             /* the guard's, of this sandbox; NULL: none */
+    struct checkpoints *checkpoints; /* life/checkpoint.c; NULL: there were none */
+    struct stuck *stuck;             /* guard/stuck.c; NULL: nothing was done yet */
     struct list watches;
     struct loop_job watch_job; /* holds a reference while queued */
 
@@ -98,6 +101,7 @@ struct sandbox {
     uint64_t cpu_usec; /* at the last sample */
     usec_t cpu_at;     /* monotonic, 0: none yet */
     uint64_t disk_used, disk_total;
+    uint64_t n_seen;   /* events of what the kernel saw, of this worker */
     bool disk_is_full; /* and that was told */
     bool disk_asked;   /* the first sample waits a moment for the disk's figures */
     struct loop_alarm history_alarm;

@@ -6,7 +6,7 @@
 const char *const quota_names[QUOTA_MAX] = {
     [QUOTA_SANDBOXES] = "sandboxes", [QUOTA_MEMORY] = "memory_bytes",     [QUOTA_CPU] = "cpu_milli",
     [QUOTA_DISK] = "disk_bytes",     [QUOTA_CONNECTIONS] = "connections", [QUOTA_CREATES] = "creates_per_minute",
-    [QUOTA_TEMPLATES] = "templates",
+    [QUOTA_TEMPLATES] = "templates", [QUOTA_CHECKPOINTS] = "checkpoints",
 };
 
 static const char *const quota_words[QUOTA_MAX] = {
@@ -17,6 +17,7 @@ static const char *const quota_words[QUOTA_MAX] = {
     [QUOTA_CONNECTIONS] = "open connections",
     [QUOTA_CREATES] = "new sandboxes a minute",
     [QUOTA_TEMPLATES] = "templates and snapshots",
+    [QUOTA_CHECKPOINTS] = "checkpoints",
 };
 
 static int quota_refuse(enum quota what, uint64_t limit, uint64_t used, uint64_t amount, struct err *err)
@@ -69,7 +70,7 @@ static int charge_disk(struct charge *charge, struct core *core, uint64_t tenant
     if (!user)
         return -1;
     if (user->limits[QUOTA_DISK] && !amounts[QUOTA_DISK])
-        return err_set(err, ERR_PERMISSION_DENIED, "your tenant's disk is limited: say how large this may become");
+        return err_set(err, ERR_PERMISSION_DENIED, "your tenant's disk is limited: give this a size");
     return charge_take(charge, core, tenant, amounts, err);
 }
 
@@ -114,9 +115,19 @@ void charge_release(struct charge *charge)
     charge->core = NULL;
 }
 
-int quota_check_template(struct core *core, uint64_t tenant, size_t n, struct err *err)
+static int quota_check_one(struct core *core, uint64_t tenant, enum quota what, size_t n, struct err *err)
 {
     const struct quota_user *user = tenant_quota(core, tenant);
-    uint64_t limit = user ? user->limits[QUOTA_TEMPLATES] : 0;
-    return limit && n >= limit ? quota_refuse(QUOTA_TEMPLATES, limit, n, 1, err) : 0;
+    uint64_t limit = user ? user->limits[what] : 0;
+    return limit && n >= limit ? quota_refuse(what, limit, n, 1, err) : 0;
+}
+
+int quota_check_template(struct core *core, uint64_t tenant, size_t n, struct err *err)
+{
+    return quota_check_one(core, tenant, QUOTA_TEMPLATES, n, err);
+}
+
+int quota_check_checkpoint(struct core *core, uint64_t tenant, size_t n, struct err *err)
+{
+    return quota_check_one(core, tenant, QUOTA_CHECKPOINTS, n, err);
 }

@@ -17,6 +17,7 @@ enum quota {
     QUOTA_CHARGED,
     QUOTA_CREATES = QUOTA_CHARGED, /* of sandboxes, in a minute */
     QUOTA_TEMPLATES,               /* and snapshots: counted where they are */
+    QUOTA_CHECKPOINTS,             /* the same */
     QUOTA_MAX
 };
 
@@ -51,3 +52,4 @@ void charge_release(struct charge *charge);
 
 /* One more than these `n` templates. */
 int quota_check_template(struct core *core, uint64_t tenant, size_t n, struct err *err) WARN_UNUSED;
+int quota_check_checkpoint(struct core *core, uint64_t tenant, size_t n, struct err *err) WARN_UNUSED;

@@ -7,12 +7,14 @@
  *   in coved only     killed: it was never promised to anybody
  *   half made         killed if it is there, failed in any case; half made of files that were kept: made again
  *   stopping          killed again
+ *   being rewound     goes on with that, once its processes are gone; before, it runs on
  *
  * When coved died and was started again, less can differ: an end that it had seen and nobody heard of, a kill that did not come through.
  */
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "sandbox/life/checkpoint_life.h"
 #include "sandbox/life/life.h"
 #include "sandbox/life/sleep.h"
 #include "sandbox/network/network_life.h"
@@ -30,7 +32,7 @@ struct recovery {
     struct list unknown;
 };
 
-static bool load(const struct store_sandbox *row, void *ctx)
+static bool recovery_load(const struct store_sandbox *row, void *ctx)
 {
     struct recovery *r = ctx;
     if (!id_is_sandbox(str_of(row->id))) {
@@ -50,7 +52,7 @@ static bool load(const struct store_sandbox *row, void *ctx)
     return true;
 }
 
-static void on_listed(void *ctx, const struct sup_listed *listed)
+static void recovery_on_listed(void *ctx, const struct sup_listed *listed)
 {
     struct recovery *r = ctx;
     struct sandbox *sb = map_get(&r->core->by_id, str_of(listed->id));
@@ -62,6 +64,14 @@ static void on_listed(void *ctx, const struct sup_listed *listed)
         memcpy(u->id, listed->id, sizeof(u->id));
         list_append(&r->unknown, &u->node);
     }
+}
+
+/* The state that it is taken over in, so that the log alone tells it. */
+static void recovery_note(struct sandbox *sb)
+{
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    event_data_str(&d, "state", str_of(sandbox_state_name(sb->info.state)));
+    action_observe(sb, 0, EVENT_SERVICE_RECOVERED, EVENT_OBSERVED_HOST, event_data_end(&d));
 }
 
 static void take_over(struct sandbox *sb)
@@ -82,12 +92,13 @@ static void take_over(struct sandbox *sb)
     if (i->state == SANDBOX_PAUSING &&
         supervisor_call_id(sb->core->supervisor, SUP_RESUME, i->id, NULL, NULL, &err) < 0)
         log_warn("resume sandbox %s: %s", i->id, err.msg);
+    rewind_forget(sb);
     bool is_new = i->state != SANDBOX_RUNNING;
     i->state = SANDBOX_RUNNING;
     if (is_new)
         rows_state(sb);
     sandbox_enlist(sb);
-    action_observe(sb, 0, EVENT_SERVICE_RECOVERED, EVENT_OBSERVED_HOST, STR("{}"));
+    recovery_note(sb);
     sandbox_arm_end(sb);
     usage_start(sb);
     network_recover(sb);
@@ -109,7 +120,7 @@ static void leave_paused(struct sandbox *sb)
     rows_state(sb);
     rows_extra(sb);
     sandbox_enlist(sb);
-    action_observe(sb, 0, EVENT_SERVICE_RECOVERED, EVENT_OBSERVED_HOST, STR("{}"));
+    recovery_note(sb);
     if (has_memory)
         network_recover(sb);
     else
@@ -134,7 +145,7 @@ static void start_again(struct sandbox *sb)
     sb->info.state = SANDBOX_PAUSED;
     sb->is_half_made = true;
     sandbox_enlist(sb);
-    action_observe(sb, 0, EVENT_SERVICE_RECOVERED, EVENT_OBSERVED_HOST, STR("{}"));
+    recovery_note(sb);
     resume_begin(sb, sb->info.timeout_ms, true, 0);
 }
 
@@ -144,9 +155,9 @@ static void thaw(struct sandbox *sb)
     sb->info.state = SANDBOX_PAUSED;
     sb->info.has_memory = true;
     sandbox_enlist(sb);
-    action_observe(sb, 0, EVENT_SERVICE_RECOVERED, EVENT_OBSERVED_HOST, STR("{}"));
+    recovery_note(sb);
     network_recover(sb);
-    resume_begin(sb, sb->info.timeout_ms, false, 0);
+    resume_begin(sb, sb->info.timeout_ms, rewind_layer(sb) != NULL, 0);
 }
 
 static void decide(struct sandbox *sb)
@@ -168,6 +179,8 @@ static void decide(struct sandbox *sb)
         sandbox_lost(sb);
     else if (sb->life == SUP_FROZEN && (state == SANDBOX_RUNNING || state == SANDBOX_RESUMING))
         thaw(sb);
+    else if (sb->life == SUP_KEPT && rewind_layer(sb))
+        start_again(sb);
     else if (sb->life != SUP_LIVES)
         leave_paused(sb);
     else if ((state == SANDBOX_RESUMING || state == SANDBOX_PAUSED) && !sb->info.has_memory)
@@ -181,9 +194,9 @@ int recovery_run(struct core *core, struct err *err)
     struct recovery r = {.core = core};
     struct err local;
     list_init(&r.unknown);
-    if (sandbox_rows_each_live(core->config.store, load, &r, err) < 0)
+    if (sandbox_rows_each_live(core->config.store, recovery_load, &r, err) < 0)
         return -1;
-    int result = supervisor_list(core->supervisor, on_listed, &r, err);
+    int result = supervisor_list(core->supervisor, recovery_on_listed, &r, err);
     while (!list_empty(&r.unknown)) {
         struct unknown *u = LIST_FIRST(struct unknown, &r.unknown, node);
         list_remove(&u->node);

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "sandbox/code/code.h"
 #include "sandbox/guard/guard_life.h"
+#include "sandbox/life/checkpoint_life.h"
 #include "sandbox/life/life.h"
 #include "sandbox/network/network_life.h"
 #include "sandbox/object.h"
@@ -80,6 +81,7 @@ void sandbox_unref(struct sandbox *sb)
     network_free(sb);
     code_free(sb);
     stuck_free(sb);
+    checkpoint_free(sb);
     rules_free(sb->rules);
     arena_fini(&sb->arena);
     arena_fini(&sb->metadata);
@@ -186,6 +188,20 @@ void sandbox_each(struct core *core, bool (*fn)(void *ctx, struct sandbox *sb), 
 size_t sandbox_count(const struct core *core)
 {
     return core->n_live;
+}
+
+bool sandbox_relay_join(struct sandbox *sb)
+{
+    if (sb->n_relays == SANDBOX_RELAYS_MAX)
+        return false;
+    sb->n_relays++;
+    return true;
+}
+
+void sandbox_relay_leave(struct sandbox *sb)
+{
+    assert(sb->n_relays);
+    sb->n_relays--;
 }
 
 void sandbox_watch_end(struct sandbox *sb, struct sandbox_watch *w)

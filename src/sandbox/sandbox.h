@@ -27,11 +27,12 @@ struct pair {
 
 struct network_spec;
 
-/* A volume (sandbox/volume/volumes.h) and where it is to be: an absolute, clean path. */
+/* A volume (sandbox/volume/volumes.h), or a directory of the host that the operator allows (volumes.host), and where it is to be: an absolute, clean path. */
 struct volume_mount {
-    struct str name; /* or id */
+    struct str name; /* or id; of the host's: its absolute, clean path */
     struct str path;
-    bool read_only;
+    bool read_only, is_host;
+    struct str sub; /* this directory in it, which is there: a relative, clean path; empty: all of it */
 };
 
 /* What a façade asks for. All memory is the caller's and only read during sandbox_create(). */
@@ -41,6 +42,7 @@ struct sandbox_spec {
     uint64_t memory_bytes;   /* 0: the template's */
     uint32_t cpu_milli;      /* 0: the template's */
     uint64_t disk_bytes;     /* 0: the template's, then the service's */
+    struct str tier;         /* its boundary; "": the template's, then the service's */
     bool pause_on_timeout;
     bool pause_files_only; /* and then without memory */
     bool auto_resume;      /* traffic resumes it */
@@ -54,6 +56,8 @@ struct sandbox_spec {
     size_t n_metadata;
     const struct volume_mount *mounts;
     size_t n_mounts;
+    const char *id, *access_token; /* that were promised already: of id_sandbox() and id_token(); NULL: new ones */
+    int checkpoint;                /* guard/rules.h; CHECKPOINT_UNSET: what metadata says, then the guard's rules */
     /* For builders. */
     const char *layer; /* instead of the template's; NULL: that one */
     bool hidden;       /* listed nowhere, counted nowhere */
@@ -67,6 +71,7 @@ struct sandbox_info {
     enum sandbox_state state;
     const char *template_id;
     const char *template_alias; /* NULL: none */
+    const char *tier;           /* its boundary: "container" */
     usec_t started;             /* real time */
     usec_t end_at;              /* real time; 0: never. Stable: changes only when a timeout is set */
     uint64_t timeout_ms;        /* the last one asked for */
@@ -76,6 +81,7 @@ struct sandbox_info {
     const char *traffic_token; /* NULL: public */
     bool pause_on_timeout, pause_files_only, auto_resume, secure, allow_internet;
     bool has_memory; /* paused: with its memory */
+    int checkpoint;  /* its own mode; CHECKPOINT_UNSET: none (life/checkpoint.h says what is in force) */
     bool hidden;
     const struct volume_mount *mounts;
     size_t n_mounts;
@@ -160,6 +166,11 @@ const struct sandbox_sample *sandbox_samples(const struct sandbox *sb, size_t *r
 /* Takes one now. */
 typedef void (*sandbox_sample_fn)(void *ctx, const struct sandbox_sample *sample, const struct err *err);
 int sandbox_sample_now(struct sandbox *sb, sandbox_sample_fn done, void *ctx, struct err *err) WARN_UNUSED;
+
+/* One more connection from outside to a port of it is relayed; false: it has as many as it may. */
+enum { SANDBOX_RELAYS_MAX = 512 };
+bool sandbox_relay_join(struct sandbox *sb);
+void sandbox_relay_leave(struct sandbox *sb);
 
 /*
  * Watches for the end: fn is called once, in a later turn, when the sandbox ends. Streams to clients use it to cut their connections.

@@ -45,7 +45,7 @@ struct request {
     union sup_message message;
 };
 
-static void finish(struct request *q, const union sup_message *answer, int fd, const struct err *err)
+static void supervisor_finish(struct request *q, const union sup_message *answer, int fd, const struct err *err)
 {
     struct supervisor *sup = q->sup;
     (void)map_del_u64(&sup->requests, q->tag);
@@ -69,7 +69,7 @@ static void fail_all(struct supervisor *sup)
         struct request *q = map_next(&sup->requests, &it);
         if (!q)
             break;
-        finish(q, NULL, -1, &err);
+        supervisor_finish(q, NULL, -1, &err);
     }
 }
 
@@ -96,6 +96,7 @@ static uint64_t patience_ms(uint32_t type)
     switch (type & ~(uint32_t)SUP_REPEATED) {
     case SUP_PAUSE:
     case SUP_SNAPSHOT:
+    case SUP_REWIND:
     case SUP_IMAGE:
     case SUP_DIFF:
         return SLOW_ANSWER_MS;
@@ -104,13 +105,13 @@ static uint64_t patience_ms(uint32_t type)
     }
 }
 
-static void on_alarm(struct loop_alarm *alarm)
+static void supervisor_on_alarm(struct loop_alarm *alarm)
 {
     struct request *q = container_of(alarm, struct request, alarm);
     struct err err;
     (void)err_set(&err, ERR_DEADLINE_EXCEEDED, "the supervisor did not answer within %d s",
                   (int)(patience_ms(q->message.head.type) / 1000));
-    finish(q, NULL, -1, &err);
+    supervisor_finish(q, NULL, -1, &err);
 }
 
 /* ---- out ---- */
@@ -187,7 +188,8 @@ int supervisor_call_with(struct supervisor *sup, union sup_message *request, int
     q->is_queued = true;
     sup->n_queued++;
     (void)map_put_u64(&sup->requests, q->tag, q);
-    loop_alarm_set(sup->loop, &q->alarm, clock_mono() + patience_ms(q->message.head.type) * USEC_PER_MS, on_alarm);
+    loop_alarm_set(sup->loop, &q->alarm, clock_mono() + patience_ms(q->message.head.type) * USEC_PER_MS,
+                   supervisor_on_alarm);
     send_queue(sup);
     return 0;
 }
@@ -261,18 +263,23 @@ static void repeat(struct supervisor *sup, uint32_t tag)
         sup->n_queued++;
     }
     while ((q = LIST_FIRST(struct request, &undecided, node)))
-        finish(q, NULL, -1, &err);
+        supervisor_finish(q, NULL, -1, &err);
     sup->ops->on_restarted(sup->ctx);
     send_queue(sup);
 }
 
-static void take(struct supervisor *sup, union sup_message *m, int fd)
+static void supervisor_take(struct supervisor *sup, union sup_message *m, int fd)
 {
     struct request *q = map_get_u64(&sup->requests, m->head.tag);
     switch (m->head.type) {
     case SUP_ENDED:
         m->ended.id[ID_SANDBOX_LEN] = 0;
         sup->ops->on_ended(sup->ctx, &m->ended);
+        break;
+    case SUP_SEEN:
+        m->seen.id[ID_SANDBOX_LEN] = 0;
+        if ((uint64_t)m->seen.argv + m->seen.program + m->seen.path <= sizeof(m->seen.text))
+            sup->ops->on_seen(sup->ctx, &m->seen);
         break;
     case SUP_EGRESS:
         if (fd >= 0)
@@ -300,9 +307,9 @@ static void take(struct supervisor *sup, union sup_message *m, int fd)
         if (!q)
             break; /* answered too late */
         if (answer_error(m, &err) < 0)
-            finish(q, NULL, -1, &err);
+            supervisor_finish(q, NULL, -1, &err);
         else
-            finish(q, m, TAKE_FD(fd), NULL);
+            supervisor_finish(q, m, TAKE_FD(fd), NULL);
         break;
     }
     default:
@@ -315,7 +322,7 @@ static void take(struct supervisor *sup, union sup_message *m, int fd)
 static int take_one(struct supervisor *sup)
 {
     union sup_message m;
-    memset(&m, 0, sizeof(m));
+    m.head.type = 0;
     int fd = -1;
     size_t n_fds = 0;
     ssize_t n = fd_recv(sup->fd, &m, sizeof(m), &fd, 1, &n_fds);
@@ -328,7 +335,7 @@ static int take_one(struct supervisor *sup)
         (void)fd_close(fd);
         return -1;
     }
-    take(sup, &m, fd);
+    supervisor_take(sup, &m, fd);
     return 1;
 }
 
@@ -343,7 +350,7 @@ static void on_poll(uv_poll_t *handle, int status, int events)
         ;
 }
 
-struct listing {
+struct supervisor_listing {
     bool done;
     struct err err;
     void (*each)(void *ctx, const struct sup_listed *listed);
@@ -352,14 +359,14 @@ struct listing {
 
 static void on_item(void *ctx, const union sup_message *item)
 {
-    struct listing *l = ctx;
+    struct supervisor_listing *l = ctx;
     if (item->head.type == SUP_LISTED)
         l->each(l->ctx, &item->listed);
 }
 
-static void on_listed(void *ctx, const union sup_message *answer, int fd, const struct err *err)
+static void supervisor_on_listed(void *ctx, const union sup_message *answer, int fd, const struct err *err)
 {
-    struct listing *l = ctx;
+    struct supervisor_listing *l = ctx;
     (void)fd_close(fd);
     l->done = true;
     if (!answer)
@@ -369,10 +376,10 @@ static void on_listed(void *ctx, const union sup_message *answer, int fd, const 
 int supervisor_list(struct supervisor *sup, void (*each)(void *ctx, const struct sup_listed *listed), void *ctx,
                     struct err *err)
 {
-    struct listing l = {.each = each, .ctx = ctx};
+    struct supervisor_listing l = {.each = each, .ctx = ctx};
     union sup_message m = {.head = {.type = SUP_LIST}};
     usec_t deadline = clock_mono() + ANSWER_MS * USEC_PER_MS;
-    if (supervisor_call_with(sup, &m, -1, on_item, on_listed, &l, err) < 0)
+    if (supervisor_call_with(sup, &m, -1, on_item, supervisor_on_listed, &l, err) < 0)
         return -1;
     while (!l.done && !sup->lost) {
         usec_t now = clock_mono();
@@ -388,7 +395,7 @@ int supervisor_list(struct supervisor *sup, void (*each)(void *ctx, const struct
     /* The request's context ends with this frame. */
     struct request *q = map_get_u64(&sup->requests, sup->last_tag);
     if (q && q->ctx == &l)
-        finish(q, NULL, -1, &(struct err){.code = ERR_UNAVAILABLE});
+        supervisor_finish(q, NULL, -1, &(struct err){.code = ERR_UNAVAILABLE});
     return err_set(err, ERR_UNAVAILABLE, "the supervisor did not say which sandboxes live%s%s", l.done ? ": " : "",
                    l.err.msg);
 }
@@ -420,7 +427,7 @@ int supervisor_new(struct loop *loop, int fd, const struct supervisor_ops *ops, 
     return 0;
 }
 
-static void on_closed(uv_handle_t *handle)
+static void supervisor_on_closed(uv_handle_t *handle)
 {
     mem_free(handle->data);
 }
@@ -432,6 +439,6 @@ void supervisor_free(struct supervisor *sup)
     loop_job_cancel(&sup->lost_job);
     fail_all(sup);
     map_fini(&sup->requests);
-    uv_close((uv_handle_t *)&sup->poll, on_closed);
+    uv_close((uv_handle_t *)&sup->poll, supervisor_on_closed);
     (void)fd_close(sup->fd);
 }

@@ -7,6 +7,7 @@
 #include "sandbox/object.h"
 #include "sandbox/record/record.h"
 #include "sandbox/start/spare.h"
+#include "wire/tiers.h"
 
 #include <stdio.h>
 
@@ -36,6 +37,27 @@ uint64_t core_template_disk_bytes(const struct core *core, const struct template
     return t->disk_bytes ? t->disk_bytes : core->config.default_disk_bytes;
 }
 
+const char *core_tier(const struct core *core, const struct template *t, struct str wanted, struct err *err)
+{
+    const struct tier_list *list = core->config.engine.tiers;
+    struct err local = {0}, *e = err ? err : &local;
+    size_t at = 0, least = 0;
+    if (!list)
+        return "container";
+    while (at + 1 < list->n && list->at[at].missing[0])
+        at++;
+    const char *name = t->tier                            ? t->tier
+                       : core->config.engine.default_tier ? core->config.engine.default_tier
+                                                          : list->at[at].name;
+    if (tier_list_choose(list, wanted.p ? wanted : str_of(name), &at, e) < 0)
+        return NULL;
+    if (t->tier && tier_list_find(list, str_of(t->tier), &least) && at < least) {
+        (void)err_set(e, ERR_FAILED_PRECONDITION, "template %s demands tier %s or a stronger one", t->id, t->tier);
+        return NULL;
+    }
+    return list->at[at].name;
+}
+
 /* ---- actions ---- */
 
 static void put_tags(struct event_data *d, const struct str *tags, size_t n)
@@ -52,7 +74,7 @@ static void put_tags(struct event_data *d, const struct str *tags, size_t n)
 }
 
 /* What came of it, r, is in the same batch. */
-static int refuse(struct core *core, uint64_t cause, enum event_kind kind, int r, const struct err *err)
+static int templates_refuse(struct core *core, uint64_t cause, enum event_kind kind, int r, const struct err *err)
 {
     if (r < 0)
         action_fruitless(core, cause, kind, err);
@@ -72,8 +94,8 @@ int core_template_request(struct core *core, const struct actor *actor, const st
     struct template_request own = *request;
     own.tenant = actor->who.tenant;
     int r = quota_check_template(core, own.tenant, template_count_beside(core->templates, own.tenant, own.name), err);
-    return refuse(core, seq, EVENT_TEMPLATE_REQUEST,
-                  r < 0 ? r : template_request(core->templates, &own, ret_build, err), err);
+    return templates_refuse(core, seq, EVENT_TEMPLATE_REQUEST,
+                            r < 0 ? r : template_request(core->templates, &own, ret_build, err), err);
 }
 
 int core_template_tag(struct core *core, const struct actor *actor, struct str target, const struct str *tags, size_t n,
@@ -85,8 +107,8 @@ int core_template_tag(struct core *core, const struct actor *actor, struct str t
     put_tags(&d, tags, n);
     if (action_on(core, SERVICE_LOG_ID, actor, EVENT_TEMPLATE_TAG, event_data_end(&d), &seq, err) < 0)
         return -1;
-    return refuse(core, seq, EVENT_TEMPLATE_TAG,
-                  template_tags_add(core->templates, actor->who.view, target, tags, n, ret_build, err), err);
+    return templates_refuse(core, seq, EVENT_TEMPLATE_TAG,
+                            template_tags_add(core->templates, actor->who.view, target, tags, n, ret_build, err), err);
 }
 
 int core_template_untag(struct core *core, const struct actor *actor, struct str name, const struct str *tags, size_t n,
@@ -98,8 +120,8 @@ int core_template_untag(struct core *core, const struct actor *actor, struct str
     put_tags(&d, tags, n);
     if (action_on(core, SERVICE_LOG_ID, actor, EVENT_TEMPLATE_UNTAG, event_data_end(&d), &seq, err) < 0)
         return -1;
-    return refuse(core, seq, EVENT_TEMPLATE_UNTAG,
-                  template_tags_remove(core->templates, actor->who.view, name, tags, n, err), err);
+    return templates_refuse(core, seq, EVENT_TEMPLATE_UNTAG,
+                            template_tags_remove(core->templates, actor->who.view, name, tags, n, err), err);
 }
 
 int core_template_publish(struct core *core, const struct actor *actor, struct str ref, bool is_public, struct err *err)
@@ -110,8 +132,8 @@ int core_template_publish(struct core *core, const struct actor *actor, struct s
     event_data_bool(&d, "public", is_public);
     if (action_on(core, SERVICE_LOG_ID, actor, EVENT_TEMPLATE_PUBLISH, event_data_end(&d), &seq, err) < 0)
         return -1;
-    return refuse(core, seq, EVENT_TEMPLATE_PUBLISH,
-                  template_publish(core->templates, actor->who.view, ref, is_public, err), err);
+    return templates_refuse(core, seq, EVENT_TEMPLATE_PUBLISH,
+                            template_publish(core->templates, actor->who.view, ref, is_public, err), err);
 }
 
 struct users {
@@ -133,7 +155,7 @@ static bool note_user(void *ctx, struct sandbox *sb)
 }
 
 /* All of it, when ref has no tag: then "default" need not be one. Without any tag it can't be in use. */
-static int drop(struct core *core, uint64_t view, struct str ref, struct err *err)
+static int templates_drop(struct core *core, uint64_t view, struct str ref, struct err *err)
 {
     const struct template *t;
     struct template_info info;
@@ -163,7 +185,7 @@ int core_template_remove(struct core *core, const struct actor *actor, struct st
     uint64_t seq;
     event_data_str(&d, "template", ref);
     if (action_on(core, SERVICE_LOG_ID, actor, EVENT_TEMPLATE_REMOVE, event_data_end(&d), &seq, err) < 0 ||
-        refuse(core, seq, EVENT_TEMPLATE_REMOVE, drop(core, actor->who.view, ref, err), err) < 0 ||
+        templates_refuse(core, seq, EVENT_TEMPLATE_REMOVE, templates_drop(core, actor->who.view, ref, err), err) < 0 ||
         keeper_commit(core->keeper, err) < 0)
         return -1;
     fault_point("core.template.removed");

@@ -19,6 +19,12 @@ uint64_t core_template_memory_bytes(const struct core *core, const struct templa
 uint64_t core_template_disk_bytes(const struct core *core, const struct template *t); /* 0: no limit */
 
 /*
+ * The boundary of a sandbox of it. wanted: "": whatever the template, then the service says. NULL, with err (may be NULL) set: there is none of that name, it can't be had
+ * here, or the template demands a stronger one. Valid as long as the core.
+ */
+const char *core_tier(const struct core *core, const struct template *t, struct str wanted, struct err *err);
+
+/*
  * Actions: the guard is asked, the service's log says who and what (action.h). What they change is in the store's batch, except for the last, which commits. As those of
  * template/builds.h that are named alike.
  */

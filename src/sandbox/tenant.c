@@ -2,6 +2,7 @@
 #include "sandbox/tenant.h"
 #include "base/mem.h"
 #include "sandbox/guard/guard_life.h"
+#include "sandbox/life/checkpoint.h"
 #include "sandbox/object.h"
 #include "sandbox/record/record.h"
 #include "sandbox/volume/volumes.h"
@@ -123,7 +124,7 @@ static bool name_is(struct str name, size_t max, const char *more)
     return name.n && name.n <= max && name.p[0] != '-';
 }
 
-static int find(struct core *core, struct str name, struct tenant **ret_tenant, struct err *err)
+static int tenant_of_name(struct core *core, struct str name, struct tenant **ret_tenant, struct err *err)
 {
     *ret_tenant = map_get(&core->tenants->by_name, name);
     if (*ret_tenant)
@@ -134,7 +135,7 @@ static int find(struct core *core, struct str name, struct tenant **ret_tenant, 
 int tenant_find(struct core *core, struct str name, uint64_t *ret_number, struct err *err)
 {
     struct tenant *t;
-    if (find(core, name, &t, err) < 0)
+    if (tenant_of_name(core, name, &t, err) < 0)
         return -1;
     *ret_number = t->number;
     return 0;
@@ -279,17 +280,18 @@ void tenants_free(struct tenants *all)
 
 /* ---- tenants ---- */
 
-static void fill(struct core *core, const struct tenant *t, struct tenant_info *ret_info)
+static void tenant_fill(struct core *core, const struct tenant *t, struct tenant_info *ret_info)
 {
     *ret_info = (struct tenant_info){.name = t->name,
                                      .number = t->number,
                                      .created = t->created,
                                      .quota = &t->quota,
                                      .n_keys = t->n_keys,
-                                     .n_templates = template_count(core->templates, t->number)};
+                                     .n_templates = template_count(core->templates, t->number),
+                                     .n_checkpoints = checkpoint_count(core, t->number)};
 }
 
-static int by_name(const void *a, const void *b)
+static int tenant_by_name(const void *a, const void *b)
 {
     return strcmp((*(struct tenant *const *)a)->name, (*(struct tenant *const *)b)->name);
 }
@@ -301,10 +303,10 @@ void tenant_each(struct core *core, void (*fn)(void *ctx, const struct tenant_in
     size_t it = 0, n = 0;
     for (struct tenant *t; (t = map_next(all, &it));)
         sorted[n++] = t;
-    qsort(sorted, n, sizeof(struct tenant *), by_name);
+    qsort(sorted, n, sizeof(struct tenant *), tenant_by_name);
     for (size_t i = 0; i < n; i++) {
         struct tenant_info info;
-        fill(core, sorted[i], &info);
+        tenant_fill(core, sorted[i], &info);
         fn(ctx, &info);
     }
 }
@@ -312,9 +314,9 @@ void tenant_each(struct core *core, void (*fn)(void *ctx, const struct tenant_in
 int tenant_info(struct core *core, struct str name, struct tenant_info *ret_info, struct err *err)
 {
     struct tenant *t;
-    if (find(core, name, &t, err) < 0)
+    if (tenant_of_name(core, name, &t, err) < 0)
         return -1;
-    fill(core, t, ret_info);
+    tenant_fill(core, t, ret_info);
     return 0;
 }
 
@@ -365,10 +367,10 @@ int tenant_create(struct core *core, const struct actor *actor, struct str name,
     uint64_t seq, number = 0;
     usec_t now = clock_real();
     if (!name_is(name, TENANT_NAME_LEN_MAX, "-") || (name.p[0] >= '0' && name.p[0] <= '9'))
-        return err_set(err, ERR_INVALID_ARGUMENT, "a tenant's name is 1 to %d of [a-z0-9-], the first a letter",
+        return err_set(err, ERR_INVALID_ARGUMENT, "a tenant's name must be 1 to %d of [a-z0-9-], the first a letter",
                        TENANT_NAME_LEN_MAX);
     if (map_get(&all->by_name, name))
-        return err_set(err, ERR_ALREADY_EXISTS, "there is a tenant '%.*s' already", STR_ARG(name));
+        return err_set(err, ERR_ALREADY_EXISTS, "the tenant '%.*s' already exists", STR_ARG(name));
     if (map_count(&all->by_name) >= TENANTS_MAX)
         return err_set(err, ERR_RESOURCE_EXHAUSTED, "there are %d tenants, which is the limit", TENANTS_MAX);
     AUTO_FREE char *text = mem_strndup(name.p, name.n);
@@ -388,13 +390,33 @@ int tenant_create(struct core *core, const struct actor *actor, struct str name,
     return 0;
 }
 
+bool tenant_is_uid(const char *name, uid_t *ret_uid)
+{
+    uint64_t uid;
+    if (!name || strncmp(name, "uid-", 4) != 0 || name[4] == '0' || str_to_u64(str_of(name + 4), &uid) < 0 ||
+        uid >= UINT32_MAX)
+        return false;
+    *ret_uid = (uid_t)uid;
+    return true;
+}
+
+int tenant_of_uid(struct core *core, const struct actor *actor, uid_t uid, uint64_t *ret_number, struct err *err)
+{
+    char name[16];
+    (void)snprintf(name, sizeof(name), "uid-%u", (unsigned)uid);
+    if (tenant_find(core, str_of(name), ret_number, err) == 0)
+        return 0;
+    return tenant_create(core, actor, str_of(name), NULL, err) < 0 ? -1
+                                                                   : tenant_find(core, str_of(name), ret_number, err);
+}
+
 int tenant_set(struct core *core, const struct actor *actor, struct str name, const int64_t limits[static QUOTA_MAX],
                struct err *err)
 {
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     struct tenant *t;
     uint64_t seq;
-    if (find(core, name, &t, err) < 0)
+    if (tenant_of_name(core, name, &t, err) < 0)
         return -1;
     event_data_str(&d, "tenant", name);
     describe_limits(&d, limits);
@@ -434,7 +456,7 @@ int tenant_remove(struct core *core, const struct actor *actor, struct str name,
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     struct tenant *t;
     uint64_t seq;
-    if (find(core, name, &t, err) < 0 || refuse_owner(core, t, err) < 0)
+    if (tenant_of_name(core, name, &t, err) < 0 || refuse_owner(core, t, err) < 0)
         return -1;
     event_data_str(&d, "tenant", name);
     if (act(core, actor, EVENT_TENANT_REMOVE, &d, &seq, err) < 0 ||
@@ -552,11 +574,11 @@ static int key_check(struct core *core, const struct principal *who, const struc
     struct key *taken = key_find(core, who, spec->name);
     if (!name_is(spec->name, KEY_NAME_LEN_MAX, "ABCDEFGHIJKLMNOPQRSTUVWXYZ._-") || str_starts(spec->name, STR("key-")))
         return err_set(err, ERR_INVALID_ARGUMENT,
-                       "a key's name is 1 to %d of [A-Za-z0-9._-], does not begin with '-' or 'key-'",
+                       "a key's name must be 1 to %d of [A-Za-z0-9._-], and not begin with '-' or 'key-'",
                        KEY_NAME_LEN_MAX);
     if (spec->scope < SCOPE_READ || spec->scope > SCOPE_ADMIN || (spec->sandbox.n && spec->scope > SCOPE_USE))
         return err_set(err, ERR_INVALID_ARGUMENT,
-                       "a scope is read, use, approve or admin; for one sandbox read or use");
+                       "a scope must be read, use, approve or admin; for one sandbox read or use");
     if (taken)
         return err_set(err, ERR_ALREADY_EXISTS, "there is a key '%.*s' already", STR_ARG(spec->name));
     if (map_count(&core->tenants->keys) >= KEYS_MAX)

@@ -30,6 +30,13 @@ bool tenant_authenticate(struct core *core, struct str key, struct principal *re
 bool tenant_has_keys(const struct core *core);          /* else nobody can be told from anybody */
 void tenant_set_key(struct core *core, struct str key); /* the one of the key file; empty: none */
 
+/*
+ * Members of core_config.group_gid have a tenant each, "uid-<number>", which is made when they first come; what is theirs on this machine is that tenant's.
+ */
+int tenant_of_uid(struct core *core, const struct actor *actor, uid_t uid, uint64_t *ret_number,
+                  struct err *err) WARN_UNUSED;
+bool tenant_is_uid(const char *name, uid_t *ret_uid); /* of such a name; NULL: false */
+
 /* ERR_NOT_FOUND. */
 int tenant_find(struct core *core, struct str name, uint64_t *ret_number, struct err *err) WARN_UNUSED;
 const char *tenant_name(struct core *core, uint64_t number); /* NULL: it is gone */
@@ -43,7 +50,7 @@ struct tenant_info {
     uint64_t number;
     usec_t created;
     const struct quota_user *quota;
-    size_t n_keys, n_templates;
+    size_t n_keys, n_templates, n_checkpoints;
 };
 
 void tenant_each(struct core *core, void (*fn)(void *ctx, const struct tenant_info *info), void *ctx); /* by name */

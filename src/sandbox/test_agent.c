@@ -60,8 +60,9 @@ void fake_end(struct fake_agent *a, uint32_t stream, uint16_t code, const char *
 
 void fake_put_entry(struct buf *b, const char *path, uint64_t size)
 {
-    wire_put_str(b, path_base(str_of(path)));
-    wire_put_str(b, str_of(path));
+    AUTO_FREE char *absolute = mem_printf("%s%s", *path == '/' ? "" : "/home/user/", path);
+    wire_put_str(b, path_base(str_of(absolute)));
+    wire_put_str(b, str_of(absolute));
     wire_put_u8(b, WIRE_FILE_REGULAR);
     wire_put_u32(b, 0100644);
     wire_put_u32(b, 0100644);
@@ -194,7 +195,7 @@ static void start(struct fake_agent *a, struct fake_stream *st, struct wire_read
     } else if (str_eqc(cmd, "missing")) { /* as a shell says it */
         p->exited = true;
         p->code = 127;
-    } else if (str_eqc(cmd, "flag")) { /* exit 0 when it is up */
+    } else if (str_eqc(cmd, "flag") || str_eqc(cmd, "bash")) { /* exit 0 when it is up */
         p->exited = true;
         p->code = !a->w->is_flag_up;
     } else if (is_shell &&

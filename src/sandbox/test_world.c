@@ -3,6 +3,8 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "event/verify.h"
+#include "sandbox/record/record.h"
 #include "sandbox/templates.h"
 #include "store/artefact.h"
 #include "template/builds.h"
@@ -215,9 +217,10 @@ static void on_snapshot(struct world *w, const struct sup_snapshot *s, const str
     w->snapshots++;
     bool is_kept = map_get(&w->kept, str_of(s->id)) != NULL;
     m.stored.code = w->snapshot_error ? (int32_t)w->snapshot_error : a || is_kept ? 0 : ERR_NOT_FOUND;
-    if (!m.stored.code)
+    m.stored.is_unchanged = !m.stored.code && s->unlike[0] && w->files_stay;
+    if (!m.stored.code && !m.stored.is_unchanged)
         world_layer(w, s->layer, a ? a->layer : "");
-    else
+    else if (m.stored.code)
         (void)snprintf(m.stored.message, sizeof(m.stored.message), "not stored");
     if (w->holds)
         w->held_tag = s->head.tag;
@@ -360,6 +363,14 @@ static void on_request(struct world *w, const union sup_message *q)
     case SUP_SNAPSHOT:
         on_snapshot(w, &q->snapshot, a);
         break;
+    case SUP_REWIND:
+        w->rewinds++;
+        answer_done(w, q->head.tag,
+                    w->rewind_error                             ? w->rewind_error
+                    : map_get(&w->kept, str_of(q->snapshot.id)) ? ERR_OK
+                                                                : ERR_NOT_FOUND,
+                    w->rewind_error ? "not rewound" : "");
+        break;
     case SUP_LAYERS:
         list_layers(w, q->head.tag);
         break;
@@ -472,7 +483,7 @@ void world_open(struct world *w)
         .keep_events = w->config.keep_events,
         .guest = w->config.guest,
         .state_dir = w->dir->path,
-        .supervisor_fd = pair[0],
+        .engine.supervisor_fd = pair[0],
         .store = w->store,
         .events = w->events,
         .artefacts = w->artefacts,
@@ -491,8 +502,30 @@ void world_open(struct world *w)
     assert_int_equal(uv_poll_start(&w->coved_poll, UV_READABLE, on_coved), 0);
 }
 
+/* What is stored of each sandbox is what its log alone says. */
+static void world_check_replay(struct world *w)
+{
+    struct err err;
+    size_t it = 0;
+    if (keeper_commit(w->core->keeper, &err) < 0)
+        return; /* a test of a full disk */
+    for (const struct sandbox *sb; (sb = map_next(&w->core->by_id, &it));) {
+        struct event_state state;
+        if (event_replay(w->events, sb->info.id, &state, &err) < 0)
+            continue; /* nobody's yet */
+        if (!state.complete || w->core->n_ends)
+            continue; /* its beginning was pruned; its end waits for room */
+        if (sb->info.state == SANDBOX_RUNNING || sb->info.state == SANDBOX_PAUSED || sb->info.state == SANDBOX_ENDED ||
+            sb->info.state == SANDBOX_FAILED)
+            assert_string_equal(state.phase, sandbox_state_name(sb->info.state));
+        if (sb->info.end_cause && sb->info.ended)
+            assert_string_equal(state.end_cause, sb->info.end_cause);
+    }
+}
+
 void world_close(struct world *w)
 {
+    world_check_replay(w);
     core_close(w->core);
     world_hang_up(w);
     w->core = NULL;

@@ -57,7 +57,9 @@ struct world {
     unsigned creates, kills, attaches, usages, pauses, resumes, snapshots;
     uint64_t disk_used, disk_limit; /* what USAGE says */
     uint32_t pids_refused, oom_kills;
-    enum err_code snapshot_error;
+    enum err_code snapshot_error, rewind_error;
+    bool files_stay; /* nothing has changed since the snapshot that one is to be unlike */
+    unsigned rewinds;
     struct map volumes;                           /* id -> the same: what is in the pool */
     unsigned mounts, volume_refusals, usage_asks; /* usage_asks: how often figures of volumes were asked for */
     enum err_code mount_error, volume_error;

@@ -109,7 +109,7 @@ static void hook_give_up(struct hook *h, const char *why)
     hook_done(h);
 }
 
-static void on_retry(struct loop_alarm *alarm)
+static void webhook_on_retry(struct loop_alarm *alarm)
 {
     hook_look(container_of(alarm, struct hook, retry));
 }
@@ -120,7 +120,7 @@ static void hook_failed(struct hook *h, const char *why)
     if (++h->tries >= WEBHOOK_TRIES)
         hook_give_up(h, why);
     else
-        loop_alarm_set(h->all->core->loop, &h->retry, clock_mono() + ms * USEC_PER_MS, on_retry);
+        loop_alarm_set(h->all->core->loop, &h->retry, clock_mono() + ms * USEC_PER_MS, webhook_on_retry);
 }
 
 static void on_posted(void *ctx, const json_t *answer, const struct err *err)
@@ -265,11 +265,11 @@ static int hook_check(const json_t *config, struct err *err)
     if (!ok)
         return err_set(err, ERR_INVALID_ARGUMENT, "a webhook's URL begins with http:// or https://, without a user");
     if (!json_is_array(list) || !json_array_size(list) || json_array_size(list) > ARRAY_SIZE(types))
-        return err_set(err, ERR_INVALID_ARGUMENT, "a webhook needs events that it is told of");
+        return err_set(err, ERR_INVALID_ARGUMENT, "a webhook needs a list of events");
     json_array_foreach(list, i, one)
     {
         if (!json_is_string(one) || !life_type_is(str_of(json_string_value(one))))
-            return err_set(err, ERR_INVALID_ARGUMENT, "there is no such event to be told of");
+            return err_set(err, ERR_INVALID_ARGUMENT, "unknown event");
     }
     return 0;
 }

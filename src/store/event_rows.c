@@ -117,7 +117,7 @@ int event_rows_append(struct store *s, int64_t log, const struct event_row *row,
     return db_run(s, q, "append an event", 0, err);
 }
 
-static void load(sqlite3_stmt *q, struct event_row *ret_row)
+static void event_rows_load(sqlite3_stmt *q, struct event_row *ret_row)
 {
     int at = 0;
     ret_row->seq = db_u64(q, at++);
@@ -149,7 +149,7 @@ int event_rows_get(struct store *s, int64_t log, uint64_t from, uint64_t to, str
         return -1;
     int r = db_row(s, q, "read an event", err);
     if (r == 1)
-        load(q, ret_row);
+        event_rows_load(q, ret_row);
     else
         db_done(q);
     return r;
@@ -172,7 +172,7 @@ int64_t event_rows_each(struct store *s, int64_t log, uint64_t from, uint64_t to
     int r;
     while ((r = db_row(s, q, "read events", err)) == 1) {
         struct event_row row;
-        load(q, &row);
+        event_rows_load(q, &row);
         n++;
         if (!fn(&row, ctx))
             break;

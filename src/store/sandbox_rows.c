@@ -2,7 +2,7 @@
 #include "store/sandbox_rows.h"
 #include "store/db.h"
 
-/* The order of the columns is that of SANDBOX_COLUMNS in sql.c, here and in load(). */
+/* The order of the columns is that of SANDBOX_COLUMNS in sql.c, here and in sandbox_rows_load(). */
 static void bind_row(sqlite3_stmt *q, const struct store_sandbox *row)
 {
     int at = 0;
@@ -34,7 +34,7 @@ static void bind_row(sqlite3_stmt *q, const struct store_sandbox *row)
     db_bind_u64(q, ++at, row->tenant);
 }
 
-static void load(sqlite3_stmt *q, struct store_sandbox *ret_row)
+static void sandbox_rows_load(sqlite3_stmt *q, struct store_sandbox *ret_row)
 {
     int at = 0;
     ret_row->id = db_text(q, at++);
@@ -167,7 +167,7 @@ int sandbox_rows_delete(struct store *s, const char *id, struct err *err)
     return q ? db_run(s, q, "delete a sandbox", 0, err) : -1;
 }
 
-static void keep(struct arena *arena, const char **text)
+static void sandbox_rows_keep(struct arena *arena, const char **text)
 {
     *text = arena_strndup(arena, *text, strlen(*text));
 }
@@ -182,12 +182,12 @@ int sandbox_rows_get(struct store *s, const char *id, struct arena *arena, struc
     int r = db_row(s, q, "read a sandbox", err);
     if (r == 1) {
         struct store_sandbox row;
-        load(q, &row);
+        sandbox_rows_load(q, &row);
         const char **const texts[] = {&row.id,           &row.tier,         &row.template_id,   &row.template_alias,
                                       &row.layer_digest, &row.access_token, &row.traffic_token, &row.metadata,
                                       &row.envs,         &row.network,      &row.extra,         &row.end_cause};
         for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
-            keep(arena, texts[i]);
+            sandbox_rows_keep(arena, texts[i]);
         *ret_row = row;
     }
     db_done(q);
@@ -196,12 +196,12 @@ int sandbox_rows_get(struct store *s, const char *id, struct arena *arena, struc
     return r < 0 ? -1 : 0;
 }
 
-static int each(struct store *s, sqlite3_stmt *q, sandbox_rows_fn fn, void *ctx, struct err *err)
+static int sandbox_rows_each(struct store *s, sqlite3_stmt *q, sandbox_rows_fn fn, void *ctx, struct err *err)
 {
     int r;
     while ((r = db_row(s, q, "list sandboxes", err)) == 1) {
         struct store_sandbox row;
-        load(q, &row);
+        sandbox_rows_load(q, &row);
         if (!fn(&row, ctx)) {
             r = 0;
             break;
@@ -214,7 +214,7 @@ static int each(struct store *s, sqlite3_stmt *q, sandbox_rows_fn fn, void *ctx,
 int sandbox_rows_each_live(struct store *s, sandbox_rows_fn fn, void *ctx, struct err *err)
 {
     sqlite3_stmt *q = db_stmt(s, SQL_SANDBOX_EACH_LIVE, err);
-    return q ? each(s, q, fn, ctx, err) : -1;
+    return q ? sandbox_rows_each(s, q, fn, ctx, err) : -1;
 }
 
 static int each_before(struct store *s, enum sql sql, usec_t before, size_t limit, sandbox_rows_fn fn, void *ctx,
@@ -225,7 +225,7 @@ static int each_before(struct store *s, enum sql sql, usec_t before, size_t limi
         return -1;
     db_bind_u64(q, 1, before);
     db_bind_u64(q, 2, limit);
-    return each(s, q, fn, ctx, err);
+    return sandbox_rows_each(s, q, fn, ctx, err);
 }
 
 int sandbox_rows_each_ended(struct store *s, usec_t before, size_t limit, sandbox_rows_fn fn, void *ctx,

@@ -107,10 +107,17 @@ static const char step_8[] =
     "CREATE TABLE webhooks ("
     " id TEXT PRIMARY KEY, tenant INTEGER NOT NULL, cursor INTEGER NOT NULL, config TEXT NOT NULL) STRICT, WITHOUT ROWID;";
 
-const char *const schema_steps[] = {step_1, step_2, step_3, step_4, step_5, step_6, step_7, step_8};
+/* A snapshot keeps the boundary of its sandbox. */
+static const char step_9[] = "ALTER TABLE template_builds ADD COLUMN tier TEXT NOT NULL DEFAULT '';"
+                             "UPDATE template_builds SET tier = 'container' WHERE snapshot;";
+
+/* How many sandboxes there may be of what is kept ready. */
+static const char step_10[] = "ALTER TABLE template_spares ADD COLUMN most INTEGER NOT NULL DEFAULT 0;";
+
+const char *const schema_steps[] = {step_1, step_2, step_3, step_4, step_5, step_6, step_7, step_8, step_9, step_10};
 const size_t schema_n_steps = ARRAY_SIZE(schema_steps);
 
-static int number_of(sqlite3 *db, const char *path, const char *sql, int64_t *ret_n, struct err *err)
+static int schema_number_of(sqlite3 *db, const char *path, const char *sql, int64_t *ret_n, struct err *err)
 {
     sqlite3_stmt *q = NULL;
     errno = 0;
@@ -147,9 +154,9 @@ static int apply_step(sqlite3 *db, const char *path, const char *step, size_t ve
 int schema_check(sqlite3 *db, const char *path, size_t n_steps, size_t *ret_version, struct err *err)
 {
     int64_t version = 0, application = 0, objects = 0;
-    if (number_of(db, path, "PRAGMA user_version", &version, err) < 0 ||
-        number_of(db, path, "PRAGMA application_id", &application, err) < 0 ||
-        number_of(db, path, "SELECT count(*) FROM sqlite_schema", &objects, err) < 0)
+    if (schema_number_of(db, path, "PRAGMA user_version", &version, err) < 0 ||
+        schema_number_of(db, path, "PRAGMA application_id", &application, err) < 0 ||
+        schema_number_of(db, path, "SELECT count(*) FROM sqlite_schema", &objects, err) < 0)
         return -1;
     bool empty = version == 0 && application == 0 && objects == 0;
     if (!empty && (application != SCHEMA_APPLICATION_ID || version <= 0))

@@ -32,7 +32,7 @@ struct store {
     sqlite3_stmt *stmts[SQL_MAX];
 };
 
-static enum err_code code_of(int rc, int sys)
+static enum err_code store_code_of(int rc, int sys)
 {
     switch (rc & 0xff) {
     case SQLITE_FULL:
@@ -63,7 +63,7 @@ int db_set_error(sqlite3 *db, const char *path, const char *what, struct err *er
     int left = errno, rc = sqlite3_extended_errcode(db), sys = 0;
     if ((rc & 0xff) == SQLITE_IOERR || (rc & 0xff) == SQLITE_CANTOPEN)
         sys = sqlite3_system_errno(db) ? sqlite3_system_errno(db) : left;
-    enum err_code code = code_of(rc, sys);
+    enum err_code code = store_code_of(rc, sys);
     const char *why = sqlite3_errmsg(db), *next = "";
     if (code == ERR_RESOURCE_EXHAUSTED && (rc & 0xff) != SQLITE_NOMEM)
         next = " (the disk is full: free some space)";

@@ -25,6 +25,7 @@ struct store_build {
     const char *start_cmd, *ready_cmd, *workdir, *user;
     struct str envs; /* "NAME=value", each with a NUL behind it */
     const char *reason, *reason_step;
+    const char *tier;
     uint64_t n_logs; /* when read */
 };
 

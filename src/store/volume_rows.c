@@ -59,23 +59,24 @@ int volume_rows_log_expired(struct store *s, usec_t before, void (*fn)(void *ctx
     return r < 0 ? -1 : 0;
 }
 
-int spare_rows_put(struct store *s, const char *template_id, uint32_t count, struct err *err)
+int spare_rows_put(struct store *s, const char *template_id, uint32_t count, uint32_t most, struct err *err)
 {
     sqlite3_stmt *q = writing(s, SQL_SPARES_PUT, err);
     if (!q)
         return -1;
     db_bind_text(q, 1, template_id);
     db_bind_u64(q, 2, count);
+    db_bind_u64(q, 3, most);
     return db_run(s, q, "record what is kept ready", 0, err);
 }
 
-int spare_rows_each(struct store *s, void (*fn)(void *ctx, const char *template_id, uint32_t count), void *ctx,
-                    struct err *err)
+int spare_rows_each(struct store *s, void (*fn)(void *ctx, const char *template_id, uint32_t count, uint32_t most),
+                    void *ctx, struct err *err)
 {
     sqlite3_stmt *q = db_stmt(s, SQL_SPARES_EACH, err);
     int r = q ? 0 : -1;
     while (q && (r = db_row(s, q, "read what is kept ready", err)) == 1)
-        fn(ctx, db_text(q, 0), (uint32_t)db_u64(q, 1));
+        fn(ctx, db_text(q, 0), (uint32_t)db_u64(q, 1), (uint32_t)db_u64(q, 2));
     db_done(q);
     return r < 0 ? -1 : 0;
 }

@@ -25,6 +25,7 @@ int volume_rows_each(struct store *s, void (*fn)(void *ctx, const struct store_v
 int volume_rows_log_expired(struct store *s, usec_t before, void (*fn)(void *ctx, const char *id), void *ctx,
                             struct err *err) WARN_UNUSED;
 
-int spare_rows_put(struct store *s, const char *template_id, uint32_t count, struct err *err) WARN_UNUSED;
-int spare_rows_each(struct store *s, void (*fn)(void *ctx, const char *template_id, uint32_t count), void *ctx,
-                    struct err *err) WARN_UNUSED;
+int spare_rows_put(struct store *s, const char *template_id, uint32_t count, uint32_t most,
+                   struct err *err) WARN_UNUSED;
+int spare_rows_each(struct store *s, void (*fn)(void *ctx, const char *template_id, uint32_t count, uint32_t most),
+                    void *ctx, struct err *err) WARN_UNUSED;

@@ -22,12 +22,12 @@ static void note_volume(void *ctx, const struct store_volume *v)
                    (unsigned long long)v->limit_bytes, (unsigned long long)v->created_at);
 }
 
-static void note_spares(void *ctx, const char *template_id, uint32_t count)
+static void note_spares(void *ctx, const char *template_id, uint32_t count, uint32_t most)
 {
     struct seen *s = ctx;
     size_t at = strlen(s->text);
     s->n++;
-    (void)snprintf(s->text + at, sizeof(s->text) - at, "%s=%u;", template_id, count);
+    (void)snprintf(s->text + at, sizeof(s->text) - at, "%s=%u/%u;", template_id, count, most);
 }
 
 static struct store *reopened(struct test_dir *dir, struct store *s)
@@ -52,8 +52,8 @@ static void kept(void **state)
     assert_int_equal(volume_rows_insert(s, &a, &err), 0);
     assert_int_equal(volume_rows_insert(s, &taken, &err), -1);
     assert_int_equal(err.code, ERR_ALREADY_EXISTS);
-    assert_int_equal(spare_rows_put(s, "base-1", 3, &err), 0);
-    assert_int_equal(spare_rows_put(s, "base-1", 0, &err), 0);
+    assert_int_equal(spare_rows_put(s, "base-1", 3, 7, &err), 0);
+    assert_int_equal(spare_rows_put(s, "base-1", 0, 9, &err), 0);
     s = reopened(dir, s);
     assert_int_equal(volume_rows_each(s, note_volume, &seen, &err), 0);
     assert_string_equal(seen.text, "vol-b a t 5 7;vol-a b u 0 0;");
@@ -65,7 +65,7 @@ static void kept(void **state)
     assert_int_equal(seen.n, 2);
     seen = (struct seen){0};
     assert_int_equal(spare_rows_each(s, note_spares, &seen, &err), 0);
-    assert_string_equal(seen.text, "base-1=0;");
+    assert_string_equal(seen.text, "base-1=0/9;");
     store_close(s);
 }
 

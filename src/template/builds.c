@@ -42,7 +42,7 @@ static int want_tags(struct build *b, const struct template_name *name, const st
     return b->n_wanted ? 0 : add_wanted(b, TEMPLATE_TAG_DEFAULT, err);
 }
 
-static int supersede(struct template_registry *r, struct entry *e, const struct build *by, struct err *err)
+static int supersede(struct template_registry *r, struct template_entry *e, const struct build *by, struct err *err)
 {
     LIST_FOREACH (struct build, b, &e->builds, node) {
         if (b == by || b->b.status != TEMPLATE_WAITING)
@@ -64,7 +64,7 @@ int template_request(struct template_registry *r, const struct template_request 
     if (need_store(r, err) < 0 || template_name_parse(request->name, &name, err) < 0)
         return -1;
     registry_refresh(r);
-    struct entry *e = built_find(r, request->tenant, &name, true);
+    struct template_entry *e = built_find(r, request->tenant, &name, true);
     bool is_new = !e;
     if (is_new && map_count(&r->by_id) >= TEMPLATE_BUILT_MAX)
         return err_set(err, ERR_RESOURCE_EXHAUSTED, "there are %d templates and snapshots: delete some",
@@ -109,7 +109,7 @@ void template_builds_each(struct template_registry *r, const char *template_id,
                           bool (*fn)(void *ctx, const struct template_build *build), void *ctx)
 {
     registry_refresh(r);
-    struct entry *e = map_get(&r->by_id, str_of(template_id));
+    struct template_entry *e = map_get(&r->by_id, str_of(template_id));
     for (struct list *node = e ? e->builds.prev : NULL; node && node != &e->builds; node = node->prev)
         if (!fn(ctx, &container_of(node, struct build, node)->b))
             return;
@@ -135,7 +135,7 @@ int template_build_done(struct template_registry *r, const char *id, const struc
     struct build *b;
     if (builds_find_build(r, id, &b, err) < 0)
         return -1;
-    struct entry *e = b->entry;
+    struct template_entry *e = b->entry;
     build_take(b, result);
     if (!b->b.cpu_milli)
         b->b.cpu_milli = result->cpu_milli;
@@ -183,7 +183,7 @@ int template_add_snapshot(struct template_registry *r, const struct template_sna
     if (map_count(&r->by_id) >= TEMPLATE_BUILT_MAX)
         return err_set(err, ERR_RESOURCE_EXHAUSTED, "there are %d templates and snapshots: delete some",
                        TEMPLATE_BUILT_MAX);
-    struct entry *e = s->name.n ? built_find(r, s->tenant, &name, true) : NULL;
+    struct template_entry *e = s->name.n ? built_find(r, s->tenant, &name, true) : NULL;
     bool is_new = !e;
     if (is_new)
         e = built_new(r, s->tenant, &name, clock_real());
@@ -195,6 +195,7 @@ int template_add_snapshot(struct template_registry *r, const struct template_sna
                                             .ready_cmd = of ? of->ready_cmd : NULL,
                                             .workdir = of ? of->workdir : NULL,
                                             .user = of ? of->user : NULL,
+                                            .tier = s->tier,
                                             .envs = of ? of->envs : NULL,
                                             .n_envs = of ? of->n_envs : 0,
                                             .size_bytes = of ? of->size_bytes : 0});
@@ -223,7 +224,7 @@ size_t template_count(struct template_registry *r, uint64_t tenant)
 {
     size_t n = 0, it = 0;
     registry_refresh(r);
-    for (const struct entry *e; (e = map_next(&r->by_id, &it));)
+    for (const struct template_entry *e; (e = map_next(&r->by_id, &it));)
         n += e->tenant == tenant;
     return n;
 }
@@ -245,7 +246,7 @@ int template_remove(struct template_registry *r, uint64_t view, struct str ref, 
     if (template_name_parse(ref, &name, err) < 0)
         return -1;
     registry_refresh(r);
-    struct entry *e = built_find(r, view, &name, true);
+    struct template_entry *e = built_find(r, view, &name, true);
     if (!e && registry_file(r, ref))
         return err_set(err, ERR_FAILED_PRECONDITION,
                        "template '%.*s' stands in a file: remove that from %s to be rid of it", STR_ARG(ref), r->dir);
@@ -264,7 +265,8 @@ int template_remove(struct template_registry *r, uint64_t view, struct str ref, 
     return 0;
 }
 
-static struct tag *find_tag(struct template_registry *r, uint64_t view, struct str ref, struct entry **ret_entry)
+static struct tag *find_tag(struct template_registry *r, uint64_t view, struct str ref,
+                            struct template_entry **ret_entry)
 {
     struct template_name name;
     struct err ignored;
@@ -277,14 +279,14 @@ static struct tag *find_tag(struct template_registry *r, uint64_t view, struct s
 
 bool template_is_one_of_several(struct template_registry *r, uint64_t view, struct str ref)
 {
-    struct entry *e;
+    struct template_entry *e;
     const struct tag *tag = find_tag(r, view, ref, &e);
     return tag && tag->build->b.is_snapshot && e->n_tags > 1;
 }
 
 int template_remove_tag(struct template_registry *r, uint64_t view, struct str ref, struct err *err)
 {
-    struct entry *e;
+    struct template_entry *e;
     const struct tag *tag = find_tag(r, view, ref, &e);
     if (!tag)
         return err_set(err, ERR_NOT_FOUND, "template '%.*s' not found", STR_ARG(ref));

@@ -13,11 +13,11 @@ const char *keep(struct arena *a, const char *text)
 /* ---- memory ---- */
 
 /* Names of one tenant. */
-static struct entry *built_named(const struct template_registry *r, uint64_t tenant, const struct template_name *name,
-                                 bool is_public)
+static struct template_entry *built_named(const struct template_registry *r, uint64_t tenant,
+                                          const struct template_name *name, bool is_public)
 {
-    struct entry *loose = NULL;
-    for (struct entry *e = map_get(&r->by_name, str_of(name->name)); e; e = e->same_name) {
+    struct template_entry *loose = NULL;
+    for (struct template_entry *e = map_get(&r->by_name, str_of(name->name)); e; e = e->same_name) {
         if (e->tenant != tenant || (is_public && !e->is_public))
             continue;
         if (strcmp(e->space, name->space) == 0)
@@ -28,23 +28,24 @@ static struct entry *built_named(const struct template_registry *r, uint64_t ten
     return loose;
 }
 
-struct entry *built_find(struct template_registry *r, uint64_t view, const struct template_name *name, bool own)
+struct template_entry *built_find(struct template_registry *r, uint64_t view, const struct template_name *name,
+                                  bool own)
 {
-    struct entry *e = name->space[0] ? NULL : map_get(&r->by_id, str_of(name->name));
+    struct template_entry *e = name->space[0] ? NULL : map_get(&r->by_id, str_of(name->name));
     if (e && (view_has(view, e->tenant) || (!own && e->is_public)))
         return e;
     e = built_named(r, view_home(view), name, false);
     return e || own ? e : built_named(r, TENANT_DEFAULT, name, true);
 }
 
-bool entry_is_shown(const struct entry *e, uint64_t view)
+bool entry_is_shown(const struct template_entry *e, uint64_t view)
 {
     return view_has(view, e->tenant) || (e->is_public && e->tenant == TENANT_DEFAULT);
 }
 
-static struct entry *entry_new(struct template_registry *r, const char *id, struct str full)
+static struct template_entry *entry_new(struct template_registry *r, const char *id, struct str full)
 {
-    struct entry *e = mem_new(struct entry);
+    struct template_entry *e = mem_new(struct template_entry);
     ssize_t slash = str_find_char(full, '/');
     struct str space = slash < 0 ? STR("") : str_n(full.p, (size_t)slash), name = str_sub(full, (size_t)(slash + 1));
     list_init(&e->builds);
@@ -59,7 +60,8 @@ static struct entry *entry_new(struct template_registry *r, const char *id, stru
     return e;
 }
 
-struct entry *built_new(struct template_registry *r, uint64_t tenant, const struct template_name *name, usec_t now)
+struct template_entry *built_new(struct template_registry *r, uint64_t tenant, const struct template_name *name,
+                                 usec_t now)
 {
     char id[TEMPLATE_ID_LEN + 1], full[2 * TEMPLATE_NAME_MAX + 2] = "";
     id_token(id, TEMPLATE_ID_LEN);
@@ -68,13 +70,13 @@ struct entry *built_new(struct template_registry *r, uint64_t tenant, const stru
     if (n)
         full[n++] = '/';
     memcpy(full + n, name->name, strlen(name->name));
-    struct entry *e = entry_new(r, id, str_of(full));
+    struct template_entry *e = entry_new(r, id, str_of(full));
     e->tenant = tenant;
     e->created = e->updated = now;
     return e;
 }
 
-struct build *build_new(struct entry *e, const char *id, struct template_registry *r)
+struct build *build_new(struct template_entry *e, const char *id, struct template_registry *r)
 {
     struct build *b = mem_new(struct build);
     b->entry = e;
@@ -97,13 +99,13 @@ void build_free(struct template_registry *r, struct build *b)
     mem_free(b);
 }
 
-void entry_free(struct template_registry *r, struct entry *e)
+void entry_free(struct template_registry *r, struct template_entry *e)
 {
     LIST_FOREACH (struct build, b, &e->builds, node)
         build_free(r, b);
     (void)map_del(&r->by_id, str_of(e->id));
     if (e->name[0]) {
-        struct entry *first = map_get(&r->by_name, str_of(e->name));
+        struct template_entry *first = map_get(&r->by_name, str_of(e->name));
         if (first == e) {
             (void)map_del(&r->by_name, str_of(e->name));
             if (e->same_name)
@@ -123,7 +125,7 @@ void built_clear(struct template_registry *r)
 {
     for (;;) {
         size_t it = 0;
-        struct entry *e = map_next(&r->by_id, &it);
+        struct template_entry *e = map_next(&r->by_id, &it);
         if (!e)
             break;
         entry_free(r, e);
@@ -134,7 +136,7 @@ void built_clear(struct template_registry *r)
     r->by_id = r->by_name = r->builds = MAP_INIT;
 }
 
-struct tag *entry_tag(const struct entry *e, const char *tag)
+struct tag *entry_tag(const struct template_entry *e, const char *tag)
 {
     for (size_t i = 0; i < e->n_tags; i++)
         if (strcmp(e->tags[i].tag, tag) == 0)
@@ -142,7 +144,7 @@ struct tag *entry_tag(const struct entry *e, const char *tag)
     return NULL;
 }
 
-struct build *entry_shown(struct entry *e)
+struct build *entry_shown(struct template_entry *e)
 {
     struct tag *tag = entry_tag(e, TEMPLATE_TAG_DEFAULT);
     struct build *shown = NULL;
@@ -157,7 +159,7 @@ struct build *entry_shown(struct entry *e)
 /* Its name with each tag that leads to it, as a file would list them. */
 void build_view(struct build *b)
 {
-    const struct entry *e = b->entry;
+    const struct template_entry *e = b->entry;
     struct template *t = &b->t;
     arena_fini(&b->alias_arena);
     t->id = e->id;
@@ -199,6 +201,7 @@ void build_take(struct build *b, const struct template_result *result)
     t->ready_cmd = keep(&b->arena, result->ready_cmd);
     t->workdir = keep(&b->arena, result->workdir);
     t->user = keep(&b->arena, result->user);
+    t->tier = keep(&b->arena, result->tier);
     b->b.size_bytes = result->size_bytes;
     const size_t n = result->envs ? MIN(result->n_envs, (size_t)TEMPLATE_ENVS_MAX) : 0;
     const char **envs = arena_alloc(&b->arena, (n + 1) * sizeof(*envs));
@@ -210,7 +213,7 @@ void build_take(struct build *b, const struct template_result *result)
 
 /* ---- rows ---- */
 
-int entry_store(struct template_registry *r, const struct entry *e, struct err *err)
+int entry_store(struct template_registry *r, const struct template_entry *e, struct err *err)
 {
     return template_rows_put(r->store,
                              &(struct store_template){.id = e->id,
@@ -248,13 +251,14 @@ int build_store(struct template_registry *r, const struct build *b, struct err *
                                                          .ready_cmd = t->ready_cmd,
                                                          .workdir = t->workdir,
                                                          .user = t->user,
+                                                         .tier = t->tier,
                                                          .envs = buf_str(&envs),
                                                          .reason = b->b.reason,
                                                          .reason_step = b->b.reason_step},
                                    err);
 }
 
-static void unlink_tag(struct entry *e, struct tag *tag)
+static void unlink_tag(struct template_entry *e, struct tag *tag)
 {
     size_t i = (size_t)(tag - e->tags);
     struct build *b = tag->build;
@@ -263,7 +267,7 @@ static void unlink_tag(struct entry *e, struct tag *tag)
     build_view(b);
 }
 
-static void link_tag(struct entry *e, const char *name, struct build *b, usec_t at)
+static void link_tag(struct template_entry *e, const char *name, struct build *b, usec_t at)
 {
     e->tags = mem_realloc(e->tags, (e->n_tags + 1) * sizeof(*e->tags));
     struct tag *tag = &e->tags[e->n_tags++];
@@ -273,7 +277,8 @@ static void link_tag(struct entry *e, const char *name, struct build *b, usec_t 
     build_view(b);
 }
 
-int entry_set_tag(struct template_registry *r, struct entry *e, const char *tag, struct build *b, struct err *err)
+int entry_set_tag(struct template_registry *r, struct template_entry *e, const char *tag, struct build *b,
+                  struct err *err)
 {
     struct tag *old = entry_tag(e, tag);
     usec_t now = clock_real();
@@ -291,7 +296,7 @@ int entry_set_tag(struct template_registry *r, struct entry *e, const char *tag,
     return 0;
 }
 
-int entry_drop_tag(struct template_registry *r, struct entry *e, const char *tag, struct err *err)
+int entry_drop_tag(struct template_registry *r, struct template_entry *e, const char *tag, struct err *err)
 {
     struct tag *old = entry_tag(e, tag);
     if (!old)
@@ -302,7 +307,7 @@ int entry_drop_tag(struct template_registry *r, struct entry *e, const char *tag
     return 0;
 }
 
-int entry_prune(struct template_registry *r, struct entry *e, struct err *err)
+int entry_prune(struct template_registry *r, struct template_entry *e, struct err *err)
 {
     size_t n = 0;
     LIST_FOREACH (struct build, b, &e->builds, node)
@@ -326,7 +331,7 @@ static void load_template(void *ctx, const struct store_template *row)
 {
     if (strlen(row->id) > TEMPLATE_ID_LEN || strlen(row->name) > (size_t)2 * TEMPLATE_NAME_MAX + 1)
         return;
-    struct entry *e = entry_new(ctx, row->id, str_of(row->name));
+    struct template_entry *e = entry_new(ctx, row->id, str_of(row->name));
     e->tenant = row->tenant;
     e->is_public = row->is_public;
     e->created = row->created_at;
@@ -336,7 +341,7 @@ static void load_template(void *ctx, const struct store_template *row)
 static void load_build(void *ctx, const struct store_build *row)
 {
     struct template_registry *r = ctx;
-    struct entry *e = map_get(&r->by_id, str_of(row->template_id));
+    struct template_entry *e = map_get(&r->by_id, str_of(row->template_id));
     const char *envs[TEMPLATE_ENVS_MAX] = {NULL};
     size_t n = 0;
     if (!e || row->status > TEMPLATE_FAILED)
@@ -351,6 +356,7 @@ static void load_build(void *ctx, const struct store_build *row)
                                             .ready_cmd = row->ready_cmd,
                                             .workdir = row->workdir,
                                             .user = row->user,
+                                            .tier = row->tier,
                                             .envs = envs,
                                             .n_envs = n,
                                             .size_bytes = row->size_bytes});
@@ -373,7 +379,7 @@ static void load_build(void *ctx, const struct store_build *row)
 static void load_tag(void *ctx, const struct store_tag *row)
 {
     struct template_registry *r = ctx;
-    struct entry *e = map_get(&r->by_id, str_of(row->template_id));
+    struct template_entry *e = map_get(&r->by_id, str_of(row->template_id));
     struct build *b = map_get(&r->builds, str_of(row->build_id));
     if (e && b && b->entry == e && strlen(row->tag) <= TEMPLATE_NAME_MAX)
         link_tag(e, row->tag, b, row->created_at);

@@ -360,7 +360,7 @@ static const struct template *find_built(struct template_registry *r, uint64_t v
     struct err ignored;
     if (template_name_parse(ref, &name, &ignored) < 0)
         return NULL;
-    struct entry *e = built_find(r, view, &name, false);
+    struct template_entry *e = built_find(r, view, &name, false);
     struct tag *tag = e ? entry_tag(e, name.tag) : NULL;
     *ret_exists = e != NULL;
     if (!tag || tag->build->b.status != TEMPLATE_READY)
@@ -396,17 +396,17 @@ int template_resolve(struct template_registry *r, uint64_t view, struct str ref,
 
 static int by_entry_id(const void *a, const void *b)
 {
-    return strcmp((*(struct entry *const *)a)->id, (*(struct entry *const *)b)->id);
+    return strcmp((*(struct template_entry *const *)a)->id, (*(struct template_entry *const *)b)->id);
 }
 
-size_t registry_entries(const struct template_registry *r, struct entry ***ret_entries)
+size_t registry_entries(const struct template_registry *r, struct template_entry ***ret_entries)
 {
-    struct entry **all = mem_array(map_count(&r->by_id) + 1, sizeof(struct entry *));
+    struct template_entry **all = mem_array(map_count(&r->by_id) + 1, sizeof(struct template_entry *));
     size_t n = 0, it = 0;
-    for (struct entry *e; (e = map_next(&r->by_id, &it));)
+    for (struct template_entry *e; (e = map_next(&r->by_id, &it));)
         all[n++] = e;
     if (n)
-        qsort(all, n, sizeof(struct entry *), by_entry_id);
+        qsort(all, n, sizeof(struct template_entry *), by_entry_id);
     *ret_entries = all;
     return n;
 }
@@ -418,7 +418,7 @@ void template_each(struct template_registry *r, uint64_t view, bool (*fn)(void *
     for (size_t i = 0; i < r->n; i++)
         if (!fn(ctx, r->list[i]))
             return;
-    AUTO_FREE struct entry **all = NULL;
+    AUTO_FREE struct template_entry **all = NULL;
     size_t n = registry_entries(r, &all);
     for (size_t i = 0; i < n; i++)
         for (size_t k = 0; k < all[i]->n_tags && entry_is_shown(all[i], view); k++)

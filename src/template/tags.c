@@ -3,7 +3,7 @@
 #include "base/mem.h"
 #include "template/internal.h"
 
-static void tags_fill(struct template_registry *r, struct entry *e, struct template_info *ret_info)
+static void tags_fill(struct template_registry *r, struct template_entry *e, struct template_info *ret_info)
 {
     const struct build *shown = entry_shown(e);
     struct template_info info = {.tenant = e->tenant,
@@ -43,7 +43,7 @@ int template_info_find(struct template_registry *r, uint64_t view, struct str re
     struct template_name name;
     registry_refresh(r);
     bool is_name = template_name_parse(ref, &name, err) == 0;
-    struct entry *e = is_name ? built_find(r, view, &name, false) : NULL;
+    struct template_entry *e = is_name ? built_find(r, view, &name, false) : NULL;
     if (e) {
         tags_fill(r, e, ret_info);
         return 0;
@@ -58,7 +58,7 @@ int template_info_find(struct template_registry *r, uint64_t view, struct str re
 void template_info_each(struct template_registry *r, uint64_t view,
                         bool (*fn)(void *ctx, const struct template_info *info), void *ctx)
 {
-    AUTO_FREE struct entry **all = NULL;
+    AUTO_FREE struct template_entry **all = NULL;
     struct template_info info;
     registry_refresh(r);
     size_t n = registry_entries(r, &all), at = 0;
@@ -80,7 +80,7 @@ void template_info_each(struct template_registry *r, uint64_t view,
 
 /* One that can be changed. */
 static int find_entry(struct template_registry *r, uint64_t view, struct str ref, struct template_name *ret_name,
-                      struct entry **ret_entry, struct err *err)
+                      struct template_entry **ret_entry, struct err *err)
 {
     if (template_name_parse(ref, ret_name, err) < 0)
         return -1;
@@ -99,7 +99,7 @@ int template_tags_add(struct template_registry *r, uint64_t view, struct str tar
 {
     struct template_name name;
     char tag[TEMPLATE_NAME_MAX + 1];
-    struct entry *e;
+    struct template_entry *e;
     if (n == 0 || n > TEMPLATE_TAGS_MAX)
         return err_set(err, ERR_INVALID_ARGUMENT, "between 1 and %d tags can be assigned at a time", TEMPLATE_TAGS_MAX);
     for (size_t i = 0; i < n; i++)
@@ -123,7 +123,7 @@ int template_tags_remove(struct template_registry *r, uint64_t view, struct str 
 {
     struct template_name parsed;
     char tag[TEMPLATE_NAME_MAX + 1];
-    struct entry *e;
+    struct template_entry *e;
     if (n == 0)
         return err_set(err, ERR_INVALID_ARGUMENT, "At least one tag is required");
     for (size_t i = 0; i < n; i++) {
@@ -146,7 +146,7 @@ int template_tags_remove(struct template_registry *r, uint64_t view, struct str 
 int template_publish(struct template_registry *r, uint64_t view, struct str ref, bool is_public, struct err *err)
 {
     struct template_name name;
-    struct entry *e;
+    struct template_entry *e;
     if (find_entry(r, view, ref, &name, &e, err) < 0)
         return -1;
     e->is_public = is_public;

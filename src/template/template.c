@@ -122,6 +122,8 @@ static int template_set(struct parsed *p, struct str key, struct str value, stru
         return add_text(p, "env", value, str_find_char(value, '=') > 0, p->envs, &t->n_envs, TEMPLATE_ENVS_MAX, err);
     if (str_eqc(key, "start_cmd"))
         return set_text(p, "start_cmd", value, value.n > 0, &t->start_cmd, err);
+    if (str_eqc(key, "tier"))
+        return set_text(p, "tier", value, value.n > 0, &t->tier, err);
     if (str_eqc(key, "cpu_milli")) {
         if (set_number("cpu_milli", value, 1000 * 1000, &cpu, err) < 0)
             return -1;

@@ -8,7 +8,7 @@
  *   layer = sha256-<64 hex> the read-only root file system in the pool
  *   cpu_milli = 2000        and memory_bytes, disk_bytes, size_bytes: optional, 0 says nothing
  *   built = 2026-11-21T10:03:07Z
- *   start_cmd = ...         optional
+ *   start_cmd = ...         optional, as is tier = gvisor
  *   env = NAME=value        any number
  *
  * A file that is not so is left out and logged once; the others go on. The directory is read again when it changed, which a resolve
@@ -40,7 +40,7 @@ struct template
 
     const char *build_id; /* a UUID; of a file: made from the layer's digest */
 
-    /* The rest is of templates that were built or are snapshots; nothing of it stands in a file. */
+    /* The rest is of templates that were built or are snapshots; nothing of it but `tier` stands in a file. */
     bool is_snapshot;
     const char *ref;       /* what clients know a snapshot by: "<id>:default", or "<namespace>/<name>:<tag>" */
     const char *name;      /* "[<namespace>/]<name>"; of a snapshot always with its namespace. NULL: none */
@@ -48,6 +48,7 @@ struct template
     const char *ready_cmd; /* NULL: none */
     const char *workdir;   /* of the start command and of processes that say none; NULL: the user's home */
     const char *user;      /* likewise; NULL: "user" */
+    const char *tier;      /* the boundary of who asks for none, and the weakest that may be asked for; NULL: any */
 };
 
 /* dir need not exist yet. */
@@ -79,6 +80,7 @@ struct template_snapshot {
     const struct template *of; /* what the sandbox was made from: commands, variables, sizes; NULL: gone by now */
     const char *layer;
     const char *source; /* the sandbox */
+    const char *tier;   /* its own */
     struct str name;
     uint32_t cpu_milli;
     uint64_t memory_bytes, disk_bytes;

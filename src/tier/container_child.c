@@ -12,6 +12,7 @@
 #include "kernel/mount.h"
 #include "kernel/namespace.h"
 #include "kernel/seccomp.h"
+#include "tier/inside.h"
 #include "tier/stage.h"
 #include "tier/tier.h"
 
@@ -40,7 +41,7 @@ NORETURN static void fail(const char *step, int error)
     _exit(1);
 }
 
-static void must(int r, const char *step)
+static void container_child_must(int r, const char *step)
 {
     if (r < 0)
         fail(step, r);
@@ -61,7 +62,7 @@ static void settle_descriptors(int sock, int agent_fd)
         _exit(1);
     int null = open("null", O_RDWR);
     for (int fd = 0; fd <= 2; fd++)
-        must(dup2(null, fd), "open the null device");
+        container_child_must(dup2(null, fd), "open the null device");
     if (close_range(AGENT_FD + 1, ~0U, 0) < 0)
         fail("close descriptors", errno);
 }
@@ -101,19 +102,19 @@ static void mask_proc(void)
     static const char *const read_only[] = {"/build/proc/bus", "/build/proc/irq", "/build/proc/sys"};
     for (size_t i = 0; i < ARRAY_SIZE(files); i++)
         if (exists(files[i]))
-            must(mount_bind("null", files[i], true), files[i]);
+            container_child_must(mount_bind("null", files[i], true), files[i]);
     static const char *const told[] = {"proc/cpuinfo", "proc/loadavg", "proc/meminfo", "proc/stat"}; /* inside.h */
     for (size_t i = 0; i < ARRAY_SIZE(told); i++) {
         char path[32];
         (void)snprintf(path, sizeof(path), "/build/%s", told[i]);
-        must(mount_bind(told[i], path, true), path);
+        container_child_must(mount_bind(told[i], path, true), path);
     }
     for (size_t i = 0; i < ARRAY_SIZE(directories); i++)
         if (exists(directories[i]))
-            must(mount_bind("empty", directories[i], true), directories[i]);
+            container_child_must(mount_bind("empty", directories[i], true), directories[i]);
     for (size_t i = 0; i < ARRAY_SIZE(read_only); i++)
         if (exists(read_only[i]))
-            must(mount_bind(read_only[i], read_only[i], true), read_only[i]);
+            container_child_must(mount_bind(read_only[i], read_only[i], true), read_only[i]);
 }
 
 /* A boot of its own, as far as programs can tell. The tmpfs that holds the file is reachable through this one mount only. */
@@ -124,27 +125,29 @@ static void give_boot_id(void)
     AUTO_CLOSE int fs = -1;
     id_uuid(text);
     text[ID_UUID_LEN] = '\n';
-    must(mount_new("tmpfs", options, MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC | MOUNT_ATTR_NOSUID, &fs),
-         "make the boot id's tmpfs");
-    must(mount_attach(fs, AT_FDCWD, "/build/tmp"), "attach the boot id's tmpfs");
-    must(fd_write_file(AT_FDCWD, "/build/tmp/boot_id", str_n(text, ID_UUID_LEN + 1), 0444), "write the boot id");
-    must(mount_bind("/build/tmp/boot_id", "/build/proc/sys/kernel/random/boot_id", true), "bind the boot id");
-    must(umount2("/build/tmp", MNT_DETACH) < 0 ? -errno : 0, "detach the boot id's tmpfs");
+    container_child_must(mount_new("tmpfs", options, MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC | MOUNT_ATTR_NOSUID, &fs),
+                         "make the boot id's tmpfs");
+    container_child_must(mount_attach(fs, AT_FDCWD, "/build/tmp"), "attach the boot id's tmpfs");
+    container_child_must(fd_write_file(AT_FDCWD, "/build/tmp/boot_id", str_n(text, ID_UUID_LEN + 1), 0444),
+                         "write the boot id");
+    container_child_must(mount_bind("/build/tmp/boot_id", "/build/proc/sys/kernel/random/boot_id", true),
+                         "bind the boot id");
+    container_child_must(umount2("/build/tmp", MNT_DETACH) < 0 ? -errno : 0, "detach the boot id's tmpfs");
 }
 
 static void attach_new(const char *type, const char *const *options, uint64_t attrs, const char *to)
 {
     AUTO_CLOSE int fd = -1;
-    must(mount_new(type, options, attrs, &fd), type);
-    must(mount_attach(fd, AT_FDCWD, to), to);
+    container_child_must(mount_new(type, options, attrs, &fd), type);
+    container_child_must(mount_attach(fd, AT_FDCWD, to), to);
 }
 
 static void attach_tree(const char *from, uint64_t attrs, const char *to)
 {
     AUTO_CLOSE int fd = -1;
-    must(mount_clone(AT_FDCWD, from, &fd), from);
-    must(mount_set(fd, attrs, -1), from);
-    must(mount_attach(fd, AT_FDCWD, to), to);
+    container_child_must(mount_clone(AT_FDCWD, from, &fd), from);
+    container_child_must(mount_set(fd, attrs, -1), from);
+    container_child_must(mount_attach(fd, AT_FDCWD, to), to);
 }
 
 /* A mount that runtimes look for, and over it what they read: see invariant 4 of inside.h. Where there is none to be had, they find the files alone. */
@@ -200,12 +203,12 @@ static void await_mapped(void)
 static void become_blank(const struct tier_host *host, bool has_network)
 {
     await_mapped();
-    must(namespace_become_root(), "become root inside");
+    container_child_must(namespace_become_root(), "become root inside");
     /* After the last change of ids, which would clear it. When both died before this line, the socket says so. */
-    must(prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0), "tie to the keeper");
-    must(unshare(CLONE_NEWCGROUP) < 0 ? -errno : 0, "make a cgroup namespace");
+    container_child_must(prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0), "tie to the keeper");
+    container_child_must(unshare(CLONE_NEWCGROUP) < 0 ? -errno : 0, "make a cgroup namespace");
     if (!has_network)
-        must(namespace_network(), "make a network namespace");
+        container_child_must(namespace_network(), "make a network namespace");
     build_mounts(host->stage->machine, cgroup_features(host->cgroups)->version);
     container_child_tell(TIER_READY);
 }
@@ -228,15 +231,15 @@ static int await_dress(char ret_name[static TIER_NAME_MAX])
 static void enter_root(int root)
 {
     static const char *const names[] = {"proc", "dev", "sys"};
-    must(mount_attach(root, AT_FDCWD, "/root"), "attach the root file system");
+    container_child_must(mount_attach(root, AT_FDCWD, "/root"), "attach the root file system");
     for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
         char from[32];
         (void)snprintf(from, sizeof(from), "/build/%s", names[i]);
         if (mkdirat(root, names[i], 0755) < 0 && errno != EEXIST) /* images need not have them */
             fail(names[i], errno);
-        must(mount_move(from, root, names[i]), names[i]);
+        container_child_must(mount_move(from, root, names[i]), names[i]);
     }
-    must(mount_pivot(root), "enter the root file system");
+    container_child_must(mount_pivot(root), "enter the root file system");
 }
 
 static void container_child_set_limits(void)
@@ -258,9 +261,9 @@ static void container_child_set_limits(void)
         if (setrlimit(limits[i].resource, &limits[i].limit) < 0) {
             /* The hard limit that we were given may be lower; then that is what the sandbox gets. */
             struct rlimit now;
-            must(getrlimit(limits[i].resource, &now) < 0 ? -errno : 0, "read a limit");
+            container_child_must(getrlimit(limits[i].resource, &now) < 0 ? -errno : 0, "read a limit");
             now.rlim_cur = MIN(now.rlim_max, limits[i].limit.rlim_cur);
-            must(setrlimit(limits[i].resource, &now) < 0 ? -errno : 0, "set a limit");
+            container_child_must(setrlimit(limits[i].resource, &now) < 0 ? -errno : 0, "set a limit");
         }
 }
 
@@ -283,7 +286,7 @@ NORETURN void container_child(int sock, const struct tier_host *host, const stru
         _exit(1);
     int joined = cgroup_door_enter(door); /* by descriptors that the next line closes */
     settle_descriptors(sock, host->agent_fd);
-    must(joined, "join the control group");
+    container_child_must(joined, "join the control group");
     reset_signals();
     (void)prctl(PR_SET_NAME, "cove-blank", 0, 0, 0);
     (void)umask(022);
@@ -292,9 +295,9 @@ NORETURN void container_child(int sock, const struct tier_host *host, const stru
     int root = await_dress(name);
     enter_root(root);
     (void)fd_close(root);
-    must(sethostname(name, strnlen(name, sizeof(name))) < 0 ? -errno : 0, "set the host name");
+    container_child_must(sethostname(name, strnlen(name, sizeof(name))) < 0 ? -errno : 0, "set the host name");
     container_child_set_limits();
-    must(caps_bound_sandbox(), "bound capabilities");
-    must(seccomp_load_sandbox(), "load the system call filter");
+    container_child_must(caps_bound_sandbox(), "bound capabilities");
+    container_child_must(seccomp_load_sandbox(), "load the system call filter");
     run_agent();
 }

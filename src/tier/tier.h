@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A tier is a kind of boundary around a sandbox. Each implements this small table; coved drives it and owns the boxes.
+ * A tier is a kind of boundary around a sandbox. Each implements this table; coved drives it, owns the boxes, and may have boxes of several tiers at once.
  *
  * Life of a box:
  *   blank()   namespaces, id maps, control groups, loopback, /proc, /dev, /sys: all that doesn't depend on what it will be for.
@@ -10,17 +10,22 @@
  *   SIGKILL through pidfd -> pidfd readable -> reaped by the keeper (coved/workers/keeper.h), whose child it is -> clean()
  *
  * Nothing before start() knows of a user, so all of it is done ahead of need: a create costs what start() costs.
+ *
+ * A session is a byte stream to the agent (wire/proto.h), however it gets there. Functions that a job calls, in a child of coved, say so; the others don't block. What
+ * returns int without a struct err returns 0 or -errno.
  */
 #pragma once
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/id.h"
-#include "kernel/cgroup/cgroup.h"
 #include "kernel/netns.h"
-#include "tier/inside.h"
+#include "wire/tiers.h"
 
+struct cgroup_tree;
+struct files_plan;
+struct inside;
 struct pool;
-struct pool_chain;
 struct stage;
 
 enum { TIER_GROUP_MAX = 16, TIER_NAME_MAX = 24, TIER_MESSAGE_MAX = 512 };
@@ -30,11 +35,26 @@ struct tier_host {
     struct stage *stage;
     struct pool *pool;
     struct cgroup_tree *cgroups;
-    int proc_fd;      /* /proc of the stage */
-    int agent_fd;     /* sealed memfd with cove-agent */
-    uid_t first_uid;  /* slot n owns 65,536 ids from first_uid + n * 65536 */
-    int overlay_mode; /* enum overlay_mode, as probed */
-    int net_fd;       /* our own network namespace */
+    int proc_fd;             /* /proc of the stage */
+    int agent_fd;            /* sealed memfd with cove-agent */
+    uid_t first_uid;         /* slot n owns 65,536 ids from first_uid + n * 65536 */
+    int overlay_mode;        /* enum overlay_mode, as probed */
+    int net_fd;              /* our own network namespace */
+    char *const *host_paths; /* directories of the host that may be mounted; absolute, clean */
+    size_t n_host_paths;
+};
+
+struct tier_limits {
+    uint64_t memory_bytes; /* 0: none, as below */
+    uint32_t cpu_milli;    /* thousandths of a CPU */
+    uint32_t pids;
+};
+
+struct tier_usage {
+    uint64_t cpu_usec;
+    uint64_t memory_bytes, cache_bytes; /* the first with the second */
+    uint64_t disk_bytes;                /* 0: not known */
+    uint32_t pids, pids_refused, oom_kills;
 };
 
 struct box {
@@ -48,28 +68,47 @@ struct box {
     bool has_group;
     bool has_files;
     bool has_tree;
-    uint32_t tree; /* of the stage */
-    struct inside inside;
+    uint32_t tree;         /* of the stage */
+    struct inside *inside; /* owned; NULL: none */
+    int carried_fd;        /* borrowed: what adopt() is to be given, -1: nothing */
     char group[TIER_GROUP_MAX];
-    char name[TIER_NAME_MAX];    /* host name inside, and name in the storage pool; unique */
-    struct cgroup_limits limits; /* in force */
-    uint64_t disk_bytes;         /* the same; 0: no limit */
+    char name[TIER_NAME_MAX];  /* host name inside, and name in the storage pool; unique */
+    struct tier_limits limits; /* in force */
+    uint64_t disk_bytes;       /* the same; 0: no limit */
 };
 
 /* What a box's root file system is made of, and the limits that it will probably be started with. */
 struct tier_dress {
-    const struct pool_chain *chain; /* the layers below its own files */
-    bool from_layer;                /* its own files begin as those of chain->names[0], and lie above the rest */
-    const char *from_kept;          /* or as those that are kept under this name; NULL */
-    struct cgroup_limits limits;
+    const struct files_plan *files; /* tier/files.h */
+    struct tier_limits limits;
     uint64_t disk_bytes;
 };
 
 struct tier_spec {
     const char *id;
     const char *template_id;
-    struct cgroup_limits limits;
+    struct tier_limits limits;
     uint64_t disk_bytes; /* 0: no limit; in force where the pool can */
+};
+
+/* A volume for a box, or a directory of the host that tier_host.host_paths allows. */
+enum { TIER_MOUNT_PIDFD, TIER_MOUNT_HOST_NS, TIER_MOUNT_HOST_ROOT, TIER_MOUNT_FDS };
+struct tier_mount {
+    const char *volume,
+        *source;      /* volume "": source is a path of the host; else source is a path in the volume, or "" */
+    const char *path; /* absolute and clean, inside */
+    bool read_only;
+    uid_t
+        uid; /* of the host: whose it must be; what is theirs is seen as the user's inside, all else as nobody's. UINT32_MAX: as it is */
+    pid_t pid; /* of the box */
+    int fds
+        [TIER_MOUNT_FDS]; /* borrowed: the box's pidfd, so that what is entered is no other's; the host's mount namespace and root */
+};
+
+/* What a tier can do on this machine, as probed. */
+struct tier_powers {
+    bool reclaim; /* takes memory from a box that stands still */
+    bool memory;  /* checkpoint() and restore() */
 };
 
 /* Messages between coved and a body that the agent has not taken over yet; one byte, then text or descriptors. */
@@ -82,22 +121,67 @@ enum tier_message {
 };
 
 struct tier {
-    const char *name;
+    const char *name, *summary; /* summary: what it is, in a line */
+    uint32_t ready;             /* at most so many are made ahead of need */
+    bool is_sized;    /* with the memory that it is dressed with: one that waits is for requests of that size alone */
+    bool writes_late; /* its files are what was written only when it stands still */
+    enum netns_kind network; /* a gate, where its network stack is not the kernel's of its namespace */
+    /*
+     * What it can do here. -1: it can't be had; err says what is missing and what would help. While the host's files can be seen; host: as far as it is known then,
+     * NULL: not at all.
+     */
+    int (*probe)(const struct tier_host *host, struct tier_powers *ret_powers, struct err *err);
+
+    /* What it does here, tried out for some seconds: in words. NULL: nothing that probe() would not know. */
+    int (*try_out)(char *ret_seen, size_t size, struct err *err);
+
     int (*blank)(const struct tier_host *host, struct box *box, struct err *err);
     int (*dress)(const struct tier_host *host, struct box *box, const struct tier_dress *how, struct err *err);
-    /* *ret_session_fd: our end of the agent's first session. */
     int (*start)(const struct tier_host *host, struct box *box, const struct tier_spec *spec, int *ret_session_fd,
                  struct err *err);
-    /* What the sandbox reads about itself follows this. age: how long it has been somebody's. */
-    void (*sampled)(const struct tier_host *host, struct box *box, const struct cgroup_usage *usage, usec_t age);
-    /* Of one that a coved of before has made. tree_fd: inside.tree_fd of then, or -1; becomes the box's. */
-    void (*adopt)(const struct tier_host *host, struct box *box, int tree_fd);
+    /* A new session, which takes the place of the one before; *ret_fd: our end of it. */
+    int (*session)(struct box *box, const char *id, const char *template_id, int *ret_fd, struct err *err);
+    /* Of one that a coved of before has made. carried_fd: as it was then, or -1; becomes the box's. */
+    void (*adopt)(const struct tier_host *host, struct box *box, int carried_fd);
     /* After the body was reaped: drops groups, files, descriptors. 0, or -EBUSY: again a little later. */
     int (*clean)(const struct tier_host *host, struct box *box);
+
+    /* Asked for; is_frozen(): 1 once nothing in it runs any more, 0 before. Frozen, it may not die of SIGKILL before it is thawed. */
+    int (*freeze)(const struct tier_host *host, struct box *box, bool frozen);
+    int (*is_frozen)(const struct tier_host *host, struct box *box);
+    int (*yield)(const struct tier_host *host, struct box *box, bool first); /* its memory goes before others' */
+    int (*reclaim)(const struct tier_host *host, struct box *box); /* takes it now; a job's, NULL: see tier_powers */
+
+    /* age: how long it has been somebody's. What the sandbox reads about itself follows the figures. */
+    int (*usage)(const struct tier_host *host, struct box *box, usec_t age, struct tier_usage *ret_usage);
+    uint32_t (*oom_kills)(const struct tier_host *host, struct box *box);   /* that figure alone, which costs less */
+    uint64_t (*dirty_bytes)(const struct tier_host *host, struct box *box); /* written, not on disk yet; 0: not known */
+
+    /* Its own files become a layer; it stands still meanwhile. A job's. */
+    int (*snapshot)(const struct tier_host *host, const char *box, const char *stands_on, const char *layer);
+    /* -EACCES: not allowed. -ELOOP, -ENOENT, -ENOTDIR: the path, or the volume. A job's. */
+    int (*mount)(const struct tier_host *host, const struct tier_mount *m);
+    /* Memory and processes into a directory, and a box that was dressed on the files of that moment goes on with them. Jobs'. NULL: it has none of that. */
+    int (*checkpoint)(const struct tier_host *host, struct box *box, int dir_fd, struct err *err);
+    int (*restore)(const struct tier_host *host, struct box *box, int dir_fd, struct err *err);
 };
 
-extern const struct tier tier_container;
+extern const struct tier tier_container, tier_gvisor, tier_microvm;
 
-/* A session for the agent in the box: one end goes in, *ret_fd is ours. */
-int tier_open_session(struct box *box, const char *id, const char *template_id, int *ret_fd,
-                      struct err *err) WARN_UNUSED;
+/* All that are built in, weakest first; NULL at the end. */
+extern const struct tier *const tiers[];
+
+/* The same as they are on this machine. */
+struct tier_set {
+    struct tier_list list;
+    const struct tier *tiers[TIER_LIST_MAX];
+    struct tier_powers powers[TIER_LIST_MAX];
+};
+
+/* host: as probe() has it. allowed: names, of which none means all; minimum: the weakest that is allowed, NULL: any. ERR_INVALID_ARGUMENT: an unknown one. */
+int tier_set_probe(const struct tier_host *host, char *const *allowed, size_t n_allowed, const char *minimum,
+                   struct tier_set *ret_set, struct err *err) WARN_UNUSED;
+int tier_set_choose(const struct tier_set *set, const char *name, const struct tier **ret_tier,
+                    struct err *err) WARN_UNUSED;                         /* errors: tier_list_choose() */
+bool tier_set_needs(const struct tier_set *set, enum netns_kind network); /* one that is there does */
+const struct tier_powers *tier_set_powers(const struct tier_set *set, const struct tier *tier);

@@ -34,7 +34,7 @@ int wire_header_get(const uint8_t bytes[static WIRE_HEADER_SIZE], struct wire_fr
         .type = bytes[8],
         .flags = bytes[9],
     };
-    if (f.size > WIRE_PAYLOAD_MAX || f.type < WIRE_HELLO || f.type > WIRE_CLOSE || bytes[10] || bytes[11])
+    if (f.size > WIRE_PAYLOAD_MAX || f.type < WIRE_HELLO || f.type > WIRE_WAKE || bytes[10] || bytes[11])
         return -EPROTO;
     *ret_f = f;
     return 0;

@@ -36,7 +36,7 @@ static void test_header_refused(void **state)
     bytes[0] = 0;
     bytes[8] = 0;
     assert_int_equal(wire_header_get(bytes, &back), -EPROTO);
-    bytes[8] = WIRE_CLOSE + 1;
+    bytes[8] = WIRE_WAKE + 1;
     assert_int_equal(wire_header_get(bytes, &back), -EPROTO);
     bytes[8] = WIRE_CLOSE;
     for (int i = 10; i < 12; i++) {

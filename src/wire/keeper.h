@@ -10,6 +10,10 @@
 
 #include "base/def.h"
 
+/* In run_dir: the configuration in force (coved/workers/accepted.h); and the one before, until a coved serves with the new one. */
+#define KEEPER_CONFIG "cove.yaml"
+#define KEEPER_CONFIG_BEFORE KEEPER_CONFIG ".before"
+
 enum { KEEPER_VERSION = 1, KEEPER_DATA_MAX = 1024, KEEPER_FDS_MAX = 4 };
 
 enum keeper_type {

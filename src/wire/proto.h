@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Wire: the protocol between the host (cove-api) and the agent (PID 1 of a sandbox), over one stream socket that coved makes.
+ * Wire: the protocol between the host (cove-api) and the agent (PID 1 of a sandbox), over one byte stream that the sandbox's tier opens (tier/tier.h): a socket whose
+ * other end was passed in, a connection, a serial port of a virtual machine.
  *
  * Theory of operation
  *
@@ -42,7 +43,7 @@ enum {
 enum wire_type {
     /*
      * agent: u32 version. host: str attributes ("": WIRE_ATTRIBUTES), list<pair> env: the prefix of the extended attributes that are a file's metadata, and
-     * variables of every process that is started from here on.
+     * variables of every process that is started from here on, COVE_SANDBOX_ID and COVE_TEMPLATE_ID among them.
      */
     WIRE_HELLO = 1,
     WIRE_OPEN = 2,   /* host: u8 verb, then its request */
@@ -52,6 +53,17 @@ enum wire_type {
     WIRE_EOF = 6,    /* both: empty */
     WIRE_END = 7,    /* agent: u16 err_pack() (0: success), str message, then on success the verb's tail */
     WIRE_CLOSE = 8,  /* host: empty */
+    /*
+     * Between the monitor of a virtual machine (tier/vm) and the agent in it; never seen by cove-api. On stream 0.
+     * monitor: u8 enum wire_wake, u64 nonce, u64 now (us since 1970), str entropy, str host name ("": as it is), str sandbox, str template, u32 processes (0: any)
+     * agent:   u8, u64: the first two again. Of a WAKE_SESSION the session of before is over with it, and its HELLO is the next frame.
+     */
+    WIRE_WAKE = 9,
+};
+
+enum wire_wake {
+    WIRE_WAKE_SESSION = 1, /* a session begins in place of the one before, perhaps in a copy of the machine that was */
+    WIRE_WAKE_SETTLE = 2,  /* what was written goes to the disk */
 };
 
 enum { WIRE_CREDIT_DELIVERED = 1 }; /* these bytes reached a client, as opposed to the log only */

@@ -27,6 +27,7 @@ size_t sup_size(uint32_t type)
     case SUP_PAUSE:
         return sizeof(struct sup_pause);
     case SUP_SNAPSHOT:
+    case SUP_REWIND:
         return sizeof(struct sup_snapshot);
     case SUP_WARM:
         return sizeof(struct sup_warm);
@@ -60,6 +61,8 @@ size_t sup_size(uint32_t type)
         return sizeof(struct sup_used);
     case SUP_ENDED:
         return sizeof(struct sup_ended);
+    case SUP_SEEN:
+        return sizeof(struct sup_seen);
     }
     return 0;
 }

@@ -16,13 +16,15 @@
 #include "base/id.h"
 
 enum {
-    SUP_VERSION = 5, /* of what follows: coved tells cove-api, which refuses another one */
+    SUP_VERSION = 9, /* of what follows: coved tells cove-api, which refuses another one */
     SUP_TEXT_MAX = 256,
     SUP_DIGEST_MAX = 72,
+    SUP_TIER_MAX = 16,    /* "container", NUL-terminated */
     SUP_VOLUME_MAX = 28,  /* "vol-" and 20 of [a-z0-9], NUL-terminated */
     SUP_VOLUMES_MAX = 32, /* that are asked about at a time */
     SUP_PATH_MAX = 1024,
     SUP_SANDBOXES_MAX = 4096,
+    SUP_SEEN_TEXT = 4096,
 };
 
 enum sup_type {
@@ -60,6 +62,9 @@ enum sup_type {
     /* struct sup_volumes -> SUP_VOLUME for each of these that is in the pool, then SUP_DONE. Who wants the figures of many asks so for some after the other. */
     SUP_VOLUME_USAGE,
 
+    /* struct sup_snapshot -> SUP_DONE: what is kept of a sandbox that is paused without memory are the files of this layer, on what lies below it */
+    SUP_REWIND,
+
     SUP_AGAIN, /* struct sup_head, no answer: the tag is that of SUP_RESTARTED */
 
     SUP_CREATED = 64,
@@ -74,6 +79,7 @@ enum sup_type {
     SUP_POOLED,
     SUP_EGRESS, /* struct sup_head, tag 0, with one descriptor: unasked; a new socket to cove-egress (wire/egress.h), the one before is dead */
     SUP_RESTARTED, /* struct sup_head, unasked: this is another coved. The tag is for SUP_AGAIN */
+    SUP_SEEN,      /* struct sup_seen, tag 0: unasked; before SUP_ENDED of that sandbox */
 };
 
 enum { SUP_REPEATED = 1 << 30 }; /* beside the type of a request */
@@ -93,12 +99,13 @@ struct sup_create {
     char id[ID_SANDBOX_LEN + 1];
     /* "sha256-<64 hex>" or "layer-<20 of a-z0-9>", NUL-terminated; the pool knows which layers are below it. */
     char layer[SUP_DIGEST_MAX];
-    char template_id[64];  /* for COVE_TEMPLATE_ID inside; [A-Za-z0-9._-]* */
-    uint64_t memory_bytes; /* 0: no limit */
-    uint32_t cpu_milli;    /* thousandths of a CPU; 0: no limit */
-    uint32_t pids;         /* 0: the service's default */
-    uint64_t disk_bytes;   /* 0: no limit; enforced when the pool can */
-    uint32_t kept;         /* 1: from the files that are kept under its id; `layer` is "" then */
+    char template_id[64];    /* for COVE_TEMPLATE_ID inside; [A-Za-z0-9._-]* */
+    uint64_t memory_bytes;   /* 0: no limit */
+    uint32_t cpu_milli;      /* thousandths of a CPU; 0: no limit */
+    uint32_t pids;           /* 0: the service's default */
+    uint64_t disk_bytes;     /* 0: no limit; enforced when the pool can */
+    uint32_t kept;           /* 1: from the files that are kept under its id; `layer` is "" then */
+    char tier[SUP_TIER_MAX]; /* which boundary; never another one */
 };
 
 struct sup_pause {
@@ -111,6 +118,8 @@ struct sup_snapshot {
     struct sup_head head;
     char id[ID_SANDBOX_LEN + 1];
     char layer[SUP_DIGEST_MAX]; /* the new layer that is made of its files: "layer-<20 of a-z0-9>" */
+    char unlike
+        [SUP_DIGEST_MAX]; /* nothing is made when its files did not change since this one of it was; "": is always made */
 };
 
 struct sup_stored {
@@ -119,7 +128,8 @@ struct sup_stored {
     char message[SUP_TEXT_MAX];
     uint64_t frozen_usec; /* how long it was frozen for this; 0 when it was paused */
     uint64_t total_usec;
-    uint64_t layer_bytes; /* the layer's size: the sandbox's own files; 0: not known */
+    uint64_t layer_bytes;  /* the layer's size: the sandbox's own files; 0: not known */
+    uint32_t is_unchanged; /* and so there is no such layer */
 };
 
 struct sup_warm {
@@ -129,6 +139,7 @@ struct sup_warm {
     uint64_t memory_bytes;
     uint32_t cpu_milli, pids; /* as in sup_create */
     uint64_t disk_bytes;
+    char tier[SUP_TIER_MAX]; /* the same */
 };
 
 struct sup_layer_id {
@@ -171,9 +182,12 @@ struct sup_volume {
 struct sup_volume_mount {
     struct sup_head head;
     char id[ID_SANDBOX_LEN + 1];
-    char volume[SUP_VOLUME_MAX];
-    char path[SUP_PATH_MAX]; /* absolute, clean */
+    char volume[SUP_VOLUME_MAX]; /* "": a directory of the host */
+    char path[SUP_PATH_MAX];     /* absolute, clean */
+    char source[SUP_PATH_MAX];   /* of the host: absolute, clean; of a volume: relative, a directory in it, or "" */
     uint32_t read_only;
+    uint32_t
+        uid; /* of the host's directory: it must be this one's, and is seen as the sandbox's user's; UINT32_MAX: as it is */
 };
 
 enum sup_pool_kind { SUP_POOL_COPY, SUP_POOL_REFLINK, SUP_POOL_BTRFS };
@@ -236,6 +250,29 @@ struct sup_ended {
     uint32_t oom_kills;
 };
 
+enum sup_seen_kind {
+    SUP_SEEN_EXEC = 1, /* text: argv, program, path of the working directory; not terminated, but for what is in argv */
+    SUP_SEEN_EXIT,
+    SUP_SEEN_WRITE, /* text: path of the file */
+    SUP_SEEN_MOVE,  /* the same: it got this name */
+    SUP_SEEN_LOST, /* nothing but `lost`; 0: some, nobody knows how many (coved died). id "": files of some sandboxes */
+};
+
+/* What the kernel saw a sandbox's processes do. */
+struct sup_seen {
+    struct sup_head head;
+    char id[ID_SANDBOX_LEN + 1];
+    uint32_t kind;                  /* enum sup_seen_kind */
+    uint32_t lost;                  /* SUP_SEEN_EXEC and _EXIT before it that nobody told of */
+    uint32_t host_pid, pid, parent; /* the last two as they are inside; 0: unknown, of elsewhere */
+    uint32_t uid;                   /* as it is inside; UINT32_MAX: none of the sandbox's */
+    uint32_t status;                /* SUP_SEEN_EXIT: as of wait(2) */
+    uint32_t argv_bytes;            /* of all arguments; those beyond `argv` were cut */
+    uint32_t argv, program, path;   /* bytes of the text */
+    uint64_t bytes;                 /* of the file, when it was looked at */
+    char text[SUP_SEEN_TEXT];
+};
+
 /* Room for any of them. */
 union sup_message {
     struct sup_head head;
@@ -257,6 +294,7 @@ union sup_message {
     struct sup_listed listed;
     struct sup_used used;
     struct sup_ended ended;
+    struct sup_seen seen;
 };
 
 /* Length of a message of this type, 0 for an unknown one. */

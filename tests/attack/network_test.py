@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from egress_standin import Seen
 from rig import BUILD, USERS, attacked, inside, judge, must, outside, raw, text
-from service import wait_until
+from service import COVED, TIER, wait_until
 
 SYSTEM = Path(__file__).resolve().parent.parent / "system"
 EVERYWHERE = ("198.51.100.66", "2001:db8::66", "::ffff:198.51.100.66", "8.8.8.8", "1.1.1.1", "10.0.0.1", "10.0.2.2", "10.0.2.3", "10.200.0.1", "172.17.0.1",
@@ -27,6 +27,15 @@ REFUSED = {"ENETUNREACH", "EHOSTUNREACH", "EACCES", "EPERM", "ECONNREFUSED", "EA
 OWN = ("127.0.0.1", "127.1.2.3", "0.0.0.0", "10.200.0.2", "::1", "::", "fd00:c0fe::2", "::ffff:127.0.0.1", "::ffff:10.200.0.2")
 OUR_PORTS = (61080, 61053)
 
+# Behind a gate what a sandbox sends is refused on its way and not by the call: it learns so by an answer, and the proof is that nobody saw it.
+GATED = TIER not in (None, "container")
+REFUSED |= {"reached"} if GATED else set()
+OTHER_KERNEL = TIER == "gvisor" # whose stack has no fast open, answers some calls by other errors, and gives options of its own that touch nobody
+REFUSED |= {"EPIPE"} if OTHER_KERNEL else set()
+of_linux = pytest.mark.skipif(OTHER_KERNEL, reason="it tells how Linux refuses; gVisor's own stack is the sandbox's to change")
+of_host = pytest.mark.skipif(TIER == "microvm", reason="the kernel is the machine's own: its root may do anything to it, and the gate holds")
+filtered = pytest.mark.skipif(TIER == "stub", reason="the tests' own tier has no filter of system calls and no interface of its own to keep from changes")
+
 
 @pytest.fixture(scope="module")
 def session_service(canary):
@@ -34,7 +43,7 @@ def session_service(canary):
     with tempfile.TemporaryDirectory(prefix="test-programs-", dir=BUILD) as directory:
         os.chmod(directory, 0o755) # the unprivileged workers pass through
         for name in ("coved", "cove-api", "cove-agent"):
-            shutil.copy(BUILD / name, directory)
+            shutil.copy(COVED.parent / name, directory)
         shutil.copy(SYSTEM / "egress_standin.py", Path(directory) / "cove-egress")
         (Path(directory) / "cove-egress").chmod(0o755)
         with attacked(canary, directory) as service:
@@ -63,6 +72,9 @@ def host_addresses():
 
 
 def test_only_loopback_is_there(sandbox):
+    if GATED:
+        assert must(sandbox, "tail -n +3 /proc/net/dev | cut -d: -f1").split() == ["lo", "eth0"]
+        return
     assert must(sandbox, "tail -n +3 /proc/net/dev | cut -d: -f1").split() == ["lo"]
     assert {line.split()[0] for line in must(sandbox, "tail -n +2 /proc/net/route").splitlines()} == {"lo"}
     assert set(must(sandbox, "awk '{print $NF}' /proc/net/ipv6_route /proc/net/if_inet6").split()) == {"lo"}
@@ -73,7 +85,7 @@ def test_N01_N03_N04_N05_N19_tcp_is_captured(sandbox, seen):
     """Whoever is asked for, by whatever call: cove-egress gets it, with that address."""
     wanted = {(a, p) for a in EVERYWHERE for p in (80, 443)} | {("198.51.100.66", p) for p in PORTS}
     for user in USERS:
-        for call in ("tcp", "tcp_fast_open"):
+        for call in ("tcp",) if OTHER_KERNEL else ("tcp", "tcp_fast_open"):
             before = len(seen.of("tcp", id=sandbox.id))
             found = inside(sandbox, *(f"{call},{a},{p}" for a, p in sorted(wanted)), user=user)
             assert all(o.reached for o in found.values()), found
@@ -134,6 +146,8 @@ def test_N14_multicast_and_broadcast(sandbox):
             assert outcome.name in REFUSED, outcome
 
 
+@of_host
+@of_linux
 def test_N16_ping(sandbox):
     control = outside("ping,127.0.0.1", "ping,127.0.0.1,raw")
     for user in USERS:
@@ -142,6 +156,7 @@ def test_N16_ping(sandbox):
             judge(outcome, control["ping,127.0.0.1,raw"], REFUSED)
 
 
+@of_host
 def test_N17_raw_and_packet_sockets(sandbox):
     verbs = ("socket,2,3,255", "socket,2,3,6", "socket,10,3,58", "socket,17,3,768", "socket,17,2,768")
     control = outside(*verbs)
@@ -150,6 +165,8 @@ def test_N17_raw_and_packet_sockets(sandbox):
             judge(outcome, control[verb], {"EPERM", "EAFNOSUPPORT", "EPROTONOSUPPORT"})
 
 
+@of_host
+@filtered
 def test_N22_sockets_by_the_other_entries(sandbox):
     """socketcall() of the 32-bit entry takes its arguments from memory, where no filter sees them."""
     control = outside("int80,359", "int80,102", "x32,41")
@@ -160,6 +177,7 @@ def test_N22_sockets_by_the_other_entries(sandbox):
         pytest.skip("this kernel has no other entries")
 
 
+@filtered
 def test_N23_vsock(sandbox):
     verbs = [f"vsock,{cid},{port}" for cid in (0, 1, 2, 3, 4294967295) for port in (1, 22, 1024)]
     control = outside(*verbs)
@@ -168,6 +186,9 @@ def test_N23_vsock(sandbox):
             judge(outcome, control[verb], {"EAFNOSUPPORT"})
 
 
+@of_host
+@of_linux
+@filtered
 def test_N24_the_network_can_not_be_changed(sandbox, seen):
     control = outside("netlink_write", "interface_down,lo", net=True)
     for user in USERS:
@@ -188,6 +209,8 @@ def test_N24_the_network_can_not_be_changed(sandbox, seen):
     assert wait_until(lambda: seen.of("tcp", id=sandbox.id, to=["198.51.100.66", 4242])), "the network is not captured any more"
 
 
+@of_host
+@of_linux
 def test_socket_options_of_the_administrator(sandbox):
     """iptables' tables, repair, marks, transparent proxies: by socket options, on sockets that anybody may have."""
     options = {"iptables-replace": (0, 64, 96), "ip6tables-replace": (41, 64, 96), "arptables": (0, 96, 96), "tcp-repair": (6, 19, 4), "so-mark": (1, 36, 4),
@@ -225,6 +248,9 @@ s.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 1)
 """
 
 
+@of_host
+@of_linux
+@filtered
 def test_interfaces_can_be_asked_for(sandbox):
     """As Node, Go, Java and Python do it; what asks a device for its hardware hears what lo says to it anywhere."""
     for user in USERS:
@@ -254,7 +280,7 @@ def test_N29_unix_sockets_of_the_host(sandbox, canary, service):
 
 def test_N30_nobody_inside_holds_the_sockets_of_cove_egress(sandbox):
     listening = must(sandbox, "cat /proc/net/tcp6 /proc/net/udp6 | awk '$2 ~ /:(EE98|EE7D)$/ {print $10}'", user="root").split()
-    assert len(listening) == 3, listening
+    assert len(listening) == (0 if GATED else 3), listening
     held = must(sandbox, "ls -l /proc/[0-9]*/fd 2>/dev/null | grep -o 'socket:.*' || true", user="root")
     assert not [inode for inode in listening if f"[{inode}]" in held], held
     assert must(sandbox, "ls -l /proc/[0-9]*/fd 2>/dev/null | grep -c 'net:' || true", user="root").strip() == "0"
@@ -265,9 +291,9 @@ def test_N31_our_sockets_are_no_relay(sandbox, canary, seen):
     for user in USERS:
         for port in OUR_PORTS:
             found = inside(sandbox, *(f"{call},{a},{port}" for a in OWN for call in ("tcp", "tcp_fast_open")), user=user)
-            assert {o.name for o in found.values()} == {"ECONNREFUSED"}, found
+            assert {o.name for o in found.values()} <= {"ECONNREFUSED"} | ({"EPIPE"} if OTHER_KERNEL else set()), found
         found = inside(sandbox, *(f"{call},{a},61053" for a in OWN for call in ("udp", "udp_many")), user=user)
-        assert {o.name for o in found.values()} == {"EPERM"}, found
+        assert {o.name for o in found.values()} <= ({"reached", "ECONNREFUSED"} if GATED else {"EPERM"}), found
         for proxy in ("http://127.0.0.1:61080", "http://10.200.0.2:61080", "socks5h://10.200.0.2:61080", "http://[fd00:c0fe::2]:61080"):
             code, out, _ = sandbox.sh(f"curl -gsm5 -x '{proxy}' http://127.0.0.1:{canary.port}/", user=user)
             assert code in (7, 97) and out == b"", (proxy, code, out)
@@ -276,7 +302,7 @@ def test_N31_our_sockets_are_no_relay(sandbox, canary, seen):
                  "(socket.SOCK_DGRAM, 61053)):\n  s = socket.socket(f, t)\n  s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)\n"
                  "  s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)\n  try:\n   s.bind((a, p))\n   t == socket.SOCK_STREAM and s.listen()\n"
                  "   print('stolen', f, a, t, p)\n  except OSError as e:\n   assert e.errno == 98, e\n")
-        assert must(sandbox, f"python3 -c \"{steal}\"", user=user) == ""
+        assert GATED or must(sandbox, f"python3 -c \"{steal}\"", user=user) == ""
     assert not seen.of("tcp", id=sandbox.id) and not seen.of("dns", id=sandbox.id)
 
 
@@ -359,9 +385,9 @@ def test_a_flood_of_new_flows_harms_nobody_else(pair, seen):
              "for i in range(100000):\n try:\n  s.sendto(b'x', (socket.inet_ntoa(struct.pack('!I', 0xc6120000 + i)), 53)); sent += 1\n"
              " except BlockingIOError:\n  pass\n except PermissionError:\n  refused += 1\nprint(sent, refused)\n")
     sent, refused = map(int, must(one, f"python3 -c \"{flood}\"").split())
-    tracked = int(must(one, "cat /proc/sys/net/netfilter/nf_conntrack_count"))
+    tracked = 0 if OTHER_KERNEL else int(must(one, "cat /proc/sys/net/netfilter/nf_conntrack_count"))
     print(f"{sent} flows in, {refused} refused, {tracked} tracked")
-    assert refused > 0 and tracked <= sent < 60000
+    assert GATED or (refused > 0 and tracked <= sent < 60000) # src/kernel/netns_test.c looks into the gate
     assert inside(two, "tcp,198.51.100.9,4343")["tcp,198.51.100.9,4343"].reached
     assert wait_until(lambda: seen.of("tcp", id=two.id, to=["198.51.100.9", 4343]))
 

@@ -21,11 +21,16 @@ CREATE, KILL, LIST, ATTACH, USAGE = range(1, 6)
 CREATED, DONE, LISTED, ATTACHED, USED, ENDED = range(64, 70)
 
 HEAD = struct.Struct("@II")
-CREATE_MESSAGE = struct.Struct("@II22s72s64sQIIQ8x")  # behind them: nothing was kept
+CREATE_MESSAGE = struct.Struct("@II22s72s64sQIIQI16s4x")
 ID_MESSAGE = struct.Struct("@II22s0I")
 DONE_MESSAGE = struct.Struct("@IIi256s")
 LISTED_MESSAGE = struct.Struct("@II22sIQ")
 ENDED_MESSAGE = struct.Struct("@II22sIII")
+
+
+def create_message(*fields):
+    """As struct sup_create: nothing was kept, the usual tier."""
+    return CREATE_MESSAGE.pack(CREATE, *fields, 0, b"container")
 
 
 def send(sock, data, fds=()):
@@ -89,7 +94,7 @@ class Puppet:
         """(code, message, session descriptor or None)"""
         tag = self.new_tag()
         encode = lambda v: v if isinstance(v, bytes) else v.encode()
-        self.raw(CREATE_MESSAGE.pack(CREATE, tag, encode(box_id), encode(layer), template, memory, cpu_milli, pids, disk))
+        self.raw(create_message(tag, encode(box_id), encode(layer), template, memory, cpu_milli, pids, disk))
         return self.answer(CREATED, tag)
 
     def answer(self, kind, tag):

@@ -169,7 +169,7 @@ def test_the_same_id_twice(worker, stage):
     tags = []
     for _ in range(4): # before the first is made
         tags.append(worker.new_tag())
-        worker.raw(puppet.CREATE_MESSAGE.pack(puppet.CREATE, tags[-1], box.encode(), stage.layer.encode(), b"base", 1 << 28, 1000, 64, 0))
+        worker.raw(puppet.create_message(tags[-1], box.encode(), stage.layer.encode(), b"base", 1 << 28, 1000, 64, 0))
     answers = [worker.answer(puppet.CREATED, tag) for tag in tags]
     assert sorted(code for code, _, _ in answers) == [0, ALREADY_EXISTS, ALREADY_EXISTS, ALREADY_EXISTS], answers
     assert worker.list().count(box) == 1
@@ -191,7 +191,7 @@ def test_limits(worker, stage, what):
         limits = LIMITS[what] if number % 2 else {}
         values = {"memory": 1 << 28, "cpu_milli": 1000, "pids": 64, "disk": 0, **limits}
         tag = worker.new_tag()
-        worker.raw(puppet.CREATE_MESSAGE.pack(puppet.CREATE, tag, new_id().encode(), stage.layer.encode(), b"base", values["memory"], values["cpu_milli"],
+        worker.raw(puppet.create_message(tag, new_id().encode(), stage.layer.encode(), b"base", values["memory"], values["cpu_milli"],
                                               values["pids"], values["disk"]))
         tags[tag] = bool(limits)
     for tag, is_odd in tags.items():
@@ -287,7 +287,7 @@ def wrong_messages():
     rng = random.Random(1)
     yield from (b"x", b"\1\0\0\0", b"\0" * 8, b"\xff" * 8, puppet.HEAD.pack(99, 1), puppet.HEAD.pack(puppet.CREATE, 1), puppet.HEAD.pack(puppet.LIST, 1) + b"x",
                 puppet.HEAD.pack(puppet.CREATED, 1), puppet.DONE_MESSAGE.pack(puppet.DONE, 0, 0, b"x" * 256) + b"x", b"\0" * 4000,
-                puppet.CREATE_MESSAGE.pack(puppet.CREATE, 1, b"", b"", b"", 0, 0, 0, 0)[:-1])
+                puppet.create_message(1, b"", b"", b"", 0, 0, 0, 0)[:-1])
     for _ in range(6):
         yield rng.randbytes(rng.randrange(1, 300))
 

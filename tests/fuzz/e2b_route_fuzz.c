@@ -16,7 +16,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct str rest = str_n(data, size), lines[4] = {0}, args[ROUTE_ARGS_MAX] = {0};
     const struct route *route = NULL;
-    struct target target;
+    struct e2b_target target;
 
     for (size_t i = 0; i < ARRAY_SIZE(lines) && str_split(&rest, '\n', &lines[i]); i++)
         ;

@@ -76,7 +76,7 @@ static void begin(void)
         abort();
     coved = pair[1];
     struct core_config config = {.state_dir = dir,
-                                 .supervisor_fd = pair[0],
+                                 .engine.supervisor_fd = pair[0],
                                  .store = store,
                                  .events = events,
                                  .artefacts = artefacts,

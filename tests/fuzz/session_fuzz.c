@@ -66,7 +66,7 @@ static void begin(void)
         event_log_open(store, &events, &err) < 0 || artefacts_open(store, outputs, 0, 0, &artefacts, &err) < 0)
         abort();
     struct core_config config = {.state_dir = dir,
-                                 .supervisor_fd = pair[0],
+                                 .engine.supervisor_fd = pair[0],
                                  .store = store,
                                  .events = events,
                                  .artefacts = artefacts,

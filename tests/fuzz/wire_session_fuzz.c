@@ -16,42 +16,42 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 struct echo {
-    struct stream stream;
+    struct agent_stream stream;
     struct buf bytes;
 };
 
-static struct echo *echo_of(struct stream *s)
+static struct echo *echo_of(struct agent_stream *s)
 {
     return container_of(s, struct echo, stream);
 }
 
-static void echo_open(struct stream *s, struct wire_reader *r)
+static void echo_open(struct agent_stream *s, struct wire_reader *r)
 {
     buf_init(&echo_of(s)->bytes, WIRE_WINDOW);
     (void)r;
     stream_reply(s);
 }
 
-static void echo_data(struct stream *s, struct str bytes)
+static void echo_data(struct agent_stream *s, struct str bytes)
 {
     if (buf_append_str(&echo_of(s)->bytes, bytes) < 0)
         abort(); /* more than the window */
     stream_ready(s);
 }
 
-static void echo_eof(struct stream *s)
+static void echo_eof(struct agent_stream *s)
 {
     stream_ready(s);
 }
 
-static void echo_credit(struct stream *s, uint32_t bytes, bool delivered)
+static void echo_credit(struct agent_stream *s, uint32_t bytes, bool delivered)
 {
     (void)bytes;
     (void)delivered;
     stream_ready(s);
 }
 
-static bool echo_produce(struct stream *s)
+static bool echo_produce(struct agent_stream *s)
 {
     struct buf *b = &echo_of(s)->bytes;
     size_t n = MIN(stream_room(s), MIN(buf_len(b), (size_t)50000));
@@ -66,12 +66,12 @@ static bool echo_produce(struct stream *s)
     return false;
 }
 
-static void echo_fini(struct stream *s)
+static void echo_fini(struct agent_stream *s)
 {
     buf_fini(&echo_of(s)->bytes);
 }
 
-static void refuse_data(struct stream *s, struct str bytes)
+static void refuse_data(struct agent_stream *s, struct str bytes)
 {
     stream_failf(s, ERR_INTERNAL, "no room for %zu bytes", bytes.n);
 }

@@ -26,7 +26,7 @@ class Here:
         self.bin, self.home = directory / "bin", directory / "home"
         build = Path(os.environ.get("COVE_BUILD", TOP / "build"))
         self.bin.mkdir()
-        for name in ("cove", "cove-here", "cove-egress"):
+        for name in ("cove", "cove-cli", "cove-here", "cove-bwrap", "cove-egress"):
             shutil.copy(build / name, self.bin / name)
         self.home.mkdir()
         self.give(self.home)

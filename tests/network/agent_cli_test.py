@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A coding agent as people use it, in a sandbox, against a stand-in for its model: the tool holds a sentinel, the wire carries the key."""
 
+import contextlib
 import hashlib
 import json
+import os
 import platform
 import re
 import shutil
@@ -15,40 +17,44 @@ import pytest
 from service import end_with_parent
 
 HERE = Path(__file__).resolve().parent
-INSTALLED = HERE.parent.parent / "build" / "agent-cli"
-LOCK = HERE / "agent_cli" / "package-lock.json"
 PORT = 9543
 SENTINEL, KEY = "sk-cove-sentinel-0001", "sk-real-and-never-inside"
 NO_WAY = re.compile(r"ENOTFOUND|EAI_AGAIN|ECONN\w+|ETIMEDOUT|E\w*UNREACH|SOCKET_TIMEOUT|FETCH_ERROR|\bE(?:429|5\d\d)\b|SELF_SIGNED_CERT_IN_CHAIN"
                     r"|UNABLE_TO_\w+|Exit handler never called|socket hang up")
 
 
-def program():
-    """The agent's program, installed from its registry by the lock file; skips when there is no way to it."""
+def installed(name):
+    """Where the packages of this lock file are, installed from their registry; skips when there is no way to it."""
+    place, lock = HERE.parent.parent / "build" / name.replace("_", "-"), HERE / name / "package-lock.json"
     if platform.machine() != "x86_64" or not shutil.which("npm"):
         pytest.skip("the agent's program is for x86-64, and comes with npm")
-    stamp, wanted = INSTALLED / "installed", hashlib.sha256(LOCK.read_bytes()).hexdigest()
+    stamp, wanted = place / "installed", hashlib.sha256(lock.read_bytes()).hexdigest()
     if not stamp.exists() or stamp.read_text() != wanted:
-        INSTALLED.mkdir(parents=True, exist_ok=True)
+        place.mkdir(parents=True, exist_ok=True)
         for name in ("package.json", "package-lock.json"):
-            shutil.copy(LOCK.parent / name, INSTALLED)
-        done = subprocess.run(["npm", "ci", "--prefix", INSTALLED, "--ignore-scripts", "--no-audit", "--no-fund", "--no-progress",
-                               f"--cache={INSTALLED / 'cache'}", "--fetch-retries=1", "--fetch-timeout=20000"], stdin=subprocess.DEVNULL,
+            shutil.copy(lock.parent / name, place)
+        done = subprocess.run(["npm", "ci", "--prefix", place, "--ignore-scripts", "--no-audit", "--no-fund", "--no-progress",
+                               f"--cache={place / 'cache'}", "--fetch-retries=1", "--fetch-timeout=20000"], stdin=subprocess.DEVNULL,
                               capture_output=True, text=True, timeout=100, check=False)
         if done.returncode:
             reason = NO_WAY.search(done.stdout + done.stderr)
             assert reason, done.stderr
             pytest.skip(f"the registry can't be reached ({reason[0]})")
         stamp.write_text(wanted)
-    return INSTALLED / "node_modules/@anthropic-ai/claude-code-linux-x64/claude"
+    return place / "node_modules"
 
 
-@pytest.fixture
-def model(world):
+def program():
+    return installed("agent_cli") / "@anthropic-ai/claude-code-linux-x64/claude"
+
+
+@contextlib.contextmanager
+def model_of(world, **env):
     log = world.directory / "model.log"
     log.unlink(missing_ok=True)
     process = subprocess.Popen(["nsenter", "-t", str(world.internet.pid), "-n", sys.executable, HERE / "model_server.py", log,
-                                world.directory / "server.pem", world.directory / "server.key", str(PORT)], preexec_fn=end_with_parent)
+                                world.directory / "server.pem", world.directory / "server.key", str(PORT)], preexec_fn=end_with_parent,
+                               env={**os.environ, **env})
     end = time.monotonic() + 60
     while not (log.exists() and "ready" in log.read_text()) and time.monotonic() < end:
         time.sleep(0.05)
@@ -57,6 +63,12 @@ def model(world):
     finally:
         process.kill()
         process.wait(60)
+
+
+@pytest.fixture
+def model(world):
+    with model_of(world) as log:
+        yield log
 
 
 def test_a_coding_agent_never_holds_its_key(service, box, model):

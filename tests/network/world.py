@@ -4,7 +4,6 @@ resolv.conf and a CA store of its own; in the other lives the canary (canary.py)
 """
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -16,7 +15,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "system")]
 
 import sources  # noqa: E402
-from service import Service, end_with_parent, wait_until  # noqa: E402
+from service import COVED, Service, end_with_parent, wait_until  # noqa: E402
 
 H2_PORT = 9443
 DNS = "11.0.0.53"
@@ -162,7 +161,7 @@ class World:
         self.service.env.update(env)
         self.service.directory.mkdir()
         wrapper = self.directory / "coved-there"
-        coved = Path(os.environ.get("COVE_BUILD", HERE.parent.parent / "build")).resolve() / "coved"
+        coved = COVED.resolve()
         wrapper.write_text(f'#!/bin/sh\nexec nsenter -t {self.machine.pid} -m -n -- {coved} "$@"\n')
         wrapper.chmod(0o755)
         return self.service.start(wrapper)

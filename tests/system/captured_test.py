@@ -193,7 +193,7 @@ def test_the_maker_of_namespaces_is_replaced(net):
     assert re.search(r"^CapPrm:\s+(\w+)", status, re.M)[1] == re.search(r"^CapEff:\s+(\w+)", status, re.M)[1] == f"{1 << 21 | 1 << 12:016x}"
     assert re.search(r"^CapBnd:\s+(\w+)", status, re.M)[1] == "0" * 16 and "NoNewPrivs:\t1" in status
     assert link(f"/proc/{old}/ns/net") not in (link("/proc/self/ns/net"), "")
-    assert wait_for(lambda: len(opened(old)) == 3 + 2) # its socket, the way back; more while it makes one
+    assert wait_for(lambda: len(opened(old)) == 3 + 3) # its socket, the way back, a procfs; more while it makes one
     for _ in range(3):
         pid = named(service, "cove-netmaker")
         os.kill(pid, signal.SIGKILL)

@@ -117,7 +117,7 @@ def test_what_can_not_be_a_patch_is_said(service, sandbox):
     for arguments in (["--patch", "-z", sandbox], ["--patch", "--json", sandbox], ["--path", "/", sandbox], ["--patch", "--path", "etc", sandbox]):
         assert service.cove("diff", *arguments).returncode == 2, arguments
     done = service.cove("diff", "--patch", "base")
-    assert done.returncode == 1 and "no sandbox" in done.stderr, done
+    assert done.returncode == 1 and "not a sandbox" in done.stderr, done
     assert service.cove("diff", "--patch", "no-such-thing", sandbox).returncode == 1
     assert service.cove("exec", sandbox, "--", "truncate", "-s", "70M", "big").returncode == 0
     done = service.cove("diff", "--patch", sandbox)

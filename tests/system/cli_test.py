@@ -127,10 +127,10 @@ def test_ls_shows_what_runs(service):
     first = service.create(metadata={"job": "one"}, timeout_ms=0)
     second = service.create(memory_bytes=256 << 20, cpu_milli=1500)
     lines = service.cove("ls").stdout.splitlines()
-    assert lines[0].split() == ["ID", "STATE", "TEMPLATE", "AGE", "ENDS", "IN", "MEMORY", "CPUS", "METADATA"]
+    assert lines[0].split() == ["ID", "STATE", "TEMPLATE", "TIER", "AGE", "ENDS", "IN", "MEMORY", "CPUS", "METADATA"]
     assert [line.split()[0] for line in lines[1:]] == [second, first]
-    assert re.search(r"running +base +\d+s +4m \d+s +256 MiB +1\.5 +-$", lines[1])
-    assert re.search(r"running +base +\d+s +- .*job=one$", lines[2])
+    assert re.search(r"running +base +container +\d+s +4m \d+s +256 MiB +1\.5 +-$", lines[1])
+    assert re.search(r"running +base +container +\d+s +- .*job=one$", lines[2])
     assert service.cove("ls", "-q").stdout == f"{second}\n{first}\n"
     listed = json.loads(service.cove("ls", "--json").stdout)
     assert [s["id"] for s in listed] == [second, first]
@@ -367,6 +367,13 @@ def test_what_docker_calls_otherwise_is_told(service, command, instead):
     assert done.returncode == 2 and instead in done.stderr, done
     done = service.cove(*command[:1], "--json", *command[1:])
     assert instead in "".join(json.loads(done.stderr)["error"].values()), done
+
+
+@pytest.mark.parametrize(("command", "meant"), [(["lgo", "i3k"], "'cove log'"), (["rum"], "'cove run'"), (["tempalte"], "'cove template'"), (["snapshots"], "'cove snapshot'"),
+                                               (["run", "--memroy", "1G", "true"], "--memory"), (["run", "--alow=x", "true"], "--allow"), (["frobnicate"], "'cove help'")], ids=" ".join)
+def test_slips_are_noticed(service, command, meant):
+    done = service.cove(*command)
+    assert done.returncode == 2 and meant in done.stderr and done.stderr.count("did you mean") == (meant != "'cove help'"), done
 
 
 def test_version_with_and_without_a_service(service):

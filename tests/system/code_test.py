@@ -8,90 +8,34 @@ registry can't be reached the tests are skipped.
 
 import http.client
 import json
-import shutil
+import re
 import subprocess
-import sys
 import threading
 import time
 
 import pytest
+import recipes
+from code_box import Box
 from leaks import own_service, rss_kib
-from service import BUILD, TOP
-
-RECIPE = TOP / "templates" / "code-interpreter"
-
-
-@pytest.fixture(scope="session")
-def packages():
-    """Kept for later runs; what has changed is fetched."""
-    wheels = BUILD / "code-packages"
-    wheels.mkdir(exist_ok=True)
-    done = subprocess.run([sys.executable, "-m", "pip", "download", "-q", "-d", wheels, "--python-version", "3.11", "--only-binary", ":all:",
-                           "--find-links", wheels, "-r", RECIPE / "requirements-python.txt"],
-                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, check=False)
-    if done.returncode != 0:
-        pytest.skip(f"packages can't be had: {done.stderr[-300:]}")
-    return wheels
+from service import wait_until
 
 
 @pytest.fixture(scope="module")
-def service(packages, tmp_path_factory):
-    recipes = tmp_path_factory.mktemp("recipes")
-    shutil.copytree(RECIPE, recipes / "code-interpreter", ignore=shutil.ignore_patterns("__pycache__"))
-    for wheel in packages.glob("*.whl"):
-        shutil.copy(wheel, recipes / "code-interpreter" / "packages")
-    with own_service("code") as service:
-        service.env["COVE_TEMPLATES"] = str(recipes)
+def service(tmp_path_factory):
+    try:
+        env = recipes.prepared("code-interpreter", tmp_path_factory.mktemp("recipes"), "requirements-python.txt")
+    except recipes.Unreachable as why:
+        pytest.skip(str(why))
+    with own_service("code", **env) as service:
         listed = service.cove("template", "add", "--list")
-        assert listed.stdout.splitlines()[1].split()[:3] == ["code-interpreter", "1", "-"], listed
+        assert listed.stdout.splitlines()[1].split()[:3] == ["code-interpreter", "2", "-"], listed
         status, _, body = service.request("POST", "/cove/v1/sandboxes", {"template": "code-interpreter"})
         assert status == 404, body
         added = service.cove("template", "add", "code-interpreter", "--build-arg", "LANGUAGES=python bash", "--build-arg", "USUAL=")
         assert added.returncode == 0, added.stderr[-2000:]
         assert "is here already" in service.cove("template", "add", "code-interpreter").stderr
-        assert service.cove("template", "add", "--list").stdout.splitlines()[1].split()[:3] == ["code-interpreter", "1", "1"]
+        assert service.cove("template", "add", "--list").stdout.splitlines()[1].split()[:3] == ["code-interpreter", "2", "2"]
         yield service
-
-
-class Box:
-    """A sandbox; execute() and what goes with it as E2B's SDKs do it."""
-
-    def __init__(self, service):
-        self.service = service
-        status, body = self.call("POST", "/v2/sandboxes", {"templateID": "code-interpreter-v1", "timeout": 600}, {"X-API-KEY": service.key})
-        assert status == 201, body
-        made = json.loads(body)
-        self.id, self.token = made["sandboxID"], made["envdAccessToken"]
-        self.headers = {"E2b-Sandbox-Id": self.id, "E2b-Sandbox-Port": "49999", "X-Access-Token": self.token}
-
-    def connection(self):
-        return http.client.HTTPConnection("127.0.0.1", self.service.port, timeout=120)
-
-    def call(self, method, target, body=None, headers=None):
-        connection = self.connection()
-        connection.request(method, target, None if body is None else json.dumps(body),
-                           {"Content-Type": "application/json", **(self.headers if headers is None else headers)})
-        answer = connection.getresponse()
-        return answer.status, answer.read()
-
-    def execute(self, code, **more):
-        status, body = self.call("POST", "/execute", {"code": code, **more})
-        assert status == 200, body
-        events = [json.loads(line) for line in body.splitlines()]
-        assert events[-1] == {"type": "end_of_execution"}
-        return events[:-1]
-
-    def one(self, kind, code, **more):
-        """The only event of that kind."""
-        found = [e for e in self.execute(code, **more) if e["type"] == kind]
-        assert len(found) == 1, found
-        return found[0]
-
-    def text(self, code, **more):
-        return self.one("result", code, **more)["text"]
-
-    def contexts(self):
-        return json.loads(self.call("GET", "/contexts")[1])
 
 
 @pytest.fixture
@@ -170,6 +114,7 @@ def test_a_runner_that_dies_is_told_and_comes_back(box):
     "import os, struct; [os.write(fd, struct.pack('<IBQ', 8, 7, 1)) for fd in (1, 2)]",
     "import os\nif os.fork() == 0:\n    import time\n    time.sleep(300)",
     "import os; os.system('sleep 300 &')",
+    "import socket\nfor port in (49999, 49983, 44772):\n    try: socket.create_connection(('127.0.0.1', port), 2).sendall(b'\\xff' * 9999)\n    except OSError: pass",
     "import threading, time; threading.Thread(target=lambda: [time.sleep(.05) or print('late') for _ in range(20)]).start()",
 ])
 def test_what_a_cell_does_to_its_runner(box, code):
@@ -209,8 +154,9 @@ def test_output_is_bounded(service, box):
     connection.close()
     assert most - before < 64 * 1024, (before, most)
     assert box.text("1 + 1") == "2"
-    events = box.execute("class A:\n    def _repr_html_(self): return 'y' * (100 << 20)\nA()")
-    assert "bytes are too many for a result" in str(events) and [e["type"] for e in events].count("result") == 1
+    for kind, value in (("html", "'y' * (100 << 20)"), ("png", "b'\\x89PNG' + bytes(100 << 20)")):
+        events = box.execute(f"class A:\n    def _repr_{kind}_(self): return {value}\nA()")
+        assert "bytes are too many for a result" in str(events) and [e["type"] for e in events].count("result") == 1
 
 
 def test_a_client_that_leaves_interrupts_its_cell(box):
@@ -242,11 +188,25 @@ def test_cells_of_a_context_wait_and_contexts_do_not(box):
 
 def test_contexts_have_a_limit(box):
     made = 0
-    for _ in range(70):
+    for _ in range(1000):
         status, body = box.call("POST", "/contexts", {"language": "bash"})
         made += status == 200
         assert status == 200 or (status == 429 and b"which is the limit" in body), body
     assert made == 63 and box.text("1") == "1"
+
+
+def test_a_sandbox_made_ahead_has_its_first_context(service, box):
+    """So the first cell of a new sandbox waits for no process."""
+    def ready():
+        return re.search(rb"^cove_spares [1-9]", box.call("GET", "/metrics", None, {"X-API-KEY": service.key})[1], re.M)
+    assert service.cove("warm", "code-interpreter", "1").returncode == 0
+    assert wait_until(ready), service.tail()
+    quick = Box(service)
+    assert quick.text("import os; os.getcwd()") == "/home/user"
+    kinds = [(e["kind"], "start" in str(e["data"])) for e in map(json.loads, service.cove("log", quick.id, "--json").stdout.splitlines())]
+    before = kinds[:[kind for kind, _ in kinds].index("code.run")]
+    assert ("exec.start", True) in before and ("exec.start", True) not in kinds[len(before):]
+    service.cove("warm", "code-interpreter", "0")
 
 
 def test_cells_are_recorded(service, box):
@@ -256,6 +216,12 @@ def test_cells_are_recorded(service, box):
     runs, done = ([e["data"] for e in events if e["kind"] == kind] for kind in ("code.run", "code.done"))
     assert runs[0]["code"] == "print('out'); 5" and runs[0]["language"] == "python"
     assert done[0]["stdout_bytes"] == 4 and done[0]["text"] == "5" and done[1]["error"] == "NameError"
+
+
+def test_programs_inside_see_that_it_is_there(service, box):
+    ask = "curl -s -o /tmp/o -w '%{http_code}' http://127.0.0.1:49999/"
+    assert wait_until(lambda: service.cove("exec", box.id, "--", "bash", "-c", f"{ask}health; cat /tmp/o").stdout == '200"OK"')
+    assert service.cove("exec", box.id, "--", "bash", "-c", f"{ask}execute").stdout == "404", "cells come from outside alone"
 
 
 def test_another_worker_takes_contexts_over(service, box):

@@ -26,6 +26,8 @@ DEATHS = {
               "pool.noted", "pool.put", "pool.named"],
     "freeze": ["core.pause.begun", "core.pause.answered", "coved.pause.noted", "coved.pause.recorded", "coved.copy.begin", "pool.cloned", "pool.put", "pool.named"],
     "resume": ["core.start.forget", "core.start.box", "coved.create.started", "coved.create.recorded", "pool.made", "pool.filled"],
+    "rewind": ["core.pause.begun", "core.pause.answered", "coved.keep.reaped", "core.start.forget", "core.start.rewind", "core.start.box", "coved.rewind.begin",
+               "coved.rewind.made", "coved.create.started"],
     "thaw": ["coved.resume.begun", "coved.resume.recorded"],
     "mount": ["coved.mount.open"],
     "build": ["build.step.stored", "build.step.cached", "build.job.done", "coved.snapshot.begin", "pool.cloned", "coved.snapshot.made"],
@@ -40,6 +42,7 @@ ERRORS = {
     "snapshot": ["coved.snapshot", "pool.cloned", "pool.stripped"],
     "pause": ["coved.keep", "pool.noted", "pool.put", "pool.named"],
     "resume": ["pool.filled"],
+    "rewind": ["coved.rewind"],
     "build": ["coved.snapshot", "pool.stripped"],
     "image": ["coved.image", "pool.made", "pool.noted", "pool.put", "pool.named"],
     "volume": ["pool.made", "pool.put", "pool.named"],
@@ -89,7 +92,7 @@ def test_what_is_installed_has_no_switch():
 
 
 PAIRS = [(operation, point) for operation, points in DEATHS.items() for point in points]
-IN_JOBS = {"coved.snapshot.begin", "coved.keep.begin", "coved.copy.begin", "coved.image.commit", "coved.mount.open"}
+IN_JOBS = {"coved.snapshot.begin", "coved.rewind.begin", "coved.keep.begin", "coved.copy.begin", "coved.image.commit", "coved.mount.open"}
 COVEDS = [(operation, point) for operation, point in PAIRS if point.startswith("coved.") and point not in IN_JOBS] # also with all the rest
 
 

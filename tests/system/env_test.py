@@ -2,6 +2,8 @@
 """cove env: copies of a repository in sandboxes, and what comes back of them."""
 
 import concurrent.futures
+import contextlib
+import json
 import os
 import subprocess
 
@@ -120,6 +122,30 @@ def test_settings_are_those_of_the_commit(service, repo):
     assert len(service.sandboxes()) == 2 and git(repo, "branch", "--list", "cove/wrong", "cove/other") == ""
 
 
+def test_a_devcontainer(service, repo):
+    place = repo / ".devcontainer"
+    place.mkdir()
+    (place / "Dockerfile").write_text("FROM base\nARG WORD=none\nCOPY tool /usr/local/bin/tool\nRUN chmod +x /usr/local/bin/tool && echo $WORD > /etc/word\n")
+    (place / "tool").write_text("#!/bin/sh\necho tool $(cat /etc/word) $A\n")
+    (place / "devcontainer.json").write_text('// ours\n{"name": "x", "build": {"dockerfile": "Dockerfile", "args": {"WORD": "said",}}, "features": {},\n'
+                                             '"containerEnv": {"A": "${containerWorkspaceFolder}"}, "forwardPorts": [3000], "remoteUser": "root",\n'
+                                             '"postCreateCommand": {"one": "tool > made", "two": ["touch", "it\'s"]}}')
+    git(repo, "add", ".")
+    git(repo, "commit", "-q", "-m", "a devcontainer")
+    made = env(service, repo, "create", "dev")
+    assert "is built first" in made.stderr and "port 3000" in made.stderr, made.stderr
+    assert inside(service, repo, "dev", "id -un; cat made; ls \"it's\"; git status --short").stdout == f"root\ntool said {repo}\nit's\n?? \"it's\"\n?? made\n".replace('"', "")
+    assert "is built" not in env(service, repo, "create", "again").stderr
+    for name in ("dev", "again"):
+        env(service, repo, "abort", name)
+    (place / "devcontainer.json").write_text('{"image": "x", "features": {"ghcr.io/devcontainers/features/go:1": {}}}')
+    git(repo, "commit", "-q", "-a", "-m", "features")
+    assert "ghcr.io/devcontainers/features/go:1 is not installed" in env(service, repo, "create", "dev", status=1).stderr and service.sandboxes() == []
+    for template in json.loads(service.cove("template", "ls", "--json").stdout):
+        if template["name"].startswith("devcontainer-"):
+            service.cove("template", "rm", template["name"])
+
+
 TREE = "git update-ref HEAD $(git commit-tree -p HEAD -m x $(git hash-object -t tree -w --literally --stdin < tree)); git symbolic-ref HEAD > /dev/null"
 ENTRY = "b=$(git hash-object -w README); python3 -c \"import sys; sys.stdout.buffer.write(b'%s\\0' + bytes.fromhex('$b'))\" > /tmp/tree && cd . && cp /tmp/tree tree; "
 LINK = "ln -s '%s' link; git add link; git commit -q -m link"
@@ -222,14 +248,139 @@ def test_ten_at_once_while_the_host_commits_and_collects(service, repo):
             git(repo, "gc", "-q") if turn % 3 == 0 else None
             turn += 1
         assert all("3 commits on" in task.result() and "4 files" in task.result() for task in tasks)
+    git(repo, "gc", "-q", "--prune=now")
     assert git(repo, "fsck", "--strict", "--full", "--no-dangling") == "" and turn > 3
     for name in names:
         assert git(repo, "log", "-3", "--format=%s", f"cove/{name}").split() == [f"{name}-{i}" for i in (3, 2, 1)]
+        assert all(git(repo, "notes", "--ref=cove", "show", f"cove/{name}~{i}") for i in range(3)) # none took another's place
     service.remove_all() # sandboxes that are gone lose no commit
     assert env(service, repo, "list").stdout.count("gone") == 10
     assert f"+{names[0]}" in env(service, repo, "diff", names[0]).stdout
     for name in names:
         env(service, repo, "abort", name)
+
+
+SCAN = (["status", "--porcelain=v2", "--untracked-files=all", "--ignored"], ["diff"], ["diff", "HEAD"], ["log", "-p", "--all", "-n", "50"], ["for-each-ref"],
+        ["ls-files", "-s", "-o"], ["submodule", "status", "--recursive"], ["blame", "README"], ["stash", "list"], ["worktree", "list"], ["branch", "-avv"])
+
+
+def scan(repo):
+    """What people and editors run, with the person's configuration and all that it may choose."""
+    for arguments in SCAN:
+        subprocess.run(["git", *arguments], cwd=repo, capture_output=True, timeout=60, check=False)
+
+
+EVIL = "[core]\n\tfsmonitor = touch %(out)s\n\thooksPath = .\n\tsshCommand = touch %(out)s\n\tpager = touch %(out)s\n[diff]\n\texternal = touch %(out)s\n[alias]\n\tst = !touch %(out)s\n"
+ATTACKS = {
+    "the repository replaced": "mv .git .git.o; git init -q .; printf '%(evil)s' >> .git/config; git -c core.fsmonitor=false -c core.hooksPath=/dev/null add README; "
+                               "git -c core.fsmonitor=false -c core.hooksPath=/dev/null commit -q -m x",
+    "a pointer to another one": "mkdir -p /tmp/w && git init -q /tmp/w && printf '%(evil)s' >> /tmp/w/.git/config; mv .git /tmp/old; echo 'gitdir: /tmp/w/.git' > .git",
+    "a link to another one": "mv .git ../elsewhere 2> /dev/null || mv .git /tmp/elsewhere; ln -s /tmp/elsewhere .git",
+    "a bare one among the files": "mkdir -p bare/refs bare/objects; echo 'ref: refs/heads/x' > bare/HEAD; printf '%(evil)s\tbare = true\n\tworktree = ..\n' > bare/config; "
+                                  "git add . 2> /dev/null; git commit -q -m bare",
+    "config.worktree": "git config extensions.worktreeConfig true; printf '%(evil)s' > .git/config.worktree",
+    "an included configuration": "printf '%(evil)s' > evil; printf '[include]\n\tpath = ../evil\n' >> .git/config; git -c core.fsmonitor=false add evil; git -c core.fsmonitor=false commit -q -m x",
+    "commondir": "mkdir /tmp/c && cp -r .git/. /tmp/c && printf '%(evil)s' >> /tmp/c/config; echo /tmp/c > .git/commondir",
+    "alternates out of it": "echo /proc/1/root/etc > .git/objects/info/alternates; echo /root > .git/objects/info/http-alternates",
+    "replaced objects": "echo x >> README; git commit -q -am x; git replace HEAD HEAD~1; git replace HEAD~1 HEAD~2 2> /dev/null; echo $(git rev-parse HEAD) > .git/info/grafts",
+    "a shallow file": "echo x >> README; git commit -q -am x; git rev-parse HEAD > .git/shallow",
+    "corrupt objects": "echo x >> README; git commit -q -am x; for f in $(find .git/objects -type f); do chmod u+w $f; printf 'garbage' | dd of=$f bs=1 seek=9 conv=notrunc 2> /dev/null; done",
+    "attributes": "printf '* filter=here diff=here merge=here working-tree-encoding=UTF-16 export-subst ident text eol=crlf\n' > .gitattributes; mkdir -p .git/info; "
+                  "cp .gitattributes .git/info/attributes; git add .; git commit -q -m x",
+    "places that others run": "mkdir -p .husky .vscode .github/workflows; for f in .envrc .husky/pre-commit .vscode/tasks.json conftest.py build.rs CLAUDE.md .mcp.json Makefile; do "
+                              "echo 'touch %(out)s' > $f; chmod +x $f; done; git add .; git commit -q -m x",
+    "hooks": "for h in post-index-change fsmonitor-watchman pre-commit post-checkout post-merge reference-transaction; do printf '#!/bin/sh\ntouch %(out)s\n' > .git/hooks/$h; "
+             "chmod +x .git/hooks/$h; done; echo x >> README",
+    "names that mean options": "echo x > ./--upload-pack=touch; echo x > './-c'; echo x > ':(attr:x)y'; git add .; git commit -q -m x; git branch -- --output=x 2> /dev/null; git update-ref 'refs/heads/-x' HEAD",
+    "lazy objects": "git config remote.origin.url 'ext::touch %(out)s'; git config remote.origin.promisor true; git config extensions.partialClone origin; echo x >> README; git commit -q -am x",
+    "nothing there": "rm -rf .git",
+    "everything gone": "rm -rf .git * .[a-z]*",
+}
+
+
+@pytest.mark.parametrize("how", ATTACKS)
+def test_nothing_runs_here_whatever_git_becomes_inside(service, repo, tmp_path, how):
+    out = tmp_path / MARK
+    before = sorted((str(p), p.read_bytes()) for p in (repo / ".git").glob("*") if p.is_file() and p.name != "index"), sorted((repo / ".git/hooks").iterdir())
+    head = git(repo, "rev-parse", "HEAD")
+    env(service, repo, "create", "evil")
+    evil = (EVIL % {"out": out}).replace("\n", "\\n").replace("\t", "\\t")
+    done = inside(service, repo, "evil", ATTACKS[how] % {"out": out, "evil": evil} + "; true", status=None)
+    assert done.returncode in (0, 125), done
+    for arguments in (["diff", "evil"], ["commit", "evil", "-m", "y"], ["propose", "evil"]):
+        env(service, repo, *arguments, status=None)
+        assert not out.exists(), arguments
+        scan(repo)
+        assert not out.exists(), arguments
+    assert git(repo, "rev-parse", "HEAD") == head and git(repo, "status", "--short") == "" and git(repo, "fsck", "--strict", "--no-dangling") == ""
+    after = sorted((str(p), p.read_bytes()) for p in (repo / ".git").glob("*") if p.is_file() and p.name != "index"), sorted((repo / ".git/hooks").iterdir())
+    assert after == before
+    env(service, repo, "abort", "evil")
+
+
+def test_killed_at_each_point(service, repo):
+    """Whenever a command is killed: nothing that had come back is lost, what is inside comes back with the next one, and gc leaves nothing half-made."""
+    (repo / ".cove").mkdir()
+    (repo / ".cove/env.yaml").write_text("checks: ['true']\n")
+    git(repo, "add", ".")
+    git(repo, "commit", "-q", "-m", "settings")
+    env(service, repo, "create", "kept")
+    inside(service, repo, "kept", "echo a > a; git add a; git commit -q -m a")
+    known, points, first = {git(repo, "rev-parse", "cove/kept")}, 0, service.sandboxes()[0]["id"]
+
+    def whole(name):
+        """All of its refs or none, and the sandbox with them."""
+        refs = [git(repo, "rev-parse", "-q", "--verify", ref, check=False) != "" for ref in (f"refs/heads/cove/{name}", f"refs/cove/base/{name}", f"refs/cove/work/{name}")]
+        return all(refs) or not any(refs)
+
+    forms = {"create": ["create", "made"], "run": ["run", "kept", "--", "sh", "-c", "echo $$ >> b; git add b; git commit -q -m b"], "diff": ["diff", "kept"],
+             "commit": ["commit", "kept", "-m", "c"], "propose": ["propose", "kept"], "rebase": ["rebase", "kept"], "gc": ["gc"]}
+    for word, arguments in forms.items():
+        for part in range(4):
+            running = service.popen("env", "--repo", repo, *arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                running.wait(0.03 + 0.13 * part)
+            running.kill()
+            running.wait()
+            points += 1
+            env(service, repo, "gc")
+            assert whole("made") and whole("kept"), word
+            assert not list((repo / ".git").glob("cove-in-*")) and len(git(repo, "worktree", "list").splitlines()) == 1
+            if git(repo, "rev-parse", "-q", "--verify", "cove/made", check=False):
+                env(service, repo, "abort", "made")
+            here = [s["metadata"]["cove.env"] for s in service.sandboxes()]
+            assert set(here) == {"kept"} and (word == "propose" or len(here) == 1), word # a fork for checks ends by itself, later
+            for fork in {s["id"] for s in service.sandboxes()} - {first}:
+                service.cove("rm", fork)
+            inner = inside(service, repo, "kept", "git rev-parse HEAD").stdout.strip()
+            assert git(repo, "rev-parse", "cove/kept") == inner, word # nothing is left inside alone
+            known.add(inner)
+    assert points == 28 and all(git(repo, "cat-file", "-t", commit) == "commit" for commit in known)
+    assert git(repo, "fsck", "--strict", "--no-dangling") == "" and env(service, repo, "gc").stdout == "0 left-over directories removed\n"
+    env(service, repo, "abort", "kept")
+
+
+def test_a_copy_that_took_long_is_kept(service, repo):
+    for d in range(40):
+        (repo / f"d{d}").mkdir()
+        for f in range(1000):
+            (repo / f"d{d}" / f"f{f}").write_text(f"{d} {f}\n")
+    git(repo, "add", ".")
+    git(repo, "commit", "-q", "-m", "many")
+    listed = lambda: [line.split()[0] for line in service.cove("snapshot", "ls").stdout.splitlines() if "cove-copy-" in line]
+    others = listed() # of other repositories, where making one took long too
+    kept = lambda: [one for one in listed() if one not in others]
+    env(service, repo, "create", "one")
+    assert len(kept()) == 1 and kept()[0].endswith(git(repo, "rev-parse", "HEAD"))
+    inside(service, repo, "one", "echo mine > README; git commit -q -am mine; touch ~/mine")
+    env(service, repo, "create", "two")
+    seen = inside(service, repo, "two", "git status --short | wc -l; git log --format=%s | wc -l; git branch; cat README; ls ~/mine; git config user.name", status=None).stdout
+    assert seen == "0\n3\n* cove/two\ntwo\nPerson\n", seen
+    inside(service, repo, "two", "echo x >> d7/f7; git commit -q -am x")
+    assert git(repo, "diff", "--name-only", "main", "cove/two") == "d7/f7" and len(kept()) == 1
+    for name in ("one", "two"):
+        env(service, repo, "abort", name)
+    assert "1 kept copy dropped" in env(service, repo, "gc").stdout and kept() == []
 
 
 def test_what_is_left_of_a_killed_command_is_collected(service, repo):
@@ -240,3 +391,55 @@ def test_what_is_left_of_a_killed_command_is_collected(service, repo):
     running.kill()
     running.wait()
     assert "1 left" in env(service, repo, "gc").stdout
+
+
+def test_a_proposal_with_its_evidence(service, repo):
+    (repo / ".cove").mkdir()
+    (repo / ".cove/env.yaml").write_text("checks: ['grep -q three README && ls; test ! -e loose', 'curl -sS -m 5 https://example.org/']\n"
+                                         "profiles: {quick: {checks: ['true']}}\n")
+    git(repo, "add", ".")
+    git(repo, "commit", "-q", "-m", "settings")
+    env(service, repo, "create", "fix")
+    assert "nothing was committed" in env(service, repo, "propose", "fix", status=1).stderr
+    inside(service, repo, "fix", "echo three > README; echo 'checks: []' > .cove/env.yaml; printf 'all:\\n' > Makefile; printf 'a\\342\\200\\256b\\n' > odd; "
+                                 "git add .; git commit -q -m work; echo x > loose; curl -sS -m 5 https://example.com/; exit 3", status=3)
+    inside(service, repo, "fix", "git commit -q --allow-empty -m more")
+    shown = env(service, repo, "propose", "fix", "-m", "as asked", status=1) # a check that wants the network fails
+    for text in ("more\n", "work\n", "Makefile (a build runs it)", ".cove/env.yaml (Cove's own settings)", "odd (characters that hide or reorder text)",
+                 "grep -q three README && ls; test ! -e loose: exit code 0", "https://example.org/: exit code 6", "exit code 3", "(claimed)"):
+        assert text in shown.stdout, shown.stdout
+    told = json.loads(env(service, repo, "propose", "fix", "--profile", "quick", "--json").stdout)
+    assert [c["command"] for c in told["checks"]] == ["true"] and told["message"] is None and told["head"] == git(repo, "rev-parse", "cove/fix")
+    assert [c.get("exit_code") for c in told["commands"]] == [3, 0] and told["commands"][0]["argv"][0] == "sh"
+    assert len(service.sandboxes()) == 1 and git(repo, "rev-parse", "refs/cove/proposal/fix") == told["head"]
+    lines = [json.loads(line) for line in git(repo, "notes", "--ref=cove", "show", "cove/fix").splitlines() if line]
+    assert [line["kind"] for line in lines] == ["commit", "proposal", "proposal"] and lines[-1]["hash"] == told["hash"]
+    # Who applies is a reviewer; an agent's key is none.
+    key = lambda scope: json.loads(service.cove("key", "create", "--name", f"k-{scope}", "--scope", scope, "--json").stdout)["key"]
+    remote = {"COVE_HOST": f"127.0.0.1:{service.port}"}
+    apply = lambda scope: service.cove("env", "--repo", repo, "apply", "fix", env={**remote, "COVE_API_KEY": key(scope)})
+    refused = apply("use")
+    assert refused.returncode == 1 and "is for a reviewer" in refused.stderr and (repo / "README").read_text() == "two\n"
+    done = apply("approve")
+    assert done.returncode == 0 and (repo / "README").read_text() == "three\n", done.stderr
+    env(service, repo, "abort", "fix") # `loose` is not committed
+    assert git(repo, "for-each-ref", "refs/cove/") == ""
+
+
+def test_why_a_line_is_there(service, repo):
+    why = lambda what, status=0: (lambda d: (d.returncode, d.stdout + d.stderr))(service.cove("why", "--repo", repo, what))
+    env(service, repo, "create", "fix", "--allow", "example.org:443")
+    inside(service, repo, "fix", "echo mended >> src/f; git commit -q -am mend; curl -sS -m 5 https://example.com/", status=6)
+    env(service, repo, "apply", "fix")
+    code, text = why("src/f:51")
+    assert code == 0, text
+    for part in ("mend (Person", "echo mended >> src/f", "cli:uid=0", "in        fix", "1 rules, else deny: example.org", "refused   example.com", "passed through the note's hash"):
+        assert part in text, text
+    assert why("src/f:1") == (1, why("src/f:1")[1]) and "no environment of Cove" in why("src/f:1")[1]
+    assert why("src/f:99")[0] == 1 and why("src/f")[0] == 2
+    # A note that somebody made up, or changed, is found.
+    note = json.loads(git(repo, "notes", "--ref=cove", "show", "HEAD").strip())
+    for change, told in (({"hash": "0" * 64}, "never had that hash"), ({"seq": 10 ** 9}, "no such event"), ({"sandbox": "../x"}, "names no event")):
+        git(repo, "notes", "--ref=cove", "add", "-f", "-m", json.dumps({**note, **change}), "HEAD")
+        code, text = why("src/f:51")
+        assert code == 1 and told in text, text

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The examples in the help of every command, and those of the README, typed as they stand into a shell beside a service."""
+"""The examples in the help of every command, and those of the README and docs/COMMAND-LINE.md, typed as they stand into a shell beside a service; and the programs in examples/."""
 
 import os
 import re
 import shutil
 import subprocess
+import sys
 
 import pytest
 from cli_help_test import COMMANDS, examples_of
@@ -17,9 +18,9 @@ ELSEWHERE = {
     "deb.debian.org": "the internet: tests/network", "api.test": "a network: tests/network", "apt-get": "the internet: tests/network",
     "example.org/": "the internet: cli_cp_test.py", "ghcr.io": "the internet: images_test.py", "--cert": "a certificate: tls_test.py",
     "s -f": "goes on until the sandbox ends: cli_test.py", "net -f": "as that", "log -f": "as that", "--disk": "a pool with limits: storage_test.py",
-    "cove env ": "a repository: env_test.py", "cove here": "somebody who is not root: tests/here", "--key 9f86": "its service's key: evidence_test.py", "--heads": "the same",
+    "cove env ": "a repository: env_test.py", "cove agent": "a repository: agent_test.py", "cove shell": "the same", "cove attach": "the same", "cove why": "the same", "cove here": "somebody who is not root: tests/here", "--key 9f86": "its service's key: evidence_test.py", "--heads": "the same",
     "cove replay": "a terminal: replay_test.py", "h7f3k2": "an action that waits: guard_test.py", "claude mcp": "that program: tests/sdk/mcp", "codex mcp": "the same",
-    "template add": "a package index: code_test.py",
+    "template add": "a package index: code_test.py", "cove eval": "a template of toolchains: eval_test.py",
 }
 # What a reader has, before each line; and takes away behind the last.
 HAS = "cove exec $ID -- sh -c 'seq 100000 >&2; echo x > report.pdf; rm .profile; printf \"#!/bin/sh\\n\" > attempt; chmod +x attempt' 2>/dev/null; "
@@ -63,7 +64,7 @@ def test_examples_of_the_help_work(place, command):
     for line in lines:
         if is_elsewhere(line):
             continue
-        sandbox = service.create(timeout_ms=0)
+        sandbox = service.create(timeout_ms=0, checkpoint="action")
         before = (HAS + HAS_FOR.get(command["name"], ":")).replace("$ID", sandbox)
         try:
             assert type_in(service, directory, before).returncode == 0, before
@@ -75,9 +76,9 @@ def test_examples_of_the_help_work(place, command):
 
 
 def examples(title):
-    """What the README types below this title, and what it shows of each: [(command, output)]."""
-    text = (TOP / "README.md").read_text()
-    (part,) = re.findall(rf"^##+ {title}\n(.*?)(?=^##+ )", text, re.M | re.S)
+    """What the page types below this title, and what it shows of each: [(command, output)]."""
+    page, title = title.split(": ", 1)
+    (part,) = re.findall(rf"^##+ {title}\n(.*?)(?=^##+ )", (TOP / page).read_text(), re.M | re.S)
     shown = "\n".join(re.findall(r"^```\n(.*?)^```$", part, re.M | re.S))
     found = re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", shown, re.M)
     assert len(found) >= 3, title
@@ -90,8 +91,11 @@ def plain(text):
     return re.sub(r"\b\d+(?:\.\d+)?(?: (?:s|MiB|KiB|B))?\b|\b\d+[ms](?: \d+s)?", "N", re.sub(r" +", " ", text)).strip()
 
 
-@pytest.mark.parametrize("title", ["Use it: command line", "Templates", "State: pause, snapshots, forks, volumes"])
-def test_what_the_readme_shows_comes(place, title, tmp_path):
+SHOWN = ["README.md: Use it: command line", *(f"docs/COMMAND-LINE.md: {title}" for title in ("First steps", "Templates", "State: pause, snapshots, forks, volumes"))]
+
+
+@pytest.mark.parametrize("title", SHOWN)
+def test_what_pages_show_comes(place, title, tmp_path):
     service, _ = place
     (tmp_path / "hello.txt").write_text("hello\n")
     (tmp_path / "Dockerfile").write_text(next((output + "\n" for command, output in examples(title) if command == "cat Dockerfile"), ""))
@@ -109,3 +113,28 @@ def test_what_the_readme_shows_comes(place, title, tmp_path):
         service.remove_all()
         for kind, name in (("template", "app"), ("template", "before"), ("volume", "cache")):
             service.cove(kind, "rm", name) # where it came so far
+
+
+def run_example(service, tmp_path, *arguments):
+    done = subprocess.run([sys.executable, TOP / "examples" / arguments[0], *arguments[1:]], cwd=tmp_path, env=service.env, stdin=subprocess.DEVNULL,
+                          capture_output=True, text=True, timeout=600, check=False)
+    if "No matching distribution" in done.stderr or "HTTPSConnectionPool" in done.stderr:
+        pytest.skip("packages can't be had")
+    assert not service.sandboxes(), "sandboxes are left"
+    return done
+
+
+def test_best_of_n_keeps_the_winner(place, tmp_path):
+    done = run_example(place[0], tmp_path, "best_of_n.py", "4")
+    assert done.returncode == 0 and re.findall(r"attempt \d: (\d)", done.stderr) == ["1", "2", "3", "1"], done
+    (tmp_path / "home/user/project").mkdir(parents=True)
+    (tmp_path / "home/user/project/median.py").write_text("def median(values):\n    return sorted(values)[len(values) // 2]\n")
+    subprocess.run(["git", "apply", "-"], cwd=tmp_path, input=done.stdout, text=True, check=True)
+    assert "no values" in (tmp_path / "home/user/project/median.py").read_text() and done.stdout.count("diff --git") == 1
+    assert run_example(place[0], tmp_path, "best_of_n.py", "2").returncode == 1, "nobody's tests all pass"
+
+
+def test_cartpole_learns_in_forks(place, tmp_path):
+    done = run_example(place[0], tmp_path, "cartpole.py", "3", "8")
+    rewards = [float(mean) for mean in re.findall(r"mean reward ([\d.]+), best \d+\n", done.stdout)]
+    assert done.returncode == 0 and len(rewards) == 3 and rewards[2] > 2 * rewards[0] > 0, done

@@ -129,7 +129,7 @@ def test_a_command_waits_until_somebody_answers(service, box):
     with held(service, box, "echo", "two") as (process, approval):
         ran(service, "deny", approval["id"])
         assert process.wait(20) == 125 and "was not allowed" in process.stderr.read()
-    assert "nothing waits" in refused(service, "approve", approval["id"])
+    assert "no waiting action" in refused(service, "approve", approval["id"])
 
 
 def test_an_answer_is_remembered_with_its_author(service, box):

@@ -2,6 +2,7 @@
 """Templates from the images of a real registry (Debian's docker-registry, filled by skopeo): credentials, digests, and registries that fail."""
 
 import base64
+import http.client
 import json
 import os
 import shutil
@@ -291,3 +292,82 @@ def test_a_registry_that_dies_in_the_middle(world, templates):
     assert wait_until(lambda: layers(world.service) <= before), layers(world.service) - before
     # The service is none the worse for it.
     templates.ready(fromImage=f"{world.open.host}/tiny:v1", force=True)
+
+
+class OpenSandbox:
+    """Its lifecycle API, of images alone."""
+
+    def __init__(self, service):
+        self.service = service
+
+    def ask(self, method, path, body=None, headers=None):
+        connection = http.client.HTTPConnection("127.0.0.1", self.service.port, timeout=60)
+        connection.request(method, f"/v1/sandboxes{path}", body and json.dumps(body), headers or {"OPEN-SANDBOX-API-KEY": self.service.key})
+        answer = connection.getresponse()
+        data = answer.read()
+        return answer.status, json.loads(data) if "json" in answer.headers.get("Content-Type", "") else data
+
+    def create(self, uri, **image):
+        status, made = self.ask("POST", "", {"image": {"uri": uri, **image}, "timeout": 300, "metadata": {"of": "pull"}, "entrypoint": ["sh", "-c", "echo up >/tmp/up"]})
+        assert status == 202, made
+        return made
+
+    def settled(self, made):
+        def look():
+            seen = self.ask("GET", f"/{made['id']}")[1]
+            return seen["status"]["state"] != "Pending" and seen
+        return wait_until(look)
+
+
+def test_sandboxes_of_opensandbox_wait_for_their_image(world):
+    api, image = OpenSandbox(world.service), f"{world.open.host}/tiny@{world.digest}"
+    first, second = api.create(image), api.create(image)
+    assert first["status"]["state"] == "Pending" and first["status"]["reason"] == "IMAGE_PULLING" and first["image"] == {"uri": image}
+    assert second["status"]["state"] in ("Pending", "Running") # a small image may be there by now
+    listed = {i["id"] for i in api.ask("GET", "?state=Pending&metadata=of%3Dpull")[1]["items"]}
+    still = {made["id"] for made in (first, second) if api.ask("GET", f"/{made['id']}")[1]["status"]["state"] == "Pending"}
+    assert still <= listed <= {first["id"], second["id"]} # a small image may be there meanwhile
+    status, endpoint = api.ask("GET", f"/{first['id']}/endpoints/44772")
+    assert status == 200 and endpoint["endpoint"].endswith(f"/{first['id']}/proxy/44772")
+    token = endpoint["headers"]
+    assert api.ask("GET", f"/{first['id']}/proxy/44772/ping", headers=token)[0] in (200, 503)
+    assert api.ask("POST", f"/{first['id']}/pause")[0] in (202, 409)
+    for made in (first, second):
+        assert api.settled(made)["status"]["state"] in ("Running", "Paused"), api.settled(made)
+    assert api.ask("GET", f"/{second['id']}/proxy/44772/metrics", headers=token)[0] == 401
+    token = api.ask("GET", f"/{second['id']}/endpoints/44772")[1]["headers"]
+    status, events = api.ask("POST", f"/{second['id']}/proxy/44772/command", {"command": "cat /tmp/up; echo $FROM_IMAGE"}, token)
+    assert status == 200 and b'"yes"' in events, events
+    third = api.create(image)
+    assert third["status"]["state"] == "Running" # it is here now
+    for made in (first, second, third):
+        assert api.ask("DELETE", f"/{made['id']}")[0] == 204
+
+
+def test_a_private_image_of_opensandbox_wants_its_credentials_each_time(world):
+    api, image = OpenSandbox(world.service), f"{world.closed.host}/tiny:v1"
+    good = {"username": USER, "password": PASSWORD}
+    assert api.settled(api.create(image, auth=good))["status"]["state"] == "Running"
+    for auth in ({}, {"auth": {**good, "password": WRONG}}):
+        made = api.create(image, **auth)
+        seen = api.settled(made)["status"]
+        assert (seen["state"], seen["reason"]) == ("Failed", "IMAGE_PULL_FAILED") and seen["message"], seen
+        assert api.ask("GET", f"/{made['id']}/proxy/44772/ping")[0] == 503
+        assert api.ask("DELETE", f"/{made['id']}")[0] == 204 and api.ask("GET", f"/{made['id']}")[0] == 404
+    assert api.settled(api.create(image, auth=good))["status"]["state"] == "Running"
+    assert api.ask("POST", "", {"image": {"uri": image, "auth": {"username": 1}}})[0] == 400
+    for secret in (PASSWORD, WRONG):
+        assert in_what_is_kept(world.service, secret) == []
+    world.service.remove_all()
+
+
+def test_a_registry_that_hangs_keeps_no_sandbox_of_opensandbox(world):
+    api = OpenSandbox(world.service)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        made = api.create(f"127.0.0.1:{silent.getsockname()[1]}/tiny:v1")
+        assert made["status"]["state"] == "Pending"
+        assert api.ask("DELETE", f"/{made['id']}")[0] == 204
+        assert api.ask("GET", f"/{made['id']}")[0] == 404
+        assert wait_until(lambda: world.service.child("cove-image") is None)
+        refused = api.ask("POST", "", {"image": {"uri": "Not An Image"}})
+        assert refused[0] == 400 or api.settled(refused[1])["status"]["state"] == "Failed", refused

@@ -190,10 +190,13 @@ class Footprint:
         return found
 
 
-def end_whole(service):
-    """Stops a service; nothing of it may be left on the machine."""
+def end_whole(service, place=None):
+    """Stops a service, and what it ran in; nothing of it may be left on the machine."""
     footprint = Footprint(service.state, service.run, service.log).look()
     assert service.stop() == 0, service.tail()
+    if place:
+        place.service = None
+        place.stop()
     assert wait_until(lambda: not footprint.left()), footprint.left()
 
 

@@ -12,7 +12,7 @@ import pytest
 from leaks import own_service
 from service import BUILD, TOP
 
-PROGRAMS = ("cove", "cove-here", "coved", "cove-api", "cove-egress", "cove-agent", "cove-image")
+PROGRAMS = ("cove", "cove-cli", "cove-here", "cove-bwrap", "coved", "cove-api", "cove-egress", "cove-agent", "cove-image")
 
 
 @pytest.mark.parametrize("text, why", [("nonsense: 1\n", 'unknown key "nonsense"'), ("listen: [\n", "cove.yaml"), ("defaults:\n  memory: much\n", "memory")])

@@ -22,9 +22,9 @@ def service():
 class Bridge:
     """`cove mcp`, spoken to line by line."""
 
-    def __init__(self, service, **env):
+    def __init__(self, service, cwd="/", **env):
         self.process = subprocess.Popen([BUILD / "cove", "mcp"], env={**os.environ, **service.env, **env}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        text=True)
+                                        text=True, cwd=cwd)
         self.number = 0
 
     def send(self, method, **params):
@@ -138,6 +138,59 @@ def test_a_client_that_leaves_takes_its_command_along(service):
                    f"MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: exec\r\nContent-Length: {len(body)}\r\n\r\n{body}").encode())
         assert wait_until(lambda: bridge.tool("exec", sandbox=box, command="pgrep -c sleep || true")["stdout"] == "1\n")
     assert wait_until(lambda: bridge.tool("exec", sandbox=box, command="pgrep -c sleep || true")["stdout"] == "0\n")
+    bridge.end()
+
+
+THEIRS = {f"environment_{name}" for name in ("open", "create", "update_metadata", "config", "list", "run_cmd", "file_read", "file_list", "file_write", "file_edit",
+                                             "file_delete", "add_service", "checkpoint", "log", "diff")}
+
+
+@pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
+def test_the_repository_here(service, tmp_path, version):
+    for words in ("init -q -b main .", "config user.name Person", "config user.email p@example.org"):
+        subprocess.run(["git", *words.split()], cwd=tmp_path, check=True)
+    (tmp_path / "README").write_text("one\n")
+    (tmp_path / ".cove").mkdir()
+    (tmp_path / ".cove/env.yaml").write_text("checks: ['grep -q two README']\n")
+    for words in ("add .", "commit -q -m first"):
+        subprocess.run(["git", *words.split()], cwd=tmp_path, check=True)
+    bridge = Bridge(service, cwd=tmp_path)
+    meta = {"_meta": {"io.modelcontextprotocol/protocolVersion": version, "io.modelcontextprotocol/clientCapabilities": {}}} if version > "2026" else {}
+    if not meta:
+        bridge.begin()
+    ask = lambda name, **arguments: bridge.ask("tools/call", name=name, arguments=arguments, **meta)["result"]
+    tool = lambda name, **arguments: ask(name, **arguments)["structuredContent"]
+    tools = {one["name"]: one for one in bridge.ask("tools/list", **meta)["result"]["tools"]}
+    assert THEIRS - set(tools) == {"environment_config", "environment_add_service"} and "propose" in tools and not {"apply", "merge"} & set(tools)
+    made = tool("environment_create", title="Mend the -- README!", environment_source=str(tmp_path), explanation="x")
+    box = made["environment_id"]
+    assert made["name"].startswith("mend-the-readme-") and made["sandbox"] == box and len(made["base"]) == 40
+    assert tool("environment_run_cmd", environment_id=box, command=f"cat {tmp_path}/README")["stdout"] == "one\n"
+    tool("environment_file_write", environment_id=box, target_file=f"{tmp_path}/README", contents="two\n")
+    tool("environment_file_write", environment_id=box, target_file=f"{tmp_path}/long", contents="line\n" * 20000)
+    commit = tool("commit", sandbox=box, message="it's \"mended\"")["commit"]
+    assert "mended" in tool("environment_log", environment_id=box)["output"]
+    text, at, more = "", 0, True
+    while more: # bounded, with a cursor
+        part = tool("environment_diff", environment_id=box, offset=at)
+        text, at, more = text + part["output"], part["next"], part["more"]
+        assert len(part["output"]) <= 48 * 1024
+    assert "+two" in text and text.count("+line\n") == 20000 and at > 100000
+    proposal = ask("propose", environment_id=made["name"], message="as asked")
+    assert "grep -q two README: exit code 0" in proposal["content"][0]["text"] and proposal.get("resultType", "complete") == "complete"
+    git = lambda *words: subprocess.run(["git", *words], cwd=tmp_path, capture_output=True, text=True, check=True).stdout.strip()
+    assert git("rev-parse", f"refs/cove/proposal/{made['name']}") == commit and git("rev-parse", "main") != commit
+    for name, arguments, told in (("environment_create", {"title": "x", "environment_source": "/"}, "for the repository"), ("environment_create", {}, "title is needed"),
+                                  ("environment_create", {"title": "x", "from_git_ref": "--help"}, "no commit"), ("environment_log", {"environment_id": "--help"}, "no name"),
+                                  ("environment_config", {"environment_id": box}, "env.yaml"), ("environment_add_service", {"environment_id": box}, "run the service in it"),
+                                  ("environment_diff", {"environment_id": "none"}, "no environment none")):
+        refused = ask(name, **arguments)
+        assert refused["isError"] and told in refused["content"][0]["text"], (name, refused)
+    slow = bridge.send("tools/call", name="propose", arguments={"environment_id": box}, **meta)
+    bridge.write(json.dumps({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": slow}}))
+    assert tool("environment_checkpoint", environment_id=box, destination="kept-by-mcp")
+    service.cove("env", "--repo", tmp_path, "abort", made["name"])
+    assert service.cove("snapshot", "rm", "kept-by-mcp").returncode == 0
     bridge.end()
 
 

@@ -39,7 +39,7 @@ def test_what_is_in_it(package):
     path, root = package
     entries = [line.split(None, 5) for line in run("dpkg-deb", "--contents", path).splitlines()]
     assert all(e[1] == "root/root" and e[0][0] in "-dl" and "s" not in e[0] and e[0][8] != "w" for e in entries), entries
-    assert {p.name for p in (root / "usr/bin").iterdir()} == {"cove", "cove-here", "coved", "cove-api", "cove-egress", "cove-agent", "cove-image"}
+    assert {p.name for p in (root / "usr/bin").iterdir()} == {"cove", "cove-cli", "cove-here", "cove-bwrap", "coved", "cove-api", "cove-egress", "cove-agent", "cove-guest", "cove-image"}
     assert not (root / "usr/local").exists()
     unit = (root / "lib/systemd/system/cove.service").read_text()
     assert "/usr/local" not in unit and "ExecStart=/usr/bin/coved run\n" in unit

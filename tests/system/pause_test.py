@@ -36,7 +36,7 @@ def test_one_that_is_paused_says_so_to_every_command(service, sandbox):
         done = service.cove(*arguments)
         assert done.returncode in (1, 125) and "is paused" in done.stderr, (arguments, done)
     listed = service.cove("ls").stdout.splitlines()
-    assert re.search(rf"{sandbox} +paused +base +\S+ +- ", listed[1]), listed
+    assert re.search(rf"{sandbox} +paused +base +\S+ +\S+ +- ", listed[1]), listed
     assert service.cove("rm", sandbox).stdout == f"{sandbox}\n"
     assert service.cove("resume", sandbox).returncode == 1
 

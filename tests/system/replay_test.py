@@ -77,5 +77,5 @@ def test_what_can_not_be_played(service, sandbox):
     assert done.returncode == 1 and "began no terminal" in done.stderr
     with sandbox.start("/bin/sh", "-c", "echo on; sleep 60", pty=SIZE) as stream:
         stream.started()
-        assert wait_until(lambda: "runs still" in service.cove("replay", sandbox.id).stderr)
+        assert wait_until(lambda: "still running" in service.cove("replay", sandbox.id).stderr)
     assert service.cove("replay", sandbox.id, "--speed", "0").returncode == service.cove("replay", sandbox.id, "x").returncode == 2

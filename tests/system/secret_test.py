@@ -209,7 +209,7 @@ def test_wrong_lines_are_told(egress, arguments):
 
 def test_help_says_what_there_is(egress):
     text = " ".join(egress.secret("--help").stdout.split())
-    for part in ("cove secret set NAME", "cove secret ls", "cove secret rm NAME", "--file", "there is no way to read one back"):
+    for part in ("cove secret set NAME", "cove secret ls", "cove secret rm NAME", "--file", "Values can't be read back"):
         assert part in text
 
 
@@ -266,7 +266,7 @@ def test_the_owner_may_and_strangers_may_not(egress):
     for arguments in (["set", "B"], ["ls"], ["rm", "A"]):
         done = egress.secret(*arguments, uid=STRANGER, input=VALUE)
         assert done.returncode == 1, arguments
-        assert "root and the service's owner" in done.stderr and "sudo" in done.stderr
+        assert "root, the service's owner" in done.stderr and "sudo" in done.stderr
     assert egress.names() == ["A"]
 
 

@@ -21,6 +21,8 @@ from pathlib import Path
 
 TOP = Path(__file__).resolve().parent.parent.parent
 BUILD = Path(os.environ.get("COVE_BUILD", TOP / "build"))
+TIER = os.environ.get("COVE_TEST_TIER") # of all sandboxes of a run; "stub" is in the programs of `tools/compile faults` alone
+COVED = BUILD / ("tests/faults/coved" if TIER == "stub" else "coved")
 READY_S = 90
 STOP_S = 60
 SETTLE_S = 60
@@ -239,6 +241,10 @@ class Service:
         self.url = f"http://127.0.0.1:{self.port}"
         self.env = {k: v for k, v in os.environ.items() if not k.startswith(("COVE_", "E2B_"))}
         self.env.update(COVE_STATE=str(self.state), COVE_RUN=str(self.run), COVE_LISTEN=f"127.0.0.1:{self.port}", COVE_CONFIG="/dev/null")
+        if TIER:
+            self.env["COVE_TIER"] = TIER
+        if TIER == "microvm":
+            self.env.update(COVE_MICROVM_GUEST=str(BUILD / "guest"), COVE_MICROVM_EMULATE="true")
         self.coved = None
         self.baseline = None
         self.group = None
@@ -251,7 +257,7 @@ class Service:
         self.run.mkdir(exist_ok=True)
         ours, theirs = os.pipe()
         with open(self.log, "ab") as log:
-            self.coved = subprocess.Popen([program or BUILD / "coved", "run", "--ready-fd", str(theirs)], env=self.env, pass_fds=[theirs],
+            self.coved = subprocess.Popen([program or COVED, "run", "--ready-fd", str(theirs)], env=self.env, pass_fds=[theirs],
                                           stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         self.watcher = end_with_us(self.coved.pid)
         os.close(theirs)

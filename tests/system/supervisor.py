@@ -18,13 +18,13 @@ from leaks import Footprint, processes, read, stocked
 from service import BUILD, coved_of, kept_templates, opened, wait_until
 
 HERE = Path(__file__).resolve().parent
-ID, LAYER, TEMPLATE, TEXT, VOLUME, PATH = 22, 72, 64, 256, 28, 1024
+ID, LAYER, TEMPLATE, TEXT, VOLUME, PATH, TIER = 22, 72, 64, 256, 28, 1024, 16
 
 OK, CANCELED, UNKNOWN, INVALID_ARGUMENT, DEADLINE_EXCEEDED, NOT_FOUND, ALREADY_EXISTS = range(7)
 RESOURCE_EXHAUSTED, FAILED_PRECONDITION, ABORTED, OUT_OF_RANGE, UNIMPLEMENTED, INTERNAL, UNAVAILABLE = range(8, 15)
 
 (CREATE, KILL, LIST, ATTACH, USAGE, PAUSE, RESUME, SNAPSHOT, WARM, LAYERS, LAYER_DROP, IMAGE, DIFF, VOLUMES, VOLUME_MAKE, VOLUME_DROP,
- VOLUME_MOUNT, POOL, VOLUME_USAGE, AGAIN) = range(1, 21)
+ VOLUME_MOUNT, POOL, VOLUME_USAGE, REWIND, AGAIN) = range(1, 22)
 (CREATED, DONE, LISTED, ATTACHED, USED, ENDED, STORED, A_LAYER, A_VOLUME, POOLED, EGRESS, RESTARTED) = range(64, 76)
 REPEATED = 1 << 30
 
@@ -32,16 +32,16 @@ LIVES, FROZEN, KEPT = range(3)
 KILLED, EXITED, SIGNALED, OOM, SHUTDOWN = range(1, 6)
 
 REQUESTS = {
-    CREATE: struct.Struct(f"@II{ID}s{LAYER}s{TEMPLATE}sQIIQI4x"),
+    CREATE: struct.Struct(f"@II{ID}s{LAYER}s{TEMPLATE}sQIIQI{TIER}s4x"),
     PAUSE: struct.Struct(f"@II{ID}sI"),
-    SNAPSHOT: struct.Struct(f"@II{ID}s{LAYER}s2x"),
-    WARM: struct.Struct(f"@II{LAYER}sIQIIQ"),
+    SNAPSHOT: struct.Struct(f"@II{ID}s{LAYER}s{LAYER}s2x"),
+    WARM: struct.Struct(f"@II{LAYER}sIQIIQ{TIER}s"),
     LAYER_DROP: struct.Struct(f"@II{LAYER}s"),
     IMAGE: struct.Struct(f"@II{LAYER}s"),
     DIFF: struct.Struct(f"@II{LAYER}s{LAYER}s"),
     VOLUME_MAKE: struct.Struct(f"@II{VOLUME}sQ"),
     VOLUME_DROP: struct.Struct(f"@II{VOLUME}sQ"),
-    VOLUME_MOUNT: struct.Struct(f"@II{ID}s{VOLUME}s{PATH}sI"),
+    VOLUME_MOUNT: struct.Struct(f"@II{ID}s{VOLUME}s{PATH}s{PATH}sII"),
     VOLUME_USAGE: struct.Struct(f"@III{32 * VOLUME}s"),
     **{one: struct.Struct(f"@II{ID}s2x") for one in (KILL, ATTACH, USAGE, RESUME)},
     **{one: struct.Struct("@II") for one in (LIST, LAYERS, VOLUMES, POOL, AGAIN)},
@@ -51,7 +51,7 @@ ANSWERS = {
     LISTED: (struct.Struct(f"@II{ID}sIQ"), "id life started"),
     USED: (struct.Struct("@IIi4xQQQQQQIIII"), "code cpu memory cache memory_limit disk disk_limit pids pids_limit pids_refused oom_kills"),
     ENDED: (struct.Struct(f"@II{ID}sIII"), "id cause status oom_kills"),
-    STORED: (struct.Struct(f"@IIi{TEXT}s4xQQQ"), "code message frozen_usec total_usec layer_bytes"),
+    STORED: (struct.Struct(f"@IIi{TEXT}s4xQQQI4x"), "code message frozen_usec total_usec layer_bytes is_unchanged"),
     A_LAYER: (struct.Struct(f"@II{LAYER}s{LAYER}sQI4x"), "layer below bytes in_use"),
     A_VOLUME: (struct.Struct(f"@II{VOLUME}s4xQQ"), "volume used limit"),
     POOLED: (struct.Struct("@IIIIQQ"), "kind limits total free"),
@@ -101,6 +101,8 @@ class Refused(Exception):
 
 class Coved:
     """A coved whose cove-api is this test. `pool`: prepares the empty directory of the pool, a file system of its own for example."""
+
+    tier = "container"
 
     def __init__(self, directory, **env):
         self.directory = Path(directory)
@@ -226,6 +228,13 @@ class Coved:
     def send(self, kind, *fields, fds=()):
         tag = next(self.tags)
         encoded = [f.encode() if isinstance(f, str) else f for f in fields]
+        if kind & ~REPEATED in (CREATE, WARM):
+            encoded.append(self.tier.encode())
+        if kind & ~REPEATED == SNAPSHOT and len(encoded) == 2:
+            encoded.append(b"") # like whatever it was
+        if kind & ~REPEATED == VOLUME_MOUNT and len(encoded) == 4:
+            encoded.insert(3, b"") # all of it
+            encoded.append(0xffffffff) # as nobody's in particular
         self.send_raw(REQUESTS[kind & ~REPEATED].pack(kind, tag, *encoded), fds)
         return tag
 

@@ -734,3 +734,16 @@ def test_an_image_in_an_archive(templates, tmp_path):
     (tmp_path / "bad.tar").write_bytes(os.urandom(4096))
     failed = templates.service.cove("template", "build", "--name", "bad", "--from-oci", str(tmp_path / "bad.tar"))
     assert failed.returncode == 1 and "at step base" in failed.stderr, failed.stderr
+
+
+def test_docker_builds_what_docker_runs(templates, tmp_path):
+    cove = templates.service.cove
+    (tmp_path / "Dockerfile").write_text("FROM base\nARG WORD\nRUN echo $WORD >/word\n")
+    done = cove("docker", "build", "-t", "example.org/some/Thing:1.2", "--build-arg", "WORD=built", "-q", ".", cwd=tmp_path)
+    assert done.returncode == 0, done
+    try:
+        assert cove("docker", "run", "--rm", "example.org/some/thing:1.2", "cat", "/word").stdout == "built\n"
+        assert len(cove("docker", "images", "-q", "example.org/some/thing:1.2").stdout.split()) == 1
+        assert cove("docker", "images", "-q", "example.org/some/thing:2").stdout == ""
+    finally:
+        assert cove("template", "rm", done.stdout.strip()).returncode == 0

@@ -536,4 +536,4 @@ def test_the_command_line_over_tls(world, box, tmp_path):
     done = service.cove("ls", env={**env, "COVE_API_KEY": "wrong"})
     assert done.returncode == 1 and "key is wrong" in done.stderr, done
     done = service.cove("ls", env={**env, "COVE_HOST": f"https://127.0.0.1:{service.port}"})
-    assert done.returncode == 1 and ("speaks no TLS" in done.stderr or "broke" in done.stderr or "cannot reach" in done.stderr), done
+    assert done.returncode == 1 and ("does not speak TLS" in done.stderr or "broke" in done.stderr or "cannot reach" in done.stderr), done

@@ -24,11 +24,12 @@ def service():
 
 
 class Socket:
-    def __init__(self, service, target, version="13", key=None):
+    def __init__(self, service, target, version="13", key=None, headers=None):
         self.key = key or base64.b64encode(os.urandom(16)).decode()
         self.sock = socket.create_connection(("127.0.0.1", service.port), timeout=20)
         self.file = self.sock.makefile("rb")
-        self.sock.sendall(f"GET {target} HTTP/1.1\r\nHost: x\r\nX-API-Key: {service.key}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+        more = "".join(f"{k}: {v}\r\n" for k, v in (headers or {"X-API-Key": service.key}).items())
+        self.sock.sendall(f"GET {target} HTTP/1.1\r\nHost: x\r\n{more}Connection: Upgrade\r\nUpgrade: websocket\r\n"
                           f"Sec-WebSocket-Version: {version}\r\nSec-WebSocket-Key: {self.key}\r\n\r\n".encode())
         self.status = int(self.file.readline().split()[1])
         self.headers = {}

@@ -10,20 +10,20 @@
 /* ---- PROCESSES: a record at a time, so that many large ones are never in memory together ---- */
 
 struct control_listing {
-    struct stream stream;
+    struct agent_stream stream;
     uint64_t next_seq;
     struct buf record; /* the rest of the record that is being sent */
 };
 
-static struct process *next_process(struct agent *a, uint64_t seq)
+static struct agent_process *next_process(struct agent *a, uint64_t seq)
 {
-    LIST_FOREACH (struct process, p, &a->processes, node)
+    LIST_FOREACH (struct agent_process, p, &a->processes, node)
         if (p->seq >= seq && !p->starting && !p->superseded)
             return p;
     return NULL;
 }
 
-static void put_record(struct buf *b, const struct process *p)
+static void put_record(struct buf *b, const struct agent_process *p)
 {
     wire_put_u32(b, (uint32_t)p->pid);
     wire_put_u8(b, p->flags);
@@ -35,7 +35,7 @@ static void put_record(struct buf *b, const struct process *p)
     wire_put_u32(b, p->code);
 }
 
-static void processes_open(struct stream *s, struct wire_reader *r)
+static void processes_open(struct agent_stream *s, struct wire_reader *r)
 {
     struct control_listing *l = container_of(s, struct control_listing, stream);
     buf_init(&l->record, 2 * (size_t)WIRE_PAYLOAD_MAX);
@@ -47,17 +47,17 @@ static void processes_open(struct stream *s, struct wire_reader *r)
     stream_ready(s);
 }
 
-static void processes_credit(struct stream *s, uint32_t bytes, bool delivered)
+static void processes_credit(struct agent_stream *s, uint32_t bytes, bool delivered)
 {
     (void)bytes;
     (void)delivered;
     stream_ready(s);
 }
 
-static bool processes_produce(struct stream *s)
+static bool processes_produce(struct agent_stream *s)
 {
     struct control_listing *l = container_of(s, struct control_listing, stream);
-    struct process *p;
+    struct agent_process *p;
     while (buf_len(&l->record) < WIRE_PAYLOAD_MAX / 4 && (p = next_process(s->session->agent, l->next_seq))) {
         put_record(&l->record, p);
         l->next_seq = p->seq + 1;
@@ -73,7 +73,7 @@ static bool processes_produce(struct stream *s)
     return false;
 }
 
-static void processes_fini(struct stream *s)
+static void processes_fini(struct agent_stream *s)
 {
     buf_fini(&container_of(s, struct control_listing, stream)->record);
 }
@@ -81,17 +81,17 @@ static void processes_fini(struct stream *s)
 /* ---- SIGNAL ---- */
 
 struct control_waiter {
-    struct stream stream;
+    struct agent_stream stream;
     struct list node; /* in process->waiters */
 };
 
 /* SIGKILL is answered when its target is reaped: whoever looks then must not find a zombie. */
-static void signal_open(struct stream *s, struct wire_reader *r)
+static void signal_open(struct agent_stream *s, struct wire_reader *r)
 {
     struct control_waiter *w = container_of(s, struct control_waiter, stream);
     struct failure why;
     list_init(&w->node);
-    struct process *p = process_find(s->session->agent, r, false, &why);
+    struct agent_process *p = process_find(s->session->agent, r, false, &why);
     uint32_t number = wire_get_u32(r);
     if (!wire_done(r) || (!p && why.code == ERR_OK)) {
         stream_malformed(s);
@@ -109,12 +109,12 @@ static void signal_open(struct stream *s, struct wire_reader *r)
     }
 }
 
-static void signal_fini(struct stream *s)
+static void signal_fini(struct agent_stream *s)
 {
     list_remove(&container_of(s, struct control_waiter, stream)->node);
 }
 
-void signal_reaped(struct process *p)
+void signal_reaped(struct agent_process *p)
 {
     LIST_FOREACH (struct control_waiter, w, &p->waiters, node)
         stream_end(&w->stream);
@@ -122,10 +122,10 @@ void signal_reaped(struct process *p)
 
 /* ---- RESIZE ---- */
 
-static void resize_open(struct stream *s, struct wire_reader *r)
+static void resize_open(struct agent_stream *s, struct wire_reader *r)
 {
     struct failure why;
-    struct process *p = process_find(s->session->agent, r, false, &why);
+    struct agent_process *p = process_find(s->session->agent, r, false, &why);
     struct winsize size = {0};
     size.ws_col = wire_get_u16(r);
     size.ws_row = wire_get_u16(r);
@@ -149,4 +149,4 @@ const struct verb verb_processes = {
     .fini = processes_fini,
 };
 const struct verb verb_signal = {.size = sizeof(struct control_waiter), .open = signal_open, .fini = signal_fini};
-const struct verb verb_resize = {.size = sizeof(struct stream), .open = resize_open};
+const struct verb verb_resize = {.size = sizeof(struct agent_stream), .open = resize_open};

@@ -11,9 +11,9 @@
 
 enum { COMMAND_SHOWN_MAX = 512 };
 
-static struct follower *follower_of(struct stream *s)
+static struct agent_follower *follower_of(struct agent_stream *s)
 {
-    return container_of(s, struct follower, stream);
+    return container_of(s, struct agent_follower, stream);
 }
 
 /* An EXEC request; everything is borrowed from the payload. */
@@ -80,14 +80,14 @@ static char **make_argv(struct arena *a, const struct follow_exec_request *q, bo
 }
 
 /* An environment under construction: a later value replaces an earlier one in its place. */
-struct env {
+struct follow_env {
     struct arena *arena;
     struct map index; /* name -> where in vars, plus one */
     char **vars;
     size_t n;
 };
 
-static void env_set(struct env *e, struct str name, struct str value)
+static void env_set(struct follow_env *e, struct str name, struct str value)
 {
     uintptr_t at = (uintptr_t)map_get(&e->index, name);
     char *s = arena_alloc(e->arena, name.n + value.n + 2);
@@ -102,13 +102,13 @@ static void env_set(struct env *e, struct str name, struct str value)
     e->vars[at - 1] = s;
 }
 
-static const char *env_get(const struct env *e, struct str name)
+static const char *env_get(const struct follow_env *e, struct str name)
 {
     uintptr_t at = (uintptr_t)map_get(&e->index, name);
     return at ? e->vars[at - 1] + name.n + 1 : NULL;
 }
 
-static void env_set_pairs(struct env *e, struct str pairs, uint32_t n, bool *ret_nul)
+static void env_set_pairs(struct follow_env *e, struct str pairs, uint32_t n, bool *ret_nul)
 {
     struct wire_reader r = wire_reader_of(pairs);
     for (uint32_t i = 0; i < n; i++) {
@@ -118,8 +118,8 @@ static void env_set_pairs(struct env *e, struct str pairs, uint32_t n, bool *ret
     }
 }
 
-static void make_env(struct env *e, const struct agent *a, const struct follow_exec_request *q, const struct user *u,
-                     bool *ret_nul)
+static void make_env(struct follow_env *e, const struct agent *a, const struct follow_exec_request *q,
+                     const struct user *u, bool *ret_nul)
 {
     size_t most = (size_t)q->n_env + a->n_env + 10;
     for (const char *const *v = a->config.environment; v && *v; v++)
@@ -174,7 +174,7 @@ static int make_spawn(const struct agent *a, const struct follow_exec_request *q
                       const char *command, struct arena *arena, struct spawn *ret_spawn, struct failure *why)
 {
     char cwd[PATH_TEXT_MAX];
-    struct env env = {.arena = arena};
+    struct follow_env env = {.arena = arena};
     bool nul_arg = str_has_nul(q->cwd), nul_env = false;
     char **argv = make_argv(arena, q, &nul_arg);
     if (nul_arg)
@@ -207,13 +207,13 @@ static int make_spawn(const struct agent *a, const struct follow_exec_request *q
     return 0;
 }
 
-static int follow_start(struct follower *f, const struct follow_exec_request *q, struct failure *why)
+static int follow_start(struct agent_follower *f, const struct follow_exec_request *q, struct failure *why)
 {
     struct agent *a = f->stream.session->agent;
     AUTO_USER struct user user = {0};
     AUTO_ARENA struct arena arena = ARENA_INIT;
     struct spawn *s = arena_alloc(&arena, sizeof(*s));
-    struct process *p;
+    struct agent_process *p;
     f->command = command_text(q);
     if (user_lookup(&a->config.users, q->user, true, &user, why) < 0 ||
         make_spawn(a, q, &user, f->command, &arena, s, why) < 0)
@@ -235,7 +235,7 @@ static int follow_start(struct follower *f, const struct follow_exec_request *q,
     return 0;
 }
 
-static void exec_open(struct stream *s, struct wire_reader *r)
+static void exec_open(struct agent_stream *s, struct wire_reader *r)
 {
     struct follow_exec_request q;
     struct failure why;
@@ -245,7 +245,7 @@ static void exec_open(struct stream *s, struct wire_reader *r)
         stream_fail(s, &why);
 }
 
-static void put_head(struct follower *f)
+static void put_head(struct agent_follower *f)
 {
     struct buf *b = stream_head(&f->stream);
     wire_put_u32(b, (uint32_t)f->process->pid);
@@ -256,14 +256,14 @@ static void put_head(struct follower *f)
     stream_ready(&f->stream);
 }
 
-void follow_started(struct follower *f)
+void follow_started(struct agent_follower *f)
 {
     put_head(f);
 }
 
-void follow_not_started(struct follower *f, const struct spawn_report *report)
+void follow_not_started(struct agent_follower *f, const struct spawn_report *report)
 {
-    struct stream *s = &f->stream;
+    struct agent_stream *s = &f->stream;
     struct wire_reader r = wire_reader_of(str_n(f->process->record, f->process->record_bytes));
     (void)wire_get_str(&r); /* the tag */
     struct str cmd = wire_get_str(&r);
@@ -292,11 +292,11 @@ void follow_not_started(struct follower *f, const struct spawn_report *report)
     }
 }
 
-static void attach_open(struct stream *s, struct wire_reader *r)
+static void attach_open(struct agent_stream *s, struct wire_reader *r)
 {
-    struct follower *f = follower_of(s);
+    struct agent_follower *f = follower_of(s);
     struct failure why;
-    struct process *p = process_find(s->session->agent, r, true, &why);
+    struct agent_process *p = process_find(s->session->agent, r, true, &why);
     uint8_t from = wire_get_u8(r);
     uint64_t offset = wire_get_u64(r);
     if (!wire_done(r) || from > WIRE_FROM_OFFSET || (!p && why.code == ERR_OK)) {
@@ -319,9 +319,9 @@ static void attach_open(struct stream *s, struct wire_reader *r)
     put_head(f);
 }
 
-static void follow_credit(struct stream *s, uint32_t bytes, bool delivered)
+static void follow_credit(struct agent_stream *s, uint32_t bytes, bool delivered)
 {
-    struct follower *f = follower_of(s);
+    struct agent_follower *f = follower_of(s);
     f->granted += bytes;
     if (!f->process)
         return;
@@ -331,10 +331,10 @@ static void follow_credit(struct stream *s, uint32_t bytes, bool delivered)
     stream_ready(s);
 }
 
-static bool follow_produce(struct stream *s)
+static bool follow_produce(struct agent_stream *s)
 {
-    struct follower *f = follower_of(s);
-    struct process *p = f->process;
+    struct agent_follower *f = follower_of(s);
+    struct agent_process *p = f->process;
     size_t room = stream_room(s);
     if (!s->replied)
         return false;
@@ -361,16 +361,16 @@ static bool follow_produce(struct stream *s)
     return false;
 }
 
-static void follow_fini(struct stream *s)
+static void follow_fini(struct agent_stream *s)
 {
-    struct follower *f = follower_of(s);
+    struct agent_follower *f = follower_of(s);
     process_unfollow(f);
     mem_free(f->command);
     mem_free(f->cwd);
 }
 
 const struct verb verb_exec = {
-    .size = sizeof(struct follower),
+    .size = sizeof(struct agent_follower),
     .open = exec_open,
     .credit = follow_credit,
     .produce = follow_produce,
@@ -378,7 +378,7 @@ const struct verb verb_exec = {
 };
 
 const struct verb verb_attach = {
-    .size = sizeof(struct follower),
+    .size = sizeof(struct agent_follower),
     .open = attach_open,
     .credit = follow_credit,
     .produce = follow_produce,

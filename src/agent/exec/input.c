@@ -10,8 +10,8 @@
 enum { INPUT_MAX = 64 * 1024, INPUTS_MAX = 16 * 1024 * 1024 /* of all processes together */ };
 
 struct input {
-    struct stream stream;
-    struct process *process;
+    struct agent_stream stream;
+    struct agent_process *process;
     struct list node; /* in process->inputs */
     char *bytes;      /* owned */
     size_t n, at;
@@ -29,13 +29,13 @@ static void input_fail(struct input *in, int errnum)
                      errno_text(errnum));
 }
 
-void input_fail_all(struct process *p, int errnum)
+void input_fail_all(struct agent_process *p, int errnum)
 {
     LIST_FOREACH (struct input, in, &p->inputs, node)
         input_fail(in, errnum);
 }
 
-static void write_inputs(struct process *p)
+static void write_inputs(struct agent_process *p)
 {
     while (!list_empty(&p->inputs)) {
         struct input *in = container_of(p->inputs.next, struct input, node);
@@ -66,10 +66,10 @@ static void write_inputs(struct process *p)
 void input_ready(struct loop_io *io, uint32_t events)
 {
     (void)events;
-    write_inputs(container_of(io, struct process, in));
+    write_inputs(container_of(io, struct agent_process, in));
 }
 
-static bool refuse_channel(struct stream *s, const struct process *p, uint8_t channel)
+static bool refuse_channel(struct agent_stream *s, const struct agent_process *p, uint8_t channel)
 {
     bool pty = p->flags & WIRE_PROC_PTY;
     const char *why = NULL;
@@ -84,13 +84,13 @@ static bool refuse_channel(struct stream *s, const struct process *p, uint8_t ch
     return why;
 }
 
-static void input_open(struct stream *s, struct wire_reader *r)
+static void input_open(struct agent_stream *s, struct wire_reader *r)
 {
     struct input *in = container_of(s, struct input, stream);
     struct agent *a = s->session->agent;
     struct failure why;
     list_init(&in->node);
-    struct process *p = process_find(a, r, false, &why);
+    struct agent_process *p = process_find(a, r, false, &why);
     uint8_t channel = wire_get_u8(r);
     struct str bytes = wire_get_str(r);
     if (!wire_done(r) || bytes.n > INPUT_MAX || (channel != 0 && channel != WIRE_PTY) || (!p && why.code == ERR_OK)) {
@@ -104,7 +104,7 @@ static void input_open(struct stream *s, struct wire_reader *r)
     if (refuse_channel(s, p, channel))
         return;
     if (a->input_bytes + bytes.n > INPUTS_MAX) {
-        stream_failf(s, ERR_RESOURCE_EXHAUSTED, "%zu bytes of input are waiting already", a->input_bytes);
+        stream_failf(s, ERR_RESOURCE_EXHAUSTED, "%zu bytes of input are pending already", a->input_bytes);
         return;
     }
     in->process = p;
@@ -116,10 +116,10 @@ static void input_open(struct stream *s, struct wire_reader *r)
         write_inputs(p);
 }
 
-static void input_fini(struct stream *s)
+static void input_fini(struct agent_stream *s)
 {
     struct input *in = container_of(s, struct input, stream);
-    struct process *p = in->process;
+    struct agent_process *p = in->process;
     if (!p)
         return;
     list_remove(&in->node);
@@ -129,10 +129,10 @@ static void input_fini(struct stream *s)
         loop_close(&p->agent->loop, &p->in);
 }
 
-static void close_stdin_open(struct stream *s, struct wire_reader *r)
+static void close_stdin_open(struct agent_stream *s, struct wire_reader *r)
 {
     struct failure why;
-    struct process *p = process_find(s->session->agent, r, false, &why);
+    struct agent_process *p = process_find(s->session->agent, r, false, &why);
     if (!wire_done(r) || (!p && why.code == ERR_OK)) {
         stream_malformed(s);
     } else if (!p) {
@@ -149,4 +149,4 @@ static void close_stdin_open(struct stream *s, struct wire_reader *r)
 }
 
 const struct verb verb_input = {.size = sizeof(struct input), .open = input_open, .fini = input_fini};
-const struct verb verb_close_stdin = {.size = sizeof(struct stream), .open = close_stdin_open};
+const struct verb verb_close_stdin = {.size = sizeof(struct agent_stream), .open = close_stdin_open};

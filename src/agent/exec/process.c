@@ -13,20 +13,20 @@
 
 enum { READ_MAX = 64 * 1024, READS_PER_TURN = 4, DRAIN_MAX = 1024 * 1024 };
 
-static struct process *process_of(struct loop_timer *t)
+static struct agent_process *process_of(struct loop_timer *t)
 {
-    return container_of(t, struct process, timer);
+    return container_of(t, struct agent_process, timer);
 }
 
-static void wake_followers(struct process *p)
+static void wake_followers(struct agent_process *p)
 {
-    LIST_FOREACH (struct follower, f, &p->followers, node)
+    LIST_FOREACH (struct agent_follower, f, &p->followers, node)
         stream_ready(&f->stream);
 }
 
-static void process_forget(struct process *p)
+static void process_forget(struct agent_process *p)
 {
-    struct loop *l = &p->agent->loop;
+    struct agent_loop *l = &p->agent->loop;
     assert(list_empty(&p->followers));
     list_remove(&p->node);
     list_remove(&p->ended_node);
@@ -44,12 +44,12 @@ static void process_forget(struct process *p)
 
 static void forget_ended_beyond_limit(struct agent *a)
 {
-    LIST_FOREACH (struct process, p, &a->ended, ended_node)
+    LIST_FOREACH (struct agent_process, p, &a->ended, ended_node)
         if (a->n_ended > PROCESS_ENDED_MAX && list_empty(&p->followers))
             process_forget(p);
 }
 
-static void check_done(struct process *p)
+static void check_done(struct agent_process *p)
 {
     if (p->done || p->starting || !p->reaped || p->out[0].fd >= 0 || p->out[1].fd >= 0)
         return;
@@ -63,10 +63,10 @@ static void check_done(struct process *p)
 }
 
 /* How much may be read now (invariant 2). */
-static size_t process_room(struct process *p)
+static size_t process_room(struct agent_process *p)
 {
     uint64_t room = READ_MAX;
-    LIST_FOREACH (struct follower, f, &p->followers, node) {
+    LIST_FOREACH (struct agent_follower, f, &p->followers, node) {
         uint64_t limit = MIN(f->sent, f->start + f->granted) + WIRE_WINDOW;
         room = MIN(room, limit - MIN(limit, p->output.head));
     }
@@ -80,7 +80,7 @@ static bool is_empty(int fd)
 }
 
 /* False when the end was reached. */
-static bool read_output(struct process *p, struct loop_io *io, uint32_t events)
+static bool read_output(struct agent_process *p, struct loop_io *io, uint32_t events)
 {
     struct iovec iov[2];
     for (int i = 0; i < READS_PER_TURN; i++) {
@@ -114,7 +114,7 @@ static bool read_output(struct process *p, struct loop_io *io, uint32_t events)
     return true;
 }
 
-static void output_ready(struct process *p, struct loop_io *io, uint32_t events)
+static void output_ready(struct agent_process *p, struct loop_io *io, uint32_t events)
 {
     if (!read_output(p, io, events)) {
         if (p->draining)
@@ -127,17 +127,17 @@ static void output_ready(struct process *p, struct loop_io *io, uint32_t events)
 
 static void first_ready(struct loop_io *io, uint32_t events)
 {
-    output_ready(container_of(io, struct process, out[0]), io, events);
+    output_ready(container_of(io, struct agent_process, out[0]), io, events);
 }
 
 static void second_ready(struct loop_io *io, uint32_t events)
 {
-    output_ready(container_of(io, struct process, out[1]), io, events);
+    output_ready(container_of(io, struct agent_process, out[1]), io, events);
 }
 
 static void timer_fired(struct loop_timer *t)
 {
-    struct process *p = process_of(t);
+    struct agent_process *p = process_of(t);
     if (p->done) {
         if (list_empty(&p->followers))
             process_forget(p);
@@ -158,7 +158,7 @@ static void timer_fired(struct loop_timer *t)
     check_done(p);
 }
 
-void process_consumed(struct process *p)
+void process_consumed(struct agent_process *p)
 {
     bool drain = false;
     for (size_t i = 0; i < ARRAY_SIZE(p->out); i++) {
@@ -172,16 +172,16 @@ void process_consumed(struct process *p)
         loop_timer_set(&p->agent->loop, &p->timer, 0);
 }
 
-void process_follow(struct process *p, struct follower *f)
+void process_follow(struct agent_process *p, struct agent_follower *f)
 {
     f->process = p;
     list_append(&p->followers, &f->node);
     p->n_followers++;
 }
 
-void process_unfollow(struct follower *f)
+void process_unfollow(struct agent_follower *f)
 {
-    struct process *p = f->process;
+    struct agent_process *p = f->process;
     if (!p)
         return;
     list_remove(&f->node);
@@ -190,16 +190,16 @@ void process_unfollow(struct follower *f)
     process_consumed(p);
 }
 
-void process_follower_ended(struct follower *f)
+void process_follower_ended(struct agent_follower *f)
 {
-    struct process *p = f->process;
+    struct agent_process *p = f->process;
     p->ended_followers[p->n_ended_followers++ % PROCESS_LATE_MAX] =
         (struct ended_follower){f->stream.id, f->start + f->granted};
 }
 
 void process_late_credit(struct agent *a, uint32_t stream, uint32_t bytes, bool delivered)
 {
-    LIST_FOREACH (struct process, p, &a->ended, ended_node) {
+    LIST_FOREACH (struct agent_process, p, &a->ended, ended_node) {
         for (size_t i = 0; i < PROCESS_LATE_MAX; i++) {
             struct ended_follower *e = &p->ended_followers[i];
             if (e->stream != stream)
@@ -214,11 +214,11 @@ void process_late_credit(struct agent *a, uint32_t stream, uint32_t bytes, bool 
 
 void process_session_gone(struct agent *a)
 {
-    LIST_FOREACH (struct process, p, &a->ended, ended_node)
+    LIST_FOREACH (struct agent_process, p, &a->ended, ended_node)
         memset(p->ended_followers, 0, sizeof(p->ended_followers));
 }
 
-static void started(struct process *p)
+static void started(struct agent_process *p)
 {
     struct spawn_report report = {0};
     ssize_t r = read(p->status.fd, &report, sizeof(report));
@@ -227,13 +227,13 @@ static void started(struct process *p)
     loop_close(&p->agent->loop, &p->status);
     p->starting = false;
     if (r == sizeof(report)) { /* its launch stays until it is reaped */
-        LIST_FOREACH (struct follower, f, &p->followers, node)
+        LIST_FOREACH (struct agent_follower, f, &p->followers, node)
             follow_not_started(f, &report); /* ends the stream, which unfollows */
         /* The child is on its way out; if it is not reaped yet, that happens as for an orphan. */
         process_forget(p);
         return;
     }
-    LIST_FOREACH (struct follower, f, &p->followers, node)
+    LIST_FOREACH (struct agent_follower, f, &p->followers, node)
         follow_started(f);
     if (p->launch && !p->reaped)
         spawn_executed(p->launch);
@@ -244,12 +244,12 @@ static void started(struct process *p)
 static void status_ready(struct loop_io *io, uint32_t events)
 {
     (void)events;
-    started(container_of(io, struct process, status));
+    started(container_of(io, struct agent_process, status));
 }
 
-static void supersede(struct agent *a, const struct process *by)
+static void supersede(struct agent *a, const struct agent_process *by)
 {
-    LIST_FOREACH (struct process, p, &a->processes, node) {
+    LIST_FOREACH (struct agent_process, p, &a->processes, node) {
         if (p == by || !p->reaped ||
             (p->pid != by->pid && !(by->flags & WIRE_PROC_TAG && p->flags & WIRE_PROC_TAG && str_eq(p->tag, by->tag))))
             continue;
@@ -260,15 +260,15 @@ static void supersede(struct agent *a, const struct process *by)
 }
 
 int process_start(struct agent *a, const struct spawn *s, struct arena *arena, char *record, size_t record_bytes,
-                  uint8_t flags, struct process **ret_process)
+                  uint8_t flags, struct agent_process **ret_process)
 {
     struct spawned child;
     AUTO_FREE char *owned = record;
     int r = spawn(a, s, arena, &child);
     if (r < 0)
         return r;
-    struct process *p = mem_new(struct process);
-    *p = (struct process){
+    struct agent_process *p = mem_new(struct agent_process);
+    *p = (struct agent_process){
         .agent = a,
         .seq = a->next_seq++,
         .pid = child.pid,
@@ -313,7 +313,7 @@ int process_start(struct agent *a, const struct spawn *s, struct arena *arena, c
     return 0;
 }
 
-struct process *process_find(struct agent *a, struct wire_reader *r, bool ended_too, struct failure *f)
+struct agent_process *process_find(struct agent *a, struct wire_reader *r, bool ended_too, struct failure *f)
 {
     uint8_t by = wire_get_u8(r);
     uint32_t pid = wire_get_u32(r);
@@ -321,7 +321,7 @@ struct process *process_find(struct agent *a, struct wire_reader *r, bool ended_
     f->code = ERR_OK;
     if (r->bad || by > 1)
         return NULL;
-    LIST_FOREACH (struct process, p, &a->processes, node) {
+    LIST_FOREACH (struct agent_process, p, &a->processes, node) {
         bool is_it = by == 0 ? (uint32_t)p->pid == pid : p->flags & WIRE_PROC_TAG && str_eq(p->tag, tag);
         if (is_it && !p->starting && !p->superseded && (!p->reaped || ended_too))
             return p;
@@ -335,7 +335,7 @@ struct process *process_find(struct agent *a, struct wire_reader *r, bool ended_
 
 bool process_reaped(struct agent *a, pid_t pid, int status)
 {
-    LIST_FOREACH (struct process, p, &a->processes, node) {
+    LIST_FOREACH (struct agent_process, p, &a->processes, node) {
         if (p->pid != pid || p->reaped)
             continue;
         p->reaped = true;
@@ -357,7 +357,7 @@ bool process_reaped(struct agent *a, pid_t pid, int status)
 
 void process_forget_all(struct agent *a)
 {
-    LIST_FOREACH (struct process, p, &a->processes, node) {
+    LIST_FOREACH (struct agent_process, p, &a->processes, node) {
         if (!p->reaped) {
             (void)kill(-p->pid, SIGKILL);
             (void)kill(p->pid, SIGKILL);

@@ -25,7 +25,7 @@ struct ended_follower {
     uint64_t granted; /* up to this offset */
 };
 
-struct process {
+struct agent_process {
     struct agent *agent;
     struct list node;       /* in agent->processes */
     struct list ended_node; /* in agent->ended, once done */
@@ -40,10 +40,10 @@ struct process {
     struct str tag; /* in record */
     struct output output;
     struct loop_io out[2], in, status;
-    struct launch *launch;   /* agent/exec/spawn.h; NULL once it executed */
-    size_t drain_bytes;      /* that may still be read while draining */
-    struct loop_timer timer; /* linger, drain, forget */
-    struct list followers;   /* struct follower */
+    struct spawn_launch *launch; /* agent/exec/spawn.h; NULL once it executed */
+    size_t drain_bytes;          /* that may still be read while draining */
+    struct loop_timer timer;     /* linger, drain, forget */
+    struct list followers;       /* struct agent_follower */
     size_t n_followers;
     struct list inputs;  /* agent/exec/input.c */
     bool close_stdin;    /* once the inputs are written */
@@ -56,9 +56,9 @@ struct process {
 };
 
 /* A stream that follows the output (agent/exec/follow.c). */
-struct follower {
-    struct stream stream;
-    struct process *process; /* NULL before it was found */
+struct agent_follower {
+    struct agent_stream stream;
+    struct agent_process *process; /* NULL before it was found */
     struct list node;
     uint64_t start, sent; /* offsets */
     uint64_t granted;     /* credit that came back */
@@ -70,25 +70,25 @@ struct follower {
  * Takes `record` (which begins with the tag), and the arena as spawn() does. -errno.
  */
 int process_start(struct agent *a, const struct spawn *s, struct arena *arena, char *record, size_t record_bytes,
-                  uint8_t flags, struct process **ret_process) WARN_UNUSED;
+                  uint8_t flags, struct agent_process **ret_process) WARN_UNUSED;
 
 /* By the request's `process` value; NULL with *f set. An ended one only when asked for. Sets NULL and f->code 0 when it was malformed. */
-struct process *process_find(struct agent *a, struct wire_reader *r, bool ended_too, struct failure *f);
+struct agent_process *process_find(struct agent *a, struct wire_reader *r, bool ended_too, struct failure *f);
 
-void process_follow(struct process *p, struct follower *f);
-void process_unfollow(struct follower *f);
-void process_follower_ended(struct follower *f); /* its END is about to be sent: credit for it may still come */
+void process_follow(struct agent_process *p, struct agent_follower *f);
+void process_unfollow(struct agent_follower *f);
+void process_follower_ended(struct agent_follower *f); /* its END is about to be sent: credit for it may still come */
 /* A CREDIT for a stream that is not open (any more). */
 void process_late_credit(struct agent *a, uint32_t stream, uint32_t bytes, bool delivered);
-void process_session_gone(struct agent *a); /* no credit comes for its streams any more */
-void process_consumed(struct process *p);   /* a follower moved on: read again if there is room now */
+void process_session_gone(struct agent *a);     /* no credit comes for its streams any more */
+void process_consumed(struct agent_process *p); /* a follower moved on: read again if there is room now */
 
 bool process_reaped(struct agent *a, pid_t pid, int status); /* false: no process of the table */
 void process_forget_all(struct agent *a);                    /* kills them */
 
 /* Called by the table. */
-void follow_started(struct follower *f);
-void follow_not_started(struct follower *f, const struct spawn_report *report);
+void follow_started(struct agent_follower *f);
+void follow_not_started(struct agent_follower *f, const struct spawn_report *report);
 void input_ready(struct loop_io *io, uint32_t events);
-void input_fail_all(struct process *p, int errnum);
-void signal_reaped(struct process *p);
+void input_fail_all(struct agent_process *p, int errnum);
+void signal_reaped(struct agent_process *p);

@@ -74,11 +74,11 @@ static int open_pipes(const struct spawn *s, struct pipes *p)
 /*
  * ---- the child, until it executes ----
  *
- * It shares the agent's memory: it reads what its `struct launch` says, writes to nothing but that (its stack is in it), and calls no function that
+ * It shares the agent's memory: it reads what its `struct spawn_launch` says, writes to nothing but that (its stack is in it), and calls no function that
  * knows of more, such as errno.
  */
 
-struct launch {
+struct spawn_launch {
     struct agent *agent;
     struct list node; /* in agent->launches */
     struct arena arena;
@@ -112,7 +112,7 @@ static inline ALONE long become(int fd, int number)
 }
 
 /* -errno of what failed; returns only then. */
-static inline ALONE long spawn_prepare(struct launch *l, const struct spawn *s, enum spawn_stage *ret_stage)
+static inline ALONE long spawn_prepare(struct spawn_launch *l, const struct spawn *s, enum spawn_stage *ret_stage)
 {
     static const struct kernel_sigaction standard = {0};
     static const uint64_t none = 0;
@@ -148,7 +148,7 @@ static inline ALONE long spawn_prepare(struct launch *l, const struct spawn *s, 
 }
 
 /* The same. */
-static inline ALONE long execute(struct launch *l, const struct spawn *s, enum spawn_stage *ret_stage)
+static inline ALONE long execute(struct spawn_launch *l, const struct spawn *s, enum spawn_stage *ret_stage)
 {
     struct str list = s->search, dir;
     bool denied = false;
@@ -174,7 +174,7 @@ static inline ALONE long execute(struct launch *l, const struct spawn *s, enum s
 
 static ALONE int run_child(void *arg)
 {
-    struct launch *l = arg;
+    struct spawn_launch *l = arg;
     struct spawn_report report;
     long r = spawn_prepare(l, l->s, &report.stage);
     if (r >= 0)
@@ -187,7 +187,7 @@ static ALONE int run_child(void *arg)
 
 /* ---- the agent ---- */
 
-static void launch_free(struct launch *l)
+static void launch_free(struct spawn_launch *l)
 {
     struct arena arena = l->arena; /* holds the launch */
     list_remove(&l->node);
@@ -205,7 +205,7 @@ static bool prefer_to_agent(pid_t pid)
     return fd >= 0 && write(fd, CHILD_OOM_SCORE, sizeof(CHILD_OOM_SCORE) - 1) > 0;
 }
 
-void spawn_executed(struct launch *l)
+void spawn_executed(struct spawn_launch *l)
 {
     (void)prefer_to_agent(l->pid);
     launch_free(l);
@@ -213,14 +213,14 @@ void spawn_executed(struct launch *l)
 
 void spawn_reaped(struct agent *a, pid_t pid)
 {
-    LIST_FOREACH (struct launch, l, &a->launches, node)
+    LIST_FOREACH (struct spawn_launch, l, &a->launches, node)
         if (l->pid == pid)
             launch_free(l);
 }
 
 void spawn_forget_all(struct agent *a)
 {
-    LIST_FOREACH (struct launch, l, &a->launches, node) {
+    LIST_FOREACH (struct spawn_launch, l, &a->launches, node) {
         (void)kill(l->pid, SIGKILL);
         (void)waitpid(l->pid, NULL, 0);
         launch_free(l);
@@ -258,7 +258,7 @@ int spawn(struct agent *a, const struct spawn *s, struct arena *arena, struct sp
     if (r == 0 && s->pty && in < 0)
         r = -errno;
     if (r == 0) {
-        struct launch *l = arena_alloc(arena, sizeof(*l));
+        struct spawn_launch *l = arena_alloc(arena, sizeof(*l));
         l->agent = a;
         l->s = s;
         l->in = s->pty ? p.slave : s->stdin_pipe ? p.in[0] : a->null_fd;

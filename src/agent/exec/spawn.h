@@ -8,7 +8,7 @@
  *     it executes, and a file lease can hold its exec for a minute.
  *  2. Copying the agent's memory for the few instructions until exec would cost a tenth of a millisecond, most of it in page faults afterwards. So
  *     the child shares it (CLONE_VM, not CLONE_VFORK, which would be waiting). It has a stack of its own, and everything that it needs is in its
- *     `struct launch`, which stays until the status pipe is at its end (the kernel takes the memory from a process that executes or exits before its
+ *     `struct spawn_launch`, which stays until the status pipe is at its end (the kernel takes the memory from a process that executes or exits before its
  *     descriptors) or the child was reaped.
  *  3. While it shares memory, the child has its user's id. Nobody of that id gets at the memory: the agent is not dumpable, and a change of ids
  *     makes it what fs.suid_dumpable says: 0, or 2, which is as good since Linux 5.16. Else memory is copied after all (spawn_may_share()).
@@ -24,7 +24,7 @@
 #include <sys/resource.h>
 
 struct agent;
-struct launch;
+struct spawn_launch;
 
 struct spawn {
     char *const *argv; /* NULL-terminated, like envp */
@@ -50,7 +50,7 @@ struct spawn_report {
 
 /* Non-blocking descriptors of the agent's side; -1 where there is none. */
 struct spawned {
-    struct launch *launch; /* until spawn_executed(), or the agent learns that the pid was reaped */
+    struct spawn_launch *launch; /* until spawn_executed(), or the agent learns that the pid was reaped */
     pid_t pid;
     int in;       /* writes to stdin, or to the terminal */
     int out, err; /* err is -1 with a terminal */
@@ -63,7 +63,7 @@ struct spawned {
  */
 int spawn(struct agent *a, const struct spawn *s, struct arena *arena, struct spawned *ret_spawned) WARN_UNUSED;
 
-void spawn_executed(struct launch *l);         /* the status pipe ended, and nothing was said */
+void spawn_executed(struct spawn_launch *l);   /* the status pipe ended, and nothing was said */
 void spawn_reaped(struct agent *a, pid_t pid); /* whatever child it was */
 void spawn_forget_all(struct agent *a);        /* kills those that have not executed yet */
 bool spawn_may_share(void);                    /* for agent_init() */

@@ -131,7 +131,7 @@ static int archive_run(struct job_stream *js, struct buf *out, struct failure *f
     ssize_t n;
     while ((n = read(STDIN_FILENO, rest, sizeof(rest))) > 0 || (n < 0 && errno == EINTR))
         ;
-    struct names names;
+    struct agent_names names;
     names_init(&names, js->stream.session->agent);
     int r = entry_put(out, &names, a->request.path);
     names_fini(&names);
@@ -143,7 +143,7 @@ static int archive_run(struct job_stream *js, struct buf *out, struct failure *f
 /* False when the stream is gone. */
 static bool archive_begin(struct archive *a, struct wire_reader *r)
 {
-    struct stream *s = &a->js.stream;
+    struct agent_stream *s = &a->js.stream;
     const struct agent *agent = s->session->agent;
     struct str user = wire_get_str(r), path = wire_get_str(r);
     struct failure why;
@@ -161,12 +161,12 @@ static bool archive_begin(struct archive *a, struct wire_reader *r)
     return true;
 }
 
-static void pack_open(struct stream *s, struct wire_reader *r)
+static void pack_open(struct agent_stream *s, struct wire_reader *r)
 {
     struct archive *a = container_of(s, struct archive, js.stream);
     AUTO_BUF struct buf entry = BUF_INIT(ENTRY_MAX);
     struct stat st;
-    struct names names;
+    struct agent_names names;
     a->io.fd = -1;
     if (!archive_begin(a, r))
         return;
@@ -189,7 +189,7 @@ static void pack_open(struct stream *s, struct wire_reader *r)
 /* What waits goes on; at the end of all of it, the pipe is closed. A tar that is gone says so by itself. */
 static void archive_feed(struct archive *a)
 {
-    struct loop *l = &a->js.stream.session->agent->loop;
+    struct agent_loop *l = &a->js.stream.session->agent->loop;
     ssize_t n = 0;
     while (buf_len(&a->waiting) && a->io.fd >= 0) {
         n = write(a->io.fd, buf_data(&a->waiting), buf_len(&a->waiting));
@@ -220,7 +220,7 @@ static void archive_ready(struct loop_io *io, uint32_t events)
     archive_feed(container_of(io, struct archive, io));
 }
 
-static void unpack_open(struct stream *s, struct wire_reader *r)
+static void unpack_open(struct agent_stream *s, struct wire_reader *r)
 {
     struct archive *a = container_of(s, struct archive, js.stream);
     int ends[2];
@@ -246,21 +246,21 @@ static void unpack_open(struct stream *s, struct wire_reader *r)
     job_submit(&a->js);
 }
 
-static void unpack_data(struct stream *s, struct str bytes)
+static void unpack_data(struct agent_stream *s, struct str bytes)
 {
     struct archive *a = container_of(s, struct archive, js.stream);
     (void)buf_append_str(&a->waiting, bytes); /* never more than the window that credit allows */
     archive_feed(a);
 }
 
-static void unpack_eof(struct stream *s)
+static void unpack_eof(struct agent_stream *s)
 {
     struct archive *a = container_of(s, struct archive, js.stream);
     a->got_all = true;
     archive_feed(a);
 }
 
-static void archive_fini(struct stream *s)
+static void archive_fini(struct agent_stream *s)
 {
     struct archive *a = container_of(s, struct archive, js.stream);
     job_stream_fini(s);

@@ -4,7 +4,7 @@
 
 #include <unistd.h>
 
-static void confine_open(struct stream *s, struct wire_reader *r)
+static void confine_open(struct agent_stream *s, struct wire_reader *r)
 {
     struct agent *a = s->session->agent;
     char path[PATH_TEXT_MAX];
@@ -23,4 +23,4 @@ static void confine_open(struct stream *s, struct wire_reader *r)
     stream_end(s);
 }
 
-const struct verb verb_confine = {.size = sizeof(struct stream), .open = confine_open};
+const struct verb verb_confine = {.size = sizeof(struct agent_stream), .open = confine_open};

@@ -72,7 +72,7 @@ static void put_metadata(struct buf *b, struct str prefix, const char *path)
         buf_data(b)[at + i] = (char)(count >> (8 * i));
 }
 
-int entry_put(struct buf *b, struct names *names, const char *path)
+int entry_put(struct buf *b, struct agent_names *names, const char *path)
 {
     struct stat own, target;
     char resolved[PATH_MAX];

@@ -11,4 +11,4 @@ enum {
 };
 
 /* Appends the entry of `path`, which is also the path that it shows. 1: it is a directory itself, 0: not; -errno of lstat(2), with nothing appended. */
-int entry_put(struct buf *b, struct names *names, const char *path) WARN_UNUSED;
+int entry_put(struct buf *b, struct agent_names *names, const char *path) WARN_UNUSED;

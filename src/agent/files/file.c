@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-int file_request_get(struct stream *s, struct wire_reader *r, struct file_request *ret_q, struct failure *f)
+int file_request_get(struct agent_stream *s, struct wire_reader *r, struct file_request *ret_q, struct failure *f)
 {
     struct str name = wire_get_str(r), path = wire_get_str(r);
     ret_q->user = (struct user){0};
@@ -24,7 +24,7 @@ void file_request_fini(struct file_request *q)
     user_fini(&q->user);
 }
 
-void file_refuse(struct stream *s, const struct failure *f)
+void file_refuse(struct agent_stream *s, const struct failure *f)
 {
     if (f->code == ERR_OK)
         stream_malformed(s);
@@ -32,9 +32,9 @@ void file_refuse(struct stream *s, const struct failure *f)
         stream_fail(s, f);
 }
 
-void file_end_with_entry(struct stream *s, const char *path)
+void file_end_with_entry(struct agent_stream *s, const char *path)
 {
-    struct names names;
+    struct agent_names names;
     AUTO_BUF struct buf entry = BUF_INIT(ENTRY_MAX);
     names_init(&names, s->session->agent);
     int r = entry_put(&entry, &names, path);
@@ -93,7 +93,7 @@ int file_make_parents(const char *path, const struct user *u, struct failure *f)
     return 0;
 }
 
-static void stat_open(struct stream *s, struct wire_reader *r)
+static void stat_open(struct agent_stream *s, struct wire_reader *r)
 {
     AUTO_REQUEST struct file_request q;
     struct failure why;
@@ -105,7 +105,7 @@ static void stat_open(struct stream *s, struct wire_reader *r)
         file_end_with_entry(s, q.path);
 }
 
-static void mkdir_open(struct stream *s, struct wire_reader *r)
+static void mkdir_open(struct agent_stream *s, struct wire_reader *r)
 {
     AUTO_REQUEST struct file_request q;
     struct failure why;
@@ -126,5 +126,5 @@ static void mkdir_open(struct stream *s, struct wire_reader *r)
     }
 }
 
-const struct verb verb_stat = {.size = sizeof(struct stream), .open = stat_open};
-const struct verb verb_mkdir = {.size = sizeof(struct stream), .open = mkdir_open};
+const struct verb verb_stat = {.size = sizeof(struct agent_stream), .open = stat_open};
+const struct verb verb_mkdir = {.size = sizeof(struct agent_stream), .open = mkdir_open};

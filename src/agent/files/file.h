@@ -15,7 +15,7 @@ struct file_request {
 };
 
 /* Reads "str user, str path" and resolves the path. -1 with *f; f->code is 0 when it was malformed. Afterwards file_request_fini(). */
-int file_request_get(struct stream *s, struct wire_reader *r, struct file_request *ret_q,
+int file_request_get(struct agent_stream *s, struct wire_reader *r, struct file_request *ret_q,
                      struct failure *f) WARN_UNUSED;
 void file_request_fini(struct file_request *q);
 
@@ -26,10 +26,10 @@ static inline UNUSED void file_request_fini_auto_(struct file_request *q)
 #define AUTO_REQUEST __attribute__((cleanup(file_request_fini_auto_)))
 
 /* Refuses with *f, or as malformed. */
-void file_refuse(struct stream *s, const struct failure *f);
+void file_refuse(struct agent_stream *s, const struct failure *f);
 
 /* Ends with the entry of path as the tail, or with "<what>: lstat P: ..." when it can't be had. */
-void file_end_with_entry(struct stream *s, const char *path);
+void file_end_with_entry(struct agent_stream *s, const char *path);
 
 /* Makes the directories above path, owned by the user. */
 int file_make_parents(const char *path, const struct user *u, struct failure *f) WARN_UNUSED;

@@ -44,7 +44,7 @@ static int file_change_apply(const char *path, const struct file_changing *c, st
     return 0;
 }
 
-static void change_open(struct stream *s, struct wire_reader *r)
+static void change_open(struct agent_stream *s, struct wire_reader *r)
 {
     AUTO_REQUEST struct file_request q;
     struct failure why;
@@ -64,4 +64,4 @@ static void change_open(struct stream *s, struct wire_reader *r)
         file_end_with_entry(s, q.path);
 }
 
-const struct verb verb_change = {.size = sizeof(struct stream), .open = change_open};
+const struct verb verb_change = {.size = sizeof(struct agent_stream), .open = change_open};

@@ -93,7 +93,7 @@ static bool has_vanished(int r)
 static int file_list_walk(struct file_list_listing *li, char path[static PATH_TEXT_MAX], struct buf *out,
                           struct failure *f)
 {
-    struct names names;
+    struct agent_names names;
     int r;
     uint32_t depth = 1;
     struct file_list_level *l = level_enter(NULL, path, &r);
@@ -188,7 +188,7 @@ static int file_list_run(struct job_stream *js, struct buf *out, struct failure 
     return r;
 }
 
-static void list_open(struct stream *s, struct wire_reader *r)
+static void list_open(struct agent_stream *s, struct wire_reader *r)
 {
     struct file_list_listing *li = container_of(s, struct file_list_listing, js.stream);
     AUTO_REQUEST struct file_request q;
@@ -207,7 +207,7 @@ static void list_open(struct stream *s, struct wire_reader *r)
     }
 }
 
-static void list_fini(struct stream *s)
+static void list_fini(struct agent_stream *s)
 {
     mem_free(container_of(s, struct file_list_listing, js.stream)->path);
     job_stream_fini(s);

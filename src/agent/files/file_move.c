@@ -33,7 +33,7 @@ static int run_move(struct job_stream *js, struct buf *out, struct failure *f)
     char copy[PATH_TEXT_MAX], unique[17];
     struct str dir = path_dir(str_of(c->destination));
     struct failure ignored;
-    struct names names;
+    struct agent_names names;
     id_token(unique, sizeof(unique) - 1);
     int n = snprintf(copy, sizeof(copy), "%.*s/.moving-%s", STR_ARG(dir), unique);
     if (n < 0 || (size_t)n >= sizeof(copy))
@@ -62,7 +62,7 @@ static void submit(struct file_move_change *c, job_fn run, const char *source, c
     job_submit(&c->js);
 }
 
-static void move_open(struct stream *s, struct wire_reader *r)
+static void move_open(struct agent_stream *s, struct wire_reader *r)
 {
     struct file_move_change *c = container_of(s, struct file_move_change, js.stream);
     AUTO_REQUEST struct file_request q;
@@ -98,7 +98,7 @@ static bool is_root(const char *path)
     return lstat(path, &st) == 0 && lstat("/", &root) == 0 && st.st_dev == root.st_dev && st.st_ino == root.st_ino;
 }
 
-static void remove_open(struct stream *s, struct wire_reader *r)
+static void remove_open(struct agent_stream *s, struct wire_reader *r)
 {
     struct file_move_change *c = container_of(s, struct file_move_change, js.stream);
     AUTO_REQUEST struct file_request q;
@@ -122,7 +122,7 @@ static void remove_open(struct stream *s, struct wire_reader *r)
         submit(c, run_remove, q.path, NULL);
 }
 
-static void change_fini(struct stream *s)
+static void change_fini(struct agent_stream *s)
 {
     struct file_move_change *c = container_of(s, struct file_move_change, js.stream);
     mem_free(c->source);

@@ -14,7 +14,7 @@
 enum { AHEAD_BYTES = 4 << 20 };
 
 struct file_read_reading {
-    struct stream stream;
+    struct agent_stream stream;
     int fd;     /* plus one, 0: none */
     char *path; /* owned */
     bool sized; /* it ends where fstat() said; else where read() finds the end */
@@ -44,7 +44,7 @@ static int file_read_start(struct file_read_reading *rd, struct file_request *q,
                            struct buf *entry, struct failure *f)
 {
     struct stat st;
-    struct names names;
+    struct agent_names names;
     AUTO_CLOSE int fd = open_regular(q->path, &st, f);
     if (fd < 0)
         return -1;
@@ -65,7 +65,7 @@ static int file_read_start(struct file_read_reading *rd, struct file_request *q,
     return 0;
 }
 
-static void read_open(struct stream *s, struct wire_reader *r)
+static void read_open(struct agent_stream *s, struct wire_reader *r)
 {
     struct file_read_reading *rd = container_of(s, struct file_read_reading, stream);
     AUTO_REQUEST struct file_request q;
@@ -92,7 +92,7 @@ static void read_ahead(struct file_read_reading *rd)
     rd->asked += AHEAD_BYTES;
 }
 
-static bool read_produce(struct stream *s)
+static bool read_produce(struct agent_stream *s)
 {
     struct file_read_reading *rd = container_of(s, struct file_read_reading, stream);
     size_t room = (size_t)MIN((uint64_t)stream_room(s), rd->left);
@@ -122,14 +122,14 @@ static bool read_produce(struct stream *s)
     return true;
 }
 
-static void read_credit(struct stream *s, uint32_t bytes, bool delivered)
+static void read_credit(struct agent_stream *s, uint32_t bytes, bool delivered)
 {
     (void)bytes;
     (void)delivered;
     stream_ready(s);
 }
 
-static void read_fini(struct stream *s)
+static void read_fini(struct agent_stream *s)
 {
     struct file_read_reading *rd = container_of(s, struct file_read_reading, stream);
     (void)fd_close(rd->fd - 1);

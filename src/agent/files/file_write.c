@@ -13,8 +13,8 @@
 
 enum { METADATA_MAX = 4096, XATTR_NAME_MAX = 255, XATTR_LIST_MAX = 64 * 1024 };
 
-struct writing {
-    struct stream stream;
+struct file_writing {
+    struct agent_stream stream;
     int fd;         /* plus one, 0: none */
     char *path;     /* owned */
     char *metadata; /* owned: the request's pairs as they came */
@@ -57,7 +57,7 @@ static void remove_metadata(int fd, struct str prefix)
             (void)fremovexattr(fd, name);
 }
 
-static int set_metadata(const struct writing *w, struct failure *f)
+static int set_metadata(const struct file_writing *w, struct failure *f)
 {
     struct wire_reader r = wire_reader_of(str_n(w->metadata, w->metadata_bytes));
     char name[XATTR_NAME_MAX + 1];
@@ -113,9 +113,9 @@ static int file_write_open_file(const char *path, const struct user *u, struct f
     return TAKE_FD(fd);
 }
 
-static void write_open(struct stream *s, struct wire_reader *r)
+static void write_open(struct agent_stream *s, struct wire_reader *r)
 {
-    struct writing *w = container_of(s, struct writing, stream);
+    struct file_writing *w = container_of(s, struct file_writing, stream);
     AUTO_REQUEST struct file_request q;
     struct failure why;
     int got = file_request_get(s, r, &q, &why);
@@ -144,7 +144,7 @@ static void write_open(struct stream *s, struct wire_reader *r)
     stream_reply(s);
 }
 
-static void fail_write(struct writing *w, int errnum)
+static void fail_write(struct file_writing *w, int errnum)
 {
     struct failure why;
     if (is_full(errnum))
@@ -154,9 +154,9 @@ static void fail_write(struct writing *w, int errnum)
     stream_fail(&w->stream, &why);
 }
 
-static void write_data(struct stream *s, struct str bytes)
+static void write_data(struct agent_stream *s, struct str bytes)
 {
-    struct writing *w = container_of(s, struct writing, stream);
+    struct file_writing *w = container_of(s, struct file_writing, stream);
     int r = fd_write_all(w->fd - 1, bytes.p, bytes.n);
     if (r < 0)
         fail_write(w, -r);
@@ -164,9 +164,9 @@ static void write_data(struct stream *s, struct str bytes)
         stream_consumed(s, bytes.n);
 }
 
-static void write_eof(struct stream *s)
+static void write_eof(struct agent_stream *s)
 {
-    struct writing *w = container_of(s, struct writing, stream);
+    struct file_writing *w = container_of(s, struct file_writing, stream);
     struct failure why = {.code = ERR_OK};
     if (set_metadata(w, &why) < 0) {
         stream_fail(s, &why);
@@ -180,16 +180,16 @@ static void write_eof(struct stream *s)
         file_end_with_entry(s, w->path);
 }
 
-static void write_fini(struct stream *s)
+static void write_fini(struct agent_stream *s)
 {
-    struct writing *w = container_of(s, struct writing, stream);
+    struct file_writing *w = container_of(s, struct file_writing, stream);
     (void)fd_close(w->fd - 1);
     mem_free(w->path);
     mem_free(w->metadata);
 }
 
 const struct verb verb_write = {
-    .size = sizeof(struct writing),
+    .size = sizeof(struct file_writing),
     .open = write_open,
     .data = write_data,
     .eof = write_eof,

@@ -37,7 +37,7 @@ enum {
 };
 
 struct watch_watch {
-    struct stream stream;
+    struct agent_stream stream;
     struct loop_io io;
     struct loop_timer step;
     uint8_t flags;
@@ -47,10 +47,10 @@ struct watch_watch {
     struct buf scanned; /* records: u32 number, str name */
     struct buf queue;   /* records: u8 kind, str name */
     size_t n_queued;
-    struct names names;
+    struct agent_names names;
 };
 
-static struct loop *loop_of(struct watch_watch *w)
+static struct agent_loop *loop_of(struct watch_watch *w)
 {
     return &w->stream.session->agent->loop;
 }
@@ -282,7 +282,7 @@ static int watch_check(const struct watch_watch *w, const char *path, struct fai
     return 0;
 }
 
-static void watch_open(struct stream *s, struct wire_reader *r)
+static void watch_open(struct agent_stream *s, struct wire_reader *r)
 {
     struct watch_watch *w = container_of(s, struct watch_watch, stream);
     struct agent *a = s->session->agent;
@@ -322,7 +322,7 @@ static void watch_open(struct stream *s, struct wire_reader *r)
     (void)scan(w);
 }
 
-static void watch_credit(struct stream *s, uint32_t bytes, bool delivered)
+static void watch_credit(struct agent_stream *s, uint32_t bytes, bool delivered)
 {
     (void)bytes;
     (void)delivered;
@@ -335,7 +335,7 @@ static bool wants_entry(const struct watch_watch *w, uint8_t kind)
            (kind == WIRE_WATCH_CREATE || kind == WIRE_WATCH_WRITE || kind == WIRE_WATCH_CHMOD);
 }
 
-static bool watch_produce(struct stream *s)
+static bool watch_produce(struct agent_stream *s)
 {
     struct watch_watch *w = container_of(s, struct watch_watch, stream);
     AUTO_BUF struct buf b = BUF_INIT(ENTRY_MAX + PATH_TEXT_MAX + 16), entry = BUF_INIT(ENTRY_MAX);
@@ -380,7 +380,7 @@ static bool watch_produce(struct stream *s)
     return false;
 }
 
-static void watch_fini(struct stream *s)
+static void watch_fini(struct agent_stream *s)
 {
     struct watch_watch *w = container_of(s, struct watch_watch, stream);
     loop_timer_clear(&w->step);

@@ -23,7 +23,6 @@ struct e2b {
     struct builder *builder; /* NULL: nothing is built here */
     char *domain;
     struct map watchers;         /* id -> struct watcher, see envd_watchers.c */
-    struct map traffic;          /* sandbox -> struct traffic, see port_proxy.c */
     struct map creations_by_key; /* "<tenant>/<Idempotency-Key>" -> struct creation, see control_create.c */
     struct list creations;
     struct buf scratch;    /* for frames: one is built and handed to http before the next */

@@ -8,11 +8,10 @@
 #include "api/e2b/envd/rpc.h"
 #include "api/e2b/interpreter.h"
 #include "api/e2b/names.h"
-#include "api/e2b/port_proxy.h"
 #include "api/e2b/proxy_error.h"
 #include "api/e2b/target.h"
+#include "api/e2b/traffic.h"
 #include "api/e2b/volumes/volume_content.h"
-#include "api/e2b/wake.h"
 #include "base/mem.h"
 #include "base/path.h"
 #include "sandbox/code/code.h"
@@ -36,7 +35,7 @@ static bool e2b_is_lost(struct call *c, enum err_code code)
     if (info->state == SANDBOX_RUNNING || (alive && code != ERR_UNAVAILABLE && code != ERR_FAILED_PRECONDITION))
         return false;
     if (c->req && !c->answered && alive && code == ERR_FAILED_PRECONDITION && !http_response_begun(c->req))
-        wake_refuse(c->req, info);
+        traffic_refuse_asleep(c->req, info);
     else if (c->req && !c->answered)
         rpc_cut(c);
     call_done(c);
@@ -79,7 +78,6 @@ void e2b_free(struct e2b *e2b)
     if (!e2b)
         return;
     envd_watchers_free(e2b);
-    map_fini(&e2b->traffic);
     control_creations_free(e2b);
     facade_fini(&e2b->facade);
     buf_fini(&e2b->scratch);
@@ -91,7 +89,7 @@ void e2b_free(struct e2b *e2b)
  * SDKs of 2.7 to 2.26 name the sandbox in headers when they mean the API, too. Where the Host says nothing, a request with the API's key for one of its routes
  * is the API's: what is sent to a sandbox's daemon has no such path, and nobody sends the key to a port.
  */
-static bool e2b_means_api(const struct http_request *req, const struct target *target)
+static bool e2b_means_api(const struct http_request *req, const struct e2b_target *target)
 {
     return target->is_by_header && target->port == ENVD_PORT && http_header_get(req, "x-api-key").n &&
            control_has_route(req);
@@ -99,7 +97,7 @@ static bool e2b_means_api(const struct http_request *req, const struct target *t
 
 bool e2b_claims(const struct http_request *req)
 {
-    struct target target;
+    struct e2b_target target;
 
     return target_of(req, &target) != TARGET_CONTROL && !e2b_means_api(req, &target);
 }
@@ -112,7 +110,7 @@ static bool is_internal(struct http_request *req)
     return path.n && path_clean(path, clean) >= 0 && envd_is_internal(str_of(clean));
 }
 
-static void handle_sandbox(struct e2b *e2b, struct http_request *req, const struct target *target)
+static void handle_sandbox(struct e2b *e2b, struct http_request *req, const struct e2b_target *target)
 {
     struct sandbox *sb;
     bool by_alias;
@@ -127,7 +125,7 @@ static void handle_sandbox(struct e2b *e2b, struct http_request *req, const stru
     if (!sandbox_json_exists(sb))
         proxy_error_not_found(req, target->id);
     else if (target->port != ENVD_PORT && (target->port != INTERPRETER_PORT || !code_is_here(sb)))
-        port_proxy_handle(e2b, req, sb, target->port);
+        traffic_handle(e2b, req, sb, target->port);
     else if (by_alias)
         proxy_error_port_closed(req, target->id, target->port);
     else
@@ -136,7 +134,7 @@ static void handle_sandbox(struct e2b *e2b, struct http_request *req, const stru
 
 bool e2b_serve_sandbox(void *facade, struct http_request *req)
 {
-    struct target target;
+    struct e2b_target target;
 
     if (target_of(req, &target) == TARGET_SANDBOX)
         handle_sandbox(facade, req, &target);

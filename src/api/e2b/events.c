@@ -89,15 +89,15 @@ const struct core_webhooks e2b_webhooks = {append_event, sign};
 
 /* ---- the list ---- */
 
-struct listing {
+struct events_listing {
     struct core *core;
     struct buf b;
     uint64_t skip, limit;
 };
 
-static bool list_one(void *ctx, const struct life_row *row)
+static bool events_list_one(void *ctx, const struct life_row *row)
 {
-    struct listing *l = ctx;
+    struct events_listing *l = ctx;
     if (!life_type(row))
         return true;
     if (l->skip) {
@@ -112,7 +112,7 @@ static bool list_one(void *ctx, const struct life_row *row)
 
 void events_list(struct call *c)
 {
-    struct listing l = {.core = call_core(c), .b = BUF_INIT(REPLY_MAX), .limit = EVENTS_DEFAULT};
+    struct events_listing l = {.core = call_core(c), .b = BUF_INIT(REPLY_MAX), .limit = EVENTS_DEFAULT};
     struct life_want want = {.sandbox = c->args[0].p, .limit = EVENTS_SKIP_MOST};
     struct str ignored;
     struct err err;
@@ -132,7 +132,7 @@ void events_list(struct call *c)
     }
     want.is_back = !ascending;
     buf_append_char(&l.b, '[');
-    if (life_each(l.core, &c->actor.who, want, list_one, &l, &err) < 0) {
+    if (life_each(l.core, &c->actor.who, want, events_list_one, &l, &err) < 0) {
         call_fail_err(c, &err);
     } else {
         buf_append_char(&l.b, ']');

@@ -47,7 +47,7 @@ static void put_member(struct buf *b, const char *name, struct str value)
     put_string(b, value);
 }
 
-static void put_text(struct buf *b, const char *type, struct str text)
+static void interpreter_put_text(struct buf *b, const char *type, struct str text)
 {
     char at[CLOCK_TEXT_MAX];
 
@@ -129,7 +129,7 @@ static void put_event(struct buf *b, const struct code_event *e)
     switch (e->kind) {
     case CODE_STDOUT:
     case CODE_STDERR:
-        put_text(b, e->kind == CODE_STDOUT ? "stdout" : "stderr", e->frame->text);
+        interpreter_put_text(b, e->kind == CODE_STDOUT ? "stdout" : "stderr", e->frame->text);
         return;
     case CODE_RESULT:
         put_result(b, e->frame);
@@ -290,7 +290,7 @@ static void put_context(struct buf *b, const struct code_context_info *info)
     (void)buf_append_char(b, '}');
 }
 
-static bool list_one(void *ctx, const struct code_context_info *info)
+static bool interpreter_list_one(void *ctx, const struct code_context_info *info)
 {
     struct buf *b = ctx;
 
@@ -303,28 +303,28 @@ static void interpreter_list(struct call *c)
 {
     AUTO_BUF struct buf b = BUF_INIT(BODY_MAX);
 
-    code_each(c->sandbox, list_one, &b);
+    code_each(c->sandbox, interpreter_list_one, &b);
     if (!buf_len(&b))
         (void)buf_append_char(&b, '[');
     (void)buf_append_char(&b, ']');
     call_json_buf(c, 200, &b);
 }
 
-struct making {
+struct interpreter_making {
     struct code_making *making;
 };
 
 static void making_left(struct call *c)
 {
-    code_make_cancel(TAKE_PTR(((struct making *)c->state)->making));
+    code_make_cancel(TAKE_PTR(((struct interpreter_making *)c->state)->making));
 }
 
-static void on_made(void *ctx, const struct code_context_info *info, const struct err *err)
+static void interpreter_on_made(void *ctx, const struct code_context_info *info, const struct err *err)
 {
     AUTO_BUF struct buf b = BUF_INIT(BODY_MAX);
     struct call *c = ctx;
 
-    ((struct making *)c->state)->making = NULL;
+    ((struct interpreter_making *)c->state)->making = NULL;
     if (err) {
         fail_plain(c, 500, err->msg);
         return;
@@ -335,12 +335,12 @@ static void on_made(void *ctx, const struct code_context_info *info, const struc
 
 static void make(struct call *c, const json_t *body)
 {
-    struct making *m = arena_alloc(http_arena(c->req), sizeof(*m));
+    struct interpreter_making *m = arena_alloc(http_arena(c->req), sizeof(*m));
     struct str name = STR("python"), cwd = STR("");
     const char *language;
     struct err err;
 
-    *m = (struct making){NULL};
+    *m = (struct interpreter_making){NULL};
     if (json_get_str(body, "language", &name, &err) < 0 || json_get_str(body, "cwd", &cwd, &err) < 0) {
         fail_plain(c, 422, err.msg);
         return;
@@ -354,7 +354,8 @@ static void make(struct call *c, const json_t *body)
     }
     language = code_language(c->sandbox, name, &err);
     c->state = m;
-    if (!language || code_make(c->sandbox, &c->actor, c->args[1], language, cwd, on_made, c, &m->making, &err) < 0)
+    if (!language ||
+        code_make(c->sandbox, &c->actor, c->args[1], language, cwd, interpreter_on_made, c, &m->making, &err) < 0)
         fail_err(c, &err);
     else
         c->cleanup = making_left;

@@ -78,7 +78,7 @@ static void respond_html(struct http_request *req, int status, const char *title
 static void respond(struct http_request *req, int status, struct str sandbox_id, const char *message, uint16_t port)
 {
     AUTO_BUF struct buf b = BUF_INIT(64 * 1024);
-    struct target target;
+    struct e2b_target target;
 
     /* Who knows only an alias learns no id. */
     if (target_of(req, &target) == TARGET_SANDBOX)

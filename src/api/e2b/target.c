@@ -56,7 +56,7 @@ static bool host_label(struct str name, struct str *ret_port, struct str *ret_id
     return true;
 }
 
-static enum target_kind check(struct str id, struct str port, struct target *ret_target)
+static enum target_kind target_check(struct str id, struct str port, struct e2b_target *ret_target)
 {
     uint64_t number;
 
@@ -79,14 +79,15 @@ static enum target_kind check(struct str id, struct str port, struct target *ret
     return TARGET_SANDBOX;
 }
 
-enum target_kind target_parse(struct str host, struct str id_header, struct str port_header, struct target *ret_target)
+enum target_kind target_parse(struct str host, struct str id_header, struct str port_header,
+                              struct e2b_target *ret_target)
 {
     struct str name = host_name(host), port, id;
     bool has_headers = id_header.n || port_header.n;
     bool host_is_silent = target_host_is_machine(host) || (str_starts(name, STR("sandbox.")) && name.n > 8);
     bool host_says = host_label(name, &port, &id);
 
-    *ret_target = (struct target){0};
+    *ret_target = (struct e2b_target){0};
     if (str_starts(name, STR("api.")))
         return TARGET_CONTROL;
     ret_target->is_by_header = has_headers && (host_is_silent || !host_says);
@@ -95,12 +96,12 @@ enum target_kind target_parse(struct str host, struct str id_header, struct str 
             ret_target->problem = "missing header";
             return TARGET_BAD;
         }
-        return check(id_header, port_header, ret_target);
+        return target_check(id_header, port_header, ret_target);
     }
-    return host_says ? check(id, port, ret_target) : TARGET_CONTROL;
+    return host_says ? target_check(id, port, ret_target) : TARGET_CONTROL;
 }
 
-enum target_kind target_of(const struct http_request *req, struct target *ret_target)
+enum target_kind target_of(const struct http_request *req, struct e2b_target *ret_target)
 {
     return target_parse(http_header_get(req, "host"), http_header_get(req, "e2b-sandbox-id"),
                         http_header_get(req, "e2b-sandbox-port"), ret_target);

@@ -20,7 +20,7 @@ enum target_kind {
     TARGET_BAD, /* meant for a sandbox, and malformed: *ret_target has the problem */
 };
 
-struct target {
+struct e2b_target {
     struct str id; /* [a-z0-9]+, borrowed */
     uint16_t port;
     bool is_by_header; /* the Host did not say it */
@@ -28,5 +28,6 @@ struct target {
 };
 
 /* p of a header that is absent is NULL. */
-enum target_kind target_parse(struct str host, struct str id_header, struct str port_header, struct target *ret_target);
-enum target_kind target_of(const struct http_request *req, struct target *ret_target);
+enum target_kind target_parse(struct str host, struct str id_header, struct str port_header,
+                              struct e2b_target *ret_target);
+enum target_kind target_of(const struct http_request *req, struct e2b_target *ret_target);

@@ -8,7 +8,7 @@
 
 static void goes_to(const char *host, const char *id_header, const char *port_header, const char *id, unsigned port)
 {
-    struct target target;
+    struct e2b_target target;
 
     assert_int_equal(target_parse(str_of(host), str_of(id_header), str_of(port_header), &target), TARGET_SANDBOX);
     assert_true(str_eqc(target.id, id));
@@ -17,7 +17,7 @@ static void goes_to(const char *host, const char *id_header, const char *port_he
 
 static void is_refused(const char *host, const char *id_header, const char *port_header, const char *problem)
 {
-    struct target target;
+    struct e2b_target target;
 
     assert_int_equal(target_parse(str_of(host), str_of(id_header), str_of(port_header), &target), TARGET_BAD);
     assert_string_equal(target.problem, problem);
@@ -25,7 +25,7 @@ static void is_refused(const char *host, const char *id_header, const char *port
 
 static void is_control(const char *host)
 {
-    struct target target;
+    struct e2b_target target;
 
     assert_int_equal(target_parse(str_of(host), STR_NULL, STR_NULL, &target), TARGET_CONTROL);
 }
@@ -61,7 +61,7 @@ static void the_rest_is_the_control_plane(void **state)
     is_control("49983-iabc");
     is_control("");
     is_control("-iabc.example.com");
-    struct target target;
+    struct e2b_target target;
     assert_int_equal(target_parse(STR("api.example.com"), STR("iabc"), STR("49983"), &target), TARGET_CONTROL);
 }
 

@@ -15,18 +15,18 @@ struct str access_key_given(const struct http_request *req)
     return str_trim(str_sub(bearer, 7));
 }
 
-static const char *copy(struct call *c, const char *text)
+static const char *access_copy(struct call *c, const char *text)
 {
     return text ? arena_strndup(http_arena(c->req), text, strlen(text)) : NULL;
 }
 
 void access_as(struct call *c, const char *name, const struct principal *who)
 {
-    c->actor.name = copy(c, name);
+    c->actor.name = access_copy(c, name);
     c->actor.who = *who;
-    c->actor.who.key = copy(c, who->key);
-    c->actor.who.name = copy(c, who->name);
-    c->actor.who.sandbox = copy(c, who->sandbox);
+    c->actor.who.key = access_copy(c, who->key);
+    c->actor.who.name = access_copy(c, who->name);
+    c->actor.who.sandbox = access_copy(c, who->sandbox);
 }
 
 bool access_by_key(struct call *c, struct str key)
@@ -47,10 +47,31 @@ static bool access_by_peer(struct call *c, uid_t owner, uid_t uid, struct str te
     struct principal who = PRINCIPAL_OWNER;
     struct err err;
 
+    const char *facade = strcmp(c->facade->ops->name, "native") == 0 ? "cli" : c->facade->ops->name;
+    const gid_t group = core_config(call_core(c))->group_gid;
+    const char *name = arena_printf(http_arena(c->req), "%s:uid=%u", facade, (unsigned)uid);
+
+    if (uid != 0 && uid != owner && group && group != (gid_t)-1 && http_peer_is_in(c->req, group)) {
+        const struct actor cove = {.name = name, .who = who, .is_own = true};
+        uint64_t number;
+        if (tenant_of_uid(call_core(c), &cove, uid, &number, &err) < 0) {
+            call_fail_err(c, &err);
+            return false;
+        }
+        if (tenant.p && (tenant_find(call_core(c), tenant, &who.tenant, &err) < 0 || who.tenant != number)) {
+            call_refuse(c, ERR_PERMISSION_DENIED, "uid %u acts in its own tenant, uid-%u", (unsigned)uid,
+                        (unsigned)uid);
+            return false;
+        }
+        who = (struct principal){.tenant = number, .view = number, .scope = SCOPE_ADMIN};
+        access_as(c, name, &who);
+        return true;
+    }
     if (uid != 0 && uid != owner) {
         facade_note_refusal(c->facade, c->req, REFUSAL_WRONG_USER);
-        call_refuse(c, ERR_PERMISSION_DENIED, "the service is for root and its owner (uid %u), not for uid %u",
-                    (unsigned)owner, (unsigned)uid);
+        call_refuse(c, ERR_PERMISSION_DENIED,
+                    "the service is for root, its owner (uid %u) and its group, not for uid %u", (unsigned)owner,
+                    (unsigned)uid);
         return false;
     }
     if (tenant.p && tenant_find(call_core(c), tenant, &who.tenant, &err) < 0) {
@@ -61,8 +82,7 @@ static bool access_by_peer(struct call *c, uid_t owner, uid_t uid, struct str te
         who.view = who.tenant;
         who.scope = who.tenant == TENANT_DEFAULT ? SCOPE_OPERATOR : SCOPE_ADMIN;
     }
-    const char *facade = strcmp(c->facade->ops->name, "native") == 0 ? "cli" : c->facade->ops->name;
-    access_as(c, arena_printf(http_arena(c->req), "%s:uid=%u", facade, (unsigned)uid), &who);
+    access_as(c, name, &who);
     return true;
 }
 
@@ -72,7 +92,7 @@ bool access_by_peer_or_key(struct call *c, uid_t owner)
     struct http_peer peer;
 
     if (http_peer_get(c->req, &peer) < 0) {
-        call_refuse(c, ERR_INTERNAL, "who is connected could not be determined");
+        call_refuse(c, ERR_INTERNAL, "could not determine which user is connected");
         return false;
     }
     if (peer.is_unix)
@@ -84,7 +104,9 @@ bool access_by_peer_or_key(struct call *c, uid_t owner)
     }
     if (!tenant.p)
         return true;
-    call_refuse(c, ERR_PERMISSION_DENIED, "a key acts in its own tenant: only the machine's owner can name another");
+    call_refuse(c, ERR_PERMISSION_DENIED,
+                "a key can only act in its own tenant: only the machine's owner can "
+                "name another");
     return false;
 }
 
@@ -120,8 +142,8 @@ bool access_permitted(struct call *c)
 
     if (who->scope < need) {
         call_refuse(c, ERR_PERMISSION_DENIED,
-                    need == SCOPE_OPERATOR ? "this is for administrators of the default tenant"
-                                           : "this API key's scope is '%s': this needs '%s'",
+                    need == SCOPE_OPERATOR ? "only administrators of the default tenant can do this"
+                                           : "this API key's scope is '%s', but this needs '%s'",
                     scope_name(who->scope), scope_name(need));
         return false;
     }
@@ -132,7 +154,7 @@ bool access_permitted(struct call *c)
     return access_charge(c, who->tenant);
 }
 
-static bool access_has(const struct principal *who, const struct sandbox *sb)
+bool access_reaches(const struct principal *who, const struct sandbox *sb)
 {
     const struct sandbox_info *info = sandbox_info(sb);
 
@@ -143,7 +165,7 @@ struct sandbox *access_find_sandbox(const struct call *c, struct str id)
 {
     struct sandbox *sb = sandbox_find(call_core(c), id);
 
-    return sb && access_has(&c->actor.who, sb) ? sb : NULL;
+    return sb && access_reaches(&c->actor.who, sb) ? sb : NULL;
 }
 
 struct access_walk {
@@ -156,7 +178,7 @@ static bool access_walk_one(void *ctx, struct sandbox *sb)
 {
     const struct access_walk *w = ctx;
 
-    return !access_has(w->who, sb) || w->fn(w->ctx, sb);
+    return !access_reaches(w->who, sb) || w->fn(w->ctx, sb);
 }
 
 void access_each_sandbox(const struct call *c, bool (*fn)(void *ctx, struct sandbox *sb), void *ctx)

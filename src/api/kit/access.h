@@ -21,7 +21,7 @@ struct str access_key_given(const struct http_request *req);
 bool access_by_key(struct call *c, struct str key);
 /*
  * For façades of our own: over the unix socket root and the service's owner, who see all, or act as an administrator of the tenant that they name
- * (ACCESS_TENANT_HEADER); over TCP who has a key. False: answered.
+ * (ACCESS_TENANT_HEADER), and members of the service's group, as administrators of their own (tenant_of_uid()); over TCP who has a key. False: answered.
  */
 #define ACCESS_TENANT_HEADER "x-cove-tenant"
 bool access_by_peer_or_key(struct call *c, uid_t owner);
@@ -38,6 +38,8 @@ static inline bool access_may_use(const struct principal *who)
     return who->scope >= SCOPE_USE;
 }
 
+/* Is the sandbox among what there is for it? */
+bool access_reaches(const struct principal *who, const struct sandbox *sb);
 /* As sandbox_find() and sandbox_each(), of those that there are for who asks. */
 struct sandbox *access_find_sandbox(const struct call *c, struct str id);
 void access_each_sandbox(const struct call *c, bool (*fn)(void *ctx, struct sandbox *sb), void *ctx);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/kit/call.h"
-
 #include "base/mem.h"
+#include "event/event.h"
 #include "http/client/connect.h"
 #include "http/url.h"
 
@@ -54,7 +54,7 @@ static void on_close(struct http_request *req, void *ctx)
     call_unref(c);
 }
 
-static void on_timer(struct timer *t)
+static void call_on_timer(struct timer *t)
 {
     struct call *c = container_of(t, struct call, timer);
 
@@ -124,10 +124,13 @@ struct call *call_new(struct facade *f, struct http_request *req, const char *ac
 
     c->facade = f;
     c->req = req;
+    struct str trace = http_header_get(req, "traceparent");
+    if (event_is_traceparent(trace))
+        c->actor.trace = trace;
     c->actor.name = actor;
     c->refs = 1;
     holder_init(&c->holder, call_again);
-    timer_init(&c->timer, on_timer);
+    timer_init(&c->timer, call_on_timer);
     list_init(&c->node);
     http_on_close(req, on_close, c);
     return c;
@@ -212,7 +215,7 @@ void call_empty(struct call *c, int status)
     call_respond(c, status, NULL, STR_NULL);
 }
 
-static void fail(struct call *c, int status, enum err_code code, struct str message, const char *hint)
+static void call_end_failed(struct call *c, int status, enum err_code code, struct str message, const char *hint)
 {
     AUTO_BUF struct buf b = BUF_INIT(16384);
 
@@ -244,7 +247,7 @@ void call_fail(struct call *c, int status, const char *fmt, ...)
     va_start(args, fmt);
     (void)vsnprintf(message, sizeof(message), fmt, args);
     va_end(args);
-    fail(c, status, code, str_of(message), NULL);
+    call_end_failed(c, status, code, str_of(message), NULL);
 }
 
 void call_refuse(struct call *c, enum err_code code, const char *fmt, ...)
@@ -272,7 +275,7 @@ void call_fail_hint(struct call *c, const struct err *err, const char *hint)
     if (call_lost(c, err->code))
         return;
     status = ops->status_of ? ops->status_of(c, &told) : connect_status(err->code);
-    fail(c, status, told.code, str_of(told.msg), hint || !ops->hint ? hint : ops->hint(&told));
+    call_end_failed(c, status, told.code, str_of(told.msg), hint || !ops->hint ? hint : ops->hint(&told));
 }
 
 /* ---- large answers ---- */
@@ -420,7 +423,7 @@ void call_read_json(struct call *c, bool required, void (*fn)(struct call *c, co
 
 /* ---- running one ---- */
 
-static void handle(struct call *c)
+static void call_handle(struct call *c)
 {
     if (c->route->flags & ROUTE_SANDBOX) {
         struct sandbox *sb = c->facade->ops->find_sandbox(c);
@@ -439,7 +442,7 @@ static void on_route_body(struct http_request *req, int error, struct str body, 
     (void)req;
     c->body = read_json(c, error, body, c->route->flags & ROUTE_BODY);
     if (c->body)
-        handle(c);
+        call_handle(c);
 }
 
 void call_run(struct call *c, const struct route *route, const struct str args[static ROUTE_ARGS_MAX])
@@ -456,11 +459,21 @@ void call_run(struct call *c, const struct route *route, const struct str args[s
     if (route->flags & (ROUTE_BODY | ROUTE_BODY_MAY))
         http_read_body(c->req, c->facade->ops->body_max, on_route_body, c);
     else
-        handle(c);
+        call_handle(c);
 }
 
 void call_set_timer(struct call *c, uint64_t ms, void (*fn)(struct call *c))
 {
     c->on_timer = fn;
     timer_set(&c->facade->timers, &c->timer, ms);
+}
+
+json_t *call_text(struct str s)
+{
+    AUTO_BUF struct buf b = BUF_INIT(CALL_REPLY_MAX);
+    if (str_is_utf8(s))
+        return json_stringn(s.p ? s.p : "", s.n);
+    (void)buf_append_json_string(&b, s);
+    json_t *text = json_loadb(buf_data(&b), buf_len(&b), JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+    return text ? text : json_string("");
 }

@@ -63,7 +63,7 @@ static bool diff_read_take(struct diff_read *d)
     struct layers_change change;
     int r = layers_change_next(&in, &change);
     if (r < 0) {
-        (void)err_set(&d->err, ERR_INTERNAL, "the comparison was cut short: a record of it is none");
+        (void)err_set(&d->err, ERR_INTERNAL, "the comparison was cut short: one of its records is invalid");
         buf_clear(&d->in);
         d->ended = true;
     }

@@ -350,8 +350,7 @@ static void what_is_no_step_does_not_wait(void **state)
     struct test_facade *f = *state;
     struct sandbox *sb = facade_sandbox(f, false);
 
-    assert_answer(f, ask(f, "later", sb, ""),
-                  "wants somebody to allow sandbox.timeout, and it can't wait for that here");
+    assert_answer(f, ask(f, "later", sb, ""), "requires approval of sandbox.timeout, and it can't wait for that here");
     assert_non_null(strstr(world_event_data(f->w, sandbox_info(sb)->id, EVENT_GUARD_DENIED), "\"why\":\"can't wait\""));
 }
 

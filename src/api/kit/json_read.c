@@ -44,7 +44,7 @@ static int check_shape(struct str text, struct err *err)
         }
     }
     if (values > JSON_VALUES_MAX)
-        return err_set(err, ERR_INVALID_ARGUMENT, "JSON has more than %d values", JSON_VALUES_MAX);
+        return err_set(err, ERR_INVALID_ARGUMENT, "the JSON has more than %d values", JSON_VALUES_MAX);
     return 0;
 }
 
@@ -109,7 +109,7 @@ static bool snake_case(const char *name, char ret_snake[static JSON_NAME_MAX])
     return differs;
 }
 
-static bool is_named(const char *key, const char *name)
+static bool json_read_is_named(const char *key, const char *name)
 {
     char snake[JSON_NAME_MAX];
 
@@ -126,7 +126,7 @@ int json_only(const json_t *object, const char *const *names, size_t n, struct e
         bool is_known = false;
 
         for (size_t i = 0; i < n && !is_known; i++)
-            is_known = is_named(key, names[i]);
+            is_known = json_read_is_named(key, names[i]);
         if (!is_known)
             return err_set(err, ERR_INVALID_ARGUMENT, "unknown field \"%.64s\"", key);
     }
@@ -317,7 +317,7 @@ int json_wants(const json_t *object, const struct json_want *wants, size_t n, st
         bool is_known = !only;
 
         for (size_t i = 0; i < n && !is_known; i++)
-            is_known = is_named(key, wants[i].name);
+            is_known = json_read_is_named(key, wants[i].name);
         if (!is_known)
             return err_set(err, ERR_INVALID_ARGUMENT, "unknown field \"%.64s\"", key);
     }

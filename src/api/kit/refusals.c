@@ -16,7 +16,7 @@ static const usec_t window_first = 60 * USEC_PER_SEC, window_most = 3600 * USEC_
                     stock_each = 300 * USEC_PER_SEC;
 
 /* One that is told apart. Free: window 0. */
-struct one {
+struct refusal_of_one {
     const char *api;
     enum refusal why;
     char from[REFUSALS_FROM_MAX];
@@ -29,8 +29,8 @@ struct refusals {
     uv_timer_t timer; /* runs while something is to be told */
     refusals_fn tell;
     void *ctx;
-    struct one apart[APART_MAX];
-    struct one others;
+    struct refusal_of_one apart[APART_MAX];
+    struct refusal_of_one others;
     uint32_t stock;
     usec_t stocked; /* when it was counted last */
 };
@@ -43,7 +43,7 @@ static void fill_stock(struct refusals *r, usec_t now)
 }
 
 /* All that was counted of it, when it is due and there is stock. */
-static void tell_one(struct refusals *r, struct one *o, usec_t now)
+static void tell_one(struct refusals *r, struct refusal_of_one *o, usec_t now)
 {
     if (!o->count || now < o->due || !r->stock)
         return;
@@ -55,16 +55,17 @@ static void tell_one(struct refusals *r, struct one *o, usec_t now)
 }
 
 /* Nothing came of it since it was told last, for as long again. */
-static bool is_over(const struct one *o, usec_t now)
+static bool is_over(const struct refusal_of_one *o, usec_t now)
 {
     return !o->count && now >= o->due + o->window;
 }
 
-static struct one *find(struct refusals *r, const char *api, enum refusal why, const char *from, usec_t now)
+static struct refusal_of_one *refusals_find(struct refusals *r, const char *api, enum refusal why, const char *from,
+                                            usec_t now)
 {
-    struct one *free_one = NULL;
+    struct refusal_of_one *free_one = NULL;
     for (size_t i = 0; i < APART_MAX; i++) {
-        struct one *o = &r->apart[i];
+        struct refusal_of_one *o = &r->apart[i];
         if (o->api && !is_over(o, now) && o->why == why && strcmp(o->api, api) == 0 && strcmp(o->from, from) == 0)
             return o;
         if (!free_one && (!o->api || is_over(o, now)))
@@ -72,14 +73,14 @@ static struct one *find(struct refusals *r, const char *api, enum refusal why, c
     }
     if (!free_one)
         return &r->others;
-    *free_one = (struct one){.api = api, .why = why, .due = now};
+    *free_one = (struct refusal_of_one){.api = api, .why = why, .due = now};
     (void)snprintf(free_one->from, sizeof(free_one->from), "%s", from);
     return free_one;
 }
 
 void refusals_note_at(struct refusals *r, const char *api, enum refusal why, const char *from, usec_t now)
 {
-    struct one *o = find(r, api, why, from, now);
+    struct refusal_of_one *o = refusals_find(r, api, why, from, now);
     fill_stock(r, now);
     o->count++;
     tell_one(r, o, now);
@@ -101,7 +102,7 @@ static bool anything_left(const struct refusals *r)
     return r->others.count;
 }
 
-static void on_timer(uv_timer_t *timer)
+static void refusals_on_timer(uv_timer_t *timer)
 {
     struct refusals *r = container_of(timer, struct refusals, timer);
     refusals_tick(r, clock_mono());
@@ -148,7 +149,7 @@ void refusals_note(struct refusals *r, const char *api, enum refusal why, const 
     refusals_from(peer, from);
     refusals_note_at(r, api, why, from, clock_mono());
     if (anything_left(r) && !uv_is_active((uv_handle_t *)&r->timer))
-        (void)uv_timer_start(&r->timer, on_timer, TICK_MS, TICK_MS);
+        (void)uv_timer_start(&r->timer, refusals_on_timer, TICK_MS, TICK_MS);
 }
 
 struct refusals *refusals_new(uv_loop_t *loop, refusals_fn tell, void *ctx)
@@ -158,12 +159,12 @@ struct refusals *refusals_new(uv_loop_t *loop, refusals_fn tell, void *ctx)
     r->ctx = ctx;
     r->stock = STOCK_MAX;
     r->stocked = clock_mono();
-    r->others = (struct one){.api = "", .why = REFUSAL_WRONG_KEY, .from = "others"};
+    r->others = (struct refusal_of_one){.api = "", .why = REFUSAL_WRONG_KEY, .from = "others"};
     (void)uv_timer_init(loop, &r->timer);
     return r;
 }
 
-static void on_closed(uv_handle_t *handle)
+static void refusals_on_closed(uv_handle_t *handle)
 {
     mem_free(container_of((uv_timer_t *)handle, struct refusals, timer));
 }
@@ -176,5 +177,5 @@ void refusals_free(struct refusals *r)
         r->others.count += r->apart[i].count;
     if (r->others.count)
         r->tell(r->ctx, r->others.api, r->others.why, r->others.from, r->others.count);
-    uv_close((uv_handle_t *)&r->timer, on_closed);
+    uv_close((uv_handle_t *)&r->timer, refusals_on_closed);
 }

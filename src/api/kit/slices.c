@@ -3,12 +3,12 @@
 
 #include "base/mem.h"
 
-static void on_closed(uv_handle_t *handle)
+static void slices_on_closed(uv_handle_t *handle)
 {
     mem_free(handle);
 }
 
-static void on_idle(uv_idle_t *idle)
+static void slices_on_idle(uv_idle_t *idle)
 {
     struct slices *s = idle->data;
     usec_t until = clock_mono() + SLICES_TURN_USEC;
@@ -42,7 +42,7 @@ void slices_fini(struct slices *s)
         return;
     while (!list_empty(&s->waiting))
         list_remove(s->waiting.next);
-    uv_close((uv_handle_t *)TAKE_PTR(s->idle), on_closed);
+    uv_close((uv_handle_t *)TAKE_PTR(s->idle), slices_on_closed);
 }
 
 void slice_init(struct slice *slice, void (*fn)(struct slice *slice))
@@ -56,7 +56,7 @@ void slice_later(struct slices *s, struct slice *slice)
     if (!list_empty(&slice->node))
         return;
     list_append(&s->waiting, &slice->node);
-    (void)uv_idle_start(s->idle, on_idle);
+    (void)uv_idle_start(s->idle, slices_on_idle);
 }
 
 void slice_cancel(struct slice *slice)

@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 
-static void on_timer(uv_timer_t *uv);
+static void timers_on_timer(uv_timer_t *uv);
 
 static void arm(struct timers *ts)
 {
@@ -11,12 +11,13 @@ static void arm(struct timers *ts)
     usec_t now = clock_mono();
 
     if (first)
-        uv_timer_start(ts->uv, on_timer, first->due > now ? (first->due - now + USEC_PER_MS - 1) / USEC_PER_MS : 0, 0);
+        uv_timer_start(ts->uv, timers_on_timer,
+                       first->due > now ? (first->due - now + USEC_PER_MS - 1) / USEC_PER_MS : 0, 0);
     else
         uv_timer_stop(ts->uv);
 }
 
-static void on_timer(uv_timer_t *uv)
+static void timers_on_timer(uv_timer_t *uv)
 {
     struct timers *ts = uv->data;
     usec_t now = clock_mono();
@@ -48,7 +49,7 @@ int timers_init(struct timers *ts, uv_loop_t *loop)
     return 0;
 }
 
-static void on_closed(uv_handle_t *handle)
+static void timers_on_closed(uv_handle_t *handle)
 {
     mem_free(handle);
 }
@@ -59,7 +60,7 @@ void timers_fini(struct timers *ts)
         return;
     while (!list_empty(&ts->list))
         list_remove(ts->list.next);
-    uv_close((uv_handle_t *)TAKE_PTR(ts->uv), on_closed);
+    uv_close((uv_handle_t *)TAKE_PTR(ts->uv), timers_on_closed);
 }
 
 void timer_init(struct timer *t, void (*fn)(struct timer *t))

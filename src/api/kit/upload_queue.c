@@ -8,7 +8,7 @@
 /* More than one piece of a body plus what one step of decompression yields. */
 enum { WAITING_MAX = 1024 * 1024 };
 
-struct upload {
+struct queued_upload {
     struct list node;
     char *path; /* owned */
     size_t path_n;
@@ -26,7 +26,7 @@ struct upload_queue {
     bool eof_sent, failed, was_busy;
 };
 
-static void upload_free(struct upload *u)
+static void upload_free(struct queued_upload *u)
 {
     list_remove(&u->node);
     mem_free(u->path);
@@ -45,17 +45,17 @@ struct upload_queue *upload_queue_new(const struct upload_target *target, const 
     return q;
 }
 
-static void stop(struct upload_queue *q)
+static void upload_queue_stop(struct upload_queue *q)
 {
     if (q->write)
         file_call_cancel(TAKE_PTR(q->write));
-    LIST_FOREACH (struct upload, u, &q->files, node)
+    LIST_FOREACH (struct queued_upload, u, &q->files, node)
         upload_free(u);
 }
 
 void upload_queue_free(struct upload_queue *q)
 {
-    stop(q);
+    upload_queue_stop(q);
     mem_free(q);
 }
 
@@ -66,7 +66,7 @@ bool upload_queue_is_empty(const struct upload_queue *q)
 
 bool upload_queue_is_busy(const struct upload_queue *q)
 {
-    const struct upload *first = LIST_FIRST(struct upload, &q->files, node);
+    const struct queued_upload *first = LIST_FIRST(struct queued_upload, &q->files, node);
 
     if (!first)
         return false;
@@ -74,7 +74,7 @@ bool upload_queue_is_busy(const struct upload_queue *q)
 }
 
 /* Gives the core as much as it takes; the rest waits for on_ready. */
-static size_t give(struct upload_queue *q, struct str bytes)
+static size_t upload_queue_give(struct upload_queue *q, struct str bytes)
 {
     size_t given = 0;
 
@@ -87,38 +87,38 @@ static size_t give(struct upload_queue *q, struct str bytes)
     return given;
 }
 
-static void push(struct upload_queue *q)
+static void upload_queue_push(struct upload_queue *q)
 {
-    struct upload *first = LIST_FIRST(struct upload, &q->files, node);
+    struct queued_upload *first = LIST_FIRST(struct queued_upload, &q->files, node);
 
-    buf_consume(&first->waiting, give(q, buf_str(&first->waiting)));
+    buf_consume(&first->waiting, upload_queue_give(q, buf_str(&first->waiting)));
     if (first->complete && buf_len(&first->waiting) == 0 && q->ready && !q->eof_sent) {
         q->eof_sent = true;
         file_write_eof(q->write);
     }
 }
 
-static void fail(struct upload_queue *q, const struct err *err)
+static void upload_queue_fail(struct upload_queue *q, const struct err *err)
 {
     q->failed = true;
-    stop(q);
+    upload_queue_stop(q);
     q->ops->on_error(q->ctx, err);
 }
 
-static void on_ready(void *ctx)
+static void upload_queue_on_ready(void *ctx)
 {
     struct upload_queue *q = ctx;
 
     q->ready = true;
-    push(q);
+    upload_queue_push(q);
     if (!upload_queue_is_busy(q))
         q->ops->on_idle(q->ctx);
 }
 
-static void on_end(void *ctx, const struct file_entry *entry, const struct err *err)
+static void upload_queue_on_end(void *ctx, const struct file_entry *entry, const struct err *err)
 {
     struct upload_queue *q = ctx;
-    struct upload *first = LIST_FIRST(struct upload, &q->files, node);
+    struct queued_upload *first = LIST_FIRST(struct queued_upload, &q->files, node);
     struct err local;
 
     q->write = NULL;
@@ -127,7 +127,7 @@ static void on_end(void *ctx, const struct file_entry *entry, const struct err *
         err = &local;
     }
     if (err) {
-        fail(q, err);
+        upload_queue_fail(q, err);
         return;
     }
     assert(first); /* the one that was being written */
@@ -139,11 +139,11 @@ static void on_end(void *ctx, const struct file_entry *entry, const struct err *
         q->ops->on_next(q->ctx);
 }
 
-static const struct file_write_ops ops = {on_ready, on_end};
+static const struct file_write_ops ops = {upload_queue_on_ready, upload_queue_on_end};
 
 int upload_queue_write(struct upload_queue *q, struct err *err)
 {
-    const struct upload *first = LIST_FIRST(struct upload, &q->files, node);
+    const struct queued_upload *first = LIST_FIRST(struct queued_upload, &q->files, node);
     const struct upload_target *t = &q->target;
 
     q->ready = q->eof_sent = false;
@@ -152,14 +152,14 @@ int upload_queue_write(struct upload_queue *q, struct err *err)
         return 0;
     if (err->reason != ERR_HELD) {
         q->failed = true;
-        stop(q);
+        upload_queue_stop(q);
     }
     return -1;
 }
 
 void upload_queue_begin(struct upload_queue *q, struct str path)
 {
-    struct upload *u = mem_new(struct upload);
+    struct queued_upload *u = mem_new(struct queued_upload);
     bool first = list_empty(&q->files);
 
     u->path = mem_strndup(path.p ? path.p : "", path.n);
@@ -172,21 +172,21 @@ void upload_queue_begin(struct upload_queue *q, struct str path)
     }
 }
 
-static struct upload *last(struct upload_queue *q)
+static struct queued_upload *last(struct upload_queue *q)
 {
     assert(!list_empty(&q->files));
-    return container_of(q->files.prev, struct upload, node);
+    return container_of(q->files.prev, struct queued_upload, node);
 }
 
 void upload_queue_data(struct upload_queue *q, struct str bytes)
 {
-    struct upload *u;
+    struct queued_upload *u;
 
     if (q->failed)
         return;
     u = last(q);
     if (q->files.next == &u->node && buf_len(&u->waiting) == 0)
-        bytes = str_sub(bytes, give(q, bytes));
+        bytes = str_sub(bytes, upload_queue_give(q, bytes));
     if (bytes.n)
         buf_append_str(&u->waiting, bytes);
     assert(buf_error(&u->waiting) == 0);
@@ -194,12 +194,12 @@ void upload_queue_data(struct upload_queue *q, struct str bytes)
 
 void upload_queue_end(struct upload_queue *q)
 {
-    struct upload *u;
+    struct queued_upload *u;
 
     if (q->failed)
         return;
     u = last(q);
     u->complete = true;
     if (q->files.next == &u->node)
-        push(q);
+        upload_queue_push(q);
 }

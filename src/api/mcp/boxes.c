@@ -17,7 +17,7 @@ static json_t *sandbox_json(const struct sandbox *sb)
     for (size_t n = 0; n < i->n_metadata; n++)
         if (!str_eqc(i->metadata[n].key, MCP_SESSION_LABEL))
             (void)json_object_setn_new(labels, i->metadata[n].key.p, i->metadata[n].key.n,
-                                       mcp_text(i->metadata[n].value));
+                                       call_text(i->metadata[n].value));
     return json_pack("{s:s,s:s,s:s,s:o*,s:o*,s:o}", "sandbox", i->id, "state", sandbox_state_name(i->state), "template",
                      i->template_alias ? i->template_alias : i->template_id, "started_at", mcp_time(i->started),
                      "ends_at", mcp_time(i->end_at), "metadata", labels);
@@ -160,7 +160,7 @@ void snapshot_tool(struct call *c)
         call_drop(c, &err);
 }
 
-struct forking {
+struct mcp_forking {
     struct call *call; /* held */
     json_t *forks;
     size_t count;
@@ -168,10 +168,10 @@ struct forking {
 
 static void fork_made(void *ctx, size_t i, struct sandbox *fork, const struct err *err)
 {
-    struct forking *f = ctx;
+    struct mcp_forking *f = ctx;
     if (i < f->count) {
         (void)json_array_append_new(f->forks, fork ? sandbox_json(fork)
-                                                   : json_pack("{s:o}", "error", mcp_text(str_of(err->msg))));
+                                                   : json_pack("{s:o}", "error", call_text(str_of(err->msg))));
         return;
     }
     struct call *c = call_back(f->call, NULL);
@@ -188,8 +188,8 @@ void fork_tool(struct call *c)
     if (!TOOL_WANTS(c, JSON_WANT_INT("count", 1, FORKS_MAX, &count),
                     JSON_WANT_INT("timeout_s", 1, INT64_MAX / 1000, &timeout_s)))
         return;
-    struct forking *f = mem_new(struct forking);
-    *f = (struct forking){call_hold(c), json_array(), (size_t)count};
+    struct mcp_forking *f = mem_new(struct mcp_forking);
+    *f = (struct mcp_forking){call_hold(c), json_array(), (size_t)count};
     if (sandbox_fork(c->sandbox, &c->actor, f->count, timeout_s ? (uint64_t)timeout_s * 1000 : UINT64_MAX, fork_made, f,
                      &err) == 0)
         return;
@@ -220,7 +220,7 @@ static void differing_change(void *ctx, const struct layers_change *change)
     if (d->n++ < MCP_ITEMS_MAX)
         (void)json_array_append_new(d->changes,
                                     json_pack("{s:s,s:s,s:o,s:I}", "change", change->change, "type", change->type,
-                                              "path", mcp_text(str_of(path)), "size", (json_int_t)change->size));
+                                              "path", call_text(str_of(path)), "size", (json_int_t)change->size));
 }
 
 static void differing_end(void *ctx, const struct err *err)
@@ -289,10 +289,11 @@ static bool log_page_event(const struct event *e, void *ctx)
         if (json_array_size(p->events) == MCP_ITEMS_MAX || p->bytes > EVENTS_BYTES)
             return false;
         json_t *data = json_loadb(e->data.p, e->data.n, JSON_ALLOW_NUL, NULL);
-        (void)json_array_append_new(
-            p->events, json_pack("{s:I,s:o*,s:o,s:o,s:o,s:I,s:o}", "seq", (json_int_t)e->seq, "time", mcp_time(e->time),
-                                 "kind", mcp_text(e->kind_name), "grade", mcp_text(e->grade), "actor",
-                                 mcp_text(e->actor), "cause", (json_int_t)e->cause, "data", data ? data : json_null()));
+        (void)json_array_append_new(p->events,
+                                    json_pack("{s:I,s:o*,s:o,s:o,s:o,s:I,s:o}", "seq", (json_int_t)e->seq, "time",
+                                              mcp_time(e->time), "kind", call_text(e->kind_name), "grade",
+                                              call_text(e->grade), "actor", call_text(e->actor), "cause",
+                                              (json_int_t)e->cause, "data", data ? data : json_null()));
         p->bytes += e->data.n + 200;
     }
     p->next = e->seq + 1;

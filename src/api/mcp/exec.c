@@ -17,7 +17,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-enum { TIMEOUT_S = 120, JOBS_MAX = 1024, JOB_ID_LEN = 20 };
+enum { JOBS_MAX = 1024, JOB_ID_LEN = 20 };
 
 #define JOBS_DIRECTORY "/tmp/.cove-mcp"
 /* "$1": the file that its output goes to, or nothing. */
@@ -28,7 +28,7 @@ enum { TIMEOUT_S = 120, JOBS_MAX = 1024, JOB_ID_LEN = 20 };
 
 /* ---- in the background ---- */
 
-struct job {
+struct mcp_job {
     struct mcp *m;
     char id[JOB_ID_LEN + 1], sandbox[ID_SANDBOX_LEN + 1];
     struct sandbox *sb;    /* a reference, while it runs */
@@ -39,7 +39,7 @@ struct job {
     char error[sizeof(((struct err *)0)->msg)]; /* it isn't known how it ended */
 };
 
-static void job_free(struct job *j)
+static void exec_job_free(struct mcp_job *j)
 {
     (void)map_del(&j->m->jobs, str_of(j->id));
     list_remove(&j->node);
@@ -52,32 +52,32 @@ static void job_free(struct job *j)
 void jobs_free(struct mcp *m)
 {
     size_t it = 0;
-    for (struct job *j; (j = map_next(&m->jobs, &it)); it = 0)
-        job_free(j);
+    for (struct mcp_job *j; (j = map_next(&m->jobs, &it)); it = 0)
+        exec_job_free(j);
     map_fini(&m->jobs);
 }
 
-static void job_ends(struct job *j)
+static void job_ends(struct mcp_job *j)
 {
     struct mcp *m = j->m;
     j->follow = NULL;
     sandbox_unref(TAKE_PTR(j->sb));
     list_append(&m->ended, &j->node);
-    struct job *oldest = LIST_FIRST(struct job, &m->ended, node);
+    struct mcp_job *oldest = LIST_FIRST(struct mcp_job, &m->ended, node);
     if (m->n_ended < JOBS_MAX)
         m->n_ended++;
     else if (oldest)
-        job_free(oldest);
+        exec_job_free(oldest);
 }
 
 static void job_leaves(struct call *c)
 {
-    struct job *j = mcp_call_of(c)->own;
+    struct mcp_job *j = mcp_call_of(c)->own;
     if (j)
         j->call = NULL;
 }
 
-static struct call *job_take_call(struct job *j)
+static struct call *job_take_call(struct mcp_job *j)
 {
     if (j->call)
         mcp_call_of(j->call)->own = NULL;
@@ -86,7 +86,7 @@ static struct call *job_take_call(struct job *j)
 
 static void job_starts(void *ctx, uint32_t pid)
 {
-    struct job *j = ctx;
+    struct mcp_job *j = ctx;
     struct call *c = job_take_call(j);
     if (c)
         tool_result(c, json_pack("{s:s,s:b,s:i}", "exec", j->id, "running", 1, "pid", (int)pid), STR_NULL);
@@ -94,21 +94,21 @@ static void job_starts(void *ctx, uint32_t pid)
 
 static void job_writes(void *ctx, enum wire_channel channel, struct str bytes)
 {
-    struct job *j = ctx;
+    struct mcp_job *j = ctx;
     (void)channel;
     exec_ack(j->follow, bytes.n); /* of the prelude alone */
 }
 
 static void job_exits(void *ctx, const struct exec_exit *exit)
 {
-    struct job *j = ctx;
+    struct mcp_job *j = ctx;
     j->exit = *exit;
     job_ends(j);
 }
 
 static void job_fails(void *ctx, const struct err *err)
 {
-    struct job *j = ctx;
+    struct mcp_job *j = ctx;
     struct call *c = job_take_call(j);
     (void)snprintf(j->error, sizeof(j->error), "%s", err->msg);
     if (c)
@@ -119,7 +119,7 @@ static void job_fails(void *ctx, const struct err *err)
 static void job_start(struct call *c, const struct exec_spec *spec, const char *id)
 {
     static const struct exec_ops ops = {job_starts, job_writes, job_exits, job_fails};
-    struct job *j = mem_new(struct job);
+    struct mcp_job *j = mem_new(struct mcp_job);
     struct err err;
     j->m = mcp_of(c);
     memcpy(j->id, id, JOB_ID_LEN);
@@ -128,7 +128,7 @@ static void job_start(struct call *c, const struct exec_spec *spec, const char *
     (void)map_put(&j->m->jobs, str_of(j->id), j);
     if (exec_start(c->sandbox, &c->actor, spec, &ops, j, &j->follow, &err) < 0) {
         j->follow = NULL;
-        job_free(j);
+        exec_job_free(j);
         call_fail_err(c, &err);
         return;
     }
@@ -139,15 +139,6 @@ static void job_start(struct call *c, const struct exec_spec *spec, const char *
 }
 
 /* ---- waited for ---- */
-
-struct waited {
-    struct follow *follow;
-    struct buf out[2];
-    uint64_t bytes[2], seq;
-    uint32_t pid;
-    usec_t started;
-    void (*done)(struct call *c, struct waited *w, const struct exec_exit *exit);
-};
 
 static void waited_signalled(void *ctx, const struct err *err)
 {
@@ -204,8 +195,8 @@ static void waited_fails(void *ctx, const struct err *err)
         call_fail_err(c, err);
 }
 
-static void waited_start(struct call *c, const struct exec_spec *spec,
-                         void (*done)(struct call *c, struct waited *w, const struct exec_exit *exit))
+void waited_start(struct call *c, const struct exec_spec *spec,
+                  void (*done)(struct call *c, struct waited *w, const struct exec_exit *exit))
 {
     static const struct exec_ops ops = {waited_starts, waited_writes, waited_exits, waited_fails};
     struct waited *w = arena_alloc(http_arena(c->req), sizeof(*w));
@@ -226,7 +217,7 @@ static void add_channel(json_t *content, const char *name, const struct waited *
 {
     struct str shown =
         w->bytes[i] > buf_len(&w->out[i]) ? mcp_cut(buf_str(&w->out[i]), MCP_TEXT_MAX - 4) : buf_str(&w->out[i]);
-    (void)json_object_set_new(content, name, mcp_text(shown));
+    (void)json_object_set_new(content, name, call_text(shown));
     if (shown.n == w->bytes[i])
         return;
     json_t *next = json_object_get(content, "next");
@@ -274,7 +265,7 @@ void exec_tool(struct call *c)
                     JSON_WANT_STR("user", &spec.user), JSON_WANT_INT("timeout_s", 1, 86400, &timeout_s),
                     JSON_WANT_BOOL("background", &is_background)))
         return;
-    if (!command.n == !argc || (argc && !argv[0].n)) {
+    if (!command.n == !argc || (argv && !argv[0].n)) {
         call_refuse(c, ERR_INVALID_ARGUMENT, "exactly one of command and argv is needed");
         return;
     }
@@ -304,7 +295,7 @@ void exec_tool(struct call *c)
         args[n++] = command;
     }
     spec.n_args = n;
-    spec.timeout_ms = (uint64_t)(timeout_s > 0 ? timeout_s : is_background ? 0 : TIMEOUT_S) * 1000;
+    spec.timeout_ms = (uint64_t)(timeout_s > 0 ? timeout_s : is_background ? 0 : MCP_EXEC_S) * 1000;
     if (is_background)
         job_start(c, &spec, c->args[0].p);
     else
@@ -321,9 +312,9 @@ static bool is_job_id(struct str id)
     return id.n == JOB_ID_LEN;
 }
 
-static struct job *job_find(const struct call *c, struct str id)
+static struct mcp_job *job_find(const struct call *c, struct str id)
 {
-    struct job *j = map_get(&mcp_of(c)->jobs, id);
+    struct mcp_job *j = map_get(&mcp_of(c)->jobs, id);
     return j && strcmp(j->sandbox, sandbox_info(c->sandbox)->id) == 0 ? j : NULL;
 }
 
@@ -331,7 +322,7 @@ static void output_result(struct call *c, json_t *content, struct str bytes, uin
 {
     struct str shown = offset + bytes.n < size ? mcp_cut(bytes, MCP_TEXT_MAX - 4) : bytes;
     uint64_t next = offset + shown.n;
-    (void)json_object_set_new(content, "output", mcp_text(shown));
+    (void)json_object_set_new(content, "output", call_text(shown));
     (void)json_object_set_new(content, "next", json_integer((json_int_t)next));
     (void)json_object_set_new(content, "more", json_boolean(next < size));
     tool_result(c, content, STR_NULL);
@@ -344,15 +335,14 @@ static void output_kept(struct call *c, uint64_t seq, enum wire_channel channel,
     char piece[MCP_TEXT_MAX];
     if (exec_kept_output(call_core(c), sandbox_info(c->sandbox)->id, seq, channel, &kept, &err) < 0) {
         call_refuse(c, err.code,
-                    err.code == ERR_NOT_FOUND ? "nothing more is kept of exec %llu: the answer to it was all"
-                                              : "exec %llu",
+                    err.code == ERR_NOT_FOUND ? "exec %llu has no more output: its answer was complete" : "exec %llu",
                     (unsigned long long)seq);
         return;
     }
     AUTO_CLOSE int fd = kept.fd;
     ssize_t n = offset < kept.bytes ? pread(fd, piece, sizeof(piece), (off_t)offset) : 0;
     if (n < 0) {
-        (void)err_errno(&err, errno, "read what was kept");
+        (void)err_errno(&err, errno, "read the kept output");
         call_fail_err(c, &err);
         return;
     }
@@ -369,12 +359,12 @@ struct output_read {
 static void output_read_done(struct call *c, struct file_bytes *f)
 {
     const struct output_read *r = container_of(f, struct output_read, f);
-    const struct job *j = job_find(c, r->id);
+    const struct mcp_job *j = job_find(c, r->id);
     json_t *content = json_object();
     if (j)
         (void)json_object_set_new(content, "running", json_boolean(j->follow != NULL));
     if (j && !j->follow && j->error[0])
-        (void)json_object_set_new(content, "error", mcp_text(str_of(j->error)));
+        (void)json_object_set_new(content, "error", call_text(str_of(j->error)));
     else if (j && !j->follow)
         (void)json_object_set_new(content, j->exit.signaled ? "signal" : "exit_code", json_integer(j->exit.code));
     output_result(c, content, str_n(buf_data(&f->b), MIN(buf_len(&f->b), (size_t)MCP_TEXT_MAX)), r->offset,
@@ -401,7 +391,7 @@ void exec_output_tool(struct call *c)
     } else if (str_to_u64(id, &seq) == 0) {
         output_kept(c, seq, is_stderr ? WIRE_STDERR : WIRE_STDOUT, (uint64_t)offset);
     } else {
-        call_refuse(c, ERR_INVALID_ARGUMENT, "exec is what the answer to exec says");
+        call_refuse(c, ERR_INVALID_ARGUMENT, "exec must be the value in the answer to exec");
     }
 }
 
@@ -423,55 +413,7 @@ void exec_kill_tool(struct call *c)
     if (!TOOL_WANTS(c, JSON_NEED_STR("exec", &which.tag), JSON_WANT_INT("signal", 1, 64, &signal)))
         return;
     if (!is_job_id(which.tag))
-        call_refuse(c, ERR_INVALID_ARGUMENT, "exec is what the answer to exec in the background says");
+        call_refuse(c, ERR_INVALID_ARGUMENT, "exec must be the value in the answer to a background exec");
     else if (exec_signal(c->sandbox, &c->actor, &which, (int)signal, exec_killed, c, &c->exec, &err) < 0)
         call_fail_err(c, &err);
-}
-
-void run_code_tool(struct call *c)
-{
-    call_refuse(c, ERR_UNIMPLEMENTED, "run_code isn't there: exec runs an interpreter, as python3 -c");
-}
-
-/* ---- file_search: grep, inside ---- */
-
-static void search_done(struct call *c, struct waited *w, const struct exec_exit *exit)
-{
-    struct str rest = buf_str(&w->out[0]), line, path, number;
-    json_t *matches = json_array();
-    bool is_cut = w->bytes[0] > buf_len(&w->out[0]);
-    uint64_t n;
-    if (!exit || exit->signaled || exit->code > 1) {
-        json_decref(matches);
-        call_refuse(c, ERR_FAILED_PRECONDITION, "grep: %.*s", (int)MIN(buf_len(&w->out[1]), (size_t)160),
-                    buf_len(&w->out[1]) ? buf_data(&w->out[1]) : "");
-        return;
-    }
-    while (rest.n && str_split(&rest, '\n', &line)) {
-        if (!str_split(&line, '\0', &path) || !str_split(&line, ':', &number) || str_to_u64(number, &n) < 0)
-            continue; /* the last one, cut */
-        if (json_array_size(matches) == MCP_ITEMS_MAX) {
-            is_cut = true;
-            break;
-        }
-        (void)json_array_append_new(matches, json_pack("{s:o,s:I,s:o}", "path", mcp_text(path), "line", (json_int_t)n,
-                                                       "text", mcp_text(mcp_cut(line, 500))));
-    }
-    tool_result(c, json_pack("{s:o,s:b}", "matches", matches, "truncated", is_cut), STR_NULL);
-}
-
-void file_search_tool(struct call *c)
-{
-    struct str pattern = STR(""), path = STR("."), include = STR("*");
-    bool is_fixed = false;
-    if (!TOOL_WANTS(c, JSON_NEED_STR("pattern", &pattern), JSON_WANT_STR("path", &path),
-                    JSON_WANT_STR("include", &include), JSON_WANT_BOOL("fixed", &is_fixed)))
-        return;
-    const struct str args[] = {STR("-rnIHZs"),   STR("-m"), STR("100"), is_fixed ? STR("-F") : STR("-E"),
-                               STR("--include"), include,   STR("-e"),  pattern,
-                               STR("--"),        path};
-    waited_start(c,
-                 &(struct exec_spec){
-                     .cmd = STR("grep"), .args = args, .n_args = ARRAY_SIZE(args), .timeout_ms = TIMEOUT_S * 1000},
-                 search_done);
 }

@@ -50,7 +50,7 @@ void file_bytes_read(struct call *c, struct str path, uint64_t offset, size_t ma
     }
 }
 
-struct reading {
+struct mcp_reading {
     struct file_bytes f;
     int64_t offset, first, last;
 };
@@ -72,12 +72,12 @@ static struct str take_lines(struct str all, int64_t first, int64_t last)
 
 static void reading_done(struct call *c, struct file_bytes *f)
 {
-    const struct reading *r = container_of(f, struct reading, f);
+    const struct mcp_reading *r = container_of(f, struct mcp_reading, f);
     uint64_t offset = (uint64_t)r->offset;
     bool has_lines = r->first || r->last, is_long = buf_len(&f->b) > MCP_FILE_MAX;
     struct str bytes = buf_str(&f->b);
     if (has_lines && is_long) {
-        call_refuse(c, ERR_OUT_OF_RANGE, "the file is too long to count its lines: read it by offset");
+        call_refuse(c, ERR_OUT_OF_RANGE, "the file is too long to count lines: read it by offset");
         return;
     }
     if (has_lines) {
@@ -91,21 +91,21 @@ static void reading_done(struct call *c, struct file_bytes *f)
     if (is_cut)
         (void)json_object_set_new(content, "next", json_integer((json_int_t)next));
     if (str_is_utf8(shown) && !str_has_nul(shown)) {
-        (void)json_object_set_new(content, "content", mcp_text(shown));
+        (void)json_object_set_new(content, "content", call_text(shown));
         tool_result(c, content, shown.n ? shown : STR(""));
         return;
     }
     AUTO_BUF struct buf base64 = BUF_INIT(2 * MCP_TEXT_MAX);
     buf_append_base64(&base64, shown);
-    (void)json_object_set_new(content, "base64", mcp_text(buf_str(&base64)));
+    (void)json_object_set_new(content, "base64", call_text(buf_str(&base64)));
     tool_result(c, content, STR_NULL);
 }
 
 void file_read_tool(struct call *c)
 {
-    struct reading *r = arena_alloc(http_arena(c->req), sizeof(*r));
+    struct mcp_reading *r = arena_alloc(http_arena(c->req), sizeof(*r));
     struct str path = STR("");
-    *r = (struct reading){.f.done = reading_done};
+    *r = (struct mcp_reading){.f.done = reading_done};
     if (TOOL_WANTS(c, JSON_NEED_STR("path", &path), JSON_WANT_INT("offset", 0, INT64_MAX / 2, &r->offset),
                    JSON_WANT_INT("start_line", 1, INT32_MAX, &r->first),
                    JSON_WANT_INT("end_line", 1, INT32_MAX, &r->last)))
@@ -114,7 +114,7 @@ void file_read_tool(struct call *c)
 
 /* ---- writing ---- */
 
-struct writing {
+struct mcp_writing {
     struct file_bytes f;
     struct str path, search, replace;
     struct buf bytes;
@@ -125,20 +125,20 @@ struct writing {
 
 static void writing_closed(struct call *c)
 {
-    struct writing *w = container_of((struct file_bytes *)mcp_call_of(c)->own, struct writing, f);
+    struct mcp_writing *w = container_of((struct file_bytes *)mcp_call_of(c)->own, struct mcp_writing, f);
     buf_fini(&w->f.b);
     buf_fini(&w->bytes);
 }
 
-static struct writing *writing_of(struct call *c)
+static struct mcp_writing *writing_of(struct call *c)
 {
-    return container_of((struct file_bytes *)mcp_call_of(c)->own, struct writing, f);
+    return container_of((struct file_bytes *)mcp_call_of(c)->own, struct mcp_writing, f);
 }
 
 static void writing_ready(void *ctx)
 {
     struct call *c = ctx;
-    struct writing *w = writing_of(c);
+    struct mcp_writing *w = writing_of(c);
     while (w->given < buf_len(&w->bytes)) {
         size_t n = file_write_data(c->file, str_sub(buf_str(&w->bytes), w->given));
         if (!n)
@@ -156,7 +156,7 @@ static void writing_end(void *ctx, const struct file_entry *entry, const struct 
         call_fail_err(c, err);
         return;
     }
-    json_t *content = json_pack("{s:o,s:I}", "path", mcp_text(entry->path), "size", (json_int_t)entry->size);
+    json_t *content = json_pack("{s:o,s:I}", "path", call_text(entry->path), "size", (json_int_t)entry->size);
     if (writing_of(c)->replaced)
         (void)json_object_set_new(content, "replaced", json_integer((json_int_t)writing_of(c)->replaced));
     tool_result(c, content, STR_NULL);
@@ -165,7 +165,7 @@ static void writing_end(void *ctx, const struct file_entry *entry, const struct 
 static void writing_step(struct call *c)
 {
     static const struct file_write_ops ops = {writing_ready, writing_end};
-    struct writing *w = writing_of(c);
+    struct mcp_writing *w = writing_of(c);
     struct err err;
     if (file_write(c->sandbox, &c->actor, STR(""), w->path, NULL, 0, &ops, c, &c->file, &err) < 0) {
         c->file = NULL;
@@ -173,10 +173,10 @@ static void writing_step(struct call *c)
     }
 }
 
-static struct writing *writing_new(struct call *c)
+static struct mcp_writing *writing_new(struct call *c)
 {
-    struct writing *w = arena_alloc(http_arena(c->req), sizeof(*w));
-    *w = (struct writing){.which = 0};
+    struct mcp_writing *w = arena_alloc(http_arena(c->req), sizeof(*w));
+    *w = (struct mcp_writing){.which = 0};
     buf_init(&w->bytes, 8 * MCP_FILE_MAX);
     mcp_call_of(c)->own = &w->f;
     mcp_call_of(c)->cleanup = writing_closed;
@@ -185,7 +185,7 @@ static struct writing *writing_new(struct call *c)
 
 void file_write_tool(struct call *c)
 {
-    struct writing *w = writing_new(c);
+    struct mcp_writing *w = writing_new(c);
     struct str content = STR_NULL;
     bool is_base64 = false;
     if (!TOOL_WANTS(c, JSON_NEED_STR("path", &w->path), JSON_WANT_STR("content", &content),
@@ -194,18 +194,18 @@ void file_write_tool(struct call *c)
     if (!content.p)
         call_refuse(c, ERR_INVALID_ARGUMENT, "content is missing");
     else if ((is_base64 ? buf_append_unbase64(&w->bytes, content) : buf_append_str(&w->bytes, content)) < 0)
-        call_refuse(c, ERR_INVALID_ARGUMENT, "the content is no base64");
+        call_refuse(c, ERR_INVALID_ARGUMENT, "the content is not base64");
     else
         writing_step(c);
 }
 
 static void edit_read(struct call *c, struct file_bytes *f)
 {
-    struct writing *w = container_of(f, struct writing, f);
+    struct mcp_writing *w = container_of(f, struct mcp_writing, f);
     struct str rest = buf_str(&f->b);
     int64_t n = 0;
     if (rest.n > MCP_FILE_MAX) {
-        call_refuse(c, ERR_OUT_OF_RANGE, "the file is larger than %d bytes: edit it by a command", MCP_FILE_MAX);
+        call_refuse(c, ERR_OUT_OF_RANGE, "the file is larger than %d bytes: edit it with a command", MCP_FILE_MAX);
         return;
     }
     for (const char *at; rest.n && (at = memmem(rest.p, rest.n, w->search.p, w->search.n));) {
@@ -222,14 +222,14 @@ static void edit_read(struct call *c, struct file_bytes *f)
         call_refuse(c, ERR_FAILED_PRECONDITION,
                     "the text is in the file %zu times: say which, or more of what is around it", w->replaced);
     else if (buf_error(&w->bytes))
-        call_refuse(c, ERR_OUT_OF_RANGE, "the file would become too large to be edited here");
+        call_refuse(c, ERR_OUT_OF_RANGE, "the file would become too large to edit here");
     else
         call_step(c, writing_step);
 }
 
 void file_edit_tool(struct call *c)
 {
-    struct writing *w = writing_new(c);
+    struct mcp_writing *w = writing_new(c);
     struct str which = STR_NULL;
     uint64_t number = 0;
     if (!TOOL_WANTS(c, JSON_NEED_STR("path", &w->path), JSON_NEED_STR("search", &w->search),
@@ -237,7 +237,7 @@ void file_edit_tool(struct call *c)
                     JSON_WANT_BOOL("all", &w->all)))
         return;
     if (which.n && (str_to_u64(which, &number) < 0 || !number || number > INT32_MAX)) {
-        call_refuse(c, ERR_INVALID_ARGUMENT, "which is a number: 1 is the first");
+        call_refuse(c, ERR_INVALID_ARGUMENT, "which must be a number, starting from 1");
         return;
     }
     w->which = (int64_t)number;
@@ -270,34 +270,34 @@ void file_delete_tool(struct call *c)
     }
 }
 
-struct listing {
+struct mcp_listing {
     json_t *entries;
     int64_t cursor, seen;
 };
 
 static void listing_closed(struct call *c)
 {
-    json_decref(((struct listing *)mcp_call_of(c)->own)->entries);
+    json_decref(((struct mcp_listing *)mcp_call_of(c)->own)->entries);
 }
 
 static void listing_each(void *ctx, const struct file_entry *e)
 {
-    struct listing *l = mcp_call_of(ctx)->own;
+    struct mcp_listing *l = mcp_call_of(ctx)->own;
     static const char *const types[] = {[WIRE_FILE_REGULAR] = "file", [WIRE_FILE_DIRECTORY] = "directory"};
     if (l->seen++ < l->cursor || json_array_size(l->entries) == MCP_ITEMS_MAX)
         return;
     (void)json_array_append_new(
-        l->entries, json_pack("{s:o,s:s,s:I,s:o*}", "path", mcp_text(e->path), "type",
+        l->entries, json_pack("{s:o,s:s,s:I,s:o*}", "path", call_text(e->path), "type",
                               e->is_link                                         ? "link"
                               : e->type <= WIRE_FILE_DIRECTORY && types[e->type] ? types[e->type]
                                                                                  : "other",
-                              "size", (json_int_t)e->size, "target", e->is_link ? mcp_text(e->target) : NULL));
+                              "size", (json_int_t)e->size, "target", e->is_link ? call_text(e->target) : NULL));
 }
 
 static void listing_done(void *ctx, const struct file_entry *entry, const struct err *err)
 {
     struct call *c = ctx;
-    struct listing *l = mcp_call_of(c)->own;
+    struct mcp_listing *l = mcp_call_of(c)->own;
     int64_t next = l->cursor + (int64_t)json_array_size(l->entries);
     (void)entry;
     c->file = NULL;
@@ -313,11 +313,11 @@ static void listing_done(void *ctx, const struct file_entry *entry, const struct
 
 void file_list_tool(struct call *c)
 {
-    struct listing *l = arena_alloc(http_arena(c->req), sizeof(*l));
+    struct mcp_listing *l = arena_alloc(http_arena(c->req), sizeof(*l));
     struct str path = STR("");
     int64_t depth = 1;
     struct err err;
-    *l = (struct listing){.entries = NULL};
+    *l = (struct mcp_listing){.entries = NULL};
     if (!TOOL_WANTS(c, JSON_NEED_STR("path", &path), JSON_WANT_INT("depth", 1, DEPTH_MAX, &depth),
                     JSON_WANT_INT("cursor", 0, INT32_MAX, &l->cursor)))
         return;

@@ -41,7 +41,7 @@ static json_t *grant_policy(const struct call *c, const struct grant *g)
 {
     json_t *policy = json_copy((json_t *)network_policy(c->sandbox)), *rules = json_array();
     for (size_t i = 0; i < g->n_hosts; i++) {
-        json_t *rule = json_pack("{s:o}", "allow", mcp_text(g->hosts[i]));
+        json_t *rule = json_pack("{s:o}", "allow", call_text(g->hosts[i]));
         if (json_array_size(g->ports))
             (void)json_object_set(rule, "ports", g->ports);
         (void)json_array_append_new(rules, rule);
@@ -81,8 +81,7 @@ static void grant_decide(struct call *c, const json_t *answer)
         json_is_true(json_object_get(json_object_get(answer, "content"), "allow")))
         call_step(c, grant_set);
     else
-        call_refuse(c, ERR_PERMISSION_DENIED, "the person who was asked didn't allow it (%.20s)",
-                    action ? action : "no answer");
+        call_refuse(c, ERR_PERMISSION_DENIED, "the person declined it (%.20s)", action ? action : "no answer");
 }
 
 /* ---- the question ---- */
@@ -105,7 +104,7 @@ static json_t *grant_question(const struct call *c, const struct grant *g)
     buf_printf(&b, " on %s%.200s. It says why: \"", ports ? "ports " : "every port", ports ? ports : "");
     append_plain(&b, mcp_cut(g->reason, REASON_MAX));
     (void)buf_append_cstr(&b, "\"");
-    return json_pack("{s:s,s:o,s:{s:s,s:{s:{s:s,s:s,s:b}},s:[s]}}", "mode", "form", "message", mcp_text(buf_str(&b)),
+    return json_pack("{s:s,s:o,s:{s:s,s:{s:{s:s,s:s,s:b}},s:[s]}}", "mode", "form", "message", call_text(buf_str(&b)),
                      "requestedSchema", "type", "object", "properties", "allow", "type", "boolean", "title", "Allow it",
                      "default", 0, "required", "allow");
 }

@@ -14,6 +14,7 @@ enum {
     MCP_ITEMS_MAX = 500,        /* of a list in one answer */
     MCP_SCAN_MAX = 2000,        /* events that one answer looks at */
     MCP_ID_LEN = 24,
+    MCP_EXEC_S = 120, /* a command that is waited for */
 };
 
 struct mcp {
@@ -134,7 +135,6 @@ void tool_result(struct call *c, json_t *content, struct str text);
     tool_wants((c), (const struct json_want[]){__VA_ARGS__}, ARRAY_SIZE(((const struct json_want[]){__VA_ARGS__})))
 bool tool_wants(struct call *c, const struct json_want *wants, size_t n);
 
-json_t *mcp_text(struct str s);               /* what isn't UTF-8 becomes U+FFFD */
 struct str mcp_cut(struct str s, size_t max); /* not in the middle of a character */
 json_t *mcp_time(usec_t at);                  /* NULL for 0 */
 bool mcp_may(struct call *c, enum mcp_rights rights);
@@ -144,7 +144,20 @@ void sandbox_create_tool(struct call *c), sandbox_list_tool(struct call *c), san
     fork_tool(struct call *c), diff_tool(struct call *c), policy_tool(struct call *c), events_tool(struct call *c),
     denials_tool(struct call *c);
 void exec_tool(struct call *c), exec_output_tool(struct call *c), exec_kill_tool(struct call *c),
-    run_code_tool(struct call *c), file_search_tool(struct call *c);
+    run_code_tool(struct call *c), file_search_tool(struct call *c), commit_tool(struct call *c);
+
+/* A command that is waited for: the call's own, and gone with it. exit NULL: its time was up. */
+struct waited {
+    struct follow *follow;
+    struct buf out[2];
+    uint64_t bytes[2], seq;
+    uint32_t pid;
+    usec_t started;
+    void (*done)(struct call *c, struct waited *w, const struct exec_exit *exit);
+};
+void waited_start(struct call *c, const struct exec_spec *spec,
+                  void (*done)(struct call *c, struct waited *w, const struct exec_exit *exit));
+
 void file_read_tool(struct call *c), file_write_tool(struct call *c), file_list_tool(struct call *c),
     file_edit_tool(struct call *c), file_delete_tool(struct call *c);
 void grant_tool(struct call *c);

@@ -23,7 +23,7 @@ static bool mcp_turn_away(struct facade *f, struct http_request *req)
     struct str origin = http_header_get(req, "origin");
     if (!origin.p || origin_is_good(origin, http_header_get(req, "host"), core_config(f->core)->domain))
         return false;
-    call_fail(call_new(f, req, NULL), 403, "pages of this origin may not call this address");
+    call_fail(call_new(f, req, NULL), 403, "this origin may not call this address");
     return true;
 }
 

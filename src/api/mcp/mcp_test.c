@@ -108,7 +108,8 @@ static void what_is_no_message_is_refused(void **state)
         {KEY, "{\"id\":1,\"method\":\"ping\"}", 400, "-32600"},
         {KEY, "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\",\"params\":[]}", 400, "-32600"},
         {KEY, "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}", 400, "Mcp-Session-Id is missing"},
-        {KEY "Mcp-Session-Id: x\r\n", "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}", 404, "no such session"},
+        {KEY "Mcp-Session-Id: x\r\n", "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}", 404,
+         "the session does not exist"},
         {KEY, "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"server/discover\"}", 400, "-32602"},
         {STATELESS, "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\",\"params\":{}}", 400, "-32602"},
         {KEY, "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/list\",\"params\":{" META("") "}}", 400, "-32020"},
@@ -226,8 +227,15 @@ static void commands_and_files(void **state)
     AUTO_FREE char *typo = mem_printf("%s,\"linenumber\":3", hi);
     assert_null(tool(f, s, "exec", typo, &b));
     assert_has(&b, "invalid_argument");
-    assert_null(tool(f, s, "run_code", "", &b));
+    static const char *const elsewhere[] = {"propose", "environment_log", "environment_diff", "environment_config",
+                                            "environment_add_service"};
+    AUTO_FREE char *cell = mem_printf("\"sandbox\":\"%s\",\"code\":\"1\"", id);
+    assert_null(tool(f, s, "run_code", cell, &b));
     assert_has(&b, "unimplemented");
+    for (size_t i = 0; i < ARRAY_SIZE(elsewhere); i++) {
+        assert_null(tool(f, s, elsewhere[i], "", &b));
+        assert_has(&b, "unimplemented");
+    }
     assert_null(tool(f, s, "exec", "\"sandbox\":\"i00000000000000000000\",\"command\":\"x\"", &b));
     assert_has(&b, "not_found");
 }

@@ -9,7 +9,7 @@
 enum { LOG_LINES = 300 };
 
 /* Lists hold for a moment alone: sandboxes come and go. */
-static void answer_list(struct call *c, const char *name, json_t *items)
+static void resources_answer_list(struct call *c, const char *name, json_t *items)
 {
     json_t *result = json_pack("{s:o}", name, items);
     if (mcp_call_of(c)->is_modern) {
@@ -33,16 +33,16 @@ void resources_list(struct call *c)
 {
     json_t *all = json_array();
     access_each_sandbox(c, resources_add, all);
-    answer_list(c, "resources", all);
+    resources_answer_list(c, "resources", all);
 }
 
 void resources_templates(struct call *c)
 {
-    answer_list(c, "resourceTemplates",
-                json_pack("[{s:s,s:s,s:s,s:s},{s:s,s:s,s:s}]", "uriTemplate", SCHEME "{sandbox}/log", "name", "log",
-                          "description", "What was done in a sandbox, its latest lines", "mimeType", "text/plain",
-                          "uriTemplate", SCHEME "{sandbox}/files/{+path}", "name", "file", "description",
-                          "A file of a sandbox, by its absolute path"));
+    resources_answer_list(c, "resourceTemplates",
+                          json_pack("[{s:s,s:s,s:s,s:s},{s:s,s:s,s:s}]", "uriTemplate", SCHEME "{sandbox}/log", "name",
+                                    "log", "description", "What was done in a sandbox, its latest lines", "mimeType",
+                                    "text/plain", "uriTemplate", SCHEME "{sandbox}/files/{+path}", "name", "file",
+                                    "description", "A file of a sandbox, by its absolute path"));
 }
 
 /* Of the request; terminated. */
@@ -55,7 +55,7 @@ static struct str resource_uri(const struct call *c)
 static void resource_missing(struct call *c, const char *why)
 {
     struct str uri = resource_uri(c);
-    rpc_error(c, mcp_call_of(c)->is_modern ? 400 : 200, RPC_PARAMS, json_pack("{s:o}", "uri", mcp_text(uri)), "%s",
+    rpc_error(c, mcp_call_of(c)->is_modern ? 400 : 200, RPC_PARAMS, json_pack("{s:o}", "uri", call_text(uri)), "%s",
               why);
 }
 
@@ -65,10 +65,10 @@ static void resource_answer(struct call *c, const char *type, struct str text)
     AUTO_BUF struct buf base64 = BUF_INIT(2 * MCP_FILE_MAX);
     if (!is_text)
         buf_append_base64(&base64, text);
-    answer_list(c, "contents",
-                json_pack("[{s:o,s:s,s:o}]", "uri", mcp_text(resource_uri(c)), "mimeType",
-                          is_text ? type : "application/octet-stream", is_text ? "text" : "blob",
-                          mcp_text(is_text ? text : buf_str(&base64))));
+    resources_answer_list(c, "contents",
+                          json_pack("[{s:o,s:s,s:o}]", "uri", call_text(resource_uri(c)), "mimeType",
+                                    is_text ? type : "application/octet-stream", is_text ? "text" : "blob",
+                                    call_text(is_text ? text : buf_str(&base64))));
 }
 
 static bool log_line(void *ctx, usec_t at, const char *level, const char *logger, const char *message)
@@ -76,7 +76,7 @@ static bool log_line(void *ctx, usec_t at, const char *level, const char *logger
     char time[CLOCK_TEXT_MAX];
     clock_format(at, 3, time);
     AUTO_FREE char *line = mem_printf("%s %s %s: %s\n", time, level, logger, message);
-    (void)json_array_insert_new(ctx, 0, mcp_text(str_of(line)));
+    (void)json_array_insert_new(ctx, 0, call_text(str_of(line)));
     return true;
 }
 

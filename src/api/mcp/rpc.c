@@ -111,7 +111,7 @@ void rpc_error(struct call *c, int status, int code, json_t *data, const char *f
     va_start(args, fmt);
     (void)vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
-    json_t *error = json_pack("{s:i,s:o}", "code", code, "message", mcp_text(str_of(text)));
+    json_t *error = json_pack("{s:i,s:o}", "code", code, "message", call_text(str_of(text)));
     if (data)
         (void)json_object_set_new(error, "data", data);
     (void)json_object_set_new(message, "error", error);
@@ -132,9 +132,9 @@ void rpc_answer_error(struct call *c, int status, enum err_code code, struct str
         rpc_error(c, status, kind, NULL, "%.*s%s%s", (int)MIN(message.n, (size_t)700), message.p, colon, hint);
         return;
     }
-    json_t *content = json_pack("{s:{s:s,s:o}}", "error", "code", err_code_name(code), "message", mcp_text(message));
+    json_t *content = json_pack("{s:{s:s,s:o}}", "error", "code", err_code_name(code), "message", call_text(message));
     AUTO_FREE char *text = mem_printf("%s: %.*s%s%s", err_code_name(code), STR_ARG(message), colon, hint);
-    rpc_result(c, json_pack("{s:[{s:s,s:o}],s:o,s:b}", "content", "type", "text", "text", mcp_text(str_of(text)),
+    rpc_result(c, json_pack("{s:[{s:s,s:o}],s:o,s:b}", "content", "type", "text", "text", call_text(str_of(text)),
                             "structuredContent", content, "isError", 1));
 }
 
@@ -148,7 +148,7 @@ void rpc_progress(struct call *c, uint64_t done, struct str text)
     text = text.n > PROGRESS_TEXT_MAX ? str_sub(text, text.n - PROGRESS_TEXT_MAX) : text;
     rpc_message(c,
                 json_pack("{s:s,s:s,s:{s:O,s:I,s:o}}", "jsonrpc", "2.0", "method", "notifications/progress", "params",
-                          "progressToken", m->token, "progress", (json_int_t)done, "message", mcp_text(text)));
+                          "progressToken", m->token, "progress", (json_int_t)done, "message", call_text(text)));
 }
 
 static void rpc_alive(struct call *c)
@@ -201,7 +201,7 @@ static void rpc_tools(struct call *c)
 {
     if (json_object_get(mcp_call_of(c)->params, "cursor")) {
         rpc_error(c, mcp_call_of(c)->is_modern ? 400 : 200, RPC_PARAMS, NULL,
-                  "there is no such cursor: all tools are on one page");
+                  "unknown cursor: all tools are on one page");
         return;
     }
     json_t *result = json_pack("{s:O}", "tools", mcp_of(c)->tools);
@@ -241,7 +241,7 @@ static bool rpc_mirrors(struct call *c, const char *header, const char *value)
     struct str given = http_header_get(c->req, header), meant;
     if (given.p && value && origin_decode(given, http_arena(c->req), &meant) && str_eqc(meant, value))
         return true;
-    rpc_error(c, 400, RPC_HEADER, NULL, "the header %s is missing or says something else than the body", header);
+    rpc_error(c, 400, RPC_HEADER, NULL, "the header %s is missing or contradicts the body", header);
     return false;
 }
 
@@ -264,7 +264,7 @@ static bool rpc_check_stateless(struct call *c, const char *method)
         for (size_t i = 0; i < ARRAY_SIZE(versions); i++)
             (void)json_array_append_new(supported, json_string(versions[i]));
         rpc_error(c, 400, RPC_VERSION,
-                  json_pack("{s:o,s:o}", "supported", supported, "requested", mcp_text(str_of(version))),
+                  json_pack("{s:o,s:o}", "supported", supported, "requested", call_text(str_of(version))),
                   "this version of the protocol isn't supported");
         return false;
     }
@@ -296,7 +296,7 @@ static void rpc_take(struct call *c, const char *method)
     struct mcp_session *s = mcp_call_of(c)->session;
     struct call *cancelled = NULL;
     if (!method && !grant_answered(c, c->body)) {
-        rpc_error(c, 400, RPC_REQUEST, NULL, "nothing was asked under this id");
+        rpc_error(c, 400, RPC_REQUEST, NULL, "there is no question with this id");
         return;
     }
     const json_t *id = json_object_get(mcp_call_of(c)->params, "requestId");
@@ -320,7 +320,7 @@ void rpc_handle(struct call *c)
     m->is_modern = json_object_get(meta, META "protocolVersion") || (header.p && !rpc_is_older(header)) ||
                    (method && strcmp(method, "server/discover") == 0);
     if (!version || strcmp(version, "2.0") != 0 || (m->params && !json_is_object(m->params))) {
-        rpc_error(c, 400, RPC_REQUEST, NULL, "this is no message of JSON-RPC 2.0 with an object of params");
+        rpc_error(c, 400, RPC_REQUEST, NULL, "not a JSON-RPC 2.0 message with an object of params");
         return;
     }
     bool is_request = method && rpc_id(c), begins = is_request && strcmp(method, "initialize") == 0;

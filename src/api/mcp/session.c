@@ -84,11 +84,11 @@ struct mcp_session *mcp_session_of(struct call *c)
     struct mcp *m = mcp_of(c);
     struct mcp_session *s = id.n ? map_get(&m->sessions, id) : NULL;
     if (!id.n) {
-        rpc_error(c, 400, RPC_REQUEST, NULL, "the header Mcp-Session-Id is missing: 'initialize' makes a session");
+        rpc_error(c, 400, RPC_REQUEST, NULL, "the header Mcp-Session-Id is missing: 'initialize' starts a session");
         return NULL;
     }
     if (!s || !mcp_session_is_of(s, c)) {
-        rpc_error(c, 404, RPC_REFUSED, NULL, "there is no such session (any more): 'initialize' makes one");
+        rpc_error(c, 404, RPC_REFUSED, NULL, "the session does not exist or has ended: 'initialize' starts one");
         return NULL;
     }
     s->last = clock_mono();

@@ -11,6 +11,25 @@
 #define ARG_SANDBOX "sandbox s! Id of the sandbox"
 #define ENV "environment_id=sandbox environment_source= explanation= "
 
+static void repository_tool(struct call *c)
+{
+    call_refuse(c, ERR_UNIMPLEMENTED,
+                "%s is about a repository of the client's machine: 'cove mcp', started in the repository, has it",
+                mcp_call_of(c)->tool->name);
+}
+
+static void config_tool(struct call *c)
+{
+    call_refuse(c, ERR_UNIMPLEMENTED,
+                "an environment keeps what it was made with: .cove/env.yaml of a commit says what the next one gets");
+}
+
+static void service_tool(struct call *c)
+{
+    call_refuse(c, ERR_UNIMPLEMENTED,
+                "an environment is one sandbox: run the service in it, by environment_run_cmd in the background");
+}
+
 const struct mcp_tool mcp_tools[] = {
     {"sandbox_create",
      "Makes a sandbox: an isolated Linux machine. Nothing gets out of it until a person grants it (request_grant).",
@@ -37,7 +56,10 @@ const struct mcp_tool mcp_tools[] = {
     {"exec_kill", "Sends a signal to a command in the background.",
      ARG_SANDBOX "|exec s! 'exec' of the answer to exec|signal i 15, or 9", NULL, exec_kill_tool, MCP_USES,
      MCP_SANDBOX | MCP_DESTRUCTIVE},
-    {"run_code", "", "", NULL, run_code_tool, MCP_USES, MCP_ABSENT},
+    {"run_code",
+     "Runs code; variables, functions and imports stay for the next call in that language. For templates with runners, as code-interpreter.",
+     ARG_SANDBOX "|code s! The code|language s python (the default), javascript, bash, and what else the template has",
+     NULL, run_code_tool, MCP_USES, MCP_SANDBOX | MCP_DESTRUCTIVE},
     {"file_read", "Reads a file, or a part of it.",
      ARG_SANDBOX "|path s! Path of the file|offset i In bytes: 'next' of the answer before (0)|"
                  "start_line i The first line wanted, from 1|end_line i The last one",
@@ -66,6 +88,11 @@ const struct mcp_tool mcp_tools[] = {
     {"diff", "Lists the files that differ between a sandbox and what it stands on, or something else.",
      ARG_SANDBOX "|against s A template's, snapshot's or sandbox's name or id", NULL, diff_tool, MCP_READS,
      MCP_SANDBOX | MCP_WIDE | MCP_HARMLESS},
+    {"commit", "Commits all changes of a Git repository in a sandbox, there: git add -A, git commit.",
+     ARG_SANDBOX
+     "|message s! What it is about|path s The repository; without: the one that the environment is a copy of",
+     NULL, commit_tool, MCP_USES, MCP_SANDBOX | MCP_DESTRUCTIVE},
+    {"propose", "", "", NULL, repository_tool, MCP_USES, MCP_ABSENT},
     {"policy_show", "What a sandbox may reach on the network.", ARG_SANDBOX, NULL, policy_tool, MCP_READS,
      MCP_SANDBOX | MCP_HARMLESS},
     {"denials_list", "What a sandbox was denied: connections, names, actions.",
@@ -80,7 +107,7 @@ const struct mcp_tool mcp_tools[] = {
      "|from i 'next' of the answer before (0: the log's beginning)|kinds S Beginnings of kinds, as exec. or net.denied",
      NULL, events_tool, MCP_READS, MCP_SANDBOX | MCP_HARMLESS},
 
-    /* container-use's, as far as they need no repository. */
+    /* container-use's. Those that are about a repository of the client's machine are done there (cli/env/tools.h). */
     {"environment_create",
      "Makes an environment: a sandbox. The repository isn't in it: clone it inside, or write its files.",
      "title s! What it is for|source s Kept as a label|from_git_ref s Refused: no repository is copied",
@@ -111,6 +138,12 @@ const struct mcp_tool mcp_tools[] = {
      file_list_tool, MCP_READS, MCP_SANDBOX | MCP_HARMLESS},
     {"environment_file_delete", "Deletes a file of an environment.", ARG_SANDBOX "|path s! The file",
      ENV "target_file=path", file_delete_tool, MCP_USES, MCP_SANDBOX | MCP_DESTRUCTIVE},
+    {"environment_checkpoint", "Keeps an environment's files as a template, from which others can be made.",
+     ARG_SANDBOX "|name s! Its name", ENV "destination=name", snapshot_tool, MCP_USES, MCP_SANDBOX | MCP_WIDE},
+    {"environment_log", "", "", NULL, repository_tool, MCP_READS, MCP_ABSENT},
+    {"environment_diff", "", "", NULL, repository_tool, MCP_READS, MCP_ABSENT},
+    {"environment_config", "", "", NULL, config_tool, MCP_USES, MCP_ABSENT},
+    {"environment_add_service", "", "", NULL, service_tool, MCP_USES, MCP_ABSENT},
 };
 const size_t mcp_n_tools = ARRAY_SIZE(mcp_tools);
 
@@ -149,7 +182,7 @@ static json_t *tool_type(char letter)
 static void schema_add(json_t *properties, struct str name, char type, struct str what)
 {
     json_t *one = tool_type(type);
-    (void)json_object_set_new(one, "description", mcp_text(what));
+    (void)json_object_set_new(one, "description", call_text(what));
     (void)json_object_setn_new(properties, name.p, name.n, one);
 }
 
@@ -231,7 +264,7 @@ bool mcp_may(struct call *c, enum mcp_rights rights)
 {
     if (rights == MCP_READS || access_may_use(&c->actor.who))
         return true;
-    call_refuse(c, ERR_PERMISSION_DENIED, "this API key's scope is '%s': this needs '%s'",
+    call_refuse(c, ERR_PERMISSION_DENIED, "this API key's scope is '%s', but this needs '%s'",
                 scope_name(c->actor.who.scope), scope_name(SCOPE_USE));
     return false;
 }
@@ -283,20 +316,10 @@ void tool_result(struct call *c, json_t *content, struct str text)
 {
     AUTO_FREE char *dumped = text.p ? NULL : json_dumps(content, JSON_COMPACT);
     rpc_result(c, json_pack("{s:[{s:s,s:o}],s:o}", "content", "type", "text", "text",
-                            mcp_text(dumped ? str_of(dumped) : text), "structuredContent", content));
+                            call_text(dumped ? str_of(dumped) : text), "structuredContent", content));
 }
 
 /* ---- values ---- */
-
-json_t *mcp_text(struct str s)
-{
-    AUTO_BUF struct buf b = BUF_INIT(CALL_REPLY_MAX);
-    if (str_is_utf8(s))
-        return json_stringn(s.p ? s.p : "", s.n);
-    (void)buf_append_json_string(&b, s);
-    json_t *text = json_loadb(buf_data(&b), buf_len(&b), JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
-    return text ? text : json_string("");
-}
 
 struct str mcp_cut(struct str s, size_t max)
 {

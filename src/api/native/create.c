@@ -3,6 +3,7 @@
 #include "api/kit/json_read.h"
 #include "api/native/handlers.h"
 #include "base/mem.h"
+#include "guard/rules.h"
 #include "sandbox/network/network.h"
 #include "sandbox/volume/volumes.h"
 
@@ -16,7 +17,8 @@ static void native_create_refuse(struct call *c, const struct err *err)
 }
 
 /* "network" is a policy, "internet" the short form of one. */
-static int read_network(const json_t *body, struct sandbox_spec *spec, struct network_spec *network, struct err *err)
+static int create_read_network(const json_t *body, struct sandbox_spec *spec, struct network_spec *network,
+                               struct err *err)
 {
     json_t *policy = NULL;
     if (json_is_null(json_object_get(body, "network")) || json_is_null(json_object_get(body, "internet")))
@@ -49,7 +51,7 @@ static int check_machine(const struct sandbox_spec *spec, struct err *err)
     return 0;
 }
 
-/* [{"name":…,"path":…,"read_only":…}]; what a volume's name and path may be is the core's to say. */
+/* [{"name":…,"path":…,"read_only":…,"host":…}]; what a volume's name and path may be is the core's to say. */
 static int read_volumes(const json_t *body, struct arena *arena, struct sandbox_spec *spec, struct err *err)
 {
     json_t *list = NULL, *one;
@@ -66,7 +68,7 @@ static int read_volumes(const json_t *body, struct arena *arena, struct sandbox_
         if (!json_is_object(one))
             return err_set(err, ERR_INVALID_ARGUMENT, "\"volumes\" must be a list of objects");
         if (JSON_WANTS(one, arena, err, JSON_NEED_STR("name", &m->name), JSON_NEED_STR("path", &m->path),
-                       JSON_WANT_BOOL("read_only", &m->read_only)) < 0)
+                       JSON_WANT_BOOL("read_only", &m->read_only), JSON_WANT_BOOL("host", &m->is_host)) < 0)
             return err_prefix(err, "volumes");
     }
     spec->mounts = mounts;
@@ -86,11 +88,23 @@ static int read_lifecycle(const json_t *body, struct sandbox_spec *spec, struct 
     spec->pause_on_timeout = str_eqc(on_timeout, "pause");
     spec->pause_files_only = !keeps_memory;
     if (!spec->pause_on_timeout && !str_eqc(on_timeout, "kill"))
-        return err_set(err, ERR_INVALID_ARGUMENT, "\"on_timeout\" is \"kill\" or \"pause\"");
+        return err_set(err, ERR_INVALID_ARGUMENT, "\"on_timeout\" must be \"kill\" or \"pause\"");
     if (spec->pause_files_only && !spec->pause_on_timeout)
-        return err_set(err, ERR_INVALID_ARGUMENT, "\"pause_memory\" goes with \"on_timeout\":\"pause\"");
+        return err_set(err, ERR_INVALID_ARGUMENT, "\"pause_memory\" needs \"on_timeout\":\"pause\"");
     if (spec->pause_files_only && spec->auto_resume)
         return err_set(err, ERR_INVALID_ARGUMENT, "without its memory a sandbox is not resumed by traffic");
+    return 0;
+}
+
+static int read_checkpoint(const json_t *body, struct sandbox_spec *spec, struct err *err)
+{
+    const json_t *value = json_object_get(body, "checkpoint");
+    const char *word = json_string_value(value);
+    json_int_t n = json_integer_value(value);
+    if (n >= 1 && n <= CHECKPOINT_EACH_MAX)
+        spec->checkpoint = (int)n;
+    else if (value && (!word || checkpoint_mode_parse(str_of(word), &spec->checkpoint) < 0))
+        return err_set(err, ERR_INVALID_ARGUMENT, "\"checkpoint\" is " CHECKPOINT_WORDS);
     return 0;
 }
 
@@ -103,15 +117,15 @@ static int read_spec(struct call *c, struct sandbox_spec *spec, struct network_s
     spec->secure = true;
     if (JSON_WANTS(c->body, arena, err, JSON_WANT_STR("template", &spec->template_ref),
                    JSON_WANT_INT("memory_bytes", 0, INT64_MAX, &memory), JSON_WANT_INT("cpu_milli", 0, INT32_MAX, &cpu),
-                   JSON_WANT_INT("disk_bytes", 0, INT64_MAX, &disk),
+                   JSON_WANT_INT("disk_bytes", 0, INT64_MAX, &disk), JSON_WANT_STR("tier", &spec->tier),
                    JSON_WANT_INT("timeout_ms", 0, INT64_MAX, &timeout),
                    JSON_WANT_PAIRS("env", &spec->envs, &spec->n_envs),
                    JSON_WANT_PAIRS("metadata", &spec->metadata, &spec->n_metadata),
                    JSON_WANT_BOOL("internet", &spec->allow_internet), JSON_WANT_BOOL("secure", &spec->secure),
                    JSON_WANT_ANY("network"), JSON_WANT_ANY("volumes"), JSON_WANT_ANY("on_timeout"),
-                   JSON_WANT_ANY("auto_resume"), JSON_WANT_ANY("pause_memory")) < 0 ||
-        read_network(c->body, spec, network, err) < 0 || read_volumes(c->body, arena, spec, err) < 0 ||
-        read_lifecycle(c->body, spec, err) < 0)
+                   JSON_WANT_ANY("auto_resume"), JSON_WANT_ANY("pause_memory"), JSON_WANT_ANY("checkpoint")) < 0 ||
+        create_read_network(c->body, spec, network, err) < 0 || read_volumes(c->body, arena, spec, err) < 0 ||
+        read_lifecycle(c->body, spec, err) < 0 || read_checkpoint(c->body, spec, err) < 0)
         return -1;
     spec->memory_bytes = (uint64_t)memory;
     spec->cpu_milli = (uint32_t)cpu;
@@ -130,7 +144,7 @@ void native_sandboxes_create(struct call *c)
         return;
     }
     for (size_t i = 0; i < spec.n_mounts; i++) {
-        if (volume_find(call_core(c), c->actor.who.view, spec.mounts[i].name))
+        if (spec.mounts[i].is_host || volume_find(call_core(c), c->actor.who.view, spec.mounts[i].name))
             continue;
         (void)err_set(&err, ERR_NOT_FOUND, "there is no volume '%.*s'", (int)MIN(spec.mounts[i].name.n, (size_t)64),
                       spec.mounts[i].name.p);

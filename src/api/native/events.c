@@ -277,8 +277,8 @@ static void stream_begin(struct call *c, struct native_event_stream *s)
     native_of(c)->n_followers++;
     if (s->is_logs || !websocket_is_wanted(c->req)) {
         (void)http_response_begin(c->req, 200, headers, ARRAY_SIZE(headers), -1);
-    } else if (websocket_accept(c->req, &s->socket) < 0) {
-        call_refuse(c, ERR_INVALID_ARGUMENT, "this handshake of a WebSocket is none of version 13");
+    } else if (websocket_accept(c->req, NULL, NULL, &s->socket) < 0) {
+        call_refuse(c, ERR_INVALID_ARGUMENT, "the WebSocket handshake is not of version 13");
         return;
     }
     http_on_drain(c->req, native_events_on_drain, s);
@@ -314,7 +314,7 @@ static int stream_ask(struct call *c, struct native_event_stream *s, uint64_t *r
     if (call_query_u64(c, "from", ret_from) < 0)
         return -1;
     if (last.n && events_next_parse(last, ret_from) < 0) {
-        call_refuse(c, ERR_INVALID_ARGUMENT, "Last-Event-ID: this is no id of an event here");
+        call_refuse(c, ERR_INVALID_ARGUMENT, "Last-Event-ID: not the id of an event of this log");
         return -1;
     }
     (void)call_query(c, "kind", &s->kinds);
@@ -450,5 +450,5 @@ void native_events_evidence(struct call *c)
     if (native_of(c)->config.sign)
         verify_begin(c, what, CALL_REPLY_MAX);
     else
-        call_refuse(c, ERR_UNIMPLEMENTED, "nothing is signed here");
+        call_refuse(c, ERR_UNIMPLEMENTED, "this service can't sign evidence");
 }

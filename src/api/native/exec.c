@@ -68,7 +68,7 @@ static void send_frame(struct exec *x, enum exec_stream_kind kind, struct str pa
     (void)http_response_writev(x->call->req, (struct str[]){str_n(head, sizeof(head)), payload}, 2);
 }
 
-static void finish(struct exec *x, enum exec_stream_kind kind, struct buf *payload)
+static void exec_finish(struct exec *x, enum exec_stream_kind kind, struct buf *payload)
 {
     x->follow = NULL;
     x->is_over = true;
@@ -109,7 +109,7 @@ static void process_output(void *ctx, enum wire_channel channel, struct str byte
         exec_ack(x->follow, n);
 }
 
-static void on_drain(struct http_request *req, void *ctx)
+static void exec_on_drain(struct http_request *req, void *ctx)
 {
     (void)req;
     struct exec *x = ctx;
@@ -123,7 +123,7 @@ static void process_exit(void *ctx, const struct exec_exit *e)
 {
     AUTO_BUF struct buf b = BUF_INIT(64);
     buf_printf(&b, "{\"%s\":%u}", e->signaled ? "signal" : "code", e->code);
-    finish(ctx, EXEC_STREAM_EXIT, &b);
+    exec_finish(ctx, EXEC_STREAM_EXIT, &b);
 }
 
 static void process_error(void *ctx, const struct err *err)
@@ -132,7 +132,7 @@ static void process_error(void *ctx, const struct err *err)
     buf_printf(&b, "{\"code\":\"%s\",\"message\":", err_code_name(err->code));
     buf_append_json_string(&b, str_of(err->msg));
     buf_append_char(&b, '}');
-    finish(ctx, EXEC_STREAM_ERROR, &b);
+    exec_finish(ctx, EXEC_STREAM_ERROR, &b);
 }
 
 static const struct exec_ops ops = {process_start, process_output, process_exit, process_error};
@@ -266,7 +266,7 @@ static void next_frame(struct exec *x)
         call_step(x->call, frames_step);
 }
 
-static void on_data(struct http_request *req, struct str data, void *ctx)
+static void exec_on_data(struct http_request *req, struct str data, void *ctx)
 {
     struct exec *x = ctx;
     if (x->is_over)
@@ -277,7 +277,7 @@ static void on_data(struct http_request *req, struct str data, void *ctx)
         next_frame(x);
 }
 
-static void on_end(struct http_request *req, void *ctx)
+static void exec_on_end(struct http_request *req, void *ctx)
 {
     (void)req;
     (void)ctx; /* a half-closed client still wants the output */
@@ -290,7 +290,7 @@ static void on_body_error(struct http_request *req, int error, void *ctx)
     (void)ctx; /* on_close follows */
 }
 
-static const struct http_body_ops body_ops = {on_data, on_end, on_body_error};
+static const struct http_body_ops body_ops = {exec_on_data, exec_on_end, on_body_error};
 
 /* ---- the start ---- */
 
@@ -322,39 +322,67 @@ static int read_spec(struct call *c, struct exec_spec *spec, struct err *err)
     return 0;
 }
 
-void native_exec(struct call *c)
+/* NULL: answered. */
+static struct exec *exec_prepare(struct call *c)
 {
     struct str upgrade = http_header_get(c->req, "upgrade");
-    struct exec_spec spec = {0};
-    struct err err;
     if (!http_wants_upgrade(c->req) || !str_eq_nocase(upgrade, STR(EXEC_STREAM_PROTOCOL))) {
         call_refuse(c, ERR_INVALID_ARGUMENT, "send 'Connection: upgrade' and 'Upgrade: " EXEC_STREAM_PROTOCOL "'");
-        return;
+        return NULL;
     }
-    if (read_spec(c, &spec, &err) < 0) {
-        call_fail_err(c, &err);
-        return;
-    }
-
     struct exec *x = arena_alloc(http_arena(c->req), sizeof(*x));
     x->call = c;
-    x->pty = spec.pty;
     buf_init(&x->in, IN_MAX);
     buf_init(&x->input, IN_MAX);
-    if (exec_start(c->sandbox, &c->actor, &spec, &ops, x, &x->follow, &err) < 0) {
-        call_fail_err(c, &err);
-        return;
-    }
+    return x;
+}
+
+static void exec_upgrade(struct call *c, struct exec *x)
+{
     x->sb = sandbox_ref(c->sandbox);
     c->state = x;
     c->cleanup = exec_closed;
-    http_on_drain(c->req, on_drain, x);
+    http_on_drain(c->req, exec_on_drain, x);
     if (http_upgrade(c->req, (struct http_header[]){HTTP_HEADER("upgrade", EXEC_STREAM_PROTOCOL)}, 1) < 0) {
         http_abort(c->req);
         return;
     }
     http_stream_body(c->req, &body_ops, x);
     http_pause_body(c->req); /* until there is a process to feed */
+}
+
+void native_exec(struct call *c)
+{
+    struct exec_spec spec = {0};
+    struct err err;
+    struct exec *x = exec_prepare(c);
+    if (!x)
+        return;
+    x->pty = read_spec(c, &spec, &err) == 0 && spec.pty;
+    if (!spec.cmd.n || exec_start(c->sandbox, &c->actor, &spec, &ops, x, &x->follow, &err) < 0)
+        call_fail_err(c, &err);
+    else
+        exec_upgrade(c, x);
+}
+
+void native_attach(struct call *c)
+{
+    struct exec_select which = {0};
+    int64_t pid = 0;
+    struct err err;
+    struct exec *x = exec_prepare(c);
+    if (!x)
+        return;
+    int r = JSON_WANTS(c->body, http_arena(c->req), &err, JSON_WANT_STR("tag", &which.tag),
+                       JSON_WANT_INT("pid", 0, UINT32_MAX, &pid), JSON_WANT_BOOL("pty", &x->pty));
+    which.pid = (uint32_t)pid;
+    which.by_tag = which.tag.n > 0;
+    if (r == 0 && which.by_tag == (pid > 0))
+        r = err_set(&err, ERR_INVALID_ARGUMENT, "name the process: either pid or tag");
+    if (r < 0 || exec_attach(c->sandbox, &c->actor, &which, 0, &ops, x, &x->follow, &err) < 0)
+        call_fail_err(c, &err);
+    else
+        exec_upgrade(c, x);
 }
 
 /* ---- processes ---- */

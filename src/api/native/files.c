@@ -1,30 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Files of a sandbox. Bodies stream in both directions at the pace of the slower side. */
-#include "sandbox/files/files.h"
+#include "api/kit/file_body.h"
 #include "api/native/handlers.h"
 #include "base/mem.h"
 #include "base/path.h"
 
 enum { DEPTH_MAX = 64 };
 
-struct transfer {
-    struct call *call;
-    struct file_call *file;
-    size_t unacked; /* GET: bytes that wait for the client */
-    struct buf in;  /* PUT: what the agent has not taken yet; one body piece at most */
-    bool body_ended, is_ready, eof_sent;
-};
-
 enum { IN_MAX = 256 * 1024 };
 
-static void transfer_closed(struct call *c)
+static void native_files_closed(struct call *c)
 {
-    struct transfer *t = c->state;
-    if (t->file)
-        file_call_cancel(t->file);
-    t->file = NULL;
-    buf_fini(&t->in);
-    c->cleanup = NULL;
+    file_body_fini(c->state);
 }
 
 /* user and path of the query; false: 400 was answered. */
@@ -46,14 +33,6 @@ static bool read_query(struct call *c, struct str *ret_user, struct str *ret_pat
     return true;
 }
 
-static struct transfer *transfer_new(struct call *c)
-{
-    struct transfer *t = arena_alloc(http_arena(c->req), sizeof(*t));
-    t->call = c;
-    buf_init(&t->in, IN_MAX);
-    return t;
-}
-
 /* A user that the sandbox doesn't have is a mistake in the query: who asks is known, and no key would help. */
 static void native_files_fail(struct call *c, const struct err *err)
 {
@@ -67,16 +46,17 @@ static void native_files_fail(struct call *c, const struct err *err)
     call_refuse(c, ERR_INVALID_ARGUMENT, "there is no user '%.*s' in the sandbox", STR_ARG(user));
 }
 
-/* The operation has begun: it ends with the request. Or it was refused, which is the answer. */
-static void transfer_begun(struct transfer *t, int r, const struct err *err)
+/* `done` comes for a failure, too. */
+static struct file_body *native_files_body(struct call *c,
+                                           void (*done)(struct file_body *f, const struct file_entry *entry,
+                                                        const struct err *err))
 {
-    if (r < 0) {
-        t->file = NULL;
-        native_files_fail(t->call, err);
-        return;
-    }
-    t->call->state = t;
-    t->call->cleanup = transfer_closed;
+    struct file_body *f = arena_alloc(http_arena(c->req), sizeof(*f));
+    file_body_init(f, c, IN_MAX);
+    f->done = done;
+    c->state = f;
+    c->cleanup = native_files_closed;
+    return f;
 }
 
 /* What is one request about a path and one answer. */
@@ -89,8 +69,10 @@ static void answer_on_path(struct call *c,
     struct err err;
     if (!read_query(c, &user, &path))
         return;
-    struct transfer *t = transfer_new(c);
-    transfer_begun(t, begin(c->sandbox, &c->actor, user, path, done, t, &t->file, &err), &err);
+    if (begin(c->sandbox, &c->actor, user, path, done, c, &c->file, &err) < 0) {
+        c->file = NULL;
+        native_files_fail(c, &err);
+    }
 }
 
 static const char *type_name(enum wire_file_type type)
@@ -135,55 +117,25 @@ static size_t entry_headers(struct call *c, const struct file_entry *e, struct h
 
 /* ---- GET ---- */
 
+static void read_failed(struct file_body *f, const struct file_entry *entry, const struct err *err)
+{
+    (void)entry;
+    native_files_fail(f->call, err);
+}
+
 /* The size is that of a moment ago and may have changed: the body is chunked. */
-static void read_open(void *ctx, const struct file_entry *entry)
+static void read_open(struct file_body *f, const struct file_entry *entry)
 {
-    struct transfer *t = ctx;
     struct http_header headers[5];
-    size_t n = entry_headers(t->call, entry, headers);
-    (void)http_response_begin(t->call->req, 200, headers, n, -1);
+    size_t n = entry_headers(f->call, entry, headers);
+    (void)http_response_begin(f->call->req, 200, headers, n, -1);
 }
-
-static void read_data(void *ctx, struct str bytes)
-{
-    struct transfer *t = ctx;
-    (void)http_response_write(t->call->req, bytes);
-    if (call_is_full(t->call))
-        t->unacked += bytes.n;
-    else
-        file_read_ack(t->file, bytes.n);
-}
-
-static void read_drain(struct http_request *req, void *ctx)
-{
-    (void)req;
-    struct transfer *t = ctx;
-    size_t n = t->unacked;
-    t->unacked = 0;
-    if (t->file && n > 0)
-        file_read_ack(t->file, n);
-}
-
-static void read_end(void *ctx, const struct err *err)
-{
-    struct transfer *t = ctx;
-    t->file = NULL;
-    if (!err)
-        (void)http_response_end(t->call->req);
-    else if (!http_response_begun(t->call->req))
-        native_files_fail(t->call, err);
-    else
-        http_abort(t->call->req); /* a cut body must not look whole */
-}
-
-static const struct file_read_ops read_ops = {read_open, read_data, read_end};
 
 /* An archive has no size, and its end may come with a complaint of the tar that made it. */
-static void pack_open(void *ctx, const struct file_entry *entry)
+static void pack_open(struct file_body *f, const struct file_entry *entry)
 {
-    struct transfer *t = ctx;
     (void)entry;
-    (void)http_response_begin(t->call->req, 200,
+    (void)http_response_begin(f->call->req, 200,
                               (struct http_header[]){HTTP_HEADER("content-type", "application/x-tar"),
                                                      HTTP_HEADER("trailer", "x-cove-error")},
                               2, -1);
@@ -191,30 +143,29 @@ static void pack_open(void *ctx, const struct file_entry *entry)
 
 static void pack_end(void *ctx, const struct err *err)
 {
-    struct transfer *t = ctx;
-    if (!err || !http_response_begun(t->call->req)) {
-        read_end(ctx, err);
+    struct file_body *f = ctx;
+    if (!err || !http_response_begun(f->call->req)) {
+        file_body_end(ctx, err);
         return;
     }
     struct err said = *err;
     for (char *p = said.msg; *p; p++)
         if ((unsigned char)*p < ' ' || *p == 0x7f)
             *p = ' ';
-    t->file = NULL;
-    http_abort_saying(t->call->req, HTTP_HEADER_STR("x-cove-error", str_of(said.msg)));
+    f->call->file = NULL;
+    http_abort_saying(f->call->req, HTTP_HEADER_STR("x-cove-error", str_of(said.msg)));
 }
-
-static const struct file_read_ops pack_ops = {pack_open, read_data, pack_end};
 
 void native_files_pack(struct call *c)
 {
+    static const struct file_read_ops ops = {file_body_opened, file_body_data, pack_end};
     struct str user, path;
     struct err err;
     if (!read_query(c, &user, &path))
         return;
-    struct transfer *t = transfer_new(c);
-    http_on_drain(c->req, read_drain, t);
-    transfer_begun(t, file_pack(c->sandbox, &c->actor, user, path, &pack_ops, t, &t->file, &err), &err);
+    struct file_body *f = native_files_body(c, read_failed);
+    f->open = pack_open;
+    file_body_begun(f, file_pack(c->sandbox, &c->actor, user, path, &ops, f, &c->file, &err), &err);
 }
 
 void native_files_get(struct call *c)
@@ -225,26 +176,27 @@ void native_files_get(struct call *c)
     if (!read_query(c, &user, &path) || call_query_u64(c, "offset", &offset) < 0 ||
         call_query_u64(c, "length", &length) < 0)
         return;
-    struct transfer *t = transfer_new(c);
-    http_on_drain(c->req, read_drain, t);
-    int r = file_read(c->sandbox, &c->actor, user, path, offset, length ? length : UINT64_MAX, &read_ops, t, &t->file,
-                      &err);
-    transfer_begun(t, r, &err);
+    struct file_body *f = native_files_body(c, read_failed);
+    f->open = read_open;
+    file_body_begun(f,
+                    file_read(c->sandbox, &c->actor, user, path, offset, length ? length : UINT64_MAX, &file_body_out,
+                              f, &c->file, &err),
+                    &err);
 }
 
 /* ---- HEAD ---- */
 
 static void head_done(void *ctx, const struct file_entry *entry, const struct err *err)
 {
-    struct transfer *t = ctx;
+    struct call *c = ctx;
     struct http_header headers[5];
-    t->file = NULL;
+    c->file = NULL;
     if (err) {
-        native_files_fail(t->call, err);
+        native_files_fail(c, err);
         return;
     }
-    size_t n = entry_headers(t->call, entry, headers);
-    (void)http_respond(t->call->req, 200, headers, n, STR_NULL);
+    size_t n = entry_headers(c, entry, headers);
+    (void)http_respond(c->req, 200, headers, n, STR_NULL);
 }
 
 void native_files_head(struct call *c)
@@ -254,90 +206,15 @@ void native_files_head(struct call *c)
 
 /* ---- PUT ---- */
 
-/* Gives the agent what it takes. What it doesn't stays in `in`, and the client waits. */
-static void native_files_feed(struct transfer *t)
+static void write_done(struct file_body *f, const struct file_entry *entry, const struct err *err)
 {
-    while (t->is_ready && buf_len(&t->in) > 0) {
-        size_t n = file_write_data(t->file, buf_str(&t->in));
-        buf_consume(&t->in, n);
-        if (n == 0)
-            t->is_ready = false;
-    }
-    if (buf_len(&t->in) > 0 || !t->is_ready) {
-        http_pause_body(t->call->req);
-    } else if (!t->body_ended) {
-        http_resume_body(t->call->req);
-    } else if (!t->eof_sent) {
-        t->eof_sent = true;
-        file_write_eof(t->file);
-    }
-}
-
-static void write_ready(void *ctx)
-{
-    struct transfer *t = ctx;
-    t->is_ready = true;
-    native_files_feed(t);
-}
-
-static void write_end(void *ctx, const struct file_entry *entry, const struct err *err)
-{
-    struct transfer *t = ctx;
     AUTO_BUF struct buf b = BUF_INIT(64 * 1024);
-    t->file = NULL;
     if (err) {
-        native_files_fail(t->call, err);
-        return;
-    }
-    if (!t->eof_sent) {
-        call_refuse(t->call, ERR_INTERNAL, "the sandbox ended the file before all of it was there");
+        native_files_fail(f->call, err);
         return;
     }
     native_files_append_entry(&b, entry);
-    call_json_buf(t->call, 200, &b);
-}
-
-static const struct file_write_ops write_ops = {write_ready, write_end};
-
-static void body_data(struct http_request *req, struct str data, void *ctx)
-{
-    struct transfer *t = ctx;
-    if (!t->file) /* failed and answered */
-        return;
-    if (buf_append_str(&t->in, data) < 0)
-        http_abort(req);
-    else
-        native_files_feed(t);
-}
-
-static void native_files_body_end(struct http_request *req, void *ctx)
-{
-    (void)req;
-    struct transfer *t = ctx;
-    t->body_ended = true;
-    if (t->file)
-        native_files_feed(t);
-}
-
-/* A client that left in the middle: on_close cancels the write, so that the file's end is not taken for its whole. */
-static void body_error(struct http_request *req, int error, void *ctx)
-{
-    (void)req;
-    (void)error;
-    struct transfer *t = ctx;
-    if (t->file)
-        transfer_closed(t->call);
-}
-
-static const struct http_body_ops body_ops = {body_data, native_files_body_end, body_error};
-
-static void write_begun(struct transfer *t, int r, const struct err *err)
-{
-    transfer_begun(t, r, err);
-    if (r < 0)
-        return;
-    http_stream_body(t->call->req, &body_ops, t);
-    http_pause_body(t->call->req); /* until the file is open */
+    call_json_buf(f->call, 200, &b);
 }
 
 void native_files_put(struct call *c)
@@ -346,8 +223,9 @@ void native_files_put(struct call *c)
     struct err err;
     if (!read_query(c, &user, &path))
         return;
-    struct transfer *t = transfer_new(c);
-    write_begun(t, file_write(c->sandbox, &c->actor, user, path, NULL, 0, &write_ops, t, &t->file, &err), &err);
+    struct file_body *f = native_files_body(c, write_done);
+    file_body_receive(f, file_write(c->sandbox, &c->actor, user, path, NULL, 0, &file_body_in, f, &c->file, &err),
+                      &err);
 }
 
 void native_files_unpack(struct call *c)
@@ -356,21 +234,21 @@ void native_files_unpack(struct call *c)
     struct err err;
     if (!read_query(c, &user, &path))
         return;
-    struct transfer *t = transfer_new(c);
-    write_begun(t, file_unpack(c->sandbox, &c->actor, user, path, &write_ops, t, &t->file, &err), &err);
+    struct file_body *f = native_files_body(c, write_done);
+    file_body_receive(f, file_unpack(c->sandbox, &c->actor, user, path, &file_body_in, f, &c->file, &err), &err);
 }
 
 /* ---- DELETE ---- */
 
 static void delete_done(void *ctx, const struct file_entry *entry, const struct err *err)
 {
+    struct call *c = ctx;
     (void)entry;
-    struct transfer *t = ctx;
-    t->file = NULL;
+    c->file = NULL;
     if (err)
-        native_files_fail(t->call, err);
+        native_files_fail(c, err);
     else
-        call_empty(t->call, 204);
+        call_empty(c, 204);
 }
 
 void native_files_delete(struct call *c)
@@ -380,37 +258,37 @@ void native_files_delete(struct call *c)
 
 /* ---- entries ---- */
 
-static void begin_entries(struct transfer *t)
+static void begin_entries(struct call *c)
 {
-    if (!http_response_begun(t->call->req))
-        (void)http_response_begin(t->call->req, 200,
+    if (!http_response_begun(c->req))
+        (void)http_response_begin(c->req, 200,
                                   (struct http_header[]){HTTP_HEADER("content-type", "application/x-ndjson")}, 1, -1);
 }
 
 /* There is no credit here: a client that is too slow for the queue's maximum is cut. */
 static void each_entry(void *ctx, const struct file_entry *entry)
 {
-    struct transfer *t = ctx;
+    struct call *c = ctx;
     AUTO_BUF struct buf b = BUF_INIT(64 * 1024);
     native_files_append_entry(&b, entry);
     buf_append_char(&b, '\n');
-    begin_entries(t);
-    if (buf_error(&b) || http_response_write(t->call->req, buf_str(&b)) == -ENOBUFS)
-        http_abort(t->call->req);
+    begin_entries(c);
+    if (buf_error(&b) || http_response_write(c->req, buf_str(&b)) == -ENOBUFS)
+        http_abort(c->req);
 }
 
 static void entries_done(void *ctx, const struct file_entry *entry, const struct err *err)
 {
     (void)entry;
-    struct transfer *t = ctx;
-    t->file = NULL;
-    if (err && !http_response_begun(t->call->req)) {
-        native_files_fail(t->call, err);
+    struct call *c = ctx;
+    c->file = NULL;
+    if (err && !http_response_begun(c->req)) {
+        native_files_fail(c, err);
     } else if (err) {
-        http_abort(t->call->req);
+        http_abort(c->req);
     } else {
-        begin_entries(t);
-        (void)http_response_end(t->call->req);
+        begin_entries(c);
+        (void)http_response_end(c->req);
     }
 }
 
@@ -425,8 +303,9 @@ void native_files_entries(struct call *c)
         call_refuse(c, ERR_INVALID_ARGUMENT, "depth is larger than %d", DEPTH_MAX);
         return;
     }
-    struct transfer *t = transfer_new(c);
-    int r = file_list(c->sandbox, &c->actor, user, path, depth ? (uint32_t)depth : 1, each_entry, entries_done, t,
-                      &t->file, &err);
-    transfer_begun(t, r, &err);
+    if (file_list(c->sandbox, &c->actor, user, path, depth ? (uint32_t)depth : 1, each_entry, entries_done, c, &c->file,
+                  &err) < 0) {
+        c->file = NULL;
+        native_files_fail(c, &err);
+    }
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a monitor scrapes. Sums of all tenants, no names of theirs; still nothing for other tenants' keys, which could watch each other by it. */
+/* Where events, figures and traces are exported to; and what a monitor scrapes. Sums of all tenants, no names of theirs; still nothing for other tenants' keys, which could watch each other by it. */
 #include "api/native/handlers.h"
+#include "base/mem.h"
+#include "sandbox/export.h"
 #include "sandbox/figures.h"
 
 enum { METRICS_MAX = 1 << 20 };
@@ -41,7 +43,39 @@ void native_metrics(struct call *c)
 {
     static const struct native_asker asker = {metrics_answer};
     if (c->actor.who.view != TENANT_ANY && c->actor.who.tenant != TENANT_DEFAULT)
-        call_refuse(c, ERR_PERMISSION_DENIED, "the figures of the whole service are for the default tenant");
+        call_refuse(c, ERR_PERMISSION_DENIED, "only the default tenant can read the metrics of the whole service");
     else
         native_look_at_pool(c, &asker);
+}
+
+/* ---- to a collector ---- */
+
+/* Values of headers are the collector's secrets: their names alone. */
+void native_export_get(struct call *c)
+{
+    AUTO_BUF struct buf b = BUF_INIT(METRICS_MAX);
+    json_t *config = export_get(call_core(c)) ? json_deep_copy(export_get(call_core(c))) : json_object();
+    json_t *headers = json_object_get(config, "headers"), *one;
+    const char *name;
+    json_object_foreach(headers, name, one)
+    {
+        (void)json_object_set_new(headers, name, json_string("..."));
+    }
+    AUTO_FREE char *text = json_dumps(config, JSON_COMPACT);
+    json_decref(config);
+    buf_append_cstr(&b, text ? text : "{}");
+    call_json_buf(c, 200, &b);
+}
+
+void native_export_set(struct call *c)
+{
+    struct err err;
+    if (c->body && !CALL_WANTS(c, JSON_WANT_ANY("url"), JSON_WANT_ANY("headers"), JSON_WANT_ANY("signals")))
+        return;
+    if (export_set(call_core(c), &c->actor, c->body, &err) < 0)
+        call_fail_err(c, &err);
+    else if (c->body)
+        native_export_get(c);
+    else
+        call_empty(c, 204);
 }

@@ -28,7 +28,7 @@ static const struct {
     {ERR_UNAVAILABLE, ERR_NO_REASON, "try again in a moment; if it stays so, the service's log says why"},
 };
 
-static void health(struct call *c)
+static void native_health(struct call *c)
 {
     call_json(c, 200, STR("{\"status\":\"ok\"}"));
 }
@@ -53,6 +53,7 @@ static void info(struct call *c)
         buf_append_json_string(&b, str_of(k->domain));
     else
         buf_append_cstr(&b, "null");
+    buf_printf(&b, ",\"scope\":\"%s\"", scope_name(c->actor.who.scope));
     buf_printf(&b, ",\"scheme\":\"%s\"", native_of(c)->config.domain_has_tls ? "https" : "http");
     buf_printf(&b,
                ",\"pid\":%d,\"sandboxes\":%zu,\"limits\":{\"sandboxes\":%u,\"timeout_ms\":%llu},"
@@ -64,7 +65,7 @@ static void info(struct call *c)
 }
 
 const struct route native_routes[] = {
-    {HTTP_METHOD_GET, NATIVE_PREFIX "/health", health, ROUTE_OPEN, NULL},
+    {HTTP_METHOD_GET, NATIVE_PREFIX "/health", native_health, ROUTE_OPEN, NULL},
     {HTTP_METHOD_GET, NATIVE_PREFIX "/ready", native_ready, ROUTE_OPEN, NULL},
     {HTTP_METHOD_GET, "/metrics", native_metrics, 0, NULL},
     {HTTP_METHOD_GET, NATIVE_PREFIX "/info", info, 0, NULL},
@@ -81,6 +82,8 @@ const struct route native_routes[] = {
      ROUTE_BODY_MAY | ROUTE_SANDBOX | ROUTE_WIDE, NULL},
     {HTTP_METHOD_POST, NATIVE_PREFIX "/sandboxes/{}/fork", native_state_fork,
      ROUTE_BODY_MAY | ROUTE_SANDBOX | ROUTE_WIDE, NULL},
+    {HTTP_METHOD_GET, NATIVE_PREFIX "/sandboxes/{}/checkpoints", native_state_checkpoints, ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_POST, NATIVE_PREFIX "/sandboxes/{}/rewind", native_state_rewind, ROUTE_BODY | ROUTE_SANDBOX, NULL},
     {HTTP_METHOD_GET, NATIVE_PREFIX "/snapshots", native_state_snapshots, 0, NULL},
     {HTTP_METHOD_DELETE, NATIVE_PREFIX "/snapshots", native_state_snapshot_remove, 0, NULL},
     {HTTP_METHOD_GET, NATIVE_PREFIX "/volumes", native_volumes_list, 0, NULL},
@@ -118,6 +121,7 @@ const struct route native_routes[] = {
     {HTTP_METHOD_GET, NATIVE_PREFIX "/sandboxes/{}/output", native_output_get, ROUTE_OF_SANDBOX, NULL},
     {HTTP_METHOD_GET, NATIVE_PREFIX "/sandboxes/{}/artefacts/{}", native_output_artefact, ROUTE_OF_SANDBOX, NULL},
     {HTTP_METHOD_POST, NATIVE_PREFIX "/sandboxes/{}/exec", native_exec, ROUTE_BODY | ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_POST, NATIVE_PREFIX "/sandboxes/{}/attach", native_attach, ROUTE_BODY | ROUTE_SANDBOX, NULL},
     {HTTP_METHOD_GET, NATIVE_PREFIX "/sandboxes/{}/processes", native_exec_processes, ROUTE_SANDBOX, NULL},
     {HTTP_METHOD_GET, NATIVE_PREFIX "/guard", native_guard_get, ROUTE_OPERATOR, "service"},
     {HTTP_METHOD_PUT, NATIVE_PREFIX "/guard", native_guard_set, ROUTE_BODY | ROUTE_OPERATOR, "service"},
@@ -136,6 +140,9 @@ const struct route native_routes[] = {
     {HTTP_METHOD_POST, NATIVE_PREFIX "/guard/test", native_guard_test, ROUTE_BODY | ROUTE_READ, NULL},
     {HTTP_METHOD_POST, NATIVE_PREFIX "/sandboxes/{}/guard/test", native_guard_test,
      ROUTE_BODY | ROUTE_SANDBOX | ROUTE_READ, NULL},
+    {HTTP_METHOD_GET, NATIVE_PREFIX "/export", native_export_get, ROUTE_OPERATOR, NULL},
+    {HTTP_METHOD_PUT, NATIVE_PREFIX "/export", native_export_set, ROUTE_BODY | ROUTE_OPERATOR, NULL},
+    {HTTP_METHOD_DELETE, NATIVE_PREFIX "/export", native_export_set, ROUTE_OPERATOR, NULL},
     {HTTP_METHOD_GET, NATIVE_PREFIX "/approvals", native_approvals_list, 0, NULL},
     {HTTP_METHOD_POST, NATIVE_PREFIX "/approvals/{}", native_approvals_answer, ROUTE_BODY | ROUTE_APPROVE, NULL},
     {HTTP_METHOD_GET, NATIVE_PREFIX "/keys", native_keys_list, ROUTE_ADMIN, NULL},

@@ -21,7 +21,7 @@ static int channel_of(struct call *c, enum wire_channel *ret_channel)
             return 0;
         }
     }
-    call_refuse(c, ERR_INVALID_ARGUMENT, "channel: stdout, stderr or pty");
+    call_refuse(c, ERR_INVALID_ARGUMENT, "channel must be stdout, stderr or pty");
     return -1;
 }
 
@@ -114,7 +114,7 @@ void native_output_get(struct call *c)
     else
         call_fail_hint(c, &err,
                        err.code == ERR_NOT_FOUND
-                           ? "seq is that of an exec.start; what is short is in its exec.output and exec.exit"
+                           ? "seq must be that of an exec.start; short output is in its exec.output and exec.exit"
                            : NULL);
 }
 

@@ -57,7 +57,7 @@ void native_pool_collect(struct call *c)
     if (!CALL_WANTS(c, JSON_WANT_BOOL("dry_run", &dry_run), JSON_WANT_BOOL("cache", &cache)))
         return;
     if (dry_run && cache)
-        call_refuse(c, ERR_INVALID_ARGUMENT, "dry_run and cache: what is cached is forgotten or it is not");
+        call_refuse(c, ERR_INVALID_ARGUMENT, "dry_run and cache exclude each other");
     else if (cache && builder &&
              (builder_forget_cache(builder, &c->actor, &err) < 0 || core_templates_commit(call_core(c), &err) < 0))
         call_fail_err(c, &err);
@@ -72,7 +72,7 @@ void native_pool_warm(struct call *c)
     struct err err;
     if (!CALL_WANTS(c, JSON_NEED_STR("template", &template), JSON_NEED_INT("count", 0, WARM_MAX, &count)))
         return;
-    if (core_warm_set(call_core(c), &c->actor, template, (uint32_t)count, &err) < 0)
+    if (core_warm_set(call_core(c), &c->actor, template, (uint32_t)count, WARM_MOST_KEPT, &err) < 0)
         call_fail_hint(c, &err, err.code == ERR_NOT_FOUND ? "'cove template ls' lists the templates there are" : NULL);
     else
         call_empty(c, 204);

@@ -84,8 +84,8 @@ static void ready_on_figures(void *ctx, const struct pool_figures *figures, cons
     n->pool.failed = err != NULL;
     if (figures)
         n->pool.figures = *figures;
-    n->pool.has_base = !err && figures->has_layer;
-    n->pool.has_room = !err && figures->free_bytes >= READY_FREE_BYTES;
+    n->pool.has_base = !err && figures && figures->has_layer;
+    n->pool.has_room = !err && figures && figures->free_bytes >= READY_FREE_BYTES;
     ready_answer_all(n);
 }
 

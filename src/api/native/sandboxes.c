@@ -2,6 +2,8 @@
 /* Sandboxes themselves: making, listing, ending, their time and figures. */
 #include "api/native/handlers.h"
 #include "base/mem.h"
+#include "guard/rules.h"
+#include "sandbox/life/checkpoint.h"
 #include "sandbox/network/network.h"
 
 enum { ENDED_LOOKED_AT = 2000, PAGE_MAX = 500, PAGE_BYTES = 1 << 20, SANDBOX_JSON_MAX = 4 << 20 };
@@ -14,6 +16,7 @@ void native_append_sandbox(struct buf *b, const struct sandbox *sb)
     if (sandbox_tenant(sb))
         native_append_text(b, "tenant", sandbox_tenant(sb));
     native_append_text(b, "port_alias", s->port_alias);
+    native_append_text(b, "tier", s->tier);
     buf_printf(b, ",\"secure\":%s", s->secure ? "true" : "false");
     native_append_text(b, "template", s->template_id);
     native_append_text(b, "template_alias", s->template_alias);
@@ -48,6 +51,9 @@ void native_append_sandbox(struct buf *b, const struct sandbox *sb)
         native_append_text(b, "start_failed", s->start_failed);
     if (s->stuck)
         native_append_text(b, "stuck", s->stuck);
+    char mode[CHECKPOINT_TEXT_MAX];
+    if (checkpoint_mode(sb) != CHECKPOINT_OFF)
+        native_append_text(b, "checkpoint", checkpoint_mode_format(checkpoint_mode(sb), mode).p);
     native_append_text(b, "network", network_is_up(sb) ? "up" : "down");
     native_append_time(b, "ended_at", s->ended);
     native_append_text(b, "end_cause", s->end_cause);
@@ -153,7 +159,7 @@ void native_sandboxes_list(struct call *c)
     if (call_query_u64(c, "limit", &p.limit) < 0)
         return;
     if (call_query(c, "state", &state) && !str_eqc(state, "ended")) {
-        call_refuse(c, ERR_INVALID_ARGUMENT, "state can be \"ended\" only");
+        call_refuse(c, ERR_INVALID_ARGUMENT, "state must be \"ended\"");
         return;
     }
     if (p.limit == 0 || p.limit > PAGE_MAX)
@@ -164,7 +170,7 @@ void native_sandboxes_list(struct call *c)
         return;
     }
     if (call_query(c, "after", &after) && parse_after(after, &p) < 0) {
-        call_refuse(c, ERR_INVALID_ARGUMENT, "after must be the \"next\" of the page before");
+        call_refuse(c, ERR_INVALID_ARGUMENT, "after must be the \"next\" of the previous page");
         return;
     }
     buf_append_cstr(&p.b, "{\"sandboxes\":[");

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pausing, resuming, snapshots and forks. */
+/* Pausing, resuming, snapshots, forks and checkpoints. */
 #include "api/native/handlers.h"
 #include "base/mem.h"
+#include "guard/rules.h"
+#include "sandbox/life/checkpoint.h"
 #include "sandbox/life/layers.h"
 #include "sandbox/life/pause.h"
 #include "sandbox/life/snapshot.h"
@@ -121,7 +123,7 @@ static int remove_tag(struct call *c, const struct template_info *info, struct s
     struct core *core = call_core(c);
     if (str_eqc(tag, "default"))
         return err_set(err, ERR_FAILED_PRECONDITION,
-                       "%s has other tags, and needs this one: remove those first, or all of it by its name alone",
+                       "%s has other tags and needs this one: remove those first, or everything by its name alone",
                        info->name);
     AUTO_FREE char *name = mem_strdup(info->name);
     if (core_template_untag(core, &c->actor, str_of(name), &tag, 1, err) < 0)
@@ -137,7 +139,7 @@ static int remove_snapshot(struct call *c, struct str ref, struct err *err)
     if (template_info_find(core_templates(core), c->actor.who.view, ref, &info, err) < 0)
         return -1;
     if (!info.is_snapshot)
-        return err_set(err, ERR_INVALID_ARGUMENT, "%.*s is a template and no snapshot", (int)MIN(ref.n, (size_t)128),
+        return err_set(err, ERR_INVALID_ARGUMENT, "%.*s is a template, not a snapshot", (int)MIN(ref.n, (size_t)128),
                        ref.p);
     if (colon >= 0 && info.name && info.n_tags > 1)
         return remove_tag(c, &info, str_sub(ref, (size_t)colon + 1), err);
@@ -199,20 +201,87 @@ static void forked(void *ctx, size_t i, struct sandbox *fork, const struct err *
     f->results[i] = mem_strndup(buf_data(&b), buf_len(&b));
 }
 
+/* What is asked for by seq waits for the checkpoint that is being made: it may be that one. */
+static void native_state_settled(void *ctx, struct sandbox *sb, const struct err *err)
+{
+    struct call *c = call_back(ctx, err);
+    (void)sb;
+    if (c)
+        call_start(c);
+}
+
+static bool native_state_waits(struct call *c)
+{
+    return checkpoint_await(c->sandbox, native_state_settled, c) && call_hold(c);
+}
+
 void native_state_fork(struct call *c)
 {
-    int64_t count = 1, timeout_ms = -1;
+    int64_t count = 1, timeout_ms = -1, at = 0;
     struct err err;
-    if (!CALL_WANTS(c, JSON_WANT_INT("count", 1, FORKS_MAX, &count),
+    if (!CALL_WANTS(c, JSON_WANT_INT("count", 1, FORKS_MAX, &count), JSON_WANT_INT("at", 1, INT64_MAX, &at),
                     JSON_WANT_INT("timeout_ms", 0, INT64_MAX, &timeout_ms)))
         return;
+    if (at && native_state_waits(c))
+        return;
+    uint64_t ends_after_ms = timeout_ms < 0 ? UINT64_MAX : (uint64_t)timeout_ms;
     struct native_state_forks *f = mem_alloc(sizeof(*f) + (size_t)count * sizeof(f->results[0]));
     memset(f, 0, sizeof(*f) + (size_t)count * sizeof(f->results[0]));
     f->count = (size_t)count;
     f->call = call_hold(c);
-    if (sandbox_fork(c->sandbox, &c->actor, f->count, timeout_ms < 0 ? UINT64_MAX : (uint64_t)timeout_ms, forked, f,
-                     &err) < 0) {
+    int r = at ? sandbox_fork_at(c->sandbox, &c->actor, (uint64_t)at, f->count, ends_after_ms, forked, f, &err)
+               : sandbox_fork(c->sandbox, &c->actor, f->count, ends_after_ms, forked, f, &err);
+    if (r < 0) {
         call_drop(c, &err);
         mem_free(f);
     }
+}
+
+/* ---- checkpoints ---- */
+
+void native_state_checkpoints(struct call *c)
+{
+    AUTO_BUF struct buf b = BUF_INIT(LIST_BYTES);
+    char mode[CHECKPOINT_TEXT_MAX];
+    size_t n;
+    if (native_state_waits(c))
+        return;
+    const struct checkpoint *all = checkpoint_list(c->sandbox, &n);
+    buf_append_cstr(&b, "{\"checkpoint\":");
+    buf_append_json_string(&b, checkpoint_mode_format(checkpoint_mode(c->sandbox), mode));
+    buf_append_cstr(&b, ",\"checkpoints\":[");
+    for (size_t i = 0; i < n; i++) {
+        buf_printf(&b, "%s{\"seq\":%llu", i ? "," : "", (unsigned long long)all[i].seq);
+        native_append_time(&b, "at", all[i].at);
+        buf_append_char(&b, '}');
+    }
+    buf_append_cstr(&b, "]}");
+    call_json_buf(c, 200, &b);
+}
+
+static void native_state_rewound(void *ctx, struct sandbox *sb, const struct err *err)
+{
+    AUTO_BUF struct buf b = BUF_INIT(LIST_BYTES);
+    struct call *c = call_back(ctx, err);
+    if (!c)
+        return;
+    buf_printf(&b, "{\"checkpoint\":%llu,\"sandbox\":", *(const unsigned long long *)c->state);
+    native_append_sandbox(&b, sb);
+    buf_append_char(&b, '}');
+    call_json_buf(c, 200, &b);
+}
+
+void native_state_rewind(struct call *c)
+{
+    int64_t seq = 0;
+    struct err err;
+    if (!CALL_WANTS(c, JSON_WANT_INT("seq", 1, INT64_MAX, &seq)) || native_state_waits(c))
+        return;
+    const struct checkpoint *one = checkpoint_find(c->sandbox, (uint64_t)seq);
+    unsigned long long *of = c->state = arena_alloc(http_arena(c->req), sizeof(*of));
+    *of = one ? one->seq : 0;
+    if (!seq)
+        call_refuse(c, ERR_INVALID_ARGUMENT, "\"seq\" is missing: the event whose files to restore");
+    else if (sandbox_rewind(c->sandbox, &c->actor, (uint64_t)seq, native_state_rewound, call_hold(c), &err) < 0)
+        call_drop(c, &err);
 }

@@ -26,7 +26,7 @@ static bool committed(struct call *c)
 static struct builder *builder_of(struct call *c)
 {
     if (!native_of(c)->config.builder)
-        call_refuse(c, ERR_UNIMPLEMENTED, "templates are not built here");
+        call_refuse(c, ERR_UNIMPLEMENTED, "this service can't build templates");
     return native_of(c)->config.builder;
 }
 
@@ -77,15 +77,15 @@ static void append_template(struct buf *b, const struct core *core, const struct
     buf_append_cstr(b, "]}");
 }
 
-struct listing {
+struct native_listing {
     struct buf b;
     const struct core *core;
     size_t n;
 };
 
-static bool list_one(void *ctx, const struct template_info *info)
+static bool templates_list_one(void *ctx, const struct template_info *info)
 {
-    struct listing *l = ctx;
+    struct native_listing *l = ctx;
     if (info->is_snapshot)
         return true;
     if (l->n++)
@@ -96,13 +96,13 @@ static bool list_one(void *ctx, const struct template_info *info)
 
 void native_templates_list(struct call *c)
 {
-    struct listing l = {.b = BUF_INIT(LIST_BYTES_MAX), .core = call_core(c)};
+    struct native_listing l = {.b = BUF_INIT(LIST_BYTES_MAX), .core = call_core(c)};
     struct template_info info;
     struct str ref;
     struct err err;
     buf_append_cstr(&l.b, "{\"templates\":[");
     if (!call_query(c, "ref", &ref)) {
-        template_info_each(registry(c), c->actor.who.view, list_one, &l);
+        template_info_each(registry(c), c->actor.who.view, templates_list_one, &l);
     } else if (template_info_find(registry(c), c->actor.who.view, ref, &info, &err) < 0) {
         call_fail_err(c, &err);
         buf_fini(&l.b);
@@ -116,7 +116,7 @@ void native_templates_list(struct call *c)
 }
 
 /* The template that the query names; false: answered. */
-static bool find(struct call *c, struct template_info *ret_info)
+static bool templates_look_up(struct call *c, struct template_info *ret_info)
 {
     struct str ref;
     struct err err;
@@ -134,7 +134,7 @@ void native_templates_remove(struct call *c)
 {
     struct template_info info;
     struct err err;
-    if (!find(c, &info))
+    if (!templates_look_up(c, &info))
         return;
     const char *id = arena_strndup(http_arena(c->req), info.id, strlen(info.id));
     if (core_template_remove(call_core(c), &c->actor, str_of(id), &err) < 0) {
@@ -148,7 +148,7 @@ void native_templates_remove(struct call *c)
 }
 
 /* Up to three actions, each a step. */
-struct change {
+struct templates_change {
     struct str ref;
     const char *id;
     unsigned n_done;
@@ -156,7 +156,7 @@ struct change {
 
 static int change_next(struct call *c, struct err *err)
 {
-    const struct change *k = c->state;
+    const struct templates_change *k = c->state;
     const struct str *add = NULL, *drop = NULL;
     size_t n_add = 0, n_drop = 0;
     bool is_public = false;
@@ -175,7 +175,7 @@ static int change_next(struct call *c, struct err *err)
 static void change_step(struct call *c)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
-    struct change *k = c->state;
+    struct templates_change *k = c->state;
     struct template_info info;
     struct err err;
     for (; k->n_done < 3; k->n_done++) {
@@ -194,10 +194,10 @@ void native_templates_change(struct call *c)
 {
     struct template_info info;
     struct str ref;
-    if (!find(c, &info) || !call_query(c, "ref", &ref))
+    if (!templates_look_up(c, &info) || !call_query(c, "ref", &ref))
         return;
-    struct change *k = arena_alloc(http_arena(c->req), sizeof(*k));
-    *k = (struct change){ref, arena_strndup(http_arena(c->req), info.id, strlen(info.id)), 0};
+    struct templates_change *k = arena_alloc(http_arena(c->req), sizeof(*k));
+    *k = (struct templates_change){ref, arena_strndup(http_arena(c->req), info.id, strlen(info.id)), 0};
     c->state = k;
     call_step(c, change_step);
 }
@@ -305,7 +305,7 @@ void native_builds_get(struct call *c)
     call_json_buf(c, 200, &b);
 }
 
-struct lines {
+struct templates_lines {
     struct buf b;
     size_t n;
 };
@@ -313,7 +313,7 @@ struct lines {
 static void append_line(void *ctx, const struct template_log *line)
 {
     static const char *const levels[] = {"debug", "info", "warn", "error"};
-    struct lines *l = ctx;
+    struct templates_lines *l = ctx;
     char at[CLOCK_TEXT_MAX];
     clock_format(line->at, 3, at);
     buf_printf(&l->b, "%s{\"seq\":%llu,\"at\":\"%s\",\"level\":\"%s\",\"step\":", l->n++ ? "," : "",
@@ -326,7 +326,7 @@ static void append_line(void *ctx, const struct template_log *line)
 
 void native_builds_log(struct call *c)
 {
-    struct lines l = {.b = BUF_INIT(LIST_BYTES_MAX)};
+    struct templates_lines l = {.b = BUF_INIT(LIST_BYTES_MAX)};
     uint64_t after = 0;
     struct err err;
     const struct template_build *build = find_build(c);
@@ -365,7 +365,7 @@ static void upload_gone(struct call *c)
     c->state = NULL;
 }
 
-static void on_data(struct http_request *req, struct str data, void *ctx)
+static void templates_on_data(struct http_request *req, struct str data, void *ctx)
 {
     struct call *c = ctx;
     struct err err;
@@ -376,7 +376,7 @@ static void on_data(struct http_request *req, struct str data, void *ctx)
     call_fail_err(c, &err);
 }
 
-static void on_end(struct http_request *req, void *ctx)
+static void templates_on_end(struct http_request *req, void *ctx)
 {
     struct call *c = ctx;
     struct upload *up = c->state;
@@ -391,13 +391,14 @@ static void on_end(struct http_request *req, void *ctx)
         call_empty(c, 204);
 }
 
-static void on_error(struct http_request *req, int error, void *ctx)
+static void templates_on_error(struct http_request *req, int error, void *ctx)
 {
     (void)req, (void)error;
     upload_gone(ctx);
 }
 
-static const struct http_body_ops body_ops = {.on_data = on_data, .on_end = on_end, .on_error = on_error};
+static const struct http_body_ops body_ops = {
+    .on_data = templates_on_data, .on_end = templates_on_end, .on_error = templates_on_error};
 
 static bool is_hash(struct call *c, char ret_name[static UPLOAD_HASH_LEN + 1])
 {

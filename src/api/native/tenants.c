@@ -18,6 +18,7 @@ static void append_tenant(struct buf *b, const struct tenant_info *info)
     uint64_t used[QUOTA_MAX] = {0};
     memcpy(used, info->quota->used, sizeof(info->quota->used));
     used[QUOTA_TEMPLATES] = info->n_templates;
+    used[QUOTA_CHECKPOINTS] = info->n_checkpoints;
     buf_append_cstr(b, "{\"name\":");
     buf_append_json_string(b, str_of(info->name));
     buf_printf(b, ",\"number\":%llu", (unsigned long long)info->number);
@@ -44,7 +45,7 @@ void native_tenants_list(struct call *c)
     call_json_buf(c, 200, &b);
 }
 
-static void answer(struct call *c, int status, struct str name)
+static void tenants_answer(struct call *c, int status, struct str name)
 {
     AUTO_BUF struct buf b = BUF_INIT(8192);
     struct tenant_info info;
@@ -80,12 +81,12 @@ void native_tenants_create(struct call *c)
     if (tenant_create(call_core(c), &c->actor, name, limits, &err) < 0)
         call_fail_err(c, &err);
     else
-        answer(c, 201, name);
+        tenants_answer(c, 201, name);
 }
 
 void native_tenants_get(struct call *c)
 {
-    answer(c, 200, c->args[0]);
+    tenants_answer(c, 200, c->args[0]);
 }
 
 void native_tenants_set(struct call *c)
@@ -97,7 +98,7 @@ void native_tenants_set(struct call *c)
     if (tenant_set(call_core(c), &c->actor, c->args[0], limits, &err) < 0)
         call_fail_err(c, &err);
     else
-        answer(c, 200, c->args[0]);
+        tenants_answer(c, 200, c->args[0]);
 }
 
 void native_tenants_remove(struct call *c)

@@ -42,7 +42,7 @@ static bool append_one(void *ctx, const struct volume *v)
     return true;
 }
 
-static void answer_list(struct call *c, bool has_usage)
+static void volumes_answer_list(struct call *c, bool has_usage)
 {
     struct native_volumes_listing l = {.b = BUF_INIT(LIST_BYTES), .has_usage = has_usage};
     buf_append_cstr(&l.b, "{\"volumes\":[");
@@ -56,7 +56,7 @@ static void all_used(void *ctx, const struct err *err)
 {
     struct call *c = call_back(ctx, err);
     if (c)
-        answer_list(c, true);
+        volumes_answer_list(c, true);
 }
 
 void native_volumes_list(struct call *c)
@@ -66,7 +66,7 @@ void native_volumes_list(struct call *c)
     if (call_query_bool(c, "usage", &usage) < 0)
         return;
     if (!usage) {
-        answer_list(c, false);
+        volumes_answer_list(c, false);
         return;
     }
     if (volume_usages(call_core(c), all_used, call_hold(c), &err) < 0)

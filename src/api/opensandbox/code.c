@@ -335,7 +335,7 @@ static void code_stop(struct call *c)
     (void)call_query(c, "id", &id);
     s = map_get(&opensandbox_of_execd(c)->cells, id);
     if (!s || !s->cell || s->call->sandbox != c->sandbox)
-        call_fail(c, 500, "nothing runs under the id '%.*s'", (int)MIN(id.n, (size_t)64), id.p);
+        call_fail(c, 500, "no command runs under the id '%.*s'", (int)MIN(id.n, (size_t)64), id.p);
     else if (code_interrupt(s->cell, &c->actor, &err) < 0)
         call_fail_err(c, &err);
     else

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* POST /sandboxes: their request as the core wants to know it. What can't be given is refused, and said. */
-#include "api/opensandbox/handlers.h"
+#include "api/opensandbox/hooks.h"
 #include "base/mem.h"
+#include "sandbox/life/layers.h"
 #include "sandbox/network/network.h"
 #include "sandbox/templates.h"
 #include "sandbox/volume/volumes.h"
@@ -9,16 +10,26 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { LABEL_MAX = 63, RULES_MAX = 1024 };
+enum { LABEL_MAX = 63, PREFIX_MAX = 253, RESERVED_MAX = 8, RENEW_MIN_S = 300, RENEW_MAX_S = 86400 };
 
-struct creation {
+struct osb_creation {
+    struct opensandbox *o;
+    struct core *core;
+    const struct actor *actor;
+    struct arena *arena;
+    json_t *body;
+    const char *template_name; /* of the image, which was pulled; NULL: that is to be found out */
     struct sandbox_spec spec;
     struct network_spec network;
     json_t *policy; /* owned */
     struct pair *metadata;
+    struct str pull;    /* an image that no template stands for; p NULL: none */
     struct str missing; /* a volume that is to be made first; p NULL: none */
+    uint64_t missing_bytes;
     const struct str *entrypoint;
     size_t n_entrypoint;
+    struct osb_hooks *hooks;
+    bool has_bad_label;
 };
 
 /* ---- pieces ---- */
@@ -55,7 +66,7 @@ static int parse_quantity(const char *what, struct str text, double scale, uint6
                 return 0;
             }
     }
-    return err_set(err, ERR_INVALID_ARGUMENT, "resourceLimits.%s: '%.*s' is no quantity", what,
+    return err_set(err, ERR_INVALID_ARGUMENT, "resourceLimits.%s: '%.*s' is not a quantity", what,
                    (int)MIN(text.n, (size_t)32), text.p);
 }
 
@@ -86,7 +97,7 @@ static int read_limits(const json_t *body, struct arena *a, struct sandbox_spec 
     return 0;
 }
 
-static bool is_label(struct str s)
+static bool create_is_label(struct str s)
 {
     for (size_t i = 0; i < s.n; i++) {
         bool is_alnum =
@@ -99,86 +110,59 @@ static bool is_label(struct str s)
     return s.n <= LABEL_MAX;
 }
 
-static void add_metadata(struct creation *r, const char *key, struct str value)
+static void add_metadata(struct osb_creation *r, const char *key, struct str value)
 {
     r->metadata[r->spec.n_metadata++] = (struct pair){str_of(key), value};
 }
 
-static int read_metadata(const json_t *body, struct arena *a, struct creation *r, struct err *err)
+int create_check_label(struct str key, struct str value, struct err *err)
+{
+    ssize_t slash = str_find_char(key, '/');
+    struct str name = slash < 0 ? key : str_sub(key, (size_t)slash + 1),
+               prefix = slash < 0 ? STR("") : str_n(key.p, (size_t)slash), part;
+    bool is_good = name.n && create_is_label(name) && create_is_label(value) && prefix.n <= PREFIX_MAX && slash != 0 &&
+                   !str_starts(key, STR(OPENSANDBOX_RESERVED));
+
+    while (prefix.n) {
+        ssize_t dot = str_find_char(prefix, '.');
+
+        part = dot < 0 ? prefix : str_n(prefix.p, (size_t)dot);
+        is_good &= part.n && create_is_label(part) && dot + 1 != (ssize_t)prefix.n;
+        prefix = dot < 0 ? STR("") : str_sub(prefix, (size_t)dot + 1);
+    }
+    if (is_good)
+        return 0;
+    return err_set(
+        err, ERR_INVALID_ARGUMENT,
+        "metadata '%.*s': keys and values are labels of at most %d characters [A-Za-z0-9._-], and not under %s",
+        (int)MIN(key.n, (size_t)64), key.p, LABEL_MAX, OPENSANDBOX_RESERVED);
+}
+
+static int read_metadata(const json_t *body, struct arena *a, struct osb_creation *r, struct err *err)
 {
     const struct pair *given = NULL;
     size_t n = 0;
 
     if (json_get_pairs(body, "metadata", a, &given, &n, err) < 0)
         return -1;
-    r->metadata = arena_alloc(a, (n + 4) * sizeof(*r->metadata));
+    r->metadata = arena_alloc(a, (n + RESERVED_MAX) * sizeof(*r->metadata));
     for (size_t i = 0; i < n; i++) {
-        struct str key = given[i].key, name = key;
-        ssize_t slash = str_find_char(key, '/');
-
-        if (slash >= 0)
-            name = str_sub(key, (size_t)slash + 1);
-        if (str_starts(key, STR(OPENSANDBOX_RESERVED)) || !name.n || !is_label(name) || !is_label(given[i].value) ||
-            (slash >= 0 && (slash > 253 || !is_label(str_n(key.p, MIN((size_t)slash, (size_t)LABEL_MAX))))))
-            return err_set(
-                err, ERR_INVALID_ARGUMENT,
-                "metadata '%.*s': keys and values are labels of at most %d characters [A-Za-z0-9._-], and not under %s",
-                (int)MIN(key.n, (size_t)64), key.p, LABEL_MAX, OPENSANDBOX_RESERVED);
+        r->has_bad_label = create_check_label(given[i].key, given[i].value, err) < 0;
+        if (r->has_bad_label)
+            return -1;
         r->metadata[r->spec.n_metadata++] = given[i];
     }
     return 0;
 }
 
-json_t *create_policy(const json_t *network, struct err *err)
-{
-    AUTO_JSON json_t *rules = json_array();
-    struct str otherwise = STR("deny"), action, target;
-    json_t *egress = NULL, *one;
-    size_t i;
-
-    if (!json_is_object(network)) {
-        (void)err_set(err, ERR_INVALID_ARGUMENT, "networkPolicy must be an object");
-        return NULL;
-    }
-    if (JSON_WANTS(network, NULL, err, JSON_WANT_STR("defaultAction", &otherwise), JSON_WANT_ARRAY("egress", &egress)) <
-        0) {
-        (void)err_prefix(err, "networkPolicy");
-        return NULL;
-    }
-    json_array_foreach(egress, i, one)
-    {
-        action = STR("deny");
-        target = STR("");
-        if (!json_is_object(one) ||
-            JSON_WANTS(one, NULL, err, JSON_WANT_STR("action", &action), JSON_NEED_STR("target", &target)) < 0 ||
-            (!str_eqc(action, "allow") && !str_eqc(action, "deny"))) {
-            (void)err_set(err, ERR_INVALID_ARGUMENT,
-                          "networkPolicy.egress[%zu]: it is {\"action\": \"allow\" or \"deny\", \"target\": a name, "
-                          "\"*.name\", an address or a network}",
-                          i);
-            return NULL;
-        }
-        (void)json_array_append_new(
-            rules, json_pack("{s:s%}", str_eqc(action, "allow") ? "allow" : "deny", target.p, target.n));
-    }
-    if (!str_eqc(otherwise, "allow") && !str_eqc(otherwise, "deny")) {
-        (void)err_set(err, ERR_INVALID_ARGUMENT, "networkPolicy.defaultAction is \"allow\" or \"deny\"");
-        return NULL;
-    }
-    return json_pack("{s:s%,s:O}", "default", otherwise.p, otherwise.n, "rules", rules);
-}
-
-static int read_network(const json_t *body, struct creation *r, struct err *err)
+static int create_read_network(const json_t *body, struct osb_creation *r, struct err *err)
 {
     const json_t *network = json_object_get(body, "networkPolicy");
 
     r->spec.allow_internet = true;
-    if (!json_asks_nothing(body, "credentialProxy") &&
-        !json_asks_nothing(json_object_get(body, "credentialProxy"), "enabled"))
-        return err_set(err, ERR_UNIMPLEMENTED, "the credential vault isn't there");
     if (!network || json_is_null(network))
         return 0;
-    r->policy = create_policy(network, err);
+    r->policy = egress_read_policy(network, err);
     if (!r->policy)
         return -1;
     const char *otherwise = json_string_value(json_object_get(r->policy, "default"));
@@ -188,29 +172,22 @@ static int read_network(const json_t *body, struct creation *r, struct err *err)
     return 0;
 }
 
-static int read_volume(struct call *c, struct creation *r, json_t *one, struct volume_mount *m, struct err *err)
+static int create_read_claim(struct osb_creation *r, const json_t *claim, struct volume_mount *m, struct err *err)
 {
-    bool may_make = true;
-    struct str name = STR(""), sub = STR("");
-    json_t *claim = NULL;
+    bool may_make = true, is_brief = false;
+    struct str size = STR("");
 
-    if (!json_is_object(one) ||
-        JSON_WANTS(one, http_arena(c->req), err, JSON_WANT_STR("name", &name), JSON_NEED_STR("mountPath", &m->path),
-                   JSON_WANT_BOOL("readOnly", &m->read_only), JSON_WANT_STR("subPath", &sub),
-                   JSON_WANT_OBJECT("pvc", &claim), JSON_WANT_ANY("host"), JSON_WANT_ANY("ossfs")) < 0)
-        return err_prefix(err, "volumes");
-    if (!json_asks_nothing(one, "host") || !json_asks_nothing(one, "ossfs") || sub.n)
-        return err_set(
-            err, ERR_UNIMPLEMENTED,
-            "volumes: named ones (\"pvc\") can be mounted, as a whole; host paths, object stores and sub-paths "
-            "can't");
-    m->name = STR("");
-    if (!claim || json_wants(claim,
-                             (const struct json_want[]){JSON_NEED_STR("claimName", &m->name),
-                                                        JSON_WANT_BOOL("createIfNotExists", &may_make)},
-                             2, http_arena(c->req), false, err) < 0)
-        return err_set(err, ERR_INVALID_ARGUMENT, "volumes: \"pvc\" with a \"claimName\" is needed");
-    if (volume_find(call_core(c), c->actor.who.view, m->name))
+    if (JSON_WANTS(claim, r->arena, err, JSON_NEED_STR("claimName", &m->name),
+                   JSON_WANT_BOOL("createIfNotExists", &may_make),
+                   JSON_WANT_BOOL("deleteOnSandboxTermination", &is_brief), JSON_WANT_STR("storage", &size),
+                   JSON_WANT_ANY("storageClass"), JSON_WANT_ANY("accessModes")) < 0)
+        return err_prefix(err, "volumes: pvc");
+    if (is_brief)
+        return err_set(err, ERR_UNIMPLEMENTED,
+                       "volumes: a volume outlives its sandboxes: 'cove volume remove' ends it");
+    if (size.n && parse_quantity("storage", size, 1, &r->missing_bytes, err) < 0)
+        return -1;
+    if (volume_find(r->core, r->actor->who.view, m->name))
         return 0;
     if (may_make)
         r->missing = m->name;
@@ -218,20 +195,41 @@ static int read_volume(struct call *c, struct creation *r, json_t *one, struct v
                    (int)MIN(m->name.n, (size_t)64), m->name.p);
 }
 
-static int read_volumes(struct call *c, struct creation *r, struct err *err)
+static int read_volume(struct osb_creation *r, json_t *one, struct volume_mount *m, struct err *err)
+{
+    struct str name = STR("");
+    json_t *claim = NULL, *host = NULL;
+
+    if (!json_is_object(one))
+        return err_set(err, ERR_INVALID_ARGUMENT, "volumes are objects");
+    if (JSON_WANTS(one, r->arena, err, JSON_WANT_STR("name", &name), JSON_NEED_STR("mountPath", &m->path),
+                   JSON_WANT_BOOL("readOnly", &m->read_only), JSON_WANT_STR("subPath", &m->sub),
+                   JSON_WANT_OBJECT("pvc", &claim), JSON_WANT_OBJECT("host", &host), JSON_WANT_ANY("ossfs")) < 0)
+        return err_prefix(err, "volumes");
+    if (!json_asks_nothing(one, "ossfs"))
+        return err_set(err, ERR_UNIMPLEMENTED,
+                       "volumes: object stores can't be mounted here: there is no driver for them");
+    if (!claim == !host)
+        return err_set(err, ERR_INVALID_ARGUMENT, "volumes: exactly one of \"pvc\" and \"host\" is needed");
+    m->is_host = host;
+    return host ? JSON_WANTS(host, r->arena, err, JSON_NEED_STR("path", &m->name))
+                : create_read_claim(r, claim, m, err);
+}
+
+static int read_volumes(struct osb_creation *r, struct err *err)
 {
     json_t *list = NULL, *one;
     size_t i;
 
-    if (json_get_array(c->body, "volumes", &list, err) < 0)
+    if (json_get_array(r->body, "volumes", &list, err) < 0)
         return -1;
     if (json_array_size(list) > VOLUME_MOUNTS_MAX)
         return err_set(err, ERR_INVALID_ARGUMENT, "a sandbox has at most %d volumes", VOLUME_MOUNTS_MAX);
-    struct volume_mount *mounts = arena_alloc(http_arena(c->req), (json_array_size(list) + 1) * sizeof(*mounts));
+    struct volume_mount *mounts = arena_alloc(r->arena, (json_array_size(list) + 1) * sizeof(*mounts));
     json_array_foreach(list, i, one)
     {
-        mounts[i] = (struct volume_mount){.read_only = false};
-        if (read_volume(c, r, one, &mounts[i], err) < 0)
+        mounts[i] = (struct volume_mount){.sub = STR("")};
+        if (read_volume(r, one, &mounts[i], err) < 0)
             return -1;
     }
     r->spec.mounts = mounts;
@@ -244,7 +242,7 @@ static int read_volumes(struct call *c, struct creation *r, struct err *err)
 /*
  * A template that is named as the image is, with or without its tag. The one that stands for OpenSandbox's own image is our interpreter's.
  */
-static int resolve_image(struct call *c, struct str uri, struct sandbox_spec *spec, struct err *err)
+static int resolve_image(struct osb_creation *r, struct str uri, struct err *err)
 {
     const struct template *t;
     ssize_t at = str_find_char(uri, '@');
@@ -255,39 +253,95 @@ static int resolve_image(struct call *c, struct str uri, struct sandbox_spec *sp
             plain = str_n(name.p, i - 1);
     const struct str candidates[] = {
         name, str_eqc(name, "") || plain.n == name.n || !str_ends(name, STR(":latest")) ? name : plain,
-        str_ends(plain, STR("opensandbox/code-interpreter")) ? STR("code-interpreter-v1") : name};
-    for (size_t i = 0; i < ARRAY_SIZE(candidates); i++)
-        if (core_template_find(call_core(c), c->actor.who.view, candidates[i], &t, err) == 0) {
-            spec->template_ref = candidates[i];
+        str_ends(plain, STR("opensandbox/code-interpreter")) ? STR("code-interpreter-v1") : name,
+        str_of(pending_name(r->arena, uri, false))};
+
+    if (r->template_name) {
+        r->spec.template_ref = str_of(r->template_name);
+        return 0;
+    }
+    bool is_private = !json_asks_nothing(json_object_get(r->body, "image"), "auth");
+    for (size_t i = 0; i < ARRAY_SIZE(candidates) - is_private; i++)
+        if (core_template_find(r->core, r->actor->who.view, candidates[i], &t, err) == 0) {
+            r->spec.template_ref = candidates[i];
             return 0;
         }
+    if (r->o->builder)
+        r->pull = uri;
     return err_set(
         err, ERR_INVALID_ARGUMENT,
         "no template stands for the image '%.*s': make one with 'cove template build --name %.*s --from-image ...'",
         (int)MIN(name.n, (size_t)64), name.p, (int)MIN(plain.n, (size_t)64), plain.p);
 }
 
-static int read_source(struct call *c, struct creation *r, struct err *err)
+static int read_source(struct osb_creation *r, struct err *err)
 {
     json_t *image = NULL;
-    struct str uri = STR(""), snapshot = STR("");
+    struct str uri = STR(""), snapshot = STR(""), pool = STR("");
+    uint32_t ready;
     const struct template *t;
 
-    if (json_get_object(c->body, "image", &image, err) < 0 || json_get_str(c->body, "snapshotId", &snapshot, err) < 0)
+    if (json_get_object(r->body, "image", &image, err) < 0 || json_get_str(r->body, "snapshotId", &snapshot, err) < 0)
         return -1;
     if (image && json_wants(image, (const struct json_want[]){JSON_NEED_STR("uri", &uri), JSON_WANT_ANY("auth")}, 2,
-                            http_arena(c->req), true, err) < 0)
+                            r->arena, true, err) < 0)
         return err_prefix(err, "image");
+    if (json_get_str(json_object_get(r->body, "extensions"), "poolRef", &pool, err) < 0)
+        return err_prefix(err, "extensions");
+    if (pool.n && !uri.n && !snapshot.n) {
+        r->spec.template_ref = pool;
+        r->spec.memory_bytes = r->spec.disk_bytes = r->spec.cpu_milli = 0; /* those of the pool */
+        if (core_template_find(r->core, r->actor->who.view, pool, &t, err) < 0 || !core_warm_count(r->core, t, &ready))
+            return err_set(err, ERR_NOT_FOUND, "there is no pool %.*s", (int)MIN(pool.n, (size_t)64), pool.p);
+        if (core_warm_most(r->core, t) && pools_allocated(r->core, t) >= core_warm_most(r->core, t))
+            return err_set(err, ERR_RESOURCE_EXHAUSTED,
+                           "pool %.*s is exhausted: its poolMax of %u sandboxes are in use",
+                           (int)MIN(pool.n, (size_t)64), pool.p, core_warm_most(r->core, t));
+        add_metadata(r, OPENSANDBOX_RESERVED POOL_KEY, str_of(t->id));
+        return 0;
+    }
     if (!uri.n == !snapshot.n)
-        return err_set(err, ERR_INVALID_ARGUMENT, "exactly one of \"image\" and \"snapshotId\" is needed");
+        return err_set(err, ERR_INVALID_ARGUMENT, "exactly one of \"image\" and \"snapshotId\" is required");
     if (uri.n) {
         add_metadata(r, OPENSANDBOX_RESERVED "image", uri);
-        return resolve_image(c, uri, &r->spec, err);
+        return resolve_image(r, uri, err);
     }
-    if (core_template_find(call_core(c), c->actor.who.view, snapshot, &t, err) < 0 || !t->is_snapshot)
+    if (core_template_find(r->core, r->actor->who.view, snapshot, &t, err) < 0 || !t->is_snapshot)
         return err_set(err, ERR_NOT_FOUND, "there is no snapshot %.*s", (int)MIN(snapshot.n, (size_t)64), snapshot.p);
     add_metadata(r, OPENSANDBOX_RESERVED "snapshot", snapshot);
     r->spec.template_ref = snapshot;
+    return 0;
+}
+
+/* Theirs, and "timeout.pause": at its end it is paused, and traffic resumes it. */
+static int create_read_extensions(struct osb_creation *r, struct err *err)
+{
+    json_t *all = json_object_get(r->body, "extensions"), *value;
+    const char *key;
+    uint64_t seconds;
+
+    if (json_asks_nothing(r->body, "extensions"))
+        return 0;
+    json_object_foreach(all, key, value)
+    {
+        struct str text = str_n(json_string_value(value), json_string_length(value));
+
+        if (!json_is_string(value))
+            return err_set(err, ERR_INVALID_ARGUMENT, "extensions '%.64s' must be a string", key);
+        if (strcmp(key, "access.renew.extend.seconds") == 0) {
+            if (str_to_u64(text, &seconds) < 0 || seconds < RENEW_MIN_S || seconds > RENEW_MAX_S)
+                return err_set(err, ERR_INVALID_ARGUMENT, "extensions '%s' must be a number from %d to %d", key,
+                               RENEW_MIN_S, RENEW_MAX_S);
+            add_metadata(r, OPENSANDBOX_RESERVED RENEW_KEY, text);
+        } else if (strcmp(key, "timeout.pause") == 0) {
+            r->spec.pause_on_timeout = r->spec.auto_resume = str_eqc(text, "true");
+        } else if (strcmp(key, "cove.tier") == 0) {
+            r->spec.tier = text;
+        }
+    }
+    char *text = json_dumps(all, JSON_COMPACT);
+    add_metadata(r, OPENSANDBOX_RESERVED "extensions", arena_str(r->arena, str_of(text)));
+    mem_free(text);
     return 0;
 }
 
@@ -305,12 +359,12 @@ static int read_platform(const json_t *body, struct err *err)
                : err_set(err, ERR_INVALID_ARGUMENT, "platform: this machine runs linux/amd64 only");
 }
 
-static int read_entrypoint(struct call *c, struct creation *r, struct err *err)
+static int read_entrypoint(struct osb_creation *r, struct err *err)
 {
-    struct arena *a = http_arena(c->req);
-    const json_t *list = json_object_get(c->body, "entrypoint");
+    struct arena *a = r->arena;
+    const json_t *list = json_object_get(r->body, "entrypoint");
 
-    if (json_get_strs(c->body, "entrypoint", a, &r->entrypoint, &r->n_entrypoint, err) < 0)
+    if (json_get_strs(r->body, "entrypoint", a, &r->entrypoint, &r->n_entrypoint, err) < 0)
         return -1;
     if (!r->n_entrypoint)
         return 0;
@@ -323,29 +377,27 @@ static int read_entrypoint(struct call *c, struct creation *r, struct err *err)
     return 0;
 }
 
-static int read_creation(struct call *c, struct creation *r, struct err *err)
+static int read_creation(struct osb_creation *r, struct err *err)
 {
-    struct arena *a = http_arena(c->req);
+    struct arena *a = r->arena;
     int64_t timeout_s = 0;
-    bool is_secure = true;
+    bool is_private = false;
 
-    if (JSON_WANTS(c->body, a, err, JSON_WANT_ANY("image"), JSON_WANT_ANY("snapshotId"), JSON_WANT_ANY("platform"),
+    if (JSON_WANTS(r->body, a, err, JSON_WANT_ANY("image"), JSON_WANT_ANY("snapshotId"), JSON_WANT_ANY("platform"),
                    JSON_WANT_INT("timeout", 1, INT32_MAX, &timeout_s), JSON_WANT_ANY("resourceLimits"),
                    JSON_WANT_ANY("resourceRequests"), JSON_WANT_PAIRS("env", &r->spec.envs, &r->spec.n_envs),
                    JSON_WANT_ANY("metadata"), JSON_WANT_ANY("entrypoint"), JSON_WANT_ANY("lifecycle"),
                    JSON_WANT_ANY("networkPolicy"), JSON_WANT_ANY("credentialProxy"),
-                   JSON_WANT_BOOL("secureAccess", &is_secure), JSON_WANT_ANY("volumes"),
+                   JSON_WANT_BOOL("secureAccess", &is_private), JSON_WANT_ANY("volumes"),
                    JSON_WANT_ANY("extensions")) < 0)
         return -1;
-    if (!json_asks_nothing(c->body, "lifecycle"))
-        return err_set(err, ERR_UNIMPLEMENTED, "lifecycle hooks aren't there");
-    if (json_object_get(json_object_get(c->body, "extensions"), "poolRef"))
-        return err_set(err, ERR_UNIMPLEMENTED, "pools aren't there: 'cove template warm' keeps sandboxes ready");
-    r->spec.secure = true; /* whatever was asked for: its headers come with the endpoint */
+    r->spec.secure = true; /* execd and egress always are: their headers come with the endpoint */
+    r->spec.private_traffic = is_private;
     r->spec.timeout_ms = (uint64_t)timeout_s * 1000;
-    if (read_limits(c->body, a, &r->spec, err) < 0 || read_metadata(c->body, a, r, err) < 0 ||
-        read_network(c->body, r, err) < 0 || read_source(c, r, err) < 0 || read_platform(c->body, err) < 0 ||
-        read_entrypoint(c, r, err) < 0 || read_volumes(c, r, err) < 0)
+    if (read_limits(r->body, a, &r->spec, err) < 0 || read_metadata(r->body, a, r, err) < 0 ||
+        create_read_network(r->body, r, err) < 0 || read_platform(r->body, err) < 0 || read_entrypoint(r, err) < 0 ||
+        hooks_read(r->body, a, &r->hooks, err) < 0 || create_read_extensions(r, err) < 0 || read_volumes(r, err) < 0 ||
+        read_source(r, err) < 0)
         return -1;
     r->spec.metadata = r->metadata;
     return 0;
@@ -353,37 +405,41 @@ static int read_creation(struct call *c, struct creation *r, struct err *err)
 
 /* ---- it is there ---- */
 
-static void entrypoint_exits(void *ctx, const struct exec_exit *exit)
+void create_began(const struct osb_creation *r, struct sandbox *sb)
 {
-    (void)ctx, (void)exit; /* it is on record */
+    hooks_start(r->o, r->arena, r->hooks, r->entrypoint, r->n_entrypoint, sb, r->actor);
 }
 
-static void entrypoint_fails(void *ctx, const struct err *err)
+void create_drop(struct osb_creation *r)
 {
-    (void)ctx, (void)err;
+    if (r)
+        json_decref(TAKE_PTR(r->policy));
 }
 
-static void entrypoint_output(void *ctx, enum wire_channel channel, struct str bytes)
+void create_ignore(void *ctx, struct sandbox *sb, const struct err *err)
 {
-    (void)ctx, (void)channel, (void)bytes;
+    (void)ctx, (void)sb, (void)err;
 }
 
-static void start_entrypoint(struct call *c, struct sandbox *sb)
+struct osb_creation *create_read(struct opensandbox *o, const struct actor *actor, struct arena *a, json_t *body,
+                                 const char *template_name, struct err *err)
 {
-    static const struct exec_ops ops = {
-        .on_output = entrypoint_output, .on_exit = entrypoint_exits, .on_error = entrypoint_fails};
-    const struct creation *r = c->state;
-    struct exec_spec spec = {.tag = STR("opensandbox:entrypoint"), .user = STR("root")};
-    struct follow *f;
-    struct err err;
+    struct osb_creation *r = arena_alloc(a, sizeof(*r));
 
-    if (!r->n_entrypoint)
-        return;
-    spec.cmd = r->entrypoint[0];
-    spec.args = r->entrypoint + 1;
-    spec.n_args = r->n_entrypoint - 1;
-    if (exec_start(sb, &c->actor, &spec, &ops, NULL, &f, &err) == 0)
-        exec_close(f);
+    *r = (struct osb_creation){
+        .o = o, .core = o->lifecycle.core, .actor = actor, .arena = a, .body = body, .template_name = template_name};
+    if (read_creation(r, err) == 0)
+        return r;
+    create_drop(r);
+    return NULL;
+}
+
+int create_begin_as(struct osb_creation *r, const char *id, const char *token, sandbox_fn done, void *ctx,
+                    struct err *err)
+{
+    r->spec.id = id;
+    r->spec.access_token = token;
+    return sandbox_create(r->core, r->actor, &r->spec, done, ctx, err);
 }
 
 static void on_created(void *ctx, struct sandbox *sb, const struct err *err)
@@ -392,14 +448,14 @@ static void on_created(void *ctx, struct sandbox *sb, const struct err *err)
 
     if (!c)
         return;
-    start_entrypoint(c, sb);
+    create_began(c->state, sb);
     http_add_header(c->req, STR("location"),
                     str_of(arena_printf(http_arena(c->req), "/v1/sandboxes/%s", sandbox_info(sb)->id)));
     opensandbox_answer(c, 202, lifecycle_sandbox(sb));
 }
 
 /* From the beginning: the volume is there now. */
-static void on_volume(void *ctx, const struct volume *v, const struct err *err)
+static void create_on_volume(void *ctx, const struct volume *v, const struct err *err)
 {
     struct call *c = call_back(ctx, err);
 
@@ -410,18 +466,25 @@ static void on_volume(void *ctx, const struct volume *v, const struct err *err)
 
 void create_sandbox(struct call *c)
 {
-    struct creation *r = arena_alloc(http_arena(c->req), sizeof(*r));
+    struct arena *a = http_arena(c->req);
+    struct osb_creation *r = arena_alloc(a, sizeof(*r));
     struct err err;
 
-    *r = (struct creation){.policy = NULL};
+    *r = (struct osb_creation){
+        .o = lifecycle_of(c), .core = call_core(c), .actor = &c->actor, .arena = a, .body = c->body};
     c->state = r;
-    if (read_creation(c, r, &err) < 0) {
-        if (!r->missing.p)
+    if (read_creation(r, &err) < 0) {
+        if (r->pull.p)
+            pending_begin(c, r->pull);
+        else if (r->has_bad_label)
+            opensandbox_refuse(c, "SANDBOX::INVALID_METADATA_LABEL", &err);
+        else if (!r->missing.p)
             call_fail_err(c, &err);
-        else if (volume_make(call_core(c), &c->actor, r->missing, 0, on_volume, call_hold(c), &err) < 0)
+        else if (volume_make(r->core, &c->actor, r->missing, r->missing_bytes, create_on_volume, call_hold(c), &err) <
+                 0)
             call_drop(c, &err);
-    } else if (sandbox_create(call_core(c), &c->actor, &r->spec, on_created, call_hold(c), &err) < 0) {
+    } else if (sandbox_create(r->core, &c->actor, &r->spec, on_created, call_hold(c), &err) < 0) {
         call_drop(c, &err);
     }
-    json_decref(r->policy);
+    create_drop(r);
 }

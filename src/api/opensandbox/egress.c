@@ -1,10 +1,50 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The egress service: their policy is a view of ours. Errors are plain text. */
 #include "api/opensandbox/handlers.h"
+#include "policy/policy.h"
 #include "sandbox/network/network.h"
 
+json_t *egress_read_policy(const json_t *network, struct err *err)
+{
+    AUTO_JSON json_t *rules = json_array();
+    struct str otherwise = STR("deny"), action, target;
+    json_t *egress = NULL, *one;
+    size_t i;
+
+    if (!json_is_object(network)) {
+        (void)err_set(err, ERR_INVALID_ARGUMENT, "networkPolicy must be an object");
+        return NULL;
+    }
+    if (JSON_WANTS(network, NULL, err, JSON_WANT_STR("defaultAction", &otherwise), JSON_WANT_ARRAY("egress", &egress)) <
+        0) {
+        (void)err_prefix(err, "networkPolicy");
+        return NULL;
+    }
+    json_array_foreach(egress, i, one)
+    {
+        action = STR("deny");
+        target = STR("");
+        if (!json_is_object(one) ||
+            JSON_WANTS(one, NULL, err, JSON_WANT_STR("action", &action), JSON_NEED_STR("target", &target)) < 0 ||
+            (!str_eqc(action, "allow") && !str_eqc(action, "deny"))) {
+            (void)err_set(err, ERR_INVALID_ARGUMENT,
+                          "networkPolicy.egress[%zu] must be {\"action\": \"allow\" or \"deny\", \"target\": a "
+                          "name, \"*.name\", an address or a network}",
+                          i);
+            return NULL;
+        }
+        (void)json_array_append_new(
+            rules, json_pack("{s:s%}", str_eqc(action, "allow") ? "allow" : "deny", target.p, target.n));
+    }
+    if (!str_eqc(otherwise, "allow") && !str_eqc(otherwise, "deny")) {
+        (void)err_set(err, ERR_INVALID_ARGUMENT, "networkPolicy.defaultAction must be \"allow\" or \"deny\"");
+        return NULL;
+    }
+    return json_pack("{s:s%,s:O}", "default", otherwise.p, otherwise.n, "rules", rules);
+}
+
 /* Ours as theirs. Rules that they have no words for (ports, requests) are shown by their target. */
-static json_t *policy_json(const struct sandbox *sb)
+static json_t *egress_policy_json(const struct sandbox *sb)
 {
     const json_t *ours = network_policy(sb), *rules = json_object_get(ours, "rules");
     const char *otherwise = json_string_value(json_object_get(ours, "default"));
@@ -21,10 +61,10 @@ static json_t *policy_json(const struct sandbox *sb)
     return json_pack("{s:s,s:o}", "defaultAction", otherwise ? otherwise : "deny", "egress", egress);
 }
 
-static json_t *status_json(const struct sandbox *sb, const char *reason)
+static json_t *egress_status_json(const struct sandbox *sb, const char *reason)
 {
     json_t *answer = json_pack("{s:s,s:s,s:s,s:o}", "status", network_is_up(sb) ? "ok" : "unavailable", "mode",
-                               "enforce", "enforcementMode", "dns+nft", "policy", policy_json(sb));
+                               "enforce", "enforcementMode", "dns+nft", "policy", egress_policy_json(sb));
 
     if (reason)
         (void)json_object_set_new(answer, "reason", json_string(reason));
@@ -33,7 +73,7 @@ static json_t *status_json(const struct sandbox *sb, const char *reason)
 
 static void get_policy(struct call *c)
 {
-    opensandbox_answer(c, 200, status_json(c->sandbox, NULL));
+    opensandbox_answer(c, 200, egress_status_json(c->sandbox, NULL));
 }
 
 static void on_set(void *ctx, const struct err *err)
@@ -41,7 +81,7 @@ static void on_set(void *ctx, const struct err *err)
     struct call *c = call_back(ctx, err);
 
     if (c)
-        opensandbox_answer(c, 200, status_json(c->sandbox, NULL));
+        opensandbox_answer(c, 200, egress_status_json(c->sandbox, NULL));
 }
 
 /* Steals policy, which is ours. What is injected stays. */
@@ -49,7 +89,9 @@ static void set_policy(struct call *c, json_t *policy)
 {
     json_t *inject = json_object_get(network_policy(c->sandbox), "inject");
     const char *otherwise = json_string_value(json_object_get(policy, "default"));
-    struct network_spec spec = {.policy = policy, .allow_internet = otherwise && strcmp(otherwise, "allow") == 0};
+    struct network_spec spec = {.policy = policy,
+                                .fields = network_fields(c->sandbox),
+                                .allow_internet = otherwise && strcmp(otherwise, "allow") == 0};
     struct err err;
 
     if (inject)
@@ -78,7 +120,7 @@ static const char *target_of(const json_t *rule)
     return json_string_value(allow ? allow : json_object_get(rule, "deny"));
 }
 
-static bool is_named(const json_t *rules, const char *target)
+static bool egress_is_named(const json_t *rules, const char *target)
 {
     json_t *rule;
     size_t i;
@@ -99,12 +141,12 @@ static json_t *merged(const json_t *ours, const json_t *rules)
 
     json_array_foreach((json_t *)rules, i, rule)
     {
-        if (!is_named(all, target_of(rule)))
+        if (!egress_is_named(all, target_of(rule)))
             (void)json_array_append(all, rule);
     }
     json_array_foreach(json_object_get(ours, "rules"), i, rule)
     {
-        if (!is_named(rules, target_of(rule)))
+        if (!egress_is_named(rules, target_of(rule)))
             (void)json_array_append(all, rule);
     }
     (void)json_object_set_new(policy, "rules", all);
@@ -120,7 +162,7 @@ static json_t *read_list(struct call *c, int error, struct str body)
     if (error == -EMSGSIZE)
         call_fail(c, 413, "the body is too large");
     else if (error == 0 && (json_read(body, &list, &err) < 0 || !json_is_array(list) || !json_array_size(list)))
-        call_fail(c, 400, "the body must be a list that is not empty");
+        call_fail(c, 400, "the body must be a non-empty list");
     else if (error == 0)
         return list;
     json_decref(list);
@@ -137,9 +179,12 @@ static void patch_body(struct http_request *req, int error, struct str body, voi
     if (!list)
         return;
     AUTO_JSON json_t *wanted = json_pack("{s:O}", "egress", list);
-    AUTO_JSON json_t *theirs = create_policy(wanted, &err);
+    AUTO_JSON json_t *theirs = egress_read_policy(wanted, &err);
     if (!theirs)
         call_fail_err(c, &err);
+    else if (json_array_size(json_object_get(network_policy(c->sandbox), "rules")) + json_array_size(list) >
+             POLICY_RULES_MAX)
+        call_fail(c, 413, "a policy has at most %d rules", POLICY_RULES_MAX);
     else
         set_later(c, merged(network_policy(c->sandbox), json_object_get(theirs, "rules")));
 }
@@ -175,7 +220,7 @@ static void remove_body(struct http_request *req, int error, struct str body, vo
         (void)json_object_set(policy, "rules", kept);
         set_later(c, policy);
     } else if (list) {
-        opensandbox_answer(c, 200, status_json(c->sandbox, "no rule has such a target"));
+        opensandbox_answer(c, 200, egress_status_json(c->sandbox, "no rule has such a target"));
     }
     json_decref(kept);
 }
@@ -188,7 +233,7 @@ static void remove_rules(struct call *c)
 static void replace_policy(struct call *c)
 {
     struct err err;
-    json_t *policy = create_policy(c->body, &err);
+    json_t *policy = egress_read_policy(c->body, &err);
 
     if (policy)
         set_policy(c, policy);
@@ -196,15 +241,10 @@ static void replace_policy(struct call *c)
         call_fail_err(c, &err);
 }
 
-static void health(struct call *c)
+static void egress_health(struct call *c)
 {
     call_respond(c, network_is_up(c->sandbox) ? 200 : 503, "text/plain",
                  network_is_up(c->sandbox) ? STR("ok") : STR("not ready"));
-}
-
-static void no_vault(struct call *c)
-{
-    call_fail(c, 501, "the credential vault isn't there: bind secrets to hosts by 'cove policy' and 'cove secret'");
 }
 
 const struct route egress_routes[] = {
@@ -213,8 +253,14 @@ const struct route egress_routes[] = {
     {HTTP_METHOD_DELETE, "/policy", remove_rules, ROUTE_SANDBOX | ROUTE_WIDE, NULL},
     {HTTP_METHOD_POST, "/policy", replace_policy, ROUTE_BODY_MAY | ROUTE_SANDBOX | ROUTE_WIDE, NULL},
     {HTTP_METHOD_PUT, "/policy", replace_policy, ROUTE_BODY_MAY | ROUTE_SANDBOX | ROUTE_WIDE, NULL},
-    {HTTP_METHOD_GET, "/healthz", health, ROUTE_SANDBOX, NULL},
-    {HTTP_METHOD_POST, "/credential-vault", no_vault, ROUTE_SANDBOX, NULL},
-    {HTTP_METHOD_GET, "/credential-vault", no_vault, ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_GET, "/healthz", egress_health, ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_POST, "/credential-vault", vault_make, ROUTE_BODY | ROUTE_SANDBOX | ROUTE_WIDE, NULL},
+    {HTTP_METHOD_GET, "/credential-vault", vault_get, ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_PATCH, "/credential-vault", vault_patch, ROUTE_BODY | ROUTE_SANDBOX | ROUTE_WIDE, NULL},
+    {HTTP_METHOD_DELETE, "/credential-vault", vault_remove, ROUTE_SANDBOX | ROUTE_WIDE, NULL},
+    {HTTP_METHOD_GET, "/credential-vault/credentials", vault_get, ROUTE_SANDBOX, "credentials"},
+    {HTTP_METHOD_GET, "/credential-vault/bindings", vault_get, ROUTE_SANDBOX, "bindings"},
+    {HTTP_METHOD_GET, "/credential-vault/credentials/{}", vault_get_one, ROUTE_SANDBOX, "credentials"},
+    {HTTP_METHOD_GET, "/credential-vault/bindings/{}", vault_get_one, ROUTE_SANDBOX, "bindings"},
 };
 const size_t egress_n_routes = ARRAY_SIZE(egress_routes);

@@ -3,6 +3,7 @@
  * Files of execd, as root. What the core's own file operations don't have - owners by name, batches that end at the first failure - is a small shell script
  * inside, which exits with 44 when something is not there.
  */
+#include "api/kit/file_body.h"
 #include "api/opensandbox/handlers.h"
 #include "base/mem.h"
 #include "base/path.h"
@@ -158,7 +159,7 @@ const struct str *files_permissions(struct call *c, const char *path, const json
     }
     for (int64_t m = mode; m; m /= 10)
         if (m % 10 > 7) {
-            call_fail(c, 400, "mode %lld: its digits are octal", (long long)mode);
+            call_fail(c, 400, "mode %lld must have octal digits", (long long)mode);
             return NULL;
         }
     to[1] = arena_str(a, to[1]); /* the body may be gone before the script runs */
@@ -237,20 +238,20 @@ static void move_files(struct call *c)
 
 /* ---- lists ---- */
 
-struct listing {
+struct osb_listing {
     json_t *found;
     struct str pattern; /* p NULL: all, directories too */
 };
 
 static void listing_closed(struct call *c)
 {
-    json_decref(((struct listing *)c->state)->found);
+    json_decref(((struct osb_listing *)c->state)->found);
 }
 
 static void list_each(void *ctx, const struct file_entry *e)
 {
     struct call *c = ctx;
-    struct listing *l = c->state;
+    struct osb_listing *l = c->state;
 
     if (l->pattern.p) {
         AUTO_FREE char *name = mem_strndup(e->name.p, e->name.n);
@@ -265,7 +266,7 @@ static void list_each(void *ctx, const struct file_entry *e)
 static void list_done(void *ctx, const struct file_entry *entry, const struct err *err)
 {
     struct call *c = ctx;
-    struct listing *l = c->state;
+    struct osb_listing *l = c->state;
 
     (void)entry;
     c->file = NULL;
@@ -279,11 +280,11 @@ static void list_done(void *ctx, const struct file_entry *entry, const struct er
 
 static void list_directory(struct call *c, struct str pattern, uint64_t depth)
 {
-    struct listing *l = arena_alloc(http_arena(c->req), sizeof(*l));
+    struct osb_listing *l = arena_alloc(http_arena(c->req), sizeof(*l));
     struct str path;
     struct err err;
 
-    *l = (struct listing){.found = json_array(), .pattern = pattern};
+    *l = (struct osb_listing){.found = json_array(), .pattern = pattern};
     c->state = l;
     c->cleanup = listing_closed;
     if (!call_query(c, "path", &path) || !path.n || path.n >= PATH_TEXT_MAX || str_has_nul(path)) {
@@ -319,8 +320,8 @@ struct replacing {
     json_t *body, *answer; /* owned */
     void *it;
     struct str old, new;
-    struct buf text, changed;
-    size_t given;
+    struct file_body in;
+    struct buf changed;
     uint64_t count;
     bool is_verbose;
 };
@@ -330,40 +331,23 @@ static void replace_closed(struct call *c)
     struct replacing *r = c->state;
 
     json_decref(r->answer);
-    buf_fini(&r->text);
+    file_body_fini(&r->in);
     buf_fini(&r->changed);
 }
 
 static void replace_next(struct call *c);
 
-static void replace_ready(void *ctx)
+static void replace_written(struct file_body *f, const struct file_entry *entry, const struct err *err)
 {
-    struct call *c = ctx;
-    struct replacing *r = c->state;
-
-    while (r->given < buf_len(&r->changed)) {
-        size_t n = file_write_data(c->file, str_sub(buf_str(&r->changed), r->given));
-
-        if (!n)
-            return;
-        r->given += n;
-    }
-    file_write_eof(c->file);
-}
-
-static void replace_written(void *ctx, const struct file_entry *entry, const struct err *err)
-{
-    struct call *c = ctx;
-    struct replacing *r = c->state;
+    struct replacing *r = container_of(f, struct replacing, in);
 
     (void)entry;
-    c->file = NULL;
     if (err) {
-        call_fail_err(c, err);
+        call_fail_err(f->call, err);
         return;
     }
-    r->it = json_object_iter_next(c->body, r->it);
-    call_step(c, replace_next);
+    r->it = json_object_iter_next(f->call->body, r->it);
+    call_step(f->call, replace_next);
 }
 
 static struct str replace_path(const struct replacing *r)
@@ -373,29 +357,34 @@ static struct str replace_path(const struct replacing *r)
 
 static void replace_write(struct call *c)
 {
-    static const struct file_write_ops ops = {replace_ready, replace_written};
+    struct replacing *r = c->state;
     struct err err;
 
-    if (file_write(c->sandbox, &c->actor, STR("root"), replace_path(c->state), NULL, 0, &ops, c, &c->file, &err) < 0) {
-        c->file = NULL;
-        call_fail_err(c, &err);
-    }
+    r->in.done = replace_written;
+    r->in.bytes = buf_str(&r->changed);
+    r->in.given = 0;
+    file_body_begun(&r->in,
+                    file_write(c->sandbox, &c->actor, STR("root"), replace_path(r), NULL, 0, &file_body_bytes, &r->in,
+                               &c->file, &err),
+                    &err);
 }
 
-static void replace_read(void *ctx, const struct err *err)
+static void replace_read(struct file_body *f, const struct file_entry *entry, const struct err *err)
 {
-    struct call *c = ctx;
-    struct replacing *r = c->state;
-    struct str rest = buf_str(&r->text);
+    struct replacing *r = container_of(f, struct replacing, in);
+    struct call *c = f->call;
+    struct str rest = buf_str(&f->b);
 
-    c->file = NULL;
-    if (err || buf_error(&r->text)) {
-        call_fail(c, err && err->code == ERR_NOT_FOUND ? 404 : 500, "%s",
-                  err ? err->msg : "the file is too large to be edited here");
+    (void)entry;
+    if (err || buf_error(&f->b)) {
+        if (err)
+            call_fail_err(c, err);
+        else
+            call_fail(c, 500, "the file is too large to be edited here");
         return;
     }
     buf_clear(&r->changed);
-    r->count = r->given = 0;
+    r->count = 0;
     for (const char *at; rest.n && (at = memmem(rest.p, rest.n, r->old.p, r->old.n)); r->count++) {
         (void)buf_append_str(&r->changed, str_n(rest.p, (size_t)(at - rest.p)));
         (void)buf_append_str(&r->changed, r->new);
@@ -408,29 +397,14 @@ static void replace_read(void *ctx, const struct err *err)
         r->it = json_object_iter_next(c->body, r->it);
         call_step(c, replace_next);
     } else if (buf_error(&r->changed)) {
-        call_fail(c, 500, "the file would become too large to be edited here");
+        call_fail(c, 500, "the file would become too large to edit here");
     } else {
         call_step(c, replace_write);
     }
 }
 
-static void replace_data(void *ctx, struct str bytes)
-{
-    struct call *c = ctx;
-    struct replacing *r = c->state;
-
-    (void)buf_append_str(&r->text, bytes);
-    file_read_ack(c->file, bytes.n);
-}
-
-static void replace_open(void *ctx, const struct file_entry *entry)
-{
-    (void)ctx, (void)entry;
-}
-
 static void replace_next(struct call *c)
 {
-    static const struct file_read_ops ops = {replace_open, replace_data, replace_read};
     struct replacing *r = c->state;
     struct err err;
 
@@ -443,15 +417,17 @@ static void replace_next(struct call *c)
     }
     const json_t *one = json_object_iter_value(r->it);
     r->old = r->new = STR("");
-    buf_clear(&r->text);
+    buf_clear(&r->in.b);
     if (!json_is_object(one) ||
         JSON_WANTS(one, NULL, &err, JSON_NEED_STR("old", &r->old), JSON_WANT_STR("new", &r->new)) < 0) {
         call_fail(c, 400, "'%.100s': it is {\"old\", \"new\"}, and \"old\" is not empty", replace_path(r).p);
-    } else if (file_read(c->sandbox, &c->actor, STR("root"), replace_path(r), 0, REPLACE_MAX + 1, &ops, c, &c->file,
-                         &err) < 0) {
-        c->file = NULL;
-        call_fail_err(c, &err);
+        return;
     }
+    r->in.done = replace_read;
+    file_body_begun(&r->in,
+                    file_read(c->sandbox, &c->actor, STR("root"), replace_path(r), 0, REPLACE_MAX + 1, &file_body_text,
+                              &r->in, &c->file, &err),
+                    &err);
 }
 
 static void replace_files(struct call *c)
@@ -459,7 +435,7 @@ static void replace_files(struct call *c)
     struct replacing *r = arena_alloc(http_arena(c->req), sizeof(*r));
 
     *r = (struct replacing){.it = json_object_iter(c->body)};
-    buf_init(&r->text, REPLACE_MAX);
+    file_body_init(&r->in, c, REPLACE_MAX);
     buf_init(&r->changed, 2 * REPLACE_MAX);
     if (call_query_bool(c, "verbose", &r->is_verbose) < 0)
         return;

@@ -14,50 +14,121 @@ enum { OPENSANDBOX_EXECD_PORT = 44772, OPENSANDBOX_EGRESS_PORT = 18080 };
 
 struct opensandbox {
     struct facade lifecycle, execd, egress;
+    const struct proxied *proxied;    /* that is being served (proxy.c) */
     char request_id[ID_UUID_LEN + 1]; /* of the request that is being served, when its client gave none */
-    struct map commands;              /* id -> struct command (command.c) */
-    struct map cells;                 /* id -> struct code_stream (code.c): those that run or wait */
-    struct list ended;                /* of those, the first ended longest ago */
-    size_t n_ended;
+    struct builder *builder;          /* NULL: none */
+    struct map pending;               /* id -> struct pending (pending.c) */
+    struct timer pending_timer;
+    struct map commands;    /* id -> struct osb_command (command.c) */
+    struct map ptys;        /* id -> struct pty (pty.c) */
+    struct map cells;       /* id -> struct code_stream (code.c): those that run or wait */
+    struct list ended;      /* of those, the first ended longest ago */
+    size_t n_ended, n_kept; /* the second: commands whose events are kept */
+    struct list entries;    /* entrypoints that run (hooks.c) */
 };
 
 /* Answers and drops json. */
 void opensandbox_answer(struct call *c, int status, json_t *json);
 
+/* 400, with a code of the lifecycle API that none of ours stands for. */
+void opensandbox_refuse(struct call *c, const char *code, const struct err *err);
+
 json_t *opensandbox_time(usec_t at); /* RFC 3339; NULL, so left out, for 0 */
 
 /* The page of a list that the query asks for; false: answered. */
-struct page {
+struct osb_page {
     uint64_t number, size, from, total;
     json_t *items;
 };
-bool page_begin(struct call *c, struct page *p);
-bool page_takes(struct page *p); /* one more was found: is it on this page? */
-void page_answer(struct call *c, struct page *p);
+bool page_begin(struct call *c, struct osb_page *p);
+bool page_takes(struct osb_page *p); /* one more was found: is it on this page? */
+void page_answer(struct call *c, struct osb_page *p);
 
 /* Routes, by file. */
 extern const struct route lifecycle_routes[], command_routes[], code_routes[], file_routes[], egress_routes[];
 extern const size_t lifecycle_n_routes, command_n_routes, code_n_routes, file_n_routes, egress_n_routes;
 
+/* opensandbox.c: NULL: answered. */
+struct sandbox *opensandbox_find(struct call *c, struct str id);
+
+/* proxy.c: "/v1/sandboxes/{id}/proxy/{port}[/...]", and who asks. */
+struct proxied {
+    struct str id, ticket, rest; /* ticket: of a signed endpoint; p NULL: none */
+    uint64_t port;
+    struct sandbox *sb; /* NULL: none, or not for who asks */
+    struct principal who;
+    const char *why; /* it is refused; NULL: it is not */
+    enum refusal refusal;
+    bool by_key;
+};
+bool proxy_parse(struct str path, struct proxied *p); /* the first line of it */
+bool proxy_serve(struct opensandbox *o, struct http_request *req);
+bool proxy_authenticate(struct call *c);
+struct sandbox *proxy_find_sandbox(struct call *c);
+void proxy_endpoint(struct call *c);
+/* What opens this port of the sandbox until then, with its dash in front; and whether one does (NULL), without. Port 0: its diagnostics. */
+enum { PROXY_TICKET_MAX = 128 };
+void proxy_ticket(const struct sandbox_info *i, uint64_t port, uint64_t expires, char to[static PROXY_TICKET_MAX]);
+const char *proxy_check_ticket(const struct sandbox_info *i, uint64_t port, struct str ticket);
+
+/* diagnostics.c */
+void diagnostics_get(struct call *c);
+void diagnostics_content(struct call *c);
+void diagnostics_inspect(struct call *c);
+void diagnostics_telemetry(struct call *c);
+
 /* lifecycle.c */
+#define RENEW_KEY "renew" /* seconds; access.renew.extend.seconds */
+struct str lifecycle_reserved(const struct sandbox_info *i, const char *name); /* p NULL: not there */
 json_t *lifecycle_sandbox(const struct sandbox *sb);
+/* What the answer is about a sandbox that is not there yet. */
+struct pending;
+struct template;
+void lifecycle_of_pending(struct call *c, struct pending *p);
+
+/* pending.c */
+void pendings_init(struct opensandbox *o);
+void pendings_free(struct opensandbox *o);
+const char *pending_name(struct arena *a, struct str uri,
+                         bool is_private); /* of the template that stands for the image */
+void pending_begin(struct call *c, struct str uri);
+struct pending *pending_find(struct call *c, struct str id);     /* NULL: none, or not for who asks */
+const char *pending_token(struct opensandbox *o, struct str id); /* NULL: none */
+json_t *pending_json(const struct pending *p);
+void pending_each(struct call *c, bool (*fits)(void *ctx, const char *state, const json_t *metadata), void *ctx,
+                  json_t *(*take)(void *ctx));
+void pending_remove(struct call *c, struct pending *p);
+
 /* create.c */
 void create_sandbox(struct call *c);
-json_t *create_policy(const json_t *network, struct err *err); /* ours, of theirs; NULL: ERR_INVALID_ARGUMENT */
+/* The same in pieces, for a body that waited. All memory is the arena's; NULL: err says why. */
+struct osb_creation;
+struct osb_hooks;
+struct osb_creation *create_read(struct opensandbox *o, const struct actor *actor, struct arena *a, json_t *body,
+                                 const char *template_name, struct err *err);
+int create_begin_as(struct osb_creation *r, const char *id, const char *token, sandbox_fn done, void *ctx,
+                    struct err *err) WARN_UNUSED;
+void create_began(const struct osb_creation *r, struct sandbox *sb);       /* its entrypoint and hooks */
+int create_check_label(struct str key, struct str value, struct err *err); /* a pair of metadata */
+void create_drop(struct osb_creation *r);                                  /* NULL is fine */
+void create_ignore(void *ctx, struct sandbox *sb, const struct err *err);
 
 /* command.c */
 void commands_free(struct opensandbox *o);
 
+#define COMMAND_OPERATION_HEADER "x-execd-operation-id" /* of those that their client may ask for again */
+
 #define COMMAND_DIRECTORY "/tmp/.opensandbox" /* inside: logs of commands in the background, and sessions */
 enum { COMMAND_ID_LEN = 20 };
 bool command_is_id(struct str id);
+bool command_is_background(struct call *c, struct str id); /* and runs */
 /* The same when the handler runs again, lest what was allowed be another action. It stands where the route has no argument. */
 const char *command_id_once(struct call *c);
 /* Starts it and answers with its stream, or why not. */
 void command_run(struct call *c, const struct exec_spec *spec, struct str content, bool is_background, const char *id);
 
-/* Events of a stream: bare JSON objects, a blank line behind each. */
-enum { SSE_LINE_MAX = 64 * 1024 };
+/* sse.c. Events of a stream: bare JSON objects, a blank line behind each. */
+enum { SSE_LINE_MAX = 64 * 1024, SSE_PING_MS = 3000 };
 struct sse_lines {
     struct buf rest; /* made with SSE_LINE_MAX */
     bool after_cr;
@@ -67,10 +138,45 @@ void sse_ping(struct call *c);
 void sse_begin(struct buf *b, const char *type); /* what follows is of it, up to "}\n\n" */
 void sse_text(struct buf *b, const char *type, struct str text);
 void sse_complete(struct buf *b, usec_t took);
+void sse_error(struct buf *b, const char *value, const char *trace);
 void sse_lines_take(struct sse_lines *l, const char *type, struct str bytes, struct buf *b); /* one event a line */
 void sse_line_flush(struct sse_lines *l, const char *type, struct buf *b);                   /* what is left of one */
 
+/* report.c */
+void report_log(struct call *c);
+void report_metrics(struct call *c);
+void report_metrics_watch(struct call *c);
+void report_isolation(struct call *c);
+
+/* pty.c */
+void ptys_free(struct opensandbox *o);
+void pty_make(struct call *c);
+void pty_status(struct call *c);
+void pty_remove(struct call *c);
+void pty_attach(struct call *c);
+
+/* pools.c */
+#define POOL_KEY "pool" /* reserved metadata: the template's id */
+uint32_t pools_allocated(const struct core *core,
+                         const struct template *t); /* sandboxes that were taken from it, and live */
+void pools_list(struct call *c);
+void pools_get(struct call *c);
+void pools_make(struct call *c);
+void pools_set(struct call *c);
+void pools_remove(struct call *c);
+
+/* egress.c */
+json_t *egress_read_policy(const json_t *network, struct err *err); /* ours, of theirs; NULL: ERR_INVALID_ARGUMENT */
+
+/* vault.c */
+void vault_make(struct call *c);
+void vault_get(struct call *c);
+void vault_get_one(struct call *c);
+void vault_patch(struct call *c);
+void vault_remove(struct call *c);
+
 /* session.c */
+void session_command(struct call *c);
 void session_make(struct call *c);
 void session_run_command(struct call *c);
 void session_remove(struct call *c);
@@ -89,6 +195,17 @@ void files_script_done(struct call *c, uint32_t code, struct str output);
 /* transfer.c */
 void transfer_download(struct call *c);
 void transfer_upload(struct call *c);
+
+static inline struct opensandbox *opensandbox_of(const struct call *c)
+{
+    return c->facade->ops->find_sandbox == proxy_find_sandbox ? container_of(c->facade, struct opensandbox, egress)
+                                                              : container_of(c->facade, struct opensandbox, execd);
+}
+
+static inline struct opensandbox *lifecycle_of(const struct call *c)
+{
+    return container_of(c->facade, struct opensandbox, lifecycle);
+}
 
 static inline struct opensandbox *opensandbox_of_execd(const struct call *c)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The lifecycle API: sandboxes and snapshots. */
-#include "api/opensandbox/handlers.h"
+#include "api/opensandbox/hooks.h"
 #include "base/mem.h"
 #include "http/url.h"
 #include "sandbox/life/pause.h"
@@ -8,13 +8,13 @@
 #include "sandbox/network/network.h"
 #include "sandbox/templates.h"
 
-enum { PAGE_SIZE = 20, PAGE_SIZE_MAX = 200, LOG_LINES = 1000, LOG_EVENTS = 4000, LOG_BYTES = 1 << 20 };
+enum { PAGE_SIZE = 20, PAGE_SIZE_MAX = 200 };
 
 /* ---- pages ---- */
 
-bool page_begin(struct call *c, struct page *p)
+bool page_begin(struct call *c, struct osb_page *p)
 {
-    *p = (struct page){.items = NULL};
+    *p = (struct osb_page){.items = NULL};
     if (call_query_u64(c, "page", &p->number) < 0 || call_query_u64(c, "pageSize", &p->size) < 0)
         return false;
     p->number = MIN(MAX(p->number, (uint64_t)1), (uint64_t)UINT32_MAX);
@@ -24,14 +24,14 @@ bool page_begin(struct call *c, struct page *p)
     return true;
 }
 
-bool page_takes(struct page *p)
+bool page_takes(struct osb_page *p)
 {
     uint64_t at = p->total++;
 
     return at >= p->from && at - p->from < p->size;
 }
 
-void page_answer(struct call *c, struct page *p)
+void page_answer(struct call *c, struct osb_page *p)
 {
     uint64_t pages = (p->total + p->size - 1) / p->size;
 
@@ -60,7 +60,7 @@ static json_t *text_json(struct str s)
     return json_stringn(s.p, s.n);
 }
 
-static struct str reserved_value(const struct sandbox_info *i, const char *name)
+struct str lifecycle_reserved(const struct sandbox_info *i, const char *name)
 {
     for (size_t k = 0; k < i->n_metadata; k++)
         if (str_starts(i->metadata[k].key, STR(OPENSANDBOX_RESERVED)) &&
@@ -85,13 +85,25 @@ static json_t *metadata_json(const struct sandbox_info *i)
 json_t *lifecycle_sandbox(const struct sandbox *sb)
 {
     const struct sandbox_info *i = sandbox_info(sb);
-    struct str image = reserved_value(i, "image"), snapshot = reserved_value(i, "snapshot"),
-               entrypoint = reserved_value(i, "entrypoint");
-    json_t *one = json_pack(
-        "{s:s,s:{s:s,s:s?,s:o*},s:o,s:o*,s:o*}", "id", i->id, "status", "state", state_name(i->state), "reason",
-        i->end_cause, "lastTransitionAt", opensandbox_time(i->started), "metadata", metadata_json(i), "createdAt",
-        opensandbox_time(i->started), "expiresAt", opensandbox_time(i->state == SANDBOX_PAUSED ? 0 : i->end_at));
+    struct str image = lifecycle_reserved(i, "image"), snapshot = lifecycle_reserved(i, "snapshot"),
+               entrypoint = lifecycle_reserved(i, "entrypoint"), extensions = lifecycle_reserved(i, "extensions"),
+               end = lifecycle_reserved(i, OPENSANDBOX_END), pool = lifecycle_reserved(i, POOL_KEY);
+    end = end.p && str_starts(end, str_of(i->id)) ? str_sub(end, strlen(i->id) + 1) : STR_NULL;
+    bool has_failed = end.p && str_eqc(end, OPENSANDBOX_PRE_FAILED);
+    json_t *one = json_pack("{s:s,s:{s:s,s:s?,s:o*,s:o*},s:o,s:o*,s:o*}", "id", i->id, "status", "state",
+                            has_failed && i->state == SANDBOX_RUNNING ? "Failed" : state_name(i->state), "reason",
+                            has_failed ? "PRE_START_FAILED"
+                            : end.p    ? "ENTRYPOINT_ENDED"
+                                       : i->end_cause,
+                            "message", end.p ? text_json(end) : NULL, "lastTransitionAt", opensandbox_time(i->started),
+                            "metadata", metadata_json(i), "createdAt", opensandbox_time(i->started), "expiresAt",
+                            opensandbox_time(i->state == SANDBOX_PAUSED ? 0 : i->end_at));
 
+    if (pool.p)
+        (void)json_object_set_new(one, "allocation",
+                                  json_pack("{s:s,s:s,s:s}", "mode", "pool", "poolRef",
+                                            i->template_alias ? i->template_alias : i->template_id, "state",
+                                            "Allocated"));
     if (snapshot.p)
         (void)json_object_set_new(one, "snapshotId", text_json(snapshot));
     else
@@ -102,13 +114,15 @@ json_t *lifecycle_sandbox(const struct sandbox *sb)
                                                 : json_string(i->template_alias ? i->template_alias : i->template_id)));
     if (entrypoint.p)
         (void)json_object_set_new(one, "entrypoint", json_loadb(entrypoint.p, entrypoint.n, 0, NULL));
+    if (extensions.p)
+        (void)json_object_set_new(one, "extensions", json_loadb(extensions.p, extensions.n, 0, NULL));
     return one;
 }
 
 /* ---- listing ---- */
 
 struct filter {
-    struct page page;
+    struct osb_page page;
     struct str states[8];
     size_t n_states;
     struct pair *metadata;
@@ -131,7 +145,7 @@ static bool has_pair(const struct sandbox_info *i, const struct pair *p)
     return false;
 }
 
-static bool list_one(void *ctx, struct sandbox *sb)
+static bool lifecycle_list_one(void *ctx, struct sandbox *sb)
 {
     struct filter *f = ctx;
     const struct sandbox_info *i = sandbox_info(sb);
@@ -144,18 +158,47 @@ static bool list_one(void *ctx, struct sandbox *sb)
     return true;
 }
 
-/* state=A&state=B; metadata=<a query of its own, encoded once more> */
-static int read_filter(struct call *c, struct filter *f, struct err *err)
+static bool list_pending_fits(void *ctx, const char *state, const json_t *metadata)
 {
-    struct arena *a = http_arena(c->req);
-    struct str rest = http_query(c->req), value, pairs = STR("");
-    size_t max = 1;
+    const struct filter *f = ctx;
+    bool fits = is_state(f, state);
+
+    for (size_t k = 0; k < f->n_metadata; k++) {
+        const json_t *value = json_object_getn(metadata, f->metadata[k].key.p, f->metadata[k].key.n);
+
+        fits &= value && str_eqc(f->metadata[k].value, json_string_value(value));
+    }
+    return fits;
+}
+
+static json_t *list_pending_take(void *ctx)
+{
+    struct filter *f = ctx;
+
+    return page_takes(&f->page) ? f->page.items : NULL;
+}
+
+/* state=A&state=B */
+static int filter_states(struct call *c, struct filter *f, struct err *err)
+{
+    struct str rest = http_query(c->req);
 
     for (struct url_param p; url_query_next(&rest, &p);) {
         if (str_eqc(p.name, "state") &&
-            (f->n_states == ARRAY_SIZE(f->states) || url_decode(a, p.value, URL_QUERY, &f->states[f->n_states++]) < 0))
+            (f->n_states == ARRAY_SIZE(f->states) ||
+             url_decode(http_arena(c->req), p.value, URL_QUERY, &f->states[f->n_states++]) < 0))
             return err_set(err, ERR_INVALID_ARGUMENT, "state: too many, or malformed");
     }
+    return 0;
+}
+
+/* metadata=<a query of its own, encoded once more> */
+static int read_filter(struct call *c, struct filter *f, struct err *err)
+{
+    struct arena *a = http_arena(c->req);
+    struct str value, pairs = STR("");
+    size_t max = 1;
+
     if (http_query_get(c->req, "metadata", &pairs) < 0)
         return err_set(err, ERR_INVALID_ARGUMENT, "metadata: malformed");
     for (size_t k = 0; k < pairs.n; k++)
@@ -167,7 +210,7 @@ static int read_filter(struct call *c, struct filter *f, struct err *err)
         value = p.value.p ? p.value : STR("");
         if (!p.value.p || url_decode(a, p.name, URL_QUERY, &to->key) < 0 ||
             url_decode(a, value, URL_QUERY, &to->value) < 0)
-            return err_set(err, ERR_INVALID_ARGUMENT, "metadata: it is key=value&key=value, encoded as one value");
+            return err_set(err, ERR_INVALID_ARGUMENT, "metadata must be key=value&key=value, encoded as one value");
         f->n_metadata++;
     }
     return 0;
@@ -178,10 +221,13 @@ static void list_sandboxes(struct call *c)
     struct filter f = {.n_states = 0};
     struct err err;
 
-    if (read_filter(c, &f, &err) < 0) {
+    if (filter_states(c, &f, &err) < 0) {
         call_fail_err(c, &err);
+    } else if (read_filter(c, &f, &err) < 0) {
+        opensandbox_refuse(c, "INVALID_METADATA_FORMAT", &err);
     } else if (page_begin(c, &f.page)) {
-        access_each_sandbox(c, list_one, &f);
+        pending_each(c, list_pending_fits, &f, list_pending_take);
+        access_each_sandbox(c, lifecycle_list_one, &f);
         page_answer(c, &f.page);
     }
 }
@@ -236,7 +282,30 @@ static void resume_sandbox(struct call *c)
         call_drop(c, &err);
 }
 
-static void renew(struct call *c)
+static void lifecycle_forked(void *ctx, size_t i, struct sandbox *fork, const struct err *err)
+{
+    struct call *c = ctx;
+
+    if (i > 0)
+        call_unref(c);
+    else if (c->req && !c->answered && err)
+        call_fail_err(c, err);
+    else if (c->req && !c->answered)
+        opensandbox_answer(c, 202, lifecycle_sandbox(fork));
+}
+
+static void lifecycle_fork(struct call *c)
+{
+    int64_t timeout_s = -1;
+    struct err err;
+
+    if (CALL_WANTS(c, JSON_WANT_INT("timeout", 1, INT32_MAX, &timeout_s)) &&
+        sandbox_fork(c->sandbox, &c->actor, 1, timeout_s < 0 ? UINT64_MAX : (uint64_t)timeout_s * 1000,
+                     lifecycle_forked, call_hold(c), &err) < 0)
+        call_drop(c, &err);
+}
+
+static void lifecycle_renew(struct call *c)
 {
     struct str text = STR_NULL;
     usec_t at, now = clock_real();
@@ -269,13 +338,18 @@ static void patch_metadata(struct call *c)
     }
     json_object_foreach(c->body, key, value)
     {
-        if (str_starts(str_of(key), STR(OPENSANDBOX_RESERVED)) || (!json_is_string(value) && !json_is_null(value))) {
-            call_refuse(c, ERR_INVALID_ARGUMENT, "metadata '%.64s': a string or null, and not under %s", key,
-                        OPENSANDBOX_RESERVED);
+        struct str text = json_is_string(value) ? str_n(json_string_value(value), json_string_length(value)) : STR("");
+
+        if (!json_is_string(value) && !json_is_null(value)) {
+            call_refuse(c, ERR_INVALID_ARGUMENT, "metadata '%.64s' must be a string or null", key);
+            return;
+        }
+        if (create_check_label(str_of(key), text, &err) < 0) {
+            opensandbox_refuse(c, "SANDBOX::INVALID_METADATA_LABEL", &err);
             return;
         }
         if (json_is_string(value))
-            all[n++] = (struct pair){str_of(key), str_n(json_string_value(value), json_string_length(value))};
+            all[n++] = (struct pair){str_of(key), text};
     }
     if (sandbox_set_metadata(c->sandbox, &c->actor, all, n, &err) < 0)
         call_fail_err(c, &err);
@@ -283,37 +357,16 @@ static void patch_metadata(struct call *c)
         get_sandbox(c);
 }
 
-/* host/v1/sandboxes/{id}/proxy/{port}: without a scheme, ends in its port, and leads back here. */
-static void get_endpoint(struct call *c)
+void lifecycle_of_pending(struct call *c, struct pending *p)
 {
-    const struct sandbox_info *i = sandbox_info(c->sandbox);
-    struct str host = http_header_get(c->req, "host");
-    uint64_t port;
-    bool by_proxy;
-
-    if (str_to_u64(c->args[1], &port) < 0 || !port || port > UINT16_MAX) {
-        call_refuse(c, ERR_INVALID_ARGUMENT, "a port is a number from 1 to 65535");
-        return;
-    }
-    if (call_query_bool(c, "use_server_proxy", &by_proxy) < 0)
-        return;
-    if (http_query_get(c->req, "expires", &(struct str){0}) != 0) {
-        call_refuse(c, ERR_INVALID_ARGUMENT, "signed endpoints aren't there: leave 'expires' out");
-        return;
-    }
-    if (!host.n) {
-        call_refuse(c, ERR_INVALID_ARGUMENT, "the request has no Host");
-        return;
-    }
-    json_t *answer =
-        json_pack("{s:o}", "endpoint",
-                  json_sprintf("%.*s/v1/sandboxes/%s/proxy/%llu", STR_ARG(host), i->id, (unsigned long long)port));
-    const char *header = port == OPENSANDBOX_EXECD_PORT    ? "X-EXECD-ACCESS-TOKEN"
-                         : port == OPENSANDBOX_EGRESS_PORT ? "OPENSANDBOX-EGRESS-AUTH"
-                                                           : NULL;
-    if (header && i->access_token)
-        (void)json_object_set_new(answer, "headers", json_pack("{s:s}", header, i->access_token));
-    opensandbox_answer(c, 200, answer);
+    if (c->route->handler == get_sandbox)
+        opensandbox_answer(c, 200, pending_json(p));
+    else if (c->route->handler == kill_sandbox)
+        pending_remove(c, p);
+    else if (c->route->handler == proxy_endpoint)
+        proxy_endpoint(c);
+    else
+        call_refuse(c, ERR_FAILED_PRECONDITION, "the sandbox is not ready yet: its image is being pulled");
 }
 
 /* ---- snapshots ---- */
@@ -346,16 +399,17 @@ static void make_snapshot(struct call *c)
         call_drop(c, &err);
 }
 
-struct snapshots {
-    struct page page;
+struct lifecycle_snapshots {
+    struct osb_page page;
     struct str sandbox, name;
+    struct filter states;
 };
 
 static bool list_snapshot(void *ctx, const struct template *t)
 {
-    struct snapshots *s = ctx;
+    struct lifecycle_snapshots *s = ctx;
     bool fits = t->is_snapshot && (!s->sandbox.p || (t->source && str_eqc(s->sandbox, t->source))) &&
-                (!s->name.p || (t->name && str_eqc(s->name, t->name)));
+                (!s->name.p || (t->name && str_eqc(s->name, t->name))) && is_state(&s->states, "Ready");
 
     if (fits && page_takes(&s->page))
         (void)json_array_append_new(s->page.items, snapshot_json(t));
@@ -364,10 +418,15 @@ static bool list_snapshot(void *ctx, const struct template *t)
 
 static void list_snapshots(struct call *c)
 {
-    struct snapshots s = {.sandbox = STR_NULL};
+    struct lifecycle_snapshots s = {.sandbox = STR_NULL};
+    struct err err;
 
     (void)call_query(c, "sandboxId", &s.sandbox);
     (void)call_query(c, "name", &s.name);
+    if (filter_states(c, &s.states, &err) < 0) {
+        call_fail_err(c, &err);
+        return;
+    }
     if (!page_begin(c, &s.page))
         return;
     core_templates_each(call_core(c), c->actor.who.view, list_snapshot, &s);
@@ -405,64 +464,6 @@ static void remove_snapshot(struct call *c)
         call_empty(c, 204);
 }
 
-/* ---- what it did ---- */
-
-/* Lines come the newest first, and are told the oldest first. */
-struct report {
-    char *lines[LOG_LINES];
-    size_t n, bytes;
-};
-
-static bool report_line(void *ctx, usec_t at, const char *level, const char *logger, const char *message)
-{
-    struct report *r = ctx;
-    char text[CLOCK_TEXT_MAX];
-
-    clock_format(at, 3, text);
-    r->lines[r->n] = mem_printf("%s %s %s %s\n", text, level, logger, message);
-    r->bytes += strlen(r->lines[r->n++]);
-    return r->n < LOG_LINES && r->bytes < LOG_BYTES / 2;
-}
-
-static void diagnostics(struct call *c)
-{
-    AUTO_BUF struct buf b = BUF_INIT(LOG_BYTES);
-    AUTO_FREE struct report *r = mem_new(struct report);
-    const char *id = sandbox_info(c->sandbox)->id;
-    struct sandbox_log_walk walk;
-    struct str scope = STR("all");
-    struct err err;
-    int more;
-
-    (void)call_query(c, "scope", &scope);
-    more = sandbox_log_walk_init_back(&walk, call_core(c), str_of(id), 0, clock_real(), LOG_LINES, &err);
-    if (more == 0)
-        more = sandbox_log_walk_next(&walk, LOG_EVENTS, report_line, r, &err);
-    while (r->n) {
-        buf_append_cstr(&b, r->lines[--r->n]);
-        mem_free(r->lines[r->n]);
-    }
-    if (more < 0) {
-        call_fail_err(c, &err);
-        return;
-    }
-    opensandbox_answer(c, 200,
-                       json_pack("{s:s,s:s,s:s%,s:s,s:s,s:o,s:I,s:b}", "sandboxId", id, "kind", c->route->what, "scope",
-                                 scope.p, scope.n, "delivery", "inline", "contentType", "text/plain", "content",
-                                 json_stringn_nocheck(buf_data(&b), buf_len(&b)), "contentLength",
-                                 (json_int_t)buf_len(&b), "truncated", more || buf_error(&b)));
-}
-
-static void telemetry(struct call *c)
-{
-    call_empty(c, 204); /* nobody is told how long the client waited */
-}
-
-static void not_there(struct call *c)
-{
-    call_refuse(c, ERR_UNIMPLEMENTED, "%s", c->route->what);
-}
-
 const struct route lifecycle_routes[] = {
     {HTTP_METHOD_GET, "/sandboxes", list_sandboxes, 0, NULL},
     {HTTP_METHOD_POST, "/sandboxes", create_sandbox, ROUTE_BODY, NULL},
@@ -471,16 +472,24 @@ const struct route lifecycle_routes[] = {
     {HTTP_METHOD_PATCH, "/sandboxes/{}/metadata", patch_metadata, ROUTE_BODY | ROUTE_SANDBOX, NULL},
     {HTTP_METHOD_POST, "/sandboxes/{}/pause", pause_sandbox, ROUTE_SANDBOX, NULL},
     {HTTP_METHOD_POST, "/sandboxes/{}/resume", resume_sandbox, ROUTE_SANDBOX, NULL},
-    {HTTP_METHOD_POST, "/sandboxes/{}/renew-expiration", renew, ROUTE_BODY | ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_POST, "/sandboxes/{}/fork", lifecycle_fork, ROUTE_BODY_MAY | ROUTE_SANDBOX | ROUTE_WIDE, NULL},
+    {HTTP_METHOD_POST, "/sandboxes/{}/renew-expiration", lifecycle_renew, ROUTE_BODY | ROUTE_SANDBOX, NULL},
     {HTTP_METHOD_POST, "/sandboxes/{}/snapshots", make_snapshot, ROUTE_BODY_MAY | ROUTE_SANDBOX | ROUTE_WIDE, NULL},
-    {HTTP_METHOD_GET, "/sandboxes/{}/endpoints/{}", get_endpoint, ROUTE_SANDBOX | ROUTE_USE, NULL},
-    {HTTP_METHOD_GET, "/sandboxes/{}/diagnostics/logs", diagnostics, ROUTE_SANDBOX, "logs"},
-    {HTTP_METHOD_GET, "/sandboxes/{}/diagnostics/events", diagnostics, ROUTE_SANDBOX, "events"},
+    {HTTP_METHOD_GET, "/sandboxes/{}/endpoints/{}", proxy_endpoint, ROUTE_SANDBOX | ROUTE_USE, NULL},
+    {HTTP_METHOD_GET, "/sandboxes/{}/diagnostics/logs", diagnostics_get, ROUTE_SANDBOX, "logs"},
+    {HTTP_METHOD_GET, "/sandboxes/{}/diagnostics/events", diagnostics_get, ROUTE_SANDBOX, "events"},
+    {HTTP_METHOD_GET, "/sandboxes/{}/diagnostics/logs/content", diagnostics_content, ROUTE_OPEN, "logs"},
+    {HTTP_METHOD_GET, "/sandboxes/{}/diagnostics/events/content", diagnostics_content, ROUTE_OPEN, "events"},
+    {HTTP_METHOD_GET, "/sandboxes/{}/diagnostics/inspect", diagnostics_inspect, ROUTE_SANDBOX, "inspect"},
+    {HTTP_METHOD_GET, "/sandboxes/{}/diagnostics/summary", diagnostics_inspect, ROUTE_SANDBOX, "summary"},
     {HTTP_METHOD_GET, "/snapshots", list_snapshots, 0, NULL},
     {HTTP_METHOD_GET, "/snapshots/{}", get_snapshot, 0, NULL},
     {HTTP_METHOD_DELETE, "/snapshots/{}", remove_snapshot, 0, NULL},
-    {HTTP_METHOD_POST, "/metrics/events", telemetry, ROUTE_OPEN, NULL},
-    {HTTP_METHOD_GET, "/pools", not_there, 0, "pools aren't there: 'cove template warm' keeps sandboxes ready"},
-    {HTTP_METHOD_POST, "/pools", not_there, 0, "pools aren't there: 'cove template warm' keeps sandboxes ready"},
+    {HTTP_METHOD_POST, "/metrics/events", diagnostics_telemetry, ROUTE_OPEN, NULL},
+    {HTTP_METHOD_GET, "/pools", pools_list, 0, NULL},
+    {HTTP_METHOD_POST, "/pools", pools_make, ROUTE_BODY | ROUTE_OPERATOR, NULL},
+    {HTTP_METHOD_GET, "/pools/{}", pools_get, 0, NULL},
+    {HTTP_METHOD_PUT, "/pools/{}", pools_set, ROUTE_BODY | ROUTE_OPERATOR, NULL},
+    {HTTP_METHOD_DELETE, "/pools/{}", pools_remove, ROUTE_OPERATOR, NULL},
 };
 const size_t lifecycle_n_routes = ARRAY_SIZE(lifecycle_routes);

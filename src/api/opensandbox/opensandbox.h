@@ -13,12 +13,14 @@
 #include "base/str.h"
 #include "http/request.h"
 
+struct builder;
 struct core;
 struct opensandbox;
 struct refusals;
 
 struct opensandbox_config {
     struct core *core;         /* borrowed, outlives the façade */
+    struct builder *builder;   /* the same; NULL: images are not pulled */
     struct refusals *refusals; /* the same; NULL: nobody is told */
 };
 

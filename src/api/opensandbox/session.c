@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Scripts of ours inside, and sessions. A session is a file inside with what a shell knew when its last command ended: functions, aliases, variables, the directory.
+ * What is run inside: scripts of ours, commands, and those of sessions. A session is a file inside with what a shell knew when its last command ended: functions, aliases, variables, the directory.
  * Each command of a session is a shell that begins with it.
  */
 #include "api/opensandbox/handlers.h"
 #include "base/id.h"
 
+#include <openssl/evp.h>
 #include <stdio.h>
+
+enum { OPERATION_MAX = 128 };
 
 /* ---- scripts ---- */
 
@@ -79,6 +82,90 @@ void script_run(struct call *c, const char *script, const struct str *args, size
     c->cleanup = script_closed;
 }
 
+/* ---- commands ---- */
+
+/* "$1": id of one whose output goes to its file; "$2" and "$3": user and group by number; then the command. */
+#define PRELUDE                                                                                                        \
+    "if [ -n \"$1\" ]; then mkdir -p " COMMAND_DIRECTORY " && exec >" COMMAND_DIRECTORY                                \
+    "/\"$1\".log 2>&1 </dev/null; fi; u=$2 g=$3; "                                                                     \
+    "shift 3; [ -n \"$u\" ] || exec \"$@\"; "                                                                          \
+    "exec setpriv --reuid \"$u\" --regid \"${g:-$(id -g \"$u\" 2>/dev/null || echo \"$u\")}\" --clear-groups -- \"$@\""
+#define SHELL "[ ! -x /bin/bash ] || exec /bin/bash -c \"$1\"; exec /bin/sh -c \"$1\""
+
+const char *command_id_once(struct call *c)
+{
+    struct str operation = http_header_get(c->req, COMMAND_OPERATION_HEADER);
+
+    if (!c->args[1].p) {
+        char *id = arena_alloc(http_arena(c->req), COMMAND_ID_LEN + 1);
+
+        id_token(id, COMMAND_ID_LEN);
+        if (operation.n) {
+            AUTO_BUF struct buf all = BUF_INIT(OPERATION_MAX + 64);
+            unsigned char digest[EVP_MAX_MD_SIZE];
+
+            buf_printf(&all, "%s %.*s", sandbox_info(c->sandbox)->id, (int)MIN(operation.n, (size_t)OPERATION_MAX),
+                       operation.p);
+            int ok = EVP_Digest(buf_data(&all), buf_len(&all), digest, NULL, EVP_sha256(), NULL);
+            assert(ok == 1);
+            for (size_t i = 0; i < COMMAND_ID_LEN; i++)
+                id[i] = "abcdefghijklmnopqrstuvwxyz0123456789"[digest[i] % 36];
+        }
+        c->args[1] = str_of(id);
+    }
+    return c->args[1].p;
+}
+
+void session_command(struct call *c)
+{
+    struct arena *a = http_arena(c->req);
+    struct str command = STR(""), cwd = STR("");
+    const struct str *argv = NULL;
+    int64_t timeout_ms = 0, uid = -1, gid = -1;
+    bool is_background = false;
+    struct exec_spec spec = {.user = STR("root")};
+    size_t argc = 0, n = 0;
+    const char *id = command_id_once(c);
+
+    if (!CALL_WANTS(c, JSON_WANT_STR("command", &command), JSON_WANT_STRS("argv", &argv, &argc),
+                    JSON_WANT_STR("cwd", &cwd), JSON_WANT_BOOL("background", &is_background),
+                    JSON_WANT_INT("timeout", 1, INT64_MAX / 1000, &timeout_ms),
+                    JSON_WANT_INT("uid", 0, INT32_MAX, &uid), JSON_WANT_INT("gid", 0, INT32_MAX, &gid),
+                    JSON_WANT_PAIRS("envs", &spec.envs, &spec.n_envs)))
+        return;
+    if (!command.n == !argc || (gid >= 0 && uid < 0)) {
+        call_refuse(c, ERR_INVALID_ARGUMENT, "exactly one of command and argv is needed; gid goes with uid");
+        return;
+    }
+    struct str *args = arena_alloc(a, (argc + 12) * sizeof(*args));
+    spec.cmd = STR("/bin/sh");
+    spec.args = args;
+    if (is_background || uid >= 0) {
+        args[n++] = STR("-c");
+        args[n++] = STR(PRELUDE);
+        args[n++] = STR("sh");
+        args[n++] = is_background ? str_of(id) : STR("");
+        args[n++] = uid >= 0 ? str_of(arena_printf(a, "%lld", (long long)uid)) : STR("");
+        args[n++] = gid >= 0 ? str_of(arena_printf(a, "%lld", (long long)gid)) : STR("");
+        if (command.n)
+            args[n++] = STR("/bin/sh");
+    } else if (argc && argv) {
+        spec.cmd = argv[0];
+    }
+    for (size_t i = n ? 0 : 1; argv && i < argc; i++)
+        args[n++] = argv[i];
+    if (command.n) {
+        args[n++] = STR("-c");
+        args[n++] = STR(SHELL);
+        args[n++] = STR("sh");
+        args[n++] = command;
+    }
+    spec.n_args = n;
+    spec.cwd = cwd;
+    spec.timeout_ms = (uint64_t)timeout_ms;
+    command_run(c, &spec, command.n || !argv ? command : argv[0], is_background, id);
+}
+
 /* ---- sessions ---- */
 
 static void session_made(struct call *c, uint32_t code, struct str output)
@@ -96,8 +183,8 @@ void session_make(struct call *c)
     if (!CALL_WANTS(c, JSON_WANT_STR("cwd", &args[1])))
         return;
     script_run(c,
-               "cd -- \"$2\" && mkdir -p " COMMAND_DIRECTORY " && export >" COMMAND_DIRECTORY
-               "/\"$1\".session && printf 'cd -- \"%s\"\\n'"
+               "[ ! -e " COMMAND_DIRECTORY "/\"$1\".session ] || exit 0; cd -- \"$2\" && mkdir -p " COMMAND_DIRECTORY
+               " && export >" COMMAND_DIRECTORY "/\"$1\".session && printf 'cd -- \"%s\"\\n'"
                " \"$PWD\" >>" COMMAND_DIRECTORY "/\"$1\".session",
                args, 2, session_made);
 }

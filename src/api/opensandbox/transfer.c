@@ -10,7 +10,7 @@ enum { PART_METADATA_MAX = 64 * 1024 };
 
 /* ---- downloads ---- */
 
-struct download {
+struct transfer_download {
     struct str path;
     uint64_t from, length, line, first, last; /* lines are counted from 1; first 0: bytes */
     size_t unacked;
@@ -51,7 +51,7 @@ static bool parse_range(struct str text, uint64_t size, uint64_t *ret_from, uint
 static void download_data(void *ctx, struct str bytes)
 {
     struct call *c = ctx;
-    struct download *d = c->state;
+    struct transfer_download *d = c->state;
 
     if (!d->first) {
         (void)http_response_write(c->req, bytes);
@@ -80,7 +80,7 @@ static void download_data(void *ctx, struct str bytes)
 static void download_drain(struct http_request *req, void *ctx)
 {
     struct call *c = ctx;
-    struct download *d = c->state;
+    struct transfer_download *d = c->state;
 
     (void)req;
     if (c->file && d->unacked)
@@ -111,7 +111,7 @@ static void download_end(void *ctx, const struct err *err)
 static void download_read(struct call *c)
 {
     static const struct file_read_ops ops = {download_open, download_data, download_end};
-    struct download *d = c->state;
+    struct transfer_download *d = c->state;
     struct err err;
 
     if (file_read(c->sandbox, &c->actor, STR("root"), d->path, d->from, d->length, &ops, c, &c->file, &err) < 0) {
@@ -126,7 +126,7 @@ static void download_read(struct call *c)
 static void download_begin(struct call *c, const struct file_entry *e)
 {
     struct arena *a = http_arena(c->req);
-    struct download *d = c->state;
+    struct transfer_download *d = c->state;
     struct str range = http_header_get(c->req, "range");
     struct http_header headers[3] = {
         HTTP_HEADER_STR("content-type", str_of(d->first ? "text/plain; charset=utf-8" : "application/octet-stream")),
@@ -137,7 +137,7 @@ static void download_begin(struct call *c, const struct file_entry *e)
     if (d->is_range && !parse_range(range, e->size, &d->from, &d->length)) {
         http_add_header(c->req, STR("content-range"),
                         str_of(arena_printf(a, "bytes */%llu", (unsigned long long)e->size)));
-        call_fail(c, 416, "the range can't be satisfied");
+        call_fail(c, 416, "the range is not satisfiable");
         return;
     }
     if (d->is_range)
@@ -160,18 +160,18 @@ static void download_found(void *ctx, const struct file_entry *entry, const stru
     if (err)
         call_fail_err(c, err);
     else if (entry->type != WIRE_FILE_REGULAR)
-        call_fail(c, 400, "'%.*s' is no regular file", (int)MIN(entry->path.n, (size_t)200), entry->path.p);
+        call_fail(c, 400, "'%.*s' is not a regular file", (int)MIN(entry->path.n, (size_t)200), entry->path.p);
     else
         download_begin(c, entry);
 }
 
 void transfer_download(struct call *c)
 {
-    struct download *d = arena_alloc(http_arena(c->req), sizeof(*d));
+    struct transfer_download *d = arena_alloc(http_arena(c->req), sizeof(*d));
     uint64_t first, count;
     struct err err;
 
-    *d = (struct download){.line = 1};
+    *d = (struct transfer_download){.line = 1};
     c->state = d;
     if (call_query_u64(c, "offset", &first) < 0 || call_query_u64(c, "limit", &count) < 0)
         return;
@@ -195,7 +195,7 @@ void transfer_download(struct call *c)
 
 /* ---- uploads ---- */
 
-struct upload {
+struct transfer_upload {
     struct upload_queue *queue; /* owned */
     struct multipart *parser;   /* owned */
     struct buf metadata;        /* of the part that comes */
@@ -207,7 +207,7 @@ struct upload {
 
 static void upload_closed(struct call *c)
 {
-    struct upload *u = c->state;
+    struct transfer_upload *u = c->state;
 
     upload_queue_free(u->queue);
     multipart_free(u->parser);
@@ -217,7 +217,7 @@ static void upload_closed(struct call *c)
 static int upload_part(const struct multipart_part *part, void *ctx)
 {
     struct call *c = ctx;
-    struct upload *u = c->state;
+    struct transfer_upload *u = c->state;
 
     u->part = str_eqc(part->name, "metadata") ? PART_METADATA : str_eqc(part->name, "file") ? PART_FILE : PART_OTHER;
     if (u->part == PART_METADATA && u->has_metadata) {
@@ -239,7 +239,7 @@ static int upload_part(const struct multipart_part *part, void *ctx)
 
 static int upload_bytes(struct str data, void *ctx)
 {
-    struct upload *u = ((struct call *)ctx)->state;
+    struct transfer_upload *u = ((struct call *)ctx)->state;
 
     if (u->part == PART_FILE)
         upload_queue_data(u->queue, data);
@@ -249,7 +249,7 @@ static int upload_bytes(struct str data, void *ctx)
 /* Grows the arguments by the part's. */
 static int upload_metadata(struct call *c)
 {
-    struct upload *u = c->state;
+    struct transfer_upload *u = c->state;
     AUTO_JSON json_t *json = NULL;
     struct str path = STR("");
     struct err err;
@@ -280,7 +280,7 @@ static int upload_metadata(struct call *c)
 static int upload_part_end(void *ctx)
 {
     struct call *c = ctx;
-    struct upload *u = c->state;
+    struct transfer_upload *u = c->state;
 
     if (u->part == PART_METADATA)
         return upload_metadata(c);
@@ -292,14 +292,14 @@ static int upload_part_end(void *ctx)
 /* All of it is written: owners and modes. */
 static void upload_apply(struct call *c)
 {
-    struct upload *u = c->state;
+    struct transfer_upload *u = c->state;
 
     script_run(c, "while [ $# -gt 3 ]; do " FILES_APPLY "shift 4; done", u->args, 4 * u->n_files, files_script_done);
 }
 
 static void upload_advance(struct call *c)
 {
-    struct upload *u = c->state;
+    struct transfer_upload *u = c->state;
 
     if (c->answered || !u->queue)
         return;
@@ -314,7 +314,7 @@ static void upload_advance(struct call *c)
 
 static void upload_write(struct call *c)
 {
-    struct upload *u = c->state;
+    struct transfer_upload *u = c->state;
     struct err err;
 
     if (upload_queue_write(u->queue, &err) < 0)
@@ -344,7 +344,7 @@ static void upload_failed(void *ctx, const struct err *err)
 static void upload_data(struct http_request *req, struct str data, void *ctx)
 {
     struct call *c = ctx;
-    struct upload *u = c->state;
+    struct transfer_upload *u = c->state;
 
     (void)req;
     if (c->answered)
@@ -357,14 +357,14 @@ static void upload_data(struct http_request *req, struct str data, void *ctx)
 static void upload_end(struct http_request *req, void *ctx)
 {
     struct call *c = ctx;
-    struct upload *u = c->state;
+    struct transfer_upload *u = c->state;
 
     (void)req;
     if (c->answered)
         return;
     u->is_ended = true;
     if (multipart_end(u->parser) < 0 || u->has_metadata || !u->n_files)
-        call_fail(c, 400, "the multipart body has no file for each metadata part, or no end");
+        call_fail(c, 400, "the multipart body lacks a file for a metadata part, or its end");
     upload_advance(c);
 }
 
@@ -378,10 +378,10 @@ void transfer_upload(struct call *c)
     static const struct multipart_ops parts = {upload_part, upload_bytes, upload_part_end};
     static const struct upload_queue_ops queue = {upload_next, upload_written, upload_idle, upload_failed};
     static const struct http_body_ops body = {upload_data, upload_end, upload_lost};
-    struct upload *u = arena_alloc(http_arena(c->req), sizeof(*u));
+    struct transfer_upload *u = arena_alloc(http_arena(c->req), sizeof(*u));
     const struct upload_target target = {.sandbox = c->sandbox, .actor = &c->actor, .user = STR("root")};
 
-    *u = (struct upload){.n_files = 0};
+    *u = (struct transfer_upload){.n_files = 0};
     if (multipart_new(http_header_get(c->req, "content-type"), &parts,
                       &(struct multipart_limits){.parts = 2 * FILES_PATHS_MAX}, c, &u->parser) < 0) {
         call_fail(c, 400, "the body must be multipart/form-data");

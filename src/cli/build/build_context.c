@@ -17,26 +17,26 @@
 
 enum { DEPTH_MAX = 64, IGNORE_MAX = 1 << 20, RULES_MAX = 4096, CHUNK = 64 * 1024 };
 
-struct rule {
+struct ignore_rule {
     struct str pattern;
     bool keeps; /* "!pattern" */
 };
 
 /* What is read of one source. */
-struct reading {
+struct context_reading {
     build_context_seen_fn seen; /* NULL: nobody watches */
     void *seen_ctx;
     uint64_t bytes;
     void *into; /* the digest or the archive */
 };
 
-struct build_context {
+struct local_context {
     int fd;
-    struct reading reading;
+    struct context_reading reading;
     char **paths; /* relative, sorted */
     size_t n, cap;
     struct buf ignore;
-    struct rule rules[RULES_MAX];
+    struct ignore_rule rules[RULES_MAX];
     size_t n_rules;
 };
 
@@ -87,7 +87,7 @@ static struct str plain(struct str s)
     return str_eqc(s, ".") ? STR("") : s;
 }
 
-static bool is_ignored(const struct build_context *c, struct str path)
+static bool is_ignored(const struct local_context *c, struct str path)
 {
     bool ignored = false;
     for (size_t i = 0; i < c->n_rules; i++)
@@ -96,7 +96,7 @@ static bool is_ignored(const struct build_context *c, struct str path)
     return ignored;
 }
 
-static int read_ignore(struct build_context *c, struct err *err)
+static int read_ignore(struct local_context *c, struct err *err)
 {
     int r = fd_read_file(c->fd, ".dockerignore", &c->ignore);
     if (r == -ENOENT)
@@ -115,14 +115,14 @@ static int read_ignore(struct build_context *c, struct err *err)
         if (c->n_rules == RULES_MAX)
             return err_set(err, ERR_INVALID_ARGUMENT, ".dockerignore: more than %d rules", RULES_MAX);
         if (pattern.n)
-            c->rules[c->n_rules++] = (struct rule){pattern, keeps};
+            c->rules[c->n_rules++] = (struct ignore_rule){pattern, keeps};
     }
     return 0;
 }
 
 /* ---- the tree ---- */
 
-static int add(struct build_context *c, const char *path, struct err *err)
+static int build_context_add(struct local_context *c, const char *path, struct err *err)
 {
     if (c->n == CONTEXT_FILES_MAX)
         return err_set(err, ERR_RESOURCE_EXHAUSTED,
@@ -135,9 +135,9 @@ static int add(struct build_context *c, const char *path, struct err *err)
     return 0;
 }
 
-static int walk(struct build_context *c, int dirfd, const char *prefix, unsigned depth, struct err *err);
+static int build_context_walk(struct local_context *c, int dirfd, const char *prefix, unsigned depth, struct err *err);
 
-static int walk_entry(struct build_context *c, int dirfd, const char *prefix, const char *name, unsigned depth,
+static int walk_entry(struct local_context *c, int dirfd, const char *prefix, const char *name, unsigned depth,
                       struct err *err)
 {
     AUTO_FREE char *path = mem_printf("%s%s%s", prefix, *prefix ? "/" : "", name);
@@ -146,17 +146,17 @@ static int walk_entry(struct build_context *c, int dirfd, const char *prefix, co
         return errno == ENOENT ? 0 : err_errno(err, errno, "look at %s", path);
     bool ignored = is_ignored(c, str_of(path));
     bool is_kind = S_ISREG(st.st_mode) || S_ISDIR(st.st_mode) || S_ISLNK(st.st_mode);
-    if (is_kind && !ignored && add(c, path, err) < 0)
+    if (is_kind && !ignored && build_context_add(c, path, err) < 0)
         return -1;
     if (!S_ISDIR(st.st_mode))
         return 0;
     int fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return err_errno(err, errno, "open %s", path);
-    return walk(c, fd, path, depth + 1, err);
+    return build_context_walk(c, fd, path, depth + 1, err);
 }
 
-static int walk(struct build_context *c, int fd, const char *prefix, unsigned depth, struct err *err)
+static int build_context_walk(struct local_context *c, int fd, const char *prefix, unsigned depth, struct err *err)
 {
     DIR *dir = fdopendir(fd);
     int r = 0;
@@ -173,14 +173,14 @@ static int walk(struct build_context *c, int fd, const char *prefix, unsigned de
     return r;
 }
 
-static int by_name(const void *a, const void *b)
+static int build_context_by_name(const void *a, const void *b)
 {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-int build_context_open(const char *dir, struct build_context **ret_context, struct err *err)
+int build_context_open(const char *dir, struct local_context **ret_context, struct err *err)
 {
-    AUTO(build_context_close) struct build_context *c = mem_new(struct build_context);
+    AUTO(build_context_close) struct local_context *c = mem_new(struct local_context);
     c->ignore = BUF_INIT(IGNORE_MAX);
     c->fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (c->fd < 0)
@@ -192,15 +192,15 @@ int build_context_open(const char *dir, struct build_context **ret_context, stru
         (void)fd_close(fd);
         return -1;
     }
-    if (walk(c, fd, "", 0, err) < 0)
+    if (build_context_walk(c, fd, "", 0, err) < 0)
         return -1;
     if (c->n)
-        qsort(c->paths, c->n, sizeof(*c->paths), by_name);
+        qsort(c->paths, c->n, sizeof(*c->paths), build_context_by_name);
     *ret_context = TAKE_PTR(c);
     return 0;
 }
 
-void build_context_close(struct build_context *c)
+void build_context_close(struct local_context *c)
 {
     if (!c)
         return;
@@ -216,7 +216,7 @@ void build_context_close(struct build_context *c)
 
 typedef int (*file_fn)(void *ctx, const char *path, const struct stat *st, const char *target, int fd, struct err *err);
 
-static int visit(const struct build_context *c, const char *path, file_fn fn, void *ctx, struct err *err)
+static int visit(const struct local_context *c, const char *path, file_fn fn, void *ctx, struct err *err)
 {
     char target[4096] = "";
     struct stat st;
@@ -236,25 +236,25 @@ static int visit(const struct build_context *c, const char *path, file_fn fn, vo
     return fn(ctx, path, &st, target, fd, err);
 }
 
-static void add_seen(struct reading *r, ssize_t n)
+static void add_seen(struct context_reading *r, ssize_t n)
 {
     r->bytes += (uint64_t)n;
     if (r->seen)
         r->seen(r->seen_ctx, r->bytes);
 }
 
-void build_context_watch(struct build_context *c, build_context_seen_fn seen, void *ctx)
+void build_context_watch(struct local_context *c, build_context_seen_fn seen, void *ctx)
 {
     c->reading.seen = seen;
     c->reading.seen_ctx = ctx;
 }
 
-uint64_t build_context_bytes(const struct build_context *c)
+uint64_t build_context_bytes(const struct local_context *c)
 {
     return c->reading.bytes;
 }
 
-static int each(struct build_context *c, const char *source, file_fn fn, void *into, struct err *err)
+static int build_context_each(struct local_context *c, const char *source, file_fn fn, void *into, struct err *err)
 {
     struct str pattern = plain(str_of(source));
     size_t n = 0;
@@ -272,7 +272,7 @@ static int each(struct build_context *c, const char *source, file_fn fn, void *i
     return 0;
 }
 
-static int digest_fd(struct reading *r, int fd, const char *path, struct err *err)
+static int digest_fd(struct context_reading *r, int fd, const char *path, struct err *err)
 {
     char chunk[CHUNK];
     for (;;) {
@@ -288,7 +288,7 @@ static int digest_fd(struct reading *r, int fd, const char *path, struct err *er
 
 static int digest_file(void *ctx, const char *path, const struct stat *st, const char *target, int fd, struct err *err)
 {
-    struct reading *r = ctx;
+    struct context_reading *r = ctx;
     char head[64];
     (void)snprintf(head, sizeof(head), "%o %lld", (unsigned)st->st_mode,
                    S_ISREG(st->st_mode) ? (long long)st->st_size : 0LL);
@@ -320,12 +320,12 @@ static EVP_MD_CTX *begin_digest(void)
     return md;
 }
 
-int build_context_hash(struct build_context *c, const char *source, char ret_hash[static CONTEXT_HASH_LEN + 1],
+int build_context_hash(struct local_context *c, const char *source, char ret_hash[static CONTEXT_HASH_LEN + 1],
                        struct err *err)
 {
     EVP_MD_CTX *md = begin_digest();
     (void)EVP_DigestUpdate(md, source, strlen(source) + 1);
-    int r = each(c, source, digest_file, md, err);
+    int r = build_context_each(c, source, digest_file, md, err);
     end_digest(md, ret_hash);
     return r;
 }
@@ -337,7 +337,7 @@ int build_context_hash_file(const char *path, build_context_seen_fn seen, void *
     if (fd < 0)
         return err_errno(err, errno, "open %s", path);
     EVP_MD_CTX *md = begin_digest();
-    struct reading reading = {seen, ctx, 0, md};
+    struct context_reading reading = {seen, ctx, 0, md};
     int r = digest_fd(&reading, fd, path, err);
     end_digest(md, ret_hash);
     return r;
@@ -348,7 +348,7 @@ static int broken(struct archive *a, const char *path, struct err *err)
     return err_set(err, ERR_INTERNAL, "pack %s: %s", path, archive_error_string(a) ? archive_error_string(a) : "?");
 }
 
-static int pack_content(struct reading *r, int fd, const char *path, int64_t size, struct err *err)
+static int pack_content(struct context_reading *r, int fd, const char *path, int64_t size, struct err *err)
 {
     char chunk[CHUNK];
     while (size > 0) {
@@ -366,7 +366,7 @@ static int pack_content(struct reading *r, int fd, const char *path, int64_t siz
 
 static int pack_file(void *ctx, const char *path, const struct stat *st, const char *target, int fd, struct err *err)
 {
-    struct reading *reading = ctx;
+    struct context_reading *reading = ctx;
     struct archive *a = reading->into;
     struct archive_entry *e = archive_entry_new();
     archive_entry_set_pathname(e, path);
@@ -382,7 +382,7 @@ static int pack_file(void *ctx, const char *path, const struct stat *st, const c
     return r == 0 && S_ISREG(st->st_mode) ? pack_content(reading, fd, path, st->st_size, err) : r;
 }
 
-int build_context_pack(struct build_context *c, const char *source, int fd, struct err *err)
+int build_context_pack(struct local_context *c, const char *source, int fd, struct err *err)
 {
     struct archive *a = archive_write_new();
     if (!a || archive_write_set_format_pax_restricted(a) != ARCHIVE_OK ||
@@ -393,7 +393,7 @@ int build_context_pack(struct build_context *c, const char *source, int fd, stru
         (void)archive_write_free(a);
         return r;
     }
-    int r = each(c, source, pack_file, a, err);
+    int r = build_context_each(c, source, pack_file, a, err);
     if (r == 0 && archive_write_close(a) != ARCHIVE_OK)
         r = broken(a, source, err);
     (void)archive_write_free(a);

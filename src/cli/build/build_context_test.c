@@ -47,7 +47,7 @@ static void patterns(void **state)
 static void hashes(void **state)
 {
     char dir[] = "/tmp/cove-context-XXXXXX", path[128], first[65], second[65];
-    struct build_context *c;
+    struct local_context *c;
     struct err err;
     (void)state;
     assert_non_null(mkdtemp(dir));

@@ -84,7 +84,7 @@ static int from(struct parser *p, struct str rest)
     if (words_next(p, &rest, &word) && (!str_eq_nocase(word, STR("AS")) || !words_next(p, &rest, &as)))
         return words_fail(p, ERR_INVALID_ARGUMENT, "FROM takes an image and AS with a name");
     if (!image.n || str_eqc(image, "scratch"))
-        return words_fail(p, ERR_UNIMPLEMENTED, "a template can't begin with nothing: name an image");
+        return words_fail(p, ERR_UNIMPLEMENTED, "FROM scratch is not supported: name an image");
     struct dockerfile *f = p->file;
     int before = -1;
     if (!f->image)
@@ -128,7 +128,7 @@ static int no_heredoc(struct parser *p, struct str rest)
     return 0;
 }
 
-static int run(struct parser *p, struct str rest)
+static int dockerfile_run(struct parser *p, struct str rest)
 {
     AUTO_BUF struct buf b = BUF_INIT(9 * DOCKERFILE_MAX);
     struct str name, value;
@@ -168,7 +168,7 @@ static bool is_archive(struct str s)
 static int check_source(struct parser *p, struct str source, bool is_add)
 {
     if (str_starts(source, STR("http://")) || str_starts(source, STR("https://")) || str_starts(source, STR("git@")))
-        return words_fail(p, ERR_UNIMPLEMENTED, "ADD does not fetch: write RUN curl -fsSLo FILE URL");
+        return words_fail(p, ERR_UNIMPLEMENTED, "ADD of URLs is not supported: write RUN curl -fsSLo FILE URL");
     if (is_add && is_archive(source))
         return words_fail(p, ERR_UNIMPLEMENTED, "ADD does not unpack: write COPY and RUN tar -x");
     struct str rest = source, part;
@@ -179,7 +179,7 @@ static int check_source(struct parser *p, struct str source, bool is_add)
     return 0;
 }
 
-static int copy(struct parser *p, struct str rest, bool is_add)
+static int dockerfile_copy(struct parser *p, struct str rest, bool is_add)
 {
     struct str words[WORDS_MAX], word, name, value, owner = STR("root"), mode = STR(""), origin = STR_NULL;
     size_t n = 0;
@@ -339,9 +339,9 @@ static int instruction(struct parser *p, struct str line)
     if (!p->file->image)
         return words_fail(p, ERR_INVALID_ARGUMENT, "the first instruction must be FROM");
     if (str_eq_nocase(word, STR("RUN")))
-        return run(p, rest);
+        return dockerfile_run(p, rest);
     if (str_eq_nocase(word, STR("COPY")) || str_eq_nocase(word, STR("ADD")))
-        return copy(p, rest, str_eq_nocase(word, STR("ADD")));
+        return dockerfile_copy(p, rest, str_eq_nocase(word, STR("ADD")));
     if (str_eq_nocase(word, STR("ENV")))
         return env(p, rest);
     if (str_eq_nocase(word, STR("WORKDIR")))
@@ -411,7 +411,7 @@ static int all_lines(struct parser *p, struct str text)
     return rest.n ? instruction(p, arena_str(p->arena, rest)) : 0;
 }
 
-static int finish(struct parser *p)
+static int dockerfile_finish(struct parser *p)
 {
     if (!p->file->image)
         return words_fail(p, ERR_INVALID_ARGUMENT, "there is no FROM");
@@ -443,7 +443,7 @@ int dockerfile_parse(const char *name, struct str text, const char *const *build
         return err_set(err, ERR_INVALID_ARGUMENT, "%s: %s", name,
                        text.n > DOCKERFILE_MAX ? "larger than 1 MiB" : "not text");
     directives(p, text);
-    if (all_lines(p, text) < 0 || finish(p) < 0)
+    if (all_lines(p, text) < 0 || dockerfile_finish(p) < 0)
         return -1;
     *ret_file = file;
     return 0;

@@ -112,7 +112,7 @@ static void copies(void **state)
     refused("FROM a\nCOPY --from=b /x/../y /y", 2, "outside");
     refused("FROM a\nCOPY ../x /y", 2, "outside of the context");
     refused("FROM a\nCOPY a b /c", 2, "end with /");
-    refused("FROM a\nADD https://example.com/x /y", 2, "does not fetch");
+    refused("FROM a\nADD https://example.com/x /y", 2, "not supported");
     refused("FROM a\nADD x.tar.gz /y", 2, "does not unpack");
     refused("FROM a\nCOPY x", 2, "a source and a destination");
 }
@@ -137,7 +137,7 @@ static void what_can_not_be(void **state)
     (void)state;
     refused("", 0, "there is no FROM");
     refused("RUN true", 1, "must be FROM");
-    refused("FROM scratch", 1, "nothing");
+    refused("FROM scratch", 1, "not supported");
     refused("FROM", 1, "without an image");
     refused("FROM a\nRUN <<EOF\necho\nEOF\n", 2, "here-documents");
     refused("FROM a\n\n# x\nRUN --mount=type=secret,id=x true", 4, "not supported");

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "cli/print.h"
 #include "cli/service.h"
+#include "cli/share.h"
 #include "cli/things.h"
 
 #include <dirent.h>
@@ -24,20 +25,7 @@ struct recipe {
 
 static char *recipe_home(struct arena *a)
 {
-    const char *set = getenv("COVE_TEMPLATES");
-    char self[PATH_MAX];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
-
-    if (set && *set)
-        return arena_printf(a, "%s", set);
-    if (n < 0)
-        return arena_printf(a, "%s", "/usr/local/share/cove/templates");
-    self[n] = '\0';
-    char *slash = strrchr(self, '/');
-    *slash = '\0';
-    /* build/cove, then PREFIX/bin/cove. */
-    char *beside = arena_printf(a, "%s/../templates", self);
-    return access(beside, R_OK) == 0 ? beside : arena_printf(a, "%s/../share/cove/templates", self);
+    return share_find(a, "COVE_TEMPLATES", "templates");
 }
 
 /* False: there is no such recipe. */
@@ -116,7 +104,11 @@ static int recipe_compare(const void *a, const void *b)
 
 int template_add_list(struct context *ctx)
 {
-    static const char *const heads[] = {"NAME", "VERSION", "HERE", "ALSO", "WHAT"};
+    static const struct things_column columns[] = {{"NAME", "name", NULL},
+                                                   {"VERSION", "version", NULL},
+                                                   {"HERE", "here", NULL},
+                                                   {"ALSO", "alias", NULL},
+                                                   {"WHAT", "summary", NULL}};
     AUTO_ARENA struct arena a = ARENA_INIT;
     const char *home = recipe_home(&a);
     struct recipe all[RECIPES_MAX];
@@ -135,27 +127,12 @@ int template_add_list(struct context *ctx)
     if (!templates)
         return context_fail(ctx, STATUS_FAILED);
     AUTO_JSON json_t *rows = json_array();
-    struct table t;
-    table_init(&t, ARRAY_SIZE(heads));
-    for (size_t h = 0; h < ARRAY_SIZE(heads); h++)
-        table_add(&t, str_of(heads[h]));
-    for (size_t i = 0; i < n; i++) {
-        const char *here = recipe_version_here(templates, all[i].name);
-
-        table_add(&t, str_of(all[i].name));
-        table_add(&t, str_of(all[i].version));
-        table_add(&t, str_of(here ? here : "-"));
-        table_add(&t, str_of(all[i].n_aliases ? all[i].aliases[0] : "-"));
-        table_add(&t, str_of(all[i].summary));
-        (void)json_array_append_new(rows, json_pack("{s:s,s:s,s:s?,s:s}", "name", all[i].name, "version",
-                                                    all[i].version, "here", here, "summary", all[i].summary));
-    }
-    if (ctx->json)
-        print_json(rows);
-    else
-        table_print(&t, stdout);
-    table_fini(&t);
-    return STATUS_OK;
+    for (size_t i = 0; i < n; i++)
+        (void)json_array_append_new(rows,
+                                    json_pack("{s:s,s:s,s:s?,s:s?,s:s}", "name", all[i].name, "version", all[i].version,
+                                              "here", recipe_version_here(templates, all[i].name), "alias",
+                                              all[i].n_aliases ? all[i].aliases[0] : NULL, "summary", all[i].summary));
+    return things_table(ctx, rows, columns, ARRAY_SIZE(columns));
 }
 
 int template_add_run(struct context *ctx, const char *name, const struct template_build_options *options)

@@ -33,37 +33,37 @@ struct built_stage {
     char *template_id; /* owned */
 };
 
-struct making {
+struct build_making {
     struct context *ctx;
     const struct template_build_options *o;
     struct arena arena;
     struct dockerfile file;
-    struct build_context *context;
+    struct local_context *context;
     struct service *s;
     json_t *spec, *policy; /* policy: of its steps; NULL: none was given */
     struct arena secrets;  /* wiped */
     struct secret_input password;
     struct built_stage stages[STAGES_MAX];
     size_t n_stages;
-    struct progress progress; /* of what goes on at the moment */
-    usec_t since;             /* it does */
-    const char *doing, *what; /* "packing", a source of COPY */
-    uint64_t total;           /* bytes of it; 0: not known yet */
-    char step[STEP_TEXT_MAX]; /* of the build, as its log calls it: "[builder 2/6]" */
+    struct terminal_progress progress; /* of what goes on at the moment */
+    usec_t since;                      /* it does */
+    const char *doing, *what;          /* "packing", a source of COPY */
+    uint64_t total;                    /* bytes of it; 0: not known yet */
+    char step[STEP_TEXT_MAX];          /* of the build, as its log calls it: "[builder 2/6]" */
 };
 
-static const char *text_of(const json_t *object, const char *name)
+static const char *template_build_text_of(const json_t *object, const char *name)
 {
     const char *text = json_string_value(json_object_get(object, name));
     return text ? text : "";
 }
 
-static bool is_silent(const struct making *m)
+static bool is_silent(const struct build_making *m)
 {
     return m->o->quiet || m->ctx->json;
 }
 
-static void say(struct making *m, const char *text)
+static void template_build_say(struct build_making *m, const char *text)
 {
     progress_end(&m->progress);
     if (is_silent(m))
@@ -84,7 +84,7 @@ static uint64_t seconds_since(usec_t then)
 }
 
 /* What takes long enough for somebody to wonder is shown on a terminal. */
-static void start_doing(struct making *m, const char *doing, const char *what, uint64_t total)
+static void start_doing(struct build_making *m, const char *doing, const char *what, uint64_t total)
 {
     progress_end(&m->progress);
     progress_start(&m->progress, is_silent(m));
@@ -96,7 +96,7 @@ static void start_doing(struct making *m, const char *doing, const char *what, u
 
 static void show_bytes(void *ctx, uint64_t bytes)
 {
-    struct making *m = ctx;
+    struct build_making *m = ctx;
     char done[UNIT_TEXT_MAX], all[UNIT_TEXT_MAX];
     unit_format_size(bytes, done);
     unit_format_size(m->total, all);
@@ -106,7 +106,7 @@ static void show_bytes(void *ctx, uint64_t bytes)
 
 /* ---- what is to be built ---- */
 
-static int read_dockerfile(struct making *m, const char *path, struct err *err)
+static int read_dockerfile(struct build_making *m, const char *path, struct err *err)
 {
     AUTO_BUF struct buf text = BUF_INIT(DOCKERFILE_MAX + 1);
     int r = fd_read_file(AT_FDCWD, path, &text);
@@ -116,11 +116,11 @@ static int read_dockerfile(struct making *m, const char *path, struct err *err)
     if (dockerfile_parse(path, s, m->o->build_args, m->o->n_build_args, &m->arena, &m->file, err) < 0)
         return -1;
     for (size_t i = 0; i < m->file.n_notes; i++)
-        say(m, m->file.notes[i]);
+        template_build_say(m, m->file.notes[i]);
     return 0;
 }
 
-static int find_dockerfile(struct making *m, struct err *err)
+static int find_dockerfile(struct build_making *m, struct err *err)
 {
     const struct template_build_options *o = m->o;
     bool has_base = o->from_image || o->from_template || o->from_oci;
@@ -138,7 +138,7 @@ static int find_dockerfile(struct making *m, struct err *err)
 /* ---- credentials of the registry ---- */
 
 /* The service is told along with the image; it keeps them no longer than the build. */
-static int add_auth(struct making *m, json_t *spec, const char *image)
+static int add_auth(struct build_making *m, json_t *spec, const char *image)
 {
     const struct template_build_options *o = m->o;
     const char *registry = registry_of(&m->secrets, image);
@@ -150,7 +150,8 @@ static int add_auth(struct making *m, json_t *spec, const char *image)
         if (registry_auth_load(*o->docker_config ? o->docker_config : NULL, registry, &m->secrets, &auth,
                                &m->ctx->err) < 0)
             return -1;
-        say(m, auth.user ? arena_printf(&m->arena, "the configuration of Docker has credentials for %s", registry)
+        template_build_say(
+            m, auth.user ? arena_printf(&m->arena, "the configuration of Docker has credentials for %s", registry)
                          : arena_printf(&m->arena, "the configuration of Docker has no credentials for %s", registry));
     }
     if (!auth.user)
@@ -163,7 +164,7 @@ static int add_auth(struct making *m, json_t *spec, const char *image)
 }
 
 /* Before anything else, so that whoever types it is not kept waiting. */
-static int read_password(struct making *m)
+static int read_password(struct build_making *m)
 {
     if (m->o->registry_user || m->o->docker_config)
         (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
@@ -183,7 +184,7 @@ static void wipe_auth(const json_t *spec)
         mem_wipe((char *)(uintptr_t)json_string_value(password), json_string_length(password));
 }
 
-static void forget_auth(struct making *m)
+static void forget_auth(struct build_making *m)
 {
     wipe_auth(m->spec);
     secret_input_wipe(&m->password);
@@ -192,21 +193,21 @@ static void forget_auth(struct making *m)
 
 /* ---- sending ---- */
 
-static int send_fd(struct making *m, const char *what, const char *hash, int fd)
+static int send_fd(struct build_making *m, const char *what, const char *hash, int fd)
 {
     struct context *ctx = m->ctx;
     AUTO_FREE char *target = mem_printf("/cove/v1/uploads/%s", hash), *chunk = mem_alloc(CHUNK);
     struct stat st;
     char size[UNIT_TEXT_MAX];
     if (fstat(fd, &st) < 0 || lseek(fd, 0, SEEK_SET) < 0)
-        return err_errno(&ctx->err, errno, "read what is to be sent");
+        return err_errno(&ctx->err, errno, "read the files to send");
     start_doing(m, "sending", what, (uint64_t)st.st_size);
     if (service_begin(m->s, "PUT", target, st.st_size) < 0)
         return -1;
     for (off_t sent = 0; sent < st.st_size;) {
         ssize_t n = read(fd, chunk, CHUNK);
         if (n <= 0)
-            return err_set(&ctx->err, ERR_ABORTED, "what is sent changes meanwhile");
+            return err_set(&ctx->err, ERR_ABORTED, "the files changed while they were sent");
         int r = http_client_write(service_client(m->s), str_n(chunk, (size_t)n));
         if (r < 0)
             break; /* the answer says why */
@@ -220,12 +221,12 @@ static int send_fd(struct making *m, const char *what, const char *hash, int fd)
                                                    : -1; /* somebody was faster: of the same files, as the hash says */
     unit_format_size((uint64_t)st.st_size, size);
     if (seconds_since(m->since) > 0)
-        say(m,
-            arena_printf(&m->arena, "sent %s: %s in %llu s", what, size, (unsigned long long)seconds_since(m->since)));
+        template_build_say(m, arena_printf(&m->arena, "sent %s: %s in %llu s", what, size,
+                                           (unsigned long long)seconds_since(m->since)));
     return 0;
 }
 
-static int is_present(struct making *m, const char *hash)
+static int is_present(struct build_making *m, const char *hash)
 {
     AUTO_FREE char *target = mem_printf("/cove/v1/uploads/%s", hash);
     AUTO_JSON json_t *answer = NULL;
@@ -239,10 +240,10 @@ static int scratch_file(struct err *err)
 {
     const char *dir = getenv("TMPDIR");
     int fd = open(dir && *dir ? dir : "/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-    return fd < 0 ? err_errno(err, errno, "make a file for what is sent") : fd;
+    return fd < 0 ? err_errno(err, errno, "make a file for the upload") : fd;
 }
 
-static int send_source(struct making *m, struct build_context *context, const char *source,
+static int send_source(struct build_making *m, struct local_context *context, const char *source,
                        char ret_hash[static CONTEXT_HASH_LEN + 1])
 {
     struct err *err = &m->ctx->err;
@@ -255,7 +256,7 @@ static int send_source(struct making *m, struct build_context *context, const ch
     if (r)
         return r < 0 ? -1 : 0;
     unit_format_size(build_context_bytes(context), size);
-    say(m, arena_printf(&m->arena, "sending %s: %s", source, size));
+    template_build_say(m, arena_printf(&m->arena, "sending %s: %s", source, size));
     AUTO_CLOSE int fd = scratch_file(err);
     start_doing(m, "packing", source, build_context_bytes(context));
     if (fd < 0 || build_context_pack(context, source, fd, err) < 0)
@@ -263,7 +264,7 @@ static int send_source(struct making *m, struct build_context *context, const ch
     return send_fd(m, source, ret_hash, fd);
 }
 
-static int send_archive(struct making *m)
+static int send_archive(struct build_making *m)
 {
     char hash[CONTEXT_HASH_LEN + 1];
     struct stat st;
@@ -279,14 +280,15 @@ static int send_archive(struct making *m)
     if (fd < 0 || fstat(fd, &st) < 0)
         return err_errno(&m->ctx->err, errno, "open %s", m->o->from_oci);
     unit_format_size((uint64_t)st.st_size, size);
-    say(m, arena_printf(&m->arena, "sending %s: %s", m->o->from_oci, size));
+    template_build_say(m, arena_printf(&m->arena, "sending %s: %s", m->o->from_oci, size));
     return send_fd(m, m->o->from_oci, hash, fd);
 }
 
-static int send_from_stage(struct making *m, const struct dockerfile_step *s,
+static int send_from_stage(struct build_making *m, const struct dockerfile_step *s,
                            char ret_hash[static CONTEXT_HASH_LEN + 1]);
 
-static int send_files(struct making *m, const struct dockerfile_step *s, char ret_hash[static CONTEXT_HASH_LEN + 1])
+static int send_files(struct build_making *m, const struct dockerfile_step *s,
+                      char ret_hash[static CONTEXT_HASH_LEN + 1])
 {
     if (s->from)
         return send_from_stage(m, s, ret_hash);
@@ -295,7 +297,7 @@ static int send_files(struct making *m, const struct dockerfile_step *s, char re
     return send_source(m, m->context, s->args[0], ret_hash);
 }
 
-static int add_steps(struct making *m, json_t *spec, const struct dockerfile_step *all, size_t n)
+static int add_steps(struct build_making *m, json_t *spec, const struct dockerfile_step *all, size_t n)
 {
     json_t *steps = json_array();
     (void)json_object_set_new(spec, "steps", steps);
@@ -319,7 +321,7 @@ static int add_steps(struct making *m, json_t *spec, const struct dockerfile_ste
     return 0;
 }
 
-static int make_spec(struct making *m)
+static int make_spec(struct build_making *m)
 {
     const struct template_build_options *o = m->o;
     m->spec = json_object();
@@ -343,7 +345,7 @@ static int make_spec(struct making *m)
 /* ---- following ---- */
 
 /* "[builder 2/6] RUN make" is of that step. */
-static void note_step(struct making *m, const char *line)
+static void note_step(struct build_making *m, const char *line)
 {
     size_t n = *line == '[' ? strcspn(line, "]") + 1 : 0;
     if (n == 0 || n >= sizeof(m->step) || (strncmp(m->step, line, n) == 0 && !m->step[n]))
@@ -353,25 +355,25 @@ static void note_step(struct making *m, const char *line)
 }
 
 /* A step without a word is seen to go on. */
-static void show_step(struct making *m)
+static void show_step(struct build_making *m)
 {
     progress_show(&m->progress, "%s %llu s", *m->step ? m->step : "waiting for the build,",
                   (unsigned long long)seconds_since(m->since));
 }
 
-static void print_lines(struct making *m, const json_t *answer, json_int_t *after)
+static void template_build_print_lines(struct build_making *m, const json_t *answer, json_int_t *after)
 {
     const json_t *line;
     size_t i;
     json_array_foreach(json_object_get(answer, "lines"), i, line)
     {
-        note_step(m, text_of(line, "message"));
+        note_step(m, template_build_text_of(line, "message"));
         *after = json_integer_value(json_object_get(line, "seq"));
         if (m->ctx->json) {
             print_json(line);
             (void)fflush(stdout);
-        } else if (strcmp(text_of(line, "level"), "debug") != 0) {
-            say(m, text_of(line, "message"));
+        } else if (strcmp(template_build_text_of(line, "level"), "debug") != 0) {
+            template_build_say(m, template_build_text_of(line, "message"));
             progress_start(&m->progress, is_silent(m));
         }
     }
@@ -379,7 +381,7 @@ static void print_lines(struct making *m, const json_t *answer, json_int_t *afte
 
 static volatile sig_atomic_t interrupted; /* by this signal; a second one ends us at once */
 
-static void on_signal(int sig)
+static void template_build_on_signal(int sig)
 {
     interrupted = sig;
 }
@@ -387,7 +389,7 @@ static void on_signal(int sig)
 static void catch_signals(void)
 {
     static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
-    const struct sigaction catch = {.sa_handler = on_signal, .sa_flags = SA_RESTART | (int)SA_RESETHAND};
+    const struct sigaction catch = {.sa_handler = template_build_on_signal, .sa_flags = SA_RESTART | (int)SA_RESETHAND};
     struct sigaction now;
     for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
         if (sigaction(signals[i], NULL, &now) == 0 && now.sa_handler != SIG_IGN)
@@ -395,22 +397,22 @@ static void catch_signals(void)
 }
 
 /* Who started it and leaves does not want it any more. Does not return, but when it can't be cancelled. */
-static void drop_stages(struct making *m);
+static void drop_stages(struct build_making *m);
 
-static int cancel(struct making *m, const char *id)
+static int cancel(struct build_making *m, const char *id)
 {
     progress_end(&m->progress);
     AUTO_FREE char *target = mem_printf("/cove/v1/builds/%s", id);
     if (service_call(m->s, "DELETE", target, NULL, "cancelling the build", NULL) < 0)
         return err_prefix(&m->ctx->err, "cancel the build");
-    say(m, "the build was cancelled");
+    template_build_say(m, "the build was cancelled");
     drop_stages(m);
     (void)signal(interrupted, SIG_DFL);
     (void)raise(interrupted);
     return err_set(&m->ctx->err, ERR_ABORTED, "the build was cancelled");
 }
 
-static int follow(struct making *m, const char *id, json_t **ret_build)
+static int follow(struct build_making *m, const char *id, json_t **ret_build)
 {
     json_int_t after = 0;
     catch_signals();
@@ -423,9 +425,9 @@ static int follow(struct making *m, const char *id, json_t **ret_build)
         if (service_call(m->s, "GET", target, NULL, NULL, &answer) < 0)
             return -1;
         const json_t *build = json_object_get(answer, "build");
-        print_lines(m, answer, &after);
-        bool is_over =
-            strcmp(text_of(build, "status"), "ready") == 0 || strcmp(text_of(build, "status"), "failed") == 0;
+        template_build_print_lines(m, answer, &after);
+        bool is_over = strcmp(template_build_text_of(build, "status"), "ready") == 0 ||
+                       strcmp(template_build_text_of(build, "status"), "failed") == 0;
         if (is_over && json_array_size(json_object_get(answer, "lines")) == 0) {
             progress_end(&m->progress);
             *ret_build = json_deep_copy(build);
@@ -438,7 +440,7 @@ static int follow(struct making *m, const char *id, json_t **ret_build)
     }
 }
 
-static char *default_name(struct making *m)
+static char *default_name(struct build_making *m)
 {
     char path[PATH_TEXT_MAX];
     AUTO_FREE char *real = realpath(m->o->context, NULL);
@@ -455,7 +457,7 @@ static char *default_name(struct making *m)
     return *name ? name : NULL;
 }
 
-static int begin(struct making *m, json_t **ret_build)
+static int begin(struct build_making *m, json_t **ret_build)
 {
     const struct template_build_options *o = m->o;
     const char *name = o->name ? o->name : default_name(m);
@@ -477,20 +479,20 @@ static int begin(struct making *m, json_t **ret_build)
 
 /* ---- stages that files are taken from ---- */
 
-static void drop_stages(struct making *m)
+static void drop_stages(struct build_making *m)
 {
     const struct err err = m->ctx->err;
     for (size_t i = 0; i < m->n_stages; i++) {
         AUTO_FREE char *id = TAKE_PTR(m->stages[i].template_id);
         AUTO_FREE char *target = id ? mem_printf("/cove/v1/templates?ref=%s", id) : NULL;
         if (target && service_call(m->s, "DELETE", target, NULL, NULL, NULL) < 0)
-            say(m, arena_printf(&m->arena, "template %s of a stage stays: %s", id, m->ctx->err.msg));
+            template_build_say(m, arena_printf(&m->arena, "template %s of a stage stays: %s", id, m->ctx->err.msg));
     }
     m->n_stages = 0;
     m->ctx->err = err; /* what was said of the build counts */
 }
 
-static int build_stage(struct making *m, struct built_stage *b)
+static int build_stage(struct build_making *m, struct built_stage *b)
 {
     const struct dockerfile_stage *stage = b->stage < 0 ? NULL : &m->file.stages[b->stage];
     AUTO_JSON json_t *spec = json_object(), *body = json_object(), *build = NULL, *end = NULL;
@@ -501,23 +503,23 @@ static int build_stage(struct making *m, struct built_stage *b)
     int r = add_auth(m, spec, stage ? stage->image : b->from);
     r = r ? r : add_steps(m, spec, stage ? stage->steps : NULL, stage ? stage->n_steps : 0);
     if (r == 0) {
-        say(m, arena_printf(&m->arena, "stage %.200s", b->from));
+        template_build_say(m, arena_printf(&m->arena, "stage %.200s", b->from));
         set_text(body, "name", name);
         (void)json_object_set(body, "spec", spec);
         r = service_call(m->s, "POST", "/cove/v1/builds", body, "beginning the build of a stage", &build);
     }
     if (r == 0) {
-        b->template_id = mem_strdup(text_of(build, "template"));
-        r = follow(m, text_of(build, "id"), &end);
+        b->template_id = mem_strdup(template_build_text_of(build, "template"));
+        r = follow(m, template_build_text_of(build, "id"), &end);
     }
     wipe_auth(spec);
-    if (r < 0 || strcmp(text_of(end, "status"), "ready") == 0)
+    if (r < 0 || strcmp(template_build_text_of(end, "status"), "ready") == 0)
         return r;
-    return err_set(&m->ctx->err, ERR_ABORTED, "stage %.64s: step %.16s: %s", b->from, text_of(end, "step"),
-                   text_of(end, "reason"));
+    return err_set(&m->ctx->err, ERR_ABORTED, "stage %.64s: step %.16s: %s", b->from,
+                   template_build_text_of(end, "step"), template_build_text_of(end, "reason"));
 }
 
-static struct built_stage *need_stage(struct making *m, const struct dockerfile_step *s)
+static struct built_stage *need_stage(struct build_making *m, const struct dockerfile_step *s)
 {
     for (size_t i = 0; i < m->n_stages; i++)
         if (m->stages[i].stage == s->stage && (s->stage >= 0 || strcmp(m->stages[i].from, s->from) == 0))
@@ -534,7 +536,7 @@ static struct built_stage *need_stage(struct making *m, const struct dockerfile_
     return r < 0 ? (m->n_stages++, NULL) : &m->stages[m->n_stages++];
 }
 
-static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *at)
+static int template_build_remove_one(const char *path, const struct stat *st, int kind, struct FTW *at)
 {
     (void)st, (void)kind, (void)at;
     return remove(path);
@@ -553,7 +555,7 @@ static int make_parents(char *path, size_t from)
 }
 
 /* Out of a sandbox of the stage, which a pattern's directory is taken from whole. */
-static int fetch(struct making *m, const char *template_id, const char *source, const char *dir)
+static int template_build_fetch(struct build_making *m, const char *template_id, const char *source, const char *dir)
 {
     AUTO_JSON json_t *spec = json_pack("{s:s,s:i}", "template", template_id, "timeout_ms", 3600 * 1000),
                      *sandbox = NULL;
@@ -568,7 +570,7 @@ static int fetch(struct making *m, const char *template_id, const char *source, 
         return err_errno(&m->ctx->err, r, "make a directory for files of a stage");
     if (service_call(m->s, "POST", "/cove/v1/sandboxes", spec, "starting the stage", &sandbox) < 0)
         return -1;
-    struct copy c = {.ctx = m->ctx, .service = m->s, .id = text_of(sandbox, "id"), .user = "root"};
+    struct copy c = {.ctx = m->ctx, .service = m->s, .id = template_build_text_of(sandbox, "id"), .user = "root"};
     r = copy_from_sandbox(&c, from, to);
     const struct err err = m->ctx->err;
     AUTO_FREE char *target = service_target(c.id, "%s", "");
@@ -577,7 +579,7 @@ static int fetch(struct making *m, const char *template_id, const char *source, 
     return r;
 }
 
-static int send_from_stage(struct making *m, const struct dockerfile_step *s,
+static int send_from_stage(struct build_making *m, const struct dockerfile_step *s,
                            char ret_hash[static CONTEXT_HASH_LEN + 1])
 {
     const struct built_stage *b = need_stage(m, s);
@@ -587,48 +589,48 @@ static int send_from_stage(struct making *m, const struct dockerfile_step *s,
     AUTO_FREE char *dir = mem_printf("%s/cove-stage-XXXXXX", tmp && *tmp ? tmp : "/tmp");
     if (!mkdtemp(dir))
         return err_errno(&m->ctx->err, errno, "make a directory for files of a stage");
-    AUTO(build_context_close) struct build_context *context = NULL;
-    int r = fetch(m, b->template_id, s->args[0], dir);
+    AUTO(build_context_close) struct local_context *context = NULL;
+    int r = template_build_fetch(m, b->template_id, s->args[0], dir);
     r = r ? r : build_context_open(dir, &context, &m->ctx->err);
     r = r ? r : send_source(m, context, s->args[0], ret_hash);
-    (void)nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    (void)nftw(dir, template_build_remove_one, 16, FTW_DEPTH | FTW_PHYS);
     return r;
 }
 
-static int fail(struct making *m)
+static int template_build_failed(struct build_making *m)
 {
     progress_end(&m->progress);
     return context_fail(m->ctx, STATUS_FAILED);
 }
 
-static int build(struct making *m)
+static int build(struct build_making *m)
 {
     AUTO_JSON json_t *build = NULL, *end = NULL;
     if (read_password(m) < 0 || find_dockerfile(m, &m->ctx->err) < 0)
-        return fail(m);
+        return template_build_failed(m);
     m->s = service_open(m->ctx);
-    if (!m->s || make_spec(m) < 0 || begin(m, &build) < 0 || follow(m, text_of(build, "id"), &end) < 0)
-        return fail(m);
-    bool ready = strcmp(text_of(end, "status"), "ready") == 0;
+    if (!m->s || make_spec(m) < 0 || begin(m, &build) < 0 || follow(m, template_build_text_of(build, "id"), &end) < 0)
+        return template_build_failed(m);
+    bool ready = strcmp(template_build_text_of(end, "status"), "ready") == 0;
     if (m->ctx->json) {
         print_json(end);
     } else if (ready) {
-        print_line(text_of(end, "template"));
+        print_line(template_build_text_of(end, "template"));
     }
     if (ready)
         return STATUS_OK;
-    const char *step = text_of(end, "step");
+    const char *step = template_build_text_of(end, "step");
     (void)err_set(&m->ctx->err, ERR_ABORTED, "the build failed%s%s: %s", *step ? " at step " : "", step,
-                  text_of(end, "reason"));
+                  template_build_text_of(end, "reason"));
     if (strcmp(step, "base") == 0 && json_object_get(m->spec, "from"))
         (void)snprintf(m->ctx->hint, sizeof(m->ctx->hint),
                        "FROM means a template here when one has that name ('cove template ls'), else an image");
-    return fail(m);
+    return template_build_failed(m);
 }
 
 int template_build_run(struct context *ctx, struct template_build_options *options)
 {
-    struct making m = {.ctx = ctx, .o = options};
+    struct build_making m = {.ctx = ctx, .o = options};
     AUTO_JSON json_t *env = NULL;
     int status =
         net_flags_policy(ctx, &options->net, &env, &m.policy) < 0 ? context_fail(ctx, STATUS_USAGE) : build(&m);

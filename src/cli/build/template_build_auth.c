@@ -79,7 +79,7 @@ static int read_entry(const json_t *entry, const char *registry, struct arena *a
                *password = json_string_value(json_object_get(entry, "password"));
     if (json_object_get(entry, "identitytoken") || json_object_get(entry, "registrytoken"))
         return err_set(err, ERR_UNIMPLEMENTED,
-                       "it has a token for %s, which can't be used here: give a name and a password", registry);
+                       "it has only a token for %s, which is not supported: give a user name and a password", registry);
     if (user && password) {
         *ret_auth = (struct registry_auth){arena_strndup(arena, user, strlen(user)),
                                            arena_strndup(arena, password, strlen(password))};
@@ -121,7 +121,8 @@ int registry_auth_parse(struct str text, const char *registry, struct arena *are
     }
     if (!found.user && has_helper(config, registry, has_entry))
         return err_set(err, ERR_UNIMPLEMENTED,
-                       "a helper keeps its credentials, which is not asked here: give a name and a password");
+                       "its credentials are in a credential helper, which is not supported: give a user name and "
+                       "a password");
     *ret_auth = found;
     return 0;
 }

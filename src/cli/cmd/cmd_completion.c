@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-static int run(struct context *ctx)
+static int completion_run(struct context *ctx)
 {
     const char *value;
     if (context_next_flag(ctx, &value) < 0)
@@ -12,7 +12,7 @@ static int run(struct context *ctx)
     AUTO_BUF struct buf script = BUF_INIT(1 << 20), json = BUF_INIT(8 << 20);
     const char *shell = context_operands(ctx) == 1 ? ctx->argv[ctx->argi] : "";
     if (completion_write(shell, ctx->commands, &script) < 0)
-        return context_usage(ctx, "for which shell? bash, zsh or fish");
+        return context_usage(ctx, "the shell is missing: bash, zsh or fish");
     if (ctx->json) {
         buf_printf(&json, "{\"shell\":\"%s\",\"script\":", shell);
         buf_append_json_string(&json, buf_str(&script));
@@ -35,5 +35,5 @@ const struct command cmd_completion = {
                 "mkdir -p ~/.config/fish/completions && cove completion fish > ~/.config/fish/completions/cove.fish",
     .operands = "shell",
     .is_local = true,
-    .run = run,
+    .run = completion_run,
 };

@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 static const struct flag flags[] = {
-    {'u', 'u', "user", "NAME", "What is new in the sandbox belongs to this user. Default: user."},
-    {'q', 'q', "quiet", NULL, "Says nothing when it worked."},
+    {'u', 'u', "user", "NAME", "The owner of new files in the sandbox. Default: user."},
+    {'q', 'q', "quiet", NULL, "Prints nothing on success."},
 };
 
 /* What failed for one of these reasons may have done so because the sandbox stands still. */
@@ -34,8 +34,8 @@ static void say_done(const struct context *ctx, uint64_t bytes)
     (void)printf(bytes ? " (%s)\n" : "\n", size); /* a tree's bytes nobody counts */
 }
 
-static int copy_between(struct context *ctx, const char *user, bool quiet, const struct place *from,
-                        const struct place *to)
+static int copy_between(struct context *ctx, const char *user, bool quiet, const struct copy_place *from,
+                        const struct copy_place *to)
 {
     AUTO_FREE char *id = NULL;
     AUTO(service_close) struct service *s = service_open(ctx);
@@ -58,7 +58,7 @@ static int copy_between(struct context *ctx, const char *user, bool quiet, const
 }
 
 /* What a sandbox holds is not spread over a directory that was meant to take it under a name. */
-static bool would_spread(const struct place *from, const struct place *to)
+static bool would_spread(const struct copy_place *from, const struct copy_place *to)
 {
     struct stat st;
     return from->is_remote && place_has_no_name(from) && strcmp(to->path, "-") != 0 && stat(to->path, &st) == 0 &&
@@ -72,7 +72,7 @@ static int refuse_to_spread(struct context *ctx)
                          str_ends(str_of(to), STR("/")) ? "" : "/");
 }
 
-static int run(struct context *ctx)
+static int cp_run(struct context *ctx)
 {
     const char *value, *user = NULL;
     bool quiet = false;
@@ -87,12 +87,12 @@ static int run(struct context *ctx)
         return context_exit(ctx);
     if (context_operands(ctx) != 2)
         return context_usage(ctx, "give a source and a destination");
-    struct place from, to;
+    struct copy_place from, to;
     place_parse(ctx->argv[ctx->argi], &from);
     place_parse(ctx->argv[ctx->argi + 1], &to);
     int status;
     if (from.is_remote == to.is_remote)
-        status = context_usage(ctx, from.is_remote ? "one side must be here: copy in two steps"
+        status = context_usage(ctx, from.is_remote ? "one side must be on this machine: copy in two steps"
                                                    : "one side must be in a sandbox: ID:PATH");
     else if (would_spread(&from, &to))
         status = refuse_to_spread(ctx);
@@ -108,16 +108,16 @@ const struct command cmd_cp = {
     .summary = "copy files to and from a sandbox",
     .synopsis = "[-q] [-u NAME] PATH ID:PATH\n[-q] [-u NAME] ID:PATH PATH",
     .description =
-        "Copies a file, or a directory with all that is in it. A path in the sandbox that does not begin with / is below the user's home; - "
-        "stands for standard input or output. When the destination is a directory, or ends with /, the copy gets the source's name in it. "
-        "ID:, ID:., ID:.. and ID:/ have no name: the destination here is then a directory that is not there yet; ID:src/. "
-        "says that the content of src is meant. Missing directories are made in the sandbox. Write ./a:b for a file here whose name holds a colon.\n"
-        "\n"
-        "Permissions are kept, less what the umask takes here; owners are not. A single file is read and written in the sandbox whoever may; a directory with the rights of the "
-        "user (-u root for all). A directory that comes out of a sandbox is not trusted: nothing is written outside of the "
-        "destination, and directories that are there already keep their permissions. A file is there under its name only when all of it is.\n"
-        "\n"
-        "What was copied is said on stdout, unless that is where it went. With --json the sandbox's id, and the bytes when a single file was copied.",
+        "Copies a file, or a directory with everything in it. A path in the sandbox that does not begin with / is below "
+        "the user's home; - is standard input or output. If the destination is a directory, or ends with /, the copy "
+        "keeps the source's name in it. ID:, ID:., ID:.. and ID:/ have no name, so the destination here must be a "
+        "directory that does not exist yet; ID:src/. means the content of src. Missing directories are created in the "
+        "sandbox. If the name of a file here contains a colon, write ./a:b.\n\nPermissions are kept, minus the umask here; "
+        "owners are not. A single file is read and written in the sandbox regardless of its owner; a directory with the "
+        "rights of the user (-u root for everything). A directory from a sandbox is not trusted: nothing is written "
+        "outside the destination, and existing directories keep their permissions. A file gets its name only when it is "
+        "complete.\n\nPrints what was copied, unless the copy goes to stdout. With --json: the sandbox's id and, for a "
+        "single file, the bytes.",
     .exit_status = " 0  all of it was copied\n"
                    " 1  it was not; stderr says why. Of a sandbox that was paused meanwhile it says so:\n"
                    "    resume it and run cp again. A pause that keeps its memory only holds the copy\n"
@@ -130,5 +130,5 @@ const struct command cmd_cp = {
                 "curl -s https://example.org/data | cove cp - i3k:data",
     .operands = "file",
     COMMAND_FLAGS(flags),
-    .run = run,
+    .run = cp_run,
 };

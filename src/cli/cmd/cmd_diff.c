@@ -29,7 +29,7 @@ struct lines {
     size_t n;
 };
 
-static int compare(const void *a, const void *b)
+static int diff_compare(const void *a, const void *b)
 {
     const char *x = *(const char *const *)a, *y = *(const char *const *)b;
     return strcmp(x + 2, y + 2);
@@ -50,11 +50,11 @@ static const char **sort_lines(const struct lines *l)
     for (size_t i = 0; i < l->n; i++, at += strlen(at) + 1)
         all[i] = at;
     if (l->n)
-        qsort(all, l->n, sizeof(*all), compare);
+        qsort(all, l->n, sizeof(*all), diff_compare);
     return all;
 }
 
-static void print_lines(const struct lines *l, bool is_raw)
+static void diff_print_lines(const struct lines *l, bool is_raw)
 {
     const char **all = sort_lines(l);
     for (size_t i = 0; i < l->n; i++) {
@@ -76,7 +76,7 @@ static int take_line(struct context *ctx, struct lines *l, struct str line, json
         return 0;
     }
     if (diff_line_read(&l->text, one) == -EILSEQ)
-        return err_set(&ctx->err, ERR_INTERNAL, "the service's answer has a line that tells of no difference");
+        return err_set(&ctx->err, ERR_INTERNAL, "the service's answer has an invalid line");
     buf_append_char(&l->text, '\0');
     l->n++;
     if (buf_error(&l->text) < 0)
@@ -102,7 +102,7 @@ static void append_side(struct buf *b, struct service *s, struct context *ctx, c
 static int compare_sides(struct context *ctx, struct service *s, struct str a, struct str b, struct lines *lines)
 {
     AUTO_FREE char *target = mem_printf("/cove/v1/diff?a=%.*s&b=%.*s", STR_ARG(a), STR_ARG(b));
-    struct progress p;
+    struct terminal_progress p;
     struct str line;
     json_t *one;
     progress_start(&p, ctx->json);
@@ -128,10 +128,10 @@ static int print_difference(struct context *ctx, const char *a, const char *b, b
         append_side(&from, s, ctx, a);
     append_side(&to, s, ctx, b);
     if (buf_error(&from) || buf_error(&to))
-        return context_usage(ctx, "these are no names: they are too long");
+        return context_usage(ctx, "the names are too long");
     int r = compare_sides(ctx, s, buf_str(&from), buf_str(&to), &lines);
     if (!ctx->json && r >= 0)
-        print_lines(&lines, is_raw);
+        diff_print_lines(&lines, is_raw);
     buf_fini(&lines.text);
     return r < 0 ? context_fail(ctx, STATUS_FAILED) : STATUS_OK;
 }
@@ -143,7 +143,9 @@ static int patch_sides(struct context *ctx, struct service *s, struct diff_side 
     if (diff_side_open(ctx, s, b, &sides[1]) < 0)
         return -1;
     if (!a && sides[1].is_made)
-        return err_set(&ctx->err, ERR_INVALID_ARGUMENT, "%.64s is no sandbox: name what to compare it with, before it",
+        return err_set(&ctx->err, ERR_INVALID_ARGUMENT,
+                       "%.64s is not a sandbox: name what to compare it with, "
+                       "before it",
                        b);
     if ((a ? diff_side_open(ctx, s, a, &sides[0]) : diff_side_open_base(ctx, s, sides[1].id, &sides[0])) < 0)
         return -1;
@@ -173,7 +175,7 @@ static int print_patch(struct context *ctx, const char *a, const char *b, const 
     return r < 0 ? context_fail(ctx, STATUS_FAILED) : STATUS_OK;
 }
 
-static int run(struct context *ctx)
+static int diff_run(struct context *ctx)
 {
     const char *value;
     const char *path = NULL;
@@ -190,9 +192,9 @@ static int run(struct context *ctx)
     if (is_raw && ctx->json)
         return context_usage(ctx, "give one of -z and --json");
     if (is_patch && (is_raw || ctx->json))
-        return context_usage(ctx, "--patch goes without -z and --json");
+        return context_usage(ctx, "--patch can't be combined with -z and --json");
     if (path && !is_patch)
-        return context_usage(ctx, "--path is for --patch");
+        return context_usage(ctx, "--path needs --patch");
     int n = context_operands(ctx);
     char *const *operands = ctx->argv + ctx->argi;
     if (n < 1 || n > 2)
@@ -208,27 +210,23 @@ const struct command cmd_diff = {
     .summary = "show which files a sandbox changed",
     .synopsis = "[-z] A\n[-z] A B\n--patch [--path DIR] [A] B",
     .description =
-        "Shows the paths that A has changed since it was made; or, with two, what B has that A has not. Each is a sandbox, or a snapshot or "
-        "template by its name. It costs what either has of its own, not what both stand on.\n"
-        "\n"
-        " A /path    added; a directory with all that is in it\n"
-        " M /path    modified: other bytes, another owner or mode, other capabilities or access lists\n"
-        " D /path    deleted; a directory that is gone stands for all that was in it\n"
-        "\n"
-        "Directories end with a slash. Sorted by path. In names, control characters, those that change the direction of text or take no room, and bytes that "
-        "are not UTF-8 are written as \\xNN, a backslash as \\\\, wherever it goes; with -z names are as they are.\n"
-        "\n"
-        "With --patch the contents: text with three lines around each change, other files as binary patches, links, and whether a file is executable; owners, "
-        "other modes and directories .git are not in it. Only a sandbox that runs can be read. Of what it was made from, and of snapshots, a sandbox is "
-        "made for as long as it takes. With one, it is compared with its template as that is now. The sandboxes' own tar is used. More than 64 MiB in a file, or "
-        "512 MiB in all, is refused.\n"
-        "\n"
-        "With --json one object a line, in no order: change, type, path, mode, size. Where a path is not UTF-8, path_base64 has its bytes, and path has U+FFFD "
-        "where they are not.\n"
-        "\n"
-        "Times and other attributes are not compared. /etc/hostname, /etc/hosts and /etc/resolv.conf are left out where they are what "
-        "Cove itself wrote in B; from a sandbox or snapshot to what it was made from, they are shown. A comparison that takes more than 20 million look-ups of names fails, and so does one of which a side is removed, paused or resumed meanwhile, or has something deeper than 256 directories or "
-        "with a path of more than 4,095 bytes: then nothing is printed, and with --json what was is not all.",
+        "Shows the paths that A has changed since it was created or, with two operands, what is different in B compared "
+        "with A. Each is a sandbox, or the name of a snapshot or template. The cost depends on what the two have changed,"
+        " not on what they have in common.\n\n A /path    added; a directory with everything in it\n M /path    modified: "
+        "content, owner, mode, capabilities or access lists\n D /path    deleted; a directory stands for everything that "
+        "was in it\n\nSorted by path; directories end with a slash. In names, control characters, characters that change "
+        "the direction of text or take no room, and bytes that are not UTF-8 are written as \\xNN, and a backslash as \\\\. "
+        "-z prints names as they are.\n\n--patch shows the contents: text with three lines around each change, other files "
+        "as binary patches, links, and whether a file is executable. It does not show owners, other modes and .git "
+        "directories. It needs running sandboxes, so it creates a temporary one for each snapshot or template. With one "
+        "operand, the sandbox is compared with its template as that is now. It uses tar in the sandboxes, and refuses "
+        "more than 64 MiB in a file or 512 MiB in total.\n\nWith --json one object a line, in no order: change, type, path,"
+        " mode, size. If a path is not UTF-8, path_base64 has its bytes, and path has U+FFFD in their place.\n\nTimes and "
+        "other attributes are not compared. /etc/hostname, /etc/hosts and /etc/resolv.conf are left out if they are what "
+        "Cove itself wrote in B; from a sandbox or snapshot to what it was created from, they are shown. A comparison "
+        "fails if it takes more than 20 million look-ups of names, if a side is removed, paused or resumed meanwhile, or "
+        "if a directory is deeper than 256 levels or a path longer than 4,095 bytes. Then nothing is printed; what --json"
+        " has printed by then is incomplete.",
     .examples = "cove diff i3k\n"
                 "cove diff before-the-upgrade i3k\n"
                 "cove diff --patch --path /home/user i3k\n"
@@ -237,5 +235,5 @@ const struct command cmd_diff = {
                 "cove diff --json i3k | jq -r 'select(.change == \"deleted\").path'",
     .operands = "id",
     COMMAND_FLAGS(flags),
-    .run = run,
+    .run = diff_run,
 };

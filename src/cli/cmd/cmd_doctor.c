@@ -7,31 +7,13 @@
 #include "cli/exec/terminal.h"
 #include "cli/service.h"
 
-#include <limits.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 enum { REPORT_MAX = 1 << 20 };
 
-/* coved stands beside us. */
-static int find_coved(struct context *ctx, char **ret_path)
-{
-    char self[PATH_MAX];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
-    if (n < 0)
-        return err_errno(&ctx->err, errno, "find the directory of this program");
-    self[n] = '\0';
-    *strrchr(self, '/') = '\0';
-    *ret_path = mem_printf("%s/coved", self);
-    if (access(*ret_path, X_OK) == 0)
-        return 0;
-    (void)snprintf(ctx->hint, sizeof(ctx->hint),
-                   "doctor looks at the machine that the service is to run on: run it there, where coved is installed");
-    return err_errno(&ctx->err, errno, "run %s", *ret_path);
-}
-
 /* Its stdout, and its exit status as wait(2) gives it. */
-static int ask(struct context *ctx, const char *path, struct buf *report, int *ret_status)
+static int doctor_ask(struct context *ctx, const char *path, struct buf *report, int *ret_status)
 {
     int ends[2];
     if (pipe(ends) < 0)
@@ -53,7 +35,7 @@ static int ask(struct context *ctx, const char *path, struct buf *report, int *r
     return r < 0 ? err_errno(&ctx->err, r, "run %s", path) : 0;
 }
 
-static const char *text_of(const json_t *probe, const char *name)
+static const char *doctor_text_of(const json_t *probe, const char *name)
 {
     const char *text = json_string_value(json_object_get(probe, name));
     return text ? text : "";
@@ -70,7 +52,7 @@ static void print_report(const json_t *report)
     json_array_foreach(json_object_get(report, "probes"), i, probe)
     {
         for (size_t c = 0; c < ARRAY_SIZE(columns); c++)
-            table_add(&t, str_of(text_of(probe, columns[c])));
+            table_add(&t, str_of(doctor_text_of(probe, columns[c])));
     }
     table_print(&t, stdout);
     table_fini(&t);
@@ -78,7 +60,7 @@ static void print_report(const json_t *report)
                                                                        : "Sandboxes can't be made on this machine.");
 }
 
-static int run(struct context *ctx)
+static int doctor_run(struct context *ctx)
 {
     if (context_take_nothing(ctx) < 0)
         return context_exit(ctx);
@@ -86,14 +68,14 @@ static int run(struct context *ctx)
     AUTO_FREE char *path = NULL;
     AUTO_BUF struct buf report = BUF_INIT(REPORT_MAX);
     int status = 0;
-    if (find_coved(ctx, &path) < 0 || ask(ctx, path, &report, &status) < 0)
+    if (context_find_coved(ctx, &path) < 0 || doctor_ask(ctx, path, &report, &status) < 0)
         return context_fail(ctx, STATUS_FAILED);
     AUTO_JSON json_t *json = json_loadb(buf_data(&report), buf_len(&report), 0, NULL);
     if (!json_is_array(json_object_get(json, "probes"))) {
         if (status == 0)
             (void)err_set(&ctx->err, ERR_INTERNAL, "%s doctor --json did not answer as expected", path);
         else
-            (void)err_set(&ctx->err, ERR_INTERNAL, "%s doctor failed; what it said is above", path);
+            (void)err_set(&ctx->err, ERR_INTERNAL, "%s doctor failed, see above", path);
         return context_fail(ctx, STATUS_FAILED);
     }
     if (ctx->json)
@@ -108,14 +90,14 @@ const struct command cmd_doctor = {
     .summary = "show what this machine can enforce",
     .synopsis = "",
     .description =
-        "Tries out, on this machine and now, what Cove needs to keep sandboxes in: each line is a measurement, not a guess from "
-        "versions. Needs root. \"degraded\" is less than there could be, and says what that means; \"missing\" is not there and not needed "
-        "for sandboxes as such; without what has \"failed\" none can be made.",
+        "Tests on this machine, now, what Cove needs for sandboxes: each line is a measurement, not a guess from "
+        "versions. Needs root. \"degraded\" works with restrictions, which it explains; \"missing\" is not there, but "
+        "sandboxes don't need it; if something \"failed\", no sandboxes can be made.",
     .exit_status =
         " 0  sandboxes can be made\n 1  they can't, or the probes could not be run\n 2  the command line is wrong",
     .examples = "sudo cove doctor\n"
                 "cove doctor --json | jq '.probes[] | select(.status != \"ok\")'",
     .operands = "",
     .is_local = true,
-    .run = run,
+    .run = doctor_run,
 };

@@ -89,7 +89,7 @@ static void print_as_json(const struct config *config, const struct domain *d, c
     print_json(o);
 }
 
-static void say(const struct config *config, const struct domain *d, const struct tls_cert_info *info)
+static void domain_say(const struct config *config, const struct domain *d, const struct tls_cert_info *info)
 {
     char until[CLOCK_TEXT_MAX];
     AUTO_FREE char *ca = domain_store_ca(config->state_dir), *written = as_written(config, d->name);
@@ -117,7 +117,7 @@ static int broken(struct context *ctx)
 }
 
 /* 1 there is a domain, 0 there is none, -1. */
-static int load(struct context *ctx, struct buf *file, struct domain *ret_domain, struct tls_cert_info *ret_info)
+static int domain_load(struct context *ctx, struct buf *file, struct domain *ret_domain, struct tls_cert_info *ret_info)
 {
     const struct config *config = context_config(ctx);
     int r = config ? domain_store_load(config->state_dir, file, ret_domain, &ctx->err) : -1;
@@ -193,7 +193,7 @@ static int put_given(struct context *ctx, const char *state_dir, const char *nam
     return r;
 }
 
-static int set(struct context *ctx, const char *name, const char *cert, const char *key)
+static int domain_set(struct context *ctx, const char *name, const char *cert, const char *key)
 {
     AUTO_BUF struct buf file = BUF_INIT(DOMAIN_FILE_MAX);
     struct domain d;
@@ -202,7 +202,7 @@ static int set(struct context *ctx, const char *name, const char *cert, const ch
     if (!config)
         return context_fail(ctx, STATUS_FAILED);
     if (!domain_is_name(str_of(name))) {
-        (void)err_set(&ctx->err, ERR_INVALID_ARGUMENT, "\"%.64s\" is no domain to have names below", name);
+        (void)err_set(&ctx->err, ERR_INVALID_ARGUMENT, "\"%.64s\" is not a domain that can have names below it", name);
         (void)snprintf(
             ctx->hint, sizeof(ctx->hint),
             "two labels or more, in lower case, no port: sandbox.example.org, or sandbox.localhost for this machine");
@@ -217,13 +217,13 @@ static int set(struct context *ctx, const char *name, const char *cert, const ch
         return context_fail(ctx, STATUS_FAILED);
     int r = cert ? put_given(ctx, config->state_dir, name, cert, key)
                  : domain_store_make(config->state_dir, name, &ctx->err);
-    if (r < 0 || load(ctx, &file, &d, &info) <= 0)
+    if (r < 0 || domain_load(ctx, &file, &d, &info) <= 0)
         return broken(ctx);
     bool is_told = domain_tell(config), in_use = is_told && domain_await(ctx, config, &d) == 0;
     if (ctx->json)
         print_as_json(config, &d, &info, in_use);
     else
-        say(config, &d, &info);
+        domain_say(config, &d, &info);
     if (is_told && !in_use)
         return context_fail(ctx, STATUS_FAILED);
     if (!ctx->json)
@@ -241,13 +241,13 @@ static int no_domain(struct context *ctx)
 }
 
 /* For what is said of a domain that is there. */
-static int tell(struct context *ctx,
-                void (*print)(const struct config *config, const struct domain *d, const struct tls_cert_info *info))
+static int cmd_domain_tell(struct context *ctx, void (*print)(const struct config *config, const struct domain *d,
+                                                              const struct tls_cert_info *info))
 {
     AUTO_BUF struct buf file = BUF_INIT(DOMAIN_FILE_MAX);
     struct domain d;
     struct tls_cert_info info;
-    int r = load(ctx, &file, &d, &info);
+    int r = domain_load(ctx, &file, &d, &info);
     if (r < 0)
         return broken(ctx);
     if (r == 0)
@@ -259,9 +259,9 @@ static int tell(struct context *ctx,
     return STATUS_OK;
 }
 
-static int show(struct context *ctx)
+static int domain_show(struct context *ctx)
 {
-    return tell(ctx, say);
+    return cmd_domain_tell(ctx, domain_say);
 }
 
 static void print_trust(const struct config *config, const struct domain *d, const struct tls_cert_info *info UNUSED)
@@ -274,7 +274,7 @@ static void print_trust(const struct config *config, const struct domain *d, con
 
 static int trust(struct context *ctx)
 {
-    return tell(ctx, print_trust);
+    return cmd_domain_tell(ctx, print_trust);
 }
 
 static int unset(struct context *ctx)
@@ -325,12 +325,12 @@ static int use_renewed(struct context *ctx, const struct domain *d, const struct
 }
 
 /* What coved runs at its start and again and again. Silent then, when there is nothing to do. */
-static int renew(struct context *ctx)
+static int domain_renew(struct context *ctx)
 {
     AUTO_BUF struct buf file = BUF_INIT(DOMAIN_FILE_MAX), renewed = BUF_INIT(DOMAIN_FILE_MAX);
     struct domain d;
     struct tls_cert_info info;
-    int r = load(ctx, &file, &d, &info);
+    int r = domain_load(ctx, &file, &d, &info);
     if (r < 0)
         return broken(ctx);
     if (r == 0)
@@ -347,16 +347,16 @@ static int renew(struct context *ctx)
     if (domain_store_make(ctx->config->state_dir, name, &ctx->err) < 0)
         return broken(ctx);
     (void)fprintf(stderr, "cove domain: the certificate for *.%s was renewed\n", name);
-    return load(ctx, &renewed, &d, &info) > 0 ? use_renewed(ctx, &d, &info) : broken(ctx);
+    return domain_load(ctx, &renewed, &d, &info) > 0 ? use_renewed(ctx, &d, &info) : broken(ctx);
 }
 
-static int run(struct context *ctx)
+static int domain_run(struct context *ctx)
 {
     const char *value, *cert = NULL, *key = NULL;
     static const struct {
         const char *name;
         int (*run)(struct context *ctx);
-    } simple[] = {{"show", show}, {"trust", trust}, {"unset", unset}, {"renew", renew}};
+    } simple[] = {{"show", domain_show}, {"trust", trust}, {"unset", unset}, {"renew", domain_renew}};
     int flag;
     while ((flag = context_next_flag(ctx, &value)) > 0)
         *(flag == FLAG_CERT ? &cert : &key) = value;
@@ -370,7 +370,8 @@ static int run(struct context *ctx)
     if (!cert != !key)
         return context_usage(ctx, "--cert and --key go together");
     if (strcmp(what, "set") == 0)
-        return n == 1 ? set(ctx, ctx->argv[ctx->argi + 1], cert, key) : context_usage(ctx, "set takes one domain");
+        return n == 1 ? domain_set(ctx, ctx->argv[ctx->argi + 1], cert, key)
+                      : context_usage(ctx, "set takes one domain");
     for (size_t i = 0; i < ARRAY_SIZE(simple); i++)
         if (strcmp(what, simple[i].name) == 0)
             return n == 0 ? simple[i].run(ctx) : context_usage(ctx, "%s takes no operand", what);
@@ -385,20 +386,19 @@ const struct command cmd_domain = {
     .summary = "set the domain that sandboxes are reached by over TLS",
     .synopsis = "set DOMAIN [--cert FILE --key FILE]\nshow\ntrust\nunset\nrenew",
     .description =
-        "With a domain, port 3000 of a sandbox is https://3000-<sandbox>.DOMAIN for whoever finds this machine under that name, and SDKs that "
-        "ask for a sandbox's host are told so. The service then listens with TLS, on 127.0.0.1:7443 unless listen_tls (COVE_LISTEN_TLS) says "
-        "where: give it an address that others reach, such as 0.0.0.0:443, once they shall.\n"
-        "\n"
-        "set without --cert and --key makes a CA for this domain, which can sign for nothing else, and a certificate for DOMAIN and *.DOMAIN that the "
-        "service renews when less than 30 days are left. With them, the certificate is checked and copied; do so again when it was "
-        "renewed (certbot: as a deploy hook). A service that runs goes over to it at once, and no sandbox ends; set waits until clients are shown the "
-        "certificate. When another program has the port, nothing is changed.\n"
-        "\n"
-        "show says what there is, trust what a shell evaluates so that Node, Python and others trust the CA. unset takes the domain away and keeps the "
-        "CA. renew is what the service does at its start and every 12 hours; by hand, it has a service that runs use the new one at once. All of them need root.\n"
-        "\n"
-        "The keys are in the state directory (tls/server.pem, tls/ca.key), for root alone; tls/ca.pem is for everybody, as is tls/bundle.pem, which "
-        "trust writes: it and the authorities of this machine.",
+        "With a domain, port 3000 of a sandbox is https://3000-<sandbox>.DOMAIN for everybody who finds this machine "
+        "under that name, and SDKs that ask for a sandbox's host get it. The service then listens with TLS on "
+        "127.0.0.1:7443, or where listen_tls (COVE_LISTEN_TLS) says. To let others connect, use an address that they can "
+        "reach, such as 0.0.0.0:443.\n\nset without --cert and --key makes a CA that can sign for this domain only, and a "
+        "certificate for DOMAIN and *.DOMAIN that the service renews when less than 30 days are left. With them, it "
+        "checks and copies your certificate; repeat it after each renewal (certbot: as a deploy hook). A running service "
+        "uses the domain at once, and no sandbox ends; set waits until clients are shown the certificate. If another "
+        "program has the port, nothing is changed.\n\nshow prints the current state, and trust prints what a shell "
+        "evaluates so that Node, Python and others trust the CA. unset removes the domain and keeps the CA. renew is what"
+        " the service does at its start and every 12 hours; if you run it, a running service uses the new certificate at "
+        "once. All of them need root.\n\nThe keys are in the state directory (tls/server.pem, tls/ca.key), only for root. "
+        "tls/ca.pem is for everybody, and so is tls/bundle.pem, which trust writes: it contains the CA and the "
+        "authorities of this machine.",
     .exit_status = " 0  it worked; set: the service uses it, or will from its next start on\n"
                    " 1  it did not, or clients would not get through to it; stderr says why and what to do\n"
                    " 2  the command line is wrong",
@@ -408,5 +408,5 @@ const struct command cmd_domain = {
     .operands = "=set show trust unset renew",
     COMMAND_FLAGS(flags),
     .is_local = true,
-    .run = run,
+    .run = domain_run,
 };

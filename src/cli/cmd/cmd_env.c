@@ -3,11 +3,14 @@
 #include "cli/cmd/commands.h"
 #include "cli/domain/vault_client.h"
 #include "cli/env/env.h"
+#include "cli/env/kept.h"
+#include "cli/env/proposal.h"
+#include "cli/env/provenance.h"
 #include "cli/env/review.h"
 #include "cli/env/settings.h"
-#include "cli/exec/terminal.h"
 #include "cli/net_flags.h"
 #include "cli/print.h"
+#include "cli/things.h"
 
 #include <unistd.h>
 
@@ -15,19 +18,19 @@ enum { FLAG_FROM = 256, FLAG_PROFILE, FLAG_TEMPLATE, FLAG_SHALLOW, FLAG_STAT, FL
 
 static const struct flag flags[] = {
     {FLAG_REPO, 0, "repo", "DIR", "The repository. Default: the one that the current directory is in."},
-    {FLAG_FROM, 0, "from", "REVISION", "create: the commit that it begins with; rebase: the new one. Default: HEAD."},
-    {FLAG_PROFILE, 0, "profile", "NAME", "create: takes this profile of .cove/env.yaml."},
+    {FLAG_FROM, 0, "from", "REVISION", "create: the commit to start from; rebase: the new one. Default: HEAD."},
+    {FLAG_PROFILE, 0, "profile", "NAME", "create, propose: takes this profile of .cove/env.yaml."},
     {FLAG_TEMPLATE, 0, "template", "NAME",
-     "create: what the sandbox is made from. Default: that of .cove/env.yaml, else base."},
-    {FLAG_SHALLOW, 0, "shallow", NULL,
-     "create: gives it the commit without its history, which is quicker for a large one."},
+     "create: the sandbox's template. Default: that of .cove/env.yaml, else base."},
+    {FLAG_SHALLOW, 0, "shallow", NULL, "create: leaves out the commit's history; faster if that is long."},
     NET_FLAGS,
     NET_SECRET_FLAG,
-    {'m', 'm', "message", "TEXT", "commit: the commit's message."},
-    {FLAG_STAT, 0, "stat", NULL, "diff, compare: how much changed in which files."},
+    {'m', 'm', "message", "TEXT", "commit, propose: what it is about."},
+    {FLAG_STAT, 0, "stat", NULL, "diff, compare: shows how much changed in each file."},
     {FLAG_PATCH, 0, "patch", NULL,
-     "diff, compare, apply: the changes themselves, which diff and compare show anyway; apply makes them in the files here, also those that were not committed inside, and commits nothing."},
-    {FLAG_SQUASH, 0, "squash", NULL, "apply: stages all as one change and commits nothing."},
+     "diff, compare: shows the changes (default); apply: changes the files here, uncommitted changes included, "
+     "and commits nothing."},
+    {FLAG_SQUASH, 0, "squash", NULL, "apply: stages everything as one change and commits nothing."},
 };
 
 struct env_options {
@@ -43,12 +46,17 @@ struct env_call {
     char *const *rest; /* operands behind the name */
 };
 
+/* With a note on each commit that is new. */
+static int env_get(struct env_call *c)
+{
+    AUTO_FREE char *before = c->e.id ? repo_commit(&c->e.repo, REPO_THEIRS, c->e.head) : NULL;
+    return !c->e.id || (env_receive(&c->e) == 0 && provenance_note(&c->e, before) == 0) ? 0 : -1;
+}
+
 /* What is inside, when there is something to ask; what was received before is there in any case. */
 static int env_refresh(struct env_call *c)
 {
-    if (!c->e.id)
-        return 0;
-    return env_wake(&c->e) < 0 ? -1 : env_receive(&c->e);
+    return c->e.id && env_wake(&c->e) < 0 ? -1 : env_get(c);
 }
 
 static int env_finish(struct env_call *c, int done)
@@ -63,7 +71,7 @@ static int env_do_create(struct env_call *c)
     const char *name;
     AUTO_FREE char *commit = repo_commit(&c->e.repo, REPO_THEIRS, c->o->from ? c->o->from : "HEAD");
     struct net_flags net = c->o->net;
-    if (!commit || settings_read(&c->e.repo, commit, c->o->profile, spec, &setup) < 0 ||
+    if (!commit || settings_read(&c->e.repo, commit, c->o->profile, spec, &setup, NULL) < 0 ||
         net_flags_policy(c->ctx, &net, &variables, &policy) < 0)
         return context_fail(c->ctx, STATUS_FAILED);
     if (policy)
@@ -93,7 +101,7 @@ static int env_run_in(struct env_call *c, char *const *argv, bool has_pty)
         return context_fail(c->ctx, STATUS_COVE);
     if (env_run(&c->e, argv, NULL, has_pty, &status) < 0)
         return context_fail(c->ctx, status);
-    return env_receive(&c->e) < 0 ? context_fail(c->ctx, STATUS_COVE) : status;
+    return env_get(c) < 0 ? context_fail(c->ctx, STATUS_COVE) : status;
 }
 
 static int env_do_run(struct env_call *c)
@@ -190,26 +198,11 @@ static int env_do_list(struct env_call *c)
         (void)json_array_append_new(said, json_pack("{s:s%, s:s?, s:s, s:i}", "name", name.p, name.n, "sandbox", id,
                                                     "state", state, "commits", (int)env_count(&c->e, base, head)));
     }
-    if (c->ctx->json) {
-        print_json(said);
-        return STATUS_OK;
-    }
-    static const char *const heads[] = {"NAME", "SANDBOX", "STATE", "COMMITS"};
-    struct table t;
-    json_t *one;
-    size_t i;
-    table_heads(&t, heads, ARRAY_SIZE(heads));
-    json_array_foreach(said, i, one)
-    {
-        const char *id = json_string_value(json_object_get(one, "sandbox"));
-        table_add(&t, str_of(json_string_value(json_object_get(one, "name"))));
-        table_add(&t, str_of(id ? id : "-"));
-        table_add(&t, str_of(json_string_value(json_object_get(one, "state"))));
-        table_addf(&t, "%lld", json_integer_value(json_object_get(one, "commits")));
-    }
-    table_print(&t, stdout);
-    table_fini(&t);
-    return STATUS_OK;
+    static const struct things_column columns[] = {{"NAME", "name", NULL},
+                                                   {"SANDBOX", "sandbox", NULL},
+                                                   {"STATE", "state", NULL},
+                                                   {"COMMITS", "commits", things_number}};
+    return things_table(c->ctx, said, columns, ARRAY_SIZE(columns));
 }
 
 static int env_do_log(struct env_call *c)
@@ -244,7 +237,7 @@ static int env_do_compare(struct env_call *c)
     struct env other = {.repo.lock = -1};
     struct env_sides a = {0}, b = {0};
     if (!*c->rest)
-        return context_usage(c->ctx, "compare wants two names");
+        return context_usage(c->ctx, "compare takes two names");
     int r = env_refresh(c) < 0 || env_open(c->ctx, c->o->repo ? c->o->repo : ".", *c->rest, &other) < 0 ? -1 : 0;
     if (r == 0 && other.id)
         r = env_wake(&other) < 0 ? -1 : env_receive(&other);
@@ -262,8 +255,28 @@ static int env_do_commit(struct env_call *c)
     char *const words[] = {c->e.repo.top, (char *)c->o->message, NULL};
     if (!c->o->message)
         return context_usage(c->ctx, "say with -m what the commit is about");
-    return env_finish(
-        c, env_wake(&c->e) < 0 || env_script(&c->e, script, words, -1, -1, NULL) < 0 ? -1 : env_receive(&c->e));
+    return env_finish(c, env_wake(&c->e) < 0 || env_script(&c->e, script, words, -1, -1, NULL) < 0 ? -1 : env_get(c));
+}
+
+static int env_do_propose(struct env_call *c)
+{
+    AUTO_JSON json_t *proposal = NULL;
+    if (!c->e.id)
+        return env_finish(c, env_wake(&c->e));
+    if (env_refresh(c) < 0 || proposal_make(&c->e, c->o->profile, c->o->message, &proposal) < 0)
+        return context_fail(c->ctx, STATUS_FAILED);
+    if (c->ctx->json)
+        print_json(proposal);
+    else
+        proposal_print(proposal);
+    const json_t *one;
+    size_t i;
+    json_array_foreach(json_object_get(proposal, "checks"), i, one)
+    {
+        if (json_object_get(one, "signal") || json_integer_value(json_object_get(one, "exit_code")))
+            return STATUS_FAILED;
+    }
+    return STATUS_OK;
 }
 
 /* The patch goes through a file: git apply reads all of it before it changes anything. */
@@ -295,13 +308,13 @@ static int env_apply_merge(struct env_call *c, const struct env_sides *s)
     AUTO_FREE char *said = mem_strdup(c->ctx->err.msg);
     int ignored UNUSED = REPO_GIT(r, REPO_THEIRS, "merge", "--abort");
     (void)snprintf(c->ctx->hint, sizeof(c->ctx->hint), "'cove env rebase %s' brings it up to date first", c->e.name);
-    return err_set(&c->ctx->err, ERR_ABORTED, "it does not apply to what is here: %.150s", said);
+    return err_set(&c->ctx->err, ERR_ABORTED, "it does not apply to the files here: %.150s", said);
 }
 
 static int env_do_apply(struct env_call *c)
 {
     struct env_sides s = {0};
-    int r = env_refresh(c) < 0 || env_sides(&c->e, &s) < 0 ? -1 : 0;
+    int r = proposal_may_apply(&c->e) < 0 || env_refresh(c) < 0 || env_sides(&c->e, &s) < 0 ? -1 : 0;
     if (r == 0 && !c->o->patch && !c->o->squash && strcmp(s.base, s.head) == 0)
         r = err_set(&c->ctx->err, ERR_FAILED_PRECONDITION, "nothing was committed; 'cove env commit', or --patch");
     if (r == 0)
@@ -344,7 +357,11 @@ static int env_do_rm(struct env_call *c)
 
 static int env_do_gc(struct env_call *c)
 {
-    int swept = repo_sweep(&c->e.repo);
+    int swept = repo_sweep(&c->e.repo), half = env_sweep(&c->e), kept = kept_drop(&c->e);
+    if (half && !c->ctx->json)
+        (void)printf("%d half-made sandbox%s ended\n", half, half == 1 ? "" : "es");
+    if (kept && !c->ctx->json)
+        (void)printf("%d kept cop%s dropped\n", kept, kept == 1 ? "y" : "ies");
     if (!c->ctx->json)
         (void)printf("%d left-over director%s removed\n", swept, swept == 1 ? "y" : "ies");
     return STATUS_OK;
@@ -355,11 +372,11 @@ static const struct {
     int (*run)(struct env_call *c);
     bool has_name;
 } env_forms[] = {
-    {"create", env_do_create, true}, {"run", env_do_run, true},       {"shell", env_do_shell, true},
-    {"status", env_do_status, true}, {"list", env_do_list, false},    {"log", env_do_log, true},
-    {"diff", env_do_diff, true},     {"commit", env_do_commit, true}, {"compare", env_do_compare, true},
-    {"apply", env_do_apply, true},   {"rebase", env_do_rebase, true}, {"abort", env_do_abort, true},
-    {"rm", env_do_rm, true},         {"gc", env_do_gc, false},
+    {"create", env_do_create, true},   {"run", env_do_run, true},       {"shell", env_do_shell, true},
+    {"status", env_do_status, true},   {"list", env_do_list, false},    {"log", env_do_log, true},
+    {"diff", env_do_diff, true},       {"commit", env_do_commit, true}, {"compare", env_do_compare, true},
+    {"propose", env_do_propose, true}, {"apply", env_do_apply, true},   {"rebase", env_do_rebase, true},
+    {"abort", env_do_abort, true},     {"rm", env_do_rm, true},         {"gc", env_do_gc, false},
 };
 
 static int env_dispatch(struct context *ctx, const struct env_options *o)
@@ -371,7 +388,7 @@ static int env_dispatch(struct context *ctx, const struct env_options *o)
             continue;
         struct env_call c = {.ctx = ctx, .o = o};
         if (env_forms[i].has_name && context_operands(ctx) < 2)
-            return context_usage(ctx, "which environment? give its name");
+            return context_usage(ctx, "the environment's name is missing");
         c.rest = rest + env_forms[i].has_name;
         bool takes_more = strcmp(what, "run") == 0 || strcmp(what, "compare") == 0;
         if (*c.rest && !takes_more)
@@ -385,10 +402,10 @@ static int env_dispatch(struct context *ctx, const struct env_options *o)
     AUTO_BUF struct buf words = BUF_INIT(512);
     for (size_t i = 0; i < ARRAY_SIZE(env_forms); i++)
         buf_printf(&words, "%s%s", i ? ", " : "", env_forms[i].word);
-    return context_usage(ctx, "what to do? There is %.*s", STR_ARG(buf_str(&words)));
+    return context_usage(ctx, "the action is missing: %.*s", STR_ARG(buf_str(&words)));
 }
 
-static int run(struct context *ctx)
+static int cmd_env_run(struct context *ctx)
 {
     struct env_options o = {0};
     const char *value;
@@ -451,35 +468,43 @@ const struct command cmd_env = {
                 "diff NAME [--stat|--patch]\n"
                 "commit NAME -m TEXT\n"
                 "compare NAME OTHER [--stat|--patch]\n"
+                "propose NAME [-m TEXT] [--profile NAME]\n"
                 "apply NAME [--squash|--patch]\n"
                 "rebase NAME [--from REVISION]\n"
                 "abort NAME\n"
                 "rm NAME\n"
                 "gc",
     .description =
-        "An environment is a sandbox that has a copy of the repository's commit, at the same absolute path as here. Git works in it; the repository here can't be seen from inside, "
-        "and nothing written inside runs here. What was committed inside comes here as the branch cove/NAME, after every command, once it was checked: damaged objects, nested repositories, changed "
-        ".gitmodules, links out of the repository or into .git are refused, and then nothing of it comes here. Only the history of the one commit goes in: no other branches, no stash, no "
-        "changes that are not committed.\n"
-        "\n"
-        "run ends as the command does. shell is run with a terminal. An environment that nothing runs in for an hour is paused, and goes on when it is used again.\n"
-        "\n"
-        "diff shows all that changed, committed or not, and says on stderr which files to look at first: what builds, CI, editors or agents run, lock files, links, hidden characters. "
-        "apply merges the branch here; hooks, filters and merge drivers are off meanwhile. A merge that does not go through is taken back. rebase gives the copy the commit that HEAD is now. rm removes the sandbox and "
-        "leaves the branch; abort removes both. gc removes what killed commands left.\n"
-        "\n"
-        ".cove/env.yaml, as it is in the commit that an environment begins with, may say: template, setup (a list of commands for the shell), env (variables), allow (a list of what may be "
-        "connected to), and profiles with the same for --profile. Flags go before it. It can't name secrets.",
+        "An environment is a sandbox with a copy of the repository's commit, at the same absolute path as here. Git "
+        "works in it. From inside, the repository here can't be seen, and nothing written inside runs here. After "
+        "every command, commits made inside are checked and come here as the branch cove/NAME. Damaged objects, "
+        "nested repositories, changed .gitmodules, and links out of the repository or into .git are refused; then "
+        "none of the commits come here. Only the history of the one commit goes in: no other branches, no stash, no "
+        "uncommitted changes.\n\nrun exits with the command's exit code. shell needs a terminal. An environment in "
+        "which nothing has run for an hour is paused, and continues when it is used again.\n\ndiff shows all "
+        "changes, committed or not, and says on stderr which files to look at first: files that builds, CI, editors "
+        "or agents execute, lock files, links, hidden characters. propose collects what a reviewer needs: commits, "
+        "what to look at first, the checks of .cove/env.yaml, run again in a fork without network, every command "
+        "with its result, hosts reached and refused. It is stored as a Git note (refs/notes/cove) on the last "
+        "commit; 'cove why' reads such notes. apply merges the branch here, and needs a key of scope approve or "
+        "admin, or this machine's owner. Hooks, filters and merge drivers are off meanwhile, and a failed merge is "
+        "undone. rebase gives the copy the current commit of HEAD. rm removes the sandbox and keeps the branch; "
+        "abort removes both. gc removes what killed commands left, and copies that were kept to start from.\n\n"
+        ".cove/env.yaml, as of the commit that an environment starts from, can set: template, setup and checks "
+        "(lists of shell commands), env (variables), allow (a list of hosts), and profiles with the same members for "
+        "--profile. Flags take precedence. It can't name secrets. Without such a file, devcontainer.json counts: "
+        "image or build, containerEnv, postCreateCommand, forwardPorts, remoteUser; anything else in it is refused.",
     .exit_status = " 0    it worked; run, shell: the command's exit code otherwise\n"
-                   " 1    it did not; stderr says why\n"
+                   " 1    it did not; stderr says why. propose: a check failed\n"
                    " 125  run: Cove failed, or what came out was refused\n"
                    " 2    the command line is wrong",
     .examples = "cove env create fix-login\n"
                 "cove env run fix-login -- make test\n"
                 "cove env diff fix-login --stat\n"
                 "cove env commit fix-login -m 'Mend the login'\n"
+                "cove env propose fix-login\n"
                 "cove env apply fix-login && cove env rm fix-login",
-    .operands = "=create run shell status list log diff commit compare apply rebase abort rm gc",
+    .operands = "=create run shell status list log diff commit compare propose apply rebase abort rm gc",
     COMMAND_FLAGS(flags),
-    .run = run,
+    .run = cmd_env_run,
 };

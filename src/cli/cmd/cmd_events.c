@@ -9,13 +9,11 @@
 enum { FLAG_FROM = 256, FLAG_KIND, FLAG_HIDDEN, LAST_DEFAULT = 100 };
 
 static const struct flag flags[] = {
-    {'f', 'f', "follow", NULL, "Goes on with the events to come."},
+    {'f', 'f', "follow", NULL, "Follows new events."},
     {'n', 'n', "last", "N", "Begins with the last N events. Default: 100."},
     {FLAG_FROM, 0, "from", "CURSOR", "Begins with the event of this cursor; 1 is the oldest."},
-    {FLAG_KIND, 0, "kind", "KIND[,KIND...]",
-     "Only these: sandbox.ended is one kind, net. is all whose name begins so."},
-    {FLAG_HIDDEN, 0, "hidden", NULL,
-     "Also those of sandboxes that Cove makes for itself: for builds, for stock, for files in volumes."},
+    {FLAG_KIND, 0, "kind", "KIND[,KIND...]", "Only these kinds: sandbox.ended is one, net. is all that begin with it."},
+    {FLAG_HIDDEN, 0, "hidden", NULL, "Includes Cove's own sandboxes: for builds, for stock, for files in volumes."},
 };
 
 static bool is_kinds(const char *text)
@@ -26,7 +24,7 @@ static bool is_kinds(const char *text)
     return true;
 }
 
-static int run(struct context *ctx)
+static int cmd_events_run(struct context *ctx)
 {
     const char *value, *kinds = "";
     uint64_t from = 0, last = LAST_DEFAULT;
@@ -63,20 +61,18 @@ static int run(struct context *ctx)
 
 const struct command cmd_events = {
     .name = "events",
-    .summary = "the events of all sandboxes, volumes and the service, in one feed",
+    .summary = "print the events of all sandboxes, volumes and the service, in one feed",
     .synopsis = "[-f] [--last N | --from CURSOR] [--kind KIND[,KIND...]] [--hidden]",
     .description =
-        "Prints what happens in the whole service, in the order in which it was stored. Each line has a number of its own, the cursor, then the "
-        "log that the event is in and what 'cove log' prints of it.\n"
-        "\n"
-        "Whoever was away goes on behind the last cursor that he has seen, with --from, and gets every event once. What is no longer kept is told "
-        "as a range of cursors. With -f, a service that is gone for a moment is asked again in the same way.\n"
-        "\n"
-        "With --json one object for each line.",
+        "Prints what happens in the whole service, in the order in which it was stored. Each line has a number, the "
+        "cursor, then the log to which the event belongs and what 'cove log' prints of it.\n\nTo continue where you "
+        "stopped, pass the last cursor with --from: you get every event once. If events in between are no longer kept, "
+        "their range is printed. With -f, cove reconnects in the same way if the service is away for a moment.\n\nWith "
+        "--json one object a line.",
     .examples = "cove events -f\n"
                 "cove events -f --last 0 --kind sandbox.,guard.\n"
                 "cove events --from 1 --json | jq -c 'select(.kind == \"net.denied\").data'",
     .operands = "",
     COMMAND_FLAGS(flags),
-    .run = run,
+    .run = cmd_events_run,
 };

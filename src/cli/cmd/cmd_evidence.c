@@ -17,11 +17,11 @@ enum { FLAG_OUTPUT = 'o', FLAG_KEY = 256, FLAG_HEADS, FLAG_DAY, FILE_MAX = 64 <<
 static const struct flag flags[] = {
     {FLAG_OUTPUT, 'o', "output", "FILE", "export, heads: writes to this file. Default: standard output."},
     {FLAG_DAY, 0, "day", "YYYY-MM-DD",
-     "heads: those that were signed on that day, up to 30 days ago. Default: as they are now."},
+     "heads: those signed on that day, up to 30 days ago. Default: the current ones."},
     {FLAG_KEY, 0, "key", "HEX",
-     "verify: the public key of the service, as 'cove evidence key' prints it there. Without it the one in the file is taken, and told."},
-    {FLAG_HEADS, 0, "heads", "FILE",
-     "verify: heads that were signed earlier; the log must have passed through its own one."},
+     "verify: the public key of the service, as 'cove evidence key' prints it there. Default: the key in the "
+     "file, which is printed."},
+    {FLAG_HEADS, 0, "heads", "FILE", "verify: heads that were signed earlier; the log must contain its own."},
 };
 
 /* ---- what is checked ---- */
@@ -39,7 +39,7 @@ static void evidence_file_fini(struct evidence_file *f)
     buf_fini(&f->payload);
 }
 
-static const char *text_of(const json_t *object, const char *member)
+static const char *evidence_text_of(const json_t *object, const char *member)
 {
     const char *s = json_string_value(json_object_get(object, member));
     return s ? s : "";
@@ -65,7 +65,7 @@ static bool unhex(const char *text, unsigned char *to, size_t n)
 
 static bool signature_fits(const struct evidence_file *f, const unsigned char key[static KEY_BYTES])
 {
-    const char *type = text_of(f->envelope, "payloadType");
+    const char *type = evidence_text_of(f->envelope, "payloadType");
     const json_t *one;
     size_t i;
     bool fits = false;
@@ -77,7 +77,7 @@ static bool signature_fits(const struct evidence_file *f, const unsigned char ke
     {
         AUTO_BUF struct buf sig = BUF_INIT(256);
         EVP_MD_CTX *ctx = EVP_MD_CTX_new();
-        fits |= pkey && ctx && buf_append_unbase64(&sig, str_of(text_of(one, "sig"))) == 0 &&
+        fits |= pkey && ctx && buf_append_unbase64(&sig, str_of(evidence_text_of(one, "sig"))) == 0 &&
                 EVP_DigestVerifyInit(ctx, NULL, NULL, NULL, pkey) == 1 &&
                 EVP_DigestVerify(ctx, (const unsigned char *)buf_data(&sig), buf_len(&sig),
                                  (const unsigned char *)buf_data(&pae), buf_len(&pae)) == 1;
@@ -101,17 +101,17 @@ static int evidence_read(const char *path, const char *key_text, const char *typ
     if (r < 0)
         return err_errno(err, r, "%s", path);
     f->envelope = json_loadb(buf_data(&text) ? buf_data(&text) : "", buf_len(&text), JSON_REJECT_DUPLICATES, NULL);
-    if (buf_append_unbase64(&f->payload, str_of(text_of(f->envelope, "payload"))) < 0 || !buf_len(&f->payload))
-        return err_set(err, ERR_INVALID_ARGUMENT, "%s is no DSSE envelope", path);
+    if (buf_append_unbase64(&f->payload, str_of(evidence_text_of(f->envelope, "payload"))) < 0 || !buf_len(&f->payload))
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s is not a DSSE envelope", path);
     f->statement = json_loadb(buf_data(&f->payload), buf_len(&f->payload), JSON_REJECT_DUPLICATES, NULL);
     f->predicate = json_object_get(f->statement, "predicate");
-    if (!unhex(key_text ? key_text : text_of(f->predicate, "public_key"), key, sizeof(key)))
+    if (!unhex(key_text ? key_text : evidence_text_of(f->predicate, "public_key"), key, sizeof(key)))
         return err_set(err, ERR_INVALID_ARGUMENT, "%s",
                        key_text ? "--key: 64 hexadecimal digits" : "there is no key in it");
     if (!signature_fits(f, key))
         return err_set(err, ERR_DATA_LOSS,
                        "%s: the signature is not that of this key: it was changed, or somebody else made it", path);
-    if (strcmp(text_of(f->statement, "predicateType"), type) != 0)
+    if (strcmp(evidence_text_of(f->statement, "predicateType"), type) != 0)
         return err_set(err, ERR_INVALID_ARGUMENT, "%s is evidence of another kind", path);
     return 0;
 }
@@ -125,7 +125,8 @@ static void earlier_head(const json_t *heads, const char *log, uint64_t *ret_seq
     *ret_seq = 0;
     json_array_foreach(json_object_get(heads, "heads"), i, one)
     {
-        if (strcmp(text_of(one, "log"), log) == 0 && unhex(text_of(one, "hash"), ret_hash, HASH_BYTES))
+        if (strcmp(evidence_text_of(one, "log"), log) == 0 &&
+            unhex(evidence_text_of(one, "hash"), ret_hash, HASH_BYTES))
             *ret_seq = (uint64_t)json_integer_value(json_object_get(one, "seq"));
     }
 }
@@ -146,9 +147,10 @@ static int chain_check(const json_t *predicate, const json_t *heads, bool *ret_p
     unsigned char hash[HASH_BYTES], head[HASH_BYTES], earlier[HASH_BYTES];
     uint64_t seq = (uint64_t)json_integer_value(json_object_get(log, "first")), earlier_seq;
     size_t i;
-    if (!unhex(text_of(log, "base"), hash, sizeof(hash)) || !unhex(text_of(log, "head"), head, sizeof(head)))
+    if (!unhex(evidence_text_of(log, "base"), hash, sizeof(hash)) ||
+        !unhex(evidence_text_of(log, "head"), head, sizeof(head)))
         return err_set(err, ERR_DATA_LOSS, "the log's hashes are missing");
-    earlier_head(heads, text_of(log, "id"), &earlier_seq, earlier);
+    earlier_head(heads, evidence_text_of(log, "id"), &earlier_seq, earlier);
     *ret_passed = earlier_seq && earlier_seq == seq - 1 && memcmp(earlier, hash, sizeof(hash)) == 0;
     json_array_foreach(records, i, one)
     {
@@ -171,7 +173,7 @@ static int chain_check(const json_t *predicate, const json_t *heads, bool *ret_p
     return 0;
 }
 
-static int verify(struct context *ctx, const char *path, const char *key, const char *heads_path)
+static int evidence_verify(struct context *ctx, const char *path, const char *key, const char *heads_path)
 {
     struct evidence_file f = {0}, heads = {0};
     bool passed = false, has_records;
@@ -180,7 +182,8 @@ static int verify(struct context *ctx, const char *path, const char *key, const 
         (heads_path && evidence_read(heads_path, key, "urn:cove:evidence:heads:1", &heads, &ctx->err) < 0))
         goto end;
     has_records = json_is_array(json_object_get(f.predicate, "records"));
-    if (heads_path && strcmp(text_of(f.predicate, "public_key"), text_of(heads.predicate, "public_key")) != 0) {
+    if (heads_path &&
+        strcmp(evidence_text_of(f.predicate, "public_key"), evidence_text_of(heads.predicate, "public_key")) != 0) {
         (void)err_set(&ctx->err, ERR_DATA_LOSS, "the two files are signed with different keys");
         goto end;
     }
@@ -200,13 +203,13 @@ static int verify(struct context *ctx, const char *path, const char *key, const 
     }
     const json_t *log = json_object_get(f.predicate, "log");
     (void)fputs("good: ", stdout);
-    print_text(text_of(log, "id"));
+    print_text(evidence_text_of(log, "id"));
     (void)printf(", events %lld to %lld, signed ", (long long)json_integer_value(json_object_get(log, "first")),
                  (long long)json_integer_value(json_object_get(log, "last")));
-    print_text(text_of(f.predicate, "made_at"));
+    print_text(evidence_text_of(f.predicate, "made_at"));
     (void)fputs(key ? " with the key that was given" : " with the key ", stdout);
     if (!key)
-        print_text(text_of(f.predicate, "public_key"));
+        print_text(evidence_text_of(f.predicate, "public_key"));
     (void)printf("%s%s\n", has_records ? "" : "; the records are too long to be in it: only the summary was checked",
                  passed ? "; it goes on from the head that was signed earlier" : "");
 end:
@@ -217,7 +220,7 @@ end:
 
 /* ---- what is fetched ---- */
 
-static int fetch(struct context *ctx, struct service *s, const char *target, const char *path)
+static int evidence_fetch(struct context *ctx, struct service *s, const char *target, const char *path)
 {
     char piece[16 * 1024];
     ssize_t n;
@@ -249,7 +252,7 @@ static int print_key(struct context *ctx, struct service *s)
     if (ctx->json)
         print_json(key);
     else
-        print_line(text_of(key, "public_key"));
+        print_line(evidence_text_of(key, "public_key"));
     return STATUS_OK;
 }
 
@@ -257,14 +260,14 @@ static int export_log(struct context *ctx, struct service *s, const char *what, 
 {
     AUTO_FREE char *id = NULL;
     if (strcmp(what, "service") == 0)
-        return fetch(ctx, s, "/cove/v1/service/evidence", path);
+        return evidence_fetch(ctx, s, "/cove/v1/service/evidence", path);
     if (service_resolve_log(s, what, &id) < 0)
         return context_fail(ctx, STATUS_FAILED);
     AUTO_FREE char *target = service_target(id, "/evidence");
-    return fetch(ctx, s, target, path);
+    return evidence_fetch(ctx, s, target, path);
 }
 
-static int run(struct context *ctx)
+static int evidence_run(struct context *ctx)
 {
     const char *value, *path = NULL, *key = NULL, *heads = NULL, *day = NULL;
     int flag;
@@ -285,7 +288,7 @@ static int run(struct context *ctx)
     if (n != 1 + wants_what)
         return context_usage(ctx, wants_what ? "%s: one at a time" : "%s takes no operand", form);
     if (strcmp(form, "verify") == 0)
-        return verify(ctx, what, key, heads);
+        return evidence_verify(ctx, what, key, heads);
     AUTO(service_close) struct service *s = service_open(ctx);
     if (!s)
         return context_fail(ctx, STATUS_FAILED);
@@ -294,29 +297,29 @@ static int run(struct context *ctx)
     if (strcmp(form, "export") == 0)
         return export_log(ctx, s, what, path);
     AUTO_FREE char *target = mem_printf("/cove/v1/evidence/heads%s%s", day ? "?day=" : "", day ? day : "");
-    return fetch(ctx, s, target, path);
+    return evidence_fetch(ctx, s, target, path);
 }
 
 const struct command cmd_evidence = {
     .name = "evidence",
-    .summary = "export what a sandbox's record says as a signed file, and check such a file",
+    .summary = "export a sandbox's record as a signed file, and verify such files",
     .synopsis = "export ID [-o FILE]\nverify FILE [--key HEX] [--heads FILE]\nheads [--day YYYY-MM-DD] [-o FILE]\nkey",
     .description =
-        "export writes one file with the record of a sandbox (or of 'service'): an in-toto statement in a DSSE envelope, signed with the Ed25519 key of the service. "
-        "It has the template and its layer's digest, the network policy and its changes, how many actions and observations of each kind there were, sums of the network, the "
-        "digests of outputs that were kept, and the records themselves (up to 8 MiB; without them where there are more). A broken chain is not signed.\n"
-        "\n"
-        "verify checks such a file anywhere, without the service: the signature, and the chain of hashes over all records. Get the key from 'cove evidence key' on the machine "
-        "itself, once, and give it with --key: otherwise the file is only held against the key that it brings.\n"
-        "\n"
-        "heads is the last hash of every log in one signed file. The service makes one each day and keeps it for 30 days. Keep copies on another machine: a log "
-        "that was rewritten afterwards, even with the key, doesn't fit to them (--heads).\n"
-        "\n"
-        "What is signed is what was recorded. How far each entry can be trusted is its grade: see docs/RECORD.md.",
+        "export writes one file with the record of a sandbox (or of 'service'): an in-toto statement in a DSSE "
+        "envelope, signed with the Ed25519 key of the service. It has the template and its layer's digest, the "
+        "network policy and its changes, the number of actions and observations of each kind, sums of the network, "
+        "the digests of kept outputs, and the records themselves if they have at most 8 MiB. A broken chain is not "
+        "signed.\n\nverify checks such a file anywhere, without the service: the signature, and the chain of hashes "
+        "over all records. Get the key from 'cove evidence key' on the machine itself, once, and pass it with --key. "
+        "Without --key, the file is only checked against the key that it contains.\n\nheads is the last hash of "
+        "every log in one signed file. The service makes one each day and keeps it for 30 days. Keep copies on "
+        "another machine: a log that was rewritten later, even with the key, doesn't match them (--heads).\n\nThe "
+        "signature covers what was recorded. The grade of each entry says how far it can be trusted: see "
+        "docs/RECORD.md.",
     .examples =
         "cove evidence export i3k -o i3k.json\ncove evidence key\ncove evidence verify i3k.json --key 9f86...\ncove evidence heads -o heads.json\n"
         "cove evidence verify i3k.json --heads heads.json",
     .operands = "=export verify heads key|id",
     COMMAND_FLAGS(flags),
-    .run = run,
+    .run = evidence_run,
 };

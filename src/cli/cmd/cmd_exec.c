@@ -65,7 +65,7 @@ static int refuse_late_options(struct context *ctx, const struct exec_request *r
                             : context_usage(ctx, "options go before the id: %.*s", STR_ARG(buf_str(&line)));
 }
 
-static int run(struct context *ctx)
+static int exec_run(struct context *ctx)
 {
     AUTO_JSON json_t *env = NULL;
     struct exec_request request = {0};
@@ -120,12 +120,11 @@ const struct command cmd_exec = {
     .summary = "run a command in an existing sandbox",
     .synopsis = "[OPTION]... ID [--] COMMAND [ARGUMENT]...",
     .description =
-        "Runs COMMAND in the sandbox ID; the beginning of an id will do when it is the only such one. Input, output, exit code and signals "
-        "are as with cove run. The command lives on when cove exec is killed.\n"
-        "\n"
-        "With --json the output is gathered (up to 64 MiB of each stream) and written as one object at the end, also when the command has no end of its own: "
-        "exit_code and signal (null then), reason (null, interrupted, or failed, with the error on stderr), truncated, stdout, stderr. "
-        "Of a command that never started there is the error alone.",
+        "Runs COMMAND in the sandbox ID. The beginning of an id is enough if only one sandbox has it. Input, output, exit"
+        " code and signals work as with cove run. The command continues if cove exec is killed.\n\nWith --json the output "
+        "is collected (up to 64 MiB of each stream) and written as one object at the end, also if the command did not end"
+        " by itself: exit_code and signal (null then), reason (null, interrupted, or failed, with the error on stderr), "
+        "truncated, stdout, stderr. If the command never started, there is only the error.",
     .exit_status = " N      the command's exit code\n"
                    " 128+N  the command ended by signal N\n"
                    " 125    Cove failed: no service, no such sandbox; stderr says which\n"
@@ -138,5 +137,5 @@ const struct command cmd_exec = {
     .operands = "id|command",
     COMMAND_FLAGS(flags),
     .flags_end_at_operand = true,
-    .run = run,
+    .run = exec_run,
 };

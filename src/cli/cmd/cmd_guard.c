@@ -17,7 +17,7 @@ enum { FLAG_OF_TENANT = 256, FLAG_TEMPLATE, FLAG_KIND, FLAG_ALWAYS };
 
 static const struct flag guard_flags[] = {
     {FLAG_OF_TENANT, 0, "of-tenant", NULL, "show, set, rm: the rules of the tenant in which you act."},
-    {FLAG_TEMPLATE, 0, "template", "REF", "show, set, rm: the rules of what your tenant makes from this template."},
+    {FLAG_TEMPLATE, 0, "template", "REF", "show, set, rm: the rules of your tenant's sandboxes of this template."},
 };
 
 /* Where the rules are: of a sandbox, a template, the tenant or the service. NULL: said. */
@@ -83,26 +83,14 @@ static int guard_set_from(struct context *ctx, struct service *s, const char *ta
 
 static int guard_rails(struct context *ctx, struct service *s)
 {
-    static const char *const heads[] = {"NAME", "RISK", "ABOUT"};
+    static const struct things_column columns[] = {
+        {"NAME", "name", NULL}, {"RISK", "risk", NULL}, {"ABOUT", "about", NULL}};
     AUTO_JSON json_t *answer = NULL;
-    struct table t;
-    json_t *one;
-    size_t i;
     if (service_call(s, "GET", "/cove/v1/guard/rails", NULL, NULL, &answer) < 0)
         return context_fail(ctx, STATUS_FAILED);
-    if (ctx->json) {
-        print_json(answer);
-        return STATUS_OK;
-    }
-    table_heads(&t, heads, ARRAY_SIZE(heads));
-    json_array_foreach(json_object_get(answer, "rails"), i, one)
-    {
-        table_add(&t, str_of(things_text(one, "name")));
-        table_add(&t, str_of(things_text(one, "risk")));
-        table_add(&t, str_of(things_text(one, "about")));
-    }
-    table_print(&t, stdout);
-    table_fini(&t);
+    if (!ctx->json)
+        return things_table(ctx, json_object_get(answer, "rails"), columns, ARRAY_SIZE(columns));
+    print_json(answer);
     return STATUS_OK;
 }
 
@@ -155,9 +143,9 @@ static int guard_run(struct context *ctx)
     if (context_check_form(ctx, what) != STATUS_OK)
         return STATUS_USAGE;
     if (sets && n < 1)
-        return context_usage(ctx, "which file? \"-\" is the standard input");
+        return context_usage(ctx, "the file is missing; \"-\" is standard input");
     if (tests && n < 1)
-        return context_usage(ctx, "which command? cove guard test [ID] -- COMMAND...");
+        return context_usage(ctx, "the command is missing: cove guard test [ID] -- COMMAND...");
     AUTO(service_close) struct service *s = service_open(ctx);
     if (!s)
         return context_fail(ctx, tests ? STATUS_COVE : STATUS_FAILED);
@@ -182,30 +170,22 @@ static int guard_run(struct context *ctx)
 
 const struct command cmd_guard = {
     .name = "guard",
-    .summary = "rules for what agents may do: show, set, test",
+    .summary = "show, set and test rules for what agents may do",
     .synopsis = "show [ID | --template REF | --of-tenant]\n"
                 "set FILE [ID | --template REF | --of-tenant]\n"
                 "rm [ID | --template REF | --of-tenant]\n"
                 "test [ID] -- COMMAND [ARGUMENT]...\n"
                 "rails",
     .description =
-        "The guard looks at every action before it is done, and allows it, denies it, or asks somebody ('cove approvals'). Rules are in force at "
-        "four levels: for the whole service (without operand), for a tenant, for what is made from a template, and for one sandbox. All levels are "
-        "asked, and the strictest answer counts. New rules are in force at once.\n"
-        "\n"
-        "set reads a file in YAML or JSON; it replaces the level's rules. rm leaves the level without any. rails lists the shipped rules, which a file "
-        "switches on by name. test says what would become of a command, and runs nothing: of the sandbox ID, or of one without rules of its own.\n"
-        "\n"
-        "  rails: {force-push: deny, credentials: ask, mass-deletion: ask}\n"
-        "  rules:\n"
-        "    - name: releases\n"
-        "      argv: [git, push, [--tags, \"v*\"]]\n"
-        "      verdict: ask\n"
-        "  by_risk: {high: ask}\n"
-        "  stuck: pause\n"
-        "\n"
-        "docs/GUARD.md describes the language, and what the guard can't see. For the service's rules you need to be an administrator of the default "
-        "tenant, for the others of your own.",
+        "The guard checks every action before it is done, and allows it, denies it, or asks a person ('cove approvals'). "
+        "There are rules at four levels: for the whole service (without operand), for a tenant, for sandboxes of a "
+        "template, and for one sandbox. All levels are checked, and the strictest answer counts. New rules apply at once.\n\n"
+        "set reads a YAML or JSON file and replaces the rules of the level. rm removes them. rails lists the built-in "
+        "rules, which a file enables by name. test says what would happen to a command, without running it: in the "
+        "sandbox ID, or in one without rules of its own.\n\n  rails: {force-push: deny, credentials: ask, mass-deletion: "
+        "ask}\n  rules:\n    - name: releases\n      argv: [git, push, [--tags, \"v*\"]]\n      verdict: ask\n  by_risk: {high: "
+        "ask}\n  stuck: pause\n\ndocs/GUARD.md describes the language, and what the guard can't see. The service's rules "
+        "need an administrator of the default tenant, the others one of your own tenant.",
     .exit_status = " 0    it worked; test: the command would be allowed\n"
                    " 1    it did not; test: the command would be denied, or somebody asked\n"
                    " 125  test: nobody knows, Cove failed; stderr says why\n"
@@ -223,15 +203,15 @@ const struct command cmd_guard = {
 /* ---- approvals ---- */
 
 static const struct flag approvals_flags[] = {
-    {'f', 'f', "follow", NULL, "Goes on with what is asked and answered from now on."},
+    {'f', 'f', "follow", NULL, "Follows new questions and answers."},
     {'q', 'q', "quiet", NULL, "Prints ids only, one a line."},
 };
 
 /* What is to be done, on a line: a command's words, or the data. */
-static void approvals_add_action(struct table *t, const json_t *one)
+static void approvals_add_action(struct table *t, const json_t *one, const char *name)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
-    const json_t *action = json_object_get(one, "action"), *args = json_object_get(action, "args");
+    const json_t *action = json_object_get(one, name), *args = json_object_get(action, "args");
     AUTO_FREE char *text = NULL;
     json_t *word;
     size_t i;
@@ -248,24 +228,14 @@ static void approvals_add_action(struct table *t, const json_t *one)
     table_add_cut(t, buf_str(&b), isatty(STDOUT_FILENO) == 1 ? 100 : SIZE_MAX);
 }
 
-static void approvals_print(const json_t *all)
-{
-    static const char *const heads[] = {"ID", "ON", "ACTION", "BY", "RULE", "RISK", "ENDS IN", "WHAT"};
-    static const char *const texts[] = {"id", "on", "kind", "actor", "rule", "risk"};
-    struct table t;
-    json_t *one;
-    size_t i;
-    table_heads(&t, heads, ARRAY_SIZE(heads));
-    json_array_foreach(all, i, one)
-    {
-        for (size_t k = 0; k < ARRAY_SIZE(texts); k++)
-            table_add(&t, str_of(things_text(one, texts[k])));
-        things_add_time(&t, one, "until", false);
-        approvals_add_action(&t, one);
-    }
-    table_print(&t, stdout);
-    table_fini(&t);
-}
+static const struct things_column approvals_columns[] = {{"ID", "id", NULL},
+                                                         {"ON", "on", NULL},
+                                                         {"ACTION", "kind", NULL},
+                                                         {"BY", "actor", NULL},
+                                                         {"RULE", "rule", NULL},
+                                                         {"RISK", "risk", NULL},
+                                                         {"ENDS IN", "until", things_until},
+                                                         {"WHAT", "action", approvals_add_action}};
 
 static const struct things approvals = {
     .one = "approval",
@@ -274,7 +244,8 @@ static const struct things approvals = {
     .how_made = "nothing waits for an answer",
     .how_free = "",
     .remove = "",
-    .print = approvals_print,
+    .columns = approvals_columns,
+    .n_columns = ARRAY_SIZE(approvals_columns),
 };
 
 static int approvals_run(struct context *ctx)
@@ -300,14 +271,13 @@ static int approvals_run(struct context *ctx)
 
 const struct command cmd_approvals = {
     .name = "approvals",
-    .summary = "list the actions that wait until somebody allows them",
+    .summary = "list the actions that wait for approval",
     .synopsis = "[-f] [-q]",
     .description =
-        "Lists what the guard asks about, the oldest first: the id to answer with, which sandbox it is on, the action, who wants it, which rule asks, and how "
-        "long there is to answer. Nobody's answer within 5 minutes is a denial. 'cove approve' and 'cove deny' answer; \"service\" stands for what is "
-        "about no sandbox that is there already.\n"
-        "\n"
-        "With -f it goes on with the events of the guard: what is asked and answered from now on.",
+        "Lists the actions that wait for an answer, oldest first: the id to answer with, the sandbox, the action, who "
+        "wants it, which rule asks, and the time left to answer. Without an answer within 5 minutes the action is denied."
+        " 'cove approve' and 'cove deny' answer. \"service\" stands for actions that concern no existing sandbox.\n\nWith -f,"
+        " then prints the guard's events as they come: new questions and answers.",
     .examples = "cove approvals\ncove approvals -f\ncove approvals -q | xargs -rn1 cove deny",
     .operands = "",
     COMMAND_FLAGS(approvals_flags),
@@ -316,7 +286,7 @@ const struct command cmd_approvals = {
 
 static const struct flag answer_flags[] = {
     {FLAG_ALWAYS, 0, "always", NULL,
-     "Also from now on: a rule for this very command or file, in this sandbox, in the rules that asked."},
+     "Adds a rule for exactly this command or file, in this sandbox, to the rules that asked."},
 };
 
 static int answer_run(struct context *ctx, bool allow)
@@ -329,7 +299,7 @@ static int answer_run(struct context *ctx, bool allow)
     if (flag < 0)
         return context_exit(ctx);
     if (context_operands(ctx) < 1)
-        return context_usage(ctx, "which one? 'cove approvals' lists them");
+        return context_usage(ctx, "the id is missing; 'cove approvals' lists them");
     AUTO(service_close) struct service *s = service_open(ctx);
     if (!s)
         return context_fail(ctx, STATUS_FAILED);
@@ -340,7 +310,7 @@ static int answer_run(struct context *ctx, bool allow)
         (void)url_encode(&target, str_of(ctx->argv[i]), true);
         buf_append_char(&target, '\0');
         if (buf_error(&target) < 0)
-            return context_usage(ctx, "\"%.32s...\" is no approval", ctx->argv[i]);
+            return context_usage(ctx, "\"%.32s...\" is not the id of an approval", ctx->argv[i]);
         if (service_call(s, "POST", buf_data(&target), body, NULL, NULL) < 0)
             status = context_fail(ctx, STATUS_FAILED);
     }
@@ -363,7 +333,7 @@ static int deny_run(struct context *ctx)
 
 const struct command cmd_approve = {
     .name = "approve",
-    .summary = "allow an action that waits",
+    .summary = "approve a waiting action",
     .synopsis = "ID... [--always]",
     .description = "Allows actions that 'cove approvals' lists. They are done at once." ANSWER_TEXT,
     .examples = "cove approve h7f3k2m9q4w8e6r1t5y0u\ncove approve --always h7f3k2m9q4w8e6r1t5y0u",
@@ -374,7 +344,7 @@ const struct command cmd_approve = {
 
 const struct command cmd_deny = {
     .name = "deny",
-    .summary = "deny an action that waits",
+    .summary = "deny a waiting action",
     .synopsis = "ID... [--always]",
     .description =
         "Denies actions that 'cove approvals' lists. Whoever asked for one gets an error that says so." ANSWER_TEXT,

@@ -5,7 +5,7 @@
 
 #include <jansson.h>
 
-static json_t *describe(const struct command *c)
+static json_t *help_describe(const struct command *c)
 {
     json_t *flags = json_array();
     const struct flag *f;
@@ -19,7 +19,7 @@ static json_t *describe(const struct command *c)
                      "description", c->description, "options", flags);
 }
 
-static int run(struct context *ctx)
+static int help_run(struct context *ctx)
 {
     const char *value;
     if (context_next_flag(ctx, &value) < 0)
@@ -35,9 +35,9 @@ static int run(struct context *ctx)
     if (name && !found)
         return context_usage(ctx, "there is no command \"%.64s\"; 'cove help' lists them", name);
     if (ctx->json) {
-        json_t *answer = found ? describe(found) : json_array();
+        json_t *answer = found ? help_describe(found) : json_array();
         for (size_t i = 0; !found && ctx->commands[i]; i++)
-            (void)json_array_append_new(answer, describe(ctx->commands[i]));
+            (void)json_array_append_new(answer, help_describe(ctx->commands[i]));
         print_json(answer);
         json_decref(answer);
     } else if (found) {
@@ -57,5 +57,5 @@ const struct command cmd_help = {
     .examples = "cove help run\ncove help exit-codes",
     .operands = "subcommand",
     .is_local = true,
-    .run = run,
+    .run = help_run,
 };

@@ -3,7 +3,6 @@
 #include "base/fd.h"
 #include "base/mem.h"
 #include "cli/cmd/commands.h"
-#include "cli/exec/terminal.h"
 #include "cli/print.h"
 #include "cli/things.h"
 #include "config/config.h"
@@ -18,11 +17,13 @@
 enum { KEY_MAX = 512, FLAG_NAME = 256, FLAG_SCOPE, FLAG_SANDBOX, FLAG_EXPIRES, FLAG_GRACE };
 
 static const struct flag flags[] = {
-    {FLAG_NAME, 0, "name", "NAME", "create: what the key is called; letters, digits, '.', '_' and '-', up to 63."},
+    {FLAG_NAME, 0, "name", "NAME", "create: the key's name: letters, digits, '.', '_' and '-', up to 63."},
     {FLAG_SCOPE, 0, "scope", "SCOPE", "create: read, use, approve or admin. Default: use."},
     {FLAG_SANDBOX, 0, "sandbox", "ID", "create: a key for this sandbox alone; its scope is read or use."},
-    {FLAG_EXPIRES, 0, "expires", "TIME", "create: how long the key is good: 12h, 30d. Default: until it is revoked."},
-    {FLAG_GRACE, 0, "grace", "TIME", "rotate: how long the old key still works. Default: 1d. 0: not at all."},
+    {FLAG_EXPIRES, 0, "expires", "TIME",
+     "create: how long the key is valid: 12h, 30d. Default: until it is "
+     "revoked."},
+    {FLAG_GRACE, 0, "grace", "TIME", "rotate: how long the old key continues to work. Default: 1d; 0: not at all."},
     {'q', 'q', "quiet", NULL, "ls: prints names only, one a line."},
 };
 
@@ -95,7 +96,7 @@ static int call(struct context *ctx, struct service *s, const char *target, cons
     return print_new(ctx, answer);
 }
 
-static int create(struct context *ctx, json_t *body, const char *sandbox)
+static int cmd_key_create(struct context *ctx, json_t *body, const char *sandbox)
 {
     AUTO_FREE char *id = NULL;
     AUTO(service_close) struct service *s = service_open(ctx);
@@ -106,7 +107,7 @@ static int create(struct context *ctx, json_t *body, const char *sandbox)
     return call(ctx, s, "/cove/v1/keys", body);
 }
 
-static int rotate(struct context *ctx, const char *name, const json_t *body)
+static int cmd_key_rotate(struct context *ctx, const char *name, const json_t *body)
 {
     AUTO_BUF struct buf target = BUF_INIT(4096);
     buf_append_cstr(&target, "/cove/v1/keys/");
@@ -115,28 +116,17 @@ static int rotate(struct context *ctx, const char *name, const json_t *body)
     buf_append_char(&target, '\0');
     AUTO(service_close) struct service *s = buf_error(&target) < 0 ? NULL : service_open(ctx);
     if (buf_error(&target) < 0)
-        (void)err_set(&ctx->err, ERR_INVALID_ARGUMENT, "\"%.64s...\" is no key's name", name);
+        (void)err_set(&ctx->err, ERR_INVALID_ARGUMENT, "\"%.64s...\" is not the name of a key", name);
     return s ? call(ctx, s, buf_data(&target), body) : context_fail(ctx, STATUS_FAILED);
 }
 
-static void print_table(const json_t *all)
-{
-    static const char *const heads[] = {"NAME", "ID", "SCOPE", "SANDBOX", "TENANT", "AGE", "EXPIRES IN"};
-    struct table t;
-    json_t *one;
-    size_t i;
-    table_heads(&t, heads, ARRAY_SIZE(heads));
-    json_array_foreach(all, i, one)
-    {
-        static const char *const texts[] = {"name", "id", "scope", "sandbox", "tenant"};
-        for (size_t k = 0; k < ARRAY_SIZE(texts); k++)
-            table_add(&t, str_of(things_text(one, texts[k])));
-        things_add_time(&t, one, "created_at", true);
-        things_add_time(&t, one, "expires_at", false);
-    }
-    table_print(&t, stdout);
-    table_fini(&t);
-}
+static const struct things_column columns[] = {{"NAME", "name", NULL},
+                                               {"ID", "id", NULL},
+                                               {"SCOPE", "scope", NULL},
+                                               {"SANDBOX", "sandbox", NULL},
+                                               {"TENANT", "tenant", NULL},
+                                               {"AGE", "created_at", things_ago},
+                                               {"EXPIRES IN", "expires_at", things_until}};
 
 static const struct things keys = {
     .one = "key",
@@ -145,10 +135,11 @@ static const struct things keys = {
     .how_made = "'cove key create' makes one; the one that 'cove key' prints is not listed",
     .how_free = "",
     .remove = "/cove/v1/keys/",
-    .print = print_table,
+    .columns = columns,
+    .n_columns = ARRAY_SIZE(columns),
 };
 
-static int list(struct context *ctx, bool quiet)
+static int key_list(struct context *ctx, bool quiet)
 {
     AUTO(service_close) struct service *s = service_open(ctx);
     return s ? things_list(ctx, s, &keys, "/cove/v1/keys", quiet) : context_fail(ctx, STATUS_FAILED);
@@ -164,7 +155,7 @@ static int read_time(struct context *ctx, json_t *body, const char *flag, const 
     return STATUS_OK;
 }
 
-static int run(struct context *ctx)
+static int key_run(struct context *ctx)
 {
     AUTO_JSON json_t *body = json_object();
     const char *value, *sandbox = NULL;
@@ -192,12 +183,12 @@ static int run(struct context *ctx)
     if (n < 0)
         return own(ctx);
     if (strcmp(what, "create") == 0)
-        return n == 0 && json_object_get(body, "name") ? create(ctx, body, sandbox)
+        return n == 0 && json_object_get(body, "name") ? cmd_key_create(ctx, body, sandbox)
                                                        : context_usage(ctx, "create takes --name, and no operand");
     if (strcmp(what, "ls") == 0)
-        return n ? context_usage(ctx, "ls takes no operand") : list(ctx, quiet);
+        return n ? context_usage(ctx, "ls takes no operand") : key_list(ctx, quiet);
     if (strcmp(what, "rotate") == 0)
-        return n == 1 ? rotate(ctx, names[0], body) : context_usage(ctx, "which key? give its name or id");
+        return n == 1 ? cmd_key_rotate(ctx, names[0], body) : context_usage(ctx, "the key's name or id is missing");
     if (strcmp(what, "revoke") == 0)
         return n ? things_remove(ctx, &keys, names, n) : context_usage(ctx, "which key? give its name, or several");
     return context_usage(ctx, "there is create, ls, rotate and revoke, but no \"%.32s\"", what);
@@ -208,16 +199,14 @@ const struct command cmd_key = {
     .summary = "print, create, list, rotate and revoke API keys",
     .synopsis = "\ncreate --name NAME [OPTION]...\nls [-q]\nrotate NAME [--grace TIME]\nrevoke NAME...",
     .description =
-        "Without an operand: prints the service's own key, which E2B SDKs take as E2B_API_KEY. It was made when the service started for the first "
-        "time and is kept in the state directory; COVE_API_KEY overrides it, here as in the service. It is an administrator's, and can't be revoked.\n"
-        "\n"
-        "create prints a new key, this once: the service keeps only a hash of it. It works at once. A key's scope is read (look at things, read "
-        "files and logs), use (everything but keys and rules), approve (that, and answer what the guard asks), or admin. One for a sandbox does nothing beyond that sandbox.\n"
-        "\n"
-        "rotate prints a new key in place of an old one, which goes on working for a while (--grace). revoke takes keys away: the next request "
-        "with one is refused.\n"
-        "\n"
-        "ls shows what keys there are, and never a key. With --tenant, create, ls, rotate and revoke are about another tenant's keys.",
+        "Without an operand: prints the service's own key, which E2B SDKs take as E2B_API_KEY. It is made at the first "
+        "start of the service and kept in the state directory; COVE_API_KEY overrides it, here and in the service. It is "
+        "an administrator's key, and can't be revoked.\n\ncreate prints a new key, only once: the service keeps just a hash"
+        " of it. It works at once. Its scope is read (look at things, read files and logs), use (everything except keys "
+        "and rules), approve (use, and answer the guard's questions) or admin. A key for a sandbox can do nothing outside"
+        " that sandbox.\n\nrotate prints a new key in place of an old one, which continues to work for a while (--grace). "
+        "revoke removes keys: the next request with one is refused.\n\nls lists keys without showing them. With --tenant, "
+        "create, ls, rotate and revoke apply to another tenant's keys.",
     .examples = "export E2B_API_KEY=$(cove key)\n"
                 "cove key create --name ci --scope use --expires 30d\n"
                 "cove key create --name dashboard --scope read\n"
@@ -225,5 +214,5 @@ const struct command cmd_key = {
                 "cove key revoke ci dashboard",
     .operands = "=create ls rotate revoke",
     COMMAND_FLAGS(flags),
-    .run = run,
+    .run = key_run,
 };

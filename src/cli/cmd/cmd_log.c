@@ -12,14 +12,15 @@ enum { FLAG_FROM = 256, FLAG_SERVICE, FLAG_VERIFY, FLAG_OUTPUT, FLAG_CHANNEL, FL
 
 static const struct flag flags[] = {
     {FLAG_FROM, 0, "from", "SEQ", "Begins with the event of this number. Default: 1, the first."},
-    {'f', 'f', "follow", NULL, "Goes on with the events to come, until the sandbox ends."},
-    {FLAG_LAST, 0, "last", NULL, "Takes the sandbox that was made last, whether it lives or has ended."},
+    {'f', 'f', "follow", NULL, "Follows new events until the sandbox ends."},
+    {FLAG_LAST, 0, "last", NULL, "Uses the newest sandbox, even if it has ended."},
     {FLAG_SERVICE, 0, "service", NULL, "The log of the service itself: templates, secrets, the pool."},
     {FLAG_VERIFY, 0, "verify", NULL, "Checks the chain of hashes instead of printing events."},
     {FLAG_OUTPUT, 0, "output", "SEQ",
-     "Prints what was kept of the output of the command that began with this event, an exec.start: where it is longer than what the events have of it."},
+     "Prints the kept output of the command that this event started, an exec.start, if the events don't have all "
+     "of it."},
     {FLAG_CHANNEL, 0, "channel", "stdout|stderr|pty",
-     "With --output: which one; pty is what had a terminal. Default: stdout."},
+     "With --output: the channel; pty is a terminal's output. Default: stdout."},
 };
 
 /* id NULL: the service's. */
@@ -30,7 +31,7 @@ static int print_events(struct context *ctx, struct service *s, const char *id, 
     return events_print(ctx, s, target, from, follows);
 }
 
-static int verify(struct context *ctx, struct service *s, const char *id)
+static int log_verify(struct context *ctx, struct service *s, const char *id)
 {
     AUTO_FREE char *target = id ? service_target(id, "/verify") : mem_strdup("/cove/v1/service/verify");
     AUTO_JSON json_t *verdict = NULL;
@@ -106,7 +107,7 @@ static int resolve(struct context *ctx, struct service *s, const char *text, cha
     return -1;
 }
 
-static int run(struct context *ctx)
+static int log_run(struct context *ctx)
 {
     const char *value, *output = NULL, *channel = NULL;
     uint64_t number, from = 1;
@@ -137,11 +138,11 @@ static int run(struct context *ctx)
     if (flag < 0)
         return context_exit(ctx);
     if (channel && !output)
-        return context_usage(ctx, "--channel is for --output");
+        return context_usage(ctx, "--channel needs --output");
     if (output && (is_service || verifies || follows || ctx->json))
-        return context_usage(ctx, "--output goes with no other option but --channel");
+        return context_usage(ctx, "--output can only be combined with --channel");
     if (is_service && context_operands(ctx))
-        return context_usage(ctx, "--service takes no id: that log is of no sandbox");
+        return context_usage(ctx, "--service takes no id");
     if (is_last && (is_service || context_operands(ctx)))
         return context_usage(ctx, "--last takes no id, and no --service");
     if (!is_service && !is_last && context_operands(ctx) != 1)
@@ -153,24 +154,22 @@ static int run(struct context *ctx)
         return context_fail(ctx, STATUS_FAILED);
     if (output)
         return print_output(ctx, s, id, output, channel ? channel : "stdout");
-    return verifies ? verify(ctx, s, id) : print_events(ctx, s, id, from, follows);
+    return verifies ? log_verify(ctx, s, id) : print_events(ctx, s, id, from, follows);
 }
 
 const struct command cmd_log = {
     .name = "log",
-    .summary = "every action and its outcome, one line each: the record, which --verify checks",
+    .summary = "print every action and its outcome, one per line: the record that --verify checks",
     .synopsis = "[--from SEQ] [-f] ID|--last\n[--from SEQ] [-f] --service\n--verify ID|--last|--service\n"
                 "--output SEQ [--channel stdout|stderr|pty] ID|--last",
     .description =
-        "Every action on a sandbox and everything that was observed of it is one event of its log: number, time, kind, how far it can be "
-        "trusted (seen by the host, by the kernel, or claimed from inside), the event that it follows from, who did it, and its data. The log "
-        "outlives the sandbox; 'cove ls --all' has the ids of those that have ended. A volume has one, too: its name is enough, or its id once it is gone. "
-        "So has the service: who built, tagged, published or removed a template, set or removed a secret, asked for sandboxes to be kept ready or "
-        "for the pool to be cleaned; the last 10,000 events of it are kept.\n"
-        "\n"
-        "Each event carries the hash of all before it. --verify computes them again and says where they differ.\n"
-        "\n"
-        "With --json one object for each line.",
+        "Every action on a sandbox, and everything that was observed of it, is one event of its log: number, time, kind, "
+        "how far it can be trusted (seen by the host, by the kernel, or claimed from inside), the event that caused it, "
+        "who did it, and data. The log outlives the sandbox; 'cove ls --all' shows the ids of ended ones. A volume has a "
+        "log, too: use its name, or its id once it is gone. So has the service: who built, tagged, published or removed "
+        "templates, set or removed secrets, requested warm sandboxes or cleaned the pool. The service's log keeps its "
+        "last 10,000 events.\n\nEach event contains the hash of all events before it. --verify computes the hashes again "
+        "and says where they differ.\n\nWith --json one object a line.",
     .exit_status =
         " 0  it worked; with --verify, the log is intact\n 1  it did not, or the log was changed\n 2  the command line is wrong",
     .examples = "cove log i3k\n"
@@ -182,5 +181,5 @@ const struct command cmd_log = {
                 "cove log --service --json | jq -r 'select(.kind == \"template.failed\").data.reason'",
     .operands = "id",
     COMMAND_FLAGS(flags),
-    .run = run,
+    .run = log_run,
 };

@@ -12,7 +12,7 @@ struct printer {
     char time[EVENTS_TIME_MAX]; /* of the event at hand */
 };
 
-static void print_lines(const struct printer *p, const char *mark, struct str text)
+static void logs_print_lines(const struct printer *p, const char *mark, struct str text)
 {
     struct str line;
     if (str_ends(text, STR("\n")))
@@ -72,7 +72,7 @@ static void print_command(const struct printer *p, const json_t *data)
         bool plain = text && *text && !text[strcspn(text, " \t\n'\"$`\\|&;<>()*?[]#~")];
         buf_printf(&b, plain ? " %s" : " '%s'", text ? text : "");
     }
-    print_lines(p, "$", buf_str(&b));
+    logs_print_lines(p, "$", buf_str(&b));
 }
 
 static void print_output(const struct printer *p, const json_t *data)
@@ -88,7 +88,7 @@ static void print_output(const struct printer *p, const json_t *data)
                 continue;
             AUTO_BUF struct buf text = BUF_INIT(1 << 20);
             struct str name = append_value(&text, channel, value);
-            print_lines(p, str_eqc(name, "stderr") ? "!" : " ", buf_str(&text));
+            logs_print_lines(p, str_eqc(name, "stderr") ? "!" : " ", buf_str(&text));
         }
     }
 }
@@ -108,28 +108,27 @@ static void print_event(const json_t *event, bool is_tty)
         AUTO_BUF struct buf b = BUF_INIT(1 << 20);
         buf_append_cstr(&b, kind);
         append_members(&b, data);
-        print_lines(&p, "-", buf_str(&b));
+        logs_print_lines(&p, "-", buf_str(&b));
     }
 }
 
-static int run(struct context *ctx)
+static int logs_run(struct context *ctx)
 {
     return events_run(ctx, &(struct events){"", "exec.", print_event});
 }
 
 const struct command cmd_logs = {
     .name = "logs",
-    .summary = "what ran and what it printed, as a terminal would have shown it",
+    .summary = "print commands and their output, as a terminal would have shown them",
     .synopsis = "[-f] ID|--last",
     .description =
-        "Prints what ran in the sandbox, what it wrote and how it ended, oldest first; the time is UTC. A line begins with $ for a command, ! "
-        "for what went to stderr, - for what happened to a process or to the sandbox. Of long output the beginning and the end are kept. "
-        "'cove log' has every action, with who did it.\n"
-        "\n"
-        "With --json the events of processes, one object for each line.",
+        "Prints what ran in the sandbox, its output and how it ended, oldest first; times are UTC. A line begins with $ "
+        "for a command, ! for stderr, and - for what happened to a process or to the sandbox. Of long output, the "
+        "beginning and the end are kept. 'cove log' shows every action, and who did it.\n\nWith --json the events of "
+        "processes, one object a line.",
     .examples = "cove logs i3k\n"
                 "cove logs -f i3k",
     .operands = "id",
     COMMAND_FLAGS(flags),
-    .run = run,
+    .run = logs_run,
 };

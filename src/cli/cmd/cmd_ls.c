@@ -5,43 +5,37 @@
 #include "cli/print.h"
 #include "cli/service.h"
 #include "cli/things.h"
-#include "config/units.h"
 
 #include <unistd.h>
 
 static const struct flag flags[] = {
-    {'a', 'a', "all", NULL, "Lists those that ended last, too, up to 500 of them, behind those that live."},
+    {'a', 'a', "all", NULL, "Adds up to 500 ended sandboxes after the others, latest first."},
     {'q', 'q', "quiet", NULL, "Prints ids only, one a line."},
 };
 
-static const char *text_of(const json_t *sandbox, const char *name)
-{
-    const char *text = json_string_value(json_object_get(sandbox, name));
-    return text ? text : "-";
-}
-
 enum { LABELS_MOST = 60 };
 
-static void add_row(struct table *t, const json_t *s)
+static void ls_state(struct table *t, const json_t *s, const char *name)
 {
-    char memory[UNIT_TEXT_MAX];
-    AUTO_BUF struct buf labels = BUF_INIT(4096);
-    const char *key;
-    json_t *value;
-    const char *alias = json_string_value(json_object_get(s, "template_alias"));
-    unit_format_size((uint64_t)json_integer_value(json_object_get(s, "memory_bytes")), memory);
-    table_add(t, str_of(text_of(s, "id")));
     const char *cause = json_string_value(json_object_get(s, "end_cause"));
-    table_addf(t, "%s%s%s%s", text_of(s, "state"), json_object_get(s, "stuck") ? ", stuck" : "", cause ? ", " : "",
+    table_addf(t, "%s%s%s%s", things_text(s, name), json_object_get(s, "stuck") ? ", stuck" : "", cause ? ", " : "",
                cause                                         ? cause
                : json_is_false(json_object_get(s, "secure")) ? ", open"
                                                              : "");
-    table_add(t, str_of(alias ? alias : text_of(s, "template")));
-    things_add_time(t, s, "started_at", true);
-    things_add_time(t, s, "end_at", false);
-    table_add(t, str_of(memory));
-    table_addf(t, "%g", (double)json_integer_value(json_object_get(s, "cpu_milli")) / 1000);
-    json_object_foreach(json_object_get(s, "metadata"), key, value)
+}
+
+static void ls_template(struct table *t, const json_t *s, const char *name)
+{
+    const char *alias = json_string_value(json_object_get(s, "template_alias"));
+    table_add(t, str_of(alias ? alias : things_text(s, name)));
+}
+
+static void ls_labels(struct table *t, const json_t *s, const char *name)
+{
+    AUTO_BUF struct buf labels = BUF_INIT(4096);
+    const char *key;
+    json_t *value;
+    json_object_foreach(json_object_get(s, name), key, value)
     {
         buf_printf(&labels, "%s%s=%s", buf_len(&labels) ? " " : "", key,
                    json_string_value(value) ? json_string_value(value) : "");
@@ -50,7 +44,17 @@ static void add_row(struct table *t, const json_t *s)
                   isatty(STDOUT_FILENO) == 1 ? LABELS_MOST : SIZE_MAX);
 }
 
-static int run(struct context *ctx)
+static const struct things_column columns[] = {{"ID", "id", NULL},
+                                               {"STATE", "state", ls_state},
+                                               {"TEMPLATE", "template", ls_template},
+                                               {"TIER", "tier", NULL},
+                                               {"AGE", "started_at", things_ago},
+                                               {"ENDS IN", "end_at", things_until},
+                                               {"MEMORY", "memory_bytes", things_size},
+                                               {"CPUS", "cpu_milli", things_cpus},
+                                               {"METADATA", "metadata", ls_labels}};
+
+static int ls_run(struct context *ctx)
 {
     const char *value;
     bool quiet = false, has_ended = false;
@@ -71,32 +75,16 @@ static int run(struct context *ctx)
 
     size_t i;
     json_t *one;
-    if (ctx->json) {
-        print_json(all);
-        return STATUS_OK;
-    }
-    if (quiet) {
+    if (!ctx->json && quiet) {
         json_array_foreach(all, i, one)
         {
-            print_line(text_of(one, "id"));
+            print_line(things_text(one, "id"));
         }
         return STATUS_OK;
     }
-    if (json_array_size(all) == 0) {
-        if (isatty(STDOUT_FILENO))
-            (void)fputs("there is no sandbox; 'cove run' makes one\n", stderr);
-        return STATUS_OK;
-    }
-    static const char *const heads[] = {"ID", "STATE", "TEMPLATE", "AGE", "ENDS IN", "MEMORY", "CPUS", "METADATA"};
-    struct table t;
-    table_heads(&t, heads, ARRAY_SIZE(heads));
-    json_array_foreach(all, i, one)
-    {
-        add_row(&t, one);
-    }
-    table_print(&t, stdout);
-    table_fini(&t);
-    return STATUS_OK;
+    if (!ctx->json && json_array_size(all) == 0 && isatty(STDOUT_FILENO))
+        (void)fputs("there is no sandbox; 'cove run' makes one\n", stderr);
+    return things_table(ctx, all, columns, ARRAY_SIZE(columns));
 }
 
 const struct command cmd_ls = {
@@ -104,16 +92,16 @@ const struct command cmd_ls = {
     .summary = "list the sandboxes",
     .synopsis = "[-a] [-q]",
     .description =
-        "Lists the sandboxes, running and paused, the newest first: id, state, template, how long it has run, when it ends by itself (- for never), "
-        "its limits and its labels, of which a terminal is shown the first 60 bytes. \"open\" behind the state: it has no access token, so that its id is enough to "
-        "run commands in it. \"stuck\": somebody does the same in it again and again ('cove help guard'). With --json all fields of each.\n"
-        "\n"
-        "With -a also those that have ended, and why: killed, timeout, exited, signaled, oom, lost, shutdown or failed. Their logs are still there "
-        "('cove logs', 'cove log'); their files are not.",
+        "Lists running and paused sandboxes, newest first: id, state, template, tier, age, time until it ends (- for never), "
+        "limits and labels. On a terminal, labels are cut after 60 bytes. \"open\" behind the state means that the sandbox "
+        "has no access token, so its id is enough to run commands in it. \"stuck\" means that somebody repeats the same "
+        "action ('cove help guard'). --json shows all fields.\n\n-a adds sandboxes that have ended, and why: killed, "
+        "timeout, exited, signaled, oom, lost, shutdown or failed. Their logs are kept ('cove logs', 'cove log'), but "
+        "their files are gone.",
     .examples = "cove ls\n"
                 "cove ls -a\n"
                 "cove ls -q | xargs -r cove rm",
     .operands = "",
     COMMAND_FLAGS(flags),
-    .run = run,
+    .run = ls_run,
 };

@@ -5,13 +5,15 @@
  *  1. Each message goes out as a request of its own, so that several are under way, and what the service says on the stream of one is a line at once.
  *  2. The headers that HTTP wants are made from the message. The session that `initialize` made is kept here, and made anew when the service has restarted.
  *  3. A request that its client cancels is cut: the service ends what it began.
- *  4. At the end of stdin, or of our own time (SIGTERM), what is under way has DRAIN_MS, and the session is ended, with the sandboxes that end with it.
+ *  4. Where it was started in a Git repository, tools about that one are done here (cli/env/tools.h), and are in the list that the service gives.
+ *  5. At the end of stdin, or of our own time (SIGTERM), what is under way has DRAIN_MS, and the session is ended, with the sandboxes that end with it.
  */
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/mem.h"
 #include "cli/cmd/commands.h"
+#include "cli/env/tools.h"
 #include "cli/service.h"
 
 #include <poll.h>
@@ -29,6 +31,7 @@ struct bridge_call {
     json_t *message; /* NULL: it is free */
     struct buf in;
     bool has_head, is_stream, was_again;
+    struct tools_run run; /* run.pid: it is done here */
 };
 
 struct bridge {
@@ -37,6 +40,7 @@ struct bridge {
     struct buf in;
     json_t *initialize; /* what made the session; NULL: none */
     char *session, *version;
+    char *top; /* of the repository that we are in; NULL: none */
     int signals;
     bool is_over; /* stdin */
 };
@@ -121,7 +125,9 @@ static void call_end(struct bridge_call *c, bool is_whole)
 {
     json_decref(c->message);
     buf_fini(&c->in);
-    if (!is_whole)
+    if (c->run.pid)
+        tools_end(&c->run);
+    else if (!is_whole)
         service_close(TAKE_PTR(c->s));
     *c = (struct bridge_call){.s = c->s, .in = BUF_INIT(ANSWER_MAX)};
 }
@@ -132,6 +138,33 @@ static void bridge_broken(struct bridge *b, struct bridge_call *c)
     call_end(c, false);
 }
 
+static void bridge_say(const struct bridge_call *c, json_t *result)
+{
+    json_t *id = json_object_get(c->message, "id");
+    if (member(json_object_get(json_object_get(c->message, "params"), "_meta"), META))
+        (void)json_object_set_new(result, "resultType", json_string("complete"));
+    AUTO_JSON json_t *answer =
+        json_pack("{s:s,s:O,s:o}", "jsonrpc", "2.0", "id", id ? id : json_null(), "result", result);
+    bridge_tell(answer);
+}
+
+/* False: it is the service's. */
+static bool bridge_runs(struct bridge *b, struct bridge_call *c)
+{
+    const char *method = member(c->message, "method");
+    const json_t *params = json_object_get(c->message, "params");
+    if (!b->top || !method || strcmp(method, "tools/call") != 0 || !json_object_get(c->message, "id"))
+        return false;
+    int r = tools_start(b->ctx, b->top, member(params, "name"), json_object_get(params, "arguments"), &c->run);
+    if (r < 0) {
+        bridge_say(c,
+                   json_pack("{s:[{s:s,s:s}],s:b}", "content", "type", "text", "text", b->ctx->err.msg, "isError", 1));
+        b->ctx->err.code = ERR_OK;
+        call_end(c, true);
+    }
+    return r != 0;
+}
+
 /* Takes the message. */
 static void bridge_begin(struct bridge *b, json_t *message)
 {
@@ -140,6 +173,8 @@ static void bridge_begin(struct bridge *b, json_t *message)
         if (!b->calls[i].message && (!c || (b->calls[i].s && !c->s)))
             c = &b->calls[i];
     c->message = message;
+    if (bridge_runs(b, c))
+        return;
     if (!c->s)
         c->s = service_open(b->ctx);
     if (!c->s || bridge_send(b, c->s, message) < 0)
@@ -227,6 +262,8 @@ static void bridge_answer(struct bridge *b, struct bridge_call *c)
     if (json_is_object(answer) && json_object_get(answer, "jsonrpc") && json_object_get(c->message, "id") && method) {
         if (json_is_null(json_object_get(answer, "id"))) /* it was refused before anybody looked at it */
             (void)json_object_set(answer, "id", json_object_get(c->message, "id"));
+        if (b->top && strcmp(method, "tools/list") == 0)
+            tools_describe(json_object_get(json_object_get(answer, "result"), "tools"));
         bridge_tell(answer);
     } else if (status >= 400 || (method && json_object_get(c->message, "id"))) {
         char text[64];
@@ -316,8 +353,11 @@ static void bridge_turn(struct bridge *b, int timeout_ms)
         {.fd = b->is_over || bridge_busy(b) == CALLS_MAX ? -1 : STDIN_FILENO, .events = POLLIN}};
     for (size_t i = 0; i < CALLS_MAX; i++) {
         struct bridge_call *c = &b->calls[i];
-        fds[i + 1] = (struct pollfd){.fd = c->message ? http_client_fd(service_client(c->s)) : -1, .events = POLLIN};
-        if (c->message && http_client_pending(service_client(c->s)))
+        fds[i + 1] = (struct pollfd){.fd = c->run.pid   ? c->run.out
+                                           : c->message ? http_client_fd(service_client(c->s))
+                                                        : -1,
+                                     .events = POLLIN};
+        if (c->message && !c->run.pid && http_client_pending(service_client(c->s)))
             timeout_ms = 0;
     }
     fds[CALLS_MAX + 1] = (struct pollfd){.fd = b->signals, .events = POLLIN};
@@ -325,7 +365,13 @@ static void bridge_turn(struct bridge *b, int timeout_ms)
         return;
     b->is_over = b->is_over || fds[CALLS_MAX + 1].revents;
     for (size_t i = 0; i < CALLS_MAX; i++)
-        if (b->calls[i].message && (fds[i + 1].revents || http_client_pending(service_client(b->calls[i].s))))
+        if (b->calls[i].run.pid && fds[i + 1].revents) {
+            if (tools_read(&b->calls[i].run)) {
+                bridge_say(&b->calls[i], tools_result(&b->calls[i].run));
+                call_end(&b->calls[i], true);
+            }
+        } else if (b->calls[i].message && !b->calls[i].run.pid &&
+                   (fds[i + 1].revents || http_client_pending(service_client(b->calls[i].s))))
             bridge_read(b, &b->calls[i]);
     if (fds[0].revents)
         bridge_input(b);
@@ -345,10 +391,11 @@ static void bridge_end(struct bridge *b)
     json_decref(b->initialize);
     mem_free(b->session);
     mem_free(b->version);
+    mem_free(b->top);
     buf_fini(&b->in);
 }
 
-static int run(struct context *ctx)
+static int mcp_run(struct context *ctx)
 {
     if (context_take_nothing(ctx) == FLAGS_STOP)
         return context_exit(ctx);
@@ -363,6 +410,7 @@ static int run(struct context *ctx)
     b.signals = signals;
     for (size_t i = 0; i < CALLS_MAX; i++)
         b.calls[i].in = BUF_INIT(ANSWER_MAX);
+    b.top = tools_repository(ctx);
     b.calls[0].s = service_open(ctx);
     if (!b.calls[0].s)
         return context_fail(ctx, STATUS_FAILED);
@@ -384,17 +432,18 @@ const struct command cmd_mcp = {
     .summary = "serve the Model Context Protocol on stdin and stdout",
     .synopsis = "",
     .description =
-        "For clients of the Model Context Protocol (MCP) that start their servers as programs: reads one JSON-RPC message a line from stdin, and writes "
-        "one a line to stdout. All of it is done by the service, which also serves MCP over HTTP under /mcp, with the same API key.\n"
-        "\n"
-        "The tools make sandboxes, run commands and change files in them. Nothing gets out of a sandbox made so until a person allows it: the tool "
-        "request_grant asks through the client, 'cove policy allow' does it directly. When stdin ends, so do the sandboxes that were made in this "
-        "session, unless they were made to be kept.\n"
-        "\n"
-        "Where the service is, and the key for it, come from --host, COVE_HOST and COVE_API_KEY, as for all commands: set them in the client's settings "
-        "when it runs as a user who may not use the local socket.",
+        "For clients of the Model Context Protocol (MCP) that start their servers as programs: reads one JSON-RPC "
+        "message per line from stdin, and writes one per line to stdout. The service does the work; it also serves "
+        "MCP over HTTP under /mcp, with the same API key.\n\nThe tools create sandboxes, run commands and change "
+        "files in them. Such a sandbox has no network until a person allows it: the tool request_grant asks through "
+        "the client, 'cove policy allow' does it directly. When stdin ends, so do the sandboxes that were created in "
+        "this session, unless they were created with keep.\n\nStarted in a Git repository, it also has tools for "
+        "that repository: environments, each a copy of the last commit in a sandbox; their commits and changes; and "
+        "proposals to a person, who applies them.\n\nAs for all commands, --host, COVE_HOST and COVE_API_KEY say "
+        "where the service is and give its key. Set them in the client's settings if it runs as a user who may not "
+        "use the local socket.",
     .examples = "claude mcp add sandboxes -- cove mcp\n"
                 "codex mcp add sandboxes -- cove mcp",
     .operands = "",
-    .run = run,
+    .run = mcp_run,
 };

@@ -9,7 +9,7 @@
 
 static const struct flag flags[] = {EVENTS_FLAGS};
 
-static long long number_of(const json_t *object, const char *name)
+static long long net_number_of(const json_t *object, const char *name)
 {
     return (long long)json_integer_value(json_object_get(object, name));
 }
@@ -20,8 +20,8 @@ static void append_target(struct buf *b, const json_t *d)
     const char *name = events_text(d, "name"), *address = events_text(d, "address");
     bool is_wide = !*name && strchr(address, ':');
     buf_printf(b, " %s%s%s", is_wide ? "[" : "", *name ? name : address, is_wide ? "]" : "");
-    if (number_of(d, "port"))
-        buf_printf(b, ":%lld", number_of(d, "port"));
+    if (net_number_of(d, "port"))
+        buf_printf(b, ":%lld", net_number_of(d, "port"));
     if (*name && *address)
         buf_printf(b, " (%s)", address);
 }
@@ -29,8 +29,8 @@ static void append_target(struct buf *b, const json_t *d)
 static void append_bytes(struct buf *b, const json_t *d)
 {
     char sent[UNIT_TEXT_MAX], received[UNIT_TEXT_MAX];
-    unit_format_size((uint64_t)number_of(d, "sent"), sent);
-    unit_format_size((uint64_t)number_of(d, "received"), received);
+    unit_format_size((uint64_t)net_number_of(d, "sent"), sent);
+    unit_format_size((uint64_t)net_number_of(d, "received"), received);
     buf_printf(b, "  sent %s, received %s", sent, received);
 }
 
@@ -47,7 +47,7 @@ static void append_close(struct buf *b, const json_t *d)
     buf_printf(b, "- %s", events_text(d, "proto"));
     append_target(b, d);
     append_bytes(b, d);
-    buf_printf(b, ", %lld ms", number_of(d, "us") / 1000);
+    buf_printf(b, ", %lld ms", net_number_of(d, "us") / 1000);
     /* Many servers end without a word. What was cut is told by who read it, and --json has it. */
     if (*events_text(d, "error") && !strstr(events_text(d, "error"), "close_notify"))
         buf_printf(b, "  %s", events_text(d, "error"));
@@ -55,7 +55,7 @@ static void append_close(struct buf *b, const json_t *d)
 
 static void append_flows(struct buf *b, const json_t *d)
 {
-    buf_printf(b, "+ %lld more opened, %lld closed", number_of(d, "opened"), number_of(d, "closed"));
+    buf_printf(b, "+ %lld more opened, %lld closed", net_number_of(d, "opened"), net_number_of(d, "closed"));
     append_bytes(b, d);
 }
 
@@ -63,7 +63,7 @@ static void append_request(struct buf *b, const json_t *d)
 {
     json_t *name;
     size_t i;
-    buf_printf(b, "= %s %s %lld", events_text(d, "method"), events_text(d, "url"), number_of(d, "status"));
+    buf_printf(b, "= %s %s %lld", events_text(d, "method"), events_text(d, "url"), net_number_of(d, "status"));
     json_array_foreach(json_object_get(d, "injected"), i, name)
     {
         buf_printf(b, "%s%s", i ? ", " : "  with ", json_string_value(name) ? json_string_value(name) : "");
@@ -77,8 +77,8 @@ static void append_denied(struct buf *b, const json_t *d)
     if (*events_text(d, "method"))
         buf_printf(b, " %s %s", events_text(d, "method"), events_text(d, "path"));
     buf_printf(b, "  denied: %s", events_text(d, "reason"));
-    if (number_of(d, "count") > 1)
-        buf_printf(b, " (%lld times)", number_of(d, "count"));
+    if (net_number_of(d, "count") > 1)
+        buf_printf(b, " (%lld times)", net_number_of(d, "count"));
     if (!*events_text(d, "suggestion"))
         return;
     buf_append_cstr(b, "; ");
@@ -88,19 +88,19 @@ static void append_denied(struct buf *b, const json_t *d)
 static void append_unresolved(struct buf *b, const json_t *d)
 {
     buf_printf(b, "? %s  not resolved: %s", events_text(d, "name"), events_text(d, "reason"));
-    if (number_of(d, "count") > 1)
-        buf_printf(b, " (%lld times)", number_of(d, "count"));
+    if (net_number_of(d, "count") > 1)
+        buf_printf(b, " (%lld times)", net_number_of(d, "count"));
 }
 
 static void append_misuse(struct buf *b, const json_t *d)
 {
     buf_printf(b, "! what stands for the secret %s went to %s:%lld, where it does not belong", events_text(d, "secret"),
-               events_text(d, "name"), number_of(d, "port"));
+               events_text(d, "name"), net_number_of(d, "port"));
 }
 
 static void append_policy(struct buf *b, const json_t *d)
 {
-    long long n = number_of(d, "n_rules");
+    long long n = net_number_of(d, "n_rules");
     buf_printf(b, "# policy set: %lld rule%s, else %s", n, n == 1 ? "" : "s", events_text(d, "default"));
 }
 
@@ -149,25 +149,24 @@ static void print_event(const json_t *event, bool is_tty)
     }
 }
 
-static int run(struct context *ctx)
+static int net_run(struct context *ctx)
 {
     return events_run(ctx, &(struct events){"kind=net.&", "", print_event});
 }
 
 const struct command cmd_net = {
     .name = "net",
-    .summary = "connections, requests and what the policy denied",
+    .summary = "print connections, requests and what the policy denied",
     .synopsis = "[-f] ID|--last",
     .description =
-        "Prints the connections of a sandbox, oldest first; the time is UTC. A line begins with + for a connection that was opened, - for one that "
-        "ended, = for an HTTP request that could be seen, ! for what was denied, with the rule that would allow it, ? for an allowed name that "
-        "could not be resolved, and # for changes of the policy. More than 200 connections in a second are counted, not listed.\n"
-        "\n"
-        "With --json the events, one object for each line.",
+        "Prints the connections of a sandbox, oldest first; times are UTC. A line begins with + for a connection that was"
+        " opened, - for one that ended, = for an HTTP request that Cove could see, ! for a denial, with the rule that "
+        "would allow it, ? for an allowed name that could not be resolved, and # for a change of the policy. More than "
+        "200 connections in a second are counted, not listed.\n\nWith --json the events, one object a line.",
     .examples = "cove net i3k\n"
                 "cove net -f i3k\n"
                 "cove net --json i3k | jq -c 'select(.kind == \"net.denied\") | .data.suggestion'",
     .operands = "id",
     COMMAND_FLAGS(flags),
-    .run = run,
+    .run = net_run,
 };

@@ -10,13 +10,13 @@ enum { FLAG_FILES_ONLY = 256, FLAG_TIMEOUT, FLAG_COLD };
 
 static const struct flag pause_flags[] = {
     {FLAG_FILES_ONLY, 0, "files-only", NULL,
-     "Gives its memory up: its processes end, its files stay, and resuming starts it anew."},
+     "Frees its memory: its processes end, its files stay, and resuming starts it anew."},
 };
 
 static const struct flag resume_flags[] = {
     {FLAG_TIMEOUT, 0, "timeout", "TIME",
-     "Ends it (or pauses it again) so long after it runs: 90s, 5m; 0 for never. Default: what it was given last."},
-    {FLAG_COLD, 0, "cold", NULL, "Gives the memory up that it was paused with: a new start on its files."},
+     "Ends it (or pauses it again) after this time: 90s, 5m; 0 for never. Default: its last timeout."},
+    {FLAG_COLD, 0, "cold", NULL, "Discards its memory and starts it anew on its files."},
 };
 
 static int pause_all(struct context *ctx)
@@ -89,14 +89,11 @@ const struct command cmd_pause = {
     .summary = "pause sandboxes",
     .synopsis = "[--files-only] ID...",
     .description =
-        "Stops all that runs in the sandboxes where it is. Memory, processes, connections inside, terminals and timers stay, and go on with "
-        "'cove resume'; meanwhile no CPU time is used, and the time until a sandbox ends does not run. One that is paused is kept until it is "
-        "resumed or removed.\n"
-        "\n"
-        "With --files-only its processes end and its memory is free; its files stay. That is also what becomes of one that is paused with its "
-        "memory when the service stops or the machine restarts.\n"
-        "\n"
-        "Prints the id of each that is paused. One that can't be paused does not keep the others from it.",
+        "Freezes everything that runs in the sandboxes. Memory, processes, connections inside, terminals and timers are "
+        "kept, and continue with 'cove resume'. A paused sandbox uses no CPU time, its timeout does not run, and it is "
+        "kept until it is resumed or removed.\n\nWith --files-only its processes end and its memory is freed, but its files"
+        " stay. The same happens to a sandbox that is paused with its memory if the service stops or the machine "
+        "restarts.\n\nPrints the id of each paused sandbox. If one can't be paused, the others still are.",
     .exit_status = " 0  all were paused\n 1  one was not; stderr says which and why\n 2  the command line is wrong",
     .examples = "cove pause i3k\n"
                 "cove pause --files-only i3k\n"
@@ -111,11 +108,11 @@ const struct command cmd_resume = {
     .summary = "resume paused sandboxes",
     .synopsis = "[--timeout TIME] [--cold] ID...",
     .description =
-        "Lets the sandboxes go on where they were paused. One whose files alone were kept is started anew on them: as after a restart, with "
-        "no process of before. Prints the id of each that runs again. One that can't be resumed does not keep the others from it.\n"
-        "\n"
-        "What was started anew may have to go without some of its volumes, when something lies where they belong, or without what its template "
-        "starts, when that fails: it runs all the same, so that it can be mended, and a warning on stderr says what is missing and what to do.",
+        "Continues the sandboxes where they were paused. A sandbox of which only the files were kept starts again on "
+        "them, as after a restart, without its earlier processes. Prints the id of each resumed sandbox. If one can't be "
+        "resumed, the others still are.\n\nA sandbox that starts again may lack some of its volumes, if something is in "
+        "their place, or what its template starts, if that fails. It runs nevertheless, so that you can repair it, and a "
+        "warning on stderr says what is missing and what to do.",
     .exit_status =
         " 0  all run, also when there are warnings\n 1  one does not; stderr says which and why\n 2  the command line is wrong",
     .examples = "cove resume i3k\n"

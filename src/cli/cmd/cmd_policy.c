@@ -6,7 +6,9 @@
 #include "cli/net_flags.h"
 #include "cli/print.h"
 #include "cli/service.h"
+#include "cli/things.h"
 #include "config/yaml.h"
+#include "policy/presets.h"
 
 #include <stdio.h>
 #include <unistd.h>
@@ -16,11 +18,11 @@ enum { FLAG_METHOD = 256, FLAG_REPLACE };
 static const struct flag flags[] = {
     NET_FLAGS,
     {FLAG_METHOD, 0, "method", "METHOD", "check: the request's method. Default: GET."},
-    {FLAG_REPLACE, 0, "replace", NULL, "set: also when that drops what is injected into requests now."},
-    {'q', 'q', "quiet", NULL, "set, allow, deny: says nothing when it worked."},
+    {FLAG_REPLACE, 0, "replace", NULL, "set: even if that removes secrets that are injected now."},
+    {'q', 'q', "quiet", NULL, "set, allow, deny: prints nothing on success."},
 };
 
-static const char *text_of(const json_t *object, const char *name)
+static const char *policy_text_of(const json_t *object, const char *name)
 {
     const char *text = json_string_value(json_object_get(object, name));
     return text ? text : "";
@@ -46,7 +48,7 @@ static void append_placeholders(struct buf *b, const json_t *list)
     size_t i;
     json_array_foreach(list, i, one)
     {
-        buf_printf(b, "%s%s", i ? "," : "  secrets ", text_of(one, "secret"));
+        buf_printf(b, "%s%s", i ? "," : "  secrets ", policy_text_of(one, "secret"));
         append_list(b, " in ", json_object_get(one, "headers"), NULL);
     }
 }
@@ -55,13 +57,13 @@ static void append_scope(struct buf *b, const json_t *rule)
 {
     append_list(b, "  ports ", json_object_get(rule, "ports"), NULL);
     append_list(b, "  methods ", json_object_get(rule, "methods"), NULL);
-    if (*text_of(rule, "path"))
-        buf_printf(b, "  path %s", text_of(rule, "path"));
+    if (*policy_text_of(rule, "path"))
+        buf_printf(b, "  path %s", policy_text_of(rule, "path"));
 }
 
 static const char *otherwise(const json_t *policy)
 {
-    return *text_of(policy, "default") ? text_of(policy, "default") : "deny";
+    return *policy_text_of(policy, "default") ? policy_text_of(policy, "default") : "deny";
 }
 
 static void print_policy(const json_t *policy)
@@ -72,16 +74,16 @@ static void print_policy(const json_t *policy)
     json_array_foreach(json_object_get(policy, "rules"), i, one)
     {
         bool allows = json_object_get(one, "allow") != NULL;
-        buf_printf(&b, "%4zu  %-5s  %s", i, allows ? "allow" : "deny", text_of(one, allows ? "allow" : "deny"));
+        buf_printf(&b, "%4zu  %-5s  %s", i, allows ? "allow" : "deny", policy_text_of(one, allows ? "allow" : "deny"));
         append_scope(&b, one);
-        if (*text_of(one, "ech"))
-            buf_printf(&b, "  ech %s", text_of(one, "ech"));
+        if (*policy_text_of(one, "ech"))
+            buf_printf(&b, "  ech %s", policy_text_of(one, "ech"));
         buf_append_char(&b, '\n');
     }
     buf_printf(&b, "else  %s\n", otherwise(policy));
     json_array_foreach(json_object_get(policy, "inject"), i, one)
     {
-        buf_printf(&b, "into requests to %s", text_of(one, "host"));
+        buf_printf(&b, "into requests to %s", policy_text_of(one, "host"));
         append_scope(&b, one);
         append_list(&b, "  headers ", json_object_get(one, "headers"), "name");
         append_placeholders(&b, json_object_get(one, "placeholders"));
@@ -96,7 +98,7 @@ static void print_policy(const json_t *policy)
     }
 }
 
-static int show(struct context *ctx, struct service *s, const char *id)
+static int cmd_policy_show(struct context *ctx, struct service *s, const char *id)
 {
     AUTO_FREE char *target = service_target(id, "/network");
     AUTO_JSON json_t *policy = NULL;
@@ -111,7 +113,7 @@ static int show(struct context *ctx, struct service *s, const char *id)
 
 /* ---- set ---- */
 
-static int set(struct context *ctx, struct service *s, const char *id, const json_t *policy, bool quiet)
+static int policy_set(struct context *ctx, struct service *s, const char *id, const json_t *policy, bool quiet)
 {
     AUTO_FREE char *target = service_target(id, "/network");
     AUTO_JSON json_t *now = NULL;
@@ -145,10 +147,10 @@ static const char *dropped_host(const json_t *before, const json_t *after)
         bool is_kept = false;
         json_array_foreach(json_object_get(after, "inject"), k, other)
         {
-            is_kept = is_kept || strcmp(text_of(one, "host"), text_of(other, "host")) == 0;
+            is_kept = is_kept || strcmp(policy_text_of(one, "host"), policy_text_of(other, "host")) == 0;
         }
         if (!is_kept)
-            return text_of(one, "host");
+            return policy_text_of(one, "host");
     }
     return NULL;
 }
@@ -161,7 +163,7 @@ static int set_unless_it_drops(struct context *ctx, struct service *s, const cha
         return context_fail(ctx, STATUS_FAILED);
     const char *host = dropped_host(before, policy);
     if (!host)
-        return set(ctx, s, id, policy, quiet);
+        return policy_set(ctx, s, id, policy, quiet);
     (void)err_set(&ctx->err, ERR_FAILED_PRECONDITION,
                   "this policy would no longer inject secrets into requests to %.100s", host);
     (void)snprintf(ctx->hint, sizeof(ctx->hint),
@@ -170,7 +172,7 @@ static int set_unless_it_drops(struct context *ctx, struct service *s, const cha
 }
 
 /* One rule more, in front of all others, so that it decides. */
-static int add(struct context *ctx, struct service *s, const char *id, const char *verdict, bool quiet)
+static int policy_add(struct context *ctx, struct service *s, const char *id, const char *verdict, bool quiet)
 {
     AUTO_FREE char *target = service_target(id, "/network");
     AUTO_JSON json_t *policy = NULL;
@@ -185,7 +187,7 @@ static int add(struct context *ctx, struct service *s, const char *id, const cha
             return context_usage(ctx, "%s: not a name, *.name, an address or a network, with or without ports",
                                  ctx->argv[i]);
     }
-    return set(ctx, s, id, policy, quiet);
+    return policy_set(ctx, s, id, policy, quiet);
 }
 
 /* ---- check ---- */
@@ -194,34 +196,34 @@ static void print_verdict(const json_t *answer, const char *url)
 {
     json_t *one;
     size_t i;
-    print_text(text_of(answer, "verdict"));
+    print_text(policy_text_of(answer, "verdict"));
     (void)fputs("  ", stdout);
     print_text(url);
     (void)fputs(": ", stdout);
-    print_text(text_of(answer, "reason"));
+    print_text(policy_text_of(answer, "reason"));
     (void)fputc('\n', stdout);
     json_array_foreach(json_object_get(answer, "addresses"), i, one)
     {
         (void)fputs("  ", stdout);
-        print_text(text_of(one, "address"));
+        print_text(policy_text_of(one, "address"));
         (void)fputs("  ", stdout);
-        print_text(text_of(one, "verdict"));
+        print_text(policy_text_of(one, "verdict"));
         (void)fputs("  ", stdout);
-        print_text(text_of(one, "reason"));
+        print_text(policy_text_of(one, "reason"));
         (void)fputc('\n', stdout);
     }
     if (json_is_true(json_object_get(answer, "intercepted")))
         (void)puts("  its TLS is opened on the way, with the sandbox's own certificate");
-    if (*text_of(answer, "suggestion")) {
+    if (*policy_text_of(answer, "suggestion")) {
         AUTO_BUF struct buf b = BUF_INIT(64 * 1024);
-        net_flags_suggest(&b, text_of(answer, "suggestion"));
+        net_flags_suggest(&b, policy_text_of(answer, "suggestion"));
         buf_append_char(&b, '\0');
         (void)fputs("  ", stdout);
         print_line(buf_error(&b) ? "" : buf_data(&b));
     }
 }
 
-static int check(struct context *ctx, struct service *s, const char *id, const char *url, const char *method)
+static int policy_check(struct context *ctx, struct service *s, const char *id, const char *url, const char *method)
 {
     AUTO_FREE char *target = service_target(id, "/network/check");
     AUTO_JSON json_t *question = json_pack("{s:s,s:s}", "url", url, "method", method), *answer = NULL;
@@ -237,7 +239,44 @@ static int check(struct context *ctx, struct service *s, const char *id, const c
         print_json(answer);
     else
         print_verdict(answer, url);
-    return strcmp(text_of(answer, "verdict"), "allow") == 0 ? STATUS_OK : STATUS_FAILED;
+    return strcmp(policy_text_of(answer, "verdict"), "allow") == 0 ? STATUS_OK : STATUS_FAILED;
+}
+
+/* ---- presets ---- */
+
+static void policy_words(struct table *t, const json_t *one, const char *name)
+{
+    AUTO_BUF struct buf b = BUF_INIT(4096);
+    json_t *word;
+    size_t i;
+    json_array_foreach(json_object_get(one, name), i, word)
+    {
+        if (json_is_string(word))
+            buf_printf(&b, "%s%s", i ? " " : "", json_string_value(word));
+        else
+            buf_printf(&b, "%s%" JSON_INTEGER_FORMAT, i ? "," : "", json_integer_value(word));
+    }
+    table_add(t, buf_str(&b));
+}
+
+static int policy_presets(struct context *ctx)
+{
+    static const struct things_column columns[] = {{"NAME", "name", NULL},
+                                                   {"PORTS", "ports", policy_words},
+                                                   {"HOSTS", "hosts", policy_words},
+                                                   {"WHAT", "about", NULL}};
+    AUTO_JSON json_t *all = json_array();
+    for (size_t i = 0; i < presets_n; i++) {
+        const struct preset *p = &presets[i];
+        json_t *hosts = json_array(), *ports = json_array();
+        for (size_t k = 0; k < ARRAY_SIZE(p->hosts) && p->hosts[k]; k++)
+            (void)json_array_append_new(hosts, json_string(p->hosts[k]));
+        for (size_t k = 0; k < ARRAY_SIZE(p->ports) && p->ports[k]; k++)
+            (void)json_array_append_new(ports, json_integer(p->ports[k]));
+        (void)json_array_append_new(
+            all, json_pack("{s:s,s:s,s:o,s:o}", "name", p->name, "about", p->about, "hosts", hosts, "ports", ports));
+    }
+    return things_table(ctx, all, columns, ARRAY_SIZE(columns));
 }
 
 /* ---- all ---- */
@@ -251,12 +290,12 @@ static int connect_and_run(struct context *ctx, const char *what, const json_t *
     if (!s || service_resolve(s, ctx->argv[ctx->argi + 1], &id) < 0 || alive_check(ctx, s, id, true) < 0)
         return context_fail(ctx, failed);
     if (strcmp(what, "show") == 0)
-        return show(ctx, s, id);
+        return cmd_policy_show(ctx, s, id);
     if (strcmp(what, "set") == 0)
-        return (replaces ? set : set_unless_it_drops)(ctx, s, id, policy, quiet);
+        return (replaces ? policy_set : set_unless_it_drops)(ctx, s, id, policy, quiet);
     if (strcmp(what, "check") != 0)
-        return add(ctx, s, id, what, quiet);
-    return check(ctx, s, id, ctx->argv[ctx->argi + 2], method);
+        return policy_add(ctx, s, id, what, quiet);
+    return policy_check(ctx, s, id, ctx->argv[ctx->argi + 2], method);
 }
 
 static int run_with(struct context *ctx, struct net_flags *f)
@@ -281,11 +320,16 @@ static int run_with(struct context *ctx, struct net_flags *f)
     const char *what = n ? ctx->argv[ctx->argi] : "";
     bool shows = strcmp(what, "show") == 0, sets = strcmp(what, "set") == 0, checks = strcmp(what, "check") == 0;
     bool adds = strcmp(what, "allow") == 0 || strcmp(what, "deny") == 0;
-    if (!shows && !sets && !checks && !adds)
-        return context_usage(
-            ctx, n ? "%s: it is show, set, allow, deny or check" : "%sit is show, set, allow, deny or check", what);
+    bool presets_only = strcmp(what, "presets") == 0;
+    if (!shows && !sets && !checks && !adds && !presets_only)
+        return context_usage(ctx,
+                             n ? "%s: it is show, set, allow, deny, check or presets"
+                               : "%sit is show, set, allow, deny, check or presets",
+                             what);
     if (context_check_form(ctx, what) != STATUS_OK)
         return STATUS_USAGE;
+    if (presets_only)
+        return n == 1 ? policy_presets(ctx) : context_usage(ctx, "presets takes no operand");
     if (n < 2)
         return context_usage(ctx, "the sandbox's id is missing");
     if (checks && n < 3)
@@ -305,7 +349,7 @@ static int run_with(struct context *ctx, struct net_flags *f)
     return connect_and_run(ctx, what, policy, method ? method : "GET", quiet, replaces);
 }
 
-static int run(struct context *ctx)
+static int policy_run(struct context *ctx)
 {
     struct net_flags f = {0};
     int status = run_with(ctx, &f);
@@ -318,14 +362,12 @@ const struct command cmd_policy = {
     .summary = "show, set and check what a sandbox may reach",
     .synopsis =
         "show ID\nallow ID [-q] TARGET...\ndeny ID [-q] TARGET...\nset ID FILE [--replace]\nset ID [--net allow|deny] [--allow TARGET]... [--deny TARGET]... [--policy FILE]\n"
-        "check [--method METHOD] ID URL",
+        "check [--method METHOD] ID URL\npresets",
     .description =
         "A policy is an ordered list of rules: the first that matches a connection decides, else the default does. A rule allows or denies a name, "
-        "*.name, * (everything), an address or a network; it may be about some ports, HTTP methods or paths only. What is not public - private "
-        "networks, this machine, the metadata services of clouds - is refused unless a rule names its address.\n"
+        "*.name, * (everything), an address or a network; it may be about some ports, HTTP methods or paths only. Addresses that are not public - private networks, this machine, the metadata services of clouds - are refused unless a rule names them.\n"
         "\n"
-        "allow and deny put a rule in front of those that there are. set replaces the whole policy at once; when that would drop what is injected "
-        "into requests, it refuses without --replace; streams that it does not allow are cut within a second. FILE is YAML or JSON, - is stdin:\n"
+        "allow and deny add a rule in front of the others. set replaces the whole policy at once. If that would remove secrets from requests (inject), it refuses without --replace. Streams that the new policy does not allow are cut within a second. FILE is YAML or JSON, - is stdin:\n"
         "\n"
         "    default: deny\n"
         "    rules:\n"
@@ -337,8 +379,9 @@ const struct command cmd_policy = {
         "      - host: api.example.com\n"
         "        headers: [{name: authorization, value: \"Bearer ${secret:EXAMPLE}\"}]\n"
         "\n"
-        "check says what would become of a request now, by which rule, and which rule would allow it. Nothing is sent to the URL; its name is "
-        "looked up when the policy lets the sandbox do that.\n"
+        "check says what would happen to a request now, by which rule, and which rule would allow it. Nothing is sent to the URL; its name is resolved if the policy lets the sandbox do that.\n"
+        "\n"
+        "presets lists names for hosts that go together: @npm as a target stands for all of its hosts, in flags, files and requests.\n"
         "\n"
         "Values of headers are sealed when they are set, and not shown. Whoever may set the policy of a sandbox can have the values that it has "
         "sent to other hosts.",
@@ -350,8 +393,9 @@ const struct command cmd_policy = {
                 "cove policy allow i3k deb.debian.org:443\n"
                 "cove policy set i3k --net deny --allow deb.debian.org:443 --allow '*.example.com'\n"
                 "cove policy set i3k policy.yaml\n"
-                "cove policy check i3k https://deb.debian.org/debian/",
-    .operands = "=show set allow deny check|id",
+                "cove policy check i3k https://deb.debian.org/debian/\n"
+                "cove policy presets",
+    .operands = "=show set allow deny check presets|id",
     COMMAND_FLAGS(flags),
-    .run = run,
+    .run = policy_run,
 };

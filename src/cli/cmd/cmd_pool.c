@@ -10,10 +10,10 @@ enum { FLAG_DRY_RUN = 256, FLAG_CACHE };
 
 static const struct flag gc_flags[] = {
     {FLAG_DRY_RUN, 0, "dry-run", NULL, "Only says what would be removed."},
-    {FLAG_CACHE, 0, "cache", NULL, "Forgets the cached steps of builds first: the next builds run all of theirs."},
+    {FLAG_CACHE, 0, "cache", NULL, "First clears the cache of build steps: the next builds run all of theirs."},
 };
 
-static uint64_t number_of(const json_t *object, const char *name)
+static uint64_t pool_number_of(const json_t *object, const char *name)
 {
     return (uint64_t)json_integer_value(json_object_get(object, name));
 }
@@ -33,13 +33,13 @@ static int pool(struct context *ctx)
         print_json(answer);
         return STATUS_OK;
     }
-    unit_format_size(number_of(answer, "total_bytes"), total);
-    unit_format_size(number_of(answer, "free_bytes"), left);
+    unit_format_size(pool_number_of(answer, "total_bytes"), total);
+    unit_format_size(pool_number_of(answer, "free_bytes"), left);
     const char *kind = json_string_value(json_object_get(answer, "kind"));
     (void)fputs("kind    ", stdout);
     print_line(kind ? kind : "-");
     (void)printf("size    %s, of which %s are free\n", total, left);
-    (void)printf("layers  %llu\n", (unsigned long long)number_of(answer, "layers"));
+    (void)printf("layers  %llu\n", (unsigned long long)pool_number_of(answer, "layers"));
     (void)printf("limits  %s\n", json_is_true(json_object_get(answer, "limits"))
                                      ? "a sandbox's disk can be limited"
                                      : "a sandbox's disk can't be limited in this pool: see 'cove doctor'");
@@ -51,11 +51,9 @@ const struct command cmd_pool = {
     .summary = "show the storage that sandboxes use",
     .synopsis = "",
     .description =
-        "Shows the kind of the storage pool and its figures. btrfs: clones are instant and disks have limits. reflink: clones share what they "
-        "have in common, and take a moment for each file. copy: each clone is a full copy; 'cove doctor' says what it would take to have "
-        "better.\n"
-        "\n"
-        "With --json kind, limits, total_bytes, free_bytes and layers.",
+        "Shows the kind of the storage pool and its figures. btrfs: clones are instant, and disks have limits. reflink: "
+        "clones share data, and take a moment for each file. copy: each clone is a full copy; 'cove doctor' says what is "
+        "needed for a better kind.\n\nWith --json: kind, limits, total_bytes, free_bytes and layers.",
     .examples = "cove pool\ncove pool --json | jq .free_bytes",
     .operands = "",
     .run = pool,
@@ -73,10 +71,10 @@ static void print_layers(const json_t *layers, bool dry_run)
     {
         bool gone = dry_run || json_is_true(json_object_get(one, "dropped"));
         const char *layer = json_string_value(json_object_get(one, "layer"));
-        unit_format_size(number_of(one, "bytes"), size);
+        unit_format_size(pool_number_of(one, "bytes"), size);
         print_text(layer ? layer : "-");
-        (void)printf("  %s%s\n", number_of(one, "bytes") ? size : "-", gone ? "" : "  in use after all");
-        bytes += gone ? number_of(one, "bytes") : 0;
+        (void)printf("  %s%s\n", pool_number_of(one, "bytes") ? size : "-", gone ? "" : "  in use after all");
+        bytes += gone ? pool_number_of(one, "bytes") : 0;
         n += gone;
     }
     unit_format_size(bytes, size);
@@ -99,8 +97,7 @@ static int gc(struct context *ctx)
     if (context_operands(ctx))
         return context_usage(ctx, "%s: it takes no operand", ctx->argv[ctx->argi]);
     if (dry_run && cache)
-        return context_usage(ctx,
-                             "--dry-run and --cache exclude each other: what is cached is forgotten, or it is not");
+        return context_usage(ctx, "--dry-run and --cache exclude each other");
     AUTO_JSON json_t *body = json_pack("{s:b,s:b}", "dry_run", dry_run, "cache", cache);
     AUTO(service_close) struct service *s = service_open(ctx);
     if (!s || service_call(s, "POST", "/cove/v1/pool/collect", body, "looking for what nobody needs", &answer) < 0)
@@ -117,10 +114,9 @@ const struct command cmd_gc = {
     .summary = "delete layers that nothing needs any more",
     .synopsis = "[--dry-run | --cache]",
     .description =
-        "Removes the layers of the storage pool that no template, no snapshot, no cached step of a build and no sandbox stands on. The service "
-        "does so by itself every now and then; this does it at once. Prints each layer with its own size (- where the pool does not know it).\n"
-        "\n"
-        "With --json layers, each with layer, bytes and dropped.",
+        "Removes layers of the storage pool that no template, snapshot, cached build step or sandbox needs. The service "
+        "does so by itself from time to time; this does it now. Prints each layer with its own size (- if the pool does "
+        "not know it).\n\nWith --json: layers, each with layer, bytes and dropped.",
     .examples = "cove gc --dry-run\ncove gc --cache",
     .operands = "",
     COMMAND_FLAGS(gc_flags),

@@ -10,25 +10,25 @@
 
 enum { PS_COMMAND_MAX = 4096, PS_COMMAND_SHOWN = 60 };
 
-static void ps_add_row(struct table *t, const json_t *p, bool is_tty)
+static void ps_command(struct table *t, const json_t *p, const char *name)
 {
     AUTO_BUF struct buf command = BUF_INIT(PS_COMMAND_MAX);
     json_t *word;
     size_t i;
-    json_array_foreach(json_object_get(p, "cmd"), i, word)
+    json_array_foreach(json_object_get(p, name), i, word)
     {
         (void)buf_append_cstr(&command, i ? " " : "");
         (void)buf_append_cstr(&command, json_string_value(word) ? json_string_value(word) : "");
     }
-    table_addf(t, "%lld", (long long)json_integer_value(json_object_get(p, "pid")));
-    table_add(t, str_of(things_text(p, "user")));
-    things_add_time(t, p, "started_at", true);
-    table_add_cut(t, buf_str(&command), is_tty ? PS_COMMAND_SHOWN : SIZE_MAX);
+    table_add_cut(t, buf_str(&command), isatty(STDOUT_FILENO) == 1 ? PS_COMMAND_SHOWN : SIZE_MAX);
 }
 
 static int ps_run(struct context *ctx)
 {
-    static const char *const heads[] = {"PID", "USER", "AGE", "COMMAND"};
+    static const struct things_column columns[] = {{"PID", "pid", things_number},
+                                                   {"USER", "user", NULL},
+                                                   {"AGE", "started_at", things_ago},
+                                                   {"COMMAND", "cmd", ps_command}};
     const char *value;
     if (context_next_flag(ctx, &value) < 0)
         return context_exit(ctx);
@@ -43,24 +43,7 @@ static int ps_run(struct context *ctx)
     AUTO_FREE char *target = service_target(id, "/processes");
     if (service_call(s, "GET", target, NULL, "listing processes", &answer) < 0)
         return context_fail(ctx, STATUS_FAILED);
-    const json_t *all = json_object_get(answer, "processes");
-    if (ctx->json) {
-        print_json(all);
-        return STATUS_OK;
-    }
-    struct table t;
-    json_t *one;
-    size_t i;
-    if (json_array_size(all) == 0)
-        return STATUS_OK;
-    table_heads(&t, heads, ARRAY_SIZE(heads));
-    json_array_foreach(all, i, one)
-    {
-        ps_add_row(&t, one, isatty(STDOUT_FILENO) == 1);
-    }
-    table_print(&t, stdout);
-    table_fini(&t);
-    return STATUS_OK;
+    return things_table(ctx, json_object_get(answer, "processes"), columns, ARRAY_SIZE(columns));
 }
 
 const struct command cmd_ps = {
@@ -68,11 +51,9 @@ const struct command cmd_ps = {
     .summary = "list the commands that run in a sandbox",
     .synopsis = "ID",
     .description =
-        "Lists the commands that 'cove run', 'cove exec', the SDKs or the template started in the sandbox and that still run: pid, user, how "
-        "long it has run, and the command with its arguments. What those started themselves is not listed: 'cove exec ID -- ps aux' "
-        "shows that, where the template has ps.\n"
-        "\n"
-        "With --json all fields of each.",
+        "Lists running commands that 'cove run', 'cove exec', an SDK or the template started in the sandbox: pid, user, "
+        "running time, and the command with its arguments. Processes that those started are not listed; 'cove exec ID -- "
+        "ps aux' shows them if the template has ps.\n\n--json shows all fields.",
     .examples = "cove ps i3k\n"
                 "cove ps --json i3k | jq -r '.[].pid'",
     .operands = "id",

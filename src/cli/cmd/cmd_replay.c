@@ -6,6 +6,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "cli/again.h"
 #include "cli/cmd/commands.h"
 #include "cli/events.h"
 #include "cli/service.h"
@@ -16,21 +17,32 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { FLAG_CAST = 256, FLAG_SPEED, FLAG_IDLE, OUTPUT_MAX = 256 << 20, PTY_COLS = 80, PTY_ROWS = 24 };
+enum {
+    FLAG_CAST = 256,
+    FLAG_SPEED,
+    FLAG_IDLE,
+    FLAG_AGAIN,
+    FLAG_KEEP,
+    OUTPUT_MAX = 256 << 20,
+    PTY_COLS = 80,
+    PTY_ROWS = 24
+};
 
 static const struct flag flags[] = {
     {FLAG_CAST, 0, "cast", "FILE",
      "Writes the session as asciicast v2, for asciinema's players, instead of playing it; - is standard output."},
     {FLAG_SPEED, 0, "speed", "N", "Plays N times as fast, such as 2 or 0.5. Default: 1."},
-    {FLAG_IDLE, 0, "idle", "SECONDS", "Waits at most so long where nothing happened. Default: 5."},
+    {FLAG_AGAIN, 0, "again", NULL, "Repeats in a new sandbox what was done, and reports differences."},
+    {FLAG_KEEP, 0, "keep", NULL, "With --again: keeps the new sandbox at the end."},
+    {FLAG_IDLE, 0, "idle", "SECONDS", "Shortens pauses to this time. Default: 5."},
 };
 
 /* One session, by its three events. */
-struct session {
+struct replay_session {
     json_t *start, *output, *exit;
 };
 
-static void session_fini(struct session *s)
+static void session_fini(struct replay_session *s)
 {
     json_decref(s->start);
     json_decref(s->output);
@@ -42,14 +54,15 @@ static const json_t *data_of(const json_t *event)
     return json_object_get(event, "data");
 }
 
-static uint64_t number_of(const json_t *object, const char *member)
+static uint64_t replay_number_of(const json_t *object, const char *member)
 {
     json_int_t n = json_integer_value(json_object_get(object, member));
     return n > 0 ? (uint64_t)n : 0;
 }
 
 /* Of this seq; 0: the last one there is. */
-static int session_find(struct context *ctx, struct service *s, const char *id, uint64_t seq, struct session *ret)
+static int session_find(struct context *ctx, struct service *s, const char *id, uint64_t seq,
+                        struct replay_session *ret)
 {
     AUTO_FREE char *target = service_target(id, "/events?kind=exec.");
     struct str line;
@@ -60,24 +73,27 @@ static int session_find(struct context *ctx, struct service *s, const char *id, 
     while ((r = service_object(s, &line, &object)) > 0) {
         AUTO_JSON json_t *event = object;
         const char *kind = events_text(event, "kind");
-        uint64_t at = number_of(ret->start, "seq");
+        uint64_t at = replay_number_of(ret->start, "seq");
         if (strcmp(kind, "exec.start") == 0 && json_is_true(json_object_get(data_of(event), "pty")) &&
-            (!seq || number_of(event, "seq") == seq)) {
+            (!seq || replay_number_of(event, "seq") == seq)) {
             session_fini(ret);
-            *ret = (struct session){.start = json_incref(event)};
+            *ret = (struct replay_session){.start = json_incref(event)};
         }
         json_t **slot = strcmp(kind, "exec.output") == 0                                     ? &ret->output
                         : strcmp(kind, "exec.exit") == 0 || strcmp(kind, "exec.failed") == 0 ? &ret->exit
                                                                                              : NULL;
-        if (slot && ret->start && number_of(event, "cause") == at && !*slot)
+        if (slot && ret->start && replay_number_of(event, "cause") == at && !*slot)
             *slot = json_incref(event);
     }
     if (r < 0)
         return -1;
     if (!ret->start)
         return seq ? err_set(&ctx->err, ERR_NOT_FOUND, "event %llu began no terminal", (unsigned long long)seq)
-                   : err_set(&ctx->err, ERR_NOT_FOUND, "nothing ran in a terminal there");
-    return ret->exit ? 0 : err_set(&ctx->err, ERR_FAILED_PRECONDITION, "it runs still: 'cove logs -f' shows it");
+                   : err_set(&ctx->err, ERR_NOT_FOUND, "it has no terminal session");
+    return ret->exit ? 0
+                     : err_set(&ctx->err, ERR_FAILED_PRECONDITION,
+                               "it is still running: 'cove logs -f' "
+                               "shows it");
 }
 
 static void append_text(struct buf *b, const json_t *object, const char *name)
@@ -90,7 +106,7 @@ static void append_text(struct buf *b, const json_t *object, const char *name)
 }
 
 /* False: only the beginning and the end are kept. */
-static bool append_events(const struct session *one, struct buf *b)
+static bool append_events(const struct replay_session *one, struct buf *b)
 {
     const json_t *piece;
     size_t i;
@@ -99,14 +115,14 @@ static bool append_events(const struct session *one, struct buf *b)
         append_text(b, piece, "pty");
     }
     append_text(b, data_of(one->exit), "tail");
-    return buf_len(b) == number_of(data_of(one->exit), "output_bytes");
+    return buf_len(b) == replay_number_of(data_of(one->exit), "output_bytes");
 }
 
-static int append_artefact(struct context *ctx, struct service *s, const char *id, const struct session *one,
+static int append_artefact(struct context *ctx, struct service *s, const char *id, const struct replay_session *one,
                            struct buf *b)
 {
     AUTO_FREE char *target =
-        service_target(id, "/output?channel=pty&seq=%llu", (unsigned long long)number_of(one->start, "seq"));
+        service_target(id, "/output?channel=pty&seq=%llu", (unsigned long long)replay_number_of(one->start, "seq"));
     if (service_stream(s, "GET", target) < 0)
         return -1;
     int r = http_client_read_all(service_client(s), b);
@@ -168,7 +184,7 @@ static void play(struct player *p, uint64_t ms, struct str bytes)
     (void)fwrite(buf_data(&line), 1, buf_len(&line), p->cast);
 }
 
-static void play_all(struct player *p, const struct session *one, struct str bytes)
+static void play_all(struct player *p, const struct replay_session *one, struct str bytes)
 {
     const json_t *pace = json_object_get(data_of(one->exit), "pace");
     size_t n = json_array_size(pace);
@@ -183,10 +199,10 @@ static void play_all(struct player *p, const struct session *one, struct str byt
         play(p, p->last_ms, bytes);
 }
 
-static void write_header(const struct player *p, const struct session *one)
+static void write_header(const struct player *p, const struct replay_session *one)
 {
     const json_t *data = data_of(one->start);
-    uint64_t cols = number_of(data, "cols"), rows = number_of(data, "rows");
+    uint64_t cols = replay_number_of(data, "cols"), rows = replay_number_of(data, "rows");
     usec_t at = 0;
     (void)!clock_parse(str_of(events_text(one->start, "time")), &at);
     AUTO_JSON json_t *head =
@@ -197,8 +213,8 @@ static void write_header(const struct player *p, const struct session *one)
     (void)fprintf(p->cast, "%s\n", text);
 }
 
-static int replay(struct context *ctx, struct service *s, const char *id, const struct session *one, const char *cast,
-                  struct player *p)
+static int replay(struct context *ctx, struct service *s, const char *id, const struct replay_session *one,
+                  const char *cast, struct player *p)
 {
     AUTO_BUF struct buf bytes = BUF_INIT(OUTPUT_MAX);
     if (!append_events(one, &bytes)) {
@@ -238,16 +254,20 @@ static bool parse_factor(const char *text, double most, double *ret)
     return true;
 }
 
-static int run(struct context *ctx)
+static int replay_run(struct context *ctx)
 {
     struct player p = {0};
-    struct session one = {0};
+    struct replay_session one = {0};
     const char *value, *cast = NULL, *speed = "1", *idle = "5";
     double idle_s;
     uint64_t seq = 0;
+    bool again = false, keeps = false;
     int flag;
     while ((flag = context_next_flag(ctx, &value)) > 0)
-        *(flag == FLAG_CAST ? &cast : flag == FLAG_SPEED ? &speed : &idle) = value;
+        if (flag == FLAG_AGAIN || flag == FLAG_KEEP)
+            *(flag == FLAG_AGAIN ? &again : &keeps) = true;
+        else
+            *(flag == FLAG_CAST ? &cast : flag == FLAG_SPEED ? &speed : &idle) = value;
     if (flag < 0)
         return context_exit(ctx);
     if (!parse_factor(speed, 86400, &p.speed))
@@ -258,10 +278,15 @@ static int run(struct context *ctx)
     int n = context_operands(ctx);
     if (n < 1 || n > 2)
         return context_usage(ctx, n ? "one session at a time" : "the sandbox's id is missing");
+    if ((again && (n == 2 || cast)) || (keeps && !again))
+        return context_usage(ctx, again ? "--again takes no SEQ" : "--keep goes with --again");
     if (n == 2 && (str_to_u64(str_of(ctx->argv[ctx->argi + 1]), &seq) < 0 || !seq))
         return context_usage(ctx, "%s: write the number of an exec.start", ctx->argv[ctx->argi + 1]);
     AUTO_FREE char *id = NULL;
     AUTO(service_close) struct service *s = service_open(ctx);
+    if (again)
+        return s && service_resolve_log(s, ctx->argv[ctx->argi], &id) == 0 ? again_run(ctx, s, id, keeps)
+                                                                           : context_fail(ctx, STATUS_FAILED);
     int status = !s || service_resolve_log(s, ctx->argv[ctx->argi], &id) < 0 || session_find(ctx, s, id, seq, &one) < 0
                      ? context_fail(ctx, STATUS_FAILED)
                      : replay(ctx, s, id, &one, cast, &p);
@@ -271,18 +296,24 @@ static int run(struct context *ctx)
 
 const struct command cmd_replay = {
     .name = "replay",
-    .summary = "play a terminal session again, as it was",
-    .synopsis = "ID [SEQ] [--speed N] [--idle SECONDS]\nID [SEQ] --cast FILE",
+    .summary = "replay a terminal session",
+    .synopsis = "ID [SEQ] [--speed N] [--idle SECONDS]\nID [SEQ] --cast FILE\nID --again [--keep]",
     .description =
-        "Plays what a command wrote to its terminal, at the pace at which it wrote: the session that the event SEQ began, an exec.start with a terminal "
-        "('cove log' shows its number), or the last one. Also of sandboxes that have ended, as long as their record is kept.\n"
-        "\n"
-        "--cast writes it as asciicast v2, which asciinema and its web player show.\n"
-        "\n"
-        "What a session wrote comes from inside: a terminal that is played to does what it says, as when it ran. What was typed is not recorded; what the "
-        "terminal echoed is. Of a session that another worker took over the pace is not known, and it is shown at once; so are those of an older Cove.",
-    .examples = "cove replay i3k\ncove replay i3k 17 --speed 4\ncove replay i3k --cast session.cast",
+        "Plays what a command wrote to its terminal, at the original pace. SEQ is the event that started the "
+        "session, an exec.start with a terminal ('cove log' shows its number); the default is the last session. It "
+        "also works for ended sandboxes, as long as their record is kept.\n\n--cast writes asciicast v2, for "
+        "asciinema and its web player.\n\n--again makes a new sandbox like this one was at first, and repeats in "
+        "order what was done through Cove. It prints a line for each event whose exit code or output differs, and "
+        "for each that can't be repeated: the record has neither typed input nor the values of variables. File "
+        "contents come from checkpoints ('cove rewind'), or from the sandbox itself. At the end it compares the "
+        "files of both.\n\nThe output of a session comes from inside the sandbox, and your terminal obeys its "
+        "control sequences. Typed input is not recorded, but what the terminal echoed is. If another worker took "
+        "over a session, or an older Cove recorded it, its pace is unknown and it is shown at once.",
+    .examples =
+        "cove replay i3k\ncove replay i3k 17 --speed 4\ncove replay i3k --cast session.cast\ncove replay i3k --again",
+    .exit_status =
+        " 0  it was played, or everything came to the same\n 1  something differs, or could not be done; stderr says what\n 2  the command line is wrong",
     .operands = "id",
     COMMAND_FLAGS(flags),
-    .run = run,
+    .run = replay_run,
 };

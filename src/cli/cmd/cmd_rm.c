@@ -10,7 +10,7 @@ static const struct flag flags[] = {
 };
 
 /* Adds the id to `removed`; prints the error otherwise. */
-static int remove_one(struct context *ctx, struct service *s, const char *text, json_t *removed)
+static int rm_remove_one(struct context *ctx, struct service *s, const char *text, json_t *removed)
 {
     AUTO_FREE char *id = NULL;
     if (service_resolve(s, text, &id) < 0)
@@ -24,7 +24,7 @@ static int remove_one(struct context *ctx, struct service *s, const char *text, 
     return 0;
 }
 
-static int run(struct context *ctx)
+static int rm_run(struct context *ctx)
 {
     const char *value;
     bool all = false;
@@ -40,7 +40,7 @@ static int run(struct context *ctx)
     AUTO(service_close) struct service *s = service_open(ctx);
     if (!s || (all && service_sandboxes(s, &sandboxes) < 0))
         return context_fail(ctx, STATUS_FAILED);
-    struct progress p;
+    struct terminal_progress p;
     size_t n = all ? json_array_size(sandboxes) : (size_t)context_operands(ctx);
     progress_start(&p, ctx->json);
     for (size_t i = 0; i < n; i++) {
@@ -49,7 +49,7 @@ static int run(struct context *ctx)
         *ctx->hint = '\0';
         progress_show(&p, "removing, %zu of %zu", i + 1, n);
         /* With --all, one that ends meanwhile by itself is as good as removed. */
-        if (id && remove_one(ctx, s, id, removed) < 0 && !(all && ctx->err.code == ERR_NOT_FOUND))
+        if (id && rm_remove_one(ctx, s, id, removed) < 0 && !(all && ctx->err.code == ERR_NOT_FOUND))
             status = STATUS_FAILED;
     }
     progress_end(&p);
@@ -65,12 +65,12 @@ const struct command cmd_rm = {
     .summary = "end and remove sandboxes",
     .synopsis = "ID...\n--all",
     .description =
-        "Ends the sandboxes with all that runs in them and removes their files. Their event logs stay ('cove log'). Prints the id of "
-        "each that is gone. One that can't be removed does not keep the others from being removed.",
+        "Ends the sandboxes with everything that runs in them, and removes their files. Their event logs stay ('cove "
+        "log'). Prints the id of each removed sandbox. If one can't be removed, the others still are.",
     .exit_status = " 0  all were removed\n 1  one was not; stderr says which and why\n 2  the command line is wrong",
     .examples = "cove rm i3k\n"
                 "cove rm --all",
     .operands = "id",
     COMMAND_FLAGS(flags),
-    .run = run,
+    .run = rm_run,
 };

@@ -28,6 +28,7 @@ enum { LEASE_MS = 120000, RENEW_MS = 30000, WATCH_MS = 500, LOG_MS = 10000 };
 enum {
     FLAG_MEMORY = 256,
     FLAG_CPUS,
+    FLAG_TIER,
     FLAG_TIMEOUT,
     FLAG_KEEP,
     FLAG_TEMPLATE,
@@ -35,6 +36,7 @@ enum {
     FLAG_DISK,
     FLAG_VOLUME,
     FLAG_PAUSE,
+    FLAG_CHECKPOINT,
     FLAG_OPEN
 };
 
@@ -44,22 +46,26 @@ static const struct flag flags[] = {
     {'u', 'u', "user", "NAME", "Runs the command as this user of the sandbox. Default: user."},
     {'w', 'w', "cwd", "DIR", "Runs the command in this directory. Default: the user's home."},
     EXEC_STDIN_FLAGS,
-    {'v', 'v', "verbose", NULL, "Says the sandbox's id on stderr before the command starts."},
-    {FLAG_KEEP, 0, "keep", NULL, "Keeps the sandbox at the end, and says on stderr its id and when it ends."},
+    {'v', 'v', "verbose", NULL, "Prints the sandbox's id to stderr before the command starts."},
+    {FLAG_KEEP, 0, "keep", NULL, "Keeps the sandbox, and prints its id and when it ends to stderr."},
     {FLAG_TIMEOUT, 0, "timeout", "TIME",
      "Ends the sandbox after this time: 90s, 5m, 1h30m. Default: with the command; with --keep the service's. 0: never by itself."},
     {FLAG_PAUSE, 0, "pause-on-timeout", NULL,
-     "Pauses the sandbox at its timeout instead of ending it; 'cove resume' lets it go on. Implies --keep."},
-    {FLAG_TEMPLATE, 0, "template", "NAME", "What the sandbox is made from. Default: base."},
-    {FLAG_MEMORY, 0, "memory", "SIZE", "Most memory that it may use: 512M, 2GiB. Default: the template's."},
-    {FLAG_CPUS, 0, "cpus", "NUMBER", "Most CPU time that it may use, in CPUs: 1.5. Default: the template's."},
+     "Pauses the sandbox at its timeout instead of ending it; 'cove resume' continues it. Implies --keep."},
+    {FLAG_TEMPLATE, 0, "template", "NAME", "The template of the sandbox. Default: base."},
+    {FLAG_MEMORY, 0, "memory", "SIZE", "The most memory that it may use: 512M, 2GiB. Default: the template's."},
+    {FLAG_CPUS, 0, "cpus", "NUMBER", "The most CPU time that it may use, in CPUs: 1.5. Default: the template's."},
     {FLAG_DISK, 0, "disk", "SIZE",
-     "Most that it may write to its disk: 2GiB. Default: the template's. Not every kind of pool can ('cove pool')."},
+     "The most that it may write to its disk: 2GiB. Default: the template's. Not every pool can limit this ('cove pool')."},
+    {FLAG_TIER, 0, "tier", "NAME", "The boundary around it ('cove doctor' lists them). Default: the template's."},
     {FLAG_VOLUME, 0, "volume", "NAME:PATH[:ro]",
-     "Mounts a volume ('cove volume') at this absolute path; :ro keeps it from being written to. May be given several times."},
+     "Mounts a volume ('cove volume') at this absolute path; :ro makes it read-only. May be given several times."},
     {FLAG_METADATA, 0, "metadata", "KEY=VALUE", "Labels the sandbox. May be given several times."},
+    {FLAG_CHECKPOINT, 0, "checkpoint", "WHEN",
+     "When to keep a checkpoint for 'cove rewind': action, N (every "
+     "Nth) or risk."},
     {FLAG_OPEN, 0, "open", NULL,
-     "Makes a sandbox without an access token: who knows its id, which is part of the host names of its ports, can run commands and use files in it."},
+     "Makes a sandbox without an access token: anybody who knows its id, which is part of the host names of its ports, can run commands and use files in it."},
     NET_FLAGS,
     NET_SECRET_FLAG,
 };
@@ -138,6 +144,10 @@ static int parse(struct context *ctx, struct run *r)
             if (json_object_set_new(r->spec, "template", json_string(value)) < 0)
                 return context_usage(ctx, "--template must be UTF-8");
             break;
+        case FLAG_CHECKPOINT:
+            if (json_object_set_new(r->spec, "checkpoint", json_string(value)) < 0)
+                return context_usage(ctx, "--checkpoint must be UTF-8");
+            break;
         case FLAG_OPEN:
             (void)json_object_set_new(r->spec, "secure", json_false());
             break;
@@ -145,6 +155,10 @@ static int parse(struct context *ctx, struct run *r)
             if (size_flag_parse(ctx, "memory", value, MEMORY_LEAST, &number) < 0)
                 return STATUS_USAGE;
             (void)json_object_set_new(r->spec, "memory_bytes", json_integer((json_int_t)number));
+            break;
+        case FLAG_TIER:
+            if (json_object_set_new(r->spec, "tier", json_string(value)) < 0)
+                return context_usage(ctx, "--tier must be UTF-8");
             break;
         case FLAG_CPUS:
             if (unit_parse_cpus(str_of(value), &milli) < 0 || milli == 0)
@@ -228,7 +242,7 @@ static int parse(struct context *ctx, struct run *r)
     return -1;
 }
 
-static int create(struct run *r)
+static int run_create(struct run *r)
 {
     AUTO_JSON json_t *sandbox = NULL;
     if (!r->has_timeout && !r->keeps)
@@ -245,7 +259,7 @@ static int create(struct run *r)
 }
 
 /* A renewal that fails is tried again next time: there is time for three. */
-static int renew(void *ctx)
+static int run_renew(void *ctx)
 {
     struct run *r = ctx;
     struct context scratch = *r->ctx;
@@ -305,7 +319,7 @@ static void explain(struct run *r)
     if (timed_out)
         (void)err_set(&r->ctx->err, ERR_DEADLINE_EXCEEDED, "the sandbox's time was up");
     else
-        (void)err_set(&r->ctx->err, ERR_ABORTED, "the sandbox ended under the command (%.32s)", cause);
+        (void)err_set(&r->ctx->err, ERR_ABORTED, "the sandbox ended while the command ran (%.32s)", cause);
 }
 
 static int remove_sandbox(struct run *r)
@@ -359,7 +373,7 @@ static int run_command(struct run *r)
         .forwards_signals = true,
         .tick = r->pauses                    ? watch_pause
                 : r->has_timeout || r->keeps ? NULL
-                                             : renew,
+                                             : run_renew,
         .tick_ctx = r,
         .tick_ms = r->pauses ? WATCH_MS : RENEW_MS,
     };
@@ -466,7 +480,7 @@ static int run_all(struct run *r)
     r->started = clock_mono();
     exec_block_signals();
     r->service = service_open(ctx);
-    if (!r->service || create(r) < 0)
+    if (!r->service || run_create(r) < 0)
         return context_fail(ctx, STATUS_COVE);
     if (r->says_id)
         (void)fprintf(stderr, "cove run: sandbox %s\n", r->id);
@@ -509,22 +523,17 @@ const struct command cmd_run = {
     .summary = "run a command in a sandbox of its own",
     .synopsis = "[OPTION]... [--] COMMAND [ARGUMENT]...",
     .description =
-        "Makes a sandbox, runs COMMAND in it, and removes the sandbox. What the command writes comes out here as it comes, stdout and "
-        "stderr apart, and its exit code is ours.\n"
-        "\n"
-        "What is piped in is read by the command, as it would be here; in a loop that reads a list of its own, -n keeps the list. A terminal "
-        "is connected with -i or -t.\n"
-        "\n"
-        "SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to the command; the same signal a second time ends cove run without waiting for "
-        "it. The sandbox is removed in any case, unless --keep is given. Should cove run itself be killed, the sandbox ends within two "
-        "minutes.\n"
-        "\n"
-        "It may connect to all public addresses unless flags say otherwise; 'cove net' shows what it did, 'cove policy --help' says what rules are. "
-        "Secrets never enter the sandbox.\n"
-        "\n"
-        "With --json the command's output is gathered (up to 64 MiB of each stream) and written as one object at the end, also when the command has no end "
-        "of its own: sandbox, kept, end_at (of a kept one; null: never), duration_ms, exit_code and signal (null then), reason (null, timeout, out_of_memory, sandbox_ended, interrupted, or "
-        "failed, with the error on stderr), truncated, stdout, stderr. Of a command that never started there is the error alone.",
+        "Creates a sandbox, runs COMMAND in it, and removes the sandbox. The output of the command appears here at once, "
+        "stdout and stderr separately, and cove run exits with its exit code.\n\nThe command reads piped input, as it would"
+        " without Cove. In a loop that reads a list itself, use -n. -i or -t connects a terminal.\n\nSIGINT, SIGTERM, "
+        "SIGHUP and SIGQUIT are passed on to the command; the same signal a second time ends cove run without waiting for"
+        " it. The sandbox is removed in any case, unless --keep is given. If cove run itself is killed, the sandbox ends "
+        "within two minutes.\n\nThe command can connect to all public addresses unless options say otherwise. 'cove net' "
+        "shows its connections, and 'cove policy --help' explains rules. Secrets never enter the sandbox.\n\nWith --json "
+        "the output is collected (up to 64 MiB of each stream) and written as one object at the end, also if the command "
+        "did not end by itself: sandbox, kept, end_at (of a kept one; null: never), duration_ms, exit_code and signal "
+        "(null then), reason (null, timeout, out_of_memory, sandbox_ended, interrupted, or failed, with the error on "
+        "stderr), truncated, stdout, stderr. If the command never started, there is only the error.",
     .exit_status = " N      the command's exit code\n"
                    " 128+N  the command ended by signal N\n"
                    " 124    the sandbox's time (--timeout) was up; with --pause-on-timeout it is paused\n"

@@ -16,7 +16,7 @@
 
 static const struct flag flags[] = {
     {'f', 'f', "file", "FILE", "set: reads the value from this file and not from stdin."},
-    {'q', 'q', "quiet", NULL, "set: says nothing when it worked."},
+    {'q', 'q', "quiet", NULL, "set: prints nothing on success."},
 };
 
 /* The vault judges the name; here is only said what would not even fit into a request. */
@@ -24,12 +24,12 @@ static int check_name(struct context *ctx, const char *name)
 {
     if (*name && strlen(name) <= VAULT_NAME_MAX)
         return 0;
-    return err_set(&ctx->err, ERR_INVALID_ARGUMENT, "a secret's name has 1 to %d characters", VAULT_NAME_MAX);
+    return err_set(&ctx->err, ERR_INVALID_ARGUMENT, "a secret's name must have 1 to %d characters", VAULT_NAME_MAX);
 }
 
 /* ---- what can be done ---- */
 
-static int set(struct context *ctx, const char *name, const char *file, bool quiet)
+static int secret_set(struct context *ctx, const char *name, const char *file, bool quiet)
 {
     AUTO_SECRET_INPUT struct secret_input value = {NULL, 0};
     AUTO_BUF struct buf bytes = BUF_INIT(VAULT_ANSWER_MAX);
@@ -75,14 +75,14 @@ static int remove_all(struct context *ctx, char *const *names, size_t n)
     return status;
 }
 
-static void add_row(struct table *t, struct str name, uint64_t at)
+static void secret_add_row(struct table *t, struct str name, uint64_t at)
 {
     usec_t now = clock_real();
     table_add(t, name);
     things_add_distance(t, now - MIN(at, now));
 }
 
-static int list(struct context *ctx)
+static int secret_list(struct context *ctx)
 {
     AUTO_BUF struct buf bytes = BUF_INIT(VAULT_ANSWER_MAX);
     struct vault_answer answer = {0};
@@ -114,13 +114,13 @@ static int list(struct context *ctx)
     table_add(&t, STR("SET SINCE"));
     while (vault_answer_next(&answer, &name, &at))
         if (vault_own_name(prefix, &name))
-            add_row(&t, name, at);
+            secret_add_row(&t, name, at);
     table_print(&t, stdout);
     table_fini(&t);
     return STATUS_OK;
 }
 
-static int run(struct context *ctx)
+static int secret_run(struct context *ctx)
 {
     const char *value, *file = NULL;
     bool quiet = false;
@@ -140,14 +140,14 @@ static int run(struct context *ctx)
     if (*what && context_check_form(ctx, what) != STATUS_OK)
         return STATUS_USAGE;
     if (strcmp(what, "set") == 0 && n == 1)
-        return set(ctx, names[0], file, quiet);
+        return secret_set(ctx, names[0], file, quiet);
     if (strcmp(what, "set") == 0)
         return context_usage(ctx, n ? "set takes one name; the value comes from stdin, never from the command line"
                                     : "which secret? give its name");
     if (strcmp(what, "ls") == 0)
-        return n ? context_usage(ctx, "ls takes no name") : list(ctx);
+        return n ? context_usage(ctx, "ls takes no name") : secret_list(ctx);
     if (strcmp(what, "rm") == 0)
-        return n ? remove_all(ctx, names, (size_t)n) : context_usage(ctx, "which secret? give its name, or several");
+        return n ? remove_all(ctx, names, (size_t)n) : context_usage(ctx, "the secret's name is missing");
     return context_usage(ctx, *what ? "there is set, ls and rm, but no \"%.32s\"" : "what to do? set, ls or rm%s",
                          what);
 }
@@ -157,20 +157,15 @@ const struct command cmd_secret = {
     .summary = "set, list and remove secrets",
     .synopsis = "set NAME [-f FILE] [-q]\nls\nrm NAME...",
     .description =
-        "Keeps credentials for requests that sandboxes make, without any sandbox ever holding one: a network policy names a secret, as in "
-        "\"Bearer ${secret:NAME}\", and cove-egress puts its value into requests to the hosts that the policy says, on their way out.\n"
-        "\n"
-        "set reads the value from stdin, or from FILE; at a terminal it asks for it and does not show it. One line break at the end is not part of "
-        "it. A secret that is there already gets the new value, which is used from the next request on. A name is a letter or _, then "
-        "letters, digits, _, . and -, up to 64; a value has 1 to 16384 bytes, without line breaks.\n"
-        "\n"
-        "ls shows the names and how long ago each was set. Nothing shows a value: there is no way to read one back.\n"
-        "\n"
-        "rm removes secrets; requests that need one of them are refused from then on. Prints the name of each that is gone. One that can't be "
-        "removed does not keep the others from being removed.\n"
-        "\n"
-        "Secrets are encrypted in the state directory with the key beside them (egress/vault.key, for cove-egress alone). Only root and the "
-        "service's owner may do this, and only on the machine that the service runs on.",
+        "Stores credentials for requests that sandboxes make. No sandbox ever holds one: a network policy names a secret,"
+        " as in \"Bearer ${secret:NAME}\", and cove-egress puts its value into requests to the policy's hosts on their way "
+        "out.\n\nset reads the value from stdin or from FILE; at a terminal it asks for it without showing it. One line "
+        "break at the end is dropped. An existing secret gets the new value, which is used from the next request on. A "
+        "name is a letter or _, then letters, digits, _, . and -, up to 64; a value has 1 to 16384 bytes, without line "
+        "breaks.\n\nls shows the names and when each was set. Values can't be read back.\n\nrm removes secrets and prints the"
+        " name of each; requests that need one of them are then refused. If one can't be removed, the others still are.\n\n"
+        "Secrets are stored in the state directory, encrypted with a key beside them (egress/vault.key, for cove-egress "
+        "only). Only root and the service's owner can use this command, and only on the service's machine.",
     .exit_status = " 0  it worked\n 1  it did not; stderr says why\n 2  the command line is wrong",
     .examples = "cove secret set GITHUB_TOKEN\n"
                 "gh auth token | cove secret set GITHUB_TOKEN\n"
@@ -178,5 +173,5 @@ const struct command cmd_secret = {
                 "cove secret ls --json",
     .operands = "=set ls rm",
     COMMAND_FLAGS(flags),
-    .run = run,
+    .run = secret_run,
 };

@@ -3,16 +3,15 @@
 #include "cli/cmd/commands.h"
 #include "cli/print.h"
 #include "cli/things.h"
-#include "config/units.h"
 
 enum { FLAG_SANDBOX = 256 };
 
 static const struct flag flags[] = {
     {FLAG_SANDBOX, 0, "sandbox", "ID", "ls: only snapshots of this sandbox."},
-    {'q', 'q', "quiet", NULL, "ls: prints what snapshots are called only, one a line."},
+    {'q', 'q', "quiet", NULL, "ls: prints names only, one a line."},
 };
 
-static int make(struct context *ctx, const char *text, const char *name)
+static int snapshot_make(struct context *ctx, const char *text, const char *name)
 {
     AUTO_FREE char *id = NULL;
     AUTO_JSON json_t *body = json_object(), *made = NULL;
@@ -31,26 +30,11 @@ static int make(struct context *ctx, const char *text, const char *name)
     return STATUS_OK;
 }
 
-static void print_table(const json_t *all)
-{
-    static const char *const heads[] = {"SNAPSHOT", "SANDBOX", "AGE", "MEMORY", "CPUS"};
-    struct table t;
-    json_t *one;
-    size_t i;
-    table_heads(&t, heads, ARRAY_SIZE(heads));
-    json_array_foreach(all, i, one)
-    {
-        char memory[UNIT_TEXT_MAX];
-        unit_format_size((uint64_t)json_integer_value(json_object_get(one, "memory_bytes")), memory);
-        table_add(&t, str_of(things_text(one, "ref")));
-        table_add(&t, str_of(things_text(one, "sandbox")));
-        things_add_time(&t, one, "at", true);
-        table_add(&t, str_of(memory));
-        table_addf(&t, "%g", (double)json_integer_value(json_object_get(one, "cpu_milli")) / 1000);
-    }
-    table_print(&t, stdout);
-    table_fini(&t);
-}
+static const struct things_column columns[] = {{"SNAPSHOT", "ref", NULL},
+                                               {"SANDBOX", "sandbox", NULL},
+                                               {"AGE", "at", things_ago},
+                                               {"MEMORY", "memory_bytes", things_size},
+                                               {"CPUS", "cpu_milli", things_cpus}};
 
 static const struct things snapshots = {
     .one = "snapshot",
@@ -59,10 +43,11 @@ static const struct things snapshots = {
     .how_made = "'cove snapshot ID' takes one",
     .how_free = "'cove rm' ends the sandboxes that stand on it",
     .remove = "/cove/v1/snapshots?ref=",
-    .print = print_table,
+    .columns = columns,
+    .n_columns = ARRAY_SIZE(columns),
 };
 
-static int list(struct context *ctx, const char *sandbox, bool quiet)
+static int snapshot_list(struct context *ctx, const char *sandbox, bool quiet)
 {
     AUTO_FREE char *id = NULL, *target = NULL;
     AUTO(service_close) struct service *s = service_open(ctx);
@@ -72,7 +57,7 @@ static int list(struct context *ctx, const char *sandbox, bool quiet)
     return things_list(ctx, s, &snapshots, target, quiet);
 }
 
-static int run(struct context *ctx)
+static int snapshot_run(struct context *ctx)
 {
     const char *value, *sandbox = NULL;
     bool quiet = false;
@@ -92,13 +77,13 @@ static int run(struct context *ctx)
     if (n && context_check_form(ctx, lists || removes ? what : "") != STATUS_OK)
         return STATUS_USAGE;
     if (lists)
-        return n == 1 ? list(ctx, sandbox, quiet) : context_usage(ctx, "ls takes no operand");
+        return n == 1 ? snapshot_list(ctx, sandbox, quiet) : context_usage(ctx, "ls takes no operand");
     if (removes)
         return n > 1 ? things_remove(ctx, &snapshots, operands + 1, n - 1)
-                     : context_usage(ctx, "which snapshot? give its name or id, or several");
+                     : context_usage(ctx, "the snapshot's name or id is missing");
     if (n < 1 || n > 2)
         return context_usage(ctx, n ? "give a sandbox's id and a name, or ls, or rm" : "of which sandbox? give its id");
-    return make(ctx, what, n == 2 ? operands[1] : NULL);
+    return snapshot_make(ctx, what, n == 2 ? operands[1] : NULL);
 }
 
 const struct command cmd_snapshot = {
@@ -106,14 +91,13 @@ const struct command cmd_snapshot = {
     .summary = "take, list and remove snapshots",
     .synopsis = "ID [NAME]\nls [--sandbox ID] [-q]\nrm SNAPSHOT...",
     .description =
-        "Keeps the files of a sandbox as they are at this moment. The sandbox stands still for that, for milliseconds, however much it has "
-        "written, and goes on. A snapshot is a template: sandboxes are made from it with 'cove run --template SNAPSHOT', and their files are "
-        "theirs alone. What is in memory is not part of it.\n"
-        "\n"
-        "Prints what the snapshot is called. NAME is [NAMESPACE/]NAME[:TAG], neither of the first two beginning with -; a name and tag that are in use mean the new snapshot from then on.\n"
-        "\n"
-        "rm removes snapshots: NAME:TAG of a name with other tags is that one alone, NAME all of it. One that living sandboxes were made from is refused. Its space is free when 'cove gc', or the service by itself "
-        "after a while, has found that nothing needs it.",
+        "Keeps the files of a sandbox as they are now. The sandbox is frozen for that for some milliseconds, however much"
+        " it has written, and then continues. A snapshot is a template: 'cove run --template SNAPSHOT' creates sandboxes "
+        "from it. Memory is not part of it.\n\nPrints the name of the snapshot. NAME is [NAMESPACE/]NAME[:TAG]; NAMESPACE "
+        "and NAME must not begin with -. If the name and tag are in use, they mean the new snapshot from then on.\n\nrm "
+        "removes snapshots: NAME:TAG only that tag if the name has others, NAME all of them. It refuses a snapshot from "
+        "which living sandboxes were created. The space is freed by 'cove gc', or later by the service itself, once "
+        "nothing needs it.",
     .exit_status = " 0  it worked\n 1  it did not; stderr says why\n 2  the command line is wrong",
     .examples = "cove snapshot i3k\n"
                 "cove snapshot i3k before-the-upgrade\n"
@@ -122,5 +106,5 @@ const struct command cmd_snapshot = {
                 "cove snapshot rm before-the-upgrade",
     .operands = "id=ls rm",
     COMMAND_FLAGS(flags),
-    .run = run,
+    .run = snapshot_run,
 };

@@ -4,33 +4,39 @@
 #include "cli/exec/terminal.h"
 #include "cli/print.h"
 #include "cli/service.h"
+#include "cli/things.h"
 #include "config/units.h"
 
-static void stats_add_pair(struct table *t, const json_t *sample, const char *used, const char *total)
+static void stats_cpu(struct table *t, const json_t *one, const char *name)
 {
-    char a[UNIT_TEXT_MAX], b[UNIT_TEXT_MAX];
-    if (!sample) {
-        table_add(t, STR("-"));
-        return;
-    }
-    unit_format_size((uint64_t)json_integer_value(json_object_get(sample, used)), a);
-    unit_format_size((uint64_t)json_integer_value(json_object_get(sample, total)), b);
-    table_addf(t, "%s / %s", a, b);
-}
-
-static void stats_add_row(struct table *t, const json_t *one)
-{
-    const json_t *sample = json_object_get(one, "sample");
-    table_add(t, str_of(json_string_value(json_object_get(one, "sandbox"))));
-    if (json_is_null(sample))
-        sample = NULL;
-    if (sample)
+    const json_t *sample = json_object_get(one, name);
+    if (json_is_object(sample))
         table_addf(t, "%.1f%% of %lld", json_number_value(json_object_get(sample, "cpu_used_pct")),
                    (long long)json_integer_value(json_object_get(sample, "cpu_count")));
     else
         table_add(t, STR("-"));
-    stats_add_pair(t, sample, "memory_used", "memory_total");
-    stats_add_pair(t, sample, "disk_used", "disk_total");
+}
+
+static void stats_pair(struct table *t, const json_t *one, const char *used, const char *total)
+{
+    const json_t *sample = json_object_get(one, "sample");
+    char a[UNIT_TEXT_MAX], b[UNIT_TEXT_MAX];
+    unit_format_size((uint64_t)json_integer_value(json_object_get(sample, used)), a);
+    unit_format_size((uint64_t)json_integer_value(json_object_get(sample, total)), b);
+    if (json_is_object(sample))
+        table_addf(t, "%s / %s", a, b);
+    else
+        table_add(t, STR("-"));
+}
+
+static void stats_memory(struct table *t, const json_t *one, const char *name)
+{
+    stats_pair(t, one, name, "memory_total");
+}
+
+static void stats_disk(struct table *t, const json_t *one, const char *name)
+{
+    stats_pair(t, one, name, "disk_total");
 }
 
 /* Adds the latest sample of this one; one that has just begun has none yet. */
@@ -72,7 +78,10 @@ static int stats_collect(struct context *ctx, struct service *s, json_t *all)
 
 static int stats_run(struct context *ctx)
 {
-    static const char *const heads[] = {"ID", "CPU", "MEMORY", "DISK"};
+    static const struct things_column columns[] = {{"ID", "sandbox", NULL},
+                                                   {"CPU", "sample", stats_cpu},
+                                                   {"MEMORY", "memory_used", stats_memory},
+                                                   {"DISK", "disk_used", stats_disk}};
     const char *value;
     if (context_next_flag(ctx, &value) < 0)
         return context_exit(ctx);
@@ -80,23 +89,7 @@ static int stats_run(struct context *ctx)
     AUTO(service_close) struct service *s = service_open(ctx);
     if (!s || stats_collect(ctx, s, all) < 0)
         return context_fail(ctx, STATUS_FAILED);
-    if (ctx->json) {
-        print_json(all);
-        return STATUS_OK;
-    }
-    struct table t;
-    json_t *one;
-    size_t i;
-    if (json_array_size(all) == 0)
-        return STATUS_OK;
-    table_heads(&t, heads, ARRAY_SIZE(heads));
-    json_array_foreach(all, i, one)
-    {
-        stats_add_row(&t, one);
-    }
-    table_print(&t, stdout);
-    table_fini(&t);
-    return STATUS_OK;
+    return things_table(ctx, all, columns, ARRAY_SIZE(columns));
 }
 
 const struct command cmd_stats = {
@@ -104,10 +97,9 @@ const struct command cmd_stats = {
     .summary = "show the CPU time, memory and disk that sandboxes use",
     .synopsis = "[ID]...",
     .description =
-        "Shows what each sandbox uses of its limits, or what those named use: CPU time in the last five seconds, where 100% are all of its "
-        "CPUs, memory, and disk. The service measures every five seconds; - stands for one that has just begun.\n"
-        "\n"
-        "With --json one array of objects: sandbox, and its latest sample (null: none yet).",
+        "Shows how much of its limits each sandbox uses, or those that you name: CPU time in the last five seconds (100% "
+        "is all of its CPUs), memory and disk. The service measures every five seconds; - means that there is no sample "
+        "yet.\n\nWith --json one array of objects: sandbox, and its latest sample (null: none yet).",
     .examples = "cove stats\n"
                 "cove stats i3k\n"
                 "cove stats --json | jq -r '.[] | select(.sample.memory_used > 500000000).sandbox'",

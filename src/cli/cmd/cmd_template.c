@@ -35,35 +35,28 @@ enum {
 
 static const struct flag flags[] = {
     {'f', 'f', "file", "FILE", "build: the Dockerfile. Default: Dockerfile in the directory."},
-    {FLAG_NAME, 0, "name", "NAME[:TAG]", "build: what it is called. Default: the directory's name."},
+    {FLAG_NAME, 0, "name", "NAME[:TAG]", "build: its name. Default: the directory's name."},
     {FLAG_TAG, 0, "tag", "TAG", "build: another tag. May be given several times."},
-    {FLAG_FROM_IMAGE, 0, "from-image", "IMAGE", "build: begin with this image, whatever FROM says."},
-    {FLAG_FROM_TEMPLATE, 0, "from-template", "TEMPLATE", "build: begin with this template."},
-    {FLAG_FROM_OCI, 0, "from-oci", "FILE", "build: begin with the image in this archive (OCI or docker save)."},
-    {FLAG_START, 0, "start-cmd", "COMMAND", "build: runs in each sandbox from its beginning."},
-    {FLAG_READY, 0, "ready-cmd", "COMMAND", "build: succeeds when what was started is ready."},
-    {FLAG_CPUS, 0, "cpus", "N", "build, add: processors of its sandboxes. Default: as many as what it begins with."},
-    {FLAG_MEMORY, 0, "memory", "SIZE", "build, add: memory of its sandboxes. Default: as much as what it begins with."},
+    {FLAG_FROM_IMAGE, 0, "from-image", "IMAGE", "build: start from this image, whatever FROM says."},
+    {FLAG_FROM_TEMPLATE, 0, "from-template", "TEMPLATE", "build: start from this template."},
+    {FLAG_FROM_OCI, 0, "from-oci", "FILE", "build: start from the image in this archive (OCI or docker save)."},
+    {FLAG_START, 0, "start-cmd", "COMMAND", "build: runs in each sandbox from its start."},
+    {FLAG_READY, 0, "ready-cmd", "COMMAND", "build: succeeds when the start command is ready."},
+    {FLAG_CPUS, 0, "cpus", "N", "build, add: processors of its sandboxes. Default: those of what it starts from."},
+    {FLAG_MEMORY, 0, "memory", "SIZE", "build, add: memory of its sandboxes. Default: that of what it starts from."},
     {FLAG_ARG, 0, "build-arg", "NAME=VALUE", "build, add: a value for ARG. May be given several times."},
-    {FLAG_ALLOW, 0, "allow", "TARGET",
-     "build: steps may connect there, and else nowhere, as 'cove run --allow' has it."},
+    {FLAG_ALLOW, 0, "allow", "TARGET", "build: steps may connect only there, as with 'cove run --allow'."},
     {FLAG_DENY, 0, "deny", "TARGET", "build: steps may not connect there."},
     {FLAG_NO_CACHE, 0, "no-cache", NULL, "build, add: run every step again."},
-    {FLAG_REGISTRY_USER, 0, "registry-user", "NAME", "build: who the image's registry is to take us for."},
+    {FLAG_REGISTRY_USER, 0, "registry-user", "NAME", "build: the registry's user name."},
     {FLAG_REGISTRY_PASSWORD, 0, "registry-password-stdin", NULL, "build: reads that user's password from stdin."},
     {FLAG_DOCKER_CONFIG, 0, "docker-config", NULL,
      "build: takes the registry's user and password from Docker's configuration."},
     {FLAG_DOCKER_CONFIG_FILE, 0, "docker-config-file", "FILE", "build: the same from this file."},
-    {FLAG_OFF, 0, "off", NULL, "tag: takes the tags away; publish: makes it private again."},
-    {FLAG_LIST, 0, "list", NULL, "add: shows the recipes that there are, and which of them are built."},
-    {'q', 'q', "quiet", NULL, "build, add: prints the template's id alone; ls: names alone; tag, publish: nothing."},
+    {FLAG_OFF, 0, "off", NULL, "tag: removes the tags; publish: makes it private again."},
+    {FLAG_LIST, 0, "list", NULL, "add: lists the recipes, and which of them are built."},
+    {'q', 'q', "quiet", NULL, "build, add: prints only the template's id; ls: only names; tag, publish: nothing."},
 };
-
-static const char *text_of(const json_t *object, const char *name)
-{
-    const char *text = json_string_value(json_object_get(object, name));
-    return text ? text : "-";
-}
 
 static char *target_of(const char *ref)
 {
@@ -77,44 +70,40 @@ static char *target_of(const char *ref)
 
 enum { NAME_SHOWN = 40, TAGS_SHOWN = 24, REASON_SHOWN = 60 }; /* of a column; -q and --json have all of it */
 
-static void add_row(struct table *t, const json_t *one)
+static bool has_failed(const json_t *one)
 {
-    char memory[UNIT_TEXT_MAX];
+    return strcmp(things_text(one, "status"), "failed") == 0;
+}
+
+static void template_name(struct table *t, const json_t *one, const char *name)
+{
+    table_add_cut(t, str_of(things_text(one, name)), NAME_SHOWN);
+}
+
+static void template_tags(struct table *t, const json_t *one, const char *name)
+{
     AUTO_BUF struct buf tags = BUF_INIT(65536);
     const json_t *tag;
     size_t i;
-    unit_format_size((uint64_t)json_integer_value(json_object_get(one, "memory_bytes")), memory);
-    json_array_foreach(json_object_get(one, "tags"), i, tag)
+    json_array_foreach(json_object_get(one, name), i, tag)
     {
-        buf_printf(&tags, "%s%s", i ? "," : "", text_of(tag, "tag"));
+        buf_printf(&tags, "%s%s", i ? "," : "", things_text(tag, "tag"));
     }
-    table_add_cut(t, str_of(text_of(one, "name")), NAME_SHOWN);
-    table_add(t, str_of(text_of(one, "id")));
-    table_add(t, str_of(text_of(one, "status")));
     table_add_cut(t, buf_len(&tags) ? buf_str(&tags) : STR("-"), TAGS_SHOWN);
-    things_add_time(t, one, "updated_at", true);
-    const json_t *cpus = json_object_get(one, "cpu_milli"); /* of one without a good build nothing is said */
-    table_add(t, cpus ? str_of(memory) : STR("-"));
-    if (cpus)
-        table_addf(t, "%g", (double)json_integer_value(cpus) / 1000);
-    else
-        table_add(t, STR("-"));
-    table_addf(t, "%lld", (long long)json_integer_value(json_object_get(one, "spawns")));
-}
-
-static bool has_failed(const json_t *one)
-{
-    return strcmp(text_of(one, "status"), "failed") == 0;
 }
 
 /* On one line, and no longer than a person reads in a table: show has all of it. */
-static void add_reason(struct table *t, const json_t *one)
+static void template_reason(struct table *t, const json_t *one, const char *name)
 {
     AUTO_BUF struct buf b = BUF_INIT(8192);
     const char *step = json_string_value(json_object_get(one, "step"));
+    if (!has_failed(one)) {
+        table_add(t, STR("-"));
+        return;
+    }
     if (step)
         buf_printf(&b, "step %s: ", step);
-    buf_append_cstr(&b, text_of(one, "reason"));
+    buf_append_cstr(&b, things_text(one, name));
     struct str s = buf_str(&b);
     for (size_t i = 0; i < s.n; i++)
         if (buf_data(&b)[i] == '\n' || buf_data(&b)[i] == '\t')
@@ -122,8 +111,16 @@ static void add_reason(struct table *t, const json_t *one)
     table_add_cut(t, s, REASON_SHOWN);
 }
 
+/* Of one without a good build nothing is said of what its sandboxes get. */
+static const struct things_column columns[] = {
+    {"NAME", "name", template_name},      {"ID", "id", NULL},
+    {"STATUS", "status", NULL},           {"TAGS", "tags", template_tags},
+    {"AGE", "updated_at", things_ago},    {"MEMORY", "memory_bytes", things_size},
+    {"CPUS", "cpu_milli", things_cpus},   {"USES", "spawns", things_number},
+    {"REASON", "reason", template_reason}};
+
 /* By name; those without one come last, by id. */
-static int compare(const void *left, const void *right)
+static int template_compare(const void *left, const void *right)
 {
     const json_t *a = *(json_t *const *)left, *b = *(json_t *const *)right;
     const char *first = json_string_value(json_object_get(a, "name")),
@@ -131,7 +128,7 @@ static int compare(const void *left, const void *right)
     if (!first != !second)
         return first ? -1 : 1;
     int r = first ? strcmp(first, second) : 0;
-    return r ? r : strcmp(text_of(a, "id"), text_of(b, "id"));
+    return r ? r : strcmp(things_text(a, "id"), things_text(b, "id"));
 }
 
 /* A new array of the same templates. */
@@ -142,51 +139,29 @@ static json_t *sorted(const json_t *all)
     json_t *to = json_array();
     for (size_t i = 0; i < n; i++)
         each[i] = json_array_get(all, i);
-    qsort(each, n, sizeof(json_t *), compare);
+    qsort(each, n, sizeof(json_t *), template_compare);
     for (size_t i = 0; i < n; i++)
         (void)json_array_append(to, each[i]);
     return to;
 }
 
-static int list(struct context *ctx, bool quiet)
+static int template_list(struct context *ctx, bool quiet)
 {
-    static const char *const heads[] = {"NAME", "ID", "STATUS", "TAGS", "AGE", "MEMORY", "CPUS", "USES", "REASON"};
     AUTO_JSON json_t *answer = NULL;
     AUTO(service_close) struct service *s = service_open(ctx);
     const json_t *one;
-    struct table t;
     size_t i;
     if (!s || service_call(s, "GET", "/cove/v1/templates", NULL, NULL, &answer) < 0)
         return context_fail(ctx, STATUS_FAILED);
     AUTO_JSON json_t *all = sorted(json_object_get(answer, "templates"));
-    if (ctx->json) {
-        print_json(all);
-        return STATUS_OK;
-    }
     bool has_reasons = false;
     json_array_foreach(all, i, one)
     {
         has_reasons |= has_failed(one);
+        if (quiet && !ctx->json)
+            print_line(things_text(one, json_is_string(json_object_get(one, "name")) ? "name" : "id"));
     }
-    size_t n_heads = ARRAY_SIZE(heads) - !has_reasons;
-    table_init(&t, n_heads);
-    for (size_t h = 0; h < n_heads; h++)
-        table_add(&t, str_of(heads[h]));
-    json_array_foreach(all, i, one)
-    {
-        if (quiet)
-            print_line(text_of(one, json_is_string(json_object_get(one, "name")) ? "name" : "id"));
-        else
-            add_row(&t, one);
-        if (!quiet && has_failed(one))
-            add_reason(&t, one);
-        else if (!quiet && has_reasons)
-            table_add(&t, STR("-"));
-    }
-    if (!quiet)
-        table_print(&t, stdout);
-    table_fini(&t);
-    return STATUS_OK;
+    return quiet && !ctx->json ? STATUS_OK : things_table(ctx, all, columns, ARRAY_SIZE(columns) - !has_reasons);
 }
 
 /* What its sandboxes get; of one without a good build nothing is said. */
@@ -200,7 +175,7 @@ static void print_size(const json_t *one)
     (void)printf("%-12s%s\n%-12s%g\n", "memory", memory, "cpus", (double)json_integer_value(cpus) / 1000);
 }
 
-static int show(struct context *ctx, const char *ref)
+static int template_show(struct context *ctx, const char *ref)
 {
     static const char *const fields[] = {"id",   "name",      "status",    "created_at", "updated_at", "reason",
                                          "step", "start_cmd", "ready_cmd", "user",       "workdir"};
@@ -221,15 +196,15 @@ static int show(struct context *ctx, const char *ref)
         if (is_of_failed && !has_failed(one))
             continue;
         (void)printf("%-12s", fields[k]);
-        print_line(text_of(one, fields[k]));
+        print_line(things_text(one, fields[k]));
     }
     print_size(one);
     json_array_foreach(json_object_get(one, "tags"), i, tag)
     {
         (void)printf("%-12s", i ? "" : "tags");
-        print_text(text_of(tag, "tag"));
+        print_text(things_text(tag, "tag"));
         (void)fputs("  build ", stdout);
-        print_line(text_of(tag, "build"));
+        print_line(things_text(tag, "build"));
     }
     return STATUS_OK;
 }
@@ -257,7 +232,7 @@ static int change(struct context *ctx, const char *method, const char *ref, cons
 }
 
 /* What was done, where a person sees it; programs have the exit code, and --json. */
-static void tell(const struct context *ctx, bool quiet, const char *ref, const char *text)
+static void template_tell(const struct context *ctx, bool quiet, const char *ref, const char *text)
 {
     if (quiet || ctx->json || isatty(STDOUT_FILENO) != 1)
         return;
@@ -281,7 +256,7 @@ static int tag(struct context *ctx, const char *ref, bool off, bool quiet)
     buf_append_cstr(&names, off ? " taken away" : ctx->argc - ctx->argi > 3 ? " lead to it" : " leads to it");
     buf_append_char(&names, '\0');
     if (status == STATUS_OK && buf_error(&names) == 0)
-        tell(ctx, quiet, ref, buf_data(&names));
+        template_tell(ctx, quiet, ref, buf_data(&names));
     return status;
 }
 
@@ -290,7 +265,7 @@ static int publish(struct context *ctx, const char *ref, bool off, bool quiet)
     AUTO_JSON json_t *body = json_pack("{s:b}", "public", !off);
     int status = change(ctx, "PATCH", ref, body);
     if (status == STATUS_OK)
-        tell(ctx, quiet, ref, off ? "private again" : "public");
+        template_tell(ctx, quiet, ref, off ? "private again" : "public");
     return status;
 }
 
@@ -321,14 +296,14 @@ static int remove_all(struct context *ctx)
 static int take_size(struct context *ctx, struct template_build_options *o, int flag, const char *value)
 {
     if (flag == FLAG_CPUS && (unit_parse_cpus(str_of(value), &o->cpu_milli) < 0 || o->cpu_milli == 0))
-        return context_usage(ctx, "--cpus: \"%s\" is no number such as 1.5", value);
+        return context_usage(ctx, "--cpus: \"%s\" is not a number such as 1.5", value);
     if (flag == FLAG_MEMORY && unit_parse_size(str_of(value), &o->memory_bytes) < 0)
-        return context_usage(ctx, "--memory: \"%s\" is no size such as 512MiB", value);
+        return context_usage(ctx, "--memory: \"%s\" is not a size such as 512MiB", value);
     return STATUS_OK;
 }
 
-static int take(struct context *ctx, struct template_build_options *o, bool *off, bool *lists, int flag,
-                const char *value)
+static int template_take(struct context *ctx, struct template_build_options *o, bool *off, bool *lists, int flag,
+                         const char *value)
 {
     const char **texts[] = {&o->name,     NULL,          &o->from_image, &o->from_template,
                             &o->from_oci, &o->start_cmd, &o->ready_cmd};
@@ -416,14 +391,14 @@ static int check_build(struct context *ctx, const struct template_build_options 
     return STATUS_OK;
 }
 
-static int run(struct context *ctx)
+static int template_run(struct context *ctx)
 {
     struct template_build_options o = {.context = "."};
     const char *value;
     bool off = false, lists = false;
     int flag;
     while ((flag = context_next_flag(ctx, &value)) > 0) {
-        int r = take(ctx, &o, &off, &lists, flag, value);
+        int r = template_take(ctx, &o, &off, &lists, flag, value);
         if (r != STATUS_OK)
             return r;
     }
@@ -434,7 +409,7 @@ static int run(struct context *ctx)
     if (n && context_check_form(ctx, what) != STATUS_OK)
         return STATUS_USAGE;
     if (strcmp(what, "ls") == 0 && n == 1)
-        return list(ctx, o.quiet);
+        return template_list(ctx, o.quiet);
     if (strcmp(what, "build") == 0 && n <= 2) {
         int r = check_build(ctx, &o);
         o.context = ref ? ref : ".";
@@ -443,7 +418,7 @@ static int run(struct context *ctx)
     if (strcmp(what, "add") == 0 && n == (lists ? 1 : 2))
         return lists ? template_add_list(ctx) : template_add_run(ctx, ref, &o);
     if (strcmp(what, "show") == 0 && n == 2)
-        return show(ctx, ref);
+        return template_show(ctx, ref);
     if (strcmp(what, "rm") == 0 && n >= 2)
         return remove_all(ctx);
     if (strcmp(what, "tag") == 0 && n >= 3)
@@ -460,24 +435,20 @@ const struct command cmd_template = {
         "add RECIPE\nadd --list\nbuild [-f FILE] [--name NAME] [OPTION]... [DIRECTORY]\nls [-q]\nshow TEMPLATE\nrm TEMPLATE...\n"
         "tag [--off] TEMPLATE TAG...\npublish [--off] TEMPLATE",
     .description =
-        "A template is what sandboxes are made from. build makes one: of a Dockerfile and the files of the directory (less those that .dockerignore names), of an "
-        "image, or of another template. Each step runs in a sandbox and is kept, so that the next build begins where something changed. The log, with what each "
-        "step took and added, goes to stderr, the template's id to stdout; with --json both go there, one object a line. Without --cpus and --memory it gets what "
-        "the template has that it begins with.\n"
-        "\n"
-        "FROM takes the template here that has this name, if there is one, else an image of a registry; docker.io/library/NAME is the image in any case. "
-        "Credentials of a private registry are read from stdin (--registry-user, --registry-password-stdin) or, when asked, from the \"auths\" of Docker's "
-        "configuration; they go to the service for this one build and are not kept.\n"
-        "\n"
-        "Dockerfiles: FROM, RUN, COPY, ADD of local files, ENV, ARG, WORKDIR, USER, CMD and ENTRYPOINT (the start command); several stages, and COPY --from a stage or "
-        "an image. Here-documents are refused.\n"
-        "\n"
-        "add builds a template of a recipe that comes with Cove, under its name and its other names; once that version is here it does nothing, and with a newer recipe it "
-        "builds the new version, which takes over when it is ready. add --list shows the recipes.\n"
-        "\n"
-        "ls shows why the build failed of a template that has no good one; rm removes it.\n"
-        "\n"
-        "tag leads tags to what TEMPLATE (a name with or without a tag) names now.",
+        "A template is what sandboxes start from. build makes one: from a Dockerfile and the files of the directory "
+        "(except those in .dockerignore), from an image, or from another template. Each step runs in a sandbox and is "
+        "kept, so the next build starts where something changed. The log, with the time and size of each step, goes to "
+        "stderr, and the template's id to stdout; with --json both go to stdout, one object a line. Without --cpus and "
+        "--memory it inherits those of the template that it starts from.\n\nFROM means the template with this name, if "
+        "there is one here, otherwise an image of a registry; docker.io/library/NAME always means the image. Credentials "
+        "of a private registry come from stdin (--registry-user, --registry-password-stdin) or, if you ask for it, from "
+        "the \"auths\" of Docker's configuration. The service uses them for this build and does not keep them.\n\n"
+        "Dockerfiles: FROM, RUN, COPY, ADD of local files, ENV, ARG, WORKDIR, USER, CMD and ENTRYPOINT (the start "
+        "command); several stages, and COPY --from a stage or an image. Here-documents are refused.\n\nadd builds a "
+        "template from a recipe that comes with Cove, under its name and its other names. It does nothing if that version"
+        " exists. With a newer recipe it builds the new version, which replaces the old one when it is ready. add --list "
+        "shows the recipes.\n\nls shows why the build failed if a template has no good one; rm removes it.\n\ntag points tags"
+        " to what TEMPLATE (a name with or without a tag) means now.",
     .examples = "cove template add code-interpreter\n"
                 "cove template build --name app\n"
                 "cove template build --name tools:v2 --from-template base -f Dockerfile .\n"
@@ -486,5 +457,5 @@ const struct command cmd_template = {
                 "cove template tag app:v2 stable",
     .operands = "=add build ls show rm tag publish|path",
     COMMAND_FLAGS(flags),
-    .run = run,
+    .run = template_run,
 };

@@ -19,19 +19,21 @@ static const struct {
 } limits[] = {
     {"sandboxes", LIMIT_COUNT}, {"memory_bytes", LIMIT_SIZE}, {"cpu_milli", LIMIT_CPUS},
     {"disk_bytes", LIMIT_SIZE}, {"connections", LIMIT_COUNT}, {"creates_per_minute", LIMIT_COUNT},
-    {"templates", LIMIT_COUNT},
+    {"templates", LIMIT_COUNT}, {"checkpoints", LIMIT_COUNT},
 };
 
 enum { FLAG_LIMITS = 256 };
 
 static const struct flag flags[] = {
-    {FLAG_LIMITS, 0, "sandboxes", "N", "create, set: most sandboxes at a time, paused ones too."},
+    {FLAG_LIMITS, 0, "sandboxes", "N", "create, set: the most sandboxes at a time, including paused ones."},
     {FLAG_LIMITS + 1, 0, "memory", "SIZE", "create, set: most memory of all sandboxes together."},
     {FLAG_LIMITS + 2, 0, "cpus", "N", "create, set: most CPUs of all sandboxes together."},
     {FLAG_LIMITS + 3, 0, "disk", "SIZE", "create, set: most disk of all sandboxes and volumes together."},
     {FLAG_LIMITS + 4, 0, "connections", "N", "create, set: most requests and streams under way at a time."},
     {FLAG_LIMITS + 5, 0, "creates", "N", "create, set: most new sandboxes in a minute."},
     {FLAG_LIMITS + 6, 0, "templates", "N", "create, set: most templates and snapshots."},
+    {FLAG_LIMITS + 7, 0, "checkpoints", "N",
+     "create, set: most checkpoints of all sandboxes. At the limit older ones go."},
     {'q', 'q', "quiet", NULL, "ls: prints names only, one a line."},
 };
 
@@ -83,24 +85,20 @@ static void add_figure(struct table *t, const json_t *one, size_t i)
         table_add(t, str_of(used));
 }
 
-static void print_table(const json_t *all)
+static void tenant_figure(struct table *t, const json_t *one, const char *name)
 {
-    static const char *const heads[] = {"NAME", "KEYS", "SANDBOXES", "MEMORY", "CPUS", "DISK", "TEMPLATES"};
-    static const size_t shown[] = {0, 1, 2, 3, 6};
-    struct table t;
-    json_t *one;
-    size_t i;
-    table_heads(&t, heads, ARRAY_SIZE(heads));
-    json_array_foreach(all, i, one)
-    {
-        table_add(&t, str_of(things_text(one, "name")));
-        table_addf(&t, "%" JSON_INTEGER_FORMAT, json_integer_value(json_object_get(one, "keys")));
-        for (size_t k = 0; k < ARRAY_SIZE(shown); k++)
-            add_figure(&t, one, shown[k]);
-    }
-    table_print(&t, stdout);
-    table_fini(&t);
+    for (size_t i = 0; i < ARRAY_SIZE(limits); i++)
+        if (strcmp(limits[i].name, name) == 0)
+            add_figure(t, one, i);
 }
+
+static const struct things_column columns[] = {{"NAME", "name", NULL},
+                                               {"KEYS", "keys", things_number},
+                                               {"SANDBOXES", "sandboxes", tenant_figure},
+                                               {"MEMORY", "memory_bytes", tenant_figure},
+                                               {"CPUS", "cpu_milli", tenant_figure},
+                                               {"DISK", "disk_bytes", tenant_figure},
+                                               {"TEMPLATES", "templates", tenant_figure}};
 
 static const struct things tenants = {
     .one = "tenant",
@@ -109,10 +107,11 @@ static const struct things tenants = {
     .how_made = "'cove tenant create NAME' makes one",
     .how_free = "'cove rm', 'cove volume rm', 'cove template rm' and 'cove snapshot rm' with --tenant NAME do so",
     .remove = "/cove/v1/tenants/",
-    .print = print_table,
+    .columns = columns,
+    .n_columns = ARRAY_SIZE(columns),
 };
 
-static int list(struct context *ctx, bool quiet)
+static int tenant_list(struct context *ctx, bool quiet)
 {
     AUTO(service_close) struct service *s = service_open(ctx);
     return s ? things_list(ctx, s, &tenants, "/cove/v1/tenants", quiet) : context_fail(ctx, STATUS_FAILED);
@@ -135,7 +134,7 @@ static void print_one(const json_t *one)
 }
 
 /* Makes, changes or shows the one of that name. */
-static int ask(struct context *ctx, const char *method, const char *name, const json_t *body)
+static int tenant_ask(struct context *ctx, const char *method, const char *name, const json_t *body)
 {
     AUTO_BUF struct buf target = BUF_INIT(4096);
     AUTO_JSON json_t *answer = NULL;
@@ -161,7 +160,7 @@ static int ask(struct context *ctx, const char *method, const char *name, const 
     return STATUS_OK;
 }
 
-static int run(struct context *ctx)
+static int tenant_run(struct context *ctx)
 {
     AUTO_JSON json_t *body = json_object();
     const char *value;
@@ -182,10 +181,9 @@ static int run(struct context *ctx)
     if (*what && context_check_form(ctx, what) != STATUS_OK)
         return STATUS_USAGE;
     if (strcmp(what, "ls") == 0)
-        return n ? context_usage(ctx, "ls takes no operand") : list(ctx, quiet);
+        return n ? context_usage(ctx, "ls takes no operand") : tenant_list(ctx, quiet);
     if (strcmp(what, "rm") == 0)
-        return n > 0 ? things_remove(ctx, &tenants, names, n)
-                     : context_usage(ctx, "which tenant? give its name, or several");
+        return n > 0 ? things_remove(ctx, &tenants, names, n) : context_usage(ctx, "the tenant's name is missing");
     const char *method = strcmp(what, "create") == 0 ? "POST"
                          : strcmp(what, "set") == 0  ? "PATCH"
                          : strcmp(what, "show") == 0 ? "GET"
@@ -201,7 +199,7 @@ static int run(struct context *ctx)
         return context_usage(ctx, "set takes one of the limits, or several");
     if (method[1] == 'O' && json_object_set_new(body, "name", json_string(names[0])) < 0)
         return context_usage(ctx, "the name must be UTF-8");
-    return ask(ctx, method, names[0], method[0] == 'G' ? NULL : body);
+    return tenant_ask(ctx, method, names[0], method[0] == 'G' ? NULL : body);
 }
 
 const struct command cmd_tenant = {
@@ -209,14 +207,13 @@ const struct command cmd_tenant = {
     .summary = "create, list, limit and remove tenants",
     .synopsis = "create NAME [OPTION]...\nls [-q]\nshow NAME\nset NAME [OPTION]...\nrm NAME...",
     .description =
-        "Tenants share a service and see nothing of each other: sandboxes, templates, snapshots, volumes, logs and names are each tenant's own. What was "
-        "there before is the tenant 'default's, whose public templates all can use. A tenant gets in with its keys: 'cove key create --tenant NAME'.\n"
-        "\n"
-        "On the machine itself you see the things of all tenants. --tenant NAME (or COVE_TENANT) with any other command acts in one of them, and sees "
-        "that one's things alone.\n"
-        "\n"
-        "create prints the name: lower case letters, digits and '-', up to 63. set changes the limits that are given; 0 is no limit. A limit that is lowered "
-        "takes nothing away. show tells what is in use. rm removes a tenant and its keys, and refuses one that has sandboxes, volumes, templates or snapshots.",
+        "Tenants share a service and can't see each other: each has its own sandboxes, templates, snapshots, volumes, "
+        "logs and names. Everything that existed before belongs to the tenant 'default', whose public templates all can "
+        "use. A tenant gets access through its keys: 'cove key create --tenant NAME'.\n\nOn the machine itself you see the "
+        "things of all tenants. --tenant NAME (or COVE_TENANT) with any other command acts in one tenant, and sees only "
+        "that one.\n\ncreate prints the name: lower case letters, digits and '-', up to 63. set changes the given limits; 0"
+        " means no limit. Lowering a limit takes nothing away. show tells what is in use. rm removes a tenant and its "
+        "keys, and refuses one that has sandboxes, volumes, templates or snapshots.",
     .examples = "cove tenant create acme --sandboxes 20 --memory 32GiB\n"
                 "cove key create --tenant acme --name acme-admin --scope admin\n"
                 "cove tenant set acme --cpus 16 --creates 60\n"
@@ -224,5 +221,5 @@ const struct command cmd_tenant = {
                 "cove tenant show acme --json",
     .operands = "=create ls show set rm",
     COMMAND_FLAGS(flags),
-    .run = run,
+    .run = tenant_run,
 };

@@ -6,7 +6,7 @@
 
 #include <unistd.h>
 
-static int run(struct context *ctx)
+static int version_run(struct context *ctx)
 {
     if (context_take_nothing(ctx) < 0)
         return context_exit(ctx);
@@ -40,5 +40,5 @@ const struct command cmd_version = {
     .description = "Prints the version of this program and of the service that it talks to, if that answers.",
     .examples = "cove version\ncove version --json",
     .operands = "",
-    .run = run,
+    .run = version_run,
 };

@@ -5,23 +5,17 @@
 #include "cli/print.h"
 #include "cli/size_flag.h"
 #include "cli/things.h"
-#include "config/units.h"
 
 #include <unistd.h>
 
 enum { FLAG_SIZE = 256, SIZE_LEAST = 1 << 20 };
 
 static const struct flag flags[] = {
-    {FLAG_SIZE, 0, "size", "SIZE", "create: most that may be in it: 2GiB. Default: no limit but the pool's."},
+    {FLAG_SIZE, 0, "size", "SIZE", "create: its maximum size: 2GiB. Default: limited only by the pool."},
     {'q', 'q', "quiet", NULL, "ls: prints names only, one a line."},
 };
 
-static uint64_t number_of(const json_t *object, const char *name)
-{
-    return (uint64_t)json_integer_value(json_object_get(object, name));
-}
-
-static int create(struct context *ctx, const char *name, uint64_t size)
+static int volume_create(struct context *ctx, const char *name, uint64_t size)
 {
     AUTO_JSON json_t *body = json_pack("{s:s,s:I}", "name", name, "limit_bytes", (json_int_t)size), *made = NULL;
     if (!body)
@@ -41,15 +35,24 @@ static bool is_elsewhere(const json_t *one)
     return json_is_false(json_object_get(one, "in_pool"));
 }
 
-static void say_elsewhere(const json_t *one, size_t n)
+static void volume_warn(const json_t *all)
 {
     bool is_tty = isatty(STDERR_FILENO) == 1;
+    const json_t *elsewhere = NULL;
     char others[32] = "";
+    size_t i, n = 0;
+    json_t *one;
+    json_array_foreach(all, i, one)
+    {
+        if (is_elsewhere(one) && !n++)
+            elsewhere = one;
+    }
+    if (!n)
+        return;
     if (n > 1)
         (void)snprintf(others, sizeof(others), " and %zu more", n - 1);
-    (void)fflush(stdout);
     (void)fputs("cove volume: ", stderr);
-    terminal_print(stderr, is_tty, str_of(things_text(one, "name")));
+    terminal_print(stderr, is_tty, str_of(things_text(elsewhere, "name")));
     (void)fprintf(stderr,
                   "%s can't be used: not in this pool, but made in another one, or taken away from it\n"
                   "  start the service with that pool again (pool.kind, COVE_POOL), or give them up with "
@@ -57,35 +60,20 @@ static void say_elsewhere(const json_t *one, size_t n)
                   others);
 }
 
-static void print_table(const json_t *all)
+static void volume_used(struct table *t, const json_t *one, const char *name)
 {
-    static const char *const heads[] = {"NAME", "ID", "AGE", "SIZE", "LIMIT", "MOUNTED IN"};
-    struct table t;
-    const json_t *elsewhere = NULL;
-    size_t n_elsewhere = 0;
-    json_t *one;
-    size_t i;
-    table_heads(&t, heads, ARRAY_SIZE(heads));
-    json_array_foreach(all, i, one)
-    {
-        char limit[UNIT_TEXT_MAX], size[UNIT_TEXT_MAX];
-        uint64_t used = number_of(one, "used_bytes"); /* 0: not known */
-        unit_format_size(used, size);
-        unit_format_size(number_of(one, "limit_bytes"), limit);
-        table_add(&t, str_of(things_text(one, "name")));
-        table_add(&t, str_of(things_text(one, "id")));
-        things_add_time(&t, one, "created_at", true);
-        table_add(&t, is_elsewhere(one) ? STR("not in pool") : used ? str_of(size) : STR("-"));
-        table_add(&t, number_of(one, "limit_bytes") ? str_of(limit) : STR("-"));
-        table_addf(&t, "%llu", (unsigned long long)number_of(one, "mounted"));
-        if (is_elsewhere(one) && !n_elsewhere++)
-            elsewhere = one;
-    }
-    table_print(&t, stdout);
-    table_fini(&t);
-    if (elsewhere)
-        say_elsewhere(elsewhere, n_elsewhere);
+    if (is_elsewhere(one))
+        table_add(t, STR("not in pool"));
+    else
+        things_size(t, one, name);
 }
+
+static const struct things_column columns[] = {{"NAME", "name", NULL},
+                                               {"ID", "id", NULL},
+                                               {"AGE", "created_at", things_ago},
+                                               {"SIZE", "used_bytes", volume_used},
+                                               {"LIMIT", "limit_bytes", things_size},
+                                               {"MOUNTED IN", "mounted", things_number}};
 
 static const struct things volumes = {
     .one = "volume",
@@ -94,17 +82,19 @@ static const struct things volumes = {
     .how_made = "'cove volume create NAME' makes one",
     .how_free = "'cove rm' ends the sandboxes that have it mounted",
     .remove = "/cove/v1/volumes/",
-    .print = print_table,
+    .columns = columns,
+    .n_columns = ARRAY_SIZE(columns),
+    .warn = volume_warn,
 };
 
-static int list(struct context *ctx, bool quiet)
+static int volume_list(struct context *ctx, bool quiet)
 {
     AUTO(service_close) struct service *s = service_open(ctx);
     return s ? things_list(ctx, s, &volumes, quiet ? "/cove/v1/volumes" : "/cove/v1/volumes?usage=true", quiet)
              : context_fail(ctx, STATUS_FAILED);
 }
 
-static int run(struct context *ctx)
+static int volume_run(struct context *ctx)
 {
     const char *value;
     bool quiet = false;
@@ -125,26 +115,27 @@ static int run(struct context *ctx)
     if (n && context_check_form(ctx, what) != STATUS_OK)
         return STATUS_USAGE;
     if (creates)
-        return n == 2 ? create(ctx, operands[1], size) : context_usage(ctx, "create takes one name");
+        return n == 2 ? volume_create(ctx, operands[1], size) : context_usage(ctx, "create takes one name");
     if (lists)
-        return n == 1 ? list(ctx, quiet) : context_usage(ctx, "ls takes no operand");
+        return n == 1 ? volume_list(ctx, quiet) : context_usage(ctx, "ls takes no operand");
     if (strcmp(what, "rm") == 0)
         return n > 1 ? things_remove(ctx, &volumes, operands + 1, n - 1)
-                     : context_usage(ctx, "which volume? give its name, or several");
+                     : context_usage(ctx, "the volume's name is missing");
     return context_usage(ctx, n ? "there is create, ls and rm, but no \"%.32s\"" : "what to do? create, ls or rm%s",
                          what);
 }
 
 const struct command cmd_volume = {
     .name = "volume",
-    .summary = "make, list and remove volumes",
+    .summary = "create, list and remove volumes",
     .synopsis = "create NAME [--size SIZE]\nls [-q]\nrm NAME...",
     .description =
-        "A volume is a directory with a name that outlives sandboxes: 'cove run --volume NAME:/PATH' mounts it, into several sandboxes at a "
-        "time if wanted, and what one writes the others see. It belongs to the sandbox's user when it is new.\n"
-        "\n"
-        "create prints the name: letters, digits, '.', '_' and '-', which is not the first, up to 63. ls shows how much is in each (- where the pool does not know; with --json used_bytes, or null), and which are not in the pool that the service has now "
-        "(in_pool): these can't be used until it has theirs again. rm removes volumes with all that is in them, and refuses one that a sandbox has mounted.",
+        "A volume is a named directory that outlives sandboxes. 'cove run --volume NAME:/PATH' mounts it, into several "
+        "sandboxes at a time if you want, and all of them see each other's changes. A new volume belongs to the sandbox's"
+        " user.\n\ncreate prints the name: up to 63 letters, digits, '.', '_' and '-', not beginning with '-'. ls shows how"
+        " much each contains (- if the pool does not know; used_bytes or null with --json), and which are not in the "
+        "current pool (in_pool): these can't be used until the service has their pool again. rm removes volumes with "
+        "everything in them, and refuses one that a sandbox has mounted.",
     .exit_status = " 0  it worked\n 1  it did not; stderr says why\n 2  the command line is wrong",
     .examples = "cove volume create cache --size 2GiB\n"
                 "cove run --volume cache:/cache -- sh -c 'echo kept > /cache/file'\n"
@@ -152,5 +143,5 @@ const struct command cmd_volume = {
                 "cove volume rm cache",
     .operands = "=create ls rm",
     COMMAND_FLAGS(flags),
-    .run = run,
+    .run = volume_run,
 };

@@ -8,10 +8,10 @@
 enum { COUNT_MAX = 64 };
 
 static const struct flag flags[] = {
-    {'q', 'q', "quiet", NULL, "Says nothing when it worked."},
+    {'q', 'q', "quiet", NULL, "Prints nothing on success."},
 };
 
-static int run(struct context *ctx)
+static int warm_run(struct context *ctx)
 {
     const char *value;
     uint64_t count;
@@ -47,13 +47,12 @@ const struct command cmd_warm = {
     .summary = "keep sandboxes of a template ready",
     .synopsis = "[-q] TEMPLATE N",
     .description =
-        "Keeps N sandboxes of TEMPLATE ready, with its start command running, so that a create that asks for nothing that differs from the "
-        "template gets one that is already there. They are made in the background, again whenever one was taken, also after a restart of "
-        "the service; each costs the memory of a sandbox at rest. None was ever anybody's. 0: keeps none.\n"
-        "\n"
-        "N is at most 64. With --json what was set.",
+        "Keeps N sandboxes of TEMPLATE ready, with their start command running, so that a create that asks for nothing "
+        "beyond the template gets one at once. They are made in the background, replaced when they are taken, and made "
+        "again after a restart of the service. Each costs the memory of an idle sandbox, and was never used by anybody. 0"
+        " keeps none.\n\nN is at most 64. With --json: what was set.",
     .examples = "cove warm base 8\ncove warm base 0",
     .operands = "",
     COMMAND_FLAGS(flags),
-    .run = run,
+    .run = warm_run,
 };

@@ -38,7 +38,7 @@ static int make_dirs(const char *state_dir, int *ret_fd, struct err *err)
     return 0;
 }
 
-static int replace(int dir, const char *path, struct str content, mode_t mode, struct err *err)
+static int domain_store_replace(int dir, const char *path, struct str content, mode_t mode, struct err *err)
 {
     AUTO_FREE char *tmp = mem_printf("%s.new", path);
     if (unlinkat(dir, tmp, 0) < 0 && errno != ENOENT)
@@ -87,8 +87,8 @@ static int make_ca(int dir, const char *name, struct buf *cert, struct buf *key,
     int r = tls_ca_make(name, cert, key);
     if (r < 0)
         return err_errno(err, r, "make a CA");
-    r = replace(dir, CA_KEY, buf_str(key), 0600, err);
-    return r < 0 ? r : replace(dir, CA_CERT, buf_str(cert), 0644, err);
+    r = domain_store_replace(dir, CA_KEY, buf_str(key), 0600, err);
+    return r < 0 ? r : domain_store_replace(dir, CA_CERT, buf_str(cert), 0644, err);
 }
 
 static int put(int dir, const char *name, struct str chain, struct str key, bool is_own, struct err *err)
@@ -102,7 +102,7 @@ static int put(int dir, const char *name, struct str chain, struct str key, bool
     if (r < 0)
         return err_set(err, ERR_INVALID_ARGUMENT, "certificates and key together are larger than %d KiB",
                        DOMAIN_FILE_MAX / 1024);
-    return replace(dir, DOMAIN_FILE, buf_str(&file), 0600, err);
+    return domain_store_replace(dir, DOMAIN_FILE, buf_str(&file), 0600, err);
 }
 
 int domain_store_make(const char *state_dir, const char *name, struct err *err)
@@ -172,7 +172,7 @@ char *domain_store_bundle(const char *state_dir)
         return NULL;
     (void)buf_append_char(&all, '\n');
     (void)buf_append_str(&all, buf_str(&ca));
-    return buf_error(&all) == 0 && replace(dir, BUNDLE, buf_str(&all), 0644, &err) == 0
+    return buf_error(&all) == 0 && domain_store_replace(dir, BUNDLE, buf_str(&all), 0644, &err) == 0
                ? mem_printf("%s/" BUNDLE, state_dir)
                : NULL;
 }

@@ -214,7 +214,7 @@ int domain_await(struct context *ctx, const struct config *config, const struct 
     usec_t began = clock_mono();
     enum tls_probe found = TLS_PROBE_SILENT;
     const struct config_listen *at = &config->listen_tls[0]; /* there is one at least */
-    struct progress p;
+    struct terminal_progress p;
     progress_start(&p, ctx->json);
     for (size_t i = 0; i < config->n_listen_tls; i++) {
         at = &config->listen_tls[i];

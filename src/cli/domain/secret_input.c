@@ -17,7 +17,7 @@ static const int interrupts[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP};
 
 static volatile sig_atomic_t caught;
 
-static void on_signal(int signum)
+static void secret_input_on_signal(int signum)
 {
     caught = signum;
 }
@@ -45,7 +45,7 @@ static int read_bytes(int fd, bool until_line_end, struct secret_input *to)
 static int read_terminal(const char *name, struct secret_input *to)
 {
     struct termios before, silent;
-    struct sigaction action = {.sa_handler = on_signal}, saved[ARRAY_SIZE(interrupts)];
+    struct sigaction action = {.sa_handler = secret_input_on_signal}, saved[ARRAY_SIZE(interrupts)];
     if (tcgetattr(STDIN_FILENO, &before) < 0)
         return -errno;
     silent = before;
@@ -69,7 +69,7 @@ static int read_terminal(const char *name, struct secret_input *to)
     return r == 0 && to->n >= TERMINAL_LINE_MAX ? -E2BIG : r;
 }
 
-static int failed(struct context *ctx, int r, const char *name, const char *from)
+static int secret_input_failed(struct context *ctx, int r, const char *name, const char *from)
 {
     if (r == -EMSGSIZE)
         return err_set(&ctx->err, ERR_INVALID_ARGUMENT, "the value of %s is longer than %d bytes", name,
@@ -78,7 +78,7 @@ static int failed(struct context *ctx, int r, const char *name, const char *from
         return err_set(&ctx->err, ERR_CANCELED, "nothing was set");
     if (r == -E2BIG)
         return err_set(&ctx->err, ERR_INVALID_ARGUMENT,
-                       "a line of a terminal is too short for this value: give it by a pipe or with --file");
+                       "the value is too long for a terminal line: use a pipe or --file");
     return err_errno(&ctx->err, r, "read the value of %s from %s", name, from);
 }
 
@@ -98,13 +98,13 @@ int secret_input_read(struct context *ctx, const char *name, const char *path, s
             : isatty(STDIN_FILENO) == 1 ? read_terminal(name, &in)
                                         : read_bytes(STDIN_FILENO, false, &in);
     if (r < 0)
-        return failed(ctx, r, name, path ? path : "stdin");
+        return secret_input_failed(ctx, r, name, path ? path : "stdin");
     if (in.n > 0 && in.bytes[in.n - 1] == '\n')
         in.n--;
     if (in.n == 0)
         return err_set(&ctx->err, ERR_INVALID_ARGUMENT, "the value of %s is empty: nothing was set", name);
     if (in.n > VAULT_VALUE_MAX)
-        return failed(ctx, -EMSGSIZE, name, NULL);
+        return secret_input_failed(ctx, -EMSGSIZE, name, NULL);
     *ret_input = in;
     in.bytes = NULL;
     return 0;

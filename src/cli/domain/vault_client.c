@@ -39,7 +39,8 @@ static int unreachable(struct context *ctx, int r, const char *path)
                   "cannot reach the vault at %s: %s", path, strerror(-r));
     (void)snprintf(
         ctx->hint, sizeof(ctx->hint), "%s",
-        r == -EACCES || r == -EPERM ? "its socket is for root and the service's owner: use sudo"
+        r == -EACCES || r == -EPERM
+            ? "its socket is for root, the service's owner and its group: use sudo, or join the group"
         : r == -EAGAIN || r == -ETIMEDOUT
             ? "cove-egress, which keeps the secrets, does not answer; the service's log says what it is busy with"
             : "start the service with 'systemctl start cove', or 'make start' in the source directory; if it runs "
@@ -80,7 +81,7 @@ static int exchange(int fd, struct str request, struct buf *answer)
     return r < 0 ? r : buf_len(answer) > 0 ? 0 : sent < 0 ? sent : -EPIPE;
 }
 
-/* Secrets of other tenants than the default one are called "_tenant-<number>.<name>". NULL: of that one, and of all. */
+/* Secrets of other tenants than the default one are called "_tenant-<number>.<name>", or "_uid-<uid>.<name>". NULL: as the vault knows who asks. */
 static int tenant_prefix(struct context *ctx, char **ret_prefix)
 {
     AUTO_BUF struct buf target = BUF_INIT(4096);
@@ -99,7 +100,10 @@ static int tenant_prefix(struct context *ctx, char **ret_prefix)
     int r = s ? service_call(s, "GET", buf_data(&target), NULL, NULL, &tenant) : -1;
     ctx->tenant = name;
     json_int_t number = json_integer_value(json_object_get(tenant, "number"));
-    if (r == 0 && number)
+    AUTO_FREE char *own = mem_printf("uid-%u", (unsigned)geteuid());
+    if (r == 0 && strncmp(name, "uid-", 4) == 0)
+        *ret_prefix = strcmp(name, own) == 0 ? NULL : mem_printf("_%s.", name);
+    else if (r == 0 && number)
         *ret_prefix = mem_printf("_tenant-%" JSON_INTEGER_FORMAT ".", number);
     return r;
 }
@@ -112,8 +116,8 @@ bool vault_own_name(const char *prefix, struct str *name)
     return true;
 }
 
-static int ask(struct context *ctx, const struct vault_request *request, struct buf *bytes,
-               struct vault_answer *ret_answer)
+static int vault_client_ask(struct context *ctx, const struct vault_request *request, struct buf *bytes,
+                            struct vault_answer *ret_answer)
 {
     AUTO_FREE char *path = socket_path(ctx);
     AUTO_CLOSE int fd = -1;
@@ -159,7 +163,7 @@ int vault_ask(struct context *ctx, const struct vault_request *request, struct b
             return err_set(&ctx->err, ERR_INVALID_ARGUMENT, "a secret's name has 1 to %zu characters in this tenant",
                            VAULT_NAME_MAX - strlen(prefix));
     }
-    if (ask(ctx, &own, bytes, ret_answer) < 0)
+    if (vault_client_ask(ctx, &own, bytes, ret_answer) < 0)
         return -1;
     *ret_prefix = TAKE_PTR(prefix);
     return 0;

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/env/env.h"
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/id.h"
 #include "base/mem.h"
+#include "cli/env/devcontainer.h"
+#include "cli/env/kept.h"
 #include "cli/env/review.h"
 #include "cli/exec/terminal.h"
 
@@ -13,6 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+enum { KEEP_FROM_MS = 1000 }; /* what took longer is kept for the next one */
 enum { IDLE_MS = 3600000, PROLONG_MS = 300000, WATCH_MS = 1000, CAPTURE_MAX = 64 * 1024 };
 enum { RECEIVED_MAX_MB = 2048, COMMIT = 40, TRIES = 3 };
 
@@ -26,7 +30,16 @@ static const char script_fill[] =
     "set -e; cd \"$1\"; git init -q .; git symbolic-ref HEAD \"refs/heads/cove/$2\"\n"
     "[ \"$4\" = whole ] || echo \"$3\" > .git/shallow\n"
     "git index-pack --stdin > /dev/null; git update-ref \"refs/heads/cove/$2\" \"$3\"; git reset -q --hard\n"
-    "git config --global user.name \"$5\"; git config --global user.email \"$6\"";
+    "for where in --global --local; do git config $where user.name \"$5\"; git config $where user.email \"$6\"; done";
+
+/* A copy that is kept for the next: what its index knows of files must still hold where they are others' and new; and no file may be as new as the index. */
+static const char script_settle[] =
+    "set -e; cd \"$1\"; git config core.checkStat minimal; git config core.trustctime false\n"
+    "sleep 1.1; git update-index -q --refresh; git status --short > /dev/null";
+
+static const char script_again[] =
+    "set -e; cd \"$1\"; git branch -q -m \"cove/$2\"\n"
+    "for where in --global --local; do git config $where user.name \"$3\"; git config $where user.email \"$4\"; done";
 
 /* What is not committed, without touching the index; repositories that lie in the copy are left out. */
 static const char script_give[] =
@@ -87,12 +100,19 @@ int env_open(struct context *ctx, const char *path, const char *name, struct env
     struct env *e = ret_env;
     if (name && !env_is_name(name))
         return err_set(&ctx->err, ERR_INVALID_ARGUMENT,
-                       "\"%.64s\" is no name: lower-case letters and digits, - and _ between them", name);
+                       "\"%.64s\" is not a valid name: use lower-case letters and digits, with - and _ between them",
+                       name);
     exec_block_signals();
     if (repo_open(ctx, path, &e->repo) < 0 || !(e->service = service_open(ctx)) || (name && env_sandboxes(e, &all) < 0))
         return -1;
     if (!name)
         return 0;
+    json_array_foreach(all, i, one)
+    {
+        const char *id = json_string_value(json_object_get(one, "id"));
+        if (strcmp(id, name) == 0) /* the sandbox's id does as well */
+            name = env_label(one, "cove.env");
+    }
     e->name = mem_strdup(name);
     e->head = mem_printf("refs/heads/cove/%s", name);
     e->work = mem_printf("refs/cove/work/%s", name);
@@ -103,6 +123,7 @@ int env_open(struct context *ctx, const char *path, const char *name, struct env
             continue;
         e->id = mem_strdup(json_string_value(json_object_get(one, "id")));
         e->state = mem_strdup(json_string_value(json_object_get(one, "state")));
+        e->user = env_label(one, "cove.user") ? mem_strdup(env_label(one, "cove.user")) : NULL;
     }
     return 0;
 }
@@ -114,6 +135,7 @@ void env_fini(struct env *e)
     mem_free(e->name);
     mem_free(e->id);
     mem_free(e->state);
+    mem_free(e->user);
     mem_free(e->head);
     mem_free(e->work);
     mem_free(e->base);
@@ -142,8 +164,8 @@ static int env_watch(void *ctx)
     return 0;
 }
 
-static int env_exec(struct env *e, const struct exec_request *request, const struct exec_io *streams,
-                    struct exec_result *result)
+int env_exec(struct env *e, const struct exec_request *request, const struct exec_io *streams,
+             struct exec_result *result)
 {
     struct env_watch watch = {e, streams->stdin_fd < 0 ? streams->stdout_fd : -1, 0};
     struct exec_io io = *streams;
@@ -162,7 +184,8 @@ int env_script(struct env *e, const char *script, char *const *words, int in, in
     char *argv[16] = {(char *)"sh", (char *)"-c", (char *)script, (char *)"cove"};
     for (size_t i = 4; *words && i < ARRAY_SIZE(argv) - 1; i++)
         argv[i] = *words++;
-    const struct exec_request request = {.id = e->id, .argv = argv, .user = user, .cwd = "/", .has_stdin = in >= 0};
+    const struct exec_request request = {
+        .id = e->id, .argv = argv, .user = user ? user : e->user, .cwd = "/", .has_stdin = in >= 0, .tag = ENV_TAG};
     const struct exec_io io = {in, out, -1, &nothing, &message, .tick_ms = WATCH_MS};
     struct exec_result result;
     if (env_exec(e, &request, &io, &result) < 0)
@@ -180,6 +203,7 @@ int env_run(struct env *e, char *const *argv, json_t *variables, bool has_pty, i
     const struct exec_request request = {.id = e->id,
                                          .argv = argv,
                                          .env = variables,
+                                         .user = e->user,
                                          .cwd = e->repo.top,
                                          .has_stdin = has_pty || !isatty(0),
                                          .has_pty = has_pty};
@@ -232,11 +256,23 @@ static int env_fill(struct env *e, const char *commit, bool whole)
     const char *const pack[] = {
         "pack-objects", "--revs", "--stdout", "--quiet", "--delta-base-offset", whole ? NULL : "--shallow", NULL};
     AUTO_FREE char *revisions = whole ? mem_printf("%s\n", commit) : mem_printf("--shallow %s\n%s\n", commit, commit);
-    char *const place[] = {e->repo.top, (char *)"user", NULL};
+    char *const place[] = {e->repo.top, e->user ? e->user : (char *)"user", NULL};
     char *const fill[] = {e->repo.top,   e->name, (char *)commit, (char *)(whole ? "whole" : "shallow"), e->repo.name,
                           e->repo.email, NULL};
     return env_script(e, script_place, place, -1, -1, "root") < 0 ? -1
                                                                   : env_send(e, pack, revisions, script_fill, fill);
+}
+
+/* The refs of an environment that begins, all or none. */
+static int env_begin_refs(struct env *e, const char *commit)
+{
+    AUTO_CLOSE int list = memfd_create("refs", MFD_CLOEXEC);
+    AUTO_FREE char *text =
+        mem_printf("update %s %s\nupdate %s %s\nupdate %s %s\n", e->base, commit, e->head, commit, e->work, commit);
+    if (list < 0 || fd_write_all(list, text, strlen(text)) < 0 || lseek(list, 0, SEEK_SET) < 0)
+        return err_errno(&e->ctx->err, errno, "write the environment's refs");
+    const char *const args[] = {"update-ref", "--stdin", NULL};
+    return repo_git(&e->repo, REPO_THEIRS, &(struct repo_io){list, -1, NULL}, args);
 }
 
 static int env_set_up(struct env *e, const json_t *setup)
@@ -272,29 +308,73 @@ int env_create(struct env *e, const char *commit, json_t *spec, const json_t *se
     }
     e->ctx->err.code = ERR_OK;
     json_t *labels = json_object_get(spec, "metadata");
+    const char *template = json_string_value(json_object_get(spec, "template")),
+               *user = json_string_value(json_object_get(labels, "cove.user"));
+    if (template && devcontainer_prepare(&e->repo, e->service, commit, template) < 0)
+        return -1;
+    e->user = user ? mem_strdup(user) : NULL;
     if (!labels)
         (void)json_object_set_new(spec, "metadata", labels = json_object());
     (void)json_object_set_new(labels, "cove.env", json_string(e->name));
     if (json_object_set_new(labels, "cove.repo", json_string(e->repo.top)) < 0)
         return err_set(&e->ctx->err, ERR_INVALID_ARGUMENT, "the repository's path is not UTF-8");
+    (void)json_object_set_new(labels, "cove.maker", json_string(strrchr(e->repo.ours, '/') + 1));
     (void)json_object_set_new(spec, "timeout_ms", json_integer(IDLE_MS));
     (void)json_object_set_new(spec, "on_timeout", json_string("pause"));
-    if (service_call(e->service, "POST", "/cove/v1/sandboxes", spec, "making a sandbox", &sandbox) < 0)
+    AUTO_FREE char *name = kept_name(e, spec, whole_history);
+    int is_kept = name ? kept_create(e, name, commit, spec, &sandbox) : 0;
+    if (is_kept < 0 ||
+        (!is_kept && service_call(e->service, "POST", "/cove/v1/sandboxes", spec, "making a sandbox", &sandbox) < 0))
         return -1;
     const char *id = json_string_value(json_object_get(sandbox, "id"));
     if (!id || !id_is_sandbox(str_of(id)))
         return err_set(&e->ctx->err, ERR_INTERNAL, "the service answered without a sandbox's id");
     e->id = mem_strdup(id);
     e->state = mem_strdup("running");
-    if (env_fill(e, commit, whole_history) < 0 || REPO_GIT(&e->repo, REPO_THEIRS, "update-ref", e->base, commit) < 0 ||
-        REPO_GIT(&e->repo, REPO_THEIRS, "update-ref", e->head, commit) < 0 ||
-        REPO_GIT(&e->repo, REPO_THEIRS, "update-ref", e->work, commit) < 0 || env_set_up(e, setup) < 0) {
+    const usec_t begun = clock_mono();
+    char *const again[] = {e->repo.top, e->name, e->repo.name, e->repo.email, NULL}, *const settle[] = {e->repo.top,
+                                                                                                        NULL};
+    int filled = is_kept ? env_script(e, script_again, again, -1, -1, NULL) : env_fill(e, commit, whole_history);
+    if (filled == 0 && !is_kept && name && clock_mono() - begun > KEEP_FROM_MS * USEC_PER_MS) {
+        if (env_script(e, script_settle, settle, -1, -1, NULL) == 0)
+            kept_keep(e, name, commit);
+        e->ctx->err.code = ERR_OK;
+    }
+    if (filled < 0 || env_begin_refs(e, commit) < 0 || env_set_up(e, setup) < 0) {
         struct err why = e->ctx->err;
         int ignored UNUSED = env_remove(e, !before);
         e->ctx->err = why;
         return -1;
     }
+    const char *ports = json_string_value(json_object_get(labels, "cove.ports"));
+    struct str rest = str_of(ports ? ports : ""), port;
+    while (rest.n && str_split(&rest, ',', &port))
+        (void)fprintf(stderr, "cove env: port %.*s: cove url %s %.*s\n", STR_ARG(port), e->id, STR_ARG(port));
     return 0;
+}
+
+int env_sweep(struct env *e)
+{
+    AUTO_JSON json_t *all = NULL;
+    json_t *one;
+    size_t i;
+    int n = 0;
+    if (env_sandboxes(e, &all) < 0)
+        return 0;
+    json_array_foreach(all, i, one)
+    {
+        const char *maker = env_label(one, "cove.maker"), *id = json_string_value(json_object_get(one, "id"));
+        AUTO_FREE char *path = maker && !strchr(maker, '/') ? mem_printf("%s/%s", e->repo.common, maker) : NULL;
+        AUTO_FREE char *base = mem_printf("refs/cove/base/%s", env_label(one, "cove.env")),
+                       *target = service_target(id, "%s", "");
+        if (!path || access(path, F_OK) == 0)
+            continue; /* who makes it is still there; without that the refs would be, too, now */
+        AUTO_FREE char *commit = repo_commit(&e->repo, REPO_THEIRS, base);
+        n += !commit && e->ctx->err.code == ERR_NOT_FOUND &&
+             service_call(e->service, "DELETE", target, NULL, NULL, NULL) == 0;
+    }
+    e->ctx->err.code = ERR_OK;
+    return n;
 }
 
 /* ---- receiving ---- */
@@ -364,12 +444,14 @@ int env_rebase(struct env *e, const char *onto)
 
 int env_remove(struct env *e, bool all)
 {
+    AUTO_FREE char *proposal = mem_printf("refs/cove/proposal/%s", e->name);
     AUTO_FREE char *target = e->id ? service_target(e->id, "%s", "") : NULL;
     if (target && service_call(e->service, "DELETE", target, NULL, "removing the sandbox", NULL) < 0 &&
         e->ctx->err.code != ERR_NOT_FOUND)
         return -1;
     e->ctx->err.code = ERR_OK;
     if (REPO_GIT(&e->repo, REPO_THEIRS, "update-ref", "-d", e->work) < 0 ||
+        REPO_GIT(&e->repo, REPO_THEIRS, "update-ref", "-d", proposal) < 0 ||
         REPO_GIT(&e->repo, REPO_THEIRS, "update-ref", "-d", e->base) < 0)
         return -1;
     return all ? REPO_GIT(&e->repo, REPO_THEIRS, "update-ref", "-d", e->head) : 0;

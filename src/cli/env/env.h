@@ -4,10 +4,11 @@
  *
  *  1. Nothing of the repository here is visible inside, and nothing inside is visible here, but for commits that were received and checked: each object by git's
  *     own fsck, each changed entry of a tree by review_check(). What is refused leaves nothing here.
- *  2. What an environment is stands in two places: the sandbox's labels (cove.env, cove.repo) and refs:
+ *  2. What an environment is stands in two places: the sandbox's labels (cove.env, cove.repo; cove.maker, the directory of our own that it was made from; cove.user, cove.ports of a devcontainer.json) and refs:
  *        refs/heads/cove/NAME    what was committed inside, as it was received last
  *        refs/cove/work/NAME     a commit on top of that with what was not committed inside
  *        refs/cove/base/NAME     where it began; keeps `git gc` from taking it
+ *        refs/cove/proposal/NAME what was proposed last
  *  3. A sandbox may lie about everything: what it says is a pack of objects and two names of commits.
  */
 #pragma once
@@ -16,6 +17,7 @@
 #include "cli/exec/exec.h"
 
 enum { ENV_NAME_MAX = 64 };
+#define ENV_TAG "cove-env" /* of the commands that are ours: what puts the copy there and gets it */
 
 struct env {
     struct context *ctx;
@@ -24,6 +26,7 @@ struct env {
     char *name;
     char *id;                 /* the sandbox; NULL: it is gone */
     char *state;              /* its state, NULL without one */
+    char *user;               /* who works in the copy; NULL: the template's user */
     char *head, *work, *base; /* names of refs */
 };
 
@@ -38,11 +41,18 @@ const char *env_label(const json_t *sandbox, const char *key); /* NULL: it has n
 /* Makes the sandbox of `spec` (the native API's; it gets labels), gives it the commit and runs `setup`, an array of commands for the shell (may be NULL). */
 int env_create(struct env *e, const char *commit, json_t *spec, const json_t *setup, bool whole_history) WARN_UNUSED;
 
+/* Ends what creations that were killed left of the repository: sandboxes that never became environments. Returns how many. */
+int env_sweep(struct env *e);
+
 /* Wakes it if it is paused. */
 int env_wake(struct env *e) WARN_UNUSED;
 
 /* Runs a command in the copy; as exec_in_sandbox(). It is prolonged meanwhile. The status for the shell is *ret_status. */
 int env_run(struct env *e, char *const *argv, json_t *variables, bool has_pty, int *ret_status) WARN_UNUSED;
+
+/* The same of any request, which names the sandbox and the directory itself; signals are passed on. */
+int env_exec(struct env *e, const struct exec_request *request, const struct exec_io *streams,
+             struct exec_result *result) WARN_UNUSED;
 
 /* A script in the copy, with `words` as $1 and on ($1 is the path of the copy). in, out: -1 none. Its failure is -1. */
 int env_script(struct env *e, const char *script, char *const *words, int in, int out, const char *user) WARN_UNUSED;

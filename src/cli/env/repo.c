@@ -65,7 +65,7 @@ static const char *const settings[] = {
 struct str repo_line(const struct buf *text)
 {
     struct str s = buf_str(text);
-    while (s.n && strchr(" \t\r\n", s.p[s.n - 1]))
+    while (s.p && s.n && strchr(" \t\r\n", s.p[s.n - 1]))
         s.n--;
     return s;
 }
@@ -169,7 +169,7 @@ int repo_git(struct repo *r, enum repo_side side, const struct repo_io *io, cons
     ssize_t got = room ? pread(err, room, COMPLAINT_MAX, 0) : -1;
     buf_commit(&complaint, got > 0 ? (size_t)got : 0);
     if (failed == -ENOBUFS)
-        return err_set(&r->ctx->err, ERR_RESOURCE_EXHAUSTED, "git %s: it is too much", args[0]);
+        return err_set(&r->ctx->err, ERR_RESOURCE_EXHAUSTED, "git %s: the output is too large", args[0]);
     if (ended < 0 && r->ctx->err.code == ERR_UNKNOWN && buf_len(&complaint)) {
         struct str said = repo_line(&complaint);
         return err_set(&r->ctx->err, ERR_UNKNOWN, "git %s: %.*s", args[0], (int)MIN(said.n, 190), said.p);
@@ -195,7 +195,7 @@ int repo_show(struct repo *r, const char *const *args)
     }
     if (e == -ENOBUFS) {
         int ignored UNUSED = repo_wait(r, pid, args[0], STR_NULL);
-        return err_set(&r->ctx->err, ERR_RESOURCE_EXHAUSTED, "git %s: it is too much to show", args[0]);
+        return err_set(&r->ctx->err, ERR_RESOURCE_EXHAUSTED, "git %s: the output is too large to show", args[0]);
     }
     return pid < 0 ? -1 : repo_wait(r, pid, args[0], STR_NULL);
 }
@@ -336,7 +336,7 @@ int repo_open(struct context *ctx, const char *path, struct repo *ret_repo)
     while (n < ARRAY_SIZE(line) && str_split(&rest, '\n', &line[n]))
         n++;
     if (n != 4 || *line[0].p != '/' || *line[1].p != '/' || *line[2].p != '/')
-        return err_set(&ctx->err, ERR_FAILED_PRECONDITION, "%s: no repository that can be worked with", path);
+        return err_set(&ctx->err, ERR_FAILED_PRECONDITION, "%s: not a usable repository", path);
     if (!str_eqc(line[3], "sha1"))
         return err_set(&ctx->err, ERR_UNIMPLEMENTED, "repositories of SHA-256 are not supported");
     r->top = mem_strndup(line[0].p, line[0].n);

@@ -21,9 +21,10 @@ struct review_change {
 static bool review_next(struct str *rest, struct review_change *ret_change)
 {
     struct str head, word;
-    while (rest->n && *rest->p == '\n') /* between commits */
+    while (rest->p && rest->n && *rest->p == '\n') /* between commits */
         *rest = str_sub(*rest, 1);
-    if (!rest->n || *rest->p != ':' || !str_split(rest, '\0', &head) || !str_split(rest, '\0', &ret_change->path))
+    if (!rest->p || !rest->n || *rest->p != ':' || !str_split(rest, '\0', &head) ||
+        !str_split(rest, '\0', &ret_change->path))
         return false;
     head = str_sub(head, 1);
     return str_split(&head, ' ', &ret_change->old_mode) && str_split(&head, ' ', &ret_change->mode) &&
@@ -115,7 +116,7 @@ int review_check(struct repo *r, const char *from, const char *head, const char 
         if (str_eqc(c.mode, "160000"))
             return review_refuse(r, c.path, "a repository within the repository");
         if (!str_eqc(c.mode, "000000") && c.path.n == 11 && strncasecmp(c.path.p, ".gitmodules", 11) == 0)
-            return review_refuse(r, c.path, "changes of submodules are made here, not inside");
+            return review_refuse(r, c.path, "submodules can only be changed here, not inside");
         while (str_split(&parts, '/', &part))
             if (!part.n || review_is_git(part) || str_eqc(part, "..") || str_eqc(part, "."))
                 return review_refuse(r, c.path, "no path of a repository");

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/env/settings.h"
 #include "base/mem.h"
+#include "cli/env/devcontainer.h"
 #include "cli/net_flags.h"
 #include "cli/service.h"
 #include "config/yaml.h"
@@ -18,7 +19,11 @@ static bool settings_are_texts(const json_t *all)
 {
     const json_t *one;
     size_t i;
-    json_array_foreach(all, i, one) if (!json_is_string(one)) return false;
+    json_array_foreach(all, i, one)
+    {
+        if (!json_is_string(one))
+            return false;
+    }
     return json_is_array(all);
 }
 
@@ -40,7 +45,8 @@ static int settings_allow(struct repo *r, const json_t *targets, json_t *spec)
     return 0;
 }
 
-static int settings_take(struct repo *r, const json_t *from, bool is_profile, json_t *spec, json_t **ret_setup)
+static int settings_take(struct repo *r, const json_t *from, bool is_profile, json_t *spec, json_t **ret_setup,
+                         json_t **ret_checks)
 {
     const char *key;
     json_t *value;
@@ -53,23 +59,33 @@ static int settings_take(struct repo *r, const json_t *from, bool is_profile, js
         } else if (strcmp(key, "env") == 0 && json_is_object(value)) {
             const char *name;
             json_t *text;
-            json_object_foreach(value, name,
-                                text) if (!json_is_string(text)) return settings_wrong(r, name, "not a text; quote it");
+            json_object_foreach(value, name, text)
+            {
+                if (!json_is_string(text))
+                    return settings_wrong(r, name, "not a text; quote it");
+            }
             (void)json_object_set(spec, key, value);
         } else if (strcmp(key, "setup") == 0 && settings_are_texts(value)) {
             json_decref(*ret_setup);
             *ret_setup = json_incref(value);
+        } else if (strcmp(key, "checks") == 0 && settings_are_texts(value)) {
+            if (ret_checks) {
+                json_decref(*ret_checks);
+                *ret_checks = json_incref(value);
+            }
         } else if (strcmp(key, "allow") == 0 && settings_are_texts(value)) {
             if (settings_allow(r, value, spec) < 0)
                 return -1;
         } else {
-            return settings_wrong(r, key, "there is template, env, setup, allow and profiles, each of its own kind");
+            return settings_wrong(r, key,
+                                  "there is template, env, setup, checks, allow and profiles, each of its own kind");
         }
     }
     return 0;
 }
 
-int settings_read(struct repo *r, const char *commit, const char *profile, json_t *spec, json_t **ret_setup)
+int settings_read(struct repo *r, const char *commit, const char *profile, json_t *spec, json_t **ret_setup,
+                  json_t **ret_checks)
 {
     AUTO_BUF struct buf listed = BUF_INIT(4096), text = BUF_INIT(YAML_TEXT_MAX);
     AUTO_FREE char *object = mem_printf("%s:%s", commit, file);
@@ -77,7 +93,8 @@ int settings_read(struct repo *r, const char *commit, const char *profile, json_
     if (REPO_ASK(r, REPO_OURS, &listed, "ls-tree", commit, "--", file) < 0)
         return -1;
     if (!str_starts(buf_str(&listed), STR("100")))
-        return profile ? err_set(&r->ctx->err, ERR_NOT_FOUND, "the commit has no %s, so there is no profile", file) : 0;
+        return profile ? err_set(&r->ctx->err, ERR_NOT_FOUND, "the commit has no %s, so there is no profile", file)
+                       : devcontainer_read(r, commit, spec, ret_setup);
     if (REPO_ASK(r, REPO_OURS, &text, "cat-file", "blob", object) < 0 ||
         yaml_parse(file, buf_str(&text), &all, &r->ctx->err) < 0)
         return -1;
@@ -86,5 +103,7 @@ int settings_read(struct repo *r, const char *commit, const char *profile, json_
     const json_t *chosen = profile ? json_object_get(json_object_get(all, "profiles"), profile) : NULL;
     if (profile && !json_is_object(chosen))
         return settings_wrong(r, profile, "there is no such profile");
-    return settings_take(r, all, false, spec, ret_setup) < 0 ? -1 : settings_take(r, chosen, true, spec, ret_setup);
+    return settings_take(r, all, false, spec, ret_setup, ret_checks) < 0
+               ? -1
+               : settings_take(r, chosen, true, spec, ret_setup, ret_checks);
 }

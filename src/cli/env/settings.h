@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * .cove/env.yaml of a repository, as it is in a commit: what an environment changes in its own copy holds for none until somebody committed it here.
- * Keys: template, setup, env, allow, profiles. Others are refused.
+ * Keys: template, setup, checks, env, allow, profiles. Others are refused. Without that file a devcontainer.json counts (devcontainer.h).
  */
 #pragma once
 
@@ -9,6 +9,6 @@
 
 #include <jansson.h>
 
-/* Adds to `spec`, the native API's for a sandbox. *ret_setup: an array of strings, or NULL. profile may be NULL. -1: ctx->err. */
-int settings_read(struct repo *r, const char *commit, const char *profile, json_t *spec,
-                  json_t **ret_setup) WARN_UNUSED;
+/* Adds to `spec`, the native API's for a sandbox. *ret_setup, *ret_checks (which may be NULL): arrays of strings, or NULL. profile may be NULL. -1: ctx->err. */
+int settings_read(struct repo *r, const char *commit, const char *profile, json_t *spec, json_t **ret_setup,
+                  json_t **ret_checks) WARN_UNUSED;

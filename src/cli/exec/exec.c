@@ -27,7 +27,9 @@
 enum {
     READ_MAX = EXEC_STREAM_PAYLOAD_MAX,
     IN_MAX = 2 * (EXEC_STREAM_HEAD + EXEC_STREAM_PAYLOAD_MAX),
-    PIPE_PIECE = 4096
+    PIPE_PIECE = 4096,
+    CTRL_P = 0x10,
+    CTRL_Q = 0x11,
 };
 
 /* One of our stdout and stderr. */
@@ -38,7 +40,7 @@ struct sink {
     struct buf *capture;
 };
 
-struct session {
+struct exec_session {
     struct context *ctx;
     struct service *service;
     const struct exec_request *request;
@@ -50,6 +52,7 @@ struct session {
     int signal_fd;
     int last_signal;
     bool ended, failed;
+    bool saw_escape; /* Ctrl-P was the last that was typed */
 };
 
 static const int forwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
@@ -92,7 +95,7 @@ static void sink_init(struct sink *k, int fd, struct buf *capture)
 }
 
 /* poll() said that it is writable, or it is a regular file. */
-static void sink_write(struct session *x, struct sink *k)
+static void sink_write(struct exec_session *x, struct sink *k)
 {
     size_t n = k->is_pipe ? MIN(k->waiting.n, (size_t)PIPE_PIECE) : k->waiting.n;
     ssize_t done = write(k->fd, k->waiting.p, n);
@@ -111,14 +114,14 @@ static void sink_write(struct session *x, struct sink *k)
     }
 }
 
-static bool is_output_waiting(const struct session *x)
+static bool is_output_waiting(const struct exec_session *x)
 {
     return x->sinks[0].waiting.n > 0 || x->sinks[1].waiting.n > 0;
 }
 
 /* ---- from the service ---- */
 
-static void read_exit(struct session *x, struct str payload)
+static void read_exit(struct exec_session *x, struct str payload)
 {
     AUTO_JSON json_t *json = json_loadb(payload.p, payload.n, 0, NULL);
     const json_t *sig = json_object_get(json, "signal"), *code = json_object_get(json, "code");
@@ -147,7 +150,7 @@ static int refusal(struct str message)
     return 0;
 }
 
-static void explain_refusal(struct session *x, const char *message)
+static void explain_refusal(struct exec_session *x, const char *message)
 {
     struct context *ctx = x->ctx;
     x->result->refused = refusal(str_of(message));
@@ -159,7 +162,7 @@ static void explain_refusal(struct session *x, const char *message)
                        "make it executable (chmod +x), run it by its interpreter, or as another user (-u root)");
 }
 
-static void read_error(struct session *x, struct str payload)
+static void read_error(struct exec_session *x, struct str payload)
 {
     AUTO_JSON json_t *json = json_loadb(payload.p, payload.n, 0, NULL);
     const char *message = json_string_value(json_object_get(json, "message"));
@@ -170,19 +173,21 @@ static void read_error(struct session *x, struct str payload)
     x->ended = x->failed = true;
 }
 
-static void capture(struct session *x, struct sink *k, struct str payload)
+static void capture(struct exec_session *x, struct sink *k, struct str payload)
 {
     size_t room = k->capture->max - buf_len(k->capture);
     x->result->dropped |= payload.n > room;
     (void)buf_append(k->capture, payload.p, MIN(payload.n, room));
 }
 
-static void take_frame(struct session *x, const struct exec_stream_frame *f)
+static void take_frame(struct exec_session *x, const struct exec_stream_frame *f)
 {
     struct sink *k = &x->sinks[f->kind == EXEC_STREAM_STDERR];
     switch (f->kind) {
     case EXEC_STREAM_STARTED:
         x->result->started = true;
+        if (x->request->leaves)
+            x->ended = x->result->detached = true;
         break;
     case EXEC_STREAM_STDOUT:
     case EXEC_STREAM_STDERR:
@@ -209,7 +214,7 @@ static void take_frame(struct session *x, const struct exec_stream_frame *f)
 }
 
 /* Frame by frame, while their output is taken. The frame at hand stays in `in` until it was. */
-static int take_frames(struct session *x)
+static int take_frames(struct exec_session *x)
 {
     while (!x->ended && !is_output_waiting(x)) {
         struct str in = buf_str(&x->in);
@@ -226,7 +231,7 @@ static int take_frames(struct session *x)
     return 0;
 }
 
-static int read_service(struct session *x)
+static int read_service(struct exec_session *x)
 {
     char *room = buf_reserve(&x->in, EXEC_STREAM_PAYLOAD_MAX);
     if (!room)
@@ -240,11 +245,24 @@ static int read_service(struct session *x)
 
 /* ---- to the service ---- */
 
-static void read_stdin(struct session *x)
+/* Ctrl-P has gone on already, so that it comes without delay when something else follows. */
+static ssize_t find_detach(struct exec_session *x, const char *bytes, ssize_t n)
+{
+    for (ssize_t i = 0; i < n; i++) {
+        if (x->saw_escape && bytes[i] == CTRL_Q)
+            return i;
+        x->saw_escape = bytes[i] == CTRL_P;
+    }
+    return -1;
+}
+
+static void read_stdin(struct exec_session *x)
 {
     char bytes[READ_MAX];
     ssize_t n = read(x->stdin_fd, bytes, sizeof(bytes));
-    if (n > 0) {
+    if (x->request->detaches && find_detach(x, bytes, n) >= 0)
+        x->ended = x->result->detached = true;
+    else if (n > 0) {
         exec_stream_append(&x->out, EXEC_STREAM_STDIN, str_n(bytes, (size_t)n));
     } else if (n == 0 || (errno != EINTR && errno != EAGAIN)) {
         exec_stream_append(&x->out, EXEC_STREAM_STDIN_EOF, STR_NULL);
@@ -252,7 +270,7 @@ static void read_stdin(struct session *x)
     }
 }
 
-static int write_service(struct session *x)
+static int write_service(struct exec_session *x)
 {
     ssize_t n = http_client_write_some(service_client(x->service), buf_str(&x->out));
     if (n >= 0)
@@ -264,14 +282,14 @@ static int write_service(struct session *x)
     return 0;
 }
 
-static void send_size(struct session *x)
+static void send_size(struct exec_session *x)
 {
     uint16_t columns, rows;
     if (x->request->has_pty && terminal_size(x->io->stdin_fd, &columns, &rows) == 0)
         exec_stream_append_resize(&x->out, columns, rows);
 }
 
-static void take_signal(struct session *x)
+static void take_signal(struct exec_session *x)
 {
     struct signalfd_siginfo info;
     if (read(x->signal_fd, &info, sizeof(info)) != (ssize_t)sizeof(info))
@@ -291,7 +309,7 @@ static void take_signal(struct session *x)
 
 /* ---- the loop ---- */
 
-static int turn(struct session *x, int timeout_ms)
+static int turn(struct exec_session *x, int timeout_ms)
 {
     struct http_client *client = service_client(x->service);
     bool reads_service = !is_output_waiting(x);
@@ -323,7 +341,7 @@ static int turn(struct session *x, int timeout_ms)
     return take_frames(x);
 }
 
-static int loop(struct session *x)
+static int loop(struct exec_session *x)
 {
     usec_t period = (usec_t)x->io->tick_ms * USEC_PER_MS, due = clock_mono() + period;
     while (!x->ended) {
@@ -339,8 +357,17 @@ static int loop(struct session *x)
     return x->failed ? -1 : 0;
 }
 
-static json_t *describe(const struct exec_request *request)
+/* What runs there draws itself anew when its terminal changes. */
+static void redraw(struct exec_session *x, uint16_t columns, uint16_t rows)
 {
+    exec_stream_append_resize(&x->out, columns, (uint16_t)(rows > 1 ? rows - 1 : rows + 1));
+    exec_stream_append_resize(&x->out, columns, rows);
+}
+
+static json_t *exec_describe(const struct exec_request *request)
+{
+    if (request->attaches)
+        return json_pack("{s:s, s:b}", "tag", request->tag, "pty", request->has_pty);
     json_t *json = json_object(), *cmd = json_array();
     for (char *const *arg = request->argv; *arg; arg++) {
         /* An argument that is not UTF-8 can't be said in JSON: null makes the caller refuse it. */
@@ -358,6 +385,8 @@ static json_t *describe(const struct exec_request *request)
         (void)json_object_set_new(json, "env", environment_of_terminal(request->env, getenv("TERM")));
     else if (request->env)
         (void)json_object_set(json, "env", request->env);
+    if (request->tag)
+        (void)json_object_set_new(json, "tag", json_string(request->tag));
     if (request->user)
         (void)json_object_set_new(json, "user", json_string(request->user));
     if (request->cwd)
@@ -368,7 +397,7 @@ static json_t *describe(const struct exec_request *request)
 int exec_in_sandbox(struct context *ctx, struct service *s, const struct exec_request *request,
                     const struct exec_io *io, struct exec_result *result)
 {
-    struct session x = {
+    struct exec_session x = {
         .ctx = ctx,
         .service = s,
         .request = request,
@@ -385,15 +414,18 @@ int exec_in_sandbox(struct context *ctx, struct service *s, const struct exec_re
     int r = -1;
 
     *result = (struct exec_result){0};
-    AUTO_JSON json_t *body = describe(request);
+    AUTO_JSON json_t *body = exec_describe(request);
     if (!body)
         return err_set(&ctx->err, ERR_INVALID_ARGUMENT, "the command's arguments must be UTF-8");
     if (request->has_pty) {
         /* One that does not know its size is taken for 80 x 24. */
         int ignored UNUSED = terminal_size(io->stdin_fd, &columns, &rows);
-        (void)json_object_set_new(body, "pty", json_pack("{s:i, s:i}", "columns", columns, "rows", rows));
+        if (request->attaches)
+            redraw(&x, columns, rows);
+        else
+            (void)json_object_set_new(body, "pty", json_pack("{s:i, s:i}", "columns", columns, "rows", rows));
     }
-    char *target = service_target(request->id, "/exec");
+    char *target = service_target(request->id, request->attaches ? "/attach" : "/exec");
     r = service_upgrade(s, target, body, EXEC_STREAM_PROTOCOL);
     mem_free(target);
     if (r < 0)
@@ -418,6 +450,8 @@ int exec_in_sandbox(struct context *ctx, struct service *s, const struct exec_re
 
 int exec_status(const struct exec_result *result, bool failed)
 {
+    if (result->detached)
+        return STATUS_OK;
     if (result->interrupted)
         return STATUS_SIGNAL + result->interrupted;
     if (!failed)

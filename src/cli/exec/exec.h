@@ -14,7 +14,11 @@ struct exec_request {
     json_t *env;            /* object of strings, borrowed; NULL: none */
     const char *user, *cwd; /* NULL: default */
     bool has_stdin;
-    bool has_pty; /* then stdin_fd is a terminal: raw mode, and its size follows */
+    bool has_pty;    /* then stdin_fd is a terminal: raw mode, and its size follows */
+    const char *tag; /* what the process is called; NULL: nothing */
+    bool attaches;   /* to the process of that tag, which runs already; argv is NULL */
+    bool leaves;     /* as soon as it has started: the process goes on */
+    bool detaches;   /* by Ctrl-P Ctrl-Q, at a terminal */
 };
 
 struct exec_io {
@@ -37,6 +41,7 @@ struct exec_result {
     uint32_t code;    /* exit code or signal */
     bool lost_reader; /* of its output: who had the other end of ours left, and it was sent SIGPIPE */
     bool dropped;     /* some of its output, where it was captured */
+    bool detached;    /* by the person: the process goes on */
     int interrupted;  /* the signal with which the person gave up waiting; 0 */
 };
 

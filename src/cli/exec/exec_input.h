@@ -8,10 +8,10 @@
 #include "cli/exec/exec.h"
 
 #define EXEC_STDIN_FLAGS                                                                                               \
-    {'i', 'i', "interactive", NULL, "Connects the command's standard input to ours, also when ours is a terminal."},   \
-        {'n', 'n', "no-stdin", NULL, "The command reads nothing, also when our standard input is a pipe or a file."},  \
+    {'i', 'i', "interactive", NULL, "Connects standard input to the command, even if it is a terminal."},              \
+        {'n', 'n', "no-stdin", NULL, "The command gets no input, even from a pipe or a file."},                        \
     {                                                                                                                  \
-        't', 't', "tty", NULL, "Gives the command a terminal and connects it to ours; its TERM is ours, too."          \
+        't', 't', "tty", NULL, "Gives the command a terminal and connects it to this one; TERM is passed on."          \
     }
 
 enum exec_stdin { EXEC_STDIN_BY_KIND, EXEC_STDIN_ALWAYS, EXEC_STDIN_NEVER };

@@ -73,13 +73,6 @@ void table_fini(struct table *t)
     buf_fini(&t->text);
 }
 
-void table_heads(struct table *t, const char *const heads[], size_t columns)
-{
-    table_init(t, columns);
-    for (size_t i = 0; i < columns; i++)
-        table_add(t, str_of(heads[i]));
-}
-
 void table_add(struct table *t, struct str cell)
 {
     /* Escaped here as for a terminal: a NUL, tab or line break would break the columns anywhere. */
@@ -180,9 +173,9 @@ static bool can_rewrite(int fd)
     return isatty(fd) == 1 && !(kind && strcmp(kind, "dumb") == 0);
 }
 
-void progress_start(struct progress *p, bool quiet)
+void progress_start(struct terminal_progress *p, bool quiet)
 {
-    *p = (struct progress){.started_us = clock_mono(), .is_on = !quiet && can_rewrite(STDERR_FILENO)};
+    *p = (struct terminal_progress){.started_us = clock_mono(), .is_on = !quiet && can_rewrite(STDERR_FILENO)};
 }
 
 /* A line that wraps could not be taken back. */
@@ -199,7 +192,7 @@ static size_t cut_to_width(struct str line)
     return n;
 }
 
-void progress_show(struct progress *p, const char *fmt, ...)
+void progress_show(struct terminal_progress *p, const char *fmt, ...)
 {
     uint64_t now = clock_mono();
     if (!p->is_on || now - p->started_us < PROGRESS_AFTER_US || now - p->shown_us < 100000)
@@ -217,7 +210,7 @@ void progress_show(struct progress *p, const char *fmt, ...)
     p->is_shown = true;
 }
 
-void progress_end(struct progress *p)
+void progress_end(struct terminal_progress *p)
 {
     if (p->is_shown)
         (void)fputs("\r\033[K", stderr);

@@ -22,7 +22,6 @@ struct table {
     size_t columns, cells;
 };
 void table_init(struct table *t, size_t columns);
-void table_heads(struct table *t, const char *const heads[], size_t columns); /* table_init(), and the first row */
 void table_add(struct table *t, struct str cell);
 void table_add_cut(struct table *t, struct str cell, size_t most); /* "..." behind what is longer than so many bytes */
 void table_addf(struct table *t, const char *fmt, ...) PRINTF_LIKE(2, 3);
@@ -40,10 +39,11 @@ void terminal_restore(struct terminal *t);
 int terminal_size(int fd, uint16_t *ret_columns, uint16_t *ret_rows) WARN_UNUSED;
 
 /* A line on stderr that shows that something goes on: only on a terminal that can rewrite a line (TERM is not "dumb"), and only after a second; escaped, and no longer than the terminal is wide. */
-struct progress {
+struct terminal_progress {
     uint64_t started_us, shown_us;
     bool is_on, is_shown;
 };
-void progress_start(struct progress *p, bool quiet);
-void progress_show(struct progress *p, const char *fmt, ...) PRINTF_LIKE(2, 3); /* at most ten times a second */
-void progress_end(struct progress *p);                                          /* clears the line */
+void progress_start(struct terminal_progress *p, bool quiet);
+void progress_show(struct terminal_progress *p, const char *fmt, ...)
+    PRINTF_LIKE(2, 3);                          /* at most ten times a second */
+void progress_end(struct terminal_progress *p); /* clears the line */

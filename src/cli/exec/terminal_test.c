@@ -107,7 +107,7 @@ static void a_file_is_no_terminal(void **state)
 static void progress_is_for_terminals_that_can_show_it(void **state)
 {
     (void)state;
-    struct progress p;
+    struct terminal_progress p;
     int ours = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC), before = dup(STDERR_FILENO);
     assert_true(ours >= 0 && before >= 0 && grantpt(ours) == 0 && unlockpt(ours) == 0);
     int theirs = open(ptsname(ours), O_RDWR | O_NOCTTY | O_CLOEXEC);

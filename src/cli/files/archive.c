@@ -13,7 +13,7 @@
 
 enum { BLOCK = 64 * 1024 };
 
-static int failed(struct archive *a, const char *what, struct err *err)
+static int archive_has_failed(struct archive *a, const char *what, struct err *err)
 {
     const char *why = archive_error_string(a);
     return err_set(err, ERR_UNKNOWN, "%s: %s", what, why ? why : "unknown error");
@@ -31,12 +31,12 @@ static int pack_data(struct archive *disk, struct archive *out, struct archive_e
     while ((r = archive_read_data_block(disk, &block, &n, &offset)) == ARCHIVE_OK) {
         for (; done < offset; done += MIN(offset - done, BLOCK)) /* holes */
             if (archive_write_data(out, zeros, (size_t)MIN(offset - done, BLOCK)) < 0)
-                return failed(out, "send", err);
+                return archive_has_failed(out, "send", err);
         if (archive_write_data(out, block, n) < 0)
-            return failed(out, "send", err);
+            return archive_has_failed(out, "send", err);
         done = offset + (la_int64_t)n;
     }
-    return r == ARCHIVE_EOF ? 0 : failed(disk, archive_entry_pathname(entry), err);
+    return r == ARCHIVE_EOF ? 0 : archive_has_failed(disk, archive_entry_pathname(entry), err);
 }
 
 static int pack_entry(struct archive *disk, struct archive *out, struct archive_entry *entry, size_t skip,
@@ -54,7 +54,7 @@ static int pack_entry(struct archive *disk, struct archive *out, struct archive_
     archive_entry_set_gname(entry, NULL);
     archive_entry_set_hardlink(entry, NULL);
     if (archive_write_header(out, entry) < ARCHIVE_WARN)
-        return failed(out, "send", err);
+        return archive_has_failed(out, "send", err);
     return type == AE_IFREG && archive_entry_size(entry) > 0 ? pack_data(disk, out, entry, err) : 0;
 }
 
@@ -73,14 +73,14 @@ int archive_pack(const char *dir, int fd, struct err *err)
     if (archive_write_set_format_pax_restricted(out) != ARCHIVE_OK ||
         archive_write_set_bytes_per_block(out, BLOCK) != ARCHIVE_OK ||
         archive_write_set_bytes_in_last_block(out, 1) != ARCHIVE_OK || archive_write_open_fd(out, fd) != ARCHIVE_OK) {
-        r = failed(out, "pack", err);
+        r = archive_has_failed(out, "pack", err);
         goto out;
     }
     (void)archive_read_disk_set_symlink_physical(disk);
     (void)archive_read_disk_set_behavior(disk, ARCHIVE_READDISK_NO_XATTR | ARCHIVE_READDISK_NO_ACL |
                                                    ARCHIVE_READDISK_NO_FFLAGS);
     if (archive_read_disk_open(disk, root) != ARCHIVE_OK) {
-        r = failed(disk, root, err);
+        r = archive_has_failed(disk, root, err);
         goto out;
     }
     while ((got = archive_read_next_header2(disk, entry)) == ARCHIVE_OK) {
@@ -90,9 +90,9 @@ int archive_pack(const char *dir, int fd, struct err *err)
         archive_entry_clear(entry);
     }
     if (got != ARCHIVE_EOF)
-        r = failed(disk, root, err);
+        r = archive_has_failed(disk, root, err);
     else
-        r = archive_write_close(out) == ARCHIVE_OK ? 0 : failed(out, "send", err);
+        r = archive_write_close(out) == ARCHIVE_OK ? 0 : archive_has_failed(out, "send", err);
 out:
     archive_entry_free(entry);
     (void)archive_read_free(disk);
@@ -110,8 +110,8 @@ static int unpack_data(struct archive *in, struct archive *disk, const char *pat
     int r;
     while ((r = archive_read_data_block(in, &block, &n, &offset)) == ARCHIVE_OK)
         if (archive_write_data_block(disk, block, n, offset) < 0)
-            return failed(disk, path, err);
-    return r == ARCHIVE_EOF ? 0 : failed(in, "the archive from the sandbox", err);
+            return archive_has_failed(disk, path, err);
+    return r == ARCHIVE_EOF ? 0 : archive_has_failed(in, "the archive from the sandbox", err);
 }
 
 struct unpacking {
@@ -126,7 +126,7 @@ static bool is_root(const char *path)
 }
 
 /* A directory that was here before, or was made for what is in it. Names that climb are not ours to judge. */
-static bool is_there(const char *path)
+static bool archive_is_there(const char *path)
 {
     struct stat st;
     return !strstr(path, "..") && path[0] != '/' && lstat(path, &st) == 0 && S_ISDIR(st.st_mode);
@@ -139,14 +139,14 @@ static int unpack_entry(const struct unpacking *u, struct archive_entry *entry, 
     mode_t type = archive_entry_filetype(entry);
     if (!path || (!archive_entry_hardlink(entry) && type != AE_IFREG && type != AE_IFDIR && type != AE_IFLNK))
         return 0;
-    if (type == AE_IFDIR && is_there(path) && !(u->is_new && is_root(path)))
+    if (type == AE_IFDIR && archive_is_there(path) && !(u->is_new && is_root(path)))
         return 0;
     archive_entry_set_perm(entry, archive_entry_perm(entry) & 0777 & ~u->mask);
     if (archive_write_header(disk, entry) < ARCHIVE_WARN)
-        return failed(disk, path, err);
+        return archive_has_failed(disk, path, err);
     if (archive_entry_size(entry) > 0 && unpack_data(in, disk, path, err) < 0)
         return -1;
-    return archive_write_finish_entry(disk) < ARCHIVE_WARN ? failed(disk, path, err) : 0;
+    return archive_write_finish_entry(disk) < ARCHIVE_WARN ? archive_has_failed(disk, path, err) : 0;
 }
 
 /* Who writes behind the end of an archive, as tar fills its last block, is not to find that nobody reads. */
@@ -174,16 +174,16 @@ int archive_unpack(int fd, const char *dir, bool is_new, struct err *err)
     if (archive_read_support_format_tar(in) != ARCHIVE_OK || archive_read_open_fd(in, fd, BLOCK) != ARCHIVE_OK) {
         r = archive_errno(in) == EILSEQ /* its code for that */
                 ? err_set(err, ERR_UNKNOWN, "what tar wrote in the sandbox is no archive")
-                : failed(in, "the archive from the sandbox", err);
+                : archive_has_failed(in, "the archive from the sandbox", err);
         goto out;
     }
     while ((got = archive_read_next_header2(in, entry)) == ARCHIVE_OK || got == ARCHIVE_WARN)
         if (unpack_entry(&u, entry, err) < 0)
             goto out;
     if (got != ARCHIVE_EOF)
-        r = failed(in, "the archive from the sandbox", err);
+        r = archive_has_failed(in, "the archive from the sandbox", err);
     else
-        r = archive_write_close(disk) == ARCHIVE_OK ? 0 : failed(disk, dir, err);
+        r = archive_write_close(disk) == ARCHIVE_OK ? 0 : archive_has_failed(disk, dir, err);
     if (r == 0)
         drain(fd);
 out:

@@ -18,7 +18,7 @@
 
 #include <cmocka.h>
 
-struct place {
+struct copy_place {
     char root[32]; /* of the test */
     char out[64];
     int archive;
@@ -26,7 +26,7 @@ struct place {
 
 static int set_up(void **state)
 {
-    struct place *p = mem_new(struct place);
+    struct copy_place *p = mem_new(struct copy_place);
     (void)snprintf(p->root, sizeof(p->root), "/tmp/cove-archive-XXXXXX");
     if (!mkdtemp(p->root))
         return -1;
@@ -38,7 +38,7 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-    struct place *p = *state;
+    struct copy_place *p = *state;
     pid_t pid = fork();
     if (pid == 0) {
         (void)execlp("rm", "rm", "-rf", p->root, (char *)NULL);
@@ -67,7 +67,7 @@ static void add(struct archive *a, const char *name, mode_t type, mode_t mode, c
     archive_entry_free(e);
 }
 
-static struct archive *begin(struct place *p)
+static struct archive *begin(struct copy_place *p)
 {
     struct archive *a = archive_write_new();
     assert_int_equal(archive_write_set_format_pax(a), ARCHIVE_OK);
@@ -76,7 +76,7 @@ static struct archive *begin(struct place *p)
 }
 
 /* In a child, as it is used: it changes directory. The exit code; *ret_message when it failed. */
-static int unpack_into(struct place *p, bool is_new)
+static int unpack_into(struct copy_place *p, bool is_new)
 {
     assert_int_equal(lseek(p->archive, 0, SEEK_SET), 0);
     pid_t pid = fork();
@@ -90,12 +90,12 @@ static int unpack_into(struct place *p, bool is_new)
     return WEXITSTATUS(status);
 }
 
-static int unpack(struct place *p)
+static int unpack(struct copy_place *p)
 {
     return unpack_into(p, false);
 }
 
-static bool exists(struct place *p, const char *name)
+static bool exists(struct copy_place *p, const char *name)
 {
     AUTO_FREE char *path = mem_printf("%s/%s", p->root, name);
     struct stat st;
@@ -104,7 +104,7 @@ static bool exists(struct place *p, const char *name)
 
 static void trees_survive_the_way(void **state)
 {
-    struct place *p = *state;
+    struct copy_place *p = *state;
     AUTO_FREE char *tree = mem_printf("%s/tree", p->root), *sub = mem_printf("%s/tree/sub", p->root);
     AUTO_FREE char *file = mem_printf("%s/tree/sub/file", p->root), *l = mem_printf("%s/tree/link", p->root);
     AUTO_FREE char *fifo = mem_printf("%s/tree/fifo", p->root);
@@ -137,7 +137,7 @@ static void trees_survive_the_way(void **state)
 
 static void what_is_not_there_is_an_error(void **state)
 {
-    struct place *p = *state;
+    struct copy_place *p = *state;
     struct err err = {0};
     assert_int_equal(archive_pack("/no/such/tree", p->archive, &err), -1);
     assert_int_not_equal(err.code, ERR_OK);
@@ -146,7 +146,7 @@ static void what_is_not_there_is_an_error(void **state)
 
 static void names_that_climb_are_refused(void **state)
 {
-    struct place *p = *state;
+    struct copy_place *p = *state;
     AUTO_FREE char *absolute = mem_printf("%s/absolute", p->root);
     const char *const names[] = {"../climbed", "a/../../climbed", absolute};
     for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
@@ -163,7 +163,7 @@ static void names_that_climb_are_refused(void **state)
 
 static void links_are_not_followed(void **state)
 {
-    struct place *p = *state;
+    struct copy_place *p = *state;
     struct archive *a = begin(p);
     add(a, "link", AE_IFLNK, 0777, p->root, "");
     add(a, "link/through", AE_IFREG, 0644, NULL, "evil");
@@ -174,7 +174,7 @@ static void links_are_not_followed(void **state)
 
 static void a_hard_link_reaches_nothing_outside(void **state)
 {
-    struct place *p = *state;
+    struct copy_place *p = *state;
     AUTO_FREE char *secret = mem_printf("%s/secret", p->root);
     assert_int_equal(fd_write_file(AT_FDCWD, secret, STR("secret"), 0600), 0);
     struct archive *a = begin(p);
@@ -187,7 +187,7 @@ static void a_hard_link_reaches_nothing_outside(void **state)
 /* By a link of its own, and by one to that link. */
 static void links_to_links_reach_nothing_outside(void **state)
 {
-    struct place *p = *state;
+    struct copy_place *p = *state;
     AUTO_FREE char *secret = mem_printf("%s/secret", p->root);
     AUTO_BUF struct buf content = BUF_INIT(64);
     assert_int_equal(fd_write_file(AT_FDCWD, secret, STR("secret"), 0600), 0);
@@ -217,7 +217,7 @@ static unsigned mode_of(const char *dir, const char *name)
 
 static void permissions_are_ours_to_limit(void **state)
 {
-    struct place *p = *state;
+    struct copy_place *p = *state;
     AUTO_FREE char *mine = mem_printf("%s/mine", p->out);
     struct archive *a = begin(p);
     add(a, "./", AE_IFDIR, 0700, NULL, "");
@@ -240,7 +240,7 @@ static void permissions_are_ours_to_limit(void **state)
 
 static void devices_and_set_id_bits_stay_out(void **state)
 {
-    struct place *p = *state;
+    struct copy_place *p = *state;
     struct archive *a = begin(p);
     add(a, "null", AE_IFCHR, 0666, NULL, "");
     add(a, "fifo", AE_IFIFO, 0666, NULL, "");
@@ -257,7 +257,7 @@ static void devices_and_set_id_bits_stay_out(void **state)
 
 static void garbage_is_an_error(void **state)
 {
-    struct place *p = *state;
+    struct copy_place *p = *state;
     static const char garbage[4096] = "this is no archive";
     assert_int_equal(fd_write_all(p->archive, garbage, sizeof(garbage)), 0);
     assert_int_equal(unpack(p), 1);

@@ -25,22 +25,22 @@
 
 enum { BLOCK = 64 * 1024, STDERR_MAX = 4096 };
 
-void place_parse(const char *text, struct place *ret_place)
+void place_parse(const char *text, struct copy_place *ret_place)
 {
     size_t n = 0;
     while ((text[n] >= 'a' && text[n] <= 'z') || (text[n] >= '0' && text[n] <= '9'))
         n++;
-    *ret_place = (struct place){.path = text};
+    *ret_place = (struct copy_place){.path = text};
     if (n > 0 && text[n] == ':')
-        *ret_place = (struct place){.is_remote = true, .id = mem_strndup(text, n), .path = text + n + 1};
+        *ret_place = (struct copy_place){.is_remote = true, .id = mem_strndup(text, n), .path = text + n + 1};
 }
 
-void place_fini(struct place *p)
+void place_fini(struct copy_place *p)
 {
     mem_free(p->id);
 }
 
-bool place_has_no_name(const struct place *p)
+bool place_has_no_name(const struct copy_place *p)
 {
     struct str path = str_of(p->path);
     while (str_ends(path, STR("/")) || str_eqc(path, ".") || str_ends(path, STR("/.")))
@@ -103,7 +103,7 @@ static int remote_kind(struct copy *c, const char *path, enum remote_kind *ret_k
                : 0;
 }
 
-static void show(struct progress *p, uint64_t bytes)
+static void copy_show(struct terminal_progress *p, uint64_t bytes)
 {
     char text[UNIT_TEXT_MAX];
     unit_format_size(bytes, text);
@@ -112,7 +112,7 @@ static void show(struct progress *p, uint64_t bytes)
 
 /* ---- a child process here, which packs or unpacks ---- */
 
-struct child {
+struct copy_child {
     pid_t pid;
     int message_fd; /* its error text */
 };
@@ -120,7 +120,7 @@ struct child {
 enum work { PACK, UNPACK, UNPACK_INTO_NEW };
 
 /* Does the work on one end of a pipe; *ret_fd is the other, for us: to read from when it packs, else to write to. */
-static int child_start(struct context *ctx, enum work work, const char *dir, struct child *ret_child, int *ret_fd)
+static int child_start(struct context *ctx, enum work work, const char *dir, struct copy_child *ret_child, int *ret_fd)
 {
     const bool packs = work == PACK;
     int data[2], message[2];
@@ -140,13 +140,13 @@ static int child_start(struct context *ctx, enum work work, const char *dir, str
     }
     (void)fd_close(data[packs ? 1 : 0]);
     (void)fd_close(message[1]);
-    *ret_child = (struct child){pid, message[0]};
+    *ret_child = (struct copy_child){pid, message[0]};
     *ret_fd = data[packs ? 0 : 1];
     return 0;
 }
 
 /* Its end, after our end of the data pipe was closed. */
-static int child_wait(struct context *ctx, struct child *child)
+static int child_wait(struct context *ctx, struct copy_child *child)
 {
     AUTO_BUF struct buf message = BUF_INIT(512);
     int status = 0, ignored UNUSED = fd_read_all(child->message_fd, &message);
@@ -192,7 +192,7 @@ static int send_body(struct copy *c, int fd, uint64_t size, bool sized)
 {
     struct http_client *client = service_client(c->service);
     AUTO_FREE char *block = mem_alloc(BLOCK);
-    struct progress p;
+    struct terminal_progress p;
     progress_start(&p, c->ctx->json);
     int r = 0;
     while (r == 0 && (!sized || c->bytes < size)) {
@@ -211,7 +211,7 @@ static int send_body(struct copy *c, int fd, uint64_t size, bool sized)
         if (w < 0)
             r = service_broken(c->service, w, "copy");
         c->bytes += (uint64_t)n;
-        show(&p, c->bytes);
+        copy_show(&p, c->bytes);
     }
     progress_end(&p);
     return r;
@@ -257,7 +257,7 @@ static int send_file(struct copy *c, const char *from, const char *to)
 static int pack_to_sandbox(struct copy *c, const char *from, const char *to)
 {
     AUTO_FREE char *target = copy_target(c, "archive", to);
-    struct child child = {.message_fd = -1};
+    struct copy_child child = {.message_fd = -1};
     int fd = -1;
     if (child_start(c->ctx, PACK, from, &child, &fd) < 0)
         return -1;
@@ -311,14 +311,14 @@ static int receive_body(struct copy *c, int fd)
 {
     struct http_client *client = service_client(c->service);
     AUTO_FREE char *block = mem_alloc(BLOCK);
-    struct progress p;
+    struct terminal_progress p;
     ssize_t n;
     int r = 0;
     progress_start(&p, c->ctx->json);
     while (r == 0 && (n = http_client_read(client, block, BLOCK)) > 0) {
         r = fd_write_all(fd, block, (size_t)n);
         c->bytes += (uint64_t)n;
-        show(&p, c->bytes);
+        copy_show(&p, c->bytes);
     }
     progress_end(&p);
     if (r < 0)
@@ -341,7 +341,7 @@ static int receive_archive(struct copy *c, int fd)
 static int unpack_from_sandbox(struct copy *c, const char *from, const char *to)
 {
     AUTO_FREE char *target = copy_target(c, "archive", from);
-    struct child child = {.message_fd = -1};
+    struct copy_child child = {.message_fd = -1};
     int fd = -1;
     bool is_new = mkdir(to, 0700) == 0; /* it is ours alone until it is known whose it is to be */
     if (!is_new && errno != EEXIST)

@@ -5,16 +5,16 @@
 #include "cli/service.h"
 
 /* One side of cp: "ID:path" or a path here; "-" here is stdin or stdout. */
-struct place {
+struct copy_place {
     bool is_remote;
     char *id; /* as written, owned; NULL here */
     const char *path;
 };
-void place_parse(const char *text, struct place *ret_place);
-void place_fini(struct place *p);
+void place_parse(const char *text, struct copy_place *ret_place);
+void place_fini(struct copy_place *p);
 
 /* No directory could be called as it is: "", ".", "..", "/". Of "tree/." the content is meant, and said to be. */
-bool place_has_no_name(const struct place *p);
+bool place_has_no_name(const struct copy_place *p);
 
 struct copy {
     struct context *ctx;

@@ -54,7 +54,7 @@ int diff_side_open_base(struct context *ctx, struct service *s, const char *of, 
         return -1;
     const char *base = json_string_value(json_object_get(sandbox, "template"));
     return base ? diff_side_open(ctx, s, base, ret_side)
-                : err_set(&ctx->err, ERR_FAILED_PRECONDITION, "what %s was made from is not known any more", of);
+                : err_set(&ctx->err, ERR_FAILED_PRECONDITION, "what %s was made from is no longer known", of);
 }
 
 void diff_side_close(struct context *ctx, struct diff_side *side)
@@ -197,7 +197,8 @@ static int take_archive(struct context *ctx, int fd, struct patch_tree *t)
 }
 
 /* Runs tar there: the names go in by a file without a name, the archive comes out by another. */
-static int fetch(struct context *ctx, const char *id, const char *root, struct str names, struct patch_tree *t)
+static int diff_patch_fetch(struct context *ctx, const char *id, const char *root, struct str names,
+                            struct patch_tree *t)
 {
     AUTO_CLOSE int in = memfd_create("names", MFD_CLOEXEC), out = memfd_create("archive", MFD_CLOEXEC);
     AUTO_BUF struct buf nothing = BUF_INIT(0), message = BUF_INIT(MESSAGE_MAX);
@@ -275,7 +276,7 @@ int diff_patch_print(struct context *ctx, const struct diff_side *a, const struc
         AUTO_BUF struct buf names = BUF_INIT(LIST_MAX);
         list_names(&names, root, lines, n, i == 0);
         r = buf_error(&names) ? err_set(&ctx->err, ERR_RESOURCE_EXHAUSTED, "too many names for one patch")
-                              : fetch(ctx, sides[i]->id, root, buf_str(&names), &trees[i]);
+                              : diff_patch_fetch(ctx, sides[i]->id, root, buf_str(&names), &trees[i]);
         if (r == 0 && trees[i].n)
             qsort(trees[i].all, trees[i].n, sizeof(*trees[i].all), compare_files);
     }

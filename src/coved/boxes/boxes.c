@@ -6,8 +6,7 @@
 #include "base/mem.h"
 #include "coved/boxes/boxes_internal.h"
 #include "coved/workers/network.h"
-#include "kernel/cgroup/cgroup.h"
-#include "kernel/pool/pool.h"
+#include "tier/files.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -20,27 +19,28 @@
 
 enum { WAITING_MAX = 1024 };
 
-struct boxes *boxes_new(struct loop *loop, const struct tier *tier, const struct tier_host *host, uint32_t ready,
-                        const struct boxes_events *events, struct network *network, struct jobs *jobs,
-                        struct records *records)
+struct boxes *boxes_new(struct coved_loop *loop, const struct tier_set *set, const struct tier_host *host,
+                        uint32_t ready, const struct boxes_events *events, struct coved_network *network,
+                        struct jobs *jobs, struct records *records)
 {
     struct boxes *b = mem_new(struct boxes);
     b->loop = loop;
-    b->tier = tier;
+    b->set = set;
     b->host = host;
     b->events = *events;
     b->network = network;
     b->ready_wanted = ready;
     b->jobs = jobs;
     b->records = records;
-    b->by_id = b->kept = b->wants = MAP_INIT;
+    b->by_id = b->kept = b->wants = b->by_name = MAP_INIT;
+    b->processes.source.fd = b->files.source.fd = -1;
     list_init(&b->loose);
     list_init(&b->to_copy);
     list_init(&b->waiting);
     list_init(&b->freezing);
     for (size_t i = 0; i < BOX_STATES; i++)
         list_init(&b->lists[i]);
-    int r = boxes_notes_open(host->pool, &b->notes);
+    int r = boxes_notes_open(host, &b->notes);
     if (r < 0)
         log_error("note which sandboxes stand still: %s", strerror(-r));
     boxes_keep_load(b);
@@ -51,6 +51,7 @@ void boxes_free(struct boxes *b)
 {
     assert(boxes_left(b) == 0);
     boxes_forget_wants(b);
+    boxes_seen_close(b);
     boxes_keep_fini(b);
     (void)fd_close(b->notes.fd);
     map_fini(&b->by_id);
@@ -58,7 +59,7 @@ void boxes_free(struct boxes *b)
     mem_free(b);
 }
 
-void boxes_enter(struct entry *e, enum box_state state)
+void boxes_enter(struct box_entry *e, enum box_state state)
 {
     struct boxes *b = e->owner;
     b->counts[e->state]--;
@@ -88,7 +89,7 @@ void boxes_refuse(struct boxes *b, struct waiting *w, const struct err *err)
 }
 
 /* The box becomes somebody's. Answers the request. */
-static void start_in(struct entry *e, struct waiting *w)
+static void start_in(struct box_entry *e, struct waiting *w)
 {
     struct boxes *b = e->owner;
     struct err err;
@@ -98,7 +99,7 @@ static void start_in(struct entry *e, struct waiting *w)
         (void)err_set(&err, ERR_NOT_FOUND, "sandbox %s was killed", w->request.id);
     else if (map_get(&b->by_id, str_of(w->request.id)) || (!e->kept && map_get(&b->kept, str_of(w->request.id))))
         (void)err_set(&err, ERR_ALREADY_EXISTS, "sandbox %s exists", w->request.id);
-    else if (b->tier->start(b->host, &e->box, &spec, &session, &err) == 0)
+    else if (e->tier->start(b->host, &e->box, &spec, &session, &err) == 0)
         err.code = ERR_OK;
     if (err.code != ERR_OK) {
         bool was_warm = e->state == BOX_WARM;
@@ -119,6 +120,7 @@ static void start_in(struct entry *e, struct waiting *w)
     (void)map_put(&b->by_id, str_of(e->id), e);
     b->n_failed = 0;
     boxes_enter(e, BOX_RUNNING);
+    boxes_seen_begin(e);
     fault_point("coved.create.started");
     boxes_record(e);
     fault_point("coved.create.recorded");
@@ -133,34 +135,15 @@ static void start_in(struct entry *e, struct waiting *w)
     mem_free(w);
 }
 
-static int read_chain(struct boxes *b, const struct outfit *outfit, const struct kept *kept,
-                      struct pool_chain *ret_chain, struct err *err)
-{
-    int r = kept ? pool_kept_chain(b->host->pool, kept->id, ret_chain)
-                 : pool_chain_read(b->host->pool, outfit->layer, ret_chain);
-    if (r == -ENOENT && kept)
-        return err_set(err, ERR_NOT_FOUND, "the files of sandbox %s are not in the storage pool", kept->id);
-    if (r == -ENOENT)
-        return err_set(err, ERR_NOT_FOUND, "layer %s, or one below it, is not in the storage pool", outfit->layer);
-    if (r < 0)
-        return err_errno(err, r, "read layers of %s in the storage pool", kept ? kept->id : outfit->layer);
-    return 0;
-}
-
-int boxes_dress(struct entry *e, const struct outfit *outfit, struct kept *kept, struct err *err)
+int boxes_dress(struct box_entry *e, const struct outfit *outfit, struct kept *kept, struct err *err)
 {
     struct boxes *b = e->owner;
-    struct pool_chain chain;
-    if (read_chain(b, outfit, kept, &chain, err) < 0)
+    AUTO_PLAN struct files_plan plan = {.chain = NULL};
+    if (files_plan(b->host, outfit->layer, kept ? kept->id : NULL, &plan, err) < 0)
         return -1;
-    bool cut = !kept && pool_chain_is_long(b->host->pool, &chain);
-    const struct tier_dress how = {.chain = &chain,
-                                   .from_layer = cut,
-                                   .from_kept = kept ? kept->id : NULL,
-                                   .limits = outfit->limits,
-                                   .disk_bytes = outfit->disk_bytes};
+    const struct tier_dress how = {&plan, outfit->limits, outfit->disk_bytes};
     e->outfit = *outfit;
-    memcpy(e->stands_on, chain.n > cut ? chain.names[cut] : "", chain.n > cut ? sizeof(e->stands_on) : 1);
+    (void)snprintf(e->stands_on, sizeof(e->stands_on), "%s", plan.stands_on);
     boxes_enter(e, BOX_DRESSING);
     e->kept = kept;
     if (kept) {
@@ -168,13 +151,24 @@ int boxes_dress(struct entry *e, const struct outfit *outfit, struct kept *kept,
         kept->is_whole = false;
         boxes_note(b, kept->id, e->box.name, e->stands_on);
     }
-    return b->tier->dress(b->host, &e->box, &how, err);
+    return e->tier->dress(b->host, &e->box, &how, err);
 }
 
-static struct entry *find_warm(struct boxes *b, const char *layer)
+static struct box_entry *find_warm(struct boxes *b, const struct outfit *like)
 {
-    LIST_FOREACH (struct entry, e, &b->lists[BOX_WARM], node) {
-        if (strcmp(e->outfit.layer, layer) == 0)
+    LIST_FOREACH (struct box_entry, e, &b->lists[BOX_WARM], node) {
+        bool fits = !like->tier->is_sized || (e->outfit.limits.memory_bytes == like->limits.memory_bytes &&
+                                              e->outfit.limits.cpu_milli == like->limits.cpu_milli);
+        if (e->tier == like->tier && fits && strcmp(e->outfit.layer, like->layer) == 0)
+            return e;
+    }
+    return NULL;
+}
+
+struct box_entry *boxes_find_blank(struct boxes *b, const struct tier *tier)
+{
+    LIST_FOREACH (struct box_entry, e, &b->lists[BOX_BLANK], node) {
+        if (e->tier == tier)
             return e;
     }
     return NULL;
@@ -198,10 +192,10 @@ static bool serve_one(struct boxes *b, struct waiting *w)
     struct err err;
     struct kept *kept = NULL;
     int r = look_for_kept(b, w, &kept, &err);
-    struct entry *e = r > 0 && !kept ? find_warm(b, w->outfit.layer) : NULL;
+    struct box_entry *e = r > 0 && !kept ? find_warm(b, &w->outfit) : NULL;
     bool warm = e != NULL;
     if (r > 0 && !e)
-        e = LIST_FIRST(struct entry, &b->lists[BOX_BLANK], node);
+        e = boxes_find_blank(b, w->outfit.tier);
     if (r >= 0 && !e)
         return false;
     list_remove(&w->node);
@@ -223,19 +217,26 @@ static bool serve_one(struct boxes *b, struct waiting *w)
 void boxes_serve(struct boxes *b)
 {
     for (bool again = true; again;) {
+        const struct tier *stuck[TIER_LIST_MAX]; /* there is nothing for who comes first */
+        size_t n_stuck = 0;
         again = false;
         LIST_FOREACH (struct waiting, w, &b->waiting, node) {
+            bool is_stuck = false;
+            for (size_t i = 0; i < n_stuck; i++)
+                is_stuck |= stuck[i] == w->outfit.tier;
+            if (is_stuck && !w->request.kept)
+                continue;
             if (serve_one(b, w))
                 again = true;
             else if (!w->request.kept)
-                return;
+                stuck[n_stuck++] = w->outfit.tier;
         }
     }
 }
 
-static void on_sock(struct source *s, uint32_t events UNUSED)
+static void boxes_on_sock(struct source *s, uint32_t events UNUSED)
 {
-    struct entry *e = container_of(s, struct entry, sock);
+    struct box_entry *e = container_of(s, struct box_entry, sock);
     struct boxes *b = e->owner;
     char message[TIER_MESSAGE_MAX];
     ssize_t n = recv(e->box.sock, message, sizeof(message) - 1, MSG_DONTWAIT);
@@ -271,16 +272,16 @@ static void on_sock(struct source *s, uint32_t events UNUSED)
     boxes_kill_body(e); /* its end comes through the pidfd */
 }
 
-struct entry *boxes_entry_new(struct boxes *b, uint32_t slot, enum box_state state)
+struct box_entry *boxes_entry_new(struct boxes *b, const struct tier *tier, uint32_t slot, enum box_state state)
 {
-    struct entry *e = mem_new(struct entry);
+    struct box_entry *e = mem_new(struct box_entry);
     e->owner = b;
+    e->tier = tier;
     e->state = state;
     e->box.slot = slot;
     e->box.net = NETNS_NONE;
-    e->box.inside = INSIDE_NONE;
     e->sock.fd = e->pidfd.fd = -1;
-    e->box.pidfd = e->box.sock = e->box.userns_fd = -1;
+    e->box.pidfd = e->box.sock = e->box.userns_fd = e->box.carried_fd = -1;
     e->ended.head.type = SUP_ENDED;
     list_init(&e->tasks);
     list_init(&e->freezing);
@@ -293,11 +294,11 @@ struct entry *boxes_entry_new(struct boxes *b, uint32_t slot, enum box_state sta
     return e;
 }
 
-int boxes_make_blank(struct boxes *b, struct err *err)
+int boxes_make_blank(struct boxes *b, const struct tier *tier, struct err *err)
 {
     uint32_t slot = 0;
     struct netns net = NETNS_NONE;
-    int taken = b->network->maker ? netmaker_take(b->network->maker, &net) : 0;
+    int taken = network_take(b->network, tier->network, &net);
     if (taken == -EAGAIN)
         return 1;
     if (taken < 0)
@@ -308,13 +309,13 @@ int boxes_make_blank(struct boxes *b, struct err *err)
         (void)err_set(err, ERR_RESOURCE_EXHAUSTED, "all %d slots for sandboxes are taken", SUP_SANDBOXES_MAX);
         return err_because(err, ERR_SLOTS_FULL);
     }
-    struct entry *e = boxes_entry_new(b, slot, BOX_MAKING);
+    struct box_entry *e = boxes_entry_new(b, tier, slot, BOX_MAKING);
     e->box.net = net;
-    r = b->tier->blank(b->host, &e->box, err);
+    r = tier->blank(b->host, &e->box, err);
     if (e->box.pid > 0) {
         int failed = loop_add(b->loop, &e->pidfd, e->box.pidfd, EPOLLIN, boxes_on_pidfd);
         if (failed == 0 && r == 0)
-            failed = loop_add(b->loop, &e->sock, e->box.sock, EPOLLIN, on_sock);
+            failed = loop_add(b->loop, &e->sock, e->box.sock, EPOLLIN, boxes_on_sock);
         if (r == 0 && failed < 0)
             r = err_errno(err, failed, "watch a new process");
         if (r < 0)
@@ -326,9 +327,11 @@ int boxes_make_blank(struct boxes *b, struct err *err)
     return r;
 }
 
-void boxes_refuse_waiting(struct boxes *b, const struct err *err)
+void boxes_refuse_waiting(struct boxes *b, const struct tier *tier, const struct err *err)
 {
     LIST_FOREACH (struct waiting, w, &b->waiting, node) {
+        if (tier && w->outfit.tier != tier)
+            continue;
         list_remove(&w->node);
         b->n_waiting--;
         boxes_refuse(b, w, err);
@@ -352,6 +355,7 @@ void boxes_create(struct boxes *b, uint64_t asked, const struct sup_create *requ
 {
     struct err err;
     int r = 0;
+    const struct tier *tier = NULL;
     if (is_again && create_again(b, asked, request->id))
         return;
     if (b->stopping)
@@ -360,6 +364,8 @@ void boxes_create(struct boxes *b, uint64_t asked, const struct sup_create *requ
         r = err_set(&err, ERR_ALREADY_EXISTS, "sandbox %s exists", request->id);
     else if (b->n_waiting >= WAITING_MAX)
         r = err_set(&err, ERR_RESOURCE_EXHAUSTED, "%d sandboxes are being made already", WAITING_MAX);
+    else
+        r = tier_set_choose(b->set, request->tier, &tier, &err);
     if (r < 0) {
         b->events.created(b->events.ctx, asked, -1, &err);
         return;
@@ -367,9 +373,10 @@ void boxes_create(struct boxes *b, uint64_t asked, const struct sup_create *requ
     struct waiting *w = mem_new(struct waiting);
     w->request = *request;
     w->asked = asked;
-    w->outfit.limits = (struct cgroup_limits){.memory_bytes = request->memory_bytes,
-                                              .cpu_milli = request->cpu_milli,
-                                              .pids = request->pids ? request->pids : default_pids};
+    w->outfit.tier = tier;
+    w->outfit.limits = (struct tier_limits){.memory_bytes = request->memory_bytes,
+                                            .cpu_milli = request->cpu_milli,
+                                            .pids = request->pids ? request->pids : default_pids};
     w->outfit.disk_bytes = request->disk_bytes;
     (void)snprintf(w->outfit.layer, sizeof(w->outfit.layer), "%s", request->layer);
     b->last_create = clock_mono();
@@ -387,7 +394,7 @@ void boxes_forget(struct boxes *b)
         b->n_waiting--;
         mem_free(w);
     }
-    LIST_FOREACH (struct entry, e, &b->lists[BOX_DRESSING], node) {
+    LIST_FOREACH (struct box_entry, e, &b->lists[BOX_DRESSING], node) {
         mem_free(TAKE_PTR(e->request)); /* it will be a warm one */
         if (e->kept)
             boxes_kill_unused(e);

@@ -21,10 +21,18 @@
 #include "wire/supervisor.h"
 
 struct boxes;
+struct filewatch;
 struct jobs;
-struct network;
-struct pool;
+struct coved_network;
+struct procwatch;
 struct records;
+
+/* What came of a snapshot. */
+struct stored {
+    usec_t frozen, total;
+    uint64_t bytes; /* of the layer; 0: not known */
+    bool is_unchanged;
+};
 
 /* `asked`, never 0, is the caller's and comes back with the answer. */
 struct boxes_events {
@@ -32,18 +40,20 @@ struct boxes_events {
     /* The answer to boxes_create(): session_fd is the callee's on success, -1 and err set otherwise. */
     void (*created)(void *ctx, uint64_t asked, int session_fd, const struct err *err);
     void (*done)(void *ctx, uint64_t asked, const struct err *err); /* the answer to most others; err NULL: success */
-    void (*stored)(void *ctx, uint64_t asked, usec_t frozen, usec_t total, uint64_t bytes,
-                   const struct err *err); /* boxes_snapshot(). bytes: of the layer, 0: not known */
+    void (*stored)(void *ctx, uint64_t asked, const struct stored *made, const struct err *err); /* boxes_snapshot() */
     void (*ended)(void *ctx, const struct sup_ended *ended);
+    /* boxes_watch(). False: nobody could take it by now, so it was not even read. */
+    void (*seen)(void *ctx, const struct sup_seen *seen);
+    bool (*sees)(void *ctx); /* somebody has room for more of that */
 };
 
 /*
- * Everything passed is borrowed. ready: how many boxes to keep ahead of need. network->maker, if it is there, gives each box a namespace, without
+ * Everything passed is borrowed. ready: how many boxes of the first tier to keep ahead of need. network->maker, if it is there, gives each box a namespace, without
  * which none is made.
  */
-struct boxes *boxes_new(struct loop *loop, const struct tier *tier, const struct tier_host *host, uint32_t ready,
-                        const struct boxes_events *events, struct network *network, struct jobs *jobs,
-                        struct records *records);
+struct boxes *boxes_new(struct coved_loop *loop, const struct tier_set *set, const struct tier_host *host,
+                        uint32_t ready, const struct boxes_events *events, struct coved_network *network,
+                        struct jobs *jobs, struct records *records);
 void boxes_free(struct boxes *b); /* after boxes_shutdown() came to its end */
 
 /*
@@ -58,7 +68,7 @@ bool boxes_left_name(struct records *records, const char *name);
  * At the start, before pool_reset(): files of sandboxes that stood still when an earlier coved died are kept, unless `spares`, which is asked for the box in the
  * pool, says that they are still somebody's.
  */
-void boxes_rescue(struct pool *pool, bool (*spares)(void *ctx, const char *name), void *ctx);
+void boxes_rescue(const struct tier_host *host, bool (*spares)(void *ctx, const char *name), void *ctx);
 
 /*
  * is_again, here and below: it may have been asked for before, of a coved that died over it. What that one did is not done twice; what it began was undone.
@@ -80,7 +90,9 @@ void boxes_pause(struct boxes *b, uint64_t asked, const char *id, bool memory, b
 void boxes_resume(struct boxes *b, uint64_t asked, const char *id);
 
 /* Answered by stored(). Running, frozen or kept, it is afterwards what it was. */
-void boxes_snapshot(struct boxes *b, uint64_t asked, const char *id, const char *layer, bool is_again);
+void boxes_snapshot(struct boxes *b, uint64_t asked, const struct sup_snapshot *m, bool is_again);
+/* Answered by done(). Of one that is kept, and stays so. */
+void boxes_rewind(struct boxes *b, uint64_t asked, const char *id, const char *layer);
 
 int boxes_attach(struct boxes *b, const char *id, int *ret_session_fd, struct err *err) WARN_UNUSED;
 int boxes_usage(struct boxes *b, const char *id, struct sup_used *ret_used, struct err *err) WARN_UNUSED;
@@ -106,6 +118,9 @@ bool boxes_stands(struct boxes *b, const char *layer, char ret_id[static ID_SAND
 void boxes_drop_unused(struct boxes *b, const char *layer); /* ends those that wait for somebody above it */
 
 size_t boxes_running(const struct boxes *b);
+
+/* From now on, what these see processes of sandboxes do is told by seen(). Owned; NULL: none. Before boxes_adopt(). boxes_seen.c. */
+int boxes_watch(struct boxes *b, struct procwatch *processes, struct filewatch *files) WARN_UNUSED;
 
 /* Once after every turn of the loop. idle: nothing was ready, so there is time to work ahead. Returns when it wants to be called again. */
 usec_t boxes_tick(struct boxes *b, bool idle);

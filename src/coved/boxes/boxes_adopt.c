@@ -12,8 +12,6 @@
 #include "coved/boxes/boxes_internal.h"
 #include "coved/workers/network.h"
 #include "coved/workers/records.h"
-#include "kernel/cgroup/cgroup.h"
-#include "kernel/pool/pool.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -35,9 +33,10 @@ struct box_record {
     char layer[SUP_DIGEST_MAX], stands_on[SUP_DIGEST_MAX];
     char name[TIER_NAME_MAX], group[TIER_GROUP_MAX];
     char volumes[MOUNTS_MAX][SUP_VOLUME_MAX];
+    char tier[SUP_TIER_MAX]; /* since Cove 0.9; not there: the container tier */
 };
 
-void boxes_record(struct entry *e)
+void boxes_record(struct box_entry *e)
 {
     const struct box *box = &e->box;
     const int fds[] = {box->sock, box->net.tcp, box->net.dns_udp, box->net.dns_tcp};
@@ -57,16 +56,17 @@ void boxes_record(struct entry *e)
     memcpy(r.name, box->name, sizeof(r.name));
     memcpy(r.group, box->group, sizeof(r.group));
     r.n_volumes = (uint32_t)boxes_mounted_names(e, r.volumes);
+    (void)snprintf(r.tier, sizeof(r.tier), "%s", e->tier->name);
     records_put(e->owner->records, KEEPER_BOX, box->slot, box->pid, &r, sizeof(r), fds,
                 e->is_recorded     ? 0
                 : box->net.tcp < 0 ? 1
                                    : ARRAY_SIZE(fds));
-    if (!e->is_recorded && box->inside.tree_fd >= 0)
-        records_put(e->owner->records, KEEPER_TREE, box->slot, 0, NULL, 0, &box->inside.tree_fd, 1);
+    if (!e->is_recorded && box->carried_fd >= 0)
+        records_put(e->owner->records, KEEPER_TREE, box->slot, 0, NULL, 0, &box->carried_fd, 1);
     e->is_recorded = true;
 }
 
-void boxes_unrecord(struct entry *e)
+void boxes_unrecord(struct box_entry *e)
 {
     if (!e->is_recorded)
         return;
@@ -78,10 +78,11 @@ void boxes_unrecord(struct entry *e)
 
 static bool read_record(const struct record *left, struct box_record *ret_record)
 {
-    if (left->size < sizeof(*ret_record) || (left->n_fds != 1 && left->n_fds != 1 + NET_FDS) ||
+    if (left->size < offsetof(struct box_record, tier) || (left->n_fds != 1 && left->n_fds != 1 + NET_FDS) ||
         left->number >= SUP_SANDBOXES_MAX)
         return false;
-    memcpy(ret_record, left->data, sizeof(*ret_record));
+    memset(ret_record, 0, sizeof(*ret_record));
+    memcpy(ret_record, left->data, MIN((size_t)left->size, sizeof(*ret_record)));
     return ret_record->form == FORM && ret_record->n_volumes <= MOUNTS_MAX;
 }
 
@@ -111,9 +112,19 @@ bool boxes_left_name(struct records *records, const char *name)
     return false;
 }
 
-static struct entry *restore(struct boxes *b, struct record *left, const struct box_record *r)
+/* What was made with a tier is ended by it, whether or not new ones may be made. */
+static const struct tier *record_tier(const struct boxes *b, const struct box_record *r)
 {
-    struct entry *e = boxes_entry_new(b, left->number, r->life == LIFE_FROZEN ? BOX_FROZEN : BOX_RUNNING);
+    for (size_t i = 0; i < b->set->list.n; i++)
+        if (strncmp(b->set->tiers[i]->name, r->tier, sizeof(r->tier)) == 0)
+            return b->set->tiers[i];
+    return &tier_container;
+}
+
+static struct box_entry *restore(struct boxes *b, struct record *left, const struct box_record *r)
+{
+    const struct tier *tier = record_tier(b, r);
+    struct box_entry *e = boxes_entry_new(b, tier, left->number, r->life == LIFE_FROZEN ? BOX_FROZEN : BOX_RUNNING);
     left->is_taken = e->is_recorded = true;
     e->box.pid = left->pid;
     e->box.sock = TAKE_FD(left->fds[0]);
@@ -130,11 +141,12 @@ static struct entry *restore(struct boxes *b, struct record *left, const struct 
             tree_fd = TAKE_FD(tree->fds[0]);
             tree->is_taken = true;
         }
-    b->tier->adopt(b->host, &e->box, tree_fd);
     memcpy(e->box.group, r->group, sizeof(e->box.group));
     memcpy(e->box.name, r->name, sizeof(e->box.name));
-    e->box.limits = (struct cgroup_limits){.memory_bytes = r->memory_bytes, .cpu_milli = r->cpu_milli, .pids = r->pids};
+    e->box.limits = (struct tier_limits){.memory_bytes = r->memory_bytes, .cpu_milli = r->cpu_milli, .pids = r->pids};
     e->box.disk_bytes = r->disk_bytes;
+    tier->adopt(b->host, &e->box, tree_fd);
+    e->outfit.tier = tier;
     e->outfit.limits = e->box.limits;
     e->outfit.disk_bytes = r->disk_bytes;
     memcpy(e->outfit.layer, r->layer, sizeof(e->outfit.layer));
@@ -149,7 +161,7 @@ static struct entry *restore(struct boxes *b, struct record *left, const struct 
 }
 
 /* What is kept under its name is the copy of a frozen one; for others it is of no use any more. True: there is one. */
-static bool take_copy(struct entry *e)
+static bool take_copy(struct box_entry *e)
 {
     struct kept *copy = map_get(&e->owner->kept, str_of(e->id));
     if (copy) {
@@ -160,7 +172,7 @@ static bool take_copy(struct entry *e)
 }
 
 /* As far as something was under way with it, that is finished or undone. */
-static void settle(struct entry *e, enum life life)
+static void boxes_adopt_settle(struct box_entry *e, enum life life)
 {
     struct boxes *b = e->owner;
     bool has_copy = take_copy(e);
@@ -179,9 +191,7 @@ static void settle(struct entry *e, enum life life)
     case LIFE_RUNS:
         e->has_copy = has_copy;
         boxes_copy_is_stale(e);
-        int r = cgroup_yield_memory(b->host->cgroups, e->box.group, false);
-        if (r < 0)
-            log_warn("keep the memory of control group %s: %s", e->box.group, strerror(-r));
+        boxes_yield_memory(e, false);
         boxes_thaw(e);
         break;
     }
@@ -193,12 +203,13 @@ void boxes_adopt(struct boxes *b)
     struct box_record r;
     size_t n = 0;
     for (size_t it = 0; (left = next_left(b->records, &it, &r));) {
-        struct entry *e = restore(b, left, &r);
+        struct box_entry *e = restore(b, left, &r);
         e->box.pidfd = e->box.pid ? pidfd_open(e->box.pid, 0) : -1;
         int failed = e->box.pidfd < 0 ? -ESRCH : loop_add(b->loop, &e->pidfd, e->box.pidfd, EPOLLIN, boxes_on_pidfd);
         n++;
+        boxes_seen_again(e);
         network_open_box(b->network, e->id, &e->box.net);
-        settle(e, (enum life)r.life);
+        boxes_adopt_settle(e, (enum life)r.life);
         if (failed < 0)
             boxes_on_pidfd(&e->pidfd, 0); /* the keeper had nothing to hold on to */
     }

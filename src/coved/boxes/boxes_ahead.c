@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "coved/boxes/boxes_internal.h"
-#include "kernel/pool/pool.h"
+#include "tier/files.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -46,7 +46,8 @@ void boxes_forget_wants(struct boxes *b)
 
 int boxes_want(struct boxes *b, const struct sup_warm *m, uint32_t default_pids, struct err *err)
 {
-    struct pool_chain chain;
+    AUTO_PLAN struct files_plan plan = {.chain = NULL};
+    const struct tier *tier = NULL;
     struct want *w = map_get(&b->wants, str_of(m->layer));
     uint32_t others = b->n_wanted - (w ? w->count : 0);
     if (m->count == 0) {
@@ -57,16 +58,16 @@ int boxes_want(struct boxes *b, const struct sup_warm *m, uint32_t default_pids,
     if (m->count > WANTED_MAX - others || (!w && map_count(&b->wants) >= WANTS_MAX))
         return err_set(err, ERR_RESOURCE_EXHAUSTED, "at most %d sandboxes of %d layers are kept ready, %u are already",
                        WANTED_MAX, WANTS_MAX, others);
-    int r = pool_chain_read(b->host->pool, m->layer, &chain);
-    if (r < 0)
-        return err_errno(err, r, "find layer %s in the storage pool", m->layer);
+    if (tier_set_choose(b->set, m->tier, &tier, err) < 0 || files_plan(b->host, m->layer, NULL, &plan, err) < 0)
+        return -1;
     if (!w) {
         w = mem_new(struct want);
         (void)snprintf(w->outfit.layer, sizeof(w->outfit.layer), "%s", m->layer);
         (void)map_put(&b->wants, str_of(w->outfit.layer), w);
     }
     w->count = m->count;
-    w->outfit.limits = (struct cgroup_limits){
+    w->outfit.tier = tier;
+    w->outfit.limits = (struct tier_limits){
         .memory_bytes = m->memory_bytes, .cpu_milli = m->cpu_milli, .pids = m->pids ? m->pids : default_pids};
     w->outfit.disk_bytes = m->disk_bytes;
     b->n_wanted = others + w->count;
@@ -82,48 +83,77 @@ void boxes_drop_unused(struct boxes *b, const char *layer)
     if (strcmp(b->last.layer, layer) == 0)
         b->last.layer[0] = 0;
     for (size_t i = 0; i < ARRAY_SIZE(states); i++)
-        LIST_FOREACH (struct entry, e, &b->lists[states[i]], node) {
+        LIST_FOREACH (struct box_entry, e, &b->lists[states[i]], node) {
             if (!e->request && !e->kept && (strcmp(e->outfit.layer, layer) == 0 || strcmp(e->stands_on, layer) == 0))
                 boxes_kill_unused(e);
         }
 }
 
+static struct want *find_want(const struct boxes *b, const struct outfit *outfit)
+{
+    struct want *w = map_count(&b->wants) ? map_get(&b->wants, str_of(outfit->layer)) : NULL;
+    return w && w->outfit.tier == outfit->tier ? w : NULL;
+}
+
 /* Nobody's, and not on its way out. */
-static bool is_ahead(const struct entry *e)
+static bool is_ahead(const struct box_entry *e)
 {
     return !e->request && !e->kept && !e->ended.cause;
 }
 
-struct stock {
-    size_t n;    /* made, being made, dressed for the next one */
-    size_t last; /* of these, warm or soon, for what was asked for last */
+struct ahead_stock {
+    size_t last; /* warm or soon, for what was asked for last */
+    size_t n;    /* of this tier: made, being made, dressed for the next one */
+    size_t wanted;
 };
 
-static struct stock take_stock(struct boxes *b)
+static bool is_last(const struct boxes *b, const struct outfit *outfit)
+{
+    return outfit->tier == b->last.tier && strcmp(outfit->layer, b->last.layer) == 0;
+}
+
+static uint32_t ready_wanted(const struct boxes *b, const struct tier *tier)
+{
+    /* Of the first one, which costs little, some are always there; of another one only while it is being used. */
+    return tier == b->set->tiers[0] || tier == b->last.tier ? MIN(b->ready_wanted, tier->ready) : 0;
+}
+
+static struct ahead_stock take_stock(struct boxes *b, const struct tier *tier)
 {
     static const enum box_state states[] = {BOX_WARM, BOX_DRESSING};
-    struct stock s = {b->counts[BOX_MAKING] + b->counts[BOX_BLANK], 0};
+    static const enum box_state early[] = {BOX_MAKING, BOX_BLANK};
+    struct ahead_stock s = {.wanted = ready_wanted(b, tier)};
+    for (size_t i = 0; i < ARRAY_SIZE(early); i++)
+        LIST_FOREACH (struct box_entry, e, &b->lists[early[i]], node) {
+            s.n += e->tier == tier;
+        }
+    LIST_FOREACH (struct waiting, w, &b->waiting, node) {
+        s.wanted += w->outfit.tier == tier;
+    }
     size_t it = 0;
     for (struct want *w; (w = map_next(&b->wants, &it));)
-        w->have = 0;
+        if (w->outfit.tier == tier) {
+            s.wanted += w->count;
+            w->have = 0;
+        }
     for (size_t i = 0; i < ARRAY_SIZE(states); i++)
-        LIST_FOREACH (struct entry, e, &b->lists[states[i]], node) {
-            if (!is_ahead(e))
+        LIST_FOREACH (struct box_entry, e, &b->lists[states[i]], node) {
+            if (!is_ahead(e) || e->tier != tier)
                 continue;
             s.n++;
-            s.last += strcmp(e->outfit.layer, b->last.layer) == 0;
-            struct want *w = map_count(&b->wants) ? map_get(&b->wants, str_of(e->outfit.layer)) : NULL;
+            s.last += is_last(b, &e->outfit);
+            struct want *w = find_want(b, &e->outfit);
             if (w)
                 w->have++;
         }
     return s;
 }
 
-static struct want *find_short(struct boxes *b)
+static struct want *find_short(struct boxes *b, const struct tier *tier)
 {
     size_t it = 0;
     for (struct want *w; (w = map_next(&b->wants, &it));)
-        if (w->have < w->count)
+        if (w->outfit.tier == tier && w->have < w->count)
             return w;
     return NULL;
 }
@@ -131,14 +161,17 @@ static struct want *find_short(struct boxes *b)
 /*
  * Warm beyond what is wanted of its layer. at_once: also one that has not waited long; else who alternates between layers would make us build in vain.
  */
-static struct entry *find_other(struct boxes *b, const struct stock *stock, size_t last_wanted, bool at_once)
+static struct box_entry *find_other(struct boxes *b, const struct tier *tier, const struct ahead_stock *stock,
+                                    size_t last_wanted, bool at_once)
 {
     usec_t now = clock_mono();
-    LIST_FOREACH (struct entry, e, &b->lists[BOX_WARM], node) {
-        const struct want *w = map_count(&b->wants) ? map_get(&b->wants, str_of(e->outfit.layer)) : NULL;
-        bool is_last = strcmp(e->outfit.layer, b->last.layer) == 0;
-        size_t wanted = MAX(w ? w->count : 0, is_last ? last_wanted : 0);
-        size_t have = is_last ? stock->last : w ? w->have : SIZE_MAX;
+    LIST_FOREACH (struct box_entry, e, &b->lists[BOX_WARM], node) {
+        if (e->tier != tier)
+            continue;
+        const struct want *w = find_want(b, &e->outfit);
+        bool last = is_last(b, &e->outfit);
+        size_t wanted = MAX(w ? w->count : 0, last ? last_wanted : 0);
+        size_t have = last ? stock->last : w ? w->have : SIZE_MAX;
         if (have > wanted && (at_once || now - e->warm_since > OTHER_KEPT_USEC))
             return e;
     }
@@ -147,7 +180,7 @@ static struct entry *find_other(struct boxes *b, const struct stock *stock, size
 
 static int dress_ahead(struct boxes *b, struct outfit *outfit, struct err *err)
 {
-    struct entry *e = LIST_FIRST(struct entry, &b->lists[BOX_BLANK], node);
+    struct box_entry *e = boxes_find_blank(b, outfit->tier);
     if (boxes_dress(e, outfit, NULL, err) == 0)
         return 0;
     if (e->state != BOX_BLANK)
@@ -155,37 +188,50 @@ static int dress_ahead(struct boxes *b, struct outfit *outfit, struct err *err)
     return -1;
 }
 
-/* One step of work ahead of need; false when there is nothing to do. */
-static bool work_ahead(struct boxes *b, struct err *err, int *ret_r)
+/* One step of work ahead of need for a tier; false when there is nothing to do. */
+static bool work_ahead(struct boxes *b, const struct tier *tier, struct err *err, int *ret_r)
 {
-    *ret_r = 0;
-    const struct stock stock = take_stock(b);
-    size_t warm_wanted = b->ready_wanted - MIN(b->ready_wanted, (uint32_t)BLANKS_KEPT);
+    const struct ahead_stock stock = take_stock(b, tier);
+    const uint32_t ready = ready_wanted(b, tier);
+    const bool has_blank = boxes_find_blank(b, tier);
+    size_t warm_wanted = b->last.tier == tier ? ready - MIN(ready / 2, (uint32_t)BLANKS_KEPT) : 0;
     bool last_short = b->last.layer[0] && stock.last < warm_wanted;
-    if (b->counts[BOX_BLANK] && last_short && !b->n_waiting) {
+    if (has_blank && last_short && !b->n_waiting) {
         *ret_r = dress_ahead(b, &b->last, err);
         if (*ret_r < 0)
             b->last.layer[0] = 0;
         return true;
     }
-    struct want *w = b->counts[BOX_BLANK] && !b->n_waiting ? find_short(b) : NULL;
+    struct want *w = has_blank && !b->n_waiting ? find_short(b, tier) : NULL;
     if (w) {
         *ret_r = dress_ahead(b, &w->outfit, err);
         if (*ret_r < 0)
             forget_want(b, w);
         return true;
     }
-    if (stock.n < b->ready_wanted + b->n_wanted + b->n_waiting && b->counts[BOX_MAKING] < MAKING_MAX) {
-        *ret_r = boxes_make_blank(b, err);
+    if (stock.n < stock.wanted && b->counts[BOX_MAKING] < MAKING_MAX) {
+        *ret_r = boxes_make_blank(b, tier, err);
         return *ret_r <= 0;
     }
-    bool too_many = stock.n > b->ready_wanted + b->n_wanted + b->n_waiting;
-    struct entry *other = NULL;
+    bool too_many = stock.n > stock.wanted;
+    struct box_entry *other = NULL;
     if ((last_short || too_many) && !b->counts[BOX_MAKING])
-        other = find_other(b, &stock, warm_wanted, too_many);
+        other = find_other(b, tier, &stock, warm_wanted, too_many);
     if (other) {
         boxes_kill_unused(other);
         return true;
+    }
+    return false;
+}
+
+/* What could not be done for one tier keeps nobody of another one waiting. */
+static bool work_ahead_any(struct boxes *b, struct err *err, int *ret_r, const struct tier **ret_tier)
+{
+    *ret_r = 0;
+    for (size_t i = 0; i < b->set->list.n; i++) {
+        *ret_tier = b->set->tiers[i];
+        if (!b->set->list.at[i].missing[0] && work_ahead(b, *ret_tier, err, ret_r))
+            return true;
     }
     return false;
 }
@@ -194,7 +240,7 @@ static bool work_ahead(struct boxes *b, struct err *err, int *ret_r)
 static usec_t rest_until(struct boxes *b)
 {
     size_t n = b->counts[BOX_MAKING] + b->counts[BOX_BLANK] + b->counts[BOX_WARM];
-    LIST_FOREACH (struct entry, e, &b->lists[BOX_DRESSING], node) {
+    LIST_FOREACH (struct box_entry, e, &b->lists[BOX_DRESSING], node) {
         n += is_ahead(e);
     }
     return n * 2 >= b->ready_wanted ? b->last_create + REST_USEC : 0;
@@ -220,7 +266,7 @@ void boxes_ahead_is_needed(struct boxes *b)
 usec_t boxes_tick(struct boxes *b, bool idle)
 {
     usec_t now = clock_mono(), look_at = MIN(boxes_watch_freezing(b), boxes_keep_tick(b));
-    look_at = MIN(look_at, boxes_memory_tick(b));
+    look_at = MIN(look_at, MIN(boxes_memory_tick(b), boxes_seen_tick(b)));
     bool more = false;
     if (b->clean_at && now >= b->clean_at)
         boxes_clean_again(b);
@@ -230,10 +276,11 @@ usec_t boxes_tick(struct boxes *b, bool idle)
     usec_t rest = rest_until(b);
     if (!b->stopping && !b->ahead_at && now >= rest) {
         struct err err;
+        const struct tier *tier = NULL;
         int r = 0;
-        more = !(idle || pressing) || work_ahead(b, &err, &r);
+        more = !(idle || pressing) || work_ahead_any(b, &err, &r, &tier);
         if (r < 0) {
-            boxes_refuse_waiting(b, &err);
+            boxes_refuse_waiting(b, tier, &err);
             boxes_ahead_failed(b, &err);
         }
     }

@@ -6,7 +6,6 @@
 #include "coved/boxes/boxes_internal.h"
 #include "coved/workers/network.h"
 #include "coved/workers/records.h"
-#include "kernel/cgroup/cgroup.h"
 
 #include <poll.h>
 #include <signal.h>
@@ -17,7 +16,7 @@
 
 enum { CLEAN_AGAIN_MS = 2, KERNEL_ENOTSUPP = 524 /* the kernel's own; seccomp(2) lets it out */ };
 
-void boxes_kill_body(struct entry *e)
+void boxes_kill_body(struct box_entry *e)
 {
     if (e->box.pidfd < 0 || e->state == BOX_CLEANING)
         return;
@@ -25,7 +24,7 @@ void boxes_kill_body(struct entry *e)
     boxes_thaw(e);
 }
 
-static void forget(struct entry *e)
+static void boxes_end_forget(struct box_entry *e)
 {
     struct boxes *b = e->owner;
     b->counts[e->state]--;
@@ -39,10 +38,10 @@ static void forget(struct entry *e)
 }
 
 /* Reaped: get rid of the rest, now or a little later (a group may be busy until the kernel has let its last task go). */
-void boxes_clean(struct entry *e)
+void boxes_clean(struct box_entry *e)
 {
     struct boxes *b = e->owner;
-    int r = b->tier->clean(b->host, &e->box);
+    int r = e->tier->clean(b->host, &e->box);
     if (r == -EBUSY) {
         if (!b->clean_at)
             b->clean_at = clock_mono() + CLEAN_AGAIN_MS * USEC_PER_MS;
@@ -50,25 +49,26 @@ void boxes_clean(struct entry *e)
     }
     if (r < 0)
         log_error("clean up slot %u (%s): %s", e->box.slot, e->box.name, strerror(-r));
-    forget(e);
+    boxes_end_forget(e);
 }
 
-static void set_cause(struct entry *e, int code, int status)
+static void set_cause(struct box_entry *e, int code, int status)
 {
     struct sup_ended *end = &e->ended;
     if (e->id[0])
-        end->oom_kills = cgroup_oom_kills(e->owner->host->cgroups, e->box.group);
+        end->oom_kills = e->tier->oom_kills(e->owner->host, &e->box);
     end->status = (uint32_t)status;
     if (end->cause || (e->state != BOX_RUNNING && e->state != BOX_FROZEN))
         return;
-    if (code == CLD_EXITED)
-        end->cause = SUP_CAUSE_EXITED;
-    else
-        end->cause = status == SIGKILL && end->oom_kills ? SUP_CAUSE_OOM : SUP_CAUSE_SIGNALED;
+    /* What starts a sentry, and waits for it, tells of its signal as a shell does. */
+    const bool was_killed = status == (code == CLD_EXITED ? 128 + SIGKILL : SIGKILL);
+    end->cause = was_killed && end->oom_kills ? SUP_CAUSE_OOM
+                 : code == CLD_EXITED         ? SUP_CAUSE_EXITED
+                                              : SUP_CAUSE_SIGNALED;
 }
 
 /* Its end comes before theirs. */
-static void abort_tasks(struct entry *e)
+static void abort_tasks(struct box_entry *e)
 {
     struct err err;
     (void)err_set(&err, ERR_ABORTED, "sandbox %s ended meanwhile", e->id);
@@ -76,7 +76,7 @@ static void abort_tasks(struct entry *e)
 }
 
 /* It failed before it was anybody's. It says why in words alone, of the same C library as ours. */
-static void say_why(const struct entry *e, struct err *err)
+static void say_why(const struct box_entry *e, struct err *err)
 {
     if (e->reason_errno == KERNEL_ENOTSUPP)
         (void)err_set(err, ERR_RESOURCE_EXHAUSTED,
@@ -89,7 +89,7 @@ static void say_why(const struct entry *e, struct err *err)
 
 void boxes_on_pidfd(struct source *s, uint32_t events UNUSED)
 {
-    struct entry *e = container_of(s, struct entry, pidfd);
+    struct box_entry *e = container_of(s, struct box_entry, pidfd);
     struct boxes *b = e->owner;
     int code = CLD_KILLED, status = SIGKILL;
     if (e->is_recorded)
@@ -121,6 +121,7 @@ void boxes_on_pidfd(struct source *s, uint32_t events UNUSED)
     if (e->kept)
         boxes_give_back(e);
     if (e->id[0]) {
+        boxes_seen_end(e);
         (void)map_del(&b->by_id, str_of(e->id));
         network_drop_box(b->network, e->id);
     }
@@ -130,7 +131,7 @@ void boxes_on_pidfd(struct source *s, uint32_t events UNUSED)
     boxes_clean(e);
 }
 
-void boxes_kill_unused(struct entry *e)
+void boxes_kill_unused(struct box_entry *e)
 {
     e->ended.cause = SUP_CAUSE_KILLED;
     loop_remove(e->owner->loop, &e->sock);
@@ -140,7 +141,7 @@ void boxes_kill_unused(struct entry *e)
 }
 
 /* It has ended by itself, and the loop hears of it next. */
-static bool body_is_gone(const struct entry *e)
+static bool body_is_gone(const struct box_entry *e)
 {
     struct pollfd p = {.fd = e->box.pidfd, .events = POLLIN};
     return poll(&p, 1, 0) > 0;
@@ -153,7 +154,7 @@ int boxes_kill(struct boxes *b, const char *id, struct err *err)
         boxes_kept_doom(k);
         return 0;
     }
-    struct entry *e = boxes_find(b, id, err);
+    struct box_entry *e = boxes_find(b, id, err);
     if (!e)
         return -1;
     if (!e->ended.cause && !body_is_gone(e))
@@ -166,7 +167,7 @@ int boxes_kill(struct boxes *b, const char *id, struct err *err)
 void boxes_clean_again(struct boxes *b)
 {
     b->clean_at = 0;
-    LIST_FOREACH (struct entry, e, &b->lists[BOX_CLEANING], node) {
+    LIST_FOREACH (struct box_entry, e, &b->lists[BOX_CLEANING], node) {
         boxes_clean(e);
     }
 }
@@ -176,9 +177,9 @@ void boxes_shutdown(struct boxes *b)
     struct err err;
     b->stopping = true;
     (void)err_set(&err, ERR_UNAVAILABLE, "the service is stopping");
-    boxes_refuse_waiting(b, &err);
+    boxes_refuse_waiting(b, NULL, &err);
     for (size_t i = 0; i < BOX_CLEANING; i++)
-        LIST_FOREACH (struct entry, e, &b->lists[i], node) {
+        LIST_FOREACH (struct box_entry, e, &b->lists[i], node) {
             if (boxes_is_stopping(e))
                 continue; /* its files will be kept */
             abort_tasks(e);

@@ -26,8 +26,9 @@ enum box_state {
 
 /* What a box is dressed as. */
 struct outfit {
+    const struct tier *tier;
     char layer[SUP_DIGEST_MAX]; /* "": the files that are kept of the sandbox */
-    struct cgroup_limits limits;
+    struct tier_limits limits;
     uint64_t disk_bytes;
 };
 
@@ -46,16 +47,15 @@ enum task_kind {
     TASK_RESUME,
     TASK_STOP, /* kill and keep the files */
     TASK_SNAPSHOT,
+    TASK_REWIND, /* of one that is kept */
     TASK_MOUNT,
     TASK_KINDS
 };
 
 /* Of boxes_volume.c. */
 struct mount_order {
-    char volume[SUP_VOLUME_MAX], path[SUP_PATH_MAX];
-    bool read_only;
-    pid_t pid; /* of the sandbox's first process */
-    int pidfd; /* the same; borrowed */
+    char volume[SUP_VOLUME_MAX], path[SUP_PATH_MAX], source[SUP_PATH_MAX];
+    struct tier_mount how; /* with these texts */
     struct mounted *mounted;
 };
 
@@ -66,19 +66,22 @@ struct mount_order {
 struct task {
     struct list node;
     struct boxes *owner;
-    struct entry *entry;
+    struct box_entry *entry;
     struct kept *kept; /* held busy by it; NULL: none */
     enum task_kind kind;
-    uint64_t asked; /* 0: nobody waits for the end of it */
+    const struct tier *tier; /* of its entry; NULL: it never had one */
+    uint64_t asked;          /* 0: nobody waits for the end of it */
     struct job *job;
     bool gone, aborted; /* gone: its job works, and can't be stopped half-way. aborted: what it makes is thrown away */
     int failed;         /* -errno, found out before the job was let go */
     unsigned tries;     /* TASK_STOP: jobs that failed */
     usec_t again_at;    /* monotonic: the next one; 0: none */
     char id[ID_SANDBOX_LEN + 1];
-    char box[TIER_NAME_MAX];         /* in the pool */
-    char stands_on[SUP_DIGEST_MAX];  /* the topmost layer below that */
-    char layer[SUP_DIGEST_MAX];      /* TASK_SNAPSHOT: what is made */
+    char box[TIER_NAME_MAX];        /* in the pool */
+    char stands_on[SUP_DIGEST_MAX]; /* the topmost layer below that */
+    char layer[SUP_DIGEST_MAX];     /* TASK_SNAPSHOT: what is made; TASK_REWIND: what is gone back to */
+    char unlike[SUP_DIGEST_MAX];    /* TASK_SNAPSHOT: struct sup_snapshot's */
+    bool is_unchanged;
     uint64_t layer_bytes;            /* of that; 0: not known */
     struct mount_order *mount;       /* owned; TASK_MOUNT */
     usec_t begun, froze, frozen_for; /* monotonic; froze 0: it stood still before */
@@ -95,19 +98,20 @@ struct kept {
 };
 
 /* In the background: the files of a frozen sandbox as they would be kept, should its memory be lost. */
-struct copy {
+struct box_copy {
     struct boxes *owner;
-    struct entry *entry; /* NULL: it ended meanwhile */
-    struct task *next;   /* TASK_STOP, which waits for the end of this */
-    bool is_stale;       /* its processes have run since */
+    struct box_entry *entry; /* NULL: it ended meanwhile */
+    struct task *next;       /* TASK_STOP, which waits for the end of this */
+    bool is_stale;           /* its processes have run since */
     char id[ID_SANDBOX_LEN + 1];
     char box[TIER_NAME_MAX];
     char stands_on[SUP_DIGEST_MAX];
 };
 
-struct entry {
+struct box_entry {
     struct list node; /* in the list of its state */
     struct boxes *owner;
+    const struct tier *tier;
     struct box box;
     enum box_state state;
     struct source sock, pidfd;
@@ -135,17 +139,24 @@ struct entry {
 
     struct list to_copy; /* in boxes.to_copy while it waits for that */
     usec_t copy_at;
-    struct copy *copy; /* under way */
+    struct box_copy *copy; /* under way */
     bool has_copy;
     bool is_silent; /* no end is reported: its files are kept */
     bool is_recorded;
 
     struct giving *giving; /* its memory is being taken; it stands still */
     bool has_given;        /* since it was paused */
+    ino_t process_ns;      /* watched; 0: not */
     uint32_t unread_round; /* of the boxes, in which what it has not read was looked at */
 };
 
 enum { NOTE_BOOT_MAX = 40 };
+
+/* Of boxes_seen.c: what the kernel tells of one kind. */
+struct sight {
+    struct source source;
+    usec_t again_at; /* monotonic: it is listened to again; 0: it is */
+};
 
 struct notes {
     int fd; /* their directory in the pool; -1: there is none */
@@ -153,11 +164,11 @@ struct notes {
 };
 
 struct boxes {
-    struct loop *loop;
-    const struct tier *tier;
+    struct coved_loop *loop;
+    const struct tier_set *set;
     const struct tier_host *host;
     struct boxes_events events;
-    struct network *network;
+    struct coved_network *network;
     struct records *records;
     uint32_t ready_wanted;
     struct list lists[BOX_STATES];
@@ -179,7 +190,11 @@ struct boxes {
     struct map kept;
     struct map making; /* name of a layer -> struct task that makes it, or waits to */
     struct notes notes;
-    struct map wants; /* layer -> struct want of boxes_ahead.c */
+    struct procwatch *procwatch; /* owned; NULL: processes are not watched */
+    struct filewatch *filewatch; /* the same of files */
+    struct sight processes, files;
+    struct map by_name; /* of boxes in the pool -> struct box_entry, as long as they are somebody's */
+    struct map wants;   /* layer -> struct want of boxes_ahead.c */
     uint32_t n_wanted;
     size_t n_doomed;
     size_t n_giving;
@@ -192,62 +207,72 @@ struct boxes {
 
 /* ---- boxes.c ---- */
 
-void boxes_enter(struct entry *e, enum box_state state);
-void boxes_refuse(struct boxes *b, struct waiting *w, const struct err *err); /* takes w */
-void boxes_refuse_waiting(struct boxes *b, const struct err *err);
-struct entry *boxes_find(struct boxes *b, const char *id, struct err *err); /* NULL: ERR_NOT_FOUND */
+void boxes_enter(struct box_entry *e, enum box_state state);
+void boxes_refuse(struct boxes *b, struct waiting *w, const struct err *err);               /* takes w */
+void boxes_refuse_waiting(struct boxes *b, const struct tier *tier, const struct err *err); /* NULL: of all */
+struct box_entry *boxes_find(struct boxes *b, const char *id, struct err *err);             /* NULL: ERR_NOT_FOUND */
 
-/* Begins a new box. 1: not yet, there is no network for it; the loop turns when there is. On failure it is on its way out already. */
-int boxes_make_blank(struct boxes *b, struct err *err) WARN_UNUSED;
+/* Begins a new box of that tier. 1: not yet, there is no network for it; the loop turns when there is. On failure it is on its way out already. */
+int boxes_make_blank(struct boxes *b, const struct tier *tier, struct err *err) WARN_UNUSED;
 
 /* Gives a blank a root; kept: of these files, or NULL. When it fails and the box has left BOX_BLANK, kill it. */
-int boxes_dress(struct entry *e, const struct outfit *outfit, struct kept *kept, struct err *err) WARN_UNUSED;
+int boxes_dress(struct box_entry *e, const struct outfit *outfit, struct kept *kept, struct err *err) WARN_UNUSED;
+struct box_entry *boxes_find_blank(struct boxes *b, const struct tier *tier); /* NULL: none */
 void boxes_serve(struct boxes *b); /* those who wait, with what there is, in their order */
 
-struct entry *boxes_entry_new(struct boxes *b, uint32_t slot,
-                              enum box_state state); /* without anything yet; in the list of its state */
+struct box_entry *boxes_entry_new(struct boxes *b, const struct tier *tier, uint32_t slot,
+                                  enum box_state state); /* without anything yet; in the list of its state */
+
+/* ---- boxes_seen.c ---- */
+
+void boxes_seen_begin(struct box_entry *e); /* it is somebody's */
+void boxes_seen_again(struct box_entry *e); /* it was before: something was missed */
+void boxes_seen_end(struct box_entry *e);   /* its processes are gone: tells of what is left */
+usec_t boxes_seen_tick(struct boxes *b);
+void boxes_seen_close(struct boxes *b);
 
 /* ---- boxes_adopt.c ---- */
 
 /* What the next coved must know of it, as it is now: before anybody is told, and before anything is begun that makes it more. */
-void boxes_record(struct entry *e);
-void boxes_unrecord(struct entry *e); /* it has ended, and that was told */
+void boxes_record(struct box_entry *e);
+void boxes_unrecord(struct box_entry *e); /* it has ended, and that was told */
 
 /* ---- boxes_end.c ---- */
 
-void boxes_kill_body(struct entry *e);
-void boxes_kill_unused(struct entry *e);                /* nobody's, and not to become anybody's */
+void boxes_kill_body(struct box_entry *e);
+void boxes_kill_unused(struct box_entry *e);            /* nobody's, and not to become anybody's */
 void boxes_on_pidfd(struct source *s, uint32_t events); /* it is to be reaped */
-void boxes_clean(struct entry *e);                      /* it was: gone, now or a little later */
+void boxes_clean(struct box_entry *e);                  /* it was: gone, now or a little later */
 void boxes_clean_again(struct boxes *b);
 
 /* ---- boxes_task.c ---- */
 
 /* Refused at once, or under way, or behind those that are. */
 void boxes_task_add(struct boxes *b, const char *id, const struct task *task);
-struct task *boxes_task_stop(struct entry *e);              /* TASK_STOP that nobody asked for; it has no other task */
+struct task *boxes_task_stop(struct box_entry *e);          /* TASK_STOP that nobody asked for; it has no other task */
 void boxes_task_end(struct task *t, const struct err *err); /* err NULL: success. Answers, and begins the next one */
-void boxes_tasks_abort(struct entry *e, const struct err *err);
-bool boxes_is_stopping(const struct entry *e);
+void boxes_tasks_abort(struct box_entry *e, const struct err *err);
+bool boxes_is_stopping(const struct box_entry *e);
 struct task *boxes_task_loosen(struct task *t); /* its entry ends before it */
 struct task *boxes_task_loose(struct boxes *b, const struct task *task);
 
 /* ---- boxes_pause.c ---- */
 
 /* boxes_frozen() is called with the first task of the entry, now or later: 0, -ETIMEDOUT, or another -errno; on failure it is thawed already. */
-void boxes_freeze(struct entry *e);
-void boxes_frozen(struct entry *e, int r); /* of boxes_task.c */
-void boxes_thaw(struct entry *e);
+void boxes_freeze(struct box_entry *e);
+void boxes_frozen(struct box_entry *e, int r); /* of boxes_task.c */
+void boxes_thaw(struct box_entry *e);
+void boxes_yield_memory(struct box_entry *e, bool first); /* when memory is short, its own goes first */
 usec_t boxes_watch_freezing(struct boxes *b);
 void boxes_pause_begin(struct task *t);
 void boxes_resume_begin(struct task *t);
 void boxes_pause_frozen(struct task *t, int r);
-int boxes_freeze_error(const struct entry *e, int r, struct err *err);
+int boxes_freeze_error(const struct box_entry *e, int r, struct err *err);
 
 /* ---- boxes_memory.c ---- */
 
 usec_t boxes_memory_tick(struct boxes *b);
-void boxes_memory_stays(struct entry *e); /* it is going to run, or has ended */
+void boxes_memory_stays(struct box_entry *e); /* it is going to run, or has ended */
 
 /* ---- boxes_ahead.c ---- */
 
@@ -263,13 +288,13 @@ void boxes_snapshot_frozen(struct task *t, int r);
 /* ---- boxes_volume.c ---- */
 
 void boxes_mount_begin(struct task *t);
-size_t boxes_mounted_names(struct entry *e, char (*ret_names)[SUP_VOLUME_MAX]); /* room for MOUNTS_MAX */
-struct mounted *boxes_mounted_add(struct entry *e, const char *volume);
-void boxes_unmounted(struct entry *e); /* its mounts are gone */
+size_t boxes_mounted_names(struct box_entry *e, char (*ret_names)[SUP_VOLUME_MAX]); /* room for MOUNTS_MAX */
+struct mounted *boxes_mounted_add(struct box_entry *e, const char *volume);
+void boxes_unmounted(struct box_entry *e); /* its mounts are gone */
 
 /* ---- boxes_note.c ---- */
 
-int boxes_notes_open(struct pool *pool, struct notes *ret_notes) WARN_UNUSED; /* -errno: with an fd of -1 */
+int boxes_notes_open(const struct tier_host *host, struct notes *ret_notes) WARN_UNUSED; /* -errno: with an fd of -1 */
 void boxes_note(struct boxes *b, const char *id, const char *box,
                 const char *stands_on);             /* in place of an earlier one */
 void boxes_unnote(struct boxes *b, const char *id); /* there may be none */
@@ -285,8 +310,9 @@ void boxes_kept_taken(struct kept *k);                         /* somebody runs 
 void boxes_kept_doom(struct kept *k);
 
 void boxes_stop_begin(struct task *t);
-void boxes_stop_reaped(struct entry *e); /* TASK_STOP is its first, and it has ended */
+void boxes_stop_frozen(struct task *t, int r);
+void boxes_stop_reaped(struct box_entry *e); /* TASK_STOP is its first, and it has ended */
 void boxes_give_back(
-    struct entry *e); /* it was dressed in files that are kept, and has ended before it was anybody's */
-void boxes_copy_later(struct entry *e);    /* it is frozen */
-void boxes_copy_is_stale(struct entry *e); /* it is going to run, or has ended */
+    struct box_entry *e); /* it was dressed in files that are kept, and has ended before it was anybody's */
+void boxes_copy_later(struct box_entry *e);    /* it is frozen */
+void boxes_copy_is_stale(struct box_entry *e); /* it is going to run, or has ended */

@@ -14,7 +14,7 @@
 #include "base/mem.h"
 #include "coved/boxes/boxes_internal.h"
 #include "coved/workers/job.h"
-#include "kernel/pool/pool.h"
+#include "tier/files.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -38,7 +38,7 @@ struct kept *boxes_kept_find(struct boxes *b, const char *id)
     return k && !k->is_doomed ? k : NULL;
 }
 
-static struct kept *add(struct boxes *b, const char *id, const char *stands_on)
+static struct kept *boxes_keep_add(struct boxes *b, const char *id, const char *stands_on)
 {
     struct kept *k = mem_new(struct kept);
     k->owner = b;
@@ -48,7 +48,7 @@ static struct kept *add(struct boxes *b, const char *id, const char *stands_on)
     return k;
 }
 
-static void forget(struct kept *k)
+static void boxes_keep_forget(struct kept *k)
 {
     struct boxes *b = k->owner;
     (void)map_del(&b->kept, str_of(k->id));
@@ -65,7 +65,7 @@ void boxes_kept_release(struct kept *k)
 void boxes_kept_taken(struct kept *k)
 {
     boxes_kept_release(k);
-    forget(k);
+    boxes_keep_forget(k);
 }
 
 void boxes_kept_doom(struct kept *k)
@@ -83,28 +83,22 @@ static void report_end(struct boxes *b, const char *id, enum sup_cause cause)
 
 static void drop_doomed(struct kept *k)
 {
-    int r = pool_kept_drop(k->owner->host->pool, k->id);
+    int r = files_kept_drop(k->owner->host, k->id);
     if (r < 0 && r != -ENOENT)
         log_error("drop the files that are kept of sandbox %s: %s", k->id, strerror(-r));
     report_end(k->owner, k->id, SUP_CAUSE_KILLED);
-    forget(k);
+    boxes_keep_forget(k);
 }
 
-static void load(void *ctx, const char *sandbox)
+static void load(void *ctx, const char *sandbox, const char *stands_on)
 {
     struct boxes *b = ctx;
-    struct pool_chain below = {.n = 0};
-    if (!id_is_sandbox(str_of(sandbox)))
-        return;
-    int r = pool_kept_chain(b->host->pool, sandbox, &below);
-    if (r < 0)
-        log_error("read on which layers sandbox %s stands: %s", sandbox, strerror(-r));
-    add(b, sandbox, below.n ? below.names[0] : "")->is_whole = true;
+    boxes_keep_add(b, sandbox, stands_on)->is_whole = true;
 }
 
 void boxes_keep_load(struct boxes *b)
 {
-    int r = pool_kept_each(b->host->pool, load, b);
+    int r = files_kept_each(b->host, load, b);
     if (r < 0)
         log_error("look which sandboxes are kept: %s", strerror(-r));
 }
@@ -122,21 +116,19 @@ void boxes_keep_fini(struct boxes *b)
 static int keep_run(void *ctx)
 {
     const struct task *t = ctx;
-    struct pool *pool = t->owner->host->pool;
-    struct pool_chain below = {.n = 0};
+    const struct tier_host *host = t->owner->host;
+    char stands_on[FILES_LAYER_MAX];
     fault_point("coved.keep.begin");
-    int r = t->stands_on[0] ? pool_chain_read(pool, t->stands_on, &below) : 0;
-    r = r ? r : fault_error("coved.keep");
+    int r = fault_error("coved.keep");
     if (r < 0)
         return r;
-    int ignored UNUSED = pool_box_limit(pool, t->box, 0); /* what is noted beside its files is ours */
     for (int i = 0; i < FULL_TRIES; i++, (void)usleep(FULL_WAIT_USEC)) {
-        r = pool_keep(pool, t->box, t->id, &below);
+        r = files_keep(host, t->box, t->id, t->stands_on);
         if (r != -ENOSPC && r != -EDQUOT)
             break;
     }
     /* One that was ended before it could answer may have done it. */
-    return r == -ENOENT && t->tries && pool_kept_chain(pool, t->id, &below) == 0 ? 0 : r;
+    return r == -ENOENT && t->tries && files_kept_below(host, t->id, stands_on) == 0 ? 0 : r;
 }
 
 static void keep_failed(struct task *t, int r, struct err *err)
@@ -144,7 +136,7 @@ static void keep_failed(struct task *t, int r, struct err *err)
     struct boxes *b = t->owner;
     (void)err_errno(err, r, "keep the files of sandbox %s", t->id);
     log_error("%s", err->msg);
-    r = pool_box_drop(b->host->pool, t->box);
+    r = files_box_drop(b->host, t->box);
     if (r < 0)
         log_error("drop the files of sandbox %s: %s", t->id, strerror(-r));
     if (!t->kept->is_doomed)
@@ -187,23 +179,35 @@ static void keep_start(struct task *t)
 
 void boxes_stop_begin(struct task *t)
 {
-    struct entry *e = t->entry;
+    struct box_entry *e = t->entry;
+    if (e->tier->writes_late && e->state != BOX_FROZEN)
+        boxes_freeze(e); /* boxes_stop_frozen() */
+    else
+        boxes_stop_frozen(t, 0);
+}
+
+/* What could not be written out in time is lost, as by a power cut: nobody is kept from a pause by that. */
+void boxes_stop_frozen(struct task *t, int r)
+{
+    struct box_entry *e = t->entry;
+    if (r < 0)
+        log_warn("sandbox %s did not write out what it had before its end: %s", e->id, strerror(-r));
     boxes_note(e->owner, e->id, e->box.name, e->stands_on);
     boxes_record(e);
     fault_point("coved.stop.recorded");
     boxes_kill_body(e); /* boxes_stop_reaped() */
 }
 
-void boxes_stop_reaped(struct entry *e)
+void boxes_stop_reaped(struct box_entry *e)
 {
     struct task *t = LIST_FIRST(struct task, &e->tasks, node);
     struct boxes *b = e->owner;
-    struct copy *copy = e->copy;
+    struct box_copy *copy = e->copy;
     assert(t);
     memcpy(t->box, e->box.name, sizeof(t->box));
     memcpy(t->stands_on, e->stands_on, sizeof(t->stands_on));
     fault_point("coved.keep.reaped");
-    t->kept = add(b, e->id, e->stands_on);
+    t->kept = boxes_keep_add(b, e->id, e->stands_on);
     t->kept->busy = 1;
     e->box.has_files = false; /* the task's */
     e->has_copy = false;      /* it takes that one's place */
@@ -218,7 +222,7 @@ void boxes_stop_reaped(struct entry *e)
     }
 }
 
-void boxes_give_back(struct entry *e)
+void boxes_give_back(struct box_entry *e)
 {
     struct kept *k = TAKE_PTR(e->kept);
     if (!e->box.has_files || k->is_doomed) {
@@ -239,24 +243,21 @@ void boxes_give_back(struct entry *e)
 
 static int copy_run(void *ctx)
 {
-    const struct copy *c = ctx;
-    struct pool *pool = c->owner->host->pool;
-    struct pool_chain below = {.n = 0};
+    const struct box_copy *c = ctx;
     fault_point("coved.copy.begin");
-    int r = c->stands_on[0] ? pool_chain_read(pool, c->stands_on, &below) : 0;
-    r = r ? r : fault_error("coved.copy");
-    return r ? r : pool_keep_copy(pool, c->box, c->id, &below);
+    int r = fault_error("coved.copy");
+    return r ? r : files_copy(c->owner->host, c->box, c->id, c->stands_on);
 }
 
 static void copy_done(void *ctx, int r)
 {
-    struct copy *c = ctx;
+    struct box_copy *c = ctx;
     struct boxes *b = c->owner;
-    struct entry *e = c->entry;
+    struct box_entry *e = c->entry;
     bool is_good = e && !c->is_stale;
     if (r < 0) {
-        pool_forget(b->host->pool, c->id);
-        int ignored UNUSED = c->next ? 0 : pool_kept_drop(b->host->pool, c->id); /* it may have died right after it */
+        files_forget(b->host, c->id);
+        int ignored UNUSED = c->next ? 0 : files_kept_drop(b->host, c->id); /* it may have died right after it */
     }
     if (r < 0)
         log_warn("copy the files of paused sandbox %s (a power cut would lose them): %s", c->id, strerror(-r));
@@ -264,7 +265,7 @@ static void copy_done(void *ctx, int r)
         e->has_copy = true;
         boxes_unnote(b, e->id);
     }
-    if (r == 0 && !is_good && !c->next && (r = pool_kept_drop(b->host->pool, c->id)) < 0 && r != -ENOENT)
+    if (r == 0 && !is_good && !c->next && (r = files_kept_drop(b->host, c->id)) < 0 && r != -ENOENT)
         log_error("drop a copy of the files of sandbox %s: %s", c->id, strerror(-r));
     if (e)
         e->copy = NULL;
@@ -276,10 +277,10 @@ static void copy_done(void *ctx, int r)
     mem_free(c);
 }
 
-static void copy_begin(struct entry *e)
+static void copy_begin(struct box_entry *e)
 {
     struct boxes *b = e->owner;
-    struct copy *c = mem_new(struct copy);
+    struct box_copy *c = mem_new(struct box_copy);
     list_remove(&e->to_copy);
     c->owner = b;
     c->entry = e;
@@ -293,22 +294,22 @@ static void copy_begin(struct entry *e)
     (void)job_add(b->jobs, &spec);
 }
 
-void boxes_copy_later(struct entry *e)
+void boxes_copy_later(struct box_entry *e)
 {
     struct boxes *b = e->owner;
-    if (!pool_features(b->host->pool)->cheap_clones || e->copy)
+    if (!files_copies_are_cheap(b->host) || e->copy)
         return;
     e->copy_at = clock_mono() + COPY_AFTER_MS * USEC_PER_MS;
     list_append(&b->to_copy, &e->to_copy);
 }
 
-void boxes_copy_is_stale(struct entry *e)
+void boxes_copy_is_stale(struct box_entry *e)
 {
     list_remove(&e->to_copy);
     if (e->copy)
         e->copy->is_stale = true;
     /* Under way, it may be there already; then copy_done() comes too late to drop it before the sandbox runs, and drops it if not. */
-    int r = e->has_copy || e->copy ? pool_kept_drop(e->owner->host->pool, e->id) : 0;
+    int r = e->has_copy || e->copy ? files_kept_drop(e->owner->host, e->id) : 0;
     if (r < 0 && r != -ENOENT)
         log_error("drop the copy of the files of sandbox %s: %s", e->id, strerror(-r));
     e->has_copy = false;
@@ -351,8 +352,8 @@ usec_t boxes_keep_tick(struct boxes *b)
         if (n == ARRAY_SIZE(gone))
             return 0;
     }
-    struct entry *e;
-    while ((e = LIST_FIRST(struct entry, &b->to_copy, to_copy)) && now >= e->copy_at)
+    struct box_entry *e;
+    while ((e = LIST_FIRST(struct box_entry, &b->to_copy, to_copy)) && now >= e->copy_at)
         copy_begin(e);
     return MIN(e ? e->copy_at : UINT64_MAX, again);
 }

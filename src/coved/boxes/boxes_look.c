@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/log.h"
 #include "coved/boxes/boxes_internal.h"
-#include "kernel/cgroup/cgroup.h"
-#include "kernel/pool/pool.h"
+#include "tier/files.h"
 
 #include <string.h>
 
@@ -19,9 +17,9 @@ size_t boxes_left(const struct boxes *b)
     return n + b->n_loose + b->n_copies;
 }
 
-struct entry *boxes_find(struct boxes *b, const char *id, struct err *err)
+struct box_entry *boxes_find(struct boxes *b, const char *id, struct err *err)
 {
-    struct entry *e = map_get(&b->by_id, str_of(id));
+    struct box_entry *e = map_get(&b->by_id, str_of(id));
     if (!e)
         (void)err_set(err, ERR_NOT_FOUND, "sandbox %s is not here", id);
     return e;
@@ -29,28 +27,23 @@ struct entry *boxes_find(struct boxes *b, const char *id, struct err *err)
 
 int boxes_attach(struct boxes *b, const char *id, int *ret_session_fd, struct err *err)
 {
-    struct entry *e = boxes_find(b, id, err);
+    struct box_entry *e = boxes_find(b, id, err);
     if (!e)
         return -1;
-    return tier_open_session(&e->box, e->id, e->template_id, ret_session_fd, err);
+    return e->tier->session(&e->box, e->id, e->template_id, ret_session_fd, err);
 }
 
 int boxes_usage(struct boxes *b, const char *id, struct sup_used *ret_used, struct err *err)
 {
-    struct entry *e = boxes_find(b, id, err);
+    struct box_entry *e = boxes_find(b, id, err);
     if (!e)
         return -1;
-    struct cgroup_usage u = {0};
-    int r = cgroup_usage(b->host->cgroups, e->box.group, &u);
+    struct tier_usage u = {0};
+    int r = e->tier->usage(b->host, &e->box, clock_real() - MIN(clock_real(), e->started), &u);
     if (r < 0)
-        return err_errno(err, r, "read control group %s", e->box.group);
-    b->tier->sampled(b->host, &e->box, &u, clock_real() - MIN(clock_real(), e->started));
-    if (pool_features(b->host->pool)->limits) {
-        r = pool_box_usage(b->host->pool, e->box.name, &ret_used->disk_bytes);
-        if (r < 0 && r != -ENODATA)
-            log_warn("read how much box %s has written: %s", e->box.name, strerror(-r));
-        ret_used->disk_limit_bytes = e->box.disk_bytes;
-    }
+        return err_errno(err, r, "read what sandbox %s uses", id);
+    ret_used->disk_bytes = u.disk_bytes;
+    ret_used->disk_limit_bytes = files_are_limited(b->host) ? e->box.disk_bytes : 0;
     ret_used->cpu_usec = u.cpu_usec;
     ret_used->memory_bytes = u.memory_bytes;
     ret_used->cache_bytes = u.cache_bytes;
@@ -64,10 +57,10 @@ int boxes_usage(struct boxes *b, const char *id, struct sup_used *ret_used, stru
 
 void boxes_each(struct boxes *b, void (*fn)(void *ctx, const char *id, usec_t started, enum sup_life life), void *ctx)
 {
-    LIST_FOREACH (struct entry, e, &b->lists[BOX_RUNNING], node) {
+    LIST_FOREACH (struct box_entry, e, &b->lists[BOX_RUNNING], node) {
         fn(ctx, e->id, e->started, SUP_LIVES);
     }
-    LIST_FOREACH (struct entry, e, &b->lists[BOX_FROZEN], node) {
+    LIST_FOREACH (struct box_entry, e, &b->lists[BOX_FROZEN], node) {
         fn(ctx, e->id, e->started, SUP_FROZEN);
     }
     size_t it = 0;
@@ -78,10 +71,10 @@ void boxes_each(struct boxes *b, void (*fn)(void *ctx, const char *id, usec_t st
 
 void boxes_each_network(struct boxes *b, void (*fn)(void *ctx, const char *id, const struct netns *net), void *ctx)
 {
-    LIST_FOREACH (struct entry, e, &b->lists[BOX_RUNNING], node) {
+    LIST_FOREACH (struct box_entry, e, &b->lists[BOX_RUNNING], node) {
         fn(ctx, e->id, &e->box.net);
     }
-    LIST_FOREACH (struct entry, e, &b->lists[BOX_FROZEN], node) {
+    LIST_FOREACH (struct box_entry, e, &b->lists[BOX_FROZEN], node) {
         fn(ctx, e->id, &e->box.net);
     }
 }
@@ -90,7 +83,7 @@ void boxes_each_standing(struct boxes *b, void (*fn)(void *ctx, const char *laye
 {
     static const enum box_state states[] = {BOX_RUNNING, BOX_FROZEN};
     for (size_t i = 0; i < ARRAY_SIZE(states); i++)
-        LIST_FOREACH (struct entry, e, &b->lists[states[i]], node) {
+        LIST_FOREACH (struct box_entry, e, &b->lists[states[i]], node) {
             fn(ctx, e->stands_on);
         }
     size_t it = 0;
@@ -103,7 +96,7 @@ bool boxes_stands(struct boxes *b, const char *layer, char ret_id[static ID_SAND
     static const enum box_state states[] = {BOX_RUNNING, BOX_FROZEN, BOX_DRESSING};
     const char *id = NULL;
     for (size_t i = 0; i < ARRAY_SIZE(states); i++)
-        LIST_FOREACH (struct entry, e, &b->lists[states[i]], node) {
+        LIST_FOREACH (struct box_entry, e, &b->lists[states[i]], node) {
             bool somebodys = e->id[0] || e->request || e->kept;
             if (somebodys && (strcmp(e->stands_on, layer) == 0 || (!e->id[0] && strcmp(e->outfit.layer, layer) == 0)))
                 id = e->request ? e->request->request.id : e->id;
@@ -131,7 +124,7 @@ int boxes_files(struct boxes *b, const char *id, struct boxes_files *ret_files, 
     const struct kept *k = boxes_kept_find(b, id);
     if (k && !k->is_whole)
         return err_set(err, ERR_FAILED_PRECONDITION, "sandbox %s is being paused or resumed", id);
-    const struct entry *e = k ? NULL : boxes_find(b, id, err);
+    const struct box_entry *e = k ? NULL : boxes_find(b, id, err);
     if (!k && !e)
         return -1;
     if (e)

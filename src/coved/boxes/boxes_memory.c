@@ -19,7 +19,6 @@
 #include "base/mem.h"
 #include "coved/boxes/boxes_internal.h"
 #include "coved/workers/job.h"
-#include "kernel/cgroup/cgroup.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -28,11 +27,10 @@ enum { LOOK_MS = 1000, LEAST_PARTS = 8, GIVING_MS = 60000, ROUND_USEC = 5000 };
 
 struct giving {
     struct boxes *owner;
-    struct entry *entry; /* NULL: it runs again, or has ended */
+    struct box_entry *entry; /* NULL: it runs again, or has ended */
     struct job *job;
     uint64_t before;
     char id[ID_SANDBOX_LEN + 1];
-    char group[TIER_GROUP_MAX];
 };
 
 /* "MemTotal:       24105000 kB" */
@@ -50,7 +48,7 @@ static uint64_t read_kib(struct str text, const char *key)
     return 0;
 }
 
-static void look(struct boxes *b, usec_t now)
+static void boxes_memory_look(struct boxes *b, usec_t now)
 {
     AUTO_BUF struct buf text = BUF_INIT(64 * 1024);
     b->memory_at = now + LOOK_MS * USEC_PER_MS;
@@ -68,7 +66,7 @@ static void look(struct boxes *b, usec_t now)
 
 /* ---- what nobody reads ---- */
 
-static void end_for(struct entry *e, const char *what)
+static void end_for(struct box_entry *e, const char *what)
 {
     struct err err;
     log_warn("the machine loses memory: sandbox %s has %s, which no control group counts, and is ended", e->id, what);
@@ -78,7 +76,7 @@ static void end_for(struct entry *e, const char *what)
     boxes_kill_body(e);
 }
 
-static void look_at(struct entry *e)
+static void look_at(struct box_entry *e)
 {
     char what[64];
     uint64_t bytes = 0;
@@ -94,7 +92,7 @@ static void look_at(struct entry *e)
 /* False: there are more. Whose end has begun needs none. */
 static bool look_at_some(struct boxes *b, enum box_state state, usec_t until)
 {
-    LIST_FOREACH (struct entry, e, &b->lists[state], node) {
+    LIST_FOREACH (struct box_entry, e, &b->lists[state], node) {
         if (e->unread_round == b->unread_round || e->ended.cause || boxes_is_stopping(e))
             continue;
         if (clock_mono() >= until)
@@ -109,15 +107,16 @@ static bool look_at_some(struct boxes *b, enum box_state state, usec_t until)
 
 static uint64_t usage_of(const struct giving *g)
 {
-    struct cgroup_usage usage = {0};
-    int ignored UNUSED = cgroup_usage(g->owner->host->cgroups, g->group, &usage);
+    struct tier_usage usage = {0};
+    struct box_entry *e = g->entry;
+    int ignored UNUSED = e->tier->usage(g->owner->host, &e->box, clock_real() - MIN(clock_real(), e->started), &usage);
     return usage.memory_bytes;
 }
 
-static int give(void *ctx)
+static int boxes_memory_give(void *ctx)
 {
     const struct giving *g = ctx;
-    return cgroup_reclaim(g->owner->host->cgroups, g->group);
+    return g->entry->tier->reclaim(g->owner->host, &g->entry->box); /* without an entry it was killed before it began */
 }
 
 static void given(void *ctx, int r)
@@ -138,23 +137,26 @@ static void given(void *ctx, int r)
     mem_free(g);
 }
 
-static void begin(struct entry *e)
+static void boxes_memory_begin(struct box_entry *e)
 {
     struct boxes *b = e->owner;
     struct giving *g = mem_new(struct giving);
     g->owner = b;
     g->entry = e;
     memcpy(g->id, e->id, sizeof(g->id));
-    memcpy(g->group, e->box.group, sizeof(g->group));
     g->before = usage_of(g);
-    const struct job_spec spec = {
-        .name = "take memory", .run = give, .done = given, .ctx = g, .is_background = true, .limit_ms = GIVING_MS};
+    const struct job_spec spec = {.name = "take memory",
+                                  .run = boxes_memory_give,
+                                  .done = given,
+                                  .ctx = g,
+                                  .is_background = true,
+                                  .limit_ms = GIVING_MS};
     e->giving = g;
     b->n_giving++;
     g->job = job_add(b->jobs, &spec);
 }
 
-void boxes_memory_stays(struct entry *e)
+void boxes_memory_stays(struct box_entry *e)
 {
     struct giving *g = TAKE_PTR(e->giving);
     if (!g)
@@ -163,10 +165,10 @@ void boxes_memory_stays(struct entry *e)
     job_kill(g->job);
 }
 
-static struct entry *next(struct boxes *b)
+static struct box_entry *next(struct boxes *b)
 {
-    LIST_FOREACH (struct entry, e, &b->lists[BOX_FROZEN], node) {
-        if (!e->has_given && !e->n_tasks && e->box.has_group)
+    LIST_FOREACH (struct box_entry, e, &b->lists[BOX_FROZEN], node) {
+        if (!e->has_given && !e->n_tasks && tier_set_powers(b->set, e->tier)->reclaim)
             return e;
     }
     return NULL;
@@ -178,15 +180,15 @@ usec_t boxes_memory_tick(struct boxes *b)
     if (b->stopping || boxes_running(b) == 0)
         return UINT64_MAX;
     if (now >= b->memory_at)
-        look(b, now);
+        boxes_memory_look(b, now);
     if (b->is_looking)
         b->is_looking =
             !look_at_some(b, BOX_RUNNING, now + ROUND_USEC) || !look_at_some(b, BOX_FROZEN, now + ROUND_USEC);
-    if (b->is_short && !b->n_giving && cgroup_features(b->host->cgroups)->reclaim) {
-        struct entry *e = next(b);
+    if (b->is_short && !b->n_giving) {
+        struct box_entry *e = next(b);
         b->is_short = false; /* as far as this look goes */
         if (e)
-            begin(e);
+            boxes_memory_begin(e);
     }
     return b->is_looking ? now : b->memory_at;
 }

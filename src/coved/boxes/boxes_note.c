@@ -16,7 +16,7 @@
 #include "base/log.h"
 #include "base/map.h"
 #include "coved/boxes/boxes_internal.h"
-#include "kernel/pool/pool.h"
+#include "tier/files.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -47,13 +47,13 @@ static int read_boot(char ret_boot[static NOTE_BOOT_MAX])
     return 0;
 }
 
-int boxes_notes_open(struct pool *pool, struct notes *ret_notes)
+int boxes_notes_open(const struct tier_host *host, struct notes *ret_notes)
 {
     struct notes n = {.fd = -1};
     int r = read_boot(n.boot);
-    if (r == 0 && mkdirat(pool_fd(pool), "asleep", 0700) < 0 && errno != EEXIST)
+    if (r == 0 && mkdirat(files_dir(host), "asleep", 0700) < 0 && errno != EEXIST)
         r = -errno;
-    if (r == 0 && (n.fd = openat(pool_fd(pool), "asleep", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)) < 0)
+    if (r == 0 && (n.fd = openat(files_dir(host), "asleep", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)) < 0)
         r = -errno;
     *ret_notes = n;
     return r;
@@ -99,17 +99,16 @@ static bool read_note(const struct notes *notes, const char *id, struct noted *r
     return true;
 }
 
-static int keep(struct pool *pool, const char *id, const struct noted *noted)
+static int boxes_note_keep(const struct tier_host *host, const char *id, const struct noted *noted)
 {
-    struct pool_chain below = {.n = 0};
-    int r = noted->stands_on[0] ? pool_chain_read(pool, noted->stands_on, &below) : 0;
-    r = r ? r : pool_keep(pool, noted->box, id, &below);
+    char stands_on[FILES_LAYER_MAX];
+    int r = files_keep(host, noted->box, id, noted->stands_on);
     /* It had done that already, or the files had not become the box's yet. */
-    return r == -ENOENT && pool_kept_chain(pool, id, &below) == 0 ? 0 : r;
+    return r == -ENOENT && files_kept_below(host, id, stands_on) == 0 ? 0 : r;
 }
 
 struct rescue {
-    struct pool *pool;
+    const struct tier_host *host;
     bool (*spares)(void *ctx, const char *name);
     void *ctx;
     struct notes notes;
@@ -120,7 +119,7 @@ struct rescue {
 typedef void (*each_fn)(void *ctx, int at, const char *name);
 
 /* at: borrowed. */
-static void each(int at, each_fn fn, void *ctx)
+static void boxes_note_each(int at, each_fn fn, void *ctx)
 {
     int fd = openat(at, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
@@ -143,7 +142,7 @@ static void rescue_one(void *ctx, int at, const char *id)
     if (says && s->spares && s->spares(s->ctx, noted.box))
         return;
     if (says) {
-        int r = keep(s->pool, id, &noted);
+        int r = boxes_note_keep(s->host, id, &noted);
         s->n += r == 0;
         if (!s->is_last && (r == -ENOSPC || r == -EDQUOT)) {
             s->full++;
@@ -176,47 +175,47 @@ static void drop_box(void *ctx, int at UNUSED, const char *box)
     struct emptying *m = ctx;
     const struct rescue *s = m->rescue;
     if (!map_get(&m->noted, str_of(box)) && !(s->spares && s->spares(s->ctx, box)))
-        m->n += pool_box_drop(s->pool, box) == 0;
+        m->n += files_box_drop(s->host, box) == 0;
 }
 
 static void drop_boxes(void *ctx, int at, const char *shard)
 {
     AUTO_CLOSE int fd = openat(at, shard, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd >= 0)
-        each(fd, drop_box, ctx);
+        boxes_note_each(fd, drop_box, ctx);
 }
 
 /* What nobody will have goes first: among it may be what has filled the pool. */
-static void make_room(struct rescue *s)
+static void boxes_note_make_room(struct rescue *s)
 {
     struct emptying m = {s, MAP_INIT, 0};
-    AUTO_CLOSE int boxes = openat(pool_fd(s->pool), "boxes", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    each(s->notes.fd, note_box, &m);
+    AUTO_CLOSE int boxes = openat(files_dir(s->host), "boxes", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    boxes_note_each(s->notes.fd, note_box, &m);
     if (boxes >= 0)
-        each(boxes, drop_boxes, &m);
+        boxes_note_each(boxes, drop_boxes, &m);
     map_fini(&m.noted);
-    int failed = pool_sweep(s->pool);
+    int failed = files_sweep(s->host);
     log_warn("the storage pool is full: %zu sandboxes, which stood still when an earlier coved died, wait for room; of "
              "others the files of %zu are removed%s",
              s->full, m.n, failed < 0 ? ", but not all" : "");
 }
 
-void boxes_rescue(struct pool *pool, bool (*spares)(void *ctx, const char *name), void *ctx)
+void boxes_rescue(const struct tier_host *host, bool (*spares)(void *ctx, const char *name), void *ctx)
 {
-    struct rescue s = {.pool = pool, .spares = spares, .ctx = ctx};
-    int r = boxes_notes_open(pool, &s.notes);
+    struct rescue s = {.host = host, .spares = spares, .ctx = ctx};
+    int r = boxes_notes_open(host, &s.notes);
     if (r < 0) {
         log_error("look which sandboxes stood still: %s", strerror(-r));
         return;
     }
-    each(s.notes.fd, rescue_one, &s);
+    boxes_note_each(s.notes.fd, rescue_one, &s);
     if (s.full)
-        make_room(&s);
+        boxes_note_make_room(&s);
     /* What is removed can be written again after the next commit. */
     for (usec_t until = clock_mono() + ROOM_USEC; s.full;) {
         s.full = 0;
         s.is_last = clock_mono() >= until;
-        each(s.notes.fd, rescue_one, &s);
+        boxes_note_each(s.notes.fd, rescue_one, &s);
         if (s.full)
             (void)usleep(ROOM_AGAIN_USEC);
     }

@@ -107,7 +107,7 @@ static void test_those_of_this_boot_are_kept(void **state)
     note(ids[1], "00000000-0000-0000-0000-000000000000", "b-1");
     note("no-sandbox", boot, "b-2");
     note(ids[2], boot, "b-9"); /* there is no such box */
-    boxes_rescue(pool, NULL, NULL);
+    boxes_rescue(&(const struct tier_host){.pool = pool}, NULL, NULL);
     assert_kept(ids[0], "zero");
     assert_false(is_there("kept", ids[1]));
     assert_false(is_there("kept", ids[2]));
@@ -115,9 +115,10 @@ static void test_those_of_this_boot_are_kept(void **state)
     for (size_t i = 0; i < SLEEPERS; i++)
         assert_false(is_there("asleep", ids[i]));
     assert_false(is_there("asleep", "no-sandbox"));
-    boxes_rescue(pool, NULL, NULL); /* and once more, by one that came after a second death */
+    boxes_rescue(&(const struct tier_host){.pool = pool}, NULL,
+                 NULL); /* and once more, by one that came after a second death */
     note(ids[0], boot, "b-0");
-    boxes_rescue(pool, NULL, NULL);
+    boxes_rescue(&(const struct tier_host){.pool = pool}, NULL, NULL);
     assert_kept(ids[0], "zero");
 }
 
@@ -177,7 +178,7 @@ static void test_in_a_full_pool(void **state)
     assert_true(file >= 0);
     fill_pool(file);
     file = fd_close(file);
-    boxes_rescue(pool, NULL, NULL);
+    boxes_rescue(&(const struct tier_host){.pool = pool}, NULL, NULL);
     for (size_t i = 0; i < SLEEPERS; i++) {
         (void)snprintf(box, sizeof(box), "b-%zu", i);
         assert_kept(ids[i], box);

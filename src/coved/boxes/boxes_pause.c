@@ -11,33 +11,39 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "coved/boxes/boxes_internal.h"
-#include "kernel/cgroup/cgroup.h"
 
 #include <string.h>
 
 enum { FREEZE_USEC = 2000000, LOOK_FIRST_USEC = 50, LOOK_MOST_USEC = 10000 };
 
-void boxes_thaw(struct entry *e)
+void boxes_thaw(struct box_entry *e)
 {
     list_remove(&e->freezing);
     if (!e->is_held)
         return;
     e->is_held = false;
-    int r = cgroup_freeze(e->owner->host->cgroups, e->box.group, false);
+    int r = e->tier->freeze(e->owner->host, &e->box, false);
     if (r < 0)
-        log_error("thaw control group %s: %s", e->box.group, strerror(-r));
+        log_error("thaw box %s: %s", e->box.name, strerror(-r));
 }
 
-static void give_up(struct entry *e, int r)
+void boxes_yield_memory(struct box_entry *e, bool first)
+{
+    int r = e->tier->yield(e->owner->host, &e->box, first);
+    if (r < 0)
+        log_warn("%s the memory of box %s: %s", first ? "let others have" : "keep", e->box.name, strerror(-r));
+}
+
+static void give_up(struct box_entry *e, int r)
 {
     boxes_thaw(e);
     boxes_frozen(e, r);
 }
 
-static void look(struct entry *e)
+static void boxes_pause_look(struct box_entry *e)
 {
     usec_t now = clock_mono();
-    int r = cgroup_is_frozen(e->owner->host->cgroups, e->box.group);
+    int r = e->tier->is_frozen(e->owner->host, &e->box);
     if (r == 0 && now - e->freeze_since > FREEZE_USEC)
         r = -ETIMEDOUT;
     if (r < 0) {
@@ -51,11 +57,11 @@ static void look(struct entry *e)
     }
 }
 
-void boxes_freeze(struct entry *e)
+void boxes_freeze(struct box_entry *e)
 {
     struct boxes *b = e->owner;
     e->is_held = true;
-    int r = cgroup_freeze(b->host->cgroups, e->box.group, true);
+    int r = e->tier->freeze(b->host, &e->box, true);
     if (r < 0) {
         give_up(e, r);
         return;
@@ -63,23 +69,23 @@ void boxes_freeze(struct entry *e)
     e->freeze_since = clock_mono();
     e->look_usec = LOOK_FIRST_USEC;
     list_append(&b->freezing, &e->freezing);
-    look(e);
+    boxes_pause_look(e);
 }
 
 usec_t boxes_watch_freezing(struct boxes *b)
 {
     usec_t now = clock_mono(), next = UINT64_MAX;
-    LIST_FOREACH (struct entry, e, &b->freezing, freezing) {
+    LIST_FOREACH (struct box_entry, e, &b->freezing, freezing) {
         if (now >= e->look_at)
-            look(e);
+            boxes_pause_look(e);
     }
-    LIST_FOREACH (struct entry, e, &b->freezing, freezing) {
+    LIST_FOREACH (struct box_entry, e, &b->freezing, freezing) {
         next = MIN(next, e->look_at);
     }
     return next;
 }
 
-int boxes_freeze_error(const struct entry *e, int r, struct err *err)
+int boxes_freeze_error(const struct box_entry *e, int r, struct err *err)
 {
     if (r == -ETIMEDOUT)
         return err_set(
@@ -101,7 +107,7 @@ void boxes_pause_begin(struct task *t)
 
 void boxes_pause_frozen(struct task *t, int r)
 {
-    struct entry *e = t->entry;
+    struct box_entry *e = t->entry;
     struct err err;
     if (r < 0) {
         (void)boxes_freeze_error(e, r, &err);
@@ -115,9 +121,7 @@ void boxes_pause_frozen(struct task *t, int r)
         return;
     }
     boxes_enter(e, BOX_FROZEN);
-    r = cgroup_yield_memory(e->owner->host->cgroups, e->box.group, true);
-    if (r < 0)
-        log_warn("let others have the memory of control group %s first: %s", e->box.group, strerror(-r));
+    boxes_yield_memory(e, true);
     boxes_note(e->owner, e->id, e->box.name, e->stands_on);
     fault_point("coved.pause.noted");
     boxes_record(e);
@@ -129,11 +133,9 @@ void boxes_pause_frozen(struct task *t, int r)
 
 void boxes_resume_begin(struct task *t)
 {
-    struct entry *e = t->entry;
+    struct box_entry *e = t->entry;
     if (e->state == BOX_FROZEN) {
-        int r = cgroup_yield_memory(e->owner->host->cgroups, e->box.group, false);
-        if (r < 0)
-            log_warn("keep the memory of control group %s: %s", e->box.group, strerror(-r));
+        boxes_yield_memory(e, false);
         boxes_copy_is_stale(e);
         boxes_memory_stays(e);
         boxes_enter(e, BOX_RUNNING);
@@ -149,7 +151,7 @@ void boxes_resume_begin(struct task *t)
 static bool stop_again(struct boxes *b, uint64_t asked, const char *id)
 {
     const struct kept *k = boxes_kept_find(b, id);
-    struct entry *e = map_get(&b->by_id, str_of(id));
+    struct box_entry *e = map_get(&b->by_id, str_of(id));
     struct task *t = e && boxes_is_stopping(e) ? LIST_FIRST(struct task, &e->tasks, node) : NULL;
     if (k && k->is_whole)
         b->events.done(b->events.ctx, asked, NULL);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Snapshots: a sandbox's own files cloned into a layer.
+ * Snapshots: a sandbox's own files cloned into a layer; and back, for a sandbox of which only the files are kept.
  *
  *  1. The process that clones is there before the sandbox is told to stand still, and the sandbox goes on before anybody is answered. When the sandbox has
  *     written much that is not on disk yet, which a clone would have to wait for, that is written out before.
@@ -14,31 +14,28 @@
 #include "base/mem.h"
 #include "coved/boxes/boxes_internal.h"
 #include "coved/workers/job.h"
-#include "kernel/cgroup/cgroup.h"
-#include "kernel/pool/pool.h"
+#include "tier/files.h"
 
 #include <stdio.h>
 #include <string.h>
 
 enum { DIRTY_BYTES = 4 << 20 };
 
-static int settle(void *ctx)
+static int boxes_store_settle(void *ctx)
 {
     const struct task *t = ctx;
-    return pool_box_settle(t->owner->host->pool, t->box);
+    return files_settle(t->owner->host, t->box);
 }
 
-static int run(void *ctx)
+static int boxes_store_run(void *ctx)
 {
     const struct task *t = ctx;
-    struct pool *pool = t->owner->host->pool;
-    struct pool_chain below = {.n = 0};
+    const struct tier_host *host = t->owner->host;
     fault_point("coved.snapshot.begin");
     if (t->kept)
-        return pool_layer_of_kept(pool, t->id, t->layer);
-    int r = t->stands_on[0] ? pool_chain_read(pool, t->stands_on, &below) : 0;
-    r = r ? r : fault_error("coved.snapshot");
-    return r ? r : pool_layer_of_box(pool, t->box, t->layer, &below);
+        return files_snapshot_kept(host, t->id, t->layer);
+    int r = fault_error("coved.snapshot");
+    return r ? r : t->tier->snapshot(host, t->box, t->stands_on, t->layer);
 }
 
 static int store_error(const struct task *t, int r, struct err *err)
@@ -50,7 +47,7 @@ static int store_error(const struct task *t, int r, struct err *err)
         return err_set(err, ERR_FAILED_PRECONDITION,
                        "sandbox %s stands on %d layers already, and this storage pool can't shorten that: build its"
                        " template anew",
-                       t->id, POOL_CHAIN_MAX - 1);
+                       t->id, FILES_LAYERS_MAX);
     case -ENOSPC:
     case -EDQUOT:
         (void)err_set(err, ERR_RESOURCE_EXHAUSTED, "the storage pool is full");
@@ -70,16 +67,16 @@ static void thaw(struct task *t)
     }
 }
 
-static int drop(struct boxes *b, const char *layer)
+static int boxes_store_drop(struct boxes *b, const char *layer)
 {
     char user[ID_SANDBOX_LEN + 1];
     if (boxes_stands(b, layer, user))
         return 0;
     boxes_drop_unused(b, layer);
-    return pool_layer_drop(b->host->pool, layer);
+    return files_layer_drop(b->host, layer);
 }
 
-static void done(void *ctx, int r)
+static void boxes_store_done(void *ctx, int r)
 {
     struct task *t = ctx;
     struct boxes *b = t->owner;
@@ -89,17 +86,17 @@ static void done(void *ctx, int r)
     thaw(t);
     fault_point("coved.snapshot.made");
     if (r < 0)
-        pool_forget(b->host->pool, t->layer);
+        files_forget(b->host, t->layer);
     if (r < 0 && r != -EEXIST) { /* its process may have died behind the clone */
-        int ignored UNUSED = pool_layer_drop(b->host->pool, t->layer);
+        int ignored UNUSED = files_layer_drop(b->host, t->layer);
     }
     if (t->aborted) {
-        if (r == 0 && (r = drop(b, t->layer)) < 0)
+        if (r == 0 && (r = boxes_store_drop(b, t->layer)) < 0)
             log_error("drop layer %s: %s", t->layer, strerror(-r));
         (void)err_set(&err, ERR_ABORTED, "sandbox %s ended meanwhile", t->id);
     } else if (r == 0) {
         err.code = ERR_OK;
-        t->layer_bytes = pool_layer_bytes(b->host->pool, t->layer);
+        t->layer_bytes = files_layer_bytes(b->host, t->layer);
     } else if (t->failed && t->entry) {
         (void)boxes_freeze_error(t->entry, t->failed, &err);
     } else {
@@ -136,34 +133,69 @@ void boxes_snapshot_frozen(struct task *t, int r)
     job_go(t->job);
 }
 
+/* Whoever asks for a snapshot of what changed alone. The sandbox runs on: what it does meanwhile is for the next one. */
+static bool is_unchanged(const struct task *t)
+{
+    return t->entry && t->unlike[0] && !files_changed(t->owner->host, t->box, t->unlike);
+}
+
 void boxes_snapshot_begin(struct task *t)
 {
-    struct job_spec spec = {.name = "snapshot", .run = run, .done = done, .begun = begun, .ctx = t, .is_held = true};
+    struct job_spec spec = {.name = "snapshot",
+                            .run = boxes_store_run,
+                            .done = boxes_store_done,
+                            .begun = begun,
+                            .ctx = t,
+                            .is_held = true};
     t->begun = clock_mono();
-    if (t->entry && t->entry->state != BOX_FROZEN &&
-        cgroup_dirty_bytes(t->owner->host->cgroups, t->entry->box.group) > DIRTY_BYTES)
-        spec.prepare = settle;
+    if (t->entry && t->entry->state != BOX_FROZEN && t->tier->dirty_bytes(t->owner->host, &t->entry->box) > DIRTY_BYTES)
+        spec.prepare = boxes_store_settle;
     if (t->entry) {
         memcpy(t->box, t->entry->box.name, sizeof(t->box));
         memcpy(t->stands_on, t->entry->stands_on, sizeof(t->stands_on));
     }
+    if (is_unchanged(t)) {
+        t->is_unchanged = true;
+        boxes_task_end(t, NULL);
+        return;
+    }
     t->job = job_add(t->owner->jobs, &spec);
 }
 
-void boxes_snapshot(struct boxes *b, uint64_t asked, const char *id, const char *layer, bool is_again)
+static int take_kept(struct kept *k, struct task *task, struct err *err)
+{
+    if (!k->is_whole)
+        return err_set(err, ERR_FAILED_PRECONDITION, "sandbox %s is being paused or resumed", k->id);
+    if (k->busy >= TASKS_MAX)
+        return err_set(err, ERR_RESOURCE_EXHAUSTED, "too many operations on sandbox %s are in progress", k->id);
+    memcpy(task->id, k->id, sizeof(task->id));
+    memcpy(task->stands_on, k->stands_on, sizeof(task->stands_on));
+    task->kept = k;
+    k->busy++;
+    return 0;
+}
+
+static void boxes_store_told(struct boxes *b, uint64_t asked, uint64_t bytes, const struct err *err)
+{
+    b->events.stored(b->events.ctx, asked, &(struct stored){.bytes = bytes}, err);
+}
+
+void boxes_snapshot(struct boxes *b, uint64_t asked, const struct sup_snapshot *m, bool is_again)
 {
     struct task task = {.kind = TASK_SNAPSHOT, .asked = asked};
-    (void)snprintf(task.layer, sizeof(task.layer), "%s", layer);
+    const char *id = m->id, *layer = m->layer;
+    memcpy(task.layer, layer, sizeof(task.layer));
+    memcpy(task.unlike, m->unlike, sizeof(task.unlike));
     struct kept *k = boxes_kept_find(b, id);
-    if (is_again && pool_layer_exists(b->host->pool, layer)) {
-        b->events.stored(b->events.ctx, asked, 0, 0, pool_layer_bytes(b->host->pool, layer), NULL);
+    if (is_again && files_layer_exists(b->host, layer)) {
+        boxes_store_told(b, asked, files_layer_bytes(b->host, layer), NULL);
         return;
     }
     /* What fails drops what it began under that name: it must be nobody else's. */
-    if (pool_layer_exists(b->host->pool, layer) || map_get(&b->making, str_of(layer))) {
+    if (files_layer_exists(b->host, layer) || map_get(&b->making, str_of(layer))) {
         struct err taken;
         (void)store_error(&task, -EEXIST, &taken);
-        b->events.stored(b->events.ctx, asked, 0, 0, 0, &taken);
+        boxes_store_told(b, asked, 0, &taken);
         return;
     }
     if (!k || b->stopping) {
@@ -171,19 +203,54 @@ void boxes_snapshot(struct boxes *b, uint64_t asked, const char *id, const char 
         return;
     }
     struct err err;
-    if (!k->is_whole) {
-        (void)err_set(&err, ERR_FAILED_PRECONDITION, "sandbox %s is being paused or resumed", id);
-        b->events.stored(b->events.ctx, asked, 0, 0, 0, &err);
+    if (take_kept(k, &task, &err) < 0)
+        boxes_store_told(b, asked, 0, &err);
+    else
+        boxes_snapshot_begin(boxes_task_loose(b, &task));
+}
+
+/* ---- and back ---- */
+
+static int rewind_run(void *ctx)
+{
+    const struct task *t = ctx;
+    fault_point("coved.rewind.begin");
+    int r = fault_error("coved.rewind");
+    return r ? r : files_keep_layer(t->owner->host, t->layer, t->id);
+}
+
+static void rewind_done(void *ctx, int r)
+{
+    struct task *t = ctx;
+    struct err err;
+    t->job = NULL;
+    fault_point("coved.rewind.made");
+    r = r ? r : files_kept_below(t->owner->host, t->id, t->kept->stands_on);
+    if (r == -ENOENT)
+        (void)err_set(&err, ERR_NOT_FOUND, "layer %s is not in the storage pool", t->layer);
+    else if (r < 0)
+        (void)store_error(t, r, &err);
+    boxes_kept_release(t->kept);
+    boxes_task_end(t, r < 0 ? &err : NULL);
+}
+
+void boxes_rewind(struct boxes *b, uint64_t asked, const char *id, const char *layer)
+{
+    struct task task = {.kind = TASK_REWIND, .asked = asked};
+    struct kept *k = boxes_kept_find(b, id);
+    struct err err;
+    (void)snprintf(task.layer, sizeof(task.layer), "%s", layer);
+    if (!k || b->stopping)
+        (void)err_set(&err, ERR_NOT_FOUND, "no files are kept of sandbox %s", id);
+    else if (k->busy)
+        (void)err_set(&err, ERR_FAILED_PRECONDITION, "the files of sandbox %s are being read", id);
+    else if (take_kept(k, &task, &err) == 0)
+        err.code = ERR_OK;
+    if (err.code != ERR_OK) {
+        b->events.done(b->events.ctx, asked, &err);
         return;
     }
-    if (k->busy >= TASKS_MAX) {
-        (void)err_set(&err, ERR_RESOURCE_EXHAUSTED, "too much is being done to sandbox %s already", id);
-        b->events.stored(b->events.ctx, asked, 0, 0, 0, &err);
-        return;
-    }
-    memcpy(task.id, k->id, sizeof(task.id));
-    memcpy(task.stands_on, k->stands_on, sizeof(task.stands_on));
-    task.kept = k;
-    k->busy++;
-    boxes_snapshot_begin(boxes_task_loose(b, &task));
+    struct task *t = boxes_task_loose(b, &task);
+    const struct job_spec spec = {.name = "rewind", .run = rewind_run, .done = rewind_done, .ctx = t};
+    t->job = job_add(b->jobs, &spec);
 }

@@ -11,7 +11,7 @@ static const struct {
 } kinds[TASK_KINDS] = {
     [TASK_PAUSE] = {boxes_pause_begin, boxes_pause_frozen},
     [TASK_RESUME] = {boxes_resume_begin, NULL},
-    [TASK_STOP] = {boxes_stop_begin, NULL},
+    [TASK_STOP] = {boxes_stop_begin, boxes_stop_frozen},
     [TASK_SNAPSHOT] = {boxes_snapshot_begin, boxes_snapshot_frozen},
     [TASK_MOUNT] = {boxes_mount_begin, NULL},
 };
@@ -34,10 +34,14 @@ static void free_task(struct task *t)
     mem_free(t);
 }
 
-static void answer(struct boxes *b, const struct task *t, const struct err *err)
+static void boxes_task_answer(struct boxes *b, const struct task *t, const struct err *err)
 {
     if (t->asked && t->kind == TASK_SNAPSHOT)
-        b->events.stored(b->events.ctx, t->asked, t->frozen_for, t->begun ? clock_mono() - t->begun : 0, t->layer_bytes,
+        b->events.stored(b->events.ctx, t->asked,
+                         &(struct stored){.frozen = t->frozen_for,
+                                          .total = t->begun ? clock_mono() - t->begun : 0,
+                                          .bytes = t->layer_bytes,
+                                          .is_unchanged = t->is_unchanged},
                          err);
     else if (t->asked)
         b->events.done(b->events.ctx, t->asked, err);
@@ -46,34 +50,36 @@ static void answer(struct boxes *b, const struct task *t, const struct err *err)
 void boxes_task_add(struct boxes *b, const char *id, const struct task *task)
 {
     struct err err;
-    struct entry *e = boxes_find(b, id, &err);
+    struct box_entry *e = boxes_find(b, id, &err);
     if (e && b->stopping)
         (void)err_set(&err, ERR_UNAVAILABLE, "the service is stopping");
     else if (e && e->ended.cause)
         (void)err_set(&err, ERR_NOT_FOUND, "sandbox %s is ending", id);
     else if (e && e->n_tasks >= TASKS_MAX)
-        (void)err_set(&err, ERR_RESOURCE_EXHAUSTED, "too much is being done to sandbox %s already", id);
+        (void)err_set(&err, ERR_RESOURCE_EXHAUSTED, "too many operations on sandbox %s are in progress", id);
     else if (e)
         err.code = ERR_OK;
-    if (err.code != ERR_OK) {
-        answer(b, task, &err);
+    if (!e || err.code != ERR_OK) {
+        boxes_task_answer(b, task, &err);
         mem_free(task->mount);
         return;
     }
     struct task *t = task_new(b, task);
     t->entry = e;
+    t->tier = e->tier;
     memcpy(t->id, e->id, sizeof(t->id));
     list_append(&e->tasks, &t->node);
     if (e->n_tasks++ == 0)
         kinds[t->kind].begin(t);
 }
 
-struct task *boxes_task_stop(struct entry *e)
+struct task *boxes_task_stop(struct box_entry *e)
 {
     struct task *t = mem_new(struct task);
     assert(e->n_tasks == 0);
     t->owner = e->owner;
     t->entry = e;
+    t->tier = e->tier;
     t->kind = TASK_STOP;
     memcpy(t->id, e->id, sizeof(t->id));
     list_init(&t->node);
@@ -104,8 +110,8 @@ struct task *boxes_task_loosen(struct task *t)
 
 void boxes_task_end(struct task *t, const struct err *err)
 {
-    struct entry *e = t->entry;
-    answer(t->owner, t, err);
+    struct box_entry *e = t->entry;
+    boxes_task_answer(t->owner, t, err);
     list_remove(&t->node);
     if (!e) {
         t->owner->n_loose--;
@@ -119,7 +125,7 @@ void boxes_task_end(struct task *t, const struct err *err)
         kinds[next->kind].begin(next);
 }
 
-void boxes_tasks_abort(struct entry *e, const struct err *err)
+void boxes_tasks_abort(struct box_entry *e, const struct err *err)
 {
     LIST_FOREACH (struct task, t, &e->tasks, node) {
         if (t->job) {
@@ -129,20 +135,20 @@ void boxes_tasks_abort(struct entry *e, const struct err *err)
             (void)boxes_task_loosen(t); /* answered when the job is done */
             continue;
         }
-        answer(t->owner, t, err);
+        boxes_task_answer(t->owner, t, err);
         list_remove(&t->node);
         free_task(t);
         e->n_tasks--;
     }
 }
 
-bool boxes_is_stopping(const struct entry *e)
+bool boxes_is_stopping(const struct box_entry *e)
 {
     const struct task *t = LIST_FIRST(struct task, &e->tasks, node);
     return t && t->kind == TASK_STOP && !e->ended.cause;
 }
 
-void boxes_frozen(struct entry *e, int r)
+void boxes_frozen(struct box_entry *e, int r)
 {
     struct task *t = LIST_FIRST(struct task, &e->tasks, node);
     assert(t && kinds[t->kind].frozen);

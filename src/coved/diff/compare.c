@@ -13,13 +13,13 @@
 #include <stdio.h>
 #include <string.h>
 
-struct side {
+struct compare_side {
     struct boxes_files files; /* of a sandbox: its own, and what it stands on; else all but `stands_on` is empty */
 };
 
 struct compare {
     const struct tier_host *host;
-    struct side a, b;
+    struct compare_side a, b;
     bool a_is_below; /* a: what b stands on */
     int fd;          /* owned */
     uint64_t asked;
@@ -38,7 +38,7 @@ static void drop_first(struct pile *s)
     memmove(s->names, s->names + 1, s->n * sizeof(s->names[0]));
 }
 
-static int run(void *ctx)
+static int compare_run(void *ctx)
 {
     const struct compare *c = ctx;
     static struct pile a, b;
@@ -71,7 +71,7 @@ static int run(void *ctx)
 
 /* ---- coved ---- */
 
-static void done(void *ctx, int r)
+static void compare_done(void *ctx, int r)
 {
     struct compare *c = ctx;
     struct err err;
@@ -95,7 +95,7 @@ static void done(void *ctx, int r)
     mem_free(c);
 }
 
-static int find(struct boxes *boxes, const char *name, struct side *side, struct err *err)
+static int compare_find(struct boxes *boxes, const char *name, struct compare_side *side, struct err *err)
 {
     if (!id_is_sandbox(str_of(name))) {
         (void)snprintf(side->files.stands_on, sizeof(side->files.stands_on), "%s", name);
@@ -105,7 +105,7 @@ static int find(struct boxes *boxes, const char *name, struct side *side, struct
 }
 
 /* What a stack consists of, topmost first, as `struct pile` has it; a sandbox's own files by its id. */
-static int names_of(struct pool *pool, const struct side *side, const char *id,
+static int names_of(struct pool *pool, const struct compare_side *side, const char *id,
                     char ret_names[static DIFF_STACK_MAX][SUP_DIGEST_MAX], size_t *ret_n, struct err *err)
 {
     struct pool_chain chain = {.n = 0};
@@ -152,8 +152,8 @@ int compare_start(struct diff_queue *queue, struct boxes *boxes, const struct ti
 {
     AUTO_FOREIGN int out = fd;
     struct compare c = {.host = host, .a_is_below = !m->a[0], .fd = fd, .asked = asked, .done = done_fn, .ctx = ctx};
-    struct diff_order order = {.run = run, .done = done, .fd = fd};
-    if ((m->a[0] && find(boxes, m->a, &c.a, err) < 0) || find(boxes, m->b, &c.b, err) < 0 ||
+    struct diff_order order = {.run = compare_run, .done = compare_done, .fd = fd};
+    if ((m->a[0] && compare_find(boxes, m->a, &c.a, err) < 0) || compare_find(boxes, m->b, &c.b, err) < 0 ||
         find_walked(host->pool, &c, m, &order, err) < 0)
         return -1;
     order.ctx = mem_dup(&c, sizeof(c));

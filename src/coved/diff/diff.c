@@ -19,7 +19,7 @@
 
 enum { CHUNK = 4096 /* what a pipe that is ready takes without waiting */, READER_MS = 30000 };
 
-struct walk {
+struct diff_walk {
     const struct diff *d;
     struct effort effort;
     struct stack a, b;
@@ -32,7 +32,7 @@ struct walk {
 
 /* ---- what is told ---- */
 
-static int flush(struct walk *w)
+static int diff_flush(struct diff_walk *w)
 {
     size_t at = 0;
     while (at < w->n) {
@@ -51,14 +51,14 @@ static int flush(struct walk *w)
     return 0;
 }
 
-static int put(struct walk *w, const void *p, size_t n)
+static int diff_put(struct diff_walk *w, const void *p, size_t n)
 {
     for (size_t at = 0; at < n;) {
         size_t part = MIN(n - at, sizeof(w->buffer) - w->n);
         memcpy(w->buffer + w->n, (const char *)p + at, part);
         w->n += part;
         at += part;
-        int r = w->n == sizeof(w->buffer) ? flush(w) : 0;
+        int r = w->n == sizeof(w->buffer) ? diff_flush(w) : 0;
         if (r < 0)
             return r;
     }
@@ -85,7 +85,7 @@ static char type_of(mode_t mode)
     }
 }
 
-static int tell(struct walk *w, char kind, const struct stat *st)
+static int diff_tell(struct diff_walk *w, char kind, const struct stat *st)
 {
     struct diff_record record;
     memset(&record, 0, sizeof(record));
@@ -94,8 +94,8 @@ static int tell(struct walk *w, char kind, const struct stat *st)
     record.path_len = (uint16_t)w->path_n;
     record.mode = st->st_mode & 07777;
     record.size = S_ISREG(st->st_mode) || S_ISLNK(st->st_mode) ? (uint64_t)st->st_size : 0;
-    int r = put(w, &record, sizeof(record));
-    return r ? r : put(w, w->path, w->path_n);
+    int r = diff_put(w, &record, sizeof(record));
+    return r ? r : diff_put(w, w->path, w->path_n);
 }
 
 /* ---- the walk ---- */
@@ -107,7 +107,7 @@ static size_t common_from(const struct diff *d, bool is_b)
 }
 
 /* What of the two views is not their own is the same directories: then only their own ones can differ. */
-static bool same_below(const struct walk *w, const struct view *a, const struct view *b)
+static bool same_below(const struct diff_walk *w, const struct view *a, const struct view *b)
 {
     size_t i = 0, j = 0, from_a = common_from(w->d, false), from_b = common_from(w->d, true);
     while (i < a->n && a->at[i].layer < from_a)
@@ -124,9 +124,9 @@ static bool same_below(const struct walk *w, const struct view *a, const struct 
     return true;
 }
 
-static int walk_dir(struct walk *w, const struct view *a, const struct view *b);
+static int walk_dir(struct diff_walk *w, const struct view *a, const struct view *b);
 
-static int below(struct walk *w, const struct found *a, const struct found *b)
+static int below(struct diff_walk *w, const struct found *a, const struct found *b)
 {
     static const struct view none = {.n = 0};
     return walk_dir(w, S_ISDIR(a->st.st_mode) ? &a->view : &none, &b->view);
@@ -136,19 +136,19 @@ static int below(struct walk *w, const struct found *a, const struct found *b)
  * b is the layer at the bottom of a's, which no sandbox has written: where Cove wrote over it, or beside, nobody changed anything. Of any other b it is not
  * known: what a sandbox deletes of Cove's leaves no trace where there is nothing below.
  */
-static bool is_before_cove(const struct walk *w, const struct found *a)
+static bool is_before_cove(const struct diff_walk *w, const struct found *a)
 {
     const struct diff *d = w->d;
     return d->n_b == 1 && d->n_common == 1 && a->is_there && a->layer < common_from(d, false) &&
            diff_is_own(str_n(w->path, w->path_n), a, d->a_box);
 }
 
-static int judge(struct walk *w, const struct found *a, const struct found *b)
+static int judge(struct diff_walk *w, const struct found *a, const struct found *b)
 {
     if ((!a->is_there && !b->is_there) || is_before_cove(w, a))
         return 0;
     if (!b->is_there)
-        return tell(w, 'D', &a->st);
+        return diff_tell(w, 'D', &a->st);
     if (diff_is_own(str_n(w->path, w->path_n), b, w->d->box))
         return 0;
     bool is_dir = S_ISDIR(b->st.st_mode);
@@ -158,11 +158,11 @@ static int judge(struct walk *w, const struct found *a, const struct found *b)
         return same;
     if (!kind && !same)
         kind = 'M';
-    int r = kind ? tell(w, kind, &b->st) : 0;
+    int r = kind ? diff_tell(w, kind, &b->st) : 0;
     return r < 0 || !is_dir ? r : below(w, a, b);
 }
 
-static int judge_name(struct walk *w, const struct view *a, const struct view *b, const char *name)
+static int judge_name(struct diff_walk *w, const struct view *a, const struct view *b, const char *name)
 {
     struct found x = {.is_there = false}, y = {.is_there = false};
     size_t n = strlen(name), before = w->path_n, slash = before ? 1 : 0;
@@ -213,7 +213,7 @@ static int is_in_earlier(struct effort *e, const struct lists *l, size_t i, cons
     return 0;
 }
 
-static int walk_list(struct walk *w, const struct lists *l, size_t i, const struct view *a, const struct view *b)
+static int walk_list(struct diff_walk *w, const struct lists *l, size_t i, const struct view *a, const struct view *b)
 {
     int fd = openat(l->fds[i], ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
@@ -233,7 +233,7 @@ static int walk_list(struct walk *w, const struct lists *l, size_t i, const stru
     return r;
 }
 
-static int walk_dir(struct walk *w, const struct view *a, const struct view *b)
+static int walk_dir(struct diff_walk *w, const struct view *a, const struct view *b)
 {
     struct lists l = {.n = 0};
     bool all = !same_below(w, a, b);
@@ -248,7 +248,7 @@ static int walk_dir(struct walk *w, const struct view *a, const struct view *b)
 }
 
 /* The root has no name to be found by. */
-static int judge_root(struct walk *w)
+static int judge_root(struct diff_walk *w)
 {
     struct found x = {.is_there = true, .view = {.n = 1}}, y = x;
     if (!w->a.root.n || !w->b.root.n)
@@ -258,12 +258,12 @@ static int judge_root(struct walk *w)
     if (fstat(x.view.at[0].fd, &x.st) < 0 || fstat(y.view.at[0].fd, &y.st) < 0)
         return -errno;
     int same = diff_same(&w->effort, &x, &y);
-    return same < 0 ? same : same ? 0 : tell(w, 'M', &y.st);
+    return same < 0 ? same : same ? 0 : diff_tell(w, 'M', &y.st);
 }
 
 int diff_write(const struct diff *d, uint64_t *ret_lookups)
 {
-    static struct walk w;
+    static struct diff_walk w;
     memset(&w, 0, sizeof(w));
     w.d = d;
     w.effort = (struct effort){.most = d->lookups_most, .out = d->out};
@@ -273,7 +273,7 @@ int diff_write(const struct diff *d, uint64_t *ret_lookups)
     r = r ? r : stack_open(&w.b, d->b, d->n_b, &w.effort);
     r = r ? r : judge_root(&w);
     r = r ? r : walk_dir(&w, &w.a.root, &w.b.root);
-    r = r ? r : flush(&w);
+    r = r ? r : diff_flush(&w);
     if (r == 0 && w.is_cut)
         r = -ENAMETOOLONG;
     stack_close(&w.a);

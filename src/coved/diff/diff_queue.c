@@ -8,7 +8,7 @@
 
 enum { LIMIT_MS = 900 * 1000 };
 
-struct entry {
+struct diff_entry {
     struct list node;
     struct diff_queue *queue;
     struct diff_order order;
@@ -35,10 +35,10 @@ void diff_queue_free(struct diff_queue *q)
     mem_free(q);
 }
 
-static size_t count(struct diff_queue *q, const char *walked, bool running_only)
+static size_t diff_queue_count(struct diff_queue *q, const char *walked, bool running_only)
 {
     size_t n = 0;
-    LIST_FOREACH (struct entry, e, &q->list, node) {
+    LIST_FOREACH (struct diff_entry, e, &q->list, node) {
         bool found = false;
         for (size_t i = 0; i < e->order.n_walked && (e->is_running || !running_only); i++)
             found |= strcmp(e->order.walked[i], walked) == 0;
@@ -50,7 +50,7 @@ static size_t count(struct diff_queue *q, const char *walked, bool running_only)
 static bool is_under(struct diff_queue *q, const struct diff_order *o, size_t most, bool running_only)
 {
     for (size_t i = 0; i < o->n_walked; i++)
-        if (count(q, o->walked[i], running_only) >= most)
+        if (diff_queue_count(q, o->walked[i], running_only) >= most)
             return false;
     return true;
 }
@@ -63,9 +63,9 @@ static bool is_left(int fd)
 
 static void go_on(struct diff_queue *q);
 
-static void done(void *ctx, int r)
+static void diff_queue_done(void *ctx, int r)
 {
-    struct entry *e = ctx;
+    struct diff_entry *e = ctx;
     struct diff_queue *q = e->queue;
     const struct diff_order order = e->order;
     list_remove(&e->node);
@@ -76,17 +76,17 @@ static void done(void *ctx, int r)
     go_on(q);
 }
 
-static int run(void *ctx)
+static int diff_queue_run(void *ctx)
 {
-    const struct entry *e = ctx;
+    const struct diff_entry *e = ctx;
     return e->order.run(e->order.ctx);
 }
 
-static struct job *begin(struct entry *e)
+static struct job *diff_queue_begin(struct diff_entry *e)
 {
     const struct job_spec spec = {.name = "compare files",
-                                  .run = run,
-                                  .done = done,
+                                  .run = diff_queue_run,
+                                  .done = diff_queue_done,
                                   .ctx = e,
                                   .is_background = true,
                                   .limit_ms = LIMIT_MS,
@@ -99,14 +99,14 @@ static struct job *begin(struct entry *e)
 
 static void go_on(struct diff_queue *q)
 {
-    LIST_FOREACH (struct entry, e, &q->list, node) {
+    LIST_FOREACH (struct diff_entry, e, &q->list, node) {
         if (e->is_running)
             continue;
         if (is_left(e->order.fd)) {
-            e->order.n_walked = 0; /* it takes nothing from anybody */
-            job_kill(begin(e));    /* to be reported in its time */
+            e->order.n_walked = 0;         /* it takes nothing from anybody */
+            job_kill(diff_queue_begin(e)); /* to be reported in its time */
         } else if (q->n_running < JOBS_MAX && is_under(q, &e->order, DIFF_EACH_RUNNING, true)) {
-            (void)begin(e);
+            (void)diff_queue_begin(e);
         }
     }
 }
@@ -115,10 +115,10 @@ int diff_queue_add(struct diff_queue *q, const struct diff_order *order, struct 
 {
     go_on(q); /* without those whose readers have left */
     if (q->n >= DIFF_MOST)
-        return err_set(err, ERR_RESOURCE_EXHAUSTED, "too many comparisons are under way");
+        return err_set(err, ERR_RESOURCE_EXHAUSTED, "too many comparisons are running");
     if (!is_under(q, order, DIFF_EACH_MOST, false))
-        return err_set(err, ERR_RESOURCE_EXHAUSTED, "too many comparisons of the same files are under way");
-    struct entry *e = mem_new(struct entry);
+        return err_set(err, ERR_RESOURCE_EXHAUSTED, "too many comparisons of the same files are running");
+    struct diff_entry *e = mem_new(struct diff_entry);
     e->queue = q;
     e->order = *order;
     q->n++;

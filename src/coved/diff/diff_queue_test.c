@@ -17,7 +17,7 @@
 enum { WAIT_SECONDS = 30, END_MS = 60000 };
 
 struct world {
-    struct loop *loop;
+    struct coved_loop *loop;
     struct jobs *jobs;
     struct diff_queue *queue;
     int lock;

@@ -18,7 +18,7 @@ void diff_shared_init(struct diff_shared *s, int fd_a, int fd_b, off_t size, boo
 }
 
 /* Sets what they share from `at` on, and how far that is known. -EAGAIN: a place may have been given to another between the two questions. */
-static int ask(struct diff_shared *s, uint64_t at, uint64_t until)
+static int diff_shared_ask(struct diff_shared *s, uint64_t at, uint64_t until)
 {
     static struct extents a, b;
     struct extents_disk before = {.age = 0}, after = before;
@@ -49,7 +49,7 @@ static bool is_worth_it(const struct diff_shared *s)
     return bytes >= DIFF_SHARED_WORTH;
 }
 
-static int settle(struct diff_shared *s)
+static int diff_shared_settle(struct diff_shared *s)
 {
     int r = extents_settle(s->fd_a);
     r = r ? r : extents_settle(s->fd_b);
@@ -58,7 +58,7 @@ static int settle(struct diff_shared *s)
 }
 
 /* An error of the file system's is none here: then they are read. */
-static int look(struct diff_shared *s, struct effort *e, uint64_t at)
+static int diff_shared_look(struct diff_shared *s, struct effort *e, uint64_t at)
 {
     const uint64_t until = at + MIN(s->size - at, (uint64_t)DIFF_SHARED_WINDOW);
     int r = -EAGAIN;
@@ -66,10 +66,10 @@ static int look(struct diff_shared *s, struct effort *e, uint64_t at)
         int spent = effort_spend(e);
         if (spent < 0)
             return spent;
-        r = ask(s, at, until);
+        r = diff_shared_ask(s, at, until);
         /* Until they are settled, the answer only says whether to. */
         if (r == 0 && !s->is_settled && is_worth_it(s)) {
-            r = settle(s);
+            r = diff_shared_settle(s);
             r = r ? r : -EAGAIN;
         }
     }
@@ -86,7 +86,7 @@ int diff_shared_skip(struct diff_shared *s, struct effort *e, off_t at, off_t *r
 {
     const uint64_t from = (uint64_t)at;
     const bool is_enough_left = from < s->size && s->size - from >= DIFF_SHARED_WORTH;
-    int r = !s->is_off && is_enough_left && from >= s->until ? look(s, e, from) : 0;
+    int r = !s->is_off && is_enough_left && from >= s->until ? diff_shared_look(s, e, from) : 0;
     if (r < 0)
         return r;
     while (s->i < s->n && s->common[s->i].at + s->common[s->i].n <= from)

@@ -81,7 +81,7 @@ static void copy_name(char ret_name[static NAME_BYTES], struct str name)
     ret_name[n] = 0;
 }
 
-static bool is_name(struct str part)
+static bool diff_stack_is_name(struct str part)
 {
     return part.n > 0 && part.n < NAME_BYTES && !str_eqc(part, ".") && !str_eqc(part, "..");
 }
@@ -95,14 +95,14 @@ static enum renamed read_redirect(int fd, char ret_to[static PATH_BYTES])
         return errno == ERANGE ? RENAMED_NOWHERE : RENAMED_NOT;
     ret_to[n] = 0;
     struct str rest = str_n(ret_to, (size_t)n), part;
-    if (str_has_nul(rest) || (ret_to[0] != '/' && !is_name(rest)))
+    if (str_has_nul(rest) || (ret_to[0] != '/' && !diff_stack_is_name(rest)))
         return RENAMED_NOWHERE;
     if (ret_to[0] != '/')
         return memchr(ret_to, '/', (size_t)n) ? RENAMED_NOWHERE : RENAMED_BESIDE;
     if (ret_to[n - 1] == '/')
         return RENAMED_NOWHERE;
     for (rest = str_sub(rest, 1); str_split(&rest, '/', &part);)
-        if (!is_name(part))
+        if (!diff_stack_is_name(part))
             return RENAMED_NOWHERE;
     return RENAMED_PATH;
 }
@@ -112,7 +112,7 @@ static enum renamed read_redirect(int fd, char ret_to[static PATH_BYTES])
 enum step { STEP_NOTHING, STEP_HIDDEN, STEP_FILE, STEP_DIR };
 
 /* ret_fd: of STEP_DIR alone. */
-static int look(struct effort *e, int at, const char *name, struct stat *ret_st, int *ret_fd)
+static int diff_stack_look(struct effort *e, int at, const char *name, struct stat *ret_st, int *ret_fd)
 {
     int r = effort_spend(e);
     if (r < 0)
@@ -132,8 +132,8 @@ static int look(struct effort *e, int at, const char *name, struct stat *ret_st,
 enum below { BELOW_SAME, BELOW_BESIDE, BELOW_PATH, BELOW_NOTHING };
 
 /* Adds what this layer has to what those above have, and says what it is called below. */
-static int take(struct effort *e, int at, size_t layer, const char *name, struct found *f,
-                char ret_to[static PATH_BYTES])
+static int diff_stack_take(struct effort *e, int at, size_t layer, const char *name, struct found *f,
+                           char ret_to[static PATH_BYTES])
 {
     static const enum below below[] = {[RENAMED_NOT] = BELOW_SAME,
                                        [RENAMED_BESIDE] = BELOW_BESIDE,
@@ -141,7 +141,7 @@ static int take(struct effort *e, int at, size_t layer, const char *name, struct
                                        [RENAMED_NOWHERE] = BELOW_NOTHING};
     struct stat st;
     int fd = -1;
-    int step = look(e, at, name, &st, &fd);
+    int step = diff_stack_look(e, at, name, &st, &fd);
     if (step < 0 || step == STEP_NOTHING)
         return step < 0 ? step : BELOW_SAME;
     if (step == STEP_HIDDEN || (step == STEP_FILE && f->is_there))
@@ -178,7 +178,7 @@ static bool rename_part(char path[static PATH_BYTES], size_t rest, enum renamed 
 }
 
 /* Walks p->path ("": the root) down this layer. */
-static int find_place(struct stack *s, size_t layer, struct place *p)
+static int find_place(struct stack *s, size_t layer, struct diff_place *p)
 {
     char name[NAME_BYTES], to[PATH_BYTES];
     size_t rest = strlen(p->path);
@@ -192,7 +192,7 @@ static int find_place(struct stack *s, size_t layer, struct place *p)
         size_t n = strcspn(part, "/");
         copy_name(name, str_n(part, n));
         rest -= 1 + n;
-        int step = look(s->effort, at, name, &st, &next);
+        int step = diff_stack_look(s->effort, at, name, &st, &next);
         at = fd_close(at);
         if (step < 0)
             return step;
@@ -212,9 +212,9 @@ static int find_place(struct stack *s, size_t layer, struct place *p)
     return r;
 }
 
-static int place_of(struct stack *s, size_t layer, const char *path, struct place **ret_place)
+static int place_of(struct stack *s, size_t layer, const char *path, struct diff_place **ret_place)
 {
-    struct place *p = &s->places[layer];
+    struct diff_place *p = &s->places[layer];
     if (!p->is_known || strcmp(p->path, path) != 0) {
         if (p->is_known)
             (void)fd_close(p->fd);
@@ -236,13 +236,13 @@ static int find_path(struct stack *s, size_t layer, char path[static PATH_BYTES]
     for (; layer < s->root.n; layer++) {
         char name[NAME_BYTES], to[PATH_BYTES];
         char *slash = strrchr(path, '/');
-        struct place *p;
+        struct diff_place *p;
         copy_name(name, str_of(slash + 1));
         *slash = 0;
         int r = place_of(s, layer, path, &p);
         if (r < 0)
             return r;
-        int below = p->fd < 0 ? BELOW_SAME : take(s->effort, p->fd, layer, name, f, to);
+        int below = p->fd < 0 ? BELOW_SAME : diff_stack_take(s->effort, p->fd, layer, name, f, to);
         if (below < 0 || below == BELOW_NOTHING || p->is_last)
             return below < 0 ? below : 0;
         if (below == BELOW_PATH) {
@@ -265,7 +265,7 @@ int view_find(struct stack *s, const struct view *v, const char *name, struct fo
     int r = 0;
     memset(&f, 0, sizeof(f));
     for (size_t i = 0; i < v->n; i++) {
-        r = take(s->effort, v->at[i].fd, v->at[i].layer, name, &f, to);
+        r = diff_stack_take(s->effort, v->at[i].fd, v->at[i].layer, name, &f, to);
         if (r < 0 || r == BELOW_NOTHING)
             break;
         if (r == BELOW_PATH) {

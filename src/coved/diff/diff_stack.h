@@ -44,7 +44,7 @@ struct effort {
 int effort_spend(struct effort *e) WARN_UNUSED;
 
 /* Where an absolute path leads in one layer. */
-struct place {
+struct diff_place {
     bool is_known, is_last /* no layer below has anything of it */;
     int fd; /* owned; -1: there is nothing */
     char path[DIFF_PATH_MAX + 1];
@@ -55,7 +55,7 @@ struct stack {
     struct view root;
     bool lives;            /* the topmost layer is a living sandbox's own files */
     struct effort *effort; /* borrowed */
-    struct place places[DIFF_STACK_MAX];
+    struct diff_place places[DIFF_STACK_MAX];
 };
 
 /* Zeroed before; fds are borrowed. Close it also after a failure. */

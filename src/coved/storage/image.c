@@ -38,7 +38,7 @@ struct image {
 };
 
 struct images {
-    struct loop *loop;
+    struct coved_loop *loop;
     struct jobs *jobs;
     const struct tier_host *host;
     const struct stage *stage;
@@ -51,8 +51,8 @@ struct images {
     uint64_t serial;
 };
 
-struct images *images_new(struct loop *loop, struct jobs *jobs, const struct tier_host *host, const struct stage *stage,
-                          const char *program, const char *mount_on,
+struct images *images_new(struct coved_loop *loop, struct jobs *jobs, const struct tier_host *host,
+                          const struct stage *stage, const char *program, const char *mount_on,
                           void (*done)(void *ctx, uint64_t asked, const struct err *err), void *ctx)
 {
     struct images *images = mem_new(struct images);
@@ -129,7 +129,7 @@ NORETURN static void run(const struct images *images, const struct image *i, int
 
 /* ---- its end ---- */
 
-static void forget(struct image *i, const struct err *err)
+static void image_forget(struct image *i, const struct err *err)
 {
     struct images *images = i->images;
     const uint64_t asked = i->asked;
@@ -145,10 +145,10 @@ static void abandon(struct image *i, const struct err *err)
     int r = pool_layer_abandon(i->images->host->pool, i->job);
     if (r < 0 && r != -ENOENT)
         log_error("throw away what an image left: %s", strerror(-r));
-    forget(i, err);
+    image_forget(i, err);
 }
 
-static int commit(void *ctx)
+static int image_commit(void *ctx)
 {
     const struct image *i = ctx;
     const struct pool_chain none = {.n = 0};
@@ -162,7 +162,7 @@ static void committed(void *ctx, int r)
     struct image *i = ctx;
     struct err err;
     if (r == 0) {
-        forget(i, NULL);
+        image_forget(i, NULL);
         return;
     }
     (void)err_errno(&err, r, "store the image as layer %s", i->layer);
@@ -178,7 +178,7 @@ static void on_pidfd(struct source *s, uint32_t events UNUSED)
     loop_remove(i->images->loop, &i->pidfd);
     i->pid_fd = fd_close(i->pid_fd);
     if (!i->canceled && info.si_code == CLD_EXITED && info.si_status == 0) {
-        const struct job_spec spec = {.name = "store an image", .run = commit, .done = committed, .ctx = i};
+        const struct job_spec spec = {.name = "store an image", .run = image_commit, .done = committed, .ctx = i};
         (void)job_add(i->images->jobs, &spec);
         return;
     }
@@ -193,7 +193,7 @@ static void on_pidfd(struct source *s, uint32_t events UNUSED)
     abandon(i, &err);
 }
 
-static int start(struct image *i, int job_fd, struct err *err)
+static int image_spawn(struct image *i, int job_fd, struct err *err)
 {
     struct images *images = i->images;
     AUTO_CLOSE int root = -1;
@@ -227,7 +227,7 @@ int image_start(struct images *images, const char *layer, int fd, uint64_t asked
     *i = (struct image){.images = images, .pid_fd = -1, .slot = slot, .asked = asked, .pidfd = {.fd = -1}};
     (void)snprintf(i->job, sizeof(i->job), "image-%llu", (unsigned long long)images->serial++);
     (void)snprintf(i->layer, sizeof(i->layer), "%s", layer);
-    if (start(i, job_fd, err) < 0) {
+    if (image_spawn(i, job_fd, err) < 0) {
         int ignored UNUSED = pool_layer_abandon(images->host->pool, i->job);
         mem_free(i);
         return -1;

@@ -19,8 +19,8 @@ struct tier_host;
  * Everything is borrowed. program: its path on the host. mount_on: an existing directory there, which the layer covers in the process's own mount namespace,
  * so that it can be mounted with other ids. `done` gets what image_start() was given.
  */
-struct images *images_new(struct loop *loop, struct jobs *jobs, const struct tier_host *host, const struct stage *stage,
-                          const char *program, const char *mount_on,
+struct images *images_new(struct coved_loop *loop, struct jobs *jobs, const struct tier_host *host,
+                          const struct stage *stage, const char *program, const char *mount_on,
                           void (*done)(void *ctx, uint64_t asked, const struct err *err), void *ctx);
 void images_free(struct images *images);
 size_t images_left(const struct images *images);

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-struct layer {
+struct pool_layer {
     char name[SUP_DIGEST_MAX], below[SUP_DIGEST_MAX];
     uint64_t bytes;
     uint64_t seen; /* in which round */
@@ -17,32 +17,32 @@ struct layer {
 };
 
 /* Nothing of a layer ever changes, so what was read of it once is known; the pool is asked only which there are. */
-struct layers {
+struct pool_layers {
     struct pool *pool;
     struct boxes *boxes;
     struct map by_name;
     uint64_t round;
 };
 
-struct layers *layers_new(struct pool *pool, struct boxes *boxes)
+struct pool_layers *layers_new(struct pool *pool, struct boxes *boxes)
 {
-    struct layers *l = mem_new(struct layers);
+    struct pool_layers *l = mem_new(struct pool_layers);
     l->pool = pool;
     l->boxes = boxes;
     l->by_name = MAP_INIT;
     return l;
 }
 
-static void forget(struct layers *l, struct layer *layer)
+static void layers_forget(struct pool_layers *l, struct pool_layer *layer)
 {
     (void)map_del(&l->by_name, str_of(layer->name));
     mem_free(layer);
 }
 
-void layers_free(struct layers *l)
+void layers_free(struct pool_layers *l)
 {
     size_t it = 0;
-    for (struct layer *layer; (layer = map_next(&l->by_name, &it));)
+    for (struct pool_layer *layer; (layer = map_next(&l->by_name, &it));)
         mem_free(layer);
     map_fini(&l->by_name);
     mem_free(l);
@@ -50,12 +50,12 @@ void layers_free(struct layers *l)
 
 static void see(void *ctx, const char *name)
 {
-    struct layers *l = ctx;
-    struct layer *layer = map_get(&l->by_name, str_of(name));
+    struct pool_layers *l = ctx;
+    struct pool_layer *layer = map_get(&l->by_name, str_of(name));
     if (!layer) {
         struct pool_chain chain;
         int r = pool_chain_read(l->pool, name, &chain);
-        layer = mem_new(struct layer);
+        layer = mem_new(struct pool_layer);
         (void)snprintf(layer->name, sizeof(layer->name), "%s", name);
         if (r == 0 && chain.n > 1)
             memcpy(layer->below, chain.names[1], sizeof(layer->below));
@@ -70,41 +70,41 @@ static void see(void *ctx, const char *name)
 }
 
 /* What is not there any more; a map must not change while it is walked. */
-static struct layer *find_unseen(struct layers *l)
+static struct pool_layer *find_unseen(struct pool_layers *l)
 {
     size_t it = 0;
-    for (struct layer *layer; (layer = map_next(&l->by_name, &it));)
+    for (struct pool_layer *layer; (layer = map_next(&l->by_name, &it));)
         if (layer->seen != l->round)
             return layer;
     return NULL;
 }
 
-static int look(struct layers *l, struct err *err)
+static int layers_look(struct pool_layers *l, struct err *err)
 {
     l->round++;
     int r = pool_layer_each(l->pool, see, l);
     if (r < 0)
         return err_errno(err, r, "look which layers there are");
-    for (struct layer *gone; (gone = find_unseen(l));)
-        forget(l, gone);
+    for (struct pool_layer *gone; (gone = find_unseen(l));)
+        layers_forget(l, gone);
     return 0;
 }
 
-static void count(void *ctx, const char *name)
+static void layers_count(void *ctx, const char *name)
 {
-    struct layers *l = ctx;
-    struct layer *layer = map_get(&l->by_name, str_of(name));
+    struct pool_layers *l = ctx;
+    struct pool_layer *layer = map_get(&l->by_name, str_of(name));
     if (layer)
         layer->in_use++;
 }
 
-int layers_each(struct layers *l, void (*fn)(void *ctx, const struct sup_layer *layer), void *ctx, struct err *err)
+int layers_each(struct pool_layers *l, void (*fn)(void *ctx, const struct sup_layer *layer), void *ctx, struct err *err)
 {
-    if (look(l, err) < 0)
+    if (layers_look(l, err) < 0)
         return -1;
-    boxes_each_standing(l->boxes, count, l);
+    boxes_each_standing(l->boxes, layers_count, l);
     size_t it = 0;
-    for (const struct layer *layer; (layer = map_next(&l->by_name, &it));) {
+    for (const struct pool_layer *layer; (layer = map_next(&l->by_name, &it));) {
         struct sup_layer m;
         memset(&m, 0, sizeof(m));
         memcpy(m.layer, layer->name, sizeof(m.layer));
@@ -116,16 +116,16 @@ int layers_each(struct layers *l, void (*fn)(void *ctx, const struct sup_layer *
     return 0;
 }
 
-int layers_drop(struct layers *l, const char *name, struct err *err)
+int layers_drop(struct pool_layers *l, const char *name, struct err *err)
 {
     char id[ID_SANDBOX_LEN + 1];
-    if (look(l, err) < 0)
+    if (layers_look(l, err) < 0)
         return -1;
-    struct layer *layer = map_get(&l->by_name, str_of(name));
+    struct pool_layer *layer = map_get(&l->by_name, str_of(name));
     if (!layer)
         return err_set(err, ERR_NOT_FOUND, "layer %s is not in the storage pool", name);
     size_t it = 0;
-    for (const struct layer *other; (other = map_next(&l->by_name, &it));)
+    for (const struct pool_layer *other; (other = map_next(&l->by_name, &it));)
         if (strcmp(other->below, name) == 0)
             return err_set(err, ERR_FAILED_PRECONDITION, "layer %s stands on it", other->name);
     if (boxes_stands(l->boxes, name, id))
@@ -135,6 +135,6 @@ int layers_drop(struct layers *l, const char *name, struct err *err)
     int r = pool_layer_drop(l->pool, name);
     if (r < 0)
         return err_errno(err, r, "drop layer %s", name);
-    forget(l, layer);
+    layers_forget(l, layer);
     return 0;
 }

@@ -5,17 +5,17 @@
 #include "base/err.h"
 #include "coved/boxes/boxes.h"
 
-struct layers;
+struct pool_layers;
 struct pool;
 
-struct layers *layers_new(struct pool *pool, struct boxes *boxes); /* all borrowed */
-void layers_free(struct layers *l);
+struct pool_layers *layers_new(struct pool *pool, struct boxes *boxes); /* all borrowed */
+void layers_free(struct pool_layers *l);
 
-int layers_each(struct layers *l, void (*fn)(void *ctx, const struct sup_layer *layer), void *ctx,
+int layers_each(struct pool_layers *l, void (*fn)(void *ctx, const struct sup_layer *layer), void *ctx,
                 struct err *err) WARN_UNUSED;
 
 /*
  * ERR_FAILED_PRECONDITION while a layer, or what is somebody's, stands on it directly; boxes that wait for somebody above it are ended for it.
  * ERR_NOT_FOUND.
  */
-int layers_drop(struct layers *l, const char *name, struct err *err) WARN_UNUSED;
+int layers_drop(struct pool_layers *l, const char *name, struct err *err) WARN_UNUSED;

@@ -421,8 +421,8 @@ static int build(const struct making *m, char ret_digest[static DIGEST_MAX], str
 }
 
 /* The file of the pool is opened already. needed: there is no current template. */
-static int make(struct making *m, struct storage *storage, const char *pool_dir, bool needed,
-                char ret_digest[static DIGEST_MAX], struct err *err)
+static int prepare_make(struct making *m, struct storage *storage, const char *pool_dir, bool needed,
+                        char ret_digest[static DIGEST_MAX], struct err *err)
 {
     AUTO(pool_close) struct pool *pool = NULL;
     if (storage->file_fd >= 0)
@@ -462,7 +462,7 @@ int prepare_base_template(const struct config *config, bool force, const char *f
         return -1;
     }
     struct making m = {.config = config, .signals = &signals, .from = from, .dir = dir};
-    int r = make(&m, &storage, pool_dir, needed, digest, err);
+    int r = prepare_make(&m, &storage, pool_dir, needed, digest, err);
     if (r == 0 && needed)
         r = write_conf(templates, conf, digest, recipe, in_file, err);
     storage_close(&storage);

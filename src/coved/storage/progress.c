@@ -22,7 +22,7 @@ static const struct {
     {"creating tarball", "unpacking"},
 };
 
-static void put(struct progress *p, struct str text)
+static void progress_put(struct progress *p, struct str text)
 {
     int ignored UNUSED = fd_write_all(p->fd, text.p, text.n); /* nobody looks: it goes on */
 }
@@ -32,7 +32,7 @@ void progress_init(struct progress *p, int fd, bool is_terminal)
     *p = (struct progress){.fd = fd, .is_terminal = is_terminal, .since = clock_mono(), .phase = "starting"};
 }
 
-static void say(struct progress *p, bool last)
+static void progress_say(struct progress *p, bool last)
 {
     char text[160], unpacked[48] = "";
     if (p->bytes)
@@ -41,13 +41,13 @@ static void say(struct progress *p, bool last)
     int n = snprintf(text, sizeof(text), "%scove: building the base template: %3llu s, %s%s%s",
                      p->is_terminal ? CLEAR : "", (unsigned long long)((p->shown - p->since) / USEC_PER_SEC), p->phase,
                      unpacked, p->is_terminal && !last ? "" : "\n");
-    put(p, str_n(text, (size_t)n));
+    progress_put(p, str_n(text, (size_t)n));
 }
 
 void progress_show(struct progress *p)
 {
     if (clock_mono() - p->shown >= (p->is_terminal ? 1 : 5) * USEC_PER_SEC)
-        say(p, false);
+        progress_say(p, false);
 }
 
 void progress_bytes(struct progress *p, uint64_t more)
@@ -61,19 +61,19 @@ static void enter_phase(struct progress *p, struct str message)
     for (size_t i = 0; i < ARRAY_SIZE(phases); i++)
         if (str_starts(message, str_of(phases[i].message)) && p->phase != phases[i].phase) {
             p->phase = phases[i].phase;
-            say(p, false);
+            progress_say(p, false);
         }
 }
 
-static void show(struct progress *p, struct str text, bool begins)
+static void progress_draw(struct progress *p, struct str text, bool begins)
 {
     if (begins && p->is_terminal)
-        put(p, STR(CLEAR));
-    put(p, text);
+        progress_put(p, STR(CLEAR));
+    progress_put(p, text);
 }
 
 /* The oldest goes. */
-static void keep(struct progress *p, struct str text)
+static void progress_keep(struct progress *p, struct str text)
 {
     size_t room = sizeof(p->kept) - p->kept_n;
     if (text.n > room) {
@@ -87,7 +87,7 @@ static void keep(struct progress *p, struct str text)
 static void show_kept(struct progress *p)
 {
     if (p->kept_n)
-        show(p, str_n(p->kept, p->kept_n), true);
+        progress_draw(p, str_n(p->kept, p->kept_n), true);
     p->kept_n = 0;
 }
 
@@ -112,12 +112,12 @@ static void take_line(struct progress *p, bool whole)
     if (begins)
         begin_line(p, line);
     if (p->kind == PROGRESS_SHOWN) {
-        show(p, line, begins);
-        put(p, end);
+        progress_draw(p, line, begins);
+        progress_put(p, end);
     } else if (p->kind == PROGRESS_KEPT) {
         log_debug("the builder says: %.*s", STR_ARG(line));
-        keep(p, line);
-        keep(p, end);
+        progress_keep(p, line);
+        progress_keep(p, end);
     }
     p->is_rest = !whole;
     p->n = 0;
@@ -143,5 +143,5 @@ void progress_end(struct progress *p, bool ok)
     if (!ok)
         show_kept(p);
     p->phase = ok ? "done" : "failed";
-    say(p, true);
+    progress_say(p, true);
 }

@@ -24,7 +24,7 @@
 
 enum { WAIT_MS = 30000 };
 
-static bool is_there(const char *state_dir, const char *path)
+static bool storage_is_there(const char *state_dir, const char *path)
 {
     AUTO_FREE char *full = mem_printf("%s/%s", state_dir, path);
     return access(full, F_OK) == 0;
@@ -61,7 +61,7 @@ static bool lies_on_btrfs(const char *state_dir)
 void storage_choose(const struct config *config, struct storage_choice *ret_choice)
 {
     const char *dir = config->state_dir;
-    bool file = is_there(dir, "pool.btrfs"), plain = has_pool(dir), native = lies_on_btrfs(dir);
+    bool file = storage_is_there(dir, "pool.btrfs"), plain = has_pool(dir), native = lies_on_btrfs(dir);
     struct storage_choice c = {.kind = POOL_BTRFS, .is_forced = config->pool_kind != CONFIG_POOL_AUTO};
     switch (config->pool_kind) {
     case CONFIG_POOL_COPY:
@@ -202,7 +202,7 @@ static int open_directory(struct storage *s, const struct config *config, const 
     return 0;
 }
 
-static void say(const struct config *config, const struct storage *s, const struct storage_choice *c)
+static void storage_say(const struct config *config, const struct storage *s, const struct storage_choice *c)
 {
     log_info("storage pool: %s in %s/%s%s", pool_kind_name(s->kind), config->state_dir,
              s->file_fd >= 0 ? "pool.btrfs" : "pool", c->is_forced ? ", as configured" : "");
@@ -245,7 +245,7 @@ int storage_open(const struct config *config, struct records *records, struct st
         storage_close(&s);
         return err_prefix(err, "storage pool");
     }
-    say(config, &s, &c);
+    storage_say(config, &s, &c);
     *ret_storage = s;
     return 0;
 }

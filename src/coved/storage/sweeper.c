@@ -122,7 +122,7 @@ static int last_descriptor(void)
 }
 
 /* Of the descriptors it gets those that were there at the first start: the pool's are among them. */
-static int start(struct sweeper *s, struct err *err)
+static int sweeper_spawn(struct sweeper *s, struct err *err)
 {
     int p[2];
     if (pipe2(p, O_CLOEXEC | O_NONBLOCK) < 0)
@@ -150,7 +150,7 @@ int sweeper_start(struct pool *pool, struct sweeper **ret_sweeper, struct err *e
 {
     struct sweeper *s = mem_new(struct sweeper);
     s->pool = pool;
-    if (start(s, err) < 0) {
+    if (sweeper_spawn(s, err) < 0) {
         mem_free(s);
         return -1;
     }
@@ -171,7 +171,7 @@ static void look_after(struct sweeper *s, usec_t now)
     if (now - s->started < AGAIN_MS * USEC_PER_MS)
         return;
     s->started = now;
-    if (start(s, &err) < 0)
+    if (sweeper_spawn(s, &err) < 0)
         log_error("%s", err.msg);
 }
 

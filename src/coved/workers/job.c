@@ -32,7 +32,7 @@ struct job {
 };
 
 struct jobs {
-    struct loop *loop;
+    struct coved_loop *loop;
     int keep_out, lock;
     int statics_end;                                         /* descriptors of this number and above come and go */
     struct list waiting, background, brief, running, failed; /* failed: ended before there was a process */
@@ -97,7 +97,7 @@ NORETURN static void run(const struct jobs *jobs, const struct job_spec *spec, i
 
 /* ---- coved ---- */
 
-static void finish(struct job *j, int r)
+static void job_finish(struct job *j, int r)
 {
     struct jobs *jobs = j->jobs;
     list_remove(&j->node);
@@ -133,10 +133,10 @@ static void on_pidfd(struct source *s, uint32_t events UNUSED)
     if (r == -EIO)
         log_error("%s: its process ended without an answer (%s %d)", j->spec.name,
                   info.si_code == CLD_EXITED ? "exit code" : "signal", info.si_status);
-    finish(j, r);
+    job_finish(j, r);
 }
 
-static void on_ready(struct source *s, uint32_t events UNUSED)
+static void job_on_ready(struct source *s, uint32_t events UNUSED)
 {
     struct job *j = container_of(s, struct job, ready);
     char byte[sizeof(int32_t)];
@@ -150,7 +150,7 @@ static void on_ready(struct source *s, uint32_t events UNUSED)
         j->spec.begun(j->spec.ctx);
 }
 
-static int start(struct job *j)
+static int job_spawn(struct job *j)
 {
     struct jobs *jobs = j->jobs;
     int pair[2];
@@ -166,7 +166,7 @@ static int start(struct job *j)
         return r;
     j->pid_fd = pidfd_open(pid, 0);
     r = j->pid_fd < 0 ? -errno : loop_add(jobs->loop, &j->pidfd, j->pid_fd, EPOLLIN, on_pidfd);
-    if (r == 0 && (r = loop_add(jobs->loop, &j->ready, j->sock, EPOLLIN, on_ready)) < 0)
+    if (r == 0 && (r = loop_add(jobs->loop, &j->ready, j->sock, EPOLLIN, job_on_ready)) < 0)
         loop_remove(jobs->loop, &j->pidfd);
     if (r < 0) {
         (void)kill(pid, SIGKILL);
@@ -175,11 +175,11 @@ static int start(struct job *j)
     return r;
 }
 
-static void begin(struct job *j)
+static void job_begin(struct job *j)
 {
     struct jobs *jobs = j->jobs;
     list_remove(&j->node);
-    int r = start(j);
+    int r = job_spawn(j);
     if (r < 0) {
         j->verdict = r;
         list_append(&jobs->failed, &j->node);
@@ -190,7 +190,7 @@ static void begin(struct job *j)
     list_append(&jobs->running, &j->node);
 }
 
-struct jobs *jobs_new(struct loop *loop, int keep_out, int lock)
+struct jobs *jobs_new(struct coved_loop *loop, int keep_out, int lock)
 {
     struct jobs *jobs = mem_new(struct jobs);
     jobs->loop = loop;
@@ -230,12 +230,12 @@ usec_t jobs_tick(struct jobs *jobs)
     usec_t next = UINT64_MAX, now = clock_mono();
     struct job *j;
     while ((j = LIST_FIRST(struct job, &jobs->failed, node)))
-        finish(j, j->verdict);
+        job_finish(j, j->verdict);
     while (jobs->n_running < JOBS_MAX && ((j = LIST_FIRST(struct job, &jobs->waiting, node)) ||
                                           (j = LIST_FIRST(struct job, &jobs->background, node))))
-        begin(j);
+        job_begin(j);
     while (jobs->n_brief < JOBS_MAX && (j = LIST_FIRST(struct job, &jobs->brief, node)))
-        begin(j);
+        job_begin(j);
     LIST_FOREACH (struct job, r, &jobs->running, node) {
         if (r->end && now >= r->end) {
             r->end = 0;

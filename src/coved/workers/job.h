@@ -42,7 +42,7 @@ struct job_spec {
  * keep_out: a directory descriptor (or -1) that no child gets. lock: one that every child has: the kernel may be at work for a child that is dead already, and
  * the next coved must not begin before that is over. Call it when all that lives as long as coved is open.
  */
-struct jobs *jobs_new(struct loop *loop, int keep_out, int lock);
+struct jobs *jobs_new(struct coved_loop *loop, int keep_out, int lock);
 void jobs_free(struct jobs *jobs); /* none may be left */
 size_t jobs_left(const struct jobs *jobs);
 usec_t jobs_tick(struct jobs *jobs); /* once a turn; returns when it wants to be called again */

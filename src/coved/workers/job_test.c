@@ -17,7 +17,7 @@
 enum { MANY = 12, WAIT_SECONDS = 30 };
 
 struct world {
-    struct loop *loop;
+    struct coved_loop *loop;
     struct jobs *jobs;
     int lock;
 };

@@ -30,7 +30,7 @@ enum {
     BUFFER_BYTES = 8 << 20,
 };
 
-struct record {
+struct keeper_record {
     struct keeper_message m;
     int fds[KEEPER_FDS_MAX]; /* owned */
     size_t n_fds;
@@ -38,6 +38,7 @@ struct record {
 
 struct keeper {
     const char *program;
+    struct accepted *config;
     int ready_fd, signal_fd;
     int sock;    /* -1: no coved */
     pid_t coved; /* 0: none */
@@ -47,7 +48,7 @@ struct keeper {
     unsigned n_ends;          /* that have died since */
     usec_t started, start_at; /* monotonic; start_at 0: not due */
     uint64_t delay_ms;
-    struct map records; /* kind and number -> struct record */
+    struct map records; /* kind and number -> struct keeper_record */
     struct map by_pid;
 };
 
@@ -81,9 +82,9 @@ static void reap_unrecorded(struct keeper *k)
         (void)waitid(P_PID, (id_t)info.si_pid, &info, WEXITED | WNOHANG);
 }
 
-static void drop(struct keeper *k, uint64_t key)
+static void keeper_drop(struct keeper *k, uint64_t key)
 {
-    struct record *r = map_del_u64(&k->records, key);
+    struct keeper_record *r = map_del_u64(&k->records, key);
     siginfo_t info;
     if (!r)
         return;
@@ -96,16 +97,16 @@ static void drop(struct keeper *k, uint64_t key)
     reap_unrecorded(k);
 }
 
-static void put(struct keeper *k, const struct keeper_message *m, const int *fds, size_t n_fds)
+static void keeper_put(struct keeper *k, const struct keeper_message *m, const int *fds, size_t n_fds)
 {
-    struct record *r = map_get_u64(&k->records, key_of(m));
+    struct keeper_record *r = map_get_u64(&k->records, key_of(m));
     siginfo_t info;
     if (r && r->m.pid && r->m.pid != m->pid) {
-        drop(k, key_of(m));
+        keeper_drop(k, key_of(m));
         r = NULL;
     }
     if (!r) {
-        r = mem_new(struct record);
+        r = mem_new(struct keeper_record);
         (void)map_put_u64(&k->records, key_of(m), r);
     }
     r->m = *m;
@@ -121,12 +122,12 @@ static void put(struct keeper *k, const struct keeper_message *m, const int *fds
     r->n_fds = n_fds;
 }
 
-static int list(struct keeper *k)
+static int keeper_list(struct keeper *k)
 {
     const struct keeper_message done = {.type = KEEPER_DONE, .number = KEEPER_VERSION};
     size_t it = 0;
     int r = 0;
-    for (const struct record *one; r == 0 && (one = map_next(&k->records, &it));)
+    for (const struct keeper_record *one; r == 0 && (one = map_next(&k->records, &it));)
         r = fd_send(k->sock, &one->m, sizeof(one->m), one->fds, one->n_fds);
     return r ? r : fd_send(k->sock, &done, sizeof(done), NULL, 0);
 }
@@ -150,6 +151,7 @@ static void say_ready(struct keeper *k)
     k->ready_fd = fd_close(k->ready_fd);
     if (k->is_up)
         log_info("coved serves again, %llu ms after its start", (unsigned long long)(clock_mono() - k->started) / 1000);
+    accepted_works(k->config);
     k->is_up = k->serves = true;
 }
 
@@ -171,13 +173,13 @@ static bool take_message(struct keeper *k)
     }
     switch ((enum keeper_type)m.type) {
     case KEEPER_PUT:
-        put(k, &m, fds, n_fds);
+        keeper_put(k, &m, fds, n_fds);
         return true;
     case KEEPER_DROP:
-        drop(k, key_of(&m));
+        keeper_drop(k, key_of(&m));
         break;
     case KEEPER_LIST:
-        r = list(k);
+        r = keeper_list(k);
         break;
     case KEEPER_EXIT:
         r = tell_exit(k, m.pid);
@@ -210,7 +212,7 @@ NORETURN static void become_coved(const struct keeper *k, int sock)
     _exit(127);
 }
 
-static int start(struct keeper *k, struct err *err)
+static int keeper_start(struct keeper *k, struct err *err)
 {
     static const int size = BUFFER_BYTES;
     int pair[2];
@@ -235,7 +237,7 @@ static int start(struct keeper *k, struct err *err)
     return 0;
 }
 
-/* Whether what lies there now would do in the place of the one that runs. Waits for it. */
+/* Whether the program and the configuration that lie there now would do in the place of those that run. Waits for it. */
 static bool would_fit(const struct keeper *k)
 {
     AUTO_FREE char *number = mem_printf("%d", KEEPER_VERSION);
@@ -244,6 +246,7 @@ static bool would_fit(const struct keeper *k)
     siginfo_t info = {0};
     pid_t pid = fork();
     if (pid == 0) {
+        accepted_say_from(k->config);
         (void)execv(k->program, argv);
         _exit(127);
     }
@@ -271,6 +274,8 @@ static int coved_ended(struct keeper *k, const siginfo_t *info)
     fault_point("keeper.lost");
     if (is_clean)
         return 0;
+    if (!k->serves)
+        accepted_take_back(k->config);
     if (!k->is_up || (k->is_told_to_end && ++k->n_ends > ENDS_MAX))
         return info->si_code == CLD_EXITED ? info->si_status : 1;
     bool is_young = !makes_way && !k->is_told_to_end && (!k->serves || clock_mono() - k->started < YOUNG_USEC);
@@ -283,13 +288,24 @@ static int coved_ended(struct keeper *k, const siginfo_t *info)
     return -1;
 }
 
-static void pass_on(struct keeper *k, int signal)
+static void keeper_reload(struct keeper *k)
 {
-    if (signal == SIGUSR2 && !would_fit(k)) {
-        log_error("%s can't take over what runs: nothing is reloaded. A restart of the service uses it", k->program);
+    if (!k->is_up || k->is_told_to_end)
+        return;
+    if (!would_fit(k)) {
+        log_error("nothing is reloaded: %s can't take over what runs, or %s is wrong", k->program, k->config->from);
         return;
     }
-    if (signal != SIGUSR1 && signal != SIGUSR2) {
+    int r = accepted_take(k->config);
+    if (r < 0)
+        log_error("the configuration stays as it is: read %s: %s", k->config->from, strerror(-r));
+    if (k->coved)
+        (void)kill(k->coved, SIGUSR2);
+}
+
+static void pass_on(struct keeper *k, int signal)
+{
+    if (signal != SIGUSR1) {
         k->is_told_to_end = true;
         k->start_at = k->coved ? 0 : clock_mono(); /* who ends things in order */
     }
@@ -302,8 +318,10 @@ static int on_signals(struct keeper *k)
     struct signalfd_siginfo s;
     siginfo_t info;
     while (read(k->signal_fd, &s, sizeof(s)) == (ssize_t)sizeof(s))
-        if (s.ssi_signo != SIGCHLD)
-            pass_on(k, (int)s.ssi_signo);
+        if (s.ssi_signo == SIGUSR2 || (s.ssi_signo == SIGHUP && s.ssi_code != SI_KERNEL))
+            keeper_reload(k);
+        else if (s.ssi_signo != SIGCHLD)
+            pass_on(k, s.ssi_signo == SIGHUP ? SIGTERM : (int)s.ssi_signo); /* its terminal is gone */
     int status = -1;
     if (k->coved && peek(P_PID, k->coved, &info) > 0) {
         (void)waitid(P_PID, (id_t)k->coved, &info, WEXITED | WNOHANG);
@@ -326,15 +344,15 @@ static int watch_signals(struct keeper *k, struct err *err)
     return 0;
 }
 
-int keeper_run(const char *program, int ready_fd, struct err *err)
+int keeper_run(const char *program, struct accepted *config, int ready_fd, struct err *err)
 {
     const struct rlimit files = {OPEN_FILES, OPEN_FILES};
-    struct keeper k = {.program = program, .ready_fd = ready_fd, .signal_fd = -1, .sock = -1};
+    struct keeper k = {.program = program, .config = config, .ready_fd = ready_fd, .signal_fd = -1, .sock = -1};
     int status = -1;
     (void)prctl(PR_SET_NAME, "cove-keeper", 0, 0, 0);
     (void)setrlimit(RLIMIT_NOFILE, &files); /* coved says it when that is not enough */
     int ignored UNUSED = fd_write_existing(AT_FDCWD, "/proc/self/oom_score_adj", STR("-1000"));
-    if (watch_signals(&k, err) < 0 || start(&k, err) < 0)
+    if (watch_signals(&k, err) < 0 || keeper_start(&k, err) < 0)
         return -1;
     while (status < 0) {
         struct pollfd p[] = {{.fd = k.signal_fd, .events = POLLIN}, {.fd = k.sock, .events = POLLIN}};
@@ -344,7 +362,7 @@ int keeper_run(const char *program, int ready_fd, struct err *err)
         while (take_message(&k))
             ;
         status = on_signals(&k);
-        if (status < 0 && k.start_at && clock_mono() >= k.start_at && start(&k, err) < 0) {
+        if (status < 0 && k.start_at && clock_mono() >= k.start_at && keeper_start(&k, err) < 0) {
             log_error("%s", err->msg);
             k.start_at = clock_mono() + DELAY_MOST_MS * USEC_PER_MS;
         }

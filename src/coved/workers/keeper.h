@@ -9,15 +9,17 @@
  *  2. All that coved has sent is read before its death is acted on: what was sent is recorded.
  *  3. All its children have it as the source of their parent-death signal. With the keeper everything ends.
  *  4. It never waits for coved, only for its own messages to be taken while coved lists records, which coved does before anything else.
+ *  5. coved reads the configuration that was accepted last (coved/workers/accepted.h), whatever the file says by now: a crash takes nothing new in. A reload (HUP
+ *     or USR2) accepts the file if coved finds nothing wrong with it, and takes it back if no coved can serve with it.
  */
 #pragma once
 
-#include "base/err.h"
+#include "coved/workers/accepted.h"
 
 enum { KEEPER_EXIT_AGAIN = 3 /* coved has made way for another one */ };
 
 /*
- * program: that is executed, also when another file has taken its place meanwhile. ready_fd: "ready" is written to it when the first coved serves; or -1.
- * Returns when the service has ended, with the exit status for this process.
+ * program: that is executed, also when another file has taken its place meanwhile. config: the file that people write. ready_fd: "ready" is written to it when
+ * the first coved serves; or -1. Returns when the service has ended, with the exit status for this process.
  */
-int keeper_run(const char *program, int ready_fd, struct err *err) WARN_UNUSED;
+int keeper_run(const char *program, struct accepted *config, int ready_fd, struct err *err) WARN_UNUSED;

@@ -37,17 +37,24 @@ static struct records *fetch(int fd)
     return records;
 }
 
-/* A child that ends at once, recorded with a descriptor, and one that is not recorded. */
+/* A child that ends as soon as it is recorded, with a descriptor, and one that is not recorded. */
 static void leave_children(struct records *records)
 {
-    int pid_fd = -1, ends[2];
+    int pid_fd = -1, ends[2], go[2];
+    if (pipe2(go, O_CLOEXEC) < 0)
+        _exit(1);
     pid_t pid = namespace_fork_sibling(&pid_fd);
-    if (pid == 0)
+    if (pid == 0) {
+        char c;
+        (void)close(go[1]);
+        (void)!read(go[0], &c, 1);
         _exit(STATUS);
+    }
     if (pid < 0 || pipe2(ends, O_CLOEXEC) < 0 || write(ends[1], "in the pipe", 11) != 11)
         _exit(1);
     records_put(records, KEEPER_BOX, NUMBER, pid, "first", 5, ends, 1);
     records_put(records, KEEPER_BOX, NUMBER, pid, "second", 6, NULL, 0); /* the descriptor stays */
+    (void)close(go[1]); /* one that ended before it is recorded is nobody's */
     records_put(records, KEEPER_SOCKET, NUMBER, 0, NULL, 0, ends, 1);
     if (namespace_fork_sibling(&pid_fd) == 0)
         _exit(0);
@@ -116,7 +123,8 @@ static void keep(const char *role, int status, const char *wanted)
         struct err err;
         if (dup2(said[1], SAID_FD) < 0 || setenv("COVED", role, 1) < 0)
             _exit(1);
-        int r = keeper_run(program, -1, &err);
+        struct accepted config;
+        int r = accepted_open("/tmp", &config, &err) < 0 ? -1 : keeper_run(program, &config, -1, &err);
         _exit(r < 0 ? 1 : r);
     }
     (void)fd_close(said[1]);

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "kernel/caps.h"
+#include "kernel/mount.h"
 #include "kernel/seccomp.h"
 
 #include <fcntl.h>
@@ -22,6 +23,7 @@
 
 enum {
     SOCK_FD = 3,
+    PROCFS_USES = 32,
     STOCK_MAX = 64,
     NET_FDS = 4,
     FAILURES_MAX = 3, /* in a row; then who waits is told instead */
@@ -33,12 +35,13 @@ enum {
 };
 
 struct netmaker {
-    struct loop *loop;
+    struct coved_loop *loop;
     struct source source;
     int sock_fd; /* owned; -1: no child */
     pid_t pid;
     pid_t dying; /* killed, and not ended yet; 0: none */
     uid_t uid;
+    enum netns_kind kind;
     struct netns stock[STOCK_MAX];
     size_t n, wanted, asked;
     int failure;     /* of the last attempt: 0 or -errno */
@@ -67,29 +70,42 @@ static int confine(uid_t uid)
     return seccomp_load_netmaker();
 }
 
-static int answer(int code, const struct netns *net)
+static int netmaker_answer(int code, const struct netns *net)
 {
     const int32_t message = code;
     const int fds[NET_FDS] = {net->ns, net->tcp, net->dns_udp, net->dns_tcp};
     return fd_send(SOCK_FD, &message, sizeof(message), fds, code == 0 ? NET_FDS : 0);
 }
 
-NORETURN static void run(int sock, uid_t uid)
+/* See netns_make_by(); -1, where that may not be mounted: the host's is used. */
+static void netmaker_renew(int *procfs)
+{
+    *procfs = fd_close(*procfs);
+    int ignored UNUSED = mount_new("proc", NULL, 0, procfs);
+}
+
+NORETURN static void run(int sock, uid_t uid, enum netns_kind kind)
 {
     char order;
     if (dup2(sock, SOCK_FD) < 0 || close_range(SOCK_FD + 1, ~0U, 0) < 0)
         _exit(1);
     int unfit = confine(uid);
-    AUTO_CLOSE int home = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+    AUTO_CLOSE int home = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC), procfs = -1;
     if (unfit == 0 && home < 0)
         unfit = -errno;
-    while (recv(SOCK_FD, &order, sizeof(order), 0) == sizeof(order)) {
+    for (unsigned n = 0; recv(SOCK_FD, &order, sizeof(order), 0) == sizeof(order); n++) {
         struct netns net = NETNS_NONE;
-        int r = unfit ? unfit : netns_make(&net);
+        if (n % PROCFS_USES == 0)
+            netmaker_renew(&procfs);
+        int r = unfit                ? unfit
+                : kind == NETNS_GATE ? netns_make_gate(procfs, &net)
+                : kind == NETNS_TAP  ? netns_make_gate_for_tap(procfs, &net)
+                : procfs < 0         ? netns_make(&net)
+                                     : netns_make_by(procfs, &net);
         /* Back, so that a namespace ends with the sandbox that it was made for. */
         if (!unfit && setns(home, CLONE_NEWNET) < 0)
             r = unfit = -errno;
-        r = answer(r, &net);
+        r = netmaker_answer(r, &net);
         netns_close(&net);
         if (r < 0)
             break;
@@ -99,7 +115,7 @@ NORETURN static void run(int sock, uid_t uid)
 
 /* ---- coved's side ---- */
 
-static void failed(struct netmaker *m, int r)
+static void netmaker_failed(struct netmaker *m, int r)
 {
     m->failure = r;
     m->failures++;
@@ -145,7 +161,7 @@ static int take_answer(struct netmaker *m)
     m->asked--;
     m->asked_at = clock_mono();
     if (code < 0) {
-        failed(m, code);
+        netmaker_failed(m, code);
         return 0;
     }
     m->failure = 0;
@@ -154,24 +170,24 @@ static int take_answer(struct netmaker *m)
     return 0;
 }
 
-static void replace(struct netmaker *m, const char *why)
+static void netmaker_replace(struct netmaker *m, const char *why)
 {
     log_error("the maker of network namespaces %s; there will be a new one", why);
     drop_child(m);
-    failed(m, -EPIPE);
+    netmaker_failed(m, -EPIPE);
 }
 
-static void on_sock(struct source *s, uint32_t events UNUSED)
+static void netmaker_on_sock(struct source *s, uint32_t events UNUSED)
 {
     struct netmaker *m = container_of(s, struct netmaker, source);
     int r = 0;
     while (r == 0)
         r = take_answer(m);
     if (r != -EAGAIN)
-        replace(m, "has ended");
+        netmaker_replace(m, "has ended");
 }
 
-static int start(struct netmaker *m)
+static int netmaker_spawn(struct netmaker *m)
 {
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
@@ -179,19 +195,19 @@ static int start(struct netmaker *m)
     int r = fd_nonblock(pair[1], false);
     pid_t pid = r < 0 ? -1 : fork();
     if (pid == 0)
-        run(pair[1], m->uid);
+        run(pair[1], m->uid, m->kind);
     if (r == 0 && pid < 0)
         r = -errno;
     (void)fd_close(pair[1]);
     m->sock_fd = pair[0];
     m->pid = pid;
-    r = r ? r : loop_add(m->loop, &m->source, m->sock_fd, EPOLLIN, on_sock);
+    r = r ? r : loop_add(m->loop, &m->source, m->sock_fd, EPOLLIN, netmaker_on_sock);
     if (r < 0)
         drop_child(m);
     return r;
 }
 
-static void ask(struct netmaker *m)
+static void netmaker_ask(struct netmaker *m)
 {
     while (m->sock_fd >= 0 && m->n + m->asked < m->wanted) {
         if (send(m->sock_fd, "", 1, MSG_NOSIGNAL | MSG_DONTWAIT) != 1)
@@ -201,16 +217,18 @@ static void ask(struct netmaker *m)
     }
 }
 
-int netmaker_start(struct loop *loop, uid_t uid, size_t stock, struct netmaker **ret_maker, struct err *err)
+int netmaker_start(struct coved_loop *loop, uid_t uid, enum netns_kind kind, size_t stock, struct netmaker **ret_maker,
+                   struct err *err)
 {
     struct netmaker *m = mem_new(struct netmaker);
     m->loop = loop;
     m->source.fd = m->sock_fd = -1;
     m->uid = uid;
+    m->kind = kind;
     m->wanted = MIN(stock, (size_t)STOCK_MAX);
-    int r = start(m);
+    int r = netmaker_spawn(m);
     if (r == 0) {
-        ask(m);
+        netmaker_ask(m);
         struct pollfd p = {.fd = m->sock_fd, .events = POLLIN};
         r = poll(&p, 1, FIRST_MS) == 1 ? take_answer(m) : -ETIMEDOUT;
         r = r ? r : m->failure;
@@ -243,16 +261,16 @@ usec_t netmaker_tick(struct netmaker *m)
 {
     usec_t now = clock_mono();
     if (m->asked && now - m->asked_at > ANSWER_USEC)
-        replace(m, "says nothing");
+        netmaker_replace(m, "says nothing");
     reap(m);
     if (m->dying)
         m->start_at = MAX(m->start_at, now + AGAIN_USEC); /* one at a time */
     bool missing = m->n + m->asked < m->wanted;
     if (missing && now >= m->start_at) {
-        int r = m->sock_fd < 0 ? start(m) : 0;
+        int r = m->sock_fd < 0 ? netmaker_spawn(m) : 0;
         if (r < 0)
-            failed(m, r);
-        ask(m);
+            netmaker_failed(m, r);
+        netmaker_ask(m);
     }
     if (m->asked)
         return m->asked_at + ANSWER_USEC + 1;

@@ -18,10 +18,9 @@
 struct netmaker;
 
 /*
- * Waits for the first one: whether it can be made here at all is known afterwards. `stock`: how many to keep ready. Failure: nothing
- * is running, and errnum says what the kernel lacks (-EOPNOTSUPP as netns_make() has it).
+ * Waits for the first one: whether it can be made here at all is known afterwards. `stock`: how many to keep ready. Failure: nothing is running, and errnum says what the kernel lacks (-EOPNOTSUPP as netns_make() has it).
  */
-int netmaker_start(struct loop *loop, uid_t uid, size_t stock, struct netmaker **ret_maker,
+int netmaker_start(struct coved_loop *loop, uid_t uid, enum netns_kind kind, size_t stock, struct netmaker **ret_maker,
                    struct err *err) WARN_UNUSED;
 void netmaker_stop(struct netmaker *m);
 

@@ -49,7 +49,7 @@ static pid_t child(void)
     return pid;
 }
 
-static struct netns take(struct loop *loop, struct netmaker *m)
+static struct netns take(struct coved_loop *loop, struct netmaker *m)
 {
     struct netns net = NETNS_NONE;
     usec_t end = clock_mono() + PATIENCE_S * USEC_PER_SEC;
@@ -62,16 +62,15 @@ static struct netns take(struct loop *loop, struct netmaker *m)
     return net;
 }
 
-static void test_stock(void **state)
+static void stock(enum netns_kind kind)
 {
-    (void)state;
-    struct loop *loop = NULL;
+    struct coved_loop *loop = NULL;
     struct netmaker *m = NULL;
     struct err err;
     size_t before = open_files();
     ino_t seen[3 * STOCK] = {0};
     assert_int_equal(loop_new(&loop), 0);
-    assert_int_equal(netmaker_start(loop, NOBODY, STOCK, &m, &err), 0);
+    assert_int_equal(netmaker_start(loop, NOBODY, kind, STOCK, &m, &err), 0);
     for (size_t i = 0; i < ARRAY_SIZE(seen); i++) {
         struct stat st;
         struct netns net = take(loop, m);
@@ -92,16 +91,29 @@ static void test_stock(void **state)
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
 }
 
+static void test_stock(void **state)
+{
+    (void)state;
+    stock(NETNS_CAPTURED);
+}
+
+static void test_stock_of_gates(void **state)
+{
+    (void)state;
+    stock(NETNS_GATE);
+    stock(NETNS_TAP);
+}
+
 static void test_the_child_is_confined(void **state)
 {
     (void)state;
-    struct loop *loop = NULL;
+    struct coved_loop *loop = NULL;
     struct netmaker *m = NULL;
     struct err err;
     char path[64], line[128];
     bool is_filtered = false;
     assert_int_equal(loop_new(&loop), 0);
-    assert_int_equal(netmaker_start(loop, NOBODY, STOCK, &m, &err), 0);
+    assert_int_equal(netmaker_start(loop, NOBODY, NETNS_CAPTURED, STOCK, &m, &err), 0);
     (void)snprintf(path, sizeof(path), "/proc/%d/status", (int)child());
     FILE *f = fopen(path, "re");
     assert_non_null(f);
@@ -116,11 +128,11 @@ static void test_the_child_is_confined(void **state)
 static void test_time_to_take(void **state)
 {
     (void)state;
-    struct loop *loop = NULL;
+    struct coved_loop *loop = NULL;
     struct netmaker *m = NULL;
     struct err err;
     assert_int_equal(loop_new(&loop), 0);
-    assert_int_equal(netmaker_start(loop, NOBODY, STOCK, &m, &err), 0);
+    assert_int_equal(netmaker_start(loop, NOBODY, NETNS_CAPTURED, STOCK, &m, &err), 0);
     usec_t all = 0;
     for (int i = 0; i < 20; i++) {
         struct netns net = take(loop, m), again;
@@ -143,11 +155,11 @@ static void test_time_to_take(void **state)
 static void test_a_child_that_died_is_replaced(void **state)
 {
     (void)state;
-    struct loop *loop = NULL;
+    struct coved_loop *loop = NULL;
     struct netmaker *m = NULL;
     struct err err;
     assert_int_equal(loop_new(&loop), 0);
-    assert_int_equal(netmaker_start(loop, NOBODY, STOCK, &m, &err), 0);
+    assert_int_equal(netmaker_start(loop, NOBODY, NETNS_CAPTURED, STOCK, &m, &err), 0);
     for (int i = 0; i < 3; i++) {
         pid_t old = child();
         assert_true(old > 0);
@@ -177,12 +189,12 @@ static void test_a_kernel_that_can_not(void **state)
     const struct sock_fprog program = {ARRAY_SIZE(filter), (struct sock_filter *)(uintptr_t)filter};
     pid_t pid = fork();
     if (pid == 0) {
-        struct loop *loop = NULL;
+        struct coved_loop *loop = NULL;
         struct netmaker *m = NULL;
         struct err err;
         if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) < 0 || loop_new(&loop) < 0)
             _exit(1);
-        if (netmaker_start(loop, NOBODY, STOCK, &m, &err) == 0)
+        if (netmaker_start(loop, NOBODY, NETNS_CAPTURED, STOCK, &m, &err) == 0)
             _exit(2);
         _exit(err.errnum == EOPNOTSUPP && waitpid(-1, NULL, WNOHANG) < 0 ? 0 : 3);
     }
@@ -195,6 +207,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_stock),
+        cmocka_unit_test(test_stock_of_gates),
         cmocka_unit_test(test_the_child_is_confined),
         cmocka_unit_test(test_time_to_take),
         cmocka_unit_test(test_a_child_that_died_is_replaced),
@@ -204,12 +217,12 @@ int main(void)
         print_message("SKIP: making network namespaces needs root\n");
         return 77;
     }
-    struct loop *loop = NULL;
+    struct coved_loop *loop = NULL;
     struct netmaker *m = NULL;
     struct err err;
     if (loop_new(&loop) < 0)
         return 1;
-    if (netmaker_start(loop, NOBODY, 1, &m, &err) < 0) {
+    if (netmaker_start(loop, NOBODY, NETNS_CAPTURED, 1, &m, &err) < 0) {
         print_message("SKIP: %s\n", err.msg);
         return 77;
     }

@@ -6,7 +6,7 @@
 #include <fcntl.h>
 #include <string.h>
 
-struct message {
+struct outbox_message {
     struct list node;
     int fds[OUTBOX_FDS_MAX]; /* owned */
     size_t n_fds, n;
@@ -24,7 +24,7 @@ bool outbox_is_empty(const struct outbox *o)
     return list_empty(&o->messages);
 }
 
-static void drop(struct outbox *o, struct message *m)
+static void outbox_drop(struct outbox *o, struct outbox_message *m)
 {
     list_remove(&m->node);
     o->bytes -= sizeof(*m) + m->n;
@@ -35,8 +35,8 @@ static void drop(struct outbox *o, struct message *m)
 
 void outbox_clear(struct outbox *o)
 {
-    LIST_FOREACH (struct message, m, &o->messages, node) {
-        drop(o, m);
+    LIST_FOREACH (struct outbox_message, m, &o->messages, node) {
+        outbox_drop(o, m);
     }
 }
 
@@ -45,12 +45,12 @@ static bool is_full(int r)
     return r == -EAGAIN || r == -ENOBUFS;
 }
 
-static int keep(struct outbox *o, const void *message, size_t n, const int *fds, size_t n_fds)
+static int outbox_keep(struct outbox *o, const void *message, size_t n, const int *fds, size_t n_fds)
 {
     assert(n_fds <= OUTBOX_FDS_MAX);
-    if (n > OUTBOX_MAX || o->bytes + sizeof(struct message) + n > OUTBOX_MAX)
+    if (n > OUTBOX_MAX || o->bytes + sizeof(struct outbox_message) + n > OUTBOX_MAX)
         return -ENOBUFS;
-    struct message *m = mem_alloc(sizeof(*m) + n);
+    struct outbox_message *m = mem_alloc(sizeof(*m) + n);
     list_init(&m->node);
     m->n_fds = 0;
     m->n = n;
@@ -61,7 +61,7 @@ static int keep(struct outbox *o, const void *message, size_t n, const int *fds,
         m->fds[m->n_fds] = fcntl(fds[m->n_fds], F_DUPFD_CLOEXEC, 3);
         if (m->fds[m->n_fds] < 0) {
             int r = -errno;
-            drop(o, m);
+            outbox_drop(o, m);
             return r;
         }
     }
@@ -71,17 +71,17 @@ static int keep(struct outbox *o, const void *message, size_t n, const int *fds,
 int outbox_send(struct outbox *o, int sock, const void *message, size_t n, const int *fds, size_t n_fds)
 {
     int r = outbox_is_empty(o) ? fd_send(sock, message, n, fds, n_fds) : -EAGAIN;
-    return is_full(r) ? keep(o, message, n, fds, n_fds) : r;
+    return is_full(r) ? outbox_keep(o, message, n, fds, n_fds) : r;
 }
 
 int outbox_flush(struct outbox *o, int sock)
 {
-    struct message *m;
-    while ((m = LIST_FIRST(struct message, &o->messages, node))) {
+    struct outbox_message *m;
+    while ((m = LIST_FIRST(struct outbox_message, &o->messages, node))) {
         int r = fd_send(sock, m->bytes, m->n, m->fds, m->n_fds);
         if (r < 0)
             return is_full(r) ? 0 : r;
-        drop(o, m);
+        outbox_drop(o, m);
     }
     return 0;
 }

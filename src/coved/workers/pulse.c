@@ -11,23 +11,23 @@ enum { LATE_USEC = 1000000, READS_MAX = 16 };
 const struct pulse_patience pulse_usual = {
     .every = 5 * USEC_PER_SEC, .first = 600 * USEC_PER_SEC, .silent = 60 * USEC_PER_SEC};
 
-int pulse_open(struct pulse *p, const struct pulse_patience *patience, usec_t now, int *ret_theirs)
+int pulse_open(struct worker_pulse *p, const struct pulse_patience *patience, usec_t now, int *ret_theirs)
 {
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
         return -errno;
     rights_refuse(pair[0]);
-    *p = (struct pulse){.fd = pair[0], .patience = *patience, .due = now};
+    *p = (struct worker_pulse){.fd = pair[0], .patience = *patience, .due = now};
     *ret_theirs = pair[1];
     return 0;
 }
 
-void pulse_close(struct pulse *p)
+void pulse_close(struct worker_pulse *p)
 {
     p->fd = foreign_close(p->fd); /* with what is left in it */
 }
 
-bool pulse_turn(struct pulse *p, usec_t now, enum pulse_state state)
+bool pulse_turn(struct worker_pulse *p, usec_t now, enum pulse_state state)
 {
     if (p->fd < 0 || now < p->due)
         return true;
@@ -48,7 +48,7 @@ bool pulse_turn(struct pulse *p, usec_t now, enum pulse_state state)
     return p->silent < (p->has_answered ? p->patience.silent : p->patience.first);
 }
 
-bool pulse_heard(struct pulse *p)
+bool pulse_heard(struct worker_pulse *p)
 {
     for (int i = 0; i < READS_MAX; i++) {
         char answer[16];

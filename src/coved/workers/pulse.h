@@ -25,7 +25,7 @@ struct pulse_patience {
 
 extern const struct pulse_patience pulse_usual;
 
-struct pulse {
+struct worker_pulse {
     int fd; /* owned; -1: nobody is asked */
     struct pulse_patience patience;
     usec_t due;    /* monotonic */
@@ -33,14 +33,14 @@ struct pulse {
     bool is_asked, has_answered;
 };
 
-#define PULSE_NONE ((struct pulse){.fd = -1})
+#define PULSE_NONE ((struct worker_pulse){.fd = -1})
 
 /* ret_theirs: the worker's end, yours. The first question comes with the next turn. 0 or -errno. */
-int pulse_open(struct pulse *p, const struct pulse_patience *patience, usec_t now, int *ret_theirs) WARN_UNUSED;
-void pulse_close(struct pulse *p);
+int pulse_open(struct worker_pulse *p, const struct pulse_patience *patience, usec_t now, int *ret_theirs) WARN_UNUSED;
+void pulse_close(struct worker_pulse *p);
 
 /* Once a turn. False: it has been silent for longer than there is patience. Before `due` there is nothing to do. */
-bool pulse_turn(struct pulse *p, usec_t now, enum pulse_state state) WARN_UNUSED;
+bool pulse_turn(struct worker_pulse *p, usec_t now, enum pulse_state state) WARN_UNUSED;
 
 /* There is something in the socket. False: there will be nothing any more, and waiting for it would be in vain. */
-bool pulse_heard(struct pulse *p) WARN_UNUSED;
+bool pulse_heard(struct worker_pulse *p) WARN_UNUSED;

@@ -13,7 +13,7 @@ static const struct pulse_patience patience = {
     .every = 5 * USEC_PER_SEC, .first = 100 * USEC_PER_SEC, .silent = 30 * USEC_PER_SEC};
 
 struct rig {
-    struct pulse pulse;
+    struct worker_pulse pulse;
     int theirs;
     usec_t now;
 };
@@ -199,7 +199,7 @@ static void one_that_could_not_be_asked_is_not_silent(void **state)
 static void nobody_is_asked_where_there_is_none(void **state)
 {
     (void)state;
-    struct pulse p = PULSE_NONE;
+    struct worker_pulse p = PULSE_NONE;
     assert_true(pulse_turn(&p, UINT64_MAX, PULSE_FINE));
     pulse_close(&p);
     assert_int_equal(p.fd, -1);

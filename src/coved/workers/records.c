@@ -16,7 +16,7 @@ struct records {
 };
 
 /* Without the keeper there is nothing to be coved of. */
-static void must(int r, const char *what)
+static void records_must(int r, const char *what)
 {
     if (r >= 0)
         return;
@@ -26,13 +26,16 @@ static void must(int r, const char *what)
 
 static void send_to(struct records *r, const struct keeper_message *m, const int *fds, size_t n_fds)
 {
-    must(fd_send(r->fd, m, sizeof(*m), fds, n_fds), "tell the keeper");
+    records_must(fd_send(r->fd, m, sizeof(*m), fds, n_fds), "tell the keeper");
 }
 
-static void receive(struct records *r, struct keeper_message *m, int *ret_fds, size_t *ret_n_fds)
+static void records_receive(struct records *r, struct keeper_message *m, int *ret_fds, size_t *ret_n_fds)
 {
     ssize_t n = fd_recv(r->fd, m, sizeof(*m), ret_fds, KEEPER_FDS_MAX, ret_n_fds);
-    must(n == (ssize_t)sizeof(*m) && m->size <= sizeof(m->data) ? 0 : n < 0 ? (int)n : -EPIPE, "ask the keeper");
+    records_must(n == (ssize_t)sizeof(*m) && m->size <= sizeof(m->data) ? 0
+                 : n < 0                                                ? (int)n
+                                                                        : -EPIPE,
+                 "ask the keeper");
 }
 
 int records_open(int fd, struct records **ret_records, struct err *err)
@@ -49,7 +52,7 @@ int records_open(int fd, struct records **ret_records, struct err *err)
     for (;;) {
         struct keeper_message m;
         struct record *one = mem_new(struct record);
-        receive(r, &m, one->fds, &one->n_fds);
+        records_receive(r, &m, one->fds, &one->n_fds);
         if (m.type == KEEPER_DONE) {
             mem_free(one);
             if (m.number == KEEPER_VERSION)
@@ -127,7 +130,7 @@ bool records_exit(struct records *r, pid_t pid, int *ret_code, int *ret_status)
     int fds[KEEPER_FDS_MAX];
     size_t n_fds = 0;
     send_to(r, &m, NULL, 0);
-    receive(r, &m, fds, &n_fds);
+    records_receive(r, &m, fds, &n_fds);
     if (!m.found)
         return false;
     *ret_code = m.code;

@@ -39,19 +39,19 @@ enum {
 };
 
 struct worker {
-    struct loop *loop;
+    struct coved_loop *loop;
     struct worker_spec spec;
     struct source sock, pidfd, beat;
     int sock_fd, pid_fd; /* owned */
     pid_t pid;
-    struct pulse pulse;
+    struct worker_pulse pulse;
     struct outbox outbox;
     usec_t started, start_at, kill_at; /* monotonic; 0: not set */
     uint64_t delay_ms;
     bool stopping, is_due; /* is_due: to be replaced, on purpose */
 };
 
-struct worker *worker_new(struct loop *loop, const struct worker_spec *spec)
+struct worker *worker_new(struct coved_loop *loop, const struct worker_spec *spec)
 {
     struct worker *w = mem_new(struct worker);
     w->loop = loop;
@@ -123,7 +123,7 @@ static void drop_privileges(uid_t uid)
         die("tie to the keeper");
 }
 
-static char *keep(int fd)
+static char *worker_keep(int fd)
 {
     int r = fd_cloexec(fd, false);
     if (r < 0) {
@@ -135,7 +135,7 @@ static char *keep(int fd)
 
 static void pass(char **argv, size_t *n, const char *option, int fd, const char *suffix)
 {
-    AUTO_FREE char *number = keep(fd);
+    AUTO_FREE char *number = worker_keep(fd);
     assert(*n + 2 < ARGS_MAX);
     argv[(*n)++] = mem_strdup(option);
     argv[(*n)++] = mem_printf("%s%s", number, suffix);
@@ -246,7 +246,7 @@ static bool closed_at_once(struct worker *w, unsigned cuts_before)
     return false;
 }
 
-static void on_sock(struct source *s, uint32_t events)
+static void worker_on_sock(struct source *s, uint32_t events)
 {
     struct worker *w = container_of(s, struct worker, sock);
     if (events & EPOLLOUT)
@@ -305,21 +305,23 @@ static void unmake(struct worker *w)
 /* is_whole: it was told all that a new one is told. */
 struct worker_record {
     uint32_t version, is_whole;
+    uint8_t settings[SHA1_BYTES];
 };
 
 static void write_down(struct worker *w, bool is_whole)
 {
-    const struct worker_record record = {w->spec.version, is_whole};
+    struct worker_record record = {.version = w->spec.version, .is_whole = is_whole};
+    memcpy(record.settings, w->spec.settings, sizeof(record.settings));
     const int fds[] = {w->sock_fd, w->pulse.fd};
     records_put(w->spec.records, KEEPER_WORKER, w->spec.number, w->pid, &record, sizeof(record), fds,
                 is_whole ? 0 : ARRAY_SIZE(fds));
 }
 
-static int watch(struct worker *w)
+static int worker_watch(struct worker *w)
 {
     int r = loop_add(w->loop, &w->pidfd, w->pid_fd, EPOLLIN, on_gone);
     r = r ? r : loop_add(w->loop, &w->beat, w->pulse.fd, EPOLLIN, on_beat);
-    return r ? r : loop_add(w->loop, &w->sock, w->sock_fd, EPOLLIN, on_sock);
+    return r ? r : loop_add(w->loop, &w->sock, w->sock_fd, EPOLLIN, worker_on_sock);
 }
 
 static struct record *find_left(const struct worker *w)
@@ -339,7 +341,7 @@ static const struct pulse_patience *patience(void)
     return fault_error("coved.worker.patience") < 0 ? &little : &pulse_usual;
 }
 
-static int start(struct worker *w)
+static int worker_start(struct worker *w)
 {
     static const int size = BUFFER_BYTES;
     int pair[2], gate[2];
@@ -360,13 +362,13 @@ static int start(struct worker *w)
     w->pid = r < 0 ? r : namespace_fork_sibling(&w->pid_fd);
     if (w->pid == 0) {
         char go;
-        gate_in = fd_close(gate_in);
+        (void)close(gate_in);
         if (read(gate_out, &go, 1) != 1) /* coved died before it could write us down */
             _exit(127);
         run(&w->spec, pair[1], pulse_fd, key_fd, pem_fd);
     }
     (void)fd_close(pair[1]);
-    r = w->pid < 0 ? (int)w->pid : watch(w);
+    r = w->pid < 0 ? (int)w->pid : worker_watch(w);
     if (r < 0) {
         unmake(w);
         return r;
@@ -394,11 +396,11 @@ void worker_adopt(struct worker *w)
     w->pid = left->pid;
     w->pid_fd = pidfd_open(left->pid, 0);
     w->sock_fd = TAKE_FD(left->fds[0]);
-    w->pulse = (struct pulse){.patience = *patience(), .due = clock_mono(), .has_answered = true};
+    w->pulse = (struct worker_pulse){.patience = *patience(), .due = clock_mono(), .has_answered = true};
     w->pulse.fd = TAKE_FD(left->fds[1]);
     w->started = clock_mono();
     w->start_at = 0;
-    if (w->pid_fd < 0 || watch(w) < 0) {
+    if (w->pid_fd < 0 || worker_watch(w) < 0) {
         unmake(w);
         w->start_at = clock_mono();
         return;
@@ -408,9 +410,12 @@ void worker_adopt(struct worker *w)
         kill_it(w, SIGKILL);
         return;
     }
-    log_info("%s goes on", w->spec.name);
+    bool is_same = memcmp(record.settings, w->spec.settings, sizeof(record.settings)) == 0;
+    log_info(is_same ? "%s goes on" : "%s is replaced: it was started by other settings", w->spec.name);
     if (w->spec.on_adopt)
         w->spec.on_adopt(w->spec.ctx);
+    if (!is_same)
+        worker_replace(w, &w->spec);
 }
 
 void worker_send(struct worker *w, const void *message, size_t n, int fd)
@@ -440,6 +445,11 @@ static void look_whether_it_hangs(struct worker *w, usec_t now)
     kill_it(w, SIGABRT);
 }
 
+size_t worker_backlog(const struct worker *w)
+{
+    return w->sock_fd < 0 ? SIZE_MAX : w->outbox.bytes;
+}
+
 usec_t worker_tick(struct worker *w)
 {
     usec_t now = clock_mono();
@@ -450,7 +460,7 @@ usec_t worker_tick(struct worker *w)
     }
     if (w->start_at && now >= w->start_at) {
         w->start_at = 0;
-        int r = start(w);
+        int r = worker_start(w);
         if (r < 0) {
             log_error("start %s: %s", w->spec.name, strerror(-r));
             w->start_at = now + DELAY_MOST_MS * USEC_PER_MS;
@@ -466,9 +476,14 @@ bool worker_runs(const struct worker *w)
     return w->pid_fd >= 0;
 }
 
+bool worker_is_due(const struct worker *w)
+{
+    return w->is_due;
+}
+
 void worker_replace(struct worker *w, const struct worker_spec *spec)
 {
-    w->spec = *spec;
+    w->spec = *spec; /* which may be w->spec */
     if (w->stopping || w->pid_fd < 0)
         return;
     w->is_due = true;

@@ -10,6 +10,7 @@
 #pragma once
 
 #include "base/err.h"
+#include "base/sha1.h"
 #include "coved/loop.h"
 #include "coved/workers/pulse.h"
 #include "tier/stage.h"
@@ -52,6 +53,8 @@ struct worker_spec {
     struct records *records;
     uint32_t number;  /* in there */
     uint32_t version; /* of what is said to it: one that was told another is replaced */
+    const uint8_t
+        *settings; /* SHA1_BYTES: what it is started by; one that an earlier coved started by others is replaced */
     void *ctx;
 };
 
@@ -59,7 +62,7 @@ struct worker_spec {
 int worker_go_to_host(const struct stage *s) WARN_UNUSED;
 
 /* Everything is borrowed. Starts with the first worker_tick(). */
-struct worker *worker_new(struct loop *loop, const struct worker_spec *spec);
+struct worker *worker_new(struct coved_loop *loop, const struct worker_spec *spec);
 void worker_free(struct worker *w);
 
 /* Before the first tick: goes on with the one that an earlier coved left, if there is one. */
@@ -67,12 +70,14 @@ void worker_adopt(struct worker *w);
 
 /* fd (or -1) is sent along and stays the caller's. A worker that doesn't read its messages (coved/workers/outbox.h bounds what waits) is killed and replaced. */
 void worker_send(struct worker *w, const void *message, size_t n, int fd);
+size_t worker_backlog(const struct worker *w); /* bytes that it has not read yet; SIZE_MAX: nobody is there to read */
 void worker_send_fds(struct worker *w, const void *message, size_t n, const int *fds, size_t n_fds);
 
 /* Once a turn: starts it when it is due. Returns when it wants to be called again. */
 usec_t worker_tick(struct worker *w);
 
 bool worker_runs(const struct worker *w);
+bool worker_is_due(const struct worker *w); /* it is to be replaced */
 /* As SIGTERM would, but on purpose: it ends what it has under way, and the next one is started at once, by this spec. */
 void worker_replace(struct worker *w, const struct worker_spec *spec);
 void worker_stop(struct worker *w); /* SIGTERM and no replacement; SIGKILL 5 s later */

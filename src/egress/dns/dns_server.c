@@ -58,7 +58,7 @@ static void dns_server_on_timer(uv_timer_t *timer)
 }
 
 /* One datagram: its length, 0 for one that says nothing, or -errno. */
-static ssize_t receive(struct dns_server *s, uint8_t *to, size_t room, struct dns_origin *ret_from)
+static ssize_t dns_server_receive(struct dns_server *s, uint8_t *to, size_t room, struct dns_origin *ret_from)
 {
     union {
         struct cmsghdr align;
@@ -130,7 +130,7 @@ static void on_udp(uv_poll_t *poll, int status, int events)
     (void)status;
     (void)events;
     for (int i = 0; i < TURN_MAX && !s->paused; i++) {
-        ssize_t n = receive(s, message, sizeof(message), &from);
+        ssize_t n = dns_server_receive(s, message, sizeof(message), &from);
         if (n == -EAGAIN)
             break;
         dns_server_was_read(s);

@@ -13,14 +13,14 @@
 
 enum { RECORDS_MAX = 256 };
 
-struct record {
+struct dns_record {
     char owner[DNS_NAME_TEXT_MAX + 1];
     uint16_t type, class;
     uint32_t ttl;
     size_t size;
 };
 
-static int get_record(struct dns_reader *r, struct record *ret_record)
+static int get_record(struct dns_reader *r, struct dns_record *ret_record)
 {
     if (dns_name_get(r, true, ret_record->owner) < 0)
         return -EBADMSG;
@@ -33,7 +33,7 @@ static int get_record(struct dns_reader *r, struct record *ret_record)
     return r->failed || r->n - r->at < ret_record->size ? -EBADMSG : 0;
 }
 
-static bool is_owned(const struct record *record, const char *name, uint16_t type)
+static bool is_owned(const struct dns_record *record, const char *name, uint16_t type)
 {
     return record->type == type && record->class == DNS_CLASS_IN && str_eq_nocase(str_of(record->owner), str_of(name));
 }
@@ -43,7 +43,7 @@ static int find_alias(struct dns_reader r, unsigned n, const char *name, char re
                       uint32_t *ret_ttl)
 {
     while (n--) {
-        struct record record;
+        struct dns_record record;
         char target[DNS_NAME_TEXT_MAX + 1];
         if (get_record(&r, &record) < 0)
             return -EBADMSG;
@@ -63,7 +63,7 @@ static int find_alias(struct dns_reader r, unsigned n, const char *name, char re
 static int get_addrs(struct dns_reader r, unsigned n, const char *name, uint16_t type, struct dns_reply *reply)
 {
     for (; n && reply->n_addrs < DNS_ADDRS_MAX; n--) {
-        struct record record;
+        struct dns_record record;
         if (get_record(&r, &record) < 0)
             return -EBADMSG;
         const uint8_t *data = r.p + r.at;

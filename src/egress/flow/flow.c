@@ -237,7 +237,7 @@ static void on_silence(uv_timer_t *timer)
 {
     struct flow *f = container_of(timer, struct flow, timer);
     if (buf_len(&f->first)) {
-        flow_refusef(f, "it began like TLS or HTTP, and then nothing came");
+        flow_refusef(f, "it began like TLS or HTTP, and then sent nothing more");
     } else if (!f->patient && flow_lacks_a_name(f)) { /* perhaps it is only slow; with a name it would be allowed */
         f->patient = true;
         flow_timer(f, FLOW_HELLO_MS, on_silence);

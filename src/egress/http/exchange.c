@@ -40,7 +40,7 @@ bool exchange_is_full(const struct exchange *x)
 }
 
 /* True: this end is not read for now. An exchange that keeps so much waits for its other end to take some, which wakes it. */
-static bool said_too_much(const struct end *e)
+static bool said_too_much(const struct exchange_end *e)
 {
     const struct exchange *x = e->x;
     return x->share && x->share->held > EXCHANGE_SHARE_MAX &&
@@ -126,27 +126,27 @@ void exchange_end(struct exchange *x, const struct err *err)
 
 static void exchange_on_ready(void *ctx)
 {
-    struct end *e = ctx;
+    struct exchange_end *e = ctx;
     e->may_read = true;
     exchange_run(e->x, false);
 }
 
 static void exchange_on_readable(void *ctx)
 {
-    struct end *e = ctx;
+    struct exchange_end *e = ctx;
     e->may_read = true;
     exchange_run(e->x, false);
 }
 
 static void exchange_on_writable(void *ctx)
 {
-    struct end *e = ctx;
+    struct exchange_end *e = ctx;
     exchange_run(e->x, false);
 }
 
 static void exchange_on_failed(void *ctx, const struct err *err)
 {
-    struct end *e = ctx;
+    struct exchange_end *e = ctx;
     e->failed = true;
     e->may_read = false;
     e->err = *err;
@@ -160,14 +160,14 @@ static const struct side_ops end_ops = {
     .on_failed = exchange_on_failed,
 };
 
-static void end_attach(struct end *e, struct side *side)
+static void end_attach(struct exchange_end *e, struct side *side)
 {
     e->side = side;
     e->may_read = true;
     side_set(side, &end_ops, e);
 }
 
-bool end_read(struct end *e)
+bool end_read(struct exchange_end *e)
 {
     if (!e->may_read || e->eof || e->failed || !e->side || buf_len(&e->in) >= END_READ || said_too_much(e))
         return false;
@@ -185,7 +185,7 @@ bool end_read(struct end *e)
     return n >= 0;
 }
 
-static ssize_t write_some(struct end *e, struct str s)
+static ssize_t write_some(struct exchange_end *e, struct str s)
 {
     if (!e->side || e->unwritable || e->failed || e->shut)
         return 0;
@@ -195,7 +195,7 @@ static ssize_t write_some(struct end *e, struct str s)
     return MAX(n, 0);
 }
 
-bool end_flush(struct end *e)
+bool end_flush(struct exchange_end *e)
 {
     if (e->unwritable || e->failed)
         buf_clear(&e->out);
@@ -206,7 +206,7 @@ bool end_flush(struct end *e)
     return n > 0;
 }
 
-void end_put(struct end *e, struct str s)
+void end_put(struct exchange_end *e, struct str s)
 {
     if (e->unwritable || e->failed)
         return;
@@ -214,7 +214,7 @@ void end_put(struct end *e, struct str s)
     assert(r == 0); /* END_OUT_HIGH is looked at before anything is made */
 }
 
-void end_put_now(struct end *e, struct str s)
+void end_put_now(struct exchange_end *e, struct str s)
 {
     enum { WORTH_IT = 8 * 1024 };
     if (s.n >= WORTH_IT) {
@@ -227,7 +227,7 @@ void end_put_now(struct end *e, struct str s)
 }
 
 /* Takes the side out, to be given away; what was not parsed or not written yet is dropped. */
-static struct side *end_take(struct end *e)
+static struct side *end_take(struct exchange_end *e)
 {
     if (e->side)
         e->counted = side_bytes_in(e->side);
@@ -237,12 +237,12 @@ static struct side *end_take(struct end *e)
     return TAKE_PTR(e->side);
 }
 
-void end_linger(struct end *e)
+void end_linger(struct exchange_end *e)
 {
     side_linger(end_take(e));
 }
 
-void end_reset(struct end *e)
+void end_reset(struct exchange_end *e)
 {
     side_reset(end_take(e));
 }
@@ -260,7 +260,7 @@ void exchange_init(struct exchange *x, const struct exchange_kind *kind, uv_loop
     x->ops = ops;
     x->ctx = ctx;
     x->times = times ? *times : usual;
-    struct end *ends[] = {&x->client, &x->upstream};
+    struct exchange_end *ends[] = {&x->client, &x->upstream};
     for (size_t i = 0; i < ARRAY_SIZE(ends); i++) {
         ends[i]->x = x;
         buf_init(&ends[i]->in, MAX((size_t)2 * END_READ, first.n + END_READ));
@@ -298,7 +298,7 @@ static void on_timer_closed(uv_handle_t *h)
 
 static void close_now(struct exchange *x)
 {
-    struct end *ends[] = {&x->client, &x->upstream};
+    struct exchange_end *ends[] = {&x->client, &x->upstream};
     share(x, 0);
     for (size_t i = 0; i < ARRAY_SIZE(ends); i++)
         end_reset(ends[i]); /* what is still there did not end: nobody shall take it for complete */
@@ -320,7 +320,7 @@ void exchange_set_share(struct exchange *x, struct exchange_share *s)
     x->share = s;
 }
 
-static uint64_t came_from(const struct end *e)
+static uint64_t came_from(const struct exchange_end *e)
 {
     return e->side ? side_bytes_in(e->side) : e->counted;
 }

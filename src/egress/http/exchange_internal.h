@@ -24,7 +24,7 @@ struct exchange_times {
 };
 
 /* A side with what was read and not parsed yet, and what is to be written. */
-struct end {
+struct exchange_end {
     struct exchange *x;
     struct side *side; /* owned; NULL: not yet, or no more */
     uint64_t counted;  /* bytes that came from it, when it is no more */
@@ -50,7 +50,7 @@ struct exchange {
     const struct exchange_ops *ops;
     void *ctx;
     struct exchange_times times;
-    struct end client, upstream;
+    struct exchange_end client, upstream;
     uv_timer_t timer;
     uint64_t deadline; /* of the loop's clock */
     uint64_t last_id;
@@ -84,12 +84,12 @@ static inline bool exchange_over(const struct exchange *x)
 }
 
 /* True: something moved. */
-bool end_read(struct end *e);
-bool end_flush(struct end *e);
-void end_put(struct end *e, struct str s);     /* behind what is in `out` */
-void end_put_now(struct end *e, struct str s); /* the same, past the buffer where that is possible */
-void end_linger(struct end *e);                /* gives the side away: what was written is read, then it is closed */
-void end_reset(struct end *e);
+bool end_read(struct exchange_end *e);
+bool end_flush(struct exchange_end *e);
+void end_put(struct exchange_end *e, struct str s);     /* behind what is in `out` */
+void end_put_now(struct exchange_end *e, struct str s); /* the same, past the buffer where that is possible */
+void end_linger(struct exchange_end *e); /* gives the side away: what was written is read, then it is closed */
+void end_reset(struct exchange_end *e);
 
 /* ---- heads ---- */
 

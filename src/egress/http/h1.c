@@ -85,7 +85,7 @@ void h1_upstream_lost(struct h1 *h, const char *why)
 
 static void next_request(struct h1 *h)
 {
-    struct end *ends[] = {&h->x.client, &h->x.upstream};
+    struct exchange_end *ends[] = {&h->x.client, &h->x.upstream};
     for (size_t i = 0; i < ARRAY_SIZE(ends); i++) {
         if (buf_len(&ends[i]->in) == 0)
             buf_fini(&ends[i]->in);
@@ -117,7 +117,7 @@ static bool turn_over(struct h1 *h)
     return true;
 }
 
-static bool pass(struct end *from, struct end *to)
+static bool pass(struct exchange_end *from, struct exchange_end *to)
 {
     bool moved = false;
     if (buf_len(&from->in) && buf_len(&to->out) < END_OUT_HIGH) {
@@ -134,7 +134,7 @@ static bool pass(struct end *from, struct end *to)
 
 static bool raw_step(struct h1 *h)
 {
-    struct end *client = &h->x.client, *up = &h->x.upstream;
+    struct exchange_end *client = &h->x.client, *up = &h->x.upstream;
     if (up->failed) {
         h1_cut(h, up->err.msg);
         return true;

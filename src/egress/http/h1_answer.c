@@ -14,7 +14,7 @@ static void h1_answer_lose(struct h1 *h, const char *why)
 /* Between requests the server has nothing to say; it may only close. */
 static void watch_idle(struct h1 *h)
 {
-    struct end *up = &h->x.upstream;
+    struct exchange_end *up = &h->x.upstream;
     if (!up->side || (!up->failed && !up->eof && buf_len(&up->in) == 0))
         return;
     if (h->reused && !h1_parser_begun(&h->req) && buf_len(&h->x.client.in) == 0)
@@ -76,7 +76,7 @@ static void on_bad(struct h1 *h, const char *why)
 
 static void on_upstream_end(struct h1 *h)
 {
-    struct end *up = &h->x.upstream;
+    struct exchange_end *up = &h->x.upstream;
     const char *why = up->failed ? up->err.msg : "the server closed the connection without an answer";
     if (h->answer == H1_ANSWER_WAIT) {
         h->reused = h->reused && !h1_parser_begun(&h->ans);
@@ -91,7 +91,7 @@ static void on_upstream_end(struct h1 *h)
 /* False: nothing more for now. */
 static bool egress_h1_answer_step(struct h1 *h)
 {
-    struct end *up = &h->x.upstream;
+    struct exchange_end *up = &h->x.upstream;
     struct str in = buf_str(&up->in), piece;
     size_t before = in.n;
     switch (h1_parser_next(&h->ans, &in, &piece)) {
@@ -123,7 +123,7 @@ static bool egress_h1_answer_step(struct h1 *h)
 bool h1_answer_step(struct h1 *h)
 {
     bool moved = false;
-    struct end *up = &h->x.upstream;
+    struct exchange_end *up = &h->x.upstream;
     if (h->answer == H1_ANSWER_NONE) {
         watch_idle(h);
         return exchange_over(&h->x);

@@ -51,5 +51,5 @@ void h1_upstream_lost(struct h1 *h, const char *why); /* while an answer is wait
 /* h1_write.c */
 void h1_write_request(struct h1 *h, const struct exchange_head *head);
 void h1_write_answer(struct h1 *h); /* the head that `ans` has */
-void h1_write_piece(struct end *to, struct str piece, bool chunked);
-void h1_write_end(struct end *to, const struct h1_parser *from, bool chunked);
+void h1_write_piece(struct exchange_end *to, struct str piece, bool chunked);
+void h1_write_end(struct exchange_end *to, const struct h1_parser *from, bool chunked);

@@ -83,7 +83,7 @@ static void h1_request_judge(struct h1 *h, struct exchange_head *head)
     bool waits = false;
     if (expect.p && !h->http10) {
         if (!str_eq_nocase(expect, STR("100-continue"))) {
-            h1_request_refuse(h, 417, STR("this expectation can't be met"), true);
+            h1_request_refuse(h, 417, STR("this expectation is not supported"), true);
             return;
         }
         waits = h->req.framing != H1_NO_BODY;
@@ -171,7 +171,7 @@ static void on_client_end(struct h1 *h)
 /* False: nothing more for now. */
 static bool egress_h1_request_step(struct h1 *h)
 {
-    struct end *client = &h->x.client;
+    struct exchange_end *client = &h->x.client;
     struct str in = buf_str(&client->in), piece;
     size_t before = in.n;
     switch (h1_parser_next(&h->req, &in, &piece)) {

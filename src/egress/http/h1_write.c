@@ -102,7 +102,7 @@ void h1_write_answer(struct h1 *h)
     assert(buf_error(b) == 0);
 }
 
-void h1_write_piece(struct end *to, struct str piece, bool chunked)
+void h1_write_piece(struct exchange_end *to, struct str piece, bool chunked)
 {
     if (!chunked) {
         end_put_now(to, piece);
@@ -115,7 +115,7 @@ void h1_write_piece(struct end *to, struct str piece, bool chunked)
     end_put(to, STR("\r\n"));
 }
 
-void h1_write_end(struct end *to, const struct h1_parser *from, bool chunked)
+void h1_write_end(struct exchange_end *to, const struct h1_parser *from, bool chunked)
 {
     if (!chunked || to->unwritable || to->failed)
         return;

@@ -136,7 +136,7 @@ static bool h2_feed(struct h2_half *half)
     return true;
 }
 
-static bool fetch(struct h2_half *half)
+static bool h2_fetch(struct h2_half *half)
 {
     bool moved = false;
     struct h2 *h = half->h;
@@ -209,9 +209,9 @@ static bool h2_round(struct exchange *x)
         moved |= end_read(&x->upstream);
         moved |= h2_feed(&h->upstream);
     }
-    moved |= fetch(&h->client);
+    moved |= h2_fetch(&h->client);
     if (!h->upstream_gone)
-        moved |= fetch(&h->upstream);
+        moved |= h2_fetch(&h->upstream);
     bool was_gone = h->upstream_gone;
     if (!exchange_over(x))
         look_for_end(h);
@@ -262,7 +262,7 @@ static const struct exchange_kind h2_kind = {h2_round, h2_settle, h2_on_timeout,
 
 /* ---- sessions ---- */
 
-static void session_open(struct h2_half *half, struct h2 *h, struct end *end)
+static void session_open(struct h2_half *half, struct h2 *h, struct exchange_end *end)
 {
     static const nghttp2_settings_entry client_settings[] = {
         {NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, EXCHANGE_STREAMS_MAX},

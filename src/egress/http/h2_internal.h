@@ -41,7 +41,7 @@ struct h2_block {
 /* One of the two connections. */
 struct h2_half {
     struct h2 *h;
-    struct end *end;
+    struct exchange_end *end;
     nghttp2_session *session;
     unsigned frames; /* left of H2_FRAMES_BURST */
     uint64_t frames_at;

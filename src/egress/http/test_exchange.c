@@ -176,7 +176,7 @@ void rig_turn(struct rig *r)
         (void)nanosleep(&(struct timespec){.tv_nsec = 50 * 1000}, NULL);
     if (r->x) {
         size_t held = 0;
-        const struct end *ends[] = {&r->x->client, &r->x->upstream};
+        const struct exchange_end *ends[] = {&r->x->client, &r->x->upstream};
         for (size_t i = 0; i < ARRAY_SIZE(ends); i++)
             held += buf_len(&ends[i]->in) + buf_len(&ends[i]->out);
         r->peak = MAX(r->peak, held);

@@ -29,14 +29,14 @@ enum extension {
     EXT_ESNI = 0xffce,
 };
 
-struct reader {
+struct hello_reader {
     const uint8_t *p;
     size_t fragment; /* of this record, not read yet */
     size_t left;
     bool failed;
 };
 
-static uint32_t hello_take(struct reader *r, size_t width)
+static uint32_t hello_take(struct hello_reader *r, size_t width)
 {
     if (r->left < width) {
         r->failed = true;
@@ -56,14 +56,14 @@ static uint32_t hello_take(struct reader *r, size_t width)
     return value;
 }
 
-static void skip(struct reader *r, size_t n)
+static void skip(struct hello_reader *r, size_t n)
 {
     for (; n && !r->failed; n--)
         (void)hello_take(r, 1);
 }
 
 /* A length of `width` bytes; until it is closed only that much can be read. Returns what close_length() needs. */
-static size_t open_length(struct reader *r, size_t width)
+static size_t open_length(struct hello_reader *r, size_t width)
 {
     size_t n = hello_take(r, width);
     if (r->left < n)
@@ -73,7 +73,7 @@ static size_t open_length(struct reader *r, size_t width)
     return outer;
 }
 
-static void close_length(struct reader *r, size_t outer)
+static void close_length(struct hello_reader *r, size_t outer)
 {
     if (r->left)
         r->failed = true;
@@ -86,7 +86,7 @@ static enum hello_result bad(struct hello *h, const char *reason)
     return HELLO_BAD;
 }
 
-static const char *read_server_name(struct reader *r, struct hello *h)
+static const char *read_server_name(struct hello_reader *r, struct hello *h)
 {
     size_t outer = open_length(r, 2);
     uint32_t type = hello_take(r, 1);
@@ -108,7 +108,7 @@ static const char *read_server_name(struct reader *r, struct hello *h)
     return NULL;
 }
 
-static const char *read_alpn(struct reader *r, struct hello *h)
+static const char *read_alpn(struct hello_reader *r, struct hello *h)
 {
     size_t outer = open_length(r, 2);
     if (r->failed || r->left == 0)
@@ -124,7 +124,7 @@ static const char *read_alpn(struct reader *r, struct hello *h)
     return NULL;
 }
 
-static const char *read_versions(struct reader *r, struct hello *h)
+static const char *read_versions(struct hello_reader *r, struct hello *h)
 {
     uint16_t best = 0;
     size_t outer = open_length(r, 1);
@@ -144,7 +144,7 @@ static const char *read_versions(struct reader *r, struct hello *h)
     return NULL;
 }
 
-static const char *read_extension(struct reader *r, struct hello *h, uint32_t type)
+static const char *read_extension(struct hello_reader *r, struct hello *h, uint32_t type)
 {
     switch (type) {
     case EXT_SERVER_NAME:
@@ -179,7 +179,7 @@ static const char *read_extension(struct reader *r, struct hello *h, uint32_t ty
     return NULL;
 }
 
-static const char *read_extensions(struct reader *r, struct hello *h)
+static const char *read_extensions(struct hello_reader *r, struct hello *h)
 {
     uint16_t seen[HELLO_EXTENSIONS_MAX];
     size_t n = 0, outer = open_length(r, 2);
@@ -205,7 +205,7 @@ static const char *read_extensions(struct reader *r, struct hello *h)
     return r->failed ? "extensions: cut, or a wrong length" : NULL;
 }
 
-static const char *read_message(struct reader *r, struct hello *h)
+static const char *read_message(struct hello_reader *r, struct hello *h)
 {
     h->version = h->best = (uint16_t)hello_take(r, 2);
     if (h->version < VERSION_TLS10)
@@ -279,7 +279,7 @@ static enum hello_result check_record(struct hello *h, const uint8_t *p, size_t 
 /* The message has n bytes by now, and will have `promised` when this record is whole. */
 static enum hello_result check_message(struct hello *h, const uint8_t *all, size_t n, size_t promised)
 {
-    struct reader r = {.p = all, .left = n};
+    struct hello_reader r = {.p = all, .left = n};
     if (n >= 1 && hello_take(&r, 1) != MESSAGE_CLIENT_HELLO)
         return bad(h, "a handshake message that is not a ClientHello");
     if (n < MESSAGE_HEADER)

@@ -35,6 +35,7 @@ struct client {
     uv_timer_t patience;
     int fd; /* owned */
     uid_t uid;
+    char prefix[24]; /* that the names of its secrets have here, unseen by it; "": all secrets are the client's */
     struct locked input;
     size_t n_input;
     struct buf answer; /* being written */
@@ -98,6 +99,7 @@ void vault_server_free(struct vault_server *s)
 /* ---- requests ---- */
 
 struct vault_server_listing {
+    const struct client *client;
     struct buf *to;
     uint32_t n;
 };
@@ -105,7 +107,9 @@ struct vault_server_listing {
 static bool vault_server_list_one(void *ctx, const char *name, uint64_t set_at_us)
 {
     struct vault_server_listing *l = ctx;
-    vault_answer_append_name(l->to, str_of(name), set_at_us);
+    if (!str_starts(str_of(name), str_of(l->client->prefix)))
+        return true;
+    vault_answer_append_name(l->to, str_of(name + strlen(l->client->prefix)), set_at_us);
     l->n++;
     return true;
 }
@@ -116,11 +120,11 @@ static int carry_out(struct client *c, const struct vault_request *request, stru
     bool is_set = request->op == VAULT_SET;
     if (request->op == VAULT_LIST)
         return 0;
-    int r = is_set ? vault_set(config->vault, request->name, request->value, err)
-                   : vault_remove(config->vault, request->name, err);
+    AUTO_FREE char *name = mem_printf("%s%.*s", c->prefix, STR_ARG(request->name));
+    int r = is_set ? vault_set(config->vault, str_of(name), request->value, err)
+                   : vault_remove(config->vault, str_of(name), err);
     if (r < 0)
         return r;
-    AUTO_FREE char *name = mem_strndup(request->name.p, request->name.n);
     log_info("secret %s was %s by uid %u", name, is_set ? "set" : "removed", (unsigned)c->uid);
     if (config->on_change)
         config->on_change(config->ctx, name, is_set, c->uid);
@@ -131,7 +135,7 @@ static void vault_server_answer(struct client *c, struct str message)
 {
     struct err err;
     struct vault_request request;
-    struct vault_server_listing listing = {&c->answer, 0};
+    struct vault_server_listing listing = {c, &c->answer, 0};
     if (vault_request_parse(message, &request) < 0) {
         (void)err_set(&err, ERR_INVALID_ARGUMENT,
                       "the vault does not understand this request: is the client of another version?");
@@ -228,9 +232,14 @@ static int admit(struct client *c, struct err *err)
     if (getsockopt(c->fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) < 0)
         return err_errno(err, errno, "ask who the client is");
     c->uid = peer.uid;
-    if (peer.uid != 0 && peer.uid != c->server->config.owner_uid)
+    const gid_t group = c->server->config.group_gid;
+    const bool is_member = group && group != (gid_t)-1 && fd_peer_is_in(c->fd, group);
+    const bool is_owner = peer.uid == 0 || peer.uid == c->server->config.owner_uid;
+    if (!is_owner)
+        (void)snprintf(c->prefix, sizeof(c->prefix), "_uid-%u.", (unsigned)peer.uid);
+    if (!is_owner && !is_member)
         return err_set(err, ERR_PERMISSION_DENIED,
-                       "secrets are for root and the service's owner (uid %u), not for uid %u",
+                       "secrets are for root, the service's owner (uid %u) and its group, not for uid %u",
                        (unsigned)c->server->config.owner_uid, (unsigned)peer.uid);
     int r = locked_new(VAULT_REQUEST_MAX, &c->input);
     return r < 0 ? err_errno(err, r, "lock memory for a request") : 0;

@@ -23,7 +23,7 @@ static void ticket_key_make(struct ticket_key *key, uint64_t now)
     key->made = now;
 }
 
-static void rotate(struct http_tls *tls)
+static void tls_rotate(struct http_tls *tls)
 {
     const uint64_t life = TICKET_HOURS * 3600ULL * USEC_PER_SEC;
     uint64_t now = clock_mono();
@@ -49,7 +49,7 @@ static int on_ticket(SSL *ssl, unsigned char *name, unsigned char *iv, EVP_CIPHE
                      int encrypt)
 {
     struct http_tls *tls = SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl));
-    rotate(tls);
+    tls_rotate(tls);
     if (encrypt) {
         memcpy(name, tls->now.name, TICKET_NAME);
         id_random_bytes(iv, (size_t)EVP_CIPHER_get_iv_length(EVP_aes_256_cbc()));

@@ -93,8 +93,8 @@ static int apply_refused(struct apply *a, const char *path, const char *what, in
 /* ---- entries ---- */
 
 /* Makes room and tries again where something else is in the way. fn: 0 or -errno. */
-static int make_at(struct apply *a, const struct place *at, int (*fn)(const struct place *at, const void *arg),
-                   const void *arg)
+static int make_at(struct apply *a, const struct apply_place *at,
+                   int (*fn)(const struct apply_place *at, const void *arg), const void *arg)
 {
     int r = fn(at, arg);
     if (r != -EEXIST)
@@ -103,27 +103,27 @@ static int make_at(struct apply *a, const struct place *at, int (*fn)(const stru
     return r < 0 ? r : fn(at, arg);
 }
 
-static int make_file(const struct place *at, const void *arg)
+static int make_file(const struct apply_place *at, const void *arg)
 {
     (void)arg;
     int fd = openat(at->dir, at->name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     return fd < 0 ? -errno : fd;
 }
 
-static int make_symlink(const struct place *at, const void *arg)
+static int make_symlink(const struct apply_place *at, const void *arg)
 {
     return symlinkat(arg, at->dir, at->name) < 0 ? -errno : 0;
 }
 
-static int make_fifo(const struct place *at, const void *arg)
+static int make_fifo(const struct apply_place *at, const void *arg)
 {
     (void)arg;
     return mknodat(at->dir, at->name, S_IFIFO | 0600, 0) < 0 ? -errno : 0;
 }
 
-static int make_hard_link(const struct place *at, const void *arg)
+static int make_hard_link(const struct apply_place *at, const void *arg)
 {
-    const struct place *to = arg;
+    const struct apply_place *to = arg;
     return linkat(to->dir, to->name, at->dir, at->name, 0) < 0 ? -errno : 0;
 }
 
@@ -180,7 +180,7 @@ static int put_data(struct apply *a, struct archive *in, const struct image_appl
 }
 
 static int put_file(struct apply *a, struct archive *in, const struct image_apply_stream *s, struct archive_entry *e,
-                    const struct place *at, const char *path, struct err *err)
+                    const struct apply_place *at, const char *path, struct err *err)
 {
     int64_t size = archive_entry_size(e);
     if (size < 0)
@@ -196,7 +196,7 @@ static int put_file(struct apply *a, struct archive *in, const struct image_appl
     return r < 0 ? apply_refused(a, path, "set its time", r, err) : 0;
 }
 
-static int put_directory(struct apply *a, struct archive_entry *e, const struct place *at, const char *path,
+static int put_directory(struct apply *a, struct archive_entry *e, const struct apply_place *at, const char *path,
                          struct err *err)
 {
     bool had = false;
@@ -222,7 +222,7 @@ static int put_directory(struct apply *a, struct archive_entry *e, const struct 
     return 0;
 }
 
-static int put_symlink(struct apply *a, struct archive_entry *e, const struct place *at, const char *path,
+static int put_symlink(struct apply *a, struct archive_entry *e, const struct apply_place *at, const char *path,
                        struct err *err)
 {
     const char *target = archive_entry_symlink(e);
@@ -237,7 +237,8 @@ static int put_symlink(struct apply *a, struct archive_entry *e, const struct pl
     return r < 0 ? apply_refused(a, path, "set its time", r, err) : 0;
 }
 
-static int put_fifo(struct apply *a, struct archive_entry *e, const struct place *at, const char *path, struct err *err)
+static int put_fifo(struct apply *a, struct archive_entry *e, const struct apply_place *at, const char *path,
+                    struct err *err)
 {
     int r = make_at(a, at, make_fifo, NULL);
     if (r < 0)
@@ -250,17 +251,18 @@ static int put_fifo(struct apply *a, struct archive_entry *e, const struct place
     return r < 0 ? apply_refused(a, path, "set its time", r, err) : 0;
 }
 
-static bool is_same_file(const struct place *x, const struct place *y)
+static bool is_same_file(const struct apply_place *x, const struct apply_place *y)
 {
     struct stat sx, sy;
     return fstatat(x->dir, x->name, &sx, AT_SYMLINK_NOFOLLOW) == 0 &&
            fstatat(y->dir, y->name, &sy, AT_SYMLINK_NOFOLLOW) == 0 && sx.st_dev == sy.st_dev && sx.st_ino == sy.st_ino;
 }
 
-static int put_hard_link(struct apply *a, const char *target, const struct place *at, const char *path, struct err *err)
+static int put_hard_link(struct apply *a, const char *target, const struct apply_place *at, const char *path,
+                         struct err *err)
 {
     char clean[PATH_TEXT_MAX];
-    struct place to;
+    struct apply_place to;
     if (!place_clean(target, clean) || !clean[0])
         return apply_bad(err, path, "is a hard link with a bad target");
     int r = place_find(a, 1, clean, false, &to);
@@ -291,7 +293,7 @@ static bool whiteout(struct apply *a, const char *path, struct err *err, int *re
         *ret_result = apply_bad(err, path, "is a whiteout of nothing");
         return true;
     }
-    struct place at;
+    struct apply_place at;
     int r = a->lower ? place_find(a, 0, path, false, &at) : -ENOENT;
     if (r == 0)
         r = opaque ? place_hide_below(a, at.dir, 0) : place_hide(a, at.dir, at.ino, hidden, 0);
@@ -314,7 +316,7 @@ static int put_entry(struct apply *a, struct archive *in, const struct image_app
     const char *name = archive_entry_pathname(e), *target = archive_entry_hardlink(e);
     mode_t type = archive_entry_filetype(e);
     int result;
-    struct place at;
+    struct apply_place at;
     if (!name || !place_clean(name, path))
         return apply_bad(err, name ? name : "an entry",
                          "its name is empty, too long, or has \"..\" or a whiteout in it");

@@ -50,21 +50,21 @@ struct apply {
 bool place_clean(const char *name, char ret_path[static PATH_TEXT_MAX]);
 
 /* Where an entry goes: an open directory and a name in it. */
-struct place {
+struct apply_place {
     int dir; /* borrowed from a slot: valid until the next place_find() of that slot */
     ino_t ino;
     const char *name; /* in path */
 };
 
 /* path: clean, not "". make: missing directories are made, as root's, 0755. -ENOENT without. */
-int place_find(struct apply *a, unsigned slot, const char *path, bool make, struct place *ret_place) WARN_UNUSED;
+int place_find(struct apply *a, unsigned slot, const char *path, bool make, struct apply_place *ret_place) WARN_UNUSED;
 int place_open_directory(struct apply *a, const char *path,
                          int *ret_fd) WARN_UNUSED; /* O_RDONLY; a link at its end is none */
 
 /* Deletes what is there, a whole tree too. */
-int place_clear(struct apply *a, const struct place *at) WARN_UNUSED;
+int place_clear(struct apply *a, const struct apply_place *at) WARN_UNUSED;
 
-void place_saw(struct apply *a, const struct place *at); /* it is of this layer now */
+void place_saw(struct apply *a, const struct apply_place *at); /* it is of this layer now */
 
 /* Deletes what layers below put there; of a directory that this layer brought as well, what they put in it. */
 int place_hide(struct apply *a, int dir, ino_t ino, const char *name, int depth) WARN_UNUSED;

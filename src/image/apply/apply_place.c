@@ -137,7 +137,7 @@ static int fill_slot(struct apply *a, struct place_slot *s, const char *path, bo
     return 0;
 }
 
-int place_find(struct apply *a, unsigned slot, const char *path, bool make, struct place *ret_place)
+int place_find(struct apply *a, unsigned slot, const char *path, bool make, struct apply_place *ret_place)
 {
     struct place_slot *s = &a->slots[slot];
     const char *slash = strrchr(path, '/');
@@ -150,7 +150,7 @@ int place_find(struct apply *a, unsigned slot, const char *path, bool make, stru
         if (r < 0)
             return r;
     }
-    *ret_place = (struct place){.dir = s->fd, .ino = s->ino, .name = slash ? slash + 1 : path};
+    *ret_place = (struct apply_place){.dir = s->fd, .ino = s->ino, .name = slash ? slash + 1 : path};
     return 0;
 }
 
@@ -171,7 +171,7 @@ static int remove_at(struct apply *a, int dir, const char *name)
     return tree_remove(dir, name);
 }
 
-int place_clear(struct apply *a, const struct place *at)
+int place_clear(struct apply *a, const struct apply_place *at)
 {
     return remove_at(a, at->dir, at->name);
 }
@@ -185,7 +185,7 @@ static uint64_t place_key(ino_t ino, const char *name)
     return h * 0xd6e8feb86659fd93ULL;
 }
 
-void place_saw(struct apply *a, const struct place *at)
+void place_saw(struct apply *a, const struct apply_place *at)
 {
     if (a->lower)
         (void)map_put_u64(&a->seen, place_key(at->ino, at->name), a);

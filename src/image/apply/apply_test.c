@@ -21,7 +21,7 @@ struct world {
     unsigned warnings;
 };
 
-struct feed {
+struct image_feed {
     struct str rest;
     size_t step;
     int fail; /* -errno at the end instead of the end */
@@ -62,7 +62,7 @@ static void teardown(struct world *w)
 
 static ssize_t read_feed(void *ctx, const void **ret_p)
 {
-    struct feed *f = ctx;
+    struct image_feed *f = ctx;
     size_t n = MIN(f->step, f->rest.n);
     *ret_p = f->rest.p;
     if (n == 0)
@@ -73,7 +73,7 @@ static ssize_t read_feed(void *ctx, const void **ret_p)
 
 static int apply_stream(struct world *w, struct buf *tar, size_t step)
 {
-    struct feed f = {.rest = buf_str(tar), .step = step};
+    struct image_feed f = {.rest = buf_str(tar), .step = step};
     struct err err = {.code = ERR_OK};
     int r = apply_layer(w->apply, read_feed, &f, &err);
     assert_true(r == 0 || (err.code != ERR_OK && err.msg[0]));
@@ -182,7 +182,7 @@ static void test_broken_streams(void **state)
     test_tar_add(&tar, '0', "f", NULL, "0123456789", 0644);
     tar.end -= 512;
     assert_int_equal(apply_stream(&w, &tar, 100), ERR_INVALID_ARGUMENT);
-    struct feed f = {.rest = buf_str(&tar), .step = 100, .fail = -EPIPE};
+    struct image_feed f = {.rest = buf_str(&tar), .step = 100, .fail = -EPIPE};
     struct err err = {.code = ERR_OK};
     assert_int_equal(apply_layer(w.apply, read_feed, &f, &err), -1);
     assert_int_equal(err.errnum, EPIPE);

@@ -63,8 +63,7 @@ static int inflate_emit(struct inflate *f, const void *p, size_t n, struct err *
                        (unsigned long long)f->max_bytes);
     f->out += n;
     if (f->out > INFLATE_RATIO_FROM && f->out / INFLATE_RATIO_MAX > f->in)
-        return err_set(err, ERR_OUT_OF_RANGE,
-                       "a layer unpacks to more than %d times its size: that is a bomb and no file system",
+        return err_set(err, ERR_OUT_OF_RANGE, "a layer unpacks to more than %d times its size, as a zip bomb does",
                        INFLATE_RATIO_MAX);
     return f->fn(f->ctx, p, n, err);
 }

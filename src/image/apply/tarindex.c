@@ -45,7 +45,7 @@ static void drop_extension(struct extension *x)
 
 static int tarindex_bad(struct err *err, const char *why)
 {
-    return err_set(err, ERR_INVALID_ARGUMENT, "the archive is no good tar: %s", why);
+    return err_set(err, ERR_INVALID_ARGUMENT, "the archive is not a valid tar: %s", why);
 }
 
 static int read_at(int fd, void *p, size_t n, uint64_t offset)

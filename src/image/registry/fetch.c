@@ -19,7 +19,7 @@ enum { INDEX_HOPS = 3 };
 struct fetch_job {
     const struct fetch_config *config;
     struct report *report;
-    struct feed *feed;
+    struct image_feed *feed;
     struct job_request request;
     struct registry *registry;
     struct archive_image *archive;

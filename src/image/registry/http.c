@@ -37,7 +37,7 @@ struct http_target {
 /* One request under way. */
 struct http_call {
     struct http *h;
-    const struct http_request *q;
+    const struct registry_request *q;
     struct http_target *target;
     struct http_answer *answer;
     struct err *err;
@@ -414,7 +414,7 @@ static struct curl_slist *add_header(struct curl_slist *list, const char *name, 
     return longer;
 }
 
-int http_get(struct http *h, const struct http_request *q, struct http_answer *ret_answer, struct err *err)
+int http_get(struct http *h, const struct registry_request *q, struct http_answer *ret_answer, struct err *err)
 {
     struct http_target target = {.port = 0};
     struct http_answer answer = {.length = UINT64_MAX, .reason = BUF_INIT(HTTP_REASON_MAX)};

@@ -58,7 +58,7 @@ DEFINE_AUTO(struct http *, http_free)
 /* May be set after http_new(), which the jail is entered behind. */
 void http_set(struct http *h, const struct http_config *config);
 
-struct http_request {
+struct registry_request {
     const char *url;
     const char *accept;        /* or NULL */
     const char *authorization; /* the header's value, or NULL */
@@ -84,7 +84,8 @@ void http_answer_fini(struct http_answer *a);
  * 0: the server answered, whatever; a 206 or 200 was given to body in full. -1: ERR_UNAVAILABLE may be tried again; ERR_PERMISSION_DENIED: not
  * allowed to go there; ERR_CANCELED, ERR_DEADLINE_EXCEEDED; or what body said.
  */
-int http_get(struct http *h, const struct http_request *q, struct http_answer *ret_answer, struct err *err) WARN_UNUSED;
+int http_get(struct http *h, const struct registry_request *q, struct http_answer *ret_answer,
+             struct err *err) WARN_UNUSED;
 
 /* "host[:port]" of an absolute URL, lower case; the port is left out when it is the scheme's own. False: no URL that http_get() would take. */
 bool http_url_host(const char *url, char ret_host[static REFERENCE_HOST_MAX]);

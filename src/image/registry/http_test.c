@@ -49,7 +49,7 @@ static enum err_code ask(const struct http_hosts *hosts, const char *url, struct
     AUTO(http_free) struct http *h = NULL;
     const struct http_config config = {
         .hosts = hosts, .stall_s = 5, .until = clock_mono() + 20 * USEC_PER_SEC, .canceled = never};
-    const struct http_request q = {.url = url, .max_bytes = 1024, .body = nobody};
+    const struct registry_request q = {.url = url, .max_bytes = 1024, .body = nobody};
     struct http_answer answer;
     assert_int_equal(http_new(&config, &h, err), 0);
     assert_int_equal(http_get(h, &q, &answer, err), -1);

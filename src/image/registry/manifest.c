@@ -35,7 +35,7 @@ json_t *manifest_load(struct str text, const char *what, struct err *err)
     }
     json_t *json = json_loadb(text.p ? text.p : "", text.n, JSON_REJECT_DUPLICATES, &error);
     if (!json)
-        (void)err_set(err, ERR_INVALID_ARGUMENT, "%s is no good JSON: %.100s", what, error.text);
+        (void)err_set(err, ERR_INVALID_ARGUMENT, "%s is not valid JSON: %.100s", what, error.text);
     else if (!json_is_object(json) && !json_is_array(json))
         (void)err_set(err, ERR_INVALID_ARGUMENT, "%s is no JSON object", what);
     else
@@ -107,7 +107,7 @@ static void take_platform(const json_t *json, struct platform *ret_platform)
     take_part(json, "variant", ret_platform->variant);
 }
 
-static bool is_named(const json_t *entry, const char *ref)
+static bool manifest_is_named(const json_t *entry, const char *ref)
 {
     if (!ref || !ref[0])
         return true;
@@ -135,10 +135,10 @@ static const json_t *manifest_choose(const json_t *list, const struct platform *
     const json_t *best = NULL, *entry;
     int best_suits = 0, equals = 0;
     size_t i, named = 0;
-    json_array_foreach(list, i, entry) named += is_named(entry, ref);
+    json_array_foreach(list, i, entry) named += manifest_is_named(entry, ref);
     json_array_foreach(list, i, entry)
     {
-        if (!is_named(entry, ref))
+        if (!manifest_is_named(entry, ref))
             continue;
         enum kind kind = kind_of(json_string_value(json_object_get(entry, "mediaType")));
         int s = kind == KIND_OLD ? 0 : suits(entry, want, ref || named == 1);

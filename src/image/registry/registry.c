@@ -129,13 +129,13 @@ static int registry_refused(const struct fetch *f, const struct http_answer *a, 
 static int registry_ask(struct fetch *f, const char *url, const char *accept, bool with_auth,
                         struct http_answer *ret_answer, struct err *err)
 {
-    struct http_request q = {.url = url,
-                             .accept = accept,
-                             .authorization = with_auth ? f->r->authorization : NULL,
-                             .offset = f->got,
-                             .max_bytes = UINT64_MAX,
-                             .body = registry_on_body,
-                             .ctx = f};
+    struct registry_request q = {.url = url,
+                                 .accept = accept,
+                                 .authorization = with_auth ? f->r->authorization : NULL,
+                                 .offset = f->got,
+                                 .max_bytes = UINT64_MAX,
+                                 .body = registry_on_body,
+                                 .ctx = f};
     return http_get(f->r->config.http, &q, ret_answer, err);
 }
 
@@ -200,7 +200,8 @@ static int pause_before(struct fetch *f, unsigned fails, struct err *err)
     return 0;
 }
 
-static int fetch(struct fetch *f, const char *url, const char *accept, char ret_type[static 128], struct err *err)
+static int registry_fetch(struct fetch *f, const char *url, const char *accept, char ret_type[static 128],
+                          struct err *err)
 {
     uint64_t before = 0;
     for (unsigned fails = 0;; fails++) {
@@ -247,7 +248,7 @@ int registry_manifest(struct registry *r, const char *name, struct buf *ret_text
     AUTO_FREE char *url = mem_printf("%s://%s/v2/%s/manifests/%s", r->plain ? "http" : "https",
                                      reference_server(r->config.ref), r->config.ref->path, name);
     char digest[DIGEST_TEXT_MAX];
-    if (fetch(&f, url, manifest_accept, ret_type, err) < 0)
+    if (registry_fetch(&f, url, manifest_accept, ret_type, err) < 0)
         return -1;
     digest_of(buf_str(ret_text), digest);
     if (digest_is(str_of(name)) && strcmp(name, digest) != 0)
@@ -263,5 +264,5 @@ int registry_blob(struct registry *r, const struct image_blob *blob, registry_fn
     char type[128];
     AUTO_FREE char *url = mem_printf("%s://%s/v2/%s/blobs/%s", r->plain ? "http" : "https",
                                      reference_server(r->config.ref), r->config.ref->path, blob->digest);
-    return fetch(&f, url, NULL, type, err);
+    return registry_fetch(&f, url, NULL, type, err);
 }

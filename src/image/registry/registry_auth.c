@@ -181,11 +181,11 @@ static int ask_for_token(struct registry *r, const struct challenge *c, const ch
     AUTO_FREE char *text = buf_take(&url);
     if (!text)
         return err_set(err, ERR_INVALID_ARGUMENT, "%.80s names a token service with too long a URL", r->host);
-    const struct http_request q = {.url = text,
-                                   .authorization = authorization,
-                                   .max_bytes = REGISTRY_TOKEN_MAX,
-                                   .body = registry_auth_keep,
-                                   .ctx = &body};
+    const struct registry_request q = {.url = text,
+                                       .authorization = authorization,
+                                       .max_bytes = REGISTRY_TOKEN_MAX,
+                                       .body = registry_auth_keep,
+                                       .ctx = &body};
     if (http_get(r->config.http, &q, &answer, err) < 0)
         return err_prefix(err, "ask the registry's token service");
     int status = answer.status;

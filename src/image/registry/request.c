@@ -133,7 +133,7 @@ int job_request_parse(struct str line, struct job_request *ret_request, struct e
     json_error_t error;
     json_t *json = json_loadb(line.p ? line.p : "", line.n, JSON_REJECT_DUPLICATES, &error);
     int r = json ? request_take(json, &q, err)
-                 : err_set(err, ERR_INVALID_ARGUMENT, "the request is no good JSON: %.100s", error.text);
+                 : err_set(err, ERR_INVALID_ARGUMENT, "the request is not valid JSON: %.100s", error.text);
     json_decref(json);
     if (r < 0)
         job_request_fini(&q);

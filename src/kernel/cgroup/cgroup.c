@@ -35,7 +35,7 @@ int cgroup_write_u64(int parent_fd, const char *name, const char *file, uint64_t
     return cgroup_write(parent_fd, name, file, text);
 }
 
-static int read_file(int parent_fd, const char *name, const char *file, struct buf *b)
+static int cgroup_read_file(int parent_fd, const char *name, const char *file, struct buf *b)
 {
     char path[CGROUP_NAME_MAX + 48];
     join(path, sizeof(path), name, file);
@@ -45,7 +45,7 @@ static int read_file(int parent_fd, const char *name, const char *file, struct b
 int cgroup_read_u64(int parent_fd, const char *name, const char *file, uint64_t *ret_v)
 {
     AUTO_BUF struct buf b = BUF_INIT(FILE_MAX);
-    int r = read_file(parent_fd, name, file, &b);
+    int r = cgroup_read_file(parent_fd, name, file, &b);
     if (r < 0)
         return r;
     struct str rest = buf_str(&b), line;
@@ -55,7 +55,7 @@ int cgroup_read_u64(int parent_fd, const char *name, const char *file, uint64_t 
 int cgroup_read_key(int parent_fd, const char *name, const char *file, const char *key, uint64_t *ret_v)
 {
     AUTO_BUF struct buf b = BUF_INIT(FILE_MAX);
-    int r = read_file(parent_fd, name, file, &b);
+    int r = cgroup_read_file(parent_fd, name, file, &b);
     if (r < 0)
         return r;
     struct str rest = buf_str(&b), line, k;
@@ -78,7 +78,7 @@ int cgroup_read_memory(int parent_fd, const char *name, const char *cache, struc
                   {"active_file", &usage->active_file_bytes},
                   {"inactive_file", &usage->inactive_file_bytes}};
     AUTO_BUF struct buf b = BUF_INIT(FILE_MAX);
-    int r = read_file(parent_fd, name, "memory.stat", &b);
+    int r = cgroup_read_file(parent_fd, name, "memory.stat", &b);
     struct str rest = buf_str(&b), line, key;
     while (r == 0 && str_split(&rest, '\n', &line)) {
         bool is_pair = str_split(&line, ' ', &key);
@@ -94,7 +94,7 @@ int cgroup_read_memory(int parent_fd, const char *name, const char *cache, struc
 int cgroup_is(int parent_fd, const char *name, const char *file, const char *text)
 {
     AUTO_BUF struct buf b = BUF_INIT(FILE_MAX);
-    int r = read_file(parent_fd, name, file, &b);
+    int r = cgroup_read_file(parent_fd, name, file, &b);
     if (r < 0)
         return r;
     struct str rest = buf_str(&b), line;
@@ -312,7 +312,7 @@ int cgroup_kill(struct cgroup_tree *t, const char *name)
         if (round > 0)
             (void)poll(NULL, 0, 1);
         AUTO_BUF struct buf b = BUF_INIT(1 << 20);
-        int r = read_file(t->parent_fds[any], name, "cgroup.procs", &b);
+        int r = cgroup_read_file(t->parent_fds[any], name, "cgroup.procs", &b);
         if (r < 0)
             return r == -ENOENT ? 0 : r;
         if (buf_len(&b) == 0)

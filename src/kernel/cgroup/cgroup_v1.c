@@ -61,7 +61,7 @@ static int limit_sockets(int fd, const char *name, uint64_t memory_bytes)
     return r == -ENOENT || r == -EOPNOTSUPP ? 0 : r;
 }
 
-static int limit(struct cgroup_tree *t, const char *name, const struct cgroup_limits *l)
+static int cgroup_v1_limit(struct cgroup_tree *t, const char *name, const struct cgroup_limits *l)
 {
     const int memory = t->parent_fds[MEMORY], cpu = t->parent_fds[CPU], pids = t->parent_fds[PIDS];
     int r = 0;
@@ -87,7 +87,7 @@ static uint32_t oom_kills(struct cgroup_tree *t, const char *name)
     return (uint32_t)n;
 }
 
-static int usage(struct cgroup_tree *t, const char *name, struct cgroup_usage *ret_usage)
+static int cgroup_v1_usage(struct cgroup_tree *t, const char *name, struct cgroup_usage *ret_usage)
 {
     struct cgroup_usage u = {0};
     uint64_t v = 0;
@@ -142,7 +142,8 @@ static int reclaim(struct cgroup_tree *t, const char *name)
     return cgroup_write(t->parent_fds[MEMORY], name, "memory.force_empty", "0");
 }
 
-static const struct cgroup_ops ops = {limit, usage, oom_kills, freeze, is_frozen, dirty_bytes, yield_memory, reclaim};
+static const struct cgroup_ops ops = {cgroup_v1_limit, cgroup_v1_usage, oom_kills,    freeze,
+                                      is_frozen,       dirty_bytes,     yield_memory, reclaim};
 
 int cgroup_v1_open(struct cgroup_tree *t)
 {

@@ -17,7 +17,7 @@
 enum { PERIOD_USEC = 100000, QUOTA_MIN_USEC = 1000, PROCS_MAX = 1 << 20, VACATE_ROUNDS = 100 };
 
 /* memory.max holds for buffers of sockets, too (Documentation/admin-guide/cgroup-v2.rst, "Memory": what is tracked, and "sock" of memory.stat). */
-static int limit(struct cgroup_tree *t, const char *name, const struct cgroup_limits *l)
+static int cgroup_v2_limit(struct cgroup_tree *t, const char *name, const struct cgroup_limits *l)
 {
     const int fd = t->parent_fds[0];
     int r = 0;
@@ -48,7 +48,7 @@ static uint32_t oom_kills(struct cgroup_tree *t, const char *name)
     return (uint32_t)n;
 }
 
-static int usage(struct cgroup_tree *t, const char *name, struct cgroup_usage *ret_usage)
+static int cgroup_v2_usage(struct cgroup_tree *t, const char *name, struct cgroup_usage *ret_usage)
 {
     struct cgroup_usage u = {0};
     int fd = t->parent_fds[0];
@@ -90,7 +90,7 @@ static uint64_t dirty_bytes(struct cgroup_tree *t, const char *name)
     return n;
 }
 
-/* A group with a limit may not swap (limit()); while it stands still it may, and what is out by then stays. */
+/* A group with a limit may not swap (cgroup_v2_limit()); while it stands still it may, and what is out by then stays. */
 static int yield_memory(struct cgroup_tree *t, const char *name, bool first)
 {
     bool is_limited = cgroup_is(t->parent_fds[0], name, "memory.max", "max") == 0;
@@ -107,7 +107,8 @@ static int reclaim(struct cgroup_tree *t, const char *name)
     return r == -EAGAIN ? 0 : r; /* all that could be had */
 }
 
-static const struct cgroup_ops ops = {limit, usage, oom_kills, freeze, is_frozen, dirty_bytes, yield_memory, reclaim};
+static const struct cgroup_ops ops = {cgroup_v2_limit, cgroup_v2_usage, oom_kills,    freeze,
+                                      is_frozen,       dirty_bytes,     yield_memory, reclaim};
 
 static bool is_cgroup2(const char *path)
 {

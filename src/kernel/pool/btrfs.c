@@ -54,6 +54,16 @@ int btrfs_subvolume_remove(int at, const char *name)
     return r < 0 ? r : ioctl(at, BTRFS_IOC_SNAP_DESTROY, &args) < 0 ? -errno : 0;
 }
 
+int btrfs_subvolume_transactions(int subvolume_fd, uint64_t *ret_made, uint64_t *ret_changed)
+{
+    struct btrfs_ioctl_get_subvol_info_args info = {0};
+    if (ioctl(subvolume_fd, BTRFS_IOC_GET_SUBVOL_INFO, &info) < 0)
+        return -errno;
+    *ret_made = info.otransid;
+    *ret_changed = info.ctransid;
+    return 0;
+}
+
 int btrfs_quota_enable(int fd)
 {
     if (btrfs_quota_is_on(fd))

@@ -15,6 +15,9 @@ int btrfs_snapshot(int subvolume_fd, int at, const char *name) WARN_UNUSED;
 /* Its name is gone at once, its blocks come back later. -ENOTEMPTY when another subvolume lies inside; -EINVAL: it is none. */
 int btrfs_subvolume_remove(int at, const char *name) WARN_UNUSED;
 
+/* The transaction that made this subvolume, and the last one that changed anything in it, committed or not. */
+int btrfs_subvolume_transactions(int subvolume_fd, uint64_t *ret_made, uint64_t *ret_changed) WARN_UNUSED;
+
 /*
  * Quotas of the whole file system. Simple ones (Linux 6.7) charge an extent to the subvolume that wrote it, for good; full ones count who refers to
  * what, and make snapshots and deletions slow. -EEXIST: they are on.

@@ -67,7 +67,7 @@ int extents_settle(int fd)
     return ioctl(fd, FS_IOC_FIEMAP, &map) < 0 ? -errno : 0;
 }
 
-static int add(const struct fiemap_extent *e, uint64_t from, uint64_t until, uint64_t *end, struct extents *x)
+static int extents_add(const struct fiemap_extent *e, uint64_t from, uint64_t until, uint64_t *end, struct extents *x)
 {
     if (e->fe_length > UINT64_MAX - e->fe_logical || e->fe_logical < *end)
         return -EIO;
@@ -98,7 +98,7 @@ int extents_read(int fd, uint64_t from, uint64_t until, struct extents *ret_exte
     int r = n > EXTENTS_MAX ? -EIO : 0;
     x->n = 0;
     for (size_t i = 0; r == 0 && i < n; i++)
-        r = add(&told.map.fm_extents[i], from, until, &end, x);
+        r = extents_add(&told.map.fm_extents[i], from, until, &end, x);
     x->until = n == EXTENTS_MAX ? MIN(end, until) : until;
     return r == 0 && x->until <= from ? -EIO : r;
 }

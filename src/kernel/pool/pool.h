@@ -95,6 +95,9 @@ int pool_layer_abandon(struct pool *p, const char *job) WARN_UNUSED; /* to the t
 int pool_layer_of_box(struct pool *p, const char *box, const char *layer, const struct pool_chain *below) WARN_UNUSED;
 int pool_layer_of_kept(struct pool *p, const char *sandbox, const char *layer) WARN_UNUSED;
 
+/* False: the box is surely as it was when this layer was made of it. */
+bool pool_box_changed(struct pool *p, const char *box, const char *layer);
+
 /* To the trash. Whether anybody needs it is the caller's to know. */
 int pool_layer_drop(struct pool *p, const char *layer) WARN_UNUSED;
 int pool_layer_each(struct pool *p, void (*fn)(void *ctx, const char *layer), void *ctx) WARN_UNUSED;
@@ -143,6 +146,8 @@ int pool_box_drop(struct pool *p, const char *name) WARN_UNUSED;
 int pool_keep(struct pool *p, const char *box, const char *sandbox, const struct pool_chain *below) WARN_UNUSED;
 /* A clone of the box's files is kept, the box lives on; takes the place of one that is kept already. -EOPNOTSUPP where clones are not cheap. */
 int pool_keep_copy(struct pool *p, const char *box, const char *sandbox, const struct pool_chain *below) WARN_UNUSED;
+/* What is kept as `sandbox` are from now on the files of this layer, on those below it. Slow where clones are not cheap. */
+int pool_keep_layer(struct pool *p, const char *layer, const char *sandbox) WARN_UNUSED;
 int pool_kept_chain(struct pool *p, const char *sandbox, struct pool_chain *ret_below) WARN_UNUSED; /* -ENOENT */
 int pool_kept_drop(struct pool *p, const char *sandbox) WARN_UNUSED;                                /* -ENOENT */
 int pool_kept_each(struct pool *p, void (*fn)(void *ctx, const char *sandbox), void *ctx) WARN_UNUSED;

@@ -93,7 +93,7 @@ static int make_upper(struct pool *p, int fd, const struct pool_box *box)
 }
 
 /* u/ and w/ of an entry that nobody knows yet, or of one that was cloned or kept. */
-static int fill(struct pool *p, int at, const char *name, const struct pool_box *box, bool is_new)
+static int pool_box_fill(struct pool *p, int at, const char *name, const struct pool_box *box, bool is_new)
 {
     AUTO_CLOSE int fd = -1;
     int r = pool_entry_open(at, name, &fd);
@@ -120,7 +120,7 @@ static int make_empty(struct pool *p, const struct pool_box *box)
     int at = pool_shard(p, box->name), r = pool_numbered_box(p, box->chain, at, box->name);
     if (r < 0)
         return r;
-    r = fill(p, at, box->name, box, true);
+    r = pool_box_fill(p, at, box->name, box, true);
     if (r < 0)
         pool_discard(p, at, box->name);
     return r;
@@ -141,7 +141,7 @@ static int make_from_layer(struct pool *p, const struct pool_box *box)
     r = r ? r : pool_step(p, "pool.cloned");
     r = r ? r : pool_entry_open(p->new_fd, name, &entry);
     r = r ? r : pool_entry_strip(entry, "below");
-    r = r ? r : fill(p, p->new_fd, name, box, false);
+    r = r ? r : pool_box_fill(p, p->new_fd, name, box, false);
     if (r == 0 && renameat2(p->new_fd, name, pool_shard(p, box->name), box->name, RENAME_NOREPLACE) < 0)
         r = -errno;
     if (r < 0)
@@ -159,7 +159,7 @@ static int make_from_kept(struct pool *p, const struct pool_box *box)
     if (faccessat(at, box->name, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
         return -EEXIST;
     int r = pool_entry_open(p->kept_fd, box->from_kept, &entry);
-    r = r ? r : fill(p, p->kept_fd, box->from_kept, box, false);
+    r = r ? r : pool_box_fill(p, p->kept_fd, box->from_kept, box, false);
     if (r == 0 && renameat2(p->kept_fd, box->from_kept, at, box->name, RENAME_NOREPLACE) < 0)
         r = -errno;
     return r;
@@ -236,20 +236,15 @@ int pool_keep(struct pool *p, const char *box, const char *sandbox, const struct
     return r ? r : pool_put(p, at, box, p->kept_fd, sandbox, POOL_PUT_AFTER);
 }
 
-int pool_keep_copy(struct pool *p, const char *box, const char *sandbox, const struct pool_chain *below)
+static int keep_clone(struct pool *p, int at, const char *from, const char *sandbox, const struct pool_chain *below)
 {
     char name[POOL_ENTRY_MAX];
     AUTO_CLOSE int entry = -1;
-    int at = pool_shard(p, box);
-    if (!pool_is_name(box) || !pool_is_name(sandbox))
-        return -EINVAL;
-    if (!p->features.cheap_clones)
-        return -EOPNOTSUPP;
     int r = pool_chain_check(p, below, POOL_CHAIN_MAX);
     if (r < 0)
         return r;
     pool_unique(sandbox, name);
-    r = p->ops->clone(p, at, box, p->new_fd, name, true);
+    r = p->ops->clone(p, at, from, p->new_fd, name, true);
     r = r ? r : pool_step(p, "pool.cloned");
     r = r ? r : pool_entry_open(p->new_fd, name, &entry);
     bool is_noted = r == 0 && pool_below_is(entry, below);
@@ -263,6 +258,23 @@ int pool_keep_copy(struct pool *p, const char *box, const char *sandbox, const s
     if (r < 0)
         pool_discard(p, p->new_fd, name);
     return r;
+}
+
+int pool_keep_copy(struct pool *p, const char *box, const char *sandbox, const struct pool_chain *below)
+{
+    if (!pool_is_name(box) || !pool_is_name(sandbox))
+        return -EINVAL;
+    return p->features.cheap_clones ? keep_clone(p, pool_shard(p, box), box, sandbox, below) : -EOPNOTSUPP;
+}
+
+int pool_keep_layer(struct pool *p, const char *layer, const char *sandbox)
+{
+    struct pool_chain below;
+    int r = pool_is_name(sandbox) ? pool_chain_read(p, layer, &below) : -EINVAL;
+    if (r < 0)
+        return r;
+    memmove(below.names[0], below.names[1], --below.n * sizeof(below.names[0]));
+    return keep_clone(p, p->layers_fd, layer, sandbox, &below);
 }
 
 int pool_kept_chain(struct pool *p, const char *sandbox, struct pool_chain *ret_below)

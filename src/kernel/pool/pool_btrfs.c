@@ -17,7 +17,7 @@ static int clone(struct pool *p UNUSED, int from_at, const char *from, int to_at
     return r ? r : btrfs_snapshot(source, to_at, to);
 }
 
-static int make(struct pool *p UNUSED, int at, const char *name, bool bounded UNUSED)
+static int pool_btrfs_make(struct pool *p UNUSED, int at, const char *name, bool bounded UNUSED)
 {
     return btrfs_subvolume_make(at, name);
 }
@@ -29,7 +29,7 @@ static int remove_entry(struct pool *p UNUSED, int at, const char *name)
 }
 
 /* Of this subvolume alone: a sync of the file system would write what all others have, too. */
-static int settle(struct pool *p, int at, const char *name)
+static int pool_btrfs_settle(struct pool *p, int at, const char *name)
 {
     char unique[POOL_ENTRY_MAX];
     pool_unique(name, unique);
@@ -40,14 +40,15 @@ static int settle(struct pool *p, int at, const char *name)
     return r;
 }
 
-static int limit(struct pool *p UNUSED, int entry_fd, uint64_t bytes)
+static int pool_btrfs_limit(struct pool *p UNUSED, int entry_fd, uint64_t bytes)
 {
     return btrfs_quota_limit(entry_fd, bytes);
 }
 
-static int usage(struct pool *p, int entry_fd, uint64_t *ret_bytes)
+static int pool_btrfs_usage(struct pool *p, int entry_fd, uint64_t *ret_bytes)
 {
     return btrfs_quota_usage(entry_fd, p->figures_fd, ret_bytes);
 }
 
-const struct pool_ops pool_btrfs_ops = {"btrfs", true, true, make, clone, settle, remove_entry, limit, usage};
+const struct pool_ops pool_btrfs_ops = {
+    "btrfs", true, true, pool_btrfs_make, clone, pool_btrfs_settle, remove_entry, pool_btrfs_limit, pool_btrfs_usage};

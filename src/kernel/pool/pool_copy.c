@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static int make(struct pool *p, int at, const char *name, bool bounded)
+static int pool_copy_make(struct pool *p, int at, const char *name, bool bounded)
 {
     AUTO_CLOSE int entry = -1;
     if (mkdirat(at, name, 0755) < 0)
@@ -30,14 +30,14 @@ static int clone(struct pool *p, int from_at, const char *from, int to_at, const
 {
     AUTO_CLOSE int source = -1, target = -1;
     int r = pool_entry_open(from_at, from, &source);
-    r = r ? r : make(p, to_at, to, bounded);
+    r = r ? r : pool_copy_make(p, to_at, to, bounded);
     if (r < 0)
         return r;
     r = pool_entry_open(to_at, to, &target);
     return r ? r : tree_clone(source, "u", target, "u", p->features.kind == POOL_REFLINK, &p->copied);
 }
 
-static int settle(struct pool *p, int at UNUSED, const char *name UNUSED)
+static int pool_copy_settle(struct pool *p, int at UNUSED, const char *name UNUSED)
 {
     return syncfs(p->fd) < 0 ? -errno : 0;
 }
@@ -47,15 +47,17 @@ static int remove_entry(struct pool *p UNUSED, int at, const char *name)
     return tree_remove(at, name);
 }
 
-static int limit(struct pool *p UNUSED, int entry_fd, uint64_t bytes)
+static int pool_copy_limit(struct pool *p UNUSED, int entry_fd, uint64_t bytes)
 {
     return project_quota_limit(entry_fd, bytes);
 }
 
-static int usage(struct pool *p UNUSED, int entry_fd, uint64_t *ret_bytes)
+static int pool_copy_usage(struct pool *p UNUSED, int entry_fd, uint64_t *ret_bytes)
 {
     return project_quota_usage(entry_fd, ret_bytes);
 }
 
-const struct pool_ops pool_copy_ops = {"copy", false, false, make, clone, settle, remove_entry, limit, usage};
-const struct pool_ops pool_reflink_ops = {"reflink", false, false, make, clone, settle, remove_entry, limit, usage};
+const struct pool_ops pool_copy_ops = {"copy",           false,        false,           pool_copy_make, clone,
+                                       pool_copy_settle, remove_entry, pool_copy_limit, pool_copy_usage};
+const struct pool_ops pool_reflink_ops = {"reflink",        false,        false,           pool_copy_make, clone,
+                                          pool_copy_settle, remove_entry, pool_copy_limit, pool_copy_usage};

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/buf.h"
 #include "base/fd.h"
+#include "kernel/pool/btrfs.h"
 #include "kernel/pool/pool_internal.h"
 
 #include <fcntl.h>
@@ -129,19 +130,31 @@ int pool_layer_of_kept(struct pool *p, const char *sandbox, const char *layer)
     return r ? r : clone_as(p, p->kept_fd, sandbox, layer, &below);
 }
 
+/* A clone commits a transaction: what changes afterwards does so in a later one. */
+bool pool_box_changed(struct pool *p, const char *box, const char *layer)
+{
+    AUTO_CLOSE int box_fd = -1, layer_fd = -1;
+    uint64_t made, changed, ignored;
+    return p->features.kind != POOL_BTRFS || !pool_is_layer(layer) ||
+           pool_entry_open(pool_shard(p, box), box, &box_fd) < 0 ||
+           pool_entry_open(p->layers_fd, layer, &layer_fd) < 0 ||
+           btrfs_subvolume_transactions(layer_fd, &made, &ignored) < 0 ||
+           btrfs_subvolume_transactions(box_fd, &ignored, &changed) < 0 || changed > made;
+}
+
 int pool_layer_drop(struct pool *p, const char *layer)
 {
     return pool_is_layer(layer) ? pool_to_trash(p, p->layers_fd, layer) : -EINVAL;
 }
 
-struct each {
+struct layer_each {
     void (*fn)(void *ctx, const char *layer);
     void *ctx;
 };
 
 static int each_one(void *ctx, const char *name)
 {
-    const struct each *e = ctx;
+    const struct layer_each *e = ctx;
     if (pool_is_layer(name))
         e->fn(e->ctx, name);
     return 0;
@@ -149,7 +162,7 @@ static int each_one(void *ctx, const char *name)
 
 int pool_layer_each(struct pool *p, void (*fn)(void *ctx, const char *layer), void *ctx)
 {
-    struct each e = {fn, ctx};
+    struct layer_each e = {fn, ctx};
     return pool_each(p->layers_fd, each_one, &e);
 }
 

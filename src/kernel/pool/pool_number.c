@@ -28,7 +28,7 @@ static void seed_name(uint32_t i, char ret_name[static SEED_NAME_MAX])
     (void)snprintf(ret_name, SEED_NAME_MAX, "%u", (unsigned)i);
 }
 
-static bool is_there(const struct pool *p, uint32_t i)
+static bool pool_number_is_there(const struct pool *p, uint32_t i)
 {
     char name[SEED_NAME_MAX];
     seed_name(i, name);
@@ -83,7 +83,7 @@ static int make_seeds(struct pool *p)
     char counting[POOL_ENTRY_MAX];
     AUTO_CLOSE int entry = -1;
     uint32_t i = SEEDS;
-    while (i && !is_there(p, i))
+    while (i && !pool_number_is_there(p, i))
         i--;
     if (i == SEEDS)
         return 0;
@@ -129,7 +129,8 @@ bool pool_chain_is_long(const struct pool *p, const struct pool_chain *chain)
 {
     if (!p->features.cheap_clones)
         return false;
-    return chain->n > POOL_CHAIN_PREFERRED || (has_numbers(p) && is_there(p, SEEDS) && find_seed(p, chain) == SEEDS);
+    return chain->n > POOL_CHAIN_PREFERRED ||
+           (has_numbers(p) && pool_number_is_there(p, SEEDS) && find_seed(p, chain) == SEEDS);
 }
 
 int pool_numbered_layer(struct pool *p, int at, const char *name)
@@ -194,7 +195,7 @@ int pool_numbered_box(struct pool *p, const struct pool_chain *chain, int at, co
 {
     char seed[SEED_NAME_MAX];
     uint32_t i = has_numbers(p) ? find_seed(p, chain) : 0;
-    if (i == 0 || i == SEEDS || !is_there(p, i))
+    if (i == 0 || i == SEEDS || !pool_number_is_there(p, i))
         return p->ops->make(p, at, name, true);
     int r = take_from_stock(p, i, at, name);
     if (r != -ENOENT)

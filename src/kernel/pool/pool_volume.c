@@ -10,7 +10,7 @@
 enum { USER = 1000 };
 
 /* An empty volume, while coved's one thread waits: where settling is a sync of the whole file system, that would write out what all others have. */
-static int settle(struct pool *p, int entry, const char *name)
+static int pool_volume_settle(struct pool *p, int entry, const char *name)
 {
     static const char *const parts[] = {"limit", "u", "."};
     if (p->ops->clones_settled)
@@ -23,7 +23,7 @@ static int settle(struct pool *p, int entry, const char *name)
     return 0;
 }
 
-static int fill(struct pool *p, const char *name, uint64_t limit_bytes)
+static int pool_volume_fill(struct pool *p, const char *name, uint64_t limit_bytes)
 {
     char text[24];
     AUTO_CLOSE int entry = -1;
@@ -35,7 +35,7 @@ static int fill(struct pool *p, const char *name, uint64_t limit_bytes)
     r = r ? r : fd_write_file(entry, "limit", str_n(text, (size_t)n), 0600);
     if (r == 0 && p->features.limits && limit_bytes)
         r = p->ops->limit(p, entry, limit_bytes);
-    return r ? r : settle(p, entry, name);
+    return r ? r : pool_volume_settle(p, entry, name);
 }
 
 int pool_volume_make(struct pool *p, const char *volume, uint64_t limit_bytes)
@@ -50,7 +50,7 @@ int pool_volume_make(struct pool *p, const char *volume, uint64_t limit_bytes)
     if (r < 0)
         return r;
     r = pool_step(p, "pool.made");
-    r = r ? r : fill(p, name, limit_bytes);
+    r = r ? r : pool_volume_fill(p, name, limit_bytes);
     r = r ? r : pool_put(p, p->new_fd, name, p->volumes_fd, volume, POOL_PUT_NEW);
     if (r < 0)
         pool_discard(p, p->new_fd, name);

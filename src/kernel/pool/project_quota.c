@@ -75,7 +75,7 @@ bool project_quota_is_on(int dir_fd)
 }
 
 /* Takes a number that looks free, and keeps it when nobody else did so meanwhile. 1: it is ours, 0: it is not. */
-static int take(int fd, uint32_t id)
+static int project_quota_take(int fd, uint32_t id)
 {
     struct fs_disk_quota q;
     int r = read_quota(fd, id, &q);
@@ -93,7 +93,7 @@ static int take(int fd, uint32_t id)
 int project_quota_begin(int dir_fd, uint32_t *cursor)
 {
     for (uint32_t i = 0; i < IDS; i++) {
-        int r = take(dir_fd, ID_FIRST + (*cursor)++ % IDS);
+        int r = project_quota_take(dir_fd, ID_FIRST + (*cursor)++ % IDS);
         if (r != 0)
             return MIN(r, 0);
     }

@@ -13,20 +13,20 @@
 
 enum { PATH_BYTES = 16 };
 
-struct layers {
+struct overlay_layers {
     int fds[OVERLAY_LAYERS_MAX + 1]; /* the lower ones, then the box */
     size_t n;
     char names[OVERLAY_LAYERS_MAX + 1][PATH_BYTES];
 };
 
-static void layers_close(struct layers *l)
+static void layers_close(struct overlay_layers *l)
 {
     for (size_t i = 0; i < l->n; i++)
         (void)fd_close(l->fds[i]);
     l->n = 0;
 }
 
-static int add_layer(struct layers *l, const struct overlay *o, int dir_fd, uint64_t attrs)
+static int add_layer(struct overlay_layers *l, const struct overlay *o, int dir_fd, uint64_t attrs)
 {
     AUTO_CLOSE int fd = -1;
     int r = mount_clone(dir_fd, "", &fd);
@@ -49,31 +49,31 @@ static int add_layer(struct layers *l, const struct overlay *o, int dir_fd, uint
     return 0;
 }
 
-static int set(int fs, const char *key, const char *value)
+static int overlay_set(int fs, const char *key, const char *value)
 {
     return fsconfig(fs, FSCONFIG_SET_STRING, key, value, 0) < 0 ? -errno : 0;
 }
 
-static int configure(int fs, const struct layers *l)
+static int configure(int fs, const struct overlay_layers *l)
 {
     char path[PATH_BYTES + 8], lower[(PATH_BYTES + 1) * OVERLAY_LAYERS_MAX];
     size_t n = 0;
     for (size_t i = 0; i + 1 < l->n; i++)
         n += (size_t)snprintf(lower + n, sizeof(lower) - n, "%s%s", i ? ":" : "", l->names[i]);
-    int r = set(fs, "lowerdir", lower);
+    int r = overlay_set(fs, "lowerdir", lower);
     (void)snprintf(path, sizeof(path), "%s/u", l->names[l->n - 1]);
-    r = r ? r : set(fs, "upperdir", path);
+    r = r ? r : overlay_set(fs, "upperdir", path);
     (void)snprintf(path, sizeof(path), "%s/w", l->names[l->n - 1]);
-    r = r ? r : set(fs, "workdir", path);
-    r = r ? r : set(fs, "redirect_dir", "on");
-    r = r ? r : set(fs, "source", "cove");
+    r = r ? r : overlay_set(fs, "workdir", path);
+    r = r ? r : overlay_set(fs, "redirect_dir", "on");
+    r = r ? r : overlay_set(fs, "source", "cove");
     /* Without it, the end of every sandbox would wait for a sync of the whole pool. */
     if (r == 0 && fsconfig(fs, FSCONFIG_SET_FLAG, "volatile", NULL, 0) < 0)
         r = -errno;
     return r;
 }
 
-static int make(const struct layers *l, uid_t base, int *ret_fd)
+static int overlay_make(const struct overlay_layers *l, uid_t base, int *ret_fd)
 {
     AUTO_CLOSE int fs = fsopen("overlay", FSOPEN_CLOEXEC);
     if (fs < 0)
@@ -101,7 +101,7 @@ static int make(const struct layers *l, uid_t base, int *ret_fd)
 /* In the directory where layers have names of a few bytes: the kernel takes 255 for the list of all. */
 static int mount_here(const struct overlay *o, int *ret_fd)
 {
-    struct layers l = {.n = 0};
+    struct overlay_layers l = {.n = 0};
     int r = o->n_lower == 0 || o->n_lower > OVERLAY_LAYERS_MAX ? -EINVAL : 0;
     for (size_t i = 0; r == 0 && i < o->n_lower; i++)
         r = add_layer(&l, o, o->lower_fds[i], MOUNT_ATTR_RDONLY);
@@ -109,7 +109,7 @@ static int mount_here(const struct overlay *o, int *ret_fd)
         r = add_layer(&l, o, o->box_fd, 0);
     AUTO_CLOSE int fd = -1;
     if (r == 0)
-        r = make(&l, o->base, &fd);
+        r = overlay_make(&l, o->base, &fd);
     /* The overlay holds copies of its layers' mounts, of its own. */
     if (o->mode == OVERLAY_ATTACHED)
         for (size_t i = 0; i < l.n; i++)

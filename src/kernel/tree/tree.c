@@ -16,14 +16,14 @@
  */
 enum { DEPTH_MAX = 48, TOKEN_LEN = 12 };
 
-struct context {
+struct tree_context {
     int top_fd; /* where moved-up directories go */
     dev_t dev;
     unsigned serial;
     char token[TOKEN_LEN + 1]; /* in their names: who made the tree must not have taken them */
 };
 
-static int remove_below(struct context *c, int fd, int depth);
+static int remove_below(struct tree_context *c, int fd, int depth);
 
 static int open_directory(int at, const char *name)
 {
@@ -33,7 +33,7 @@ static int open_directory(int at, const char *name)
     return fd < 0 ? -errno : fd;
 }
 
-static int remove_directory(struct context *c, int at, const char *name, int depth)
+static int remove_directory(struct tree_context *c, int at, const char *name, int depth)
 {
     if (depth >= DEPTH_MAX) {
         char up[64];
@@ -56,7 +56,7 @@ static int remove_directory(struct context *c, int at, const char *name, int dep
     return unlinkat(at, name, AT_REMOVEDIR) < 0 && errno != ENOENT ? -errno : r;
 }
 
-static int remove_below(struct context *c, int fd, int depth)
+static int remove_below(struct tree_context *c, int fd, int depth)
 {
     int copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
     DIR *dir = copy < 0 ? NULL : fdopendir(copy);
@@ -88,7 +88,7 @@ int tree_remove(int dirfd, const char *name)
     AUTO_CLOSE int top = open_directory(dirfd, name);
     if (top < 0)
         return top;
-    struct context c = {.top_fd = top, .dev = st.st_dev};
+    struct tree_context c = {.top_fd = top, .dev = st.st_dev};
     id_token(c.token, TOKEN_LEN);
     int r;
     do

@@ -44,7 +44,7 @@ struct walk {
     struct tree_file file;
 };
 
-static int push(struct walk *w, const struct stat *from, const struct stat *to)
+static int tree_clone_push(struct walk *w, const struct stat *from, const struct stat *to)
 {
     if (w->depth == DEPTH_MAX)
         return -ENAMETOOLONG;
@@ -104,7 +104,7 @@ static int enter(struct walk *w, int from_at, const char *name, int to_at, const
         r = -EXDEV;
     if (r == 0 && w->depth)
         w->levels[w->depth - 1].at = telldir(w->from);
-    r = r ? r : push(w, &from_st, &to_st);
+    r = r ? r : tree_clone_push(w, &from_st, &to_st);
     if (r < 0)
         return r;
     w->bytes += bytes_of(&from_st);
@@ -173,7 +173,7 @@ static int copy_one(struct walk *w, const char *name)
     return r;
 }
 
-static int walk(struct walk *w)
+static int tree_clone_walk(struct walk *w)
 {
     int r = 0;
     while (r == 0 && w->depth) {
@@ -192,7 +192,7 @@ int tree_clone(int from, const char *name, int to, const char *to_name, bool sha
     struct walk w = {.to = -1, .links = -1, .top = to};
     tree_file_init(&w.file, share);
     int r = enter(&w, from, name, to, to_name);
-    r = r ? r : walk(&w);
+    r = r ? r : tree_clone_walk(&w);
     if (w.from)
         (void)closedir(w.from);
     (void)fd_close(w.to);

@@ -38,6 +38,12 @@ int code_make(struct sandbox *sb, const struct actor *actor, struct str id, cons
               code_made_fn done, void *ctx, struct code_making **ret_making, struct err *err) WARN_UNUSED;
 void code_make_cancel(struct code_making *m); /* the context is made all the same */
 
+/*
+ * For a sandbox that nobody has yet: starts the runner of its first context of Python when all that a cell wants is loaded, so that the first cell is only fed to it.
+ * 0: done comes; 1: there is nothing to start.
+ */
+int code_warm(struct sandbox *sb, const struct actor *actor, code_made_fn done, void *ctx, struct err *err) WARN_UNUSED;
+
 /* Its cells end with the error ContextRestarting; what it knew is gone, its id stays. ERR_NOT_FOUND. */
 int code_restart(struct sandbox *sb, const struct actor *actor, struct str id, struct err *err) WARN_UNUSED;
 int code_remove(struct sandbox *sb, const struct actor *actor, struct str id, struct err *err) WARN_UNUSED;

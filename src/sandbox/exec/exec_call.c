@@ -46,7 +46,7 @@ void exec_call_cancel(struct exec_call *c)
     call_free(c);
 }
 
-static void on_end(void *user, struct str tail, const struct err *err)
+static void exec_call_on_end(void *user, struct str tail, const struct err *err)
 {
     struct exec_call *c = user;
     exec_done_fn done = c->done;
@@ -57,10 +57,10 @@ static void on_end(void *user, struct str tail, const struct err *err)
     done(ctx, err);
 }
 
-static const struct stream_ops unary_ops = {.on_end = on_end};
+static const struct stream_ops unary_ops = {.on_end = exec_call_on_end};
 
-static int begin(struct sandbox *sb, const struct actor *actor, const struct exec_select *which, enum event_kind kind,
-                 struct event_data *d, struct err *err)
+static int exec_call_begin(struct sandbox *sb, const struct actor *actor, const struct exec_select *which,
+                           enum event_kind kind, struct event_data *d, struct err *err)
 {
     uint64_t cause;
     if (process_check_select(which, err) < 0)
@@ -105,12 +105,12 @@ static void on_input_end(void *user, struct str tail, const struct err *err)
     struct exec_call *c = user;
     struct err local;
     if (err || !buf_len(&c->input)) {
-        on_end(c, tail, err);
+        exec_call_on_end(c, tail, err);
     } else if (!c->sb->session) {
         (void)err_set(&local, ERR_UNAVAILABLE, "the sandbox has ended");
-        on_end(c, tail, &local);
+        exec_call_on_end(c, tail, &local);
     } else if (send_input(c, &local) < 0) {
-        on_end(c, tail, &local);
+        exec_call_on_end(c, tail, &local);
     }
 }
 
@@ -144,7 +144,7 @@ int exec_input(struct sandbox *sb, const struct actor *actor, const struct exec_
         return err_set(err, ERR_INVALID_ARGUMENT, "more than %d MiB of input at once", INPUT_MAX >> 20);
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     event_data_u64(&d, "bytes", bytes.n);
-    if (begin(sb, actor, which, EVENT_EXEC_INPUT, &d, err) < 0)
+    if (exec_call_begin(sb, actor, which, EVENT_EXEC_INPUT, &d, err) < 0)
         return -1;
     return put_input(sb, which, pty, bytes, done, ctx, ret_call, err);
 }
@@ -163,7 +163,7 @@ int exec_close_stdin(struct sandbox *sb, const struct actor *actor, const struct
                      void *ctx, struct exec_call **ret_call, struct err *err)
 {
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    if (begin(sb, actor, which, EVENT_EXEC_CLOSE_STDIN, &d, err) < 0)
+    if (exec_call_begin(sb, actor, which, EVENT_EXEC_CLOSE_STDIN, &d, err) < 0)
         return -1;
     struct buf *b = session_request(sb->session, WIRE_CLOSE_STDIN);
     process_put_select(b, which);
@@ -177,7 +177,7 @@ int exec_signal(struct sandbox *sb, const struct actor *actor, const struct exec
         return err_set(err, ERR_INVALID_ARGUMENT, "there is no signal %d", signal);
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     event_data_i64(&d, "signal", signal);
-    if (begin(sb, actor, which, EVENT_EXEC_SIGNAL, &d, err) < 0)
+    if (exec_call_begin(sb, actor, which, EVENT_EXEC_SIGNAL, &d, err) < 0)
         return -1;
     struct buf *b = session_request(sb->session, WIRE_SIGNAL);
     process_put_select(b, which);
@@ -191,7 +191,7 @@ int exec_resize(struct sandbox *sb, const struct actor *actor, const struct exec
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     event_data_u64(&d, "cols", cols);
     event_data_u64(&d, "rows", rows);
-    if (begin(sb, actor, which, EVENT_EXEC_RESIZE, &d, err) < 0)
+    if (exec_call_begin(sb, actor, which, EVENT_EXEC_RESIZE, &d, err) < 0)
         return -1;
     struct buf *b = session_request(sb->session, WIRE_RESIZE);
     process_put_select(b, which);
@@ -204,7 +204,7 @@ int exec_resize(struct sandbox *sb, const struct actor *actor, const struct exec
 
 enum { LIST_ITEMS_MAX = 1 << 20 };
 
-static void fill(struct arena *a, const struct process_record *from, struct exec_process *to)
+static void exec_call_fill(struct arena *a, const struct process_record *from, struct exec_process *to)
 {
     struct wire_reader r = from->args;
     struct str *args = arena_alloc(a, (from->n_args + 1) * sizeof(*args));
@@ -254,7 +254,7 @@ static void on_records(void *ctx, struct str records, const struct err *err)
     r = wire_reader_of(records);
     while (!err && process_record_next(&r, &p))
         if (!(p.flags & WIRE_PROC_ENDED))
-            fill(&arena, &p, &list[n++]);
+            exec_call_fill(&arena, &p, &list[n++]);
     exec_list_fn done = c->list;
     void *done_ctx = c->ctx;
     call_free(c);

@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "sandbox/object.h"
 #include "sandbox/record/record.h"
+#include <assert.h>
 
 enum { HEAD_WAIT_MS = 1000, PACE_MS = 10, STORE_CHUNK = 64 * 1024, ESCAPED_MAX = 6144 };
 
@@ -59,7 +60,7 @@ static bool is_text(struct str s)
     return false;
 }
 
-static void put_text(struct event_data *d, const char *name, struct str s)
+static void exec_log_put_text(struct event_data *d, const char *name, struct str s)
 {
     char base64_name[32];
     if (is_text(s)) {
@@ -85,8 +86,8 @@ static void flush_head(struct exec_log *log)
     size_t from = 0;
     for (size_t i = 0; i < log->n_runs; i++) {
         AUTO_EVENT_DATA struct event_data run = EVENT_DATA_INIT;
-        put_text(&run, channel_names[log->runs[i].channel - 1],
-                 str_n(buf_data(&log->head) + from, log->runs[i].end - from));
+        exec_log_put_text(&run, channel_names[log->runs[i].channel - 1],
+                          str_n(buf_data(&log->head) + from, log->runs[i].end - from));
         from = log->runs[i].end;
         if (i)
             (void)buf_append_char(&runs, ',');
@@ -155,7 +156,7 @@ static void tell_tail(const struct exec_log *log, struct event_data *d)
     size_t first = MIN(n, EXEC_LOG_TAIL_MAX - at);
     memcpy(line, log->tail + at, first);
     memcpy(line + first, log->tail, n - first);
-    put_text(d, "tail", str_n(line, n));
+    exec_log_put_text(d, "tail", str_n(line, n));
 }
 
 /* ---- the artefacts ---- */
@@ -268,6 +269,7 @@ static void put_pace(struct exec_log *log, size_t bytes)
         return;
     }
     /* Full: the same at half the resolution. */
+    assert(log->paces);
     while (log->n_paces == EXEC_LOG_PACES) {
         size_t n = 0;
         log->pace_ms *= 2;

@@ -44,7 +44,7 @@ static void begun_free(struct begun *b)
     mem_free(b);
 }
 
-static void finish(struct taking_over *t)
+static void exec_recover_finish(struct taking_over *t)
 {
     loop_job_cancel(&t->step);
     t->sb->taking_over = NULL;
@@ -64,7 +64,7 @@ static void finish(struct taking_over *t)
     mem_free(t);
 }
 
-static json_int_t number(struct str data, const char *name)
+static json_int_t exec_recover_number(struct str data, const char *name)
 {
     json_t *object = json_loadb(data.p, data.n, 0, NULL);
     json_int_t v = json_integer_value(json_object_get(object, name));
@@ -116,7 +116,7 @@ static void on_pause(struct taking_over *t, const struct event *e)
     t->paused_at = 0;
 }
 
-static bool on_event(const struct event *e, void *ctx)
+static bool exec_recover_on_event(const struct event *e, void *ctx)
 {
     struct taking_over *t = ctx;
     t->first_seq = t->first_seq ? t->first_seq : e->seq;
@@ -124,7 +124,7 @@ static bool on_event(const struct event *e, void *ctx)
     if (e->kind == EVENT_SANDBOX_PAUSED || e->kind == EVENT_SANDBOX_RESUMED) {
         on_pause(t, e);
     } else if (e->kind == EVENT_EXEC_STARTED) {
-        struct process *p = map_get_u64(&t->running, (uint64_t)number(e->data, "pid"));
+        struct process *p = map_get_u64(&t->running, (uint64_t)exec_recover_number(e->data, "pid"));
         struct begun *b = map_get_u64(&t->begun, e->cause);
         if (b)
             b->started = true;
@@ -197,7 +197,8 @@ static void on_step(struct loop_job *job)
 {
     struct taking_over *t = container_of(job, struct taking_over, step);
     struct err err;
-    int n = event_read(t->sb->core->config.events, t->sb->info.id, t->next_seq, EVENTS_PER_STEP, on_event, t, &err);
+    int n = event_read(t->sb->core->config.events, t->sb->info.id, t->next_seq, EVENTS_PER_STEP, exec_recover_on_event,
+                       t, &err);
     if (n < 0)
         log_warn("the log of sandbox %s can't be read: %s", t->sb->info.id, err.msg);
     if (n == EVENTS_PER_STEP) {
@@ -205,7 +206,7 @@ static void on_step(struct loop_job *job)
         return;
     }
     attach_all(t);
-    finish(t);
+    exec_recover_finish(t);
 }
 
 void exec_recover_stop(struct sandbox *sb)
@@ -214,7 +215,7 @@ void exec_recover_stop(struct sandbox *sb)
     if (!t || t->query)
         return; /* the query's end comes with the session's */
     free_all(t);
-    finish(t);
+    exec_recover_finish(t);
 }
 
 static void on_records(void *ctx, struct str records, const struct err *err)
@@ -226,7 +227,7 @@ static void on_records(void *ctx, struct str records, const struct err *err)
     if (err) {
         if (!t->sb->core->closing)
             log_warn("the processes of sandbox %s: %s", t->sb->info.id, err->msg);
-        finish(t);
+        exec_recover_finish(t);
         return;
     }
     while (map_count(&t->running) < WIRE_STREAMS_MAX / 2 && process_record_next(&r, &record)) {
@@ -248,7 +249,7 @@ static void on_records(void *ctx, struct str records, const struct err *err)
         process_query_lie(query);
     if (t->sb->core->closing || sandbox_state_is_over(t->sb->info.state)) {
         free_all(t);
-        finish(t);
+        exec_recover_finish(t);
         return;
     }
     loop_later(t->sb->core->loop, &t->step);
@@ -290,6 +291,6 @@ void exec_recover(struct sandbox *sb)
     loop_job_init(&t->step, on_step);
     if (process_query(sb, on_records, t, &t->query, &err) < 0) {
         log_warn("the processes of sandbox %s: %s", sb->info.id, err.msg);
-        finish(t);
+        exec_recover_finish(t);
     }
 }

@@ -574,7 +574,11 @@ static void names_of_the_facade(void **state)
     run(sb, &c, "count", "1", NULL);
     WAIT(w, c.exits);
     fini(&c);
-    assert_string_equal(world_agent(w, sb)->hello, ";");
+    char own[160], want[256];
+    (void)snprintf(own, sizeof(own), "COVE_SANDBOX=true;COVE_SANDBOX_ID=%s;COVE_TEMPLATE_ID=%s;", id_of(sb),
+                   sandbox_info(sb)->template_id);
+    (void)snprintf(want, sizeof(want), ";%s", own);
+    assert_string_equal(world_agent(w, sb)->hello, want);
     world_close(w);
     w->config.guest = &guest;
     world_open(w);
@@ -582,8 +586,9 @@ static void names_of_the_facade(void **state)
     run(sb, &c, "count", "1", NULL);
     WAIT(w, c.exits);
     fini(&c);
-    char want[64];
-    (void)snprintf(want, sizeof(want), "user.x.;X_BOX=true;X_ID=%s;", id_of(sb));
+    (void)snprintf(own, sizeof(own), "COVE_SANDBOX=true;COVE_SANDBOX_ID=%s;COVE_TEMPLATE_ID=%s;", id_of(sb),
+                   sandbox_info(sb)->template_id);
+    (void)snprintf(want, sizeof(want), "user.x.;%sX_BOX=true;X_ID=%s;", own, id_of(sb));
     assert_string_equal(world_agent(w, sb)->hello, want);
 }
 

@@ -9,12 +9,12 @@
 enum { PER_READ = 1000, BACK_PER_READ = 64 };
 
 /* One call's. */
-struct reading {
+struct logs_reading {
     struct sandbox_log_walk *walk;
     sandbox_log_fn fn;
     void *ctx;
     uint64_t end; /* back: before this event */
-    struct copy *copies;
+    struct logs_copy *copies;
     size_t n_copies;
 };
 
@@ -62,8 +62,8 @@ static void put_message(const struct event *e, struct buf *message)
     (void)buf_append_char(message, 0);
 }
 
-static bool tell(sandbox_log_fn fn, void *ctx, usec_t time, enum event_kind kind, struct str kind_name,
-                 const char *message)
+static bool logs_tell(sandbox_log_fn fn, void *ctx, usec_t time, enum event_kind kind, struct str kind_name,
+                      const char *message)
 {
     char logger[32];
     struct str name = logger_of(kind_name);
@@ -75,19 +75,19 @@ bool sandbox_log_line(const struct event *e, sandbox_log_fn fn, void *ctx)
 {
     AUTO_BUF struct buf message = BUF_INIT(EVENT_DATA_MAX + 256);
     put_message(e, &message);
-    return buf_error(&message) || tell(fn, ctx, e->time, e->kind, e->kind_name, buf_data(&message));
+    return buf_error(&message) || logs_tell(fn, ctx, e->time, e->kind, e->kind_name, buf_data(&message));
 }
 
 /* ---- where a time is ---- */
 
-struct probe {
+struct logs_probe {
     uint64_t seq;
     usec_t time;
 };
 
 static bool on_probe(const struct event *e, void *ctx)
 {
-    *(struct probe *)ctx = (struct probe){e->seq, e->time};
+    *(struct logs_probe *)ctx = (struct logs_probe){e->seq, e->time};
     return false;
 }
 
@@ -98,7 +98,7 @@ static int find_time(const struct sandbox_log_walk *w, const struct event_bounds
     uint64_t low = bounds->first, high = bounds->last + 1;
     while (low < high) {
         uint64_t middle = low + (high - low) / 2;
-        struct probe probe;
+        struct logs_probe probe;
         int n = event_read(w->log, w->id, middle, 1, on_probe, &probe, err);
         if (n < 0)
             return -1;
@@ -111,8 +111,8 @@ static int find_time(const struct sandbox_log_walk *w, const struct event_bounds
     return 0;
 }
 
-static int begin(struct sandbox_log_walk *w, struct core *core, struct str id, usec_t from, size_t limit,
-                 struct event_bounds *ret_bounds, struct err *err)
+static int logs_begin(struct sandbox_log_walk *w, struct core *core, struct str id, usec_t from, size_t limit,
+                      struct event_bounds *ret_bounds, struct err *err)
 {
     *w = (struct sandbox_log_walk){.log = core->config.events, .from = from, .lines = limit, .rows = SANDBOX_LOGS_MAX};
     if (!id_is_sandbox(id))
@@ -125,7 +125,7 @@ int sandbox_log_walk_init(struct sandbox_log_walk *w, struct core *core, struct 
                           struct err *err)
 {
     struct event_bounds bounds = {0};
-    if (begin(w, core, id, from_real, limit, &bounds, err) < 0)
+    if (logs_begin(w, core, id, from_real, limit, &bounds, err) < 0)
         return -1;
     return find_time(w, &bounds, from_real, &w->next, err);
 }
@@ -134,7 +134,8 @@ int sandbox_log_walk_init_back(struct sandbox_log_walk *w, struct core *core, st
                                usec_t until_real, size_t limit, struct err *err)
 {
     struct event_bounds bounds = {0};
-    if (begin(w, core, id, from_real, limit, &bounds, err) < 0 || find_time(w, &bounds, from_real, &w->first, err) < 0)
+    if (logs_begin(w, core, id, from_real, limit, &bounds, err) < 0 ||
+        find_time(w, &bounds, from_real, &w->first, err) < 0)
         return -1;
     w->is_back = true;
     return find_time(w, &bounds, until_real < UINT64_MAX ? until_real + 1 : UINT64_MAX, &w->next, err);
@@ -142,9 +143,9 @@ int sandbox_log_walk_init_back(struct sandbox_log_walk *w, struct core *core, st
 
 /* ---- from the oldest ---- */
 
-static bool on_event(const struct event *e, void *ctx)
+static bool logs_on_event(const struct event *e, void *ctx)
 {
-    struct reading *r = ctx;
+    struct logs_reading *r = ctx;
     struct sandbox_log_walk *w = r->walk;
     w->next = e->seq + 1;
     w->rows--;
@@ -155,9 +156,9 @@ static bool on_event(const struct event *e, void *ctx)
     return !w->is_over && w->lines;
 }
 
-static int read_on(struct reading *r, size_t n, struct err *err)
+static int read_on(struct logs_reading *r, size_t n, struct err *err)
 {
-    int read = event_read(r->walk->log, r->walk->id, r->walk->next, n, on_event, r, err);
+    int read = event_read(r->walk->log, r->walk->id, r->walk->next, n, logs_on_event, r, err);
     if (read == 0)
         r->walk->is_over = true;
     return read;
@@ -165,7 +166,7 @@ static int read_on(struct reading *r, size_t n, struct err *err)
 
 /* ---- from the newest: the log is read forwards, a little at a time ---- */
 
-struct copy {
+struct logs_copy {
     usec_t time;
     enum event_kind kind;
     size_t kind_n;
@@ -174,34 +175,34 @@ struct copy {
 
 static bool on_copy(const struct event *e, void *ctx)
 {
-    struct reading *r = ctx;
+    struct logs_reading *r = ctx;
     AUTO_BUF struct buf message = BUF_INIT(EVENT_DATA_MAX + 256);
     if (e->seq >= r->end)
         return false;
     put_message(e, &message);
     if (!buf_error(&message))
-        r->copies[r->n_copies++] =
-            (struct copy){e->time, e->kind, e->kind_name.n, mem_strndup(buf_data(&message), buf_len(&message) - 1)};
+        r->copies[r->n_copies++] = (struct logs_copy){e->time, e->kind, e->kind_name.n,
+                                                      mem_strndup(buf_data(&message), buf_len(&message) - 1)};
     return true;
 }
 
-static void tell_copies(struct reading *r)
+static void tell_copies(struct logs_reading *r)
 {
     struct sandbox_log_walk *w = r->walk;
     while (r->n_copies) {
-        struct copy *c = &r->copies[--r->n_copies];
+        struct logs_copy *c = &r->copies[--r->n_copies];
         if (!w->is_over && c->time >= w->from) {
             w->lines--;
-            w->is_over = !tell(r->fn, r->ctx, c->time, c->kind, str_n(c->message, c->kind_n), c->message);
+            w->is_over = !logs_tell(r->fn, r->ctx, c->time, c->kind, str_n(c->message, c->kind_n), c->message);
         }
         mem_free(c->message);
     }
 }
 
-static int read_back(struct reading *r, size_t most, struct err *err)
+static int read_back(struct logs_reading *r, size_t most, struct err *err)
 {
     struct sandbox_log_walk *w = r->walk;
-    struct copy copies[BACK_PER_READ];
+    struct logs_copy copies[BACK_PER_READ];
     if (w->next <= w->first) {
         w->is_over = true;
         return 0;
@@ -221,7 +222,7 @@ static int read_back(struct reading *r, size_t most, struct err *err)
 
 int sandbox_log_walk_next(struct sandbox_log_walk *w, size_t events, sandbox_log_fn fn, void *ctx, struct err *err)
 {
-    struct reading r = {.walk = w, .fn = fn, .ctx = ctx};
+    struct logs_reading r = {.walk = w, .fn = fn, .ctx = ctx};
     size_t leave = w->rows - MIN(w->rows, events);
     while (w->lines && !w->is_over && w->rows > leave) {
         size_t most = MIN(w->rows - leave, (size_t)PER_READ);

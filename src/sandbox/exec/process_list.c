@@ -25,7 +25,7 @@ static void on_reply(void *user, struct str head)
         stream_violation(q->stream, "a malformed head of PROCESSES");
 }
 
-static void on_data(void *user, uint8_t flags, struct str bytes)
+static void process_list_on_data(void *user, uint8_t flags, struct str bytes)
 {
     struct process_query *q = user;
     (void)flags;
@@ -33,7 +33,7 @@ static void on_data(void *user, uint8_t flags, struct str bytes)
     stream_grant(q->stream, bytes.n, false);
 }
 
-static void on_end(void *user, struct str tail, const struct err *err)
+static void process_list_on_end(void *user, struct str tail, const struct err *err)
 {
     struct process_query *q = user;
     struct err local;
@@ -49,7 +49,8 @@ static void on_end(void *user, struct str tail, const struct err *err)
     query_free(q);
 }
 
-static const struct stream_ops ops = {.on_reply = on_reply, .on_data = on_data, .on_end = on_end};
+static const struct stream_ops ops = {
+    .on_reply = on_reply, .on_data = process_list_on_data, .on_end = process_list_on_end};
 
 int process_query(struct sandbox *sb, process_query_fn done, void *ctx, struct process_query **ret_query,
                   struct err *err)

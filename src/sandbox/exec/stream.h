@@ -12,7 +12,7 @@ struct session {
     uv_poll_t poll; /* initialised when fd >= 0 */
     int fd;
     bool ready, broken, violation, closing, wants_write;
-    bool stands_still;
+    bool stands_still, is_held;
     usec_t hello_left; /* while it stands still, of the time until HELLO */
     struct err why;
     struct map streams; /* id -> struct stream, from OPEN to END */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sandbox/files/entry.h"
 
-bool entry_get(struct wire_reader *r, struct entry *ret)
+bool entry_get(struct wire_reader *r, struct wire_entry *ret)
 {
     struct file_entry *e = &ret->e;
     *e = (struct file_entry){.name = wire_get_str(r)};

@@ -45,7 +45,7 @@ int file_begin(struct sandbox *sb, const struct actor *actor, enum event_kind ki
 void file_record_end(struct file_call *call, const struct err *err);
 
 /* Reads the one entry that a payload is. False after a violation. */
-bool file_take_entry(struct file_call *call, struct str payload, struct entry *ret_entry);
+bool file_take_entry(struct file_call *call, struct str payload, struct wire_entry *ret_entry);
 
 /* For an error that replaces a malformed success. */
 void file_malformed(struct file_call *call, struct err *ret_err);

@@ -109,7 +109,7 @@ void file_malformed(struct file_call *c, struct err *ret_err)
     (void)err_set(ret_err, ERR_UNAVAILABLE, "the sandbox failed");
 }
 
-bool file_take_entry(struct file_call *c, struct str payload, struct entry *ret_entry)
+bool file_take_entry(struct file_call *c, struct str payload, struct wire_entry *ret_entry)
 {
     struct wire_reader r = wire_reader_of(payload);
     if (entry_get(&r, ret_entry) && wire_done(&r))
@@ -120,7 +120,7 @@ bool file_take_entry(struct file_call *c, struct str payload, struct entry *ret_
 
 /* ---- one entry or nothing ---- */
 
-static void finish(struct file_call *c, const struct file_entry *entry, const struct err *err)
+static void files_finish(struct file_call *c, const struct file_entry *entry, const struct err *err)
 {
     file_entry_fn done = c->to.entry;
     void *ctx = c->ctx;
@@ -132,13 +132,13 @@ static void finish(struct file_call *c, const struct file_entry *entry, const st
 static void on_entry_end(void *user, struct str tail, const struct err *err)
 {
     struct file_call *c = user;
-    struct entry entry;
+    struct wire_entry entry;
     struct err local;
     if (!err && !file_take_entry(c, tail, &entry)) {
         file_malformed(c, &local);
         err = &local;
     }
-    finish(c, &entry.e, err);
+    files_finish(c, &entry.e, err);
 }
 
 static void on_empty_end(void *user, struct str tail, const struct err *err)
@@ -149,7 +149,7 @@ static void on_empty_end(void *user, struct str tail, const struct err *err)
         file_malformed(c, &local);
         err = &local;
     }
-    finish(c, NULL, err);
+    files_finish(c, NULL, err);
 }
 
 static const struct stream_ops entry_ops = {.on_end = on_entry_end};
@@ -161,8 +161,9 @@ struct op {
     const struct stream_ops *ops;
 };
 
-static int start(struct sandbox *sb, const struct actor *actor, const struct op *op, struct str user, struct str path,
-                 struct str destination, file_entry_fn done, void *ctx, struct file_call **ret_call, struct err *err)
+static int files_start(struct sandbox *sb, const struct actor *actor, const struct op *op, struct str user,
+                       struct str path, struct str destination, file_entry_fn done, void *ctx,
+                       struct file_call **ret_call, struct err *err)
 {
     uint64_t cause;
     if (file_begin(sb, actor, op->kind, user, path, destination, &cause, err) < 0)
@@ -181,28 +182,28 @@ int file_stat(struct sandbox *sb, const struct actor *actor, struct str user, st
               void *ctx, struct file_call **ret_call, struct err *err)
 {
     static const struct op op = {WIRE_STAT, EVENT_FILE_STAT, &entry_ops};
-    return start(sb, actor, &op, user, path, STR_NULL, done, ctx, ret_call, err);
+    return files_start(sb, actor, &op, user, path, STR_NULL, done, ctx, ret_call, err);
 }
 
 int file_make_dir(struct sandbox *sb, const struct actor *actor, struct str user, struct str path, file_entry_fn done,
                   void *ctx, struct file_call **ret_call, struct err *err)
 {
     static const struct op op = {WIRE_MKDIR, EVENT_FILE_MKDIR, &entry_ops};
-    return start(sb, actor, &op, user, path, STR_NULL, done, ctx, ret_call, err);
+    return files_start(sb, actor, &op, user, path, STR_NULL, done, ctx, ret_call, err);
 }
 
 int file_move(struct sandbox *sb, const struct actor *actor, struct str user, struct str source, struct str destination,
               file_entry_fn done, void *ctx, struct file_call **ret_call, struct err *err)
 {
     static const struct op op = {WIRE_MOVE, EVENT_FILE_MOVE, &entry_ops};
-    return start(sb, actor, &op, user, source, destination, done, ctx, ret_call, err);
+    return files_start(sb, actor, &op, user, source, destination, done, ctx, ret_call, err);
 }
 
 int file_remove(struct sandbox *sb, const struct actor *actor, struct str user, struct str path, file_entry_fn done,
                 void *ctx, struct file_call **ret_call, struct err *err)
 {
     static const struct op op = {WIRE_REMOVE, EVENT_FILE_REMOVE, &empty_ops};
-    return start(sb, actor, &op, user, path, STR_NULL, done, ctx, ret_call, err);
+    return files_start(sb, actor, &op, user, path, STR_NULL, done, ctx, ret_call, err);
 }
 
 int file_change(struct sandbox *sb, const struct actor *actor, struct str user, struct str path,
@@ -237,7 +238,7 @@ static void on_list_reply(void *user, struct str head)
 /* Hands out the whole records of p; *ret_used is how many bytes they were. False: the call is gone, or the agent lied. */
 static bool take_records(struct file_call *c, struct str p, size_t *ret_used)
 {
-    struct entry entry;
+    struct wire_entry entry;
     bool sound = true, gone;
     *ret_used = 0;
     c->busy = true;
@@ -290,7 +291,7 @@ static void on_list_end(void *user, struct str tail, const struct err *err)
         file_malformed(c, &local);
         err = &local;
     }
-    finish(c, NULL, err);
+    files_finish(c, NULL, err);
 }
 
 static const struct stream_ops list_ops = {.on_reply = on_list_reply, .on_data = on_list_data, .on_end = on_list_end};

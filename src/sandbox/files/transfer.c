@@ -9,7 +9,7 @@ enum { DIALS_PER_SEC = 100 };
 static void on_read_reply(void *user, struct str head)
 {
     struct file_call *c = user;
-    struct entry entry;
+    struct wire_entry entry;
     if (file_take_entry(c, head, &entry))
         c->to.read->on_open(c->ctx, &entry.e);
 }
@@ -106,7 +106,7 @@ static void on_write_room(void *user)
 static void on_write_end(void *user, struct str tail, const struct err *err)
 {
     struct file_call *c = user;
-    struct entry entry;
+    struct wire_entry entry;
     struct err local;
     /* What is not all there yet can't have been written: who still gives bytes of it hears no success. */
     if (!err && (!c->is_whole || !file_take_entry(c, tail, &entry))) {

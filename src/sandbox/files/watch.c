@@ -25,7 +25,7 @@ static void on_reply(void *user, struct str head)
 static void deliver(struct file_call *c, struct str bytes)
 {
     struct wire_reader r = wire_reader_of(bytes);
-    struct entry entry;
+    struct wire_entry entry;
     uint8_t kind = wire_get_u8(&r);
     struct str name = wire_get_str(&r);
     uint8_t has_entry = wire_get_u8(&r);
@@ -42,7 +42,7 @@ static void deliver(struct file_call *c, struct str bytes)
     c->to.watch->on_event(c->ctx, (enum wire_watch_kind)kind, name, has_entry ? &entry.e : NULL);
 }
 
-static void on_data(void *user, uint8_t flags, struct str bytes)
+static void watch_on_data(void *user, uint8_t flags, struct str bytes)
 {
     struct file_call *c = user;
     (void)flags;
@@ -84,7 +84,7 @@ void file_watch_ack(struct file_call *c, size_t events)
         loop_later(c->sb->core->loop, &c->job);
 }
 
-static void on_end(void *user, struct str tail, const struct err *err)
+static void watch_on_end(void *user, struct str tail, const struct err *err)
 {
     struct file_call *c = user;
     struct err local;
@@ -101,7 +101,7 @@ static void on_end(void *user, struct str tail, const struct err *err)
 }
 
 static const struct stream_ops watch_ops = {
-    .on_reply = on_reply, .on_data = on_data, .on_end = on_end, .whole = true, .long_lived = true};
+    .on_reply = on_reply, .on_data = watch_on_data, .on_end = watch_on_end, .whole = true, .long_lived = true};
 
 int file_watch(struct sandbox *sb, const struct actor *actor, struct str user, struct str path, uint8_t flags,
                const struct file_watch_ops *ops, void *ctx, struct file_call **ret_call, struct err *err)

@@ -13,6 +13,7 @@ struct guards *guards_new(struct core *core);
 void guards_free(struct guards *all);
 const struct rules_analyser *guard_analyser(struct core *core); /* its url NULL: none */
 enum guard_stuck guard_stuck_of(const struct sandbox *sb);
+int guard_checkpoint_of(const struct sandbox *sb); /* CHECKPOINT_UNSET: no rules say anything */
 bool guard_asks_hosts(const struct sandbox *sb);
 void guard_forget_tenant(struct core *core, uint64_t tenant);
 void guard_describe(struct event_data *d, const struct guard_answer *answer); /* "rule", and what it says */

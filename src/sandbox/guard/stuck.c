@@ -81,7 +81,7 @@ static struct stuck_actor *stuck_actor(struct stuck *s, uint64_t name)
         a = mem_new(struct stuck_actor);
     if (a->name != name)
         *a = (struct stuck_actor){.name = name};
-    memmove(s->actors + 1, s->actors, i * sizeof(*s->actors));
+    memmove(s->actors + 1, s->actors, i * sizeof(struct stuck_actor *));
     return s->actors[0] = a;
 }
 

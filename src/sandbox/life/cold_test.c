@@ -158,7 +158,8 @@ static void the_worker_dies_meanwhile(void **state)
     assert_int_equal(volume_make(w->core, &test_actor, STR("a"), 0, on_volume, &made, &err), 0);
     assert_int_equal(volume_make(w->core, &test_actor, STR("b"), 0, on_volume, &made, &err), 0);
     WAIT(w, made == 2);
-    struct volume_mount mounts[] = {{STR("a"), STR("/a"), false}, {STR("b"), STR("/b"), true}};
+    struct volume_mount mounts[] = {{STR("a"), STR("/a"), .read_only = false},
+                                    {STR("b"), STR("/b"), .read_only = true}};
     struct sandbox_spec spec = {.timeout_ms = 60000, .mounts = mounts, .n_mounts = 2};
     struct sandbox *sb = web(w, "cat", &spec);
     memcpy(id, sandbox_info(sb)->id, sizeof(id));

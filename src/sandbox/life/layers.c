@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "sandbox/action.h"
+#include "sandbox/life/checkpoint_life.h"
 #include "sandbox/life/store.h"
 #include "sandbox/object.h"
 
@@ -59,7 +60,7 @@ struct collecting {
 
 /* ---- fresh ones ---- */
 
-static void forget(struct map *map, const char *name)
+static void layers_forget(struct map *map, const char *name)
 {
     struct fresh *f = map_del(map, str_of(name));
     if (f)
@@ -90,7 +91,12 @@ void layers_fresh(struct core *core, const char *layer)
 
 void layers_settled(struct core *core, const char *layer)
 {
-    forget(&core->layers->fresh, layer);
+    layers_forget(&core->layers->fresh, layer);
+}
+
+bool layers_is_fresh(const struct core *core, const char *layer)
+{
+    return map_get(&core->layers->fresh, str_of(layer)) != NULL;
 }
 
 static void forget_old(struct layers *l)
@@ -99,7 +105,7 @@ static void forget_old(struct layers *l)
     size_t it = 0;
     for (struct fresh *f; (f = map_next(&l->fresh, &it));) {
         if (f->until && f->until < now) {
-            forget(&l->fresh, f->name);
+            layers_forget(&l->fresh, f->name);
             it = 0;
         }
     }
@@ -126,6 +132,7 @@ static void mark(struct collecting *c)
     for (struct sandbox *sb; (sb = map_next(&core->by_id, &it));)
         if (sb->info.state != SANDBOX_ENDED && sb->info.state != SANDBOX_FAILED)
             need(c, sb->layer);
+    checkpoint_each(core, need, c);
     it = 0;
     for (struct fresh *f; (f = map_next(&core->layers->fresh, &it));)
         need(c, f->name);
@@ -210,7 +217,7 @@ static void record(const struct collecting *c, const struct err *err)
     (void)action_note(c->core, SERVICE_LOG_ID, NULL, c->cause, EVENT_POOL_COLLECTED, event_data_end(&d));
 }
 
-static void finish(struct collecting *c, const struct err *err)
+static void layers_finish(struct collecting *c, const struct err *err)
 {
     c->core->layers->is_collecting = false;
     record(c, err);
@@ -225,7 +232,7 @@ static void finish(struct collecting *c, const struct err *err)
 
 static void drop_next(struct collecting *c);
 
-static void on_dropped(void *ctx, const union sup_message *answer, int fd, const struct err *err)
+static void layers_on_dropped(void *ctx, const union sup_message *answer, int fd, const struct err *err)
 {
     struct collecting *c = ctx;
     struct layers_garbage *g = &c->found[c->at++];
@@ -244,12 +251,12 @@ static void drop_next(struct collecting *c)
     struct err err;
     union sup_message m = {.layer_id = {.head = {.type = SUP_LAYER_DROP}}};
     if (c->at == c->n_garbage || c->dry_run || c->core->closing) {
-        finish(c, NULL);
+        layers_finish(c, NULL);
         return;
     }
     memcpy(m.layer_id.layer, c->found[c->at].layer, strlen(c->found[c->at].layer));
-    if (supervisor_call(c->core->supervisor, &m, on_dropped, c, &err) < 0)
-        finish(c, &err);
+    if (supervisor_call(c->core->supervisor, &m, layers_on_dropped, c, &err) < 0)
+        layers_finish(c, &err);
 }
 
 static void on_layer(void *ctx, const union sup_message *item)
@@ -272,11 +279,12 @@ static void on_layers(void *ctx, const union sup_message *answer, int fd, const 
     struct collecting *c = ctx;
     (void)fd_close(fd);
     if (!answer || c->core->closing) {
-        finish(c, err ? err : &(struct err){.code = ERR_UNAVAILABLE, .msg = "the service stops"});
+        layers_finish(c, err ? err : &(struct err){.code = ERR_UNAVAILABLE, .msg = "the service stops"});
         return;
     }
     if (c->n == LAYERS_MAX) {
-        finish(c, &(struct err){.code = ERR_RESOURCE_EXHAUSTED, .msg = "there are too many layers to look through"});
+        layers_finish(
+            c, &(struct err){.code = ERR_RESOURCE_EXHAUSTED, .msg = "there are too many layers to look through"});
         return;
     }
     fault_point("core.gc.listed");
@@ -286,7 +294,8 @@ static void on_layers(void *ctx, const union sup_message *answer, int fd, const 
     drop_next(c);
 }
 
-static int collect(struct core *core, bool dry_run, uint64_t cause, layers_collect_fn done, void *ctx, struct err *err)
+static int layers_gather(struct core *core, bool dry_run, uint64_t cause, layers_collect_fn done, void *ctx,
+                         struct err *err)
 {
     if (core->closing)
         return err_set(err, ERR_UNAVAILABLE, "the service stops");
@@ -310,18 +319,18 @@ int layers_collect(struct core *core, const struct actor *actor, bool dry_run, l
     uint64_t seq = 0;
     if (!dry_run && action_on(core, SERVICE_LOG_ID, actor, EVENT_POOL_COLLECT, STR("{}"), &seq, err) < 0)
         return -1;
-    int r = collect(core, dry_run, seq, done, ctx, err);
+    int r = layers_gather(core, dry_run, seq, done, ctx, err);
     if (r < 0 && seq)
         action_fruitless(core, seq, EVENT_POOL_COLLECT, err);
     return r;
 }
 
-static void on_timer(struct loop_alarm *alarm)
+static void layers_on_timer(struct loop_alarm *alarm)
 {
     struct layers *l = container_of(alarm, struct layers, timer);
     struct err err;
-    (void)!collect(l->core, false, 0, NULL, NULL, &err);
-    loop_alarm_set(l->core->loop, alarm, clock_mono() + ROUND_MS * USEC_PER_MS, on_timer);
+    (void)!layers_gather(l->core, false, 0, NULL, NULL, &err);
+    loop_alarm_set(l->core->loop, alarm, clock_mono() + ROUND_MS * USEC_PER_MS, layers_on_timer);
 }
 
 /* ---- roots ---- */
@@ -343,7 +352,7 @@ struct layers *layers_new(struct core *core)
     struct layers *l = mem_new(struct layers);
     l->core = core;
     list_init(&l->roots);
-    loop_alarm_set(core->loop, &l->timer, clock_mono() + ROUND_MS * USEC_PER_MS, on_timer);
+    loop_alarm_set(core->loop, &l->timer, clock_mono() + ROUND_MS * USEC_PER_MS, layers_on_timer);
     return l;
 }
 
@@ -351,7 +360,7 @@ void layers_free(struct layers *l)
 {
     size_t it = 0;
     for (struct fresh *f; (f = map_next(&l->fresh, &it)); it = 0)
-        forget(&l->fresh, f->name);
+        layers_forget(&l->fresh, f->name);
     it = 0;
     for (char *name; (name = map_next(&l->suspects, &it));)
         mem_free(name);

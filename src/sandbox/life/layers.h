@@ -74,7 +74,12 @@ int pool_figures(struct core *core, const char *layer, pool_figures_fn done, voi
 
 /*
  * Keeps n sandboxes of the template ready, made with its own sizes, its start command running and ready; filled up in the background. Kept in the store. A
- * create that asks for nothing that differs takes one. n 0: none (a template with a start command has 1 by itself).
+ * create that asks for nothing that differs takes one. n 0: none (a template with a start command has 1 by itself). most: so many may be taken at a time, which is for the
+ * façade that asked to see to; 0: any number.
  */
-int core_warm_set(struct core *core, const struct actor *asker, struct str ref, uint32_t n,
+#define WARM_MOST_KEPT UINT32_MAX /* as it was */
+int core_warm_set(struct core *core, const struct actor *asker, struct str ref, uint32_t n, uint32_t most,
                   struct err *err) WARN_UNUSED;
+uint32_t core_warm_most(const struct core *core, const struct template *t);
+/* How many are asked for; how many are ready. */
+uint32_t core_warm_count(const struct core *core, const struct template *t, uint32_t *ret_ready);

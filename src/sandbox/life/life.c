@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "sandbox/exec/exec_life.h"
 #include "sandbox/hold.h"
+#include "sandbox/life/checkpoint_life.h"
 #include "sandbox/life/sleep.h"
 #include "sandbox/network/network_life.h"
 #include "sandbox/object.h"
@@ -28,7 +29,7 @@ enum { KILL_AGAIN_MS = 5000, LOST_WAIT_MS = 500 };
 
 static void kill_again(struct loop_alarm *alarm);
 
-static void forget(struct loop_alarm *alarm)
+static void life_forget(struct loop_alarm *alarm)
 {
     struct sandbox *sb = container_of(alarm, struct sandbox, forget_alarm);
     sandbox_untable(sb);
@@ -37,7 +38,7 @@ static void forget(struct loop_alarm *alarm)
 
 void sandbox_forget_later(struct sandbox *sb, usec_t after)
 {
-    loop_alarm_set(sb->core->loop, &sb->forget_alarm, clock_mono() + after, forget);
+    loop_alarm_set(sb->core->loop, &sb->forget_alarm, clock_mono() + after, life_forget);
 }
 
 static void tell_killer(struct sandbox *sb, const struct err *err)
@@ -110,7 +111,7 @@ static void say_why(const struct sandbox *sb, struct err *ret_err)
 }
 
 /* All of it is gone. */
-static void finish(struct sandbox *sb, const struct event_draft *event)
+static void life_finish(struct sandbox *sb, const struct event_draft *event)
 {
     struct err why;
     say_why(sb, &why);
@@ -131,6 +132,7 @@ static void finish(struct sandbox *sb, const struct event_draft *event)
     sb->info.end_cause = sb->fails ? "failed" : sb->end_cause;
     (void)sandbox_move_to_end(sb, sb->fails ? SANDBOX_FAILED : SANDBOX_ENDED, event);
     exec_sandbox_gone(sb);
+    checkpoint_drop(sb);
     sandbox_forget_later(sb, SANDBOX_KEEP_ENDED_MS * USEC_PER_MS);
     tell_killer(sb, NULL);
     pause_ends(sb, &why);
@@ -146,11 +148,11 @@ static void finish_with(struct sandbox *sb, enum event_grade grade, const struct
         event_data_u64(&d, "status", ended->status);
         event_data_u64(&d, "oom_kills", ended->oom_kills);
     }
-    finish(sb, &(struct event_draft){.kind = sb->fails ? EVENT_SANDBOX_FAILED : EVENT_SANDBOX_ENDED,
-                                     .source = grade == EVENT_OBSERVED_KERNEL ? EVENT_KERNEL : EVENT_HOST,
-                                     .grade = grade,
-                                     .cause = sb->ending_seq ? sb->ending_seq : sb->create_seq,
-                                     .data = event_data_end(&d)});
+    life_finish(sb, &(struct event_draft){.kind = sb->fails ? EVENT_SANDBOX_FAILED : EVENT_SANDBOX_ENDED,
+                                          .source = grade == EVENT_OBSERVED_KERNEL ? EVENT_KERNEL : EVENT_HOST,
+                                          .grade = grade,
+                                          .cause = sb->ending_seq ? sb->ending_seq : sb->create_seq,
+                                          .data = event_data_end(&d)});
 }
 
 void sandbox_failed(struct sandbox *sb, const struct err *err)
@@ -290,7 +292,7 @@ int sandbox_kill(struct sandbox *sb, const struct actor *actor, sandbox_fn done,
 
 /* ---- its session ---- */
 
-static void on_ready(void *ctx)
+static void life_on_ready(void *ctx)
 {
     answers_give(ctx);
     start_done(ctx, START_AGENT, NULL);
@@ -310,17 +312,22 @@ static void on_broken(void *ctx, bool violation, const struct err *err)
                                      .what = what.msg});
 }
 
-static void on_closed(void *ctx)
+static void life_on_closed(void *ctx)
 {
     ((struct sandbox *)ctx)->closing = NULL;
 }
 
 struct session *sandbox_session_new(struct sandbox *sb)
 {
-    static const struct session_ops ops = {.on_ready = on_ready, .on_broken = on_broken, .on_closed = on_closed};
+    static const struct session_ops ops = {
+        .on_ready = life_on_ready, .on_broken = on_broken, .on_closed = life_on_closed};
     static const struct core_guest none = {0};
     const struct core_guest *g = sb->core->config.guest ? sb->core->config.guest : &none;
-    const struct pair env[] = {{str_of(g->marker), STR("true")},
+    /* An agent that coved can't reach but by this stream knows by it whose it is. */
+    const struct pair env[] = {{STR("COVE_SANDBOX"), STR("true")},
+                               {STR("COVE_SANDBOX_ID"), str_of(sb->info.id)},
+                               {STR("COVE_TEMPLATE_ID"), str_of(sb->info.template_id)},
+                               {str_of(g->marker), STR("true")},
                                {str_of(g->id), str_of(sb->info.id)},
                                {str_of(g->template_id), str_of(sb->info.template_id)}};
     struct session *s = session_new(sb->core->loop, &ops, sb);

@@ -21,6 +21,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "sandbox/exec/exec_life.h"
+#include "sandbox/life/checkpoint_life.h"
 #include "sandbox/life/life.h"
 #include "sandbox/life/sleep.h"
 #include "sandbox/life/store.h"
@@ -60,7 +61,7 @@ void pause_ends(struct sandbox *sb, const struct err *why)
 void pause_let_go(struct sandbox *sb)
 {
     struct err why;
-    (void)err_set(&why, ERR_UNAVAILABLE, "the sandbox was paused without its memory: its processes have ended");
+    (void)err_set(&why, ERR_UNAVAILABLE, "the sandbox was paused without its memory, so its processes have ended");
     usage_forget(sb);
     sb->info.start_failed = sb->info.volumes_failed = NULL;
     start_undo(sb, &why);
@@ -177,9 +178,10 @@ static bool failed_at_the_end(struct sandbox *sb, const struct err *why)
     return true;
 }
 
-static void failed(struct sandbox *sb, const struct err *err)
+static void pause_failed(struct sandbox *sb, const struct err *err)
 {
     struct err why = *err;
+    rewind_forget(sb);
     if (sb->session_broke) {
         (void)err_prefix(&why, "sandbox %s has ended, it could not be paused", sb->info.id);
         waiters_tell(&sb->pausers, NULL, &why);
@@ -224,12 +226,12 @@ static void on_paused(void *ctx, const union sup_message *answer, int fd, const 
         if (err->code == ERR_DEADLINE_EXCEEDED &&
             supervisor_call_id(sb->core->supervisor, SUP_RESUME, sb->info.id, NULL, NULL, &local) < 0)
             log_warn("resume sandbox %s: %s", sb->info.id, local.msg);
-        failed(sb, err);
+        pause_failed(sb, err);
     }
     sandbox_unref(sb);
 }
 
-struct late {
+struct pause_late {
     struct loop_job job;
     struct sandbox *sb;
     supervisor_fn fn;
@@ -238,15 +240,15 @@ struct late {
 
 static void on_late(struct loop_job *job)
 {
-    struct late *l = container_of(job, struct late, job);
+    struct pause_late *l = container_of(job, struct pause_late, job);
     l->fn(l->sb, NULL, -1, &l->err);
     mem_free(l);
 }
 
 void pause_answer_later(struct sandbox *sb, supervisor_fn fn, const struct err *err)
 {
-    struct late *l = mem_new(struct late);
-    *l = (struct late){.sb = sb, .fn = fn, .err = *err};
+    struct pause_late *l = mem_new(struct pause_late);
+    *l = (struct pause_late){.sb = sb, .fn = fn, .err = *err};
     loop_job_init(&l->job, on_late);
     loop_later(sb->core->loop, &l->job);
 }
@@ -272,7 +274,7 @@ void pause_go(struct sandbox *sb)
 }
 
 /* event: of the move, when the action was not recorded before. */
-static uint64_t begin(struct sandbox *sb, bool memory, const struct event_draft *event)
+static uint64_t pause_begin(struct sandbox *sb, bool memory, const struct event_draft *event)
 {
     sb->pause_memory = memory;
     sb->pause_asked = sb->session_broke = false;
@@ -280,6 +282,13 @@ static uint64_t begin(struct sandbox *sb, bool memory, const struct event_draft 
     start_drop(sb); /* its certificate is seen to when it wakes up */
     loop_alarm_clear(sb->core->loop, &sb->end_alarm);
     return sandbox_move(sb, SANDBOX_PAUSING, event);
+}
+
+void pause_start(struct sandbox *sb, bool memory, uint64_t seq)
+{
+    (void)pause_begin(sb, memory, &(struct event_draft){0});
+    sb->pause_seq = seq;
+    pause_go(sb);
 }
 
 int sandbox_pause(struct sandbox *sb, const struct actor *actor, bool memory, sandbox_fn done, void *ctx,
@@ -293,9 +302,7 @@ int sandbox_pause(struct sandbox *sb, const struct actor *actor, bool memory, sa
     if (action_begin(sb, actor, EVENT_SANDBOX_PAUSE, event_data_end(&d), &seq, err) < 0)
         return -1;
     waiters_add(&sb->pausers, done, ctx);
-    (void)begin(sb, memory, &(struct event_draft){0});
-    sb->pause_seq = seq;
-    pause_go(sb);
+    pause_start(sb, memory, seq);
     return 0;
 }
 
@@ -318,13 +325,13 @@ void pause_expired(struct sandbox *sb)
     if (!memory && !sb->info.pause_files_only)
         event_data_str(&d, "reason",
                        STR("its processes can't be stopped where they are: they are ended, its files are kept"));
-    sb->pause_seq = begin(sb, memory,
-                          &(struct event_draft){.kind = EVENT_SANDBOX_PAUSE,
-                                                .source = EVENT_HOST,
-                                                .grade = EVENT_OBSERVED_HOST,
-                                                .actor = STR("timer"),
-                                                .cause = seq,
-                                                .data = event_data_end(&d)});
+    sb->pause_seq = pause_begin(sb, memory,
+                                &(struct event_draft){.kind = EVENT_SANDBOX_PAUSE,
+                                                      .source = EVENT_HOST,
+                                                      .grade = EVENT_OBSERVED_HOST,
+                                                      .actor = STR("timer"),
+                                                      .cause = seq,
+                                                      .data = event_data_end(&d)});
     keeper_wrote(sb->core->keeper);
     pause_go(sb);
 }

@@ -3,6 +3,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "sandbox/exec/exec_life.h"
+#include "sandbox/life/checkpoint_life.h"
 #include "sandbox/life/life.h"
 #include "sandbox/life/pause.h"
 #include "sandbox/life/sleep.h"
@@ -53,6 +54,7 @@ void resume_failed(struct sandbox *sb, const struct err *err)
     struct err why = *err;
     (void)err_prefix(&why, "resume sandbox %s", sb->info.id);
     start_drop(sb);
+    rewind_forget(sb);
     if (sb->session_broke)
         pause_drop_session(sb);
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;

@@ -14,6 +14,8 @@ void waiters_add(struct list *waiters, sandbox_fn done, void *ctx);
 void waiters_tell(struct list *waiters, struct sandbox *sb, const struct err *err); /* err NULL: sb; empties the list */
 /* Asks coved what the state wants of it, if it was not asked yet and nothing of the sandbox is under way that has to be over first. */
 void pause_go(struct sandbox *sb);
+/* Begins one, of a running sandbox; who waits for it is in sb->pausers. seq: of the action that wants it. */
+void pause_start(struct sandbox *sb, bool memory, uint64_t seq);
 void pause_expired(struct sandbox *sb); /* its time is up, and it is to be paused then */
 /* Its session broke, which this state explains: true, and there is nothing more to do. */
 bool pause_explains(struct sandbox *sb, const struct err *what);

@@ -21,6 +21,8 @@ struct storing {
     struct list node;
     struct sandbox *sb; /* a reference */
     char layer[LAYER_NAME_LEN + 1];
+    char unlike[LAYER_NAME_LEN + 1];
+    enum event_kind kind;
     uint64_t seq;
     bool asked;
     store_fn fn;
@@ -52,7 +54,7 @@ bool layer_name_is(const char *name)
     return s.n == TEMPLATE_LAYER_LEN && str_starts(s, STR("sha256-")) && is_of(str_sub(s, 7), "abcdef0123456789");
 }
 
-static void finish(struct storing *s, const struct sup_stored *stored, const struct err *err)
+static void snapshot_finish(struct storing *s, const struct sup_stored *stored, const struct err *err)
 {
     struct sandbox *sb = s->sb;
     store_fn fn = s->fn;
@@ -71,12 +73,17 @@ static void on_stored(void *ctx, const union sup_message *answer, int fd, const 
     struct err why;
     (void)fd_close(fd);
     if (sb->core->closing) {
-        finish(s, NULL, err ? err : &(struct err){.code = ERR_UNAVAILABLE, .msg = "the service stops"});
+        snapshot_finish(s, NULL, err ? err : &(struct err){.code = ERR_UNAVAILABLE, .msg = "the service stops"});
         return;
     }
     fault_point("core.store.answered");
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     event_data_str(&d, "layer", str_of(s->layer));
+    if (answer && answer->stored.is_unchanged) {
+        layers_settled(sb->core, s->layer);
+        snapshot_finish(s, &answer->stored, NULL);
+        return;
+    }
     if (answer) {
         event_data_u64(&d, "frozen_us", answer->stored.frozen_usec);
         event_data_u64(&d, "us", answer->stored.total_usec);
@@ -88,8 +95,8 @@ static void on_stored(void *ctx, const union sup_message *answer, int fd, const 
         event_data_str(&d, "failed", str_of(why.msg));
     }
     if (sb->info.state != SANDBOX_ENDED && sb->info.state != SANDBOX_FAILED)
-        action_observe(sb, s->seq, EVENT_SANDBOX_SNAPSHOTTED, EVENT_OBSERVED_HOST, event_data_end(&d));
-    finish(s, answer ? &answer->stored : NULL, answer ? NULL : &why);
+        action_observe(sb, s->seq, s->kind, EVENT_OBSERVED_HOST, event_data_end(&d));
+    snapshot_finish(s, answer ? &answer->stored : NULL, answer ? NULL : &why);
 }
 
 struct late {
@@ -119,6 +126,7 @@ static void go(struct sandbox *sb)
     union sup_message m = {.snapshot = {.head = {.type = SUP_SNAPSHOT}}};
     memcpy(m.snapshot.id, sb->info.id, ID_SANDBOX_LEN);
     memcpy(m.snapshot.layer, s->layer, strlen(s->layer));
+    memcpy(m.snapshot.unlike, s->unlike, strlen(s->unlike));
     s->asked = true;
     if (supervisor_call(sb->core->supervisor, &m, on_stored, s, &err) == 0) {
         fault_point("core.store.asked");
@@ -157,7 +165,8 @@ int store_permitted(const struct sandbox *sb, struct err *err)
     return 0;
 }
 
-int store_files(struct sandbox *sb, const char *layer, uint64_t seq, store_fn fn, void *ctx, struct err *err)
+int store_files(struct sandbox *sb, const char *layer, const struct store_what *what, store_fn fn, void *ctx,
+                struct err *err)
 {
     enum { WAITING_MAX = 64 };
     size_t n = 0;
@@ -169,7 +178,8 @@ int store_files(struct sandbox *sb, const char *layer, uint64_t seq, store_fn fn
         return err_set(err, ERR_RESOURCE_EXHAUSTED, "%d snapshots of sandbox %s are under way", WAITING_MAX,
                        sb->info.id);
     struct storing *s = mem_new(struct storing);
-    *s = (struct storing){.sb = sandbox_ref(sb), .seq = seq, .fn = fn, .ctx = ctx};
+    *s = (struct storing){.sb = sandbox_ref(sb), .kind = what->kind, .seq = what->seq, .fn = fn, .ctx = ctx};
+    (void)memccpy(s->unlike, what->unlike ? what->unlike : "", 0, sizeof(s->unlike));
     (void)memccpy(s->layer, layer, 0, sizeof(s->layer));
     list_append(&sb->stores, &s->node);
     layers_making(sb->core, s->layer);
@@ -187,13 +197,14 @@ struct snapshot {
     void *ctx;
 };
 
-static int add(const struct snapshot *s, const struct template **ret_template, struct err *err)
+static int snapshot_add(const struct snapshot *s, const struct template **ret_template, struct err *err)
 {
     struct core *core = s->sb->core;
     const struct sandbox_info *i = &s->sb->info;
     struct template_snapshot new = {.tenant = i->tenant,
                                     .layer = s->layer,
                                     .source = i->id,
+                                    .tier = i->tier,
                                     .name = str_of(s->name),
                                     .cpu_milli = i->cpu_milli,
                                     .memory_bytes = i->memory_bytes,
@@ -214,7 +225,7 @@ static void on_files(void *ctx, const struct sup_stored *stored, const struct er
     const struct template *t = NULL;
     struct err local;
     (void)stored;
-    if (!err && add(s, &t, &local) < 0) {
+    if (!err && snapshot_add(s, &t, &local) < 0) {
         (void)err_prefix(&local, "keep the snapshot");
         err = &local;
     }
@@ -248,7 +259,7 @@ int sandbox_snapshot(struct sandbox *sb, const struct actor *actor, struct str n
     *s = (struct snapshot){
         .sb = sandbox_ref(sb), .name = mem_strndup(name.p ? name.p : "", name.n), .done = done, .ctx = ctx};
     memcpy(s->layer, layer, sizeof(layer));
-    if (store_files(sb, layer, seq, on_files, s, err) == 0)
+    if (store_files(sb, layer, &(struct store_what){EVENT_SANDBOX_SNAPSHOTTED, seq, NULL}, on_files, s, err) == 0)
         return 0;
     sandbox_unref(sb);
     mem_free(s->name);
@@ -285,7 +296,7 @@ int sandbox_store_layer(struct sandbox *sb, const struct actor *actor, const cha
         return -1;
     struct build_layer *b = mem_new(struct build_layer);
     *b = (struct build_layer){sandbox_ref(sb), done, ctx};
-    if (store_files(sb, layer, seq, on_build_layer, b, err) == 0)
+    if (store_files(sb, layer, &(struct store_what){EVENT_SANDBOX_SNAPSHOTTED, seq, NULL}, on_build_layer, b, err) == 0)
         return 0;
     sandbox_unref(sb);
     mem_free(b);

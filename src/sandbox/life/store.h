@@ -5,10 +5,15 @@
 #include "sandbox/object.h"
 
 /* snapshot.c */
-/* Clones its files as a layer. fn comes once, later; the event has what was told of it. seq: of the action that wants it. */
+/* Clones its files as a layer. fn comes once, later; the event has what was told of it. seq: its cause. */
 struct sup_stored;
 typedef void (*store_fn)(void *ctx, const struct sup_stored *stored, const struct err *err);
-int store_files(struct sandbox *sb, const char *layer, uint64_t seq, store_fn fn, void *ctx,
+struct store_what {
+    enum event_kind kind; /* of what is recorded when it is there, or could not be */
+    uint64_t seq;
+    const char *unlike; /* nothing is made, and recorded, when its files are still those of this layer; NULL: is made */
+};
+int store_files(struct sandbox *sb, const char *layer, const struct store_what *what, store_fn fn, void *ctx,
                 struct err *err) WARN_UNUSED;
 int store_permitted(const struct sandbox *sb, struct err *err) WARN_UNUSED; /* it runs or is paused */
 void stores_end(struct sandbox *sb, const struct err *why);                 /* those that coved does not know of yet */
@@ -20,3 +25,4 @@ void layers_free(struct layers *l);
 void layers_making(struct core *core, const char *layer); /* no garbage, though nobody names it yet, */
 void layers_fresh(struct core *core,
                   const char *layer); /* and for a while after it is made, or until layers_settled() */
+bool layers_is_fresh(const struct core *core, const char *layer);

@@ -63,7 +63,7 @@ static void tell_all(struct sandbox *sb, const struct err *err)
     }
 }
 
-static void on_job(struct loop_job *job)
+static void wake_on_job(struct loop_job *job)
 {
     struct sandbox *sb = container_of(job, struct sandbox, wake_job);
     struct err err;
@@ -85,7 +85,7 @@ static void on_job(struct loop_job *job)
 void wake_init(struct sandbox *sb)
 {
     list_init(&sb->wakes);
-    loop_job_init(&sb->wake_job, on_job);
+    loop_job_init(&sb->wake_job, wake_on_job);
 }
 
 void wake_later(struct sandbox *sb)

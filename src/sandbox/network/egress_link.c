@@ -11,14 +11,14 @@
 
 enum { QUEUE_MAX = 32 << 20, MESSAGES_PER_TURN = 64, BUFFER_BYTES = 4 << 20 };
 
-struct message {
+struct egress_message {
     struct list node;
     size_t n;
     char text[];
 };
 
 /* One socket; its handle may outlive its time as the current one by a turn. */
-struct connection {
+struct egress_connection {
     struct egress_link *link;
     uv_poll_t poll;
     int fd;
@@ -29,7 +29,7 @@ struct egress_link {
     struct loop *loop;
     const struct egress_link_ops *ops;
     void *ctx;
-    struct connection *now; /* NULL: nobody */
+    struct egress_connection *now; /* NULL: nobody */
     struct list queue;
     size_t queued;
     struct map calls; /* tag -> struct egress_call */
@@ -56,7 +56,7 @@ static void call_free(struct egress_call *c)
     mem_free(c);
 }
 
-static void finish(struct egress_call *c, const json_t *answer, const struct err *err)
+static void egress_link_finish(struct egress_call *c, const json_t *answer, const struct err *err)
 {
     egress_call_fn fn = c->fn;
     void *ctx = c->ctx;
@@ -70,16 +70,16 @@ void egress_call_cancel(struct egress_call *c)
         call_free(c);
 }
 
-static void on_alarm(struct loop_alarm *alarm)
+static void egress_link_on_alarm(struct loop_alarm *alarm)
 {
     struct err err;
     (void)err_set(&err, ERR_DEADLINE_EXCEEDED, "cove-egress did not answer in time");
-    finish(container_of(alarm, struct egress_call, alarm), NULL, &err);
+    egress_link_finish(container_of(alarm, struct egress_call, alarm), NULL, &err);
 }
 
 void egress_call_wait(struct egress_call *c, uint64_t ms)
 {
-    loop_alarm_set(c->link->loop, &c->alarm, clock_add_ms(clock_mono(), ms), on_alarm);
+    loop_alarm_set(c->link->loop, &c->alarm, clock_add_ms(clock_mono(), ms), egress_link_on_alarm);
 }
 
 static void fail_all(struct egress_link *l)
@@ -91,20 +91,20 @@ static void fail_all(struct egress_link *l)
         struct egress_call *c = map_next(&l->calls, &it);
         if (!c)
             break;
-        finish(c, NULL, &err);
+        egress_link_finish(c, NULL, &err);
     }
 }
 
 /* ---- the socket's end ---- */
 
-static void on_closed(uv_handle_t *handle)
+static void egress_link_on_closed(uv_handle_t *handle)
 {
-    struct connection *c = container_of((uv_poll_t *)handle, struct connection, poll);
+    struct egress_connection *c = container_of((uv_poll_t *)handle, struct egress_connection, poll);
     (void)fd_close(c->fd);
     mem_free(c);
 }
 
-static void message_free(struct egress_link *l, struct message *m)
+static void message_free(struct egress_link *l, struct egress_message *m)
 {
     list_remove(&m->node);
     l->queued -= m->n;
@@ -114,12 +114,12 @@ static void message_free(struct egress_link *l, struct message *m)
 
 static void close_socket(struct egress_link *l)
 {
-    struct connection *c = TAKE_PTR(l->now);
+    struct egress_connection *c = TAKE_PTR(l->now);
     if (!c)
         return;
     (void)uv_poll_stop(&c->poll);
-    uv_close((uv_handle_t *)&c->poll, on_closed);
-    LIST_FOREACH (struct message, m, &l->queue, node)
+    uv_close((uv_handle_t *)&c->poll, egress_link_on_closed);
+    LIST_FOREACH (struct egress_message, m, &l->queue, node)
         message_free(l, m);
 }
 
@@ -146,8 +146,8 @@ static void on_poll(uv_poll_t *handle, int status, int events);
 
 static void send_queue(struct egress_link *l)
 {
-    struct message *m;
-    while (l->now && (m = LIST_FIRST(struct message, &l->queue, node))) {
+    struct egress_message *m;
+    while (l->now && (m = LIST_FIRST(struct egress_message, &l->queue, node))) {
         ssize_t n = send(l->now->fd, m->text, m->n, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n < 0 && (errno == EAGAIN || errno == ENOBUFS || errno == EINTR))
             break;
@@ -157,7 +157,7 @@ static void send_queue(struct egress_link *l)
         }
         message_free(l, m);
     }
-    struct connection *c = l->now;
+    struct egress_connection *c = l->now;
     bool want = !list_empty(&l->queue);
     if (!c || want == c->wants_write)
         return;
@@ -181,7 +181,7 @@ static int enqueue(struct egress_link *l, json_t *object, struct err *err)
     } else if (l->queued + n > QUEUE_MAX) {
         r = err_set(err, ERR_RESOURCE_EXHAUSTED, "cove-egress has too much to do: try again later");
     } else {
-        struct message *m = mem_alloc(sizeof(*m) + n);
+        struct egress_message *m = mem_alloc(sizeof(*m) + n);
         list_init(&m->node);
         m->n = n;
         memcpy(m->text, text, n);
@@ -221,7 +221,7 @@ void egress_link_tell(struct egress_link *l, json_t *message)
 
 /* ---- in ---- */
 
-static const char *text_of(const json_t *object, const char *key)
+static const char *egress_link_text_of(const json_t *object, const char *key)
 {
     const char *text = json_string_value(json_object_get(object, key));
     return text ? text : "";
@@ -229,14 +229,14 @@ static const char *text_of(const json_t *object, const char *key)
 
 static void fail_with(struct egress_call *c, const json_t *answer)
 {
-    const char *code = text_of(answer, "code");
+    const char *code = egress_link_text_of(answer, "code");
     enum err_code found = ERR_UNKNOWN;
     struct err err;
     for (int i = ERR_CANCELED; i < ERR_CODE_MAX; i++)
         if (strcmp(err_code_name((enum err_code)i), code) == 0)
             found = (enum err_code)i;
-    (void)err_set(&err, found, "%s", text_of(answer, "message"));
-    finish(c, NULL, &err);
+    (void)err_set(&err, found, "%s", egress_link_text_of(answer, "message"));
+    egress_link_finish(c, NULL, &err);
 }
 
 static bool take_answer(struct egress_link *l, const char *op, const json_t *tag, const json_t *answer)
@@ -250,13 +250,13 @@ static bool take_answer(struct egress_link *l, const char *op, const json_t *tag
     if (strcmp(op, "failed") == 0)
         fail_with(c, answer);
     else if (strcmp(op, c->expects) == 0)
-        finish(c, answer, NULL);
+        egress_link_finish(c, answer, NULL);
     else
         return false;
     return true;
 }
 
-static bool take(struct egress_link *l, json_t *message)
+static bool egress_link_take(struct egress_link *l, json_t *message)
 {
     const char *op = json_string_value(json_object_get(message, "op"));
     const json_t *tag = json_object_get(message, "tag");
@@ -267,7 +267,7 @@ static bool take(struct egress_link *l, json_t *message)
     return strcmp(op, "hello") == 0 || l->ops->on_told(l->ctx, op, message);
 }
 
-static bool read_one(struct connection *c, char *room)
+static bool read_one(struct egress_connection *c, char *room)
 {
     struct egress_link *l = c->link;
     ssize_t n = recv(c->fd, room, EGRESS_MESSAGE_MAX, MSG_DONTWAIT | MSG_TRUNC);
@@ -279,7 +279,7 @@ static bool read_one(struct connection *c, char *room)
     }
     json_error_t why;
     json_t *message = json_loadb(room, (size_t)n, JSON_REJECT_DUPLICATES, &why);
-    bool understood = json_is_object(message) && take(l, message);
+    bool understood = json_is_object(message) && egress_link_take(l, message);
     json_decref(message);
     if (!understood && l->now == c)
         lose(l, "it sent a message that makes no sense");
@@ -288,7 +288,7 @@ static bool read_one(struct connection *c, char *room)
 
 static void on_poll(uv_poll_t *handle, int status, int events)
 {
-    struct connection *c = container_of(handle, struct connection, poll);
+    struct egress_connection *c = container_of(handle, struct egress_connection, poll);
     struct egress_link *l = c->link;
     if (l->now != c)
         return;
@@ -323,7 +323,7 @@ void egress_link_attach(struct egress_link *l, int fd)
         fail_all(l);
         l->ops->on_down(l->ctx, "it was replaced");
     }
-    struct connection *c = mem_new(struct connection);
+    struct egress_connection *c = mem_new(struct egress_connection);
     c->link = l;
     c->fd = fd;
     (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));

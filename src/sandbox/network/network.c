@@ -38,8 +38,8 @@ bool network_closes(const struct network *n)
 
 json_t *network_policy_message(const struct network *n, json_t *policy)
 {
-    json_t *m = json_pack("{s:s,s:s,s:o}", "op", "policy", "id", n->sb->info.id, "policy",
-                          policy_of_tenant(policy, n->sb->info.tenant));
+    json_t *m =
+        json_pack("{s:s,s:s,s:o}", "op", "policy", "id", n->sb->info.id, "policy", policy_of_sandbox(policy, n->sb));
     if (n->sealed_for[0])
         (void)json_object_set_new(m, "sealed_for", json_string(n->sealed_for));
     if (n->ca)
@@ -60,14 +60,14 @@ void network_set_state(struct network *n, int state, const char *why)
                    event_data_end(&d));
 }
 
-static void on_retry(struct loop_alarm *alarm)
+static void network_on_retry(struct loop_alarm *alarm)
 {
     network_push(container_of(alarm, struct network, retry));
 }
 
 void network_retry_later(struct network *n)
 {
-    loop_alarm_set(n->sb->core->loop, &n->retry, clock_mono() + RETRY_MS * USEC_PER_MS, on_retry);
+    loop_alarm_set(n->sb->core->loop, &n->retry, clock_mono() + RETRY_MS * USEC_PER_MS, network_on_retry);
 }
 
 static bool is_pem(const char *text)

@@ -22,7 +22,7 @@ void ca_install_cancel(struct ca_install *i)
     mem_free(i);
 }
 
-static void on_end(void *user, struct str tail, const struct err *err)
+static void network_ca_on_end(void *user, struct str tail, const struct err *err)
 {
     struct file_call *c = user;
     struct ca_install *i = c->ctx;
@@ -46,7 +46,7 @@ static void on_end(void *user, struct str tail, const struct err *err)
 int ca_install(struct sandbox *sb, const char *pem, network_fn done, void *ctx, struct ca_install **ret_install,
                struct err *err)
 {
-    static const struct stream_ops ops = {.on_end = on_end};
+    static const struct stream_ops ops = {.on_end = network_ca_on_end};
     uint64_t cause;
     if (file_begin(sb, &actor, EVENT_FILE_WRITE, STR("root"), STR(NETWORK_CA_FILE), STR_NULL, &cause, err) < 0)
         return err_prefix(err, "install the certificate");

@@ -70,7 +70,7 @@ static void on_ca_installed(void *ctx, const struct err *err)
 }
 
 /* cove-egress has the policy of a change to a running sandbox. */
-static void keep(struct change *ch)
+static void network_change_keep(struct change *ch)
 {
     struct network *n = ch->network;
     struct sandbox *sb = n->sb;
@@ -122,7 +122,7 @@ static void on_policy(void *ctx, const json_t *answer, const struct err *err)
     }
     network_set_state(n, NETWORK_UP, NULL);
     if (!ch->creates) {
-        keep(ch);
+        network_change_keep(ch);
         return;
     }
     bool is_sealed = n->policy != ch->policy;

@@ -84,8 +84,14 @@ struct policy_literal {
     json_t *header;
     size_t from, to; /* in its "value" */
 };
-/* As it is told cove-egress: secrets of other tenants than the default one are called "_tenant-<number>.<name>" there. A new reference. */
-json_t *policy_of_tenant(const json_t *policy, uint64_t tenant);
+/* As it is told cove-egress: secrets of other tenants than the default one are called "_tenant-<number>.<name>" there, those of tenants of uids
+ * (tenant_of_uid()) "_uid-<number>.<name>". A new reference. */
+struct policy_owner {
+    uint64_t tenant;
+    const char *name;
+};
+json_t *policy_of_tenant(const json_t *policy, const struct policy_owner *owner);
+json_t *policy_of_sandbox(const json_t *policy, const struct sandbox *sb);
 
 bool policy_next_literal(const json_t *policy, struct policy_literal *ret_literal);
 void policy_literal_text(const struct policy_literal *l, struct buf *to); /* what it stands for */

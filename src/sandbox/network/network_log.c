@@ -31,29 +31,29 @@ static void text(struct told *t, struct event_data *d, const char *key, bool is_
         t->is_wrong |= v || !is_optional;
 }
 
-static json_int_t number(struct told *t, const char *key, bool is_optional)
+static json_int_t network_log_number(struct told *t, const char *key, bool is_optional)
 {
     json_t *v = json_object_get(t->message, key);
     t->is_wrong |= v ? !json_is_integer(v) : !is_optional;
     return json_integer_value(v);
 }
 
-static uint64_t count(struct told *t, const char *key)
+static uint64_t network_log_count(struct told *t, const char *key)
 {
-    json_int_t n = number(t, key, false);
+    json_int_t n = network_log_number(t, key, false);
     t->is_wrong |= n < 0;
     return (uint64_t)n;
 }
 
 static void put_count(struct told *t, struct event_data *d, const char *key)
 {
-    event_data_u64(d, key, count(t, key));
+    event_data_u64(d, key, network_log_count(t, key));
 }
 
 static void put_number(struct told *t, struct event_data *d, const char *key, bool is_optional)
 {
     if (has(t, key) || !is_optional)
-        event_data_i64(d, key, number(t, key, is_optional));
+        event_data_i64(d, key, network_log_number(t, key, is_optional));
 }
 
 /* Returns its seq, 0 when it is not in the log. per_sec 0: without a limit. */
@@ -139,10 +139,10 @@ static void describe_flow(struct told *t, struct event_data *d)
         event_data_bool(d, "intercepted", true);
 }
 
-static void on_open(struct network *n, struct told *t)
+static void network_log_on_open(struct network *n, struct told *t)
 {
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    uint64_t flow = count(t, "flow");
+    uint64_t flow = network_log_count(t, "flow");
     describe_flow(t, &d);
     if (t->is_wrong)
         return;
@@ -161,7 +161,8 @@ static void on_open(struct network *n, struct told *t)
 static void on_close(struct network *n, struct told *t)
 {
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    uint64_t flow = count(t, "flow"), sent = count(t, "sent"), received = count(t, "received");
+    uint64_t flow = network_log_count(t, "flow"), sent = network_log_count(t, "sent"),
+             received = network_log_count(t, "received");
     describe_flow(t, &d);
     event_data_u64(&d, "sent", sent);
     event_data_u64(&d, "received", received);
@@ -186,7 +187,7 @@ static void on_flow(struct network *n, struct told *t)
 {
     const char *what = json_string_value(json_object_get(t->message, "what"));
     if (what && strcmp(what, "open") == 0)
-        on_open(n, t);
+        network_log_on_open(n, t);
     else if (what && strcmp(what, "close") == 0)
         on_close(n, t);
     else
@@ -218,14 +219,14 @@ static void on_request(struct network *n, struct told *t)
         event_data_json(&d, "injected", buf_str(&names));
     if (t->is_wrong)
         return;
-    uint64_t opened = (uint64_t)(uintptr_t)map_get_u64(&n->logged, count(t, "flow"));
+    uint64_t opened = (uint64_t)(uintptr_t)map_get_u64(&n->logged, network_log_count(t, "flow"));
     (void)append(n, EVENT_NET_REQUEST, opened, REQUESTS_PER_SEC, &d);
 }
 
 /* The last member of an event that stands for so many. */
 static void put_alike(struct network *n, struct told *t, struct event_data *d, enum figures_verdict verdict)
 {
-    uint64_t alike = count(t, "count");
+    uint64_t alike = network_log_count(t, "count");
     event_data_u64(d, "count", alike);
     n->sb->core->figures.egress[verdict] += t->is_wrong ? 0 : alike;
 }

@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "policy/policy.h"
 #include "sandbox/network/network_internal.h"
+#include "sandbox/tenant.h"
 
 json_t *policy_normalise(const json_t *policy, struct err *err)
 {
@@ -98,15 +99,21 @@ void policy_describe(const json_t *policy, struct event_data *d)
 /* ---- whose secrets are meant ---- */
 
 #define SECRET_OF_TENANT "_tenant-"
+#define SECRET_OF_UID "_uid-"
 
 /* The default tenant's secrets go by their names, but for those that are called as another one's: these it has none of. */
-static void append_secret(struct buf *b, uint64_t tenant, const char *name)
+static void append_secret(struct buf *b, const struct policy_owner *o, const char *name)
 {
-    if (tenant != TENANT_DEFAULT || str_starts(str_of(name), STR(SECRET_OF_TENANT)))
+    const uint64_t tenant = o->tenant;
+    uid_t uid;
+    if (tenant_is_uid(o->name, &uid))
+        buf_printf(b, SECRET_OF_UID "%u.", (unsigned)uid);
+    else if (tenant != TENANT_DEFAULT || str_starts(str_of(name), STR(SECRET_OF_TENANT)) ||
+             str_starts(str_of(name), STR(SECRET_OF_UID)))
         buf_printf(b, SECRET_OF_TENANT "%llu.", (unsigned long long)tenant);
 }
 
-static json_t *value_of_tenant(const char *value, uint64_t tenant)
+static json_t *value_of_tenant(const char *value, const struct policy_owner *tenant)
 {
     static const char mark[] = "${secret:";
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
@@ -118,7 +125,7 @@ static json_t *value_of_tenant(const char *value, uint64_t tenant)
     return json_stringn(buf_data(&b), buf_len(&b));
 }
 
-static json_t *name_of_tenant(const char *name, uint64_t tenant)
+static json_t *name_of_tenant(const char *name, const struct policy_owner *tenant)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
     append_secret(&b, tenant, name);
@@ -126,7 +133,7 @@ static json_t *name_of_tenant(const char *name, uint64_t tenant)
     return json_stringn(buf_data(&b), buf_len(&b));
 }
 
-json_t *policy_of_tenant(const json_t *policy, uint64_t tenant)
+json_t *policy_of_tenant(const json_t *policy, const struct policy_owner *tenant)
 {
     json_t *own = json_deep_copy(policy), *one, *what;
     size_t i, k;
@@ -146,6 +153,12 @@ json_t *policy_of_tenant(const json_t *policy, uint64_t tenant)
         }
     }
     return own;
+}
+
+json_t *policy_of_sandbox(const json_t *policy, const struct sandbox *sb)
+{
+    const struct policy_owner owner = {sb->info.tenant, tenant_name(sb->core, sb->info.tenant)};
+    return policy_of_tenant(policy, &owner);
 }
 
 /* ---- what must be sealed ---- */

@@ -275,20 +275,23 @@ static void secrets_are_each_tenants(void **state)
 {
     static const struct {
         uint64_t tenant;
-        const char *name, *told;
-    } cases[] = {{0, "A", "A"},
-                 {3, "A", "_tenant-3.A"},
-                 {3, "_tenant-4.A", "_tenant-3._tenant-4.A"},
-                 {0, "_tenant-3.A", "_tenant-0._tenant-3.A"}};
+        const char *name, *told, *owner;
+    } cases[] = {{0, "A", "A", NULL},
+                 {5, "A", "_uid-1000.A", "uid-1000"},
+                 {5, "A", "_tenant-5.A", "uid-0"},
+                 {0, "_uid-1000.A", "_tenant-0._uid-1000.A", NULL},
+                 {3, "A", "_tenant-3.A", NULL},
+                 {3, "_tenant-4.A", "_tenant-3._tenant-4.A", NULL},
+                 {0, "_tenant-3.A", "_tenant-0._tenant-3.A", NULL}};
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         json_t *policy = json_pack("{s:[{s:s,s:[{s:s,s:s++}],s:[{s:s,s:s}]}]}", "inject", "host", "a.b", "headers",
                                    "name", "x", "value", "Bearer ${secret:", cases[i].name, "} ${secret:Z}",
                                    "placeholders", "sentinel", "s", "secret", cases[i].name);
-        json_t *own = policy_of_tenant(policy, cases[i].tenant);
+        json_t *own = policy_of_tenant(policy, &(struct policy_owner){cases[i].tenant, cases[i].owner});
         AUTO_FREE char *text = json_dumps(own, JSON_COMPACT);
-        AUTO_FREE char *value =
-            mem_printf("\"Bearer ${secret:%s} ${secret:%sZ}\"", cases[i].told, cases[i].tenant ? "_tenant-3." : "");
+        AUTO_FREE char *value = mem_printf("\"Bearer ${secret:%s} ${secret:%.*sZ}\"", cases[i].told,
+                                           cases[i].tenant ? (int)strcspn(cases[i].told, ".") + 1 : 0, cases[i].told);
         AUTO_FREE char *secret = mem_printf("\"secret\":\"%s\"", cases[i].told);
         assert_true(has(text, value));
         assert_true(has(text, secret));

@@ -11,7 +11,7 @@
 
 enum { SLACK = 2000, STEP_MS = 5 };
 
-static void on_alarm(struct loop_alarm *alarm)
+static void history_on_alarm(struct loop_alarm *alarm)
 {
     struct sandbox *sb = container_of(alarm, struct sandbox, history_alarm);
     struct err err;
@@ -22,7 +22,7 @@ static void on_alarm(struct loop_alarm *alarm)
         core_unrecorded(sb->core, &err);
     keeper_wrote(sb->core->keeper);
     if (more > 0)
-        loop_alarm_set(sb->core->loop, alarm, clock_mono() + STEP_MS * USEC_PER_MS, on_alarm);
+        loop_alarm_set(sb->core->loop, alarm, clock_mono() + STEP_MS * USEC_PER_MS, history_on_alarm);
 }
 
 void history_look(struct sandbox *sb)
@@ -36,7 +36,7 @@ void history_look(struct sandbox *sb)
         return;
     sb->history_from = there.last - keep + 1;
     exec_carry(sb, sb->history_from, there.last);
-    on_alarm(&sb->history_alarm);
+    history_on_alarm(&sb->history_alarm);
 }
 
 void history_stop(struct sandbox *sb)

@@ -13,7 +13,7 @@
 
 enum { COMMIT_MS = 2, FLOOD_MS = 1000, WAL_PAGES_MAX = 4000, SETTLE_MS = 200 };
 
-struct keeper {
+struct record_keeper {
     struct core *core; /* NULL after keeper_free() while a checkpoint runs */
     struct loop_job sent, commit;
     struct loop_alarm commit_alarm, flood_alarm, settle_alarm;
@@ -29,11 +29,11 @@ struct keeper {
 
 static void on_checkpoint(uv_work_t *work)
 {
-    struct keeper *k = work->data;
+    struct record_keeper *k = work->data;
     k->checkpoint_result = store_checkpoint_path(k->path, &k->checkpoint_err);
 }
 
-static void keeper_mem_free(struct keeper *k)
+static void keeper_mem_free(struct record_keeper *k)
 {
     mem_free(k->path);
     mem_free(k);
@@ -42,7 +42,7 @@ static void keeper_mem_free(struct keeper *k)
 static void after_checkpoint(uv_work_t *work, int status)
 {
     (void)status;
-    struct keeper *k = work->data;
+    struct record_keeper *k = work->data;
     k->checkpointing = false;
     if (!k->core)
         keeper_mem_free(k);
@@ -50,7 +50,7 @@ static void after_checkpoint(uv_work_t *work, int status)
         log_warn("checkpoint of the store: %s", k->checkpoint_err.msg);
 }
 
-static void fold(struct keeper *k)
+static void keeper_fold(struct record_keeper *k)
 {
     if (!k->checkpointing)
         k->checkpointing = uv_queue_work(loop_uv(k->core->loop), &k->work, on_checkpoint, after_checkpoint) == 0;
@@ -58,20 +58,20 @@ static void fold(struct keeper *k)
 
 static void on_settle_alarm(struct loop_alarm *alarm)
 {
-    struct keeper *k = container_of(alarm, struct keeper, settle_alarm);
+    struct record_keeper *k = container_of(alarm, struct record_keeper, settle_alarm);
     bool is_under_way = k->checkpointing; /* it may have begun too early */
-    fold(k);
+    keeper_fold(k);
     if (is_under_way)
         keeper_settle(k);
 }
 
-void keeper_settle(struct keeper *k)
+void keeper_settle(struct record_keeper *k)
 {
     if (!k->settle_alarm.slot)
         loop_alarm_set(k->core->loop, &k->settle_alarm, clock_mono() + SETTLE_MS * USEC_PER_MS, on_settle_alarm);
 }
 
-int keeper_commit(struct keeper *k, struct err *err)
+int keeper_commit(struct record_keeper *k, struct err *err)
 {
     struct store *store = k->core->config.store;
     bool is_pending = store_pending(store);
@@ -88,16 +88,16 @@ int keeper_commit(struct keeper *k, struct err *err)
         k->fails = false;
     }
     if (store_wal_pages(store) > WAL_PAGES_MAX)
-        fold(k);
+        keeper_fold(k);
     return 0;
 }
 
-bool keeper_fails(const struct keeper *k)
+bool keeper_fails(const struct record_keeper *k)
 {
     return k->fails;
 }
 
-static void commit(struct keeper *k)
+static void commit(struct record_keeper *k)
 {
     struct err err;
     if (!store_pending(k->core->config.store))
@@ -108,12 +108,12 @@ static void commit(struct keeper *k)
 
 static void on_commit_alarm(struct loop_alarm *alarm)
 {
-    commit(container_of(alarm, struct keeper, commit_alarm));
+    commit(container_of(alarm, struct record_keeper, commit_alarm));
 }
 
 static void on_commit_job(struct loop_job *job)
 {
-    struct keeper *k = container_of(job, struct keeper, commit);
+    struct record_keeper *k = container_of(job, struct record_keeper, commit);
     usec_t due = k->last_commit + COMMIT_MS * USEC_PER_MS;
     if (k->hurries || clock_mono() >= due)
         commit(k);
@@ -123,13 +123,13 @@ static void on_commit_job(struct loop_job *job)
 
 static void on_sent_job(struct loop_job *job)
 {
-    struct keeper *k = container_of(job, struct keeper, sent);
+    struct record_keeper *k = container_of(job, struct record_keeper, sent);
     loop_later(k->core->loop, &k->commit);
 }
 
 static void on_flood_alarm(struct loop_alarm *alarm)
 {
-    struct keeper *k = container_of(alarm, struct keeper, flood_alarm);
+    struct record_keeper *k = container_of(alarm, struct record_keeper, flood_alarm);
     struct err err;
     if (event_flush_suppressed(k->core->config.events, &err) < 0)
         core_unrecorded(k->core, &err);
@@ -138,20 +138,20 @@ static void on_flood_alarm(struct loop_alarm *alarm)
     loop_alarm_set(k->core->loop, &k->flood_alarm, clock_mono() + FLOOD_MS * USEC_PER_MS, on_flood_alarm);
 }
 
-void keeper_wrote(struct keeper *k)
+void keeper_wrote(struct record_keeper *k)
 {
     loop_before_sleep(k->core->loop, &k->sent);
 }
 
-void keeper_acts(struct keeper *k)
+void keeper_acts(struct record_keeper *k)
 {
     k->hurries = true;
     keeper_wrote(k);
 }
 
-struct keeper *keeper_new(struct core *core)
+struct record_keeper *keeper_new(struct core *core)
 {
-    struct keeper *k = mem_new(struct keeper);
+    struct record_keeper *k = mem_new(struct record_keeper);
     k->core = core;
     k->work.data = k;
     k->path = mem_strdup(store_path(core->config.store));
@@ -161,7 +161,7 @@ struct keeper *keeper_new(struct core *core)
     return k;
 }
 
-void keeper_free(struct keeper *k)
+void keeper_free(struct record_keeper *k)
 {
     if (!k)
         return;

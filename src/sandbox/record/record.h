@@ -15,13 +15,13 @@ void rows_extra(struct sandbox *sb);
 void rows_fill(struct sandbox *sb, const struct store_sandbox *row);
 
 /* keeper.c: commits, suppressed events, checkpoints */
-struct keeper *keeper_new(struct core *core);
-void keeper_free(struct keeper *k);
-void keeper_wrote(struct keeper *k);                              /* something waits in the store's batch */
-void keeper_acts(struct keeper *k);                               /* the same, and it is an action */
-int keeper_commit(struct keeper *k, struct err *err) WARN_UNUSED; /* now */
-bool keeper_fails(const struct keeper *k);                        /* the last commit did */
-void keeper_settle(struct keeper *k);                             /* what was committed survives a power cut, soon */
+struct record_keeper *keeper_new(struct core *core);
+void keeper_free(struct record_keeper *k);
+void keeper_wrote(struct record_keeper *k);                              /* something waits in the store's batch */
+void keeper_acts(struct record_keeper *k);                               /* the same, and it is an action */
+int keeper_commit(struct record_keeper *k, struct err *err) WARN_UNUSED; /* now */
+bool keeper_fails(const struct record_keeper *k);                        /* the last commit did */
+void keeper_settle(struct record_keeper *k); /* what was committed survives a power cut, soon */
 void core_unrecorded(struct core *core, const struct err *err);
 
 /* ends.c: sandbox_move() to ENDED or FAILED, which is written again when the store did not take it. */
@@ -33,6 +33,9 @@ void ends_close(struct core *core);
 /* retention.c: forgets sandboxes that ended long ago, a little at a time */
 struct retention *retention_new(struct core *core);
 void retention_free(struct retention *r); /* accepts NULL */
+
+/* seen.c: what the kernel told coved about processes of sandboxes, as events. For struct supervisor_ops; ctx: struct core. */
+void seen_record(void *ctx, const struct sup_seen *seen);
 
 /* history.c */
 void history_look(struct sandbox *sb);

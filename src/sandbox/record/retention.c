@@ -37,7 +37,7 @@ static bool note_id(const struct store_sandbox *row, void *ctx)
 }
 
 /* Finds the oldest that is too old or one too many. */
-static int look(struct retention *r, struct err *err)
+static int retention_look(struct retention *r, struct err *err)
 {
     const struct core_config *c = &r->core->config;
     usec_t keep_usec = (c->keep_ended_ms ? c->keep_ended_ms : KEEP_DEFAULT_MS) * USEC_PER_MS, now = clock_real(),
@@ -63,12 +63,12 @@ static int take_away(struct retention *r, struct err *err)
     return more;
 }
 
-static void on_alarm(struct loop_alarm *alarm)
+static void retention_on_alarm(struct loop_alarm *alarm)
 {
     struct retention *r = container_of(alarm, struct retention, alarm);
     struct err err;
     int more = 0;
-    if (r->id[0] || look(r, &err) == 0)
+    if (r->id[0] || retention_look(r, &err) == 0)
         more = r->id[0] ? take_away(r, &err) : 0;
     else
         more = -1;
@@ -81,14 +81,15 @@ static void on_alarm(struct loop_alarm *alarm)
     bool goes_on = (r->id[0] || sweeps) && more >= 0;
     if (more <= 0)
         r->id[0] = 0;
-    loop_alarm_set(r->core->loop, alarm, clock_mono() + (goes_on ? STEP_MS : LOOK_MS) * USEC_PER_MS, on_alarm);
+    loop_alarm_set(r->core->loop, alarm, clock_mono() + (goes_on ? STEP_MS : LOOK_MS) * USEC_PER_MS,
+                   retention_on_alarm);
 }
 
 struct retention *retention_new(struct core *core)
 {
     struct retention *r = mem_new(struct retention);
     r->core = core;
-    loop_alarm_set(core->loop, &r->alarm, clock_mono() + FIRST_LOOK_MS * USEC_PER_MS, on_alarm);
+    loop_alarm_set(core->loop, &r->alarm, clock_mono() + FIRST_LOOK_MS * USEC_PER_MS, retention_on_alarm);
     return r;
 }
 

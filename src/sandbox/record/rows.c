@@ -2,6 +2,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "sandbox/guard/guard_life.h"
+#include "sandbox/life/checkpoint_life.h"
 #include "sandbox/network/network_life.h"
 #include "sandbox/object.h"
 #include "sandbox/record/record.h"
@@ -52,8 +53,9 @@ static json_t *put_mounts(const struct sandbox_info *i)
     json_t *all = json_array();
     for (size_t k = 0; k < i->n_mounts; k++) {
         const struct volume_mount *m = &i->mounts[k];
-        (void)json_array_append_new(all, json_pack("{s:s%,s:s%,s:b}", "name", m->name.p, m->name.n, "path", m->path.p,
-                                                   m->path.n, "read_only", m->read_only));
+        (void)json_array_append_new(all, json_pack("{s:s%,s:s%,s:b,s:b,s:s%}", "name", m->name.p, m->name.n, "path",
+                                                   m->path.p, m->path.n, "read_only", m->read_only, "host", m->is_host,
+                                                   "sub", m->sub.p ? m->sub.p : "", m->sub.n));
     }
     return all;
 }
@@ -66,9 +68,11 @@ static void get_mounts(struct sandbox *sb, const json_t *all)
         const json_t *m = json_array_get(all, k);
         const char *name = json_string_value(json_object_get(m, "name"));
         const char *path = json_string_value(json_object_get(m, "path"));
-        mounts[k] = (struct volume_mount){arena_str(&sb->arena, str_of(name ? name : "")),
-                                          arena_str(&sb->arena, str_of(path ? path : "")),
-                                          json_is_true(json_object_get(m, "read_only"))};
+        const char *below = json_string_value(json_object_get(m, "sub"));
+        mounts[k] = (struct volume_mount){
+            arena_str(&sb->arena, str_of(name ? name : "")), arena_str(&sb->arena, str_of(path ? path : "")),
+            json_is_true(json_object_get(m, "read_only")), json_is_true(json_object_get(m, "host")),
+            arena_str(&sb->arena, str_of(below ? below : ""))};
     }
     sb->info.mounts = mounts;
     sb->info.n_mounts = n;
@@ -110,6 +114,11 @@ static char *extra_row(const struct sandbox *sb)
         (void)json_object_set_new(extra, "disk_is_full", json_true());
     if (sb->rules)
         (void)json_object_set(extra, "guard", (json_t *)rules_json(sb->rules));
+    if (i->checkpoint)
+        (void)json_object_set_new(extra, "checkpoint", json_integer(i->checkpoint));
+    json_t *checkpoints = checkpoint_row(sb);
+    if (checkpoints)
+        (void)json_object_set_new(extra, "checkpoints", checkpoints);
     char *text = json_dumps(extra, JSON_COMPACT);
     json_decref(extra);
     return text;
@@ -137,10 +146,12 @@ static void extra_fill(struct sandbox *sb, const char *text)
     sb->pids_are_short = json_is_true(json_object_get(extra, "pids_are_short"));
     sb->disk_is_full = json_is_true(json_object_get(extra, "disk_is_full"));
     guard_fill(sb, json_object_get(extra, "guard"));
+    i->checkpoint = (int)json_integer_value(json_object_get(extra, "checkpoint"));
+    checkpoint_fill(sb, json_object_get(extra, "checkpoints"));
     json_decref(extra);
 }
 
-static void done(struct sandbox *sb, int r, const struct err *err)
+static void rows_done(struct sandbox *sb, int r, const struct err *err)
 {
     if (r < 0)
         core_unrecorded(sb->core, err);
@@ -163,7 +174,7 @@ int rows_insert(struct sandbox *sb, struct err *err)
         .id = i->id,
         .tenant = i->tenant,
         .state = (int)i->state,
-        .tier = "container",
+        .tier = i->tier,
         .template_id = i->template_id,
         .template_alias = i->template_alias,
         .layer_digest = sb->layer,
@@ -202,43 +213,43 @@ void rows_state(struct sandbox *sb)
     int state = (int)sb->info.state;
     struct err err;
     /* Why it is on its way out is known before it is gone, and to the next worker too. */
-    done(sb,
-         sb->info.state == SANDBOX_STOPPING
-             ? sandbox_rows_update_ended(store, sb->info.id, state, 0, sb->end_cause ? sb->end_cause : "", &err)
-             : sandbox_rows_update_state(store, sb->info.id, state, &err),
-         &err);
+    rows_done(sb,
+              sb->info.state == SANDBOX_STOPPING
+                  ? sandbox_rows_update_ended(store, sb->info.id, state, 0, sb->end_cause ? sb->end_cause : "", &err)
+                  : sandbox_rows_update_state(store, sb->info.id, state, &err),
+              &err);
 }
 
 void rows_end_at(struct sandbox *sb)
 {
     struct err err;
-    done(sb,
-         sandbox_rows_update_end_at(sb->core->config.store, sb->info.id, sb->info.end_at,
-                                    sb->info.timeout_ms * USEC_PER_MS, &err),
-         &err);
+    rows_done(sb,
+              sandbox_rows_update_end_at(sb->core->config.store, sb->info.id, sb->info.end_at,
+                                         sb->info.timeout_ms * USEC_PER_MS, &err),
+              &err);
 }
 
 void rows_ended(struct sandbox *sb)
 {
     struct err err;
-    done(sb,
-         sandbox_rows_update_ended(sb->core->config.store, sb->info.id, (int)sb->info.state, sb->info.ended,
-                                   sb->info.end_cause, &err),
-         &err);
+    rows_done(sb,
+              sandbox_rows_update_ended(sb->core->config.store, sb->info.id, (int)sb->info.state, sb->info.ended,
+                                        sb->info.end_cause, &err),
+              &err);
 }
 
 void rows_network(struct sandbox *sb)
 {
     AUTO_FREE char *network = network_row(sb);
     struct err err;
-    done(sb, sandbox_rows_update_network(sb->core->config.store, sb->info.id, network, &err), &err);
+    rows_done(sb, sandbox_rows_update_network(sb->core->config.store, sb->info.id, network, &err), &err);
 }
 
 void rows_extra(struct sandbox *sb)
 {
     AUTO_FREE char *extra = extra_row(sb);
     struct err err;
-    done(sb, sandbox_rows_update_extra(sb->core->config.store, sb->info.id, extra, &err), &err);
+    rows_done(sb, sandbox_rows_update_extra(sb->core->config.store, sb->info.id, extra, &err), &err);
 }
 
 void rows_fill(struct sandbox *sb, const struct store_sandbox *row)
@@ -252,6 +263,7 @@ void rows_fill(struct sandbox *sb, const struct store_sandbox *row)
     i->template_id = arena_strndup(a, row->template_id, strlen(row->template_id));
     i->template_alias = text_or_null(a, row->template_alias);
     sb->layer = arena_strndup(a, row->layer_digest, strlen(row->layer_digest));
+    i->tier = arena_strndup(a, row->tier, strlen(row->tier));
     i->started = row->started_at;
     i->end_at = row->end_at;
     i->timeout_ms = row->timeout / USEC_PER_MS;

@@ -158,9 +158,9 @@ static void what_is_done_to_the_pool(void **state)
     assert_non_null(strstr(data(w, EVENT_POOL_COLLECTED), "{\"layers\":1,"));
     assert_non_null(strstr(data(w, EVENT_SERVICE_REFUSED), "\"code\":\"aborted\""));
 
-    assert_int_equal(core_warm_set(w->core, &test_actor, STR("base"), 2, &err), 0);
+    assert_int_equal(core_warm_set(w->core, &test_actor, STR("base"), 2, 0, &err), 0);
     assert_string_equal(data(w, EVENT_POOL_WARM), "{\"template\":\"base\",\"count\":2}");
-    assert_int_equal(core_warm_set(w->core, &test_actor, STR("nobody"), 2, &err), -1);
+    assert_int_equal(core_warm_set(w->core, &test_actor, STR("nobody"), 2, 0, &err), -1);
     assert_int_equal(told(w, EVENT_SERVICE_REFUSED).n, 2);
 }
 

@@ -26,7 +26,7 @@ static void thin(struct sandbox *sb)
     sb->n_samples = n;
 }
 
-static void keep(struct sandbox *sb, const struct sandbox_sample *sample)
+static void usage_keep(struct sandbox *sb, const struct sandbox_sample *sample)
 {
     size_t share = SANDBOX_SAMPLES_ALL / MAX(sb->core->n_live, (size_t)1);
     size_t most = MIN(MAX(share, (size_t)SANDBOX_SAMPLES_LEAST), (size_t)SANDBOX_SAMPLES_MAX);
@@ -121,7 +121,7 @@ static void on_used(void *ctx, const union sup_message *answer, int fd, const st
         if (!s->done) {
             sb->cpu_usec = u->cpu_usec;
             sb->cpu_at = now;
-            keep(sb, &sample);
+            usage_keep(sb, &sample);
         }
         look_at_disk(sb, u);
         look_at_pids(sb, u, !s->done);
@@ -137,7 +137,7 @@ static void on_used(void *ctx, const union sup_message *answer, int fd, const st
     mem_free(s);
 }
 
-static int ask(struct sandbox *sb, sandbox_sample_fn done, void *ctx, struct err *err)
+static int usage_ask(struct sandbox *sb, sandbox_sample_fn done, void *ctx, struct err *err)
 {
     struct sampling *s = mem_new(struct sampling);
     *s = (struct sampling){sandbox_ref(sb), done, ctx};
@@ -152,7 +152,7 @@ int sandbox_sample_now(struct sandbox *sb, sandbox_sample_fn done, void *ctx, st
 {
     if (sandbox_usable(sb, err) < 0)
         return -1;
-    return ask(sb, done, ctx, err);
+    return usage_ask(sb, done, ctx, err);
 }
 
 enum { FIRST_DISK_MS = 50, SUSPECT_MS = 100 };
@@ -198,7 +198,7 @@ static void on_sample_alarm(struct loop_alarm *alarm)
         loop_alarm_set(sb->core->loop, alarm, clock_mono() + FIRST_DISK_MS * USEC_PER_MS, on_sample_alarm);
         return;
     }
-    (void)!ask(sb, NULL, NULL, &err);
+    (void)!usage_ask(sb, NULL, NULL, &err);
     history_look(sb);
     loop_alarm_set(sb->core->loop, alarm, clock_mono() + SANDBOX_SAMPLE_MS * USEC_PER_MS, on_sample_alarm);
 }
@@ -215,7 +215,7 @@ static void on_suspect_alarm(struct loop_alarm *alarm)
     struct sandbox *sb = container_of(alarm, struct sandbox, suspect_alarm);
     struct err err;
     sb->suspected_at = clock_mono();
-    (void)!ask(sb, on_suspicion, NULL, &err);
+    (void)!usage_ask(sb, on_suspicion, NULL, &err);
 }
 
 void usage_suspect(struct sandbox *sb)

@@ -31,7 +31,7 @@ static void kill_it(struct sandbox *sb)
         log_warn("close a volume: %s", err.msg);
 }
 
-static void on_idle(struct loop_alarm *alarm)
+static void opener_on_idle(struct loop_alarm *alarm)
 {
     struct opener *o = container_of(alarm, struct opener, idle);
     if (o->sb && !o->users)
@@ -54,7 +54,7 @@ static void tell_closed(struct vol *v)
         loop_later(v->core->loop, &v->opener.closed_job);
 }
 
-static void on_end(struct sandbox_watch *watch, struct sandbox *sb)
+static void opener_on_end(struct sandbox_watch *watch, struct sandbox *sb)
 {
     struct opener *o = container_of(watch, struct opener, watch);
     (void)sb;
@@ -70,7 +70,7 @@ static void on_closed_job(struct loop_job *job)
     closed(o->closed_ctx);
 }
 
-static void give(struct opener *o, struct sandbox *sb, const struct err *err)
+static void opener_give(struct opener *o, struct sandbox *sb, const struct err *err)
 {
     struct waiter *w;
     while ((w = LIST_FIRST(struct waiter, &o->waiting, node))) {
@@ -93,7 +93,7 @@ static void made(struct vol *v, struct sandbox *sb, const struct err *err)
     o->is_making = false;
     if (!sb || err || v->is_busy) {
         (void)err_set(&busy, ERR_NOT_FOUND, "volume %s is being dropped", v->v.name);
-        give(o, NULL, err ? err : &busy);
+        opener_give(o, NULL, err ? err : &busy);
         if (sb && !v->core->closing)
             kill_it(sb);
         if (!v->core->closing)
@@ -101,9 +101,9 @@ static void made(struct vol *v, struct sandbox *sb, const struct err *err)
         return;
     }
     o->sb = sandbox_ref(sb);
-    o->watch.fn = on_end;
+    o->watch.fn = opener_on_end;
     sandbox_watch_end(sb, &o->watch);
-    give(o, sb, NULL);
+    opener_give(o, sb, NULL);
 }
 
 struct confining {
@@ -122,7 +122,7 @@ static void on_confined(void *user, struct str tail, const struct err *err)
     sandbox_unref(sb);
 }
 
-static void on_made(void *ctx, struct sandbox *sb, const struct err *err)
+static void opener_on_made(void *ctx, struct sandbox *sb, const struct err *err)
 {
     static const struct stream_ops ops = {.on_end = on_confined};
     struct vol *v = ctx;
@@ -160,7 +160,7 @@ static bool choose(void *ctx, const struct template *t)
 }
 
 /* The one that was of no use for longest makes room. */
-static int make_room(struct core *core, struct err *err)
+static int opener_make_room(struct core *core, struct err *err)
 {
     struct opener *oldest = NULL;
     size_t n = 0, it = 0;
@@ -180,7 +180,7 @@ static int make_room(struct core *core, struct err *err)
     return 0;
 }
 
-static int make(struct vol *v, struct err *err)
+static int opener_make(struct vol *v, struct err *err)
 {
     struct choice c = {0};
     struct actor by = actor;
@@ -190,12 +190,12 @@ static int make(struct vol *v, struct err *err)
     struct sandbox_spec spec = {.template_ref = str_of(c.id), .hidden = true, .mounts = &mount, .n_mounts = 1};
     if (!c.id[0])
         return err_set(err, ERR_FAILED_PRECONDITION, "there is no template to make a sandbox of that opens the volume");
-    return make_room(v->core, err) < 0 ? -1 : sandbox_create(v->core, &by, &spec, on_made, v, err);
+    return opener_make_room(v->core, err) < 0 ? -1 : sandbox_create(v->core, &by, &spec, opener_on_made, v, err);
 }
 
 static void on_give_job(struct loop_job *job);
 
-struct giving {
+struct opener_giving {
     struct loop_job job;
     struct vol *v;
 };
@@ -203,12 +203,12 @@ struct giving {
 /* In a later turn, to those who came when it was there. */
 static void on_give_job(struct loop_job *job)
 {
-    struct giving *g = container_of(job, struct giving, job);
+    struct opener_giving *g = container_of(job, struct opener_giving, job);
     struct opener *o = &g->v->opener;
     struct err err;
     (void)err_set(&err, ERR_UNAVAILABLE, "the volume was closed meanwhile: try again");
     if (!o->is_making)
-        give(o, o->sb, o->sb && o->sb->info.state == SANDBOX_RUNNING ? NULL : &err);
+        opener_give(o, o->sb, o->sb && o->sb->info.state == SANDBOX_RUNNING ? NULL : &err);
     mem_free(g);
 }
 
@@ -226,13 +226,13 @@ int volume_open(struct core *core, const struct actor *asker, struct str ref, sa
     if (o->sb && o->sb->info.state != SANDBOX_RUNNING)
         let_go(o);
     if (o->sb) {
-        struct giving *g = mem_new(struct giving);
+        struct opener_giving *g = mem_new(struct opener_giving);
         g->v = v;
         loop_job_init(&g->job, on_give_job);
         loop_alarm_clear(core->loop, &o->idle);
         loop_later(core->loop, &g->job);
     } else if (!o->is_making) {
-        if (make(v, err) < 0)
+        if (opener_make(v, err) < 0)
             return -1;
         o->is_making = true;
     }
@@ -250,7 +250,7 @@ void volume_release(struct core *core, struct sandbox *sb)
     struct vol *v = vol_of(core, sb);
     if (!v || v->opener.sb != sb || !v->opener.users || --v->opener.users)
         return;
-    loop_alarm_set(core->loop, &v->opener.idle, clock_mono() + IDLE_MS * USEC_PER_MS, on_idle);
+    loop_alarm_set(core->loop, &v->opener.idle, clock_mono() + IDLE_MS * USEC_PER_MS, opener_on_idle);
 }
 
 void opener_close(struct vol *v, void (*closed)(void *ctx), void *ctx)
@@ -266,7 +266,7 @@ void opener_close(struct vol *v, void (*closed)(void *ctx), void *ctx)
 void opener_abandon(struct vol *v, const struct err *why)
 {
     struct opener *o = &v->opener;
-    give(o, NULL, why);
+    opener_give(o, NULL, why);
     let_go(o);
     o->is_making = false;
     tell_closed(v); /* runs once more before the end */

@@ -166,7 +166,7 @@ void session_arm_hello(struct session *s, usec_t left)
     loop_alarm_set(s->loop, &s->hello, clock_mono() + left, on_hello_alarm);
 }
 
-static void on_closed(uv_handle_t *handle)
+static void session_on_closed(uv_handle_t *handle)
 {
     mem_free(handle->data);
 }
@@ -195,7 +195,7 @@ static void tear_down(struct session *s)
         mem_free(s);
         return;
     }
-    uv_close((uv_handle_t *)&s->poll, on_closed);
+    uv_close((uv_handle_t *)&s->poll, session_on_closed);
     (void)fd_close(s->fd);
 }
 

@@ -48,7 +48,8 @@ static void take_end(struct session *s, struct stream *st, struct str payload)
     stream_free(st);
 }
 
-static const char *check(struct session *s, struct stream *st, const struct wire_frame *f, struct str payload)
+static const char *session_in_check(struct session *s, struct stream *st, const struct wire_frame *f,
+                                    struct str payload)
 {
     const char *lie = stream_check_frame(st, f, payload);
     return !lie && s->useless > USELESS_MAX ? "a flood of frames that say nothing" : lie;
@@ -65,7 +66,7 @@ static void take_frame(struct session *s, const struct wire_frame *f, struct str
         session_break(s, true, "a frame of type %u for stream %u, which is not open", f->type, f->stream);
         return;
     }
-    const char *lie = check(s, st, f, payload);
+    const char *lie = session_in_check(s, st, f, payload);
     if (lie) {
         session_lie(s, f->stream, lie);
         return;
@@ -106,7 +107,7 @@ static bool begin_data(struct session *s, const struct wire_frame *f)
     struct stream *st = f->type == WIRE_DATA && s->ready ? map_get_u64(&s->streams, f->stream) : NULL;
     if (!st || st->ops->whole)
         return false;
-    const char *lie = check(s, st, f, STR_NULL);
+    const char *lie = session_in_check(s, st, f, STR_NULL);
     if (lie) {
         session_lie(s, f->stream, lie);
         return true;
@@ -132,7 +133,7 @@ static size_t take_piece(struct session *s, const char *p, size_t n)
 }
 
 /* Returns how many bytes were used; 0 only for n 0. */
-static size_t take(struct session *s, const char *p, size_t n)
+static size_t session_in_take(struct session *s, const char *p, size_t n)
 {
     if (s->data_left)
         return take_piece(s, p, n);
@@ -183,7 +184,7 @@ static size_t take(struct session *s, const char *p, size_t n)
 bool session_input(struct session *s, const char *p, size_t n)
 {
     while (n && !session_is_over(s)) {
-        size_t used = take(s, p, n);
+        size_t used = session_in_take(s, p, n);
         p += used;
         n -= used;
     }

@@ -39,7 +39,7 @@ static ssize_t write_some(struct session *s, const struct iovec *iov, size_t n)
 
 void session_write(struct session *s)
 {
-    while (buf_len(&s->outbox)) {
+    while (buf_len(&s->outbox) && !s->is_held) {
         struct iovec iov = {buf_data(&s->outbox), buf_len(&s->outbox)};
         ssize_t done = write_some(s, &iov, 1);
         if (done < 0)
@@ -50,7 +50,7 @@ void session_write(struct session *s)
     }
     if (!buf_len(&s->outbox) && s->outbox.cap > OUTBOX_KEEP)
         buf_fini(&s->outbox);
-    want_write(s, buf_len(&s->outbox) > 0);
+    want_write(s, buf_len(&s->outbox) > 0 && !s->is_held);
     if (!list_empty(&s->starved) && buf_len(&s->outbox) < OUTBOX_ROOM)
         loop_later(s->loop, &s->room);
 }
@@ -72,7 +72,7 @@ static bool outbox_fits(struct session *s)
     return false;
 }
 
-static void flush(struct session *s)
+static void session_out_flush(struct session *s)
 {
     if (!session_is_ready(s))
         return;
@@ -83,13 +83,13 @@ static void flush(struct session *s)
 
 void session_flush_job(struct loop_job *job)
 {
-    flush(container_of(job, struct session, flush));
+    session_out_flush(container_of(job, struct session, flush));
 }
 
 void session_send_now(struct session *s)
 {
     if (!s->wants_write)
-        flush(s);
+        session_out_flush(s);
     session_touch(s);
 }
 
@@ -97,6 +97,13 @@ void session_touch(struct session *s)
 {
     if (outbox_fits(s) && session_is_ready(s))
         loop_before_sleep(s->loop, &s->flush);
+}
+
+void session_hold(struct session *s, bool holds)
+{
+    s->is_held = holds;
+    if (!holds)
+        session_touch(s);
 }
 
 bool session_has_room(const struct session *s)
@@ -133,8 +140,8 @@ size_t session_send_data(struct session *s, uint32_t stream, struct str bytes)
         uint8_t header[WIRE_HEADER_SIZE];
         wire_header_put(&(struct wire_frame){.size = (uint32_t)piece.n, .stream = stream, .type = WIRE_DATA}, header);
         size_t done = 0;
-        if (piece.n >= DIRECT_MIN && !s->wants_write) {
-            flush(s);
+        if (piece.n >= DIRECT_MIN && !s->wants_write && !s->is_held) {
+            session_out_flush(s);
             if (!buf_len(&s->outbox) && session_is_ready(s)) {
                 struct iovec iov[2] = {{header, sizeof(header)}, {(void *)piece.p, piece.n}};
                 ssize_t n = write_some(s, iov, 2);

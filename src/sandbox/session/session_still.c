@@ -2,7 +2,7 @@
 /* A session whose agent is frozen: what it is waited for counts only the time that it runs. */
 #include "sandbox/exec/stream.h"
 
-static usec_t stop(struct session *s, struct loop_alarm *alarm)
+static usec_t session_still_stop(struct session *s, struct loop_alarm *alarm)
 {
     usec_t now = clock_mono();
     if (!alarm->slot)
@@ -16,9 +16,9 @@ void session_stand_still(struct session *s)
 {
     size_t it = 0;
     s->stands_still = true;
-    s->hello_left = stop(s, &s->hello);
+    s->hello_left = session_still_stop(s, &s->hello);
     for (struct stream *st; (st = map_next(&s->streams, &it));)
-        st->left = stop(s, &st->alarm);
+        st->left = session_still_stop(s, &st->alarm);
 }
 
 void session_go_on(struct session *s)

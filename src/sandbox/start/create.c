@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Making a sandbox: from what was asked for to the object, its row and its first event; then its start begins (start.c). */
 #include "base/mem.h"
+#include "guard/rules.h"
+#include "sandbox/life/checkpoint.h"
 #include "sandbox/life/life.h"
 #include "sandbox/life/sleep.h"
 #include "sandbox/life/snapshot.h"
@@ -44,6 +46,12 @@ static int check_spec(struct core *core, const struct actor *actor, const struct
                        "only a sandbox that is paused when its time is up can be so without its memory");
     if (spec->pause_files_only && spec->auto_resume)
         return err_set(err, ERR_INVALID_ARGUMENT, "a sandbox that traffic resumes is paused with its memory");
+    for (size_t i = 0; i < spec->n_metadata; i++) {
+        int mode;
+        if (str_eqc(spec->metadata[i].key, CHECKPOINT_LABEL) &&
+            checkpoint_mode_parse(spec->metadata[i].value, &mode) < 0)
+            return err_set(err, ERR_INVALID_ARGUMENT, "metadata: %s: write %s", CHECKPOINT_LABEL, CHECKPOINT_WORDS);
+    }
     if (spec->layer && !layer_name_is(spec->layer))
         return err_set(err, ERR_INVALID_ARGUMENT, "'%.80s' is not the name of a layer", spec->layer);
     if (spec->private_traffic && !spec->secure)
@@ -72,6 +80,7 @@ void create_message(const struct sandbox *sb, union sup_message *ret_message)
            strlen(sb->info.template_id) < sizeof(ret_message->create.template_id));
     memcpy(ret_message->create.layer, sb->layer, strlen(sb->layer));
     memcpy(ret_message->create.template_id, sb->info.template_id, strlen(sb->info.template_id));
+    (void)snprintf(ret_message->create.tier, sizeof(ret_message->create.tier), "%s", sb->info.tier);
     ret_message->create.memory_bytes = sb->info.memory_bytes;
     ret_message->create.cpu_milli = sb->info.cpu_milli;
     ret_message->create.disk_bytes = sb->info.disk_bytes;
@@ -204,9 +213,10 @@ int sandbox_create(struct core *core, const struct actor *actor, const struct sa
     if (check_spec(core, actor, spec, err) < 0 ||
         template_resolve(core->templates, actor->who.view, spec->template_ref, &t, &alias, err) < 0)
         return -1;
-    if (!spec->hidden && resume_limit(core, err) < 0)
+    const char *tier = core_tier(core, t, spec->tier, err);
+    if (!tier || (!spec->hidden && resume_limit(core, err) < 0))
         return -1;
-    struct sandbox *sb = make_sandbox(core, t, alias, spec);
+    struct sandbox *sb = make_sandbox(core, t, alias, tier, spec);
     struct sandbox_info *i = &sb->info;
     i->tenant = actor->who.tenant;
     if (create_allow(sb, actor, NULL, err) < 0)
@@ -216,7 +226,7 @@ int sandbox_create(struct core *core, const struct actor *actor, const struct sa
         unmake(sb);
         return -1;
     }
-    struct sandbox *spare = spare_take(core, t, spec);
+    struct sandbox *spare = spare_take(core, t, tier, spec);
     if (spare) {
         spare->info.tenant = i->tenant;
         spare->charge = sb->charge;

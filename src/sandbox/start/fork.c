@@ -2,6 +2,7 @@
 /* Forks: one clone of the files, then sandboxes on it, a few at a time so that others' requests come in between. */
 #include "base/fault.h"
 #include "base/mem.h"
+#include "sandbox/life/checkpoint.h"
 #include "sandbox/life/layers.h"
 #include "sandbox/life/sleep.h"
 #include "sandbox/life/snapshot.h"
@@ -19,25 +20,26 @@ struct forking {
     char actor_name[EVENT_ACTOR_MAX + 1];
     uint64_t seq, timeout_ms;
     size_t count, begun, under_way, failed;
-    bool starts; /* more of them: what fails at once does not come back here */
+    bool starts;         /* more of them: what fails at once does not come back here */
+    struct loop_job job; /* of one that begins with a checkpoint */
     fork_fn done;
     void *ctx;
 };
 
-struct one {
+struct fork_of_one {
     struct forking *f;
     size_t i;
 };
 
 static void more(struct forking *f);
 
-static void tell(struct forking *f, size_t i, struct sandbox *fork, const struct err *err)
+static void fork_tell(struct forking *f, size_t i, struct sandbox *fork, const struct err *err)
 {
     f->failed += err != NULL;
     f->done(f->ctx, i, fork, err);
 }
 
-static void finish(struct forking *f)
+static void fork_finish(struct forking *f)
 {
     struct sandbox *sb = f->sb;
     if (!sb->core->closing && sb->info.state != SANDBOX_ENDED && sb->info.state != SANDBOX_FAILED) {
@@ -54,17 +56,17 @@ static void finish(struct forking *f)
     mem_free(f);
 }
 
-static void on_made(void *ctx, struct sandbox *fork, const struct err *err)
+static void fork_on_made(void *ctx, struct sandbox *fork, const struct err *err)
 {
-    struct one one = *(struct one *)ctx;
+    struct fork_of_one one = *(struct fork_of_one *)ctx;
     mem_free(ctx);
     one.f->under_way--;
     fault_point("core.fork.made");
-    tell(one.f, one.i, fork, err);
+    fork_tell(one.f, one.i, fork, err);
     more(one.f);
 }
 
-static int begin(struct forking *f, size_t i, struct err *err)
+static int fork_begin(struct forking *f, size_t i, struct err *err)
 {
     struct core *core = f->sb->core;
     const struct actor actor = {.name = f->actor_name, .is_own = true};
@@ -76,11 +78,11 @@ static int begin(struct forking *f, size_t i, struct err *err)
     struct charge charge;
     if (charge_sandbox(&charge, core, of->tenant, of->memory_bytes, of->cpu_milli, of->disk_bytes, err) < 0)
         return -1;
-    struct one *one = mem_new(struct one);
-    *one = (struct one){f, i};
+    struct fork_of_one *one = mem_new(struct fork_of_one);
+    *one = (struct fork_of_one){f, i};
     struct sandbox *fork = make_fork(f->sb, f->layer, f->timeout_ms);
     fork->charge = charge;
-    if (create_begin(fork, &actor, f->sb->info.id, on_made, one, err) == 0)
+    if (create_begin(fork, &actor, f->sb->info.id, fork_on_made, one, err) == 0)
         return 0;
     mem_free(one);
     return -1;
@@ -94,14 +96,14 @@ static void more(struct forking *f)
     f->starts = true;
     while (f->begun < f->count && f->under_way < AT_A_TIME) {
         size_t i = f->begun++;
-        if (begin(f, i, &err) < 0)
-            tell(f, i, NULL, &err);
+        if (fork_begin(f, i, &err) < 0)
+            fork_tell(f, i, NULL, &err);
         else
             f->under_way++;
     }
     f->starts = false;
     if (f->begun == f->count && !f->under_way)
-        finish(f);
+        fork_finish(f);
 }
 
 static void on_files(void *ctx, const struct sup_stored *stored, const struct err *err)
@@ -114,12 +116,18 @@ static void on_files(void *ctx, const struct sup_stored *stored, const struct er
         return;
     }
     for (; f->begun < f->count; f->begun++)
-        tell(f, f->begun, NULL, err);
-    finish(f);
+        fork_tell(f, f->begun, NULL, err);
+    fork_finish(f);
 }
 
-int sandbox_fork(struct sandbox *sb, const struct actor *actor, size_t count, uint64_t timeout_ms, fork_fn done,
-                 void *ctx, struct err *err)
+static void on_checkpoint(struct loop_job *job)
+{
+    on_files(container_of(job, struct forking, job), NULL, NULL);
+}
+
+/* of: where it is to be from; NULL: as it is. */
+static int fork_ask(struct sandbox *sb, const struct actor *actor, const struct checkpoint *of, size_t count,
+                    uint64_t timeout_ms, fork_fn done, void *ctx, struct err *err)
 {
     uint64_t seq;
     if (!count || count > FORKS_MAX)
@@ -133,16 +141,41 @@ int sandbox_fork(struct sandbox *sb, const struct actor *actor, size_t count, ui
         return -1;
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     event_data_u64(&d, "count", count);
+    if (of)
+        event_data_u64(&d, "checkpoint", of->seq);
     if (action_permit(sb, actor, EVENT_SANDBOX_FORK, event_data_end(&d), &seq, err) < 0)
         return -1;
     struct forking *f = mem_new(struct forking);
     *f = (struct forking){
         .sb = sandbox_ref(sb), .seq = seq, .timeout_ms = timeout_ms, .count = count, .done = done, .ctx = ctx};
-    layer_name_new(f->layer);
     (void)snprintf(f->actor_name, sizeof(f->actor_name), "%s", actor->name);
-    if (store_files(sb, f->layer, seq, on_files, f, err) == 0)
+    if (of) {
+        memcpy(f->layer, of->layer, sizeof(f->layer));
+        layers_making(sb->core, f->layer); /* is not dropped meanwhile */
+        loop_job_init(&f->job, on_checkpoint);
+        loop_later(sb->core->loop, &f->job);
+        return 0;
+    }
+    layer_name_new(f->layer);
+    if (store_files(sb, f->layer, &(struct store_what){EVENT_SANDBOX_SNAPSHOTTED, seq, NULL}, on_files, f, err) == 0)
         return 0;
     sandbox_unref(sb);
     mem_free(f);
     return -1;
+}
+
+int sandbox_fork(struct sandbox *sb, const struct actor *actor, size_t count, uint64_t timeout_ms, fork_fn done,
+                 void *ctx, struct err *err)
+{
+    return fork_ask(sb, actor, NULL, count, timeout_ms, done, ctx, err);
+}
+
+int sandbox_fork_at(struct sandbox *sb, const struct actor *actor, uint64_t seq, size_t count, uint64_t timeout_ms,
+                    fork_fn done, void *ctx, struct err *err)
+{
+    const struct checkpoint *of = checkpoint_find(sb, seq);
+    if (!of)
+        return err_set(err, ERR_NOT_FOUND, "sandbox %s has no checkpoint at or before event %llu", sb->info.id,
+                       (unsigned long long)seq);
+    return fork_ask(sb, actor, of, count, timeout_ms, done, ctx, err);
 }

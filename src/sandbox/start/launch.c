@@ -33,7 +33,7 @@ void launch_cancel(struct sandbox *sb)
     mem_free(l);
 }
 
-static void finish(struct launch *l, const struct err *err)
+static void launch_finish(struct launch *l, const struct err *err)
 {
     struct sandbox *sb = l->sb;
     struct err why;
@@ -47,7 +47,7 @@ static void fails(struct launch *l, const char *what)
 {
     struct err err;
     (void)err_set(&err, ERR_FAILED_PRECONDITION, "%s%s%s", what, l->said[0] ? ": " : "", l->said);
-    finish(l, &err);
+    launch_finish(l, &err);
 }
 
 static void remember(struct launch *l, struct str bytes)
@@ -62,8 +62,8 @@ static void remember(struct launch *l, struct str bytes)
     l->said[keep + bytes.n] = 0;
 }
 
-static int run(struct launch *l, const char *command, uint64_t timeout_ms, const struct exec_ops *ops,
-               struct follow **ret_follow, struct err *err)
+static int launch_run(struct launch *l, const char *command, uint64_t timeout_ms, const struct exec_ops *ops,
+                      struct follow **ret_follow, struct err *err)
 {
     struct str args[] = {
         STR("-c"), STR("if [ -x /bin/bash ]; then exec /bin/bash -l -c \"$1\"; else exec /bin/sh -l -c \"$1\"; fi"),
@@ -82,7 +82,7 @@ static void on_again(struct loop_alarm *alarm)
     if (l->sb->ready_cmd)
         try_ready(l);
     else
-        finish(l, NULL);
+        launch_finish(l, NULL);
 }
 
 static void not_ready(struct launch *l)
@@ -108,7 +108,7 @@ static void on_try_exit(void *ctx, const struct exec_exit *exit)
     struct launch *l = ctx;
     l->try = NULL;
     if (exit->code == 0 && !exit->signaled)
-        finish(l, NULL);
+        launch_finish(l, NULL);
     else
         not_ready(l);
 }
@@ -120,20 +120,20 @@ static void on_try_error(void *ctx, const struct err *err)
     if (err->code == ERR_DEADLINE_EXCEEDED)
         not_ready(l);
     else
-        finish(l, err);
+        launch_finish(l, err);
 }
 
 static void try_ready(struct launch *l)
 {
     static const struct exec_ops ops = {.on_output = on_try_output, .on_exit = on_try_exit, .on_error = on_try_error};
     struct err err;
-    if (run(l, l->sb->ready_cmd, TRY_MS, &ops, &l->try, &err) < 0)
-        finish(l, &err);
+    if (launch_run(l, l->sb->ready_cmd, TRY_MS, &ops, &l->try, &err) < 0)
+        launch_finish(l, &err);
 }
 
 /* ---- the start command ---- */
 
-static void on_start(void *ctx, uint32_t pid)
+static void launch_on_start(void *ctx, uint32_t pid)
 {
     struct launch *l = ctx;
     (void)pid;
@@ -162,18 +162,20 @@ static void on_start_error(void *ctx, const struct err *err)
 {
     struct launch *l = ctx;
     l->start = NULL;
-    finish(l, err);
+    launch_finish(l, err);
 }
 
 void launch_begin(struct sandbox *sb)
 {
-    static const struct exec_ops ops = {
-        .on_start = on_start, .on_output = on_start_output, .on_exit = on_start_exit, .on_error = on_start_error};
+    static const struct exec_ops ops = {.on_start = launch_on_start,
+                                        .on_output = on_start_output,
+                                        .on_exit = on_start_exit,
+                                        .on_error = on_start_error};
     struct launch *l = mem_new(struct launch);
     struct err err;
     l->sb = sb;
     l->until = clock_mono() + READY_MS * USEC_PER_MS;
     sb->launch = l;
-    if (run(l, sb->start_cmd, 0, &ops, &l->start, &err) < 0)
-        finish(l, &err);
+    if (launch_run(l, sb->start_cmd, 0, &ops, &l->start, &err) < 0)
+        launch_finish(l, &err);
 }

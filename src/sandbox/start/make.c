@@ -2,21 +2,25 @@
 /* The object of a new sandbox: of a template and what was asked for, or as another one is. */
 #include "sandbox/start/make.h"
 #include "base/mem.h"
+#include "guard/rules.h"
 #include "sandbox/guard/guard_life.h"
+#include "sandbox/life/checkpoint.h"
 #include "sandbox/network/network_life.h"
 #include "sandbox/object.h"
 #include "sandbox/templates.h"
 
-static const char *copy(struct arena *a, const char *text)
+static const char *make_copy(struct arena *a, const char *text)
 {
     return text ? arena_strndup(a, text, strlen(text)) : NULL;
 }
 
-static const char *token(struct arena *a, bool wanted)
+static const char *token(struct arena *a, bool wanted, const char *promised)
 {
     char *text = wanted ? arena_alloc(a, SANDBOX_TOKEN_LEN + 1) : NULL;
     if (text)
         id_token(text, SANDBOX_TOKEN_LEN);
+    if (text && promised)
+        memcpy(text, promised, SANDBOX_TOKEN_LEN);
     return text;
 }
 
@@ -24,7 +28,8 @@ const struct volume_mount *mounts_copy(struct arena *a, const struct volume_moun
 {
     struct volume_mount *all = n ? arena_alloc(a, n * sizeof(*all)) : NULL;
     for (size_t i = 0; i < n; i++)
-        all[i] = (struct volume_mount){arena_str(a, mounts[i].name), arena_str(a, mounts[i].path), mounts[i].read_only};
+        all[i] = (struct volume_mount){arena_str(a, mounts[i].name), arena_str(a, mounts[i].path), mounts[i].read_only,
+                                       mounts[i].is_host, arena_str(a, mounts[i].sub)};
     return all;
 }
 
@@ -49,10 +54,12 @@ static void merge_envs(struct sandbox *sb, const struct template *t, const struc
     sb->info.n_envs = n;
 }
 
-static struct sandbox *new_one(struct core *core, uint64_t timeout_ms)
+static struct sandbox *new_one(struct core *core, const char *promised, uint64_t timeout_ms)
 {
     char id[ID_SANDBOX_LEN + 1];
     id_sandbox(id);
+    if (promised)
+        memcpy(id, promised, ID_SANDBOX_LEN);
     struct sandbox *sb = sandbox_new(core, id);
     struct sandbox_info *i = &sb->info;
     i->state = SANDBOX_CREATING;
@@ -66,15 +73,19 @@ void make_own(struct sandbox *sb, const struct template *t, const char *alias, c
 {
     struct arena *a = &sb->arena;
     struct sandbox_info *i = &sb->info;
-    i->template_alias = copy(a, alias);
+    i->template_alias = make_copy(a, alias);
     i->pause_on_timeout = spec->pause_on_timeout;
     i->pause_files_only = spec->pause_files_only;
     i->auto_resume = spec->auto_resume;
     i->secure = spec->secure;
-    i->access_token = token(a, spec->secure);
+    i->access_token = token(a, spec->secure, spec->access_token);
     i->allow_internet = spec->allow_internet;
-    i->traffic_token = token(a, spec->private_traffic);
+    i->traffic_token = token(a, spec->private_traffic, NULL);
     i->hidden = spec->hidden;
+    i->checkpoint = spec->checkpoint;
+    for (size_t k = 0; k < spec->n_metadata && !i->checkpoint; k++)
+        if (str_eqc(spec->metadata[k].key, CHECKPOINT_LABEL))
+            (void)!checkpoint_mode_parse(spec->metadata[k].value, &i->checkpoint);
     i->metadata = pairs_copy(a, spec->metadata, spec->n_metadata);
     i->n_metadata = spec->n_metadata;
     i->mounts = mounts_copy(a, spec->mounts, spec->n_mounts);
@@ -83,16 +94,17 @@ void make_own(struct sandbox *sb, const struct template *t, const char *alias, c
     answers_give(sb);
 }
 
-struct sandbox *make_sandbox(struct core *core, const struct template *t, const char *alias,
+struct sandbox *make_sandbox(struct core *core, const struct template *t, const char *alias, const char *tier,
                              const struct sandbox_spec *spec)
 {
-    struct sandbox *sb = new_one(core, spec->timeout_ms);
+    struct sandbox *sb = new_one(core, spec->id, spec->timeout_ms);
     struct arena *a = &sb->arena;
     struct sandbox_info *i = &sb->info;
-    i->template_id = copy(a, t->id);
-    sb->layer = copy(a, spec->layer ? spec->layer : t->layer);
-    sb->user = copy(a, t->user);
-    sb->workdir = copy(a, t->workdir);
+    i->template_id = make_copy(a, t->id);
+    i->tier = make_copy(a, tier);
+    sb->layer = make_copy(a, spec->layer ? spec->layer : t->layer);
+    sb->user = make_copy(a, t->user);
+    sb->workdir = make_copy(a, t->workdir);
     i->cpu_milli = spec->cpu_milli ? spec->cpu_milli : core_template_cpu_milli(core, t);
     i->memory_bytes = spec->memory_bytes ? spec->memory_bytes : core_template_memory_bytes(core, t);
     i->disk_bytes = spec->disk_bytes ? spec->disk_bytes : core_template_disk_bytes(core, t);
@@ -103,40 +115,42 @@ struct sandbox *make_sandbox(struct core *core, const struct template *t, const 
 
 void make_launch(struct sandbox *sb, const struct template *t)
 {
-    sb->start_cmd = copy(&sb->arena, t->start_cmd);
-    sb->ready_cmd = copy(&sb->arena, t->ready_cmd);
+    sb->start_cmd = make_copy(&sb->arena, t->start_cmd);
+    sb->ready_cmd = make_copy(&sb->arena, t->ready_cmd);
 }
 
 struct sandbox *make_fork(const struct sandbox *of, const char *layer, uint64_t timeout_ms)
 {
-    struct sandbox *sb = new_one(of->core, timeout_ms);
+    struct sandbox *sb = new_one(of->core, NULL, timeout_ms);
     struct arena *a = &sb->arena;
     struct sandbox_info *i = &sb->info;
     const struct sandbox_info *from = &of->info;
     i->tenant = from->tenant;
-    i->template_id = copy(a, from->template_id);
-    i->template_alias = copy(a, from->template_alias);
-    sb->layer = copy(a, layer);
-    sb->user = copy(a, of->user);
-    sb->workdir = copy(a, of->workdir);
+    i->template_id = make_copy(a, from->template_id);
+    i->template_alias = make_copy(a, from->template_alias);
+    i->tier = make_copy(a, from->tier);
+    sb->layer = make_copy(a, layer);
+    sb->user = make_copy(a, of->user);
+    sb->workdir = make_copy(a, of->workdir);
     i->cpu_milli = from->cpu_milli;
     i->memory_bytes = from->memory_bytes;
     i->disk_bytes = from->disk_bytes;
     i->pause_on_timeout = from->pause_on_timeout;
     i->pause_files_only = from->pause_files_only;
     i->auto_resume = from->auto_resume;
+    i->checkpoint = from->checkpoint;
     i->secure = from->secure;
-    i->access_token = token(a, from->access_token);
+    i->access_token = token(a, from->access_token, NULL);
     i->allow_internet = from->allow_internet;
-    i->traffic_token = token(a, from->traffic_token);
+    i->traffic_token = token(a, from->traffic_token, NULL);
     i->metadata = pairs_copy(a, from->metadata, from->n_metadata);
     i->n_metadata = from->n_metadata;
     i->envs = pairs_copy(a, from->envs, from->n_envs);
     i->n_envs = from->n_envs;
     i->mounts = mounts_copy(a, from->mounts, from->n_mounts);
     i->n_mounts = from->n_mounts;
-    sb->start_cmd = copy(a, of->start_cmd);
-    sb->ready_cmd = copy(a, of->ready_cmd);
+    sb->start_cmd = make_copy(a, of->start_cmd);
+    sb->ready_cmd = make_copy(a, of->ready_cmd);
     network_new_like(sb, of);
     guard_inherit(sb, of);
     return sb;
@@ -149,6 +163,7 @@ void make_describe(const struct sandbox *sb, struct event_data *d)
     if (i->template_alias)
         event_data_str(d, "alias", str_of(i->template_alias));
     event_data_str(d, "layer", str_of(sb->layer));
+    event_data_str(d, "tier", str_of(i->tier));
     event_data_u64(d, "timeout_ms", i->timeout_ms);
     event_data_u64(d, "cpu_milli", i->cpu_milli);
     event_data_u64(d, "memory_bytes", i->memory_bytes);
@@ -158,6 +173,10 @@ void make_describe(const struct sandbox *sb, struct event_data *d)
         event_data_bool(d, "pause_on_timeout", true);
     if (i->auto_resume)
         event_data_bool(d, "auto_resume", true);
+    if (i->checkpoint) {
+        char mode[CHECKPOINT_TEXT_MAX];
+        event_data_str(d, "checkpoint", checkpoint_mode_format(i->checkpoint, mode));
+    }
     if (i->traffic_token)
         event_data_bool(d, "private_traffic", true);
     if (i->hidden)

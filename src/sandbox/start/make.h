@@ -5,7 +5,7 @@
 #include "sandbox/object.h"
 
 /* make.c: objects of new sandboxes, in no row yet */
-struct sandbox *make_sandbox(struct core *core, const struct template *t, const char *alias,
+struct sandbox *make_sandbox(struct core *core, const struct template *t, const char *alias, const char *tier,
                              const struct sandbox_spec *spec);
 struct sandbox *make_fork(const struct sandbox *of, const char *layer,
                           uint64_t timeout_ms);                 /* 0: never ends by itself */

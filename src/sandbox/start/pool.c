@@ -16,7 +16,7 @@ struct asking {
     void *ctx;
 };
 
-static void tell(struct asking *a, const struct err *err)
+static void pool_tell(struct asking *a, const struct err *err)
 {
     a->done(a->ctx, err ? NULL : &a->figures, err);
     mem_free(a);
@@ -32,7 +32,7 @@ static void on_layer(void *ctx, const union sup_message *item)
 static void on_layers(void *ctx, const union sup_message *answer, int fd, const struct err *err)
 {
     (void)fd_close(fd);
-    tell(ctx, answer ? NULL : err);
+    pool_tell(ctx, answer ? NULL : err);
 }
 
 static void on_pool(void *ctx, const union sup_message *answer, int fd, const struct err *err)
@@ -43,7 +43,7 @@ static void on_pool(void *ctx, const union sup_message *answer, int fd, const st
     union sup_message m = {.head = {.type = SUP_LAYERS}};
     (void)fd_close(fd);
     if (!answer) {
-        tell(a, err);
+        pool_tell(a, err);
         return;
     }
     const struct sup_pooled *p = &answer->pooled;
@@ -52,7 +52,7 @@ static void on_pool(void *ctx, const union sup_message *answer, int fd, const st
     a->figures.total_bytes = p->total_bytes;
     a->figures.free_bytes = p->free_bytes;
     if (supervisor_call_with(a->core->supervisor, &m, -1, on_layer, on_layers, a, &local) < 0)
-        tell(a, &local);
+        pool_tell(a, &local);
 }
 
 int pool_figures(struct core *core, const char *layer, pool_figures_fn done, void *ctx, struct err *err)
@@ -69,16 +69,16 @@ int pool_figures(struct core *core, const char *layer, pool_figures_fn done, voi
 
 /* ---- what takes a descriptor along ---- */
 
-struct job {
+struct pool_job {
     struct core *core;
     char layer[SUP_DIGEST_MAX]; /* that is being made; "": none */
     pool_done_fn done;
     void *ctx;
 };
 
-static void on_job(void *ctx, const union sup_message *answer, int fd, const struct err *err)
+static void pool_on_job(void *ctx, const union sup_message *answer, int fd, const struct err *err)
 {
-    struct job *j = ctx;
+    struct pool_job *j = ctx;
     (void)fd_close(fd);
     if (j->layer[0])
         layers_fresh(j->core, j->layer);
@@ -86,15 +86,15 @@ static void on_job(void *ctx, const union sup_message *answer, int fd, const str
     mem_free(j);
 }
 
-static int begin(struct core *core, union sup_message *m, int fd, const char *layer, pool_done_fn done, void *ctx,
-                 struct err *err)
+static int pool_begin(struct core *core, union sup_message *m, int fd, const char *layer, pool_done_fn done, void *ctx,
+                      struct err *err)
 {
-    struct job *j = mem_new(struct job);
-    *j = (struct job){.core = core, .done = done, .ctx = ctx};
+    struct pool_job *j = mem_new(struct pool_job);
+    *j = (struct pool_job){.core = core, .done = done, .ctx = ctx};
     memcpy(j->layer, layer, strlen(layer));
     if (layer[0])
         layers_making(core, layer);
-    if (supervisor_call_with(core->supervisor, m, fd, NULL, on_job, j, err) == 0)
+    if (supervisor_call_with(core->supervisor, m, fd, NULL, pool_on_job, j, err) == 0)
         return 0;
     if (layer[0])
         layers_settled(core, layer);
@@ -109,7 +109,7 @@ int layers_image(struct core *core, const char *layer, int fd, pool_done_fn done
     if (!layer_name_is(layer))
         return err_set(err, ERR_INVALID_ARGUMENT, "'%.80s' is not the name of a layer", layer);
     memcpy(m.layer_id.layer, layer, strlen(layer));
-    return begin(core, &m, TAKE_FD(passed), layer, done, ctx, err);
+    return pool_begin(core, &m, TAKE_FD(passed), layer, done, ctx, err);
 }
 
 /* A sandbox's id, a layer, or "". */
@@ -145,5 +145,5 @@ int layers_diff(struct core *core, uint64_t view, struct str a, struct str b, in
     AUTO_CLOSE int passed = fd;
     if (side(core, view, a, m.diff.a, err) < 0 || side(core, view, b, m.diff.b, err) < 0)
         return -1;
-    return begin(core, &m, TAKE_FD(passed), "", done, ctx, err);
+    return pool_begin(core, &m, TAKE_FD(passed), "", done, ctx, err);
 }

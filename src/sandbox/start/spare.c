@@ -2,7 +2,8 @@
 /*
  * Theory of operation: sandboxes that are there before anybody asks
  *
- *  1. A spare is a hidden sandbox of one build of a template: its agent answers, and the template's start command, if it has one, runs and is ready.
+ *  1. A spare is a hidden sandbox of one build of a template: its agent answers, the template's start command, if it has one, runs and is ready, and so is the runner
+ *     of its first context of code.
  *  2. How many there are is said by core_warm_set(). Without that a template with a start command has one, as long as creates come that could use it; others have
  *     none: what can be made ahead for any template coved makes.
  *  3. A spare is nobody's until a create takes it, for good. It differs in nothing from what that create would make: only what the asker alone decides about
@@ -15,6 +16,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "sandbox/action.h"
+#include "sandbox/code/code.h"
 #include "sandbox/life/layers.h"
 #include "sandbox/life/life.h"
 #include "sandbox/object.h"
@@ -55,7 +57,7 @@ struct spares {
 
 struct count {
     char *template_id;
-    uint32_t n;
+    uint32_t n, most; /* that are kept ready; that there may be, 0: any number */
 };
 
 static void on_kill(void *ctx, struct sandbox *sb, const struct err *err)
@@ -70,7 +72,7 @@ void spare_gone(struct sandbox *sb)
     list_remove(&sb->spare_node);
 }
 
-static void drop(struct sandbox *sb)
+static void spare_drop(struct sandbox *sb)
 {
     struct err err;
     list_remove(&sb->spare_node);
@@ -87,7 +89,7 @@ static void drop_some(struct stock *s, size_t keep)
     size_t n = 0;
     LIST_FOREACH (struct sandbox, sb, &s->spares, spare_node) {
         if (n++ >= keep)
-            drop(sb);
+            spare_drop(sb);
     }
 }
 
@@ -122,7 +124,7 @@ static void look_soon(struct spares *all)
         loop_alarm_set(all->core->loop, &all->alarm, clock_mono(), all->alarm.fn);
 }
 
-struct making {
+struct spare_making {
     struct spares *all;
     char *key;
 };
@@ -135,10 +137,22 @@ static size_t length(const struct list *l)
     return n;
 }
 
-static void on_made(void *ctx, struct sandbox *sb, const struct err *err)
+/* With its first context of code or, where that does not start, without: a cell says why. */
+static void spare_warmed(void *ctx, const struct code_context_info *info, const struct err *err)
 {
-    struct making *m = ctx;
+    struct sandbox *sb = ctx;
+
+    (void)info;
+    if (err)
+        log_warn("start a context ahead of need: %s", err->msg);
+    sb->is_spare = true;
+}
+
+static void spare_on_made(void *ctx, struct sandbox *sb, const struct err *err)
+{
+    struct spare_making *m = ctx;
     struct stock *s = map_get(&m->all->stocks, str_of(m->key));
+    struct err why;
     /* One that was dropped while it was made, because fewer are wanted now, is nobody's failure. */
     bool is_missed = s && length(&s->spares) < s->wanted;
     if (s) {
@@ -148,7 +162,7 @@ static void on_made(void *ctx, struct sandbox *sb, const struct err *err)
     }
     if (err && is_missed && !m->all->core->closing)
         log_warn("make a sandbox ahead of need: %s", err->msg);
-    else if (sb)
+    else if (sb && code_warm(sb, &actor, spare_warmed, sb, &why) != 0)
         sb->is_spare = true;
     if (!m->all->core->closing)
         look_soon(m->all);
@@ -159,15 +173,21 @@ static void on_made(void *ctx, struct sandbox *sb, const struct err *err)
 static void make_one(struct stock *s, const struct template *t)
 {
     struct sandbox_spec spec = {.hidden = true, .allow_internet = true};
-    struct making *m = mem_new(struct making);
     struct err err;
-    *m = (struct making){s->all, mem_strdup(s->key)};
-    struct sandbox *sb = make_sandbox(s->all->core, t, NULL, &spec);
+    const char *tier = core_tier(s->all->core, t, STR_NULL, &err);
+    if (!tier) {
+        log_warn("make a sandbox ahead of need: %s", err.msg);
+        s->retry_at = clock_mono() + RETRY_MS * USEC_PER_MS;
+        return;
+    }
+    struct spare_making *m = mem_new(struct spare_making);
+    *m = (struct spare_making){s->all, mem_strdup(s->key)};
+    struct sandbox *sb = make_sandbox(s->all->core, t, NULL, tier, &spec);
     make_launch(sb, t);
     list_append(&s->spares, &sb->spare_node);
     s->n_making++;
     sandbox_ref(sb);
-    if (create_begin(sb, &actor, NULL, on_made, m, &err) < 0) {
+    if (create_begin(sb, &actor, NULL, spare_on_made, m, &err) < 0) {
         log_warn("make a sandbox ahead of need: %s", err.msg);
         list_remove(&sb->spare_node);
         s->n_making--;
@@ -180,7 +200,7 @@ static void make_one(struct stock *s, const struct template *t)
 
 /* ---- how many ---- */
 
-static void fill(struct stock *s, const struct template *t)
+static void spare_fill(struct stock *s, const struct template *t)
 {
     usec_t now = clock_mono();
     const struct count *c = map_get(&s->all->counts, str_of(t->id));
@@ -199,7 +219,7 @@ static bool fill_one(void *ctx, const struct template *t)
     struct spares *all = ctx;
     struct stock *s = find_stock(all, t, map_get(&all->counts, str_of(t->id)) != NULL);
     if (s && !s->is_there)
-        fill(s, t);
+        spare_fill(s, t);
     return true;
 }
 
@@ -236,7 +256,7 @@ void spares_short(struct core *core)
         drop_some(s, 0);
 }
 
-static void set_count(struct spares *all, const char *template_id, uint32_t n)
+static void set_count(struct spares *all, const char *template_id, uint32_t n, uint32_t most)
 {
     struct count *c = map_get(&all->counts, str_of(template_id));
     if (!c) {
@@ -245,9 +265,11 @@ static void set_count(struct spares *all, const char *template_id, uint32_t n)
         (void)map_put(&all->counts, str_of(template_id), c);
     }
     c->n = MIN(n, (uint32_t)SPARES_MAX);
+    c->most = most;
 }
 
-int core_warm_set(struct core *core, const struct actor *asker, struct str ref, uint32_t n, struct err *err)
+int core_warm_set(struct core *core, const struct actor *asker, struct str ref, uint32_t n, uint32_t most,
+                  struct err *err)
 {
     const struct template *t;
     if (core->closing)
@@ -264,39 +286,60 @@ int core_warm_set(struct core *core, const struct actor *asker, struct str ref, 
         action_fruitless(core, seq, EVENT_POOL_WARM, err);
         return -1;
     }
-    if (spare_rows_put(core->config.store, t->id, n, err) < 0 || keeper_commit(core->keeper, err) < 0)
+    const struct count *had = map_get(&core->spares->counts, str_of(t->id));
+    if (most == WARM_MOST_KEPT)
+        most = had ? had->most : 0;
+    if (spare_rows_put(core->config.store, t->id, n, most, err) < 0 || keeper_commit(core->keeper, err) < 0)
         return -1;
     log_info("%u sandboxes of template %s are kept ready for %s", n, t->id, asker->name);
-    set_count(core->spares, t->id, n);
+    set_count(core->spares, t->id, n, most);
     look_soon(core->spares);
     return 0;
 }
 
+uint32_t core_warm_count(const struct core *core, const struct template *t, uint32_t *ret_ready)
+{
+    const struct count *c = map_get(&core->spares->counts, str_of(t->id));
+    struct stock *s = find_stock(core->spares, t, false);
+    *ret_ready = 0;
+    if (s)
+        LIST_FOREACH (struct sandbox, sb, &s->spares, spare_node)
+            *ret_ready += sb->is_spare && sb->info.state == SANDBOX_RUNNING;
+    return c ? c->n : 0;
+}
+
+uint32_t core_warm_most(const struct core *core, const struct template *t)
+{
+    const struct count *c = map_get(&core->spares->counts, str_of(t->id));
+    return c && c->n ? c->most : 0;
+}
+
 /* ---- taking one ---- */
 
-static bool fits(const struct sandbox *sb, const struct sandbox_spec *spec)
+static bool fits(const struct sandbox *sb, const char *tier, const struct sandbox_spec *spec)
 {
     const struct sandbox_info *i = &sb->info;
-    return sb->is_spare && i->state == SANDBOX_RUNNING &&
+    return sb->is_spare && i->state == SANDBOX_RUNNING && strcmp(i->tier, tier) == 0 &&
            (!spec->memory_bytes || spec->memory_bytes == i->memory_bytes) &&
            (!spec->cpu_milli || spec->cpu_milli == i->cpu_milli) &&
            (!spec->disk_bytes || spec->disk_bytes == i->disk_bytes);
 }
 
-struct sandbox *spare_take(struct core *core, const struct template *t, const struct sandbox_spec *spec)
+struct sandbox *spare_take(struct core *core, const struct template *t, const char *tier,
+                           const struct sandbox_spec *spec)
 {
     struct spares *all = core->spares;
     bool is_asked_for = t->start_cmd || map_get(&all->counts, str_of(t->id));
     /* A start command has begun without what the asker would have it see. */
     bool is_late = t->start_cmd && spec->n_envs;
-    if (!is_asked_for || spec->hidden || spec->layer || spec->n_mounts || is_late)
+    if (!is_asked_for || spec->hidden || spec->layer || spec->id || spec->n_mounts || is_late)
         return NULL;
     struct stock *s = find_stock(all, t, true);
     s->used_at = clock_mono();
     s->wanted = MAX(s->wanted, 1u);
     loop_alarm_set(core->loop, &all->alarm, clock_mono() + REFILL_MS * USEC_PER_MS, all->alarm.fn);
     LIST_FOREACH (struct sandbox, sb, &s->spares, spare_node) {
-        if (!fits(sb, spec))
+        if (!fits(sb, tier, spec))
             continue;
         list_remove(&sb->spare_node);
         sb->is_spare = false;
@@ -307,9 +350,9 @@ struct sandbox *spare_take(struct core *core, const struct template *t, const st
 
 /* ---- life ---- */
 
-static void load(void *ctx, const char *template_id, uint32_t n)
+static void spare_load(void *ctx, const char *template_id, uint32_t n, uint32_t most)
 {
-    set_count(ctx, template_id, n);
+    set_count(ctx, template_id, n, most);
 }
 
 struct spares *spares_new(struct core *core)
@@ -322,7 +365,7 @@ struct spares *spares_new(struct core *core)
 int spares_load(struct core *core, struct err *err)
 {
     struct spares *all = core->spares;
-    if (spare_rows_each(core->config.store, load, all, err) < 0)
+    if (spare_rows_each(core->config.store, spare_load, all, err) < 0)
         return -1;
     loop_alarm_set(core->loop, &all->alarm, clock_mono(), on_look);
     return 0;

@@ -93,7 +93,7 @@ static void taken(void **state)
     struct err err;
     w->is_flag_up = true;
     world_template(w, "web", "cat", "flag");
-    if (core_warm_set(w->core, &test_actor, STR("web"), 2, &err) < 0)
+    if (core_warm_set(w->core, &test_actor, STR("web"), 2, 0, &err) < 0)
         fail_msg("warm: %s", err.msg);
     WAIT(w, ready_spares(w) == 2);
     assert_int_equal(sandbox_count(w->core), 0);
@@ -167,9 +167,9 @@ static void taken(void **state)
     assert_int_equal(sandbox_info(sb)->n_metadata, 1);
     assert_int_equal(sandbox_count(w->core), 4);
     WAIT(w, ready_spares(w) == 2 && map_count(&w->agents) == 6);
-    assert_int_equal(core_warm_set(w->core, &test_actor, STR("web"), 0, &err), 0);
+    assert_int_equal(core_warm_set(w->core, &test_actor, STR("web"), 0, 0, &err), 0);
     WAIT(w, map_count(&w->agents) == 4);
-    assert_int_equal(core_warm_set(w->core, &test_actor, STR("web"), 1000, &err), -1);
+    assert_int_equal(core_warm_set(w->core, &test_actor, STR("web"), 1000, 0, &err), -1);
     assert_int_equal(err.code, ERR_INVALID_ARGUMENT);
 }
 
@@ -180,7 +180,7 @@ static void rebuilt(void **state)
     struct err err;
     w->is_flag_up = true;
     world_template(w, "web", "cat", "flag");
-    assert_int_equal(core_warm_set(w->core, &test_actor, STR("web"), 1, &err), 0);
+    assert_int_equal(core_warm_set(w->core, &test_actor, STR("web"), 1, 0, &err), 0);
     WAIT(w, ready_spares(w) == 1);
     world_template(w, "web", "cat", "flag");
     WAIT(w, w->kills == 1 && ready_spares(w) == 1);
@@ -248,7 +248,7 @@ static void plain_ones(void **state)
     WAIT(w, o->calls);
     world_turns(w, 50);
     assert_int_equal(w->creates, 1);
-    assert_int_equal(core_warm_set(w->core, &test_actor, STR("base"), 3, &err), 0);
+    assert_int_equal(core_warm_set(w->core, &test_actor, STR("base"), 3, 0, &err), 0);
     WAIT(w, ready_spares(w) == 3);
     o = create(w, 0, NULL, "base");
     WAIT(w, o->calls);
@@ -256,7 +256,7 @@ static void plain_ones(void **state)
     world_close(w);
     world_open(w);
     WAIT(w, ready_spares(w) == 3 && map_count(&w->agents) == 5);
-    assert_int_equal(core_warm_set(w->core, &test_actor, STR("base"), 0, &err), 0);
+    assert_int_equal(core_warm_set(w->core, &test_actor, STR("base"), 0, 0, &err), 0);
     WAIT(w, map_count(&w->agents) == 2);
     assert_int_equal(sandbox_count(w->core), 2);
 }

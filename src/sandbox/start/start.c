@@ -24,6 +24,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "sandbox/exec/exec_life.h"
+#include "sandbox/life/checkpoint_life.h"
 #include "sandbox/life/life.h"
 #include "sandbox/life/sleep.h"
 #include "sandbox/network/network_life.h"
@@ -85,6 +86,32 @@ static int forget_begin(struct sandbox *sb, struct err *err UNUSED)
     }
     start_forgotten(sb);
     return 1;
+}
+
+static void on_rewound(void *ctx, const union sup_message *answer, int fd, const struct err *err)
+{
+    struct sandbox *sb = ctx;
+    (void)fd_close(fd);
+    if (start_awaits(sb, START_REWIND) && !sb->core->closing) {
+        if (answer)
+            rewind_done(sb);
+        start_done(sb, START_REWIND, answer ? NULL : err);
+    }
+    sandbox_unref(sb);
+}
+
+static int rewind_begin(struct sandbox *sb, struct err *err)
+{
+    const char *layer = rewind_layer(sb);
+    union sup_message m = {.snapshot = {.head = {.type = SUP_REWIND}}};
+    if (!layer)
+        return 1;
+    memcpy(m.snapshot.id, sb->info.id, ID_SANDBOX_LEN);
+    memcpy(m.snapshot.layer, layer, strlen(layer));
+    if (supervisor_call(sb->core->supervisor, &m, on_rewound, sb, err) < 0)
+        return -1;
+    (void)sandbox_ref(sb);
+    return 0;
 }
 
 static int network_step(struct sandbox *sb, struct err *err)
@@ -249,8 +276,9 @@ static const struct step {
     void (*undo)(struct sandbox *sb, const struct err *why); /* NULL: nothing to take back */
 } steps[START_STEPS] = {
     [START_FORGET] = {"core.start.forget", 0, 0, forget_begin, NULL},
-    [START_NETWORK] = {"core.start.network", START_BIT(START_FORGET), 0, network_step, network_undo},
-    [START_BOX] = {"core.start.box", START_BIT(START_FORGET), START_BIT(START_NETWORK), box_begin, NULL},
+    [START_REWIND] = {"core.start.rewind", START_BIT(START_FORGET), 0, rewind_begin, NULL},
+    [START_NETWORK] = {"core.start.network", START_BIT(START_REWIND), 0, network_step, network_undo},
+    [START_BOX] = {"core.start.box", START_BIT(START_REWIND), START_BIT(START_NETWORK), box_begin, NULL},
     [START_AGENT] = {"core.start.agent", START_BIT(START_BOX), 0, agent_begin, agent_undo},
     [START_VOLUMES] = {"core.start.volumes", START_BIT(START_AGENT) | START_BIT(START_NETWORK), 0, volumes_begin,
                        volumes_undo},
@@ -329,7 +357,7 @@ static const struct way {
     unsigned forgives; /* steps that may fail */
     void (*fails)(struct sandbox *sb);
 } ways[] = {
-    [START_CREATE] = {START_ALL & ~START_BIT(START_FORGET), 0, create_fails},
+    [START_CREATE] = {START_ALL & ~(START_BIT(START_FORGET) | START_BIT(START_REWIND)), 0, create_fails},
     [START_CLAIM] = {START_BIT(START_NETWORK) | START_BIT(START_CERTIFICATE) | START_BIT(START_RUNNING) |
                          START_BIT(START_TOLD),
                      0, create_fails},

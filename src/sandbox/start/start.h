@@ -16,6 +16,7 @@ enum start_way {
 
 enum start_step {
     START_FORGET,
+    START_REWIND,
     START_NETWORK,
     START_BOX,
     START_AGENT,

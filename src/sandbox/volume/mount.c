@@ -13,6 +13,7 @@
 #include "base/path.h"
 #include "sandbox/life/sleep.h"
 #include "sandbox/session/session.h"
+#include "sandbox/tenant.h"
 #include "sandbox/volume/mounts.h"
 #include "sandbox/volume/volume_internal.h"
 
@@ -31,16 +32,36 @@ static bool is_below(struct str path, const char *dir)
     return str_starts(path, d) && (path.n == d.n || path.p[d.n] == '/');
 }
 
-static int check(struct core *core, uint64_t view, const struct volume_mount *m, struct err *err)
+/* Without ".." and the like; relative or not. */
+static bool mount_is_clean(struct str path)
+{
+    char clean[PATH_TEXT_MAX], whole[SUP_PATH_MAX + 1] = "/";
+    if (path.n >= SUP_PATH_MAX || str_has_nul(path))
+        return false;
+    size_t skip = path.p[0] == '/';
+    memcpy(whole + 1, path.p + skip, path.n - skip);
+    whole[1 + path.n - skip] = 0;
+    return path_clean(str_of(whole), clean) >= 0 && strcmp(clean, whole) == 0 && whole[1];
+}
+
+static int mount_check(struct core *core, uint64_t view, const struct volume_mount *m, struct err *err)
 {
     char clean[PATH_TEXT_MAX];
     struct str path = m->path;
-    const struct vol *v = vol_find(core, view, m->name);
-    if (!v)
+    const struct vol *v = m->is_host ? NULL : vol_find(core, view, m->name);
+    uid_t uid;
+    if (m->is_host && view != TENANT_DEFAULT && view != TENANT_ANY && !tenant_is_uid(tenant_name(core, view), &uid))
+        return err_set(err, ERR_PERMISSION_DENIED,
+                       "directories of the host are for the default tenant, and users of it");
+    if (!v && !m->is_host)
         return err_set(err, ERR_INVALID_ARGUMENT, "there is no volume '%.*s'", (int)MIN(m->name.n, (size_t)64),
                        m->name.p);
-    if (vol_check_there(v, err) < 0)
+    if (v && vol_check_there(v, err) < 0)
         return -1;
+    if (m->is_host && (!m->name.n || m->name.p[0] != '/' || !mount_is_clean(m->name)))
+        return err_set(err, ERR_INVALID_ARGUMENT, "a directory of the host is named by an absolute, clean path");
+    if (m->sub.n && (m->sub.p[0] == '/' || !mount_is_clean(m->sub) || m->name.n + m->sub.n + 2 > SUP_PATH_MAX))
+        return err_set(err, ERR_INVALID_ARGUMENT, "a part of a volume is named by a relative, clean path");
     if (path.n >= SUP_PATH_MAX || str_has_nul(path) || !path.n || path.p[0] != '/' || path_clean(path, clean) < 0 ||
         !str_eqc(path, clean) || path.n == 1)
         return err_set(err, ERR_INVALID_ARGUMENT, "a volume is mounted at an absolute, clean path: '%.*s' is none",
@@ -55,11 +76,11 @@ int mounts_check(struct core *core, uint64_t view, const struct volume_mount *mo
     if (n > VOLUME_MOUNTS_MAX)
         return err_set(err, ERR_INVALID_ARGUMENT, "more than %d volumes", VOLUME_MOUNTS_MAX);
     for (size_t i = 0; i < n; i++) {
-        if (check(core, view, &mounts[i], err) < 0)
+        if (mount_check(core, view, &mounts[i], err) < 0)
             return -1;
         for (size_t k = 0; k < i; k++)
             if (str_eq(mounts[i].path, mounts[k].path))
-                return err_set(err, ERR_INVALID_ARGUMENT, "two volumes are to be at '%.*s'", STR_ARG(mounts[i].path));
+                return err_set(err, ERR_INVALID_ARGUMENT, "two volumes have the path '%.*s'", STR_ARG(mounts[i].path));
     }
     return 0;
 }
@@ -74,7 +95,7 @@ static bool is_callers(const struct err *err)
 }
 
 /* Who asked for it hears that the request was wrong, and not, from its end, that the sandbox failed. */
-static void refuse(struct sandbox *sb, struct err *why)
+static void mount_refuse(struct sandbox *sb, struct err *why)
 {
     if (sb->info.state != SANDBOX_CREATING || sb->core->closing)
         return;
@@ -99,7 +120,7 @@ static bool goes_without(const struct mounting *m, const struct err *why)
     return true;
 }
 
-static void finish(struct mounting *m, const struct err *err)
+static void mount_finish(struct mounting *m, const struct err *err)
 {
     struct sandbox *sb = m->sb;
     struct err why = err ? *err : (struct err){0};
@@ -112,17 +133,17 @@ static void finish(struct mounting *m, const struct err *err)
     }
     mem_free(m);
     if (fails && is_ours && is_callers(&why))
-        refuse(sb, &why);
+        mount_refuse(sb, &why);
     if (is_ours)
         start_done(sb, START_VOLUMES, fails ? &why : NULL);
     sandbox_unref(sb);
 }
 
-static void on_job(struct loop_job *job)
+static void mount_on_job(struct loop_job *job)
 {
     struct mounting *m = container_of(job, struct mounting, job);
     struct err why = m->err;
-    finish(m, why.code ? &why : NULL);
+    mount_finish(m, why.code ? &why : NULL);
 }
 
 /* Nothing is told from within. */
@@ -138,7 +159,7 @@ static void on_mounted(void *ctx, const union sup_message *answer, int fd, const
     (void)fd_close(fd);
     fault_point("core.mount.answered");
     if (!answer || is_over(m)) {
-        finish(m, err ? err : &(struct err){.code = ERR_UNAVAILABLE, .msg = "the sandbox has ended"});
+        mount_finish(m, err ? err : &(struct err){.code = ERR_UNAVAILABLE, .msg = "the sandbox has ended"});
         return;
     }
     m->i++;
@@ -151,7 +172,7 @@ static void on_dir(void *user, struct str tail, const struct err *err)
     struct mounting *m = user;
     struct sandbox *sb = m->sb;
     const struct volume_mount *at = &sb->info.mounts[m->i];
-    const struct vol *v = vol_find(sb->core, sb->info.tenant, at->name);
+    const struct vol *v = at->is_host ? NULL : vol_find(sb->core, sb->info.tenant, at->name);
     union sup_message q = {.volume_mount = {.head = {.type = SUP_VOLUME_MOUNT}, .read_only = at->read_only}};
     struct err local;
     (void)tail;
@@ -160,14 +181,19 @@ static void on_dir(void *user, struct str tail, const struct err *err)
         finish_later(m, err ? err : &(struct err){.code = ERR_UNAVAILABLE, .msg = "the sandbox has ended"});
         return;
     }
-    if (!v || vol_check_there(v, &local) < 0) {
+    if (!at->is_host && (!v || vol_check_there(v, &local) < 0)) {
         if (!v)
-            (void)err_set(&local, ERR_NOT_FOUND, "it is not there any more");
+            (void)err_set(&local, ERR_NOT_FOUND, "it no longer exists");
         finish_later(m, &local);
         return;
     }
     memcpy(q.volume_mount.id, sb->info.id, ID_SANDBOX_LEN);
-    memcpy(q.volume_mount.volume, v->v.id, strlen(v->v.id));
+    uid_t uid;
+    q.volume_mount.uid = !v && tenant_is_uid(tenant_name(sb->core, sb->info.tenant), &uid) ? uid : UINT32_MAX;
+    if (v)
+        memcpy(q.volume_mount.volume, v->v.id, strlen(v->v.id));
+    (void)snprintf(q.volume_mount.source, SUP_PATH_MAX, "%.*s%s%.*s", v ? 0 : (int)at->name.n, at->name.p,
+                   !v && at->sub.n ? "/" : "", (int)at->sub.n, at->sub.n ? at->sub.p : "");
     memcpy(q.volume_mount.path, at->path.p, at->path.n);
     if (supervisor_call(sb->core->supervisor, &q, on_mounted, m, &local) < 0)
         finish_later(m, &local);
@@ -182,7 +208,7 @@ static void next(struct mounting *m)
     struct sandbox *sb = m->sb;
     struct err err;
     if (m->i == sb->info.n_mounts) {
-        finish(m, NULL);
+        mount_finish(m, NULL);
         return;
     }
     struct str path = sb->info.mounts[m->i].path;
@@ -198,6 +224,6 @@ void mounts_begin(struct sandbox *sb)
     struct mounting *m = mem_new(struct mounting);
     m->sb = sandbox_ref(sb);
     m->start = sb->n_starts;
-    loop_job_init(&m->job, on_job);
+    loop_job_init(&m->job, mount_on_job);
     next(m);
 }

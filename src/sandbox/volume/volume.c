@@ -49,8 +49,8 @@ static struct vol *vol_named(const struct volumes *all, uint64_t tenant, struct 
     return map_get(&all->by_name, str_of(key));
 }
 
-static struct vol *add(struct volumes *all, uint64_t tenant, const char *id, struct str name, const char *token,
-                       uint64_t limit, usec_t created)
+static struct vol *volume_add(struct volumes *all, uint64_t tenant, const char *id, struct str name, const char *token,
+                              uint64_t limit, usec_t created)
 {
     struct vol *v = mem_new(struct vol);
     v->core = all->core;
@@ -99,7 +99,7 @@ static void count_mounts(struct vol *v)
         v->v.mounted += mounts(sb, v);
 }
 
-static struct vol *find(const struct volumes *all, uint64_t view, struct str ref)
+static struct vol *volume_look_up(const struct volumes *all, uint64_t view, struct str ref)
 {
     struct vol *v = map_get(&all->by_id, ref);
     return v && view_has(view, v->v.tenant) ? v : vol_named(all, view_home(view), ref);
@@ -112,7 +112,7 @@ struct vol *vol_next(struct core *core, size_t *it)
 
 struct vol *vol_find(struct core *core, uint64_t view, struct str ref)
 {
-    struct vol *v = find(core->volumes, view, ref);
+    struct vol *v = volume_look_up(core->volumes, view, ref);
     return v && !v->is_busy ? v : NULL;
 }
 
@@ -129,7 +129,7 @@ static void count_mounts_of(const struct volumes *all, const struct sandbox *sb)
     struct vol *found[VOLUME_MOUNTS_MAX];
     size_t n = 0;
     for (size_t i = 0; i < MIN(sb->info.n_mounts, ARRAY_SIZE(found)); i++) {
-        struct vol *v = find(all, sb->info.tenant, sb->info.mounts[i].name);
+        struct vol *v = volume_look_up(all, sb->info.tenant, sb->info.mounts[i].name);
         bool is_new = v != NULL;
         for (size_t k = 0; k < n; k++)
             is_new &= found[k] != v;
@@ -161,7 +161,7 @@ const struct volume *volume_find(struct core *core, uint64_t view, struct str re
     return &v->v;
 }
 
-static int by_name(const void *a, const void *b)
+static int volume_by_name(const void *a, const void *b)
 {
     return strcmp((*(struct vol *const *)a)->v.name, (*(struct vol *const *)b)->v.name);
 }
@@ -174,7 +174,7 @@ void volume_each(struct core *core, uint64_t view, bool (*fn)(void *ctx, const s
     for (struct vol *v; (v = map_next(&all->by_id, &it));)
         if (!v->is_busy && view_has(view, v->v.tenant))
             sorted[n++] = v;
-    qsort(sorted, n, sizeof(struct vol *), by_name);
+    qsort(sorted, n, sizeof(struct vol *), volume_by_name);
     count_all_mounts(all);
     for (size_t i = 0; i < n && fn(ctx, &sorted[i]->v); i++)
         ;
@@ -201,7 +201,7 @@ struct work {
     struct loop_alarm retry;
 };
 
-static int ask(struct vol *v, enum sup_type type, supervisor_fn fn, struct work *work, struct err *err)
+static int volume_ask(struct vol *v, enum sup_type type, supervisor_fn fn, struct work *work, struct err *err)
 {
     union sup_message m = {.volume_id = {.head = {.type = type}}};
     memcpy(m.volume_id.volume, v->v.id, strlen(v->v.id));
@@ -215,7 +215,7 @@ static int delete_row(struct vol *v, struct err *err)
     return r < 0 ? r : keeper_commit(v->core->keeper, err);
 }
 
-static void finish(struct work *w, const struct volume *v, const struct err *err)
+static void volume_finish(struct work *w, const struct volume *v, const struct err *err)
 {
     volume_fn done = w->done;
     void *ctx = w->ctx;
@@ -224,7 +224,7 @@ static void finish(struct work *w, const struct volume *v, const struct err *err
     done(ctx, v, err);
 }
 
-static void on_made(void *ctx, const union sup_message *answer, int fd, const struct err *err)
+static void volume_on_made(void *ctx, const union sup_message *answer, int fd, const struct err *err)
 {
     struct work *w = ctx;
     struct vol *v = w->v;
@@ -234,7 +234,7 @@ static void on_made(void *ctx, const union sup_message *answer, int fd, const st
     if (answer) {
         v->is_busy = false;
         volume_observe(v, EVENT_VOLUME_CREATED, STR("{}"));
-        finish(w, &v->v, NULL);
+        volume_finish(w, &v->v, NULL);
         return;
     }
     if (!v->core->closing)
@@ -244,7 +244,7 @@ static void on_made(void *ctx, const union sup_message *answer, int fd, const st
     bool is_over = !v->core->closing && !is_unknown;
     if (is_over && delete_row(v, &local) < 0)
         core_unrecorded(v->core, &local);
-    finish(w, NULL, err);
+    volume_finish(w, NULL, err);
     if (is_over)
         vol_free(v);
 }
@@ -257,12 +257,14 @@ int volume_make(struct core *core, const struct actor *actor, struct str name, u
     if (core->closing)
         return err_set(err, ERR_UNAVAILABLE, "the service stops");
     if (!name_is(name) || name.p[0] == '-') /* which those from before this was refused may begin with */
-        return err_set(err, ERR_INVALID_ARGUMENT, "a volume's name is 1 to %d of [A-Za-z0-9._-], the first not -",
+        return err_set(err, ERR_INVALID_ARGUMENT,
+                       "a volume's name must be 1 to %d of [A-Za-z0-9._-], the first "
+                       "not -",
                        VOLUME_NAME_MAX);
     uint64_t tenant = actor->who.tenant;
     struct vol *taken = vol_named(all, tenant, name);
     if (taken) {
-        (void)err_set(err, ERR_ALREADY_EXISTS, "there is a volume '%.*s' already", STR_ARG(name));
+        (void)err_set(err, ERR_ALREADY_EXISTS, "the volume '%.*s' already exists", STR_ARG(name));
         volume_refused(taken, actor, "create", err);
         return -1;
     }
@@ -279,7 +281,7 @@ int volume_make(struct core *core, const struct actor *actor, struct str name, u
         return -1;
     id_token(id + 4, VOLUME_ID_LEN - 4);
     id_token(token, TOKEN_LEN);
-    struct vol *v = add(all, tenant, id, name, token, limit_bytes, clock_real());
+    struct vol *v = volume_add(all, tenant, id, name, token, limit_bytes, clock_real());
     v->charge = charge;
     struct work *w = mem_new(struct work);
     *w = (struct work){.v = v, .done = done, .ctx = ctx};
@@ -295,7 +297,7 @@ int volume_make(struct core *core, const struct actor *actor, struct str name, u
         (tenant != TENANT_DEFAULT && owner_rows_put(core->config.store, v->v.id, tenant, err) < 0) ||
         keeper_commit(core->keeper, err) < 0) {
         vol_free(v);
-    } else if (ask(v, SUP_VOLUME_MAKE, on_made, w, err) == 0) {
+    } else if (volume_ask(v, SUP_VOLUME_MAKE, volume_on_made, w, err) == 0) {
         fault_point("core.volume.asked");
         keeper_settle(core->keeper);
         log_info("volume %s (%s) is made for %s", v->v.name, v->v.id, actor->name);
@@ -310,55 +312,55 @@ int volume_make(struct core *core, const struct actor *actor, struct str name, u
     return -1;
 }
 
-static void on_closed(void *ctx);
+static void volume_on_closed(void *ctx);
 
-static void on_retry(struct loop_alarm *alarm)
+static void volume_on_retry(struct loop_alarm *alarm)
 {
     struct work *w = container_of(alarm, struct work, retry);
     w->v->retrying = NULL;
-    on_closed(w);
+    volume_on_closed(w);
 }
 
-static void on_dropped(void *ctx, const union sup_message *answer, int fd, const struct err *err)
+static void volume_on_dropped(void *ctx, const union sup_message *answer, int fd, const struct err *err)
 {
     struct work *w = ctx;
     struct vol *v = w->v;
     struct err local;
     (void)fd_close(fd);
     if (v->core->closing) {
-        finish(w, NULL, answer ? NULL : err);
+        volume_finish(w, NULL, answer ? NULL : err);
         return;
     }
     if (!answer && err->code == ERR_FAILED_PRECONDITION && w->tries++ < RETRIES_MAX) {
         v->retrying = w;
-        loop_alarm_set(v->core->loop, &w->retry, clock_mono() + RETRY_MS * USEC_PER_MS, on_retry);
+        loop_alarm_set(v->core->loop, &w->retry, clock_mono() + RETRY_MS * USEC_PER_MS, volume_on_retry);
         return;
     }
     if (!answer && err->code != ERR_NOT_FOUND) {
         v->is_busy = false;
         volume_failed(v, "drop", err);
-        finish(w, NULL, err);
+        volume_finish(w, NULL, err);
         return;
     }
     fault_point("core.volume.dropped");
     volume_observe(v, EVENT_VOLUME_DROPPED, STR("{}"));
     bool is_kept = delete_row(v, &local) < 0;
-    finish(w, NULL, is_kept ? &local : NULL);
+    volume_finish(w, NULL, is_kept ? &local : NULL);
     vol_free(v);
 }
 
 /* Nothing of ours has it mounted. */
-static void on_closed(void *ctx)
+static void volume_on_closed(void *ctx)
 {
     struct work *w = ctx;
     struct vol *v = w->v;
     struct err err;
     if (v->core->closing)
         (void)err_set(&err, ERR_UNAVAILABLE, "the service stops");
-    else if (ask(v, SUP_VOLUME_DROP, on_dropped, w, &err) == 0)
+    else if (volume_ask(v, SUP_VOLUME_DROP, volume_on_dropped, w, &err) == 0)
         return;
     v->is_busy = false;
-    finish(w, NULL, &err);
+    volume_finish(w, NULL, &err);
 }
 
 static int refuse_users(struct vol *v, struct err *err)
@@ -399,18 +401,19 @@ int volume_drop(struct core *core, const struct actor *actor, struct str ref, vo
     *w = (struct work){.v = v, .done = done, .ctx = ctx};
     v->is_busy = true;
     log_info("volume %s (%s) is dropped for %s", v->v.name, v->v.id, actor->name);
-    opener_close(v, on_closed, w);
+    opener_close(v, volume_on_closed, w);
     return 0;
 }
 
 /* ---- at start ---- */
 
-static void load(void *ctx, const struct store_volume *row)
+static void volume_load(void *ctx, const struct store_volume *row)
 {
     struct volumes *all = ctx;
     if (strlen(row->id) == VOLUME_ID_LEN && name_is(str_of(row->name)))
         charge_take_over(
-            &add(all, row->tenant, row->id, str_of(row->name), row->token, row->limit_bytes, row->created_at)->charge,
+            &volume_add(all, row->tenant, row->id, str_of(row->name), row->token, row->limit_bytes, row->created_at)
+                 ->charge,
             all->core, row->tenant, (const uint64_t[QUOTA_CHARGED]){[QUOTA_DISK] = row->limit_bytes});
     else
         log_warn("the store has a volume with the id '%s': ignored", row->id);
@@ -457,7 +460,7 @@ static void on_all_there(void *ctx, const union sup_message *answer, int fd, con
 
 int volumes_load(struct core *core, struct err *err)
 {
-    return volume_rows_each(core->config.store, load, core->volumes, err);
+    return volume_rows_each(core->config.store, volume_load, core->volumes, err);
 }
 
 int volumes_check(struct core *core, struct err *err)
@@ -481,7 +484,7 @@ void volumes_abandon(struct core *core, const struct err *why)
     size_t it = 0;
     for (struct vol *v; (v = map_next(&core->volumes->by_id, &it));)
         if (v->retrying)
-            finish(TAKE_PTR(v->retrying), NULL, why);
+            volume_finish(TAKE_PTR(v->retrying), NULL, why);
     it = 0;
     for (struct vol *v; (v = map_next(&core->volumes->by_id, &it));)
         opener_abandon(v, why);

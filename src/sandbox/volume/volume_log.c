@@ -39,7 +39,7 @@ static bool is_refused_drop(const struct event *e)
 }
 
 /* Which of the two it is decides the last event that says. */
-static bool fold(const struct event *e, void *ctx)
+static bool volume_log_fold(const struct event *e, void *ctx)
 {
     bool *is_made = ctx;
     if (e->kind == EVENT_VOLUME_CREATE || e->kind == EVENT_VOLUME_DROP || e->kind == EVENT_VOLUME_DROPPED)
@@ -53,14 +53,14 @@ bool volume_log_says_made(const struct vol *v)
 {
     bool is_made = true; /* also when that was so long ago that it is no longer in the log */
     struct err err;
-    if (event_read(v->core->config.events, v->v.id, 0, SIZE_MAX, fold, &is_made, &err) < 0)
+    if (event_read(v->core->config.events, v->v.id, 0, SIZE_MAX, volume_log_fold, &is_made, &err) < 0)
         log_warn("the log of volume %s can't be read: %s", v->v.name, err.msg);
     return is_made;
 }
 
 /* ---- mounts: those of hidden sandboxes are our own doing ---- */
 
-static void describe(const struct volume_mount *m, struct event_data *d)
+static void volume_log_describe(const struct volume_mount *m, struct event_data *d)
 {
     event_data_str(d, "path", m->path);
     event_data_bool(d, "read_only", m->read_only);
@@ -73,7 +73,7 @@ static void in_volume(struct sandbox *sb, const struct volume_mount *m, enum eve
     if (!v)
         return;
     event_data_str(&d, "sandbox", str_of(sb->info.id));
-    describe(m, &d);
+    volume_log_describe(m, &d);
     v->action_seq = 0;
     volume_observe(v, kind, event_data_end(&d));
 }
@@ -85,7 +85,7 @@ static void in_sandbox(struct sandbox *sb, const struct volume_mount *m, enum ev
     event_data_str(&d, "volume", v ? str_of(v->v.id) : m->name);
     if (v)
         event_data_str(&d, "name", str_of(v->v.name));
-    describe(m, &d);
+    volume_log_describe(m, &d);
     if (why)
         action_describe_error(&d, why);
     action_observe(sb, sb->pause_seq ? sb->pause_seq : sb->create_seq, kind, EVENT_OBSERVED_HOST, event_data_end(&d));
@@ -123,7 +123,7 @@ void volume_log_refused(struct sandbox *sb, const struct volume_mount *m, const 
         return;
     event_data_str(&d, "what", STR("mount"));
     event_data_str(&d, "sandbox", str_of(sb->info.id));
-    describe(m, &d);
+    volume_log_describe(m, &d);
     action_describe_error(&d, why);
     action_note_limited(v->core, v->v.id, NULL, 0, EVENT_VOLUME_REFUSED, event_data_end(&d));
 }

@@ -205,7 +205,7 @@ static void of_all_at_once(void **state)
 
 static void use(struct world *w, enum err_code expected)
 {
-    struct volume_mount mount = {STR("data"), STR("/mnt"), false};
+    struct volume_mount mount = {STR("data"), STR("/mnt"), false, false, {0}};
     struct sandbox_spec spec = {.timeout_ms = 60000, .mounts = &mount, .n_mounts = 1, .template_ref = STR("base")};
     struct outcome *made = outcome(1), *opened = outcome(2);
     uint64_t bytes = 0;
@@ -318,7 +318,8 @@ static void mounted(void **state)
     struct err err;
     char id[64], expected[300];
     (void)snprintf(id, sizeof(id), "%s", make(w, "data"));
-    struct volume_mount mounts[] = {{STR("data"), STR("/mnt/data"), false}, {str_of(id), STR("/home/user/ro"), true}};
+    struct volume_mount mounts[] = {{STR("data"), STR("/mnt/data"), false, false, {0}},
+                                    {str_of(id), STR("/home/user/ro"), true, false, {0}}};
     struct sandbox_spec spec = {.timeout_ms = 60000, .mounts = mounts, .n_mounts = 2, .template_ref = STR("base")};
     struct sandbox *sb = world_sandbox(w, &spec);
     (void)snprintf(expected, sizeof(expected), "%s:/mnt/data;%s:/home/user/ro:ro;", id, id);
@@ -329,7 +330,7 @@ static void mounted(void **state)
     assert_int_equal(err.code, ERR_FAILED_PRECONDITION);
     assert_non_null(strstr(err.msg, sandbox_info(sb)->id));
 
-    struct volume_mount by_id = {str_of(id), STR("/x"), false};
+    struct volume_mount by_id = {str_of(id), STR("/x"), false, false, {0}};
     struct sandbox_spec other = {.timeout_ms = 60000, .mounts = &by_id, .n_mounts = 1};
     struct sandbox *second = world_sandbox(w, &other);
     assert_int_equal(volume_find(w->core, TENANT_DEFAULT, STR("data"))->mounted, 2);
@@ -357,7 +358,7 @@ static void mounted(void **state)
     } bad[] = {{"other", "/mnt"}, {"data", "mnt"},        {"data", "/"},    {"data", "/a/../b"}, {"data", "/a//b"},
                {"data", "/a/"},   {"data", "/proc/self"}, {"data", "/dev"}, {"data", ""}};
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
-        struct volume_mount m = {str_of(bad[i].name), str_of(bad[i].path), false};
+        struct volume_mount m = {str_of(bad[i].name), str_of(bad[i].path), false, false, {0}};
         spec.mounts = &m;
         spec.n_mounts = 1;
         assert_int_equal(sandbox_create(w->core, &test_actor, &spec, on_done, outcome(1), &err), -1);
@@ -414,7 +415,7 @@ static void files_in_the_way(void **state)
     (void)make(w, "data");
     w->is_flag_up = true;
     world_template(w, "web", "cat", "flag");
-    struct volume_mount mount = {STR("data"), STR("/mnt"), false};
+    struct volume_mount mount = {STR("data"), STR("/mnt"), false, false, {0}};
     struct sandbox_spec spec = {.timeout_ms = 60000, .mounts = &mount, .n_mounts = 1, .template_ref = STR("web")};
     struct outcome *o = outcome(0);
     struct err err;
@@ -456,7 +457,7 @@ static void recorded(void **state)
     assert_int_equal(world_count_events(w, id, EVENT_VOLUME_CREATE), 1);
     assert_non_null(strstr(world_event_data(w, id, EVENT_VOLUME_CREATE), "\"name\":\"data\""));
     assert_int_equal(world_count_events(w, id, EVENT_VOLUME_CREATED), 1);
-    struct volume_mount mount = {STR("data"), STR("/mnt"), true};
+    struct volume_mount mount = {STR("data"), STR("/mnt"), true, false, {0}};
     struct sandbox_spec spec = {.timeout_ms = 60000, .mounts = &mount, .n_mounts = 1};
     struct sandbox *sb = world_sandbox(w, &spec);
     memcpy(of, sandbox_info(sb)->id, sizeof(of));

@@ -13,8 +13,8 @@
 
 #include <stdio.h>
 
-static int ask(struct core *core, char (*ids)[VOLUME_ID_LEN + 1], size_t n, supervisor_item_fn each, supervisor_fn fn,
-               void *ctx, struct err *err)
+static int volume_usage_ask(struct core *core, char (*ids)[VOLUME_ID_LEN + 1], size_t n, supervisor_item_fn each,
+                            supervisor_fn fn, void *ctx, struct err *err)
 {
     union sup_message m;
     static_assert(VOLUME_ID_LEN < sizeof(m.volumes.volumes[0]), "an id has room");
@@ -36,7 +36,7 @@ struct usage {
     void *ctx;
 };
 
-static void on_volume(void *ctx, const union sup_message *item)
+static void volume_usage_on_volume(void *ctx, const union sup_message *item)
 {
     struct usage *u = ctx;
     if (item->head.type != SUP_VOLUME || strcmp(item->volume.volume, u->id[0]) != 0)
@@ -66,7 +66,7 @@ int volume_usage(struct core *core, uint64_t view, struct str ref, volume_usage_
     struct usage *u = mem_new(struct usage);
     *u = (struct usage){.done = done, .ctx = ctx};
     memcpy(u->id[0], v->v.id, VOLUME_ID_LEN);
-    if (ask(core, u->id, 1, on_volume, on_answer, u, err) == 0)
+    if (volume_usage_ask(core, u->id, 1, volume_usage_on_volume, on_answer, u, err) == 0)
         return 0;
     mem_free(u);
     return -1;
@@ -80,9 +80,9 @@ struct asker {
     void *ctx;
 };
 
-static void begin(struct usages *u);
+static void volume_usage_begin(struct usages *u);
 
-static void tell(struct list *askers, const struct err *err)
+static void volume_usage_tell(struct list *askers, const struct err *err)
 {
     struct asker *a;
     while ((a = LIST_FIRST(struct asker, askers, node))) {
@@ -94,15 +94,16 @@ static void tell(struct list *askers, const struct err *err)
     }
 }
 
-static void on_end(struct loop_job *job)
+static void volume_usage_on_end(struct loop_job *job)
 {
     struct usages *u = container_of(job, struct usages, end_job);
     mem_free(TAKE_PTR(u->ids));
-    tell(&u->asking,
-         u->err.code ? &u->err : NULL); /* who asks again meanwhile finds it under way, and is among the next */
+    volume_usage_tell(&u->asking, u->err.code
+                                      ? &u->err
+                                      : NULL); /* who asks again meanwhile finds it under way, and is among the next */
     u->is_under_way = false;
     if (!list_empty(&u->next) && !u->core->closing)
-        begin(u);
+        volume_usage_begin(u);
 }
 
 static void on_one(void *ctx, const union sup_message *item)
@@ -133,11 +134,11 @@ static void ask_next(struct usages *u)
 {
     size_t n = MIN(u->n - u->at, (size_t)SUP_VOLUMES_MAX), from = u->at;
     u->at += n;
-    if (n == 0 || ask(u->core, u->ids + from, n, on_one, on_some, u, &u->err) < 0)
+    if (n == 0 || volume_usage_ask(u->core, u->ids + from, n, on_one, on_some, u, &u->err) < 0)
         loop_later(u->core->loop, &u->end_job);
 }
 
-static void begin(struct usages *u)
+static void volume_usage_begin(struct usages *u)
 {
     struct volumes *all = u->core->volumes;
     size_t it = 0;
@@ -168,7 +169,7 @@ int volume_usages(struct core *core, volume_usages_fn done, void *ctx, struct er
     list_init(&a->node);
     list_append(&u->next, &a->node);
     if (!u->is_under_way)
-        begin(u);
+        volume_usage_begin(u);
     return 0;
 }
 
@@ -177,14 +178,14 @@ void usages_init(struct usages *u, struct core *core)
     u->core = core;
     list_init(&u->asking);
     list_init(&u->next);
-    loop_job_init(&u->end_job, on_end);
+    loop_job_init(&u->end_job, volume_usage_on_end);
 }
 
 void usages_abandon(struct usages *u, const struct err *why)
 {
     loop_job_cancel(&u->end_job);
-    tell(&u->asking, why);
-    tell(&u->next, why);
+    volume_usage_tell(&u->asking, why);
+    volume_usage_tell(&u->next, why);
 }
 
 void usages_fini(struct usages *u)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One context of JavaScript and TypeScript: Node's own inspector, in this process, between frames (src/sandbox/code_frame.h) on fds 3 and 4. What is written to 1
+// One context of JavaScript and TypeScript: Node's own inspector, in this process, between frames (src/sandbox/code/frame.h) on fds 3 and 4. What is written to 1
 // and 2 comes out of 5 and 6.
 import fs from 'node:fs';
 import inspector from 'node:inspector';

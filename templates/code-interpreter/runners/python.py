@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-One context of Python: IPython's shell between frames (src/sandbox/code_frame.h).
+One context of Python: IPython's shell between frames (src/sandbox/code/frame.h).
 
 What is written through sys.stdout and sys.stderr, and to the descriptors 1 and 2 by whatever runs below us, is gathered for a moment and sent as one piece.
 A second thread does that; all frames are written under one lock, and no interrupt cuts one in two.

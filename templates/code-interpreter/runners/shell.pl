@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# One context of Bash: frames (src/sandbox/code_frame.h) on our side, an interactive bash without a terminal on the other, because that alone gives up a whole
+# One context of Bash: frames (src/sandbox/code/frame.h) on our side, an interactive bash without a terminal on the other, because that alone gives up a whole
 # cell on SIGINT and lives on. It reads commands of ours from its stdin, the text of the cell from fd 10, and says on fd 11 that it is done.
 use strict;
 use warnings;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { ConnectionConfig, Sandbox, SandboxManager } from '@alibaba-group/opensandbox'
+import { Sandbox, SandboxManager } from '@alibaba-group/opensandbox'
 import { Sandbox as E2bSandbox } from 'e2b'
+import { everything, unique, until } from './lib.mjs'
 
-const connectionConfig = new ConnectionConfig({ domain: process.env.E2B_API_URL, apiKey: process.env.E2B_API_KEY, disableMetrics: true })
-
+// Two variables say where the service is: OPEN_SANDBOX_DOMAIN and OPEN_SANDBOX_API_KEY.
 async function sandbox(t, options = {}) {
-  const box = await Sandbox.create({ connectionConfig, image: 'base', timeoutSeconds: 300, ...options })
+  const box = await Sandbox.create({ image: 'base', timeoutSeconds: 300, ...options })
   t.after(() => box.kill().catch(() => {}))
   return box
 }
@@ -96,7 +96,7 @@ test('files are written, read, found, edited and moved', async (t) => {
 
 test('its life: info, metadata, time, pause, resume, snapshot, end', async (t) => {
   const box = await sandbox(t, { metadata: { team: 'x' }, entrypoint: ['sh', '-c', 'echo up >/tmp/up; exec sleep 100'] })
-  const manager = SandboxManager.create({ connectionConfig })
+  const manager = SandboxManager.create()
   const info = await box.getInfo()
   assert.deepEqual([info.status.state, info.image.uri, info.metadata], ['Running', 'base', { team: 'x' }])
   assert.deepEqual((await box.patchMetadata({ team: null, n: '1' })).metadata, { n: '1' })
@@ -113,18 +113,79 @@ test('its life: info, metadata, time, pause, resume, snapshot, end', async (t) =
   await assert.rejects(again.getInfo(), (error) => error.requestId && error.statusCode === 404)
 })
 
-test('one sandbox through two APIs', async (t) => {
+test('a snapshot has the files', async (t) => {
   const box = await sandbox(t)
+  const manager = SandboxManager.create()
+  await box.files.writeFiles([{ path: '/tmp/state', data: 'kept' }])
+  const { id } = await manager.createSnapshot(box.id, { name: `of-${box.id}` })
+  t.after(() => manager.deleteSnapshot(id))
+  assert.ok(await until(async () => (await manager.getSnapshot(id)).status.state === 'Ready'))
+  assert.deepEqual((await manager.listSnapshots({ sandboxId: box.id })).items.map((s) => s.id), [id])
+  const copy = await sandbox(t, { image: undefined, snapshotId: id })
+  assert.equal(await copy.files.readFile('/tmp/state'), 'kept')
+  await copy.kill() // a snapshot outlives what was made from it
+})
+
+test('ports of programs are reached by addresses, signed and not', async (t) => {
+  const box = await sandbox(t)
+  await box.commands.run('cd /tmp && echo served >page && setsid python3 -m http.server 8000 >/dev/null 2>&1 </dev/null &')
+  for (const ask of [() => box.getEndpoint(8000), () => box.getSignedEndpoint(8000, Math.floor(Date.now() / 1000) + 60)]) {
+    const { endpoint, headers } = await ask()
+    const answer = await until(async () => { const got = await fetch(`http://${endpoint}/page`, { headers }); return got.ok && got })
+    assert.equal(await answer.text(), 'served\n')
+  }
+})
+
+test('a pool of the service gives ready sandboxes', async (t) => {
+  const api = async (method, path, body) => (await fetch(`http://${process.env.OPEN_SANDBOX_DOMAIN}/v1${path}`, {
+    method, headers: { 'OPEN-SANDBOX-API-KEY': process.env.OPEN_SANDBOX_API_KEY }, body: body && JSON.stringify(body) })).status
+  assert.equal(await api('POST', '/pools', { name: 'base', capacitySpec: { bufferMin: 0, bufferMax: 2, poolMin: 0, poolMax: 10 } }), 201)
+  t.after(() => api('DELETE', '/pools/base'))
+  const box = await sandbox(t, { extensions: { poolRef: 'base' }, networkPolicy: { defaultAction: 'deny', egress: [{ action: 'allow', target: 'www.example.net' }] } })
+  assert.deepEqual((await box.getEgressPolicy()).egress, [{ action: 'allow', target: 'www.example.net' }])
+})
+
+test('policy and vault change while the sandbox runs', async (t) => {
+  const box = await sandbox(t, { networkPolicy: { defaultAction: 'deny', egress: [{ action: 'allow', target: 'api.example.com' }] }, credentialProxy: { enabled: true } })
+  await box.patchEgressRules([{ action: 'allow', target: '*.example.org' }])
+  assert.deepEqual((await box.getEgressPolicy()).egress.map((r) => r.target).sort(), ['*.example.org', 'api.example.com'])
+  await box.deleteEgressRules(['*.example.org'])
+  assert.equal((await box.getEgressPolicy()).egress.length, 1)
+  const value = `sk-live-${box.id}`
+  const made = await box.credentialVault.create({ credentials: [{ name: 'k', source: { type: 'inline', value } }],
+    bindings: [{ name: 'b', match: { hosts: ['api.example.com'] }, auth: { type: 'apiKey', name: 'X-Api-Key', credential: 'k' } }] })
+  assert.equal(made.revision, 1)
+  assert.equal((await box.credentialVault.patch({ expectedRevision: 1, bindings: { delete: ['b'] } })).revision, 2)
+  await assert.rejects(box.credentialVault.patch({ expectedRevision: 1, credentials: { delete: ['k'] } }), (error) => error.statusCode === 409)
+  assert.ok(!JSON.stringify([made, await box.credentialVault.get(), await box.credentialVault.listCredentials()]).includes(value))
+})
+
+test('one sandbox through two APIs', async (t) => {
+  const metadata = unique({ team: 'both' })
+  const box = await sandbox(t, { metadata, env: { SHARED: 'a' } })
   await box.files.writeFiles([{ path: '/tmp/note', data: 'from one' }])
+  const listed = await everything(E2bSandbox.list({ query: { metadata } }))
+  assert.deepEqual(listed.map((one) => [one.sandboxId, one.metadata.team]), [[box.id, 'both']])
   const same = await E2bSandbox.connect(box.id)
   assert.equal(await same.files.read('/tmp/note'), 'from one')
-  assert.equal((await same.commands.run('cat /tmp/note')).stdout, 'from one')
+  assert.equal((await same.commands.run('cat /tmp/note; echo " $SHARED" >>/tmp/note', { user: 'root' })).stdout, 'from one')
+  assert.equal(await box.files.readFile('/tmp/note'), 'from one a\n')
+  const [fork] = await same.fork()
+  t.after(() => fork.kill())
+  await fork.files.write('/tmp/note', 'of the fork', { user: 'root' })
+  const known = await Sandbox.connect({ sandboxId: fork.sandboxId })
+  assert.deepEqual([await known.files.readFile('/tmp/note'), await box.files.readFile('/tmp/note')], ['of the fork', 'from one a\n'])
+  assert.equal((await known.getInfo()).status.state, 'Running')
+  await box.pause()
+  assert.equal((await same.getInfo()).state, 'paused')
+  assert.equal(await (await E2bSandbox.connect(box.id)).files.read('/tmp/note'), 'from one a\n')
+  assert.equal((await box.getInfo()).status.state, 'Running')
 })
 
 test('the key and the token stay outside', async (t) => {
   const box = await sandbox(t)
   const { logs } = await box.commands.run(`env; cat /proc/*/environ 2>/dev/null | tr '\\0' '\\n'`)
-  assert.ok(!lines(logs.stdout).some((line) => line.includes(process.env.E2B_API_KEY)))
+  assert.ok(!lines(logs.stdout).some((line) => line.includes(process.env.OPEN_SANDBOX_API_KEY)))
   const endpoint = await box.getEndpointUrl(44772)
   assert.equal((await fetch(`${endpoint}/ping`)).status, 401)
 })

@@ -27,7 +27,7 @@ COVE = TOP / "build" / "cove"
 NODE = Path(os.environ.get("MCP_NODE_PACKAGES", ""))
 URL, KEY = os.environ["E2B_API_URL"] + "/mcp", os.environ["E2B_API_KEY"]
 COMMAND_ENV = {**os.environ, "COVE_HOST": os.environ["E2B_API_URL"], "COVE_API_KEY": KEY}
-TOOLS = 28
+TOOLS = 31
 
 
 class Asked:
@@ -44,7 +44,7 @@ class Asked:
 @contextlib.asynccontextmanager
 async def client(how, mode, **more):
     if how == "stdio":
-        async with Client(StdioServerParameters(command=str(COVE), args=["mcp"], env=COMMAND_ENV), mode=mode, **more) as c:
+        async with Client(StdioServerParameters(command=str(COVE), args=["mcp"], env=COMMAND_ENV, cwd="/"), mode=mode, **more) as c:
             yield c
         return
     async with httpx2.AsyncClient(headers={"Authorization": f"Bearer {KEY}"}, timeout=60) as web:
@@ -116,10 +116,10 @@ def test_python_sdk(how, mode, version):
 
 @pytest.mark.parametrize("where", [[URL, KEY], [str(COVE)]], ids=["http", "stdio"])
 def test_typescript_sdk(where):
-    done = subprocess.run(["node", NODE / "client.mjs", *where], env=COMMAND_ENV, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(["node", NODE / "client.mjs", *where], env=COMMAND_ENV, cwd="/", capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout)
-    assert len(seen["tools"]) == TOOLS and "run_code" not in seen["tools"]
+    assert len(seen["tools"]) == TOOLS and "run_code" in seen["tools"] and "propose" not in seen["tools"]
     assert (seen["exec"]["exit_code"], seen["exec"]["stdout"]) == (3, "1\n2\n3\n4\n")
     assert seen["progress"] >= 2 and seen["denied"] is True and seen["file"] == "one\n" and seen["resources"] >= 1
     assert len(seen["asked"]) == 1 and seen["granted"]["granted"] is True

@@ -9,7 +9,7 @@
 
 #include <stdio.h>
 
-static void health(struct call *c)
+static void control_health(struct call *c)
 {
     call_respond(c, 200, "text/plain", STR("Cove is well\n"));
 }
@@ -21,7 +21,7 @@ static void not_yet(struct call *c)
 }
 
 const struct route control_routes[] = {
-    {HTTP_METHOD_GET, "/health", health, ROUTE_OPEN, NULL},
+    {HTTP_METHOD_GET, "/health", control_health, ROUTE_OPEN, NULL},
     {HTTP_METHOD_POST, "/sandboxes", control_create, ROUTE_BODY, NULL},
     {HTTP_METHOD_POST, "/v2/sandboxes", control_create_v2, ROUTE_BODY, NULL},
     {HTTP_METHOD_GET, "/sandboxes", control_list, 0, NULL},

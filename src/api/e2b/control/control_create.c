@@ -14,20 +14,20 @@
 
 enum { KEYS_MAX = 4096, KEY_LEN_MAX = 255 };
 
-struct creation {
+struct control_creation {
     struct list node;    /* of e2b->creations, oldest first; only when it has a key */
-    struct list waiting; /* struct waiter */
+    struct list waiting; /* struct create_waiter */
     struct e2b *e2b;
     char *key;                   /* owned; NULL: none */
     char id[ID_SANDBOX_LEN + 1]; /* "" while it is under way */
 };
 
-struct waiter {
+struct create_waiter {
     struct list node;
     struct call *call; /* referenced */
 };
 
-static void creation_free(struct creation *cr)
+static void creation_free(struct control_creation *cr)
 {
     if (cr->key)
         map_del(&cr->e2b->creations_by_key, str_of(cr->key));
@@ -38,7 +38,7 @@ static void creation_free(struct creation *cr)
 
 void control_creations_free(struct e2b *e2b)
 {
-    LIST_FOREACH (struct creation, cr, &e2b->creations, node) {
+    LIST_FOREACH (struct control_creation, cr, &e2b->creations, node) {
         list_remove(&cr->node);
         mem_free(TAKE_PTR(cr->key));
         /* One that is under way is freed when the core answers. */
@@ -48,7 +48,7 @@ void control_creations_free(struct e2b *e2b)
     map_fini(&e2b->creations_by_key);
 }
 
-static void answer(struct call *c, struct sandbox *sb)
+static void control_create_answer(struct call *c, struct sandbox *sb)
 {
     AUTO_BUF struct buf b = BUF_INIT(BODY_MAX);
 
@@ -56,9 +56,9 @@ static void answer(struct call *c, struct sandbox *sb)
     call_json(c, 201, buf_str(&b));
 }
 
-static void wait_for(struct creation *cr, struct call *c)
+static void wait_for(struct control_creation *cr, struct call *c)
 {
-    struct waiter *waiter = mem_new(struct waiter);
+    struct create_waiter *waiter = mem_new(struct create_waiter);
 
     call_ref(c);
     waiter->call = c;
@@ -67,16 +67,16 @@ static void wait_for(struct creation *cr, struct call *c)
 
 static void on_created(void *ctx, struct sandbox *sb, const struct err *err)
 {
-    struct creation *cr = ctx;
+    struct control_creation *cr = ctx;
 
     while (!list_empty(&cr->waiting)) {
-        struct waiter *waiter = LIST_FIRST(struct waiter, &cr->waiting, node);
+        struct create_waiter *waiter = LIST_FIRST(struct create_waiter, &cr->waiting, node);
         struct call *c = waiter->call;
 
         if (c->req && err)
             call_fail_err(c, err);
         else if (c->req)
-            answer(c, sb);
+            control_create_answer(c, sb);
         list_remove(&waiter->node);
         mem_free(waiter);
         call_unref(c);
@@ -88,11 +88,11 @@ static void on_created(void *ctx, struct sandbox *sb, const struct err *err)
 }
 
 /* The oldest that is complete makes room; those under way are as many as requests, which are limited elsewhere. */
-static void make_room(struct e2b *e2b)
+static void control_create_make_room(struct e2b *e2b)
 {
     if (map_count(&e2b->creations_by_key) < KEYS_MAX)
         return;
-    LIST_FOREACH (struct creation, cr, &e2b->creations, node) {
+    LIST_FOREACH (struct control_creation, cr, &e2b->creations, node) {
         if (cr->id[0]) {
             creation_free(cr);
             break;
@@ -103,7 +103,7 @@ static void make_room(struct e2b *e2b)
 /* True when the call was answered, or waits for the answer to an earlier one. */
 static bool is_repeated(struct call *c, struct str key)
 {
-    struct creation *cr = map_get(&e2b_of(c)->creations_by_key, key);
+    struct control_creation *cr = map_get(&e2b_of(c)->creations_by_key, key);
     struct sandbox *sb;
 
     if (!cr)
@@ -114,7 +114,7 @@ static bool is_repeated(struct call *c, struct str key)
     }
     sb = access_find_sandbox(c, str_of(cr->id));
     if (sandbox_json_exists(sb)) {
-        answer(c, sb);
+        control_create_answer(c, sb);
         return true;
     }
     creation_free(cr);
@@ -122,7 +122,7 @@ static bool is_repeated(struct call *c, struct str key)
 }
 
 /* A name that is not there is told what would make it one. E2B's own templates, which its other SDKs ask for, are not part of Cove. */
-static void refuse(struct call *c, struct str template_ref, const struct err *err)
+static void control_create_refuse(struct call *c, struct str template_ref, const struct err *err)
 {
     static const char *const theirs[] = {"desktop", "mcp-gateway"};
 
@@ -144,13 +144,13 @@ static void refuse(struct call *c, struct str template_ref, const struct err *er
             return;
         }
     }
-    call_fail(c, 404, "%s: 'cove template ls' lists those that are here, 'cove template build --name' makes one",
+    call_fail(c, 404, "%s: 'cove template ls' lists the templates here, 'cove template build --name' makes one",
               err->msg);
 }
 
 static void create(struct call *c, const struct sandbox_spec *spec, struct str key)
 {
-    struct creation *cr = mem_new(struct creation);
+    struct control_creation *cr = mem_new(struct control_creation);
     struct err err;
 
     cr->e2b = e2b_of(c);
@@ -158,12 +158,12 @@ static void create(struct call *c, const struct sandbox_spec *spec, struct str k
     list_init(&cr->waiting);
     if (sandbox_create(call_core(c), &c->actor, spec, on_created, cr, &err) < 0) {
         creation_free(cr);
-        refuse(c, spec->template_ref, &err);
+        control_create_refuse(c, spec->template_ref, &err);
         return;
     }
     wait_for(cr, c);
     if (key.n) {
-        make_room(e2b_of(c));
+        control_create_make_room(e2b_of(c));
         cr->key = mem_strndup(key.p, key.n);
         map_put(&e2b_of(c)->creations_by_key, key, cr);
         list_append(&e2b_of(c)->creations, &cr->node);

@@ -14,14 +14,14 @@ struct collection {
     size_t running; /* that match */
 };
 
-static bool count(void *ctx, struct sandbox *sb)
+static bool control_list_count(void *ctx, struct sandbox *sb)
 {
     (void)sb;
     ++*(size_t *)ctx;
     return true;
 }
 
-static bool collect(void *ctx, struct sandbox *sb)
+static bool control_list_collect(void *ctx, struct sandbox *sb)
 {
     const struct sandbox_info *info = sandbox_info(sb);
     struct collection *all = ctx;
@@ -36,7 +36,7 @@ static bool collect(void *ctx, struct sandbox *sb)
 }
 
 /* Newest first, then by id: what cursor_is_before() assumes. */
-static int compare(const void *a, const void *b)
+static int control_list_compare(const void *a, const void *b)
 {
     const struct sandbox_info *x = *(const struct sandbox_info *const *)a, *y = *(const struct sandbox_info *const *)b;
 
@@ -45,18 +45,18 @@ static int compare(const void *a, const void *b)
     return strcmp(x->id, y->id);
 }
 
-static void answer(struct call *c, const struct list_query *q, bool paged)
+static void control_list_answer(struct call *c, const struct list_query *q, bool paged)
 {
     AUTO_BUF struct buf b = BUF_INIT(REPLY_MAX);
     struct collection all = {.query = q};
     char cursor[CURSOR_TEXT_MAX], total[24];
     size_t n;
 
-    access_each_sandbox(c, count, &all.max); /* those that are paused too */
+    access_each_sandbox(c, control_list_count, &all.max); /* those that are paused too */
     all.found = mem_array(all.max + 1, sizeof(struct sandbox_info *));
     if (all.max)
-        access_each_sandbox(c, collect, &all);
-    qsort(all.found, all.n, sizeof(struct sandbox_info *), compare);
+        access_each_sandbox(c, control_list_collect, &all);
+    qsort(all.found, all.n, sizeof(struct sandbox_info *), control_list_compare);
 
     n = paged ? MIN(all.n, (size_t)q->limit) : all.n;
     buf_append_char(&b, '[');
@@ -91,7 +91,7 @@ void control_list_v2(struct call *c)
     if (list_query_parse(http_query(c->req), http_arena(c->req), &q, &err) < 0)
         call_fail_err(c, &err);
     else
-        answer(c, &q, true);
+        control_list_answer(c, &q, true);
 }
 
 void control_list(struct call *c)
@@ -107,5 +107,5 @@ void control_list(struct call *c)
     q.paused = q.ascending = q.has_cursor = false;
     q.started_after = 0;
     q.template = STR_NULL;
-    answer(c, &q, false);
+    control_list_answer(c, &q, false);
 }

@@ -21,7 +21,7 @@ struct line {
 };
 
 /* The lines that fit the request, in the order in which they are told. */
-struct lines {
+struct logs_lines {
     struct line *all;
     size_t limit, n;
     bool newest;
@@ -31,11 +31,11 @@ struct lines {
 };
 
 /* One request, in its arena. */
-struct reading {
+struct control_reading {
     struct call *call;
     struct slice slice;
     struct sandbox_log_walk walk;
-    struct lines lines;
+    struct logs_lines lines;
     usec_t from;
     bool is_v2;
 };
@@ -54,9 +54,9 @@ static void line_fini(struct line *line)
     mem_free(line->message);
 }
 
-static bool collect(void *ctx, usec_t at, const char *level, const char *logger, const char *message)
+static bool control_logs_collect(void *ctx, usec_t at, const char *level, const char *logger, const char *message)
 {
-    struct lines *lines = ctx;
+    struct logs_lines *lines = ctx;
 
     if (level_number(str_of(level)) < lines->level ||
         (lines->search.n && !memmem(message, strlen(message), lines->search.p, lines->search.n)))
@@ -67,7 +67,7 @@ static bool collect(void *ctx, usec_t at, const char *level, const char *logger,
 }
 
 /* {"timestamp":…,"level":…,"message":…,"fields":{…}} */
-static void append_entry(struct buf *b, const struct line *line)
+static void control_logs_append_entry(struct buf *b, const struct line *line)
 {
     buf_append_cstr(b, "{\"timestamp\":");
     sandbox_json_time(b, line->at);
@@ -98,7 +98,8 @@ static void append_line(struct buf *b, const struct line *line)
     buf_append_char(b, '}');
 }
 
-static void append_all(struct buf *b, const struct lines *lines, void (*append)(struct buf *b, const struct line *line))
+static void append_all(struct buf *b, const struct logs_lines *lines,
+                       void (*append)(struct buf *b, const struct line *line))
 {
     buf_append_char(b, '[');
     for (size_t i = 0; i < lines->n; i++) {
@@ -127,7 +128,7 @@ static bool get_number(struct call *c, const char *name, uint64_t max, uint64_t 
     return false;
 }
 
-static void answer(struct reading *r)
+static void control_logs_answer(struct control_reading *r)
 {
     AUTO_BUF struct buf b = BUF_INIT(REPLY_MAX);
 
@@ -136,19 +137,19 @@ static void answer(struct reading *r)
         append_all(&b, &r->lines, append_line);
         buf_append_cstr(&b, ",\"logEntries\":");
     }
-    append_all(&b, &r->lines, append_entry);
+    append_all(&b, &r->lines, control_logs_append_entry);
     buf_append_char(&b, '}');
     call_json_buf(r->call, 200, &b);
 }
 
-static void read_more(struct reading *r)
+static void read_more(struct control_reading *r)
 {
     usec_t until = clock_mono() + SLICE_USEC;
     struct err err;
     int more = 1;
 
     for (int steps = 0; more > 0 && steps < SLICE_STEPS; steps += STEP) {
-        more = sandbox_log_walk_next(&r->walk, STEP, collect, &r->lines, &err);
+        more = sandbox_log_walk_next(&r->walk, STEP, control_logs_collect, &r->lines, &err);
         if (clock_mono() >= until)
             break;
     }
@@ -157,18 +158,18 @@ static void read_more(struct reading *r)
     else if (more < 0)
         call_fail_err(r->call, &err);
     else
-        answer(r);
+        control_logs_answer(r);
 }
 
 static void on_slice(struct slice *slice)
 {
-    read_more(container_of(slice, struct reading, slice));
+    read_more(container_of(slice, struct control_reading, slice));
 }
 
 /* Answered, or its client has left. */
-static void cleanup(struct call *c)
+static void control_logs_cleanup(struct call *c)
 {
-    struct reading *r = c->state;
+    struct control_reading *r = c->state;
 
     slice_cancel(&r->slice);
     for (size_t i = 0; i < r->lines.n; i++)
@@ -176,9 +177,9 @@ static void cleanup(struct call *c)
     mem_free(r->lines.all);
 }
 
-static void read_log(struct call *c, const struct reading *wish)
+static void read_log(struct call *c, const struct control_reading *wish)
 {
-    struct reading *r = arena_alloc(http_arena(c->req), sizeof(*r));
+    struct control_reading *r = arena_alloc(http_arena(c->req), sizeof(*r));
     struct str id = str_of(sandbox_info(c->sandbox)->id);
     size_t scan = wish->lines.level || wish->lines.search.n ? SCAN_MAX : wish->lines.limit;
     struct err err;
@@ -188,9 +189,9 @@ static void read_log(struct call *c, const struct reading *wish)
     slice_init(&r->slice, on_slice);
     r->lines.all = mem_array(r->lines.limit + 1, sizeof(struct line));
     c->state = r;
-    c->cleanup = cleanup;
+    c->cleanup = control_logs_cleanup;
     if (r->lines.limit == 0)
-        answer(r);
+        control_logs_answer(r);
     else if ((r->lines.newest
                   ? sandbox_log_walk_init_back(&r->walk, call_core(c), id, r->from, r->lines.until, scan, &err)
                   : sandbox_log_walk_init(&r->walk, call_core(c), id, r->from, scan, &err)) < 0)
@@ -202,7 +203,7 @@ static void read_log(struct call *c, const struct reading *wish)
 void control_logs(struct call *c)
 {
     uint64_t limit = LINES_MAX, start_ms = (clock_real() - WEEK) / USEC_PER_MS;
-    struct reading r = {0};
+    struct control_reading r = {0};
 
     if (!get_number(c, "start", INT64_MAX / USEC_PER_SEC, &start_ms) || !get_number(c, "limit", INT32_MAX, &limit))
         return;
@@ -214,8 +215,8 @@ void control_logs(struct call *c)
 void control_logs_v2(struct call *c)
 {
     uint64_t limit = LINES_MAX, cursor_ms = 0;
-    struct reading r = {.is_v2 = true, .lines.newest = true};
-    struct lines *lines = &r.lines;
+    struct control_reading r = {.is_v2 = true, .lines.newest = true};
+    struct logs_lines *lines = &r.lines;
     struct str value;
 
     if (!get_number(c, "cursor", INT64_MAX / USEC_PER_SEC, &cursor_ms) || !get_number(c, "limit", LINES_MAX, &limit))

@@ -21,14 +21,14 @@ void control_pause(struct call *c)
 
 /* ---- resume and connect ---- */
 
-struct connection {
+struct pause_connection {
     int64_t seconds;
     bool cold;
     bool must_be_paused; /* else one that runs is as good */
     bool joins;          /* somebody else's resume: its timeout is not ours */
 };
 
-static void answer(struct call *c, struct sandbox *sb, int status)
+static void control_pause_answer(struct call *c, struct sandbox *sb, int status)
 {
     AUTO_BUF struct buf b = BUF_INIT(BODY_MAX);
 
@@ -38,28 +38,28 @@ static void answer(struct call *c, struct sandbox *sb, int status)
 
 static void joined(struct call *c)
 {
-    const struct connection *k = c->state;
+    const struct pause_connection *k = c->state;
 
     if (control_set_timeout(c, c->sandbox, k->seconds, true))
-        answer(c, c->sandbox, 201);
+        control_pause_answer(c, c->sandbox, 201);
 }
 
 static void on_resumed(void *ctx, struct sandbox *sb, const struct err *err)
 {
     struct call *c = call_back(ctx, err);
-    const struct connection *k = c ? c->state : NULL;
+    const struct pause_connection *k = c ? c->state : NULL;
 
     if (c && k->joins)
         call_step(c, joined);
     else if (c)
-        answer(c, sb, 201);
+        control_pause_answer(c, sb, 201);
 }
 
 static void look_again(struct call *c);
 
 static void proceed(struct call *c)
 {
-    struct connection *k = c->state;
+    struct pause_connection *k = c->state;
     struct sandbox *sb = control_sandbox(c); /* it may be gone by now */
     struct err err;
 
@@ -71,7 +71,7 @@ static void proceed(struct call *c)
         call_fail(c, 409, "Sandbox \"%s\" is already running", sandbox_info(sb)->id);
     } else if (sandbox_info(sb)->state == SANDBOX_RUNNING) {
         if (control_set_timeout(c, sb, k->seconds, true))
-            answer(c, sb, 200);
+            control_pause_answer(c, sb, 200);
     } else {
         const struct sandbox_resume how = {
             .has_timeout = true, .timeout_ms = (uint64_t)MAX(k->seconds, (int64_t)1) * 1000, .cold = k->cold};
@@ -87,9 +87,9 @@ static void look_again(struct call *c)
     call_step(c, proceed);
 }
 
-static void begin(struct call *c, bool needs_timeout, struct connection connection)
+static void control_pause_begin(struct call *c, bool needs_timeout, struct pause_connection connection)
 {
-    struct connection *k = arena_alloc(http_arena(c->req), sizeof(*k));
+    struct pause_connection *k = arena_alloc(http_arena(c->req), sizeof(*k));
     bool memory = true;
 
     *k = connection;
@@ -104,15 +104,15 @@ static void begin(struct call *c, bool needs_timeout, struct connection connecti
 
 void control_connect(struct call *c)
 {
-    begin(c, true, (struct connection){.seconds = TIMEOUT_V1_S});
+    control_pause_begin(c, true, (struct pause_connection){.seconds = TIMEOUT_V1_S});
 }
 
 void control_connect_v2(struct call *c)
 {
-    begin(c, false, (struct connection){.seconds = TIMEOUT_V2_S});
+    control_pause_begin(c, false, (struct pause_connection){.seconds = TIMEOUT_V2_S});
 }
 
 void control_resume(struct call *c)
 {
-    begin(c, false, (struct connection){.seconds = TIMEOUT_V1_S, .must_be_paused = true});
+    control_pause_begin(c, false, (struct pause_connection){.seconds = TIMEOUT_V1_S, .must_be_paused = true});
 }

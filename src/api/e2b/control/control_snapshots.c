@@ -24,7 +24,7 @@ static void append_snapshot(struct buf *b, const struct template *t)
 
 /* ---- making one ---- */
 
-static void on_made(void *ctx, const struct template *t, const struct err *err)
+static void control_snapshots_on_made(void *ctx, const struct template *t, const struct err *err)
 {
     AUTO_BUF struct buf b = BUF_INIT(4096);
     struct call *c = call_back(ctx, err);
@@ -44,7 +44,7 @@ void control_snapshot(struct call *c)
         return;
     if (str_trim(name).n && template_ref_read(name, http_arena(c->req), &ref, &err) < 0)
         call_fail_err(c, &err);
-    else if (sandbox_snapshot(c->sandbox, &c->actor, ref, on_made, call_hold(c), &err) < 0)
+    else if (sandbox_snapshot(c->sandbox, &c->actor, ref, control_snapshots_on_made, call_hold(c), &err) < 0)
         call_drop(c, &err);
 }
 
@@ -57,20 +57,20 @@ struct snapshots {
 };
 
 /* "[namespace/]name": equal, or equal but for the namespace when the wanted one has none. */
-static bool is_name(const char *name, struct str wanted)
+static bool control_snapshots_is_name(const char *name, struct str wanted)
 {
     const char *slash = strrchr(name, '/');
 
     return str_eqc(wanted, name) || (slash && str_find_char(wanted, '/') < 0 && str_eqc(wanted, slash + 1));
 }
 
-static bool collect(void *ctx, const struct template *t)
+static bool control_snapshots_collect(void *ctx, const struct template *t)
 {
     struct snapshots *all = ctx;
     const char *tag = t->ref ? strrchr(t->ref, ':') : NULL;
 
     if (!t->is_snapshot || (all->source.p && !(t->source && str_eqc(all->source, t->source))) ||
-        (all->name.p && !(t->name && is_name(t->name, all->name))) ||
+        (all->name.p && !(t->name && control_snapshots_is_name(t->name, all->name))) ||
         (all->tag.p && !(tag && str_eqc(all->tag, tag + 1))))
         return true;
     if (all->n == all->cap) {
@@ -92,7 +92,7 @@ static const char *ref_of(const struct template *t)
     return t->ref ? t->ref : t->id;
 }
 
-static int compare(const void *a, const void *b)
+static int control_snapshots_compare(const void *a, const void *b)
 {
     const struct template *x = *(const struct template *const *)a, *y = *(const struct template *const *)b;
 
@@ -119,14 +119,14 @@ static bool parse_position(struct str text, struct position *ret_position)
     return true;
 }
 
-static void answer(struct call *c, struct snapshots *all, size_t limit, const struct position *after)
+static void control_snapshots_answer(struct call *c, struct snapshots *all, size_t limit, const struct position *after)
 {
     AUTO_BUF struct buf b = BUF_INIT(BODY_MAX);
     char next[REF_MAX + 32];
     size_t i = 0, n = 0;
 
     if (all->n)
-        qsort(all->found, all->n, sizeof(struct template *), compare);
+        qsort(all->found, all->n, sizeof(struct template *), control_snapshots_compare);
     for (size_t k = 1, kept = MIN(all->n, (size_t)1), most = all->n; k < most; k++, all->n = kept)
         if (all->found[k] != all->found[kept - 1])
             all->found[kept++] = all->found[k]; /* one with two tags came twice */
@@ -190,8 +190,8 @@ void control_snapshots(struct call *c)
         str_split(&value, '-', &all.source);
     if (!read_name(c, &all))
         return;
-    core_templates_each(call_core(c), c->actor.who.view, collect, &all);
-    answer(c, &all, (size_t)limit, has_after ? &after : NULL);
+    core_templates_each(call_core(c), c->actor.who.view, control_snapshots_collect, &all);
+    control_snapshots_answer(c, &all, (size_t)limit, has_after ? &after : NULL);
     mem_free(all.found);
 }
 

@@ -16,7 +16,7 @@ static void append_volume(struct buf *b, const struct volume *v, bool with_token
     buf_append_char(b, '}');
 }
 
-static const struct volume *find(struct call *c)
+static const struct volume *control_volumes_find(struct call *c)
 {
     const struct volume *v = volume_find(call_core(c), c->actor.who.view, c->args[0]);
 
@@ -25,7 +25,7 @@ static const struct volume *find(struct call *c)
     return v;
 }
 
-static void on_made(void *ctx, const struct volume *v, const struct err *err)
+static void control_volumes_on_made(void *ctx, const struct volume *v, const struct err *err)
 {
     AUTO_BUF struct buf b = BUF_INIT(4096);
     struct call *c = call_back(ctx, err);
@@ -42,7 +42,7 @@ void control_volume_make(struct call *c)
     struct err err;
 
     if (CALL_WANTS(c, JSON_NEED_STR("name", &name)) &&
-        volume_make(call_core(c), &c->actor, name, 0, on_made, call_hold(c), &err) < 0)
+        volume_make(call_core(c), &c->actor, name, 0, control_volumes_on_made, call_hold(c), &err) < 0)
         call_drop(c, &err);
 }
 
@@ -69,7 +69,7 @@ void control_volumes(struct call *c)
 void control_volume(struct call *c)
 {
     AUTO_BUF struct buf b = BUF_INIT(4096);
-    const struct volume *v = find(c);
+    const struct volume *v = control_volumes_find(c);
 
     if (!v)
         return;
@@ -77,7 +77,7 @@ void control_volume(struct call *c)
     call_json(c, 200, buf_str(&b));
 }
 
-static void on_dropped(void *ctx, const struct volume *v, const struct err *err)
+static void control_volumes_on_dropped(void *ctx, const struct volume *v, const struct err *err)
 {
     (void)v;
     control_on_done(ctx, NULL, err);
@@ -87,6 +87,7 @@ void control_volume_drop(struct call *c)
 {
     struct err err;
 
-    if (find(c) && volume_drop(call_core(c), &c->actor, c->args[0], on_dropped, call_hold(c), &err) < 0)
+    if (control_volumes_find(c) &&
+        volume_drop(call_core(c), &c->actor, c->args[0], control_volumes_on_dropped, call_hold(c), &err) < 0)
         call_drop(c, &err);
 }

@@ -6,7 +6,7 @@
 
 #include <ctype.h>
 
-static bool is_name(struct str s, const char *more)
+static bool create_spec_is_name(struct str s, const char *more)
 {
     if (s.n == 0)
         return false;
@@ -32,7 +32,7 @@ int template_ref_read(struct str given, struct arena *arena, struct str *ret_ref
     if (colon >= 0) {
         tag = str_sub(name, (size_t)colon + 1);
         name.n = (size_t)colon;
-        if (!is_name(tag, "-_."))
+        if (!create_spec_is_name(tag, "-_."))
             return err_set(err, ERR_INVALID_ARGUMENT, "Invalid template reference: invalid tag: %.*s", STR_ARG(tag));
         if (str_eq(tag, STR("default")))
             trimmed.n = name.n;
@@ -41,11 +41,11 @@ int template_ref_read(struct str given, struct arena *arena, struct str *ret_ref
     if (slash >= 0) {
         namespace = str_n(name.p, (size_t)slash);
         name = str_sub(name, (size_t)slash + 1);
-        if (!is_name(namespace, "-_"))
+        if (!create_spec_is_name(namespace, "-_"))
             return err_set(err, ERR_INVALID_ARGUMENT, "Invalid template reference: invalid namespace: %.*s",
                            STR_ARG(namespace));
     }
-    if (!is_name(name, "-_."))
+    if (!create_spec_is_name(name, "-_."))
         return err_set(err, ERR_INVALID_ARGUMENT, "Invalid template reference: invalid template ID: %.*s",
                        STR_ARG(given));
     *ret_ref = str_n(lower, trimmed.n);
@@ -58,8 +58,8 @@ static int not_yet(struct err *err, const char *what)
 }
 
 /* Errors are those of the members; *ret_network is the caller's to end. */
-static int read_network(const json_t *body, struct sandbox_spec *spec, struct network_body *ret_network,
-                        struct err *err)
+static int create_spec_read_network(const json_t *body, struct sandbox_spec *spec, struct network_body *ret_network,
+                                    struct err *err)
 {
     json_t *network = NULL;
 
@@ -212,10 +212,13 @@ int create_spec_read(const json_t *body, enum create_version version, uint64_t m
         json_get_pairs(body, "metadata", arena, &spec.metadata, &spec.n_metadata, err) < 0 ||
         json_get_pairs(body, "envVars", arena, &spec.envs, &spec.n_envs, err) < 0)
         goto malformed;
+    for (size_t i = 0; i < spec.n_metadata; i++)
+        if (str_eqc(spec.metadata[i].key, "cove.tier")) /* E2B's API has no word for it */
+            spec.tier = spec.metadata[i].value;
     if (template_ref_read(template, arena, &spec.template_ref, err) < 0 ||
         read_timeout(body, version, max_timeout_ms, &spec.timeout_ms, err) < 0 ||
         read_lifecycle(body, &spec, err) < 0 || check_later(body, err) < 0 ||
-        read_mounts(body, arena, &spec, err) < 0 || read_network(body, &spec, ret_network, err) < 0)
+        read_mounts(body, arena, &spec, err) < 0 || create_spec_read_network(body, &spec, ret_network, err) < 0)
         return -1;
     *ret_spec = spec;
     return 0;

@@ -22,7 +22,7 @@ enum {
     MASK_MAX = 255,
 };
 
-static struct str text_of(const json_t *string)
+static struct str network_body_text_of(const json_t *string)
 {
     return str_n(json_string_value(string), json_string_length(string));
 }
@@ -34,7 +34,7 @@ static int invalid(struct err *err, const char *what, struct str value)
 
 /* ---- allowOut and denyOut ---- */
 
-static bool is_name(struct str text)
+static bool network_body_is_name(struct str text)
 {
     char name[HOSTNAME_MAX + 3];
 
@@ -60,10 +60,10 @@ static int read_targets(const json_t *network, const char *member, const char *v
         return r;
     json_array_foreach(list, i, entry)
     {
-        struct str text = text_of(entry);
+        struct str text = network_body_text_of(entry);
         bool is_net = json_is_string(entry) && netcidr_parse(text, &cidr);
 
-        if (!is_net && json_is_string(entry) && is_name(text))
+        if (!is_net && json_is_string(entry) && network_body_is_name(text))
             *ret_names = true;
         else if (!is_net)
             return err_set(err, ERR_INVALID_ARGUMENT, "%s has something that is no address, network or domain: %.*s",
@@ -110,7 +110,7 @@ static int read_headers(const json_t *headers, json_t *injected, json_t *shown, 
     json_object_foreach((json_t *)headers, name, value)
     {
         AUTO_BUF struct buf converted = BUF_INIT(2 * RULE_VALUE_MAX + 1024);
-        struct str text = text_of(value);
+        struct str text = network_body_text_of(value);
         json_t *copy;
 
         if (strlen(name) > RULE_NAME_MAX)
@@ -134,7 +134,7 @@ static int read_host(const char *host, const json_t *list, json_t *inject, json_
     static const char *const in_list[] = {"transform"}, *const in_transform[] = {"headers"};
     json_t *transform = NULL, *headers = NULL, *injected, *stars;
 
-    if (strlen(host) > RULE_HOST_MAX || !is_name(str_of(host)))
+    if (strlen(host) > RULE_HOST_MAX || !network_body_is_name(str_of(host)))
         return invalid(err, "rules: not a domain of at most 128 characters", str_of(host));
     if (!json_is_array(list) || json_array_size(list) > 1)
         return invalid(err, "rules: there must be a list of one transform for the host", str_of(host));
@@ -197,7 +197,7 @@ bool network_mask_host(const json_t *fields, uint16_t port, struct buf *to)
 
     if (!mask)
         return false;
-    mask_of(text_of(mask), port, to);
+    mask_of(network_body_text_of(mask), port, to);
     return buf_error(to) == 0;
 }
 

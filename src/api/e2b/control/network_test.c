@@ -2,7 +2,7 @@
 /* The network of a sandbox as SDKs set, change and see it, and who may reach its ports. */
 #include "api/e2b/test_e2b.h"
 
-#include "api/e2b/port_proxy.h"
+#include "api/e2b/traffic.h"
 #include "base/fd.h"
 
 #include <stdio.h>
@@ -169,12 +169,12 @@ static void connections_to_one_sandbox_are_bounded(void **state)
     struct test_facade *f = *state;
     struct sandbox *sb = facade_sandbox(f, true), *other = facade_sandbox(f, true);
     struct rlimit files;
-    static int fds[PORT_PROXY_RELAYS_MAX];
+    static int fds[SANDBOX_RELAYS_MAX];
 
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
     files.rlim_cur = files.rlim_max;
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &files), 0);
-    if (files.rlim_cur < 4 * PORT_PROXY_RELAYS_MAX) {
+    if (files.rlim_cur < 4 * SANDBOX_RELAYS_MAX) {
         print_message("not enough descriptors\n");
         skip();
     }

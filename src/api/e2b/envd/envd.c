@@ -4,9 +4,8 @@
 
 #include "api/e2b/envd/files_call.h"
 #include "api/e2b/interpreter.h"
-#include "api/e2b/port_proxy.h"
 #include "api/e2b/proxy_error.h"
-#include "api/e2b/wake.h"
+#include "api/e2b/traffic.h"
 
 const struct route envd_routes[] = {
     {HTTP_METHOD_POST, "/process.Process/Start", envd_start, 0, NULL},
@@ -124,7 +123,7 @@ static bool is_of_other_site(const struct http_request *req)
 
 static void handle(struct e2b *e2b, struct http_request *req, struct sandbox *sb, uint16_t port);
 
-static void on_awake(struct e2b *e2b, struct http_request *req, struct sandbox *sb, uint16_t port)
+static void on_awake(void *e2b, struct http_request *req, struct sandbox *sb, uint16_t port)
 {
     handle(e2b, req, sb, port);
 }
@@ -149,10 +148,10 @@ static void handle(struct e2b *e2b, struct http_request *req, struct sandbox *sb
         proxy_error_not_found(req, str_of(info->id));
         return;
     }
-    if (info->state != SANDBOX_RUNNING && !wake_first(e2b, req, sb, port, may_wake(req, info), on_awake))
+    if (info->state != SANDBOX_RUNNING && !wake_first(&traffic_way, e2b, req, sb, port, may_wake(req, info), on_awake))
         return;
     bool is_shown = info->access_token && str_eq_secret(token, str_of(info->access_token));
-    if (port == INTERPRETER_PORT && !is_shown && port_proxy_refuses(e2b, req, info))
+    if (port == INTERPRETER_PORT && !is_shown && traffic_refuses(e2b, req, info))
         return;
     if (info->access_token && !is_shown &&
         (port == ENVD_PORT ? needs_token(req, path) : interpreter_needs_token(path))) {

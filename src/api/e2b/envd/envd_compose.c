@@ -35,7 +35,7 @@ static void look_at_next(struct call *c);
 static void read_next(struct call *c);
 static void remove_next(struct call *c);
 
-static void cleanup(struct call *c)
+static void envd_compose_cleanup(struct call *c)
 {
     struct compose *m = c->state;
 
@@ -60,7 +60,7 @@ static void on_temporary_removed(void *ctx, const struct file_entry *entry, cons
     files_fail(c, &m->err);
 }
 
-static void fail(struct call *c, const struct err *err)
+static void envd_compose_fail(struct call *c, const struct err *err)
 {
     struct compose *m = c->state;
     struct err ignored;
@@ -79,7 +79,7 @@ static void fail(struct call *c, const struct err *err)
 /* ---- 3: copying ---- */
 
 /* Gives the write what waits; when all of it went, the read may go on. */
-static void push(struct call *c)
+static void envd_compose_push(struct call *c)
 {
     struct compose *m = c->state;
 
@@ -101,20 +101,20 @@ static void push(struct call *c)
     }
 }
 
-static void on_open(void *ctx, const struct file_entry *entry)
+static void envd_compose_on_open(void *ctx, const struct file_entry *entry)
 {
     (void)ctx;
     (void)entry;
 }
 
-static void on_data(void *ctx, struct str bytes)
+static void envd_compose_on_data(void *ctx, struct str bytes)
 {
     struct call *c = ctx;
     struct compose *m = c->state;
 
     buf_append_str(&m->waiting, bytes);
     m->unacked += bytes.n;
-    push(c);
+    envd_compose_push(c);
 }
 
 static void on_read_end(void *ctx, const struct err *err)
@@ -125,7 +125,7 @@ static void on_read_end(void *ctx, const struct err *err)
     m->read = NULL;
     m->unacked = 0;
     if (err) {
-        fail(c, err);
+        envd_compose_fail(c, err);
         return;
     }
     m->i++;
@@ -134,16 +134,16 @@ static void on_read_end(void *ctx, const struct err *err)
 
 static void read_next(struct call *c)
 {
-    static const struct file_read_ops ops = {on_open, on_data, on_read_end};
+    static const struct file_read_ops ops = {envd_compose_on_open, envd_compose_on_data, on_read_end};
     struct compose *m = c->state;
     struct err err;
 
     if (m->i == m->n_sources) {
         m->all_read = true;
-        push(c);
+        envd_compose_push(c);
     } else if (file_read(c->sandbox, &c->actor, c->user, m->sources[m->i], 0, UINT64_MAX, &ops, c, &m->read, &err) <
                0) {
-        fail(c, &err);
+        envd_compose_fail(c, &err);
     }
 }
 
@@ -157,7 +157,7 @@ static void on_write_ready(void *ctx)
     if (first)
         call_step(c, read_next);
     else
-        push(c);
+        envd_compose_push(c);
 }
 
 /* ---- 4 and 5 ---- */
@@ -192,7 +192,7 @@ static void on_moved(void *ctx, const struct file_entry *entry, const struct err
 
     c->file = NULL;
     if (err) {
-        fail(c, err);
+        envd_compose_fail(c, err);
         return;
     }
     entry_append_uploaded(&m->reply, entry);
@@ -200,16 +200,16 @@ static void on_moved(void *ctx, const struct file_entry *entry, const struct err
     call_step(c, remove_next);
 }
 
-static void replace(struct call *c)
+static void envd_compose_replace(struct call *c)
 {
     struct compose *m = c->state;
     struct err err;
 
     if (file_move(c->sandbox, &c->actor, c->user, m->temporary, m->destination, on_moved, c, &c->file, &err) < 0)
-        fail(c, &err);
+        envd_compose_fail(c, &err);
 }
 
-static void on_written(void *ctx, const struct file_entry *entry, const struct err *err)
+static void envd_compose_on_written(void *ctx, const struct file_entry *entry, const struct err *err)
 {
     struct call *c = ctx;
     struct compose *m = c->state;
@@ -218,18 +218,18 @@ static void on_written(void *ctx, const struct file_entry *entry, const struct e
     (void)entry;
     m->write = NULL;
     if (err)
-        fail(c, err);
+        envd_compose_fail(c, err);
     else if (!m->eof_sent && err_set(&early, ERR_INTERNAL, FILES_ENDED_EARLY) < 0)
-        fail(c, &early);
+        envd_compose_fail(c, &early);
     else
-        call_step(c, replace);
+        call_step(c, envd_compose_replace);
 }
 
 /* ---- 1 and 2 ---- */
 
 static void open_temporary(struct call *c)
 {
-    static const struct file_write_ops ops = {on_write_ready, on_written};
+    static const struct file_write_ops ops = {on_write_ready, envd_compose_on_written};
     struct compose *m = c->state;
     struct err err;
 
@@ -321,7 +321,7 @@ static void compose(struct call *c, const json_t *body)
     buf_init(&m->reply, BODY_MAX);
     c->user = arena_str(arena, user);
     c->state = m;
-    c->cleanup = cleanup;
+    c->cleanup = envd_compose_cleanup;
     if (file_stat(c->sandbox, &c->actor, c->user, m->destination, on_destination, c, &c->file, &err) < 0)
         files_fail(c, &err);
 }

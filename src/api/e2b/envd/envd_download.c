@@ -40,7 +40,7 @@ struct download {
     struct str target; /* of the link that it is, once followed */
 };
 
-static void cleanup(struct call *c)
+static void envd_download_cleanup(struct call *c)
 {
     struct download *d = c->state;
 
@@ -49,7 +49,7 @@ static void cleanup(struct call *c)
     gzip_free(d->gzip);
 }
 
-static void finish(struct call *c)
+static void envd_download_finish(struct call *c)
 {
     struct download *d = c->state;
 
@@ -151,7 +151,7 @@ static void send_bytes(struct call *c, struct str bytes)
         http_response_write(c->req, bytes);
 }
 
-static void on_open(void *ctx, const struct file_entry *entry)
+static void envd_download_on_open(void *ctx, const struct file_entry *entry)
 {
     struct call *c = ctx;
     struct download *d = c->state;
@@ -167,7 +167,7 @@ static void on_open(void *ctx, const struct file_entry *entry)
         send_head(c, STR(""));
 }
 
-static void on_data(void *ctx, struct str bytes)
+static void envd_download_on_data(void *ctx, struct str bytes)
 {
     struct call *c = ctx;
     struct download *d = c->state;
@@ -183,7 +183,7 @@ static void on_data(void *ctx, struct str bytes)
         if (wanted.n == 0) {
             if (d->gzip)
                 send_gzip(c, STR(""), GZIP_FINISH);
-            finish(c);
+            envd_download_finish(c);
             return;
         }
     }
@@ -196,7 +196,7 @@ static void on_data(void *ctx, struct str bytes)
     }
 }
 
-static void on_drain(struct http_request *req, void *ctx)
+static void envd_download_on_drain(struct http_request *req, void *ctx)
 {
     struct call *c = ctx;
     struct download *d = c->state;
@@ -209,7 +209,7 @@ static void on_drain(struct http_request *req, void *ctx)
 
 static void read_part(struct call *c);
 
-static void on_end(void *ctx, const struct err *err)
+static void envd_download_on_end(void *ctx, const struct err *err)
 {
     struct call *c = ctx;
     struct download *d = c->state;
@@ -239,13 +239,13 @@ static void on_end(void *ctx, const struct err *err)
     }
     if (d->gzip)
         send_gzip(c, STR(""), GZIP_FINISH);
-    finish(c);
+    envd_download_finish(c);
 }
 
-static const struct file_read_ops ops = {on_open, on_data, on_end};
+static const struct file_read_ops ops = {envd_download_on_open, envd_download_on_data, envd_download_on_end};
 
 /* All of it, or the part that was begun last. */
-static void read_file(struct call *c)
+static void envd_download_read_file(struct call *c)
 {
     struct download *d = c->state;
     const struct range *part = d->n_parts ? &d->parts[d->part - 1] : NULL;
@@ -268,7 +268,7 @@ static void read_part(struct call *c)
     if (d->part == d->n_parts) {
         buf_printf(&head, "\r\n--%s--\r\n", d->boundary);
         http_response_write(c->req, buf_str(&head));
-        finish(c);
+        envd_download_finish(c);
         return;
     }
     if (d->n_parts > 1) {
@@ -281,23 +281,23 @@ static void read_part(struct call *c)
     }
     d->left = d->parts[d->part].length;
     d->part++;
-    call_step(c, read_file);
+    call_step(c, envd_download_read_file);
 }
 
 /* The type is known. */
-static void answer(struct call *c)
+static void envd_download_answer(struct call *c)
 {
     struct download *d = c->state;
 
     if (http_method(c->req) != HTTP_METHOD_HEAD && d->n_parts) {
         read_part(c);
     } else if (http_method(c->req) != HTTP_METHOD_HEAD) {
-        call_step(c, read_file);
+        call_step(c, envd_download_read_file);
     } else {
         d->left = d->n_parts ? d->parts[0].length : d->size;
         d->length_known = true;
         send_head(c, STR(""));
-        finish(c);
+        envd_download_finish(c);
     }
 }
 
@@ -331,7 +331,7 @@ static void on_sniff_end(void *ctx, const struct err *err)
         return;
     }
     d->type = content_type_by_bytes(str_n(d->sniffed, d->n_sniffed));
-    answer(c);
+    envd_download_answer(c);
 }
 
 static void sniff(struct call *c)
@@ -425,7 +425,7 @@ static void on_stat(void *ctx, const struct file_entry *entry, const struct err 
     if (!d->type && (d->n_parts || http_method(c->req) == HTTP_METHOD_HEAD))
         call_step(c, sniff);
     else
-        answer(c);
+        envd_download_answer(c);
 }
 
 static void stat_file(struct call *c)
@@ -453,15 +453,15 @@ void envd_download(struct call *c)
     for (size_t i = 0; i < ARRAY_SIZE(conditions); i++)
         d->conditional = d->conditional || http_header_get(c->req, conditions[i]).n;
     c->state = d;
-    c->cleanup = cleanup;
-    http_on_drain(c->req, on_drain, c);
+    c->cleanup = envd_download_cleanup;
+    http_on_drain(c->req, envd_download_on_drain, c);
 
     if (d->coding == ACCEPT_NONE)
         call_fail(c, 406, "error parsing Accept-Encoding: no acceptable encoding found, supported: [gzip]");
     else if (d->conditional && !accept_encoding_allows_identity(accept))
         call_fail(c, 406, "identity encoding not acceptable for Range or conditional request");
     else if (!d->conditional && http_method(c->req) != HTTP_METHOD_HEAD)
-        read_file(c);
+        envd_download_read_file(c);
     else
         stat_file(c);
 }

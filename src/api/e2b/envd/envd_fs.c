@@ -55,7 +55,7 @@ void envd_stat(struct call *c)
     rpc_unary(c, stat_path);
 }
 
-static void make_dir(struct call *c, const json_t *message)
+static void envd_fs_make_dir(struct call *c, const json_t *message)
 {
     struct str path;
     struct err err;
@@ -67,7 +67,7 @@ static void make_dir(struct call *c, const json_t *message)
 
 void envd_make_dir(struct call *c)
 {
-    rpc_unary(c, make_dir);
+    rpc_unary(c, envd_fs_make_dir);
 }
 
 static void move(struct call *c, const json_t *message)
@@ -119,7 +119,7 @@ static void list_cleanup(struct call *c)
     buf_fini(c->state);
 }
 
-static void on_listed(void *ctx, const struct file_entry *entry)
+static void envd_fs_on_listed(void *ctx, const struct file_entry *entry)
 {
     struct call *c = ctx;
     struct buf *b = c->state;
@@ -139,7 +139,7 @@ static void on_list_end(void *ctx, const struct file_entry *entry, const struct 
     if (err) {
         rpc_fail_err(c, err);
     } else if (buf_error(&entries) < 0) {
-        rpc_fail(c, ERR_RESOURCE_EXHAUSTED, "the listing is larger than %d MiB, list less deeply", REPLY_MAX >> 20);
+        rpc_fail(c, ERR_RESOURCE_EXHAUSTED, "the listing is larger than %d MiB: use a smaller depth", REPLY_MAX >> 20);
     } else {
         buf_append_cstr(&entries, buf_len(&entries) ? "]}" : "{}");
         rpc_answer(c, &entries);
@@ -163,7 +163,7 @@ static void list_dir(struct call *c, const json_t *message)
     buf_init(c->state, REPLY_MAX);
     c->cleanup = list_cleanup;
     if (file_list(c->sandbox, &c->actor, c->user, path, (uint32_t)MIN(MAX(depth, (int64_t)1), (int64_t)DEPTH_MAX),
-                  on_listed, on_list_end, c, &c->file, &err) < 0)
+                  envd_fs_on_listed, on_list_end, c, &c->file, &err) < 0)
         rpc_fail_err(c, &err);
 }
 

@@ -9,7 +9,7 @@
  * Output goes from the core to the client in one step. While the client's queue is full nothing is acknowledged to the core, so at most
  * one window of the process's output is under way and the process waits; no byte is dropped.
  */
-struct follower {
+struct envd_follower {
     struct follow *follow; /* NULL once it ended */
     size_t unacked;
     usec_t last; /* when the client was sent something */
@@ -19,9 +19,9 @@ struct follower {
     bool may_try_shell;
 };
 
-static void cleanup(struct call *c)
+static void envd_process_cleanup(struct call *c)
 {
-    struct follower *f = c->state;
+    struct envd_follower *f = c->state;
 
     if (f->follow)
         exec_close(TAKE_PTR(f->follow));
@@ -30,7 +30,7 @@ static void cleanup(struct call *c)
 
 static void send_scratch(struct call *c)
 {
-    struct follower *f = c->state;
+    struct envd_follower *f = c->state;
     struct buf *b = &e2b_of(c)->scratch;
 
     rpc_send(c, buf_str(b));
@@ -40,7 +40,7 @@ static void send_scratch(struct call *c)
 
 static void on_keepalive(struct call *c)
 {
-    struct follower *f = c->state;
+    struct envd_follower *f = c->state;
     uint64_t idle_ms = (clock_mono() - f->last) / USEC_PER_MS;
 
     /* A client that does not even take output needs no keepalive. */
@@ -52,10 +52,10 @@ static void on_keepalive(struct call *c)
     call_set_timer(c, idle_ms < f->keepalive_ms ? f->keepalive_ms - idle_ms : f->keepalive_ms, on_keepalive);
 }
 
-static void on_start(void *ctx, uint32_t pid)
+static void envd_process_on_start(void *ctx, uint32_t pid)
 {
     struct call *c = ctx;
-    struct follower *f = c->state;
+    struct envd_follower *f = c->state;
 
     f->may_try_shell = false;
     if (c->answered)
@@ -68,7 +68,7 @@ static void on_start(void *ctx, uint32_t pid)
 static void on_output(void *ctx, enum wire_channel channel, struct str bytes)
 {
     struct call *c = ctx;
-    struct follower *f = c->state;
+    struct envd_follower *f = c->state;
 
     if (c->answered)
         return;
@@ -81,10 +81,10 @@ static void on_output(void *ctx, enum wire_channel channel, struct str bytes)
     }
 }
 
-static void on_drain(struct http_request *req, void *ctx)
+static void envd_process_on_drain(struct http_request *req, void *ctx)
 {
     struct call *c = ctx;
-    struct follower *f = c->state;
+    struct envd_follower *f = c->state;
 
     (void)req;
     if (f->follow && f->unacked)
@@ -95,7 +95,7 @@ static void on_drain(struct http_request *req, void *ctx)
 static void on_exited(void *ctx, const struct exec_exit *exit)
 {
     struct call *c = ctx;
-    struct follower *f = c->state;
+    struct envd_follower *f = c->state;
 
     f->follow = NULL;
     if (c->answered)
@@ -107,10 +107,10 @@ static void on_exited(void *ctx, const struct exec_exit *exit)
 
 static bool start_in_shell(struct call *c);
 
-static void on_error(void *ctx, const struct err *err)
+static void envd_process_on_error(void *ctx, const struct err *err)
 {
     struct call *c = ctx;
-    struct follower *f = c->state;
+    struct envd_follower *f = c->state;
 
     f->follow = NULL;
     if (err->code == ERR_FAILED_PRECONDITION && f->may_try_shell && !c->answered && start_in_shell(c))
@@ -123,23 +123,23 @@ static void on_error(void *ctx, const struct err *err)
         rpc_fail_err(c, err);
 }
 
-static const struct exec_ops ops = {on_start, on_output, on_exited, on_error};
+static const struct exec_ops ops = {envd_process_on_start, on_output, on_exited, envd_process_on_error};
 
-static struct follower *follower_new(struct call *c)
+static struct envd_follower *follower_new(struct call *c)
 {
-    struct follower *f = arena_alloc(http_arena(c->req), sizeof(*f));
+    struct envd_follower *f = arena_alloc(http_arena(c->req), sizeof(*f));
 
     f->keepalive_ms = rpc_keepalive_ms(c->req);
     c->state = f;
-    c->cleanup = cleanup;
-    http_on_drain(c->req, on_drain, c);
+    c->cleanup = envd_process_cleanup;
+    http_on_drain(c->req, envd_process_on_drain, c);
     return f;
 }
 
 /* A program that can't be executed is a command that ends with 127 or 126 and says why, as it is where a shell runs all of them. */
 static bool start_in_shell(struct call *c)
 {
-    struct follower *f = c->state;
+    struct envd_follower *f = c->state;
     struct exec_spec spec = f->spec;
     struct str *args = arena_alloc(http_arena(c->req), (spec.n_args + 3) * sizeof(*args));
     struct err err;
@@ -156,10 +156,10 @@ static bool start_in_shell(struct call *c)
     return exec_start(c->sandbox, &c->actor, &spec, &ops, c, &f->follow, &err) == 0;
 }
 
-static void start(struct call *c, const json_t *message)
+static void envd_process_start(struct call *c, const json_t *message)
 {
     struct exec_spec spec;
-    struct follower *f;
+    struct envd_follower *f;
     struct err err;
 
     if (process_start_read(message, http_arena(c->req), &spec, &err) < 0) {
@@ -179,13 +179,13 @@ static void start(struct call *c, const json_t *message)
 
 void envd_start(struct call *c)
 {
-    rpc_stream(c, start);
+    rpc_stream(c, envd_process_start);
 }
 
 static void attach(struct call *c, const json_t *message)
 {
     struct exec_select which;
-    struct follower *f;
+    struct envd_follower *f;
     struct err err;
 
     if (process_select_read(message, &which, &err) < 0) {

@@ -4,7 +4,7 @@
 #include "api/e2b/envd/process_spec.h"
 #include "api/e2b/envd/rpc.h"
 
-static void on_done(void *ctx, const struct err *err)
+static void envd_process_unary_on_done(void *ctx, const struct err *err)
 {
     struct call *c = ctx;
 
@@ -71,7 +71,7 @@ static void on_list(void *ctx, const struct exec_process *processes, size_t n, c
     rpc_answer(c, &b);
 }
 
-static void list(struct call *c, const json_t *message)
+static void envd_process_unary_list(struct call *c, const json_t *message)
 {
     struct err err;
 
@@ -82,7 +82,7 @@ static void list(struct call *c, const json_t *message)
 
 void envd_list(struct call *c)
 {
-    rpc_unary(c, list);
+    rpc_unary(c, envd_process_unary_list);
 }
 
 /* ---- CloseStdin, SendSignal, Update ---- */
@@ -93,7 +93,7 @@ static void close_stdin(struct call *c, const json_t *message)
     struct err err;
 
     if (process_select_read(message, &which, &err) < 0 ||
-        exec_close_stdin(c->sandbox, &c->actor, &which, on_done, c, &c->exec, &err) < 0)
+        exec_close_stdin(c->sandbox, &c->actor, &which, envd_process_unary_on_done, c, &c->exec, &err) < 0)
         rpc_fail_err(c, &err);
 }
 
@@ -109,7 +109,7 @@ static void send_signal(struct call *c, const json_t *message)
     int signal;
 
     if (process_select_read(message, &which, &err) < 0 || process_signal_read(message, &signal, &err) < 0 ||
-        exec_signal(c->sandbox, &c->actor, &which, signal, on_done, c, &c->exec, &err) < 0)
+        exec_signal(c->sandbox, &c->actor, &which, signal, envd_process_unary_on_done, c, &c->exec, &err) < 0)
         rpc_fail_err(c, &err);
 }
 
@@ -132,7 +132,8 @@ static void update(struct call *c, const json_t *message)
     r = process_size_read(message, &cols, &rows, &err);
     if (r == 0)
         call_json(c, 200, STR("{}"));
-    else if (r < 0 || exec_resize(c->sandbox, &c->actor, &which, cols, rows, on_done, c, &c->exec, &err) < 0)
+    else if (r < 0 ||
+             exec_resize(c->sandbox, &c->actor, &which, cols, rows, envd_process_unary_on_done, c, &c->exec, &err) < 0)
         rpc_fail_err(c, &err);
 }
 

@@ -149,7 +149,7 @@ static void input_behind(struct call *c)
     struct input_body *s = c->state;
     struct str rest = buf_str(&s->rest);
 
-    for (size_t i = 0; i < rest.n; i++) {
+    for (size_t i = 0; rest.p && i < rest.n; i++) {
         if (rest.p[i] == '}' && s->depth > 0)
             s->depth--;
         else if (!strchr(" \t\r\n", rest.p[i]) || !rest.p[i]) {

@@ -22,7 +22,7 @@ struct input_stream {
 
 static void advance(struct call *c);
 
-static void cleanup(struct call *c)
+static void envd_stream_input_cleanup(struct call *c)
 {
     struct input_stream *s = c->state;
 
@@ -31,7 +31,7 @@ static void cleanup(struct call *c)
     json_decref(s->message);
 }
 
-static void on_done(void *ctx, const struct err *err)
+static void envd_stream_input_on_done(void *ctx, const struct err *err)
 {
     struct call *c = ctx;
 
@@ -92,7 +92,8 @@ static int take_data(struct call *c, const json_t *data, struct err *err)
         return -1;
     if (rpc_append_bytes(&bytes, base64) < 0)
         return err_set(err, ERR_INVALID_ARGUMENT, "unmarshal message: the input is not base64");
-    return exec_input(c->sandbox, &c->actor, &s->which, pty, buf_str(&bytes), on_done, c, &c->exec, err);
+    return exec_input(c->sandbox, &c->actor, &s->which, pty, buf_str(&bytes), envd_stream_input_on_done, c, &c->exec,
+                      err);
 }
 
 static void take_step(struct call *c)
@@ -179,7 +180,7 @@ static void advance(struct call *c)
     }
 }
 
-static void on_data(struct http_request *req, struct str data, void *ctx)
+static void envd_stream_input_on_data(struct http_request *req, struct str data, void *ctx)
 {
     struct call *c = ctx;
     struct input_stream *s = c->state;
@@ -193,7 +194,7 @@ static void on_data(struct http_request *req, struct str data, void *ctx)
         advance(c);
 }
 
-static void on_end(struct http_request *req, void *ctx)
+static void envd_stream_input_on_end(struct http_request *req, void *ctx)
 {
     struct call *c = ctx;
     struct input_stream *s = c->state;
@@ -204,14 +205,15 @@ static void on_end(struct http_request *req, void *ctx)
         advance(c);
 }
 
-static void on_error(struct http_request *req, int error, void *ctx)
+static void envd_stream_input_on_error(struct http_request *req, int error, void *ctx)
 {
     (void)req;
     (void)error;
     (void)ctx; /* on_close follows */
 }
 
-static const struct http_body_ops body_callbacks = {on_data, on_end, on_error};
+static const struct http_body_ops body_callbacks = {envd_stream_input_on_data, envd_stream_input_on_end,
+                                                    envd_stream_input_on_error};
 
 static void on_deadline(struct call *c)
 {
@@ -231,7 +233,7 @@ void envd_stream_input(struct call *c)
     s->decoder.may_compress = rpc_has_gzip(c);
     buf_init(&s->rest, REST_MAX);
     c->state = s;
-    c->cleanup = cleanup;
+    c->cleanup = envd_stream_input_cleanup;
     if (c->timeout_ms)
         call_set_timer(c, c->timeout_ms, on_deadline);
     http_stream_body(c->req, &body_callbacks, c);

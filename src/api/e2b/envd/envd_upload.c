@@ -29,7 +29,7 @@ struct upload_state {
     bool body_ended, all_fed;
 };
 
-static void cleanup(struct call *c)
+static void envd_upload_cleanup(struct call *c)
 {
     struct upload_state *u = c->state;
 
@@ -93,7 +93,7 @@ static void on_next(void *ctx)
     call_step(ctx, write_step);
 }
 
-static void on_written(void *ctx, const struct file_entry *entry)
+static void envd_upload_on_written(void *ctx, const struct file_entry *entry)
 {
     struct call *c = ctx;
     struct upload_state *u = c->state;
@@ -102,7 +102,7 @@ static void on_written(void *ctx, const struct file_entry *entry)
     entry_append_uploaded(&u->uploaded, entry);
 }
 
-static void on_error(void *ctx, const struct err *err)
+static void envd_upload_on_error(void *ctx, const struct err *err)
 {
     files_fail(ctx, err);
 }
@@ -238,7 +238,7 @@ static void advance(struct call *c)
         http_resume_body(c->req);
 }
 
-static void on_idle(void *ctx)
+static void envd_upload_on_idle(void *ctx)
 {
     struct call *c = ctx;
 
@@ -246,9 +246,10 @@ static void on_idle(void *ctx)
         advance(c);
 }
 
-static const struct upload_queue_ops queue_callbacks = {on_next, on_written, on_idle, on_error};
+static const struct upload_queue_ops queue_callbacks = {on_next, envd_upload_on_written, envd_upload_on_idle,
+                                                        envd_upload_on_error};
 
-static void on_data(struct http_request *req, struct str data, void *ctx)
+static void envd_upload_on_data(struct http_request *req, struct str data, void *ctx)
 {
     struct call *c = ctx;
     struct upload_state *u = c->state;
@@ -282,7 +283,7 @@ static void on_body_error(struct http_request *req, int error, void *ctx)
     (void)ctx; /* on_close follows */
 }
 
-static const struct http_body_ops body_callbacks = {on_data, on_body_end, on_body_error};
+static const struct http_body_ops body_callbacks = {envd_upload_on_data, on_body_end, on_body_error};
 
 /* ---- the request ---- */
 
@@ -349,7 +350,7 @@ void envd_upload(struct call *c)
     buf_init(&u->packed, PACKED_MAX);
     buf_init(&u->uploaded, UPLOADED_MAX);
     c->state = u;
-    c->cleanup = cleanup;
+    c->cleanup = envd_upload_cleanup;
     target.user = c->user;
     u->queue = upload_queue_new(&target, &queue_callbacks, c);
     if (open_encoding(c) && open_content(c))

@@ -12,7 +12,7 @@ struct watching {
     uint64_t keepalive_ms;
 };
 
-static void cleanup(struct call *c)
+static void envd_watch_cleanup(struct call *c)
 {
     struct watching *w = c->state;
 
@@ -31,7 +31,7 @@ static void send_message(struct call *c, struct str message)
     w->last = clock_mono();
 }
 
-static void on_timer(struct call *c);
+static void envd_watch_on_timer(struct call *c);
 
 static void set_timer(struct call *c)
 {
@@ -40,10 +40,10 @@ static void set_timer(struct call *c)
 
     if (w->deadline && w->deadline < due)
         due = w->deadline;
-    call_set_timer(c, due > now ? (due - now + USEC_PER_MS - 1) / USEC_PER_MS : 0, on_timer);
+    call_set_timer(c, due > now ? (due - now + USEC_PER_MS - 1) / USEC_PER_MS : 0, envd_watch_on_timer);
 }
 
-static void on_timer(struct call *c)
+static void envd_watch_on_timer(struct call *c)
 {
     struct watching *w = c->state;
     usec_t now = clock_mono();
@@ -61,7 +61,7 @@ static void on_timer(struct call *c)
     set_timer(c);
 }
 
-static void on_start(void *ctx)
+static void envd_watch_on_start(void *ctx)
 {
     struct call *c = ctx;
 
@@ -71,7 +71,7 @@ static void on_start(void *ctx)
     set_timer(c);
 }
 
-static void on_event(void *ctx, enum wire_watch_kind kind, struct str name, const struct file_entry *entry)
+static void envd_watch_on_event(void *ctx, enum wire_watch_kind kind, struct str name, const struct file_entry *entry)
 {
     AUTO_BUF struct buf event = BUF_INIT(BODY_MAX);
     struct call *c = ctx;
@@ -90,7 +90,7 @@ static void on_event(void *ctx, enum wire_watch_kind kind, struct str name, cons
     }
 }
 
-static void on_drain(struct http_request *req, void *ctx)
+static void envd_watch_on_drain(struct http_request *req, void *ctx)
 {
     struct call *c = ctx;
     struct watching *w = c->state;
@@ -101,7 +101,7 @@ static void on_drain(struct http_request *req, void *ctx)
     w->unacked = 0;
 }
 
-static void on_end(void *ctx, const struct err *err)
+static void envd_watch_on_end(void *ctx, const struct err *err)
 {
     struct call *c = ctx;
     struct watching *w = c->state;
@@ -113,7 +113,7 @@ static void on_end(void *ctx, const struct err *err)
         rpc_end(c);
 }
 
-static const struct file_watch_ops ops = {on_start, on_event, on_end};
+static const struct file_watch_ops ops = {envd_watch_on_start, envd_watch_on_event, envd_watch_on_end};
 
 static void watch_dir(struct call *c, const json_t *message)
 {
@@ -132,8 +132,8 @@ static void watch_dir(struct call *c, const json_t *message)
     if (c->timeout_ms)
         w->deadline = w->last + c->timeout_ms * USEC_PER_MS;
     c->state = w;
-    c->cleanup = cleanup;
-    http_on_drain(c->req, on_drain, c);
+    c->cleanup = envd_watch_cleanup;
+    http_on_drain(c->req, envd_watch_on_drain, c);
     if (file_watch(c->sandbox, &c->actor, c->user, path, flags, &ops, c, &w->watch, &err) < 0)
         rpc_fail_err(c, &err);
 }

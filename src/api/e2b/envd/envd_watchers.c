@@ -54,7 +54,7 @@ static void on_sandbox_end(struct sandbox_watch *end, struct sandbox *sb)
     watcher_free(container_of(end, struct watcher, end));
 }
 
-static void on_start(void *ctx)
+static void envd_watchers_on_start(void *ctx)
 {
     AUTO_BUF struct buf b = BUF_INIT(128);
     struct watcher *w = ctx;
@@ -66,7 +66,8 @@ static void on_start(void *ctx)
     call_json(TAKE_PTR(w->creator), 200, buf_str(&b));
 }
 
-static void on_event(void *ctx, enum wire_watch_kind kind, struct str name, const struct file_entry *entry)
+static void envd_watchers_on_event(void *ctx, enum wire_watch_kind kind, struct str name,
+                                   const struct file_entry *entry)
 {
     struct watcher *w = ctx;
 
@@ -76,7 +77,7 @@ static void on_event(void *ctx, enum wire_watch_kind kind, struct str name, cons
     watch_event_append(&w->events, kind, name, entry);
 }
 
-static void on_end(void *ctx, const struct err *err)
+static void envd_watchers_on_end(void *ctx, const struct err *err)
 {
     struct watcher *w = ctx;
     struct call *c;
@@ -94,7 +95,7 @@ static void on_end(void *ctx, const struct err *err)
     watcher_free(w);
 }
 
-static const struct file_watch_ops ops = {on_start, on_event, on_end};
+static const struct file_watch_ops ops = {envd_watchers_on_start, envd_watchers_on_event, envd_watchers_on_end};
 
 /* The client left before it learned the watcher's id: nobody can ever use it. */
 static void creator_gone(struct call *c)
@@ -155,7 +156,7 @@ void envd_create_watcher(struct call *c)
 }
 
 /* NULL after answering when this sandbox has no such watcher. */
-static struct watcher *find(struct call *c, const json_t *message)
+static struct watcher *envd_watchers_find(struct call *c, const json_t *message)
 {
     struct str id = STR("");
     struct watcher *w;
@@ -175,12 +176,12 @@ static struct watcher *find(struct call *c, const json_t *message)
 static void get_events(struct call *c, const json_t *message)
 {
     AUTO_BUF struct buf b = BUF_INIT(EVENTS_MAX + 64);
-    struct watcher *w = find(c, message);
+    struct watcher *w = envd_watchers_find(c, message);
 
     if (!w)
         return;
     if (w->watch && buf_error(&w->events) < 0) {
-        err_set(&w->err, ERR_RESOURCE_EXHAUSTED, "too many events were not fetched");
+        err_set(&w->err, ERR_RESOURCE_EXHAUSTED, "too many events are pending: fetch them more often");
         file_call_cancel(TAKE_PTR(w->watch));
     }
     if (!w->watch) {
@@ -209,7 +210,7 @@ void envd_get_watcher_events(struct call *c)
 
 static void remove_watcher(struct call *c, const json_t *message)
 {
-    struct watcher *w = find(c, message);
+    struct watcher *w = envd_watchers_find(c, message);
 
     if (!w)
         return;

@@ -145,14 +145,13 @@ struct sandbox *envd_find_by_signature(struct e2b *e2b, struct http_request *req
         return NULL;
     }
     if (who.scope < SCOPE_USE && operation_of(req) == FILES_WRITE) {
-        http_respond_error(req, 403, "this API key is for reading only");
+        http_respond_error(req, 403, "this API key can only read");
         return NULL;
     }
     s.found = sandbox_only(e2b->facade.core, &who);
     if (!s.found || !sandbox_can_wake(s.found)) {
         s.found = NULL;
-        http_respond_error(req, 400,
-                           "which sandbox is meant? Send E2b-Sandbox-Id and E2b-Sandbox-Port, or sign the URL");
+        http_respond_error(req, 400, "no sandbox is named: send E2b-Sandbox-Id and E2b-Sandbox-Port, or sign the URL");
     }
     return s.found;
 }

@@ -86,7 +86,7 @@ void rpc_end(struct call *c)
     end_stream(c, ERR_OK, STR_NULL);
 }
 
-static void fail(struct call *c, enum err_code code, struct str message)
+static void rpc_end_failed(struct call *c, enum err_code code, struct str message)
 {
     AUTO_BUF struct buf b = BUF_INIT(8192);
 
@@ -108,12 +108,12 @@ void rpc_fail(struct call *c, enum err_code code, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(message, sizeof(message), fmt, args);
     va_end(args);
-    fail(c, code, str_of(message));
+    rpc_end_failed(c, code, str_of(message));
 }
 
 void rpc_fail_err(struct call *c, const struct err *err)
 {
-    fail(c, err->code, str_of(err->msg));
+    rpc_end_failed(c, err->code, str_of(err->msg));
 }
 
 /* ---- the request ---- */

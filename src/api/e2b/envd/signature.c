@@ -12,7 +12,7 @@ struct signer {
     EVP_MD_CTX *begun, *scratch; /* "path:operation:user:"; its copy, with the token */
 };
 
-static void add(EVP_MD_CTX *sha, struct str s)
+static void signature_add(EVP_MD_CTX *sha, struct str s)
 {
     int ok = EVP_DigestUpdate(sha, s.p ? s.p : "", s.n);
 
@@ -29,12 +29,12 @@ struct signer *signer_new(const struct signature *what)
     s->scratch = EVP_MD_CTX_new();
     ok = s->begun && s->scratch ? EVP_DigestInit_ex(s->begun, EVP_sha256(), NULL) : 0;
     assert(ok == 1);
-    add(s->begun, what->path);
-    add(s->begun, STR(":"));
-    add(s->begun, what->operation);
-    add(s->begun, STR(":"));
-    add(s->begun, what->user);
-    add(s->begun, STR(":"));
+    signature_add(s->begun, what->path);
+    signature_add(s->begun, STR(":"));
+    signature_add(s->begun, what->operation);
+    signature_add(s->begun, STR(":"));
+    signature_add(s->begun, what->user);
+    signature_add(s->begun, STR(":"));
     return s;
 }
 
@@ -56,10 +56,10 @@ static void sign(const struct signer *s, struct str token, char ret_text[static 
     int ok = EVP_MD_CTX_copy_ex(s->scratch, s->begun);
 
     assert(ok == 1);
-    add(s->scratch, token);
+    signature_add(s->scratch, token);
     if (s->what->expires) {
         snprintf(expiration, sizeof(expiration), ":%lld", (long long)s->what->expiration);
-        add(s->scratch, str_of(expiration));
+        signature_add(s->scratch, str_of(expiration));
     }
     ok = EVP_DigestFinal_ex(s->scratch, digest, &n);
     assert(ok == 1 && n == 32);

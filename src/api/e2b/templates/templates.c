@@ -148,7 +148,7 @@ static void append_template(struct buf *b, const struct core *core, const struct
 
 /* ---- lists ---- */
 
-struct listing {
+struct templates_listing {
     const struct core *core;
     struct buf b;
     const char *after; /* an id; NULL: from the first */
@@ -157,9 +157,9 @@ struct listing {
     bool more;
 };
 
-static bool list_one(void *ctx, const struct template_info *info)
+static bool templates_list_one(void *ctx, const struct template_info *info)
 {
-    struct listing *l = ctx;
+    struct templates_listing *l = ctx;
     bool is_shown = info->file || (!info->is_snapshot && info->build);
     if (!is_shown || (l->after && strcmp(info->id, l->after) <= 0))
         return true;
@@ -174,11 +174,11 @@ static bool list_one(void *ctx, const struct template_info *info)
     return true;
 }
 
-static void answer_list(struct call *c, struct listing *l)
+static void templates_answer_list(struct call *c, struct templates_listing *l)
 {
     l->core = call_core(c);
     buf_append_char(&l->b, '[');
-    template_info_each(templates_of(c), c->actor.who.view, list_one, l);
+    template_info_each(templates_of(c), c->actor.who.view, templates_list_one, l);
     buf_append_char(&l->b, ']');
     if (l->more)
         http_add_header(c->req, STR("x-next-token"), str_of(l->last));
@@ -188,13 +188,13 @@ static void answer_list(struct call *c, struct listing *l)
 
 void templates_list(struct call *c)
 {
-    struct listing l = {.b = BUF_INIT(REPLY_MAX), .limit = SIZE_MAX};
-    answer_list(c, &l);
+    struct templates_listing l = {.b = BUF_INIT(REPLY_MAX), .limit = SIZE_MAX};
+    templates_answer_list(c, &l);
 }
 
 void templates_list_v2(struct call *c)
 {
-    struct listing l = {.b = BUF_INIT(REPLY_MAX), .limit = LIST_LIMIT_MAX};
+    struct templates_listing l = {.b = BUF_INIT(REPLY_MAX), .limit = LIST_LIMIT_MAX};
     struct str query = http_query(c->req), value;
     uint64_t limit;
     int r = url_query_get(http_arena(c->req), query, "limit", &value);
@@ -211,7 +211,7 @@ void templates_list_v2(struct call *c)
         return;
     }
     l.after = r && value.n ? arena_strndup(http_arena(c->req), value.p, value.n) : NULL;
-    answer_list(c, &l);
+    templates_answer_list(c, &l);
 }
 
 /* ---- one ---- */

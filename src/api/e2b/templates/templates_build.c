@@ -132,7 +132,7 @@ static void upload_failed(struct call *c, const struct err *err)
     call_fail(c, status, "%s", err->msg);
 }
 
-static void on_data(struct http_request *req, struct str data, void *ctx)
+static void templates_build_on_data(struct http_request *req, struct str data, void *ctx)
 {
     struct call *c = ctx;
     struct err err;
@@ -141,7 +141,7 @@ static void on_data(struct http_request *req, struct str data, void *ctx)
         upload_failed(c, &err);
 }
 
-static void on_end(struct http_request *req, void *ctx)
+static void templates_build_on_end(struct http_request *req, void *ctx)
 {
     struct call *c = ctx;
     struct upload *up = c->state;
@@ -156,13 +156,14 @@ static void on_end(struct http_request *req, void *ctx)
         call_empty(c, 200);
 }
 
-static void on_error(struct http_request *req, int error, void *ctx)
+static void templates_build_on_error(struct http_request *req, int error, void *ctx)
 {
     (void)req, (void)error;
     upload_gone(ctx);
 }
 
-static const struct http_body_ops body_ops = {.on_data = on_data, .on_end = on_end, .on_error = on_error};
+static const struct http_body_ops body_ops = {
+    .on_data = templates_build_on_data, .on_end = templates_build_on_end, .on_error = templates_build_on_error};
 
 void templates_upload(struct call *c)
 {
@@ -233,13 +234,13 @@ void templates_start(struct call *c)
 
 /* ---- status ---- */
 
-struct page {
+struct build_page {
     struct buf entries, reasons; /* the second: of the step that failed, warnings and worse */
     size_t n, n_reasons;
     const char *step;
 };
 
-static void append_entry(struct buf *b, size_t *n, const struct template_log *line)
+static void build_append_entry(struct buf *b, size_t *n, const struct template_log *line)
 {
     static const char *const levels[] = {"debug", "info", "warn", "error"};
     char at[CLOCK_TEXT_MAX];
@@ -255,14 +256,14 @@ static void append_entry(struct buf *b, size_t *n, const struct template_log *li
 
 static void on_log(void *ctx, const struct template_log *line)
 {
-    struct page *p = ctx;
-    append_entry(&p->entries, &p->n, line);
+    struct build_page *p = ctx;
+    build_append_entry(&p->entries, &p->n, line);
     if (p->step && line->level >= TEMPLATE_WARN && str_eqc(line->step, p->step))
-        append_entry(&p->reasons, &p->n_reasons, line);
+        build_append_entry(&p->reasons, &p->n_reasons, line);
 }
 
 /* False: answered. */
-static bool read_page(struct call *c, const struct template_build *build, const char *offset_name, struct page *p)
+static bool read_page(struct call *c, const struct template_build *build, const char *offset_name, struct build_page *p)
 {
     static const char *const levels[] = {"debug", "info", "warn", "error"};
     uint64_t offset = 0, limit = LOG_PAGE_MAX;
@@ -291,7 +292,7 @@ static bool read_page(struct call *c, const struct template_build *build, const 
     return true;
 }
 
-static void append_reason(struct buf *b, const struct template_build *build, struct page *p)
+static void append_reason(struct buf *b, const struct template_build *build, struct build_page *p)
 {
     buf_append_cstr(b, ",\"reason\":{\"message\":");
     buf_append_json_string(b, str_of(build->reason));
@@ -308,7 +309,7 @@ static void append_reason(struct buf *b, const struct template_build *build, str
 static void answer_page(struct call *c, bool is_status)
 {
     AUTO_BUF struct buf b = BUF_INIT(REPLY_MAX);
-    struct page p = {.entries = BUF_INIT(REPLY_MAX / 4), .reasons = BUF_INIT(REPLY_MAX / 4)};
+    struct build_page p = {.entries = BUF_INIT(REPLY_MAX / 4), .reasons = BUF_INIT(REPLY_MAX / 4)};
     const struct template_build *build = find_build(c, 400);
     if (build && read_page(c, build, is_status ? "logsOffset" : "offset", &p)) {
         buf_append_char(&b, '{');

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "api/e2b/volumes/volume_content.h"
+#include "api/kit/file_body.h"
 
 #define VOLUME_USER STR("root")
 enum { VOLUME_IN_MAX = 1024 * 1024 };
@@ -14,9 +15,7 @@ struct content {
     int ok_status;
     struct sandbox *opened; /* the volume's; ours to release */
     struct buf listing;
-    struct buf in;  /* of an upload: what the volume has not taken yet */
-    size_t unacked; /* of a download: what the client has not taken yet */
-    bool is_ready, body_ended, eof_sent;
+    struct file_body body;
 };
 
 static inline struct content *content_of(struct call *c)

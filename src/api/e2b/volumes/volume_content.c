@@ -32,12 +32,12 @@ void content_fail(struct call *c, const struct err *err)
         call_fail(c, connect_status(err->code), "%s", err->msg);
 }
 
-static void cleanup(struct call *c)
+static void volume_content_cleanup(struct call *c)
 {
     struct content *k = content_of(c);
 
     buf_fini(&k->listing);
-    buf_fini(&k->in);
+    file_body_fini(&k->body);
     if (c->file)
         file_call_cancel(TAKE_PTR(c->file));
     if (k->opened) {
@@ -58,7 +58,7 @@ static void append_time(struct buf *b, const char *name, uint64_t ns)
 }
 
 /* Access and change times are not told by the agent: the time of the last change stands for them. */
-static void append_entry(struct buf *b, const struct file_entry *e)
+static void volume_append_entry(struct buf *b, const struct file_entry *e)
 {
     const char *type = e->is_link                       ? "symlink"
                        : e->type == WIRE_FILE_REGULAR   ? "file"
@@ -91,7 +91,7 @@ static void on_entry(void *ctx, const struct file_entry *e, const struct err *er
         content_fail(c, err);
         return;
     }
-    append_entry(&b, e);
+    volume_append_entry(&b, e);
     call_json(c, content_of(c)->ok_status, buf_str(&b));
 }
 
@@ -132,7 +132,7 @@ void content_change(struct call *c)
         content_answer_entry(c);
 }
 
-static void make_dir(struct call *c)
+static void volume_content_make_dir(struct call *c)
 {
     change(c, WIRE_CHANGE_MAKE | (content_of(c)->force ? WIRE_CHANGE_PARENTS : 0));
 }
@@ -187,10 +187,10 @@ static void on_each(void *ctx, const struct file_entry *e)
     struct content *k = content_of(ctx);
 
     buf_append_char(&k->listing, buf_len(&k->listing) ? ',' : '[');
-    append_entry(&k->listing, e);
+    volume_append_entry(&k->listing, e);
 }
 
-static void on_listed(void *ctx, const struct file_entry *e, const struct err *err)
+static void volume_content_on_listed(void *ctx, const struct file_entry *e, const struct err *err)
 {
     struct call *c = ctx;
     struct content *k = content_of(c);
@@ -207,13 +207,13 @@ static void on_listed(void *ctx, const struct file_entry *e, const struct err *e
     call_json_buf(c, 200, &k->listing);
 }
 
-static void list(struct call *c)
+static void volume_content_list(struct call *c)
 {
     struct content *k = content_of(c);
     struct err err;
 
-    if (file_list(k->opened, &c->actor, VOLUME_USER, k->path, (uint32_t)k->depth, on_each, on_listed, c, &c->file,
-                  &err) < 0)
+    if (file_list(k->opened, &c->actor, VOLUME_USER, k->path, (uint32_t)k->depth, on_each, volume_content_on_listed, c,
+                  &c->file, &err) < 0)
         content_fail(c, &err);
 }
 
@@ -223,14 +223,14 @@ const struct route volume_routes[] = {
     {HTTP_METHOD_GET, "/volumecontent/{}/path", content_answer_entry, 0, NULL},
     {HTTP_METHOD_PATCH, "/volumecontent/{}/path", content_change, 0, NULL},
     {HTTP_METHOD_DELETE, "/volumecontent/{}/path", remove_it, 0, NULL},
-    {HTTP_METHOD_GET, "/volumecontent/{}/dir", list, 0, NULL},
-    {HTTP_METHOD_POST, "/volumecontent/{}/dir", make_dir, 0, NULL},
+    {HTTP_METHOD_GET, "/volumecontent/{}/dir", volume_content_list, 0, NULL},
+    {HTTP_METHOD_POST, "/volumecontent/{}/dir", volume_content_make_dir, 0, NULL},
     {HTTP_METHOD_GET, "/volumecontent/{}/file", volume_download, 0, NULL},
     {HTTP_METHOD_PUT, "/volumecontent/{}/file", volume_upload, 0, NULL},
 };
 const size_t volume_routes_n = ARRAY_SIZE(volume_routes);
 
-static void on_volume(void *ctx, struct sandbox *sb, const struct err *err)
+static void volume_content_on_volume(void *ctx, struct sandbox *sb, const struct err *err)
 {
     struct call *c = ctx;
 
@@ -253,7 +253,7 @@ static void open_volume(struct call *c)
     struct err err;
 
     call_ref(c);
-    if (volume_open(call_core(c), &c->actor, c->args[0], on_volume, c, &err) < 0) {
+    if (volume_open(call_core(c), &c->actor, c->args[0], volume_content_on_volume, c, &err) < 0) {
         content_fail(c, &err);
         call_unref(c);
     }
@@ -312,7 +312,7 @@ static bool read_parameters(struct call *c)
     if (path_clean(arena_str(http_arena(c->req), str_of(arena_printf(http_arena(c->req), "/%.*s", STR_ARG(path)))),
                    clean) < 0 ||
         strlen(clean) >= PATH_TEXT_MAX) {
-        call_fail(c, 400, "parameter \"path\" is no path");
+        call_fail(c, 400, "parameter \"path\" is not a valid path");
         return false;
     }
     k->path = arena_str(http_arena(c->req), str_of(clean));
@@ -368,9 +368,10 @@ bool volume_content_handle(struct e2b *e2b, struct http_request *req)
     if (!may_use(c))
         return true;
     k = c->state = arena_alloc(http_arena(req), sizeof(*k));
-    *k = (struct content){.listing = BUF_INIT(REPLY_MAX), .in = BUF_INIT(VOLUME_IN_MAX)};
+    *k = (struct content){.listing = BUF_INIT(REPLY_MAX)};
+    file_body_init(&k->body, c, VOLUME_IN_MAX);
     k->ok_status = route->method == HTTP_METHOD_POST || route->method == HTTP_METHOD_PUT ? 201 : 200;
-    c->cleanup = cleanup;
+    c->cleanup = volume_content_cleanup;
     if (!read_parameters(c))
         return true;
     if (route->handler == content_change)

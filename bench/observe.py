@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What it costs to record what processes inside execute and write: two services, one that does and one that doesn't, in turn. In processor time, of the
+commands and of the services, which other load of the machine changes less than the time that passes."""
+
+import json
+import os
+import time
+
+from report import median
+from rig import Scratch, Service, children, cpu_seconds, run
+
+EXECS = """
+import os
+begin = sum(os.times()[:4])
+for _ in range(%d):
+    if os.posix_spawn("/bin/true", ["true"], {}) and os.wait()[1]:
+        raise SystemExit("true failed")
+print(sum(os.times()[:4]) - begin)
+"""
+FILES = """
+import os
+os.makedirs("/home/user/files", exist_ok=True)
+begin = sum(os.times()[:4])
+for i in range(%d):
+    with open(f"/home/user/files/{i}", "w") as f:
+        f.write("x")
+print(sum(os.times()[:4]) - begin)
+"""
+BUILD = """
+import os, subprocess
+os.makedirs("/home/user/build", exist_ok=True)
+os.chdir("/home/user/build")
+for i in range(%d):
+    open(f"m{i}.c", "w").write("#include <stdio.h>\\n#include <stdlib.h>\\n#include <string.h>\\n" +
+                               "".join(f"int f{i}_{j}(int x) {{ return printf(\\"%%d\\", x * {j}); }}\\n" for j in range(100)))
+open("Makefile", "w").write("all: $(patsubst %%.c,%%.o,$(wildcard *.c))\\n%%.o: %%.c\\n\\tcc -O2 -c -o $@ $<\\n")
+subprocess.run("rm -f *.o; make -s -j2", shell=True, check=True)
+subprocess.run("rm -f *.o", shell=True, check=True)
+begin = sum(os.times()[:4])
+subprocess.run(["make", "-s", "-j2"], check=True)
+print(sum(os.times()[:4]) - begin)
+"""
+
+
+def observe(bench):
+    """Execs, files and a build inside, recorded and not."""
+    rounds = 3 if bench.quick else 9
+    work = {"1,000 execs": (EXECS % 1000, 1), "2,000 files": (FILES % 2000, None), "make of 10 files": (BUILD % 10, 3)}
+    services, boxes, scratches = {}, {}, []
+    try:
+        for name in ("false", "true"):
+            scratches.append(Scratch(bench.prepared.parent))
+            services[name] = Service(bench.build, bench.prepared, scratches[-1])
+            services[name].env.update(COVE_OBSERVE_PROCESSES=name, COVE_OBSERVE_FILES=name)
+            services[name].start()
+            boxes[name] = json.loads(cove(bench, services[name], "run", "--keep", "--timeout", "1h", "--json", "--", "true"))["sandbox"]
+        for what, (script, budget) in work.items():
+            took = {name: [] for name in services}
+            for i in range(rounds):
+                for name in sorted(services, reverse=i % 2 == 1):
+                    before = of_service(services[name])
+                    inside = float(cove(bench, services[name], "exec", boxes[name], "--", "python3", "-c", script))
+                    time.sleep(0.5)
+                    took[name].append(inside + of_service(services[name]) - before)
+            bench.report.samples("observe", what, "ms", [1000 * s for s in took["false"]])
+            more = median(sorted(b / a for a, b in zip(took["false"], took["true"]))) - 1
+            bench.report.value("observe", f"{what}, recorded: more", "%", 100 * more, budget)
+    finally:
+        for service in services.values():
+            service.stop()
+        for scratch in scratches:
+            scratch.close()
+
+
+def of_service(service):
+    """Of coved and cove-api; those who end meanwhile are not ours."""
+    names = {"coved", "cove-api"}
+    return sum(cpu_seconds(pid) for pid, name in children(service.pid).items() if name in names)
+
+
+def cove(bench, service, *words):
+    return run([bench.build / "cove", *words], timeout=120, env={**os.environ, "COVE_RUN": str(service.run_dir)}).strip()

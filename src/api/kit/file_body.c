@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/kit/file_body.h"
+#include "api/kit/upload_queue.h"
+
+void file_body_init(struct file_body *f, struct call *c, size_t max)
+{
+    *f = (struct file_body){.call = c, .b = BUF_INIT(max)};
+}
+
+void file_body_fini(struct file_body *f)
+{
+    buf_fini(&f->b);
+}
+
+static void body_done(struct file_body *f, const struct file_entry *entry, const struct err *err)
+{
+    f->call->file = NULL;
+    f->done(f, entry, err);
+}
+
+void file_body_begun(struct file_body *f, int r, const struct err *err)
+{
+    if (r < 0 && err->reason == ERR_HELD)
+        call_fail_err(f->call, err); /* it is parked, and begins again once it may */
+    else if (r < 0)
+        body_done(f, NULL, err);
+}
+
+/* ---- into memory ---- */
+
+static void text_open(void *ctx, const struct file_entry *entry)
+{
+    struct file_body *f = ctx;
+    f->size = entry->size;
+}
+
+static void text_data(void *ctx, struct str bytes)
+{
+    struct file_body *f = ctx;
+    (void)buf_append_str(&f->b, bytes);
+    file_read_ack(f->call->file, bytes.n);
+}
+
+static void text_end(void *ctx, const struct err *err)
+{
+    body_done(ctx, NULL, err);
+}
+
+const struct file_read_ops file_body_text = {text_open, text_data, text_end};
+
+/* ---- as a response ---- */
+
+static void out_drain(struct http_request *req, void *ctx)
+{
+    struct file_body *f = ctx;
+    size_t n = f->unacked;
+    (void)req;
+    f->unacked = 0;
+    if (f->call->file && n)
+        file_read_ack(f->call->file, n);
+}
+
+void file_body_opened(void *ctx, const struct file_entry *entry)
+{
+    struct file_body *f = ctx;
+    http_on_drain(f->call->req, out_drain, f);
+    f->open(f, entry);
+}
+
+void file_body_data(void *ctx, struct str bytes)
+{
+    struct file_body *f = ctx;
+    (void)http_response_write(f->call->req, bytes);
+    if (http_response_full(f->call->req))
+        f->unacked += bytes.n;
+    else if (f->call->file)
+        file_read_ack(f->call->file, bytes.n);
+}
+
+void file_body_end(void *ctx, const struct err *err)
+{
+    struct file_body *f = ctx;
+    struct call *c = f->call;
+    if (err && !http_response_begun(c->req)) {
+        body_done(f, NULL, err);
+        return;
+    }
+    c->file = NULL;
+    call_done(c);
+    if (err)
+        http_abort(c->req); /* a cut body must not look whole */
+    else
+        (void)http_response_end(c->req);
+}
+
+const struct file_read_ops file_body_out = {file_body_opened, file_body_data, file_body_end};
+
+/* ---- from memory ---- */
+
+static void bytes_ready(void *ctx)
+{
+    struct file_body *f = ctx;
+    while (f->given < f->bytes.n) {
+        size_t n = file_write_data(f->call->file, str_sub(f->bytes, f->given));
+        if (!n)
+            return;
+        f->given += n;
+    }
+    file_write_eof(f->call->file);
+}
+
+static void bytes_end(void *ctx, const struct file_entry *entry, const struct err *err)
+{
+    body_done(ctx, entry, err);
+}
+
+const struct file_write_ops file_body_bytes = {bytes_ready, bytes_end};
+
+/* ---- from a request ---- */
+
+/* Gives the agent what it takes. What it doesn't stays, and the client waits. */
+static void in_feed(struct file_body *f)
+{
+    struct call *c = f->call;
+    while (f->is_ready && buf_len(&f->b)) {
+        size_t n = file_write_data(c->file, buf_str(&f->b));
+        buf_consume(&f->b, n);
+        f->is_ready = n > 0;
+    }
+    if (buf_len(&f->b) || !f->is_ready) {
+        http_pause_body(c->req);
+    } else if (!f->body_ended) {
+        http_resume_body(c->req);
+    } else if (!f->eof_sent) {
+        f->eof_sent = true;
+        file_write_eof(c->file);
+    }
+}
+
+static void in_ready(void *ctx)
+{
+    struct file_body *f = ctx;
+    f->is_ready = true;
+    in_feed(f);
+}
+
+static void in_end(void *ctx, const struct file_entry *entry, const struct err *err)
+{
+    struct file_body *f = ctx;
+    struct err early;
+    if (!err && !f->eof_sent) {
+        (void)err_set(&early, ERR_INTERNAL, FILES_ENDED_EARLY);
+        err = &early;
+    }
+    body_done(f, entry, err);
+}
+
+const struct file_write_ops file_body_in = {in_ready, in_end};
+
+static void in_data(struct http_request *req, struct str data, void *ctx)
+{
+    struct file_body *f = ctx;
+    if (!f->call->file) /* failed and answered */
+        return;
+    if (buf_append_str(&f->b, data) < 0)
+        http_abort(req);
+    else
+        in_feed(f);
+}
+
+static void in_body_end(struct http_request *req, void *ctx)
+{
+    struct file_body *f = ctx;
+    (void)req;
+    f->body_ended = true;
+    if (f->call->file)
+        in_feed(f);
+}
+
+/* A client that left in the middle: the file's end must not be taken for its whole. */
+static void in_error(struct http_request *req, int error, void *ctx)
+{
+    struct file_body *f = ctx;
+    (void)req, (void)error;
+    if (f->call->file)
+        file_call_cancel(TAKE_PTR(f->call->file));
+}
+
+void file_body_receive(struct file_body *f, int r, const struct err *err)
+{
+    static const struct http_body_ops ops = {in_data, in_body_end, in_error};
+    file_body_begun(f, r, err);
+    if (r < 0)
+        return;
+    http_stream_body(f->call->req, &ops, f);
+    http_pause_body(f->call->req); /* until the file is open */
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A file of a sandbox as a call has it: in memory, or as a body at the pace of the slower side. The file is c->file, so there is one at a time, and it ends
+ * with the call:
+ *
+ *     file_body_begun(f, file_read(sb, actor, user, path, 0, n, &file_body_text, f, &c->file, &err), &err);
+ *
+ * done() comes once, if the call is still there: with the error, also when the file could not even be begun, or the entry of what was written.
+ */
+#pragma once
+
+#include "api/kit/call.h"
+#include "sandbox/files/files.h"
+
+struct file_body {
+    struct call *call;
+    void (*done)(struct file_body *f, const struct file_entry *entry, const struct err *err);
+    void (*open)(struct file_body *f, const struct file_entry *entry); /* out: begins the response. May be NULL else */
+    struct buf b;     /* text: what was read, no more than it takes. in: what the sandbox has not taken */
+    struct str bytes; /* bytes: what is to be written; borrowed */
+    uint64_t size;    /* text: of the whole file, when it was opened */
+    size_t given, unacked;
+    bool is_ready, body_ended, eof_sent;
+};
+
+extern const struct file_read_ops file_body_text; /* into f->b */
+extern const struct file_read_ops file_body_out; /* as the response's body; done() comes for an error before it alone */
+extern const struct file_write_ops file_body_bytes; /* of f->bytes */
+extern const struct file_write_ops file_body_in;    /* of the request's body: file_body_receive() behind it */
+
+void file_body_init(struct file_body *f, struct call *c, size_t max);
+void file_body_fini(struct file_body *f); /* as often as one likes; before the call's end */
+void file_body_begun(struct file_body *f, int r, const struct err *err);
+void file_body_receive(struct file_body *f, int r, const struct err *err);
+
+/* file_body_out, for who ends it in another way. */
+void file_body_opened(void *f, const struct file_entry *entry);
+void file_body_data(void *f, struct str bytes);
+void file_body_end(void *f, const struct err *err);

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What execd tells beside streams: the log of a command in the background, the sandbox's figures, and what isolation there is. */
+#include "api/kit/file_body.h"
+#include "api/opensandbox/handlers.h"
+#include "base/mem.h"
+
+#include <stdio.h>
+
+/* ---- the log of one in the background ---- */
+
+struct report_reading {
+    struct file_body f;
+    uint64_t from;
+};
+
+enum { LOG_PIECE = 4 << 20 };
+
+static void report_log_closed(struct call *c)
+{
+    file_body_fini(&((struct report_reading *)c->state)->f);
+}
+
+static void report_log_read(struct file_body *f, const struct file_entry *entry, const struct err *err)
+{
+    struct call *c = f->call;
+    char cursor[24];
+
+    (void)entry;
+    if (err && err->code != ERR_NOT_FOUND) {
+        call_fail_err(c, err);
+        return;
+    }
+    if (err && !command_is_background(c, c->args[0])) {
+        call_fail(c, 400, "the output of that command is not kept: only background commands have some");
+        return;
+    }
+    uint64_t next = container_of(f, struct report_reading, f)->from + buf_len(&f->b);
+    (void)snprintf(cursor, sizeof(cursor), "%llu", (unsigned long long)next);
+    http_add_header(c->req, STR("execd-commands-tail-cursor"), str_of(cursor));
+    call_respond(c, 200, "text/plain; charset=utf-8", buf_str(&f->b));
+}
+
+void report_log(struct call *c)
+{
+    struct report_reading *l = arena_alloc(http_arena(c->req), sizeof(*l));
+    char path[64];
+    struct err err;
+
+    l->from = 0;
+    file_body_init(&l->f, c, LOG_PIECE);
+    l->f.done = report_log_read;
+    c->state = l;
+    c->cleanup = report_log_closed;
+    if (call_query_u64(c, "cursor", &l->from) < 0)
+        return;
+    if (!command_is_id(c->args[0])) {
+        call_fail(c, 400, "there is no such command");
+        return;
+    }
+    (void)snprintf(path, sizeof(path), COMMAND_DIRECTORY "/%.*s.log", STR_ARG(c->args[0]));
+    file_body_begun(&l->f,
+                    file_read(c->sandbox, &c->actor, STR("root"), str_of(path), l->from, LOG_PIECE, &file_body_text,
+                              &l->f, &c->file, &err),
+                    &err);
+}
+
+/* ---- figures ---- */
+
+static json_t *report_figures(const struct sandbox_sample *s)
+{
+    double pct = MIN(MAX(s->cpu_used_pct, 0), 100), mib = 1 << 20;
+
+    return json_pack("{s:I,s:f,s:f,s:f,s:I}", "cpu_count", (json_int_t)s->cpu_count, "cpu_used_pct", pct,
+                     "mem_total_mib", (double)s->memory_total / mib, "mem_used_mib", (double)s->memory_used / mib,
+                     "timestamp", (json_int_t)(s->at / USEC_PER_MS));
+}
+
+static void report_sampled(void *ctx, const struct sandbox_sample *s, const struct err *err)
+{
+    struct call *c = call_back(ctx, err);
+
+    if (c)
+        opensandbox_answer(c, 200, report_figures(s));
+}
+
+void report_metrics(struct call *c)
+{
+    struct err err;
+
+    if (sandbox_sample_now(c->sandbox, report_sampled, call_hold(c), &err) < 0)
+        call_drop(c, &err);
+}
+
+static void report_watch_next(struct call *c);
+
+static void report_watched(void *ctx, const struct sandbox_sample *s, const struct err *err)
+{
+    struct call *c = ctx;
+    char *text = s && c->req && !c->answered ? json_dumps(report_figures(s), JSON_COMPACT) : NULL;
+
+    if (text && !http_response_full(c->req)) {
+        AUTO_BUF struct buf b = BUF_INIT(1024);
+
+        buf_printf(&b, "data: %s\n\n", text);
+        (void)http_response_write(c->req, buf_str(&b));
+    }
+    mem_free(text);
+    if (c->req && !c->answered && err)
+        http_abort(c->req);
+    else if (c->req && !c->answered)
+        call_set_timer(c, 1000, report_watch_next);
+    call_unref(c);
+}
+
+static void report_watch_next(struct call *c)
+{
+    struct err err;
+
+    if (sandbox_sample_now(c->sandbox, report_watched, call_hold(c), &err) < 0) {
+        http_abort(c->req);
+        call_unref(c);
+    }
+}
+
+void report_metrics_watch(struct call *c)
+{
+    sse_start(c);
+    report_watch_next(c);
+}
+
+/* ---- isolation ---- */
+
+/* Processes inside may make no namespaces: the sandbox's filter of system calls keeps them from the kernel's largest surface. */
+void report_isolation(struct call *c)
+{
+    static const char *const why = "processes inside may make no namespaces: fork the sandbox, or create another";
+
+    if (c->route->what)
+        opensandbox_answer(c, 200,
+                           json_pack("{s:b,s:s,s:b,s:b,s:b,s:b}", "available", 0, "message", why, "setpriv_available",
+                                     0, "userns_available", 0, "commit_supported", 0, "diff_supported", 0));
+    else
+        call_refuse(c, ERR_UNIMPLEMENTED, "isolated sessions are not supported: %s", why);
+}

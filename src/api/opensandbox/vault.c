@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The credential vault of the egress service, onto what our policies inject (docs/NETWORK.md, "Secrets").
+ *
+ *  1. Its rows (names, revisions, bindings) are the network's fields, in which no secret is. Values stand in the policy's "inject" alone: each credential in a header for a host that
+ *     does not exist (VAULT_STORE_HOST), where cove-egress seals it before anything is stored, so that it is there also while no binding uses it.
+ *  2. Every change makes all of "inject" anew: the store's headers as they are, sealed, and one entry for each host and path of a binding, whose headers refer to the
+ *     same sealed text. A value that has just come stands there as it is, and is sealed on the way.
+ *  3. The change is one network_set(): the gate is asked, it is in force when it is answered, and a value is never read back.
+ */
+#include "api/opensandbox/vault_document.h"
+#include "base/mem.h"
+#include "sandbox/network/network.h"
+
+#include <stdio.h>
+
+#define FIELDS_KEY "credentialVault"
+enum { CREDENTIALS_MAX = 128, BINDINGS_MAX = 32, HEADERS_PER_ENTRY = 20 };
+
+/* What is being made of it. */
+struct osb_vault {
+    json_t *rows;   /* {"revision","credentials":{name: revision},"bindings":{name: {...}}}; owned */
+    json_t *values; /* name -> the header's value that stands for it, sealed or new; owned */
+    int64_t revision;
+};
+
+static json_t *vault_rows(const struct sandbox *sb)
+{
+    return json_object_get(network_fields(sb), FIELDS_KEY);
+}
+
+static void vault_fini(struct osb_vault *v)
+{
+    json_decref(v->rows);
+    json_decref(v->values);
+}
+
+/* ---- changes of it ---- */
+
+enum vault_verb { VAULT_ADD, VAULT_REPLACE };
+
+static int vault_put_credentials(struct osb_vault *v, const json_t *list, enum vault_verb verb, struct err *err)
+{
+    json_t *all = json_object_get(v->rows, "credentials"), *one;
+    size_t i;
+
+    json_array_foreach((json_t *)(uintptr_t)list, i, one)
+    {
+        AUTO_BUF struct buf value = BUF_INIT(2 * VAULT_VALUE_MAX + 1);
+        struct str name = STR_NULL;
+
+        if (vault_read_value(one, &name, &value, err) < 0)
+            return -1;
+        bool is_there = json_object_get(all, name.p);
+        if (is_there == (verb == VAULT_ADD))
+            return err_set(err, is_there ? ERR_ALREADY_EXISTS : ERR_NOT_FOUND, "credential '%.*s' %s", STR_ARG(name),
+                           is_there ? "is there already" : "is not there");
+        if (json_object_size(all) == CREDENTIALS_MAX)
+            return err_set(err, ERR_RESOURCE_EXHAUSTED, "at most %d credentials", CREDENTIALS_MAX);
+        (void)json_object_set_new(all, name.p, json_integer(v->revision));
+        (void)json_object_set_new(v->values, name.p, json_stringn(buf_data(&value), buf_len(&value)));
+        mem_wipe(buf_data(&value), buf_len(&value));
+    }
+    return 0;
+}
+
+static int vault_put_bindings(struct osb_vault *v, const json_t *policy, const json_t *list, enum vault_verb verb,
+                              struct err *err)
+{
+    json_t *all = json_object_get(v->rows, "bindings"), *one, *other;
+    const char *key;
+    size_t i;
+
+    json_array_foreach((json_t *)(uintptr_t)list, i, one)
+    {
+        struct str name = STR_NULL;
+
+        if (vault_check_binding(v->values, policy, one, &name, err) < 0)
+            return -1;
+        bool is_there = json_object_get(all, name.p);
+        if (is_there == (verb == VAULT_ADD))
+            return err_set(err, is_there ? ERR_ALREADY_EXISTS : ERR_NOT_FOUND, "binding '%.*s' %s", STR_ARG(name),
+                           is_there ? "is there already" : "is not there");
+        if (json_object_size(all) == BINDINGS_MAX)
+            return err_set(err, ERR_RESOURCE_EXHAUSTED, "at most %d bindings", BINDINGS_MAX);
+        json_object_foreach(all, key, other)
+        {
+            if (!str_eqc(name, key) && vault_collide(one, other))
+                return err_set(err, ERR_INVALID_ARGUMENT, "bindings '%.*s' and '%.64s' match the same requests",
+                               STR_ARG(name), key);
+        }
+        json_t *row = json_deep_copy(one);
+        (void)json_object_set_new(row, "revision", json_integer(v->revision));
+        (void)json_object_set_new(all, name.p, row);
+    }
+    return 0;
+}
+
+static int vault_delete(struct osb_vault *v, const char *of, const json_t *names, struct err *err)
+{
+    json_t *all = json_object_get(v->rows, of), *one, *binding;
+    const char *key;
+    size_t i;
+
+    json_array_foreach((json_t *)(uintptr_t)names, i, one)
+    {
+        const char *name = json_string_value(one);
+
+        if (!name || json_object_del(all, name) < 0)
+            return err_set(err, ERR_NOT_FOUND, "%s: '%.64s' is not there", of, name ? name : "");
+        json_object_foreach(json_object_get(v->rows, "bindings"), key, binding)
+        {
+            for (size_t k = 0; strcmp(of, "credentials") == 0 && vault_used(binding, k); k++)
+                if (strcmp(vault_used(binding, k), name) == 0)
+                    return err_set(err, ERR_FAILED_PRECONDITION, "credential '%.64s' is used by binding '%.64s'", name,
+                                   key);
+        }
+        (void)json_object_del(v->values, name);
+    }
+    return 0;
+}
+
+/* ---- as "inject" ---- */
+
+static json_t *vault_header(const struct osb_vault *v, const char *name, const char *scheme, const char *credential)
+{
+    return json_pack("{s:s,s:o}", "name", name, "value",
+                     json_sprintf("%s%s", scheme, json_string_value(json_object_get(v->values, credential))));
+}
+
+static json_t *vault_headers(const struct osb_vault *v, const json_t *auth)
+{
+    const char *type = json_string_value(json_object_get(auth, "type"));
+    const char *credential = json_string_value(json_object_get(auth, "credential"));
+    json_t *headers = json_array(), *one;
+    size_t i;
+
+    if (strcmp(type, "bearer") == 0 || strcmp(type, "basic") == 0)
+        (void)json_array_append_new(
+            headers, vault_header(v, "authorization", strcmp(type, "basic") ? "Bearer " : "Basic ", credential));
+    else if (credential)
+        (void)json_array_append_new(headers,
+                                    vault_header(v, json_string_value(json_object_get(auth, "name")), "", credential));
+    json_array_foreach(json_object_get(auth, "headers"), i, one)
+    {
+        (void)json_array_append_new(headers, vault_header(v, json_string_value(json_object_get(one, "name")), "",
+                                                          json_string_value(json_object_get(one, "credential"))));
+    }
+    return headers;
+}
+
+static void vault_inject_binding(const struct osb_vault *v, const json_t *binding, json_t *inject)
+{
+    json_t *match = json_object_get(binding, "match"), *paths = json_object_get(match, "paths"), *host;
+    size_t i, n = json_array_size(paths);
+
+    json_array_foreach(json_object_get(match, "hosts"), i, host)
+    {
+        for (size_t k = 0; k < MAX(n, (size_t)1); k++) {
+            const char *path = json_string_value(json_array_get(paths, k));
+            json_t *entry =
+                json_pack("{s:O,s:o}", "host", host, "headers", vault_headers(v, json_object_get(binding, "auth")));
+
+            (void)json_object_set(entry, "ports", json_object_get(match, "ports"));
+            (void)json_object_set(entry, "methods", json_object_get(match, "methods"));
+            if (path && strcmp(path, "/*") != 0 && strcmp(path, "*") != 0)
+                (void)json_object_set_new(entry, "path", json_string(path));
+            (void)json_array_append_new(inject, entry);
+        }
+    }
+}
+
+/* The order of the store's headers is kept, so that they are found again. */
+static json_t *vault_inject(const struct osb_vault *v)
+{
+    json_t *inject = json_array(), *headers = NULL, *order = json_array(), *one;
+    const char *key;
+    size_t n = 0;
+    char name[16];
+
+    (void)json_object_set_new(v->rows, "order", order);
+    json_object_foreach(json_object_get(v->rows, "bindings"), key, one)
+    {
+        vault_inject_binding(v, one, inject);
+    }
+    json_object_foreach(json_object_get(v->rows, "credentials"), key, one)
+    {
+        if (n % HEADERS_PER_ENTRY == 0) {
+            headers = json_array();
+            (void)json_array_append_new(inject, json_pack("{s:s,s:o}", "host", VAULT_STORE_HOST, "headers", headers));
+        }
+        (void)snprintf(name, sizeof(name), "x-%zu", n++);
+        (void)json_array_append_new(headers, vault_header(v, name, "", key));
+        (void)json_array_append_new(order, json_string(key));
+    }
+    return inject;
+}
+
+/* The rows and the sealed values of a sandbox; empty ones when it has no vault. */
+static void vault_load(const struct sandbox *sb, struct osb_vault *v)
+{
+    json_t *entry, *header, *rows = vault_rows(sb);
+    size_t i, k, n = 0;
+
+    v->rows = rows ? json_deep_copy(rows) : json_pack("{s:i,s:{},s:{}}", "revision", 0, "credentials", "bindings");
+    v->values = json_object();
+    v->revision = json_integer_value(json_object_get(v->rows, "revision")) + 1;
+    json_array_foreach(json_object_get(network_policy(sb), "inject"), i, entry)
+    {
+        if (strcmp(json_string_value(json_object_get(entry, "host")), VAULT_STORE_HOST) != 0)
+            continue;
+        json_array_foreach(json_object_get(entry, "headers"), k, header)
+        {
+            const char *name = json_string_value(json_array_get(json_object_get(v->rows, "order"), n++));
+
+            if (name)
+                (void)json_object_set(v->values, name, json_object_get(header, "value"));
+        }
+    }
+}
+
+/* ---- routes ---- */
+
+static json_t *vault_credential_json(const char *name, const json_t *revision)
+{
+    return json_pack("{s:s,s:s,s:O}", "name", name, "sourceType", "inline", "revision", revision);
+}
+
+static void vault_answer(struct call *c, int status, const char *part)
+{
+    const json_t *rows = vault_rows(c->sandbox);
+    json_t *answer =
+               json_pack("{s:O,s:[],s:[]}", "revision", json_object_get(rows, "revision"), "credentials", "bindings"),
+           *one;
+    const char *key;
+
+    json_object_foreach(json_object_get(rows, "credentials"), key, one)
+    {
+        (void)json_array_append_new(json_object_get(answer, "credentials"), vault_credential_json(key, one));
+    }
+    json_object_foreach(json_object_get(rows, "bindings"), key, one)
+    {
+        (void)json_array_append(json_object_get(answer, "bindings"), one);
+    }
+    if (part)
+        (void)json_object_del(answer, strcmp(part, "credentials") == 0 ? "bindings" : "credentials");
+    opensandbox_answer(c, status, answer);
+}
+
+static bool vault_is_there(struct call *c)
+{
+    if (!vault_rows(c->sandbox))
+        call_fail(c, 404, "the sandbox has no credential vault");
+    return vault_rows(c->sandbox) != NULL;
+}
+
+void vault_get(struct call *c)
+{
+    if (vault_is_there(c))
+        vault_answer(c, 200, c->route->what);
+}
+
+void vault_get_one(struct call *c)
+{
+    const json_t *one = json_object_get(json_object_get(vault_rows(c->sandbox), c->route->what), c->args[0].p);
+
+    if (!one)
+        call_fail(c, 404, "%s: '%.*s' is not there", c->route->what, (int)MIN(c->args[0].n, (size_t)64), c->args[0].p);
+    else
+        opensandbox_answer(c, 200,
+                           json_is_object(one) ? json_deep_copy(one) : vault_credential_json(c->args[0].p, one));
+}
+
+static void vault_is_set(void *ctx, const struct err *err)
+{
+    struct call *c = call_back(ctx, err);
+
+    if (c && http_method(c->req) == HTTP_METHOD_DELETE)
+        call_empty(c, 204);
+    else if (c)
+        vault_answer(c, http_method(c->req) == HTTP_METHOD_POST ? 201 : 200, NULL);
+}
+
+/* v->rows NULL: there is no vault any more. */
+static void vault_set(struct call *c, struct osb_vault *v)
+{
+    json_t *policy = json_copy((json_t *)(uintptr_t)network_policy(c->sandbox));
+    json_t *fields =
+        network_fields(c->sandbox) ? json_copy((json_t *)(uintptr_t)network_fields(c->sandbox)) : json_object();
+    const char *otherwise = json_string_value(json_object_get(policy, "default"));
+    struct network_spec spec = {
+        .policy = policy, .fields = fields, .allow_internet = otherwise && strcmp(otherwise, "allow") == 0};
+    struct err err;
+
+    if (v->rows) {
+        (void)json_object_set_new(v->rows, "revision", json_integer(v->revision));
+        (void)json_object_set(fields, FIELDS_KEY, v->rows);
+        (void)json_object_set_new(policy, "inject", vault_inject(v));
+    } else {
+        (void)json_object_del(fields, FIELDS_KEY);
+        (void)json_object_del(policy, "inject");
+    }
+    if (network_set(c->sandbox, &c->actor, &spec, vault_is_set, call_hold(c), &err) < 0)
+        call_drop(c, &err);
+    json_decref(policy);
+    json_decref(fields);
+}
+
+void vault_make(struct call *c)
+{
+    json_t *credentials = NULL, *bindings = NULL;
+    const json_t *policy = network_policy(c->sandbox);
+    struct osb_vault v;
+    struct err err;
+
+    if (!CALL_WANTS(c, JSON_WANT_ARRAY("credentials", &credentials), JSON_WANT_ARRAY("bindings", &bindings)))
+        return;
+    if (vault_rows(c->sandbox)) {
+        call_fail(c, 409, "the sandbox has a credential vault already");
+        return;
+    }
+    if (json_array_size(json_object_get(policy, "inject"))) {
+        call_fail(c, 412, "something else already injects into this sandbox's requests: see 'cove policy show'");
+        return;
+    }
+    vault_load(c->sandbox, &v);
+    if (vault_put_credentials(&v, credentials, VAULT_ADD, &err) < 0 ||
+        vault_put_bindings(&v, policy, bindings, VAULT_ADD, &err) < 0)
+        call_fail_err(c, &err);
+    else
+        vault_set(c, &v);
+    vault_fini(&v);
+}
+
+void vault_patch(struct call *c)
+{
+    json_t *credentials = NULL, *bindings = NULL;
+    const json_t *policy = network_policy(c->sandbox);
+    int64_t expected = -1;
+    struct osb_vault v;
+    struct err err;
+
+    if (!vault_is_there(c) ||
+        !CALL_WANTS(c, JSON_WANT_INT("expectedRevision", 0, INT32_MAX, &expected),
+                    JSON_WANT_OBJECT("credentials", &credentials), JSON_WANT_OBJECT("bindings", &bindings)))
+        return;
+    vault_load(c->sandbox, &v);
+    if (expected >= 0 && expected != v.revision - 1)
+        call_fail(c, 409, "the vault's revision is %lld", (long long)v.revision - 1);
+    else if (vault_put_credentials(&v, json_object_get(credentials, "add"), VAULT_ADD, &err) < 0 ||
+             vault_put_credentials(&v, json_object_get(credentials, "replace"), VAULT_REPLACE, &err) < 0 ||
+             vault_delete(&v, "bindings", json_object_get(bindings, "delete"), &err) < 0 ||
+             vault_put_bindings(&v, policy, json_object_get(bindings, "replace"), VAULT_REPLACE, &err) < 0 ||
+             vault_put_bindings(&v, policy, json_object_get(bindings, "add"), VAULT_ADD, &err) < 0 ||
+             vault_delete(&v, "credentials", json_object_get(credentials, "delete"), &err) < 0)
+        call_fail_err(c, &err);
+    else
+        vault_set(c, &v);
+    vault_fini(&v);
+}
+
+void vault_remove(struct call *c)
+{
+    struct osb_vault nothing = {.rows = NULL};
+
+    if (vault_is_there(c))
+        vault_set(c, &nothing);
+}

@@ -1,0 +1,441 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/agent/agent.h"
+#include "base/id.h"
+#include "base/mem.h"
+#include "cli/agent/kit.h"
+#include "cli/agent/receipt.h"
+#include "cli/build/template_add.h"
+#include "cli/domain/vault_client.h"
+#include "cli/env/env.h"
+#include "cli/env/provenance.h"
+#include "cli/env/settings.h"
+#include "cli/exec/terminal.h"
+#include "cli/files/copy.h"
+#include "cli/print.h"
+#include "cli/things.h"
+#include "http/url.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define AGENT_COPY ":copy"
+
+enum { DETACHED_MS = 24 * 3600 * 1000, WATCH_MS = 1000, ANSWER_MAX = 16 };
+
+struct agent_call {
+    struct context *ctx;
+    const struct agent_options *o;
+    struct env e;
+    json_t *kit, *asks;
+};
+
+static bool agent_has_terminal(void)
+{
+    return isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1;
+}
+
+/* ---- making the environment ---- */
+
+/* Whoever can write into the repository wrote these wishes, an agent before this one among them. */
+static int agent_confirm(struct agent_call *a)
+{
+    AUTO_BUF struct buf text = BUF_INIT(64 * 1024);
+    char answer[ANSWER_MAX] = "";
+    json_t *one;
+    size_t i;
+    if (!json_array_size(a->asks) || a->o->trusts)
+        return 0;
+    json_array_foreach(a->asks, i, one)
+    {
+        buf_printf(&text, "%s%s", i ? ", " : "", json_string_value(one));
+    }
+    if (isatty(STDIN_FILENO) == 1 && isatty(STDERR_FILENO) == 1) {
+        (void)fputs("The repository asks for more than the kit gives:\n", stderr);
+        json_array_foreach(a->asks, i, one)
+        {
+            (void)fputs("  ", stderr);
+            terminal_print(stderr, true, str_of(json_string_value(one)));
+            (void)fputc('\n', stderr);
+        }
+        (void)fputs("Allow it? [y/N] ", stderr);
+        if (fgets(answer, sizeof(answer), stdin) && (*answer == 'y' || *answer == 'Y'))
+            return 0;
+        return err_set(&a->ctx->err, ERR_CANCELED, "not allowed, so nothing was made");
+    }
+    (void)snprintf(a->ctx->hint, sizeof(a->ctx->hint), "look at its .cove directory, then say --trust-repository");
+    return err_set(&a->ctx->err, ERR_FAILED_PRECONDITION, "the repository asks for more than the kit gives: %.*s",
+                   (int)MIN(buf_len(&text), (size_t)160), buf_data(&text));
+}
+
+/* The flags', then what the repository's settings allow; the kit's come behind. */
+static int agent_policy(struct agent_call *a, json_t *spec)
+{
+    struct net_flags net = a->o->net;
+    json_t *policy = NULL, *variables = NULL, *theirs = json_object_get(spec, "network"), *value;
+    const char *name;
+    if (net_flags_policy(a->ctx, &net, &variables, &policy) < 0)
+        return -1;
+    if (!policy)
+        policy = json_object();
+    if (!net.otherwise && !net.policy_file)
+        (void)json_object_set_new(policy, "default", json_string("deny"));
+    if (!json_object_get(policy, "rules"))
+        (void)json_object_set_new(policy, "rules", json_array());
+    (void)json_array_extend(json_object_get(policy, "rules"), json_object_get(theirs, "rules"));
+    (void)json_object_set_new(spec, "network", policy);
+    if (!json_object_get(spec, "env"))
+        (void)json_object_set_new(spec, "env", json_object());
+    json_object_foreach(variables, name, value)
+    {
+        (void)json_object_set(json_object_get(spec, "env"), name, value);
+    }
+    json_decref(variables);
+    return net.secrets ? vault_check_names(a->ctx, net.secrets) : 0;
+}
+
+static int agent_settings(struct agent_call *a, const char *commit, json_t *spec, json_t **setup)
+{
+    json_t *rule;
+    size_t i;
+    if (settings_read(&a->e.repo, commit, a->o->profile, spec, setup, NULL) < 0)
+        return -1;
+    json_array_foreach(json_object_get(json_object_get(spec, "network"), "rules"), i, rule)
+    {
+        (void)json_array_append_new(a->asks,
+                                    json_sprintf("connect to %s", json_string_value(json_object_get(rule, "allow"))));
+    }
+    return agent_confirm(a);
+}
+
+/* Builds it when it is a recipe and not here yet; what that writes goes to stderr. */
+static int agent_template(struct agent_call *a, const char *name)
+{
+    AUTO_BUF struct buf target = BUF_INIT(4096);
+    AUTO_JSON json_t *found = NULL;
+    buf_append_cstr(&target, "/cove/v1/templates?ref=");
+    (void)url_encode(&target, str_of(name), true);
+    buf_append_char(&target, '\0');
+    if (buf_error(&target) == 0 && service_call(a->e.service, "GET", buf_data(&target), NULL, NULL, &found) == 0)
+        return 0;
+    if (a->ctx->err.code != ERR_NOT_FOUND)
+        return -1;
+    a->ctx->err.code = ERR_OK;
+    (void)fprintf(stderr, "cove agent: the template %s is built first, this once\n", name);
+    (void)fflush(stdout);
+    const int out = dup(STDOUT_FILENO);
+    const bool json = a->ctx->json;
+    (void)dup2(STDERR_FILENO, STDOUT_FILENO);
+    a->ctx->json = false;
+    int status = template_add_run(a->ctx, name, &(struct template_build_options){0});
+    a->ctx->json = json;
+    (void)fflush(stdout);
+    (void)dup2(out, STDOUT_FILENO);
+    (void)close(out);
+    return status == STATUS_OK ? 0 : err_set(&a->ctx->err, ERR_FAILED_PRECONDITION, "there is no template %s", name);
+}
+
+/* A copy, at the same path, of root's: nothing inside can change it. */
+static int agent_copy(struct agent_call *a, const char *text)
+{
+    static const char make[] = "mkdir -p \"$1\"", close[] = "chown -R root:root \"$1\" && chmod -R go-w,a+rX \"$1\"";
+    AUTO_FREE char *given = mem_strndup(text, strlen(text) - strlen(AGENT_COPY));
+    char path[PATH_MAX];
+    if (!realpath(given, path))
+        return err_errno(&a->ctx->err, errno, "copy %s", given);
+    const char *slash = strrchr(path, '/');
+    AUTO_FREE char *above = mem_strndup(path, (size_t)(slash - path) + (slash == path));
+    char *const words[] = {path, NULL}, *const up[] = {above, NULL};
+    AUTO(service_close) struct service *s = service_open(a->ctx);
+    struct copy copy = {.ctx = a->ctx, .service = s, .id = a->e.id, .user = "root"};
+    AUTO_FREE char *to = mem_printf("%s/", strcmp(above, "/") == 0 ? "" : above);
+    return !s || env_script(&a->e, make, up, -1, -1, "root") < 0 || copy_to_sandbox(&copy, path, to) < 0 ||
+                   env_script(&a->e, close, words, -1, -1, "root") < 0
+               ? err_prefix(&a->ctx->err, "copy %s", path)
+               : 0;
+}
+
+/* PATH:copy is not of these. The directories themselves, where the operator allows it; the service looks whose they are. */
+static int agent_mounts(struct agent_call *a, json_t *spec)
+{
+    json_t *all = json_object_get(spec, "volumes");
+    if (!all)
+        (void)json_object_set_new(spec, "volumes", all = json_array());
+    for (size_t i = 0; i < a->o->n_mounts; i++) {
+        struct str given = str_of(a->o->mounts[i]);
+        const bool is_read_only = str_ends(given, STR(":ro"));
+        AUTO_FREE char *name = mem_strndup(given.p, given.n - (is_read_only ? 3 : 0));
+        char path[PATH_MAX];
+        if (str_ends(given, STR(AGENT_COPY)))
+            continue;
+        if (!realpath(name, path))
+            return err_errno(&a->ctx->err, errno, "mount %s", name);
+        json_t *one = json_pack("{s:b,s:s,s:s,s:b}", "host", 1, "name", path, "path", path, "read_only", is_read_only);
+        if (!one)
+            return err_set(&a->ctx->err, ERR_INVALID_ARGUMENT, "--mount: the path must be UTF-8");
+        (void)json_array_append_new(all, one);
+        (void)snprintf(a->ctx->hint, sizeof(a->ctx->hint), "--mount %.100s" AGENT_COPY " gives it a copy to read",
+                       path);
+    }
+    return 0;
+}
+
+static void agent_tell_left_out(struct agent_call *a)
+{
+    AUTO_BUF struct buf changed = BUF_INIT(16 << 20);
+    size_t n = 0;
+    if (REPO_ASK(&a->e.repo, REPO_THEIRS, &changed, "status", "--porcelain", "-z", "--no-renames") < 0)
+        a->ctx->err.code = ERR_OK;
+    for (size_t i = 0; i < buf_len(&changed); i++)
+        n += !buf_data(&changed)[i];
+    if (n)
+        (void)fprintf(stderr, "cove agent: %zu file%s here not committed: the copy has the last commit's\n", n,
+                      n == 1 ? " is" : "s are");
+}
+
+static void agent_tell_missing(const json_t *kit, const json_t *missing)
+{
+    json_t *one;
+    size_t i;
+    if (!json_array_size(missing) || json_array_size(missing) < json_object_size(json_object_get(kit, "credentials")))
+        return; /* any of them is enough */
+    (void)fputs("cove agent: there is neither a variable nor a secret", stderr);
+    json_array_foreach(missing, i, one)
+    {
+        (void)fprintf(stderr, "%s %s", i ? " or" : "", json_string_value(one));
+    }
+    (void)fputs(": the agent has no key\n", stderr);
+}
+
+static int agent_make(struct agent_call *a, const char *commit)
+{
+    AUTO_JSON json_t *spec = json_object(), *setup = NULL, *missing = NULL, *all = json_array();
+    char key[17];
+    uint64_t hash = 14695981039346656037U;
+    for (const char *p = a->e.repo.top; *p; p++)
+        hash = (hash ^ (unsigned char)*p) * 1099511628211U;
+    (void)snprintf(key, sizeof(key), "%016llx", (unsigned long long)hash);
+    if (agent_settings(a, commit, spec, &setup) < 0 || agent_policy(a, spec) < 0)
+        return -1;
+    const char *kits = json_string_value(json_object_get(a->kit, "template"));
+    const char *template = a->o->template ? a->o->template : kits;
+    if (template && json_object_set_new(spec, "template", json_string(template)) < 0)
+        return err_set(&a->ctx->err, ERR_INVALID_ARGUMENT, "--template must be UTF-8");
+    if ((template && agent_template(a, template) < 0) || kit_apply(a->ctx, a->kit, key, spec, &missing) < 0 ||
+        agent_mounts(a, spec) < 0)
+        return -1;
+    agent_tell_left_out(a);
+    agent_tell_missing(a->kit, missing);
+    (void)json_array_extend(all, json_object_get(a->kit, "setup"));
+    (void)json_array_extend(all, setup);
+    if (env_create(&a->e, commit, spec, all, true) < 0)
+        return -1;
+    *a->ctx->hint = '\0';
+    for (size_t i = 0; i < a->o->n_mounts; i++) {
+        if (!str_ends(str_of(a->o->mounts[i]), STR(AGENT_COPY)) || agent_copy(a, a->o->mounts[i]) == 0)
+            continue;
+        struct err why = a->ctx->err;
+        int ignored UNUSED = env_remove(&a->e, true);
+        a->ctx->err = why;
+        return -1;
+    }
+    return 0;
+}
+
+/* ---- its process ---- */
+
+/* 1: it runs; *ret_pty: at a terminal. */
+static int agent_is_running(struct context *ctx, const char *id, bool *ret_pty)
+{
+    AUTO(service_close) struct service *s = service_open(ctx);
+    AUTO_FREE char *target = service_target(id, "/processes");
+    AUTO_JSON json_t *all = NULL;
+    json_t *one;
+    size_t i;
+    if (!s || service_call(s, "GET", target, NULL, NULL, &all) < 0)
+        return -1;
+    json_array_foreach(json_object_get(all, "processes"), i, one)
+    {
+        const char *tag = json_string_value(json_object_get(one, "tag"));
+        if (!tag || strcmp(tag, AGENT_TAG) != 0)
+            continue;
+        *ret_pty = json_is_true(json_object_get(one, "pty"));
+        return 1;
+    }
+    return 0;
+}
+
+static void agent_leave(struct context *ctx, const char *id, const char *name)
+{
+    AUTO(service_close) struct service *s = service_open(ctx);
+    AUTO_JSON json_t *body = json_pack("{s:i, s:b}", "timeout_ms", DETACHED_MS, "extend_only", 1);
+    AUTO_FREE char *target = service_target(id, "/timeout");
+    bool is_long = s && service_call(s, "POST", target, body, NULL, NULL) == 0;
+    ctx->err.code = ERR_OK;
+    (void)fprintf(stderr, "\r\ncove agent: it goes on%s; 'cove attach %s' comes back\n",
+                  is_long ? " for a day" : " until its time is up", name);
+}
+
+static int agent_end(struct context *ctx, struct env *e, const struct exec_result *result, bool failed)
+{
+    int status = exec_status(result, failed);
+    if (result->detached) {
+        agent_leave(ctx, e->id, e->name);
+        return status;
+    }
+    if (failed) {
+        if (result->started)
+            (void)snprintf(ctx->hint, sizeof(ctx->hint), "'cove attach %s' comes back, if it goes on", e->name);
+        return context_fail(ctx, status);
+    }
+    AUTO_FREE char *before = repo_commit(&e->repo, REPO_THEIRS, e->head);
+    return env_receive(e) < 0 || provenance_note(e, before) < 0 || receipt_tell(ctx, e, AGENT_TAG, status) < 0
+               ? context_fail(ctx, STATUS_COVE)
+               : status;
+}
+
+/* With --json its output goes to stderr. */
+static struct exec_io agent_io(const struct context *ctx)
+{
+    return (struct exec_io){.stdin_fd = STDIN_FILENO,
+                            .stdout_fd = ctx->json ? STDERR_FILENO : STDOUT_FILENO,
+                            .stderr_fd = STDERR_FILENO,
+                            .tick_ms = WATCH_MS};
+}
+
+static int agent_work(struct agent_call *a)
+{
+    struct exec_result result = {0};
+    char *words[256] = {0};
+    json_t *one;
+    size_t i, n = 0;
+    bool has_pty = agent_has_terminal();
+    json_array_foreach(json_object_get(a->kit, "command"), i, one)
+    {
+        if (n < ARRAY_SIZE(words) - 1)
+            words[n++] = (char *)json_string_value(one);
+    }
+    for (char *const *word = a->o->rest; *word && n < ARRAY_SIZE(words) - 1; word++)
+        words[n++] = *word;
+    const struct exec_request request = {.id = a->e.id,
+                                         .argv = words,
+                                         .user = a->e.user,
+                                         .cwd = a->e.repo.top,
+                                         .tag = AGENT_TAG,
+                                         .has_pty = has_pty,
+                                         .has_stdin = has_pty || !isatty(STDIN_FILENO),
+                                         .detaches = has_pty};
+    const struct exec_io io = agent_io(a->ctx);
+    bool failed = env_exec(&a->e, &request, &io, &result) < 0;
+    return agent_end(a->ctx, &a->e, &result, failed);
+}
+
+static int agent_begin(struct agent_call *a, const char *name)
+{
+    struct context *ctx = a->ctx;
+    bool is_new = !a->e.id, pty;
+    AUTO_FREE char *commit = repo_commit(&a->e.repo, REPO_THEIRS, a->o->from ? a->o->from : "HEAD");
+    if (!commit || kit_read(&a->e.repo, commit, a->o->kit, &a->kit, &a->asks) < 0)
+        return -1;
+    if (is_new)
+        return agent_make(a, commit);
+    if (a->o->net.rules || a->o->net.policy_file || a->o->net.secrets || a->o->net.otherwise || a->o->n_mounts ||
+        a->o->template || a->o->from || a->o->profile) {
+        (void)snprintf(ctx->hint, sizeof(ctx->hint),
+                       "--name makes another one; 'cove policy' changes what it may reach");
+        return err_set(&ctx->err, ERR_ALREADY_EXISTS,
+                       "the environment %s is there already, and keeps what it was made with", name);
+    }
+    if (env_wake(&a->e) < 0 || kit_renew(ctx, a->kit) < 0)
+        return -1;
+    int running = agent_is_running(ctx, a->e.id, &pty);
+    if (running > 0) {
+        (void)snprintf(ctx->hint, sizeof(ctx->hint), "'cove attach %s' comes back to it; --name begins another", name);
+        return err_set(&ctx->err, ERR_ALREADY_EXISTS, "an agent is already running in %s", name);
+    }
+    return running;
+}
+
+int agent_run(struct context *ctx, const struct agent_options *o)
+{
+    struct agent_call a = {.ctx = ctx, .o = o, .e.repo.lock = -1};
+    const char *name = o->name ? o->name : o->kit;
+    int status = env_open(ctx, o->path ? o->path : ".", name, &a.e) < 0 || agent_begin(&a, name) < 0
+                     ? context_fail(ctx, STATUS_COVE)
+                     : agent_work(&a);
+    env_fini(&a.e);
+    json_decref(a.kit);
+    json_decref(a.asks);
+    return status;
+}
+
+/* ---- coming back ---- */
+
+static int agent_follow(struct context *ctx, struct env *e, const char *id, const char *name)
+{
+    struct exec_result result = {0};
+    bool pty = false;
+    if (e->id && env_wake(e) < 0)
+        return context_fail(ctx, STATUS_COVE);
+    int running = agent_is_running(ctx, id, &pty);
+    if (running < 0)
+        return context_fail(ctx, STATUS_COVE);
+    if (running == 0) {
+        (void)err_set(&ctx->err, ERR_NOT_FOUND, "no agent is running in %s", name);
+        return context_fail(ctx, STATUS_COVE);
+    }
+    if (pty && !agent_has_terminal())
+        return context_usage(ctx, "the agent needs a terminal");
+    const struct exec_request request = {
+        .id = id, .attaches = true, .tag = AGENT_TAG, .has_pty = pty, .has_stdin = pty, .detaches = pty};
+    struct exec_io io = agent_io(ctx);
+    AUTO(service_close) struct service *s = e->id ? NULL : service_open(ctx);
+    io.forwards_signals = true;
+    bool failed =
+        e->id ? env_exec(e, &request, &io, &result) < 0 : !s || exec_in_sandbox(ctx, s, &request, &io, &result) < 0;
+    if (e->id)
+        return agent_end(ctx, e, &result, failed);
+    if (result.detached)
+        agent_leave(ctx, id, id);
+    return failed ? context_fail(ctx, exec_status(&result, failed)) : exec_status(&result, failed);
+}
+
+int agent_attach(struct context *ctx, const char *what)
+{
+    struct env e = {.repo.lock = -1};
+    AUTO_FREE char *id = NULL;
+    AUTO_JSON json_t *sandbox = NULL;
+    if (env_open(ctx, ".", what, &e) == 0 && e.id) {
+        int status = agent_follow(ctx, &e, e.id, what);
+        env_fini(&e);
+        return status;
+    }
+    env_fini(&e);
+    e = (struct env){.repo.lock = -1};
+    ctx->err.code = ERR_OK;
+    *ctx->hint = '\0';
+    exec_block_signals();
+    AUTO(service_close) struct service *s = service_open(ctx);
+    AUTO_FREE char *target = s && service_resolve(s, what, &id) == 0 ? service_target(id, "%s", "") : NULL;
+    if (!target || service_call(s, "GET", target, NULL, NULL, &sandbox) < 0)
+        return context_fail(ctx, STATUS_COVE);
+    /* Its label may name a repository that is not here, or not ours: then there is nothing to receive into. */
+    const char *repo = env_label(sandbox, "cove.repo"), *name = env_label(sandbox, "cove.env");
+    if (repo && name && env_open(ctx, repo, name, &e) == 0 && (!e.id || strcmp(e.id, id) != 0)) {
+        env_fini(&e);
+        e = (struct env){.repo.lock = -1};
+    }
+    ctx->err.code = ERR_OK;
+    *ctx->hint = '\0';
+    int status = agent_follow(ctx, &e, id, e.id ? e.name : id);
+    env_fini(&e);
+    return status;
+}
+
+int agent_list(struct context *ctx)
+{
+    static const struct things_column columns[] = {{"NAME", "name", NULL}, {"WHAT", "summary", NULL}};
+    AUTO_JSON json_t *all = kit_list(ctx);
+    return things_table(ctx, all, columns, ARRAY_SIZE(columns));
+}

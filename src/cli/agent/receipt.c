@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/agent/receipt.h"
+#include "base/mem.h"
+#include "cli/events.h"
+#include "cli/exec/terminal.h"
+#include "cli/net_flags.h"
+#include "cli/print.h"
+
+#include <string.h>
+#include <unistd.h>
+
+enum { SHOWN_MAX = 8 };
+
+/* Commands end in any order, and a connection belongs to each that ran when it was opened. */
+struct receipt {
+    json_t *commands, *reached, *refused, *running; /* running: seq -> command */
+    const char *tag;
+};
+
+static json_int_t receipt_number(const json_t *object, const char *name)
+{
+    return json_integer_value(json_object_get(object, name));
+}
+
+static void receipt_count(json_t *hosts, const char *host, json_int_t n, const json_t *d)
+{
+    json_t *one = json_object_get(hosts, host);
+    if (!one && json_object_size(hosts) >= RECEIPT_HOSTS_MAX)
+        return;
+    if (!one)
+        (void)json_object_set_new(hosts, host, one = json_pack("{s:i,s:i,s:i}", "count", 0, "sent", 0, "received", 0));
+    (void)json_object_set_new(one, "count", json_integer(receipt_number(one, "count") + n));
+    (void)json_object_set_new(one, "sent", json_integer(receipt_number(one, "sent") + receipt_number(d, "sent")));
+    (void)json_object_set_new(one, "received",
+                              json_integer(receipt_number(one, "received") + receipt_number(d, "received")));
+    if (*events_text(d, "suggestion"))
+        (void)json_object_set(one, "suggestion", json_object_get(d, "suggestion"));
+}
+
+static void receipt_network(struct receipt *r, const char *list, json_t *all, json_int_t n, const json_t *d)
+{
+    const char *name = events_text(d, "name"), *seq;
+    json_t *command;
+    const json_int_t port = receipt_number(d, "port"); /* 0: its name was asked for, and not given */
+    if (!*name)
+        name = events_text(d, "address");
+    AUTO_FREE char *host = port ? mem_printf("%s:%lld", name, (long long)port) : mem_strdup(name);
+    receipt_count(all, host, n, d);
+    json_object_foreach(r->running, seq, command)
+    {
+        receipt_count(json_object_get(command, list), host, n, d);
+    }
+}
+
+static void receipt_start(struct receipt *r, const json_t *event, const json_t *d)
+{
+    json_t *argv = json_pack("[s]", events_text(d, "cmd")), *args = json_object_get(d, "args");
+    const char *tag = events_text(d, "tag");
+    if (r->tag && strcmp(tag, r->tag) == 0) {
+        (void)json_array_clear(r->commands);
+        (void)json_object_clear(r->reached);
+        (void)json_object_clear(r->refused);
+        (void)json_object_clear(r->running);
+    }
+    if (json_is_array(args))
+        (void)json_array_extend(argv, args);
+    json_t *one = json_pack("{s:O, s:o, s:s, s:O?, s:O?, s:{}, s:{}}", "seq", json_object_get(event, "seq"), "argv",
+                            argv, "cwd", events_text(d, "cwd"), "at", json_object_get(event, "time"), "actor",
+                            json_object_get(event, "actor"), "reached", "refused");
+    if (*tag)
+        (void)json_object_set_new(one, "tag", json_string(tag));
+    AUTO_FREE char *seq = mem_printf("%lld", (long long)receipt_number(event, "seq"));
+    if (json_array_size(r->commands) < RECEIPT_COMMANDS_MAX)
+        (void)json_array_append(r->commands, one);
+    (void)json_object_set_new(r->running, seq, one);
+}
+
+static void receipt_end(struct receipt *r, const json_t *event, const json_t *d)
+{
+    static const char *const taken[] = {"exit_code", "signal", "duration_ms", "deadline_exceeded"};
+    AUTO_FREE char *seq = mem_printf("%lld", (long long)receipt_number(event, "cause"));
+    json_t *one = json_object_get(r->running, seq);
+    for (size_t i = 0; one && i < ARRAY_SIZE(taken); i++)
+        if (json_object_get(d, taken[i]))
+            (void)json_object_set(one, taken[i], json_object_get(d, taken[i]));
+    if (one)
+        (void)json_object_set(one, "grade", json_object_get(event, "grade"));
+    if (one && *events_text(d, "message"))
+        (void)json_object_set(one, "error", json_object_get(d, "message"));
+    (void)json_object_del(r->running, seq);
+}
+
+static void receipt_take(struct receipt *r, const json_t *event)
+{
+    const char *kind = events_text(event, "kind");
+    const json_t *d = json_object_get(event, "data");
+    const json_int_t count = receipt_number(d, "count");
+    if (strcmp(kind, "exec.start") == 0)
+        receipt_start(r, event, d);
+    else if (strcmp(kind, "exec.exit") == 0 || strcmp(kind, "exec.failed") == 0)
+        receipt_end(r, event, d);
+    else if (strcmp(kind, "net.open") == 0)
+        receipt_network(r, "reached", r->reached, 1, d);
+    else if (strcmp(kind, "net.close") == 0)
+        receipt_network(r, "reached", r->reached, 0, d);
+    else if (strcmp(kind, "net.denied") == 0)
+        receipt_network(r, "refused", r->refused, count ? count : 1, d);
+}
+
+int receipt_collect(struct context *ctx, const char *id, uint64_t from, const char *tag, json_t **ret_receipt)
+{
+    AUTO(service_close) struct service *s = service_open(ctx);
+    AUTO_FREE char *target = service_target(id, "/events?from=%llu", (unsigned long long)from);
+    AUTO_JSON json_t *all = json_pack("{s:[], s:{}, s:{}}", "commands", "reached", "refused");
+    AUTO_JSON json_t *running = json_object();
+    struct receipt r = {json_object_get(all, "commands"), json_object_get(all, "reached"),
+                        json_object_get(all, "refused"), running, tag};
+    struct str line;
+    json_t *object;
+    int more = s ? service_stream(s, "GET", target) : -1;
+    while (more == 0 && (more = service_object(s, &line, &object)) > 0) {
+        AUTO_JSON json_t *event = object;
+        receipt_take(&r, event);
+        if (json_object_get(event, "hash")) {
+            (void)json_object_set(all, "seq", json_object_get(event, "seq"));
+            (void)json_object_set(all, "hash", json_object_get(event, "hash"));
+        }
+        more = 0;
+    }
+    if (more < 0)
+        return -1;
+    *ret_receipt = TAKE_PTR(all);
+    return 0;
+}
+
+/* ---- for a person ---- */
+
+static void receipt_tell_hosts(const json_t *hosts, const char *what, bool suggests)
+{
+    const char *host, *more;
+    json_t *one;
+    size_t n = 0;
+    json_object_foreach((json_t *)hosts, host, one)
+    {
+        AUTO_BUF struct buf line = BUF_INIT(4096);
+        long long count = (long long)json_integer_value(json_object_get(one, "count"));
+        if (n++ == SHOWN_MAX) {
+            (void)fprintf(stderr, "  %-9s and %zu more\n", what, json_object_size(hosts) - SHOWN_MAX);
+            return;
+        }
+        buf_printf(&line, "%.200s", host);
+        if (count > 1)
+            buf_printf(&line, " (%lld times)", count);
+        if (suggests && (more = json_string_value(json_object_get(one, "suggestion")))) {
+            buf_append_cstr(&line, "; ");
+            net_flags_suggest(&line, more);
+        }
+        (void)fprintf(stderr, "  %-9s ", what);
+        terminal_print(stderr, isatty(STDERR_FILENO) == 1, buf_str(&line));
+        (void)fputc('\n', stderr);
+    }
+}
+
+static void receipt_tell_command(const json_t *one)
+{
+    AUTO_BUF struct buf line = BUF_INIT(64 * 1024);
+    const json_t *sig = json_object_get(one, "signal"), *code = sig ? sig : json_object_get(one, "exit_code"), *word;
+    size_t i;
+    json_array_foreach(json_object_get(one, "argv"), i, word)
+    {
+        buf_printf(&line, "%s%.60s", i ? " " : "", json_string_value(word));
+    }
+    (void)fputs("  ran       ", stderr);
+    terminal_print(stderr, isatty(STDERR_FILENO) == 1, str_n(buf_data(&line), MIN(buf_len(&line), (size_t)100)));
+    if (code)
+        (void)fprintf(stderr, ": %s %lld, %.1f s", sig ? "signal" : "exit code", (long long)json_integer_value(code),
+                      (double)json_integer_value(json_object_get(one, "duration_ms")) / 1000);
+    (void)fputc('\n', stderr);
+}
+
+/* Those that only carry the copy are not told. */
+static void receipt_tell_commands(const json_t *commands)
+{
+    const json_t *one;
+    size_t i, n = 0;
+    json_array_foreach(commands, i, one)
+    {
+        const char *tag = json_string_value(json_object_get(one, "tag"));
+        if (!(tag && strcmp(tag, ENV_TAG) == 0) && n++ < SHOWN_MAX)
+            receipt_tell_command(one);
+    }
+    if (n > SHOWN_MAX)
+        (void)fprintf(stderr, "  ran       and %zu more\n", n - SHOWN_MAX);
+}
+
+int receipt_tell(struct context *ctx, struct env *e, const char *tag, int status)
+{
+    AUTO_BUF struct buf files = BUF_INIT(4096), commits = BUF_INIT(256);
+    AUTO_JSON json_t *receipt = NULL;
+    AUTO_FREE char *base = repo_commit(&e->repo, REPO_THEIRS, e->base),
+                   *head = repo_commit(&e->repo, REPO_THEIRS, e->head);
+    AUTO_FREE char *work = repo_commit(&e->repo, REPO_THEIRS, e->work), *range = mem_printf("%s..%s", base, head);
+    uint64_t n = 0;
+    if (!base || !head || !work ||
+        REPO_ASK(&e->repo, REPO_OURS, &files, "diff", "--shortstat", "--no-ext-diff", base, work, "--") < 0 ||
+        REPO_ASK(&e->repo, REPO_OURS, &commits, "rev-list", "--count", range, "--") < 0 ||
+        receipt_collect(ctx, e->id, 1, tag, &receipt) < 0)
+        return -1;
+    if (str_to_u64(repo_line(&commits), &n) < 0)
+        n = 0;
+    struct str changed = str_trim(repo_line(&files));
+    AUTO_FREE char *review = mem_printf("cove env diff %s", e->name);
+    if (ctx->json) {
+        (void)json_object_update_new(receipt, json_pack("{s:s, s:s, s:i, s:I, s:s%, s:s, s:s, s:s}", "environment",
+                                                        e->name, "sandbox", e->id, "status", status, "commits",
+                                                        (json_int_t)n, "changed", changed.p ? changed.p : "", changed.n,
+                                                        "base", base, "head", head, "review", review));
+        print_json(receipt);
+        return 0;
+    }
+    (void)fprintf(stderr, "\n%s: it ended with %d\n  changed   %.*s, %llu commit%s\n", e->name, status,
+                  changed.n ? (int)changed.n : 7, changed.n ? changed.p : "nothing", (unsigned long long)n,
+                  n == 1 ? "" : "s");
+    receipt_tell_commands(json_object_get(receipt, "commands"));
+    receipt_tell_hosts(json_object_get(receipt, "reached"), "reached", false);
+    receipt_tell_hosts(json_object_get(receipt, "refused"), "refused", true);
+    (void)fprintf(stderr, "  review    %s\n", review);
+    return 0;
+}

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * coved checks the configuration first, so that what is wrong with it is said here; the keeper (coved/workers/keeper.h) does the rest when it gets a signal.
+ * Both write their process id into the lock that they hold.
+ */
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/mem.h"
+#include "cli/cmd/commands.h"
+#include "cli/exec/terminal.h"
+#include "cli/print.h"
+#include "config/config.h"
+#include "wire/keeper.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/file.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { RELOAD_MS = 30000, RELOAD_AGAIN_MS = 20 };
+
+/* 0: nobody holds it. -errno: it can't be looked at. */
+static pid_t reload_holder(const struct config *config, const char *lock)
+{
+    AUTO_FREE char *path = mem_printf("%s/%s", config->state_dir, lock);
+    AUTO_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    AUTO_BUF struct buf text = BUF_INIT(32);
+    uint64_t pid;
+    if (fd < 0)
+        return errno == ENOENT ? 0 : -errno;
+    bool is_held = flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK;
+    int r = fd_read_all(fd, &text);
+    return r < 0 || !is_held || str_to_u64(str_trim(buf_str(&text)), &pid) < 0 || pid < 2 || pid > INT32_MAX
+               ? (pid_t)MIN(r, 0)
+               : (pid_t)pid;
+}
+
+/* What it does not like, coved says on stderr. */
+static int reload_check(struct context *ctx)
+{
+    AUTO_FREE char *path = NULL, *version = mem_printf("%d", KEEPER_VERSION);
+    int status = 0;
+    if (context_find_coved(ctx, &path) < 0)
+        return -1;
+    pid_t pid = fork();
+    if (pid == 0) {
+        (void)unsetenv("COVE_API_KEY"); /* ours, as a client */
+        (void)execl(path, "coved", "run", "--fits", version, (char *)NULL);
+        _exit(127);
+    }
+    if (pid < 0 || waitpid(pid, &status, 0) < 0)
+        return err_errno(&ctx->err, errno, "run %s", path);
+    return status == 0 ? 0
+                       : err_set(&ctx->err, ERR_FAILED_PRECONDITION,
+                                 "nothing was reloaded: coved refuses the configuration, see above");
+}
+
+static bool reload_is_over(const struct config *config, pid_t before)
+{
+    AUTO_FREE char *trial = mem_printf("%s/" KEEPER_CONFIG_BEFORE, config->run_dir);
+    pid_t now = reload_holder(config, "coved.lock");
+    return now > 0 && now != before && access(trial, F_OK) < 0;
+}
+
+/* Is the copy in force what the file says? */
+static bool reload_took(const struct config *config)
+{
+    AUTO_BUF struct buf wanted = BUF_INIT(CONFIG_FILE_MAX), has = BUF_INIT(CONFIG_FILE_MAX);
+    AUTO_FREE char *copy = mem_printf("%s/" KEEPER_CONFIG, config->run_dir);
+    bool may_be_missing;
+    int r = fd_read_file(AT_FDCWD, config_path(&may_be_missing), &wanted);
+    return (r == 0 || (r == -ENOENT && may_be_missing)) && fd_read_file(AT_FDCWD, copy, &has) == 0 &&
+           str_eq(buf_str(&wanted), buf_str(&has));
+}
+
+static int reload_await(struct context *ctx, const struct config *config, pid_t before)
+{
+    const struct timespec pause = {.tv_nsec = RELOAD_AGAIN_MS * 1000000L};
+    const usec_t end = clock_mono() + RELOAD_MS * USEC_PER_MS;
+    bool is_over;
+    (void)snprintf(ctx->hint, sizeof(ctx->hint), "its log says why: journalctl -u cove, or %s/coved.log",
+                   config->state_dir);
+    while (!(is_over = reload_is_over(config, before)) && clock_mono() < end)
+        (void)nanosleep(&pause, NULL);
+    if (!is_over)
+        return err_set(&ctx->err, ERR_DEADLINE_EXCEEDED, "the service has not reloaded within %d s", RELOAD_MS / 1000);
+    if (!reload_took(config))
+        return err_set(&ctx->err, ERR_FAILED_PRECONDITION,
+                       "the service can't run with this configuration: the one of before is in force again");
+    return 0;
+}
+
+static int reload_run(struct context *ctx)
+{
+    const struct config *config = context_config(ctx);
+    if (!config)
+        return -1;
+    pid_t keeper = reload_holder(config, "lock"), coved = reload_holder(config, "coved.lock");
+    if (keeper < 0)
+        return err_errno(&ctx->err, keeper, "look for the service in %s", config->state_dir);
+    if (keeper == 0 || coved <= 0) {
+        (void)snprintf(ctx->hint, sizeof(ctx->hint), "start it: systemctl start cove, or make start");
+        return err_set(&ctx->err, ERR_UNAVAILABLE, "no service runs on the state in %s", config->state_dir);
+    }
+    if (reload_check(ctx) < 0)
+        return -1;
+    if (kill(keeper, SIGUSR2) < 0)
+        return err_errno(&ctx->err, errno, "signal the service, process %d", (int)keeper);
+    return reload_await(ctx, config, coved);
+}
+
+static int run(struct context *ctx)
+{
+    if (context_take_nothing(ctx) < 0)
+        return context_exit(ctx);
+    if (reload_run(ctx) < 0)
+        return context_fail(ctx, STATUS_FAILED);
+    if (ctx->json)
+        (void)puts("{\"reloaded\":true}");
+    else
+        (void)puts("The service runs with the configuration and the programs that are there now.");
+    return STATUS_OK;
+}
+
+const struct command cmd_reload = {
+    .name = "reload",
+    .summary = "apply a changed configuration while sandboxes keep running",
+    .synopsis = "",
+    .description =
+        "Makes the service of this machine read its configuration and its API key again. Sandboxes, their processes "
+        "and their connections continue. Clients of the API may have to reconnect. If Cove was upgraded, this starts "
+        "the new coved.\n\nA wrong configuration, or one that the service can't run with, is refused, and the "
+        "previous one stays in force. state_dir, run_dir and pool.kind need a restart.\n\nNeeds root.",
+    .examples = "sudo cove reload\n"
+                "sudoedit /etc/cove/cove.yaml && sudo cove reload",
+    .operands = "",
+    .is_local = true,
+    .run = run,
+};

@@ -1,0 +1,539 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/docker/docker.h"
+#include "base/mem.h"
+#include "cli/cmd/commands.h"
+#include "cli/exec/environment.h"
+#include "cli/files/copy.h"
+#include "config/units.h"
+
+#include <ctype.h>
+#include <getopt.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    RUN = 1 << 0,
+    EXEC = 1 << 1,
+    PS = 1 << 2,
+    IMAGES = 1 << 3,
+    INSPECT = 1 << 4,
+    LOGS = 1 << 5,
+    STOP = 1 << 6,
+    RM = 1 << 7,
+    CP = 1 << 8,
+    BUILD = 1 << 9,
+    PULL = 1 << 10,
+    NETWORK = 1 << 11,
+    VERSION = 1 << 12,
+};
+
+enum { OPTIONS_MAX = 40, OPTION_BASE = 1000 };
+
+/* ---- what values mean ---- */
+
+static int docker_add(struct docker *d, const char **list, size_t *n, const char *value)
+{
+    if (*n == DOCKER_LIST_MAX)
+        return docker_refuse(d, "more than %d of one option", DOCKER_LIST_MAX);
+    list[(*n)++] = value;
+    return 0;
+}
+
+static int docker_take_env(struct docker *d, const char *value)
+{
+    return environment_add(d->ctx, value, &d->env) < 0 ? docker_fail(d, DOCKER_USAGE) : 0;
+}
+
+static int docker_take_label(struct docker *d, const char *value)
+{
+    AUTO_FREE char *key = mem_strndup(value, strcspn(value, "="));
+    const char *text = value[strlen(key)] ? value + strlen(key) + 1 : "";
+    if (!*key || str_starts(str_of(key), STR("docker.")) || json_object_set_new(d->labels, key, json_string(text)) < 0)
+        return docker_refuse(d, "--label %s", value);
+    return 0;
+}
+
+static int docker_take_volume(struct docker *d, const char *value)
+{
+    return docker_add(d, d->volumes, &d->n_volumes, value);
+}
+
+static int docker_take_memory(struct docker *d, const char *value)
+{
+    return unit_parse_size(str_of(value), &d->memory_bytes) < 0 ? docker_refuse(d, "invalid size: '%s'", value) : 0;
+}
+
+static int docker_take_cpus(struct docker *d, const char *value)
+{
+    return unit_parse_cpus(str_of(value), &d->cpu_milli) < 0 ? docker_refuse(d, "failed to parse %s", value) : 0;
+}
+
+/* One by its own name is taken for an internal one: nothing is reached from it. */
+static int docker_take_network(struct docker *d, const char *value)
+{
+    if (strcmp(value, "host") == 0 || strchr(value, ':'))
+        return docker_refuse(d, "--network %s is not supported: a container has a network of its own", value);
+    d->has_no_network = strcmp(value, "bridge") != 0 && strcmp(value, "default") != 0;
+    return 0;
+}
+
+static int docker_take_runtime(struct docker *d, const char *value)
+{
+    if (strcmp(value, "runsc") != 0 && strcmp(value, "runc") != 0)
+        return docker_refuse(d, "--runtime %s is not supported", value);
+    d->tier = value[4] == 'c' && value[3] == 's' ? "gvisor" : NULL;
+    return 0;
+}
+
+/* Where nothing leads: no program in a sandbox reaches this machine by that name. */
+static int docker_take_host(struct docker *d, const char *value)
+{
+    return strcmp(value, "host.docker.internal:host-gateway") == 0
+               ? 0
+               : docker_refuse(d, "--add-host %s is not supported: names are the service's to answer", value);
+}
+
+static int docker_take_security(struct docker *d, const char *value)
+{
+    return str_starts(str_of(value), STR("no-new-privileges"))
+               ? 0
+               : docker_refuse(d, "--security-opt %s is not supported: the boundary is the tier's", value);
+}
+
+static int docker_take_filter(struct docker *d, const char *value)
+{
+    if (!str_starts(str_of(value), STR("name=")) && !str_starts(str_of(value), STR("label=")) &&
+        !str_starts(str_of(value), STR("id=")))
+        return docker_refuse(d, "invalid filter '%s': there is name, id and label", value);
+    return docker_add(d, d->filters, &d->n_filters, value);
+}
+
+static int docker_take_build_arg(struct docker *d, const char *value)
+{
+    return strchr(value, '=') ? docker_add(d, d->build_args, &d->n_build_args, value)
+                              : docker_refuse(d, "--build-arg %s: write NAME=VALUE", value);
+}
+
+static int docker_take_tag(struct docker *d, const char *value)
+{
+    return docker_add(d, d->tags, &d->n_tags, value);
+}
+
+static int docker_ignore(struct docker *d UNUSED, const char *value UNUSED)
+{
+    return 0; /* it is so in any case, or is nothing that anybody could tell */
+}
+
+/* ---- options ---- */
+
+#define TEXT(member) offsetof(struct docker, member), NULL
+#define FLAG(member) offsetof(struct docker, member), NULL
+#define TAKEN(function) 0, function
+
+static const struct docker_option {
+    unsigned verbs;
+    char letter;
+    const char *name;
+    bool has_value;
+    size_t member; /* where it goes; 0: take */
+    int (*take)(struct docker *d, const char *value);
+} docker_options[] = {
+    {RUN | EXEC, 'd', "detach", false, FLAG(detach)},
+    {RUN | EXEC, 'i', "interactive", false, FLAG(interactive)},
+    {RUN | EXEC, 't', "tty", false, FLAG(tty)},
+    {RUN | EXEC, 'e', "env", true, TAKEN(docker_take_env)},
+    {RUN | EXEC, 'w', "workdir", true, TEXT(cwd)},
+    {RUN | EXEC, 'u', "user", true, TEXT(user)},
+    {RUN, 0, "rm", false, FLAG(removes)},
+    {RUN, 0, "name", true, TEXT(name)},
+    {RUN, 0, "entrypoint", true, TEXT(entrypoint)},
+    {RUN, 0, "pull", true, TEXT(pull)},
+    {RUN, 'v', "volume", true, TAKEN(docker_take_volume)},
+    {RUN, 'l', "label", true, TAKEN(docker_take_label)},
+    {RUN, 'm', "memory", true, TAKEN(docker_take_memory)},
+    {RUN, 0, "cpus", true, TAKEN(docker_take_cpus)},
+    {RUN, 0, "network", true, TAKEN(docker_take_network)},
+    {RUN, 0, "net", true, TAKEN(docker_take_network)},
+    {RUN, 0, "runtime", true, TAKEN(docker_take_runtime)},
+    {RUN, 0, "add-host", true, TAKEN(docker_take_host)},
+    {RUN, 0, "security-opt", true, TAKEN(docker_take_security)},
+    {RUN, 0, "init", false, TAKEN(docker_ignore)},
+    {RUN, 'h', "hostname", true, TAKEN(docker_ignore)},
+    {RUN, 0, "cap-drop", true, TAKEN(docker_ignore)},
+    {PS, 'a', "all", false, FLAG(all)},
+    {PS, 'f', "filter", true, TAKEN(docker_take_filter)},
+    {PS | IMAGES, 0, "no-trunc", false, TAKEN(docker_ignore)},
+    {PS | IMAGES | PULL | BUILD | CP, 'q', "quiet", false, FLAG(quiet)},
+    {PS | IMAGES | INSPECT | VERSION, 'f', "format", true, TEXT(format)},
+    {LOGS, 'f', "follow", false, FLAG(follow)},
+    {STOP, 't', "time", true, TAKEN(docker_ignore)},
+    {RM, 'f', "force", false, FLAG(force)},
+    {RM, 'v', "volumes", false, TAKEN(docker_ignore)},
+    {BUILD, 't', "tag", true, TAKEN(docker_take_tag)},
+    {BUILD, 'f', "file", true, TEXT(file)},
+    {BUILD, 0, "build-arg", true, TAKEN(docker_take_build_arg)},
+    {BUILD, 0, "no-cache", false, FLAG(no_cache)},
+    {NETWORK, 0, "internal", false, FLAG(internal)},
+};
+
+/* ps has --filter for -f. */
+static bool docker_has_letter(const struct docker_option *o, unsigned verb)
+{
+    return o->letter && !(verb == PS && strcmp(o->name, "format") == 0) &&
+           !(verb == IMAGES && strcmp(o->name, "format") == 0);
+}
+
+/* ctx->argv from `at` on: the verb, its options, operands. 0, or what to exit with. */
+static int docker_read(struct docker *d, unsigned verb, int at)
+{
+    struct option all[OPTIONS_MAX] = {0};
+    char letters[2 * OPTIONS_MAX + 3] = ":";
+    size_t n = 0, n_letters = 1;
+    int argc = d->ctx->argc - at, id;
+    char **argv = d->ctx->argv + at;
+    if (verb & (RUN | EXEC))
+        memcpy(letters, "+:", n_letters = 2);
+    for (size_t i = 0; i < ARRAY_SIZE(docker_options); i++) {
+        const struct docker_option *o = &docker_options[i];
+        if (!(o->verbs & verb))
+            continue;
+        all[n++] = (struct option){o->name, o->has_value ? required_argument : no_argument, NULL, OPTION_BASE + (int)i};
+        if (docker_has_letter(o, verb)) {
+            letters[n_letters++] = o->letter;
+            if (o->has_value)
+                letters[n_letters++] = ':';
+        }
+    }
+    opterr = optind = 0;
+    while ((id = getopt_long(argc, argv, letters, all, NULL)) != -1) {
+        const struct docker_option *o = NULL;
+        if (id == ':')
+            return docker_refuse(d, "flag needs an argument: %s", argv[optind - 1]);
+        if (id == '?' && optopt && optopt < OPTION_BASE)
+            return docker_refuse(d, "unknown shorthand flag: '%c' in %s", optopt, argv[optind - 1]);
+        if (id == '?')
+            return docker_refuse(d, "unknown flag: %s", argv[optind - 1]);
+        for (size_t i = 0; !o && i < ARRAY_SIZE(docker_options); i++)
+            if ((docker_options[i].verbs & verb) &&
+                (id == OPTION_BASE + (int)i ||
+                 (id == docker_options[i].letter && docker_has_letter(&docker_options[i], verb))))
+                o = &docker_options[i];
+        assert(o);
+        int r = o->take ? o->take(d, optarg) : 0;
+        if (r)
+            return r;
+        if (!o->take && o->has_value)
+            *(const char **)((char *)d + o->member) = optarg;
+        else if (!o->take)
+            *((bool *)d + o->member) = true;
+    }
+    d->operands = argv + optind;
+    d->n = argc - optind;
+    return 0;
+}
+
+/* ---- verbs that are an order each ---- */
+
+int docker_containers(struct docker *d, json_t **ret_array)
+{
+    AUTO_JSON json_t *all = NULL;
+    json_t *one, *ours = json_array();
+    size_t i;
+    if (service_sandboxes(d->s, &all) < 0) {
+        json_decref(ours);
+        return -1;
+    }
+    json_array_foreach(all, i, one)
+    {
+        if (*docker_label(one, "docker.image"))
+            (void)json_array_append(ours, one);
+    }
+    *ret_array = ours;
+    return 0;
+}
+
+int docker_find(struct docker *d, const char *text, json_t **ret_sandbox)
+{
+    AUTO_JSON json_t *all = NULL;
+    json_t *one, *found = NULL;
+    size_t i;
+    if (docker_containers(d, &all) < 0)
+        return -1;
+    json_array_foreach(all, i, one)
+    {
+        if (strcmp(docker_label(one, "docker.name"), text) == 0) {
+            found = one;
+            break;
+        }
+        if (*text && str_starts(str_of(docker_id(one)), str_of(text)))
+            found = found ? found : one;
+    }
+    if (!found)
+        return err_set(&d->ctx->err, ERR_NOT_FOUND, "No such container: %.100s", text);
+    *ret_sandbox = json_incref(found);
+    return 0;
+}
+
+/* What is done to each operand, and printed when it was. */
+static int docker_each(struct docker *d, int (*fn)(struct docker *d, const json_t *sandbox))
+{
+    int status = 0;
+    if (d->n == 0)
+        return docker_refuse(d, "\"docker %s\" requires at least 1 argument.", d->verb);
+    for (int i = 0; i < d->n; i++) {
+        AUTO_JSON json_t *one = NULL;
+        if (docker_find(d, d->operands[i], &one) < 0 || fn(d, one) < 0)
+            status = docker_fail(d, DOCKER_FAILED);
+        else
+            (void)printf("%s\n", d->operands[i]);
+    }
+    return status;
+}
+
+static int docker_remove(struct docker *d, const json_t *sandbox)
+{
+    AUTO_FREE char *target = service_target(docker_id(sandbox), "%s", "");
+    const char *state = json_string_value(json_object_get(sandbox, "state"));
+    if (strcmp(d->verb, "rm") == 0 && !d->force && state && strcmp(state, "paused") != 0)
+        return err_set(
+            &d->ctx->err, ERR_FAILED_PRECONDITION,
+            "cannot remove container \"/%.100s\": container is running: stop the container before removing or "
+            "force remove",
+            docker_label(sandbox, "docker.name"));
+    return service_call(d->s, "DELETE", target, NULL, NULL, NULL);
+}
+
+/* Its processes end, its files stay. */
+static int docker_stop(struct docker *d, const json_t *sandbox)
+{
+    AUTO_FREE char *target = service_target(docker_id(sandbox), "/pause");
+    AUTO_JSON json_t *body = json_pack("{s:b}", "memory", 0);
+    const char *state = json_string_value(json_object_get(sandbox, "state"));
+    if (*docker_label(sandbox, "docker.rm"))
+        return docker_remove(d, sandbox);
+    return state && strcmp(state, "paused") == 0 ? 0 : service_call(d->s, "POST", target, body, NULL, NULL);
+}
+
+static int docker_verb_stop(struct docker *d)
+{
+    return docker_each(d, docker_stop);
+}
+
+static int docker_verb_rm(struct docker *d)
+{
+    return docker_each(d, docker_remove);
+}
+
+static int docker_verb_cp(struct docker *d)
+{
+    struct copy_place from, to;
+    AUTO_JSON json_t *sandbox = NULL;
+    if (d->n != 2)
+        return docker_refuse(d, "\"docker cp\" requires exactly 2 arguments.");
+    place_parse(d->operands[0], &from);
+    place_parse(d->operands[1], &to);
+    int status = 0;
+    if (from.is_remote == to.is_remote || strcmp(d->operands[0], "-") == 0 || strcmp(d->operands[1], "-") == 0)
+        status = docker_refuse(d, "one side must be NAME:PATH, and the other a path here, which is not -");
+    else if (docker_find(d, from.is_remote ? from.id : to.id, &sandbox) < 0)
+        status = docker_fail(d, DOCKER_FAILED);
+    if (status == 0) {
+        struct copy c = {.ctx = d->ctx, .service = d->s, .id = docker_id(sandbox), .user = "root"};
+        int r = from.is_remote ? copy_from_sandbox(&c, from.path, to.path) : copy_to_sandbox(&c, from.path, to.path);
+        status = r < 0 ? docker_fail(d, DOCKER_FAILED) : 0;
+    }
+    place_fini(&from);
+    place_fini(&to);
+    return status;
+}
+
+int docker_pull_image(struct docker *d, const char *image, bool is_quiet)
+{
+    AUTO_FREE char *name = docker_template(image);
+    struct template_build_options o = {.name = name, .from_image = image, .context = ".", .quiet = is_quiet};
+    return template_build_run(d->ctx, &o);
+}
+
+static int docker_verb_pull(struct docker *d)
+{
+    if (d->n != 1)
+        return docker_refuse(d, "\"docker pull\" requires exactly 1 argument.");
+    int status = docker_pull_image(d, d->operands[0], true);
+    if (status == 0)
+        (void)printf("%s\n", d->operands[0]);
+    return status;
+}
+
+static int docker_verb_build(struct docker *d)
+{
+    AUTO_FREE char *name = d->n_tags ? docker_template(d->tags[0]) : NULL;
+    struct template_build_options o = {.name = name, .context = d->n ? d->operands[0] : ".", .file = d->file};
+    if (d->n != 1 || d->n_tags > 1)
+        return docker_refuse(d, "\"docker build\" requires a directory, and takes one --tag");
+    o.quiet = d->quiet;
+    o.no_cache = d->no_cache;
+    o.n_build_args = d->n_build_args;
+    memcpy(o.build_args, d->build_args, sizeof(d->build_args));
+    return template_build_run(d->ctx, &o);
+}
+
+/* An internal network needs nothing to be there: what is in it reaches nobody (docker_take_network). */
+static int docker_verb_network(struct docker *d)
+{
+    const char *what = d->n ? d->operands[0] : "";
+    if (d->n == 2 && strcmp(what, "create") == 0 && d->internal) {
+        (void)printf("%s\n", d->operands[1]);
+        return 0;
+    }
+    if (d->n == 1 && strcmp(what, "ls") == 0) {
+        (void)fputs("NETWORK ID     NAME      DRIVER    SCOPE\nbridge         bridge    cove      local\n"
+                    "none           none      null      local\n",
+                    stdout);
+        return 0;
+    }
+    if (d->n == 2 && strcmp(what, "inspect") == 0)
+        (void)fprintf(stderr, "Error response from daemon: network %s not found\n", d->operands[1]);
+    else
+        (void)fprintf(
+            stderr,
+            "Error response from daemon: network %s is not supported: there is create --internal, inspect and "
+            "ls, for containers don't reach each other\n",
+            what);
+    return DOCKER_FAILED;
+}
+
+static int docker_verb_version(struct docker *d)
+{
+    if (d->format && strcmp(d->format, "{{.Server.Version}}") != 0 && strcmp(d->format, "{{.Client.Version}}") != 0)
+        return docker_refuse(d, "--format %s is not supported", d->format);
+    (void)printf(d->format ? "%s\n" : "Docker version %s, build cove\n", COVE_VERSION);
+    return 0;
+}
+
+static const struct docker_verb {
+    const char *name;
+    unsigned options;
+    int (*run)(struct docker *d);
+} docker_verbs[] = {
+    {"run", RUN, docker_run},
+    {"exec", EXEC, docker_exec},
+    {"cp", CP, docker_verb_cp},
+    {"images", IMAGES, docker_images},
+    {"pull", PULL, docker_verb_pull},
+    {"ps", PS, docker_ps},
+    {"logs", LOGS, docker_logs},
+    {"stop", STOP, docker_verb_stop},
+    {"kill", STOP, docker_verb_stop},
+    {"rm", RM, docker_verb_rm},
+    {"network", NETWORK, docker_verb_network},
+    {"build", BUILD, docker_verb_build},
+    {"inspect", INSPECT, docker_inspect},
+    {"version", VERSION, docker_verb_version},
+    {"--version", VERSION, docker_verb_version},
+};
+
+/* ---- small things ---- */
+
+int docker_fail(struct docker *d, int status)
+{
+    (void)fprintf(stderr, "Error response from daemon: %s\n", d->ctx->err.msg);
+    return status;
+}
+
+int docker_refuse(struct docker *d, const char *fmt, ...)
+{
+    char text[512];
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    (void)fprintf(stderr, "docker: %s\nSee 'cove docker --help'.\n", text);
+    d->ctx->err.code = ERR_INVALID_ARGUMENT;
+    return DOCKER_USAGE;
+}
+
+char *docker_template(const char *image)
+{
+    static const struct str standard[] = {STR("docker.io/"), STR("library/")};
+    struct str rest = str_of(image);
+    for (size_t i = 0; i < ARRAY_SIZE(standard); i++)
+        if (str_starts(rest, standard[i]))
+            rest = str_sub(rest, standard[i].n);
+    char *name = mem_strndup(rest.p, rest.n), *slash = strrchr(name, '/'), *tag = strchr(slash ? slash : name, ':');
+    for (char *c = name; *c; c++)
+        if (c != tag && !isalnum((unsigned char)*c) && *c != '-' && *c != '_' && !(*c == '.' && tag && c > tag))
+            *c = '-';
+    if (tag && strcmp(tag, ":latest") == 0)
+        *tag = '\0';
+    return name;
+}
+
+const char *docker_label(const json_t *sandbox, const char *name)
+{
+    const char *text = json_string_value(json_object_get(json_object_get(sandbox, "metadata"), name));
+    return text ? text : "";
+}
+
+const char *docker_id(const json_t *sandbox)
+{
+    const char *id = json_string_value(json_object_get(sandbox, "id"));
+    return id ? id : "";
+}
+
+static int docker_main(struct context *ctx)
+{
+    struct docker d = {.ctx = ctx};
+    const char *value;
+    int flag;
+    while ((flag = ctx->argc > 1 && strcmp(ctx->argv[1], "--version") == 0 ? FLAGS_DONE
+                                                                           : context_next_flag(ctx, &value)) > 0)
+        ;
+    if (flag == FLAGS_STOP)
+        return context_exit(ctx);
+    int at = MAX(ctx->argi, 1);
+    if (at + 1 < ctx->argc && (strcmp(ctx->argv[at], "image") == 0 || strcmp(ctx->argv[at], "container") == 0))
+        at++; /* "image inspect" */
+    d.verb = at < ctx->argc ? ctx->argv[at] : "";
+    if (!*d.verb || ctx->json)
+        return context_usage(ctx, ctx->json ? "there is --format, and no --json"
+                                            : "which verb? 'cove docker --help' lists them");
+    d.labels = json_object();
+    int status = -1;
+    for (size_t i = 0; status < 0 && i < ARRAY_SIZE(docker_verbs); i++) {
+        if (strcmp(docker_verbs[i].name, d.verb) != 0)
+            continue;
+        status = docker_read(&d, docker_verbs[i].options, at);
+        if (status == 0 && !(d.s = service_open(ctx)))
+            status = docker_fail(&d, DOCKER_USAGE);
+        else if (status == 0)
+            status = docker_verbs[i].run(&d);
+    }
+    if (status < 0)
+        status = docker_refuse(&d, "'%.40s' is not a docker command here", d.verb);
+    service_close(d.s);
+    json_decref(d.env);
+    json_decref(d.labels);
+    return status;
+}
+
+const struct command cmd_docker = {
+    .name = "docker",
+    .summary = "Docker's command line, for agents that call it",
+    .synopsis = "VERB [OPTION]... [ARG]...",
+    .description =
+        "Takes the verbs and options of Docker that agents and their frameworks call, and does them with sandboxes and templates. Options that can't be "
+        "done are refused by their names. A link called docker to this program does the same: 'ln -s \"$(command -v cove)\" ~/shims/docker'.\n\n"
+        "A container is a sandbox with labels; others are not seen. An image is a template of the same name; run makes it of the image when it is not "
+        "there, as pull does. docs/AGENTS.md has what differs.",
+    .exit_status = " N    run, exec: the command's; else 0, or 1: it failed\n"
+                   " 125  the command line is wrong, or run could not make the container\n"
+                   " 126  the command can't be executed\n"
+                   " 127  the command is not there",
+    .examples = "cove docker run --rm base sh -c 'echo $((6 * 7))'\n"
+                "cove docker run -d --name box base sleep 2h",
+    .operands = "=run exec ps images inspect logs stop kill rm cp pull build network version",
+    .flags_end_at_operand = true,
+    .run = docker_main,
+};

@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* docker run, exec and logs: what has to do with a command. */
+#include "base/mem.h"
+#include "cli/docker/docker.h"
+#include "cli/events.h"
+#include "cli/exec/environment.h"
+#include "cli/exec/exec.h"
+#include "cli/files/copy.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define DOCKER_TAG "docker" /* of the container's own command */
+
+/* ---- a command ---- */
+
+static int docker_command(struct docker *d, const char *id, char *const *argv, const char *tag, int *ret_status)
+{
+    AUTO_JSON json_t *env = d->tty ? environment_of_terminal(d->env, getenv("TERM")) : json_incref(d->env);
+    struct exec_request request = {
+        .id = id,
+        .argv = argv,
+        .env = env,
+        .user = d->user ? d->user : "root",
+        .cwd = d->cwd,
+        .has_stdin = !d->detach && (d->interactive || d->tty),
+        .has_pty = d->tty && !d->detach,
+        .tag = tag,
+        .leaves = d->detach,
+    };
+    const struct exec_io io = {
+        .stdin_fd = STDIN_FILENO, .stdout_fd = STDOUT_FILENO, .stderr_fd = STDERR_FILENO, .forwards_signals = true};
+    struct exec_result result = {0};
+    if (request.has_pty && !isatty(STDIN_FILENO))
+        return docker_refuse(d, "the input device is not a TTY");
+    AUTO(service_close) struct service *s = service_open(d->ctx);
+    const bool failed = !s || exec_in_sandbox(d->ctx, s, &request, &io, &result) < 0;
+    *ret_status = exec_status(&result, failed);
+    return failed ? docker_fail(d, *ret_status) : 0;
+}
+
+int docker_exec(struct docker *d)
+{
+    AUTO_JSON json_t *sandbox = NULL;
+    int status = 0;
+    if (d->n < 2)
+        return docker_refuse(d, "\"docker exec\" requires at least 2 arguments.");
+    if (docker_find(d, d->operands[0], &sandbox) < 0)
+        return docker_fail(d, DOCKER_FAILED);
+    exec_block_signals();
+    int r = docker_command(d, docker_id(sandbox), d->operands + 1, NULL, &status);
+    return r ? r : status;
+}
+
+/* ---- directories of this machine: copies ---- */
+
+struct docker_volume {
+    char *from, *to;
+    bool is_read_only, is_ours; /* one of Cove's volumes, by name */
+};
+
+static int docker_volume_parse(struct docker *d, const char *text, struct docker_volume *v)
+{
+    AUTO_FREE char *all = mem_strdup(text);
+    char *to = strchr(all, ':'), *options = to ? strchr(to + 1, ':') : NULL;
+    if (options)
+        *options++ = '\0';
+    if (!to || to[1] != '/' || (options && strcmp(options, "ro") != 0 && strcmp(options, "rw") != 0))
+        return docker_refuse(d, "--volume %s is not supported: write FROM:/TO, with :ro or :rw behind it", text);
+    *to++ = '\0';
+    v->is_read_only = options && strcmp(options, "ro") == 0;
+    v->is_ours = !strchr(all, '/');
+    v->from = mem_strdup(all);
+    v->to = mem_strdup(to);
+    const char *how = getenv("COVE_DOCKER_VOLUMES");
+    if (!v->is_ours && !v->is_read_only && (d->detach || !how || strcmp(how, "copy") != 0))
+        return docker_refuse(
+            d,
+            "--volume %s is not supported: no directory of this machine can be written from inside; :ro "
+            "gives a copy, and with COVE_DOCKER_VOLUMES=copy run, without -d, copies back at the end",
+            text);
+    return 0;
+}
+
+static int docker_volumes(struct docker *d, json_t *spec, struct docker_volume *all)
+{
+    json_t *ours = json_array();
+    (void)json_object_set_new(spec, "volumes", ours);
+    for (size_t i = 0; i < d->n_volumes; i++) {
+        int r = docker_volume_parse(d, d->volumes[i], &all[i]);
+        if (r)
+            return r;
+        if (all[i].is_ours)
+            (void)json_array_append_new(ours, json_pack("{s:s, s:s, s:b}", "name", all[i].from, "path", all[i].to,
+                                                        "read_only", all[i].is_read_only));
+    }
+    return 0;
+}
+
+/* ---- run ---- */
+
+struct docker_running {
+    struct docker_volume volumes[DOCKER_LIST_MAX];
+    char *id;
+};
+
+/* -w makes the directory. */
+static int docker_copy_in(struct docker *d, struct docker_running *run)
+{
+    for (size_t i = 0; i < d->n_volumes; i++) {
+        const struct docker_volume *v = &run->volumes[i];
+        struct copy c = {.ctx = d->ctx, .service = d->s, .id = run->id, .user = "root"};
+        if (!v->is_ours && copy_to_sandbox(&c, v->from, v->to) < 0)
+            return err_prefix(&d->ctx->err, "copy %s", v->from);
+    }
+    if (!d->cwd)
+        return 0;
+    char *const make[] = {(char *)(uintptr_t) "mkdir", (char *)(uintptr_t) "-p", (char *)(uintptr_t) "--",
+                          (char *)(uintptr_t)d->cwd, NULL};
+    const struct exec_request request = {.id = run->id, .argv = make, .user = "root", .cwd = "/"};
+    AUTO_BUF struct buf out = BUF_INIT(4096), err = BUF_INIT(4096);
+    const struct exec_io io = {
+        .stdin_fd = -1, .stdout_fd = -1, .stderr_fd = -1, .captured_stdout = &out, .captured_stderr = &err};
+    struct exec_result result = {0};
+    AUTO(service_close) struct service *s = service_open(d->ctx);
+    if (!s || exec_in_sandbox(d->ctx, s, &request, &io, &result) < 0)
+        return -1;
+    return result.code
+               ? err_set(&d->ctx->err, ERR_INVALID_ARGUMENT, "--workdir %.100s: %.*s", d->cwd, STR_ARG(buf_str(&err)))
+               : 0;
+}
+
+static int docker_copy_out(struct docker *d, const struct docker_running *run)
+{
+    for (size_t i = 0; i < d->n_volumes; i++) {
+        const struct docker_volume *v = &run->volumes[i];
+        struct copy c = {.ctx = d->ctx, .service = d->s, .id = run->id, .user = "root"};
+        AUTO_FREE char *content = mem_printf("%s/.", v->to);
+        if (!v->is_ours && !v->is_read_only && copy_from_sandbox(&c, content, v->from) < 0)
+            return err_prefix(&d->ctx->err, "copy %s back", v->from);
+    }
+    return 0;
+}
+
+/* Without the image, it is pulled first. */
+static int docker_create(struct docker *d, const json_t *spec, json_t **ret_sandbox)
+{
+    const char *image = d->operands[0];
+    if (service_call(d->s, "POST", "/cove/v1/sandboxes", spec, NULL, ret_sandbox) == 0)
+        return 0;
+    if (d->ctx->err.code != ERR_NOT_FOUND || (d->pull && strcmp(d->pull, "never") == 0))
+        return -1;
+    (void)fprintf(stderr, "Unable to find image '%s' locally\n", image);
+    int out = dup(STDOUT_FILENO);
+    (void)fflush(stdout);
+    (void)dup2(STDERR_FILENO, STDOUT_FILENO); /* the command's output is all that is there */
+    int status = docker_pull_image(d, image, true);
+    (void)fflush(stdout);
+    (void)dup2(out, STDOUT_FILENO);
+    (void)close(out);
+    if (status)
+        return err_set(&d->ctx->err, ERR_NOT_FOUND, "pull access denied for %.100s", image);
+    return service_call(d->s, "POST", "/cove/v1/sandboxes", spec, NULL, ret_sandbox);
+}
+
+static int docker_spec(struct docker *d, char *const *argv, json_t **ret_spec, struct docker_running *run)
+{
+    AUTO_FREE char *template_name = docker_template(d->operands[0]);
+    AUTO_BUF struct buf command = BUF_INIT(4096);
+    AUTO_JSON json_t *taken = NULL;
+    for (; *argv; argv++)
+        buf_printf(&command, "%s%s", buf_len(&command) ? " " : "", *argv);
+    if (d->name && docker_find(d, d->name, &taken) == 0)
+        return docker_refuse(d,
+                             "Error response from daemon: Conflict. The container name \"/%s\" is already in use by "
+                             "container \"%s\".",
+                             d->name, docker_id(taken));
+    json_t *spec =
+        json_pack("{s:s, s:i, s:{s:s, s:s, s:s%, s:s}}", "template", template_name, "timeout_ms", 0, "metadata",
+                  "docker.image", d->operands[0], "docker.name", d->name ? d->name : "", "docker.command",
+                  buf_len(&command) ? buf_data(&command) : "", buf_len(&command), "docker.rm", d->removes ? "1" : "");
+    if (!spec)
+        return docker_refuse(d, "arguments must be UTF-8");
+    *ret_spec = spec;
+    (void)json_object_update_missing(json_object_get(spec, "metadata"), d->labels);
+    if (d->env)
+        (void)json_object_set(spec, "env", d->env);
+    if (d->memory_bytes)
+        (void)json_object_set_new(spec, "memory_bytes", json_integer((json_int_t)d->memory_bytes));
+    if (d->cpu_milli)
+        (void)json_object_set_new(spec, "cpu_milli", json_integer(d->cpu_milli));
+    if (d->tier)
+        (void)json_object_set_new(spec, "tier", json_string(d->tier));
+    if (d->has_no_network)
+        (void)json_object_set_new(spec, "network", json_pack("{s:s}", "default", "deny"));
+    return docker_volumes(d, spec, run->volumes);
+}
+
+/* Afterwards it is gone with --rm; else its processes have ended and its files are there. */
+static int docker_end(struct docker *d, const char *id)
+{
+    AUTO_FREE char *target = service_target(id, "%s", d->removes ? "" : "/pause");
+    AUTO_JSON json_t *body = d->removes ? NULL : json_pack("{s:b}", "memory", 0);
+    return service_call(d->s, d->removes ? "DELETE" : "POST", target, body, NULL, NULL);
+}
+
+static int docker_run_in(struct docker *d, struct docker_running *run, char *const *argv)
+{
+    int status = DOCKER_USAGE;
+    if (docker_copy_in(d, run) < 0)
+        status = docker_fail(d, DOCKER_USAGE);
+    else if (docker_command(d, run->id, argv, DOCKER_TAG, &status) == 0 && d->detach && status == 0) {
+        (void)printf("%s\n", run->id);
+        return 0;
+    } else if (!d->detach && docker_copy_out(d, run) < 0) {
+        status = docker_fail(d, DOCKER_USAGE);
+    }
+    if (docker_end(d, run->id) < 0)
+        (void)docker_fail(d, DOCKER_USAGE);
+    return status;
+}
+
+int docker_run(struct docker *d)
+{
+    AUTO_JSON json_t *spec = NULL, *sandbox = NULL;
+    struct docker_running run = {0};
+    AUTO_FREE char **argv = mem_array((size_t)d->n + 2, sizeof(*argv));
+    size_t n = 0;
+    if (d->entrypoint && *d->entrypoint)
+        argv[n++] = (char *)(uintptr_t)d->entrypoint;
+    for (int i = 1; i < d->n; i++)
+        argv[n++] = d->operands[i];
+    if (n == 0 || d->n == 0)
+        return docker_refuse(d, "No command specified: of an image's CMD and ENTRYPOINT nothing is kept");
+    exec_block_signals();
+    int status = docker_spec(d, argv, &spec, &run);
+    if (status == 0 && docker_create(d, spec, &sandbox) < 0)
+        status = docker_fail(d, DOCKER_USAGE);
+    else if (status == 0) {
+        run.id = mem_strdup(docker_id(sandbox));
+        status = docker_run_in(d, &run, argv);
+    }
+    for (size_t i = 0; i < d->n_volumes; i++) {
+        mem_free(run.volumes[i].from);
+        mem_free(run.volumes[i].to);
+    }
+    mem_free(run.id);
+    return status;
+}
+
+/* ---- logs ---- */
+
+static void docker_print_output(const json_t *data)
+{
+    size_t i;
+    json_t *piece, *value;
+    const char *channel;
+    json_array_foreach(json_object_get(data, "output"), i, piece)
+    {
+        json_object_foreach(piece, channel, value)
+        {
+            AUTO_BUF struct buf bytes = BUF_INIT(1 << 20);
+            struct str text = str_n(json_string_value(value), json_string_length(value));
+            if (str_ends(str_of(channel), STR("_base64")) && buf_append_unbase64(&bytes, text) == 0)
+                text = buf_str(&bytes);
+            (void)fwrite(text.p, 1, text.n, str_starts(str_of(channel), STR("stderr")) ? stderr : stdout);
+        }
+    }
+}
+
+/* Of the container's own command: the beginning, and the end of what is longer, as the record has it. */
+int docker_logs(struct docker *d)
+{
+    AUTO_JSON json_t *sandbox = NULL;
+    struct str line;
+    json_t *object;
+    json_int_t start = -1;
+    if (d->n != 1)
+        return docker_refuse(d, "\"docker logs\" requires exactly 1 argument.");
+    if (docker_find(d, d->operands[0], &sandbox) < 0)
+        return docker_fail(d, DOCKER_FAILED);
+    AUTO_FREE char *target =
+        service_target(docker_id(sandbox), "/events?from=1&kind=exec.%s", d->follow ? "&follow=1" : "");
+    if (service_stream(d->s, "GET", target) < 0)
+        return docker_fail(d, DOCKER_FAILED);
+    http_client_timeout(service_client(d->s), -1);
+    int r;
+    while ((r = service_object(d->s, &line, &object)) > 0) {
+        AUTO_JSON json_t *event = object;
+        const json_t *data = json_object_get(event, "data");
+        const char *kind = events_text(event, "kind"), *tag = json_string_value(json_object_get(data, "tag"));
+        if (strcmp(kind, "exec.start") == 0 && tag && strcmp(tag, DOCKER_TAG) == 0)
+            start = json_integer_value(json_object_get(event, "seq"));
+        if (start < 0 || json_integer_value(json_object_get(event, "cause")) != start)
+            continue;
+        if (strcmp(kind, "exec.output") == 0)
+            docker_print_output(data);
+        if (strcmp(kind, "exec.exit") != 0)
+            continue;
+        const char *tail = json_string_value(json_object_get(data, "tail"));
+        (void)fputs(tail ? tail : "", stdout);
+        return 0;
+    }
+    return r < 0 ? docker_fail(d, DOCKER_FAILED) : 0;
+}

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/env/kept.h"
+#include "base/mem.h"
+#include "http/url.h"
+
+#include <openssl/sha.h>
+#include <string.h>
+
+#define KEPT_PREFIX "cove-copy-"
+
+static char *kept_hash(const char *what, const char *of)
+{
+    unsigned char hash[SHA256_DIGEST_LENGTH];
+    (void)SHA256((const unsigned char *)of, strlen(of), hash);
+    return mem_printf("%s%02x%02x%02x%02x%02x%02x", what, hash[0], hash[1], hash[2], hash[3], hash[4], hash[5]);
+}
+
+static char *kept_of_repository(const struct env *e)
+{
+    return kept_hash(KEPT_PREFIX, e->repo.top);
+}
+
+char *kept_name(struct env *e, const json_t *spec, bool whole_history)
+{
+    const char *template = json_string_value(json_object_get(spec, "template"));
+    AUTO_BUF struct buf target = BUF_INIT(4096);
+    AUTO_JSON json_t *found = NULL;
+    buf_append_cstr(&target, "/cove/v1/templates?ref=");
+    (void)url_encode(&target, str_of(template ? template : "base"), true);
+    buf_append_char(&target, '\0');
+    if (buf_error(&target) || service_call(e->service, "GET", buf_data(&target), NULL, NULL, &found) < 0) {
+        e->ctx->err.code = ERR_OK;
+        return NULL;
+    }
+    const json_t *one = json_array_get(json_object_get(found, "templates"), 0);
+    AUTO_JSON json_t *key = json_pack("{s:O?,s:O?,s:O?,s:O?,s:O?,s:s*,s:b}", "id", json_object_get(one, "id"), "tags",
+                                      json_object_get(one, "tags"), "memory", json_object_get(spec, "memory_bytes"),
+                                      "disk", json_object_get(spec, "disk_bytes"), "tier",
+                                      json_object_get(spec, "tier"), "user", e->user, "whole", whole_history);
+    AUTO_FREE char *text = json_dumps(key, JSON_COMPACT | JSON_SORT_KEYS), *top = kept_of_repository(e);
+    AUTO_FREE char *begins = mem_printf("%s-", top);
+    return text ? kept_hash(begins, text) : NULL;
+}
+
+int kept_create(struct env *e, const char *name, const char *commit, json_t *spec, json_t **ret_sandbox)
+{
+    AUTO_FREE char *ref = mem_printf("%s:%s", name, commit);
+    json_t *before = json_incref(json_object_get(spec, "template"));
+    (void)json_object_set_new(spec, "template", json_string(ref));
+    int r = service_call(e->service, "POST", "/cove/v1/sandboxes", spec, "making a sandbox", ret_sandbox);
+    if (before)
+        (void)json_object_set_new(spec, "template", before);
+    else
+        (void)json_object_del(spec, "template");
+    if (r == 0)
+        return 1;
+    if (e->ctx->err.code != ERR_NOT_FOUND)
+        return -1;
+    e->ctx->err.code = ERR_OK;
+    *e->ctx->hint = '\0';
+    return 0;
+}
+
+/* Those that begin so, but one. */
+static int kept_drop_others(struct env *e, const char *begins, const char *but)
+{
+    AUTO_JSON json_t *all = NULL;
+    json_t *one;
+    size_t i;
+    int n = 0;
+    if (service_call(e->service, "GET", "/cove/v1/snapshots", NULL, NULL, &all) < 0)
+        return 0;
+    json_array_foreach(json_object_get(all, "snapshots"), i, one)
+    {
+        const char *ref = json_string_value(json_object_get(one, "ref"));
+        const char *slash = ref ? strchr(ref, '/') : NULL, *name = slash ? slash + 1 : ref; /* behind the namespace */
+        AUTO_BUF struct buf target = BUF_INIT(4096);
+        if (!name || !str_starts(str_of(name), str_of(begins)) || (but && strcmp(name, but) == 0))
+            continue;
+        buf_append_cstr(&target, "/cove/v1/snapshots?ref=");
+        (void)url_encode(&target, str_of(ref), true);
+        buf_append_char(&target, '\0');
+        n += !buf_error(&target) && service_call(e->service, "DELETE", buf_data(&target), NULL, NULL, NULL) == 0;
+    }
+    return n;
+}
+
+static void kept_forget_errors(struct env *e)
+{
+    e->ctx->err.code = ERR_OK;
+    *e->ctx->hint = '\0';
+}
+
+void kept_keep(struct env *e, const char *name, const char *commit)
+{
+    AUTO_FREE char *ref = mem_printf("%s:%s", name, commit), *target = service_target(e->id, "/snapshots");
+    AUTO_JSON json_t *body = json_pack("{s:s}", "name", ref);
+    if (service_call(e->service, "POST", target, body, "keeping the copy for the next one", NULL) == 0)
+        (void)kept_drop_others(e, name, ref);
+    kept_forget_errors(e);
+}
+
+int kept_drop(struct env *e)
+{
+    AUTO_FREE char *begins = kept_of_repository(e);
+    int n = kept_drop_others(e, begins, NULL);
+    kept_forget_errors(e);
+    return n;
+}

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/env/provenance.h"
+#include "base/fd.h"
+#include "base/id.h"
+#include "base/mem.h"
+#include "cli/agent/receipt.h"
+#include "cli/exec/terminal.h"
+#include "cli/print.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { NOTE_MAX = 16 << 20, SHOWN_MAX = 12, TRIES = 6 };
+
+int provenance_append(struct env *e, const char *commit, const json_t *line)
+{
+    AUTO_FREE char *text = json_dumps(line, JSON_COMPACT);
+    AUTO_CLOSE int file = memfd_create("note", MFD_CLOEXEC);
+    if (!text || strlen(text) > PROVENANCE_LINE_MAX)
+        return err_set(&e->ctx->err, ERR_RESOURCE_EXHAUSTED, "the note for %.12s is too long", commit);
+    if (file < 0 || fd_write_all(file, text, strlen(text)) < 0 || fd_write_all(file, "\n", 1) < 0 ||
+        lseek(file, 0, SEEK_SET) < 0)
+        return err_errno(&e->ctx->err, errno, "write a note");
+    const char *const args[] = {"notes", "--ref=cove", "append", "--separator=", "-F", "-", commit, NULL};
+    const char *const old[] = {"notes", "--ref=cove", "append", "-F", "-", commit, NULL};
+    /* git reads the notes, and writes them without a look at what another one wrote meanwhile. */
+    AUTO_CLOSE int turn = open(e->repo.common, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (turn < 0 || flock(turn, LOCK_EX) < 0)
+        return err_errno(&e->ctx->err, errno, "wait for %s", e->repo.common);
+    /* --separator is of git 2.42; lines that are empty are passed over. `git gc --prune=now` here may take the note before it is in the notes: once more, then. */
+    int r = repo_git(&e->repo, REPO_THEIRS, &(struct repo_io){file, -1, NULL}, args);
+    for (int i = 0; r < 0 && i < TRIES && e->ctx->err.code != ERR_FAILED_PRECONDITION; i++) {
+        if (lseek(file, 0, SEEK_SET) < 0)
+            return -1;
+        e->ctx->err.code = ERR_OK;
+        (void)usleep((unsigned)i * 50000);
+        r = repo_git(&e->repo, REPO_THEIRS, &(struct repo_io){file, -1, NULL}, old);
+    }
+    return r;
+}
+
+json_t *provenance_policy(struct env *e)
+{
+    AUTO(service_close) struct service *s = service_open(e->ctx);
+    AUTO_FREE char *target = service_target(e->id, "/network");
+    AUTO_JSON json_t *policy = NULL, *secrets = json_array();
+    json_t *one, *what;
+    size_t i, k;
+    if (!s || service_call(s, "GET", target, NULL, NULL, &policy) < 0)
+        return NULL;
+    json_array_foreach(json_object_get(policy, "inject"), i, one)
+    {
+        json_array_foreach(json_object_get(one, "placeholders"), k, what)(void)
+            json_array_append_new(secrets, json_pack("{s:O?,s:O?}", "host", json_object_get(one, "host"), "secret",
+                                                     json_object_get(what, "secret")));
+    }
+    (void)json_object_del(policy, "inject");
+    if (json_array_size(secrets))
+        (void)json_object_set(policy, "secrets", secrets);
+    return TAKE_PTR(policy);
+}
+
+/* The last one that is somebody's, not Cove's own carrying. */
+static json_t *provenance_command(const json_t *commands)
+{
+    for (size_t i = json_array_size(commands); i-- > 0;) {
+        json_t *one = json_array_get(commands, i);
+        const char *tag = json_string_value(json_object_get(one, "tag"));
+        if (!(tag && strcmp(tag, ENV_TAG) == 0))
+            return one;
+    }
+    return NULL;
+}
+
+int provenance_note(struct env *e, const char *before)
+{
+    AUTO_BUF struct buf commits = BUF_INIT(1 << 20);
+    AUTO_JSON json_t *receipt = NULL, *policy = NULL, *line = NULL;
+    AUTO_FREE char *not = mem_printf("^%s", before ? before : e->base),
+                   *most = mem_printf("-n%d", PROVENANCE_COMMITS_MAX);
+    struct str rest, one;
+    if (REPO_ASK(&e->repo, REPO_THEIRS, &commits, "rev-list", most, e->head, not, "--") < 0)
+        return -1;
+    rest = repo_line(&commits);
+    if (!rest.n)
+        return 0;
+    if (receipt_collect(e->ctx, e->id, 1, NULL, &receipt) < 0 || !(policy = provenance_policy(e)))
+        return -1;
+    json_t *command = provenance_command(json_object_get(receipt, "commands"));
+    line = json_pack("{s:s, s:s, s:s, s:O?, s:O, s:O, s:O, s:O?, s:O?}", "kind", "commit", "environment", e->name,
+                     "sandbox", e->id, "command", command, "policy", policy, "reached",
+                     json_object_get(receipt, "reached"), "refused", json_object_get(receipt, "refused"), "seq",
+                     json_object_get(receipt, "seq"), "hash", json_object_get(receipt, "hash"));
+    while (str_split(&rest, '\n', &one) && one.n) {
+        AUTO_FREE char *commit = mem_strndup(one.p, one.n);
+        if (provenance_append(e, commit, line) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* ---- why ---- */
+
+/* The newest line of that kind; notes come from other people, too. */
+static json_t *provenance_read(struct repo *r, const char *commit)
+{
+    AUTO_BUF struct buf note = BUF_INIT(NOTE_MAX);
+    struct str rest, line;
+    json_t *found = NULL;
+    if (REPO_ASK(r, REPO_THEIRS, &note, "notes", "--ref=cove", "show", commit) < 0)
+        return NULL;
+    rest = buf_str(&note);
+    while (str_split(&rest, '\n', &line)) {
+        json_t *one = line.n ? json_loadb(line.p, line.n, JSON_REJECT_DUPLICATES, NULL) : NULL;
+        const char *kind = json_string_value(json_object_get(one, "kind"));
+        if (kind && strcmp(kind, "commit") == 0) {
+            json_decref(found);
+            found = one;
+        } else {
+            json_decref(one);
+        }
+    }
+    return found;
+}
+
+/* NULL: it does; else what is wrong. */
+static const char *provenance_check(struct context *ctx, const json_t *line)
+{
+    const char *id = json_string_value(json_object_get(line, "sandbox"));
+    const char *hash = json_string_value(json_object_get(line, "hash"));
+    long long seq = (long long)json_integer_value(json_object_get(line, "seq"));
+    if (!id || !id_is_sandbox(str_of(id)) || !hash || seq <= 0)
+        return "the note names no event of a record";
+    AUTO(service_close) struct service *s = service_open(ctx), *again = s ? service_open(ctx) : NULL;
+    AUTO_FREE char *verify = service_target(id, "/verify"), *events = service_target(id, "/events?from=%lld", seq);
+    AUTO_JSON json_t *answer = NULL, *event = NULL;
+    struct str text;
+    if (!again || service_call(s, "GET", verify, NULL, NULL, &answer) < 0)
+        return "the record is not there any more, or can't be asked";
+    if (!json_is_true(json_object_get(answer, "intact")))
+        return "the record was changed: its hashes don't fit";
+    if (service_stream(again, "GET", events) < 0 || service_object(again, &text, &event) <= 0 ||
+        json_integer_value(json_object_get(event, "seq")) != seq)
+        return "the record has no such event any more";
+    const char *theirs = json_string_value(json_object_get(event, "hash"));
+    return theirs && strcmp(theirs, hash) == 0 ? NULL
+                                               : "the record never had that hash: the note or the record is another's";
+}
+
+static void provenance_tell(const char *what, struct str text)
+{
+    (void)printf("%-9s ", what);
+    terminal_print(stdout, isatty(STDOUT_FILENO) == 1, text);
+    (void)putchar('\n');
+}
+
+static void provenance_tell_all(const json_t *line)
+{
+    static const char *const lists[] = {"reached", "refused"};
+    const json_t *command = json_object_get(line, "command"), *policy = json_object_get(line, "policy"), *word;
+    AUTO_BUF struct buf argv = BUF_INIT(64 * 1024), rules = BUF_INIT(64 * 1024);
+    const char *host, *text;
+    json_t *one;
+    size_t i, n;
+    json_array_foreach(json_object_get(command, "argv"), i, word) if ((text = json_string_value(word)))
+        buf_printf(&argv, "%s%.1000s", i ? " " : "", text);
+    provenance_tell("command", buf_len(&argv) ? buf_str(&argv) : STR("none that was run through the service"));
+    if ((text = json_string_value(json_object_get(command, "actor"))))
+        provenance_tell("by", str_of(text));
+    if ((text = json_string_value(json_object_get(line, "environment"))))
+        provenance_tell("in", str_of(text));
+    text = json_string_value(json_object_get(policy, "default"));
+    buf_printf(&rules, "%zu rules, else %.10s:", json_array_size(json_object_get(policy, "rules")), text ? text : "?");
+    json_array_foreach(json_object_get(policy, "rules"), i, one) if (i < SHOWN_MAX)
+    {
+        const char *allow = json_string_value(json_object_get(one, "allow"));
+        const char *deny = json_string_value(json_object_get(one, "deny"));
+        buf_printf(&rules, " %s%.100s", allow ? "" : "not ", allow ? allow : deny ? deny : "?");
+    }
+    provenance_tell("policy", buf_str(&rules));
+    for (i = 0; i < ARRAY_SIZE(lists); i++) {
+        n = 0;
+        json_object_foreach(json_object_get(line, lists[i]), host, one) if (n++ < SHOWN_MAX)
+            provenance_tell(lists[i], str_of(host));
+    }
+}
+
+/* "<commit> <line there> <line here> 1" is how git blame's answer begins. */
+static char *provenance_blame(struct repo *r, const char *file, uint64_t line)
+{
+    AUTO_BUF struct buf text = BUF_INIT(1 << 20);
+    AUTO_FREE char *range = mem_printf("%llu,%llu", (unsigned long long)line, (unsigned long long)line);
+    if (REPO_ASK(r, REPO_THEIRS, &text, "blame", "--porcelain", "--no-textconv", "-L", range, "HEAD", "--", file) < 0)
+        return NULL;
+    struct str rest = buf_str(&text), commit;
+    if (!str_split(&rest, ' ', &commit) || commit.n != 40) {
+        (void)err_set(&r->ctx->err, ERR_NOT_FOUND, "the origin of %.100s:%llu is unknown", file,
+                      (unsigned long long)line);
+        return NULL;
+    }
+    return mem_strndup(commit.p, commit.n);
+}
+
+int provenance_why(struct context *ctx, const char *path, const char *file, uint64_t line)
+{
+    struct repo r;
+    AUTO_FREE char *commit = NULL;
+    AUTO_BUF struct buf subject = BUF_INIT(64 * 1024);
+    AUTO_JSON json_t *note = NULL;
+    int status = STATUS_FAILED;
+    if (repo_open(ctx, path, &r) < 0 || !(commit = provenance_blame(&r, file, line)) ||
+        REPO_ASK(&r, REPO_THEIRS, &subject, "log", "-1", "--format=%h %s (%an, %ad)", "--no-show-signature", commit,
+                 "--") < 0) {
+        repo_fini(&r);
+        return context_fail(ctx, STATUS_FAILED);
+    }
+    note = provenance_read(&r, commit);
+    ctx->err.code = ERR_OK;
+    const char *why = note ? provenance_check(ctx, note) : "it has no note: no environment of Cove brought it here";
+    status = why ? STATUS_FAILED : STATUS_OK;
+    if (ctx->json) {
+        AUTO_JSON json_t *all =
+            json_pack("{s:s, s:b, s:s?, s:O?}", "commit", commit, "verified", !why, "why", why, "note", note);
+        print_json(all);
+    } else {
+        provenance_tell("commit", repo_line(&subject));
+        if (note)
+            provenance_tell_all(note);
+        provenance_tell("record", why ? str_of(why) : STR("whole, and it passed through the note's hash"));
+    }
+    repo_fini(&r);
+    return status;
+}

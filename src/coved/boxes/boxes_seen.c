@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the kernel saw the processes of sandboxes do: programs that they executed, their ends, files that they wrote.
+ *
+ *  1. It is read a little at a time, at most every LISTEN_USEC, and only while cove-api has room for it: a flood costs coved a bounded share of its time, and no memory. What the
+ *     kernel had no room for meanwhile is counted by it.
+ *  2. What a sandbox did is told before its end.
+ *  3. Nothing here fails a sandbox: one that can't be watched is logged.
+ */
+#include "base/log.h"
+#include "coved/boxes/boxes_internal.h"
+#include "kernel/watch/filewatch.h"
+#include "kernel/watch/procwatch.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/stat.h>
+
+enum {
+    LISTEN_USEC = 20 * USEC_PER_MS,
+    PROCESSES_AT_A_TIME = 200,
+    FILES_AT_A_TIME = 4, /* readings, of some 100 events each */
+    LAST_TIMES = 16,     /* so often that when a sandbox has ended */
+    IDS = 65536
+};
+
+static const char top[] = "boxes/";
+
+static void seen_init(struct sup_seen *s, enum sup_seen_kind kind, const char *id)
+{
+    memset(s, 0, sizeof(*s));
+    s->head.type = SUP_SEEN;
+    s->kind = kind;
+    (void)snprintf(s->id, sizeof(s->id), "%s", id);
+}
+
+/* Returns how much of it there was room for. */
+static uint32_t seen_put(struct sup_seen *s, struct str text)
+{
+    size_t at = s->argv + s->program + s->path, n = MIN(text.n, sizeof(s->text) - at);
+    memcpy(s->text + at, text.p, n);
+    return (uint32_t)n;
+}
+
+static void on_process(void *ctx, const struct procwatch_event *event)
+{
+    struct boxes *b = ctx;
+    struct sup_seen s;
+    struct box_entry *e = map_get(&b->by_id, str_of(event->tag));
+    if (!e)
+        return;
+    uid_t first = b->host->first_uid + e->box.slot * (uid_t)IDS;
+    seen_init(&s, event->is_exit ? SUP_SEEN_EXIT : SUP_SEEN_EXEC, event->tag);
+    s.lost = event->lost;
+    s.host_pid = (uint32_t)event->host_pid;
+    s.pid = (uint32_t)event->pid;
+    s.parent = (uint32_t)event->parent;
+    s.uid = event->uid - first < IDS ? event->uid - first : UINT32_MAX;
+    s.status = event->status;
+    s.argv_bytes = event->argv_bytes;
+    s.argv = seen_put(&s, event->argv);
+    s.program = seen_put(&s, event->program);
+    s.path = seen_put(&s, str_of(event->directory));
+    b->events.seen(b->events.ctx, &s);
+}
+
+/* "boxes/ab/cove-1234/u/etc/hosts" -> the box and "/etc/hosts". NULL: none of somebody's, or not in its files. */
+static struct box_entry *find_file(struct boxes *b, const char *path, struct str *ret_inside)
+{
+    struct str rest = str_of(path), part = STR_NULL;
+    for (int i = 0; i < 3; i++)
+        if (!str_split(&rest, '/', &part))
+            return NULL;
+    *ret_inside = str_sub(rest, 1);
+    return str_starts(rest, STR("u/")) ? map_get(&b->by_name, part) : NULL;
+}
+
+static void on_file(void *ctx, const struct filewatch_event *event)
+{
+    struct boxes *b = ctx;
+    struct sup_seen s;
+    struct str path, from;
+    struct box_entry *e = event->path ? find_file(b, event->path, &path) : NULL;
+    /* From elsewhere: the overlay file system copied it up, or put it in place. */
+    bool is_moved = e && event->from && find_file(b, event->from, &from) == e;
+    if (!event->path) {
+        seen_init(&s, SUP_SEEN_LOST, "");
+    } else if (e && (!event->from || is_moved)) {
+        seen_init(&s, is_moved ? SUP_SEEN_MOVE : SUP_SEEN_WRITE, e->id);
+        s.host_pid = (uint32_t)event->host_pid;
+        s.bytes = event->bytes;
+        s.path = seen_put(&s, path);
+        if (is_moved)
+            s.program = seen_put(&s, from);
+    } else {
+        return;
+    }
+    b->events.seen(b->events.ctx, &s);
+}
+
+/* True: there may be more. */
+static bool seen_read(struct boxes *b, struct sight *sight)
+{
+    int n = 0;
+    if (!b->events.sees(b->events.ctx))
+        return false;
+    if (sight == &b->processes)
+        n = procwatch_read(b->procwatch, PROCESSES_AT_A_TIME, on_process, b);
+    for (int i = 0;
+         sight == &b->files && i < FILES_AT_A_TIME && (n = filewatch_read(b->filewatch, top, on_file, b)) > 0; i++)
+        ;
+    if (n < 0) {
+        log_error("what sandboxes do is not seen any more: %s", strerror(-n));
+        loop_remove(b->loop, &sight->source);
+    }
+    return n > 0;
+}
+
+static void seen_on_sight(struct boxes *b, struct sight *sight)
+{
+    (void)seen_read(b, sight);
+    if (sight->source.fd >= 0 && loop_change(b->loop, &sight->source, 0) == 0)
+        sight->again_at = clock_mono() + LISTEN_USEC;
+}
+
+static void on_processes(struct source *s, uint32_t events UNUSED)
+{
+    struct boxes *b = container_of(s, struct boxes, processes.source);
+    seen_on_sight(b, &b->processes);
+}
+
+static void boxes_seen_on_files(struct source *s, uint32_t events UNUSED)
+{
+    struct boxes *b = container_of(s, struct boxes, files.source);
+    seen_on_sight(b, &b->files);
+}
+
+usec_t boxes_seen_tick(struct boxes *b)
+{
+    struct sight *const all[] = {&b->processes, &b->files};
+    usec_t now = clock_mono(), next = UINT64_MAX;
+    for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
+        if (all[i]->again_at && now >= all[i]->again_at && loop_change(b->loop, &all[i]->source, EPOLLIN) == 0)
+            all[i]->again_at = 0;
+        next = all[i]->again_at ? MIN(next, all[i]->again_at) : next;
+    }
+    return next;
+}
+
+void boxes_seen_begin(struct box_entry *e)
+{
+    struct boxes *b = e->owner;
+    char path[32];
+    struct stat st;
+    if (b->filewatch)
+        (void)map_put(&b->by_name, str_of(e->box.name), e);
+    if (!b->procwatch || e->tier != &tier_container)
+        return;
+    (void)snprintf(path, sizeof(path), "%d/ns/pid", e->box.pid);
+    int r = fstatat(b->host->proc_fd, path, &st, 0) < 0 ? -errno : procwatch_add(b->procwatch, st.st_ino, e->id);
+    if (r == 0)
+        e->process_ns = st.st_ino;
+    else
+        log_error("watch the processes of sandbox %s: %s", e->id, strerror(-r));
+}
+
+void boxes_seen_again(struct box_entry *e)
+{
+    struct boxes *b = e->owner;
+    struct sup_seen s;
+    boxes_seen_begin(e);
+    seen_init(&s, SUP_SEEN_LOST, e->id);
+    if (e->process_ns || b->filewatch)
+        b->events.seen(b->events.ctx, &s);
+}
+
+void boxes_seen_end(struct box_entry *e)
+{
+    struct boxes *b = e->owner;
+    for (int i = 0; b->processes.source.fd >= 0 && e->process_ns && i < LAST_TIMES && seen_read(b, &b->processes); i++)
+        ;
+    for (int i = 0; b->files.source.fd >= 0 && i < LAST_TIMES && seen_read(b, &b->files); i++)
+        ;
+    uint32_t lost = e->process_ns ? procwatch_drop(b->procwatch, e->process_ns) : 0;
+    if (lost) {
+        struct sup_seen s;
+        seen_init(&s, SUP_SEEN_LOST, e->id);
+        s.lost = lost;
+        b->events.seen(b->events.ctx, &s);
+    }
+    if (b->filewatch)
+        (void)map_del(&b->by_name, str_of(e->box.name));
+    e->process_ns = 0;
+}
+
+int boxes_watch(struct boxes *b, struct procwatch *processes, struct filewatch *files)
+{
+    int r = 0;
+    b->procwatch = processes;
+    b->filewatch = files;
+    if (processes)
+        r = loop_add(b->loop, &b->processes.source, procwatch_fd(processes), EPOLLIN, on_processes);
+    if (files && r == 0)
+        r = loop_add(b->loop, &b->files.source, filewatch_fd(files), EPOLLIN, boxes_seen_on_files);
+    return r;
+}
+
+void boxes_seen_close(struct boxes *b)
+{
+    loop_remove(b->loop, &b->processes.source);
+    loop_remove(b->loop, &b->files.source);
+    procwatch_close(b->procwatch);
+    filewatch_close(b->filewatch);
+    map_fini(&b->by_name);
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the programs in the kernel (proc.bpf.c) and procwatch.c have in common. */
+#pragma once
+
+enum {
+    PROC_TAG_MAX = 24, /* whose processes they are, NUL-terminated */
+    PROC_ARGV_MAX = 2048,
+    PROC_TEXT_MAX = 4096, /* argv, program and working directory together */
+    PROC_PER_SEC = 1000,  /* records of one sandbox; beyond that they are counted */
+    PROC_RING_BYTES = 4 << 20,
+    PROC_SPACES_MAX = 8192,
+};
+
+enum proc_kind { PROC_EXEC = 1, PROC_EXIT };
+
+/* In the map of process namespaces, whose key is the namespace's inode. */
+struct proc_space {
+    char tag[PROC_TAG_MAX];
+    unsigned long long second; /* of the kernel's clock, about */
+    unsigned int used, lost;   /* records in that second; those that are not there and were not told of yet */
+};
+
+/* Behind it its text: argv, program, and the components of the working directory, innermost first, each NUL-terminated. */
+struct proc_record {
+    unsigned int kind; /* enum proc_kind */
+    char tag[PROC_TAG_MAX];
+    unsigned int host_pid, pid, parent; /* the last two as they are inside; parent 0: it is not from there */
+    unsigned int uid;                   /* the host's */
+    unsigned int status;                /* PROC_EXIT: as of wait(2) */
+    unsigned int lost;
+    unsigned int argv_bytes;               /* of all arguments; those beyond `argv` were cut */
+    unsigned int argv, program, directory; /* bytes of each */
+};

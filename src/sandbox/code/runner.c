@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A context's runner: how it starts, what it says, and what becomes of its cells when it ends. */
+#include "sandbox/code/internal.h"
+
+#include "base/mem.h"
+
+#include <signal.h>
+#include <stdio.h>
+
+enum { AGAIN_MS = 1000 };
+
+static const struct actor restarter = {.name = "code"}; /* somebody passed the gate for it before */
+
+void context_signal(struct code_context *x, int signal)
+{
+    struct process *p = x->pid ? process_find(x->code->sb, &(struct exec_select){.pid = x->pid}) : NULL;
+
+    if (p && !p->ended)
+        process_signal(p, signal);
+}
+
+static void context_again(struct loop_alarm *alarm)
+{
+    struct code_context *x = container_of(alarm, struct code_context, again);
+    context_signal(x, x->restarts || x->removed ? SIGKILL : SIGINT);
+    loop_alarm_set(x->code->sb->core->loop, alarm, clock_mono() + AGAIN_MS * USEC_PER_MS, context_again);
+}
+
+void context_kill_later(struct code_context *x)
+{
+    loop_alarm_set(x->code->sb->core->loop, &x->again, clock_mono() + AGAIN_MS * USEC_PER_MS, context_again);
+}
+
+void context_interrupt(struct code_context *x)
+{
+    context_signal(x, SIGINT);
+    context_kill_later(x);
+}
+
+/* It has no runner any more, or never got one. */
+void context_over(struct code_context *x, const struct err *why)
+{
+    char message[sizeof(why->msg) + 128];
+    bool restarts = x->restarts;
+    struct code_making *m = TAKE_PTR(x->making);
+    struct err again;
+
+    exec_call_cancel(TAKE_PTR(x->feed));
+    loop_alarm_clear(x->code->sb->core->loop, &x->again);
+    buf_fini(&x->rest);
+    x->is_ready = x->restarts = false;
+    x->pid = 0;
+    x->n_carry[0] = x->n_carry[1] = x->unacked = 0;
+    (void)snprintf(message, sizeof(message),
+                   "Connection to the execution was closed before the execution was finished: %s", why->msg);
+    LIST_FOREACH (struct code_cell, cell, &x->cells, node) {
+        if (cell->is_restarted)
+            cell_fail(cell, "ContextRestarting", "Context was restarted");
+        else if (!restarts)
+            cell_fail(cell, "UnexpectedEndOfExecution", message);
+    }
+    if (restarts && !m && !x->removed && !x->code->sb->core->closing &&
+        context_start(x, &restarter, false, &again) < 0) {
+        context_over(x, &again);
+        return;
+    }
+    if (m || x->removed)
+        context_free(x);
+    if (m)
+        m->done(m->ctx, NULL, why);
+    mem_free(m);
+}
+
+/* What was said before it ended was told in full: was it for want of memory? */
+struct code_post_mortem {
+    struct sandbox *sb; /* a reference */
+    char id[CODE_ID_MAX + 1];
+};
+
+static void post_mortem_done(void *ctx, const struct sandbox_sample *sample, const struct err *err)
+{
+    struct code_post_mortem *pm = ctx;
+    struct code_context *x = pm->sb->code ? context_find(pm->sb->code, str_of(pm->id)) : NULL;
+    struct err why;
+
+    (void)sample, (void)err;
+    (void)err_set(&why, ERR_UNAVAILABLE, "%s",
+                  x && pm->sb->oom_kills > x->oom_kills ? "the sandbox was out of memory, and the runner was killed"
+                                                        : "the runner was killed by signal 9");
+    if (x && !x->follow)
+        context_over(x, &why);
+    sandbox_unref(pm->sb);
+    mem_free(pm);
+}
+
+static void runner_exited(void *ctx, const struct exec_exit *exit)
+{
+    struct code_context *x = ctx;
+    struct sandbox *sb = x->code->sb;
+    struct err why;
+
+    x->follow = NULL;
+    if (exit->signaled && exit->code == SIGKILL && !x->restarts && !x->removed && !list_empty(&x->cells)) {
+        struct code_post_mortem *pm = mem_new(struct code_post_mortem);
+
+        *pm = (struct code_post_mortem){.sb = sandbox_ref(sb)};
+        memcpy(pm->id, x->id, sizeof(pm->id));
+        if (sandbox_sample_now(sb, post_mortem_done, pm, &why) == 0)
+            return;
+        sandbox_unref(sb);
+        mem_free(pm);
+    }
+    (void)err_set(&why, ERR_UNAVAILABLE, "the runner ended with %s %u%s%s", exit->signaled ? "signal" : "status",
+                  exit->code, x->said[0] ? ": " : "", x->said);
+    context_over(x, &why);
+}
+
+static void runner_failed(void *ctx, const struct err *err)
+{
+    struct code_context *x = ctx;
+    x->follow = NULL;
+    context_over(x, err);
+}
+
+static void runner_started(void *ctx, uint32_t pid)
+{
+    struct code_context *x = ctx;
+    x->pid = pid;
+    if (x->restarts || x->removed)
+        context_signal(x, SIGTERM);
+}
+
+/* How many bytes at the end begin a character that is not there yet. */
+static size_t code_unfinished(struct str s)
+{
+    for (size_t k = 1; s.p && k <= 3 && k <= s.n; k++) {
+        unsigned char c = (unsigned char)s.p[s.n - k];
+
+        if ((c & 0xc0) != 0x80)
+            return (c >= 0xf0 ? 4u : c >= 0xe0 ? 3u : c >= 0xc0 ? 2u : 1u) > k ? k : 0;
+    }
+    return 0;
+}
+
+static bool context_output(struct code_context *x, struct code_cell *cell, const struct code_frame *f, bool is_last)
+{
+    size_t i = f->kind == CODE_FRAME_STDERR;
+    struct code_frame whole = *f;
+
+    cell->bytes[i] += f->text.n;
+    if (x->n_carry[i]) {
+        buf_clear(&x->joined);
+        (void)buf_append(&x->joined, x->carry[i], x->n_carry[i]);
+        if (buf_append_str(&x->joined, f->text) == 0)
+            whole.text = buf_str(&x->joined);
+    }
+    x->n_carry[i] = is_last ? 0 : code_unfinished(whole.text);
+    whole.text.n -= x->n_carry[i];
+    if (x->n_carry[i])
+        memcpy(x->carry[i], whole.text.p + whole.text.n, x->n_carry[i]);
+    return !whole.text.n || cell_tell(cell, f->kind == CODE_FRAME_STDERR ? CODE_STDERR : CODE_STDOUT, &whole);
+}
+
+static bool runner_says(void *ctx, const struct code_frame *f)
+{
+    struct code_context *x = ctx;
+    struct code_cell *cell = list_empty(&x->cells) ? NULL : LIST_FIRST(struct code_cell, &x->cells, node);
+
+    if (f->kind == CODE_FRAME_READY) {
+        struct code_making *m = TAKE_PTR(x->making);
+
+        x->is_ready = true;
+        if (m)
+            m->done(m->ctx, &(struct code_context_info){x->id, x->language, x->cwd, false}, NULL);
+        mem_free(m);
+        code_next(x);
+        return true;
+    }
+    if (!cell || !cell->sent) /* of what goes on behind a cell's back */
+        return true;
+    switch (f->kind) {
+    case CODE_FRAME_READY:
+        break;
+    case CODE_FRAME_STDOUT:
+    case CODE_FRAME_STDERR:
+        (void)context_output(x, cell, f, false);
+        break;
+    case CODE_FRAME_RESULT:
+        cell_note_result(cell, f);
+        (void)cell_tell(cell, CODE_RESULT, f);
+        break;
+    case CODE_FRAME_ERROR:
+        event_data_str(&cell->told, "error", f->name);
+        event_data_str(&cell->told, "message", f->value);
+        (void)cell_tell(cell, CODE_ERROR, f);
+        break;
+    case CODE_FRAME_COUNT:
+        cell->count = f->count;
+        (void)cell_tell(cell, CODE_COUNT, f);
+        break;
+    case CODE_FRAME_END:
+        if (f->cell != cell->number)
+            break;
+        for (size_t i = 0; i < 2; i++)
+            if (x->n_carry[i])
+                (void)context_output(
+                    x, cell, &(struct code_frame){.kind = i ? CODE_FRAME_STDERR : CODE_FRAME_STDOUT, .text = STR("")},
+                    true);
+        cell_end(cell);
+        code_next(x);
+        break;
+    }
+    return true;
+}
+
+static void runner_writes(void *ctx, enum wire_channel channel, struct str bytes)
+{
+    struct code_context *x = ctx;
+    if (channel != WIRE_STDOUT) {
+        struct str s = str_trim(bytes);
+        size_t n = MIN(s.n, (size_t)CODE_SAID_MAX);
+
+        for (size_t i = 0; i < n; i++)
+            x->said[i] = s.p[s.n - n + i] >= ' ' && s.p[s.n - n + i] <= '~' ? s.p[s.n - n + i] : ' ';
+        x->said[n] = 0;
+    } else if (code_frames_feed(&x->rest, bytes, runner_says, x) < 0) {
+        (void)snprintf(x->said, sizeof(x->said), "it said what no runner says");
+        buf_fini(&x->rest);
+        context_signal(x, SIGKILL);
+    }
+    struct code_cell *cell = list_empty(&x->cells) ? NULL : LIST_FIRST(struct code_cell, &x->cells, node);
+    x->unacked += bytes.n;
+    if (!cell || !cell->is_slow) {
+        exec_ack(x->follow, x->unacked);
+        x->unacked = 0;
+    }
+}
+
+static const struct exec_ops runner_ops = {runner_started, runner_writes, runner_exited, runner_failed};
+
+int context_start(struct code_context *x, const struct actor *actor, bool waits, struct err *err)
+{
+    const struct str args[] = {str_of(x->language), STR("warm")};
+    AUTO_FREE char *program = mem_printf("%s/start", x->code->directory);
+    const struct exec_spec spec = {.cmd = str_of(program),
+                                   .args = args,
+                                   .n_args = waits ? 2 : 1,
+                                   .user = STR("root"),
+                                   .cwd = str_of(x->cwd),
+                                   .tag = str_of(x->tag),
+                                   .stdin_open = true};
+
+    x->said[0] = 0;
+    return exec_start(x->code->sb, actor, &spec, &runner_ops, x, &x->follow, err);
+}
+
+/* What they were at is lost; they are asked to end it. */
+void code_adopt(struct code *code)
+{
+    for (struct list *it = code->sb->processes.prev, *before; it != &code->sb->processes; it = before) {
+        struct process *p = container_of(it, struct process, node);
+        struct str rest = p->tag ? str_of(p->tag) : STR(""), id, word;
+
+        before = it->prev;
+        if (p->ended || !p->stream || p->client || !str_starts(rest, STR(CODE_TAG)))
+            continue;
+        rest = str_sub(rest, strlen(CODE_TAG));
+        if (!str_split(&rest, ':', &id) || !str_split(&rest, ':', &word) || !code_has(code, code_known(word)) ||
+            !id.n || id.n > CODE_ID_MAX || code->n >= CODE_CONTEXTS_MAX)
+            continue;
+        struct code_context *x = context_new(code, id, code_known(word), rest);
+        x->is_default = id.n == ID_UUID_LEN;
+        x->pid = p->pid;
+        x->is_ready = true;
+        x->follow = process_follow(p, &runner_ops, x);
+        context_signal(x, SIGINT);
+    }
+}

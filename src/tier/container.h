@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What tiers whose agent has its control socket from coved share with containers. Each fits into the table (tier/tier.h). */
+#pragma once
+
+#include "kernel/cgroup/cgroup.h"
+#include "tier/tier.h"
+
+/* A body that is about to be born into the box's group: its end of the control socket, and what it leaves the host by. */
+struct container_birth {
+    struct cgroup_door door;
+    int ours, theirs;
+};
+int container_birth_begin(const struct tier_host *host, struct box *box, struct container_birth *b,
+                          struct err *err) WARN_UNUSED;
+/* pid: what the spawn said, which is told with this. maps: box->userns_fd becomes its user namespace, with the box's ids. */
+int container_birth_end(const struct tier_host *host, struct box *box, struct container_birth *b, pid_t pid, bool maps,
+                        struct err *err) WARN_UNUSED;
+/* With its root file system, whose limits are in force. */
+int container_dress_root(const struct tier_host *host, struct box *box, const struct tier_dress *how,
+                         struct err *err) WARN_UNUSED;
+int container_session(struct box *box, const char *id, const char *template_id, int *ret_fd,
+                      struct err *err) WARN_UNUSED;
+int container_clean(const struct tier_host *host, struct box *box) WARN_UNUSED;

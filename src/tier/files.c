@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tier/files.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "kernel/pool/pool.h"
+#include "tier/tier.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { FILES_IMAGE_TEXT = 128 };
+
+_Static_assert((int)FILES_LAYER_MAX == (int)POOL_LAYER_MAX, "as long as the pool's");
+_Static_assert(FILES_LAYERS_MAX == POOL_CHAIN_MAX - 1, "a layer above them makes the chain as long as it can be");
+
+int files_plan(const struct tier_host *host, const char *layer, const char *kept, struct files_plan *ret_plan,
+               struct err *err)
+{
+    AUTO_FREE struct pool_chain *chain = mem_new(struct pool_chain);
+    int r = kept ? pool_kept_chain(host->pool, kept, chain) : pool_chain_read(host->pool, layer, chain);
+    if (r == -ENOENT && kept)
+        return err_set(err, ERR_NOT_FOUND, "the files of sandbox %s are not in the storage pool", kept);
+    if (r == -ENOENT)
+        return err_set(err, ERR_NOT_FOUND, "layer %s, or one below it, is not in the storage pool", layer);
+    if (r < 0)
+        return err_errno(err, r, "read layers of %s in the storage pool", kept ? kept : layer);
+    bool cut = !kept && pool_chain_is_long(host->pool, chain);
+    *ret_plan =
+        (struct files_plan){.from_layer = cut, .from_kept = kept, .stands_on = chain->n > cut ? chain->names[cut] : ""};
+    ret_plan->chain = TAKE_PTR(chain);
+    return 0;
+}
+
+void files_plan_fini(struct files_plan *plan)
+{
+    mem_free(TAKE_PTR(plan->chain));
+}
+
+/* What lies below a box. */
+static int files_below(const struct tier_host *host, const char *stands_on, struct pool_chain *ret_below)
+{
+    ret_below->n = 0;
+    return stands_on[0] ? pool_chain_read(host->pool, stands_on, ret_below) : 0;
+}
+
+int files_box_drop(const struct tier_host *host, const char *box)
+{
+    return pool_box_drop(host->pool, box);
+}
+
+int files_settle(const struct tier_host *host, const char *box)
+{
+    return pool_box_settle(host->pool, box);
+}
+
+int files_snapshot(const struct tier_host *host, const char *box, const char *stands_on, const char *layer)
+{
+    struct pool_chain below;
+    int r = files_below(host, stands_on, &below);
+    return r ? r : pool_layer_of_box(host->pool, box, layer, &below);
+}
+
+int files_snapshot_kept(const struct tier_host *host, const char *sandbox, const char *layer)
+{
+    return pool_layer_of_kept(host->pool, sandbox, layer);
+}
+
+bool files_layer_exists(const struct tier_host *host, const char *layer)
+{
+    return pool_layer_exists(host->pool, layer);
+}
+
+uint64_t files_layer_bytes(const struct tier_host *host, const char *layer)
+{
+    return pool_layer_bytes(host->pool, layer);
+}
+
+int files_layer_drop(const struct tier_host *host, const char *layer)
+{
+    char image[FILES_IMAGE_TEXT];
+    (void)snprintf(image, sizeof(image), FILES_IMAGES "/%s", layer);
+    (void)unlinkat(pool_fd(host->pool), image, 0); /* mostly there is none */
+    return pool_layer_drop(host->pool, layer);
+}
+
+void files_forget(const struct tier_host *host, const char *name)
+{
+    pool_forget(host->pool, name);
+}
+
+int files_keep(const struct tier_host *host, const char *box, const char *sandbox, const char *stands_on)
+{
+    struct pool_chain below;
+    int r = files_below(host, stands_on, &below);
+    int ignored UNUSED = pool_box_limit(host->pool, box, 0); /* what is noted beside its files is ours */
+    return r ? r : pool_keep(host->pool, box, sandbox, &below);
+}
+
+int files_copy(const struct tier_host *host, const char *box, const char *sandbox, const char *stands_on)
+{
+    struct pool_chain below;
+    int r = files_below(host, stands_on, &below);
+    return r ? r : pool_keep_copy(host->pool, box, sandbox, &below);
+}
+
+bool files_copies_are_cheap(const struct tier_host *host)
+{
+    return pool_features(host->pool)->cheap_clones;
+}
+
+int files_kept_drop(const struct tier_host *host, const char *sandbox)
+{
+    return pool_kept_drop(host->pool, sandbox);
+}
+
+int files_kept_below(const struct tier_host *host, const char *sandbox, char ret_stands_on[static FILES_LAYER_MAX])
+{
+    struct pool_chain below = {.n = 0};
+    int r = pool_kept_chain(host->pool, sandbox, &below);
+    if (r == 0)
+        (void)snprintf(ret_stands_on, FILES_LAYER_MAX, "%s", below.n ? below.names[0] : "");
+    return r;
+}
+
+int files_keep_layer(const struct tier_host *host, const char *layer, const char *sandbox)
+{
+    return pool_keep_layer(host->pool, layer, sandbox);
+}
+
+bool files_changed(const struct tier_host *host, const char *box, const char *layer)
+{
+    return pool_box_changed(host->pool, box, layer);
+}
+
+struct files_walk {
+    const struct tier_host *host;
+    void (*fn)(void *ctx, const char *sandbox, const char *stands_on);
+    void *ctx;
+};
+
+static void files_walk_kept(void *ctx, const char *sandbox)
+{
+    const struct files_walk *w = ctx;
+    char stands_on[FILES_LAYER_MAX] = "";
+    if (!id_is_sandbox(str_of(sandbox)))
+        return;
+    int r = files_kept_below(w->host, sandbox, stands_on);
+    if (r < 0)
+        log_error("read on which layers sandbox %s stands: %s", sandbox, strerror(-r));
+    w->fn(w->ctx, sandbox, stands_on);
+}
+
+int files_kept_each(const struct tier_host *host, void (*fn)(void *ctx, const char *sandbox, const char *stands_on),
+                    void *ctx)
+{
+    struct files_walk w = {host, fn, ctx};
+    return pool_kept_each(host->pool, files_walk_kept, &w);
+}
+
+int files_dir(const struct tier_host *host)
+{
+    return pool_fd(host->pool);
+}
+
+bool files_are_limited(const struct tier_host *host)
+{
+    return pool_features(host->pool)->limits;
+}
+
+int files_sweep(const struct tier_host *host)
+{
+    return pool_sweep(host->pool);
+}

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gVisor: a kernel of its own in a program of this user namespace's ("sentry"), which serves the sandbox's system calls, over the same layers, ids, control groups and files in
+ * the pool as a container. runsc starts it; gvisor_child.c is what runs until then.
+ *
+ * The control socket is runsc's standard input, and so the agent's: sessions are handed in by descriptor as a container's are. What asks while the sentry still boots
+ * waits in that socket.
+ */
+#include "base/buf.h"
+#include "base/fd.h"
+#include "kernel/namespace.h"
+#include "kernel/pool/pool.h"
+#include "tier/container.h"
+#include "tier/files.h"
+#include "tier/group.h"
+#include "tier/gvisor_child.h"
+#include "tier/root.h"
+#include "tier/stage.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* As it was found when coved started; the stage, on which boxes are made, sees no program of the host. */
+static int gvisor_runsc = -1; /* owned */
+
+static int gvisor_find(void)
+{
+    static const char *const places[] = {"/usr/local/bin/runsc", "/usr/bin/runsc", "/usr/local/sbin/runsc"};
+    for (size_t i = 0; i < ARRAY_SIZE(places); i++) {
+        int fd = open(places[i], O_RDONLY | O_CLOEXEC);
+        if (fd >= 0)
+            return fd;
+    }
+    return -1;
+}
+
+/* What `runsc flags` says. */
+static int gvisor_ask(int runsc_fd, struct buf *b)
+{
+    int ends[2], status = 0;
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return -errno;
+    pid_t pid = fork();
+    if (pid == 0) {
+        char *const argv[] = {(char[]){"runsc"}, (char[]){"flags"}, NULL}, *const envp[] = {NULL};
+        (void)dup2(ends[1], STDOUT_FILENO);
+        (void)dup2(ends[1], STDERR_FILENO);
+        (void)fexecve(runsc_fd, argv, envp);
+        _exit(127);
+    }
+    (void)fd_close(ends[1]);
+    int r = pid < 0 ? -errno : fd_read_all(ends[0], b);
+    (void)fd_close(ends[0]);
+    while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    return r;
+}
+
+static int gvisor_probe(const struct tier_host *host UNUSED, struct tier_powers *ret_powers UNUSED, struct err *err)
+{
+    AUTO_BUF struct buf flags = BUF_INIT(1 << 20);
+    AUTO_CLOSE int fd = gvisor_find();
+    if (fd < 0)
+        return err_set(err, ERR_FAILED_PRECONDITION, "there is no runsc in /usr/bin or /usr/local/bin: install gVisor");
+    int r = gvisor_ask(fd, &flags);
+    if (r < 0)
+        return err_errno(err, r, "ask runsc what it can do");
+    (void)buf_append_char(&flags, 0);
+    /* In one of 2022, `ls` of today's coreutils fails. */
+    if (buf_error(&flags) || !strstr(buf_data(&flags), "systrap") || !strstr(buf_data(&flags), "-allow-suid"))
+        return err_set(err, ERR_FAILED_PRECONDITION,
+                       "this runsc is too old, as Debian 12's is: put a newer one into /usr/local/bin");
+    (void)fd_close(gvisor_runsc);
+    gvisor_runsc = TAKE_FD(fd);
+    return 0;
+}
+
+static int gvisor_blank(const struct tier_host *host, struct box *box, struct err *err)
+{
+    struct container_birth b;
+    int tree = -1;
+    root_name(box);
+    int r = group_make(host, box);
+    if (r < 0)
+        return err_errno(err, r, "make control group %s", box->group);
+    r = stage_tree_take(host->stage, &box->tree, &tree);
+    (void)fd_close(tree);
+    if (r < 0)
+        return err_errno(err, r, "make a tree for /dev and /sys");
+    box->has_tree = true;
+    if (container_birth_begin(host, box, &b, err) < 0)
+        return -1;
+    pid_t pid = namespace_spawn_apart(b.door.group_fd, root_base(host, box), true, true, &box->pidfd);
+    if (pid == 0)
+        gvisor_child(b.theirs, host, &b.door, box, gvisor_runsc);
+    if (container_birth_end(host, box, &b, pid, true, err) < 0)
+        return -1;
+    if (box->net.ns >= 0)
+        r = netns_gate_move(&box->net, host->net_fd, pid);
+    r = r ? r : fd_send(box->sock, (char[]){TIER_MAPPED}, 1, NULL, 0);
+    return r < 0 ? err_errno(err, r, "set up namespaces") : 0;
+}
+
+static int gvisor_set_limits(const struct tier_host *host, struct box *box, const struct tier_limits *limits,
+                             struct err *err)
+{
+    struct tier_limits l = *limits;
+    l.pids *= 4; /* of the host: a task inside is a few threads of the sentry's */
+    int r = group_limit(host, box, &l);
+    if (r < 0)
+        return err_errno(err, r, "set limits");
+    box->limits = *limits;
+    return 0;
+}
+
+static int gvisor_dress(const struct tier_host *host, struct box *box, const struct tier_dress *how, struct err *err)
+{
+    return gvisor_set_limits(host, box, &how->limits, err) < 0 ? -1 : container_dress_root(host, box, how, err);
+}
+
+static int gvisor_start(const struct tier_host *host, struct box *box, const struct tier_spec *spec,
+                        int *ret_session_fd, struct err *err)
+{
+    if (gvisor_set_limits(host, box, &spec->limits, err) < 0 || group_limit_disk(host, box, spec->disk_bytes, err) < 0)
+        return -1;
+    return container_session(box, spec->id, spec->template_id, ret_session_fd, err);
+}
+
+static void gvisor_adopt(const struct tier_host *host UNUSED, struct box *box, int carried_fd)
+{
+    box->carried_fd = fd_close(carried_fd);
+}
+
+static int gvisor_usage(const struct tier_host *host, struct box *box, usec_t age UNUSED, struct tier_usage *ret_usage)
+{
+    struct cgroup_usage raw;
+    return group_usage(host, box, ret_usage, &raw);
+}
+
+static int gvisor_mount(const struct tier_host *host UNUSED, const struct tier_mount *m UNUSED)
+{
+    return -EOPNOTSUPP; /* nothing is mounted into a sentry that runs */
+}
+
+const struct tier tier_gvisor = {
+    .name = "gvisor",
+    .summary = "a kernel of its own in user space serves its system calls (runsc)",
+    .ready = 2,
+    .network = NETNS_GATE,
+    .probe = gvisor_probe,
+    .blank = gvisor_blank,
+    .dress = gvisor_dress,
+    .start = gvisor_start,
+    .session = container_session,
+    .adopt = gvisor_adopt,
+    .clean = container_clean,
+    .freeze = group_freeze,
+    .is_frozen = group_is_frozen,
+    .yield = group_yield,
+    .reclaim = group_reclaim,
+    .usage = gvisor_usage,
+    .oom_kills = group_oom_kills,
+    .dirty_bytes = group_dirty_bytes,
+    .snapshot = files_snapshot,
+    .mount = gvisor_mount,
+};

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Runs as a copy of coved, then as runsc, which is PID 1 here: its sentry and its gofer are its children and end with it.
+ *
+ *  1. All of it lives in a user namespace over the sandbox's own range of ids: neither runsc nor what breaks out of the sentry has a right on the host that a container's root
+ *     has not. What runsc confines them with beyond that is its own.
+ *  2. Its root is a small tmpfs with the sandbox's root file system, the agent, and nothing of the host.
+ *  3. The network namespace is its own, with the link of a gate (kernel/netns.h), from which the sentry takes the addresses.
+ */
+#include "tier/gvisor_child.h"
+#include "base/buf.h"
+#include "base/fd.h"
+#include "kernel/cgroup/cgroup.h"
+#include "kernel/mount.h"
+#include "kernel/namespace.h"
+#include "kernel/netns.h"
+#include "tier/tier.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { GVISOR_CONTROL = 3, GVISOR_AGENT = 4, GVISOR_RUNSC = 5, GVISOR_SIGNALS = 64, GVISOR_AGENT_MAX = 64 << 20 };
+
+static void gvisor_must(int r, const char *step)
+{
+    if (r >= 0)
+        return;
+    char message[TIER_MESSAGE_MAX] = {TIER_FAILED};
+    const uint16_t number = (uint16_t)-r;
+    memcpy(message + 1, &number, sizeof(number));
+    int n = 3 + snprintf(message + 3, sizeof(message) - 3, "%s: %s", step, strerror(number));
+    ssize_t ignored UNUSED = send(GVISOR_CONTROL, message, MIN((size_t)n, sizeof(message) - 1), MSG_NOSIGNAL);
+    _exit(1);
+}
+
+static void gvisor_tell(char what)
+{
+    if (send(GVISOR_CONTROL, &what, 1, MSG_NOSIGNAL) != 1)
+        _exit(1); /* coved is gone */
+}
+
+static void gvisor_settle(int sock, int agent_fd, int runsc_fd)
+{
+    const int from[] = {sock, agent_fd, runsc_fd};
+    int spare[ARRAY_SIZE(from)];
+    for (size_t i = 0; i < ARRAY_SIZE(from); i++)
+        if ((spare[i] = fcntl(from[i], F_DUPFD, 64)) < 0)
+            _exit(1);
+    for (size_t i = 0; i < ARRAY_SIZE(from); i++)
+        if (dup3(spare[i], GVISOR_CONTROL + (int)i, O_CLOEXEC) < 0)
+            _exit(1);
+    if (close_range(GVISOR_RUNSC + 1, ~0U, 0) < 0)
+        _exit(1);
+    for (int s = 1; s <= GVISOR_SIGNALS; s++)
+        (void)signal(s, SIG_DFL);
+    sigset_t none;
+    (void)sigemptyset(&none);
+    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+static void gvisor_copy_agent(const char *to)
+{
+    AUTO_CLOSE int fd = open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0555);
+    gvisor_must(fd < 0 ? -errno : 0, "make the agent's file");
+    off_t at = 0;
+    for (ssize_t n = 1; n > 0;) {
+        n = sendfile(fd, GVISOR_AGENT, &at, GVISOR_AGENT_MAX);
+        gvisor_must(n < 0 ? -errno : 0, "copy the agent");
+    }
+}
+
+/* Capabilities inside are the sentry's to give: all that a container's root has, and what needs no host. */
+static void gvisor_write_bundle(const char *name)
+{
+    static const char caps[] =
+        "\"CAP_CHOWN\",\"CAP_DAC_OVERRIDE\",\"CAP_FOWNER\",\"CAP_FSETID\",\"CAP_KILL\",\"CAP_SETGID\",\"CAP_SETUID\","
+        "\"CAP_SETPCAP\",\"CAP_SETFCAP\",\"CAP_NET_BIND_SERVICE\",\"CAP_SYS_CHROOT\",\"CAP_SYS_PTRACE\"";
+    AUTO_BUF struct buf b = BUF_INIT(8192);
+    (void)buf_printf(
+        &b,
+        "{\"ociVersion\":\"1.0.0\",\"hostname\":\"%s\",\"root\":{\"path\":\"/root\"},\"process\":{\"user\":"
+        "{\"uid\":0,\"gid\":0},\"cwd\":\"/\",\"args\":[\"/run/cove/agent\",\"--stdin\"],\"env\":[\"PATH=/usr/"
+        "local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\",\"LANG=C.UTF-8\"],\"capabilities\":{"
+        "\"bounding\":[%s],\"effective\":[%s],\"permitted\":[%s],\"inheritable\":[]}},",
+        name, caps, caps, caps);
+    (void)buf_append_cstr(
+        &b,
+        "\"mounts\":[{\"destination\":\"/proc\",\"type\":\"proc\",\"source\":\"proc\"},"
+        "{\"destination\":\"/sys\",\"type\":\"sysfs\",\"source\":\"sysfs\",\"options\":[\"ro\"]},"
+        "{\"destination\":\"/dev/shm\",\"type\":\"tmpfs\",\"source\":\"tmpfs\"},"
+        "{\"destination\":\"/run/cove\",\"type\":\"bind\",\"source\":\"/agent\",\"options\":[\"ro\"]}],"
+        "\"linux\":{\"namespaces\":[{\"type\":\"pid\"},{\"type\":\"mount\"},{\"type\":\"ipc\"},{\"type\":\"uts\"},{\"type\":\"network\",\"path\":\"/proc/1/ns/net\"}]}}");
+    gvisor_must(fd_write_file(AT_FDCWD, "/bundle/config.json", buf_str(&b), 0400), "write the bundle");
+}
+
+static void gvisor_attach(const char *type, const char *const *options, const char *at)
+{
+    AUTO_CLOSE int fd = -1;
+    gvisor_must(mount_new(type, options, MOUNT_ATTR_NODEV, &fd), type);
+    gvisor_must(mount_attach(fd, AT_FDCWD, at), at);
+}
+
+/* Where runsc lives. `null` is the tree's, of which this process is in. */
+static void gvisor_build(int root)
+{
+    static const char *const options[] = {"mode", "0755", "size", "64m", NULL};
+    static const char *const dirs[] = {"proc", "tmp", "dev", "root", "agent", "bundle", "state"};
+    AUTO_CLOSE int fd = -1;
+    char path[64];
+    gvisor_must(mount_new("tmpfs", options, MOUNT_ATTR_NOSUID, &fd), "make a root for runsc");
+    gvisor_must(mount_attach(fd, AT_FDCWD, "/build/tmp"), "attach it");
+    for (size_t i = 0; i < ARRAY_SIZE(dirs); i++) {
+        (void)snprintf(path, sizeof(path), "/build/tmp/%s", dirs[i]);
+        gvisor_must(mkdir(path, 0755) < 0 ? -errno : 0, path);
+    }
+    gvisor_must(fd_write_file(AT_FDCWD, "/build/tmp/dev/null", STR(""), 0666), "make a null device");
+    gvisor_must(mount_bind("null", "/build/tmp/dev/null", false), "bind the null device");
+    gvisor_attach("proc", NULL, "/build/tmp/proc");
+    /* By a file in there, which by now each namespace has, runsc of 2022 would take ours for the host's. */
+    gvisor_must(mount_bind("empty", "/build/tmp/proc/sys/net/core", true), "hide settings of the network");
+    gvisor_must(mount_attach(root, AT_FDCWD, "/build/tmp/root"), "attach the root file system");
+    gvisor_must(mount_pivot(fd), "enter it");
+}
+
+NORETURN void gvisor_child(int sock, const struct tier_host *host, const struct cgroup_door *door,
+                           const struct box *box, int runsc_fd)
+{
+    char message[1 + TIER_NAME_MAX], name[TIER_NAME_MAX + 1] = "", path[32], what;
+    const char *network = box->net.tcp >= 0 ? "--network=sandbox" : "--network=none";
+    int root = -1;
+    size_t n_fds = 0;
+    (void)snprintf(path, sizeof(path), "/trees/%u", box->tree);
+    if (chdir(path) < 0)
+        _exit(1);
+    int joined = cgroup_door_enter(door);
+    gvisor_settle(sock, host->agent_fd, runsc_fd);
+    gvisor_must(joined, "join the control group");
+    (void)prctl(PR_SET_NAME, "cove-blank", 0, 0, 0);
+    (void)umask(022);
+    if (recv(GVISOR_CONTROL, &what, 1, 0) != 1 || what != TIER_MAPPED)
+        _exit(1);
+    gvisor_must(namespace_become_root(), "become root inside");
+    gvisor_must(prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 ? -errno : 0, "tie to the keeper");
+    if (box->net.tcp >= 0)
+        gvisor_must(netns_gate_settle(), "set up the network");
+    gvisor_tell(TIER_READY);
+
+    if (fd_recv(GVISOR_CONTROL, message, sizeof(message), &root, 1, &n_fds) != sizeof(message) || n_fds != 1)
+        _exit(0); /* never needed: the service stops */
+    memcpy(name, message + 1, TIER_NAME_MAX);
+    gvisor_build(root);
+    gvisor_copy_agent("/agent/agent");
+    gvisor_write_bundle(name);
+    /* --platform=ptrace: systrap's programs crash (SIGSEGV) when their control group was frozen and thawed a few times. --allow-suid: sudo. --overlay2=none: what is written goes to the sandbox's own files, which a snapshot clones. */
+    char *const argv[] = {(char[]){"runsc"},
+                          (char[]){"--root=/state"},
+                          (char[]){"--platform=ptrace"},
+                          (char *)(uintptr_t)network,
+                          (char[]){"--ignore-cgroups"},
+                          (char[]){"--overlay2=none"},
+                          (char[]){"--allow-suid"},
+                          (char[]){"run"},
+                          (char[]){"--bundle=/bundle"},
+                          name,
+                          NULL};
+    char *const envp[] = {(char[]){"PATH=/"}, (char[]){"HOME=/"}, NULL};
+    gvisor_tell(TIER_RUNS);
+    int null = open("/dev/null", O_RDWR);
+    if (dup2(GVISOR_CONTROL, 0) < 0 || null < 0 || dup2(null, 1) < 0 || dup2(null, 2) < 0)
+        _exit(1);
+    (void)syscall(SYS_close_range, 6, ~0U, 0);
+    (void)syscall(SYS_execveat, GVISOR_RUNSC, "", argv, envp, AT_EMPTY_PATH);
+    _exit(1);
+}

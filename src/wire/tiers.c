@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wire/tiers.h"
+
+#include <stdio.h>
+
+void tier_list_format(const struct tier_list *list, struct buf *b)
+{
+    for (size_t i = 0; i < list->n; i++)
+        (void)buf_printf(b, "%s=%s\n", list->at[i].name, list->at[i].missing);
+}
+
+int tier_list_parse(struct str text, struct tier_list *ret_list)
+{
+    struct tier_list list = {.n = 0};
+    struct str line, name;
+    while (text.n && str_split(&text, '\n', &line)) {
+        if (!str_split(&line, '=', &name) || !line.p || !name.n || name.n >= TIER_LABEL_MAX || line.n >= TIER_WHY_MAX ||
+            list.n == TIER_LIST_MAX)
+            return -EBADMSG;
+        (void)snprintf(list.at[list.n].name, TIER_LABEL_MAX, "%.*s", STR_ARG(name));
+        (void)snprintf(list.at[list.n++].missing, TIER_WHY_MAX, "%.*s", STR_ARG(line));
+    }
+    *ret_list = list;
+    return 0;
+}
+
+bool tier_list_find(const struct tier_list *list, struct str name, size_t *ret_at)
+{
+    for (size_t i = 0; i < list->n; i++)
+        if (str_eqc(name, list->at[i].name)) {
+            *ret_at = i;
+            return true;
+        }
+    return false;
+}
+
+int tier_list_choose(const struct tier_list *list, struct str name, size_t *ret_at, struct err *err)
+{
+    AUTO_BUF struct buf there = BUF_INIT(TIER_LIST_MAX * TIER_LABEL_MAX * 2);
+    size_t at = 0;
+    bool is_known = tier_list_find(list, name, &at);
+    if (is_known && !list->at[at].missing[0]) {
+        *ret_at = at;
+        return 0;
+    }
+    for (size_t i = 0; i < list->n; i++)
+        if (!list->at[i].missing[0])
+            (void)buf_printf(&there, "%s%s", buf_len(&there) ? ", " : "", list->at[i].name);
+    if (!buf_len(&there))
+        (void)buf_append_cstr(&there, "none");
+    struct str names = buf_str(&there);
+    if (is_known)
+        return err_set(err, ERR_FAILED_PRECONDITION, "tier %s can't be had here: %s (there: %.*s)", list->at[at].name,
+                       list->at[at].missing, STR_ARG(names));
+    return err_set(err, ERR_INVALID_ARGUMENT, "there is no tier '%.*s' (available: %.*s)", (int)MIN(name.n, (size_t)32),
+                   name.p, STR_ARG(names));
+}

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`cove docker`: the verbs of Docker's command line that agents call, with the arguments that they give."""
+
+import json
+import os
+import subprocess
+
+import pytest
+from service import BUILD, wait_until
+
+
+@pytest.fixture
+def docker(service, tmp_path):
+    """By a link of that name, as an agent calls it; removes what is left."""
+    link = tmp_path / "bin/docker"
+    link.parent.mkdir()
+    link.symlink_to(BUILD / "cove")
+
+    def run(*words, env=None, **options):
+        return subprocess.run([str(w) for w in (link, *words)], **{"env": {**os.environ, **service.env, **(env or {})}, "capture_output": True, "text": True,
+                                                                   "timeout": 100, "check": False, "stdin": subprocess.DEVNULL, "cwd": tmp_path, **options})
+    yield run
+    for name in run("ps", "-aq").stdout.split():
+        run("rm", "-f", name)
+
+
+def test_one_command(docker):
+    done = docker("run", "--rm", "-w", "/made/here", "-e", "A=b c", "base", "sh", "-c", "pwd; echo $A; id -u; echo err >&2; exit 7")
+    assert (done.returncode, done.stdout, done.stderr) == (7, "/made/here\nb c\n0\n", "err\n")
+    assert docker("run", "-i", "--rm", "base", "cat", stdin=None, input="from here").stdout == "from here"
+    assert docker("run", "--rm", "base", "cat", stdin=None, input="not asked for").stdout == ""
+    assert docker("run", "--rm", "base", "sh", "-c", "kill -9 $$").returncode == 137
+    assert docker("run", "--rm", "base", "/nowhere").returncode == 127
+    assert docker("run", "--rm", "--entrypoint", "echo", "base", "words").stdout == "words\n"
+    assert docker("ps", "-aq").stdout == ""
+
+
+def test_a_container_from_its_beginning_to_its_end(docker, tmp_path):
+    done = docker("run", "-d", "--name", "box", "-w", "/place", "--label", "a=1", "base", "sh", "-c", "echo out; echo err >&2; exec sleep 100")
+    assert done.returncode == 0 and done.stderr == "" and len(done.stdout.split()) == 1, done
+    container = done.stdout.strip()
+    assert docker("run", "-d", "--name", "box", "base", "true").returncode == 125
+    for name in ("box", container, container[:12]):
+        done = docker("exec", "-w", "/tmp", "-e", "K=v", name, "bash", "-lc", "echo $K; pwd; cat; exit 3")
+        assert (done.returncode, done.stdout) == (3, "v\n/tmp\n"), done
+    assert docker("exec", "-i", "-u", "user", "box", "sh", "-c", "cat; id -un", stdin=None, input="in\n").stdout == "in\nuser\n"
+    (tmp_path / "file").write_text("content")
+    assert docker("cp", tmp_path / "file", "box:/place/there").returncode == 0
+    assert docker("cp", "box:/place/there", tmp_path / "back").returncode == 0 and (tmp_path / "back").read_text() == "content"
+    (one,) = [json.loads(line) for line in docker("ps", "--format", "{{json .}}").stdout.splitlines()]
+    assert one["ID"] == container and one["Names"] == "box" and one["Image"] == "base" and one["State"] == "running", one
+    assert docker("ps", "--filter", "name=bo", "--format", "{{.ID}} {{.Names}}").stdout == f"{container} box\n"
+    assert docker("ps", "-q", "--filter", "name=other").stdout == "" and docker("ps", "-q", "-f", "label=a=1").stdout.strip() == container
+    assert docker("inspect", "-f", "{{.State.Running}}", "box").stdout == "true\n"
+    wait_until(lambda: docker("logs", "box").stdout)
+    done = docker("logs", "box")
+    assert (done.stdout, done.stderr) == ("out\n", "err\n")
+    assert docker("rm", "box").returncode == 1
+    assert docker("stop", "-t", "0", "box").stdout == "box\n"
+    assert docker("ps", "-q").stdout == "" and docker("ps", "-a", "--format", "{{.State}}").stdout == "exited\n"
+    assert docker("exec", "box", "true").returncode != 0
+    assert docker("rm", "box").stdout == "box\n" and docker("ps", "-aq").stdout == ""
+    done = docker("inspect", "box")
+    assert done.returncode == 1 and "No such object: box" in done.stderr
+
+
+def test_stopping_one_that_is_to_be_removed_removes_it(docker):
+    container = docker("run", "-d", "--rm", "base", "sleep", "2h").stdout.strip()
+    assert docker("stop", container).returncode == 0 and docker("ps", "-aq").stdout == ""
+
+
+def test_a_command_that_ended_is_no_longer_up(docker):
+    container = docker("run", "-d", "base", "true").stdout.strip()
+    assert docker("ps", "-q").stdout == "" and docker("ps", "-aq").stdout.strip() == container
+    assert docker("inspect", "-f", "{{.State.Status}}", container).stdout == "exited\n"
+    kept = docker("run", "--name", "kept", "base", "sh", "-c", "echo x >/f")
+    assert kept.returncode == 0 and docker("ps", "-a", "--format", "{{.Names}}").stdout.split().count("kept") == 1
+
+
+def test_images(docker):
+    assert docker("images", "-q", "base").stdout.strip() and docker("images", "-q", "not-there").stdout == ""
+    assert "base" in docker("images", "--format", "{{.Repository}}").stdout.split()
+    assert docker("image", "inspect", "base").returncode == 0 and docker("image", "inspect", "not-there").returncode == 1
+
+
+def test_directories_of_this_machine(docker, tmp_path):
+    here = tmp_path / "project"
+    here.mkdir()
+    (here / "a").write_text("mine")
+    done = docker("run", "--rm", "-v", f"{here}:/p:ro", "base", "sh", "-c", "cat /p/a; echo theirs >/p/a; echo new >/p/b")
+    assert done.stdout == "mine" and (here / "a").read_text() == "mine" and not (here / "b").exists(), done
+    done = docker("run", "--rm", "-v", f"{here}:/p", "base", "true")
+    assert done.returncode == 125 and "COVE_DOCKER_VOLUMES" in done.stderr
+    done = docker("run", "--rm", "-v", f"{here}:/p", "base", "sh", "-c", "echo theirs >/p/a; echo new >/p/b", env={"COVE_DOCKER_VOLUMES": "copy"})
+    assert done.returncode == 0 and (here / "a").read_text() == "theirs\n" and (here / "b").read_text() == "new\n", done
+
+
+def test_the_network_is_the_policys_or_none(docker, service):
+    for words, default in (([], None), (["--network", "none"], "deny"), (["--network=bridge"], None), (["--network", "internal-one"], "deny")):
+        container = docker("run", "-d", "--rm", *words, "base", "sleep", "60").stdout.strip()
+        policy = service.request("GET", f"/cove/v1/sandboxes/{container}/network")[2]
+        assert (policy["default"] == "deny") == (default == "deny"), policy
+    assert docker("network", "create", "--internal", "x").stdout == "x\n"
+    assert docker("network", "create", "x").returncode == 1 and docker("network", "inspect", "x").returncode == 1 and "bridge" in docker("network", "ls").stdout
+
+
+@pytest.mark.parametrize("words, says", [
+    (["run", "--privileged", "base", "true"], "unknown flag: --privileged"), (["run", "--pid=host", "base", "true"], "--pid"),
+    (["run", "-v", "/var/run/docker.sock:/s", "base", "true"], "--volume"), (["run", "--network", "host", "base", "true"], "--network host"),
+    (["run", "--security-opt", "seccomp=unconfined", "base", "true"], "--security-opt"), (["run", "-p", "80:80", "base", "true"], "unknown shorthand flag: 'p'"),
+    (["run", "--device", "/dev/kvm", "base", "true"], "--device"), (["run", "--cap-add", "ALL", "base", "true"], "--cap-add"),
+    (["run", "--add-host", "a:1.2.3.4", "base", "true"], "--add-host"), (["run", "base"], "No command"), (["run", "-e"], "needs an argument"),
+    (["swarm", "init"], "'swarm' is not a docker command"), (["ps", "--filter", "status=running"], "invalid filter"), (["exec", "x"], "at least 2"),
+    (["cp", "a", "b"], "NAME:PATH"), (["cp", "-", "x:/y"], "not -")])
+def test_refused_by_name(docker, words, says):
+    done = docker(*words)
+    assert done.returncode == 125 and says in done.stderr and done.stdout == "", done
+
+
+def test_as_gemini_calls_it(docker, tmp_path):
+    """Its own arguments, with a command in the place of itself."""
+    project, home = tmp_path / "project", tmp_path / "gemini-sandbox-x"
+    project.mkdir()
+    home.mkdir()
+    (project / "a").write_text("before")
+    (home / "settings.json").write_text("{}")
+    assert docker("images", "-q", "base").stdout.strip()
+    assert docker("network", "inspect", "gemini-cli-sandbox").returncode and docker("network", "create", "--internal", "gemini-cli-sandbox").returncode == 0
+    done = docker("run", "-i", "--rm", "--init", "--workdir", project, "--entrypoint", "", "--add-host", "host.docker.internal:host-gateway",
+                  "--volume", f"{project}:{project}", "--env", "HOME=/home/node", "--volume", f"{home}:/home/node/.gemini:rw",
+                  "--network", "gemini-cli-sandbox", "--name", "sandbox-0", "--hostname", "sandbox-0", "--env", "TERM=xterm", "--env", "SANDBOX=sandbox-0",
+                  "--user", "root", "base", "bash", "-c", "pwd; cat a $HOME/.gemini/settings.json; echo after >a; exit 4", env={"COVE_DOCKER_VOLUMES": "copy"})
+    assert (done.returncode, done.stdout) == (4, f"{project}\nbefore{{}}"), done
+    assert (project / "a").read_text() == "after\n" and docker("ps", "-aq").stdout == ""
+
+
+def test_formats_that_make_no_sense(docker):
+    docker("run", "-d", "base", "sleep", "100")
+    for text in ("{{", "{{.Nothing}}", "{{range .}}", "{{json .Nothing}}"):
+        done = docker("ps", "--format", text)
+        assert done.returncode == 125 and "template parsing error" in done.stderr, done
+
+
+def test_other_sandboxes_are_not_seen(docker, service):
+    other = json.loads(service.cove("run", "--keep", "--json", "--", "true").stdout)["sandbox"]
+    try:
+        assert docker("ps", "-aq").stdout == "" and docker("rm", "-f", other).returncode == 1 and docker("exec", other, "true").returncode == 1
+    finally:
+        service.cove("rm", other)
+    assert docker("version").stdout.startswith("Docker version") and docker("--version").returncode == 0

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tier gvisor: the same life, files, network and limits, behind a kernel that is not the host's. Skipped, and says so, where there is no runsc."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+from client import wait_for
+from leaks import BUILD, running
+from service import coved_of
+
+WHY_NOT = next((p["detail"] for p in json.loads(subprocess.run([BUILD / "coved", "doctor", "--json"], capture_output=True, check=False).stdout)["probes"]
+                if p["name"] == "tier gvisor" and p["status"] != "ok"), None)
+pytestmark = pytest.mark.skipif(WHY_NOT is not None, reason=f"no gVisor here: {WHY_NOT} (docs/TIERS.md)")
+
+
+@pytest.fixture(scope="module")
+def module_service():
+    with running(name="gvisor", COVE_TIER="gvisor") as (service, client):
+        yield service, client
+
+
+@pytest.fixture
+def live(module_service):
+    service, client = module_service
+    yield service, client
+    client.remove_all()
+    assert wait_for(lambda: not client.list())
+
+
+def post(client, path, body=None):
+    answer = client.native("POST", f"/cove/v1/{path}", body if body is not None else {})
+    return answer.status, answer.json
+
+
+def test_its_kernel_is_not_the_host_s(live):
+    _, client = live
+    sandbox = client.create()
+    code, out, err = sandbox.sh("uname -r; dmesg | head -3; id -un; echo $COVE_SANDBOX_ID; pwd")
+    assert code == 0 and os.uname().release not in out.decode(), (code, out, err)
+    assert b"gVisor" in out and sandbox.id.encode() in out
+    assert sandbox.sh("sudo id -u; ls -d /etc")[1] == b"0\n/etc\n"
+    assert client.native("GET", f"/cove/v1/sandboxes/{sandbox.id}").json["tier"] == "gvisor"
+
+
+def test_files_processes_and_python(live):
+    _, client = live
+    sandbox = client.create()
+    assert sandbox.upload("/home/user/f", b"x" * 3000000).status == 200
+    assert sandbox.download("/home/user/f").body == b"x" * 3000000
+    assert sandbox.sh("python3 -c 'print(6 * 7)'; ls -l f | cut -d\" \" -f3", user="user")[1] == b"42\nuser\n"
+    with sandbox.start("/bin/sh", "-c", "read x; echo got $x; exit 3", stdin=True) as stream:
+        pid = stream.started().pid
+        sandbox.unary("process.Process/SendInput", {"process": {"pid": pid}, "input": {"stdin": "aGkK"}})
+        assert stream.rest()[:2] == (3, b"got hi\n")
+    assert wait_for(lambda: sandbox.kill().status == 204)
+
+
+def test_pause_snapshot_and_fork(live):
+    _, client = live
+    sandbox = client.create()
+    sandbox.sh("(while :; do date +%s%N > /home/user/now; sleep 0.05; done) >/dev/null 2>&1 & echo kept > /home/user/kept")
+    assert wait_for(lambda: sandbox.sh("cat /home/user/now")[1])
+    assert post(client, f"sandboxes/{sandbox.id}/pause")[0] == 200
+    begin = time.time_ns()
+    time.sleep(0.3)
+    assert post(client, f"sandboxes/{sandbox.id}/resume")[0] == 200
+    assert wait_for(lambda: int(sandbox.sh("cat /home/user/now")[1] or 0) > begin) # it is empty while it is written
+    status, made = post(client, f"sandboxes/{sandbox.id}/fork", {"count": 2})
+    assert status == 201, made
+    for fork in made["forks"]:
+        assert fork["sandbox"]["tier"] == "gvisor"
+    assert post(client, f"sandboxes/{sandbox.id}/pause", {"memory": False})[0] == 200
+    assert post(client, f"sandboxes/{sandbox.id}/resume")[0] == 200
+    assert sandbox.sh("cat /home/user/kept")[1] == b"kept\n"
+
+
+def test_it_bears_being_frozen_again_and_again(live):
+    _, client = live
+    sandbox = client.create()
+    for _ in range(8):
+        assert post(client, f"sandboxes/{sandbox.id}/snapshots")[0] == 201
+    assert all(sandbox.works() for _ in range(5))
+
+
+def test_its_network_is_judged_like_all(live):
+    _, client = live
+    status, made = post(client, "sandboxes", {"network": {"default": "deny", "rules": []}})
+    assert status == 201, made
+    sandbox = client.create()
+    code, out, err = sandbox.sh("cat /proc/net/dev; curl -sm 10 http://198.51.100.7/ -o /dev/null -w '%{http_code}'; echo; "
+                                "curl -sm 5 http://10.0.0.1/ -o /dev/null -w '%{http_code}'")
+    assert b"eth0" in out, (code, out, err)
+    probe = ("import socket, time\nb = time.time()\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(5); s.connect(('8.8.8.8', 123))\n"
+             "s.send(b'x')\ntry:\n s.recv(10)\nexcept ConnectionRefusedError:\n print('refused')\nprint(time.time() - b < 3)\n")
+    assert sandbox.sh(f"python3 -c \"{probe}\"")[1] == b"refused\nTrue\n"
+    ping = ("import socket\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM, socket.IPPROTO_ICMP); s.settimeout(2)\n"
+            "for to in ('10.200.0.1', '198.51.100.66', '127.0.0.1'):\n try:\n  s.sendto(bytes([8, 0, 0, 0, 0, 1, 0, 1]), (to, 0)); print(s.recv(100)[0])\n"
+            " except OSError:\n  print('silent')\n")
+    assert sandbox.sh(f"python3 -c \"{ping}\"", user="root")[1].split()[:2] == [b"silent", b"silent"]
+    kinds = client.kinds(sandbox.id)
+    assert "net.denied" in kinds or "net.connect" in kinds or "net.failed" in kinds, kinds
+
+
+def test_it_outlives_coved_and_is_ended(live):
+    service, client = live
+    sandbox = client.create()
+    with sandbox.start("/bin/sh", "-c", "sleep 1; echo still here") as stream:
+        stream.started()
+        os.kill(coved_of(service.coved.pid), signal.SIGKILL)
+        assert stream.rest()[1] == b"still here\n"
+    assert wait_for(sandbox.works)
+    assert sandbox.kill().status == 204
+
+
+def test_memory_is_limited(live):
+    service, client = live
+    status, made = post(client, "sandboxes", {"memory_bytes": 128 << 20})
+    assert status == 201, made
+    one = client.native("GET", f"/cove/v1/sandboxes/{made['id']}").json
+    assert one["memory_bytes"] == 128 << 20
+    assert service.cove("exec", made["id"], "--", "python3", "-c", "x = b'x' * (1 << 30)").returncode != 0
+    assert wait_for(lambda: client.native("GET", f"/cove/v1/sandboxes/{made['id']}").json.get("end_cause") == "oom", 30)

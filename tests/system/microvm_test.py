@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tier microvm, emulated: a machine of its own for each sandbox, on the offline internet of tests/network. Skipped, loudly, where QEMU or a kernel for it can't be had."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import pytest
+from leaks import end_whole
+from service import BUILD, TOP, wait_until
+from terminal import Terminal
+
+sys.path.append(str(TOP / "tests" / "network"))
+from world import ALLOWED, DENIED, DENIED6, World  # noqa: E402
+
+GUEST = BUILD / "guest"
+
+
+def missing():
+    """Why this machine can't."""
+    if os.geteuid() != 0:
+        return "making sandboxes needs root"
+    for program in ("qemu-system-x86_64", "mkfs.erofs", "mke2fs", "ip", "openssl", "nsenter"):
+        if not shutil.which(program):
+            return f"{program} is not installed: tools/install-deps vm"
+    if not (GUEST / "vmlinux").exists():
+        made = subprocess.run([TOP / "tools" / "guest", GUEST], capture_output=True, text=True, check=False)
+        if made.returncode:
+            return made.stderr.strip()
+    return None
+
+
+@pytest.fixture(scope="module")
+def world():
+    why = missing()
+    if why:
+        pytest.skip(f"no microvm on this machine: {why}")
+    directory = tempfile.mkdtemp(prefix="test-microvm-", dir=BUILD)
+    os.chmod(directory, 0o755)
+    world = World(directory)
+    try:
+        yield world.start()
+    finally:
+        world.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def machines(world):
+    service = world.start_service(COVE_MICROVM_GUEST=str(GUEST), COVE_MICROVM_EMULATE="true")
+    yield service
+    service.remove_all()
+    end_whole(service, world)
+
+
+@pytest.fixture(scope="module")
+def machine(machines):
+    """One that the tests below share, each leaving it running."""
+    return machines.create(tier="microvm")
+
+
+def say(service, sandbox, command, **options):
+    done = service.cove("exec", sandbox, "--", "sh", "-c", command, **options)
+    assert done.returncode == 0, done
+    return done.stdout
+
+
+def test_it_has_a_kernel_and_a_root_of_its_own(machines, machine):
+    assert machines.request("GET", f"/cove/v1/sandboxes/{machine}")[2]["tier"] == "microvm"
+    said = say(machines, machine, "uname -r; cat /proc/1/comm; id -un; sudo id -u; cat /proc/mounts; hostname; tail -1 /etc/hosts")
+    assert said.startswith("6.") and os.uname().release not in said
+    assert re.search(r"^init$|^cove-agent$", said, re.M) and "overlay / overlay rw" in said
+    assert re.search(r"^user\n0$", said, re.M)
+    # What root may do there, it may to that kernel alone.
+    assert say(machines, machine, "sudo mount -t tmpfs none /mnt && mount | grep -c /mnt; sudo umount /mnt") == "1\n"
+
+
+def test_files_and_streams(machines, machine, tmp_path):
+    body = os.urandom(3_000_000)
+    (tmp_path / "f").write_bytes(body)
+    assert machines.cove("cp", str(tmp_path / "f"), f"{machine}:f").returncode == 0
+    assert machines.cove("cp", f"{machine}:f", str(tmp_path / "g")).returncode == 0
+    assert (tmp_path / "g").read_bytes() == body
+    assert say(machines, machine, "cat; echo; exit 0", input="through stdin").strip() in ("through stdin", "")
+    done = machines.cove("exec", machine, "--", "sh", "-c", "echo out; echo err >&2; exit 7")
+    assert (done.returncode, done.stdout, done.stderr) == (7, "out\n", "err\n")
+
+
+def test_a_terminal(machines, machine):
+    seen, status = Terminal(machines, "exec", "-t", machine, "--", "sh", "-c", "tty; stty size; exit 3", rows=31, columns=99).rest()
+    assert status == 3 and b"/dev/pts/" in seen and b"31 99" in seen, seen
+
+
+def test_usage_is_the_machines(machines, machine):
+    def sampled():
+        return machines.request("GET", f"/cove/v1/sandboxes/{machine}/metrics")[2]["samples"]
+
+    assert wait_until(sampled)
+    assert sampled()[0]["memory_used"] > 50 << 20, sampled()
+
+
+SECRET, SENTINEL = "sk-live-5e4d3c2b1a", "sk-cove-fedcba9876543210"
+POLICY = {"default": "deny", "rules": [{"allow": "allowed.test"}, {"allow": "api.test", "ports": [443]}],
+          "inject": [{"host": "api.test", "placeholders": [{"sentinel": SENTINEL, "secret": "SHOWN"}]}]}
+GET = "curl -gsS -m 20 -w ' %{http_code}\n' "
+
+
+def judge(service, sandbox, policy):
+    status, _, body = service.request("PUT", f"/cove/v1/sandboxes/{sandbox}/network", policy)
+    assert status == 200, body
+
+
+def test_its_network_is_judged_like_all(world, machines, machine):
+    assert sorted(say(machines, machine, "tail -n +3 /proc/net/dev | cut -d: -f1; awk '{print $NF}' /proc/net/if_inet6").split()) == ["eth0"] * 2 + ["lo"] * 2
+    assert say(machines, machine, f"{GET} http://denied.test/; {GET} -k https://[{DENIED6}]/") == f"hello from {DENIED}\n 200\nhello from {DENIED6}\n 200\n"
+    assert machines.cove("secret", "set", "SHOWN", input=SECRET).returncode == 0
+    judge(machines, machine, POLICY)
+    with world.watched() as seen:
+        got = say(machines, machine, f"for url in http://allowed.test/ https://allowed.test/ http://denied.test/ http://{DENIED}/ http://[{DENIED6}]/ http://10.0.0.5/; "
+                                     f"do {GET} -k $url; done 2>&1; true")
+    assert got.count("hello from") == got.count(" 200") == 2 and "resolve host: denied.test" in got and got.count(" 403") == 3, got
+    assert {e["address"] for e in seen if e["what"] == "request"} <= {ALLOWED} and not [e for e in seen if "denied" in e.get("name", "")], seen
+    judge(machines, machine, {"default": "deny", "rules": []})
+    assert "resolve host" in say(machines, machine, f"{GET} http://allowed.test/ 2>&1; true")
+
+
+def test_a_secret_is_put_in_on_the_way(world, machines, machine):
+    judge(machines, machine, POLICY)
+    with world.watched() as seen:
+        shown = say(machines, machine, f"{GET} -H 'authorization: {SENTINEL}' https://api.test/; grep -c BEGIN /usr/local/share/ca-certificates/cove-sandbox.crt")
+    assert " 200\n1\n" in shown and SECRET not in shown
+    assert ["authorization", SECRET] in [field for e in seen if e["what"] == "request" for field in e["fields"]], seen
+
+
+REFUSED = """
+import os, socket, struct, time
+for to in ("8.8.8.8", "2001:db8::66", "10.200.0.1"):
+    begin = time.time()
+    s = socket.socket(socket.AF_INET6 if ":" in to else socket.AF_INET, socket.SOCK_DGRAM)
+    s.settimeout(10)
+    s.connect((to, 123))
+    s.send(b"x")
+    try:
+        s.recv(10)
+    except OSError as error:
+        print(type(error).__name__, time.time() - begin < 5)
+# Frames of root's own making: another source, a broadcast, ARP.
+raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+raw.bind(("eth0", 0x0800))
+gate, own = bytes.fromhex("02c0fe000001"), bytes.fromhex("02c0fe000002")
+for source, mac in (("10.200.0.2", gate), ("198.51.100.66", gate), ("10.200.0.2", b"\\xff" * 6)):
+    ip = struct.pack(">BBHHHBBH4s4s", 0x45, 0, 28, 1, 0, 64, 1, 0, socket.inet_aton(source), socket.inet_aton("11.0.0.66"))
+    raw.send(mac + own + b"\\x08\\0" + ip + bytes.fromhex("0800f7ff00000000"))
+raw.send(b"\\xff" * 6 + own + bytes.fromhex("08060001080006040001") + own + socket.inet_aton("10.200.0.2") + bytes(6) + socket.inet_aton("10.200.0.1"))
+print("sent")
+"""
+
+
+def test_what_is_no_flow_gets_nowhere(world, machines, machine):
+    judge(machines, machine, {"default": "allow", "rules": []})
+    with world.watched() as seen:
+        got = machines.cove("exec", "-i", "-u", "root", machine, "--", "python3", "-", input=REFUSED).stdout.split("\n")
+    assert got == ["ConnectionRefusedError True"] * 3 + ["sent", ""] and not seen, (got, seen)
+    assert say(machines, machine, f"{GET} http://allowed.test/") == f"hello from {ALLOWED}\n 200\n"
+
+
+def test_a_port_is_reached_from_outside(world, machines, machine):
+    say(machines, machine, "mkdir -p page; echo a page > page/index.html; (python3 -m http.server 80 --directory page) >/dev/null 2>&1 &")
+    url = ("-H", f"Host: 80-{machine}.localhost", f"http://127.0.0.1:{machines.port}/")
+    assert wait_until(lambda: world.there("curl", "-s", *url).stdout == "a page\n"), world.there("curl", "-si", *url).stdout
+
+
+def test_it_stands_still_and_goes_on(machines, machine):
+    say(machines, machine, "echo kept > kept; (while :; do date +%s%N > now; sleep 0.02; done) >/dev/null 2>&1 &")
+    assert wait_until(lambda: say(machines, machine, "cat now"))
+    assert machines.cove("pause", machine).returncode == 0
+    assert machines.cove("resume", machine).returncode == 0
+    before = say(machines, machine, "cat now")
+    assert wait_until(lambda: say(machines, machine, "cat now") > before)
+    assert say(machines, machine, f"{GET} http://allowed.test/") == f"hello from {ALLOWED}\n 200\n"
+
+
+def test_a_snapshot_of_its_files_is_forked(machines, machine):
+    say(machines, machine, "echo forked > forked")
+    judge(machines, machine, POLICY)
+    fork = machines.cove("fork", machine)
+    assert fork.returncode == 0, fork
+    other = fork.stdout.split()[0]
+    assert say(machines, other, "cat forked; hostname") != say(machines, machine, "cat forked; hostname")
+    assert say(machines, other, "cat forked") == "forked\n"
+    assert say(machines, other, f"{GET} http://allowed.test/") == f"hello from {ALLOWED}\n 200\n"
+    assert say(machines, other, f"{GET} http://{DENIED}/ | tail -n 1").strip().endswith("403")
+    assert machines.cove("rm", other).returncode == 0
+
+
+def test_files_survive_without_memory(machines, machine):
+    say(machines, machine, "echo late > late")
+    assert machines.cove("pause", "--files-only", machine).returncode == 0
+    assert machines.cove("resume", machine).returncode == 0
+    assert say(machines, machine, "cat late kept") == "late\nkept\n"
+
+
+def test_a_kernel_that_panics_ends_the_sandbox(machines, machine):
+    machines.cove("exec", machine, "--", "sudo", "sh", "-c", "echo c > /proc/sysrq-trigger")
+    assert wait_until(lambda: machines.request("GET", f"/cove/v1/sandboxes/{machine}")[2].get("state") in ("ended", "failed", None))

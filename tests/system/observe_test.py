@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the kernel saw of a sandbox's processes: what a shell starts by itself, files that are written; floods and forgers."""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+
+import pytest
+from client import Client
+from leaks import own_service
+from service import BUILD, wait_until
+from storage_test import prepared, running
+
+
+@pytest.fixture(scope="module")
+def service():
+    with prepared(COVE_POOL="btrfs", COVE_OBSERVE_PROCESSES="true", COVE_OBSERVE_FILES="true") as service:
+        done = subprocess.run([BUILD / "coved", "doctor", "--json"], capture_output=True, text=True, env=service.env, check=False)
+        able = {p["name"]: p["status"] for p in json.loads(done.stdout)["probes"]}
+        if able["processes inside"] != "ok" or able["files inside"] != "ok":
+            pytest.skip("this kernel tells nothing of what is done inside")
+        with running(service):
+            yield service
+
+
+@pytest.fixture
+def sandbox(service):
+    return Client(service.port, service.key).create(timeout=600)
+
+
+def log(service, sandbox, *kinds):
+    done = service.cove("log", sandbox.id, "--json")
+    assert done.returncode == 0, done
+    return [e for e in map(json.loads, done.stdout.splitlines()) if "gap" not in e and e["kind"] in kinds]
+
+
+def seen(service, sandbox, argv0):
+    return [e for e in log(service, sandbox, "proc.exec") if e["data"]["argv"][0] == argv0]
+
+
+def test_what_a_shell_starts_is_seen(service, sandbox):
+    script = "cd /tmp && mkdir -p 'a b' && cd 'a b' && env ONE=1 ls -l /etc/hostname; sh -c 'kill -9 $$'; (exit 4); exit 7"
+    assert sandbox.sh(script)[0] == 7
+    assert wait_until(lambda: [e for e in log(service, sandbox, "proc.exit") if e["data"].get("exit_code") == 7])
+    (ls,), (env,) = seen(service, sandbox, "ls"), seen(service, sandbox, "env")
+    assert ls["data"]["argv"] == ["ls", "-l", "/etc/hostname"] and ls["data"]["cwd"] == "/tmp/a b" and ls["data"]["program"].endswith("/ls")
+    assert ls["data"]["pid"] == env["data"]["pid"] and ls["data"]["uid"] == env["data"]["uid"] == 1000
+    assert ls["grade"] == "observed-kernel" and ls["source"] == "kernel" and ls["actor"] == ""
+    started = [e["data"]["pid"] for e in log(service, sandbox, "exec.started")]
+    assert ls["data"]["parent"] in started, "the parent is what the client started, by the pid that the agent said"
+    killed = [e for e in log(service, sandbox, "proc.exit") if e["data"].get("signal") == 9]
+    assert [e["data"]["pid"] for e in killed] == [e["data"]["pid"] for e in seen(service, sandbox, "sh") if "kill -9 $$" in e["data"]["argv"]]
+    assert service.cove("log", "--verify", sandbox.id).returncode == 0
+
+
+def test_files_that_are_written_are_seen(service, sandbox):
+    assert sandbox.sh("cd /home/user && printf hello > one && cp one two && mv two 'th ree' && echo x > gone && rm gone && cat one")[0] == 0
+    assert wait_until(lambda: [e for e in log(service, sandbox, "file.written") if e["data"].get("from")])
+    files = {e["data"]["path"]: e for e in log(service, sandbox, "file.written")}
+    assert files["/home/user/one"]["data"]["bytes"] == 5 and files["/home/user/one"]["grade"] == "observed-kernel"
+    assert files["/home/user/th ree"]["data"]["from"] == "/home/user/two" and files["/home/user/th ree"]["data"]["bytes"] == 5
+    assert files["/home/user/th ree"]["data"]["host_pid"] == seen(service, sandbox, "mv")[0]["data"]["host_pid"]
+
+
+def test_other_sandboxes_and_the_host_are_not_in_it(service, sandbox):
+    other = Client(service.port, service.key).create(timeout=600)
+    assert other.sh("/bin/echo other; echo x > /home/user/other")[0] == 0 and sandbox.sh("/bin/echo mine; echo x > /home/user/mine")[0] == 0
+    assert wait_until(lambda: seen(service, other, "/bin/echo") and seen(service, sandbox, "/bin/echo"))
+    for who, word in ((sandbox, "mine"), (other, "other")):
+        assert {e["data"]["argv"][1] for e in seen(service, who, "/bin/echo")} == {word}
+        assert wait_until(lambda who=who, word=word: f"/home/user/{word}" in {e["data"]["path"] for e in log(service, who, "file.written")})
+        written = {e["data"]["path"] for e in log(service, who, "file.written")}
+        assert not written & ({"/home/user/mine", "/home/user/other"} - {f"/home/user/{word}"})
+
+
+def test_credentials_are_masked(service, sandbox):
+    assert sandbox.sh("/bin/echo --password=hunter2 --token hunter2 'Authorization: Bearer hunter2' https://me:hunter2@x/ plain")[0] == 0
+    assert wait_until(lambda: seen(service, sandbox, "/bin/echo"))
+    assert seen(service, sandbox, "/bin/echo")[0]["data"]["argv"][1:] == [
+        "--password=***", "--token", "***", "Authorization: Bearer ***", "https://me:***@x/", "plain"]
+    assert "hunter2" not in json.dumps(log(service, sandbox, "proc.exec"))
+
+
+def test_a_process_can_not_hide_or_forge(service, sandbox):
+    """Its own title, threads, a program without a name and one that was deleted: the kernel read the arguments before it ran."""
+    script = """
+import ctypes, os, sys
+libc = ctypes.CDLL(None)
+libc.prctl(15, b"innocent", 0, 0, 0)
+fd = os.memfd_create("hidden")
+os.write(fd, open("/bin/echo", "rb").read())
+if os.fork() == 0:
+    os.execve(fd, ["looks\\nlike", "{\\"kind\\":\\"exec.exit\\"}", "\\xff" * 9], {})
+os.wait()
+"""
+    assert sandbox.sh(f"exec /usr/bin/python3 -c {shlex.quote(script)}")[0] == 0
+    assert wait_until(lambda: seen(service, sandbox, "looks\nlike"))
+    (event,) = seen(service, sandbox, "looks\nlike")
+    assert event["data"]["argv"][1] == '{"kind":"exec.exit"}' and "/" in event["data"]["program"]
+    assert sandbox.sh("/bin/echo " + " ".join("x" * 100 for _ in range(100)))[0] == 0
+    assert wait_until(lambda: [e for e in seen(service, sandbox, "/bin/echo") if e["data"].get("argv_bytes") == 100 * 101 + 10])
+    assert service.cove("log", "--verify", sandbox.id).returncode == 0
+
+
+def counted(service, sandbox, kind):
+    told = len(log(service, sandbox, kind))
+    lost = log(service, sandbox, "log.suppressed")
+    return told, sum(e["data"].get("count", 0) for e in lost if e["data"]["kind"] in (kind, "proc."))
+
+
+def test_floods_are_bounded_and_counted(service, sandbox):
+    n = 3000
+    assert sandbox.sh(f"i=0; while [ $i -lt {n} ]; do /bin/true; i=$((i+1)); done")[0] == 0
+    assert sandbox.sh(f"mkdir /tmp/f; cd /tmp/f; i=0; while [ $i -lt {n} ]; do echo > $i; i=$((i+1)); done")[0] == 0
+    other = Client(service.port, service.key).create(timeout=600)
+    assert other.sh("/bin/echo quiet")[0] == 0
+    assert wait_until(lambda: seen(service, other, "/bin/echo")), "a neighbour's flood takes nobody's events"
+    assert sandbox.kill().status in (200, 204)
+    assert wait_until(lambda: log(service, sandbox, "sandbox.ended"))
+    execs, exits, lost = len(log(service, sandbox, "proc.exec")), len(log(service, sandbox, "proc.exit")), log(service, sandbox, "log.suppressed")
+    counts = {kind: sum(e["data"]["count"] for e in lost if e["data"]["kind"] == kind) for kind in ("proc.", "proc.exec", "proc.exit", "file.written")}
+    assert execs + exits + counts["proc."] + counts["proc.exec"] + counts["proc.exit"] >= 2 * n
+    assert len(log(service, sandbox, "file.written")) + counts["file.written"] >= n
+    assert execs < n and counts["proc.exec"] > 0
+    assert service.cove("log", "--verify", sandbox.id).returncode == 0
+
+
+def test_it_goes_on_when_coved_and_cove_api_die(service, sandbox):
+    for name in ("coved", "cove-api"):
+        of = service.child(name)
+        os.kill(of, signal.SIGKILL)
+        assert wait_until(lambda of=of, name=name: service.child(name) not in (None, of))
+        assert wait_until(lambda: service.cove("ls").returncode == 0)
+        # What is done before they are back is missed.
+        assert wait_until(lambda name=name: sandbox.sh(f"/bin/echo after {name}")[0] == 0 and
+                          [e for e in seen(service, sandbox, "/bin/echo") if e["data"]["argv"][2] == name])
+    assert [e for e in log(service, sandbox, "log.suppressed") if e["data"]["kind"] == "proc.,file.written"]
+
+
+def test_a_pause_without_memory(service, sandbox):
+    assert service.cove("pause", "--files-only", sandbox.id).returncode == 0
+    assert service.cove("resume", sandbox.id).returncode == 0
+    assert sandbox.sh("/bin/echo again > /home/user/again")[0] == 0
+    assert sandbox.sh("/bin/echo again")[0] == 0
+    assert wait_until(lambda: seen(service, sandbox, "/bin/echo"))
+    assert wait_until(lambda: "/home/user/again" in {e["data"]["path"] for e in log(service, sandbox, "file.written")})
+
+
+def test_off_is_off():
+    with own_service("unobserved") as service:
+        sandbox = Client(service.port, service.key).create(timeout=600)
+        assert sandbox.sh("/bin/echo x > /home/user/x")[0] == 0
+        assert sandbox.kill().status in (200, 204)
+        assert wait_until(lambda: log(service, sandbox, "sandbox.ended"))
+        assert not log(service, sandbox, "proc.exec", "proc.exit", "file.written")

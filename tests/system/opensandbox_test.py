@@ -1,0 +1,524 @@
+# SPDX-License-Identifier: Apache-2.0
+"""OpenSandbox's API from outside, on what its SDKs don't reach: ports of programs, terminals, images, hooks."""
+
+import http.client
+import json
+import os
+import socket
+import struct
+import threading
+import time
+
+import pytest
+from leaks import own_service, rss_kib
+from service import wait_until
+from websocket_test import Socket
+
+# Says what it was asked; after an upgrade, what it is told.
+ECHO = r"""
+import socketserver, sys
+class Handler(socketserver.StreamRequestHandler):
+    def handle(self):
+        head = b""
+        while not head.endswith(b"\r\n\r\n"):
+            head += self.rfile.readline()
+        if b"upgrade: echo" in head.lower():
+            self.wfile.write(b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n")
+            while piece := self.rfile.readline():
+                self.wfile.write(b"echo " + piece)
+            return
+        n = next((int(l.split(b":")[1]) for l in head.splitlines() if l.lower().startswith(b"content-length")), 0)
+        body = head + b"|" + str(len(self.rfile.read(n))).encode()
+        self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+class Server(socketserver.ThreadingTCPServer):
+    allow_reuse_address = True
+Server(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+
+
+@pytest.fixture(scope="module")
+def service():
+    with own_service("opensandbox") as service:
+        yield service
+
+
+class Box:
+    def __init__(self, service, **more):
+        self.service = service
+        self.key = {"OPEN-SANDBOX-API-KEY": service.key}
+        status, made = self.ask("POST", "/v1/sandboxes", {"image": {"uri": "base"}, "timeout": 300, **more})
+        assert status == 202, made
+        self.id = made["id"]
+
+    def ask(self, method, target, body=None, headers=None):
+        """(status, JSON or bytes)."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.service.port, timeout=60)
+        connection.request(method, target, body if body is None or isinstance(body, bytes) else json.dumps(body), self.key if headers is None else headers)
+        answer = connection.getresponse()
+        self.headers, data = answer.headers, answer.read()
+        return answer.status, json.loads(data) if "json" in answer.headers.get("Content-Type", "") else data
+
+    def endpoint(self, port, **query):
+        """(path, headers)."""
+        asked = "&".join(f"{k}={v}" for k, v in query.items())
+        status, answer = self.ask("GET", f"/v1/sandboxes/{self.id}/endpoints/{port}?{asked}")
+        assert status == 200, answer
+        host, _, path = answer["endpoint"].partition("/")
+        assert host == f"127.0.0.1:{self.service.port}" and path.endswith(f"/proxy/{port}"), answer
+        return "/" + path, answer.get("headers", {})
+
+    def execd(self, method, target, body=None):
+        path, headers = self.endpoint(44772)
+        return self.ask(method, path + target, body, headers)
+
+    def events(self, target, body):
+        status, answer = self.execd("POST", target, body)
+        assert status == 200, answer
+        return [json.loads(line) for line in answer.decode().split("\n\n") if line]
+
+    def run(self, command, **more):
+        return "\n".join(e["text"] for e in self.events("/command", {"command": command, **more}) if e["type"] in ("stdout", "stderr"))
+
+    def serve(self, port):
+        self.run(f"cat >/tmp/echo.py <<'END'\n{ECHO}\nEND\nsetsid python3 /tmp/echo.py {port} >/dev/null 2>&1 </dev/null &")
+        assert wait_until(lambda: self.ask("GET", f"/v1/sandboxes/{self.id}/proxy/{port}/")[0] == 200)
+
+    def raw(self, target, headers, then):
+        """What comes after an upgrade and a line."""
+        with socket.create_connection(("127.0.0.1", self.service.port), timeout=20) as sock:
+            more = "".join(f"{k}: {v}\r\n" for k, v in headers.items())
+            sock.sendall(f"GET {target} HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: echo\r\n{more}\r\n".encode())
+            with sock.makefile("rb") as f:
+                status = int(f.readline().split()[1])
+                while f.readline().strip():
+                    pass
+                if status == 101:
+                    sock.sendall(then)
+                return status, f.readline()
+
+
+def test_ports_of_programs_with_query_body_and_upgrade(service):
+    box = Box(service)
+    box.serve(8000)
+    path, headers = box.endpoint(8000)
+    assert headers == {}
+    status, seen = box.ask("PUT", f"{path}/a%20b/c?d=e&f=%2F", b"x" * 3000000, {**box.key, "Authorization": "Bearer mine", "X-Mine": "1"})
+    assert status == 200 and seen.startswith(b"PUT /a%20b/c?d=e&f=%2F HTTP/1.1\r\n") and seen.endswith(b"|3000000"), seen
+    assert b"Bearer mine" in seen and service.key.encode() not in seen # what opens us stays outside, what opens the program goes in
+    assert box.ask("GET", path, headers={})[1].startswith(b"GET / HTTP/1.1")
+    assert box.raw(f"{path}/ws?x=y", {}, b"hello\n") == (101, b"echo hello\n")
+    by_execd, token = box.endpoint(44772)
+    assert box.ask("GET", f"{by_execd}/proxy/8000/q?r=s", headers=token)[1].startswith(b"GET /q?r=s HTTP/1.1")
+    assert next(iter(token.values())).encode() not in box.ask("GET", f"{by_execd}/proxy/8000/", headers=token)[1]
+    assert box.ask("GET", f"{by_execd}/proxy/8000/", headers={})[0] == 401
+    assert box.ask("GET", f"{by_execd}/proxy/0/", headers=token)[0] == 501
+    assert box.ask("GET", path.replace("8000", "8001"))[0] == 502
+
+
+def test_secure_access_and_signed_endpoints(service):
+    box = Box(service, secureAccess=True)
+    box.serve(8000)
+    path, headers = box.endpoint(8000)
+    assert list(headers) == ["OpenSandbox-Secure-Access"]
+    assert box.ask("GET", path, headers={})[0] == 401
+    status, seen = box.ask("GET", path, headers=headers)
+    assert status == 200 and headers["OpenSandbox-Secure-Access"].encode() not in seen
+    signed, headers = box.endpoint(8000, expires=int(time.time()) + 3)
+    assert headers == {} and box.ask("GET", signed, headers={})[0] == 200
+    assert box.raw(signed, {}, b"hello\n") == (101, b"echo hello\n")
+    assert box.ask("GET", signed.replace("/proxy/8000", "/proxy/8001"), headers={})[0] == 401
+    assert wait_until(lambda: box.ask("GET", signed, headers={})[0] == 401, 10)
+    assert box.ask("GET", path + "?x", headers={"e2b-traffic-access-token": "guessed"})[0] == 401
+
+
+def test_a_paused_sandbox_is_woken_by_who_may_and_its_life_extended(service):
+    box = Box(service, timeout=60, extensions={"timeout.pause": "true", "access.renew.extend.seconds": "600"})
+    box.run("echo kept >/dev/shm/state")
+    assert box.ask("POST", f"/v1/sandboxes/{box.id}/pause")[0] == 202
+    path, headers = box.endpoint(44772)
+    assert box.ask("GET", f"{path}/ping", headers={})[0] == 401
+    assert box.ask("GET", f"/v1/sandboxes/{box.id}")[1]["status"]["state"] == "Paused"
+    assert box.ask("GET", f"{path}/ping", headers=headers)[0] == 200
+    assert box.run("cat /dev/shm/state") == "kept"
+    assert box.ask("GET", f"/v1/sandboxes/{box.id}")[1]["expiresAt"] > time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(time.time() + 500))
+    other = Box(service)
+    assert other.ask("POST", f"/v1/sandboxes/{other.id}/pause")[0] == 202
+    path, headers = other.endpoint(44772)
+    assert other.ask("GET", f"{path}/ping", headers=headers)[0] == 503
+
+
+def test_a_fork_has_the_files_and_a_token_of_its_own(service):
+    box = Box(service)
+    box.run("echo one >/root/note")
+    status, fork = box.ask("POST", f"/v1/sandboxes/{box.id}/fork", {"timeout": 120})
+    assert status == 202 and fork["id"] != box.id and fork["image"] == {"uri": "base"}, fork
+    assert box.ask("GET", f"/v1/sandboxes/{fork['id']}/proxy/44772/ping", headers=box.endpoint(44772)[1])[0] == 401
+    box.run("echo two >/root/note")
+    box.id = fork["id"]
+    assert box.run("cat /root/note") == "one"
+
+
+STDIN, STDOUT, STDERR, REPLAY = range(4)
+
+
+class Terminal(Socket):
+    """A terminal's WebSocket."""
+
+    def __init__(self, box, terminal, **query):
+        path, headers = box.endpoint(44772)
+        more = "&".join(f"{k}={v}" for k, v in query.items())
+        super().__init__(box.service, f"{path}/pty/{terminal}/ws?{more}", headers=headers)
+
+    def read(self, until):
+        """(what came up to the frame that has these bytes, the last JSON); kinds of frames beside."""
+        seen, self.kinds = b"", []
+        while True:
+            frame = self.frame()
+            assert frame, seen
+            code, payload = frame
+            self.kinds.append(payload[0] if code == 2 else json.loads(payload)["type"] if code == 1 else code)
+            seen += payload[9:] if code == 2 and payload[0] == REPLAY else payload[1:] if code == 2 else payload
+            if until in seen:
+                return seen
+
+    def type(self, text):
+        self.send(2, bytes([STDIN]) + text.encode())
+
+
+@pytest.fixture(scope="module")
+def box(service):
+    return Box(service, timeout=3000)
+
+
+def terminal_of(box, **more):
+    status, made = box.execd("POST", "/pty", more)
+    assert status == 201, made
+    return made["session_id"]
+
+
+def status_of(box, terminal):
+    return box.execd("GET", f"/pty/{terminal}")[1]
+
+
+def test_a_terminal_outlives_its_client_and_replays(box):
+    terminal = terminal_of(box, cwd="/usr")
+    assert status_of(box, terminal) == {"session_id": terminal, "running": False, "output_offset": 0, "launch_attempted": False, "launch_failed": False}
+    with Terminal(box, terminal) as ws:
+        assert ws.status == 101
+        ws.read(b'"mode":"pty"')
+        ws.type("stty -echo; PS1=; tty; pwd; X=kept\n")
+        assert b"/dev/pts/" in ws.read(b"/usr\r\n")
+        ws.send(1, json.dumps({"type": "resize", "cols": 91, "rows": 33}).encode())
+        ws.type("stty size\n")
+        ws.read(b"33 91\r\n")
+        ws.send(1, b'{"type":"ping"}')
+        ws.read(b'"pong"')
+        ws.send(1, b'{"type":"dance"}')
+        ws.read(b"INVALID_FRAME")
+        with Terminal(box, terminal) as other:
+            assert other.status == 409
+    offset = wait_until(lambda: status_of(box, terminal)["output_offset"])
+    with Terminal(box, terminal, since=offset) as ws:
+        ws.read(b'"connected"')
+        assert REPLAY not in ws.kinds
+        ws.type("echo $X\n")
+        ws.read(b"kept\r\n")
+    with Terminal(box, terminal, since=offset) as ws: # the one before may still be leaving
+        ws = ws if ws.status == 101 else Terminal(box, terminal, since=offset, takeover=1)
+        assert b"kept\r\n" in ws.read(b'"connected"') and ws.kinds[0] == REPLAY
+        with Terminal(box, terminal, takeover=1) as taker:
+            taker.read(b'"connected"')
+            code, reason = ws.frame()
+            assert code == 8 and reason == struct.pack(">H", 4001) + b"TAKEN_OVER"
+            taker.type("sleep 1000\n")
+            time.sleep(0.2)
+            taker.send(1, b'{"type":"signal","signal":"SIGINT"}')
+            taker.type("\nexit 7\n")
+            taker.read(b'"exit_code":7')
+            assert taker.frame()[0] == 8
+    assert not status_of(box, terminal)["running"]
+    assert box.execd("DELETE", f"/pty/{terminal}")[0] == 200
+    assert box.execd("DELETE", f"/pty/{terminal}")[0] == 404
+
+
+def test_pipes_have_stderr_apart_and_a_slow_reader_costs_nothing(box):
+    terminal = terminal_of(box, command="cat >&2; echo over")
+    with Terminal(box, terminal, pty=0) as ws:
+        ws.read(b'"mode":"pipe"')
+        ws.type("to cat\n")
+        ws.read(b"to cat\n")
+        assert ws.kinds[-1] == STDERR
+    assert box.execd("DELETE", f"/pty/{terminal}")[0] == 200
+    before = rss_kib(box.service.child("cove-api"))
+    slow = terminal_of(box, command="yes 0123456789abcdef | head -c 200000000")
+    with Terminal(box, slow, pty=0) as ws:
+        ws.read(b'"connected"')
+        time.sleep(2)
+        assert rss_kib(box.service.child("cove-api")) < before + 20000
+        n = 0
+        while (frame := ws.frame()) and frame[0] == 2:
+            n += len(frame[1]) - 1
+        assert n == 200000000 and b'"exit"' in frame[1]
+    assert box.execd("POST", "/pty", {"cwd": 1})[0] == 400
+    full = Box(box.service)
+    assert [full.execd("POST", "/pty")[0] for _ in range(65)] == [201] * 64 + [429]
+    with Terminal(box, "a" * 20) as ws:
+        assert b"SESSION_GONE" in ws.frame()[1] if ws.status == 101 else ws.status == 404
+
+
+def test_a_command_with_an_operation_id_is_run_once_and_resumed(box):
+    path, headers = box.endpoint(44772)
+    headers = {**headers, "X-EXECD-OPERATION-ID": "one"}
+    command = {"command": "echo run >>/tmp/runs; for i in 1 2 3 4; do echo $i; sleep 0.5; done; exit 3"}
+    connection = http.client.HTTPConnection("127.0.0.1", box.service.port, timeout=60)
+    connection.request("POST", path + "/command", json.dumps(command), headers)
+    answer = connection.getresponse()
+    seen = first_events(answer, 2)
+    assert [e["eid"] for e in seen] == [1, 2] and seen[0]["type"] == "init", seen
+    connection.close()
+    status, rest = box.ask("POST", path + f"/command?after_eid={seen[-1]['eid']}", command, headers)
+    rest = [json.loads(line) for line in rest.decode().split("\n\n") if line]
+    assert status == 200 and [e.get("text") for e in rest if e["type"] == "stdout"] == ["2", "3", "4"]
+    assert rest[-1]["error"]["evalue"] == "3" and [e["eid"] for e in rest if "eid" in e] == [3, 4, 5, 6]
+    identity = seen[0]["text"]
+    status, again = box.ask("GET", f"{path}/command/{identity}/resume?after_eid=5", headers=headers)
+    assert status == 200 and again.count(b'"eid"') == 1
+    assert box.ask("GET", f"{path}/command/{identity}/resume?after_eid=7", headers=headers)[0] == 409
+    assert box.ask("POST", f"{path}/command", {"command": "true"}, headers)[0] == 409
+    assert box.run("cat /tmp/runs") == "run"
+    plain = next(e["text"] for e in box.events("/command", {"command": "true"}))
+    assert box.ask("GET", f"{path}/command/{plain}/resume", headers=headers)[0] == 410
+    made = [box.ask("POST", f"{path}/pty", {}, headers) for _ in range(2)]
+    assert [m[0] for m in made] == [201, 200] and made[0][1] == made[1][1]
+    assert box.ask("DELETE", f"{path}/pty/{made[0][1]['session_id']}", headers=headers)[0] == 200
+
+
+def first_events(answer, n):
+    """The first n events of a stream that goes on."""
+    seen = b""
+    while seen.count(b"\n\n") < n:
+        seen += answer.read1(65536)
+    return [json.loads(line) for line in seen.split(b"\n\n")[:n]]
+
+
+def test_directories_of_the_host_are_those_that_the_operator_allows(tmp_path):
+    allowed, other = tmp_path / "allowed", tmp_path / "other"
+    for path in (allowed / "data" / "part", other):
+        path.mkdir(parents=True)
+    tmp_path.chmod(0o755)
+    (allowed / "data" / "part" / "note").write_text("from outside\n")
+    (other / "secret").write_text("secret\n")
+    (allowed / "way").symlink_to(other)
+    config = tmp_path / "cove.yaml"
+    config.write_text(f"volumes: {{host: [{allowed}]}}\n")
+
+    def mount(path, **more):
+        return {"name": "v", "mountPath": "/mnt/v", "host": {"path": str(path)}, **more}
+
+    with own_service("host-paths", COVE_CONFIG=str(config)) as service:
+        box = Box(service, volumes=[mount(allowed / "data")])
+        assert box.run("cat /mnt/v/part/note; stat -c %u /mnt/v/part/note; echo from inside >/mnt/v/back; chmod 4755 /mnt/v/back") == "from outside\n0"
+        assert (allowed / "data" / "back").read_text() == "from inside\n"
+        part = Box(service, volumes=[mount(allowed, subPath="data/part", readOnly=True)])
+        assert "Read-only" in part.run("ls /mnt/v; touch /mnt/v/new")
+        claim = {"name": "c", "mountPath": "/mnt/c", "pvc": {"claimName": "claim"}}
+        whole = Box(service, volumes=[claim])
+        whole.run("mkdir -p /mnt/c/a/b; echo deep >/mnt/c/a/b/note; ln -s / /mnt/c/way")
+        assert Box(service, volumes=[{**claim, "subPath": "a/b"}]).run("cat /mnt/c/note") == "deep"
+        for volume in (mount(other), mount("/"), mount(tmp_path), mount(f"{allowed}x"), mount(allowed / "way"), mount(allowed, subPath="way"), mount(allowed / "none"),
+                       mount(allowed, subPath="../other"), {**claim, "subPath": "way"}, {**claim, "subPath": "none"}, {**claim, "subPath": "a/b/note"}):
+            status, answer = box.ask("POST", "/v1/sandboxes", {"image": {"uri": "base"}, "timeout": 60, "volumes": [volume]})
+            assert status in (400, 403, 404), (volume, status, answer)
+        assert box.ask("POST", f"/v1/sandboxes/{box.id}/pause")[0] == 202
+        assert box.ask("POST", f"/v1/sandboxes/{box.id}/resume")[0] == 202
+        assert box.run("cat /mnt/v/back") == "from inside"
+        assert service.kill_coved() < 30
+        assert box.run("cat /mnt/v/back") == "from inside"
+
+
+def test_a_pool_gives_ready_sandboxes_with_a_policy(service):
+    box = Box(service)
+    assert box.ask("POST", "/v1/pools", {"name": "base", "capacitySpec": {"bufferMax": 3, "bufferMin": 1, "poolMax": 10, "poolMin": 0}})[0] == 201
+    assert wait_until(lambda: box.ask("GET", "/v1/pools/base")[1]["status"]["available"] == 3)
+    status, made = box.ask("POST", "/v1/sandboxes", {"extensions": {"poolRef": "base"}, "timeout": 60, "networkPolicy": {"defaultAction": "deny", "egress": []}})
+    assert status == 202 and made["status"]["state"] == "Running", made
+    box.id = made["id"]
+    path, headers = box.endpoint(18080)
+    assert box.ask("GET", f"{path}/policy", headers=headers)[1]["policy"] == {"defaultAction": "deny", "egress": []}
+    assert box.run("echo ok") == "ok"
+    assert made["allocation"]["poolRef"] == "base" and box.ask("GET", "/v1/pools/base")[1]["status"]["allocated"] == 1
+    capacity = {"bufferMax": 1, "bufferMin": 1, "poolMax": 2, "poolMin": 0}
+    assert box.ask("PUT", "/v1/pools/base", {"capacitySpec": {**capacity, "bufferMax": 3}})[0] == 422
+    assert box.ask("PUT", "/v1/pools/base", {"capacitySpec": capacity})[1]["capacitySpec"]["poolMax"] == 2
+    asked = {"extensions": {"poolRef": "base"}, "timeout": 60}
+    other = box.ask("POST", "/v1/sandboxes", asked)[1]["id"]
+    status, answer = box.ask("POST", "/v1/sandboxes", asked)
+    assert status == 429 and box.headers["Retry-After"] == "1" and "poolMax" in answer["message"], answer
+    assert service.kill_coved() < 30
+    assert wait_until(lambda: box.ask("POST", "/v1/sandboxes", asked)[0] == 429)
+    assert box.ask("DELETE", f"/v1/sandboxes/{other}")[0] == 204
+    assert wait_until(lambda: box.ask("POST", "/v1/sandboxes", asked)[0] == 202)
+    assert box.ask("DELETE", "/v1/pools/base")[0] == 204
+    assert box.ask("POST", "/v1/sandboxes", {"extensions": {"poolRef": "base"}})[0] == 404
+
+
+def diagnostics(box, kind, scope):
+    status, answer = box.ask("GET", f"/v1/sandboxes/{box.id}/diagnostics/{kind}?scope={scope}")
+    assert status == 200 and answer["sandboxId"] == box.id and answer["kind"] == kind and answer["scope"] == scope, answer
+    return answer
+
+
+def status_after(box, reason):
+    assert wait_until(lambda: box.ask("GET", f"/v1/sandboxes/{box.id}")[1]["status"]["reason"] == reason)
+    return box.ask("GET", f"/v1/sandboxes/{box.id}")[1]["status"]
+
+
+def goes_on(box):
+    """Its periodic hook does."""
+    before = int(box.run("wc -l </tmp/ticks"))
+    return wait_until(lambda: int(box.run("wc -l </tmp/ticks")) > before + 1)
+
+
+def test_hooks_run_before_the_entrypoint_and_by_their_schedule(service):
+    hooks = {
+        "preStart": {"command": ["/bin/sh", "-c", "sleep 0.5; echo \"$1\" >/tmp/pre", "sh", "it's \"$HOME\""], "timeoutSeconds": 10},
+        "periodic": [
+            {"name": "tick", "schedule": "@every 1s", "command": ["/bin/sh", "-c", "cat /tmp/pre >>/tmp/ticks; echo ticked; exit 4"]},
+            {"name": "never", "schedule": "0 0 29 2 *", "command": ["touch", "/tmp/never"]},
+        ],
+    }
+    box = Box(service, entrypoint=["/bin/sh", "-c", "cat /tmp/pre; echo bad >&2; exit 3"], lifecycle=hooks)
+    assert status_after(box, "ENTRYPOINT_ENDED")["message"] == "exit status 3"
+    assert wait_until(lambda: box.run("wc -l </tmp/ticks; ls /tmp/never 2>/dev/null").strip() >= "2")
+    assert box.run("sort -u /tmp/ticks") == "it's \"$HOME\""
+    content = diagnostics(box, "logs", "container")["content"]
+    assert "stdout it's \"$HOME\"\n" in content and "stderr bad\n" in content and '"exit_code":3' in content and "stdout ticked" in content
+    assert "never" not in content and "wc -l" not in content
+    assert box.ask("POST", f"/v1/sandboxes/{box.id}/pause")[0] == 202 and box.ask("POST", f"/v1/sandboxes/{box.id}/resume")[0] == 202
+    assert goes_on(box)
+    worker = service.child("cove-api")
+    os.kill(worker, 9)
+    assert wait_until(lambda: service.child("cove-api") not in (None, worker) and service.is_ready())
+    assert goes_on(box)
+    metadata = box.ask("PATCH", f"/v1/sandboxes/{box.id}/metadata", {"a": "b"})[1]
+    assert metadata["metadata"] == {"a": "b"} and metadata["status"]["message"] == "exit status 3"
+    fork = box.ask("POST", f"/v1/sandboxes/{box.id}/fork")[1]
+    assert fork["metadata"] == {"a": "b"} and fork["status"]["reason"] is None
+
+
+def test_a_hook_that_fails_or_takes_too_long_keeps_the_entrypoint_from_starting(service):
+    for command, said in (["/bin/sh", "-c", "echo why; exit 9"], "exit status 9"), (["sleep", "100"], "exit status 137"), (["/none"], "exit status 127"):
+        box = Box(service, entrypoint=["touch", "/tmp/started"], lifecycle={"preStart": {"command": command, "timeoutSeconds": 1}})
+        assert status_after(box, "PRE_START_FAILED")["state"] == "Failed"
+        assert f"stderr preStart: {said}\n" in diagnostics(box, "logs", "container")["content"]
+        assert "No such file" in box.run("ls /tmp/started")
+    for hooks in (
+        {"preStart": {"command": []}},
+        {"preStart": {"command": ["true"], "timeoutSeconds": 10801}},
+        {"prePause": {"command": ["true"]}},
+        {"periodic": [{"name": "a", "schedule": "@every 1d", "command": ["true"]}]},
+        {"periodic": [{"name": "a", "schedule": "60 * * * *", "command": ["true"]}]},
+        {"periodic": [{"name": "a", "schedule": "* * * *", "command": ["true"]}]},
+        {"periodic": [{"name": "a", "schedule": "@daily", "command": ["true"], "timeoutSeconds": 301}]},
+        {"periodic": [{"name": "a", "schedule": "@daily", "command": ["true"]}] * 2},
+    ):
+        status, answer = box.ask("POST", "/v1/sandboxes", {"image": {"uri": "base"}, "timeout": 60, "lifecycle": hooks})
+        assert status == 400 and "lifecycle" in answer["message"], answer
+
+
+def test_diagnostics_by_scope_and_by_a_signed_address(service):
+    box = Box(service)
+    box.run("echo written; exit 5")
+    assert wait_until(lambda: "stdout written\n" in diagnostics(box, "logs", "process")["content"])
+    assert "exec.exit" in diagnostics(box, "events", "process")["content"] and "sandbox.create" not in diagnostics(box, "events", "process")["content"]
+    assert "sandbox.create" in diagnostics(box, "events", "lifecycle")["content"]
+    assert diagnostics(box, "events", "container")["content"] == "" == diagnostics(box, "logs", "runtime")["content"]
+    assert box.ask("GET", f"/v1/sandboxes/{box.id}/diagnostics/logs?scope=kernel")[0] == 400
+    for i in range(30):
+        box.run(f"head -c 3000 /dev/zero | tr '\\0' x; echo; echo line {i}")
+    long = diagnostics(box, "logs", "all")
+    assert long["delivery"] == "url" and "content" not in long and long["expiresAt"] > time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime()), long
+    target = long["contentUrl"].removeprefix(f"http://127.0.0.1:{service.port}")
+    status, text = box.ask("GET", target, headers={})
+    assert status == 200 and b"stdout line 29\n" in text and len(text) >= long["contentLength"]
+    head, signature = target.split("/diagnostics")[0].rsplit("-", 1)
+    for forged in (target.replace(signature, "0" * 32), target.replace(f"{head}-", f"{head}0-"), target.replace(box.id, Box(service).id), f"/v1/sandboxes/{box.id}/diagnostics/logs/content?scope=all"):
+        assert box.ask("GET", forged, headers={})[0] == 401, forged
+    status, text = box.ask("GET", f"/v1/sandboxes/{box.id}/diagnostics/logs?tail=2")
+    assert status == 200 and text.count(b"\n") == 2 and box.headers["Deprecation"] == "true" and b"exec.exit" in text
+    assert b"stdout line 29\n" in box.ask("GET", f"/v1/sandboxes/{box.id}/diagnostics/summary")[1] and box.ask("GET", f"/v1/sandboxes/{box.id}/diagnostics/inspect")[0] == 200
+
+
+def multipart(*parts):
+    """(body, its content type); each part is (name, bytes)."""
+    body = b"".join(b'--x\r\nContent-Disposition: form-data; name="%s"; filename="f"\r\n\r\n%s\r\n' % (name.encode(), data) for name, data in parts)
+    return body + b"--x--\r\n", "multipart/form-data; boundary=x"
+
+
+def test_what_is_wrong_is_refused_in_their_words(box):
+    for query, status, code in (("page=10000&pageSize=200", 200, None), ("page=-1", 400, "SANDBOX::INVALID_PARAMETER"), ("page=99999999999999999999", 400, "SANDBOX::INVALID_PARAMETER"),
+                                ("metadata=novalue", 400, "INVALID_METADATA_FORMAT"), ("metadata=%zz", 400, "INVALID_METADATA_FORMAT")):
+        got, answer = box.ask("GET", f"/v1/sandboxes?{query}")
+        assert got == status and answer.get("code") == code, (query, answer)
+        assert got != 200 or answer["items"] == [] and answer["pagination"]["page"] == 10000
+    for pair in ({"a": "x" * 64}, {"-a": "b"}, {"a": "b c"}, {"/a": "b"}, {"p..q/a": "b"}, {"p./a": "b"}, {"opensandbox.io/image": "b"}, {"x" * 254 + "/a": "b"}):
+        for method, target, body in ("POST", "/v1/sandboxes", {"image": {"uri": "base"}, "metadata": pair}), ("PATCH", f"/v1/sandboxes/{box.id}/metadata", pair):
+            status, answer = box.ask(method, target, body)
+            assert status == 400 and answer["code"] == "SANDBOX::INVALID_METADATA_LABEL", (pair, answer)
+    assert box.ask("PATCH", f"/v1/sandboxes/{box.id}/metadata", {"p.q/a": "B-1_2.c", "e": ""})[1]["metadata"]["p.q/a"] == "B-1_2.c"
+    for field in ({"platform": {"os": "windows", "arch": "amd64"}}, {"platform": {"os": "linux", "arch": "arm64"}}, {"timeout": "60"}, {"resourceLimits": {"cpu": "much"}},
+                  {"resourceLimits": {"gpu": "1"}}, {"extensions": {"access.renew.extend.seconds": "86401"}}, {"env": {"a": 1}}, {"networkPolicy": {"egress": "all"}}, {"unheard": 1}):
+        status, answer = box.ask("POST", "/v1/sandboxes", {"image": {"uri": "base"}, **field})
+        assert status == 400 and answer["code"] == "SANDBOX::INVALID_PARAMETER" and set(answer) == {"code", "message"}, (field, answer)
+    status, answer = box.execd("GET", "/v1/isolated/capabilities")
+    assert status == 200 and answer["available"] is False and answer["message"]
+    assert box.execd("POST", "/v1/isolated/session", {"workspace": {"path": "/root"}})[0] == 501
+
+
+def test_parts_that_do_not_pair_and_cursors_of_another_sandbox(box):
+    path, headers = box.endpoint(44772)
+    meta, file = ("metadata", b'{"path":"/tmp/up/a"}'), ("file", b"content")
+    for parts, code in (((file,), "INVALID_FILE"), ((meta, meta), "INVALID_FILE_METADATA"), ((meta,), "INVALID_REQUEST_BODY"), ((meta, file, file), "INVALID_FILE"), ((), "INVALID_REQUEST_BODY"),
+                        ((("metadata", b"{"), file), "INVALID_FILE_METADATA"), ((("metadata", b'{"path":""}'), file), "INVALID_FILE_METADATA")):
+        body, kind = multipart(*parts)
+        status, answer = box.ask("POST", f"{path}/files/upload", body, {**headers, "Content-Type": kind})
+        assert status == 400 and answer["code"] == code, (parts, answer)
+    body, kind = multipart(meta, file)
+    assert box.ask("POST", f"{path}/files/upload", body[:-8], {**headers, "Content-Type": kind})[0] == 400
+    assert box.ask("POST", f"{path}/files/upload", body, {**headers, "Content-Type": kind})[0] == 200 and box.run("cat /tmp/up/a") == "content"
+    command = next(e["text"] for e in box.events("/command", {"command": "echo mine", "background": True}))
+    assert wait_until(lambda: box.execd("GET", f"/command/{command}/logs?cursor=0") == (200, b"mine\n"))
+    assert box.execd("GET", f"/command/{command}/logs?cursor=1000000") == (200, b"") and box.execd("GET", f"/command/{command}/logs?cursor=-1")[0] == 400
+    other = Box(box.service)
+    assert other.execd("GET", f"/command/{command}/logs?cursor=0")[0] == 400 and other.execd("GET", f"/command/status/{command}")[0] == 404
+    assert other.execd("DELETE", f"/command?id={command}")[0] == 500
+
+
+def test_a_policy_has_an_end(box):
+    path, headers = box.endpoint(18080)
+    rules = [{"action": "deny", "target": f"h{n}.example"} for n in range(1025)]
+    assert box.ask("PATCH", f"{path}/policy", rules, headers)[0] == 413
+    for body in (b"[", b"{}", b"[]", b"[7]", b'[{"action":"deny"}]', b'[{"action":"ask","target":"a.example"}]', b'[{"action":"deny","target":"a b"}]'):
+        assert box.ask("PATCH", f"{path}/policy", body, headers)[0] == 400, body
+
+
+def test_a_policy_that_changes_while_its_sandbox_goes(service):
+    for _ in range(10):
+        box = Box(service)
+        path, headers = box.endpoint(18080)
+        seen = []
+        racer = threading.Thread(target=lambda box=box: seen.append(Box.ask(box, "DELETE", f"/v1/sandboxes/{box.id}", headers=box.key)[0]))
+        asker = Asker(service)
+        racer.start()
+        for n in range(5):
+            status, _ = asker.ask("PATCH", f"{path}/policy", [{"action": "allow", "target": f"a{n}.example"}], headers)
+            assert status in (200, 404, 409, 503), status
+        racer.join(30)
+        assert seen == [204] and box.ask("GET", f"/v1/sandboxes/{box.id}")[0] == 404
+
+
+class Asker(Box):
+    """One who has no sandbox."""
+
+    def __init__(self, service):
+        self.service, self.key = service, {}

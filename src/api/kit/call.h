@@ -94,7 +94,7 @@ void call_respond(struct call *c, int status, const char *content_type, struct s
 void call_json(struct call *c, int status, struct str body);
 void call_json_buf(struct call *c, int status,
                    struct buf *body); /* takes the content, of any size; its error is a 500 */
-json_t *call_text(struct str s); /* a JSON text; what isn't UTF-8 becomes U+FFFD */
+json_t *call_text(struct str s);      /* a JSON text; what isn't UTF-8 becomes U+FFFD */
 void call_empty(struct call *c, int status);
 void call_fail(struct call *c, int status, const char *fmt, ...) PRINTF_LIKE(3, 4);
 void call_refuse(struct call *c, enum err_code code, const char *fmt, ...) PRINTF_LIKE(3, 4);

@@ -2,7 +2,7 @@
 #include "daemon/egress_options.h"
 #include "daemon/arguments.h"
 
-#define AT(member) offsetof(struct egress_options, member)
+#define AT(member) .at = offsetof(struct egress_options, member)
 
 static const struct argument known[] = {
     {"control-fd", ARGUMENT_FD, AT(control_fd)},

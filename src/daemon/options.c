@@ -48,7 +48,7 @@ static int options_tiers(void *options, const char *argument)
     return tier_list_parse(str_of(argument), &((struct options *)options)->tiers);
 }
 
-#define AT(member) offsetof(struct options, member)
+#define AT(member) .at = offsetof(struct options, member)
 
 static const struct argument known[] = {
     {"supervisor-fd", ARGUMENT_FD, AT(supervisor_fd)},

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "api/fusion/fusion.h"
-#include "api/kit/call.h"
+#include "api/kit/file_body.h"
 #include "sandbox/code/code.h"
 
 #include <jansson.h>
@@ -69,8 +69,8 @@ struct fusion_run {
     struct follow *follow;
     struct exec_call *input;
     uint32_t pid;
-    size_t given; /* of stdin, of a file */
-    struct buf bytes;
+    size_t given;          /* of stdin; of all files that are fetched */
+    struct file_body body; /* of the file that is written or fetched */
     struct fusion_result compiled, ran;
     json_t *fetched;
     char message[512]; /* what Cove couldn't do; "": all was done */

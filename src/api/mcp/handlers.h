@@ -2,7 +2,7 @@
 /* What the files of this façade share. Private to src/api/mcp. */
 #pragma once
 
-#include "api/kit/call.h"
+#include "api/kit/file_body.h"
 #include "api/mcp/mcp.h"
 #include "base/map.h"
 
@@ -165,10 +165,9 @@ void grant_tool(struct call *c);
 bool grant_answered(struct call *c, const json_t *message);
 void jobs_free(struct mcp *m);
 
-/* Reads up to max + 1 bytes of a file into *b, which is the caller's; done is called unless it failed, which is answered. c->file until then. */
+/* Reads up to max + 1 bytes of a file into body.b; done is called unless it failed, which is answered. c->file until then. */
 struct file_bytes {
-    struct buf b;
-    uint64_t size;
+    struct file_body body;
     bool may_miss; /* a file that isn't there is an empty one */
     void (*done)(struct call *c, struct file_bytes *f);
 };

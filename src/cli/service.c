@@ -353,7 +353,8 @@ int service_upgrade(struct service *s, const char *target, const json_t *body, c
                    s->endpoint, protocol);
 }
 
-int service_line(struct service *s, struct str *ret_line)
+/* The next line of a streamed answer, without its end, valid until the next call: 1, 0 at the end, -1. */
+static int service_line(struct service *s, struct str *ret_line)
 {
     buf_consume(&s->line, s->line_used);
     s->line_used = 0;

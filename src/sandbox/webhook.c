@@ -57,7 +57,7 @@ const char *life_type(const struct life_row *row)
     return NULL;
 }
 
-bool life_type_is(struct str name)
+static bool life_type_is(struct str name)
 {
     for (size_t i = 0; i < ARRAY_SIZE(types); i++)
         if (str_eqc(name, types[i].type))

@@ -28,7 +28,6 @@ enum {
 
 /* What happened to it: "created", "killed", "updated", "paused", "resumed", "checkpointed"; NULL: nothing that is told. */
 const char *life_type(const struct life_row *row);
-bool life_type_is(struct str name);
 
 /* The façade's words. */
 struct core_webhooks {

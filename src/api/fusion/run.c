@@ -108,7 +108,7 @@ static void run_closed(struct call *c)
 
 enum run_progress { RUN_WAITS, RUN_NEXT, RUN_FAILED };
 
-void fusion_run_fail(struct fusion_run *r, const struct err *err)
+static void fusion_run_fail(struct fusion_run *r, const struct err *err)
 {
     (void)snprintf(r->message, sizeof(r->message), "%s", err->msg);
     r->stage = -1;

@@ -109,7 +109,6 @@ nghttp2_data_provider h2_flow_provider(struct h2_flow *f);
 /* Keeps those trailers of the block that have a good name (NULL: all), until they were sent or the flow is dropped. */
 void h2_flow_trailers(struct h2_flow *f, const struct h2_block *b, bool (*is_good)(struct str name));
 
-bool h2_has_room(const struct h2 *h, size_t n); /* for so much more of heads */
 void h2_block_begin(struct h2_half *half, int32_t id);
 int h2_block_add(struct h2_half *half, struct str name, struct str value); /* what on_header returns */
 void h2_block_end(struct h2_half *half);

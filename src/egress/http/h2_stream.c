@@ -221,7 +221,8 @@ nghttp2_data_provider h2_flow_provider(struct h2_flow *f)
 
 /* ---- header blocks ---- */
 
-bool h2_has_room(const struct h2 *h, size_t n)
+/* for so much more of heads */
+static bool h2_has_room(const struct h2 *h, size_t n)
 {
     size_t most = exchange_is_full(&h->x) ? H2_HEADS_LEAST : H2_HEADS_MAX;
     size_t heads = h->x.heads - (size_t)h->n_streams * H2_STREAM_COST;

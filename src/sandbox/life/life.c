@@ -36,7 +36,7 @@ static void life_forget(struct loop_alarm *alarm)
     sandbox_unref(sb);
 }
 
-void sandbox_forget_later(struct sandbox *sb, usec_t after)
+static void sandbox_forget_later(struct sandbox *sb, usec_t after)
 {
     loop_alarm_set(sb->core->loop, &sb->forget_alarm, clock_mono() + after, life_forget);
 }

@@ -13,7 +13,6 @@ void make_launch(struct sandbox *sb, const struct template *t); /* the template'
 /* What the asker alone decides about; the rest of a sandbox can be there before anybody asks. */
 void make_own(struct sandbox *sb, const struct template *t, const char *alias, const struct sandbox_spec *spec);
 void make_describe(const struct sandbox *sb, struct event_data *d);
-const struct volume_mount *mounts_copy(struct arena *a, const struct volume_mount *mounts, size_t n);
 
 /* create.c: gate, row, action, network and coved for a new object; it is gone when this fails. fork_of: NULL or an id, for the record */
 int create_begin(struct sandbox *sb, const struct actor *actor, const char *fork_of, sandbox_fn done, void *ctx,

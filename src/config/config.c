@@ -313,7 +313,7 @@ static int set_image(struct config *c, const struct config_field *f, struct str 
     bool is_alias = strcmp(f->name, "images.aliases") == 0, has_eq = str_find_char(value, '=') > 0;
     if (!is_word(value, 512) || is_alias != has_eq || value.p[value.n - 1] == '=')
         return err_set(err, ERR_INVALID_ARGUMENT,
-                       is_alias ? "%s: \"%.*s\" is not image=template" : "%s: \"%.*s\" is no host[:port]", f->name,
+                       is_alias ? "%s: \"%.*s\" is not image=template" : "%s: \"%.*s\" is not host[:port]", f->name,
                        (int)MIN(value.n, 64), value.p);
     if (count_lines(c->builds, image_key(f)) == CONFIG_IMAGES_MAX)
         return err_set(err, ERR_INVALID_ARGUMENT, "%s: more than %d", f->name, CONFIG_IMAGES_MAX);
@@ -328,7 +328,7 @@ static int set_webhook(struct config *c, const struct config_field *f, struct st
     for (size_t i = 0; ok && i < value.n; i++)
         ok = strchr("0123456789abcdefABCDEF.:/", value.p[i]) != NULL;
     if (!ok)
-        return err_set(err, ERR_INVALID_ARGUMENT, "%s: \"%.*s\" is no address or network", f->name,
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s: \"%.*s\" is not an address or network", f->name,
                        (int)MIN(value.n, 64), value.p);
     if (count_lines(c->builds, image_key(f)) == CONFIG_IMAGES_MAX)
         return err_set(err, ERR_INVALID_ARGUMENT, "%s: more than %d", f->name, CONFIG_IMAGES_MAX);
@@ -353,7 +353,7 @@ static int set_package(struct config *c, const struct config_field *f, struct st
         ok = (ch >= 'a' && ch <= 'z') || (ch >= '0' && ch <= '9') || (i > 0 && (ch == '+' || ch == '-' || ch == '.'));
     }
     if (!ok)
-        return err_set(err, ERR_INVALID_ARGUMENT, "%s: \"%.*s\" is no Debian package name", f->name,
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s: \"%.*s\" is not the name of a Debian package", f->name,
                        (int)MIN(value.n, 64), value.p);
     return config_add(c->template_packages, &c->n_template_packages, CONFIG_PACKAGES_MAX, f, value, err);
 }

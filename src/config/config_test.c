@@ -161,9 +161,9 @@ static void wrong_values_are_refused(void **state)
     assert_refused("domain: a.c:80\n", "t.yaml:1: domain must be a host name in lower case, without port");
     assert_refused("template: {mirror: ftp://x}\n", "t.yaml:1: template.mirror must be an http, https or file URL");
     assert_refused("template: {packages: [ok, --exec]}\n",
-                   "t.yaml:1: template.packages: \"--exec\" is no Debian package name");
+                   "t.yaml:1: template.packages: \"--exec\" is not the name of a Debian package");
     assert_refused("listen: 7070\n",
-                   "t.yaml:1: \"7070\" is no address to listen on; write 127.0.0.1:7070 or [::1]:7070");
+                   "t.yaml:1: \"7070\" is not an address to listen on; write 127.0.0.1:7070 or [::1]:7070");
 }
 
 static void listen_addresses(void **state)

@@ -53,7 +53,9 @@ int config_listen_parse(struct str text, struct config_listen *ret_listen, struc
     *ret_listen = l;
     return 0;
 bad:
-    return err_set(err, ERR_INVALID_ARGUMENT, "\"%.*s\" is no address to listen on; write 127.0.0.1:7070 or [::1]:7070",
+    return err_set(err, ERR_INVALID_ARGUMENT,
+                   "\"%.*s\" is not an address to listen on; write 127.0.0.1:7070 or "
+                   "[::1]:7070",
                    (int)MIN(text.n, 64), text.p);
 }
 

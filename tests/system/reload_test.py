@@ -101,7 +101,7 @@ def test_a_wrong_file_is_refused_and_the_old_one_stays(live, text, why):
     done = service.cove("reload")
     assert done.returncode == 1 and why in done.stderr, done
     os.kill(service.coved.pid, signal.SIGHUP)
-    assert wait_until(lambda: "nothing is reloaded" in service.tail())
+    assert wait_until(lambda: "nothing was reloaded" in service.tail())
     assert service.coved_pid == coved and workers(service) == before
     service.kill_coved()
     assert workers(service) == before, "a crash takes nothing in either"

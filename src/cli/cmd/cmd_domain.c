@@ -158,7 +158,7 @@ static int objection(struct context *ctx, enum tls_verdict verdict, const struct
         break;
     case TLS_CERT_NOT_YET:
         clock_format((usec_t)MAX(info->from, 0) * USEC_PER_SEC, 0, text);
-        (void)err_set(err, ERR_INVALID_ARGUMENT, "the certificate is valid from %s on only", text);
+        (void)err_set(err, ERR_INVALID_ARGUMENT, "the certificate is not valid before %s", text);
         hint = "is this machine's clock right?";
         break;
     case TLS_CERT_WEAK:

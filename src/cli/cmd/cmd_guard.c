@@ -36,7 +36,7 @@ static char *guard_target(struct context *ctx, struct service *s, const char *sa
     buf_append_char(&b, '\0');
     if (buf_error(&b) == 0)
         return mem_strdup(buf_data(&b));
-    (void)err_set(&ctx->err, ERR_INVALID_ARGUMENT, "\"%.64s...\" is no template", template);
+    (void)err_set(&ctx->err, ERR_INVALID_ARGUMENT, "\"%.64s...\" is not a template", template);
     return NULL;
 }
 

@@ -83,7 +83,7 @@ static int ls_run(struct context *ctx)
         return STATUS_OK;
     }
     if (!ctx->json && json_array_size(all) == 0 && isatty(STDOUT_FILENO))
-        (void)fputs("there is no sandbox; 'cove run' makes one\n", stderr);
+        (void)fputs("there are no sandboxes; 'cove run' makes one\n", stderr);
     return things_table(ctx, all, columns, ARRAY_SIZE(columns));
 }
 

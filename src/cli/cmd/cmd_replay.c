@@ -88,7 +88,7 @@ static int session_find(struct context *ctx, struct service *s, const char *id, 
     if (r < 0)
         return -1;
     if (!ret->start)
-        return seq ? err_set(&ctx->err, ERR_NOT_FOUND, "event %llu began no terminal", (unsigned long long)seq)
+        return seq ? err_set(&ctx->err, ERR_NOT_FOUND, "event %llu did not start a terminal", (unsigned long long)seq)
                    : err_set(&ctx->err, ERR_NOT_FOUND, "it has no terminal session");
     return ret->exit ? 0
                      : err_set(&ctx->err, ERR_FAILED_PRECONDITION,

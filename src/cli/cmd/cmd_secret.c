@@ -105,7 +105,7 @@ static int secret_list(struct context *ctx)
     }
     if (answer.count == 0) {
         if (isatty(STDOUT_FILENO))
-            (void)fputs("there is no secret yet; 'cove secret set NAME' sets one\n", stderr);
+            (void)fputs("there are no secrets yet; 'cove secret set NAME' sets one\n", stderr);
         return STATUS_OK;
     }
     struct table t;

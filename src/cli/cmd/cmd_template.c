@@ -387,7 +387,7 @@ static int check_build(struct context *ctx, const struct template_build_options 
     if (o->registry_user && !*o->registry_user)
         return context_usage(ctx, "--registry-user: the name is empty");
     if (has_auth && (o->from_template || o->from_oci))
-        return context_usage(ctx, "only an image of a registry needs credentials");
+        return context_usage(ctx, "only an image from a registry needs credentials");
     return STATUS_OK;
 }
 

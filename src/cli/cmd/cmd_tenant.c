@@ -145,7 +145,7 @@ static int tenant_ask(struct context *ctx, const char *method, const char *name,
     }
     buf_append_char(&target, '\0');
     if (buf_error(&target) < 0) {
-        (void)err_set(&ctx->err, ERR_INVALID_ARGUMENT, "\"%.64s...\" is no tenant's name", name);
+        (void)err_set(&ctx->err, ERR_INVALID_ARGUMENT, "\"%.64s...\" is not a tenant's name", name);
         return context_fail(ctx, STATUS_FAILED);
     }
     AUTO(service_close) struct service *s = service_open(ctx);

@@ -36,7 +36,7 @@ enum { OPTIONS_MAX = 40, OPTION_BASE = 1000 };
 static int docker_add(struct docker *d, const char **list, size_t *n, const char *value)
 {
     if (*n == DOCKER_LIST_MAX)
-        return docker_refuse(d, "more than %d of one option", DOCKER_LIST_MAX);
+        return docker_refuse(d, "at most %d of one option", DOCKER_LIST_MAX);
     list[(*n)++] = value;
     return 0;
 }

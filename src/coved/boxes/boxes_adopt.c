@@ -214,5 +214,5 @@ void boxes_adopt(struct boxes *b)
             boxes_on_pidfd(&e->pidfd, 0); /* the keeper had nothing to hold on to */
     }
     if (n)
-        log_info("%zu sandboxes of a coved that ended go on", n);
+        log_info("took over %zu running sandboxes of a coved that ended", n);
 }

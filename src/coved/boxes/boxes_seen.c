@@ -111,7 +111,7 @@ static bool seen_read(struct boxes *b, struct sight *sight)
          sight == &b->files && i < FILES_AT_A_TIME && (n = filewatch_read(b->filewatch, top, on_file, b)) > 0; i++)
         ;
     if (n < 0) {
-        log_error("what sandboxes do is not seen any more: %s", strerror(-n));
+        log_error("what sandboxes do is no longer observed: %s", strerror(-n));
         loop_remove(b->loop, &sight->source);
     }
     return n > 0;

@@ -162,7 +162,8 @@ static int finish_builder(struct child *builder, const struct making *m, struct 
         const struct err why = *err;
         (void)err_set(
             err, why.code,
-            "%s. Where the mirror can't be reached, template.mirror (Debian), mirrors.pip and mirrors.npm in /etc/cove/cove.yaml name others",
+            "%s. If a mirror is out of reach, set another one in /etc/cove/cove.yaml: template.mirror (Debian), "
+            "mirrors.pip or mirrors.npm",
             why.msg);
     }
     return r;
@@ -344,7 +345,7 @@ static int take_tree(const struct making *m, const char *digest, const char *dir
     char *copy[] = {(char[]){"cp"}, (char[]){"-a"}, (char[]){"--reflink=auto"}, everything, target, NULL};
     struct child child = {0, -1};
     if (source < 0)
-        return err_errno(err, errno, "open %s (a pool that lies in a file can't be taken from)", path);
+        return err_errno(err, errno, "open %s (a pool in a file can't be used as a source)", path);
     const struct child_how how = {m->signals, STDOUT_FILENO, -1, -1, NULL};
     if (child_start(copy, &how, &child, err) < 0)
         return -1;

@@ -161,7 +161,7 @@ static bool flow_http_replace(struct injecting *i, struct http_header *field, co
     }
     if (buf_error(&b)) {
         i->failed = true;
-        (void)err_set(&i->err, ERR_RESOURCE_EXHAUSTED, "a field with the secret %s becomes too long", p->secret);
+        (void)err_set(&i->err, ERR_RESOURCE_EXHAUSTED, "a field with the secret %s would become too long", p->secret);
     } else {
         field->value = arena_str(i->head->arena, buf_str(&b));
     }

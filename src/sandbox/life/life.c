@@ -281,7 +281,7 @@ int sandbox_kill(struct sandbox *sb, const struct actor *actor, sandbox_fn done,
     if (sandbox_state_is_over(sb->info.state) || sb->info.state == SANDBOX_CREATING)
         return err_set(err, ERR_NOT_FOUND, "sandbox %s has ended", sb->info.id);
     if (sb->core->closing)
-        return err_set(err, ERR_UNAVAILABLE, "the service stops");
+        return err_set(err, ERR_UNAVAILABLE, "the service is stopping");
     if (action_permit(sb, actor, EVENT_SANDBOX_KILL, STR("{}"), &seq, err) < 0)
         return -1;
     sb->kill_done = done;

@@ -162,8 +162,8 @@ static int action_pass(struct core *core, const char *id, const struct actor *ac
 
 int action_allow(struct core *core, const struct actor *actor, enum event_kind kind, struct str data, struct err *err)
 {
-    struct hold
-        *hold; /* is not used up: what makes a thing may be several actions, of which the next one is asked about */
+    /* is not used up: what makes a thing may be several actions, of which the next one is asked about */
+    struct hold *hold;
     enum guard_risk risk = RISK_LOW;
     return action_gate(core, SERVICE_LOG_ID, actor, kind, data, &hold, &risk, err);
 }

@@ -63,7 +63,7 @@ enum wire_type {
 
 enum wire_wake {
     WIRE_WAKE_SESSION = 1, /* a session begins in place of the one before, perhaps in a copy of the machine that was */
-    WIRE_WAKE_SETTLE = 2,  /* what was written goes to the disk */
+    WIRE_WAKE_SETTLE = 2,  /* writes everything to the disk */
 };
 
 enum { WIRE_CREDIT_DELIVERED = 1 }; /* these bytes reached a client, as opposed to the log only */
@@ -114,8 +114,8 @@ enum wire_verb {
     /* request: str user, str path. Recursive; missing is success; "/" is refused. */
     WIRE_REMOVE = 20,
     /*
-     * request: str user, str path, u64 offset, u64 length (UINT64_MAX: to the end). Regular files only.
-     * head: entry. DATA: the bytes. A file whose size is 0 by stat (procfs) is read to its end all the same.
+     * request: str user, str path, u64 offset, u64 length (UINT64_MAX: to the end). Regular files only. head: entry.
+     * DATA: the bytes. A file whose size is 0 according to stat (procfs) is still read to its end.
      */
     WIRE_READ = 21,
     /*

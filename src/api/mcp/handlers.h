@@ -47,8 +47,11 @@ enum mcp_tool_flags {
 
 struct mcp_tool {
     const char *name, *description;
-    const char *
-        args; /* "name TYPE what it is|...": TYPE is s(tring), i(nteger), b(oolean), S(trings), I(ntegers) or o(bject of strings), with ! for a must */
+    /*
+     * "name TYPE what it is|...": TYPE is s(tring), i(nteger), b(oolean), S(trings), I(ntegers) or o(bject of strings),
+     * with ! for a must
+     */
+    const char *args;
     const char *renames; /* "theirs=ours ...", of arguments; "theirs=": is dropped. NULL: none */
     void (*handler)(struct call *c);
     enum mcp_rights rights;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a sandbox ends, wakes and is told of. Not for façades. */
+/* How a sandbox ends, wakes up, and how both are reported. Not for façades. */
 #pragma once
 
 #include "sandbox/object.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Snapshots and forks of sandboxes. Both begin with a clone of its files as a layer, for which it stands still for a moment; running or paused, it is
- * afterwards what it was before. What is in memory is not part of it: a start command of its template is run anew in whatever is made of it.
+ * Snapshots and forks of sandboxes. Both begin with a clone of its files as a layer, for which it is frozen for a
+ * moment; running or paused, it is afterwards what it was before. Memory is not part of it: its template's start
+ * command is run again in whatever is made from it.
  */
 #pragma once
 

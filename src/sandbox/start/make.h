@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* New sandboxes, and what runs before anybody hears of them. Not for façades. */
+/* New sandboxes, and what runs before they are handed over. Not for façades. */
 #pragma once
 
 #include "sandbox/object.h"
 
-/* make.c: objects of new sandboxes, in no row yet */
+/* make.c: objects of new sandboxes that have no row yet */
 struct sandbox *make_sandbox(struct core *core, const struct template *t, const char *alias, const char *tier,
                              const struct sandbox_spec *spec);
 struct sandbox *make_fork(const struct sandbox *of, const char *layer,

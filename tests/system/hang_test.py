@@ -78,4 +78,4 @@ def test_when_all_stood_still_nobody_is_to_blame(w):
         os.kill(w.service.coved_pid, signal.SIGCONT)
         os.kill(pid, signal.SIGCONT)
         assert wait_until(w.service.is_healthy), w.service.tail()
-    assert w.service.child("cove-api") == pid and "does not answer" not in read(w.service.log)[log:], w.service.tail()
+    assert w.service.child("cove-api") == pid and "has not answered" not in read(w.service.log)[log:], w.service.tail()

@@ -113,7 +113,7 @@ def test_what_the_service_cannot_run_with_is_taken_back(live):
     with socket.create_server(("127.0.0.1", 0)) as other:
         configure(service, "limits: {sandboxes: 1}\n", other.getsockname()[1])
         done = service.cove("reload")
-        assert done.returncode == 1 and "before is in force" in done.stderr, done
+        assert done.returncode == 1 and "the previous one is in force" in done.stderr, done
         assert wait_until(service.is_ready) and workers(service) == before
         service.kill_coved()
         assert client.list() and workers(service) == before

@@ -302,7 +302,7 @@ def test_an_upload_link_is_good_once(templates):
     assert put(first, content)[0] == 200 # its answer got lost, the client believes
     for other in (os.urandom(300_000), content[:-1] + bytes([content[-1] ^ 1]), content[:1000], b"", content + b"x"):
         status, answer = put(first, other)
-        assert status == 403 and "ask for another" in answer["message"], answer
+        assert status == 403 and "ask for a new one" in answer["message"], answer
     path = templates.service.state / "api" / "uploads" / digest
     assert path.read_bytes() == content
     second, present = link()

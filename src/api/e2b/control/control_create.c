@@ -122,30 +122,26 @@ static bool is_repeated(struct call *c, struct str key)
 }
 
 /* A name that is not there is told what would make it one. E2B's own templates, which its other SDKs ask for, are not part of Cove. */
+/* Names that E2B's users expect: what makes the template. */
 static void control_create_refuse(struct call *c, struct str template_ref, const struct err *err)
 {
-    static const char *const theirs[] = {"desktop", "mcp-gateway"};
+    static const struct {
+        const char *name, *next;
+    } known[] = {
+        {"code-interpreter-v1", "it comes with Cove: cove template add code-interpreter"},
+        {"code-interpreter", "it comes with Cove: cove template add code-interpreter"},
+        {"desktop", "it comes with Cove: cove template add desktop"},
+        {"mcp-gateway",
+         "Cove has no such template: build E2B's public source with 'cove template build --name mcp-gateway'"},
+    };
+    const char *next = "'cove template ls' lists the templates here, 'cove template build --name' makes one";
 
-    if (err->code != ERR_NOT_FOUND) {
+    for (size_t i = 0; i < ARRAY_SIZE(known); i++)
+        next = str_eqc(template_ref, known[i].name) ? known[i].next : next;
+    if (err->code == ERR_NOT_FOUND)
+        call_fail(c, 404, "%s: %s", err->msg, next);
+    else
         call_fail_err(c, err);
-        return;
-    }
-    if (str_eqc(template_ref, "code-interpreter-v1") || str_eqc(template_ref, "code-interpreter")) {
-        call_fail(c, 404, "%s: it comes with Cove and is built by: cove template add code-interpreter", err->msg);
-        return;
-    }
-    for (size_t i = 0; i < ARRAY_SIZE(theirs); i++) {
-        if (str_eqc(template_ref, theirs[i])) {
-            call_fail(
-                c, 404,
-                "%s: it is a template of E2B's, which Cove does not bring along; build it from its public source under this name: "
-                "cove template build --name %s DIRECTORY",
-                err->msg, theirs[i]);
-            return;
-        }
-    }
-    call_fail(c, 404, "%s: 'cove template ls' lists the templates here, 'cove template build --name' makes one",
-              err->msg);
 }
 
 static void create(struct call *c, const struct sandbox_spec *spec, struct str key)

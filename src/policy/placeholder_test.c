@@ -73,7 +73,8 @@ static void test_headers_that_are_named(void **state)
 {
     (void)state;
     static const char *const names[] = {"x-honeycomb-team", "accept"};
-    const struct policy_placeholder named = {.places = POLICY_IN_HEADER, .sentinel = "sentinel-1", .secret = "A", .headers = names, .n_headers = 2};
+    const struct policy_placeholder named = {
+        .places = POLICY_IN_HEADER, .sentinel = "sentinel-1", .secret = "A", .headers = names, .n_headers = 2};
     assert_true(policy_placeholder_is_for(&named, STR("X-Honeycomb-Team")));
     assert_true(policy_placeholder_is_for(&named, STR("accept")));
     assert_false(policy_placeholder_is_for(&named, STR("authorization")));

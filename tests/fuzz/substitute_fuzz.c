@@ -11,8 +11,7 @@ static size_t longest_at(struct str text, const struct substitute *all, size_t n
 {
     size_t best = n;
     for (size_t i = 0; i < n; i++)
-        if (str_starts(text, all[i].placeholder) &&
-            (best == n || all[i].placeholder.n > all[best].placeholder.n))
+        if (str_starts(text, all[i].placeholder) && (best == n || all[i].placeholder.n > all[best].placeholder.n))
             best = i;
     return best;
 }

@@ -217,13 +217,11 @@ def test_plain_http_only_where_a_binding_says_so_and_the_address_is_the_hosts(wo
     assert not [v for e in seen for v in values(e, "authorization")]
 
 
-def test_the_head_of_an_answer_does_not_give_values_back(world, made, swapping):
+def test_the_head_of_an_answer_does_not_give_values_back(world, swapping):
     assert swapping.vault("PATCH", {"bindings": {"add": [binding("back", "/redirect", {"type": "apiKey", "name": "x-key", "credential": "id", "substitutions": [
         substitution("key", "__two__", "query")]})]}})[0] == 200
-    for target, location in ((f"https://api.test/redirect?to=https://x.test/__two__", "https://x.test/[REDACTED]"),):
-        code, out, (seen,) = requests(world, swapping.box, "-i", target)
-        assert values(seen, "x-key") == [VALUES["id"]] and f"location: {location}" in out.lower().replace("[redacted]", "[REDACTED]"), out
-        assert VALUES["key"] not in out
+    code, out, (seen,) = requests(world, swapping.box, "-i", "https://api.test/redirect?to=https://x.test/__two__")
+    assert values(seen, "x-key") == [VALUES["id"]] and "https://x.test/[REDACTED]" in out and VALUES["key"] not in out, out
 
 
 def test_what_conflicts_or_is_not_allowed_changes_nothing(made):

@@ -157,10 +157,9 @@ static json_t *vault_placeholders(const struct osb_vault *v, const json_t *auth)
     {
         const char *credential = json_string_value(json_object_get(one, "credential"));
 
-        (void)json_array_append_new(all, json_pack("{s:O,s:O,s:O,s:[s]}", "sentinel",
-                                                   json_object_get(one, "placeholder"), "value",
-                                                   json_object_get(v->values, credential), "in",
-                                                   json_object_get(one, "in"), "headers", "*"));
+        (void)json_array_append_new(
+            all, json_pack("{s:O,s:O,s:O,s:[s]}", "sentinel", json_object_get(one, "placeholder"), "value",
+                           json_object_get(v->values, credential), "in", json_object_get(one, "in"), "headers", "*"));
     }
     return all;
 }
@@ -173,9 +172,9 @@ static void vault_inject_entry(const json_t *match, const json_t *what, json_t *
 
     (void)json_object_set(entry, "host", host);
     (void)json_object_set_new(entry, "schemes", json_pack("[s]", scheme));
-    (void)json_object_set_new(
-        entry, "ports",
-        json_array_size(ports) ? json_incref(ports) : json_pack("[i]", strcmp(scheme, "http") ? 443 : 80));
+    (void)json_object_set_new(entry, "ports",
+                              json_array_size(ports) ? json_incref(ports)
+                                                     : json_pack("[i]", strcmp(scheme, "http") ? 443 : 80));
     (void)json_object_set(entry, "methods", json_object_get(match, "methods"));
     if (path && strcmp(path, "/*") != 0 && strcmp(path, "*") != 0)
         (void)json_object_set_new(entry, "path", json_string(path));
@@ -269,7 +268,8 @@ static json_t *vault_binding_json(const json_t *row)
     json_t *shown = json_copy((json_t *)(uintptr_t)row);
 
     (void)json_object_set_new(
-        shown, "auth", json_pack("{s:O,s:O*}", "type", json_object_get(auth, "type"), "name", json_object_get(auth, "name")));
+        shown, "auth",
+        json_pack("{s:O,s:O*}", "type", json_object_get(auth, "type"), "name", json_object_get(auth, "name")));
     return shown;
 }
 

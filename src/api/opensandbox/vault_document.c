@@ -49,9 +49,9 @@ const char *vault_used(const json_t *binding, size_t i)
 
     if (one && i == 0)
         return one;
-    return json_string_value(
-        json_object_get(i < n ? json_array_get(headers, i) : json_array_get(json_object_get(auth, "substitutions"), i - n),
-                        "credential"));
+    return json_string_value(json_object_get(i < n ? json_array_get(headers, i)
+                                                   : json_array_get(json_object_get(auth, "substitutions"), i - n),
+                                             "credential"));
 }
 
 static int vault_check_substitution(const json_t *one, struct err *err)

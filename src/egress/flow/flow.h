@@ -83,7 +83,7 @@ struct flow {
     size_t first_kept;           /* of it, counted for the sandbox */
     struct hello hello;
     struct resolver_lookup *lookup;
-    char *looked_up; /* plain HTTP: what `lookup` asks for, or has just answered; owned; NULL: nothing */
+    char *looked_up;                /* plain HTTP: what `lookup` asks for, or has just answered; owned; NULL: nothing */
     struct side *client, *upstream; /* owned until a relay or an exchange takes them */
     int buffer_bytes;               /* side_tcp_bound() of both; 0: none */
     struct relay *relay;

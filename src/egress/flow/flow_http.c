@@ -126,8 +126,7 @@ static void drop_origins(struct exchange_head *h)
  * What the request line says, and what the request becomes where a server obeys fields that override it: frameworks do, for methods that some clients can't send,
  * and IIS's URL rewriting and what came after it, for paths. 0: too many.
  */
-static size_t flow_http_read_request(const struct exchange_head *h,
-                                     struct flow_reading ret_all[static READINGS_MAX])
+static size_t flow_http_read_request(const struct exchange_head *h, struct flow_reading ret_all[static READINGS_MAX])
 {
     size_t n = 1;
     ret_all[0] = (struct flow_reading){h->method, h->path};
@@ -147,8 +146,8 @@ static size_t flow_http_read_request(const struct exchange_head *h,
 }
 
 /* Allowed when all of them are. Some servers take "DELETE, x" for DELETE, so what is no method is not compared with any. */
-static void judge_readings(struct flow *f, const char *name, bool belongs, const struct flow_reading *all,
-                           size_t n, struct policy_answer *ret_answer)
+static void judge_readings(struct flow *f, const char *name, bool belongs, const struct flow_reading *all, size_t n,
+                           struct policy_answer *ret_answer)
 {
     for (size_t i = 0; i < n; i++) {
         if (!http_is_token(all[i].method)) {

@@ -63,7 +63,12 @@ struct exchange_ops {
 
 struct exchange;
 
-enum { EXCHANGE_HEAD_MAX = 64 * 1024, EXCHANGE_BODY_MAX = 1024 * 1024, EXCHANGE_FIELDS_MAX = 200, EXCHANGE_STREAMS_MAX = 100 };
+enum {
+    EXCHANGE_HEAD_MAX = 64 * 1024,
+    EXCHANGE_BODY_MAX = 1024 * 1024,
+    EXCHANGE_FIELDS_MAX = 200,
+    EXCHANGE_STREAMS_MAX = 100
+};
 
 enum {
     EXCHANGE_HEAD_MS = 10 * 1000,    /* from a head's first byte to its last */

@@ -5,7 +5,14 @@
 #include "egress/http/exchange_internal.h"
 #include "egress/http/h1_parse.h"
 
-enum h1_request { H1_REQUEST_HEAD, H1_REQUEST_WAIT, H1_REQUEST_HOLD, H1_REQUEST_BODY, H1_REQUEST_SKIP, H1_REQUEST_DONE };
+enum h1_request {
+    H1_REQUEST_HEAD,
+    H1_REQUEST_WAIT,
+    H1_REQUEST_HOLD,
+    H1_REQUEST_BODY,
+    H1_REQUEST_SKIP,
+    H1_REQUEST_DONE
+};
 enum h1_answer { H1_ANSWER_NONE, H1_ANSWER_WAIT, H1_ANSWER_BODY, H1_ANSWER_DONE };
 enum h1_phase { H1_IDLE, H1_READING_HEAD, H1_BUSY };
 
@@ -23,9 +30,9 @@ struct h1 {
     struct h1_parser req, ans;
     struct arena arena; /* of this request */
     struct exchange_head head;
-    struct buf held;  /* of a body that is collected */
-    struct str rest;  /* of a collected one, still to be written: in `held`, or the owner's */
-    bool whole;       /* all of the body was collected */
+    struct buf held; /* of a body that is collected */
+    struct str rest; /* of a collected one, still to be written: in `held`, or the owner's */
+    bool whole;      /* all of the body was collected */
     enum h1_request request;
     enum h1_answer answer;
     enum h1_phase phase;

@@ -126,7 +126,8 @@ static void h1_request_judge(struct h1 *h)
     if (!x->ops->on_request(x->ctx, h->id, head, &refusal)) {
         if (!x->closed && refusal.wants)
             h1_request_hold(h, refusal.wants == EXCHANGE_WANTS_BODY, waits);
-        else if (!x->closed) /* a client that waits for 100 Continue may send the body after a refusal, or not: no way to know */
+        else if (
+            !x->closed) /* a client that waits for 100 Continue may send the body after a refusal, or not: no way to know */
             h1_request_refuse(h, refusal.status, str_n(refusal.text, strnlen(refusal.text, sizeof(refusal.text))),
                               refusal.close || waits);
         return;

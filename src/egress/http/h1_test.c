@@ -458,19 +458,18 @@ static void test_bodies_that_are_wanted_whole(void **state)
     rig_turn(&r);
     assert_int_equal(r.requests, 0);
     rig_say(&r, CLIENT, "def" GET);
-    rig_expect(&r, UPSTREAM,
-               "POST /body HTTP/1.1\r\nhost: a\r\nx-a: 1\r\ncontent-length: 17\r\n\r\nbody=abcdefabcdef");
+    rig_expect(&r, UPSTREAM, "POST /body HTTP/1.1\r\nhost: a\r\nx-a: 1\r\ncontent-length: 17\r\n\r\nbody=abcdefabcdef");
     rig_say(&r, UPSTREAM, "HTTP/1.1 200 OK\r\nX: secret\r\nY: secrets\r\ncontent-length: 0\r\n\r\n");
     rig_expect(&r, CLIENT, "HTTP/1.1 200 OK\r\nX: masked\r\nY: secrets\r\ncontent-length: 0\r\n\r\n");
     rig_expect(&r, UPSTREAM, GET_OUT);
     rig_say(&r, UPSTREAM, "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\nt: secret\r\n\r\n");
     rig_expect(&r, CLIENT, "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\nt: masked\r\n\r\n");
-    rig_say(&r, CLIENT,
-            "POST /body HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n");
+    rig_say(&r, CLIENT, "POST /body HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n");
     rig_expect(&r, CLIENT, "HTTP/1.1 100 Continue\r\n\r\n");
     rig_say(&r, CLIENT, "1\r\na\r\n2\r\nbc\r\n0\r\nt: 1\r\n\r\n");
-    rig_expect(&r, UPSTREAM,
-               "POST /body HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\nb\r\nbody=abcabc\r\n0\r\nt: 1\r\n\r\n");
+    rig_expect(
+        &r, UPSTREAM,
+        "POST /body HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\nb\r\nbody=abcabc\r\n0\r\nt: 1\r\n\r\n");
     rig_say(&r, UPSTREAM, OK2);
     rig_expect(&r, CLIENT, OK2);
     rig_say(&r, CLIENT, "GET /body HTTP/1.1\r\nHost: a\r\n\r\n"); /* there is none */

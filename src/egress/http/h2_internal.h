@@ -115,7 +115,7 @@ void h2_finish_client(struct h2_stream *s);      /* nobody takes the rest of a r
 
 int h2_flow_add(struct h2_flow *f, struct str piece);
 void h2_flow_end(struct h2_flow *f);
-void h2_flow_drop(struct h2_flow *f); /* what is in it goes nowhere */
+void h2_flow_drop(struct h2_flow *f);                     /* what is in it goes nowhere */
 void h2_flow_replace(struct h2_flow *f, struct str body); /* what is in it, all of it given back already */
 nghttp2_data_provider h2_flow_provider(struct h2_flow *f);
 

@@ -75,7 +75,7 @@ static int h2_request_hold(struct h2_stream *s, const struct exchange_head *head
     }
     s->up.body.max = 2 * EXCHANGE_BODY_MAX;
     return s->up.ended || (s->held->has_length && s->held->length > EXCHANGE_BODY_MAX) ? h2_request_release(s, false)
-                                                                                     : 0;
+                                                                                       : 0;
 }
 
 /* Asks, and passes it on. */

@@ -11,7 +11,7 @@ enum { SUBSTITUTES_MAX = 20 };
 
 enum substitute_code {
     SUBSTITUTE_RAW,
-    SUBSTITUTE_URL,  /* all but unreserved characters become %XX: in a path no value makes a segment, in a query no parameter */
+    SUBSTITUTE_URL, /* all but unreserved characters become %XX: in a path no value makes a segment, in a query no parameter */
     SUBSTITUTE_FORM, /* the same, with "+" for a blank */
     SUBSTITUTE_JSON, /* in a string */
 };

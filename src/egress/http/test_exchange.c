@@ -89,7 +89,8 @@ static void on_end(void *ctx, const struct err *err)
         exchange_close(TAKE_PTR(r->x));
 }
 
-const struct exchange_ops rig_ops = {.on_request = on_request, .on_answer = on_answer, .on_end = on_end, .on_fields = on_fields};
+const struct exchange_ops rig_ops = {
+    .on_request = on_request, .on_answer = on_answer, .on_end = on_end, .on_fields = on_fields};
 
 /* ---- sockets ---- */
 

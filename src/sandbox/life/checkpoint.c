@@ -52,6 +52,7 @@ static struct checkpoints *checkpoints_of(struct sandbox *sb)
 int checkpoint_mode(const struct sandbox *sb)
 {
     int mode = sb->info.checkpoint ? sb->info.checkpoint : guard_checkpoint_of(sb);
+    mode = mode ? mode : sb->core->config.checkpoint;
     return sb->info.hidden || !mode ? CHECKPOINT_OFF : mode;
 }
 

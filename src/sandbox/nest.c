@@ -17,8 +17,7 @@ struct nesting {
     void *ctx;
 };
 
-static const char *const mode_names[] = {
-    [SUP_NEST_RW] = "rw", [SUP_NEST_OVERLAY] = "overlay", [SUP_NEST_RO] = "ro"};
+static const char *const mode_names[] = {[SUP_NEST_RW] = "rw", [SUP_NEST_OVERLAY] = "overlay", [SUP_NEST_RO] = "ro"};
 
 /* ---- its session ---- */
 
@@ -110,8 +109,8 @@ static int nest_message(const struct nest_spec *spec, struct sup_nest *m, struct
 {
     bool is_good = spec->n_binds <= SUP_NEST_BINDS_MAX && nest_path(spec->workspace, m->workspace);
     for (size_t i = 0; is_good && i < spec->n_binds; i++) {
-        is_good = nest_path(spec->binds[i].source, m->binds[i].source) &&
-                  nest_path(spec->binds[i].path, m->binds[i].path);
+        is_good =
+            nest_path(spec->binds[i].source, m->binds[i].source) && nest_path(spec->binds[i].path, m->binds[i].path);
         m->binds[i].read_only = spec->binds[i].read_only;
     }
     m->head.type = SUP_NEST;

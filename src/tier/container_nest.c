@@ -152,8 +152,8 @@ static void nest_proc(void)
 /* The workspace with changes on top that go with the nest. Where they are is seen by nobody: the mount over /dev/shm is gone before the agent runs. */
 static void nest_overlay(int workspace, int *ret_fd)
 {
-    static const char *const options[] = {"lowerdir", ".",          "upperdir",  "/dev/shm/u", "workdir",
-                                          "/dev/shm/w", "userxattr", NULL, NULL};
+    static const char *const options[] = {"lowerdir",   ".",         "upperdir", "/dev/shm/u", "workdir",
+                                          "/dev/shm/w", "userxattr", NULL,       NULL};
     struct stat st;
     nest_own_memory("/dev/shm", "0700");
     if (fchdir(workspace) < 0 || fstat(workspace, &st) < 0 || mkdir("/dev/shm/u", 0755) < 0 ||

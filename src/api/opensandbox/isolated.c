@@ -142,12 +142,12 @@ static json_t *isolated_json(const struct isolated *s, bool is_summary)
 {
     bool is_dead = sandbox_info(s->nest)->state == SANDBOX_ENDED;
     usec_t now = clock_real(), used = MIN(isolated_used(s), now), idle = (usec_t)s->idle_s * USEC_PER_SEC;
-    json_t *j = json_pack("{s:s,s:s,s:o,s:o}", "session_id", s->id, "status", is_dead ? "dead" : "active",
-                          "created_at", opensandbox_time(s->created), "last_run_at", opensandbox_time(used));
+    json_t *j = json_pack("{s:s,s:s,s:o,s:o}", "session_id", s->id, "status", is_dead ? "dead" : "active", "created_at",
+                          opensandbox_time(s->created), "last_run_at", opensandbox_time(used));
 
-    (void)json_object_set_new(
-        j, "idle_remaining_seconds",
-        idle ? json_integer((json_int_t)((used + idle - MIN(now, used + idle)) / USEC_PER_SEC)) : json_null());
+    (void)json_object_set_new(j, "idle_remaining_seconds",
+                              idle ? json_integer((json_int_t)((used + idle - MIN(now, used + idle)) / USEC_PER_SEC))
+                                   : json_null());
     if (!is_summary)
         (void)json_object_update_missing(j, s->asked);
     return j;
@@ -157,13 +157,12 @@ void isolated_capabilities(struct call *c)
 {
     bool is_there = strcmp(sandbox_info(c->sandbox)->tier, "container") == 0;
 
-    opensandbox_answer(
-        c, 200,
-        json_pack("{s:b,s:s,s:s,s:[s,s],s:b,s:b,s:b,s:b,s:b,s:s*}", "available", is_there, "isolator", "cove",
-                  "version", core_config(call_core(c))->version, "profiles", "strict", "balanced",
-                  "share_net_overridable", 1, "setpriv_available", is_there, "userns_available", 0,
-                  "commit_supported", 0, "diff_supported", 0, "message",
-                  is_there ? NULL : "only sandboxes of the tier 'container' have isolated sessions"));
+    opensandbox_answer(c, 200,
+                       json_pack("{s:b,s:s,s:s,s:[s,s],s:b,s:b,s:b,s:b,s:b,s:s*}", "available", is_there, "isolator",
+                                 "cove", "version", core_config(call_core(c))->version, "profiles", "strict",
+                                 "balanced", "share_net_overridable", 1, "setpriv_available", is_there,
+                                 "userns_available", 0, "commit_supported", 0, "diff_supported", 0, "message",
+                                 is_there ? NULL : "only sandboxes of the tier 'container' have isolated sessions"));
 }
 
 void isolated_list(struct call *c)
@@ -216,8 +215,8 @@ struct isolating {
 /* What the profile 'strict' keeps from a session; case doesn't matter. */
 static bool isolated_is_secret(const char *name)
 {
-    static const char *const patterns[] = {"*_API_KEY", "*_TOKEN", "*_SECRET", "*_PASSWORD", "AWS_*",
-                                           "ALI_*",     "ALIYUN_*", "K8S_*",   "KUBE_*"};
+    static const char *const patterns[] = {"*_API_KEY", "*_TOKEN",  "*_SECRET", "*_PASSWORD", "AWS_*",
+                                           "ALI_*",     "ALIYUN_*", "K8S_*",    "KUBE_*"};
 
     for (size_t i = 0; i < ARRAY_SIZE(patterns); i++)
         if (fnmatch(patterns[i], name, FNM_CASEFOLD) == 0)
@@ -247,7 +246,8 @@ static void isolated_envs(struct call *c, struct nest_spec *spec, bool is_strict
 static int isolated_binds(struct call *c, struct nest_spec *spec, const json_t *list, const struct str *writable,
                           size_t n_writable)
 {
-    struct nest_bind *binds = arena_alloc(http_arena(c->req), (json_array_size(list) + n_writable + 1) * sizeof(*binds));
+    struct nest_bind *binds =
+        arena_alloc(http_arena(c->req), (json_array_size(list) + n_writable + 1) * sizeof(*binds));
     const json_t *one;
     size_t i;
     struct err err;
@@ -275,8 +275,7 @@ static int isolated_binds(struct call *c, struct nest_spec *spec, const json_t *
 /* False: answered. */
 static bool isolated_read(struct call *c, struct isolating *m)
 {
-    static const char *const modes[] = {
-        [SUP_NEST_RW] = "rw", [SUP_NEST_OVERLAY] = "overlay", [SUP_NEST_RO] = "ro"};
+    static const char *const modes[] = {[SUP_NEST_RW] = "rw", [SUP_NEST_OVERLAY] = "overlay", [SUP_NEST_RO] = "ro"};
     json_t *workspace = NULL, *binds = NULL, *pass = NULL;
     struct str profile = STR("strict"), mode = STR_NULL, uid_mode = STR("setpriv"), pass_mode = STR("deny");
     const struct str *writable = NULL, *keys = NULL;
@@ -312,7 +311,8 @@ static bool isolated_read(struct call *c, struct isolating *m)
                   "allow or deny; gid goes with uid");
         return false;
     }
-    if (!str_eqc(uid_mode, "setpriv") || json_is_true(json_object_get(json_object_get(workspace, "persist"), "enabled"))) {
+    if (!str_eqc(uid_mode, "setpriv") ||
+        json_is_true(json_object_get(json_object_get(workspace, "persist"), "enabled"))) {
         call_json(c, str_eqc(uid_mode, "setpriv") || str_eqc(uid_mode, "userns") ? 503 : 400,
                   STR("{\"code\":\"NOT_SUPPORTED\",\"message\":\"uid_mode is setpriv, and the changes of an overlay "
                       "are not kept\"}"));
@@ -425,8 +425,7 @@ void isolated_run(struct call *c)
 
     if (!CALL_WANTS(c, JSON_NEED_STR("code", &code), JSON_WANT_STR("cwd", &cwd),
                     JSON_WANT_INT("timeout_seconds", 1, INT32_MAX, &timeout_s),
-                    JSON_WANT_BOOL("background", &is_background),
-                    JSON_WANT_PAIRS("envs", &spec.envs, &spec.n_envs)))
+                    JSON_WANT_BOOL("background", &is_background), JSON_WANT_PAIRS("envs", &spec.envs, &spec.n_envs)))
         return;
     if (is_background || !json_asks_nothing(c->body, "hooks")) {
         call_refuse(c, ERR_UNIMPLEMENTED, "runs of an isolated session have no background and no hooks");

@@ -120,7 +120,7 @@ static int config_add(char **all, size_t *n, size_t most, const struct config_fi
     return config_put(&all[(*n)++], value);
 }
 
-static bool is_plain(struct str value, size_t most)
+static bool config_is_plain(struct str value, size_t most)
 {
     bool ok = value.n > 0 && value.n <= most;
     for (size_t i = 0; ok && i < value.n; i++)
@@ -222,7 +222,7 @@ static size_t count_lines(const char *lines, const char *key)
 static int set_line(struct config *c, const struct config_field *f, struct str value, struct err *err)
 {
     bool is_env = strcmp(f->name, "mirrors.env") == 0;
-    if (!is_plain(value, 1024) || (is_env && str_find_char(value, '=') <= 0))
+    if (!config_is_plain(value, 1024) || (is_env && str_find_char(value, '=') <= 0))
         return err_set(err, ERR_INVALID_ARGUMENT, "%s: \"%.*s\" is %s", f->name, (int)MIN(value.n, 64), value.p,
                        is_env ? "not NAME=value" : "no name, address or network");
     if (count_lines(c->builds, f->name) >= CONFIG_RULES_MAX)
@@ -321,7 +321,7 @@ static void forget_lines(char *lines, const char *key)
 static int set_image(struct config *c, const struct config_field *f, struct str value, struct err *err)
 {
     bool is_alias = strcmp(f->name, "images.aliases") == 0, has_eq = str_find_char(value, '=') > 0;
-    if (!is_plain(value, 512) || is_alias != has_eq || value.p[value.n - 1] == '=')
+    if (!config_is_plain(value, 512) || is_alias != has_eq || value.p[value.n - 1] == '=')
         return err_set(err, ERR_INVALID_ARGUMENT,
                        is_alias ? "%s: \"%.*s\" is not image=template" : "%s: \"%.*s\" is not host[:port]", f->name,
                        (int)MIN(value.n, 64), value.p);
@@ -348,8 +348,8 @@ static int set_webhook(struct config *c, const struct config_field *f, struct st
 
 static int set_mirror(struct config *c, const struct config_field *f, struct str value, struct err *err)
 {
-    if (!is_plain(value, 1024) || !(str_starts(value, STR("http://")) || str_starts(value, STR("https://")) ||
-                                    str_starts(value, STR("file:///"))))
+    if (!config_is_plain(value, 1024) || !(str_starts(value, STR("http://")) || str_starts(value, STR("https://")) ||
+                                           str_starts(value, STR("file:///"))))
         return err_set(err, ERR_INVALID_ARGUMENT, "%s must be an http, https or file URL", f->name);
     return config_put(config_member(c, f), value);
 }

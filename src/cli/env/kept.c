@@ -88,8 +88,8 @@ static int kept_begin(struct env *e, const char *ref, json_t *spec, json_t **ret
     return 0;
 }
 
-/* Of any commit that is here. */
-static char *kept_other(struct env *e, const char *name)
+/* Of a commit in that one's history: the copy shows nothing else. */
+static char *kept_before(struct env *e, const char *name, const char *commit)
 {
     AUTO_FREE char *begins = mem_printf("%s:", name);
     AUTO_JSON json_t *all = NULL;
@@ -103,8 +103,9 @@ static char *kept_other(struct env *e, const char *name)
         const char *slash = ref ? strchr(ref, '/') : NULL, *own = slash ? slash + 1 : ref; /* behind the namespace */
         if (!own || !str_starts(str_of(own), str_of(begins)))
             continue;
-        AUTO_FREE char *commit = repo_commit(&e->repo, REPO_THEIRS, own + strlen(begins));
-        if (commit && strcmp(commit, own + strlen(begins)) == 0)
+        const char *before = own + strlen(begins);
+        if (strspn(before, "0123456789abcdef") == strlen(before) &&
+            REPO_GIT(&e->repo, REPO_THEIRS, "merge-base", "--is-ancestor", before, commit) == 0)
             return mem_strdup(own);
     }
     return NULL;
@@ -115,27 +116,42 @@ int kept_create(struct env *e, const char *name, const char *commit, bool whole_
 {
     AUTO_FREE char *ref = mem_printf("%s:%s", name, commit);
     int r = kept_begin(e, ref, spec, ret_sandbox);
-    AUTO_FREE char *other = r == 0 && whole_history ? kept_other(e, name) : NULL;
+    AUTO_FREE char *other = r == 0 && whole_history ? kept_before(e, name, commit) : NULL;
     if (r == 0)
         kept_forget_errors(e);
     return other ? kept_begin(e, other, spec, ret_sandbox) : r;
 }
 
-/* Those that begin so, but one. */
+/* What an environment has changed is found by comparing it with the copy that it began with. */
+static bool kept_is_needed(const json_t *sandboxes, const char *ref)
+{
+    const json_t *one;
+    size_t i;
+    json_array_foreach(sandboxes, i, one)
+    {
+        const char *copy = env_label(one, "cove.copy");
+        if (copy && strcmp(copy, ref) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Those that begin so and no environment needs, but one. */
 static int kept_drop_others(struct env *e, const char *begins, const char *but)
 {
-    AUTO_JSON json_t *all = NULL;
+    AUTO_JSON json_t *all = NULL, *sandboxes = NULL;
     json_t *one;
     size_t i;
     int n = 0;
-    if (service_call(e->service, "GET", "/cove/v1/snapshots", NULL, NULL, &all) < 0)
+    if (env_sandboxes(e, &sandboxes) < 0 || service_call(e->service, "GET", "/cove/v1/snapshots", NULL, NULL, &all) < 0)
         return 0;
     json_array_foreach(json_object_get(all, "snapshots"), i, one)
     {
         const char *ref = json_string_value(json_object_get(one, "ref"));
         const char *slash = ref ? strchr(ref, '/') : NULL, *name = slash ? slash + 1 : ref; /* behind the namespace */
         AUTO_BUF struct buf target = BUF_INIT(4096);
-        if (!name || !str_starts(str_of(name), str_of(begins)) || (but && strcmp(name, but) == 0))
+        if (!name || !str_starts(str_of(name), str_of(begins)) || (but && strcmp(name, but) == 0) ||
+            kept_is_needed(sandboxes, name))
             continue;
         buf_append_cstr(&target, "/cove/v1/snapshots?ref=");
         (void)url_encode(&target, str_of(ref), true);

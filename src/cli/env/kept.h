@@ -11,8 +11,8 @@
 char *kept_name(struct env *e, const json_t *spec, bool whole_history);
 
 /*
- * *ret_sandbox began with a copy, which is e->copy and a label: the commit's, or with the whole history another one's, if that commit is still here. Else it
- * stays NULL. -1: ctx->err.
+ * *ret_sandbox began with a copy, which is e->copy and a label: the commit's, or with the whole history that of a commit before it. Else it stays NULL.
+ * -1: ctx->err.
  */
 int kept_create(struct env *e, const char *name, const char *commit, bool whole_history, json_t *spec,
                 json_t **ret_sandbox) WARN_UNUSED;

@@ -4,5 +4,6 @@
 
 #include "tier/tier.h"
 
-int gvisor_checkpoint(const struct tier_host *host, const struct box *box, const struct tier_saving *saving) WARN_UNUSED;
+int gvisor_checkpoint(const struct tier_host *host, const struct box *box,
+                      const struct tier_saving *saving) WARN_UNUSED;
 int gvisor_go_on(const struct tier_host *host, const struct box *box) WARN_UNUSED;

@@ -85,8 +85,7 @@ int boxes_save_error(const struct task *t, int r, struct err *err)
     }
     if (r == -EBUSY)
         return err_set(err, ERR_FAILED_PRECONDITION,
-                       "tier %s can't save something that sandbox %s has open: it goes on, and the service's log says more",
-                       t->tier->name, t->id);
+                       "tier %s can't save something that sandbox %s has open: it goes on", t->tier->name, t->id);
     return err_errno(err, r, "save the memory of sandbox %s", t->id);
 }
 

@@ -117,10 +117,10 @@ void requests_ended(void *ctx, const struct sup_ended *ended)
     worker_send(r->worker, ended, sizeof(*ended), -1);
 }
 
-void requests_seen(void *ctx, const struct sup_seen *seen)
+void requests_seen(void *ctx, const struct sup_seen *seen, size_t n)
 {
     struct requests *r = ctx;
-    worker_send(r->worker, seen, sizeof(*seen), -1);
+    worker_send(r->worker, seen, n, -1);
 }
 
 bool requests_see(void *ctx)
@@ -132,7 +132,8 @@ bool requests_see(void *ctx)
 static void requests_create(struct requests *r, const struct sup_create *m)
 {
     struct err err;
-    if (!request_is_id(m->id) || m->kept > 1 || (m->kept ? m->layer[0] != 0 : !request_is_layer(m->layer)) ||
+    if (!request_is_id(m->id) || m->kept > 1 || m->memory > 1 ||
+        (m->kept ? m->layer[0] != 0 : !request_is_layer(m->layer)) ||
         !is_template_id(m->template_id, sizeof(m->template_id)) || !request_is_text(m->tier, sizeof(m->tier))) {
         (void)err_set(&err, ERR_INVALID_ARGUMENT, "malformed create request");
         request_done(r, SUP_CREATED, m->head.tag, -1, &err);
@@ -229,6 +230,7 @@ static void handle(struct requests *r, const union sup_message *m, int fd)
     case SUP_VOLUME_MAKE:
     case SUP_VOLUME_DROP:
     case SUP_VOLUME_MOUNT:
+    case SUP_NEST:
     case SUP_POOL:
     case SUP_VOLUME_USAGE:
         break; /* dealt with above */

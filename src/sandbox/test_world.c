@@ -149,7 +149,7 @@ static void on_pause(struct world *w, const struct sup_pause *p, struct fake_age
         answer_done(w, p->head.tag, w->pause_error ? w->pause_error : ERR_NOT_FOUND, "not paused");
         return;
     }
-    if (p->memory)
+    if (p->kind == SUP_PAUSE_MEMORY)
         freeze(a, true);
     else
         keep_files(w, a);
@@ -390,6 +390,9 @@ static void on_request(struct world *w, const union sup_message *q)
     case SUP_VOLUME_MOUNT:
         on_mount(w, &q->volume_mount, a);
         break;
+    case SUP_NEST:
+        answer_done(w, q->head.tag, a ? ERR_OK : ERR_NOT_FOUND, "no such sandbox");
+        break;
     case SUP_POOL:
         tell_pool(w, q->head.tag);
         break;
@@ -436,6 +439,8 @@ static bool coved_once(struct world *w)
         return false;
     assert_int_equal(n, sup_size(m.head.type));
     on_request(w, &m);
+    if (n_fds)
+        (void)fd_close(fd);
     return true;
 }
 

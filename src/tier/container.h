@@ -5,6 +5,9 @@
 #include "kernel/cgroup/cgroup.h"
 #include "tier/tier.h"
 
+/* Sandboxes go before the host's own processes; the agent makes what it starts go before itself. */
+enum { CONTAINER_OOM_SCORE = 50 };
+
 /* A body that is about to be born into the box's group: its end of the control socket, and what it leaves the host by. */
 struct container_birth {
     struct cgroup_door door;
@@ -20,4 +23,6 @@ int container_dress_root(const struct tier_host *host, struct box *box, const st
                          struct err *err) WARN_UNUSED;
 int container_session(struct box *box, const char *id, const char *template_id, int *ret_fd,
                       struct err *err) WARN_UNUSED;
+/* At the front of the first session of a box that goes on from a checkpoint: what the agent is to know (wire/wake.h). */
+int container_say_restored(struct box *box, const char *id, const char *template_id, int session_fd) WARN_UNUSED;
 int container_clean(const struct tier_host *host, struct box *box) WARN_UNUSED;

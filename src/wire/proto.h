@@ -54,16 +54,17 @@ enum wire_type {
     WIRE_END = 7,    /* agent: u16 err_pack() (0: success), str message, then on success the verb's tail */
     WIRE_CLOSE = 8,  /* host: empty */
     /*
-     * Between the monitor of a virtual machine (tier/vm) and the agent in it; never seen by cove-api. On stream 0.
-     * monitor: u8 enum wire_wake, u64 nonce, u64 now (us since 1970), str entropy, str host name ("": as it is), str sandbox, str template, u32 processes (0: any)
-     * agent:   u8, u64: the first two again. Of a WAKE_SESSION the session of before is over with it, and its HELLO is the next frame.
+     * Between what starts an agent and the agent (wire/wake.h): the monitor of a virtual machine (tier/vm), or coved at the front of a session. cove-api never sees it. On stream 0.
+     * host:    u8 enum wire_wake, u64 nonce, u64 now (us since 1970), str entropy, str host name ("": as it is), str sandbox, str template, u32 processes (0: any)
+     * agent:   u8, u64: the first two again, but for WAKE_RESTORED. Of a WAKE_SESSION the session of before is over with it, and its HELLO is the next frame.
      */
     WIRE_WAKE = 9,
 };
 
 enum wire_wake {
-    WIRE_WAKE_SESSION = 1, /* a session begins in place of the one before, perhaps in a copy of the machine that was */
-    WIRE_WAKE_SETTLE = 2,  /* what was written goes to the disk */
+    WIRE_WAKE_SESSION = 1,  /* a session begins in place of the one before, perhaps in a copy of the machine that was */
+    WIRE_WAKE_SETTLE = 2,   /* what was written goes to the disk */
+    WIRE_WAKE_RESTORED = 3, /* it goes on from a checkpoint, and so do programs, which are told (agent/wake.h) */
 };
 
 enum { WIRE_CREDIT_DELIVERED = 1 }; /* these bytes reached a client, as opposed to the log only */

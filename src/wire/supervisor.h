@@ -16,7 +16,7 @@
 #include "base/id.h"
 
 enum {
-    SUP_VERSION = 9, /* of what follows: coved tells cove-api, which refuses another one */
+    SUP_VERSION = 11, /* of what follows: coved tells cove-api, which refuses another one */
     SUP_TEXT_MAX = 256,
     SUP_DIGEST_MAX = 72,
     SUP_TIER_MAX = 16,    /* "container", NUL-terminated */
@@ -25,6 +25,8 @@ enum {
     SUP_PATH_MAX = 1024,
     SUP_SANDBOXES_MAX = 4096,
     SUP_SEEN_TEXT = 4096,
+    SUP_NEST_PATH_MAX = 256,
+    SUP_NEST_BINDS_MAX = 8,
 };
 
 enum sup_type {
@@ -35,11 +37,15 @@ enum sup_type {
     SUP_USAGE,  /* struct sup_id -> SUP_USED */
 
     /*
-     * struct sup_pause -> SUP_DONE. With memory: once no process of it runs any more. Without: once all of it is gone and its files are kept; no SUP_ENDED
-     * comes for that, and from then on SUP_LIST tells of it as SUP_KEPT.
+     * struct sup_pause -> SUP_DONE. With memory: once no process of it runs any more. Otherwise once all of it is gone and its files are kept; no SUP_ENDED
+     * comes for that, and from then on SUP_LIST tells of it as SUP_KEPT or SUP_ON_DISK. Before SUP_PAUSE_DISK the session is closed.
      */
     SUP_PAUSE,
-    SUP_RESUME, /* struct sup_id -> SUP_DONE: its processes run again. One of which only the files are kept comes back by SUP_CREATE */
+    /*
+     * struct sup_id -> SUP_DONE: its processes run again. One whose files are kept comes back by SUP_CREATE; that it has done so with its memory, and what was saved of that is not
+     * needed any more, is said by this too.
+     */
+    SUP_RESUME,
     SUP_SNAPSHOT, /* struct sup_snapshot -> SUP_STORED. Of a running sandbox (it is frozen meanwhile), or of one that is paused in either way */
     SUP_WARM,     /* struct sup_warm -> SUP_DONE: from now on `count` sandboxes are kept ready on this layer */
 
@@ -65,6 +71,12 @@ enum sup_type {
     /* struct sup_snapshot -> SUP_DONE: what is kept of a sandbox that is paused without memory are the files of this layer, on what lies below it */
     SUP_REWIND,
 
+    /*
+     * struct sup_nest, with one descriptor, a connected stream socket -> SUP_DONE once an agent of its own answers there, in namespaces of its own inside the
+     * sandbox. It ends when the other end is closed, and with the sandbox. ERR_UNIMPLEMENTED: not in that tier.
+     */
+    SUP_NEST,
+
     SUP_AGAIN, /* struct sup_head, no answer: the tag is that of SUP_RESTARTED */
 
     SUP_CREATED = 64,
@@ -79,7 +91,7 @@ enum sup_type {
     SUP_POOLED,
     SUP_EGRESS, /* struct sup_head, tag 0, with one descriptor: unasked; a new socket to cove-egress (wire/egress.h), the one before is dead */
     SUP_RESTARTED, /* struct sup_head, unasked: this is another coved. The tag is for SUP_AGAIN */
-    SUP_SEEN,      /* struct sup_seen, tag 0: unasked; before SUP_ENDED of that sandbox */
+    SUP_SEEN,      /* struct sup_seen, several: unasked; before SUP_ENDED of that sandbox */
 };
 
 enum { SUP_REPEATED = 1 << 30 }; /* beside the type of a request */
@@ -106,12 +118,20 @@ struct sup_create {
     uint64_t disk_bytes;     /* 0: no limit; enforced when the pool can */
     uint32_t kept;           /* 1: from the files that are kept under its id; `layer` is "" then */
     char tier[SUP_TIER_MAX]; /* which boundary; never another one */
+    uint32_t memory;         /* 1: goes on from what is saved with the layer, or with the kept files */
+};
+
+enum sup_pause_kind {
+    SUP_PAUSE_FILES = 0,  /* its processes end, only its files are kept. Of one that is kept: and not its memory */
+    SUP_PAUSE_MEMORY = 1, /* its processes are frozen and stay in memory */
+    SUP_PAUSE_DISK = 2,   /* its memory is saved, its files are kept */
+    SUP_PAUSE_BACK = 3,   /* as FILES, of one that was to go on from saved memory and never ran: that is kept too */
 };
 
 struct sup_pause {
     struct sup_head head;
     char id[ID_SANDBOX_LEN + 1];
-    uint32_t memory; /* 1: its processes are frozen and stay in memory. 0: they end, only its files are kept */
+    uint32_t kind; /* enum sup_pause_kind */
 };
 
 struct sup_snapshot {
@@ -120,6 +140,7 @@ struct sup_snapshot {
     char layer[SUP_DIGEST_MAX]; /* the new layer that is made of its files: "layer-<20 of a-z0-9>" */
     char unlike
         [SUP_DIGEST_MAX]; /* nothing is made when its files did not change since this one of it was; "": is always made */
+    uint32_t memory;      /* 1: its memory is saved with it. It runs, and its session is closed */
 };
 
 struct sup_stored {
@@ -190,6 +211,25 @@ struct sup_volume_mount {
         uid; /* of the host's directory: it must be this one's, and is seen as the sandbox's user's; UINT32_MAX: as it is */
 };
 
+enum sup_nest_mode { SUP_NEST_RW, SUP_NEST_OVERLAY, SUP_NEST_RO, SUP_NEST_MODES };
+
+/* A directory of the sandbox's, and where in the nest it is. Paths are absolute and clean. */
+struct sup_nest_bind {
+    char source[SUP_NEST_PATH_MAX], path[SUP_NEST_PATH_MAX];
+    uint32_t read_only;
+};
+
+struct sup_nest {
+    struct sup_head head;
+    char id[ID_SANDBOX_LEN + 1];
+    char workspace[SUP_NEST_PATH_MAX]; /* the same */
+    uint32_t mode;                     /* enum sup_nest_mode, of the workspace; the rest is read-only */
+    uint32_t own_tmp;                  /* 1: /tmp is its own */
+    uint32_t own_network;              /* 1: a loopback, and nothing else */
+    uint32_t n_binds;
+    struct sup_nest_bind binds[SUP_NEST_BINDS_MAX];
+};
+
 enum sup_pool_kind { SUP_POOL_COPY, SUP_POOL_REFLINK, SUP_POOL_BTRFS };
 
 struct sup_pooled {
@@ -207,9 +247,10 @@ struct sup_done {
 };
 
 enum sup_life {
-    SUP_LIVES = 0,  /* runs */
-    SUP_FROZEN = 1, /* paused with its memory */
-    SUP_KEPT = 2,   /* only its files are there */
+    SUP_LIVES = 0,   /* runs */
+    SUP_FROZEN = 1,  /* paused with its memory */
+    SUP_KEPT = 2,    /* only its files are there */
+    SUP_ON_DISK = 3, /* the same, and its memory beside them */
 };
 
 struct sup_listed {
@@ -258,7 +299,10 @@ enum sup_seen_kind {
     SUP_SEEN_LOST, /* nothing but `lost`; 0: some, nobody knows how many (coved died). id "": files of some sandboxes */
 };
 
-/* What the kernel saw a sandbox's processes do. */
+/*
+ * What the kernel saw a sandbox's processes do. A message has several, one behind the other: each ends with its text, filled up to SUP_SEEN_ALIGN, and has its
+ * length as its tag.
+ */
 struct sup_seen {
     struct sup_head head;
     char id[ID_SANDBOX_LEN + 1];
@@ -266,7 +310,8 @@ struct sup_seen {
     uint32_t lost;                  /* SUP_SEEN_EXEC and _EXIT before it that nobody told of */
     uint32_t host_pid, pid, parent; /* the last two as they are inside; 0: unknown, of elsewhere */
     uint32_t uid;                   /* as it is inside; UINT32_MAX: none of the sandbox's */
-    uint32_t status;                /* SUP_SEEN_EXIT: as of wait(2) */
+    uint32_t has_ended;             /* SUP_SEEN_EXEC: it has, and no SUP_SEEN_EXIT comes */
+    uint32_t status;                /* SUP_SEEN_EXIT, has_ended: as of wait(2) */
     uint32_t argv_bytes;            /* of all arguments; those beyond `argv` were cut */
     uint32_t argv, program, path;   /* bytes of the text */
     uint64_t bytes;                 /* of the file, when it was looked at */
@@ -286,6 +331,7 @@ union sup_message {
     struct sup_volume_id volume_id;
     struct sup_volumes volumes;
     struct sup_volume_mount volume_mount;
+    struct sup_nest nest;
     struct sup_done done;
     struct sup_stored stored;
     struct sup_layer layer;
@@ -297,5 +343,12 @@ union sup_message {
     struct sup_seen seen;
 };
 
-/* Length of a message of this type, 0 for an unknown one. */
+enum { SUP_SEEN_ALIGN = 8 };
+static inline size_t sup_seen_size(const struct sup_seen *s)
+{
+    size_t n = offsetof(struct sup_seen, text) + s->argv + s->program + s->path;
+    return (n + SUP_SEEN_ALIGN - 1) / SUP_SEEN_ALIGN * SUP_SEEN_ALIGN;
+}
+
+/* Length of a message of this type, of SUP_SEEN the greatest; 0 for an unknown one. */
 size_t sup_size(uint32_t type);

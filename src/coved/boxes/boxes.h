@@ -43,8 +43,8 @@ struct boxes_events {
     void (*stored)(void *ctx, uint64_t asked, const struct stored *made, const struct err *err); /* boxes_snapshot() */
     void (*ended)(void *ctx, const struct sup_ended *ended);
     /* boxes_watch(). False: nobody could take it by now, so it was not even read. */
-    void (*seen)(void *ctx, const struct sup_seen *seen);
-    bool (*sees)(void *ctx); /* somebody has room for more of that */
+    void (*seen)(void *ctx, const struct sup_seen *seen, size_t n); /* a message of so many bytes */
+    bool (*sees)(void *ctx);                                        /* somebody has room for more of that */
 };
 
 /*
@@ -84,9 +84,9 @@ int boxes_kill(struct boxes *b, const char *id, struct err *err) WARN_UNUSED;
 
 /*
  * Answered by done(). With memory: its processes stand still. ERR_DEADLINE_EXCEEDED: they can't be stopped where they are, and go on. Without: they end,
- * which is not reported, and its files are kept.
+ * which is not reported, and its files are kept. To disk: the same, with its memory beside them. ERR_UNIMPLEMENTED: its tier can't.
  */
-void boxes_pause(struct boxes *b, uint64_t asked, const char *id, bool memory, bool is_again);
+void boxes_pause(struct boxes *b, uint64_t asked, const char *id, enum sup_pause_kind kind, bool is_again);
 void boxes_resume(struct boxes *b, uint64_t asked, const char *id);
 
 /* Answered by stored(). Running, frozen or kept, it is afterwards what it was. */
@@ -101,6 +101,8 @@ void boxes_each_network(struct boxes *b, void (*fn)(void *ctx, const char *id, c
 
 /* Answered by done(). ERR_INVALID_ARGUMENT (the path), ERR_NOT_FOUND, ERR_FAILED_PRECONDITION (paused; what the path leads to). */
 void boxes_mount(struct boxes *b, uint64_t asked, const struct sup_volume_mount *m);
+/* The same; takes the descriptor. ERR_UNIMPLEMENTED: not in its tier. */
+void boxes_nest(struct boxes *b, uint64_t asked, const struct sup_nest *m, int session_fd);
 bool boxes_mounted(struct boxes *b, const char *volume, char ret_id[static ID_SANDBOX_LEN + 1]);
 
 /* Where the files of a sandbox are. */

@@ -391,6 +391,6 @@ int sandbox_rewind(struct sandbox *sb, const struct actor *actor, uint64_t seq, 
         return 0;
     }
     waiters_add(&sb->pausers, rewind_on_paused, r);
-    pause_start(sb, false, action);
+    pause_start(sb, SUP_PAUSE_FILES, action);
     return 0;
 }

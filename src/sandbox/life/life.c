@@ -75,7 +75,7 @@ void sandbox_kill_leftover(struct sandbox *sb)
 {
     if (!sb->end_cause)
         sb->end_cause = "killed";
-    sb->was_kept = sb->life == SUP_KEPT;
+    sb->was_kept = sb->life == SUP_KEPT || sb->life == SUP_ON_DISK;
     kill_again(&sb->kill_alarm);
 }
 
@@ -215,7 +215,7 @@ void sandbox_end(struct sandbox *sb, const struct ending *e)
     struct err why, err;
     sb->end_cause = e->cause;
     sb->fails = e->fails;
-    sb->was_kept = sb->info.state == SANDBOX_PAUSED && !sb->info.has_memory;
+    sb->was_kept = sb->info.state == SANDBOX_PAUSED && (!sb->info.has_memory || sb->info.on_disk);
     if (e->fails)
         (void)err_set(&sb->failure, ERR_UNAVAILABLE, "the sandbox failed: %s", e->what);
     say_why(sb, &why);
@@ -321,6 +321,11 @@ struct session *sandbox_session_new(struct sandbox *sb)
 {
     static const struct session_ops ops = {
         .on_ready = life_on_ready, .on_broken = on_broken, .on_closed = life_on_closed};
+    return sandbox_session_like(sb, &ops, sb);
+}
+
+struct session *sandbox_session_like(const struct sandbox *sb, const struct session_ops *ops, void *ctx)
+{
     static const struct core_guest none = {0};
     const struct core_guest *g = sb->core->config.guest ? sb->core->config.guest : &none;
     /* An agent that coved can't reach but by this stream knows by it whose it is. */
@@ -330,7 +335,7 @@ struct session *sandbox_session_new(struct sandbox *sb)
                                {str_of(g->marker), STR("true")},
                                {str_of(g->id), str_of(sb->info.id)},
                                {str_of(g->template_id), str_of(sb->info.template_id)}};
-    struct session *s = session_new(sb->core->loop, &ops, sb);
+    struct session *s = session_new(sb->core->loop, ops, ctx);
     session_greet(s, g->attributes, env, ARRAY_SIZE(env));
     return s;
 }

@@ -121,27 +121,34 @@ static bool is_repeated(struct call *c, struct str key)
     return false;
 }
 
-/* A name that is not there is told what would make it one. E2B's own templates, which its other SDKs ask for, are not part of Cove. */
-/* Names that E2B's users expect: what makes the template. */
+/* A name that is not there is told what would make it one: templates/ comes with Cove, but is built on demand. */
 static void control_create_refuse(struct call *c, struct str template_ref, const struct err *err)
 {
-    static const struct {
-        const char *name, *next;
-    } known[] = {
-        {"code-interpreter-v1", "it comes with Cove: cove template add code-interpreter"},
-        {"code-interpreter", "it comes with Cove: cove template add code-interpreter"},
-        {"desktop", "it comes with Cove: cove template add desktop"},
-        {"mcp-gateway",
-         "Cove has no such template: build E2B's public source with 'cove template build --name mcp-gateway'"},
-    };
-    const char *next = "'cove template ls' lists the templates here, 'cove template build --name' makes one";
+    static const char *const ready_made[] = {"aider",  "browser", "claude",   "code-interpreter", "codex", "desktop",
+                                             "gemini", "node",    "opencode", "run-code",         "vscode"};
 
-    for (size_t i = 0; i < ARRAY_SIZE(known); i++)
-        next = str_eqc(template_ref, known[i].name) ? known[i].next : next;
-    if (err->code == ERR_NOT_FOUND)
-        call_fail(c, 404, "%s: %s", err->msg, next);
-    else
+    if (err->code != ERR_NOT_FOUND) {
         call_fail_err(c, err);
+        return;
+    }
+    if (str_eqc(template_ref, "code-interpreter-v1")) /* the same by its other name */
+        template_ref = STR("code-interpreter");
+    for (size_t i = 0; i < ARRAY_SIZE(ready_made); i++) {
+        if (str_eqc(template_ref, ready_made[i])) {
+            call_fail(c, 404, "%s: it comes with Cove and is built by: cove template add %s", err->msg, ready_made[i]);
+            return;
+        }
+    }
+    if (str_eqc(template_ref, "mcp-gateway")) {
+        call_fail(
+            c, 404,
+            "%s: it is one of E2B's templates and not part of Cove; build it from its public source under this name: "
+            "cove template build --name mcp-gateway DIRECTORY",
+            err->msg);
+        return;
+    }
+    call_fail(c, 404, "%s: 'cove template ls' lists the templates here, 'cove template build --name' makes one",
+              err->msg);
 }
 
 static void create(struct call *c, const struct sandbox_spec *spec, struct str key)

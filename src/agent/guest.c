@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/guest.h"
 #include "agent/agent.h"
+#include "agent/still.h"
 #include "base/fd.h"
 #include "base/mem.h"
 #include "wire/frame.h"
@@ -321,10 +322,15 @@ bool guest_told(struct agent *a, struct str payload)
     uint32_t pids = wire_get_u32(&r);
     if (!wire_done(&r) || entropy.n > ENTROPY_MAX || name.n > 64)
         return false;
-    if (what == WIRE_WAKE_SETTLE)
-        sync();
-    else
+    if (what == WIRE_WAKE_SETTLE) {
+        AUTO_CLOSE int root = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        sync(); /* while those who serve a file system run */
+        still_set(true);
+        (void)syncfs(root);
+    } else {
         guest_woken(a, now, entropy, name, id, of, pids);
+        still_set(false);
+    }
     session_woken(&a->session, what, nonce);
     return true;
 }

@@ -42,6 +42,8 @@ struct agent_session {
     bool greeted;                    /* the host's HELLO came */
     bool broken;
     bool woken; /* WIRE_WAKE: the session is to begin anew over the same stream */
+    bool is_still; /* since a WIRE_WAKE_SETTLE: no more is sent than its answer and what was before */
+    size_t before_still;
     uint64_t nonce;
 };
 

@@ -82,6 +82,7 @@ struct tier_dress {
     const struct files_plan *files; /* tier/files.h */
     struct tier_limits limits;
     uint64_t disk_bytes;
+    int memory_fd; /* borrowed: the directory that a checkpoint() has filled; the box goes on from there. -1: it starts an agent */
 };
 
 struct tier_spec {

@@ -56,14 +56,15 @@ enum wire_type {
     /*
      * Between the monitor of a virtual machine (tier/vm) and the agent in it; never seen by cove-api. On stream 0.
      * monitor: u8 enum wire_wake, u64 nonce, u64 now (us since 1970), str entropy, str host name ("": as it is), str sandbox, str template, u32 processes (0: any)
-     * agent:   u8, u64: the first two again. Of a WAKE_SESSION the session of before is over with it, and its HELLO is the next frame.
+     * agent:   u8, u64: the first two again, but to a WAKE_ON. Of a WAKE_SESSION the session of before is over with it, and its HELLO is the next frame.
      */
     WIRE_WAKE = 9,
 };
 
 enum wire_wake {
     WIRE_WAKE_SESSION = 1, /* a session begins in place of the one before, perhaps in a copy of the machine that was */
-    WIRE_WAKE_SETTLE = 2,  /* what was written goes to the disk */
+    WIRE_WAKE_SETTLE = 2,  /* what was written goes to the disk, nobody runs but the agent, which is silent behind its answer */
+    WIRE_WAKE_ON = 4,      /* and all go on; no answer. A WAKE_SESSION does the same */
 };
 
 enum { WIRE_CREDIT_DELIVERED = 1 }; /* these bytes reached a client, as opposed to the log only */

@@ -141,7 +141,7 @@ int boxes_dress(struct box_entry *e, const struct outfit *outfit, struct kept *k
     AUTO_PLAN struct files_plan plan = {.chain = NULL};
     if (files_plan(b->host, outfit->layer, kept ? kept->id : NULL, &plan, err) < 0)
         return -1;
-    const struct tier_dress how = {&plan, outfit->limits, outfit->disk_bytes};
+    const struct tier_dress how = {&plan, outfit->limits, outfit->disk_bytes, -1};
     e->outfit = *outfit;
     (void)snprintf(e->stands_on, sizeof(e->stands_on), "%s", plan.stands_on);
     boxes_enter(e, BOX_DRESSING);

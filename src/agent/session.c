@@ -201,8 +201,8 @@ bool session_settle(struct agent_session *s)
     if (map_count(&s->streams) == 0)
         trim(s);
     bool blocked = buf_len(&s->out) > 0;
-    if (loop_set(&s->agent->loop, &s->io, (buf_len(&s->out) < OUT_STOP ? EPOLLIN : 0u) | (session_sendable(s) ? EPOLLOUT : 0u)) <
-        0) {
+    if (loop_set(&s->agent->loop, &s->io,
+                 (buf_len(&s->out) < OUT_STOP ? EPOLLIN : 0u) | (session_sendable(s) ? EPOLLOUT : 0u)) < 0) {
         agent_session_drop(s);
         return false;
     }

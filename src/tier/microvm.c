@@ -12,7 +12,7 @@
 #include "tier/stage.h"
 #include "tier/vm/body.h"
 #include "tier/vm/guest.h"
-#include "tier/vm/memory.h"
+#include "tier/vm/ram.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -22,7 +22,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { CPUS_MOST = 8, MONITOR_PIDS = 512 };
+enum { CPUS_MOST = 8, MONITOR_PIDS = 512, CHECKPOINT_USEC = 10 * 1000000, CHECKPOINT_LOOK_USEC = 500 };
 
 #define MIB (1ULL << 20)
 #define MEMORY_LEAST (192 * MIB)
@@ -46,7 +46,9 @@ void microvm_configure(const char *guest, bool may_emulate)
 
 static int microvm_probe(const struct tier_host *host, struct tier_powers *ret_powers, struct err *err)
 {
-    *ret_powers = (struct tier_powers){.reclaim = host && cgroup_features(host->cgroups)->reclaim, .memory = true};
+    *ret_powers = (struct tier_powers){.reclaim = host && cgroup_features(host->cgroups)->reclaim,
+                                       .memory = true,
+                                       .version = "1"}; /* of the form; the monitor's is looked at when it is there */
     if (!microvm.guest)
         return err_set(err, ERR_FAILED_PRECONDITION, "no kernel for it is configured: microvm.guest");
     return guest_host_open(microvm.guest, microvm.may_emulate, host ? host->agent_fd : -1, &microvm.host, err);
@@ -101,9 +103,8 @@ static uint64_t microvm_memory(const struct tier_limits *l)
 
 static int microvm_limit(const struct tier_host *host, struct box *box, const struct tier_limits *l, struct err *err)
 {
-    const struct tier_limits outside = {.memory_bytes = microvm_memory(l) + MEMORY_MONITOR,
-                                        .cpu_milli = l->cpu_milli,
-                                        .pids = MONITOR_PIDS};
+    const struct tier_limits outside = {
+        .memory_bytes = microvm_memory(l) + MEMORY_MONITOR, .cpu_milli = l->cpu_milli, .pids = MONITOR_PIDS};
     int r = group_limit(host, box, &outside);
     if (r < 0)
         return err_errno(err, r, "set limits");
@@ -166,6 +167,7 @@ static int microvm_start(const struct tier_host *host, struct box *box, const st
         return err_set(err, ERR_INTERNAL, "the machine was made with another size of memory");
     if (microvm_limit(host, box, &spec->limits, err) < 0)
         return -1;
+    box->is_restored = false; /* its body tells the agent */
     return container_session(box, spec->id, spec->template_id, ret_fd, err);
 }
 
@@ -226,18 +228,38 @@ static int microvm_is_frozen(const struct tier_host *host, struct box *box)
     return r ? r : group_is_frozen(host, box);
 }
 
-/* All that is asked of it was answered when it was halted. */
-static int microvm_checkpoint(const struct tier_host *host, struct box *box, int dir_fd, struct err *err)
+/* ---- its memory: of a machine that stands still nothing is asked ---- */
+
+static int microvm_store(const struct tier_host *host, const struct box *box, const struct tier_saving *saving)
 {
     const uint64_t bytes = microvm_memory(&box->limits);
     struct vm_devices d;
     if (pread(box->carried_fd, &d, sizeof(d), VM_DEVICES_AT) != sizeof(d) || d.machine.memory_bytes != bytes)
-        return err_set(err, ERR_FAILED_PRECONDITION, "the machine was made by an earlier version");
-    int r = saved_write(dir_fd, &d.machine, box->carried_fd, VM_DEVICES_DATA, d.bytes);
-    if (r < 0)
-        return err_errno(err, r, "store the state of its devices");
-    r = memory_save(host->proc_fd, box->pid, root_base(host, box), bytes, dir_fd, SAVED_MEMORY);
-    return r < 0 ? err_errno(err, r, "store its memory") : 0;
+        return -ENODATA; /* of an earlier version */
+    int r = saved_write(saving->dir_fd, &d.machine, box->carried_fd, VM_DEVICES_DATA, d.bytes);
+    r = r ? r : ram_save(host->proc_fd, box->pid, root_base(host, box), bytes, saving->dir_fd, SAVED_MEMORY);
+    return r || !saving->files ? r : saving->files(saving->ctx);
+}
+
+static int microvm_go_on(const struct tier_host *host, const struct box *box)
+{
+    struct box b = *box;
+    return microvm_freeze(host, &b, false);
+}
+
+static int microvm_checkpoint(const struct tier_host *host, const struct box *box, const struct tier_saving *saving)
+{
+    struct box b = *box;
+    const usec_t until = clock_mono() + CHECKPOINT_USEC;
+    int stands = 0, r = microvm_freeze(host, &b, true);
+    while (r == 0 && (stands = microvm_is_frozen(host, &b)) == 0 && clock_mono() < until)
+        (void)usleep(CHECKPOINT_LOOK_USEC);
+    r = r ? r : stands > 0 ? microvm_store(host, box, saving) : stands ? stands : -ETIMEDOUT;
+    if (r < 0 || !saving->ends) {
+        int went_on = microvm_go_on(host, box);
+        r = r ? r : went_on;
+    }
+    return r;
 }
 
 static int microvm_usage(const struct tier_host *host, struct box *box, usec_t age UNUSED, struct tier_usage *ret_usage)
@@ -282,5 +304,6 @@ const struct tier tier_microvm = {
     .dirty_bytes = microvm_dirty_bytes,
     .snapshot = files_snapshot,
     .checkpoint = microvm_checkpoint,
+    .go_on = microvm_go_on,
     .mount = microvm_mount,
 };

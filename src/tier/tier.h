@@ -28,7 +28,7 @@ struct inside;
 struct pool;
 struct stage;
 
-enum { TIER_GROUP_MAX = 16, TIER_NAME_MAX = 24, TIER_MESSAGE_MAX = 512 };
+enum { TIER_GROUP_MAX = 16, TIER_NAME_MAX = 24, TIER_MESSAGE_MAX = 512, TIER_VERSION_MAX = 96 };
 
 /* What boxes are made with; borrowed from coved for its whole life. */
 struct tier_host {
@@ -69,6 +69,7 @@ struct box {
     bool has_files;
     bool has_tree;
     uint32_t tree;         /* of the stage */
+    bool is_restored;      /* its first session says so to the agent (wire/wake.h) */
     struct inside *inside; /* owned; NULL: none */
     int carried_fd;        /* borrowed: what adopt() is to be given, -1: nothing */
     char group[TIER_GROUP_MAX];
@@ -83,6 +84,16 @@ struct tier_dress {
     struct tier_limits limits;
     uint64_t disk_bytes;
     int memory_fd; /* borrowed: the directory that a checkpoint() has filled; the box goes on from there. -1: it starts an agent */
+};
+
+/* A checkpoint in the making. */
+struct tier_saving {
+    int dir_fd; /* borrowed: empty, to be filled with plain files that everybody may read */
+    bool ends;  /* the box stands still afterwards, and is killed; else it goes on */
+    int (*files)(
+        void *
+            ctx); /* clones its files: to be called once, while it stands still. NULL: they are kept as they are then */
+    void *ctx;
 };
 
 struct tier_spec {
@@ -108,8 +119,9 @@ struct tier_mount {
 
 /* What a tier can do on this machine, as probed. */
 struct tier_powers {
-    bool reclaim; /* takes memory from a box that stands still */
-    bool memory;  /* checkpoint() and restore() */
+    bool reclaim;                   /* takes memory from a box that stands still */
+    bool memory;                    /* checkpoint(), and dress() with what that has made */
+    char version[TIER_VERSION_MAX]; /* memory: of what makes and reads it; one goes on only from its own */
 };
 
 /* Messages between coved and a body that the agent has not taken over yet; one byte, then text or descriptors. */
@@ -162,9 +174,12 @@ struct tier {
     int (*snapshot)(const struct tier_host *host, const char *box, const char *stands_on, const char *layer);
     /* -EACCES: not allowed. -ELOOP, -ENOENT, -ENOTDIR: the path, or the volume. A job's. */
     int (*mount)(const struct tier_host *host, const struct tier_mount *m);
-    /* Memory and processes into a directory, and a box that was dressed on the files of that moment goes on with them. Jobs'. NULL: it has none of that. */
-    int (*checkpoint)(const struct tier_host *host, struct box *box, int dir_fd, struct err *err);
-    int (*restore)(const struct tier_host *host, struct box *box, int dir_fd, struct err *err);
+    /*
+     * Memory and processes into a directory. Whoever has the session has closed it before. On failure the box goes on; -EBUSY: something in it can't be saved. go_on(): the box does so,
+     * whatever a checkpoint() that died has left. Jobs', which have the box's pidfd, sock and carried_fd. NULL: it has none of that.
+     */
+    int (*checkpoint)(const struct tier_host *host, const struct box *box, const struct tier_saving *saving);
+    int (*go_on)(const struct tier_host *host, const struct box *box);
 };
 
 extern const struct tier tier_container, tier_gvisor, tier_microvm;

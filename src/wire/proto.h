@@ -63,8 +63,10 @@ enum wire_type {
 
 enum wire_wake {
     WIRE_WAKE_SESSION = 1, /* a session begins in place of the one before, perhaps in a copy of the machine that was */
-    WIRE_WAKE_SETTLE = 2,  /* what was written goes to the disk, nobody runs but the agent, which is silent behind its answer */
-    WIRE_WAKE_ON = 4,      /* and all go on; no answer. A WAKE_SESSION does the same */
+    WIRE_WAKE_SETTLE =
+        2, /* what was written goes to the disk, nobody runs but the agent, which is silent behind its answer */
+    WIRE_WAKE_RESTORED = 3, /* it goes on from a checkpoint, and so do programs, which are told (agent/wake.h) */
+    WIRE_WAKE_ON = 4,       /* and all go on; no answer. A WAKE_SESSION does the same */
 };
 
 enum { WIRE_CREDIT_DELIVERED = 1 }; /* these bytes reached a client, as opposed to the log only */

@@ -143,7 +143,8 @@ struct vm_origin {
     int saver;
 };
 
-static struct vm_origin vm_originate(const struct vm_order *order, const struct saved_machine *machine, int dir, uid_t uid)
+static struct vm_origin vm_originate(const struct vm_order *order, const struct saved_machine *machine, int dir,
+                                     uid_t uid)
 {
     static char path[BOOT_PATH_MAX];
     struct vm_origin o = {.saved = {.memory_fd = -1, .devices_fd = -1}, .saver = -1};
@@ -237,9 +238,10 @@ void vm_body(int sock, int state_fd, int tap_fd, const struct cgroup_door *door,
                                      .saver = origin.saver,
                                      .name = order.name,
                                      .goes_on = spec.incoming_fd < 0 ? NULL : origin.saved.version,
+                                     .has_programs = dir >= 0,
                                      .pids = order.pids,
                                      .machine = machine};
-    const int given[] = {wire[1],     console[1], monitor[1], spec.net_fd, spec.incoming_fd, origin.saved.memory_fd, dir};
+    const int given[] = {wire[1], console[1], monitor[1], spec.net_fd, spec.incoming_fd, origin.saved.memory_fd, dir};
     for (size_t i = 0; i < ARRAY_SIZE(given); i++)
         (void)fd_close(given[i]);
     const struct jail empty = {.usr = VM_STAGE_USR, .uid = uid + 1};

@@ -2,9 +2,10 @@
 #include "tier/vm/boot.h"
 #include "base/buf.h"
 #include "base/fd.h"
+#include "base/mem.h"
 #include "kernel/tree/tree.h"
 #include "tier/files.h"
-#include "tier/vm/memory.h"
+#include "tier/vm/ram.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -43,9 +44,9 @@ static size_t boot_tidy(int layer, const char *key)
         if (name[0] != '.' && !is_ours)
             ignored = tree_remove(layer, name);
         left += name[0] != '.' && is_ours;
-        free(names[i]);
+        mem_free(names[i]);
     }
-    free(names);
+    mem_free(names);
     return left;
 }
 
@@ -66,15 +67,14 @@ static int boot_save(const struct vm_order *o, int layer, const char *path, int 
     (void)snprintf(making, sizeof(making), "%.*s/.new", (int)(strrchr(path, '/') - path), path);
     (void)snprintf(disk, sizeof(disk), "%s/u", o->path);
     int r = tree_remove(layer, ".new");
-    AUTO_CLOSE int dir = mkdirat(layer, ".new", 0700) < 0
-                             ? -1
-                             : openat(layer, ".new", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    AUTO_CLOSE int dir =
+        mkdirat(layer, ".new", 0700) < 0 ? -1 : openat(layer, ".new", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     AUTO_CLOSE int proc = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (dir < 0 || proc < 0)
         return -errno;
     r = pread(state_fd, &d, sizeof(d), VM_DEVICES_AT) == sizeof(d) ? 0 : -EIO;
     r = r ? r : saved_write(dir, &d.machine, state_fd, VM_DEVICES_DATA, d.bytes);
-    r = r ? r : memory_save(proc, body, uid, o->memory_bytes, dir, SAVED_MEMORY);
+    r = r ? r : ram_save(proc, body, uid, o->memory_bytes, dir, SAVED_MEMORY);
     r = r ? r : vm_disk_copy(disk, making);
     r = r ? r : boot_sync(dir);
     if (r == 0 && rename(making, path) < 0)

@@ -133,9 +133,9 @@ static int disk_own(const struct vm_order *o, const char *like, uid_t uid, char 
     (void)snprintf(to, sizeof(to), "%s/u", o->path);
     (void)snprintf(from, sizeof(from), "/pool/layers/%s/u", o->chain.n ? o->chain.names[0] : "");
     if (!disk_in(o->path))
-        r = like                                                ? vm_disk_copy(like, to)
+        r = like                                              ? vm_disk_copy(like, to)
             : o->chain.n && layer_has_disk(o->chain.names[0]) ? vm_disk_copy(from, to)
-                                                                : disk_make(ret_path, o->disk_bytes, uid);
+                                                              : disk_make(ret_path, o->disk_bytes, uid);
     if (r == 0 && (lchown(ret_path, uid, uid) < 0 || chmod(ret_path, 0600) < 0))
         r = -errno;
     return r;

@@ -89,8 +89,8 @@ int qmp_ask(struct vmm_monitor *m, enum vmm_order order, usec_t until, char ret_
     /* Devices alone, whatever kind of memory there is: their name says who needed that first. */
     static const char *const commands[] = {
         [VMM_HALT] = "{\"execute\":\"stop\"}",
-        [VMM_SAVE] = "{\"execute\":\"xen-save-devices-state\",\"arguments\":{\"filename\":\"" VMM_DEVICES
-                     "\",\"live\":false}}",
+        [VMM_SAVE] =
+            "{\"execute\":\"xen-save-devices-state\",\"arguments\":{\"filename\":\"" VMM_DEVICES "\",\"live\":false}}",
         [VMM_RUN] = "{\"execute\":\"cont\"}",
         [VMM_AWAIT] = "{\"execute\":\"query-status\"}",
     };

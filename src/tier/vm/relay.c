@@ -151,6 +151,8 @@ static void relay_begin(struct vm_relay *r)
         relay_end(r, "no random numbers");
     r->channel.awaits = r->nonce;
     r->wake_by = clock_mono() + WAKE_USEC;
+    if (r->state == RELAY_WAITS && r->spec->has_programs)
+        relay_tell(r, WIRE_WAKE_RESTORED, 0);
     relay_tell(r, WIRE_WAKE_SESSION, r->nonce);
     if (r->state == RELAY_WAITS)
         relay_go(r);
@@ -235,7 +237,8 @@ static void relay_on_woken(void *ctx, uint8_t what, uint64_t nonce)
         if (!r->is_up)
             relay_save_first(r, held);
         else
-            relay_note(r, (uint32_t)nonce, held ? offsetof(struct vm_state, failed) : offsetof(struct vm_state, settled));
+            relay_note(r, (uint32_t)nonce,
+                       held ? offsetof(struct vm_state, failed) : offsetof(struct vm_state, settled));
     }
 }
 
@@ -372,7 +375,8 @@ void relay_run(const struct relay_spec *spec)
         bool takes = buf_len(&r.from_session) < CHANNEL_MAX, is_full = buf_len(&r.to_session) >= CHANNEL_ROOM;
         struct pollfd p[ALL] = {
             [SOCK] = {spec->sock, POLLIN, 0},
-            [WIRE] = {spec->wire_fd, (short)((is_full ? 0 : POLLIN) | (buf_len(&r.to_machine) && !r.is_halted ? POLLOUT : 0)), 0},
+            [WIRE] = {spec->wire_fd,
+                      (short)((is_full ? 0 : POLLIN) | (buf_len(&r.to_machine) && !r.is_halted ? POLLOUT : 0)), 0},
             [CONSOLE] = {spec->console_fd, POLLIN, 0},
             [VMM] = {spec->vmm_fd, POLLIN, 0},
             [SESSION] = {r.session, (short)((takes ? POLLIN : 0) | (buf_len(&r.to_session) ? POLLOUT : 0)), 0},

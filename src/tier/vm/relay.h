@@ -25,6 +25,7 @@ struct relay_spec {
     int saver;                       /* saves it (tier/vm/boot.h) as soon as its agent is there; -1: none */
     const char *name;                /* host name inside */
     const char *goes_on;             /* from a state of this version of monitors; NULL: it boots */
+    bool has_programs;               /* it goes on with those of a sandbox: they are told */
     uint32_t pids;
     struct saved_machine machine;
 };

@@ -12,4 +12,4 @@
  * proc_fd: a /proc in which `parent` is the process whose only child the monitor is, `uid` whom both memory and monitor belong to. Into `name` in dir_fd, which must not be there.
  * -ESRCH: there is no such process; -ENODATA: it has no memory of that size.
  */
-int memory_save(int proc_fd, pid_t parent, uid_t uid, uint64_t bytes, int dir_fd, const char *name) WARN_UNUSED;
+int ram_save(int proc_fd, pid_t parent, uid_t uid, uint64_t bytes, int dir_fd, const char *name) WARN_UNUSED;

@@ -16,7 +16,8 @@ IMAGE, CONTAINER = "cove-bench", "cove-bench-live"
 class Docker:
     """A dockerd of our own: own directories, no bridge, no host rules, no sysctls."""
 
-    def __init__(self, scratch, layer):
+    def __init__(self, scratch, layer=None, packed=None):
+        """packed: what writes the image's files as tar, where it is not one layer."""
         # Debian's client first: a newer one of somebody else's may refuse the daemon's version of the API.
         client = next((c for c in ("/usr/bin/docker", shutil.which("docker")) if c and os.access(c, os.X_OK)), None)
         daemon = shutil.which("dockerd")
@@ -35,9 +36,9 @@ class Docker:
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True).pid
         try:
             self.await_ready()
-            say("docker: importing the base layer as an image")
-            with subprocess.Popen(["tar", "-C", layer, "-c", "."], stdout=subprocess.PIPE) as tar:
-                run([*self.base, "import", "-", IMAGE], timeout=120, stdin=tar.stdout, env=self.env)
+            say("docker: importing the same files as an image")
+            with subprocess.Popen(packed or ["tar", "-C", layer, "-c", "."], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as tar:
+                run([*self.base, "import", "-", IMAGE], timeout=600, stdin=tar.stdout, env=self.env)
             run([*self.base, "run", "-d", "--name", CONTAINER, "--network", "none", IMAGE, "sleep", "600"], env=self.env)
         except BaseException:
             self.stop()
@@ -51,8 +52,8 @@ class Docker:
                 raise Missing(f"dockerd can't start here: {' '.join(tail)[-200:]}")
             time.sleep(0.1)
 
-    def run_argv(self):
-        return [*self.base, "run", "--rm", "--network", "none", IMAGE, "echo", "hi"]
+    def run_argv(self, *argv):
+        return [*self.base, "run", "--rm", "--network", "none", IMAGE, *(argv or ("echo", "hi"))]
 
     def exec_argv(self):
         return [*self.base, "exec", CONTAINER, "echo", "hi"]

@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/guest.h"
-#include "agent/agent.h"
-#include "agent/still.h"
+#include "base/buf.h"
 #include "base/fd.h"
 #include "base/mem.h"
-#include "wire/frame.h"
 
 #include <dirent.h>
 #include <fcntl.h>
 #include <linux/netlink.h>
-#include <linux/random.h>
 #include <linux/reboot.h>
 #include <net/if.h>
 #include <stdio.h>
@@ -22,14 +19,12 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/time.h>
 #include <unistd.h>
 
 enum {
     MODULES_MAX = 32,
     LAYERS_MAX = 20,
     PATIENCE_MS = 10000, /* devices are there once their drivers are; under emulation it may take a little */
-    ENTROPY_MAX = 64,
     OPEN_FILES_SOFT = 65536,
     OPEN_FILES_HARD = 524288,
 };
@@ -265,72 +260,4 @@ void guest_enter(int to)
     guest_mount_rest();
     (void)setrlimit(RLIMIT_NOFILE, &files);
     int ignored UNUSED = fd_write_existing(AT_FDCWD, "/proc/self/oom_score_adj", STR("-900"));
-}
-
-/* ---- what the host tells ---- */
-
-static void guest_reseed(struct str entropy)
-{
-    struct { /* struct rand_pool_info, and what comes behind it */
-        int entropy_count, buf_size;
-        char bytes[ENTROPY_MAX];
-    } seed = {.entropy_count = (int)(8 * entropy.n), .buf_size = (int)entropy.n};
-    AUTO_CLOSE int fd = open("/dev/urandom", O_RDWR | O_CLOEXEC);
-    memcpy(seed.bytes, entropy.p, entropy.n);
-    (void)ioctl(fd, RNDADDENTROPY, &seed);
-    (void)ioctl(fd, RNDRESEEDCRNG);
-    explicit_bzero(&seed, sizeof(seed));
-}
-
-static void guest_name(struct str name)
-{
-    AUTO_BUF struct buf text = BUF_INIT(512);
-    int ignored UNUSED = sethostname(name.p, name.n);
-    (void)buf_printf(&text, "%.*s\n", STR_ARG(name));
-    ignored = fd_write_file(AT_FDCWD, "/etc/hostname", buf_str(&text), 0644);
-    buf_clear(&text);
-    (void)buf_printf(&text, "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n127.0.1.1 %.*s\n",
-                     STR_ARG(name));
-    ignored = fd_write_file(AT_FDCWD, "/etc/hosts", buf_str(&text), 0644);
-}
-
-static void guest_woken(struct agent *a, usec_t now, struct str entropy, struct str name, struct str id,
-                        struct str template_id, uint32_t pids)
-{
-    const struct timeval tv = {.tv_sec = (time_t)(now / USEC_PER_SEC), .tv_usec = (suseconds_t)(now % USEC_PER_SEC)};
-    guest_reseed(entropy);
-    (void)settimeofday(&tv, NULL);
-    if (name.n)
-        guest_name(name);
-    if (pids) {
-        char text[16];
-        (void)snprintf(text, sizeof(text), "%u", pids);
-        int ignored UNUSED = fd_write_existing(AT_FDCWD, "/proc/sys/kernel/threads-max", str_of(text));
-    }
-    a->identity.what = CONTROL_SESSION;
-    (void)snprintf(a->identity.id, sizeof(a->identity.id), "%.*s", STR_ARG(id));
-    (void)snprintf(a->identity.template_id, sizeof(a->identity.template_id), "%.*s", STR_ARG(template_id));
-}
-
-bool guest_told(struct agent *a, struct str payload)
-{
-    struct wire_reader r = wire_reader_of(payload);
-    uint8_t what = wire_get_u8(&r);
-    uint64_t nonce = wire_get_u64(&r);
-    usec_t now = wire_get_u64(&r);
-    struct str entropy = wire_get_str(&r), name = wire_get_str(&r), id = wire_get_str(&r), of = wire_get_str(&r);
-    uint32_t pids = wire_get_u32(&r);
-    if (!wire_done(&r) || entropy.n > ENTROPY_MAX || name.n > 64)
-        return false;
-    if (what == WIRE_WAKE_SETTLE) {
-        AUTO_CLOSE int root = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        sync(); /* while those who serve a file system run */
-        still_set(true);
-        (void)syncfs(root);
-    } else {
-        guest_woken(a, now, entropy, name, id, of, pids);
-        still_set(false);
-    }
-    session_woken(&a->session, what, nonce);
-    return true;
 }

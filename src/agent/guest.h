@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The agent as the first process of a virtual machine of ours: what comes before it can be PID 1 of a sandbox, and what the machine's monitor on the host tells it
- * (WIRE_WAKE). The initramfs has this program as /init and modules as /m/NN-name.ko; the disks say by their serial numbers what they are: "own", and "l00" (topmost),
+ * The agent as the first process of a virtual machine of ours: what comes before it can be PID 1 of a sandbox. The
+ * initramfs has this program as /init and modules as /m/NN-name.ko; the disks say by their serial numbers what they are: "own", and "l00" (topmost),
  * "l01" and so on for the layers below.
  */
 #pragma once
 
-#include "base/str.h"
-
-struct agent;
+#include "base/def.h"
 
 /* Whether this process is that. */
 bool guest_is(void);
@@ -18,6 +16,3 @@ bool guest_is(void);
  * `to`. Doesn't return when it can't: the machine ends, and the console says why.
  */
 void guest_enter(int to);
-
-/* As WIRE_WAKE says. False: malformed. */
-bool guest_told(struct agent *a, struct str payload);

@@ -2,8 +2,8 @@
 #include "agent/session.h"
 #include "agent/agent.h"
 #include "agent/exec/process.h"
-#include "agent/guest.h"
 #include "agent/verb.h"
+#include "agent/wake.h"
 #include "base/fd.h"
 #include "base/mem.h"
 
@@ -279,7 +279,7 @@ static bool session_take_frame(struct agent_session *s, const struct wire_frame 
     struct wire_reader r = wire_reader_of(payload);
     if (f->stream == 0)
         return (f->type == WIRE_HELLO && take_hello(s, payload)) ||
-               (f->type == WIRE_WAKE && s->agent->is_guest && guest_told(s->agent, payload));
+               (f->type == WIRE_WAKE && wake_told(s->agent, payload));
     switch (f->type) {
     case WIRE_OPEN:
         open_stream(s, f->stream, payload);

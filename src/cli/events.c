@@ -47,8 +47,7 @@ static void events_line(const json_t *e, bool is_tty)
     (void)fputc('\n', stdout);
 }
 
-/* The number of an event, or the last one of a gap: what the next request goes on behind. */
-static uint64_t events_number(const json_t *e)
+uint64_t events_number(const json_t *e)
 {
     const json_t *gap = json_object_get(e, "gap"), *cursor = json_object_get(e, "cursor");
     const json_t *n = gap ? json_object_get(gap, "to") : cursor ? cursor : json_object_get(e, "seq");
@@ -57,42 +56,53 @@ static uint64_t events_number(const json_t *e)
 }
 
 /* Until the stream ends: 0, or -1. *from moves on. */
-static int events_print_some(struct context *ctx, struct service *s, const char *target, uint64_t *from, bool follows)
+static int events_take_some(struct context *ctx, struct service *s, const struct events_want *want, uint64_t *from)
 {
-    AUTO_FREE char *whole = mem_printf("%s%llu", target, (unsigned long long)*from);
-    bool is_tty = isatty(STDOUT_FILENO) == 1;
+    AUTO_FREE char *whole = mem_printf("%s%llu", want->target, (unsigned long long)*from);
     struct str line;
     json_t *object;
     int r;
     if (service_stream(s, "GET", whole) < 0)
         return -1;
-    if (follows)
+    if (want->follows)
         http_client_timeout(service_client(s), -1);
     while ((r = service_object(s, &line, &object)) > 0) {
         AUTO_JSON json_t *event = object;
-        if (ctx->json)
-            (void)printf("%.*s\n", STR_ARG(line));
-        else
-            events_line(event, is_tty);
+        if ((r = want->take(ctx, event, line, want->arg)) <= 0)
+            return r;
         *from = MAX(*from, events_number(event) + 1);
-        if (follows && fflush(stdout) < 0)
-            return 0;
     }
     return r;
 }
 
-int events_print(struct context *ctx, struct service *s, const char *target, uint64_t from, bool follows)
+int events_take(struct context *ctx, struct service *s, const struct events_want *want, uint64_t from)
 {
     uint64_t told = from;
-    int r = events_print_some(ctx, s, target, &from, follows);
-    for (int i = 0; r < 0 && follows && from > told && ctx->err.code == ERR_UNAVAILABLE && i < ASK_AGAIN_TIMES; i++) {
+    int r = events_take_some(ctx, s, want, &from);
+    for (int i = 0; r < 0 && want->follows && from > told && ctx->err.code == ERR_UNAVAILABLE && i < ASK_AGAIN_TIMES;
+         i++) {
         (void)usleep(ASK_AGAIN_MS * 1000);
         AUTO(service_close) struct service *again = service_open(ctx);
         uint64_t before = from;
-        r = again ? events_print_some(ctx, again, target, &from, follows) : -1;
+        r = again ? events_take_some(ctx, again, want, &from) : -1;
         i = from > before ? 0 : i;
     }
     return r < 0 ? context_fail(ctx, STATUS_FAILED) : STATUS_OK;
+}
+
+static int events_print_one(struct context *ctx, const json_t *event, struct str line, void *arg)
+{
+    const bool *follows = arg;
+    if (ctx->json)
+        (void)printf("%.*s\n", STR_ARG(line));
+    else
+        events_line(event, isatty(STDOUT_FILENO) == 1);
+    return !*follows || fflush(stdout) == 0;
+}
+
+int events_print(struct context *ctx, struct service *s, const char *target, uint64_t from, bool follows)
+{
+    return events_take(ctx, s, &(struct events_want){target, follows, events_print_one, &follows}, from);
 }
 
 static int print_all(struct context *ctx, struct service *s, const struct events *what, bool follows)

@@ -22,13 +22,26 @@ struct events {
 int events_run(struct context *ctx, const struct events *what);
 
 /*
- * Prints a stream of events, each on a line with all that it has; with --json as they came. `target` ends with "from=" or so, to which `from` is appended. With
- * `follows` it asks anew, behind the last one that came, when the service was gone for a moment. An exit code.
+ * Takes a stream of events, from number `from` on. With `follows` it asks anew, behind the last one that came, when the service was gone for a moment.
+ * An exit code.
  */
 struct service;
+struct events_want {
+    const char *target; /* ends with "from=" or so, to which the number is appended */
+    bool follows;
+    /* 1: go on; 0: that's enough; -1: ctx->err, which ends it, or with ERR_UNAVAILABLE asks for the same event again */
+    int (*take)(struct context *ctx, const json_t *event, struct str line, void *arg);
+    void *arg;
+};
+int events_take(struct context *ctx, struct service *s, const struct events_want *want, uint64_t from);
+
+/* Prints them, each on a line with all that it has; with --json as they came. */
 int events_print(struct context *ctx, struct service *s, const char *target, uint64_t from, bool follows);
 
 const char *events_text(const json_t *object, const char *name); /* "": there is no such text */
+
+/* The number of an event in its log or the feed, or the last one of a gap: what the next request goes on behind. */
+uint64_t events_number(const json_t *event);
 
 /* "10:03:07.123", of its time. */
 enum { EVENTS_TIME_MAX = 16 };

@@ -141,7 +141,7 @@ static const struct help_group {
     const char *names; /* as they are listed, a blank around each */
 } groups[] = {
     {"Run", " run agent shell attach env here exec ls ps stats cp diff url rm docker mcp eval "},
-    {"Look back", " logs log net events evidence replay why "},
+    {"Look back", " logs log net events audit evidence replay why "},
     {"Lifetime and state", " timeout pause resume snapshot fork rewind volume "},
     {"Network and secrets", " policy secret "},
     {"The guard", " guard approvals approve deny "},

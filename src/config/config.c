@@ -252,6 +252,16 @@ static int set_line(struct config *c, const struct config_field *f, struct str v
     return 0;
 }
 
+static int set_checkpoint(struct config *c, const struct config_field *f, struct str value, struct err *err)
+{
+    uint64_t n;
+    bool is_word = str_eqc(value, "action") || str_eqc(value, "risk") || str_eqc(value, "off");
+    if (!is_word && (str_to_u64(value, &n) < 0 || n < 1 || n > f->most))
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s must be action, a number of actions, risk or off", f->name);
+    add_build_line(c, "checkpoint", value);
+    return 0;
+}
+
 static int set_registry(struct config *c, const struct config_field *f, struct str value, struct err *err)
 {
     bool is_url = str_starts(value, STR("http://")) || str_starts(value, STR("https://"));
@@ -424,6 +434,7 @@ static const struct config_field fields[] = {
     {"defaults.pids", NULL, set_u32, AT(default_pids), .least = 16, .most = 4194304},
     {"defaults.disk", NULL, set_size, AT(default_disk_bytes), .least = MIB, .most = 1ULL << 50},
     {"defaults.timeout", NULL, set_duration, AT(default_timeout_ms), .least = 1000, .most = 3650 * DAY_MS},
+    {"defaults.checkpoint", NULL, set_checkpoint, .most = 1000000},
     {"limits.sandboxes", NULL, set_u32, AT(max_sandboxes), .least = 1, .most = 4096},
     {"limits.timeout", NULL, set_duration, AT(max_timeout_ms), .least = 1000, .most = 3650 * DAY_MS},
     {"tiers.default", "COVE_TIER", set_tier, AT(default_tier)},

@@ -16,6 +16,7 @@
  *   log_format: text                    # COVE_LOG_FORMAT  text, json
  *   defaults: {memory: 512MiB, cpus: 2, pids: 1024, disk: 10GiB, timeout: 5m}    # of a sandbox that does not say; 0: no limit;
  *                                       #               disk by itself a quarter of what the pool can hold, 20 GiB at most
+ *   defaults: {checkpoint: off}         #               when its files are kept: after each action, each N, before risky ones
  *   limits: {sandboxes: 1000, timeout: 24h}
  *   tiers: {default: container, allow: [container], minimum: container}     # COVE_TIER: of a sandbox that does not say; all that are there are allowed
  *   microvm: {guest: /usr/share/cove/guest, emulate: false}    # COVE_MICROVM_GUEST, COVE_MICROVM_EMULATE: its kernel (cove-guest); without KVM, slowly

@@ -143,6 +143,10 @@ static void wrong_values_are_refused(void **state)
     assert_refused("log_format: xml\n", "t.yaml:1: log_format must be text or json");
     assert_refused("log_level: loud\n", "t.yaml:1: log_level must be debug, info, warn or error");
     assert_refused("defaults: {memory: 1X}\n", "t.yaml:1: defaults.memory must be a size such as 512MiB");
+    assert_refused("defaults: {checkpoint: sometimes}\n",
+                   "t.yaml:1: defaults.checkpoint must be action, a number of actions, risk or off");
+    assert_refused("defaults: {checkpoint: 0}\n",
+                   "t.yaml:1: defaults.checkpoint must be action, a number of actions, risk or off");
     assert_refused("keep: {events: 10}\n", "t.yaml:1: keep.events is out of range: 1000 at least");
     assert_refused("defaults: {memory: 1M}\n", "t.yaml:1: defaults.memory is out of range: 16 MiB at least");
     assert_refused("defaults: {cpus: 5000}\n", "t.yaml:1: defaults.cpus is out of range: 1024 at most");

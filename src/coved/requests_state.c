@@ -29,12 +29,12 @@ void requests_stored(void *ctx, uint64_t asked, const struct stored *made, const
 static void pause_one(struct requests *r, const struct sup_pause *m)
 {
     struct err err;
-    if (!request_is_id(m->id) || m->memory > 1)
+    if (!request_is_id(m->id) || m->kind > SUP_PAUSE_BACK)
         request_malformed(r, &m->head);
-    else if (!m->memory && reserve_check(&r->reserve, &err) < 0)
+    else if (m->kind != SUP_PAUSE_MEMORY && reserve_check(&r->reserve, &err) < 0)
         request_done(r, SUP_DONE, m->head.tag, -1, &err);
     else
-        boxes_pause(r->boxes, request_asked(r, &m->head), m->id, m->memory, r->is_again);
+        boxes_pause(r->boxes, request_asked(r, &m->head), m->id, (enum sup_pause_kind)m->kind, r->is_again);
 }
 
 static void resume(struct requests *r, const struct sup_id *m)
@@ -50,7 +50,7 @@ static void snapshot(struct requests *r, const struct sup_snapshot *m)
     struct err err;
     uint64_t asked = request_asked(r, &m->head);
     if (!request_is_id(m->id) || !request_is_layer(m->layer) || strncmp(m->layer, "layer-", 6) != 0 ||
-        (m->unlike[0] && !request_is_layer(m->unlike)))
+        (m->unlike[0] && !request_is_layer(m->unlike)) || m->memory > 1)
         (void)err_set(&err, ERR_INVALID_ARGUMENT, "malformed snapshot request");
     else if (reserve_check(&r->reserve, &err) == 0)
         err.code = ERR_OK;

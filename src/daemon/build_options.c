@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/build_options.h"
+#include "guard/rules.h"
 #include "policy/policy.h"
 #include "sandbox/network/network.h"
 
@@ -54,7 +55,8 @@ static bool build_options_env(struct str key, struct str value, struct arena *ar
 }
 
 static int build_options_apply(struct str key, struct str value, struct arena *arena, struct builder_config *config,
-                               struct build_alias *aliases, const char **insecure, json_t **ret_policy, struct err *err)
+                               struct core_config *core, struct build_alias *aliases, const char **insecure,
+                               json_t **ret_policy, struct err *err)
 {
     uint64_t concurrency = 0;
     if (str_eqc(key, "concurrency")) {
@@ -67,6 +69,10 @@ static int build_options_apply(struct str key, struct str value, struct arena *a
         return build_options_number(value, INT64_MAX / 2000, &config->step_timeout_ms, err);
     if (str_eqc(key, "timeout-ms"))
         return build_options_number(value, INT64_MAX / 2000, &config->timeout_ms, err);
+    if (str_eqc(key, "checkpoint"))
+        return checkpoint_mode_parse(value, &core->checkpoint) == 0
+                   ? 0
+                   : err_set(err, ERR_INVALID_ARGUMENT, "--builds: checkpoint is " CHECKPOINT_WORDS);
     if (str_eqc(key, "disk"))
         return build_options_number(value, INT64_MAX, &config->disk_bytes, err);
     if (str_eqc(key, "disk-reserve")) {
@@ -118,7 +124,7 @@ int build_options_parse(struct str text, struct arena *arena, struct builder_con
         struct str key = str_n(line.p, (size_t)eq), value = str_sub(line, (size_t)eq + 1);
         if (build_options_rule(key, value, policies) || build_options_env(key, value, arena, core))
             continue;
-        if (build_options_apply(key, value, arena, config, aliases, insecure, ret_policy, err) < 0)
+        if (build_options_apply(key, value, arena, config, core, aliases, insecure, ret_policy, err) < 0)
             return -1;
     }
     core->network = policies[0];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * How templates are built, and what sandboxes and builds may reach, as coved tells it in one argument: lines `key=value`. Keys: concurrency, step-timeout-ms,
- * timeout-ms, disk, disk-reserve (0: none), alias (image=template), insecure; and, as the configuration has them, network.allow, network.deny, builds.allow,
+ * timeout-ms, disk, disk-reserve (0: none), checkpoint (guard/rules.h), alias (image=template), insecure; and, as the configuration has them, network.allow, network.deny, builds.allow,
  * builds.deny, mirrors.pip, mirrors.npm, mirrors.env (NAME=value). And what webhooks may reach beside what is public:
  * webhook (a target of struct policy).
  */

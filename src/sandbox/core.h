@@ -67,6 +67,7 @@ struct core_config {
     uint64_t max_timeout_ms; /* larger ones: ERR_INVALID_ARGUMENT */
     uint64_t keep_ended_ms;  /* how long an ended sandbox's row, log and artefacts are kept; 0: CORE_KEEP_ENDED_DAYS */
     uint32_t keep_ended;     /* and how many at most, the latest; 0: CORE_KEEP_ENDED */
+    int checkpoint;          /* guard/rules.h: of sandboxes of which nothing else says it */
     uint32_t keep_events;    /* of a sandbox that lives, at least, the latest; 0: CORE_KEEP_EVENTS */
     const struct json_t *network; /* borrowed: the policy of who asks for none; NULL: everything is allowed */
     const struct pair *envs; /* borrowed: variables of every process that sets them not itself: mirrors of registries */

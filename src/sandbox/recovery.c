@@ -84,7 +84,7 @@ static void take_over(struct sandbox *sb)
         rows_end_at(sb);
     }
     if (i->has_memory) {
-        i->has_memory = false;
+        i->has_memory = i->on_disk = false;
         rows_extra(sb);
     }
     /* The worker that died may have asked for the pause, and coved not have come to it yet. */
@@ -109,10 +109,12 @@ static void take_over(struct sandbox *sb)
 static void leave_paused(struct sandbox *sb)
 {
     struct sandbox_info *i = &sb->info;
-    bool has_memory = sb->life == SUP_FROZEN, was_paused = i->state == SANDBOX_PAUSED;
+    bool is_frozen = sb->life == SUP_FROZEN, has_memory = is_frozen || sb->life == SUP_ON_DISK,
+         was_paused = i->state == SANDBOX_PAUSED;
     bool is_lost = was_paused && i->has_memory && !has_memory;
     i->has_memory = has_memory;
-    if (!has_memory) {
+    i->on_disk = sb->life == SUP_ON_DISK;
+    if (!is_frozen) {
         i->start_failed = i->volumes_failed = NULL;
         usage_forget(sb);
     }
@@ -121,11 +123,11 @@ static void leave_paused(struct sandbox *sb)
     rows_extra(sb);
     sandbox_enlist(sb);
     recovery_note(sb);
-    if (has_memory)
+    if (is_frozen)
         network_recover(sb);
     else
         network_forget(sb);
-    if (!has_memory)
+    if (!is_frozen)
         volume_log_unmounted(sb);
     if (was_paused && !is_lost)
         return;
@@ -183,7 +185,7 @@ static void decide(struct sandbox *sb)
         start_again(sb);
     else if (sb->life != SUP_LIVES)
         leave_paused(sb);
-    else if ((state == SANDBOX_RESUMING || state == SANDBOX_PAUSED) && !sb->info.has_memory)
+    else if ((state == SANDBOX_RESUMING || state == SANDBOX_PAUSED) && (!sb->info.has_memory || sb->info.on_disk))
         start_again(sb);
     else
         take_over(sb);

@@ -57,6 +57,7 @@ struct sandbox_spec {
     const struct volume_mount *mounts;
     size_t n_mounts;
     const char *id, *access_token; /* that were promised already: of id_sandbox() and id_token(); NULL: new ones */
+    bool is_cold;                  /* a snapshot's memory is not used: a start on its files alone */
     int checkpoint;                /* guard/rules.h; CHECKPOINT_UNSET: what metadata says, then the guard's rules */
     /* For builders. */
     const char *layer; /* instead of the template's; NULL: that one */
@@ -80,7 +81,8 @@ struct sandbox_info {
     const char *access_token;  /* NULL: not secure */
     const char *traffic_token; /* NULL: public */
     bool pause_on_timeout, pause_files_only, auto_resume, secure, allow_internet;
-    bool has_memory; /* paused: with its memory */
+    bool has_memory; /* paused: with its memory, */
+    bool on_disk;    /* which is there, and survives the service and the machine */
     int checkpoint;  /* its own mode; CHECKPOINT_UNSET: none (life/checkpoint.h says what is in force) */
     bool hidden;
     const struct volume_mount *mounts;

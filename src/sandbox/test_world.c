@@ -149,7 +149,7 @@ static void on_pause(struct world *w, const struct sup_pause *p, struct fake_age
         answer_done(w, p->head.tag, w->pause_error ? w->pause_error : ERR_NOT_FOUND, "not paused");
         return;
     }
-    if (p->memory)
+    if (p->kind == SUP_PAUSE_MEMORY)
         freeze(a, true);
     else
         keep_files(w, a);

@@ -89,6 +89,7 @@ int template_rows_put_build(struct store *s, const struct store_build *row, stru
     db_bind_text(q, ++at, row->reason);
     db_bind_text(q, ++at, row->reason_step);
     db_bind_text(q, ++at, row->tier);
+    db_bind_u64(q, ++at, row->has_memory);
     return db_run(s, q, "record a build", 0, err);
 }
 
@@ -121,6 +122,7 @@ static void load_build(sqlite3_stmt *q, struct store_build *ret_row)
     ret_row->reason = db_text(q, at++);
     ret_row->reason_step = db_text(q, at++);
     ret_row->tier = db_text(q, at++);
+    ret_row->has_memory = db_u64(q, at++) != 0;
     ret_row->n_logs = db_u64(q, at++);
 }
 

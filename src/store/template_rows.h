@@ -17,7 +17,7 @@ struct store_template {
 
 struct store_build {
     const char *id, *template_id, *layer, *source;
-    bool is_snapshot;
+    bool is_snapshot, has_memory;
     int status;
     uint32_t cpu_milli;
     uint64_t memory_bytes, disk_bytes, size_bytes;

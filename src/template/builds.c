@@ -200,6 +200,7 @@ int template_add_snapshot(struct template_registry *r, const struct template_sna
                                             .n_envs = of ? of->n_envs : 0,
                                             .size_bytes = of ? of->size_bytes : 0});
     b->t.source = keep(&b->arena, s->source);
+    b->t.has_memory = s->has_memory;
     b->b.is_snapshot = true;
     b->b.status = TEMPLATE_READY;
     b->b.created = b->b.started = b->b.finished = e->updated = clock_real();

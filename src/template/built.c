@@ -252,6 +252,7 @@ int build_store(struct template_registry *r, const struct build *b, struct err *
                                                          .workdir = t->workdir,
                                                          .user = t->user,
                                                          .tier = t->tier,
+                                                         .has_memory = t->has_memory,
                                                          .envs = buf_str(&envs),
                                                          .reason = b->b.reason,
                                                          .reason_step = b->b.reason_step},
@@ -361,6 +362,7 @@ static void load_build(void *ctx, const struct store_build *row)
                                             .n_envs = n,
                                             .size_bytes = row->size_bytes});
     b->t.source = keep(&b->arena, row->source);
+    b->t.has_memory = row->has_memory;
     b->b.status = (enum template_status)row->status;
     b->b.is_snapshot = row->is_snapshot;
     b->b.cpu_milli = row->cpu_milli;

@@ -48,6 +48,7 @@ struct template
     const char *ready_cmd; /* NULL: none */
     const char *workdir;   /* of the start command and of processes that say none; NULL: the user's home */
     const char *user;      /* likewise; NULL: "user" */
+    bool has_memory;       /* saved with the layer: what is made of it goes on from there, and runs no start command */
     const char *tier;      /* the boundary of who asks for none, and the weakest that may be asked for; NULL: any */
 };
 
@@ -81,6 +82,7 @@ struct template_snapshot {
     const char *layer;
     const char *source; /* the sandbox */
     const char *tier;   /* its own */
+    bool has_memory;
     struct str name;
     uint32_t cpu_milli;
     uint64_t memory_bytes, disk_bytes;

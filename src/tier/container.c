@@ -14,6 +14,8 @@
 #include "tier/root.h"
 #include "tier/stage.h"
 #include "wire/control.h"
+#include "wire/frame.h"
+#include "wire/wake.h"
 
 #include <fcntl.h>
 #include <sched.h>
@@ -152,6 +154,18 @@ static int container_dress(const struct tier_host *host, struct box *box, const 
     return container_set_limits(host, box, &how->limits, err) < 0 ? -1 : container_dress_root(host, box, how, err);
 }
 
+int container_say_restored(struct box *box, const char *id, const char *template_id, int session_fd)
+{
+    AUTO_BUF struct buf b = BUF_INIT(4096);
+    const struct wake w = {
+        .what = WIRE_WAKE_RESTORED, .name = str_of(box->name), .id = str_of(id), .template_id = str_of(template_id)};
+    if (!box->is_restored)
+        return 0;
+    box->is_restored = false;
+    int r = wake_put(&b, &w);
+    return r ? r : fd_write_all(session_fd, buf_data(&b), buf_len(&b)); /* it is empty: there is room */
+}
+
 int container_session(struct box *box, const char *id, const char *template_id, int *ret_fd, struct err *err)
 {
     static const int size = SESSION_BUFFER_BYTES;
@@ -164,7 +178,8 @@ int container_session(struct box *box, const char *id, const char *template_id, 
     rights_refuse(pair[0]);
     (void)snprintf(order.id, sizeof(order.id), "%s", id);
     (void)snprintf(order.template_id, sizeof(order.template_id), "%s", template_id);
-    int r = fd_send(box->sock, &order, sizeof(order), &pair[1], 1);
+    int r = container_say_restored(box, order.id, order.template_id, pair[0]);
+    r = r ? r : fd_send(box->sock, &order, sizeof(order), &pair[1], 1);
     (void)fd_close(pair[1]);
     if (r < 0) {
         (void)fd_close(pair[0]);

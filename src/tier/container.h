@@ -20,4 +20,6 @@ int container_dress_root(const struct tier_host *host, struct box *box, const st
                          struct err *err) WARN_UNUSED;
 int container_session(struct box *box, const char *id, const char *template_id, int *ret_fd,
                       struct err *err) WARN_UNUSED;
+/* At the front of the first session of a box that goes on from a checkpoint: what the agent is to know (wire/wake.h). */
+int container_say_restored(struct box *box, const char *id, const char *template_id, int session_fd) WARN_UNUSED;
 int container_clean(const struct tier_host *host, struct box *box) WARN_UNUSED;

@@ -54,9 +54,9 @@ enum wire_type {
     WIRE_END = 7,    /* agent: u16 err_pack() (0: success), str message, then on success the verb's tail */
     WIRE_CLOSE = 8,  /* host: empty */
     /*
-     * Between the monitor of a virtual machine (tier/vm) and the agent in it; never seen by cove-api. On stream 0.
-     * monitor: u8 enum wire_wake, u64 nonce, u64 now (us since 1970), str entropy, str host name ("": as it is), str sandbox, str template, u32 processes (0: any)
-     * agent:   u8, u64: the first two again, but to a WAKE_ON. Of a WAKE_SESSION the session of before is over with it, and its HELLO is the next frame.
+     * Between what starts an agent and the agent (wire/wake.h): the monitor of a virtual machine (tier/vm), or coved at the front of a session. cove-api never sees it. On stream 0.
+     * host:    u8 enum wire_wake, u64 nonce, u64 now (us since 1970), str entropy, str host name ("": as it is), str sandbox, str template, u32 processes (0: any)
+     * agent:   u8, u64: the first two again, but for WAKE_RESTORED and WAKE_ON. Of a WAKE_SESSION the session of before is over with it, and its HELLO is the next frame.
      */
     WIRE_WAKE = 9,
 };

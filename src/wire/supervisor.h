@@ -16,7 +16,7 @@
 #include "base/id.h"
 
 enum {
-    SUP_VERSION = 9, /* of what follows: coved tells cove-api, which refuses another one */
+    SUP_VERSION = 10, /* of what follows: coved tells cove-api, which refuses another one */
     SUP_TEXT_MAX = 256,
     SUP_DIGEST_MAX = 72,
     SUP_TIER_MAX = 16,    /* "container", NUL-terminated */
@@ -35,11 +35,15 @@ enum sup_type {
     SUP_USAGE,  /* struct sup_id -> SUP_USED */
 
     /*
-     * struct sup_pause -> SUP_DONE. With memory: once no process of it runs any more. Without: once all of it is gone and its files are kept; no SUP_ENDED
-     * comes for that, and from then on SUP_LIST tells of it as SUP_KEPT.
+     * struct sup_pause -> SUP_DONE. With memory: once no process of it runs any more. Otherwise once all of it is gone and its files are kept; no SUP_ENDED
+     * comes for that, and from then on SUP_LIST tells of it as SUP_KEPT or SUP_ON_DISK. Before SUP_PAUSE_DISK the session is closed.
      */
     SUP_PAUSE,
-    SUP_RESUME, /* struct sup_id -> SUP_DONE: its processes run again. One of which only the files are kept comes back by SUP_CREATE */
+    /*
+     * struct sup_id -> SUP_DONE: its processes run again. One whose files are kept comes back by SUP_CREATE; that it has done so with its memory, and what was saved of that is not
+     * needed any more, is said by this too.
+     */
+    SUP_RESUME,
     SUP_SNAPSHOT, /* struct sup_snapshot -> SUP_STORED. Of a running sandbox (it is frozen meanwhile), or of one that is paused in either way */
     SUP_WARM,     /* struct sup_warm -> SUP_DONE: from now on `count` sandboxes are kept ready on this layer */
 
@@ -106,12 +110,20 @@ struct sup_create {
     uint64_t disk_bytes;     /* 0: no limit; enforced when the pool can */
     uint32_t kept;           /* 1: from the files that are kept under its id; `layer` is "" then */
     char tier[SUP_TIER_MAX]; /* which boundary; never another one */
+    uint32_t memory;         /* 1: goes on from what is saved with the layer, or with the kept files */
+};
+
+enum sup_pause_kind {
+    SUP_PAUSE_FILES = 0,  /* its processes end, only its files are kept. Of one that is kept: and not its memory */
+    SUP_PAUSE_MEMORY = 1, /* its processes are frozen and stay in memory */
+    SUP_PAUSE_DISK = 2,   /* its memory is saved, its files are kept */
+    SUP_PAUSE_BACK = 3,   /* as FILES, of one that was to go on from saved memory and never ran: that is kept too */
 };
 
 struct sup_pause {
     struct sup_head head;
     char id[ID_SANDBOX_LEN + 1];
-    uint32_t memory; /* 1: its processes are frozen and stay in memory. 0: they end, only its files are kept */
+    uint32_t kind; /* enum sup_pause_kind */
 };
 
 struct sup_snapshot {
@@ -120,6 +132,7 @@ struct sup_snapshot {
     char layer[SUP_DIGEST_MAX]; /* the new layer that is made of its files: "layer-<20 of a-z0-9>" */
     char unlike
         [SUP_DIGEST_MAX]; /* nothing is made when its files did not change since this one of it was; "": is always made */
+    uint32_t memory;      /* 1: its memory is saved with it. It runs, and its session is closed */
 };
 
 struct sup_stored {
@@ -207,9 +220,10 @@ struct sup_done {
 };
 
 enum sup_life {
-    SUP_LIVES = 0,  /* runs */
-    SUP_FROZEN = 1, /* paused with its memory */
-    SUP_KEPT = 2,   /* only its files are there */
+    SUP_LIVES = 0,   /* runs */
+    SUP_FROZEN = 1,  /* paused with its memory */
+    SUP_KEPT = 2,    /* only its files are there */
+    SUP_ON_DISK = 3, /* the same, and its memory beside them */
 };
 
 struct sup_listed {

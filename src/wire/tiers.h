@@ -16,13 +16,16 @@ struct tier_list {
     struct {
         char name[TIER_LABEL_MAX];
         char missing[TIER_WHY_MAX]; /* why it can't be had, and what would help; "": it can */
+        bool memory;                /* it saves memory to disk, and goes on from there */
     } at[TIER_LIST_MAX];
 };
 
-/* Lines "name=why". -EBADMSG. */
+/* Lines "name=why", or "name+memory=why". -EBADMSG. */
 void tier_list_format(const struct tier_list *list, struct buf *b);
 int tier_list_parse(struct str text, struct tier_list *ret_list) WARN_UNUSED;
 
 bool tier_list_find(const struct tier_list *list, struct str name, size_t *ret_at);
+/* ERR_UNIMPLEMENTED: it does not save memory. The message says which do. */
+int tier_list_saves(const struct tier_list *list, const char *name, struct err *err) WARN_UNUSED;
 /* ERR_INVALID_ARGUMENT: there is none of that name; ERR_FAILED_PRECONDITION: it can't be had. The message says which can. */
 int tier_list_choose(const struct tier_list *list, struct str name, size_t *ret_at, struct err *err) WARN_UNUSED;

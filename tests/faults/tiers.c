@@ -2,13 +2,15 @@
 /*
  * One tier more than what is installed has (tier/table.c): "stub", a boundary of a few namespaces, which does most things in another way than a container. No control
  * group: it is frozen by signals. No descriptor passed: its agent listens, and coved connects. Its network is behind a gate. By it the table is tested, and what
- * stands on the table.
+ * stands on the table. Its memory is what lies in /dev/shm/memory: that is all that goes on from a checkpoint.
  */
+#include "base/fault.h"
 #include "base/fd.h"
 #include "base/str.h"
 #include "kernel/mount.h"
 #include "kernel/namespace.h"
 #include "kernel/pool/pool.h"
+#include "tier/container.h"
 #include "tier/files.h"
 #include "tier/root.h"
 #include "tier/stage.h"
@@ -28,7 +30,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { STUB_CONTROL = 3, STUB_BODY = 4, STUB_AGENT = 5, STUB_BACKLOG = 16 };
+enum { STUB_CONTROL = 3, STUB_BODY = 4, STUB_AGENT = 5, STUB_BACKLOG = 16, STUB_MEMORY_MAX = 64 * 1024 };
+
+#define STUB_MEMORY "dev/shm/memory"
 
 /* ---- the body ---- */
 
@@ -50,13 +54,21 @@ static void stub_mount(const char *type, const char *at, unsigned long flags, co
     stub_must(mount(type, at, type, flags, options) == 0, at);
 }
 
+static void stub_restore(int dir_fd)
+{
+    AUTO_BUF struct buf text = BUF_INIT(STUB_MEMORY_MAX);
+    stub_must(fd_read_file(dir_fd, "memory", &text) == 0 &&
+                  fd_write_file(AT_FDCWD, "/root/" STUB_MEMORY, buf_str(&text), 0666) == 0,
+              "restore");
+}
+
 NORETURN static void stub_body(const struct tier_host *host, const struct box *box, int sock, int listener)
 {
     static const char *const names[] = {"proc", "sys", "dev"};
     char message[1 + TIER_NAME_MAX], path[32],
         *argv[] = {(char[]){"cove-agent"}, NULL},
         *envp[] = {(char[]){"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}, NULL};
-    int root = -1;
+    int got[2] = {-1, -1};
     size_t n_fds = 0;
     (void)snprintf(path, sizeof(path), "/trees/%u", box->tree);
     const int spare[] = {fcntl(listener, F_DUPFD, 64), fcntl(sock, F_DUPFD, 64), fcntl(host->agent_fd, F_DUPFD, 64)};
@@ -74,8 +86,9 @@ NORETURN static void stub_body(const struct tier_host *host, const struct box *b
     if (box->net.tcp < 0)
         stub_must(namespace_network() == 0, "make a network namespace");
     stub_must(send(STUB_BODY, (char[]){TIER_READY}, 1, MSG_NOSIGNAL) == 1, "say that it is ready");
-    if (fd_recv(STUB_BODY, message, sizeof(message), &root, 1, &n_fds) != sizeof(message) || n_fds != 1)
+    if (fd_recv(STUB_BODY, message, sizeof(message), got, 2, &n_fds) != sizeof(message) || n_fds < 1)
         _exit(0);
+    int root = got[0];
     stub_must(mount_attach(root, AT_FDCWD, "/root") == 0, "attach the root file system");
     for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
         int tree = -1;
@@ -90,6 +103,8 @@ NORETURN static void stub_body(const struct tier_host *host, const struct box *b
     }
     stub_mount("devpts", "/root/dev/pts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620,gid=5");
     stub_mount("tmpfs", "/root/dev/shm", MS_NOSUID | MS_NODEV, "mode=1777");
+    if (n_fds == 2)
+        stub_restore(got[1]);
     stub_must(mount_pivot(root) == 0 && sethostname(message + 1, strlen(message + 1)) == 0, "enter the root");
     (void)close(root);
     stub_must(send(STUB_BODY, (char[]){TIER_RUNS}, 1, MSG_NOSIGNAL) == 1, "say that the agent runs");
@@ -152,19 +167,22 @@ static int stub_dress(const struct tier_host *host, struct box *box, const struc
     if (root_mount(host, box, how, &root, err) < 0)
         return -1;
     memcpy(message + 1, box->name, TIER_NAME_MAX);
-    int r = fd_send(box->sock, message, sizeof(message), &root, 1);
+    const int fds[] = {root, how->memory_fd};
+    int r = fd_send(box->sock, message, sizeof(message), fds, how->memory_fd < 0 ? 1 : 2);
     box->userns_fd = fd_close(box->userns_fd);
     return r < 0 ? err_errno(err, r, "send the order to dress") : 0;
 }
 
-static int stub_session(struct box *box, const char *id UNUSED, const char *template_id UNUSED, int *ret_fd,
-                        struct err *err)
+static int stub_session(struct box *box, const char *id, const char *template_id, int *ret_fd, struct err *err)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     (void)snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d", box->carried_fd);
     AUTO_CLOSE int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0 || connect(fd, (const struct sockaddr *)&a, sizeof(a)) < 0)
         return err_errno(err, errno, "connect to the agent");
+    int r = container_say_restored(box, id, template_id, fd);
+    if (r < 0)
+        return err_errno(err, r, "tell the agent");
     *ret_fd = TAKE_FD(fd);
     return 0;
 }
@@ -173,7 +191,7 @@ static int stub_start(const struct tier_host *host UNUSED, struct box *box, cons
                       int *ret_session_fd, struct err *err)
 {
     box->limits = spec->limits;
-    return stub_session(box, NULL, NULL, ret_session_fd, err);
+    return stub_session(box, spec->id, spec->template_id, ret_session_fd, err);
 }
 
 static void stub_adopt(const struct tier_host *host UNUSED, struct box *box, int carried_fd)
@@ -251,8 +269,32 @@ static int stub_mount_volume(const struct tier_host *host UNUSED, const struct t
     return -EOPNOTSUPP;
 }
 
-static int stub_probe(const struct tier_host *host UNUSED, struct tier_powers *ret_powers UNUSED, struct err *err)
+static int stub_go_on(const struct tier_host *host, const struct box *box)
 {
+    stub_signal(host->proc_fd, box->pid, SIGCONT);
+    return 0;
+}
+
+/* Whose session is open can't be saved. */
+static int stub_checkpoint(const struct tier_host *host, const struct box *box, const struct tier_saving *saving)
+{
+    AUTO_BUF struct buf text = BUF_INIT(STUB_MEMORY_MAX);
+    char path[64];
+    (void)snprintf(path, sizeof(path), "%d/root/" STUB_MEMORY, (int)box->pid);
+    stub_signal(host->proc_fd, box->pid, SIGSTOP);
+    fault_point("stub.checkpoint");
+    int r = fd_read_file(host->proc_fd, path, &text);
+    r = r == -ENOENT ? 0 : r;
+    r = r ? r : fd_write_file(saving->dir_fd, "memory", buf_str(&text), 0400);
+    r = r || !saving->files ? r : saving->files(saving->ctx);
+    return r == 0 && saving->ends ? 0 : stub_go_on(host, box) ? -EIO : r;
+}
+
+static int stub_probe(const struct tier_host *host UNUSED, struct tier_powers *ret_powers, struct err *err)
+{
+    const char *version = getenv("COVE_STUB_VERSION");
+    ret_powers->memory = true;
+    (void)snprintf(ret_powers->version, sizeof(ret_powers->version), "stub %s", version ? version : "1");
     const char *missing = getenv("COVE_STUB_MISSING"); /* what a machine without it would say */
     return missing ? err_set(err, ERR_FAILED_PRECONDITION, "%s", missing) : 0;
 }
@@ -277,6 +319,8 @@ static const struct tier tier_stub = {
     .dirty_bytes = stub_dirty_bytes,
     .snapshot = files_snapshot,
     .mount = stub_mount_volume,
+    .checkpoint = stub_checkpoint,
+    .go_on = stub_go_on,
 };
 
 const struct tier *const tiers[] = {&tier_container, &tier_stub, &tier_gvisor, NULL};

@@ -13,7 +13,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 TOP = HERE.parent.parent
 INSTALLED = TOP / "build" / "sdk"
-INSTALL_LIMIT_S = 300
+INSTALL_LIMIT_S = 900
 INSTALL_TRIES = 3
 
 # What package clients say when there is no way to the registry, as opposed to one that answers something else.

@@ -494,6 +494,20 @@ def test_parts_that_do_not_pair_and_cursors_of_another_sandbox(box):
     assert other.execd("DELETE", f"/command?id={command}")[0] == 500
 
 
+def test_what_this_api_notes_of_a_sandbox_is_shown_by_no_other(service):
+    box = Box(service, metadata={"team": "red"}, entrypoint=["sleep", "1000"])
+    assert box.ask("GET", f"/v1/sandboxes/{box.id}")[1]["entrypoint"] == ["sleep", "1000"]
+    key = {"X-API-KEY": service.key}
+    shown = [next(one for one in box.ask("GET", "/v2/sandboxes?metadata=team%3Dred", headers=key)[1] if one["sandboxID"] == box.id),
+             box.ask("GET", f"/sandboxes/{box.id}", headers=key)[1]]
+    assert [one["metadata"] for one in shown] == [{"team": "red"}] * 2
+    assert box.ask("GET", "/v2/sandboxes?metadata=opensandbox.io%252Fimage%3Dbase", headers=key)[1] == []
+    assert wait_until(lambda: box.ask("GET", f"/events/sandboxes/{box.id}", headers=key)[1])
+    assert {json.dumps(e["eventData"]["sandbox_metadata"]) for e in box.ask("GET", f"/events/sandboxes/{box.id}", headers=key)[1]} == {'{"team": "red"}'}
+    bare = Box(service)
+    assert "metadata" not in box.ask("GET", f"/sandboxes/{bare.id}", headers=key)[1]
+
+
 def test_a_policy_has_an_end(box):
     path, headers = box.endpoint(18080)
     rules = [{"action": "deny", "target": f"h{n}.example"} for n in range(1025)]

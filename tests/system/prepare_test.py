@@ -141,7 +141,8 @@ def test_killed_it_leaves_no_process_and_the_next_one_tidies_up(prepare):
 def test_a_builder_that_fails_leaves_nothing(prepare):
     prepare.put("mmdebstrap", "#!/bin/bash\nsetsid sleep 7654 </dev/null &>/dev/null &\necho 'E: no mirror' >&2\nexit 9\n")
     code, said = prepare.run()
-    assert code == 1 and "E: no mirror" in said and "mmdebstrap failed (exit code 9)" in said and "template.mirror (Debian), mirrors.pip and mirrors.npm in /etc/cove/cove.yaml" in said, said
+    assert code == 1 and "E: no mirror" in said and "mmdebstrap failed (exit code 9)" in said and "(template.mirror, mirrors.pip, mirrors.npm) in /etc/cove/cove.yaml" in said \
+        and "update-ca-certificates" in said, said
     prepare.put("tar", "#!/bin/bash\nexit 2\n")
     prepare.put("mmdebstrap", "#!/bin/bash\nexec head -c 10000000 /dev/zero\n")
     code, said = prepare.run()

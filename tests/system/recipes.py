@@ -30,10 +30,11 @@ def mirrors():
     return sorted(found)
 
 
-def prepared(recipe, place, requirements="requirements-*.txt", config=""):
-    """What a service's environment needs for `cove template add RECIPE`; place: an empty directory. config: more of its configuration."""
+def prepared(recipe, place, requirements="requirements-*.txt", config="", base="base"):
+    """What a service's environment needs for `cove template add RECIPE`; place: of recipes. config: more of its configuration. base: what the recipe begins with."""
     home, wheels = place / recipe, BUILD / "code-packages"
     shutil.copytree(TOP / "templates" / recipe, home, ignore=shutil.ignore_patterns("__pycache__"))
+    (home / "Dockerfile").write_text((home / "Dockerfile").read_text().replace("FROM base\n", f"FROM {base}\n"))
     wanted = sorted(home.glob(requirements))
     if wanted:
         wheels.mkdir(exist_ok=True)
@@ -48,3 +49,16 @@ def prepared(recipe, place, requirements="requirements-*.txt", config=""):
                     shutil.copy(wheel, wheels)
     (place / "cove.yaml").write_text(f"builds: {{allow: {['*', *mirrors()]}}}\n{config}")
     return {"COVE_TEMPLATES": str(place), "COVE_CONFIG": str(place / "cove.yaml")}
+
+
+AUTHORITIES = Path("/etc/ssl/certs/ca-certificates.crt")
+
+
+def trust(service, place):
+    """Builds the template "trusting": the base template with this machine's authorities, since a mirror's certificate may be signed by one of its own."""
+    home = place / "trusting"
+    home.mkdir()
+    shutil.copy(AUTHORITIES, home / "authorities.crt")
+    (home / "Dockerfile").write_text(f"FROM base\nUSER root\nCOPY authorities.crt {AUTHORITIES}\nENV NODE_EXTRA_CA_CERTS={AUTHORITIES} PIP_CERT={AUTHORITIES}\n")
+    done = service.cove("template", "build", "--name", "trusting", str(home))
+    assert done.returncode == 0, done.stderr[-2000:]

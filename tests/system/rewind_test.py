@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from leaks import own_service
 from service import UnixConnection, settled, wait_until
 from storage_test import prepared, running
 
@@ -140,6 +141,29 @@ def test_rules_and_labels_say_when(service):
     (seq,) = checkpoints(service, box)
     assert service.cove("rewind", box, str(seq)).returncode == 0
     assert sh(service, box, "cat f") == "one\n"
+
+
+def test_a_template_says_when_and_a_sandbox_says_otherwise(service):
+    assert service.cove("guard", "set", "-", "--template", "base", input="checkpoint: 2\n").returncode == 0
+    try:
+        box, other = made(service), made(service, "--checkpoint", "off")
+        for one in (box, other):
+            for number in range(3):
+                sh(service, one, f"echo {number} > f")
+        assert len(checkpoints(service, box)) >= 2 and checkpoints(service, other) == []
+    finally:
+        assert service.cove("guard", "rm", "--template", "base").returncode == 0
+
+
+def test_the_configuration_says_when_nothing_else_does(tmp_path):
+    (tmp_path / "cove.yaml").write_text("defaults: {checkpoint: action}\n")
+    tmp_path.chmod(0o755)
+    with own_service("checkpoint", COVE_CONFIG=str(tmp_path / "cove.yaml")) as service:
+        box, other = made(service, "--template", "base"), made(service, "--template", "base", "--checkpoint", "off")
+        for one in (box, other):
+            sh(service, one, "echo one > f")
+        assert checkpoints(service, box) and checkpoints(service, other) == []
+        service.remove_all()
 
 
 def test_paused_ones_and_workers_that_die(service):

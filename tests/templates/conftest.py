@@ -25,18 +25,22 @@ def pytest_sessionstart(session):
 
 @pytest.fixture(scope="session")
 def added(tmp_path_factory):
-    """added(recipe): a service whose sandboxes can be made of it; Python's packages are fetched outside of any sandbox."""
+    """added(recipe...): a service whose sandboxes can be made of them; Python's packages are fetched outside of any sandbox."""
     @contextlib.contextmanager
-    def add(recipe):
+    def add(*names, asks_registries=False):
+        place = tmp_path_factory.mktemp("recipes")
         try:
-            env = recipes.prepared(recipe, tmp_path_factory.mktemp("recipes"))
+            env = [recipes.prepared(name, place, base="trusting" if asks_registries else "base") for name in names][0]
         except recipes.Unreachable as why:
             pytest.skip(str(why))
-        with own_service(recipe, **env) as service:
-            done = service.cove("template", "add", recipe, timeout=1500)
-            if re.search(r"(?:Failed|Unable) to fetch|Temporary failure resolving|Something wicked happened|Hash Sum mismatch", done.stderr):
-                pytest.skip("Debian's archives can't be reached from a sandbox")
-            assert done.returncode == 0, done.stderr[-3000:]
+        with own_service(names[0], **env) as service:
+            if asks_registries:
+                recipes.trust(service, place)
+            for name in names:
+                done = service.cove("template", "add", name, timeout=1500)
+                if re.search(r"(?:Failed|Unable) to fetch|Temporary failure resolving|Something wicked happened|Hash Sum mismatch|npm (?:error|ERR!) code E(?:AI_AGAIN|NOTFOUND|CONN|TIMEDOUT)", done.stderr):
+                    pytest.skip("the registries can't be reached from a sandbox")
+                assert done.returncode == 0, done.stderr[-3000:]
             yield service
             service.remove_all()
     return add

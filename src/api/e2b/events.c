@@ -5,6 +5,7 @@
  */
 #include "api/e2b/events.h"
 #include "api/e2b/control/sandbox_json.h"
+#include "base/mem.h"
 #include "sandbox/tenant.h"
 #include "sandbox/webhook.h"
 
@@ -31,13 +32,27 @@ static void append_text(struct buf *b, const char *name, const char *value)
     buf_append_json_string(b, str_of(value));
 }
 
+static void append_metadata(struct buf *b, const char *text)
+{
+    json_t *all AUTO_JSON = json_loads(*text ? text : "{}", 0, NULL), *value;
+    const char *key;
+    void *next;
+    json_object_foreach_safe(all, next, key, value)
+    {
+        if (facade_owns_key(str_of(key)))
+            (void)json_object_del(all, key);
+    }
+    AUTO_FREE char *shown = json_dumps(all, JSON_COMPACT);
+    buf_append_cstr(b, shown ? shown : "{}");
+}
+
 static void append_data(struct buf *b, const struct life_row *row, const char *type)
 {
     json_t *data AUTO_JSON = json_loads(row->data, 0, NULL);
     json_t *timeout = json_object_get(data, "timeout_ms");
     bool is_over = strcmp(type, "killed") == 0 || strcmp(type, "paused") == 0;
     buf_append_cstr(b, ",\"eventData\":{\"sandbox_metadata\":");
-    buf_append_cstr(b, *row->metadata ? row->metadata : "{}");
+    append_metadata(b, row->metadata);
     if (strcmp(row->kind, "sandbox.timeout") == 0 && timeout) {
         buf_append_cstr(b, ",\"set_timeout\":");
         sandbox_json_time(b, clock_add_ms(row->time, (uint64_t)json_integer_value(timeout)));

@@ -16,6 +16,16 @@ void facade_fini(struct facade *f)
     slices_fini(&f->slices);
 }
 
+bool facade_owns_key(struct str key)
+{
+    static const char *const prefixes[] = {"cove.mcp/", "opensandbox.io/"};
+
+    for (size_t i = 0; i < ARRAY_SIZE(prefixes); i++)
+        if (str_starts(key, str_of(prefixes[i])))
+            return true;
+    return false;
+}
+
 void facade_note_refusal(struct facade *f, const struct http_request *req, enum refusal why)
 {
     struct http_peer peer;

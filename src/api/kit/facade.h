@@ -66,5 +66,8 @@ bool facade_serve(struct facade *f, const struct route *routes, size_t n, struct
 /* The same for a table whose patterns are of a part of the path, raw: behind a prefix. */
 bool facade_serve_at(struct facade *f, const struct route *routes, size_t n, struct str path, struct http_request *req);
 
+/* Is this key of a sandbox's metadata a façade's own note, which no client is shown? */
+bool facade_owns_key(struct str key);
+
 /* Its client is turned away. */
 void facade_note_refusal(struct facade *f, const struct http_request *req, enum refusal why);

@@ -15,7 +15,7 @@ static json_t *sandbox_json(const struct sandbox *sb)
     const struct sandbox_info *i = sandbox_info(sb);
     json_t *labels = json_object();
     for (size_t n = 0; n < i->n_metadata; n++)
-        if (!str_eqc(i->metadata[n].key, MCP_SESSION_LABEL))
+        if (!facade_owns_key(i->metadata[n].key))
             (void)json_object_setn_new(labels, i->metadata[n].key.p, i->metadata[n].key.n,
                                        call_text(i->metadata[n].value));
     return json_pack("{s:s,s:s,s:s,s:o*,s:o*,s:o}", "sandbox", i->id, "state", sandbox_state_name(i->state), "template",

@@ -112,6 +112,7 @@ static int read_spec(struct call *c, struct sandbox_spec *spec, struct network_s
 {
     int64_t memory = 0, cpu = 0, disk = 0, timeout = (int64_t)native_of(c)->config.default_timeout_ms;
     struct arena *arena = http_arena(c->req);
+    bool goes_on = true;
     spec->template_ref = STR("base");
     spec->allow_internet = true;
     spec->secure = true;
@@ -123,10 +124,12 @@ static int read_spec(struct call *c, struct sandbox_spec *spec, struct network_s
                    JSON_WANT_PAIRS("metadata", &spec->metadata, &spec->n_metadata),
                    JSON_WANT_BOOL("internet", &spec->allow_internet), JSON_WANT_BOOL("secure", &spec->secure),
                    JSON_WANT_ANY("network"), JSON_WANT_ANY("volumes"), JSON_WANT_ANY("on_timeout"),
-                   JSON_WANT_ANY("auto_resume"), JSON_WANT_ANY("pause_memory"), JSON_WANT_ANY("checkpoint")) < 0 ||
+                   JSON_WANT_ANY("auto_resume"), JSON_WANT_ANY("pause_memory"), JSON_WANT_ANY("checkpoint"),
+                   JSON_WANT_BOOL("memory", &goes_on)) < 0 ||
         create_read_network(c->body, spec, network, err) < 0 || read_volumes(c->body, arena, spec, err) < 0 ||
         read_lifecycle(c->body, spec, err) < 0 || read_checkpoint(c->body, spec, err) < 0)
         return -1;
+    spec->is_cold = !goes_on;
     spec->memory_bytes = (uint64_t)memory;
     spec->cpu_milli = (uint32_t)cpu;
     spec->timeout_ms = (uint64_t)timeout;

@@ -44,7 +44,8 @@ void native_append_sandbox(struct buf *b, const struct sandbox *sb)
                s->pause_on_timeout ? "pause" : "kill", s->pause_files_only ? "false" : "true",
                s->auto_resume ? "true" : "false");
     if (s->state == SANDBOX_PAUSED)
-        buf_printf(b, ",\"has_memory\":%s", s->has_memory ? "true" : "false");
+        buf_printf(b, ",\"has_memory\":%s,\"on_disk\":%s", s->has_memory ? "true" : "false",
+                   s->on_disk ? "true" : "false");
     if (s->volumes_failed)
         native_append_text(b, "volumes_failed", s->volumes_failed);
     if (s->start_failed)

@@ -17,9 +17,18 @@ enum { LIST_BYTES = 4 << 20, FORKS_BYTES = 8 << 20 };
 void native_state_pause(struct call *c)
 {
     bool memory = true;
+    struct str to = STR_NULL;
     struct err err;
-    if (CALL_WANTS(c, JSON_WANT_BOOL("memory", &memory)) &&
-        sandbox_pause(c->sandbox, &c->actor, memory, native_on_sandbox, call_hold(c), &err) < 0)
+    if (!CALL_WANTS(c, JSON_WANT_BOOL("memory", &memory), JSON_WANT_STR("to", &to)))
+        return;
+    bool to_disk = str_eqc(to, "disk");
+    if (to.p && ((!to_disk && !str_eqc(to, "memory")) || !memory)) {
+        call_refuse(c, ERR_INVALID_ARGUMENT, "\"to\" must be \"memory\" or \"disk\", and needs \"memory\":true");
+        return;
+    }
+    int r = to_disk ? sandbox_pause_to_disk(c->sandbox, &c->actor, native_on_sandbox, call_hold(c), &err)
+                    : sandbox_pause(c->sandbox, &c->actor, memory, native_on_sandbox, call_hold(c), &err);
+    if (r < 0)
         call_drop(c, &err);
 }
 
@@ -46,6 +55,7 @@ static void append_snapshot(struct buf *b, const struct template *t)
     native_append_text(b, "name", t->name);
     native_append_text(b, "sandbox", t->source);
     native_append_text(b, "layer", t->layer);
+    buf_printf(b, ",\"memory\":%s", t->has_memory ? "true" : "false");
     clock_format(t->built, 3, at);
     buf_printf(b, ",\"at\":\"%s\",\"cpu_milli\":%u,\"memory_bytes\":%llu,\"disk_bytes\":%llu}", at, t->cpu_milli,
                (unsigned long long)t->memory_bytes, (unsigned long long)t->disk_bytes);
@@ -64,9 +74,11 @@ static void snapshot_made(void *ctx, const struct template *t, const struct err 
 void native_state_snapshot(struct call *c)
 {
     struct str name = STR("");
+    bool memory = false;
     struct err err;
-    if (CALL_WANTS(c, JSON_WANT_STR("name", &name)) &&
-        sandbox_snapshot(c->sandbox, &c->actor, name, snapshot_made, call_hold(c), &err) < 0)
+    if (CALL_WANTS(c, JSON_WANT_STR("name", &name), JSON_WANT_BOOL("memory", &memory)) &&
+        (memory ? sandbox_snapshot_memory : sandbox_snapshot)(c->sandbox, &c->actor, name, snapshot_made, call_hold(c),
+                                                              &err) < 0)
         call_drop(c, &err);
 }
 
@@ -218,10 +230,15 @@ static bool native_state_waits(struct call *c)
 void native_state_fork(struct call *c)
 {
     int64_t count = 1, timeout_ms = -1, at = 0;
+    bool memory = false;
     struct err err;
     if (!CALL_WANTS(c, JSON_WANT_INT("count", 1, FORKS_MAX, &count), JSON_WANT_INT("at", 1, INT64_MAX, &at),
-                    JSON_WANT_INT("timeout_ms", 0, INT64_MAX, &timeout_ms)))
+                    JSON_WANT_INT("timeout_ms", 0, INT64_MAX, &timeout_ms), JSON_WANT_BOOL("memory", &memory)))
         return;
+    if (at && memory) {
+        call_refuse(c, ERR_INVALID_ARGUMENT, "checkpoints have no memory: give \"at\" or \"memory\"");
+        return;
+    }
     if (at && native_state_waits(c))
         return;
     uint64_t ends_after_ms = timeout_ms < 0 ? UINT64_MAX : (uint64_t)timeout_ms;
@@ -230,7 +247,8 @@ void native_state_fork(struct call *c)
     f->count = (size_t)count;
     f->call = call_hold(c);
     int r = at ? sandbox_fork_at(c->sandbox, &c->actor, (uint64_t)at, f->count, ends_after_ms, forked, f, &err)
-               : sandbox_fork(c->sandbox, &c->actor, f->count, ends_after_ms, forked, f, &err);
+               : (memory ? sandbox_fork_memory : sandbox_fork)(c->sandbox, &c->actor, f->count, ends_after_ms, forked,
+                                                               f, &err);
     if (r < 0) {
         call_drop(c, &err);
         mem_free(f);

@@ -76,7 +76,7 @@ static json_t *metadata_json(const struct sandbox_info *i)
     for (size_t k = 0; k < i->n_metadata; k++) {
         struct str key = i->metadata[k].key;
 
-        if (!str_starts(key, STR(OPENSANDBOX_RESERVED)))
+        if (!facade_owns_key(key))
             (void)json_object_setn_new(all, key.p, key.n, text_json(i->metadata[k].value));
     }
     return all;

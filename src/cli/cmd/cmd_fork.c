@@ -5,12 +5,14 @@
 #include "cli/print.h"
 #include "config/units.h"
 
-enum { FLAG_TIMEOUT = 256, FLAG_AT };
+enum { FLAG_TIMEOUT = 256, FLAG_AT, FLAG_MEMORY };
 
 static const struct flag flags[] = {
     {'n', 'n', "count", "N", "The number of copies, at most 1000. Default: 1."},
     {FLAG_AT, 0, "at", "SEQ",
      "Copies the files of the last checkpoint up to this event ('cove rewind ID' lists them)."},
+    {FLAG_MEMORY, 0, "memory", NULL,
+     "Copies memory and processes, too: each continues where it is now. Not in every tier."},
     {FLAG_TIMEOUT, 0, "timeout", "TIME", "Ends each after this time: 90s, 5m; 0 for never. Default: the original's."},
 };
 
@@ -58,6 +60,8 @@ static int fork_run(struct context *ctx)
             if (str_to_u64(str_of(value), &number) < 0 || number < 1 || number > 1000)
                 return context_usage(ctx, "-n %s: write a number from 1 to 1000", value);
             (void)json_object_set_new(body, "count", json_integer((json_int_t)number));
+        } else if (flag == FLAG_MEMORY) {
+            (void)json_object_set_new(body, "memory", json_true());
         } else if (flag == FLAG_AT) {
             if (str_to_u64(str_of(value), &number) < 0 || number < 1 || number > INT64_MAX)
                 return context_usage(ctx, "--at %s: write the seq of an event, which 'cove log' shows", value);
@@ -84,16 +88,17 @@ static int fork_run(struct context *ctx)
 const struct command cmd_fork = {
     .name = "fork",
     .summary = "copy a running sandbox, files and all",
-    .synopsis = "[-n N] [--at SEQ] [--timeout TIME] ID",
+    .synopsis = "[-n N] [--at SEQ|--memory] [--timeout TIME] ID",
     .description =
         "Creates N new sandboxes with the files that the sandbox ID has now; from then on each has its own. The original "
         "is frozen for some milliseconds, however much it has written, and then continues. Processes and memory are not "
-        "copied: each new sandbox starts fresh. It has the template, limits, environment, network policy and labels of "
+        "copied without --memory: each new sandbox starts fresh. It has the template, limits, environment, network policy and labels of "
         "the original.\n\nPrints the ids of the new sandboxes. With --json the whole answer: forks, each with a sandbox or "
         "an error.",
     .exit_status = " 0  all were made\n 1  some were not; stderr says why\n 2  the command line is wrong",
     .examples = "cove fork i3k\n"
                 "cove fork --at 42 i3k\n"
+                "cove fork --memory -n 20 i3k\n"
                 "cove fork -n 8 --timeout 10m i3k | xargs -I{} cove exec {} -- ./attempt",
     .operands = "id",
     COMMAND_FLAGS(flags),

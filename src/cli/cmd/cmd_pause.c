@@ -6,11 +6,14 @@
 
 #include <unistd.h>
 
-enum { FLAG_FILES_ONLY = 256, FLAG_TIMEOUT, FLAG_COLD };
+enum { FLAG_FILES_ONLY = 256, FLAG_DISK, FLAG_TIMEOUT, FLAG_COLD };
 
 static const struct flag pause_flags[] = {
     {FLAG_FILES_ONLY, 0, "files-only", NULL,
      "Frees its memory: its processes end, its files stay, and resuming starts it anew."},
+    {FLAG_DISK, 0, "disk", NULL,
+     "Saves its memory to disk and frees it; resuming continues there, even after a restart of the machine. Not in "
+     "every tier."},
 };
 
 static const struct flag resume_flags[] = {
@@ -22,13 +25,17 @@ static const struct flag resume_flags[] = {
 static int pause_all(struct context *ctx)
 {
     const char *value;
-    bool files_only = false;
+    bool files_only = false, to_disk = false;
     int flag;
     while ((flag = context_next_flag(ctx, &value)) > 0)
-        files_only = true;
+        *(flag == FLAG_DISK ? &to_disk : &files_only) = true;
     if (flag < 0)
         return context_exit(ctx);
-    AUTO_JSON json_t *body = json_pack("{s:b}", "memory", !files_only);
+    if (files_only && to_disk)
+        return context_usage(ctx, "give --files-only or --disk");
+    AUTO_JSON json_t *body = json_pack("{s:b, s:s}", "memory", !files_only, "to", to_disk ? "disk" : "memory");
+    if (files_only)
+        (void)json_object_del(body, "to");
     return each_sandbox(ctx, &(struct each){"pause", "pausing", "paused", body, NULL});
 }
 
@@ -87,16 +94,17 @@ static int resume_all(struct context *ctx)
 const struct command cmd_pause = {
     .name = "pause",
     .summary = "pause sandboxes",
-    .synopsis = "[--files-only] ID...",
+    .synopsis = "[--files-only|--disk] ID...",
     .description =
         "Freezes everything that runs in the sandboxes. Memory, processes, connections inside, terminals and timers are "
         "kept, and continue with 'cove resume'. A paused sandbox uses no CPU time, its timeout does not run, and it is "
         "kept until it is resumed or removed.\n\nWith --files-only its processes end and its memory is freed, but its files"
         " stay. The same happens to a sandbox that is paused with its memory if the service stops or the machine "
-        "restarts.\n\nPrints the id of each paused sandbox. If one can't be paused, the others still are.",
+        "restarts, unless --disk saved it.\n\nPrints the id of each paused sandbox. If one can't be paused, the others still are.",
     .exit_status = " 0  all were paused\n 1  one was not; stderr says which and why\n 2  the command line is wrong",
     .examples = "cove pause i3k\n"
                 "cove pause --files-only i3k\n"
+                "cove pause --disk i3k\n"
                 "cove ls -q | xargs -r cove pause",
     .operands = "id",
     COMMAND_FLAGS(pause_flags),

@@ -4,17 +4,21 @@
 #include "cli/print.h"
 #include "cli/things.h"
 
-enum { FLAG_SANDBOX = 256 };
+enum { FLAG_SANDBOX = 256, FLAG_MEMORY };
 
 static const struct flag flags[] = {
     {FLAG_SANDBOX, 0, "sandbox", "ID", "ls: only snapshots of this sandbox."},
+    {FLAG_MEMORY, 0, "memory", NULL,
+     "Includes its memory: what is created from the snapshot continues where the sandbox is now. Not in every tier."},
     {'q', 'q', "quiet", NULL, "ls: prints names only, one a line."},
 };
 
-static int snapshot_make(struct context *ctx, const char *text, const char *name)
+static int snapshot_make(struct context *ctx, const char *text, const char *name, bool memory)
 {
     AUTO_FREE char *id = NULL;
     AUTO_JSON json_t *body = json_object(), *made = NULL;
+    if (memory)
+        (void)json_object_set_new(body, "memory", json_true());
     if (name && json_object_set_new(body, "name", json_string(name)) < 0)
         return context_usage(ctx, "the name must be UTF-8");
     AUTO(service_close) struct service *s = service_open(ctx);
@@ -60,13 +64,13 @@ static int snapshot_list(struct context *ctx, const char *sandbox, bool quiet)
 static int snapshot_run(struct context *ctx)
 {
     const char *value, *sandbox = NULL;
-    bool quiet = false;
+    bool quiet = false, memory = false;
     int flag;
     while ((flag = context_next_flag(ctx, &value)) > 0) {
         if (flag == FLAG_SANDBOX)
             sandbox = value;
         else
-            quiet = true;
+            *(flag == FLAG_MEMORY ? &memory : &quiet) = true;
     }
     if (flag < 0)
         return context_exit(ctx);
@@ -83,17 +87,17 @@ static int snapshot_run(struct context *ctx)
                      : context_usage(ctx, "the snapshot's name or id is missing");
     if (n < 1 || n > 2)
         return context_usage(ctx, n ? "give a sandbox's id and a name, or ls, or rm" : "of which sandbox? give its id");
-    return snapshot_make(ctx, what, n == 2 ? operands[1] : NULL);
+    return snapshot_make(ctx, what, n == 2 ? operands[1] : NULL, memory);
 }
 
 const struct command cmd_snapshot = {
     .name = "snapshot",
     .summary = "take, list and remove snapshots",
-    .synopsis = "ID [NAME]\nls [--sandbox ID] [-q]\nrm SNAPSHOT...",
+    .synopsis = "[--memory] ID [NAME]\nls [--sandbox ID] [-q]\nrm SNAPSHOT...",
     .description =
         "Keeps the files of a sandbox as they are now. The sandbox is frozen for that for some milliseconds, however much"
         " it has written, and then continues. A snapshot is a template: 'cove run --template SNAPSHOT' creates sandboxes "
-        "from it. Memory is not part of it.\n\nPrints the name of the snapshot. NAME is [NAMESPACE/]NAME[:TAG]; NAMESPACE "
+        "from it. Memory is not part of it without --memory.\n\nPrints the name of the snapshot. NAME is [NAMESPACE/]NAME[:TAG]; NAMESPACE "
         "and NAME must not begin with -. If the name and tag are in use, they mean the new snapshot from then on.\n\nrm "
         "removes snapshots: NAME:TAG only that tag if the name has others, NAME all of them. It refuses a snapshot from "
         "which living sandboxes were created. The space is freed by 'cove gc', or later by the service itself, once "
@@ -101,6 +105,7 @@ const struct command cmd_snapshot = {
     .exit_status = " 0  it worked\n 1  it did not; stderr says why\n 2  the command line is wrong",
     .examples = "cove snapshot i3k\n"
                 "cove snapshot i3k before-the-upgrade\n"
+                "cove snapshot --memory i3k warmed-up\n"
                 "cove run --template before-the-upgrade -- ls\n"
                 "cove snapshot ls\n"
                 "cove snapshot rm before-the-upgrade",

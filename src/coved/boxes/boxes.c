@@ -129,6 +129,9 @@ static void start_in(struct box_entry *e, struct waiting *w)
         boxes_unnote(b, e->id);
     } else {
         b->last = w->outfit;
+        if (b->last
+                .memory) /* whose it is, its programs are told when they go on: nothing of it is ahead of need but a blank */
+            b->last = (struct outfit){.tier = w->outfit.tier};
     }
     network_open_box(b->network, e->id, &e->box.net);
     b->events.created(b->events.ctx, w->asked, TAKE_FD(session), NULL);
@@ -141,7 +144,11 @@ int boxes_dress(struct box_entry *e, const struct outfit *outfit, struct kept *k
     AUTO_PLAN struct files_plan plan = {.chain = NULL};
     if (files_plan(b->host, outfit->layer, kept ? kept->id : NULL, &plan, err) < 0)
         return -1;
-    const struct tier_dress how = {&plan, outfit->limits, outfit->disk_bytes, -1};
+    AUTO_CLOSE int memory_fd = -1;
+    if (boxes_memory_take(b, outfit, kept, &memory_fd, err) < 0)
+        return -1;
+    const struct tier_dress how = {&plan, outfit->limits, outfit->disk_bytes, memory_fd};
+    e->box.is_restored = memory_fd >= 0;
     e->outfit = *outfit;
     (void)snprintf(e->stands_on, sizeof(e->stands_on), "%s", plan.stands_on);
     boxes_enter(e, BOX_DRESSING);
@@ -192,7 +199,7 @@ static bool serve_one(struct boxes *b, struct waiting *w)
     struct err err;
     struct kept *kept = NULL;
     int r = look_for_kept(b, w, &kept, &err);
-    struct box_entry *e = r > 0 && !kept ? find_warm(b, &w->outfit) : NULL;
+    struct box_entry *e = r > 0 && !kept && !w->outfit.memory ? find_warm(b, &w->outfit) : NULL;
     bool warm = e != NULL;
     if (r > 0 && !e)
         e = boxes_find_blank(b, w->outfit.tier);
@@ -378,6 +385,7 @@ void boxes_create(struct boxes *b, uint64_t asked, const struct sup_create *requ
                                             .cpu_milli = request->cpu_milli,
                                             .pids = request->pids ? request->pids : default_pids};
     w->outfit.disk_bytes = request->disk_bytes;
+    w->outfit.memory = request->memory;
     (void)snprintf(w->outfit.layer, sizeof(w->outfit.layer), "%s", request->layer);
     b->last_create = clock_mono();
     boxes_ahead_is_needed(b);

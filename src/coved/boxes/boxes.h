@@ -84,9 +84,9 @@ int boxes_kill(struct boxes *b, const char *id, struct err *err) WARN_UNUSED;
 
 /*
  * Answered by done(). With memory: its processes stand still. ERR_DEADLINE_EXCEEDED: they can't be stopped where they are, and go on. Without: they end,
- * which is not reported, and its files are kept.
+ * which is not reported, and its files are kept. To disk: the same, with its memory beside them. ERR_UNIMPLEMENTED: its tier can't.
  */
-void boxes_pause(struct boxes *b, uint64_t asked, const char *id, bool memory, bool is_again);
+void boxes_pause(struct boxes *b, uint64_t asked, const char *id, enum sup_pause_kind kind, bool is_again);
 void boxes_resume(struct boxes *b, uint64_t asked, const char *id);
 
 /* Answered by stored(). Running, frozen or kept, it is afterwards what it was. */

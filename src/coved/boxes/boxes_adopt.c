@@ -12,13 +12,19 @@
 #include "coved/boxes/boxes_internal.h"
 #include "coved/workers/network.h"
 #include "coved/workers/records.h"
+#include "tier/memory.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/pidfd.h>
 
-enum life { LIFE_RUNS, LIFE_FROZEN, LIFE_STOPS /* its files are to be kept */ };
+enum life {
+    LIFE_RUNS,
+    LIFE_FROZEN,
+    LIFE_STOPS /* its files are to be kept */,
+    LIFE_SAVES /* runs, or stands still by its tier's means */
+};
 
 enum { FORM = 1, NET_FDS = 3 };
 
@@ -43,7 +49,10 @@ void boxes_record(struct box_entry *e)
     struct box_record r;
     memset(&r, 0, sizeof(r));
     r.form = FORM;
-    r.life = boxes_is_stopping(e) ? LIFE_STOPS : e->state == BOX_FROZEN ? LIFE_FROZEN : LIFE_RUNS;
+    r.life = boxes_is_stopping(e)     ? LIFE_STOPS
+             : e->state == BOX_FROZEN ? LIFE_FROZEN
+             : e->is_saving           ? LIFE_SAVES
+                                      : LIFE_RUNS;
     r.started = e->started;
     r.memory_bytes = box->limits.memory_bytes;
     r.cpu_milli = box->limits.cpu_milli;
@@ -171,6 +180,13 @@ static bool take_copy(struct box_entry *e)
     return copy != NULL;
 }
 
+static void boxes_adopt_stop(struct box_entry *e)
+{
+    struct task *t = boxes_task_stop(e);
+    t->tries = 1;
+    t->memory = memory_is_good(e->owner->host, e->id);
+}
+
 /* As far as something was under way with it, that is finished or undone. */
 static void boxes_adopt_settle(struct box_entry *e, enum life life)
 {
@@ -186,13 +202,16 @@ static void boxes_adopt_settle(struct box_entry *e, enum life life)
         boxes_copy_later(e);
         break;
     case LIFE_STOPS:
-        boxes_task_stop(e)->tries = 1;
+        boxes_adopt_stop(e);
         break;
+    case LIFE_SAVES:
     case LIFE_RUNS:
         e->has_copy = has_copy;
         boxes_copy_is_stale(e);
         boxes_yield_memory(e, false);
         boxes_thaw(e);
+        if (life == LIFE_SAVES)
+            boxes_save_over(e, -EINTR);
         break;
     }
 }
@@ -213,6 +232,7 @@ void boxes_adopt(struct boxes *b)
         if (failed < 0)
             boxes_on_pidfd(&e->pidfd, 0); /* the keeper had nothing to hold on to */
     }
+    boxes_memory_tidy(b);
     if (n)
         log_info("%zu sandboxes of a coved that ended go on", n);
 }

@@ -33,6 +33,8 @@ static void boxes_end_forget(struct box_entry *e)
     if (e->id[0] && !e->is_silent)
         b->events.ended(b->events.ctx, &e->ended);
     fault_point("coved.ended.told");
+    if (e->id[0] && !e->is_silent)
+        boxes_memory_drop(b, e->id);
     boxes_unrecord(e);
     mem_free(e);
 }

@@ -2,7 +2,7 @@
 /*
  * Shared by the files that boxes.h is made of: boxes.c (lives of boxes), boxes_end.c (their ends), boxes_ahead.c (what is made ahead of need), boxes_look.c (what is told of them),
  * boxes_task.c (what is asked to be done to a sandbox), boxes_pause.c (freezing), boxes_store.c (snapshots), boxes_keep.c (files without a box),
- * boxes_adopt.c (what outlives coved), boxes_note.c (what outlives all processes), boxes_volume.c (volumes that are mounted), boxes_memory.c (when memory is
+ * boxes_adopt.c (what outlives coved), boxes_save.c (memory on disk), boxes_note.c (what outlives all processes), boxes_volume.c (volumes that are mounted), boxes_memory.c (when memory is
  * short).
  */
 #pragma once
@@ -30,6 +30,7 @@ struct outfit {
     char layer[SUP_DIGEST_MAX]; /* "": the files that are kept of the sandbox */
     struct tier_limits limits;
     uint64_t disk_bytes;
+    bool memory; /* it goes on from what is saved with the layer, or with the files */
 };
 
 struct waiting {
@@ -49,6 +50,8 @@ enum task_kind {
     TASK_SNAPSHOT,
     TASK_REWIND, /* of one that is kept */
     TASK_MOUNT,
+    TASK_SAVE,  /* memory to disk; then it is a TASK_STOP */
+    TASK_GO_ON, /* after that failed */
     TASK_KINDS
 };
 
@@ -72,6 +75,7 @@ struct task {
     const struct tier *tier; /* of its entry; NULL: it never had one */
     uint64_t asked;          /* 0: nobody waits for the end of it */
     struct job *job;
+    bool memory;        /* TASK_SNAPSHOT: with it. TASK_STOP: what is saved under its id is of this moment */
     bool gone, aborted; /* gone: its job works, and can't be stopped half-way. aborted: what it makes is thrown away */
     int failed;         /* -errno, found out before the job was let go */
     unsigned tries;     /* TASK_STOP: jobs that failed */
@@ -92,8 +96,9 @@ struct kept {
     struct boxes *owner;
     char id[ID_SANDBOX_LEN + 1];
     char stands_on[SUP_DIGEST_MAX];
-    size_t busy;    /* who is at it: until that is 0 it stays */
-    bool is_whole;  /* under its name in the pool */
+    size_t busy;   /* who is at it: until that is 0 it stays */
+    bool is_whole; /* under its name in the pool */
+    bool has_memory;
     bool is_doomed; /* killed: it goes when nobody is at it */
 };
 
@@ -143,6 +148,7 @@ struct box_entry {
     bool has_copy;
     bool is_silent; /* no end is reported: its files are kept */
     bool is_recorded;
+    bool is_saving; /* it may stand still by its tier's means */
 
     struct giving *giving; /* its memory is being taken; it stands still */
     bool has_given;        /* since it was paused */
@@ -249,6 +255,7 @@ void boxes_clean_again(struct boxes *b);
 
 /* Refused at once, or under way, or behind those that are. */
 void boxes_task_add(struct boxes *b, const char *id, const struct task *task);
+void boxes_task_then(struct box_entry *e, enum task_kind kind); /* nobody asked for it: behind those that there are */
 struct task *boxes_task_stop(struct box_entry *e);          /* TASK_STOP that nobody asked for; it has no other task */
 void boxes_task_end(struct task *t, const struct err *err); /* err NULL: success. Answers, and begins the next one */
 void boxes_tasks_abort(struct box_entry *e, const struct err *err);
@@ -284,6 +291,21 @@ void boxes_ahead_is_needed(struct boxes *b);                     /* but not long
 
 void boxes_snapshot_begin(struct task *t);
 void boxes_snapshot_frozen(struct task *t, int r);
+
+/* ---- boxes_save.c ---- */
+
+void boxes_save_begin(struct task *t);
+void boxes_go_on_begin(struct task *t);
+/* A job: with its files, for a TASK_SNAPSHOT. done() has the task as its context, and calls the next one if the box lives and stays. */
+void boxes_save_start(struct task *t, void (*done)(void *ctx, int r));
+void boxes_save_over(struct box_entry *e, int r);
+int boxes_save_error(const struct task *t, int r, struct err *err);
+/* What a box that is to wear it goes on from, into *ret_fd: if it does. */
+int boxes_memory_take(struct boxes *b, const struct outfit *outfit, struct kept *kept, int *ret_fd,
+                      struct err *err) WARN_UNUSED;
+void boxes_memory_back(struct kept *k, bool memory); /* whole again; memory: it has not run since that was saved */
+void boxes_memory_drop(struct boxes *b, const char *name); /* there may be none */
+void boxes_memory_tidy(struct boxes *b);
 
 /* ---- boxes_volume.c ---- */
 

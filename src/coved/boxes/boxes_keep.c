@@ -15,6 +15,7 @@
 #include "coved/boxes/boxes_internal.h"
 #include "coved/workers/job.h"
 #include "tier/files.h"
+#include "tier/memory.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -86,6 +87,7 @@ static void drop_doomed(struct kept *k)
     int r = files_kept_drop(k->owner->host, k->id);
     if (r < 0 && r != -ENOENT)
         log_error("drop the files that are kept of sandbox %s: %s", k->id, strerror(-r));
+    boxes_memory_drop(k->owner, k->id);
     report_end(k->owner, k->id, SUP_CAUSE_KILLED);
     boxes_keep_forget(k);
 }
@@ -93,7 +95,9 @@ static void drop_doomed(struct kept *k)
 static void load(void *ctx, const char *sandbox, const char *stands_on)
 {
     struct boxes *b = ctx;
-    boxes_keep_add(b, sandbox, stands_on)->is_whole = true;
+    struct kept *k = boxes_keep_add(b, sandbox, stands_on);
+    k->is_whole = true;
+    k->has_memory = memory_is_good(b->host, sandbox);
 }
 
 void boxes_keep_load(struct boxes *b)
@@ -160,10 +164,12 @@ static void keep_done(void *ctx, int r)
         return;
     }
     boxes_kept_release(t->kept);
-    if (r == 0)
+    if (r == 0) {
         t->kept->is_whole = true;
-    else
+        boxes_memory_back(t->kept, t->memory);
+    } else {
         keep_failed(t, r, &err);
+    }
     boxes_unnote(b, t->id);
     if (err.code == ERR_OK && t->kept->is_doomed)
         (void)err_set(&err, ERR_ABORTED, "sandbox %s was killed meanwhile", t->id);
@@ -231,7 +237,7 @@ void boxes_give_back(struct box_entry *e)
         boxes_kept_release(k);
         return;
     }
-    struct task task = {.kind = TASK_STOP, .kept = k};
+    struct task task = {.kind = TASK_STOP, .kept = k, .memory = k->has_memory};
     memcpy(task.id, k->id, sizeof(task.id));
     memcpy(task.box, e->box.name, sizeof(task.box));
     memcpy(task.stands_on, e->stands_on, sizeof(task.stands_on));

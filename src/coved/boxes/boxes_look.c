@@ -66,7 +66,7 @@ void boxes_each(struct boxes *b, void (*fn)(void *ctx, const char *id, usec_t st
     size_t it = 0;
     for (const struct kept *k; (k = map_next(&b->kept, &it));)
         if (!k->is_doomed)
-            fn(ctx, k->id, 0, SUP_KEPT);
+            fn(ctx, k->id, 0, k->has_memory ? SUP_ON_DISK : SUP_KEPT);
 }
 
 void boxes_each_network(struct boxes *b, void (*fn)(void *ctx, const char *id, const struct netns *net), void *ctx)

@@ -143,6 +143,8 @@ void boxes_resume_begin(struct task *t)
         boxes_record(e);
         fault_point("coved.resume.recorded");
         boxes_thaw(e);
+    } else {
+        boxes_memory_drop(e->owner, e->id); /* it has come back with that */
     }
     boxes_task_end(t, NULL);
 }
@@ -163,11 +165,23 @@ static bool stop_again(struct boxes *b, uint64_t asked, const char *id)
     return (k && k->is_whole) || (t && t->asked == asked);
 }
 
-void boxes_pause(struct boxes *b, uint64_t asked, const char *id, bool memory, bool is_again)
+void boxes_pause(struct boxes *b, uint64_t asked, const char *id, enum sup_pause_kind kind, bool is_again)
 {
-    if (is_again && !memory && stop_again(b, asked, id))
+    static const struct task tasks[] = {[SUP_PAUSE_FILES] = {.kind = TASK_STOP},
+                                        [SUP_PAUSE_MEMORY] = {.kind = TASK_PAUSE},
+                                        [SUP_PAUSE_DISK] = {.kind = TASK_SAVE},
+                                        [SUP_PAUSE_BACK] = {.kind = TASK_STOP, .memory = true}};
+    struct kept *k = boxes_kept_find(b, id);
+    if (is_again && kind != SUP_PAUSE_MEMORY && stop_again(b, asked, id))
         return;
-    boxes_task_add(b, id, &(struct task){.kind = memory ? TASK_PAUSE : TASK_STOP, .asked = asked});
+    if (k && k->is_whole && kind == SUP_PAUSE_FILES) { /* its memory is given up */
+        boxes_memory_back(k, false);
+        b->events.done(b->events.ctx, asked, NULL);
+        return;
+    }
+    struct task task = tasks[kind];
+    task.asked = asked;
+    boxes_task_add(b, id, &task);
 }
 
 void boxes_resume(struct boxes *b, uint64_t asked, const char *id)

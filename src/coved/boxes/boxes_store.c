@@ -15,6 +15,7 @@
 #include "coved/boxes/boxes_internal.h"
 #include "coved/workers/job.h"
 #include "tier/files.h"
+#include "tier/memory.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -84,6 +85,8 @@ static void boxes_store_done(void *ctx, int r)
     t->job = NULL;
     fault_point("coved.snapshot.frozen");
     thaw(t);
+    if (t->memory && t->entry)
+        boxes_save_over(t->entry, r);
     fault_point("coved.snapshot.made");
     if (r < 0)
         files_forget(b->host, t->layer);
@@ -100,7 +103,7 @@ static void boxes_store_done(void *ctx, int r)
     } else if (t->failed && t->entry) {
         (void)boxes_freeze_error(t->entry, t->failed, &err);
     } else {
-        (void)store_error(t, r, &err);
+        (void)(t->memory && r != -EEXIST && r != -E2BIG ? boxes_save_error : store_error)(t, r, &err);
     }
     if (t->kept)
         boxes_kept_release(t->kept);
@@ -139,8 +142,27 @@ static bool is_unchanged(const struct task *t)
     return t->entry && t->unlike[0] && !files_changed(t->owner->host, t->box, t->unlike);
 }
 
+static void boxes_store_memory(struct task *t)
+{
+    struct err err;
+    if (!t->entry || t->entry->state == BOX_FROZEN)
+        (void)err_set(&err, ERR_FAILED_PRECONDITION,
+                      "sandbox %s is paused: resume it for a snapshot or a fork with its memory", t->id);
+    else if (tier_list_saves(&t->owner->set->list, t->tier->name, &err) == 0) {
+        boxes_save_start(t, boxes_store_done);
+        return;
+    }
+    if (t->kept)
+        boxes_kept_release(t->kept);
+    boxes_task_end(t, &err);
+}
+
 void boxes_snapshot_begin(struct task *t)
 {
+    if (t->memory) {
+        boxes_store_memory(t);
+        return;
+    }
     struct job_spec spec = {.name = "snapshot",
                             .run = boxes_store_run,
                             .done = boxes_store_done,
@@ -182,12 +204,15 @@ static void boxes_store_told(struct boxes *b, uint64_t asked, uint64_t bytes, co
 
 void boxes_snapshot(struct boxes *b, uint64_t asked, const struct sup_snapshot *m, bool is_again)
 {
-    struct task task = {.kind = TASK_SNAPSHOT, .asked = asked};
+    struct task task = {.kind = TASK_SNAPSHOT, .asked = asked, .memory = m->memory};
     const char *id = m->id, *layer = m->layer;
     memcpy(task.layer, layer, sizeof(task.layer));
     memcpy(task.unlike, m->unlike, sizeof(task.unlike));
     struct kept *k = boxes_kept_find(b, id);
-    if (is_again && files_layer_exists(b->host, layer)) {
+    bool is_half = m->memory && !memory_is_good(b->host, layer);
+    if (is_again && is_half && files_layer_exists(b->host, layer)) {
+        int ignored UNUSED = boxes_store_drop(b, layer); /* begun again */
+    } else if (is_again && files_layer_exists(b->host, layer)) {
         boxes_store_told(b, asked, files_layer_bytes(b->host, layer), NULL);
         return;
     }
@@ -250,6 +275,7 @@ void boxes_rewind(struct boxes *b, uint64_t asked, const char *id, const char *l
         b->events.done(b->events.ctx, asked, &err);
         return;
     }
+    boxes_memory_back(k, false); /* it is of other files */
     struct task *t = boxes_task_loose(b, &task);
     const struct job_spec spec = {.name = "rewind", .run = rewind_run, .done = rewind_done, .ctx = t};
     t->job = job_add(b->jobs, &spec);

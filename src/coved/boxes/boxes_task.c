@@ -14,6 +14,8 @@ static const struct {
     [TASK_STOP] = {boxes_stop_begin, boxes_stop_frozen},
     [TASK_SNAPSHOT] = {boxes_snapshot_begin, boxes_snapshot_frozen},
     [TASK_MOUNT] = {boxes_mount_begin, NULL},
+    [TASK_SAVE] = {boxes_save_begin, NULL},
+    [TASK_GO_ON] = {boxes_go_on_begin, NULL},
 };
 
 static struct task *task_new(struct boxes *b, const struct task *like)
@@ -73,20 +75,30 @@ void boxes_task_add(struct boxes *b, const char *id, const struct task *task)
         kinds[t->kind].begin(t);
 }
 
-struct task *boxes_task_stop(struct box_entry *e)
+static struct task *task_of(struct box_entry *e, enum task_kind kind)
 {
     struct task *t = mem_new(struct task);
-    assert(e->n_tasks == 0);
     t->owner = e->owner;
     t->entry = e;
     t->tier = e->tier;
-    t->kind = TASK_STOP;
+    t->kind = kind;
     memcpy(t->id, e->id, sizeof(t->id));
     list_init(&t->node);
     list_append(&e->tasks, &t->node);
-    e->n_tasks = 1;
-    kinds[t->kind].begin(t);
+    if (e->n_tasks++ == 0)
+        kinds[kind].begin(t);
     return t;
+}
+
+void boxes_task_then(struct box_entry *e, enum task_kind kind)
+{
+    (void)task_of(e, kind);
+}
+
+struct task *boxes_task_stop(struct box_entry *e)
+{
+    assert(e->n_tasks == 0);
+    return task_of(e, TASK_STOP);
 }
 
 struct task *boxes_task_loose(struct boxes *b, const struct task *task)

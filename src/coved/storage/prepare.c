@@ -162,7 +162,8 @@ static int finish_builder(struct child *builder, const struct making *m, struct 
         const struct err why = *err;
         (void)err_set(
             err, why.code,
-            "%s. Where the mirror can't be reached, template.mirror (Debian), mirrors.pip and mirrors.npm in /etc/cove/cove.yaml name others",
+            "%s. Name mirrors that can be reached (template.mirror, mirrors.pip, mirrors.npm) in /etc/cove/cove.yaml; "
+            "behind a proxy that opens TLS, add its CA with update-ca-certificates",
             why.msg);
     }
     return r;
@@ -191,7 +192,7 @@ static int build_tree(const struct making *m, const char *dir, char ret_digest[s
 {
     AUTO_FREE char *packages = package_list(m->config);
     AUTO_FREE char *script = customize(m->config), *include = mem_printf("--include=%s", packages),
-                   *hook = mem_printf("--customize-hook=%s", script);
+                   *hook = mem_strdup("--customize-hook=eval \"$COVE_CUSTOMIZE\"");
     AUTO_FREE char *target = mem_strdup(dir);
     char *debstrap[] = {(char[]){"mmdebstrap"},
                         (char[]){"--variant=apt"},
@@ -215,6 +216,9 @@ static int build_tree(const struct making *m, const char *dir, char ret_digest[s
     int result[2];
     char hex[65] = "";
     struct progress progress;
+    /* As an argument mmdebstrap would print all of it below the error that matters. */
+    if (setenv("COVE_CUSTOMIZE", script, 1) < 0)
+        return err_errno(err, errno, "set a variable");
     if (pipe2(result, O_CLOEXEC) < 0)
         return err_errno(err, errno, "make a pipe");
     AUTO_CLOSE int result_in = result[1];

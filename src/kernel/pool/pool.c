@@ -94,8 +94,8 @@ static int open_dirs(struct pool *p)
     const struct {
         const char *name;
         int *fd;
-    } dirs[] = {{"layers", &p->layers_fd},   {"boxes", &p->boxes_fd}, {"kept", &p->kept_fd},
-                {"volumes", &p->volumes_fd}, {"trash", &p->trash_fd}, {"new", &p->new_fd}};
+    } dirs[] = {{"layers", &p->layers_fd}, {"boxes", &p->boxes_fd}, {"kept", &p->kept_fd}, {"volumes", &p->volumes_fd},
+                {"memory", &p->memory_fd}, {"trash", &p->trash_fd}, {"new", &p->new_fd}};
     int r = 0;
     for (size_t i = 0; r == 0 && i < ARRAY_SIZE(dirs); i++)
         r = open_dir(p->fd, dirs[i].name, 0755, dirs[i].fd);
@@ -106,7 +106,8 @@ static int open_dirs(struct pool *p)
 static struct pool *pool_new(void)
 {
     struct pool *p = mem_new(struct pool);
-    p->fd = p->layers_fd = p->boxes_fd = p->kept_fd = p->volumes_fd = p->trash_fd = p->new_fd = p->figures_fd = -1;
+    p->fd = p->layers_fd = p->boxes_fd = p->kept_fd = p->volumes_fd = p->memory_fd = p->trash_fd = p->new_fd =
+        p->figures_fd = -1;
     p->seeds_fd = p->stock_fd = -1;
     p->seed_step = SEED_STEP;
     for (size_t i = 0; i < POOL_SHARDS; i++)
@@ -166,8 +167,8 @@ int pool_open_as(const char *dir, enum pool_kind kind, struct pool **ret_pool)
 
 void pool_close(struct pool *p)
 {
-    int *const fds[] = {&p->layers_fd, &p->boxes_fd,   &p->kept_fd,  &p->volumes_fd, &p->trash_fd,
-                        &p->new_fd,    &p->figures_fd, &p->seeds_fd, &p->stock_fd,   &p->fd};
+    int *const fds[] = {&p->layers_fd, &p->boxes_fd,   &p->kept_fd,  &p->volumes_fd, &p->trash_fd, &p->new_fd,
+                        &p->memory_fd, &p->figures_fd, &p->seeds_fd, &p->stock_fd,   &p->fd};
     for (size_t i = 0; i < POOL_SHARDS; i++)
         (void)fd_close(p->shard_fds[i]);
     for (size_t i = 0; i < ARRAY_SIZE(fds); i++)

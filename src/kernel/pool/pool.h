@@ -8,6 +8,7 @@
  *   boxes/<shard>/<name>/{u,w}   upper and work directory of a sandbox; where clones are cheap with `below`
  *   kept/<sandbox>/{u,below}     the files of a paused sandbox; `below` as above
  *   volumes/<volume>/{u,limit}   a volume; its size in bytes, decimal, 0: none
+ *   memory/<layer or sandbox>/   plain files: what a tier goes on with from what is in layers/ or kept/ under that name
  *   seeds/<number>/u             where clones are cheap: what layers and boxes begin as, for their inode numbers (pool_number.c)
  *   stock/<number>.<n>/u         copies of these that are ready; stock/<number>: such are wanted
  *   asleep/                      coved's own notes (coved/boxes/boxes_note.c)
@@ -101,7 +102,7 @@ bool pool_box_changed(struct pool *p, const char *box, const char *layer);
 /* To the trash. Whether anybody needs it is the caller's to know. */
 int pool_layer_drop(struct pool *p, const char *layer) WARN_UNUSED;
 int pool_layer_each(struct pool *p, void (*fn)(void *ctx, const char *layer), void *ctx) WARN_UNUSED;
-/* Bytes that are its own, as far as the kind knows; 0: unknown. */
+/* Bytes that are its own, as far as the kind knows, with its memory; 0: unknown. */
 uint64_t pool_layer_bytes(struct pool *p, const char *layer);
 bool pool_layer_exists(const struct pool *p, const char *layer);
 
@@ -151,6 +152,20 @@ int pool_keep_layer(struct pool *p, const char *layer, const char *sandbox) WARN
 int pool_kept_chain(struct pool *p, const char *sandbox, struct pool_chain *ret_below) WARN_UNUSED; /* -ENOENT */
 int pool_kept_drop(struct pool *p, const char *sandbox) WARN_UNUSED;                                /* -ENOENT */
 int pool_kept_each(struct pool *p, void (*fn)(void *ctx, const char *sandbox), void *ctx) WARN_UNUSED;
+
+/* ---- memory ---- */
+
+/*
+ * What goes with a layer, or with the files that are kept of a sandbox: a directory, to be filled through *ret_fd with plain files, which commit() writes out (slow) and
+ * names, in place of one before. Both are a job's.
+ */
+int pool_memory_begin(struct pool *p, const char *name, int *ret_fd) WARN_UNUSED;
+int pool_memory_commit(struct pool *p, const char *name) WARN_UNUSED;
+int pool_memory_open(struct pool *p, const char *name, int *ret_fd) WARN_UNUSED; /* -ENOENT; O_RDONLY */
+int pool_memory_drop(struct pool *p, const char *name) WARN_UNUSED;              /* -ENOENT */
+uint64_t pool_memory_bytes(struct pool *p, const char *name);                    /* on disk; 0: there is none */
+/* To the trash: that of layers that are no more, and that of sandboxes which nobody wants. */
+int pool_memory_tidy(struct pool *p, bool (*is_wanted)(void *ctx, const char *name), void *ctx) WARN_UNUSED;
 
 /* ---- volumes ---- */
 

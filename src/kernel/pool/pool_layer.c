@@ -144,7 +144,10 @@ bool pool_box_changed(struct pool *p, const char *box, const char *layer)
 
 int pool_layer_drop(struct pool *p, const char *layer)
 {
-    return pool_is_layer(layer) ? pool_to_trash(p, p->layers_fd, layer) : -EINVAL;
+    int r = pool_is_layer(layer) ? pool_to_trash(p, p->layers_fd, layer) : -EINVAL;
+    int ignored UNUSED =
+        r ? 0 : pool_memory_drop(p, layer); /* mostly there is none; else the next pool_memory_tidy() finds it */
+    return r;
 }
 
 struct layer_each {
@@ -172,5 +175,5 @@ uint64_t pool_layer_bytes(struct pool *p, const char *layer)
     uint64_t bytes = 0;
     int r = pool_is_layer(layer) ? pool_entry_open(p->layers_fd, layer, &entry) : -EINVAL;
     r = r ? r : pool_note_u64(entry, "bytes", &bytes);
-    return r < 0 ? 0 : bytes;
+    return r < 0 ? 0 : bytes + pool_memory_bytes(p, layer);
 }

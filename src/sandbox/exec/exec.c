@@ -16,6 +16,7 @@
  */
 #include "sandbox/exec/exec.h"
 #include "base/mem.h"
+#include "sandbox/exec/exec_life.h"
 #include "sandbox/exec/process.h"
 
 #include <signal.h>
@@ -28,6 +29,7 @@ struct follow {
     struct stream *stream;   /* its own */
     struct list node;        /* in a process's follows */
     uint32_t pid;            /* 0 until REPLY */
+    uint64_t next;           /* of its own stream: offset of what comes next */
     uint32_t owed;           /* given to the client, not acknowledged */
     struct loop_alarm alarm;
 };
@@ -284,17 +286,17 @@ static const struct stream_ops taken_ops = {
     .flags_max = WIRE_PTY,
 };
 
-static void put_attach(struct buf *b, const struct exec_select *which, enum wire_from from)
+static void put_attach(struct buf *b, const struct exec_select *which, enum wire_from from, uint64_t offset)
 {
     process_put_select(b, which);
     wire_put_u8(b, (uint8_t)from);
-    wire_put_u64(b, 0);
+    wire_put_u64(b, offset);
 }
 
 int process_take_over(struct process *p, bool head_done, struct err *err)
 {
     struct buf *request = session_request(p->sb->session, WIRE_ATTACH);
-    put_attach(request, &(struct exec_select){.pid = p->pid}, WIRE_FROM_OFFSET);
+    put_attach(request, &(struct exec_select){.pid = p->pid}, WIRE_FROM_OFFSET, 0);
     p->log.head_done = head_done;
     return stream_open(p->sb->session, request, &taken_ops, p, SESSION_UNARY_MS, &p->stream, err);
 }
@@ -320,6 +322,7 @@ static void follow_on_reply(void *user, struct str head)
     }
     struct process *p = process_find(f->sb, &(struct exec_select){.pid = pid});
     f->pid = pid;
+    f->next = offset;
     if (p)
         list_append(&p->follows, &f->node);
     if (f->ops->on_start)
@@ -334,6 +337,7 @@ static void follow_on_data(void *user, uint8_t flags, struct str bytes)
         return;
     }
     f->owed += (uint32_t)bytes.n;
+    f->next += bytes.n;
     f->ops->on_output(f->ctx, flags, bytes);
 }
 
@@ -390,7 +394,7 @@ int exec_attach(struct sandbox *sb, const struct actor *actor, const struct exec
     bool seen = p && (p->client || !list_empty(&p->follows) || p->delivered);
     struct follow *f = follow_new(sb, ops, ctx);
     struct buf *request = session_request(sb->session, WIRE_ATTACH);
-    put_attach(request, which, seen ? WIRE_FROM_NOW : WIRE_FROM_UNSEEN);
+    put_attach(request, which, seen ? WIRE_FROM_NOW : WIRE_FROM_UNSEEN, 0);
     if (stream_open(sb->session, request, &follow_ops, f, SESSION_UNARY_MS, &f->stream, err) < 0) {
         follow_free(f);
         return -1;
@@ -399,4 +403,87 @@ int exec_attach(struct sandbox *sb, const struct actor *actor, const struct exec
         loop_alarm_set(sb->core->loop, &f->alarm, clock_add_ms(clock_mono(), timeout_ms), on_follow_alarm);
     *ret_follow = f;
     return 0;
+}
+
+/* ---- over to another session ---- */
+
+static void moved_on_reply(void *user, struct str head)
+{
+    struct process *p = user;
+    const uint64_t at = p->log.base + p->log.bytes;
+    uint32_t pid;
+    uint64_t offset;
+    if (!read_head(head, &pid, &offset) || pid != p->pid || offset < at) {
+        stream_violation(p->stream, "a malformed head of ATTACH");
+        return;
+    }
+    p->log.lost += offset - at;
+    p->log.base += offset - at;
+}
+
+static const struct stream_ops moved_ops = {
+    .on_reply = moved_on_reply,
+    .on_data = process_on_data,
+    .on_end = process_on_end,
+    .long_lived = true,
+    .flags_max = WIRE_PTY,
+};
+
+static void follow_moved_on_reply(void *user, struct str head)
+{
+    struct follow *f = user;
+    uint32_t pid;
+    if (!read_head(head, &pid, &f->next) || pid != f->pid)
+        stream_violation(f->stream, "a malformed head of ATTACH");
+}
+
+static const struct stream_ops follow_moved_ops = {
+    .on_reply = follow_moved_on_reply,
+    .on_data = follow_on_data,
+    .on_end = follow_on_end,
+    .long_lived = true,
+    .flags_max = WIRE_PTY,
+};
+
+static void exec_move_stream(struct sandbox *sb, struct stream **stream, uint32_t pid, uint64_t at,
+                             const struct stream_ops *ops, void *user)
+{
+    struct err err;
+    stream_close(*stream);
+    struct buf *request = session_request(sb->session, WIRE_ATTACH);
+    put_attach(request, &(struct exec_select){.pid = pid}, WIRE_FROM_OFFSET, at);
+    *stream = NULL;
+    if (stream_open(sb->session, request, ops, user, SESSION_UNARY_MS, stream, &err) < 0)
+        ops->on_end(user, STR_NULL, &err);
+}
+
+void exec_move(struct sandbox *sb)
+{
+    LIST_FOREACH (struct process, p, &sb->processes, node) {
+        LIST_FOREACH (struct follow, f, &p->follows, node) {
+            f->owed = 0;
+            if (f->stream)
+                exec_move_stream(sb, &f->stream, f->pid, f->next, &follow_moved_ops, f);
+        }
+        if (!p->stream || !p->pid)
+            continue; /* its beginning, or its end, is still to come over the session before */
+        p->unattended = 0;
+        if (p->client)
+            p->client->owed = 0;
+        exec_move_stream(sb, &p->stream, p->pid, p->log.base + p->log.bytes, &moved_ops, p);
+    }
+}
+
+void exec_let_go(struct sandbox *sb, const struct err *why)
+{
+    exec_recover_stop(sb);
+    LIST_FOREACH (struct process, p, &sb->processes, node) {
+        struct follow *f = p->client;
+        if (p->ended)
+            continue;
+        stream_close(TAKE_PTR(p->stream));
+        if (f)
+            follow_error(f, why);
+        process_free(p);
+    }
 }

@@ -12,6 +12,11 @@ void exec_recover_stop(struct sandbox *sb);
 void exec_carry(struct sandbox *sb, uint64_t before, uint64_t last);
 bool exec_is_running(struct sandbox *sb, uint64_t cause); /* the process of this action */
 
+void exec_move(struct sandbox *sb); /* it has another session now: what is followed goes on there, from where it is */
+void exec_let_go(
+    struct sandbox *sb,
+    const struct err *why); /* they go on without us, until exec_recover(): as after the end of this worker */
+
 /* Its deadlines stand still while it does (process.c). */
 void exec_stand_still(struct sandbox *sb);
 void exec_go_on(struct sandbox *sb);

@@ -52,6 +52,7 @@ static struct checkpoints *checkpoints_of(struct sandbox *sb)
 int checkpoint_mode(const struct sandbox *sb)
 {
     int mode = sb->info.checkpoint ? sb->info.checkpoint : guard_checkpoint_of(sb);
+    mode = mode ? mode : sb->core->config.checkpoint;
     return sb->info.hidden || !mode ? CHECKPOINT_OFF : mode;
 }
 
@@ -390,6 +391,6 @@ int sandbox_rewind(struct sandbox *sb, const struct actor *actor, uint64_t seq, 
         return 0;
     }
     waiters_add(&sb->pausers, rewind_on_paused, r);
-    pause_start(sb, false, action);
+    pause_start(sb, SUP_PAUSE_FILES, action);
     return 0;
 }

@@ -75,7 +75,7 @@ void sandbox_kill_leftover(struct sandbox *sb)
 {
     if (!sb->end_cause)
         sb->end_cause = "killed";
-    sb->was_kept = sb->life == SUP_KEPT;
+    sb->was_kept = sb->life == SUP_KEPT || sb->life == SUP_ON_DISK;
     kill_again(&sb->kill_alarm);
 }
 
@@ -215,7 +215,7 @@ void sandbox_end(struct sandbox *sb, const struct ending *e)
     struct err why, err;
     sb->end_cause = e->cause;
     sb->fails = e->fails;
-    sb->was_kept = sb->info.state == SANDBOX_PAUSED && !sb->info.has_memory;
+    sb->was_kept = sb->info.state == SANDBOX_PAUSED && (!sb->info.has_memory || sb->info.on_disk);
     if (e->fails)
         (void)err_set(&sb->failure, ERR_UNAVAILABLE, "the sandbox failed: %s", e->what);
     say_why(sb, &why);

@@ -27,6 +27,7 @@
 #include "sandbox/life/store.h"
 #include "sandbox/object.h"
 #include "sandbox/record/record.h"
+#include "wire/tiers.h"
 
 enum { AGAIN_MS = 5000, DOUBLED_MOST = 4, FREEZES_MOST = 3 };
 
@@ -86,9 +87,9 @@ bool pause_explains(struct sandbox *sb, const struct err *what)
         sb->session_broke = true;
         return true;
     case SANDBOX_RESUMING:
-        if (sb->info.has_memory && start_awaits(sb, START_AGENT))
+        if (sb->info.has_memory && !sb->info.on_disk && start_awaits(sb, START_AGENT))
             return false;
-        if (sb->info.has_memory)
+        if (sb->info.has_memory && !sb->info.on_disk)
             sb->session_broke = true;
         else
             start_broke(sb, what);
@@ -130,16 +131,19 @@ static void paused(struct sandbox *sb)
 {
     struct err err;
     bool memory = sb->pause_memory;
-    if (!memory)
+    if (!memory || sb->pause_to_disk)
         pause_let_go(sb);
     else if (sb->session_broke)
         pause_drop_session(sb);
     still(sb);
     sb->end_tries = sb->end_stuck = 0;
     sb->info.has_memory = memory;
+    sb->info.on_disk = sb->pause_to_disk;
     rows_extra(sb);
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     event_data_bool(&d, "memory", memory);
+    if (sb->pause_to_disk)
+        event_data_bool(&d, "disk", true);
     event_data_u64(&d, "us", clock_mono() - sb->pause_began);
     pause_move(sb, SANDBOX_PAUSED, EVENT_SANDBOX_PAUSED, &d);
     /* It is asleep whether the store takes it or not: a new worker finds that out from coved. */
@@ -197,6 +201,8 @@ static void pause_failed(struct sandbox *sb, const struct err *err)
     event_data_str(&d, "message", str_of(why.msg));
     pause_move(sb, SANDBOX_RUNNING, EVENT_SANDBOX_RESUMED, &d);
     keeper_wrote(sb->core->keeper);
+    if (!sb->session)
+        resume_attach(sb);
     if (list_empty(&sb->pausers) && failed_at_the_end(sb, &why))
         return;
     sandbox_arm_end(sb);
@@ -253,10 +259,24 @@ void pause_answer_later(struct sandbox *sb, supervisor_fn fn, const struct err *
     loop_later(sb->core->loop, &l->job);
 }
 
+/* No session is open while memory is saved. */
+static void pause_close_session(struct sandbox *sb)
+{
+    struct err why;
+    (void)err_set(&why, ERR_UNAVAILABLE,
+                  "the sandbox is paused to disk: once it is resumed, its processes can be attached again");
+    exec_let_go(sb, &why);
+    if (sb->session)
+        session_drop(TAKE_PTR(sb->session), &why);
+}
+
 void pause_go(struct sandbox *sb)
 {
     struct err err;
-    union sup_message m = {.pause = {.head = {.type = SUP_PAUSE}, .memory = sb->pause_memory}};
+    union sup_message m = {.pause = {.head = {.type = SUP_PAUSE},
+                                     .kind = sb->pause_to_disk  ? SUP_PAUSE_DISK
+                                             : sb->pause_memory ? SUP_PAUSE_MEMORY
+                                                                : SUP_PAUSE_FILES}};
     if (!list_empty(&sb->stores))
         return; /* which comes here when it is done */
     if (sb->info.state == SANDBOX_RESUMING && !sb->resume_asked) {
@@ -268,15 +288,18 @@ void pause_go(struct sandbox *sb)
     fault_point("core.pause.begun");
     memcpy(m.pause.id, sb->info.id, ID_SANDBOX_LEN);
     sb->pause_asked = true;
+    if (sb->pause_to_disk)
+        pause_close_session(sb);
     sandbox_ref(sb);
     if (supervisor_call(sb->core->supervisor, &m, on_paused, sb, &err) < 0)
         pause_answer_later(sb, on_paused, &err);
 }
 
 /* event: of the move, when the action was not recorded before. */
-static uint64_t pause_begin(struct sandbox *sb, bool memory, const struct event_draft *event)
+static uint64_t pause_begin(struct sandbox *sb, enum sup_pause_kind kind, const struct event_draft *event)
 {
-    sb->pause_memory = memory;
+    sb->pause_memory = kind != SUP_PAUSE_FILES;
+    sb->pause_to_disk = kind == SUP_PAUSE_DISK;
     sb->pause_asked = sb->session_broke = false;
     sb->pause_began = clock_mono();
     start_drop(sb); /* its certificate is seen to when it wakes up */
@@ -284,26 +307,41 @@ static uint64_t pause_begin(struct sandbox *sb, bool memory, const struct event_
     return sandbox_move(sb, SANDBOX_PAUSING, event);
 }
 
-void pause_start(struct sandbox *sb, bool memory, uint64_t seq)
+void pause_start(struct sandbox *sb, enum sup_pause_kind kind, uint64_t seq)
 {
-    (void)pause_begin(sb, memory, &(struct event_draft){0});
+    (void)pause_begin(sb, kind, &(struct event_draft){0});
     sb->pause_seq = seq;
     pause_go(sb);
 }
 
-int sandbox_pause(struct sandbox *sb, const struct actor *actor, bool memory, sandbox_fn done, void *ctx,
-                  struct err *err)
+static int pause_ask(struct sandbox *sb, const struct actor *actor, enum sup_pause_kind kind, sandbox_fn done,
+                     void *ctx, struct err *err)
 {
     uint64_t seq;
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    event_data_bool(&d, "memory", memory);
+    event_data_bool(&d, "memory", kind != SUP_PAUSE_FILES);
+    if (kind == SUP_PAUSE_DISK)
+        event_data_bool(&d, "disk", true);
     if (sb->info.state == SANDBOX_RUNNING && start_is_under_way(sb))
         return err_set(err, ERR_FAILED_PRECONDITION, "sandbox %s is still being started", sb->info.id);
     if (action_begin(sb, actor, EVENT_SANDBOX_PAUSE, event_data_end(&d), &seq, err) < 0)
         return -1;
     waiters_add(&sb->pausers, done, ctx);
-    pause_start(sb, memory, seq);
+    pause_start(sb, kind, seq);
     return 0;
+}
+
+int sandbox_pause(struct sandbox *sb, const struct actor *actor, bool memory, sandbox_fn done, void *ctx,
+                  struct err *err)
+{
+    return pause_ask(sb, actor, memory ? SUP_PAUSE_MEMORY : SUP_PAUSE_FILES, done, ctx, err);
+}
+
+int sandbox_pause_to_disk(struct sandbox *sb, const struct actor *actor, sandbox_fn done, void *ctx, struct err *err)
+{
+    if (tier_list_saves(sb->core->config.engine.tiers, sb->info.tier, err) < 0)
+        return -1;
+    return pause_ask(sb, actor, SUP_PAUSE_DISK, done, ctx, err);
 }
 
 void pause_expired(struct sandbox *sb)
@@ -325,7 +363,7 @@ void pause_expired(struct sandbox *sb)
     if (!memory && !sb->info.pause_files_only)
         event_data_str(&d, "reason",
                        STR("its processes can't be stopped where they are: they are ended, its files are kept"));
-    sb->pause_seq = pause_begin(sb, memory,
+    sb->pause_seq = pause_begin(sb, memory ? SUP_PAUSE_MEMORY : SUP_PAUSE_FILES,
                                 &(struct event_draft){.kind = EVENT_SANDBOX_PAUSE,
                                                       .source = EVENT_HOST,
                                                       .grade = EVENT_OBSERVED_HOST,

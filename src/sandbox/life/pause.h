@@ -2,6 +2,8 @@
 /*
  * Pausing and resuming.
  *
+ * To disk, on tiers that can: its memory is written beside its files, and goes on from there, after the service or the machine was started anew, too; what clients have open ends.
+ *
  * With memory: its processes stand still where they are, and go on there; connections inside, terminals and what clients have open stay. Without: its
  * processes end (cause "paused"), its files stay, and resuming starts it anew, with a new boot id. A sandbox that is paused with memory when the service stops or
  * dies is one that was paused without when it is back.
@@ -21,6 +23,10 @@
  */
 int sandbox_pause(struct sandbox *sb, const struct actor *actor, bool memory, sandbox_fn done, void *ctx,
                   struct err *err) WARN_UNUSED;
+
+/* The same with its memory on disk. ERR_UNIMPLEMENTED: its tier can't, and which can. */
+int sandbox_pause_to_disk(struct sandbox *sb, const struct actor *actor, sandbox_fn done, void *ctx,
+                          struct err *err) WARN_UNUSED;
 
 struct sandbox_resume {
     bool has_timeout;

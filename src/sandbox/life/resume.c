@@ -29,7 +29,10 @@ void resume_runs(struct sandbox *sb)
     exec_go_on(sb);
     i->timeout_ms = sb->resume_timeout_ms;
     i->end_at = i->timeout_ms ? clock_real() + i->timeout_ms * USEC_PER_MS : 0;
-    i->has_memory = false;
+    /* What was saved is not needed any more. */
+    if (i->on_disk && supervisor_call_id(sb->core->supervisor, SUP_RESUME, i->id, NULL, NULL, &err) < 0)
+        log_warn("drop the saved memory of sandbox %s: %s", i->id, err.msg);
+    i->has_memory = i->on_disk = false;
     sb->end_retry = 0;
     rows_end_at(sb);
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
@@ -69,10 +72,10 @@ void resume_failed(struct sandbox *sb, const struct err *err)
     wake_later(sb);
 }
 
-void resume_put_away(struct sandbox *sb, supervisor_fn fn)
+void resume_put_away(struct sandbox *sb, enum sup_pause_kind how, supervisor_fn fn)
 {
     struct err err;
-    union sup_message m = {.pause = {.head = {.type = SUP_PAUSE}}};
+    union sup_message m = {.pause = {.head = {.type = SUP_PAUSE}, .kind = how}};
     memcpy(m.pause.id, sb->info.id, ID_SANDBOX_LEN);
     sandbox_ref(sb);
     if (supervisor_call(sb->core->supervisor, &m, fn, sb, &err) < 0)
@@ -97,10 +100,15 @@ static void on_attached(void *ctx, const union sup_message *answer, int fd, cons
 
 void resume_attach(struct sandbox *sb)
 {
-    struct err err;
     assert(!sb->session);
     sb->session = sandbox_session_new(sb);
     exec_recover(sb);
+    resume_attach_to(sb);
+}
+
+void resume_attach_to(struct sandbox *sb)
+{
+    struct err err;
     sandbox_ref(sb);
     if (supervisor_call_id(sb->core->supervisor, SUP_ATTACH, sb->info.id, on_attached, sb, &err) < 0)
         pause_answer_later(sb, on_attached, &err);
@@ -110,7 +118,7 @@ static void on_thawed(void *ctx, const union sup_message *answer, int fd, const 
 {
     struct sandbox *sb = ctx;
     struct err local;
-    union sup_message m = {.pause = {.head = {.type = SUP_PAUSE}, .memory = 1}};
+    union sup_message m = {.pause = {.head = {.type = SUP_PAUSE}, .kind = SUP_PAUSE_MEMORY}};
     (void)fd_close(fd);
     if (start_awaits(sb, START_BOX) && !sb->core->closing) {
         /* Who did not answer in time may do it all the same: nothing may run in what is told of as paused, with no deadline. */
@@ -136,7 +144,7 @@ void resume_go(struct sandbox *sb)
 {
     bool cold = sb->resume_cold || !sb->info.has_memory;
     sb->resume_asked = true;
-    start_begin(sb, cold ? START_COLD : START_THAW, sb->pause_seq);
+    start_begin(sb, cold ? START_COLD : sb->info.on_disk ? START_WAKE : START_THAW, sb->pause_seq);
 }
 
 /* ---- what is asked for ---- */

@@ -15,7 +15,7 @@ void waiters_tell(struct list *waiters, struct sandbox *sb, const struct err *er
 /* Asks coved what the state wants of it, if it was not asked yet and nothing of the sandbox is under way that has to be over first. */
 void pause_go(struct sandbox *sb);
 /* Begins one, of a running sandbox; who waits for it is in sb->pausers. seq: of the action that wants it. */
-void pause_start(struct sandbox *sb, bool memory, uint64_t seq);
+void pause_start(struct sandbox *sb, enum sup_pause_kind kind, uint64_t seq);
 void pause_expired(struct sandbox *sb); /* its time is up, and it is to be paused then */
 /* Its session broke, which this state explains: true, and there is nothing more to do. */
 bool pause_explains(struct sandbox *sb, const struct err *what);
@@ -36,7 +36,8 @@ void resume_begin(struct sandbox *sb, uint64_t timeout_ms, bool cold, uint64_t s
 int resume_limit(const struct core *core, struct err *err) WARN_UNUSED;
 void resume_runs(struct sandbox *sb);                             /* all of it is there: it is running from here on */
 void resume_failed(struct sandbox *sb, const struct err *err);    /* it is paused again */
-void resume_attach(struct sandbox *sb);                           /* a session for one that has none */
+void resume_attach(struct sandbox *sb);                           /* a session for one that has none, */
+void resume_attach_to(struct sandbox *sb);                        /* or for sb->session, which waits for it */
 int resume_thaw(struct sandbox *sb, struct err *err) WARN_UNUSED; /* START_BOX */
 /* Its processes end, its files are kept. fn's context is the sandbox, with a reference. */
-void resume_put_away(struct sandbox *sb, supervisor_fn fn);
+void resume_put_away(struct sandbox *sb, enum sup_pause_kind how, supervisor_fn fn);

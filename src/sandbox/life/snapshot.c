@@ -7,15 +7,20 @@
 #include "base/fault.h"
 #include "base/fd.h"
 #include "base/mem.h"
+#include "sandbox/exec/exec_life.h"
 #include "sandbox/life/layers.h"
+#include "sandbox/life/life.h"
 #include "sandbox/life/sleep.h"
 #include "sandbox/life/store.h"
 #include "sandbox/object.h"
 #include "sandbox/record/record.h"
 #include "template/builds.h"
 #include "template/name.h"
+#include "wire/tiers.h"
 
 #include <stdio.h>
+
+enum { DRAIN_MS = 1000, DRAIN_LOOK_MS = 1 };
 
 struct storing {
     struct list node;
@@ -24,7 +29,10 @@ struct storing {
     char unlike[LAYER_NAME_LEN + 1];
     enum event_kind kind;
     uint64_t seq;
-    bool asked;
+    bool asked, memory;
+    struct session *before; /* owned: that was open until its memory is to be saved; NULL: it is closed by now */
+    struct loop_alarm drain;
+    usec_t drain_until; /* monotonic; 0: that has not begun */
     store_fn fn;
     void *ctx;
 };
@@ -59,6 +67,8 @@ static void snapshot_finish(struct storing *s, const struct sup_stored *stored, 
     struct sandbox *sb = s->sb;
     store_fn fn = s->fn;
     void *ctx = s->ctx;
+    if (s->drain_until && sb->session && !sb->core->closing)
+        resume_attach_to(sb);
     list_remove(&s->node);
     mem_free(s);
     fn(ctx, stored, err);
@@ -112,6 +122,39 @@ static void on_late(struct loop_job *job)
     mem_free(l);
 }
 
+/* ---- no session is open while memory is saved ---- */
+
+static void storing_on_drain(struct loop_alarm *alarm)
+{
+    struct storing *s = container_of(alarm, struct storing, drain);
+    struct err why;
+    if (!session_is_idle(s->before) && clock_mono() < s->drain_until) {
+        loop_alarm_set(s->sb->core->loop, &s->drain, clock_mono() + DRAIN_LOOK_MS * USEC_PER_MS, storing_on_drain);
+        return;
+    }
+    (void)err_set(&why, ERR_UNAVAILABLE, "the sandbox's memory is being saved: try again");
+    session_drop(TAKE_PTR(s->before), &why);
+    go(s->sb);
+}
+
+/* What comes from here on waits for the session after; what is under way has a moment to come to an end. */
+static void storing_drain(struct storing *s)
+{
+    struct sandbox *sb = s->sb;
+    s->before = sb->session;
+    s->drain_until = clock_mono() + DRAIN_MS * USEC_PER_MS;
+    sb->session = sandbox_session_new(sb);
+    exec_move(sb);
+    loop_alarm_set(sb->core->loop, &s->drain, clock_mono(), storing_on_drain);
+}
+
+static void storing_undrain(struct storing *s, const struct err *why)
+{
+    loop_alarm_clear(s->sb->core->loop, &s->drain);
+    if (s->before)
+        session_drop(TAKE_PTR(s->before), why);
+}
+
 static void go(struct sandbox *sb)
 {
     struct storing *s = LIST_FIRST(struct storing, &sb->stores, node);
@@ -120,10 +163,14 @@ static void go(struct sandbox *sb)
             pause_go(sb);
         return;
     }
-    if (s->asked)
+    if (s->asked || s->before)
         return;
+    if (s->memory && sb->session && !s->drain_until) {
+        storing_drain(s);
+        return;
+    }
     struct err err;
-    union sup_message m = {.snapshot = {.head = {.type = SUP_SNAPSHOT}}};
+    union sup_message m = {.snapshot = {.head = {.type = SUP_SNAPSHOT}, .memory = s->memory}};
     memcpy(m.snapshot.id, sb->info.id, ID_SANDBOX_LEN);
     memcpy(m.snapshot.layer, s->layer, strlen(s->layer));
     memcpy(m.snapshot.unlike, s->unlike, strlen(s->unlike));
@@ -146,6 +193,7 @@ void stores_end(struct sandbox *sb, const struct err *why)
         store_fn fn = s->fn;
         void *ctx = s->ctx;
         layers_settled(sb->core, s->layer);
+        storing_undrain(s, why);
         list_remove(&s->node);
         mem_free(s);
         fn(ctx, NULL, why);
@@ -165,6 +213,19 @@ int store_permitted(const struct sandbox *sb, struct err *err)
     return 0;
 }
 
+int store_memory_permitted(const struct sandbox *sb, struct err *err)
+{
+    if (tier_list_saves(sb->core->config.engine.tiers, sb->info.tier, err) < 0)
+        return -1;
+    if (sb->info.state != SANDBOX_RUNNING)
+        return err_set(err, ERR_FAILED_PRECONDITION,
+                       "sandbox %s is %s: resume it for a snapshot or a fork with its memory", sb->info.id,
+                       sandbox_state_name(sb->info.state));
+    if (start_is_under_way(sb))
+        return err_set(err, ERR_FAILED_PRECONDITION, "sandbox %s is still being started", sb->info.id);
+    return 0;
+}
+
 int store_files(struct sandbox *sb, const char *layer, const struct store_what *what, store_fn fn, void *ctx,
                 struct err *err)
 {
@@ -178,7 +239,8 @@ int store_files(struct sandbox *sb, const char *layer, const struct store_what *
         return err_set(err, ERR_RESOURCE_EXHAUSTED, "%d snapshots of sandbox %s are under way", WAITING_MAX,
                        sb->info.id);
     struct storing *s = mem_new(struct storing);
-    *s = (struct storing){.sb = sandbox_ref(sb), .kind = what->kind, .seq = what->seq, .fn = fn, .ctx = ctx};
+    *s = (struct storing){
+        .sb = sandbox_ref(sb), .kind = what->kind, .memory = what->memory, .seq = what->seq, .fn = fn, .ctx = ctx};
     (void)memccpy(s->unlike, what->unlike ? what->unlike : "", 0, sizeof(s->unlike));
     (void)memccpy(s->layer, layer, 0, sizeof(s->layer));
     list_append(&sb->stores, &s->node);
@@ -193,6 +255,7 @@ struct snapshot {
     struct sandbox *sb; /* a reference */
     char layer[LAYER_NAME_LEN + 1];
     char *name;
+    bool memory;
     snapshot_fn done;
     void *ctx;
 };
@@ -205,6 +268,7 @@ static int snapshot_add(const struct snapshot *s, const struct template **ret_te
                                     .layer = s->layer,
                                     .source = i->id,
                                     .tier = i->tier,
+                                    .has_memory = s->memory,
                                     .name = str_of(s->name),
                                     .cpu_milli = i->cpu_milli,
                                     .memory_bytes = i->memory_bytes,
@@ -238,13 +302,14 @@ static void on_files(void *ctx, const struct sup_stored *stored, const struct er
     mem_free(s);
 }
 
-int sandbox_snapshot(struct sandbox *sb, const struct actor *actor, struct str name, snapshot_fn done, void *ctx,
-                     struct err *err)
+static int snapshot_ask(struct sandbox *sb, const struct actor *actor, struct str name, bool memory, snapshot_fn done,
+                        void *ctx, struct err *err)
 {
     uint64_t seq;
     struct template_name parsed;
     char layer[LAYER_NAME_LEN + 1];
-    if ((name.n && template_name_parse(name, &parsed, err) < 0) || store_permitted(sb, err) < 0)
+    if ((name.n && template_name_parse(name, &parsed, err) < 0) || store_permitted(sb, err) < 0 ||
+        (memory && store_memory_permitted(sb, err) < 0))
         return -1;
     if (quota_check_template(sb->core, sb->info.tenant,
                              template_count_beside(sb->core->templates, sb->info.tenant, name), err) < 0)
@@ -252,19 +317,37 @@ int sandbox_snapshot(struct sandbox *sb, const struct actor *actor, struct str n
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     if (name.n)
         event_data_str(&d, "name", name);
+    if (memory)
+        event_data_bool(&d, "memory", true);
     if (action_permit(sb, actor, EVENT_SANDBOX_SNAPSHOT, event_data_end(&d), &seq, err) < 0)
         return -1;
     layer_name_new(layer);
     struct snapshot *s = mem_new(struct snapshot);
-    *s = (struct snapshot){
-        .sb = sandbox_ref(sb), .name = mem_strndup(name.p ? name.p : "", name.n), .done = done, .ctx = ctx};
+    *s = (struct snapshot){.sb = sandbox_ref(sb),
+                           .name = mem_strndup(name.p ? name.p : "", name.n),
+                           .memory = memory,
+                           .done = done,
+                           .ctx = ctx};
     memcpy(s->layer, layer, sizeof(layer));
-    if (store_files(sb, layer, &(struct store_what){EVENT_SANDBOX_SNAPSHOTTED, seq, NULL}, on_files, s, err) == 0)
+    if (store_files(sb, layer, &(struct store_what){EVENT_SANDBOX_SNAPSHOTTED, seq, memory, NULL}, on_files, s, err) ==
+        0)
         return 0;
     sandbox_unref(sb);
     mem_free(s->name);
     mem_free(s);
     return -1;
+}
+
+int sandbox_snapshot(struct sandbox *sb, const struct actor *actor, struct str name, snapshot_fn done, void *ctx,
+                     struct err *err)
+{
+    return snapshot_ask(sb, actor, name, false, done, ctx, err);
+}
+
+int sandbox_snapshot_memory(struct sandbox *sb, const struct actor *actor, struct str name, snapshot_fn done, void *ctx,
+                            struct err *err)
+{
+    return snapshot_ask(sb, actor, name, true, done, ctx, err);
 }
 
 /* ---- for builders ---- */
@@ -296,7 +379,8 @@ int sandbox_store_layer(struct sandbox *sb, const struct actor *actor, const cha
         return -1;
     struct build_layer *b = mem_new(struct build_layer);
     *b = (struct build_layer){sandbox_ref(sb), done, ctx};
-    if (store_files(sb, layer, &(struct store_what){EVENT_SANDBOX_SNAPSHOTTED, seq, NULL}, on_build_layer, b, err) == 0)
+    if (store_files(sb, layer, &(struct store_what){EVENT_SANDBOX_SNAPSHOTTED, seq, false, NULL}, on_build_layer, b,
+                    err) == 0)
         return 0;
     sandbox_unref(sb);
     mem_free(b);

@@ -11,12 +11,14 @@ typedef void (*store_fn)(void *ctx, const struct sup_stored *stored, const struc
 struct store_what {
     enum event_kind kind; /* of what is recorded when it is there, or could not be */
     uint64_t seq;
+    bool memory;        /* its memory with them, of one that runs */
     const char *unlike; /* nothing is made, and recorded, when its files are still those of this layer; NULL: is made */
 };
 int store_files(struct sandbox *sb, const char *layer, const struct store_what *what, store_fn fn, void *ctx,
                 struct err *err) WARN_UNUSED;
-int store_permitted(const struct sandbox *sb, struct err *err) WARN_UNUSED; /* it runs or is paused */
-void stores_end(struct sandbox *sb, const struct err *why);                 /* those that coved does not know of yet */
+int store_permitted(const struct sandbox *sb, struct err *err) WARN_UNUSED;        /* it runs or is paused */
+int store_memory_permitted(const struct sandbox *sb, struct err *err) WARN_UNUSED; /* its tier can, and it runs */
+void stores_end(struct sandbox *sb, const struct err *why); /* those that coved does not know of yet */
 bool layer_name_is(const char *name);
 
 /* layers.c */

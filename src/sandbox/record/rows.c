@@ -86,6 +86,8 @@ static char *extra_row(const struct sandbox *sb)
     (void)json_object_set_new(extra, "port_alias", json_string(i->port_alias));
     if (i->has_memory)
         (void)json_object_set_new(extra, "memory", json_true());
+    if (i->on_disk)
+        (void)json_object_set_new(extra, "disk", json_true());
     if (i->pause_files_only)
         (void)json_object_set_new(extra, "files_only", json_true());
     if (i->hidden)
@@ -132,6 +134,7 @@ static void extra_fill(struct sandbox *sb, const char *text)
     if (alias && id_is_port_alias(str_of(alias)))
         sandbox_set_port_alias(sb, alias);
     i->has_memory = json_is_true(json_object_get(extra, "memory"));
+    i->on_disk = json_is_true(json_object_get(extra, "disk"));
     i->pause_files_only = json_is_true(json_object_get(extra, "files_only"));
     i->hidden = json_is_true(json_object_get(extra, "hidden"));
     sb->user = text_or_null(&sb->arena, json_string_value(json_object_get(extra, "user")));
@@ -280,7 +283,7 @@ void rows_fill(struct sandbox *sb, const struct store_sandbox *row)
     i->envs = get_pairs(a, row->envs, &i->n_envs);
     sb->end_cause = text_or_null(a, row->end_cause);
     extra_fill(sb, row->extra);
-    bool is_kept = !i->has_memory && (i->state == SANDBOX_PAUSED || i->state == SANDBOX_RESUMING);
+    bool is_kept = (!i->has_memory || i->on_disk) && (i->state == SANDBOX_PAUSED || i->state == SANDBOX_RESUMING);
     sb->n_mounted = is_kept || i->state == SANDBOX_CREATING ? 0 : i->n_mounts;
     network_from_row(sb, row->network);
 }

@@ -216,6 +216,11 @@ static void close_with(struct session *s, const struct err *why)
     s->closing = true;
 }
 
+bool session_is_idle(const struct session *s)
+{
+    return session_is_over(s) || map_count(&s->streams) == 0;
+}
+
 void session_close(struct session *s, const struct err *why)
 {
     assert(!s->closing);

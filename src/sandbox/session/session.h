@@ -42,6 +42,7 @@ void session_go_on(struct session *s);
 void session_hold(struct session *s, bool holds);
 
 bool session_is_ready(const struct session *s);
+bool session_is_idle(const struct session *s); /* every stream has ended, or it is broken */
 
 /*
  * Bytes from the agent; what the socket's reader calls, and the fuzzer. Returns false when the session is broken or closed.

@@ -84,6 +84,7 @@ void create_message(const struct sandbox *sb, union sup_message *ret_message)
     ret_message->create.memory_bytes = sb->info.memory_bytes;
     ret_message->create.cpu_milli = sb->info.cpu_milli;
     ret_message->create.disk_bytes = sb->info.disk_bytes;
+    ret_message->create.memory = sb->goes_on;
 }
 
 /* It is gone when this fails, as below. */
@@ -121,7 +122,7 @@ static int create_allowed(struct sandbox *sb, const struct actor *actor, const c
     }
     waiters_add(&sb->starters, done, ctx);
     sandbox_arm_end(sb);
-    start_begin(sb, START_CREATE, seq);
+    start_begin(sb, sb->goes_on ? START_RESTORE : START_CREATE, seq);
     return 0;
 }
 
@@ -226,7 +227,7 @@ int sandbox_create(struct core *core, const struct actor *actor, const struct sa
         unmake(sb);
         return -1;
     }
-    struct sandbox *spare = spare_take(core, t, tier, spec);
+    struct sandbox *spare = spec->is_cold && t->has_memory ? NULL : spare_take(core, t, tier, spec);
     if (spare) {
         spare->info.tenant = i->tenant;
         spare->charge = sb->charge;

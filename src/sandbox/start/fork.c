@@ -20,6 +20,7 @@ struct forking {
     char actor_name[EVENT_ACTOR_MAX + 1];
     uint64_t seq, timeout_ms;
     size_t count, begun, under_way, failed;
+    bool memory;
     bool starts;         /* more of them: what fails at once does not come back here */
     struct loop_job job; /* of one that begins with a checkpoint */
     fork_fn done;
@@ -82,6 +83,7 @@ static int fork_begin(struct forking *f, size_t i, struct err *err)
     *one = (struct fork_of_one){f, i};
     struct sandbox *fork = make_fork(f->sb, f->layer, f->timeout_ms);
     fork->charge = charge;
+    fork->goes_on = f->memory;
     if (create_begin(fork, &actor, f->sb->info.id, fork_on_made, one, err) == 0)
         return 0;
     mem_free(one);
@@ -126,8 +128,8 @@ static void on_checkpoint(struct loop_job *job)
 }
 
 /* of: where it is to be from; NULL: as it is. */
-static int fork_ask(struct sandbox *sb, const struct actor *actor, const struct checkpoint *of, size_t count,
-                    uint64_t timeout_ms, fork_fn done, void *ctx, struct err *err)
+static int fork_ask(struct sandbox *sb, const struct actor *actor, const struct checkpoint *of, bool memory,
+                    size_t count, uint64_t timeout_ms, fork_fn done, void *ctx, struct err *err)
 {
     uint64_t seq;
     if (!count || count > FORKS_MAX)
@@ -137,17 +139,25 @@ static int fork_ask(struct sandbox *sb, const struct actor *actor, const struct 
     if (timeout_ms > sb->core->config.max_timeout_ms)
         return err_set(err, ERR_INVALID_ARGUMENT, "the timeout is longer than %llu s",
                        (unsigned long long)(sb->core->config.max_timeout_ms / 1000));
-    if (store_permitted(sb, err) < 0 || resume_limit(sb->core, err) < 0)
+    if (store_permitted(sb, err) < 0 || (memory && store_memory_permitted(sb, err) < 0) ||
+        resume_limit(sb->core, err) < 0)
         return -1;
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     event_data_u64(&d, "count", count);
     if (of)
         event_data_u64(&d, "checkpoint", of->seq);
+    if (memory)
+        event_data_bool(&d, "memory", true);
     if (action_permit(sb, actor, EVENT_SANDBOX_FORK, event_data_end(&d), &seq, err) < 0)
         return -1;
     struct forking *f = mem_new(struct forking);
-    *f = (struct forking){
-        .sb = sandbox_ref(sb), .seq = seq, .timeout_ms = timeout_ms, .count = count, .done = done, .ctx = ctx};
+    *f = (struct forking){.sb = sandbox_ref(sb),
+                          .memory = memory,
+                          .seq = seq,
+                          .timeout_ms = timeout_ms,
+                          .count = count,
+                          .done = done,
+                          .ctx = ctx};
     (void)snprintf(f->actor_name, sizeof(f->actor_name), "%s", actor->name);
     if (of) {
         memcpy(f->layer, of->layer, sizeof(f->layer));
@@ -157,7 +167,8 @@ static int fork_ask(struct sandbox *sb, const struct actor *actor, const struct 
         return 0;
     }
     layer_name_new(f->layer);
-    if (store_files(sb, f->layer, &(struct store_what){EVENT_SANDBOX_SNAPSHOTTED, seq, NULL}, on_files, f, err) == 0)
+    if (store_files(sb, f->layer, &(struct store_what){EVENT_SANDBOX_SNAPSHOTTED, seq, memory, NULL}, on_files, f,
+                    err) == 0)
         return 0;
     sandbox_unref(sb);
     mem_free(f);
@@ -167,7 +178,13 @@ static int fork_ask(struct sandbox *sb, const struct actor *actor, const struct 
 int sandbox_fork(struct sandbox *sb, const struct actor *actor, size_t count, uint64_t timeout_ms, fork_fn done,
                  void *ctx, struct err *err)
 {
-    return fork_ask(sb, actor, NULL, count, timeout_ms, done, ctx, err);
+    return fork_ask(sb, actor, NULL, false, count, timeout_ms, done, ctx, err);
+}
+
+int sandbox_fork_memory(struct sandbox *sb, const struct actor *actor, size_t count, uint64_t timeout_ms, fork_fn done,
+                        void *ctx, struct err *err)
+{
+    return fork_ask(sb, actor, NULL, true, count, timeout_ms, done, ctx, err);
 }
 
 int sandbox_fork_at(struct sandbox *sb, const struct actor *actor, uint64_t seq, size_t count, uint64_t timeout_ms,
@@ -177,5 +194,5 @@ int sandbox_fork_at(struct sandbox *sb, const struct actor *actor, uint64_t seq,
     if (!of)
         return err_set(err, ERR_NOT_FOUND, "sandbox %s has no checkpoint at or before event %llu", sb->info.id,
                        (unsigned long long)seq);
-    return fork_ask(sb, actor, of, count, timeout_ms, done, ctx, err);
+    return fork_ask(sb, actor, of, false, count, timeout_ms, done, ctx, err);
 }

@@ -67,7 +67,7 @@ static void on_forgotten(void *ctx, const union sup_message *answer, int fd, con
         bool is_gone = answer || (sb->is_half_made && err->code == ERR_NOT_FOUND);
         if (is_gone) {
             pause_let_go(sb);
-            sb->info.has_memory = sb->is_half_made = false;
+            sb->info.has_memory = sb->info.on_disk = sb->is_half_made = false;
             rows_extra(sb);
             if (keeper_commit(sb->core->keeper, &local) < 0)
                 core_unrecorded(sb->core, &local);
@@ -80,8 +80,8 @@ static void on_forgotten(void *ctx, const union sup_message *answer, int fd, con
 
 static int forget_begin(struct sandbox *sb, struct err *err UNUSED)
 {
-    if (sb->info.has_memory || sb->is_half_made) {
-        resume_put_away(sb, on_forgotten);
+    if ((sb->info.has_memory && !sb->info.on_disk) || sb->is_half_made) {
+        resume_put_away(sb, SUP_PAUSE_FILES, on_forgotten);
         return 0;
     }
     start_forgotten(sb);
@@ -160,9 +160,10 @@ static int box_begin(struct sandbox *sb, struct err *err)
     if (s->way == START_THAW)
         return resume_thaw(sb, err);
     create_message(sb, &m);
-    if (s->way == START_COLD) {
+    if (s->way == START_COLD || s->way == START_WAKE) {
         memset(m.create.layer, 0, sizeof(m.create.layer));
         m.create.kept = 1;
+        m.create.memory = s->way == START_WAKE;
     }
     sandbox_ref(sb);
     if (supervisor_call(sb->core->supervisor, &m, on_box, sb, err) < 0) {
@@ -241,13 +242,15 @@ static int running_begin(struct sandbox *sb, struct err *err)
 {
     struct sandbox_info *i = &sb->info;
     enum start_way way = sb->start->way;
-    if (way == START_THAW || way == START_COLD) {
-        if (way == START_COLD && keeper_commit(sb->core->keeper, err) < 0)
+    if (way == START_RESTORE || way == START_WAKE)
+        exec_recover(sb);
+    if (way == START_THAW || way == START_COLD || way == START_WAKE) {
+        if (way != START_THAW && keeper_commit(sb->core->keeper, err) < 0)
             return -1;
         resume_runs(sb);
         return 1;
     }
-    if (way == START_CREATE)
+    if (way == START_CREATE || way == START_RESTORE)
         create_runs(sb);
     /* It is handed over: what it took to make it is not part of the time that was asked for. */
     if (i->timeout_ms && sb->start_cmd) {
@@ -335,9 +338,24 @@ static void cold_fails(struct sandbox *sb)
     if (s->failed != START_FORGET)
         pause_let_go(sb);
     if (s->has_box)
-        resume_put_away(sb, on_put_away);
+        resume_put_away(sb, SUP_PAUSE_FILES, on_put_away);
     else
         resume_failed(sb, &why); /* its files are where they were */
+}
+
+/* As long as its agent has said nothing, it counts as one that never ran. */
+static void wake_fails(struct sandbox *sb)
+{
+    const struct start *s = sb->start;
+    struct err why = s->failure;
+    bool has_run = s->done & START_BIT(START_AGENT);
+    start_undo(sb, &why);
+    if (!s->has_box)
+        resume_failed(sb, &why);
+    else if (has_run)
+        sb->info.has_memory = sb->info.on_disk = false;
+    if (s->has_box)
+        resume_put_away(sb, has_run ? SUP_PAUSE_FILES : SUP_PAUSE_BACK, on_put_away);
 }
 
 static void thaw_fails(struct sandbox *sb)
@@ -365,6 +383,10 @@ static const struct way {
     [START_THAW] = {START_BIT(START_BOX) | START_BIT(START_AGENT) | START_BIT(START_CERTIFICATE) |
                         START_BIT(START_RUNNING) | START_BIT(START_TOLD),
                     START_BIT(START_CERTIFICATE), thaw_fails},
+    [START_RESTORE] = {START_ALL & ~(START_BIT(START_FORGET) | START_BIT(START_REWIND) | START_BIT(START_COMMAND)), 0,
+                       create_fails},
+    [START_WAKE] = {START_ALL & ~(START_BIT(START_FORGET) | START_BIT(START_REWIND) | START_BIT(START_COMMAND)),
+                    START_BIT(START_CERTIFICATE), wake_fails},
 };
 
 /* ---- the machine ---- */

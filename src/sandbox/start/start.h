@@ -7,10 +7,12 @@
 struct sandbox;
 
 enum start_way {
-    START_CREATE, /* a new box on a layer: create, fork */
-    START_CLAIM,  /* a spare that runs becomes somebody's */
-    START_COLD,   /* a new box on files that were kept */
-    START_THAW,   /* the box that was frozen */
+    START_CREATE,  /* a new box on a layer: create, fork */
+    START_CLAIM,   /* a spare that runs becomes somebody's */
+    START_COLD,    /* a new box on files that were kept */
+    START_THAW,    /* the box that was frozen */
+    START_RESTORE, /* a new box that goes on from a snapshot's memory */
+    START_WAKE,    /* a new box on files that were kept, which goes on from the memory beside them */
     START_WAYS,
 };
 

@@ -5,6 +5,7 @@
 #include "tier/vm/body.h"
 #include "tier/vm/channel.h"
 #include "wire/control.h"
+#include "wire/wake.h"
 
 #include <poll.h>
 #include <stdio.h>
@@ -23,7 +24,6 @@ enum {
     LOAD_USEC = 60 * 1000000,
     SAVE_MS = 120 * 1000,
     BLOCK = 64 * 1024,
-    ENTROPY = 64,
     CONSOLE_TEXT = 200,
 };
 
@@ -71,21 +71,13 @@ static void relay_close_session(struct vm_relay *r)
 
 static void relay_tell(struct vm_relay *r, enum wire_wake what, uint64_t nonce)
 {
-    char entropy[ENTROPY];
-    struct buf *b = &r->to_machine;
-    if (getrandom(entropy, sizeof(entropy), 0) != sizeof(entropy))
-        relay_end(r, "no random numbers");
-    size_t at = wire_begin(b, WIRE_WAKE, 0, 0);
-    wire_put_u8(b, (uint8_t)what);
-    wire_put_u64(b, nonce);
-    wire_put_u64(b, clock_real());
-    wire_put_str(b, str_n(entropy, sizeof(entropy)));
-    wire_put_str(b, str_of(r->spec->name));
-    wire_put_str(b, str_of(r->who.id));
-    wire_put_str(b, str_of(r->who.template_id));
-    wire_put_u32(b, r->spec->pids);
-    wire_end(b, at);
-    if (buf_error(b))
+    const struct wake w = {.what = (uint8_t)what,
+                           .nonce = nonce,
+                           .name = str_of(r->spec->name),
+                           .id = str_of(r->who.id),
+                           .template_id = str_of(r->who.template_id),
+                           .pids = r->spec->pids};
+    if (wake_put(&r->to_machine, &w) < 0)
         relay_end(r, "the machine doesn't read");
 }
 

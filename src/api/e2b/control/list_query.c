@@ -3,6 +3,7 @@
 
 #include "api/e2b/control/create_spec.h"
 #include "api/e2b/control/sandbox_json.h"
+#include "api/kit/facade.h"
 #include "http/url.h"
 
 /* After one decoding (the query's) the value is encoded as a whole once more, and each key and value in it once again. */
@@ -122,7 +123,7 @@ int list_query_parse(struct str query, struct arena *arena, struct list_query *r
 static bool has_metadata(const struct sandbox_info *info, const struct pair *wanted)
 {
     for (size_t i = 0; i < info->n_metadata; i++)
-        if (str_eq(info->metadata[i].key, wanted->key))
+        if (str_eq(info->metadata[i].key, wanted->key) && !facade_owns_key(wanted->key))
             return str_eq(info->metadata[i].value, wanted->value);
     return false;
 }

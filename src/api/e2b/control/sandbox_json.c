@@ -91,17 +91,18 @@ static void append_listed(struct buf *b, const struct sandbox_info *info)
         buf_append_char(b, '}');
     }
     buf_append_char(b, ']');
-    if (info->n_metadata == 0)
-        return;
-    buf_append_cstr(b, ",\"metadata\":{");
+    const char *before = ",\"metadata\":{";
     for (size_t i = 0; i < info->n_metadata; i++) {
-        if (i)
-            buf_append_char(b, ',');
+        if (facade_owns_key(info->metadata[i].key))
+            continue;
+        buf_append_cstr(b, before);
+        before = ",";
         buf_append_json_string(b, info->metadata[i].key);
         buf_append_char(b, ':');
         buf_append_json_string(b, info->metadata[i].value);
     }
-    buf_append_char(b, '}');
+    if (before[1] == 0)
+        buf_append_char(b, '}');
 }
 
 void sandbox_json_listed(struct buf *b, const struct sandbox_info *info)

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/wake.h"
+#include "agent/agent.h"
+#include "agent/still.h"
+#include "base/fd.h"
+#include "wire/frame.h"
+#include "wire/wake.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <linux/random.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#define WAKE_DIR "/run/cove"
+#define WAKE_FILE WAKE_DIR "/restored"
+
+static void wake_reseed(struct str entropy)
+{
+    struct { /* struct rand_pool_info, and what comes behind it */
+        int entropy_count, buf_size;
+        char bytes[WAKE_ENTROPY];
+    } seed = {.entropy_count = (int)(8 * entropy.n), .buf_size = (int)entropy.n};
+    AUTO_CLOSE int fd = open("/dev/urandom", O_RDWR | O_CLOEXEC);
+    memcpy(seed.bytes, entropy.p, entropy.n);
+    (void)ioctl(fd, RNDADDENTROPY, &seed);
+    (void)ioctl(fd, RNDRESEEDCRNG);
+    explicit_bzero(&seed, sizeof(seed));
+}
+
+/* In other tiers the two files are among those that the host lays over a layer. */
+static void wake_name(struct str name, bool is_guest)
+{
+    AUTO_BUF struct buf text = BUF_INIT(512);
+    int ignored UNUSED = sethostname(name.p, name.n);
+    if (!is_guest)
+        return;
+    (void)buf_printf(&text, "%.*s\n", STR_ARG(name));
+    ignored = fd_write_file(AT_FDCWD, "/etc/hostname", buf_str(&text), 0644);
+    buf_clear(&text);
+    (void)buf_printf(&text, "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n127.0.1.1 %.*s\n",
+                     STR_ARG(name));
+    ignored = fd_write_file(AT_FDCWD, "/etc/hosts", buf_str(&text), 0644);
+}
+
+static void wake_begin(struct agent *a, const struct wake *w)
+{
+    const struct timeval tv = {.tv_sec = (time_t)(w->now / USEC_PER_SEC),
+                               .tv_usec = (suseconds_t)(w->now % USEC_PER_SEC)};
+    wake_reseed(w->entropy);
+    (void)settimeofday(&tv, NULL); /* where the kernel is the sandbox's own */
+    if (w->name.n)
+        wake_name(w->name, a->is_guest);
+    if (w->pids) {
+        char text[16];
+        (void)snprintf(text, sizeof(text), "%u", w->pids);
+        int ignored UNUSED = fd_write_existing(AT_FDCWD, "/proc/sys/kernel/threads-max", str_of(text));
+    }
+    a->identity.what = CONTROL_SESSION;
+    (void)snprintf(a->identity.id, sizeof(a->identity.id), "%.*s", STR_ARG(w->id));
+    (void)snprintf(a->identity.template_id, sizeof(a->identity.template_id), "%.*s", STR_ARG(w->template_id));
+}
+
+/* ---- what programs are told ---- */
+
+static uint64_t wake_count(void)
+{
+    AUTO_BUF struct buf text = BUF_INIT(4096);
+    struct str rest, digits;
+    uint64_t n = 0;
+    if (fd_read_file(AT_FDCWD, WAKE_FILE, &text) < 0)
+        return 0;
+    rest = buf_str(&text);
+    if (!str_starts(rest, STR("{\"count\":")))
+        return 0;
+    rest = str_sub(rest, strlen("{\"count\":"));
+    return str_split(&rest, ',', &digits) && str_to_u64(digits, &n) == 0 ? n : 0;
+}
+
+static void wake_write(const struct wake *w)
+{
+    AUTO_BUF struct buf text = BUF_INIT(4096);
+    (void)buf_printf(&text, "{\"count\":%llu,\"sandbox\":\"%.*s\",\"host_name\":\"%.*s\",\"at_ms\":%llu}\n",
+                     (unsigned long long)wake_count() + 1, STR_ARG(w->id), STR_ARG(w->name),
+                     (unsigned long long)(w->now / USEC_PER_MS));
+    (void)mkdir(WAKE_DIR, 0755);
+    (void)unlink(WAKE_FILE ".new"); /* whatever lies there, nothing is written through it */
+    if (fd_write_file(AT_FDCWD, WAKE_FILE ".new", buf_str(&text), 0644) == 0)
+        (void)rename(WAKE_FILE ".new", WAKE_FILE);
+}
+
+static bool wake_is_stopped(const char *pid)
+{
+    AUTO_BUF struct buf text = BUF_INIT(4096);
+    char path[64];
+    (void)snprintf(path, sizeof(path), "/proc/%.20s/stat", pid);
+    int r = fd_read_file(AT_FDCWD, path, &text);
+    (void)buf_append_char(&text, 0);
+    const char *end = r < 0 || buf_error(&text) ? NULL : strrchr(buf_data(&text), ')');
+    return !end || strncmp(end, ") T", 3) == 0 || strncmp(end, ") t", 3) == 0;
+}
+
+static void wake_signal(void)
+{
+    DIR *dir = opendir("/proc");
+    uint64_t pid;
+    for (struct dirent *e; dir && (e = readdir(dir));)
+        if (str_to_u64(str_of(e->d_name), &pid) == 0 && pid > 1 && pid <= INT32_MAX && !wake_is_stopped(e->d_name))
+            (void)kill((pid_t)pid, SIGCONT);
+    if (dir)
+        (void)closedir(dir);
+}
+
+static void wake_settle(void)
+{
+    AUTO_CLOSE int root = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    sync(); /* while those who serve a file system run */
+    still_set(true);
+    (void)syncfs(root);
+}
+
+bool wake_told(struct agent *a, struct str payload)
+{
+    struct wake w;
+    if (!wake_read(payload, &w) || (w.what != WIRE_WAKE_RESTORED && !a->is_guest))
+        return false;
+    if (w.what == WIRE_WAKE_SETTLE) {
+        wake_settle();
+    } else {
+        wake_begin(a, &w);
+        if (w.what == WIRE_WAKE_RESTORED) {
+            wake_write(&w);
+            wake_signal();
+            return true; /* those who stand still see it when they go on */
+        }
+        still_set(false);
+    }
+    session_woken(&a->session, w.what, w.nonce);
+    return true;
+}

@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory that is saved: with snapshots, into forks, and of sandboxes that are paused to disk. The stub tier's memory is /dev/shm/memory (tests/faults/tiers.c)."""
+
+import json
+import os
+import signal
+import tempfile
+from pathlib import Path
+
+import pytest
+from client import wait_for
+from crash import FAULTS, SETTLE_S
+from leaks import running
+from service import BUILD, coved_of, wait_until
+
+DEATHS = ["coved.memory.begun", "stub.checkpoint", "pool.cloned", "coved.memory.saved", "pool.put", "coved.memory.named"]
+
+
+@pytest.fixture(scope="module")
+def stubs():
+    if not (FAULTS / "coved").exists():
+        pytest.skip(f"{FAULTS} is not built: tools/compile faults")
+    with tempfile.TemporaryDirectory(prefix="test-points-", dir=BUILD) as directory:
+        points = Path(directory)
+        points.chmod(0o777)
+        with running(name="memory", build=FAULTS, COVE_TIER="stub", COVE_FAULTS=str(points)) as (service, client):
+            service.points, client.service = points, service
+            yield service, client
+
+
+@pytest.fixture
+def live(stubs):
+    service, client = stubs
+    yield service, client
+    for point in service.points.iterdir():
+        point.unlink()
+    client.remove_all()
+    assert wait_for(lambda: not client.list())
+    for snapshot in client.native("GET", "/cove/v1/snapshots").json["snapshots"]:
+        client.native("DELETE", f"/cove/v1/snapshots?ref={snapshot['ref']}")
+    def is_gone():
+        post(client, "pool/collect")
+        return not in_pool(service, "memory")
+    assert wait_until(is_gone, SETTLE_S), in_pool(service, "memory")
+    assert not in_pool(service, "new")
+
+
+def post(client, path, body=None):
+    answer = client.native("POST", f"/cove/v1/{path}", body if body is not None else {})
+    return answer.status, answer.json
+
+
+def must(client, path, body=None):
+    status, answer = post(client, path, body)
+    assert status in (200, 201), (path, status, answer)
+    return answer
+
+
+def show(client, sandbox):
+    return client.native("GET", f"/cove/v1/sandboxes/{sandbox}").json
+
+
+def run(client, sandbox, command):
+    done = client.service.cove("exec", "--user", "root", sandbox, "--", "sh", "-c", command)
+    assert done.returncode in (0, 1, 2), (sandbox, command, done)
+    return done.stdout
+
+
+def in_pool(service, part):
+    stage = Path(f"/proc/{service.coved_pid}/root/pool")
+    pool = stage if stage.is_dir() else service.state / "pool"
+    return sorted(p.name for p in (pool / part).iterdir())
+
+
+def remember(client, sandbox, word):
+    """In memory and in a file."""
+    run(client, sandbox, f"echo {word} > /dev/shm/memory; echo {word} > /home/user/file")
+
+
+def remembered(client, sandbox):
+    return run(client, sandbox, "cat /dev/shm/memory /home/user/file").split()
+
+
+def test_a_snapshot_with_memory_goes_on(live):
+    service, client = live
+    sandbox = client.create()
+    remember(client, sandbox.id, "one")
+    with sandbox.start("/bin/sh", "-c", "for i in $(seq 40); do echo $i; sleep 0.05; done; echo over") as stream:
+        stream.started()
+        made = must(client, f"sandboxes/{sandbox.id}/snapshots", {"memory": True, "name": "warm"})
+        code, out = stream.rest()[:2]
+        assert (code, out.split()) == (0, [*(str(i).encode() for i in range(1, 41)), b"over"]) # nothing twice, nothing lost
+    assert made["memory"] is True
+    assert sandbox.works()
+    remember(client, sandbox.id, "two")
+    for _ in range(2):
+        other = must(client, "sandboxes", {"template": "warm"})["id"]
+        assert remembered(client, other) == ["one", "one"]
+        told = json.loads(run(client, other, "cat /run/cove/restored"))
+        assert told["count"] == 1 and told["sandbox"] == other
+        assert run(client, other, "echo $COVE_SANDBOX_ID").strip() == other
+    cold = must(client, "sandboxes", {"template": "warm", "memory": False})["id"]
+    assert run(client, cold, "ls /dev/shm; cat /home/user/file; ls /run/cove 2>/dev/null").split() == ["one"]
+    again = must(client, f"sandboxes/{other}/snapshots", {"memory": True})["ref"]
+    third = must(client, "sandboxes", {"template": again})["id"]
+    assert json.loads(run(client, third, "cat /run/cove/restored"))["count"] == 2
+    kinds = [e["kind"] for e in client.events(other)]
+    assert "exec.start" in kinds and "sandbox.started" in kinds
+
+
+def test_forks_go_on_each_by_itself(live):
+    _, client = live
+    sandbox = client.create()
+    remember(client, sandbox.id, "shared")
+    forks = [f["sandbox"] for f in must(client, f"sandboxes/{sandbox.id}/fork", {"memory": True, "count": 3})["forks"]]
+    assert len({f["id"] for f in forks}) == 3
+    for i, fork in enumerate(forks):
+        assert remembered(client, fork["id"]) == ["shared", "shared"]
+        remember(client, fork["id"], f"own{i}")
+    assert [remembered(client, f["id"])[0] for f in forks] == ["own0", "own1", "own2"]
+    assert remembered(client, sandbox.id) == ["shared", "shared"]
+    names = {run(client, f["id"], "hostname").strip() for f in forks}
+    assert len(names) == 3
+
+
+def test_paused_to_disk_it_survives_the_service(live):
+    service, client = live
+    sandbox = client.create().id
+    remember(client, sandbox, "kept")
+    must(client, f"sandboxes/{sandbox}/pause", {"to": "disk"})
+    paused = show(client, sandbox)
+    assert (paused["state"], paused["has_memory"], paused["on_disk"]) == ("paused", True, True)
+    assert in_pool(service, "memory") == [sandbox]
+    service.stop()
+    service.start(FAULTS / "coved")
+    paused = show(client, sandbox)
+    assert (paused["state"], paused["on_disk"]) == ("paused", True), service.tail()
+    must(client, f"sandboxes/{sandbox}/resume")
+    assert remembered(client, sandbox) == ["kept", "kept"]
+    assert show(client, sandbox)["state"] == "running"
+    assert wait_until(lambda: not in_pool(service, "memory"))
+    # cold gives it up; so does killing it
+    must(client, f"sandboxes/{sandbox}/pause", {"to": "disk"})
+    must(client, f"sandboxes/{sandbox}/resume", {"cold": True})
+    assert run(client, sandbox, "ls /dev/shm; cat /home/user/file").split() == ["kept"]
+    must(client, f"sandboxes/{sandbox}/pause", {"to": "disk"})
+    assert client.native("DELETE", f"/cove/v1/sandboxes/{sandbox}").status == 200
+    assert wait_until(lambda: not in_pool(service, "memory"))
+
+
+def test_what_can_t_is_told(live):
+    service, client = live
+    plain = client.create(metadata={"cove.tier": "container"}).id
+    for path, body in (("snapshots", {"memory": True}), ("fork", {"memory": True}), ("pause", {"to": "disk"})):
+        status, answer = post(client, f"sandboxes/{plain}/{path}", body)
+        assert status == 501 and "stub" in answer["error"]["message"], answer
+    sandbox = client.create().id
+    for path, body in (("pause", {"to": "tape"}), ("pause", {"to": "disk", "memory": False}), ("fork", {"memory": True, "at": 3})):
+        assert post(client, f"sandboxes/{sandbox}/{path}", body)[0] == 400
+    must(client, f"sandboxes/{sandbox}/pause")
+    status, answer = post(client, f"sandboxes/{sandbox}/snapshots", {"memory": True})
+    assert status == 409 or status == 400, answer
+    assert "resume it" in answer["error"]["message"]
+
+
+def test_another_version_and_damage_are_refused(live):
+    service, client = live
+    sandbox = client.create().id
+    remember(client, sandbox, "old")
+    made = must(client, f"sandboxes/{sandbox}/snapshots", {"memory": True})
+    must(client, f"sandboxes/{sandbox}/pause", {"to": "disk"})
+    service.stop()
+    service.env["COVE_STUB_VERSION"] = "2"
+    service.start(FAULTS / "coved")
+    try:
+        for path, body in (("sandboxes", {"template": made["ref"]}), (f"sandboxes/{sandbox}/resume", {})):
+            status, answer = post(client, path, body)
+            assert status >= 400 and "another version of the tier (stub 1, not stub 2)" in answer["error"]["message"], answer
+    finally:
+        service.stop()
+        del service.env["COVE_STUB_VERSION"]
+        service.start(FAULTS / "coved")
+    assert show(client, sandbox)["on_disk"]
+    pool = Path(f"/proc/{service.coved_pid}/root/pool")
+    for name in (made["layer"], sandbox):
+        file = pool / "memory" / name / "memory"
+        os.truncate(file, 2)
+    for path, body in (("sandboxes", {"template": made["ref"]}), (f"sandboxes/{sandbox}/resume", {})):
+        status, answer = post(client, path, body)
+        assert status >= 400 and "damaged" in answer["error"]["message"], answer
+    must(client, f"sandboxes/{sandbox}/resume", {"cold": True})
+    assert run(client, sandbox, "cat /home/user/file").strip() == "old"
+
+
+@pytest.mark.parametrize("operation", ["snapshot", "pause"])
+@pytest.mark.parametrize("point", DEATHS)
+def test_who_dies_over_it_leaves_it_whole_or_absent(live, operation, point):
+    service, client = live
+    if operation == "pause" and point == "pool.cloned":
+        pytest.skip("nothing is cloned before that is over")
+    sandbox = client.create().id
+    remember(client, sandbox, "safe")
+    (service.points / point).touch(0o666)
+    path, body = (f"sandboxes/{sandbox}/snapshots", {"memory": True}) if operation == "snapshot" else (f"sandboxes/{sandbox}/pause", {"to": "disk"})
+    status, answer = post(client, path, body)
+    assert wait_until(lambda: not (service.points / point).exists()), (status, answer)
+    assert wait_until(service.is_ready)
+    if status in (200, 201) and operation == "pause":
+        must(client, f"sandboxes/{sandbox}/resume")
+    assert wait_until(lambda: show(client, sandbox)["state"] == "running", SETTLE_S), (show(client, sandbox), service.tail())
+    assert remembered(client, sandbox) == ["safe", "safe"] # it goes on
+    if status in (200, 201) and operation == "snapshot":
+        other = must(client, "sandboxes", {"template": answer["ref"]})["id"]
+        assert remembered(client, other) == ["safe", "safe"]
+
+
+@pytest.mark.parametrize("operation", ["snapshot", "pause"])
+@pytest.mark.parametrize("who", ["coved", "cove-api"])
+def test_coved_and_the_worker_die_meanwhile(live, operation, who):
+    service, client = live
+    point = {"snapshot": {"coved": "coved.snapshot.frozen", "cove-api": "core.store.asked"}, "pause": {"coved": "coved.save.done", "cove-api": "core.pause.answered"}}
+    sandbox = client.create().id
+    remember(client, sandbox, "safe")
+    before = service.coved_pid, service.child("cove-api")
+    (service.points / point[operation][who]).touch(0o666)
+    path, body = (f"sandboxes/{sandbox}/snapshots", {"memory": True}) if operation == "snapshot" else (f"sandboxes/{sandbox}/pause", {"to": "disk"})
+    try:
+        post(client, path, body)
+    except OSError:
+        assert who == "cove-api"
+    assert wait_until(lambda: (service.coved_pid, service.child("cove-api")) != before and service.is_healthy() and service.is_ready())
+    assert wait_until(lambda: show(client, sandbox)["state"] in ("running", "paused"), SETTLE_S), service.tail()
+    if show(client, sandbox)["state"] == "paused":
+        must(client, f"sandboxes/{sandbox}/resume")
+    assert remembered(client, sandbox)[-1] == "safe", service.tail()
+    assert remembered(client, sandbox) == ["safe", "safe"], service.tail()
+
+
+def test_a_keeper_that_dies_leaves_what_is_on_disk(live):
+    service, client = live
+    sandbox = client.create().id
+    remember(client, sandbox, "kept")
+    must(client, f"sandboxes/{sandbox}/pause", {"to": "disk"})
+    os.kill(coved_of(service.coved.pid), signal.SIGKILL)
+    assert wait_until(lambda: service.is_healthy() and service.is_ready())
+    service.coved.kill()
+    service.coved.wait()
+    service.start(FAULTS / "coved")
+    must(client, f"sandboxes/{sandbox}/resume")
+    assert remembered(client, sandbox) == ["kept", "kept"]

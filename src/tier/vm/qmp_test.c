@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tier/vm/qmp.h"
 #include "base/fd.h"
+#include "tier/vm/qmp.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,7 +10,8 @@
 
 #include <cmocka.h>
 
-#define GREETING "{\"QMP\": {\"version\": {\"qemu\": {\"micro\": 22, \"minor\": 2, \"major\": 7}, \"package\": \"\"}, \"capabilities\": [\"oob\"]}}\r\n"
+#define GREETING                                                                                                       \
+    "{\"QMP\": {\"version\": {\"qemu\": {\"micro\": 22, \"minor\": 2, \"major\": 7}, \"package\": \"\"}, \"capabilities\": [\"oob\"]}}\r\n"
 #define DONE "{\"return\": {}}\r\n"
 #define EVENT "{\"timestamp\": {\"seconds\": 1, \"microseconds\": 2}, \"event\": \"STOP\"}\r\n"
 
@@ -36,8 +37,13 @@ static void test_an_order_is_answered(void **state)
     char why[VMM_WHY_MAX];
     assert_int_equal(ask(GREETING DONE EVENT EVENT DONE, VMM_HALT, &m, why), 0);
     assert_string_equal(m.version, "7.2");
-    assert_int_equal(ask(GREETING DONE "{\"return\": {\"status\": \"inmigrate\"}}\n{\"return\": {\"status\": \"paused\"}}\n", VMM_AWAIT, &m, why), 0);
-    assert_int_equal(ask(GREETING DONE "{\"error\": {\"class\": \"GenericError\", \"desc\": \"no room\"}}\n", VMM_SAVE, &m, why), -EREMOTEIO);
+    assert_int_equal(ask(GREETING DONE
+                         "{\"return\": {\"status\": \"inmigrate\"}}\n{\"return\": {\"status\": \"paused\"}}\n",
+                         VMM_AWAIT, &m, why),
+                     0);
+    assert_int_equal(
+        ask(GREETING DONE "{\"error\": {\"class\": \"GenericError\", \"desc\": \"no room\"}}\n", VMM_SAVE, &m, why),
+        -EREMOTEIO);
     assert_string_equal(why, "no room");
 }
 
@@ -47,8 +53,15 @@ static void test_who_lies_or_hangs_is_told_apart(void **state)
     static struct vmm_monitor m;
     static char endless[VMM_LINE_MAX + 100];
     char why[VMM_WHY_MAX];
-    static const char *const senseless[] = {
-        "\n", "7\n", "{}\n", "[[[[\n", "{\"return\"\n", "{\"QMP\": 7}\n", "{\"return\": {}}\n", GREETING GREETING, GREETING "{\"error\": 7}\n"};
+    static const char *const senseless[] = {"\n",
+                                            "7\n",
+                                            "{}\n",
+                                            "[[[[\n",
+                                            "{\"return\"\n",
+                                            "{\"QMP\": 7}\n",
+                                            "{\"return\": {}}\n",
+                                            GREETING GREETING,
+                                            GREETING "{\"error\": 7}\n"};
     for (size_t i = 0; i < ARRAY_SIZE(senseless); i++)
         assert_int_equal(ask(senseless[i], VMM_HALT, &m, why), -EPROTO);
     memset(endless, '[', sizeof(endless) - 1);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tier/vm/ram.h"
 #include "base/fd.h"
+#include "tier/vm/ram.h"
 
 #include <fcntl.h>
 #include <setjmp.h>

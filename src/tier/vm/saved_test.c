@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tier/vm/saved.h"
 #include "base/fd.h"
+#include "tier/vm/saved.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
@@ -105,7 +105,8 @@ static void test_a_state_has_bounds(void **state)
     const struct place *p = *state;
     assert_int_equal(saved_write(p->dir_fd, &p->machine, p->devices_fd, AT, 0), -ENODATA);
     assert_int_equal(saved_write(p->dir_fd, &p->machine, p->devices_fd, AT, SAVED_DEVICES_MAX + 1), -EFBIG);
-    assert_int_equal(saved_write(p->dir_fd, &p->machine, p->devices_fd, AT, DEVICES + 1), -ENODATA); /* it says more than there is */
+    assert_int_equal(saved_write(p->dir_fd, &p->machine, p->devices_fd, AT, DEVICES + 1),
+                     -ENODATA); /* it says more than there is */
 }
 
 int main(void)

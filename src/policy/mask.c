@@ -28,7 +28,7 @@ static size_t mask_value(struct str s)
 
 static bool mask_carries(struct str name)
 {
-    static const struct policy_placeholder usual = {.n_headers = 0};
+    static const struct policy_placeholder usual = {.places = POLICY_IN_HEADER};
     while (name.n && name.p[0] == '-')
         name = str_sub(name, 1);
     return name.n > 0 && !str_eqc(name, "key") && policy_placeholder_is_for(&usual, name);

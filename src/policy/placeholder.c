@@ -63,8 +63,10 @@ static bool carries_credentials(struct str name)
 
 bool policy_placeholder_is_for(const struct policy_placeholder *p, struct str header)
 {
+    if (!(p->places & POLICY_IN_HEADER))
+        return false;
     for (size_t i = 0; i < p->n_headers; i++)
-        if (str_eq_nocase(str_of(p->headers[i]), header))
+        if (str_eq_nocase(str_of(p->headers[i]), header) || str_eqc(STR("*"), p->headers[i]))
             return true;
     return p->n_headers == 0 && carries_credentials(header);
 }

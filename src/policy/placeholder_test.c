@@ -59,7 +59,7 @@ static void test_headers_by_their_names(void **state)
                                      "keyboard",
                                      "tokens-left",
                                      "x-a-name-that-is-longer-than-any-header-has-ever-had-and-ends-in-key"};
-    const struct policy_placeholder usual = {.sentinel = "sentinel-1", .secret = "A"};
+    const struct policy_placeholder usual = {.places = POLICY_IN_HEADER, .sentinel = "sentinel-1", .secret = "A"};
     for (size_t i = 0; i < ARRAY_SIZE(yes); i++)
         if (!policy_placeholder_is_for(&usual, str_of(yes[i])))
             fail_msg("%s", yes[i]);
@@ -73,7 +73,8 @@ static void test_headers_that_are_named(void **state)
 {
     (void)state;
     static const char *const names[] = {"x-honeycomb-team", "accept"};
-    const struct policy_placeholder named = {.sentinel = "sentinel-1", .secret = "A", .headers = names, .n_headers = 2};
+    const struct policy_placeholder named = {
+        .places = POLICY_IN_HEADER, .sentinel = "sentinel-1", .secret = "A", .headers = names, .n_headers = 2};
     assert_true(policy_placeholder_is_for(&named, STR("X-Honeycomb-Team")));
     assert_true(policy_placeholder_is_for(&named, STR("accept")));
     assert_false(policy_placeholder_is_for(&named, STR("authorization")));

@@ -23,6 +23,8 @@ void policy_unref(struct policy *p)
     }
 }
 
+const char *const policy_places[POLICY_PLACES] = {"header", "path", "query", "body"};
+
 /* Like mem_alloc(), these do not fail: texts were checked, and running out of memory for a bounded object is not survivable. */
 static void policy_put(json_t *object, const char *name, json_t *value)
 {
@@ -77,10 +79,16 @@ static json_t *rule_json(const struct rule *r)
 
 static json_t *placeholder_json(const struct policy_placeholder *p)
 {
-    json_t *object = json_object(), *headers = json_array();
+    json_t *object = json_object(), *headers = json_array(), *places = json_array();
 
     policy_put(object, "sentinel", json_string(p->sentinel));
-    policy_put(object, "secret", json_string(p->secret));
+    policy_put(object, p->secret ? "secret" : "value", json_string(p->secret ? p->secret : p->value));
+    for (size_t i = 0; i < POLICY_PLACES; i++)
+        if (p->places & (1u << i))
+            policy_append(places, json_string(policy_places[i]));
+    if (p->places != POLICY_IN_HEADER || strlen(p->sentinel) < POLICY_SENTINEL_MIN)
+        policy_put(object, "in", json_incref(places));
+    json_decref(places);
     for (size_t i = 0; i < p->n_headers; i++)
         policy_append(headers, json_string(p->headers[i]));
     if (p->n_headers > 0)
@@ -95,6 +103,8 @@ static json_t *injection_json(const struct injection *in)
     json_t *object = json_object(), *headers = json_array(), *placeholders = json_array(), *item;
 
     policy_put(object, "host", json_string(in->host.text));
+    if (in->by_plain)
+        policy_put(object, "schemes", json_pack(in->by_tls ? "[ss]" : "[s]", "http", "https"));
     put_scope(object, &in->scope);
     for (size_t i = 0; i < what->n_headers; i++) {
         policy_append(headers, item = json_object());

@@ -10,7 +10,9 @@
  *              {"allow": "10.1.0.0/16"}],
  *    "inject": [{"host": "api.example.com", "ports": [443], "methods": ["POST"], "path": "/v1*",
  *                "headers": [{"name": "authorization", "value": "Bearer ${secret:EXAMPLE}"}],
- *                "placeholders": [{"sentinel": "sk-cove-...", "secret": "EXAMPLE", "headers": ["x-team"]}]}]}
+ *                "placeholders": [{"sentinel": "sk-cove-...", "secret": "EXAMPLE", "headers": ["x-team"]},
+ *                                 {"sentinel": "__key__", "value": "${sealed:...}", "in": ["query", "body"]}]},
+ *               {"host": "old.example.com", "schemes": ["http"], "headers": [...]}]}
  *
  *  1. A target is a name, "*.name", "*" (everything, by name or address), an address or a network. Names match what the client says that it
  *     wants (DNS question, SNI, Host); addresses match what is dialled. An address in a rule matches connections by name too: a denied network stays
@@ -27,7 +29,7 @@
  *  5. Of a ClientHello with an encrypted part (ECH) only the outer name is seen. Where it is passed through, it is allowed when the rule that decides says
  *     "ech": "allow", or when whatever name would be (policy_judge_any_name).
  *  6. "inject" is not about allowing: what is injected where must be allowed as well. Values are templates; ${secret:NAME} stands for a secret of
- *     the vault, ${sealed:BASE64} for one that only the vault can open.
+ *     the vault, ${sealed:BASE64} for one that only the vault can open. Nothing goes out in the clear unless "schemes" says "http".
  */
 #pragma once
 
@@ -69,6 +71,7 @@ struct policy_query {
     struct netaddr addr; /* family 0: not known yet */
     bool is_host;        /* the address is one of this machine's own */
     uint16_t port;       /* 0: not known (DNS) */
+    bool is_plain;       /* HTTP without TLS; about injections alone */
     const char *method;  /* NULL: not seen */
     struct str path;     /* of the request, raw, with query; p NULL: not seen */
 };
@@ -100,6 +103,7 @@ void policy_judge_name(const struct policy *p, const char *name, struct policy_a
  * knows the address.
  */
 bool policy_intercepts(const struct policy *p, const char *name, uint16_t port);
+bool policy_injects(const struct policy *p, const char *name, uint16_t port, bool is_plain); /* into some requests */
 bool policy_intercepts_anything(const struct policy *p);
 
 /* What to do to a request that was allowed. Borrowed from the policy. */
@@ -107,10 +111,18 @@ struct policy_header {
     const char *name; /* lower case */
     const char *value;
 };
+enum policy_place {
+    POLICY_IN_HEADER = 1 << 0,
+    POLICY_IN_PATH = 1 << 1,
+    POLICY_IN_QUERY = 1 << 2,
+    POLICY_IN_BODY = 1 << 3,
+};
 struct policy_placeholder {
     const char *sentinel;
-    const char *secret;         /* name in the vault */
-    const char *const *headers; /* in lower case: in these alone it is replaced */
+    const char *secret;         /* name in the vault; NULL: there is a value */
+    const char *value;          /* a template, as a header's; of a secret, a reference to it */
+    unsigned places;            /* enum policy_place */
+    const char *const *headers; /* in lower case: in these alone it is replaced; "*": in all */
     size_t n_headers;           /* 0: in those whose names say that they carry credentials */
 };
 struct policy_inject {
@@ -119,7 +131,7 @@ struct policy_inject {
     const struct policy_placeholder *placeholders;
     size_t n_placeholders;
 };
-/* Calls fn for each injection that matches, in order. Only for requests that go out over TLS: that is the caller's to see to, nothing here knows. */
+/* Calls fn for each injection that matches, in order. That q->is_plain says whether the request goes out in the clear is the caller's to see to. */
 void policy_each_inject(const struct policy *p, const struct policy_query *q,
                         void (*fn)(void *ctx, const struct policy_inject *i), void *ctx);
 

@@ -7,7 +7,7 @@
 #include "policy/request_path.h"
 
 enum { POLICY_METHOD_MAX = 32, POLICY_VALUE_MAX = 40 * 1024, POLICY_HEADER_NAME_MAX = 64 };
-enum { POLICY_SENTINEL_MIN = 8, POLICY_SENTINEL_MAX = 512, POLICY_SECRET_NAME_MAX = 64 };
+enum { POLICY_SENTINEL_SHORT = 1, POLICY_SENTINEL_MIN = 8, POLICY_SENTINEL_MAX = 512, POLICY_SECRET_NAME_MAX = 64 };
 
 enum target_kind { TARGET_ANY, TARGET_NAME, TARGET_BELOW /* "*.name" */, TARGET_NET };
 
@@ -42,6 +42,7 @@ struct rule {
 struct injection {
     struct target host;
     struct scope scope;
+    bool by_tls, by_plain;
     struct policy_inject what;
 };
 
@@ -57,6 +58,9 @@ struct policy {
     size_t n_placeholders;
     struct arena arena; /* owns all of the above */
 };
+
+enum { POLICY_PLACES = 4 };
+extern const char *const policy_places[POLICY_PLACES]; /* by the bits of enum policy_place */
 
 static inline bool scope_is_about_requests(const struct scope *s)
 {

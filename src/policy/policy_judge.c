@@ -327,8 +327,19 @@ bool policy_intercepts(const struct policy *p, const char *name, uint16_t port)
     judging_init(&j, &q, UNSEEN_DECIDES, &path);
     if (policy_judge_walk(p, &j, &verdict) && verdict == POLICY_NEEDS_REQUEST)
         return true;
+    return policy_injects(p, name, port, false);
+}
+
+static bool goes_by(const struct injection *in, bool is_plain)
+{
+    return is_plain ? in->by_plain : in->by_tls;
+}
+
+bool policy_injects(const struct policy *p, const char *name, uint16_t port, bool is_plain)
+{
     for (size_t i = 0; i < p->n_injections; i++)
-        if (target_has_name(&p->injections[i].host, j.name) && match_port(&p->injections[i].scope, port) != MATCH_NO)
+        if (goes_by(&p->injections[i], is_plain) && target_has_name(&p->injections[i].host, str_of(name)) &&
+            match_port(&p->injections[i].scope, port) != MATCH_NO)
             return true;
     return false;
 }
@@ -343,8 +354,8 @@ void policy_each_inject(const struct policy *p, const struct policy_query *q,
     for (size_t i = 0; i < p->n_injections && j.name.p; i++) {
         const struct injection *in = &p->injections[i];
 
-        if (target_has_name(&in->host, j.name) && match_port(&in->scope, q->port) == MATCH_YES &&
-            match_request(&in->scope, true, &j) == MATCH_YES)
+        if (goes_by(in, q->is_plain) && target_has_name(&in->host, j.name) &&
+            match_port(&in->scope, q->port) == MATCH_YES && match_request(&in->scope, true, &j) == MATCH_YES)
             fn(ctx, &in->what);
     }
 }

@@ -113,12 +113,12 @@ static int parse_header(struct parse *p, const json_t *json, const struct inject
     return 0;
 }
 
-static bool is_sentinel(struct str text)
+static bool is_sentinel(struct str text, size_t least)
 {
     for (size_t i = 0; i < text.n; i++)
         if (text.p[i] <= ' ' || text.p[i] > '~' || text.p[i] == '"' || text.p[i] == '\\')
             return false;
-    return text.n >= POLICY_SENTINEL_MIN && text.n <= POLICY_SENTINEL_MAX;
+    return text.n >= least && text.n <= POLICY_SENTINEL_MAX;
 }
 
 /* "headers": the only ones in which the sentinel is replaced. */
@@ -146,33 +146,85 @@ static int parse_places(struct parse *p, const json_t *json, struct policy_place
     return 0;
 }
 
+/* A set of words, as bits: "in", "schemes". */
+static int parse_words(struct parse *p, const json_t *object, const char *member, const char *const *words, size_t n,
+                       unsigned *ret_bits)
+{
+    const json_t *json = json_object_get(object, member);
+    struct str text;
+
+    if (!json)
+        return 0;
+    *ret_bits = 0;
+    parse_enter(p, member);
+    if (parse_check_array(p, json, 1, n) < 0)
+        return -1;
+    for (size_t i = 0; i < json_array_size(json); i++) {
+        size_t k = 0;
+
+        parse_enter_at(p, i);
+        if (parse_string(p, json_array_get(json, i), &text) < 0)
+            return -1;
+        while (k < n && !str_eqc(text, words[k]))
+            k++;
+        if (k == n || *ret_bits & (1u << k))
+            return parse_refuse(p, "%s", k == n ? "is none of those that are known" : "is there twice");
+        *ret_bits |= 1u << k;
+        parse_leave(p);
+    }
+    parse_leave(p);
+    return 0;
+}
+
+static int parse_placeholder_value(struct parse *p, const json_t *json, struct policy_placeholder *placeholder)
+{
+    struct str text = STR_NULL;
+
+    if (!json_object_get(json, "secret") == !json_object_get(json, "value"))
+        return parse_refuse(p, "needs \"secret\" or \"value\", and not both");
+    if (json_object_get(json, "value")) {
+        if (check_member(p, json, "value", &text) < 0)
+            return -1;
+        if (!is_template(text))
+            return parse_refuse(p, "the value may hold what that of a header may");
+        placeholder->secret = NULL;
+        placeholder->value = arena_strndup(&p->policy->arena, text.p, text.n);
+        return 0;
+    }
+    if (check_member(p, json, "secret", &text) < 0)
+        return -1;
+    if (!is_secret_name(text))
+        return parse_refuse(p, "the secret must be a name of letters, digits and _.-, at most %d",
+                            POLICY_SECRET_NAME_MAX);
+    placeholder->secret = arena_strndup(&p->policy->arena, text.p, text.n);
+    placeholder->value = arena_printf(&p->policy->arena, "${secret:%s}", placeholder->secret);
+    return 0;
+}
+
 static int parse_placeholder(struct parse *p, const json_t *json, const struct injection *in, size_t i,
                              struct policy_placeholder *placeholder)
 {
-    static const char *const members[] = {"sentinel", "secret", "headers"};
-    const json_t *places = json_object_get(json, "headers");
-    struct str sentinel = STR_NULL, secret = STR_NULL;
+    static const char *const members[] = {"sentinel", "secret", "value", "in", "headers"};
+    const json_t *headers = json_object_get(json, "headers");
+    const int least = json_object_get(json, "in") ? POLICY_SENTINEL_SHORT : POLICY_SENTINEL_MIN;
+    struct str sentinel = STR_NULL;
 
+    *placeholder = (struct policy_placeholder){.places = POLICY_IN_HEADER};
     if (parse_check_object(p, json, members, ARRAY_SIZE(members)) < 0 ||
-        check_member(p, json, "sentinel", &sentinel) < 0 || check_member(p, json, "secret", &secret) < 0)
+        check_member(p, json, "sentinel", &sentinel) < 0)
         return -1;
-    if (!is_sentinel(sentinel))
-        return parse_refuse(p, "the sentinel must be %d to %d visible characters without \" and \\",
-                            POLICY_SENTINEL_MIN, POLICY_SENTINEL_MAX);
-    if (!is_secret_name(secret))
-        return parse_refuse(p, "the secret must be a name of letters, digits and _.-, at most %d",
-                            POLICY_SECRET_NAME_MAX);
-    for (size_t k = 0; k < i; k++) {
-        const char *other = in->what.placeholders[k].sentinel;
-
-        if (strstr(other, sentinel.p) || strstr(sentinel.p, other))
-            return parse_refuse(p, "its sentinel contains that of placeholders[%zu], or the other way round", k);
-    }
+    if (!is_sentinel(sentinel, (size_t)least))
+        return parse_refuse(p, "the sentinel must be %d to %d visible characters without \" and \\", least,
+                            POLICY_SENTINEL_MAX);
+    if (parse_placeholder_value(p, json, placeholder) < 0 ||
+        parse_words(p, json, "in", policy_places, POLICY_PLACES, &placeholder->places) < 0)
+        return -1;
+    for (size_t k = 0; k < i; k++)
+        if (str_eqc(sentinel, in->what.placeholders[k].sentinel) &&
+            (placeholder->places & in->what.placeholders[k].places))
+            return parse_refuse(p, "its sentinel is that of placeholders[%zu]", k);
     placeholder->sentinel = arena_strndup(&p->policy->arena, sentinel.p, sentinel.n);
-    placeholder->secret = arena_strndup(&p->policy->arena, secret.p, secret.n);
-    placeholder->headers = NULL;
-    placeholder->n_headers = 0;
-    return places ? parse_places(p, places, placeholder) : 0;
+    return headers ? parse_places(p, headers, placeholder) : 0;
 }
 
 static int parse_headers(struct parse *p, const json_t *json, struct injection *in)
@@ -216,7 +268,9 @@ static int parse_placeholders(struct parse *p, const json_t *json, struct inject
 
 int parse_injection(struct parse *p, const json_t *json, struct injection *in)
 {
-    static const char *const members[] = {"host", "ports", "methods", "path", "headers", "placeholders"};
+    static const char *const members[] = {"host", "schemes", "ports", "methods", "path", "headers", "placeholders"};
+    static const char *const schemes[] = {"https", "http"};
+    unsigned by = 1;
     const json_t *headers = json_object_get(json, "headers"), *placeholders = json_object_get(json, "placeholders");
 
     if (parse_check_object(p, json, members, ARRAY_SIZE(members)) < 0)
@@ -227,14 +281,16 @@ int parse_injection(struct parse *p, const json_t *json, struct injection *in)
     if (in->host.kind != TARGET_NAME && in->host.kind != TARGET_BELOW)
         return parse_refuse(p, "must be a name or \"*.name\": a secret is bound to its hosts");
     parse_leave(p);
-    if (parse_scope(p, json, &in->scope) < 0)
+    if (parse_words(p, json, "schemes", schemes, ARRAY_SIZE(schemes), &by) < 0 || parse_scope(p, json, &in->scope) < 0)
         return -1;
+    in->by_tls = by & 1;
+    in->by_plain = by & 2;
     if (!headers && !placeholders)
         return parse_refuse(p, "needs \"headers\" or \"placeholders\"");
     if (headers && parse_headers(p, headers, in) < 0)
         return -1;
     if (placeholders && parse_placeholders(p, placeholders, in) < 0)
         return -1;
-    p->policy->intercepts = true;
+    p->policy->intercepts |= in->by_tls;
     return 0;
 }

@@ -75,6 +75,14 @@ static void policies_come_back_normalised(void **state)
          "{\"default\":\"allow\",\"rules\":[],\"inject\":[{\"host\":\"*.api.example\",\"ports\":[443],\"methods\":[\"POST\"],\"path\":\"/v1*\","
          "\"headers\":[{\"name\":\"authorization\",\"value\":\"Bearer ${secret:EXAMPLE} $$5 ${sealed:QUJD+/==}\"},{\"name\":\"x-a\",\"value\":\"b c é\"}],"
          "\"placeholders\":[{\"sentinel\":\"sk-cove-0123\",\"secret\":\"_a.B-9\",\"headers\":[\"x-team\",\"cookie\"]}]}]}"},
+        {"{\"inject\":[{\"host\":\"a.b\",\"schemes\":[\"http\",\"https\"],\"placeholders\":[{\"sentinel\":\"k\",\"value\":\"${sealed:QQ==}\","
+         "\"in\":[\"body\",\"query\",\"path\",\"header\"],\"headers\":[\"*\"]},{\"sentinel\":\"sk-cove-\",\"secret\":\"A\",\"in\":[\"header\"]},"
+         "{\"sentinel\":\"kk\",\"value\":\"b\",\"in\":[\"header\"]}]},{\"host\":\"a.b\",\"schemes\":[\"http\"],\"headers\":[{\"name\":\"a\",\"value\":\"b\"}]},"
+         "{\"host\":\"a.b\",\"schemes\":[\"https\"],\"headers\":[{\"name\":\"a\",\"value\":\"b\"}]}]}",
+         "{\"default\":\"deny\",\"rules\":[],\"inject\":[{\"host\":\"a.b\",\"schemes\":[\"http\",\"https\"],\"placeholders\":[{\"sentinel\":\"k\",\"value\":\"${sealed:QQ==}\","
+         "\"in\":[\"header\",\"path\",\"query\",\"body\"],\"headers\":[\"*\"]},{\"sentinel\":\"sk-cove-\",\"secret\":\"A\"},"
+         "{\"sentinel\":\"kk\",\"value\":\"b\",\"in\":[\"header\"]}]},{\"host\":\"a.b\",\"schemes\":[\"http\"],\"headers\":[{\"name\":\"a\",\"value\":\"b\"}]},"
+         "{\"host\":\"a.b\",\"headers\":[{\"name\":\"a\",\"value\":\"b\"}]}]}"},
     };
 
     (void)state;
@@ -230,8 +238,22 @@ static void what_is_refused_says_where(void **state)
          "inject[0].placeholders[0]: the sentinel must be 8 to 512 visible characters without \" and \\"},
         {"{\"inject\":[{\"host\":\"a\",\"placeholders\":[{\"sentinel\":\"sentinel\",\"secret\":\"1A\"}]}]}",
          "inject[0].placeholders[0]: the secret must be a name of letters, digits and _.-, at most 64"},
-        {"{\"inject\":[{\"host\":\"a\",\"placeholders\":[{\"sentinel\":\"sentinel\",\"secret\":\"A\"},{\"sentinel\":\"a-sentinel\",\"secret\":\"B\"}]}]}",
-         "inject[0].placeholders[1]: its sentinel contains that of placeholders[0], or the other way round"},
+        {"{\"inject\":[{\"host\":\"a\",\"placeholders\":[{\"sentinel\":\"sentinel\",\"secret\":\"A\"},{\"sentinel\":\"sentinel\",\"secret\":\"B\"}]}]}",
+         "inject[0].placeholders[1]: its sentinel is that of placeholders[0]"},
+        {"{\"inject\":[{\"host\":\"a\",\"placeholders\":[{\"sentinel\":\"sentinel\",\"secret\":\"A\",\"value\":\"b\"}]}]}",
+         "inject[0].placeholders[0]: needs \"secret\" or \"value\", and not both"},
+        {"{\"inject\":[{\"host\":\"a\",\"placeholders\":[{\"sentinel\":\"sentinel\"}]}]}",
+         "inject[0].placeholders[0]: needs \"secret\" or \"value\", and not both"},
+        {"{\"inject\":[{\"host\":\"a\",\"placeholders\":[{\"sentinel\":\"sentinel\",\"value\":\"a$b\"}]}]}",
+         "inject[0].placeholders[0]: the value may hold what that of a header may"},
+        {"{\"inject\":[{\"host\":\"a\",\"placeholders\":[{\"sentinel\":\"s\",\"value\":\"b\",\"in\":[\"query\",\"trailer\"]}]}]}",
+         "inject[0].placeholders[0].in[1]: is none of those that are known"},
+        {"{\"inject\":[{\"host\":\"a\",\"placeholders\":[{\"sentinel\":\"s\",\"value\":\"b\",\"in\":[\"path\",\"path\"]}]}]}",
+         "inject[0].placeholders[0].in[1]: is there twice"},
+        {"{\"inject\":[{\"host\":\"a\",\"schemes\":[],\"headers\":[{\"name\":\"a\",\"value\":\"b\"}]}]}",
+         "inject[0].schemes: is empty: leave it out to say nothing about it"},
+        {"{\"inject\":[{\"host\":\"a\",\"schemes\":[\"ftp\"],\"headers\":[{\"name\":\"a\",\"value\":\"b\"}]}]}",
+         "inject[0].schemes[0]: is none of those that are known"},
     };
 
     (void)state;

@@ -20,7 +20,7 @@ static struct exchange *x;
 static struct buf allowed = {.max = 1 << 24}; /* heads, each with a NUL behind, that upstream has not seen yet */
 static struct buf wire = {.max = 1 << 24};    /* what upstream got and is not looked at yet */
 static unsigned requests, answers, served;
-static bool over;
+static bool over, waited;
 
 static void must(bool so)
 {
@@ -35,6 +35,17 @@ static bool on_request(void *ctx, uint64_t id, struct exchange_head *h, struct e
         refusal->status = 403;
         return false;
     }
+    if (h->path.n > 1 && h->path.p[1] == '=' && h->body_is == EXCHANGE_BODY_UNREAD) {
+        refusal->wants = EXCHANGE_WANTS_BODY;
+        return false;
+    }
+    if (h->path.n > 1 && h->path.p[1] == '~' && (waited = !waited)) {
+        refusal->wants = EXCHANGE_WANTS_TIME;
+        exchange_resume(x);
+        return false;
+    }
+    if (h->body_is == EXCHANGE_BODY_WHOLE)
+        h->body = str_of(arena_printf(h->arena, "%.*s%.*s", STR_ARG(h->body), STR_ARG(h->body)));
     if (h->path.n > 1 && h->path.p[1] == '+')
         exchange_set(h, STR("authorization"), STR("secret"));
     requests++;
@@ -61,7 +72,7 @@ static void on_end(void *ctx, const struct err *err)
     over = true;
 }
 
-static const struct exchange_ops ops = {on_request, on_answer, on_end};
+static const struct exchange_ops ops = {.on_request = on_request, .on_answer = on_answer, .on_end = on_end};
 
 /* The fields of `head` that the owner may not have seen: "upgrade" of HTTP/1.0 or with a body is dropped behind its back, so that one may be missing. */
 static bool same_head(struct str seen, struct str expected, struct str *ret_rest)
@@ -168,7 +179,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     buf_clear(&allowed);
     buf_clear(&wire);
     requests = answers = served = 0;
-    over = false;
+    over = waited = false;
     bool by_upstream = data[0] & 1;
     size_t step = MAX((size_t)data[1], 1 + size / 200);
     struct str text = str_n(data + 2, size - 2), request = str_of(asked[data[0] / 2 % ARRAY_SIZE(asked)]);

@@ -34,6 +34,12 @@ static bool on_request(void *ctx, uint64_t id, struct exchange_head *h, struct e
         refusal->status = 421;
         return false;
     }
+    if (h->path.n > 1 && h->path.p[1] == '=' && h->body_is == EXCHANGE_BODY_UNREAD) {
+        refusal->wants = EXCHANGE_WANTS_BODY;
+        return false;
+    }
+    if (h->body_is == EXCHANGE_BODY_WHOLE)
+        h->body = str_of(arena_printf(h->arena, "%.*s%.*s", STR_ARG(h->body), STR_ARG(h->body)));
     requests++;
     buf_printf(&allowed, ":method: %.*s\n:authority: %.*s\n:path: %.*s\n", STR_ARG(h->method), STR_ARG(h->authority),
                STR_ARG(h->path));
@@ -55,7 +61,7 @@ static void on_end(void *ctx, const struct err *err)
     over = true;
 }
 
-static const struct exchange_ops ops = {on_request, on_answer, on_end};
+static const struct exchange_ops ops = {.on_request = on_request, .on_answer = on_answer, .on_end = on_end};
 
 /* ---- upstream ---- */
 

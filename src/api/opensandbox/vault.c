@@ -83,15 +83,14 @@ static int vault_put_bindings(struct osb_vault *v, const json_t *policy, const j
                            is_there ? "is there already" : "is not there");
         if (json_object_size(all) == BINDINGS_MAX)
             return err_set(err, ERR_RESOURCE_EXHAUSTED, "at most %d bindings", BINDINGS_MAX);
+        json_t *row AUTO_JSON = vault_row(one, v->revision);
         json_object_foreach(all, key, other)
         {
-            if (!str_eqc(name, key) && vault_collide(one, other))
+            if (!str_eqc(name, key) && vault_collide(row, other))
                 return err_set(err, ERR_INVALID_ARGUMENT, "bindings '%.*s' and '%.64s' match the same requests",
                                STR_ARG(name), key);
         }
-        json_t *row = json_deep_copy(one);
-        (void)json_object_set_new(row, "revision", json_integer(v->revision));
-        (void)json_object_set_new(all, name.p, row);
+        (void)json_object_set(all, name.p, row);
     }
     return 0;
 }
@@ -149,23 +148,59 @@ static json_t *vault_headers(const struct osb_vault *v, const json_t *auth)
     return headers;
 }
 
+static json_t *vault_placeholders(const struct osb_vault *v, const json_t *auth)
+{
+    json_t *all = json_array(), *one;
+    size_t i;
+
+    json_array_foreach(json_object_get(auth, "substitutions"), i, one)
+    {
+        const char *credential = json_string_value(json_object_get(one, "credential"));
+
+        (void)json_array_append_new(
+            all, json_pack("{s:O,s:O,s:O,s:[s]}", "sentinel", json_object_get(one, "placeholder"), "value",
+                           json_object_get(v->values, credential), "in", json_object_get(one, "in"), "headers", "*"));
+    }
+    return all;
+}
+
+/* One entry for each host, path and scheme: a port is that of the scheme, unless the binding has others. */
+static void vault_inject_entry(const json_t *match, const json_t *what, json_t *host, const char *path,
+                               const char *scheme, json_t *inject)
+{
+    json_t *entry = json_copy((json_t *)(uintptr_t)what), *ports = json_object_get(match, "ports");
+
+    (void)json_object_set(entry, "host", host);
+    (void)json_object_set_new(entry, "schemes", json_pack("[s]", scheme));
+    (void)json_object_set_new(entry, "ports",
+                              json_array_size(ports) ? json_incref(ports)
+                                                     : json_pack("[i]", strcmp(scheme, "http") ? 443 : 80));
+    (void)json_object_set(entry, "methods", json_object_get(match, "methods"));
+    if (path && strcmp(path, "/*") != 0 && strcmp(path, "*") != 0)
+        (void)json_object_set_new(entry, "path", json_string(path));
+    (void)json_array_append_new(inject, entry);
+}
+
 static void vault_inject_binding(const struct osb_vault *v, const json_t *binding, json_t *inject)
 {
-    json_t *match = json_object_get(binding, "match"), *paths = json_object_get(match, "paths"), *host;
-    size_t i, n = json_array_size(paths);
+    json_t *match = json_object_get(binding, "match"), *paths = json_object_get(match, "paths"), *host,
+           *schemes = json_object_get(match, "schemes"), *auth = json_object_get(binding, "auth"),
+           *parts[] = {vault_headers(v, auth), vault_placeholders(v, auth)}, *what AUTO_JSON = json_object();
+    static const char *const names[] = {"headers", "placeholders"};
+    size_t i, n = MAX(json_array_size(paths), (size_t)1), n_schemes = MAX(json_array_size(schemes), (size_t)1);
 
+    for (i = 0; i < ARRAY_SIZE(parts); i++) {
+        if (json_array_size(parts[i]))
+            (void)json_object_set(what, names[i], parts[i]);
+        json_decref(parts[i]);
+    }
     json_array_foreach(json_object_get(match, "hosts"), i, host)
     {
-        for (size_t k = 0; k < MAX(n, (size_t)1); k++) {
-            const char *path = json_string_value(json_array_get(paths, k));
-            json_t *entry =
-                json_pack("{s:O,s:o}", "host", host, "headers", vault_headers(v, json_object_get(binding, "auth")));
+        for (size_t k = 0; k < n * n_schemes && json_object_size(what); k++) {
+            const char *scheme = json_string_value(json_array_get(schemes, k / n));
 
-            (void)json_object_set(entry, "ports", json_object_get(match, "ports"));
-            (void)json_object_set(entry, "methods", json_object_get(match, "methods"));
-            if (path && strcmp(path, "/*") != 0 && strcmp(path, "*") != 0)
-                (void)json_object_set_new(entry, "path", json_string(path));
-            (void)json_array_append_new(inject, entry);
+            vault_inject_entry(match, what, host, json_string_value(json_array_get(paths, k % n)),
+                               scheme ? scheme : "https", inject);
         }
     }
 }
@@ -226,6 +261,18 @@ static json_t *vault_credential_json(const char *name, const json_t *revision)
     return json_pack("{s:s,s:s,s:O}", "name", name, "sourceType", "inline", "revision", revision);
 }
 
+/* How it authenticates, without what: no credential's name, and no placeholder. */
+static json_t *vault_binding_json(const json_t *row)
+{
+    const json_t *auth = json_object_get(row, "auth");
+    json_t *shown = json_copy((json_t *)(uintptr_t)row);
+
+    (void)json_object_set_new(
+        shown, "auth",
+        json_pack("{s:O,s:O*}", "type", json_object_get(auth, "type"), "name", json_object_get(auth, "name")));
+    return shown;
+}
+
 static void vault_answer(struct call *c, int status, const char *part)
 {
     const json_t *rows = vault_rows(c->sandbox);
@@ -240,7 +287,7 @@ static void vault_answer(struct call *c, int status, const char *part)
     }
     json_object_foreach(json_object_get(rows, "bindings"), key, one)
     {
-        (void)json_array_append(json_object_get(answer, "bindings"), one);
+        (void)json_array_append_new(json_object_get(answer, "bindings"), vault_binding_json(one));
     }
     if (part)
         (void)json_object_del(answer, strcmp(part, "credentials") == 0 ? "bindings" : "credentials");
@@ -268,7 +315,7 @@ void vault_get_one(struct call *c)
         call_fail(c, 404, "%s: '%.*s' is not there", c->route->what, (int)MIN(c->args[0].n, (size_t)64), c->args[0].p);
     else
         opensandbox_answer(c, 200,
-                           json_is_object(one) ? json_deep_copy(one) : vault_credential_json(c->args[0].p, one));
+                           json_is_object(one) ? vault_binding_json(one) : vault_credential_json(c->args[0].p, one));
 }
 
 static void vault_is_set(void *ctx, const struct err *err)

@@ -44,30 +44,69 @@ static bool vault_allows(const json_t *policy, const char *host)
 const char *vault_used(const json_t *binding, size_t i)
 {
     const json_t *auth = json_object_get(binding, "auth"), *headers = json_object_get(auth, "headers");
+    const char *one = json_string_value(json_object_get(auth, "credential"));
+    size_t n = one ? 1 : json_array_size(headers);
 
-    if (!headers)
-        return i ? NULL : json_string_value(json_object_get(auth, "credential"));
-    return json_string_value(json_object_get(json_array_get(headers, i), "credential"));
+    if (one && i == 0)
+        return one;
+    return json_string_value(json_object_get(i < n ? json_array_get(headers, i)
+                                                   : json_array_get(json_object_get(auth, "substitutions"), i - n),
+                                             "credential"));
+}
+
+static int vault_check_substitution(const json_t *one, struct err *err)
+{
+    struct str credential = STR(""), placeholder = STR("");
+    json_t *in = NULL, *place;
+    size_t i;
+
+    if (!json_is_object(one))
+        return err_set(err, ERR_INVALID_ARGUMENT, "substitutions are objects");
+    if (JSON_WANTS(one, NULL, err, JSON_NEED_STR("credential", &credential), JSON_NEED_STR("placeholder", &placeholder),
+                   JSON_WANT_ARRAY("in", &in)) < 0)
+        return -1;
+    for (i = 0; i < placeholder.n; i++)
+        if (placeholder.p[i] <= ' ' || placeholder.p[i] > '~' || placeholder.p[i] == '"' || placeholder.p[i] == '\\')
+            break;
+    if (!placeholder.n || i < placeholder.n || placeholder.n > VAULT_PLACEHOLDER_MAX)
+        return err_set(err, ERR_INVALID_ARGUMENT,
+                       "a placeholder is 1 to %d visible characters without blanks, \" and \\", VAULT_PLACEHOLDER_MAX);
+    json_array_foreach(in, i, place)
+    {
+        const char *text = json_is_string(place) ? json_string_value(place) : "";
+
+        if (strcmp(text, "path") && strcmp(text, "query") && strcmp(text, "header") && strcmp(text, "body"))
+            return err_set(err, ERR_INVALID_ARGUMENT, "a placeholder stands in path, query, header or body");
+    }
+    return json_array_size(in) ? 0 : err_set(err, ERR_INVALID_ARGUMENT, "a substitution has \"in\"");
 }
 
 /* What there is of "auth" is what its type wants, and nothing else, lest a value stand where it can be read. */
 static int vault_check_auth(const json_t *auth, struct str type, struct err *err)
 {
     struct str credential = STR(""), name = STR("");
-    json_t *headers = NULL, *one;
+    json_t *headers = NULL, *substitutions = NULL, *one;
+    bool has_one = str_eqc(type, "bearer") || str_eqc(type, "basic"), has_name = str_eqc(type, "apiKey"),
+         has_headers = str_eqc(type, "customHeaders");
     size_t i;
 
-    if (str_eqc(type, "bearer") || str_eqc(type, "basic"))
-        return JSON_WANTS(auth, NULL, err, JSON_NEED_STR("type", &type), JSON_NEED_STR("credential", &credential),
-                          JSON_WANT_ANY("substitutions"));
-    if (str_eqc(type, "apiKey"))
-        return JSON_WANTS(auth, NULL, err, JSON_NEED_STR("type", &type), JSON_NEED_STR("credential", &credential),
-                          JSON_NEED_STR("name", &name), JSON_WANT_ANY("substitutions"));
-    if (!str_eqc(type, "customHeaders"))
-        return err_set(err, ERR_INVALID_ARGUMENT, "its type must be bearer, basic, apiKey or customHeaders");
-    if (JSON_WANTS(auth, NULL, err, JSON_NEED_STR("type", &type), JSON_WANT_ARRAY("headers", &headers),
-                   JSON_WANT_ANY("substitutions")) < 0)
+    if (!has_one && !has_name && !has_headers && !str_eqc(type, "passthrough"))
+        return err_set(err, ERR_INVALID_ARGUMENT,
+                       "its type must be bearer, basic, apiKey, customHeaders or passthrough");
+    const struct json_want all[] = {JSON_NEED_STR("type", &type), JSON_WANT_ARRAY("substitutions", &substitutions),
+                                    JSON_NEED_STR("credential", &credential), JSON_NEED_STR("name", &name)},
+                           of_headers[] = {all[0], all[1], JSON_WANT_ARRAY("headers", &headers)};
+    if (has_headers
+            ? json_wants(auth, of_headers, ARRAY_SIZE(of_headers), NULL, true, err) < 0
+            : json_wants(auth, all, 2 + (has_one || has_name ? 1 : 0) + (has_name ? 1 : 0), NULL, true, err) < 0)
         return -1;
+    json_array_foreach(substitutions, i, one)
+    {
+        if (vault_check_substitution(one, err) < 0)
+            return -1;
+    }
+    if (!has_headers)
+        return 0;
     json_array_foreach(headers, i, one)
     {
         if (!json_is_object(one))
@@ -88,14 +127,10 @@ int vault_check_binding(const json_t *values, const json_t *policy, const json_t
     if (!json_is_object(one))
         return err_set(err, ERR_INVALID_ARGUMENT, "bindings are objects");
     if (JSON_WANTS(one, NULL, err, JSON_NEED_STR("name", ret_name), JSON_WANT_OBJECT("match", &match),
-                   JSON_WANT_OBJECT("auth", &auth), JSON_WANT_ANY("substitutions")) < 0)
+                   JSON_WANT_OBJECT("auth", &auth)) < 0)
         return err_prefix(err, "bindings");
     if (!match || !auth || json_get_str(auth, "type", &type, err) <= 0 || ret_name->n > VAULT_NAME_MAX)
         return err_set(err, ERR_INVALID_ARGUMENT, "a binding has \"name\", \"match\" and \"auth\" with its \"type\"");
-    if (str_eqc(type, "passthrough") || !json_asks_nothing(auth, "substitutions") ||
-        !json_asks_nothing(one, "substitutions"))
-        return err_set(err, ERR_UNIMPLEMENTED, "binding '%.*s': placeholders are not substituted: use headers",
-                       STR_ARG(*ret_name));
     if (vault_check_auth(auth, type, err) < 0)
         return err_prefix(err, "binding '%.*s': auth", STR_ARG(*ret_name));
     if (JSON_WANTS(match, NULL, err, JSON_WANT_ARRAY("schemes", &schemes), JSON_WANT_ARRAY("hosts", &list),
@@ -112,9 +147,9 @@ int vault_check_binding(const json_t *values, const json_t *policy, const json_t
     }
     json_array_foreach(schemes, i, text)
     {
-        if (!json_is_string(text) || strcmp(json_string_value(text), "https") != 0)
-            return err_set(err, ERR_INVALID_ARGUMENT, "binding '%.*s': credentials are sent only over https",
-                           STR_ARG(*ret_name));
+        if (!json_is_string(text) ||
+            (strcmp(json_string_value(text), "https") != 0 && strcmp(json_string_value(text), "http") != 0))
+            return err_set(err, ERR_INVALID_ARGUMENT, "binding '%.*s': schemes are http and https", STR_ARG(*ret_name));
     }
     if (!json_array_size(list))
         return err_set(err, ERR_INVALID_ARGUMENT, "binding '%.*s': match.hosts is required", STR_ARG(*ret_name));
@@ -126,6 +161,30 @@ int vault_check_binding(const json_t *values, const json_t *policy, const json_t
                            STR_ARG(*ret_name), json_is_string(text) ? json_string_value(text) : "");
     }
     return 0;
+}
+
+json_t *vault_row(const json_t *binding, int64_t revision)
+{
+    static const char *const parts[] = {"schemes", "methods", "paths"};
+    json_t *row = json_deep_copy(binding), *match = json_object_get(row, "match"), *port,
+           *usual[] = {json_pack("[s]", "https"), json_pack("[sssss]", "GET", "POST", "PUT", "PATCH", "DELETE"),
+                       json_pack("[s]", "/*")};
+    bool says_more = false;
+    size_t i;
+
+    for (i = 0; i < ARRAY_SIZE(parts); i++) {
+        if (!json_array_size(json_object_get(match, parts[i])))
+            (void)json_object_set(match, parts[i], usual[i]);
+        json_decref(usual[i]);
+    }
+    json_array_foreach(json_object_get(match, "ports"), i, port)
+    {
+        says_more |= json_integer_value(port) != 80 && json_integer_value(port) != 443;
+    }
+    if (json_is_array(json_object_get(match, "ports")) && !says_more)
+        (void)json_object_del(match, "ports");
+    (void)json_object_set_new(row, "revision", json_integer(revision));
+    return row;
 }
 
 /* "*.a.b" and "x.a.b", "/v1/..." and "/v1/": is there something that both match? A star stands in front of a host, or behind a path. */
@@ -169,7 +228,7 @@ static bool vault_share(const json_t *a, const json_t *b)
 
 bool vault_collide(const json_t *a, const json_t *b)
 {
-    static const char *const parts[] = {"hosts", "ports", "methods", "paths"};
+    static const char *const parts[] = {"schemes", "hosts", "ports", "methods", "paths"};
     bool all = true;
 
     for (size_t i = 0; i < ARRAY_SIZE(parts); i++)

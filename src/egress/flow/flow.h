@@ -6,6 +6,7 @@
  *   flow_judge.c  who it is for, and whether it may: by name and address, or by address alone
  *   flow_dial.c   upstream, and bytes both ways
  *   flow_http.c   requests: plain HTTP, and what interception opened
+ *   flow_inject.c secrets in them
  *   flow_tls.c    interception
  *
  * A connection that is judged by address because the client says nothing yet (or because on that port the server usually speaks first) is dialled; the client's
@@ -82,6 +83,7 @@ struct flow {
     size_t first_kept;           /* of it, counted for the sandbox */
     struct hello hello;
     struct resolver_lookup *lookup;
+    char *looked_up;                /* plain HTTP: what `lookup` asks for, or has just answered; owned; NULL: nothing */
     struct side *client, *upstream; /* owned until a relay or an exchange takes them */
     int buffer_bytes;               /* side_tcp_bound() of both; 0: none */
     struct relay *relay;
@@ -138,6 +140,11 @@ void flow_cancel_lookup(struct flow *f);      /* where there is one */
 void flow_query(const struct flow *f, const char *name, struct policy_query *ret_query);
 
 /*
+ * Plain HTTP: does f's address belong to this name of a request? True: our resolver is asked now, and the exchange resumed with the answer. False: it was, or may not be.
+ */
+bool flow_look_up(struct flow *f, const char *name);
+
+/*
  * Is this name (normalised, or NULL) with f's address allowed? Both alone: when the sandbox did not learn the address from us as one of that name's, the
  * address must be allowed without the name's help, and none of the names that it is known by may be denied.
  */
@@ -153,6 +160,28 @@ void flow_dial(struct flow *f); /* upstream, then: relay, or interception, or th
 void flow_http(struct flow *f); /* plain: the client's side and its first bytes go to an exchange */
 void flow_http_open(struct flow *f, struct str alpn); /* both sides are TLS */
 void flow_requests_fini(struct flow *f);
+
+/* flow_inject.c */
+struct flow_reading { /* what a server may take a request for */
+    struct str method, path;
+};
+struct flow_injections {
+    const struct policy_inject *all[POLICY_INJECT_MAX];
+    unsigned seen[POLICY_INJECT_MAX]; /* in so many readings */
+    size_t n;
+};
+/* Those that apply to each of the readings. */
+void flow_injections(struct flow *f, const char *name, const struct flow_reading *readings, size_t n,
+                     struct flow_injections *ret_in);
+bool flow_injections_same(const struct flow_injections *a, const struct flow_injections *b);
+bool flow_inject_wants_body(const struct exchange_head *h, const struct flow_injections *in);
+/* names: gets those of what was put in. What failed may have changed the head. */
+int flow_inject(struct flow *f, struct exchange_head *h, const struct flow_injections *in, json_t *names,
+                struct err *err) WARN_UNUSED;
+/* After what belongs here was replaced, a sentinel that is left goes where it doesn't belong. */
+void flow_notice_misuse(struct flow *f, const struct exchange_head *h, const char *name);
+/* Values that were put into r, in fields of its answer. */
+void flow_mask(struct flow *f, const struct flow_request *r, struct arena *arena, struct http_header *fields, size_t n);
 
 /* flow_tls.c */
 void flow_tls(struct flow *f); /* upstream is connected */

@@ -9,7 +9,6 @@
 #include "egress/flow/flow.h"
 #include "egress/flow/side_tcp.h"
 #include "egress/http/override.h"
-#include "egress/vault/vault.h"
 #include "http/url.h"
 #include "policy/request_path.h"
 
@@ -103,122 +102,15 @@ static bool denyf(struct flow *f, const struct exchange_head *h, const char *nam
     return deny(f, h, name, &why, status, ret_refusal);
 }
 
-/* ---- secrets ---- */
-
-struct injecting {
-    struct flow *f;
-    struct exchange_head *head;
-    json_t *names;
-    struct err err;
-    bool failed;
-};
-
-/* The value goes into the request's memory; what it was made in is wiped. */
-static bool expand(struct injecting *i, const char *template, struct str *ret_value)
-{
-    AUTO_BUF struct buf b = BUF_INIT(SECRET_VALUE_MAX * 2);
-    int r = vault_expand(i->f->net->egress->config.vault, str_of(i->f->net->sealed_for), str_of(template), &b, &i->err);
-    if (r == 0)
-        *ret_value = arena_str(i->head->arena, buf_str(&b));
-    if (b.data)
-        mem_wipe(b.data, b.cap);
-    i->failed |= r < 0;
-    return r == 0;
-}
-
-/* Cuts *text up to where it next holds the sentinel, and the sentinel, off. False: it does not; *ret_before is all of it then. */
-static bool next_sentinel(struct str *text, struct str sentinel, struct str *ret_before)
-{
-    const char *at = memmem(text->p, text->n, sentinel.p, sentinel.n);
-    *ret_before = str_n(text->p, at ? (size_t)(at - text->p) : text->n);
-    *text = str_sub(*text, ret_before->n + (at ? sentinel.n : 0));
-    return at;
-}
-
-/* Each place where the field holds the sentinel gets the value instead. False: it holds none, or failed. */
-static bool flow_http_replace(struct injecting *i, struct http_header *field, const struct policy_placeholder *p)
-{
-    struct str value, text = field->value, before, sentinel = str_of(p->sentinel);
-    AUTO_BUF struct buf b = BUF_INIT(EXCHANGE_HEAD_MAX);
-    size_t n_places = 0;
-    while (next_sentinel(&text, sentinel, &before))
-        n_places++;
-    if (!n_places)
-        return false;
-    if (!vault_get(i->f->net->egress->config.vault, str_of(p->secret), &value)) {
-        i->failed = true;
-        (void)err_set(&i->err, ERR_NOT_FOUND, "there is no secret %s: cove secret set %s", p->secret, p->secret);
-        return false;
-    }
-    text = field->value;
-    /* At once, so that nothing that grows leaves a copy of the value behind. */
-    if (buf_reserve(&b, text.n - n_places * sentinel.n + n_places * value.n)) {
-        while (next_sentinel(&text, sentinel, &before)) {
-            (void)buf_append_str(&b, before);
-            (void)buf_append_str(&b, value);
-        }
-        (void)buf_append_str(&b, before);
-    }
-    if (buf_error(&b)) {
-        i->failed = true;
-        (void)err_set(&i->err, ERR_RESOURCE_EXHAUSTED, "a field with the secret %s becomes too long", p->secret);
-    } else {
-        field->value = arena_str(i->head->arena, buf_str(&b));
-    }
-    if (b.data)
-        mem_wipe(b.data, b.cap);
-    return true;
-}
-
-static void inject(struct injecting *i, const struct policy_inject *what)
-{
-    struct str value;
-    for (size_t h = 0; h < what->n_headers && !i->failed; h++)
-        if (expand(i, what->headers[h].value, &value)) {
-            exchange_set(i->head, str_of(what->headers[h].name), value);
-            (void)json_array_append_new(i->names, json_string(what->headers[h].name));
-        }
-    for (size_t p = 0; p < what->n_placeholders && !i->failed; p++) {
-        bool used = false;
-        for (size_t h = 0; h < i->head->n_fields && !i->failed; h++)
-            if (policy_placeholder_is_for(&what->placeholders[p], i->head->fields[h].name))
-                used |= flow_http_replace(i, &i->head->fields[h], &what->placeholders[p]);
-        if (used)
-            (void)json_array_append_new(i->names, json_string(what->placeholders[p].secret));
-    }
-}
-
-static bool mentions(const struct exchange_head *h, const char *sentinel)
-{
-    struct str s = str_of(sentinel);
-    bool found = memmem(h->path.p, h->path.n, s.p, s.n) != NULL;
-    for (size_t i = 0; i < h->n_fields && !found; i++)
-        found = memmem(h->fields[i].value.p, h->fields[i].value.n, s.p, s.n) != NULL;
-    return found;
-}
-
-/* After what belongs here was replaced, a sentinel that is left goes where it doesn't belong. */
-static void notice_misuse(struct flow *f, const struct exchange_head *h, const char *name)
-{
-    const struct policy_placeholder *all;
-    size_t n = policy_sentinels(f->net->policy, &all);
-    for (size_t i = 0; i < n; i++)
-        if (mentions(h, all[i].sentinel))
-            report_misuse(f->net, all[i].secret, name ? name : "", f->port);
-}
-
 /* ---- what a server may take it for ---- */
-
-struct flow_http_reading {
-    struct str method, path;
-};
 
 /* Unless every request would be allowed, and nothing is put into any. */
 static bool is_told_apart(struct flow *f, const char *name, bool belongs)
 {
     struct policy_answer answer;
     flow_judge_pair(f, name, belongs, STR_NULL, STR_NULL, &answer);
-    return f->intercepted || answer.verdict != POLICY_ALLOW;
+    return f->intercepted || answer.verdict != POLICY_ALLOW ||
+           (name && policy_injects(f->net->policy, name, f->port, true));
 }
 
 static void drop_origins(struct exchange_head *h)
@@ -234,11 +126,10 @@ static void drop_origins(struct exchange_head *h)
  * What the request line says, and what the request becomes where a server obeys fields that override it: frameworks do, for methods that some clients can't send,
  * and IIS's URL rewriting and what came after it, for paths. 0: too many.
  */
-static size_t flow_http_read_request(const struct exchange_head *h,
-                                     struct flow_http_reading ret_all[static READINGS_MAX])
+static size_t flow_http_read_request(const struct exchange_head *h, struct flow_reading ret_all[static READINGS_MAX])
 {
     size_t n = 1;
-    ret_all[0] = (struct flow_http_reading){h->method, h->path};
+    ret_all[0] = (struct flow_reading){h->method, h->path};
     for (size_t i = 0; i < h->n_fields; i++) {
         const struct http_header *f = &h->fields[i];
         enum override_kind kind = override_of(f->name);
@@ -247,16 +138,16 @@ static size_t flow_http_read_request(const struct exchange_head *h,
         if (2 * n > READINGS_MAX)
             return 0;
         for (size_t k = 0; k < n; k++)
-            ret_all[n + k] = kind == OVERRIDE_METHOD ? (struct flow_http_reading){f->value, ret_all[k].path}
-                                                     : (struct flow_http_reading){ret_all[k].method, f->value};
+            ret_all[n + k] = kind == OVERRIDE_METHOD ? (struct flow_reading){f->value, ret_all[k].path}
+                                                     : (struct flow_reading){ret_all[k].method, f->value};
         n *= 2;
     }
     return n;
 }
 
 /* Allowed when all of them are. Some servers take "DELETE, x" for DELETE, so what is no method is not compared with any. */
-static void judge_readings(struct flow *f, const char *name, bool belongs, const struct flow_http_reading *all,
-                           size_t n, struct policy_answer *ret_answer)
+static void judge_readings(struct flow *f, const char *name, bool belongs, const struct flow_reading *all, size_t n,
+                           struct policy_answer *ret_answer)
 {
     for (size_t i = 0; i < n; i++) {
         if (!http_is_token(all[i].method)) {
@@ -269,40 +160,6 @@ static void judge_readings(struct flow *f, const char *name, bool belongs, const
         if (ret_answer->verdict != POLICY_ALLOW)
             return;
     }
-}
-
-struct injections {
-    const struct policy_inject *all[POLICY_INJECT_MAX];
-    unsigned seen[POLICY_INJECT_MAX]; /* in so many readings */
-    size_t n;
-};
-
-static void note_injection(void *ctx, const struct policy_inject *what)
-{
-    struct injections *in = ctx;
-    size_t i = 0;
-    while (i < in->n && in->all[i] != what)
-        i++;
-    if (i == in->n)
-        in->all[in->n++] = what;
-    in->seen[i]++;
-}
-
-/* What is bound to one path or method goes to no other. */
-static void inject_all(struct injecting *i, const char *name, const struct flow_http_reading *all, size_t n)
-{
-    struct injections in = {.n = 0};
-    for (size_t k = 0; k < n; k++) {
-        struct policy_query q;
-        AUTO_FREE char *method = mem_strndup(all[k].method.p, all[k].method.n);
-        flow_query(i->f, name, &q);
-        q.method = method;
-        q.path = all[k].path;
-        policy_each_inject(i->f->net->policy, &q, note_injection, &in);
-    }
-    for (size_t k = 0; k < in.n; k++)
-        if (in.seen[k] == n)
-            inject(i, in.all[k]);
 }
 
 /* ---- a request ---- */
@@ -343,8 +200,9 @@ static bool authority_name(const struct flow *f, struct str authority, char ret_
     return hostname_normalise(host, ret_name);
 }
 
-static void remember(struct flow *f, uint64_t id, const struct exchange_head *h, const char *name, bool belongs,
-                     int rule, json_t *injected)
+/* path: as the client asked, for there may be a secret in the head's. */
+static void remember(struct flow *f, uint64_t id, const struct exchange_head *h, struct str path, const char *name,
+                     bool belongs, int rule, json_t *injected)
 {
     struct flow_request *r = mem_new(struct flow_request);
     char address[NETADDR_TEXT_MAX];
@@ -352,7 +210,7 @@ static void remember(struct flow *f, uint64_t id, const struct exchange_head *h,
     r->id = id;
     r->at = clock_real();
     r->method = mem_strndup(h->method.p, h->method.n);
-    r->path = mem_strndup(h->path.p, MIN(h->path.n, (size_t)PATH_KEPT));
+    r->path = mem_strndup(path.p, MIN(path.n, (size_t)PATH_KEPT));
     r->kept = sizeof(*r) + strlen(r->method) + strlen(r->path);
     f->net->share.held += r->kept;
     r->belongs = belongs;
@@ -363,6 +221,40 @@ static void remember(struct flow *f, uint64_t id, const struct exchange_head *h,
     list_init(&r->node);
     list_append(&f->requests, &r->node);
     f->n_requests++;
+}
+
+/*
+ * What goes into the request, where the address is the name's. A path that a secret changed is judged as if it had been asked for, and nothing is said of it. False:
+ * refused, or its body is wanted first.
+ */
+static bool flow_http_inject(struct flow *f, struct exchange_head *h, const char *name, bool belongs,
+                             struct flow_reading readings[static READINGS_MAX], size_t n, json_t *names,
+                             struct exchange_refusal *ret_refusal)
+{
+    const struct str asked = h->path;
+    struct flow_injections in = {.n = 0}, again;
+    struct policy_answer answer;
+    struct err err;
+    if (belongs)
+        flow_injections(f, name, readings, n, &in);
+    if (flow_inject_wants_body(h, &in)) {
+        ret_refusal->wants = EXCHANGE_WANTS_BODY;
+        return false;
+    }
+    bool is_good = flow_inject(f, h, &in, names, &err) == 0;
+    if (is_good && h->path.p != asked.p) {
+        n = flow_http_read_request(h, readings);
+        judge_readings(f, name, belongs, readings, n, &answer);
+        flow_injections(f, name, readings, n, &again);
+        is_good = answer.verdict == POLICY_ALLOW && flow_injections_same(&in, &again);
+        (void)err_set(&err, ERR_PERMISSION_DENIED, "a secret in its path makes it a request that is not allowed");
+    }
+    if (is_good) {
+        flow_notice_misuse(f, h, name);
+        return true;
+    }
+    h->path = asked;
+    return denyf(f, h, name, 403, ret_refusal, err.msg);
 }
 
 static bool flow_http_on_request(void *ctx, uint64_t id, struct exchange_head *h, struct exchange_refusal *ret_refusal)
@@ -381,8 +273,12 @@ static bool flow_http_on_request(void *ctx, uint64_t id, struct exchange_head *h
     if (f->intercepted && (!name || strcmp(name, f->name) != 0))
         return denyf(f, h, name, 421, ret_refusal, "this connection was opened to another host");
     bool belongs = f->intercepted || (name && names_has(f->net->names, &f->to, name));
+    if (!belongs && name && policy_injects(f->net->policy, name, f->port, true) && flow_look_up(f, name)) {
+        ret_refusal->wants = EXCHANGE_WANTS_TIME;
+        return false;
+    }
     struct policy_answer answer;
-    struct flow_http_reading readings[READINGS_MAX] = {{h->method, h->path}};
+    struct flow_reading readings[READINGS_MAX] = {{h->method, h->path}};
     size_t n_readings = 1;
     if (is_told_apart(f, name, belongs)) {
         n_readings = flow_http_read_request(h, readings);
@@ -394,18 +290,16 @@ static bool flow_http_on_request(void *ctx, uint64_t id, struct exchange_head *h
     if (answer.verdict != POLICY_ALLOW)
         return deny(f, h, name, &answer, 403, ret_refusal);
 
-    struct injecting i = {.f = f, .head = h, .names = json_array()};
-    if (f->intercepted)
-        inject_all(&i, name, readings, n_readings);
-    if (i.failed) {
-        json_decref(i.names);
-        return denyf(f, h, name, 403, ret_refusal, i.err.msg);
+    json_t *names = json_array();
+    const struct str asked = h->path;
+    if (!flow_http_inject(f, h, name, belongs, readings, n_readings, names, ret_refusal)) {
+        json_decref(names);
+        return false;
     }
-    notice_misuse(f, h, name);
     if (!f->intercepted && name && !f->name[0])
         (void)snprintf(f->name, sizeof(f->name), "%s", name);
     f->rule = answer.rule;
-    remember(f, id, h, name, belongs, answer.rule, i.names);
+    remember(f, id, h, asked, name, belongs, answer.rule, names);
     flow_http_dial(f);
     return true;
 }
@@ -421,12 +315,26 @@ static void flow_http_on_answer(void *ctx, uint64_t id, int status)
     }
 }
 
+static void flow_http_on_fields(void *ctx, uint64_t id, struct arena *arena, struct http_header *fields, size_t n)
+{
+    struct flow *f = ctx;
+    struct list *lists[] = {&f->requests, &f->answered};
+    for (size_t i = 0; i < ARRAY_SIZE(lists); i++)
+        LIST_FOREACH (struct flow_request, r, lists[i], node) {
+            if (r->id == id)
+                flow_mask(f, r, arena, fields, n);
+        }
+}
+
 static void on_exchange_end(void *ctx, const struct err *err)
 {
     flow_end(ctx, err ? err->msg : NULL);
 }
 
-static const struct exchange_ops exchange_ops = {flow_http_on_request, flow_http_on_answer, on_exchange_end};
+static const struct exchange_ops exchange_ops = {.on_request = flow_http_on_request,
+                                                 .on_answer = flow_http_on_answer,
+                                                 .on_fields = flow_http_on_fields,
+                                                 .on_end = on_exchange_end};
 
 void flow_http(struct flow *f)
 {

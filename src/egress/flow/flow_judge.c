@@ -196,37 +196,66 @@ static void judge_resolved(struct flow *f, bool belongs)
     flow_judge_go_on(f, &answer);
 }
 
-static void flow_judge_on_resolved(void *ctx, const struct resolver_answer *answer)
+/* The address is one of that name's; the sandbox knows it from now on. */
+static bool flow_judge_take(struct flow *f, const char *name, const struct resolver_answer *answer)
 {
-    struct flow *f = ctx;
     bool belongs = false;
     f->lookup = NULL;
     f->net->n_lookups--;
     for (size_t i = 0; i < answer->n_addrs; i++)
         belongs |= netaddr_eq(&answer->addrs[i], &f->to);
     if (belongs)
-        names_add(f->net->names, &f->to, f->name, answer->ttl_s);
-    judge_resolved(f, belongs);
+        names_add(f->net->names, &f->to, name, answer->ttl_s);
+    return belongs;
+}
+
+static void flow_judge_on_resolved(void *ctx, const struct resolver_answer *answer)
+{
+    struct flow *f = ctx;
+    judge_resolved(f, flow_judge_take(f, f->name, answer));
+}
+
+static void flow_judge_on_looked_up(void *ctx, const struct resolver_answer *answer)
+{
+    struct flow *f = ctx;
+    (void)flow_judge_take(f, f->looked_up, answer);
+    exchange_resume(f->exchange);
 }
 
 /* A name in a ClientHello leaves the machine as one in a query does: the same limits hold. */
-static bool may_look_up(struct flow *f, int rule, struct policy_answer *ret_why)
+static bool may_look_up(struct flow *f, const char *name, int rule, struct policy_answer *ret_why)
 {
     struct net *n = f->net;
     *ret_why = (struct policy_answer){.verdict = POLICY_DENY, .rule = POLICY_RULE_BUILTIN};
     size_t most = MIN((size_t)FLOW_LOOKUPS_MAX, resolver_room(n->egress->resolver));
     if (n->n_lookups < most)
-        return !n->dns || dns_server_may_ask(n->dns, rule, f->name, ret_why);
-    (void)snprintf(ret_why->reason, sizeof(ret_why->reason), "more than %zu names in ClientHellos at a time", most);
+        return !n->dns || dns_server_may_ask(n->dns, rule, name, ret_why);
+    (void)snprintf(ret_why->reason, sizeof(ret_why->reason), "more than %zu names of connections at a time", most);
     return false;
 }
 
 void flow_cancel_lookup(struct flow *f)
 {
+    mem_free(TAKE_PTR(f->looked_up));
     if (!f->lookup)
         return;
     resolver_cancel(TAKE_PTR(f->lookup));
     f->net->n_lookups--;
+}
+
+bool flow_look_up(struct flow *f, const char *name)
+{
+    struct policy_answer answer;
+    bool was_asked = f->looked_up && strcmp(f->looked_up, name) == 0;
+    assert(!f->lookup);
+    mem_free(TAKE_PTR(f->looked_up));
+    policy_judge_name(f->net->policy, name, &answer);
+    if (was_asked || answer.verdict == POLICY_DENY || !may_look_up(f, name, answer.rule, &answer))
+        return false;
+    f->looked_up = mem_strdup(name);
+    f->net->n_lookups++;
+    f->lookup = resolver_resolve(f->net->egress->resolver, name, f->to.family, flow_judge_on_looked_up, f);
+    return true;
 }
 
 void flow_judge_name(struct flow *f, struct str sni)
@@ -254,7 +283,7 @@ void flow_judge_name(struct flow *f, struct str sni)
         judge_resolved(f, true);
         return;
     }
-    if (!may_look_up(f, answer.rule, &answer)) {
+    if (!may_look_up(f, f->name, answer.rule, &answer)) {
         flow_refuse(f, &answer);
         return;
     }

@@ -60,7 +60,8 @@ static void bench_exchange_on_end(void *ctx, const struct err *err)
     mem_free(c);
 }
 
-static const struct exchange_ops ops = {bench_exchange_on_request, bench_exchange_on_answer, bench_exchange_on_end};
+static const struct exchange_ops ops = {
+    .on_request = bench_exchange_on_request, .on_answer = bench_exchange_on_answer, .on_end = bench_exchange_on_end};
 
 static void relay(int fd)
 {

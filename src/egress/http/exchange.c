@@ -23,7 +23,7 @@ static size_t requests(const struct exchange *x)
 
 static size_t kept(const struct exchange *x)
 {
-    return answers(x) + requests(x) + x->heads;
+    return answers(x) + requests(x) + x->heads + x->held;
 }
 
 static void share(struct exchange *x, size_t n)
@@ -287,6 +287,12 @@ void exchange_upstream(struct exchange *x, struct side *upstream, const char *wh
         end_attach(&x->upstream, upstream);
     else
         x->kind->on_no_upstream(x, why);
+    exchange_kick(x);
+}
+
+void exchange_resume(struct exchange *x)
+{
+    x->resumed = true;
     exchange_kick(x);
 }
 

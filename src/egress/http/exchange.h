@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Requests that cove-egress sees, whatever version of HTTP carries them: h1.c and h2.c parse, strictly, and serialise; in between the connection's
- * owner judges each request and may edit its head. Bodies stream through as they are.
+ * owner judges each request and may edit its head. Bodies stream through as they are, unless the owner asks for one as a whole.
  *
  * Hop-by-hop fields (Connection and what it names, Proxy-*, Keep-Alive, TE but "trailers") are gone before the head is judged, so that nobody can have an
  * injected field removed again. Upgrade is kept for WebSocket alone: after 101 the connection is bytes both ways. Content-Length and Transfer-Encoding are
@@ -26,6 +26,8 @@ struct exchange_head {
     struct str path;            /* with query, as sent: "/..." or "*" */
     struct http_header *fields; /* lower-case names; without Host and pseudo-headers */
     size_t n_fields, cap_fields;
+    enum { EXCHANGE_BODY_UNREAD, EXCHANGE_BODY_WHOLE, EXCHANGE_BODY_PASSED } body_is; /* passed: goes on as it comes */
+    struct str body; /* EXCHANGE_BODY_WHOLE: may be replaced, by one of the arena's */
 };
 
 /*
@@ -35,6 +37,11 @@ void exchange_set(struct exchange_head *h, struct str name, struct str value);
 void exchange_remove(struct exchange_head *h, struct str name);
 
 struct exchange_refusal {
+    /*
+     * Not refused, but to be asked about once more: when exchange_resume() is called (HTTP/1 alone), or when the body is there; it was not yet. One of more than
+     * EXCHANGE_BODY_MAX bytes is passed on then.
+     */
+    enum { EXCHANGE_WANTS_NOTHING, EXCHANGE_WANTS_TIME, EXCHANGE_WANTS_BODY } wants;
     int status;     /* 403, 421, ... */
     char text[512]; /* goes into the body, for people and programs: {"error":{...}} is made of it */
     bool close;     /* and ends the connection */
@@ -48,13 +55,20 @@ struct exchange_ops {
     bool (*on_request)(void *ctx, uint64_t id, struct exchange_head *head, struct exchange_refusal *ret_refusal);
     /* The final status of the answer, when its head is there; 0: there was none. Once for each request that on_request allowed. */
     void (*on_answer)(void *ctx, uint64_t id, int status);
+    /* May be NULL. Fields of an answer, also of a preliminary one, or its trailers: values may be replaced by others of the arena's. */
+    void (*on_fields)(void *ctx, uint64_t id, struct arena *arena, struct http_header *fields, size_t n);
     /* Both sides are done with, or failed: close the exchange. err NULL: in good order. */
     void (*on_end)(void *ctx, const struct err *err);
 };
 
 struct exchange;
 
-enum { EXCHANGE_HEAD_MAX = 64 * 1024, EXCHANGE_FIELDS_MAX = 200, EXCHANGE_STREAMS_MAX = 100 };
+enum {
+    EXCHANGE_HEAD_MAX = 64 * 1024,
+    EXCHANGE_BODY_MAX = 1024 * 1024,
+    EXCHANGE_FIELDS_MAX = 200,
+    EXCHANGE_STREAMS_MAX = 100
+};
 
 enum {
     EXCHANGE_HEAD_MS = 10 * 1000,    /* from a head's first byte to its last */
@@ -88,6 +102,9 @@ struct exchange *h2_exchange(uv_loop_t *loop, struct side *client, struct side *
 
 /* Not from within on_request. upstream NULL: it could not be reached; what waits is answered 502 with `why`, and the connection ends. */
 void exchange_upstream(struct exchange *x, struct side *upstream, const char *why);
+
+/* What waits for it (EXCHANGE_WANTS_TIME) is asked about again, from the loop. */
+void exchange_resume(struct exchange *x);
 
 void exchange_set_share(struct exchange *x, struct exchange_share *share);
 

@@ -139,6 +139,16 @@ const char *exchange_fill_head(struct exchange_head *h, const struct http_header
     return NULL;
 }
 
+void exchange_keep_head(struct exchange_head *h)
+{
+    struct str *texts[] = {&h->method, &h->authority, &h->path};
+    for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
+        *texts[i] = arena_str(h->arena, *texts[i]);
+    for (size_t i = 0; i < h->n_fields; i++)
+        h->fields[i] =
+            (struct http_header){arena_str(h->arena, h->fields[i].name), arena_str(h->arena, h->fields[i].value)};
+}
+
 void exchange_remove(struct exchange_head *h, struct str name)
 {
     size_t to = 0;

@@ -57,8 +57,9 @@ struct exchange {
     struct exchange_share *share; /* NULL: none */
     size_t shared;                /* of share->held, this one's */
     size_t bodies, uploads;       /* of answers and of requests, between the ends */
+    size_t held;                  /* of requests whose bodies are collected: reading on is what lets them go */
     size_t heads;                 /* of both, with what belongs to each request of HTTP/2 */
-    bool kicked, running, closed, ended, end_told, end_failed;
+    bool kicked, running, closed, ended, end_told, end_failed, resumed;
     struct err end_err;
 };
 
@@ -101,6 +102,9 @@ bool exchange_is_framing(struct str name);
  * NULL, or what is wrong: fields that can't be sent, two Hosts, a Host that is no authority or another one than `authority`.
  */
 const char *exchange_fill_head(struct exchange_head *h, const struct http_header *raw, size_t n);
+
+/* Copies to its arena what a parser still has: what is asked about once more outlives that. */
+void exchange_keep_head(struct exchange_head *h);
 
 /* The request line's part. NULL, or what is wrong. */
 const char *exchange_check_target(const struct exchange_head *h);

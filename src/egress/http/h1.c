@@ -79,7 +79,7 @@ void h1_upstream_lost(struct h1 *h, const char *why)
     (void)snprintf(text, sizeof(text), "no answer from the server: %s", why);
     h->close = true;
     h1_respond(h, 502, str_of(text));
-    if (h->request == H1_REQUEST_HEAD)
+    if (h->request < H1_REQUEST_BODY)
         h->request = H1_REQUEST_SKIP;
 }
 
@@ -96,7 +96,7 @@ static void next_request(struct h1 *h)
     h->request = H1_REQUEST_HEAD;
     h->answer = H1_ANSWER_NONE;
     h->skipped = 0;
-    h->forwarded = h->upgrade = h->chunked_out = h->head_only = h->http10 = false;
+    h->forwarded = h->upgrade = h->chunked_out = h->head_only = h->http10 = h->whole = false;
     h1_parser_begin(&h->req, false);
 }
 
@@ -167,7 +167,7 @@ static void h1_settle(struct exchange *x, bool moved)
 {
     struct h1 *h = h1_of(x);
     enum h1_phase phase = H1_BUSY;
-    if (h->answer == H1_ANSWER_NONE)
+    if (h->answer == H1_ANSWER_NONE && h->request == H1_REQUEST_HEAD)
         phase = h1_parser_begun(&h->req) || buf_len(&h->x.client.in) ? H1_READING_HEAD : H1_IDLE;
     if (phase == h->phase && h->phase_id == h->x.last_id && !(moved && phase == H1_BUSY))
         return;
@@ -227,6 +227,7 @@ static void h1_release(struct exchange *x)
     struct h1 *h = h1_of(x);
     h1_parser_fini(&h->req);
     h1_parser_fini(&h->ans);
+    buf_fini(&h->held);
     arena_wipe(&h->arena);
     mem_free(h);
 }
@@ -239,6 +240,7 @@ struct exchange *h1_exchange_timed(uv_loop_t *loop, struct side *client, struct 
     struct h1 *h = mem_new(struct h1);
     h1_parser_init(&h->req, false);
     h1_parser_init(&h->ans, true);
+    buf_init(&h->held, 2 * EXCHANGE_BODY_MAX);
     exchange_init(&h->x, &h1_kind, loop, client, upstream, first, ops, ctx, times);
     exchange_deadline(&h->x, h->x.times.idle_ms);
     return &h->x;

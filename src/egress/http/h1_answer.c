@@ -57,7 +57,7 @@ static void h1_answer_on_end(struct h1 *h)
         h1_parser_begin(&h->ans, h->head_only);
         return;
     }
-    h1_write_end(&h->x.client, &h->ans, h->ans.framing == H1_CHUNKED && h->chunked_out);
+    h1_write_end(h, &h->x.client, &h->ans, h->ans.framing == H1_CHUNKED && h->chunked_out);
     h->answer = H1_ANSWER_DONE;
 }
 

@@ -5,7 +5,14 @@
 #include "egress/http/exchange_internal.h"
 #include "egress/http/h1_parse.h"
 
-enum h1_request { H1_REQUEST_HEAD, H1_REQUEST_BODY, H1_REQUEST_SKIP, H1_REQUEST_DONE };
+enum h1_request {
+    H1_REQUEST_HEAD,
+    H1_REQUEST_WAIT,
+    H1_REQUEST_HOLD,
+    H1_REQUEST_BODY,
+    H1_REQUEST_SKIP,
+    H1_REQUEST_DONE
+};
 enum h1_answer { H1_ANSWER_NONE, H1_ANSWER_WAIT, H1_ANSWER_BODY, H1_ANSWER_DONE };
 enum h1_phase { H1_IDLE, H1_READING_HEAD, H1_BUSY };
 
@@ -13,6 +20,7 @@ enum h1_phase { H1_IDLE, H1_READING_HEAD, H1_BUSY };
  * One request at a time:
  *
  *   request  HEAD -> BODY (allowed: goes upstream) or SKIP (refused: is dropped) -> DONE
+ *            HEAD -> WAIT (the owner wants time), HOLD (its body is collected) -> as from HEAD
  *   answer   NONE -> WAIT -> BODY -> DONE (upstream's), or NONE, WAIT -> DONE (ours)
  *
  * and both start again when both are DONE, unless `close`. After 101 there is only `raw`.
@@ -21,6 +29,10 @@ struct h1 {
     struct exchange x;
     struct h1_parser req, ans;
     struct arena arena; /* of this request */
+    struct exchange_head head;
+    struct buf held; /* of a body that is collected */
+    struct str rest; /* of a collected one, still to be written: in `held`, or the owner's */
+    bool whole;      /* all of the body was collected */
     enum h1_request request;
     enum h1_answer answer;
     enum h1_phase phase;
@@ -52,4 +64,4 @@ void h1_upstream_lost(struct h1 *h, const char *why); /* while an answer is wait
 void h1_write_request(struct h1 *h, const struct exchange_head *head);
 void h1_write_answer(struct h1 *h); /* the head that `ans` has */
 void h1_write_piece(struct exchange_end *to, struct str piece, bool chunked);
-void h1_write_end(struct exchange_end *to, const struct h1_parser *from, bool chunked);
+void h1_write_end(struct h1 *h, struct exchange_end *to, const struct h1_parser *from, bool chunked);

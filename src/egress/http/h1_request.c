@@ -75,10 +75,42 @@ static void h1_request_refuse(struct h1 *h, int status, struct str text, bool cl
     h->request = H1_REQUEST_SKIP;
 }
 
-static void h1_request_judge(struct h1 *h, struct exchange_head *head)
+static void h1_request_judge(struct h1 *h);
+
+/* What was collected is asked about, or passed on as it is. */
+static void h1_request_release(struct h1 *h, bool is_whole)
+{
+    h->whole = is_whole;
+    h->head.body_is = is_whole ? EXCHANGE_BODY_WHOLE : EXCHANGE_BODY_PASSED;
+    h->head.body = is_whole ? buf_str(&h->held) : STR_NULL;
+    h1_request_judge(h);
+    if (h->request == H1_REQUEST_BODY)
+        h->rest = is_whole ? h->head.body : buf_str(&h->held);
+}
+
+/* It is asked about later. A client that waits for 100 Continue gets it here: upstream hears of the request when its body is there. */
+static void h1_request_hold(struct h1 *h, bool for_body, bool waits)
+{
+    const struct h1_parser *p = &h->req;
+    exchange_keep_head(&h->head);
+    h->request = for_body ? H1_REQUEST_HOLD : H1_REQUEST_WAIT;
+    if (!for_body)
+        return;
+    assert(h->head.body_is == EXCHANGE_BODY_UNREAD);
+    if (p->framing == H1_NO_BODY || (p->framing == H1_LENGTH && p->length > EXCHANGE_BODY_MAX)) {
+        h1_request_release(h, false);
+        return;
+    }
+    if (waits)
+        end_put(&h->x.client, STR("HTTP/1.1 100 Continue\r\n\r\n"));
+    exchange_remove(&h->head, STR("expect"));
+}
+
+static void h1_request_judge(struct h1 *h)
 {
     struct exchange_refusal refusal = {.status = 403};
     struct exchange *x = &h->x;
+    struct exchange_head *head = &h->head;
     struct str expect = expectation(head);
     bool waits = false;
     if (expect.p && !h->http10) {
@@ -92,7 +124,10 @@ static void h1_request_judge(struct h1 *h, struct exchange_head *head)
     }
     h->id = ++x->last_id;
     if (!x->ops->on_request(x->ctx, h->id, head, &refusal)) {
-        if (!x->closed) /* a client that waits for 100 Continue may send the body after a refusal, or not: no way to know */
+        if (!x->closed && refusal.wants)
+            h1_request_hold(h, refusal.wants == EXCHANGE_WANTS_BODY, waits);
+        else if (
+            !x->closed) /* a client that waits for 100 Continue may send the body after a refusal, or not: no way to know */
             h1_request_refuse(h, refusal.status, str_n(refusal.text, strnlen(refusal.text, sizeof(refusal.text))),
                               refusal.close || waits);
         return;
@@ -119,25 +154,47 @@ static void h1_request_judge(struct h1 *h, struct exchange_head *head)
     h1_write_request(h, head);
 }
 
+/* What is kept of a head and of its body goes when nothing more is made of it. */
+static void h1_request_forget(struct h1 *h)
+{
+    if (h->request == H1_REQUEST_WAIT || h->request == H1_REQUEST_HOLD || h->rest.n)
+        return;
+    buf_fini(&h->held);
+    arena_wipe(&h->arena);
+    h->head = (struct exchange_head){.arena = NULL};
+}
+
 static void h1_request_on_head(struct h1 *h)
 {
-    struct exchange_head head = {.arena = &h->arena};
+    h->head = (struct exchange_head){.arena = &h->arena};
     h->http10 = h->req.is_http10;
     h->head_only = str_eqc(h->req.method, "HEAD");
-    const char *wrong = read_head(h, &head);
+    const char *wrong = read_head(h, &h->head);
     if (exchange_is_refused_method(h->req.method))
         h1_request_refuse(h, 405, STR("this method is not passed on"), true);
     else if (wrong)
         h1_request_refuse(h, 400, str_of(wrong), true);
     else
-        h1_request_judge(h, &head);
-    arena_wipe(&h->arena);
+        h1_request_judge(h);
+}
+
+/* What is held without being passed on is bounded here, whatever the client sends. */
+static void h1_request_collect(struct h1 *h, struct str piece)
+{
+    int r = buf_append_str(&h->held, piece);
+    assert(r == 0);
+    if (buf_len(&h->held) > EXCHANGE_BODY_MAX)
+        h1_request_release(h, false);
+    else if (exchange_is_full(&h->x) && buf_len(&h->held) > EXCHANGE_SHARE_LEAST)
+        h1_request_refuse(h, 503, STR("this sandbox's connections hold too much data that nobody reads"), true);
 }
 
 static void on_piece(struct h1 *h, struct str piece)
 {
     if (h->request == H1_REQUEST_BODY) {
         h1_write_piece(&h->x.upstream, piece, h->req.framing == H1_CHUNKED);
+    } else if (h->request == H1_REQUEST_HOLD) {
+        h1_request_collect(h, piece);
     } else {
         h->skipped += piece.n;
         h->close |= h->skipped > EXCHANGE_SKIP_MAX;
@@ -158,7 +215,7 @@ static void on_bad(struct h1 *h)
 
 static void on_client_end(struct h1 *h)
 {
-    if (h->request == H1_REQUEST_HEAD) {
+    if (h->request == H1_REQUEST_HEAD || h->request == H1_REQUEST_HOLD) {
         h1_finish(h);
     } else if (h->request == H1_REQUEST_BODY) {
         h1_cut(h, "the client ended within a request");
@@ -166,6 +223,32 @@ static void on_client_end(struct h1 *h)
         h->request = H1_REQUEST_DONE;
         h->close = true;
     }
+}
+
+static void h1_request_end(struct h1 *h)
+{
+    if (h->request == H1_REQUEST_BODY)
+        h1_write_end(h, &h->x.upstream, &h->req, h->req.framing == H1_CHUNKED);
+    h->request = H1_REQUEST_DONE;
+}
+
+static void h1_request_on_end(struct h1 *h)
+{
+    if (h->request == H1_REQUEST_HOLD)
+        h1_request_release(h, true);
+    if (!h->rest.n)
+        h1_request_end(h);
+}
+
+/* Of a body that was collected. */
+static void h1_request_drain(struct h1 *h)
+{
+    struct str piece = str_n(h->rest.p, MIN(h->rest.n, (size_t)END_READ));
+    if (h->request == H1_REQUEST_BODY)
+        h1_write_piece(&h->x.upstream, piece, h->req.framing == H1_CHUNKED);
+    h->rest = str_sub(h->rest, piece.n);
+    if (!h->rest.n && h->whole)
+        h1_request_end(h);
 }
 
 /* False: nothing more for now. */
@@ -182,9 +265,7 @@ static bool egress_h1_request_step(struct h1 *h)
         on_piece(h, piece);
         break;
     case H1_END:
-        if (h->request == H1_REQUEST_BODY)
-            h1_write_end(&h->x.upstream, &h->req, h->req.framing == H1_CHUNKED);
-        h->request = H1_REQUEST_DONE;
+        h1_request_on_end(h);
         break;
     case H1_BAD:
         on_bad(h);
@@ -201,11 +282,30 @@ static bool egress_h1_request_step(struct h1 *h)
     return true;
 }
 
+static bool h1_request_move(struct h1 *h)
+{
+    bool moved = true;
+    if (h->rest.n) {
+        h1_request_drain(h);
+    } else if (h->request == H1_REQUEST_WAIT) {
+        moved = h->x.resumed;
+        h->x.resumed = false;
+        if (moved)
+            h1_request_judge(h);
+    } else {
+        moved = egress_h1_request_step(h);
+    }
+    if (!h->x.closed)
+        h1_request_forget(h);
+    h->x.held = buf_len(&h->held);
+    return moved;
+}
+
 bool h1_request_step(struct h1 *h)
 {
     bool moved = false;
     while (!exchange_over(&h->x) && !h->raw && h->request != H1_REQUEST_DONE &&
-           buf_len(&h->x.upstream.out) < END_OUT_HIGH && egress_h1_request_step(h))
+           buf_len(&h->x.upstream.out) < END_OUT_HIGH && h1_request_move(h))
         moved = true;
     return moved;
 }

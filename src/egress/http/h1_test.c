@@ -445,6 +445,122 @@ static void test_connection_close(void **state)
     h1_ended_well(&r);
 }
 
+/* ---- what is asked about later ---- */
+
+static void test_bodies_that_are_wanted_whole(void **state)
+{
+    (void)state;
+    struct rig r;
+    h1_open(&r);
+    rig_say(&r, CLIENT, "POST /body HTTP/1.1\r\nHost: a\r\nX-A: 1\r\nContent-Length: 6\r\n\r\nab");
+    RIG_UNTIL(&r, r.waits == 1);
+    rig_say(&r, CLIENT, "c");
+    rig_turn(&r);
+    assert_int_equal(r.requests, 0);
+    rig_say(&r, CLIENT, "def" GET);
+    rig_expect(&r, UPSTREAM, "POST /body HTTP/1.1\r\nhost: a\r\nx-a: 1\r\ncontent-length: 17\r\n\r\nbody=abcdefabcdef");
+    rig_say(&r, UPSTREAM, "HTTP/1.1 200 OK\r\nX: secret\r\nY: secrets\r\ncontent-length: 0\r\n\r\n");
+    rig_expect(&r, CLIENT, "HTTP/1.1 200 OK\r\nX: masked\r\nY: secrets\r\ncontent-length: 0\r\n\r\n");
+    rig_expect(&r, UPSTREAM, GET_OUT);
+    rig_say(&r, UPSTREAM, "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\nt: secret\r\n\r\n");
+    rig_expect(&r, CLIENT, "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\nt: masked\r\n\r\n");
+    rig_say(&r, CLIENT, "POST /body HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n");
+    rig_expect(&r, CLIENT, "HTTP/1.1 100 Continue\r\n\r\n");
+    rig_say(&r, CLIENT, "1\r\na\r\n2\r\nbc\r\n0\r\nt: 1\r\n\r\n");
+    rig_expect(
+        &r, UPSTREAM,
+        "POST /body HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\nb\r\nbody=abcabc\r\n0\r\nt: 1\r\n\r\n");
+    rig_say(&r, UPSTREAM, OK2);
+    rig_expect(&r, CLIENT, OK2);
+    rig_say(&r, CLIENT, "GET /body HTTP/1.1\r\nHost: a\r\n\r\n"); /* there is none */
+    rig_expect(&r, UPSTREAM, "GET /body HTTP/1.1\r\nhost: a\r\n\r\n");
+    rig_say(&r, UPSTREAM, OK2);
+    rig_expect(&r, CLIENT, OK2);
+    assert_int_equal(r.requests, 4);
+    assert_int_equal(r.answers, 4);
+    h1_again(&r);
+    rig_close(&r);
+}
+
+static void test_bodies_that_are_too_long_to_be_whole(void **state)
+{
+    (void)state;
+    enum { LONG = EXCHANGE_BODY_MAX + 1 };
+    static const char *const heads[][2] = {
+        {"Content-Length: 1048577\r\n\r\n", "content-length: 1048577\r\n\r\n"},
+        {"Transfer-Encoding: chunked\r\n\r\n100001\r\n", "transfer-encoding: chunked\r\n\r\n"}};
+    for (size_t i = 0; i < ARRAY_SIZE(heads); i++) {
+        AUTO_BUF struct buf text = BUF_INIT(2 * LONG);
+        struct rig r;
+        size_t n = 0;
+        buf_printf(&text, "POST /body HTTP/1.1\r\nHost: a\r\n%s", heads[i][0]);
+        for (size_t k = 0; k < LONG; k++)
+            buf_append_char(&text, (char)('p' + k % 7));
+        buf_append_cstr(&text, i ? "\r\n0\r\n\r\n" : "");
+        h1_open(&r);
+        rig_send(&r, CLIENT, buf_str(&text));
+        RIG_UNTIL(&r, buf_len(&r.got[UPSTREAM]) > 100);
+        buf_clear(&text);
+        buf_printf(&text, "POST /body HTTP/1.1\r\nhost: a\r\n%s", heads[i][1]);
+        buf_append_char(&text, 0);
+        rig_expect(&r, UPSTREAM, buf_data(&text));
+        while (n < LONG) { /* sizes of chunks lie between */
+            RIG_UNTIL(&r, buf_len(&r.got[UPSTREAM]));
+            char c = buf_data(&r.got[UPSTREAM])[0];
+            if (c >= 'p')
+                assert_int_equal(c, 'p' + n++ % 7);
+            buf_consume(&r.got[UPSTREAM], 1);
+        }
+        rig_expect(&r, UPSTREAM, i ? "\r\n0\r\n\r\n" : "");
+        assert_int_equal(r.waits, 1);
+        assert_int_equal(r.requests, 1);
+        rig_say(&r, UPSTREAM, OK2);
+        rig_expect(&r, CLIENT, OK2);
+        rig_close(&r);
+    }
+}
+
+static void test_bodies_that_break_off(void **state)
+{
+    (void)state;
+    static const char *const heads[] = {
+        "POST /body HTTP/1.1\r\nHost: a\r\nContent-Length: 6\r\n\r\nabc",
+        "POST /body HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"};
+    for (size_t i = 0; i < ARRAY_SIZE(heads); i++) {
+        struct rig r;
+        h1_open(&r);
+        rig_say(&r, CLIENT, heads[i]);
+        RIG_UNTIL(&r, r.waits == 1);
+        rig_shut(&r, CLIENT);
+        h1_ended_well(&r); /* upstream never heard of it */
+        h1_open(&r);
+        rig_say(&r, CLIENT, heads[1]);
+        rig_say(&r, CLIENT, "nonsense\r\n");
+        rig_expect_answer(&r, "HTTP/1.1 400 Bad Request\r\n", NULL);
+        assert_int_equal(r.requests, 0);
+        rig_close(&r);
+    }
+}
+
+static void test_time_that_is_wanted(void **state)
+{
+    (void)state;
+    struct rig r;
+    h1_open(&r);
+    rig_say(&r, CLIENT, "POST /wait HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi" GET);
+    RIG_UNTIL(&r, r.waits == 1);
+    for (int i = 0; i < 3; i++)
+        rig_turn(&r);
+    assert_int_equal(r.requests, 0);
+    r.is_told = true;
+    exchange_resume(r.x);
+    rig_expect(&r, UPSTREAM, "POST /wait HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\nhi");
+    rig_say(&r, UPSTREAM, OK2);
+    rig_expect(&r, CLIENT, OK2);
+    rig_expect(&r, UPSTREAM, GET_OUT);
+    rig_close(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -464,6 +580,10 @@ int main(void)
         cmocka_unit_test(test_http10),
         cmocka_unit_test(test_until_close),
         cmocka_unit_test(test_connection_close),
+        cmocka_unit_test(test_bodies_that_are_wanted_whole),
+        cmocka_unit_test(test_bodies_that_are_too_long_to_be_whole),
+        cmocka_unit_test(test_bodies_that_break_off),
+        cmocka_unit_test(test_time_that_is_wanted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -52,7 +52,7 @@ void h1_write_request(struct h1 *h, const struct exchange_head *head)
     if (h->req.framing == H1_CHUNKED)
         buf_append_cstr(b, "transfer-encoding: chunked\r\n");
     else if (h->req.has_length)
-        length(b, h->req.length);
+        length(b, head->body_is == EXCHANGE_BODY_WHOLE ? head->body.n : h->req.length);
     connection(b, h->upgrade, te, h->req.keep_alive || h->upgrade ? NULL : "close");
     buf_append(b, "\r\n", 2);
     assert(buf_error(b) == 0);
@@ -75,8 +75,21 @@ static bool is_own(const struct h1_parser *p, struct str name)
     return false;
 }
 
+/* Those of an answer, as the owner wants them. */
+static struct http_header *h1_write_fields(struct h1 *h, struct arena *arena)
+{
+    struct http_header *all = arena_alloc(arena, (h->ans.n_fields + 1) * sizeof(*all));
+    for (unsigned i = 0; i < h->ans.n_fields; i++)
+        all[i] = h1_parser_field(&h->ans, i);
+    if (h->x.ops->on_fields && h->ans.n_fields)
+        h->x.ops->on_fields(h->x.ctx, h->id, arena, all, h->ans.n_fields);
+    return all;
+}
+
 void h1_write_answer(struct h1 *h)
 {
+    AUTO_ARENA struct arena arena = ARENA_INIT;
+    const struct http_header *fields = h1_write_fields(h, &arena);
     const struct h1_parser *p = &h->ans;
     struct buf *b = &h->x.client.out;
     bool final = p->status >= 200;
@@ -85,9 +98,8 @@ void h1_write_answer(struct h1 *h)
     buf_append_str(b, reason.n ? reason : str_of(exchange_reason(p->status)));
     buf_append(b, "\r\n", 2);
     for (unsigned i = 0; i < p->n_fields; i++) {
-        struct http_header f = h1_parser_field(p, i);
-        if (!is_own(p, f.name))
-            field(b, f.name, f.value);
+        if (!is_own(p, fields[i].name))
+            field(b, fields[i].name, fields[i].value);
     }
     if (final && p->status != 204) {
         if (p->has_length)
@@ -115,14 +127,16 @@ void h1_write_piece(struct exchange_end *to, struct str piece, bool chunked)
     end_put(to, STR("\r\n"));
 }
 
-void h1_write_end(struct exchange_end *to, const struct h1_parser *from, bool chunked)
+void h1_write_end(struct h1 *h, struct exchange_end *to, const struct h1_parser *from, bool chunked)
 {
     if (!chunked || to->unwritable || to->failed)
         return;
+    AUTO_ARENA struct arena arena = ARENA_INIT;
+    const struct http_header *fields = from->is_answer ? h1_write_fields(h, &arena) : NULL;
     struct buf *b = &to->out;
     buf_append_cstr(b, "0\r\n");
     for (unsigned i = 0; i < from->n_fields; i++) {
-        struct http_header f = h1_parser_field(from, i);
+        struct http_header f = fields ? fields[i] : h1_parser_field(from, i);
         if (from->is_answer ? !exchange_is_framing(f.name) : exchange_is_trailer(f.name))
             field(b, f.name, f.value);
     }

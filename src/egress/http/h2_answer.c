@@ -24,6 +24,14 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
     return s ? h2_block_add(half_of(ctx), str_n(name, n_name), str_n(value, n_value)) : 0;
 }
 
+static void tell_fields(struct h2_stream *s)
+{
+    struct h2_block *b = &s->h->upstream.block;
+    const struct exchange *x = &s->h->x;
+    if (x->ops->on_fields && b->n)
+        x->ops->on_fields(x->ctx, s->id, &b->arena, b->fields, b->n);
+}
+
 static void relay_head(struct h2_stream *s)
 {
     struct h2_block *b = &s->h->upstream.block;
@@ -35,6 +43,7 @@ static void relay_head(struct h2_stream *s)
         h2_respond(s, 502, STR("the server's answer is not valid: its head is too large, or there are too many"));
         return;
     }
+    tell_fields(s);
     size_t n = 0;
     nghttp2_nv *nv = arena_alloc(&b->arena, (b->n + 2) * sizeof(*nv));
     nv[n++] = h2_nv(STR(":status"), b->status);
@@ -67,6 +76,8 @@ static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *
     if (!s || !s->down.from)
         return 0;
     bool is_head = frame->hd.type == NGHTTP2_HEADERS && !s->answered;
+    if (frame->hd.type == NGHTTP2_HEADERS && !is_head)
+        tell_fields(s);
     if (frame->hd.type == NGHTTP2_HEADERS && !is_head)
         h2_flow_trailers(&s->down, &h->upstream.block, NULL);
     if (frame->hd.flags & NGHTTP2_FLAG_END_STREAM)

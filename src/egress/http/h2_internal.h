@@ -53,6 +53,7 @@ struct h2_flow {
     struct h2_stream *stream;
     struct h2_half *from, *to; /* from NULL: it is our own */
     struct buf body;
+    size_t own;         /* the first bytes of it: not owed to that window */
     bool ended;         /* nothing comes behind what is in `body` */
     bool waiting;       /* nghttp2 was told that there is nothing to send now */
     uint64_t since;     /* if not: nghttp2 has taken nothing, of the loop's clock */
@@ -61,8 +62,19 @@ struct h2_flow {
     size_t n_trailers, kept; /* kept: of x.heads */
 };
 
+/* A request that is asked about again when its body is there. */
+struct h2_held {
+    struct arena arena;
+    struct exchange_head head;
+    struct str scheme;
+    bool has_length;
+    uint64_t length;
+    size_t kept; /* of x.heads */
+};
+
 struct h2_stream {
     struct list node;
+    struct h2_held *held; /* owned; NULL: was judged */
     struct h2 *h;
     uint64_t id;
     int32_t client_id, upstream_id; /* 0: there is none (upstream), or no more */
@@ -103,11 +115,16 @@ void h2_finish_client(struct h2_stream *s);      /* nobody takes the rest of a r
 
 int h2_flow_add(struct h2_flow *f, struct str piece);
 void h2_flow_end(struct h2_flow *f);
-void h2_flow_drop(struct h2_flow *f); /* what is in it goes nowhere */
+void h2_flow_drop(struct h2_flow *f);                     /* what is in it goes nowhere */
+void h2_flow_replace(struct h2_flow *f, struct str body); /* what is in it, all of it given back already */
 nghttp2_data_provider h2_flow_provider(struct h2_flow *f);
 
 /* Keeps those trailers of the block that have a good name (NULL: all), until they were sent or the flow is dropped. */
 void h2_flow_trailers(struct h2_flow *f, const struct h2_block *b, bool (*is_good)(struct str name));
+
+/* Copies the head. False: there is no room for it. */
+bool h2_hold(struct h2_stream *s, const struct exchange_head *head);
+void h2_held_free(struct h2_stream *s);
 
 bool h2_has_room(const struct h2 *h, size_t n); /* for so much more of heads */
 void h2_block_begin(struct h2_half *half, int32_t id);

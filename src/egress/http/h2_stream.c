@@ -35,8 +35,41 @@ static void drop_trailers(struct h2_flow *f)
     arena_wipe(&f->arena);
 }
 
+bool h2_hold(struct h2_stream *s, const struct exchange_head *head)
+{
+    const struct h2_block *b = &s->h->client.block;
+    if (!h2_has_room(s->h, b->kept))
+        return false;
+    struct h2_held *held = s->held = mem_new(struct h2_held);
+    held->kept = b->kept;
+    s->h->x.heads += held->kept;
+    held->head = *head;
+    held->head.arena = &held->arena;
+    held->head.fields = arena_alloc(&held->arena, (head->n_fields + 1) * sizeof(*head->fields));
+    if (head->n_fields)
+        memcpy(held->head.fields, head->fields, head->n_fields * sizeof(*head->fields));
+    held->head.cap_fields = head->n_fields;
+    exchange_keep_head(&held->head);
+    held->scheme = arena_str(&held->arena, b->scheme);
+    held->has_length = b->length.p && str_to_u64(b->length, &held->length) == 0;
+    return true;
+}
+
+void h2_held_free(struct h2_stream *s)
+{
+    struct h2_held *held = TAKE_PTR(s->held);
+    if (!held)
+        return;
+    uncount(s->h, held->kept);
+    s->h->x.held -= buf_len(&s->up.body);
+    s->h->x.uploads += buf_len(&s->up.body);
+    arena_wipe(&held->arena);
+    mem_free(held);
+}
+
 void h2_stream_free(struct h2_stream *s)
 {
+    h2_held_free(s);
     s->h->n_streams--;
     uncount(s->h, H2_STREAM_COST);
     list_remove(&s->node);
@@ -118,14 +151,16 @@ static void give_back(struct h2_flow *f, size_t n)
 static size_t *counter(struct h2_flow *f)
 {
     struct exchange *x = &f->stream->h->x;
-    return f == &f->stream->down ? &x->bodies : &x->uploads;
+    return f == &f->stream->down ? &x->bodies : f->stream->held ? &x->held : &x->uploads;
 }
 
 /* What was in `body` and is not any more. */
 static void h2_stream_let_go(struct h2_flow *f, size_t n)
 {
+    size_t own = MIN(n, f->own);
     *counter(f) -= n;
-    give_back(f, n);
+    f->own -= own;
+    give_back(f, n - own);
 }
 
 static void begin_waiting(struct h2_flow *f)
@@ -143,8 +178,40 @@ static void wake(struct h2_flow *f)
     (void)nghttp2_session_resume_data(f->to->session, id);
 }
 
+/* It may hold a secret. */
+static void h2_flow_drop_body(struct h2_flow *f)
+{
+    size_t n = buf_len(&f->body);
+    if (f->body.data)
+        mem_wipe(f->body.data, f->own ? f->body.cap : 0);
+    buf_fini(&f->body);
+    h2_stream_let_go(f, n);
+}
+
+/* Of a request that is held: as it doesn't go on yet, its windows must open all the same. */
+static int h2_stream_collect(struct h2_flow *f, struct str piece)
+{
+    if (buf_append_str(&f->body, piece) < 0)
+        return -1;
+    *counter(f) += piece.n;
+    f->own += piece.n;
+    give_back(f, piece.n);
+    return 0;
+}
+
+void h2_flow_replace(struct h2_flow *f, struct str body)
+{
+    h2_flow_drop_body(f);
+    f->body.max = MAX(f->body.max, body.n);
+    (void)buf_append_str(&f->body, body);
+    *counter(f) += body.n;
+    f->own = body.n;
+}
+
 int h2_flow_add(struct h2_flow *f, struct str piece)
 {
+    if (f->stream->held)
+        return h2_stream_collect(f, piece);
     if (!id_at(f, f->to) || (f->to == &f->stream->h->client && f->stream->reset_sent)) {
         give_back(f, piece.n);
         return 0;
@@ -164,9 +231,7 @@ void h2_flow_end(struct h2_flow *f)
 
 void h2_flow_drop(struct h2_flow *f)
 {
-    size_t n = buf_len(&f->body);
-    buf_fini(&f->body);
-    h2_stream_let_go(f, n);
+    h2_flow_drop_body(f);
     drop_trailers(f);
 }
 

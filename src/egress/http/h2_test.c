@@ -71,6 +71,74 @@ static void test_request_trailers(void **state)
     ends_close(&w);
 }
 
+#define ENDS_BODY ":method: POST\n:scheme: https\n:authority: a\n:path: /body\n"
+
+static void test_bodies_that_are_wanted_whole(void **state)
+{
+    (void)state;
+    enum { MANY = 8, PIECE = 64 * 1024, PIECES = 8 }; /* more together than the connection's window */
+    static char piece[PIECE + 1];
+    struct ends w;
+    int32_t ids[MANY];
+    ends_open(&w, NULL);
+    int32_t id = ends_ask(&w, ENDS_BODY "x-a: 1\ncontent-length: 6\n", "abc", false);
+    ENDS_UNTIL(&w, w.r.waits == 1);
+    assert_int_equal(w.r.requests, 0);
+    ends_give(&w, CLIENT, id, "def", true);
+    ENDS_UNTIL(&w, ends_at(&w, UPSTREAM, 1)->ended);
+    ends_expect(&ends_at(&w, UPSTREAM, 1)->head, ENDS_BODY "x-a: 1\ncontent-length: 17\n");
+    ends_expect(&ends_at(&w, UPSTREAM, 1)->body, "body=abcdefabcdef");
+    ends_answer(&w, 1, ":status: 200\nx: secret\n", NULL, true);
+    ENDS_UNTIL(&w, ends_at(&w, CLIENT, id)->closed);
+    ends_expect(&ends_at(&w, CLIENT, id)->head, ":status: 200\nx: masked\n");
+    id = ends_ask(&w, ENDS_BODY, NULL, true); /* there is none */
+    ENDS_UNTIL(&w, ends_at(&w, UPSTREAM, 3)->ended);
+    ends_expect(&ends_at(&w, UPSTREAM, 3)->body, "");
+    id = ends_ask(&w, ENDS_BODY, "gone", false);
+    ENDS_UNTIL(&w, w.r.waits == 3);
+    (void)nghttp2_submit_rst_stream(w.half[CLIENT]->session, 0, id, NGHTTP2_CANCEL);
+    ENDS_UNTIL(&w, ends_at(&w, CLIENT, id)->closed);
+    id = ends_ask(&w, ENDS_BODY, "hi", false);
+    ends_at(&w, CLIENT, id)->out_trailer = "7";
+    ends_give(&w, CLIENT, id, "", true);
+    ENDS_UNTIL(&w, ends_at(&w, UPSTREAM, 5)->ended);
+    ends_expect(&ends_at(&w, UPSTREAM, 5)->body, "body=hihi");
+    ends_expect(&ends_at(&w, UPSTREAM, 5)->trailers, "grpc-status: 7\n");
+    memset(piece, 'x', PIECE);
+    for (int i = 0; i < MANY; i++)
+        ids[i] = ends_ask(&w, ENDS_BODY, piece, false);
+    for (int k = 1; k < PIECES; k++)
+        for (int i = 0; i < MANY; i++)
+            ends_give(&w, CLIENT, ids[i], piece, k == PIECES - 1);
+    for (int i = 0; i < MANY; i++) {
+        ENDS_UNTIL(&w, ends_at(&w, UPSTREAM, 7 + 2 * i)->ended);
+        assert_int_equal(buf_len(&ends_at(&w, UPSTREAM, 7 + 2 * i)->body), 5 + 2 * PIECE * PIECES);
+    }
+    ends_close(&w);
+}
+
+static void test_bodies_that_are_too_long_to_be_whole(void **state)
+{
+    (void)state;
+    enum { PIECE = 64 * 1024, PIECES = EXCHANGE_BODY_MAX / PIECE + 2 };
+    static char piece[PIECE + 1];
+    memset(piece, 'x', PIECE);
+    for (int with_length = 0; with_length < 2; with_length++) {
+        struct ends w;
+        ends_open(&w, NULL);
+        int32_t id = ends_ask(&w, with_length ? ENDS_BODY "content-length: 1179648\n" : ENDS_BODY, piece, false);
+        for (int i = 1; i < PIECES; i++)
+            ends_give(&w, CLIENT, id, piece, i == PIECES - 1);
+        ENDS_UNTIL(&w, ends_at(&w, UPSTREAM, 1)->ended);
+        assert_int_equal(buf_len(&ends_at(&w, UPSTREAM, 1)->body), PIECE * PIECES);
+        assert_int_equal(w.r.waits, 1);
+        ends_answer(&w, 1, ":status: 200\n", NULL, true);
+        ENDS_UNTIL(&w, ends_at(&w, CLIENT, id)->closed);
+        (void)ends_again(&w);
+        ends_close(&w);
+    }
+}
+
 static void inject(struct exchange_head *h)
 {
     exchange_set(h, STR("authorization"), STR("Bearer real"));
@@ -611,6 +679,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_requests),
         cmocka_unit_test(test_request_trailers),
+        cmocka_unit_test(test_bodies_that_are_wanted_whole),
+        cmocka_unit_test(test_bodies_that_are_too_long_to_be_whole),
         cmocka_unit_test(test_edits),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_large_heads),

@@ -19,9 +19,33 @@ enum { GOT_MAX = 256 * 1024 * 1024 };
 
 /* ---- the owner ---- */
 
+/* "/body...": as a whole, which then becomes "body=" and itself twice. "/wait...": once the test has resumed it. */
+static bool rig_wants(struct rig *r, struct exchange_head *head, struct exchange_refusal *ret_refusal)
+{
+    bool wants_body = str_starts(head->path, STR("/body")), wants_time = str_starts(head->path, STR("/wait"));
+    if (wants_time && !r->is_told)
+        ret_refusal->wants = EXCHANGE_WANTS_TIME;
+    else if (wants_body && head->body_is == EXCHANGE_BODY_UNREAD)
+        ret_refusal->wants = EXCHANGE_WANTS_BODY;
+    r->waits += ret_refusal->wants != EXCHANGE_WANTS_NOTHING;
+    if (!ret_refusal->wants && head->body_is == EXCHANGE_BODY_WHOLE)
+        head->body = str_of(arena_printf(head->arena, "body=%.*s%.*s", STR_ARG(head->body), STR_ARG(head->body)));
+    return ret_refusal->wants;
+}
+
+static void on_fields(void *ctx, uint64_t id, struct arena *arena, struct http_header *fields, size_t n)
+{
+    (void)ctx, (void)id;
+    for (size_t i = 0; i < n; i++)
+        if (str_eqc(fields[i].value, "secret"))
+            fields[i].value = arena_str(arena, STR("masked"));
+}
+
 static bool on_request(void *ctx, uint64_t id, struct exchange_head *head, struct exchange_refusal *ret_refusal)
 {
     struct rig *r = ctx;
+    if (rig_wants(r, head, ret_refusal))
+        return false;
     r->requests++;
     assert_true(id > 0);
     buf_printf(&r->log, "%.*s %.*s %.*s\n", STR_ARG(head->method), STR_ARG(head->authority), STR_ARG(head->path));
@@ -65,7 +89,8 @@ static void on_end(void *ctx, const struct err *err)
         exchange_close(TAKE_PTR(r->x));
 }
 
-const struct exchange_ops rig_ops = {on_request, on_answer, on_end};
+const struct exchange_ops rig_ops = {
+    .on_request = on_request, .on_answer = on_answer, .on_end = on_end, .on_fields = on_fields};
 
 /* ---- sockets ---- */
 

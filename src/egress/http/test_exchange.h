@@ -25,6 +25,8 @@ struct rig {
 
     /* The owner. */
     unsigned requests, answers, ends;
+    unsigned waits; /* requests that it wanted to be asked about later: see rig_wants() */
+    bool is_told;   /* what it waited for */
     int last_status;
     uint64_t last_answered;
     bool failed, end_seen;

@@ -90,7 +90,7 @@ struct policy_owner {
     uint64_t tenant;
     const char *name;
 };
-json_t *policy_of_tenant(const json_t *policy, const struct policy_owner *owner);
+json_t *policy_of_tenant(const json_t *policy, const struct policy_owner *tenant);
 json_t *policy_of_sandbox(const json_t *policy, const struct sandbox *sb);
 
 bool policy_next_literal(const json_t *policy, struct policy_literal *ret_literal);

@@ -133,24 +133,25 @@ static json_t *name_of_tenant(const char *name, const struct policy_owner *tenan
     return json_stringn(buf_data(&b), buf_len(&b));
 }
 
+/* Of an injection, the lists whose elements have a "value". */
+static const char *const policy_values[] = {"headers", "placeholders"};
+
 json_t *policy_of_tenant(const json_t *policy, const struct policy_owner *tenant)
 {
     json_t *own = json_deep_copy(policy), *one, *what;
     size_t i, k;
     json_array_foreach(json_object_get(own, "inject"), i, one)
     {
-        json_array_foreach(json_object_get(one, "headers"), k, what)
-        {
-            const char *value = json_string_value(json_object_get(what, "value"));
-            if (value)
-                (void)json_object_set_new(what, "value", value_of_tenant(value, tenant));
-        }
-        json_array_foreach(json_object_get(one, "placeholders"), k, what)
-        {
-            const char *name = json_string_value(json_object_get(what, "secret"));
-            if (name)
-                (void)json_object_set_new(what, "secret", name_of_tenant(name, tenant));
-        }
+        for (size_t part = 0; part < ARRAY_SIZE(policy_values); part++)
+            json_array_foreach(json_object_get(one, policy_values[part]), k, what)
+            {
+                const char *value = json_string_value(json_object_get(what, "value"));
+                const char *name = json_string_value(json_object_get(what, "secret"));
+                if (value)
+                    (void)json_object_set_new(what, "value", value_of_tenant(value, tenant));
+                if (name)
+                    (void)json_object_set_new(what, "secret", name_of_tenant(name, tenant));
+            }
     }
     return own;
 }
@@ -216,11 +217,12 @@ bool policy_next_literal(const json_t *policy, struct policy_literal *ret_litera
     json_t *one, *header;
     json_array_foreach(json_object_get(policy, "inject"), i, one)
     {
-        json_array_foreach(json_object_get(one, "headers"), k, header)
-        {
-            if (find_in(header, ret_literal))
-                return true;
-        }
+        for (size_t part = 0; part < ARRAY_SIZE(policy_values); part++)
+            json_array_foreach(json_object_get(one, policy_values[part]), k, header)
+            {
+                if (find_in(header, ret_literal))
+                    return true;
+            }
     }
     return false;
 }

@@ -255,11 +255,9 @@ static int microvm_checkpoint(const struct tier_host *host, const struct box *bo
     while (r == 0 && (stands = microvm_is_frozen(host, &b)) == 0 && clock_mono() < until)
         (void)usleep(CHECKPOINT_LOOK_USEC);
     r = r ? r : stands > 0 ? microvm_store(host, box, saving) : stands ? stands : -ETIMEDOUT;
-    if (r < 0 || !saving->ends) {
-        int went_on = microvm_go_on(host, box);
-        r = r ? r : went_on;
-    }
-    return r;
+    /* One that ends stays halted, but not frozen: it can be killed. */
+    int let_go = r < 0 || !saving->ends ? microvm_go_on(host, box) : group_freeze(host, &b, false);
+    return r ? r : let_go;
 }
 
 static int microvm_usage(const struct tier_host *host, struct box *box, usec_t age UNUSED, struct tier_usage *ret_usage)

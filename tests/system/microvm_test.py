@@ -302,7 +302,7 @@ def test_memory_that_was_cut_is_refused(machines, server):
 
 def test_a_monitor_that_hangs_saves_nothing(machines, server):
     before = asked(machines, server)
-    stopped = [pid for pid in qemus(machines) if "/memory/" in read(f"/proc/{pid}/maps")]
+    stopped = qemus(machines)
     for pid in stopped:
         os.kill(pid, signal.SIGSTOP)
     try:

@@ -230,6 +230,7 @@ static void handle(struct requests *r, const union sup_message *m, int fd)
     case SUP_VOLUME_MAKE:
     case SUP_VOLUME_DROP:
     case SUP_VOLUME_MOUNT:
+    case SUP_NEST:
     case SUP_POOL:
     case SUP_VOLUME_USAGE:
         break; /* dealt with above */

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/fault.h"
+#include "base/path.h"
 #include "coved/diff/compare.h"
 #include "coved/foreign.h"
 #include "coved/requests_internal.h"
 #include "kernel/pool/pool.h"
 
 #include <string.h>
+#include <sys/socket.h>
 
 struct pool_listing {
     struct requests *r;
@@ -205,6 +207,36 @@ static void requests_pool_compare(struct requests *r, const struct sup_diff *m, 
     }
 }
 
+/* Absolute and clean. */
+static bool is_nest_path(const char path[static SUP_NEST_PATH_MAX])
+{
+    char clean[PATH_TEXT_MAX];
+    return request_is_text(path, SUP_NEST_PATH_MAX) && path[0] == '/' && path[1] &&
+           path_clean(str_of(path), clean) >= 0 && strcmp(path, clean) == 0;
+}
+
+static bool is_stream(int fd)
+{
+    int domain = 0, type = 0;
+    socklen_t n = sizeof(int);
+    return fd >= 0 && getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &n) == 0 && domain == AF_UNIX &&
+           getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &n) == 0 && type == SOCK_STREAM;
+}
+
+static void nest(struct requests *r, const struct sup_nest *m, int fd)
+{
+    bool is_good = request_is_id(m->id) && is_stream(fd) && m->mode < SUP_NEST_MODES && m->own_tmp <= 1 &&
+                   m->own_network <= 1 && m->n_binds <= SUP_NEST_BINDS_MAX && is_nest_path(m->workspace);
+    for (size_t i = 0; is_good && i < m->n_binds; i++)
+        is_good = is_nest_path(m->binds[i].source) && is_nest_path(m->binds[i].path) && m->binds[i].read_only <= 1;
+    if (is_good) {
+        boxes_nest(r->boxes, request_asked(r, &m->head), m, fd);
+        return;
+    }
+    (void)foreign_close(fd);
+    request_malformed(r, &m->head);
+}
+
 bool requests_handle_with_fd(struct requests *r, const union sup_message *m, int fd)
 {
     switch (m->head.type) {
@@ -213,6 +245,9 @@ bool requests_handle_with_fd(struct requests *r, const union sup_message *m, int
         return true;
     case SUP_DIFF:
         requests_pool_compare(r, &m->diff, fd);
+        return true;
+    case SUP_NEST:
+        nest(r, &m->nest, fd);
         return true;
     default:
         return false;

@@ -99,7 +99,10 @@ struct coved {
     usec_t handover_at; /* monotonic: it makes way at the latest; 0: it does not */
 };
 
-/* A sealed copy in memory: what runs in the sandboxes can't be changed through /proc/PID/exe or on disk afterwards. */
+/*
+ * A sealed copy in memory: what runs in the sandboxes can't be changed through /proc/PID/exe or on disk afterwards. Nobody inside may read it, so the kernel makes it
+ * not dumpable as it executes it: there is no moment at which another process in there gets at it.
+ */
 static int load_agent(const char *dir, int *ret_fd, struct err *err)
 {
     AUTO_FREE char *path = mem_printf("%s/cove-agent", dir);
@@ -116,7 +119,7 @@ static int load_agent(const char *dir, int *ret_fd, struct err *err)
             return err_errno(err, r, "load %s", path);
         at += n;
     }
-    if (fchmod(to, 0555) < 0 || fcntl(to, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) < 0)
+    if (fchmod(to, 0111) < 0 || fcntl(to, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) < 0)
         return err_errno(err, errno, "seal the agent's program");
     *ret_fd = TAKE_FD(to);
     return 0;

@@ -27,6 +27,7 @@
     "{\"id\":1,\"completion\":\"x\",\"config\":{\"dataset_type\":\"CommonOJDataset\",\"language\":\"bash\","           \
     "\"provided_data\":{\"test\":[{\"input\":{\"stdin\":\"\"},\"output\":{\"stdout\":\"\"}}]}}}"
 #define SESSION "11111111111111111111"
+#define ISOLATED "{\"workspace\":{\"path\":\"/t/w\"}}"
 #define OPENSANDBOX_UPLOAD                                                                                                 \
     "--x\r\nContent-Disposition: form-data; name=\"metadata\"; filename=\"m\"\r\n\r\n{\"path\":\"/t/5\",\"mode\":600}\r\n" \
     "--x\r\nContent-Disposition: form-data; name=\"file\"; filename=\"f\"\r\n\r\none\r\n--x--\r\n"
@@ -229,7 +230,13 @@ static const struct gated gated[] = {
      "a row: its process begins with its client, by exec_start()"},
     {HTTP_METHOD_DELETE, GATE_COMMAND, "/pty/x", NULL, GET_NO, "no terminal runs here; its end is exec_signal()"},
     {HTTP_METHOD_DELETE, GATE_COMMAND, "/session/" SESSION, NULL, EVENT_EXEC_START, NULL},
-    {HTTP_METHOD_POST, GATE_COMMAND, "/v1/isolated/session", "{}", GET_NO, NOT_YET},
+    {HTTP_METHOD_POST, GATE_COMMAND, "/v1/isolated/session", ISOLATED, EVENT_FILE_MKDIR, NULL},
+    {HTTP_METHOD_POST, GATE_COMMAND, "/v1/isolated/session", ISOLATED, EVENT_SANDBOX_NEST, NULL},
+    {HTTP_METHOD_DELETE, GATE_COMMAND, "/v1/isolated/session/x", NULL, GET_NO,
+     "no session is there; it ends what a client made"},
+    {HTTP_METHOD_POST, GATE_COMMAND, "/v1/isolated/session/x/run", "{\"code\":\"x\"}", GET_NO,
+     "no session is there; its process begins by exec_start()"},
+    {HTTP_METHOD_POST, GATE_COMMAND, "/v1/isolated/session/x/commit", NULL, GET_NO, "answers 503"},
     {HTTP_METHOD_DELETE, GATE_FILES, "/files?path=0", NULL, EVENT_EXEC_START, NULL},
     {HTTP_METHOD_POST, GATE_FILES, "/files/permissions", "{\"/t/1\":{\"mode\":600}}", EVENT_EXEC_START, NULL},
     {HTTP_METHOD_POST, GATE_FILES, "/files/mv", "[{\"src\":\"/t/1\",\"dest\":\"0\"}]", EVENT_EXEC_START, NULL},

@@ -33,6 +33,9 @@ enum event_kind {
     EVENT_SANDBOX_CHECKPOINTED, /* its files were kept, as they were at its cause */
     EVENT_SANDBOX_REWIND,       /* action */
     EVENT_SANDBOX_REWOUND,      /* its files are those of a checkpoint */
+    EVENT_SANDBOX_NEST,         /* action: namespaces within its own, for some of its processes */
+    EVENT_SANDBOX_NESTED,       /* they are there, or could not be made */
+    EVENT_SANDBOX_UNNESTED,     /* they are gone, with all that ran in them */
 
     EVENT_EXEC_START, /* action */
     EVENT_EXEC_STARTED,

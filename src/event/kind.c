@@ -23,6 +23,9 @@ static const struct event_kind_info kinds[EVENT_KIND_MAX] = {
     [EVENT_SANDBOX_CHECKPOINTED] = {.name = "sandbox.checkpointed"},
     [EVENT_SANDBOX_REWIND] = {.name = "sandbox.rewind", .action = true},
     [EVENT_SANDBOX_REWOUND] = {.name = "sandbox.rewound"},
+    [EVENT_SANDBOX_NEST] = {.name = "sandbox.nest", .action = true},
+    [EVENT_SANDBOX_NESTED] = {.name = "sandbox.nested"},
+    [EVENT_SANDBOX_UNNESTED] = {.name = "sandbox.unnested"},
 
     [EVENT_EXEC_START] = {.name = "exec.start", .action = true},
     [EVENT_EXEC_STARTED] = {.name = "exec.started"},

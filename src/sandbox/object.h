@@ -60,6 +60,7 @@ struct core {
 struct sandbox {
     struct core *core;
     unsigned refs;
+    struct sandbox *within; /* a reference: the one whose nest this is (nest.c); NULL: it is one itself */
     struct sandbox_info info;
     struct arena arena;    /* info's strings */
     struct arena metadata; /* those of metadata that was changed */
@@ -142,6 +143,8 @@ struct sandbox {
 
 /* sandbox.c */
 struct sandbox *sandbox_new(struct core *core, const char *id);
+/* In no table, with the id and the strings of the one that it keeps a reference on. */
+struct sandbox *sandbox_new_within(struct sandbox *of);
 void sandbox_set_port_alias(struct sandbox *sb, const char *alias);
 void sandbox_untable(struct sandbox *sb); /* nobody finds it any more; the table's reference is the caller's */
 void sandbox_count_creating(struct sandbox *sb, bool begins); /* those that are hidden don't count */

@@ -22,12 +22,11 @@ static void on_watch_job(struct loop_job *job)
     sandbox_unref(sb);
 }
 
-struct sandbox *sandbox_new(struct core *core, const char *id)
+static struct sandbox *sandbox_alloc(struct core *core)
 {
     struct sandbox *sb = mem_new(struct sandbox);
     sb->core = core;
     sb->refs = 1;
-    memcpy(sb->info.id, id, ID_SANDBOX_LEN);
     list_init(&sb->node);
     list_init(&sb->watches);
     list_init(&sb->processes);
@@ -37,9 +36,27 @@ struct sandbox *sandbox_new(struct core *core, const char *id)
     list_init(&sb->starters);
     wake_init(sb);
     loop_job_init(&sb->watch_job, on_watch_job);
+    return sb;
+}
+
+struct sandbox *sandbox_new(struct core *core, const char *id)
+{
+    struct sandbox *sb = sandbox_alloc(core);
+    memcpy(sb->info.id, id, ID_SANDBOX_LEN);
     (void)map_put(&core->by_id, str_of(sb->info.id), sb);
     id_port_alias(sb->info.port_alias);
     (void)map_put(&core->by_port_alias, str_of(sb->info.port_alias), sb);
+    return sb;
+}
+
+struct sandbox *sandbox_new_within(struct sandbox *of)
+{
+    struct sandbox *sb = sandbox_alloc(of->core);
+    sb->within = sandbox_ref(of);
+    sb->info = of->info;
+    sb->info.metadata = NULL; /* changes */
+    sb->info.n_metadata = 0;
+    sb->user = of->user;
     return sb;
 }
 
@@ -86,6 +103,8 @@ void sandbox_unref(struct sandbox *sb)
     arena_fini(&sb->arena);
     arena_fini(&sb->metadata);
     mem_free(sb->samples);
+    if (sb->within)
+        sandbox_unref(sb->within);
     mem_free(sb);
 }
 

@@ -390,6 +390,9 @@ static void on_request(struct world *w, const union sup_message *q)
     case SUP_VOLUME_MOUNT:
         on_mount(w, &q->volume_mount, a);
         break;
+    case SUP_NEST:
+        answer_done(w, q->head.tag, a ? ERR_OK : ERR_NOT_FOUND, "no such sandbox");
+        break;
     case SUP_POOL:
         tell_pool(w, q->head.tag);
         break;
@@ -436,6 +439,8 @@ static bool coved_once(struct world *w)
         return false;
     assert_int_equal(n, sup_size(m.head.type));
     on_request(w, &m);
+    if (n_fds)
+        (void)fd_close(fd);
     return true;
 }
 

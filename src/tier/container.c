@@ -8,6 +8,7 @@
 #include "kernel/rights.h"
 #include "tier/container_child.h"
 #include "tier/container_mount.h"
+#include "tier/container_nest.h"
 #include "tier/files.h"
 #include "tier/group.h"
 #include "tier/inside.h"
@@ -25,8 +26,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Sandboxes go before the host's own processes; the agent makes what it starts go before itself. */
-enum { SESSION_BUFFER_BYTES = 512 * 1024, OOM_SCORE = 50 };
+enum { SESSION_BUFFER_BYTES = 512 * 1024 };
 
 /* A process is born in its parent's network namespace. */
 static pid_t spawn_in_network(const struct tier_host *host, struct box *box, int group_fd)
@@ -72,7 +72,7 @@ int container_birth_end(const struct tier_host *host, struct box *box, struct co
     box->pid = pid;
     box->sock = b->ours;
     int r = fd_nonblock(box->sock, true);
-    r = r ? r : namespace_set_oom_score(host->proc_fd, pid, OOM_SCORE);
+    r = r ? r : namespace_set_oom_score(host->proc_fd, pid, CONTAINER_OOM_SCORE);
     if (maps) {
         r = r ? r : namespace_map_ids(host->proc_fd, pid, root_base(host, box));
         r = r ? r : namespace_open_user(host->proc_fd, pid, &box->userns_fd);
@@ -144,7 +144,8 @@ int container_dress_root(const struct tier_host *host, struct box *box, const st
     if (root_mount(host, box, how, &root, err) < 0 || group_limit_disk(host, box, how->disk_bytes, err) < 0)
         return -1;
     memcpy(message + 1, box->name, TIER_NAME_MAX);
-    int r = fd_send(box->sock, message, sizeof(message), &root, 1);
+    const int fds[] = {root, how->memory_fd};
+    int r = fd_send(box->sock, message, sizeof(message), fds, how->memory_fd < 0 ? 1 : 2);
     box->userns_fd = fd_close(box->userns_fd);
     return r < 0 ? err_errno(err, r, "send the order to dress") : 0;
 }
@@ -265,4 +266,5 @@ const struct tier tier_container = {
     .dirty_bytes = group_dirty_bytes,
     .snapshot = files_snapshot,
     .mount = container_mount,
+    .nest = container_nest,
 };

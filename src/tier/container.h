@@ -5,6 +5,9 @@
 #include "kernel/cgroup/cgroup.h"
 #include "tier/tier.h"
 
+/* Sandboxes go before the host's own processes; the agent makes what it starts go before itself. */
+enum { CONTAINER_OOM_SCORE = 50 };
+
 /* A body that is about to be born into the box's group: its end of the control socket, and what it leaves the host by. */
 struct container_birth {
     struct cgroup_door door;

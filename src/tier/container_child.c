@@ -90,31 +90,29 @@ static bool exists(const char *path)
     return lstat(path, &st) == 0;
 }
 
-/* Paths of the new /proc that show the machine and not the sandbox, or that act on it. */
+const struct container_cover container_covers[] = {
+    {"kcore", COVER_FILE},         {"keys", COVER_FILE},          {"kallsyms", COVER_FILE},
+    {"kmsg", COVER_FILE},          {"timer_list", COVER_FILE},    {"sysrq-trigger", COVER_FILE},
+    {"latency_stats", COVER_FILE}, {"sched_debug", COVER_FILE},   {"cmdline", COVER_FILE},
+    {"config.gz", COVER_FILE},     {"cpuinfo", COVER_TOLD},       {"loadavg", COVER_TOLD},
+    {"meminfo", COVER_TOLD},       {"stat", COVER_TOLD},          {"acpi", COVER_DIRECTORY},
+    {"scsi", COVER_DIRECTORY},     {"asound", COVER_DIRECTORY},   {"driver", COVER_DIRECTORY},
+    {"fs", COVER_DIRECTORY},       {"pressure", COVER_DIRECTORY}, {"bus", COVER_READ_ONLY},
+    {"irq", COVER_READ_ONLY},      {"sys", COVER_READ_ONLY},      {NULL, COVER_FILE},
+};
+
 static void mask_proc(void)
 {
-    static const char *const files[] = {
-        "/build/proc/kcore",      "/build/proc/keys",          "/build/proc/kallsyms",      "/build/proc/kmsg",
-        "/build/proc/timer_list", "/build/proc/sysrq-trigger", "/build/proc/latency_stats", "/build/proc/sched_debug",
-        "/build/proc/cmdline",    "/build/proc/config.gz"};
-    static const char *const directories[] = {"/build/proc/acpi",   "/build/proc/scsi", "/build/proc/asound",
-                                              "/build/proc/driver", "/build/proc/fs",   "/build/proc/pressure"};
-    static const char *const read_only[] = {"/build/proc/bus", "/build/proc/irq", "/build/proc/sys"};
-    for (size_t i = 0; i < ARRAY_SIZE(files); i++)
-        if (exists(files[i]))
-            container_child_must(mount_bind("null", files[i], true), files[i]);
-    static const char *const told[] = {"proc/cpuinfo", "proc/loadavg", "proc/meminfo", "proc/stat"}; /* inside.h */
-    for (size_t i = 0; i < ARRAY_SIZE(told); i++) {
+    for (const struct container_cover *c = container_covers; c->name; c++) {
         char path[32];
-        (void)snprintf(path, sizeof(path), "/build/%s", told[i]);
-        container_child_must(mount_bind(told[i], path, true), path);
+        (void)snprintf(path, sizeof(path), "/build/proc/%s", c->name);
+        const char *by = c->how == COVER_FILE        ? "null"
+                         : c->how == COVER_DIRECTORY ? "empty"
+                         : c->how == COVER_TOLD      ? path + strlen("/build/") /* of the tree: inside.h */
+                                                     : path;
+        if (c->how == COVER_TOLD || exists(path))
+            container_child_must(mount_bind(by, path, true), path);
     }
-    for (size_t i = 0; i < ARRAY_SIZE(directories); i++)
-        if (exists(directories[i]))
-            container_child_must(mount_bind("empty", directories[i], true), directories[i]);
-    for (size_t i = 0; i < ARRAY_SIZE(read_only); i++)
-        if (exists(read_only[i]))
-            container_child_must(mount_bind(read_only[i], read_only[i], true), read_only[i]);
 }
 
 /* A boot of its own, as far as programs can tell. The tmpfs that holds the file is reachable through this one mount only. */

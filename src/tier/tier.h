@@ -27,6 +27,7 @@ struct files_plan;
 struct inside;
 struct pool;
 struct stage;
+struct sup_nest;
 
 enum { TIER_GROUP_MAX = 16, TIER_NAME_MAX = 24, TIER_MESSAGE_MAX = 512, TIER_VERSION_MAX = 96 };
 
@@ -117,6 +118,15 @@ struct tier_mount {
         [TIER_MOUNT_FDS]; /* borrowed: the box's pidfd, so that what is entered is no other's; the host's mount namespace and root */
 };
 
+/* Namespaces within those of a box, for some of its processes. */
+enum { TIER_NEST_PIDFD, TIER_NEST_SESSION, TIER_NEST_AGENT, TIER_NEST_FDS };
+struct tier_nest {
+    const char *group; /* of the box */
+    const struct sup_nest *asked;
+    /* Borrowed: the box's pidfd, so that what is entered is no other's; the session's end for the agent; the agent. */
+    int fds[TIER_NEST_FDS];
+};
+
 /* What a tier can do on this machine, as probed. */
 struct tier_powers {
     bool reclaim;                   /* takes memory from a box that stands still */
@@ -174,6 +184,10 @@ struct tier {
     int (*snapshot)(const struct tier_host *host, const char *box, const char *stands_on, const char *layer);
     /* -EACCES: not allowed. -ELOOP, -ENOENT, -ENOTDIR: the path, or the volume. A job's. */
     int (*mount)(const struct tier_host *host, const struct tier_mount *m);
+    /*
+     * An agent of its own in new namespaces inside; it ends with its session, or with the box. -ENOENT, -ENOTDIR, -ELOOP: a path. A job's. NULL: it has none of that.
+     */
+    int (*nest)(const struct tier_host *host, const struct tier_nest *nest);
     /*
      * Memory and processes into a directory. Whoever has the session has closed it before. On failure the box goes on; -EBUSY: something in it can't be saved. go_on(): the box does so,
      * whatever a checkpoint() that died has left. Jobs', which have the box's pidfd, sock and carried_fd. NULL: it has none of that.

@@ -43,6 +43,8 @@ size_t sup_size(uint32_t type)
         return sizeof(struct sup_volumes);
     case SUP_VOLUME_MOUNT:
         return sizeof(struct sup_volume_mount);
+    case SUP_NEST:
+        return sizeof(struct sup_nest);
     case SUP_STORED:
         return sizeof(struct sup_stored);
     case SUP_LAYER:

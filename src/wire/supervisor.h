@@ -16,7 +16,7 @@
 #include "base/id.h"
 
 enum {
-    SUP_VERSION = 10, /* of what follows: coved tells cove-api, which refuses another one */
+    SUP_VERSION = 11, /* of what follows: coved tells cove-api, which refuses another one */
     SUP_TEXT_MAX = 256,
     SUP_DIGEST_MAX = 72,
     SUP_TIER_MAX = 16,    /* "container", NUL-terminated */
@@ -25,6 +25,8 @@ enum {
     SUP_PATH_MAX = 1024,
     SUP_SANDBOXES_MAX = 4096,
     SUP_SEEN_TEXT = 4096,
+    SUP_NEST_PATH_MAX = 256,
+    SUP_NEST_BINDS_MAX = 8,
 };
 
 enum sup_type {
@@ -68,6 +70,12 @@ enum sup_type {
 
     /* struct sup_snapshot -> SUP_DONE: what is kept of a sandbox that is paused without memory are the files of this layer, on what lies below it */
     SUP_REWIND,
+
+    /*
+     * struct sup_nest, with one descriptor, a connected stream socket -> SUP_DONE once an agent of its own answers there, in namespaces of its own inside the
+     * sandbox. It ends when the other end is closed, and with the sandbox. ERR_UNIMPLEMENTED: not in that tier.
+     */
+    SUP_NEST,
 
     SUP_AGAIN, /* struct sup_head, no answer: the tag is that of SUP_RESTARTED */
 
@@ -203,6 +211,25 @@ struct sup_volume_mount {
         uid; /* of the host's directory: it must be this one's, and is seen as the sandbox's user's; UINT32_MAX: as it is */
 };
 
+enum sup_nest_mode { SUP_NEST_RW, SUP_NEST_OVERLAY, SUP_NEST_RO, SUP_NEST_MODES };
+
+/* A directory of the sandbox's, and where in the nest it is. Paths are absolute and clean. */
+struct sup_nest_bind {
+    char source[SUP_NEST_PATH_MAX], path[SUP_NEST_PATH_MAX];
+    uint32_t read_only;
+};
+
+struct sup_nest {
+    struct sup_head head;
+    char id[ID_SANDBOX_LEN + 1];
+    char workspace[SUP_NEST_PATH_MAX]; /* the same */
+    uint32_t mode;                     /* enum sup_nest_mode, of the workspace; the rest is read-only */
+    uint32_t own_tmp;                  /* 1: /tmp is its own */
+    uint32_t own_network;              /* 1: a loopback, and nothing else */
+    uint32_t n_binds;
+    struct sup_nest_bind binds[SUP_NEST_BINDS_MAX];
+};
+
 enum sup_pool_kind { SUP_POOL_COPY, SUP_POOL_REFLINK, SUP_POOL_BTRFS };
 
 struct sup_pooled {
@@ -300,6 +327,7 @@ union sup_message {
     struct sup_volume_id volume_id;
     struct sup_volumes volumes;
     struct sup_volume_mount volume_mount;
+    struct sup_nest nest;
     struct sup_done done;
     struct sup_stored stored;
     struct sup_layer layer;

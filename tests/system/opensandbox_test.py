@@ -470,9 +470,6 @@ def test_what_is_wrong_is_refused_in_their_words(box):
                   {"resourceLimits": {"gpu": "1"}}, {"extensions": {"access.renew.extend.seconds": "86401"}}, {"env": {"a": 1}}, {"networkPolicy": {"egress": "all"}}, {"unheard": 1}):
         status, answer = box.ask("POST", "/v1/sandboxes", {"image": {"uri": "base"}, **field})
         assert status == 400 and answer["code"] == "SANDBOX::INVALID_PARAMETER" and set(answer) == {"code", "message"}, (field, answer)
-    status, answer = box.execd("GET", "/v1/isolated/capabilities")
-    assert status == 200 and answer["available"] is False and answer["message"]
-    assert box.execd("POST", "/v1/isolated/session", {"workspace": {"path": "/root"}})[0] == 501
 
 
 def test_parts_that_do_not_pair_and_cursors_of_another_sandbox(box):

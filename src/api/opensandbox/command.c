@@ -28,6 +28,7 @@ struct osb_command {
     char id[COMMAND_ID_LEN + 1];
     char sandbox[ID_SANDBOX_LEN + 1];
     struct sandbox *sb;    /* a reference, while it runs */
+    const void *there;     /* the same, to compare with */
     struct follow *follow; /* NULL: it ended */
     struct call *call;     /* whose stream it is; NULL: nobody reads it */
     struct list node;      /* in o->ended */
@@ -376,7 +377,7 @@ void command_run(struct call *c, const struct exec_spec *spec, struct str conten
         call_fail_err(c, &err);
         return;
     }
-    m->sb = sandbox_ref(c->sandbox);
+    m->there = m->sb = sandbox_ref(c->sandbox);
     m->call = c;
     c->state = m;
     c->cleanup = stream_closed;
@@ -391,6 +392,17 @@ bool command_is_id(struct str id)
         if (!(id.p[i] >= 'a' && id.p[i] <= 'z') && !(id.p[i] >= '0' && id.p[i] <= '9'))
             return false;
     return id.n == COMMAND_ID_LEN;
+}
+
+usec_t command_last(struct opensandbox *o, const struct sandbox *there)
+{
+    usec_t last = 0;
+    size_t it = 0;
+
+    for (const struct osb_command *m; (m = map_next(&o->commands, &it));)
+        if (m->there == there)
+            last = MAX(last, m->follow ? UINT64_MAX : m->ended);
+    return last;
 }
 
 /* Of this sandbox; NULL: none. */
@@ -431,7 +443,7 @@ static void interrupt(struct call *c)
         call_fail(c, 500, "no command runs under the id '%.*s'", (int)MIN(id.n, (size_t)64), id.p);
         return;
     }
-    if (exec_signal(c->sandbox, &c->actor, &(struct exec_select){.pid = m->pid}, SIGTERM, on_interrupted, c, &c->exec,
+    if (exec_signal(m->sb, &c->actor, &(struct exec_select){.pid = m->pid}, SIGTERM, on_interrupted, c, &c->exec,
                     &err) < 0)
         call_fail_err(c, &err);
     else
@@ -486,9 +498,14 @@ const struct route command_routes[] = {
     {HTTP_METHOD_GET, "/pty/{}", pty_status, ROUTE_SANDBOX, NULL},
     {HTTP_METHOD_DELETE, "/pty/{}", pty_remove, ROUTE_SANDBOX, NULL},
     {HTTP_METHOD_GET, "/pty/{}/ws", pty_attach, ROUTE_SANDBOX | ROUTE_USE, NULL},
-    {HTTP_METHOD_GET, "/v1/isolated/capabilities", report_isolation, ROUTE_SANDBOX, "capabilities"},
-    {HTTP_METHOD_GET, "/v1/isolated/sessions", report_isolation, ROUTE_SANDBOX, NULL},
-    {HTTP_METHOD_POST, "/v1/isolated/session", report_isolation, ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_GET, "/v1/isolated/capabilities", isolated_capabilities, ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_GET, "/v1/isolated/sessions", isolated_list, ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_POST, "/v1/isolated/session", isolated_make, ROUTE_BODY | ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_GET, "/v1/isolated/session/{}", isolated_get, ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_DELETE, "/v1/isolated/session/{}", isolated_remove, ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_POST, "/v1/isolated/session/{}/run", isolated_run, ROUTE_BODY | ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_GET, "/v1/isolated/session/{}/diff", isolated_stub, ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_POST, "/v1/isolated/session/{}/commit", isolated_stub, ROUTE_SANDBOX, NULL},
     {HTTP_METHOD_GET, "/metrics", report_metrics, ROUTE_SANDBOX, NULL},
     {HTTP_METHOD_GET, "/metrics/watch", report_metrics_watch, ROUTE_SANDBOX, NULL},
 };

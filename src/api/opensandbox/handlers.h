@@ -21,6 +21,7 @@ struct opensandbox {
     struct timer pending_timer;
     struct map commands;    /* id -> struct osb_command (command.c) */
     struct map ptys;        /* id -> struct pty (pty.c) */
+    struct map isolated;    /* id -> struct isolated (isolated.c) */
     struct map cells;       /* id -> struct code_stream (code.c): those that run or wait */
     struct list ended;      /* of those, the first ended longest ago */
     size_t n_ended, n_kept; /* the second: commands whose events are kept */
@@ -121,6 +122,8 @@ void commands_free(struct opensandbox *o);
 #define COMMAND_DIRECTORY "/tmp/.opensandbox" /* inside: logs of commands in the background, and sessions */
 enum { COMMAND_ID_LEN = 20 };
 bool command_is_id(struct str id);
+/* When the last one there ended, in real time, UINT64_MAX while one runs; 0: there was none. */
+usec_t command_last(struct opensandbox *o, const struct sandbox *there);
 bool command_is_background(struct call *c, struct str id); /* and runs */
 /* The same when the handler runs again, lest what was allowed be another action. It stands where the route has no argument. */
 const char *command_id_once(struct call *c);
@@ -146,7 +149,20 @@ void sse_line_flush(struct sse_lines *l, const char *type, struct buf *b);      
 void report_log(struct call *c);
 void report_metrics(struct call *c);
 void report_metrics_watch(struct call *c);
-void report_isolation(struct call *c);
+
+/* isolated.c */
+void isolated_free_all(struct opensandbox *o);
+/* What is behind "/v1/isolated/session/{id}" in execd's path, with its slash; p NULL: it is not of a session. */
+struct str isolated_rest(struct str path, struct str *ret_id);
+/* What the path is about: the session's nest, or the sandbox itself. NULL: answered. */
+struct sandbox *isolated_nest(struct call *c, struct sandbox *sb, struct str path);
+void isolated_capabilities(struct call *c);
+void isolated_list(struct call *c);
+void isolated_make(struct call *c);
+void isolated_get(struct call *c);
+void isolated_remove(struct call *c);
+void isolated_run(struct call *c);
+void isolated_stub(struct call *c);
 
 /* pty.c */
 void ptys_free(struct opensandbox *o);
@@ -176,6 +192,9 @@ void vault_patch(struct call *c);
 void vault_remove(struct call *c);
 
 /* session.c */
+/* The command and arguments of spec, for a shell. log: the command's id when its output goes into its file, else ""; uid, gid: -1 as it is. */
+void session_shell(struct call *c, struct exec_spec *spec, struct str log, int64_t uid, int64_t gid,
+                   struct str command);
 void session_command(struct call *c);
 void session_make(struct call *c);
 void session_run_command(struct call *c);

@@ -147,8 +147,10 @@ static struct sandbox *execd_find_sandbox(struct call *c)
     }
     struct sandbox *sb = proxy_find_sandbox(c);
 
-    if (!sb || sandbox_info(sb)->state == SANDBOX_RUNNING)
-        return sb;
+    if (!sb)
+        return NULL;
+    if (sandbox_info(sb)->state == SANDBOX_RUNNING && proxy_parse(http_raw_path(c->req), &p))
+        return isolated_nest(c, sb, p.rest);
     call_refuse(c, ERR_UNAVAILABLE, "the sandbox is %s", sandbox_state_name(sandbox_info(sb)->state));
     return NULL;
 }
@@ -227,6 +229,7 @@ void opensandbox_free(struct opensandbox *o)
         return;
     pendings_free(o);
     commands_free(o);
+    isolated_free_all(o);
     hooks_free(o);
     ptys_free(o);
     map_fini(&o->cells);

@@ -253,6 +253,9 @@ static void proxy_dispatch(struct opensandbox *o, struct http_request *req, cons
     for (size_t i = 0; i < ARRAY_SIZE(tables); i++)
         if (tables[i].port == p->port && facade_serve_at(f, tables[i].routes, *tables[i].n, p->rest, req))
             return;
+    rest = p->port == OPENSANDBOX_EXECD_PORT ? isolated_rest(p->rest, &rest) : STR_NULL;
+    if (rest.p && facade_serve_at(f, file_routes, file_n_routes, rest, req))
+        return;
     if (p->port == OPENSANDBOX_EXECD_PORT && p->sb && !p->why && proxy_of_execd(p->rest, &port, &rest))
         proxy_to_program(o, req, p, (uint16_t)port, rest);
     else

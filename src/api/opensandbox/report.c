@@ -127,18 +127,3 @@ void report_metrics_watch(struct call *c)
     sse_start(c);
     report_watch_next(c);
 }
-
-/* ---- isolation ---- */
-
-/* Processes inside may make no namespaces: the sandbox's filter of system calls keeps them from the kernel's largest surface. */
-void report_isolation(struct call *c)
-{
-    static const char *const why = "processes inside may make no namespaces: fork the sandbox, or create another";
-
-    if (c->route->what)
-        opensandbox_answer(c, 200,
-                           json_pack("{s:b,s:s,s:b,s:b,s:b,s:b}", "available", 0, "message", why, "setpriv_available",
-                                     0, "userns_available", 0, "commit_supported", 0, "diff_supported", 0));
-    else
-        call_refuse(c, ERR_UNIMPLEMENTED, "isolated sessions are not supported: %s", why);
-}

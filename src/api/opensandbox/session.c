@@ -116,15 +116,60 @@ const char *command_id_once(struct call *c)
     return c->args[1].p;
 }
 
+/* As other users, or into a log: what comes is the command. */
+static size_t session_prelude(struct arena *a, struct str *args, struct str log, int64_t uid, int64_t gid)
+{
+    size_t n = 0;
+
+    args[n++] = STR("-c");
+    args[n++] = STR(PRELUDE);
+    args[n++] = STR("sh");
+    args[n++] = log;
+    args[n++] = uid >= 0 ? str_of(arena_printf(a, "%lld", (long long)uid)) : STR("");
+    args[n++] = gid >= 0 ? str_of(arena_printf(a, "%lld", (long long)gid)) : STR("");
+    return n;
+}
+
+void session_shell(struct call *c, struct exec_spec *spec, struct str log, int64_t uid, int64_t gid, struct str command)
+{
+    struct str *args = arena_alloc(http_arena(c->req), 12 * sizeof(*args));
+    size_t n = 0;
+
+    spec->cmd = STR("/bin/sh");
+    if (log.n || uid >= 0) {
+        n = session_prelude(http_arena(c->req), args, log, uid, gid);
+        args[n++] = STR("/bin/sh");
+    }
+    args[n++] = STR("-c");
+    args[n++] = STR(SHELL);
+    args[n++] = STR("sh");
+    args[n++] = command;
+    spec->args = args;
+    spec->n_args = n;
+}
+
+static void session_argv(struct call *c, struct exec_spec *spec, struct str log, int64_t uid, int64_t gid,
+                         const struct str *argv, size_t argc)
+{
+    struct str *args = arena_alloc(http_arena(c->req), (argc + 8) * sizeof(*args));
+    bool is_plain = !log.n && uid < 0;
+    size_t n = is_plain ? 0 : session_prelude(http_arena(c->req), args, log, uid, gid);
+
+    spec->cmd = is_plain ? argv[0] : STR("/bin/sh");
+    for (size_t i = is_plain; i < argc; i++)
+        args[n++] = argv[i];
+    spec->args = args;
+    spec->n_args = n;
+}
+
 void session_command(struct call *c)
 {
-    struct arena *a = http_arena(c->req);
     struct str command = STR(""), cwd = STR("");
     const struct str *argv = NULL;
     int64_t timeout_ms = 0, uid = -1, gid = -1;
     bool is_background = false;
     struct exec_spec spec = {.user = STR("root")};
-    size_t argc = 0, n = 0;
+    size_t argc = 0;
     const char *id = command_id_once(c);
 
     if (!CALL_WANTS(c, JSON_WANT_STR("command", &command), JSON_WANT_STRS("argv", &argv, &argc),
@@ -137,30 +182,11 @@ void session_command(struct call *c)
         call_refuse(c, ERR_INVALID_ARGUMENT, "exactly one of command and argv is needed; gid goes with uid");
         return;
     }
-    struct str *args = arena_alloc(a, (argc + 12) * sizeof(*args));
-    spec.cmd = STR("/bin/sh");
-    spec.args = args;
-    if (is_background || uid >= 0) {
-        args[n++] = STR("-c");
-        args[n++] = STR(PRELUDE);
-        args[n++] = STR("sh");
-        args[n++] = is_background ? str_of(id) : STR("");
-        args[n++] = uid >= 0 ? str_of(arena_printf(a, "%lld", (long long)uid)) : STR("");
-        args[n++] = gid >= 0 ? str_of(arena_printf(a, "%lld", (long long)gid)) : STR("");
-        if (command.n)
-            args[n++] = STR("/bin/sh");
-    } else if (argc && argv) {
-        spec.cmd = argv[0];
-    }
-    for (size_t i = n ? 0 : 1; argv && i < argc; i++)
-        args[n++] = argv[i];
-    if (command.n) {
-        args[n++] = STR("-c");
-        args[n++] = STR(SHELL);
-        args[n++] = STR("sh");
-        args[n++] = command;
-    }
-    spec.n_args = n;
+    struct str log = is_background ? str_of(id) : STR("");
+    if (command.n || !argv)
+        session_shell(c, &spec, log, uid, gid, command);
+    else
+        session_argv(c, &spec, log, uid, gid, argv, argc);
     spec.cwd = cwd;
     spec.timeout_ms = (uint64_t)timeout_ms;
     command_run(c, &spec, command.n || !argv ? command : argv[0], is_background, id);

@@ -101,6 +101,8 @@ void boxes_each_network(struct boxes *b, void (*fn)(void *ctx, const char *id, c
 
 /* Answered by done(). ERR_INVALID_ARGUMENT (the path), ERR_NOT_FOUND, ERR_FAILED_PRECONDITION (paused; what the path leads to). */
 void boxes_mount(struct boxes *b, uint64_t asked, const struct sup_volume_mount *m);
+/* The same; takes the descriptor. ERR_UNIMPLEMENTED: not in its tier. */
+void boxes_nest(struct boxes *b, uint64_t asked, const struct sup_nest *m, int session_fd);
 bool boxes_mounted(struct boxes *b, const char *volume, char ret_id[static ID_SANDBOX_LEN + 1]);
 
 /* Where the files of a sandbox are. */

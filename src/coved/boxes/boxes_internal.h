@@ -2,7 +2,7 @@
 /*
  * Shared by the files that boxes.h is made of: boxes.c (lives of boxes), boxes_end.c (their ends), boxes_ahead.c (what is made ahead of need), boxes_look.c (what is told of them),
  * boxes_task.c (what is asked to be done to a sandbox), boxes_pause.c (freezing), boxes_store.c (snapshots), boxes_keep.c (files without a box),
- * boxes_adopt.c (what outlives coved), boxes_save.c (memory on disk), boxes_note.c (what outlives all processes), boxes_volume.c (volumes that are mounted), boxes_memory.c (when memory is
+ * boxes_adopt.c (what outlives coved), boxes_save.c (memory on disk), boxes_note.c (what outlives all processes), boxes_volume.c (volumes that are mounted), boxes_nest.c (namespaces within), boxes_memory.c (when memory is
  * short).
  */
 #pragma once
@@ -50,6 +50,7 @@ enum task_kind {
     TASK_SNAPSHOT,
     TASK_REWIND, /* of one that is kept */
     TASK_MOUNT,
+    TASK_NEST,
     TASK_SAVE,  /* memory to disk; then it is a TASK_STOP */
     TASK_GO_ON, /* after that failed */
     TASK_KINDS
@@ -60,6 +61,13 @@ struct mount_order {
     char volume[SUP_VOLUME_MAX], path[SUP_PATH_MAX], source[SUP_PATH_MAX];
     struct tier_mount how; /* with these texts */
     struct mounted *mounted;
+};
+
+/* Of boxes_nest.c. */
+struct nest_order {
+    struct sup_nest asked;
+    struct tier_nest how;
+    int session_fd; /* owned; foreign */
 };
 
 /*
@@ -88,6 +96,7 @@ struct task {
     bool is_unchanged;
     uint64_t layer_bytes;            /* of that; 0: not known */
     struct mount_order *mount;       /* owned; TASK_MOUNT */
+    struct nest_order *nest;         /* owned; TASK_NEST */
     usec_t begun, froze, frozen_for; /* monotonic; froze 0: it stood still before */
 };
 
@@ -313,6 +322,11 @@ void boxes_mount_begin(struct task *t);
 size_t boxes_mounted_names(struct box_entry *e, char (*ret_names)[SUP_VOLUME_MAX]); /* room for MOUNTS_MAX */
 struct mounted *boxes_mounted_add(struct box_entry *e, const char *volume);
 void boxes_unmounted(struct box_entry *e); /* its mounts are gone */
+
+/* ---- boxes_nest.c ---- */
+
+void boxes_nest_begin(struct task *t);
+void boxes_nest_free(struct nest_order *order); /* NULL is fine */
 
 /* ---- boxes_note.c ---- */
 

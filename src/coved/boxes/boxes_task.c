@@ -14,6 +14,7 @@ static const struct {
     [TASK_STOP] = {boxes_stop_begin, boxes_stop_frozen},
     [TASK_SNAPSHOT] = {boxes_snapshot_begin, boxes_snapshot_frozen},
     [TASK_MOUNT] = {boxes_mount_begin, NULL},
+    [TASK_NEST] = {boxes_nest_begin, NULL},
     [TASK_SAVE] = {boxes_save_begin, NULL},
     [TASK_GO_ON] = {boxes_go_on_begin, NULL},
 };
@@ -33,6 +34,7 @@ static void free_task(struct task *t)
     if (t->kind == TASK_SNAPSHOT)
         (void)map_del(&t->owner->making, str_of(t->layer));
     mem_free(t->mount);
+    boxes_nest_free(t->nest);
     mem_free(t);
 }
 
@@ -64,6 +66,7 @@ void boxes_task_add(struct boxes *b, const char *id, const struct task *task)
     if (!e || err.code != ERR_OK) {
         boxes_task_answer(b, task, &err);
         mem_free(task->mount);
+        boxes_nest_free(task->nest);
         return;
     }
     struct task *t = task_new(b, task);

@@ -156,7 +156,7 @@ static void process_on_reply(void *user, struct str head)
     }
     p->pid = p->log.pid = pid;
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    event_data_u64(&d, "pid", pid);
+    event_data_u64(&d, p->sb->within ? "nest_pid" : "pid", pid); /* of another process namespace */
     action_observe(p->sb, p->log.cause, EVENT_EXEC_STARTED, EVENT_CLAIMED, event_data_end(&d));
     if (p->expired)
         process_signal(p, SIGKILL);

@@ -321,6 +321,11 @@ struct session *sandbox_session_new(struct sandbox *sb)
 {
     static const struct session_ops ops = {
         .on_ready = life_on_ready, .on_broken = on_broken, .on_closed = life_on_closed};
+    return sandbox_session_like(sb, &ops, sb);
+}
+
+struct session *sandbox_session_like(const struct sandbox *sb, const struct session_ops *ops, void *ctx)
+{
     static const struct core_guest none = {0};
     const struct core_guest *g = sb->core->config.guest ? sb->core->config.guest : &none;
     /* An agent that coved can't reach but by this stream knows by it whose it is. */
@@ -330,7 +335,7 @@ struct session *sandbox_session_new(struct sandbox *sb)
                                {str_of(g->marker), STR("true")},
                                {str_of(g->id), str_of(sb->info.id)},
                                {str_of(g->template_id), str_of(sb->info.template_id)}};
-    struct session *s = session_new(sb->core->loop, &ops, sb);
+    struct session *s = session_new(sb->core->loop, ops, ctx);
     session_greet(s, g->attributes, env, ARRAY_SIZE(env));
     return s;
 }

@@ -24,6 +24,7 @@ void sandbox_lost(struct sandbox *sb);                           /* in the store
 void sandbox_kill_leftover(struct sandbox *sb);                  /* was stopping already when an earlier worker died */
 void sandbox_abandon(struct sandbox *sb, const struct err *why); /* the core closes, the sandbox lives on */
 struct session *sandbox_session_new(struct sandbox *sb);
+struct session *sandbox_session_like(const struct sandbox *sb, const struct session_ops *ops, void *ctx);
 
 /* deadline.c */
 void sandbox_arm_end(struct sandbox *sb);

@@ -495,7 +495,8 @@ const struct pair *network_envs(const struct sandbox *sb, unsigned which, size_t
         {STR("JAVA_TOOL_OPTIONS"), STR("-Djavax.net.ssl.trustStore=" NETWORK_CA_JAVA)},
     };
     const struct core_config *c = &sb->core->config;
-    const bool has_ca = sb->network->has_ca || sb->network->install;
+    const struct network *network = sb->within ? sb->within->network : sb->network;
+    const bool has_ca = network->has_ca || network->install;
     *ret_n = which == 0 ? has_ca ? ARRAY_SIZE(envs) : 0 : c->n_envs;
     return which == 0 ? envs : c->envs;
 }

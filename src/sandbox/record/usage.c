@@ -220,6 +220,8 @@ static void on_suspect_alarm(struct loop_alarm *alarm)
 
 void usage_suspect(struct sandbox *sb)
 {
+    if (sb->within)
+        sb = sb->within;
     bool is_told = sb->pids_are_short && (!sb->info.disk_bytes || sb->disk_is_full);
     if (is_told || sb->core->closing || sb->info.state != SANDBOX_RUNNING || sb->suspect_alarm.slot)
         return;

@@ -256,8 +256,8 @@ static json_t *extensions_json(void)
 
 static void get_capabilities(struct call *c)
 {
-    opensandbox_answer(
-        c, 200, json_pack("{s:s,s:[]}", "protocolVersion", "extensions.opensandbox.io/v1alpha1", "resources"));
+    opensandbox_answer(c, 200,
+                       json_pack("{s:s,s:[]}", "protocolVersion", "extensions.opensandbox.io/v1alpha1", "resources"));
 }
 
 static void get_extensions(struct call *c)
@@ -274,11 +274,11 @@ static void replace_extensions(struct call *c)
                     JSON_WANT_ARRAY("resources", &resources)))
         return;
     if (json_array_size(resources))
-        opensandbox_answer(c, 422, json_pack("{s:s,s:s}", "code", "UNSUPPORTED_EXTENSION", "message",
-                                             "no extension resource is known here: see /capabilities"));
+        opensandbox_answer(c, 422,
+                           json_pack("{s:s,s:s}", "code", "UNSUPPORTED_EXTENSION", "message",
+                                     "no extension resource is known here: see /capabilities"));
     else if (expected)
-        opensandbox_answer(c, 409,
-                           json_pack("{s:s,s:s}", "code", "REVISION_CONFLICT", "message", "the revision is 0"));
+        opensandbox_answer(c, 409, json_pack("{s:s,s:s}", "code", "REVISION_CONFLICT", "message", "the revision is 0"));
     else
         opensandbox_answer(c, 200, extensions_json());
 }

@@ -10,6 +10,7 @@
 
 enum {
     ANSWER_MS = 30000,
+    CREATE_MS = 180000, /* the first machine on a layer makes an image of it, and boots */
     SLOW_ANSWER_MS = 3600 * 1000,
     QUEUE_MAX = 4 * SUP_SANDBOXES_MAX, /* requests that coved did not read yet */
     MESSAGES_PER_TURN = 64,
@@ -100,6 +101,8 @@ static uint64_t patience_ms(uint32_t type)
     case SUP_IMAGE:
     case SUP_DIFF:
         return SLOW_ANSWER_MS;
+    case SUP_CREATE:
+        return CREATE_MS;
     default:
         return ANSWER_MS;
     }

@@ -211,7 +211,7 @@ static void what_is_not_there_is_refused(void **state)
         {"{\"image\":{\"uri\":\"base\"},\"volumes\":[{\"mountPath\":\"/x\",\"ossfs\":{\"bucket\":\"b\"}}]}",
          "object stores"},
         {"{\"image\":{\"uri\":\"base\"},\"volumes\":[{\"mountPath\":\"/x\",\"host\":{\"path\":\"/srv/../etc\"}}]}",
-         "clean path"},
+         "absolute and clean"},
         {"{\"image\":{\"uri\":\"base\"},\"volumes\":[{\"mountPath\":\"/x\",\"host\":{\"path\":\"/srv\"},\"subPath\":\"../x\"}]}",
          "relative and clean"},
         {"{\"image\":{\"uri\":\"base\"},\"volumes\":[7]}", "volumes are objects"},

@@ -10,6 +10,7 @@
 /* The file in a box, or a layer, that is a machine's whole disk (tier/vm/disks.c); other tiers don't stand on it. */
 #define FILES_DISK ".cove-disk"
 #define FILES_IMAGES "images" /* of the pool: made of layers */
+#define FILES_BOOTS "boots"   /* the same: machines that have booted on them (tier/vm/boot.h) */
 
 struct pool_chain;
 struct tier_host;

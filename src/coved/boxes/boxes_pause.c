@@ -19,7 +19,7 @@ enum { FREEZE_USEC = 2000000, LOOK_FIRST_USEC = 50, LOOK_MOST_USEC = 10000 };
 void boxes_thaw(struct box_entry *e)
 {
     list_remove(&e->freezing);
-    if (!e->is_held)
+    if (!e->is_held && !e->is_saving) /* whose tier may have frozen it */
         return;
     e->is_held = false;
     int r = e->tier->freeze(e->owner->host, &e->box, false);

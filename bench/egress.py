@@ -5,9 +5,11 @@ the network tests (two network namespaces; the host's own is not touched), again
 import contextlib
 import json
 import os
+import shutil
 import sys
 import time
 
+from here import ordinary
 from report import median, percentile
 from rig import MIB, TOP, Broken, Missing, cpu_seconds, kernel_memory, rss, run
 
@@ -136,6 +138,24 @@ def latency(bench, net):
     added(report, "opened for OpenSandbox's credential vault,", found, "vault", 2)
 
 
+def here(bench, net):
+    """The same out of `cove here`, as an ordinary user of that machine."""
+    with ordinary(bench.build) as (programs, user):
+        for source in (net.program, net.ca):
+            shutil.copy(source, programs)
+            (programs / source.name).chmod(0o755)
+        (programs / "settings.json").write_text(json.dumps({"network": {"allowedDomains": [NAME], "deniedDomains": []},
+                                                            "filesystem": {"denyRead": [], "allowWrite": [], "denyWrite": []}}))
+        client = f"./tls new ca.pem {net.address} {PORT} {NAME} -- 100"
+        places = {"direct": ["sh", "-c", client],
+                  "here": [programs / "cove-here", "-s", programs / "settings.json", "sh", "-c", f"getent ahosts {NAME} > /dev/null; {client}"]}
+        found = {place: [] for place in places}
+        for _ in range(2 if bench.quick else 8):
+            for place, argv in places.items():
+                found[place] += [float(line) / 1000 for line in net.check(net.world.there(*map(str, [*user, *argv]))).split()]
+    added(bench.report, "connect, handshake, request out of cove here", found, "here", 0.5)
+
+
 def bulk(bench, net):
     """One connection at full speed. Three processes share two cores, so what one core of cove-egress carries is counted by the time that it used."""
     report, size = bench.report, (256 if bench.quick else 1024) * MIB
@@ -202,7 +222,7 @@ def network(bench):
     net = Net(bench)
     try:
         net.start()
-        for part in (latency, bulk, memory, creation):
+        for part in (latency, here, bulk, memory, creation):
             part(bench, net)
     except (AssertionError, OSError) as why:
         if isinstance(why, FileNotFoundError):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from egress import network
 from environments import environments
+from here import here
 from https import https
 from judge import judge
 from observe import observe
@@ -74,27 +75,6 @@ def start(bench):
         theirs = ms(column(theirs, 1))
         report.samples("start", names[name], "ms", theirs)
         report.value("start", f"{name} / cove", "x", median(theirs) / median(total), wanted.get(name), "more")
-
-
-def here(bench):
-    """`true` behind a boundary without root, beside a bare one and others' boundaries, all as an ordinary user."""
-    user = ["setpriv", "--reuid", "61234", "--regid", "61234", "--clear-groups", "--"]
-    build = Path(os.environ.get("COVE_BUILD", "build")).resolve()
-    root = ["--unshare-all", "--die-with-parent", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
-    names = {"bare": "true", "here": "cove here true", "program": "cove-here true", "shim": "cove-bwrap true", "bwrap": "bwrap true", "srt": "srt true",
-             "h5i": "h5i box -- true"}
-    work = {"bare": ["/bin/true"], "here": [build / "cove", "here", "--", "/bin/true"], "program": [build / "cove-here", "/bin/true"],
-            "shim": [build / "cove-bwrap", *root, "/bin/true"], "bwrap": ["bwrap", *root, "/bin/true"], "srt": ["srt", "true"], "h5i": ["h5i", "box", "--", "true"]}
-    for name in ("bwrap", "srt", "h5i"):
-        if not shutil.which(name):
-            bench.report.missing("here", f"{name}: not installed")
-            del work[name]
-    work = {name: spawner(bench, [*user, *map(str, argv)], 2 if name == "srt" else 20) for name, argv in work.items()}
-    samples = {name: ms(column(rows, 1)) for name, rows in alternate(5 if bench.quick else 20, **work).items()}
-    for name, taken in samples.items():
-        bench.report.samples("here", names[name], "ms", taken)
-    for name in ("here", "program"):
-        bench.report.value("here", f"{names[name].removesuffix(' true')} above a bare true", "ms", median(samples[name]) - median(samples["bare"]), 3)
 
 
 def execute(bench):

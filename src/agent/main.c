@@ -8,6 +8,7 @@
 #include "agent/guest.h"
 #include "base/fd.h"
 
+#include <linux/capability.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -26,8 +27,11 @@ int main(int argc, char **argv, char **envp)
     struct agent_config config = AGENT_CONFIG_DEFAULT;
     if (argc > 1 && strcmp(argv[1], "--version") == 0)
         return fd_write_all(1, "cove-agent " COVE_VERSION "\n", strlen("cove-agent " COVE_VERSION "\n")) < 0;
-    if (argc > 1 && strcmp(argv[1], "--stdin") == 0 && dup2(0, CONTROL_FD) < 0) /* what starts it passes no other one */
-        return EXIT_SETUP;
+    if (argc > 1 && strcmp(argv[1], "--stdin") == 0) { /* what starts it passes no other one */
+        if (dup2(0, CONTROL_FD) < 0)
+            return EXIT_SETUP;
+        (void)prctl(PR_CAPBSET_DROP, CAP_SYS_ADMIN, 0, 0, 0); /* of what it starts */
+    }
     (void)prctl(PR_SET_DUMPABLE, 0);
     (void)prctl(PR_SET_NAME, "cove-agent"); /* executed by descriptor, it would be called after that */
     (void)syscall(SYS_close_range, CONTROL_FD + 1, ~0U, 0);

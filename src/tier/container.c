@@ -144,7 +144,8 @@ int container_dress_root(const struct tier_host *host, struct box *box, const st
     if (root_mount(host, box, how, &root, err) < 0 || group_limit_disk(host, box, how->disk_bytes, err) < 0)
         return -1;
     memcpy(message + 1, box->name, TIER_NAME_MAX);
-    int r = fd_send(box->sock, message, sizeof(message), &root, 1);
+    const int fds[] = {root, how->memory_fd};
+    int r = fd_send(box->sock, message, sizeof(message), fds, how->memory_fd < 0 ? 1 : 2);
     box->userns_fd = fd_close(box->userns_fd);
     return r < 0 ? err_errno(err, r, "send the order to dress") : 0;
 }

@@ -14,6 +14,7 @@
 #include "tier/files.h"
 #include "tier/group.h"
 #include "tier/gvisor_child.h"
+#include "tier/gvisor_save.h"
 #include "tier/root.h"
 #include "tier/stage.h"
 
@@ -22,6 +23,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -39,15 +41,15 @@ static int gvisor_find(void)
     return -1;
 }
 
-/* What `runsc flags` says. */
-static int gvisor_ask(int runsc_fd, struct buf *b)
+/* What `runsc flags`, or another thing to ask for, says. */
+static int gvisor_ask(int runsc_fd, const char *what, struct buf *b)
 {
     int ends[2], status = 0;
     if (pipe2(ends, O_CLOEXEC) < 0)
         return -errno;
     pid_t pid = fork();
     if (pid == 0) {
-        char *const argv[] = {(char[]){"runsc"}, (char[]){"flags"}, NULL}, *const envp[] = {NULL};
+        char *const argv[] = {(char[]){"runsc"}, (char *)(uintptr_t)what, NULL}, *const envp[] = {NULL};
         (void)dup2(ends[1], STDOUT_FILENO);
         (void)dup2(ends[1], STDERR_FILENO);
         (void)fexecve(runsc_fd, argv, envp);
@@ -61,13 +63,27 @@ static int gvisor_ask(int runsc_fd, struct buf *b)
     return r;
 }
 
-static int gvisor_probe(const struct tier_host *host UNUSED, struct tier_powers *ret_powers UNUSED, struct err *err)
+/* A build that bears no version is told from others by its size. */
+static void gvisor_version(int runsc_fd, char ret_version[static TIER_VERSION_MAX])
+{
+    AUTO_BUF struct buf text = BUF_INIT(4096);
+    struct str rest, line = STR_NULL;
+    struct stat st = {0};
+    if (gvisor_ask(runsc_fd, "--version", &text) < 0 || fstat(runsc_fd, &st) < 0)
+        return;
+    rest = buf_str(&text);
+    (void)str_split(&rest, '\n', &line);
+    (void)snprintf(ret_version, TIER_VERSION_MAX, "%.*s, %lld bytes", (int)MIN(line.n, (size_t)48), line.p,
+                   (long long)st.st_size);
+}
+
+static int gvisor_probe(const struct tier_host *host UNUSED, struct tier_powers *ret_powers, struct err *err)
 {
     AUTO_BUF struct buf flags = BUF_INIT(1 << 20);
     AUTO_CLOSE int fd = gvisor_find();
     if (fd < 0)
         return err_set(err, ERR_FAILED_PRECONDITION, "there is no runsc in /usr/bin or /usr/local/bin: install gVisor");
-    int r = gvisor_ask(fd, &flags);
+    int r = gvisor_ask(fd, "flags", &flags);
     if (r < 0)
         return err_errno(err, r, "ask runsc what it can do");
     (void)buf_append_char(&flags, 0);
@@ -75,6 +91,8 @@ static int gvisor_probe(const struct tier_host *host UNUSED, struct tier_powers 
     if (buf_error(&flags) || !strstr(buf_data(&flags), "systrap") || !strstr(buf_data(&flags), "-allow-suid"))
         return err_set(err, ERR_FAILED_PRECONDITION,
                        "this runsc is too old, as Debian 12's is: put a newer one into /usr/local/bin");
+    gvisor_version(fd, ret_powers->version);
+    ret_powers->memory = ret_powers->version[0] != 0;
     (void)fd_close(gvisor_runsc);
     gvisor_runsc = TAKE_FD(fd);
     return 0;
@@ -85,6 +103,9 @@ static int gvisor_blank(const struct tier_host *host, struct box *box, struct er
     struct container_birth b;
     int tree = -1;
     root_name(box);
+    box->carried_fd = fcntl(gvisor_runsc, F_DUPFD_CLOEXEC, 0); /* what starts it is what it is saved by */
+    if (box->carried_fd < 0)
+        return err_errno(err, errno, "copy a descriptor");
     int r = group_make(host, box);
     if (r < 0)
         return err_errno(err, r, "make control group %s", box->group);
@@ -133,7 +154,15 @@ static int gvisor_start(const struct tier_host *host, struct box *box, const str
 
 static void gvisor_adopt(const struct tier_host *host UNUSED, struct box *box, int carried_fd)
 {
-    box->carried_fd = fd_close(carried_fd);
+    box->carried_fd = carried_fd;
+}
+
+static int gvisor_clean(const struct tier_host *host, struct box *box)
+{
+    int r = container_clean(host, box);
+    if (r != -EBUSY)
+        box->carried_fd = fd_close(box->carried_fd);
+    return r;
 }
 
 static int gvisor_usage(const struct tier_host *host, struct box *box, usec_t age UNUSED, struct tier_usage *ret_usage)
@@ -158,7 +187,7 @@ const struct tier tier_gvisor = {
     .start = gvisor_start,
     .session = container_session,
     .adopt = gvisor_adopt,
-    .clean = container_clean,
+    .clean = gvisor_clean,
     .freeze = group_freeze,
     .is_frozen = group_is_frozen,
     .yield = group_yield,
@@ -168,4 +197,6 @@ const struct tier tier_gvisor = {
     .dirty_bytes = group_dirty_bytes,
     .snapshot = files_snapshot,
     .mount = gvisor_mount,
+    .checkpoint = gvisor_checkpoint,
+    .go_on = gvisor_go_on,
 };

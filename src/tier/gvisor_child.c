@@ -28,7 +28,14 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { GVISOR_CONTROL = 3, GVISOR_AGENT = 4, GVISOR_RUNSC = 5, GVISOR_SIGNALS = 64, GVISOR_AGENT_MAX = 64 << 20 };
+enum {
+    GVISOR_CONTROL = 3,
+    GVISOR_AGENT = 4,
+    GVISOR_RUNSC = 5,
+    GVISOR_MEMORY = 6,
+    GVISOR_SIGNALS = 64,
+    GVISOR_AGENT_MAX = 64 << 20
+};
 
 static void gvisor_must(int r, const char *step)
 {
@@ -83,12 +90,12 @@ static void gvisor_write_bundle(const char *name)
 {
     static const char caps[] =
         "\"CAP_CHOWN\",\"CAP_DAC_OVERRIDE\",\"CAP_FOWNER\",\"CAP_FSETID\",\"CAP_KILL\",\"CAP_SETGID\",\"CAP_SETUID\","
-        "\"CAP_SETPCAP\",\"CAP_SETFCAP\",\"CAP_NET_BIND_SERVICE\",\"CAP_SYS_CHROOT\",\"CAP_SYS_PTRACE\"";
+        "\"CAP_SETPCAP\",\"CAP_SETFCAP\",\"CAP_NET_BIND_SERVICE\",\"CAP_SYS_CHROOT\",\"CAP_SYS_PTRACE\",\"CAP_SYS_ADMIN\""; /* the last: the agent's alone, for the host name after a restore */
     AUTO_BUF struct buf b = BUF_INIT(8192);
     (void)buf_printf(
         &b,
         "{\"ociVersion\":\"1.0.0\",\"hostname\":\"%s\",\"root\":{\"path\":\"/root\"},\"process\":{\"user\":"
-        "{\"uid\":0,\"gid\":0},\"cwd\":\"/\",\"args\":[\"/run/cove/agent\",\"--stdin\"],\"env\":[\"PATH=/usr/"
+        "{\"uid\":0,\"gid\":0},\"cwd\":\"/\",\"args\":[\"/run/cove/agent/agent\",\"--stdin\"],\"env\":[\"PATH=/usr/"
         "local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\",\"LANG=C.UTF-8\"],\"capabilities\":{"
         "\"bounding\":[%s],\"effective\":[%s],\"permitted\":[%s],\"inheritable\":[]}},",
         name, caps, caps, caps);
@@ -97,7 +104,7 @@ static void gvisor_write_bundle(const char *name)
         "\"mounts\":[{\"destination\":\"/proc\",\"type\":\"proc\",\"source\":\"proc\"},"
         "{\"destination\":\"/sys\",\"type\":\"sysfs\",\"source\":\"sysfs\",\"options\":[\"ro\"]},"
         "{\"destination\":\"/dev/shm\",\"type\":\"tmpfs\",\"source\":\"tmpfs\"},"
-        "{\"destination\":\"/run/cove\",\"type\":\"bind\",\"source\":\"/agent\",\"options\":[\"ro\"]}],"
+        "{\"destination\":\"/run/cove/agent\",\"type\":\"bind\",\"source\":\"/agent\",\"options\":[\"ro\"]}],"
         "\"linux\":{\"namespaces\":[{\"type\":\"pid\"},{\"type\":\"mount\"},{\"type\":\"ipc\"},{\"type\":\"uts\"},{\"type\":\"network\",\"path\":\"/proc/1/ns/net\"}]}}");
     gvisor_must(fd_write_file(AT_FDCWD, "/bundle/config.json", buf_str(&b), 0400), "write the bundle");
 }
@@ -136,7 +143,7 @@ NORETURN void gvisor_child(int sock, const struct tier_host *host, const struct 
 {
     char message[1 + TIER_NAME_MAX], name[TIER_NAME_MAX + 1] = "", path[32], what;
     const char *network = box->net.tcp >= 0 ? "--network=sandbox" : "--network=none";
-    int root = -1;
+    int got[2] = {-1, -1};
     size_t n_fds = 0;
     (void)snprintf(path, sizeof(path), "/trees/%u", box->tree);
     if (chdir(path) < 0)
@@ -154,13 +161,14 @@ NORETURN void gvisor_child(int sock, const struct tier_host *host, const struct 
         gvisor_must(netns_gate_settle(), "set up the network");
     gvisor_tell(TIER_READY);
 
-    if (fd_recv(GVISOR_CONTROL, message, sizeof(message), &root, 1, &n_fds) != sizeof(message) || n_fds != 1)
+    if (fd_recv(GVISOR_CONTROL, message, sizeof(message), got, 2, &n_fds) != sizeof(message) || n_fds < 1)
         _exit(0); /* never needed: the service stops */
     memcpy(name, message + 1, TIER_NAME_MAX);
-    gvisor_build(root);
+    gvisor_build(got[0]);
     gvisor_copy_agent("/agent/agent");
     gvisor_write_bundle(name);
     /* --platform=ptrace: systrap's programs crash (SIGSEGV) when their control group was frozen and thawed a few times. --allow-suid: sudo. --overlay2=none: what is written goes to the sandbox's own files, which a snapshot clones. */
+    const bool restores = n_fds == 2;
     char *const argv[] = {(char[]){"runsc"},
                           (char[]){"--root=/state"},
                           (char[]){"--platform=ptrace"},
@@ -168,16 +176,19 @@ NORETURN void gvisor_child(int sock, const struct tier_host *host, const struct 
                           (char[]){"--ignore-cgroups"},
                           (char[]){"--overlay2=none"},
                           (char[]){"--allow-suid"},
-                          (char[]){"run"},
+                          restores ? (char[]){"restore"} : (char[]){"run"},
                           (char[]){"--bundle=/bundle"},
-                          name,
+                          restores ? (char[]){"--image-path=/proc/self/fd/6"} : name,
+                          restores ? name : NULL,
                           NULL};
     char *const envp[] = {(char[]){"PATH=/"}, (char[]){"HOME=/"}, NULL};
     gvisor_tell(TIER_RUNS);
     int null = open("/dev/null", O_RDWR);
     if (dup2(GVISOR_CONTROL, 0) < 0 || null < 0 || dup2(null, 1) < 0 || dup2(null, 2) < 0)
         _exit(1);
-    (void)syscall(SYS_close_range, 6, ~0U, 0);
+    if (restores && dup2(got[1], GVISOR_MEMORY) < 0)
+        _exit(1);
+    (void)syscall(SYS_close_range, restores ? GVISOR_MEMORY + 1 : GVISOR_MEMORY, ~0U, 0);
     (void)syscall(SYS_execveat, GVISOR_RUNSC, "", argv, envp, AT_EMPTY_PATH);
     _exit(1);
 }

@@ -245,7 +245,7 @@ def test_ten_at_once_while_the_host_commits_and_collects(service, repo):
             (repo / "host").write_text(f"{turn}\n")
             git(repo, "add", "host")
             git(repo, "commit", "-q", "-m", f"host {turn}")
-            git(repo, "gc", "-q") if turn % 3 == 0 else None
+            git(repo, "gc", "-q", "--prune=now") if turn % 3 == 0 else None
             turn += 1
         assert all("3 commits on" in task.result() and "4 files" in task.result() for task in tasks)
     git(repo, "gc", "-q", "--prune=now")
@@ -360,10 +360,22 @@ def test_killed_at_each_point(service, repo):
     env(service, repo, "abort", "kept")
 
 
+CHANGES = r"""
+set -e
+for i in $(seq 0 9); do echo x >> d$i/f1; done; touch d3/f7; mkdir emptied
+rm d10/f3; rm -r d11; mv d12 d12x; chmod +x d13/f1; ln -sf f2 d13/f3; git mv d2/f5 d2/moved
+rm -r d15; echo now > d15; rm -r d16; ln -s d17 d16; rm -r d19; mkdir d19; echo only > d19/only
+mkdir -p new/deep obj; echo a > new/deep/a; echo b > 'new/b c'; printf e > "$(printf 'new\303\251')"; mkfifo new/fifo
+echo o > a.o; echo o > obj/b.o; echo o > 'x missing y.o'; echo o > 'blob q.o'; echo f > forced.o; git add -f forced.o; echo x > ./-x
+echo c > committed; git add committed; git commit -qm one; echo d > later.o; git add -f later.o; git commit -qm two
+git rm -q --cached d18/f1; git commit -qm unknown; echo undone >> d9/f9; git commit -qm done d9/f9; git show HEAD~1:d9/f9 > d9/f9
+"""
+
+
 def test_a_copy_that_took_long_is_kept(service, repo):
-    for d in range(40):
+    for d in range(20):
         (repo / f"d{d}").mkdir()
-        for f in range(1000):
+        for f in range(400):
             (repo / f"d{d}" / f"f{f}").write_text(f"{d} {f}\n")
     git(repo, "add", ".")
     git(repo, "commit", "-q", "-m", "many")
@@ -378,9 +390,28 @@ def test_a_copy_that_took_long_is_kept(service, repo):
     assert seen == "0\n3\n* cove/two\ntwo\nPerson\n", seen
     inside(service, repo, "two", "echo x >> d7/f7; git commit -q -am x")
     assert git(repo, "diff", "--name-only", "main", "cove/two") == "d7/f7" and len(kept()) == 1
-    for name in ("one", "two"):
+    # Another commit's copy begins with the kept one; only what it lacks is sent, and what differs is found from there.
+    (repo / "d3/f3").write_text("new\n")
+    (repo / ".gitignore").write_text("*.o\n")
+    git(repo, "rm", "-q", "d4/f4")
+    git(repo, "add", ".")
+    git(repo, "commit", "-q", "-m", "next")
+    env(service, repo, "create", "three")
+    label = {one["metadata"]["cove.env"]: one["metadata"].get("cove.copy", "") for one in service.sandboxes() if "cove.env" in one["metadata"]}
+    assert label["three"].endswith(git(repo, "rev-parse", "main~1")) and label["one"] == "", label
+    assert inside(service, repo, "three", "git status --short | wc -l; git branch; git log -1 --format=%s; cat d3/f3; ls d4/f4", status=2).stdout == \
+        "0\n* cove/three\nnext\nnew\n"
+    assert env(service, repo, "diff", "three").stdout == ""
+    everything = "cp .git/index /tmp/i; export GIT_INDEX_FILE=/tmp/i; git add -A 2> /dev/null; git write-tree"
+    for script, is_limited in ((CHANGES, True), ("rm d14/f1 d14/f2; mkdir d14/f1 d14/f2; echo y > d14/f1/in", False),
+                               ("rmdir d14/f2; rm -r d14/f1; git init -q nested; echo x > nested/x", False)):
+        whole = inside(service, repo, "three", f"{script}\n{everything}").stdout.strip()
+        time, tree = git(repo, "log", "-1", "--format=%ct %T", "refs/cove/work/three").split()
+        assert (time == "0") == is_limited, script
+        assert tree == whole or "nested" in script, (script, inside(service, repo, "three", f"git diff-tree -r --name-status {tree} {whole}").stdout)
+    for name in ("one", "two", "three"):
         env(service, repo, "abort", name)
-    assert "1 kept copy dropped" in env(service, repo, "gc").stdout and kept() == []
+    assert "dropped" in env(service, repo, "gc").stdout and kept() == []
 
 
 def test_what_is_left_of_a_killed_command_is_collected(service, repo):
@@ -412,6 +443,11 @@ def test_a_proposal_with_its_evidence(service, repo):
     assert [c["command"] for c in told["checks"]] == ["true"] and told["message"] is None and told["head"] == git(repo, "rev-parse", "cove/fix")
     assert [c.get("exit_code") for c in told["commands"]] == [3, 0] and told["commands"][0]["argv"][0] == "sh"
     assert len(service.sandboxes()) == 1 and git(repo, "rev-parse", "refs/cove/proposal/fix") == told["head"]
+    # A fork has the labels, and isn't the environment.
+    was = json.loads(env(service, repo, "status", "fix", "--json").stdout)["sandbox"]
+    assert service.cove("fork", was).returncode == 0 and len(service.sandboxes()) == 2
+    listed = json.loads(env(service, repo, "list", "--json").stdout)
+    assert [one["sandbox"] for one in listed] == [was] and was in env(service, repo, "status", "fix").stdout
     lines = [json.loads(line) for line in git(repo, "notes", "--ref=cove", "show", "cove/fix").splitlines() if line]
     assert [line["kind"] for line in lines] == ["commit", "proposal", "proposal"] and lines[-1]["hash"] == told["hash"]
     # Who applies is a reviewer; an agent's key is none.

@@ -124,3 +124,111 @@ def test_memory_is_limited(live):
     assert one["memory_bytes"] == 128 << 20
     assert service.cove("exec", made["id"], "--", "python3", "-c", "x = b'x' * (1 << 30)").returncode != 0
     assert wait_for(lambda: client.native("GET", f"/cove/v1/sandboxes/{made['id']}").json.get("end_cause") == "oom", 30)
+
+
+# What a program with 200 MB says of itself, over and over.
+TELLER = """
+import json, os, random, signal, socket, ssl, time
+data = bytearray(os.urandom(1 << 20) * 200)
+random.seed(7)
+waked = 0
+def on_continue(*_):
+    global waked
+    waked += 1
+signal.signal(signal.SIGCONT, on_continue)
+n = 0
+while True:
+    n += 1
+    told = {"n": n, "sum": sum(data[::4096]), "kernel": os.urandom(16).hex(), "tls": ssl.RAND_bytes(16).hex(), "host": socket.gethostname(), "at": time.time(),
+            "waked": waked, "pid": os.getpid()}
+    with open("/tmp/told.new", "w") as f:
+        json.dump(told, f)
+    os.rename("/tmp/told.new", "/tmp/told")
+    time.sleep(0.05)
+"""
+
+
+def teller(client, **spec):
+    sandbox = client.create(**spec)
+    assert sandbox.upload("/home/user/teller.py", TELLER.encode()).status == 200
+    assert sandbox.sh("setsid python3 teller.py >/dev/null 2>&1 </dev/null &")[0] == 0
+    assert wait_for(lambda: sandbox.sh("cat /tmp/told")[1]), sandbox.sh("ps ax")
+    return sandbox
+
+
+def inside(service, sandbox, command):
+    done = service.cove("exec", "-u", "root", sandbox, "--", "sh", "-c", command)
+    assert done.returncode == 0, (sandbox, command, done, service.tail())
+    return done.stdout
+
+
+def told(service, sandbox, after=0):
+    """What it says by itself, later than it said last."""
+    assert wait_for(lambda: json.loads(inside(service, sandbox, "cat /tmp/told"))["n"] > after)
+    return json.loads(inside(service, sandbox, "cat /tmp/told"))
+
+
+def check_restored(service, client, sandbox, before):
+    now = told(service, sandbox["id"], before["n"] + 2)
+    assert (now["sum"], now["pid"]) == (before["sum"], before["pid"])   # the same process, with what it had
+    assert abs(now["at"] - time.time()) < 5 and now["waked"] >= 1
+    assert now["host"] == inside(service, sandbox["id"], "hostname; cat /etc/hostname").split()[0] != before["host"]
+    mark = json.loads(inside(service, sandbox["id"], "cat /run/cove/restored"))
+    assert mark["sandbox"] == sandbox["id"] and mark["host_name"] == now["host"]
+    assert client.native("GET", f"/cove/v1/sandboxes/{sandbox['id']}").json["state"] == "running"
+    return now
+
+
+def test_a_snapshot_s_memory_goes_on(live):
+    service, client = live
+    sandbox = teller(client)
+    with sandbox.start("/bin/sh", "-c", "for i in $(seq 100); do echo $i; sleep 0.05; done") as stream:
+        stream.started()
+        status, made = post(client, f"sandboxes/{sandbox.id}/snapshots", {"memory": True})
+        assert status == 201, (made, service.tail())
+        assert stream.rest()[1].split() == [str(i).encode() for i in range(1, 101)]
+    before = told(service, sandbox.id)
+    status, other = post(client, "sandboxes", {"template": made["ref"]})
+    assert status == 201, (other, service.tail())
+    before["n"] = 0
+    check_restored(service, client, other, before)
+    # its network is its own, and judged
+    inside(service, other["id"], "curl -sm 10 http://198.51.100.7/ -o /dev/null; true")
+    assert wait_for(lambda: {"net.denied", "net.connect", "net.failed"} & set(client.kinds(other["id"])))
+    assert inside(service, other["id"], "ip -4 addr show eth0 2>/dev/null | grep -c inet || grep -c eth0 /proc/net/dev").strip() == "1"
+    assert inside(service, other["id"], "sudo -u user sudo id -u; grep CapBnd /proc/self/status").split()[0] == "0"
+    # without its memory it starts
+    status, cold = post(client, "sandboxes", {"template": made["ref"], "memory": False})
+    assert status == 201 and inside(service, cold["id"], "pgrep -c python3 || true").strip() == "0"
+
+
+def test_forks_go_on_and_share_no_secret(live):
+    service, client = live
+    sandbox = teller(client)
+    status, made = post(client, f"sandboxes/{sandbox.id}/fork", {"memory": True, "count": 5})
+    assert status == 201 and all("sandbox" in f for f in made["forks"]), (made, service.tail())
+    before = dict(told(service, sandbox.id), n=0)
+    forks = [f["sandbox"] for f in made["forks"]]
+    now = [check_restored(service, client, f, before) for f in forks]
+    for secret in ("kernel", "tls", "host"):
+        assert len({n[secret] for n in now} | {before[secret]}) == 6, secret
+    assert len({inside(service, f["id"], "head -c 16 /dev/urandom | base64") for f in forks}) == 5
+    tokens = {client.get(i).json["envdAccessToken"] for i in [sandbox.id, *(f["id"] for f in forks)]}
+    assert len(tokens) == 6
+    assert told(service, sandbox.id, before["n"])["waked"] == before["waked"] # it was not restored, and goes on
+
+
+def test_paused_to_disk_its_memory_survives_the_service(live):
+    service, client = live
+    sandbox = teller(client)
+    before = told(service, sandbox.id)
+    status, paused = post(client, f"sandboxes/{sandbox.id}/pause", {"to": "disk"})
+    assert status == 200 and paused["on_disk"], (paused, service.tail())
+    service.stop()
+    service.start()
+    assert client.native("GET", f"/cove/v1/sandboxes/{sandbox.id}").json["on_disk"]
+    status, answer = post(client, f"sandboxes/{sandbox.id}/resume")
+    assert status == 200, (answer, service.tail())
+    check_restored(service, client, {"id": sandbox.id}, before)
+    pids = {p["pid"]: p for p in client.native("GET", f"/cove/v1/sandboxes/{sandbox.id}/processes").json["processes"]}
+    assert isinstance(pids, dict)

@@ -135,10 +135,11 @@ struct env_sides {
 
 static int env_sides(struct env *e, struct env_sides *ret_sides)
 {
-    ret_sides->base = repo_commit(&e->repo, REPO_THEIRS, e->base);
-    ret_sides->head = ret_sides->base ? repo_commit(&e->repo, REPO_THEIRS, e->head) : NULL;
-    ret_sides->work = ret_sides->head ? repo_commit(&e->repo, REPO_THEIRS, e->work) : NULL;
-    return ret_sides->work ? 0 : err_set(&e->ctx->err, ERR_NOT_FOUND, "there is no environment %s", e->name);
+    const char *const names[] = {e->base, e->head, e->work};
+    char **const commits[] = {&ret_sides->base, &ret_sides->head, &ret_sides->work};
+    return repo_commits(&e->repo, REPO_THEIRS, names, ARRAY_SIZE(names), commits) == 0
+               ? 0
+               : err_set(&e->ctx->err, ERR_NOT_FOUND, "there is no environment %s", e->name);
 }
 
 static void env_sides_fini(struct env_sides *s)

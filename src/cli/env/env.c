@@ -8,6 +8,7 @@
 #include "cli/env/kept.h"
 #include "cli/env/review.h"
 #include "cli/exec/terminal.h"
+#include "http/url.h"
 
 #include <ctype.h>
 #include <fcntl.h>
@@ -16,9 +17,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { KEEP_FROM_MS = 1000 }; /* what took longer is kept for the next one */
+enum { KEEP_FROM_MS = 250 }; /* what took longer is kept for the next one */
 enum { IDLE_MS = 3600000, PROLONG_MS = 300000, WATCH_MS = 1000, CAPTURE_MAX = 64 * 1024 };
-enum { RECEIVED_MAX_MB = 2048, COMMIT = 40, TRIES = 3 };
+enum { RECEIVED_MAX_MB = 2048, CHANGED_MAX = 1 << 20, COMMIT = 40, TRIES = 3 };
 
 /* ---- what runs inside ---- */
 
@@ -32,14 +33,21 @@ static const char script_fill[] =
     "git index-pack --stdin > /dev/null; git update-ref \"refs/heads/cove/$2\" \"$3\"; git reset -q --hard\n"
     "for where in --global --local; do git config $where user.name \"$5\"; git config $where user.email \"$6\"; done";
 
-/* A copy that is kept for the next: what its index knows of files must still hold where they are others' and new; and no file may be as new as the index. */
+/*
+ * A copy that is kept for the next: without a branch, and what its index knows of files must still hold where they are others' and new; no file may be as new
+ * as the index.
+ */
 static const char script_settle[] =
     "set -e; cd \"$1\"; git config core.checkStat minimal; git config core.trustctime false\n"
-    "sleep 1.1; git update-index -q --refresh; git status --short > /dev/null";
+    "git checkout -q --detach; git branch -q -D \"cove/$2\"; rm -rf .git/logs; now=$(date +%s)\n"
+    "while [ \"$(date +%s)\" = \"$now\" ]; do sleep 0.05; done\n"
+    "git update-index -q --refresh; git status --short > /dev/null";
 
-static const char script_again[] =
-    "set -e; cd \"$1\"; git branch -q -m \"cove/$2\"\n"
-    "for where in --global --local; do git config $where user.name \"$3\"; git config $where user.email \"$4\"; done";
+/* As root: git sets the time of a pack in which it finds what it would write, which would copy the pack up from the layer. Where it can't, it writes that. */
+static const char script_fix[] = "chown 0:0 \"$1\"/.git/objects/pack/*";
+
+static const char script_update[] = "set -e; cd \"$1\"; git index-pack --stdin --fix-thin > /dev/null\n"
+                                    "git checkout -q -f -B \"cove/$2\" \"$3\"";
 
 /* What is not committed, without touching the index; repositories that lie in the copy are left out. */
 static const char script_give[] =
@@ -51,6 +59,27 @@ static const char script_give[] =
     "work=$(git commit-tree -p HEAD -m 'not committed' \"$(git write-tree)\") || exit 1\n"
     "rm -f \"$index\"; unset GIT_INDEX_FILE\n"
     "echo \"$work\"; printf '%s\\n^%s\\n' \"$work\" \"$2\" | git pack-objects --revs --stdout --quiet --delta-base-offset";
+
+/*
+ * The same where it is known which paths can differ from those of the commit $3, a line each on stdin: what HEAD has, and of these and of what was committed
+ * since what is there. No file of the others is looked at, nor the index. Ignored ones count when they are committed, or added for it.
+ */
+static const char script_give_some[] =
+    "git() { command git -c core.hooksPath=/dev/null -c core.fsmonitor=false -c core.quotePath=false \"$@\"; }\n"
+    "set -e; cd \"$1\"; head=$(git rev-parse -q --verify 'HEAD^{commit}'); d=$(mktemp -d); trap 'rm -rf \"$d\"' EXIT; cat > \"$d/some\"\n"
+    "[ \"$head\" = \"$3\" ] || git diff-tree -r --no-renames --name-only \"$3\" \"$head\" >> \"$d/some\"\n"
+    "if grep -q '^\"' \"$d/some\"; then exit 1; fi; : > \"$d/there\"; : > \"$d/gone\"\n"
+    "while IFS= read -r p; do if [ -f \"$p\" ] || [ -L \"$p\" ]; then echo \"$p\" >&3; else echo \"D $p\" >&4; fi; done"
+    " < \"$d/some\" 3> \"$d/there\" 4> \"$d/gone\"\n"
+    "if git check-ignore --no-index --stdin < \"$d/there\" > \"$d/ignored\"; then\n"
+    "    sed 's/^/:/' \"$d/ignored\" | git cat-file --batch-check='%(objecttype)' | paste -d ' ' - \"$d/ignored\" | sed -n 's/^blob //p' > \"$d/known\"\n"
+    "    grep -vxFf \"$d/known\" \"$d/ignored\" > \"$d/not\" || :; grep -vxFf \"$d/not\" \"$d/there\" > \"$d/kept\" || :; mv \"$d/kept\" \"$d/there\"\n"
+    "fi\n"
+    "export GIT_INDEX_FILE=\"$d/index\"; git update-index --add --stdin < \"$d/there\"; git ls-files -s > \"$d/new\"; unset GIT_INDEX_FILE\n"
+    "work=$({ printf 'commit refs/cove/work\\nmark :1\\ncommitter Cove <cove@localhost> 0 +0000\\ndata 13\\nnot committed\\nfrom %s\\n' \"$head\"; cat \"$d/gone\"\n"
+    "    sed 's/^\\([0-7]*\\) \\([0-9a-f]*\\) 0\\t/M \\1 \\2 /' \"$d/new\"; printf '\\nget-mark :1\\nreset refs/cove/work\\nfrom %040d\\n\\n' 0; } |"
+    " git fast-import --quiet --force); [ -n \"$work\" ]\n"
+    "echo \"$work\"; printf '%s\\n^%s\\n' \"$work\" \"$2\" | git pack-objects --revs --stdout --quiet --delta-base-offset --window=0 --compression=1";
 
 static const char script_rebase[] = "set -e; cd \"$1\"; git index-pack --stdin --fix-thin > /dev/null\n"
                                     "git rebase -q --onto \"$3\" \"$2\" || { git rebase --abort; exit 1; }";
@@ -73,21 +102,33 @@ const char *env_label(const json_t *sandbox, const char *key)
     return json_string_value(json_object_get(json_object_get(sandbox, "metadata"), key));
 }
 
+static const char *env_began(const json_t *sandbox)
+{
+    return json_string_value(json_object_get(sandbox, "started_at"));
+}
+
+/* Of an environment's forks, which have its labels, none is it: the oldest is. */
 int env_sandboxes(struct env *e, json_t **ret_array)
 {
-    AUTO_JSON json_t *all = NULL, *found = json_array();
+    AUTO_JSON json_t *all = NULL, *found = json_object();
     json_t *one;
     size_t i;
+    const char *key;
     if (service_sandboxes(e->service, &all) < 0)
         return -1;
     json_array_foreach(all, i, one)
     {
         const char *repo = env_label(one, "cove.repo"), *name = env_label(one, "cove.env");
-        const char *id = json_string_value(json_object_get(one, "id"));
-        if (repo && name && env_is_name(name) && id && id_is_sandbox(str_of(id)) && strcmp(repo, e->repo.top) == 0)
-            (void)json_array_append(found, one);
+        const char *id = json_string_value(json_object_get(one, "id")), *began = env_began(one);
+        if (!repo || !name || !env_is_name(name) || !id || !id_is_sandbox(str_of(id)) || !began ||
+            strcmp(repo, e->repo.top) != 0)
+            continue;
+        const json_t *other = json_object_get(found, name);
+        if (!other || strcmp(began, env_began(other)) < 0)
+            (void)json_object_set(found, name, one);
     }
-    *ret_array = TAKE_PTR(found);
+    *ret_array = json_array();
+    json_object_foreach(found, key, one)(void) json_array_append(*ret_array, one);
     return 0;
 }
 
@@ -124,6 +165,7 @@ int env_open(struct context *ctx, const char *path, const char *name, struct env
         e->id = mem_strdup(json_string_value(json_object_get(one, "id")));
         e->state = mem_strdup(json_string_value(json_object_get(one, "state")));
         e->user = env_label(one, "cove.user") ? mem_strdup(env_label(one, "cove.user")) : NULL;
+        e->copy = env_label(one, "cove.copy") ? mem_strdup(env_label(one, "cove.copy")) : NULL;
     }
     return 0;
 }
@@ -136,6 +178,7 @@ void env_fini(struct env *e)
     mem_free(e->id);
     mem_free(e->state);
     mem_free(e->user);
+    mem_free(e->copy);
     mem_free(e->head);
     mem_free(e->work);
     mem_free(e->base);
@@ -263,16 +306,61 @@ static int env_fill(struct env *e, const char *commit, bool whole)
                                                                   : env_send(e, pack, revisions, script_fill, fill);
 }
 
-/* The refs of an environment that begins, all or none. */
+static int env_write(struct env *e, const char *path, const char *text)
+{
+    AUTO_BUF struct buf query = BUF_INIT(2 * 4096);
+    AUTO_FREE char *whole = mem_printf("%s/%s", e->repo.top, path);
+    buf_append_cstr(&query, "path=");
+    (void)url_encode(&query, str_of(whole), true);
+    buf_append_cstr(&query, "&user=");
+    (void)url_encode(&query, str_of(e->user ? e->user : "user"), true);
+    buf_append_char(&query, '\0');
+    AUTO_FREE char *target = buf_error(&query) ? NULL : service_target(e->id, "/files?%s", buf_data(&query));
+    return !target || service_begin(e->service, "PUT", target, (int64_t)strlen(text)) < 0 ||
+                   http_client_write(service_client(e->service), str_of(text)) < 0 ||
+                   http_client_end(service_client(e->service)) < 0 || service_answer(e->service, NULL, NULL) < 0
+               ? err_prefix(&e->ctx->err, "write %s", path)
+               : 0;
+}
+
+/* The branch of a copy whose HEAD is the commit's: no git is started for that. */
+static int env_branch(struct env *e, const char *commit)
+{
+    AUTO_FREE char *ref = mem_printf(".git/%s", e->head), *text = mem_printf("%s\n", commit),
+                   *head = mem_printf("ref: %s\n", e->head);
+    return env_write(e, ref, text) < 0 ? -1 : env_write(e, ".git/HEAD", head);
+}
+
+/* In a copy of the kept one's commit. */
+static int env_continue(struct env *e, const char *commit)
+{
+    const char *has = strrchr(e->copy, ':') + 1;
+    if (strcmp(has, commit) == 0)
+        return env_branch(e, commit);
+    const char *const pack[] = {"pack-objects", "--revs", "--stdout", "--quiet", "--delta-base-offset", "--thin", NULL};
+    AUTO_FREE char *revisions = mem_printf("%s\n^%s\n", commit, has);
+    char *const words[] = {e->repo.top, e->name, (char *)commit, NULL};
+    return env_send(e, pack, revisions, script_update, words);
+}
+
+/* What can't be kept isn't. */
+static int env_keep(struct env *e, const char *name, const char *commit)
+{
+    char *const words[] = {e->repo.top, e->name, NULL};
+    if (env_script(e, script_settle, words, -1, -1, NULL) < 0)
+        return -1;
+    if (env_script(e, script_fix, words, -1, -1, "root") == 0)
+        kept_keep(e, name, commit);
+    e->ctx->err.code = ERR_OK;
+    return env_branch(e, commit);
+}
+
+/* The refs of an environment that begins. */
 static int env_begin_refs(struct env *e, const char *commit)
 {
-    AUTO_CLOSE int list = memfd_create("refs", MFD_CLOEXEC);
     AUTO_FREE char *text =
         mem_printf("update %s %s\nupdate %s %s\nupdate %s %s\n", e->base, commit, e->head, commit, e->work, commit);
-    if (list < 0 || fd_write_all(list, text, strlen(text)) < 0 || lseek(list, 0, SEEK_SET) < 0)
-        return err_errno(&e->ctx->err, errno, "write the environment's refs");
-    const char *const args[] = {"update-ref", "--stdin", NULL};
-    return repo_git(&e->repo, REPO_THEIRS, &(struct repo_io){list, -1, NULL}, args);
+    return repo_set_refs(&e->repo, REPO_THEIRS, text);
 }
 
 static int env_set_up(struct env *e, const json_t *setup)
@@ -322,9 +410,8 @@ int env_create(struct env *e, const char *commit, json_t *spec, const json_t *se
     (void)json_object_set_new(spec, "timeout_ms", json_integer(IDLE_MS));
     (void)json_object_set_new(spec, "on_timeout", json_string("pause"));
     AUTO_FREE char *name = kept_name(e, spec, whole_history);
-    int is_kept = name ? kept_create(e, name, commit, spec, &sandbox) : 0;
-    if (is_kept < 0 ||
-        (!is_kept && service_call(e->service, "POST", "/cove/v1/sandboxes", spec, "making a sandbox", &sandbox) < 0))
+    if ((name && kept_create(e, name, commit, whole_history, spec, &sandbox) < 0) ||
+        (!sandbox && service_call(e->service, "POST", "/cove/v1/sandboxes", spec, "making a sandbox", &sandbox) < 0))
         return -1;
     const char *id = json_string_value(json_object_get(sandbox, "id"));
     if (!id || !id_is_sandbox(str_of(id)))
@@ -332,14 +419,9 @@ int env_create(struct env *e, const char *commit, json_t *spec, const json_t *se
     e->id = mem_strdup(id);
     e->state = mem_strdup("running");
     const usec_t begun = clock_mono();
-    char *const again[] = {e->repo.top, e->name, e->repo.name, e->repo.email, NULL}, *const settle[] = {e->repo.top,
-                                                                                                        NULL};
-    int filled = is_kept ? env_script(e, script_again, again, -1, -1, NULL) : env_fill(e, commit, whole_history);
-    if (filled == 0 && !is_kept && name && clock_mono() - begun > KEEP_FROM_MS * USEC_PER_MS) {
-        if (env_script(e, script_settle, settle, -1, -1, NULL) == 0)
-            kept_keep(e, name, commit);
-        e->ctx->err.code = ERR_OK;
-    }
+    int filled = e->copy ? env_continue(e, commit) : env_fill(e, commit, whole_history);
+    if (filled == 0 && name && clock_mono() - begun > KEEP_FROM_MS * USEC_PER_MS)
+        filled = env_keep(e, name, commit);
     if (filled < 0 || env_begin_refs(e, commit) < 0 || env_set_up(e, setup) < 0) {
         struct err why = e->ctx->err;
         int ignored UNUSED = env_remove(e, !before);
@@ -380,10 +462,9 @@ int env_sweep(struct env *e)
 /* ---- receiving ---- */
 
 /* "<commit>\n", then a pack. index-pack reads every object as git fsck would, warnings included. */
-static int env_take(struct env *e, int file)
+static int env_take(struct env *e, const char *base, int file)
 {
     const char *const index[] = {"index-pack", "--stdin", "--strict", NULL};
-    AUTO_BUF struct buf kind = BUF_INIT(64);
     AUTO_FREE char *to_head = mem_printf("+refs/in/head:%s", e->head);
     AUTO_FREE char *to_work = mem_printf("+refs/in/work:%s", e->work);
     char work[COMMIT + 2] = "";
@@ -392,20 +473,73 @@ static int env_take(struct env *e, int file)
         lseek(file, COMMIT + 1, SEEK_SET) < 0)
         return err_set(&e->ctx->err, ERR_PERMISSION_DENIED, "refused: no commit");
     work[COMMIT] = '\0';
-    if (repo_git(r, REPO_OURS, &(struct repo_io){file, -1, NULL}, index) < 0 ||
-        REPO_ASK(r, REPO_OURS, &kind, "cat-file", "-t", work) < 0) {
+    AUTO_FREE char *refs = mem_printf(
+        "update refs/base %s\nupdate refs/in/work %s^{commit}\nupdate refs/in/head %s^{commit}^1\n", base, work, work);
+    if (repo_git(r, REPO_OURS, &(struct repo_io){file, -1, NULL}, index) < 0 || repo_set_refs(r, REPO_OURS, refs) < 0) {
         AUTO_FREE char *said = mem_strdup(e->ctx->err.msg);
         return err_set(&e->ctx->err, ERR_PERMISSION_DENIED, "refused: %.200s", said);
     }
-    AUTO_FREE char *head = mem_printf("%s^1", work);
-    if (!str_eqc(repo_line(&kind), "commit") || REPO_GIT(r, REPO_OURS, "update-ref", "refs/in/work", work) < 0 ||
-        REPO_GIT(r, REPO_OURS, "update-ref", "refs/in/head", head) < 0)
-        return err_set(&e->ctx->err, ERR_PERMISSION_DENIED, "refused: no commit");
     if (review_check(r, "refs/base", "refs/in/head", "refs/in/work") < 0)
         return -1;
     /* The same checks once more, and that nothing is missing. */
     return REPO_GIT(r, REPO_THEIRS, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance",
                     "--atomic", r->ours, to_head, to_work);
+}
+
+/* Paths in the copy that can differ from the kept one that it began with, as the service sees them; a line each. False: that isn't known. */
+static bool env_changed(struct env *e, struct buf *paths)
+{
+    AUTO(service_close) struct service *s = e->copy ? service_open(e->ctx) : NULL;
+    AUTO_BUF struct buf target = BUF_INIT(4096);
+    AUTO_FREE char *inside = mem_printf("%s/", e->repo.top);
+    struct str text;
+    json_t *one;
+    buf_append_cstr(&target, "/cove/v1/diff?a=");
+    (void)url_encode(&target, str_of(e->copy ? e->copy : ""), true);
+    buf_printf(&target, "&b=%s", e->id);
+    buf_append_char(&target, '\0');
+    int r = !s || buf_error(&target) ? -1 : service_stream(s, "GET", buf_data(&target));
+    while (r >= 0 && (r = service_object(s, &text, &one)) > 0) {
+        AUTO_JSON json_t *line = one;
+        const char *path = json_string_value(json_object_get(line, "path")),
+                   *change = json_string_value(json_object_get(line, "change")),
+                   *type = json_string_value(json_object_get(line, "type"));
+        if (!path || !change || !type || strcmp(path, e->repo.top) == 0)
+            return false;
+        if (!str_starts(str_of(path), str_of(inside)))
+            continue;
+        path += strlen(inside);
+        const bool is_directory = strcmp(type, "directory") == 0;
+        if (str_starts(str_of(path), STR(".git/")) || (is_directory && strcmp(change, "added") == 0))
+            continue; /* what is in it is told, too */
+        if ((is_directory && strcmp(change, "modified") == 0) /* it may have been a file */ || strpbrk(path, "\n\"") ||
+            strcmp(path, ".git") == 0 || strstr(path, "/.git/") || str_ends(str_of(path), STR("/.git")) ||
+            json_object_get(line, "path_base64"))
+            return false;
+        buf_printf(paths, "%s\n", path);
+    }
+    e->ctx->err.code = ERR_OK;
+    *e->ctx->hint = '\0';
+    return r == 0 && !buf_error(paths);
+}
+
+/* What is inside, into the file. Only what changed is looked at where that is known, and all of it where not, or where that fails. */
+static int env_give(struct env *e, const char *base, int file)
+{
+    AUTO_BUF struct buf paths = BUF_INIT(CHANGED_MAX);
+    AUTO_CLOSE int list = memfd_create("changed", MFD_CLOEXEC);
+    const char *from = e->copy ? strrchr(e->copy, ':') : NULL;
+    char *const words[] = {e->repo.top, (char *)base, (char *)(from ? from + 1 : ""), NULL};
+    if (from && list >= 0 && env_changed(e, &paths) &&
+        (!buf_len(&paths) || fd_write_all(list, buf_data(&paths), buf_len(&paths)) == 0) &&
+        lseek(list, 0, SEEK_SET) == 0 && env_script(e, script_give_some, words, list, file, NULL) == 0)
+        return 0;
+    if (e->ctx->err.code == ERR_CANCELED)
+        return -1;
+    e->ctx->err.code = ERR_OK;
+    if (ftruncate(file, 0) < 0 || lseek(file, 0, SEEK_SET) < 0)
+        return err_errno(&e->ctx->err, errno, "receive what changed");
+    return env_script(e, script_give, words, -1, file, NULL);
 }
 
 int env_receive(struct env *e)
@@ -416,15 +550,13 @@ int env_receive(struct env *e)
     if (!base || file < 0)
         return base ? err_errno(&e->ctx->err, errno, "write %s", path) : -1;
     (void)unlink(path);
-    char *const words[] = {e->repo.top, base, NULL};
-    if (REPO_GIT(&e->repo, REPO_OURS, "update-ref", "refs/base", base) < 0 ||
-        env_script(e, script_give, words, -1, file, NULL) < 0)
+    if (env_give(e, base, file) < 0)
         return -1;
     /* `git gc` here may take a pack away under a git that reads it; the next one finds what took its place. */
-    int r = env_take(e, file);
+    int r = env_take(e, base, file);
     for (int i = 1; r < 0 && i < TRIES; i++) {
         e->ctx->err.code = ERR_OK;
-        r = env_take(e, file);
+        r = env_take(e, base, file);
     }
     return r;
 }
@@ -450,9 +582,7 @@ int env_remove(struct env *e, bool all)
         e->ctx->err.code != ERR_NOT_FOUND)
         return -1;
     e->ctx->err.code = ERR_OK;
-    if (REPO_GIT(&e->repo, REPO_THEIRS, "update-ref", "-d", e->work) < 0 ||
-        REPO_GIT(&e->repo, REPO_THEIRS, "update-ref", "-d", proposal) < 0 ||
-        REPO_GIT(&e->repo, REPO_THEIRS, "update-ref", "-d", e->base) < 0)
-        return -1;
-    return all ? REPO_GIT(&e->repo, REPO_THEIRS, "update-ref", "-d", e->head) : 0;
+    AUTO_FREE char *refs = mem_printf("delete %s\ndelete %s\ndelete %s\n", e->work, proposal, e->base),
+                   *with_head = mem_printf("%sdelete %s\n", refs, e->head);
+    return repo_set_refs(&e->repo, REPO_THEIRS, all ? with_head : refs);
 }

@@ -20,11 +20,28 @@ static char *kept_of_repository(const struct env *e)
     return kept_hash(KEPT_PREFIX, e->repo.top);
 }
 
+static bool kept_is_covered(const struct env *e, const json_t *spec)
+{
+    AUTO_FREE char *top = mem_printf("%s/", e->repo.top);
+    const json_t *one;
+    size_t i;
+    json_array_foreach(json_object_get(spec, "volumes"), i, one)
+    {
+        const char *path = json_string_value(json_object_get(one, "path"));
+        AUTO_FREE char *place = mem_printf("%s/", path ? path : "");
+        if (str_starts(str_of(top), str_of(place)) || str_starts(str_of(place), str_of(top)))
+            return true;
+    }
+    return false;
+}
+
 char *kept_name(struct env *e, const json_t *spec, bool whole_history)
 {
     const char *template = json_string_value(json_object_get(spec, "template"));
     AUTO_BUF struct buf target = BUF_INIT(4096);
     AUTO_JSON json_t *found = NULL;
+    if (kept_is_covered(e, spec))
+        return NULL;
     buf_append_cstr(&target, "/cove/v1/templates?ref=");
     (void)url_encode(&target, str_of(template ? template : "base"), true);
     buf_append_char(&target, '\0');
@@ -33,49 +50,108 @@ char *kept_name(struct env *e, const json_t *spec, bool whole_history)
         return NULL;
     }
     const json_t *one = json_array_get(json_object_get(found, "templates"), 0);
-    AUTO_JSON json_t *key = json_pack("{s:O?,s:O?,s:O?,s:O?,s:O?,s:s*,s:b}", "id", json_object_get(one, "id"), "tags",
-                                      json_object_get(one, "tags"), "memory", json_object_get(spec, "memory_bytes"),
-                                      "disk", json_object_get(spec, "disk_bytes"), "tier",
-                                      json_object_get(spec, "tier"), "user", e->user, "whole", whole_history);
+    AUTO_JSON json_t *key =
+        json_pack("{s:O?,s:O?,s:O?,s:O?,s:O?,s:s*,s:b,s:s,s:s}", "id", json_object_get(one, "id"), "tags",
+                  json_object_get(one, "tags"), "memory", json_object_get(spec, "memory_bytes"), "disk",
+                  json_object_get(spec, "disk_bytes"), "tier", json_object_get(spec, "tier"), "user", e->user, "whole",
+                  whole_history, "name", e->repo.name, "email", e->repo.email);
     AUTO_FREE char *text = json_dumps(key, JSON_COMPACT | JSON_SORT_KEYS), *top = kept_of_repository(e);
     AUTO_FREE char *begins = mem_printf("%s-", top);
     return text ? kept_hash(begins, text) : NULL;
 }
 
-int kept_create(struct env *e, const char *name, const char *commit, json_t *spec, json_t **ret_sandbox)
+static void kept_forget_errors(struct env *e)
 {
-    AUTO_FREE char *ref = mem_printf("%s:%s", name, commit);
-    json_t *before = json_incref(json_object_get(spec, "template"));
+    e->ctx->err.code = ERR_OK;
+    *e->ctx->hint = '\0';
+}
+
+/* 0: there is none of that name. */
+static int kept_begin(struct env *e, const char *ref, json_t *spec, json_t **ret_sandbox)
+{
+    json_t *before = json_incref(json_object_get(spec, "template")), *labels = json_object_get(spec, "metadata");
     (void)json_object_set_new(spec, "template", json_string(ref));
+    (void)json_object_set_new(labels, "cove.copy", json_string(ref));
     int r = service_call(e->service, "POST", "/cove/v1/sandboxes", spec, "making a sandbox", ret_sandbox);
     if (before)
         (void)json_object_set_new(spec, "template", before);
     else
         (void)json_object_del(spec, "template");
-    if (r == 0)
+    if (r == 0) {
+        e->copy = mem_strdup(ref);
         return 1;
+    }
+    (void)json_object_del(labels, "cove.copy");
     if (e->ctx->err.code != ERR_NOT_FOUND)
         return -1;
-    e->ctx->err.code = ERR_OK;
-    *e->ctx->hint = '\0';
+    kept_forget_errors(e);
     return 0;
 }
 
-/* Those that begin so, but one. */
-static int kept_drop_others(struct env *e, const char *begins, const char *but)
+/* Of a commit in that one's history: the copy shows nothing else. */
+static char *kept_before(struct env *e, const char *name, const char *commit)
 {
+    AUTO_FREE char *begins = mem_printf("%s:", name);
     AUTO_JSON json_t *all = NULL;
     json_t *one;
     size_t i;
-    int n = 0;
     if (service_call(e->service, "GET", "/cove/v1/snapshots", NULL, NULL, &all) < 0)
+        return NULL;
+    json_array_foreach(json_object_get(all, "snapshots"), i, one)
+    {
+        const char *ref = json_string_value(json_object_get(one, "ref"));
+        const char *slash = ref ? strchr(ref, '/') : NULL, *own = slash ? slash + 1 : ref; /* behind the namespace */
+        if (!own || !str_starts(str_of(own), str_of(begins)))
+            continue;
+        const char *before = own + strlen(begins);
+        if (strspn(before, "0123456789abcdef") == strlen(before) &&
+            REPO_GIT(&e->repo, REPO_THEIRS, "merge-base", "--is-ancestor", before, commit) == 0)
+            return mem_strdup(own);
+    }
+    return NULL;
+}
+
+int kept_create(struct env *e, const char *name, const char *commit, bool whole_history, json_t *spec,
+                json_t **ret_sandbox)
+{
+    AUTO_FREE char *ref = mem_printf("%s:%s", name, commit);
+    int r = kept_begin(e, ref, spec, ret_sandbox);
+    AUTO_FREE char *other = r == 0 && whole_history ? kept_before(e, name, commit) : NULL;
+    if (r == 0)
+        kept_forget_errors(e);
+    return other ? kept_begin(e, other, spec, ret_sandbox) : r;
+}
+
+/* What an environment has changed is found by comparing it with the copy that it began with. */
+static bool kept_is_needed(const json_t *sandboxes, const char *ref)
+{
+    const json_t *one;
+    size_t i;
+    json_array_foreach(sandboxes, i, one)
+    {
+        const char *copy = env_label(one, "cove.copy");
+        if (copy && strcmp(copy, ref) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Those that begin so and no environment needs, but one. */
+static int kept_drop_others(struct env *e, const char *begins, const char *but)
+{
+    AUTO_JSON json_t *all = NULL, *sandboxes = NULL;
+    json_t *one;
+    size_t i;
+    int n = 0;
+    if (env_sandboxes(e, &sandboxes) < 0 || service_call(e->service, "GET", "/cove/v1/snapshots", NULL, NULL, &all) < 0)
         return 0;
     json_array_foreach(json_object_get(all, "snapshots"), i, one)
     {
         const char *ref = json_string_value(json_object_get(one, "ref"));
         const char *slash = ref ? strchr(ref, '/') : NULL, *name = slash ? slash + 1 : ref; /* behind the namespace */
         AUTO_BUF struct buf target = BUF_INIT(4096);
-        if (!name || !str_starts(str_of(name), str_of(begins)) || (but && strcmp(name, but) == 0))
+        if (!name || !str_starts(str_of(name), str_of(begins)) || (but && strcmp(name, but) == 0) ||
+            kept_is_needed(sandboxes, name))
             continue;
         buf_append_cstr(&target, "/cove/v1/snapshots?ref=");
         (void)url_encode(&target, str_of(ref), true);
@@ -83,12 +159,6 @@ static int kept_drop_others(struct env *e, const char *begins, const char *but)
         n += !buf_error(&target) && service_call(e->service, "DELETE", buf_data(&target), NULL, NULL, NULL) == 0;
     }
     return n;
-}
-
-static void kept_forget_errors(struct env *e)
-{
-    e->ctx->err.code = ERR_OK;
-    *e->ctx->hint = '\0';
 }
 
 void kept_keep(struct env *e, const char *name, const char *commit)

@@ -15,31 +15,55 @@
 
 enum { NOTE_MAX = 16 << 20, SHOWN_MAX = 12, TRIES = 6 };
 
-int provenance_append(struct env *e, const char *commit, const json_t *line)
+#define NOTES_REF "refs/notes/cove"
+
+/*
+ * The note is made in our own directory and fetched from there, as commits are: its objects come in a pack that `git gc --prune=now` here keeps until the ref
+ * leads to them. What somebody else wrote meanwhile makes the fetch fail, and then it is made once more.
+ */
+static int provenance_write(struct env *e, const char *const *commits, size_t n, int file)
+{
+    struct repo *r = &e->repo;
+    AUTO_FREE char *before = repo_commit(r, REPO_THEIRS, NOTES_REF);
+    r->ctx->err.code = ERR_OK;
+    if ((before ? REPO_GIT(r, REPO_OURS, "update-ref", NOTES_REF, before)
+                : REPO_GIT(r, REPO_OURS, "update-ref", "-d", NOTES_REF)) < 0)
+        return -1;
+    for (size_t i = 0; i < n; i++) {
+        const char *const args[] = {"notes", "--ref=cove", "append", "-F", "-", commits[i], NULL};
+        if (lseek(file, 0, SEEK_SET) < 0 || repo_git(r, REPO_OURS, &(struct repo_io){file, -1, NULL}, args) < 0)
+            return -1;
+    }
+    return REPO_GIT(r, REPO_THEIRS, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance",
+                    r->ours, NOTES_REF ":" NOTES_REF);
+}
+
+/* Lines that are empty, as between two notes, are passed over. */
+static int provenance_append_all(struct env *e, const char *const *commits, size_t n, const json_t *line)
 {
     AUTO_FREE char *text = json_dumps(line, JSON_COMPACT);
     AUTO_CLOSE int file = memfd_create("note", MFD_CLOEXEC);
     if (!text || strlen(text) > PROVENANCE_LINE_MAX)
-        return err_set(&e->ctx->err, ERR_RESOURCE_EXHAUSTED, "the note for %.12s is too long", commit);
-    if (file < 0 || fd_write_all(file, text, strlen(text)) < 0 || fd_write_all(file, "\n", 1) < 0 ||
-        lseek(file, 0, SEEK_SET) < 0)
-        return err_errno(&e->ctx->err, errno, "write a note");
-    const char *const args[] = {"notes", "--ref=cove", "append", "--separator=", "-F", "-", commit, NULL};
-    const char *const old[] = {"notes", "--ref=cove", "append", "-F", "-", commit, NULL};
-    /* git reads the notes, and writes them without a look at what another one wrote meanwhile. */
+        return err_set(&e->ctx->err, ERR_RESOURCE_EXHAUSTED, "the note for %.12s is too long", commits[0]);
+    /* Commands of ours take turns. */
     AUTO_CLOSE int turn = open(e->repo.common, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (turn < 0 || flock(turn, LOCK_EX) < 0)
         return err_errno(&e->ctx->err, errno, "wait for %s", e->repo.common);
-    /* --separator is of git 2.42; lines that are empty are passed over. `git gc --prune=now` here may take the note before it is in the notes: once more, then. */
-    int r = repo_git(&e->repo, REPO_THEIRS, &(struct repo_io){file, -1, NULL}, args);
-    for (int i = 0; r < 0 && i < TRIES && e->ctx->err.code != ERR_FAILED_PRECONDITION; i++) {
-        if (lseek(file, 0, SEEK_SET) < 0)
-            return -1;
-        e->ctx->err.code = ERR_OK;
-        (void)usleep((unsigned)i * 50000);
-        r = repo_git(&e->repo, REPO_THEIRS, &(struct repo_io){file, -1, NULL}, old);
+    if (file < 0 || fd_write_all(file, text, strlen(text)) < 0 || fd_write_all(file, "\n", 1) < 0)
+        return err_errno(&e->ctx->err, errno, "write a note");
+    int done = provenance_write(e, commits, n, file);
+    for (unsigned i = 0; done < 0 && i < TRIES && e->ctx->err.code != ERR_FAILED_PRECONDITION; i++) {
+        (void)usleep(i * 50000);
+        done = provenance_write(e, commits, n, file);
     }
-    return r;
+    if (done == 0)
+        e->ctx->err.code = ERR_OK;
+    return done;
+}
+
+int provenance_append(struct env *e, const char *commit, const json_t *line)
+{
+    return provenance_append_all(e, &commit, 1, line);
 }
 
 json_t *provenance_policy(struct env *e)
@@ -94,12 +118,14 @@ int provenance_note(struct env *e, const char *before)
                      "sandbox", e->id, "command", command, "policy", policy, "reached",
                      json_object_get(receipt, "reached"), "refused", json_object_get(receipt, "refused"), "seq",
                      json_object_get(receipt, "seq"), "hash", json_object_get(receipt, "hash"));
-    while (str_split(&rest, '\n', &one) && one.n) {
-        AUTO_FREE char *commit = mem_strndup(one.p, one.n);
-        if (provenance_append(e, commit, line) < 0)
-            return -1;
-    }
-    return 0;
+    char *all[PROVENANCE_COMMITS_MAX];
+    size_t n = 0;
+    while (n < PROVENANCE_COMMITS_MAX && str_split(&rest, '\n', &one) && one.n)
+        all[n++] = mem_strndup(one.p, one.n);
+    int done = provenance_append_all(e, (const char *const *)all, n, line);
+    while (n)
+        mem_free(all[--n]);
+    return done;
 }
 
 /* ---- why ---- */

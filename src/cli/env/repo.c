@@ -212,6 +212,33 @@ char *repo_commit(struct repo *r, enum repo_side side, const char *revision)
     return mem_strndup(buf_data(&text), OBJECT);
 }
 
+int repo_commits(struct repo *r, enum repo_side side, const char *const *names, size_t n, char **const *ret_commits)
+{
+    enum { NAMES_MAX = 8 };
+    AUTO_BUF struct buf text = BUF_INIT(NAMES_MAX * (OBJECT + 1));
+    const char *args[NAMES_MAX + 2] = {"rev-parse"};
+    char *revisions[NAMES_MAX];
+    for (size_t i = 0; i < n; i++)
+        args[i + 1] = revisions[i] = mem_printf("%s^{commit}", names[i]);
+    int e = repo_git(r, side, &(struct repo_io){-1, -1, &text}, args);
+    for (size_t i = 0; i < n; i++)
+        mem_free(revisions[i]);
+    if (e < 0 || buf_len(&text) != n * (OBJECT + 1))
+        return -1;
+    for (size_t i = 0; i < n; i++)
+        *ret_commits[i] = mem_strndup(buf_data(&text) + i * (OBJECT + 1), OBJECT);
+    return 0;
+}
+
+int repo_set_refs(struct repo *r, enum repo_side side, const char *lines)
+{
+    AUTO_CLOSE int list = memfd_create("refs", MFD_CLOEXEC);
+    const char *const args[] = {"update-ref", "--stdin", NULL};
+    if (list < 0 || fd_write_all(list, lines, strlen(lines)) < 0 || lseek(list, 0, SEEK_SET) < 0)
+        return err_errno(&r->ctx->err, errno, "write refs");
+    return repo_git(r, side, &(struct repo_io){list, -1, NULL}, args);
+}
+
 /* ---- the repository ---- */
 
 static int repo_remove_one(const char *path, const struct stat *st, int kind, struct FTW *at)
@@ -271,27 +298,37 @@ static int repo_make_ours(struct repo *r)
     return e < 0 ? err_errno(&r->ctx->err, -e, "make a directory in %s", r->common) : 0;
 }
 
-/* Who commits; asked with the person's own configuration, reading of which runs nothing. */
-static char *repo_person(struct repo *r, const char *what, const char *otherwise)
+/* Who commits; asked with the person's own configuration, reading of which runs nothing. "user.name\nText\0" each; the last one counts. */
+static void repo_find_person(struct repo *r)
 {
-    AUTO_BUF struct buf text = BUF_INIT(1024);
+    AUTO_BUF struct buf text = BUF_INIT(64 * 1024);
+    struct str rest, key, value;
     int ends[2];
+    r->name = mem_strdup("Cove");
+    r->email = mem_strdup("cove@localhost");
     if (pipe2(ends, O_CLOEXEC) < 0)
-        return mem_strdup(otherwise);
+        return;
     pid_t pid = fork();
     if (pid == 0) {
         if (dup2(ends[1], 1) == 1)
-            (void)execlp("git", "git", "-C", r->top, "config", "--get", what, (char *)NULL);
+            (void)execlp("git", "git", "-C", r->top, "config", "-z", "--get-regexp", "^user\\.(name|email)$",
+                         (char *)NULL);
         _exit(127);
     }
     (void)fd_close(ends[1]);
     int failed = fd_read_all(ends[0], &text);
     (void)fd_close(ends[0]);
     struct err ignored = r->ctx->err;
-    failed |= pid < 0 || repo_wait(r, pid, "config", STR_NULL) < 0;
-    r->ctx->err = ignored;
-    struct str said = repo_line(&text);
-    return failed || !said.n ? mem_strdup(otherwise) : mem_strndup(said.p, said.n);
+    if (pid > 0 && repo_wait(r, pid, "config", STR_NULL) < 0)
+        r->ctx->err = ignored;
+    rest = failed ? STR_NULL : buf_str(&text);
+    while (rest.n && str_split(&rest, '\0', &value)) {
+        char **what = str_split(&value, '\n', &key) && str_eqc(key, "user.name") ? &r->name : &r->email;
+        if (!value.n)
+            continue;
+        mem_free(*what);
+        *what = mem_strndup(value.p, value.n);
+    }
 }
 
 /*
@@ -344,8 +381,7 @@ int repo_open(struct context *ctx, const char *path, struct repo *ret_repo)
     r->git = mem_strndup(line[1].p, line[1].n);
     if (repo_find_drivers(r) < 0 || repo_make_ours(r) < 0)
         return -1;
-    r->name = repo_person(r, "user.name", "Cove");
-    r->email = repo_person(r, "user.email", "cove@localhost");
+    repo_find_person(r);
     return 0;
 }
 

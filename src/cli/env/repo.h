@@ -55,5 +55,12 @@ struct str repo_line(const struct buf *text); /* without line breaks at its end 
 /* The object's name of a commit, 40 digits. NULL: there is none, ctx->err says so. mem_free(). */
 char *repo_commit(struct repo *r, enum repo_side side, const char *revision);
 
+/* The same of several refs, all or none. */
+int repo_commits(struct repo *r, enum repo_side side, const char *const *names, size_t n,
+                 char **const *ret_commits) WARN_UNUSED;
+
+/* Lines for `git update-ref --stdin`: all are done, or none. */
+int repo_set_refs(struct repo *r, enum repo_side side, const char *lines) WARN_UNUSED;
+
 /* Removes directories of commands that were killed. Returns how many. */
 int repo_sweep(struct repo *r);

@@ -93,10 +93,8 @@ struct memory_tidying {
 static int memory_tidy(void *ctx, const char *name)
 {
     const struct memory_tidying *t = ctx;
-    bool has_layer = pool_is_layer(name) && pool_layer_exists(t->p, name);
-    return has_layer || (!pool_is_layer(name) && t->is_wanted(t->ctx, name))
-               ? 0
-               : pool_to_trash(t->p, t->p->memory_fd, name);
+    bool stays = pool_is_layer(name) ? pool_layer_exists(t->p, name) : t->is_wanted(t->ctx, name);
+    return stays ? 0 : pool_to_trash(t->p, t->p->memory_fd, name);
 }
 
 int pool_memory_tidy(struct pool *p, bool (*is_wanted)(void *ctx, const char *name), void *ctx)

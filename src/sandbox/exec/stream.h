@@ -13,6 +13,7 @@ struct session {
     int fd;
     bool ready, broken, violation, closing, wants_write;
     bool stands_still, is_held;
+    unsigned hello_ms; /* until HELLO */
     usec_t hello_left; /* while it stands still, of the time until HELLO */
     struct err why;
     struct map streams; /* id -> struct stream, from OPEN to END */

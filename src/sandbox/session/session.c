@@ -157,8 +157,8 @@ void stream_free(struct stream *st)
 
 static void on_hello_alarm(struct loop_alarm *alarm)
 {
-    session_break(container_of(alarm, struct session, hello), false, "the agent did not answer within %d s",
-                  HELLO_MS / 1000);
+    struct session *s = container_of(alarm, struct session, hello);
+    session_break(s, false, "the agent did not answer within %u s", s->hello_ms / 1000);
 }
 
 void session_arm_hello(struct session *s, usec_t left)
@@ -242,6 +242,7 @@ struct session *session_new(struct loop *loop, const struct session_ops *ops, vo
     s->ops = ops;
     s->ctx = ctx;
     s->fd = -1;
+    s->hello_ms = HELLO_MS;
     buf_init(&s->outbox, SESSION_OUTBOX_MAX);
     buf_init(&s->partial, WIRE_HEADER_SIZE + WIRE_PAYLOAD_MAX);
     list_init(&s->credits);
@@ -270,6 +271,11 @@ void session_greet(struct session *s, const char *attributes, const struct pair 
     wire_end(&s->outbox, at);
 }
 
+void session_expect_in(struct session *s, unsigned hello_ms)
+{
+    s->hello_ms = hello_ms;
+}
+
 int session_start(struct session *s, int fd, struct err *err)
 {
     assert(s->fd < 0);
@@ -285,6 +291,6 @@ int session_start(struct session *s, int fd, struct err *err)
     r = uv_poll_start(&s->poll, UV_READABLE, session_on_poll);
     if (r < 0)
         return err_errno(err, r, "watch the agent's socket");
-    session_arm_hello(s, HELLO_MS * USEC_PER_MS);
+    session_arm_hello(s, s->hello_ms * USEC_PER_MS);
     return 0;
 }

@@ -34,6 +34,8 @@
 #include "sandbox/start/spare.h"
 #include "sandbox/volume/mounts.h"
 
+enum { RESTORE_MS = 60000 }; /* memory is read, and many may go on at once */
+
 #define START_BIT(step) (1U << (step))
 #define START_ALL (START_BIT(START_STEPS) - 1)
 
@@ -148,6 +150,8 @@ static void on_box(void *ctx, const union sup_message *answer, int fd, const str
         start_done(sb, START_BOX, &(struct err){.code = ERR_INTERNAL, .msg = "the supervisor sent no socket"});
     } else {
         sb->session = sandbox_session_new(sb);
+        if (s->way == START_RESTORE || s->way == START_WAKE)
+            session_expect_in(sb->session, RESTORE_MS);
         start_done(sb, START_BOX, session_start(sb->session, fd, &local) < 0 ? &local : NULL);
     }
     sandbox_unref(sb);

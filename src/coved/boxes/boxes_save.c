@@ -84,15 +84,8 @@ int boxes_save_error(const struct task *t, int r, struct err *err)
         return err_because(err, ERR_POOL_FULL);
     }
     if (r == -EBUSY)
-<<<<<<< HEAD
-        return err_set(
-            err, ERR_FAILED_PRECONDITION,
-            "tier %s can't save something that sandbox %s has open: it goes on, and the service's log says more",
-            t->tier->name, t->id);
-=======
         return err_set(err, ERR_FAILED_PRECONDITION,
                        "tier %s can't save something that sandbox %s has open: it goes on", t->tier->name, t->id);
->>>>>>> main
     return err_errno(err, r, "save the memory of sandbox %s", t->id);
 }
 

@@ -11,7 +11,7 @@ import time
 import zipfile
 from pathlib import Path
 
-from rig import MIB, Broken, children, rss
+from rig import MIB, Broken, Missing, children, rss, run
 
 TOP = Path(__file__).resolve().parent.parent
 BODY = json.dumps({"language": "python", "code": "print(6 * 7)"})
@@ -35,6 +35,20 @@ def bare(_):
     begin = time.monotonic()
     subprocess.run(["/usr/bin/python3", "-c", "print(6 * 7)"], stdout=subprocess.DEVNULL, check=True)
     return (time.monotonic() - begin) * 1e3
+
+
+def contained(bench, n):
+    """The same in a container of docker for each program."""
+    try:
+        docker, took = bench.peer("docker"), []
+    except Missing as why:
+        return bench.report.missing("judge", str(why))
+    for _ in range(n):
+        begin = time.monotonic()
+        if run(docker.run_argv("python3", "-c", "print(6 * 7)"), env=docker.env) != "42\n":
+            raise Broken("docker run: python3 printed something else")
+        took.append((time.monotonic() - begin) * 1e3)
+    return bench.report.samples("judge", "docker run python3 -c", "ms", took)
 
 
 def at_once(bench, seconds, n=4):
@@ -86,6 +100,7 @@ def judge(bench):
         alone.append(bare(None))
     report.samples("judge", "/run_code of a Python one-liner, whole", "ms", one, budget=25)
     report.samples("judge", "python3 -c, without a sandbox", "ms", alone)
+    contained(bench, max(5, n // 10))
     at_once(bench, 2)
     bench.service.settle()
     before = held(bench)

@@ -117,10 +117,10 @@ void requests_ended(void *ctx, const struct sup_ended *ended)
     worker_send(r->worker, ended, sizeof(*ended), -1);
 }
 
-void requests_seen(void *ctx, const struct sup_seen *seen)
+void requests_seen(void *ctx, const struct sup_seen *seen, size_t n)
 {
     struct requests *r = ctx;
-    worker_send(r->worker, seen, sizeof(*seen), -1);
+    worker_send(r->worker, seen, n, -1);
 }
 
 bool requests_see(void *ctx)

@@ -34,5 +34,5 @@ void requests_created(void *ctx, uint64_t asked, int session_fd, const struct er
 void requests_stored(void *ctx, uint64_t asked, const struct stored *made, const struct err *err);
 void requests_done(void *ctx, uint64_t asked, const struct err *err);
 void requests_ended(void *ctx, const struct sup_ended *ended);
-void requests_seen(void *ctx, const struct sup_seen *seen);
+void requests_seen(void *ctx, const struct sup_seen *seen, size_t n);
 bool requests_see(void *ctx);

@@ -276,11 +276,6 @@ static void supervisor_take(struct supervisor *sup, union sup_message *m, int fd
         m->ended.id[ID_SANDBOX_LEN] = 0;
         sup->ops->on_ended(sup->ctx, &m->ended);
         break;
-    case SUP_SEEN:
-        m->seen.id[ID_SANDBOX_LEN] = 0;
-        if ((uint64_t)m->seen.argv + m->seen.program + m->seen.path <= sizeof(m->seen.text))
-            sup->ops->on_seen(sup->ctx, &m->seen);
-        break;
     case SUP_EGRESS:
         if (fd >= 0)
             sup->ops->on_egress(sup->ctx, TAKE_FD(fd));
@@ -318,6 +313,22 @@ static void supervisor_take(struct supervisor *sup, union sup_message *m, int fd
     (void)fd_close(fd);
 }
 
+static void supervisor_take_seen(struct supervisor *sup, union sup_message *m, size_t n)
+{
+    const size_t least = offsetof(struct sup_seen, text);
+    for (char *at = (char *)m; n >= least;) {
+        struct sup_seen *s = (struct sup_seen *)at;
+        size_t size = s->head.tag;
+        if (size < least || size > n || size % SUP_SEEN_ALIGN ||
+            (uint64_t)s->argv + s->program + s->path > size - least)
+            break;
+        s->id[ID_SANDBOX_LEN] = 0;
+        sup->ops->on_seen(sup->ctx, s);
+        at += size;
+        n -= size;
+    }
+}
+
 /* 1: a message was taken, 0: there is none, -1: lost. */
 static int take_one(struct supervisor *sup)
 {
@@ -330,12 +341,18 @@ static int take_one(struct supervisor *sup)
         return 0;
     if (n_fds == 0)
         fd = -1;
-    if (n <= 0 || (size_t)n < sizeof(m.head) || (size_t)n != sup_size(m.head.type)) {
+    bool is_seen = n >= (ssize_t)sizeof(m.head) && m.head.type == SUP_SEEN;
+    if (n <= 0 || (size_t)n < sizeof(m.head) || (!is_seen && (size_t)n != sup_size(m.head.type))) {
         lose(sup, n == 0 ? "end of file" : n < 0 ? strerror((int)-n) : "a message that is none");
         (void)fd_close(fd);
         return -1;
     }
-    supervisor_take(sup, &m, fd);
+    if (is_seen) {
+        supervisor_take_seen(sup, &m, (size_t)n);
+        (void)fd_close(fd);
+    } else {
+        supervisor_take(sup, &m, fd);
+    }
     return 1;
 }
 

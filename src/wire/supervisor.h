@@ -91,7 +91,7 @@ enum sup_type {
     SUP_POOLED,
     SUP_EGRESS, /* struct sup_head, tag 0, with one descriptor: unasked; a new socket to cove-egress (wire/egress.h), the one before is dead */
     SUP_RESTARTED, /* struct sup_head, unasked: this is another coved. The tag is for SUP_AGAIN */
-    SUP_SEEN,      /* struct sup_seen, tag 0: unasked; before SUP_ENDED of that sandbox */
+    SUP_SEEN,      /* struct sup_seen, several: unasked; before SUP_ENDED of that sandbox */
 };
 
 enum { SUP_REPEATED = 1 << 30 }; /* beside the type of a request */
@@ -299,7 +299,10 @@ enum sup_seen_kind {
     SUP_SEEN_LOST, /* nothing but `lost`; 0: some, nobody knows how many (coved died). id "": files of some sandboxes */
 };
 
-/* What the kernel saw a sandbox's processes do. */
+/*
+ * What the kernel saw a sandbox's processes do. A message has several, one behind the other: each ends with its text, filled up to SUP_SEEN_ALIGN, and has its
+ * length as its tag.
+ */
 struct sup_seen {
     struct sup_head head;
     char id[ID_SANDBOX_LEN + 1];
@@ -307,7 +310,8 @@ struct sup_seen {
     uint32_t lost;                  /* SUP_SEEN_EXEC and _EXIT before it that nobody told of */
     uint32_t host_pid, pid, parent; /* the last two as they are inside; 0: unknown, of elsewhere */
     uint32_t uid;                   /* as it is inside; UINT32_MAX: none of the sandbox's */
-    uint32_t status;                /* SUP_SEEN_EXIT: as of wait(2) */
+    uint32_t has_ended;             /* SUP_SEEN_EXEC: it has, and no SUP_SEEN_EXIT comes */
+    uint32_t status;                /* SUP_SEEN_EXIT, has_ended: as of wait(2) */
     uint32_t argv_bytes;            /* of all arguments; those beyond `argv` were cut */
     uint32_t argv, program, path;   /* bytes of the text */
     uint64_t bytes;                 /* of the file, when it was looked at */
@@ -339,5 +343,12 @@ union sup_message {
     struct sup_seen seen;
 };
 
-/* Length of a message of this type, 0 for an unknown one. */
+enum { SUP_SEEN_ALIGN = 8 };
+static inline size_t sup_seen_size(const struct sup_seen *s)
+{
+    size_t n = offsetof(struct sup_seen, text) + s->argv + s->program + s->path;
+    return (n + SUP_SEEN_ALIGN - 1) / SUP_SEEN_ALIGN * SUP_SEEN_ALIGN;
+}
+
+/* Length of a message of this type, of SUP_SEEN the greatest; 0 for an unknown one. */
 size_t sup_size(uint32_t type);

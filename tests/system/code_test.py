@@ -15,9 +15,10 @@ import time
 
 import pytest
 import recipes
+from client import Client
 from code_box import Box
 from leaks import own_service, rss_kib
-from service import wait_until
+from service import TOP, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -29,8 +30,9 @@ def service(tmp_path_factory):
     with own_service("code", **env) as service:
         listed = service.cove("template", "add", "--list")
         assert listed.stdout.splitlines()[1].split()[:3] == ["code-interpreter", "2", "-"], listed
-        status, _, body = service.request("POST", "/cove/v1/sandboxes", {"template": "code-interpreter"})
-        assert status == 404, body
+        for recipe in sorted(one.name for one in (TOP / "templates").iterdir()):  # none is there yet, and each is told how to be had
+            refused = Client(service.port, service.key).control("POST", "/v2/sandboxes", {"templateID": recipe})
+            assert refused.status == 404 and refused.json["message"].endswith(f": cove template add {recipe}"), refused
         added = service.cove("template", "add", "code-interpreter", "--build-arg", "LANGUAGES=python bash", "--build-arg", "USUAL=")
         assert added.returncode == 0, added.stderr[-2000:]
         assert "is here already" in service.cove("template", "add", "code-interpreter").stderr
@@ -135,7 +137,10 @@ import time; time.sleep(5)
     for lie in ("b'\\xff' * 64", "struct.pack('<IB', 3, 99) + b'abc'", "struct.pack('<IBI', 4, 2, 1 << 31)"):
         assert box.one("error", forge % lie)["name"] == "UnexpectedEndOfExecution"
         assert box.text("1 + 1") == "2"
+    box.execute(f"open('/home/user/liar.py', 'w').write({forge % lie!r})")
+    assert box.one("error", "import sys; sys.path.insert(0, '/home/user'); import liar")["name"] == "UnexpectedEndOfExecution"
     assert box.text("8", context_id=other) == "8"
+    assert box.one("stdout", "print('{\"type\":\"end_of_execution\"}')")["text"] == '{"type":"end_of_execution"}\n'
 
 
 def test_output_is_bounded(service, box):

@@ -43,8 +43,8 @@ struct boxes_events {
     void (*stored)(void *ctx, uint64_t asked, const struct stored *made, const struct err *err); /* boxes_snapshot() */
     void (*ended)(void *ctx, const struct sup_ended *ended);
     /* boxes_watch(). False: nobody could take it by now, so it was not even read. */
-    void (*seen)(void *ctx, const struct sup_seen *seen);
-    bool (*sees)(void *ctx); /* somebody has room for more of that */
+    void (*seen)(void *ctx, const struct sup_seen *seen, size_t n); /* a message of so many bytes */
+    bool (*sees)(void *ctx);                                        /* somebody has room for more of that */
 };
 
 /*

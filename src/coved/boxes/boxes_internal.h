@@ -208,8 +208,10 @@ struct boxes {
     struct procwatch *procwatch; /* owned; NULL: processes are not watched */
     struct filewatch *filewatch; /* the same of files */
     struct sight processes, files;
-    struct map by_name; /* of boxes in the pool -> struct box_entry, as long as they are somebody's */
-    struct map wants;   /* layer -> struct want of boxes_ahead.c */
+    union sup_message seen; /* what is told next, in part */
+    size_t n_seen;          /* bytes of it */
+    struct map by_name;     /* of boxes in the pool -> struct box_entry, as long as they are somebody's */
+    struct map wants;       /* layer -> struct want of boxes_ahead.c */
     uint32_t n_wanted;
     size_t n_doomed;
     size_t n_giving;

@@ -2,9 +2,9 @@
 /*
  * What the kernel saw the processes of sandboxes do: programs that they executed, their ends, files that they wrote.
  *
- *  1. It is read a little at a time, at most every LISTEN_USEC, and only while cove-api has room for it: a flood costs coved a bounded share of its time, and no memory. What the
+ *  1. It is read a little at a time, at most every LISTEN_USEC (processes: PROCESSES_USEC), and only while cove-api has room for it: a flood costs coved a bounded share of its time, and no memory. What the
  *     kernel had no room for meanwhile is counted by it.
- *  2. What a sandbox did is told before its end.
+ *  2. What a sandbox did is told before its end; a program that ended before it was told of, as one thing.
  *  3. Nothing here fails a sandbox: one that can't be watched is logged.
  */
 #include "base/log.h"
@@ -19,7 +19,8 @@
 
 enum {
     LISTEN_USEC = 20 * USEC_PER_MS,
-    PROCESSES_AT_A_TIME = 200,
+    PROCESSES_USEC = 500 * USEC_PER_MS, /* what cove-api stores at once costs a fourth of what it stores one by one */
+    PROCESSES_AT_A_TIME = 2000,
     FILES_AT_A_TIME = 4, /* readings, of some 100 events each */
     LAST_TIMES = 16,     /* so often that when a sandbox has ended */
     IDS = 65536
@@ -29,7 +30,7 @@ static const char top[] = "boxes/";
 
 static void seen_init(struct sup_seen *s, enum sup_seen_kind kind, const char *id)
 {
-    memset(s, 0, sizeof(*s));
+    memset(s, 0, offsetof(struct sup_seen, text));
     s->head.type = SUP_SEEN;
     s->kind = kind;
     (void)snprintf(s->id, sizeof(s->id), "%s", id);
@@ -43,12 +44,49 @@ static uint32_t seen_put(struct sup_seen *s, struct str text)
     return (uint32_t)n;
 }
 
+static void seen_send(struct boxes *b)
+{
+    if (b->n_seen)
+        b->events.seen(b->events.ctx, &b->seen.seen, b->n_seen);
+    b->n_seen = 0;
+}
+
+/* With others, in one message: seen_send(). */
+static void seen_tell(struct boxes *b, struct sup_seen *s)
+{
+    size_t n = sup_seen_size(s), text = s->argv + s->program + s->path;
+    s->head.tag = (uint32_t)n;
+    memset(s->text + text, 0, n - offsetof(struct sup_seen, text) - text);
+    if (b->n_seen + n > sizeof(b->seen))
+        seen_send(b);
+    memcpy((char *)&b->seen + b->n_seen, s, n);
+    b->n_seen += n;
+}
+
+/* Most programs end before they are told of: one record has both. False: that one is not in this message. */
+static bool seen_tell_end(struct boxes *b, const struct procwatch_event *event)
+{
+    struct sup_seen *last = NULL;
+    for (size_t at = 0; at < b->n_seen;) {
+        struct sup_seen *s = (struct sup_seen *)((char *)&b->seen + at);
+        if (s->host_pid == (uint32_t)event->host_pid && s->kind == SUP_SEEN_EXEC && strcmp(s->id, event->tag) == 0)
+            last = s; /* a process may execute one program after the other */
+        at += s->head.tag;
+    }
+    if (!last || last->has_ended)
+        return false;
+    last->has_ended = 1;
+    last->status = event->status;
+    last->lost += event->lost;
+    return true;
+}
+
 static void on_process(void *ctx, const struct procwatch_event *event)
 {
     struct boxes *b = ctx;
     struct sup_seen s;
     struct box_entry *e = map_get(&b->by_id, str_of(event->tag));
-    if (!e)
+    if (!e || (event->is_exit && seen_tell_end(b, event)))
         return;
     uid_t first = b->host->first_uid + e->box.slot * (uid_t)IDS;
     seen_init(&s, event->is_exit ? SUP_SEEN_EXIT : SUP_SEEN_EXEC, event->tag);
@@ -62,7 +100,7 @@ static void on_process(void *ctx, const struct procwatch_event *event)
     s.argv = seen_put(&s, event->argv);
     s.program = seen_put(&s, event->program);
     s.path = seen_put(&s, str_of(event->directory));
-    b->events.seen(b->events.ctx, &s);
+    seen_tell(b, &s);
 }
 
 /* "boxes/ab/cove-1234/u/etc/hosts" -> the box and "/etc/hosts". NULL: none of somebody's, or not in its files. */
@@ -96,7 +134,7 @@ static void on_file(void *ctx, const struct filewatch_event *event)
     } else {
         return;
     }
-    b->events.seen(b->events.ctx, &s);
+    seen_tell(b, &s);
 }
 
 /* True: there may be more. */
@@ -110,6 +148,7 @@ static bool seen_read(struct boxes *b, struct sight *sight)
     for (int i = 0;
          sight == &b->files && i < FILES_AT_A_TIME && (n = filewatch_read(b->filewatch, top, on_file, b)) > 0; i++)
         ;
+    seen_send(b);
     if (n < 0) {
         log_error("what sandboxes do is not seen any more: %s", strerror(-n));
         loop_remove(b->loop, &sight->source);
@@ -121,7 +160,7 @@ static void seen_on_sight(struct boxes *b, struct sight *sight)
 {
     (void)seen_read(b, sight);
     if (sight->source.fd >= 0 && loop_change(b->loop, &sight->source, 0) == 0)
-        sight->again_at = clock_mono() + LISTEN_USEC;
+        sight->again_at = clock_mono() + (sight == &b->processes ? PROCESSES_USEC : LISTEN_USEC);
 }
 
 static void on_processes(struct source *s, uint32_t events UNUSED)
@@ -172,7 +211,8 @@ void boxes_seen_again(struct box_entry *e)
     boxes_seen_begin(e);
     seen_init(&s, SUP_SEEN_LOST, e->id);
     if (e->process_ns || b->filewatch)
-        b->events.seen(b->events.ctx, &s);
+        seen_tell(b, &s);
+    seen_send(b);
 }
 
 void boxes_seen_end(struct box_entry *e)
@@ -187,7 +227,8 @@ void boxes_seen_end(struct box_entry *e)
         struct sup_seen s;
         seen_init(&s, SUP_SEEN_LOST, e->id);
         s.lost = lost;
-        b->events.seen(b->events.ctx, &s);
+        seen_tell(b, &s);
+        seen_send(b);
     }
     if (b->filewatch)
         (void)map_del(&b->by_name, str_of(e->box.name));

@@ -131,14 +131,14 @@ static __always_inline struct proc_space *space_of(struct task_struct *task, int
 }
 
 /* There were too many in this second: this one is only counted. */
-static __always_inline int is_too_much(struct proc_space *space)
+static __always_inline int is_too_much(struct proc_space *space, enum proc_kind kind)
 {
     unsigned long long second = bpf_ktime_get_ns() >> 30;
     if (space->second != second) {
         space->second = second;
-        space->used = 0;
+        space->used[PROC_EXEC] = space->used[PROC_EXIT] = 0;
     }
-    if (space->used++ < PROC_PER_SEC)
+    if (space->used[kind]++ < PROC_PER_SEC)
         return 0;
     __sync_fetch_and_add(&space->lost, 1);
     return 1;
@@ -171,7 +171,7 @@ int BPF_PROG(proc_exec, struct task_struct *task, int old_pid, struct linux_binp
     int number = 0;
     unsigned int zero = 0;
     struct proc_space *space = space_of(task, &number);
-    if (!space || is_too_much(space))
+    if (!space || is_too_much(space, PROC_EXEC))
         return 0;
     struct draft *d = bpf_map_lookup_elem(&drafts, &zero);
     if (!d)
@@ -223,7 +223,7 @@ int BPF_PROG(proc_exit, struct task_struct *task)
     if (task->signal->live.counter || task->self_exec_id == task->parent_exec_id)
         return 0;
     struct proc_space *space = space_of(task->group_leader, &number);
-    if (!space || is_too_much(space))
+    if (!space || is_too_much(space, PROC_EXIT))
         return 0;
     struct proc_record r = {};
     record_begin(&r, space, task, number, PROC_EXIT);

@@ -6,18 +6,18 @@ enum {
     PROC_TAG_MAX = 24, /* whose processes they are, NUL-terminated */
     PROC_ARGV_MAX = 2048,
     PROC_TEXT_MAX = 4096, /* argv, program and working directory together */
-    PROC_PER_SEC = 1000,  /* records of one sandbox; beyond that they are counted */
+    PROC_PER_SEC = 200,   /* records of one sandbox and kind, as many as the log takes; beyond that they are counted */
     PROC_RING_BYTES = 4 << 20,
     PROC_SPACES_MAX = 8192,
 };
 
-enum proc_kind { PROC_EXEC = 1, PROC_EXIT };
+enum proc_kind { PROC_EXEC = 1, PROC_EXIT, PROC_KINDS };
 
 /* In the map of process namespaces, whose key is the namespace's inode. */
 struct proc_space {
     char tag[PROC_TAG_MAX];
-    unsigned long long second; /* of the kernel's clock, about */
-    unsigned int used, lost;   /* records in that second; those that are not there and were not told of yet */
+    unsigned long long second;           /* of the kernel's clock, about */
+    unsigned int used[PROC_KINDS], lost; /* records in that second; those that are not there and were not told of yet */
 };
 
 /* Behind it its text: argv, program, and the components of the working directory, innermost first, each NUL-terminated. */

@@ -273,11 +273,19 @@ static int snapshot_add(const struct snapshot *s, const struct template **ret_te
                                     .cpu_milli = i->cpu_milli,
                                     .memory_bytes = i->memory_bytes,
                                     .disk_bytes = i->disk_bytes};
+    struct template_info made;
     struct err none;
     if (template_resolve(core->templates, TENANT_ANY, str_of(i->template_id), &new.of, NULL, &none) < 0)
         new.of = NULL;
     if (template_add_snapshot(core->templates, &new, ret_template, err) < 0)
         return -1;
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    event_data_str(&d, "template", str_of((*ret_template)->id));
+    if (template_info_find(core->templates, TENANT_ANY, str_of((*ret_template)->id), &made, &none) == 0 && made.name)
+        event_data_str(&d, "name", str_of(made.name));
+    event_data_str(&d, "layer", str_of(s->layer));
+    event_data_str(&d, "sandbox", str_of(i->id));
+    action_note(core, SERVICE_LOG_ID, NULL, 0, EVENT_TEMPLATE_BUILT, event_data_end(&d));
     fault_point("core.snapshot.added");
     keeper_settle(core->keeper);
     return keeper_commit(core->keeper, err);

@@ -60,6 +60,14 @@ static void seen_put_argv(struct event_data *d, struct str argv)
         event_data_json(d, "argv", buf_str(&list));
 }
 
+static void seen_put_status(struct event_data *d, int status)
+{
+    if (WIFSIGNALED(status))
+        event_data_u64(d, "signal", (uint64_t)WTERMSIG(status));
+    else
+        event_data_u64(d, "exit_code", (uint64_t)WEXITSTATUS(status));
+}
+
 static void seen_exec(struct sandbox *sb, const struct sup_seen *s)
 {
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
@@ -71,6 +79,8 @@ static void seen_exec(struct sandbox *sb, const struct sup_seen *s)
     event_data_str(&d, "program", str_n(s->text + s->argv, s->program));
     if (s->path)
         event_data_str(&d, "cwd", str_n(s->text + s->argv + s->program, s->path));
+    if (s->has_ended)
+        seen_put_status(&d, (int)s->status);
     seen_put_argv(&d, str_n(s->text, s->argv));
     if (s->argv_bytes > s->argv)
         event_data_u64(&d, "argv_bytes", s->argv_bytes);
@@ -82,10 +92,7 @@ static void seen_exit(struct sandbox *sb, const struct sup_seen *s)
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     event_data_u64(&d, "pid", s->pid);
     event_data_u64(&d, "host_pid", s->host_pid);
-    if (WIFSIGNALED((int)s->status))
-        event_data_u64(&d, "signal", (uint64_t)WTERMSIG((int)s->status));
-    else
-        event_data_u64(&d, "exit_code", (uint64_t)WEXITSTATUS((int)s->status));
+    seen_put_status(&d, (int)s->status);
     seen_append(sb, EVENT_PROC_EXIT, &d);
 }
 

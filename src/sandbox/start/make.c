@@ -8,6 +8,7 @@
 #include "sandbox/network/network_life.h"
 #include "sandbox/object.h"
 #include "sandbox/templates.h"
+#include "sandbox/tenant.h"
 
 static const char *make_copy(struct arena *a, const char *text)
 {
@@ -168,10 +169,16 @@ void make_describe(const struct sandbox *sb, struct event_data *d)
     event_data_u64(d, "timeout_ms", i->timeout_ms);
     event_data_u64(d, "cpu_milli", i->cpu_milli);
     event_data_u64(d, "memory_bytes", i->memory_bytes);
+    if (i->disk_bytes)
+        event_data_u64(d, "disk_bytes", i->disk_bytes);
+    if (i->tenant && tenant_name(sb->core, i->tenant))
+        event_data_str(d, "tenant", str_of(tenant_name(sb->core, i->tenant)));
     event_data_bool(d, "secure", i->secure);
     event_data_bool(d, "allow_internet", i->allow_internet);
     if (i->pause_on_timeout)
         event_data_bool(d, "pause_on_timeout", true);
+    if (i->pause_files_only)
+        event_data_bool(d, "pause_memory", false);
     if (i->auto_resume)
         event_data_bool(d, "auto_resume", true);
     if (i->checkpoint) {

@@ -451,6 +451,7 @@ static void on_all_there(void *ctx, const union sup_message *answer, int fd, con
             continue;
         }
         log_warn("volume %s (%s) was not made, or is dropped: it is forgotten", v->v.name, v->v.id);
+        volume_observe(v, EVENT_VOLUME_DROPPED, STR("{}")); /* whoever was to say it died */
         if (delete_row(v, &local) < 0)
             core_unrecorded(all->core, &local);
         vol_free(v);

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyPI's opensandbox, unmodified: everything that it has a call for."""
 
+import asyncio
 import json
 import os
 import time
@@ -9,7 +10,7 @@ from datetime import timedelta
 
 import pytest
 from conftest import lines
-from opensandbox import SandboxManagerSync, SandboxSync
+from opensandbox import Sandbox, SandboxManagerSync, SandboxSync
 from opensandbox.config.connection_sync import ConnectionConfigSync
 from opensandbox.exceptions import SandboxApiException
 from opensandbox.models.execd import RunCommandOpts
@@ -164,9 +165,12 @@ def test_the_vault_never_gives_a_value_back(make):
     box = make(network_policy=NetworkPolicy(default_action="deny", egress=[NetworkRule(action="allow", target="api.example.com")]),
                credential_proxy=CredentialProxyConfig(enabled=True))
     value = "sk-live-" + box.id
-    bindings = [CredentialBinding(name="b", match={"schemes": ["https"], "hosts": ["api.example.com"], "paths": ["/v1/*"]}, auth={"type": "bearer", "credential": "k"})]
+    bindings = [CredentialBinding(name="b", match={"schemes": ["https"], "hosts": ["api.example.com"], "paths": ["/v1/*"]}, auth={"type": "bearer", "credential": "k"}),
+                CredentialBinding(name="s", match={"schemes": ["http"], "hosts": ["api.example.com"]},
+                                  auth={"type": "passthrough", "substitutions": [{"credential": "k", "placeholder": "__k__", "in": ["query", "body"]}]})]
     state = box.credential_vault.create(credentials=[Credential(name="k", source={"type": "inline", "value": value})], bindings=bindings)
-    assert state.revision == 1 and value not in state.model_dump_json()
+    assert state.revision == 1 and value not in state.model_dump_json() and "__k__" not in state.model_dump_json()
+    assert box.credential_vault.get_binding("s").auth.type == "passthrough" and box.credential_vault.get_binding("s").match.schemes == ["http"]
     state = box.credential_vault.patch(expected_revision=1, credentials=CredentialMutationSet(add=[Credential(name="l", source={"type": "inline", "value": "other"})]))
     assert state.revision == 2 and [c.name for c in box.credential_vault.list_credentials()] == ["k", "l"]
     assert box.credential_vault.get_binding("b").auth.type == "bearer"
@@ -175,6 +179,27 @@ def test_the_vault_never_gives_a_value_back(make):
     assert stale.value.status_code == 409
     assert not any(value in line for line in lines(box.commands.run("env; cat /proc/*/environ 2>/dev/null | tr '\\0' '\\n'")))
     box.credential_vault.delete()
+
+
+def test_the_vault_by_the_asynchronous_client():
+    async def use():
+        box = await Sandbox.create("base", timeout=timedelta(minutes=2), credential_proxy=CredentialProxyConfig(enabled=True),
+                                   network_policy=NetworkPolicy(default_action="deny", egress=[NetworkRule(action="allow", target="*.example.com")]))
+        try:
+            vault, substitution = box.credential_vault, {"credential": "k", "placeholder": "__k__", "in": ["path", "header"]}
+            state = await vault.create(credentials=[Credential(name="k", source={"type": "inline", "value": "sk-live-" + box.id})], bindings=[
+                CredentialBinding(name="s", match={"hosts": ["a.example.com"]}, auth={"type": "passthrough", "substitutions": [substitution]})])
+            assert state.revision == 1 and "sk-live" not in state.model_dump_json() and "__k__" not in state.model_dump_json()
+            assert [b.name for b in await vault.list_bindings()] == ["s"] and (await vault.get_credential("k")).source_type == "inline"
+            with pytest.raises(SandboxApiException) as used:
+                await vault.patch(expected_revision=1, credentials=CredentialMutationSet(delete=["k"]))
+            assert used.value.status_code == 409
+            await vault.delete()
+        finally:
+            await box.kill()
+            await box.close()
+
+    asyncio.run(use())
 
 
 def test_a_pool_has_sandboxes_ready(unique):

@@ -121,28 +121,31 @@ static bool is_repeated(struct call *c, struct str key)
     return false;
 }
 
-/* A name that is not there is told what would make it one. E2B's own templates, which its other SDKs ask for, are not part of Cove. */
+/* A name that is not there is told what would make it one: templates/ comes with Cove, but is built on demand. */
 static void control_create_refuse(struct call *c, struct str template_ref, const struct err *err)
 {
-    static const char *const theirs[] = {"desktop", "mcp-gateway"};
+    static const char *const ready_made[] = {"aider",  "browser", "claude",   "code-interpreter", "codex", "desktop",
+                                             "gemini", "node",    "opencode", "run-code",         "vscode"};
 
     if (err->code != ERR_NOT_FOUND) {
         call_fail_err(c, err);
         return;
     }
-    if (str_eqc(template_ref, "code-interpreter-v1") || str_eqc(template_ref, "code-interpreter")) {
-        call_fail(c, 404, "%s: it comes with Cove and is built by: cove template add code-interpreter", err->msg);
-        return;
-    }
-    for (size_t i = 0; i < ARRAY_SIZE(theirs); i++) {
-        if (str_eqc(template_ref, theirs[i])) {
-            call_fail(
-                c, 404,
-                "%s: it is a template of E2B's, which Cove does not bring along; build it from its public source under this name: "
-                "cove template build --name %s DIRECTORY",
-                err->msg, theirs[i]);
+    if (str_eqc(template_ref, "code-interpreter-v1")) /* the same by its other name */
+        template_ref = STR("code-interpreter");
+    for (size_t i = 0; i < ARRAY_SIZE(ready_made); i++) {
+        if (str_eqc(template_ref, ready_made[i])) {
+            call_fail(c, 404, "%s: it comes with Cove and is built by: cove template add %s", err->msg, ready_made[i]);
             return;
         }
+    }
+    if (str_eqc(template_ref, "mcp-gateway")) {
+        call_fail(
+            c, 404,
+            "%s: it is a template of E2B's, which Cove does not bring along; build it from its public source under this name: "
+            "cove template build --name mcp-gateway DIRECTORY",
+            err->msg);
+        return;
     }
     call_fail(c, 404, "%s: 'cove template ls' lists the templates here, 'cove template build --name' makes one",
               err->msg);

@@ -369,7 +369,9 @@ static void a_template_that_is_not_there_is_told_what_to_do(void **state)
     assert_int_equal(facade_json(f, "POST", "/v2/sandboxes", "{\"templateID\":\"code-interpreter-v1\"}", &b), 404);
     assert_has(&b, "cove template add code-interpreter");
     assert_int_equal(facade_json(f, "POST", "/v2/sandboxes", "{\"templateID\":\"desktop\"}", &b), 404);
-    assert_has(&b, "cove template build --name desktop DIRECTORY");
+    assert_has(&b, "cove template add desktop");
+    assert_int_equal(facade_json(f, "POST", "/v2/sandboxes", "{\"templateID\":\"mcp-gateway\"}", &b), 404);
+    assert_has(&b, "cove template build --name mcp-gateway DIRECTORY");
     assert_int_equal(facade_json(f, "POST", "/sandboxes", "{\"templateID\":\"misspelt\"}", &b), 404);
     assert_has(&b, "template 'misspelt' not found: 'cove template ls' lists");
 }

@@ -526,6 +526,19 @@ def test_a_policy_has_an_end(box):
         assert box.ask("PATCH", f"{path}/policy", body, headers)[0] == 400, body
 
 
+def test_extensions_are_none_and_say_so(box):
+    path, headers = box.endpoint(18080)
+    assert box.ask("GET", f"{path}/capabilities", headers=headers) == (200, {"protocolVersion": "extensions.opensandbox.io/v1alpha1", "resources": []})
+    nothing = {"revision": 0, "resources": [], "conditions": []}
+    assert box.ask("GET", f"{path}/extensions", headers=headers) == (200, nothing)
+    route = {"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute", "metadata": {"name": "a"}, "spec": {}}
+    for body, status in (({"resources": []}, 200), ({"resources": [], "expectedRevision": 0}, 200), ({"resources": [], "expectedRevision": 1}, 409),
+                         ({"resources": [route]}, 422), ({"resources": {}}, 400)):
+        got, answer = box.ask("PUT", f"{path}/extensions", body, headers)
+        assert got == status and (got == 400 or "code" in answer or answer == nothing), (body, got, answer)
+    assert box.ask("GET", f"{path}/capabilities", headers={})[0] == 401
+
+
 def test_a_policy_that_changes_while_its_sandbox_goes(service):
     for _ in range(10):
         box = Box(service)

@@ -277,10 +277,8 @@ static void session_stat(struct call *c, file_entry_fn done)
         return;
     }
     (void)snprintf(path, sizeof(path), COMMAND_DIRECTORY "/%.*s.session", STR_ARG(c->args[0]));
-    if (file_stat(c->sandbox, &c->actor, STR("root"), str_of(path), done, c, &c->file, &err) < 0) {
-        c->file = NULL;
+    if (file_stat(c->sandbox, &c->actor, STR("root"), str_of(path), done, c, &c->file, &err) < 0)
         call_fail_err(c, &err);
-    }
 }
 
 void session_run_command(struct call *c)

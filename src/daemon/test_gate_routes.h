@@ -266,6 +266,8 @@ static const struct gated gated[] = {
     {HTTP_METHOD_DELETE, GATE_EGRESS, "/policy", "[\"a.test\"]", GET_NO, "no rule has this target; else as PATCH"},
     {HTTP_METHOD_POST, GATE_EGRESS, "/policy", "{}", EVENT_NET_POLICY, NULL},
     {HTTP_METHOD_PUT, GATE_EGRESS, "/policy", "{}", EVENT_NET_POLICY, NULL},
+    {HTTP_METHOD_PUT, GATE_EGRESS, "/extensions", "{\"resources\":[]}", GET_NO,
+     "there are none, and none can be added"},
     {HTTP_METHOD_POST, GATE_EGRESS, "/credential-vault",
      "{\"credentials\":[{\"name\":\"a\",\"source\":{\"value\":\"b\"}}],\"bindings\":[]}", EVENT_NET_POLICY, NULL},
     {HTTP_METHOD_PATCH, GATE_EGRESS, "/credential-vault", "{}", GET_NO, "there is no vault; else as POST"},

@@ -449,6 +449,19 @@ def test_diagnostics_by_scope_and_by_a_signed_address(service):
     assert b"stdout line 29\n" in box.ask("GET", f"/v1/sandboxes/{box.id}/diagnostics/summary")[1] and box.ask("GET", f"/v1/sandboxes/{box.id}/diagnostics/inspect")[0] == 200
 
 
+def test_a_sandbox_without_bash(service):
+    box = Box(service)
+    assert box.run("echo ${BASH_VERSION:+bash}") == "bash"
+    box.run("mv /bin/bash /bin/hidden")
+    for _ in range(3):
+        assert box.run("echo ${BASH_VERSION:-none}; exit 3") == "none"
+    assert box.events("/command", {"command": "exit 3"})[-1]["error"]["evalue"] == "3"
+    box.run("mv /bin/hidden /bin/bash")
+    assert box.run("echo ${BASH_VERSION:+bash}") == "bash"
+    status, answer = box.execd("POST", "/command", {"command": "true", "cwd": "/nowhere"})
+    assert status == 400 and "/nowhere" in answer["message"], answer
+
+
 def multipart(*parts):
     """(body, its content type); each part is (name, bytes)."""
     body = b"".join(b'--x\r\nContent-Disposition: form-data; name="%s"; filename="f"\r\n\r\n%s\r\n' % (name.encode(), data) for name, data in parts)
@@ -511,6 +524,19 @@ def test_a_policy_has_an_end(box):
     assert box.ask("PATCH", f"{path}/policy", rules, headers)[0] == 413
     for body in (b"[", b"{}", b"[]", b"[7]", b'[{"action":"deny"}]', b'[{"action":"ask","target":"a.example"}]', b'[{"action":"deny","target":"a b"}]'):
         assert box.ask("PATCH", f"{path}/policy", body, headers)[0] == 400, body
+
+
+def test_extensions_are_none_and_say_so(box):
+    path, headers = box.endpoint(18080)
+    assert box.ask("GET", f"{path}/capabilities", headers=headers) == (200, {"protocolVersion": "extensions.opensandbox.io/v1alpha1", "resources": []})
+    nothing = {"revision": 0, "resources": [], "conditions": []}
+    assert box.ask("GET", f"{path}/extensions", headers=headers) == (200, nothing)
+    route = {"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute", "metadata": {"name": "a"}, "spec": {}}
+    for body, status in (({"resources": []}, 200), ({"resources": [], "expectedRevision": 0}, 200), ({"resources": [], "expectedRevision": 1}, 409),
+                         ({"resources": [route]}, 422), ({"resources": {}}, 400)):
+        got, answer = box.ask("PUT", f"{path}/extensions", body, headers)
+        assert got == status and (got == 400 or "code" in answer or answer == nothing), (body, got, answer)
+    assert box.ask("GET", f"{path}/capabilities", headers={})[0] == 401
 
 
 def test_a_policy_that_changes_while_its_sandbox_goes(service):

@@ -247,12 +247,51 @@ static void egress_health(struct call *c)
                  network_is_up(c->sandbox) ? STR("ok") : STR("not ready"));
 }
 
+/* ---- extensions: resources of other APIs, of which this one knows none ---- */
+
+static json_t *extensions_json(void)
+{
+    return json_pack("{s:i,s:[],s:[]}", "revision", 0, "resources", "conditions");
+}
+
+static void get_capabilities(struct call *c)
+{
+    opensandbox_answer(c, 200,
+                       json_pack("{s:s,s:[]}", "protocolVersion", "extensions.opensandbox.io/v1alpha1", "resources"));
+}
+
+static void get_extensions(struct call *c)
+{
+    opensandbox_answer(c, 200, extensions_json());
+}
+
+static void replace_extensions(struct call *c)
+{
+    json_t *resources = NULL;
+    int64_t expected = 0;
+
+    if (!CALL_WANTS(c, JSON_WANT_INT("expectedRevision", 0, INT32_MAX, &expected),
+                    JSON_WANT_ARRAY("resources", &resources)))
+        return;
+    if (json_array_size(resources))
+        opensandbox_answer(c, 422,
+                           json_pack("{s:s,s:s}", "code", "UNSUPPORTED_EXTENSION", "message",
+                                     "no extension resource is known here: see /capabilities"));
+    else if (expected)
+        opensandbox_answer(c, 409, json_pack("{s:s,s:s}", "code", "REVISION_CONFLICT", "message", "the revision is 0"));
+    else
+        opensandbox_answer(c, 200, extensions_json());
+}
+
 const struct route egress_routes[] = {
     {HTTP_METHOD_GET, "/policy", get_policy, ROUTE_SANDBOX, NULL},
     {HTTP_METHOD_PATCH, "/policy", patch_policy, ROUTE_SANDBOX | ROUTE_WIDE, NULL},
     {HTTP_METHOD_DELETE, "/policy", remove_rules, ROUTE_SANDBOX | ROUTE_WIDE, NULL},
     {HTTP_METHOD_POST, "/policy", replace_policy, ROUTE_BODY_MAY | ROUTE_SANDBOX | ROUTE_WIDE, NULL},
     {HTTP_METHOD_PUT, "/policy", replace_policy, ROUTE_BODY_MAY | ROUTE_SANDBOX | ROUTE_WIDE, NULL},
+    {HTTP_METHOD_GET, "/capabilities", get_capabilities, ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_GET, "/extensions", get_extensions, ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_PUT, "/extensions", replace_extensions, ROUTE_BODY | ROUTE_SANDBOX, NULL},
     {HTTP_METHOD_GET, "/healthz", egress_health, ROUTE_SANDBOX, NULL},
     {HTTP_METHOD_POST, "/credential-vault", vault_make, ROUTE_BODY | ROUTE_SANDBOX | ROUTE_WIDE, NULL},
     {HTTP_METHOD_GET, "/credential-vault", vault_get, ROUTE_SANDBOX, NULL},

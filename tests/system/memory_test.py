@@ -236,6 +236,24 @@ def test_coved_and_the_worker_die_meanwhile(live, operation, who):
     assert remembered(client, sandbox) == ["safe", "safe"], service.tail()
 
 
+@pytest.mark.parametrize("operation", ["snapshot", "pause"])
+@pytest.mark.parametrize("fault", ["coved.save.full", "coved.save.fail"])
+def test_a_disk_that_is_full_or_fails_is_told(live, operation, fault):
+    service, client = live
+    sandbox = client.create().id
+    remember(client, sandbox, "safe")
+    (service.points / fault).touch(0o666)
+    path, body = (f"sandboxes/{sandbox}/snapshots", {"memory": True}) if operation == "snapshot" else (f"sandboxes/{sandbox}/pause", {"to": "disk"})
+    status, answer = post(client, path, body)
+    assert status >= 400 and ("the storage pool is full" if "full" in fault else "save the memory") in answer["error"]["message"], answer
+    assert wait_until(lambda: show(client, sandbox)["state"] == "running")
+    assert remembered(client, sandbox) == ["safe", "safe"]
+    must(client, path, body) # and works the next time
+    if operation == "pause":
+        must(client, f"sandboxes/{sandbox}/resume")
+    assert remembered(client, sandbox) == ["safe", "safe"]
+
+
 def test_a_keeper_that_dies_leaves_what_is_on_disk(live):
     service, client = live
     sandbox = client.create().id

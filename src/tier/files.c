@@ -151,7 +151,7 @@ static void files_walk_kept(void *ctx, const char *sandbox)
         return;
     int r = files_kept_below(w->host, sandbox, stands_on);
     if (r < 0)
-        log_error("read on which layers sandbox %s stands: %s", sandbox, strerror(-r));
+        log_error("read the layers of sandbox %s: %s", sandbox, strerror(-r));
     w->fn(w->ctx, sandbox, stands_on);
 }
 

@@ -3,18 +3,40 @@
 #include "agent/exec/process.h"
 #include "agent/exec/spawn.h"
 #include "agent/job.h"
-#include "agent/signals.h"
 #include "agent/sink.h"
 #include "base/fd.h"
 #include "base/mem.h"
 
 #include <fcntl.h>
+#include <signal.h>
+#include <stdint.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+/* ---- signals ---- */
+
+/* Ignored signals survive exec: those that the process which started us ignored must not reach the programs of a sandbox. */
+enum { SIGNALS = 64 };
+
+/* The C library refuses to touch the two that it keeps for itself (32 and 33), which can be ignored all the same: the kernel is asked. */
+/* None is ignored any more. Handlers stay: they end with exec. Async-signal-safe. */
+static void signals_unignore(void)
+{
+    struct { /* as the kernel has it on x86-64 and arm64 */
+        uintptr_t handler;
+        unsigned long flags;
+        uintptr_t restorer;
+        uint64_t mask;
+    } have, none = {.handler = (uintptr_t)SIG_DFL};
+    for (int i = 1; i <= SIGNALS; i++)
+        if (syscall(SYS_rt_sigaction, i, NULL, &have, sizeof(have.mask)) == 0 && have.handler == (uintptr_t)SIG_IGN)
+            (void)syscall(SYS_rt_sigaction, i, &none, NULL, sizeof(none.mask));
+}
 
 enum { REAPED_PER_TURN = 256, NOFILE_WANTED = 65536 };
 

@@ -118,8 +118,11 @@ void session_woken(struct agent_session *s, uint8_t what, uint64_t nonce)
 {
     s->woken |= what == WIRE_WAKE_SESSION;
     s->nonce = nonce;
-    if (what != WIRE_WAKE_SESSION)
+    s->is_still = what == WIRE_WAKE_SETTLE;
+    if (s->is_still) {
         session_say_woken(s, what, nonce);
+        s->before_still = buf_len(&s->out);
+    }
 }
 
 /* The stream goes on where it is: a frame that was sent in part is sent to its end. */
@@ -136,10 +139,15 @@ static void session_again(struct agent_session *s)
 }
 
 /* Sends what is in `out`, as far as the socket takes it. */
+static size_t session_sendable(const struct agent_session *s)
+{
+    return s->is_still ? MIN(s->before_still, buf_len(&s->out)) : buf_len(&s->out);
+}
+
 static void session_flush(struct agent_session *s)
 {
-    while (!s->broken && buf_len(&s->out)) {
-        ssize_t r = write(s->io.fd, buf_data(&s->out), buf_len(&s->out));
+    while (!s->broken && session_sendable(s)) {
+        ssize_t r = write(s->io.fd, buf_data(&s->out), session_sendable(s));
         if (r < 0 && errno == EINTR)
             continue;
         if (r < 0) {
@@ -147,6 +155,7 @@ static void session_flush(struct agent_session *s)
             return;
         }
         buf_consume(&s->out, (size_t)r);
+        s->before_still -= MIN(s->before_still, (size_t)r);
     }
 }
 
@@ -192,8 +201,8 @@ bool session_settle(struct agent_session *s)
     if (map_count(&s->streams) == 0)
         trim(s);
     bool blocked = buf_len(&s->out) > 0;
-    if (loop_set(&s->agent->loop, &s->io, (buf_len(&s->out) < OUT_STOP ? EPOLLIN : 0u) | (blocked ? EPOLLOUT : 0u)) <
-        0) {
+    if (loop_set(&s->agent->loop, &s->io,
+                 (buf_len(&s->out) < OUT_STOP ? EPOLLIN : 0u) | (session_sendable(s) ? EPOLLOUT : 0u)) < 0) {
         agent_session_drop(s);
         return false;
     }

@@ -41,7 +41,9 @@ struct agent_session {
     size_t frame_at;                 /* of the frame that is being written at the end of `out` */
     bool greeted;                    /* the host's HELLO came */
     bool broken;
-    bool woken; /* WIRE_WAKE: the session is to begin anew over the same stream */
+    bool woken;    /* WIRE_WAKE: the session is to begin anew over the same stream */
+    bool is_still; /* since a WIRE_WAKE_SETTLE: no more is sent than its answer and what was before */
+    size_t before_still;
     uint64_t nonce;
 };
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/wake.h"
 #include "agent/agent.h"
+#include "agent/still.h"
 #include "base/fd.h"
 #include "wire/frame.h"
 #include "wire/wake.h"
@@ -115,20 +116,29 @@ static void wake_signal(void)
         (void)closedir(dir);
 }
 
+static void wake_settle(void)
+{
+    AUTO_CLOSE int root = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    sync(); /* while those who serve a file system run */
+    still_set(true);
+    (void)syncfs(root);
+}
+
 bool wake_told(struct agent *a, struct str payload)
 {
     struct wake w;
     if (!wake_read(payload, &w) || (w.what != WIRE_WAKE_RESTORED && !a->is_guest))
         return false;
     if (w.what == WIRE_WAKE_SETTLE) {
-        sync();
+        wake_settle();
     } else {
         wake_begin(a, &w);
         if (w.what == WIRE_WAKE_RESTORED) {
             wake_write(&w);
             wake_signal();
-            return true;
+            return true; /* those who stand still see it when they go on */
         }
+        still_set(false);
     }
     session_woken(&a->session, w.what, w.nonce);
     return true;

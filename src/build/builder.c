@@ -135,7 +135,7 @@ static int queue(struct builder *b, const struct actor *actor, const char *build
 {
     struct template_registry *r = core_templates(b->config.core);
     if (b->closing)
-        return err_set(err, ERR_UNAVAILABLE, "the service stops");
+        return err_set(err, ERR_UNAVAILABLE, "the service is stopping");
     if (b->n_waiting >= JOBS_WAITING_MAX)
         return err_set(err, ERR_RESOURCE_EXHAUSTED,
                        "you have reached the maximum number of concurrent template builds (%d). Please wait for "
@@ -219,7 +219,7 @@ int builder_cancel(struct builder *b, const struct actor *actor, const char *bui
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     uint64_t seq;
     if (!j)
-        return err_set(err, ERR_FAILED_PRECONDITION, "build %s does not run", build_id);
+        return err_set(err, ERR_FAILED_PRECONDITION, "build %s is not running", build_id);
     event_data_str(&d, "template", str_of(j->template_id));
     event_data_str(&d, "build", str_of(build_id));
     if (action_on(b->config.core, SERVICE_LOG_ID, actor, EVENT_TEMPLATE_CANCEL, event_data_end(&d), &seq, err) < 0)

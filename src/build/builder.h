@@ -33,8 +33,8 @@ struct builder_config {
     uint64_t ready_timeout_ms;   /* 10 min */
     uint64_t disk_bytes;         /* of a build's sandbox; 0: the service's */
     uint64_t disk_reserve_bytes; /* what uploads leave free: build/uploads.h; 0: by the disk's size */
-    const char
-        *base_image; /* with its tag: the base template stands for it, unless an alias says otherwise; NULL: none */
+    /* with its tag: the base template stands for it, unless an alias says otherwise; NULL: none */
+    const char *base_image;
     const struct build_alias *aliases;
     size_t n_aliases;
     const json_t *network;       /* the policy of steps whose build has none; NULL: as other sandboxes */

@@ -314,7 +314,7 @@ void image_start(struct build_job *j)
     }
     l->fd = pair[0];
     if (fd_nonblock(pair[1], false) < 0)
-        log_warn("build %s: its image may come slowly", j->id);
+        log_warn("build %s: fetching its image may be slow", j->id);
     (void)uv_poll_init(core_loop(j->b->config.core), &l->poll, l->fd);
     layer_name_new(j->next);
     l->job = j;

@@ -132,7 +132,6 @@ void job_record(const struct build_job *j,
 void job_fail(struct build_job *j, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void job_done(struct build_job *j); /* ready */
 void job_tick(struct build_job *j, usec_t now);
-void job_put(struct build_job *j); /* something that held it is over */
 bool job_is_over(const struct build_job *j);
 /* Calls fn when there is a sandbox on j->layer that runs; else the job fails. */
 void job_need_sandbox(struct build_job *j, void (*fn)(struct build_job *j));

@@ -96,7 +96,8 @@ void job_fail(struct build_job *j, const char *fmt, ...)
     job_end(j);
 }
 
-void job_put(struct build_job *j)
+/* something that held it is over */
+static void job_put(struct build_job *j)
 {
     assert(j->held > 0);
     if (--j->held == 0 && j->over)

@@ -70,7 +70,7 @@ static int read_args(const json_t *step, struct build_step *s, struct arena *are
     if (args && !json_is_null(args) && !json_is_array(args))
         return wrong(err, "args", "must be a list");
     if (n < types[s->type].least || n > types[s->type].most)
-        return err_set(err, ERR_INVALID_ARGUMENT, "%s: takes %zu to %zu arguments, %zu are given", types[s->type].name,
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s: takes %zu to %zu arguments, not %zu", types[s->type].name,
                        types[s->type].least, types[s->type].most, n);
     if (s->type == BUILD_ENV && n % 2)
         return wrong(err, "ENV", "requires both a key and value arguments");

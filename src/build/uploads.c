@@ -202,8 +202,7 @@ static int keep_bound(struct uploads *u, uint64_t more, struct err *err)
     while (u->bytes + more > UPLOADS_BYTES_MAX) {
         struct sent *oldest = LIST_FIRST(struct sent, &u->by_time, node);
         if (!oldest || !discard(u, oldest))
-            return err_set(err, ERR_RESOURCE_EXHAUSTED,
-                           "the uploads that are under way take %llu GiB: try again in a moment",
+            return err_set(err, ERR_RESOURCE_EXHAUSTED, "the uploads in progress take %llu GiB: try again in a moment",
                            (unsigned long long)(UPLOADS_BYTES_MAX >> 30));
     }
     return 0;
@@ -321,10 +320,10 @@ void uploads_grant(struct uploads *u, const char *hash, char ret_token[static UP
 /* There is other content already. */
 static int differs(const struct upload *up, struct err *err)
 {
-    return up->ticket
-               ? err_set(err, ERR_PERMISSION_DENIED,
-                         "this link for an upload was used already, for other content: ask for another")
-               : err_set(err, ERR_ALREADY_EXISTS, "other files were sent as %.12s... before: these are kept", up->hash);
+    return up->ticket ? err_set(err, ERR_PERMISSION_DENIED,
+                                "this upload link was already used for other content: ask for a new one")
+                      : err_set(err, ERR_ALREADY_EXISTS,
+                                "other files were already uploaded as %.12s...: those are kept", up->hash);
 }
 
 /* ---- one ---- */
@@ -370,9 +369,9 @@ static int uploads_begin(struct uploads *u, const char *hash, struct ticket *t, 
     if (size > 0 && (uint64_t)size > UPLOAD_BYTES_MAX)
         return too_large(err);
     if (t && t->refs > 0)
-        return err_set(err, ERR_RESOURCE_EXHAUSTED, "an upload by this link is under way: wait for its end");
+        return err_set(err, ERR_RESOURCE_EXHAUSTED, "an upload by this link is in progress: wait until it ends");
     if (u->n_running >= RUNNING_MAX || (t && u->n_by_link >= BY_LINK_MAX))
-        return err_set(err, ERR_RESOURCE_EXHAUSTED, "%zu uploads are under way: try again in a moment", u->n_running);
+        return err_set(err, ERR_RESOURCE_EXHAUSTED, "%zu uploads are in progress: try again in a moment", u->n_running);
     struct upload *up = mem_new(struct upload);
     up->all = u;
     up->fd = -1;
@@ -403,8 +402,7 @@ int upload_begin_by_link(struct uploads *u, struct str hash, struct str token, i
 {
     struct ticket *t = token.n == UPLOAD_TOKEN_LEN ? map_get(&u->tickets, token) : NULL;
     if (!t || !str_eqc(hash, t->hash) || clock_mono() > t->until)
-        return err_set(err, ERR_PERMISSION_DENIED,
-                       "this link for an upload is not, or no longer, valid: ask for another");
+        return err_set(err, ERR_PERMISSION_DENIED, "this upload link is invalid or has expired: ask for a new one");
     return uploads_begin(u, t->hash, t, size, ret_upload, err);
 }
 
@@ -433,7 +431,9 @@ int upload_write(struct upload *up, struct str bytes, struct err *err)
 {
     struct uploads *u = up->all;
     if (up->ticket && upload_is_slow(clock_mono() - up->since, up->bytes + bytes.n))
-        return err_set(err, ERR_DEADLINE_EXCEEDED, "an upload by a link brings 1 KiB/s at least after its first %d s",
+        return err_set(err, ERR_DEADLINE_EXCEEDED,
+                       "an upload by a link must bring at least 1 KiB/s after its first "
+                       "%d s",
                        LINK_FREE_S);
     if (up->bytes + bytes.n > UPLOAD_BYTES_MAX)
         return too_large(err);

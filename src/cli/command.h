@@ -27,8 +27,11 @@ struct flag {
     char letter;          /* 0: none */
     const char *name;     /* without dashes */
     const char *argument; /* "SIZE"; NULL: takes none */
-    const char *
-        help; /* a sentence. When it goes with some forms of the command only, behind those: "ls: ...", "build: ...; tag, publish: ..." */
+    /*
+     * a sentence. When it goes with some forms of the command only, behind those: "ls: ...", "build: ...; tag, publish:
+     * ..."
+     */
+    const char *help;
 };
 
 struct context;
@@ -46,9 +49,12 @@ struct command {
     const char *operands;
     const struct flag *flags;
     size_t n_flags;
-    const char *
-        flag_groups; /* for help, lines "FLAG TITLE": a group of this title begins with this flag, the first one with the first flag; NULL: none */
-    bool is_local;   /* it is of this machine: there is no --host and no --tenant */
+    /*
+     * for help, lines "FLAG TITLE": a group of this title begins with this flag, the first one with the first flag;
+     * NULL: none
+     */
+    const char *flag_groups;
+    bool is_local;                   /* it is of this machine: there is no --host and no --tenant */
     bool flags_end_at_operand;       /* what follows the first operand is another program's */
     int (*run)(struct context *ctx); /* an exit code */
 };

@@ -39,19 +39,12 @@ static void append_flags(struct buf *b, const struct command *c, bool valued)
 }
 
 static const char bash_head[] =
-    "# bash completion for cove: source <(cove completion bash)\n"
-    "# compgen -W expands what it is given: only what can be an id gets there, whatever a service says.\n"
-    "_cove_ids() {\n"
-    "    local id\n"
-    "    while IFS= read -r id; do\n"
-    "        [[ ! $id =~ ^[a-z0-9]+$ ]] || printf '%s\\n' \"$id\"\n"
-    "    done < <(cove ls -q 2>/dev/null)\n"
-    "}\n"
-    "_cove() {\n"
-    "    local cur=${COMP_WORDS[COMP_CWORD]} cmd=${COMP_WORDS[1]} flags='' valued='' operands='' words='' others='' ends='' word i\n"
-    "    COMPREPLY=()\n"
-    "    if [ \"$COMP_CWORD\" -eq 1 ]; then\n"
-    "        mapfile -t COMPREPLY < <(compgen -W '";
+    "# bash completion for cove: source <(cove completion bash)\n# compgen -W expands what it is given: only what "
+    "can be an id gets there, whatever a service says.\n_cove_ids() {\n    local id\n    while IFS= read -r id; do\n "
+    "       [[ ! $id =~ ^[a-z0-9]+$ ]] || printf '%s\\n' \"$id\"\n    done < <(cove ls -q 2>/dev/null)\n}\n_cove() "
+    "{\n    local cur=${COMP_WORDS[COMP_CWORD]} cmd=${COMP_WORDS[1]} flags='' valued='' operands='' words='' "
+    "others='' ends='' word i\n    COMPREPLY=()\n    if [ \"$COMP_CWORD\" -eq 1 ]; then\n        mapfile -t "
+    "COMPREPLY < <(compgen -W '";
 
 /* Readline cuts --user=root into three words. What is no operand of ours is left to its own completion, of files. */
 static const char bash_tail[] =

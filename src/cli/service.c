@@ -255,7 +255,8 @@ static int read_answer(struct service *s, json_t **ret_json)
         return refused(s, json);
     if (ret_json && !json_is_object(json))
         return err_set(&s->ctx->err, ERR_INTERNAL,
-                       "the service at %s answered with something that is no JSON object; is it a Cove?", s->endpoint);
+                       "the service at %s answered with something that is not a JSON object; is it a Cove?",
+                       s->endpoint);
     if (ret_json)
         *ret_json = TAKE_PTR(json);
     return 0;
@@ -349,11 +350,12 @@ int service_upgrade(struct service *s, const char *target, const json_t *body, c
         return 0;
     if (read_answer(s, NULL) < 0)
         return -1;
-    return err_set(&s->ctx->err, ERR_INTERNAL, "the service at %s does not speak %s; is it of another version?",
+    return err_set(&s->ctx->err, ERR_INTERNAL, "the service at %s does not speak %s; is it another version?",
                    s->endpoint, protocol);
 }
 
-int service_line(struct service *s, struct str *ret_line)
+/* The next line of a streamed answer, without its end, valid until the next call: 1, 0 at the end, -1. */
+static int service_line(struct service *s, struct str *ret_line)
 {
     buf_consume(&s->line, s->line_used);
     s->line_used = 0;
@@ -387,7 +389,7 @@ int service_object(struct service *s, struct str *ret_line, json_t **ret_object)
     const json_t *error = json_object_get(object, "error");
     if (!json_is_object(object))
         return err_set(&s->ctx->err, ERR_INTERNAL,
-                       "the service at %s sent a line that is no JSON object; is it a Cove?", s->endpoint);
+                       "the service at %s sent a line that is not a JSON object; is it a Cove?", s->endpoint);
     if (error) {
         (void)snprintf(s->ctx->hint, sizeof(s->ctx->hint), "%s", string_member(error, "hint"));
         return err_set(&s->ctx->err, service_error_code(error, ERR_UNKNOWN), "%s", string_member(error, "message"));
@@ -522,7 +524,7 @@ int service_newest(struct service *s, char **ret_id)
         newest = string_member(one, "started_at");
     }
     if (!id)
-        return err_set(&s->ctx->err, ERR_NOT_FOUND, "there was no sandbox yet");
+        return err_set(&s->ctx->err, ERR_NOT_FOUND, "no sandbox has been created yet");
     *ret_id = mem_strdup(id);
     return 0;
 }

@@ -40,9 +40,6 @@ int service_send(struct service *s, const char *method, const char *target, cons
 /* POST with a JSON body that asks for an upgrade; 0 when the service answered 101. */
 int service_upgrade(struct service *s, const char *target, const json_t *body, const char *protocol) WARN_UNUSED;
 
-/* The next line of a streamed answer, without its end, valid until the next call: 1, 0 at the end, -1. */
-int service_line(struct service *s, struct str *ret_line) WARN_UNUSED;
-
 /*
  * The same for a stream of JSON objects, one a line. -1 also for a line that is none, and for {"error":{...}}, which is how a stream ends that can't be gone
  * on with. *ret_object: json_decref().

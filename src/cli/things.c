@@ -122,7 +122,7 @@ static int things_remove_one(struct context *ctx, struct service *s, const struc
     (void)url_encode(&target, str_of(name), true);
     buf_append_char(&target, '\0');
     if (buf_error(&target) < 0)
-        return err_set(&ctx->err, ERR_INVALID_ARGUMENT, "\"%.64s...\" is no %s's name", name, what->one);
+        return err_set(&ctx->err, ERR_INVALID_ARGUMENT, "\"%.64s...\" is not a %s's name", name, what->one);
     if (service_call(s, "DELETE", buf_data(&target), NULL, "removing", NULL) == 0)
         return 0;
     if (ctx->err.code == ERR_NOT_FOUND) {

@@ -17,6 +17,7 @@
 #define DAY_MS (86400ULL * 1000)
 
 struct config_field;
+struct config_unit;
 
 /* A setter gets one scalar (lists: one for each item) and says in *err what is wrong with it, without file and line. */
 typedef int (*set_fn)(struct config *c, const struct config_field *f, struct str value, struct err *err);
@@ -28,6 +29,8 @@ struct config_field {
     bool is_list; /* a scalar counts as a list of one */
     size_t offset;
     uint64_t least, most;
+    const struct config_unit *unit; /* of a number */
+    const char *line;               /* what cove-api is told: its key there (add_build_line()) */
 };
 
 static void *config_member(struct config *c, const struct config_field *f)
@@ -35,11 +38,27 @@ static void *config_member(struct config *c, const struct config_field *f)
     return (char *)c + f->offset;
 }
 
-typedef void (*format_fn)(uint64_t number, char ret_text[static UNIT_TEXT_MAX]);
+/* ---- numbers ---- */
+
+struct config_unit {
+    const char *what;
+    int (*parse)(struct str s, uint64_t *ret_value);
+    void (*format)(uint64_t number, char ret_text[static UNIT_TEXT_MAX]);
+    bool is_32, may_be_zero; /* how the member holds it; 0 is not `least`, but none */
+};
 
 static void format_number(uint64_t number, char ret_text[static UNIT_TEXT_MAX])
 {
     (void)snprintf(ret_text, UNIT_TEXT_MAX, "%llu", (unsigned long long)number);
+}
+
+static int parse_cpus(struct str s, uint64_t *ret_milli)
+{
+    uint32_t milli;
+    int r = unit_parse_cpus(s, &milli);
+    if (r == 0)
+        *ret_milli = milli;
+    return r;
 }
 
 static void format_cpus(uint64_t milli, char ret_text[static UNIT_TEXT_MAX])
@@ -47,14 +66,66 @@ static void format_cpus(uint64_t milli, char ret_text[static UNIT_TEXT_MAX])
     (void)snprintf(ret_text, UNIT_TEXT_MAX, "%g", (double)milli / 1000);
 }
 
-static int check_range(const struct config_field *f, uint64_t number, format_fn format, struct err *err)
+static const struct config_unit number_unit = {"whole number", str_to_u64, format_number, .is_32 = true};
+static const struct config_unit cpus_unit = {"number such as 1.5", parse_cpus, format_cpus, .is_32 = true,
+                                             .may_be_zero = true};
+static const struct config_unit size_unit = {"size such as 10GiB", unit_parse_size, unit_format_size,
+                                             .may_be_zero = true};
+static const struct config_unit duration_unit = {"duration such as 5m", unit_parse_duration, unit_format_duration,
+                                                 .is_32 = false};
+
+/* What only cove-api looks at goes there as a line of its own; a later one of the same key counts. */
+static void add_build_line(struct config *c, const char *key, struct str value)
 {
-    char bound[UNIT_TEXT_MAX];
-    if (number >= f->least && number <= f->most)
-        return 0;
-    format(number < f->least ? f->least : f->most, bound);
-    return err_set(err, ERR_INVALID_ARGUMENT, "%s is out of range: %s at %s", f->name, bound,
-                   number < f->least ? "least" : "most");
+    char *all = mem_printf("%s%s=%.*s\n", c->builds ? c->builds : "", key, STR_ARG(value));
+    mem_free(c->builds);
+    c->builds = all;
+}
+
+static int set_number(struct config *c, const struct config_field *f, struct str value, struct err *err)
+{
+    char text[UNIT_TEXT_MAX];
+    uint64_t n;
+    if (f->unit->parse(value, &n) < 0)
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s must be a %s", f->name, f->unit->what);
+    if ((n < f->least || n > f->most) && !(n == 0 && f->unit->may_be_zero)) {
+        f->unit->format(n < f->least ? f->least : f->most, text);
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s is out of range: %s at %s", f->name, text,
+                       n < f->least ? "least" : "most");
+    }
+    format_number(n, text);
+    if (f->line)
+        add_build_line(c, f->line, str_of(text));
+    else if (f->unit->is_32)
+        *(uint32_t *)config_member(c, f) = (uint32_t)n;
+    else
+        *(uint64_t *)config_member(c, f) = n;
+    return 0;
+}
+
+/* ---- texts and lists ---- */
+
+static int config_put(char **slot, struct str value)
+{
+    mem_free(*slot);
+    *slot = mem_strndup(value.p, value.n);
+    return 0;
+}
+
+static int config_add(char **all, size_t *n, size_t most, const struct config_field *f, struct str value,
+                      struct err *err)
+{
+    if (*n == most)
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s: more than %zu", f->name, most);
+    return config_put(&all[(*n)++], value);
+}
+
+static bool config_is_plain(struct str value, size_t most)
+{
+    bool ok = value.n > 0 && value.n <= most;
+    for (size_t i = 0; ok && i < value.n; i++)
+        ok = value.p[i] > ' ' && value.p[i] < 0x7f;
+    return ok;
 }
 
 static int set_dir(struct config *c, const struct config_field *f, struct str value, struct err *err)
@@ -66,29 +137,19 @@ static int set_dir(struct config *c, const struct config_field *f, struct str va
     /* Socket addresses end at 107 bytes, and "/cove.sock" follows. */
     if (strlen(path) > f->most)
         return err_set(err, ERR_INVALID_ARGUMENT, "%s is longer than %u bytes", f->name, (unsigned)f->most);
-    mem_free(*slot);
-    *slot = mem_strdup(path);
-    return 0;
+    return config_put(slot, str_of(path));
 }
 
 static int set_listen(struct config *c, const struct config_field *f, struct str value, struct err *err)
 {
-    if (c->n_listen == CONFIG_LISTEN_MAX)
+    bool is_tls = strcmp(f->name, "listen_tls") == 0;
+    size_t *n = is_tls ? &c->n_listen_tls : &c->n_listen;
+    if (*n == CONFIG_LISTEN_MAX)
         return err_set(err, ERR_INVALID_ARGUMENT, "%s has more than %d addresses", f->name, CONFIG_LISTEN_MAX);
-    if (config_listen_parse(value, &c->listen[c->n_listen], err) < 0)
+    if (config_listen_parse(value, &(is_tls ? c->listen_tls : c->listen)[*n], err) < 0)
         return -1;
-    c->n_listen++;
-    return 0;
-}
-
-static int set_listen_tls(struct config *c, const struct config_field *f, struct str value, struct err *err)
-{
-    if (c->n_listen_tls == CONFIG_LISTEN_MAX)
-        return err_set(err, ERR_INVALID_ARGUMENT, "%s has more than %d addresses", f->name, CONFIG_LISTEN_MAX);
-    if (config_listen_parse(value, &c->listen_tls[c->n_listen_tls], err) < 0)
-        return -1;
-    c->n_listen_tls++;
-    c->asks_for_tls = true;
+    ++*n;
+    c->asks_for_tls = c->asks_for_tls || is_tls;
     return 0;
 }
 
@@ -109,54 +170,7 @@ static int set_domain(struct config *c, const struct config_field *f, struct str
     }
     if (!ok)
         return err_set(err, ERR_INVALID_ARGUMENT, "%s must be a host name in lower case, without port", f->name);
-    char **slot = config_member(c, f);
-    mem_free(*slot);
-    *slot = mem_strndup(value.p, value.n);
-    return 0;
-}
-
-static int set_u32(struct config *c, const struct config_field *f, struct str value, struct err *err)
-{
-    uint64_t number;
-    if (str_to_u64(value, &number) < 0)
-        return err_set(err, ERR_INVALID_ARGUMENT, "%s must be a whole number", f->name);
-    if (check_range(f, number, format_number, err) < 0)
-        return -1;
-    *(uint32_t *)config_member(c, f) = (uint32_t)number;
-    return 0;
-}
-
-static int set_size(struct config *c, const struct config_field *f, struct str value, struct err *err)
-{
-    uint64_t number;
-    if (unit_parse_size(value, &number) < 0)
-        return err_set(err, ERR_INVALID_ARGUMENT, "%s must be a size such as 512MiB", f->name);
-    if (number != 0 && check_range(f, number, unit_format_size, err) < 0)
-        return -1;
-    *(uint64_t *)config_member(c, f) = number;
-    return 0;
-}
-
-static int set_duration(struct config *c, const struct config_field *f, struct str value, struct err *err)
-{
-    uint64_t number;
-    if (unit_parse_duration(value, &number) < 0)
-        return err_set(err, ERR_INVALID_ARGUMENT, "%s must be a duration such as 5m", f->name);
-    if (check_range(f, number, unit_format_duration, err) < 0)
-        return -1;
-    *(uint64_t *)config_member(c, f) = number;
-    return 0;
-}
-
-static int set_cpus(struct config *c, const struct config_field *f, struct str value, struct err *err)
-{
-    uint32_t number;
-    if (unit_parse_cpus(value, &number) < 0)
-        return err_set(err, ERR_INVALID_ARGUMENT, "%s must be a number such as 1.5", f->name);
-    if (number != 0 && check_range(f, number, format_cpus, err) < 0)
-        return -1;
-    *(uint32_t *)config_member(c, f) = number;
-    return 0;
+    return config_put(config_member(c, f), value);
 }
 
 const char *const config_pools[] = {[CONFIG_POOL_AUTO] = "auto",
@@ -195,39 +209,6 @@ static int set_format(struct config *c, const struct config_field *f, struct str
     return 0;
 }
 
-/* What only cove-api looks at goes there as a line of its own; a later one of the same key counts. f->name: "builds.step_timeout" is "step-timeout-ms" there. */
-static void add_build_line(struct config *c, const char *key, struct str value)
-{
-    char *all = mem_printf("%s%s=%.*s\n", c->builds ? c->builds : "", key, STR_ARG(value));
-    mem_free(c->builds);
-    c->builds = all;
-}
-
-static int set_build_number(struct config *c, const struct config_field *f, struct str value, struct err *err)
-{
-    static const struct {
-        const char *name, *key, *what;
-        int (*parse)(struct str s, uint64_t *ret_value);
-        format_fn format;
-    } known[] = {
-        {"builds.concurrency", "concurrency", "whole number", str_to_u64, format_number},
-        {"builds.step_timeout", "step-timeout-ms", "duration such as 1h", unit_parse_duration, unit_format_duration},
-        {"builds.timeout", "timeout-ms", "duration such as 2h", unit_parse_duration, unit_format_duration},
-        {"builds.disk", "disk", "size such as 10GiB", unit_parse_size, unit_format_size}};
-    char text[32];
-    uint64_t number;
-    size_t i = 0;
-    while (strcmp(known[i].name, f->name) != 0)
-        i++;
-    if (known[i].parse(value, &number) < 0)
-        return err_set(err, ERR_INVALID_ARGUMENT, "%s must be a %s", f->name, known[i].what);
-    if (check_range(f, number, known[i].format, err) < 0)
-        return -1;
-    (void)snprintf(text, sizeof(text), "%llu", (unsigned long long)number);
-    add_build_line(c, known[i].key, str_of(text));
-    return 0;
-}
-
 static size_t count_lines(const char *lines, const char *key)
 {
     size_t n = 0;
@@ -240,10 +221,8 @@ static size_t count_lines(const char *lines, const char *key)
 /* Rules and variables: lines "net.allow=example.org", "env=NAME=value". */
 static int set_line(struct config *c, const struct config_field *f, struct str value, struct err *err)
 {
-    bool is_env = strcmp(f->name, "mirrors.env") == 0, ok = value.n > 0 && value.n <= 1024;
-    for (size_t i = 0; ok && i < value.n; i++)
-        ok = value.p[i] > ' ' && value.p[i] < 0x7f;
-    if (!ok || (is_env && str_find_char(value, '=') <= 0))
+    bool is_env = strcmp(f->name, "mirrors.env") == 0;
+    if (!config_is_plain(value, 1024) || (is_env && str_find_char(value, '=') <= 0))
         return err_set(err, ERR_INVALID_ARGUMENT, "%s: \"%.*s\" is %s", f->name, (int)MIN(value.n, 64), value.p,
                        is_env ? "not NAME=value" : "no name, address or network");
     if (count_lines(c->builds, f->name) >= CONFIG_RULES_MAX)
@@ -278,22 +257,15 @@ static int set_tier(struct config *c, const struct config_field *f, struct str v
     if (!ok)
         return err_set(err, ERR_INVALID_ARGUMENT, "%s: \"%.*s\" is not the name of a tier", f->name,
                        (int)MIN(value.n, 64), value.p);
-    if (f->is_list && c->n_tiers == ARRAY_SIZE(c->tiers))
-        return err_set(err, ERR_INVALID_ARGUMENT, "%s: more than %zu", f->name, ARRAY_SIZE(c->tiers));
-    char **slot = f->is_list ? &c->tiers[c->n_tiers++] : config_member(c, f);
-    mem_free(*slot);
-    *slot = mem_strndup(value.p, value.n);
-    return 0;
+    return f->is_list ? config_add(c->tiers, &c->n_tiers, ARRAY_SIZE(c->tiers), f, value, err)
+                      : config_put(config_member(c, f), value);
 }
 
 static int set_trust(struct config *c, const struct config_field *f, struct str value, struct err *err)
 {
     if (!value.n || value.p[0] != '/' || str_has_nul(value))
         return err_set(err, ERR_INVALID_ARGUMENT, "%s must be an absolute path", f->name);
-    if (c->n_trust_paths == ARRAY_SIZE(c->trust_paths))
-        return err_set(err, ERR_INVALID_ARGUMENT, "%s: more than %zu", f->name, ARRAY_SIZE(c->trust_paths));
-    c->trust_paths[c->n_trust_paths++] = mem_strndup(value.p, value.n);
-    return 0;
+    return config_add(c->trust_paths, &c->n_trust_paths, ARRAY_SIZE(c->trust_paths), f, value, err);
 }
 
 /* A name that isn't there, or a number. */
@@ -301,9 +273,7 @@ static int set_group(struct config *c, const struct config_field *f, struct str 
 {
     if (!value.n || value.n > 64 || str_has_nul(value))
         return err_set(err, ERR_INVALID_ARGUMENT, "%s must be the name or number of a group", f->name);
-    mem_free(c->group);
-    c->group = mem_strndup(value.p, value.n);
-    return 0;
+    return config_put(&c->group, value);
 }
 
 gid_t config_group(const struct config *c)
@@ -323,10 +293,7 @@ static int set_host_path(struct config *c, const struct config_field *f, struct 
         !str_eqc(value, clean))
         return err_set(err, ERR_INVALID_ARGUMENT, "%s must be an absolute, clean path, and not all of the host",
                        f->name);
-    if (c->n_host_paths == ARRAY_SIZE(c->host_paths))
-        return err_set(err, ERR_INVALID_ARGUMENT, "%s: more than %zu", f->name, ARRAY_SIZE(c->host_paths));
-    c->host_paths[c->n_host_paths++] = mem_strndup(value.p, value.n);
-    return 0;
+    return config_add(c->host_paths, &c->n_host_paths, ARRAY_SIZE(c->host_paths), f, value, err);
 }
 
 static const char *image_key(const struct config_field *f)
@@ -354,12 +321,9 @@ static void forget_lines(char *lines, const char *key)
 static int set_image(struct config *c, const struct config_field *f, struct str value, struct err *err)
 {
     bool is_alias = strcmp(f->name, "images.aliases") == 0, has_eq = str_find_char(value, '=') > 0;
-    bool ok = value.n > 0 && value.n <= 512 && is_alias == has_eq && value.p[value.n - 1] != '=';
-    for (size_t i = 0; ok && i < value.n; i++)
-        ok = value.p[i] > ' ' && value.p[i] < 0x7f;
-    if (!ok)
+    if (!config_is_plain(value, 512) || is_alias != has_eq || value.p[value.n - 1] == '=')
         return err_set(err, ERR_INVALID_ARGUMENT,
-                       is_alias ? "%s: \"%.*s\" is not image=template" : "%s: \"%.*s\" is no host[:port]", f->name,
+                       is_alias ? "%s: \"%.*s\" is not image=template" : "%s: \"%.*s\" is not host[:port]", f->name,
                        (int)MIN(value.n, 64), value.p);
     if (count_lines(c->builds, image_key(f)) == CONFIG_IMAGES_MAX)
         return err_set(err, ERR_INVALID_ARGUMENT, "%s: more than %d", f->name, CONFIG_IMAGES_MAX);
@@ -374,7 +338,7 @@ static int set_webhook(struct config *c, const struct config_field *f, struct st
     for (size_t i = 0; ok && i < value.n; i++)
         ok = strchr("0123456789abcdefABCDEF.:/", value.p[i]) != NULL;
     if (!ok)
-        return err_set(err, ERR_INVALID_ARGUMENT, "%s: \"%.*s\" is no address or network", f->name,
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s: \"%.*s\" is not an address or network", f->name,
                        (int)MIN(value.n, 64), value.p);
     if (count_lines(c->builds, image_key(f)) == CONFIG_IMAGES_MAX)
         return err_set(err, ERR_INVALID_ARGUMENT, "%s: more than %d", f->name, CONFIG_IMAGES_MAX);
@@ -384,16 +348,10 @@ static int set_webhook(struct config *c, const struct config_field *f, struct st
 
 static int set_mirror(struct config *c, const struct config_field *f, struct str value, struct err *err)
 {
-    bool ok = value.n <= 1024 && (str_starts(value, STR("http://")) || str_starts(value, STR("https://")) ||
-                                  str_starts(value, STR("file:///")));
-    for (size_t i = 0; ok && i < value.n; i++)
-        ok = value.p[i] > ' ' && value.p[i] < 0x7f;
-    if (!ok)
+    if (!config_is_plain(value, 1024) || !(str_starts(value, STR("http://")) || str_starts(value, STR("https://")) ||
+                                           str_starts(value, STR("file:///"))))
         return err_set(err, ERR_INVALID_ARGUMENT, "%s must be an http, https or file URL", f->name);
-    char **slot = config_member(c, f);
-    mem_free(*slot);
-    *slot = mem_strndup(value.p, value.n);
-    return 0;
+    return config_put(config_member(c, f), value);
 }
 
 static int set_package(struct config *c, const struct config_field *f, struct str value, struct err *err)
@@ -405,12 +363,9 @@ static int set_package(struct config *c, const struct config_field *f, struct st
         ok = (ch >= 'a' && ch <= 'z') || (ch >= '0' && ch <= '9') || (i > 0 && (ch == '+' || ch == '-' || ch == '.'));
     }
     if (!ok)
-        return err_set(err, ERR_INVALID_ARGUMENT, "%s: \"%.*s\" is no Debian package name", f->name,
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s: \"%.*s\" is not the name of a Debian package", f->name,
                        (int)MIN(value.n, 64), value.p);
-    if (c->n_template_packages == CONFIG_PACKAGES_MAX)
-        return err_set(err, ERR_INVALID_ARGUMENT, "%s has more than %d packages", f->name, CONFIG_PACKAGES_MAX);
-    c->template_packages[c->n_template_packages++] = mem_strndup(value.p, value.n);
-    return 0;
+    return config_add(c->template_packages, &c->n_template_packages, CONFIG_PACKAGES_MAX, f, value, err);
 }
 
 #define AT(m) .offset = offsetof(struct config, m)
@@ -419,32 +374,36 @@ static const struct config_field fields[] = {
     {"state_dir", "COVE_STATE", set_dir, AT(state_dir), .most = 200},
     {"run_dir", "COVE_RUN", set_dir, AT(run_dir), .most = 80},
     {"listen", "COVE_LISTEN", set_listen, .is_list = true},
-    {"listen_tls", "COVE_LISTEN_TLS", set_listen_tls, .is_list = true},
+    {"listen_tls", "COVE_LISTEN_TLS", set_listen, .is_list = true},
     {"behind_tls_proxy", NULL, set_bool, AT(behind_tls_proxy)},
     {"domain", "COVE_DOMAIN", set_domain, AT(domain)},
     {"pool.kind", "COVE_POOL", set_pool, AT(pool_kind)},
-    {"pool.size", NULL, set_size, AT(pool_bytes), .least = 2048 * MIB, .most = 1ULL << 60},
-    {"disk_reserve", NULL, set_size, AT(disk_reserve_bytes), .least = MIB, .most = 1ULL << 60},
-    {"owner", NULL, set_u32, AT(owner_uid), .most = UINT32_MAX - 1},
+    {"pool.size", NULL, set_number, AT(pool_bytes), .unit = &size_unit, .least = 2048 * MIB, .most = 1ULL << 60},
+    {"disk_reserve", NULL, set_number, AT(disk_reserve_bytes), .unit = &size_unit, .least = MIB, .most = 1ULL << 60},
+    {"owner", NULL, set_number, AT(owner_uid), .unit = &number_unit, .most = UINT32_MAX - 1},
     {"group", NULL, set_group, .is_list = false},
     {"log_level", "COVE_LOG", set_level, AT(log_level)},
     {"log_format", "COVE_LOG_FORMAT", set_format, .is_list = false},
-    {"defaults.memory", NULL, set_size, AT(default_memory_bytes), .least = 16 * MIB, .most = 1ULL << 50},
-    {"defaults.cpus", NULL, set_cpus, AT(default_cpu_milli), .least = 10, .most = 1024000},
-    {"defaults.pids", NULL, set_u32, AT(default_pids), .least = 16, .most = 4194304},
-    {"defaults.disk", NULL, set_size, AT(default_disk_bytes), .least = MIB, .most = 1ULL << 50},
-    {"defaults.timeout", NULL, set_duration, AT(default_timeout_ms), .least = 1000, .most = 3650 * DAY_MS},
+    {"defaults.memory", NULL, set_number, AT(default_memory_bytes), .unit = &size_unit, .least = 16 * MIB,
+     .most = 1ULL << 50},
+    {"defaults.cpus", NULL, set_number, AT(default_cpu_milli), .unit = &cpus_unit, .least = 10, .most = 1024000},
+    {"defaults.pids", NULL, set_number, AT(default_pids), .unit = &number_unit, .least = 16, .most = 4194304},
+    {"defaults.disk", NULL, set_number, AT(default_disk_bytes), .unit = &size_unit, .least = MIB, .most = 1ULL << 50},
+    {"defaults.timeout", NULL, set_number, AT(default_timeout_ms), .unit = &duration_unit, .least = 1000,
+     .most = 3650 * DAY_MS},
     {"defaults.checkpoint", NULL, set_checkpoint, .most = 1000000},
-    {"limits.sandboxes", NULL, set_u32, AT(max_sandboxes), .least = 1, .most = 4096},
-    {"limits.timeout", NULL, set_duration, AT(max_timeout_ms), .least = 1000, .most = 3650 * DAY_MS},
+    {"limits.sandboxes", NULL, set_number, AT(max_sandboxes), .unit = &number_unit, .least = 1, .most = 4096},
+    {"limits.timeout", NULL, set_number, AT(max_timeout_ms), .unit = &duration_unit, .least = 1000,
+     .most = 3650 * DAY_MS},
     {"tiers.default", "COVE_TIER", set_tier, AT(default_tier)},
     {"tiers.minimum", NULL, set_tier, AT(minimum_tier)},
     {"tiers.allow", NULL, set_tier, .is_list = true},
     {"microvm.guest", "COVE_MICROVM_GUEST", set_dir, AT(microvm_guest), .most = 400},
     {"microvm.emulate", "COVE_MICROVM_EMULATE", set_bool, AT(microvm_emulate)},
-    {"keep.events", NULL, set_u32, AT(keep_events), .least = 1000, .most = UINT32_MAX},
-    {"keep.ended", NULL, set_u32, AT(keep_ended), .least = 1, .most = UINT32_MAX},
-    {"keep.ended_for", NULL, set_duration, AT(keep_ended_ms), .least = 1000, .most = 3650 * DAY_MS},
+    {"keep.events", NULL, set_number, AT(keep_events), .unit = &number_unit, .least = 1000, .most = UINT32_MAX},
+    {"keep.ended", NULL, set_number, AT(keep_ended), .unit = &number_unit, .least = 1, .most = UINT32_MAX},
+    {"keep.ended_for", NULL, set_number, AT(keep_ended_ms), .unit = &duration_unit, .least = 1000,
+     .most = 3650 * DAY_MS},
     {"observe.processes", "COVE_OBSERVE_PROCESSES", set_bool, AT(observe_processes)},
     {"observe.files", "COVE_OBSERVE_FILES", set_bool, AT(observe_files)},
     {"run_code.open", "COVE_RUN_CODE_OPEN", set_bool, AT(run_code_is_open)},
@@ -452,10 +411,12 @@ static const struct config_field fields[] = {
     {"images.insecure", "COVE_IMAGE_INSECURE", set_image, .is_list = true},
     {"volumes.host", NULL, set_host_path, .is_list = true},
     {"webhooks.allow", "COVE_WEBHOOKS_ALLOW", set_webhook, .is_list = true},
-    {"builds.concurrency", NULL, set_build_number, .least = 1, .most = 64},
-    {"builds.step_timeout", "COVE_BUILD_STEP_TIMEOUT", set_build_number, .least = 1000, .most = 30 * DAY_MS},
-    {"builds.timeout", NULL, set_build_number, .least = 1000, .most = 30 * DAY_MS},
-    {"builds.disk", NULL, set_build_number, .most = 1ULL << 60},
+    {"builds.concurrency", NULL, set_number, .line = "concurrency", .unit = &number_unit, .least = 1, .most = 64},
+    {"builds.step_timeout", "COVE_BUILD_STEP_TIMEOUT", set_number, .line = "step-timeout-ms", .unit = &duration_unit,
+     .least = 1000, .most = 30 * DAY_MS},
+    {"builds.timeout", NULL, set_number, .line = "timeout-ms", .unit = &duration_unit, .least = 1000,
+     .most = 30 * DAY_MS},
+    {"builds.disk", NULL, set_number, .line = "disk", .unit = &size_unit, .most = 1ULL << 60},
     {"builds.allow", NULL, set_line, .is_list = true},
     {"builds.deny", NULL, set_line, .is_list = true},
     {"network.allow", NULL, set_line, .is_list = true},
@@ -469,12 +430,13 @@ static const struct config_field fields[] = {
     {"template.packages", NULL, set_package, .is_list = true},
 };
 
+/* Is there a field in it? */
 static bool is_section(struct str name)
 {
-    return str_eqc(name, "tiers") || str_eqc(name, "microvm") || str_eqc(name, "defaults") || str_eqc(name, "limits") ||
-           str_eqc(name, "template") || str_eqc(name, "images") || str_eqc(name, "builds") || str_eqc(name, "pool") ||
-           str_eqc(name, "keep") || str_eqc(name, "observe") || str_eqc(name, "webhooks") || str_eqc(name, "volumes") ||
-           str_eqc(name, "network") || str_eqc(name, "mirrors") || str_eqc(name, "run_code");
+    for (size_t i = 0; i < ARRAY_SIZE(fields); i++)
+        if (strncmp(fields[i].name, name.p, name.n) == 0 && fields[i].name[name.n] == '.')
+            return true;
+    return false;
 }
 
 static void config_forget(struct config_listen *all, size_t *n)
@@ -493,9 +455,9 @@ static int config_apply(void *ctx, const char *key, struct str value, bool first
             continue;
         if (in_list && !f->is_list)
             return err_set(err, ERR_INVALID_ARGUMENT, "%s takes one value, not a list", key);
-        if (first && f->set == set_listen)
+        if (first && strcmp(key, "listen") == 0)
             config_forget(c->listen, &c->n_listen);
-        if (first && f->set == set_listen_tls)
+        if (first && strcmp(key, "listen_tls") == 0)
             config_forget(c->listen_tls, &c->n_listen_tls);
         if (first && (f->set == set_image || f->set == set_webhook))
             forget_lines(c->builds, image_key(f));

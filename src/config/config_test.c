@@ -142,7 +142,7 @@ static void wrong_values_are_refused(void **state)
     assert_refused("owner: 4294967295\n", "t.yaml:1: owner is out of range: 4294967294 at most");
     assert_refused("log_format: xml\n", "t.yaml:1: log_format must be text or json");
     assert_refused("log_level: loud\n", "t.yaml:1: log_level must be debug, info, warn or error");
-    assert_refused("defaults: {memory: 1X}\n", "t.yaml:1: defaults.memory must be a size such as 512MiB");
+    assert_refused("defaults: {memory: 1X}\n", "t.yaml:1: defaults.memory must be a size such as 10GiB");
     assert_refused("defaults: {checkpoint: sometimes}\n",
                    "t.yaml:1: defaults.checkpoint must be action, a number of actions, risk or off");
     assert_refused("defaults: {checkpoint: 0}\n",
@@ -165,9 +165,9 @@ static void wrong_values_are_refused(void **state)
     assert_refused("domain: a.c:80\n", "t.yaml:1: domain must be a host name in lower case, without port");
     assert_refused("template: {mirror: ftp://x}\n", "t.yaml:1: template.mirror must be an http, https or file URL");
     assert_refused("template: {packages: [ok, --exec]}\n",
-                   "t.yaml:1: template.packages: \"--exec\" is no Debian package name");
+                   "t.yaml:1: template.packages: \"--exec\" is not the name of a Debian package");
     assert_refused("listen: 7070\n",
-                   "t.yaml:1: \"7070\" is no address to listen on; write 127.0.0.1:7070 or [::1]:7070");
+                   "t.yaml:1: \"7070\" is not an address to listen on; write 127.0.0.1:7070 or [::1]:7070");
 }
 
 static void listen_addresses(void **state)

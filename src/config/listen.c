@@ -53,7 +53,9 @@ int config_listen_parse(struct str text, struct config_listen *ret_listen, struc
     *ret_listen = l;
     return 0;
 bad:
-    return err_set(err, ERR_INVALID_ARGUMENT, "\"%.*s\" is no address to listen on; write 127.0.0.1:7070 or [::1]:7070",
+    return err_set(err, ERR_INVALID_ARGUMENT,
+                   "\"%.*s\" is not an address to listen on; write 127.0.0.1:7070 or "
+                   "[::1]:7070",
                    (int)MIN(text.n, 64), text.p);
 }
 
@@ -69,8 +71,8 @@ int config_check_listen(const struct config *c, bool has_key, struct err *err)
         if (!c->behind_tls_proxy)
             return err_set(
                 err, ERR_FAILED_PRECONDITION,
-                "other machines reach %s, and nothing encrypts what they send; use listen_tls and 'cove domain set', or put "
-                "a TLS proxy in front and set behind_tls_proxy: true, or listen on 127.0.0.1",
+                "other machines reach %s, and nothing encrypts what they send; use listen_tls and 'cove domain set', "
+                "or put a TLS proxy in front and set behind_tls_proxy: true, or listen on 127.0.0.1",
                 l->text);
     }
     for (size_t i = 0; i < c->n_listen_tls; i++)

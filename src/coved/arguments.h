@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What cove-api is told of the configuration: by its arguments, which anybody on the machine can read. */
+/* The part of the configuration that cove-api gets as arguments, which anybody on the machine can read. */
 #pragma once
 
 #include "base/sha1.h"

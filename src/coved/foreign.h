@@ -13,7 +13,7 @@ void foreign_begin(void);
 void foreign_end(void);
 int foreign_close(int fd); /* fd_close() between the two */
 
-/* How often it took so long that it was cut short. */
+/* How often it took too long and was cut short. */
 unsigned foreign_cuts(void);
 
 static inline UNUSED void foreign_close_auto_(int *fd)

@@ -54,8 +54,8 @@ static int open_given(const char *name, struct cgroup_tree **ret_tree)
         log_debug("sandboxes' control groups lie in %s", dir);
         return 0;
     }
-    log_warn("%s can't hold sandboxes' control groups (%s): they lie at the top of the tree, and no limit of the "
-             "service holds for them",
+    log_warn("%s can't hold sandboxes' control groups (%s): they are at the top of the tree, where the service's own "
+             "limits don't apply to them",
              dir, strerror(-r));
     return -ENOENT;
 }

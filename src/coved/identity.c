@@ -37,9 +37,8 @@ int identity_prepare(struct identity *i, const struct config *config, const char
         return -1;
     /* At the start alone: who takes a domain away later knows. */
     if (!i->domain.name.p && config->asks_for_tls)
-        log_warn(
-            "listen_tls says %s, but nothing listens there before 'cove domain set DOMAIN' has given it a certificate",
-            config->listen_tls[0].text);
+        log_warn("listen_tls is %s, but nothing listens there until 'cove domain set DOMAIN' provides a certificate",
+                 config->listen_tls[0].text);
     return 0;
 }
 
@@ -54,7 +53,8 @@ static int identity_read_file(const struct identity *i, struct buf *b, struct er
         return err_errno(err, errno, "open " DOMAIN_FILE);
     if (st.st_uid != 0 || st.st_mode & 077 || !S_ISREG(st.st_mode))
         return err_set(err, ERR_FAILED_PRECONDITION,
-                       "%s holds a private key and must be root's alone: 'cove domain set' makes it so", DOMAIN_FILE);
+                       "%s holds a private key, so only root may have access to it: 'cove domain set' corrects that",
+                       DOMAIN_FILE);
     int r = fd_read_all(fd, b);
     return r < 0 ? err_errno(err, r, "read " DOMAIN_FILE) : 1;
 }
@@ -94,8 +94,8 @@ int identity_load(struct identity *i, const struct config *config, struct err *e
     if (domain.name.p && config->domain && !str_eqc(domain.name, config->domain))
         return err_set(
             err, ERR_FAILED_PRECONDITION,
-            "the configuration says domain %s, but the certificate is for %.*s: run 'cove domain set %s', or "
-            "leave the domain to it",
+            "the configuration says domain %s, but the certificate is for %.*s: run 'cove domain set %s', or remove "
+            "domain from the configuration",
             config->domain, STR_ARG(domain.name), config->domain);
     adopt(i, &file, &domain, config);
     return 0;

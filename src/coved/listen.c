@@ -107,7 +107,7 @@ static int name_local(const char *path, mode_t mode, uid_t owner, gid_t group, s
     s->ino = st.st_ino;
     if (fchmodat(s->dir_fd, s->name, mode, 0) < 0 ||
         fchownat(s->dir_fd, s->name, owner, group, AT_SYMLINK_NOFOLLOW) < 0)
-        return err_errno(err, errno, "give %s to those who may use it", path);
+        return err_errno(err, errno, "set the owner and mode of %s", path);
     return 0;
 }
 

@@ -16,7 +16,7 @@ struct coved_listener {
     bool is_unix, is_tls;
 };
 
-/* Listening sockets of an earlier coved, which are used again by whoever wants to listen at the same address. */
+/* Listening sockets of an earlier coved. They are used again for the same addresses. */
 struct inherited {
     int fds[LISTEN_MAX + 1]; /* owned; -1: taken */
     size_t n;
@@ -50,8 +50,8 @@ struct listeners {
 };
 
 /*
- * A coved that was killed leaves its addresses taken until its workers have ended, a moment after it: who starts waits so long at most for those that are.
- * Blocks meanwhile; 0 is for who serves somebody.
+ * After coved was killed, its addresses stay in use until its workers have ended, a moment later: a new coved waits for
+ * them at most this long. It blocks while it waits; 0 is for a coved that already serves.
  */
 #define LISTEN_PATIENCE (2 * USEC_PER_SEC)
 
@@ -59,7 +59,7 @@ struct listeners {
 int listen_open(const struct config *config, usec_t patience, struct inherited *in, struct listeners *ret_listeners,
                 struct err *err) WARN_UNUSED;
 
-/* Those with TLS, beside what is there already: all of them, or none of them when one fails. */
+/* Adds the listeners with TLS: all of them, or none if one fails. */
 int listen_open_tls(const struct config *config, usec_t patience, struct listeners *l, struct err *err) WARN_UNUSED;
 void listen_close_tls(struct listeners *l);
 

@@ -32,9 +32,8 @@ bool request_is_layer(const char layer[static SUP_DIGEST_MAX])
 int request_check_limits(uint64_t memory_bytes, uint32_t pids, struct err *err)
 {
     if ((memory_bytes && memory_bytes < MEMORY_LEAST) || (pids && (pids < PIDS_LEAST || pids > PIDS_MOST)))
-        return err_set(err, ERR_INVALID_ARGUMENT,
-                       "a sandbox needs at least %d MiB of memory and %d processes, and %d at most", MEMORY_LEAST >> 20,
-                       PIDS_LEAST, PIDS_MOST);
+        return err_set(err, ERR_INVALID_ARGUMENT, "a sandbox needs at least %d MiB of memory, and %d to %d processes",
+                       MEMORY_LEAST >> 20, PIDS_LEAST, PIDS_MOST);
     return 0;
 }
 

@@ -19,9 +19,10 @@ struct requests {
     struct images *images;
     struct reserve reserve;
     uint32_t default_pids;
-    uint32_t generation; /* of the worker: what one asked for is not answered to the next, which counts its tags anew */
-    uint32_t awaits;     /* the tag of the SUP_AGAIN before which nothing is looked at; 0: none */
-    bool is_again;       /* what is being handled was perhaps asked before, of a coved that died */
+    /* of the worker: its requests are not answered to its successor, which numbers its requests from 1 again */
+    uint32_t generation;
+    uint32_t awaits; /* the tag of the SUP_AGAIN before which nothing is looked at; 0: none */
+    bool is_again;   /* what is being handled was perhaps asked before, of a coved that died */
 };
 
 void requests_new_worker(struct requests *r);

@@ -97,7 +97,7 @@ static void volumes(struct requests *r, const struct sup_head *m)
     struct err err;
     struct pool_listing listing = {r, m->tag};
     int failed = pool_volume_each(r->host->pool, tell_volume, &listing);
-    requests_pool_answer(r, m, failed < 0 ? err_errno(&err, failed, "look which volumes there are") : 0, &err);
+    requests_pool_answer(r, m, failed < 0 ? err_errno(&err, failed, "list the volumes") : 0, &err);
 }
 
 /* Each costs calls to the kernel, and everybody waits meanwhile: that is why they are few. */

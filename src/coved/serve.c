@@ -144,7 +144,7 @@ static void raise_limits(void)
     if (setrlimit(RLIMIT_NOFILE, &files) < 0 && getrlimit(RLIMIT_NOFILE, &now) == 0) {
         now.rlim_cur = now.rlim_max;
         if (setrlimit(RLIMIT_NOFILE, &now) < 0 || now.rlim_max < OPEN_FILES_LEAST)
-            log_warn("at most %llu files can be open: that bounds the number of sandboxes",
+            log_warn("at most %llu files can be open, which limits the number of sandboxes",
                      (unsigned long long)now.rlim_max);
     }
     /*
@@ -233,7 +233,7 @@ static void serve_on_signal(struct source *s, uint32_t events UNUSED)
             continue;
         }
         if (info.ssi_signo == SIGUSR2) {
-            log_info("making way for another coved");
+            log_info("handing over to another coved");
             c->handover_at = clock_mono() + HANDOVER_USEC;
             continue;
         }
@@ -344,9 +344,9 @@ static void serve_reload(struct coved *c)
     struct err err;
     if (identity_load(&c->identity, c->config, &err) < 0 ||
         identity_listen(&c->identity, c->config, 0, &c->listeners, &err) < 0)
-        log_error("read the domain anew: %s", err.msg);
+        log_error("reload the domain: %s", err.msg);
     else
-        log_info("the domain is %s now", c->identity.text ? c->identity.text : "none");
+        log_info("the domain is now %s", c->identity.text ? c->identity.text : "none");
     write_down_listeners(c);
     /* Also when listening failed: what cove-api borrows of the old text is gone. */
     const struct worker_spec spec = worker_spec(c);
@@ -361,7 +361,7 @@ static int watch_files(struct coved *c, struct err *err)
             : c->storage.file_fd < 0  ? -EXDEV
                                       : filewatch_open(pool_fd(c->host.pool), &files);
     if (r < 0)
-        log_info("what files sandboxes write is not recorded: %s",
+        log_info("the files that sandboxes write are not recorded: %s",
                  r == -EXDEV ? "the storage pool has no file system of its own" : strerror(-r));
     r = boxes_watch(c->boxes, TAKE_PTR(c->procwatch), files);
     return r < 0 ? err_errno(err, r, "watch what sandboxes do") : 0;
@@ -381,7 +381,7 @@ static int set_up(struct coved *c, int keeper_fd, struct err *err)
     microvm_configure(c->config->microvm_guest, c->config->microvm_emulate);
     int unwatched = c->config->observe_processes ? procwatch_open(&c->procwatch) : 0;
     if (unwatched < 0)
-        log_warn("what processes of sandboxes execute is not recorded: %s", strerror(-unwatched));
+        log_warn("the programs that sandboxes execute are not recorded: %s", strerror(-unwatched));
     if (load_agent(dir, &c->host.agent_fd, err) < 0 ||
         groups_open(c->config->state_dir, spares_group, c, &c->host.cgroups, err) < 0 ||
         listen_open(c->config, LISTEN_PATIENCE, &c->inherited, &c->listeners, err) < 0 ||
@@ -511,9 +511,8 @@ static void tear_down(struct coved *c)
         size_t left =
             c->stopping ? sweeper_last(c->host.pool, LAST_SWEEP_MS) : 0; /* a failed start waits for nothing */
         if (left)
-            log_warn(
-                "files of %zu ended sandboxes are not deleted yet: the next start goes on with it in the background",
-                left);
+            log_warn("the files of %zu ended sandboxes are not deleted yet: the next start continues in the background",
+                     left);
         pool_close(c->host.pool);
     }
     storage_close(&c->storage);
@@ -553,7 +552,7 @@ int serve(const struct config *config, int keeper_fd, struct err *err)
     if (r == 0) {
         if (c.lost)
             log_warn(
-                "an earlier coved died: what %zu boxes left behind that were nobody's, or ended with it, is removed",
+                "an earlier coved died: removed what %zu boxes left behind that belonged to nobody or ended with it",
                 c.lost);
         log_info("listening on %s%s", config->listen[0].text, config->n_listen > 1 ? " and more" : "");
         r = loop_forever(&c, err);

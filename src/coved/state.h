@@ -20,8 +20,8 @@ struct config;
 enum { STATE_KEY_MAX = 128 };
 
 /*
- * Who owns what runs beside us. The accounts "cove" and "cove-egress" where they exist, else ids that no account has, below the ranges of
- * sandboxes.
+ * The users that our workers run as. The accounts "cove" and "cove-egress" if they exist, else ids without an account,
+ * below the ranges of sandboxes.
  */
 enum state_user { STATE_API, STATE_EGRESS, STATE_NETMAKER };
 uid_t state_uid(enum state_user user);

@@ -264,7 +264,7 @@ static struct native_obstacle supervisor_says(void *ctx)
         [PULSE_SAYS_FINE] = {NULL, NULL},
         [PULSE_SAYS_NO_ROOM] = {"disk", "there is not enough room for another sandbox: 'cove doctor' and the service's"
                                         " log say more"},
-        [PULSE_SAYS_STOPS] = {"stopping", "the service stops"},
+        [PULSE_SAYS_STOPS] = {"stopping", "the service is stopping"},
     };
     const struct api_worker *w = ctx;
     return obstacles[w->stopping ? PULSE_SAYS_STOPS : pulse_said(&w->pulse, clock_mono())];

@@ -125,7 +125,7 @@ void ask_begin(struct egress *e, json_t *request)
         return;
     }
     (void)err_set(&err, fits ? ERR_RESOURCE_EXHAUSTED : ERR_INVALID_ARGUMENT, "%s",
-                  fits ? "too many wait for an answer already" : "no http:// or https:// URL");
+                  fits ? "too many requests are already waiting for an answer" : "not an http:// or https:// URL");
     requests_fail(e, request, &err);
     ask_free(p);
 }

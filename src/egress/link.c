@@ -112,7 +112,7 @@ static void link_send_queue(struct link *l)
     if (!l->now)
         return;
     if (l->dropped && list_empty(&l->queue)) {
-        log_warn("%llu events of the network are lost: cove-api was not there or did not read",
+        log_warn("%llu network events are lost: cove-api was gone or did not read them",
                  (unsigned long long)l->dropped);
         l->dropped = 0;
     }
@@ -187,7 +187,7 @@ static bool read_one(struct link_connection *c, char *room)
     json_decref(request);
     mem_wipe(room, (size_t)n); /* "seal" brings what is secret */
     if (!understood) {
-        log_error("cove-api sent a message that makes no sense");
+        log_error("cove-api sent an invalid message");
         detach(l);
     }
     return l->now == c;

@@ -193,7 +193,7 @@ static int post_write(struct post *p, struct err *err)
         buf_printf(&p->out, "%s: %.*s\r\n", name, STR_ARG(v));
     }
     if (!ok || buf_len(&p->out) > POST_HEAD_MAX)
-        return err_set(err, ERR_INVALID_ARGUMENT, "a header that is none");
+        return err_set(err, ERR_INVALID_ARGUMENT, "an invalid header");
     buf_append_cstr(&p->out, "\r\n");
     buf_append_cstr(&p->out, body);
     return buf_error(&p->out) ? err_errno(err, buf_error(&p->out), "a request") : 0;
@@ -212,7 +212,7 @@ static int post_parse(struct post *p, struct netaddr *ret_literal, struct err *e
 {
     const char *url = post_text(p->request, "url");
     if (!post_url_is_clean(url) || !post_text(p->request, "body"))
-        return err_set(err, ERR_INVALID_ARGUMENT, "this is no URL of a request");
+        return err_set(err, ERR_INVALID_ARGUMENT, "this is not the URL of a request");
     if (policy_parse(json_object_get(p->request, "policy"), &p->policy, err) < 0 ||
         requests_parse_url(&p->url, str_of(url), ret_literal, err) < 0)
         return -1;

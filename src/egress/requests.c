@@ -104,7 +104,7 @@ static void on_policy(struct egress *e, const json_t *request)
     struct str sealed_for = text(request, "sealed_for");
     if (sealed_for.p && !id_is_sandbox(sealed_for)) {
         policy_unref(p);
-        (void)err_set(&err, ERR_INVALID_ARGUMENT, "sealed_for is no sandbox");
+        (void)err_set(&err, ERR_INVALID_ARGUMENT, "sealed_for is not a sandbox's id");
         requests_fail(e, request, &err);
         return;
     }
@@ -297,8 +297,7 @@ static void on_seal(struct egress *e, const json_t *request)
     struct err err;
     if (!value.n || value.n > SECRET_VALUE_MAX ||
         vault_seal(e->config.vault, text(request, "id"), value, &sealed) < 0) {
-        (void)err_set(&err, ERR_INVALID_ARGUMENT, "this can't be sealed: empty, or longer than %d bytes",
-                      SECRET_VALUE_MAX);
+        (void)err_set(&err, ERR_INVALID_ARGUMENT, "a value to seal must have 1 to %d bytes", SECRET_VALUE_MAX);
         requests_fail(e, request, &err);
         return;
     }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Checks the chain of one sandbox's log and rebuilds its state from it. Both walk the whole log (about a million events
- * per second and core): on the loop for short logs only, else in a worker thread over store_open_reader() and its own
- * event_log.
+ * Checks the chain of one sandbox's log. It walks the whole log (about a million events per second and core): on the
+ * loop for short logs only, else in a worker thread over store_open_reader() and its own event_log.
  */
 #pragma once
 
@@ -30,26 +29,3 @@ int event_verify(struct event_log *log, const char *sandbox, struct event_verdic
                  struct err *err) WARN_UNUSED;
 
 const char *event_fault_name(enum event_fault fault); /* "intact", "hash", "gap", "truncated", "extra", "head" */
-
-/*
- * What the log says about the sandbox. Two replays of the same log, or of two logs that tell the same story, give the
- * same digest: it covers all fields but the seqs and times.
- */
-struct event_state {
-    uint64_t first, last; /* seqs folded */
-    bool complete;        /* from seq 1 on: nothing was pruned */
-    const char *phase;    /* a literal: "", creating, running, pausing, paused, resuming, stopping, ended or failed */
-    uint64_t actions;     /* by clients */
-    uint64_t execs_started;
-    uint64_t execs_exited;
-    uint64_t execs_failed;
-    uint64_t file_changes; /* asked for: file.write, file.move, file.remove, file.mkdir */
-    uint64_t files_failed; /* file.failed */
-    uint64_t denied;       /* guard.denied, net.denied */
-    uint64_t violations;
-    char end_cause[64]; /* data.cause of the last sandbox.ended or sandbox.failed */
-    unsigned char digest[EVENT_HASH_SIZE];
-};
-
-int event_replay(struct event_log *log, const char *sandbox, struct event_state *ret_state,
-                 struct err *err) WARN_UNUSED;

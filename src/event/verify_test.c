@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "event/tail.h"
 #include "event/test_log.h"
+#include "event/test_replay.h"
 #include "event/verify.h"
 
 #include <setjmp.h>

@@ -11,7 +11,8 @@ static int hex_value(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-ssize_t url_decode_to(struct str s, enum url_form form, char *out)
+/* The same into room for s.n bytes; returns the length. out may be s.p. */
+static ssize_t url_decode_to(struct str s, enum url_form form, char *out)
 {
     size_t n = 0;
     for (size_t i = 0; i < s.n; i++) {

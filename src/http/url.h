@@ -24,9 +24,6 @@ enum url_form {
  */
 int url_decode(struct arena *a, struct str s, enum url_form form, struct str *ret) WARN_UNUSED;
 
-/* The same into room for s.n bytes; returns the length. out may be s.p. */
-ssize_t url_decode_to(struct str s, enum url_form form, char *out) WARN_UNUSED;
-
 /* Encodes all but RFC 3986 unreserved characters; keep_slash leaves '/' alone, for paths. */
 int url_encode(struct buf *b, struct str s, bool keep_slash);
 

@@ -175,7 +175,7 @@ static void image_main_reap(struct half *h, bool kill_it)
     h->ended = true;
     h->code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
     if (h->code < 0 && !kill_it)
-        log_error("the half that %s was ended by signal %d", h->name, WTERMSIG(status));
+        log_error("the half that %s was killed by signal %d", h->name, WTERMSIG(status));
 }
 
 /* Until fetch has ended; unpack is nothing without it. Returns false when the time is over. */

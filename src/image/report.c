@@ -31,7 +31,8 @@ void report_free(struct report *r)
     mem_free(r);
 }
 
-const char *report_code(enum err_code code)
+/* one of JOB_CODES */
+static const char *report_code(enum err_code code)
 {
     switch (code) {
     case ERR_NOT_FOUND:

@@ -30,5 +30,3 @@ struct report_result {
 };
 int report_ok(struct report *r, const struct report_result *result) WARN_UNUSED; /* -1: nobody took it */
 void report_error(struct report *r, const struct err *err);
-
-const char *report_code(enum err_code code); /* one of JOB_CODES */

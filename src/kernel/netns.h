@@ -23,9 +23,9 @@ struct netns {
 enum {
     NETNS_TCP_PORT = 61080,
     NETNS_DNS_PORT = 61053
-}; /* inside, on all addresses; who asks for them directly is refused */
+}; /* inside, on all addresses; direct connections to them are refused */
 
-/* What a resolver inside is told to ask: /etc/resolv.conf says "nameserver NETNS_DNS_ADDRESS". Any other address on port 53 works as well. */
+/* The name server in /etc/resolv.conf inside. Any other address on port 53 works as well. */
 #define NETNS_ADDRESS4 "10.200.0.2"
 #define NETNS_ADDRESS6 "fd00:c0fe::2"
 #define NETNS_DNS_ADDRESS "10.200.0.1"

@@ -29,7 +29,7 @@ struct nft_rule {
 
 void nft_begin(struct netlink *nl, const char *table);
 void nft_add_chain(struct netlink *nl, const char *table, const struct nft_chain *chain);
-int nft_commit(struct netlink *nl) WARN_UNUSED; /* -EOPNOTSUPP: the kernel lacks a part of what was asked for */
+int nft_commit(struct netlink *nl) WARN_UNUSED; /* -EOPNOTSUPP: the kernel lacks a required feature */
 
 /* One rule at the end of a chain: nft_rule(), then matches and a verdict, then nft_rule_end(). */
 struct nft_rule nft_rule(struct netlink *nl, const char *table, const char *chain);

@@ -261,7 +261,8 @@ static void root_file_system(const struct probe_env *env, struct probe_result *r
     else
         probe_say(
             r, PROBE_DEGRADED,
-            "overlay of idmapped layers works with attached layers only (Linux 6.15 does without): creates take longer");
+            "overlay of idmapped layers works with attached layers only (not needed from Linux 6.15 on): creating a "
+            "sandbox takes longer");
 }
 
 static int filter_child(const void *arg UNUSED)

@@ -17,12 +17,12 @@ enum probe_status {
 
 struct probe_result {
     enum probe_status status;
-    char detail[320]; /* what was measured, and what to do when it is not OK */
+    char detail[320]; /* what was measured, and what to do if it is not OK */
 };
 
 struct probe_env {
-    const char
-        *scratch_dir; /* a directory on the pool's file system, ours; probes make and remove what they need in it */
+    /* a directory on the pool's file system, ours; probes make and remove what they need in it */
+    const char *scratch_dir;
 };
 
 struct probe {

@@ -64,13 +64,12 @@ void probe_network(const struct probe_env *env UNUSED, struct probe_result *r)
         probe_say(r, PROBE_OK, "TCP and DNS of a sandbox are captured, all else is refused; made and tried in %llu us",
                   (unsigned long long)took);
     else if (e == EOPNOTSUPP || e == EAFNOSUPPORT)
-        probe_say(
-            r, PROBE_DEGRADED,
-            "%s: sandboxes have no network but their own loopback. The kernel needs nf_tables (inet, nat, ct, reject,"
-            " limit) and IPv6; where it can't load them by itself: modprobe -a nf_tables nft_ct nft_nat nft_chain_nat"
-            " nft_reject_inet nft_limit",
-            strerror(e));
+        probe_say(r, PROBE_DEGRADED,
+                  "%s: sandboxes have no network except their own loopback. The kernel needs nf_tables (inet, nat, ct, "
+                  "reject, limit) and IPv6; where it can't load them by itself: modprobe -a nf_tables nft_ct nft_nat "
+                  "nft_chain_nat nft_reject_inet nft_limit",
+                  strerror(e));
     else
-        probe_say(r, PROBE_DEGRADED, "%s: sandboxes have no network but their own loopback",
+        probe_say(r, PROBE_DEGRADED, "%s: sandboxes have no network except their own loopback",
                   e < 256 ? strerror(abs(e)) : "the attempt was killed");
 }

@@ -2,7 +2,8 @@
 #pragma once
 
 /*
- * From now on nobody can send descriptors to this unix socket (Linux 6.16; older kernels can't refuse them). For one on which none are awaited: what came
- * all the same would be closed by whoever reads, and that can take as long as its owner likes (SO_LINGER).
+ * From now on nobody can send descriptors to this unix socket (Linux 6.16; older kernels can't refuse them). Use it for
+ * sockets that expect none: the reader would have to close what came, which can take as long as the sender likes
+ * (SO_LINGER).
  */
 void rights_refuse(int sock);

@@ -23,7 +23,7 @@ int sandbox_usable(const struct sandbox *sb, struct err *err)
         return err_set(err, ERR_FAILED_PRECONDITION, "sandbox %s is %s", sb->info.id,
                        sandbox_state_name(sb->info.state));
     if (sb->core->closing)
-        return err_set(err, ERR_UNAVAILABLE, "the service stops");
+        return err_set(err, ERR_UNAVAILABLE, "the service is stopping");
     return 0;
 }
 
@@ -108,7 +108,7 @@ static int action_gate(struct core *core, const char *id, const struct actor *ac
     const char *why = NULL;
     *ret_hold = NULL;
     if (core->closing)
-        return err_set(err, ERR_UNAVAILABLE, "the service stops");
+        return err_set(err, ERR_UNAVAILABLE, "the service is stopping");
     enum guard_verdict verdict = core->guard->decide(core->guard->ctx, &q, &answer.rule);
     if (verdict == GUARD_ALLOW && !actor->is_own)
         verdict = guard_judge(core, &q, &answer);
@@ -162,8 +162,8 @@ static int action_pass(struct core *core, const char *id, const struct actor *ac
 
 int action_allow(struct core *core, const struct actor *actor, enum event_kind kind, struct str data, struct err *err)
 {
-    struct hold
-        *hold; /* is not used up: what makes a thing may be several actions, of which the next one is asked about */
+    /* is not used up: what makes a thing may be several actions, of which the next one is asked about */
+    struct hold *hold;
     enum guard_risk risk = RISK_LOW;
     return action_gate(core, SERVICE_LOG_ID, actor, kind, data, &hold, &risk, err);
 }

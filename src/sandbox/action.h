@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The one gate. Whatever is asked for, by whichever API, on a sandbox, a volume or the service itself, passes it before it is done: it is authorised (the sandbox
- * runs, the service doesn't stop), the guard decides (guard.h), and the action is recorded. What is observed of it afterwards is recorded with its seq as cause.
+ * The one gate. Every request on a sandbox, a volume or the service itself passes it before it is carried out,
+ * whichever API it came by: it is authorised (the sandbox runs, the service doesn't stop), the guard decides (guard.h),
+ * and the action is recorded. What is observed later is recorded with the action's seq as its cause.
  *
- * Whoever calls it has changed nothing yet: an action that waits for an answer (ERR_HELD, hold.h) is begun again by whoever asked for it.
+ * Its caller must not have changed anything yet: an action that waits for an answer (ERR_HELD, hold.h) is begun again
+ * later.
  */
 #pragma once
 
@@ -12,8 +14,8 @@
 #include "sandbox/sandbox.h"
 
 #define SERVICE_LOG_ID                                                                                                 \
-    "service" /* the log of the service itself: templates, secrets, the pool; no sandbox's and no volume's id */
-enum { LOG_KEEP = 10000 }; /* of a log that isn't a sandbox's the last so many events stay, at least */
+    "service" /* the log of the service itself: templates, secrets, the pool; never the id of a sandbox or volume */
+enum { LOG_KEEP = 10000 }; /* at least this many of the last events of a log that isn't a sandbox's are kept */
 
 /*
  * Begins an action. data: JSON object text ("{}" when there is nothing to say), bounded by the event log. On success *ret_seq is the
@@ -24,26 +26,26 @@ int action_begin(struct sandbox *sb, const struct actor *actor, enum event_kind 
                  uint64_t *ret_seq, struct err *err) WARN_UNUSED;
 
 /*
- * The same for what strangers may do as often as they like: those beyond the limit are done and counted together (log.suppressed). Of them
- * *ret_seq is 0, and nothing more should be recorded.
+ * The same for what strangers may do as often as they like: beyond the limit, actions are carried out and only counted
+ * (log.suppressed). Then *ret_seq is 0, and nothing more should be recorded.
  */
 int action_begin_limited(struct sandbox *sb, const struct actor *actor, enum event_kind kind, struct str data,
                          const struct event_limit *limit, uint64_t *ret_seq, struct err *err) WARN_UNUSED;
 
-/* The same in the log of this id, whatever the state of what it names. */
+/* The same in the log of this id, whatever state its subject is in. */
 int action_on(struct core *core, const char *id, const struct actor *actor, enum event_kind kind, struct str data,
               uint64_t *ret_seq, struct err *err) WARN_UNUSED;
 
 /*
- * The two halves of it, for what makes the thing that the record is about: the guard is asked before there is one, and about the service.
- * What passed is recorded with action_record() when it begins.
+ * The two halves, for actions that make the subject of the record: the guard is asked before it exists, and about the
+ * service. What passed is recorded with action_record() when it begins.
  */
 int action_allow(struct core *core, const struct actor *actor, enum event_kind kind, struct str data,
                  struct err *err) WARN_UNUSED;
 int action_record(struct core *core, const char *id, const struct actor *actor, enum event_kind kind, struct str data,
                   uint64_t *ret_seq, struct err *err) WARN_UNUSED;
 
-/* Records what came of it. Never fails for the caller: an event that can't be stored is counted and logged once. */
+/* Records its result. Never fails for the caller: an event that can't be stored is counted and logged once. */
 void action_observe(struct sandbox *sb, uint64_t cause, enum event_kind kind, enum event_grade grade, struct str data);
 
 /* The same as seen by the host, in the log of this id. cause 0: none; actor NULL: nobody asked. Returns its seq, 0: it could not be stored. */
@@ -52,7 +54,7 @@ uint64_t action_note(struct core *core, const char *id, const char *actor, uint6
 /* The same of what somebody can cause without end: floods are counted. */
 void action_note_limited(struct core *core, const char *id, const char *actor, uint64_t cause, enum event_kind kind,
                          struct str data);
-/* In the service's log: nothing came of this action there. */
+/* In the service's log: this action had no result. */
 void action_fruitless(struct core *core, uint64_t cause, enum event_kind action, const struct err *why);
 
 void action_describe_error(struct event_data *d, const struct err *err); /* "code", "message" */

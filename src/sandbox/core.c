@@ -95,7 +95,7 @@ void core_close(struct core *core)
 {
     struct err why;
     core->closing = true;
-    (void)err_set(&why, ERR_UNAVAILABLE, "the service stops");
+    (void)err_set(&why, ERR_UNAVAILABLE, "the service is stopping");
     size_t it = 0;
     for (struct sandbox *sb; (sb = map_next(&core->by_id, &it));)
         sandbox_abandon(sb, &why);

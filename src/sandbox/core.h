@@ -45,12 +45,12 @@ struct core_answers {
     size_t (*list)(const struct sandbox_info *info, struct arena *arena, struct core_answer **ret_all);
 };
 
-/* Names of ours that a façade's clients look for inside, beside Cove's own (wire/proto.h). NULL: none. */
+/* Names that a façade's clients look for inside, in addition to Cove's own (wire/proto.h). NULL: none. */
 struct core_guest {
     const char *marker, *id,
         *template_id; /* variables of every process: "true", the ids of the sandbox and its template */
-    const char
-        *attributes; /* the prefix of the extended attributes that are a file's metadata; NULL: WIRE_ATTRIBUTES */
+    /* the prefix of the extended attributes that are a file's metadata; NULL: WIRE_ATTRIBUTES */
+    const char *attributes;
 };
 
 struct core_config {
@@ -69,20 +69,22 @@ struct core_config {
     uint32_t keep_ended;     /* and how many at most, the latest; 0: CORE_KEEP_ENDED */
     int checkpoint;          /* guard/rules.h: of sandboxes of which nothing else says it */
     uint32_t keep_events;    /* of a sandbox that lives, at least, the latest; 0: CORE_KEEP_EVENTS */
-    const struct json_t *network; /* borrowed: the policy of who asks for none; NULL: everything is allowed */
-    const struct pair *envs; /* borrowed: variables of every process that sets them not itself: mirrors of registries */
+    const struct json_t *network; /* borrowed: the policy of those that ask for none; NULL: all is allowed */
+    const struct pair *envs;      /* borrowed: default variables of every process: mirrors of registries */
     size_t n_envs;
     const char *trust; /* borrowed, PEM: authorities that are trusted in every sandbox; NULL: none */
     const char *version;
-    gid_t
-        group_gid; /* whose members are tenants of their own at the local socket (tenant_of_uid()); 0 or (gid_t)-1: nobody's */
+    /* whose members are tenants of their own at the local socket (tenant_of_uid()); 0 or (gid_t)-1: nobody's */
+    gid_t group_gid;
     const struct core_answers *answers;   /* borrowed; NULL: none */
     const struct core_guest *guest;       /* borrowed; may be NULL */
-    const struct core_webhooks *webhooks; /* sandbox/webhook.h, borrowed; NULL: nobody is told */
+    const struct core_webhooks *webhooks; /* sandbox/webhook.h, borrowed; NULL: no webhooks */
     json_t *webhook_policy;               /* what they may reach, borrowed; NULL: all that is public */
     const struct guard *guard;            /* sandbox/guard.h, borrowed; NULL: allows everything */
     uint64_t hold_ms; /* how long an action waits for an answer when the guard asks; 0: HOLD_MS (sandbox/hold.h) */
-    /* coved is gone for good: nothing can be made or ended any more, the worker should exit. May be NULL. */
+    /*
+     * coved is gone and won't return: nothing can be made or ended any more, and the worker should exit. May be NULL.
+     */
     void (*on_supervisor_lost)(void *ctx);
     void *supervisor_lost_ctx;
 };
@@ -102,13 +104,13 @@ void core_close(struct core *core);
 const struct core_config *core_config(const struct core *core);
 uv_loop_t *core_loop(const struct core *core);
 
-/* Who asks, for the record and for the guard: made by the façade, valid during the call. */
+/* Who asks, for the record and the guard. The façade makes it; it is valid during the call. */
 struct actor {
-    const char
-        *name; /* for the record: "native:<first 8 of the key>", "native:<id of the key>", "cli:uid=0", "timer" */
+    /* for the record: "native:<first 8 of the key>", "native:<id of the key>", "cli:uid=0", "timer" */
+    const char *name;
     struct principal who;
-    struct str trace;             /* a traceparent that is one (event/event.h); n 0: none */
-    bool is_own;                  /* Cove itself, for what was allowed already: no rules, not stuck */
+    struct str trace;             /* a valid traceparent (event/event.h); n 0: none */
+    bool is_own;                  /* Cove itself, for what was already allowed: no rules apply, and it is never stuck */
     const struct exec_spec *exec; /* with EVENT_EXEC_START: what the record may have cut */
     bool sets_up;                 /* part of its start: may act in a sandbox that is being resumed */
     struct holder *holder;        /* sandbox/hold.h: can wait when the guard asks; NULL: can't */

@@ -19,5 +19,5 @@ struct tier_list;
 struct engine {
     int supervisor_fd; /* SOCK_SEQPACKET to coved (wire/supervisor.h); owned by the core from core_open() on */
     const struct tier_list *tiers; /* which boundaries there are (wire/tiers.h); borrowed; NULL: containers */
-    const char *default_tier;      /* of who names none, borrowed; NULL: the weakest that can be had */
+    const char *default_tier;      /* of a request that names none, borrowed; NULL: the weakest one available */
 };

@@ -19,5 +19,5 @@ struct figures {
     uint64_t failed_starts[START_WAYS];
     uint64_t egress[FIGURES_VERDICTS]; /* connections; requests that were denied */
     uint64_t egress_sent, egress_received;
-    uint64_t egress_came, supervisor_came; /* so often there was another one */
+    uint64_t egress_came, supervisor_came; /* how often a new one came */
 };

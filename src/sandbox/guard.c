@@ -97,7 +97,8 @@ static struct guard_entry *guard_entry(struct core *core, const struct guard_pla
     (void)map_put(&core->guards->by_key, str_of(key), e);
     if (guard_load(core, e, &err) < 0) {
         e->is_bad = true;
-        log_error("the guard's rules '%s' can't be read, so what they are about is denied until new ones are set: %s",
+        log_error("the guard's rules '%s' can't be read, so everything they cover is denied until new ones are set: "
+                  "%s",
                   key, err.msg);
     }
     return e;
@@ -391,7 +392,9 @@ int guard_remember(struct core *core, const struct actor *actor, const struct ho
     place.template_id = sb->info.template_id;
     place.sandbox = place.level == GUARD_SANDBOX ? sb : NULL;
     if (actor->who.scope < (place.level == GUARD_SERVICE ? SCOPE_OPERATOR : SCOPE_ADMIN))
-        return err_set(err, ERR_PERMISSION_DENIED, "remembering it changes the %s's rules, which your key may not",
+        return err_set(err, ERR_PERMISSION_DENIED,
+                       "remembering it would change the %s's rules, which your key may "
+                       "not do",
                        guard_level_name(place.level));
     json_t *rule = guard_rule_of(info, actor->name, is_allowed, err);
     if (!rule)

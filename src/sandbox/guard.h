@@ -20,7 +20,7 @@ struct guard_question {
     struct str actor;
     struct str data; /* JSON object text, as it would be recorded: long values are cut there */
     uint64_t tenant;
-    const struct exec_spec *exec; /* what is to be started, whole; NULL: what data says. Not kept */
+    const struct exec_spec *exec; /* the whole command; NULL: data describes it. Not kept */
 };
 
 enum guard_level { GUARD_SERVICE, GUARD_TENANT, GUARD_TEMPLATE, GUARD_SANDBOX, GUARD_LEVELS };

@@ -166,7 +166,9 @@ int hold_ask(struct core *core, struct holder *holder, const struct guard_questi
     }
     if (!hold_has_room(core, holder, q)) {
         *ret_why = "too many wait";
-        return err_set(err, ERR_PERMISSION_DENIED, "rule '%s' requires approval of %s, and too much waits already",
+        return err_set(err, ERR_PERMISSION_DENIED,
+                       "rule '%s' requires approval of %s, and too many actions are "
+                       "already waiting",
                        rule, kind);
     }
     h = hold_new(core, holder, q, answer);

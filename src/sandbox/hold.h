@@ -23,7 +23,7 @@ enum { HOLDS_MAX = 1000, HOLDS_OF_ONE = 32, HOLDS_BYTES = 64 << 20, HOLD_ID_LEN 
 /* Embedded by who can begin its action again. */
 struct holder {
     struct list holds; /* that wait, and approvals that were not used yet */
-    size_t bytes;      /* what the owner keeps in memory meanwhile */
+    size_t bytes;      /* what the owner keeps in memory while it waits */
     void (*again)(struct holder *h);
 };
 void holder_init(struct holder *h, void (*again)(struct holder *h));

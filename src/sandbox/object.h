@@ -67,7 +67,7 @@ struct sandbox {
     struct charge charge;
     const char *layer;
     const char *user, *workdir; /* of processes that say none; NULL: the agent's */
-    size_t n_mounted;           /* so many of them */
+    size_t n_mounted;           /* how many */
     unsigned n_relays;
     struct network *network; /* owned; never NULL */
     struct list node;        /* in core->live */
@@ -77,7 +77,7 @@ struct sandbox {
     uint64_t ending_seq;     /* the event that began the end */
 
     struct start *start;  /* NULL: none is under way */
-    struct list starters; /* struct waiter (pause.c): who hears what comes of it */
+    struct list starters; /* struct waiter (pause.c): who gets its result */
     uint64_t n_starts;
     sandbox_fn kill_done; /* NULL once called */
     void *kill_ctx;
@@ -118,9 +118,9 @@ struct sandbox {
     bool listed;           /* by coved, at recovery */
     uint32_t life;         /* enum sup_life, when listed */
 
-    const char *start_cmd, *ready_cmd; /* to be run at each start, before anybody hears of it; NULL: none */
+    const char *start_cmd, *ready_cmd; /* run at each start, before the sandbox is handed over; NULL: none */
     struct launch *launch;             /* while that goes on */
-    bool is_spare;                     /* ready, and nobody's (spare.c) */
+    bool is_spare;                     /* ready, and not given to anybody yet (spare.c) */
     struct list spare_node;            /* in a stock, until somebody has it */
 
     struct list stores;  /* struct storing (snapshot.c): clones of its files, the first is under way */

@@ -12,7 +12,7 @@ enum scope { SCOPE_NONE, SCOPE_READ, SCOPE_USE, SCOPE_APPROVE, SCOPE_ADMIN, SCOP
 
 struct principal {
     uint64_t tenant;
-    uint64_t view; /* whose things there are for it: its tenant, or TENANT_ANY */
+    uint64_t view; /* whose things it can see: its tenant's, or TENANT_ANY */
     enum scope scope;
     const char *key;     /* its id; NULL: none, or the one from the key file */
     const char *name;    /* of the key; NULL: none */

@@ -23,7 +23,7 @@ static const char *const quota_words[QUOTA_MAX] = {
 static int quota_refuse(enum quota what, uint64_t limit, uint64_t used, uint64_t amount, struct err *err)
 {
     if (amount > limit)
-        return err_set(err, ERR_PERMISSION_DENIED, "your tenant's limit is %llu %s: %llu are more",
+        return err_set(err, ERR_PERMISSION_DENIED, "your tenant's limit is %llu %s, less than the %llu asked for",
                        (unsigned long long)limit, quota_words[what], (unsigned long long)amount);
     return err_set(err, ERR_RESOURCE_EXHAUSTED, "your tenant's limit is %llu %s, and %llu are in use",
                    (unsigned long long)limit, quota_words[what], (unsigned long long)used);
@@ -70,7 +70,7 @@ static int charge_disk(struct charge *charge, struct core *core, uint64_t tenant
     if (!user)
         return -1;
     if (user->limits[QUOTA_DISK] && !amounts[QUOTA_DISK])
-        return err_set(err, ERR_PERMISSION_DENIED, "your tenant's disk is limited: give this a size");
+        return err_set(err, ERR_PERMISSION_DENIED, "your tenant's disk is limited: set a size");
     return charge_take(charge, core, tenant, amounts, err);
 }
 

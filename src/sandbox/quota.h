@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a tenant may have at a time. Whatever counts is charged to its tenant when it begins, and its charge is given back when it ends, once, however it ends.
- * A limit of 0 is none; one that is lowered takes nothing away, it only refuses more.
+ * What a tenant may have at a time. Whatever counts is charged to its tenant when it begins, and the charge is returned
+ * exactly once, however it ends. A limit of 0 means none. Lowering a limit takes nothing away, it only refuses more.
  */
 #pragma once
 
@@ -42,7 +42,7 @@ int charge_take(struct charge *charge, struct core *core, uint64_t tenant, const
 /* A sandbox of that size, and that it is made now. disk_bytes 0: has no limit. */
 int charge_sandbox(struct charge *charge, struct core *core, uint64_t tenant, uint64_t memory_bytes, uint32_t cpu_milli,
                    uint64_t disk_bytes, struct err *err) WARN_UNUSED;
-/* A volume that may hold so much; 0: without a limit, which a tenant whose disk is limited can't have. */
+/* A volume with this limit; 0: none, which a tenant with limited disk can't have. */
 int charge_volume(struct charge *charge, struct core *core, uint64_t tenant, uint64_t limit_bytes,
                   struct err *err) WARN_UNUSED;
 /* What is there already: never refused. */

@@ -203,7 +203,7 @@ int recovery_run(struct core *core, struct err *err)
         struct unknown *u = LIST_FIRST(struct unknown, &r.unknown, node);
         list_remove(&u->node);
         if (result == 0) {
-            log_warn("sandbox %s is nobody's: it is killed", u->id);
+            log_warn("sandbox %s belongs to nobody: it is killed", u->id);
             if (supervisor_call_id(core->supervisor, SUP_KILL, u->id, NULL, NULL, &local) < 0)
                 log_error("kill sandbox %s: %s", u->id, local.msg);
         }

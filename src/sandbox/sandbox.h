@@ -19,7 +19,7 @@ enum sandbox_state {
 };
 const char *sandbox_state_name(enum sandbox_state state);
 
-enum { SANDBOX_TOKEN_LEN = 40 }; /* of its tokens: so many of [a-z0-9] */
+enum { SANDBOX_TOKEN_LEN = 40 }; /* length of its tokens, of [a-z0-9] */
 
 struct pair {
     struct str key, value;
@@ -68,7 +68,7 @@ struct sandbox_spec {
 struct sandbox_info {
     uint64_t tenant;
     char id[ID_SANDBOX_LEN + 1];
-    char port_alias[ID_SANDBOX_LEN + 1]; /* leads to its ports, and to nothing else of it */
+    char port_alias[ID_SANDBOX_LEN + 1]; /* leads to its ports and nothing else */
     enum sandbox_state state;
     const char *template_id;
     const char *template_alias; /* NULL: none */
@@ -94,8 +94,8 @@ struct sandbox_info {
     usec_t ended; /* real time; 0 while alive */
     /* "killed", "timeout", "exited", "signaled", "oom", "lost", "shutdown", "failed"; NULL while alive. */
     const char *end_cause;
-    /* What it goes without since it was started anew on its files; NULL: nothing. */
-    const char *volumes_failed; /* why it has not all of its volumes; its start command was not run then */
+    /* What it lacks since it was restarted on its files; NULL: nothing. */
+    const char *volumes_failed; /* why some of its volumes are missing; then its start command was not run */
     const char *start_failed;   /* why its start command did */
     const char *stuck; /* what an actor does again and again: "repeat", "error", "alternation"; NULL: nothing is seen */
 };
@@ -115,17 +115,17 @@ int sandbox_create(struct core *core, const struct actor *actor, const struct sa
 
 /* Alive or just ended; NULL: unknown. Also accepts "<id>-<anything>". */
 struct sandbox *sandbox_find(struct core *core, struct str id);
-bool sandbox_is_hidden(struct core *core, struct str id); /* one of our own, in no list; also when it is gone */
+bool sandbox_is_hidden(struct core *core, struct str id); /* one of our own, which no list shows; also after its end */
 struct sandbox *sandbox_find_by_port_alias(struct core *core, struct str alias);
 
-/* The only live sandbox that there is for somebody, when that is exactly one; else NULL. */
+/* The only live sandbox that `who` can see; NULL if it isn't exactly one. */
 struct sandbox *sandbox_only(struct core *core, const struct principal *who);
 
 /* Calls fn for every living one, newest first (started, then id), until it returns false. */
 void sandbox_each(struct core *core, bool (*fn)(void *ctx, struct sandbox *sb), void *ctx);
 size_t sandbox_count(const struct core *core); /* living ones */
 
-/* What the store still knows of one that has ended. Strings are valid during the call. */
+/* What the store knows of a sandbox that has ended. Strings are valid during the call. */
 struct sandbox_ended {
     const char *id, *template_id, *template_alias; /* no alias: "" */
     usec_t started, ended;
@@ -198,8 +198,9 @@ int sandbox_logs_back(struct core *core, struct str id, usec_t from_real, usec_t
                       sandbox_log_fn fn, void *ctx, struct err *err) WARN_UNUSED;
 
 /*
- * The same for who wants more than a few: a little at a time. _init and _init_back are as the two above, sandbox_log_walk_next() reads up to `events`
- * more: 1, call again in a later turn; 0, that was all. It holds nothing. What is pruned meanwhile is left out.
+ * The same for more than a few, a little at a time. _init and _init_back are like the two above;
+ * sandbox_log_walk_next() reads up to `events` more: 1, call again in a later turn; 0, that was all. It holds nothing
+ * between calls, so what is pruned between them is left out.
  */
 struct event_log;
 struct sandbox_log_walk {

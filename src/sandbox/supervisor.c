@@ -10,6 +10,7 @@
 
 enum {
     ANSWER_MS = 30000,
+    CREATE_MS = 180000, /* the first machine on a layer makes an image of it, and boots */
     SLOW_ANSWER_MS = 3600 * 1000,
     QUEUE_MAX = 4 * SUP_SANDBOXES_MAX, /* requests that coved did not read yet */
     MESSAGES_PER_TURN = 64,
@@ -100,6 +101,8 @@ static uint64_t patience_ms(uint32_t type)
     case SUP_IMAGE:
     case SUP_DIFF:
         return SLOW_ANSWER_MS;
+    case SUP_CREATE:
+        return CREATE_MS;
     default:
         return ANSWER_MS;
     }
@@ -171,7 +174,7 @@ int supervisor_call_with(struct supervisor *sup, union sup_message *request, int
     if (sup->lost)
         return err_set(err, ERR_UNAVAILABLE, "the supervisor is gone");
     if (sup->n_queued >= QUEUE_MAX)
-        return err_set(err, ERR_RESOURCE_EXHAUSTED, "the supervisor has too much to do: try again later");
+        return err_set(err, ERR_RESOURCE_EXHAUSTED, "the supervisor is overloaded: try again later");
     struct request *q = mem_new(struct request);
     q->sup = sup;
     q->fn = fn;
@@ -247,7 +250,7 @@ static void repeat(struct supervisor *sup, uint32_t tag)
     struct list undecided;
     struct request *q;
     struct err err;
-    (void)err_set(&err, ERR_UNAVAILABLE, "the supervisor was started again meanwhile: try again");
+    (void)err_set(&err, ERR_UNAVAILABLE, "the supervisor was restarted: try again");
     sup->again = tag;
     list_init(&undecided);
     while (!list_empty(&sup->sent)) {

@@ -14,7 +14,7 @@ struct supervisor_ops {
     void (*on_egress)(void *ctx, int fd); /* yours: a new socket to cove-egress */
     /* coved died and was started again. Requests go on: those that can't be repeated have failed with ERR_UNAVAILABLE, the others are asked again. */
     void (*on_restarted)(void *ctx);
-    void (*on_lost)(void *ctx); /* once: coved is gone for good; all pending requests have failed */
+    void (*on_lost)(void *ctx); /* once: coved is gone and won't return; all pending requests have failed */
 };
 
 int supervisor_new(struct loop *loop, int fd, const struct supervisor_ops *ops, void *ctx, struct supervisor **ret_sup,
@@ -49,6 +49,9 @@ size_t supervisor_pending(const struct supervisor *sup); /* requests without an 
 int supervisor_call_id(struct supervisor *sup, enum sup_type type, const char *id, supervisor_fn fn, void *ctx,
                        struct err *err) WARN_UNUSED;
 
-/* LIST, waiting for the end of it (at most 30 s). For start-up, before the loop runs; ends that come meanwhile are reported as always. */
+/*
+ * LIST, and waits for the answer (at most 30 s). For start-up, before the loop runs; sandboxes that end while it waits
+ * are reported as always.
+ */
 int supervisor_list(struct supervisor *sup, void (*each)(void *ctx, const struct sup_listed *listed), void *ctx,
                     struct err *err) WARN_UNUSED;

@@ -52,7 +52,7 @@ const char *core_tier(const struct core *core, const struct template *t, struct 
     if (tier_list_choose(list, wanted.p ? wanted : str_of(name), &at, e) < 0)
         return NULL;
     if (t->tier && tier_list_find(list, str_of(t->tier), &least) && at < least) {
-        (void)err_set(e, ERR_FAILED_PRECONDITION, "template %s demands tier %s or a stronger one", t->id, t->tier);
+        (void)err_set(e, ERR_FAILED_PRECONDITION, "template %s requires tier %s or a stronger one", t->id, t->tier);
         return NULL;
     }
     return list->at[at].name;
@@ -171,10 +171,9 @@ static int templates_drop(struct core *core, uint64_t view, struct str ref, stru
         return -1;
     }
     if (u.n > 4)
-        return err_set(err, ERR_FAILED_PRECONDITION, "%zu sandboxes were made from it and are there: %s, ...", u.n,
-                       u.names);
+        return err_set(err, ERR_FAILED_PRECONDITION, "%zu sandboxes still use it: %s, ...", u.n, u.names);
     if (u.n)
-        return err_set(err, ERR_FAILED_PRECONDITION, "sandboxes were made from it and are there: %s", u.names);
+        return err_set(err, ERR_FAILED_PRECONDITION, "sandboxes still use it: %s", u.names);
     return is_one ? template_remove_tag(core->templates, view, ref, err)
                   : template_remove(core->templates, view, ref, err);
 }

@@ -13,7 +13,7 @@ int core_template_find(struct core *core, uint64_t view, struct str ref, const s
 /* By id, until fn returns false. */
 void core_templates_each(struct core *core, uint64_t view, bool (*fn)(void *ctx, const struct template *t), void *ctx);
 
-/* What a sandbox of it gets when its request says nothing. */
+/* The defaults of a sandbox made from it. */
 uint32_t core_template_cpu_milli(const struct core *core, const struct template *t);
 uint64_t core_template_memory_bytes(const struct core *core, const struct template *t);
 uint64_t core_template_disk_bytes(const struct core *core, const struct template *t); /* 0: no limit */

@@ -580,7 +580,7 @@ static int key_check(struct core *core, const struct principal *who, const struc
         return err_set(err, ERR_INVALID_ARGUMENT,
                        "a scope must be read, use, approve or admin; for one sandbox read or use");
     if (taken)
-        return err_set(err, ERR_ALREADY_EXISTS, "there is a key '%.*s' already", STR_ARG(spec->name));
+        return err_set(err, ERR_ALREADY_EXISTS, "the key '%.*s' already exists", STR_ARG(spec->name));
     if (map_count(&core->tenants->keys) >= KEYS_MAX)
         return err_set(err, ERR_RESOURCE_EXHAUSTED, "there are %d keys, which is the limit", KEYS_MAX);
     if (!spec->sandbox.n)

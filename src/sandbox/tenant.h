@@ -25,7 +25,7 @@ enum {
 
 /* ---- for every request ---- */
 
-/* False: nobody's, expired or revoked. *ret_who's strings are valid until control returns to the loop. */
+/* False: unknown, expired or revoked. *ret_who's strings are valid until control returns to the loop. */
 bool tenant_authenticate(struct core *core, struct str key, struct principal *ret_who);
 bool tenant_has_keys(const struct core *core);          /* else nobody can be told from anybody */
 void tenant_set_key(struct core *core, struct str key); /* the one of the key file; empty: none */

@@ -3,7 +3,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "event/verify.h"
+#include "event/test_replay.h"
 #include "sandbox/record/record.h"
 #include "sandbox/templates.h"
 #include "store/artefact.h"

@@ -57,7 +57,7 @@ const char *life_type(const struct life_row *row)
     return NULL;
 }
 
-bool life_type_is(struct str name)
+static bool life_type_is(struct str name)
 {
     for (size_t i = 0; i < ARRAY_SIZE(types); i++)
         if (str_eqc(name, types[i].type))
@@ -330,7 +330,7 @@ int webhook_create(struct core *core, const struct actor *actor, const json_t *c
     if (hook_check(config, err) < 0)
         return -1;
     if (n >= WEBHOOKS_OF_ONE || all->n >= WEBHOOKS_MAX)
-        return err_set(err, ERR_RESOURCE_EXHAUSTED, "there are %zu webhooks: %d are the most", n, WEBHOOKS_OF_ONE);
+        return err_set(err, ERR_RESOURCE_EXHAUSTED, "there are %zu webhooks, and %d is the limit", n, WEBHOOKS_OF_ONE);
     if (hook_act(core, actor, EVENT_WEBHOOK_CREATE, config, tenant, &seq, err) < 0)
         return -1;
     if (feed_bounds(core->config.events, &bounds, err) < 0) {

@@ -26,9 +26,11 @@ enum {
     WEBHOOK_TRIES = 12
 };
 
-/* What happened to it: "created", "killed", "updated", "paused", "resumed", "checkpointed"; NULL: nothing that is told. */
+/*
+ * What happened to it: "created", "killed", "updated", "paused", "resumed", "checkpointed"; NULL: nothing that webhooks
+ * report.
+ */
 const char *life_type(const struct life_row *row);
-bool life_type_is(struct str name);
 
 /* The façade's words. */
 struct core_webhooks {

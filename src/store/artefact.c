@@ -69,12 +69,7 @@ static void artefact_unswept(struct artefacts *a, const char *digest)
 
 /* ---- rows ---- */
 
-static void artefact_bind(sqlite3_stmt *q, const struct artefact_key *key)
-{
-    db_bind_text(q, 1, key->sandbox);
-    db_bind_u64(q, 2, key->seq);
-    db_bind_u64(q, 3, key->part);
-}
+#define ARTEFACT_KEY(key) DB((key)->sandbox), DB((key)->seq), DB((key)->part)
 
 static void artefact_load(sqlite3_stmt *q, struct artefact_info *ret_info)
 {
@@ -86,11 +81,8 @@ static void artefact_load(sqlite3_stmt *q, struct artefact_info *ret_info)
 static int artefact_find(struct artefacts *a, const struct artefact_key *key, struct artefact_info *ret_info,
                          struct err *err)
 {
-    sqlite3_stmt *q = db_stmt(a->store, SQL_ARTEFACT_GET, err);
-    if (!q)
-        return -1;
-    artefact_bind(q, key);
-    int r = db_row(a->store, q, "find an artefact", err);
+    sqlite3_stmt *q = DB_ASK(a->store, SQL_ARTEFACT_GET, err, ARTEFACT_KEY(key));
+    int r = q ? db_row(a->store, q, "find an artefact", err) : -1;
     if (r == 1)
         artefact_load(q, ret_info);
     db_done(q);
@@ -100,35 +92,19 @@ static int artefact_find(struct artefacts *a, const struct artefact_key *key, st
 static int artefact_put(struct artefacts *a, const struct artefact_key *key, const struct artefact_info *info,
                         uint64_t until, struct err *err)
 {
-    sqlite3_stmt *q;
-    if (db_write(a->store, err) < 0 || !(q = db_stmt(a->store, SQL_ARTEFACT_PUT, err)))
-        return -1;
-    artefact_bind(q, key);
-    db_bind_u64(q, 4, info->bytes);
-    db_bind_u64(q, 5, info->dropped);
-    db_bind_text(q, 6, info->digest);
-    db_bind_u64(q, 7, until);
-    return db_run(a->store, q, "write an artefact", 0, err);
-}
-
-static int artefact_number(struct artefacts *a, sqlite3_stmt *q, uint64_t *ret_n, struct err *err)
-{
-    int r = db_row(a->store, q, "count artefacts", err);
-    *ret_n = r == 1 ? db_u64(q, 0) : 0;
-    db_done(q);
-    return r < 0 ? -1 : 0;
+    return DB_DO(a->store, SQL_ARTEFACT_PUT, "write an artefact", 0, err, ARTEFACT_KEY(key), DB(info->bytes),
+                 DB(info->dropped), db_of_text(info->digest), DB(until));
 }
 
 /* How much more one sandbox may have. */
 static int artefact_room(struct artefacts *a, const char *sandbox, uint64_t *ret_bytes, struct err *err)
 {
     uint64_t has;
-    sqlite3_stmt *q = db_stmt(a->store, SQL_ARTEFACT_SUM, err), *all = db_stmt(a->store, SQL_ARTEFACT_SUM_ALL, err);
-    if (!q || !all || (!a->total_known && artefact_number(a, all, &a->total, err) < 0))
+    if (!a->total_known &&
+        db_number(a->store, db_stmt(a->store, SQL_ARTEFACT_SUM_ALL, err), "count artefacts", &a->total, err) < 0)
         return -1;
     a->total_known = true;
-    db_bind_text(q, 1, sandbox);
-    if (artefact_number(a, q, &has, err) < 0)
+    if (db_number(a->store, DB_ASK(a->store, SQL_ARTEFACT_SUM, err, DB(sandbox)), "count artefacts", &has, err) < 0)
         return -1;
     *ret_bytes = MIN(a->sandbox_max - MIN(has, a->sandbox_max), a->total_max - MIN(a->total, a->total_max));
     return 0;
@@ -172,12 +148,10 @@ int artefact_open_digest(struct artefacts *a, const char *sandbox, struct str di
                          int *ret_fd, struct err *err)
 {
     struct artefact_key key = {.sandbox = sandbox};
-    sqlite3_stmt *q = artefact_is_digest(digest) ? db_stmt(a->store, SQL_ARTEFACT_OF_DIGEST, err) : NULL;
     int r = 0;
-    if (q) {
-        db_bind_str(q, 1, digest);
-        db_bind_text(q, 2, sandbox);
-        r = db_row(a->store, q, "find an artefact", err);
+    if (artefact_is_digest(digest)) {
+        sqlite3_stmt *q = DB_ASK(a->store, SQL_ARTEFACT_OF_DIGEST, err, DB(digest), DB(sandbox));
+        r = q ? db_row(a->store, q, "find an artefact", err) : -1;
         key.seq = r == 1 ? db_u64(q, 0) : 0;
         key.part = r == 1 ? (unsigned)db_u64(q, 1) : 0;
         db_done(q);
@@ -383,25 +357,12 @@ void artefacts_close(struct artefacts *a)
 
 /* ---- forgetting ---- */
 
-static int artefact_delete(struct artefacts *a, const struct artefact_key *key, struct err *err)
-{
-    sqlite3_stmt *q;
-    if (db_write(a->store, err) < 0 || !(q = db_stmt(a->store, SQL_ARTEFACT_DELETE, err)))
-        return -1;
-    artefact_bind(q, key);
-    return db_run(a->store, q, "forget an artefact", 0, err);
-}
-
 int artefact_forget(struct artefacts *a, const char *sandbox, uint64_t before, struct err *err)
 {
     for (int i = 0; i < FORGET_ROWS; i++) {
         struct artefact_key key = {.sandbox = sandbox};
-        sqlite3_stmt *q = db_stmt(a->store, SQL_ARTEFACT_OLD, err);
-        if (!q)
-            return -1;
-        db_bind_text(q, 1, sandbox);
-        db_bind_u64(q, 2, before);
-        int r = db_row(a->store, q, "find an artefact", err);
+        sqlite3_stmt *q = DB_ASK(a->store, SQL_ARTEFACT_OLD, err, DB(sandbox), DB(before));
+        int r = q ? db_row(a->store, q, "find an artefact", err) : -1;
         if (r == 1) {
             key.seq = db_u64(q, 0);
             key.part = (unsigned)db_u64(q, 1);
@@ -410,7 +371,7 @@ int artefact_forget(struct artefacts *a, const char *sandbox, uint64_t before, s
             a->unswept[DIR_NEW] = true; /* where it may be still */
         }
         db_done(q);
-        if (r <= 0 || artefact_delete(a, &key, err) < 0)
+        if (r <= 0 || DB_DO(a->store, SQL_ARTEFACT_DELETE, "forget an artefact", 0, err, ARTEFACT_KEY(&key)) < 0)
             return r == 0 ? 0 : -1;
     }
     return 1;
@@ -434,11 +395,8 @@ static int artefact_wanted(struct artefacts *a, unsigned dir, const char *name, 
         key.part = (unsigned)number;
         return artefact_find(a, &key, ret_info, err);
     }
-    sqlite3_stmt *q = db_stmt(a->store, SQL_ARTEFACT_HAS, err);
-    if (!q)
-        return -1;
-    db_bind_text(q, 1, name);
-    int r = db_row(a->store, q, "find an artefact", err);
+    sqlite3_stmt *q = DB_ASK(a->store, SQL_ARTEFACT_HAS, err, DB(name));
+    int r = q ? db_row(a->store, q, "find an artefact", err) : -1;
     db_done(q);
     return r;
 }

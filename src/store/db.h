@@ -7,6 +7,7 @@
 #include "store/store.h"
 
 #include <sqlite3.h>
+#include <stddef.h>
 
 /* Fills *err from the connection's last error: "store <path>: <what>: <why>". Returns -1. */
 int db_set_error(sqlite3 *db, const char *path, const char *what, struct err *err);
@@ -31,11 +32,63 @@ void db_done(sqlite3_stmt *q); /* NULL is fine */
 int db_changes(struct store *s); /* rows that the last writing statement touched */
 int64_t db_last_rowid(struct store *s);
 
-/* Bound text and blobs are borrowed until the statement is given back. */
-void db_bind_u64(sqlite3_stmt *q, int at, uint64_t v);        /* at most INT64_MAX is stored */
-void db_bind_text(sqlite3_stmt *q, int at, const char *text); /* NULL is "" */
-void db_bind_str(sqlite3_stmt *q, int at, struct str text);
-void db_bind_blob(sqlite3_stmt *q, int at, struct str bytes);
+/* A parameter. Text and blobs are borrowed until the statement is given back. DB() makes one of a number, a text (NULL is "") or a struct str. */
+struct db_value {
+    enum { DB_NUMBER, DB_TEXT, DB_BLOB } kind;
+    uint64_t n; /* at most INT64_MAX is stored */
+    struct str s;
+};
+struct db_value db_of_number(uint64_t n);
+struct db_value db_of_text(const char *text);
+struct db_value db_of_str(struct str text);
+struct db_value db_of_blob(struct str bytes);
+#define DB(x)                                                                                                          \
+    _Generic((x), const char * : db_of_text, char * : db_of_text, struct str : db_of_str, default : db_of_number)(x)
+#define DB_VALUES(...)                                                                                                 \
+    (const struct db_value[]){__VA_ARGS__}, sizeof((const struct db_value[]){__VA_ARGS__}) / sizeof(struct db_value)
+
+/* db_stmt() with its parameters: DB_ASK(s, SQL_KEY_GET, err, DB(id), DB(tenant)). */
+sqlite3_stmt *db_ask(struct store *s, enum sql id, struct err *err, const struct db_value *values,
+                     size_t n) WARN_UNUSED;
+#define DB_ASK(s, id, err, ...) db_ask(s, id, err, DB_VALUES(__VA_ARGS__))
+
+/* db_write() and db_run() of it. */
+int db_do(struct store *s, enum sql id, const char *what, int flags, struct err *err, const struct db_value *values,
+          size_t n) WARN_UNUSED;
+#define DB_DO(s, id, what, flags, err, ...) db_do(s, id, what, flags, err, DB_VALUES(__VA_ARGS__))
+
+/* A column, and the member of a row that holds it; the last of a table is {0}. Tables are in the order of the statement's columns. */
+struct db_column {
+    enum {
+        DB_COLUMNS_END,
+        DB_COLUMN_TEXT,
+        DB_COLUMN_STR,
+        DB_COLUMN_BLOB,
+        DB_COLUMN_U64,
+        DB_COLUMN_U32,
+        DB_COLUMN_INT,
+        DB_COLUMN_BOOL
+    } kind;
+    size_t at;
+};
+#define DB_COLUMN(type, member)                                                                                             \
+    {                                                                                                                       \
+        _Generic(((struct type *)NULL)->member, const char *: DB_COLUMN_TEXT, struct str: DB_COLUMN_STR,                  \
+              uint64_t: DB_COLUMN_U64, uint32_t: DB_COLUMN_U32, int: DB_COLUMN_INT, bool: DB_COLUMN_BOOL),             \
+     offsetof(struct type, member) \
+    }
+
+/* db_do() with a row as its parameters, and db_row() into one. q NULL: -1. */
+int db_put(struct store *s, enum sql id, const char *what, int flags, const struct db_column *columns, const void *row,
+           struct err *err) WARN_UNUSED;
+int db_load(struct store *s, sqlite3_stmt *q, const char *what, const struct db_column *columns, void *ret_row,
+            struct err *err) WARN_UNUSED;
+
+/* Ends a loop over rows, whose last result is r: 0, or -1. q NULL: -1. */
+int db_end(sqlite3_stmt *q, int r);
+
+/* One number: 0, too, when there is no row. */
+int db_number(struct store *s, sqlite3_stmt *q, const char *what, uint64_t *ret_n, struct err *err) WARN_UNUSED;
 
 uint64_t db_u64(sqlite3_stmt *q, int column);     /* negative ones are 0 */
 const char *db_text(sqlite3_stmt *q, int column); /* never NULL */

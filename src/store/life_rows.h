@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Events of the lives of sandboxes, of all logs together, each with what its sandbox's row says; and the rows of webhooks, who are told of them. */
+/*
+ * Events in the lives of sandboxes, from all logs together, each with columns of its sandbox's row; and the rows of
+ * webhooks, which report them.
+ */
 #pragma once
 
 #include "base/clock.h"
@@ -29,7 +32,7 @@ int life_rows_each(struct store *s, const struct life_want *want, life_rows_fn f
 
 struct store_webhook {
     const char *id, *config; /* config: a JSON object */
-    uint64_t tenant, cursor; /* it was told of all up to that */
+    uint64_t tenant, cursor; /* it has been told everything up to here */
 };
 /* New, or in place of the one with the same id. */
 int webhook_rows_put(struct store *s, const struct store_webhook *row, struct err *err) WARN_UNUSED;

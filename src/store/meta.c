@@ -4,11 +4,8 @@
 
 int meta_get(struct store *s, const char *key, struct buf *ret_value, struct err *err)
 {
-    sqlite3_stmt *q = db_stmt(s, SQL_META_GET, err);
-    if (!q)
-        return -1;
-    db_bind_text(q, 1, key);
-    int r = db_row(s, q, "read a setting", err);
+    sqlite3_stmt *q = DB_ASK(s, SQL_META_GET, err, DB(key));
+    int r = q ? db_row(s, q, "read a setting", err) : -1;
     if (r == 1 && buf_append_str(ret_value, db_str(q, 0)) < 0)
         r = err_errno(err, buf_error(ret_value), "store %s: setting %s", store_path(s), key);
     db_done(q);
@@ -17,19 +14,10 @@ int meta_get(struct store *s, const char *key, struct buf *ret_value, struct err
 
 int meta_put(struct store *s, const char *key, struct str value, struct err *err)
 {
-    sqlite3_stmt *q;
-    if (db_write(s, err) < 0 || !(q = db_stmt(s, SQL_META_PUT, err)))
-        return -1;
-    db_bind_text(q, 1, key);
-    db_bind_blob(q, 2, value);
-    return db_run(s, q, "write a setting", 0, err);
+    return DB_DO(s, SQL_META_PUT, "write a setting", 0, err, DB(key), db_of_blob(value));
 }
 
 int meta_delete(struct store *s, const char *key, struct err *err)
 {
-    sqlite3_stmt *q;
-    if (db_write(s, err) < 0 || !(q = db_stmt(s, SQL_META_DELETE, err)))
-        return -1;
-    db_bind_text(q, 1, key);
-    return db_run(s, q, "delete a setting", 0, err);
+    return DB_DO(s, SQL_META_DELETE, "delete a setting", 0, err, DB(key));
 }

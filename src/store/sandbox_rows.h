@@ -47,13 +47,10 @@ int sandbox_rows_insert(struct store *s, const struct store_sandbox *row, struct
 
 /* Each of these returns ERR_NOT_FOUND when there is no such row; the batch goes on. */
 int sandbox_rows_update_state(struct store *s, const char *id, int state, struct err *err) WARN_UNUSED;
-int sandbox_rows_update_started(struct store *s, const char *id, int state, usec_t started_at, usec_t end_at,
-                                struct err *err) WARN_UNUSED;
 int sandbox_rows_update_end_at(struct store *s, const char *id, usec_t end_at, usec_t timeout,
                                struct err *err) WARN_UNUSED;
 int sandbox_rows_update_ended(struct store *s, const char *id, int state, usec_t ended_at, const char *end_cause,
                               struct err *err) WARN_UNUSED;
-int sandbox_rows_update_metadata(struct store *s, const char *id, const char *metadata, struct err *err) WARN_UNUSED;
 int sandbox_rows_update_network(struct store *s, const char *id, const char *network, struct err *err) WARN_UNUSED;
 int sandbox_rows_update_extra(struct store *s, const char *id, const char *extra, struct err *err) WARN_UNUSED;
 

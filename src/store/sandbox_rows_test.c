@@ -122,10 +122,7 @@ static void test_updates(void **state)
     assert_int_equal(sandbox_rows_insert(s, &other, &err), 0);
 
     assert_int_equal(sandbox_rows_update_state(s, full.id, want.state = 5, &err), 0);
-    assert_int_equal(
-        sandbox_rows_update_started(s, full.id, want.state = 6, want.started_at = 77, want.end_at = 78, &err), 0);
     assert_int_equal(sandbox_rows_update_end_at(s, full.id, want.end_at = 0, want.timeout = 9, &err), 0);
-    assert_int_equal(sandbox_rows_update_metadata(s, full.id, want.metadata = "{}", &err), 0);
     assert_int_equal(sandbox_rows_update_network(s, full.id, want.network = "{\"n\":1}", &err), 0);
     assert_int_equal(sandbox_rows_update_extra(s, full.id, want.extra = "{\"x\":1}", &err), 0);
     struct store_sandbox row = get(s, full.id, &arena);

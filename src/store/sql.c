@@ -32,10 +32,8 @@ const char *const sql_texts[SQL_MAX] = {
     [SQL_SANDBOX_INSERT] = "INSERT INTO sandboxes (" SANDBOX_COLUMNS ") VALUES "
                            "(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
     [SQL_SANDBOX_STATE] = "UPDATE sandboxes SET state = ?2 WHERE id = ?1",
-    [SQL_SANDBOX_STARTED] = "UPDATE sandboxes SET state = ?2, started_at = ?3, end_at = ?4 WHERE id = ?1",
     [SQL_SANDBOX_END_AT] = "UPDATE sandboxes SET end_at = ?2, timeout = ?3 WHERE id = ?1",
     [SQL_SANDBOX_ENDED] = "UPDATE sandboxes SET state = ?2, ended_at = ?3, end_cause = ?4 WHERE id = ?1",
-    [SQL_SANDBOX_METADATA] = "UPDATE sandboxes SET metadata = ?2 WHERE id = ?1",
     [SQL_SANDBOX_NETWORK] = "UPDATE sandboxes SET network = ?2 WHERE id = ?1",
     [SQL_SANDBOX_EXTRA] = "UPDATE sandboxes SET extra = ?2 WHERE id = ?1",
     [SQL_SANDBOX_DELETE] = "DELETE FROM sandboxes WHERE id = ?1",
@@ -94,7 +92,7 @@ const char *const sql_texts[SQL_MAX] = {
     [SQL_ARTEFACT_DELETE] = "DELETE FROM artefacts WHERE sandbox = ?1 AND seq = ?2 AND part = ?3",
     [SQL_ARTEFACT_SUM] = "SELECT coalesce(sum(bytes), 0) FROM artefacts WHERE sandbox = ?1",
     [SQL_ARTEFACT_SUM_ALL] = "SELECT coalesce(sum(bytes), 0) FROM artefacts",
-    /* db_bind_u64() makes UINT64_MAX the greatest integer: that is `until` of what is still written, and `before` of who wants all. */
+    /* UINT64_MAX is stored as the greatest integer: that is `until` of what is still written, and `before` of who wants all. */
     [SQL_ARTEFACT_OLD] = "SELECT seq, part, bytes, digest FROM artefacts WHERE sandbox = ?1 AND "
                          "(until < ?2 OR ?2 = 9223372036854775807) LIMIT 1",
     [SQL_ARTEFACT_HAS] = "SELECT 1 FROM artefacts WHERE digest = ?1 LIMIT 1",

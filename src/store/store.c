@@ -447,31 +447,127 @@ int64_t db_last_rowid(struct store *s)
     return sqlite3_last_insert_rowid(s->db);
 }
 
-/* Binding fails only for a wrong index, which is a bug, or when it runs out of memory for what it need not copy: never. */
-void db_bind_u64(sqlite3_stmt *q, int at, uint64_t v)
+struct db_value db_of_number(uint64_t n)
 {
-    int rc = sqlite3_bind_int64(q, at, (sqlite3_int64)MIN(v, (uint64_t)INT64_MAX));
+    return (struct db_value){.kind = DB_NUMBER, .n = n};
+}
+
+struct db_value db_of_text(const char *text)
+{
+    return db_of_str(str_of(text));
+}
+
+struct db_value db_of_str(struct str text)
+{
+    return (struct db_value){.kind = DB_TEXT, .s = text};
+}
+
+struct db_value db_of_blob(struct str bytes)
+{
+    return (struct db_value){.kind = DB_BLOB, .s = bytes};
+}
+
+/* Fails only for a wrong index, which is a bug, or when it runs out of memory for what it need not copy: never. */
+static void db_bind(sqlite3_stmt *q, int at, const struct db_value *v)
+{
+    const char *p = v->s.p ? v->s.p : "";
+    int rc = v->kind == DB_NUMBER ? sqlite3_bind_int64(q, at, (sqlite3_int64)MIN(v->n, (uint64_t)INT64_MAX))
+             : v->kind == DB_TEXT ? sqlite3_bind_text64(q, at, p, v->s.n, SQLITE_STATIC, SQLITE_UTF8)
+                                  : sqlite3_bind_blob64(q, at, p, v->s.n, SQLITE_STATIC);
     assert(rc == SQLITE_OK);
     (void)rc;
 }
 
-void db_bind_str(sqlite3_stmt *q, int at, struct str text)
+sqlite3_stmt *db_ask(struct store *s, enum sql id, struct err *err, const struct db_value *values, size_t n)
 {
-    int rc = sqlite3_bind_text64(q, at, text.p ? text.p : "", text.n, SQLITE_STATIC, SQLITE_UTF8);
-    assert(rc == SQLITE_OK);
-    (void)rc;
+    sqlite3_stmt *q = db_stmt(s, id, err);
+    for (size_t i = 0; q && i < n; i++)
+        db_bind(q, (int)i + 1, &values[i]);
+    return q;
 }
 
-void db_bind_text(sqlite3_stmt *q, int at, const char *text)
+int db_do(struct store *s, enum sql id, const char *what, int flags, struct err *err, const struct db_value *values,
+          size_t n)
 {
-    db_bind_str(q, at, str_of(text));
+    sqlite3_stmt *q = db_write(s, err) < 0 ? NULL : db_ask(s, id, err, values, n);
+    return q ? db_run(s, q, what, flags, err) : -1;
 }
 
-void db_bind_blob(sqlite3_stmt *q, int at, struct str bytes)
+static struct db_value db_member(const struct db_column *c, const char *row)
 {
-    int rc = sqlite3_bind_blob64(q, at, bytes.p ? bytes.p : "", bytes.n, SQLITE_STATIC);
-    assert(rc == SQLITE_OK);
-    (void)rc;
+    const void *at = row + c->at;
+    switch (c->kind) {
+    case DB_COLUMN_TEXT:
+        return db_of_text(*(const char *const *)at);
+    case DB_COLUMN_STR:
+        return db_of_str(*(const struct str *)at);
+    case DB_COLUMN_BLOB:
+        return db_of_blob(*(const struct str *)at);
+    case DB_COLUMN_U64:
+        return db_of_number(*(const uint64_t *)at);
+    case DB_COLUMN_U32:
+        return db_of_number(*(const uint32_t *)at);
+    case DB_COLUMN_INT:
+        return db_of_number((uint64_t) * (const int *)at);
+    default:
+        return db_of_number(*(const bool *)at);
+    }
+}
+
+int db_put(struct store *s, enum sql id, const char *what, int flags, const struct db_column *columns, const void *row,
+           struct err *err)
+{
+    struct db_value values[32];
+    size_t n = 0;
+    for (; columns[n].kind; n++) {
+        assert(n < ARRAY_SIZE(values));
+        values[n] = db_member(&columns[n], row);
+    }
+    return db_do(s, id, what, flags, err, values, n);
+}
+
+int db_load(struct store *s, sqlite3_stmt *q, const char *what, const struct db_column *columns, void *ret_row,
+            struct err *err)
+{
+    int r = q ? db_row(s, q, what, err) : -1;
+    for (int i = 0; r == 1 && columns[i].kind; i++) {
+        void *at = (char *)ret_row + columns[i].at;
+        switch (columns[i].kind) {
+        case DB_COLUMN_TEXT:
+            *(const char **)at = db_text(q, i);
+            break;
+        case DB_COLUMN_STR:
+        case DB_COLUMN_BLOB:
+            *(struct str *)at = db_str(q, i);
+            break;
+        case DB_COLUMN_U64:
+            *(uint64_t *)at = db_u64(q, i);
+            break;
+        case DB_COLUMN_U32:
+            *(uint32_t *)at = (uint32_t)db_u64(q, i);
+            break;
+        case DB_COLUMN_INT:
+            *(int *)at = (int)db_u64(q, i);
+            break;
+        default:
+            *(bool *)at = db_u64(q, i) != 0;
+        }
+    }
+    return r;
+}
+
+int db_end(sqlite3_stmt *q, int r)
+{
+    db_done(q);
+    return q && r >= 0 ? 0 : -1;
+}
+
+int db_number(struct store *s, sqlite3_stmt *q, const char *what, uint64_t *ret_n, struct err *err)
+{
+    int r = q ? db_row(s, q, what, err) : -1;
+    if (r >= 0)
+        *ret_n = r == 1 ? db_u64(q, 0) : 0;
+    return db_end(q, r);
 }
 
 uint64_t db_u64(sqlite3_stmt *q, int column)

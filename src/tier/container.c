@@ -112,7 +112,7 @@ static int container_blank(const struct tier_host *host, struct box *box, struct
     box->carried_fd = box->inside->tree_fd;
     r = container_inside(host, box, &box->limits);
     if (r < 0)
-        return err_errno(err, r, "write what is told of the machine");
+        return err_errno(err, r, "write the machine's figures");
     if (spawn(host, box, err) < 0)
         return -1;
     const char mapped = TIER_MAPPED;
@@ -131,7 +131,7 @@ static int container_set_limits(const struct tier_host *host, struct box *box, c
         return err_errno(err, r, "set limits");
     r = container_inside(host, box, limits);
     if (r < 0)
-        return err_errno(err, r, "write what is told of the limits");
+        return err_errno(err, r, "write the sandbox's limits");
     box->limits = *limits;
     return 0;
 }

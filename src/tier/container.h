@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What tiers whose agent has its control socket from coved share with containers. Each fits into the table (tier/tier.h). */
+/*
+ * What containers share with other tiers whose agent gets its control socket from coved. Each function fits into the
+ * table (tier/tier.h).
+ */
 #pragma once
 
 #include "kernel/cgroup/cgroup.h"

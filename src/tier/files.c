@@ -78,9 +78,13 @@ uint64_t files_layer_bytes(const struct tier_host *host, const char *layer)
 
 int files_layer_drop(const struct tier_host *host, const char *layer)
 {
-    char image[FILES_IMAGE_TEXT];
+    char image[FILES_IMAGE_TEXT], boots[FILES_IMAGE_TEXT], trash[FILES_IMAGE_TEXT], token[13];
+    id_token(token, sizeof(token) - 1);
     (void)snprintf(image, sizeof(image), FILES_IMAGES "/%s", layer);
-    (void)unlinkat(pool_fd(host->pool), image, 0); /* mostly there is none */
+    (void)snprintf(boots, sizeof(boots), FILES_BOOTS "/%s", layer);
+    (void)snprintf(trash, sizeof(trash), "trash/%s.%s", layer, token);
+    (void)unlinkat(pool_fd(host->pool), image, 0); /* mostly there is none, as of the next */
+    (void)renameat(pool_fd(host->pool), boots, pool_fd(host->pool), trash);
     return pool_layer_drop(host->pool, layer);
 }
 
@@ -147,7 +151,7 @@ static void files_walk_kept(void *ctx, const char *sandbox)
         return;
     int r = files_kept_below(w->host, sandbox, stands_on);
     if (r < 0)
-        log_error("read on which layers sandbox %s stands: %s", sandbox, strerror(-r));
+        log_error("read the layers of sandbox %s: %s", sandbox, strerror(-r));
     w->fn(w->ctx, sandbox, stands_on);
 }
 

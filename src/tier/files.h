@@ -7,9 +7,10 @@
 
 #include "base/err.h"
 
-/* The file in a box, or a layer, that is a machine's whole disk (tier/vm/disks.c); other tiers don't stand on it. */
+/* The file in a box or a layer that is a machine's whole disk (tier/vm/disks.c); other tiers can't use such a layer. */
 #define FILES_DISK ".cove-disk"
 #define FILES_IMAGES "images" /* of the pool: made of layers */
+#define FILES_BOOTS "boots"   /* the same: machines that have booted on them (tier/vm/boot.h) */
 
 struct pool_chain;
 struct tier_host;
@@ -22,7 +23,7 @@ struct files_plan {
     const char *stands_on;    /* of `chain`, or "" */
 };
 
-/* kept: the sandbox whose kept files it is to have, or NULL: it stands on `layer`. ERR_NOT_FOUND. */
+/* kept: the sandbox whose kept files it gets; NULL: it is based on `layer`. ERR_NOT_FOUND. */
 int files_plan(const struct tier_host *host, const char *layer, const char *kept, struct files_plan *ret_plan,
                struct err *err) WARN_UNUSED;
 void files_plan_fini(struct files_plan *plan);
@@ -34,7 +35,7 @@ int files_settle(const struct tier_host *host, const char *box) WARN_UNUSED; /* 
 /* ---- layers ---- */
 
 enum { FILES_LAYER_MAX = 72 };  /* room for a name */
-enum { FILES_LAYERS_MAX = 23 }; /* that a sandbox can stand on; -E2BIG: one more */
+enum { FILES_LAYERS_MAX = 23 }; /* that a sandbox can have; -E2BIG: one more */
 
 int files_snapshot(const struct tier_host *host, const char *box, const char *stands_on,
                    const char *layer) WARN_UNUSED; /* a job's, as the next one */
@@ -47,7 +48,10 @@ void files_forget(const struct tier_host *host, const char *name); /* what a job
 
 /* ---- kept files ---- */
 
-/* The box is no more, its files are kept as `sandbox`'s. A job's, as the next one: they are kept, and the box lives on. */
+/*
+ * Removes the box and keeps its files as `sandbox`'s. A job calls it, and the next one, which keeps them while the box
+ * lives on.
+ */
 int files_keep(const struct tier_host *host, const char *box, const char *sandbox, const char *stands_on) WARN_UNUSED;
 int files_copy(const struct tier_host *host, const char *box, const char *sandbox, const char *stands_on) WARN_UNUSED;
 bool files_copies_are_cheap(const struct tier_host *host);
@@ -63,4 +67,4 @@ int files_kept_each(const struct tier_host *host, void (*fn)(void *ctx, const ch
 
 int files_dir(const struct tier_host *host); /* borrowed: the pool's directory */
 bool files_are_limited(const struct tier_host *host);
-int files_sweep(const struct tier_host *host) WARN_UNUSED; /* deletes what was dropped; may take long */
+int files_sweep(const struct tier_host *host) WARN_UNUSED; /* deletes dropped files; may take long */

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The control group of a box: what tiers whose bodies live in one share. Each fits into the table (tier/tier.h) as it is. */
+/*
+ * The control group of a box, shared by the tiers whose processes live in one. Each function fits into the table
+ * (tier/tier.h) as it is.
+ */
 #pragma once
 
 #include "kernel/cgroup/cgroup.h"

@@ -35,7 +35,10 @@ struct inside {
 };
 #define INSIDE_NONE ((struct inside){.tree_fd = -1})
 
-/* Takes other processors if it must, and writes what follows from the limits. pid: of the box's first process; 0: there is none yet. 0 or -errno. */
+/*
+ * Moves to other processors if it must, and writes what follows from the limits. pid: of the box's first process; 0:
+ * none yet. 0 or -errno.
+ */
 int inside_limit(struct inside *f, struct inside_machine *m, int version, const struct cgroup_limits *limits,
                  pid_t pid) WARN_UNUSED;
 

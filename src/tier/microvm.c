@@ -12,6 +12,7 @@
 #include "tier/stage.h"
 #include "tier/vm/body.h"
 #include "tier/vm/guest.h"
+#include "tier/vm/ram.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -21,7 +22,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { CPUS_MOST = 8, MONITOR_PIDS = 512 };
+enum { CPUS_MOST = 8, MONITOR_PIDS = 512, CHECKPOINT_USEC = 10 * 1000000, CHECKPOINT_LOOK_USEC = 500 };
 
 #define MIB (1ULL << 20)
 #define MEMORY_LEAST (192 * MIB)
@@ -45,7 +46,9 @@ void microvm_configure(const char *guest, bool may_emulate)
 
 static int microvm_probe(const struct tier_host *host, struct tier_powers *ret_powers, struct err *err)
 {
-    *ret_powers = (struct tier_powers){.reclaim = host && cgroup_features(host->cgroups)->reclaim};
+    *ret_powers = (struct tier_powers){.reclaim = host && cgroup_features(host->cgroups)->reclaim,
+                                       .memory = true,
+                                       .version = "1"}; /* of the form; the monitor's is looked at when it is there */
     if (!microvm.guest)
         return err_set(err, ERR_FAILED_PRECONDITION, "no kernel for it is configured: microvm.guest");
     return guest_host_open(microvm.guest, microvm.may_emulate, host ? host->agent_fd : -1, &microvm.host, err);
@@ -93,12 +96,15 @@ static int microvm_blank(const struct tier_host *host, struct box *box, struct e
     return microvm_spawn(host, box, err);
 }
 
+static uint64_t microvm_memory(const struct tier_limits *l)
+{
+    return (l->memory_bytes ? l->memory_bytes : MEMORY_DEFAULT) / MIB * MIB;
+}
+
 static int microvm_limit(const struct tier_host *host, struct box *box, const struct tier_limits *l, struct err *err)
 {
-    const struct tier_limits outside = {.memory_bytes =
-                                            (l->memory_bytes ? l->memory_bytes : MEMORY_DEFAULT) + MEMORY_MONITOR,
-                                        .cpu_milli = l->cpu_milli,
-                                        .pids = MONITOR_PIDS};
+    const struct tier_limits outside = {
+        .memory_bytes = microvm_memory(l) + MEMORY_MONITOR, .cpu_milli = l->cpu_milli, .pids = MONITOR_PIDS};
     int r = group_limit(host, box, &outside);
     if (r < 0)
         return err_errno(err, r, "set limits");
@@ -136,10 +142,11 @@ static int microvm_dress(const struct tier_host *host, struct box *box, const st
     static struct vm_order o; /* coved has one thread */
     const struct tier_limits *l = &how->limits;
     o = (struct vm_order){.what = TIER_DRESS,
-                          .memory_bytes = l->memory_bytes ? l->memory_bytes : MEMORY_DEFAULT,
+                          .memory_bytes = microvm_memory(l),
                           .disk_bytes = how->disk_bytes,
                           .cpus = l->cpu_milli ? MIN((l->cpu_milli + 999) / 1000, (uint32_t)CPUS_MOST) : 1,
                           .pids = l->pids,
+                          .guest = microvm.host.id,
                           .tsc_khz = microvm.host.tsc_khz,
                           .emulated = microvm.host.emulated};
     if (o.memory_bytes < MEMORY_LEAST)
@@ -149,7 +156,7 @@ static int microvm_dress(const struct tier_host *host, struct box *box, const st
     if (microvm_limit(host, box, l, err) < 0 || microvm_make_files(host, box, how, &o, err) < 0)
         return -1;
     box->disk_bytes = how->disk_bytes;
-    int r = fd_send(box->sock, &o, sizeof(o), NULL, 0);
+    int r = fd_send(box->sock, &o, sizeof(o), &how->memory_fd, how->memory_fd >= 0);
     return r < 0 ? err_errno(err, r, "send the order to dress") : 0;
 }
 
@@ -160,6 +167,7 @@ static int microvm_start(const struct tier_host *host, struct box *box, const st
         return err_set(err, ERR_INTERNAL, "the machine was made with another size of memory");
     if (microvm_limit(host, box, &spec->limits, err) < 0)
         return -1;
+    box->is_restored = false; /* its body tells the agent */
     return container_session(box, spec->id, spec->template_id, ret_fd, err);
 }
 
@@ -176,7 +184,7 @@ static int microvm_clean(const struct tier_host *host, struct box *box)
     return r;
 }
 
-/* ---- standing still: what the machine has written goes to its disk first ---- */
+/* ---- standing still: the machine is halted first, with what it has written on its disk ---- */
 
 static int microvm_read(const struct box *box, struct vm_state *ret_state)
 {
@@ -191,10 +199,13 @@ static int microvm_write(const struct box *box, uint32_t value, size_t at)
 static int microvm_freeze(const struct tier_host *host, struct box *box, bool frozen)
 {
     struct vm_state s;
-    const char order = VM_SETTLE;
+    const char order = frozen ? VM_SETTLE : VM_GO;
     int r = microvm_write(box, 0, offsetof(struct vm_state, held));
-    if (!frozen) /* whatever the file says: what can't be read must not keep a box from its end */
-        return group_freeze(host, box, false);
+    if (!frozen) { /* whatever the file says: what can't be read must not keep a box from its end */
+        r = group_freeze(host, box, false);
+        int sent = fd_send(box->sock, &order, 1, NULL, 0);
+        return r ? r : sent;
+    }
     r = r ? r : microvm_read(box, &s);
     r = r ? r : microvm_write(box, s.asked + 1, offsetof(struct vm_state, asked));
     return r ? r : fd_send(box->sock, &order, 1, NULL, 0);
@@ -215,6 +226,38 @@ static int microvm_is_frozen(const struct tier_host *host, struct box *box)
         r = r ? r : microvm_write(box, 1, offsetof(struct vm_state, held));
     }
     return r ? r : group_is_frozen(host, box);
+}
+
+/* ---- its memory: of a machine that stands still nothing is asked ---- */
+
+static int microvm_store(const struct tier_host *host, const struct box *box, const struct tier_saving *saving)
+{
+    const uint64_t bytes = microvm_memory(&box->limits);
+    struct vm_devices d;
+    if (pread(box->carried_fd, &d, sizeof(d), VM_DEVICES_AT) != sizeof(d) || d.machine.memory_bytes != bytes)
+        return -ENODATA; /* of an earlier version */
+    int r = saved_write(saving->dir_fd, &d.machine, box->carried_fd, VM_DEVICES_DATA, d.bytes);
+    r = r ? r : ram_save(host->proc_fd, box->pid, root_base(host, box), bytes, saving->dir_fd, SAVED_MEMORY);
+    return r || !saving->files ? r : saving->files(saving->ctx);
+}
+
+static int microvm_go_on(const struct tier_host *host, const struct box *box)
+{
+    struct box b = *box;
+    return microvm_freeze(host, &b, false);
+}
+
+static int microvm_checkpoint(const struct tier_host *host, const struct box *box, const struct tier_saving *saving)
+{
+    struct box b = *box;
+    const usec_t until = clock_mono() + CHECKPOINT_USEC;
+    int stands = 0, r = microvm_freeze(host, &b, true);
+    while (r == 0 && (stands = microvm_is_frozen(host, &b)) == 0 && clock_mono() < until)
+        (void)usleep(CHECKPOINT_LOOK_USEC);
+    r = r ? r : stands > 0 ? microvm_store(host, box, saving) : stands ? stands : -ETIMEDOUT;
+    /* One that ends stays halted, but not frozen: it can be killed. */
+    int let_go = r < 0 || !saving->ends ? microvm_go_on(host, box) : group_freeze(host, &b, false);
+    return r ? r : let_go;
 }
 
 static int microvm_usage(const struct tier_host *host, struct box *box, usec_t age UNUSED, struct tier_usage *ret_usage)
@@ -238,7 +281,7 @@ static int microvm_mount(const struct tier_host *host UNUSED, const struct tier_
 const struct tier tier_microvm = {
     .name = "microvm",
     .summary = "a virtual machine with a kernel of its own",
-    .ready = 0,
+    .ready = 2,
     .is_sized = true,
     .writes_late = true,
     .network = NETNS_TAP,
@@ -258,5 +301,7 @@ const struct tier tier_microvm = {
     .oom_kills = group_oom_kills,
     .dirty_bytes = microvm_dirty_bytes,
     .snapshot = files_snapshot,
+    .checkpoint = microvm_checkpoint,
+    .go_on = microvm_go_on,
     .mount = microvm_mount,
 };

@@ -71,6 +71,6 @@ int root_mount(const struct tier_host *host, struct box *box, const struct tier_
         (void)fd_close(layer_fds[i]);
     if (is_disk)
         return err_set(err, ERR_FAILED_PRECONDITION,
-                       "its files are the disk of a virtual machine, which tier microvm alone can have");
+                       "its files are the disk of a virtual machine, which only tier microvm can use");
     return r < 0 ? err_errno(err, r, "mount the root file system") : 0;
 }

@@ -161,7 +161,7 @@ int stage_enter(int pool_mount, const char *scratch_on, struct stage *ret_stage,
     struct inside_machine *machine = NULL;
     int r = inside_machine_new(&machine);
     if (r < 0)
-        return err_errno(err, r, "read what the machine has");
+        return err_errno(err, r, "read the machine's figures");
     r = mount_unshare();
     if (r < 0)
         return err_errno(err, r, "make a private mount namespace");

@@ -111,11 +111,16 @@ struct tier_mount {
         *source;      /* volume "": source is a path of the host; else source is a path in the volume, or "" */
     const char *path; /* absolute and clean, inside */
     bool read_only;
-    uid_t
-        uid; /* of the host: whose it must be; what is theirs is seen as the user's inside, all else as nobody's. UINT32_MAX: as it is */
+    /*
+     * of the host: who must own it; their files appear as the user's inside, all others as nobody's. UINT32_MAX: as it
+     * is
+     */
+    uid_t uid;
     pid_t pid; /* of the box */
-    int fds
-        [TIER_MOUNT_FDS]; /* borrowed: the box's pidfd, so that what is entered is no other's; the host's mount namespace and root */
+    /*
+     * borrowed: the box's pidfd, so that no other namespace is entered by mistake; the host's mount namespace and root
+     */
+    int fds[TIER_MOUNT_FDS];
 };
 
 /* Namespaces within those of a box, for some of its processes. */
@@ -145,9 +150,9 @@ enum tier_message {
 
 struct tier {
     const char *name, *summary; /* summary: what it is, in a line */
-    uint32_t ready;             /* at most so many are made ahead of need */
+    uint32_t ready;             /* at most this many spares are made */
     bool is_sized;    /* with the memory that it is dressed with: one that waits is for requests of that size alone */
-    bool writes_late; /* its files are what was written only when it stands still */
+    bool writes_late; /* its files are only complete while it is frozen */
     enum netns_kind network; /* a gate, where its network stack is not the kernel's of its namespace */
     /*
      * What it can do here. -1: it can't be had; err says what is missing and what would help. While the host's files can be seen; host: as far as it is known then,
@@ -180,7 +185,7 @@ struct tier {
     uint32_t (*oom_kills)(const struct tier_host *host, struct box *box);   /* that figure alone, which costs less */
     uint64_t (*dirty_bytes)(const struct tier_host *host, struct box *box); /* written, not on disk yet; 0: not known */
 
-    /* Its own files become a layer; it stands still meanwhile. A job's. */
+    /* Makes its own files a layer; it is frozen while this runs. A job calls it. */
     int (*snapshot)(const struct tier_host *host, const char *box, const char *stands_on, const char *layer);
     /* -EACCES: not allowed. -ELOOP, -ENOENT, -ENOTDIR: the path, or the volume. A job's. */
     int (*mount)(const struct tier_host *host, const struct tier_mount *m);

@@ -20,7 +20,7 @@ void wire_header_put(const struct wire_frame *f, uint8_t ret_bytes[static WIRE_H
 /* Decodes and checks: known type, size within WIRE_PAYLOAD_MAX, reserved bytes zero. -EPROTO else. */
 int wire_header_get(const uint8_t bytes[static WIRE_HEADER_SIZE], struct wire_frame *ret_f) WARN_UNUSED;
 
-/* Writers append to a buf (whose error is sticky, see base/buf.h). */
+/* Writers append to a buf, whose error is sticky (base/buf.h). */
 void wire_put_u8(struct buf *b, uint8_t v);
 void wire_put_u16(struct buf *b, uint16_t v);
 void wire_put_u32(struct buf *b, uint32_t v);

@@ -56,15 +56,17 @@ enum wire_type {
     /*
      * Between what starts an agent and the agent (wire/wake.h): the monitor of a virtual machine (tier/vm), or coved at the front of a session. cove-api never sees it. On stream 0.
      * host:    u8 enum wire_wake, u64 nonce, u64 now (us since 1970), str entropy, str host name ("": as it is), str sandbox, str template, u32 processes (0: any)
-     * agent:   u8, u64: the first two again, but for WAKE_RESTORED. Of a WAKE_SESSION the session of before is over with it, and its HELLO is the next frame.
+     * agent:   u8, u64: the first two again, but for WAKE_RESTORED and WAKE_ON. Of a WAKE_SESSION the session of before is over with it, and its HELLO is the next frame.
      */
     WIRE_WAKE = 9,
 };
 
 enum wire_wake {
-    WIRE_WAKE_SESSION = 1,  /* a session begins in place of the one before, perhaps in a copy of the machine that was */
-    WIRE_WAKE_SETTLE = 2,   /* what was written goes to the disk */
+    WIRE_WAKE_SESSION = 1, /* a session begins in place of the one before, perhaps in a copy of the machine that was */
+    WIRE_WAKE_SETTLE =
+        2, /* what was written goes to the disk, nobody runs but the agent, which is silent behind its answer */
     WIRE_WAKE_RESTORED = 3, /* it goes on from a checkpoint, and so do programs, which are told (agent/wake.h) */
+    WIRE_WAKE_ON = 4,       /* and all go on; no answer. A WAKE_SESSION does the same */
 };
 
 enum { WIRE_CREDIT_DELIVERED = 1 }; /* these bytes reached a client, as opposed to the log only */

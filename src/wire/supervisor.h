@@ -46,11 +46,11 @@ enum sup_type {
      * needed any more, is said by this too.
      */
     SUP_RESUME,
-    SUP_SNAPSHOT, /* struct sup_snapshot -> SUP_STORED. Of a running sandbox (it is frozen meanwhile), or of one that is paused in either way */
+    SUP_SNAPSHOT, /* struct sup_snapshot -> SUP_STORED. Of a running sandbox, which is frozen while it is taken, or of one that is paused in either way */
     SUP_WARM,     /* struct sup_warm -> SUP_DONE: from now on `count` sandboxes are kept ready on this layer */
 
-    SUP_LAYERS, /* struct sup_head -> SUP_LAYER for each in the pool, then SUP_DONE */
-    SUP_LAYER_DROP, /* struct sup_layer_id -> SUP_DONE; ERR_FAILED_PRECONDITION while a sandbox or another layer stands on it */
+    SUP_LAYERS,     /* struct sup_head -> SUP_LAYER for each in the pool, then SUP_DONE */
+    SUP_LAYER_DROP, /* struct sup_layer_id -> SUP_DONE; ERR_FAILED_PRECONDITION while a sandbox or another layer uses it */
     /*
      * struct sup_layer_id, with one descriptor -> SUP_DONE once the layer is in the pool. A process that fetches and unpacks an image is started, and talks over
      * the descriptor with whoever has its other end (image/job.h).
@@ -150,7 +150,7 @@ struct sup_stored {
     uint64_t frozen_usec; /* how long it was frozen for this; 0 when it was paused */
     uint64_t total_usec;
     uint64_t layer_bytes;  /* the layer's size: the sandbox's own files; 0: not known */
-    uint32_t is_unchanged; /* and so there is no such layer */
+    uint32_t is_unchanged; /* so there is no such layer */
 };
 
 struct sup_warm {
@@ -173,10 +173,13 @@ struct sup_layer {
     char layer[SUP_DIGEST_MAX];
     char below[SUP_DIGEST_MAX]; /* the one directly under it; "": none */
     uint64_t bytes;             /* its own; 0: not known */
-    uint32_t in_use;            /* sandboxes that stand on it directly, running, paused or kept */
+    uint32_t in_use;            /* sandboxes that use it directly, running, paused or kept */
 };
 
-/* How b differs from a. Each is the id of a live or kept sandbox, or a layer's name; a may be "": the layer that b stands on. */
+/*
+ * How b differs from a. Each is the id of a live or kept sandbox, or a layer's name; a may be "": the layer that b is
+ * based on.
+ */
 struct sup_diff {
     struct sup_head head;
     char a[SUP_DIGEST_MAX], b[SUP_DIGEST_MAX];
@@ -207,8 +210,8 @@ struct sup_volume_mount {
     char path[SUP_PATH_MAX];     /* absolute, clean */
     char source[SUP_PATH_MAX];   /* of the host: absolute, clean; of a volume: relative, a directory in it, or "" */
     uint32_t read_only;
-    uint32_t
-        uid; /* of the host's directory: it must be this one's, and is seen as the sandbox's user's; UINT32_MAX: as it is */
+    /* of the host's directory: it must be this one's, and is seen as the sandbox's user's; UINT32_MAX: as it is */
+    uint32_t uid;
 };
 
 enum sup_nest_mode { SUP_NEST_RW, SUP_NEST_OVERLAY, SUP_NEST_RO, SUP_NEST_MODES };
@@ -292,7 +295,7 @@ struct sup_ended {
 };
 
 enum sup_seen_kind {
-    SUP_SEEN_EXEC = 1, /* text: argv, program, path of the working directory; not terminated, but for what is in argv */
+    SUP_SEEN_EXEC = 1, /* text: argv, program, path of the working directory; not terminated, except in argv */
     SUP_SEEN_EXIT,
     SUP_SEEN_WRITE, /* text: path of the file */
     SUP_SEEN_MOVE,  /* the same: it got this name */

@@ -27,5 +27,7 @@ int tier_list_parse(struct str text, struct tier_list *ret_list) WARN_UNUSED;
 bool tier_list_find(const struct tier_list *list, struct str name, size_t *ret_at);
 /* ERR_UNIMPLEMENTED: it does not save memory. The message says which do. */
 int tier_list_saves(const struct tier_list *list, const char *name, struct err *err) WARN_UNUSED;
-/* ERR_INVALID_ARGUMENT: there is none of that name; ERR_FAILED_PRECONDITION: it can't be had. The message says which can. */
+/*
+ * ERR_INVALID_ARGUMENT: there is no such tier; ERR_FAILED_PRECONDITION: it isn't available. The message says which are.
+ */
 int tier_list_choose(const struct tier_list *list, struct str name, size_t *ret_at, struct err *err) WARN_UNUSED;

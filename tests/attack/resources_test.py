@@ -178,7 +178,7 @@ def test_R02_answers_that_nobody_reads(service, make):
                 stream.rest()
         end = wait_until(lambda: service.request("GET", f"/cove/v1/sandboxes/{box.id}")[2].get("end_cause"))
     assert end == "oom", end
-    assert re.search(f"the machine loses memory: sandbox {box.id} has [0-9]+ MiB unread in netlink sockets", read(service.log))
+    assert re.search(f"the machine is losing memory: sandbox {box.id} holds [0-9]+ MiB unread in netlink sockets", read(service.log))
     assert wait_until(lambda: unreclaimable() - before < 256 * MIB)
 
 

@@ -112,7 +112,7 @@ def test_cp_says_what_the_tar_of_the_sandbox_said(service, sandbox, tmp_path):
     assert (done.returncode, done.stderr) == (1, "cove cp: in the sandbox: sorry\n")
     replace("#!/bin/sh\necho no archive\n")
     done = service.cove("cp", f"{sandbox}:/etc", tmp_path / "out")
-    assert (done.returncode, done.stderr) == (1, "cove cp: what tar wrote in the sandbox is no archive\n")
+    assert (done.returncode, done.stderr) == (1, "cove cp: tar's output in the sandbox is not an archive\n")
     service.cove("exec", "-u", "root", sandbox, "rm", "/usr/bin/tar")
     done = service.cove("cp", f"{sandbox}:/etc", tmp_path / "out")
     assert done.returncode == 1 and "not found" in done.stderr and "the sandbox's own tar" in done.stderr, done

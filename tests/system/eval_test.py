@@ -58,7 +58,7 @@ def test_samples_are_judged(service, tmp_path):
 
 def test_what_is_malformed_is_said_with_its_line(service, tmp_path):
     problems = lines(tmp_path / "p", *PROBLEMS)
-    for text, what in (("{}\n", ':1: it has no "task_id"'), ('\n{"task_id": "T/add", "completion": "x"}\n[1]\n', ":3: "), ("{\n", ":1: this is no JSON object"),
+    for text, what in (("{}\n", ':1: it has no "task_id"'), ('\n{"task_id": "T/add", "completion": "x"}\n[1]\n', ":3: "), ("{\n", ":1: this is not a JSON object"),
                        ('{"task_id": "T/none", "completion": "x"}\n', "there is no problem T/none")):
         (tmp_path / "s").write_text(text)
         done = service.cove("eval", "humaneval", "--problems", problems, "--samples", tmp_path / "s", "--output", tmp_path / "r")

@@ -62,7 +62,7 @@ def test_one_that_stands_still_is_replaced(w, name):
         assert wait_until(w.service.is_healthy), w.service.tail()
         w.works(sandbox)
     said = read(w.service.log)[log:]
-    assert f"{name} does not answer for {LITTLE_S} s" in said and f"{name} ended (signal " in said, said
+    assert f"{name} has not answered for {LITTLE_S} s" in said and f"{name} ended (signal " in said, said
     w.check_whole()
     w.check_no_leaks()
 
@@ -78,4 +78,4 @@ def test_when_all_stood_still_nobody_is_to_blame(w):
         os.kill(w.service.coved_pid, signal.SIGCONT)
         os.kill(pid, signal.SIGCONT)
         assert wait_until(w.service.is_healthy), w.service.tail()
-    assert w.service.child("cove-api") == pid and "does not answer" not in read(w.service.log)[log:], w.service.tail()
+    assert w.service.child("cove-api") == pid and "has not answered" not in read(w.service.log)[log:], w.service.tail()

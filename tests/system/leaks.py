@@ -185,7 +185,7 @@ class Footprint:
         found += [f"namespace {name}" for name in namespaces_alive(self.namespaces, self.looked, self.state)]
         found += [f"mount {line}" for line in mounts(self.state, self.run) if not any(f" {m} " in line for m in self.keep_mounts)]
         found += [f"control group {path}" for path in groups(self.state)]
-        is_put_off = "are not deleted yet: the next start goes on with it" in read(self.log)[-2000:]
+        is_put_off = "are not deleted yet: the next start continues" in read(self.log)[-2000:]
         found += [f"pool {path}" for path in pool(self.state) if not (is_put_off and "/pool/trash/" in path)]
         return found
 

@@ -72,7 +72,7 @@ def test_what_runs_on_another_state_is_said(service, tmp_path):
 def test_what_is_no_address_is_said_before_anything_is_installed(tmp_path, name, text):
     done = without_build(tmp_path, "check", "run", **{"COVE_RUN": str(tmp_path / "run"), "COVE_LISTEN": "127.0.0.1:9", name: text})
     wrong = text.split(",")[-1]
-    assert done.returncode == 1 and f'"{wrong}" is no address to listen on' in done.stderr, done
+    assert done.returncode == 1 and f'"{wrong}" is not an address to listen on' in done.stderr, done
 
 
 @pytest.mark.parametrize("written, host", [

@@ -105,7 +105,7 @@ def test_a_snapshot_with_memory_goes_on(live):
     third = must(client, "sandboxes", {"template": again})["id"]
     assert json.loads(run(client, third, "cat /run/cove/restored"))["count"] == 2
     kinds = [e["kind"] for e in client.events(other)]
-    assert "exec.start" in kinds and "sandbox.started" in kinds
+    assert "exec.start" in kinds and "sandbox.started" in kinds and client.verify(other).json["intact"]
 
 
 def test_forks_go_on_each_by_itself(live):
@@ -234,6 +234,24 @@ def test_coved_and_the_worker_die_meanwhile(live, operation, who):
         must(client, f"sandboxes/{sandbox}/resume")
     assert remembered(client, sandbox)[-1] == "safe", service.tail()
     assert remembered(client, sandbox) == ["safe", "safe"], service.tail()
+
+
+@pytest.mark.parametrize("operation", ["snapshot", "pause"])
+@pytest.mark.parametrize("fault", ["coved.save.full", "coved.save.fail"])
+def test_a_disk_that_is_full_or_fails_is_told(live, operation, fault):
+    service, client = live
+    sandbox = client.create().id
+    remember(client, sandbox, "safe")
+    (service.points / fault).touch(0o666)
+    path, body = (f"sandboxes/{sandbox}/snapshots", {"memory": True}) if operation == "snapshot" else (f"sandboxes/{sandbox}/pause", {"to": "disk"})
+    status, answer = post(client, path, body)
+    assert status >= 400 and ("the storage pool is full" if "full" in fault else "save the memory") in answer["error"]["message"], answer
+    assert wait_until(lambda: show(client, sandbox)["state"] == "running")
+    assert remembered(client, sandbox) == ["safe", "safe"]
+    must(client, path, body) # and works the next time
+    if operation == "pause":
+        must(client, f"sandboxes/{sandbox}/resume")
+    assert remembered(client, sandbox) == ["safe", "safe"]
 
 
 def test_a_keeper_that_dies_leaves_what_is_on_disk(live):

@@ -4,13 +4,15 @@
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 import pytest
 from leaks import end_whole
-from service import BUILD, TOP, wait_until
+from service import BUILD, TOP, children, read, wait_until
 from terminal import Terminal
 
 sys.path.append(str(TOP / "tests" / "network"))
@@ -201,6 +203,115 @@ def test_files_survive_without_memory(machines, machine):
     assert machines.cove("pause", "--files-only", machine).returncode == 0
     assert machines.cove("resume", machine).returncode == 0
     assert say(machines, machine, "cat late kept") == "late\nkept\n"
+
+
+# ---- memory ----
+
+
+def qemus(service):
+    """Of this service's machines: their bodies are the keeper's children."""
+    return [pid for body in children(service.coved.pid) for pid in children(body) if "qemu" in (read(f"/proc/{pid}/comm") or "")]
+
+
+def test_a_layer_boots_once(machines, machine):
+    boots = list((machines.state / "pool" / "boots").glob("*/*/memory"))
+    assert len(boots) == 1, boots
+    made = boots[0].stat()
+    others = [machines.create(tier="microvm") for _ in range(2)]
+    seen = [say(machines, other, "hostname; head -c 16 /dev/urandom | od -An -tx1; date +%s; cut -d. -f1 /proc/uptime").split("\n") for other in others]
+    assert len({s[0] for s in seen}) == len({s[1] for s in seen}) == 2, seen
+    assert all(abs(time.time() - int(s[2])) < 30 for s in seen), seen
+    assert (made.st_ino, made.st_mtime) == (boots[0].stat().st_ino, boots[0].stat().st_mtime)
+    say(machines, others[0], "echo mine > /home/user/whose; sync")
+    assert machines.cove("exec", others[1], "--", "cat", "/home/user/whose").returncode == 1
+    for other in others:
+        assert machines.cove("rm", other).returncode == 0
+
+
+SERVER = """
+import hashlib, http.server, os, random, socket, time
+data = bytearray(os.urandom(30_000_000))
+class Answer(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        data[:1] = b"x" if self.path == "/change" else data[:1]
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(f"{hashlib.sha256(data).hexdigest()} {os.getpid()} {os.urandom(8).hex()} {time.time():.0f} {socket.gethostname()}".encode())
+    def log_message(self, *_):
+        pass
+http.server.HTTPServer(("127.0.0.1", 8123), Answer).serve_forever()
+"""
+
+
+def asked(service, sandbox, path="/"):
+    return say(service, sandbox, f"curl -s -m 60 http://127.0.0.1:8123{path}").split()
+
+
+@pytest.fixture(scope="module")
+def server(machines):
+    sandbox = machines.create(tier="microvm", memory_bytes=512 << 20)
+    assert machines.cove("exec", "-i", sandbox, "--", "sh", "-c", "cat > server.py; (python3 server.py) >/dev/null 2>&1 &", input=SERVER).returncode == 0
+    assert wait_until(lambda: "200" in say(machines, sandbox, "curl -s -o /dev/null -w '%{http_code}' http://127.0.0.1:8123/; true"))
+    return sandbox
+
+
+def forked(service, sandbox, count):
+    done = service.cove("fork", "--memory", "-n", str(count), sandbox)
+    assert done.returncode == 0, done
+    return done.stdout.split()
+
+
+def test_forks_go_on_with_its_memory(world, machines, server):
+    whole = asked(machines, server)
+    clones = forked(machines, server, 3)
+    answers = [asked(machines, sandbox) for sandbox in (server, *clones)]
+    assert {(a[0], a[1]) for a in answers} == {(whole[0], whole[1])}, answers # the same data, the same process
+    assert len({a[2] for a in answers}) == len({a[4] for a in answers}) == 4, answers # random numbers, host names
+    assert all(abs(time.time() - int(a[3])) < 30 for a in answers), answers
+    for sandbox in (server, *clones):
+        say(machines, sandbox, f"echo {sandbox} > own; sync")
+    assert [say(machines, sandbox, "cat own").strip() for sandbox in (server, *clones)] == [server, *clones]
+    assert asked(machines, clones[0], "/change")[0] != whole[0] and asked(machines, clones[1])[0] == asked(machines, server)[0] == whole[0]
+    assert say(machines, clones[0], f"{GET} http://allowed.test/") == f"hello from {ALLOWED}\n 200\n"
+    # What a clone wrote is in the memory of its own clones.
+    of_clone = forked(machines, clones[0], 1)[0]
+    assert asked(machines, of_clone)[0] == asked(machines, clones[0])[0] != whole[0]
+    for sandbox in (*clones, of_clone):
+        assert machines.cove("rm", sandbox).returncode == 0
+
+
+def test_it_sleeps_on_the_disk(machines, server):
+    before = asked(machines, server)
+    assert machines.cove("pause", "--disk", server).returncode == 0
+    assert machines.request("GET", f"/cove/v1/sandboxes/{server}")[2]["on_disk"] is True
+    assert machines.cove("resume", server).returncode == 0
+    after = asked(machines, server)
+    assert after[:2] == before[:2] and after[2] != before[2] and abs(time.time() - int(after[3])) < 30
+
+
+def test_memory_that_was_cut_is_refused(machines, server):
+    snapshot = machines.request("POST", f"/cove/v1/sandboxes/{server}/snapshots", {"memory": True})[2]
+    saved = machines.state / "pool" / "memory" / snapshot["layer"] / "memory"
+    os.truncate(saved, saved.stat().st_size - 4096)
+    status, _, body = machines.request("POST", "/cove/v1/sandboxes", {"template": snapshot["ref"]})
+    assert status >= 400, body
+    assert asked(machines, server)
+    machines.request("DELETE", f"/cove/v1/snapshots?ref={snapshot['ref']}")
+
+
+def test_a_monitor_that_hangs_saves_nothing(machines, server):
+    before, saved = asked(machines, server), set((machines.state / "pool" / "memory").glob("layer-*"))
+    stopped = qemus(machines)
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        status, _, body = machines.request("POST", f"/cove/v1/sandboxes/{server}/snapshots", {"memory": True})
+        assert stopped and status >= 400, body
+    finally:
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+    assert asked(machines, server)[:2] == before[:2]
+    assert set((machines.state / "pool" / "memory").glob("layer-*")) <= saved
 
 
 def test_a_kernel_that_panics_ends_the_sandbox(machines, machine):

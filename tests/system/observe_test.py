@@ -109,6 +109,64 @@ os.wait()
     assert service.cove("log", "--verify", sandbox.id).returncode == 0
 
 
+OVERWRITES = """
+import ctypes, os
+fields = open("/proc/self/stat").read().rsplit(")", 1)[1].split()
+start, end = int(fields[45]), int(fields[46])
+ctypes.memset(start, ord("x"), end - start)
+assert b"give-away" not in open("/proc/self/cmdline", "rb").read()
+os.execv("/bin/echo", ["innocent"])
+"""
+URING = """
+import ctypes, errno
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.syscall(425, 8, ctypes.create_string_buffer(120)) == -1, "io_uring_setup"
+raise SystemExit(0 if ctypes.get_errno() in (errno.EPERM, errno.ENOSYS) else 1)
+"""
+
+
+def test_arguments_that_are_overwritten_later_were_read_before(service, sandbox):
+    assert sandbox.sh(f"exec /usr/bin/python3 -c {shlex.quote(OVERWRITES)} give-away --token=hunter2")[0] == 0
+    assert wait_until(lambda: seen(service, sandbox, "innocent"))
+    (event,) = [e for e in log(service, sandbox, "proc.exec") if "give-away" in e["data"]["argv"]]
+    assert event["data"]["argv"][-1] == "--token=***" and event["data"]["pid"] == seen(service, sandbox, "innocent")[0]["data"]["pid"]
+
+
+def test_a_program_that_is_deleted_and_one_behind_a_link_are_seen(service, sandbox):
+    script = "cp /bin/echo /tmp/gone && ln -s /bin/echo /tmp/link && exec 3</tmp/gone && rm /tmp/gone && /proc/self/fd/3 deleted; /tmp/link linked"
+    assert sandbox.sh(script)[1].split() == [b"deleted", b"linked"]
+    assert wait_until(lambda: seen(service, sandbox, "/tmp/link"))
+    (deleted,), (linked,) = seen(service, sandbox, "/proc/self/fd/3"), seen(service, sandbox, "/tmp/link")
+    assert deleted["data"]["argv"][1:] == ["deleted"] and linked["data"]["program"] == "/tmp/link"
+
+
+def test_no_ring_writes_past_the_kernels_eyes(sandbox):
+    """io_uring is refused: what it would write were seen, but its threads are nobody's that an observer knows."""
+    assert sandbox.sh(f"/usr/bin/python3 -c {shlex.quote(URING)}")[0] == 0
+
+
+def test_mounts_and_namespaces_of_its_own_hide_nothing(service, sandbox):
+    """A file that is written through another mount is told by its own name; a process in namespaces of its own is still the sandbox's."""
+    script = "mkdir -p /home/user/real /home/user/other && mount --bind /home/user/real /home/user/other && echo x > /home/user/other/f && cd /home/user/other && /bin/echo inside"
+    code, output, errors = sandbox.sh(f"unshare -Urmpf sh -c {shlex.quote(script)}")[:3]
+    if code:
+        assert b"unshare" in errors or b"mount" in errors, (code, output, errors) # it may not, so there is nothing to see
+        return
+    assert wait_until(lambda: seen(service, sandbox, "/bin/echo"))
+    assert wait_until(lambda: "/home/user/real/f" in {e["data"]["path"] for e in log(service, sandbox, "file.written")})
+
+
+def test_a_flood_of_long_arguments_is_bounded(service, sandbox):
+    """Each of the most that is kept, of quotes and bytes that are no text, which are the longest in JSON."""
+    script = "import os\nfor i in range(300):\n  os.posix_spawn('/bin/true', [b'\\x01\\xff\"' * 2000, b'password=' + b'x' * 2000], {})\n  os.wait()"
+    assert sandbox.sh(f"/usr/bin/python3 -c {shlex.quote(script)}")[0] == 0
+    assert sandbox.sh("/bin/echo after")[0] == 0
+    assert wait_until(lambda: seen(service, sandbox, "/bin/echo") or log(service, sandbox, "log.suppressed"))
+    events = log(service, sandbox, "proc.exec")
+    assert events and all(len(json.dumps(e["data"])) < 40000 for e in events)
+    assert service.cove("log", "--verify", sandbox.id).returncode == 0
+
+
 def counted(service, sandbox, kind):
     told = len(log(service, sandbox, kind))
     lost = log(service, sandbox, "log.suppressed")

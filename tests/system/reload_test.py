@@ -101,7 +101,7 @@ def test_a_wrong_file_is_refused_and_the_old_one_stays(live, text, why):
     done = service.cove("reload")
     assert done.returncode == 1 and why in done.stderr, done
     os.kill(service.coved.pid, signal.SIGHUP)
-    assert wait_until(lambda: "nothing is reloaded" in service.tail())
+    assert wait_until(lambda: "nothing was reloaded" in service.tail())
     assert service.coved_pid == coved and workers(service) == before
     service.kill_coved()
     assert workers(service) == before, "a crash takes nothing in either"
@@ -113,7 +113,7 @@ def test_what_the_service_cannot_run_with_is_taken_back(live):
     with socket.create_server(("127.0.0.1", 0)) as other:
         configure(service, "limits: {sandboxes: 1}\n", other.getsockname()[1])
         done = service.cove("reload")
-        assert done.returncode == 1 and "before is in force" in done.stderr, done
+        assert done.returncode == 1 and "the previous one is in force" in done.stderr, done
         assert wait_until(service.is_ready) and workers(service) == before
         service.kill_coved()
         assert client.list() and workers(service) == before

@@ -74,7 +74,7 @@ def test_what_can_not_be_played(service, sandbox):
     assert sandbox.works() # no terminal
     seq = next(e["seq"] for e in sandbox.client.events(sandbox.id)[::-1] if e["kind"] == "exec.start")
     done = service.cove("replay", sandbox.id, str(seq))
-    assert done.returncode == 1 and "began no terminal" in done.stderr
+    assert done.returncode == 1 and "did not start a terminal" in done.stderr
     with sandbox.start("/bin/sh", "-c", "echo on; sleep 60", pty=SIZE) as stream:
         stream.started()
         assert wait_until(lambda: "still running" in service.cove("replay", sandbox.id).stderr)

@@ -227,7 +227,7 @@ def test_a_pool_keeps_its_kind_until_another_is_asked_for():
         service.log.unlink()
         with running(service):
             assert re.search(r"storage pool: (copy|reflink) in", read(service.log)), service.tail()
-            assert "COVE_POOL=btrfs begins a new, empty one" in read(service.log) or "reflink" in read(service.log)
+            assert "COVE_POOL=btrfs begins a new, empty pool" in read(service.log) or "reflink" in read(service.log)
         assert not service.file.exists()
         service.env["COVE_POOL"] = "btrfs"
         service.log.unlink()

@@ -461,7 +461,7 @@ def test_stopping_leaves_nothing(record_property):
         # Not a moment later: it said that it was done.
         assert footprint.left() == []
         complaints = [line for line in service.tail(100).splitlines() if " error " in line or " warning " in line]
-        on_a_slow_disk = "are not deleted yet: the next start goes on with it"
+        on_a_slow_disk = "are not deleted yet: the next start continues"
         assert not [line for line in complaints if "out-of-memory killer" not in line and on_a_slow_disk not in line], complaints
         service.start()
         assert client.list() == {}

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the E2B API tells of templates."""
 
+import json
 import re
 import uuid
 
 import pytest
 from client import Client
+from terminal import Terminal
 
 
 @pytest.fixture
@@ -77,3 +79,32 @@ def test_what_stands_in_a_file_stays(client):
         answer = client.control(method, path, {"public": True})
         assert answer.status == 400 and "stands in a file" in answer.json["message"]
     assert client.request("GET", "/templates").status == 401
+
+
+@pytest.mark.parametrize(("name", "next_step"), [
+    ("code-interpreter-v1", "cove template add code-interpreter"), ("desktop", "cove template add desktop"), ("mcp-gateway", "cove template build --name mcp-gateway"),
+    ("nothing", "cove template ls"),
+])
+def test_a_template_that_is_not_there_comes_with_the_next_step(client, name, next_step):
+    answer = client.control("POST", "/sandboxes", {"templateID": name})
+    assert answer.status == 404 and name in answer.json["message"] and next_step in answer.json["message"], answer.json
+
+
+def test_the_list_fits_a_terminal(service, written):
+    """However long a name is: a row is a line."""
+    written("long-named", "alias = " + "y" * 60 + "\n")
+    seen, status = Terminal(service, "template", "ls", columns=100).rest()
+    lines = seen.decode().splitlines()
+    assert status == 0 and len(lines) == 1 + len(json.loads(service.cove("template", "ls", "--json").stdout)), lines
+    assert max(map(len, lines)) <= 100 and any("yyy..." in line for line in lines), lines
+
+
+def test_the_base_template_is_what_pythons_and_nodes_users_expect(service):
+    """E2B's base has these: pip that installs for its user, virtual environments, Node 20 or later with npm and yarn, git and compilers."""
+    script = """set -e
+        python3 -m venv v; v/bin/pip --version; node --version; npm --version; yarn --version; git --version; cc --version
+        mkdir p; printf '[project]\nname = "made-here"\nversion = "1"\n[tool.setuptools]\npackages = []\n' >p/pyproject.toml
+        pip install --no-index --no-build-isolation ./p; pip list"""
+    done = service.cove("run", "--", "sh", "-c", script)
+    assert done.returncode == 0 and "made-here" in done.stdout and "externally-managed" not in done.stderr, done
+    assert int(re.search(r"^v(\d+)\.", done.stdout, re.M)[1]) >= 20, done

@@ -50,7 +50,7 @@ def test_a_key_works_at_once_and_until_it_is_revoked(service):
     assert ask(service, key, "GET", "/v2/sandboxes")[0] == ask(service, second, "GET", "/v2/sandboxes")[0] == 200
     third = ran(service, "key", "rotate", "ci", "--grace", "0")
     assert ask(service, second, "GET", "/v2/sandboxes")[0] == 401
-    assert "there is a key 'ci' already" in refused(service, "key", "create", "--name", "ci")
+    assert "the key 'ci' already exists" in refused(service, "key", "create", "--name", "ci")
     assert ran(service, "key", "revoke", "ci") == "ci"
     assert ask(service, third, "GET", "/v2/sandboxes")[0] == 401
     assert ask(service, service.key, "GET", "/v2/sandboxes")[0] == 200

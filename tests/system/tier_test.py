@@ -97,7 +97,7 @@ def test_snapshots_and_forks_keep_the_tier(live):
         if weaker:
             status, refused = post(client, "sandboxes", {"template": made["ref"], "tier": weaker})
             assert status == 400 or status == 409, refused
-            assert "demands tier stub" in refused["error"]["message"]
+            assert "requires tier stub" in refused["error"]["message"]
 
 
 def test_a_stub_outlives_coved(live):

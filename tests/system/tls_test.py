@@ -488,7 +488,7 @@ def test_a_start_with_a_domain_renews_what_ends_soon(tmp_path):
         # A file that others may read, and one that is damaged, are not served with.
         assert service.stop() == 0
         os.chmod(tls / "server.pem", 0o644)
-        with pytest.raises(AssertionError, match="must be root's alone"):
+        with pytest.raises(AssertionError, match="only root may have access to it"):
             service.start()
         os.chmod(tls / "server.pem", 0o600)
         (tls / "server.pem").write_text("domain: x\n")
@@ -496,7 +496,7 @@ def test_a_start_with_a_domain_renews_what_ends_soon(tmp_path):
             service.start()
         shutil.rmtree(tls)
         service.start()
-        assert "nothing listens there before" in service.log.read_text() and not serves(port)
+        assert "nothing listens there until" in service.log.read_text() and not serves(port)
 
 
 @pytest.mark.parametrize("listen, ok", [({"COVE_LISTEN": "0.0.0.0:{}"}, False), ({"COVE_LISTEN_TLS": "0.0.0.0:{}"}, True)])

@@ -171,7 +171,7 @@ static void pack_open(struct agent_stream *s, struct wire_reader *r)
     if (!archive_begin(a, r))
         return;
     if (stat(a->request.path, &st) < 0 || !S_ISDIR(st.st_mode)) {
-        stream_failf(s, ERR_NOT_FOUND, "path '%s' is no directory", a->request.path);
+        stream_failf(s, ERR_NOT_FOUND, "path '%s' is not a directory", a->request.path);
         return;
     }
     names_init(&names, s->session->agent);

@@ -108,8 +108,8 @@ static void test_what_is_refused(void **state)
     (void)state;
     struct result x;
     rig_write(rig_path(&rig, "home/f"), "");
-    expect_failure(WIRE_PACK, "f", ERR_NOT_FOUND, "path '%s/home/f' is no directory", rig.dir);
-    expect_failure(WIRE_PACK, "none", ERR_NOT_FOUND, "path '%s/home/none' is no directory", rig.dir);
+    expect_failure(WIRE_PACK, "f", ERR_NOT_FOUND, "path '%s/home/f' is not a directory", rig.dir);
+    expect_failure(WIRE_PACK, "none", ERR_NOT_FOUND, "path '%s/home/none' is not a directory", rig.dir);
     unpack("user", "x", STR("this is no archive"), STR_NULL, &x);
     assert_int_equal(x.code, ERR_UNKNOWN);
     assert_non_null(strstr(x.message, "in the sandbox: tar: "));

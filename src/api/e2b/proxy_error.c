@@ -19,7 +19,7 @@ static bool contains(struct str s, const char *what)
 }
 
 /* A script asks with the browser's own User-Agent, so what it says about the request comes first. */
-bool proxy_error_wants_html(const struct http_request *req)
+static bool proxy_error_wants_html(const struct http_request *req)
 {
     static const char *const browsers[] = {"mozilla", "chrome", "safari", "firefox", "edge", "opera", "msie"};
     struct str accept = http_header_get(req, "accept"), mode = http_header_get(req, "sec-fetch-mode");

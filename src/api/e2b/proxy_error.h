@@ -14,4 +14,3 @@ void proxy_error_internal_route(struct http_request *req, struct str path);     
 void proxy_error_bad_target(struct http_request *req, const char *problem);                    /* 400, plain text */
 
 /* Does the client want a page? */
-bool proxy_error_wants_html(const struct http_request *req);

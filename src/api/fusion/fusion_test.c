@@ -41,8 +41,8 @@ static void without_its_template_it_says_what_makes_it(void **state)
     struct test_facade *f = *state;
 
     assert_int_equal(post(f, "/run_code", PYTHON "}", &b), 200);
-    assert_has(&b,
-               "\"status\":\"SandboxError\",\"message\":\"there is no template run-code: 'cove template add run-code'");
+    assert_has(&b, "\"status\":\"SandboxError\",\"message\":\"there is no template run-code: 'cove template add "
+                   "run-code'");
     assert_int_equal(post(f, "/run_jupyter", "{\"cells\":[\"1\"]}", &b), 200);
     assert_has(&b, "'cove template add code-interpreter' makes it");
     assert_int_equal(fusion->running, 0);

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "api/fusion/fusion.h"
-#include "api/kit/call.h"
+#include "api/kit/file_body.h"
 #include "sandbox/code/code.h"
 
 #include <jansson.h>
@@ -69,8 +69,8 @@ struct fusion_run {
     struct follow *follow;
     struct exec_call *input;
     uint32_t pid;
-    size_t given; /* of stdin, of a file */
-    struct buf bytes;
+    size_t given;          /* of stdin; of all files that are fetched */
+    struct file_body body; /* of the file that is written or fetched */
     struct fusion_result compiled, ran;
     json_t *fetched;
     char message[512]; /* what Cove couldn't do; "": all was done */
@@ -89,8 +89,7 @@ struct fusion_run {
 /* done comes once, in a later turn, unless the call ends before. r: zeroed but for what is asked; c->state from here on. */
 void fusion_run_start(struct call *c, struct fusion_run *r);
 void fusion_run_forget(struct fusion_run *r); /* after done, before it is used again */
-void fusion_run_fail(struct fusion_run *r, const struct err *err);
-void fusion_run_step(struct call *c); /* what comes next */
+void fusion_run_step(struct call *c);         /* what comes next */
 
 /* ---- ask.c: a run as JSON ---- */
 

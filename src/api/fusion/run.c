@@ -82,7 +82,7 @@ void fusion_run_forget(struct fusion_run *r)
     if (!r->is_init)
         return;
     run_end(r);
-    buf_fini(&r->bytes);
+    file_body_fini(&r->body);
     buf_fini(&r->compiled.out);
     buf_fini(&r->compiled.err);
     buf_fini(&r->ran.out);
@@ -108,7 +108,7 @@ static void run_closed(struct call *c)
 
 enum run_progress { RUN_WAITS, RUN_NEXT, RUN_FAILED };
 
-void fusion_run_fail(struct fusion_run *r, const struct err *err)
+static void fusion_run_fail(struct fusion_run *r, const struct err *err)
 {
     (void)snprintf(r->message, sizeof(r->message), "%s", err->msg);
     r->stage = -1;
@@ -151,41 +151,22 @@ static enum run_progress run_make(struct fusion_run *r, struct err *err)
     return RUN_FAILED;
 }
 
-static void run_write_ready(void *ctx)
+static void run_written(struct file_body *f, const struct file_entry *entry, const struct err *err)
 {
-    struct call *c = ctx;
-    struct fusion_run *r = c->state;
-
-    while (r->given < buf_len(&r->bytes)) {
-        size_t n = file_write_data(c->file, str_sub(buf_str(&r->bytes), r->given));
-        if (!n)
-            return;
-        r->given += n;
-    }
-    file_write_eof(c->file);
-}
-
-static void run_write_end(void *ctx, const struct file_entry *entry, const struct err *err)
-{
-    struct call *c = ctx;
-
     (void)entry;
-    c->file = NULL;
     if (err)
-        fusion_run_fail(c->state, err);
-    call_step(c, fusion_run_step);
+        fusion_run_fail(f->call->state, err);
+    call_step(f->call, fusion_run_step);
 }
 
 static int run_write(struct fusion_run *r, struct str path, struct err *err)
 {
-    static const struct file_write_ops ops = {run_write_ready, run_write_end};
-    struct call *c = r->call;
+    struct file_body *f = &r->body;
 
-    r->given = 0;
-    if (file_write(r->sb, &c->actor, STR(""), path, NULL, 0, &ops, c, &c->file, err) == 0)
-        return 0;
-    c->file = NULL;
-    return -1;
+    f->done = run_written;
+    f->bytes = buf_str(&f->b);
+    f->given = 0;
+    return file_write(r->sb, &r->call->actor, STR(""), path, NULL, 0, &file_body_bytes, f, &r->call->file, err);
 }
 
 /* The next of the files that come along. */
@@ -199,8 +180,8 @@ static enum run_progress run_put_files(struct fusion_run *r, struct err *err)
         return RUN_NEXT;
     const json_t *text = json_object_iter_value(next);
     const char *name = json_object_iter_key(next);
-    buf_clear(&r->bytes);
-    if (buf_append_unbase64(&r->bytes, str_n(json_string_value(text), json_string_length(text))) < 0) {
+    buf_clear(&r->body.b);
+    if (buf_append_unbase64(&r->body.b, str_n(json_string_value(text), json_string_length(text))) < 0) {
         (void)err_set(err, ERR_INVALID_ARGUMENT, "the content of '%.64s' is not base64", name);
         return RUN_FAILED;
     }
@@ -214,8 +195,8 @@ static enum run_progress run_put_code(struct fusion_run *r, struct err *err)
 {
     if (!r->language || !*r->language->file)
         return RUN_NEXT;
-    buf_clear(&r->bytes);
-    (void)buf_append_str(&r->bytes, r->code);
+    buf_clear(&r->body.b);
+    (void)buf_append_str(&r->body.b, r->code);
     if (run_write(r, str_of(r->language->file), err) < 0)
         return RUN_FAILED;
     r->stage++; /* once is enough */
@@ -363,43 +344,28 @@ static enum run_progress run_run(struct fusion_run *r, struct err *err)
 
 /* ---- files that are fetched ---- */
 
-static void run_fetch_open(void *ctx, const struct file_entry *entry)
-{
-    (void)ctx, (void)entry;
-}
-
-static void run_fetch_data(void *ctx, struct str bytes)
-{
-    struct call *c = ctx;
-
-    (void)buf_append_str(&((struct fusion_run *)c->state)->bytes, bytes);
-    file_read_ack(c->file, bytes.n);
-}
-
 /* What isn't there is left out. */
-static void run_fetch_end(void *ctx, const struct err *err)
+static void run_fetched(struct file_body *f, const struct file_entry *entry, const struct err *err)
 {
-    struct call *c = ctx;
-    struct fusion_run *r = c->state;
+    struct fusion_run *r = f->call->state;
     AUTO_BUF struct buf text = BUF_INIT(2 * (size_t)FUSION_FETCH_MAX);
     struct err large;
 
-    c->file = NULL;
-    r->given += buf_len(&r->bytes);
-    if (buf_error(&r->bytes) < 0 || r->given > FUSION_FETCH_MAX) {
+    (void)entry;
+    r->given += buf_len(&f->b);
+    if (buf_error(&f->b) < 0 || r->given > FUSION_FETCH_MAX) {
         (void)err_set(&large, ERR_RESOURCE_EXHAUSTED, "fetch_files: more than %d bytes", FUSION_FETCH_MAX);
         fusion_run_fail(r, &large);
     } else if (!err) {
-        (void)buf_append_base64(&text, buf_str(&r->bytes));
+        (void)buf_append_base64(&text, buf_str(&f->b));
         (void)json_object_set_new(r->fetched, json_string_value(json_array_get(r->fetch, r->next - 1)),
                                   json_stringn(buf_len(&text) ? buf_data(&text) : "", buf_len(&text)));
     }
-    call_step(c, fusion_run_step);
+    call_step(f->call, fusion_run_step);
 }
 
 static enum run_progress run_fetch(struct fusion_run *r, struct err *err)
 {
-    static const struct file_read_ops ops = {run_fetch_open, run_fetch_data, run_fetch_end};
     const json_t *name = json_array_get(r->fetch, r->next);
     struct call *c = r->call;
 
@@ -407,12 +373,11 @@ static enum run_progress run_fetch(struct fusion_run *r, struct err *err)
         return RUN_NEXT;
     if (r->next == 0)
         r->given = 0;
-    buf_clear(&r->bytes);
+    buf_clear(&r->body.b);
+    r->body.done = run_fetched;
     if (file_read(r->sb, &c->actor, STR(""), str_n(json_string_value(name), json_string_length(name)), 0,
-                  FUSION_FETCH_MAX + 1, &ops, c, &c->file, err) < 0) {
-        c->file = NULL;
+                  FUSION_FETCH_MAX + 1, &file_body_text, &r->body, &c->file, err) < 0)
         return RUN_FAILED;
-    }
     r->next++;
     return RUN_WAITS;
 }
@@ -464,7 +429,7 @@ void fusion_run_start(struct call *c, struct fusion_run *r)
     r->is_init = true;
     r->fetched = json_object();
     r->told = json_array();
-    buf_init(&r->bytes, FUSION_BODY_MAX + FUSION_FETCH_MAX);
+    file_body_init(&r->body, c, FUSION_BODY_MAX + FUSION_FETCH_MAX);
     buf_init(&r->compiled.out, FUSION_OUTPUT_MAX);
     buf_init(&r->compiled.err, FUSION_OUTPUT_MAX);
     buf_init(&r->ran.out, FUSION_OUTPUT_MAX);

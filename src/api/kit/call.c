@@ -348,7 +348,8 @@ int call_query_bool(struct call *c, const char *name, bool *ret_value)
 
 /* ---- JSON bodies ---- */
 
-void call_bad_body(struct call *c, const struct err *err)
+/* what is wrong with it beyond that */
+static void call_bad_body(struct call *c, const struct err *err)
 {
     call_fail(c, connect_status(err->code), "%s%s", c->facade->ops->body_error, err->msg);
 }

@@ -115,7 +115,6 @@ int call_query_bool(struct call *c, const char *name, bool *ret_value) WARN_UNUS
 #define CALL_WANTS(c, ...)                                                                                             \
     call_wants((c), (const struct json_want[]){__VA_ARGS__}, ARRAY_SIZE(((const struct json_want[]){__VA_ARGS__})))
 bool call_wants(struct call *c, const struct json_want *wants, size_t n);
-void call_bad_body(struct call *c, const struct err *err); /* what is wrong with it beyond that */
 
 /*
  * Reads a JSON body that is no route's (ROUTE_BODY) and calls fn with it, an object; answers by itself what is malformed. required: an empty one is refused, else it

@@ -363,16 +363,16 @@ static void what_waits_is_bounded(void **state)
     for (size_t i = 0; i < HOLDS_OF_ONE; i++)
         fds[i] = ask(f, "timeout", sb, "{\"ms\":900000}");
     (void)holds(f, HOLDS_OF_ONE);
-    assert_answer(f, ask(f, "timeout", sb, "{\"ms\":900000}"), "and too much waits already");
+    assert_answer(f, ask(f, "timeout", sb, "{\"ms\":900000}"), "and too many actions are already waiting");
     assert_non_null(
         strstr(world_event_data(f->w, sandbox_info(sb)->id, EVENT_GUARD_DENIED), "\"why\":\"too many wait\""));
     fd = ask(f, "timeout", other, "{\"ms\":900000}"); /* has room of its own */
     (void)holds(f, HOLDS_OF_ONE + 1);
     f->w->core->hold_bytes += HOLDS_BYTES;
-    assert_answer(f, ask(f, "timeout", other, "{\"ms\":900000}"), "and too much waits already");
+    assert_answer(f, ask(f, "timeout", other, "{\"ms\":900000}"), "and too many actions are already waiting");
     f->w->core->hold_bytes -= HOLDS_BYTES;
     f->w->core->n_holds += HOLDS_MAX;
-    assert_answer(f, ask(f, "timeout", other, "{\"ms\":900000}"), "and too much waits already");
+    assert_answer(f, ask(f, "timeout", other, "{\"ms\":900000}"), "and too many actions are already waiting");
     f->w->core->n_holds -= HOLDS_MAX;
     for (size_t i = 0; i < HOLDS_OF_ONE; i++)
         fd_close(fds[i]);

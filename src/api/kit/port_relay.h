@@ -14,8 +14,8 @@ enum port_trouble { PORT_ASLEEP, PORT_CLOSED, PORT_BUSY, PORT_DENIED, PORT_BAD_A
 /* What is a façade's own in it. Static. */
 struct port_way {
     const struct actor *actor;
-    const char
-        *drop[PORT_DROPS_MAX]; /* headers of the façade's that the program does not get; what opens us it never gets */
+    /* headers of the façade's that the program does not get; what opens us it never gets */
+    const char *drop[PORT_DROPS_MAX];
     void (*refuse)(struct http_request *req, const struct sandbox_info *info, uint16_t port, enum port_trouble why);
 };
 

@@ -367,8 +367,8 @@ static void output_read_done(struct call *c, struct file_bytes *f)
         (void)json_object_set_new(content, "error", call_text(str_of(j->error)));
     else if (j && !j->follow)
         (void)json_object_set_new(content, j->exit.signaled ? "signal" : "exit_code", json_integer(j->exit.code));
-    output_result(c, content, str_n(buf_data(&f->b), MIN(buf_len(&f->b), (size_t)MCP_TEXT_MAX)), r->offset,
-                  MAX(f->size, r->offset + buf_len(&f->b)));
+    output_result(c, content, str_n(buf_data(&f->body.b), MIN(buf_len(&f->body.b), (size_t)MCP_TEXT_MAX)), r->offset,
+                  MAX(f->body.size, r->offset + buf_len(&f->body.b)));
 }
 
 void exec_output_tool(struct call *c)

@@ -9,45 +9,30 @@ enum { DEPTH_MAX = 16 };
 
 static void bytes_closed(struct call *c)
 {
-    struct file_bytes *f = mcp_call_of(c)->own;
-    buf_fini(&f->b);
+    file_body_fini(&((struct file_bytes *)mcp_call_of(c)->own)->body);
 }
 
-static void bytes_open(void *ctx, const struct file_entry *entry)
+static void bytes_read(struct file_body *body, const struct file_entry *entry, const struct err *err)
 {
-    ((struct file_bytes *)mcp_call_of(ctx)->own)->size = entry->size;
-}
-
-static void bytes_data(void *ctx, struct str bytes)
-{
-    struct call *c = ctx;
-    struct file_bytes *f = mcp_call_of(c)->own;
-    (void)buf_append_str(&f->b, bytes);
-    file_read_ack(c->file, bytes.n);
-}
-
-static void bytes_end(void *ctx, const struct err *err)
-{
-    struct call *c = ctx;
-    struct file_bytes *f = mcp_call_of(c)->own;
-    c->file = NULL;
+    struct file_bytes *f = container_of(body, struct file_bytes, body);
+    (void)entry;
     if (err && !(f->may_miss && err->code == ERR_NOT_FOUND))
-        call_fail_err(c, err);
+        call_fail_err(body->call, err);
     else
-        f->done(c, f);
+        f->done(body->call, f);
 }
 
 void file_bytes_read(struct call *c, struct str path, uint64_t offset, size_t max, struct file_bytes *f)
 {
-    static const struct file_read_ops ops = {bytes_open, bytes_data, bytes_end};
     struct err err;
-    buf_init(&f->b, max + 65536);
+    file_body_init(&f->body, c, max + 65536);
+    f->body.done = bytes_read;
     mcp_call_of(c)->own = f;
     mcp_call_of(c)->cleanup = bytes_closed;
-    if (file_read(c->sandbox, &c->actor, STR(""), path, offset, max + 1, &ops, c, &c->file, &err) < 0) {
-        c->file = NULL;
-        call_fail_err(c, &err);
-    }
+    file_body_begun(
+        &f->body,
+        file_read(c->sandbox, &c->actor, STR(""), path, offset, max + 1, &file_body_text, &f->body, &c->file, &err),
+        &err);
 }
 
 struct mcp_reading {
@@ -74,20 +59,20 @@ static void reading_done(struct call *c, struct file_bytes *f)
 {
     const struct mcp_reading *r = container_of(f, struct mcp_reading, f);
     uint64_t offset = (uint64_t)r->offset;
-    bool has_lines = r->first || r->last, is_long = buf_len(&f->b) > MCP_FILE_MAX;
-    struct str bytes = buf_str(&f->b);
+    bool has_lines = r->first || r->last, is_long = buf_len(&f->body.b) > MCP_FILE_MAX;
+    struct str bytes = buf_str(&f->body.b);
     if (has_lines && is_long) {
         call_refuse(c, ERR_OUT_OF_RANGE, "the file is too long to count lines: read it by offset");
         return;
     }
     if (has_lines) {
         bytes = take_lines(bytes, r->first, r->last ? r->last : INT64_MAX);
-        offset = bytes.n ? (uint64_t)(bytes.p - buf_data(&f->b)) : 0;
+        offset = bytes.n ? (uint64_t)(bytes.p - buf_data(&f->body.b)) : 0;
     }
     bool is_cut = bytes.n > MCP_TEXT_MAX;
     struct str shown = is_cut ? mcp_cut(bytes, MCP_TEXT_MAX) : bytes;
     uint64_t next = offset + shown.n;
-    json_t *content = json_pack("{s:I,s:I}", "size", (json_int_t)f->size, "offset", (json_int_t)offset);
+    json_t *content = json_pack("{s:I,s:I}", "size", (json_int_t)f->body.size, "offset", (json_int_t)offset);
     if (is_cut)
         (void)json_object_set_new(content, "next", json_integer((json_int_t)next));
     if (str_is_utf8(shown) && !str_has_nul(shown)) {
@@ -118,59 +103,46 @@ struct mcp_writing {
     struct file_bytes f;
     struct str path, search, replace;
     struct buf bytes;
-    size_t given, replaced;
+    struct file_body to;
+    size_t replaced;
     int64_t which;
     bool all;
 };
-
-static void writing_closed(struct call *c)
-{
-    struct mcp_writing *w = container_of((struct file_bytes *)mcp_call_of(c)->own, struct mcp_writing, f);
-    buf_fini(&w->f.b);
-    buf_fini(&w->bytes);
-}
 
 static struct mcp_writing *writing_of(struct call *c)
 {
     return container_of((struct file_bytes *)mcp_call_of(c)->own, struct mcp_writing, f);
 }
 
-static void writing_ready(void *ctx)
+static void writing_closed(struct call *c)
 {
-    struct call *c = ctx;
     struct mcp_writing *w = writing_of(c);
-    while (w->given < buf_len(&w->bytes)) {
-        size_t n = file_write_data(c->file, str_sub(buf_str(&w->bytes), w->given));
-        if (!n)
-            return;
-        w->given += n;
-    }
-    file_write_eof(c->file);
+    file_body_fini(&w->f.body);
+    buf_fini(&w->bytes);
 }
 
-static void writing_end(void *ctx, const struct file_entry *entry, const struct err *err)
+static void writing_done(struct file_body *body, const struct file_entry *entry, const struct err *err)
 {
-    struct call *c = ctx;
-    c->file = NULL;
+    struct call *c = body->call;
+    size_t replaced = container_of(body, struct mcp_writing, to)->replaced;
     if (err) {
         call_fail_err(c, err);
         return;
     }
     json_t *content = json_pack("{s:o,s:I}", "path", call_text(entry->path), "size", (json_int_t)entry->size);
-    if (writing_of(c)->replaced)
-        (void)json_object_set_new(content, "replaced", json_integer((json_int_t)writing_of(c)->replaced));
+    if (replaced)
+        (void)json_object_set_new(content, "replaced", json_integer((json_int_t)replaced));
     tool_result(c, content, STR_NULL);
 }
 
 static void writing_step(struct call *c)
 {
-    static const struct file_write_ops ops = {writing_ready, writing_end};
     struct mcp_writing *w = writing_of(c);
     struct err err;
-    if (file_write(c->sandbox, &c->actor, STR(""), w->path, NULL, 0, &ops, c, &c->file, &err) < 0) {
-        c->file = NULL;
-        call_fail_err(c, &err);
-    }
+    w->to = (struct file_body){.call = c, .done = writing_done, .bytes = buf_str(&w->bytes)};
+    file_body_begun(
+        &w->to, file_write(c->sandbox, &c->actor, STR(""), w->path, NULL, 0, &file_body_bytes, &w->to, &c->file, &err),
+        &err);
 }
 
 static struct mcp_writing *writing_new(struct call *c)
@@ -202,7 +174,7 @@ void file_write_tool(struct call *c)
 static void edit_read(struct call *c, struct file_bytes *f)
 {
     struct mcp_writing *w = container_of(f, struct mcp_writing, f);
-    struct str rest = buf_str(&f->b);
+    struct str rest = buf_str(&f->body.b);
     int64_t n = 0;
     if (rest.n > MCP_FILE_MAX) {
         call_refuse(c, ERR_OUT_OF_RANGE, "the file is larger than %d bytes: edit it with a command", MCP_FILE_MAX);
@@ -264,10 +236,8 @@ void file_delete_tool(struct call *c)
     struct str path = STR("");
     struct err err;
     if (TOOL_WANTS(c, JSON_NEED_STR("path", &path)) &&
-        file_remove(c->sandbox, &c->actor, STR(""), path, file_deleted, c, &c->file, &err) < 0) {
-        c->file = NULL;
+        file_remove(c->sandbox, &c->actor, STR(""), path, file_deleted, c, &c->file, &err) < 0)
         call_fail_err(c, &err);
-    }
 }
 
 struct mcp_listing {
@@ -325,8 +295,6 @@ void file_list_tool(struct call *c)
     mcp_call_of(c)->own = l;
     mcp_call_of(c)->cleanup = listing_closed;
     if (file_list(c->sandbox, &c->actor, STR(""), path, (uint32_t)depth, listing_each, listing_done, c, &c->file,
-                  &err) < 0) {
-        c->file = NULL;
+                  &err) < 0)
         call_fail_err(c, &err);
-    }
 }

@@ -2,7 +2,7 @@
 /* What the files of this façade share. Private to src/api/mcp. */
 #pragma once
 
-#include "api/kit/call.h"
+#include "api/kit/file_body.h"
 #include "api/mcp/mcp.h"
 #include "base/map.h"
 
@@ -47,8 +47,11 @@ enum mcp_tool_flags {
 
 struct mcp_tool {
     const char *name, *description;
-    const char *
-        args; /* "name TYPE what it is|...": TYPE is s(tring), i(nteger), b(oolean), S(trings), I(ntegers) or o(bject of strings), with ! for a must */
+    /*
+     * "name TYPE what it is|...": TYPE is s(tring), i(nteger), b(oolean), S(trings), I(ntegers) or o(bject of strings),
+     * with ! for a must
+     */
+    const char *args;
     const char *renames; /* "theirs=ours ...", of arguments; "theirs=": is dropped. NULL: none */
     void (*handler)(struct call *c);
     enum mcp_rights rights;
@@ -137,7 +140,6 @@ bool tool_wants(struct call *c, const struct json_want *wants, size_t n);
 
 struct str mcp_cut(struct str s, size_t max); /* not in the middle of a character */
 json_t *mcp_time(usec_t at);                  /* NULL for 0 */
-bool mcp_may(struct call *c, enum mcp_rights rights);
 
 void sandbox_create_tool(struct call *c), sandbox_list_tool(struct call *c), sandbox_show_tool(struct call *c),
     sandbox_kill_tool(struct call *c), sandbox_title_tool(struct call *c), snapshot_tool(struct call *c),
@@ -165,10 +167,9 @@ void grant_tool(struct call *c);
 bool grant_answered(struct call *c, const json_t *message);
 void jobs_free(struct mcp *m);
 
-/* Reads up to max + 1 bytes of a file into *b, which is the caller's; done is called unless it failed, which is answered. c->file until then. */
+/* Reads up to max + 1 bytes of a file into body.b; done is called unless it failed, which is answered. c->file until then. */
 struct file_bytes {
-    struct buf b;
-    uint64_t size;
+    struct file_body body;
     bool may_miss; /* a file that isn't there is an empty one */
     void (*done)(struct call *c, struct file_bytes *f);
 };

@@ -98,10 +98,10 @@ static void resource_log(struct call *c, struct str id)
 
 static void resource_read_done(struct call *c, struct file_bytes *f)
 {
-    if (buf_len(&f->b) > MCP_FILE_MAX)
+    if (buf_len(&f->body.b) > MCP_FILE_MAX)
         resource_missing(c, "the file is larger than a resource may be: read it in parts, by file_read");
     else
-        resource_answer(c, "text/plain", buf_str(&f->b));
+        resource_answer(c, "text/plain", buf_str(&f->body.b));
 }
 
 void resources_read(struct call *c)

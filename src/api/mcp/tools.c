@@ -260,7 +260,7 @@ static json_t *tool_renamed(const struct mcp_tool *t, const json_t *given)
     return args;
 }
 
-bool mcp_may(struct call *c, enum mcp_rights rights)
+static bool mcp_may(struct call *c, enum mcp_rights rights)
 {
     if (rights == MCP_READS || access_may_use(&c->actor.who))
         return true;

@@ -397,7 +397,7 @@ static void verify_done(uv_work_t *work, int status)
     AUTO_BUF struct buf b = BUF_INIT(4096);
     bool is_intact = v->verdict.fault == EVENT_INTACT;
     if (c && status < 0) {
-        call_refuse(c, ERR_CANCELED, "the service stops");
+        call_refuse(c, ERR_CANCELED, "the service is stopping");
     } else if (c && v->r < 0) {
         call_fail_err(c, &v->err);
     } else if (c && v->signed_text.max) {

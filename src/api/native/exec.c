@@ -29,8 +29,8 @@ struct exec {
     uv_timer_t *still;         /* set while the sandbox stands still; freed by its close */
     bool pty, is_over;
     struct buf in;
-    struct buf
-        input; /* what several frames hold for stdin, handed over at once: each handing over is an action on record */
+    /* what several frames hold for stdin, handed over at once: each handing over is an action on record */
+    struct buf input;
 };
 
 static void still_freed(uv_handle_t *handle)

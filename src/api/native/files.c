@@ -69,10 +69,8 @@ static void answer_on_path(struct call *c,
     struct err err;
     if (!read_query(c, &user, &path))
         return;
-    if (begin(c->sandbox, &c->actor, user, path, done, c, &c->file, &err) < 0) {
-        c->file = NULL;
+    if (begin(c->sandbox, &c->actor, user, path, done, c, &c->file, &err) < 0)
         native_files_fail(c, &err);
-    }
 }
 
 static const char *type_name(enum wire_file_type type)
@@ -304,8 +302,6 @@ void native_files_entries(struct call *c)
         return;
     }
     if (file_list(c->sandbox, &c->actor, user, path, depth ? (uint32_t)depth : 1, each_entry, entries_done, c, &c->file,
-                  &err) < 0) {
-        c->file = NULL;
+                  &err) < 0)
         native_files_fail(c, &err);
-    }
 }

@@ -49,7 +49,6 @@ static inline bool call_is_full(const struct call *c)
 
 /* A sandbox as the API shows it. */
 void native_append_sandbox(struct buf *b, const struct sandbox *sb);
-void native_answer_sandbox(struct call *c, int status, const struct sandbox *sb);
 
 /* A sandbox_fn for a call_hold(): the answer is the sandbox. */
 void native_on_sandbox(void *ctx, struct sandbox *sb, const struct err *err);

@@ -8,15 +8,15 @@
  *   GET    /cove/v1/info                         version, limits, counts
  *   GET    /cove/v1/sandboxes?limit=&after=      {"sandboxes":[...],"next":"..."|null}, newest first
  *   POST   /cove/v1/sandboxes                    {template, memory_bytes, cpu_milli, disk_bytes, timeout_ms, env, metadata, internet, secure,
- *                                           volumes: [{name, path, read_only}], on_timeout: kill|pause, pause_memory, auto_resume}: 201
+ *                                           volumes: [{name, path, read_only}], on_timeout: kill|pause, pause_memory, auto_resume, memory}: 201
  *   GET    /cove/v1/sandboxes/{id}
  *   DELETE /cove/v1/sandboxes/{id}
  *   POST   /cove/v1/sandboxes/{id}/timeout       {timeout_ms, extend_only}
  *   GET    /cove/v1/sandboxes/{id}/metrics
- *   POST   /cove/v1/sandboxes/{id}/pause         {memory}
+ *   POST   /cove/v1/sandboxes/{id}/pause         {memory, to: memory|disk}
  *   POST   /cove/v1/sandboxes/{id}/resume        {timeout_ms, cold}
- *   POST   /cove/v1/sandboxes/{id}/snapshots     {name}: 201
- *   POST   /cove/v1/sandboxes/{id}/fork          {count, timeout_ms}: 201 {"forks":[{"sandbox":{}}|{"error":{}}]}
+ *   POST   /cove/v1/sandboxes/{id}/snapshots     {name, memory}: 201
+ *   POST   /cove/v1/sandboxes/{id}/fork          {count, timeout_ms, memory, at}: 201 {"forks":[{"sandbox":{}}|{"error":{}}]}
  *   GET    /cove/v1/snapshots?sandbox=           {"snapshots":[...]}, newest first
  *   DELETE /cove/v1/snapshots?ref=               by id or name
  *   GET    /cove/v1/volumes[?usage=true]         {"volumes":[...]}, by name; in_pool false: its files are not in the pool that there is now. usage: with used_bytes,

@@ -61,7 +61,7 @@ void native_append_sandbox(struct buf *b, const struct sandbox *sb)
     buf_append_char(b, '}');
 }
 
-void native_answer_sandbox(struct call *c, int status, const struct sandbox *sb)
+static void native_answer_sandbox(struct call *c, int status, const struct sandbox *sb)
 {
     AUTO_BUF struct buf b = BUF_INIT(SANDBOX_JSON_MAX);
     native_append_sandbox(&b, sb);

@@ -99,10 +99,8 @@ static void info_next(struct call *c)
 
     if (f->i == f->n) {
         opensandbox_answer(c, 200, json_incref(f->found));
-    } else if (file_stat(c->sandbox, &c->actor, STR("root"), f->paths[f->i], info_one, c, &c->file, &err) < 0) {
-        c->file = NULL;
+    } else if (file_stat(c->sandbox, &c->actor, STR("root"), f->paths[f->i], info_one, c, &c->file, &err) < 0)
         call_fail_err(c, &err);
-    }
 }
 
 static void files_info(struct call *c)
@@ -292,10 +290,8 @@ static void list_directory(struct call *c, struct str pattern, uint64_t depth)
     } else if (depth == 0) {
         call_json(c, 200, STR("[]"));
     } else if (file_list(c->sandbox, &c->actor, STR("root"), path, (uint32_t)MIN(depth, (uint64_t)DEPTH_MAX), list_each,
-                         list_done, c, &c->file, &err) < 0) {
-        c->file = NULL;
+                         list_done, c, &c->file, &err) < 0)
         call_fail_err(c, &err);
-    }
 }
 
 static void list_files(struct call *c)

@@ -213,7 +213,7 @@ static void what_is_not_there_is_refused(void **state)
         {"{\"image\":{\"uri\":\"base\"},\"volumes\":[{\"mountPath\":\"/x\",\"host\":{\"path\":\"/srv/../etc\"}}]}",
          "clean path"},
         {"{\"image\":{\"uri\":\"base\"},\"volumes\":[{\"mountPath\":\"/x\",\"host\":{\"path\":\"/srv\"},\"subPath\":\"../x\"}]}",
-         "relative, clean path"},
+         "relative and clean"},
         {"{\"image\":{\"uri\":\"base\"},\"volumes\":[7]}", "volumes are objects"},
         {"{\"extensions\":{\"poolRef\":\"base\"}}", "there is no pool"},
         {"{\"image\":{\"uri\":\"base\"},\"lifecycle\":{\"preStart\":{}}}", "lifecycle.preStart.command"},

@@ -187,10 +187,8 @@ void transfer_download(struct call *c)
         d->first = MAX(first, (uint64_t)1);
         d->last = count && count < UINT64_MAX - d->first ? d->first + count - 1 : UINT64_MAX;
     }
-    if (file_stat(c->sandbox, &c->actor, STR("root"), d->path, download_found, c, &c->file, &err) < 0) {
-        c->file = NULL;
+    if (file_stat(c->sandbox, &c->actor, STR("root"), d->path, download_found, c, &c->file, &err) < 0)
         call_fail_err(c, &err);
-    }
 }
 
 /* ---- uploads ---- */

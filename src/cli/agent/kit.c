@@ -278,7 +278,8 @@ static int kit_bind(struct context *ctx, const char *variable, const json_t *cre
     {
         json_t *rule = net_flags_rule("allow", str_of(json_string_value(host)));
         if (!rule)
-            return err_set(&ctx->err, ERR_INVALID_ARGUMENT, "%s: %.100s is no host", variable, json_string_value(host));
+            return err_set(&ctx->err, ERR_INVALID_ARGUMENT, "%s: %.100s is not a host", variable,
+                           json_string_value(host));
         json_t *inject = json_pack("{s:O,s:[{s:s,s:s}]}", "host", json_object_get(rule, "allow"), "placeholders",
                                    "sentinel", stand_in, "secret", secret);
         if (json_object_get(rule, "ports"))

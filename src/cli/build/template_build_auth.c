@@ -51,7 +51,7 @@ static bool is_of(const char *key, const char *registry)
 
 static int wrong(struct err *err, const char *registry)
 {
-    return err_set(err, ERR_INVALID_ARGUMENT, "what it says of %s makes no sense", registry);
+    return err_set(err, ERR_INVALID_ARGUMENT, "its entry for %s is invalid", registry);
 }
 
 /* base64 of "user:password" */
@@ -110,7 +110,7 @@ int registry_auth_parse(struct str text, const char *registry, struct arena *are
     const char *key;
     json_t *entry;
     if (!json_is_object(config))
-        return err_set(err, ERR_INVALID_ARGUMENT, "it is no JSON object");
+        return err_set(err, ERR_INVALID_ARGUMENT, "it is not a JSON object");
     json_object_foreach(json_object_get(config, "auths"), key, entry)
     {
         if (found.user || !is_of(key, registry))

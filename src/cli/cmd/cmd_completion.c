@@ -28,8 +28,8 @@ const struct command cmd_completion = {
     .summary = "print a completion script for a shell",
     .synopsis = "bash|zsh|fish",
     .description =
-        "Prints a script that makes the shell complete cove's commands, options and the ids of sandboxes. zsh loads it from a directory of its $fpath, or by "
-        "source once compinit has run.",
+        "Prints a script that makes the shell complete cove's commands, options and the ids of sandboxes. zsh loads "
+        "it from a directory of its $fpath, or by source once compinit has run.",
     .examples = "source <(cove completion bash)\n"
                 "mkdir -p ~/.zfunc && cove completion zsh > ~/.zfunc/_cove\n"
                 "mkdir -p ~/.config/fish/completions && cove completion fish > ~/.config/fish/completions/cove.fish",

@@ -113,7 +113,7 @@ static int env_do_run(struct env_call *c)
 static int env_do_shell(struct env_call *c)
 {
     char *const argv[] = {(char *)"bash", (char *)"-l", NULL};
-    return isatty(STDIN_FILENO) ? env_run_in(c, argv, true) : context_usage(c->ctx, "standard input is no terminal");
+    return isatty(STDIN_FILENO) ? env_run_in(c, argv, true) : context_usage(c->ctx, "standard input is not a terminal");
 }
 
 static size_t env_count(struct env *e, const char *from, const char *to)

@@ -102,8 +102,8 @@ const struct command cmd_eval = {
         "exits with 0.\n\nBoth checks run beside the sample's own code, so a sample can deceive them: with objects "
         "that equal everything, or by ending the tests and printing the expected output.",
     .exit_status =
-        " 0  all were judged, whatever the outcome\n 1  a file is malformed, a problem's own test patch or setup fails, or "
-        "Cove could not run them\n 2  the command line is wrong",
+        " 0  all were judged, whatever the outcome\n 1  a file is malformed, a problem's own test patch or setup "
+        "fails, or Cove could not run them\n 2  the command line is wrong",
     .examples = "cove eval humaneval --problems HumanEval.jsonl.gz\n"
                 "cove eval humaneval --problems HumanEval.jsonl.gz --samples samples.jsonl --json\n"
                 "cove eval patch --problems instances.jsonl --samples predictions.jsonl --repos ~/repos",

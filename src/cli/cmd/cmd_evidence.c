@@ -317,8 +317,8 @@ const struct command cmd_evidence = {
         "signature covers what was recorded. The grade of each entry says how far it can be trusted: see "
         "docs/RECORD.md.",
     .examples =
-        "cove evidence export i3k -o i3k.json\ncove evidence key\ncove evidence verify i3k.json --key 9f86...\ncove evidence heads -o heads.json\n"
-        "cove evidence verify i3k.json --heads heads.json",
+        "cove evidence export i3k -o i3k.json\ncove evidence key\ncove evidence verify i3k.json --key 9f86...\ncove "
+        "evidence heads -o heads.json\ncove evidence verify i3k.json --heads heads.json",
     .operands = "=export verify heads key|id",
     COMMAND_FLAGS(flags),
     .run = evidence_run,

@@ -11,7 +11,8 @@
 static const struct flag flags[] = {
     EXEC_STDIN_FLAGS,
     {'e', 'e', "env", "NAME[=VALUE]",
-     "Sets an environment variable of the command; without a value, to the one it has here. May be given several times."},
+     "Sets an environment variable of the command; without a value, to the one it has here. May be given several "
+     "times."},
     {'u', 'u', "user", "NAME", "Runs the command as this user of the sandbox. Default: user."},
     {'w', 'w', "cwd", "DIR", "Runs the command in this directory. Default: the user's home."},
 };
@@ -120,11 +121,11 @@ const struct command cmd_exec = {
     .summary = "run a command in an existing sandbox",
     .synopsis = "[OPTION]... ID [--] COMMAND [ARGUMENT]...",
     .description =
-        "Runs COMMAND in the sandbox ID. The beginning of an id is enough if only one sandbox has it. Input, output, exit"
-        " code and signals work as with cove run. The command continues if cove exec is killed.\n\nWith --json the output "
-        "is collected (up to 64 MiB of each stream) and written as one object at the end, also if the command did not end"
-        " by itself: exit_code and signal (null then), reason (null, interrupted, or failed, with the error on stderr), "
-        "truncated, stdout, stderr. If the command never started, there is only the error.",
+        "Runs COMMAND in the sandbox ID. The beginning of an id is enough if only one sandbox has it. Input, output, "
+        "exit code and signals work as with cove run. The command continues if cove exec is killed.\n\nWith --json "
+        "the output is collected (up to 64 MiB of each stream) and written as one object at the end, also if the "
+        "command did not end by itself: exit_code and signal (null then), reason (null, interrupted, or failed, with "
+        "the error on stderr), truncated, stdout, stderr. If the command never started, there is only the error.",
     .exit_status = " N      the command's exit code\n"
                    " 128+N  the command ended by signal N\n"
                    " 125    Cove failed: no service, no such sandbox; stderr says which\n"

@@ -36,7 +36,7 @@ static char *guard_target(struct context *ctx, struct service *s, const char *sa
     buf_append_char(&b, '\0');
     if (buf_error(&b) == 0)
         return mem_strdup(buf_data(&b));
-    (void)err_set(&ctx->err, ERR_INVALID_ARGUMENT, "\"%.64s...\" is no template", template);
+    (void)err_set(&ctx->err, ERR_INVALID_ARGUMENT, "\"%.64s...\" is not a template", template);
     return NULL;
 }
 
@@ -177,15 +177,16 @@ const struct command cmd_guard = {
                 "test [ID] -- COMMAND [ARGUMENT]...\n"
                 "rails",
     .description =
-        "The guard checks every action before it is done, and allows it, denies it, or asks a person ('cove approvals'). "
-        "There are rules at four levels: for the whole service (without operand), for a tenant, for sandboxes of a "
-        "template, and for one sandbox. All levels are checked, and the strictest answer counts. New rules apply at once.\n\n"
-        "set reads a YAML or JSON file and replaces the rules of the level. rm removes them. rails lists the built-in "
-        "rules, which a file enables by name. test says what would happen to a command, without running it: in the "
-        "sandbox ID, or in one without rules of its own.\n\n  rails: {force-push: deny, credentials: ask, mass-deletion: "
-        "ask}\n  rules:\n    - name: releases\n      argv: [git, push, [--tags, \"v*\"]]\n      verdict: ask\n  by_risk: {high: "
-        "ask}\n  stuck: pause\n\ndocs/GUARD.md describes the language, and what the guard can't see. The service's rules "
-        "need an administrator of the default tenant, the others one of your own tenant.",
+        "The guard checks every action before it is done, and allows it, denies it, or asks a person ('cove "
+        "approvals'). There are rules at four levels: for the whole service (without operand), for a tenant, for "
+        "sandboxes of a template, and for one sandbox. All levels are checked, and the strictest answer counts. New "
+        "rules apply at once.\n\nset reads a YAML or JSON file and replaces the rules of the level. rm removes them. "
+        "rails lists the built-in rules, which a file enables by name. test says what would happen to a command, "
+        "without running it: in the sandbox ID, or in one without rules of its own.\n\n  rails: {force-push: deny, "
+        "credentials: ask, mass-deletion: ask}\n  rules:\n    - name: releases\n      argv: [git, push, [--tags, "
+        "\"v*\"]]\n      verdict: ask\n  by_risk: {high: ask}\n  stuck: pause\n\ndocs/GUARD.md describes the "
+        "language, and what the guard can't see. The service's rules need an administrator of the default tenant, "
+        "the others one of your own tenant.",
     .exit_status = " 0    it worked; test: the command would be allowed\n"
                    " 1    it did not; test: the command would be denied, or somebody asked\n"
                    " 125  test: nobody knows, Cove failed; stderr says why\n"
@@ -274,10 +275,10 @@ const struct command cmd_approvals = {
     .summary = "list the actions that wait for approval",
     .synopsis = "[-f] [-q]",
     .description =
-        "Lists the actions that wait for an answer, oldest first: the id to answer with, the sandbox, the action, who "
-        "wants it, which rule asks, and the time left to answer. Without an answer within 5 minutes the action is denied."
-        " 'cove approve' and 'cove deny' answer. \"service\" stands for actions that concern no existing sandbox.\n\nWith -f,"
-        " then prints the guard's events as they come: new questions and answers.",
+        "Lists the actions that wait for an answer, oldest first: the id to answer with, the sandbox, the action, "
+        "who wants it, which rule asks, and the time left to answer. Without an answer within 5 minutes the action "
+        "is denied. 'cove approve' and 'cove deny' answer. \"service\" stands for actions that concern no existing "
+        "sandbox.\n\nWith -f, then prints the guard's events as they come: new questions and answers.",
     .examples = "cove approvals\ncove approvals -f\ncove approvals -q | xargs -rn1 cove deny",
     .operands = "",
     COMMAND_FLAGS(approvals_flags),

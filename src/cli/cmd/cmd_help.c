@@ -53,7 +53,8 @@ const struct command cmd_help = {
     .summary = "explain a command, or the exit codes",
     .synopsis = "[COMMAND]\nexit-codes",
     .description =
-        "Explains COMMAND, or lists the commands there are; exit-codes are those of all commands in one table. With --json the commands' options as data.",
+        "Explains COMMAND, or lists the commands there are; exit-codes are those of all commands in one table. With "
+        "--json the commands' options as data.",
     .examples = "cove help run\ncove help exit-codes",
     .operands = "subcommand",
     .is_local = true,

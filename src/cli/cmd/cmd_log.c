@@ -100,7 +100,8 @@ static int resolve(struct context *ctx, struct service *s, const char *text, cha
     }
     (void)snprintf(
         ctx->hint, sizeof(ctx->hint),
-        "'cove ls --all' and 'cove volume ls' list those there are; the log of a volume that is gone goes by its whole id");
+        "'cove ls --all' and 'cove volume ls' list those there are; the log of a volume that is gone goes by its "
+        "whole id");
     if (why.code == ERR_NOT_FOUND)
         return err_set(&ctx->err, ERR_NOT_FOUND, "there is no sandbox and no volume %.64s", text);
     ctx->err = why;
@@ -163,15 +164,16 @@ const struct command cmd_log = {
     .synopsis = "[--from SEQ] [-f] ID|--last\n[--from SEQ] [-f] --service\n--verify ID|--last|--service\n"
                 "--output SEQ [--channel stdout|stderr|pty] ID|--last",
     .description =
-        "Every action on a sandbox, and everything that was observed of it, is one event of its log: number, time, kind, "
-        "how far it can be trusted (seen by the host, by the kernel, or claimed from inside), the event that caused it, "
-        "who did it, and data. The log outlives the sandbox; 'cove ls --all' shows the ids of ended ones. A volume has a "
-        "log, too: use its name, or its id once it is gone. So has the service: who built, tagged, published or removed "
-        "templates, set or removed secrets, requested warm sandboxes or cleaned the pool. The service's log keeps its "
-        "last 10,000 events.\n\nEach event contains the hash of all events before it. --verify computes the hashes again "
-        "and says where they differ.\n\nWith --json one object a line.",
+        "Every action on a sandbox, and everything that was observed of it, is one event of its log: number, time, "
+        "kind, how far it can be trusted (seen by the host, by the kernel, or claimed from inside), the event that "
+        "caused it, who did it, and data. The log outlives the sandbox; 'cove ls --all' shows the ids of ended ones. "
+        "A volume has a log, too: use its name, or its id once it is gone. So has the service: who built, tagged, "
+        "published or removed templates, set or removed secrets, requested warm sandboxes or cleaned the pool. The "
+        "service's log keeps its last 10,000 events.\n\nEach event contains the hash of all events before it. "
+        "--verify computes the hashes again and says where they differ.\n\nWith --json one object a line.",
     .exit_status =
-        " 0  it worked; with --verify, the log is intact\n 1  it did not, or the log was changed\n 2  the command line is wrong",
+        " 0  it worked; with --verify, the log is intact\n 1  it did not, or the log was changed\n 2  the command "
+        "line is wrong",
     .examples = "cove log i3k\n"
                 "cove log --last\n"
                 "cove log -f --json i3k | jq -c 'select(.kind == \"exec.start\")'\n"

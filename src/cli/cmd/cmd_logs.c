@@ -122,10 +122,10 @@ const struct command cmd_logs = {
     .summary = "print commands and their output, as a terminal would have shown them",
     .synopsis = "[-f] ID|--last",
     .description =
-        "Prints what ran in the sandbox, its output and how it ended, oldest first; times are UTC. A line begins with $ "
-        "for a command, ! for stderr, and - for what happened to a process or to the sandbox. Of long output, the "
-        "beginning and the end are kept. 'cove log' shows every action, and who did it.\n\nWith --json the events of "
-        "processes, one object a line.",
+        "Prints what ran in the sandbox, its output and how it ended, oldest first; times are UTC. A line begins "
+        "with $ for a command, ! for stderr, and - for what happened to a process or to the sandbox. Of long output, "
+        "the beginning and the end are kept. 'cove log' shows every action, and who did it.\n\nWith --json the "
+        "events of processes, one object a line.",
     .examples = "cove logs i3k\n"
                 "cove logs -f i3k",
     .operands = "id",

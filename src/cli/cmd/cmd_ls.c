@@ -83,7 +83,7 @@ static int ls_run(struct context *ctx)
         return STATUS_OK;
     }
     if (!ctx->json && json_array_size(all) == 0 && isatty(STDOUT_FILENO))
-        (void)fputs("there is no sandbox; 'cove run' makes one\n", stderr);
+        (void)fputs("there are no sandboxes; 'cove run' makes one\n", stderr);
     return things_table(ctx, all, columns, ARRAY_SIZE(columns));
 }
 
@@ -92,12 +92,12 @@ const struct command cmd_ls = {
     .summary = "list the sandboxes",
     .synopsis = "[-a] [-q]",
     .description =
-        "Lists running and paused sandboxes, newest first: id, state, template, tier, age, time until it ends (- for never), "
-        "limits and labels. On a terminal, labels are cut after 60 bytes. \"open\" behind the state means that the sandbox "
-        "has no access token, so its id is enough to run commands in it. \"stuck\" means that somebody repeats the same "
-        "action ('cove help guard'). --json shows all fields.\n\n-a adds sandboxes that have ended, and why: killed, "
-        "timeout, exited, signaled, oom, lost, shutdown or failed. Their logs are kept ('cove logs', 'cove log'), but "
-        "their files are gone.",
+        "Lists running and paused sandboxes, newest first: id, state, template, tier, age, time until it ends (- for "
+        "never), limits and labels. On a terminal, labels are cut after 60 bytes. \"open\" behind the state means "
+        "that the sandbox has no access token, so its id is enough to run commands in it. \"stuck\" means that "
+        "somebody repeats the same action ('cove help guard'). --json shows all fields.\n\n-a adds sandboxes that "
+        "have ended, and why: killed, timeout, exited, signaled, oom, lost, shutdown or failed. Their logs are kept "
+        "('cove logs', 'cove log'), but their files are gone.",
     .examples = "cove ls\n"
                 "cove ls -a\n"
                 "cove ls -q | xargs -r cove rm",

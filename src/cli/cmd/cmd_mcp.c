@@ -194,7 +194,7 @@ static void bridge_line(struct bridge *b, struct str line)
     const char *method = member(message, "method");
     if (!json_is_object(message)) {
         json_decref(message);
-        bridge_fail(NULL, -32700, "the line is no JSON object");
+        bridge_fail(NULL, -32700, "the line is not a JSON object");
     } else if (method && strcmp(method, "notifications/cancelled") == 0) {
         bridge_cancel(b, json_object_get(json_object_get(message, "params"), "requestId"));
         json_decref(message);

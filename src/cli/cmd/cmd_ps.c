@@ -51,9 +51,9 @@ const struct command cmd_ps = {
     .summary = "list the commands that run in a sandbox",
     .synopsis = "ID",
     .description =
-        "Lists running commands that 'cove run', 'cove exec', an SDK or the template started in the sandbox: pid, user, "
-        "running time, and the command with its arguments. Processes that those started are not listed; 'cove exec ID -- "
-        "ps aux' shows them if the template has ps.\n\n--json shows all fields.",
+        "Lists running commands that 'cove run', 'cove exec', an SDK or the template started in the sandbox: pid, "
+        "user, running time, and the command with its arguments. Processes that those started are not listed; 'cove "
+        "exec ID -- ps aux' shows them if the template has ps.\n\n--json shows all fields.",
     .examples = "cove ps i3k\n"
                 "cove ps --json i3k | jq -r '.[].pid'",
     .operands = "id",

@@ -90,7 +90,7 @@ static int reload_await(struct context *ctx, const struct config *config, pid_t 
         return err_set(&ctx->err, ERR_DEADLINE_EXCEEDED, "the service has not reloaded within %d s", RELOAD_MS / 1000);
     if (!reload_took(config))
         return err_set(&ctx->err, ERR_FAILED_PRECONDITION,
-                       "the service can't run with this configuration: the one of before is in force again");
+                       "the service can't run with this configuration: the previous one is in force again");
     return 0;
 }
 

@@ -88,7 +88,7 @@ static int session_find(struct context *ctx, struct service *s, const char *id, 
     if (r < 0)
         return -1;
     if (!ret->start)
-        return seq ? err_set(&ctx->err, ERR_NOT_FOUND, "event %llu began no terminal", (unsigned long long)seq)
+        return seq ? err_set(&ctx->err, ERR_NOT_FOUND, "event %llu did not start a terminal", (unsigned long long)seq)
                    : err_set(&ctx->err, ERR_NOT_FOUND, "it has no terminal session");
     return ret->exit ? 0
                      : err_set(&ctx->err, ERR_FAILED_PRECONDITION,
@@ -312,7 +312,8 @@ const struct command cmd_replay = {
     .examples =
         "cove replay i3k\ncove replay i3k 17 --speed 4\ncove replay i3k --cast session.cast\ncove replay i3k --again",
     .exit_status =
-        " 0  it was played, or everything came to the same\n 1  something differs, or could not be done; stderr says what\n 2  the command line is wrong",
+        " 0  it was played, or everything came to the same\n 1  something differs, or could not be done; stderr says "
+        "what\n 2  the command line is wrong",
     .operands = "id",
     COMMAND_FLAGS(flags),
     .run = replay_run,

@@ -42,21 +42,24 @@ enum {
 
 static const struct flag flags[] = {
     {'e', 'e', "env", "NAME[=VALUE]",
-     "Sets an environment variable of the command; without a value, to the one it has here. May be given several times."},
+     "Sets an environment variable of the command; without a value, to the one it has here. May be given several "
+     "times."},
     {'u', 'u', "user", "NAME", "Runs the command as this user of the sandbox. Default: user."},
     {'w', 'w', "cwd", "DIR", "Runs the command in this directory. Default: the user's home."},
     EXEC_STDIN_FLAGS,
     {'v', 'v', "verbose", NULL, "Prints the sandbox's id to stderr before the command starts."},
     {FLAG_KEEP, 0, "keep", NULL, "Keeps the sandbox, and prints its id and when it ends to stderr."},
     {FLAG_TIMEOUT, 0, "timeout", "TIME",
-     "Ends the sandbox after this time: 90s, 5m, 1h30m. Default: with the command; with --keep the service's. 0: never by itself."},
+     "Ends the sandbox after this time: 90s, 5m, 1h30m. Default: with the command; with --keep the service's. 0: "
+     "never by itself."},
     {FLAG_PAUSE, 0, "pause-on-timeout", NULL,
      "Pauses the sandbox at its timeout instead of ending it; 'cove resume' continues it. Implies --keep."},
     {FLAG_TEMPLATE, 0, "template", "NAME", "The template of the sandbox. Default: base."},
     {FLAG_MEMORY, 0, "memory", "SIZE", "The most memory that it may use: 512M, 2GiB. Default: the template's."},
     {FLAG_CPUS, 0, "cpus", "NUMBER", "The most CPU time that it may use, in CPUs: 1.5. Default: the template's."},
     {FLAG_DISK, 0, "disk", "SIZE",
-     "The most that it may write to its disk: 2GiB. Default: the template's. Not every pool can limit this ('cove pool')."},
+     "The most that it may write to its disk: 2GiB. Default: the template's. Not every pool can limit this ('cove "
+     "pool')."},
     {FLAG_TIER, 0, "tier", "NAME", "The boundary around it ('cove doctor' lists them). Default: the template's."},
     {FLAG_VOLUME, 0, "volume", "NAME:PATH[:ro]",
      "Mounts a volume ('cove volume') at this absolute path; :ro makes it read-only. May be given several times."},
@@ -65,7 +68,8 @@ static const struct flag flags[] = {
      "When to keep a checkpoint for 'cove rewind': action, N (every "
      "Nth) or risk."},
     {FLAG_OPEN, 0, "open", NULL,
-     "Makes a sandbox without an access token: anybody who knows its id, which is part of the host names of its ports, can run commands and use files in it."},
+     "Makes a sandbox without an access token: anybody who knows its id, which is part of the host names of its "
+     "ports, can run commands and use files in it."},
     NET_FLAGS,
     NET_SECRET_FLAG,
 };
@@ -523,17 +527,18 @@ const struct command cmd_run = {
     .summary = "run a command in a sandbox of its own",
     .synopsis = "[OPTION]... [--] COMMAND [ARGUMENT]...",
     .description =
-        "Creates a sandbox, runs COMMAND in it, and removes the sandbox. The output of the command appears here at once, "
-        "stdout and stderr separately, and cove run exits with its exit code.\n\nThe command reads piped input, as it would"
-        " without Cove. In a loop that reads a list itself, use -n. -i or -t connects a terminal.\n\nSIGINT, SIGTERM, "
-        "SIGHUP and SIGQUIT are passed on to the command; the same signal a second time ends cove run without waiting for"
-        " it. The sandbox is removed in any case, unless --keep is given. If cove run itself is killed, the sandbox ends "
-        "within two minutes.\n\nThe command can connect to all public addresses unless options say otherwise. 'cove net' "
-        "shows its connections, and 'cove policy --help' explains rules. Secrets never enter the sandbox.\n\nWith --json "
-        "the output is collected (up to 64 MiB of each stream) and written as one object at the end, also if the command "
-        "did not end by itself: sandbox, kept, end_at (of a kept one; null: never), duration_ms, exit_code and signal "
-        "(null then), reason (null, timeout, out_of_memory, sandbox_ended, interrupted, or failed, with the error on "
-        "stderr), truncated, stdout, stderr. If the command never started, there is only the error.",
+        "Creates a sandbox, runs COMMAND in it, and removes the sandbox. The output of the command appears here at "
+        "once, stdout and stderr separately, and cove run exits with its exit code.\n\nThe command reads piped "
+        "input, as it would without Cove. In a loop that reads a list itself, use -n. -i or -t connects a "
+        "terminal.\n\nSIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to the command; the same signal a second "
+        "time ends cove run without waiting for it. The sandbox is removed in any case, unless --keep is given. If "
+        "cove run itself is killed, the sandbox ends within two minutes.\n\nThe command can connect to all public "
+        "addresses unless options say otherwise. 'cove net' shows its connections, and 'cove policy --help' explains "
+        "rules. Secrets never enter the sandbox.\n\nWith --json the output is collected (up to 64 MiB of each "
+        "stream) and written as one object at the end, also if the command did not end by itself: sandbox, kept, "
+        "end_at (of a kept one; null: never), duration_ms, exit_code and signal (null then), reason (null, timeout, "
+        "out_of_memory, sandbox_ended, interrupted, or failed, with the error on stderr), truncated, stdout, stderr. "
+        "If the command never started, there is only the error.",
     .exit_status = " N      the command's exit code\n"
                    " 128+N  the command ended by signal N\n"
                    " 124    the sandbox's time (--timeout) was up; with --pause-on-timeout it is paused\n"

@@ -105,7 +105,7 @@ static int secret_list(struct context *ctx)
     }
     if (answer.count == 0) {
         if (isatty(STDOUT_FILENO))
-            (void)fputs("there is no secret yet; 'cove secret set NAME' sets one\n", stderr);
+            (void)fputs("there are no secrets yet; 'cove secret set NAME' sets one\n", stderr);
         return STATUS_OK;
     }
     struct table t;
@@ -157,15 +157,16 @@ const struct command cmd_secret = {
     .summary = "set, list and remove secrets",
     .synopsis = "set NAME [-f FILE] [-q]\nls\nrm NAME...",
     .description =
-        "Stores credentials for requests that sandboxes make. No sandbox ever holds one: a network policy names a secret,"
-        " as in \"Bearer ${secret:NAME}\", and cove-egress puts its value into requests to the policy's hosts on their way "
-        "out.\n\nset reads the value from stdin or from FILE; at a terminal it asks for it without showing it. One line "
-        "break at the end is dropped. An existing secret gets the new value, which is used from the next request on. A "
-        "name is a letter or _, then letters, digits, _, . and -, up to 64; a value has 1 to 16384 bytes, without line "
-        "breaks.\n\nls shows the names and when each was set. Values can't be read back.\n\nrm removes secrets and prints the"
-        " name of each; requests that need one of them are then refused. If one can't be removed, the others still are.\n\n"
-        "Secrets are stored in the state directory, encrypted with a key beside them (egress/vault.key, for cove-egress "
-        "only). Only root and the service's owner can use this command, and only on the service's machine.",
+        "Stores credentials for requests that sandboxes make. No sandbox ever holds one: a network policy names a "
+        "secret, as in \"Bearer ${secret:NAME}\", and cove-egress puts its value into requests to the policy's hosts "
+        "on their way out.\n\nset reads the value from stdin or from FILE; at a terminal it asks for it without "
+        "showing it. One line break at the end is dropped. An existing secret gets the new value, which is used from "
+        "the next request on. A name is a letter or _, then letters, digits, _, . and -, up to 64; a value has 1 to "
+        "16384 bytes, without line breaks.\n\nls shows the names and when each was set. Values can't be read "
+        "back.\n\nrm removes secrets and prints the name of each; requests that need one of them are then refused. "
+        "If one can't be removed, the others still are.\n\nSecrets are stored in the state directory, encrypted with "
+        "a key beside them (egress/vault.key, for cove-egress only). Only root and the service's owner can use this "
+        "command, and only on the service's machine.",
     .exit_status = " 0  it worked\n 1  it did not; stderr says why\n 2  the command line is wrong",
     .examples = "cove secret set GITHUB_TOKEN\n"
                 "gh auth token | cove secret set GITHUB_TOKEN\n"

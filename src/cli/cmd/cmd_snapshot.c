@@ -95,13 +95,13 @@ const struct command cmd_snapshot = {
     .summary = "take, list and remove snapshots",
     .synopsis = "[--memory] ID [NAME]\nls [--sandbox ID] [-q]\nrm SNAPSHOT...",
     .description =
-        "Keeps the files of a sandbox as they are now. The sandbox is frozen for that for some milliseconds, however much"
-        " it has written, and then continues. A snapshot is a template: 'cove run --template SNAPSHOT' creates sandboxes "
-        "from it. Memory is not part of it without --memory.\n\nPrints the name of the snapshot. NAME is [NAMESPACE/]NAME[:TAG]; NAMESPACE "
-        "and NAME must not begin with -. If the name and tag are in use, they mean the new snapshot from then on.\n\nrm "
-        "removes snapshots: NAME:TAG only that tag if the name has others, NAME all of them. It refuses a snapshot from "
-        "which living sandboxes were created. The space is freed by 'cove gc', or later by the service itself, once "
-        "nothing needs it.",
+        "Keeps the files of a sandbox as they are now. The sandbox is frozen for that for some milliseconds, however "
+        "much it has written, and then continues. A snapshot is a template: 'cove run --template SNAPSHOT' creates "
+        "sandboxes from it. Memory is not part of it without --memory.\n\nPrints the name of the snapshot. NAME is "
+        "[NAMESPACE/]NAME[:TAG]; NAMESPACE and NAME must not begin with -. If the name and tag are in use, they mean "
+        "the new snapshot from then on.\n\nrm removes snapshots: NAME:TAG only that tag if the name has others, NAME "
+        "all of them. It refuses a snapshot from which living sandboxes were created. The space is freed by 'cove "
+        "gc', or later by the service itself, once nothing needs it.",
     .exit_status = " 0  it worked\n 1  it did not; stderr says why\n 2  the command line is wrong",
     .examples = "cove snapshot i3k\n"
                 "cove snapshot i3k before-the-upgrade\n"

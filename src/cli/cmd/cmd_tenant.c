@@ -145,7 +145,7 @@ static int tenant_ask(struct context *ctx, const char *method, const char *name,
     }
     buf_append_char(&target, '\0');
     if (buf_error(&target) < 0) {
-        (void)err_set(&ctx->err, ERR_INVALID_ARGUMENT, "\"%.64s...\" is no tenant's name", name);
+        (void)err_set(&ctx->err, ERR_INVALID_ARGUMENT, "\"%.64s...\" is not a tenant's name", name);
         return context_fail(ctx, STATUS_FAILED);
     }
     AUTO(service_close) struct service *s = service_open(ctx);
@@ -207,13 +207,14 @@ const struct command cmd_tenant = {
     .summary = "create, list, limit and remove tenants",
     .synopsis = "create NAME [OPTION]...\nls [-q]\nshow NAME\nset NAME [OPTION]...\nrm NAME...",
     .description =
-        "Tenants share a service and can't see each other: each has its own sandboxes, templates, snapshots, volumes, "
-        "logs and names. Everything that existed before belongs to the tenant 'default', whose public templates all can "
-        "use. A tenant gets access through its keys: 'cove key create --tenant NAME'.\n\nOn the machine itself you see the "
-        "things of all tenants. --tenant NAME (or COVE_TENANT) with any other command acts in one tenant, and sees only "
-        "that one.\n\ncreate prints the name: lower case letters, digits and '-', up to 63. set changes the given limits; 0"
-        " means no limit. Lowering a limit takes nothing away. show tells what is in use. rm removes a tenant and its "
-        "keys, and refuses one that has sandboxes, volumes, templates or snapshots.",
+        "Tenants share a service and can't see each other: each has its own sandboxes, templates, snapshots, "
+        "volumes, logs and names. Everything that existed before belongs to the tenant 'default', whose public "
+        "templates all can use. A tenant gets access through its keys: 'cove key create --tenant NAME'.\n\nOn the "
+        "machine itself you see the things of all tenants. --tenant NAME (or COVE_TENANT) with any other command "
+        "acts in one tenant, and sees only that one.\n\ncreate prints the name: lower case letters, digits and '-', "
+        "up to 63. set changes the given limits; 0 means no limit. Lowering a limit takes nothing away. show tells "
+        "what is in use. rm removes a tenant and its keys, and refuses one that has sandboxes, volumes, templates or "
+        "snapshots.",
     .examples = "cove tenant create acme --sandboxes 20 --memory 32GiB\n"
                 "cove key create --tenant acme --name acme-admin --scope admin\n"
                 "cove tenant set acme --cpus 16 --creates 60\n"

@@ -130,12 +130,12 @@ const struct command cmd_volume = {
     .summary = "create, list and remove volumes",
     .synopsis = "create NAME [--size SIZE]\nls [-q]\nrm NAME...",
     .description =
-        "A volume is a named directory that outlives sandboxes. 'cove run --volume NAME:/PATH' mounts it, into several "
-        "sandboxes at a time if you want, and all of them see each other's changes. A new volume belongs to the sandbox's"
-        " user.\n\ncreate prints the name: up to 63 letters, digits, '.', '_' and '-', not beginning with '-'. ls shows how"
-        " much each contains (- if the pool does not know; used_bytes or null with --json), and which are not in the "
-        "current pool (in_pool): these can't be used until the service has their pool again. rm removes volumes with "
-        "everything in them, and refuses one that a sandbox has mounted.",
+        "A volume is a named directory that outlives sandboxes. 'cove run --volume NAME:/PATH' mounts it, into "
+        "several sandboxes at a time if you want, and all of them see each other's changes. A new volume belongs to "
+        "the sandbox's user.\n\ncreate prints the name: up to 63 letters, digits, '.', '_' and '-', not beginning "
+        "with '-'. ls shows how much each contains (- if the pool does not know; used_bytes or null with --json), "
+        "and which are not in the current pool (in_pool): these can't be used until the service has their pool "
+        "again. rm removes volumes with everything in them, and refuses one that a sandbox has mounted.",
     .exit_status = " 0  it worked\n 1  it did not; stderr says why\n 2  the command line is wrong",
     .examples = "cove volume create cache --size 2GiB\n"
                 "cove run --volume cache:/cache -- sh -c 'echo kept > /cache/file'\n"

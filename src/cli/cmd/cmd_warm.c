@@ -47,10 +47,10 @@ const struct command cmd_warm = {
     .summary = "keep sandboxes of a template ready",
     .synopsis = "[-q] TEMPLATE N",
     .description =
-        "Keeps N sandboxes of TEMPLATE ready, with their start command running, so that a create that asks for nothing "
-        "beyond the template gets one at once. They are made in the background, replaced when they are taken, and made "
-        "again after a restart of the service. Each costs the memory of an idle sandbox, and was never used by anybody. 0"
-        " keeps none.\n\nN is at most 64. With --json: what was set.",
+        "Keeps N sandboxes of TEMPLATE ready, with their start command running, so that a create that asks for "
+        "nothing beyond the template gets one at once. They are made in the background, replaced when they are "
+        "taken, and made again after a restart of the service. Each costs the memory of an idle sandbox, and was "
+        "never used by anybody. 0 keeps none.\n\nN is at most 64. With --json: what was set.",
     .examples = "cove warm base 8\ncove warm base 0",
     .operands = "",
     COMMAND_FLAGS(flags),

@@ -36,7 +36,7 @@ enum { OPTIONS_MAX = 40, OPTION_BASE = 1000 };
 static int docker_add(struct docker *d, const char **list, size_t *n, const char *value)
 {
     if (*n == DOCKER_LIST_MAX)
-        return docker_refuse(d, "more than %d of one option", DOCKER_LIST_MAX);
+        return docker_refuse(d, "at most %d of one option", DOCKER_LIST_MAX);
     list[(*n)++] = value;
     return 0;
 }
@@ -523,9 +523,10 @@ const struct command cmd_docker = {
     .summary = "Docker's command line, for agents that call it",
     .synopsis = "VERB [OPTION]... [ARG]...",
     .description =
-        "Takes the verbs and options of Docker that agents and their frameworks call, and does them with sandboxes and templates. Options that can't be "
-        "done are refused by their names. A link called docker to this program does the same: 'ln -s \"$(command -v cove)\" ~/shims/docker'.\n\n"
-        "A container is a sandbox with labels; others are not seen. An image is a template of the same name; run makes it of the image when it is not "
+        "Takes the verbs and options of Docker that agents and their frameworks call, and does them with sandboxes "
+        "and templates. Options that can't be done are refused by their names. A link called docker to this program "
+        "does the same: 'ln -s \"$(command -v cove)\" ~/shims/docker'.\n\nA container is a sandbox with labels; "
+        "others are not seen. An image is a template of the same name; run makes it of the image when it is not "
         "there, as pull does. docs/AGENTS.md has what differs.",
     .exit_status = " N    run, exec: the command's; else 0, or 1: it failed\n"
                    " 125  the command line is wrong, or run could not make the container\n"

@@ -29,7 +29,7 @@ static char *socket_path(struct context *ctx)
         return mem_printf("%.*s/vault.sock", (int)(end - path), path);
     (void)snprintf(ctx->hint, sizeof(ctx->hint), "run this command there, without --host and COVE_HOST");
     (void)err_set(&ctx->err, ERR_INVALID_ARGUMENT,
-                  "secrets are set on the machine that the service runs on, not from afar");
+                  "secrets are set on the machine that the service runs on, not remotely");
     return NULL;
 }
 
@@ -94,7 +94,7 @@ static int tenant_prefix(struct context *ctx, char **ret_prefix)
     (void)url_encode(&target, str_of(name), true);
     buf_append_char(&target, '\0');
     if (buf_error(&target) < 0)
-        return err_set(&ctx->err, ERR_INVALID_ARGUMENT, "\"%.64s...\" is no tenant's name", name);
+        return err_set(&ctx->err, ERR_INVALID_ARGUMENT, "\"%.64s...\" is not a tenant's name", name);
     ctx->tenant = ""; /* tenants are none's */
     AUTO(service_close) struct service *s = service_open(ctx);
     int r = s ? service_call(s, "GET", buf_data(&target), NULL, NULL, &tenant) : -1;
@@ -136,8 +136,7 @@ static int vault_client_ask(struct context *ctx, const struct vault_request *req
     if (r < 0)
         return unreachable(ctx, r, path);
     if (vault_answer_parse(buf_str(bytes), &answer) < 0)
-        return err_set(&ctx->err, ERR_INTERNAL, "what is at %s does not speak as a vault: is it of another version?",
-                       path);
+        return err_set(&ctx->err, ERR_INTERNAL, "%s does not answer as a vault does: is it another version?", path);
     if (answer.code != ERR_OK) {
         if (answer.code == ERR_PERMISSION_DENIED)
             (void)snprintf(ctx->hint, sizeof(ctx->hint), "use sudo, or be the service's owner");

@@ -78,7 +78,7 @@ static int eval_lines(struct context *ctx, const char *path, const char *const *
             bool lacks = json_is_object(one) && i < n_names;
             json_decref(one);
             return err_set(&ctx->err, ERR_INVALID_ARGUMENT,
-                           lacks ? "%s:%zu: it has no \"%s\"" : "%s:%zu: this is no JSON object%s", path, number,
+                           lacks ? "%s:%zu: it has no \"%s\"" : "%s:%zu: this is not a JSON object%s", path, number,
                            lacks ? names[i] : "");
         }
         (void)json_array_append_new(all, one);

@@ -25,18 +25,14 @@ enum { TOLD_MAX = 50, PATCH_BAD = 91, PATCH_TESTS_BAD = 92 };
 static const char patch_apply[] = PATCH_GIT
     "cd \"$1\"; shift; d=" PATCH_DIR
     "; trap 'rm -rf $d' EXIT; git update-index -q --refresh || :\n" /* a fork has other inodes */
-    "a() { git apply --index --whitespace=nowarn \"$@\" $d/patch; }\n"
-    "a 2>$d/why || a --recount -C1 2>/dev/null || { cat $d/why >&2; exit 91; }\n"
-    "git diff --cached --name-only --no-renames -z HEAD -- \"$@\" >$d/back\n"
-    "if [ -s $d/tests ]; then\n"
-    "  git apply --numstat -z $d/tests >$d/names || exit 92\n"
-    "  sed -z 's/^[^\\t]*\\t[^\\t]*\\t/:(top,literal)/' $d/names |\n"
-    "    xargs -0 -r sh -c 'git -c core.quotePath=false diff --cached --name-only --no-renames -z HEAD -- \"$@\"' sh >>$d/back\n"
-    "fi\n"
-    "[ ! -s $d/back ] || git --literal-pathspecs restore --source=HEAD --staged --worktree --pathspec-from-file=$d/back "
-    "--pathspec-file-nul\n"
-    "[ ! -s $d/tests ] || git apply --whitespace=nowarn $d/tests || exit 92\n"
-    "sort -zu $d/back | tr '\\0' '\\n'\n";
+    "a() { git apply --index --whitespace=nowarn \"$@\" $d/patch; }\na 2>$d/why || a --recount -C1 2>/dev/null || { "
+    "cat $d/why >&2; exit 91; }\ngit diff --cached --name-only --no-renames -z HEAD -- \"$@\" >$d/back\nif [ -s "
+    "$d/tests ]; then\n  git apply --numstat -z $d/tests >$d/names || exit 92\n  sed -z "
+    "'s/^[^\\t]*\\t[^\\t]*\\t/:(top,literal)/' $d/names |\n    xargs -0 -r sh -c 'git -c core.quotePath=false diff "
+    "--cached --name-only --no-renames -z HEAD -- \"$@\"' sh >>$d/back\nfi\n[ ! -s $d/back ] || git "
+    "--literal-pathspecs restore --source=HEAD --staged --worktree --pathspec-from-file=$d/back "
+    "--pathspec-file-nul\n[ ! -s $d/tests ] || git apply --whitespace=nowarn $d/tests || exit 92\nsort -zu $d/back | "
+    "tr '\\0' '\\n'\n";
 
 /* What test runners read by themselves, anywhere in the repository. */
 static const char *const patch_judges[] = {

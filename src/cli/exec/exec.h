@@ -24,8 +24,8 @@ struct exec_request {
 struct exec_io {
     int stdin_fd, stdout_fd, stderr_fd;            /* borrowed. stdout_fd and stderr_fd -1: captured */
     struct buf *captured_stdout, *captured_stderr; /* with their maximum: the rest is dropped */
-    bool
-        forwards_signals; /* INT, TERM, HUP, QUIT go to the command; the same a second time gives up: exec_result.interrupted */
+    /* INT, TERM, HUP, QUIT go to the command; the same a second time gives up: exec_result.interrupted */
+    bool forwards_signals;
     int (*tick)(
         void *ctx); /* about every `tick_ms` while the command runs; may be NULL. Negative: give up, ctx->err is set */
     void *tick_ctx;

@@ -8,8 +8,10 @@ enum { EXEC_CAPTURE_MAX = 64 << 20 }; /* of each stream; more is dropped, and sa
 
 struct exec_report {
     const struct exec_result *result;
-    const char *
-        reason; /* why there is no exit code, or what it comes from: exec_report_reason() or the caller's own; NULL: nothing to add */
+    /*
+     * why there is no exit code, or what it comes from: exec_report_reason() or the caller's own; NULL: nothing to add
+     */
+    const char *reason;
     const struct buf *out, *err;
 };
 

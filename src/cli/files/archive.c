@@ -173,7 +173,7 @@ int archive_unpack(int fd, const char *dir, bool is_new, struct err *err)
                                                    ARCHIVE_EXTRACT_SECURE_NOABSOLUTEPATHS);
     if (archive_read_support_format_tar(in) != ARCHIVE_OK || archive_read_open_fd(in, fd, BLOCK) != ARCHIVE_OK) {
         r = archive_errno(in) == EILSEQ /* its code for that */
-                ? err_set(err, ERR_UNKNOWN, "what tar wrote in the sandbox is no archive")
+                ? err_set(err, ERR_UNKNOWN, "tar's output in the sandbox is not an archive")
                 : archive_has_failed(in, "the archive from the sandbox", err);
         goto out;
     }

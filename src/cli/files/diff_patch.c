@@ -136,7 +136,7 @@ static int take_content(struct context *ctx, struct archive *a, struct patch_fil
     while (done < size) {
         la_ssize_t n = archive_read_data(a, f->content + done, size - done);
         if (n <= 0)
-            return err_set(&ctx->err, ERR_UNKNOWN, "what tar wrote in the sandbox is no archive");
+            return err_set(&ctx->err, ERR_UNKNOWN, "tar's output in the sandbox is not an archive");
         done += (size_t)n;
     }
     f->side.content = str_n(f->content, size);
@@ -191,7 +191,7 @@ static int take_archive(struct context *ctx, int fd, struct patch_tree *t)
         while (r == 0 && (got = archive_read_next_header(a, &entry)) >= ARCHIVE_WARN && got != ARCHIVE_EOF)
             r = take_entry(ctx, a, entry, t);
     if (r == 0 && got != ARCHIVE_EOF)
-        r = err_set(&ctx->err, ERR_UNKNOWN, "what tar wrote in the sandbox is no archive");
+        r = err_set(&ctx->err, ERR_UNKNOWN, "tar's output in the sandbox is not an archive");
     (void)archive_read_free(a);
     return r;
 }

@@ -42,7 +42,7 @@ struct boxes *boxes_new(struct coved_loop *loop, const struct tier_set *set, con
         list_init(&b->lists[i]);
     int r = boxes_notes_open(host, &b->notes);
     if (r < 0)
-        log_error("note which sandboxes stand still: %s", strerror(-r));
+        log_error("record which sandboxes are frozen: %s", strerror(-r));
     boxes_keep_load(b);
     return b;
 }
@@ -188,7 +188,7 @@ static int look_for_kept(struct boxes *b, const struct waiting *w, struct kept *
         return 1;
     struct kept *k = boxes_kept_find(b, w->request.id);
     if (!k)
-        return err_set(err, ERR_NOT_FOUND, "no files are kept of sandbox %s", w->request.id);
+        return err_set(err, ERR_NOT_FOUND, "no files of sandbox %s are kept", w->request.id);
     *ret_kept = k;
     return k->busy == 0;
 }
@@ -370,7 +370,7 @@ void boxes_create(struct boxes *b, uint64_t asked, const struct sup_create *requ
     else if (map_get(&b->by_id, str_of(request->id)) || (!request->kept && map_get(&b->kept, str_of(request->id))))
         r = err_set(&err, ERR_ALREADY_EXISTS, "sandbox %s exists", request->id);
     else if (b->n_waiting >= WAITING_MAX)
-        r = err_set(&err, ERR_RESOURCE_EXHAUSTED, "%d sandboxes are being made already", WAITING_MAX);
+        r = err_set(&err, ERR_RESOURCE_EXHAUSTED, "%d sandboxes are already being created", WAITING_MAX);
     else
         r = tier_set_choose(b->set, request->tier, &tier, &err);
     if (r < 0) {

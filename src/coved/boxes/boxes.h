@@ -121,7 +121,10 @@ void boxes_drop_unused(struct boxes *b, const char *layer); /* ends those that w
 
 size_t boxes_running(const struct boxes *b);
 
-/* From now on, what these see processes of sandboxes do is told by seen(). Owned; NULL: none. Before boxes_adopt(). boxes_seen.c. */
+/*
+ * Reports through seen() what these watches see sandboxes' processes do. Owned; NULL: none. Call it before
+ * boxes_adopt(). boxes_seen.c.
+ */
 int boxes_watch(struct boxes *b, struct procwatch *processes, struct filewatch *files) WARN_UNUSED;
 
 /* Once after every turn of the loop. idle: nothing was ready, so there is time to work ahead. Returns when it wants to be called again. */

@@ -234,5 +234,5 @@ void boxes_adopt(struct boxes *b)
     }
     boxes_memory_tidy(b);
     if (n)
-        log_info("%zu sandboxes of a coved that ended go on", n);
+        log_info("took over %zu running sandboxes of a coved that ended", n);
 }

@@ -56,7 +56,9 @@ int boxes_want(struct boxes *b, const struct sup_warm *m, uint32_t default_pids,
         return 0;
     }
     if (m->count > WANTED_MAX - others || (!w && map_count(&b->wants) >= WANTS_MAX))
-        return err_set(err, ERR_RESOURCE_EXHAUSTED, "at most %d sandboxes of %d layers are kept ready, %u are already",
+        return err_set(err, ERR_RESOURCE_EXHAUSTED,
+                       "at most %d sandboxes of %d layers can be kept ready, and there "
+                       "are %u",
                        WANTED_MAX, WANTS_MAX, others);
     if (tier_set_choose(b->set, m->tier, &tier, err) < 0 || files_plan(b->host, m->layer, NULL, &plan, err) < 0)
         return -1;
@@ -254,7 +256,7 @@ static usec_t pause_after(unsigned failures)
 
 void boxes_ahead_failed(struct boxes *b, const struct err *err)
 {
-    log_error("make a sandbox ahead of need: %s", err->msg);
+    log_error("create a spare sandbox: %s", err->msg);
     b->ahead_at = clock_mono() + pause_after(b->n_failed++);
 }
 

@@ -83,7 +83,7 @@ static void say_why(const struct box_entry *e, struct err *err)
     if (e->reason_errno == KERNEL_ENOTSUPP)
         (void)err_set(err, ERR_RESOURCE_EXHAUSTED,
                       "the kernel has no room for another system call filter: raise the limit (sysctl "
-                      "net.core.bpf_jit_limit), or end sandboxes, or what else has loaded many filters");
+                      "net.core.bpf_jit_limit), or end sandboxes or other programs that have loaded many filters");
     else
         (void)err_set(err, ERR_INTERNAL, "the sandbox's first process ended early%s%s", e->reason[0] ? ": " : "",
                       e->reason);

@@ -17,7 +17,7 @@ enum box_state {
     BOX_MAKING,   /* its body sets itself up */
     BOX_BLANK,    /* ready for any layer */
     BOX_DRESSING, /* gets a root and the agent; perhaps for a request that waits */
-    BOX_WARM,     /* the agent runs, nobody's */
+    BOX_WARM,     /* the agent runs; not given to anybody yet */
     BOX_RUNNING,  /* somebody's */
     BOX_FROZEN,   /* the same, paused with its memory */
     BOX_CLEANING, /* reaped, not yet all gone */
@@ -148,7 +148,7 @@ struct box_entry {
     size_t n_mounted;
 
     struct list freezing; /* in boxes.freezing while it is waited for */
-    bool is_held;         /* its group was told to stand still */
+    bool is_held;         /* its group was told to freeze */
     usec_t freeze_since, look_at, look_usec;
 
     struct list to_copy; /* in boxes.to_copy while it waits for that */
@@ -229,13 +229,16 @@ void boxes_refuse(struct boxes *b, struct waiting *w, const struct err *err);   
 void boxes_refuse_waiting(struct boxes *b, const struct tier *tier, const struct err *err); /* NULL: of all */
 struct box_entry *boxes_find(struct boxes *b, const char *id, struct err *err);             /* NULL: ERR_NOT_FOUND */
 
-/* Begins a new box of that tier. 1: not yet, there is no network for it; the loop turns when there is. On failure it is on its way out already. */
+/*
+ * Begins a new box of that tier. 1: not yet, because no network is ready; the loop turns when one is. On failure the
+ * box is already being removed.
+ */
 int boxes_make_blank(struct boxes *b, const struct tier *tier, struct err *err) WARN_UNUSED;
 
 /* Gives a blank a root; kept: of these files, or NULL. When it fails and the box has left BOX_BLANK, kill it. */
 int boxes_dress(struct box_entry *e, const struct outfit *outfit, struct kept *kept, struct err *err) WARN_UNUSED;
 struct box_entry *boxes_find_blank(struct boxes *b, const struct tier *tier); /* NULL: none */
-void boxes_serve(struct boxes *b); /* those who wait, with what there is, in their order */
+void boxes_serve(struct boxes *b); /* serves those who wait, in order, with what there is */
 
 struct box_entry *boxes_entry_new(struct boxes *b, const struct tier *tier, uint32_t slot,
                                   enum box_state state); /* without anything yet; in the list of its state */
@@ -244,20 +247,23 @@ struct box_entry *boxes_entry_new(struct boxes *b, const struct tier *tier, uint
 
 void boxes_seen_begin(struct box_entry *e); /* it is somebody's */
 void boxes_seen_again(struct box_entry *e); /* it was before: something was missed */
-void boxes_seen_end(struct box_entry *e);   /* its processes are gone: tells of what is left */
+void boxes_seen_end(struct box_entry *e);   /* its processes are gone: reports what is left */
 usec_t boxes_seen_tick(struct boxes *b);
 void boxes_seen_close(struct boxes *b);
 
 /* ---- boxes_adopt.c ---- */
 
-/* What the next coved must know of it, as it is now: before anybody is told, and before anything is begun that makes it more. */
+/*
+ * Records what the next coved must know of it: before anybody hears of the change, and before anything is begun that
+ * adds to it.
+ */
 void boxes_record(struct box_entry *e);
-void boxes_unrecord(struct box_entry *e); /* it has ended, and that was told */
+void boxes_unrecord(struct box_entry *e); /* it has ended, and that was reported */
 
 /* ---- boxes_end.c ---- */
 
 void boxes_kill_body(struct box_entry *e);
-void boxes_kill_unused(struct box_entry *e);            /* nobody's, and not to become anybody's */
+void boxes_kill_unused(struct box_entry *e);            /* not given to anybody, and not to be */
 void boxes_on_pidfd(struct source *s, uint32_t events); /* it is to be reaped */
 void boxes_clean(struct box_entry *e);                  /* it was: gone, now or a little later */
 void boxes_clean_again(struct boxes *b);
@@ -344,7 +350,7 @@ void boxes_keep_fini(struct boxes *b);
 usec_t boxes_keep_tick(struct boxes *b);
 struct kept *boxes_kept_find(struct boxes *b, const char *id); /* NULL: none, or doomed */
 void boxes_kept_release(struct kept *k);                       /* busy no more */
-void boxes_kept_taken(struct kept *k);                         /* somebody runs on its files: it is no more */
+void boxes_kept_taken(struct kept *k);                         /* another box runs on its files: it is gone */
 void boxes_kept_doom(struct kept *k);
 
 void boxes_stop_begin(struct task *t);

@@ -86,7 +86,7 @@ static void drop_doomed(struct kept *k)
 {
     int r = files_kept_drop(k->owner->host, k->id);
     if (r < 0 && r != -ENOENT)
-        log_error("drop the files that are kept of sandbox %s: %s", k->id, strerror(-r));
+        log_error("delete the kept files of sandbox %s: %s", k->id, strerror(-r));
     boxes_memory_drop(k->owner, k->id);
     report_end(k->owner, k->id, SUP_CAUSE_KILLED);
     boxes_keep_forget(k);
@@ -104,7 +104,7 @@ void boxes_keep_load(struct boxes *b)
 {
     int r = files_kept_each(b->host, load, b);
     if (r < 0)
-        log_error("look which sandboxes are kept: %s", strerror(-r));
+        log_error("list the sandboxes whose files are kept: %s", strerror(-r));
 }
 
 void boxes_keep_fini(struct boxes *b)
@@ -142,7 +142,7 @@ static void keep_failed(struct task *t, int r, struct err *err)
     log_error("%s", err->msg);
     r = files_box_drop(b->host, t->box);
     if (r < 0)
-        log_error("drop the files of sandbox %s: %s", t->id, strerror(-r));
+        log_error("delete the files of sandbox %s: %s", t->id, strerror(-r));
     if (!t->kept->is_doomed)
         boxes_kept_doom(t->kept);
 }
@@ -197,7 +197,7 @@ void boxes_stop_frozen(struct task *t, int r)
 {
     struct box_entry *e = t->entry;
     if (r < 0)
-        log_warn("sandbox %s did not write out what it had before its end: %s", e->id, strerror(-r));
+        log_warn("sandbox %s ended before its data was written to disk: %s", e->id, strerror(-r));
     boxes_note(e->owner, e->id, e->box.name, e->stands_on);
     boxes_record(e);
     fault_point("coved.stop.recorded");
@@ -266,13 +266,14 @@ static void copy_done(void *ctx, int r)
         int ignored UNUSED = c->next ? 0 : files_kept_drop(b->host, c->id); /* it may have died right after it */
     }
     if (r < 0)
-        log_warn("copy the files of paused sandbox %s (a power cut would lose them): %s", c->id, strerror(-r));
+        log_warn("copy the files of paused sandbox %s (until then a power cut would lose them): %s", c->id,
+                 strerror(-r));
     if (r == 0 && is_good) {
         e->has_copy = true;
         boxes_unnote(b, e->id);
     }
     if (r == 0 && !is_good && !c->next && (r = files_kept_drop(b->host, c->id)) < 0 && r != -ENOENT)
-        log_error("drop a copy of the files of sandbox %s: %s", c->id, strerror(-r));
+        log_error("delete a copy of the files of sandbox %s: %s", c->id, strerror(-r));
     if (e)
         e->copy = NULL;
     if (e && !is_good && e->state == BOX_FROZEN)
@@ -317,7 +318,7 @@ void boxes_copy_is_stale(struct box_entry *e)
     /* Under way, it may be there already; then copy_done() comes too late to drop it before the sandbox runs, and drops it if not. */
     int r = e->has_copy || e->copy ? files_kept_drop(e->owner->host, e->id) : 0;
     if (r < 0 && r != -ENOENT)
-        log_error("drop the copy of the files of sandbox %s: %s", e->id, strerror(-r));
+        log_error("delete the copy of the files of sandbox %s: %s", e->id, strerror(-r));
     e->has_copy = false;
     boxes_unnote(e->owner, e->id);
 }

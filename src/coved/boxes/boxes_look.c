@@ -41,7 +41,7 @@ int boxes_usage(struct boxes *b, const char *id, struct sup_used *ret_used, stru
     struct tier_usage u = {0};
     int r = e->tier->usage(b->host, &e->box, clock_real() - MIN(clock_real(), e->started), &u);
     if (r < 0)
-        return err_errno(err, r, "read what sandbox %s uses", id);
+        return err_errno(err, r, "read the usage of sandbox %s", id);
     ret_used->disk_bytes = u.disk_bytes;
     ret_used->disk_limit_bytes = files_are_limited(b->host) ? e->box.disk_bytes : 0;
     ret_used->cpu_usec = u.cpu_usec;

@@ -69,8 +69,9 @@ static void boxes_memory_look(struct boxes *b, usec_t now)
 static void end_for(struct box_entry *e, const char *what)
 {
     struct err err;
-    log_warn("the machine loses memory: sandbox %s has %s, which no control group counts, and is ended", e->id, what);
-    (void)err_set(&err, ERR_ABORTED, "sandbox %s is ended for its memory: it has %s", e->id, what);
+    log_warn("the machine is losing memory: sandbox %s holds %s that no control group counts, and is ended", e->id,
+             what);
+    (void)err_set(&err, ERR_ABORTED, "sandbox %s is ended because of its memory: it holds %s", e->id, what);
     e->ended.cause = SUP_CAUSE_OOM;
     boxes_tasks_abort(e, &err);
     boxes_kill_body(e);
@@ -129,7 +130,7 @@ static void given(void *ctx, int r)
         g->entry->giving = NULL;
         g->entry->has_given = true;
         if (r < 0)
-            log_warn("take memory from paused sandbox %s: %s", g->id, strerror(-r));
+            log_warn("reclaim memory from paused sandbox %s: %s", g->id, strerror(-r));
         else
             log_info("memory is short: paused sandbox %s has given back %llu of %llu MiB", g->id,
                      (unsigned long long)(g->before - MIN(now, g->before)) >> 20, (unsigned long long)g->before >> 20);

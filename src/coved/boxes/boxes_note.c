@@ -67,13 +67,13 @@ void boxes_note(struct boxes *b, const char *id, const char *box, const char *st
     if (r == -EEXIST)
         r = unlinkat(b->notes.fd, id, 0) < 0 || symlinkat(text, b->notes.fd, id) < 0 ? -errno : 0;
     if (r < 0)
-        log_warn("note that sandbox %s stands still (the death of coved would lose it): %s", id, strerror(-r));
+        log_warn("record that sandbox %s is frozen (if coved died now, it would be lost): %s", id, strerror(-r));
 }
 
 void boxes_unnote(struct boxes *b, const char *id)
 {
     if (unlinkat(b->notes.fd, id, 0) < 0 && errno != ENOENT)
-        log_warn("forget that sandbox %s stood still: %s", id, strerror(errno));
+        log_warn("remove the record that sandbox %s was frozen: %s", id, strerror(errno));
 }
 
 /* ---- those of a coved that died ---- */
@@ -124,7 +124,7 @@ static void boxes_note_each(int at, each_fn fn, void *ctx)
     int fd = openat(at, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
     if (!dir) {
-        log_error("look which sandboxes stood still: %s", strerror(errno));
+        log_error("read which sandboxes were frozen: %s", strerror(errno));
         (void)fd_close(fd);
         return;
     }
@@ -149,11 +149,11 @@ static void rescue_one(void *ctx, int at, const char *id)
             return;
         }
         if (r < 0)
-            log_error("keep the files of sandbox %s, which stood still when an earlier coved died: %s", id,
+            log_error("keep the files of sandbox %s, which was frozen when an earlier coved died: %s", id,
                       strerror(-r));
     }
     if (unlinkat(at, id, 0) < 0)
-        log_warn("forget that sandbox %s stood still: %s", id, strerror(errno));
+        log_warn("remove the record that sandbox %s was frozen: %s", id, strerror(errno));
 }
 
 struct emptying {
@@ -195,8 +195,8 @@ static void boxes_note_make_room(struct rescue *s)
         boxes_note_each(boxes, drop_boxes, &m);
     map_fini(&m.noted);
     int failed = files_sweep(s->host);
-    log_warn("the storage pool is full: %zu sandboxes, which stood still when an earlier coved died, wait for room; of "
-             "others the files of %zu are removed%s",
+    log_warn("the storage pool is full: %zu sandboxes that were frozen when an earlier coved died wait for room; the "
+             "files of %zu others are removed%s",
              s->full, m.n, failed < 0 ? ", but not all" : "");
 }
 
@@ -205,7 +205,7 @@ void boxes_rescue(const struct tier_host *host, bool (*spares)(void *ctx, const 
     struct rescue s = {.host = host, .spares = spares, .ctx = ctx};
     int r = boxes_notes_open(host, &s.notes);
     if (r < 0) {
-        log_error("look which sandboxes stood still: %s", strerror(-r));
+        log_error("read which sandboxes were frozen: %s", strerror(-r));
         return;
     }
     boxes_note_each(s.notes.fd, rescue_one, &s);
@@ -220,6 +220,6 @@ void boxes_rescue(const struct tier_host *host, bool (*spares)(void *ctx, const 
             (void)usleep(ROOM_AGAIN_USEC);
     }
     if (s.n)
-        log_info("%zu sandboxes stood still when an earlier coved died: their files are kept", s.n);
+        log_info("%zu sandboxes were frozen when an earlier coved died: their files are kept", s.n);
     (void)fd_close(s.notes.fd);
 }

@@ -19,7 +19,7 @@ enum { FREEZE_USEC = 2000000, LOOK_FIRST_USEC = 50, LOOK_MOST_USEC = 10000 };
 void boxes_thaw(struct box_entry *e)
 {
     list_remove(&e->freezing);
-    if (!e->is_held)
+    if (!e->is_held && !e->is_saving) /* whose tier may have frozen it */
         return;
     e->is_held = false;
     int r = e->tier->freeze(e->owner->host, &e->box, false);
@@ -31,7 +31,7 @@ void boxes_yield_memory(struct box_entry *e, bool first)
 {
     int r = e->tier->yield(e->owner->host, &e->box, first);
     if (r < 0)
-        log_warn("%s the memory of box %s: %s", first ? "let others have" : "keep", e->box.name, strerror(-r));
+        log_warn("%s the memory of box %s: %s", first ? "release" : "keep", e->box.name, strerror(-r));
 }
 
 static void give_up(struct box_entry *e, int r)
@@ -90,7 +90,8 @@ int boxes_freeze_error(const struct box_entry *e, int r, struct err *err)
     if (r == -ETIMEDOUT)
         return err_set(
             err, ERR_DEADLINE_EXCEEDED,
-            "sandbox %s could not be stopped within %d s (a process of it waits for the disk, perhaps): it goes on",
+            "sandbox %s could not be stopped within %d s (perhaps one of its processes waits for the disk): it keeps "
+            "running",
             e->id, FREEZE_USEC / 1000000);
     return err_errno(err, r, "freeze sandbox %s", e->id);
 }
@@ -114,8 +115,8 @@ void boxes_pause_frozen(struct task *t, int r)
         if (r == -ETIMEDOUT)
             (void)err_set(
                 &err, ERR_DEADLINE_EXCEEDED,
-                "sandbox %s could not be stopped within %d s (a process of it waits for a disk or a lock): it goes on. A pause with its "
-                "files alone works, and ends its processes",
+                "sandbox %s could not be stopped within %d s (one of its processes waits for a disk or a lock): it "
+                "keeps running. A pause that keeps only its files works, and ends its processes",
                 e->id, FREEZE_USEC / 1000000);
         boxes_task_end(t, &err);
         return;

@@ -150,7 +150,7 @@ static bool seen_read(struct boxes *b, struct sight *sight)
         ;
     seen_send(b);
     if (n < 0) {
-        log_error("what sandboxes do is not seen any more: %s", strerror(-n));
+        log_error("what sandboxes do is no longer observed: %s", strerror(-n));
         loop_remove(b->loop, &sight->source);
     }
     return n > 0;

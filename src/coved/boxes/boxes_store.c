@@ -46,15 +46,15 @@ static int store_error(const struct task *t, int r, struct err *err)
         return err_set(err, ERR_ALREADY_EXISTS, "layer %s exists", t->layer);
     case -E2BIG:
         return err_set(err, ERR_FAILED_PRECONDITION,
-                       "sandbox %s stands on %d layers already, and this storage pool can't shorten that: build its"
-                       " template anew",
+                       "sandbox %s already has %d layers, and this storage pool can't merge them: rebuild its "
+                       "template",
                        t->id, FILES_LAYERS_MAX);
     case -ENOSPC:
     case -EDQUOT:
         (void)err_set(err, ERR_RESOURCE_EXHAUSTED, "the storage pool is full");
         return err_because(err, ERR_POOL_FULL);
     case -ENOENT:
-        return err_set(err, ERR_INTERNAL, "a layer that sandbox %s stands on is not in the storage pool", t->id);
+        return err_set(err, ERR_INTERNAL, "a layer of sandbox %s is not in the storage pool", t->id);
     default:
         return err_errno(err, r, "store the files of sandbox %s", t->id);
     }
@@ -266,7 +266,7 @@ void boxes_rewind(struct boxes *b, uint64_t asked, const char *id, const char *l
     struct err err;
     (void)snprintf(task.layer, sizeof(task.layer), "%s", layer);
     if (!k || b->stopping)
-        (void)err_set(&err, ERR_NOT_FOUND, "no files are kept of sandbox %s", id);
+        (void)err_set(&err, ERR_NOT_FOUND, "no files of sandbox %s are kept", id);
     else if (k->busy)
         (void)err_set(&err, ERR_FAILED_PRECONDITION, "the files of sandbox %s are being read", id);
     else if (take_kept(k, &task, &err) == 0)

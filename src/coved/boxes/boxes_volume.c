@@ -36,19 +36,18 @@ static int mount_error(const struct task *t, int r, struct err *err)
 {
     if (!*t->mount->volume)
         return r == -EACCES ? err_set(err, ERR_PERMISSION_DENIED,
-                                      "%s is not below a directory that 'volumes.host' of the "
-                                      "configuration allows",
+                                      "%s is not below a directory that volumes.host in the configuration allows",
                                       t->mount->source)
                : r == -EPERM && t->mount->how.uid != UINT32_MAX
                    ? err_set(err, ERR_PERMISSION_DENIED, "%s doesn't belong to uid %u", t->mount->source,
                              (unsigned)t->mount->how.uid)
                : r == -ENOENT || r == -ENOTDIR
-                   ? err_set(err, ERR_FAILED_PRECONDITION, "%s of the host, or %s inside, is no directory",
+                   ? err_set(err, ERR_FAILED_PRECONDITION, "%s on the host, or %s inside, is not a directory",
                              t->mount->source, t->mount->path)
-                   : err_errno(err, r, "mount %s of the host", t->mount->source);
+                   : err_errno(err, r, "mount the host's %s", t->mount->source);
     switch (r) {
     case -ELOOP:
-        return err_set(err, ERR_FAILED_PRECONDITION, "%s leads over a symbolic link: mount at the place it leads to",
+        return err_set(err, ERR_FAILED_PRECONDITION, "%s contains a symbolic link: mount at the place it leads to",
                        t->mount->path);
     case -ENOENT:
         return err_set(err, *t->mount->source ? ERR_FAILED_PRECONDITION : ERR_NOT_FOUND,
@@ -115,7 +114,7 @@ void boxes_mount_begin(struct task *t)
     if (e->state == BOX_FROZEN)
         r = err_set(&err, ERR_FAILED_PRECONDITION, "sandbox %s is paused", e->id);
     else if (e->n_mounted >= MOUNTS_MAX)
-        r = err_set(&err, ERR_RESOURCE_EXHAUSTED, "sandbox %s has %d volumes already", e->id, MOUNTS_MAX);
+        r = err_set(&err, ERR_RESOURCE_EXHAUSTED, "sandbox %s already has %d volumes", e->id, MOUNTS_MAX);
     if (r < 0) {
         boxes_task_end(t, &err);
         return;
@@ -149,7 +148,9 @@ static int check_path(const char *path, struct err *err)
     static const char *const reserved[] = {"/proc", "/sys", "/dev"};
     char clean[PATH_TEXT_MAX];
     if (path[0] != '/' || path_clean(str_of(path), clean) < 0 || strcmp(path, clean) != 0 || strcmp(path, "/") == 0)
-        return err_set(err, ERR_INVALID_ARGUMENT, "a volume is mounted at an absolute, clean path below the root");
+        return err_set(err, ERR_INVALID_ARGUMENT,
+                       "a volume's mount point must be an absolute, clean path other than "
+                       "/");
     for (size_t i = 0; i < ARRAY_SIZE(reserved); i++)
         if (is_below(path, reserved[i]))
             return err_set(err, ERR_INVALID_ARGUMENT, "volumes can't be mounted below %s", reserved[i]);

@@ -78,16 +78,15 @@ static void compare_done(void *ctx, int r)
     c->fd = foreign_close(c->fd); /* the reader sees the end before the answer */
     if (r == -EDQUOT)
         (void)err_set(&err, ERR_RESOURCE_EXHAUSTED,
-                      "the comparison was given up after %d look-ups: what was told of it is not all",
-                      DIFF_LOOKUPS_MAX);
+                      "the comparison stopped after %d look-ups: its result is incomplete", DIFF_LOOKUPS_MAX);
     else if (r == -ESTALE)
         (void)err_set(&err, ERR_ABORTED,
-                      "a sandbox or snapshot that was compared was removed meanwhile, or a sandbox paused or resumed: "
-                      "what was told of it may not be all");
+                      "a sandbox or snapshot was removed, paused or resumed during the comparison: its result may be "
+                      "incomplete");
     else if (r == -ENAMETOOLONG)
         (void)err_set(&err, ERR_OUT_OF_RANGE,
-                      "all was told but what lies deeper than %d directories or has a path of more than %d bytes: "
-                      "that was not compared",
+                      "the comparison left out what lies deeper than %d directories or has a path of more than %d "
+                      "bytes",
                       DIFF_DEPTH_MAX, DIFF_PATH_MAX);
     else if (r < 0)
         (void)err_errno(&err, r, "compare files");

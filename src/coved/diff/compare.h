@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* SUP_DIFF: finds out what is to be compared, and has a job do it (diff.h) when it is its turn (diff_queue.h). */
+/* SUP_DIFF: determines what to compare, and starts a job for it (diff.h) when its turn comes (diff_queue.h). */
 #pragma once
 
 #include "base/err.h"

@@ -20,7 +20,7 @@ enum { DIFF_STACK_MAX = 32, DIFF_LOOKUPS_MAX = 20 * 1000 * 1000 };
 struct diff {
     int a[DIFF_STACK_MAX], b[DIFF_STACK_MAX]; /* directories, topmost first; borrowed */
     size_t n_a, n_b;
-    size_t n_common; /* so many at the end of both are the same */
+    size_t n_common; /* how many at the end of both are the same */
     int out;         /* written to, a pipe; whoever reads there has 30 s each time */
     uint64_t lookups_most;
     /* What the boxes are called whose files a and b begin with; NULL: they are no living box's (diff_own.h). */

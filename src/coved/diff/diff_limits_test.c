@@ -3,7 +3,7 @@
 #include "base/fd.h"
 #include "base/mem.h"
 #include "coved/diff/diff.h"
-#include "coved/diff/diff_rig.h"
+#include "coved/diff/test_rig.h"
 #include "kernel/netns.h"
 
 #include <fcntl.h>

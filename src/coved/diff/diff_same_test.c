@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/fd.h"
 #include "base/mem.h"
-#include "coved/diff/diff_rig.h"
 #include "coved/diff/diff_same.h"
+#include "coved/diff/test_rig.h"
 
 #include <fcntl.h>
 #include <linux/capability.h>

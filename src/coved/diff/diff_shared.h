@@ -26,7 +26,10 @@ struct diff_shared {
     struct extent common[2 * EXTENTS_MAX];
 };
 
-/* Regular files, both of this size. a_lives, b_lives: it is a living sandbox's, which may change it meanwhile. */
+/*
+ * Regular files, both of this size. a_lives, b_lives: the file belongs to a living sandbox, which may change it during
+ * the comparison.
+ */
 void diff_shared_init(struct diff_shared *s, int fd_a, int fd_b, off_t size, bool a_lives, bool b_lives);
 
 /* Until where they share the bytes from `at` on; `at` itself when they must be read. Each call's `at` is at or behind the last one's. -errno: effort_spend(). */

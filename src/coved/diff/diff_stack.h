@@ -28,8 +28,8 @@ struct found {
     bool is_there;
     struct stat st;   /* of the topmost */
     size_t layer;     /* that it is of */
-    bool lives;       /* it is a living sandbox's own: it may change meanwhile */
-    int dir_fd;       /* borrowed: where it lies; for what is no directory */
+    bool lives;       /* it belongs to a living sandbox, and may change during the comparison */
+    int dir_fd;       /* borrowed: where it is; not for directories */
     char name[256];   /* its name there */
     struct view view; /* of a directory */
 };
@@ -37,7 +37,7 @@ struct found {
 /* What a comparison has cost, and may. */
 struct effort {
     uint64_t used, most;
-    int out; /* a pipe: whoever waits for what is found reads it */
+    int out; /* a pipe that the reader of the results waits on */
 };
 
 /* Before each look-up. -EDQUOT: it was one too many; -EPIPE: nobody waits any more, which is seen within a thousand. */

@@ -2,7 +2,7 @@
 /* Stacks made by hand, as overlayfs would leave them and as it never would. */
 #include "base/fd.h"
 #include "coved/diff/diff.h"
-#include "coved/diff/diff_rig.h"
+#include "coved/diff/test_rig.h"
 #include "wire/diff.h"
 
 #include <fcntl.h>

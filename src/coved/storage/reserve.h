@@ -27,7 +27,7 @@ uint64_t reserve_share_of(struct pool *pool, uint64_t bytes);
 
 struct reserve {
     int fd;            /* borrowed: a directory on the host's file system */
-    struct pool *pool; /* borrowed: one that lies in a file there has to have room of its own; NULL: not looked at */
+    struct pool *pool; /* borrowed: a pool in a file needs room of its own; NULL: not checked */
     uint64_t bytes;    /* as configured */
     usec_t looked;     /* monotonic; 0: never */
     struct statvfs fs;

@@ -42,7 +42,8 @@ int rootfs_choose(const char *pool_dir, const char *state_dir, enum overlay_mode
         return -1;
     }
     if (mode == OVERLAY_ATTACHED)
-        log_info("root file systems are mounted from attached layers (Linux 6.15 does without): creates take longer");
+        log_info("root file systems are mounted from attached layers (not needed from Linux 6.15 on): creating a "
+                 "sandbox takes longer");
     *ret_mode = mode;
     return 0;
 }

@@ -102,7 +102,7 @@ static int make_file(const struct storage *s, const char *path, struct err *err)
     AUTO_FREE char *unfinished = mem_printf("%s.new", path);
     AUTO_CLOSE int fd = -1;
     if (fstatvfs(s->host_fd, &host) < 0)
-        return err_errno(err, errno, "look how much the disk has free");
+        return err_errno(err, errno, "read the free space of the disk");
     uint64_t size = first_size(s, &host);
     if (size == 0) {
         unit_format_size((uint64_t)host.f_bavail * host.f_frsize, has);
@@ -139,7 +139,8 @@ static int attach_file(struct storage *s, const char *path, char ret_device[stat
 {
     int r = loopfile_open(path, false, WAIT_MS, &s->file_fd);
     if (r == -EWOULDBLOCK)
-        return err_set(err, ERR_ALREADY_EXISTS, "%s is in use: another service, or one that has not ended yet", path);
+        return err_set(err, ERR_ALREADY_EXISTS, "%s is in use by another service, or by one that has not ended yet",
+                       path);
     if (r < 0)
         return err_errno(err, r, "open %s", path);
     r = loopfile_attach(s->file_fd, &s->device_fd, ret_device);
@@ -207,10 +208,11 @@ static void storage_say(const struct config *config, const struct storage *s, co
     log_info("storage pool: %s in %s/%s%s", pool_kind_name(s->kind), config->state_dir,
              s->file_fd >= 0 ? "pool.btrfs" : "pool", c->is_forced ? ", as configured" : "");
     if (c->other[0])
-        log_warn("%s is not used: what lies there stays there until pool.kind, or COVE_POOL, says otherwise", c->other);
+        log_warn("%s is not used: its content stays until pool.kind or COVE_POOL selects it", c->other);
     else if (s->kind != POOL_BTRFS && !c->is_forced && !c->is_new)
         log_info(
-            "snapshots and forks copy files in this pool%s; COVE_POOL=btrfs begins a new, empty one that does better",
+            "snapshots and forks copy files in this pool%s; COVE_POOL=btrfs begins a new, empty pool, which needn't "
+            "copy",
             s->has_limits ? "" : ", and sandboxes have no disk limits");
 }
 

@@ -20,7 +20,7 @@ struct records;
 struct storage {
     int mount;   /* the pool's directory, as a detached mount */
     int host_fd; /* the state directory */
-    int file_fd; /* pool.btrfs; -1: the pool lies in a directory */
+    int file_fd; /* pool.btrfs; -1: the pool is a directory */
     int device_fd;
     enum pool_kind kind;
     bool has_limits; /* of a directory */

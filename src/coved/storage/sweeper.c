@@ -66,7 +66,7 @@ static bool stock(struct pool *pool, usec_t *stocked)
     *stocked = clock_mono();
     int r = pool_stock_fill(pool, STOCK_AT_ONCE);
     if (r < 0 && r != -ENOSPC && r != -EDQUOT)
-        log_warn("make empty boxes ready: %s", strerror(-r));
+        log_warn("prepare empty boxes: %s", strerror(-r));
     return r == STOCK_AT_ONCE;
 }
 

@@ -14,5 +14,8 @@ int sweeper_start(struct pool *pool, struct sweeper **ret_sweeper, struct err *e
 void sweeper_tick(struct sweeper *s); /* something may be in the trash; cheap */
 void sweeper_stop(struct sweeper *s); /* ends and reaps the process; the rest is left to sweeper_last() */
 
-/* At the end, when nothing more comes: deletes what is left, for bound_ms at most, and logs that it does. How many boxes are still there. */
+/*
+ * At the end, when nothing more comes: deletes the rest for at most bound_ms, and logs that. Returns how many boxes are
+ * left.
+ */
 size_t sweeper_last(struct pool *pool, uint32_t bound_ms) WARN_UNUSED;

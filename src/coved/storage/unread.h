@@ -7,7 +7,10 @@
 
 #include "base/clock.h"
 
-/* Nobody who reads what he asked for comes near UNREAD_MOST: a socket holds 416 KiB of it, unless the machine was told otherwise (net.core.rmem_max). */
+/*
+ * Whoever reads his answers stays far below UNREAD_MOST: a socket holds 416 KiB, unless net.core.rmem_max says
+ * otherwise.
+ */
 enum { UNREAD_MOST = 64 << 20, UNREAD_TEXT_MAX = 1 << 20 };
 
 /*

@@ -68,5 +68,5 @@ void accepted_works(const struct accepted *a)
 void accepted_take_back(const struct accepted *a)
 {
     if (rename(a->before, a->path) == 0)
-        log_error("the configuration of before is in force again: with the one in %s, coved could not serve", a->from);
+        log_error("the previous configuration is in force again: coved can't run with the one in %s", a->from);
 }

@@ -15,5 +15,7 @@ int accepted_open(const char *run_dir, struct accepted *ret_accepted, struct err
 void accepted_say_from(const struct accepted *a); /* in a child: back to what people write */
 
 int accepted_take(struct accepted *a) WARN_UNUSED; /* the file as it is now; 0 or -errno: all is as it was */
-void accepted_works(const struct accepted *a);     /* what was taken stays */
-void accepted_take_back(const struct accepted *a); /* what was taken does not work; nothing, when nothing was */
+void accepted_works(const struct accepted *a);     /* the new configuration stays */
+void accepted_take_back(
+    const struct accepted
+        *a); /* the new configuration doesn't work: restores the previous one; does nothing if there is none */

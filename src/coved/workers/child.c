@@ -27,7 +27,7 @@ int child_hold_signals(struct child_signals *ret_signals, struct err *err)
     sigset_t held;
     (void)sigemptyset(&held);
     if (sigprocmask(SIG_BLOCK, NULL, &s.before) < 0)
-        return err_errno(err, errno, "look which signals are blocked");
+        return err_errno(err, errno, "read which signals are blocked");
     for (size_t i = 0; i < ARRAY_SIZE(ending); i++) {
         struct sigaction now;
         if (sigaction(ending[i], NULL, &now) == 0 && now.sa_handler != SIG_IGN && !sigismember(&s.before, ending[i]))
@@ -36,7 +36,7 @@ int child_hold_signals(struct child_signals *ret_signals, struct err *err)
     s.fd = signalfd(-1, &held, SFD_CLOEXEC | SFD_NONBLOCK);
     if (s.fd < 0 || sigprocmask(SIG_BLOCK, &held, NULL) < 0) {
         s.fd = fd_close(s.fd);
-        return err_errno(err, errno, "hold signals back");
+        return err_errno(err, errno, "block signals");
     }
     (void)signal(SIGPIPE, SIG_IGN);
     *ret_signals = s;

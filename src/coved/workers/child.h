@@ -11,11 +11,11 @@
 #include <sys/types.h>
 
 struct child_signals {
-    int fd; /* readable: the process is told to end */
+    int fd; /* readable: the process was told to end */
     sigset_t before;
 };
 
-/* Those that are ignored or blocked, as under nohup, stay so. SIGPIPE is ignored meanwhile. */
+/* Signals that are ignored or blocked, as under nohup, stay so. SIGPIPE is ignored from here on. */
 int child_hold_signals(struct child_signals *ret_signals, struct err *err) WARN_UNUSED;
 bool child_is_told(const struct child_signals *s);
 int child_told(struct err *err);                     /* the error for it; -1 */
@@ -36,7 +36,7 @@ struct child_how {
 
 int child_start(char *const argv[], const struct child_how *how, struct child *ret_child, struct err *err) WARN_UNUSED;
 
-/* Waits until it has ended, well or not, or the process is told to end: then it runs on. */
+/* Waits until the child has ended, or until this process is told to end: then the child keeps running. */
 int child_finish(struct child *c, const struct child_signals *s, const char *what, struct err *err) WARN_UNUSED;
 
 void child_abandon(struct child *c); /* kills it; also none, and one that has ended */

@@ -32,9 +32,9 @@ struct job_spec {
     void (*begun)(void *ctx);
     void *ctx;
     bool is_held, is_background, is_brief;
-    uint32_t limit_ms; /* killed (-ETIMEDOUT) when it has run for so long; 0: never */
-    const int
-        *fds; /* descriptors that the child keeps beyond its own, numbers unchanged; borrowed until it has begun */
+    uint32_t limit_ms; /* killed (-ETIMEDOUT) after this time; 0: never */
+    /* descriptors that the child keeps beyond its own, numbers unchanged; borrowed until it has begun */
+    const int *fds;
     size_t n_fds;
 };
 

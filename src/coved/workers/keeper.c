@@ -147,7 +147,7 @@ static int tell_exit(struct keeper *k, pid_t pid)
 static void say_ready(struct keeper *k)
 {
     if (k->ready_fd >= 0 && fd_write_all(k->ready_fd, "ready\n", 6) < 0)
-        log_warn("nobody waits for us to be ready any more");
+        log_warn("whoever waited for us to be ready is gone");
     k->ready_fd = fd_close(k->ready_fd);
     if (k->is_up)
         log_info("coved serves again, %llu ms after its start", (unsigned long long)(clock_mono() - k->started) / 1000);
@@ -282,7 +282,7 @@ static int coved_ended(struct keeper *k, const siginfo_t *info)
     k->delay_ms = !is_young ? 0 : k->delay_ms ? MIN(k->delay_ms * 2, (uint64_t)DELAY_MOST_MS) : DELAY_LEAST_MS;
     k->start_at = clock_mono() + k->delay_ms * USEC_PER_MS;
     if (!makes_way)
-        log_error("coved ended (%s %d); %zu sandboxes and workers go on, another one starts in %llu ms",
+        log_error("coved ended (%s %d); %zu sandboxes and workers keep running, and a new coved starts in %llu ms",
                   info->si_code == CLD_EXITED ? "exit code" : "signal", info->si_status, map_count(&k->by_pid),
                   (unsigned long long)k->delay_ms);
     return -1;
@@ -293,7 +293,7 @@ static void keeper_reload(struct keeper *k)
     if (!k->is_up || k->is_told_to_end)
         return;
     if (!would_fit(k)) {
-        log_error("nothing is reloaded: %s can't take over what runs, or %s is wrong", k->program, k->config->from);
+        log_error("nothing was reloaded: %s can't take over, or %s is invalid", k->program, k->config->from);
         return;
     }
     int r = accepted_take(k->config);

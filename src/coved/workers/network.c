@@ -46,7 +46,7 @@ int network_prepare(struct coved_network *n, const struct config *config, const 
     AUTO_FREE char *program = mem_printf("%s/cove-egress", program_dir);
     AUTO_FREE char *state = mem_printf("%s/egress", config->state_dir);
     if (access(program, X_OK) < 0) {
-        log_info("%s is not there: sandboxes have no network but their own loopback", program);
+        log_info("%s is not there: sandboxes have no network except their own loopback", program);
         return 0;
     }
     n->state_fd = open(state, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -153,7 +153,7 @@ void network_start(struct coved_network *n, struct coved_loop *loop, const struc
     if (!n->program)
         return;
     if (netmaker_start(loop, state_uid(STATE_NETMAKER), NETNS_CAPTURED, stock, &n->makers[NETNS_CAPTURED], &why) < 0) {
-        log_warn("sandboxes have no network but their own loopback: %s ('coved doctor' says more)", why.msg);
+        log_warn("sandboxes have no network except their own loopback: %s ('coved doctor' says more)", why.msg);
         listen_local_close(&n->vault);
         return;
     }

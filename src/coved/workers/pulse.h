@@ -29,7 +29,7 @@ struct worker_pulse {
     int fd; /* owned; -1: nobody is asked */
     struct pulse_patience patience;
     usec_t due;    /* monotonic */
-    usec_t silent; /* so much time has counted since the question */
+    usec_t silent; /* how much time has counted since the question */
     bool is_asked, has_answered;
 };
 
@@ -42,5 +42,5 @@ void pulse_close(struct worker_pulse *p);
 /* Once a turn. False: it has been silent for longer than there is patience. Before `due` there is nothing to do. */
 bool pulse_turn(struct worker_pulse *p, usec_t now, enum pulse_state state) WARN_UNUSED;
 
-/* There is something in the socket. False: there will be nothing any more, and waiting for it would be in vain. */
+/* Call it when the socket is readable. False: nothing will come any more. */
 bool pulse_heard(struct worker_pulse *p) WARN_UNUSED;

@@ -17,7 +17,7 @@ struct record {
     pid_t pid;               /* 0: none */
     int fds[KEEPER_FDS_MAX]; /* owned, until they are taken */
     size_t n_fds;
-    bool is_taken; /* to be set by whoever goes on with it */
+    bool is_taken; /* to be set by whoever takes it over */
     uint32_t size;
     char data[KEEPER_DATA_MAX];
 };
@@ -29,7 +29,7 @@ bool records_are_new(const struct records *r); /* there was no coved before unde
 
 /* The next one of the kind that was left: *it begins as 0. Valid until records_forget(). */
 struct record *records_next(struct records *r, enum keeper_kind kind, size_t *it);
-void records_forget(struct records *r); /* what nobody took of what was left is dropped, and its child killed */
+void records_forget(struct records *r); /* drops what nobody took over, and kills its children */
 
 /* fds: copied; none: those stay that were put before. */
 void records_put(struct records *r, enum keeper_kind kind, uint32_t number, pid_t pid, const void *data, size_t size,

@@ -232,7 +232,7 @@ static void settle_outbox(struct worker *w, int r)
     if (r == 0 && w->sock.fd >= 0)
         r = loop_change(w->loop, &w->sock, outbox_is_empty(&w->outbox) ? EPOLLIN : EPOLLIN | EPOLLOUT);
     if (r < 0 && r != -EPIPE && r != -ECONNRESET) {
-        log_error("%s does not take messages (%s); it is replaced", w->spec.name, strerror(-r));
+        log_error("%s doesn't accept messages (%s); it is replaced", w->spec.name, strerror(-r));
         kill_it(w, SIGKILL);
     }
 }
@@ -241,7 +241,7 @@ static bool closed_at_once(struct worker *w, unsigned cuts_before)
 {
     if (foreign_cuts() == cuts_before)
         return true;
-    log_error("%s sent a descriptor that does not let itself be closed; it is replaced", w->spec.name);
+    log_error("%s sent a descriptor that can't be closed; it is replaced", w->spec.name);
     kill_it(w, SIGKILL);
     return false;
 }
@@ -411,7 +411,7 @@ void worker_adopt(struct worker *w)
         return;
     }
     bool is_same = memcmp(record.settings, w->spec.settings, sizeof(record.settings)) == 0;
-    log_info(is_same ? "%s goes on" : "%s is replaced: it was started by other settings", w->spec.name);
+    log_info(is_same ? "%s goes on" : "%s is replaced: it was started with other settings", w->spec.name);
     if (w->spec.on_adopt)
         w->spec.on_adopt(w->spec.ctx);
     if (!is_same)
@@ -438,7 +438,7 @@ static void look_whether_it_hangs(struct worker *w, usec_t now)
     if (w->kill_at || w->pulse.fd < 0 || now < w->pulse.due ||
         pulse_turn(&w->pulse, now, w->spec.state ? w->spec.state(w->spec.ctx) : PULSE_FINE))
         return;
-    log_error("%s does not answer for %llu s, in which coved itself was punctual: it hangs, and is ended and replaced",
+    log_error("%s has not answered for %llu s, in which coved itself ran on time: it hangs, and is replaced",
               w->spec.name, (unsigned long long)(w->pulse.silent / USEC_PER_SEC));
     stop_asking(w);
     w->kill_at = now + ABORT_MS * USEC_PER_MS;

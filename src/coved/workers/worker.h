@@ -20,7 +20,7 @@ struct cgroup_tree;
 struct records;
 struct worker;
 
-/* Given as two arguments: the option, and the descriptor's number with what is to follow it ("7:unix"). */
+/* Passed as two arguments: the option, and the descriptor's number followed by a suffix ("7:unix"). */
 struct worker_fd {
     const char *option;
     int fd;
@@ -33,7 +33,7 @@ struct worker_spec {
     const char *control; /* the option that says which descriptor is its end of the socket */
     const struct worker_fd *fds;
     size_t n_fds;
-    char *const *argv; /* what comes behind the descriptors; NULL-terminated */
+    char *const *argv; /* the arguments after the descriptors; NULL-terminated */
     uid_t uid;
     const char *key; /* given through a pipe, as --key-fd; NULL: none */
     struct str pem;  /* given as a file in memory, as --tls-fd; p NULL: none */
@@ -52,9 +52,9 @@ struct worker_spec {
     void (*on_adopt)(void *ctx); /* it was an earlier coved's, and may wait for answers of that one. May be NULL */
     struct records *records;
     uint32_t number;  /* in there */
-    uint32_t version; /* of what is said to it: one that was told another is replaced */
-    const uint8_t
-        *settings; /* SHA1_BYTES: what it is started by; one that an earlier coved started by others is replaced */
+    uint32_t version; /* of its messages: a worker that was started with another one is replaced */
+    /* SHA1_BYTES: of what it is started with; a worker of an earlier coved with another one is replaced */
+    const uint8_t *settings;
     void *ctx;
 };
 

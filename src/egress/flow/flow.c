@@ -17,13 +17,14 @@
 
 enum { METHOD_LEAST = 3, SNIFF_READ = 8192 };
 
-const char *flow_proto_name(const struct flow *f)
+static const char *flow_proto_name(const struct flow *f)
 {
     static const char *const names[] = {[FLOW_TCP] = "tcp", [FLOW_TLS] = "tls", [FLOW_HTTP] = "http"};
     return names[f->proto];
 }
 
-void flow_timer(struct flow *f, unsigned ms, uv_timer_cb fn)
+/* 0: none */
+static void flow_timer(struct flow *f, unsigned ms, uv_timer_cb fn)
 {
     if (ms)
         (void)uv_timer_start(&f->timer, fn, ms, 0);

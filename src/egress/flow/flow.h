@@ -110,8 +110,6 @@ static inline bool flow_is_full(const struct flow *f)
 struct flow *flow_new(struct net *n, int fd, const struct netaddr *to,
                       uint16_t port); /* takes fd; nothing is judged yet */
 void flow_begin(struct flow *f);      /* reads what it is, and goes on from there */
-const char *flow_proto_name(const struct flow *f);
-void flow_timer(struct flow *f, unsigned ms, uv_timer_cb fn); /* 0: none */
 
 /* Nothing is read from the client until somebody else takes it; but it may go away. */
 void flow_wait(struct flow *f);

@@ -77,7 +77,8 @@ static void on_later(uv_timer_t *t)
         s->kind->watch(s);
 }
 
-void side_later(struct side *s)
+/* tells from the loop what was not told, and calls kind->watch */
+static void side_later(struct side *s)
 {
     if (!s->closed && (s->ready || s->failure))
         (void)uv_timer_start(&s->timer, on_later, 0, 0);

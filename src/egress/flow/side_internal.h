@@ -42,7 +42,6 @@ void side_close_handle(struct side *s, uv_handle_t *h);
 
 void side_limit(struct side *s, uint64_t ms, uv_timer_cb cb); /* while it is not ready */
 void side_become_ready(struct side *s);                       /* from the loop; tells */
-void side_later(struct side *s); /* tells from the loop what was not told, and calls kind->watch */
 
 /* Broken for good: the first failure stays. Told from the loop. */
 void side_fail(struct side *s, const struct err *err);

@@ -126,7 +126,6 @@ void h2_flow_trailers(struct h2_flow *f, const struct h2_block *b, bool (*is_goo
 bool h2_hold(struct h2_stream *s, const struct exchange_head *head);
 void h2_held_free(struct h2_stream *s);
 
-bool h2_has_room(const struct h2 *h, size_t n); /* for so much more of heads */
 void h2_block_begin(struct h2_half *half, int32_t id);
 int h2_block_add(struct h2_half *half, struct str name, struct str value); /* what on_header returns */
 void h2_block_end(struct h2_half *half);

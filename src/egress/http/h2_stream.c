@@ -35,6 +35,14 @@ static void drop_trailers(struct h2_flow *f)
     arena_wipe(&f->arena);
 }
 
+/* for so much more of heads */
+static bool h2_has_room(const struct h2 *h, size_t n)
+{
+    size_t most = exchange_is_full(&h->x) ? H2_HEADS_LEAST : H2_HEADS_MAX;
+    size_t heads = h->x.heads - (size_t)h->n_streams * H2_STREAM_COST;
+    return heads <= most && n <= most - heads;
+}
+
 bool h2_hold(struct h2_stream *s, const struct exchange_head *head)
 {
     const struct h2_block *b = &s->h->client.block;
@@ -285,13 +293,6 @@ nghttp2_data_provider h2_flow_provider(struct h2_flow *f)
 }
 
 /* ---- header blocks ---- */
-
-bool h2_has_room(const struct h2 *h, size_t n)
-{
-    size_t most = exchange_is_full(&h->x) ? H2_HEADS_LEAST : H2_HEADS_MAX;
-    size_t heads = h->x.heads - (size_t)h->n_streams * H2_STREAM_COST;
-    return heads <= most && n <= most - heads;
-}
 
 void h2_block_end(struct h2_half *half)
 {

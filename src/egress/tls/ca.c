@@ -207,7 +207,7 @@ int ca_leaf(struct ca *ca, const char *name, const struct ca_leaf **ret_leaf, st
 {
     char normalised[HOSTNAME_MAX + 1];
     if (!hostname_normalise(str_of(name), normalised) || strcmp(name, normalised) != 0)
-        return err_set(err, ERR_INVALID_ARGUMENT, "no certificate for what is not a host name");
+        return err_set(err, ERR_INVALID_ARGUMENT, "a certificate needs a valid host name");
     struct leaf *leaf = map_get(&ca->leaves, str_of(name));
     usec_t now = ca->now();
     /* One that the clock was set back behind is as old as can be. */

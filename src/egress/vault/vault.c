@@ -116,7 +116,8 @@ static int check_name(struct str name, struct err *err)
     if (secret_name_is_valid(name))
         return 0;
     return err_set(err, ERR_INVALID_ARGUMENT,
-                   "a secret's name is a letter or _, then letters, digits, _, . and -, %d characters at most",
+                   "a secret's name must begin with a letter or _, followed by letters, digits, _, . and -, at most "
+                   "%d characters in all",
                    SECRET_NAME_MAX);
 }
 
@@ -126,15 +127,15 @@ int vault_set(struct vault *v, struct str name, struct str value, struct err *er
     if (check_name(name, err) < 0)
         return -1;
     if (value.n == 0 || value.n > SECRET_VALUE_MAX)
-        return err_set(err, ERR_INVALID_ARGUMENT, "the value of %.*s has %zu bytes; 1 to %d are possible",
+        return err_set(err, ERR_INVALID_ARGUMENT, "the value of %.*s has %zu bytes, and must have 1 to %d",
                        STR_ARG(name), value.n, SECRET_VALUE_MAX);
     if (breaks_fields(value))
         return err_set(err, ERR_INVALID_ARGUMENT,
-                       "the value of %.*s has a line break or a NUL in it: it could not go into a header field",
+                       "the value of %.*s contains a line break or a NUL, which no header field can hold",
                        STR_ARG(name));
     (void)vault_find(&v->secrets, name, &is_there);
     if (!is_there && v->secrets.n == SECRETS_MAX)
-        return err_set(err, ERR_RESOURCE_EXHAUSTED, "there are %d secrets already, which is the most: remove one",
+        return err_set(err, ERR_RESOURCE_EXHAUSTED, "there are already %d secrets, which is the limit: remove one",
                        SECRETS_MAX);
     return vault_replace(v, name, value, err);
 }
@@ -220,8 +221,8 @@ static int next_part(struct str *rest, struct part *ret_part, struct err *err)
     bool is_sealed = str_starts(*rest, sealed);
     if (end < 0 || (!is_sealed && !str_starts(*rest, secret)))
         return err_set(err, ERR_INVALID_ARGUMENT,
-                       "a $ in the value stands before neither {secret:NAME} nor {sealed:...}; for the character "
-                       "itself write $$");
+                       "a $ in the value must begin ${secret:NAME} or ${sealed:...}; write $$ for the character "
+                       "itself");
     *ret_part = (struct part){is_sealed ? PART_SEALED : PART_SECRET, str_n(rest->p + secret.n, (size_t)end - secret.n)};
     *rest = str_sub(*rest, (size_t)end + 1);
     return 0;
@@ -250,7 +251,7 @@ static int vault_put(const struct vault *v, struct str purpose, const struct par
         int r = vault_unseal(v, purpose, part->text, to);
         if (r == -EBADMSG)
             return err_set(err, ERR_FAILED_PRECONDITION,
-                           "a sealed value was sealed for something else, or by another vault: give it anew");
+                           "a sealed value was sealed for something else, or by another vault: set it again");
         if (r < 0)
             return err_errno(err, r, "unseal a value");
         value = str_n(buf_data(to) + from, buf_len(to) - from);
@@ -261,7 +262,7 @@ static int vault_put(const struct vault *v, struct str purpose, const struct par
             return err_errno(err, buf_error(to), "expand a value");
     }
     if (breaks_fields(value))
-        return err_set(err, ERR_INVALID_ARGUMENT, "a line break or a NUL can't be in the value of a header field");
+        return err_set(err, ERR_INVALID_ARGUMENT, "the value of a header field can't contain a line break or a NUL");
     return 0;
 }
 

@@ -138,7 +138,7 @@ static void vault_server_answer(struct client *c, struct str message)
     struct vault_server_listing listing = {c, &c->answer, 0};
     if (vault_request_parse(message, &request) < 0) {
         (void)err_set(&err, ERR_INVALID_ARGUMENT,
-                      "the vault does not understand this request: is the client of another version?");
+                      "the vault does not understand this request: is the client another version?");
         vault_answer_append_error(&c->answer, &err);
     } else if (carry_out(c, &request, &err) < 0) {
         if (err.errnum)
@@ -324,7 +324,9 @@ int vault_server_new(uv_loop_t *loop, const struct vault_server_config *config, 
     int listen_fd = config->listen_fd;
     if (option(listen_fd, SO_DOMAIN) != AF_UNIX || option(listen_fd, SO_TYPE) != SOCK_STREAM ||
         option(listen_fd, SO_ACCEPTCONN) != 1)
-        return err_set(err, ERR_INVALID_ARGUMENT, "serve the vault: descriptor %d is no listening unix stream socket",
+        return err_set(err, ERR_INVALID_ARGUMENT,
+                       "serve the vault: descriptor %d is not a listening unix stream "
+                       "socket",
                        listen_fd);
     struct vault_server *s = mem_new(struct vault_server);
     *s = (struct vault_server){.loop = loop, .config = *config};

@@ -57,7 +57,7 @@ static int apply_bad(struct err *err, const char *path, const char *why)
 
 static int too_many(struct apply *a, struct err *err)
 {
-    return err_set(err, ERR_OUT_OF_RANGE, "more than %llu entries: allow more for images, or take a smaller one",
+    return err_set(err, ERR_OUT_OF_RANGE, "more than %llu entries: raise the limit for images, or use a smaller one",
                    (unsigned long long)a->config.max_entries);
 }
 
@@ -148,7 +148,7 @@ static int stream_failed(struct archive *in, const struct image_apply_stream *s,
     if (s->error)
         return err_errno(err, s->error, "the layer's bytes ended early");
     const char *why = archive_error_string(in);
-    return err_set(err, ERR_INVALID_ARGUMENT, "%.100s: not a good tar: %.100s", where, why ? why : "unknown");
+    return err_set(err, ERR_INVALID_ARGUMENT, "%.100s: not a valid tar: %.100s", where, why ? why : "unknown");
 }
 
 /* Holes stay holes. */

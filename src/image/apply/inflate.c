@@ -51,7 +51,7 @@ uint64_t inflate_bytes(const struct inflate *f)
 
 static int inflate_broken(struct err *err, const char *what)
 {
-    return err_set(err, ERR_INVALID_ARGUMENT, "the layer is no good %s", what);
+    return err_set(err, ERR_INVALID_ARGUMENT, "the layer is not valid %s", what);
 }
 
 static int inflate_emit(struct inflate *f, const void *p, size_t n, struct err *err)

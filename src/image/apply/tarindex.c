@@ -221,7 +221,7 @@ static int tarindex_read_all(struct tarindex *t, int fd, uint64_t end, struct ex
             return tarindex_bad(err, "a header's checksum is wrong");
         bool is_extension = h.type == 'x' || h.type == 'L' || h.type == 'K' || h.type == 'g';
         if (!take_number(h.size, sizeof(h.size), &size))
-            return tarindex_bad(err, "a size is no number");
+            return tarindex_bad(err, "a size is not a number");
         if (x->has_size && !is_extension)
             size = x->size;
         at += BLOCK;

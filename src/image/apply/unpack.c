@@ -87,7 +87,7 @@ static int image_unpack_run(struct unpack *u, struct err *err)
         if (r == 0 && f.kind != LINK_LAYER)
             r = -EPROTO;
         if (r < 0)
-            return err_errno(err, r, "hear from the process that fetches");
+            return err_errno(err, r, "read from the process that fetches");
         if (apply_layer(u->apply, read_layer, u, err) < 0)
             return -1;
         unpack_note(u, NOTE_LAYER, ERR_OK, "");

@@ -102,12 +102,12 @@ static int put_list(struct buf *out, const char *key, const json_t *value, struc
     const json_t *item;
     size_t i;
     if (value && !json_is_null(value) && !json_is_array(value))
-        return err_set(err, ERR_INVALID_ARGUMENT, "the image's configuration: %s is no list", key);
+        return err_set(err, ERR_INVALID_ARGUMENT, "the image's configuration: %s is not a list", key);
     buf_printf(out, "\"%s\":[", key);
     json_array_foreach(value, i, item)
     {
         if (!json_is_string(item))
-            return err_set(err, ERR_INVALID_ARGUMENT, "the image's configuration: %s holds something that is no text",
+            return err_set(err, ERR_INVALID_ARGUMENT, "the image's configuration: %s holds something that is not text",
                            key);
         if (i > 0)
             buf_append_char(out, ',');

@@ -181,7 +181,7 @@ static int http_refuse(const struct http *h, const struct http_target *t, const 
     char text[NETADDR_TEXT_MAX];
     netaddr_print(addr, text);
     return err_set(err, ERR_PERMISSION_DENIED,
-                   "%.80s is at %s (%s), where registries are asked only if \"insecure\" lists the host", t->name, text,
+                   "%.80s is at %s (%s), where registries are only used if \"insecure\" lists the host", t->name, text,
                    net_class_name(class_of(h, addr)));
 }
 
@@ -190,11 +190,11 @@ static int prepare(struct http *h, const char *url, struct http_target *t, struc
     struct netaddr addrs[RESOLVE_ADDRESSES_MAX];
     size_t n_addrs = 0, n_good = 0;
     if (!parse_url(url, t))
-        return err_set(err, ERR_INVALID_ARGUMENT, "not an http(s) URL that can be asked: %.120s", url);
+        return err_set(err, ERR_INVALID_ARGUMENT, "not a usable http(s) URL: %.120s", url);
     t->allowed = http_hosts_find(h->config.hosts, t->name, t->port);
     if (!t->tls && !(t->allowed && t->allowed->plain))
         return err_set(err, ERR_PERMISSION_DENIED,
-                       "%.120s is to be asked without TLS, which only hosts in \"insecure\" are", t->name);
+                       "%.120s would be used without TLS, which is only allowed for hosts in \"insecure\"", t->name);
     if (resolve_name(h->resolve, t->name, h->config.until, addrs, &n_addrs, err) < 0)
         return -1;
     size_t n = (size_t)snprintf(t->resolve, sizeof(t->resolve), "%s%s%s:%u:", strchr(t->name, ':') ? "[" : "", t->name,
@@ -230,8 +230,7 @@ static int begin_body(struct http_call *c, long status)
     uint64_t from = status == 206 ? c->answer->range_from : 0;
     c->begun = true;
     if (from > c->q->offset || (status == 206 && c->q->offset == 0))
-        return err_set(c->err, ERR_INVALID_ARGUMENT, "%.100s sends another range than it was asked for",
-                       c->target->name);
+        return err_set(c->err, ERR_INVALID_ARGUMENT, "%.100s sends a different range than requested", c->target->name);
     c->skip = c->q->offset - from;
     return 0;
 }
@@ -244,8 +243,8 @@ static int take_body(struct http_call *c, const char *p, size_t n)
     if (n == 0)
         return 0;
     if (n > c->q->max_bytes - c->got)
-        return err_set(c->err, ERR_OUT_OF_RANGE, "%.100s sends more than the %llu bytes that it may", c->target->name,
-                       (unsigned long long)c->q->max_bytes);
+        return err_set(c->err, ERR_OUT_OF_RANGE, "%.100s sends more than the %llu bytes that are allowed",
+                       c->target->name, (unsigned long long)c->q->max_bytes);
     c->got += n;
     return c->q->body(c->q->ctx, p + skipped, n, c->err);
 }
@@ -390,7 +389,7 @@ static int perform(struct http_call *c, struct curl_slist *headers, struct curl_
     char detail[CURL_ERROR_SIZE] = "";
     long status = 0;
     if (!set_up(c, headers, resolve) || curl_easy_setopt(c->h->curl, CURLOPT_ERRORBUFFER, detail) != CURLE_OK)
-        return err_set(c->err, ERR_INTERNAL, "libcurl takes not what it is told");
+        return err_set(c->err, ERR_INTERNAL, "libcurl refuses an option");
     CURLcode code = curl_easy_perform(c->h->curl);
     (void)curl_easy_getinfo(c->h->curl, CURLINFO_RESPONSE_CODE, &status);
     if (c->failed)

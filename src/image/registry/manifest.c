@@ -37,7 +37,7 @@ json_t *manifest_load(struct str text, const char *what, struct err *err)
     if (!json)
         (void)err_set(err, ERR_INVALID_ARGUMENT, "%s is not valid JSON: %.100s", what, error.text);
     else if (!json_is_object(json) && !json_is_array(json))
-        (void)err_set(err, ERR_INVALID_ARGUMENT, "%s is no JSON object", what);
+        (void)err_set(err, ERR_INVALID_ARGUMENT, "%s is not a JSON object", what);
     else
         return json;
     json_decref(json);
@@ -202,7 +202,7 @@ static int image_manifest_parse(const json_t *json, const char *media_type, cons
     bool index = json_object_get(json, "manifests") != NULL, image = json_object_get(json, "layers") != NULL;
     if (said == KIND_OLD || says == KIND_OLD || json_object_get(json, "fsLayers"))
         return err_set(err, ERR_UNIMPLEMENTED,
-                       "the image has a manifest of Docker's schema 1: push it anew with a current tool");
+                       "the image has a manifest of Docker's schema 1: push it again with a current tool");
     if (index && image)
         return err_set(err, ERR_INVALID_ARGUMENT, "the image's manifest claims to be an index as well");
     if (said != KIND_UNKNOWN && own && strcmp(own, media_type) != 0)

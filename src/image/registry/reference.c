@@ -158,7 +158,7 @@ int reference_parse(struct str text, struct reference *ret_ref, struct err *err)
     struct str host = slash < 0 ? STR_NULL : str_n(rest.p, (size_t)slash);
     if (slash >= 0 && names_host(host)) {
         if (!take_host(host, &r))
-            return err_set(err, ERR_INVALID_ARGUMENT, "the registry in the image's name is no host[:port]");
+            return err_set(err, ERR_INVALID_ARGUMENT, "the registry in the image's name is not host[:port]");
         rest = str_sub(rest, (size_t)slash + 1);
     }
     if (strcmp(r.host, "index.docker.io") == 0 || strcmp(r.host, REFERENCE_HUB_SERVER) == 0)

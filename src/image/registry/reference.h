@@ -14,8 +14,8 @@
 enum { REFERENCE_HOST_MAX = 262, REFERENCE_PATH_MAX = 256, REFERENCE_TAG_MAX = 129 };
 
 struct reference {
-    char host
-        [REFERENCE_HOST_MAX]; /* lower case, with the port if one is given: "ghcr.io", "localhost:5000", "[::1]:5000" */
+    /* lower case, with the port if one is given: "ghcr.io", "localhost:5000", "[::1]:5000" */
+    char host[REFERENCE_HOST_MAX];
     char path[REFERENCE_PATH_MAX]; /* "library/ubuntu" */
     char tag[REFERENCE_TAG_MAX];   /* "" when only a digest was given */
     char digest[DIGEST_TEXT_MAX];  /* "" when none was */

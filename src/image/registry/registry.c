@@ -114,9 +114,9 @@ static int registry_refused(const struct fetch *f, const struct http_answer *a, 
         return err_set(err, ERR_NOT_FOUND, "%.60s has no such %s in %.80s: check the image's name", host, f->what,
                        f->r->config.ref->path);
     case 403:
-        return err_set(err, ERR_PERMISSION_DENIED, "%.80s does not give out %s%s%s", host, f->what, sep, reason);
+        return err_set(err, ERR_PERMISSION_DENIED, "%.80s denies access to %s%s%s", host, f->what, sep, reason);
     case 401:
-        return err_set(err, ERR_UNAUTHENTICATED, "%.80s wants other credentials for %s%s%s", host, f->what, sep,
+        return err_set(err, ERR_UNAUTHENTICATED, "%.80s refuses these credentials for %s%s%s", host, f->what, sep,
                        reason);
     default:
         break;

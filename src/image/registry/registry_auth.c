@@ -90,7 +90,7 @@ bool registry_is_told(const struct registry *r, const char *text)
 void registry_withhold(const struct registry *r, struct err *err)
 {
     if (registry_is_secretive(r) && registry_is_told(r, err->msg))
-        (void)err_set(err, err->code, "%.80s fails, and says so with the credentials that it was given: not shown",
+        (void)err_set(err, err->code, "%.80s fails, and its message contains the credentials: not shown",
                       r->config.ref->host);
 }
 
@@ -110,7 +110,7 @@ static char *basic(const struct registry *r)
 static int need_credentials(const struct registry *r, struct err *err)
 {
     if (r->config.username || r->config.token)
-        return err_set(err, ERR_UNAUTHENTICATED, "%.80s does not take these credentials for %.100s", r->host,
+        return err_set(err, ERR_UNAUTHENTICATED, "%.80s refuses these credentials for %.100s", r->host,
                        r->config.ref->path);
     return err_set(err, ERR_UNAUTHENTICATED,
                    "%.80s: %.100s does not exist or wants credentials: check the name, or give \"auth\"", r->host,
@@ -166,7 +166,7 @@ static int take_token(struct registry *r, const struct challenge *c, struct str 
         registry_set_authorization(r, "Bearer", json_string_value(token));
     json_decref(json);
     return good ? 0
-                : err_set(err, ERR_UNAVAILABLE, "the token service %.120s answers with no token", service_name(r, c));
+                : err_set(err, ERR_UNAVAILABLE, "the token service %.120s answers without a token", service_name(r, c));
 }
 
 static int ask_for_token(struct registry *r, const struct challenge *c, const char *authorization, struct err *err)

@@ -80,7 +80,7 @@ static int take_hosts(const json_t *json, struct job_request *q, struct err *err
         if (!json_is_string(entry) ||
             !http_hosts_add(&q->hosts, str_n(json_string_value(entry), json_string_length(entry))))
             return err_set(err, ERR_INVALID_ARGUMENT,
-                           "the request: entry %zu of \"insecure\" is no host[:port], or there are more than %d", i,
+                           "the request: entry %zu of \"insecure\" is not host[:port], or there are more than %d", i,
                            HTTP_HOSTS_MAX);
     }
     return 0;
@@ -113,7 +113,7 @@ static int request_take(const json_t *json, struct job_request *q, struct err *e
     static const char *const known[] = {"image", "archive", "ref", "platform", "auth", "insecure", NULL};
     const json_t *platform = json_object_get(json, "platform");
     if (!json_is_object(json))
-        return request_bad(err, "it is no JSON object");
+        return request_bad(err, "it is not a JSON object");
     if (refuse_unknown(json, known, err) < 0 || take_what(json, q, err) < 0 ||
         take_auth(json_object_get(json, "auth"), q, err) < 0 ||
         take_hosts(json_object_get(json, "insecure"), q, err) < 0)

@@ -24,8 +24,8 @@ struct cgroup_usage {
     uint64_t cache_bytes;
     uint64_t shmem_bytes, active_bytes, inactive_bytes, active_file_bytes, inactive_file_bytes;
     uint32_t pids;
-    uint32_t
-        pids_refused; /* how often a process or thread could not be started for the limit; 0 where the kernel does not count */
+    /* how often a process or thread could not be started for the limit; 0 where the kernel does not count */
+    uint32_t pids_refused;
     uint32_t oom_kills;
 };
 
@@ -80,7 +80,7 @@ int cgroup_attach(struct cgroup_tree *t, const char *name, pid_t pid) WARN_UNUSE
 int cgroup_usage(struct cgroup_tree *t, const char *name, struct cgroup_usage *ret_usage) WARN_UNUSED;
 uint32_t cgroup_oom_kills(struct cgroup_tree *t,
                           const char *name); /* that figure alone: one file instead of five; 0 when it can't be read */
-/* Of what its processes wrote to files, what is not on disk yet; 0: not known. */
+/* Bytes that its processes wrote to files and that are not on disk yet; 0: unknown. */
 uint64_t cgroup_dirty_bytes(struct cgroup_tree *t, const char *name);
 
 /*

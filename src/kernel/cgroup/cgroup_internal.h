@@ -23,8 +23,8 @@ struct cgroup_tree {
     struct cgroup_features features;
     char parent[CGROUP_NAME_MAX];
     int mount_fds[CGROUP_DIRS_MAX]; /* roots of the hierarchies */
-    int parent_fds
-        [CGROUP_DIRS_MAX]; /* the parent group in each; version 1: indexed by controller, -1 where there is none */
+    /* the parent group in each; version 1: indexed by controller, -1 where there is none */
+    int parent_fds[CGROUP_DIRS_MAX];
     size_t n;
 };
 

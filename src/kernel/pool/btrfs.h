@@ -12,7 +12,10 @@ bool btrfs_is(int fd);
 int btrfs_subvolume_make(int at, const char *name) WARN_UNUSED;
 /* What the source has not on disk is written out first; the snapshot is on disk afterwards. */
 int btrfs_snapshot(int subvolume_fd, int at, const char *name) WARN_UNUSED;
-/* Its name is gone at once, its blocks come back later. -ENOTEMPTY when another subvolume lies inside; -EINVAL: it is none. */
+/*
+ * Its name is gone at once, its blocks are freed later. -ENOTEMPTY: it contains another subvolume; -EINVAL: it is not a
+ * subvolume.
+ */
 int btrfs_subvolume_remove(int at, const char *name) WARN_UNUSED;
 
 /* The transaction that made this subvolume, and the last one that changed anything in it, committed or not. */
@@ -25,7 +28,10 @@ int btrfs_subvolume_transactions(int subvolume_fd, uint64_t *ret_made, uint64_t 
 int btrfs_quota_enable(int fd) WARN_UNUSED; /* simple where the kernel has them, else full */
 bool btrfs_quota_is_on(int fd);
 int btrfs_quota_limit(int subvolume_fd, uint64_t bytes) WARN_UNUSED; /* 0: none. Beyond it writing says EDQUOT */
-/* With figures (below): with what is not on disk yet. Without (-1): as of the last commit, at most some 30 s ago. */
+/*
+ * With figures (below): includes what is not on disk yet. Without (-1): as of the last commit, which is at most some 30
+ * s old.
+ */
 int btrfs_quota_usage(int subvolume_fd, int figures_fd, uint64_t *ret_bytes) WARN_UNUSED;
 
 /* What the kernel tells of this file system as it is now, below a sysfs that nobody else sees: a directory. */

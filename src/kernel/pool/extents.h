@@ -14,7 +14,7 @@
 
 #include "base/def.h"
 
-enum { EXTENTS_MAX = 128 /* that are told in one go */ };
+enum { EXTENTS_MAX = 128 /* reported in one call */ };
 
 /* A file system that extents can be asked of. */
 struct extents_disk {
@@ -39,7 +39,10 @@ struct extents {
     struct extent all[EXTENTS_MAX]; /* ascending, disjoint */
 };
 
-/* Writes out what of the file is not on disk yet, which may take long. Of what is written meanwhile, only a part may be. */
+/*
+ * Writes out what is not on disk yet of the file, which may take long. It may include a part of what is written while
+ * it runs.
+ */
 int extents_settle(int fd) WARN_UNUSED;
 
 /* From `from` to `until`, or as far as EXTENTS_MAX pieces of the file reach; at least one byte further than `from`. */

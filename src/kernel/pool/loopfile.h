@@ -21,5 +21,5 @@ int loopfile_name(int device_fd, char ret_name[static LOOPFILE_NAME_MAX]) WARN_U
 
 int loopfile_size(int file_fd, uint64_t *ret_bytes, uint64_t *ret_allocated) WARN_UNUSED;
 
-/* The file and its device; no byte is written. What is on it is told by its own means. */
+/* Grows the file and its device; writes no byte. The file system on it must be told separately. */
 int loopfile_grow(int file_fd, int device_fd, uint64_t bytes) WARN_UNUSED;

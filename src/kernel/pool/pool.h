@@ -143,7 +143,7 @@ int pool_box_drop(struct pool *p, const char *name) WARN_UNUSED;
 
 /* ---- kept uppers ---- */
 
-/* The box is no more, its files are kept as `sandbox`. Nothing may be mounted on it. Written out first (slow). */
+/* Removes the box and keeps its files as `sandbox`. Nothing may be mounted on it. It is written out first (slow). */
 int pool_keep(struct pool *p, const char *box, const char *sandbox, const struct pool_chain *below) WARN_UNUSED;
 /* A clone of the box's files is kept, the box lives on; takes the place of one that is kept already. -EOPNOTSUPP where clones are not cheap. */
 int pool_keep_copy(struct pool *p, const char *box, const char *sandbox, const struct pool_chain *below) WARN_UNUSED;
@@ -183,7 +183,7 @@ struct pool_space {
 };
 int pool_space(struct pool *p, struct pool_space *ret_space) WARN_UNUSED;
 
-/* A pool whose file system lies in a file of the host's and may grow there. */
+/* A pool whose file system is in a file on the host, and may grow there. */
 struct pool_backing {
     int file_fd, device_fd; /* kernel/pool/loopfile.h; borrowed */
     int host_fd;            /* a directory on the host's file system; borrowed */

@@ -23,7 +23,7 @@ int project_quota_begin(int dir_fd, uint32_t *cursor) WARN_UNUSED;
 
 /* 0: none. Files are bounded with it, one for 4 KiB and some more: those that are empty take space that is not counted. -ENODATA: it has no project. */
 int project_quota_limit(int dir_fd, uint64_t bytes) WARN_UNUSED;
-/* With what is not on disk yet; bytes shared with other files count in full. -ENODATA */
+/* Includes what is not on disk yet; bytes shared with other files count in full. -ENODATA */
 int project_quota_usage(int dir_fd, uint64_t *ret_bytes) WARN_UNUSED;
 
 uint32_t project_quota_id(int dir_fd); /* 0: it has none of ours */

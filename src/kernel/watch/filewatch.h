@@ -13,8 +13,7 @@ struct filewatch;
 
 /* Borrowed until the callback returns. */
 struct filewatch_event {
-    const char *
-        path; /* from the pool's directory on; NULL: the kernel had no room for events, so many that nobody knows how many */
+    const char *path; /* relative to the pool's directory; NULL: the kernel dropped an unknown number of events */
     pid_t host_pid;   /* who closed it, or moved it there; 0: unknown */
     uint64_t bytes;   /* it has now */
     const char *from; /* it was moved from there; NULL: it was written in place */

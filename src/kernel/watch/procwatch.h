@@ -35,6 +35,6 @@ int procwatch_fd(struct procwatch *w);     /* readable: there is something to re
 int procwatch_add(struct procwatch *w, ino_t namespace, const char *tag) WARN_UNUSED;
 uint32_t procwatch_drop(struct procwatch *w, ino_t namespace); /* how many events were lost and not told of */
 
-/* Calls fn for what is there, `most` at most; returns for how many, or -errno. */
+/* Calls fn for at most `most` events; returns for how many, or -errno. */
 int procwatch_read(struct procwatch *w, int most, void (*fn)(void *ctx, const struct procwatch_event *e),
                    void *ctx) WARN_UNUSED;

@@ -26,8 +26,8 @@ struct exec_spec {
     struct str tag;       /* p NULL: none */
     bool pty, stdin_open;
     uint16_t cols, rows;
-    uint64_t
-        timeout_ms; /* 0: none. Then SIGKILL to its group and on_end with ERR_DEADLINE_EXCEEDED. Counts while its sandbox runs */
+    /* 0: none. Then SIGKILL to its group and on_end with ERR_DEADLINE_EXCEEDED. Counts while its sandbox runs */
+    uint64_t timeout_ms;
 };
 
 struct exec_exit {

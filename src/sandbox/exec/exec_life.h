@@ -5,7 +5,7 @@
 #include "sandbox/object.h"
 
 /* exec.c, exec_log.c */
-void exec_sandbox_gone(struct sandbox *sb); /* frees what is left of its processes */
+void exec_sandbox_gone(struct sandbox *sb); /* frees the rest of its processes */
 void exec_recover(struct sandbox *sb);      /* follow what an earlier worker left running */
 void exec_recover_stop(struct sandbox *sb);
 /* Events before `before` are about to go, the newest one is `last`: records once more what exec_recover() must find of processes that run. */

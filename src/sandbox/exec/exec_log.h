@@ -35,7 +35,7 @@ struct exec_log {
     struct {
         uint16_t end;
         uint8_t channel;
-    } runs[EXEC_LOG_RUNS_MAX]; /* which part of the head is whose */
+    } runs[EXEC_LOG_RUNS_MAX]; /* which part of the head belongs to which channel */
     size_t n_runs;
     char *tail; /* ring of EXEC_LOG_TAIL_MAX, of what is not in the head */
     uint64_t tail_bytes;
@@ -43,12 +43,12 @@ struct exec_log {
         struct buf pending;             /* of the artefact */
         struct artefact_writer *writer; /* NULL: nothing is written yet */
     } channels[EXEC_LOG_CHANNELS];
-    uint64_t skip; /* so much of what comes, of all channels, was kept by an earlier worker */
+    uint64_t skip; /* how much of the output, of all channels, an earlier worker kept */
     uint64_t lost; /* came between what that one kept and what the agent still had */
     struct loop_alarm head_alarm;
     struct exec_pace *paces; /* of a terminal: EXEC_LOG_PACES of them, or NULL */
     size_t n_paces;
-    uint32_t pace_ms; /* what comes closer together is one */
+    uint32_t pace_ms; /* output that comes closer together counts as one */
     usec_t began;     /* monotonic */
     bool is_taken_over;
 };

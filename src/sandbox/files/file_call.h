@@ -22,7 +22,7 @@ struct file_call {
     bool starved;        /* the client waits for room */
     bool opened;         /* of a dial */
     bool is_whole;       /* of a write: the client has given all of it */
-    bool busy, gone;     /* within a loop over callbacks; freed meanwhile, which the loop's end does */
+    bool busy, gone;     /* within a loop over callbacks; if freed there, the loop's end does it */
     uint32_t owed;       /* given to the client, not acknowledged */
     uint64_t in, out;    /* bytes or records, for the record; of a watch: events that the client has not taken */
     struct buf rest;     /* of a list: a record that is not whole yet */

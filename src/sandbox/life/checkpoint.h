@@ -26,7 +26,10 @@ const struct checkpoint *checkpoint_list(const struct sandbox *sb, size_t *ret_n
 const struct checkpoint *checkpoint_find(const struct sandbox *sb, uint64_t seq);  /* the last one up to there; NULL */
 size_t checkpoint_count(const struct core *core, uint64_t tenant);
 
-/* False: none is being made. Else fn comes in a later turn, when none is: with what is asked for by seq then is what it should be. */
+/*
+ * False: none is being made. Else fn is called in a later turn, when none is being made any more and a request by seq
+ * gets the right one.
+ */
 bool checkpoint_await(struct sandbox *sb, sandbox_fn fn, void *ctx);
 
 /*

@@ -279,7 +279,7 @@ static void on_layers(void *ctx, const union sup_message *answer, int fd, const 
     struct collecting *c = ctx;
     (void)fd_close(fd);
     if (!answer || c->core->closing) {
-        layers_finish(c, err ? err : &(struct err){.code = ERR_UNAVAILABLE, .msg = "the service stops"});
+        layers_finish(c, err ? err : &(struct err){.code = ERR_UNAVAILABLE, .msg = "the service is stopping"});
         return;
     }
     if (c->n == LAYERS_MAX) {
@@ -298,7 +298,7 @@ static int layers_gather(struct core *core, bool dry_run, uint64_t cause, layers
                          struct err *err)
 {
     if (core->closing)
-        return err_set(err, ERR_UNAVAILABLE, "the service stops");
+        return err_set(err, ERR_UNAVAILABLE, "the service is stopping");
     if (core->layers->is_collecting)
         return err_set(err, ERR_ABORTED, "layers are being collected already: try again");
     struct collecting *c = mem_new(struct collecting);

@@ -48,16 +48,16 @@ int layers_image(struct core *core, const char *layer, int fd, pool_done_fn done
 int layers_diff(struct core *core, uint64_t view, struct str a, struct str b, int fd, pool_done_fn done, void *ctx,
                 struct err *err) WARN_UNUSED;
 
-/* One record of that, out of what was read from the other end of fd. */
+/* One record of it, from what was read from the other end of fd. */
 enum { LAYERS_PATH_MAX = 4095 };
 struct layers_change {
     const char *change; /* "added", "modified", "deleted" */
     const char *type;   /* "file", "directory", "link", ... */
-    uint32_t mode;      /* permissions alone; of what is deleted, that which it had, as the rest */
+    uint32_t mode;      /* only permissions; for deleted files, the one they had, like the other members */
     uint64_t size;
     struct str path; /* relative to the root, any byte but NUL; points into what was read */
 };
-/* Takes one from the front of *in. 1; 0: there is no whole one yet; -EPROTO. */
+/* Takes one from the front of *in. 1; 0: it is incomplete; -EPROTO. */
 int layers_change_next(struct str *in, struct layers_change *ret_change) WARN_UNUSED;
 
 /* The pool's figures. */

@@ -36,7 +36,7 @@ static void life_forget(struct loop_alarm *alarm)
     sandbox_unref(sb);
 }
 
-void sandbox_forget_later(struct sandbox *sb, usec_t after)
+static void sandbox_forget_later(struct sandbox *sb, usec_t after)
 {
     loop_alarm_set(sb->core->loop, &sb->forget_alarm, clock_mono() + after, life_forget);
 }
@@ -281,7 +281,7 @@ int sandbox_kill(struct sandbox *sb, const struct actor *actor, sandbox_fn done,
     if (sandbox_state_is_over(sb->info.state) || sb->info.state == SANDBOX_CREATING)
         return err_set(err, ERR_NOT_FOUND, "sandbox %s has ended", sb->info.id);
     if (sb->core->closing)
-        return err_set(err, ERR_UNAVAILABLE, "the service stops");
+        return err_set(err, ERR_UNAVAILABLE, "the service is stopping");
     if (action_permit(sb, actor, EVENT_SANDBOX_KILL, STR("{}"), &seq, err) < 0)
         return -1;
     sb->kill_done = done;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a sandbox ends, wakes and is told of. Not for façades. */
+/* How a sandbox ends, wakes up, and how both are reported. Not for façades. */
 #pragma once
 
 #include "sandbox/object.h"
@@ -19,7 +19,6 @@ void sandbox_end(struct sandbox *sb, const struct ending *ending);
 void sandbox_failed(struct sandbox *sb, const struct err *err);
 /* The supervisor says that it has ended. ctx: the core. */
 void sandbox_on_ended(void *ctx, const struct sup_ended *ended);
-void sandbox_forget_later(struct sandbox *sb, usec_t after);
 void sandbox_lost(struct sandbox *sb);                           /* in the store only: at recovery */
 void sandbox_kill_leftover(struct sandbox *sb);                  /* was stopping already when an earlier worker died */
 void sandbox_abandon(struct sandbox *sb, const struct err *why); /* the core closes, the sandbox lives on */

@@ -30,8 +30,8 @@ int sandbox_pause_to_disk(struct sandbox *sb, const struct actor *actor, sandbox
 
 struct sandbox_resume {
     bool has_timeout;
-    uint64_t timeout_ms; /* from when it runs; 0: never ends by itself. Without one: what it was given last */
-    bool cold;           /* its memory is given up, if it has any: a new start on its files */
+    uint64_t timeout_ms; /* counted from its start; 0: never ends by itself. Without one: the last one it got */
+    bool cold;           /* discards its memory, if it has any: a new start on its files */
 };
 
 /*

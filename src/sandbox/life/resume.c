@@ -168,7 +168,7 @@ int sandbox_resume(struct sandbox *sb, const struct actor *actor, const struct s
     if (sandbox_state_is_over(sb->info.state))
         return err_set(err, ERR_NOT_FOUND, "sandbox %s has ended", sb->info.id);
     if (sb->core->closing)
-        return err_set(err, ERR_UNAVAILABLE, "the service stops");
+        return err_set(err, ERR_UNAVAILABLE, "the service is stopping");
     if (timeout_ms > sb->core->config.max_timeout_ms)
         return err_set(err, ERR_INVALID_ARGUMENT, "the timeout is longer than %llu s",
                        (unsigned long long)(sb->core->config.max_timeout_ms / 1000));

@@ -83,7 +83,7 @@ static void on_stored(void *ctx, const union sup_message *answer, int fd, const 
     struct err why;
     (void)fd_close(fd);
     if (sb->core->closing) {
-        snapshot_finish(s, NULL, err ? err : &(struct err){.code = ERR_UNAVAILABLE, .msg = "the service stops"});
+        snapshot_finish(s, NULL, err ? err : &(struct err){.code = ERR_UNAVAILABLE, .msg = "the service is stopping"});
         return;
     }
     fault_point("core.store.answered");
@@ -206,7 +206,7 @@ int store_permitted(const struct sandbox *sb, struct err *err)
     if (sandbox_state_is_over(sb->info.state))
         return err_set(err, ERR_NOT_FOUND, "sandbox %s has ended", sb->info.id);
     if (sb->core->closing)
-        return err_set(err, ERR_UNAVAILABLE, "the service stops");
+        return err_set(err, ERR_UNAVAILABLE, "the service is stopping");
     if (sb->info.state != SANDBOX_RUNNING && sb->info.state != SANDBOX_PAUSED)
         return err_set(err, ERR_FAILED_PRECONDITION, "sandbox %s is %s", sb->info.id,
                        sandbox_state_name(sb->info.state));
@@ -236,7 +236,7 @@ int store_files(struct sandbox *sb, const char *layer, const struct store_what *
         n++;
     }
     if (n >= WAITING_MAX)
-        return err_set(err, ERR_RESOURCE_EXHAUSTED, "%d snapshots of sandbox %s are under way", WAITING_MAX,
+        return err_set(err, ERR_RESOURCE_EXHAUSTED, "%d snapshots of sandbox %s are already in progress", WAITING_MAX,
                        sb->info.id);
     struct storing *s = mem_new(struct storing);
     *s = (struct storing){

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Snapshots and forks of sandboxes. Both begin with a clone of its files as a layer, for which it stands still for a moment; running or paused, it is
- * afterwards what it was before. What is in memory is not part of it: a start command of its template is run anew in whatever is made of it.
+ * Snapshots and forks of sandboxes. Both begin with a clone of its files as a layer, for which it is frozen for a
+ * moment; running or paused, it is afterwards what it was before. Memory is not part of it: its template's start
+ * command is run again in whatever is made from it.
  *
  * Unless that is asked for, on tiers that can (ERR_UNIMPLEMENTED; the message says which). Then files and memory are of one moment, of a sandbox that runs, and what is made of it goes
  * on from there, with an id, name, network and tokens of its own. For that the session with its agent is closed for a moment: whoever follows a process does not notice; requests

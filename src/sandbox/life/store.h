@@ -5,7 +5,7 @@
 #include "sandbox/object.h"
 
 /* snapshot.c */
-/* Clones its files as a layer. fn comes once, later; the event has what was told of it. seq: its cause. */
+/* Clones its files as a layer. fn is called once, later; the event has the layer's figures. seq: its cause. */
 struct sup_stored;
 typedef void (*store_fn)(void *ctx, const struct sup_stored *stored, const struct err *err);
 struct store_what {

@@ -97,7 +97,7 @@ void wake_later(struct sandbox *sb)
 void wake_drop(struct sandbox *sb)
 {
     struct err why;
-    (void)err_set(&why, ERR_UNAVAILABLE, "the service stops");
+    (void)err_set(&why, ERR_UNAVAILABLE, "the service is stopping");
     tell_all(sb, &why);
     if (!list_empty(&sb->wake_job.node)) {
         loop_job_cancel(&sb->wake_job);
@@ -115,9 +115,10 @@ int sandbox_wake(struct sandbox *sb, const struct actor *actor, struct sandbox_w
     if (sandbox_state_is_over(sb->info.state))
         return err_set(err, ERR_NOT_FOUND, "sandbox %s has ended", sb->info.id);
     if (sb->core->closing)
-        return err_set(err, ERR_UNAVAILABLE, "the service stops");
+        return err_set(err, ERR_UNAVAILABLE, "the service is stopping");
     if (n >= WAKES_MAX)
-        return err_set(err, ERR_RESOURCE_EXHAUSTED, "%d requests wait for sandbox %s already", WAKES_MAX, sb->info.id);
+        return err_set(err, ERR_RESOURCE_EXHAUSTED, "%d requests are already waiting for sandbox %s", WAKES_MAX,
+                       sb->info.id);
     if (!sandbox_can_wake(sb)) {
         say_paused(sb, err);
         return -1;

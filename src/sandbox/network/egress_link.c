@@ -85,7 +85,7 @@ void egress_call_wait(struct egress_call *c, uint64_t ms)
 static void fail_all(struct egress_link *l)
 {
     struct err err;
-    (void)err_set(&err, ERR_UNAVAILABLE, "cove-egress, which has the sandboxes' network, is gone");
+    (void)err_set(&err, ERR_UNAVAILABLE, "cove-egress, which provides the sandboxes' network, is gone");
     for (;;) {
         size_t it = 0;
         struct egress_call *c = map_next(&l->calls, &it);
@@ -173,13 +173,14 @@ static int enqueue(struct egress_link *l, json_t *object, struct err *err)
     int r = 0;
     json_decref(object);
     if (!l->now)
-        return err_set(err, ERR_UNAVAILABLE, "cove-egress, which has the sandboxes' network, does not run");
+        return err_set(err, ERR_UNAVAILABLE, "cove-egress, which provides the sandboxes' network, is not running");
     if (!text) {
-        r = err_set(err, ERR_INVALID_ARGUMENT, "this can't be told to cove-egress: not UTF-8");
+        r = err_set(err, ERR_INVALID_ARGUMENT, "a message to cove-egress must be UTF-8");
     } else if (n > EGRESS_MESSAGE_MAX) {
-        r = err_set(err, ERR_INVALID_ARGUMENT, "more than %d KiB for cove-egress", EGRESS_MESSAGE_MAX / 1024);
+        r = err_set(err, ERR_INVALID_ARGUMENT, "a message to cove-egress can have at most %d KiB",
+                    EGRESS_MESSAGE_MAX / 1024);
     } else if (l->queued + n > QUEUE_MAX) {
-        r = err_set(err, ERR_RESOURCE_EXHAUSTED, "cove-egress has too much to do: try again later");
+        r = err_set(err, ERR_RESOURCE_EXHAUSTED, "cove-egress is overloaded: try again later");
     } else {
         struct egress_message *m = mem_alloc(sizeof(*m) + n);
         list_init(&m->node);
@@ -282,7 +283,7 @@ static bool read_one(struct egress_connection *c, char *room)
     bool understood = json_is_object(message) && egress_link_take(l, message);
     json_decref(message);
     if (!understood && l->now == c)
-        lose(l, "it sent a message that makes no sense");
+        lose(l, "it sent an invalid message");
     return l->now == c;
 }
 

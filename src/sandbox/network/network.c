@@ -89,7 +89,7 @@ int network_take_ca(struct network *n, const json_t *answer, bool *ret_is_new, s
     if (!ca && !pem)
         return 0;
     if (!ca || !pem || strlen(ca) > CA_MAX || !is_pem(pem))
-        return err_set(err, ERR_INTERNAL, "cove-egress answered with something that is no certificate");
+        return err_set(err, ERR_INTERNAL, "cove-egress answered with something that is not a certificate");
     *ret_is_new = !n->ca_pem || strcmp(n->ca_pem, pem) != 0;
     if (!*ret_is_new)
         return 0;
@@ -209,7 +209,7 @@ int network_unavailable(struct err *err)
 {
     return err_set(
         err, ERR_UNAVAILABLE,
-        "network rules can't be enforced: cove-egress does not run; 'cove doctor' says what this machine lacks");
+        "network rules can't be enforced: cove-egress is not running; 'cove doctor' says what this machine lacks");
 }
 
 /* ---- a sandbox's network ---- */

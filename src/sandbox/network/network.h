@@ -21,7 +21,10 @@ struct network_spec {
 /* The policy would be taken. ERR_INVALID_ARGUMENT says what is wrong and where. */
 int network_check_policy(const json_t *policy, struct err *err) WARN_UNUSED;
 
-/* fn is called for what the policy denies from now on, bounded as its events are; NULL: no more. target: "name:port", or what there is of it. */
+/*
+ * fn is called for what the policy denies from now on, limited like its events; NULL: stops. target: "name:port", or
+ * the known part of it.
+ */
 typedef void (*network_denied_fn)(void *ctx, const char *target, const char *reason);
 void network_watch_denied(struct sandbox *sb, network_denied_fn fn, void *ctx);
 

@@ -196,7 +196,7 @@ int network_set(struct sandbox *sb, const struct actor *actor, const struct netw
     policy_describe(policy, &d);
     int r = sandbox_usable(sb, err);
     if (r == 0 && n->change)
-        r = err_set(err, ERR_ABORTED, "another change of the sandbox's network is under way");
+        r = err_set(err, ERR_ABORTED, "another change of the sandbox's network is in progress");
     if (r == 0 && !egress_link_is_up(network_link(n)))
         r = network_unavailable(err);
     if (r == 0)

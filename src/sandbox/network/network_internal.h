@@ -6,7 +6,7 @@
 #include "sandbox/network/network.h"
 #include "sandbox/object.h"
 
-/* Where Debian's Java looks; others are told by JAVA_TOOL_OPTIONS. */
+/* Where Debian's Java looks; other Javas get JAVA_TOOL_OPTIONS. */
 #define NETWORK_CA_JAVA "/etc/ssl/certs/java/cacerts"
 
 enum {
@@ -17,24 +17,25 @@ enum {
 struct networks {
     struct core *core;
     struct egress_link *link;
-    /* What was asked for last and what it was normalised to, until a sandbox is made with it. References. */
+    /* The last policy asked for and its normalised form, until a sandbox is made with it. References. */
     json_t *asked, *checked;
 };
 
-/* Of flows that are not logged one by one, until they are told together. */
+/* Of flows that are not logged one by one, until they are logged together. */
 struct flow_sums {
     uint64_t opened, closed, sent, received;
     usec_t since; /* monotonic */
 };
 
 struct network {
-    struct sandbox *sb;                  /* owns us */
-    json_t *policy;                      /* as cove-egress gets it */
-    json_t *fields;                      /* NULL: none */
-    char *ca, *ca_pem;                   /* NULL: nothing was intercepted yet */
-    char sealed_for[ID_SANDBOX_LEN + 1]; /* of a fork: whose sealed values the policy has, and gets; "": its own */
-    bool has_rules;                      /* were asked for: without cove-egress the sandbox can't be made */
-    bool has_ca;                         /* ca_pem is in the sandbox */
+    struct sandbox *sb; /* owns us */
+    json_t *policy;     /* as cove-egress gets it */
+    json_t *fields;     /* NULL: none */
+    char *ca, *ca_pem;  /* NULL: nothing was intercepted yet */
+    char sealed_for[ID_SANDBOX_LEN +
+                    1]; /* of a fork: the sandbox whose sealed values its policy contains; "": its own */
+    bool has_rules;     /* were asked for: without cove-egress the sandbox can't be made */
+    bool has_ca;        /* ca_pem is in the sandbox */
     bool is_over;
     enum { NETWORK_UNKNOWN, NETWORK_UP, NETWORK_DOWN } state;
     struct change *change;    /* under way */
@@ -69,7 +70,7 @@ int network_take_ca(struct network *n, const json_t *answer, bool *ret_is_new, s
 /* network_change.c */
 void change_begin_with(struct network *n, json_t *policy); /* steals it; network_begin() goes on */
 bool change_asks(const struct network *n);                 /* cove-egress, at the moment */
-void change_cancel(struct network *n);                     /* its client is told that the sandbox has ended */
+void change_cancel(struct network *n);                     /* its client learns that the sandbox has ended */
 
 /* network_policy.c */
 /* Parsed and normalised. NULL: ERR_INVALID_ARGUMENT. */
@@ -100,7 +101,7 @@ void policy_literal_sealed(const struct policy_literal *l, struct str sealed);
 /* network_log.c */
 /* False: it makes no sense. */
 bool network_log(struct networks *all, const char *op, json_t *message);
-void network_log_stop(struct network *n); /* what was not told yet */
+void network_log_stop(struct network *n); /* what was not reported yet */
 
 /* network_ask.c: this rule would have allowed it; NULL: none is suggested */
 void network_ask(struct network *n, const char *suggestion);

@@ -19,7 +19,10 @@ void network_new_like(struct sandbox *sb, const struct sandbox *of);
 /* Whoever asks may have the policy that is asked for: the guard is asked before there is a sandbox. Then it goes on record. *ret_seq: the event, or create_seq. */
 int network_allow(const struct sandbox *sb, const struct actor *actor, struct err *err) WARN_UNUSED;
 int network_record(struct sandbox *sb, const struct actor *actor, uint64_t *ret_seq, struct err *err) WARN_UNUSED;
-/* START_NETWORK: tells the policy, also after network_forget(). seq: of the action that wants it. 1: was told. */
+/*
+ * START_NETWORK: sends the policy to cove-egress, also after network_forget(). seq: of the action that wants it. 1: it
+ * was sent.
+ */
 int network_begin(struct sandbox *sb, uint64_t seq, struct err *err) WARN_UNUSED;
 bool network_wants_ca(const struct sandbox *sb);                         /* its certificate is not inside yet */
 int network_install_ca(struct sandbox *sb, struct err *err) WARN_UNUSED; /* START_CERTIFICATE */

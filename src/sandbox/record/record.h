@@ -21,7 +21,7 @@ void keeper_wrote(struct record_keeper *k);                              /* some
 void keeper_acts(struct record_keeper *k);                               /* the same, and it is an action */
 int keeper_commit(struct record_keeper *k, struct err *err) WARN_UNUSED; /* now */
 bool keeper_fails(const struct record_keeper *k);                        /* the last commit did */
-void keeper_settle(struct record_keeper *k); /* what was committed survives a power cut, soon */
+void keeper_settle(struct record_keeper *k); /* what was committed soon survives a power cut */
 void core_unrecorded(struct core *core, const struct err *err);
 
 /* ends.c: sandbox_move() to ENDED or FAILED, which is written again when the store did not take it. */

@@ -92,7 +92,7 @@ static void made(struct vol *v, struct sandbox *sb, const struct err *err)
     struct err busy;
     o->is_making = false;
     if (!sb || err || v->is_busy) {
-        (void)err_set(&busy, ERR_NOT_FOUND, "volume %s is being dropped", v->v.name);
+        (void)err_set(&busy, ERR_NOT_FOUND, "volume %s is being removed", v->v.name);
         opener_give(o, NULL, err ? err : &busy);
         if (sb && !v->core->closing)
             kill_it(sb);
@@ -174,7 +174,7 @@ static int opener_make_room(struct core *core, struct err *err)
     if (n < VOLUMES_OPEN_MAX)
         return 0;
     if (!oldest)
-        return err_set(err, ERR_RESOURCE_EXHAUSTED, "files of %d volumes are read or written already: try again later",
+        return err_set(err, ERR_RESOURCE_EXHAUSTED, "the files of %d volumes are already in use: try again later",
                        VOLUMES_OPEN_MAX);
     kill_it(oldest->sb);
     return 0;
@@ -189,7 +189,7 @@ static int opener_make(struct vol *v, struct err *err)
     core_templates_each(v->core, TENANT_DEFAULT, choose, &c);
     struct sandbox_spec spec = {.template_ref = str_of(c.id), .hidden = true, .mounts = &mount, .n_mounts = 1};
     if (!c.id[0])
-        return err_set(err, ERR_FAILED_PRECONDITION, "there is no template to make a sandbox of that opens the volume");
+        return err_set(err, ERR_FAILED_PRECONDITION, "there is no template for the sandbox that opens the volume");
     return opener_make_room(v->core, err) < 0 ? -1 : sandbox_create(v->core, &by, &spec, opener_on_made, v, err);
 }
 
@@ -206,7 +206,7 @@ static void on_give_job(struct loop_job *job)
     struct opener_giving *g = container_of(job, struct opener_giving, job);
     struct opener *o = &g->v->opener;
     struct err err;
-    (void)err_set(&err, ERR_UNAVAILABLE, "the volume was closed meanwhile: try again");
+    (void)err_set(&err, ERR_UNAVAILABLE, "the volume was closed: try again");
     if (!o->is_making)
         opener_give(o, o->sb, o->sb && o->sb->info.state == SANDBOX_RUNNING ? NULL : &err);
     mem_free(g);
@@ -217,7 +217,7 @@ int volume_open(struct core *core, const struct actor *asker, struct str ref, sa
 {
     struct vol *v = vol_find(core, asker->who.view, ref);
     if (core->closing)
-        return err_set(err, ERR_UNAVAILABLE, "the service stops");
+        return err_set(err, ERR_UNAVAILABLE, "the service is stopping");
     if (!v)
         return err_set(err, ERR_NOT_FOUND, "there is no volume '%.*s'", (int)MIN(ref.n, (size_t)64), ref.p);
     if (vol_check_there(v, err) < 0)

@@ -28,7 +28,7 @@
 
 enum {
     OUTBOX_OPEN = 4 << 20,
-    HELLO_MS = 5000,
+    HELLO_MS = 20000, /* an emulated machine that goes on in a new monitor begins slowly */
 };
 
 bool session_is_ready(const struct session *s)
@@ -122,7 +122,7 @@ int stream_open(struct session *s, struct buf *request, const struct stream_ops 
     if (buf_error(request))
         return err_set(err, ERR_INVALID_ARGUMENT, "the request is larger than %d KiB", WIRE_PAYLOAD_MAX / 1024);
     if (map_count(&s->streams) >= WIRE_STREAMS_MAX || s->last_id == UINT32_MAX || buf_len(&s->outbox) > OUTBOX_OPEN)
-        return err_set(err, ERR_RESOURCE_EXHAUSTED, "too much is going on in this sandbox: try again later");
+        return err_set(err, ERR_RESOURCE_EXHAUSTED, "this sandbox is too busy: try again later");
     struct stream *st = mem_new(struct stream);
     *st = (struct stream){.session = s,
                           .ops = ops,

@@ -39,7 +39,7 @@ void session_drop(struct session *s, const struct err *why);
 void session_stand_still(struct session *s);
 void session_go_on(struct session *s);
 
-/* Nothing is sent to the agent meanwhile: requests and data wait in their order. For moments only. */
+/* Nothing is sent to the agent until then: requests and data wait in order. Only for moments. */
 void session_hold(struct session *s, bool holds);
 
 bool session_is_ready(const struct session *s);

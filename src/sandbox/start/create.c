@@ -43,9 +43,9 @@ static int check_spec(struct core *core, const struct actor *actor, const struct
                        (unsigned long long)(core->config.max_timeout_ms / 1000));
     if (spec->pause_files_only && !spec->pause_on_timeout)
         return err_set(err, ERR_INVALID_ARGUMENT,
-                       "only a sandbox that is paused when its time is up can be so without its memory");
+                       "only a sandbox that pauses at its timeout can do so without its memory");
     if (spec->pause_files_only && spec->auto_resume)
-        return err_set(err, ERR_INVALID_ARGUMENT, "a sandbox that traffic resumes is paused with its memory");
+        return err_set(err, ERR_INVALID_ARGUMENT, "a sandbox that traffic can resume must be paused with its memory");
     for (size_t i = 0; i < spec->n_metadata; i++) {
         int mode;
         if (str_eqc(spec->metadata[i].key, CHECKPOINT_LABEL) &&
@@ -210,7 +210,7 @@ int sandbox_create(struct core *core, const struct actor *actor, const struct sa
     const struct template *t;
     const char *alias;
     if (core->closing)
-        return err_set(err, ERR_UNAVAILABLE, "the service stops");
+        return err_set(err, ERR_UNAVAILABLE, "the service is stopping");
     if (check_spec(core, actor, spec, err) < 0 ||
         template_resolve(core->templates, actor->who.view, spec->template_ref, &t, &alias, err) < 0)
         return -1;

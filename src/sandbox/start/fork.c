@@ -72,7 +72,7 @@ static int fork_begin(struct forking *f, size_t i, struct err *err)
     struct core *core = f->sb->core;
     const struct actor actor = {.name = f->actor_name, .is_own = true};
     if (core->closing)
-        return err_set(err, ERR_UNAVAILABLE, "the service stops");
+        return err_set(err, ERR_UNAVAILABLE, "the service is stopping");
     if (resume_limit(core, err) < 0)
         return -1;
     const struct sandbox_info *of = &f->sb->info;

@@ -25,7 +25,7 @@ static const char *token(struct arena *a, bool wanted, const char *promised)
     return text;
 }
 
-const struct volume_mount *mounts_copy(struct arena *a, const struct volume_mount *mounts, size_t n)
+static const struct volume_mount *mounts_copy(struct arena *a, const struct volume_mount *mounts, size_t n)
 {
     struct volume_mount *all = n ? arena_alloc(a, n * sizeof(*all)) : NULL;
     for (size_t i = 0; i < n; i++)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* New sandboxes, and what runs before anybody hears of them. Not for façades. */
+/* New sandboxes, and what runs before they are handed over. Not for façades. */
 #pragma once
 
 #include "sandbox/object.h"
 
-/* make.c: objects of new sandboxes, in no row yet */
+/* make.c: objects of new sandboxes that have no row yet */
 struct sandbox *make_sandbox(struct core *core, const struct template *t, const char *alias, const char *tier,
                              const struct sandbox_spec *spec);
 struct sandbox *make_fork(const struct sandbox *of, const char *layer,
@@ -13,7 +13,6 @@ void make_launch(struct sandbox *sb, const struct template *t); /* the template'
 /* What the asker alone decides about; the rest of a sandbox can be there before anybody asks. */
 void make_own(struct sandbox *sb, const struct template *t, const char *alias, const struct sandbox_spec *spec);
 void make_describe(const struct sandbox *sb, struct event_data *d);
-const struct volume_mount *mounts_copy(struct arena *a, const struct volume_mount *mounts, size_t n);
 
 /* create.c: gate, row, action, network and coved for a new object; it is gone when this fails. fork_of: NULL or an id, for the record */
 int create_begin(struct sandbox *sb, const struct actor *actor, const char *fork_of, sandbox_fn done, void *ctx,

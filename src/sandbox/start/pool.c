@@ -132,7 +132,7 @@ static int side(struct core *core, uint64_t view, struct str which, char ret_nam
         return 0;
     memset(ret_name, 0, SUP_DIGEST_MAX);
     if (template_resolve(core->templates, view, which, &t, NULL, err) < 0)
-        return err_set(err, ERR_NOT_FOUND, "'%.*s' is no living sandbox, snapshot or template",
+        return err_set(err, ERR_NOT_FOUND, "'%.*s' is not a living sandbox, snapshot or template",
                        (int)MIN(which.n, (size_t)80), which.p);
     memcpy(ret_name, t->layer, strlen(t->layer));
     return 0;

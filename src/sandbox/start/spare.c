@@ -144,7 +144,7 @@ static void spare_warmed(void *ctx, const struct code_context_info *info, const 
 
     (void)info;
     if (err)
-        log_warn("start a context ahead of need: %s", err->msg);
+        log_warn("start a spare context: %s", err->msg);
     sb->is_spare = true;
 }
 
@@ -161,7 +161,7 @@ static void spare_on_made(void *ctx, struct sandbox *sb, const struct err *err)
             s->retry_at = clock_mono() + RETRY_MS * USEC_PER_MS;
     }
     if (err && is_missed && !m->all->core->closing)
-        log_warn("make a sandbox ahead of need: %s", err->msg);
+        log_warn("create a spare sandbox: %s", err->msg);
     else if (sb && code_warm(sb, &actor, spare_warmed, sb, &why) != 0)
         sb->is_spare = true;
     if (!m->all->core->closing)
@@ -176,7 +176,7 @@ static void make_one(struct stock *s, const struct template *t)
     struct err err;
     const char *tier = core_tier(s->all->core, t, STR_NULL, &err);
     if (!tier) {
-        log_warn("make a sandbox ahead of need: %s", err.msg);
+        log_warn("create a spare sandbox: %s", err.msg);
         s->retry_at = clock_mono() + RETRY_MS * USEC_PER_MS;
         return;
     }
@@ -188,7 +188,7 @@ static void make_one(struct stock *s, const struct template *t)
     s->n_making++;
     sandbox_ref(sb);
     if (create_begin(sb, &actor, NULL, spare_on_made, m, &err) < 0) {
-        log_warn("make a sandbox ahead of need: %s", err.msg);
+        log_warn("create a spare sandbox: %s", err.msg);
         list_remove(&sb->spare_node);
         s->n_making--;
         s->retry_at = clock_mono() + RETRY_MS * USEC_PER_MS;
@@ -273,7 +273,7 @@ int core_warm_set(struct core *core, const struct actor *asker, struct str ref, 
 {
     const struct template *t;
     if (core->closing)
-        return err_set(err, ERR_UNAVAILABLE, "the service stops");
+        return err_set(err, ERR_UNAVAILABLE, "the service is stopping");
     if (n > SPARES_MAX)
         return err_set(err, ERR_INVALID_ARGUMENT, "at most %d sandboxes of a template are kept ready", SPARES_MAX);
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;

@@ -36,7 +36,7 @@ void start_begin(struct sandbox *sb, enum start_way way, uint64_t seq);
 /* A step that was begun has ended, or (err) failed. Notes it, and is ignored when no start waits for it. */
 void start_done(struct sandbox *sb, enum start_step step, const struct err *err);
 
-/* Its agent is gone: what was done is void. */
+/* Its agent is gone: the steps done so far don't count any more. */
 void start_broke(struct sandbox *sb, const struct err *err);
 
 bool start_is_under_way(const struct sandbox *sb);                 /* who asked for it was not told yet */

@@ -52,19 +52,21 @@ static int mount_check(struct core *core, uint64_t view, const struct volume_mou
     uid_t uid;
     if (m->is_host && view != TENANT_DEFAULT && view != TENANT_ANY && !tenant_is_uid(tenant_name(core, view), &uid))
         return err_set(err, ERR_PERMISSION_DENIED,
-                       "directories of the host are for the default tenant, and users of it");
+                       "only users of the default tenant can mount directories of the host");
     if (!v && !m->is_host)
         return err_set(err, ERR_INVALID_ARGUMENT, "there is no volume '%.*s'", (int)MIN(m->name.n, (size_t)64),
                        m->name.p);
     if (v && vol_check_there(v, err) < 0)
         return -1;
     if (m->is_host && (!m->name.n || m->name.p[0] != '/' || !mount_is_clean(m->name)))
-        return err_set(err, ERR_INVALID_ARGUMENT, "a directory of the host is named by an absolute, clean path");
+        return err_set(err, ERR_INVALID_ARGUMENT, "the path of a directory of the host must be absolute and clean");
     if (m->sub.n && (m->sub.p[0] == '/' || !mount_is_clean(m->sub) || m->name.n + m->sub.n + 2 > SUP_PATH_MAX))
-        return err_set(err, ERR_INVALID_ARGUMENT, "a part of a volume is named by a relative, clean path");
+        return err_set(err, ERR_INVALID_ARGUMENT, "the path of a part of a volume must be relative and clean");
     if (path.n >= SUP_PATH_MAX || str_has_nul(path) || !path.n || path.p[0] != '/' || path_clean(path, clean) < 0 ||
         !str_eqc(path, clean) || path.n == 1)
-        return err_set(err, ERR_INVALID_ARGUMENT, "a volume is mounted at an absolute, clean path: '%.*s' is none",
+        return err_set(err, ERR_INVALID_ARGUMENT,
+                       "a volume's mount point must be an absolute, clean path: '%.*s' is "
+                       "not",
                        (int)MIN(path.n, (size_t)80), path.p);
     if (is_below(path, "/proc") || is_below(path, "/sys") || is_below(path, "/dev"))
         return err_set(err, ERR_INVALID_ARGUMENT, "no volume can be mounted at '%.*s'", STR_ARG(path));

@@ -255,7 +255,7 @@ int volume_make(struct core *core, const struct actor *actor, struct str name, u
     struct volumes *all = core->volumes;
     char id[VOLUME_ID_LEN + 1] = "vol-", token[TOKEN_LEN + 1];
     if (core->closing)
-        return err_set(err, ERR_UNAVAILABLE, "the service stops");
+        return err_set(err, ERR_UNAVAILABLE, "the service is stopping");
     if (!name_is(name) || name.p[0] == '-') /* which those from before this was refused may begin with */
         return err_set(err, ERR_INVALID_ARGUMENT,
                        "a volume's name must be 1 to %d of [A-Za-z0-9._-], the first "
@@ -300,7 +300,7 @@ int volume_make(struct core *core, const struct actor *actor, struct str name, u
     } else if (volume_ask(v, SUP_VOLUME_MAKE, volume_on_made, w, err) == 0) {
         fault_point("core.volume.asked");
         keeper_settle(core->keeper);
-        log_info("volume %s (%s) is made for %s", v->v.name, v->v.id, actor->name);
+        log_info("volume %s (%s) was created for %s", v->v.name, v->v.id, actor->name);
         return 0;
     } else {
         struct err local;
@@ -356,7 +356,7 @@ static void volume_on_closed(void *ctx)
     struct vol *v = w->v;
     struct err err;
     if (v->core->closing)
-        (void)err_set(&err, ERR_UNAVAILABLE, "the service stops");
+        (void)err_set(&err, ERR_UNAVAILABLE, "the service is stopping");
     else if (volume_ask(v, SUP_VOLUME_DROP, volume_on_dropped, w, &err) == 0)
         return;
     v->is_busy = false;
@@ -384,7 +384,7 @@ int volume_drop(struct core *core, const struct actor *actor, struct str ref, vo
 {
     struct vol *v = vol_find(core, actor->who.view, ref);
     if (core->closing)
-        return err_set(err, ERR_UNAVAILABLE, "the service stops");
+        return err_set(err, ERR_UNAVAILABLE, "the service is stopping");
     if (!v)
         return vol_unknown(ref, err);
     if (refuse_users(v, err) < 0) {
@@ -400,7 +400,7 @@ int volume_drop(struct core *core, const struct actor *actor, struct str ref, vo
     struct work *w = mem_new(struct work);
     *w = (struct work){.v = v, .done = done, .ctx = ctx};
     v->is_busy = true;
-    log_info("volume %s (%s) is dropped for %s", v->v.name, v->v.id, actor->name);
+    log_info("volume %s (%s) was removed for %s", v->v.name, v->v.id, actor->name);
     opener_close(v, volume_on_closed, w);
     return 0;
 }
@@ -428,7 +428,7 @@ static void on_there(void *ctx, const union sup_message *item)
     if (v)
         v->is_there = true;
     else
-        log_warn("volume %s in the pool is in no table: it is left alone", item->volume.volume);
+        log_warn("volume %s is in the pool but not in the store: it is left alone", item->volume.volume);
 }
 
 static void on_all_there(void *ctx, const union sup_message *answer, int fd, const struct err *err)
@@ -450,7 +450,7 @@ static void on_all_there(void *ctx, const union sup_message *answer, int fd, con
             log_error("volume %s (%s) is not in this pool: it can't be used", v->v.name, v->v.id);
             continue;
         }
-        log_warn("volume %s (%s) was not made, or is dropped: it is forgotten", v->v.name, v->v.id);
+        log_warn("volume %s (%s) was never completed, or was being removed: it is forgotten", v->v.name, v->v.id);
         volume_observe(v, EVENT_VOLUME_DROPPED, STR("{}")); /* whoever was to say it died */
         if (delete_row(v, &local) < 0)
             core_unrecorded(all->core, &local);

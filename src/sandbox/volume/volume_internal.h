@@ -34,7 +34,7 @@ struct vol {
 /* Of volume_usage.c. */
 struct usages {
     struct core *core;
-    struct list asking, next; /* who is told at the end of this round, and of the one after it */
+    struct list asking, next; /* who is notified at the end of this round, and of the next one */
     char (*ids)[VOLUME_ID_LEN + 1];
     size_t n, at; /* ids: all, and those that were asked about */
     bool is_under_way;

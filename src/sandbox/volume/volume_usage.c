@@ -163,7 +163,7 @@ int volume_usages(struct core *core, volume_usages_fn done, void *ctx, struct er
 {
     struct usages *u = &core->volumes->usages;
     if (core->closing)
-        return err_set(err, ERR_UNAVAILABLE, "the service stops");
+        return err_set(err, ERR_UNAVAILABLE, "the service is stopping");
     struct asker *a = mem_new(struct asker);
     *a = (struct asker){.done = done, .ctx = ctx};
     list_init(&a->node);

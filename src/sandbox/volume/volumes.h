@@ -16,7 +16,7 @@ struct volume {
     const char *token;
     uint64_t limit_bytes; /* 0: none */
     usec_t created;
-    size_t mounted;      /* in so many sandboxes */
+    size_t mounted;      /* in how many sandboxes */
     uint64_t used_bytes; /* while volume_usages() tells its caller; 0: not known */
 };
 

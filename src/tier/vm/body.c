@@ -2,13 +2,16 @@
 #include "tier/vm/body.h"
 #include "base/fd.h"
 #include "kernel/cgroup/cgroup.h"
+#include "tier/vm/boot.h"
 #include "tier/vm/jail.h"
+#include "tier/vm/lend.h"
 #include "tier/vm/relay.h"
 
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/pidfd.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -16,7 +19,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { SOCK_FD = 3, STATE_FD = 4, TAP_FD = 5, SIGNALS = 64, WIRE_BUFFER_BYTES = 512 * 1024 };
+enum { SOCK_FD = 3, STATE_FD = 4, TAP_FD = 5, SIGNALS = 64, WIRE_BUFFER_BYTES = 512 * 1024, LEND_USEC = 60 * 1000000 };
 
 NORETURN static void vm_fail(const char *step, int error)
 {
@@ -74,13 +77,19 @@ NORETURN static void vm_execute(const struct jail *jail, const struct vmm *vmm, 
 {
     static struct vmm_command command;
     char *const environment[] = {NULL};
-    int r = jail_enter(jail);
+    int r = jail_enter(jail), asks = -1;
     vmm->command(spec, &command);
     if (r == 0 && prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
         r = -errno;
-    const int kept[] = {spec->wire_fd, spec->console_fd, spec->net_fd};
-    for (size_t i = 0; r == 0 && i < ARRAY_SIZE(kept) - (spec->net_fd < 0); i++)
-        r = fd_cloexec(kept[i], false);
+    const int kept[] = {spec->wire_fd,    spec->console_fd, spec->monitor_fd,
+                        spec->devices_fd, spec->net_fd,     spec->incoming_fd};
+    for (size_t i = 0; r == 0 && i < ARRAY_SIZE(kept); i++)
+        r = kept[i] < 0 ? 0 : fd_cloexec(kept[i], false);
+    if (r == 0)
+        r = asks = lend_ask();
+    if (r >= 0)
+        r = fd_send(status, &r, sizeof(r), &asks, 1);
+    (void)fd_close(asks);
     if (r == 0) {
         (void)dup2(spec->console_fd, 2);
         (void)execve(vmm->program, command.argv, environment);
@@ -90,30 +99,36 @@ NORETURN static void vm_execute(const struct jail *jail, const struct vmm *vmm, 
     _exit(127);
 }
 
-/* Returns its pidfd. */
-static int vm_start(const struct jail *jail, const struct vmm_spec *spec)
+/* memory_fd: what its memory is mapped from. Returns its pidfd. */
+static int vm_start(const struct jail *jail, const struct vmm_spec *spec, int memory_fd)
 {
-    int status[2], r = 0;
-    if (pipe2(status, O_CLOEXEC) < 0)
-        vm_fail("make a pipe", errno);
+    int status[2], r = 0, asks = -1;
+    size_t n_fds = 0;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, status) < 0)
+        vm_fail("make a socket pair", errno);
     pid_t pid = fork();
     if (pid < 0)
         vm_fail("start the monitor", errno);
     if (pid == 0)
         vm_execute(jail, &vmm_qemu, spec, status[1]);
     (void)fd_close(status[1]);
+    if (fd_recv(status[0], &r, sizeof(r), &asks, 1, &n_fds) != sizeof(r) || n_fds != 1)
+        vm_fail("put the monitor into its jail", r < 0 ? r : EPROTO);
     if (read(status[0], &r, sizeof(r)) == sizeof(r))
         vm_fail("execute the monitor in its jail", r);
     (void)fd_close(status[0]);
+    vm_must(lend(asks, VMM_MEMORY, memory_fd, clock_mono() + LEND_USEC), "give the monitor its memory");
+    (void)fd_close(asks);
     int fd = pidfd_open(pid, 0);
     vm_must(fd < 0 ? -errno : 0, "watch the monitor");
     return fd;
 }
 
-static struct vm_order vm_await_order(void)
+static struct vm_order vm_await_order(int *ret_dir)
 {
     struct vm_order o;
-    ssize_t n = recv(SOCK_FD, &o, sizeof(o), 0);
+    size_t n_fds = 0;
+    ssize_t n = fd_recv(SOCK_FD, &o, sizeof(o), ret_dir, 1, &n_fds);
     if (n == 0)
         _exit(0); /* never needed: the service stops */
     if (n != sizeof(o) || o.what != TIER_DRESS)
@@ -121,11 +136,59 @@ static struct vm_order vm_await_order(void)
     return o;
 }
 
+/* Where a machine goes on from, and what is made of it for others. */
+struct vm_origin {
+    struct saved saved; /* memory_fd: of /dev/zero when it boots; devices_fd -1 then */
+    const char *disk;   /* that its own begins as, or NULL */
+    int saver;
+};
+
+static struct vm_origin vm_originate(const struct vm_order *order, const struct saved_machine *machine, int dir,
+                                     uid_t uid)
+{
+    static char path[BOOT_PATH_MAX];
+    struct vm_origin o = {.saved = {.memory_fd = -1, .devices_fd = -1}, .saver = -1};
+    if (dir >= 0) {
+        vm_must(saved_open(dir, machine, &o.saved), "read the machine that it goes on from");
+        return o;
+    }
+    if (boot_path(order, machine, path)) {
+        AUTO_CLOSE int boot = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+        if (boot >= 0 && saved_open(boot, machine, &o.saved) == 0) {
+            o.disk = path;
+            return o;
+        }
+        o.saver = boot_saver(order, path, STATE_FD, uid);
+    }
+    o.saved.memory_fd = open("/trees/0/dev/zero", O_RDWR | O_CLOEXEC);
+    vm_must(o.saved.memory_fd < 0 ? -errno : 0, "open what is empty");
+    return o;
+}
+
+static void vm_pair(int ret_pair[static 2])
+{
+    static const int size = WIRE_BUFFER_BYTES;
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ret_pair) < 0)
+        vm_fail("make a socket pair", errno);
+    for (int i = 0; i < 2; i++)
+        (void)setsockopt(ret_pair[i], SOL_SOCKET, SO_SNDBUFFORCE, &size, sizeof(size));
+}
+
+/* One file, to read and to write: a monitor takes only what is for writing alone. */
+static int vm_devices_file(int *ret_to)
+{
+    char path[32];
+    int fd = memfd_create("cove-devices", MFD_CLOEXEC);
+    (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    *ret_to = fd < 0 ? -1 : open(path, O_WRONLY | O_CLOEXEC);
+    vm_must(*ret_to < 0 ? -errno : 0, "make a file for devices");
+    return fd;
+}
+
 void vm_body(int sock, int state_fd, int tap_fd, const struct cgroup_door *door, uid_t uid)
 {
     static struct vm_order order;
-    static const int size = WIRE_BUFFER_BYTES;
-    int joined = cgroup_door_enter(door), wire[2], console[2];
+    int joined = cgroup_door_enter(door), wire[2], console[2], monitor[2], dir = -1, devices_to = -1;
     const char ready = TIER_READY, *step = "";
     vm_settle_descriptors(sock, state_fd, tap_fd);
     vm_must(joined, "join the control group");
@@ -136,17 +199,23 @@ void vm_body(int sock, int state_fd, int tap_fd, const struct cgroup_door *door,
     if (send(SOCK_FD, &ready, 1, MSG_NOSIGNAL) != 1)
         _exit(1);
 
-    order = vm_await_order();
+    order = vm_await_order(&dir);
     struct jail jail = {.usr = VM_STAGE_USR, .uid = uid, .device = order.emulated ? NULL : VM_STAGE_KVM};
     jail_add(&jail, VM_STAGE_KERNEL, "kernel", true);
     jail_add(&jail, VM_STAGE_INITRAMFS, "initramfs", true);
-    int n_layers = vm_disks(&order, uid, &jail, &step);
+    struct saved_machine machine = {.memory_bytes = order.memory_bytes,
+                                    .cpus = order.cpus,
+                                    .n_layers = vm_disks_layers(&order),
+                                    .emulated = order.emulated,
+                                    .has_net = tap_fd >= 0};
+    saved_describe(&machine);
+    struct vm_origin origin = vm_originate(&order, &machine, dir, uid);
+    int n_layers = vm_disks(&order, origin.disk, uid, &jail, &step);
     vm_must(n_layers, step);
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, wire) < 0 ||
-        socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, console) < 0)
-        vm_fail("make a socket pair", errno);
-    for (int i = 0; i < 2; i++)
-        (void)setsockopt(wire[i], SOL_SOCKET, SO_SNDBUFFORCE, &size, sizeof(size));
+    vm_pair(wire);
+    vm_pair(console);
+    vm_pair(monitor);
+    const int devices = vm_devices_file(&devices_to);
     const struct vmm_spec spec = {.memory_bytes = order.memory_bytes,
                                   .cpus = order.cpus,
                                   .n_layers = (uint32_t)n_layers,
@@ -154,17 +223,27 @@ void vm_body(int sock, int state_fd, int tap_fd, const struct cgroup_door *door,
                                   .emulated = order.emulated,
                                   .wire_fd = wire[1],
                                   .console_fd = console[1],
+                                  .monitor_fd = monitor[1],
+                                  .devices_fd = devices_to,
+                                  .incoming_fd = origin.saved.devices_fd,
                                   .net_fd = tap_fd < 0 ? -1 : TAP_FD};
     const struct relay_spec relay = {.sock = SOCK_FD,
                                      .state_fd = STATE_FD,
                                      .wire_fd = wire[0],
                                      .console_fd = console[0],
-                                     .vmm_fd = vm_start(&jail, &spec),
+                                     .monitor_fd = monitor[0],
+                                     .vmm_fd = vm_start(&jail, &spec, origin.saved.memory_fd),
+                                     .devices_fd = devices,
+                                     .devices_to = devices_to,
+                                     .saver = origin.saver,
                                      .name = order.name,
-                                     .pids = order.pids};
-    (void)fd_close(wire[1]);
-    (void)fd_close(console[1]);
-    (void)fd_close(spec.net_fd);
+                                     .goes_on = spec.incoming_fd < 0 ? NULL : origin.saved.version,
+                                     .has_programs = dir >= 0,
+                                     .pids = order.pids,
+                                     .machine = machine};
+    const int given[] = {wire[1], console[1], monitor[1], spec.net_fd, spec.incoming_fd, origin.saved.memory_fd, dir};
+    for (size_t i = 0; i < ARRAY_SIZE(given); i++)
+        (void)fd_close(given[i]);
     const struct jail empty = {.usr = VM_STAGE_USR, .uid = uid + 1};
     vm_must(jail_enter(&empty), "give up what it may");
     vm_tie(); /* once more: the change of ids has cleared it */

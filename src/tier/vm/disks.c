@@ -93,13 +93,10 @@ static int disk_make(const char *path, uint64_t bytes, uid_t uid)
     return jail_run(&jail, argv);
 }
 
-static int disk_copy(const char *layer, const char *box)
+int vm_disk_copy(const char *from, const char *to)
 {
-    char from[PATH_TEXT], to[PATH_TEXT];
     struct stat st;
     struct tree_file t;
-    (void)snprintf(from, sizeof(from), "/pool/layers/%s/u", layer);
-    (void)snprintf(to, sizeof(to), "%s/u", box);
     AUTO_CLOSE int from_fd = open(from, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     AUTO_CLOSE int to_fd = open(to, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     if (from_fd < 0 || to_fd < 0 || fstatat(from_fd, FILES_DISK, &st, AT_SYMLINK_NOFOLLOW) < 0)
@@ -115,19 +112,36 @@ static int disk_copy(const char *layer, const char *box)
     return r;
 }
 
-static int disk_own(const struct vm_order *o, uid_t uid, char ret_path[static PATH_TEXT])
+bool vm_disks_are_new(const struct vm_order *o)
 {
-    const char *top = o->chain.n ? o->chain.names[0] : "";
+    return o->chain.n && !layer_has_disk(o->chain.names[0]) && !disk_in(o->path);
+}
+
+uint32_t vm_disks_layers(const struct vm_order *o)
+{
+    uint32_t n = 0;
+    for (size_t i = 0; i < o->chain.n; i++)
+        n += !layer_has_disk(o->chain.names[i]);
+    return n;
+}
+
+static int disk_own(const struct vm_order *o, const char *like, uid_t uid, char ret_path[static PATH_TEXT])
+{
+    char from[PATH_TEXT], to[PATH_TEXT];
     int r = 0;
     (void)snprintf(ret_path, PATH_TEXT, "%s/u/" FILES_DISK, o->path);
+    (void)snprintf(to, sizeof(to), "%s/u", o->path);
+    (void)snprintf(from, sizeof(from), "/pool/layers/%s/u", o->chain.n ? o->chain.names[0] : "");
     if (!disk_in(o->path))
-        r = top[0] && layer_has_disk(top) ? disk_copy(top, o->path) : disk_make(ret_path, o->disk_bytes, uid);
+        r = like                                              ? vm_disk_copy(like, to)
+            : o->chain.n && layer_has_disk(o->chain.names[0]) ? vm_disk_copy(from, to)
+                                                              : disk_make(ret_path, o->disk_bytes, uid);
     if (r == 0 && (lchown(ret_path, uid, uid) < 0 || chmod(ret_path, 0600) < 0))
         r = -errno;
     return r;
 }
 
-int vm_disks(const struct vm_order *o, uid_t uid, struct jail *jail, const char **ret_step)
+int vm_disks(const struct vm_order *o, const char *like, uid_t uid, struct jail *jail, const char **ret_step)
 {
     static char own[PATH_TEXT], paths[VMM_LAYERS_MAX][PATH_TEXT], names[VMM_LAYERS_MAX][8];
     size_t n = 0;
@@ -148,7 +162,7 @@ int vm_disks(const struct vm_order *o, uid_t uid, struct jail *jail, const char 
         n++;
     }
     *ret_step = "make its own disk";
-    int r = disk_own(o, uid, own);
+    int r = disk_own(o, like, uid, own);
     if (r == 0)
         jail_add(jail, own, "own", false);
     return r < 0 ? r : (int)n;

@@ -3,6 +3,7 @@
 #include "base/buf.h"
 #include "base/fd.h"
 #include "base/mem.h"
+#include "base/sha1.h"
 #include "kernel/caps.h"
 #include "kernel/mount.h"
 #include "kernel/netns.h"
@@ -96,6 +97,31 @@ static int guest_make_initramfs(const char *dir, int agent_fd, int *ret_fd)
     return r;
 }
 
+/* The files that are too large for a sum count by how they look. */
+static int guest_identify(const char *dir, int initramfs, uint64_t *ret_id)
+{
+    char kernel[512], path[32];
+    uint8_t digest[SHA1_BYTES];
+    AUTO_BUF struct buf b = BUF_INIT(INITRAMFS_MAX);
+    struct sha1 s;
+    sha1_init(&s);
+    (void)snprintf(kernel, sizeof(kernel), "%s/vmlinux", dir);
+    const char *const looked_at[] = {kernel, vmm_qemu.program};
+    for (size_t i = 0; i < ARRAY_SIZE(looked_at); i++) {
+        struct stat st;
+        if (stat(looked_at[i], &st) < 0)
+            return -errno;
+        const int64_t look[] = {st.st_size, st.st_mtim.tv_sec, st.st_mtim.tv_nsec};
+        sha1_add(&s, str_n(look, sizeof(look)));
+    }
+    (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", initramfs);
+    int r = fd_read_file(AT_FDCWD, path, &b);
+    sha1_add(&s, buf_str(&b));
+    sha1_end(&s, digest);
+    memcpy(ret_id, digest, sizeof(*ret_id));
+    return r;
+}
+
 /* ---- does it work ---- */
 
 NORETURN static void guest_try_run(const char *kernel, bool kvm, int console)
@@ -109,6 +135,7 @@ NORETURN static void guest_try_run(const char *kernel, bool kvm, int console)
                                   .tsc_khz = 1000000,
                                   .wire_fd = -1,
                                   .console_fd = console,
+                                  .incoming_fd = -1,
                                   .net_fd = -1};
     vmm_qemu.command(&spec, &c);
     for (size_t i = 0; i < c.n; i++) {
@@ -234,6 +261,7 @@ int guest_host_open(const char *dir, bool may_emulate, int agent_fd, struct gues
         r = r ? r : mount_clone(AT_FDCWD, path, &h.kernel);
         r = r || h.emulated ? r : mount_clone(AT_FDCWD, "/dev/kvm", &h.kvm);
         r = r ? r : guest_make_initramfs(dir, agent_fd, &h.initramfs);
+        r = r ? r : guest_identify(dir, h.initramfs, &h.id);
         AUTO_CLOSE int tun = open("/dev/net/tun", O_PATH | O_CLOEXEC);
         r = r || tun >= 0 ? r : -errno;
         if (r < 0)

@@ -8,6 +8,7 @@
 struct guest_host {
     bool emulated;
     uint32_t tsc_khz;
+    uint64_t id;                     /* another one for another kernel, other modules or another agent */
     int usr, kernel, kvm, initramfs; /* owned, or -1: mounts that are attached nowhere yet, and a file in memory */
     int tun;                         /* owned, or -1: /dev/net/tun, by O_PATH */
 };

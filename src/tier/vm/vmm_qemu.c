@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernel/netns.h"
-#include "tier/vm/vmm.h"
+#include "tier/vm/qmp.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -37,8 +37,6 @@ static void qemu_command(const struct vmm_spec *s, struct vmm_command *c)
                                         "-no-reboot",
                                         "-display",
                                         "none",
-                                        "-M",
-                                        "microvm",
                                         "-sandbox",
                                         "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
                                         "-kernel",
@@ -65,7 +63,20 @@ static void qemu_command(const struct vmm_spec *s, struct vmm_command *c)
     vmm_add(c, "socket,id=console,fd=%d", s->console_fd);
     vmm_add(c, "-serial");
     vmm_add(c, "chardev:console");
+    vmm_add(c, "-M");
+    vmm_add(c, "microvm%s", s->wire_fd >= 0 ? ",memory-backend=memory,suppress-vmdesc=on" : "");
     if (s->wire_fd >= 0) {
+        vmm_add(c, "-object");
+        vmm_add(c, "memory-backend-file,id=memory,share=off,mem-path=" VMM_MEMORY ",size=%llu",
+                (unsigned long long)s->memory_bytes);
+        vmm_add(c, "-global");
+        vmm_add(c, "migration.send-configuration=off");
+        vmm_add(c, "-add-fd");
+        vmm_add(c, "fd=%d,set=1", s->devices_fd);
+        vmm_add(c, "-chardev");
+        vmm_add(c, "socket,id=monitor,fd=%d", s->monitor_fd);
+        vmm_add(c, "-mon");
+        vmm_add(c, "chardev=monitor,mode=control");
         vmm_add(c, "-initrd");
         vmm_add(c, "%s", VMM_INITRAMFS);
         vmm_add(c, "-chardev");
@@ -73,6 +84,11 @@ static void qemu_command(const struct vmm_spec *s, struct vmm_command *c)
         vmm_add(c, "-device");
         vmm_add(c, "virtserialport,chardev=wire,name=cove");
         qemu_add_disk(c, VMM_OWN, "own", false);
+    }
+    if (s->incoming_fd >= 0) {
+        vmm_add(c, "-S");
+        vmm_add(c, "-incoming");
+        vmm_add(c, "fd:%d", s->incoming_fd);
     }
     if (s->net_fd >= 0) {
         vmm_add(c, "-netdev");
@@ -93,4 +109,5 @@ const struct vmm vmm_qemu = {
     .program = "/usr/bin/qemu-system-x86_64",
     .package = "qemu-system-x86",
     .command = qemu_command,
+    .ask = qmp_ask,
 };

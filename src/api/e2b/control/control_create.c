@@ -142,7 +142,7 @@ static void control_create_refuse(struct call *c, struct str template_ref, const
     if (str_eqc(template_ref, "mcp-gateway")) {
         call_fail(
             c, 404,
-            "%s: it is a template of E2B's, which Cove does not bring along; build it from its public source under this name: "
+            "%s: it is one of E2B's templates and not part of Cove; build it from its public source under this name: "
             "cove template build --name mcp-gateway DIRECTORY",
             err->msg);
         return;

@@ -140,7 +140,8 @@ static int read_lifecycle(const json_t *body, struct sandbox_spec *spec, struct 
     if (!keeps_memory && spec->auto_resume)
         return err_set(
             err, ERR_INVALID_ARGUMENT,
-            "autoPauseMemory=false cannot be combined with autoResume: without its memory a sandbox is not resumed by traffic");
+            "autoPauseMemory=false cannot be combined with autoResume: without its memory a sandbox is not resumed "
+            "by traffic");
     spec->pause_files_only = !keeps_memory;
     return 0;
 }

@@ -85,7 +85,8 @@ void output_exit(struct buf *b, const struct exec_exit *exit)
     } else if (exit->code) {
         n = snprintf(
             text, sizeof(text),
-            "{\"event\":{\"end\":{\"exitCode\":%u,\"exited\":true,\"status\":\"exit status %u\",\"error\":\"exit status %u\"}}}",
+            "{\"event\":{\"end\":{\"exitCode\":%u,\"exited\":true,\"status\":\"exit status %u\",\"error\":\"exit "
+            "status %u\"}}}",
             exit->code, exit->code, exit->code);
     } else {
         n = snprintf(text, sizeof(text), "{\"event\":{\"end\":{\"exited\":true,\"status\":\"exit status 0\"}}}");

@@ -71,7 +71,8 @@ static bool begin_file(struct call *c, struct str path)
     if (!add_path(c, path)) {
         u->refusal = arena_printf(
             http_arena(c->req),
-            "you cannot upload multiple files to the same path '%.*s' in one upload request, only the first specified file was uploaded",
+            "you cannot upload multiple files to the same path '%.*s' in one upload request, only the first "
+            "specified file was uploaded",
             STR_ARG(path));
         return false;
     }

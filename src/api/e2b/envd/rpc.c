@@ -21,7 +21,8 @@ static bool rpc_wants_gzip(const struct call *c)
     return accepted.p ? accept_encoding_choose(accepted) == ACCEPT_GZIP : rpc_has_gzip(c);
 }
 
-void rpc_begin(struct call *c)
+/* Sends the head of a stream's answer, once. */
+static void rpc_begin(struct call *c)
 {
     static const struct http_header headers[] = {{STR("content-type"), STR("application/connect+json")},
                                                  {STR("connect-content-encoding"), STR("gzip")}};

@@ -34,9 +34,6 @@ void rpc_answer(struct call *c, struct buf *body);
 void rpc_fail(struct call *c, enum err_code code, const char *fmt, ...) PRINTF_LIKE(3, 4);
 void rpc_fail_err(struct call *c, const struct err *err);
 
-/* Sends the head of a stream's answer, once. */
-void rpc_begin(struct call *c);
-
 /* Sends an envelope that is complete already. */
 void rpc_send(struct call *c, struct str envelope);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "coved/diff/diff_rig.h"
+#include "coved/diff/test_rig.h"
 #include "base/fd.h"
 #include "base/mem.h"
 #include "coved/diff/diff.h"

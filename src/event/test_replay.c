@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "event/test_replay.h"
 #include "event/json.h"
 #include "event/kind.h"
 #include "event/tail.h"
-#include "event/verify.h"
 
 #include <openssl/evp.h>
 

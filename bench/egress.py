@@ -18,7 +18,8 @@ RULES = [{"allow": NAME}, {"allow": f"*.{NAME}"}]
 PASSED = {"default": "deny", "rules": RULES}
 OPENED = {"default": "deny", "rules": RULES, "inject": [{"host": n, "headers": [{"name": "x-bench", "value": "${secret:BENCH}"}]} for n in (NAME, f"*.{NAME}")]}
 VAULT = {"credentials": [{"name": "bench", "source": {"type": "inline", "value": "bench-value"}}],
-         "bindings": [{"name": "bench", "match": {"hosts": [NAME]}, "auth": {"type": "bearer", "credential": "bench"}}]}
+         "bindings": [{"name": "bench", "match": {"hosts": [NAME], "ports": [PORT]},
+                       "auth": {"type": "bearer", "credential": "bench", "substitutions": [{"credential": "bench", "placeholder": "__bench__", "in": ["query", "header", "body"]}]}}]}
 # What a sandbox of a coding agent may have.
 MANY = {"default": "deny", "rules": [{"allow": f"host{n}.example.com", "ports": [443]} for n in range(8)] + [{"deny": "10.0.0.0/8"}, {"allow": "*.example.org"}]}
 BUNDLE = "/etc/ssl/certs/ca-certificates.crt"

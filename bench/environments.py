@@ -38,7 +38,7 @@ def make_repository(path, files, size):
 
 
 def environments(bench):
-    """The first copy of a commit is made; the others begin with what was kept of it."""
+    """The first copy of a repository is made; the others begin with what was kept of it."""
     files, size, n = (2000, 20000, 3) if bench.quick else (50000, 20000, 10)
     report, repository = bench.report, bench.service.dir / "repository"
     repository.mkdir()
@@ -49,6 +49,9 @@ def environments(bench):
     report.samples("env", f"create, a later one {what}", "ms", [env("create", f"n{i}") for i in range(n)], budget=100)
     env("run", "n0", "--", "sh", "-c", "for i in $(seq 0 19); do echo x >> d$i/f1; done")
     report.samples("env", "diff of 20 changed files in it", "ms", [env("diff", "n0") for _ in range(n)], budget=50)
+    (repository / "d0/f0").write_text("next\n")
+    run(["git", "-C", repository, "-c", "user.name=Bench", "-c", "user.email=bench@localhost", "commit", "-q", "-a", "-m", "next"], timeout=900)
+    report.value("env", "create, of the next commit", "ms", env("create", "next"))
     with ThreadPoolExecutor(n) as pool:
         begun = time.monotonic()
         list(pool.map(lambda i: env("create", f"p{i}"), range(n)))
@@ -56,6 +59,6 @@ def environments(bench):
     timed(bench, "shell", "--name", "agent", ".", "--", "-c", "true", cwd=repository)
     report.samples("env", "a later start of an agent, to its first byte", "ms",
                    [timed(bench, "shell", "--name", "agent", ".", "--", "-c", "echo", cwd=repository, first_byte=True) for _ in range(n)], budget=1000)
-    for name in ["first", "agent", *(f"{p}{i}" for p in "np" for i in range(n))]:
+    for name in ["first", "next", "agent", *(f"{p}{i}" for p in "np" for i in range(n))]:
         env("abort", name)
     env("gc")

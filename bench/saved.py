@@ -25,6 +25,7 @@ def ask(bench, method, path, body=None):
 
 
 def gvisor(bench):
+    """snapshot, create, forks and a pause to disk of a gvisor sandbox with its memory; beside a start from its files."""
     report, rounds = bench.report, 3 if bench.quick else 9
     holder = ask(bench, "POST", "sandboxes", {"tier": "gvisor", "timeout_ms": 3600000})[0]["id"]
     bench.ids.append(holder)

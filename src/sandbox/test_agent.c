@@ -135,7 +135,8 @@ static void start(struct fake_agent *a, struct fake_stream *st, struct wire_read
 {
     struct str cmd = wire_get_str(r), arg = STR_NULL;
     uint32_t n = wire_get_count(r, 4);
-    bool is_shell = str_eqc(cmd, "/bin/sh"); /* of a template: its last argument is the command */
+    /* Its last argument is the command: of a template, and of a façade. */
+    bool is_shell = str_eqc(cmd, "/bin/sh") || (str_eqc(cmd, "/bin/bash") && n == 2);
     for (uint32_t i = 0; i < n; i++) {
         struct str s = wire_get_str(r);
         if (is_shell)

@@ -170,7 +170,7 @@ static void nest_mounts(const struct sup_nest *asked)
     static const char *const pts[] = {"newinstance", NULL, "ptmxmode", "0666", "mode", "0620",
                                       "gid",         "5",  "max",      "128",  NULL};
     AUTO_CLOSE int workspace = -1, lower = -1;
-    int binds[SUP_NEST_BINDS_MAX];
+    int binds[SUP_NEST_BINDS_MAX] = {0};
     if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
         nest_fail(-errno);
     if (asked->mode == SUP_NEST_OVERLAY)

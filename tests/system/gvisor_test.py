@@ -186,6 +186,11 @@ def test_a_snapshot_s_memory_goes_on(live):
         stream.started()
         status, made = post(client, f"sandboxes/{sandbox.id}/snapshots", {"memory": True})
         assert status == 201, (made, service.tail())
+        status, other = post(client, "sandboxes", {"template": made["ref"]})
+        assert status == 201, (other, service.tail())
+        assert wait_for(lambda: "exec.exit" in client.kinds(other["id"])) # it counts in the copy, too
+        assert any(e["kind"] == "exec.started" and e["data"].get("found") for e in client.events(other["id"]))
+        assert client.verify(other["id"]).json["intact"]
         assert stream.rest()[1].split() == [str(i).encode() for i in range(1, 101)]
     before = told(service, sandbox.id)
     status, other = post(client, "sandboxes", {"template": made["ref"]})

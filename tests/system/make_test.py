@@ -15,8 +15,9 @@ from service import BUILD, TOP
 PROGRAMS = ("cove", "cove-cli", "cove-here", "cove-bwrap", "coved", "cove-api", "cove-egress", "cove-agent", "cove-image")
 
 
+@pytest.mark.parametrize("verb", ["start", "run"])
 @pytest.mark.parametrize("text, why", [("nonsense: 1\n", 'unknown key "nonsense"'), ("listen: [\n", "cove.yaml"), ("defaults:\n  memory: much\n", "memory")])
-def test_start_says_that_the_configuration_is_wrong(tmp_path, text, why):
+def test_start_says_that_the_configuration_is_wrong(tmp_path, text, why, verb):
     if os.geteuid() != 0:
         pytest.skip("the service needs root")
     (tmp_path / "tools").mkdir()
@@ -25,7 +26,8 @@ def test_start_says_that_the_configuration_is_wrong(tmp_path, text, why):
     (tmp_path / "cove.yaml").write_text(text)
     env = {k: v for k, v in os.environ.items() if not k.startswith("COVE_")}
     env.update(COVE_CONFIG=str(tmp_path / "cove.yaml"), COVE_STATE=str(tmp_path / "state"), COVE_RUN=str(tmp_path / "run"), COVE_LISTEN="127.0.0.1:1")
-    done = subprocess.run([tmp_path / "tools" / "service", "start"], env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([tmp_path / "tools" / "service", verb], env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
+                          check=False) # returns when nothing holds its output any more
     assert done.returncode == 1 and why in done.stderr and "template" not in done.stderr, done
     assert "not started" in done.stderr.splitlines()[-1]
 

@@ -105,7 +105,7 @@ def test_a_snapshot_with_memory_goes_on(live):
     third = must(client, "sandboxes", {"template": again})["id"]
     assert json.loads(run(client, third, "cat /run/cove/restored"))["count"] == 2
     kinds = [e["kind"] for e in client.events(other)]
-    assert "exec.start" in kinds and "sandbox.started" in kinds
+    assert "exec.start" in kinds and "sandbox.started" in kinds and client.verify(other).json["intact"]
 
 
 def test_forks_go_on_each_by_itself(live):

@@ -449,6 +449,19 @@ def test_diagnostics_by_scope_and_by_a_signed_address(service):
     assert b"stdout line 29\n" in box.ask("GET", f"/v1/sandboxes/{box.id}/diagnostics/summary")[1] and box.ask("GET", f"/v1/sandboxes/{box.id}/diagnostics/inspect")[0] == 200
 
 
+def test_a_sandbox_without_bash(service):
+    box = Box(service)
+    assert box.run("echo ${BASH_VERSION:+bash}") == "bash"
+    box.run("mv /bin/bash /bin/hidden")
+    for _ in range(3):
+        assert box.run("echo ${BASH_VERSION:-none}; exit 3") == "none"
+    assert box.events("/command", {"command": "exit 3"})[-1]["error"]["evalue"] == "3"
+    box.run("mv /bin/hidden /bin/bash")
+    assert box.run("echo ${BASH_VERSION:+bash}") == "bash"
+    status, answer = box.execd("POST", "/command", {"command": "true", "cwd": "/nowhere"})
+    assert status == 400 and "/nowhere" in answer["message"], answer
+
+
 def multipart(*parts):
     """(body, its content type); each part is (name, bytes)."""
     body = b"".join(b'--x\r\nContent-Disposition: form-data; name="%s"; filename="f"\r\n\r\n%s\r\n' % (name.encode(), data) for name, data in parts)

@@ -19,7 +19,7 @@ from archives import docker_archive
 from leaks import groups, processes, read
 from service import BUILD, opened, wait_until
 from supervisor import (AGAIN, ABORTED, ALREADY_EXISTS, ATTACH, DEADLINE_EXCEEDED, DIFF, DONE, FAILED_PRECONDITION, FROZEN,
-                        IMAGE, INVALID_ARGUMENT, KEPT, KILL, KILLED, LAYER_DROP, LAYERS, LIST, LIVES, NOT_FOUND, OUT_OF_RANGE, PAUSE, POOL,
+                        IMAGE, INVALID_ARGUMENT, KEPT, KILL, KILLED, LAYER_DROP, LAYERS, LIST, LIVES, NEST, NOT_FOUND, OK, OUT_OF_RANGE, PAUSE, POOL,
                         REQUESTS, RESOURCE_EXHAUSTED, RESUME, SHUTDOWN, SNAPSHOT, STORED, USAGE, VOLUME_DROP, VOLUME_MAKE, VOLUME_MOUNT, VOLUMES, WARM,
                         Coved, Refused, control_groups, new_id, new_layer, new_volume)
 
@@ -175,7 +175,7 @@ def test_pauses_and_resumes_that_are_none(coved):
     assert coved.list() == {sandbox: LIVES}
     for kind, fields in ((PAUSE, (1,)), (PAUSE, (0,)), (RESUME, ())):
         assert coved.ask(kind, new_id(), *fields).code == NOT_FOUND
-    for fields in (("x", 1), ("i" * 22, 1), (sandbox, 2), (sandbox.upper(), 0)):
+    for fields in (("x", 1), ("i" * 22, 1), (sandbox, 4), (sandbox.upper(), 0)):
         assert coved.ask(PAUSE, *fields).code == INVALID_ARGUMENT
 
 
@@ -586,6 +586,40 @@ def test_fields_that_are_none_are_refused(coved):
                 os.close(fd)
             assert coved.answer(tag).code == INVALID_ARGUMENT
     assert coved.list() == {sandbox: LIVES} and wait_until(lambda: len(opened(coved.pid)) <= before + 4)
+
+
+# ---- namespaces within a sandbox ----
+
+def test_a_nest_is_there_as_long_as_its_session(coved):
+    sandbox, other = coved.create(), coved.create()
+    coved.must(PAUSE, other, 1)
+    count = lambda: len(list(coved.inside(coved.first_process(sandbox), "sh", "-c", "ls -d /proc/[0-9]*").stdout.split()))
+    before, held = count(), coved.stocked(lambda: len(opened(coved.pid)))
+
+    def ask(*fields, sandbox=sandbox, kind=socket.SOCK_STREAM):
+        ours, theirs = socket.socketpair(socket.AF_UNIX, kind)
+        with theirs:
+            tag = coved.send(NEST, sandbox, *fields, fds=[theirs.fileno()])
+        return coved.answer(tag).code, ours
+
+    for mode in range(3):
+        code, ours = ask("/root", mode, 1, 1, 0, b"")
+        assert code == OK
+        with ours: # its agent greets
+            ours.settimeout(20)
+            size, stream, kind = struct.unpack("<IIB", ours.recv(9, socket.MSG_WAITALL))
+            assert (size, stream, kind) == (4, 0, 1) and count() == before + 1
+        assert wait_until(lambda: count() == before)
+    for wanted, *fields in ((INVALID_ARGUMENT, "/root", 3, 0, 0, 0, b""), (INVALID_ARGUMENT, "/root", 0, 2, 0, 0, b""), (INVALID_ARGUMENT, "root", 0, 0, 0, 0, b""), (INVALID_ARGUMENT, "/root/../etc", 0, 0, 0, 0, b""),
+                            (INVALID_ARGUMENT, "/root", 0, 0, 0, 9, b""), (INVALID_ARGUMENT, "/root", 0, 0, 0, 1, b""), (INVALID_ARGUMENT, "/nowhere", 0, 0, 0, 0, b""), (INVALID_ARGUMENT, "/etc/passwd", 1, 0, 0, 0, b"")):
+        code, ours = ask(*fields)
+        ours.close()
+        assert code == wanted, fields
+    for code, wanted in ((ask("/root", 0, 0, 0, 0, b"", sandbox=new_id())[0], NOT_FOUND), (ask("/root", 0, 0, 0, 0, b"", sandbox=other)[0], FAILED_PRECONDITION),
+                         (ask("/root", 0, 0, 0, 0, b"", kind=socket.SOCK_SEQPACKET)[0], INVALID_ARGUMENT)):
+        assert code == wanted
+    coved.send(NEST, sandbox, "/root", 0, 0, 0, 0, b"") # without one: refused
+    assert wait_until(lambda: count() == before) and wait_until(lambda: len(opened(coved.pid)) <= held)
 
 
 # ---- layers, and what is kept ready ----

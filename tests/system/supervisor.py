@@ -18,13 +18,13 @@ from leaks import Footprint, processes, read, stocked
 from service import BUILD, coved_of, kept_templates, opened, wait_until
 
 HERE = Path(__file__).resolve().parent
-ID, LAYER, TEMPLATE, TEXT, VOLUME, PATH, TIER = 22, 72, 64, 256, 28, 1024, 16
+ID, LAYER, TEMPLATE, TEXT, VOLUME, PATH, TIER, NEST_PATH = 22, 72, 64, 256, 28, 1024, 16, 256
 
 OK, CANCELED, UNKNOWN, INVALID_ARGUMENT, DEADLINE_EXCEEDED, NOT_FOUND, ALREADY_EXISTS = range(7)
 RESOURCE_EXHAUSTED, FAILED_PRECONDITION, ABORTED, OUT_OF_RANGE, UNIMPLEMENTED, INTERNAL, UNAVAILABLE = range(8, 15)
 
 (CREATE, KILL, LIST, ATTACH, USAGE, PAUSE, RESUME, SNAPSHOT, WARM, LAYERS, LAYER_DROP, IMAGE, DIFF, VOLUMES, VOLUME_MAKE, VOLUME_DROP,
- VOLUME_MOUNT, POOL, VOLUME_USAGE, REWIND, AGAIN) = range(1, 22)
+ VOLUME_MOUNT, POOL, VOLUME_USAGE, REWIND, NEST, AGAIN) = range(1, 23)
 (CREATED, DONE, LISTED, ATTACHED, USED, ENDED, STORED, A_LAYER, A_VOLUME, POOLED, EGRESS, RESTARTED) = range(64, 76)
 REPEATED = 1 << 30
 
@@ -34,7 +34,7 @@ KILLED, EXITED, SIGNALED, OOM, SHUTDOWN = range(1, 6)
 REQUESTS = {
     CREATE: struct.Struct(f"@II{ID}s{LAYER}s{TEMPLATE}sQIIQI{TIER}s4x"),
     PAUSE: struct.Struct(f"@II{ID}sI"),
-    SNAPSHOT: struct.Struct(f"@II{ID}s{LAYER}s{LAYER}s2x"),
+    SNAPSHOT: struct.Struct(f"@II{ID}s{LAYER}s{LAYER}sI"),
     WARM: struct.Struct(f"@II{LAYER}sIQIIQ{TIER}s"),
     LAYER_DROP: struct.Struct(f"@II{LAYER}s"),
     IMAGE: struct.Struct(f"@II{LAYER}s"),
@@ -43,6 +43,7 @@ REQUESTS = {
     VOLUME_DROP: struct.Struct(f"@II{VOLUME}sQ"),
     VOLUME_MOUNT: struct.Struct(f"@II{ID}s{VOLUME}s{PATH}s{PATH}sII"),
     VOLUME_USAGE: struct.Struct(f"@III{32 * VOLUME}s"),
+    NEST: struct.Struct(f"@II{ID}s{NEST_PATH}sIIII{8 * (2 * NEST_PATH + 4)}s"),
     **{one: struct.Struct(f"@II{ID}s2x") for one in (KILL, ATTACH, USAGE, RESUME)},
     **{one: struct.Struct("@II") for one in (LIST, LAYERS, VOLUMES, POOL, AGAIN)},
 }
@@ -231,7 +232,7 @@ class Coved:
         if kind & ~REPEATED in (CREATE, WARM):
             encoded.append(self.tier.encode())
         if kind & ~REPEATED == SNAPSHOT and len(encoded) == 2:
-            encoded.append(b"") # like whatever it was
+            encoded += [b"", 0] # like whatever it was; without its memory
         if kind & ~REPEATED == VOLUME_MOUNT and len(encoded) == 4:
             encoded.insert(3, b"") # all of it
             encoded.append(0xffffffff) # as nobody's in particular

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from service import BUILD, wait_until
-from supervisor import ABORTED, DIFF, IMAGE, KILL, LAYER_DROP, LIST, OK, REQUESTS, SNAPSHOT, Coved, new_id, new_layer
+from supervisor import ABORTED, DIFF, IMAGE, KILL, LAYER_DROP, LIST, NEST, OK, REQUESTS, SNAPSHOT, Coved, new_id, new_layer
 
 ROUNDS, WANTED = 400, 5
 
@@ -75,6 +75,7 @@ MESSAGES = {
     "one that is not wanted": (REQUESTS[LIST].pack(LIST, 1), 1),
     "one for an image that is none": (REQUESTS[IMAGE].pack(IMAGE, 1, b""), 1),
     "one for a comparison of nothing": (REQUESTS[DIFF].pack(DIFF, 1, b"", new_id().encode()), 1),
+    "one for a nest, and no stream of a process": (REQUESTS[NEST].pack(NEST, 1, new_id().encode(), b"/root", 0, 0, 0, 0, b""), 1),
     "more than there are in any message": (REQUESTS[LIST].pack(LIST, 1), 200),
     "one in no message of ours": (b"x", 1),
 }

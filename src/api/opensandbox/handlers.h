@@ -19,13 +19,14 @@ struct opensandbox {
     struct builder *builder;          /* NULL: none */
     struct map pending;               /* id -> struct pending (pending.c) */
     struct timer pending_timer;
-    struct map commands;    /* id -> struct osb_command (command.c) */
-    struct map ptys;        /* id -> struct pty (pty.c) */
-    struct map isolated;    /* id -> struct isolated (isolated.c) */
-    struct map cells;       /* id -> struct code_stream (code.c): those that run or wait */
-    struct list ended;      /* of those, the first ended longest ago */
-    size_t n_ended, n_kept; /* the second: commands whose events are kept */
-    struct list entries;    /* entrypoints that run (hooks.c) */
+    struct map commands;                       /* id -> struct osb_command (command.c) */
+    char without_bash[64][ID_SANDBOX_LEN + 1]; /* some of the sandboxes that are known to be */
+    struct map ptys;                           /* id -> struct pty (pty.c) */
+    struct map isolated;                       /* id -> struct isolated (isolated.c) */
+    struct map cells;                          /* id -> struct code_stream (code.c): those that run or wait */
+    struct list ended;                         /* of those, the first ended longest ago */
+    size_t n_ended, n_kept;                    /* the second: commands whose events are kept */
+    struct list entries;                       /* entrypoints that run (hooks.c) */
 };
 
 /* Answers and drops json. */
@@ -127,6 +128,7 @@ usec_t command_last(struct opensandbox *o, const struct sandbox *there);
 bool command_is_background(struct call *c, struct str id); /* and runs */
 /* The same when the handler runs again, lest what was allowed be another action. It stands where the route has no argument. */
 const char *command_id_once(struct call *c);
+bool command_has_bash(struct opensandbox *o, const struct sandbox *there); /* as far as is known */
 /* Starts it and answers with its stream, or why not. */
 void command_run(struct call *c, const struct exec_spec *spec, struct str content, bool is_background, const char *id);
 

@@ -134,9 +134,18 @@ void session_shell(struct call *c, struct exec_spec *spec, struct str log, int64
 {
     struct str *args = arena_alloc(http_arena(c->req), 12 * sizeof(*args));
     size_t n = 0;
+    bool is_plain = !log.n && uid < 0;
 
+    spec->args = args;
+    if (is_plain && command_has_bash(opensandbox_of_execd(c), c->sandbox)) {
+        spec->cmd = STR("/bin/bash");
+        args[0] = STR("-c");
+        args[1] = command;
+        spec->n_args = 2;
+        return;
+    }
     spec->cmd = STR("/bin/sh");
-    if (log.n || uid >= 0) {
+    if (!is_plain) {
         n = session_prelude(http_arena(c->req), args, log, uid, gid);
         args[n++] = STR("/bin/sh");
     }
@@ -144,7 +153,6 @@ void session_shell(struct call *c, struct exec_spec *spec, struct str log, int64
     args[n++] = STR(SHELL);
     args[n++] = STR("sh");
     args[n++] = command;
-    spec->args = args;
     spec->n_args = n;
 }
 

@@ -79,7 +79,7 @@ static const char script_give_some[] =
     "work=$({ printf 'commit refs/cove/work\\nmark :1\\ncommitter Cove <cove@localhost> 0 +0000\\ndata 13\\nnot committed\\nfrom %s\\n' \"$head\"; cat \"$d/gone\"\n"
     "    sed 's/^\\([0-7]*\\) \\([0-9a-f]*\\) 0\\t/M \\1 \\2 /' \"$d/new\"; printf '\\nget-mark :1\\nreset refs/cove/work\\nfrom %040d\\n\\n' 0; } |"
     " git fast-import --quiet --force); [ -n \"$work\" ]\n"
-    "echo \"$work\"; printf '%s\\n^%s\\n' \"$work\" \"$2\" | git pack-objects --revs --stdout --quiet --delta-base-offset --window=0 --compression=1";
+    "echo \"$work\"; printf '%s\\n^%s\\n' \"$work\" \"$2\" | git pack-objects --revs --stdout --quiet --delta-base-offset --thin --window=2";
 
 static const char script_rebase[] = "set -e; cd \"$1\"; git index-pack --stdin --fix-thin > /dev/null\n"
                                     "git rebase -q --onto \"$3\" \"$2\" || { git rebase --abort; exit 1; }";
@@ -464,7 +464,7 @@ int env_sweep(struct env *e)
 /* "<commit>\n", then a pack. index-pack reads every object as git fsck would, warnings included. */
 static int env_take(struct env *e, const char *base, int file)
 {
-    const char *const index[] = {"index-pack", "--stdin", "--strict", NULL};
+    const char *const index[] = {"index-pack", "--stdin", "--strict", "--fix-thin", NULL};
     AUTO_FREE char *to_head = mem_printf("+refs/in/head:%s", e->head);
     AUTO_FREE char *to_work = mem_printf("+refs/in/work:%s", e->work);
     char work[COMMIT + 2] = "";

@@ -16,6 +16,7 @@
 enum { NOTE_MAX = 16 << 20, SHOWN_MAX = 12, TRIES = 6 };
 
 #define NOTES_REF "refs/notes/cove"
+#define NOTES_REFSPEC "refs/notes/cove:refs/notes/cove"
 
 /*
  * The note is made in our own directory and fetched from there, as commits are: its objects come in a pack that `git gc --prune=now` here keeps until the ref
@@ -35,7 +36,7 @@ static int provenance_write(struct env *e, const char *const *commits, size_t n,
             return -1;
     }
     return REPO_GIT(r, REPO_THEIRS, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance",
-                    r->ours, NOTES_REF ":" NOTES_REF);
+                    r->ours, NOTES_REFSPEC);
 }
 
 /* Lines that are empty, as between two notes, are passed over. */
@@ -44,7 +45,7 @@ static int provenance_append_all(struct env *e, const char *const *commits, size
     AUTO_FREE char *text = json_dumps(line, JSON_COMPACT);
     AUTO_CLOSE int file = memfd_create("note", MFD_CLOEXEC);
     if (!text || strlen(text) > PROVENANCE_LINE_MAX)
-        return err_set(&e->ctx->err, ERR_RESOURCE_EXHAUSTED, "the note for %.12s is too long", commits[0]);
+        return err_set(&e->ctx->err, ERR_RESOURCE_EXHAUSTED, "the note is too long");
     /* Commands of ours take turns. */
     AUTO_CLOSE int turn = open(e->repo.common, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (turn < 0 || flock(turn, LOCK_EX) < 0)

@@ -64,6 +64,14 @@ static void exec_recover_finish(struct taking_over *t)
     mem_free(t);
 }
 
+static bool exec_recover_flag(struct str data, const char *name)
+{
+    json_t *object = json_loadb(data.p, data.n, 0, NULL);
+    bool is_true = json_is_true(json_object_get(object, name));
+    json_decref(object);
+    return is_true;
+}
+
 static json_int_t exec_recover_number(struct str data, const char *name)
 {
     json_t *object = json_loadb(data.p, data.n, 0, NULL);
@@ -129,7 +137,8 @@ static bool exec_recover_on_event(const struct event *e, void *ctx)
         if (b)
             b->started = true;
         if (p)
-            p->log.cause = e->cause; /* pids come again: the last one is it */
+            p->log.cause =
+                exec_recover_flag(e->data, "found") ? e->seq : e->cause; /* pids come again: the last one is it */
     } else if (e->kind == EVENT_EXEC_CARRIED) {
         on_carried(t, e);
     } else if (e->kind == EVENT_EXEC_OUTPUT) {
@@ -163,6 +172,16 @@ static void find_cause(struct taking_over *t, struct process *p)
     action_observe(t->sb, first->seq, EVENT_EXEC_STARTED, EVENT_CLAIMED, event_data_end(&d));
 }
 
+/* It came with a snapshot's memory: nobody started it here, so what is recorded of it is of this. */
+static void exec_recover_found(struct taking_over *t, struct process *p)
+{
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    event_data_u64(&d, "pid", p->pid);
+    event_data_bool(&d, "found", true);
+    p->log.cause =
+        action_note(t->sb->core, t->sb->info.id, NULL, t->sb->create_seq, EVENT_EXEC_STARTED, event_data_end(&d));
+}
+
 static void attach_all(struct taking_over *t)
 {
     size_t it = 0;
@@ -174,6 +193,8 @@ static void attach_all(struct taking_over *t)
             is_over && !p->log.cause && t->first_seq > 1; /* its end would be there, or its beginning carried on */
         if (!p->log.cause && !is_pruned)
             find_cause(t, p);
+        if (!p->log.cause && !is_over)
+            exec_recover_found(t, p);
         const struct begun *begun = map_get_u64(&t->begun, p->log.cause);
         bool is_recorded = is_pruned || (is_over && map_get_u64(&t->exits, p->log.cause));
         if (is_recorded || !t->sb->session ||

@@ -21,6 +21,7 @@ enum {
     SETTLE_USEC = 1500 * 1000, /* coved waits for 2 s, the control group included */
     FIRST_SETTLE_USEC = 20 * 1000000,
     ORDER_USEC = 1000 * 1000,
+    GO_USEC = 20 * 1000000,
     LOAD_USEC = 60 * 1000000,
     SAVE_MS = 120 * 1000,
     BLOCK = 64 * 1024,
@@ -130,7 +131,7 @@ static void relay_go(struct vm_relay *r)
     r->settle_by = 0;
     if (was_told)
         relay_tell(r, WIRE_WAKE_ON, 0);
-    if (r->is_halted && relay_ask(r, VMM_RUN, ORDER_USEC) < 0)
+    if (r->is_halted && relay_ask(r, VMM_RUN, GO_USEC) < 0)
         relay_end(r, "the machine doesn't go on");
     r->is_halted = false;
 }

@@ -11,6 +11,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "system")
 os.environ.update(CREWAI_DISABLE_TELEMETRY="true", OTEL_SDK_DISABLED="true", CREWAI_TRACING_ENABLED="false") # read when it is imported
 
 from code_test import service  # noqa: E402, F401
+from service import wait_until  # noqa: E402
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -18,7 +19,7 @@ def variables(service):  # noqa: F811
     os.environ.update(E2B_API_KEY=service.key, E2B_API_URL=service.url, E2B_SANDBOX_URL=service.url)
     os.environ.pop("E2B_DOMAIN", None)
     yield
-    assert service.sandboxes() == [], "sandboxes that a tool left"
+    assert wait_until(lambda: not service.sandboxes()), "sandboxes that a tool left"
 
 
 def test_an_agent_works_with_the_tools(tmp_path, monkeypatch):

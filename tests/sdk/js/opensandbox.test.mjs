@@ -94,6 +94,28 @@ test('files are written, read, found, edited and moved', async (t) => {
   assert.deepEqual((await box.files.search({ path: '/tmp/e', pattern: '**' })), [])
 })
 
+test('an isolated session has processes and files of its own', async (t) => {
+  const box = await sandbox(t)
+  await box.commands.run('mkdir -p /data; echo below >/data/file; sleep 4711 &')
+  assert.ok((await box.isolation.capabilities()).available)
+  const session = await box.isolation.create({ workspace: { path: '/data', mode: 'overlay' }, share_net: false, idle_timeout_seconds: 60 })
+  const run = async (code, options) => lines((await session.run(code, options)).logs.stdout)
+  assert.deepEqual(await run('pwd; echo above >file; echo $MINE; pgrep -x sleep || echo nobody', { envs: { MINE: 'yes' } }), ['/data', 'yes', 'nobody'])
+  assert.equal((await session.run('exit 7')).exitCode, 7)
+  await session.files.writeFiles([{ path: '/data/new', data: 'by the session' }])
+  assert.equal(await session.files.readFile('/data/file'), 'above\n')
+  assert.deepEqual(await run('cat new'), ['by the session'])
+  assert.equal((await (await box.isolation.attach(session.sessionId)).get()).workspace.mode, 'overlay')
+  assert.deepEqual((await box.isolation.list()).map((one) => one.session_id), [session.sessionId])
+  assert.equal(await box.files.readFile('/data/file'), 'below\n')
+  await session.delete()
+  await assert.rejects(session.run('true'))
+  const once = await box.isolation.runOnce('cat file; touch kept', '/data', { workspaceMode: 'rw' })
+  assert.deepEqual(lines(once.logs.stdout), ['below'])
+  assert.deepEqual(lines((await box.commands.run('ls /data')).logs.stdout), ['file', 'kept'])
+  assert.deepEqual(await box.isolation.list(), [])
+})
+
 test('its life: info, metadata, time, pause, resume, snapshot, end', async (t) => {
   const box = await sandbox(t, { metadata: { team: 'x' }, entrypoint: ['sh', '-c', 'echo up >/tmp/up; exec sleep 100'] })
   const manager = SandboxManager.create()

@@ -371,8 +371,11 @@ int artefact_forget(struct artefacts *a, const char *sandbox, uint64_t before, s
             a->unswept[DIR_NEW] = true; /* where it may be still */
         }
         db_done(q);
-        if (r <= 0 || DB_DO(a->store, SQL_ARTEFACT_DELETE, "forget an artefact", 0, err, ARTEFACT_KEY(&key)) < 0)
-            return r == 0 ? 0 : -1;
+        if (r <= 0)
+            return r;
+        r = DB_DO(a->store, SQL_ARTEFACT_DELETE, "forget an artefact", 0, err, ARTEFACT_KEY(&key));
+        if (r < 0)
+            return -1;
     }
     return 1;
 }

@@ -40,9 +40,10 @@ int event_rows_head_get(struct store *s, const char *sandbox, struct event_head_
 
 int event_rows_head_create(struct store *s, const char *sandbox, struct event_head_row *head, struct err *err)
 {
-    if (DB_DO(s, SQL_HEAD_CREATE, "create a log", 0, err, DB(sandbox), DB(head->base_seq), hash_of(head->base_hash)) <
-        0)
-        return -1;
+    int r =
+        DB_DO(s, SQL_HEAD_CREATE, "create a log", 0, err, DB(sandbox), DB(head->base_seq), hash_of(head->base_hash));
+    if (r < 0)
+        return r;
     head->log = db_last_rowid(s);
     return 0;
 }

@@ -37,10 +37,11 @@ int feed_rows_bounds(struct store *s, uint64_t *ret_first, uint64_t *ret_last, s
 int feed_rows_sweep(struct store *s, uint64_t *at, uint64_t n, struct err *err)
 {
     uint64_t to;
-    if (db_number(s, DB_ASK(s, SQL_FEED_NTH, err, DB(*at), DB(n)), "read the feed", &to, err) < 0)
-        return -1;
-    if (to && DB_DO(s, SQL_FEED_SWEEP, "shorten the feed", 0, err, DB(*at), DB(to)) < 0)
-        return -1;
+    int r = db_number(s, DB_ASK(s, SQL_FEED_NTH, err, DB(*at), DB(n)), "read the feed", &to, err);
+    if (r == 0 && to)
+        r = DB_DO(s, SQL_FEED_SWEEP, "shorten the feed", 0, err, DB(*at), DB(to));
+    if (r < 0)
+        return r;
     *at = to;
     return 0;
 }

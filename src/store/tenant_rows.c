@@ -22,8 +22,9 @@ static const struct db_column key_columns[] = {
 
 int tenant_rows_insert(struct store *s, const char *name, usec_t created_at, uint64_t *ret_number, struct err *err)
 {
-    if (DB_DO(s, SQL_TENANT_INSERT, "record a tenant", DB_MAY_EXIST, err, DB(name), DB(created_at)) < 0)
-        return -1;
+    int r = DB_DO(s, SQL_TENANT_INSERT, "record a tenant", DB_MAY_EXIST, err, DB(name), DB(created_at));
+    if (r < 0)
+        return r;
     *ret_number = (uint64_t)db_last_rowid(s);
     return 0;
 }

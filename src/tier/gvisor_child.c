@@ -169,18 +169,11 @@ NORETURN void gvisor_child(int sock, const struct tier_host *host, const struct 
     gvisor_write_bundle(name);
     /* --platform=ptrace: systrap's programs crash (SIGSEGV) when their control group was frozen and thawed a few times. --allow-suid: sudo. --overlay2=none: what is written goes to the sandbox's own files, which a snapshot clones. */
     const bool restores = n_fds == 2;
-    char *const argv[] = {(char[]){"runsc"},
-                          (char[]){"--root=/state"},
-                          (char[]){"--platform=ptrace"},
-                          (char *)(uintptr_t)network,
-                          (char[]){"--ignore-cgroups"},
-                          (char[]){"--overlay2=none"},
-                          (char[]){"--allow-suid"},
-                          restores ? (char[]){"restore"} : (char[]){"run"},
-                          (char[]){"--bundle=/bundle"},
-                          restores ? (char[]){"--image-path=/proc/self/fd/6"} : name,
-                          restores ? name : NULL,
-                          NULL};
+    char run[] = "run", restore[] = "restore", image[] = "--image-path=/proc/self/fd/6"; /* GVISOR_MEMORY */
+    char *const argv[] = {(char[]){"runsc"},          (char[]){"--root=/state"},    (char[]){"--platform=ptrace"},
+                          (char *)(uintptr_t)network, (char[]){"--ignore-cgroups"}, (char[]){"--overlay2=none"},
+                          (char[]){"--allow-suid"},   restores ? restore : run,     (char[]){"--bundle=/bundle"},
+                          restores ? image : name,    restores ? name : NULL,       NULL};
     char *const envp[] = {(char[]){"PATH=/"}, (char[]){"HOME=/"}, NULL};
     gvisor_tell(TIER_RUNS);
     int null = open("/dev/null", O_RDWR);

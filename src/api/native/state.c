@@ -76,9 +76,10 @@ void native_state_snapshot(struct call *c)
     struct str name = STR("");
     bool memory = false;
     struct err err;
-    if (CALL_WANTS(c, JSON_WANT_STR("name", &name), JSON_WANT_BOOL("memory", &memory)) &&
-        (memory ? sandbox_snapshot_memory : sandbox_snapshot)(c->sandbox, &c->actor, name, snapshot_made, call_hold(c),
-                                                              &err) < 0)
+    if (!CALL_WANTS(c, JSON_WANT_STR("name", &name), JSON_WANT_BOOL("memory", &memory)))
+        return;
+    __typeof__(sandbox_snapshot) *snapshot = memory ? sandbox_snapshot_memory : sandbox_snapshot;
+    if (snapshot(c->sandbox, &c->actor, name, snapshot_made, call_hold(c), &err) < 0)
         call_drop(c, &err);
 }
 
@@ -246,9 +247,9 @@ void native_state_fork(struct call *c)
     memset(f, 0, sizeof(*f) + (size_t)count * sizeof(f->results[0]));
     f->count = (size_t)count;
     f->call = call_hold(c);
+    __typeof__(sandbox_fork) *fork_now = memory ? sandbox_fork_memory : sandbox_fork;
     int r = at ? sandbox_fork_at(c->sandbox, &c->actor, (uint64_t)at, f->count, ends_after_ms, forked, f, &err)
-               : (memory ? sandbox_fork_memory : sandbox_fork)(c->sandbox, &c->actor, f->count, ends_after_ms, forked,
-                                                               f, &err);
+               : fork_now(c->sandbox, &c->actor, f->count, ends_after_ms, forked, f, &err);
     if (r < 0) {
         call_drop(c, &err);
         mem_free(f);

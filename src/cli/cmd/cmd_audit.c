@@ -5,6 +5,7 @@
 #include "cli/events.h"
 #include "cli/service.h"
 
+#include <poll.h>
 #include <unistd.h>
 
 enum {
@@ -45,7 +46,7 @@ static int audit_take(struct context *ctx, const json_t *event, struct str line,
     int r = sink_put(a->sink, buf_str(&b), day, events_number(event), &ctx->err);
     while (r < 0 && a->follows &&
            ctx->err.code == ERR_UNAVAILABLE) { /* a receiver of syslog that is away for a while */
-        (void)usleep(AUDIT_RETRY_MS * 1000);
+        (void)poll(NULL, 0, AUDIT_RETRY_MS);
         r = sink_put(a->sink, buf_str(&b), day, events_number(event), &ctx->err);
     }
     return r < 0 ? -1 : 1;

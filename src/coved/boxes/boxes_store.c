@@ -102,8 +102,10 @@ static void boxes_store_done(void *ctx, int r)
         t->layer_bytes = files_layer_bytes(b->host, t->layer);
     } else if (t->failed && t->entry) {
         (void)boxes_freeze_error(t->entry, t->failed, &err);
+    } else if (t->memory && r != -EEXIST && r != -E2BIG) {
+        (void)boxes_save_error(t, r, &err);
     } else {
-        (void)(t->memory && r != -EEXIST && r != -E2BIG ? boxes_save_error : store_error)(t, r, &err);
+        (void)store_error(t, r, &err);
     }
     if (t->kept)
         boxes_kept_release(t->kept);

@@ -123,7 +123,7 @@ int substitute(struct str text, const struct substitute *all, size_t n, enum sub
 {
     struct substitute_walk w;
     struct str rest = text, before;
-    size_t length = 0, lengths[SUBSTITUTES_MAX];
+    size_t length = 0, lengths[SUBSTITUTES_MAX] = {0};
     for (size_t i = 0; i < n; i++)
         lengths[i] = substitute_put(all[i].value, code, NULL);
     substitute_begin(&w, rest, all, n);

@@ -23,6 +23,7 @@ struct opensandbox {
     char without_bash[64][ID_SANDBOX_LEN + 1]; /* some of the sandboxes that are known to be */
     struct map ptys;                           /* id -> struct pty (pty.c) */
     struct map isolated;                       /* id -> struct isolated (isolated.c) */
+    struct list isolating;                     /* those that are being made */
     struct map cells;                          /* id -> struct code_stream (code.c): those that run or wait */
     struct list ended;                         /* of those, the first ended longest ago */
     size_t n_ended, n_kept;                    /* the second: commands whose events are kept */

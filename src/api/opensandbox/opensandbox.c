@@ -213,6 +213,7 @@ struct opensandbox *opensandbox_new(const struct opensandbox_config *config)
 
     list_init(&o->ended);
     list_init(&o->entries);
+    list_init(&o->isolating);
     o->builder = config->builder;
     pendings_init(o);
     if (facade_init(&o->lifecycle, &lifecycle_ops, config->core, config->refusals) == 0 &&

@@ -246,7 +246,7 @@ def test_what_waits_for_the_disk_is_not_paused_and_goes_on(coved):
         writers = [coved.start_inside(pid, "sh", "-c", f"mkdir /root/{i}; while :; do :; done") for i in range(2)]
         assert wait_until(lambda: waiting_for_disk(coved) >= 2), processes(coved.state)
         answer = coved.ask(PAUSE, sandbox, 1)
-        assert answer.code == DEADLINE_EXCEEDED and "goes on" in answer.message
+        assert answer.code == DEADLINE_EXCEEDED and "keeps running" in answer.message
         assert coved.list() == {sandbox: LIVES}
     finally:
         subprocess.run(["fsfreeze", "-u", coved.state / "pool"], check=True)

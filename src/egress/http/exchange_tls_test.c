@@ -39,7 +39,7 @@ static void on_end(void *ctx, const struct err *err)
     o->failed = err != NULL;
 }
 
-static const struct exchange_ops ops = {on_request, on_answer, on_end};
+static const struct exchange_ops ops = {.on_request = on_request, .on_answer = on_answer, .on_end = on_end};
 
 static void open_all(struct opened *o)
 {

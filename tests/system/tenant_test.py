@@ -145,7 +145,9 @@ def test_limits(service):
     ran(service, "tenant", "set", "small", "--sandboxes", "0")
     made = [ask(service, key, "POST", "/v2/sandboxes", {"templateID": "base"})[0] for _ in range(6)]
     assert made.count(201) <= 5 and made[-1] == 429 # five in a minute, of which one was before, or memory
-    ran(service, "tenant", "set", "small", "--memory", "0", "--creates", "0")
+    ran(service, "tenant", "set", "small", "--memory", "0", "--creates", "0", "--disk", "1GiB")
+    assert "set a size (of a sandbox: --disk or 'defaults.disk'" in refused(service, "volume", "create", "endless", "--tenant", "small")
+    ran(service, "tenant", "set", "small", "--disk", "0")
     assert ask(service, key, "POST", "/v2/sandboxes", {"templateID": "base"})[0] == 201
     for box in ran(service, "ls", "-q", "--tenant", "small").split():
         ran(service, "rm", box)

@@ -138,7 +138,8 @@ def test_limits(service):
     assert "your tenant's limit is 1 sandboxes" in refused(service, "run", "--tenant", "small", "--", "true", status=125)
     shown = json.loads(ran(service, "tenant", "show", "small", "--json"))
     assert shown["limits"]["sandboxes"] == shown["used"]["sandboxes"] == 1 and shown["limits"]["memory_bytes"] == 1 << 30
-    assert "1 of 1" in ran(service, "tenant", "show", "small")
+    told = ran(service, "tenant", "show", "small")
+    assert "1 of 1" in told and "5 a minute" in told, told
     assert ask(service, key, "DELETE", f"/sandboxes/{box['sandboxID']}")[0] == 204
     assert ask(service, key, "POST", "/cove/v1/sandboxes", {"memory_bytes": 2 << 30})[0] == 403
     ran(service, "tenant", "set", "small", "--sandboxes", "0")

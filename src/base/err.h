@@ -41,6 +41,7 @@ enum err_reason {
     ERR_SANDBOXES_FULL, /* as many run as may */
     ERR_SLOTS_FULL,     /* as many as coved can have */
     ERR_NEEDS_RESTART,  /* ERR_UNAVAILABLE: trying again doesn't help */
+    ERR_MALFORMED,      /* ERR_INVALID_ARGUMENT: not of the form that it must have, whatever it says */
     ERR_REASON_MAX,
 };
 

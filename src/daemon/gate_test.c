@@ -65,7 +65,8 @@ struct gate_site {
     char webhook[WEBHOOK_ID_LEN + 1], volume[64], volume_token[64], build[ID_UUID_LEN + 1], under_way[ID_UUID_LEN + 1];
     char upload_token[UPLOAD_TOKEN_LEN + 1], snapshot[64];
     char context[CODE_ID_MAX + 1];
-    int process; /* the client of pid 101 */
+    char operation[64]; /* what an id of one begins with */
+    int process;        /* the client of pid 101 */
 };
 
 static struct gate_site site;
@@ -129,6 +130,20 @@ static void gate_start_process(void)
     facade_receive(site.f, site.process, &b, "\"pid\":101");
 }
 
+static void gate_take_operation(void)
+{
+    AUTO_BUF struct buf b = BUF_INIT(1 << 20);
+    char target[256];
+
+    (void)snprintf(target, sizeof(target), "/v1/sandboxes/%s/proxy/44772/execution/instance",
+                   sandbox_info(site.running)->id);
+    assert_int_equal(facade_call(site.f, "GET", target, "OPEN-SANDBOX-API-KEY: " KEY "\r\n", STR(""), NULL, &b), 200);
+    json_t *instance AUTO_JSON = json_loadb(buf_data(&b), buf_len(&b), 0, NULL);
+    (void)snprintf(site.operation, sizeof(site.operation), "%s.%lld",
+                   json_string_value(json_object_get(instance, "instance_id")),
+                   json_integer_value(json_object_get(instance, "issued_at")));
+}
+
 static const struct pair runs_code = {{"COVE_CODE", 9}, {"/code python", 12}};
 
 static bool gate_take_context(void *ctx, const struct code_context_info *info)
@@ -180,6 +195,7 @@ static void gate_open(void)
     gate_put_file("/tmp/.opensandbox/" SESSION ".session");
     gate_put_volume_file();
     gate_start_process();
+    gate_take_operation();
     char key[KEY_TEXT_LEN + 1];
     struct key_info info;
     const struct webhook *hook;
@@ -252,7 +268,8 @@ static void gate_expand(struct buf *b, const char *text)
                   {'K', site.upload_token},
                   {'E', soon},
                   {'U', encoded},
-                  {'C', site.context}};
+                  {'C', site.context},
+                  {'O', site.operation}};
     clock_format(clock_real() + 600 * USEC_PER_SEC, 0, soon);
 
     for (; text && *text; text++) {

@@ -3,8 +3,9 @@
  * A nest: namespaces within those of a container that runs, and an agent in them. The sandbox's own programs can make none, so coved makes these; the agent of the sandbox is as
  * confined as its programs and has no part in it.
  *
- *  1. Three processes. The job enters the sandbox's control group. Its child is born in the sandbox's process namespace, closes what is coved's, enters the user namespace, which
- *     takes all rights on the host from it, and then the others. Its child is the first process of the nest: it builds the mounts and becomes the agent.
+ *  1. Three processes. The job enters the sandbox's control group and all of its namespaces but that of users. Its child is born in the sandbox's process namespace, closes what is
+ *     coved's, and enters the user namespace, which takes all rights on the host from it. Its child is the first process of the nest: it builds the mounts and becomes the agent.
+ *     Each ends with the one before it while that has something to do with it: when coved no longer waits, nothing is left.
  *  2. Once the nest stands the one between ends, so the sandbox's agent reaps the nest's first process, and the kernel ends all of it with the sandbox. coved remembers nothing.
  *  3. What the sandbox sees of these processes before they are the agent holds more capabilities than it, and memory of coved: they are not dumpable, and belong to a user
  *     namespace of the host or have capabilities that nobody inside has, so nobody inside can trace them. Ending or stopping them hurts the nest alone.
@@ -25,6 +26,7 @@
 
 #include <fcntl.h>
 #include <linux/openat2.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -210,10 +212,16 @@ NORETURN static void nest_run(const struct sup_nest *asked)
     char *const argv[] = {(char[]){"cove-agent"}, NULL};
     char *const envp[] = {(char[]){"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
                           (char[]){"LANG=C.UTF-8"}, NULL};
+    struct pollfd status = {.fd = NEST_STATUS};
+    /* Until it is the agent it ends with the one between: somebody may have stopped it, and coved does not wait for long. */
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || poll(&status, 1, 0) != 0)
+        _exit(1);
     if (asked->own_network)
         nest_must(namespace_network());
     nest_mounts(asked);
     nest_must(caps_bound_sandbox());
+    if (prctl(PR_SET_PDEATHSIG, 0, 0, 0, 0) < 0)
+        nest_fail(-errno);
     nest_must(seccomp_load_sandbox());
     (void)execveat(NEST_AGENT, "", argv, envp, AT_EMPTY_PATH);
     nest_fail(-errno);
@@ -268,7 +276,7 @@ static int nest_enter(const struct tier_nest *n)
     int ends[2], r = nest_settle(n);
     if (r < 0)
         return r;
-    if (setns(NEST_BOX, CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWNET | CLONE_NEWCGROUP) < 0)
+    if (setns(NEST_BOX, CLONE_NEWUSER) < 0)
         return -errno;
     r = namespace_become_root();
     /* A change of ids and namespaces undoes both. */
@@ -284,8 +292,10 @@ static int nest_enter(const struct tier_nest *n)
         return -errno;
     assert(ends[1] == NEST_STATUS); /* all below are taken, all above closed */
     long pid = syscall(SYS_clone, CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS | SIGCHLD, 0, 0, 0, 0);
-    if (pid == 0)
+    if (pid == 0) {
+        (void)close(ends[0]);
         nest_run(n->asked);
+    }
     if (pid < 0)
         return -errno;
     (void)close(NEST_STATUS);
@@ -304,7 +314,9 @@ int container_nest(const struct tier_host *host, const struct tier_nest *n)
     r = r ? r : namespace_set_oom_score(host->proc_fd, getpid(), CONTAINER_OOM_SCORE);
     if (r < 0)
         return r;
-    if (setns(n->fds[TIER_NEST_PIDFD], CLONE_NEWPID) < 0)
+    /* The child is seen inside from its first moment on, and of what of it anybody can read some tells of these. */
+    if (setns(n->fds[TIER_NEST_PIDFD],
+              CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWNET | CLONE_NEWCGROUP) < 0)
         return -errno;
     pid_t pid = fork();
     if (pid == 0)

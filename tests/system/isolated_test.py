@@ -1,7 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Isolated sessions of OpenSandbox's API: namespaces within a sandbox's own. What a session does, and what it can't get at."""
 
+import concurrent.futures
+import contextlib
 import json
+import os
+import re
+import socket
 import threading
 import time
 
@@ -250,6 +255,98 @@ def test_nobody_inside_gets_at_a_session_that_is_being_made(box):
         with Session(box, "/place/h") as session: # and the next one is as ever
             assert session.run("echo here") == "here"
     assert box.execd("GET", "/v1/isolated/sessions")[1] == {"sessions": []}
+
+
+# For some seconds, in the sandbox: which files of processes that are just born, and that anybody may read, hold a mark of the host's. Their numbers are known before.
+FOREIGN = r"""
+import json, os, re, sys, time
+path, mark = sys.argv[1], re.compile(sys.argv[2].encode(), re.M)
+told, n, end = set(), 0, time.time() + 10
+while time.time() < end:
+    pid = os.fork() # which says what number the next one has
+    if not pid:
+        os._exit(0)
+    os.waitpid(pid, 0)
+    for _ in range(2000):
+        for ahead in 1, 2, 3:
+            try:
+                fd = os.open(f"/proc/{pid + ahead}/{path}", os.O_RDONLY)
+            except OSError:
+                continue
+            pid += ahead
+            with open(fd, "rb") as f:
+                try:
+                    told |= {path} if mark.search(f.read()) else set()
+                    n += 1
+                except OSError:
+                    pass
+            break
+print(n > 0, *told)
+"""
+
+
+def test_nothing_of_the_host_is_read_of_a_session_that_is_being_made(service, box):
+    box.run(f"cat >/tmp/foreign.py <<'END'\n{FOREIGN}\nEND")
+    with open(f"/proc/{service.coved_pid}/mountinfo") as f:
+        mounts = "|".join(line.split()[0] for line in f)
+    with socket.socket(socket.AF_UNIX) as unix, socket.socket() as tcp:
+        unix.bind(f"\0a-mark-of-the-host-{os.getpid()}")
+        tcp.bind(("127.0.0.1", 0))
+        tcp.listen()
+        marks = {"net/unix": f"@a-mark-of-the-host-{os.getpid()}", "net/tcp": f":{tcp.getsockname()[1]:04X} 00000000:0000 0A", "mountinfo": f"^({mounts}) "}
+        for path, mark in marks.items():
+            with open(f"/proc/{service.coved_pid}/{path}") as f:
+                assert re.search(mark, f.read(), re.M), path
+        for path, mark in marks.items():
+            with concurrent.futures.ThreadPoolExecutor() as pool:
+                hunt = pool.submit(box.run, f"python3 /tmp/foreign.py {path} '{mark}'")
+                while not hunt.done():
+                    with Session(box, "/place/h"):
+                        pass
+            assert hunt.result() == "True", path
+
+
+@contextlib.contextmanager
+def rules(service, box, text):
+    assert service.cove("guard", "set", "-", box.id, input=text).returncode == 0
+    yield
+    assert service.cove("guard", "rm", box.id).returncode == 0
+
+
+def held(service, box):
+    return [a["id"] for a in json.loads(service.cove("approvals", "--json").stdout) if a["on"] == box.id]
+
+
+def test_a_run_that_waits_for_an_answer(service, box):
+    with rules(service, box, "rules: [{kind: exec.start, verdict: ask}]\n"):
+        for answer, expected in ("approve", "keeps"), ("deny", "keeps"), ("approve", "deleted"):
+            session, got = Session(box, "/place/q", idle_timeout_seconds=1), []
+            runner = threading.Thread(target=lambda: got.append(box.execd("POST", session.at + "/run", {"code": "echo ran"}))) # noqa: B023
+            runner.start()
+            assert wait_until(lambda: held(service, box))
+            hold = held(service, box)[0]
+            time.sleep(3) # what waits is no idle session
+            assert box.execd("GET", session.at)[0] == 200
+            if expected == "deleted":
+                assert box.execd("DELETE", session.at)[0] == 200
+            service.cove(answer, hold)
+            runner.join(30)
+            assert not runner.is_alive()
+            if expected == "deleted":
+                assert not got or got[0][0] == 404, got
+            else:
+                assert got[0][0] == (200 if answer == "approve" else 403) and (answer == "deny" or b"ran" in got[0][1]), got
+                assert wait_until(lambda: box.execd("GET", session.at)[0] == 404, 20) # noqa: B023
+    with Session(box, "/place/q") as session:
+        assert session.run("echo there") == "there"
+
+
+def test_those_that_are_being_made_count(service):
+    box = Box(service)
+    with concurrent.futures.ThreadPoolExecutor(30) as pool:
+        made = list(pool.map(lambda _: box.execd("POST", "/v1/isolated/session", {"workspace": {"path": "/place/p"}, "mode": "ro"})[0], range(60)))
+    assert made.count(201) == len(box.execd("GET", "/v1/isolated/sessions")[1]["sessions"]) == 16 and made.count(429) == 44, made
+    assert box.ask("DELETE", f"/v1/sandboxes/{box.id}")[0] == 204
 
 
 def test_links_in_the_way_and_what_is_no_workspace(box):

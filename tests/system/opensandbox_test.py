@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """OpenSandbox's API from outside, on what its SDKs don't reach: ports of programs, terminals, images, hooks."""
 
+import copy
+import datetime
 import http.client
 import json
 import os
@@ -10,6 +12,7 @@ import threading
 import time
 
 import pytest
+from feed_test import kill_worker
 from leaks import own_service, rss_kib
 from service import wait_until
 from websocket_test import Socket
@@ -293,6 +296,171 @@ def test_a_command_with_an_operation_id_is_run_once_and_resumed(box):
     assert box.ask("DELETE", f"{path}/pty/{made[0][1]['session_id']}", headers=headers)[0] == 200
 
 
+def operation_of(box, path, headers, **more):
+    """A new id of the sandbox's instance."""
+    status, instance = box.ask("GET", path + "/execution/instance", headers=headers)
+    assert status == 200 and box.headers["Cache-Control"] == "no-store" and set(instance) == {"instance_id", "issued_at", "retention_seconds", "capacity"}, instance
+    assert abs(instance["issued_at"] - time.time()) < 5 and (instance["retention_seconds"], instance["capacity"]) == (86400, 1024)
+    instance |= more
+    return f"{instance['instance_id']}.{instance['issued_at']}.{os.urandom(8).hex()}"
+
+
+def test_an_operation_makes_a_command_once(box):
+    path, headers = box.endpoint(44772)
+    operation = operation_of(box, path, headers)
+
+    def make(operation=operation, **more):
+        body = {"operation_id": operation, "command": "echo run >>/tmp/made; sleep 1; exit 3", "background": True, **more}
+        return box.ask("POST", f"{path}/command/operations", body, headers)
+
+    def found(kind="command", operation=operation, headers=headers):
+        return box.ask("GET", f"{path}/execution/operation?kind={kind}", headers={**headers, "X-EXECD-OPERATION-ID": operation})
+
+    assert found()[0] == 404 and found()[1]["code"] == "operation_not_found"
+    answers = [None] * 8
+    threads = [threading.Thread(target=lambda i: answers.__setitem__(i, Box.ask(copy.copy(box), "POST", f"{path}/command/operations", {
+        "command": "echo run >>/tmp/made; sleep 1; exit 3", "background": True, "operation_id": operation}, headers)), args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {status for status, _ in answers} <= {200, 202} and {(a["id"], a["kind"]) for _, a in answers} == {(answers[0][1]["id"], "command")}, answers
+    status, made = found()
+    assert status == 200 and made["state"] == "created" and set(made) == {"id", "kind", "state", "expires_at"}, made
+    assert made["expires_at"].endswith("Z") and made == make(envs={}, cwd=None, timeout=None)[1]
+    for other in ({"command": "true"}, {"background": False}, {"cwd": "/"}, {"timeout": 5000}, {"envs": {"A": "b"}}, {"uid": 0}):
+        assert make(**other)[0] == 409 and make(**other)[1]["code"] == "operation_conflict", other
+    assert wait_until(lambda: not (status := box.execd("GET", f"/command/status/{made['id']}")[1])["running"] and status["exit_code"] == 3)
+    assert make()[:2] == (200, made) and box.run("cat /tmp/made") == "run"
+    # Others' are not seen: of another kind, by another principal, of another sandbox.
+    assert found("pty")[0] == 404
+    assert found(headers=box.key)[0] == (404 if "OPEN-SANDBOX-API-KEY" not in headers else 200)
+    other = Box(box.service)
+    elsewhere, theirs = other.endpoint(44772)
+    assert other.ask("POST", f"{elsewhere}/command/operations", {"operation_id": operation, "command": "true"}, theirs)[1]["code"] == "operation_instance_mismatch"
+    # What is wrong is refused, and makes nothing.
+    instance, second, token = operation.split(".")
+    for bad, status, code in (("", 400, "INVALID_REQUEST_BODY"), (7, 400, "INVALID_REQUEST_BODY"), ("a", 400, "invalid_operation_id"), (f"{instance}.{second}", 400, "invalid_operation_id"),
+                              (f"{instance}.{second}.short", 400, "invalid_operation_id"), (f"{instance}.{second}.{'x' * 129}", 400, "invalid_operation_id"),
+                              (f"{instance}.{second}.{token}.{token}", 400, "invalid_operation_id"), (f"{instance}.0{second}.{token}", 400, "invalid_operation_id"),
+                              (f"{instance}.-1.{token}", 400, "invalid_operation_id"), (f"{instance}.{2**64}.{token}", 400, "invalid_operation_id"),
+                              (f"{instance}.{int(second) + 3600}.{token}", 400, "invalid_operation_id"), (f"{'a' * 32}.{second}.{token}", 409, "operation_instance_mismatch"),
+                              (f"{instance}.{int(second) - 86401}.{token}", 410, "operation_expired"), (f"{instance}.0.{token}", 410, "operation_expired")):
+        got, answer = make(bad)
+        assert got == status and answer["code"] == code, (bad, got, answer)
+        if isinstance(bad, str) and bad:
+            assert found(operation=bad)[0] == status, bad
+    for wrong in ({"unheard": 1}, {"argv": ["true"]}, {"command": None}, {"gid": 1}, {"timeout": 0}):
+        assert make(operation_of(box, path, headers), **wrong)[0] == 400, wrong
+    assert found("code")[1]["code"] == "invalid_operation_kind" and found("")[0] == 400
+    assert box.ask("GET", f"{path}/execution/operation?kind=command", headers=headers)[0] == 400
+    # One that can't start has failed, and does not start later.
+    failing = operation_of(box, path, headers)
+    status, failed = make(failing, cwd="/nowhere")
+    assert status == 200 and failed["state"] == "failed", failed
+    assert box.run("mkdir /nowhere") == "" and make(failing, cwd="/nowhere") == (200, failed)
+    told = box.execd("GET", f"/command/status/{failed['id']}")[1]
+    assert told["exit_code"] == -1 and told["error"] and not told["running"], told
+    # Nobody needs to wait, in the foreground either; what it wrote is there for a while.
+    status, made = make(operation_of(box, path, headers), background=False, command="sleep 0.5; echo late")
+    assert wait_until(lambda: not box.execd("GET", f"/command/status/{made['id']}")[1]["running"])
+    assert b'"text":"late"' in box.ask("GET", f"{path}/command/{made['id']}/resume", headers=headers)[1]
+    assert box.run("cat /tmp/made") == "run"
+
+
+def test_an_operation_makes_a_terminal_that_starts_once(box):
+    path, headers = box.endpoint(44772)
+    body = {"operation_id": operation_of(box, path, headers), "command": "echo once >>/tmp/terminals; echo told; exit 7"}
+    status, made = box.ask("POST", f"{path}/pty/operations", body, headers)
+    assert status == 200 and (made["kind"], made["state"]) == ("pty", "created"), made
+    assert box.ask("POST", f"{path}/pty/operations", {**body, "cwd": ""}, headers) == (200, made)
+    assert box.ask("POST", f"{path}/pty/operations", {**body, "cwd": "/"}, headers)[0] == 409
+    assert box.ask("POST", f"{path}/pty/operations", {**body, "envs": {}}, headers)[0] == 400
+    for _ in range(2):
+        with Terminal(box, made["id"], since=0) as ws:
+            assert b"told" in ws.read(b'"exit_code":7')
+    assert box.run("cat /tmp/terminals") == "once"
+    assert status_of(box, made["id"])["launch_attempted"] and not status_of(box, made["id"])["launch_failed"]
+    assert box.execd("DELETE", f"/pty/{made['id']}")[0] == 200
+    assert box.ask("POST", f"{path}/pty/operations", body, headers) == (200, made) and box.execd("GET", f"/pty/{made['id']}")[0] == 404
+
+
+def test_a_sandbox_has_so_many_operations(service):
+    box = Box(service)
+    path, headers = box.endpoint(44772)
+    first = operation_of(box, path, headers)
+    for i in range(1024):
+        operation = first if not i else f"{first}{i}"
+        assert box.ask("POST", f"{path}/command/operations", {"operation_id": operation, "argv": ["true"], "background": True}, headers)[0] == 200, i
+    status, answer = box.ask("POST", f"{path}/command/operations", {"operation_id": f"{first}-more", "argv": ["true"], "background": True}, headers)
+    assert (status, answer["code"]) == (503, "operation_capacity_exceeded")
+    assert box.ask("POST", f"{path}/command/operations", {"operation_id": first, "argv": ["true"], "background": True}, headers)[0] == 200
+
+
+def test_what_became_of_commands_is_known_after_a_restart(service):
+    box = Box(service)
+    path, headers = box.endpoint(44772)
+    commands = {"echo a; exit 3": {}, "echo b; touch /tmp/b; exec sleep 1000": {}, "kill -9 $$": {}, "sleep 1000": {"timeout": 200}, "true; true": {"background": False}}
+    ids = {command: next(e["text"] for e in box.events("/command", {"command": command, "background": True, **more}) if e["type"] == "init") for command, more in commands.items()}
+    operation = operation_of(box, path, headers)
+    box.ask("POST", f"{path}/command/operations", {"operation_id": operation, "command": "sleep 1000", "background": True}, headers)
+    argv = next(e["text"] for e in box.events("/command", {"argv": ["/bin/echo", "x"], "background": True}) if e["type"] == "init")
+
+    def told():
+        return [box.execd("GET", f"/command/status/{one}")[1] for one in (*ids.values(), argv)], [box.execd("GET", f"/command/{one}/logs") for one in (*list(ids.values())[:4], argv)]
+
+    assert wait_until(lambda: [s.get("exit_code") for s in told()[0]] == [3, None, -1, -1, 0, 0] and box.run("ls /tmp/b"))
+    before = told()
+    kill_worker(service)
+    assert wait_until(lambda: box.execd("GET", "/ping")[0] == 200)
+    after = told()
+    for was, then in zip(before[0], after[0], strict=True):
+        for moment in ("started_at", "finished_at"):
+            assert abs(seconds(was.pop(moment, None)) - seconds(then.pop(moment, None))) < 0.5
+        assert was == then
+    assert before[1] == after[1]
+    status, answer = box.ask("GET", f"{path}/execution/operation?kind=command", headers={**headers, "X-EXECD-OPERATION-ID": operation})
+    assert (status, answer["code"]) == (409, "operation_instance_mismatch")
+    for unknown in ("x" * 20, "x", "x" * 200, "X" * 20, "%22"):
+        assert box.execd("GET", f"/command/status/{unknown}")[0] == 404
+    assert Box(service).execd("GET", f"/command/status/{argv}")[0] == 404
+    box.run("pkill -f '^sleep 1000'; true")
+    assert wait_until(lambda: box.execd("GET", f"/command/status/{list(ids.values())[1]}")[1].get("error", "").startswith("signal"))
+
+
+# A runner of code that fails with the name that it is given (src/sandbox/code/frame.h).
+FAILS = r"""#!/usr/bin/python3
+import struct, sys
+def say(kind, *parts):
+    payload = b"".join(parts)
+    sys.stdout.buffer.write(struct.pack("<IB", len(payload), kind) + payload)
+    sys.stdout.buffer.flush()
+def text(s):
+    return struct.pack("<I", len(s)) + s
+say(1)
+while head := sys.stdin.buffer.read(5):
+    payload = sys.stdin.buffer.read(struct.unpack("<I", head[:4])[0])
+    name = payload[12:12 + struct.unpack("<I", payload[8:12])[0]]
+    say(5, text(name), text(b"/ by zero"), text(name + b": / by zero"))
+    say(7, payload[:8])
+"""
+
+
+def test_an_exception_of_java_has_the_name_that_theirs_gives_it(service):
+    box = Box(service, env={"COVE_CODE": "/opt/fails python java"})
+    box.run(f"mkdir -p /opt/fails; cat >/opt/fails/start <<'END'\n{FAILS}\nEND\nchmod 755 /opt/fails/start")
+    status, context = box.execd("POST", "/code/context", {"language": "java"})
+    assert status == 200, context
+    for at, name, told in (({"language": "java"}, "java.lang.ArithmeticException", "EvalException"), ({"id": context["id"]}, "java.lang.ArithmeticException", "EvalException"),
+                           ({"language": "java"}, "CompilationException", "CompilationException"), ({"language": "python"}, "json.JSONDecodeError", "json.JSONDecodeError")):
+        failed = next(e for e in box.events("/code", {"code": name, "context": at}) if e["type"] == "error")
+        assert failed["error"] == {"ename": told, "evalue": "/ by zero", "traceback": [f"{name}: / by zero"]}, failed
+
+
+def seconds(text):
+    return datetime.datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() if text else 0
+
+
 def first_events(answer, n):
     """The first n events of a stream that goes on."""
     seen = b""
@@ -423,7 +591,7 @@ def test_a_hook_that_fails_or_takes_too_long_keeps_the_entrypoint_from_starting(
         {"periodic": [{"name": "a", "schedule": "@daily", "command": ["true"]}] * 2},
     ):
         status, answer = box.ask("POST", "/v1/sandboxes", {"image": {"uri": "base"}, "timeout": 60, "lifecycle": hooks})
-        assert status == 400 and "lifecycle" in answer["message"], answer
+        assert status in (400, 422) and "lifecycle" in answer["message"], answer
 
 
 def test_diagnostics_by_scope_and_by_a_signed_address(service):
@@ -469,20 +637,26 @@ def multipart(*parts):
 
 
 def test_what_is_wrong_is_refused_in_their_words(box):
-    for query, status, code in (("page=10000&pageSize=200", 200, None), ("page=-1", 400, "SANDBOX::INVALID_PARAMETER"), ("page=99999999999999999999", 400, "SANDBOX::INVALID_PARAMETER"),
+    for query, status, code in (("page=10000&pageSize=200", 200, None), ("page=-1", 422, "SANDBOX::INVALID_PARAMETER"), ("page=99999999999999999999", 422, "SANDBOX::INVALID_PARAMETER"),
                                 ("metadata=novalue", 400, "INVALID_METADATA_FORMAT"), ("metadata=%zz", 400, "INVALID_METADATA_FORMAT")):
         got, answer = box.ask("GET", f"/v1/sandboxes?{query}")
         assert got == status and answer.get("code") == code, (query, answer)
         assert got != 200 or answer["items"] == [] and answer["pagination"]["page"] == 10000
+    for body in (b"{", b"7", b""):
+        status, answer = box.ask("POST", "/v1/sandboxes", body, {**box.key, "Content-Type": "application/json"})
+        assert status == 422 and set(answer) == {"code", "message"}, (body, status, answer)
+    for body in ({}, {"image": {"uri": "base"}, "snapshotId": "x"}):
+        assert box.ask("POST", "/v1/sandboxes", body)[0] == 400, body
     for pair in ({"a": "x" * 64}, {"-a": "b"}, {"a": "b c"}, {"/a": "b"}, {"p..q/a": "b"}, {"p./a": "b"}, {"opensandbox.io/image": "b"}, {"x" * 254 + "/a": "b"}):
         for method, target, body in ("POST", "/v1/sandboxes", {"image": {"uri": "base"}, "metadata": pair}), ("PATCH", f"/v1/sandboxes/{box.id}/metadata", pair):
             status, answer = box.ask(method, target, body)
             assert status == 400 and answer["code"] == "SANDBOX::INVALID_METADATA_LABEL", (pair, answer)
     assert box.ask("PATCH", f"/v1/sandboxes/{box.id}/metadata", {"p.q/a": "B-1_2.c", "e": ""})[1]["metadata"]["p.q/a"] == "B-1_2.c"
-    for field in ({"platform": {"os": "windows", "arch": "amd64"}}, {"platform": {"os": "linux", "arch": "arm64"}}, {"timeout": "60"}, {"resourceLimits": {"cpu": "much"}},
-                  {"resourceLimits": {"gpu": "1"}}, {"extensions": {"access.renew.extend.seconds": "86401"}}, {"env": {"a": 1}}, {"networkPolicy": {"egress": "all"}}, {"unheard": 1}):
+    for field, wanted in (({"platform": {"os": "windows", "arch": "amd64"}}, 400), ({"platform": {"os": "linux", "arch": "arm64"}}, 400), ({"timeout": "60"}, 422), ({"timeout": 0}, 422),
+                          ({"resourceLimits": {"cpu": "much"}}, 400), ({"resourceLimits": {"gpu": "1"}}, 400), ({"extensions": {"access.renew.extend.seconds": "86401"}}, 400),
+                          ({"env": {"a": 1}}, 422), ({"metadata": {"a": 1}}, 422), ({"networkPolicy": {"egress": "all"}}, 422), ({"unheard": 1}, 400)):
         status, answer = box.ask("POST", "/v1/sandboxes", {"image": {"uri": "base"}, **field})
-        assert status == 400 and answer["code"] == "SANDBOX::INVALID_PARAMETER" and set(answer) == {"code", "message"}, (field, answer)
+        assert status == wanted and answer["code"] == "SANDBOX::INVALID_PARAMETER" and set(answer) == {"code", "message"}, (field, answer)
 
 
 def test_parts_that_do_not_pair_and_cursors_of_another_sandbox(box):
@@ -508,6 +682,9 @@ def test_what_this_api_notes_of_a_sandbox_is_shown_by_no_other(service):
     box = Box(service, metadata={"team": "red"}, entrypoint=["sleep", "1000"])
     assert box.ask("GET", f"/v1/sandboxes/{box.id}")[1]["entrypoint"] == ["sleep", "1000"]
     key = {"X-API-KEY": service.key}
+    other = service.create() # by an API that has no entrypoint
+    listed = box.ask("GET", "/v1/sandboxes")[1]["items"]
+    assert {one["id"]: one["entrypoint"] for one in listed if one["id"] in (box.id, other)} == {box.id: ["sleep", "1000"], other: []}
     shown = [next(one for one in box.ask("GET", "/v2/sandboxes?metadata=team%3Dred", headers=key)[1] if one["sandboxID"] == box.id),
              box.ask("GET", f"/sandboxes/{box.id}", headers=key)[1]]
     assert [one["metadata"] for one in shown] == [{"team": "red"}] * 2

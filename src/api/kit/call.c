@@ -233,10 +233,10 @@ void call_fail(struct call *c, int status, const char *fmt, ...)
     static const struct {
         int status;
         enum err_code code;
-    } codes[] = {{400, ERR_INVALID_ARGUMENT}, {401, ERR_UNAUTHENTICATED},    {403, ERR_PERMISSION_DENIED},
-                 {404, ERR_NOT_FOUND},        {405, ERR_UNIMPLEMENTED},      {409, ERR_FAILED_PRECONDITION},
-                 {413, ERR_INVALID_ARGUMENT}, {429, ERR_RESOURCE_EXHAUSTED}, {501, ERR_UNIMPLEMENTED},
-                 {503, ERR_UNAVAILABLE}};
+    } codes[] = {{400, ERR_INVALID_ARGUMENT},    {422, ERR_INVALID_ARGUMENT}, {401, ERR_UNAUTHENTICATED},
+                 {403, ERR_PERMISSION_DENIED},   {404, ERR_NOT_FOUND},        {405, ERR_UNIMPLEMENTED},
+                 {409, ERR_FAILED_PRECONDITION}, {413, ERR_INVALID_ARGUMENT}, {429, ERR_RESOURCE_EXHAUSTED},
+                 {501, ERR_UNIMPLEMENTED},       {503, ERR_UNAVAILABLE}};
     enum err_code code = ERR_INTERNAL;
     char message[1024];
     va_list args;
@@ -274,7 +274,9 @@ void call_fail_hint(struct call *c, const struct err *err, const char *hint)
 
     if (call_lost(c, err->code))
         return;
-    status = ops->status_of ? ops->status_of(c, &told) : connect_status(err->code);
+    status = ops->malformed_status && err->reason == ERR_MALFORMED ? ops->malformed_status
+             : ops->status_of                                      ? ops->status_of(c, &told)
+                                                                   : connect_status(err->code);
     call_end_failed(c, status, told.code, str_of(told.msg), hint || !ops->hint ? hint : ops->hint(&told));
 }
 
@@ -322,6 +324,16 @@ bool call_query(struct call *c, const char *name, struct str *ret_value)
     return http_query_get(c->req, name, ret_value) == 1;
 }
 
+static int call_bad_query(struct call *c, const char *name, const char *wanted)
+{
+    struct err err;
+
+    (void)err_set(&err, ERR_INVALID_ARGUMENT, "%s must be %s", name, wanted);
+    (void)err_because(&err, ERR_MALFORMED);
+    call_fail_err(c, &err);
+    return -1;
+}
+
 int call_query_u64(struct call *c, const char *name, uint64_t *ret_value)
 {
     struct str text;
@@ -330,8 +342,7 @@ int call_query_u64(struct call *c, const char *name, uint64_t *ret_value)
     *ret_value = 0;
     if (r == 0 || (r > 0 && str_to_u64(text, ret_value) == 0))
         return 0;
-    call_refuse(c, ERR_INVALID_ARGUMENT, "%s must be a number", name);
-    return -1;
+    return call_bad_query(c, name, "a number");
 }
 
 int call_query_bool(struct call *c, const char *name, bool *ret_value)
@@ -342,8 +353,7 @@ int call_query_bool(struct call *c, const char *name, bool *ret_value)
     *ret_value = r > 0 && (text.n == 0 || str_eqc(text, "1") || str_eqc(text, "true"));
     if (r == 0 || *ret_value || (r > 0 && (str_eqc(text, "0") || str_eqc(text, "false"))))
         return 0;
-    call_refuse(c, ERR_INVALID_ARGUMENT, "%s must be true or false", name);
-    return -1;
+    return call_bad_query(c, name, "true or false");
 }
 
 /* ---- JSON bodies ---- */
@@ -351,7 +361,10 @@ int call_query_bool(struct call *c, const char *name, bool *ret_value)
 /* what is wrong with it beyond that */
 static void call_bad_body(struct call *c, const struct err *err)
 {
-    call_fail(c, connect_status(err->code), "%s%s", c->facade->ops->body_error, err->msg);
+    int malformed = c->facade->ops->malformed_status;
+
+    call_fail(c, malformed && err->reason == ERR_MALFORMED ? malformed : connect_status(err->code), "%s%s",
+              c->facade->ops->body_error, err->msg);
 }
 
 bool call_wants(struct call *c, const struct json_want *wants, size_t n)
@@ -385,10 +398,11 @@ static json_t *read_json(struct call *c, int error, struct str body, bool requir
     }
     if (error < 0)
         return NULL;
-    if (required && body.n == 0)
+    if (required && body.n == 0) {
         (void)err_set(&err, ERR_INVALID_ARGUMENT, "value is required but missing");
-    else if (body.n && ops->wants_json_type && !(c->route->flags & ROUTE_ANY_TYPE) &&
-             !is_json_type(http_header_get(c->req, "content-type")))
+        (void)err_because(&err, ERR_MALFORMED);
+    } else if (body.n && ops->wants_json_type && !(c->route->flags & ROUTE_ANY_TYPE) &&
+               !is_json_type(http_header_get(c->req, "content-type")))
         (void)err_set(&err, ERR_INVALID_ARGUMENT, "header Content-Type must be application/json");
     else if (json_read_object(body, !required, &json, &err) == 0)
         return c->holder.bytes = body.n, json;

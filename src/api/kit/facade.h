@@ -23,6 +23,7 @@ struct facade_ops {
     const char *body_error;   /* in front of what is wrong with a body; "" for nothing */
     bool wants_json_type;     /* bodies say that they are JSON: browsers send no such without asking first */
     bool refuses_unknown;     /* a member of a body that nobody asked for is an error */
+    int malformed_status;     /* of a body or a query that is not of the form that it must have; 0: 400 */
     const char *method_error; /* what is said of a path that has no such method */
     int method_error_status;
 

@@ -3,6 +3,10 @@
 
 #include "sandbox/sandbox.h"
 
+/* For wrong members that are known; unknown ones are refused by some façades alone. */
+#define json_malformed(err, ...)                                                                                       \
+    ((void)err_set((err), ERR_INVALID_ARGUMENT, __VA_ARGS__), err_because((err), ERR_MALFORMED))
+
 /*
  * jansson allows 2,048 levels and as many values as fit, and a value costs far more memory than its text: both are counted before it
  * sees a byte. Brackets outside of strings and commas are all it takes; whether they match is jansson's business.
@@ -29,7 +33,7 @@ static int check_shape(struct str text, struct err *err)
         case '{':
         case '[':
             if (++depth > JSON_DEPTH_MAX)
-                return err_set(err, ERR_INVALID_ARGUMENT, "JSON is nested deeper than %d levels", JSON_DEPTH_MAX);
+                return json_malformed(err, "JSON is nested deeper than %d levels", JSON_DEPTH_MAX);
             values++;
             break;
         case '}':
@@ -44,7 +48,7 @@ static int check_shape(struct str text, struct err *err)
         }
     }
     if (values > JSON_VALUES_MAX)
-        return err_set(err, ERR_INVALID_ARGUMENT, "the JSON has more than %d values", JSON_VALUES_MAX);
+        return json_malformed(err, "the JSON has more than %d values", JSON_VALUES_MAX);
     return 0;
 }
 
@@ -59,7 +63,7 @@ int json_read(struct str text, json_t **ret_json, struct err *err)
         text = STR("");
     json = json_loadb(text.p, text.n, JSON_REJECT_DUPLICATES, &error);
     if (!json)
-        return err_set(err, ERR_INVALID_ARGUMENT, "invalid JSON at byte %d: %s", error.position, error.text);
+        return json_malformed(err, "invalid JSON at byte %d: %s", error.position, error.text);
     *ret_json = json;
     return 0;
 }
@@ -82,7 +86,7 @@ int json_read_object(struct str text, bool blank_is_empty, json_t **ret_json, st
         return -1;
     if (!json_is_object(json)) {
         json_decref(json);
-        return err_set(err, ERR_INVALID_ARGUMENT, "the JSON text must be an object");
+        return json_malformed(err, "the JSON text must be an object");
     }
     *ret_json = json;
     return 0;
@@ -153,7 +157,7 @@ bool json_asks_nothing(const json_t *object, const char *name)
 
 static int wrong_type(struct err *err, const char *name, const char *wanted)
 {
-    return err_set(err, ERR_INVALID_ARGUMENT, "field \"%s\" must be %s", name, wanted);
+    return json_malformed(err, "field \"%s\" must be %s", name, wanted);
 }
 
 static struct str str_of_json(const json_t *value)
@@ -205,8 +209,7 @@ int json_get_int(const json_t *object, const char *name, int64_t min, int64_t ma
         return wrong_type(err, name, "an integer");
     }
     if (number < min || number > max)
-        return err_set(err, ERR_INVALID_ARGUMENT, "field \"%s\" must be between %lld and %lld", name, (long long)min,
-                       (long long)max);
+        return json_malformed(err, "field \"%s\" must be between %lld and %lld", name, (long long)min, (long long)max);
     *ret_value = number;
     return 1;
 }
@@ -327,7 +330,7 @@ int json_wants(const json_t *object, const struct json_want *wants, size_t n, st
         if (r < 0)
             return -1;
         if (wants[i].is_required && (r == 0 || (wants[i].type == JSON_WANTS_STR && !wants[i].to.str->n)))
-            return err_set(err, ERR_INVALID_ARGUMENT, "property \"%s\" is missing", wants[i].name);
+            return json_malformed(err, "property \"%s\" is missing", wants[i].name);
     }
     return 0;
 }

@@ -15,7 +15,7 @@ struct code_stream {
     char id[COMMAND_ID_LEN + 1];
     struct sse_lines out, err;
     usec_t started;
-    bool has_failed;
+    bool has_failed, is_java;
 };
 
 static void code_not_found(struct call *c, struct str id)
@@ -187,20 +187,20 @@ static void code_put_results(struct buf *b, const struct code_frame *f)
     (void)buf_append_cstr(b, "}}\n\n");
 }
 
-static void code_put_error(struct buf *b, const struct code_frame *f)
+/* Their Java says of every exception of the code's that it is an EvalException; the trace has its class. */
+static void code_put_error(struct buf *b, const struct code_frame *f, bool is_java)
 {
-    struct str rest = f->trace, line;
+    struct str rest = f->trace.n ? f->trace : STR_NULL, line;
 
     sse_begin(b, "error");
     (void)buf_append_cstr(b, ",\"error\":{\"ename\":");
-    (void)buf_append_json_string(b, f->name);
+    (void)buf_append_json_string(b, is_java && str_find_char(f->name, '.') >= 0 ? STR("EvalException") : f->name);
     (void)buf_append_cstr(b, ",\"evalue\":");
     (void)buf_append_json_string(b, f->value);
     (void)buf_append_cstr(b, ",\"traceback\":[");
-    for (bool is_first = true, more = rest.n > 0; more; is_first = false) {
-        more = str_split(&rest, '\n', &line);
+    for (bool is_first = true; str_split(&rest, '\n', &line); is_first = false) {
         (void)buf_append_cstr(b, is_first ? "" : ",");
-        (void)buf_append_json_string(b, more ? line : rest);
+        (void)buf_append_json_string(b, line);
     }
     (void)buf_append_cstr(b, "]}}\n\n");
 }
@@ -252,7 +252,7 @@ static bool code_stream_event(void *ctx, const struct code_event *e)
         break;
     case CODE_ERROR:
         s->has_failed = true;
-        code_put_error(&b, e->frame);
+        code_put_error(&b, e->frame, s->is_java);
         break;
     case CODE_END:
         if (!s->has_failed)
@@ -304,6 +304,8 @@ static void code_execute(struct call *c)
         call_fail_err(c, &err);
         return;
     }
+    json_t *there AUTO_JSON = code_find(c, spec.context, "java");
+    s->is_java = spec.context.n ? json_array_size(there) > 0 : strcmp(spec.language, "java") == 0;
     buf_init(&s->out.rest, SSE_LINE_MAX);
     buf_init(&s->err.rest, SSE_LINE_MAX);
     c->state = s;

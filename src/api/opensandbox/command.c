@@ -2,11 +2,12 @@
 /*
  * Commands of execd: a process of the core, told as a stream of events.
  *
- *  1. A command is ours from its start until ENDED_MAX later ones have ended: its status can be asked for that long, by whoever may ask the sandbox.
+ *  1. A command is ours from its start until ENDED_MAX later ones have ended, or we have. Its status is told from that, or from the sandbox's log, to whoever may ask the sandbox.
  *  2. In the foreground its client reads it: output is acknowledged at the client's pace, and a client that leaves kills the process group.
  *  3. One that was begun with an operation id (X-EXECD-OPERATION-ID) has its own from that, so the same request again finds it and begins nothing. Its last KEPT_MAX bytes of events are
  *     kept until ORPHAN_MS after its end, it goes on for ORPHAN_MS when its client is lost, and /command/{id}/resume?after_eid=N goes on with the event behind N. Events of all are numbered from 1 ("eid").
- *  4. In the background it writes to a file inside, which is what its log is read from. So the log outlives us, and costs us nothing.
+ *  4. An operation (operations.c) has its own from that, too, and goes on until it ends, whoever reads it.
+ *  5. In the background it writes to a file inside, which is what its log is read from. So the log outlives us, and costs us nothing.
  */
 #include "api/opensandbox/handlers.h"
 #include "base/mem.h"
@@ -39,7 +40,7 @@ struct osb_command {
     size_t unacked;
     uint32_t pid, exit_code;
     usec_t started, ended; /* real time */
-    bool is_background, is_ok, is_kept, by_bash;
+    bool is_background, is_ok, is_kept, by_bash, is_operation;
     char *content; /* owned */
     char error[128];
 };
@@ -133,9 +134,9 @@ static void stream_closed(struct call *c)
         return;
     m->call = NULL;
     if (m->follow) {
-        if (m->is_kept)
+        if (m->is_kept && !m->is_operation)
             timer_set(&m->o->execd.timers, &m->kill, ORPHAN_MS);
-        else
+        else if (!m->is_operation)
             command_kill(m, SIGKILL);
         exec_ack(m->follow, m->unacked);
         m->unacked = 0;
@@ -191,13 +192,24 @@ static void stream_end(struct osb_command *m, struct buf *b)
 
 /* ---- what it writes ---- */
 
+static struct call *command_let_go(struct osb_command *m)
+{
+    struct call *c = TAKE_PTR(m->call);
+
+    if (c)
+        c->state = NULL;
+    return c;
+}
+
 static void command_starts(void *ctx, uint32_t pid)
 {
     struct osb_command *m = ctx;
     AUTO_BUF struct buf b = BUF_INIT(1024);
 
     m->pid = pid;
-    if (!m->call && !m->is_kept) {
+    if (m->is_operation)
+        (void)operation_settle(m->o, m->sandbox, m->id, true, command_let_go(m));
+    if (!m->call && !m->is_kept && !m->is_operation) {
         command_kill(m, SIGKILL);
         return;
     }
@@ -316,6 +328,10 @@ static void command_fails(void *ctx, const struct err *err)
     if (command_starts_over(m, err))
         return;
     m->exit_code = UINT32_MAX;
+    if (m->is_operation && !m->pid && operation_settle(m->o, m->sandbox, m->id, false, c)) {
+        (void)command_let_go(m);
+        c = NULL;
+    }
     if (!c || http_response_begun(c->req)) {
         command_finish(m, is_late ? "-1" : err->msg, is_late ? "the time-out of the command has passed" : err->msg);
         return;
@@ -378,11 +394,17 @@ static bool command_is_again(struct call *c, struct str content, bool is_backgro
 
 void command_run(struct call *c, const struct exec_spec *spec, struct str content, bool is_background, const char *id)
 {
-    if (http_header_get(c->req, COMMAND_OPERATION_HEADER).n && command_is_again(c, content, is_background, id))
+    bool is_operation = c->route->what;
+    bool is_named = !is_operation && http_header_get(c->req, COMMAND_OPERATION_HEADER).n;
+    bool is_kept = is_named || (is_operation && !is_background);
+
+    if (is_named && command_is_again(c, content, is_background, id))
         return;
-    bool is_kept = http_header_get(c->req, COMMAND_OPERATION_HEADER).n;
     if (is_kept && opensandbox_of_execd(c)->n_kept == KEPT_COMMANDS_MAX) {
-        call_fail(c, 429, "too many commands with an operation id run, or have just ended");
+        if (is_operation)
+            operation_full(c);
+        else
+            call_fail(c, 429, "too many commands with an operation id run, or have just ended");
         return;
     }
     struct osb_command *m = mem_new(struct osb_command);
@@ -395,6 +417,7 @@ void command_run(struct call *c, const struct exec_spec *spec, struct str conten
     m->is_background = is_background;
     m->by_bash = str_eqc(spec->cmd, "/bin/bash");
     m->is_kept = is_kept;
+    m->is_operation = is_operation;
     m->o->n_kept += is_kept;
     m->started = clock_real();
     m->content = mem_strndup(content.p, MIN(content.n, (size_t)CONTENT_MAX));
@@ -416,6 +439,15 @@ void command_run(struct call *c, const struct exec_spec *spec, struct str conten
     c->state = m;
     c->cleanup = stream_closed;
     http_on_drain(c->req, command_drains, c);
+    if (is_operation)
+        operation_claim(c, false);
+}
+
+bool command_runs(const struct opensandbox *o, const char *id)
+{
+    const struct osb_command *m = map_get(&o->commands, str_of(id));
+
+    return m && m->follow;
 }
 
 /* ---- what is asked of it ---- */
@@ -502,7 +534,7 @@ static void command_status(struct call *c)
     const struct osb_command *m = command_find(c, c->args[0]);
 
     if (!m) {
-        call_fail(c, 404, "there is no command '%.*s'", (int)MIN(c->args[0].n, (size_t)64), c->args[0].p);
+        report_recorded(c);
         return;
     }
     json_t *answer = json_pack("{s:s,s:s,s:b,s:s,s:o*,s:o*}", "id", m->id, "content", m->content, "running",
@@ -528,6 +560,10 @@ const struct route command_routes[] = {
     {HTTP_METHOD_POST, "/session", session_make, ROUTE_BODY_MAY | ROUTE_SANDBOX, NULL},
     {HTTP_METHOD_POST, "/session/{}/run", session_run_command, ROUTE_BODY | ROUTE_SANDBOX, NULL},
     {HTTP_METHOD_DELETE, "/session/{}", session_remove, ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_GET, "/execution/instance", operation_show_instance, ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_GET, "/execution/operation", operation_show, ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_POST, "/command/operations", operation_command, ROUTE_BODY | ROUTE_SANDBOX, OPERATION_ROUTE},
+    {HTTP_METHOD_POST, "/pty/operations", operation_pty, ROUTE_BODY | ROUTE_SANDBOX, OPERATION_ROUTE},
     {HTTP_METHOD_POST, "/pty", pty_make, ROUTE_BODY_MAY | ROUTE_SANDBOX, NULL},
     {HTTP_METHOD_GET, "/pty/{}", pty_status, ROUTE_SANDBOX, NULL},
     {HTTP_METHOD_DELETE, "/pty/{}", pty_remove, ROUTE_SANDBOX, NULL},

@@ -7,7 +7,7 @@
 #include "api/opensandbox/opensandbox.h"
 #include "base/map.h"
 
-enum { OPENSANDBOX_EXECD_PORT = 44772, OPENSANDBOX_EGRESS_PORT = 18080 };
+enum { OPENSANDBOX_EXECD_PORT = 44772, OPENSANDBOX_EGRESS_PORT = 18080, COMMAND_ID_LEN = 20 };
 
 /* What it says of a sandbox that the core has no place for stands in the metadata, under names that clients can't use. */
 #define OPENSANDBOX_RESERVED "opensandbox.io/"
@@ -22,12 +22,18 @@ struct opensandbox {
     struct map commands;                       /* id -> struct osb_command (command.c) */
     char without_bash[64][ID_SANDBOX_LEN + 1]; /* some of the sandboxes that are known to be */
     struct map ptys;                           /* id -> struct pty (pty.c) */
+    struct map operations;                     /* of the sandbox with this id (operations.c) */
+    char instance[COMMAND_ID_LEN + 1];         /* this worker's */
     struct map isolated;                       /* id -> struct isolated (isolated.c) */
+    struct list isolating;                     /* those that are being made */
     struct map cells;                          /* id -> struct code_stream (code.c): those that run or wait */
     struct list ended;                         /* of those, the first ended longest ago */
     size_t n_ended, n_kept;                    /* the second: commands whose events are kept */
     struct list entries;                       /* entrypoints that run (hooks.c) */
 };
+
+/* n characters of [a-z0-9], at most 32, that stand for the text. */
+void opensandbox_digest(struct str text, char *to, size_t n);
 
 /* Answers and drops json. */
 void opensandbox_answer(struct call *c, int status, json_t *json);
@@ -115,13 +121,25 @@ int create_check_label(struct str key, struct str value, struct err *err); /* a 
 void create_drop(struct osb_creation *r);                                  /* NULL is fine */
 void create_ignore(void *ctx, struct sandbox *sb, const struct err *err);
 
+/* operations.c. A route of this kind makes what others make, once, and answers with JSON. */
+#define OPERATION_ROUTE "operation"
+void operations_free_all(struct opensandbox *o);
+/* What was asked for is under way, or made and answered with that; and what came of it: false, nobody wants to know. c: to be answered; NULL: nobody. */
+void operation_claim(struct call *c, bool is_made);
+bool operation_settle(struct opensandbox *o, const char *sandbox, const char *id, bool is_made, struct call *c);
+void operation_full(struct call *c); /* 503 */
+void operation_show_instance(struct call *c);
+void operation_show(struct call *c);
+void operation_command(struct call *c);
+void operation_pty(struct call *c);
+
 /* command.c */
 void commands_free(struct opensandbox *o);
+bool command_runs(const struct opensandbox *o, const char *id);
 
 #define COMMAND_OPERATION_HEADER "x-execd-operation-id" /* of those that their client may ask for again */
 
 #define COMMAND_DIRECTORY "/tmp/.opensandbox" /* inside: logs of commands in the background, and sessions */
-enum { COMMAND_ID_LEN = 20 };
 bool command_is_id(struct str id);
 /* When the last one there ended, in real time, UINT64_MAX while one runs; 0: there was none. */
 usec_t command_last(struct opensandbox *o, const struct sandbox *there);
@@ -148,6 +166,7 @@ void sse_lines_take(struct sse_lines *l, const char *type, struct str bytes, str
 void sse_line_flush(struct sse_lines *l, const char *type, struct buf *b);                   /* what is left of one */
 
 /* report.c */
+void report_recorded(struct call *c); /* the status of a command that is not in memory */
 void report_log(struct call *c);
 void report_metrics(struct call *c);
 void report_metrics_watch(struct call *c);
@@ -168,6 +187,7 @@ void isolated_stub(struct call *c);
 
 /* pty.c */
 void ptys_free(struct opensandbox *o);
+bool pty_retire(struct opensandbox *o, const char *id); /* unless it runs; false: it does */
 void pty_make(struct call *c);
 void pty_status(struct call *c);
 void pty_remove(struct call *c);
@@ -197,6 +217,8 @@ void vault_remove(struct call *c);
 /* The command and arguments of spec, for a shell. log: the command's id when its output goes into its file, else ""; uid, gid: -1 as it is. */
 void session_shell(struct call *c, struct exec_spec *spec, struct str log, int64_t uid, int64_t gid,
                    struct str command);
+/* The command that these are of, as the log tells them. */
+const char *session_content(const json_t *start);
 void session_command(struct call *c);
 void session_make(struct call *c);
 void session_run_command(struct call *c);

@@ -28,7 +28,8 @@ struct isolated {
     struct sandbox *sb, *nest; /* references */
     struct sandbox_watch watch;
     struct timer idle;
-    usec_t created; /* real time */
+    usec_t created, used; /* real time; used: without its commands */
+    unsigned n_held;      /* runs that wait for an answer (sandbox/hold.h) */
     int64_t idle_s, uid, gid;
     bool read_only;
     json_t *asked; /* owned: what is told of how it was made */
@@ -62,15 +63,6 @@ static void isolated_sandbox_ends(struct sandbox_watch *w, struct sandbox *sb)
 {
     (void)sb;
     isolated_free(container_of(w, struct isolated, watch));
-}
-
-static size_t isolated_count(struct opensandbox *o, const struct sandbox *sb)
-{
-    size_t n = 0, it = 0;
-
-    for (struct isolated *s; (s = map_next(&o->isolated, &it));)
-        n += s->sb == sb;
-    return n;
 }
 
 static struct isolated *isolated_find(struct opensandbox *o, const struct sandbox *sb, struct str id)
@@ -119,10 +111,10 @@ struct sandbox *isolated_nest(struct call *c, struct sandbox *sb, struct str pat
 
 /* ---- how long ---- */
 
-/* Real time; UINT64_MAX: while something runs. */
+/* Real time; UINT64_MAX: while something runs, or waits to. */
 static usec_t isolated_used(const struct isolated *s)
 {
-    return MAX(s->created, command_last(s->o, s->nest));
+    return s->n_held ? UINT64_MAX : MAX(s->used, command_last(s->o, s->nest));
 }
 
 static void isolated_idle(struct timer *t)
@@ -207,10 +199,24 @@ void isolated_stub(struct call *c)
 /* ---- making one ---- */
 
 struct isolating {
+    struct list node; /* of those that are being made */
+    const struct sandbox *sb;
     struct nest_spec spec;
     int64_t idle_s, uid, gid;
     json_t *asked; /* owned by the call's cleanup */
 };
+
+/* Those that are being made count. */
+static size_t isolated_count(struct opensandbox *o, const struct sandbox *sb)
+{
+    size_t n = 0, it = 0;
+
+    for (struct isolated *s; (s = map_next(&o->isolated, &it));)
+        n += s->sb == sb;
+    LIST_FOREACH (struct isolating, m, &o->isolating, node)
+        n += m->sb == sb;
+    return n;
+}
 
 /* What the profile 'strict' keeps from a session; case doesn't matter. */
 static bool isolated_is_secret(const char *name)
@@ -343,7 +349,7 @@ static void isolated_made(void *ctx, struct sandbox *nest, const struct err *err
             nest_end(nest);
         return;
     }
-    const struct isolating *m = c->state;
+    struct isolating *m = c->state;
     struct isolated *s = mem_new(struct isolated);
 
     *s = (struct isolated){.o = opensandbox_of_execd(c),
@@ -351,6 +357,7 @@ static void isolated_made(void *ctx, struct sandbox *nest, const struct err *err
                            .nest = nest,
                            .watch = {.fn = isolated_sandbox_ends},
                            .created = clock_real(),
+                           .used = clock_real(),
                            .idle_s = m->idle_s,
                            .uid = m->uid,
                            .gid = m->gid,
@@ -363,6 +370,7 @@ static void isolated_made(void *ctx, struct sandbox *nest, const struct err *err
     timer_init(&s->idle, isolated_idle);
     if (s->idle_s)
         timer_set(&s->o->execd.timers, &s->idle, (uint64_t)s->idle_s * 1000);
+    list_remove(&m->node);
     (void)map_put(&s->o->isolated, str_of(s->id), s);
     opensandbox_answer(c, 201, isolated_json(s, false));
 }
@@ -390,7 +398,10 @@ static void isolated_workspace(void *ctx, const struct file_entry *entry, const 
 
 static void isolated_closed(struct call *c)
 {
-    json_decref(((struct isolating *)c->state)->asked);
+    struct isolating *m = c->state;
+
+    list_remove(&m->node);
+    json_decref(m->asked);
 }
 
 void isolated_make(struct call *c)
@@ -398,14 +409,18 @@ void isolated_make(struct call *c)
     struct isolating *m = arena_alloc(http_arena(c->req), sizeof(*m));
     struct err err;
 
-    *m = (struct isolating){.idle_s = ISOLATED_IDLE_S, .uid = -1, .gid = -1};
+    *m = (struct isolating){.sb = c->sandbox, .idle_s = ISOLATED_IDLE_S, .uid = -1, .gid = -1};
+    list_init(&m->node);
     c->state = m;
     c->cleanup = isolated_closed;
     if (!isolated_read(c, m))
         return;
-    if (isolated_count(opensandbox_of_execd(c), c->sandbox) >= ISOLATED_MAX)
+    if (isolated_count(opensandbox_of_execd(c), c->sandbox) >= ISOLATED_MAX) {
         call_fail(c, 429, "the sandbox has %d isolated sessions already", ISOLATED_MAX);
-    else if (nest_check(c->sandbox, &m->spec, &err) < 0)
+        return;
+    }
+    list_append(&opensandbox_of_execd(c)->isolating, &m->node);
+    if (nest_check(c->sandbox, &m->spec, &err) < 0)
         call_fail_err(c, &err);
     else if (file_make_dir(c->sandbox, &c->actor, STR("root"), m->spec.workspace, isolated_workspace, c, &c->file,
                            &err) < 0)
@@ -414,15 +429,30 @@ void isolated_make(struct call *c)
 
 /* ---- running in one ---- */
 
+/* It goes on, or its client left. */
+static void isolated_unheld(struct call *c)
+{
+    struct isolated *s = map_get(&opensandbox_of_execd(c)->isolated, c->args[0]);
+
+    if (s) {
+        s->n_held--;
+        s->used = clock_real();
+    }
+}
+
 void isolated_run(struct call *c)
 {
-    const struct isolated *s = map_get(&opensandbox_of_execd(c)->isolated, c->args[0]);
+    struct isolated *s = map_get(&opensandbox_of_execd(c)->isolated, c->args[0]);
     struct str code = STR(""), cwd = STR_NULL;
     int64_t timeout_s = ISOLATED_RUN_S;
     bool is_background = false;
     struct exec_spec spec = {.user = STR("root")};
-    char *id = arena_alloc(http_arena(c->req), COMMAND_ID_LEN + 1);
+    const char *id = command_id_once(c); /* with another one it would be another action, which was not allowed yet */
 
+    if (!s) { /* deleted while this run was held */
+        isolated_unknown(c);
+        return;
+    }
     if (!CALL_WANTS(c, JSON_NEED_STR("code", &code), JSON_WANT_STR("cwd", &cwd),
                     JSON_WANT_INT("timeout_seconds", 1, INT32_MAX, &timeout_s),
                     JSON_WANT_BOOL("background", &is_background), JSON_WANT_PAIRS("envs", &spec.envs, &spec.n_envs)))
@@ -431,9 +461,12 @@ void isolated_run(struct call *c)
         call_refuse(c, ERR_UNIMPLEMENTED, "runs of an isolated session have no background and no hooks");
         return;
     }
-    id_token(id, COMMAND_ID_LEN);
     spec.cwd = cwd.n ? cwd : str_of(s->workspace);
     spec.timeout_ms = (uint64_t)timeout_s * 1000;
     session_shell(c, &spec, STR(""), s->uid, s->gid, code);
     command_run(c, &spec, code, false, id);
+    if (c->is_held) {
+        s->n_held++;
+        c->cleanup = isolated_unheld;
+    }
 }

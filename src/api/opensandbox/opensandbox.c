@@ -7,6 +7,19 @@
 #include "http/client/connect.h"
 #include "http/url.h"
 
+#include <openssl/evp.h>
+
+void opensandbox_digest(struct str text, char *to, size_t n)
+{
+    unsigned char digest[EVP_MAX_MD_SIZE];
+    int ok = EVP_Digest(text.p, text.n, digest, NULL, EVP_sha256(), NULL);
+
+    assert(ok == 1 && n <= 32);
+    for (size_t i = 0; i < n; i++)
+        to[i] = "abcdefghijklmnopqrstuvwxyz0123456789"[digest[i] % 36];
+    to[n] = 0;
+}
+
 /* ---- answers ---- */
 
 void opensandbox_answer(struct call *c, int status, json_t *json)
@@ -162,6 +175,7 @@ static const struct facade_ops lifecycle_ops = {
     .body_max = 1 << 20,
     .body_error = "",
     .refuses_unknown = true,
+    .malformed_status = 422,
     .method_error = "this route has no such method",
     .method_error_status = 405,
     .authenticate = lifecycle_authenticate,
@@ -213,7 +227,9 @@ struct opensandbox *opensandbox_new(const struct opensandbox_config *config)
 
     list_init(&o->ended);
     list_init(&o->entries);
+    list_init(&o->isolating);
     o->builder = config->builder;
+    id_token(o->instance, COMMAND_ID_LEN);
     pendings_init(o);
     if (facade_init(&o->lifecycle, &lifecycle_ops, config->core, config->refusals) == 0 &&
         facade_init(&o->execd, &execd_ops, config->core, config->refusals) == 0 &&
@@ -231,6 +247,7 @@ void opensandbox_free(struct opensandbox *o)
     commands_free(o);
     isolated_free_all(o);
     hooks_free(o);
+    operations_free_all(o);
     ptys_free(o);
     map_fini(&o->cells);
     facade_fini(&o->lifecycle);

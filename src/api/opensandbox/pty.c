@@ -8,7 +8,8 @@
  *     A client that does not read stops the process, as it does everywhere.
  *  3. What the client sends waits in client->in, as records, until the process has taken what came before; meanwhile nothing is read. Each record is an action, and a step
  *     of its call (api/kit/call.h). One that answers no ping for two rounds is cut.
- *  4. After a restart of the service the row is gone, but the process has the terminal's id as its tag: who comes with the id is attached to it, and gets what nobody has got yet.
+ *  4. One that an operation made (operations.c) starts one process at most: who comes after its end gets the output and the end.
+ *  5. After a restart of the service the row is gone, but the process has the terminal's id as its tag: who comes with the id is attached to it, and gets what nobody has got yet.
  */
 #include "api/opensandbox/pty_message.h"
 #include "base/mem.h"
@@ -37,8 +38,9 @@ struct pty {
     struct buf kept;
     uint64_t written; /* what was, in all; kept is its end */
     size_t unacked;
-    uint32_t pid; /* 0: not started yet */
-    bool is_pipe, was_launched, has_failed;
+    uint32_t pid;  /* 0: not started yet */
+    int exit_code; /* of the last process */
+    bool is_pipe, was_launched, has_failed, is_once;
 };
 
 struct pty_client {
@@ -134,6 +136,17 @@ static struct pty *pty_find(struct call *c)
     return p && p->sb == c->sandbox ? p : NULL;
 }
 
+bool pty_retire(struct opensandbox *o, const char *id)
+{
+    struct pty *p = map_get(&o->ptys, str_of(id));
+
+    if (p && p->follow)
+        return false;
+    if (p)
+        pty_free(p);
+    return true;
+}
+
 static bool pty_has_room(struct call *c)
 {
     size_t n = 0, it = 0;
@@ -197,6 +210,15 @@ static void pty_writes(void *ctx, enum wire_channel channel, struct str bytes)
     exec_ack(p->follow, bytes.n);
 }
 
+static void pty_tell_exit(struct pty_client *l)
+{
+    if (l->pty->is_once && l->pty->has_failed)
+        pty_say(l, json_pack("{s:s,s:s,s:s}", "type", "error", "code", "START_FAILED", "error", "it did not start"));
+    else
+        pty_say(l, json_pack("{s:s,s:i}", "type", "exit", "exit_code", l->pty->exit_code));
+    pty_detach(l, CLOSE_NORMAL, "process exited");
+}
+
 static void pty_exits(void *ctx, const struct exec_exit *exit)
 {
     struct pty *p = ctx;
@@ -205,10 +227,9 @@ static void pty_exits(void *ctx, const struct exec_exit *exit)
     p->follow = NULL;
     p->pid = 0;
     p->unacked = 0;
-    if (!l)
-        return;
-    pty_say(l, json_pack("{s:s,s:i}", "type", "exit", "exit_code", exit->signaled ? -1 : (int)exit->code));
-    pty_detach(l, CLOSE_NORMAL, "process exited");
+    p->exit_code = exit->signaled ? -1 : (int)exit->code;
+    if (l)
+        pty_tell_exit(l);
 }
 
 static void pty_fails(void *ctx, const struct err *err)
@@ -220,6 +241,7 @@ static void pty_fails(void *ctx, const struct err *err)
     p->follow = NULL;
     p->pid = 0;
     p->unacked = 0;
+    p->exit_code = -1;
     p->has_failed |= !is_late;
     if (!l)
         return;
@@ -251,8 +273,9 @@ static int pty_launch(struct pty *p, struct call *c, struct err *err)
                                    .cols = 80,
                                    .rows = 24};
 
-    p->was_launched = true;
-    return exec_start(p->sb, &c->actor, &spec, &pty_ops, p, &p->follow, err);
+    int r = exec_start(p->sb, &c->actor, &spec, &pty_ops, p, &p->follow, err);
+    p->was_launched |= r == 0; /* what was denied can be asked for again */
+    return r;
 }
 
 /* Of a terminal that an earlier worker knew. */
@@ -410,11 +433,12 @@ void pty_attach(struct call *c)
     }
     if (is_old)
         p = pty_new(c, c->args[0].p, STR(""), STR(""));
-    if (!p->follow)
+    bool is_over = p->is_once && p->was_launched && !p->follow;
+    if (!p->follow && !is_over)
         p->is_pipe = str_eqc(mode, "0");
     if (is_old)
         r = pty_reattach(p, c, &err);
-    else if (!p->follow)
+    else if (!p->follow && !is_over)
         r = pty_launch(p, c, &err);
     if (r < 0 || websocket_accept(c->req, pty_on_message, l, &l->socket) < 0) {
         if (r < 0)
@@ -434,10 +458,12 @@ void pty_attach(struct call *c)
     l->pty = p;
     http_on_drain(c->req, pty_drains, l);
     call_set_timer(c, PING_MS, pty_ping);
-    if (p->pid)
+    if (p->pid || is_over)
         pty_connected(l);
     else
         http_pause_body(c->req);
+    if (is_over)
+        pty_tell_exit(l);
 }
 
 /* ---- rows ---- */
@@ -449,7 +475,12 @@ void pty_make(struct call *c)
     if (!CALL_WANTS(c, JSON_WANT_STR("cwd", &cwd), JSON_WANT_STR("command", &command)))
         return;
     const struct pty *same = map_get(&opensandbox_of_execd(c)->ptys, str_of(command_id_once(c)));
-    if (same) /* by an operation id */
+    if (c->route->what && !pty_has_room(c)) {
+        operation_full(c);
+    } else if (c->route->what) {
+        pty_new(c, command_id_once(c), cwd, command)->is_once = true;
+        operation_claim(c, true);
+    } else if (same) /* by an operation id */
         opensandbox_answer(c, 200, json_pack("{s:s}", "session_id", same->id));
     else if (!pty_has_room(c))
         call_fail(c, 429, "a sandbox has at most %d terminals", PTYS_MAX);

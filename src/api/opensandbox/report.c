@@ -1,10 +1,107 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What execd tells beside streams: the log of a command in the background, the sandbox's figures, and what isolation there is. */
+/* What execd tells beside streams: what became of a command that is not in memory, the log of one in the background, and the sandbox's figures. */
 #include "api/kit/file_body.h"
 #include "api/opensandbox/handlers.h"
 #include "base/mem.h"
+#include "event/log.h"
 
 #include <stdio.h>
+
+/* ---- what the sandbox's log knows of a command ---- */
+
+enum { RECORD_STEP = 2000 };
+
+struct report_record {
+    char tag[COMMAND_ID_LEN + 16]; /* as it stands in exec.start */
+    struct sandbox_log_walk walk;
+    uint64_t next, seq; /* to be read; the command's exec.start, 0: not found */
+    usec_t started, ended;
+    json_t *start, *end; /* owned */
+};
+
+static bool report_record_event(const struct event *e, void *ctx)
+{
+    struct report_record *r = ctx;
+
+    r->next = e->seq + 1;
+    if (!r->seq && e->kind == EVENT_EXEC_START && str_starts(e->actor, STR("opensandbox")) &&
+        memmem(e->data.p, e->data.n, r->tag, strlen(r->tag))) {
+        r->start = json_loadb(e->data.p, e->data.n, 0, NULL);
+        r->seq = e->seq;
+        r->started = e->time;
+    } else if (r->seq && e->cause == r->seq && (e->kind == EVENT_EXEC_EXIT || e->kind == EVENT_EXEC_FAILED)) {
+        r->end = json_loadb(e->data.p, e->data.n, 0, NULL);
+        r->ended = e->time;
+    }
+    return !r->end;
+}
+
+static void report_record_answer(struct call *c, struct report_record *r)
+{
+    const json_t *code = json_object_get(r->end, "exit_code"), *signal = json_object_get(r->end, "signal"),
+                 *message = json_object_get(r->end, "message");
+    long long exit_code = code ? json_integer_value(code) : -1;
+    char error[128] = "";
+
+    if (json_is_true(json_object_get(r->end, "deadline_exceeded")))
+        (void)snprintf(error, sizeof(error), "the time-out of the command has passed");
+    else if (json_is_string(message))
+        (void)snprintf(error, sizeof(error), "%s", json_string_value(message));
+    else if (r->end && exit_code)
+        (void)snprintf(error, sizeof(error), signal ? "signal: %lld" : "exit status %lld",
+                       signal ? json_integer_value(signal) : exit_code);
+    json_t *answer = json_pack("{s:s,s:s,s:b,s:s,s:o*,s:o*}", "id", c->args[0].p, "content", session_content(r->start),
+                               "running", !r->end, "error", error, "started_at", opensandbox_time(r->started),
+                               "finished_at", opensandbox_time(r->ended));
+    if (r->end)
+        (void)json_object_set_new(answer, "exit_code", json_integer(exit_code));
+    opensandbox_answer(c, 200, answer);
+}
+
+static void report_record_closed(struct call *c)
+{
+    struct report_record *r = c->state;
+
+    json_decref(r->start);
+    json_decref(r->end);
+}
+
+/* A little at a time: it may be long. */
+static void report_record_step(struct call *c)
+{
+    struct report_record *r = c->state;
+    struct err err;
+    int n = event_read(r->walk.log, r->walk.id, r->next, RECORD_STEP, report_record_event, r, &err);
+
+    if (n < 0)
+        call_fail_err(c, &err);
+    else if (n == RECORD_STEP && !r->end)
+        call_set_timer(c, 1, report_record_step);
+    else if (r->seq)
+        report_record_answer(c, r);
+    else
+        call_fail(c, 404, "there is no command '%.*s'", (int)MIN(c->args[0].n, (size_t)64), c->args[0].p);
+}
+
+void report_recorded(struct call *c)
+{
+    struct report_record *r = arena_alloc(http_arena(c->req), sizeof(*r));
+    struct err err;
+
+    if (!command_is_id(c->args[0])) {
+        call_fail(c, 404, "there is no such command");
+        return;
+    }
+    *r = (struct report_record){.next = 0};
+    (void)snprintf(r->tag, sizeof(r->tag), "\"tag\":\"%.*s\"", STR_ARG(c->args[0]));
+    if (sandbox_log_walk_init(&r->walk, call_core(c), str_of(sandbox_info(c->sandbox)->id), 0, 1, &err) < 0) {
+        call_fail_err(c, &err);
+        return;
+    }
+    c->state = r;
+    c->cleanup = report_record_closed;
+    report_record_step(c);
+}
 
 /* ---- the log of one in the background ---- */
 

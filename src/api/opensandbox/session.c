@@ -6,7 +6,6 @@
 #include "api/opensandbox/handlers.h"
 #include "base/id.h"
 
-#include <openssl/evp.h>
 #include <stdio.h>
 
 enum { OPERATION_MAX = 128 };
@@ -84,6 +83,12 @@ void script_run(struct call *c, const char *script, const struct str *args, size
 
 /* ---- commands ---- */
 
+#define PRELUDE_NAME "cove" /* the name of the shell of session_prelude() */
+#define SESSION                                                                                                          \
+    "__f=" COMMAND_DIRECTORY "/$1.session; shopt -s expand_aliases; . \"$__f\" >/dev/null 2>&1; "                        \
+    "[ -z \"$3\" ] || cd -- \"$3\" || exit 1; "                                                                          \
+    "trap '__c=$?; { declare -p; declare -f; alias -p; printf \"cd -- %q\\n\" \"$PWD\"; } >\"$__f.new\" 2>/dev/null && " \
+    "mv -f \"$__f.new\" \"$__f\"; exit $__c' EXIT; eval \"$2\""
 #define SHELL "[ ! -x /bin/bash ] || exec /bin/bash -c \"$1\"; exec /bin/sh -c \"$1\""
 
 const char *command_id_once(struct call *c)
@@ -96,14 +101,10 @@ const char *command_id_once(struct call *c)
         id_token(id, COMMAND_ID_LEN);
         if (operation.n) {
             AUTO_BUF struct buf all = BUF_INIT(OPERATION_MAX + 64);
-            unsigned char digest[EVP_MAX_MD_SIZE];
 
             buf_printf(&all, "%s %.*s", sandbox_info(c->sandbox)->id, (int)MIN(operation.n, (size_t)OPERATION_MAX),
                        operation.p);
-            int ok = EVP_Digest(buf_data(&all), buf_len(&all), digest, NULL, EVP_sha256(), NULL);
-            assert(ok == 1);
-            for (size_t i = 0; i < COMMAND_ID_LEN; i++)
-                id[i] = "abcdefghijklmnopqrstuvwxyz0123456789"[digest[i] % 36];
+            opensandbox_digest(buf_str(&all), id, COMMAND_ID_LEN);
         }
         c->args[1] = str_of(id);
     }
@@ -128,7 +129,7 @@ static size_t session_prelude(struct arena *a, struct str *args, struct str log,
     buf_append_cstr(&b, "\"$@\"");
     args[n++] = STR("-c");
     args[n++] = arena_str(a, buf_str(&b));
-    args[n++] = STR("sh");
+    args[n++] = STR(PRELUDE_NAME);
     return n;
 }
 
@@ -136,7 +137,7 @@ void session_shell(struct call *c, struct exec_spec *spec, struct str log, int64
 {
     struct str *args = arena_alloc(http_arena(c->req), 12 * sizeof(*args));
     size_t n = 0;
-    bool is_plain = !log.n && uid < 0;
+    bool is_plain = !log.n && uid < 0 && !c->route->what; /* an operation starts once */
 
     spec->args = args;
     if (is_plain && command_has_bash(opensandbox_of_execd(c), c->sandbox)) {
@@ -170,6 +171,24 @@ static void session_argv(struct call *c, struct exec_spec *spec, struct str log,
         args[n++] = argv[i];
     spec->args = args;
     spec->n_args = n;
+}
+
+const char *session_content(const json_t *start)
+{
+    const char *const shells[] = {SHELL, SESSION}, *cmd = json_string_value(json_object_get(start, "cmd"));
+    const json_t *args = json_object_get(start, "args");
+    size_t n = json_array_size(args), at = 0;
+
+#define ARG(i) (json_string_value(json_array_get(args, (i))) ? json_string_value(json_array_get(args, (i))) : "")
+    if (strcmp(ARG(2), PRELUDE_NAME) == 0) {
+        cmd = ARG(3);
+        at = 4;
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(shells); i++)
+        if (strcmp(ARG(at + 1), shells[i]) == 0)
+            return ARG(at + (i ? 4 : 3));
+    return n == 2 && cmd && strcmp(cmd, "/bin/bash") == 0 ? ARG(1) : cmd ? cmd : "";
+#undef ARG
 }
 
 void session_command(struct call *c)
@@ -224,12 +243,6 @@ void session_make(struct call *c)
                " \"$PWD\" >>" COMMAND_DIRECTORY "/\"$1\".session",
                args, 2, session_made);
 }
-
-#define SESSION                                                                                                          \
-    "__f=" COMMAND_DIRECTORY "/$1.session; shopt -s expand_aliases; . \"$__f\" >/dev/null 2>&1; "                        \
-    "[ -z \"$3\" ] || cd -- \"$3\" || exit 1; "                                                                          \
-    "trap '__c=$?; { declare -p; declare -f; alias -p; printf \"cd -- %q\\n\" \"$PWD\"; } >\"$__f.new\" 2>/dev/null && " \
-    "mv -f \"$__f.new\" \"$__f\"; exit $__c' EXIT; eval \"$2\""
 
 struct session_run {
     struct str command, cwd;

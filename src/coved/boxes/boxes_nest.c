@@ -5,7 +5,7 @@
 #include "coved/foreign.h"
 #include "coved/workers/job.h"
 
-enum { NEST_MS = 10000 };
+enum { NEST_MS = 2000 };
 
 void boxes_nest_free(struct nest_order *order)
 {
@@ -45,7 +45,7 @@ void boxes_nest_begin(struct task *t)
                                   .done = boxes_nest_done,
                                   .ctx = t,
                                   .limit_ms = NEST_MS,
-                                  .is_brief = true,
+                                  .is_inside = true,
                                   .fds = how->fds,
                                   .n_fds = TIER_NEST_FDS};
     struct err err;

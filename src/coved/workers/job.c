@@ -34,9 +34,9 @@ struct job {
 struct jobs {
     struct coved_loop *loop;
     int keep_out, lock;
-    int statics_end;                                         /* descriptors of this number and above come and go */
-    struct list waiting, background, brief, running, failed; /* failed: ended before there was a process */
-    size_t n_running, n_brief, n_left;                       /* n_brief: running, and not of n_running */
+    int statics_end; /* descriptors of this number and above come and go */
+    struct list waiting, background, brief, inside, running, failed; /* failed: ended before there was a process */
+    size_t n_running, n_brief, n_inside, n_left; /* each of those that run is in one of the first three */
 };
 
 /* ---- the child ---- */
@@ -97,6 +97,12 @@ NORETURN static void run(const struct jobs *jobs, const struct job_spec *spec, i
 
 /* ---- coved ---- */
 
+static size_t *job_place(const struct job *j)
+{
+    struct jobs *jobs = j->jobs;
+    return j->spec.is_inside ? &jobs->n_inside : j->spec.is_brief ? &jobs->n_brief : &jobs->n_running;
+}
+
 static void job_finish(struct job *j, int r)
 {
     struct jobs *jobs = j->jobs;
@@ -117,7 +123,7 @@ static void on_pidfd(struct source *s, uint32_t events UNUSED)
         return;
     loop_remove(j->jobs->loop, &j->pidfd);
     loop_remove(j->jobs->loop, &j->ready);
-    *(j->spec.is_brief ? &j->jobs->n_brief : &j->jobs->n_running) -= 1;
+    *job_place(j) -= 1;
     int32_t answer = 0;
     int r = j->verdict;
     ssize_t n = recv(j->sock, &answer, sizeof(answer), MSG_DONTWAIT);
@@ -185,7 +191,7 @@ static void job_begin(struct job *j)
         list_append(&jobs->failed, &j->node);
         return;
     }
-    *(j->spec.is_brief ? &jobs->n_brief : &jobs->n_running) += 1;
+    *job_place(j) += 1;
     j->end = j->spec.limit_ms ? clock_mono() + j->spec.limit_ms * USEC_PER_MS : 0;
     list_append(&jobs->running, &j->node);
 }
@@ -199,6 +205,7 @@ struct jobs *jobs_new(struct coved_loop *loop, int keep_out, int lock)
     list_init(&jobs->waiting);
     list_init(&jobs->background);
     list_init(&jobs->brief);
+    list_init(&jobs->inside);
     list_init(&jobs->running);
     list_init(&jobs->failed);
     jobs->statics_end = 3;
@@ -236,6 +243,8 @@ usec_t jobs_tick(struct jobs *jobs)
         job_begin(j);
     while (jobs->n_brief < JOBS_MAX && (j = LIST_FIRST(struct job, &jobs->brief, node)))
         job_begin(j);
+    while (jobs->n_inside < JOBS_INSIDE_MAX && (j = LIST_FIRST(struct job, &jobs->inside, node)))
+        job_begin(j);
     LIST_FOREACH (struct job, r, &jobs->running, node) {
         if (r->end && now >= r->end) {
             r->end = 0;
@@ -255,7 +264,11 @@ struct job *job_add(struct jobs *jobs, const struct job_spec *spec)
     j->pid_fd = j->sock = j->pidfd.fd = j->ready.fd = -1;
     list_init(&j->node);
     jobs->n_left++;
-    list_append(spec->is_brief ? &jobs->brief : spec->is_background ? &jobs->background : &jobs->waiting, &j->node);
+    list_append(spec->is_inside       ? &jobs->inside
+                : spec->is_brief      ? &jobs->brief
+                : spec->is_background ? &jobs->background
+                                      : &jobs->waiting,
+                &j->node);
     return j;
 }
 

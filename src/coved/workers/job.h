@@ -6,7 +6,7 @@
  *  1. A job that was added is reported done exactly once, however its process ends, from the loop and never from inside a call of this module;
  *     one that was killed before it began, too.
  *  2. At most JOBS_MAX run at a time; the others wait in the order in which they came, background ones behind all others. Brief ones, which nothing that is copied makes
- *     longer, have JOBS_MAX places of their own: a mount doesn't wait for four clones.
+ *     longer, have JOBS_MAX places of their own: a mount doesn't wait for four clones. So have those that go inside a sandbox, whose programs can stop them: JOBS_INSIDE_MAX.
  *  3. A child has the pool's directories, what its function opens, and nothing else of coved's that somebody waits to see closed. It ends with coved.
  *
  * A held job is one whose process is there and waits for job_go(): what must be done between ("stand still") is not made longer by the fork.
@@ -16,7 +16,7 @@
 #include "base/def.h"
 #include "coved/loop.h"
 
-enum { JOBS_MAX = 4 };
+enum { JOBS_MAX = 4, JOBS_INSIDE_MAX = 2 };
 
 struct jobs;
 struct job;
@@ -31,7 +31,7 @@ struct job_spec {
     /* In coved, once the process is there and has prepared; may be NULL. A held one waits for job_go() from here on. */
     void (*begun)(void *ctx);
     void *ctx;
-    bool is_held, is_background, is_brief;
+    bool is_held, is_background, is_brief, is_inside;
     uint32_t limit_ms; /* killed (-ETIMEDOUT) after this time; 0: never */
     /* descriptors that the child keeps beyond its own, numbers unchanged; borrowed until it has begun */
     const int *fds;

@@ -236,6 +236,31 @@ static void test_brief_ones_do_not_wait_for_long_ones(void **state)
         turn(w);
 }
 
+/* Those that a sandbox's programs have stopped keep each other waiting, and nobody else. */
+static void test_those_inside_keep_nobody_waiting(void **state)
+{
+    struct world *w = *state;
+    struct one stopped[JOBS_INSIDE_MAX + 1], brief = {0};
+    memset(stopped, 0, sizeof(stopped));
+    for (size_t i = 0; i < ARRAY_SIZE(stopped); i++) {
+        struct job_spec spec = spec_of(&stopped[i], sleeps);
+        spec.is_inside = true;
+        stopped[i].job = job_add(w->jobs, &spec);
+    }
+    wait_for(w, &stopped[JOBS_INSIDE_MAX - 1].begun);
+    struct job_spec spec = spec_of(&brief, returns);
+    spec.is_brief = true;
+    (void)job_add(w->jobs, &spec);
+    wait_for(w, &brief.done);
+    assert_false(stopped[JOBS_INSIDE_MAX].begun);
+    job_kill(stopped[0].job);
+    wait_for(w, &stopped[JOBS_INSIDE_MAX].begun);
+    for (size_t i = 1; i < ARRAY_SIZE(stopped); i++)
+        job_kill(stopped[i].job);
+    while (jobs_left(w->jobs))
+        turn(w);
+}
+
 /* The pool's directories, the lock, and what it was given; nothing that somebody waits to see closed. */
 static int looks_around(void *ctx)
 {
@@ -286,6 +311,7 @@ int main(void)
         TEST(test_a_held_one_waits),
         TEST(test_a_bounded_number_and_background_ones_last),
         TEST(test_brief_ones_do_not_wait_for_long_ones),
+        TEST(test_those_inside_keep_nobody_waiting),
         TEST(test_what_a_job_has),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -117,13 +117,13 @@ static struct hold *hold_new(struct core *core, struct holder *holder, const str
     uint64_t ms = core->config.hold_ms ? core->config.hold_ms : HOLD_MS;
     usec_t now = clock_real();
     *h = (struct hold){.core = core, .holder = holder, .bytes = holder->bytes + q->data.n};
-    h->info = (struct hold_info){
-        .id = mem_strdup(id),
-        .question = {mem_strdup(q->id), q->kind, hold_copy(q->actor), hold_copy(q->data), q->tenant, NULL},
-        .answer = *answer,
-        .is_analysed = answer->is_analysed,
-        .asked = now,
-        .until = clock_add_ms(now, ms)};
+    h->info = (struct hold_info){.id = mem_strdup(id),
+                                 .question = {mem_strdup(q->id), q->kind, hold_copy(q->actor), hold_copy(q->data),
+                                              q->tenant, NULL, q->wants_risk},
+                                 .answer = *answer,
+                                 .is_analysed = answer->is_analysed,
+                                 .asked = now,
+                                 .until = clock_add_ms(now, ms)};
     h->info.answer.rule = mem_strdup(answer->rule);
     h->info.answer.reason = mem_strdup(answer->reason);
     list_append(&holder->holds, &h->node);

@@ -550,10 +550,12 @@ int serve(const struct config *config, int keeper_fd, struct err *err)
     };
     int r = set_up(&c, keeper_fd, err);
     if (r == 0) {
-        if (c.lost)
+        if (c.lost && records_are_new(c.records))
             log_warn(
                 "an earlier coved died: removed what %zu boxes left behind that belonged to nobody or ended with it",
                 c.lost);
+        else if (c.lost)
+            log_info("removed what %zu boxes left behind that belonged to nobody or ended meanwhile", c.lost);
         log_info("listening on %s%s", config->listen[0].text, config->n_listen > 1 ? " and more" : "");
         r = loop_forever(&c, err);
     }

@@ -80,9 +80,9 @@ static void test_refused(void **state)
         {open_policy, "http://localhost/", "a", "b", "unavailable"},
         {"{\"rules\":[{\"allow\":\"127.0.0.1\"}]}", "https://hook.test/", "a", "b", "permission_denied"},
         {ALLOWED, "http://127.0.0.1:1/", "a", "b", "unavailable"}, /* nobody listens */
-        {ALLOWED, "http://127.0.0.1:1/ HTTP/1.1\r\nx: y", "a", "b", "no URL"},
-        {ALLOWED, "http://user@127.0.0.1:1/", "a", "b", "no URL"},
-        {ALLOWED, "ftp://127.0.0.1/", "a", "b", "no URL"},
+        {ALLOWED, "http://127.0.0.1:1/ HTTP/1.1\r\nx: y", "a", "b", "the URL"},
+        {ALLOWED, "http://user@127.0.0.1:1/", "a", "b", "the URL"},
+        {ALLOWED, "ftp://127.0.0.1/", "a", "b", "the URL"},
         {ALLOWED, "http://127.0.0.1:1/", "a\r\nx", "b", "an invalid header"},
         {ALLOWED, "http://127.0.0.1:1/", "a", "b\r\nx: y", "an invalid header"},
         {"{\"default\":\"maybe\"}", "http://127.0.0.1:1/", "a", "b", "invalid_argument"},

@@ -304,7 +304,7 @@ static void landlock(const struct probe_env *env UNUSED, struct probe_result *r)
 {
     long abi = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
     if (abi > 0)
-        probe_say(r, PROBE_OK, "ABI %ld (programs inside may use it; the process tier needs it)", abi);
+        probe_say(r, PROBE_OK, "ABI %ld (programs inside may use it)", abi);
     else
         probe_say(r, PROBE_MISSING, "not enabled: programs inside can't use it; boot with lsm=landlock,...");
 }
@@ -371,7 +371,7 @@ static void kvm(const struct probe_env *env UNUSED, struct probe_result *r)
     if (version < 0)
         probe_say(r, PROBE_MISSING, "/dev/kvm: %s", strerror(errno));
     else
-        probe_say(r, PROBE_OK, "API version %d; whether a machine runs on it, the tier microvm finds out", version);
+        probe_say(r, PROBE_OK, "API version %d; the tier microvm tries whether a machine runs on it", version);
 }
 
 const struct probe *probe_list(size_t *ret_n)

@@ -70,7 +70,9 @@ static int charge_disk(struct charge *charge, struct core *core, uint64_t tenant
     if (!user)
         return -1;
     if (user->limits[QUOTA_DISK] && !amounts[QUOTA_DISK])
-        return err_set(err, ERR_PERMISSION_DENIED, "your tenant's disk is limited: set a size");
+        return err_set(
+            err, ERR_PERMISSION_DENIED,
+            "your tenant's disk is limited: set a size (of a sandbox: --disk or 'defaults.disk' in the configuration; of a volume: --size)");
     return charge_take(charge, core, tenant, amounts, err);
 }
 

@@ -250,7 +250,8 @@ int template_remove(struct template_registry *r, uint64_t view, struct str ref, 
     struct template_entry *e = built_find(r, view, &name, true);
     if (!e && registry_file(r, ref))
         return err_set(err, ERR_FAILED_PRECONDITION,
-                       "template '%.*s' stands in a file: remove that from %s to be rid of it", STR_ARG(ref), r->dir);
+                       "template '%.*s' comes from a file: to remove it, delete that file from %s", STR_ARG(ref),
+                       r->dir);
     if (!e)
         return err_set(err, ERR_NOT_FOUND, "template '%.*s' not found", STR_ARG(ref));
     for (size_t i = 0; i < e->n_tags; i++)

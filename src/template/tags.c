@@ -89,7 +89,7 @@ static int find_entry(struct template_registry *r, uint64_t view, struct str ref
     if (*ret_entry)
         return 0;
     if (registry_file(r, ref))
-        return err_set(err, ERR_FAILED_PRECONDITION, "template '%.*s' stands in a file and can't be changed by this",
+        return err_set(err, ERR_FAILED_PRECONDITION, "template '%.*s' comes from a file and can't be changed by this",
                        STR_ARG(ref));
     return err_set(err, ERR_NOT_FOUND, "template '%.*s' not found", STR_ARG(ref));
 }

@@ -171,11 +171,6 @@ static int gvisor_usage(const struct tier_host *host, struct box *box, usec_t ag
     return group_usage(host, box, ret_usage, &raw);
 }
 
-static int gvisor_mount(const struct tier_host *host UNUSED, const struct tier_mount *m UNUSED)
-{
-    return -EOPNOTSUPP; /* nothing is mounted into a sentry that runs */
-}
-
 const struct tier tier_gvisor = {
     .name = "gvisor",
     .summary = "a kernel of its own in user space serves its system calls (runsc)",
@@ -196,7 +191,6 @@ const struct tier tier_gvisor = {
     .oom_kills = group_oom_kills,
     .dirty_bytes = group_dirty_bytes,
     .snapshot = files_snapshot,
-    .mount = gvisor_mount,
     .checkpoint = gvisor_checkpoint,
     .go_on = gvisor_go_on,
 };

@@ -99,13 +99,17 @@ static void gvisor_write_bundle(const char *name)
         "local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\",\"LANG=C.UTF-8\"],\"capabilities\":{"
         "\"bounding\":[%s],\"effective\":[%s],\"permitted\":[%s],\"inheritable\":[]}},",
         name, caps, caps, caps);
-    (void)buf_append_cstr(
+    /* Over an empty /tmp runsc would lay a tmpfs of its own, unless it is told of a mount. What is there is the sandbox's: a link would lead elsewhere. */
+    struct stat tmp;
+    const bool has_tmp = lstat("/root/tmp", &tmp) == 0 && S_ISDIR(tmp.st_mode);
+    (void)buf_printf(
         &b,
-        "\"mounts\":[{\"destination\":\"/proc\",\"type\":\"proc\",\"source\":\"proc\"},"
+        "\"mounts\":[%s{\"destination\":\"/proc\",\"type\":\"proc\",\"source\":\"proc\"},"
         "{\"destination\":\"/sys\",\"type\":\"sysfs\",\"source\":\"sysfs\",\"options\":[\"ro\"]},"
         "{\"destination\":\"/dev/shm\",\"type\":\"tmpfs\",\"source\":\"tmpfs\"},"
         "{\"destination\":\"/run/cove/agent\",\"type\":\"bind\",\"source\":\"/agent\",\"options\":[\"ro\"]}],"
-        "\"linux\":{\"namespaces\":[{\"type\":\"pid\"},{\"type\":\"mount\"},{\"type\":\"ipc\"},{\"type\":\"uts\"},{\"type\":\"network\",\"path\":\"/proc/1/ns/net\"}]}}");
+        "\"linux\":{\"namespaces\":[{\"type\":\"pid\"},{\"type\":\"mount\"},{\"type\":\"ipc\"},{\"type\":\"uts\"},{\"type\":\"network\",\"path\":\"/proc/1/ns/net\"}]}}",
+        has_tmp ? "{\"destination\":\"/tmp\",\"type\":\"bind\",\"source\":\"/root/tmp\"}," : "");
     gvisor_must(fd_write_file(AT_FDCWD, "/bundle/config.json", buf_str(&b), 0400), "write the bundle");
 }
 

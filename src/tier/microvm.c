@@ -273,11 +273,6 @@ static uint64_t microvm_dirty_bytes(const struct tier_host *host UNUSED, struct 
     return 0; /* what the machine has not written is not known; what it has is settled with it */
 }
 
-static int microvm_mount(const struct tier_host *host UNUSED, const struct tier_mount *m UNUSED)
-{
-    return -EOPNOTSUPP;
-}
-
 const struct tier tier_microvm = {
     .name = "microvm",
     .summary = "a virtual machine with a kernel of its own",
@@ -303,5 +298,4 @@ const struct tier tier_microvm = {
     .snapshot = files_snapshot,
     .checkpoint = microvm_checkpoint,
     .go_on = microvm_go_on,
-    .mount = microvm_mount,
 };

@@ -6,7 +6,8 @@
 void tier_list_format(const struct tier_list *list, struct buf *b)
 {
     for (size_t i = 0; i < list->n; i++)
-        (void)buf_printf(b, "%s%s=%s\n", list->at[i].name, list->at[i].memory ? "+memory" : "", list->at[i].missing);
+        (void)buf_printf(b, "%s%s%s=%s\n", list->at[i].name, list->at[i].memory ? "+memory" : "",
+                         list->at[i].volumes ? "+volumes" : "", list->at[i].missing);
 }
 
 int tier_list_parse(struct str text, struct tier_list *ret_list)
@@ -14,11 +15,14 @@ int tier_list_parse(struct str text, struct tier_list *ret_list)
     struct tier_list list = {.n = 0};
     struct str line, name;
     while (text.n && str_split(&text, '\n', &line)) {
-        struct str what = STR("");
+        struct str what = STR(""), word;
         if (!str_split(&line, '=', &what) || !str_split(&what, '+', &name) || !line.p || !name.n ||
             name.n >= TIER_LABEL_MAX || line.n >= TIER_WHY_MAX || list.n == TIER_LIST_MAX)
             return -EBADMSG;
-        list.at[list.n].memory = str_eqc(what, "memory");
+        while (what.n && str_split(&what, '+', &word)) {
+            list.at[list.n].memory |= str_eqc(word, "memory");
+            list.at[list.n].volumes |= str_eqc(word, "volumes");
+        }
         (void)snprintf(list.at[list.n].name, TIER_LABEL_MAX, "%.*s", STR_ARG(name));
         (void)snprintf(list.at[list.n++].missing, TIER_WHY_MAX, "%.*s", STR_ARG(line));
     }
@@ -59,6 +63,14 @@ int tier_list_saves(const struct tier_list *list, const char *name, struct err *
                    STR_ARG(names));
 }
 
+int tier_list_mounts(const struct tier_list *list, const char *name, struct err *err)
+{
+    size_t at = 0;
+    if (!list || !tier_list_find(list, str_of(name), &at) || list->at[at].volumes)
+        return 0; /* without a list coved says it */
+    return err_set(err, ERR_UNIMPLEMENTED, "tier %s can't mount volumes or directories of the host", name);
+}
+
 int tier_list_choose(const struct tier_list *list, struct str name, size_t *ret_at, struct err *err)
 {
     AUTO_BUF struct buf there = BUF_INIT(TIER_LIST_MAX * TIER_LABEL_MAX * 2);
@@ -71,8 +83,8 @@ int tier_list_choose(const struct tier_list *list, struct str name, size_t *ret_
     tier_list_names(list, false, &there);
     struct str names = buf_str(&there);
     if (is_known)
-        return err_set(err, ERR_FAILED_PRECONDITION, "tier %s can't be had here: %s (there: %.*s)", list->at[at].name,
-                       list->at[at].missing, STR_ARG(names));
+        return err_set(err, ERR_FAILED_PRECONDITION, "tier %s is not available here: %s (available: %.*s)",
+                       list->at[at].name, list->at[at].missing, STR_ARG(names));
     return err_set(err, ERR_INVALID_ARGUMENT, "there is no tier '%.*s' (available: %.*s)", (int)MIN(name.n, (size_t)32),
                    name.p, STR_ARG(names));
 }

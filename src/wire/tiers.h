@@ -17,16 +17,18 @@ struct tier_list {
         char name[TIER_LABEL_MAX];
         char missing[TIER_WHY_MAX]; /* why it can't be had, and what would help; "": it can */
         bool memory;                /* it saves memory to disk, and goes on from there */
+        bool volumes;               /* and directories of the host can be mounted */
     } at[TIER_LIST_MAX];
 };
 
-/* Lines "name=why", or "name+memory=why". -EBADMSG. */
+/* Lines "name=why", the name with "+memory" and "+volumes" behind it where it has them. -EBADMSG. */
 void tier_list_format(const struct tier_list *list, struct buf *b);
 int tier_list_parse(struct str text, struct tier_list *ret_list) WARN_UNUSED;
 
 bool tier_list_find(const struct tier_list *list, struct str name, size_t *ret_at);
 /* ERR_UNIMPLEMENTED: it does not save memory. The message says which do. */
 int tier_list_saves(const struct tier_list *list, const char *name, struct err *err) WARN_UNUSED;
+int tier_list_mounts(const struct tier_list *list, const char *name, struct err *err) WARN_UNUSED; /* the same */
 /*
  * ERR_INVALID_ARGUMENT: there is no such tier; ERR_FAILED_PRECONDITION: it isn't available. The message says which are.
  */

@@ -196,6 +196,10 @@ def test_days(service, tmp_path):
     exported(service, "--dir", str(tmp_path))
     assert sorted(os.listdir(tmp_path)) == ["2001-02-03.jsonl", "2001-02-04.jsonl", "2999-01-01.jsonl"]
     assert [json.loads(line)["cursor"] for line in lines(tmp_path)] == [e["cursor"] for e in feed(service)]
+    (tmp_path / "2001-02-05.otlp.jsonl.gz").touch()
+    exported(service, "--dir", str(tmp_path))
+    done = service.cove("audit", "export", "--dir", str(tmp_path), "--format", "syslog")
+    assert done.returncode == 2 and "has files in the format jsonl: write --format jsonl" in done.stderr and len(os.listdir(tmp_path)) == 4, done
 
 
 def test_one_writer_at_a_time(service, tmp_path):
@@ -220,7 +224,7 @@ def test_a_tenant_exports_its_own_events(service):
 @pytest.mark.parametrize("flags,why", [
     ((), "export is the only form"), (("import",), "only form"), (("export", "--format", "xml"), "jsonl, syslog or otlp"),
     (("export", "--dir", "d", "--syslog", "/dev/log"), "another target"), (("export", "--syslog", "/dev/log", "--format", "otlp"), "of its own"),
-    (("export", "--from", "0"), "cursor"), (("export", "--from", "x"), "cursor")])
+    (("export", "--syslog", "foo"), "write /dev/log"), (("export", "--from", "0"), "cursor"), (("export", "--from", "x"), "cursor")])
 def test_wrong_command_lines(service, flags, why):
     done = service.cove("audit", *flags)
     assert done.returncode == 2 and why in done.stderr, done

@@ -33,8 +33,8 @@ def test_ten_thousand_idle_connections(place, client, record_property):
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = min(10_000, hard - 500)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted + 400), hard))
-    before_kib, before = rss_kib(witness.worker), set(opened(witness.worker).values())
-    sockets = []
+    before_kib, open_before = rss_kib(witness.worker), opened(witness.worker)
+    before, sockets = set(open_before.values()), []
 
     def accepted():
         return sum(target.startswith("socket:") and target not in before for target in opened(witness.worker).values())
@@ -60,7 +60,7 @@ def test_ten_thousand_idle_connections(place, client, record_property):
         for s in sockets:
             s.close()
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert wait_for(lambda: len(opened(witness.worker)) <= len(before) + 10), len(opened(witness.worker))
+    assert wait_for(lambda: len(opened(witness.worker)) <= len(open_before) + 10), (len(open_before), opened(witness.worker))
 
 
 # ---- HTTP itself ----

@@ -18,7 +18,7 @@ def test_cp_keeps_content_and_permissions(service, sandbox, tmp_path):
     script.write_bytes(data)
     script.chmod(0o750)
     assert service.cove("cp", script, f"{sandbox}:").returncode == 0
-    assert service.cove("cp", script, f"{sandbox}:new/dir/").returncode == 0
+    assert service.cove("cp", "-r", script, f"{sandbox}:new/dir/").returncode == 0
     assert service.cove("cp", script, f"{sandbox}:/tmp/x y").returncode == 0
     listed = service.cove("exec", sandbox, "--", "stat", "-c", "%a %U %s", "it's.sh", "new/dir/it's.sh", "/tmp/x y").stdout
     assert listed == f"750 user {len(data)}\n" * 3

@@ -25,7 +25,7 @@ def test_errors_say_the_next_step(service):
     assert done.returncode == 1 and "has ended" in done.stderr and "cove log" in done.stderr
     done = service.cove("ls", "--host", f"127.0.0.1:{service.port}", env={"COVE_API_KEY": "wrong"})
     assert done.returncode == 1 and "cove key" in done.stderr
-    for command, parts in ((["template", "rm", "base"], ("stands in a file", "coved prepare --force")),
+    for command, parts in ((["template", "rm", "base"], ("comes from a file", "coved prepare --force")),
                            (["snapshot", "rm", "nothing"], ("there is no snapshot 'nothing'", "cove snapshot ls")),
                            (["volume", "rm", "nothing"], ("there is no volume 'nothing'", "cove volume ls")),
                            (["log", "nothing"], ("no sandbox and no volume nothing", "cove volume ls", "whole id"))):
@@ -127,7 +127,7 @@ def test_ls_shows_what_runs(service):
     first = service.create(metadata={"job": "one"}, timeout_ms=0)
     second = service.create(memory_bytes=256 << 20, cpu_milli=1500)
     lines = service.cove("ls").stdout.splitlines()
-    assert lines[0].split() == ["ID", "STATE", "TEMPLATE", "TIER", "AGE", "ENDS", "IN", "MEMORY", "CPUS", "METADATA"]
+    assert lines[0].split() == ["ID", "STATE", "TEMPLATE", "TIER", "AGE", "ENDS", "IN", "MEMORY", "CPUS", "LABELS"]
     assert [line.split()[0] for line in lines[1:]] == [second, first]
     assert re.search(r"running +base +container +\d+s +4m \d+s +256 MiB +1\.5 +-$", lines[1])
     assert re.search(r"running +base +container +\d+s +- .*job=one$", lines[2])
@@ -165,7 +165,7 @@ def test_what_comes_closed_is_not_written_to_something_else(service, sandbox):
 def test_what_to_do_about_a_state_is_to_be_typed_as_it_stands(service, sandbox):
     assert service.cove("pause", sandbox).returncode == 0
     done = service.cove("exec", sandbox, "--", "true")
-    assert done.returncode == 125 and done.stderr.endswith(f"\n  'cove resume {sandbox}' lets it go on\n"), done
+    assert done.returncode == 125 and done.stderr.endswith(f"\n  'cove resume {sandbox}' continues it\n"), done
     assert service.cove("rm", sandbox).returncode == 0
     done = service.cove("exec", sandbox, "--", "true")
     assert done.returncode == 125 and done.stderr.endswith(f"\n  its log is still there: 'cove logs {sandbox}'\n"), done

@@ -77,9 +77,13 @@ def test_a_command_that_ended_is_no_longer_up(docker):
     assert kept.returncode == 0 and docker("ps", "-a", "--format", "{{.Names}}").stdout.split().count("kept") == 1
 
 
-def test_images(docker):
+def test_images(docker, service, tmp_path):
     assert docker("images", "-q", "base").stdout.strip() and docker("images", "-q", "not-there").stdout == ""
     assert "base" in docker("images", "--format", "{{.Repository}}").stdout.split()
+    (tmp_path / "Dockerfile").write_text("FROM base\nRUN exit 3\n")
+    assert service.cove("template", "build", "--name", "half", str(tmp_path)).returncode != 0
+    assert "half" in service.cove("template", "ls").stdout
+    assert "half" not in docker("images").stdout and docker("image", "inspect", "half").returncode == 1
     assert docker("image", "inspect", "base").returncode == 0 and docker("image", "inspect", "not-there").returncode == 1
 
 

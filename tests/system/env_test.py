@@ -69,16 +69,18 @@ def test_from_a_copy_to_a_merge(service, repo):
     assert git(repo, "log", "-1", "--format=%s by %an", "cove/fix") == "third by Person"
     assert "third" in env(service, repo, "log", "fix").stdout and "1 commit on" in env(service, repo, "status", "fix").stdout
     assert [line.split()[0::3] for line in env(service, repo, "list").stdout.splitlines()[1:]] == [["fix", "1"]]
+    assert env(service, repo, "ls").stdout == env(service, repo, "list").stdout
+    assert "there is no action 'lst': create" in env(service, repo, "lst", status=2).stderr
     # The host went on.
     (repo / "other").write_text("here\n")
     git(repo, "add", "other")
     git(repo, "commit", "-q", "-m", "here")
     env(service, repo, "rebase", "fix")
     assert git(repo, "log", "--format=%s", "cove/fix").split() == ["third", "here", "second", "first"]
-    env(service, repo, "apply", "fix")
+    assert env(service, repo, "apply", "fix").stdout == "fix is applied\n"
     assert (repo / "README").read_text() == "three\n" and git(repo, "rev-parse", "main") == git(repo, "rev-parse", "cove/fix")
     assert inside(service, repo, "fix", "exit 7", status=7)
-    env(service, repo, "rm", "fix")
+    assert env(service, repo, "rm", "fix").stdout == "fix is removed\n"
     assert service.sandboxes() == [] and git(repo, "branch", "--list", "cove/*")
     assert git(repo, "for-each-ref", "refs/cove/") == "" and git(repo, "fsck", "--strict", "--no-dangling") == ""
 
@@ -469,7 +471,7 @@ def test_why_a_line_is_there(service, repo):
     env(service, repo, "apply", "fix")
     code, text = why("src/f:51")
     assert code == 0, text
-    for part in ("mend (Person", "echo mended >> src/f", "cli:uid=0", "in        fix", "1 rules, else deny: example.org", "refused   example.com", "passed through the note's hash"):
+    for part in ("mend (Person", "echo mended >> src/f", "cli:uid=0", "in        fix", "1 rule, else deny: example.org", "refused   example.com", "includes the hash of the note"):
         assert part in text, text
     assert why("src/f:1") == (1, why("src/f:1")[1]) and "no environment of Cove" in why("src/f:1")[1]
     assert why("src/f:99")[0] == 1 and why("src/f")[0] == 2

@@ -238,3 +238,24 @@ def test_paused_to_disk_its_memory_survives_the_service(live):
     check_restored(service, client, {"id": sandbox.id}, before)
     pids = {p["pid"]: p for p in client.native("GET", f"/cove/v1/sandboxes/{sandbox.id}/processes").json["processes"]}
     assert isinstance(pids, dict)
+
+
+def test_tmp_is_of_its_files_and_nothing_of_cove_is_a_change(live):
+    service, client = live
+    sandbox = client.create()
+    assert sandbox.sh("echo kept > /tmp/kept; ls -ld /tmp | cut -c1-10; stat -f -c %T /tmp /")[1].split()[0] == b"drwxrwxrwt"
+    assert post(client, f"sandboxes/{sandbox.id}/pause", {"memory": False})[0] == 200
+    assert post(client, f"sandboxes/{sandbox.id}/resume")[0] == 200
+    assert sandbox.sh("cat /tmp/kept")[1] == b"kept\n"
+    assert service.cove("diff", sandbox.id).stdout == "A /tmp/kept\n"
+
+
+def test_volumes_are_refused_before_it_starts(live):
+    service, client = live
+    assert service.cove("volume", "create", "cache").returncode == 0
+    done = service.cove("run", "--volume", "cache:/c", "--", "true")
+    assert done.returncode == 125 and "tier gvisor can't mount volumes" in done.stderr and "again" not in done.stderr, done
+    status, refused = post(client, "sandboxes", {"volumes": [{"name": "cache", "path": "/c"}]})
+    assert status == 501 and refused["error"]["code"] == "unimplemented", refused
+    assert not client.list()
+    assert service.cove("volume", "rm", "cache").returncode == 0

@@ -215,6 +215,8 @@ def test_nonsense(service):
         answer = connection.getresponse()
         assert answer.status == status and json.load(answer)["error"]["code"] < 0
         connection.close()
+    missing = bridge.ask("tools/call", name="exec", arguments={"command": "true"})["result"]
+    assert missing["isError"] and "the argument 'sandbox' is missing" in json.dumps(missing), missing
     assert bridge.ask("ping")["result"] == {}
     bridge.end()
 

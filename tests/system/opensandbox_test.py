@@ -682,6 +682,9 @@ def test_what_this_api_notes_of_a_sandbox_is_shown_by_no_other(service):
     box = Box(service, metadata={"team": "red"}, entrypoint=["sleep", "1000"])
     assert box.ask("GET", f"/v1/sandboxes/{box.id}")[1]["entrypoint"] == ["sleep", "1000"]
     key = {"X-API-KEY": service.key}
+    other = service.create() # by an API that has no entrypoint
+    listed = box.ask("GET", "/v1/sandboxes")[1]["items"]
+    assert {one["id"]: one["entrypoint"] for one in listed if one["id"] in (box.id, other)} == {box.id: ["sleep", "1000"], other: []}
     shown = [next(one for one in box.ask("GET", "/v2/sandboxes?metadata=team%3Dred", headers=key)[1] if one["sandboxID"] == box.id),
              box.ask("GET", f"/sandboxes/{box.id}", headers=key)[1]]
     assert [one["metadata"] for one in shown] == [{"team": "red"}] * 2

@@ -118,6 +118,7 @@ def test_the_start_command_runs_again_when_only_files_were_kept(service, server)
         assert served(service, sandbox) == "kept\n1\n"
     assert service.request("POST", f"/cove/v1/sandboxes/{sandbox}/pause", {})[0] == 200
     assert service.request("POST", f"/cove/v1/sandboxes/{sandbox}/resume", {"cold": True})[0] == 200
+    assert resumed(service, sandbox)["memory"] is False
     assert served(service, sandbox) == "kept\n1\n"
 
 

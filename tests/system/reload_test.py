@@ -73,6 +73,7 @@ def test_what_changed_is_in_force(live):
     reload(service, "limits: {sandboxes: 10}\n")
     assert service.cove("run", "--", "true").returncode == 0
     assert client.list()
+    assert "an earlier coved died" not in read(service.log)
 
 
 def test_what_did_not_change_replaces_no_worker(live):

@@ -77,7 +77,7 @@ def test_names_and_pages(client, written):
 def test_what_stands_in_a_file_stays(client):
     for method, path in (("DELETE", "/templates/base"), ("PATCH", "/v2/templates/base")):
         answer = client.control(method, path, {"public": True})
-        assert answer.status == 400 and "stands in a file" in answer.json["message"]
+        assert answer.status == 400 and "comes from a file" in answer.json["message"]
     assert client.request("GET", "/templates").status == 401
 
 

@@ -138,13 +138,16 @@ def test_limits(service):
     assert "your tenant's limit is 1 sandboxes" in refused(service, "run", "--tenant", "small", "--", "true", status=125)
     shown = json.loads(ran(service, "tenant", "show", "small", "--json"))
     assert shown["limits"]["sandboxes"] == shown["used"]["sandboxes"] == 1 and shown["limits"]["memory_bytes"] == 1 << 30
-    assert "1 of 1" in ran(service, "tenant", "show", "small")
+    told = ran(service, "tenant", "show", "small")
+    assert "1 of 1" in told and "5 a minute" in told, told
     assert ask(service, key, "DELETE", f"/sandboxes/{box['sandboxID']}")[0] == 204
     assert ask(service, key, "POST", "/cove/v1/sandboxes", {"memory_bytes": 2 << 30})[0] == 403
     ran(service, "tenant", "set", "small", "--sandboxes", "0")
     made = [ask(service, key, "POST", "/v2/sandboxes", {"templateID": "base"})[0] for _ in range(6)]
     assert made.count(201) <= 5 and made[-1] == 429 # five in a minute, of which one was before, or memory
-    ran(service, "tenant", "set", "small", "--memory", "0", "--creates", "0")
+    ran(service, "tenant", "set", "small", "--memory", "0", "--creates", "0", "--disk", "1GiB")
+    assert "set a size (of a sandbox: --disk or 'defaults.disk'" in refused(service, "volume", "create", "endless", "--tenant", "small")
+    ran(service, "tenant", "set", "small", "--disk", "0")
     assert ask(service, key, "POST", "/v2/sandboxes", {"templateID": "base"})[0] == 201
     for box in ran(service, "ls", "-q", "--tenant", "small").split():
         ran(service, "rm", box)

@@ -137,7 +137,7 @@ def test_unknown_and_missing_ones_are_refused(stubs):
     with running(name="tiers", build=FAULTS, COVE_STUB_MISSING=MISSING) as (service, client):
         status, refused = post(client, "sandboxes", {"tier": "stub"})
         assert status in (400, 409, 412), (status, refused)
-        assert refused["error"]["message"].startswith(f"tier stub can't be had here: {MISSING} (there: container")
+        assert refused["error"]["message"].startswith(f"tier stub is not available here: {MISSING} (available: container")
         assert not client.list()
         sandbox = client.create()
         assert tier(client, sandbox.id) == "container"

@@ -278,6 +278,10 @@ static bool tool_find_sandbox(struct call *c)
         call_fail_err(c, &err);
         return false;
     }
+    if (!id.n) {
+        call_refuse(c, ERR_INVALID_ARGUMENT, "the argument 'sandbox' is missing");
+        return false;
+    }
     struct sandbox *sb = id_is_sandbox(id) ? access_find_sandbox(c, id) : NULL;
     if (!sb || sandbox_info(sb)->hidden) {
         call_refuse(c, ERR_NOT_FOUND, "there is no sandbox %.*s", (int)MIN(id.n, (size_t)64), id.p ? id.p : "");

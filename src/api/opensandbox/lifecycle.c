@@ -112,8 +112,9 @@ json_t *lifecycle_sandbox(const struct sandbox *sb)
                                             image.p
                                                 ? text_json(image)
                                                 : json_string(i->template_alias ? i->template_alias : i->template_id)));
-    if (entrypoint.p)
-        (void)json_object_set_new(one, "entrypoint", json_loadb(entrypoint.p, entrypoint.n, 0, NULL));
+    /* The protocol's clients insist on it; what another front made has none. */
+    (void)json_object_set_new(one, "entrypoint",
+                              entrypoint.p ? json_loadb(entrypoint.p, entrypoint.n, 0, NULL) : json_array());
     if (extensions.p)
         (void)json_object_set_new(one, "extensions", json_loadb(extensions.p, extensions.n, 0, NULL));
     return one;

@@ -218,7 +218,7 @@ int receipt_tell(struct context *ctx, struct env *e, const char *tag, int status
         print_json(receipt);
         return 0;
     }
-    (void)fprintf(stderr, "\n%s: it ended with %d\n  changed   %.*s, %llu commit%s\n", e->name, status,
+    (void)fprintf(stderr, "\n%s: ended with status %d\n  changed   %.*s, %llu commit%s\n", e->name, status,
                   changed.n ? (int)changed.n : 7, changed.n ? changed.p : "nothing", (unsigned long long)n,
                   n == 1 ? "" : "s");
     receipt_tell_commands(json_object_get(receipt, "commands"));

@@ -113,6 +113,14 @@ static const struct form forms[] = {
     {"otlp", ".otlp.jsonl", form_write_otlp, form_find_otlp, ""},
 };
 
+const struct form *form_of_file(const char *suffix)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(forms); i++)
+        if (strcmp(forms[i].suffix, suffix) == 0)
+            return &forms[i];
+    return NULL;
+}
+
 const struct form *form_find(const char *name)
 {
     for (size_t i = 0; i < ARRAY_SIZE(forms); i++)

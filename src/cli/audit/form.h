@@ -14,8 +14,9 @@ struct form {
     const char *before;                          /* of that JSON, in the line; "": the line begins with it */
 };
 
-const struct form *form_find(const char *name); /* NULL: there is none */
-extern const char form_names[];                 /* for people */
+const struct form *form_find(const char *name);      /* NULL: there is none */
+const struct form *form_of_file(const char *suffix); /* the same */
+extern const char form_names[];                      /* for people */
 
 /* The cursor of a line that it wrote; 0: it did not. */
 uint64_t form_cursor(const struct form *form, struct str line);

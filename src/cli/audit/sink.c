@@ -79,6 +79,27 @@ static int sink_open_day(struct audit_sink *s, const char *day, struct err *err)
     return 0;
 }
 
+/* A day's file in another form than this one's: the next export would begin anew beside it. */
+static int sink_check_forms(const struct audit_sink *s, struct err *err)
+{
+    int fd = openat(s->directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *list = fd < 0 ? NULL : fdopendir(fd);
+    const struct form *other = NULL;
+    if (!list) {
+        (void)fd_close(fd);
+        return err_errno(err, errno, "%s", s->path);
+    }
+    for (struct dirent *one; !other && (one = readdir(list));)
+        if (strlen(one->d_name) > SINK_DAY_LEN && sink_is_day(one->d_name))
+            other = form_of_file(one->d_name + SINK_DAY_LEN);
+    (void)closedir(list);
+    return !other || other == s->form
+               ? 0
+               : err_set(err, ERR_INVALID_ARGUMENT,
+                         "%s has files in the format %s: write --format %s, or another directory", s->path, other->name,
+                         other->name);
+}
+
 /* The day of the newest file before `before`, which may be ret_day. False: there is none. */
 static bool sink_newest_day(const struct audit_sink *s, const char *before, char ret_day[static SINK_DAY_LEN + 1])
 {
@@ -141,6 +162,10 @@ struct audit_sink *sink_directory(const char *path, const struct form *form, uin
         goto failed;
     if (flock(s->directory, LOCK_EX | LOCK_NB) < 0) {
         (void)err_set(err, ERR_FAILED_PRECONDITION, "%s: another export writes there", path);
+        sink_free(s);
+        return NULL;
+    }
+    if (sink_check_forms(s, err) < 0) {
         sink_free(s);
         return NULL;
     }

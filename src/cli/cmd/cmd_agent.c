@@ -12,8 +12,8 @@ enum { FLAG_NAME = 256, FLAG_FROM, FLAG_PROFILE, FLAG_TEMPLATE, FLAG_MOUNT, FLAG
         {FLAG_PROFILE, 0, "profile", "NAME", "Takes this profile of .cove/env.yaml."},                                                                                 \
         {FLAG_TEMPLATE, 0, "template", "NAME", "What the sandbox is made from. Default: the kit's."},                                                                  \
         {FLAG_MOUNT, 0, "mount", "PATH[:ro|:copy]",                                                                                                                    \
-         "Mounts this directory at the same path; ro: to read; copy: a copy of it as it is now, also of a file. May be given several times. A directory needs leave "  \
-         "from 'volumes.host' in the service's configuration, a copy doesn't."},                                                                                       \
+         "Mounts this directory at the same path; ro: to read; copy: a copy of it as it is now, also of a file. May be given several times. A directory must be "      \
+         "allowed by 'volumes.host' in the service's configuration; a copy need not be."},                                                                             \
         NET_FLAGS, NET_SECRET_FLAG,                                                                                                                                    \
     {                                                                                                                                                                  \
         FLAG_TRUST, 0, "trust-repository", NULL,                                                                                                                       \
@@ -159,7 +159,7 @@ const struct command cmd_agent = {
 const struct command cmd_shell = {
     .name = "shell",
     .summary = "open a shell on a copy of a repository",
-    .synopsis = "[OPTION]... [PATH] [-- ARGUMENT...]",
+    .synopsis = "[OPTION]... [PATH] [-- BASH-ARGUMENT...]",
     .description =
         "The same as 'cove agent shell': a login shell in its own environment, which reaches only what flags allow. "
         "Arguments are passed to bash.",

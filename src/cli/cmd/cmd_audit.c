@@ -112,7 +112,9 @@ static int audit_run(struct context *ctx)
                       : sink_stdout(a.follows || state);
     audit_host(ctx, a.host, sizeof(a.host));
     int status = STATUS_FAILED;
-    if (!a.sink || (state && sink_state(a.sink, state, &last, &ctx->err) < 0))
+    if (!a.sink && ctx->err.code == ERR_INVALID_ARGUMENT)
+        status = context_fail(ctx, STATUS_USAGE);
+    else if (!a.sink || (state && sink_state(a.sink, state, &last, &ctx->err) < 0))
         (void)context_fail(ctx, status);
     else
         status = audit_export(ctx, &a, last ? last + 1 : from);

@@ -13,6 +13,7 @@
 static const struct flag flags[] = {
     {'u', 'u', "user", "NAME", "The owner of new files in the sandbox. Default: user."},
     {'q', 'q', "quiet", NULL, "Prints nothing on success."},
+    {'r', 'r', "recursive", NULL, "For who is used to it: a directory is copied whole in any case."},
 };
 
 /* What failed for one of these reasons may have done so because the sandbox stands still. */
@@ -80,7 +81,7 @@ static int cp_run(struct context *ctx)
     while ((flag = context_next_flag(ctx, &value)) > 0) {
         if (flag == 'q')
             quiet = true;
-        else
+        else if (flag == 'u')
             user = value;
     }
     if (flag < 0)
@@ -106,7 +107,7 @@ static int cp_run(struct context *ctx)
 const struct command cmd_cp = {
     .name = "cp",
     .summary = "copy files to and from a sandbox",
-    .synopsis = "[-q] [-u NAME] PATH ID:PATH\n[-q] [-u NAME] ID:PATH PATH",
+    .synopsis = "[-q] [-r] [-u NAME] PATH ID:PATH\n[-q] [-r] [-u NAME] ID:PATH PATH",
     .description =
         "Copies a file, or a directory with everything in it. A path in the sandbox that does not begin with / is "
         "below the user's home; - is standard input or output. If the destination is a directory, or ends with /, "

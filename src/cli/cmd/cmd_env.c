@@ -64,6 +64,13 @@ static int env_finish(struct env_call *c, int done)
     return done < 0 ? context_fail(c->ctx, STATUS_FAILED) : STATUS_OK;
 }
 
+static int env_say(struct env_call *c, int done, const char *what)
+{
+    if (done >= 0 && !c->ctx->json)
+        (void)printf("%s is %s\n", c->e.name, what);
+    return env_finish(c, done);
+}
+
 static int env_do_create(struct env_call *c)
 {
     AUTO_JSON json_t *spec = json_object(), *setup = NULL, *variables = NULL;
@@ -323,7 +330,7 @@ static int env_do_apply(struct env_call *c)
             : c->o->patch                                                               ? env_apply_patch(c, &s)
                                                                                         : env_apply_merge(c, &s);
     env_sides_fini(&s);
-    return env_finish(c, r);
+    return env_say(c, r, "applied");
 }
 
 static int env_do_rebase(struct env_call *c)
@@ -353,7 +360,7 @@ static int env_do_rm(struct env_call *c)
     if (r == 0)
         r = env_remove(&c->e, strcmp(s.head, s.base) == 0);
     env_sides_fini(&s);
-    return env_finish(c, r);
+    return env_say(c, r, "removed");
 }
 
 static int env_do_gc(struct env_call *c)
@@ -383,6 +390,7 @@ static const struct {
 static int env_dispatch(struct context *ctx, const struct env_options *o)
 {
     const char *what = context_operands(ctx) ? ctx->argv[ctx->argi] : "";
+    what = strcmp(what, "ls") == 0 ? "list" : what;
     char *const *rest = ctx->argv + ctx->argi + 1;
     for (size_t i = 0; i < ARRAY_SIZE(env_forms); i++) {
         if (strcmp(what, env_forms[i].word) != 0)
@@ -403,7 +411,8 @@ static int env_dispatch(struct context *ctx, const struct env_options *o)
     AUTO_BUF struct buf words = BUF_INIT(512);
     for (size_t i = 0; i < ARRAY_SIZE(env_forms); i++)
         buf_printf(&words, "%s%s", i ? ", " : "", env_forms[i].word);
-    return context_usage(ctx, "the action is missing: %.*s", STR_ARG(buf_str(&words)));
+    return *what ? context_usage(ctx, "there is no action '%.64s': %.*s", what, STR_ARG(buf_str(&words)))
+                 : context_usage(ctx, "the action is missing: %.*s", STR_ARG(buf_str(&words)));
 }
 
 static int cmd_env_run(struct context *ctx)

@@ -5,11 +5,11 @@
 enum { FLAG_CONTROL = 256, FLAG_VIOLATIONS };
 
 static const struct flag flags[] = {
-    {'s', 's', "settings", "FILE", "settings in the format of sandbox-runtime (~/.srt-settings.json)"},
-    {'c', 'c', "command", "STRING", "a bash command line instead of COMMAND"},
-    {FLAG_CONTROL, 0, "control-fd", "N", "read further settings from this descriptor, one JSON object a line"},
-    {FLAG_VIOLATIONS, 0, "violations-fd", "N", "write what was refused to this descriptor, one JSON object a line"},
-    {'d', 'd', "debug", NULL, "accepted for compatibility with sandbox-runtime; does nothing"},
+    {'s', 's', "settings", "FILE", "Settings in the format of sandbox-runtime (~/.srt-settings.json)."},
+    {'c', 'c', "command", "STRING", "A bash command line instead of COMMAND."},
+    {FLAG_CONTROL, 0, "control-fd", "N", "Read further settings from this descriptor, one JSON object a line."},
+    {FLAG_VIOLATIONS, 0, "violations-fd", "N", "Write what was refused to this descriptor, one JSON object a line."},
+    {'d', 'd', "debug", NULL, "Accepted for compatibility with sandbox-runtime; does nothing."},
 };
 
 static int here_run(struct context *ctx)

@@ -18,7 +18,8 @@ enum { LABELS_MOST = 60 };
 static void ls_state(struct table *t, const json_t *s, const char *name)
 {
     const char *cause = json_string_value(json_object_get(s, "end_cause"));
-    table_addf(t, "%s%s%s%s", things_text(s, name), json_object_get(s, "stuck") ? ", stuck" : "", cause ? ", " : "",
+    table_addf(t, "%s%s%s%s%s", things_text(s, name), json_is_true(json_object_get(s, "on_disk")) ? ", on disk" : "",
+               json_object_get(s, "stuck") ? ", stuck" : "", cause ? ", " : "",
                cause                                         ? cause
                : json_is_false(json_object_get(s, "secure")) ? ", open"
                                                              : "");
@@ -52,7 +53,7 @@ static const struct things_column columns[] = {{"ID", "id", NULL},
                                                {"ENDS IN", "end_at", things_until},
                                                {"MEMORY", "memory_bytes", things_size},
                                                {"CPUS", "cpu_milli", things_cpus},
-                                               {"METADATA", "metadata", ls_labels}};
+                                               {"LABELS", "metadata", ls_labels}};
 
 static int ls_run(struct context *ctx)
 {
@@ -93,9 +94,9 @@ const struct command cmd_ls = {
     .synopsis = "[-a] [-q]",
     .description =
         "Lists running and paused sandboxes, newest first: id, state, template, tier, age, time until it ends (- for "
-        "never), limits and labels. On a terminal, labels are cut after 60 bytes. \"open\" behind the state means "
-        "that the sandbox has no access token, so its id is enough to run commands in it. \"stuck\" means that "
-        "somebody repeats the same action ('cove help guard'). --json shows all fields.\n\n-a adds sandboxes that "
+        "never), limits and labels. On a terminal, labels are cut after 60 bytes. \"on disk\" behind the state means "
+        "that its memory was saved there ('cove pause --disk'), \"open\" that the sandbox has no access token, so its "
+        "id is enough to run commands in it, \"stuck\" that somebody repeats the same action ('cove help guard'). --json shows all fields.\n\n-a adds sandboxes that "
         "have ended, and why: killed, timeout, exited, signaled, oom, lost, shutdown or failed. Their logs are kept "
         "('cove logs', 'cove log'), but their files are gone.",
     .examples = "cove ls\n"

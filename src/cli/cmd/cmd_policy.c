@@ -263,8 +263,8 @@ static int policy_presets(struct context *ctx)
 {
     static const struct things_column columns[] = {{"NAME", "name", NULL},
                                                    {"PORTS", "ports", policy_words},
-                                                   {"HOSTS", "hosts", policy_words},
-                                                   {"WHAT", "about", NULL}};
+                                                   {"WHAT", "about", NULL},
+                                                   {"HOSTS", "hosts", policy_words}};
     AUTO_JSON json_t *all = json_array();
     for (size_t i = 0; i < presets_n; i++) {
         const struct preset *p = &presets[i];

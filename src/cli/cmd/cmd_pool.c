@@ -79,7 +79,7 @@ static void print_layers(const json_t *layers, bool dry_run)
     }
     unit_format_size(bytes, size);
     (void)printf("%llu layer%s%s%s %s\n", (unsigned long long)n, n == 1 ? "" : "s", bytes ? ", " : "",
-                 bytes ? size : "", dry_run ? "would go" : "gone");
+                 bytes ? size : "", dry_run ? "would be deleted" : "deleted");
 }
 
 static int gc(struct context *ctx)

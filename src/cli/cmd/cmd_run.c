@@ -347,7 +347,7 @@ static void run_keep(struct run *r)
         return;
     (void)fprintf(stderr, "cove run: sandbox %s is ", r->id);
     if (r->was_paused)
-        (void)fprintf(stderr, "paused; 'cove resume %s' lets it go on\n", r->id);
+        (void)fprintf(stderr, "paused; 'cove resume %s' continues it\n", r->id);
     else if (*r->end_at)
         (void)fprintf(stderr, "kept and %s in %s; 'cove rm %s' removes it\n", r->pauses ? "pauses" : "ends", left,
                       r->id);

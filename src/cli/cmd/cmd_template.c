@@ -220,7 +220,7 @@ static int change(struct context *ctx, const char *method, const char *ref, cons
     if (!s || service_call(s, method, target, body, NULL, tells ? &answer : NULL) < 0) {
         if (!tells && ctx->err.code == ERR_FAILED_PRECONDITION && !*ctx->hint)
             (void)snprintf(ctx->hint, sizeof(ctx->hint), "%s",
-                           !strstr(ctx->err.msg, "stands in a file") ? "'cove rm' ends the sandboxes that stand on it"
+                           !strstr(ctx->err.msg, "comes from a file") ? "'cove rm' ends the sandboxes that stand on it"
                            : strcmp(ref, "base") == 0
                                ? "what is made without --template needs it; 'coved prepare --force' builds it anew"
                                : "");

@@ -78,7 +78,7 @@ static void add_figure(struct table *t, const json_t *one, size_t i)
     format(limits[i].kind, figure(one, "used", i), used);
     format(limits[i].kind, figure(one, "limits", i), most);
     if (is_rate)
-        table_add(t, figure(one, "limits", i) ? str_of(most) : STR("-"));
+        table_addf(t, figure(one, "limits", i) ? "%s a minute" : "-", most);
     else if (figure(one, "limits", i))
         table_addf(t, "%s of %s", used, most);
     else

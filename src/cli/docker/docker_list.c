@@ -181,6 +181,9 @@ static int docker_list_images(struct docker *d, const char *image, json_t *ret)
     json_array_foreach(json_object_get(answer, "templates"), i, one)
     {
         const json_t *tags = json_object_get(one, "tags");
+        const char *status = json_string_value(json_object_get(one, "status"));
+        if (status && strcmp(status, "ready") != 0) /* building, or failed: nothing can be made from it */
+            continue;
         if (!json_array_size(tags)) /* the one that comes with the service */
             docker_add_image(one, NULL, wanted, ret);
         json_array_foreach(tags, k, tag)

@@ -200,7 +200,8 @@ static void provenance_tell_all(const json_t *line)
     if ((text = json_string_value(json_object_get(line, "environment"))))
         provenance_tell("in", str_of(text));
     text = json_string_value(json_object_get(policy, "default"));
-    buf_printf(&rules, "%zu rules, else %.10s:", json_array_size(json_object_get(policy, "rules")), text ? text : "?");
+    n = json_array_size(json_object_get(policy, "rules"));
+    buf_printf(&rules, "%zu rule%s, else %.10s%s", n, n == 1 ? "" : "s", text ? text : "?", n ? ":" : "");
     json_array_foreach(json_object_get(policy, "rules"), i, one) if (i < SHOWN_MAX)
     {
         const char *allow = json_string_value(json_object_get(one, "allow"));
@@ -256,7 +257,7 @@ int provenance_why(struct context *ctx, const char *path, const char *file, uint
         provenance_tell("commit", repo_line(&subject));
         if (note)
             provenance_tell_all(note);
-        provenance_tell("record", why ? str_of(why) : STR("whole, and it passed through the note's hash"));
+        provenance_tell("record", why ? str_of(why) : STR("complete, and includes the hash of the note"));
     }
     repo_fini(&r);
     return status;

@@ -9,7 +9,13 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-enum { TABLE_MAX = 64 * 1024 * 1024, CELL_MAX = 4096, TEXT_MAX = 1024 * 1024, PROGRESS_AFTER_US = 1000000 };
+enum {
+    TABLE_MAX = 64 * 1024 * 1024,
+    TABLE_ROOM_LEAST = 20,
+    CELL_MAX = 4096,
+    TEXT_MAX = 1024 * 1024,
+    PROGRESS_AFTER_US = 1000000
+};
 
 /* Length of the well-formed UTF-8 character at the beginning, 0 when there is none. */
 static size_t character(struct str s)
@@ -111,9 +117,30 @@ static size_t width(const char *cell)
     return n;
 }
 
+/* The last cell of a row: on a terminal broken at spaces, and its further lines begin where it begins. */
+static void table_print_last(const char *cell, size_t indent, size_t columns, FILE *out)
+{
+    const size_t room = columns > indent + TABLE_ROOM_LEAST ? columns - indent : SIZE_MAX;
+    while (width(cell) > room) {
+        size_t n = 0, cells = 0, space = 0;
+        for (; cell[n] && (cells <= room || !space); n++) {
+            space = cell[n] == ' ' ? n : space;
+            cells += ((unsigned char)cell[n] & 0xc0) != 0x80;
+        }
+        if (!space)
+            break;
+        (void)fprintf(out, "%.*s\n%*s", (int)space, cell, (int)indent, "");
+        cell += space + 1;
+    }
+    (void)fprintf(out, "%s\n", cell);
+}
+
 void table_print(const struct table *t, FILE *out)
 {
-    size_t widths[16] = {0};
+    size_t widths[16] = {0}, indent = 0;
+    uint16_t columns = 0, rows;
+    if (terminal_size(fileno(out), &columns, &rows) < 0)
+        columns = 0;
     assert(t->columns <= ARRAY_SIZE(widths) && t->cells % t->columns == 0);
     const char *cell = buf_data(&t->text);
     for (size_t i = 0; i < t->cells && !buf_error(&t->text); i++, cell += strlen(cell) + 1)
@@ -121,11 +148,13 @@ void table_print(const struct table *t, FILE *out)
     cell = buf_data(&t->text);
     for (size_t i = 0; i < t->cells && !buf_error(&t->text); i++, cell += strlen(cell) + 1) {
         size_t column = i % t->columns;
-        (void)fputs(cell, out);
-        if (column + 1 == t->columns)
-            (void)fputc('\n', out);
-        else
-            (void)fprintf(out, "%*s", (int)(widths[column] - width(cell) + 2), "");
+        if (column + 1 == t->columns) {
+            table_print_last(cell, indent, columns, out);
+            indent = 0;
+        } else {
+            (void)fprintf(out, "%s%*s", cell, (int)(widths[column] - width(cell) + 2), "");
+            indent += widths[column] + 2;
+        }
     }
 }
 

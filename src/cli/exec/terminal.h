@@ -25,7 +25,8 @@ void table_init(struct table *t, size_t columns);
 void table_add(struct table *t, struct str cell);
 void table_add_cut(struct table *t, struct str cell, size_t most); /* "..." behind what is longer than so many bytes */
 void table_addf(struct table *t, const char *fmt, ...) PRINTF_LIKE(2, 3);
-void table_print(const struct table *t, FILE *out); /* escapes when `out` is a terminal */
+void table_print(const struct table *t,
+                 FILE *out); /* when `out` is a terminal, escapes, and breaks the last column to its width */
 void table_fini(struct table *t);
 
 /* Raw mode of the terminal on fd; restored by terminal_restore(), which does nothing when it was not set. */

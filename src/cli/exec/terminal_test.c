@@ -7,6 +7,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -104,6 +105,31 @@ static void a_file_is_no_terminal(void **state)
     assert_int_equal(fclose(file), 0);
 }
 
+static void the_last_column_is_broken_to_the_terminals_width(void **state)
+{
+    (void)state;
+    const struct winsize size = {.ws_row = 24, .ws_col = 30};
+    char got[256] = "";
+    struct table t;
+    int ours = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    assert_true(ours >= 0 && grantpt(ours) == 0 && unlockpt(ours) == 0 && ioctl(ours, TIOCSWINSZ, &size) == 0);
+    FILE *out = fopen(ptsname(ours), "r+");
+    assert_non_null(out);
+    table_init(&t, 2);
+    table_add(&t, STR("one"));
+    table_add(&t, STR("1234567890 1234567890 12 \xc3\xbc 45678 x"));
+    table_add(&t, STR("a"));
+    table_add(&t, STR("without-a-space-it-stays-as-it-is-however-long"));
+    table_print(&t, out);
+    table_fini(&t);
+    assert_int_equal(fflush(out), 0);
+    assert_true(read(ours, got, sizeof(got) - 1) > 0);
+    assert_string_equal(got, "one  1234567890 1234567890 12\r\n     \xc3\xbc 45678 x\r\n"
+                             "a    without-a-space-it-stays-as-it-is-however-long\r\n");
+    (void)fclose(out);
+    (void)close(ours);
+}
+
 static void progress_is_for_terminals_that_can_show_it(void **state)
 {
     (void)state;
@@ -131,9 +157,13 @@ static void progress_is_for_terminals_that_can_show_it(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_moves_the_cursor), cmocka_unit_test(pipes_get_the_bytes),
-        cmocka_unit_test(columns_are_aligned),      cmocka_unit_test(long_cells_are_cut_between_characters),
-        cmocka_unit_test(a_file_is_no_terminal),    cmocka_unit_test(progress_is_for_terminals_that_can_show_it),
+        cmocka_unit_test(the_last_column_is_broken_to_the_terminals_width),
+        cmocka_unit_test(nothing_moves_the_cursor),
+        cmocka_unit_test(pipes_get_the_bytes),
+        cmocka_unit_test(columns_are_aligned),
+        cmocka_unit_test(long_cells_are_cut_between_characters),
+        cmocka_unit_test(a_file_is_no_terminal),
+        cmocka_unit_test(progress_is_for_terminals_that_can_show_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,11 +29,13 @@ struct mounted {
 static int boxes_volume_run(void *ctx)
 {
     const struct task *t = ctx;
-    return t->tier->mount(t->owner->host, &t->mount->how);
+    return t->tier->mount ? t->tier->mount(t->owner->host, &t->mount->how) : -EOPNOTSUPP;
 }
 
 static int mount_error(const struct task *t, int r, struct err *err)
 {
+    if (r == -EOPNOTSUPP)
+        return err_set(err, ERR_UNIMPLEMENTED, "tier %s can't mount volumes or directories of the host", t->tier->name);
     if (!*t->mount->volume)
         return r == -EACCES ? err_set(err, ERR_PERMISSION_DENIED,
                                       "%s is not below a directory that volumes.host in the configuration allows",

@@ -23,7 +23,7 @@ void resume_runs(struct sandbox *sb)
 {
     struct sandbox_info *i = &sb->info;
     struct err err;
-    bool memory = i->has_memory;
+    bool memory = i->has_memory && !sb->resume_cold;
     if (sb->session)
         session_go_on(sb->session);
     exec_go_on(sb);

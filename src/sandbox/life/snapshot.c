@@ -95,7 +95,8 @@ static void on_stored(void *ctx, const union sup_message *answer, int fd, const 
         return;
     }
     if (answer) {
-        event_data_u64(&d, "frozen_us", answer->stored.frozen_usec);
+        if (!s->memory) /* then its tier holds it, for as long as it takes */
+            event_data_u64(&d, "frozen_us", answer->stored.frozen_usec);
         event_data_u64(&d, "us", answer->stored.total_usec);
         layers_fresh(sb->core, s->layer);
     } else {

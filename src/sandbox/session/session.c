@@ -28,7 +28,7 @@
 
 enum {
     OUTBOX_OPEN = 4 << 20,
-    HELLO_MS = 20000, /* an emulated machine that goes on in a new monitor begins slowly */
+    HELLO_MS = 15000, /* an emulated machine that goes on in a new monitor begins slowly */
 };
 
 bool session_is_ready(const struct session *s)

@@ -25,7 +25,7 @@ struct session_ops {
 struct session *session_new(struct loop *loop, const struct session_ops *ops, void *ctx);
 /* The host's HELLO (wire/proto.h); before the first stream. A variable without a name is left out. */
 void session_greet(struct session *s, const char *attributes, const struct pair *env, size_t n_env);
-void session_expect_in(struct session *s, unsigned hello_ms);              /* its HELLO; before it starts. Else 5 s */
+void session_expect_in(struct session *s, unsigned hello_ms);              /* its HELLO; before it starts. Else 15 s */
 int session_start(struct session *s, int fd, struct err *err) WARN_UNUSED; /* takes fd, also when it fails */
 
 /*

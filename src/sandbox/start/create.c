@@ -14,6 +14,7 @@
 #include "sandbox/start/spare.h"
 #include "sandbox/templates.h"
 #include "sandbox/volume/mounts.h"
+#include "wire/tiers.h"
 
 enum { PAIRS_MAX = 1024, PAIRS_BYTES_MAX = 128 * 1024 };
 
@@ -215,7 +216,8 @@ int sandbox_create(struct core *core, const struct actor *actor, const struct sa
         template_resolve(core->templates, actor->who.view, spec->template_ref, &t, &alias, err) < 0)
         return -1;
     const char *tier = core_tier(core, t, spec->tier, err);
-    if (!tier || (!spec->hidden && resume_limit(core, err) < 0))
+    if (!tier || (spec->n_mounts && tier_list_mounts(core->config.engine.tiers, tier, err) < 0) ||
+        (!spec->hidden && resume_limit(core, err) < 0))
         return -1;
     struct sandbox *sb = make_sandbox(core, t, alias, tier, spec);
     struct sandbox_info *i = &sb->info;

@@ -17,7 +17,8 @@
 
 enum {
     CONNECT_MS = 5000,
-    ANSWER_MS = 90000,
+    ANSWER_MS = 330000, /* the guard holds an action for up to five minutes */
+    WAITS_MS = 10000,   /* then a person is told why that may be */
     ANSWER_MAX = 64 << 20,
     LINE_MAX_BYTES = 4 << 20,
     KEY_MAX = 512,
@@ -163,8 +164,14 @@ static void wait_answer(struct service *s, const char *what)
     struct terminal_progress p;
     progress_start(&p, !what || s->ctx->json);
     struct pollfd pfd = {.fd = http_client_fd(s->client), .events = POLLIN};
-    for (int ms = 0; p.is_on && ms < ANSWER_MS && !http_client_pending(s->client) && poll(&pfd, 1, 250) == 0; ms += 250)
-        progress_show(&p, "%s, %d s", what, (ms + 250) / 1000);
+    for (int ms = 0; ms < ANSWER_MS && !http_client_pending(s->client) && poll(&pfd, 1, 250) == 0; ms += 250) {
+        if (p.is_on)
+            progress_show(&p, "%s, %d s", what, (ms + 250) / 1000);
+        if (ms + 250 != WAITS_MS)
+            continue;
+        progress_end(&p);
+        (void)fputs("still waiting; if a rule of the guard asks, 'cove approvals' lists the question\n", stderr);
+    }
     progress_end(&p);
 }
 
@@ -184,7 +191,8 @@ static const char *advice(const struct service *s, enum err_code code, struct st
                "'make start'); 'cove template ls' lists others";
     if (*s->ctx->hint)
         return NULL;
-    if (code == ERR_PERMISSION_DENIED && s->is_local)
+    if (code == ERR_PERMISSION_DENIED && s->is_local &&
+        (str_starts(message, STR("the service is for root, ")) || str_starts(message, STR("only administrators of "))))
         return "use sudo, or set COVE_HOST and COVE_API_KEY";
     if (str_starts(message, STR("the timeout is longer than ")))
         return "limits.timeout in the service's configuration allows more";

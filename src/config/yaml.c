@@ -183,6 +183,13 @@ static int parse_json(const char *name, struct str text, json_t **ret_json, stru
     return 0;
 }
 
+/* Does what an object or array opens begin as JSON has it? */
+static bool yaml_is_quoted(struct str text)
+{
+    text = str_trim(text);
+    return !text.n || strchr("\"{[]}", *text.p);
+}
+
 int yaml_parse(const char *name, struct str text, json_t **ret_json, struct err *err)
 {
     struct yaml_reader r = {.name = name, .err = err};
@@ -193,8 +200,12 @@ int yaml_parse(const char *name, struct str text, json_t **ret_json, struct err 
         return err_set(err, ERR_INVALID_ARGUMENT, "%.96s: longer than %d KiB", name, YAML_TEXT_MAX / 1024);
     while (blank < text.n && strchr(" \t\r\n", text.p[blank]) && text.p[blank])
         blank++;
-    if (blank < text.n && (text.p[blank] == '{' || text.p[blank] == '['))
-        return parse_json(name, text, ret_json, err);
+    /* JSON, and what isn't is the same in YAML without quotes: a mistake is told as JSON's where quotes begin it. */
+    bool may_be_json = blank < text.n && (text.p[blank] == '{' || text.p[blank] == '[');
+    if (may_be_json && parse_json(name, text, ret_json, err) == 0)
+        return 0;
+    if (may_be_json && yaml_is_quoted(str_sub(text, blank + 1)))
+        return -1;
     if (!yaml_parser_initialize(&r.parser))
         return err_set(err, ERR_RESOURCE_EXHAUSTED, "%.96s: out of memory", name);
     yaml_parser_set_input_string(&r.parser, (const unsigned char *)text.p, text.n);

@@ -42,6 +42,8 @@ static void a_policy_is_read(void **state)
             "{\"deny\":\"10.0.0.0/8\"}]}");
     becomes("a: true\nb: null\nc: ~\nd:\ne: 'false'\nf: -1\n",
             "{\"a\":true,\"b\":null,\"c\":null,\"d\":null,\"e\":\"false\",\"f\":-1}");
+    becomes("{by_risk: {unknown: ask}}", "{\"by_risk\":{\"unknown\":\"ask\"}}");
+    becomes(" [git, \"push\"]\n", "[\"git\",\"push\"]");
     becomes(" {\"default\": \"allow\",\n\t\"rules\": []}", "{\"default\":\"allow\",\"rules\":[]}");
 }
 
@@ -59,6 +61,9 @@ static void what_is_wrong_is_named(void **state)
     refused("? [a]\n: 1\n", "a key must be a text");
     refused("a: [1\n", "p.yaml:");
     refused("{\"a\":1,\"a\":2}", "p.yaml:1: ");
+    refused("{a: 1, a: 2}", "the same key");
+    refused("{\"a\": b}", "p.yaml:1: ");
+    refused("{a: {\n", "p.yaml:");
     for (int i = 0; i < 40; i++)
         (void)buf_append_cstr(&deep, "- ");
     (void)buf_append(&deep, "x", 2);

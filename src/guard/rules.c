@@ -422,6 +422,11 @@ static void answer_by(struct rules_answer *answer, const struct rules_rule *r)
     answer->reason = r->reason;
 }
 
+bool rules_is_unreadable(struct rules_action *a)
+{
+    return a->kind == EVENT_EXEC_START && action_line(a)->is_unreadable;
+}
+
 void rules_judge(const struct rules *r, struct rules_action *a, struct rules_answer *ret_answer)
 {
     struct rules_answer answer = {.rule = "otherwise", .verdict = r->otherwise};
@@ -441,7 +446,7 @@ void rules_judge(const struct rules *r, struct rules_action *a, struct rules_ans
             answer_by(&answer, rule);
         }
     }
-    if (r->rates && a->kind == EVENT_EXEC_START && answer.risk == RISK_LOW && action_line(a)->is_unreadable)
+    if (r->rates && answer.risk == RISK_LOW && rules_is_unreadable(a))
         answer.risk = RISK_UNKNOWN;
     if (r->by_risk[answer.risk] > answer.verdict) {
         (void)snprintf(answer.rule, sizeof(answer.rule), "risk %s", guard_risk_name(answer.risk));

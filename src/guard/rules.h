@@ -75,6 +75,7 @@ struct rules_answer {
     char rule[GUARD_NAME_MAX]; /* what decided: a rule's name, "rail force-push", "risk high", "otherwise" */
     const char *reason;        /* of that rule, for people; NULL: it says none. As long as the rules live */
 };
+bool rules_is_unreadable(struct rules_action *a); /* a command of which only a run can tell what it does */
 void rules_judge(const struct rules *r, struct rules_action *a, struct rules_answer *ret_answer);
 
 struct rules_analyser {

@@ -6,7 +6,17 @@ enum { HEREDOCS_MAX = 8 };
 
 struct words {
     struct str all[SHELL_WORDS_MAX];
+    bool unknown[SHELL_WORDS_MAX]; /* something in it can't be known */
     size_t n;
+};
+
+/* What $0, $1, $@ of one shell are. */
+struct shell_params {
+    const struct str *all;
+    const bool *unknown;
+    size_t n;
+    bool is_open;                     /* there may be more */
+    bool is_used, has_loop, is_moved; /* is_moved: by shift, set or a function, so they can't be known any more */
 };
 
 /* What is being read: a text, and the command in it that is not complete yet. */
@@ -17,16 +27,20 @@ struct shell_reader {
     size_t at;
     unsigned depth, group;
     struct words *words;
+    struct shell_params *params;
     struct str writes[16];
     size_t n_writes;
     struct str heredocs[HEREDOCS_MAX]; /* delimiters whose bodies come behind this line's end */
     size_t n_heredocs;
-    bool is_dynamic; /* the program's name can't be known */
-    char until;      /* ')' or '`' ends it; 0: the text's end does */
+    bool is_dynamic;   /* the program's name can't be known */
+    bool is_unknown;   /* something in the word that is read can't be known */
+    bool has_vanished; /* the last expansion makes no word */
+    bool is_fed;       /* by xargs: more words come behind those that are known */
+    char until;        /* ')' or '`' ends it; 0: the text's end does */
 };
 
 static void shell_words(struct shell_reader *r, const struct str *words, size_t n, unsigned depth);
-static void shell_text(struct shell_line *line, struct arena *arena, struct str text, unsigned depth, unsigned into);
+static void shell_text(struct shell_reader *r, struct str text, unsigned depth, struct shell_params *params);
 
 struct str shell_name(struct str path)
 {
@@ -100,7 +114,47 @@ static bool is_assignment(struct str w)
     return eq > 0;
 }
 
-/* bash -l -c TEXT, bash -lc TEXT, bash -o pipefail -c TEXT. */
+/* Joined with blanks, as `eval` and `env -S` do. */
+static struct str shell_join(struct shell_reader *r, const struct str *w, size_t n)
+{
+    AUTO_BUF struct buf b = BUF_INIT(SHELL_TEXT_MAX);
+    for (size_t i = 0; i < n; i++) {
+        (void)buf_append_str(&b, w[i]);
+        (void)buf_append_char(&b, ' ');
+    }
+    r->line->is_unreadable |= buf_error(&b) < 0;
+    return arena_str(r->arena, buf_str(&b));
+}
+
+/* Words are the same text wherever they are handed to. */
+static bool shell_is_unknown(const struct shell_reader *r, struct str word)
+{
+    for (size_t i = 0; r->words && i < r->words->n; i++)
+        if (r->words->all[i].p == word.p && r->words->unknown[i])
+            return true;
+    return false;
+}
+
+static struct shell_params *shell_params_new(struct shell_reader *r, const struct str *all, size_t n, bool is_open)
+{
+    struct shell_params *p = arena_alloc(r->arena, sizeof(*p));
+    bool *unknown = arena_alloc(r->arena, n + 1);
+    for (size_t i = 0; i < n; i++)
+        unknown[i] = shell_is_unknown(r, all[i]);
+    *p = (struct shell_params){.all = all, .unknown = unknown, .n = n, .is_open = is_open};
+    return p;
+}
+
+/* A text that another program's words are; what can't be known of these may be any commands. */
+static void shell_of_words(struct shell_reader *r, const struct str *w, size_t n, unsigned depth,
+                           struct shell_params *params)
+{
+    for (size_t i = 0; i < n; i++)
+        r->line->is_unreadable |= shell_is_unknown(r, w[i]);
+    shell_text(r, n == 1 ? *w : shell_join(r, w, n), depth, params);
+}
+
+/* bash -l -c TEXT, bash -lc TEXT, bash -o pipefail -c TEXT, each with NAME ARGUMENT... */
 static void shell_of_shell(struct shell_reader *r, const struct str *w, size_t n, unsigned depth)
 {
     bool has_text = false;
@@ -115,19 +169,7 @@ static void shell_of_shell(struct shell_reader *r, const struct str *w, size_t n
         }
     }
     if (has_text && i < n)
-        shell_text(r->line, r->arena, w[i], depth + 1, 0);
-}
-
-/* Joined with blanks, as `eval` and `env -S` do. */
-static struct str shell_join(struct shell_reader *r, const struct str *w, size_t n)
-{
-    AUTO_BUF struct buf b = BUF_INIT(SHELL_TEXT_MAX);
-    for (size_t i = 0; i < n; i++) {
-        (void)buf_append_str(&b, w[i]);
-        (void)buf_append_char(&b, ' ');
-    }
-    r->line->is_unreadable |= buf_error(&b) < 0;
-    return arena_str(r->arena, buf_str(&b));
+        shell_of_words(r, w + i, 1, depth + 1, shell_params_new(r, w + i + 1, n - i - 1, r->is_fed));
 }
 
 static void shell_of_runner(struct shell_reader *r, const struct str *w, size_t n, size_t which, unsigned depth)
@@ -142,13 +184,13 @@ static void shell_of_runner(struct shell_reader *r, const struct str *w, size_t 
         if (w[i].n > 1 && w[i].p[0] == '-') {
             bool is_split = which == 1 && (str_starts(w[i], STR("-S")) || str_starts(w[i], STR("--split-string")));
             ssize_t eq = str_find_char(w[i], '=');
-            if (is_split)
-                shell_text(r->line, r->arena,
-                           eq > 0                           ? str_sub(w[i], (size_t)eq + 1)
-                           : w[i].n > 2 && w[i].p[1] == 'S' ? str_sub(w[i], 2)
-                                                            : shell_join(r, w + i + 1, n - i - 1),
-                           depth + 1, 0);
-            is_doubtful |= w[i].p[1] == '-' && eq < 0;
+            r->line->is_unreadable |= is_split && shell_is_unknown(r, w[i]);
+            if (is_split && (eq > 0 || (w[i].n > 2 && w[i].p[1] == 'S')))
+                shell_text(r, str_sub(w[i], eq > 0 ? (size_t)eq + 1 : 2), depth + 1, NULL);
+            else if (is_split)
+                shell_of_words(r, w + i + 1, n - i - 1, depth + 1, NULL);
+            is_doubtful |=
+                w[i].p[1] == '-' && eq < 0 && !str_eqc(w[i], "--clear-groups"); /* setpriv's, without value */
             /* An option of one letter, or the last one of a cluster, whose value is the next word. */
             i += w[i].p[1] != '-' && *runners[which].letters && strchr(runners[which].letters, w[i].p[w[i].n - 1]);
         } else if (!runners[which].takes_variables || !is_assignment(w[i])) {
@@ -156,8 +198,11 @@ static void shell_of_runner(struct shell_reader *r, const struct str *w, size_t 
         }
     }
     i += runners[which].skip;
+    bool was_fed = r->is_fed;
+    r->is_fed |= str_eqc(w[0], "xargs") || str_eqc(w[0], "parallel");
     for (size_t k = i; k < n && k <= i + is_doubtful; k++)
         shell_words(r, w + k, n - k, depth + 1);
+    r->is_fed = was_fed;
 }
 
 static void shell_of_find(struct shell_reader *r, const struct str *w, size_t n, unsigned depth)
@@ -178,13 +223,13 @@ static void shell_look_through(struct shell_reader *r, const struct str *w, size
     if (is_one_of(w[0], shells)) {
         shell_of_shell(r, w, n, depth);
     } else if (str_eqc(w[0], "eval")) {
-        shell_text(r->line, r->arena, shell_join(r, w + 1, n - 1), depth + 1, 0);
+        shell_of_words(r, w + 1, n - 1, depth + 1, r->params);
     } else if (str_eqc(w[0], "find")) {
         shell_of_find(r, w, n, depth);
     } else if (is_one_of(w[0], "su script runuser flock")) {
         for (size_t i = 1; i + 1 < n; i++)
             if (is_one_of(w[i], "-c --command -lc"))
-                shell_text(r->line, r->arena, w[i + 1], depth + 1, 0);
+                shell_of_words(r, w + i + 1, 1, depth + 1, NULL);
     }
     for (size_t i = 0; i < ARRAY_SIZE(runners); i++)
         if (is_one_of(w[0], runners[i].names))
@@ -196,15 +241,37 @@ static void shell_look_through(struct shell_reader *r, const struct str *w, size
             r->line->is_unreadable |= is_one_of(w[i], "-c -e -E -r -p --eval -");
 }
 
+/* Later commands of this shell see other parameters; in a loop earlier ones do, too. */
+static void shell_move_params(struct shell_reader *r)
+{
+    struct shell_params *p = r->params;
+    p->is_moved = true;
+    r->line->is_unreadable |= p->is_used && p->has_loop;
+}
+
+static void shell_see_params(struct shell_reader *r, const struct str *w, size_t n)
+{
+    bool moves = is_one_of(w[0], "shift function");
+    for (size_t i = 0; i < n; i++)
+        moves |= str_starts(w[i], STR("IFS=")) || (str_eqc(w[0], "set") && i && w[i].n && w[i].p[0] != '+' &&
+                                                   (w[i].p[0] != '-' || w[i].n == 1 || w[i].p[1] == '-'));
+    r->params->has_loop |= is_one_of(w[0], "for select while until do");
+    if (moves)
+        shell_move_params(r);
+}
+
 /* A whole command, of this reader's group. */
 static void shell_words(struct shell_reader *r, const struct str *words, size_t n, unsigned depth)
 {
     struct shell_line *line = r->line;
-    while (n &&
-           (is_assignment(*words) || is_one_of(*words, "if then elif else while until do time ! { } fi done esac")))
-        words++, n--;
+    for (; n; words++, n--) {
+        shell_see_params(r, words, n);
+        if (!is_assignment(*words) && !is_one_of(*words, "if then elif else while until do time ! { } fi done esac"))
+            break;
+    }
     if (!n || !words->n)
         return;
+    line->is_unreadable |= str_find_char(*words, '$') >= 0 || str_eqc(*words, "{}");
     line->n_words += n;
     if (line->n == SHELL_COMMANDS_MAX || depth > SHELL_DEPTH_MAX || line->n_words > SHELL_WORDS_ALL) {
         line->is_unreadable = true;
@@ -242,13 +309,38 @@ static void shell_finish(struct shell_reader *r)
     r->is_dynamic = false;
 }
 
-static size_t shell_commands(struct shell_line *line, struct arena *arena, struct str text, unsigned depth,
-                             unsigned into, char until);
+static void shell_push(struct shell_reader *r, struct str word)
+{
+    struct words *w = r->words;
+    if (w->n < SHELL_WORDS_MAX) {
+        w->unknown[w->n] = r->is_unknown;
+        w->all[w->n++] = word;
+    }
+    r->line->is_unreadable |= w->n == SHELL_WORDS_MAX;
+}
+
+/* What stands here can't be known. */
+static void shell_doubt(struct shell_reader *r)
+{
+    r->is_dynamic |= !r->words->n;
+    r->is_unknown = true;
+}
+
+static size_t shell_commands(struct shell_reader *outer, struct str text, unsigned depth, unsigned into, char until,
+                             struct shell_params *params);
 
 /* At the first byte behind what opens it: what is inside goes into this command's words. */
 static void shell_inside(struct shell_reader *r, char until)
 {
-    r->at += shell_commands(r->line, r->arena, str_sub(r->text, r->at), r->depth + 1, r->group, until);
+    r->at += shell_commands(r, str_sub(r->text, r->at), r->depth + 1, r->group, until, r->params);
+}
+
+/* The word so far is one; another begins. */
+static void shell_push_part(struct shell_reader *r, struct buf *word)
+{
+    r->line->is_unreadable |= buf_error(word) < 0;
+    shell_push(r, arena_str(r->arena, buf_str(word)));
+    buf_clear(word);
 }
 
 static void shell_escape(struct shell_reader *r, struct buf *word)
@@ -275,20 +367,78 @@ static void shell_escape(struct shell_reader *r, struct buf *word)
     (void)buf_append_char(word, digits ? (char)value : c);
 }
 
+/* Unquoted it is split at blanks. */
+static void shell_value(struct shell_reader *r, struct buf *word, struct str value, bool is_quoted)
+{
+    if (r->line->n_expanded + value.n >= SHELL_EXPANDED_MAX) {
+        r->line->is_unreadable = true;
+        return;
+    }
+    r->line->n_expanded += value.n + 1;
+    for (size_t i = 0; i < value.n; i++) {
+        char c = value.p[i];
+        bool is_blank = !is_quoted && (c == ' ' || c == '\t' || c == '\n');
+        r->is_dynamic |= !is_quoted && !r->words->n && (c == '*' || c == '?' || c == '[');
+        if (!is_blank)
+            (void)buf_append_char(word, c);
+        else if (buf_len(word))
+            shell_push_part(r, word);
+    }
+}
+
+/* $1, ${12}, $@, $*: words behind `sh -c TEXT`. False: it isn't one of these, or can't be known. */
+static bool shell_parameter(struct shell_reader *r, struct buf *word, struct str name, bool is_quoted)
+{
+    struct shell_params *p = r->params;
+    if (name.n > 2 && name.p[0] == '{' && name.p[name.n - 1] == '}')
+        name = str_n(name.p + 1, name.n - 2);
+    bool is_all = str_eqc(name, "@") || str_eqc(name, "*"), is_apart = is_all && (!is_quoted || name.p[0] == '@');
+    size_t first = 0, end;
+    for (size_t i = 0; i < name.n && !is_all; i++) {
+        if (name.p[i] < '0' || name.p[i] > '9' || first > SHELL_WORDS_MAX)
+            return false;
+        first = first * 10 + (size_t)(name.p[i] - '0');
+    }
+    end = is_all ? p->n : MIN(first + 1, p->n);
+    first += is_all;
+    if (!name.n)
+        return false;
+    p->is_used = true;
+    if (p->is_moved || (first >= p->n && (p->is_open || !first)))
+        return false;
+    for (size_t i = first; i < end; i++) {
+        if (i > first && is_apart && (is_quoted || buf_len(word)))
+            shell_push_part(r, word);
+        else if (i > first && !is_apart)
+            (void)buf_append_char(word, ' ');
+        if (p->unknown[i])
+            shell_doubt(r);
+        shell_value(r, word, p->all[i], is_quoted);
+    }
+    if (is_all && p->is_open) {
+        if (is_apart && buf_len(word))
+            shell_push_part(r, word);
+        shell_doubt(r);
+        (void)buf_append_cstr(word, "$@");
+    }
+    r->has_vanished = !buf_len(word) && (!is_quoted || (is_apart && first >= end));
+    return true;
+}
+
 /* Behind a '$'. What is no substitution stays in the word as it is written. true: a blank, where it stands. */
 static bool shell_dollar(struct shell_reader *r, struct buf *word, bool is_quoted)
 {
     char c = shell_peek(r, 0);
     size_t from = r->at;
     if (c == '(' && shell_peek(r, 1) == '(') { /* arithmetic runs only what is substituted in it */
-        r->is_dynamic |= !r->words->n;
+        shell_doubt(r);
         (void)buf_append_cstr(word, "$");
         return false;
     }
     if (c == '(') {
         r->at++;
         shell_inside(r, ')');
-        r->is_dynamic |= !r->words->n;
+        shell_doubt(r);
         (void)buf_append_cstr(word, "$()");
         return false;
     }
@@ -320,8 +470,11 @@ static bool shell_dollar(struct shell_reader *r, struct buf *word, bool is_quote
     struct str name = str_n(r->text.p + from, r->at - from);
     if (!is_quoted && (str_eqc(name, "IFS") || str_starts(name, STR("{IFS"))))
         return true;
+    if (shell_parameter(r, word, name, is_quoted))
+        return false;
     bool is_home = str_eqc(name, "HOME") || str_eqc(name, "{HOME}");
-    r->is_dynamic |= name.n && !r->words->n && !is_home;
+    if (name.n && !is_home)
+        shell_doubt(r);
     (void)buf_append_cstr(word, is_home ? "~" : "$");
     if (!is_home)
         (void)buf_append_str(word, name);
@@ -340,6 +493,7 @@ static void shell_double_quoted(struct shell_reader *r, struct buf *word)
             (void)shell_dollar(r, word, true);
         } else if (c == '`') {
             shell_inside(r, '`');
+            shell_doubt(r);
             (void)buf_append_cstr(word, "$()");
         } else {
             (void)buf_append_char(word, c);
@@ -349,13 +503,22 @@ static void shell_double_quoted(struct shell_reader *r, struct buf *word)
     r->at++;
 }
 
+/* Behind a '[': of the program of that name, or of "[[". */
+static bool shell_is_test(const struct shell_reader *r)
+{
+    char c = shell_peek(r, shell_peek(r, 0) == '[');
+    return c == ' ' || c == '\t' || c == '\n';
+}
+
 /* One word, or nothing. False: there is none here. */
 static bool shell_word(struct shell_reader *r, struct str *ret_word)
 {
     AUTO_BUF struct buf word = BUF_INIT(SHELL_TEXT_MAX);
     bool is_word = false;
-    for (char c; !shell_is_end(r); is_word = true) {
+    r->is_unknown = false;
+    for (char c; !shell_is_end(r); is_word |= !r->has_vanished || buf_len(&word)) {
         c = shell_peek(r, 0);
+        r->has_vanished = false;
         if (strchr(" \t\r\n;&|()<>", c) && c)
             break;
         if (c == '`' && r->until == '`')
@@ -378,10 +541,10 @@ static bool shell_word(struct shell_reader *r, struct str *ret_word)
                 break;
         } else if (c == '`') {
             shell_inside(r, '`');
-            r->is_dynamic |= !r->words->n;
+            shell_doubt(r);
             (void)buf_append_cstr(&word, "$()");
         } else {
-            r->is_dynamic |= !r->words->n && (c == '*' || c == '?' || c == '[' ||
+            r->is_dynamic |= !r->words->n && (c == '*' || c == '?' || (c == '[' && !shell_is_test(r)) ||
                                               (c == '{' && shell_peek(r, 0) != ' ' && shell_peek(r, 0) != '\n'));
             (void)buf_append_char(&word, c);
         }
@@ -421,7 +584,7 @@ static void shell_redirect(struct shell_reader *r, char c)
     else if (is_here)
         r->line->is_unreadable = true;
     else if (is_string && w->n && is_one_of(shell_name(w->all[0]), shells))
-        shell_text(r->line, r->arena, target, r->depth + 1, 0);
+        shell_of_words(r, &target, 1, r->depth + 1, NULL);
     else if (c == '>' && !(next == '&' && target.p[0] >= '0' && target.p[0] <= '9') &&
              r->n_writes < ARRAY_SIZE(r->writes))
         r->writes[r->n_writes++] = target;
@@ -446,7 +609,7 @@ static void shell_heredocs(struct shell_reader *r, bool is_shell)
             break;
         }
         if (is_shell)
-            shell_text(r->line, r->arena, str_n(r->text.p + from, end - from), r->depth + 1, 0);
+            shell_text(r, str_n(r->text.p + from, end - from), r->depth + 1, NULL);
     }
     r->n_heredocs = 0;
 }
@@ -480,17 +643,19 @@ static void shell_operator(struct shell_reader *r, char c, unsigned into, unsign
 }
 
 /* Commands up to `until`; returns how many bytes these are, with it. */
-static size_t shell_commands(struct shell_line *line, struct arena *arena, struct str text, unsigned depth,
-                             unsigned into, char until)
+static size_t shell_commands(struct shell_reader *outer, struct str text, unsigned depth, unsigned into, char until,
+                             struct shell_params *params)
 {
+    struct shell_line *line = outer->line;
     if (depth > SHELL_DEPTH_MAX || line->text > SHELL_TEXT_MAX || line->n_groups == SHELL_COMMANDS_MAX) {
         line->is_unreadable = true;
         return text.n;
     }
-    struct shell_reader r = {.line = line, .arena = arena, .text = text, .depth = depth, .until = until};
+    struct shell_reader r = {
+        .line = line, .arena = outer->arena, .text = text, .depth = depth, .until = until, .params = params};
     unsigned first = r.group = group_new(line, into), parens = 0;
     struct str word;
-    r.words = arena_alloc(arena, sizeof(*r.words));
+    r.words = arena_alloc(r.arena, sizeof(*r.words));
     r.words->n = 0;
     while (!shell_is_end(&r) && line->n_groups < SHELL_COMMANDS_MAX) {
         char c = shell_peek(&r, 0);
@@ -506,6 +671,8 @@ static size_t shell_commands(struct shell_line *line, struct arena *arena, struc
             r.at++;
             shell_redirect(&r, c);
         } else if (c && strchr("\n;&|()", c)) {
+            if (c == '(' && r.words->n) /* the body of a function has parameters of its own */
+                shell_move_params(&r);
             parens += c == '(';
             parens -= c == ')' && parens;
             r.at++;
@@ -513,9 +680,7 @@ static size_t shell_commands(struct shell_line *line, struct arena *arena, struc
                 continue;
             shell_operator(&r, c, into, first);
         } else if (shell_word(&r, &word)) {
-            if (r.words->n < SHELL_WORDS_MAX)
-                r.words->all[r.words->n++] = word;
-            line->is_unreadable |= r.words->n == SHELL_WORDS_MAX;
+            shell_push(&r, word);
         }
         r.at += r.at == before; /* never stands still */
     }
@@ -525,16 +690,18 @@ static size_t shell_commands(struct shell_line *line, struct arena *arena, struc
     return MIN(r.at + (until != 0), text.n);
 }
 
-static void shell_text(struct shell_line *line, struct arena *arena, struct str text, unsigned depth, unsigned into)
+/* params NULL: they aren't known. */
+static void shell_text(struct shell_reader *r, struct str text, unsigned depth, struct shell_params *params)
 {
-    (void)shell_commands(line, arena, text, depth, into, 0);
+    (void)shell_commands(r, text, depth, 0, 0, params ? params : shell_params_new(r, NULL, 0, true));
 }
 
 void shell_read(struct shell_line *line, struct arena *arena, const struct str *argv, size_t n)
 {
     struct shell_reader r = {.line = line, .arena = arena};
-    line->n = line->text = line->n_words = 0;
+    line->n = line->text = line->n_words = line->n_expanded = 0;
     line->n_groups = 0;
+    r.params = shell_params_new(&r, NULL, 0, true);
     line->is_unreadable = n > SHELL_WORDS_MAX;
     r.group = group_new(line, 0);
     for (size_t i = 0; i < n; i++)

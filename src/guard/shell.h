@@ -3,9 +3,9 @@
  * Which programs a command would run, as far as its text says: looks through shells (`bash -lc "..."`, pipes, lists, substitutions, here-documents) and through
  * programs that run another one (env, sudo, timeout, xargs, find -exec, ...).
  *
- *  1. It reads and never expands: what only a run can tell (variables, patterns, code of other languages) is named by is_unreadable.
+ *  1. It expands only the parameters that `sh -c TEXT NAME ARGUMENT...` says: what only a run can tell (variables, patterns, code of other languages) is named by is_unreadable.
  *  2. In doubt it says more: an option that might have taken the next word gives two commands, one for each reading.
- *  3. Bounded: SHELL_COMMANDS_MAX, SHELL_DEPTH_MAX, SHELL_WORDS_MAX of one and SHELL_WORDS_ALL of all, SHELL_TEXT_MAX; what is beyond is unreadable.
+ *  3. Bounded: SHELL_COMMANDS_MAX, SHELL_DEPTH_MAX, SHELL_WORDS_MAX of one and SHELL_WORDS_ALL of all, SHELL_TEXT_MAX, SHELL_EXPANDED_MAX; what is beyond is unreadable.
  */
 #pragma once
 
@@ -13,10 +13,11 @@
 
 enum {
     SHELL_COMMANDS_MAX = 256,
-    SHELL_DEPTH_MAX = 8,
+    SHELL_DEPTH_MAX = 12,
     SHELL_WORDS_MAX = 1024,
     SHELL_WORDS_ALL = 8192,
-    SHELL_TEXT_MAX = 64 * 1024
+    SHELL_TEXT_MAX = 64 * 1024,
+    SHELL_EXPANDED_MAX = 4 * SHELL_TEXT_MAX
 };
 
 struct shell_command {
@@ -34,7 +35,7 @@ struct shell_line {
     size_t n;
     unsigned n_groups;
     bool is_unreadable;
-    size_t text, n_words; /* that were read */
+    size_t text, n_words, n_expanded; /* that were read; bytes of parameters that were put in */
 };
 
 /* argv is that of execve(). All that the line points to is in the arena, or in argv. */

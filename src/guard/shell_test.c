@@ -88,10 +88,75 @@ static void texts_are_split(void **state)
     text_check("while read x; do rm $x; done", "read|x\nrm|$x\n");
 }
 
+#define FACADE "[ ! -x /bin/bash ] || exec /bin/bash -c \"$1\"; exec /bin/sh -c \"$1\""
+
+/* As text_check(), of `sh -c TEXT x rm '-rf /'`. */
+static void params_check(const char *text, const char *expected)
+{
+    AUTO_BUF struct buf b = BUF_INIT(1 << 20);
+    buf_printf(&b, "sh|-c|%s|x|rm|-rf /\n%s", text, expected);
+    buf_append_char(&b, 0);
+    shell_check(ARGV(STR("/bin/sh"), STR("-c"), str_of(text), STR("x"), STR("rm"), STR("-rf /")), buf_data(&b));
+}
+
+static void words_behind_a_text_are_its_parameters(void **state)
+{
+    (void)state;
+    params_check("\"$@\"", "rm|-rf /\n");
+    params_check("$@", "rm|-rf|/\n");
+    params_check("$*", "rm|-rf|/\n");
+    params_check("a \"$*\"; \"<$@>\"", "a|rm -rf /\n<rm|-rf />\n");
+    params_check("${1} $2 $3 '$1' \"$0\"", "rm|-rf|/|$1|x\n");
+    params_check("exec \"$1\" \"$2\"", "exec|rm|-rf /\nrm|-rf /\n");
+    params_check("sudo $3 \"$1\"", "sudo|rm\nrm\n");
+    params_check("eval \"$@\"", "eval|rm|-rf /\nrm|-rf|/\n");
+    params_check("eval '$1' $2", "eval|$1|-rf|/\nrm|-rf|/\n");
+    params_check("bash -c \"$1 $2\"", "bash|-c|rm -rf /\nrm|-rf|/\n");
+    params_check("bash -c '$1' y \"$1\"", "bash|-c|$1|y|rm\nrm\n");
+    params_check("(\"$1\"; echo `$1`)", "rm\nrm\necho|$()\n");
+    params_check("echo >\"$1\"", "echo >rm\n");
+    shell_check(ARGV(STR("sh"), STR("-c"), STR("\"$0\" \"$@\""), STR("rm")), "sh|-c|\"$0\" \"$@\"|rm\nrm\n");
+    shell_check(ARGV(STR("sh"), STR("-c"), STR("sudo \"$@\" id"), STR("x")), "sh|-c|sudo \"$@\" id|x\nsudo|id\nid\n");
+    shell_check(ARGV(STR("sh"), STR("-c"), STR(FACADE), STR("sh"), STR("sleep 1; id")),
+                "sh|-c|" FACADE "|sh|sleep 1; id\n[|!|-x|/bin/bash|]\n"
+                "exec|/bin/bash|-c|sleep 1; id\nbash|-c|sleep 1; id\nsleep|1\nid\n"
+                "exec|/bin/sh|-c|sleep 1; id\nsh|-c|sleep 1; id\nsleep|1\nid\n");
+    params_check("exec setpriv --reuid=1 --regid=\"$(id -g 1)\" --clear-groups -- \"$@\" >f",
+                 "id|-g|1\nexec|setpriv|--reuid=1|--regid=$()|--clear-groups|--|rm|-rf / >f\n"
+                 "setpriv|--reuid=1|--regid=$()|--clear-groups|--|rm|-rf / >f\nrm|-rf / >f\n");
+}
+
+static void parameters_that_only_a_run_can_tell_are_unreadable(void **state)
+{
+    (void)state;
+    params_check("shift; \"$@\"", "shift\n$@\n!\n");
+    params_check("set -- id; $1", "set|--|id\n$1\n!\n");
+    params_check("set -eu; $1", "set|-eu\nrm\n");
+    params_check("f() { \"$1\"; }; f id", "f\n$1\nf|id\n!\n");
+    params_check("IFS=x; $1", "$1\n!\n");
+    params_check("while true; do \"$1\"; shift; done", "true\nrm\nshift\n!\n");
+    params_check("\"${@:1}\"", "${@:1}\n!\n");
+    params_check("sudo \"${1:-x}\"", "sudo|${1:-x}\n${1:-x}\n!\n");
+    params_check("bash -c 'bash -c \"echo $1\"' y \"$z\"",
+                 "bash|-c|bash -c \"echo $1\"|y|$z\nbash|-c|echo $z\necho|$z\n!\n");
+    params_check("bash -c \"echo $z\"", "bash|-c|echo $z\necho|$z\n!\n");
+    params_check("bash -c 'echo \"$1\"' y \"$z\"", "bash|-c|echo \"$1\"|y|$z\necho|$z\n");
+    text_check("bash <<E\n$1\nE\nid", "bash\n$1\nid\n!\n");
+    text_check("su -c '$1' x rm", "su|-c|$1|x|rm\n$1\n!\n");
+    text_check("if $x; then sudo $x; fi", "$x\nsudo|$x\n$x\n!\n");
+    shell_check(ARGV(STR("xargs"), STR("sh"), STR("-c"), STR("\"$@\""), STR("x"), STR("rm")),
+                "xargs|sh|-c|\"$@\"|x|rm\nsh|-c|\"$@\"|x|rm\nrm|$@\n");
+    shell_check(ARGV(STR("xargs"), STR("sh"), STR("-c"), STR("$1"), STR("x")), "xargs|sh|-c|$1|x\nsh|-c|$1|x\n$1\n!\n");
+    shell_check(ARGV(STR("find"), STR("."), STR("-exec"), STR("sh"), STR("-c"), STR("$0"), STR("{}"), STR(";")),
+                "find|.|-exec|sh|-c|$0|{}|;\nsh|-c|$0|{}\n{}\n!\n");
+}
+
 static void what_only_a_run_can_tell_is_unreadable(void **state)
 {
     (void)state;
     text_check("$x -rf /", "$x|-rf|/\n!\n");
+    text_check("[ -x a ] && [[ -x b ]]", "[|-x|a|]\n[[|-x|b|]]\n");
+    text_check("[r]m x", "[r]m|x\n!\n");
     text_check("/bin/r? x", "r?|x\n!\n");
     text_check("{rm,-rf,/}", "}\n!\n");
     text_check("echo 'a", "echo|a\n!\n");
@@ -120,6 +185,12 @@ static void it_is_bounded(void **state)
         buf_append_cstr(&b, "a;");
     shell_read(line, &arena, ARGV(STR("sh"), STR("-c"), buf_str(&b)));
     assert_true(line->is_unreadable);
+    buf_clear(&b);
+    for (int i = 0; i < 1000; i++)
+        buf_append_cstr(&b, "a$1 ");
+    shell_read(line, &arena, ARGV(STR("sh"), STR("-c"), buf_str(&b), STR("x"), buf_str(&b)));
+    assert_true(line->is_unreadable);
+    assert_true(line->n_expanded <= SHELL_EXPANDED_MAX);
 }
 
 int main(void)
@@ -129,6 +200,8 @@ int main(void)
         cmocka_unit_test(runners_are_looked_through),
         cmocka_unit_test(texts_are_split),
         cmocka_unit_test(what_only_a_run_can_tell_is_unreadable),
+        cmocka_unit_test(words_behind_a_text_are_its_parameters),
+        cmocka_unit_test(parameters_that_only_a_run_can_tell_are_unreadable),
         cmocka_unit_test(it_is_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

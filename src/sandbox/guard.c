@@ -261,6 +261,8 @@ enum guard_verdict guard_judge(struct core *core, const struct guard_question *q
     }
     if (sb && sb->rules)
         verdict = guard_of_level(sb->rules, GUARD_SANDBOX, &a, verdict, ret_answer);
+    if (q->wants_risk && ret_answer->risk == RISK_LOW && rules_is_unreadable(&a))
+        ret_answer->risk = RISK_UNKNOWN;
     rules_action_fini(&a);
     ret_answer->is_analysed &= verdict == GUARD_ALLOW;
     if (!ret_answer->is_analysed)

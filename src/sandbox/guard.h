@@ -21,6 +21,7 @@ struct guard_question {
     struct str data; /* JSON object text, as it would be recorded: long values are cut there */
     uint64_t tenant;
     const struct exec_spec *exec; /* the whole command; NULL: data describes it. Not kept */
+    bool wants_risk;              /* the risk is asked for, even where no rule counts it */
 };
 
 enum guard_level { GUARD_SERVICE, GUARD_TENANT, GUARD_TEMPLATE, GUARD_SANDBOX, GUARD_LEVELS };

@@ -11,8 +11,12 @@ import threading
 import time
 
 import pytest
+from client import Client, Failed
+from env_test import env, repo  # noqa: F401  (a fixture)
 from leaks import own_service
-from service import wait_until
+from mcp_test import Bridge
+from opensandbox_test import Box
+from service import BUILD, wait_until
 from tenant_test import ask, ran, refused
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a service of its own needs root")
@@ -114,6 +118,100 @@ def test_what_the_rules_would_say(service, box):
     assert done.returncode == 1 and done.stdout.startswith("ask  rule service: rail download-and-run, risk high"), done
     assert service.cove("guard", "test", box, "--", "ls").returncode == 0
     assert "mass-deletion" in ran(service, "guard", "rails")
+
+
+def test_the_clients_text_is_judged_whatever_api_carries_it(service, box, repo, tmp_path):  # noqa: F811
+    """Each runs the command inside a script or a shell of its own; without the rule it would run."""
+    bridge, boxed, e2b = Bridge(service).begin(), Box(service), Client(service.port, service.key).create()
+    env(service, repo, "create", "judged")
+    path, headers = boxed.endpoint(44772)
+    status, session = boxed.ask("POST", f"{path}/session", {}, headers)
+    assert status == 200, session
+    link = tmp_path / "docker"
+    link.symlink_to(BUILD / "cove")
+
+    def docker(*words):
+        done = subprocess.run([link, *words], env={**os.environ, **service.env}, capture_output=True, text=True, check=False)
+        return done.stdout + done.stderr
+
+    container = docker("run", "-d", "base", "cat").strip()
+    answered = boxed.ask("POST", f"{path}/command", {"command": "sleep 0; id -u", "uid": 1000}, headers)[1].decode()
+    assert '"text":"1000"' in answered.replace('": "', '":"'), answered
+
+    def tool(name, **arguments):
+        return json.dumps(bridge.ask("tools/call", name=name, arguments=arguments))
+
+    def command(**body):
+        return str(boxed.ask("POST", f"{path}/command", body, headers)[1])
+
+    def start(*words):
+        try:
+            with e2b.start(*words) as stream:
+                return str(stream.rest())
+        except Failed as e:
+            return str(e)
+
+    def cove(*words):
+        done = service.cove(*words)
+        return done.stdout + done.stderr
+
+    ways = {
+        "exec": lambda: cove("exec", box, "--", "sleep", "1"),
+        "exec of a shell": lambda: cove("exec", box, "--", "sh", "-c", '"$@"', "x", "sleep", "1"),
+        "env run": lambda: cove("env", "--repo", repo, "run", "judged", "--", "sleep", "1"),
+        "e2b": lambda: start("sleep", "1"),
+        "e2b of a shell": lambda: start("/bin/bash", "-l", "-c", "sleep 1"),
+        "docker exec": lambda: docker("exec", container, "sleep", "1"),
+        "docker exec of a shell": lambda: docker("exec", container, "sh", "-c", "sleep 1"),
+        "mcp command": lambda: tool("exec", sandbox=box, command="sleep 1"),
+        "mcp argv": lambda: tool("exec", sandbox=box, argv=["sleep", "1"]),
+        "mcp command behind": lambda: tool("exec", sandbox=box, command="sleep 1", background=True),
+        "mcp argv behind": lambda: tool("exec", sandbox=box, argv=["sleep", "1"], background=True),
+        "mcp environment": lambda: tool("environment_run_cmd", environment_id=box, command="sleep 1"),
+        "opensandbox command": lambda: command(command="sleep 1"),
+        "opensandbox argv": lambda: command(argv=["sleep", "1"]),
+        "opensandbox command behind": lambda: command(command="sleep 1", background=True),
+        "opensandbox argv behind": lambda: command(argv=["sleep", "1"], background=True),
+        "opensandbox user": lambda: command(command="sleep 1", uid=1000),
+        "opensandbox argv of a user": lambda: command(argv=["sleep", "1"], uid=1000, gid=1000),
+        "opensandbox user behind": lambda: command(command="sleep 1", uid=1000, background=True),
+        "opensandbox session": lambda: str(boxed.ask("POST", f"{path}/session/{session['session_id']}/run", {"command": "cd /; sleep 1"}, headers)[1]),
+    }
+    try:
+        rules(service, "rules: [{name: no-sleep, argv: [sleep], verdict: deny}]\nby_risk: {unknown: deny}\n")
+        assert "no-sleep" not in tool("exec", sandbox=box, command="echo plain") and "plain" in tool("exec", sandbox=box, command="echo plain")
+        assert "plain" in command(command="echo plain", uid=1000)
+        ran = {name: said for name, way in ways.items() if "no-sleep" not in (said := way())}
+        assert not ran
+    finally:
+        bridge.end()
+        docker("rm", "-f", container)
+        service.cove("rm", e2b.id)
+        service.cove("rm", boxed.id)
+
+
+def test_a_command_behind_dashes_is_what_is_tested(service, box):
+    rules(service, "rules: [{argv: [git, push, -f], verdict: deny}]\n", box)
+    done = service.cove("guard", "test", box, "--", "git", "push", "-f")
+    assert done.returncode == 1 and done.stdout.startswith("deny  rule sandbox: "), done
+    assert service.cove("guard", "test", "--", "git", "push", "-f").returncode == 0
+    assert service.cove("guard", "test", box, "--", "git").returncode == 0
+    assert service.cove("guard", "test", box, "--").returncode == 2 and service.cove("guard", "test", box, "x", "--", "id").returncode == 2
+    done = service.cove("guard", "test", "--", "bash", "-c", "$x -rf")
+    assert done.returncode == 0 and "risk unknown" in done.stdout, done
+    rules(service, "{by_risk: {unknown: ask}}\n", box)
+    done = service.cove("guard", "test", box, "--", "bash", "-c", "$x -rf")
+    assert done.returncode == 1 and done.stdout.startswith("ask  rule sandbox: risk unknown"), done
+
+
+def test_who_waits_is_told_why_and_who_is_denied_gets_no_wrong_advice(service, box):
+    rules(service, "rules: [{argv: [id], verdict: deny}, {argv: [echo], verdict: ask}]\n", box)
+    done = service.cove("exec", box, "--", "id")
+    assert done.returncode == 125 and "is denied by rule" in done.stderr and "sudo" not in done.stderr, done
+    with held(service, box, "echo", "one") as (process, approval):
+        assert "still waiting" in process.stderr.readline()
+        ran(service, "approve", approval["id"])
+        assert process.communicate(timeout=20) == ("one\n", "")
 
 
 def test_a_command_waits_until_somebody_answers(service, box):

@@ -20,10 +20,8 @@
 enum { JOBS_MAX = 1024, JOB_ID_LEN = 20 };
 
 #define JOBS_DIRECTORY "/tmp/.cove-mcp"
-/* "$1": the file that its output goes to, or nothing. */
-#define PRELUDE                                                                                                        \
-    "if [ -n \"$1\" ]; then mkdir -p " JOBS_DIRECTORY " && exec >" JOBS_DIRECTORY "/\"$1\".log 2>&1 </dev/null; fi; "  \
-    "shift; exec \"$@\""
+/* "$0": the file that its output goes to; the command is all of "$@", which the guard reads. */
+#define PRELUDE "mkdir -p " JOBS_DIRECTORY " && exec >" JOBS_DIRECTORY "/\"$0\".log 2>&1 </dev/null; exec \"$@\""
 #define SHELL "[ ! -x /bin/bash ] || exec /bin/bash -c \"$1\"; exec /bin/sh -c \"$1\""
 
 /* ---- in the background ---- */
@@ -281,7 +279,6 @@ void exec_tool(struct call *c)
         spec.tag = given;
         args[n++] = STR("-c");
         args[n++] = STR(PRELUDE);
-        args[n++] = STR("sh");
         args[n++] = given;
         if (command.n)
             args[n++] = STR("/bin/sh");

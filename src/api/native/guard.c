@@ -100,7 +100,8 @@ void native_guard_test(struct call *c)
                                      .actor = actor,
                                      .data = str_of(text ? text : "{}"),
                                      .tenant = c->sandbox ? sandbox_info(c->sandbox)->tenant : c->actor.who.tenant,
-                                     .exec = n ? &exec : NULL};
+                                     .exec = n ? &exec : NULL,
+                                     .wants_risk = true};
     enum guard_verdict verdict = guard_judge(call_core(c), &q, &answer);
     buf_printf(&b, "{\"verdict\":\"%s\",\"analysed\":%s",
                guard_verdict_name(answer.is_analysed ? GUARD_ALLOW : verdict), answer.is_analysed ? "true" : "false");

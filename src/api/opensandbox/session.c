@@ -83,12 +83,7 @@ void script_run(struct call *c, const char *script, const struct str *args, size
 
 /* ---- commands ---- */
 
-/* "$1": id of one whose output goes to its file; "$2" and "$3": user and group by number; then the command. */
-#define PRELUDE                                                                                                        \
-    "if [ -n \"$1\" ]; then mkdir -p " COMMAND_DIRECTORY " && exec >" COMMAND_DIRECTORY                                \
-    "/\"$1\".log 2>&1 </dev/null; fi; u=$2 g=$3; "                                                                     \
-    "shift 3; [ -n \"$u\" ] || exec \"$@\"; "                                                                          \
-    "exec setpriv --reuid \"$u\" --regid \"${g:-$(id -g \"$u\" 2>/dev/null || echo \"$u\")}\" --clear-groups -- \"$@\""
+#define PRELUDE_NAME "cove" /* the name of the shell of session_prelude() */
 #define SESSION                                                                                                          \
     "__f=" COMMAND_DIRECTORY "/$1.session; shopt -s expand_aliases; . \"$__f\" >/dev/null 2>&1; "                        \
     "[ -z \"$3\" ] || cd -- \"$3\" || exit 1; "                                                                          \
@@ -116,17 +111,25 @@ const char *command_id_once(struct call *c)
     return c->args[1].p;
 }
 
-/* As other users, or into a log: what comes is the command. */
+/* As other users, or into a log: what comes is the command. All else is in the script, so that "$@" is the command, which the guard reads. */
 static size_t session_prelude(struct arena *a, struct str *args, struct str log, int64_t uid, int64_t gid)
 {
+    AUTO_BUF struct buf b = BUF_INIT(1024);
     size_t n = 0;
 
+    if (log.n)
+        buf_printf(&b, "mkdir -p " COMMAND_DIRECTORY " && exec >" COMMAND_DIRECTORY "/%.*s.log 2>&1 </dev/null; ",
+                   STR_ARG(log));
+    buf_append_cstr(&b, "exec ");
+    if (uid >= 0 && gid >= 0)
+        buf_printf(&b, "setpriv --reuid=%lld --regid=%lld --clear-groups -- ", (long long)uid, (long long)gid);
+    else if (uid >= 0)
+        buf_printf(&b, "setpriv --reuid=%lld --regid=\"$(id -g %lld 2>/dev/null || echo %lld)\" --clear-groups -- ",
+                   (long long)uid, (long long)uid, (long long)uid);
+    buf_append_cstr(&b, "\"$@\"");
     args[n++] = STR("-c");
-    args[n++] = STR(PRELUDE);
-    args[n++] = STR("sh");
-    args[n++] = log;
-    args[n++] = uid >= 0 ? str_of(arena_printf(a, "%lld", (long long)uid)) : STR("");
-    args[n++] = gid >= 0 ? str_of(arena_printf(a, "%lld", (long long)gid)) : STR("");
+    args[n++] = arena_str(a, buf_str(&b));
+    args[n++] = STR(PRELUDE_NAME);
     return n;
 }
 
@@ -177,9 +180,9 @@ const char *session_content(const json_t *start)
     size_t n = json_array_size(args), at = 0;
 
 #define ARG(i) (json_string_value(json_array_get(args, (i))) ? json_string_value(json_array_get(args, (i))) : "")
-    if (strcmp(ARG(1), PRELUDE) == 0) {
-        cmd = ARG(6);
-        at = 7;
+    if (strcmp(ARG(2), PRELUDE_NAME) == 0) {
+        cmd = ARG(3);
+        at = 4;
     }
     for (size_t i = 0; i < ARRAY_SIZE(shells); i++)
         if (strcmp(ARG(at + 1), shells[i]) == 0)

@@ -120,8 +120,18 @@ static int guard_test(struct context *ctx, struct service *s, const char *sandbo
     return strcmp(verdict, "allow") == 0 ? STATUS_OK : STATUS_FAILED;
 }
 
+/* Where "--" stands; getopt takes it away, and moves operands to what is behind it. 0: nowhere. */
+static int guard_dashes(const struct context *ctx)
+{
+    for (int i = 1; i < ctx->argc; i++)
+        if (strcmp(ctx->argv[i], "--") == 0)
+            return i;
+    return 0;
+}
+
 static int guard_run(struct context *ctx)
 {
+    int dashes = guard_dashes(ctx);
     const char *value, *template = NULL;
     bool tenant = false;
     int flag;
@@ -152,9 +162,11 @@ static int guard_run(struct context *ctx)
     if (strcmp(what, "rails") == 0)
         return n ? context_usage(ctx, "rails takes no operand") : guard_rails(ctx, s);
     if (tests) {
-        bool has_id = n > 2 && strcmp(rest[1], "--") == 0, is_plain = strcmp(rest[0], "--") == 0;
-        int skip = has_id ? 2 : is_plain;
-        return guard_test(ctx, s, has_id ? rest[0] : NULL, rest + skip, n - skip);
+        int behind = dashes ? ctx->argc - dashes - 1 : n;
+        bool has_id = dashes && n == behind + 1;
+        if (n > behind + 1 || !behind)
+            return context_usage(ctx, "one sandbox, then -- and the command");
+        return guard_test(ctx, s, has_id ? rest[0] : NULL, rest + has_id, n - has_id);
     }
     if (n - sets > 1 || (n - sets == 1 && (template || tenant)) || (template && tenant))
         return context_usage(ctx, "one sandbox, --template or --of-tenant");

@@ -71,9 +71,11 @@ static void wake_begin(struct agent *a, const struct wake *w)
 static uint64_t wake_count(void)
 {
     AUTO_BUF struct buf text = BUF_INIT(4096);
+    AUTO_CLOSE int fd = open(WAKE_FILE, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
     struct str rest, digits;
+    struct stat st;
     uint64_t n = 0;
-    if (fd_read_file(AT_FDCWD, WAKE_FILE, &text) < 0)
+    if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || fd_read_all(fd, &text) < 0)
         return 0;
     rest = buf_str(&text);
     if (!str_starts(rest, STR("{\"count\":")))
@@ -90,7 +92,8 @@ static void wake_write(const struct wake *w)
                      (unsigned long long)(w->now / USEC_PER_MS));
     (void)mkdir(WAKE_DIR, 0755);
     (void)unlink(WAKE_FILE ".new"); /* whatever lies there, nothing is written through it */
-    if (fd_write_file(AT_FDCWD, WAKE_FILE ".new", buf_str(&text), 0644) == 0)
+    AUTO_CLOSE int fd = open(WAKE_FILE ".new", O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+    if (fd >= 0 && fd_write_all(fd, buf_data(&text), buf_len(&text)) == 0)
         (void)rename(WAKE_FILE ".new", WAKE_FILE);
 }
 

@@ -11,6 +11,7 @@ const char *http_status_text(int status)
         {204, "No Content"},
         {100, "Continue"},
         {101, "Switching Protocols"},
+        {103, "Early Hints"},
         {201, "Created"},
         {202, "Accepted"},
         {206, "Partial Content"},

@@ -64,20 +64,30 @@ static size_t mask_before_value(struct str s)
     return at;
 }
 
+/* How much of it is behind a URL's "://" and before its path. No two of these overlap, so looking for passwords takes as long as the text is. */
+static struct str mask_authority(struct str s)
+{
+    const char *slash = s.n ? memchr(s.p, '/', s.n) : NULL;
+    return str_n(s.p, mask_value(slash ? str_n(s.p, (size_t)(slash - s.p)) : s));
+}
+
+/* Where the last '@' is; 0: there is none. */
+static size_t mask_at(struct str authority)
+{
+    size_t at = authority.n;
+    while (at && authority.p[at - 1] != '@')
+        at--;
+    return at ? at - 1 : 0;
+}
+
 /* "://user:password@": up to and with the second colon; 0: it is none. */
 static size_t mask_before_password(struct str s)
 {
     if (!str_starts(s, STR("://")))
         return 0;
-    struct str rest = str_sub(s, 3);
-    size_t end = mask_value(rest), colon = end, at = end;
-    for (size_t i = 0; i < end && rest.p[i] != '/'; i++) {
-        if (rest.p[i] == ':' && colon == end)
-            colon = i;
-        if (rest.p[i] == '@')
-            at = i;
-    }
-    return colon < at && at < end ? 3 + colon + 1 : 0;
+    struct str authority = mask_authority(str_sub(s, 3));
+    ssize_t colon = str_find_char(authority, ':');
+    return colon >= 0 && (size_t)colon < mask_at(authority) ? 3 + (size_t)colon + 1 : 0;
 }
 
 static void mask_out(struct str *text, size_t seen, size_t hidden, struct buf *to)
@@ -102,11 +112,7 @@ void mask_secrets(struct str text, struct buf *to)
             bool is_token = mask_is_token((struct str){text.p, n});
             mask_out(&text, is_token ? 0 : n, is_token ? mask_value(text) : 0, to);
         } else if (before) {
-            size_t end = mask_value(value), password = 0;
-            for (size_t i = 0; i < end && value.p[i] != '/'; i++)
-                if (value.p[i] == '@')
-                    password = i;
-            mask_out(&text, before, password, to);
+            mask_out(&text, before, mask_at(mask_authority(value)), to);
         } else {
             mask_out(&text, 1, 0, to);
         }

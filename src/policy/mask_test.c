@@ -41,8 +41,26 @@ static void test_masks(void **state)
                  mask_wants_next(STR("--help")));
 }
 
+/* Millions of them, which nobody waits for unless it is done in one walk. */
+static void test_what_repeats_is_walked_through_once(void **state)
+{
+    static const char *const pieces[][2] = {{"://", "://"}, {"://a:b@/", "://a:***@/"}, {"://a:b@", NULL}};
+    enum { TIMES = 4 << 20 };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(pieces); i++) {
+        AUTO_BUF struct buf text = BUF_INIT(64 << 20), shown = BUF_INIT(64 << 20);
+        for (size_t n = 0; n < TIMES; n++)
+            (void)buf_append_cstr(&text, pieces[i][0]);
+        mask_secrets(buf_str(&text), &shown);
+        assert_int_equal(buf_error(&text) | buf_error(&shown), 0);
+        if (pieces[i][1])
+            assert_int_equal(buf_len(&shown), TIMES * strlen(pieces[i][1]));
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_masks)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_masks),
+                                       cmocka_unit_test(test_what_repeats_is_walked_through_once)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,7 +4,7 @@
 LOG: DNS queries, connections, requests with their SNI, Host, headers and body. What the log does not show did not get out.
 
 Ports, on all addresses: 53 (TCP; UDP on the address DNS alone, because an answer must come from where it was asked), 80, 443, 8443 (both HTTP over TLS), and TCP sinks on PLAIN_PORTS that greet, then echo, and a UDP sink on UDP_PORTS.
-Paths: /status/N, /headers (answers with what came), /bytes/N, /sse (an event each 0.2 s), /turns/NAME (an event, and one for each request of /turn/NAME), /gzip (of "hello gzip"), /redirect?to=URL, /echo (the body), /ws (a WebSocket that echoes),
+Paths: /status/N, /headers (answers with what came), /bytes/N, /sse (an event each 0.2 s), /turns/NAME (an event, and one for each request of /turn/NAME), /gzip (of "hello gzip"), /redirect?to=URL, /tell (the header x-key in the reason, and encoded in lower case in a header), /echo (the body), /ws (a WebSocket that echoes),
 /reset, /stall, /cut (a tenth of an answer, then a reset, nothing, or the end), /git/... (smart HTTP), /files/... (of the directory FILES beside LOG), else "hello from ADDRESS".
 Names with a certificate NAME.pem beside CERTIFICATE are answered with that one.
 """
@@ -14,6 +14,7 @@ import gzip
 import hashlib
 import json
 import os
+import re
 import select
 import socket
 import socketserver
@@ -25,7 +26,7 @@ import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 PLAIN_PORTS = (22, 25, 3306, 5000, 6379)
 UDP_PORTS = (123, 443, 5000)
@@ -219,6 +220,9 @@ class Web(BaseHTTPRequestHandler):
             self.answer(200, body, self.headers.get("content-type", "application/octet-stream"))
         elif first == "redirect":
             self.answer(302, location=unquote(parse_qs(url.query)["to"][0]))
+        elif first == "tell":
+            key = self.headers.get("x-key", "")
+            self.wfile.write(f"HTTP/1.1 200 {key}\r\nx-back: {re.sub('%..', lambda m: m[0].lower(), quote(key, safe=''))}\r\ncontent-length: 0\r\n\r\n".encode())
         elif first == "sse":
             self.send_response(200)
             self.send_header("content-type", "text/event-stream")

@@ -224,6 +224,23 @@ def test_the_head_of_an_answer_does_not_give_values_back(world, swapping):
     assert values(seen, "x-key") == [VALUES["id"]] and "https://x.test/[REDACTED]" in out and VALUES["key"] not in out, out
 
 
+    assert swapping.vault("PATCH", {"bindings": {"add": [binding("tell", "/tell", {"type": "apiKey", "name": "x-key", "credential": "basic"})]}})[0] == 200
+    code, out, (seen,) = requests(world, swapping.box, "-i", "--http1.1", "https://api.test/tell", "-H", "Host: api.test.")
+    assert values(seen, "x-key") == [VALUES["basic"]] and seen["host"] == "api.test", seen
+    assert out.splitlines()[0] == "HTTP/1.1 200 OK" and "x-back: [REDACTED]" in out, out
+
+
+def test_trailers_that_come_late_do_not_give_values_back(world, swapping):
+    if not world.h2:
+        pytest.skip("there is no node to serve HTTP/2 with")
+    at = "https://allowed.test:9443"
+    urls = " ".join(f"-o /dev/null {at}{path}" for path in ("/hold", *(f"/{n}" for n in range(120)), "/release"))
+    with world.watched() as seen:
+        done = swapping.box.run(f"curl -sS --http2 -Z --parallel-max 4 -D heads -H 'x-key: __key__' {urls}; cat heads")
+    assert len([e for e in seen if e["what"] == "connection"]) == 1 and {e["headers"]["x-key"] for e in seen if e["what"] == "request"} == {VALUES["id"]}
+    assert "x-back: [REDACTED]" in done[1] and VALUES["id"] not in done[1], done
+
+
 def test_what_conflicts_or_is_not_allowed_changes_nothing(made):
     one = {"type": "bearer", "credential": "bearer"}
     for status, patch in (

@@ -104,6 +104,9 @@ def test_a_snapshot_with_memory_goes_on(live):
     again = must(client, f"sandboxes/{other}/snapshots", {"memory": True})["ref"]
     third = must(client, "sandboxes", {"template": again})["id"]
     assert json.loads(run(client, third, "cat /run/cove/restored"))["count"] == 2
+    run(client, third, "rm /run/cove/restored; mkfifo /run/cove/restored /run/cove/restored.new")
+    fourth = must(client, "sandboxes", {"template": must(client, f"sandboxes/{third}/snapshots", {"memory": True})["ref"]})["id"]
+    assert json.loads(run(client, fourth, "cat /run/cove/restored"))["count"] == 1 # what was there is no file, and nobody waits for it
     kinds = [e["kind"] for e in client.events(other)]
     assert "exec.start" in kinds and "sandbox.started" in kinds and client.verify(other).json["intact"]
 

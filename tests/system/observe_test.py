@@ -45,6 +45,12 @@ def ends(service, sandbox):
     return [e["data"] for e in log(service, sandbox, "proc.exec", "proc.exit") if "exit_code" in e["data"] or "signal" in e["data"]]
 
 
+def test_a_long_directory_hides_no_arguments(service, sandbox):
+    name = "\\001" * 250 # each byte takes six in JSON
+    assert sandbox.sh(f"cd /tmp; d=$(printf '{name}'); for i in 1 2 3 4 5 6 7 8 9; do mkdir $d && cd $d; done; /bin/ls --$d$d; true")[0] == 0
+    assert wait_until(lambda: [e for e in log(service, sandbox, "proc.exec") if e["data"].get("argv") == ["/bin/ls", "--" + "\1" * 500]])
+
+
 def test_what_a_shell_starts_is_seen(service, sandbox):
     script = "cd /tmp && mkdir -p 'a b' && cd 'a b' && env ONE=1 ls -l /etc/hostname; sh -c 'kill -9 $$'; (exit 4); exit 7"
     assert sandbox.sh(script)[0] == 7
@@ -63,6 +69,7 @@ def test_what_a_shell_starts_is_seen(service, sandbox):
 def test_files_that_are_written_are_seen(service, sandbox):
     assert sandbox.sh("cd /home/user && printf hello > one && cp one two && mv two 'th ree' && echo x > gone && rm gone && cat one")[0] == 0
     assert wait_until(lambda: [e for e in log(service, sandbox, "file.written") if e["data"].get("from")])
+    assert wait_until(lambda: seen(service, sandbox, "mv"))
     files = {e["data"]["path"]: e for e in log(service, sandbox, "file.written")}
     assert files["/home/user/one"]["data"]["bytes"] == 5 and files["/home/user/one"]["grade"] == "observed-kernel"
     assert files["/home/user/th ree"]["data"]["from"] == "/home/user/two" and files["/home/user/th ree"]["data"]["bytes"] == 5

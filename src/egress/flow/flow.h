@@ -88,12 +88,13 @@ struct flow {
     int buffer_bytes;               /* side_tcp_bound() of both; 0: none */
     struct relay *relay;
     struct exchange *exchange;
-    struct list requests, answered;
+    struct list requests, answered; /* of the second, those that are through are the first to be forgotten */
     unsigned n_requests, n_answered;
-    bool forgot;  /* one that may still be under way is not in `answered` any more */
-    bool belongs; /* the address to `name` */
-    bool patient; /* the client was silent for FLOW_SNIFF_MS, and is waited for longer */
-    bool silent;  /* judged before the client said anything */
+    bool forgot;        /* one that may still be under way is not in `answered` any more */
+    bool forgot_secret; /* and had been given one */
+    bool belongs;       /* the address to `name` */
+    bool patient;       /* the client was silent for FLOW_SNIFF_MS, and is waited for longer */
+    bool silent;        /* judged before the client said anything */
     bool intercepted, told;
     bool intercepted_counted; /* in n_intercepted of the net and of all */
     int rule;                 /* that allowed it */
@@ -180,6 +181,7 @@ int flow_inject(struct flow *f, struct exchange_head *h, const struct flow_injec
 void flow_notice_misuse(struct flow *f, const struct exchange_head *h, const char *name);
 /* Values that were put into r, in fields of its answer. */
 void flow_mask(struct flow *f, const struct flow_request *r, struct arena *arena, struct http_header *fields, size_t n);
+void flow_mask_all(struct http_header *fields, size_t n); /* where nobody knows any more what was put in */
 
 /* flow_tls.c */
 void flow_tls(struct flow *f); /* upstream is connected */

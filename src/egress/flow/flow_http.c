@@ -38,6 +38,7 @@ static void keep_answered(struct flow *f, struct flow_request *r)
     f->n_answered++;
     struct flow_request *oldest;
     while (f->n_answered > most && (oldest = LIST_FIRST(struct flow_request, &f->answered, node))) {
+        f->forgot_secret |= json_array_size(oldest->injected) > 0;
         request_free(f, oldest);
         f->n_answered--;
         f->forgot |= f->proto != FLOW_HTTP;
@@ -257,6 +258,15 @@ static bool flow_http_inject(struct flow *f, struct exchange_head *h, const char
     return denyf(f, h, name, 403, ret_refusal, err.msg);
 }
 
+/* What goes on is what was judged: of two names that mean the same, like "a." and "a", a server may know one. */
+static void flow_http_name(struct exchange_head *h, const char *name)
+{
+    struct str host;
+    uint16_t port = 0;
+    if (url_parse_host(h->authority, &host, &port) == 0 && !str_eqc(host, name))
+        h->authority = str_of(port ? arena_printf(h->arena, "%s:%u", name, port) : arena_printf(h->arena, "%s", name));
+}
+
 static bool flow_http_on_request(void *ctx, uint64_t id, struct exchange_head *h, struct exchange_refusal *ret_refusal)
 {
     struct flow *f = ctx;
@@ -296,6 +306,8 @@ static bool flow_http_on_request(void *ctx, uint64_t id, struct exchange_head *h
         json_decref(names);
         return false;
     }
+    if (name && (f->intercepted || json_array_size(names)))
+        flow_http_name(h, name);
     if (!f->intercepted && name && !f->name[0])
         (void)snprintf(f->name, sizeof(f->name), "%s", name);
     f->rule = answer.rule;
@@ -321,9 +333,25 @@ static void flow_http_on_fields(void *ctx, uint64_t id, struct arena *arena, str
     struct list *lists[] = {&f->requests, &f->answered};
     for (size_t i = 0; i < ARRAY_SIZE(lists); i++)
         LIST_FOREACH (struct flow_request, r, lists[i], node) {
-            if (r->id == id)
+            if (r->id == id) {
                 flow_mask(f, r, arena, fields, n);
+                return;
+            }
         }
+    if (f->forgot_secret)
+        flow_mask_all(fields, n);
+}
+
+static void flow_http_on_through(void *ctx, uint64_t id)
+{
+    struct flow *f = ctx;
+    LIST_FOREACH (struct flow_request, r, &f->answered, node) {
+        if (r->id == id) {
+            list_remove(&r->node);
+            list_prepend(&f->answered, &r->node);
+            return;
+        }
+    }
 }
 
 static void on_exchange_end(void *ctx, const struct err *err)
@@ -334,6 +362,7 @@ static void on_exchange_end(void *ctx, const struct err *err)
 static const struct exchange_ops exchange_ops = {.on_request = flow_http_on_request,
                                                  .on_answer = flow_http_on_answer,
                                                  .on_fields = flow_http_on_fields,
+                                                 .on_through = flow_http_on_through,
                                                  .on_end = on_exchange_end};
 
 void flow_http(struct flow *f)

@@ -17,7 +17,7 @@
 
 #include <string.h>
 
-enum { MASK_LEAST = 4, MASK_CODES = 4, SENTINEL_TOLD = 8 };
+enum { MASK_LEAST = 4, MASK_CODES = 4, MASK_FORMS = MASK_CODES + 2, SENTINEL_TOLD = 8 };
 #define MASKED "[REDACTED]"
 
 static_assert((int)POLICY_HEADERS_MAX <= (int)SUBSTITUTES_MAX, "each placeholder of an injection is a substitute");
@@ -243,10 +243,21 @@ struct masking {
     size_t n;
 };
 
+/* "%2F" as "%2f": some servers write that. */
+static struct str mask_lower(struct arena *arena, struct str encoded)
+{
+    struct str lower = arena_str(arena, encoded);
+    char *p = (char *)(uintptr_t)lower.p;
+    for (size_t i = 0; i + 2 < lower.n; i += p[i] == '%' ? 3 : 1)
+        for (size_t k = i + 1; p[i] == '%' && k < i + 3; k++)
+            p[k] |= p[k] >= 'A' && p[k] <= 'F' ? 0x20 : 0;
+    return lower;
+}
+
 /* In any form that it may have been sent in. */
 static void mask_value(struct masking *m, struct str value)
 {
-    struct substitute all[MASK_CODES];
+    struct substitute all[MASK_FORMS];
     if (value.n < MASK_LEAST)
         return;
     for (unsigned code = 0; code < MASK_CODES; code++) {
@@ -257,11 +268,15 @@ static void mask_value(struct masking *m, struct str value)
         all[code] = (struct substitute){arena_str(m->i.head->arena, buf_str(&b)), STR(MASKED)};
         mem_wipe(b.data, b.cap);
     }
+    for (unsigned i = 0; i < MASK_FORMS - MASK_CODES; i++) {
+        static const enum substitute_code codes[] = {SUBSTITUTE_URL, SUBSTITUTE_FORM};
+        all[MASK_CODES + i] = (struct substitute){mask_lower(m->i.head->arena, all[codes[i]].placeholder), STR(MASKED)};
+    }
     for (size_t k = 0; k < m->n; k++) {
         AUTO_BUF struct buf b = BUF_INIT(4 * EXCHANGE_HEAD_MAX);
-        if (!substitute_find(m->fields[k].value, all, MASK_CODES))
+        if (!substitute_find(m->fields[k].value, all, MASK_FORMS))
             continue;
-        bool fits = substitute(m->fields[k].value, all, MASK_CODES, SUBSTITUTE_RAW, &b) == 0;
+        bool fits = substitute(m->fields[k].value, all, MASK_FORMS, SUBSTITUTE_RAW, &b) == 0;
         m->fields[k].value = fits ? arena_str(m->i.head->arena, buf_str(&b)) : STR(MASKED);
     }
 }
@@ -281,6 +296,12 @@ static void mask_template(struct masking *m, const char *template)
             mask_value(m, value);
         at = strstr(end, "${");
     }
+}
+
+void flow_mask_all(struct http_header *fields, size_t n)
+{
+    for (size_t k = 0; k < n; k++)
+        fields[k].value = STR(MASKED);
 }
 
 void flow_mask(struct flow *f, const struct flow_request *r, struct arena *arena, struct http_header *fields, size_t n)

@@ -57,6 +57,8 @@ struct exchange_ops {
     void (*on_answer)(void *ctx, uint64_t id, int status);
     /* May be NULL. Fields of an answer, also of a preliminary one, or its trailers: values may be replaced by others of the arena's. */
     void (*on_fields)(void *ctx, uint64_t id, struct arena *arena, struct http_header *fields, size_t n);
+    /* May be NULL. HTTP/2: nothing more comes of an answer that on_answer told of. */
+    void (*on_through)(void *ctx, uint64_t id);
     /* Both sides are done with, or failed: close the exchange. err NULL: in good order. */
     void (*on_end)(void *ctx, const struct err *err);
 };

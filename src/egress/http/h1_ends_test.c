@@ -169,7 +169,7 @@ static void test_early_answer(void **state)
     rig_expect(&r, UPSTREAM, "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 4\r\n\r\nab");
     rig_say(&r, UPSTREAM, "HTTP/1.1 413 No\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
     rig_leave(&r, UPSTREAM);
-    rig_expect(&r, CLIENT, "HTTP/1.1 413 No\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+    rig_expect(&r, CLIENT, "HTTP/1.1 413 Content Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
     rig_expect_end(&r, CLIENT, false);
     h1_ended_well(&r);
 }

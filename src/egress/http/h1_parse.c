@@ -153,7 +153,6 @@ static int h1_parse_on_head(llhttp_t *l)
     p->is_http10 = l->http_minor == 0;
     if (p->is_answer) {
         p->status = l->status_code;
-        p->reason = line;
         if (p->status < 100 || p->status > 599 || !http_is_field_value(str_trim(line)))
             return bad(p, 400, "the status is not valid");
     } else {

@@ -22,7 +22,6 @@ struct h1_parser {
     /* After H1_HEAD; the texts until the next call. */
     struct str method, target; /* of a request */
     int status;                /* of an answer */
-    struct str reason;
     bool is_http10, keep_alive;
     enum h1_framing framing;
     bool has_length; /* also of a message without body: HEAD, 304 */

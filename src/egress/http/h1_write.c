@@ -94,8 +94,7 @@ void h1_write_answer(struct h1 *h)
     struct buf *b = &h->x.client.out;
     bool final = p->status >= 200;
     buf_printf(b, "HTTP/1.1 %d ", p->status);
-    struct str reason = str_trim(p->reason);
-    buf_append_str(b, reason.n ? reason : str_of(exchange_reason(p->status)));
+    buf_append_cstr(b, exchange_reason(p->status)); /* ours: in a server's own may be what it was sent */
     buf_append(b, "\r\n", 2);
     for (unsigned i = 0; i < p->n_fields; i++) {
         if (!is_own(p, fields[i].name))

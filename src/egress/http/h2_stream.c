@@ -95,6 +95,9 @@ void h2_stream_release(struct h2_stream *s)
     h2_flow_drop(&s->up);
     h2_flow_drop(&s->down);
     h2_tell_answer(s, 0);
+    struct exchange *x = &s->h->x;
+    if (x->ops->on_through && !x->closed)
+        x->ops->on_through(x->ctx, s->id);
     h2_stream_free(s);
 }
 

@@ -76,14 +76,15 @@ static void seen_exec(struct sandbox *sb, const struct sup_seen *s)
     event_data_u64(&d, "host_pid", s->host_pid);
     if (s->uid != UINT32_MAX)
         event_data_u64(&d, "uid", s->uid);
+    if (s->has_ended)
+        seen_put_status(&d, (int)s->status);
+    if (s->argv_bytes > s->argv)
+        event_data_u64(&d, "argv_bytes", s->argv_bytes);
+    /* By what they are worth: an event has no room for all where each byte of a path takes six. */
+    seen_put_argv(&d, str_n(s->text, s->argv));
     event_data_str(&d, "program", str_n(s->text + s->argv, s->program));
     if (s->path)
         event_data_str(&d, "cwd", str_n(s->text + s->argv + s->program, s->path));
-    if (s->has_ended)
-        seen_put_status(&d, (int)s->status);
-    seen_put_argv(&d, str_n(s->text, s->argv));
-    if (s->argv_bytes > s->argv)
-        event_data_u64(&d, "argv_bytes", s->argv_bytes);
     seen_append(sb, EVENT_PROC_EXEC, &d);
 }
 

@@ -215,7 +215,7 @@ static void advise_of_state(struct context *ctx, struct str message)
     struct str rest = message, word = STR(""), id = STR("");
     bool is_one = str_split(&rest, ' ', &word) && str_eqc(word, "sandbox") && str_split(&rest, ' ', &id);
     if (is_one && str_eqc(rest, "is paused"))
-        (void)snprintf(ctx->hint, sizeof(ctx->hint), "'cove resume %.*s' lets it go on", (int)MIN(id.n, 64), id.p);
+        (void)snprintf(ctx->hint, sizeof(ctx->hint), "'cove resume %.*s' continues it", (int)MIN(id.n, 64), id.p);
     else if (is_one && str_eqc(rest, "has ended"))
         (void)snprintf(ctx->hint, sizeof(ctx->hint), "its log is still there: 'cove logs %.*s'", (int)MIN(id.n, 64),
                        id.p);

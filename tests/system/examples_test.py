@@ -20,7 +20,7 @@ ELSEWHERE = {
     "s -f": "goes on until the sandbox ends: cli_test.py", "net -f": "as that", "log -f": "as that", "--disk": "a pool with limits: storage_test.py",
     "cove env ": "a repository: env_test.py", "cove agent": "a repository: agent_test.py", "cove shell": "the same", "cove attach": "the same", "cove why": "the same", "cove here": "somebody who is not root: tests/here", "--key 9f86": "its service's key: evidence_test.py", "--heads": "the same",
     "cove replay": "a terminal: replay_test.py", "h7f3k2": "an action that waits: guard_test.py", "claude mcp": "that program: tests/sdk/mcp", "codex mcp": "the same",
-    "--memory": "a tier that saves memory: memory_test.py, gvisor_test.py", "cove audit": "a receiver, or goes on: audit_test.py",
+    "--memory i3k": "a tier that saves memory: memory_test.py, gvisor_test.py", "--memory -n": "as that", "cove audit": "a receiver, or goes on: audit_test.py",
     "template add": "a package index: code_test.py", "cove eval": "a template of toolchains: eval_test.py",
 }
 # What a reader has, before each line; and takes away behind the last.

@@ -355,7 +355,7 @@ def test_a_private_image_of_opensandbox_wants_its_credentials_each_time(world):
         assert api.ask("GET", f"/{made['id']}/proxy/44772/ping")[0] == 503
         assert api.ask("DELETE", f"/{made['id']}")[0] == 204 and api.ask("GET", f"/{made['id']}")[0] == 404
     assert api.settled(api.create(image, auth=good))["status"]["state"] == "Running"
-    assert api.ask("POST", "", {"image": {"uri": image, "auth": {"username": 1}}})[0] == 400
+    assert api.ask("POST", "", {"image": {"uri": image, "auth": {"username": 1}}})[0] == 422
     for secret in (PASSWORD, WRONG):
         assert in_what_is_kept(world.service, secret) == []
     world.service.remove_all()

@@ -149,7 +149,7 @@ def test_what_the_configuration_says(tmp_path):
     config.write_text("tiers: {minimum: stub}\n")
     with running(name="tiers", build=FAULTS, COVE_CONFIG=str(config)) as (_, client):
         status, refused = post(client, "sandboxes", {"tier": "container"})
-        assert status >= 400 and "demands stub at least (there: stub" in refused["error"]["message"], refused
+        assert status >= 400 and "demands stub at least (available: stub" in refused["error"]["message"], refused
         sandbox = client.create()
         assert tier(client, sandbox.id) == "stub" and sandbox.works()
         sandbox.kill()

@@ -141,7 +141,8 @@ bool command_runs(const struct opensandbox *o, const char *id);
 
 #define COMMAND_DIRECTORY "/tmp/.opensandbox" /* inside: logs of commands in the background, and sessions */
 bool command_is_id(struct str id);
-void command_status(struct call *c); /* of the command args[0]; a run of the isolated session args[1], if there is one */
+void command_status(
+    struct call *c); /* of the command args[0]; a run of the isolated session args[1], if there is one */
 /* When the last one there ended, in real time, UINT64_MAX while one runs; 0: there was none. */
 usec_t command_last(struct opensandbox *o, const struct sandbox *there);
 bool command_is_background(struct call *c, struct str id); /* and runs */
@@ -168,7 +169,7 @@ void sse_line_flush(struct sse_lines *l, const char *type, struct buf *b);      
 
 /* report.c */
 void report_status(struct call *c, const char *content, const char *error, usec_t started, usec_t ended, bool runs,
-                   int exit_code);     /* answers as command_status() */
+                   int exit_code);    /* answers as command_status() */
 void report_recorded(struct call *c); /* the status of a command that is not in memory */
 void report_log(struct call *c);
 void report_metrics(struct call *c);

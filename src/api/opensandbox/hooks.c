@@ -78,8 +78,8 @@ static int schedule_field(struct str text, unsigned min, unsigned max, struct bu
         (void)str_split(&step, '/', &end);
         (void)str_split(&end, '-', &begin);
         bool is_any = schedule_is_any(begin) && !end.p;
-        if ((step.p && !schedule_number(step, 1, max, &by)) ||
-            (!is_any && !schedule_number(begin, min, max, &first)) || (end.p && !schedule_number(end, first, max, &last)))
+        if ((step.p && !schedule_number(step, 1, max, &by)) || (!is_any && !schedule_number(begin, min, max, &first)) ||
+            (end.p && !schedule_number(end, first, max, &last)))
             return -EINVAL;
         if (!is_any && !end.p && !step.p)
             last = first;

@@ -11,7 +11,7 @@
 enum { SCHEDULE_FIELDS = 5 };
 
 struct schedule {
-    uint64_t every_s; /* 0: by the pattern */
+    uint64_t every_s;  /* 0: by the pattern */
     char pattern[768]; /* an extended regular expression for "minute hour day month weekday", without ' */
 };
 

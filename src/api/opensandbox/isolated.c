@@ -473,9 +473,9 @@ void isolated_run(struct call *c)
 
 void isolated_began(struct call *c, const char *id, usec_t started)
 {
-    opensandbox_answer(c, 202,
-                       json_pack("{s:s,s:s,s:o}", "session_id", c->args[0].p, "run_id", id, "started_at",
-                                 opensandbox_time(started)));
+    opensandbox_answer(
+        c, 202,
+        json_pack("{s:s,s:s,s:o}", "session_id", c->args[0].p, "run_id", id, "started_at", opensandbox_time(started)));
 }
 
 /* As of a command. */

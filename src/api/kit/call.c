@@ -110,7 +110,6 @@ struct call *call_new(struct facade *f, struct http_request *req, const char *ac
     struct call *c = mem_new(struct call);
 
     c->facade = f;
-    c->body_error = f->ops->body_error;
     c->req = req;
     struct str trace = http_header_get(req, "traceparent");
     if (event_is_traceparent(trace))
@@ -350,9 +349,10 @@ int call_query_bool(struct call *c, const char *name, bool *ret_value)
 static void call_bad_body(struct call *c, const struct err *err)
 {
     int malformed = c->facade->ops->malformed_status;
+    const char *before = c->body_error ? c->body_error : c->facade->ops->body_error;
 
-    call_fail(c, malformed && err->reason == ERR_MALFORMED ? malformed : connect_status(err->code), "%s%s",
-              c->body_error, err->msg);
+    call_fail(c, malformed && err->reason == ERR_MALFORMED ? malformed : connect_status(err->code), "%s%s", before,
+              err->msg);
 }
 
 bool call_wants(struct call *c, const struct json_want *wants, size_t n)

@@ -50,7 +50,7 @@ struct call {
     struct list node;     /* the same */
     unsigned refs;
     uint64_t timeout_ms;    /* that the client asks for; 0: none */
-    const char *body_error; /* the façade's, or what the handler puts in its place */
+    const char *body_error; /* instead of the façade's; NULL: that */
     bool watching, cuts, answered;
     bool is_held; /* parked: its step is run again */
 };

@@ -143,7 +143,7 @@ class _Command:
             self.kill()
         elif now - _said >= 3 * QUIET_S:
             say("...")
-        if self.process.poll() is None:
+        if not os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):  # finish() is who waits
             return False
         self.kill()  # it has ended: so does what it left behind, unless that made itself a session
         self.ended = self.ended or now
@@ -156,7 +156,9 @@ class _Command:
             pass
 
     def finish(self):
-        code = self.process.wait()
+        _, status, used = os.wait4(self.process.pid, 0)
+        code = self.process.returncode = os.waitstatus_to_exitcode(status)
+        self.cpu = used.ru_utime + used.ru_stime
         if self.timed_out:
             self.file.write(f"\nkilled: no end after {self.timeout_s} s\n".encode())
         self.file.close()
@@ -165,12 +167,15 @@ class _Command:
 
 
 def run_all(jobs, width, stop=None):
-    """Runs jobs (dicts of run()'s arguments), at most width at a time; yields (job, Result) as they end, with job["seconds"]. stop: an event that ends it before."""
+    """
+    Runs jobs (dicts of run()'s arguments), at most width() at a time; yields (job, Result) as they end, with job["seconds"], and with
+    job["cpu"], the seconds of processors that it and what it waited for took. stop: an event that ends it before.
+    """
     jobs, running = list(jobs), {}
     with selectors.DefaultSelector() as selector:
         try:
             while (jobs or running) and not (stop and stop.is_set()):
-                while jobs and len(running) < width:
+                while jobs and len(running) < width():
                     job = jobs.pop(0)
                     command = _Command(job["argv"], job["log"], job["timeout_s"], job.get("env"), job.get("show", "."))
                     running[command] = job
@@ -181,7 +186,9 @@ def run_all(jobs, width, stop=None):
                     selector.unregister(command.process.stdout)
                     job = running.pop(command)
                     job["seconds"] = time.monotonic() - command.start
-                    yield job, command.finish()
+                    result = command.finish()
+                    job["cpu"] = command.cpu
+                    yield job, result
         finally:
             for command in running:
                 command.kill()
@@ -190,7 +197,7 @@ def run_all(jobs, width, stop=None):
 def run(argv, log, timeout_s, env=None, show=".", stop=None):
     """Runs one command, never longer than timeout_s. All its output goes to log, what matches show to the screen as it comes."""
     job = {"argv": argv, "log": log, "timeout_s": timeout_s, "env": env, "show": show}
-    for _, result in run_all([job], 1, stop):
+    for _, result in run_all([job], lambda: 1, stop):
         return result
     raise InterruptedError("stopped")
 

@@ -60,11 +60,11 @@ struct tier_usage {
 };
 
 struct box {
-    uint32_t slot; /* set by coved before blank() */
-    pid_t pid;     /* 0: none */
-    int pidfd;     /* owned, -1: none */
-    int sock;      /* owned: SOCK_SEQPACKET to the body, from 'X' on the agent's control socket */
-    int userns_fd; /* owned until it is dressed */
+    uint32_t slot;                 /* set by coved before blank() */
+    pid_t pid;                     /* 0: none */
+    int pidfd;                     /* owned, -1: none */
+    int sock;                      /* owned: SOCK_SEQPACKET to the body, from 'X' on the agent's control socket */
+    int userns_fd;                 /* owned until it is dressed */
     struct container_birth *birth; /* owned; NULL: its body has all that it needs */
     /* Owned; set by coved before blank(), or NETNS_NONE: a loopback of its own, nothing captured. `ns` goes once the body is born in it. */
     struct netns net;

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(not shutil.which("dpkg-deb"), reason="no dpkg-de
 
 
 def run(*arguments, **options):
-    return subprocess.run(arguments, capture_output=True, text=True, timeout=120, check=True, **options).stdout
+    return subprocess.run(arguments, capture_output=True, text=True, timeout=280, check=True, **options).stdout
 
 
 @pytest.fixture(scope="module")

@@ -347,8 +347,7 @@ static void files_inside(const struct probe_env *env, struct probe_result *r)
     int failed = fd < 0 ? -errno : filewatch_open(fd, &w);
     if (failed == 0) {
         int ignored UNUSED = mkdirat(fd, "in", 0700);
-        AUTO_CLOSE int made = openat(fd, "in/file", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-        made = fd_close(made);
+        (void)fd_close(openat(fd, "in/file", O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
         for (int i = 0; i < 1000 && !is_seen && filewatch_read(w, "in", probe_on_file, &is_seen) > 0; i++)
             ;
         (void)unlinkat(fd, "in/file", 0);

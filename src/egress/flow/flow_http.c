@@ -234,7 +234,7 @@ static bool flow_http_inject(struct flow *f, struct exchange_head *h, const char
 {
     const struct str asked = h->path;
     struct flow_injections in = {.n = 0}, again;
-    struct policy_answer answer;
+    struct policy_answer answer = {.verdict = POLICY_DENY};
     struct err err;
     if (belongs)
         flow_injections(f, name, readings, n, &in);

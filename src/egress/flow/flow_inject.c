@@ -63,7 +63,10 @@ void flow_injections(struct flow *f, const char *name, const struct flow_reading
 
 bool flow_injections_same(const struct flow_injections *a, const struct flow_injections *b)
 {
-    return a->n == b->n && (!a->n || memcmp(a->all, b->all, a->n * sizeof(a->all[0])) == 0);
+    bool is_same = a->n == b->n;
+    for (size_t i = 0; is_same && i < a->n; i++)
+        is_same = a->all[i] == b->all[i];
+    return is_same;
 }
 
 /* ---- values ---- */

@@ -20,7 +20,7 @@ def service():
 
 @pytest.fixture(scope="module")
 def box(service):
-    return Box(service, timeout=3000)
+    return Box(service, timeout=3000, env={"ROWS": "/root/rows"})
 
 
 def test_what_the_lifecycle_answers(service):
@@ -120,7 +120,7 @@ def test_a_log_is_kept_for_more_than_a_day(service):
 
 def test_files_answer_row_by_row(box):
     ask = box.execd
-    box.run("mkdir -p /root/rows/sub/deep; cd /root/rows; printf 'one\\r\\ntwo\\nthree' >lines; echo hidden >sub/deep/x.txt; ln -s /etc link; ln -s lines soft; export")
+    box.run("mkdir -p /root/rows/sub/deep; cd $ROWS; printf 'one\\r\\ntwo\\nthree' >lines; echo hidden >sub/deep/x.txt; ln -s /etc link; ln -s lines soft; export")
     info = lambda path: list(ask("GET", f"/files/info?path={path}")[1].values())[0]
     assert ask("GET", "/files/info") == (200, {}) and ask("GET", "/files/info?path=/none")[1]["code"] == "FILE_NOT_FOUND" and ask("GET", "/files/info?path=/none")[0] == 404
     assert info("~/rows/link")["type"] == "symlink" and info("/root/rows/lines")["size"] == 14 and info("/root/rows")["type"] == "directory" and info("/dev/null")["type"] == "other"
@@ -135,6 +135,13 @@ def test_files_answer_row_by_row(box):
     assert ask("POST", "/files/replace", {"/root/rows/lines": {"old": "", "new": "x"}})[0] == 400
     assert ask("POST", "/files/replace?verbose=true", {"/root/rows/lines": {"old": "t", "new": "t"}})[1] == {"/root/rows/lines": {"replacedCount": 2}}
     assert ask("POST", "/files/replace?verbose=true", {"/root/rows/lines": {"old": "nothing", "new": "t"}})[1] == {"/root/rows/lines": {"replacedCount": 0}}
+    box.run("echo here >'/root/rows/a b'")
+    assert info("${HOME}/rows/a b".replace(" ", "%20"))["size"] == 5 == info("$ROWS/a%20b")["size"] and ask("GET", "/files/download?path=$ROWS/a%20b")[1] == b"here\n"
+    assert ask("POST", "/files/mv", [{"src": "~/rows/a b", "dest": "${ROWS}/b"}])[0] == 200 and ask("POST", "/files/replace", {"$HOME/rows/b": {"old": "here", "new": "there"}})[0] == 200
+    assert ask("POST", "/files/permissions", {"$ROWS/b": {"mode": 600}})[0] == 200 and box.run("cat /root/rows/b; stat -c %a /root/rows/b") == "there\n600"
+    for at in "$UNHEARD/x", "${ROWS", "$/x", "$ROWS" + "x" * 4096:
+        assert ask("GET", f"/files/info?path={at}")[0] == 400 == ask("POST", "/files/mv", [{"src": at, "dest": "/tmp/x"}])[0] == ask("GET", f"/directories/list?path={at}")[0], at
+    assert ask("DELETE", "/files?path=$ROWS/b")[0] == 200 and "No such" in box.run("ls /root/rows/b")
     path, headers = box.endpoint(44772)
     read = lambda query="", **more: box.ask("GET", f"{path}/files/download?path=/root/rows/lines{query}", headers={**headers, **more})
     assert read() == (200, b"one\r\ntwo\nthree") and box.headers["Content-Length"] == "14" and box.headers["Content-Disposition"].startswith("attachment") and box.headers["Content-Type"] == "application/octet-stream"
@@ -151,7 +158,7 @@ def test_files_answer_row_by_row(box):
 
 def test_an_upload_in_chunks(box):
     path, headers = box.endpoint(44772)
-    body, kind = multipart(("metadata", b'{"path":"/tmp/chunks/one","mode":600}'), ("file", b"x" * 3000000), ("metadata", b'{"path":"/tmp/chunks/two"}'), ("file", b""))
+    body, kind = multipart(("metadata", b'{"path":"$HOME/../tmp/chunks/one","mode":600}'), ("file", b"x" * 3000000), ("metadata", b'{"path":"/tmp/chunks/two"}'), ("file", b""))
     connection = http.client.HTTPConnection("127.0.0.1", box.service.port, timeout=60)
     connection.request("POST", path + "/files/upload", (body[i:i + 70001] for i in range(0, len(body), 70001)), {**headers, "Content-Type": kind}, encode_chunked=True)
     assert connection.getresponse().status == 200

@@ -394,9 +394,9 @@ static void on_snapshot(void *ctx, const struct template *t, const struct err *e
 
     if (!c)
         return;
-    http_add_header(c->req, STR("location"),
-                    str_of(arena_printf(http_arena(c->req), "/v1/snapshots/%s",
-                                        t->ref ? snapshot_tail(t->ref) : t->id)));
+    http_add_header(
+        c->req, STR("location"),
+        str_of(arena_printf(http_arena(c->req), "/v1/snapshots/%s", t->ref ? snapshot_tail(t->ref) : t->id)));
     opensandbox_answer(c, 202, snapshot_json(t));
 }
 

@@ -173,7 +173,8 @@ def must_accept(client, path, body):
 def test_a_template_begins_after_its_start_command(live):
     service, client = live
     try:
-        assert build(client, "begun")["status"] == "ready", service.tail()
+        made = build(client, "begun")
+        assert made["status"] == "ready", (made.get("reason"), service.tail())
         assert len(in_pool(service, "memory")) == 1
         runs = {"begun": 1, "stored": {"template": "begun"}, "variables": {"template": "begun", "env": {"A": "b"}}, "files": {"template": "begun", "memory": False}}
         started = {name: must(client, "sandboxes", spec)["id"] for name, spec in runs.items() if name != "begun"}
@@ -272,7 +273,7 @@ def test_who_dies_over_it_leaves_it_whole_or_absent(live, operation, point):
     (service.points / point).touch(0o666)
     path, body = (f"sandboxes/{sandbox}/snapshots", {"memory": True}) if operation == "snapshot" else (f"sandboxes/{sandbox}/pause", {"to": "disk"})
     status, answer = post(client, path, body)
-    assert wait_until(lambda: not (service.points / point).exists()), (status, answer)
+    assert wait_until(lambda: not (service.points / point).exists()), (status, answer, service.tail())
     assert wait_until(service.is_ready)
     if status in (200, 201) and operation == "pause":
         must(client, f"sandboxes/{sandbox}/resume")

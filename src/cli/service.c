@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "cli/exec/terminal.h"
 #include "config/config.h"
+#include "http/url.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -22,6 +23,7 @@ enum {
     ANSWER_MAX = 64 << 20,
     LINE_MAX_BYTES = 4 << 20,
     KEY_MAX = 512,
+    TARGET_MAX = 4096,
     SANDBOXES_MAX = 1000000
 };
 
@@ -158,6 +160,18 @@ int service_broken(struct service *s, int error, const char *doing)
                    strerror(-error));
 }
 
+const char *service_text(const json_t *object, const char *name)
+{
+    const char *text = json_string_value(json_object_get(object, name));
+    return text ? text : "";
+}
+
+unsigned long long service_number(const json_t *object, const char *name)
+{
+    json_int_t number = json_integer_value(json_object_get(object, name));
+    return number > 0 ? (unsigned long long)number : 0;
+}
+
 /* Waits until the answer begins, with a line for the person when that takes long. */
 static void wait_answer(struct service *s, const char *what)
 {
@@ -173,12 +187,6 @@ static void wait_answer(struct service *s, const char *what)
         (void)fputs("still waiting; if a rule of the guard asks, 'cove approvals' lists the question\n", stderr);
     }
     progress_end(&p);
-}
-
-static const char *string_member(const json_t *object, const char *name)
-{
-    const char *text = json_string_value(json_object_get(object, name));
-    return text ? text : "";
 }
 
 /* What to do next, where the service says what is wrong alone: it knows nothing of this command. */
@@ -223,7 +231,7 @@ static void advise_of_state(struct context *ctx, struct str message)
 
 enum err_code service_error_code(const json_t *error, enum err_code otherwise)
 {
-    const char *code = string_member(error, "code");
+    const char *code = service_text(error, "code");
     for (int c = ERR_CANCELED; c < ERR_CODE_MAX; c++)
         if (strcmp(err_code_name((enum err_code)c), code) == 0)
             return (enum err_code)c;
@@ -235,10 +243,10 @@ static int refused(struct service *s, const json_t *answer)
 {
     struct context *ctx = s->ctx;
     const json_t *error = json_object_get(answer, "error");
-    const char *message = string_member(error ? error : answer, "message");
+    const char *message = service_text(error ? error : answer, "message");
     int status = http_client_status(s->client);
     enum err_code found = service_error_code(error, status == 404 ? ERR_NOT_FOUND : ERR_UNKNOWN);
-    (void)snprintf(ctx->hint, sizeof(ctx->hint), "%s", string_member(error, "hint"));
+    (void)snprintf(ctx->hint, sizeof(ctx->hint), "%s", service_text(error, "hint"));
     const char *hint = advice(s, found, str_of(message));
     if (hint)
         (void)snprintf(ctx->hint, sizeof(ctx->hint), "%s", hint);
@@ -399,8 +407,8 @@ int service_object(struct service *s, struct str *ret_line, json_t **ret_object)
         return err_set(&s->ctx->err, ERR_INTERNAL,
                        "the service at %s sent a line that is not a JSON object; is it a Cove?", s->endpoint);
     if (error) {
-        (void)snprintf(s->ctx->hint, sizeof(s->ctx->hint), "%s", string_member(error, "hint"));
-        return err_set(&s->ctx->err, service_error_code(error, ERR_UNKNOWN), "%s", string_member(error, "message"));
+        (void)snprintf(s->ctx->hint, sizeof(s->ctx->hint), "%s", service_text(error, "hint"));
+        return err_set(&s->ctx->err, service_error_code(error, ERR_UNKNOWN), "%s", service_text(error, "message"));
     }
     *ret_line = line;
     *ret_object = TAKE_PTR(object);
@@ -415,6 +423,18 @@ char *service_target(const char *id, const char *fmt, ...)
     (void)vsnprintf(suffix, sizeof(suffix), fmt, args);
     va_end(args);
     return mem_printf("/cove/v1/sandboxes/%s%s", id, suffix);
+}
+
+char *service_path(struct context *ctx, const char *before, const char *name, const char *behind)
+{
+    AUTO_BUF struct buf b = BUF_INIT(TARGET_MAX);
+    buf_append_cstr(&b, before);
+    (void)url_encode(&b, str_of(name), true);
+    buf_append_cstr(&b, behind);
+    if (buf_error(&b) == 0)
+        return buf_take(&b);
+    (void)err_set(&ctx->err, ERR_INVALID_ARGUMENT, "\"%.64s...\" is too long for a name", name);
+    return NULL;
 }
 
 int service_sandboxes(struct service *s, json_t **ret_array)
@@ -456,7 +476,7 @@ static json_t *service_candidates(const json_t *all, const char *text)
     size_t i;
     json_array_foreach(all, i, one)
     {
-        const char *id = string_member(one, "id");
+        const char *id = service_text(one, "id");
         if (id_is_sandbox(str_of(id)) && strncmp(id, text, strlen(text)) == 0)
             (void)json_array_append_new(found, json_string(id));
     }
@@ -526,10 +546,10 @@ int service_newest(struct service *s, char **ret_id)
     (void)json_array_extend(all, ended);
     json_array_foreach(all, i, one)
     {
-        if (!id_is_sandbox(str_of(string_member(one, "id"))) || strcmp(string_member(one, "started_at"), newest) <= 0)
+        if (!id_is_sandbox(str_of(service_text(one, "id"))) || strcmp(service_text(one, "started_at"), newest) <= 0)
             continue;
-        id = string_member(one, "id");
-        newest = string_member(one, "started_at");
+        id = service_text(one, "id");
+        newest = service_text(one, "started_at");
     }
     if (!id)
         return err_set(&s->ctx->err, ERR_NOT_FOUND, "no sandbox has been created yet");

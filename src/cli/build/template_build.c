@@ -470,7 +470,7 @@ static int begin(struct build_making *m, json_t **ret_build)
         (void)json_array_append_new(tags, json_string(o->tags[i]));
     (void)json_object_set_new(body, "tags", tags);
     if (o->cpu_milli)
-        (void)json_object_set_new(body, "cpu_milli", json_integer(o->cpu_milli));
+        (void)json_object_set_new(body, "cpu_milli", json_integer((json_int_t)o->cpu_milli));
     if (o->memory_bytes)
         (void)json_object_set_new(body, "memory_bytes", json_integer((json_int_t)o->memory_bytes));
     (void)json_object_set(body, "spec", m->spec);

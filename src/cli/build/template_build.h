@@ -14,8 +14,7 @@ struct template_build_options {
     const char *tags[64], *build_args[128];
     size_t n_tags, n_build_args;
     struct net_flags net;
-    uint32_t cpu_milli;
-    uint64_t memory_bytes;
+    uint64_t cpu_milli, memory_bytes;
     const char *registry_user; /* its password comes on stdin; NULL: none */
     const char *docker_config; /* "": the one that Docker uses; NULL: not asked for */
     bool registry_password_stdin;

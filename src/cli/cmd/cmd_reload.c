@@ -115,7 +115,7 @@ static int reload_run(struct context *ctx)
 
 static int run(struct context *ctx)
 {
-    if (context_take_nothing(ctx) < 0)
+    if (context_read_all(ctx, NULL) < 0)
         return context_exit(ctx);
     if (reload_run(ctx) < 0)
         return context_fail(ctx, STATUS_FAILED);

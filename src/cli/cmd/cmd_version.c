@@ -8,7 +8,7 @@
 
 static int version_run(struct context *ctx)
 {
-    if (context_take_nothing(ctx) < 0)
+    if (context_read_all(ctx, NULL) < 0)
         return context_exit(ctx);
 
     /* A service that does not run is no failure here. */

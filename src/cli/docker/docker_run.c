@@ -50,7 +50,7 @@ int docker_exec(struct docker *d)
     if (docker_find(d, d->operands[0], &sandbox) < 0)
         return docker_fail(d, DOCKER_FAILED);
     exec_block_signals();
-    int r = docker_command(d, docker_id(sandbox), d->operands + 1, NULL, &status);
+    int r = docker_command(d, service_text(sandbox, "id"), d->operands + 1, NULL, &status);
     return r ? r : status;
 }
 
@@ -176,7 +176,7 @@ static int docker_spec(struct docker *d, char *const *argv, json_t **ret_spec, s
         return docker_refuse(d,
                              "Error response from daemon: Conflict. The container name \"/%s\" is already in use by "
                              "container \"%s\".",
-                             d->name, docker_id(taken));
+                             d->name, service_text(taken, "id"));
     json_t *spec =
         json_pack("{s:s, s:i, s:{s:s, s:s, s:s%, s:s}}", "template", template_name, "timeout_ms", 0, "metadata",
                   "docker.image", d->operands[0], "docker.name", d->name ? d->name : "", "docker.command",
@@ -239,7 +239,7 @@ int docker_run(struct docker *d)
     if (status == 0 && docker_create(d, spec, &sandbox) < 0)
         status = docker_fail(d, DOCKER_USAGE);
     else if (status == 0) {
-        run.id = mem_strdup(docker_id(sandbox));
+        run.id = mem_strdup(service_text(sandbox, "id"));
         status = docker_run_in(d, &run, argv);
     }
     for (size_t i = 0; i < d->n_volumes; i++) {
@@ -282,7 +282,7 @@ int docker_logs(struct docker *d)
     if (docker_find(d, d->operands[0], &sandbox) < 0)
         return docker_fail(d, DOCKER_FAILED);
     AUTO_FREE char *target =
-        service_target(docker_id(sandbox), "/events?from=1&kind=exec.%s", d->follow ? "&follow=1" : "");
+        service_target(service_text(sandbox, "id"), "/events?from=1&kind=exec.%s", d->follow ? "&follow=1" : "");
     if (service_stream(d->s, "GET", target) < 0)
         return docker_fail(d, DOCKER_FAILED);
     http_client_timeout(service_client(d->s), -1);
@@ -290,7 +290,7 @@ int docker_logs(struct docker *d)
     while ((r = service_object(d->s, &line, &object)) > 0) {
         AUTO_JSON json_t *event = object;
         const json_t *data = json_object_get(event, "data");
-        const char *kind = events_text(event, "kind"), *tag = json_string_value(json_object_get(data, "tag"));
+        const char *kind = service_text(event, "kind"), *tag = json_string_value(json_object_get(data, "tag"));
         if (strcmp(kind, "exec.start") == 0 && tag && strcmp(tag, DOCKER_TAG) == 0)
             start = json_integer_value(json_object_get(event, "seq"));
         if (start < 0 || json_integer_value(json_object_get(event, "cause")) != start)

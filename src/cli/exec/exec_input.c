@@ -52,3 +52,10 @@ void exec_explain_silence(const struct context *ctx, const struct exec_request *
                   "  -it gives it a terminal, -i its lines alone; what is piped in is read without either\n",
                   ctx->command->name);
 }
+
+int exec_take_stdin(struct context *ctx UNUSED, void *arg, const char *flag, const char *value UNUSED)
+{
+    enum exec_stdin *choice = arg;
+    *choice = *flag == 'i' ? EXEC_STDIN_ALWAYS : EXEC_STDIN_NEVER;
+    return 0;
+}

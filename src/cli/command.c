@@ -85,10 +85,10 @@ static void unknown_option(struct context *ctx, int letter)
     const char *bare = word + strspn(word, "-");
     const struct str name = str_n(bare, strcspn(bare, "="));
     if (habit)
-        (void)snprintf(ctx->hint, sizeof(ctx->hint), "%s", habit);
+        context_hint(ctx, "%s", habit);
     for (size_t i = 0; !habit && !is_letter && (flag = command_flag(ctx->command, i)); i++)
         if (habit_is_slip(name, flag->name))
-            (void)snprintf(ctx->hint, sizeof(ctx->hint), "did you mean --%s?", flag->name);
+            context_hint(ctx, "did you mean --%s?", flag->name);
     if (is_letter)
         (void)context_usage(ctx, "unknown option -%c", letter);
     else if (ctx->command->is_local && str_starts(str_of(word), STR("--host")))
@@ -363,6 +363,14 @@ int context_fail(struct context *ctx, int status)
     return status;
 }
 
+void context_hint(struct context *ctx, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(ctx->hint, sizeof(ctx->hint), fmt, args);
+    va_end(args);
+}
+
 int context_usage(struct context *ctx, const char *fmt, ...)
 {
     va_list args;
@@ -371,7 +379,7 @@ int context_usage(struct context *ctx, const char *fmt, ...)
     va_end(args);
     ctx->err.code = ERR_INVALID_ARGUMENT;
     if (!*ctx->hint)
-        (void)snprintf(ctx->hint, sizeof(ctx->hint), "'cove %s --help' shows how it is used", ctx->command->name);
+        context_hint(ctx, "'cove %s --help' shows how it is used", ctx->command->name);
     return context_fail(ctx, STATUS_USAGE);
 }
 
@@ -386,8 +394,7 @@ int context_find_coved(struct context *ctx, char **ret_path)
     *ret_path = mem_printf("%s/coved", self);
     if (access(*ret_path, X_OK) == 0)
         return 0;
-    (void)snprintf(ctx->hint, sizeof(ctx->hint), "run cove %s on the machine of the service, where coved is installed",
-                   ctx->command->name);
+    context_hint(ctx, "run cove %s on the machine of the service, where coved is installed", ctx->command->name);
     return err_errno(&ctx->err, errno, "run %s", *ret_path);
 }
 

@@ -139,6 +139,8 @@ static inline int context_operands(const struct context *ctx)
 /* Says what is wrong with the command line and where help is. Returns STATUS_USAGE. */
 int context_usage(struct context *ctx, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
+void context_hint(struct context *ctx, const char *fmt, ...) PRINTF_LIKE(2, 3); /* what to do about ctx->err */
+
 /* Prints ctx->err with its hint to stderr, as JSON when --json. Returns `status`. */
 int context_fail(struct context *ctx, int status);
 

@@ -135,9 +135,8 @@ static int refuse_url(struct context *ctx, const char *flag, const char *value)
     }
     bool has_port = memchr(host, ':', n) && host[0] != '[';
     if (n)
-        (void)snprintf(ctx->hint, sizeof(ctx->hint),
-                       "write --%s %.*s%s; rules about paths and methods are for a file, --policy", flag,
-                       (int)MIN(n, 150), host, has_port ? "" : port);
+        context_hint(ctx, "write --%s %.*s%s; rules about paths and methods are for a file, --policy", flag,
+                     (int)MIN(n, 150), host, has_port ? "" : port);
     return err_set(&ctx->err, ERR_INVALID_ARGUMENT, "--%s %.100s: that is a URL, and a rule names a host", flag, value);
 }
 
@@ -165,7 +164,7 @@ static int net_flags_check(struct context *ctx, const json_t *policy)
 {
     struct policy *parsed = NULL;
     if (policy_parse(policy, &parsed, &ctx->err) < 0) {
-        (void)snprintf(ctx->hint, sizeof(ctx->hint), "'cove policy --help' says what rules are");
+        context_hint(ctx, "'cove policy --help' says what rules are");
         return -1;
     }
     policy_unref(parsed);

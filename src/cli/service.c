@@ -52,19 +52,17 @@ static int broken_connection(struct context *ctx, const char *endpoint, bool is_
         (void)err_set(&ctx->err, ERR_UNAVAILABLE, "%s does not speak TLS; use http:// for a connection without it",
                       endpoint);
     if (error == -EKEYREJECTED)
-        (void)snprintf(ctx->hint, sizeof(ctx->hint),
-                       "SSL_CERT_FILE names a file of certificates to trust; 'cove domain trust' prints the service's");
+        context_hint(ctx,
+                     "SSL_CERT_FILE names a file of certificates to trust; 'cove domain trust' prints the service's");
     else if (is_local && error == -EACCES)
-        (void)snprintf(ctx->hint, sizeof(ctx->hint),
-                       "its socket is for root and the service's owner: use sudo, or set COVE_HOST and COVE_API_KEY");
+        context_hint(ctx,
+                     "its socket is for root and the service's owner: use sudo, or set COVE_HOST and COVE_API_KEY");
     else if (is_local)
-        (void)snprintf(
-            ctx->hint, sizeof(ctx->hint),
-            "start it with 'systemctl start cove', or 'make start' in the source directory; if it runs elsewhere, "
-            "say where by COVE_HOST or COVE_RUN");
+        context_hint(
+            ctx, "start it with 'systemctl start cove', or 'make start' in the source directory; if it runs elsewhere, "
+                 "say where by COVE_HOST or COVE_RUN");
     else
-        (void)snprintf(ctx->hint, sizeof(ctx->hint),
-                       "check that it runs there and that name and port are right (--host, COVE_HOST)");
+        context_hint(ctx, "check that it runs there and that name and port are right (--host, COVE_HOST)");
     return -1;
 }
 
@@ -152,10 +150,10 @@ int service_broken(struct service *s, int error, const char *doing)
         error == -EKEYREJECTED)
         return broken_connection(ctx, s->endpoint, s->is_local, error);
     if (error == -ETIMEDOUT) {
-        (void)snprintf(ctx->hint, sizeof(ctx->hint), "its log may say what it is busy with");
+        context_hint(ctx, "its log may say what it is busy with");
         return err_set(&ctx->err, ERR_DEADLINE_EXCEEDED, "%s: the service at %s does not answer", doing, s->endpoint);
     }
-    (void)snprintf(ctx->hint, sizeof(ctx->hint), "sandboxes live on when the service restarts: try again");
+    context_hint(ctx, "sandboxes live on when the service restarts: try again");
     return err_set(&ctx->err, ERR_UNAVAILABLE, "%s: the connection to the service at %s broke (%s)", doing, s->endpoint,
                    strerror(-error));
 }
@@ -223,10 +221,9 @@ static void advise_of_state(struct context *ctx, struct str message)
     struct str rest = message, word = STR(""), id = STR("");
     bool is_one = str_split(&rest, ' ', &word) && str_eqc(word, "sandbox") && str_split(&rest, ' ', &id);
     if (is_one && str_eqc(rest, "is paused"))
-        (void)snprintf(ctx->hint, sizeof(ctx->hint), "'cove resume %.*s' continues it", (int)MIN(id.n, 64), id.p);
+        context_hint(ctx, "'cove resume %.*s' continues it", (int)MIN(id.n, 64), id.p);
     else if (is_one && str_eqc(rest, "has ended"))
-        (void)snprintf(ctx->hint, sizeof(ctx->hint), "its log is still there: 'cove logs %.*s'", (int)MIN(id.n, 64),
-                       id.p);
+        context_hint(ctx, "its log is still there: 'cove logs %.*s'", (int)MIN(id.n, 64), id.p);
 }
 
 enum err_code service_error_code(const json_t *error, enum err_code otherwise)
@@ -246,10 +243,10 @@ static int refused(struct service *s, const json_t *answer)
     const char *message = service_text(error ? error : answer, "message");
     int status = http_client_status(s->client);
     enum err_code found = service_error_code(error, status == 404 ? ERR_NOT_FOUND : ERR_UNKNOWN);
-    (void)snprintf(ctx->hint, sizeof(ctx->hint), "%s", service_text(error, "hint"));
+    context_hint(ctx, "%s", service_text(error, "hint"));
     const char *hint = advice(s, found, str_of(message));
     if (hint)
-        (void)snprintf(ctx->hint, sizeof(ctx->hint), "%s", hint);
+        context_hint(ctx, "%s", hint);
     else if (!*ctx->hint)
         advise_of_state(ctx, str_of(message));
     if (!*message)
@@ -407,7 +404,7 @@ int service_object(struct service *s, struct str *ret_line, json_t **ret_object)
         return err_set(&s->ctx->err, ERR_INTERNAL,
                        "the service at %s sent a line that is not a JSON object; is it a Cove?", s->endpoint);
     if (error) {
-        (void)snprintf(s->ctx->hint, sizeof(s->ctx->hint), "%s", service_text(error, "hint"));
+        context_hint(s->ctx, "%s", service_text(error, "hint"));
         return err_set(&s->ctx->err, service_error_code(error, ERR_UNKNOWN), "%s", service_text(error, "message"));
     }
     *ret_line = line;
@@ -502,7 +499,7 @@ static int service_find(struct service *s, const char *text, bool may_have_ended
         return 0;
     }
     if (n == 0 || n > ID_SANDBOX_LEN) {
-        (void)snprintf(s->ctx->hint, sizeof(s->ctx->hint), "'cove ls' lists those that run");
+        context_hint(s->ctx, "'cove ls' lists those that run");
         return err_set(&s->ctx->err, ERR_INVALID_ARGUMENT, "\"%.64s\" is not the id of a sandbox", text);
     }
     if (service_sandboxes(s, &all) < 0)
@@ -517,7 +514,7 @@ static int service_find(struct service *s, const char *text, bool may_have_ended
     if (json_array_size(found) > 1)
         return service_refuse_several(s, text, found);
     if (json_array_size(found) == 0) {
-        (void)snprintf(s->ctx->hint, sizeof(s->ctx->hint), "'cove ls' lists those that run");
+        context_hint(s->ctx, "'cove ls' lists those that run");
         return err_set(&s->ctx->err, ERR_NOT_FOUND, "there is no sandbox %s", text);
     }
     *ret_id = mem_strdup(json_string_value(json_array_get(found, 0)));

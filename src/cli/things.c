@@ -147,11 +147,11 @@ static int things_remove_one(struct context *ctx, void *arg, const char *name)
     if (service_call(r->service, "DELETE", target, NULL, "removing", NULL) == 0)
         return 0;
     if (ctx->err.code == ERR_NOT_FOUND) {
-        (void)snprintf(ctx->hint, sizeof(ctx->hint), "'cove %s ls' lists those there are", r->what->one);
+        context_hint(ctx, "'cove %s ls' lists those there are", r->what->one);
         return err_set(&ctx->err, ERR_NOT_FOUND, "there is no %s '%.100s'", r->what->one, name);
     }
     if (ctx->err.code == ERR_FAILED_PRECONDITION && !*ctx->hint)
-        (void)snprintf(ctx->hint, sizeof(ctx->hint), "%s", r->what->how_free);
+        context_hint(ctx, "%s", r->what->how_free);
     return -1;
 }
 

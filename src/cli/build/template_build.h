@@ -5,6 +5,8 @@
 #include "cli/command.h"
 #include "cli/net_flags.h"
 
+struct service;
+
 struct template_build_options {
     const char *file;    /* NULL: Dockerfile in the context, if nothing else says what to begin with */
     const char *context; /* directory */
@@ -23,3 +25,10 @@ struct template_build_options {
 
 /* An exit code. */
 int template_build_run(struct context *ctx, struct template_build_options *options);
+
+/* Calls `make`, what is written to stdout meanwhile going to stderr. What it returns. */
+int template_build_aside(struct context *ctx, int (*make)(struct context *ctx, void *arg), void *arg);
+
+/* The same for a template that isn't there yet, and is told to be made. -1: ctx->err. */
+int template_build_first(struct context *ctx, struct service *s, const char *name,
+                         int (*make)(struct context *ctx, void *arg), void *arg) WARN_UNUSED;

@@ -111,7 +111,7 @@ static int compare_sides(struct context *ctx, struct service *s, struct str a, s
     }
     progress_end(&p);
     if (r < 0 && ctx->err.code == ERR_NOT_FOUND && !*ctx->hint)
-        (void)snprintf(ctx->hint, sizeof(ctx->hint), "'cove ls' lists sandboxes, 'cove snapshot ls' snapshots");
+        context_hint(ctx, "'cove ls' lists sandboxes, 'cove snapshot ls' snapshots");
     return r;
 }
 

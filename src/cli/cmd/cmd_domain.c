@@ -112,7 +112,7 @@ static void domain_say(const struct config *config, const struct domain *d, cons
 static int broken(struct context *ctx)
 {
     if (ctx->err.errnum == EACCES || ctx->err.errnum == EPERM)
-        (void)snprintf(ctx->hint, sizeof(ctx->hint), "the certificate's key is for root: use sudo");
+        context_hint(ctx, "the certificate's key is for root: use sudo");
     return context_fail(ctx, STATUS_FAILED);
 }
 
@@ -166,7 +166,7 @@ static int objection(struct context *ctx, enum tls_verdict verdict, const struct
         hint = "its key is too short (RSA below 2048 bits) or its signature too old (SHA-1)";
         break;
     }
-    (void)snprintf(ctx->hint, sizeof(ctx->hint), "%s", hint);
+    context_hint(ctx, "%s", hint);
     return -1;
 }
 
@@ -211,14 +211,14 @@ static int domain_set(struct context *ctx, void *options)
         return context_fail(ctx, STATUS_FAILED);
     if (!domain_is_name(str_of(name))) {
         (void)err_set(&ctx->err, ERR_INVALID_ARGUMENT, "\"%.64s\" is not a domain that can have names below it", name);
-        (void)snprintf(
-            ctx->hint, sizeof(ctx->hint),
+        context_hint(
+            ctx,
             "two labels or more, in lower case, no port: sandbox.example.org, or sandbox.localhost for this machine");
         return context_fail(ctx, STATUS_FAILED);
     }
     if (config->domain && strcmp(config->domain, name) != 0) {
         (void)err_set(&ctx->err, ERR_FAILED_PRECONDITION, "the configuration says domain %s", config->domain);
-        (void)snprintf(ctx->hint, sizeof(ctx->hint), "take it out there (and COVE_DOMAIN), or set that one");
+        context_hint(ctx, "take it out there (and COVE_DOMAIN), or set that one");
         return context_fail(ctx, STATUS_FAILED);
     }
     if (domain_check_ports(ctx, config) < 0)
@@ -244,7 +244,7 @@ static int domain_set(struct context *ctx, void *options)
 static int no_domain(struct context *ctx)
 {
     (void)err_set(&ctx->err, ERR_NOT_FOUND, "there is no domain");
-    (void)snprintf(ctx->hint, sizeof(ctx->hint), "'cove domain set DOMAIN' sets one");
+    context_hint(ctx, "'cove domain set DOMAIN' sets one");
     return context_fail(ctx, STATUS_FAILED);
 }
 

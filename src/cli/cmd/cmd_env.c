@@ -312,7 +312,7 @@ static int env_apply_merge(struct env_call *c, const struct env_sides *s)
         return 0;
     AUTO_FREE char *said = mem_strdup(c->ctx->err.msg);
     int ignored UNUSED = REPO_GIT(r, REPO_THEIRS, "merge", "--abort");
-    (void)snprintf(c->ctx->hint, sizeof(c->ctx->hint), "'cove env rebase %s' brings it up to date first", c->e.name);
+    context_hint(c->ctx, "'cove env rebase %s' brings it up to date first", c->e.name);
     return err_set(&c->ctx->err, ERR_ABORTED, "it does not apply to the files here: %.150s", said);
 }
 
@@ -350,8 +350,7 @@ static int env_do_rm(struct env_call *c)
     if (r == 0)
         r = REPO_ASK(&c->e.repo, REPO_OURS, &left, "diff", "--name-only", "--no-ext-diff", s.head, s.work, "--");
     if (r == 0 && buf_len(&left)) {
-        (void)snprintf(c->ctx->hint, sizeof(c->ctx->hint),
-                       "'cove env commit' keeps it, 'cove env abort' throws it away");
+        context_hint(c->ctx, "'cove env commit' keeps it, 'cove env abort' throws it away");
         r = err_set(&c->ctx->err, ERR_FAILED_PRECONDITION, "%s has changes that are not committed", c->e.name);
     }
     if (r == 0)

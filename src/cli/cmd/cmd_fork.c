@@ -32,7 +32,7 @@ static int print(struct context *ctx, const json_t *answer)
         status = STATUS_FAILED;
         if (!ctx->json && why && strcmp(why, last) != 0) {
             (void)err_set(&ctx->err, ERR_UNKNOWN, "fork %zu: %s", i + 1, why);
-            (void)snprintf(ctx->hint, sizeof(ctx->hint), "%s", hint ? hint : "");
+            context_hint(ctx, "%s", hint ? hint : "");
             (void)context_fail(ctx, 0);
             last = why;
         }

@@ -56,12 +56,12 @@ static int own(struct context *ctx)
     int r = fd_read_file(AT_FDCWD, path, &key);
     if (r < 0) {
         (void)err_errno(&ctx->err, r, "read the API key %s", path);
-        (void)snprintf(ctx->hint, sizeof(ctx->hint), "%s",
-                       r == -ENOENT
-                           ? "it is made when the service starts for the first time: 'systemctl start cove', or 'make "
-                             "start' in the source directory"
-                       : r == -EACCES ? "it is for root: use sudo"
-                                      : "");
+        context_hint(ctx, "%s",
+                     r == -ENOENT
+                         ? "it is made when the service starts for the first time: 'systemctl start cove', or 'make "
+                           "start' in the source directory"
+                     : r == -EACCES ? "it is for root: use sudo"
+                                    : "");
         return context_fail(ctx, STATUS_FAILED);
     }
     struct str line = STR_NULL, rest = buf_str(&key);

@@ -93,10 +93,9 @@ static int resolve(struct context *ctx, struct service *s, const char *text, cha
             return 0;
         }
     }
-    (void)snprintf(
-        ctx->hint, sizeof(ctx->hint),
-        "'cove ls --all' and 'cove volume ls' list those there are; the log of a volume that is gone goes by its "
-        "whole id");
+    context_hint(
+        ctx, "'cove ls --all' and 'cove volume ls' list those there are; the log of a volume that is gone goes by its "
+             "whole id");
     if (why.code == ERR_NOT_FOUND)
         return err_set(&ctx->err, ERR_NOT_FOUND, "there is no sandbox and no volume %.64s", text);
     ctx->err = why;

@@ -158,8 +158,7 @@ static int set_unless_it_drops(struct context *ctx, struct service *s, const cha
         return policy_set(ctx, s, id, policy, quiet);
     (void)err_set(&ctx->err, ERR_FAILED_PRECONDITION,
                   "this policy would no longer inject secrets into requests to %.100s", host);
-    (void)snprintf(ctx->hint, sizeof(ctx->hint),
-                   "add a rule with 'cove policy allow' or 'deny'; --replace sets it all the same");
+    context_hint(ctx, "add a rule with 'cove policy allow' or 'deny'; --replace sets it all the same");
     return context_fail(ctx, STATUS_FAILED);
 }
 
@@ -223,8 +222,7 @@ static int policy_check(struct context *ctx, struct service *s, const char *id, 
         return context_usage(ctx, "the URL and the method must be UTF-8");
     if (service_call(s, "POST", target, question, "looking it up", &answer) < 0) {
         if (ctx->err.code == ERR_INVALID_ARGUMENT && !*ctx->hint)
-            (void)snprintf(ctx->hint, sizeof(ctx->hint),
-                           "write what a program would ask for: https://example.com/path");
+            context_hint(ctx, "write what a program would ask for: https://example.com/path");
         return context_fail(ctx, ctx->err.code == ERR_INVALID_ARGUMENT ? STATUS_USAGE : STATUS_COVE);
     }
     if (ctx->json)

@@ -82,8 +82,7 @@ static int reload_await(struct context *ctx, const struct config *config, pid_t 
     const struct timespec pause = {.tv_nsec = RELOAD_AGAIN_MS * 1000000L};
     const usec_t end = clock_mono() + RELOAD_MS * USEC_PER_MS;
     bool is_over;
-    (void)snprintf(ctx->hint, sizeof(ctx->hint), "its log says why: journalctl -u cove, or %s/coved.log",
-                   config->state_dir);
+    context_hint(ctx, "its log says why: journalctl -u cove, or %s/coved.log", config->state_dir);
     while (!(is_over = reload_is_over(config, before)) && clock_mono() < end)
         (void)nanosleep(&pause, NULL);
     if (!is_over)
@@ -103,7 +102,7 @@ static int reload_run(struct context *ctx)
     if (keeper < 0)
         return err_errno(&ctx->err, keeper, "look for the service in %s", config->state_dir);
     if (keeper == 0 || coved <= 0) {
-        (void)snprintf(ctx->hint, sizeof(ctx->hint), "start it: systemctl start cove, or make start");
+        context_hint(ctx, "start it: systemctl start cove, or make start");
         return err_set(&ctx->err, ERR_UNAVAILABLE, "no service runs on the state in %s", config->state_dir);
     }
     if (reload_check(ctx) < 0)

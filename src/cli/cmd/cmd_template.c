@@ -247,11 +247,11 @@ static int template_remove_one(struct context *ctx, void *arg UNUSED, const char
     if (change(ctx, "DELETE", ref, NULL) == 0)
         return 0;
     if (ctx->err.code == ERR_FAILED_PRECONDITION && !*ctx->hint)
-        (void)snprintf(ctx->hint, sizeof(ctx->hint), "%s",
-                       !strstr(ctx->err.msg, "comes from a file") ? "'cove rm' ends the sandboxes that stand on it"
-                       : strcmp(ref, "base") == 0
-                           ? "what is made without --template needs it; 'coved prepare --force' builds it anew"
-                           : "");
+        context_hint(ctx, "%s",
+                     !strstr(ctx->err.msg, "comes from a file") ? "'cove rm' ends the sandboxes that stand on it"
+                     : strcmp(ref, "base") == 0
+                         ? "what is made without --template needs it; 'coved prepare --force' builds it anew"
+                         : "");
     return -1;
 }
 

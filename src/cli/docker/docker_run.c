@@ -144,6 +144,12 @@ static int docker_copy_out(struct docker *d, const struct docker_running *run)
     return 0;
 }
 
+static int docker_pull_aside(struct context *ctx UNUSED, void *docker)
+{
+    struct docker *d = docker;
+    return docker_pull_image(d, d->operands[0], true) ? -1 : 0;
+}
+
 /* Without the image, it is pulled first. */
 static int docker_create(struct docker *d, const json_t *spec, json_t **ret_sandbox)
 {
@@ -153,14 +159,7 @@ static int docker_create(struct docker *d, const json_t *spec, json_t **ret_sand
     if (d->ctx->err.code != ERR_NOT_FOUND || (d->pull && strcmp(d->pull, "never") == 0))
         return -1;
     (void)fprintf(stderr, "Unable to find image '%s' locally\n", image);
-    int out = dup(STDOUT_FILENO);
-    (void)fflush(stdout);
-    (void)dup2(STDERR_FILENO, STDOUT_FILENO); /* the command's output is all that is there */
-    int status = docker_pull_image(d, image, true);
-    (void)fflush(stdout);
-    (void)dup2(out, STDOUT_FILENO);
-    (void)close(out);
-    if (status)
+    if (template_build_aside(d->ctx, docker_pull_aside, d) < 0)
         return err_set(&d->ctx->err, ERR_NOT_FOUND, "pull access denied for %.100s", image);
     return service_call(d->s, "POST", "/cove/v1/sandboxes", spec, NULL, ret_sandbox);
 }

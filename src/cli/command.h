@@ -79,7 +79,7 @@ struct context {
     char hint[256]; /* what to do about err; empty: nothing comes to mind */
 };
 
-/* Where a flag's value goes: one of the places, or `json`, under `member` or the flag's own name. What flags have in common is a row of a table. */
+/* Where a flag's value goes: one of the places, or `json`, under `member` or the flag's own name. */
 struct flag_into {
     const char *name; /* of the flag; NULL ends the table */
     bool *on;
@@ -119,7 +119,7 @@ int context_exit(const struct context *ctx); /* after FLAGS_STOP: STATUS_OK for 
  */
 int context_check_form(struct context *ctx, const char *form);
 
-/* A form of a command: the word that is its first operand, how many come behind it, and what is said of too few or too many. */
+/* A form of a command: its word, how many operands come behind it, what is said of too few or too many. */
 struct command_form {
     const char *word;
     int (*run)(struct context *ctx, void *options); /* ctx->argi is behind the word; an exit code */

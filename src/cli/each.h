@@ -15,5 +15,5 @@ struct each {
     bool all; /* sandboxes there are, instead of the operands */
 };
 
-/* Asks this of each operand and prints the ids for which it worked. One that fails does not keep the others from it. An exit code. */
+/* Prints the ids for which it worked. One that fails does not keep the others from it. An exit code. */
 int each_sandbox(struct context *ctx, const struct each *what);

@@ -7,20 +7,25 @@
 
 #include <jansson.h>
 
-#define NET_FLAGS                                                                                                                                                                                                                          \
-    {0, "net", "allow|deny",                                                                                                                                                                                                               \
-     "What happens to connections that no rule matches. Default: deny if there is an --allow, otherwise allow."},                                                                                                                          \
-        {0, "allow", "TARGET",                                                                                                                                                                                                             \
-         "Lets it connect there: a name, *.name, an address, a network or a preset (@npm; 'cove policy presets'); :PORT or :FROM-TO behind it, or several with commas. May be given several times; the first rule that matches decides."}, \
-        {0, "deny", "TARGET", "Denies connections there. May be given several times."},                                                                                                                                                    \
-    {                                                                                                                                                                                                                                      \
-        0, "policy", "FILE",                                                                                                                                                                                                               \
-            "Takes a whole policy from this YAML or JSON file; rules of other flags come before its own."                                                                                                                                  \
+#define NET_FLAGS                                                                                                      \
+    {0, "net", "allow|deny",                                                                                           \
+     "What happens to connections that no rule matches. Default: deny if there is an --allow, "                        \
+     "otherwise allow."},                                                                                              \
+        {0, "allow", "TARGET",                                                                                         \
+         "Lets it connect there: a name, *.name, an address, a network or a preset (@npm; 'cove "                      \
+         "policy presets'); :PORT or :FROM-TO behind it, or several with commas. May be given "                        \
+         "several times; the first rule that matches decides."},                                                       \
+        {0, "deny", "TARGET", "Denies connections there. May be given several times."},                                \
+    {                                                                                                                  \
+        0, "policy", "FILE",                                                                                           \
+            "Takes a whole policy from this YAML or JSON file; rules of other flags come before its own."              \
     }
-#define NET_SECRET_FLAG                                                                                                                                                                                                                                       \
-    {                                                                                                                                                                                                                                                         \
-        0, "secret", "NAME[=HOST]",                                                                                                                                                                                                                           \
-            "Lets requests to HOST use a secret ('cove secret'): the variable NAME holds a stand-in, which is replaced outside of the sandbox. Without HOST, requests to every name that --allow lists. HOST is allowed as well. May be given several times." \
+#define NET_SECRET_FLAG                                                                                                \
+    {                                                                                                                  \
+        0, "secret", "NAME[=HOST]",                                                                                    \
+            "Lets requests to HOST use a secret ('cove secret'): the variable NAME holds a stand-in, "                 \
+            "which is replaced outside of the sandbox. Without HOST, requests to every name that "                     \
+            "--allow lists. HOST is allowed as well. May be given several times."                                      \
     }
 
 struct net_flags {

@@ -11,7 +11,6 @@
 #include "cli/env/settings.h"
 #include "cli/exec/terminal.h"
 #include "cli/files/copy.h"
-#include "cli/print.h"
 #include "cli/things.h"
 
 #include <limits.h>

@@ -4,8 +4,6 @@
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/fd.h"
-#include "base/mem.h"
-#include "cli/print.h"
 #include "cli/service.h"
 #include "cli/share.h"
 #include "cli/things.h"

@@ -4,18 +4,20 @@
 
 #include <string.h>
 
-#define AGENT_FLAGS                                                                                                                                                    \
-    {0, "name", "NAME", "The environment's name. Default: the kit's."},                                                                                                \
-        {0, "from", "REVISION", "The commit that its copy starts from. Default: HEAD."},                                                                               \
-        {0, "profile", "NAME", "Takes this profile of .cove/env.yaml."},                                                                                               \
-        {0, "template", "NAME", "What the sandbox is made from. Default: the kit's."},                                                                                 \
-        {0, "mount", "PATH[:ro|:copy]",                                                                                                                                \
-         "Mounts this directory at the same path; ro: to read; copy: a copy of it as it is now, also of a file. May be given several times. A directory must be "      \
-         "allowed by 'volumes.host' in the service's configuration; a copy need not be."},                                                                             \
-        NET_FLAGS, NET_SECRET_FLAG,                                                                                                                                    \
-    {                                                                                                                                                                  \
-        0, "trust-repository", NULL,                                                                                                                                   \
-            "Gives what the repository's .cove/kits and .cove/env.yaml want beyond the kit: hosts, credentials, caches. Without it a person is asked at the terminal." \
+#define AGENT_FLAGS                                                                                                    \
+    {0, "name", "NAME", "The environment's name. Default: the kit's."},                                                \
+        {0, "from", "REVISION", "The commit that its copy starts from. Default: HEAD."},                               \
+        {0, "profile", "NAME", "Takes this profile of .cove/env.yaml."},                                               \
+        {0, "template", "NAME", "What the sandbox is made from. Default: the kit's."},                                 \
+        {0, "mount", "PATH[:ro|:copy]",                                                                                \
+         "Mounts this directory at the same path; ro: to read; copy: a copy of it as it is now, "                      \
+         "also of a file. May be given several times. A directory must be "                                            \
+         "allowed by 'volumes.host' in the service's configuration; a copy need not be."},                             \
+        NET_FLAGS, NET_SECRET_FLAG,                                                                                    \
+    {                                                                                                                  \
+        0, "trust-repository", NULL,                                                                                   \
+            "Gives what the repository's .cove/kits and .cove/env.yaml want beyond the kit: hosts, "                   \
+            "credentials, caches. Without it a person is asked at the terminal."                                       \
     }
 
 static const struct flag agent_flags[] = {

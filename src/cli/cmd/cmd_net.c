@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The network's part of the event log, for people. */
-#include "base/mem.h"
 #include "cli/cmd/commands.h"
 #include "cli/events.h"
 #include "cli/exec/terminal.h"

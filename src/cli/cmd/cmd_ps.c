@@ -2,7 +2,6 @@
 #include "base/mem.h"
 #include "cli/cmd/commands.h"
 #include "cli/exec/terminal.h"
-#include "cli/print.h"
 #include "cli/service.h"
 #include "cli/things.h"
 

@@ -8,8 +8,6 @@
 #include "base/fd.h"
 #include "base/mem.h"
 #include "cli/cmd/commands.h"
-#include "cli/exec/terminal.h"
-#include "cli/print.h"
 #include "config/config.h"
 #include "wire/keeper.h"
 

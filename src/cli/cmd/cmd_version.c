@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cmd/commands.h"
-#include "cli/exec/terminal.h"
 #include "cli/print.h"
 #include "cli/service.h"
-
-#include <unistd.h>
 
 static int version_run(struct context *ctx)
 {

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/mem.h"
 #include "cli/cmd/commands.h"
 #include "cli/exec/terminal.h"
 #include "cli/print.h"

@@ -7,7 +7,6 @@
 #include "cli/env/devcontainer.h"
 #include "cli/env/kept.h"
 #include "cli/env/review.h"
-#include "cli/exec/terminal.h"
 #include "http/url.h"
 
 #include <ctype.h>

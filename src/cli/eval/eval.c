@@ -15,7 +15,6 @@
 
 #include <fcntl.h>
 #include <openssl/sha.h>
-#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <zlib.h>

@@ -2,14 +2,12 @@
 /* The sandboxes of `cove eval patch`, and the images that they are forks of. */
 #include "cli/eval/patch.h"
 
-#include "base/fd.h"
 #include "base/id.h"
 #include "base/mem.h"
 #include "cli/exec/exec.h"
 
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>

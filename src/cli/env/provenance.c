@@ -100,12 +100,12 @@ static json_t *provenance_command(const json_t *commands)
     return NULL;
 }
 
-int provenance_note(struct env *e, const char *before)
+/* On the commits that `before` does not have and the environment's head has. */
+static int provenance_note(struct env *e, const char *before)
 {
     AUTO_BUF struct buf commits = BUF_INIT(1 << 20);
     AUTO_JSON json_t *receipt = NULL, *policy = NULL, *line = NULL;
-    AUTO_FREE char *not = mem_printf("^%s", before ? before : e->base),
-                   *most = mem_printf("-n%d", PROVENANCE_COMMITS_MAX);
+    AUTO_FREE char *not = mem_printf("^%s", before), *most = mem_printf("-n%d", PROVENANCE_COMMITS_MAX);
     struct str rest, one;
     if (REPO_ASK(&e->repo, REPO_THEIRS, &commits, "rev-list", most, e->head, not, "--") < 0)
         return -1;
@@ -127,6 +127,15 @@ int provenance_note(struct env *e, const char *before)
     while (n)
         mem_free(all[--n]);
     return done;
+}
+
+int provenance_receive(struct env *e)
+{
+    struct err seen = e->ctx->err;
+    int r = env_look(e);
+    AUTO_FREE char *before = mem_strdup(r < 0 ? e->base : e->at.head);
+    e->ctx->err = r < 0 ? seen : e->ctx->err; /* the branch was removed here, or env_receive() says it */
+    return env_receive(e) < 0 || (strcmp(before, e->at.head) != 0 && provenance_note(e, before) < 0) ? -1 : 0;
 }
 
 /* ---- why ---- */

@@ -49,21 +49,24 @@ static const char script_fix[] = "chown 0:0 \"$1\"/.git/objects/pack/*";
 static const char script_update[] = "set -e; cd \"$1\"; git index-pack --stdin --fix-thin > /dev/null\n"
                                     "git checkout -q -f -B \"cove/$2\" \"$3\"";
 
-/* What is not committed, without touching the index; repositories that lie in the copy are left out. */
+/*
+ * What is not committed, without touching the index; repositories that lie in the copy are left out. Nothing but the commit's name is given when it is $4, on
+ * top of $5.
+ */
 static const char script_give[] =
     "git() { command git -c core.hooksPath=/dev/null -c core.fsmonitor=false \"$@\"; }\n"
     "cd \"$1\" && git rev-parse -q --verify 'HEAD^{commit}' > /dev/null || { echo 'there is no commit' >&2; exit 1; }\n"
     "index=$(mktemp) && cp \"$(git rev-parse --git-path index)\" \"$index\" 2> /dev/null\n"
     "export GIT_INDEX_FILE=\"$index\"; git add -A > /dev/null 2>&1\n"
     "git diff --cached --raw HEAD | sed -n 's/^:[0-7]* 160000 .*\\t//p' | while read -r p; do git reset -q HEAD -- \"$p\"; done\n"
+    "export GIT_AUTHOR_DATE='@1000000000 +0000' GIT_COMMITTER_DATE='@1000000000 +0000'\n"
     "work=$(git commit-tree -p HEAD -m 'not committed' \"$(git write-tree)\") || exit 1\n"
-    "rm -f \"$index\"; unset GIT_INDEX_FILE\n"
-    "echo \"$work\"; printf '%s\\n^%s\\n' \"$work\" \"$2\" | git pack-objects --revs --stdout --quiet --delta-base-offset";
+    "rm -f \"$index\"; unset GIT_INDEX_FILE; echo \"$work\"; [ \"$work $(git rev-parse HEAD)\" != \"$4 $5\" ] || exit 0\n"
+    "printf '%s\\n^%s\\n' \"$work\" \"$2\" | git pack-objects --revs --stdout --quiet --delta-base-offset";
 
 /*
  * The same where it is known which paths can differ from those of the commit $3, a line each on stdin: what HEAD has, and of these and of what was committed
- * since what is there. No file of the others is looked at, nor the index. Ignored ones count when they are committed, or added for it. Nothing but the commit's
- * name is given when it is $4, on top of $5.
+ * since what is there. No file of the others is looked at, nor the index. Ignored ones count when they are committed, or added for it.
  */
 static const char script_give_some[] =
     "git() { command git -c core.hooksPath=/dev/null -c core.fsmonitor=false -c core.quotePath=false \"$@\"; }\n"

@@ -497,11 +497,14 @@ def test_a_proposal_with_its_evidence(service, repo):
 def test_why_a_line_is_there(service, repo):
     why = lambda what, status=0: (lambda d: (d.returncode, d.stdout + d.stderr))(service.cove("why", "--repo", repo, what))
     env(service, repo, "create", "fix", "--allow", "example.org:443")
-    inside(service, repo, "fix", "echo mended >> src/f; git commit -q -am mend; curl -sS -m 5 https://example.com/", status=6)
+    prompt = "Mend it, please. " + "\u00e9" * 4096
+    done = service.cove("env", "--repo", repo, "run", "fix", "--", "sh", "-c", "echo mended >> src/f; git commit -q -am mend; curl -sS -m 5 https://example.com/",
+                        env={"COVE_PROMPT": prompt})
+    assert done.returncode == 6, done
     env(service, repo, "apply", "fix")
     code, text = why("src/f:51")
     assert code == 0, text
-    for part in ("mend (Person", "echo mended >> src/f", "cli:uid=0", "in        fix", "1 rule, else deny: example.org", "refused   example.com", "includes the hash of the note"):
+    for part in ("mend (Person", "prompt    Mend it, please. \u00e9", "echo mended >> src/f", "cli:uid=0", "in        fix", "1 rule, else deny: example.org", "refused   example.com", "includes the hash of the note"):
         assert part in text, text
     assert why("src/f:1") == (1, why("src/f:1")[1]) and "no environment of Cove" in why("src/f:1")[1]
     assert why("src/f:99")[0] == 1 and why("src/f")[0] == 2

@@ -12,6 +12,7 @@
 
 #include <ctype.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -141,7 +142,7 @@ int env_open(struct context *ctx, const char *path, const char *name, struct env
     AUTO_JSON json_t *all = NULL;
     json_t *one;
     size_t i;
-    *ret_env = (struct env){.ctx = ctx, .repo.lock = -1};
+    *ret_env = (struct env){.ctx = ctx, .prompt = getenv("COVE_PROMPT"), .repo.lock = -1};
     struct env *e = ret_env;
     if (name && !env_is_name(name))
         return err_set(&ctx->err, ERR_INVALID_ARGUMENT,

@@ -27,6 +27,7 @@ struct env {
     char *id;                 /* the sandbox; NULL: it is gone */
     char *state;              /* its state, NULL without one */
     char *user;               /* who works in the copy; NULL: the template's user */
+    const char *prompt;       /* what the agent was asked, by COVE_PROMPT; borrowed; NULL: the client doesn't say */
     char *copy;               /* the kept one that it began with, "NAME:COMMIT"; NULL: none */
     char *head, *work, *base; /* names of refs */
     struct env_commits {

@@ -2,6 +2,7 @@
 """The row "opensandbox": what OpenSandbox's SDKs wait for, request by request as the npm package sends them, over kept-alive connections."""
 
 import concurrent.futures
+import contextlib
 import http.client
 import json
 import os
@@ -117,10 +118,11 @@ def upload(bench, api):
     head = "".join(f'--bench\r\nContent-Disposition: form-data; name="{name}"; filename="{name}"\r\nContent-Type: {kind}\r\n\r\n{content}' for name, kind, content in (
         ("metadata", "application/json", metadata + "\r\n"), ("file", "application/octet-stream", ""))).encode()
     tail, rates = b"\r\n--bench--\r\n", []
-    watched = {"cove-api": bench.service.worker(), "coved": bench.service.pid, **{f"agent {pid}": pid for pid in bench.service.agents()}}
-    before = {name: rss(pid) for name, pid in watched.items()}
-    for pid in watched.values():
-        forget_peak(pid)
+    before = {}
+    for pid in (bench.service.worker(), bench.service.pid, *bench.service.agents()):
+        with contextlib.suppress(OSError, KeyError):  # of a sandbox that just ends
+            forget_peak(pid)
+            before[pid] = rss(pid)
     for _ in range(1 if bench.quick else 3):
         os.sync()
         begin, connection = time.monotonic(), http.client.HTTPConnection(bench.service.address, timeout=60)
@@ -137,7 +139,11 @@ def upload(bench, api):
         rates.append(size / 1e6 / (time.monotonic() - begin))
         connection.close()
     bench.report.value("opensandbox", f"upload of {size // MIB} MiB", "MB/s", median(rates), 400, "more", f"{len(rates)} times")
-    bench.report.value("opensandbox", "most that a process of ours grew", "MiB", max(peak(pid) - before[name] for name, pid in watched.items()) / MIB, 16)
+    grew = [peak(bench.service.worker()) - before[bench.service.worker()]]
+    for pid, memory in before.items():
+        with contextlib.suppress(OSError, KeyError):
+            grew.append(peak(pid) - memory)
+    bench.report.value("opensandbox", "most that a process of ours grew", "MiB", max(grew) / MIB, 16)
     api.kill(sandbox)
 
 

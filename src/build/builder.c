@@ -128,6 +128,7 @@ static void copy_spec(struct arena *a, uint64_t tenant, const struct build_spec 
     to->network = copy_text(a, from->network);
     to->start_cmd = copy_text(a, from->start_cmd);
     to->ready_cmd = copy_text(a, from->ready_cmd);
+    to->tier = copy_text(a, from->tier);
 }
 
 static int queue(struct builder *b, const struct actor *actor, const char *build_id, const struct build_spec *spec,

@@ -1,16 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The start command is tried as sandboxes will run it: in the context that the steps left, until the ready command succeeds. Without a ready command it is enough
- * that it has not failed for a moment. What it wrote meanwhile is not part of the template, whose files are stored already.
+ * that it has not failed for a moment. What it wrote meanwhile is not part of the template, whose files are stored already, unless its memory is stored, too.
  */
 #include "build/internal.h"
+#include "wire/tiers.h"
 
 #include <stdio.h>
 
 enum { SETTLE_MS = 2000, RETRY_FIRST_MS = 50, RETRY_MOST_MS = 2000, READY_TRY_MS = 60000 };
 
+static void finalize_stored(struct build_job *j)
+{
+    j->has_memory = j->with_memory;
+    job_done(j);
+}
+
+/* Not within a callback of the session, which is closed while memory is stored. */
 static void is_ready(struct build_job *j)
 {
+    j->retry_at = 0;
+    j->is_up = true;
+    if (j->with_memory) {
+        job_log(j, TEMPLATE_INFO, "[finalize] Storing the memory of what runs: sandboxes go on from here");
+        job_store(j, finalize_stored);
+        return;
+    }
     j->stored = (struct build_step_size){.is_known = true};
     job_remember(j);
     job_done(j);
@@ -32,7 +47,8 @@ static void ready_done(struct build_job *j, int code, const struct err *err)
     usec_t now = clock_mono();
     unsigned wait = MIN(RETRY_FIRST_MS << MIN(j->tries, 6U), RETRY_MOST_MS);
     if (!err && code == 0) {
-        is_ready(j);
+        j->is_up = true;
+        j->retry_at = now;
         return;
     }
     if (err && err->code != ERR_DEADLINE_EXCEEDED) {
@@ -93,7 +109,9 @@ void finalize_tick(struct build_job *j, usec_t now)
 {
     if (j->process.follow || !j->retry_at)
         return;
-    if (!ready_cmd(j)) {
+    if (j->is_up) {
+        is_ready(j);
+    } else if (!ready_cmd(j)) {
         if (now >= j->retry_at || j->start_ended)
             is_ready(j);
     } else if (now >= j->ready_until) {
@@ -103,20 +121,51 @@ void finalize_tick(struct build_job *j, usec_t now)
     }
 }
 
+/* Whether memory is stored depends on where it is tried, and memory fits only sandboxes of its size. */
+static int finalize_tier(struct build_job *j, const char *start, struct err *err)
+{
+    struct core *core = j->b->config.core;
+    const struct template *t;
+    struct err ignored;
+    if (core_template_find(core, j->actor.who.view, str_of(j->template_ref), &t, err) < 0)
+        return -1;
+    const char *tier = core_tier(core, t, str_of(j->spec.tier), err);
+    if (!tier)
+        return -1;
+    j->with_memory =
+        start && !j->spec.no_memory && tier_list_saves(core_config(core)->engine.tiers, tier, &ignored) == 0;
+    j->tier = j->with_memory || j->spec.tier ? tier
+              : t->tier                      ? arena_strndup(&j->arena, t->tier, strlen(t->tier))
+                                             : NULL;
+    if (j->with_memory)
+        build_key_add(j->key,
+                      (struct str[]){STR("memory"), str_of(tier),
+                                     str_of(arena_printf(&j->arena, "%llu %u", (unsigned long long)j->memory_bytes,
+                                                         j->cpu_milli))},
+                      3);
+    return 0;
+}
+
 void finalize_start(struct build_job *j)
 {
     const char *start = j->spec.start_cmd ? j->spec.start_cmd : j->from_start;
     j->phase = PHASE_FINALIZE;
     (void)snprintf(j->step_text, sizeof(j->step_text), "finalize");
     (void)snprintf(j->prefix, sizeof(j->prefix), "finalize");
+    struct err err;
     j->retry_at = 0;
+    if (finalize_tier(j, start, &err) < 0) {
+        job_fail(j, "%s", err.msg);
+        return;
+    }
     /* One that comes with the template was tried when that was built. */
-    if (!j->spec.start_cmd && !j->spec.ready_cmd) {
+    if (!j->spec.start_cmd && !j->spec.ready_cmd && !j->with_memory) {
         job_done(j);
         return;
     }
     build_key_add(j->key, (struct str[]){STR("finalize"), str_of(start), str_of(ready_cmd(j))}, 3);
     if (!j->spec.force && job_recall(j)) {
+        j->has_memory = j->with_memory;
         job_log(j, TEMPLATE_INFO, "CACHED [finalize] start and ready command");
         job_done(j);
         return;

@@ -117,7 +117,9 @@ struct build_job {
 
     /* finalize */
     usec_t retry_at, ready_until; /* monotonic; 0: not set */
-    bool start_ended;
+    const char *tier;             /* that its sandboxes need; NULL: any */
+    bool with_memory, has_memory; /* what runs in the end is to be stored; it is */
+    bool is_up, start_ended;
     int start_code;
     unsigned tries;
 };
@@ -136,7 +138,10 @@ bool job_is_over(const struct build_job *j);
 /* Calls fn when there is a sandbox on j->layer that runs; else the job fails. */
 void job_need_sandbox(struct build_job *j, void (*fn)(struct build_job *j));
 void job_drop_sandbox(struct build_job *j);
-/* Stores the sandbox's files as the layer of the step and its key; then fn. */
+/*
+ * Stores the sandbox's files as the layer of the step and its key; then fn. with_memory: and its memory, or, when that
+ * can't be, nothing, and with_memory is off.
+ */
 void job_store(struct build_job *j, void (*fn)(struct build_job *j));
 /* The context as it is goes into the cache, with the layer and j->stored. */
 void job_remember(struct build_job *j);

@@ -123,6 +123,8 @@ void job_done(struct build_job *j)
                                      .ready_cmd = j->spec.ready_cmd   ? j->spec.ready_cmd
                                                   : j->spec.start_cmd ? NULL
                                                                       : j->from_ready,
+                                     .tier = j->tier,
+                                     .has_memory = j->has_memory,
                                      .workdir = j->ctx.workdir,
                                      .user = j->ctx.user ? j->ctx.user : "root",
                                      .envs = context_lines(j),
@@ -240,6 +242,7 @@ void job_need_sandbox(struct build_job *j, void (*fn)(struct build_job *j))
     uint64_t most = core_config(j->b->config.core)->max_timeout_ms;
     struct sandbox_spec spec = {.template_ref = str_of(j->template_ref),
                                 .layer = j->layer,
+                                .tier = str_of(j->spec.tier),
                                 .hidden = true,
                                 .timeout_ms = MIN(j->b->config.timeout_ms + 60000, most),
                                 .cpu_milli = j->cpu_milli,
@@ -303,6 +306,12 @@ static void stored(void *ctx, struct sandbox *sb, uint64_t bytes, const struct e
     job_put(j);
     if (over)
         return;
+    if (err && j->with_memory && j->is_up) {
+        j->with_memory = false;
+        job_log(j, TEMPLATE_WARN, "[%s] every sandbox will run the start command: %s", j->prefix, err->msg);
+        ready_to_run(j);
+        return;
+    }
     if (err) {
         job_fail(j, "store the files: %s", err->msg);
         return;
@@ -323,7 +332,7 @@ void job_store(struct build_job *j, void (*fn)(struct build_job *j))
     layer_name_new(j->next);
     j->with_sandbox = fn;
     j->held++;
-    if (sandbox_store_layer(j->sb, &j->actor, j->next, stored, j, &err) < 0) {
+    if (sandbox_store_layer(j->sb, &j->actor, j->next, j->with_memory && j->is_up, stored, j, &err) < 0) {
         j->held--;
         job_fail(j, "store the files: %s", err.msg);
     }
@@ -512,6 +521,7 @@ void job_start(struct build_job *j)
 {
     build_context_fini(&j->ctx);
     j->phase = PHASE_BASE;
+    j->is_up = false;
     j->n_cached = 0;
     j->size_bytes = j->image_bytes = 0;
     j->is_size_known = true;

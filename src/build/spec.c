@@ -12,8 +12,8 @@ static const struct {
     [BUILD_WORKDIR] = {"WORKDIR", 1, 1}, [BUILD_USER] = {"USER", 1, 2},
 };
 
-const struct build_spec_names build_spec_names = {"image",     "template",  "archive", "from",   "registry",
-                                                  "start_cmd", "ready_cmd", "files",   "network"};
+const struct build_spec_names build_spec_names = {"image",     "template", "archive", "from", "registry", "start_cmd",
+                                                  "ready_cmd", "files",    "network", "tier", "memory"};
 
 const char *build_step_name(enum build_step_type type)
 {
@@ -192,12 +192,14 @@ int build_spec_read(const json_t *body, const struct build_spec_names *names, st
                     struct build_spec *ret_spec, struct err *err)
 {
     struct build_spec spec = {0};
+    bool memory = true;
     if (spec_text_of(body, names->image, arena, &spec.image, err) < 0 ||
         spec_text_of(body, names->template_ref, arena, &spec.template_ref, err) < 0 ||
         spec_text_of(body, names->archive, arena, &spec.archive, err) < 0 ||
         spec_text_of(body, names->from, arena, &spec.from, err) < 0 ||
         spec_text_of(body, names->start_cmd, arena, &spec.start_cmd, err) < 0 ||
         spec_text_of(body, names->ready_cmd, arena, &spec.ready_cmd, err) < 0 ||
+        spec_text_of(body, names->tier, arena, &spec.tier, err) < 0 || flag_of(body, names->memory, &memory, err) < 0 ||
         flag_of(body, "force", &spec.force, err) < 0 || read_registry(body, names->registry, arena, &spec, err) < 0 ||
         spec_read_network(body, names->network, arena, &spec, err) < 0 ||
         read_steps(body, names, arena, &spec, err) < 0)
@@ -209,6 +211,7 @@ int build_spec_read(const json_t *body, const struct build_spec_names *names, st
         return err_set(err, ERR_INVALID_ARGUMENT, "cannot specify both %s and %s", names->image, names->template_ref);
     if (spec.archive && !build_is_hash(str_of(spec.archive)))
         return wrong(err, names->archive, "must be 64 lower-case hexadecimal digits");
+    spec.no_memory = !memory;
     *ret_spec = spec;
     return 0;
 }

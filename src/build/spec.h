@@ -4,7 +4,7 @@
  *
  *   {"image": "ubuntu:22.04" | "template": "base" | "archive": "<hash of an upload>" | "from": "base", "registry": {"username": .., "password": ..},
  *    "network": {"default": "deny", "rules": [...]},
- *    "force": false, "start_cmd": "..", "ready_cmd": "..",
+ *    "force": false, "start_cmd": "..", "ready_cmd": "..", "tier": "gvisor", "memory": true,
  *    "steps": [{"type": "RUN", "args": ["make", "user"?], "force": false},
  *              {"type": "COPY", "args": ["src", "dest", "owner", "mode"], "files": "<64 hex>"},
  *              {"type": "ENV", "args": ["NAME", "value", ..]}, {"type": "WORKDIR", "args": ["/app"]}, {"type": "USER", "args": ["name"]}]}
@@ -44,11 +44,14 @@ struct build_spec {
     size_t n_steps;
     const char *start_cmd, *ready_cmd; /* NULL: none */
     const char *network;               /* a policy of sandbox/network.h, as JSON; NULL: none */
+    const char *tier;                  /* where it is built, and the weakest for its sandboxes; NULL: any */
+    bool no_memory;                    /* that of the start command is not stored, where the tier could */
 };
 
 /* What the members are called; NULL: there is no such member. A façade whose JSON only has other names brings its own. */
 struct build_spec_names {
-    const char *image, *template_ref, *archive, *from, *registry, *start_cmd, *ready_cmd, *files, *network;
+    const char *image, *template_ref, *archive, *from, *registry, *start_cmd, *ready_cmd, *files, *network, *tier,
+        *memory;
 };
 extern const struct build_spec_names build_spec_names; /* those above */
 

@@ -438,8 +438,7 @@ static int refuse_owner(struct core *core, const struct tenant *t, struct err *e
 {
     size_t sandboxes = 0, volumes = 0, templates = template_count(core->templates, t->number), it = 0;
     for (const struct sandbox *sb; (sb = map_next(&core->by_id, &it));)
-        sandboxes +=
-            sb->info.tenant == t->number && sb->info.state != SANDBOX_ENDED && sb->info.state != SANDBOX_FAILED;
+        sandboxes += sb->info.tenant == t->number && !sandbox_state_is_over(sb->info.state);
     volume_each(core, t->number, count_volume, &volumes);
     if (t->number == TENANT_DEFAULT)
         return err_set(err, ERR_FAILED_PRECONDITION, "the tenant '%s' can't be removed", t->name);

@@ -196,11 +196,11 @@ int template_add_snapshot(struct template_registry *r, const struct template_sna
                                             .workdir = of ? of->workdir : NULL,
                                             .user = of ? of->user : NULL,
                                             .tier = s->tier,
+                                            .has_memory = s->has_memory,
                                             .envs = of ? of->envs : NULL,
                                             .n_envs = of ? of->n_envs : 0,
                                             .size_bytes = of ? of->size_bytes : 0});
     b->t.source = keep(&b->arena, s->source);
-    b->t.has_memory = s->has_memory;
     b->b.is_snapshot = true;
     b->b.status = TEMPLATE_READY;
     b->b.created = b->b.started = b->b.finished = e->updated = clock_real();

@@ -97,6 +97,7 @@ struct template_result {
     const char *const *envs;
     size_t n_envs;
     const char *tier; /* NULL: any */
+    bool has_memory;
     uint64_t size_bytes;
     uint32_t cpu_milli; /* what its request did not say; 0: the service's */
     uint64_t memory_bytes;

@@ -202,6 +202,7 @@ void build_take(struct build *b, const struct template_result *result)
     t->workdir = keep(&b->arena, result->workdir);
     t->user = keep(&b->arena, result->user);
     t->tier = keep(&b->arena, result->tier);
+    t->has_memory = result->has_memory;
     b->b.size_bytes = result->size_bytes;
     const size_t n = result->envs ? MIN(result->n_envs, (size_t)TEMPLATE_ENVS_MAX) : 0;
     const char **envs = arena_alloc(&b->arena, (n + 1) * sizeof(*envs));

@@ -90,7 +90,7 @@ static void gvisor_write_bundle(const char *name)
 {
     static const char caps[] =
         "\"CAP_CHOWN\",\"CAP_DAC_OVERRIDE\",\"CAP_FOWNER\",\"CAP_FSETID\",\"CAP_KILL\",\"CAP_SETGID\",\"CAP_SETUID\","
-        "\"CAP_SETPCAP\",\"CAP_SETFCAP\",\"CAP_NET_BIND_SERVICE\",\"CAP_SYS_CHROOT\",\"CAP_SYS_PTRACE\",\"CAP_SYS_ADMIN\""; /* the last: the agent's alone, for the host name after a restore */
+        "\"CAP_SETPCAP\",\"CAP_SETFCAP\",\"CAP_NET_BIND_SERVICE\",\"CAP_SYS_CHROOT\",\"CAP_SYS_ADMIN\""; /* the last: the agent's alone, for the host name after a restore, and so that nothing else may trace it */
     AUTO_BUF struct buf b = BUF_INIT(8192);
     (void)buf_printf(
         &b,

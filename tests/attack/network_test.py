@@ -168,10 +168,11 @@ def test_N17_raw_and_packet_sockets(sandbox):
 @of_host
 @filtered
 def test_N22_sockets_by_the_other_entries(sandbox):
-    """socketcall() of the 32-bit entry takes its arguments from memory, where no filter sees them."""
-    control = outside("int80,359", "int80,102", "x32,41")
+    """socketcall() of the 32-bit entry takes its arguments from memory, where no filter sees them. gVisor has no such entry: there 102 is getuid()."""
+    verbs = ["int80,359", "x32,41", *(["int80,102"] if not OTHER_KERNEL else [])]
+    control = outside(*verbs)
     for user in USERS:
-        for verb, outcome in inside(sandbox, "int80,359", "int80,102", "x32,41", user=user).items():
+        for outcome in inside(sandbox, *verbs, user=user).values():
             assert outcome.name == "ENOSYS", outcome
     if not any(o.reached or o.name in ("EINVAL", "EAFNOSUPPORT") for o in control.values()):
         pytest.skip("this kernel has no other entries")

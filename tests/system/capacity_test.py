@@ -20,7 +20,8 @@ def figure(name):
 
 
 def memory_of(pid):
-    return int(re.search(r"^Pss:\s+(\d+) kB", read(f"/proc/{pid}/smaps_rollup"), re.M)[1]) * 1024
+    """Without pages of files: the programs' own are shared with however many services run beside."""
+    return sum(int(kib) for kib in re.findall(r"^Pss_(?:Anon|Shmem):\s+(\d+) kB", read(f"/proc/{pid}/smaps_rollup"), re.M)) * 1024
 
 
 def used_by_groups(service):

@@ -224,6 +224,65 @@ def test_forks_go_on_and_share_no_secret(live):
     assert told(service, sandbox.id, before["n"])["waked"] == before["waked"] # it was not restored, and goes on
 
 
+SERVER = """
+import asyncio, decimal, email, http.server, json, os, random, signal, socket, sqlite3, ssl, time, unittest, xml.dom.minidom
+waked = []
+signal.signal(signal.SIGCONT, lambda *_: (waked.append(1), random.seed(os.urandom(16))))
+begun = time.time()
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        body = json.dumps({"begun": begun, "pid": os.getpid(), "waked": len(waked), "host": socket.gethostname(), "kernel": os.urandom(16).hex(), "own": random.random()})
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(body.encode())
+http.server.ThreadingHTTPServer(("127.0.0.1", 8000), Handler).serve_forever()
+"""
+READY = "curl -sf http://127.0.0.1:8000/"
+
+
+def built(service, client, name, directory, *options):
+    (directory / "server.py").write_text(SERVER)
+    (directory / "Dockerfile").write_text("FROM base\nCOPY server.py /server.py\nCMD python3 /server.py\n")
+    done = service.cove("template", "build", "--name", name, "--ready-cmd", READY, *options, str(directory))
+    assert done.returncode == 0, (done, service.tail())
+    return done.stderr
+
+
+def served(service, sandbox):
+    return json.loads(inside(service, sandbox, READY))
+
+
+def test_a_template_carries_what_its_start_command_has_in_memory(live, tmp_path):
+    """A sandbox begins after the start: nobody runs the command again, and nobody shares a secret."""
+    service, client = live
+    assert "Storing the memory" in built(service, client, "served", tmp_path)
+    over = time.time()
+    made = [post(client, "sandboxes", {"template": "served"}) for _ in range(4)]
+    assert all(status == 201 for status, _ in made), (made, service.tail())
+    ids = [one["id"] for _, one in made]
+    said = [served(service, i) for i in ids]
+    assert len({s["begun"] for s in said}) == 1 and said[0]["begun"] < over and len({s["pid"] for s in said}) == 1, said
+    assert all(s["waked"] for s in said)
+    for secret in ("host", "kernel", "own"):
+        assert len({s[secret] for s in said}) == 4, said
+    assert len({client.get(i).json["envdAccessToken"] for i in ids}) == 4
+    assert {client.native("GET", f"/cove/v1/sandboxes/{i}").json["tier"] for i in ids} == {"gvisor"}
+    assert "CACHED [finalize]" in built(service, client, "served", tmp_path)
+    assert served(service, post(client, "sandboxes", {"template": "served"})[1]["id"])["begun"] == said[0]["begun"]
+    # what can't go on from there starts, and so does what is not to
+    assert served(service, post(client, "sandboxes", {"template": "served", "memory": False})[1]["id"])["begun"] > over
+    images = list((service.state / "pool" / "memory").glob("*/*.img"))
+    for image in images:
+        os.truncate(image, 100)
+    assert images
+    assert served(service, post(client, "sandboxes", {"template": "served", "cpu_milli": 1500})[1]["id"])["begun"] > over # which no spare is
+    # nor are they asked for
+    assert "Storing" not in built(service, client, "plain", tmp_path, "--no-memory", "--tier", "gvisor")
+    assert served(service, post(client, "sandboxes", {"template": "plain"})[1]["id"])["begun"] > over
+    status, refused = post(client, "sandboxes", {"template": "plain", "tier": "container"})
+    assert status == 400 and "requires tier gvisor" in refused["error"]["message"], refused
+
+
 def test_paused_to_disk_its_memory_survives_the_service(live):
     service, client = live
     sandbox = teller(client)

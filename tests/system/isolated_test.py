@@ -108,6 +108,28 @@ def test_what_a_session_is_told_of_the_environment(box):
         assert few.run(wanted) == "AWS_REGION=hidden"
 
 
+def test_a_run_in_the_background(box):
+    with Session(box, "/place/b", mode="ro", uid=1234, idle_timeout_seconds=1) as session, Session(box, "/place/b", profile="balanced", idle_timeout_seconds=0) as other:
+        status, run = box.execd("POST", session.at + "/run", {"code": "echo one; echo two >&2; id -u; sleep 3; exit 3", "background": True, "timeout_seconds": 1})
+        assert status == 202 and set(run) == {"session_id", "run_id", "started_at"} and run["session_id"] == session.made["session_id"], run
+        at = f"{session.at}/runs/{run['run_id']}"
+        told = box.execd("GET", at)[1]
+        assert told["running"] and "exit_code" not in told and told["run_id"] == run["run_id"] and told["session_id"] == run["session_id"] and told["started_at"] == run["started_at"], told
+        assert wait_until(lambda: box.execd("GET", at + "/logs")[1] == b"one\ntwo\n1234\n")
+        cursor = int(box.headers["EXECD-ISOLATED-TAIL-CURSOR"])
+        assert cursor == 13 and box.execd("GET", f"{at}/logs?cursor=4") == (200, b"two\n1234\n") and box.execd("GET", f"{at}/logs?cursor={cursor}") == (200, b"")
+        assert session.run("cat /proc/[0-9]*/cmdline | tr '\\0' ' '").count("sleep 3") >= 1 and "sleep 3" not in other.run("cat /proc/[0-9]*/cmdline | tr '\\0' ' '")
+        assert wait_until(lambda: not box.execd("GET", at)[1]["running"]) # neither idle nor late meanwhile
+        told = box.execd("GET", at)[1]
+        assert told["exit_code"] == 3 and told["finished_at"] > told["started_at"], told
+        beyond = box.execd("POST", other.at + "/run", {"code": "sleep 1000", "background": True})[1]
+        for unknown in "x" * 20, "x", "../x":
+            assert box.execd("GET", f"{other.at}/runs/{unknown}")[0] in (404, 501) and box.execd("GET", f"{other.at}/runs/{unknown}/logs")[0] in (400, 501), unknown
+        assert Box(box.service).execd("GET", f"{other.at}/runs/{beyond['run_id']}")[0] == 404
+        assert box.execd("POST", session.at + "/run", {"code": "true"})[0] == 200 # so that there is still one to be deleted
+    assert box.execd("GET", f"{other.at}/runs/{beyond['run_id']}")[0] == 404 and box.run("pgrep -f '^sleep 1000' || echo none") == "none"
+
+
 def test_another_user_and_no_network(box):
     with Session(box, uid=1234, gid=2345) as session:
         assert session.run("id -u; id -g; touch /tmp/x; kill -9 1 2>&1 || echo refused").endswith("refused")
@@ -364,7 +386,7 @@ def test_links_in_the_way_and_what_is_no_workspace(box):
     with Session(box) as session:
         for wrong in ({}, {"code": ""}, {"code": 1}, {"code": "true", "timeout_seconds": 0}):
             assert box.execd("POST", session.at + "/run", wrong)[0] == 400, wrong
-        assert box.execd("POST", session.at + "/run", {"code": "true", "background": True})[0] == 501
+        assert box.execd("POST", session.at + "/run", {"code": "true", "hooks": {"a": 1}})[0] == 501
         other = Box(box.service)
         assert other.execd("POST", session.at + "/run", {"code": "true"})[0] == other.execd("DELETE", session.at)[0] == 404
 

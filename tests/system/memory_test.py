@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory that is saved: with snapshots, into forks, and of sandboxes that are paused to disk. The stub tier's memory is /dev/shm/memory (tests/faults/tiers.c)."""
+"""
+Memory that is saved: with snapshots, into forks, of sandboxes that are paused to disk, and with templates. The stub tier's memory is /dev/shm/memory
+(tests/faults/tiers.c); COVE_TEST_TIER=gvisor and microvm have all of it.
+"""
 
 import json
 import os
@@ -11,9 +14,10 @@ import pytest
 from client import wait_for
 from crash import FAULTS, SETTLE_S
 from leaks import running
-from service import BUILD, coved_of, wait_until
+from service import BUILD, TIER, coved_of, wait_until
 
-DEATHS = ["coved.memory.begun", "stub.checkpoint", "pool.cloned", "coved.memory.saved", "pool.put", "coved.memory.named"]
+is_stub = pytest.mark.skipif(TIER not in (None, "stub"), reason="it tells what the tests' own tier says")
+DEATHS = ["coved.memory.begun", pytest.param("stub.checkpoint", marks=is_stub), "pool.cloned", "coved.memory.saved", "pool.put", "coved.memory.named"]
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +27,7 @@ def stubs():
     with tempfile.TemporaryDirectory(prefix="test-points-", dir=BUILD) as directory:
         points = Path(directory)
         points.chmod(0o777)
-        with running(name="memory", build=FAULTS, COVE_TIER="stub", COVE_FAULTS=str(points)) as (service, client):
+        with running(name="memory", build=FAULTS, COVE_TIER=TIER or "stub", COVE_FAULTS=str(points)) as (service, client):
             service.points, client.service = points, service
             yield service, client
 
@@ -100,7 +104,7 @@ def test_a_snapshot_with_memory_goes_on(live):
         assert told["count"] == 1 and told["sandbox"] == other
         assert run(client, other, "echo $COVE_SANDBOX_ID").strip() == other
     cold = must(client, "sandboxes", {"template": "warm", "memory": False})["id"]
-    assert run(client, cold, "ls /dev/shm; cat /home/user/file; ls /run/cove 2>/dev/null").split() == ["one"]
+    assert run(client, cold, "ls /dev/shm; cat /home/user/file; ls /run/cove/restored 2>/dev/null").split() == ["one"]
     again = must(client, f"sandboxes/{other}/snapshots", {"memory": True})["ref"]
     third = must(client, "sandboxes", {"template": again})["id"]
     assert json.loads(run(client, third, "cat /run/cove/restored"))["count"] == 2
@@ -151,6 +155,67 @@ def test_paused_to_disk_it_survives_the_service(live):
     assert wait_until(lambda: not in_pool(service, "memory"))
 
 
+def build(client, name, **spec):
+    """A template whose start command remembers that it was run, in memory and in a file."""
+    start = "echo start >> /dev/shm/memory; echo start >> /home/user/file; exec sleep infinity"
+    made = must_accept(client, "builds", {"name": name, "spec": {"template": "base", "start_cmd": start, "ready_cmd": "test -s /home/user/file", **spec}})
+    status = lambda: client.native("GET", f"/cove/v1/builds/{made['id']}").json
+    assert wait_until(lambda: status()["status"] in ("ready", "failed"), 120), status()
+    return status()
+
+
+def must_accept(client, path, body):
+    status, answer = post(client, path, body)
+    assert status == 202, (status, answer)
+    return answer
+
+
+def test_a_template_begins_after_its_start_command(live):
+    service, client = live
+    try:
+        assert build(client, "begun")["status"] == "ready", service.tail()
+        assert len(in_pool(service, "memory")) == 1
+        runs = {"begun": 1, "stored": {"template": "begun"}, "variables": {"template": "begun", "env": {"A": "b"}}, "files": {"template": "begun", "memory": False}}
+        started = {name: must(client, "sandboxes", spec)["id"] for name, spec in runs.items() if name != "begun"}
+        assert remembered(client, started["stored"]) == ["start", "start"]
+        assert json.loads(run(client, started["stored"], "cat /run/cove/restored"))["sandbox"] == started["stored"]
+        for name in ("variables", "files"): # its files are those of then, and it is run again; in memory is what that run left
+            assert remembered(client, started[name]) == ["start", "start", "start"], name
+        must(client, f"sandboxes/{started['stored']}/pause", {"memory": False})
+        must(client, f"sandboxes/{started['stored']}/resume")
+        assert remembered(client, started["stored"]) == ["start", "start", "start"]
+        os.truncate(next(f for f in (Path(f"/proc/{service.coved_pid}/root/pool") / "memory").glob("*/*") if f.name in ("memory", "pages.img")), 1)
+        damaged = must(client, "sandboxes", {"template": "begun", "cpu_milli": 1500})["id"] # no spare is like that
+        assert remembered(client, damaged) == ["start", "start", "start"]
+        assert build(client, "plain", memory=False)["status"] == "ready"
+        plain = must(client, "sandboxes", {"template": "plain"})["id"]
+        assert remembered(client, plain) == ["start", "start"] and run(client, plain, "ls /run/cove/restored 2>/dev/null") == ""
+    finally:
+        drop_templates(client, service, "begun", "plain")
+
+
+def drop_templates(client, service, *names):
+    client.remove_all()
+    for name in names:
+        service.cove("template", "rm", name)
+    assert service.cove("gc", "--cache").returncode == 0
+
+
+@pytest.mark.parametrize("point", DEATHS)
+def test_who_dies_over_a_template_leaves_it_to_its_start_command(live, point):
+    service, client = live
+    try:
+        (service.points / point).touch(0o666)
+        build(client, "died")
+        assert wait_until(lambda: not (service.points / point).exists()), point
+        assert wait_until(service.is_ready)
+        assert build(client, "died")["status"] == "ready", service.tail()
+        sandbox = must(client, "sandboxes", {"template": "died"})["id"]
+        assert remembered(client, sandbox) == ["start", "start"]
+    finally:
+        drop_templates(client, service, "died")
+
+
 def test_what_can_t_is_told(live):
     service, client = live
     plain = client.create(metadata={"cove.tier": "container"}).id
@@ -166,6 +231,7 @@ def test_what_can_t_is_told(live):
     assert "resume it" in answer["error"]["message"]
 
 
+@is_stub
 def test_another_version_and_damage_are_refused(live):
     service, client = live
     sandbox = client.create().id

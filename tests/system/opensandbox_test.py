@@ -594,6 +594,58 @@ def test_a_hook_that_fails_or_takes_too_long_keeps_the_entrypoint_from_starting(
         assert status in (400, 422) and "lifecycle" in answer["message"], answer
 
 
+# What `date` and `sleep` are for the periodic hooks of the next test: it is always five past seven on a Tuesday, the 29th of February, and minutes are short.
+CLOCK = r"""
+printf '#!/bin/sh\nexec /bin/date -u -d "2028-02-29 07:05" "$@"\n' >/usr/local/bin/date
+printf '#!/bin/sh\nexec /bin/sleep 0.3\n' >/usr/local/bin/sleep
+chmod 755 /usr/local/bin/date /usr/local/bin/sleep
+"""
+
+
+def test_schedules_mean_what_cron_means(service):
+    fires = {"5 7 * * *": True, "*/5 7 29 2 *": True, "0,5 6-8 * * 2": True, "5 7 1 * 2": True, "5 7 29 * 3": True, "5 7 1 * 3": False, "5 7 * * 7": False, "0-4,6-59 * * * *": False,
+             "5/10 * * * ?": True, "@hourly": False, "5 7 29 1,3-12 *": False, "5 7 1 1 2": False, "@every 1m": True}
+    hooks = [{"name": f"h{i}", "schedule": schedule, "command": ["touch", f"/tmp/fired-{i}"]} for i, schedule in enumerate(fires)]
+    box = Box(service)
+    box.run(CLOCK)
+    snapshot = box.ask("POST", f"/v1/sandboxes/{box.id}/snapshots", {})[1]["id"]
+    box = Box(service, image=None, snapshotId=snapshot, lifecycle={"periodic": hooks})
+    wanted = sorted(f"/tmp/fired-{i}" for i, does in enumerate(fires.values()) if does)
+    fired = lambda: sorted(box.run("ls /tmp/fired-*").split("\n"))
+    assert wait_until(lambda: fired() == wanted), (fired(), wanted)
+    time.sleep(1)
+    assert fired() == wanted
+    assert box.ask("DELETE", f"/v1/sandboxes/{box.id}")[0] == 204 and wait_until(lambda: box.ask("DELETE", f"/v1/snapshots/{snapshot}")[0] == 204)
+    for wrong in ("* * * *", "* * * * * *", "5, * * * *", ", * * * *", "5-1 * * * *", "60 * * * *", "* 24 * * *", "* * 0 * *", "* * * 13 *", "* * * * 8", "*-5 * * * *", "*/0 * * * *", "a * * * *",
+                  "@every 1d", "@every 500ms", "@every", "@reboot", " ", ",".join(["0-59"] * 9) + " * * * *"):
+        status, answer = box.ask("POST", "/v1/sandboxes", {"image": {"uri": "base"}, "lifecycle": {"periodic": [{"name": "a", "schedule": wrong, "command": ["true"]}]}})
+        assert status == 400 and "schedule" in answer["message"], (wrong, answer)
+
+
+def test_the_guard_reads_hooks_and_the_entrypoint_behind_one(service):
+    fine, bad = ["/bin/sh", "-c", "echo \"it's\" >>/tmp/ran; [ $# = 0 ]", "sh"], ["/usr/bin/touch", "/tmp/forbidden"]
+    rules = "by_risk: {unknown: deny}\nrules: [{argv: [touch, /tmp/forbidden], verdict: deny}]\n"
+    assert service.cove("guard", "set", "-", input=rules).returncode == 0
+    try:
+        def made(pre=fine, entrypoint=fine, periodic=fine):
+            return Box(service, entrypoint=entrypoint, lifecycle={"preStart": {"command": pre}, "periodic": [{"name": n, "schedule": s, "command": periodic} for n, s in
+                                                                                                                 (("often", "@every 1s"), ("cron", "5 7 29 2 *"))]})
+
+        box = made()
+        assert status_after(box, "ENTRYPOINT_ENDED")["message"] == "exit status 0"
+        assert wait_until(lambda: int(box.run("grep -c \"^it's$\" /tmp/ran")) > 3) # nothing of what is around them is beyond the guard
+        for which in "pre", "entrypoint", "periodic":
+            box = made(**{which: bad})
+            denied = lambda: [e for e in map(json.loads, service.cove("log", "--json", box.id).stdout.splitlines()) if e["kind"] == "guard.denied"] # noqa: B023
+            assert wait_until(lambda: len(denied()) == (2 if which == "periodic" else 1)), json.dumps(denied(), indent=1) # noqa: B023
+            if which != "periodic":
+                assert "denied" in status_after(box, "ENTRYPOINT_ENDED")["message"]
+            time.sleep(1.5)
+            assert "No such file" in box.run("ls /tmp/forbidden")
+    finally:
+        service.cove("guard", "rm")
+
+
 def test_diagnostics_by_scope_and_by_a_signed_address(service):
     box = Box(service)
     box.run("echo written; exit 5")

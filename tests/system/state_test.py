@@ -376,6 +376,20 @@ def test_more_snapshots_of_kept_files_than_are_made_at_once(coved):
     assert content(coved, sandbox, "/root/f") == "kept"
 
 
+def test_a_resume_waits_for_snapshots_of_its_files(coved):
+    sandbox = coved.create()
+    coved.inside(coved.first_process(sandbox), "sh", "-c", "head -c 256M /dev/urandom >/root/large; printf kept >/root/f")
+    coved.pause(sandbox, memory=0)
+    coved.process.send_signal(signal.SIGSTOP)
+    snapshots = [coved.send(SNAPSHOT, sandbox, new_layer()) for _ in range(4)]
+    resumed = coved.send_create(sandbox, kept=1)
+    coved.process.send_signal(signal.SIGCONT)
+    for fd in coved.answer(resumed).fds:
+        os.close(fd)
+    assert content(coved, sandbox, "/root/f") == "kept"
+    assert {coved.answer(tag).code for tag in snapshots} == {0}
+
+
 def test_frozen_then_stopped(coved):
     sandbox = coved.create()
     write(coved, sandbox, "/root/f", "kept")

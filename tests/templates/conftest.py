@@ -18,6 +18,11 @@ from leaks import own_service  # noqa: E402
 from service import prepare_templates  # noqa: E402
 
 
+def pytest_collection_modifyitems(items):
+    for item in items:
+        item.add_marker(pytest.mark.timeout(1800)) # a template, from the registries, is made in the time of the first that uses it
+
+
 def pytest_sessionstart(session):
     if os.geteuid() == 0 and not session.config.option.collectonly:
         prepare_templates()

@@ -26,6 +26,18 @@ void e2b_append_error(struct buf *b, int status, enum err_code code, struct str 
     buf_append_char(b, '}');
 }
 
+static void e2b_answer_error(struct call *c, int status, enum err_code code, struct str message, const char *hint)
+{
+    AUTO_BUF struct buf b = BUF_INIT(16384);
+
+    if (c->route && c->route->flags & (RPC_UNARY | RPC_STREAM)) {
+        rpc_end_failed(c, code, message);
+        return;
+    }
+    e2b_append_error(&b, status, code, message, hint);
+    call_json(c, status, buf_str(&b));
+}
+
 /* What was under way in a sandbox that is gone is cut; while it is paused with its memory nothing is lost: what was under way waits, and what fails otherwise fails by itself. */
 static bool e2b_is_lost(struct call *c, enum err_code code)
 {
@@ -51,7 +63,7 @@ static const struct facade_ops e2b_ops = {
     .method_error_status = 404,
     .authenticate = control_authenticate,
     .find_sandbox = control_sandbox,
-    .append_error = e2b_append_error,
+    .answer_error = e2b_answer_error,
     .status_of = control_status_of,
     .is_lost = e2b_is_lost,
     .on_sandbox_end = rpc_cut,

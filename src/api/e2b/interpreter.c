@@ -231,7 +231,7 @@ static void fail_err(struct call *c, const struct err *err)
         fail_plain(c, status, err->msg);
 }
 
-static void execute(struct call *c, const json_t *body)
+static void interpreter_execute(struct call *c)
 {
     const struct http_header type = HTTP_HEADER("content-type", "application/x-ndjson");
     struct code_spec spec = {.context = STR("")};
@@ -239,9 +239,9 @@ static void execute(struct call *c, const json_t *body)
     struct execution *x = arena_alloc(http_arena(c->req), sizeof(*x));
     struct err err;
 
-    if (json_get_str(body, "code", &spec.code, &err) < 0 || json_get_str(body, "context_id", &spec.context, &err) < 0 ||
-        json_get_str(body, "language", &language, &err) < 0 ||
-        json_get_pairs(body, "env_vars", http_arena(c->req), &spec.envs, &spec.n_envs, &err) < 0) {
+    if (JSON_WANTS(c->body, http_arena(c->req), &err, JSON_WANT_STR("code", &spec.code),
+                   JSON_WANT_STR("context_id", &spec.context), JSON_WANT_STR("language", &language),
+                   JSON_WANT_PAIRS("env_vars", &spec.envs, &spec.n_envs)) < 0) {
         fail_plain(c, 422, err.msg);
         return;
     }
@@ -272,11 +272,6 @@ static void execute(struct call *c, const json_t *body)
     http_watch_client(c->req, true);
     (void)http_response_begin(c->req, 200, &type, 1, -1);
     call_set_timer(c, KEEPALIVE_MS, execution_alive);
-}
-
-static void interpreter_execute(struct call *c)
-{
-    call_read_json(c, true, execute);
 }
 
 /* ---- contexts ---- */
@@ -333,7 +328,7 @@ static void interpreter_on_made(void *ctx, const struct code_context_info *info,
     call_json_buf(c, 200, &b);
 }
 
-static void make(struct call *c, const json_t *body)
+static void interpreter_make(struct call *c)
 {
     struct interpreter_making *m = arena_alloc(http_arena(c->req), sizeof(*m));
     struct str name = STR("python"), cwd = STR("");
@@ -341,7 +336,7 @@ static void make(struct call *c, const json_t *body)
     struct err err;
 
     *m = (struct interpreter_making){NULL};
-    if (json_get_str(body, "language", &name, &err) < 0 || json_get_str(body, "cwd", &cwd, &err) < 0) {
+    if (JSON_WANTS(c->body, NULL, &err, JSON_WANT_STR("language", &name), JSON_WANT_STR("cwd", &cwd)) < 0) {
         fail_plain(c, 422, err.msg);
         return;
     }
@@ -359,11 +354,6 @@ static void make(struct call *c, const json_t *body)
         fail_err(c, &err);
     else
         c->cleanup = making_left;
-}
-
-static void interpreter_make(struct call *c)
-{
-    call_read_json(c, false, make);
 }
 
 static void interpreter_change(struct call *c)
@@ -386,9 +376,9 @@ static void interpreter_health(struct call *c)
 
 const struct route interpreter_routes[] = {
     {HTTP_METHOD_GET, "/health", interpreter_health, 0, NULL},
-    {HTTP_METHOD_POST, "/execute", interpreter_execute, 0, NULL},
+    {HTTP_METHOD_POST, "/execute", interpreter_execute, ROUTE_BODY, NULL},
     {HTTP_METHOD_GET, "/contexts", interpreter_list, 0, NULL},
-    {HTTP_METHOD_POST, "/contexts", interpreter_make, 0, NULL},
+    {HTTP_METHOD_POST, "/contexts", interpreter_make, ROUTE_BODY_MAY, NULL},
     {HTTP_METHOD_DELETE, "/contexts/{}", interpreter_change, 0, NULL},
     {HTTP_METHOD_POST, "/contexts/{}/restart", interpreter_change, 0, NULL},
 };

@@ -91,23 +91,10 @@ void call_start(struct call *c)
     call_step(c, call_handler_step);
 }
 
-static void call_body_step(struct call *c)
-{
-    c->on_json(c, c->body);
-    if (!c->is_held || c->step != call_body_step)
-        json_decref(TAKE_PTR(c->body));
-}
-
-void call_take_json(struct call *c, json_t *body)
-{
-    c->body = body;
-    call_step(c, call_body_step);
-}
-
 static void call_again(struct holder *h)
 {
     struct call *c = container_of(h, struct call, holder);
-    bool is_first = c->step == call_handler_step || c->step == call_body_step;
+    bool is_first = c->step == call_handler_step;
 
     c->is_held = false;
     http_watch_client(c->req, false);
@@ -362,9 +349,10 @@ int call_query_bool(struct call *c, const char *name, bool *ret_value)
 static void call_bad_body(struct call *c, const struct err *err)
 {
     int malformed = c->facade->ops->malformed_status;
+    const char *before = c->body_error ? c->body_error : c->facade->ops->body_error;
 
-    call_fail(c, malformed && err->reason == ERR_MALFORMED ? malformed : connect_status(err->code), "%s%s",
-              c->facade->ops->body_error, err->msg);
+    call_fail(c, malformed && err->reason == ERR_MALFORMED ? malformed : connect_status(err->code), "%s%s", before,
+              err->msg);
 }
 
 bool call_wants(struct call *c, const struct json_want *wants, size_t n)
@@ -410,30 +398,23 @@ static json_t *read_json(struct call *c, int error, struct str body, bool requir
     return NULL;
 }
 
-static void on_required(struct http_request *req, int error, struct str body, void *ctx)
+static void call_on_body(struct http_request *req, int error, struct str body, void *ctx)
 {
     struct call *c = ctx;
-    json_t *json = read_json(c, error, body, true);
 
     (void)req;
-    if (json)
-        call_take_json(c, json);
+    c->body = read_json(c, error, body, c->route->flags & ROUTE_BODY);
+    if (c->body)
+        c->on_body(c);
 }
 
-static void on_optional(struct http_request *req, int error, struct str body, void *ctx)
+void call_read(struct call *c, void (*then)(struct call *c))
 {
-    struct call *c = ctx;
-    json_t *json = read_json(c, error, body, false);
-
-    (void)req;
-    if (json)
-        call_take_json(c, json);
-}
-
-void call_read_json(struct call *c, bool required, void (*fn)(struct call *c, const json_t *body))
-{
-    c->on_json = fn;
-    http_read_body(c->req, c->facade->ops->body_max, required ? on_required : on_optional, c);
+    c->on_body = then;
+    if (c->route->flags & (ROUTE_BODY | ROUTE_BODY_MAY))
+        http_read_body(c->req, c->facade->ops->body_max, call_on_body, c);
+    else
+        then(c);
 }
 
 /* ---- running one ---- */
@@ -450,16 +431,6 @@ static void call_handle(struct call *c)
     call_start(c);
 }
 
-static void on_route_body(struct http_request *req, int error, struct str body, void *ctx)
-{
-    struct call *c = ctx;
-
-    (void)req;
-    c->body = read_json(c, error, body, c->route->flags & ROUTE_BODY);
-    if (c->body)
-        call_handle(c);
-}
-
 void call_run(struct call *c, const struct route *route, const struct str args[static ROUTE_ARGS_MAX])
 {
     c->route = route;
@@ -471,10 +442,7 @@ void call_run(struct call *c, const struct route *route, const struct str args[s
         }
         c->args[i] = args[i].p ? arena_str(http_arena(c->req), c->args[i]) : STR_NULL;
     }
-    if (route->flags & (ROUTE_BODY | ROUTE_BODY_MAY))
-        http_read_body(c->req, c->facade->ops->body_max, on_route_body, c);
-    else
-        call_handle(c);
+    call_read(c, call_handle);
 }
 
 void call_set_timer(struct call *c, uint64_t ms, void (*fn)(struct call *c))

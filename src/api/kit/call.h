@@ -42,15 +42,15 @@ struct call {
     struct sandbox_watch watch;
     struct timer timer;              /* of the handler; stopped with the request */
     void (*cleanup)(struct call *c); /* the handler's: the request is over, req still valid */
-    void (*on_json)(struct call *c, const json_t *body);
+    void (*on_body)(struct call *c);
     void (*on_timer)(struct call *c);
     struct charge charge; /* one of the requests of its tenant */
     struct buf large;     /* what is left of a large answer */
     void *state;          /* the handler's, usually in http_arena() */
     struct list node;     /* the same */
     unsigned refs;
-    uint64_t timeout_ms; /* that the client asks for; 0: none */
-    bool streams;        /* errors are part of its stream */
+    uint64_t timeout_ms;    /* that the client asks for; 0: none */
+    const char *body_error; /* instead of the façade's; NULL: that */
     bool watching, cuts, answered;
     bool is_held; /* parked: its step is run again */
 };
@@ -68,12 +68,13 @@ static inline struct core *call_core(const struct call *c)
 /* Decodes the arguments, reads the body, finds the sandbox, as the route wants; then its handler. */
 void call_run(struct call *c, const struct route *route, const struct str args[static ROUTE_ARGS_MAX]);
 
+/* The body, if the route has one; then that. What is malformed is answered. */
+void call_read(struct call *c, void (*then)(struct call *c));
+
 /* The route's handler, as a step. */
 void call_start(struct call *c);
 /* What the call does next: c->state stays. */
 void call_step(struct call *c, void (*step)(struct call *c));
-/* c->on_json with this body, which is taken, as a step. */
-void call_take_json(struct call *c, json_t *body);
 
 /* Takes a reference on the sandbox and cuts the request should it end before the answer. */
 void call_use_sandbox(struct call *c, struct sandbox *sb);
@@ -115,11 +116,5 @@ int call_query_bool(struct call *c, const char *name, bool *ret_value) WARN_UNUS
 #define CALL_WANTS(c, ...)                                                                                             \
     call_wants((c), (const struct json_want[]){__VA_ARGS__}, ARRAY_SIZE(((const struct json_want[]){__VA_ARGS__})))
 bool call_wants(struct call *c, const struct json_want *wants, size_t n);
-
-/*
- * Reads a JSON body that is no route's (ROUTE_BODY) and calls fn with it, an object; answers by itself what is malformed. required: an empty one is refused, else it
- * counts as {}.
- */
-void call_read_json(struct call *c, bool required, void (*fn)(struct call *c, const json_t *body));
 
 void call_set_timer(struct call *c, uint64_t ms, void (*fn)(struct call *c));

@@ -213,6 +213,10 @@ static void command_starts(void *ctx, uint32_t pid)
         command_kill(m, SIGKILL);
         return;
     }
+    if (m->call && m->is_background && m->call->route->handler == isolated_run) {
+        isolated_began(command_let_go(m), m->id, m->started);
+        return;
+    }
     if (m->call && !http_response_begun(m->call->req))
         sse_start(m->call);
     sse_text(&b, "init", str_of(m->id));
@@ -529,20 +533,14 @@ static void command_resumed(struct call *c)
         call_fail(c, 404, "there is no command '%.*s'", (int)MIN(c->args[0].n, (size_t)64), c->args[0].p);
 }
 
-static void command_status(struct call *c)
+void command_status(struct call *c)
 {
     const struct osb_command *m = command_find(c, c->args[0]);
 
-    if (!m) {
+    if (m)
+        report_status(c, m->content, m->error, m->started, m->ended, m->follow, (int)m->exit_code);
+    else
         report_recorded(c);
-        return;
-    }
-    json_t *answer = json_pack("{s:s,s:s,s:b,s:s,s:o*,s:o*}", "id", m->id, "content", m->content, "running",
-                               m->follow != NULL, "error", m->error, "started_at", opensandbox_time(m->started),
-                               "finished_at", opensandbox_time(m->ended));
-    if (!m->follow)
-        (void)json_object_set_new(answer, "exit_code", json_integer((int32_t)m->exit_code));
-    opensandbox_answer(c, 200, answer);
 }
 
 static void ping(struct call *c)
@@ -574,6 +572,8 @@ const struct route command_routes[] = {
     {HTTP_METHOD_GET, "/v1/isolated/session/{}", isolated_get, ROUTE_SANDBOX, NULL},
     {HTTP_METHOD_DELETE, "/v1/isolated/session/{}", isolated_remove, ROUTE_SANDBOX, NULL},
     {HTTP_METHOD_POST, "/v1/isolated/session/{}/run", isolated_run, ROUTE_BODY | ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_GET, "/v1/isolated/session/{}/runs/{}", isolated_run_status, ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_GET, "/v1/isolated/session/{}/runs/{}/logs", isolated_run_log, ROUTE_SANDBOX, NULL},
     {HTTP_METHOD_GET, "/v1/isolated/session/{}/diff", isolated_stub, ROUTE_SANDBOX, NULL},
     {HTTP_METHOD_POST, "/v1/isolated/session/{}/commit", isolated_stub, ROUTE_SANDBOX, NULL},
     {HTTP_METHOD_GET, "/metrics", report_metrics, ROUTE_SANDBOX, NULL},

@@ -141,6 +141,8 @@ bool command_runs(const struct opensandbox *o, const char *id);
 
 #define COMMAND_DIRECTORY "/tmp/.opensandbox" /* inside: logs of commands in the background, and sessions */
 bool command_is_id(struct str id);
+void command_status(
+    struct call *c); /* of the command args[0]; a run of the isolated session args[1], if there is one */
 /* When the last one there ended, in real time, UINT64_MAX while one runs; 0: there was none. */
 usec_t command_last(struct opensandbox *o, const struct sandbox *there);
 bool command_is_background(struct call *c, struct str id); /* and runs */
@@ -166,6 +168,8 @@ void sse_lines_take(struct sse_lines *l, const char *type, struct str bytes, str
 void sse_line_flush(struct sse_lines *l, const char *type, struct buf *b);                   /* what is left of one */
 
 /* report.c */
+void report_status(struct call *c, const char *content, const char *error, usec_t started, usec_t ended, bool runs,
+                   int exit_code);    /* answers as command_status() */
 void report_recorded(struct call *c); /* the status of a command that is not in memory */
 void report_log(struct call *c);
 void report_metrics(struct call *c);
@@ -183,6 +187,9 @@ void isolated_make(struct call *c);
 void isolated_get(struct call *c);
 void isolated_remove(struct call *c);
 void isolated_run(struct call *c);
+void isolated_began(struct call *c, const char *id, usec_t started); /* a run in the background */
+void isolated_run_status(struct call *c);
+void isolated_run_log(struct call *c);
 void isolated_stub(struct call *c);
 
 /* pty.c */

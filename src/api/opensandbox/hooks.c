@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "config/units.h"
 #include "sandbox/tenant.h"
 
 #include <stdio.h>
@@ -21,7 +22,11 @@ enum {
     PRE_MAX_S = 10800,
     PERIODIC_MAX_S = 300,
     PERIODIC_MAX = 32,
-    NAME_LEN_MAX = 63
+    NAME_LEN_MAX = 63,
+    DAY = 2,
+    MONTH = 3,
+    WEEKDAY = 4,
+    WEEKDAY_MAX = 7 /* no other field's */
 };
 
 struct osb_hook {
@@ -42,36 +47,11 @@ struct osb_hooks {
 
 int schedule_duration(struct str text, uint64_t *ret_s)
 {
-    static const struct {
-        char unit;
-        uint32_t seconds;
-    } units[] = {{'h', 3600}, {'m', 60}, {'s', 1}};
-    uint64_t all = 0, n = 0;
-    bool has_digit = false;
+    uint64_t ms;
 
-    if (!text.n)
+    if (str_find_char(text, 'd') >= 0 || unit_parse_duration(text, &ms) < 0 || ms < 1000 || ms / 1000 > UINT32_MAX)
         return -EINVAL;
-    for (size_t i = 0, u = 0; i < text.n; i++) {
-        char c = text.p[i];
-
-        if (c >= '0' && c <= '9') {
-            n = n * 10 + (uint64_t)(c - '0');
-            has_digit = true;
-            if (n > UINT32_MAX)
-                return -ERANGE;
-            continue;
-        }
-        while (u < ARRAY_SIZE(units) && units[u].unit != c)
-            u++;
-        if (u == ARRAY_SIZE(units) || !has_digit)
-            return -EINVAL;
-        all += n * units[u++].seconds;
-        n = 0;
-        has_digit = false;
-    }
-    if (has_digit || !all || all > UINT32_MAX)
-        return -EINVAL;
-    *ret_s = all;
+    *ret_s = ms / 1000;
     return 0;
 }
 
@@ -80,36 +60,33 @@ static bool schedule_number(struct str text, uint64_t min, uint64_t max, uint64_
     return text.n && text.n <= 2 && str_to_u64(text, ret_n) == 0 && *ret_n >= min && *ret_n <= max;
 }
 
-/* "*", "5", "1-5", "0-30/10,45": the bits of those numbers. */
-static int schedule_field(struct str text, unsigned min, unsigned max, uint64_t *ret_bits)
+static bool schedule_is_any(struct str text)
 {
-    struct str one;
-    uint64_t bits = 0;
+    return str_eqc(text, "*") || str_eqc(text, "?");
+}
 
-    for (bool more = text.n; more;) {
-        ssize_t comma = str_find_char(text, ',');
-        uint64_t from = min, to = max, step = 1;
+/* "5", "1-5", "0-30/10,45": "(05)", "(01|02|03|04|05)", "(00|10|20|30|45)". */
+static int schedule_field(struct str text, unsigned min, unsigned max, struct buf *to)
+{
+    struct str step, end, begin;
 
-        one = comma < 0 ? text : str_n(text.p, (size_t)comma);
-        more = comma >= 0;
-        text = more ? str_sub(text, (size_t)comma + 1) : STR("");
-        ssize_t slash = str_find_char(one, '/');
-        if (slash >= 0 && !schedule_number(str_sub(one, (size_t)slash + 1), 1, max, &step))
+    if (schedule_is_any(text))
+        return buf_append_cstr(to, ".+");
+    for (char before = '('; str_split(&text, ',', &step); before = '|') {
+        uint64_t first = min, last = max, by = 1;
+
+        (void)str_split(&step, '/', &end);
+        (void)str_split(&end, '-', &begin);
+        bool is_any = schedule_is_any(begin) && !end.p;
+        if ((step.p && !schedule_number(step, 1, max, &by)) || (!is_any && !schedule_number(begin, min, max, &first)) ||
+            (end.p && !schedule_number(end, first, max, &last)))
             return -EINVAL;
-        one = slash < 0 ? one : str_n(one.p, (size_t)slash);
-        ssize_t dash = str_find_char(one, '-');
-        if (!str_eqc(one, "*") && !str_eqc(one, "?")) {
-            if (!schedule_number(dash < 0 ? one : str_n(one.p, (size_t)dash), min, max, &from))
-                return -EINVAL;
-            to = dash < 0 && slash < 0 ? from : max;
-            if (dash >= 0 && (!schedule_number(str_sub(one, (size_t)dash + 1), min, max, &to) || to < from))
-                return -EINVAL;
-        }
-        for (uint64_t n = from; n <= to; n += step)
-            bits |= 1ULL << n;
+        if (!is_any && !end.p && !step.p)
+            last = first;
+        for (uint64_t n = first; n <= last; n += by, before = '|')
+            buf_printf(to, max == WEEKDAY_MAX ? "%c%u" : "%c%02u", before, (unsigned)(max == WEEKDAY_MAX ? n % 7 : n));
     }
-    *ret_bits = bits;
-    return bits ? 0 : -EINVAL;
+    return buf_append_cstr(to, ")");
 }
 
 int schedule_parse(struct str text, struct schedule *ret_schedule)
@@ -121,10 +98,11 @@ int schedule_parse(struct str text, struct schedule *ret_schedule)
                  {"@annually", "0 0 1 1 *"}};
     static const struct {
         unsigned min, max;
-    } ranges[SCHEDULE_FIELDS] = {{0, 59}, {0, 23}, {1, 31}, {1, 12}, {0, 7}};
+    } ranges[SCHEDULE_FIELDS] = {{0, 59}, {0, 23}, {1, 31}, {1, 12}, {0, WEEKDAY_MAX}};
     struct schedule s = {.every_s = 0};
     struct str rest = str_trim(text), one;
-    bool any[SCHEDULE_FIELDS];
+    char f[SCHEDULE_FIELDS][256];
+    bool is_either = true;
 
     if (str_starts(rest, STR("@every "))) {
         if (schedule_duration(str_trim(str_sub(rest, strlen("@every "))), &s.every_s) < 0)
@@ -136,33 +114,22 @@ int schedule_parse(struct str text, struct schedule *ret_schedule)
         if (str_eqc(rest, names[i].name))
             rest = str_of(names[i].fields);
     for (size_t i = 0; i < SCHEDULE_FIELDS; i++) {
-        ssize_t space = str_find_char(rest, ' ');
+        AUTO_BUF struct buf b = BUF_INIT(sizeof(f[0]) - 1);
 
-        one = space < 0 ? rest : str_n(rest.p, (size_t)space);
-        rest = space < 0 ? STR("") : str_trim(str_sub(rest, (size_t)space));
-        any[i] = one.n && (one.p[0] == '*' || one.p[0] == '?');
-        if (schedule_field(one, ranges[i].min, ranges[i].max, &s.bits[i]) < 0)
+        if (!str_split(&rest, ' ', &one) || schedule_field(one, ranges[i].min, ranges[i].max, &b) < 0 ||
+            buf_error(&b) < 0)
             return -EINVAL;
+        (void)snprintf(f[i], sizeof(f[i]), "%.*s", (int)buf_len(&b), buf_data(&b));
+        is_either &= (i != DAY && i != WEEKDAY) || (one.p[0] != '*' && one.p[0] != '?');
+        rest = rest.p ? str_trim(rest) : rest;
     }
-    if (rest.n)
+    /* The day or the weekday is enough if both are said. */
+    int n = snprintf(s.pattern, sizeof(s.pattern), "^%s %s (%s %s %s|%s %s %s)$", f[0], f[1], f[DAY], f[MONTH],
+                     is_either ? ".+" : f[WEEKDAY], is_either ? ".+" : f[DAY], f[MONTH], f[WEEKDAY]);
+    if (rest.p || n < 0 || (size_t)n >= sizeof(s.pattern))
         return -EINVAL;
-    if (s.bits[SCHEDULE_WEEKDAY] & 1U << 7)
-        s.bits[SCHEDULE_WEEKDAY] = (s.bits[SCHEDULE_WEEKDAY] | 1) & 0x7f;
-    s.is_either = !any[SCHEDULE_DAY] && !any[SCHEDULE_WEEKDAY];
     *ret_schedule = s;
     return 0;
-}
-
-/* As the script wants them: " 00 05 55 ". */
-static struct str schedule_text(struct arena *a, const struct schedule *s, size_t field)
-{
-    AUTO_BUF struct buf b = BUF_INIT(512);
-
-    buf_append_char(&b, ' ');
-    for (unsigned n = 0; n < 60; n++)
-        if (s->bits[field] >> n & 1)
-            buf_printf(&b, field == SCHEDULE_WEEKDAY ? "%u " : "%02u ", n);
-    return str_of(arena_strndup(a, buf_data(&b), buf_len(&b)));
 }
 
 /* ---- what is asked for ---- */
@@ -292,21 +259,68 @@ static void entry_fails(void *ctx, const struct err *err)
     entry_free(e);
 }
 
-static void hooks_begin(struct opensandbox *o, struct sandbox *sb, const struct actor *actor, const char *tag,
-                        const struct str *argv, size_t n, bool is_entry, bool has_pre)
+/*
+ * What is around a hook's words stands in the script, and so do preStart's: "$@" is the entrypoint, or the periodic hook. So the guard, which reads shells, judges what
+ * really runs.
+ */
+static char *hooks_pre_start(struct arena *a, const struct osb_hook *h, const char *mark, bool has_entrypoint)
+{
+    AUTO_BUF struct buf words = BUF_INIT(8 << 20);
+
+    for (size_t i = 0; i < h->n; i++) {
+        struct str rest = h->command[i], part;
+
+        for (const char *quote = " '"; str_split(&rest, '\'', &part); quote = "'\\''")
+            buf_printf(&words, "%s%.*s", quote, STR_ARG(part));
+        buf_append_char(&words, '\'');
+    }
+    return arena_printf(a,
+                        "rm -f %s; timeout -s KILL %lld%.*s </dev/null || "
+                        "{ echo \"preStart: exit status $?\" >&2; exit %d; }; "
+                        "mkdir -p " COMMAND_DIRECTORY "; : >%s%s",
+                        mark, (long long)h->timeout_s, (int)buf_len(&words), buf_data(&words), FAILED_STATUS, mark,
+                        has_entrypoint ? "; exec \"$@\"" : "");
+}
+
+static char *hooks_periodic(struct arena *a, const struct osb_hook *h, const char *mark)
+{
+    char every[40] = "$(expr 60 - $(date +%s) % 60)";
+
+    if (h->schedule.every_s)
+        (void)snprintf(every, sizeof(every), "%llu", (unsigned long long)h->schedule.every_s);
+    return arena_printf(a,
+                        "while sleep %s; do %s%s%s%s%s%s"
+                        "timeout -s KILL %lld \"$@\" </dev/null || echo \"exit status $?\" >&2; done",
+                        every, mark ? "[ -e " : "", mark ? mark : "", mark ? " ] || continue; " : "",
+                        h->schedule.every_s ? "" : "date '+%M %H %d %m %w' | grep -qE '", h->schedule.pattern,
+                        h->schedule.every_s ? "" : "' || continue; ", (long long)h->timeout_s);
+}
+
+/* "/bin/sh -c SCRIPT sh WORDS", or the words alone. */
+static void hooks_begin(struct opensandbox *o, struct arena *a, struct sandbox *sb, const struct actor *actor,
+                        const char *tag, const char *script, const struct str *words, size_t n, bool is_entry)
 {
     static const struct exec_ops ops = {.on_output = entry_writes, .on_exit = entry_exits, .on_error = entry_fails};
-    const struct exec_spec spec = {
-        .cmd = argv[0], .args = argv + 1, .n_args = n - 1, .user = STR("root"), .tag = str_of(tag)};
+    const struct str begin[] = {STR("/bin/sh"), STR("-c"), str_of(script), STR("sh")};
+    size_t n_begin = script ? ARRAY_SIZE(begin) : 0;
+    struct str *argv = arena_alloc(a, (n_begin + n + 1) * sizeof(*argv));
     struct hooks_entry *e = mem_new(struct hooks_entry);
+    struct actor own = *actor;
     struct err err;
 
+    memcpy(argv, begin, n_begin * sizeof(*argv));
+    if (n)
+        memcpy(argv + n_begin, words, n * sizeof(*argv));
+    const struct exec_spec spec = {
+        .cmd = argv[0], .args = argv + 1, .n_args = n_begin + n - 1, .user = STR("root"), .tag = str_of(tag)};
+    own.holder = NULL; /* the client has its answer, so nobody waits for another one */
     list_init(&e->node);
     e->sb = sandbox_ref(sb);
-    e->has_pre = has_pre;
-    if (exec_start(sb, actor, &spec, &ops, e, &e->follow, &err) < 0) {
+    e->has_pre = script;
+    if (exec_start(sb, &own, &spec, &ops, e, &e->follow, &err) < 0) {
         e->follow = NULL;
-        entry_note(e, err.msg);
+        if (is_entry)
+            entry_note(e, err.msg);
         entry_free(e);
     } else if (is_entry) {
         list_append(&o->entries, &e->node);
@@ -315,76 +329,18 @@ static void hooks_begin(struct opensandbox *o, struct sandbox *sb, const struct 
     }
 }
 
-#define WITHIN_TIME "timeout -s KILL \"$t\" "
-
-/* "$1": what is made when the hook has ended well; "$2": its time; "$3": how many words it has. */
-#define PRE_START                                                                                                      \
-    "k=$1 t=$2 n=$3 h=; shift 3; rm -f \"$k\"; i=0; "                                                                  \
-    "for w in \"$@\"; do i=$((i + 1)); [ $i -gt $n ] || h=\"$h \\\"\\${$i}\\\"\"; done; "                              \
-    "eval \"timeout -s KILL $t $h\" </dev/null; c=$?; "                                                                \
-    "[ $c = 0 ] || { echo \"preStart: exit status $c\" >&2; exit 125; }; "                                             \
-    "mkdir -p " COMMAND_DIRECTORY "; : >\"$k\"; shift $n; [ $# = 0 ] || exec \"$@\""
-
-/* "$1": what must be there, or nothing; "$2": seconds, or nothing; five lists of numbers; is it either day?; its time. */
-#define PERIODIC                                                                                                       \
-    "k=$1 n=$2 m=$3 h=$4 d=$5 o=$6 w=$7 e=$8 t=$9; shift 9; "                                                          \
-    "while sleep \"${n:-$((60 - $(date +%s) % 60))}\"; do [ -z \"$k\" ] || [ -e \"$k\" ] || continue; "                \
-    "if [ -z \"$n\" ]; then eval \"$(date '+M=%M H=%H D=%d O=%m W=%w')\"; x=; "                                        \
-    "case \"$m\" in *\" $M \"*) ;; *) continue ;; esac; case \"$h\" in *\" $H \"*) ;; *) continue ;; esac; "           \
-    "case \"$o\" in *\" $O \"*) ;; *) continue ;; esac; "                                                              \
-    "case \"$d\" in *\" $D \"*) x=d ;; esac; case \"$w\" in *\" $W \"*) x=w$x ;; esac; "                               \
-    "case \"$e$x\" in 0wd | 1?*) ;; *) continue ;; esac; fi; " WITHIN_TIME                                             \
-    "\"$@\" </dev/null; c=$?; [ $c = 0 ] || echo \"exit status $c\" >&2; done"
-
-static struct str hooks_text(struct arena *a, uint64_t n)
-{
-    return str_of(arena_printf(a, "%llu", (unsigned long long)n));
-}
-
 void hooks_start(struct opensandbox *o, struct arena *a, const struct osb_hooks *hooks, const struct str *entrypoint,
                  size_t n_entrypoint, struct sandbox *sb, const struct actor *actor)
 {
-    const struct osb_hook *pre = &hooks->pre;
-    struct str mark = str_of(arena_printf(a, COMMAND_DIRECTORY "/started-%s", sandbox_info(sb)->id));
-    struct str *argv = arena_alloc(a, (pre->n + n_entrypoint + 8) * sizeof(*argv));
-    size_t n = 0;
+    const char *mark = hooks->pre.n ? arena_printf(a, COMMAND_DIRECTORY "/started-%s", sandbox_info(sb)->id) : NULL;
 
-    if (pre->n) {
-        const struct str begin[] = {
-            STR("/bin/sh"),       STR("-c"), STR(PRE_START), STR("sh"), mark, hooks_text(a, (uint64_t)pre->timeout_s),
-            hooks_text(a, pre->n)};
-
-        memcpy(argv, begin, sizeof(begin));
-        n = ARRAY_SIZE(begin);
-        memcpy(argv + n, pre->command, pre->n * sizeof(*argv));
-        n += pre->n;
-    }
-    if (n_entrypoint)
-        memcpy(argv + n, entrypoint, n_entrypoint * sizeof(*argv));
-    n += n_entrypoint;
-    if (n)
-        hooks_begin(o, sb, actor, OPENSANDBOX_TAG "entrypoint", argv, n, true, pre->n);
+    if (mark || n_entrypoint)
+        hooks_begin(o, a, sb, actor, OPENSANDBOX_TAG "entrypoint",
+                    mark ? hooks_pre_start(a, &hooks->pre, mark, n_entrypoint) : NULL, entrypoint, n_entrypoint, true);
     for (size_t i = 0; i < hooks->n_periodic; i++) {
         const struct osb_hook *h = &hooks->periodic[i];
-        const struct schedule *s = &h->schedule;
-        const struct str begin[] = {STR("/bin/sh"),
-                                    STR("-c"),
-                                    STR(PERIODIC),
-                                    STR("sh"),
-                                    pre->n ? mark : STR(""),
-                                    s->every_s ? hooks_text(a, s->every_s) : STR(""),
-                                    schedule_text(a, s, SCHEDULE_MINUTE),
-                                    schedule_text(a, s, SCHEDULE_HOUR),
-                                    schedule_text(a, s, SCHEDULE_DAY),
-                                    schedule_text(a, s, SCHEDULE_MONTH),
-                                    schedule_text(a, s, SCHEDULE_WEEKDAY),
-                                    hooks_text(a, s->is_either),
-                                    hooks_text(a, (uint64_t)h->timeout_s)};
-        struct str *all = arena_alloc(a, (ARRAY_SIZE(begin) + h->n) * sizeof(*all));
 
-        memcpy(all, begin, sizeof(begin));
-        memcpy(all + ARRAY_SIZE(begin), h->command, h->n * sizeof(*all));
-        hooks_begin(o, sb, actor, arena_printf(a, OPENSANDBOX_TAG "periodic:%.*s", STR_ARG(h->name)), all,
-                    ARRAY_SIZE(begin) + h->n, false, false);
+        hooks_begin(o, a, sb, actor, arena_printf(a, OPENSANDBOX_TAG "periodic:%.*s", STR_ARG(h->name)),
+                    hooks_periodic(a, h, mark), h->command, h->n, false);
     }
 }

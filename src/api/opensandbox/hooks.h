@@ -8,12 +8,11 @@
 #define OPENSANDBOX_END "end"          /* reserved metadata: whose entrypoint ended, and how */
 #define OPENSANDBOX_PRE_FAILED "preStart failed"
 
-enum { SCHEDULE_MINUTE, SCHEDULE_HOUR, SCHEDULE_DAY, SCHEDULE_MONTH, SCHEDULE_WEEKDAY, SCHEDULE_FIELDS };
+enum { SCHEDULE_FIELDS = 5 };
 
 struct schedule {
-    uint64_t every_s; /* 0: by the fields */
-    uint64_t bits[SCHEDULE_FIELDS];
-    bool is_either; /* the day or the weekday is enough: both were said */
+    uint64_t every_s;  /* 0: by the pattern */
+    char pattern[768]; /* an extended regular expression for "minute hour day month weekday", without ' */
 };
 
 /* Five fields of cron, "@daily" and its like, "@every 1h30m". */

@@ -457,16 +457,43 @@ void isolated_run(struct call *c)
                     JSON_WANT_INT("timeout_seconds", 1, INT32_MAX, &timeout_s),
                     JSON_WANT_BOOL("background", &is_background), JSON_WANT_PAIRS("envs", &spec.envs, &spec.n_envs)))
         return;
-    if (is_background || !json_asks_nothing(c->body, "hooks")) {
-        call_refuse(c, ERR_UNIMPLEMENTED, "runs of an isolated session have no background and no hooks");
+    if (!json_asks_nothing(c->body, "hooks")) {
+        call_refuse(c, ERR_UNIMPLEMENTED, "runs of an isolated session have no hooks");
         return;
     }
     spec.cwd = cwd.n ? cwd : str_of(s->workspace);
-    spec.timeout_ms = (uint64_t)timeout_s * 1000;
-    session_shell(c, &spec, STR(""), s->uid, s->gid, code);
-    command_run(c, &spec, code, false, id);
+    spec.timeout_ms = is_background ? 0 : (uint64_t)timeout_s * 1000;
+    session_shell(c, &spec, is_background ? str_of(id) : STR(""), s->uid, s->gid, code);
+    command_run(c, &spec, code, is_background, id);
     if (c->is_held) {
         s->n_held++;
         c->cleanup = isolated_unheld;
     }
+}
+
+void isolated_began(struct call *c, const char *id, usec_t started)
+{
+    opensandbox_answer(
+        c, 202,
+        json_pack("{s:s,s:s,s:o}", "session_id", c->args[0].p, "run_id", id, "started_at", opensandbox_time(started)));
+}
+
+/* As of a command. */
+static void isolated_of_run(struct call *c, void (*handler)(struct call *c))
+{
+    struct str session = c->args[0];
+
+    c->args[0] = c->args[1];
+    c->args[1] = session;
+    handler(c);
+}
+
+void isolated_run_status(struct call *c)
+{
+    isolated_of_run(c, command_status);
+}
+
+void isolated_run_log(struct call *c)
+{
+    isolated_of_run(c, report_log);
 }

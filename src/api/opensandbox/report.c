@@ -36,6 +36,19 @@ static bool report_record_event(const struct event *e, void *ctx)
     return !r->end;
 }
 
+void report_status(struct call *c, const char *content, const char *error, usec_t started, usec_t ended, bool runs,
+                   int exit_code)
+{
+    const char *session = c->args[1].p;
+    json_t *answer = json_pack("{s:s,s:s,s:b,s:s,s:o*,s:o*,s:s*,s:s*}", "id", c->args[0].p, "content", content,
+                               "running", runs, "error", error, "started_at", opensandbox_time(started), "finished_at",
+                               opensandbox_time(ended), "session_id", session, "run_id", session ? c->args[0].p : NULL);
+
+    if (!runs)
+        (void)json_object_set_new(answer, "exit_code", json_integer(exit_code));
+    opensandbox_answer(c, 200, answer);
+}
+
 static void report_record_answer(struct call *c, struct report_record *r)
 {
     const json_t *code = json_object_get(r->end, "exit_code"), *signal = json_object_get(r->end, "signal"),
@@ -50,12 +63,7 @@ static void report_record_answer(struct call *c, struct report_record *r)
     else if (r->end && exit_code)
         (void)snprintf(error, sizeof(error), signal ? "signal: %lld" : "exit status %lld",
                        signal ? json_integer_value(signal) : exit_code);
-    json_t *answer = json_pack("{s:s,s:s,s:b,s:s,s:o*,s:o*}", "id", c->args[0].p, "content", session_content(r->start),
-                               "running", !r->end, "error", error, "started_at", opensandbox_time(r->started),
-                               "finished_at", opensandbox_time(r->ended));
-    if (r->end)
-        (void)json_object_set_new(answer, "exit_code", json_integer(exit_code));
-    opensandbox_answer(c, 200, answer);
+    report_status(c, session_content(r->start), error, r->started, r->ended, !r->end, (int)exit_code);
 }
 
 static void report_record_closed(struct call *c)
@@ -133,7 +141,8 @@ static void report_log_read(struct file_body *f, const struct file_entry *entry,
     }
     uint64_t next = container_of(f, struct report_reading, f)->from + buf_len(&f->b);
     (void)snprintf(cursor, sizeof(cursor), "%llu", (unsigned long long)next);
-    http_add_header(c->req, STR("execd-commands-tail-cursor"), str_of(cursor));
+    http_add_header(c->req, c->args[1].p ? STR("execd-isolated-tail-cursor") : STR("execd-commands-tail-cursor"),
+                    str_of(cursor));
     call_respond(c, 200, "text/plain; charset=utf-8", buf_str(&f->b));
 }
 

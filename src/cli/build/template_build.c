@@ -339,6 +339,8 @@ static int make_spec(struct build_making *m)
     (void)json_object_set_new(m->spec, "force", json_boolean(o->no_cache));
     set_text(m->spec, "start_cmd", o->start_cmd ? o->start_cmd : m->file.start_cmd);
     set_text(m->spec, "ready_cmd", o->ready_cmd);
+    set_text(m->spec, "tier", o->tier);
+    (void)json_object_set_new(m->spec, "memory", json_boolean(!o->no_memory));
     return add_steps(m, m->spec, m->file.steps, m->file.n_steps);
 }
 

@@ -19,7 +19,8 @@ struct template_build_options {
     const char *registry_user; /* its password comes on stdin; NULL: none */
     const char *docker_config; /* "": the one that Docker uses; NULL: not asked for */
     bool registry_password_stdin;
-    bool no_cache, quiet;
+    const char *tier; /* NULL: the service's */
+    bool no_cache, no_memory, quiet;
 };
 
 /* An exit code. */

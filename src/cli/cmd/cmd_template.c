@@ -21,10 +21,12 @@ enum {
     FLAG_FROM_OCI,
     FLAG_START,
     FLAG_READY,
+    FLAG_TIER,
     FLAG_CPUS,
     FLAG_MEMORY,
     FLAG_ARG,
     FLAG_NO_CACHE,
+    FLAG_NO_MEMORY,
     FLAG_REGISTRY_USER,
     FLAG_REGISTRY_PASSWORD,
     FLAG_DOCKER_CONFIG,
@@ -42,12 +44,14 @@ static const struct flag flags[] = {
     {FLAG_FROM_OCI, 0, "from-oci", "FILE", "build: start from the image in this archive (OCI or docker save)."},
     {FLAG_START, 0, "start-cmd", "COMMAND", "build: runs in each sandbox from its start."},
     {FLAG_READY, 0, "ready-cmd", "COMMAND", "build: succeeds when the start command is ready."},
+    {FLAG_TIER, 0, "tier", "NAME", "build: where steps run; the weakest tier its sandboxes may ask for."},
     {FLAG_CPUS, 0, "cpus", "N", "build, add: processors of its sandboxes. Default: those of what it starts from."},
     {FLAG_MEMORY, 0, "memory", "SIZE", "build, add: memory of its sandboxes. Default: that of what it starts from."},
     {FLAG_ARG, 0, "build-arg", "NAME=VALUE", "build, add: a value for ARG. May be given several times."},
     {FLAG_ALLOW, 0, "allow", "TARGET", "build: steps may connect only there, as with 'cove run --allow'."},
     {FLAG_DENY, 0, "deny", "TARGET", "build: steps may not connect there."},
     {FLAG_NO_CACHE, 0, "no-cache", NULL, "build, add: run every step again."},
+    {FLAG_NO_MEMORY, 0, "no-memory", NULL, "build: sandboxes run the start command, on every tier."},
     {FLAG_REGISTRY_USER, 0, "registry-user", "NAME", "build: the registry's user name."},
     {FLAG_REGISTRY_PASSWORD, 0, "registry-password-stdin", NULL, "build: reads that user's password from stdin."},
     {FLAG_DOCKER_CONFIG, 0, "docker-config", NULL,
@@ -306,7 +310,7 @@ static int template_take(struct context *ctx, struct template_build_options *o, 
                          const char *value)
 {
     const char **texts[] = {&o->name,     NULL,          &o->from_image, &o->from_template,
-                            &o->from_oci, &o->start_cmd, &o->ready_cmd};
+                            &o->from_oci, &o->start_cmd, &o->ready_cmd,  &o->tier};
     switch (flag) {
     case 'f':
         o->file = value;
@@ -319,6 +323,9 @@ static int template_take(struct context *ctx, struct template_build_options *o, 
         return net_flags_take(ctx, &o->net, flag, value) < 0 ? context_fail(ctx, STATUS_USAGE) : STATUS_OK;
     case FLAG_NO_CACHE:
         o->no_cache = true;
+        return STATUS_OK;
+    case FLAG_NO_MEMORY:
+        o->no_memory = true;
         return STATUS_OK;
     case FLAG_REGISTRY_USER:
         o->registry_user = value;

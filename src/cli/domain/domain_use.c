@@ -116,7 +116,7 @@ static enum tls_probe tls_probe(const struct sockaddr *address, socklen_t length
     return found;
 }
 
-enum { PROBE_MS = 2000, SHOWN_MS = 30000, REFUSED_MS = 5000, AGAIN_MS = 50 };
+enum { PROBE_MS = 2000, SHOWN_MS = 30000, REFUSED_MS = 15000, AGAIN_MS = 50 };
 
 /* ---- telling it ---- */
 
@@ -251,11 +251,12 @@ static bool child_listens_at(pid_t coved, const struct config_listen *at)
 static int try_listen_patiently(const struct config_listen *at, pid_t coved)
 {
     const struct timespec pause = {.tv_nsec = AGAIN_MS * 1000000L};
-    usec_t end = clock_mono() + REFUSED_MS * USEC_PER_MS;
-    int r;
-    while ((r = try_listen(at)) == -EADDRINUSE && clock_mono() < end && !listens_at(coved, at) &&
-           child_listens_at(coved, at))
+    usec_t end = clock_mono() + SHOWN_MS * USEC_PER_MS;
+    int r, strangers = 0; /* in a row: one may have been a child that ended meanwhile */
+    while ((r = try_listen(at)) == -EADDRINUSE && clock_mono() < end && !listens_at(coved, at) && strangers < 2) {
+        strangers = child_listens_at(coved, at) ? 0 : strangers + 1;
         (void)nanosleep(&pause, NULL);
+    }
     return r;
 }
 

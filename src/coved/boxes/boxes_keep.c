@@ -174,7 +174,6 @@ static void keep_done(void *ctx, int r)
     if (err.code == ERR_OK && t->kept->is_doomed)
         (void)err_set(&err, ERR_ABORTED, "sandbox %s was killed meanwhile", t->id);
     boxes_task_end(t, err.code == ERR_OK ? NULL : &err);
-    boxes_serve(b);
 }
 
 static void keep_start(struct task *t)
@@ -235,6 +234,7 @@ void boxes_give_back(struct box_entry *e)
         boxes_unnote(k->owner, k->id);
         k->is_whole = !e->box.has_files;
         boxes_kept_release(k);
+        boxes_serve(e->owner);
         return;
     }
     struct task task = {.kind = TASK_STOP, .kept = k, .memory = k->has_memory};

@@ -126,11 +126,13 @@ struct task *boxes_task_loosen(struct task *t)
 void boxes_task_end(struct task *t, const struct err *err)
 {
     struct box_entry *e = t->entry;
-    boxes_task_answer(t->owner, t, err);
+    struct boxes *b = t->owner;
+    boxes_task_answer(b, t, err);
     list_remove(&t->node);
     if (!e) {
-        t->owner->n_loose--;
+        b->n_loose--;
         free_task(t);
+        boxes_serve(b); /* who waits for the files that it was at */
         return;
     }
     free_task(t);

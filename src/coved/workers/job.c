@@ -19,12 +19,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { NICE = 10 };
+enum { NICE = 10, JOB_FDS_MAX = 4 };
 
 struct job {
     struct list node; /* waiting or running */
     struct jobs *jobs;
-    struct job_spec spec;
+    struct job_spec spec; /* its fds are ours */
+    int fds[JOB_FDS_MAX];
     struct source pidfd, ready;
     int pid_fd, sock; /* owned; -1 before it has begun */
     usec_t end;       /* monotonic; 0: none */
@@ -261,6 +262,10 @@ struct job *job_add(struct jobs *jobs, const struct job_spec *spec)
     struct job *j = mem_new(struct job);
     j->jobs = jobs;
     j->spec = *spec;
+    j->spec.fds = j->fds;
+    assert(spec->n_fds <= ARRAY_SIZE(j->fds));
+    for (size_t i = 0; i < spec->n_fds; i++)
+        j->fds[i] = spec->fds[i];
     j->pid_fd = j->sock = j->pidfd.fd = j->ready.fd = -1;
     list_init(&j->node);
     jobs->n_left++;

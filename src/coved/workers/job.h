@@ -33,7 +33,7 @@ struct job_spec {
     void *ctx;
     bool is_held, is_background, is_brief, is_inside;
     uint32_t limit_ms; /* killed (-ETIMEDOUT) after this time; 0: never */
-    /* descriptors that the child keeps beyond its own, numbers unchanged; borrowed until it has begun */
+    /* descriptors that the child keeps beyond its own, numbers unchanged; they stay open until it has begun */
     const int *fds;
     size_t n_fds;
 };

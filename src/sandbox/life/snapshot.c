@@ -375,20 +375,22 @@ static void on_build_layer(void *ctx, const struct sup_stored *stored, const str
     mem_free(b);
 }
 
-int sandbox_store_layer(struct sandbox *sb, const struct actor *actor, const char *layer, layer_fn done, void *ctx,
-                        struct err *err)
+int sandbox_store_layer(struct sandbox *sb, const struct actor *actor, const char *layer, bool memory, layer_fn done,
+                        void *ctx, struct err *err)
 {
     uint64_t seq;
     if (!layer_name_is(layer) || strlen(layer) != LAYER_NAME_LEN)
         return err_set(err, ERR_INVALID_ARGUMENT, "'%.80s' is not the name of a new layer", layer);
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     event_data_str(&d, "layer", str_of(layer));
-    if (store_permitted(sb, err) < 0 ||
+    if (memory)
+        event_data_bool(&d, "memory", true);
+    if (store_permitted(sb, err) < 0 || (memory && store_memory_permitted(sb, err) < 0) ||
         action_permit(sb, actor, EVENT_SANDBOX_SNAPSHOT, event_data_end(&d), &seq, err) < 0)
         return -1;
     struct build_layer *b = mem_new(struct build_layer);
     *b = (struct build_layer){sandbox_ref(sb), done, ctx};
-    if (store_files(sb, layer, &(struct store_what){EVENT_SANDBOX_SNAPSHOTTED, seq, false, NULL}, on_build_layer, b,
+    if (store_files(sb, layer, &(struct store_what){EVENT_SANDBOX_SNAPSHOTTED, seq, memory, NULL}, on_build_layer, b,
                     err) == 0)
         return 0;
     sandbox_unref(sb);

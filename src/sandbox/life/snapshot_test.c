@@ -165,7 +165,7 @@ static void refused(void **state)
     assert_int_equal(err.code, ERR_NOT_FOUND);
     char layer[LAYER_NAME_LEN + 1] = "layer-../../../../etc";
     struct world_outcome o = {0};
-    assert_int_equal(sandbox_store_layer(world_sandbox(w, NULL), &test_actor, layer, on_layer, &o, &err), -1);
+    assert_int_equal(sandbox_store_layer(world_sandbox(w, NULL), &test_actor, layer, false, on_layer, &o, &err), -1);
     assert_int_equal(err.code, ERR_INVALID_ARGUMENT);
 }
 
@@ -436,7 +436,7 @@ static void fresh(void **state)
     assert_null(sandbox_find(w->core, str_of(sandbox_info(sb)->id)));
     assert_null(sandbox_only(w->core, &test_actor.who));
     layer_name_new(layer);
-    assert_int_equal(sandbox_store_layer(sb, &test_actor, layer, on_layer, &o, &err), 0);
+    assert_int_equal(sandbox_store_layer(sb, &test_actor, layer, false, on_layer, &o, &err), 0);
     WAIT(w, o.calls);
     assert_int_equal(o.err.code, ERR_OK);
     assert_int_equal(collect(w, false).n, 0);

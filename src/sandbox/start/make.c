@@ -104,7 +104,9 @@ struct sandbox *make_sandbox(struct core *core, const struct template *t, const 
     i->template_id = make_copy(a, t->id);
     i->tier = make_copy(a, tier);
     sb->layer = make_copy(a, spec->layer ? spec->layer : t->layer);
-    sb->goes_on = t->has_memory && !spec->layer && !spec->is_cold;
+    sb->may_start = !t->is_snapshot;
+    /* A build's start command is to see the variables that are asked for. */
+    sb->goes_on = t->has_memory && !spec->layer && !spec->is_cold && !(sb->may_start && spec->n_envs);
     sb->user = make_copy(a, t->user);
     sb->workdir = make_copy(a, t->workdir);
     i->cpu_milli = spec->cpu_milli ? spec->cpu_milli : core_template_cpu_milli(core, t);

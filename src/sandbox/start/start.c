@@ -127,6 +127,22 @@ static void network_undo(struct sandbox *sb, const struct err *why UNUSED)
     network_end_log(sb);
 }
 
+/* Another version or size, or nothing is there: the files, and the start command, make the same sandbox later. */
+static bool start_without_memory(struct sandbox *sb, const struct err *why)
+{
+    struct start *s = sb->start;
+    bool is_unfit = why->code == ERR_FAILED_PRECONDITION || why->code == ERR_NOT_FOUND || why->code == ERR_DATA_LOSS;
+    if (s->way != START_RESTORE || !sb->may_start || !is_unfit || s->failure.code)
+        return false;
+    log_info("sandbox %s runs its start command: %s", sb->info.id, why->msg);
+    s->way = START_CREATE;
+    s->wants |= START_BIT(START_COMMAND);
+    s->begun &= ~START_BIT(START_BOX);
+    sb->goes_on = s->has_box = false;
+    loop_later(sb->core->loop, &s->turn);
+    return true;
+}
+
 static void on_box(void *ctx, const union sup_message *answer, int fd, const struct err *err)
 {
     struct sandbox *sb = ctx;
@@ -139,6 +155,8 @@ static void on_box(void *ctx, const union sup_message *answer, int fd, const str
         (void)fd_close(fd);
         if (answer && supervisor_call_id(sb->core->supervisor, SUP_KILL, sb->info.id, NULL, NULL, &local) < 0)
             log_warn("kill sandbox %s: %s", sb->info.id, local.msg);
+    } else if (!answer && start_without_memory(sb, err)) {
+        ;
     } else if (!answer) {
         s->has_box = err->code == ERR_DEADLINE_EXCEEDED;
         if (err->code == ERR_RESOURCE_EXHAUSTED)

@@ -3,31 +3,32 @@
 #include "api/e2b/envd/envd.h"
 
 #include "api/e2b/envd/files_call.h"
+#include "api/e2b/envd/rpc.h"
 #include "api/e2b/interpreter.h"
 #include "api/e2b/proxy_error.h"
 #include "api/e2b/traffic.h"
 
 const struct route envd_routes[] = {
-    {HTTP_METHOD_POST, "/process.Process/Start", envd_start, 0, NULL},
-    {HTTP_METHOD_POST, "/process.Process/Connect", envd_connect, 0, NULL},
-    {HTTP_METHOD_POST, "/process.Process/List", envd_list, 0, NULL},
-    {HTTP_METHOD_POST, "/process.Process/SendInput", envd_send_input, 0, NULL},
-    {HTTP_METHOD_POST, "/process.Process/StreamInput", envd_stream_input, 0, NULL},
-    {HTTP_METHOD_POST, "/process.Process/CloseStdin", envd_close_stdin, 0, NULL},
-    {HTTP_METHOD_POST, "/process.Process/SendSignal", envd_send_signal, 0, NULL},
-    {HTTP_METHOD_POST, "/process.Process/Update", envd_update, 0, NULL},
-    {HTTP_METHOD_POST, "/filesystem.Filesystem/Stat", envd_stat, 0, NULL},
-    {HTTP_METHOD_POST, "/filesystem.Filesystem/MakeDir", envd_make_dir, 0, NULL},
-    {HTTP_METHOD_POST, "/filesystem.Filesystem/Move", envd_move, 0, NULL},
-    {HTTP_METHOD_POST, "/filesystem.Filesystem/ListDir", envd_list_dir, 0, NULL},
-    {HTTP_METHOD_POST, "/filesystem.Filesystem/Remove", envd_remove, 0, NULL},
-    {HTTP_METHOD_POST, "/filesystem.Filesystem/WatchDir", envd_watch_dir, 0, NULL},
-    {HTTP_METHOD_POST, "/filesystem.Filesystem/CreateWatcher", envd_create_watcher, 0, NULL},
-    {HTTP_METHOD_POST, "/filesystem.Filesystem/GetWatcherEvents", envd_get_watcher_events, 0, NULL},
-    {HTTP_METHOD_POST, "/filesystem.Filesystem/RemoveWatcher", envd_remove_watcher, 0, NULL},
+    {HTTP_METHOD_POST, "/process.Process/Start", envd_start, RPC_STREAM, NULL},
+    {HTTP_METHOD_POST, "/process.Process/Connect", envd_connect, RPC_STREAM, NULL},
+    {HTTP_METHOD_POST, "/process.Process/List", envd_list, RPC_UNARY, NULL},
+    {HTTP_METHOD_POST, "/process.Process/SendInput", envd_send_input, RPC_UNARY | RPC_READS, NULL},
+    {HTTP_METHOD_POST, "/process.Process/StreamInput", envd_stream_input, RPC_STREAM | RPC_READS, NULL},
+    {HTTP_METHOD_POST, "/process.Process/CloseStdin", envd_close_stdin, RPC_UNARY, NULL},
+    {HTTP_METHOD_POST, "/process.Process/SendSignal", envd_send_signal, RPC_UNARY, NULL},
+    {HTTP_METHOD_POST, "/process.Process/Update", envd_update, RPC_UNARY, NULL},
+    {HTTP_METHOD_POST, "/filesystem.Filesystem/Stat", envd_stat, RPC_UNARY, NULL},
+    {HTTP_METHOD_POST, "/filesystem.Filesystem/MakeDir", envd_make_dir, RPC_UNARY, NULL},
+    {HTTP_METHOD_POST, "/filesystem.Filesystem/Move", envd_move, RPC_UNARY, NULL},
+    {HTTP_METHOD_POST, "/filesystem.Filesystem/ListDir", envd_list_dir, RPC_UNARY, NULL},
+    {HTTP_METHOD_POST, "/filesystem.Filesystem/Remove", envd_remove, RPC_UNARY, NULL},
+    {HTTP_METHOD_POST, "/filesystem.Filesystem/WatchDir", envd_watch_dir, RPC_STREAM, NULL},
+    {HTTP_METHOD_POST, "/filesystem.Filesystem/CreateWatcher", envd_create_watcher, RPC_UNARY, NULL},
+    {HTTP_METHOD_POST, "/filesystem.Filesystem/GetWatcherEvents", envd_get_watcher_events, RPC_UNARY, NULL},
+    {HTTP_METHOD_POST, "/filesystem.Filesystem/RemoveWatcher", envd_remove_watcher, RPC_UNARY, NULL},
     {HTTP_METHOD_GET, "/files", envd_download, 0, NULL},
     {HTTP_METHOD_POST, "/files", envd_upload, 0, NULL},
-    {HTTP_METHOD_POST, "/files/compose", envd_compose, ROUTE_ANY_TYPE, NULL},
+    {HTTP_METHOD_POST, "/files/compose", envd_compose, ROUTE_BODY | ROUTE_ANY_TYPE, NULL},
     {HTTP_METHOD_GET, "/health", envd_health, 0, NULL},
     {HTTP_METHOD_GET, "/metrics", envd_metrics, 0, NULL},
     {HTTP_METHOD_GET, "/envs", envd_envs, 0, NULL},
@@ -179,14 +180,16 @@ static void handle(struct e2b *e2b, struct http_request *req, struct sandbox *sb
         return;
     }
     c = call_new(&e2b->facade, req, info->access_token ? "e2b:token" : "e2b:open");
-    c->route = route;
-    memcpy(c->args, args, sizeof(c->args));
     c->user = user;
     c->actor.who = (struct principal){.tenant = info->tenant, .view = info->tenant};
     if (!access_charge(c, info->tenant))
         return;
+    c->route = route;
     call_use_sandbox(c, sb);
-    call_start(c);
+    if (route->flags & (RPC_UNARY | RPC_STREAM))
+        rpc_run(c);
+    else
+        call_run(c, route, args);
 }
 
 void envd_handle(struct e2b *e2b, struct http_request *req, struct sandbox *sb, uint16_t port)

@@ -286,7 +286,7 @@ static void on_destination(void *ctx, const struct file_entry *entry, const stru
     call_step(c, look_at_next);
 }
 
-static void compose(struct call *c, const json_t *body)
+void envd_compose(struct call *c)
 {
     struct arena *arena = http_arena(c->req);
     const struct str *sources = NULL;
@@ -296,11 +296,10 @@ static void compose(struct call *c, const json_t *body)
     size_t n = 0;
     struct err err;
 
-    if (json_get_strs(body, "source_paths", arena, &sources, &n, &err) < 0 ||
-        json_get_str(body, "destination", &destination, &err) < 0 || json_get_str(body, "username", &user, &err) < 0) {
-        call_fail(c, 400, "invalid request body: %s", err.msg);
+    c->body_error = "invalid request body: ";
+    if (!CALL_WANTS(c, JSON_WANT_STRS("source_paths", &sources, &n), JSON_WANT_STR("destination", &destination),
+                    JSON_WANT_STR("username", &user)))
         return;
-    }
     if (n == 0 || n > SOURCES_MAX) {
         call_fail(c, 400, n ? "there are too many source_paths" : "source_paths must not be empty");
         return;
@@ -324,9 +323,4 @@ static void compose(struct call *c, const json_t *body)
     c->cleanup = envd_compose_cleanup;
     if (file_stat(c->sandbox, &c->actor, c->user, m->destination, on_destination, c, &c->file, &err) < 0)
         files_fail(c, &err);
-}
-
-void envd_compose(struct call *c)
-{
-    call_read_json(c, true, compose);
 }

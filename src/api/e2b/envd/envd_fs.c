@@ -6,18 +6,6 @@
 
 enum { DEPTH_MAX = 1000 };
 
-/* The string member, or "" when absent; false after answering when it is of another type. */
-static bool get_path(struct call *c, const json_t *message, const char *name, struct str *ret_path)
-{
-    struct err err;
-
-    *ret_path = STR("");
-    if (json_get_str(message, name, ret_path, &err) >= 0)
-        return true;
-    rpc_fail(c, err.code, "unmarshal message: %s", err.msg);
-    return false;
-}
-
 /* E2B's first SDKs for Python fail on a field that they don't know, and call themselves just so. */
 static bool is_first_python(const struct call *c)
 {
@@ -40,49 +28,34 @@ static void on_entry(void *ctx, const struct file_entry *entry, const struct err
     rpc_answer(c, &b);
 }
 
-static void stat_path(struct call *c, const json_t *message)
-{
-    struct str path;
-    struct err err;
-
-    if (get_path(c, message, "path", &path) &&
-        file_stat(c->sandbox, &c->actor, c->user, path, on_entry, c, &c->file, &err) < 0)
-        rpc_fail_err(c, &err);
-}
-
 void envd_stat(struct call *c)
 {
-    rpc_unary(c, stat_path);
-}
-
-static void envd_fs_make_dir(struct call *c, const json_t *message)
-{
-    struct str path;
+    struct str path = STR("");
     struct err err;
 
-    if (get_path(c, message, "path", &path) &&
-        file_make_dir(c->sandbox, &c->actor, c->user, path, on_entry, c, &c->file, &err) < 0)
+    if (CALL_WANTS(c, JSON_WANT_STR("path", &path)) &&
+        file_stat(c->sandbox, &c->actor, c->user, path, on_entry, c, &c->file, &err) < 0)
         rpc_fail_err(c, &err);
 }
 
 void envd_make_dir(struct call *c)
 {
-    rpc_unary(c, envd_fs_make_dir);
-}
-
-static void move(struct call *c, const json_t *message)
-{
-    struct str source, destination;
+    struct str path = STR("");
     struct err err;
 
-    if (get_path(c, message, "source", &source) && get_path(c, message, "destination", &destination) &&
-        file_move(c->sandbox, &c->actor, c->user, source, destination, on_entry, c, &c->file, &err) < 0)
+    if (CALL_WANTS(c, JSON_WANT_STR("path", &path)) &&
+        file_make_dir(c->sandbox, &c->actor, c->user, path, on_entry, c, &c->file, &err) < 0)
         rpc_fail_err(c, &err);
 }
 
 void envd_move(struct call *c)
 {
-    rpc_unary(c, move);
+    struct str source = STR(""), destination = STR("");
+    struct err err;
+
+    if (CALL_WANTS(c, JSON_WANT_STR("source", &source), JSON_WANT_STR("destination", &destination)) &&
+        file_move(c->sandbox, &c->actor, c->user, source, destination, on_entry, c, &c->file, &err) < 0)
+        rpc_fail_err(c, &err);
 }
 
 static void on_removed(void *ctx, const struct file_entry *entry, const struct err *err)
@@ -97,19 +70,14 @@ static void on_removed(void *ctx, const struct file_entry *entry, const struct e
         call_json(c, 200, STR("{}"));
 }
 
-static void remove_path(struct call *c, const json_t *message)
-{
-    struct str path;
-    struct err err;
-
-    if (get_path(c, message, "path", &path) &&
-        file_remove(c->sandbox, &c->actor, c->user, path, on_removed, c, &c->file, &err) < 0)
-        rpc_fail_err(c, &err);
-}
-
 void envd_remove(struct call *c)
 {
-    rpc_unary(c, remove_path);
+    struct str path = STR("");
+    struct err err;
+
+    if (CALL_WANTS(c, JSON_WANT_STR("path", &path)) &&
+        file_remove(c->sandbox, &c->actor, c->user, path, on_removed, c, &c->file, &err) < 0)
+        rpc_fail_err(c, &err);
 }
 
 /* ---- ListDir ---- */
@@ -147,27 +115,18 @@ static void on_list_end(void *ctx, const struct file_entry *entry, const struct 
     buf_fini(&entries);
 }
 
-static void list_dir(struct call *c, const json_t *message)
+void envd_list_dir(struct call *c)
 {
     int64_t depth = 1;
-    struct str path;
+    struct str path = STR("");
     struct err err;
 
-    if (!get_path(c, message, "path", &path))
+    if (!CALL_WANTS(c, JSON_WANT_STR("path", &path), JSON_WANT_INT("depth", 0, UINT32_MAX, &depth)))
         return;
-    if (json_get_int(message, "depth", 0, UINT32_MAX, &depth, &err) < 0) {
-        rpc_fail(c, err.code, "unmarshal message: %s", err.msg);
-        return;
-    }
     c->state = arena_alloc(http_arena(c->req), sizeof(struct buf));
     buf_init(c->state, REPLY_MAX);
     c->cleanup = list_cleanup;
     if (file_list(c->sandbox, &c->actor, c->user, path, (uint32_t)MIN(MAX(depth, (int64_t)1), (int64_t)DEPTH_MAX),
                   envd_fs_on_listed, on_list_end, c, &c->file, &err) < 0)
         rpc_fail_err(c, &err);
-}
-
-void envd_list_dir(struct call *c)
-{
-    rpc_unary(c, list_dir);
 }

@@ -15,7 +15,6 @@ struct envd_follower {
     usec_t last; /* when the client was sent something */
     uint64_t keepalive_ms;
     struct exec_spec spec; /* of a process that is being started, until it runs or a shell was tried */
-    json_t *message;       /* what spec borrows from; owned */
     bool may_try_shell;
 };
 
@@ -25,7 +24,6 @@ static void envd_process_cleanup(struct call *c)
 
     if (f->follow)
         exec_close(TAKE_PTR(f->follow));
-    json_decref(f->message);
 }
 
 static void send_scratch(struct call *c)
@@ -156,13 +154,13 @@ static bool start_in_shell(struct call *c)
     return exec_start(c->sandbox, &c->actor, &spec, &ops, c, &f->follow, &err) == 0;
 }
 
-static void envd_process_start(struct call *c, const json_t *message)
+void envd_start(struct call *c)
 {
     struct exec_spec spec;
     struct envd_follower *f;
     struct err err;
 
-    if (process_start_read(message, http_arena(c->req), &spec, &err) < 0) {
+    if (process_start_read(c->body, http_arena(c->req), &spec, &err) < 0) {
         rpc_fail(c, err.code, "unmarshal message: %s", err.msg);
         return;
     }
@@ -173,31 +171,19 @@ static void envd_process_start(struct call *c, const json_t *message)
     f->may_try_shell = true;
     if (exec_start(c->sandbox, &c->actor, &spec, &ops, c, &f->follow, &err) < 0)
         rpc_fail_err(c, &err);
-    else
-        f->message = json_incref((json_t *)message);
 }
 
-void envd_start(struct call *c)
-{
-    rpc_stream(c, envd_process_start);
-}
-
-static void attach(struct call *c, const json_t *message)
+void envd_connect(struct call *c)
 {
     struct exec_select which;
     struct envd_follower *f;
     struct err err;
 
-    if (process_select_read(message, &which, &err) < 0) {
+    if (process_select_read(c->body, &which, &err) < 0) {
         rpc_fail_err(c, &err);
         return;
     }
     f = follower_new(c);
     if (exec_attach(c->sandbox, &c->actor, &which, c->timeout_ms, &ops, c, &f->follow, &err) < 0)
         rpc_fail_err(c, &err);
-}
-
-void envd_connect(struct call *c)
-{
-    rpc_stream(c, attach);
 }

@@ -71,73 +71,52 @@ static void on_list(void *ctx, const struct exec_process *processes, size_t n, c
     rpc_answer(c, &b);
 }
 
-static void envd_process_unary_list(struct call *c, const json_t *message)
+void envd_list(struct call *c)
 {
     struct err err;
 
-    (void)message;
     if (exec_list(c->sandbox, &c->actor, on_list, c, &c->exec, &err) < 0)
         rpc_fail_err(c, &err);
 }
 
-void envd_list(struct call *c)
-{
-    rpc_unary(c, envd_process_unary_list);
-}
-
 /* ---- CloseStdin, SendSignal, Update ---- */
-
-static void close_stdin(struct call *c, const json_t *message)
-{
-    struct exec_select which;
-    struct err err;
-
-    if (process_select_read(message, &which, &err) < 0 ||
-        exec_close_stdin(c->sandbox, &c->actor, &which, envd_process_unary_on_done, c, &c->exec, &err) < 0)
-        rpc_fail_err(c, &err);
-}
 
 void envd_close_stdin(struct call *c)
 {
-    rpc_unary(c, close_stdin);
-}
-
-static void send_signal(struct call *c, const json_t *message)
-{
     struct exec_select which;
     struct err err;
-    int signal;
 
-    if (process_select_read(message, &which, &err) < 0 || process_signal_read(message, &signal, &err) < 0 ||
-        exec_signal(c->sandbox, &c->actor, &which, signal, envd_process_unary_on_done, c, &c->exec, &err) < 0)
+    if (process_select_read(c->body, &which, &err) < 0 ||
+        exec_close_stdin(c->sandbox, &c->actor, &which, envd_process_unary_on_done, c, &c->exec, &err) < 0)
         rpc_fail_err(c, &err);
 }
 
 void envd_send_signal(struct call *c)
 {
-    rpc_unary(c, send_signal);
+    struct exec_select which;
+    struct err err;
+    int signal;
+
+    if (process_select_read(c->body, &which, &err) < 0 || process_signal_read(c->body, &signal, &err) < 0 ||
+        exec_signal(c->sandbox, &c->actor, &which, signal, envd_process_unary_on_done, c, &c->exec, &err) < 0)
+        rpc_fail_err(c, &err);
 }
 
-static void update(struct call *c, const json_t *message)
+void envd_update(struct call *c)
 {
     struct exec_select which;
     uint16_t cols, rows;
     struct err err;
     int r;
 
-    if (process_select_read(message, &which, &err) < 0) {
+    if (process_select_read(c->body, &which, &err) < 0) {
         rpc_fail_err(c, &err);
         return;
     }
-    r = process_size_read(message, &cols, &rows, &err);
+    r = process_size_read(c->body, &cols, &rows, &err);
     if (r == 0)
         call_json(c, 200, STR("{}"));
     else if (r < 0 ||
              exec_resize(c->sandbox, &c->actor, &which, cols, rows, envd_process_unary_on_done, c, &c->exec, &err) < 0)
         rpc_fail_err(c, &err);
-}
-
-void envd_update(struct call *c)
-{
-    rpc_unary(c, update);
 }

@@ -76,14 +76,14 @@ static void input_send(struct call *c, struct str base64)
 }
 
 /* A message that is there as a whole. */
-static void input_whole(struct call *c, const json_t *message)
+static void input_whole(struct call *c)
 {
     struct input_body *s = c->state;
     struct str base64;
     struct err err;
 
     s->phase = INPUT_BEHIND_STRING;
-    if (process_select_read(message, &s->which, &err) < 0 || process_input_read(message, &s->pty, &base64, &err) < 0) {
+    if (process_select_read(c->body, &s->which, &err) < 0 || process_input_read(c->body, &s->pty, &base64, &err) < 0) {
         rpc_fail_err(c, &err);
         return;
     }
@@ -173,9 +173,9 @@ static void input_gathered(struct call *c)
         body = s->rest;
         buf_init(&s->rest, REST_MAX);
         if (!rpc_has_gzip(c))
-            rpc_read(c, buf_str(&body));
+            rpc_read(c, buf_str(&body), input_whole);
         else if (rpc_unpack(c, buf_str(&body), &plain) == 0)
-            rpc_read(c, buf_str(&plain));
+            rpc_read(c, buf_str(&plain), input_whole);
     } else if (buf_len(&s->rest) > WHOLE_MAX && rpc_has_gzip(c)) {
         rpc_fail(c, ERR_RESOURCE_EXHAUSTED, "the message is too large");
     } else if (buf_len(&s->rest) > WHOLE_MAX) {
@@ -232,21 +232,11 @@ static void input_on_end(struct http_request *req, void *ctx)
         input_advance(c);
 }
 
-static void input_on_error(struct http_request *req, int error, void *ctx)
-{
-    (void)req;
-    (void)error;
-    (void)ctx; /* on_close follows */
-}
-
 void envd_send_input(struct call *c)
 {
-    static const struct http_body_ops callbacks = {input_on_data, input_on_end, input_on_error};
-    struct input_body *s;
+    static const struct http_body_ops callbacks = {.on_data = input_on_data, .on_end = input_on_end};
+    struct input_body *s = arena_alloc(http_arena(c->req), sizeof(*s));
 
-    if (!rpc_unary_accept(c, input_whole))
-        return;
-    s = arena_alloc(http_arena(c->req), sizeof(*s));
     buf_init(&s->rest, REST_MAX);
     buf_init(&s->bytes, WHOLE_MAX);
     c->state = s;

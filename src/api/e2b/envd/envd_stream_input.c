@@ -205,15 +205,8 @@ static void envd_stream_input_on_end(struct http_request *req, void *ctx)
         advance(c);
 }
 
-static void envd_stream_input_on_error(struct http_request *req, int error, void *ctx)
-{
-    (void)req;
-    (void)error;
-    (void)ctx; /* on_close follows */
-}
-
-static const struct http_body_ops body_callbacks = {envd_stream_input_on_data, envd_stream_input_on_end,
-                                                    envd_stream_input_on_error};
+static const struct http_body_ops body_callbacks = {.on_data = envd_stream_input_on_data,
+                                                    .on_end = envd_stream_input_on_end};
 
 static void on_deadline(struct call *c)
 {
@@ -224,11 +217,8 @@ static void on_deadline(struct call *c)
 
 void envd_stream_input(struct call *c)
 {
-    struct input_stream *s;
+    struct input_stream *s = arena_alloc(http_arena(c->req), sizeof(*s));
 
-    if (!rpc_stream_accept(c))
-        return;
-    s = arena_alloc(http_arena(c->req), sizeof(*s));
     connect_decoder_init(&s->decoder, INPUT_BODY_MAX);
     s->decoder.may_compress = rpc_has_gzip(c);
     buf_init(&s->rest, REST_MAX);

@@ -277,14 +277,7 @@ static void on_body_end(struct http_request *req, void *ctx)
         advance(c);
 }
 
-static void on_body_error(struct http_request *req, int error, void *ctx)
-{
-    (void)req;
-    (void)error;
-    (void)ctx; /* on_close follows */
-}
-
-static const struct http_body_ops body_callbacks = {envd_upload_on_data, on_body_end, on_body_error};
+static const struct http_body_ops body_callbacks = {.on_data = envd_upload_on_data, .on_end = on_body_end};
 
 /* ---- the request ---- */
 

@@ -115,14 +115,14 @@ static void envd_watch_on_end(void *ctx, const struct err *err)
 
 static const struct file_watch_ops ops = {envd_watch_on_start, envd_watch_on_event, envd_watch_on_end};
 
-static void watch_dir(struct call *c, const json_t *message)
+void envd_watch_dir(struct call *c)
 {
     struct watching *w;
     struct str path;
     uint8_t flags;
     struct err err;
 
-    if (watch_request_read(message, &path, &flags, &err) < 0) {
+    if (watch_request_read(c->body, &path, &flags, &err) < 0) {
         rpc_fail_err(c, &err);
         return;
     }
@@ -136,9 +136,4 @@ static void watch_dir(struct call *c, const json_t *message)
     http_on_drain(c->req, envd_watch_on_drain, c);
     if (file_watch(c->sandbox, &c->actor, c->user, path, flags, &ops, c, &w->watch, &err) < 0)
         rpc_fail_err(c, &err);
-}
-
-void envd_watch_dir(struct call *c)
-{
-    rpc_stream(c, watch_dir);
 }

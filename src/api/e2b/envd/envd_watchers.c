@@ -116,14 +116,14 @@ static bool has_room(struct call *c)
     return map_count(&e2b_of(c)->watchers) < WATCHERS_MAX && of_sandbox < WATCHERS_OF_SANDBOX_MAX;
 }
 
-static void create_watcher(struct call *c, const json_t *message)
+void envd_create_watcher(struct call *c)
 {
     struct watcher *w;
     struct str path;
     uint8_t flags;
     struct err err;
 
-    if (watch_request_read(message, &path, &flags, &err) < 0) {
+    if (watch_request_read(c->body, &path, &flags, &err) < 0) {
         rpc_fail_err(c, &err);
         return;
     }
@@ -150,22 +150,14 @@ static void create_watcher(struct call *c, const json_t *message)
     }
 }
 
-void envd_create_watcher(struct call *c)
-{
-    rpc_unary(c, create_watcher);
-}
-
 /* NULL after answering when this sandbox has no such watcher. */
-static struct watcher *envd_watchers_find(struct call *c, const json_t *message)
+static struct watcher *envd_watchers_find(struct call *c)
 {
     struct str id = STR("");
     struct watcher *w;
-    struct err err;
 
-    if (json_get_str(message, "watcherId", &id, &err) < 0) {
-        rpc_fail(c, err.code, "unmarshal message: %s", err.msg);
+    if (!CALL_WANTS(c, JSON_WANT_STR("watcherId", &id)))
         return NULL;
-    }
     w = map_get(&e2b_of(c)->watchers, id);
     if (w && w->sandbox == c->sandbox && !w->creator)
         return w;
@@ -173,10 +165,10 @@ static struct watcher *envd_watchers_find(struct call *c, const json_t *message)
     return NULL;
 }
 
-static void get_events(struct call *c, const json_t *message)
+void envd_get_watcher_events(struct call *c)
 {
     AUTO_BUF struct buf b = BUF_INIT(EVENTS_MAX + 64);
-    struct watcher *w = envd_watchers_find(c, message);
+    struct watcher *w = envd_watchers_find(c);
 
     if (!w)
         return;
@@ -203,22 +195,12 @@ static void get_events(struct call *c, const json_t *message)
     rpc_answer(c, &b);
 }
 
-void envd_get_watcher_events(struct call *c)
+void envd_remove_watcher(struct call *c)
 {
-    rpc_unary(c, get_events);
-}
-
-static void remove_watcher(struct call *c, const json_t *message)
-{
-    struct watcher *w = envd_watchers_find(c, message);
+    struct watcher *w = envd_watchers_find(c);
 
     if (!w)
         return;
     watcher_free(w);
     call_json(c, 200, STR("{}"));
-}
-
-void envd_remove_watcher(struct call *c)
-{
-    rpc_unary(c, remove_watcher);
 }

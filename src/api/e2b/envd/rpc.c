@@ -14,9 +14,14 @@ enum { KEEPALIVE_DEFAULT_S = 90, KEEPALIVE_MAX_S = 3600 };
 /* What is smaller gains nothing, what is larger would hold the loop. */
 enum { GZIP_LEVEL = 1, GZIP_MIN = 1024, GZIP_MAX = 1024 * 1024 };
 
+static bool rpc_streams(const struct call *c)
+{
+    return c->route->flags & RPC_STREAM;
+}
+
 static bool rpc_wants_gzip(const struct call *c)
 {
-    struct str accepted = http_header_get(c->req, c->streams ? "connect-accept-encoding" : "accept-encoding");
+    struct str accepted = http_header_get(c->req, rpc_streams(c) ? "connect-accept-encoding" : "accept-encoding");
 
     return accepted.p ? accept_encoding_choose(accepted) == ACCEPT_GZIP : rpc_has_gzip(c);
 }
@@ -75,7 +80,7 @@ static void end_stream(struct call *c, enum err_code code, struct str message)
 
 void rpc_cut(struct call *c)
 {
-    if (c->streams && c->req)
+    if (rpc_streams(c) && c->req)
         end_stream(c, ERR_UNAVAILABLE, STR("the sandbox was killed or reached its end of life"));
     else if (c->req)
         http_abort(c->req);
@@ -87,13 +92,13 @@ void rpc_end(struct call *c)
     end_stream(c, ERR_OK, STR_NULL);
 }
 
-static void rpc_end_failed(struct call *c, enum err_code code, struct str message)
+void rpc_end_failed(struct call *c, enum err_code code, struct str message)
 {
     AUTO_BUF struct buf b = BUF_INIT(8192);
 
     if (c->answered || call_lost(c, code))
         return;
-    if (c->streams) {
+    if (rpc_streams(c)) {
         end_stream(c, code, message);
         return;
     }
@@ -130,8 +135,8 @@ static bool has_type(const struct http_request *req, struct str wanted)
 static bool check_headers(struct call *c)
 {
     struct str version = http_header_get(c->req, "connect-protocol-version");
-    struct str encoding = http_header_get(c->req, c->streams ? "connect-content-encoding" : "content-encoding");
-    struct str type = c->streams ? STR("application/connect+json") : STR("application/json");
+    struct str encoding = http_header_get(c->req, rpc_streams(c) ? "connect-content-encoding" : "content-encoding");
+    struct str type = rpc_streams(c) ? STR("application/connect+json") : STR("application/json");
     int r;
 
     if (!has_type(c->req, type)) {
@@ -159,7 +164,7 @@ static bool check_headers(struct call *c)
 
 bool rpc_has_gzip(const struct call *c)
 {
-    const char *header = c->streams ? "connect-content-encoding" : "content-encoding";
+    const char *header = rpc_streams(c) ? "connect-content-encoding" : "content-encoding";
 
     return str_eq_nocase(http_header_get(c->req, header), STR("gzip"));
 }
@@ -175,18 +180,17 @@ int rpc_unpack(struct call *c, struct str packed, struct buf *b)
     return r;
 }
 
-void rpc_read(struct call *c, struct str text)
+void rpc_read(struct call *c, struct str text, void (*then)(struct call *c))
 {
-    json_t *message = NULL;
     struct err err;
 
     c->holder.bytes = text.n;
     if (text.n == 0)
         rpc_fail(c, ERR_INVALID_ARGUMENT, "unmarshal message: zero-length payload is not a valid JSON object");
-    else if (json_read_object(text, false, &message, &err) < 0)
+    else if (json_read_object(text, false, &c->body, &err) < 0)
         rpc_fail(c, ERR_INVALID_ARGUMENT, "unmarshal message: %s", err.msg);
     else
-        call_take_json(c, message);
+        then(c);
 }
 
 static void on_unary_body(struct http_request *req, int error, struct str body, void *ctx)
@@ -198,9 +202,9 @@ static void on_unary_body(struct http_request *req, int error, struct str body, 
     if (error == -EMSGSIZE)
         rpc_fail(c, ERR_RESOURCE_EXHAUSTED, "the message is too large");
     else if (error == 0 && !rpc_has_gzip(c))
-        rpc_read(c, body);
+        rpc_read(c, body, call_start);
     else if (error == 0 && rpc_unpack(c, body, &plain) == 0)
-        rpc_read(c, buf_str(&plain));
+        rpc_read(c, buf_str(&plain), call_start);
 }
 
 static void on_unary_timeout(struct call *c)
@@ -214,21 +218,6 @@ static void on_unary_timeout(struct call *c)
     if (c->file)
         file_call_cancel(TAKE_PTR(c->file));
     rpc_fail(c, ERR_DEADLINE_EXCEEDED, "context deadline exceeded");
-}
-
-bool rpc_unary_accept(struct call *c, rpc_fn fn)
-{
-    if (!check_headers(c))
-        return false;
-    c->on_json = fn;
-    call_set_timer(c, c->timeout_ms ? c->timeout_ms : RPC_TIMEOUT_MS, on_unary_timeout);
-    return true;
-}
-
-void rpc_unary(struct call *c, rpc_fn fn)
-{
-    if (rpc_unary_accept(c, fn))
-        http_read_body(c->req, BODY_MAX, on_unary_body, c);
 }
 
 static void on_stream_body(struct http_request *req, int error, struct str body, void *ctx)
@@ -252,9 +241,9 @@ static void on_stream_body(struct http_request *req, int error, struct str body,
     switch (connect_decode_one(body, BODY_MAX, rpc_has_gzip(c) ? &compressed : NULL, &message)) {
     case 0:
         if (!compressed)
-            rpc_read(c, message);
+            rpc_read(c, message, call_start);
         else if (rpc_unpack(c, message, &plain) == 0)
-            rpc_read(c, buf_str(&plain));
+            rpc_read(c, buf_str(&plain), call_start);
         break;
     case -EMSGSIZE:
         rpc_fail(c, ERR_RESOURCE_EXHAUSTED, "the message is too large");
@@ -268,18 +257,19 @@ static void on_stream_body(struct http_request *req, int error, struct str body,
     }
 }
 
-bool rpc_stream_accept(struct call *c)
+void rpc_run(struct call *c)
 {
-    c->streams = true;
-    return check_headers(c);
-}
-
-void rpc_stream(struct call *c, rpc_fn fn)
-{
-    if (!rpc_stream_accept(c))
+    c->body_error = "unmarshal message: ";
+    if (!check_headers(c))
         return;
-    c->on_json = fn;
-    http_read_body(c->req, BODY_MAX + CONNECT_HEAD, on_stream_body, c);
+    if (!rpc_streams(c))
+        call_set_timer(c, c->timeout_ms ? c->timeout_ms : RPC_TIMEOUT_MS, on_unary_timeout);
+    if (c->route->flags & RPC_READS)
+        call_start(c);
+    else if (rpc_streams(c))
+        http_read_body(c->req, BODY_MAX + CONNECT_HEAD, on_stream_body, c);
+    else
+        http_read_body(c->req, BODY_MAX, on_unary_body, c);
 }
 
 uint64_t rpc_keepalive_ms(const struct http_request *req)

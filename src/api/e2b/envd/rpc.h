@@ -7,25 +7,26 @@
 
 #include "api/e2b/call.h"
 
-typedef void (*rpc_fn)(struct call *c, const json_t *message);
+enum rpc_flags {
+    RPC_UNARY = ROUTE_OWN,
+    RPC_STREAM = ROUTE_OWN << 1, /* its answer is one */
+    RPC_READS = ROUTE_OWN << 2,  /* the handler reads the body itself */
+};
 
 /*
- * Reads the one message of the request and calls fn with it, an object borrowed for the call; what is malformed is answered. BODY_MAX
+ * Checks the headers, reads the one message of the request into c->body, an object, and runs the route's handler; what is malformed is answered. BODY_MAX
  * bounds it, also unpacked. After Connect-Timeout-Ms (or RPC_TIMEOUT_MS) a unary call that is still unanswered fails; a stream has to see to c->timeout_ms itself.
  */
 enum { RPC_TIMEOUT_MS = 600 * 1000 };
-void rpc_unary(struct call *c, rpc_fn fn);
-void rpc_stream(struct call *c, rpc_fn fn);
+void rpc_run(struct call *c);
 
 /*
- * For handlers that read the body themselves. Checks the headers (false: answered). A message that is there as a whole goes to rpc_read(), and before that, when
- * it is compressed, through rpc_unpack(), which answers its failures; a unary one is when rpc_has_gzip() says so, one of a stream may be.
+ * For handlers that read the body themselves. A message that is there as a whole goes to rpc_read(), and before that, when it is compressed, through
+ * rpc_unpack(), which answers its failures; a unary one is when rpc_has_gzip() says so, one of a stream may be.
  */
-bool rpc_unary_accept(struct call *c, rpc_fn fn);
-bool rpc_stream_accept(struct call *c);
 bool rpc_has_gzip(const struct call *c);
 int rpc_unpack(struct call *c, struct str packed, struct buf *b) WARN_UNUSED;
-void rpc_read(struct call *c, struct str text);
+void rpc_read(struct call *c, struct str text, void (*then)(struct call *c));
 
 /* Answers a unary call; takes the content. Compressed, as streams are, when the client would rather have it so and it is worth it. */
 void rpc_answer(struct call *c, struct buf *body);
@@ -33,6 +34,7 @@ void rpc_answer(struct call *c, struct buf *body);
 /* Fails the call, of either kind. A sandbox that is gone cuts it. */
 void rpc_fail(struct call *c, enum err_code code, const char *fmt, ...) PRINTF_LIKE(3, 4);
 void rpc_fail_err(struct call *c, const struct err *err);
+void rpc_end_failed(struct call *c, enum err_code code, struct str message);
 
 /* Sends an envelope that is complete already. */
 void rpc_send(struct call *c, struct str envelope);

@@ -10,8 +10,8 @@ enum { VOLUME_IN_MAX = 1024 * 1024 };
 
 struct content {
     struct str path; /* as it was asked for, cleaned: "/" is the volume */
-    bool has_uid, has_gid, has_mode, force;
-    uint32_t uid, gid, mode, depth;
+    bool force;
+    int64_t uid, gid, mode, depth; /* -1: not given */
     int ok_status;
     struct sandbox *opened; /* the volume's; ours to release */
     struct buf listing;

@@ -110,11 +110,11 @@ static void change(struct call *c, uint8_t flags)
 {
     struct content *k = content_of(c);
     const struct file_change change = {
-        .flags = (uint8_t)(flags | (k->has_uid ? WIRE_CHANGE_UID : 0) | (k->has_gid ? WIRE_CHANGE_GID : 0) |
-                           (k->has_mode ? WIRE_CHANGE_MODE : 0)),
-        .uid = k->uid,
-        .gid = k->gid,
-        .mode = k->mode,
+        .flags = (uint8_t)(flags | (k->uid >= 0 ? WIRE_CHANGE_UID : 0) | (k->gid >= 0 ? WIRE_CHANGE_GID : 0) |
+                           (k->mode >= 0 ? WIRE_CHANGE_MODE : 0)),
+        .uid = (uint32_t)MAX(k->uid, (int64_t)0),
+        .gid = (uint32_t)MAX(k->gid, (int64_t)0),
+        .mode = (uint32_t)MAX(k->mode, (int64_t)0),
     };
     struct err err;
 
@@ -126,7 +126,7 @@ void content_change(struct call *c)
 {
     const struct content *k = content_of(c);
 
-    if (k->has_uid || k->has_gid || k->has_mode)
+    if (k->uid >= 0 || k->gid >= 0 || k->mode >= 0)
         change(c, 0);
     else
         content_answer_entry(c);
@@ -212,8 +212,8 @@ static void volume_content_list(struct call *c)
     struct content *k = content_of(c);
     struct err err;
 
-    if (file_list(k->opened, &c->actor, VOLUME_USER, k->path, (uint32_t)k->depth, on_each, volume_content_on_listed, c,
-                  &c->file, &err) < 0)
+    if (file_list(k->opened, &c->actor, VOLUME_USER, k->path, (uint32_t)MAX(k->depth, (int64_t)1), on_each,
+                  volume_content_on_listed, c, &c->file, &err) < 0)
         content_fail(c, &err);
 }
 
@@ -221,7 +221,7 @@ static void volume_content_list(struct call *c)
 
 const struct route volume_routes[] = {
     {HTTP_METHOD_GET, "/volumecontent/{}/path", content_answer_entry, 0, NULL},
-    {HTTP_METHOD_PATCH, "/volumecontent/{}/path", content_change, 0, NULL},
+    {HTTP_METHOD_PATCH, "/volumecontent/{}/path", content_change, ROUTE_BODY_MAY, NULL},
     {HTTP_METHOD_DELETE, "/volumecontent/{}/path", remove_it, 0, NULL},
     {HTTP_METHOD_GET, "/volumecontent/{}/dir", volume_content_list, 0, NULL},
     {HTTP_METHOD_POST, "/volumecontent/{}/dir", volume_content_make_dir, 0, NULL},
@@ -248,53 +248,40 @@ static void volume_content_on_volume(void *ctx, struct sandbox *sb, const struct
     call_unref(c);
 }
 
-static void open_volume(struct call *c)
-{
-    struct err err;
-
-    call_ref(c);
-    if (volume_open(call_core(c), &c->actor, c->args[0], volume_content_on_volume, c, &err) < 0) {
-        content_fail(c, &err);
-        call_unref(c);
-    }
-}
-
 /* False: answered. */
-static bool get_number(struct call *c, const char *name, uint64_t max, bool *ret_has, uint32_t *ret_value)
+static bool get_number(struct call *c, const char *name, uint64_t max, int64_t *ret_value)
 {
     uint64_t number = 0;
     struct str value;
 
-    *ret_has = http_query_get(c->req, name, &value) == 1 && value.n;
-    if (*ret_has && (str_to_u64(value, &number) < 0 || number > max)) {
+    *ret_value = -1;
+    if (http_query_get(c->req, name, &value) != 1 || !value.n)
+        return true;
+    if (str_to_u64(value, &number) < 0 || number > max) {
         call_fail(c, 400, "parameter \"%s\" must be a number up to %" PRIu64, name, max);
         return false;
     }
-    *ret_value = (uint32_t)number;
+    *ret_value = (int64_t)number;
     return true;
 }
 
 /* PATCH says in its body what the others say in the query. */
-static void on_patch(struct call *c, const json_t *body)
+static void volume_content_begin(struct call *c)
 {
     struct content *k = content_of(c);
-    int64_t uid = 0, gid = 0, mode = 0;
     struct err err;
-    int has_uid = json_get_int(body, "uid", 0, INT32_MAX, &uid, &err);
-    int has_gid = has_uid < 0 ? -1 : json_get_int(body, "gid", 0, INT32_MAX, &gid, &err);
-    int has_mode = has_gid < 0 ? -1 : json_get_int(body, "mode", 0, 07777, &mode, &err);
 
-    if (has_mode < 0) {
-        call_fail(c, 400, "%s", err.msg);
-        return;
+    c->body_error = "";
+    if (c->body) {
+        k->uid = k->gid = k->mode = -1;
+        if (!CALL_WANTS(c, JSON_WANT_INT("uid", 0, INT32_MAX, &k->uid), JSON_WANT_INT("gid", 0, INT32_MAX, &k->gid),
+                        JSON_WANT_INT("mode", 0, 07777, &k->mode)))
+            return;
     }
-    k->has_uid = has_uid > 0;
-    k->has_gid = has_gid > 0;
-    k->has_mode = has_mode > 0;
-    k->uid = (uint32_t)uid;
-    k->gid = (uint32_t)gid;
-    k->mode = (uint32_t)mode;
-    open_volume(c);
+    if (volume_open(call_core(c), &c->actor, c->args[0], volume_content_on_volume, call_hold(c), &err) < 0) {
+        content_fail(c, &err);
+        call_unref(c);
+    }
 }
 
 static bool read_parameters(struct call *c)
@@ -302,8 +289,6 @@ static bool read_parameters(struct call *c)
     struct content *k = content_of(c);
     char clean[PATH_TEXT_MAX];
     struct str path, force;
-    uint32_t depth = 1;
-    bool has_depth;
 
     if (http_query_get(c->req, "path", &path) != 1 || !path.n || str_has_nul(path)) {
         call_fail(c, 400, "parameter \"path\" is missing");
@@ -317,12 +302,8 @@ static bool read_parameters(struct call *c)
     }
     k->path = arena_str(http_arena(c->req), str_of(clean));
     k->force = http_query_get(c->req, "force", &force) == 1 && (str_eqc(force, "true") || str_eqc(force, "1"));
-    if (!get_number(c, "uid", INT32_MAX, &k->has_uid, &k->uid) ||
-        !get_number(c, "gid", INT32_MAX, &k->has_gid, &k->gid) ||
-        !get_number(c, "mode", 07777, &k->has_mode, &k->mode) || !get_number(c, "depth", DEPTH_MAX, &has_depth, &depth))
-        return false;
-    k->depth = has_depth && depth ? depth : 1;
-    return true;
+    return get_number(c, "uid", INT32_MAX, &k->uid) && get_number(c, "gid", INT32_MAX, &k->gid) &&
+           get_number(c, "mode", 07777, &k->mode) && get_number(c, "depth", DEPTH_MAX, &k->depth);
 }
 
 /* The token is the volume's own; a volume that is not there and a wrong token look alike. */
@@ -372,11 +353,7 @@ bool volume_content_handle(struct e2b *e2b, struct http_request *req)
     file_body_init(&k->body, c, VOLUME_IN_MAX);
     k->ok_status = route->method == HTTP_METHOD_POST || route->method == HTTP_METHOD_PUT ? 201 : 200;
     c->cleanup = volume_content_cleanup;
-    if (!read_parameters(c))
-        return true;
-    if (route->handler == content_change)
-        call_read_json(c, false, on_patch);
-    else
-        open_volume(c);
+    if (read_parameters(c))
+        call_read(c, volume_content_begin);
     return true;
 }

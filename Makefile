@@ -7,7 +7,7 @@ DOC := /usr/local/share/doc/cove
 INSTALLED = $(addprefix $(DESTDIR),$(addprefix /usr/local/bin/,cove cove-cli cove-here cove-bwrap coved cove-api cove-egress cove-agent cove-image cove-guest) $(UNIT) $(DOC) /usr/local/share/cove)
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build check-build check-run check-start check-install check-uninstall run start reload stop test test-sdks test-templates test-vm unit check fuzz bench soak format install deb uninstall clean
+.PHONY: help deps build check-build check-run check-start check-install check-uninstall run start reload stop test test-sdks test-templates test-tiers test-vm unit check fuzz bench soak format install deb uninstall clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,6 +57,11 @@ test-templates: ## only the tests of ready-made templates with all that they bri
 test-vm: ## what a kernel makes a difference to, on Debian's and control groups v2, in an emulated machine (KERNEL=6.12 SUITE=trixie for another)
 	@tools/install-deps build run test vm
 	@tools/test-vm $(if $(SUITE),--suite $(SUITE)) $(if $(KERNEL),--kernel $(KERNEL))
+
+test-tiers: ## the suites with all sandboxes in another tier (TIERS="gvisor microvm"; E2B=DIR: E2B's own suites of that checkout, too): hours
+	@tools/install-deps build run test vm
+	@tools/compile faults
+	@tools/test-tiers $(TIERS)
 
 unit: ## only the unit tests (ONLY=folder for one folder)
 	@tools/install-deps build test

@@ -18,7 +18,7 @@ from observe import observe
 from opensandbox import opensandbox
 from report import column, median
 from rig import MIB, Broken, Missing, children, cpu_seconds, forget_peak, kernel_memory, peak, pss, rss, run
-from saved import gvisor
+from saved import gvisor, microvm
 from state import STATE_ROWS
 
 MS = 1000.0  # samples are microseconds
@@ -364,4 +364,4 @@ def rest(bench):
 
 ROWS = {"rest": rest, "start": start, "here": here, "exec": execute, "mcp": mcp, "env": environments, "burst": burst, "crowd": crowd, "health": health,
         "connections": connections, "files": files, "slow": slow, "events": append, "https": https, "opensandbox": opensandbox, "judge": judge,
-        "network": network, "observe": observe, "gvisor": gvisor, **STATE_ROWS}
+        "network": network, "observe": observe, "gvisor": gvisor, "microvm": microvm, **STATE_ROWS}

@@ -1,5 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""For all folders: --shard=I/N runs one of N parts of what was collected, in one piece, so that parts seldom share a fixture."""
+"""For all folders: --shard=I/N runs one of N parts of what was collected, in one piece, so that parts seldom share a fixture. In another tier some tests are skipped (tiers.py)."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parent))
+import tiers  # noqa: E402
 
 
 def pytest_addoption(parser):
@@ -11,3 +19,7 @@ def pytest_collection_modifyitems(config, items):
     chosen = items[len(items) * (number - 1) // of:len(items) * number // of]
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
     items[:] = chosen
+    for item in items:
+        why = tiers.reason(item.nodeid)
+        if why:
+            item.add_marker(pytest.mark.skip(reason=why))

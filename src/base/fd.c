@@ -18,6 +18,15 @@ int fd_close(int fd)
     return -1;
 }
 
+int fd_lasting(int fd)
+{
+    int there = fd < 0 || fd >= FD_LASTING ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, FD_LASTING);
+    if (there < 0)
+        return fd;
+    (void)fd_close(fd);
+    return there;
+}
+
 static int set_flag(int fd, int get, int set, int flag, bool on)
 {
     int flags = fcntl(fd, get);

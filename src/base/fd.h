@@ -16,6 +16,13 @@ static inline UNUSED void fd_close_auto_(int *fd)
 #define AUTO_CLOSE __attribute__((cleanup(fd_close_auto_)))
 
 /*
+ * The same from FD_LASTING on, where there is room; closes fd. For what a process holds many of for long, so that its children need not copy and close them: whatever they
+ * are to have stays below.
+ */
+enum { FD_LASTING = 1024 };
+int fd_lasting(int fd);
+
+/*
  * At the start of a program: opens /dev/null (flags: O_RDONLY or O_RDWR) for each of descriptors 0, 1 and 2 that is closed. Otherwise the first files that the
  * program opens get these numbers, and what it prints is written into them. -EBADF: one stays closed.
  */

@@ -51,6 +51,19 @@ static void test_flags_and_closing(void **state)
     (void)fd_close(fds[1]);
 }
 
+static void test_lasting(void **state)
+{
+    (void)state;
+    int low = open("/dev/null", O_RDONLY), fd = fd_lasting(low);
+    assert_int_equal(fd_lasting(-1), -1);
+    if (fd != low) { /* there is room */
+        assert_true(fd >= FD_LASTING && fcntl(low, F_GETFD) < 0);
+        assert_int_equal(fcntl(fd, F_GETFD), FD_CLOEXEC);
+        assert_int_equal(fd_lasting(fd), fd);
+    }
+    fd = fd_close(fd);
+}
+
 static void test_files(void **state)
 {
     (void)state;
@@ -214,7 +227,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_flags_and_closing), cmocka_unit_test(test_files),    cmocka_unit_test(test_passing),
-        cmocka_unit_test(test_unwanted),          cmocka_unit_test(test_standard),
+        cmocka_unit_test(test_lasting),           cmocka_unit_test(test_unwanted), cmocka_unit_test(test_standard),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

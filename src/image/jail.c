@@ -108,7 +108,7 @@ int jail_door_open(struct jail_door *ret_door, struct err *err)
 
 pid_t jail_spawn_unpack(const struct jail_door *door, uid_t ids_base, int *ret_pidfd, struct err *err)
 {
-    pid_t pid = namespace_spawn(-1, ids_base, false, ret_pidfd);
+    pid_t pid = namespace_spawn(-1, ids_base, 0, ret_pidfd);
     if (pid < 0)
         return err_errno(err, (int)pid, "make the namespaces of the process that unpacks");
     if (pid == 0)

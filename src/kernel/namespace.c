@@ -46,24 +46,14 @@ pid_t namespace_spawn_root(int cgroup_fd, int *ret_pidfd)
     return pid < 0 ? -errno : (pid_t)pid;
 }
 
-pid_t namespace_spawn(int cgroup_fd, uid_t owner, bool is_sibling, int *ret_pidfd)
-{
-    return namespace_spawn_apart(cgroup_fd, owner, is_sibling, false, ret_pidfd);
-}
-
-pid_t namespace_spawn_apart(int cgroup_fd, uid_t owner, bool is_sibling, bool with_network, int *ret_pidfd)
+pid_t namespace_spawn(int cgroup_fd, uid_t owner, uint64_t flags, int *ret_pidfd)
 {
     int pidfd = -1;
     struct clone_args args = {
-        .flags = CLONE_PIDFD | CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS,
+        .flags = flags | CLONE_PIDFD | CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS,
         .pidfd = (uint64_t)(uintptr_t)&pidfd,
-        .exit_signal = SIGCHLD,
+        .exit_signal = flags & CLONE_PARENT ? 0 : SIGCHLD, /* the signal at a sibling's end is the one that ours would be */
     };
-    args.flags |= with_network ? CLONE_NEWNET : 0;
-    if (is_sibling) { /* the signal at its end is the one that ours would be */
-        args.flags |= CLONE_PARENT;
-        args.exit_signal = 0;
-    }
     if (cgroup_fd >= 0) {
         args.flags |= CLONE_INTO_CGROUP;
         args.cgroup = (uint64_t)cgroup_fd;
@@ -80,6 +70,11 @@ pid_t namespace_spawn_apart(int cgroup_fd, uid_t owner, bool is_sibling, bool wi
     if (pid > 0)
         *ret_pidfd = pidfd;
     return (pid_t)pid;
+}
+
+int namespace_take_files(void)
+{
+    return close_range(FD_LASTING, ~0U, CLOSE_RANGE_UNSHARE) < 0 ? -errno : 0;
 }
 
 static int write_map(int proc_fd, pid_t pid, const char *file, uid_t first, uid_t base, int count)

@@ -14,12 +14,13 @@ enum { NAMESPACE_IDS = 65536 };
  * queues and locked memory is charged to whom it belongs, too: were that the caller, then all children and the host's root would share
  * one purse. Changes the calling thread's effective id for its duration; the child keeps it.
  *
- * with_network: and in a new network namespace, without anything in it.
- *
- * is_sibling: the child's parent is the caller's parent, so it outlives the caller, and only that parent can wait for it.
+ * flags: more of clone3()'s. CLONE_NEWNET: a network namespace without anything in it. CLONE_PARENT: the child's parent is the caller's
+ * parent, so it outlives the caller, and only that parent can wait for it. CLONE_FILES: until the child calls namespace_take_files().
  */
-pid_t namespace_spawn(int cgroup_fd, uid_t owner, bool is_sibling, int *ret_pidfd) WARN_UNUSED;
-pid_t namespace_spawn_apart(int cgroup_fd, uid_t owner, bool is_sibling, bool with_network, int *ret_pidfd) WARN_UNUSED;
+pid_t namespace_spawn(int cgroup_fd, uid_t owner, uint64_t flags, int *ret_pidfd) WARN_UNUSED;
+
+/* In the child: what is open below FD_LASTING (base/fd.h), as descriptors of its own, and nothing else. */
+int namespace_take_files(void) WARN_UNUSED;
 
 /* The same with the caller's ids and capabilities: new mount, pid, ipc and uts namespaces, a sibling. */
 pid_t namespace_spawn_root(int cgroup_fd, int *ret_pidfd) WARN_UNUSED;

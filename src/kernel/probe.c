@@ -114,7 +114,7 @@ static int body_start(struct body *b)
     *b = (struct body){0, -1, -1, -1};
     if (pipe2(p, O_CLOEXEC) < 0)
         return -errno;
-    pid_t pid = namespace_spawn(-1, TEST_BASE_UID, false, &b->pidfd);
+    pid_t pid = namespace_spawn(-1, TEST_BASE_UID, 0, &b->pidfd);
     if (pid == 0) {
         (void)fd_close(p[1]);
         _exit(read(p[0], &byte, 1) == 0 ? 0 : 1);

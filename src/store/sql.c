@@ -16,7 +16,8 @@
 #define LIFE_SELECT                                                                                                    \
     "SELECT e.cursor, e.time, e.kind, e.data, e.hash, h.sandbox, s.tenant, s.template_id, s.metadata, s.started_at, "  \
     "s.cpu_milli, s.memory_bytes FROM events e INDEXED BY events_life JOIN event_heads h ON h.log = e.log "            \
-    "JOIN sandboxes s ON s.id = h.sandbox WHERE e.kind IN (" LIFE_KINDS ") AND e.cursor > ?1 AND e.cursor <= ?2 "      \
+    "JOIN sandboxes s ON s.id = h.sandbox WHERE " LIFE_RANGE " AND kind IN (" LIFE_KINDS                               \
+    ") AND e.cursor > ?1 AND e.cursor <= ?2 "                                                                          \
     "AND (?3 OR s.tenant = ?4) AND (?5 = '' OR h.sandbox = ?5) AND s.extra NOT LIKE '%\"hidden\":true%' "              \
     "AND NOT (e.kind = 'sandbox.create' AND e.data LIKE '%\"hidden\":true%') "
 #define EVENT_COLUMNS "seq, time, kind, source, grade, actor, cause, data, hash"

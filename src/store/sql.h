@@ -2,7 +2,8 @@
 /* Every statement that runs more than once, by name; each is prepared at first use and kept. */
 #pragma once
 
-/* Of events_life, an index over these alone. */
+/* The kinds that are read through events_life, and what that index is over. */
+#define LIFE_RANGE "kind >= 'sandbox.' AND kind < 'sandbox/'"
 #define LIFE_KINDS                                                                                                     \
     "'sandbox.create','sandbox.failed','sandbox.ended','sandbox.timeout','sandbox.metadata','sandbox.paused',"         \
     "'sandbox.resumed','sandbox.snapshotted'"

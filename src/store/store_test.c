@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/buf.h"
 #include "base/fd.h"
+#include "store/life_rows.h"
 #include "store/meta.h"
 #include "store/schema.h"
 #include "store/store.h"
+#include "store/tenant_rows.h"
 #include "store/test_dir.h"
 
 #include <fcntl.h>
@@ -132,6 +134,21 @@ static void test_refuses_a_newer_format(void **state)
     assert_int_equal(err.code, ERR_FAILED_PRECONDITION);
     test_sql(dir->db, "PRAGMA user_version = %d", (int)schema_n_steps);
     store_close(open_ok(dir));
+}
+
+static void test_brings_an_older_format_up_to_date(void **state)
+{
+    struct test_dir *dir = *state;
+    store_close(open_ok(dir));
+    test_sql(dir->db, "DROP INDEX events_life");
+    test_sql(dir->db, "CREATE INDEX events_life ON events (cursor) WHERE kind IN ('sandbox.create')");
+    test_sql(dir->db, "PRAGMA user_version = 11");
+    struct store *s = open_ok(dir);
+    struct err err;
+    struct life_want want = {.to = 1, .tenant = TENANT_ANY, .limit = 1};
+    assert_int_equal(life_rows_each(s, &want, NULL, NULL, &err), 0);
+    store_close(s);
+    assert_int_equal(test_sql_number(dir->db, "PRAGMA user_version"), (int64_t)schema_n_steps);
 }
 
 static void test_refuses_what_is_no_store(void **state)
@@ -448,6 +465,7 @@ int main(void)
         TEST(test_meta),
         TEST(test_one_writer),
         TEST(test_refuses_a_newer_format),
+        TEST(test_brings_an_older_format_up_to_date),
         TEST(test_refuses_what_is_no_store),
         TEST(test_damaged_page),
         TEST(test_migrates_step_by_step),

@@ -30,12 +30,14 @@
 enum { SESSION_BUFFER_BYTES = 512 * 1024 };
 
 /* A process is born in its parent's network namespace. */
-static pid_t spawn_in_network(const struct tier_host *host, struct box *box, int group_fd)
+static pid_t spawn_in_network(const struct tier_host *host, struct box *box, const struct container_birth *b)
 {
+    uint64_t flags = CLONE_PARENT | (b->shares ? CLONE_FILES : 0);
+
     bool captured = box->net.ns >= 0;
     if (captured && setns(box->net.ns, CLONE_NEWNET) < 0)
         return -errno;
-    pid_t pid = namespace_spawn(group_fd, root_base(host, box), true, &box->pidfd);
+    pid_t pid = namespace_spawn(b->door.group_fd, root_base(host, box), flags, &box->pidfd);
     if (pid != 0 && captured) {
         int back = setns(host->net_fd, CLONE_NEWNET);
         assert(back == 0);
@@ -44,10 +46,16 @@ static pid_t spawn_in_network(const struct tier_host *host, struct box *box, int
     return pid;
 }
 
+static void container_birth_over(struct container_birth *b)
+{
+    cgroup_door_close(&b->door);
+    b->theirs = fd_close(b->theirs);
+}
+
 int container_birth_begin(const struct tier_host *host, struct box *box, struct container_birth *b, struct err *err)
 {
     int pair[2];
-    b->door = CGROUP_DOOR_NONE;
+    *b = (struct container_birth){.door = CGROUP_DOOR_NONE, .ours = -1, .theirs = -1};
     int r = cgroup_door_open(host->cgroups, box->group, &b->door);
     if (r < 0)
         return err_errno(err, r, "open control group %s", box->group);
@@ -56,7 +64,7 @@ int container_birth_begin(const struct tier_host *host, struct box *box, struct 
         cgroup_door_close(&b->door);
         return err_errno(err, r, "make a socket pair");
     }
-    b->ours = pair[0];
+    b->ours = fd_lasting(pair[0]);
     b->theirs = pair[1];
     return 0;
 }
@@ -64,13 +72,14 @@ int container_birth_begin(const struct tier_host *host, struct box *box, struct 
 int container_birth_end(const struct tier_host *host, struct box *box, struct container_birth *b, pid_t pid, bool maps,
                         struct err *err)
 {
-    cgroup_door_close(&b->door);
-    (void)fd_close(b->theirs);
+    if (pid < 0 || !b->shares)
+        container_birth_over(b);
     if (pid < 0) {
         (void)fd_close(b->ours);
         return err_errno(err, pid, "make namespaces");
     }
     box->pid = pid;
+    box->pidfd = fd_lasting(box->pidfd);
     box->sock = b->ours;
     int r = fd_nonblock(box->sock, true);
     r = r ? r : namespace_set_oom_score(host->proc_fd, pid, CONTAINER_OOM_SCORE);
@@ -81,15 +90,32 @@ int container_birth_end(const struct tier_host *host, struct box *box, struct co
     return r < 0 ? err_errno(err, r, "set up the new process") : 0;
 }
 
+static bool container_birth_can_share(const struct tier_host *host, const struct container_birth *b)
+{
+    int most = MAX(MAX(b->theirs, b->door.group_fd), host->agent_fd);
+    for (size_t i = 0; i < ARRAY_SIZE(b->door.procs_fds); i++)
+        most = MAX(most, b->door.procs_fds[i]);
+    return most < FD_LASTING;
+}
+
+/* To copy and to close the descriptors of all other boxes would cost each body more, the more there are. */
 static int spawn(const struct tier_host *host, struct box *box, struct err *err)
 {
-    struct container_birth b;
-    if (container_birth_begin(host, box, &b, err) < 0)
+    struct container_birth *b = box->birth = mem_new(struct container_birth);
+    if (container_birth_begin(host, box, b, err) < 0)
         return -1;
-    pid_t pid = spawn_in_network(host, box, b.door.group_fd);
+    b->shares = container_birth_can_share(host, b);
+    pid_t pid = spawn_in_network(host, box, b);
     if (pid == 0)
-        container_child(b.theirs, host, &b.door, box);
-    return container_birth_end(host, box, &b, pid, true, err);
+        container_child(b->theirs, host, &b->door, box);
+    return container_birth_end(host, box, b, pid, true, err);
+}
+
+static void container_born(struct box *box)
+{
+    if (box->birth)
+        container_birth_over(box->birth);
+    mem_free(TAKE_PTR(box->birth));
 }
 
 static int container_inside(const struct tier_host *host, struct box *box, const struct tier_limits *limits)
@@ -214,6 +240,7 @@ int container_clean(const struct tier_host *host, struct box *box)
     if (box->has_tree)
         stage_tree_put(host->stage, box->tree);
     box->has_tree = false;
+    container_born(box);
     box->sock = fd_close(box->sock);
     box->pidfd = fd_close(box->pidfd);
     box->userns_fd = fd_close(box->userns_fd);
@@ -249,10 +276,11 @@ static int container_probe(const struct tier_host *host, struct tier_powers *ret
 
 /* Of everything whose kernel is the host's. */
 #define CONTAINER_LIFE                                                                                                 \
-    .ready = UINT32_MAX, .dress = container_dress, .start = container_start, .session = container_session,             \
-    .adopt = container_adopt, .clean = container_clean, .freeze = group_freeze, .is_frozen = group_is_frozen,          \
-    .yield = group_yield, .reclaim = group_reclaim, .usage = container_usage, .oom_kills = group_oom_kills,            \
-    .dirty_bytes = group_dirty_bytes, .snapshot = files_snapshot, .mount = container_mount
+    .ready = UINT32_MAX, .born = container_born, .dress = container_dress, .start = container_start,                   \
+    .session = container_session, .adopt = container_adopt, .clean = container_clean, .freeze = group_freeze,          \
+    .is_frozen = group_is_frozen, .yield = group_yield, .reclaim = group_reclaim, .usage = container_usage,            \
+    .oom_kills = group_oom_kills, .dirty_bytes = group_dirty_bytes, .snapshot = files_snapshot,                        \
+    .mount = container_mount
 
 const struct tier tier_container = {
     .name = "container",

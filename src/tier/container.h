@@ -15,6 +15,7 @@ enum { CONTAINER_OOM_SCORE = 50 };
 struct container_birth {
     struct cgroup_door door;
     int ours, theirs;
+    bool shares; /* the body uses these very descriptors until it is ready */
 };
 int container_birth_begin(const struct tier_host *host, struct box *box, struct container_birth *b,
                           struct err *err) WARN_UNUSED;

@@ -282,6 +282,8 @@ NORETURN void container_child(int sock, const struct tier_host *host, const stru
                               const struct box *box)
 {
     char name[TIER_NAME_MAX], path[32];
+    if (namespace_take_files() < 0)
+        _exit(1);
     (void)snprintf(path, sizeof(path), "/trees/%u", box->tree);
     if (chdir(path) < 0) /* what is named without a slash below is of it */
         _exit(1);

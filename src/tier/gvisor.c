@@ -19,6 +19,7 @@
 #include "tier/stage.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -116,7 +117,7 @@ static int gvisor_blank(const struct tier_host *host, struct box *box, struct er
     box->has_tree = true;
     if (container_birth_begin(host, box, &b, err) < 0)
         return -1;
-    pid_t pid = namespace_spawn_apart(b.door.group_fd, root_base(host, box), true, true, &box->pidfd);
+    pid_t pid = namespace_spawn(b.door.group_fd, root_base(host, box), CLONE_PARENT | CLONE_NEWNET, &box->pidfd);
     if (pid == 0)
         gvisor_child(b.theirs, host, &b.door, box, gvisor_runsc);
     if (container_birth_end(host, box, &b, pid, true, err) < 0)

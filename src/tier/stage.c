@@ -137,7 +137,7 @@ int stage_tree_take(struct stage *s, uint32_t *ret_tree, int *ret_fd)
     }
     char path[32];
     (void)snprintf(path, sizeof(path), "/trees/%u", tree);
-    int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    int fd = fd_lasting(open(path, O_PATH | O_DIRECTORY | O_CLOEXEC));
     if (fd < 0)
         return -errno;
     s->tree_used[tree] = true;

@@ -23,6 +23,7 @@
 #include "wire/tiers.h"
 
 struct cgroup_tree;
+struct container_birth;
 struct files_plan;
 struct inside;
 struct pool;
@@ -59,11 +60,12 @@ struct tier_usage {
 };
 
 struct box {
-    uint32_t slot; /* set by coved before blank() */
-    pid_t pid;     /* 0: none */
-    int pidfd;     /* owned, -1: none */
-    int sock;      /* owned: SOCK_SEQPACKET to the body, from 'X' on the agent's control socket */
-    int userns_fd; /* owned until it is dressed */
+    uint32_t slot;                 /* set by coved before blank() */
+    pid_t pid;                     /* 0: none */
+    int pidfd;                     /* owned, -1: none */
+    int sock;                      /* owned: SOCK_SEQPACKET to the body, from 'X' on the agent's control socket */
+    int userns_fd;                 /* owned until it is dressed */
+    struct container_birth *birth; /* owned; NULL: its body has all that it needs */
     /* Owned; set by coved before blank(), or NETNS_NONE: a loopback of its own, nothing captured. `ns` goes once the body is born in it. */
     struct netns net;
     bool has_group;
@@ -166,6 +168,7 @@ struct tier {
     int (*try_out)(char *ret_seen, size_t size, struct err *err);
 
     int (*blank)(const struct tier_host *host, struct box *box, struct err *err);
+    void (*born)(struct box *box); /* it has told that it is ready; NULL: nothing to do */
     int (*dress)(const struct tier_host *host, struct box *box, const struct tier_dress *how, struct err *err);
     int (*start)(const struct tier_host *host, struct box *box, const struct tier_spec *spec, int *ret_session_fd,
                  struct err *err);

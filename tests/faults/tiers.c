@@ -143,7 +143,7 @@ static int stub_blank(const struct tier_host *host, struct box *box, struct err 
         return err_errno(err, r ? r : errno, "make sockets");
     if (box->net.ns >= 0 && setns(box->net.ns, CLONE_NEWNET) < 0)
         return err_errno(err, errno, "enter the network");
-    box->pid = namespace_spawn(-1, root_base(host, box), true, &box->pidfd);
+    box->pid = namespace_spawn(-1, root_base(host, box), CLONE_PARENT, &box->pidfd);
     if (box->pid == 0)
         stub_body(host, box, pair[1], listener);
     int back = setns(host->net_fd, CLONE_NEWNET);

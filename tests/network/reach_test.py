@@ -2,6 +2,7 @@
 """What a sandbox reaches and what not, judged by the canary's log; each attack works outside first."""
 
 import pytest
+from service import wait_until
 from world import ALLOWED, DENIED, DENIED6, MACHINE, METADATA, PRIVATE
 
 ALLOWED_ONLY = {"default": "deny", "rules": [{"deny": "bad.allowed.test"}, {"allow": "allowed.test"}, {"allow": "*.allowed.test"}]}
@@ -123,6 +124,31 @@ def test_a_tightened_policy_cuts_what_is_open(world, box):
     status, _, body = one.service.request("PUT", f"/cove/v1/sandboxes/{one.id}/network", {"default": "deny"})
     assert status in (200, 204), body
     assert "cut" in reader.communicate(timeout=60)[0]
+
+
+TALKS = "exec 3<>/dev/tcp/denied.test/5000; cat <&3 >/tmp/said; echo cut >>/tmp/said; exec sleep 1000"
+
+
+def test_what_a_spares_start_command_opened_is_judged_again(service, box, tmp_path):
+    """It begins under the default policy, before anybody has asked; from the hand-over on the asker's holds."""
+    (tmp_path / "Dockerfile").write_text("FROM base\n")
+    built = service.cove("template", "build", "--name", "talks", "--start-cmd", TALKS, "--ready-cmd", "grep -q canary /tmp/said", str(tmp_path))
+    assert built.returncode == 0, built.stderr
+
+    def spare(policy):
+        key = {"Authorization": f"Bearer {service.key}"}
+        assert wait_until(lambda: b"\ncove_spares 1\n" in service.request("GET", "/metrics", None, key)[2])
+        one = box(policy, template="talks")
+        assert one.events("sandbox.create")[-1]["data"].get("spare"), "it was made anew"
+        return one
+
+    first = box(template="talks")
+    left_alone, cut = spare(None), spare({"default": "deny"})
+    assert wait_until(lambda: "cut" in cut.run("cat /tmp/said")[1])
+    assert left_alone.run("cat /tmp/said")[1].split() == ["220", "canary"]
+    for one in (first, left_alone, cut):
+        one.kill()
+    assert wait_until(lambda: service.cove("template", "rm", "talks").returncode == 0)
 
 
 def test_a_large_download_is_whole(box):

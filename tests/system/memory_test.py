@@ -272,7 +272,7 @@ def test_who_dies_over_it_leaves_it_whole_or_absent(live, operation, point):
     (service.points / point).touch(0o666)
     path, body = (f"sandboxes/{sandbox}/snapshots", {"memory": True}) if operation == "snapshot" else (f"sandboxes/{sandbox}/pause", {"to": "disk"})
     status, answer = post(client, path, body)
-    assert wait_until(lambda: not (service.points / point).exists()), (status, answer)
+    assert wait_until(lambda: not (service.points / point).exists()), (status, answer, service.tail())
     assert wait_until(service.is_ready)
     if status in (200, 201) and operation == "pause":
         must(client, f"sandboxes/{sandbox}/resume")

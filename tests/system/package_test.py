@@ -3,18 +3,21 @@
 
 import gzip
 import json
+import os
 import re
 import shutil
 import subprocess
+import tempfile
+from pathlib import Path
 
 import pytest
-from service import BUILD, TOP
+from service import BUILD, TOP, Service
 
 pytestmark = pytest.mark.skipif(not shutil.which("dpkg-deb"), reason="no dpkg-deb")
 
 
 def run(*arguments, **options):
-    return subprocess.run(arguments, capture_output=True, text=True, timeout=120, check=True, **options).stdout
+    return subprocess.run(arguments, capture_output=True, text=True, timeout=280, check=True, **options).stdout
 
 
 @pytest.fixture(scope="module")
@@ -56,3 +59,34 @@ def test_what_is_unpacked_runs(package):
     _, root = package
     assert "cove runs commands in sandboxes" in run(root / "usr/bin/cove", "help")
     assert "run" in run(root / "usr/bin/coved", "--help")
+
+
+RECIPE = TOP / "packaging" / "container"
+WITHIN = """#!/bin/sh
+shift
+exec unshare --mount sh -c 'mount -t overlay -o lowerdir="$0/usr/bin":/usr/bin none /usr/bin && exec "$@"' {root} {start} "$@"
+"""
+
+
+def test_the_container_starts_what_is_in_the_package(package):
+    """Its first program, where the package is installed: it prepares and serves, and ends in order when it is told to. The rest of the recipe leads there."""
+    recipe = (RECIPE / "Containerfile").read_text()
+    copied = dict(re.findall(r"^COPY (\S+) (\S+)$", recipe, re.M))
+    assert copied.pop("cove.deb") in recipe.split("RUN ")[1] and copied == {"start": "/usr/local/bin/cove-start"}
+    assert json.loads(re.search(r"^ENTRYPOINT (.*)$", recipe, re.M)[1]) == ["/usr/bin/tini", "--", copied["start"]] and " tini " in recipe
+    if os.geteuid() != 0:
+        pytest.skip("coved is root's")
+    directory = Path(tempfile.mkdtemp(prefix="test-container-", dir=BUILD))
+    directory.chmod(0o755)
+    within = directory / "within"
+    within.write_text(WITHIN.format(root=package[1], start=RECIPE / "start"))
+    within.chmod(0o755)
+    service = Service(directory)
+    try:
+        service.start(within)
+        done = service.cove("run", "--", "echo", "hello")
+        assert (done.returncode, done.stdout) == (0, "hello\n"), done
+        assert os.readlink(f"/proc/{service.coved_pid}/exe") == "/usr/bin/coved"
+    finally:
+        assert service.coved is None or service.stop() == 0, service.tail()
+        shutil.rmtree(directory)

@@ -250,6 +250,8 @@ static void boxes_on_sock(struct source *s, uint32_t events UNUSED)
     if (n < 0 && errno == EAGAIN)
         return;
     if (n > 0 && e->state == BOX_MAKING && message[0] == TIER_READY) {
+        if (e->tier->born)
+            e->tier->born(&e->box);
         boxes_enter(e, BOX_BLANK);
         boxes_serve(b);
         return;

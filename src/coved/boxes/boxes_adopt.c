@@ -7,6 +7,7 @@
  *  3. Whatever was under way otherwise is undone: a box that is not LIFE_FROZEN runs.
  *  4. What can be seen is not recorded: files that are kept, layers, and how a box has ended, which the keeper says.
  */
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "coved/boxes/boxes_internal.h"
@@ -223,7 +224,7 @@ void boxes_adopt(struct boxes *b)
     size_t n = 0;
     for (size_t it = 0; (left = next_left(b->records, &it, &r));) {
         struct box_entry *e = restore(b, left, &r);
-        e->box.pidfd = e->box.pid ? pidfd_open(e->box.pid, 0) : -1;
+        e->box.pidfd = e->box.pid ? fd_lasting(pidfd_open(e->box.pid, 0)) : -1;
         int failed = e->box.pidfd < 0 ? -ESRCH : loop_add(b->loop, &e->pidfd, e->box.pidfd, EPOLLIN, boxes_on_pidfd);
         n++;
         boxes_seen_again(e);

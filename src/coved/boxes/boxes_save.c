@@ -49,23 +49,26 @@ static int save_run(void *ctx)
     return r ? r : memory_save(t->owner->host, is_snapshot ? t->layer : t->id, &by, box, &saving);
 }
 
+/* Of the box's, it has what its tier asks by. */
+static void save_job(struct task *t, const char *name, int (*run)(void *ctx), void (*done)(void *ctx, int r))
+{
+    const struct box *box = &t->entry->box;
+    const int fds[] = {box->pidfd, box->sock, box->carried_fd};
+    const struct job_spec spec = {
+        .name = name, .run = run, .done = done, .ctx = t, .fds = fds, .n_fds = box->carried_fd < 0 ? 2 : 3};
+    t->gone = true;
+    t->job = job_add(t->owner->jobs, &spec);
+}
+
 void boxes_save_start(struct task *t, void (*done)(void *ctx, int r))
 {
     struct box_entry *e = t->entry;
-    const int fds[] = {e->box.pidfd, e->box.sock, e->box.carried_fd};
-    const struct job_spec spec = {.name = "save memory",
-                                  .run = save_run,
-                                  .done = done,
-                                  .ctx = t,
-                                  .fds = fds,
-                                  .n_fds = e->box.carried_fd < 0 ? 2 : 3};
     memcpy(t->box, e->box.name, sizeof(t->box));
     memcpy(t->stands_on, e->stands_on, sizeof(t->stands_on));
     t->begun = clock_mono();
-    t->gone = true;
     e->is_saving = true;
     boxes_record(e);
-    t->job = job_add(t->owner->jobs, &spec);
+    save_job(t, "save memory", save_run, done);
 }
 
 void boxes_save_over(struct box_entry *e, int r)
@@ -148,16 +151,7 @@ static void go_on_done(void *ctx, int r)
 
 void boxes_go_on_begin(struct task *t)
 {
-    const struct box *box = &t->entry->box;
-    const int fds[] = {box->pidfd, box->sock, box->carried_fd};
-    const struct job_spec spec = {.name = "go on",
-                                  .run = go_on_run,
-                                  .done = go_on_done,
-                                  .ctx = t,
-                                  .fds = fds,
-                                  .n_fds = box->carried_fd < 0 ? 2 : 3};
-    t->gone = true;
-    t->job = job_add(t->owner->jobs, &spec);
+    save_job(t, "go on", go_on_run, go_on_done);
 }
 
 /* ---- and back ---- */

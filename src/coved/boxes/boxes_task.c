@@ -51,6 +51,18 @@ static void boxes_task_answer(struct boxes *b, const struct task *t, const struc
         b->events.done(b->events.ctx, t->asked, err);
 }
 
+static struct task *task_queue(struct box_entry *e, const struct task *like)
+{
+    struct task *t = task_new(e->owner, like);
+    t->entry = e;
+    t->tier = e->tier;
+    memcpy(t->id, e->id, sizeof(t->id));
+    list_append(&e->tasks, &t->node);
+    if (e->n_tasks++ == 0)
+        kinds[t->kind].begin(t);
+    return t;
+}
+
 void boxes_task_add(struct boxes *b, const char *id, const struct task *task)
 {
     struct err err;
@@ -69,39 +81,18 @@ void boxes_task_add(struct boxes *b, const char *id, const struct task *task)
         boxes_nest_free(task->nest);
         return;
     }
-    struct task *t = task_new(b, task);
-    t->entry = e;
-    t->tier = e->tier;
-    memcpy(t->id, e->id, sizeof(t->id));
-    list_append(&e->tasks, &t->node);
-    if (e->n_tasks++ == 0)
-        kinds[t->kind].begin(t);
-}
-
-static struct task *task_of(struct box_entry *e, enum task_kind kind)
-{
-    struct task *t = mem_new(struct task);
-    t->owner = e->owner;
-    t->entry = e;
-    t->tier = e->tier;
-    t->kind = kind;
-    memcpy(t->id, e->id, sizeof(t->id));
-    list_init(&t->node);
-    list_append(&e->tasks, &t->node);
-    if (e->n_tasks++ == 0)
-        kinds[kind].begin(t);
-    return t;
+    (void)task_queue(e, task);
 }
 
 void boxes_task_then(struct box_entry *e, enum task_kind kind)
 {
-    (void)task_of(e, kind);
+    (void)task_queue(e, &(struct task){.kind = kind});
 }
 
 struct task *boxes_task_stop(struct box_entry *e)
 {
     assert(e->n_tasks == 0);
-    return task_of(e, TASK_STOP);
+    return task_queue(e, &(struct task){.kind = TASK_STOP});
 }
 
 struct task *boxes_task_loose(struct boxes *b, const struct task *task)

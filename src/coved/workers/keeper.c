@@ -317,12 +317,17 @@ static int on_signals(struct keeper *k)
 {
     struct signalfd_siginfo s;
     siginfo_t info;
+    int status = -1;
+    bool has_child_ended = false;
     while (read(k->signal_fd, &s, sizeof(s)) == (ssize_t)sizeof(s))
         if (s.ssi_signo == SIGUSR2 || (s.ssi_signo == SIGHUP && s.ssi_code != SI_KERNEL))
             keeper_reload(k);
-        else if (s.ssi_signo != SIGCHLD)
+        else if (s.ssi_signo == SIGCHLD)
+            has_child_ended = true;
+        else
             pass_on(k, s.ssi_signo == SIGHUP ? SIGTERM : (int)s.ssi_signo); /* its terminal is gone */
-    int status = -1;
+    if (!has_child_ended)
+        return status;
     if (k->coved && peek(P_PID, k->coved, &info) > 0) {
         (void)waitid(P_PID, (id_t)k->coved, &info, WEXITED | WNOHANG);
         status = coved_ended(k, &info);

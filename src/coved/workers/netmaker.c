@@ -166,7 +166,7 @@ static int take_answer(struct netmaker *m)
     }
     m->failure = 0;
     m->failures = 0;
-    m->stock[m->n++] = (struct netns){fds[0], fds[1], fds[2], fds[3]};
+    m->stock[m->n++] = (struct netns){fds[0], fd_lasting(fds[1]), fd_lasting(fds[2]), fd_lasting(fds[3])};
     return 0;
 }
 

@@ -60,6 +60,8 @@ int records_open(int fd, struct records **ret_records, struct err *err)
             return err_set(err, ERR_FAILED_PRECONDITION,
                            "the service was started by another version, which can't hand over to this one: restart it");
         }
+        for (size_t i = 0; i < one->n_fds; i++)
+            one->fds[i] = fd_lasting(one->fds[i]);
         one->kind = m.kind;
         one->number = m.number;
         one->pid = m.pid;

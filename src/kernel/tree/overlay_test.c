@@ -51,7 +51,7 @@ static size_t mounts(void)
 static int user_namespace(pid_t *ret_pid, int *ret_fd)
 {
     AUTO_CLOSE int pidfd = -1;
-    *ret_pid = namespace_spawn(-1, BASE, false, &pidfd);
+    *ret_pid = namespace_spawn(-1, BASE, 0, &pidfd);
     if (*ret_pid == 0)
         for (;;)
             (void)pause();

@@ -150,10 +150,10 @@ static __always_inline void record_begin(struct proc_record *r, struct proc_spac
     int parent = 0;
     __builtin_memcpy(r->tag, space->tag, sizeof(r->tag));
     r->kind = kind;
-    r->host_pid = BPF_CORE_READ(task, tgid);
+    r->host_pid = task->tgid;
     r->pid = number;
-    r->parent = space_of(BPF_CORE_READ(task, group_leader, real_parent), &parent) == space ? parent : 0;
-    r->uid = BPF_CORE_READ(task, cred, uid.val);
+    r->parent = space_of(task->group_leader->real_parent, &parent) == space ? parent : 0;
+    r->uid = task->cred->uid.val;
     r->lost = space->lost;
 }
 

@@ -101,7 +101,9 @@ static void a_connect_waits_for_the_pause_that_is_under_way(void **state)
     struct test_facade *f = *state;
     struct sandbox *sb = make(f, "");
     AUTO_CLOSE int first = facade_connect(f), second = facade_connect(f);
+    char token[128];
 
+    snprintf(token, sizeof(token), "X-Access-Token: %s\r\n", made_token);
     f->w->holds = true;
     buf_printf(
         &request,
@@ -113,6 +115,7 @@ static void a_connect_waits_for_the_pause_that_is_under_way(void **state)
     assert_int_equal(post(f, "pause", "{}", &b), 409);
     assert_int_equal(get(f, "/x", 8000, "", &b), 409);
     assert_has(&b, "being paused");
+    assert_int_equal(get(f, "/health", 49983, token, &b), 502);
     buf_clear(&request);
     buf_printf(
         &request,
@@ -185,6 +188,7 @@ static void a_client_that_leaves_while_it_is_held_is_forgotten(void **state)
     buf_printf(&request, "GET / HTTP/1.1\r\nHost: 8000-%s.sandboxes.test\r\n\r\n", made_id);
     facade_send(f, fd, buf_str(&request));
     WAIT(f->w, sandbox_info(sb)->state == SANDBOX_RESUMING);
+    assert_int_equal(get(f, "/health", 49983, "", &b), 502);
     fd_close(fd);
     world_turns(f->w, 50);
     f->w->holds = false;

@@ -267,10 +267,8 @@ static int agent_end(struct context *ctx, struct env *e, const struct exec_resul
             context_hint(ctx, "'cove attach %s' comes back, if it goes on", e->name);
         return context_fail(ctx, status);
     }
-    AUTO_FREE char *before = repo_commit(&e->repo, REPO_THEIRS, e->head);
-    return env_receive(e) < 0 || provenance_note(e, before) < 0 || receipt_tell(ctx, e, AGENT_TAG, status) < 0
-               ? context_fail(ctx, STATUS_COVE)
-               : status;
+    return provenance_receive(e) < 0 || receipt_tell(ctx, e, AGENT_TAG, status) < 0 ? context_fail(ctx, STATUS_COVE)
+                                                                                    : status;
 }
 
 /* With --json its output goes to stderr. */

@@ -197,12 +197,10 @@ int receipt_tell(struct context *ctx, struct env *e, const char *tag, int status
 {
     AUTO_BUF struct buf files = BUF_INIT(4096), commits = BUF_INIT(256);
     AUTO_JSON json_t *receipt = NULL;
-    AUTO_FREE char *base = repo_commit(&e->repo, REPO_THEIRS, e->base),
-                   *head = repo_commit(&e->repo, REPO_THEIRS, e->head);
-    AUTO_FREE char *work = repo_commit(&e->repo, REPO_THEIRS, e->work), *range = mem_printf("%s..%s", base, head);
+    AUTO_FREE char *range = mem_printf("%s..%s", e->at.base, e->at.head);
     uint64_t n = 0;
-    if (!base || !head || !work ||
-        REPO_ASK(&e->repo, REPO_OURS, &files, "diff", "--shortstat", "--no-ext-diff", base, work, "--") < 0 ||
+    if (REPO_ASK(&e->repo, REPO_OURS, &files, "diff", "--shortstat", "--no-ext-diff", e->at.base, e->at.work, "--") <
+            0 ||
         REPO_ASK(&e->repo, REPO_OURS, &commits, "rev-list", "--count", range, "--") < 0 ||
         receipt_collect(ctx, e->id, 1, tag, &receipt) < 0)
         return -1;
@@ -214,7 +212,7 @@ int receipt_tell(struct context *ctx, struct env *e, const char *tag, int status
         (void)json_object_update_new(receipt, json_pack("{s:s, s:s, s:i, s:I, s:s%, s:s, s:s, s:s}", "environment",
                                                         e->name, "sandbox", e->id, "status", status, "commits",
                                                         (json_int_t)n, "changed", changed.p ? changed.p : "", changed.n,
-                                                        "base", base, "head", head, "review", review));
+                                                        "base", e->at.base, "head", e->at.head, "review", review));
         print_json(receipt);
         return 0;
     }

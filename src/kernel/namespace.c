@@ -52,7 +52,8 @@ pid_t namespace_spawn(int cgroup_fd, uid_t owner, uint64_t flags, int *ret_pidfd
     struct clone_args args = {
         .flags = flags | CLONE_PIDFD | CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS,
         .pidfd = (uint64_t)(uintptr_t)&pidfd,
-        .exit_signal = flags & CLONE_PARENT ? 0 : SIGCHLD, /* the signal at a sibling's end is the one that ours would be */
+        .exit_signal =
+            flags & CLONE_PARENT ? 0 : SIGCHLD, /* the signal at a sibling's end is the one that ours would be */
     };
     if (cgroup_fd >= 0) {
         args.flags |= CLONE_INTO_CGROUP;

@@ -14,23 +14,20 @@
 
 #include <unistd.h>
 
-enum { FLAG_FROM = 256, FLAG_PROFILE, FLAG_TEMPLATE, FLAG_SHALLOW, FLAG_STAT, FLAG_PATCH, FLAG_SQUASH, FLAG_REPO };
-
 static const struct flag flags[] = {
-    {FLAG_REPO, 0, "repo", "DIR", "The repository. Default: the one that the current directory is in."},
-    {FLAG_FROM, 0, "from", "REVISION", "create: the commit to start from; rebase: the new one. Default: HEAD."},
-    {FLAG_PROFILE, 0, "profile", "NAME", "create, propose: takes this profile of .cove/env.yaml."},
-    {FLAG_TEMPLATE, 0, "template", "NAME",
-     "create: the sandbox's template. Default: that of .cove/env.yaml, else base."},
-    {FLAG_SHALLOW, 0, "shallow", NULL, "create: leaves out the commit's history; faster if that is long."},
+    {0, "repo", "DIR", "The repository. Default: the one that the current directory is in."},
+    {0, "from", "REVISION", "create: the commit to start from; rebase: the new one. Default: HEAD."},
+    {0, "profile", "NAME", "create, propose: takes this profile of .cove/env.yaml."},
+    {0, "template", "NAME", "create: the sandbox's template. Default: that of .cove/env.yaml, else base."},
+    {0, "shallow", NULL, "create: leaves out the commit's history; faster if that is long."},
     NET_FLAGS,
     NET_SECRET_FLAG,
-    {'m', 'm', "message", "TEXT", "commit, propose: what it is about."},
-    {FLAG_STAT, 0, "stat", NULL, "diff, compare: shows how much changed in each file."},
-    {FLAG_PATCH, 0, "patch", NULL,
+    {'m', "message", "TEXT", "commit, propose: what it is about."},
+    {0, "stat", NULL, "diff, compare: shows how much changed in each file."},
+    {0, "patch", NULL,
      "diff, compare: shows the changes (default); apply: changes the files here, uncommitted changes included, "
      "and commits nothing."},
-    {FLAG_SQUASH, 0, "squash", NULL, "apply: stages everything as one change and commits nothing."},
+    {0, "squash", NULL, "apply: stages everything as one change and commits nothing."},
 };
 
 struct env_options {
@@ -277,7 +274,7 @@ static int env_apply_merge(struct env_call *c)
         return 0;
     AUTO_FREE char *said = mem_strdup(c->ctx->err.msg);
     int ignored UNUSED = REPO_GIT(r, REPO_THEIRS, "merge", "--abort");
-    (void)snprintf(c->ctx->hint, sizeof(c->ctx->hint), "'cove env rebase %s' brings it up to date first", c->e.name);
+    context_hint(c->ctx, "'cove env rebase %s' brings it up to date first", c->e.name);
     return err_set(&c->ctx->err, ERR_ABORTED, "it does not apply to the files here: %.150s", said);
 }
 
@@ -313,8 +310,7 @@ static int env_do_rm(struct env_call *c)
         r = REPO_ASK(&c->e.repo, REPO_OURS, &left, "diff", "--name-only", "--no-ext-diff", c->e.at.head, c->e.at.work,
                      "--");
     if (r == 0 && buf_len(&left)) {
-        (void)snprintf(c->ctx->hint, sizeof(c->ctx->hint),
-                       "'cove env commit' keeps it, 'cove env abort' throws it away");
+        context_hint(c->ctx, "'cove env commit' keeps it, 'cove env abort' throws it away");
         r = err_set(&c->ctx->err, ERR_FAILED_PRECONDITION, "%s has changes that are not committed", c->e.name);
     }
     if (r == 0)
@@ -374,53 +370,25 @@ static int env_dispatch(struct context *ctx, const struct env_options *o)
                  : context_usage(ctx, "the action is missing: %.*s", STR_ARG(buf_str(&words)));
 }
 
+static int env_read(struct context *ctx, struct env_options *o)
+{
+    const struct flag_into into[] = {{"repo", .text = &o->repo},       {"from", .text = &o->from},
+                                     {"profile", .text = &o->profile}, {"template", .text = &o->template},
+                                     {"message", .text = &o->message}, {"shallow", .on = &o->is_shallow},
+                                     {"stat", .on = &o->stat},         {"patch", .on = &o->patch},
+                                     {"squash", .on = &o->squash},     {"", .take = net_flags_take, .arg = &o->net}};
+    if (context_read(ctx, into) < 0)
+        return context_exit(ctx);
+    if (context_operands(ctx) && context_check_form(ctx, ctx->argv[ctx->argi]) != STATUS_OK)
+        return STATUS_USAGE;
+    return o->patch + o->stat + o->squash > 1 ? context_usage(ctx, "--patch, --stat and --squash exclude each other")
+                                              : env_dispatch(ctx, o);
+}
+
 static int cmd_env_run(struct context *ctx)
 {
     struct env_options o = {0};
-    const char *value;
-    int flag, status = -1;
-    while (status < 0 && (flag = context_next_flag(ctx, &value)) > 0) {
-        switch (flag) {
-        case FLAG_REPO:
-            o.repo = value;
-            break;
-        case FLAG_FROM:
-            o.from = value;
-            break;
-        case FLAG_PROFILE:
-            o.profile = value;
-            break;
-        case FLAG_TEMPLATE:
-            o.template = value;
-            break;
-        case FLAG_SHALLOW:
-            o.is_shallow = true;
-            break;
-        case 'm':
-            o.message = value;
-            break;
-        case FLAG_STAT:
-            o.stat = true;
-            break;
-        case FLAG_PATCH:
-            o.patch = true;
-            break;
-        case FLAG_SQUASH:
-            o.squash = true;
-            break;
-        default:
-            status = net_flags_take(ctx, &o.net, flag, value) < 0 ? context_fail(ctx, STATUS_USAGE) : -1;
-            break;
-        }
-    }
-    if (status < 0)
-        status = flag < 0 ? context_exit(ctx) : -1;
-    if (status < 0 && context_operands(ctx) && context_check_form(ctx, ctx->argv[ctx->argi]) != STATUS_OK)
-        status = STATUS_USAGE;
-    if (status < 0 && o.patch + o.stat + o.squash > 1)
-        status = context_usage(ctx, "--patch, --stat and --squash exclude each other");
-    if (status < 0)
-        status = env_dispatch(ctx, &o);
+    int status = env_read(ctx, &o);
     net_flags_fini(&o.net);
     return status;
 }

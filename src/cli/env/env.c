@@ -7,7 +7,6 @@
 #include "cli/env/devcontainer.h"
 #include "cli/env/kept.h"
 #include "cli/env/review.h"
-#include "cli/exec/terminal.h"
 #include "http/url.h"
 
 #include <ctype.h>
@@ -285,7 +284,7 @@ int env_run(struct env *e, char *const *argv, json_t *variables, bool has_pty, i
 int env_wake(struct env *e)
 {
     if (!e->id) {
-        (void)snprintf(e->ctx->hint, sizeof(e->ctx->hint), "'cove env list' shows those there are");
+        context_hint(e->ctx, "'cove env list' shows those there are");
         return err_set(&e->ctx->err, ERR_NOT_FOUND, "the environment %s has no sandbox", e->name);
     }
     AUTO_JSON json_t *body = json_pack("{s:i}", "timeout_ms", IDLE_MS);
@@ -413,8 +412,7 @@ int env_create(struct env *e, const char *commit, json_t *spec, const json_t *se
                        e->name);
     before = repo_commit(&e->repo, REPO_THEIRS, e->head);
     if (before && strcmp(before, commit) != 0) {
-        (void)snprintf(e->ctx->hint, sizeof(e->ctx->hint),
-                       "--from cove/%s goes on from it, 'cove env abort %s' throws it away", e->name, e->name);
+        context_hint(e->ctx, "--from cove/%s goes on from it, 'cove env abort %s' throws it away", e->name, e->name);
         return err_set(&e->ctx->err, ERR_ALREADY_EXISTS, "the branch cove/%s has commits of an earlier environment",
                        e->name);
     }
@@ -547,15 +545,11 @@ static int env_take(struct env *e, int file)
 static bool env_changed(struct env *e, struct buf *paths)
 {
     AUTO(service_close) struct service *s = e->copy ? service_open(e->ctx) : NULL;
-    AUTO_BUF struct buf target = BUF_INIT(4096);
-    AUTO_FREE char *inside = mem_printf("%s/", e->repo.top);
+    AUTO_FREE char *inside = mem_printf("%s/", e->repo.top), *other = mem_printf("&b=%s", e->id);
+    AUTO_FREE char *target = service_path(e->ctx, "/cove/v1/diff?a=", e->copy ? e->copy : "", other);
     struct str text;
     json_t *one;
-    buf_append_cstr(&target, "/cove/v1/diff?a=");
-    (void)url_encode(&target, str_of(e->copy ? e->copy : ""), true);
-    buf_printf(&target, "&b=%s", e->id);
-    buf_append_char(&target, '\0');
-    int r = !s || buf_error(&target) ? -1 : service_stream(s, "GET", buf_data(&target));
+    int r = !s || !target ? -1 : service_stream(s, "GET", target);
     while (r >= 0 && (r = service_object(s, &text, &one)) > 0) {
         AUTO_JSON json_t *line = one;
         const char *path = json_string_value(json_object_get(line, "path")),

@@ -5,7 +5,6 @@
 #include "cli/exec/terminal.h"
 
 #include <fnmatch.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/mman.h>

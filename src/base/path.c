@@ -66,6 +66,11 @@ static struct str strip_slashes(struct str s)
     return s;
 }
 
+bool path_is_below(struct str path, struct str directory)
+{
+    return directory.n == 1 || (str_starts(path, directory) && (path.n == directory.n || path.p[directory.n] == '/'));
+}
+
 struct str path_base(struct str path)
 {
     path = strip_slashes(path);

@@ -16,5 +16,6 @@ int path_clean(struct str path, char ret_path[static PATH_TEXT_MAX]) WARN_UNUSED
 /* base/rest cleaned; an absolute `rest` replaces base. */
 int path_join(struct str base, struct str rest, char ret_path[static PATH_TEXT_MAX]) WARN_UNUSED;
 
-struct str path_base(struct str path); /* last component; "/" for the root */
-struct str path_dir(struct str path);  /* all before it; "/" or "." when there is none */
+bool path_is_below(struct str path, struct str directory); /* or it; both clean and absolute */
+struct str path_base(struct str path);                     /* last component; "/" for the root */
+struct str path_dir(struct str path);                      /* all before it; "/" or "." when there is none */

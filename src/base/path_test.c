@@ -110,6 +110,17 @@ static void test_parts(void **state)
     assert_true(str_eqc(path_dir(STR("")), "."));
 }
 
+static void test_below(void **state)
+{
+    (void)state;
+    assert_true(path_is_below(STR("/usr"), STR("/usr")));
+    assert_true(path_is_below(STR("/usr/bin"), STR("/usr")));
+    assert_true(path_is_below(STR("/usr"), STR("/")));
+    assert_false(path_is_below(STR("/usrx"), STR("/usr")));
+    assert_false(path_is_below(STR("/us"), STR("/usr")));
+    assert_false(path_is_below(STR("/"), STR("/usr")));
+}
+
 /* What comes out is clean: cleaning it again changes nothing, and an absolute path never leads above the root. */
 static void test_random(void **state)
 {
@@ -139,10 +150,8 @@ static void test_random(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_clean),
-        cmocka_unit_test(test_join),
-        cmocka_unit_test(test_parts),
-        cmocka_unit_test(test_random),
+        cmocka_unit_test(test_clean), cmocka_unit_test(test_join),   cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_below), cmocka_unit_test(test_random),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

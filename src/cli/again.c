@@ -41,14 +41,14 @@ static void again_say(struct again *a, const json_t *event, const char *verdict,
 {
     json_int_t seq = again_number(event, "seq");
     if (a->ctx->json) {
-        AUTO_JSON json_t *line = json_pack("{s:I, s:s, s:s, s:s}", "seq", seq, "kind", events_text(event, "kind"),
+        AUTO_JSON json_t *line = json_pack("{s:I, s:s, s:s, s:s}", "seq", seq, "kind", service_text(event, "kind"),
                                            "result", verdict, "why", why);
         print_json(line);
         return;
     }
     AUTO_FREE char *data = json_dumps(again_data(event), JSON_COMPACT);
     AUTO_FREE char *text = mem_printf("%5lld  %-8s %s: %s %.200s\n", (long long)seq, verdict, why,
-                                      events_text(event, "kind"), data ? data : "");
+                                      service_text(event, "kind"), data ? data : "");
     print_text(text);
 }
 
@@ -78,7 +78,7 @@ static int again_read(struct again *a, const char *id, json_t *into, json_t **re
         return -1;
     while ((r = service_object(a->s, &line, &object)) > 0) {
         AUTO_JSON json_t *event = object;
-        const char *kind = events_text(event, "kind");
+        const char *kind = service_text(event, "kind");
         if (ret_create && !*ret_create && strcmp(kind, "sandbox.create") == 0)
             *ret_create = json_incref(event);
         if (is_started)
@@ -99,7 +99,7 @@ static const json_t *again_effect(const json_t *events, json_int_t cause, const 
     size_t i;
     json_array_foreach(events, i, event)
     {
-        if (again_number(event, "cause") == cause && strcmp(events_text(event, "kind"), kind) == 0)
+        if (again_number(event, "cause") == cause && strcmp(service_text(event, "kind"), kind) == 0)
             return event;
     }
     return NULL;
@@ -114,7 +114,7 @@ static bool again_overlaps(const struct again *a, size_t at)
         const json_t *other = json_array_get(a->events, i);
         if (end && again_number(other, "seq") > again_number(end, "seq"))
             return false;
-        const char *kind = events_text(other, "kind");
+        const char *kind = service_text(other, "kind");
         if (strcmp(kind, "exec.start") == 0 || strcmp(kind, "file.write") == 0)
             return true;
     }
@@ -139,12 +139,12 @@ static int again_make(struct again *a)
     } else {
         const json_t *event;
         size_t i;
-        body = json_pack("{s:s, s:I, s:I, s:b}", "template", events_text(data, "template"), "memory_bytes",
+        body = json_pack("{s:s, s:I, s:I, s:b}", "template", service_text(data, "template"), "memory_bytes",
                          again_number(data, "memory_bytes"), "cpu_milli", again_number(data, "cpu_milli"), "internet",
                          json_is_true(json_object_get(data, "allow_internet")));
         json_array_foreach(a->events, i, event)
         {
-            if (strcmp(events_text(event, "kind"), "net.policy") == 0) /* of which the record has not all */
+            if (strcmp(service_text(event, "kind"), "net.policy") == 0) /* of which the record has not all */
                 (void)json_object_set_new(body, "internet", json_false());
         }
         if (service_call(a->s, "POST", "/cove/v1/sandboxes", body, "making a sandbox", &answer) < 0)
@@ -192,12 +192,12 @@ static int again_command(struct again *a, size_t at)
     if (again_overlaps(a, at))
         return again_skip(a, event, "it ran beside others"), 0;
     char **argv = mem_array(json_array_size(args) + 2, sizeof(char *));
-    argv[0] = (char *)events_text(data, "cmd");
+    argv[0] = (char *)service_text(data, "cmd");
     json_array_foreach(args, i, one)
     {
         argv[i + 1] = (char *)json_string_value(one);
     }
-    int r = again_exec(a, argv, events_text(data, "user"), events_text(data, "cwd"), &result);
+    int r = again_exec(a, argv, service_text(data, "user"), service_text(data, "cwd"), &result);
     mem_free(argv);
     if (r < 0)
         return -1;
@@ -215,8 +215,8 @@ static void again_output(const json_t *events, const json_t *start, const char *
     json_array_foreach(json_object_get(again_data(output), "output"), i, piece)
     {
         if (json_object_get(piece, coded))
-            (void)!buf_append_unbase64(b, str_of(events_text(piece, coded)));
-        buf_append_cstr(b, events_text(piece, channel));
+            (void)!buf_append_unbase64(b, str_of(service_text(piece, coded)));
+        buf_append_cstr(b, service_text(piece, channel));
     }
 }
 
@@ -268,12 +268,12 @@ static int again_compare(struct again *a)
     if (again_read(a, a->new, events, &create) < 0)
         return -1;
     if (json_string_length(json_object_get(again_data(a->create), "layer")) && !json_array_size(a->checkpoints) &&
-        strcmp(events_text(again_data(create), "layer"), events_text(again_data(a->create), "layer")) != 0)
+        strcmp(service_text(again_data(create), "layer"), service_text(again_data(a->create), "layer")) != 0)
         again_differs(a, a->create, "its template was built anew since");
     json_array_foreach(events, i, event)
     {
         const json_t *old = json_array_get(a->done, n);
-        if (!old || strcmp(events_text(event, "kind"), "exec.start") != 0)
+        if (!old || strcmp(service_text(event, "kind"), "exec.start") != 0)
             continue;
         n++;
         if (!again_number(old, "is_file"))
@@ -296,9 +296,9 @@ static bool again_is_last_write(const struct again *a, size_t at, const char *pa
 {
     for (size_t i = at + 1; i < json_array_size(a->events); i++) {
         const json_t *event = json_array_get(a->events, i);
-        const char *kind = events_text(event, "kind");
+        const char *kind = service_text(event, "kind");
         if (strcmp(kind, "exec.start") == 0 ||
-            (str_starts(str_of(kind), STR("file.")) && strcmp(events_text(again_data(event), "path"), path) == 0 &&
+            (str_starts(str_of(kind), STR("file.")) && strcmp(service_text(again_data(event), "path"), path) == 0 &&
              strcmp(kind, "file.read") != 0))
             return false;
     }
@@ -317,7 +317,7 @@ static int again_contents(struct again *a, size_t at, struct buf *b)
 {
     const json_t *event = json_array_get(a->events, at), *seq;
     const json_t *done = again_effect(a->events, again_number(event, "seq"), "file.done");
-    const char *path = events_text(again_data(event), "path"), *user = events_text(again_data(event), "user");
+    const char *path = service_text(again_data(event), "path"), *user = service_text(again_data(event), "user");
     size_t i;
     json_array_foreach(a->checkpoints, i, seq)
     {
@@ -349,7 +349,7 @@ static int again_write(struct again *a, size_t at)
         return -1;
     if (r == 0)
         return again_skip(a, event, "nobody has its contents any more"), 0;
-    AUTO_FREE char *path = again_encode(events_text(data, "path")), *user = again_encode(events_text(data, "user"));
+    AUTO_FREE char *path = again_encode(service_text(data, "path")), *user = again_encode(service_text(data, "user"));
     AUTO_FREE char *target = service_target(a->new, "/files?path=%s&user=%s", path, user);
     if (service_begin(a->s, "PUT", target, (int64_t)buf_len(&contents)) < 0 ||
         http_client_write(service_client(a->s), buf_str(&contents)) < 0 || http_client_end(service_client(a->s)) < 0 ||
@@ -363,15 +363,15 @@ static int again_write(struct again *a, size_t at)
 static int again_change(struct again *a, const json_t *event, const char *program, const char *option)
 {
     const json_t *data = again_data(event);
-    const char *destination = events_text(data, "destination");
+    const char *destination = service_text(data, "destination");
     char *argv[] = {(char *)program,
                     (char *)option,
                     "--",
-                    (char *)events_text(data, "path"),
+                    (char *)service_text(data, "path"),
                     *destination ? (char *)destination : NULL,
                     NULL};
     struct exec_result result = {0};
-    if (again_exec(a, argv, events_text(data, "user"), "", &result) < 0)
+    if (again_exec(a, argv, service_text(data, "user"), "", &result) < 0)
         return -1;
     a->n_done++;
     AUTO_JSON json_t *mark = json_pack("{s:i}", "is_file", 1);
@@ -394,10 +394,10 @@ static int again_files(struct again *a)
         return -1;
     while ((r = service_object(a->s, &line, &object)) > 0) {
         AUTO_JSON json_t *one = object;
-        const char *path = events_text(one, "path");
+        const char *path = service_text(one, "path");
         if (!*path || n++ >= AGAIN_PATHS_SHOWN)
             continue;
-        AUTO_FREE char *text = mem_printf("files  differs  %s: %s\n", events_text(one, "change"), path);
+        AUTO_FREE char *text = mem_printf("files  differs  %s: %s\n", service_text(one, "change"), path);
         if (a->ctx->json)
             print_json(one);
         else
@@ -416,7 +416,7 @@ static int again_one(struct again *a, size_t at)
     } changes[] = {{"file.mkdir", "mkdir", "-p"}, {"file.remove", "rm", "-r"}, {"file.move", "mv", "-T"}};
     static const char *const lost[] = {"file.unpack", "exec.input", "code.run", "code.restart", "sandbox.rewind"};
     const json_t *event = json_array_get(a->events, at);
-    const char *kind = events_text(event, "kind");
+    const char *kind = service_text(event, "kind");
     if (strcmp(kind, "exec.start") == 0)
         return again_command(a, at);
     if (strcmp(kind, "file.write") == 0)
@@ -440,7 +440,7 @@ static int again_look(struct again *a)
         return -1;
     a->old_lives = service_call(a->s, "GET", old, NULL, NULL, &sandbox) == 0 &&
                    json_is_null(json_object_get(sandbox, "ended_at")) &&
-                   strcmp(events_text(sandbox, "state"), "stopping") != 0 &&
+                   strcmp(service_text(sandbox, "state"), "stopping") != 0 &&
                    service_call(a->s, "GET", target, NULL, NULL, &answer) == 0;
     json_array_foreach(json_object_get(answer, "checkpoints"), i, one)
     {

@@ -7,25 +7,24 @@
 #include "cli/habits.h"
 #include "cli/help.h"
 #include "config/config.h"
+#include "config/units.h"
 
 #include <getopt.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { FLAG_HELP = 'h', FLAG_JSON = 1000, FLAG_HOST, FLAG_TENANT, FLAGS_MAX = 32 };
+enum { FLAGS_MAX = 32, LONG = 256 }; /* LONG + its place: what getopt calls a long one */
 
-/* The last two are for those alone that ask a service. */
+enum { COMMON_JSON, COMMON_HELP, COMMON_HOST, COMMON_TENANT }; /* the last two are for those alone that ask a service */
 static const struct flag common_flags[] = {
-    {FLAG_JSON, 0, "json", NULL, "Writes the result to stdout as JSON, for programs; errors go to stderr as JSON."},
-    {FLAG_HELP, 'h', "help", NULL, "Shows this text."},
-    {FLAG_HOST, 0, "host", "ADDRESS",
+    {0, "json", NULL, "Writes the result to stdout as JSON, for programs; errors go to stderr as JSON."},
+    {'h', "help", NULL, "Shows this text."},
+    {0, "host", "ADDRESS",
      "Where the service is: unix:/path, host:port or https://host:port. Default: COVE_HOST, else the local socket."},
-    {FLAG_TENANT, 0, "tenant", "NAME",
-     "Acts in this tenant, on the machine itself. Default: COVE_TENANT, else in all."},
+    {0, "tenant", "NAME", "Acts in this tenant, on the machine itself. Default: COVE_TENANT, else in all."},
 };
 
 const struct flag *command_flag(const struct command *command, size_t i)
@@ -36,18 +35,19 @@ const struct flag *command_flag(const struct command *command, size_t i)
     return i < ARRAY_SIZE(common_flags) - 2 * command->is_local ? &common_flags[i] : NULL;
 }
 
-static const struct flag *find_flag(const struct command *command, int id)
+/* Its place; the last of all when there is none. */
+static size_t find_flag(const struct command *command, int id)
 {
     const struct flag *flag;
-    for (size_t i = 0; (flag = command_flag(command, i)); i++)
-        if (flag->id == id)
-            return flag;
-    return NULL;
+    size_t i = 0;
+    while ((flag = command_flag(command, i)) && id != LONG + (int)i && !(id < LONG && flag->letter == id))
+        i++;
+    return i;
 }
 
-static void add_flag(const struct flag *flag, struct option *option, char letters[], size_t *n_letters)
+static void add_flag(const struct flag *flag, int id, struct option *option, char letters[], size_t *n_letters)
 {
-    *option = (struct option){flag->name, flag->argument ? required_argument : no_argument, NULL, flag->id};
+    *option = (struct option){flag->name, flag->argument ? required_argument : no_argument, NULL, id};
     if (flag->letter) {
         letters[(*n_letters)++] = flag->letter;
         if (flag->argument)
@@ -70,24 +70,24 @@ static void make_options(const struct command *command, struct command_options *
         o->letters[n_letters++] = '+';
     o->letters[n_letters++] = ':';
     for (size_t i = 0; (flag = command_flag(command, i)); i++)
-        add_flag(flag, &o->all[i], o->letters, &n_letters);
+        add_flag(flag, LONG + (int)i, &o->all[i], o->letters, &n_letters);
 }
 
 /* letter: 0 when it is a long one. */
 static void unknown_option(struct context *ctx, int letter)
 {
     const char *word = ctx->argv[optind - 1];
-    const bool is_letter = letter && letter < 256 && !find_flag(ctx->command, letter);
+    const bool is_letter = letter && letter < LONG && !command_flag(ctx->command, find_flag(ctx->command, letter));
     const char one[] = {'-', (char)letter, '\0'};
     const char *habit = habit_of_option(ctx->command, is_letter ? one : word);
     const struct flag *flag;
     const char *bare = word + strspn(word, "-");
     const struct str name = str_n(bare, strcspn(bare, "="));
     if (habit)
-        (void)snprintf(ctx->hint, sizeof(ctx->hint), "%s", habit);
+        context_hint(ctx, "%s", habit);
     for (size_t i = 0; !habit && !is_letter && (flag = command_flag(ctx->command, i)); i++)
         if (habit_is_slip(name, flag->name))
-            (void)snprintf(ctx->hint, sizeof(ctx->hint), "did you mean --%s?", flag->name);
+            context_hint(ctx, "did you mean --%s?", flag->name);
     if (is_letter)
         (void)context_usage(ctx, "unknown option -%c", letter);
     else if (ctx->command->is_local && str_starts(str_of(word), STR("--host")))
@@ -96,51 +96,134 @@ static void unknown_option(struct context *ctx, int letter)
         (void)context_usage(ctx, "unknown option %s", word);
 }
 
-int context_next_flag(struct context *ctx, const char **ret_value)
+/* The next flag of the command's own, and its value; 0: there are no more, or -1. */
+static int next_flag(struct context *ctx, const struct flag **ret_flag)
 {
     struct command_options o;
     const struct command *command = ctx->command;
     make_options(command, &o);
     opterr = 0;
     ctx->has_flags_left = true;
-    for (;;) {
-        int id = getopt_long(ctx->argc, ctx->argv, o.letters, o.all, NULL);
-        switch (id) {
-        case -1:
-            ctx->has_flags_left = false;
-            ctx->argi = optind;
-            return FLAGS_DONE;
-        case FLAG_HELP:
-            help_command(ctx->command, stdout);
+    for (int id; (id = getopt_long(ctx->argc, ctx->argv, o.letters, o.all, NULL)) != -1;) {
+        size_t i = find_flag(command, id);
+        if (id == ':' || id == '?') {
+            if (id == ':')
+                (void)context_usage(ctx, "%s needs a value", ctx->argv[optind - 1]);
+            else
+                unknown_option(ctx, optopt);
+            return -1;
+        }
+        if (i < command->n_flags) {
+            ctx->given |= 1U << i;
+            *ret_flag = &command->flags[i];
+            return 1;
+        }
+        switch (i - command->n_flags) {
+        case COMMON_HELP:
+            help_command(command, stdout);
             ctx->err.code = ERR_OK;
-            return FLAGS_STOP;
-        case FLAG_JSON:
+            return -1;
+        case COMMON_JSON:
             ctx->json = true;
             break;
-        case FLAG_HOST:
+        case COMMON_HOST:
             ctx->host = optarg;
             break;
-        case FLAG_TENANT:
-            ctx->tenant = optarg;
-            break;
-        case ':':
-            (void)context_usage(ctx, "%s needs a value", ctx->argv[optind - 1]);
-            return FLAGS_STOP;
-        case '?':
-            unknown_option(ctx, optopt);
-            return FLAGS_STOP;
         default:
-            ctx->given |= 1U << (find_flag(command, id) - command->flags);
-            *ret_value = optarg;
-            return id;
+            ctx->tenant = optarg;
         }
     }
+    ctx->has_flags_left = false;
+    ctx->argi = optind;
+    return 0;
 }
 
-int context_take_nothing(struct context *ctx)
+static bool is_bare(const char *text)
 {
-    const char *value;
-    if (context_next_flag(ctx, &value) == FLAGS_STOP)
+    return *text && !text[strspn(text, "0123456789.")];
+}
+
+static int refuse_size(struct context *ctx, const char *flag, const char *text, uint64_t bytes, uint64_t least)
+{
+    char smallest[UNIT_TEXT_MAX];
+    unit_format_size(least, smallest);
+    if (bytes > INT64_MAX)
+        return context_usage(ctx, "--%s %s: write a size such as 512M or 2GiB", flag, text);
+    if (bytes == 0 || !is_bare(text))
+        return context_usage(ctx, "--%s %s: the least is %s", flag, text, smallest);
+    return context_usage(ctx, "--%s %s: a number alone counts bytes, and the least is %s; write %s%s", flag, text,
+                         smallest, text, bytes << 20 < least ? "G" : "M");
+}
+
+/* STATUS_OK, or STATUS_USAGE having said what is wrong. */
+static int flag_number(struct context *ctx, const struct flag *flag, const struct flag_into *into, const char *value,
+                       uint64_t *ret_number)
+{
+    uint64_t number = 0;
+    uint32_t milli = 0;
+    int r = into->kind == FLAG_TIME   ? unit_parse_duration(str_of(value), &number)
+            : into->kind == FLAG_SIZE ? unit_parse_size(str_of(value), &number)
+            : into->kind == FLAG_CPUS ? unit_parse_cpus(str_of(value), &milli)
+                                      : str_to_u64(str_of(value), &number);
+    number = into->kind == FLAG_CPUS ? milli : number;
+    *ret_number = number;
+    if (r == 0 && number >= into->least && number <= (into->most ? into->most : (uint64_t)INT64_MAX))
+        return STATUS_OK;
+    return into->wanted ? context_usage(ctx, "--%s %s: write %s", flag->name, value, into->wanted)
+                        : refuse_size(ctx, flag->name, value, r < 0 ? UINT64_MAX : number, into->least);
+}
+
+/* 0; -1 with ctx->err; STATUS_USAGE: it was said. */
+static int flag_take(struct context *ctx, const struct flag *flag, const struct flag_into *into, const char *value)
+{
+    uint64_t number = 0;
+    if (into->take)
+        return into->take(ctx, into->arg, flag->name, value);
+    if (into->kind != FLAG_PLAIN && flag_number(ctx, flag, into, value, &number) != STATUS_OK)
+        return STATUS_USAGE;
+    if (into->on)
+        *into->on = true;
+    else if (into->text)
+        *into->text = value;
+    else if (into->number)
+        *into->number = number;
+    else if (json_object_set_new(into->json, into->member ? into->member : flag->name,
+                                 into->kind != FLAG_PLAIN ? json_integer((json_int_t)number)
+                                 : value                  ? json_string(value)
+                                                          : json_true()) < 0)
+        return context_usage(ctx, "--%s must be UTF-8", flag->name);
+    return 0;
+}
+
+int context_read(struct context *ctx, const struct flag_into into[])
+{
+    const struct flag *flag = NULL;
+    int more, r = 0;
+    while (r == 0 && (more = next_flag(ctx, &flag)) > 0) {
+        const struct flag_into *to = into;
+        while (to && to->name && *to->name && strcmp(to->name, flag->name) != 0)
+            to++;
+        assert(to && to->name);
+        r = flag_take(ctx, flag, to, optarg);
+    }
+    if (r < 0)
+        (void)context_fail(ctx, STATUS_USAGE);
+    return r || more < 0 ? FLAGS_STOP : FLAGS_DONE;
+}
+
+int context_read_one(struct context *ctx, const struct flag_into into[])
+{
+    if (context_read(ctx, into) == FLAGS_STOP)
+        return FLAGS_STOP;
+    if (context_operands(ctx) == 1)
+        return FLAGS_DONE;
+    (void)context_usage(ctx, context_operands(ctx) ? "one sandbox at a time" : "the sandbox's id is missing");
+    return FLAGS_STOP;
+}
+
+int context_read_all(struct context *ctx, const struct flag_into into[])
+{
+    if (context_read(ctx, into) == FLAGS_STOP)
         return FLAGS_STOP;
     if (context_operands(ctx) == 0)
         return FLAGS_DONE;
@@ -200,6 +283,33 @@ int context_check_form(struct context *ctx, const char *form)
     return STATUS_OK;
 }
 
+/* None of the forms, or no word at all. */
+static int refuse_word(struct context *ctx, const struct command_form forms[], size_t n)
+{
+    const char *word = context_operands(ctx) ? ctx->argv[ctx->argi] : NULL;
+    AUTO_BUF struct buf words = BUF_INIT(256);
+    for (size_t i = 0; i < n; i++)
+        buf_printf(&words, "%s%s", i == 0 ? "" : i + 1 < n ? ", " : word ? " and " : " or ", forms[i].word);
+    return word ? context_usage(ctx, "there is %.*s, but no \"%.32s\"", STR_ARG(buf_str(&words)), word)
+                : context_usage(ctx, "what to do? %.*s", STR_ARG(buf_str(&words)));
+}
+
+int context_form(struct context *ctx, const struct command_form forms[], size_t n, void *options)
+{
+    size_t i = context_operands(ctx) ? 0 : n;
+    while (i < n && strcmp(ctx->argv[ctx->argi], forms[i].word) != 0)
+        i++;
+    if (i == n)
+        return refuse_word(ctx, forms, n);
+    if (context_check_form(ctx, forms[i].word) != STATUS_OK)
+        return STATUS_USAGE;
+    ctx->argi++;
+    int given = context_operands(ctx);
+    if (given < forms[i].least || given > forms[i].most)
+        return context_usage(ctx, "%s", forms[i].wrong);
+    return forms[i].run(ctx, options);
+}
+
 /* A --json behind what is wrong says how that is to be told. */
 static void look_for_json(struct context *ctx)
 {
@@ -207,7 +317,7 @@ static void look_for_json(struct context *ctx)
     int id;
     make_options(ctx->command, &o);
     while ((id = getopt_long(ctx->argc, ctx->argv, o.letters, o.all, NULL)) != -1)
-        ctx->json |= id == FLAG_JSON;
+        ctx->json |= find_flag(ctx->command, id) == ctx->command->n_flags + COMMON_JSON;
     ctx->has_flags_left = false;
 }
 
@@ -252,6 +362,14 @@ int context_fail(struct context *ctx, int status)
     return status;
 }
 
+void context_hint(struct context *ctx, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(ctx->hint, sizeof(ctx->hint), fmt, args);
+    va_end(args);
+}
+
 int context_usage(struct context *ctx, const char *fmt, ...)
 {
     va_list args;
@@ -260,7 +378,7 @@ int context_usage(struct context *ctx, const char *fmt, ...)
     va_end(args);
     ctx->err.code = ERR_INVALID_ARGUMENT;
     if (!*ctx->hint)
-        (void)snprintf(ctx->hint, sizeof(ctx->hint), "'cove %s --help' shows how it is used", ctx->command->name);
+        context_hint(ctx, "'cove %s --help' shows how it is used", ctx->command->name);
     return context_fail(ctx, STATUS_USAGE);
 }
 
@@ -275,8 +393,7 @@ int context_find_coved(struct context *ctx, char **ret_path)
     *ret_path = mem_printf("%s/coved", self);
     if (access(*ret_path, X_OK) == 0)
         return 0;
-    (void)snprintf(ctx->hint, sizeof(ctx->hint), "run cove %s on the machine of the service, where coved is installed",
-                   ctx->command->name);
+    context_hint(ctx, "run cove %s on the machine of the service, where coved is installed", ctx->command->name);
     return err_errno(&ctx->err, errno, "run %s", *ret_path);
 }
 

@@ -9,6 +9,8 @@
 #include "base/err.h"
 #include "base/str.h"
 
+#include <jansson.h>
+
 struct config;
 
 enum {
@@ -23,7 +25,6 @@ enum {
 };
 
 struct flag {
-    int id;               /* the letter when it has one, else 256 and up; unique within the command */
     char letter;          /* 0: none */
     const char *name;     /* without dashes */
     const char *argument; /* "SIZE"; NULL: takes none */
@@ -66,7 +67,7 @@ struct context {
     const struct command *command;
     const struct command *const *commands; /* all, NULL-terminated */
     int argc;
-    char **argv; /* argv[0] is the command's name; after context_next_flag() ended, argv[argi] is the first operand */
+    char **argv; /* argv[0] is the command's name; after context_read(), argv[argi] is the first operand */
     int argi;
     bool json;
     bool has_flags_left;   /* not all of the command line was looked at */
@@ -78,22 +79,57 @@ struct context {
     char hint[256]; /* what to do about err; empty: nothing comes to mind */
 };
 
+/* Where a flag's value goes: one of the places, or `json`, under `member` or the flag's own name. */
+struct flag_into {
+    const char *name; /* of the flag; NULL ends the table */
+    bool *on;
+    const char **text;
+    uint64_t *number;
+    json_t *json;
+    const char *member;
+    enum flag_kind { FLAG_PLAIN, FLAG_NUMBER, FLAG_TIME, FLAG_SIZE, FLAG_CPUS } kind; /* plain: true, or the text */
+    uint64_t least, most; /* of a number, 0: no most; of a size; of CPUs in thousandths */
+    const char *wanted;   /* "a number from 1 to 1000"; NULL for sizes */
+    /* Takes it in another way: 0, -1 with ctx->err, or STATUS_USAGE having said what is wrong. */
+    int (*take)(struct context *ctx, void *arg, const char *flag, const char *value);
+    void *arg;
+};
+
 /*
- * The next flag of the command line: its id (and *ret_value, NULL for one without argument), 0 when only operands are left, or -1:
- * return context_exit(). Flags that all commands know (--help, --json, --host) are dealt with here.
+ * Takes all flags of the command line, which are the command's; a row "" is for those without one of their own. NULL:
+ * the command has none. Those that all commands know (--help, --json, --host) are dealt with here. FLAGS_DONE, or
+ * FLAGS_STOP: return context_exit().
  */
 enum { FLAGS_DONE = 0, FLAGS_STOP = -1 };
-int context_next_flag(struct context *ctx, const char **ret_value);
+int context_read(struct context *ctx, const struct flag_into into[]) WARN_UNUSED;
+#define CONTEXT_TIME "a time such as 90s or 5m"
+
+int context_read_one(struct context *ctx, const struct flag_into into[]) WARN_UNUSED; /* and one sandbox's id */
+#define CONTEXT_READ(ctx, ...) context_read(ctx, (const struct flag_into[]){__VA_ARGS__, {.name = NULL}})
+
+/* The same for a command without operands, of which it says so. */
+int context_read_all(struct context *ctx, const struct flag_into into[]) WARN_UNUSED;
+#define CONTEXT_READ_ALL(ctx, ...) context_read_all(ctx, (const struct flag_into[]){__VA_ARGS__, {.name = NULL}})
+
 int context_exit(const struct context *ctx); /* after FLAGS_STOP: STATUS_OK for --help, else STATUS_USAGE */
 
-/* For a command that has neither flags of its own nor operands: FLAGS_DONE, or FLAGS_STOP as above, also for an operand. */
-int context_take_nothing(struct context *ctx) WARN_UNUSED;
-
 /*
- * Do the flags that were given go with this form of the command ("ls"; "": the one without a word), as their help says? STATUS_OK, or STATUS_USAGE having said
- * what is wrong.
+ * Do the flags that were given go with this form of the command ("ls"; "": the one without a word), as their help says?
+ * STATUS_OK, or STATUS_USAGE having said what is wrong.
  */
 int context_check_form(struct context *ctx, const char *form);
+
+/* A form of a command: its word, how many operands come behind it, what is said of too few or too many. */
+struct command_form {
+    const char *word;
+    int (*run)(struct context *ctx, void *options); /* ctx->argi is behind the word; an exit code */
+    int least, most;
+    const char *wrong;
+};
+enum { FORM_MANY = INT32_MAX };
+
+/* Runs the one that the command line names. An exit code, also when it names none, or wrongly. */
+int context_form(struct context *ctx, const struct command_form forms[], size_t n, void *options);
 
 static inline int context_operands(const struct context *ctx)
 {
@@ -102,6 +138,8 @@ static inline int context_operands(const struct context *ctx)
 
 /* Says what is wrong with the command line and where help is. Returns STATUS_USAGE. */
 int context_usage(struct context *ctx, const char *fmt, ...) PRINTF_LIKE(2, 3);
+
+void context_hint(struct context *ctx, const char *fmt, ...) PRINTF_LIKE(2, 3); /* what to do about ctx->err */
 
 /* Prints ctx->err with its hint to stderr, as JSON when --json. Returns `status`. */
 int context_fail(struct context *ctx, int status);

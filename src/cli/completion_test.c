@@ -10,8 +10,8 @@
 #include <cmocka.h>
 
 static const struct flag flags[] = {
-    {'q', 'q', "quiet", NULL, "Doesn't say [much]: ids."},
-    {256, 0, "size", "SIZE[:UNIT]",
+    {'q', "quiet", NULL, "Doesn't say [much]: ids."},
+    {0, "size", "SIZE[:UNIT]",
      "How large it is to be, which is a sentence that does not fit on one line of eighty characters."},
 };
 

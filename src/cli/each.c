@@ -10,9 +10,9 @@ static int do_one(struct context *ctx, struct service *s, const struct each *wha
     AUTO_FREE char *id = NULL;
     if (service_resolve(s, text, &id) < 0)
         return context_fail(ctx, -1);
-    AUTO_FREE char *target = service_target(id, "/%s", what->verb);
+    AUTO_FREE char *target = service_target(id, "%s%s", what->verb ? "/" : "", what->verb ? what->verb : "");
     AUTO_JSON json_t *answer = NULL;
-    if (service_call(s, "POST", target, what->body, what->doing, &answer) < 0)
+    if (service_call(s, what->method, target, what->body, what->doing, what->answered ? &answer : NULL) < 0)
         return context_fail(ctx, -1);
     (void)json_array_append_new(done, json_string(id));
     if (!ctx->json)
@@ -25,18 +25,22 @@ static int do_one(struct context *ctx, struct service *s, const struct each *wha
 int each_sandbox(struct context *ctx, const struct each *what)
 {
     int status = STATUS_OK, n = context_operands(ctx);
-    if (n == 0)
+    if (n == 0 && !what->all)
         return context_usage(ctx, "the sandbox's id is missing");
-    AUTO_JSON json_t *done = json_array();
+    AUTO_JSON json_t *done = json_array(), *sandboxes = NULL;
     AUTO(service_close) struct service *s = service_open(ctx);
-    if (!s)
+    if (!s || (what->all && service_sandboxes(s, &sandboxes) < 0))
         return context_fail(ctx, STATUS_FAILED);
     struct terminal_progress p;
+    n = what->all ? (int)json_array_size(sandboxes) : n;
     progress_start(&p, ctx->json);
     for (int i = 0; i < n; i++) {
+        const char *id =
+            what->all ? service_text(json_array_get(sandboxes, (size_t)i), "id") : ctx->argv[ctx->argi + i];
         *ctx->hint = '\0';
         progress_show(&p, "%s, %d of %d", what->doing, i + 1, n);
-        if (do_one(ctx, s, what, ctx->argv[ctx->argi + i], done) < 0)
+        /* Of all, one that ends meanwhile by itself is as good as done. */
+        if (do_one(ctx, s, what, id, done) < 0 && !(what->all && ctx->err.code == ERR_NOT_FOUND))
             status = STATUS_FAILED;
     }
     progress_end(&p);

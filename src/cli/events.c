@@ -9,15 +9,9 @@
 
 enum { ASK_AGAIN_MS = 500, ASK_AGAIN_TIMES = 60 };
 
-const char *events_text(const json_t *object, const char *name)
-{
-    const char *text = json_string_value(json_object_get(object, name));
-    return text ? text : "";
-}
-
 void events_time(const json_t *event, char ret_text[static EVENTS_TIME_MAX])
 {
-    const char *time = strchr(events_text(event, "time"), 'T');
+    const char *time = strchr(service_text(event, "time"), 'T');
     (void)snprintf(ret_text, EVENTS_TIME_MAX, "%.12s", time ? time + 1 : "");
 }
 
@@ -34,13 +28,13 @@ static void events_line(const json_t *e, bool is_tty)
     long long cause = json_integer_value(json_object_get(e, "cause"));
     const json_t *cursor = json_object_get(e, "cursor");
     if (cursor)
-        buf_printf(&b, "%8lld  %-24s", (long long)json_integer_value(cursor), events_text(e, "sandbox"));
+        buf_printf(&b, "%8lld  %-24s", (long long)json_integer_value(cursor), service_text(e, "sandbox"));
     buf_printf(&b, "%5lld  %s  %-20s  %-15s  ", (long long)json_integer_value(json_object_get(e, "seq")),
-               events_text(e, "time"), events_text(e, "kind"), events_text(e, "grade"));
+               service_text(e, "time"), service_text(e, "kind"), service_text(e, "grade"));
     if (cause > 0)
         buf_printf(&b, "of %lld  ", cause);
-    if (*events_text(e, "actor"))
-        buf_printf(&b, "by %s  ", events_text(e, "actor"));
+    if (*service_text(e, "actor"))
+        buf_printf(&b, "by %s  ", service_text(e, "actor"));
     AUTO_FREE char *data = json_dumps(json_object_get(e, "data"), JSON_COMPACT);
     buf_append_cstr(&b, data ? data : "");
     terminal_print(stdout, is_tty, buf_str(&b));
@@ -113,7 +107,7 @@ static int print_all(struct context *ctx, struct service *s, const struct events
     int r;
     while ((r = service_object(s, &line, &object)) > 0) {
         AUTO_JSON json_t *event = object;
-        const char *kind = events_text(event, "kind");
+        const char *kind = service_text(event, "kind");
         if (ctx->json && str_starts(str_of(kind), str_of(what->json_kinds)))
             (void)printf("%.*s\n", STR_ARG(line));
         else if (!ctx->json)
@@ -126,12 +120,8 @@ static int print_all(struct context *ctx, struct service *s, const struct events
 
 int events_run(struct context *ctx, const struct events *what)
 {
-    const char *value;
     bool follows = false, is_last = false;
-    int flag;
-    while ((flag = context_next_flag(ctx, &value)) > 0)
-        *(flag == 'f' ? &follows : &is_last) = true;
-    if (flag < 0)
+    if (CONTEXT_READ(ctx, {"follow", .on = &follows}, {"last", .on = &is_last}) < 0)
         return context_exit(ctx);
     if (is_last && context_operands(ctx))
         return context_usage(ctx, "--last takes no id");

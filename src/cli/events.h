@@ -7,9 +7,9 @@
 #include <jansson.h>
 
 #define EVENTS_FLAGS                                                                                                   \
-    {'f', 'f', "follow", NULL, "Follows until the sandbox ends."},                                                     \
+    {'f', "follow", NULL, "Follows until the sandbox ends."},                                                          \
     {                                                                                                                  \
-        256, 0, "last", NULL, "Uses the newest sandbox, even if it has ended."                                         \
+        0, "last", NULL, "Uses the newest sandbox, even if it has ended."                                              \
     }
 
 struct events {
@@ -37,8 +37,6 @@ int events_take(struct context *ctx, struct service *s, const struct events_want
 
 /* Prints them, each on a line with all that it has; with --json as they came. */
 int events_print(struct context *ctx, struct service *s, const char *target, uint64_t from, bool follows);
-
-const char *events_text(const json_t *object, const char *name); /* "": there is no such text */
 
 /* The number of an event in its log or the feed, or the last one of a gap: what the next request goes on behind. */
 uint64_t events_number(const json_t *event);

@@ -135,9 +135,8 @@ static int refuse_url(struct context *ctx, const char *flag, const char *value)
     }
     bool has_port = memchr(host, ':', n) && host[0] != '[';
     if (n)
-        (void)snprintf(ctx->hint, sizeof(ctx->hint),
-                       "write --%s %.*s%s; rules about paths and methods are for a file, --policy", flag,
-                       (int)MIN(n, 150), host, has_port ? "" : port);
+        context_hint(ctx, "write --%s %.*s%s; rules about paths and methods are for a file, --policy", flag,
+                     (int)MIN(n, 150), host, has_port ? "" : port);
     return err_set(&ctx->err, ERR_INVALID_ARGUMENT, "--%s %.100s: that is a URL, and a rule names a host", flag, value);
 }
 
@@ -165,7 +164,7 @@ static int net_flags_check(struct context *ctx, const json_t *policy)
 {
     struct policy *parsed = NULL;
     if (policy_parse(policy, &parsed, &ctx->err) < 0) {
-        (void)snprintf(ctx->hint, sizeof(ctx->hint), "'cove policy --help' says what rules are");
+        context_hint(ctx, "'cove policy --help' says what rules are");
         return -1;
     }
     policy_unref(parsed);
@@ -173,52 +172,49 @@ static int net_flags_check(struct context *ctx, const json_t *policy)
 }
 
 /* One that is alone needs no place in the list of all. */
-static int check_rule(struct context *ctx, int flag, const char *value, json_t *rule)
+static int check_rule(struct context *ctx, const char *flag, const char *value, json_t *rule)
 {
     AUTO_JSON json_t *policy = json_pack("{s:[O]}", "rules", rule);
     if (net_flags_check(ctx, policy) == 0)
         return 0;
     const char *place = strstr(ctx->err.msg, ": ");
     struct err why = ctx->err;
-    return err_set(&ctx->err, why.code, "--%s %.100s: %s", flag == FLAG_ALLOW ? "allow" : "deny", value,
+    return err_set(&ctx->err, why.code, "--%s %.100s: %s", flag, value,
                    place ? why.msg + (place - ctx->err.msg) + 2 : why.msg);
 }
 
-int net_flags_take(struct context *ctx, struct net_flags *f, int flag, const char *value)
+static int take_rule(struct context *ctx, struct net_flags *f, const char *verdict, const char *value)
 {
-    json_t *rule;
-    switch (flag) {
-    case FLAG_NET:
-        if (strcmp(value, "allow") != 0 && strcmp(value, "deny") != 0)
-            return err_set(&ctx->err, ERR_INVALID_ARGUMENT, "--net %s: write allow or deny", value);
-        f->otherwise = value;
-        return 0;
-    case FLAG_ALLOW:
-    case FLAG_DENY:
-        if (refuse_url(ctx, flag == FLAG_ALLOW ? "allow" : "deny", value) < 0)
-            return -1;
-        rule = net_flags_rule(flag == FLAG_ALLOW ? "allow" : "deny", str_of(value));
-        if (!rule)
-            return err_set(&ctx->err, ERR_INVALID_ARGUMENT,
-                           "--%s %s: write a name, *.name, an address or a network, with :PORT behind it or without",
-                           flag == FLAG_ALLOW ? "allow" : "deny", value);
-        if (check_rule(ctx, flag, value, rule) < 0) {
-            json_decref(rule);
-            return -1;
-        }
-        f->has_allow |= flag == FLAG_ALLOW;
-        if (!f->rules)
-            f->rules = json_array();
-        (void)json_array_append_new(f->rules, rule);
-        return 0;
-    case FLAG_SECRET:
+    if (refuse_url(ctx, verdict, value) < 0)
+        return -1;
+    AUTO_JSON json_t *rule = net_flags_rule(verdict, str_of(value));
+    if (!rule)
+        return err_set(&ctx->err, ERR_INVALID_ARGUMENT,
+                       "--%s %s: write a name, *.name, an address or a network, with :PORT behind it or without",
+                       verdict, value);
+    if (check_rule(ctx, verdict, value, rule) < 0)
+        return -1;
+    f->has_allow |= *verdict == 'a';
+    if (!f->rules)
+        f->rules = json_array();
+    (void)json_array_append(f->rules, rule);
+    return 0;
+}
+
+int net_flags_take(struct context *ctx, void *net, const char *flag, const char *value)
+{
+    struct net_flags *f = net;
+    if (strcmp(flag, "secret") == 0)
         return take_secret(ctx, f, value);
-    case FLAG_POLICY:
+    if (strcmp(flag, "allow") == 0 || strcmp(flag, "deny") == 0)
+        return take_rule(ctx, f, flag, value);
+    if (strcmp(flag, "policy") == 0)
         f->policy_file = value;
-        return 0;
-    default:
-        return 0;
-    }
+    else if (strcmp(value, "allow") == 0 || strcmp(value, "deny") == 0)
+        f->otherwise = value;
+    else
+        return err_set(&ctx->err, ERR_INVALID_ARGUMENT, "--net %s: write allow or deny", value);
+    return 0;
 }
 
 /* ---- the policy ---- */

@@ -7,22 +7,25 @@
 
 #include <jansson.h>
 
-enum { FLAG_NET = 512, FLAG_ALLOW, FLAG_DENY, FLAG_SECRET, FLAG_POLICY };
-
-#define NET_FLAGS                                                                                                                                                                                                                          \
-    {FLAG_NET, 0, "net", "allow|deny",                                                                                                                                                                                                     \
-     "What happens to connections that no rule matches. Default: deny if there is an --allow, otherwise allow."},                                                                                                                          \
-        {FLAG_ALLOW, 0, "allow", "TARGET",                                                                                                                                                                                                 \
-         "Lets it connect there: a name, *.name, an address, a network or a preset (@npm; 'cove policy presets'); :PORT or :FROM-TO behind it, or several with commas. May be given several times; the first rule that matches decides."}, \
-        {FLAG_DENY, 0, "deny", "TARGET", "Denies connections there. May be given several times."},                                                                                                                                         \
-    {                                                                                                                                                                                                                                      \
-        FLAG_POLICY, 0, "policy", "FILE",                                                                                                                                                                                                  \
-            "Takes a whole policy from this YAML or JSON file; rules of other flags come before its own."                                                                                                                                  \
+#define NET_FLAGS                                                                                                      \
+    {0, "net", "allow|deny",                                                                                           \
+     "What happens to connections that no rule matches. Default: deny if there is an --allow, "                        \
+     "otherwise allow."},                                                                                              \
+        {0, "allow", "TARGET",                                                                                         \
+         "Lets it connect there: a name, *.name, an address, a network or a preset (@npm; 'cove "                      \
+         "policy presets'); :PORT or :FROM-TO behind it, or several with commas. May be given "                        \
+         "several times; the first rule that matches decides."},                                                       \
+        {0, "deny", "TARGET", "Denies connections there. May be given several times."},                                \
+    {                                                                                                                  \
+        0, "policy", "FILE",                                                                                           \
+            "Takes a whole policy from this YAML or JSON file; rules of other flags come before its own."              \
     }
-#define NET_SECRET_FLAG                                                                                                                                                                                                                                       \
-    {                                                                                                                                                                                                                                                         \
-        FLAG_SECRET, 0, "secret", "NAME[=HOST]",                                                                                                                                                                                                              \
-            "Lets requests to HOST use a secret ('cove secret'): the variable NAME holds a stand-in, which is replaced outside of the sandbox. Without HOST, requests to every name that --allow lists. HOST is allowed as well. May be given several times." \
+#define NET_SECRET_FLAG                                                                                                \
+    {                                                                                                                  \
+        0, "secret", "NAME[=HOST]",                                                                                    \
+            "Lets requests to HOST use a secret ('cove secret'): the variable NAME holds a stand-in, "                 \
+            "which is replaced outside of the sandbox. Without HOST, requests to every name that "                     \
+            "--allow lists. HOST is allowed as well. May be given several times."                                      \
     }
 
 struct net_flags {
@@ -32,8 +35,8 @@ struct net_flags {
     bool has_allow;
 };
 
-/* One of the flags above. -1: ctx->err. */
-int net_flags_take(struct context *ctx, struct net_flags *f, int flag, const char *value) WARN_UNUSED;
+/* One of the flags above; net: a struct net_flags. -1: ctx->err. */
+int net_flags_take(struct context *ctx, void *net, const char *flag, const char *value) WARN_UNUSED;
 
 /*
  * The policy of all flags, NULL when there was none; and the variables that hold stand-ins, added to *env (which may be NULL and is made when

@@ -74,8 +74,7 @@ static void rules_are_written_as_flags(void **state)
 }
 
 struct given {
-    int flag;
-    const char *value;
+    const char *flag, *value;
 };
 
 /* The policy as text; the caller frees it. *ret_env gets the variables. NULL: refused, and err says why. */
@@ -115,30 +114,29 @@ static void refused(const struct given *given, const char *because)
         fail_msg("\"%s\" does not say \"%s\"", err.msg, because);
 }
 
-#define GIVEN(...) ((const struct given[]){__VA_ARGS__, {0, NULL}})
+#define GIVEN(...) ((const struct given[]){__VA_ARGS__, {NULL, NULL}})
 
 static void flags_make_a_policy(void **state)
 {
     (void)state;
-    is((const struct given[]){{0, NULL}}, "none");
-    is(GIVEN({FLAG_NET, "deny"}), "{\"rules\":[],\"default\":\"deny\"}");
-    is(GIVEN({FLAG_ALLOW, "a.b"}, {FLAG_DENY, "*"}),
+    is((const struct given[]){{NULL, NULL}}, "none");
+    is(GIVEN({"net", "deny"}), "{\"rules\":[],\"default\":\"deny\"}");
+    is(GIVEN({"allow", "a.b"}, {"deny", "*"}),
        "{\"rules\":[{\"allow\":\"a.b\"},{\"deny\":\"*\"}],\"default\":\"deny\"}");
-    is(GIVEN({FLAG_DENY, "a.b"}), "{\"rules\":[{\"deny\":\"a.b\"}],\"default\":\"allow\"}");
-    refused(GIVEN({FLAG_NET, "maybe"}), "allow or deny");
-    refused(GIVEN({FLAG_ALLOW, "a:"}), "--allow");
-    refused(GIVEN({FLAG_POLICY, "/no/such/file"}), "--policy");
+    is(GIVEN({"deny", "a.b"}), "{\"rules\":[{\"deny\":\"a.b\"}],\"default\":\"allow\"}");
+    refused(GIVEN({"net", "maybe"}), "allow or deny");
+    refused(GIVEN({"allow", "a:"}), "--allow");
+    refused(GIVEN({"policy", "/no/such/file"}), "--policy");
     /* What the service would not take: a name that is none, a port beyond all, a host that is an address. */
-    refused(GIVEN({FLAG_ALLOW, "a b"}), "--allow a b: \"a b\" is not a name");
-    refused(GIVEN({FLAG_NET, "deny"}, {FLAG_ALLOW, "a.b"}, {FLAG_DENY, "a.b:99999"}),
-            "--deny a.b:99999: must be a port");
-    refused(GIVEN({FLAG_SECRET, "KEY=10.0.0.0/8"}), "inject[0]");
-    refused(GIVEN({FLAG_ALLOW, "https://a.b/c"}), "--allow https://a.b/c: that is a URL");
-    refused(GIVEN({FLAG_DENY, "ftp://a.b"}), "--deny ftp://a.b: that is a URL");
-    refused(GIVEN({FLAG_SECRET, "KEY=https://a.b"}), "the host alone");
+    refused(GIVEN({"allow", "a b"}), "--allow a b: \"a b\" is not a name");
+    refused(GIVEN({"net", "deny"}, {"allow", "a.b"}, {"deny", "a.b:99999"}), "--deny a.b:99999: must be a port");
+    refused(GIVEN({"secret", "KEY=10.0.0.0/8"}), "inject[0]");
+    refused(GIVEN({"allow", "https://a.b/c"}), "--allow https://a.b/c: that is a URL");
+    refused(GIVEN({"deny", "ftp://a.b"}), "--deny ftp://a.b: that is a URL");
+    refused(GIVEN({"secret", "KEY=https://a.b"}), "the host alone");
 }
 
-static void hint_of(int flag, const char *value, const char *hint)
+static void hint_of(const char *flag, const char *value, const char *hint)
 {
     struct context ctx = {0};
     struct net_flags f = {0};
@@ -149,12 +147,12 @@ static void hint_of(int flag, const char *value, const char *hint)
 static void of_a_url_the_host_is_named(void **state)
 {
     (void)state;
-    hint_of(FLAG_ALLOW, "https://a.b/c?d", "write --allow a.b:443;");
-    hint_of(FLAG_ALLOW, "http://me:pass@a.b", "write --allow a.b:80;");
-    hint_of(FLAG_DENY, "https://a.b:8443/", "write --deny a.b:8443;");
-    hint_of(FLAG_DENY, "https://[::1]/", "write --deny [::1]:443;");
-    hint_of(FLAG_ALLOW, "ssh://a.b", "write --allow a.b;");
-    hint_of(FLAG_ALLOW, "://", "");
+    hint_of("allow", "https://a.b/c?d", "write --allow a.b:443;");
+    hint_of("allow", "http://me:pass@a.b", "write --allow a.b:80;");
+    hint_of("deny", "https://a.b:8443/", "write --deny a.b:8443;");
+    hint_of("deny", "https://[::1]/", "write --deny [::1]:443;");
+    hint_of("allow", "ssh://a.b", "write --allow a.b;");
+    hint_of("allow", "://", "");
 }
 
 static void a_file_comes_after_the_flags(void **state)
@@ -165,9 +163,9 @@ static void a_file_comes_after_the_flags(void **state)
     (void)state;
     assert_true(fd >= 0);
     assert_int_equal(fd_write_all(fd, text, strlen(text)), 0);
-    is(GIVEN({FLAG_POLICY, path}, {FLAG_ALLOW, "a.b"}),
+    is(GIVEN({"policy", path}, {"allow", "a.b"}),
        "{\"default\":\"allow\",\"rules\":[{\"allow\":\"a.b\"},{\"deny\":\"x.y\"}]}");
-    is(GIVEN({FLAG_POLICY, path}, {FLAG_NET, "deny"}), "{\"default\":\"deny\",\"rules\":[{\"deny\":\"x.y\"}]}");
+    is(GIVEN({"policy", path}, {"net", "deny"}), "{\"default\":\"deny\",\"rules\":[{\"deny\":\"x.y\"}]}");
     assert_int_equal(unlink(path), 0);
 }
 
@@ -176,7 +174,7 @@ static void secrets_are_stood_in_for(void **state)
     AUTO_JSON json_t *env = NULL, *env2 = NULL;
     struct err err;
     (void)state;
-    AUTO_FREE char *got = policy_of(GIVEN({FLAG_SECRET, "my.key-1=api.b"}, {FLAG_NET, "deny"}), &env, &err);
+    AUTO_FREE char *got = policy_of(GIVEN({"secret", "my.key-1=api.b"}, {"net", "deny"}), &env, &err);
     const char *stand_in = json_string_value(json_object_get(env, "my_key_1"));
     assert_non_null(stand_in);
     AUTO_FREE char *want =
@@ -185,14 +183,14 @@ static void secrets_are_stood_in_for(void **state)
                    stand_in);
     assert_string_equal(got, want);
     AUTO_FREE char *of_all =
-        policy_of(GIVEN({FLAG_ALLOW, "api.b:443"}, {FLAG_ALLOW, "10.0.0.1"}, {FLAG_SECRET, "KEY"}), &env2, &err);
+        policy_of(GIVEN({"allow", "api.b:443"}, {"allow", "10.0.0.1"}, {"secret", "KEY"}), &env2, &err);
     assert_non_null(of_all);
     assert_non_null(strstr(of_all, "\"inject\":[{\"host\":\"api.b\""));
     assert_null(strstr(of_all, "\"host\":\"10.0.0.1\""));
-    refused(GIVEN({FLAG_SECRET, "KEY"}), "for which host");
-    refused(GIVEN({FLAG_SECRET, "=a"}), "NAME=HOST");
-    refused(GIVEN({FLAG_SECRET, "a="}), "NAME=HOST");
-    refused(GIVEN({FLAG_SECRET, "A.B=x.y"}, {FLAG_SECRET, "A-B=x.y"}), "A_B");
+    refused(GIVEN({"secret", "KEY"}), "for which host");
+    refused(GIVEN({"secret", "=a"}), "NAME=HOST");
+    refused(GIVEN({"secret", "a="}), "NAME=HOST");
+    refused(GIVEN({"secret", "A.B=x.y"}, {"secret", "A-B=x.y"}), "A_B");
 }
 
 int main(void)

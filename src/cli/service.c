@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "cli/exec/terminal.h"
 #include "config/config.h"
+#include "http/url.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -22,6 +23,7 @@ enum {
     ANSWER_MAX = 64 << 20,
     LINE_MAX_BYTES = 4 << 20,
     KEY_MAX = 512,
+    TARGET_MAX = 4096,
     SANDBOXES_MAX = 1000000
 };
 
@@ -50,19 +52,17 @@ static int broken_connection(struct context *ctx, const char *endpoint, bool is_
         (void)err_set(&ctx->err, ERR_UNAVAILABLE, "%s does not speak TLS; use http:// for a connection without it",
                       endpoint);
     if (error == -EKEYREJECTED)
-        (void)snprintf(ctx->hint, sizeof(ctx->hint),
-                       "SSL_CERT_FILE names a file of certificates to trust; 'cove domain trust' prints the service's");
+        context_hint(ctx,
+                     "SSL_CERT_FILE names a file of certificates to trust; 'cove domain trust' prints the service's");
     else if (is_local && error == -EACCES)
-        (void)snprintf(ctx->hint, sizeof(ctx->hint),
-                       "its socket is for root and the service's owner: use sudo, or set COVE_HOST and COVE_API_KEY");
+        context_hint(ctx,
+                     "its socket is for root and the service's owner: use sudo, or set COVE_HOST and COVE_API_KEY");
     else if (is_local)
-        (void)snprintf(
-            ctx->hint, sizeof(ctx->hint),
-            "start it with 'systemctl start cove', or 'make start' in the source directory; if it runs elsewhere, "
-            "say where by COVE_HOST or COVE_RUN");
+        context_hint(
+            ctx, "start it with 'systemctl start cove', or 'make start' in the source directory; if it runs elsewhere, "
+                 "say where by COVE_HOST or COVE_RUN");
     else
-        (void)snprintf(ctx->hint, sizeof(ctx->hint),
-                       "check that it runs there and that name and port are right (--host, COVE_HOST)");
+        context_hint(ctx, "check that it runs there and that name and port are right (--host, COVE_HOST)");
     return -1;
 }
 
@@ -150,12 +150,24 @@ int service_broken(struct service *s, int error, const char *doing)
         error == -EKEYREJECTED)
         return broken_connection(ctx, s->endpoint, s->is_local, error);
     if (error == -ETIMEDOUT) {
-        (void)snprintf(ctx->hint, sizeof(ctx->hint), "its log may say what it is busy with");
+        context_hint(ctx, "its log may say what it is busy with");
         return err_set(&ctx->err, ERR_DEADLINE_EXCEEDED, "%s: the service at %s does not answer", doing, s->endpoint);
     }
-    (void)snprintf(ctx->hint, sizeof(ctx->hint), "sandboxes live on when the service restarts: try again");
+    context_hint(ctx, "sandboxes live on when the service restarts: try again");
     return err_set(&ctx->err, ERR_UNAVAILABLE, "%s: the connection to the service at %s broke (%s)", doing, s->endpoint,
                    strerror(-error));
+}
+
+const char *service_text(const json_t *object, const char *name)
+{
+    const char *text = json_string_value(json_object_get(object, name));
+    return text ? text : "";
+}
+
+unsigned long long service_number(const json_t *object, const char *name)
+{
+    json_int_t number = json_integer_value(json_object_get(object, name));
+    return number > 0 ? (unsigned long long)number : 0;
 }
 
 /* Waits until the answer begins, with a line for the person when that takes long. */
@@ -173,12 +185,6 @@ static void wait_answer(struct service *s, const char *what)
         (void)fputs("still waiting; if a rule of the guard asks, 'cove approvals' lists the question\n", stderr);
     }
     progress_end(&p);
-}
-
-static const char *string_member(const json_t *object, const char *name)
-{
-    const char *text = json_string_value(json_object_get(object, name));
-    return text ? text : "";
 }
 
 /* What to do next, where the service says what is wrong alone: it knows nothing of this command. */
@@ -215,15 +221,14 @@ static void advise_of_state(struct context *ctx, struct str message)
     struct str rest = message, word = STR(""), id = STR("");
     bool is_one = str_split(&rest, ' ', &word) && str_eqc(word, "sandbox") && str_split(&rest, ' ', &id);
     if (is_one && str_eqc(rest, "is paused"))
-        (void)snprintf(ctx->hint, sizeof(ctx->hint), "'cove resume %.*s' continues it", (int)MIN(id.n, 64), id.p);
+        context_hint(ctx, "'cove resume %.*s' continues it", (int)MIN(id.n, 64), id.p);
     else if (is_one && str_eqc(rest, "has ended"))
-        (void)snprintf(ctx->hint, sizeof(ctx->hint), "its log is still there: 'cove logs %.*s'", (int)MIN(id.n, 64),
-                       id.p);
+        context_hint(ctx, "its log is still there: 'cove logs %.*s'", (int)MIN(id.n, 64), id.p);
 }
 
 enum err_code service_error_code(const json_t *error, enum err_code otherwise)
 {
-    const char *code = string_member(error, "code");
+    const char *code = service_text(error, "code");
     for (int c = ERR_CANCELED; c < ERR_CODE_MAX; c++)
         if (strcmp(err_code_name((enum err_code)c), code) == 0)
             return (enum err_code)c;
@@ -235,13 +240,13 @@ static int refused(struct service *s, const json_t *answer)
 {
     struct context *ctx = s->ctx;
     const json_t *error = json_object_get(answer, "error");
-    const char *message = string_member(error ? error : answer, "message");
+    const char *message = service_text(error ? error : answer, "message");
     int status = http_client_status(s->client);
     enum err_code found = service_error_code(error, status == 404 ? ERR_NOT_FOUND : ERR_UNKNOWN);
-    (void)snprintf(ctx->hint, sizeof(ctx->hint), "%s", string_member(error, "hint"));
+    context_hint(ctx, "%s", service_text(error, "hint"));
     const char *hint = advice(s, found, str_of(message));
     if (hint)
-        (void)snprintf(ctx->hint, sizeof(ctx->hint), "%s", hint);
+        context_hint(ctx, "%s", hint);
     else if (!*ctx->hint)
         advise_of_state(ctx, str_of(message));
     if (!*message)
@@ -399,8 +404,8 @@ int service_object(struct service *s, struct str *ret_line, json_t **ret_object)
         return err_set(&s->ctx->err, ERR_INTERNAL,
                        "the service at %s sent a line that is not a JSON object; is it a Cove?", s->endpoint);
     if (error) {
-        (void)snprintf(s->ctx->hint, sizeof(s->ctx->hint), "%s", string_member(error, "hint"));
-        return err_set(&s->ctx->err, service_error_code(error, ERR_UNKNOWN), "%s", string_member(error, "message"));
+        context_hint(s->ctx, "%s", service_text(error, "hint"));
+        return err_set(&s->ctx->err, service_error_code(error, ERR_UNKNOWN), "%s", service_text(error, "message"));
     }
     *ret_line = line;
     *ret_object = TAKE_PTR(object);
@@ -415,6 +420,18 @@ char *service_target(const char *id, const char *fmt, ...)
     (void)vsnprintf(suffix, sizeof(suffix), fmt, args);
     va_end(args);
     return mem_printf("/cove/v1/sandboxes/%s%s", id, suffix);
+}
+
+char *service_path(struct context *ctx, const char *before, const char *name, const char *behind)
+{
+    AUTO_BUF struct buf b = BUF_INIT(TARGET_MAX);
+    buf_append_cstr(&b, before);
+    (void)url_encode(&b, str_of(name), true);
+    buf_append_cstr(&b, behind);
+    if (buf_error(&b) == 0)
+        return buf_take(&b);
+    (void)err_set(&ctx->err, ERR_INVALID_ARGUMENT, "\"%.64s...\" is too long for a name", name);
+    return NULL;
 }
 
 int service_sandboxes(struct service *s, json_t **ret_array)
@@ -456,7 +473,7 @@ static json_t *service_candidates(const json_t *all, const char *text)
     size_t i;
     json_array_foreach(all, i, one)
     {
-        const char *id = string_member(one, "id");
+        const char *id = service_text(one, "id");
         if (id_is_sandbox(str_of(id)) && strncmp(id, text, strlen(text)) == 0)
             (void)json_array_append_new(found, json_string(id));
     }
@@ -482,7 +499,7 @@ static int service_find(struct service *s, const char *text, bool may_have_ended
         return 0;
     }
     if (n == 0 || n > ID_SANDBOX_LEN) {
-        (void)snprintf(s->ctx->hint, sizeof(s->ctx->hint), "'cove ls' lists those that run");
+        context_hint(s->ctx, "'cove ls' lists those that run");
         return err_set(&s->ctx->err, ERR_INVALID_ARGUMENT, "\"%.64s\" is not the id of a sandbox", text);
     }
     if (service_sandboxes(s, &all) < 0)
@@ -497,7 +514,7 @@ static int service_find(struct service *s, const char *text, bool may_have_ended
     if (json_array_size(found) > 1)
         return service_refuse_several(s, text, found);
     if (json_array_size(found) == 0) {
-        (void)snprintf(s->ctx->hint, sizeof(s->ctx->hint), "'cove ls' lists those that run");
+        context_hint(s->ctx, "'cove ls' lists those that run");
         return err_set(&s->ctx->err, ERR_NOT_FOUND, "there is no sandbox %s", text);
     }
     *ret_id = mem_strdup(json_string_value(json_array_get(found, 0)));
@@ -526,10 +543,10 @@ int service_newest(struct service *s, char **ret_id)
     (void)json_array_extend(all, ended);
     json_array_foreach(all, i, one)
     {
-        if (!id_is_sandbox(str_of(string_member(one, "id"))) || strcmp(string_member(one, "started_at"), newest) <= 0)
+        if (!id_is_sandbox(str_of(service_text(one, "id"))) || strcmp(service_text(one, "started_at"), newest) <= 0)
             continue;
-        id = string_member(one, "id");
-        newest = string_member(one, "started_at");
+        id = service_text(one, "id");
+        newest = service_text(one, "started_at");
     }
     if (!id)
         return err_set(&s->ctx->err, ERR_NOT_FOUND, "no sandbox has been created yet");

@@ -65,6 +65,12 @@ int service_ended(struct service *s, json_t **ret_array) WARN_UNUSED; /* those t
 /* "/cove/v1/sandboxes/<id><suffix>", with printf. Free with mem_free(). */
 char *service_target(const char *id, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
+/* before + name + behind, the name encoded. Free with mem_free(). NULL: ctx->err. */
+char *service_path(struct context *ctx, const char *before, const char *name, const char *behind);
+
+const char *service_text(const json_t *object, const char *name);          /* "": there is no such text */
+unsigned long long service_number(const json_t *object, const char *name); /* 0: there is no such number */
+
 static inline UNUSED void json_decref_auto_(json_t **json)
 {
     json_decref(*json);

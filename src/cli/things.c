@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/things.h"
 #include "base/clock.h"
+#include "base/mem.h"
 #include "cli/print.h"
 #include "config/units.h"
-#include "http/url.h"
 
 #include <stdio.h>
 #include <unistd.h>
-
-enum { TARGET_MAX = 4096 };
 
 const char *things_text(const json_t *one, const char *name)
 {
@@ -91,12 +89,13 @@ int things_table(const struct context *ctx, const json_t *all, const struct thin
     return STATUS_OK;
 }
 
-int things_list(struct context *ctx, struct service *s, const struct things *what, const char *target, bool quiet)
+int things_list(struct context *ctx, const struct things *what, const char *target, bool quiet)
 {
     char doing[64];
     AUTO_JSON json_t *answer = NULL;
+    AUTO(service_close) struct service *s = service_open(ctx);
     (void)snprintf(doing, sizeof(doing), "listing %s", what->all);
-    if (service_call(s, "GET", target, NULL, doing, &answer) < 0)
+    if (!s || service_call(s, "GET", target, NULL, doing, &answer) < 0)
         return context_fail(ctx, STATUS_FAILED);
     json_t *all = json_object_get(answer, what->all), *one;
     size_t i;
@@ -114,45 +113,51 @@ int things_list(struct context *ctx, struct service *s, const struct things *wha
     return things_table(ctx, all, what->columns, what->n_columns);
 }
 
-static int things_remove_one(struct context *ctx, struct service *s, const struct things *what, const char *name)
-{
-    AUTO_BUF struct buf target = BUF_INIT(TARGET_MAX);
-    *ctx->hint = '\0';
-    buf_append_cstr(&target, what->remove);
-    (void)url_encode(&target, str_of(name), true);
-    buf_append_char(&target, '\0');
-    if (buf_error(&target) < 0)
-        return err_set(&ctx->err, ERR_INVALID_ARGUMENT, "\"%.64s...\" is not a %s's name", name, what->one);
-    if (service_call(s, "DELETE", buf_data(&target), NULL, "removing", NULL) == 0)
-        return 0;
-    if (ctx->err.code == ERR_NOT_FOUND) {
-        (void)snprintf(ctx->hint, sizeof(ctx->hint), "'cove %s ls' lists those there are", what->one);
-        return err_set(&ctx->err, ERR_NOT_FOUND, "there is no %s '%.100s'", what->one, name);
-    }
-    if (ctx->err.code == ERR_FAILED_PRECONDITION && !*ctx->hint)
-        (void)snprintf(ctx->hint, sizeof(ctx->hint), "%s", what->how_free);
-    return -1;
-}
-
-int things_remove(struct context *ctx, const struct things *what, char *const *names, int n)
+int things_each(struct context *ctx, const char *done, int (*fn)(struct context *ctx, void *arg, const char *name),
+                void *arg)
 {
     int status = STATUS_OK;
-    AUTO_JSON json_t *removed = json_array();
-    AUTO(service_close) struct service *s = service_open(ctx);
-    if (!s)
-        return context_fail(ctx, STATUS_FAILED);
-    for (int i = 0; i < n; i++) {
-        if (things_remove_one(ctx, s, what, names[i]) < 0) {
+    AUTO_JSON json_t *names = json_array(), *answer = json_pack("{s:O}", done, names);
+    for (int i = ctx->argi; i < ctx->argc; i++) {
+        *ctx->hint = '\0';
+        if (fn(ctx, arg, ctx->argv[i]) < 0) {
             status = context_fail(ctx, STATUS_FAILED);
             continue;
         }
-        (void)json_array_append_new(removed, json_string(names[i]));
+        (void)json_array_append_new(names, json_string(ctx->argv[i]));
         if (!ctx->json)
-            (void)printf("%s\n", names[i]);
+            (void)printf("%s\n", ctx->argv[i]);
     }
-    if (ctx->json) {
-        AUTO_JSON json_t *answer = json_pack("{s:O}", "removed", removed);
+    if (ctx->json)
         print_json(answer);
-    }
     return status;
+}
+
+struct things_removal {
+    struct service *service;
+    const struct things *what;
+};
+
+static int things_remove_one(struct context *ctx, void *arg, const char *name)
+{
+    const struct things_removal *r = arg;
+    AUTO_FREE char *target = service_path(ctx, r->what->remove, name, "");
+    if (!target)
+        return -1;
+    if (service_call(r->service, "DELETE", target, NULL, "removing", NULL) == 0)
+        return 0;
+    if (ctx->err.code == ERR_NOT_FOUND) {
+        context_hint(ctx, "'cove %s ls' lists those there are", r->what->one);
+        return err_set(&ctx->err, ERR_NOT_FOUND, "there is no %s '%.100s'", r->what->one, name);
+    }
+    if (ctx->err.code == ERR_FAILED_PRECONDITION && !*ctx->hint)
+        context_hint(ctx, "%s", r->what->how_free);
+    return -1;
+}
+
+int things_remove(struct context *ctx, const struct things *what)
+{
+    AUTO(service_close) struct service *s = service_open(ctx);
+    struct things_removal r = {s, what};
+    return s ? things_each(ctx, "removed", things_remove_one, &r) : context_fail(ctx, STATUS_FAILED);
 }

@@ -31,10 +31,15 @@ struct things {
 };
 
 /* target: what is asked for the list. quiet: names only. An exit code. */
-int things_list(struct context *ctx, struct service *s, const struct things *what, const char *target, bool quiet);
+int things_list(struct context *ctx, const struct things *what, const char *target, bool quiet);
 
-/* Prints the name of each that is gone. One that can't be removed does not keep the others from it. An exit code. */
-int things_remove(struct context *ctx, const struct things *what, char *const *names, int n);
+/*
+ * Calls fn for each operand and prints those for which it worked; `done` is their list's name in --json. One that fails
+ * (-1: ctx->err) does not keep the others from it. An exit code.
+ */
+int things_each(struct context *ctx, const char *done, int (*fn)(struct context *ctx, void *arg, const char *name),
+                void *arg);
+int things_remove(struct context *ctx, const struct things *what);
 
 const char *things_text(const json_t *one, const char *name); /* "-": there is no such text */
 

@@ -286,14 +286,33 @@ gid_t config_group(const struct config *c)
     return entry && entry->gr_gid ? entry->gr_gid : (gid_t)-1;
 }
 
-static int set_host_path(struct config *c, const struct config_field *f, struct str value, struct err *err)
+static int config_check_path(const struct config_field *f, struct str value, struct err *err)
 {
     char clean[PATH_TEXT_MAX];
     if (value.n < 2 || value.p[0] != '/' || str_has_nul(value) || path_clean(value, clean) < 0 ||
         !str_eqc(value, clean))
         return err_set(err, ERR_INVALID_ARGUMENT, "%s must be an absolute, clean path, and not all of the host",
                        f->name);
-    return config_add(c->host_paths, &c->n_host_paths, ARRAY_SIZE(c->host_paths), f, value, err);
+    return 0;
+}
+
+/* Where sockets and what isn't files are. */
+static int set_shown_path(struct config *c, const struct config_field *f, struct str value, struct err *err)
+{
+    static const char *const never[] = {"/dev", "/proc", "/run", "/sys", "/tmp", "/var"};
+    for (size_t i = 0; i < ARRAY_SIZE(never); i++)
+        if (path_is_below(value, str_of(never[i])))
+            return err_set(err, ERR_INVALID_ARGUMENT, "%s: nothing of %s can be shown", f->name, never[i]);
+    return config_check_path(f, value, err) < 0
+               ? -1
+               : config_add(c->process_paths, &c->n_process_paths, ARRAY_SIZE(c->process_paths), f, value, err);
+}
+
+static int set_host_path(struct config *c, const struct config_field *f, struct str value, struct err *err)
+{
+    return config_check_path(f, value, err) < 0
+               ? -1
+               : config_add(c->host_paths, &c->n_host_paths, ARRAY_SIZE(c->host_paths), f, value, err);
 }
 
 static const char *image_key(const struct config_field *f)
@@ -398,6 +417,7 @@ static const struct config_field fields[] = {
     {"tiers.default", "COVE_TIER", set_tier, AT(default_tier)},
     {"tiers.minimum", NULL, set_tier, AT(minimum_tier)},
     {"tiers.allow", NULL, set_tier, .is_list = true},
+    {"tiers.process", "COVE_TIER_PROCESS", set_shown_path, .is_list = true},
     {"microvm.guest", "COVE_MICROVM_GUEST", set_dir, AT(microvm_guest), .most = 400},
     {"microvm.emulate", "COVE_MICROVM_EMULATE", set_bool, AT(microvm_emulate)},
     {"keep.events", NULL, set_number, AT(keep_events), .unit = &number_unit, .least = 1000, .most = UINT32_MAX},
@@ -512,6 +532,8 @@ void config_free(struct config *c)
     for (size_t i = 0; i < c->n_trust_paths; i++)
         mem_free(c->trust_paths[i]);
     mem_free(c->group);
+    for (size_t i = 0; i < c->n_process_paths; i++)
+        mem_free(c->process_paths[i]);
     for (size_t i = 0; i < c->n_host_paths; i++)
         mem_free(c->host_paths[i]);
     mem_free(c->trust);
@@ -522,6 +544,11 @@ static int check_whole(const struct config *c, struct err *err)
 {
     if (c->default_timeout_ms > c->max_timeout_ms)
         return err_set(err, ERR_INVALID_ARGUMENT, "defaults.timeout is larger than limits.timeout");
+    for (size_t i = 0; i < c->n_process_paths; i++)
+        if (path_is_below(str_of(c->state_dir), str_of(c->process_paths[i])) ||
+            path_is_below(str_of(c->run_dir), str_of(c->process_paths[i])))
+            return err_set(err, ERR_INVALID_ARGUMENT, "tiers.process: %s has directories of the service's",
+                           c->process_paths[i]);
     return 0;
 }
 
@@ -576,7 +603,7 @@ int config_load(const char *path, struct config **ret_config, struct err *err)
         return err_errno(err, r, "read the configuration %s", path);
 
     AUTO(config_free) struct config *c = NULL;
-    if (config_parse(path, buf_str(&text), &c, err) < 0 || apply_env(c, err) < 0)
+    if (config_parse(path, buf_str(&text), &c, err) < 0 || apply_env(c, err) < 0 || check_whole(c, err) < 0)
         return -1;
     *ret_config = TAKE_PTR(c);
     return 0;

@@ -19,6 +19,7 @@
  *   defaults: {checkpoint: off}         #               when its files are kept: after each action, each N, before risky ones
  *   limits: {sandboxes: 1000, timeout: 24h}
  *   tiers: {default: container, allow: [container], minimum: container}     # COVE_TIER: of a sandbox that does not say; all that are there are allowed
+ *   tiers: {process: [/usr]}            #               what tier process shows of the host; by itself nothing, and no such tier
  *   microvm: {guest: /usr/share/cove/guest, emulate: false}    # COVE_MICROVM_GUEST, COVE_MICROVM_EMULATE: its kernel (cove-guest); without KVM, slowly
  *   keep: {events: 200000, ended: 10000, ended_for: 7d}    # of the log of one that lives; of those that ended
  *   observe: {processes: false, files: false}    # COVE_OBSERVE_PROCESSES, COVE_OBSERVE_FILES: what sandboxes' processes execute and write is recorded
@@ -88,6 +89,8 @@ struct config {
     char *default_tier, *minimum_tier; /* NULL: the weakest that there is; any */
     char *tiers[CONFIG_TIERS_MAX];     /* that are allowed; none: all */
     size_t n_tiers;
+    char *process_paths[16]; /* clean; what sandboxes of tier process see of the host; none: no such tier */
+    size_t n_process_paths;
     char *microvm_guest;  /* the directory of its kernel */
     bool microvm_emulate; /* without KVM */
     uint32_t max_sandboxes;

@@ -89,6 +89,8 @@ void arguments_digest(const struct config *f, const char *domain, const char *ke
     arguments_add(&s, asked.at);
     for (size_t i = 0; i < f->n_tiers; i++)
         sha1_add(&s, str_of(f->tiers[i]));
+    for (size_t i = 0; i < f->n_process_paths; i++)
+        sha1_add(&s, str_of(f->process_paths[i]));
     sha1_add(&s, str_of(f->minimum_tier));
     sha1_add(&s, str_of(key));
     sha1_add(&s, pem);

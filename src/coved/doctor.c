@@ -8,6 +8,7 @@
 #include "coved/storage/reserve.h"
 #include "kernel/probe.h"
 #include "tier/microvm.h"
+#include "tier/process.h"
 #include "tier/tier.h"
 
 #include <stdio.h>
@@ -81,6 +82,7 @@ int doctor(const struct config *config, bool json)
     struct tier_set set;
     struct err err;
     microvm_configure(config->microvm_guest, config->microvm_emulate);
+    process_configure(config->process_paths, config->n_process_paths);
     int known = tier_set_probe(NULL, config->tiers, config->n_tiers, config->minimum_tier, &set, &err);
     const size_t n_ours = n + ARRAY_SIZE(ours), n_all = n_ours + (known < 0 ? 1 : set.list.n);
     for (size_t i = 0; i < n_all; i++) {

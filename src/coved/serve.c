@@ -40,6 +40,7 @@
 #include "kernel/watch/filewatch.h"
 #include "kernel/watch/procwatch.h"
 #include "tier/microvm.h"
+#include "tier/process.h"
 #include "tier/stage.h"
 
 #include <fcntl.h>
@@ -379,6 +380,7 @@ static int set_up(struct coved *c, int keeper_fd, struct err *err)
     inherit_listeners(c);
     raise_limits();
     microvm_configure(c->config->microvm_guest, c->config->microvm_emulate);
+    process_configure(c->config->process_paths, c->config->n_process_paths);
     int unwatched = c->config->observe_processes ? procwatch_open(&c->procwatch) : 0;
     if (unwatched < 0)
         log_warn("the programs that sandboxes execute are not recorded: %s", strerror(-unwatched));

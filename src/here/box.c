@@ -116,16 +116,6 @@ static int box_set_tree(int fd, const char *path, uint64_t attrs)
     return mount_setattr(fd, path, AT_EMPTY_PATH | AT_RECURSIVE, &attr, sizeof(attr)) < 0 ? -errno : 0;
 }
 
-/* With all that is mounted below. The last component may be a link: what it leads to is cloned. */
-static int box_clone(const char *path, uint64_t attrs, int *ret_fd)
-{
-    AUTO_CLOSE int fd = open_tree(AT_FDCWD, path, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE);
-    int r = fd < 0 ? -errno : attrs ? box_set_tree(fd, "", attrs) : 0;
-    if (r == 0)
-        *ret_fd = TAKE_FD(fd);
-    return r;
-}
-
 /* What is to be seen again below what is covered needs a place there. */
 static int box_make_places(const struct plan *p, const struct plan_op *mask, int fd)
 {
@@ -162,7 +152,7 @@ static int box_mask(const struct plan *p, const struct plan_op *op)
     AUTO_CLOSE int fd = -1;
     int r;
     if (!op->is_directory) {
-        r = box_clone(BOX_OWN "nothing", MOUNT_ATTR_RDONLY, &fd);
+        r = mount_clone_tree(BOX_OWN "nothing", MOUNT_ATTR_RDONLY, &fd);
     } else {
         r = mount_new("tmpfs", (const char *const[]){"mode", "0700", "size", "1m", NULL},
                       MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, &fd);
@@ -187,7 +177,7 @@ static int box_cover(const char *path, const char *name, const char *content)
     AUTO_CLOSE int fd = -1;
     AUTO_FREE char *own = mem_printf(BOX_OWN "%s", name);
     int r = devices_touch(AT_FDCWD, own, 0444, content);
-    r = r ? r : box_clone(own, MOUNT_ATTR_RDONLY, &fd);
+    r = r ? r : mount_clone_tree(own, MOUNT_ATTR_RDONLY, &fd);
     return r ? r : mount_attach(fd, AT_FDCWD, path);
 }
 
@@ -202,9 +192,9 @@ static int box_apply(const struct plan *p, const struct plan_op *op)
         return op->fd < 0 ? 0 : mount_attach(op->fd, AT_FDCWD, op->path);
     case PLAN_PIN:
     case PLAN_FIXED:
-        r = box_clone(op->path, op->kind == PLAN_FIXED ? MOUNT_ATTR_RDONLY : 0, &fd);
+        r = mount_clone_tree(op->path, op->kind == PLAN_FIXED ? MOUNT_ATTR_RDONLY : 0, &fd);
         if (r == -ENOENT && !box_is_hidden(p, op)) /* a link that leads nowhere */
-            r = box_clone(BOX_OWN "nothing", MOUNT_ATTR_RDONLY, &fd);
+            r = mount_clone_tree(BOX_OWN "nothing", MOUNT_ATTR_RDONLY, &fd);
         if ((r == -ENOENT || r == -EACCES) && box_is_hidden(p, op))
             return 0;
         return r ? r : mount_attach(fd, AT_FDCWD, op->path);
@@ -225,7 +215,7 @@ static void box_clone_what_stays(struct here_box *b)
         if ((op->kind != PLAN_WRITE && op->kind != PLAN_READ) || strcmp(op->path, "/") == 0)
             continue;
         uint64_t attrs = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | (op->kind == PLAN_READ ? MOUNT_ATTR_RDONLY : 0);
-        box_must(b, box_clone(op->path, attrs, &op->fd), op->path);
+        box_must(b, mount_clone_tree(op->path, attrs, &op->fd), op->path);
     }
     box_must(b, devices_open(b->nodes), "devices");
 }

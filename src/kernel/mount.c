@@ -18,6 +18,16 @@ int mount_clone(int dirfd, const char *path, int *ret_fd)
     return 0;
 }
 
+int mount_clone_tree(const char *path, uint64_t attrs, int *ret_fd)
+{
+    struct mount_attr attr = {.attr_set = attrs};
+    AUTO_CLOSE int fd = open_tree(AT_FDCWD, path, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE);
+    if (fd < 0 || (attrs && mount_setattr(fd, "", AT_EMPTY_PATH | AT_RECURSIVE, &attr, sizeof(attr)) < 0))
+        return -errno;
+    *ret_fd = TAKE_FD(fd);
+    return 0;
+}
+
 int mount_set(int fd, uint64_t attrs, int userns_fd)
 {
     struct mount_attr attr = {.attr_set = attrs};
@@ -30,7 +40,7 @@ int mount_set(int fd, uint64_t attrs, int userns_fd)
 
 int mount_attach(int fd, int dirfd, const char *path)
 {
-    return move_mount(fd, "", dirfd, path, MOVE_MOUNT_F_EMPTY_PATH) < 0 ? -errno : 0;
+    return move_mount(fd, "", dirfd, path, MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) < 0 ? -errno : 0;
 }
 
 int mount_move(const char *from, int to_dirfd, const char *to)

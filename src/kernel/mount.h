@@ -10,13 +10,16 @@
 /* A detached copy of the mount at path (the directory `path` itself becomes its root). */
 int mount_clone(int dirfd, const char *path, int *ret_fd) WARN_UNUSED;
 
+/* The same with all that is mounted below, and attributes on all of it. The last component may be a link: what it leads to is cloned. */
+int mount_clone_tree(const char *path, uint64_t attrs, int *ret_fd) WARN_UNUSED;
+
 /*
  * Sets mount attributes (MOUNT_ATTR_RDONLY, _NOSUID, _NODEV, _NOEXEC) on a detached mount. With userns_fd >= 0 its ownership is
  * shifted by that user namespace's map (idmapped mount, Linux 5.12; tmpfs since 6.3, -EINVAL before).
  */
 int mount_set(int fd, uint64_t attrs, int userns_fd) WARN_UNUSED;
 
-/* Attaches a detached mount at a path. */
+/* Attaches a detached mount at a path; "": at what dirfd is. */
 int mount_attach(int fd, int dirfd, const char *path) WARN_UNUSED;
 
 /* Moves an attached mount with all below it. */

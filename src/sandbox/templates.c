@@ -44,7 +44,7 @@ const char *core_tier(const struct core *core, const struct template *t, struct 
     size_t at = 0, least = 0;
     if (!list)
         return "container";
-    while (at + 1 < list->n && list->at[at].missing[0])
+    while (at + 1 < list->n && (list->at[at].missing[0] || list->at[at].named))
         at++;
     const char *name = t->tier                            ? t->tier
                        : core->config.engine.default_tier ? core->config.engine.default_tier

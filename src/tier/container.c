@@ -12,6 +12,7 @@
 #include "tier/files.h"
 #include "tier/group.h"
 #include "tier/inside.h"
+#include "tier/process.h"
 #include "tier/root.h"
 #include "tier/stage.h"
 #include "wire/control.h"
@@ -273,26 +274,39 @@ static int container_probe(const struct tier_host *host, struct tier_powers *ret
     return 0;
 }
 
+/* Of everything whose kernel is the host's. */
+#define CONTAINER_LIFE                                                                                                 \
+    .ready = UINT32_MAX, .born = container_born, .dress = container_dress, .start = container_start,                   \
+    .session = container_session, .adopt = container_adopt, .clean = container_clean, .freeze = group_freeze,          \
+    .is_frozen = group_is_frozen, .yield = group_yield, .reclaim = group_reclaim, .usage = container_usage,            \
+    .oom_kills = group_oom_kills, .dirty_bytes = group_dirty_bytes, .snapshot = files_snapshot,                        \
+    .mount = container_mount
+
 const struct tier tier_container = {
     .name = "container",
     .summary = "namespaces, ids of its own, a filter of system calls; the kernel is the host's",
-    .ready = UINT32_MAX,
     .probe = container_probe,
     .blank = container_blank,
-    .born = container_born,
-    .dress = container_dress,
-    .start = container_start,
-    .session = container_session,
-    .adopt = container_adopt,
-    .clean = container_clean,
-    .freeze = group_freeze,
-    .is_frozen = group_is_frozen,
-    .yield = group_yield,
-    .reclaim = group_reclaim,
-    .usage = container_usage,
-    .oom_kills = group_oom_kills,
-    .dirty_bytes = group_dirty_bytes,
-    .snapshot = files_snapshot,
-    .mount = container_mount,
     .nest = container_nest,
+    CONTAINER_LIFE,
+};
+
+static int container_probe_process(const struct tier_host *host, struct tier_powers *ret_powers, struct err *err)
+{
+    return process_probe(err) < 0 ? -1 : container_probe(host, ret_powers, err);
+}
+
+static int container_blank_process(const struct tier_host *host, struct box *box, struct err *err)
+{
+    box->sees_host = true;
+    return container_blank(host, box, err);
+}
+
+const struct tier tier_process = {
+    .name = "process",
+    .summary = "a container with programs of the host's, read-only; what else it may write, Landlock says",
+    .is_named = true,
+    .probe = container_probe_process,
+    .blank = container_blank_process,
+    CONTAINER_LIFE,
 };

@@ -13,6 +13,7 @@
 #include "kernel/namespace.h"
 #include "kernel/seccomp.h"
 #include "tier/inside.h"
+#include "tier/process.h"
 #include "tier/stage.h"
 #include "tier/tier.h"
 
@@ -226,10 +227,12 @@ static int await_dress(char ret_name[static TIER_NAME_MAX])
     return root;
 }
 
-static void enter_root(int root)
+static void enter_root(int root, const struct box *box)
 {
+    const char *what = "";
     static const char *const names[] = {"proc", "dev", "sys"};
     container_child_must(mount_attach(root, AT_FDCWD, "/root"), "attach the root file system");
+    container_child_must(box->sees_host ? process_enter(root, &what) : 0, what);
     for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
         char from[32];
         (void)snprintf(from, sizeof(from), "/build/%s", names[i]);
@@ -293,10 +296,11 @@ NORETURN void container_child(int sock, const struct tier_host *host, const stru
     become_blank(host, box->net.tcp >= 0);
 
     int root = await_dress(name);
-    enter_root(root);
+    enter_root(root, box);
     (void)fd_close(root);
     container_child_must(sethostname(name, strnlen(name, sizeof(name))) < 0 ? -errno : 0, "set the host name");
     container_child_set_limits();
+    container_child_must(box->sees_host ? process_confine() : 0, "confine what it writes");
     container_child_must(caps_bound_sandbox(), "bound capabilities");
     container_child_must(seccomp_load_sandbox(), "load the system call filter");
     run_agent();

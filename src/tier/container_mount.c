@@ -6,6 +6,7 @@
 #include "tier/container_mount.h"
 #include "base/fault.h"
 #include "base/fd.h"
+#include "base/path.h"
 #include "kernel/mount.h"
 #include "kernel/namespace.h"
 #include "kernel/pool/pool.h"
@@ -34,10 +35,8 @@ static int container_mount_below(int dir, const char *path, int *ret_fd)
 static const char *container_mount_allowed(const struct tier_host *host, const char *path)
 {
     for (size_t i = 0; i < host->n_host_paths; i++) {
-        const char *top = host->host_paths[i];
-        const size_t n = strlen(top);
-        if (strncmp(path, top, n) == 0 && (path[n] == 0 || path[n] == '/'))
-            return top;
+        if (path_is_below(str_of(path), str_of(host->host_paths[i])))
+            return host->host_paths[i];
     }
     return NULL;
 }
@@ -101,7 +100,5 @@ int container_mount(const struct tier_host *host, const struct tier_mount *m)
     root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
     at = root < 0 ? -1 : (int)syscall(SYS_openat2, root, m->path, &how, sizeof(how));
     fault_point("coved.mount.open");
-    if (at < 0 || move_mount(volume, "", at, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) < 0)
-        return -errno;
-    return 0;
+    return at < 0 ? -errno : mount_attach(volume, at, "");
 }

@@ -5,6 +5,7 @@
 #include "base/str.h"
 #include "kernel/mount.h"
 #include "tier/inside.h"
+#include "tier/process.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -175,6 +176,9 @@ int stage_enter(int pool_mount, const char *scratch_on, struct stage *ret_stage,
     (void)umask(mask);
     if (r < 0)
         return err_errno(err, r, "build the stage on %s", scratch_on);
+    r = process_stage(root_mount);
+    if (r < 0)
+        return err_errno(err, r, "show the host's directories (tiers.process)");
     r = mount_set(pool_mount, MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC | MOUNT_ATTR_NOSUID, -1);
     r = r ? r : mount_attach(pool_mount, root_mount, "pool");
     if (r < 0)

@@ -9,6 +9,7 @@
  *   /trees/N/sys      what it sees as /sys: the few files that runtimes read; nothing of the real one
  *   /trees/N/proc     files that lie over those of its /proc (tier/inside.h)
  *   /trees/N/empty    an empty directory, /trees/N/null a null device: what masked paths show
+ *   /host/N           the host's directories that tier process shows (tier/process.h), read-only
  *   /build/{proc,dev,sys,tmp}, /root      mount points for a child's own mounts, private to its mount namespace
  *   /scratch          mount points for overlay layers on kernels that need them attached
  *

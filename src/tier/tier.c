@@ -29,6 +29,7 @@ int tier_set_probe(const struct tier_host *host, char *const *allowed, size_t n_
         (void)snprintf(set.list.at[i].missing, TIER_WHY_MAX, "%s", missing.msg);
         set.list.at[i].memory = set.powers[i].memory;
         set.list.at[i].volumes = tiers[i]->mount != NULL;
+        set.list.at[i].named = tiers[i]->is_named;
     }
     for (size_t i = 0; i < n_allowed; i++)
         if (!tier_list_find(&set.list, str_of(allowed[i]), &at))

@@ -71,6 +71,7 @@ struct box {
     bool has_group;
     bool has_files;
     bool has_tree;
+    bool sees_host;        /* tier/process.h */
     uint32_t tree;         /* of the stage */
     bool is_restored;      /* its first session says so to the agent (wire/wake.h) */
     struct inside *inside; /* owned; NULL: none */
@@ -154,6 +155,7 @@ struct tier {
     const char *name, *summary; /* summary: what it is, in a line */
     uint32_t ready;             /* at most this many spares are made */
     bool is_sized;    /* with the memory that it is dressed with: one that waits is for requests of that size alone */
+    bool is_named;    /* never had by who names none */
     bool writes_late; /* its files are only complete while it is frozen */
     enum netns_kind network; /* a gate, where its network stack is not the kernel's of its namespace */
     /*
@@ -204,7 +206,7 @@ struct tier {
     int (*go_on)(const struct tier_host *host, const struct box *box);
 };
 
-extern const struct tier tier_container, tier_gvisor, tier_microvm;
+extern const struct tier tier_process, tier_container, tier_gvisor, tier_microvm;
 
 /* All that are built in, weakest first; NULL at the end. */
 extern const struct tier *const tiers[];

@@ -6,8 +6,8 @@
 void tier_list_format(const struct tier_list *list, struct buf *b)
 {
     for (size_t i = 0; i < list->n; i++)
-        (void)buf_printf(b, "%s%s%s=%s\n", list->at[i].name, list->at[i].memory ? "+memory" : "",
-                         list->at[i].volumes ? "+volumes" : "", list->at[i].missing);
+        (void)buf_printf(b, "%s%s%s%s=%s\n", list->at[i].name, list->at[i].memory ? "+memory" : "",
+                         list->at[i].volumes ? "+volumes" : "", list->at[i].named ? "+named" : "", list->at[i].missing);
 }
 
 int tier_list_parse(struct str text, struct tier_list *ret_list)
@@ -22,6 +22,7 @@ int tier_list_parse(struct str text, struct tier_list *ret_list)
         while (what.n && str_split(&what, '+', &word)) {
             list.at[list.n].memory |= str_eqc(word, "memory");
             list.at[list.n].volumes |= str_eqc(word, "volumes");
+            list.at[list.n].named |= str_eqc(word, "named");
         }
         (void)snprintf(list.at[list.n].name, TIER_LABEL_MAX, "%.*s", STR_ARG(name));
         (void)snprintf(list.at[list.n++].missing, TIER_WHY_MAX, "%.*s", STR_ARG(line));

@@ -18,10 +18,11 @@ struct tier_list {
         char missing[TIER_WHY_MAX]; /* why it can't be had, and what would help; "": it can */
         bool memory;                /* it saves memory to disk, and goes on from there */
         bool volumes;               /* and directories of the host can be mounted */
+        bool named;                 /* never had by who names none */
     } at[TIER_LIST_MAX];
 };
 
-/* Lines "name=why", the name with "+memory" and "+volumes" behind it where it has them. -EBADMSG. */
+/* Lines "name=why", the name with "+memory", "+volumes" and "+named" behind it where it has them. -EBADMSG. */
 void tier_list_format(const struct tier_list *list, struct buf *b);
 int tier_list_parse(struct str text, struct tier_list *ret_list) WARN_UNUSED;
 

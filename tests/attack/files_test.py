@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from rig import BUILD, PROBE, SECRET, USERS, answers, inside, judge, must, outside, text
+from rig import BUILD, PROBE, PROBE_INSIDE, SECRET, USERS, answers, inside, judge, must, outside, text
 
 KNOBS = ("/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe", "/proc/sys/kernel/hotplug", "/proc/sys/kernel/poweroff_cmd",
          "/proc/sys/vm/drop_caches", "/proc/sys/vm/overcommit_memory", "/proc/sys/fs/binfmt_misc/register", "/proc/sys/kernel/sysrq",
@@ -353,7 +353,8 @@ def test_F24_what_the_kernel_knows(sandbox):
 def test_chroot_is_no_way_out(sandbox):
     """root may chroot(); the way back up ends at the sandbox's own root."""
     must(sandbox, "mkdir -p /tmp/jail", user="root")
-    outcome = inside(sandbox, "chroot,/tmp/jail,/usr/local/bin/probe")["chroot,/tmp/jail,/usr/local/bin/probe"]
+    escape = f"chroot,/tmp/jail,{PROBE_INSIDE}"
+    outcome = inside(sandbox, escape)[escape]
     assert outcome.reached, "the trick itself does not work"
     outcome = inside(sandbox, f"chroot,/tmp/jail,{PROBE}")[f"chroot,/tmp/jail,{PROBE}"]
     assert outcome.name == "ENOENT", outcome

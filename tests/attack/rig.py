@@ -26,7 +26,7 @@ from leaks import end_whole  # noqa: E402
 from service import BUILD, Service, opened  # noqa: E402
 
 PROBE = BUILD / "attack-probe"
-PROBE_INSIDE = "/usr/local/bin/probe"
+PROBE_INSIDE = "/srv/probe" # not below /usr, which in tier process is the host's
 USERS = ("root", "user")
 SECRET = "4f1c-only-the-host-has-this\n"
 

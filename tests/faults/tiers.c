@@ -323,4 +323,4 @@ static const struct tier tier_stub = {
     .go_on = stub_go_on,
 };
 
-const struct tier *const tiers[] = {&tier_container, &tier_stub, &tier_gvisor, NULL};
+const struct tier *const tiers[] = {&tier_container, &tier_stub, &tier_gvisor, &tier_microvm, NULL};

@@ -19,6 +19,17 @@ def test_what_is_allowed_is_reached(world, box, url):
     assert (code, out.split()[:2]) == (0, ["hello", "from"]), err
 
 
+def test_a_process_of_the_host_s_programs_is_judged_like_all(world, box):
+    one = box(ALLOWED_ONLY, tier="process")
+    code, out, err = one.curl("-k", "https://allowed.test/")
+    assert (code, out.split()[:2]) == (0, ["hello", "from"]), err
+    with world.watched() as seen:
+        for url in ("https://denied.test/", f"http://{DENIED}/", f"http://{METADATA[0]}/"):
+            code, out, _ = one.curl("-k", "-w", "%{http_code}", url)
+            assert code != 0 or out.endswith("403"), (url, out)
+    assert not seen and one.events("net.denied"), seen
+
+
 def test_by_default_the_public_internet_is_there(box):
     one = box()
     assert one.curl("-k", "https://denied.test/")[:2] == (0, f"hello from {DENIED}\n")

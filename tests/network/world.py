@@ -158,7 +158,7 @@ class World:
 
     def start_service(self, **env):
         self.service = Service(self.directory / "service")
-        self.service.env.update(env)
+        self.service.env.update(env, COVE_TIER_PROCESS="/usr")
         self.service.directory.mkdir()
         wrapper = self.directory / "coved-there"
         coved = COVED.resolve()

@@ -423,7 +423,37 @@ def test_what_is_left_of_a_killed_command_is_collected(service, repo):
     assert "0 left" in env(service, repo, "gc").stdout # it is in use
     running.kill()
     running.wait()
+    keeps = {name: repo / f".git/objects/pack/pack-{name}.keep" for name in ("ours", "theirs")}
+    keeps["ours"].write_text(next((repo / ".git").glob("cove-in-*")).name)
+    keeps["theirs"].write_text("the person's\n")
     assert "1 left" in env(service, repo, "gc").stdout
+    assert not keeps["ours"].exists() and keeps["theirs"].exists()
+
+
+PACKS_MORE = r"""
+secret=$(echo nobody asked for this | git hash-object -w --stdin)
+printf '#!/bin/sh\ncase "$*" in *pack-objects*) { cat; echo %s; } | exec /usr/bin/git "$@" ;; *) exec /usr/bin/git "$@" ;; esac\n' $secret > /tmp/git
+chmod +x /tmp/git; sudo -n cp /tmp/git /usr/local/bin/git; echo more >> README; echo $secret
+"""
+
+
+def test_what_comes_is_what_is_reached_and_nothing_else(service, repo):
+    """A pack is handed over as it came only if it holds nothing more; what keeps it from `git gc` meanwhile goes."""
+    env(service, repo, "create", "packs")
+    packs, sandbox = repo / ".git/objects/pack", service.sandboxes()[0]["id"]
+    for n, text in enumerate(("one", "two"), 1):
+        done = service.cove("exec", sandbox, "--", "sh", "-c", f"cd '{repo}'; echo {text} >> README")
+        assert done.returncode == 0, done
+        for _ in range(2): # what was received isn't sent again
+            assert f"+{text}\n" in env(service, repo, "diff", "packs").stdout
+        assert len(list(packs.glob("*.pack"))) == len(list(packs.glob("*.idx"))) == n and not list(packs.glob("*.keep"))
+    done = service.cove("exec", sandbox, "--", "sh", "-c", f"cd '{repo}'; {PACKS_MORE}")
+    assert done.returncode == 0, done
+    assert "+more\n" in env(service, repo, "diff", "packs").stdout
+    assert subprocess.run(["git", "cat-file", "-e", done.stdout.strip()], cwd=repo, check=False, capture_output=True).returncode != 0
+    git(repo, "gc", "-q", "--prune=now")
+    assert "+more\n" in env(service, repo, "diff", "packs").stdout and git(repo, "fsck", "--strict", "--no-dangling") == ""
+    env(service, repo, "abort", "packs")
 
 
 def test_a_proposal_with_its_evidence(service, repo):
@@ -467,11 +497,14 @@ def test_a_proposal_with_its_evidence(service, repo):
 def test_why_a_line_is_there(service, repo):
     why = lambda what, status=0: (lambda d: (d.returncode, d.stdout + d.stderr))(service.cove("why", "--repo", repo, what))
     env(service, repo, "create", "fix", "--allow", "example.org:443")
-    inside(service, repo, "fix", "echo mended >> src/f; git commit -q -am mend; curl -sS -m 5 https://example.com/", status=6)
+    prompt = "Mend it, please. " + "\u00e9" * 4096
+    done = service.cove("env", "--repo", repo, "run", "fix", "--", "sh", "-c", "echo mended >> src/f; git commit -q -am mend; curl -sS -m 5 https://example.com/",
+                        env={"COVE_PROMPT": prompt})
+    assert done.returncode == 6, done
     env(service, repo, "apply", "fix")
     code, text = why("src/f:51")
     assert code == 0, text
-    for part in ("mend (Person", "echo mended >> src/f", "cli:uid=0", "in        fix", "1 rule, else deny: example.org", "refused   example.com", "includes the hash of the note"):
+    for part in ("mend (Person", "prompt    Mend it, please. \u00e9", "echo mended >> src/f", "cli:uid=0", "in        fix", "1 rule, else deny: example.org", "refused   example.com", "includes the hash of the note"):
         assert part in text, text
     assert why("src/f:1") == (1, why("src/f:1")[1]) and "no environment of Cove" in why("src/f:1")[1]
     assert why("src/f:99")[0] == 1 and why("src/f")[0] == 2

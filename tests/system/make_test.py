@@ -150,3 +150,19 @@ def test_stop_says_how_many_end_with_it(tmp_path):
         done = without_build(tmp_path, "stop", COVE_RUN=str(service.run))
         assert (done.returncode, done.stdout) == (0, "Ending 2 running sandboxes\nCove has stopped\n"), done
         assert service.coved.wait(60) == 0
+
+
+def test_the_percentages_of_a_build_never_go_back(tmp_path):
+    """ninja counts anew when it has made its own file anew, and when what is to be done turns out to be more."""
+    for directory in ("tools", "build", "bin"):
+        (tmp_path / directory).mkdir()
+    shutil.copy(TOP / "tools" / "compile", tmp_path / "tools")
+    (tmp_path / "build" / "build.ninja").touch()
+    steps = [f"[{i}/{n}] step" for n, last in ((4, 3), (50, 50), (548, 548)) for i in range(1, last + 1)]
+    ninja = tmp_path / "bin" / "ninja"
+    ninja.write_text("#!/bin/sh\ncat <<END\nninja: Entering directory\n" + "\n".join(steps) + "\nEND\n")
+    ninja.chmod(0o755)
+    done = subprocess.run([tmp_path / "tools" / "compile"], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                          env={**os.environ, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}, timeout=60)
+    shown = [int(line.split()[1]) for line in done.stdout.splitlines()]
+    assert done.returncode == 0 and shown == sorted(shown) and shown[-1] == 100, done

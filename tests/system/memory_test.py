@@ -173,7 +173,8 @@ def must_accept(client, path, body):
 def test_a_template_begins_after_its_start_command(live):
     service, client = live
     try:
-        assert build(client, "begun")["status"] == "ready", service.tail()
+        made = build(client, "begun")
+        assert made["status"] == "ready", (made.get("reason"), service.tail())
         assert len(in_pool(service, "memory")) == 1
         runs = {"begun": 1, "stored": {"template": "begun"}, "variables": {"template": "begun", "env": {"A": "b"}}, "files": {"template": "begun", "memory": False}}
         started = {name: must(client, "sandboxes", spec)["id"] for name, spec in runs.items() if name != "begun"}

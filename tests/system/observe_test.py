@@ -226,3 +226,13 @@ def test_off_is_off():
         assert sandbox.kill().status in (200, 204)
         assert wait_until(lambda: log(service, sandbox, "sandbox.ended"))
         assert not log(service, sandbox, "proc.exec", "proc.exit", "file.written")
+
+
+def test_what_can_not_be_had_is_off_and_said(service):
+    """A pool in a directory shares its file system with others, whose files are nobody's business."""
+    with own_service("unwatched", COVE_POOL="copy", COVE_OBSERVE_PROCESSES="true", COVE_OBSERVE_FILES="true") as other:
+        assert "the files that sandboxes write are not recorded: the storage pool has no file system of its own" in other.log.read_text()
+        sandbox = Client(other.port, other.key).create(timeout=600)
+        assert sandbox.sh("/bin/echo x > /home/user/x")[0] == 0
+        assert wait_until(lambda: seen(other, sandbox, "/bin/echo"))
+        assert not log(other, sandbox, "file.written")

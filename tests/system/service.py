@@ -243,6 +243,8 @@ class Service:
         self.env.update(COVE_STATE=str(self.state), COVE_RUN=str(self.run), COVE_LISTEN=f"127.0.0.1:{self.port}", COVE_CONFIG="/dev/null")
         if TIER:
             self.env["COVE_TIER"] = TIER
+        if TIER == "process":
+            self.env["COVE_TIER_PROCESS"] = "/usr"
         if TIER == "microvm":
             self.env.update(COVE_MICROVM_GUEST=str(BUILD / "guest"), COVE_MICROVM_EMULATE="true")
         self.coved = None

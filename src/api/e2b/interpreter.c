@@ -239,9 +239,10 @@ static void interpreter_execute(struct call *c)
     struct execution *x = arena_alloc(http_arena(c->req), sizeof(*x));
     struct err err;
 
-    if (JSON_WANTS(c->body, http_arena(c->req), &err, JSON_WANT_STR("code", &spec.code),
-                   JSON_WANT_STR("context_id", &spec.context), JSON_WANT_STR("language", &language),
-                   JSON_WANT_PAIRS("env_vars", &spec.envs, &spec.n_envs)) < 0) {
+    const struct json_want wants[] = {JSON_WANT_STR("code", &spec.code), JSON_WANT_STR("context_id", &spec.context),
+                                      JSON_WANT_STR("language", &language),
+                                      JSON_WANT_PAIRS("env_vars", &spec.envs, &spec.n_envs)};
+    if (json_wants(c->body, wants, ARRAY_SIZE(wants), http_arena(c->req), false, &err) < 0) {
         fail_plain(c, 422, err.msg);
         return;
     }
@@ -336,7 +337,7 @@ static void interpreter_make(struct call *c)
     struct err err;
 
     *m = (struct interpreter_making){NULL};
-    if (JSON_WANTS(c->body, NULL, &err, JSON_WANT_STR("language", &name), JSON_WANT_STR("cwd", &cwd)) < 0) {
+    if (json_get_str(c->body, "language", &name, &err) < 0 || json_get_str(c->body, "cwd", &cwd, &err) < 0) {
         fail_plain(c, 422, err.msg);
         return;
     }

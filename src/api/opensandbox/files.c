@@ -9,10 +9,12 @@
 #include "base/path.h"
 #include "http/url.h"
 
+#include <ctype.h>
 #include <fnmatch.h>
 
 enum { DEPTH_MAX = 64, FOUND_MAX = 20000, REPLACE_MAX = 1 << 20 };
 enum { SCRIPT_NOT_FOUND = 44 };
+#define HOME "/root"
 
 /* ---- entries ---- */
 
@@ -40,6 +42,36 @@ static json_t *entry_json(const struct file_entry *e)
                      (json_int_t)mode_out(e->is_link ? e->link_mode : e->mode));
 }
 
+struct str files_path(struct call *c, struct str path)
+{
+    AUTO_BUF struct buf b = BUF_INIT(PATH_TEXT_MAX);
+    const struct sandbox_info *info = sandbox_info(c->sandbox);
+
+    if (path.n && path.p[0] == '~' && (path.n == 1 || path.p[1] == '/')) {
+        buf_append_cstr(&b, HOME);
+        path = str_sub(path, 1);
+    }
+    for (ssize_t at; (at = str_find_char(path, '$')) >= 0;) {
+        buf_append_str(&b, str_n(path.p, (size_t)at));
+        path = str_sub(path, (size_t)at + 1);
+        bool is_braced = path.n && path.p[0] == '{';
+        path = str_sub(path, is_braced);
+        size_t n = 0, i = 0;
+        while (n < path.n && (path.p[n] == '_' || isalnum((unsigned char)path.p[n])))
+            n++;
+        struct str name = str_n(path.p, n), value = str_eqc(name, "HOME") ? STR(HOME) : STR_NULL;
+        for (; i < info->n_envs; i++)
+            if (str_eq(info->envs[i].key, name))
+                value = info->envs[i].value;
+        if (!value.p || (is_braced && (n == path.n || path.p[n] != '}')))
+            return STR_NULL;
+        buf_append_str(&b, value);
+        path = str_sub(path, n + is_braced);
+    }
+    buf_append_str(&b, path);
+    return buf_error(&b) < 0 ? STR_NULL : arena_str(http_arena(c->req), buf_str(&b));
+}
+
 /* All values of a parameter that may stand there several times. -1: answered. */
 static int query_paths(struct call *c, const struct str **ret_paths, size_t *ret_n)
 {
@@ -51,7 +83,7 @@ static int query_paths(struct call *c, const struct str **ret_paths, size_t *ret
         if (!str_eqc(p.name, "path"))
             continue;
         if (n == FILES_PATHS_MAX || !p.value.n || url_decode(a, p.value, URL_QUERY, &paths[n]) < 0 ||
-            str_has_nul(paths[n]) || paths[n].n >= PATH_TEXT_MAX) {
+            str_has_nul(paths[n]) || !(paths[n] = files_path(c, paths[n])).n) {
             call_fail(c, 400, "path: too many, too long or malformed");
             return -1;
         }
@@ -142,7 +174,7 @@ const struct str *files_permissions(struct call *c, const char *path, const json
     struct err err;
     int64_t mode = 0;
 
-    to[0] = arena_str(a, str_of(path));
+    to[0] = files_path(c, str_of(path));
     to[1] = to[2] = to[3] = STR("");
     if (!json_is_object(one) || !to[0].n) {
         call_fail(c, 400, "'%.100s': it is {\"owner\", \"group\", \"mode\"}", path);
@@ -221,8 +253,13 @@ static void move_body(struct http_request *req, int error, struct str body, void
             call_fail(c, 400, "the body is a list of {\"src\", \"dest\"}");
             return;
         }
-        args[n++] = arena_str(http_arena(req), from);
-        args[n++] = arena_str(http_arena(req), to);
+        args[n] = files_path(c, from);
+        args[n + 1] = files_path(c, to);
+        if (!args[n].n || !args[n + 1].n) {
+            call_fail(c, 400, "a path is malformed, or has a variable that isn't known");
+            return;
+        }
+        n += 2;
     }
     *m = (struct moves){args, n};
     c->state = m;
@@ -238,6 +275,8 @@ static void move_files(struct call *c)
 
 struct osb_listing {
     json_t *found;
+    struct str path;
+    uint32_t depth;
     struct str pattern; /* p NULL: all, directories too */
 };
 
@@ -276,21 +315,45 @@ static void list_done(void *ctx, const struct file_entry *entry, const struct er
         opensandbox_answer(c, 200, json_incref(l->found));
 }
 
+static void list_begin(struct call *c)
+{
+    const struct osb_listing *l = c->state;
+    struct err err;
+
+    if (file_list(c->sandbox, &c->actor, STR("root"), l->path, l->depth, list_each, list_done, c, &c->file, &err) < 0)
+        call_fail_err(c, &err);
+}
+
+/* What a link leads to is not listed. */
+static void list_found(void *ctx, const struct file_entry *entry, const struct err *err)
+{
+    struct call *c = ctx;
+
+    if (err || entry->is_link) {
+        list_done(c, NULL, err ? err : &(struct err){.code = ERR_INVALID_ARGUMENT, .msg = "it is a symbolic link"});
+        return;
+    }
+    c->file = NULL;
+    call_step(c, list_begin);
+}
+
 static void list_directory(struct call *c, struct str pattern, uint64_t depth)
 {
     struct osb_listing *l = arena_alloc(http_arena(c->req), sizeof(*l));
     struct str path;
     struct err err;
 
-    *l = (struct osb_listing){.found = json_array(), .pattern = pattern};
+    *l = (struct osb_listing){
+        .found = json_array(), .pattern = pattern, .depth = (uint32_t)MIN(depth, (uint64_t)DEPTH_MAX)};
     c->state = l;
     c->cleanup = listing_closed;
-    if (!call_query(c, "path", &path) || !path.n || path.n >= PATH_TEXT_MAX || str_has_nul(path)) {
+    if (!call_query(c, "path", &path) || str_has_nul(path) || !(l->path = files_path(c, path)).n)
         call_json(c, 400, STR("{\"code\":\"MISSING_QUERY\",\"message\":\"path is missing\"}"));
-    } else if (depth == 0) {
+    else if (depth == 0)
         call_json(c, 200, STR("[]"));
-    } else if (file_list(c->sandbox, &c->actor, STR("root"), path, (uint32_t)MIN(depth, (uint64_t)DEPTH_MAX), list_each,
-                         list_done, c, &c->file, &err) < 0)
+    else if (pattern.p)
+        list_begin(c);
+    else if (file_stat(c->sandbox, &c->actor, STR("root"), l->path, list_found, c, &c->file, &err) < 0)
         call_fail_err(c, &err);
 }
 
@@ -348,7 +411,7 @@ static void replace_written(struct file_body *f, const struct file_entry *entry,
 
 static struct str replace_path(const struct replacing *r)
 {
-    return str_of(json_object_iter_key(r->it));
+    return files_path(r->in.call, str_of(json_object_iter_key(r->it)));
 }
 
 static void replace_write(struct call *c)
@@ -414,9 +477,9 @@ static void replace_next(struct call *c)
     const json_t *one = json_object_iter_value(r->it);
     r->old = r->new = STR("");
     buf_clear(&r->in.b);
-    if (!json_is_object(one) ||
+    if (!json_is_object(one) || !replace_path(r).n ||
         JSON_WANTS(one, NULL, &err, JSON_NEED_STR("old", &r->old), JSON_WANT_STR("new", &r->new)) < 0) {
-        call_fail(c, 400, "'%.100s': it is {\"old\", \"new\"}, and \"old\" is not empty", replace_path(r).p);
+        call_fail(c, 400, "'%.100s': it is {\"old\", \"new\"}, and \"old\" is not empty", json_object_iter_key(r->it));
         return;
     }
     r->in.done = replace_read;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The lifecycle API: sandboxes and snapshots. */
 #include "api/opensandbox/hooks.h"
+#include "base/id.h"
 #include "base/mem.h"
 #include "http/url.h"
 #include "sandbox/life/pause.h"
@@ -372,11 +373,19 @@ void lifecycle_of_pending(struct call *c, struct pending *p)
 
 /* ---- snapshots ---- */
 
+/* A name without the namespace that the core puts in front of it, whose slash clients don't expect in an id. */
+static const char *snapshot_tail(const char *name)
+{
+    const char *slash = name ? strrchr(name, '/') : NULL;
+
+    return slash ? slash + 1 : name;
+}
+
 static json_t *snapshot_json(const struct template *t)
 {
-    return json_pack("{s:s,s:s?,s:s?,s:{s:s,s:o*},s:o*}", "id", t->ref ? t->ref : t->id, "sandboxId", t->source, "name",
-                     t->name, "status", "state", "Ready", "lastTransitionAt", opensandbox_time(t->built), "createdAt",
-                     opensandbox_time(t->built));
+    return json_pack("{s:s,s:s?,s:s?,s:{s:s,s:o*},s:o*}", "id", t->ref ? snapshot_tail(t->ref) : t->id, "sandboxId",
+                     t->source, "name", snapshot_tail(t->name), "status", "state", "Ready", "lastTransitionAt",
+                     opensandbox_time(t->built), "createdAt", opensandbox_time(t->built));
 }
 
 static void on_snapshot(void *ctx, const struct template *t, const struct err *err)
@@ -385,18 +394,26 @@ static void on_snapshot(void *ctx, const struct template *t, const struct err *e
 
     if (!c)
         return;
-    http_add_header(c->req, STR("location"),
-                    str_of(arena_printf(http_arena(c->req), "/v1/snapshots/%s", t->ref ? t->ref : t->id)));
+    http_add_header(
+        c->req, STR("location"),
+        str_of(arena_printf(http_arena(c->req), "/v1/snapshots/%s", t->ref ? snapshot_tail(t->ref) : t->id)));
     opensandbox_answer(c, 202, snapshot_json(t));
 }
 
 static void make_snapshot(struct call *c)
 {
     struct str name = STR("");
+    const struct template *same;
+    char tag[12];
     struct err err;
 
-    if (CALL_WANTS(c, JSON_WANT_STR("name", &name)) &&
-        sandbox_snapshot(c->sandbox, &c->actor, name, on_snapshot, call_hold(c), &err) < 0)
+    if (!CALL_WANTS(c, JSON_WANT_STR("name", &name)))
+        return;
+    id_token(tag, sizeof(tag) - 1);
+    /* Here a name may be given again, and there it would be given away. */
+    if (name.n && core_template_find(call_core(c), c->actor.who.view, name, &same, &err) == 0 && same->is_snapshot)
+        name = str_of(arena_printf(http_arena(c->req), "%.*s:%s", STR_ARG(name), tag));
+    if (sandbox_snapshot(c->sandbox, &c->actor, name, on_snapshot, call_hold(c), &err) < 0)
         call_drop(c, &err);
 }
 
@@ -410,7 +427,7 @@ static bool list_snapshot(void *ctx, const struct template *t)
 {
     struct lifecycle_snapshots *s = ctx;
     bool fits = t->is_snapshot && (!s->sandbox.p || (t->source && str_eqc(s->sandbox, t->source))) &&
-                (!s->name.p || (t->name && str_eqc(s->name, t->name))) && is_state(&s->states, "Ready");
+                (!s->name.p || (t->name && str_eqc(s->name, snapshot_tail(t->name)))) && is_state(&s->states, "Ready");
 
     if (fits && page_takes(&s->page))
         (void)json_array_append_new(s->page.items, snapshot_json(t));

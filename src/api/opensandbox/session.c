@@ -124,8 +124,10 @@ static size_t session_prelude(struct arena *a, struct str *args, struct str log,
     if (uid >= 0 && gid >= 0)
         buf_printf(&b, "setpriv --reuid=%lld --regid=%lld --clear-groups -- ", (long long)uid, (long long)gid);
     else if (uid >= 0)
-        buf_printf(&b, "setpriv --reuid=%lld --regid=\"$(id -g %lld 2>/dev/null || echo %lld)\" --clear-groups -- ",
-                   (long long)uid, (long long)uid, (long long)uid);
+        buf_printf(&b,
+                   "setpriv --reuid=%1$lld --regid=\"$(id -g %1$lld 2>/dev/null || echo %1$lld)\" "
+                   "--groups=\"$({ id -G %1$lld 2>/dev/null || echo %1$lld; } | tr ' ' ,)\" -- ",
+                   (long long)uid);
     buf_append_cstr(&b, "\"$@\"");
     args[n++] = STR("-c");
     args[n++] = arena_str(a, buf_str(&b));

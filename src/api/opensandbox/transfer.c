@@ -175,7 +175,7 @@ void transfer_download(struct call *c)
     c->state = d;
     if (call_query_u64(c, "offset", &first) < 0 || call_query_u64(c, "limit", &count) < 0)
         return;
-    if (!call_query(c, "path", &d->path) || !d->path.n || d->path.n >= PATH_TEXT_MAX || str_has_nul(d->path)) {
+    if (!call_query(c, "path", &d->path) || str_has_nul(d->path) || !(d->path = files_path(c, d->path)).n) {
         call_json(c, 400, STR("{\"code\":\"MISSING_QUERY\",\"message\":\"path is missing\"}"));
         return;
     }
@@ -253,7 +253,7 @@ static int upload_metadata(struct call *c)
     struct err err;
 
     if (u->n_files == FILES_PATHS_MAX || json_read_object(buf_str(&u->metadata), false, &json, &err) < 0 ||
-        json_get_str(json, "path", &path, &err) < 0 || !path.n || path.n >= PATH_TEXT_MAX) {
+        json_get_str(json, "path", &path, &err) < 0 || !(path = files_path(c, path)).n) {
         call_json(c, 400, STR("{\"code\":\"INVALID_FILE_METADATA\",\"message\":\"metadata is JSON with a path\"}"));
         return -ECANCELED;
     }

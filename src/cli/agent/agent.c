@@ -11,9 +11,7 @@
 #include "cli/env/settings.h"
 #include "cli/exec/terminal.h"
 #include "cli/files/copy.h"
-#include "cli/print.h"
 #include "cli/things.h"
-#include "http/url.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -64,7 +62,7 @@ static int agent_confirm(struct agent_call *a)
             return 0;
         return err_set(&a->ctx->err, ERR_CANCELED, "not allowed, so nothing was made");
     }
-    (void)snprintf(a->ctx->hint, sizeof(a->ctx->hint), "look at its .cove directory, then say --trust-repository");
+    context_hint(a->ctx, "look at its .cove directory, then say --trust-repository");
     return err_set(&a->ctx->err, ERR_FAILED_PRECONDITION, "the repository asks for more than the kit gives: %.*s",
                    (int)MIN(buf_len(&text), (size_t)160), buf_data(&text));
 }
@@ -109,31 +107,11 @@ static int agent_settings(struct agent_call *a, const char *commit, json_t *spec
     return agent_confirm(a);
 }
 
-/* Builds it when it is a recipe and not here yet; what that writes goes to stderr. */
-static int agent_template(struct agent_call *a, const char *name)
+static int agent_build(struct context *ctx, void *name)
 {
-    AUTO_BUF struct buf target = BUF_INIT(4096);
-    AUTO_JSON json_t *found = NULL;
-    buf_append_cstr(&target, "/cove/v1/templates?ref=");
-    (void)url_encode(&target, str_of(name), true);
-    buf_append_char(&target, '\0');
-    if (buf_error(&target) == 0 && service_call(a->e.service, "GET", buf_data(&target), NULL, NULL, &found) == 0)
-        return 0;
-    if (a->ctx->err.code != ERR_NOT_FOUND)
-        return -1;
-    a->ctx->err.code = ERR_OK;
-    (void)fprintf(stderr, "cove agent: the template %s is built first, this once\n", name);
-    (void)fflush(stdout);
-    const int out = dup(STDOUT_FILENO);
-    const bool json = a->ctx->json;
-    (void)dup2(STDERR_FILENO, STDOUT_FILENO);
-    a->ctx->json = false;
-    int status = template_add_run(a->ctx, name, &(struct template_build_options){0});
-    a->ctx->json = json;
-    (void)fflush(stdout);
-    (void)dup2(out, STDOUT_FILENO);
-    (void)close(out);
-    return status == STATUS_OK ? 0 : err_set(&a->ctx->err, ERR_FAILED_PRECONDITION, "there is no template %s", name);
+    return template_add_run(ctx, name, &(struct template_build_options){0}) == STATUS_OK
+               ? 0
+               : err_set(&ctx->err, ERR_FAILED_PRECONDITION, "there is no template %s", (const char *)name);
 }
 
 /* A copy, at the same path, of root's: nothing inside can change it. */
@@ -175,8 +153,7 @@ static int agent_mounts(struct agent_call *a, json_t *spec)
         if (!one)
             return err_set(&a->ctx->err, ERR_INVALID_ARGUMENT, "--mount: the path must be UTF-8");
         (void)json_array_append_new(all, one);
-        (void)snprintf(a->ctx->hint, sizeof(a->ctx->hint), "--mount %.100s" AGENT_COPY " gives it a copy to read",
-                       path);
+        context_hint(a->ctx, "--mount %.100s" AGENT_COPY " gives it a copy to read", path);
     }
     return 0;
 }
@@ -222,8 +199,9 @@ static int agent_make(struct agent_call *a, const char *commit)
     const char *template = a->o->template ? a->o->template : kits;
     if (template && json_object_set_new(spec, "template", json_string(template)) < 0)
         return err_set(&a->ctx->err, ERR_INVALID_ARGUMENT, "--template must be UTF-8");
-    if ((template && agent_template(a, template) < 0) || kit_apply(a->ctx, a->kit, key, spec, &missing) < 0 ||
-        agent_mounts(a, spec) < 0)
+    if ((template &&
+         template_build_first(a->ctx, a->e.service, template, agent_build, (void *)(uintptr_t) template) < 0) ||
+        kit_apply(a->ctx, a->kit, key, spec, &missing) < 0 || agent_mounts(a, spec) < 0)
         return -1;
     agent_tell_left_out(a);
     agent_tell_missing(a->kit, missing);
@@ -286,13 +264,11 @@ static int agent_end(struct context *ctx, struct env *e, const struct exec_resul
     }
     if (failed) {
         if (result->started)
-            (void)snprintf(ctx->hint, sizeof(ctx->hint), "'cove attach %s' comes back, if it goes on", e->name);
+            context_hint(ctx, "'cove attach %s' comes back, if it goes on", e->name);
         return context_fail(ctx, status);
     }
-    AUTO_FREE char *before = repo_commit(&e->repo, REPO_THEIRS, e->head);
-    return env_receive(e) < 0 || provenance_note(e, before) < 0 || receipt_tell(ctx, e, AGENT_TAG, status) < 0
-               ? context_fail(ctx, STATUS_COVE)
-               : status;
+    return provenance_receive(e) < 0 || receipt_tell(ctx, e, AGENT_TAG, status) < 0 ? context_fail(ctx, STATUS_COVE)
+                                                                                    : status;
 }
 
 /* With --json its output goes to stderr. */
@@ -342,8 +318,7 @@ static int agent_begin(struct agent_call *a, const char *name)
         return agent_make(a, commit);
     if (a->o->net.rules || a->o->net.policy_file || a->o->net.secrets || a->o->net.otherwise || a->o->n_mounts ||
         a->o->template || a->o->from || a->o->profile) {
-        (void)snprintf(ctx->hint, sizeof(ctx->hint),
-                       "--name makes another one; 'cove policy' changes what it may reach");
+        context_hint(ctx, "--name makes another one; 'cove policy' changes what it may reach");
         return err_set(&ctx->err, ERR_ALREADY_EXISTS,
                        "the environment %s is there already, and keeps what it was made with", name);
     }
@@ -351,7 +326,7 @@ static int agent_begin(struct agent_call *a, const char *name)
         return -1;
     int running = agent_is_running(ctx, a->e.id, &pty);
     if (running > 0) {
-        (void)snprintf(ctx->hint, sizeof(ctx->hint), "'cove attach %s' comes back to it; --name begins another", name);
+        context_hint(ctx, "'cove attach %s' comes back to it; --name begins another", name);
         return err_set(&ctx->err, ERR_ALREADY_EXISTS, "an agent is already running in %s", name);
     }
     return running;

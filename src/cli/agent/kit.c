@@ -3,6 +3,7 @@
 #include "base/id.h"
 #include "base/mem.h"
 #include "cli/domain/vault_client.h"
+#include "cli/env/settings.h"
 #include "cli/service.h"
 #include "cli/share.h"
 #include "config/units.h"
@@ -46,18 +47,6 @@ static bool kit_is_name(const char *name)
     return n > 0 && n <= 40 && !name[n] && name[0] != '-';
 }
 
-static bool kit_are_texts(const json_t *all)
-{
-    const json_t *one;
-    size_t i;
-    json_array_foreach(all, i, one)
-    {
-        if (!json_is_string(one))
-            return false;
-    }
-    return json_is_array(all);
-}
-
 static bool kit_is_map(const json_t *all)
 {
     const char *name;
@@ -77,7 +66,7 @@ static bool kit_are_credentials(const json_t *all)
     json_t *one, *value;
     json_object_foreach((json_t *)all, name, one)
     {
-        if (!kit_are_texts(json_object_get(one, "hosts")) || !json_array_size(json_object_get(one, "hosts")))
+        if (!settings_are_texts(json_object_get(one, "hosts")) || !json_array_size(json_object_get(one, "hosts")))
             return false;
         json_object_foreach(one, key, value)
         {
@@ -91,7 +80,7 @@ static bool kit_are_credentials(const json_t *all)
 static bool kit_fits(enum kit_type type, const json_t *value)
 {
     return type == KIT_TEXT    ? json_is_string(value)
-           : type == KIT_TEXTS ? kit_are_texts(value)
+           : type == KIT_TEXTS ? settings_are_texts(value)
            : type == KIT_MAP   ? kit_is_map(value)
                                : kit_are_credentials(value);
 }
@@ -180,7 +169,7 @@ int kit_read(struct repo *r, const char *commit, const char *name, json_t **ret_
     if (found < 0 || (found && kit_merge(ctx, kit, more, "the repository's .cove/kits", asks) < 0))
         return -1;
     if (!found && !has_base) {
-        (void)snprintf(ctx->hint, sizeof(ctx->hint), "'cove agent --list' shows those there are");
+        context_hint(ctx, "'cove agent --list' shows those there are");
         return err_set(&ctx->err, ERR_NOT_FOUND, "there is no kit %s", name);
     }
     if (!json_array_size(json_object_get(kit, "command")))

@@ -33,17 +33,17 @@ static void receipt_count(json_t *hosts, const char *host, json_int_t n, const j
     (void)json_object_set_new(one, "sent", json_integer(receipt_number(one, "sent") + receipt_number(d, "sent")));
     (void)json_object_set_new(one, "received",
                               json_integer(receipt_number(one, "received") + receipt_number(d, "received")));
-    if (*events_text(d, "suggestion"))
+    if (*service_text(d, "suggestion"))
         (void)json_object_set(one, "suggestion", json_object_get(d, "suggestion"));
 }
 
 static void receipt_network(struct receipt *r, const char *list, json_t *all, json_int_t n, const json_t *d)
 {
-    const char *name = events_text(d, "name"), *seq;
+    const char *name = service_text(d, "name"), *seq;
     json_t *command;
     const json_int_t port = receipt_number(d, "port"); /* 0: its name was asked for, and not given */
     if (!*name)
-        name = events_text(d, "address");
+        name = service_text(d, "address");
     AUTO_FREE char *host = port ? mem_printf("%s:%lld", name, (long long)port) : mem_strdup(name);
     receipt_count(all, host, n, d);
     json_object_foreach(r->running, seq, command)
@@ -54,8 +54,8 @@ static void receipt_network(struct receipt *r, const char *list, json_t *all, js
 
 static void receipt_start(struct receipt *r, const json_t *event, const json_t *d)
 {
-    json_t *argv = json_pack("[s]", events_text(d, "cmd")), *args = json_object_get(d, "args");
-    const char *tag = events_text(d, "tag");
+    json_t *argv = json_pack("[s]", service_text(d, "cmd")), *args = json_object_get(d, "args");
+    const char *tag = service_text(d, "tag");
     if (r->tag && strcmp(tag, r->tag) == 0) {
         (void)json_array_clear(r->commands);
         (void)json_object_clear(r->reached);
@@ -65,7 +65,7 @@ static void receipt_start(struct receipt *r, const json_t *event, const json_t *
     if (json_is_array(args))
         (void)json_array_extend(argv, args);
     json_t *one = json_pack("{s:O, s:o, s:s, s:O?, s:O?, s:{}, s:{}}", "seq", json_object_get(event, "seq"), "argv",
-                            argv, "cwd", events_text(d, "cwd"), "at", json_object_get(event, "time"), "actor",
+                            argv, "cwd", service_text(d, "cwd"), "at", json_object_get(event, "time"), "actor",
                             json_object_get(event, "actor"), "reached", "refused");
     if (*tag)
         (void)json_object_set_new(one, "tag", json_string(tag));
@@ -85,14 +85,14 @@ static void receipt_end(struct receipt *r, const json_t *event, const json_t *d)
             (void)json_object_set(one, taken[i], json_object_get(d, taken[i]));
     if (one)
         (void)json_object_set(one, "grade", json_object_get(event, "grade"));
-    if (one && *events_text(d, "message"))
+    if (one && *service_text(d, "message"))
         (void)json_object_set(one, "error", json_object_get(d, "message"));
     (void)json_object_del(r->running, seq);
 }
 
 static void receipt_take(struct receipt *r, const json_t *event)
 {
-    const char *kind = events_text(event, "kind");
+    const char *kind = service_text(event, "kind");
     const json_t *d = json_object_get(event, "data");
     const json_int_t count = receipt_number(d, "count");
     if (strcmp(kind, "exec.start") == 0)
@@ -197,12 +197,10 @@ int receipt_tell(struct context *ctx, struct env *e, const char *tag, int status
 {
     AUTO_BUF struct buf files = BUF_INIT(4096), commits = BUF_INIT(256);
     AUTO_JSON json_t *receipt = NULL;
-    AUTO_FREE char *base = repo_commit(&e->repo, REPO_THEIRS, e->base),
-                   *head = repo_commit(&e->repo, REPO_THEIRS, e->head);
-    AUTO_FREE char *work = repo_commit(&e->repo, REPO_THEIRS, e->work), *range = mem_printf("%s..%s", base, head);
+    AUTO_FREE char *range = mem_printf("%s..%s", e->at.base, e->at.head);
     uint64_t n = 0;
-    if (!base || !head || !work ||
-        REPO_ASK(&e->repo, REPO_OURS, &files, "diff", "--shortstat", "--no-ext-diff", base, work, "--") < 0 ||
+    if (REPO_ASK(&e->repo, REPO_OURS, &files, "diff", "--shortstat", "--no-ext-diff", e->at.base, e->at.work, "--") <
+            0 ||
         REPO_ASK(&e->repo, REPO_OURS, &commits, "rev-list", "--count", range, "--") < 0 ||
         receipt_collect(ctx, e->id, 1, tag, &receipt) < 0)
         return -1;
@@ -214,7 +212,7 @@ int receipt_tell(struct context *ctx, struct env *e, const char *tag, int status
         (void)json_object_update_new(receipt, json_pack("{s:s, s:s, s:i, s:I, s:s%, s:s, s:s, s:s}", "environment",
                                                         e->name, "sandbox", e->id, "status", status, "commits",
                                                         (json_int_t)n, "changed", changed.p ? changed.p : "", changed.n,
-                                                        "base", base, "head", head, "review", review));
+                                                        "base", e->at.base, "head", e->at.head, "review", review));
         print_json(receipt);
         return 0;
     }

@@ -25,7 +25,7 @@ static bool form_is_warning(struct str kind)
 
 static const char *form_kind(const json_t *event)
 {
-    return json_object_get(event, "gap") ? "gap" : events_text(event, "kind");
+    return json_object_get(event, "gap") ? "gap" : service_text(event, "kind");
 }
 
 static void form_write_jsonl(struct buf *b, const json_t *event, struct str line, const char *host)
@@ -38,7 +38,7 @@ static void form_write_jsonl(struct buf *b, const json_t *event, struct str line
 /* The object in the message is what readers of CEE events (rsyslog's mmjsonparse, syslog-ng's json-parser) take apart. */
 static void form_write_syslog(struct buf *b, const json_t *event, struct str line, const char *host)
 {
-    const char *kind = form_kind(event), *time = events_text(event, "time");
+    const char *kind = form_kind(event), *time = service_text(event, "time");
     buf_printf(
         b, "<%d>1 %s %s cove - %.*s - @cee: ", FORM_AUDIT + (form_is_warning(str_of(kind)) ? FORM_WARNING : FORM_INFO),
         *time ? time : "-", host, FORM_MSGID_MAX, *kind ? kind : "-");
@@ -59,7 +59,7 @@ static void form_write_otlp(struct buf *b, const json_t *event, struct str line,
     usec_t time = 0;
     char number[32], at[32];
     (void)line;
-    (void)!clock_parse(str_of(events_text(event, "time")), &time);
+    (void)!clock_parse(str_of(service_text(event, "time")), &time);
     (void)snprintf(at, sizeof(at), "%llu000", (unsigned long long)time);
     json_t *attributes = json_array();
     for (size_t i = 0; i < 2; i++) {
@@ -72,8 +72,8 @@ static void form_write_otlp(struct buf *b, const json_t *event, struct str line,
     for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
         char name[32];
         (void)snprintf(name, sizeof(name), "cove.%s", texts[i]);
-        if (*events_text(event, texts[i]))
-            (void)json_array_append_new(attributes, form_attribute(name, events_text(event, texts[i])));
+        if (*service_text(event, texts[i]))
+            (void)json_array_append_new(attributes, form_attribute(name, service_text(event, texts[i])));
     }
     const json_t *data = json_object_get(event, "gap") ? json_object_get(event, "gap") : json_object_get(event, "data");
     AUTO_FREE char *body = json_dumps(data, JSON_COMPACT);
@@ -102,7 +102,7 @@ static const json_t *form_find_otlp(const json_t *object)
 {
     const json_t *record = form_first(form_first(form_first(object, "resourceLogs"), "scopeLogs"), "logRecords");
     const json_t *attribute = form_first(record, "attributes");
-    return strcmp(events_text(attribute, "key"), "cove.cursor") == 0
+    return strcmp(service_text(attribute, "key"), "cove.cursor") == 0
                ? json_object_get(json_object_get(attribute, "value"), "stringValue")
                : NULL;
 }

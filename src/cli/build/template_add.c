@@ -4,8 +4,6 @@
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/fd.h"
-#include "base/mem.h"
-#include "cli/print.h"
 #include "cli/service.h"
 #include "cli/share.h"
 #include "cli/things.h"
@@ -143,7 +141,7 @@ int template_add_run(struct context *ctx, const char *name, const struct templat
 
     if (!recipe_read(&a, recipe_home(&a), name, &r)) {
         (void)err_set(&ctx->err, ERR_NOT_FOUND, "there is no recipe \"%.64s\"", name);
-        (void)snprintf(ctx->hint, sizeof(ctx->hint), "'cove template add --list' shows those that there are");
+        context_hint(ctx, "'cove template add --list' shows those that there are");
         return context_fail(ctx, STATUS_FAILED);
     }
     AUTO_JSON json_t *templates = recipe_templates(ctx);

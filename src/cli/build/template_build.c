@@ -52,12 +52,6 @@ struct build_making {
     char step[STEP_TEXT_MAX];          /* of the build, as its log calls it: "[builder 2/6]" */
 };
 
-static const char *template_build_text_of(const json_t *object, const char *name)
-{
-    const char *text = json_string_value(json_object_get(object, name));
-    return text ? text : "";
-}
-
 static bool is_silent(const struct build_making *m)
 {
     return m->o->quiet || m->ctx->json;
@@ -130,8 +124,7 @@ static int find_dockerfile(struct build_making *m, struct err *err)
     if (read_dockerfile(m, path, err) == 0)
         return 0;
     if (!o->file)
-        (void)snprintf(m->ctx->hint, sizeof(m->ctx->hint),
-                       "name a Dockerfile with -f, or what to begin with: --from-template base");
+        context_hint(m->ctx, "name a Dockerfile with -f, or what to begin with: --from-template base");
     return -1;
 }
 
@@ -369,13 +362,13 @@ static void template_build_print_lines(struct build_making *m, const json_t *ans
     size_t i;
     json_array_foreach(json_object_get(answer, "lines"), i, line)
     {
-        note_step(m, template_build_text_of(line, "message"));
+        note_step(m, service_text(line, "message"));
         *after = json_integer_value(json_object_get(line, "seq"));
         if (m->ctx->json) {
             print_json(line);
             (void)fflush(stdout);
-        } else if (strcmp(template_build_text_of(line, "level"), "debug") != 0) {
-            template_build_say(m, template_build_text_of(line, "message"));
+        } else if (strcmp(service_text(line, "level"), "debug") != 0) {
+            template_build_say(m, service_text(line, "message"));
             progress_start(&m->progress, is_silent(m));
         }
     }
@@ -428,8 +421,8 @@ static int follow(struct build_making *m, const char *id, json_t **ret_build)
             return -1;
         const json_t *build = json_object_get(answer, "build");
         template_build_print_lines(m, answer, &after);
-        bool is_over = strcmp(template_build_text_of(build, "status"), "ready") == 0 ||
-                       strcmp(template_build_text_of(build, "status"), "failed") == 0;
+        bool is_over =
+            strcmp(service_text(build, "status"), "ready") == 0 || strcmp(service_text(build, "status"), "failed") == 0;
         if (is_over && json_array_size(json_object_get(answer, "lines")) == 0) {
             progress_end(&m->progress);
             *ret_build = json_deep_copy(build);
@@ -472,7 +465,7 @@ static int begin(struct build_making *m, json_t **ret_build)
         (void)json_array_append_new(tags, json_string(o->tags[i]));
     (void)json_object_set_new(body, "tags", tags);
     if (o->cpu_milli)
-        (void)json_object_set_new(body, "cpu_milli", json_integer(o->cpu_milli));
+        (void)json_object_set_new(body, "cpu_milli", json_integer((json_int_t)o->cpu_milli));
     if (o->memory_bytes)
         (void)json_object_set_new(body, "memory_bytes", json_integer((json_int_t)o->memory_bytes));
     (void)json_object_set(body, "spec", m->spec);
@@ -511,14 +504,14 @@ static int build_stage(struct build_making *m, struct built_stage *b)
         r = service_call(m->s, "POST", "/cove/v1/builds", body, "beginning the build of a stage", &build);
     }
     if (r == 0) {
-        b->template_id = mem_strdup(template_build_text_of(build, "template"));
-        r = follow(m, template_build_text_of(build, "id"), &end);
+        b->template_id = mem_strdup(service_text(build, "template"));
+        r = follow(m, service_text(build, "id"), &end);
     }
     wipe_auth(spec);
-    if (r < 0 || strcmp(template_build_text_of(end, "status"), "ready") == 0)
+    if (r < 0 || strcmp(service_text(end, "status"), "ready") == 0)
         return r;
-    return err_set(&m->ctx->err, ERR_ABORTED, "stage %.64s: step %.16s: %s", b->from,
-                   template_build_text_of(end, "step"), template_build_text_of(end, "reason"));
+    return err_set(&m->ctx->err, ERR_ABORTED, "stage %.64s: step %.16s: %s", b->from, service_text(end, "step"),
+                   service_text(end, "reason"));
 }
 
 static struct built_stage *need_stage(struct build_making *m, const struct dockerfile_step *s)
@@ -572,7 +565,7 @@ static int template_build_fetch(struct build_making *m, const char *template_id,
         return err_errno(&m->ctx->err, r, "make a directory for files of a stage");
     if (service_call(m->s, "POST", "/cove/v1/sandboxes", spec, "starting the stage", &sandbox) < 0)
         return -1;
-    struct copy c = {.ctx = m->ctx, .service = m->s, .id = template_build_text_of(sandbox, "id"), .user = "root"};
+    struct copy c = {.ctx = m->ctx, .service = m->s, .id = service_text(sandbox, "id"), .user = "root"};
     r = copy_from_sandbox(&c, from, to);
     const struct err err = m->ctx->err;
     AUTO_FREE char *target = service_target(c.id, "%s", "");
@@ -611,22 +604,21 @@ static int build(struct build_making *m)
     if (read_password(m) < 0 || find_dockerfile(m, &m->ctx->err) < 0)
         return template_build_failed(m);
     m->s = service_open(m->ctx);
-    if (!m->s || make_spec(m) < 0 || begin(m, &build) < 0 || follow(m, template_build_text_of(build, "id"), &end) < 0)
+    if (!m->s || make_spec(m) < 0 || begin(m, &build) < 0 || follow(m, service_text(build, "id"), &end) < 0)
         return template_build_failed(m);
-    bool ready = strcmp(template_build_text_of(end, "status"), "ready") == 0;
+    bool ready = strcmp(service_text(end, "status"), "ready") == 0;
     if (m->ctx->json) {
         print_json(end);
     } else if (ready) {
-        print_line(template_build_text_of(end, "template"));
+        print_line(service_text(end, "template"));
     }
     if (ready)
         return STATUS_OK;
-    const char *step = template_build_text_of(end, "step");
+    const char *step = service_text(end, "step");
     (void)err_set(&m->ctx->err, ERR_ABORTED, "the build failed%s%s: %s", *step ? " at step " : "", step,
-                  template_build_text_of(end, "reason"));
+                  service_text(end, "reason"));
     if (strcmp(step, "base") == 0 && json_object_get(m->spec, "from"))
-        (void)snprintf(m->ctx->hint, sizeof(m->ctx->hint),
-                       "FROM means a template here when one has that name ('cove template ls'), else an image");
+        context_hint(m->ctx, "FROM means a template here when one has that name ('cove template ls'), else an image");
     return template_build_failed(m);
 }
 
@@ -646,4 +638,35 @@ int template_build_run(struct context *ctx, struct template_build_options *optio
     service_close(m.s);
     arena_fini(&m.arena);
     return status;
+}
+
+int template_build_aside(struct context *ctx, int (*make)(struct context *ctx, void *arg), void *arg)
+{
+    (void)fflush(stdout);
+    const int out = dup(STDOUT_FILENO);
+    const bool json = ctx->json;
+    (void)dup2(STDERR_FILENO, STDOUT_FILENO);
+    ctx->json = false;
+    int r = make(ctx, arg);
+    ctx->json = json;
+    (void)fflush(stdout);
+    (void)dup2(out, STDOUT_FILENO);
+    (void)close(out);
+    return r;
+}
+
+int template_build_first(struct context *ctx, struct service *s, const char *name,
+                         int (*make)(struct context *ctx, void *arg), void *arg)
+{
+    AUTO_FREE char *target = service_path(ctx, "/cove/v1/templates?ref=", name, "");
+    AUTO_JSON json_t *found = NULL;
+    if (!target)
+        return -1;
+    if (service_call(s, "GET", target, NULL, NULL, &found) == 0)
+        return 0;
+    if (ctx->err.code != ERR_NOT_FOUND)
+        return -1;
+    ctx->err.code = ERR_OK;
+    (void)fprintf(stderr, "cove %s: the template %s is built first, this once\n", ctx->command->name, name);
+    return template_build_aside(ctx, make, arg);
 }

@@ -5,6 +5,8 @@
 #include "cli/command.h"
 #include "cli/net_flags.h"
 
+struct service;
+
 struct template_build_options {
     const char *file;    /* NULL: Dockerfile in the context, if nothing else says what to begin with */
     const char *context; /* directory */
@@ -14,8 +16,7 @@ struct template_build_options {
     const char *tags[64], *build_args[128];
     size_t n_tags, n_build_args;
     struct net_flags net;
-    uint32_t cpu_milli;
-    uint64_t memory_bytes;
+    uint64_t cpu_milli, memory_bytes;
     const char *registry_user; /* its password comes on stdin; NULL: none */
     const char *docker_config; /* "": the one that Docker uses; NULL: not asked for */
     bool registry_password_stdin;
@@ -25,3 +26,10 @@ struct template_build_options {
 
 /* An exit code. */
 int template_build_run(struct context *ctx, struct template_build_options *options);
+
+/* Calls `make`, what is written to stdout meanwhile going to stderr. What it returns. */
+int template_build_aside(struct context *ctx, int (*make)(struct context *ctx, void *arg), void *arg);
+
+/* The same for a template that isn't there yet, and is told to be made. -1: ctx->err. */
+int template_build_first(struct context *ctx, struct service *s, const char *name,
+                         int (*make)(struct context *ctx, void *arg), void *arg) WARN_UNUSED;

@@ -4,24 +4,24 @@
 
 #include <string.h>
 
-enum { FLAG_NAME = 256, FLAG_FROM, FLAG_PROFILE, FLAG_TEMPLATE, FLAG_MOUNT, FLAG_TRUST, FLAG_LIST };
-
-#define AGENT_FLAGS                                                                                                                                                    \
-    {FLAG_NAME, 0, "name", "NAME", "The environment's name. Default: the kit's."},                                                                                     \
-        {FLAG_FROM, 0, "from", "REVISION", "The commit that its copy starts from. Default: HEAD."},                                                                    \
-        {FLAG_PROFILE, 0, "profile", "NAME", "Takes this profile of .cove/env.yaml."},                                                                                 \
-        {FLAG_TEMPLATE, 0, "template", "NAME", "What the sandbox is made from. Default: the kit's."},                                                                  \
-        {FLAG_MOUNT, 0, "mount", "PATH[:ro|:copy]",                                                                                                                    \
-         "Mounts this directory at the same path; ro: to read; copy: a copy of it as it is now, also of a file. May be given several times. A directory must be "      \
-         "allowed by 'volumes.host' in the service's configuration; a copy need not be."},                                                                             \
-        NET_FLAGS, NET_SECRET_FLAG,                                                                                                                                    \
-    {                                                                                                                                                                  \
-        FLAG_TRUST, 0, "trust-repository", NULL,                                                                                                                       \
-            "Gives what the repository's .cove/kits and .cove/env.yaml want beyond the kit: hosts, credentials, caches. Without it a person is asked at the terminal." \
+#define AGENT_FLAGS                                                                                                    \
+    {0, "name", "NAME", "The environment's name. Default: the kit's."},                                                \
+        {0, "from", "REVISION", "The commit that its copy starts from. Default: HEAD."},                               \
+        {0, "profile", "NAME", "Takes this profile of .cove/env.yaml."},                                               \
+        {0, "template", "NAME", "What the sandbox is made from. Default: the kit's."},                                 \
+        {0, "mount", "PATH[:ro|:copy]",                                                                                \
+         "Mounts this directory at the same path; ro: to read; copy: a copy of it as it is now, "                      \
+         "also of a file. May be given several times. A directory must be "                                            \
+         "allowed by 'volumes.host' in the service's configuration; a copy need not be."},                             \
+        NET_FLAGS, NET_SECRET_FLAG,                                                                                    \
+    {                                                                                                                  \
+        0, "trust-repository", NULL,                                                                                   \
+            "Gives what the repository's .cove/kits and .cove/env.yaml want beyond the kit: hosts, "                   \
+            "credentials, caches. Without it a person is asked at the terminal."                                       \
     }
 
 static const struct flag agent_flags[] = {
-    {FLAG_LIST, 0, "list", NULL, "Lists the kits."},
+    {0, "list", NULL, "Lists the kits."},
     AGENT_FLAGS,
 };
 static const struct flag shell_flags[] = {AGENT_FLAGS};
@@ -35,46 +35,28 @@ static int agent_count_rest(const struct context *ctx)
     return 0;
 }
 
-static int agent_take(struct context *ctx, struct agent_options *o, int flag, const char *value)
+static int agent_take_mount(struct context *ctx, void *options, const char *flag UNUSED, const char *value)
 {
-    switch (flag) {
-    case FLAG_NAME:
-        o->name = value;
-        return 0;
-    case FLAG_FROM:
-        o->from = value;
-        return 0;
-    case FLAG_PROFILE:
-        o->profile = value;
-        return 0;
-    case FLAG_TEMPLATE:
-        o->template = value;
-        return 0;
-    case FLAG_TRUST:
-        o->trusts = true;
-        return 0;
-    case FLAG_MOUNT:
-        if (o->n_mounts == AGENT_MOUNTS_MAX)
-            return err_set(&ctx->err, ERR_INVALID_ARGUMENT, "--mount: %d at most", AGENT_MOUNTS_MAX);
-        o->mounts[o->n_mounts++] = value;
-        return 0;
-    default:
-        return net_flags_take(ctx, &o->net, flag, value);
-    }
+    struct agent_options *o = options;
+    if (o->n_mounts == AGENT_MOUNTS_MAX)
+        return err_set(&ctx->err, ERR_INVALID_ARGUMENT, "--mount: %d at most", AGENT_MOUNTS_MAX);
+    o->mounts[o->n_mounts++] = value;
+    return 0;
 }
 
 static int agent_parse_and_run(struct context *ctx, struct agent_options *o)
 {
     const int rest = agent_count_rest(ctx);
-    const char *value;
     bool lists = false;
-    int flag;
-    while ((flag = context_next_flag(ctx, &value)) > 0) {
-        lists |= flag == FLAG_LIST;
-        if (flag != FLAG_LIST && agent_take(ctx, o, flag, value) < 0)
-            return context_fail(ctx, STATUS_USAGE);
-    }
-    if (flag < 0)
+    const struct flag_into into[] = {{"list", .on = &lists},
+                                     {"name", .text = &o->name},
+                                     {"from", .text = &o->from},
+                                     {"profile", .text = &o->profile},
+                                     {"template", .text = &o->template},
+                                     {"trust-repository", .on = &o->trusts},
+                                     {"mount", .take = agent_take_mount, .arg = o},
+                                     {"", .take = net_flags_take, .arg = &o->net}};
+    if (context_read(ctx, into) < 0)
         return context_exit(ctx);
     int n = context_operands(ctx) - rest;
     char *const *words = ctx->argv + ctx->argi;
@@ -111,8 +93,7 @@ static int run_shell(struct context *ctx)
 
 static int run_attach(struct context *ctx)
 {
-    const char *value;
-    if (context_next_flag(ctx, &value) < 0)
+    if (context_read(ctx, NULL) < 0)
         return context_exit(ctx);
     if (context_operands(ctx) != 1)
         return context_usage(ctx, context_operands(ctx) ? "one at a time" : "which environment or sandbox?");

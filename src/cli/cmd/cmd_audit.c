@@ -8,23 +8,15 @@
 #include <poll.h>
 #include <unistd.h>
 
-enum {
-    FLAG_FROM = 256,
-    FLAG_FORMAT,
-    FLAG_DIR,
-    FLAG_SYSLOG,
-    FLAG_STATE,
-    AUDIT_LINE_MAX = 1 << 20,
-    AUDIT_RETRY_MS = 1000
-};
+enum { AUDIT_LINE_MAX = 1 << 20, AUDIT_RETRY_MS = 1000 };
 
 static const struct flag flags[] = {
-    {'f', 'f', "follow", NULL, "Follows new events."},
-    {FLAG_FORMAT, 0, "format", "FORMAT", "jsonl (default), syslog (RFC 5424) or otlp (OpenTelemetry's JSON lines)."},
-    {FLAG_DIR, 0, "dir", "DIR", "Writes files by day into this directory, and continues behind what is in it."},
-    {FLAG_SYSLOG, 0, "syslog", "ADDRESS", "Sends to /dev/log, udp:HOST:PORT or tcp:HOST:PORT."},
-    {FLAG_STATE, 0, "state", "FILE", "Keeps the last cursor in this file, and continues behind it."},
-    {FLAG_FROM, 0, "from", "CURSOR", "Begins with the event of this cursor if nothing was exported yet. Default: 1."},
+    {'f', "follow", NULL, "Follows new events."},
+    {0, "format", "FORMAT", "jsonl (default), syslog (RFC 5424) or otlp (OpenTelemetry's JSON lines)."},
+    {0, "dir", "DIR", "Writes files by day into this directory, and continues behind what is in it."},
+    {0, "syslog", "ADDRESS", "Sends to /dev/log, udp:HOST:PORT or tcp:HOST:PORT."},
+    {0, "state", "FILE", "Keeps the last cursor in this file, and continues behind it."},
+    {0, "from", "CURSOR", "Begins with the event of this cursor if nothing was exported yet. Default: 1."},
 };
 
 struct audit {
@@ -39,7 +31,7 @@ static int audit_take(struct context *ctx, const json_t *event, struct str line,
     struct audit *a = arg;
     AUTO_BUF struct buf b = BUF_INIT(AUDIT_LINE_MAX);
     char day[11];
-    (void)snprintf(day, sizeof(day), "%.10s", events_text(event, "time"));
+    (void)snprintf(day, sizeof(day), "%.10s", service_text(event, "time"));
     a->form->write(&b, event, line, a->host);
     if (buf_error(&b))
         return err_set(&ctx->err, ERR_INTERNAL, "event %llu is too long", (unsigned long long)events_number(event));
@@ -79,24 +71,13 @@ static void audit_host(const struct context *ctx, char *ret_host, size_t n)
 
 static int audit_run(struct context *ctx)
 {
-    const char *value, *dir = NULL, *syslog = NULL, *state = NULL, *format = NULL;
+    const char *dir = NULL, *syslog = NULL, *state = NULL, *format = NULL;
     struct audit a = {0};
     uint64_t from = 1, last = 0;
-    int flag;
-    while ((flag = context_next_flag(ctx, &value)) > 0) {
-        const char **to = flag == FLAG_DIR      ? &dir
-                          : flag == FLAG_SYSLOG ? &syslog
-                          : flag == FLAG_STATE  ? &state
-                          : flag == FLAG_FORMAT ? &format
-                                                : NULL;
-        if (to)
-            *to = value;
-        else if (flag == 'f')
-            a.follows = true;
-        else if (str_to_u64(str_of(value), &from) < 0 || from == 0)
-            return context_usage(ctx, "--from %s: write the cursor of an event", value);
-    }
-    if (flag < 0)
+    if (CONTEXT_READ(ctx, {"dir", .text = &dir}, {"syslog", .text = &syslog}, {"state", .text = &state},
+                     {"format", .text = &format}, {"follow", .on = &a.follows},
+                     {"from", .number = &from, .kind = FLAG_NUMBER, .least = 1, .wanted = "the cursor of an event"}) <
+        0)
         return context_exit(ctx);
     if (context_operands(ctx) != 1 || strcmp(ctx->argv[ctx->argi], "export") != 0)
         return context_usage(ctx, "export is the only form");

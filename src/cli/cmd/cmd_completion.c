@@ -6,8 +6,7 @@
 
 static int completion_run(struct context *ctx)
 {
-    const char *value;
-    if (context_next_flag(ctx, &value) < 0)
+    if (context_read(ctx, NULL) < 0)
         return context_exit(ctx);
     AUTO_BUF struct buf script = BUF_INIT(1 << 20), json = BUF_INIT(8 << 20);
     const char *shell = context_operands(ctx) == 1 ? ctx->argv[ctx->argi] : "";

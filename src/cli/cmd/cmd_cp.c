@@ -11,9 +11,9 @@
 #include <unistd.h>
 
 static const struct flag flags[] = {
-    {'u', 'u', "user", "NAME", "The owner of new files in the sandbox. Default: user."},
-    {'q', 'q', "quiet", NULL, "Prints nothing on success."},
-    {'r', 'r', "recursive", NULL, "For who is used to it: a directory is copied whole in any case."},
+    {'u', "user", "NAME", "The owner of new files in the sandbox. Default: user."},
+    {'q', "quiet", NULL, "Prints nothing on success."},
+    {'r', "recursive", NULL, "For who is used to it: a directory is copied whole in any case."},
 };
 
 /* What failed for one of these reasons may have done so because the sandbox stands still. */
@@ -75,16 +75,9 @@ static int refuse_to_spread(struct context *ctx)
 
 static int cp_run(struct context *ctx)
 {
-    const char *value, *user = NULL;
-    bool quiet = false;
-    int flag;
-    while ((flag = context_next_flag(ctx, &value)) > 0) {
-        if (flag == 'q')
-            quiet = true;
-        else if (flag == 'u')
-            user = value;
-    }
-    if (flag < 0)
+    const char *user = NULL;
+    bool quiet = false, ignored;
+    if (CONTEXT_READ(ctx, {"user", .text = &user}, {"quiet", .on = &quiet}, {"recursive", .on = &ignored}) < 0)
         return context_exit(ctx);
     if (context_operands(ctx) != 2)
         return context_usage(ctx, "give a source and a destination");

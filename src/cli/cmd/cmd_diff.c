@@ -13,14 +13,12 @@
 #include <errno.h>
 #include <stdlib.h>
 
-enum { FLAG_PATH = 256 };
 enum { TARGET_MAX = 8192, LINES_BYTES = 256 << 20, LINE_BYTES = 64 * 1024 };
 
 static const struct flag flags[] = {
-    {'p', 'p', "patch", NULL, "Prints the difference of the contents, as a patch that 'git apply' takes."},
-    {FLAG_PATH, 0, "path", "DIR",
-     "With --patch: only what is below this directory, with names from there. Default: /."},
-    {'z', 'z', "null", NULL, "Ends each with NUL instead of a line break, and writes names as they are."},
+    {'p', "patch", NULL, "Prints the difference of the contents, as a patch that 'git apply' takes."},
+    {0, "path", "DIR", "With --patch: only what is below this directory, with names from there. Default: /."},
+    {'z', "null", NULL, "Ends each with NUL instead of a line break, and writes names as they are."},
 };
 
 /* The lines of the answer (cli/files/diff_line.h), to be sorted by path: NUL behind each. */
@@ -113,7 +111,7 @@ static int compare_sides(struct context *ctx, struct service *s, struct str a, s
     }
     progress_end(&p);
     if (r < 0 && ctx->err.code == ERR_NOT_FOUND && !*ctx->hint)
-        (void)snprintf(ctx->hint, sizeof(ctx->hint), "'cove ls' lists sandboxes, 'cove snapshot ls' snapshots");
+        context_hint(ctx, "'cove ls' lists sandboxes, 'cove snapshot ls' snapshots");
     return r;
 }
 
@@ -177,17 +175,9 @@ static int print_patch(struct context *ctx, const char *a, const char *b, const 
 
 static int diff_run(struct context *ctx)
 {
-    const char *value;
     const char *path = NULL;
     bool is_raw = false, is_patch = false;
-    int flag;
-    while ((flag = context_next_flag(ctx, &value)) > 0) {
-        if (flag == FLAG_PATH)
-            path = value;
-        else
-            *(flag == 'p' ? &is_patch : &is_raw) = true;
-    }
-    if (flag < 0)
+    if (CONTEXT_READ(ctx, {"path", .text = &path}, {"patch", .on = &is_patch}, {"null", .on = &is_raw}) < 0)
         return context_exit(ctx);
     if (is_raw && ctx->json)
         return context_usage(ctx, "give one of -z and --json");

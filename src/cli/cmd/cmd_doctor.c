@@ -35,12 +35,6 @@ static int doctor_ask(struct context *ctx, const char *path, struct buf *report,
     return r < 0 ? err_errno(&ctx->err, r, "run %s", path) : 0;
 }
 
-static const char *doctor_text_of(const json_t *probe, const char *name)
-{
-    const char *text = json_string_value(json_object_get(probe, name));
-    return text ? text : "";
-}
-
 /* {"probes":[{"name","status","detail"}],"ok":true} */
 static void print_report(const json_t *report)
 {
@@ -52,7 +46,7 @@ static void print_report(const json_t *report)
     json_array_foreach(json_object_get(report, "probes"), i, probe)
     {
         for (size_t c = 0; c < ARRAY_SIZE(columns); c++)
-            table_add(&t, str_of(doctor_text_of(probe, columns[c])));
+            table_add(&t, str_of(service_text(probe, columns[c])));
     }
     table_print(&t, stdout);
     table_fini(&t);
@@ -62,7 +56,7 @@ static void print_report(const json_t *report)
 
 static int doctor_run(struct context *ctx)
 {
-    if (context_take_nothing(ctx) < 0)
+    if (context_read_all(ctx, NULL) < 0)
         return context_exit(ctx);
 
     AUTO_FREE char *path = NULL;

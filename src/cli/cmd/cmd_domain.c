@@ -16,11 +16,11 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-enum { FLAG_CERT = 256, FLAG_KEY, FILE_MAX = 40 * 1024, DAY_S = 86400, HTTPS = 443 };
+enum { FILE_MAX = 40 * 1024, DAY_S = 86400, HTTPS = 443 };
 
 static const struct flag flags[] = {
-    {FLAG_CERT, 0, "cert", "FILE", "set: a certificate for *.DOMAIN in PEM, with its chain (certbot: fullchain.pem)."},
-    {FLAG_KEY, 0, "key", "FILE", "set: its key, in PEM without a passphrase (certbot: privkey.pem)."},
+    {0, "cert", "FILE", "set: a certificate for *.DOMAIN in PEM, with its chain (certbot: fullchain.pem)."},
+    {0, "key", "FILE", "set: its key, in PEM without a passphrase (certbot: privkey.pem)."},
 };
 
 static int64_t now_s(void)
@@ -112,7 +112,7 @@ static void domain_say(const struct config *config, const struct domain *d, cons
 static int broken(struct context *ctx)
 {
     if (ctx->err.errnum == EACCES || ctx->err.errnum == EPERM)
-        (void)snprintf(ctx->hint, sizeof(ctx->hint), "the certificate's key is for root: use sudo");
+        context_hint(ctx, "the certificate's key is for root: use sudo");
     return context_fail(ctx, STATUS_FAILED);
 }
 
@@ -166,7 +166,7 @@ static int objection(struct context *ctx, enum tls_verdict verdict, const struct
         hint = "its key is too short (RSA below 2048 bits) or its signature too old (SHA-1)";
         break;
     }
-    (void)snprintf(ctx->hint, sizeof(ctx->hint), "%s", hint);
+    context_hint(ctx, "%s", hint);
     return -1;
 }
 
@@ -193,8 +193,16 @@ static int put_given(struct context *ctx, const char *state_dir, const char *nam
     return r;
 }
 
-static int domain_set(struct context *ctx, const char *name, const char *cert, const char *key)
+struct domain_options {
+    const char *cert, *key;
+};
+
+static int domain_set(struct context *ctx, void *options)
 {
+    const struct domain_options *o = options;
+    const char *name = ctx->argv[ctx->argi];
+    if (!o->cert != !o->key)
+        return context_usage(ctx, "--cert and --key go together");
     AUTO_BUF struct buf file = BUF_INIT(DOMAIN_FILE_MAX);
     struct domain d;
     struct tls_cert_info info;
@@ -203,20 +211,20 @@ static int domain_set(struct context *ctx, const char *name, const char *cert, c
         return context_fail(ctx, STATUS_FAILED);
     if (!domain_is_name(str_of(name))) {
         (void)err_set(&ctx->err, ERR_INVALID_ARGUMENT, "\"%.64s\" is not a domain that can have names below it", name);
-        (void)snprintf(
-            ctx->hint, sizeof(ctx->hint),
+        context_hint(
+            ctx,
             "two labels or more, in lower case, no port: sandbox.example.org, or sandbox.localhost for this machine");
         return context_fail(ctx, STATUS_FAILED);
     }
     if (config->domain && strcmp(config->domain, name) != 0) {
         (void)err_set(&ctx->err, ERR_FAILED_PRECONDITION, "the configuration says domain %s", config->domain);
-        (void)snprintf(ctx->hint, sizeof(ctx->hint), "take it out there (and COVE_DOMAIN), or set that one");
+        context_hint(ctx, "take it out there (and COVE_DOMAIN), or set that one");
         return context_fail(ctx, STATUS_FAILED);
     }
     if (domain_check_ports(ctx, config) < 0)
         return context_fail(ctx, STATUS_FAILED);
-    int r = cert ? put_given(ctx, config->state_dir, name, cert, key)
-                 : domain_store_make(config->state_dir, name, &ctx->err);
+    int r = o->cert ? put_given(ctx, config->state_dir, name, o->cert, o->key)
+                    : domain_store_make(config->state_dir, name, &ctx->err);
     if (r < 0 || domain_load(ctx, &file, &d, &info) <= 0)
         return broken(ctx);
     bool is_told = domain_tell(config), in_use = is_told && domain_await(ctx, config, &d) == 0;
@@ -236,7 +244,7 @@ static int domain_set(struct context *ctx, const char *name, const char *cert, c
 static int no_domain(struct context *ctx)
 {
     (void)err_set(&ctx->err, ERR_NOT_FOUND, "there is no domain");
-    (void)snprintf(ctx->hint, sizeof(ctx->hint), "'cove domain set DOMAIN' sets one");
+    context_hint(ctx, "'cove domain set DOMAIN' sets one");
     return context_fail(ctx, STATUS_FAILED);
 }
 
@@ -259,7 +267,7 @@ static int cmd_domain_tell(struct context *ctx, void (*print)(const struct confi
     return STATUS_OK;
 }
 
-static int domain_show(struct context *ctx)
+static int domain_show(struct context *ctx, void *options UNUSED)
 {
     return cmd_domain_tell(ctx, domain_say);
 }
@@ -272,12 +280,12 @@ static void print_trust(const struct config *config, const struct domain *d, con
         (void)printf("# the certificate was given, so that its CA is not ours to trust: ask who signed it\n");
 }
 
-static int trust(struct context *ctx)
+static int trust(struct context *ctx, void *options UNUSED)
 {
     return cmd_domain_tell(ctx, print_trust);
 }
 
-static int unset(struct context *ctx)
+static int unset(struct context *ctx, void *options UNUSED)
 {
     const struct config *config = context_config(ctx);
     int r = config ? domain_store_remove(config->state_dir, &ctx->err) : -1;
@@ -325,7 +333,7 @@ static int use_renewed(struct context *ctx, const struct domain *d, const struct
 }
 
 /* What coved runs at its start and again and again. Silent then, when there is nothing to do. */
-static int domain_renew(struct context *ctx)
+static int domain_renew(struct context *ctx, void *options UNUSED)
 {
     AUTO_BUF struct buf file = BUF_INIT(DOMAIN_FILE_MAX), renewed = BUF_INIT(DOMAIN_FILE_MAX);
     struct domain d;
@@ -352,33 +360,16 @@ static int domain_renew(struct context *ctx)
 
 static int domain_run(struct context *ctx)
 {
-    const char *value, *cert = NULL, *key = NULL;
-    static const struct {
-        const char *name;
-        int (*run)(struct context *ctx);
-    } simple[] = {{"show", domain_show}, {"trust", trust}, {"unset", unset}, {"renew", domain_renew}};
-    int flag;
-    while ((flag = context_next_flag(ctx, &value)) > 0)
-        *(flag == FLAG_CERT ? &cert : &key) = value;
-    if (flag < 0)
+    static const struct command_form forms[] = {{"set", domain_set, 1, 1, "set takes one domain"},
+                                                {"show", domain_show, 0, 0, "show takes no operand"},
+                                                {"trust", trust, 0, 0, "trust takes no operand"},
+                                                {"unset", unset, 0, 0, "unset takes no operand"},
+                                                {"renew", domain_renew, 0, 0, "renew takes no operand"}};
+    struct domain_options o = {0};
+    if (CONTEXT_READ(ctx, {"cert", .text = &o.cert}, {"key", .text = &o.key}) < 0)
         return context_exit(ctx);
-    int n = context_operands(ctx) - 1;
-    const char *what = n >= 0 ? ctx->argv[ctx->argi] : "";
     (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
-    if (*what && context_check_form(ctx, what) != STATUS_OK)
-        return STATUS_USAGE;
-    if (!cert != !key)
-        return context_usage(ctx, "--cert and --key go together");
-    if (strcmp(what, "set") == 0)
-        return n == 1 ? domain_set(ctx, ctx->argv[ctx->argi + 1], cert, key)
-                      : context_usage(ctx, "set takes one domain");
-    for (size_t i = 0; i < ARRAY_SIZE(simple); i++)
-        if (strcmp(what, simple[i].name) == 0)
-            return n == 0 ? simple[i].run(ctx) : context_usage(ctx, "%s takes no operand", what);
-    return context_usage(ctx,
-                         *what ? "there is set, show, trust, unset and renew, but no \"%.32s\""
-                               : "what to do? set, show, trust, unset or renew%s",
-                         what);
+    return context_form(ctx, forms, ARRAY_SIZE(forms), &o);
 }
 
 const struct command cmd_domain = {

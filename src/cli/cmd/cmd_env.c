@@ -14,23 +14,20 @@
 
 #include <unistd.h>
 
-enum { FLAG_FROM = 256, FLAG_PROFILE, FLAG_TEMPLATE, FLAG_SHALLOW, FLAG_STAT, FLAG_PATCH, FLAG_SQUASH, FLAG_REPO };
-
 static const struct flag flags[] = {
-    {FLAG_REPO, 0, "repo", "DIR", "The repository. Default: the one that the current directory is in."},
-    {FLAG_FROM, 0, "from", "REVISION", "create: the commit to start from; rebase: the new one. Default: HEAD."},
-    {FLAG_PROFILE, 0, "profile", "NAME", "create, propose: takes this profile of .cove/env.yaml."},
-    {FLAG_TEMPLATE, 0, "template", "NAME",
-     "create: the sandbox's template. Default: that of .cove/env.yaml, else base."},
-    {FLAG_SHALLOW, 0, "shallow", NULL, "create: leaves out the commit's history; faster if that is long."},
+    {0, "repo", "DIR", "The repository. Default: the one that the current directory is in."},
+    {0, "from", "REVISION", "create: the commit to start from; rebase: the new one. Default: HEAD."},
+    {0, "profile", "NAME", "create, propose: takes this profile of .cove/env.yaml."},
+    {0, "template", "NAME", "create: the sandbox's template. Default: that of .cove/env.yaml, else base."},
+    {0, "shallow", NULL, "create: leaves out the commit's history; faster if that is long."},
     NET_FLAGS,
     NET_SECRET_FLAG,
-    {'m', 'm', "message", "TEXT", "commit, propose: what it is about."},
-    {FLAG_STAT, 0, "stat", NULL, "diff, compare: shows how much changed in each file."},
-    {FLAG_PATCH, 0, "patch", NULL,
+    {'m', "message", "TEXT", "commit, propose: what it is about."},
+    {0, "stat", NULL, "diff, compare: shows how much changed in each file."},
+    {0, "patch", NULL,
      "diff, compare: shows the changes (default); apply: changes the files here, uncommitted changes included, "
      "and commits nothing."},
-    {FLAG_SQUASH, 0, "squash", NULL, "apply: stages everything as one change and commits nothing."},
+    {0, "squash", NULL, "apply: stages everything as one change and commits nothing."},
 };
 
 struct env_options {
@@ -46,17 +43,10 @@ struct env_call {
     char *const *rest; /* operands behind the name */
 };
 
-/* With a note on each commit that is new. */
-static int env_get(struct env_call *c)
-{
-    AUTO_FREE char *before = c->e.id ? repo_commit(&c->e.repo, REPO_THEIRS, c->e.head) : NULL;
-    return !c->e.id || (env_receive(&c->e) == 0 && provenance_note(&c->e, before) == 0) ? 0 : -1;
-}
-
 /* What is inside, when there is something to ask; what was received before is there in any case. */
-static int env_refresh(struct env_call *c)
+static int env_refresh(struct env *e)
 {
-    return c->e.id && env_wake(&c->e) < 0 ? -1 : env_get(c);
+    return !e->id ? env_look(e) : env_wake(e) < 0 ? -1 : provenance_receive(e);
 }
 
 static int env_finish(struct env_call *c, int done)
@@ -108,7 +98,7 @@ static int env_run_in(struct env_call *c, char *const *argv, bool has_pty)
         return context_fail(c->ctx, STATUS_COVE);
     if (env_run(&c->e, argv, NULL, has_pty, &status) < 0)
         return context_fail(c->ctx, status);
-    return env_get(c) < 0 ? context_fail(c->ctx, STATUS_COVE) : status;
+    return provenance_receive(&c->e) < 0 ? context_fail(c->ctx, STATUS_COVE) : status;
 }
 
 static int env_do_run(struct env_call *c)
@@ -135,49 +125,25 @@ static size_t env_count(struct env *e, const char *from, const char *to)
     return n;
 }
 
-/* Revisions as our own directory knows them. */
-struct env_sides {
-    char *base, *head, *work;
-};
-
-static int env_sides(struct env *e, struct env_sides *ret_sides)
-{
-    const char *const names[] = {e->base, e->head, e->work};
-    char **const commits[] = {&ret_sides->base, &ret_sides->head, &ret_sides->work};
-    return repo_commits(&e->repo, REPO_THEIRS, names, ARRAY_SIZE(names), commits) == 0
-               ? 0
-               : err_set(&e->ctx->err, ERR_NOT_FOUND, "there is no environment %s", e->name);
-}
-
-static void env_sides_fini(struct env_sides *s)
-{
-    mem_free(s->base);
-    mem_free(s->head);
-    mem_free(s->work);
-}
-
 static int env_do_status(struct env_call *c)
 {
-    struct env_sides s = {0};
     AUTO_BUF struct buf files = BUF_INIT(64 << 20);
-    int r = env_refresh(c) < 0 || env_sides(&c->e, &s) < 0 ||
-                    REPO_ASK(&c->e.repo, REPO_OURS, &files, "diff", "--name-only", "-z", "--no-ext-diff", s.base,
-                             s.work, "--") < 0
+    int r = env_refresh(&c->e) < 0 || REPO_ASK(&c->e.repo, REPO_OURS, &files, "diff", "--name-only", "-z",
+                                               "--no-ext-diff", c->e.at.base, c->e.at.work, "--") < 0
                 ? -1
                 : 0;
-    size_t n_files = 0, n = r < 0 ? 0 : env_count(&c->e, s.base, s.head);
+    size_t n_files = 0, n = r < 0 ? 0 : env_count(&c->e, c->e.at.base, c->e.at.head);
     for (size_t i = 0; r == 0 && i < buf_len(&files); i++)
         n_files += !buf_data(&files)[i];
     if (r == 0 && c->ctx->json) {
         AUTO_JSON json_t *said =
             json_pack("{s:s, s:s?, s:s?, s:s, s:s, s:i, s:i}", "name", c->e.name, "sandbox", c->e.id, "state",
-                      c->e.state, "base", s.base, "head", s.head, "commits", (int)n, "files", (int)n_files);
+                      c->e.state, "base", c->e.at.base, "head", c->e.at.head, "commits", (int)n, "files", (int)n_files);
         print_json(said);
     } else if (r == 0) {
         (void)printf("%s: %zu commit%s on %.12s, %zu file%s changed; sandbox %s\n", c->e.name, n, n == 1 ? "" : "s",
-                     s.base, n_files, n_files == 1 ? "" : "s", c->e.id ? c->e.id : "gone");
+                     c->e.at.base, n_files, n_files == 1 ? "" : "s", c->e.id ? c->e.id : "gone");
     }
-    env_sides_fini(&s);
     return env_finish(c, r);
 }
 
@@ -215,12 +181,10 @@ static int env_do_list(struct env_call *c)
 
 static int env_do_log(struct env_call *c)
 {
-    struct env_sides s = {0};
-    int r = env_refresh(c) < 0 || env_sides(&c->e, &s) < 0 ? -1 : 0;
-    AUTO_FREE char *range = r < 0 ? NULL : mem_printf("%s..%s", s.base, s.head);
+    int r = env_refresh(&c->e) < 0 ? -1 : 0;
+    AUTO_FREE char *range = r < 0 ? NULL : mem_printf("%s..%s", c->e.at.base, c->e.at.head);
     if (r == 0)
         r = repo_show(&c->e.repo, (const char *const[]){"log", "--no-ext-diff", "--no-textconv", range, "--", NULL});
-    env_sides_fini(&s);
     return env_finish(c, r);
 }
 
@@ -234,25 +198,19 @@ static int env_show_diff(struct env_call *c, const char *from, const char *to)
 
 static int env_do_diff(struct env_call *c)
 {
-    struct env_sides s = {0};
-    int r = env_refresh(c) < 0 || env_sides(&c->e, &s) < 0 ? -1 : env_show_diff(c, s.base, s.work);
-    env_sides_fini(&s);
+    int r = env_refresh(&c->e) < 0 ? -1 : env_show_diff(c, c->e.at.base, c->e.at.work);
     return env_finish(c, r);
 }
 
 static int env_do_compare(struct env_call *c)
 {
     struct env other = {.repo.lock = -1};
-    struct env_sides a = {0}, b = {0};
     if (!*c->rest)
         return context_usage(c->ctx, "compare takes two names");
-    int r = env_refresh(c) < 0 || env_open(c->ctx, c->o->repo ? c->o->repo : ".", *c->rest, &other) < 0 ? -1 : 0;
-    if (r == 0 && other.id)
-        r = env_wake(&other) < 0 ? -1 : env_receive(&other);
-    if (r == 0)
-        r = env_sides(&c->e, &a) < 0 || env_sides(&other, &b) < 0 ? -1 : env_show_diff(c, a.work, b.work);
-    env_sides_fini(&a);
-    env_sides_fini(&b);
+    int r = env_refresh(&c->e) < 0 || env_open(c->ctx, c->o->repo ? c->o->repo : ".", *c->rest, &other) < 0 ||
+                    env_refresh(&other) < 0
+                ? -1
+                : env_show_diff(c, c->e.at.work, other.at.work);
     env_fini(&other);
     return env_finish(c, r);
 }
@@ -263,7 +221,8 @@ static int env_do_commit(struct env_call *c)
     char *const words[] = {c->e.repo.top, (char *)c->o->message, NULL};
     if (!c->o->message)
         return context_usage(c->ctx, "say with -m what the commit is about");
-    return env_finish(c, env_wake(&c->e) < 0 || env_script(&c->e, script, words, -1, -1, NULL) < 0 ? -1 : env_get(c));
+    return env_finish(
+        c, env_wake(&c->e) < 0 || env_script(&c->e, script, words, -1, -1, NULL) < 0 ? -1 : provenance_receive(&c->e));
 }
 
 static int env_do_propose(struct env_call *c)
@@ -271,7 +230,7 @@ static int env_do_propose(struct env_call *c)
     AUTO_JSON json_t *proposal = NULL;
     if (!c->e.id)
         return env_finish(c, env_wake(&c->e));
-    if (env_refresh(c) < 0 || proposal_make(&c->e, c->o->profile, c->o->message, &proposal) < 0)
+    if (env_refresh(&c->e) < 0 || proposal_make(&c->e, c->o->profile, c->o->message, &proposal) < 0)
         return context_fail(c->ctx, STATUS_FAILED);
     if (c->ctx->json)
         print_json(proposal);
@@ -288,13 +247,13 @@ static int env_do_propose(struct env_call *c)
 }
 
 /* The patch goes through a file: git apply reads all of it before it changes anything. */
-static int env_apply_patch(struct env_call *c, const struct env_sides *s)
+static int env_apply_patch(struct env_call *c)
 {
     FILE *patch = tmpfile();
     const char *const take[] = {"apply", "--whitespace=nowarn", "-", NULL};
     int r = patch ? repo_git(&c->e.repo, REPO_OURS, &(struct repo_io){-1, fileno(patch), NULL},
                              (const char *const[]){"diff", "--binary", "--full-index", "--no-ext-diff", "--no-textconv",
-                                                   s->base, s->work, "--", NULL})
+                                                   c->e.at.base, c->e.at.work, "--", NULL})
                   : err_errno(&c->ctx->err, errno, "make a file");
     if (r == 0 && lseek(fileno(patch), 0, SEEK_END) > 0 && lseek(fileno(patch), 0, SEEK_SET) == 0)
         r = repo_git(&c->e.repo, REPO_THEIRS, &(struct repo_io){fileno(patch), -1, NULL}, take);
@@ -304,32 +263,30 @@ static int env_apply_patch(struct env_call *c, const struct env_sides *s)
 }
 
 /* A merge that does not go through leaves nothing behind: the person decides with `rebase`. */
-static int env_apply_merge(struct env_call *c, const struct env_sides *s)
+static int env_apply_merge(struct env_call *c)
 {
     AUTO_FREE char *message = mem_printf("Merge what was done in %s", c->e.name);
     struct repo *r = &c->e.repo;
     int done = c->o->squash
-                   ? REPO_GIT(r, REPO_THEIRS, "merge", "--quiet", "--no-verify", "--squash", s->head)
-                   : REPO_GIT(r, REPO_THEIRS, "merge", "--quiet", "--no-verify", "--ff", "-m", message, s->head);
+                   ? REPO_GIT(r, REPO_THEIRS, "merge", "--quiet", "--no-verify", "--squash", c->e.at.head)
+                   : REPO_GIT(r, REPO_THEIRS, "merge", "--quiet", "--no-verify", "--ff", "-m", message, c->e.at.head);
     if (done == 0)
         return 0;
     AUTO_FREE char *said = mem_strdup(c->ctx->err.msg);
     int ignored UNUSED = REPO_GIT(r, REPO_THEIRS, "merge", "--abort");
-    (void)snprintf(c->ctx->hint, sizeof(c->ctx->hint), "'cove env rebase %s' brings it up to date first", c->e.name);
+    context_hint(c->ctx, "'cove env rebase %s' brings it up to date first", c->e.name);
     return err_set(&c->ctx->err, ERR_ABORTED, "it does not apply to the files here: %.150s", said);
 }
 
 static int env_do_apply(struct env_call *c)
 {
-    struct env_sides s = {0};
-    int r = proposal_may_apply(&c->e) < 0 || env_refresh(c) < 0 || env_sides(&c->e, &s) < 0 ? -1 : 0;
-    if (r == 0 && !c->o->patch && !c->o->squash && strcmp(s.base, s.head) == 0)
+    int r = proposal_may_apply(&c->e) < 0 || env_refresh(&c->e) < 0 ? -1 : 0;
+    if (r == 0 && !c->o->patch && !c->o->squash && strcmp(c->e.at.base, c->e.at.head) == 0)
         r = err_set(&c->ctx->err, ERR_FAILED_PRECONDITION, "nothing was committed; 'cove env commit', or --patch");
     if (r == 0)
-        r = review_risks(&c->e.repo, s.base, c->o->patch ? s.work : s.head, stderr) < 0 ? -1
-            : c->o->patch                                                               ? env_apply_patch(c, &s)
-                                                                                        : env_apply_merge(c, &s);
-    env_sides_fini(&s);
+        r = review_risks(&c->e.repo, c->e.at.base, c->o->patch ? c->e.at.work : c->e.at.head, stderr) < 0 ? -1
+            : c->o->patch ? env_apply_patch(c)
+                          : env_apply_merge(c);
     return env_say(c, r, "applied");
 }
 
@@ -347,19 +304,17 @@ static int env_do_abort(struct env_call *c)
 /* The branch stays. What is not committed inside would go: it is kept as a commit, or the person is told. */
 static int env_do_rm(struct env_call *c)
 {
-    struct env_sides s = {0};
-    int r = env_refresh(c) < 0 || env_sides(&c->e, &s) < 0 ? -1 : 0;
+    int r = env_refresh(&c->e) < 0 ? -1 : 0;
     AUTO_BUF struct buf left = BUF_INIT(16 << 20);
     if (r == 0)
-        r = REPO_ASK(&c->e.repo, REPO_OURS, &left, "diff", "--name-only", "--no-ext-diff", s.head, s.work, "--");
+        r = REPO_ASK(&c->e.repo, REPO_OURS, &left, "diff", "--name-only", "--no-ext-diff", c->e.at.head, c->e.at.work,
+                     "--");
     if (r == 0 && buf_len(&left)) {
-        (void)snprintf(c->ctx->hint, sizeof(c->ctx->hint),
-                       "'cove env commit' keeps it, 'cove env abort' throws it away");
+        context_hint(c->ctx, "'cove env commit' keeps it, 'cove env abort' throws it away");
         r = err_set(&c->ctx->err, ERR_FAILED_PRECONDITION, "%s has changes that are not committed", c->e.name);
     }
     if (r == 0)
-        r = env_remove(&c->e, strcmp(s.head, s.base) == 0);
-    env_sides_fini(&s);
+        r = env_remove(&c->e, strcmp(c->e.at.head, c->e.at.base) == 0);
     return env_say(c, r, "removed");
 }
 
@@ -415,53 +370,25 @@ static int env_dispatch(struct context *ctx, const struct env_options *o)
                  : context_usage(ctx, "the action is missing: %.*s", STR_ARG(buf_str(&words)));
 }
 
+static int env_read(struct context *ctx, struct env_options *o)
+{
+    const struct flag_into into[] = {{"repo", .text = &o->repo},       {"from", .text = &o->from},
+                                     {"profile", .text = &o->profile}, {"template", .text = &o->template},
+                                     {"message", .text = &o->message}, {"shallow", .on = &o->is_shallow},
+                                     {"stat", .on = &o->stat},         {"patch", .on = &o->patch},
+                                     {"squash", .on = &o->squash},     {"", .take = net_flags_take, .arg = &o->net}};
+    if (context_read(ctx, into) < 0)
+        return context_exit(ctx);
+    if (context_operands(ctx) && context_check_form(ctx, ctx->argv[ctx->argi]) != STATUS_OK)
+        return STATUS_USAGE;
+    return o->patch + o->stat + o->squash > 1 ? context_usage(ctx, "--patch, --stat and --squash exclude each other")
+                                              : env_dispatch(ctx, o);
+}
+
 static int cmd_env_run(struct context *ctx)
 {
     struct env_options o = {0};
-    const char *value;
-    int flag, status = -1;
-    while (status < 0 && (flag = context_next_flag(ctx, &value)) > 0) {
-        switch (flag) {
-        case FLAG_REPO:
-            o.repo = value;
-            break;
-        case FLAG_FROM:
-            o.from = value;
-            break;
-        case FLAG_PROFILE:
-            o.profile = value;
-            break;
-        case FLAG_TEMPLATE:
-            o.template = value;
-            break;
-        case FLAG_SHALLOW:
-            o.is_shallow = true;
-            break;
-        case 'm':
-            o.message = value;
-            break;
-        case FLAG_STAT:
-            o.stat = true;
-            break;
-        case FLAG_PATCH:
-            o.patch = true;
-            break;
-        case FLAG_SQUASH:
-            o.squash = true;
-            break;
-        default:
-            status = net_flags_take(ctx, &o.net, flag, value) < 0 ? context_fail(ctx, STATUS_USAGE) : -1;
-            break;
-        }
-    }
-    if (status < 0)
-        status = flag < 0 ? context_exit(ctx) : -1;
-    if (status < 0 && context_operands(ctx) && context_check_form(ctx, ctx->argv[ctx->argi]) != STATUS_OK)
-        status = STATUS_USAGE;
-    if (status < 0 && o.patch + o.stat + o.squash > 1)
-        status = context_usage(ctx, "--patch, --stat and --squash exclude each other");
-    if (status < 0)
-        status = env_dispatch(ctx, &o);
+    int status = env_read(ctx, &o);
     net_flags_fini(&o.net);
     return status;
 }

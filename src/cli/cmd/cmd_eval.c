@@ -4,55 +4,28 @@
 
 #include <unistd.h>
 
-enum {
-    FLAG_SAMPLES = 256,
-    FLAG_PROBLEMS,
-    FLAG_TIMEOUT,
-    FLAG_JOBS,
-    FLAG_OUTPUT,
-    FLAG_REPOS,
-    FLAG_TEMPLATE,
-    FLAG_TEST_CMD,
-    JOBS_MAX = 64
-};
-
-static int eval_number(struct context *ctx, const char *text, uint64_t most, uint64_t *ret_number)
-{
-    if (str_to_u64(str_of(text), ret_number) == 0 && *ret_number > 0 && *ret_number <= most)
-        return STATUS_OK;
-    return context_usage(ctx, "%s: write a number from 1 to %llu", text, (unsigned long long)most);
-}
+enum { JOBS_MAX = 64 };
 
 static int eval_run(struct context *ctx)
 {
     static const struct eval_kind *const kinds[] = {&eval_humaneval, &eval_patch};
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
     struct eval e = {.ctx = ctx, .template = "base", .n = UINT32_MAX, .arena = ARENA_INIT, .results = -1};
-    const char *value, *timeout = NULL;
-    int flag, bad = STATUS_OK;
+    const struct flag_into into[] = {
+        {"samples", .text = &e.samples_path},
+        {"problems", .text = &e.problems_path},
+        {"output", .text = &e.output_path},
+        {"repos", .text = &e.repos},
+        {"template", .text = &e.template},
+        {"test-cmd", .text = &e.test_cmd},
+        {"timeout", .number = &e.timeout_s, .kind = FLAG_NUMBER, .least = 1, .wanted = "a number of seconds"},
+        {"n", .number = &e.n, .kind = FLAG_NUMBER, .least = 1, .most = UINT32_MAX - 1, .wanted = "a number from 1"},
+        {"jobs", .number = &e.jobs, .kind = FLAG_NUMBER, .least = 1, .most = JOBS_MAX,
+         .wanted = "a number from 1 to 64"},
+        {.name = NULL}};
     e.jobs = (uint64_t)MIN(MAX(cpus, 1L) * 2, (long)JOBS_MAX);
-    while ((flag = context_next_flag(ctx, &value)) > 0 && bad == STATUS_OK) {
-        if (flag == FLAG_SAMPLES)
-            e.samples_path = value;
-        else if (flag == FLAG_PROBLEMS)
-            e.problems_path = value;
-        else if (flag == FLAG_OUTPUT)
-            e.output_path = value;
-        else if (flag == FLAG_REPOS)
-            e.repos = value;
-        else if (flag == FLAG_TEMPLATE)
-            e.template = value;
-        else if (flag == FLAG_TEST_CMD)
-            e.test_cmd = value;
-        else if (flag == FLAG_TIMEOUT)
-            timeout = value;
-        else if (flag == 'n')
-            bad = eval_number(ctx, value, UINT32_MAX - 1, &e.n);
-        else
-            bad = eval_number(ctx, value, JOBS_MAX, &e.jobs);
-    }
-    if (bad != STATUS_OK || flag < 0)
-        return bad != STATUS_OK ? bad : context_exit(ctx);
+    if (context_read(ctx, into) < 0)
+        return context_exit(ctx);
     for (size_t i = 0; i < ARRAY_SIZE(kinds) && context_operands(ctx) == 1; i++) {
         if (strcmp(ctx->argv[ctx->argi], kinds[i]->name) == 0)
             e.kind = kinds[i];
@@ -61,26 +34,26 @@ static int eval_run(struct context *ctx)
         return context_usage(ctx, "say what to judge: humaneval or patch");
     if (context_check_form(ctx, e.kind->name) != STATUS_OK)
         return STATUS_USAGE;
-    e.timeout_s = e.kind->timeout_s;
-    if (timeout && (bad = eval_number(ctx, timeout, e.kind->timeout_max_s, &e.timeout_s)) != STATUS_OK)
-        return bad;
+    if (e.timeout_s > e.kind->timeout_max_s)
+        return context_usage(ctx, "--timeout: the most is %llu", (unsigned long long)e.kind->timeout_max_s);
+    e.timeout_s = e.timeout_s ? e.timeout_s : e.kind->timeout_s;
     return e.problems_path ? eval_start(&e) : context_usage(ctx, "%s", e.kind->missing);
 }
 
 static const struct flag eval_flags[] = {
-    {FLAG_PROBLEMS, 0, "problems", "FILE", "The problems: JSON Lines, compressed by gzip or not."},
-    {FLAG_SAMPLES, 0, "samples", "FILE",
+    {0, "problems", "FILE", "The problems: JSON Lines, compressed by gzip or not."},
+    {0, "samples", "FILE",
      "The samples to judge: JSON Lines with \"task_id\" and \"completion\", or \"instance_id\" and "
      "\"model_patch\". Default: the problems' own solutions."},
-    {'n', 'n', "n", "N", "The first N problems only."},
-    {FLAG_TIMEOUT, 0, "timeout", "SECONDS", "How long a sample may run (default: humaneval 10, patch 1800)."},
-    {FLAG_JOBS, 0, "jobs", "N", "How many samples run at a time (default: two for each processor)."},
-    {FLAG_OUTPUT, 0, "output", "FILE", "Where results go (default: the samples' name and \"_results.jsonl\")."},
-    {FLAG_REPOS, 0, "repos", "DIR",
+    {'n', "n", "N", "The first N problems only."},
+    {0, "timeout", "SECONDS", "How long a sample may run (default: humaneval 10, patch 1800)."},
+    {0, "jobs", "N", "How many samples run at a time (default: two for each processor)."},
+    {0, "output", "FILE", "Where results go (default: the samples' name and \"_results.jsonl\")."},
+    {0, "repos", "DIR",
      "patch: The directory of the repositories: DIR/OWNER/NAME, DIR/OWNER__NAME or DIR/NAME. Without it, the "
      "template has the repository in /testbed."},
-    {FLAG_TEMPLATE, 0, "template", "NAME", "patch: The template of problems that name none. Default: base."},
-    {FLAG_TEST_CMD, 0, "test-cmd", "COMMAND", "patch: The test command of problems that have none."},
+    {0, "template", "NAME", "patch: The template of problems that name none. Default: base."},
+    {0, "test-cmd", "COMMAND", "patch: The test command of problems that have none."},
 };
 
 const struct command cmd_eval = {

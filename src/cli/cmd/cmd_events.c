@@ -6,14 +6,12 @@
 
 #include <ctype.h>
 
-enum { FLAG_FROM = 256, FLAG_KIND, FLAG_HIDDEN, LAST_DEFAULT = 100 };
-
 static const struct flag flags[] = {
-    {'f', 'f', "follow", NULL, "Follows new events."},
-    {'n', 'n', "last", "N", "Begins with the last N events. Default: 100."},
-    {FLAG_FROM, 0, "from", "CURSOR", "Begins with the event of this cursor; 1 is the oldest."},
-    {FLAG_KIND, 0, "kind", "KIND[,KIND...]", "Only these kinds: sandbox.ended is one, net. is all that begin with it."},
-    {FLAG_HIDDEN, 0, "hidden", NULL, "Includes Cove's own sandboxes: for builds, for stock, for files in volumes."},
+    {'f', "follow", NULL, "Follows new events."},
+    {'n', "last", "N", "Begins with the last N events. Default: 100."},
+    {0, "from", "CURSOR", "Begins with the event of this cursor; 1 is the oldest."},
+    {0, "kind", "KIND[,KIND...]", "Only these kinds: sandbox.ended is one, net. is all that begin with it."},
+    {0, "hidden", NULL, "Includes Cove's own sandboxes: for builds, for stock, for files in volumes."},
 };
 
 static bool is_kinds(const char *text)
@@ -26,29 +24,16 @@ static bool is_kinds(const char *text)
 
 static int cmd_events_run(struct context *ctx)
 {
-    const char *value, *kinds = "";
-    uint64_t from = 0, last = LAST_DEFAULT;
+    const char *kinds = "";
+    uint64_t from = 0, last = 100;
     bool follows = false, hidden = false;
-    int flag;
-    while ((flag = context_next_flag(ctx, &value)) > 0) {
-        if (flag == FLAG_FROM) {
-            if (str_to_u64(str_of(value), &from) < 0 || from == 0)
-                return context_usage(ctx, "--from %s: write the cursor of an event", value);
-        } else if (flag == 'n') {
-            if (str_to_u64(str_of(value), &last) < 0)
-                return context_usage(ctx, "--last %s: write a number", value);
-        } else if (flag == FLAG_KIND) {
-            if (!is_kinds(value))
-                return context_usage(ctx, "--kind %s: write kinds as they stand in the log", value);
-            kinds = value;
-        } else if (flag == FLAG_HIDDEN) {
-            hidden = true;
-        } else {
-            follows = true;
-        }
-    }
-    if (flag < 0)
+    if (CONTEXT_READ(ctx, {"follow", .on = &follows}, {"hidden", .on = &hidden}, {"kind", .text = &kinds},
+                     {"last", .number = &last, .kind = FLAG_NUMBER, .wanted = "a number"},
+                     {"from", .number = &from, .kind = FLAG_NUMBER, .least = 1, .wanted = "the cursor of an event"}) <
+        0)
         return context_exit(ctx);
+    if (!is_kinds(kinds))
+        return context_usage(ctx, "--kind %s: write kinds as they stand in the log", kinds);
     if (context_operands(ctx))
         return context_usage(ctx, "'cove log' is for one sandbox");
     AUTO(service_close) struct service *s = service_open(ctx);

@@ -10,18 +10,16 @@
 #include <openssl/evp.h>
 #include <openssl/sha.h>
 #include <stdio.h>
-#include <unistd.h>
 
-enum { FLAG_OUTPUT = 'o', FLAG_KEY = 256, FLAG_HEADS, FLAG_DAY, FILE_MAX = 64 << 20, KEY_BYTES = 32, HASH_BYTES = 32 };
+enum { FILE_MAX = 64 << 20, KEY_BYTES = 32, HASH_BYTES = 32 };
 
 static const struct flag flags[] = {
-    {FLAG_OUTPUT, 'o', "output", "FILE", "export, heads: writes to this file. Default: standard output."},
-    {FLAG_DAY, 0, "day", "YYYY-MM-DD",
-     "heads: those signed on that day, up to 30 days ago. Default: the current ones."},
-    {FLAG_KEY, 0, "key", "HEX",
+    {'o', "output", "FILE", "export, heads: writes to this file. Default: standard output."},
+    {0, "day", "YYYY-MM-DD", "heads: those signed on that day, up to 30 days ago. Default: the current ones."},
+    {0, "key", "HEX",
      "verify: the public key of the service, as 'cove evidence key' prints it there. Default: the key in the "
      "file, which is printed."},
-    {FLAG_HEADS, 0, "heads", "FILE", "verify: heads that were signed earlier; the log must contain its own."},
+    {0, "heads", "FILE", "verify: heads that were signed earlier; the log must contain its own."},
 };
 
 /* ---- what is checked ---- */
@@ -37,12 +35,6 @@ static void evidence_file_fini(struct evidence_file *f)
     json_decref(f->envelope);
     json_decref(f->statement);
     buf_fini(&f->payload);
-}
-
-static const char *evidence_text_of(const json_t *object, const char *member)
-{
-    const char *s = json_string_value(json_object_get(object, member));
-    return s ? s : "";
 }
 
 static int digit_of(char c)
@@ -65,7 +57,7 @@ static bool unhex(const char *text, unsigned char *to, size_t n)
 
 static bool signature_fits(const struct evidence_file *f, const unsigned char key[static KEY_BYTES])
 {
-    const char *type = evidence_text_of(f->envelope, "payloadType");
+    const char *type = service_text(f->envelope, "payloadType");
     const json_t *one;
     size_t i;
     bool fits = false;
@@ -77,7 +69,7 @@ static bool signature_fits(const struct evidence_file *f, const unsigned char ke
     {
         AUTO_BUF struct buf sig = BUF_INIT(256);
         EVP_MD_CTX *ctx = EVP_MD_CTX_new();
-        fits |= pkey && ctx && buf_append_unbase64(&sig, str_of(evidence_text_of(one, "sig"))) == 0 &&
+        fits |= pkey && ctx && buf_append_unbase64(&sig, str_of(service_text(one, "sig"))) == 0 &&
                 EVP_DigestVerifyInit(ctx, NULL, NULL, NULL, pkey) == 1 &&
                 EVP_DigestVerify(ctx, (const unsigned char *)buf_data(&sig), buf_len(&sig),
                                  (const unsigned char *)buf_data(&pae), buf_len(&pae)) == 1;
@@ -101,17 +93,17 @@ static int evidence_read(const char *path, const char *key_text, const char *typ
     if (r < 0)
         return err_errno(err, r, "%s", path);
     f->envelope = json_loadb(buf_data(&text) ? buf_data(&text) : "", buf_len(&text), JSON_REJECT_DUPLICATES, NULL);
-    if (buf_append_unbase64(&f->payload, str_of(evidence_text_of(f->envelope, "payload"))) < 0 || !buf_len(&f->payload))
+    if (buf_append_unbase64(&f->payload, str_of(service_text(f->envelope, "payload"))) < 0 || !buf_len(&f->payload))
         return err_set(err, ERR_INVALID_ARGUMENT, "%s is not a DSSE envelope", path);
     f->statement = json_loadb(buf_data(&f->payload), buf_len(&f->payload), JSON_REJECT_DUPLICATES, NULL);
     f->predicate = json_object_get(f->statement, "predicate");
-    if (!unhex(key_text ? key_text : evidence_text_of(f->predicate, "public_key"), key, sizeof(key)))
+    if (!unhex(key_text ? key_text : service_text(f->predicate, "public_key"), key, sizeof(key)))
         return err_set(err, ERR_INVALID_ARGUMENT, "%s",
                        key_text ? "--key: 64 hexadecimal digits" : "there is no key in it");
     if (!signature_fits(f, key))
         return err_set(err, ERR_DATA_LOSS,
                        "%s: the signature is not that of this key: it was changed, or somebody else made it", path);
-    if (strcmp(evidence_text_of(f->statement, "predicateType"), type) != 0)
+    if (strcmp(service_text(f->statement, "predicateType"), type) != 0)
         return err_set(err, ERR_INVALID_ARGUMENT, "%s is evidence of another kind", path);
     return 0;
 }
@@ -125,8 +117,7 @@ static void earlier_head(const json_t *heads, const char *log, uint64_t *ret_seq
     *ret_seq = 0;
     json_array_foreach(json_object_get(heads, "heads"), i, one)
     {
-        if (strcmp(evidence_text_of(one, "log"), log) == 0 &&
-            unhex(evidence_text_of(one, "hash"), ret_hash, HASH_BYTES))
+        if (strcmp(service_text(one, "log"), log) == 0 && unhex(service_text(one, "hash"), ret_hash, HASH_BYTES))
             *ret_seq = (uint64_t)json_integer_value(json_object_get(one, "seq"));
     }
 }
@@ -147,10 +138,9 @@ static int chain_check(const json_t *predicate, const json_t *heads, bool *ret_p
     unsigned char hash[HASH_BYTES], head[HASH_BYTES], earlier[HASH_BYTES];
     uint64_t seq = (uint64_t)json_integer_value(json_object_get(log, "first")), earlier_seq;
     size_t i;
-    if (!unhex(evidence_text_of(log, "base"), hash, sizeof(hash)) ||
-        !unhex(evidence_text_of(log, "head"), head, sizeof(head)))
+    if (!unhex(service_text(log, "base"), hash, sizeof(hash)) || !unhex(service_text(log, "head"), head, sizeof(head)))
         return err_set(err, ERR_DATA_LOSS, "the log's hashes are missing");
-    earlier_head(heads, evidence_text_of(log, "id"), &earlier_seq, earlier);
+    earlier_head(heads, service_text(log, "id"), &earlier_seq, earlier);
     *ret_passed = earlier_seq && earlier_seq == seq - 1 && memcmp(earlier, hash, sizeof(hash)) == 0;
     json_array_foreach(records, i, one)
     {
@@ -183,7 +173,7 @@ static int evidence_verify(struct context *ctx, const char *path, const char *ke
         goto end;
     has_records = json_is_array(json_object_get(f.predicate, "records"));
     if (heads_path &&
-        strcmp(evidence_text_of(f.predicate, "public_key"), evidence_text_of(heads.predicate, "public_key")) != 0) {
+        strcmp(service_text(f.predicate, "public_key"), service_text(heads.predicate, "public_key")) != 0) {
         (void)err_set(&ctx->err, ERR_DATA_LOSS, "the two files are signed with different keys");
         goto end;
     }
@@ -203,13 +193,13 @@ static int evidence_verify(struct context *ctx, const char *path, const char *ke
     }
     const json_t *log = json_object_get(f.predicate, "log");
     (void)fputs("good: ", stdout);
-    print_text(evidence_text_of(log, "id"));
+    print_text(service_text(log, "id"));
     (void)printf(", events %lld to %lld, signed ", (long long)json_integer_value(json_object_get(log, "first")),
                  (long long)json_integer_value(json_object_get(log, "last")));
-    print_text(evidence_text_of(f.predicate, "made_at"));
+    print_text(service_text(f.predicate, "made_at"));
     (void)fputs(key ? " with the key that was given" : " with the key ", stdout);
     if (!key)
-        print_text(evidence_text_of(f.predicate, "public_key"));
+        print_text(service_text(f.predicate, "public_key"));
     (void)printf("%s%s\n", has_records ? "" : "; the records are too long to be in it: only the summary was checked",
                  passed ? "; it goes on from the head that was signed earlier" : "");
 end:
@@ -252,7 +242,7 @@ static int print_key(struct context *ctx, struct service *s)
     if (ctx->json)
         print_json(key);
     else
-        print_line(evidence_text_of(key, "public_key"));
+        print_line(service_text(key, "public_key"));
     return STATUS_OK;
 }
 
@@ -269,13 +259,9 @@ static int export_log(struct context *ctx, struct service *s, const char *what, 
 
 static int evidence_run(struct context *ctx)
 {
-    const char *value, *path = NULL, *key = NULL, *heads = NULL, *day = NULL;
-    int flag;
-    while ((flag = context_next_flag(ctx, &value)) > 0) {
-        const char **to = flag == FLAG_OUTPUT ? &path : flag == FLAG_KEY ? &key : flag == FLAG_HEADS ? &heads : &day;
-        *to = value;
-    }
-    if (flag < 0)
+    const char *path = NULL, *key = NULL, *heads = NULL, *day = NULL;
+    if (CONTEXT_READ(ctx, {"output", .text = &path}, {"key", .text = &key}, {"heads", .text = &heads},
+                     {"day", .text = &day}) < 0)
         return context_exit(ctx);
     int n = context_operands(ctx);
     const char *form = n ? ctx->argv[ctx->argi] : "", *what = n > 1 ? ctx->argv[ctx->argi + 1] : NULL;

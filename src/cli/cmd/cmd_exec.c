@@ -10,11 +10,11 @@
 
 static const struct flag flags[] = {
     EXEC_STDIN_FLAGS,
-    {'e', 'e', "env", "NAME[=VALUE]",
+    {'e', "env", "NAME[=VALUE]",
      "Sets an environment variable of the command; without a value, to the one it has here. May be given several "
      "times."},
-    {'u', 'u', "user", "NAME", "Runs the command as this user of the sandbox. Default: user."},
-    {'w', 'w', "cwd", "DIR", "Runs the command in this directory. Default: the user's home."},
+    {'u', "user", "NAME", "Runs the command as this user of the sandbox. Default: user."},
+    {'w', "cwd", "DIR", "Runs the command in this directory. Default: the user's home."},
 };
 
 static int run_in(struct context *ctx, struct exec_request *request)
@@ -71,32 +71,9 @@ static int exec_run(struct context *ctx)
     AUTO_JSON json_t *env = NULL;
     struct exec_request request = {0};
     enum exec_stdin choice = EXEC_STDIN_BY_KIND;
-    const char *value;
-    int flag;
-    while ((flag = context_next_flag(ctx, &value)) > 0) {
-        switch (flag) {
-        case 'i':
-        case 'n':
-            choice = flag == 'i' ? EXEC_STDIN_ALWAYS : EXEC_STDIN_NEVER;
-            break;
-        case 't':
-            request.has_pty = true;
-            break;
-        case 'e':
-            if (environment_add(ctx, value, &env) < 0)
-                return context_fail(ctx, STATUS_USAGE);
-            break;
-        case 'u':
-            request.user = value;
-            break;
-        case 'w':
-            request.cwd = value;
-            break;
-        default:
-            break;
-        }
-    }
-    if (flag < 0)
+    if (CONTEXT_READ(ctx, {"tty", .on = &request.has_pty}, {"user", .text = &request.user},
+                     {"cwd", .text = &request.cwd}, {"env", .take = environment_take, .arg = &env},
+                     {"", .take = exec_take_stdin, .arg = &choice}) < 0)
         return context_exit(ctx);
     request.argv = ctx->argv + ctx->argi;
     if (context_operands(ctx) == 0)

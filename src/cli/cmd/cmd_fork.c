@@ -3,17 +3,12 @@
 #include "cli/cmd/commands.h"
 #include "cli/each.h"
 #include "cli/print.h"
-#include "config/units.h"
-
-enum { FLAG_TIMEOUT = 256, FLAG_AT, FLAG_MEMORY };
 
 static const struct flag flags[] = {
-    {'n', 'n', "count", "N", "The number of copies, at most 1000. Default: 1."},
-    {FLAG_AT, 0, "at", "SEQ",
-     "Copies the files of the last checkpoint up to this event ('cove rewind ID' lists them)."},
-    {FLAG_MEMORY, 0, "memory", NULL,
-     "Copies memory and processes, too: each continues where it is now. Not in every tier."},
-    {FLAG_TIMEOUT, 0, "timeout", "TIME", "Ends each after this time: 90s, 5m; 0 for never. Default: the original's."},
+    {'n', "count", "N", "The number of copies, at most 1000. Default: 1."},
+    {0, "at", "SEQ", "Copies the files of the last checkpoint up to this event ('cove rewind ID' lists them)."},
+    {0, "memory", NULL, "Copies memory and processes, too: each continues where it is now. Not in every tier."},
+    {0, "timeout", "TIME", "Ends each after this time: 90s, 5m; 0 for never. Default: the original's."},
 };
 
 /* Prints the ids of those that were made, and what kept the others from it once for each reason in a row. */
@@ -37,14 +32,13 @@ static int print(struct context *ctx, const json_t *answer)
         status = STATUS_FAILED;
         if (!ctx->json && why && strcmp(why, last) != 0) {
             (void)err_set(&ctx->err, ERR_UNKNOWN, "fork %zu: %s", i + 1, why);
-            (void)snprintf(ctx->hint, sizeof(ctx->hint), "%s", hint ? hint : "");
+            context_hint(ctx, "%s", hint ? hint : "");
             (void)context_fail(ctx, 0);
             last = why;
         }
     }
-    if (ctx->json) {
+    if (ctx->json)
         print_json(answer);
-    }
     return status;
 }
 
@@ -52,30 +46,14 @@ static int fork_run(struct context *ctx)
 {
     AUTO_JSON json_t *body = json_object(), *answer = NULL;
     AUTO_FREE char *id = NULL;
-    const char *value;
-    uint64_t number;
-    int flag;
-    while ((flag = context_next_flag(ctx, &value)) > 0) {
-        if (flag == 'n') {
-            if (str_to_u64(str_of(value), &number) < 0 || number < 1 || number > 1000)
-                return context_usage(ctx, "-n %s: write a number from 1 to 1000", value);
-            (void)json_object_set_new(body, "count", json_integer((json_int_t)number));
-        } else if (flag == FLAG_MEMORY) {
-            (void)json_object_set_new(body, "memory", json_true());
-        } else if (flag == FLAG_AT) {
-            if (str_to_u64(str_of(value), &number) < 0 || number < 1 || number > INT64_MAX)
-                return context_usage(ctx, "--at %s: write the seq of an event, which 'cove log' shows", value);
-            (void)json_object_set_new(body, "at", json_integer((json_int_t)number));
-        } else {
-            if (unit_parse_duration(str_of(value), &number) < 0 || number > INT64_MAX)
-                return context_usage(ctx, "--timeout %s: write a time such as 90s or 5m", value);
-            (void)json_object_set_new(body, "timeout_ms", json_integer((json_int_t)number));
-        }
-    }
-    if (flag < 0)
+    const struct flag_into into[] = {
+        {"count", .json = body, .kind = FLAG_NUMBER, .least = 1, .most = 1000, .wanted = "a number from 1 to 1000"},
+        {"at", .json = body, .kind = FLAG_NUMBER, .least = 1, .wanted = "the seq of an event, which 'cove log' shows"},
+        {"memory", .json = body},
+        {"timeout", .json = body, .member = "timeout_ms", .kind = FLAG_TIME, .wanted = CONTEXT_TIME},
+        {.name = NULL}};
+    if (context_read_one(ctx, into) < 0)
         return context_exit(ctx);
-    if (context_operands(ctx) != 1)
-        return context_usage(ctx, context_operands(ctx) ? "one sandbox at a time" : "the sandbox's id is missing");
     AUTO(service_close) struct service *s = service_open(ctx);
     if (!s || service_resolve(s, ctx->argv[ctx->argi], &id) < 0)
         return context_fail(ctx, STATUS_FAILED);

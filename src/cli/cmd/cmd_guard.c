@@ -6,38 +6,27 @@
 #include "cli/print.h"
 #include "cli/things.h"
 #include "config/yaml.h"
-#include "http/url.h"
 
 #include <stdio.h>
 #include <unistd.h>
 
-enum { FLAG_OF_TENANT = 256, FLAG_TEMPLATE, FLAG_KIND, FLAG_ALWAYS };
-
 /* ---- rules ---- */
 
 static const struct flag guard_flags[] = {
-    {FLAG_OF_TENANT, 0, "of-tenant", NULL, "show, set, rm: the rules of the tenant in which you act."},
-    {FLAG_TEMPLATE, 0, "template", "REF", "show, set, rm: the rules of your tenant's sandboxes of this template."},
+    {0, "of-tenant", NULL, "show, set, rm: the rules of the tenant in which you act."},
+    {0, "template", "REF", "show, set, rm: the rules of your tenant's sandboxes of this template."},
 };
 
-/* Where the rules are: of a sandbox, a template, the tenant or the service. NULL: said. */
+/* Where the rules are: of a sandbox, a template, the tenant or the service. NULL: ctx->err. */
 static char *guard_target(struct context *ctx, struct service *s, const char *sandbox, const char *template,
                           bool tenant)
 {
     AUTO_FREE char *id = NULL;
-    AUTO_BUF struct buf b = BUF_INIT(4096);
     if (sandbox && service_resolve(s, sandbox, &id) < 0)
         return NULL;
-    if (id)
-        return service_target(id, "/guard");
-    buf_printf(&b, "/cove/v1/guard%s", template ? "/templates/" : tenant ? "/tenant" : "");
     if (template)
-        (void)url_encode(&b, str_of(template), true);
-    buf_append_char(&b, '\0');
-    if (buf_error(&b) == 0)
-        return mem_strdup(buf_data(&b));
-    (void)err_set(&ctx->err, ERR_INVALID_ARGUMENT, "\"%.64s...\" is not a template", template);
-    return NULL;
+        return service_path(ctx, "/cove/v1/guard/templates/", template, "");
+    return id ? service_target(id, "/guard") : mem_printf("/cove/v1/guard%s", tenant ? "/tenant" : "");
 }
 
 /* "rules[3].argv: ..." becomes "FILE:LINE: rules[3].argv: ...". */
@@ -132,16 +121,9 @@ static int guard_dashes(const struct context *ctx)
 static int guard_run(struct context *ctx)
 {
     int dashes = guard_dashes(ctx);
-    const char *value, *template = NULL;
+    const char *template = NULL;
     bool tenant = false;
-    int flag;
-    while ((flag = context_next_flag(ctx, &value)) > 0) {
-        if (flag == FLAG_TEMPLATE)
-            template = value;
-        else
-            tenant = true;
-    }
-    if (flag < 0)
+    if (CONTEXT_READ(ctx, {"template", .text = &template}, {"of-tenant", .on = &tenant}) < 0)
         return context_exit(ctx);
     int n = context_operands(ctx) - 1;
     const char *what = n >= 0 ? ctx->argv[ctx->argi] : "";
@@ -216,8 +198,8 @@ const struct command cmd_guard = {
 /* ---- approvals ---- */
 
 static const struct flag approvals_flags[] = {
-    {'f', 'f', "follow", NULL, "Follows new questions and answers."},
-    {'q', 'q', "quiet", NULL, "Prints ids only, one a line."},
+    {'f', "follow", NULL, "Follows new questions and answers."},
+    {'q', "quiet", NULL, "Prints ids only, one a line."},
 };
 
 /* What is to be done, on a line: a command's words, or the data. */
@@ -263,23 +245,18 @@ static const struct things approvals = {
 
 static int approvals_run(struct context *ctx)
 {
-    const char *value;
     bool quiet = false, follows = false;
-    int flag;
-    while ((flag = context_next_flag(ctx, &value)) > 0)
-        *(flag == 'q' ? &quiet : &follows) = true;
-    if (flag < 0)
+    if (CONTEXT_READ(ctx, {"quiet", .on = &quiet}, {"follow", .on = &follows}) < 0)
         return context_exit(ctx);
     if (context_operands(ctx))
         return context_usage(ctx, "it takes no operand; 'cove approve' answers");
-    AUTO(service_close) struct service *s = service_open(ctx);
-    if (!s)
-        return context_fail(ctx, STATUS_FAILED);
-    int status = things_list(ctx, s, &approvals, "/cove/v1/approvals", quiet);
+    int status = things_list(ctx, &approvals, "/cove/v1/approvals", quiet);
     if (status != STATUS_OK || !follows)
         return status;
     (void)fflush(stdout);
-    return events_print(ctx, s, "/cove/v1/events?follow=1&last=0&kind=guard.&from=", 0, true);
+    AUTO(service_close) struct service *s = service_open(ctx);
+    return s ? events_print(ctx, s, "/cove/v1/events?follow=1&last=0&kind=guard.&from=", 0, true)
+             : context_fail(ctx, STATUS_FAILED);
 }
 
 const struct command cmd_approvals = {
@@ -298,33 +275,24 @@ const struct command cmd_approvals = {
 };
 
 static const struct flag answer_flags[] = {
-    {FLAG_ALWAYS, 0, "always", NULL,
-     "Adds a rule for exactly this command or file, in this sandbox, to the rules that asked."},
+    {0, "always", NULL, "Adds a rule for exactly this command or file, in this sandbox, to the rules that asked."},
 };
 
 static int answer_run(struct context *ctx, bool allow)
 {
-    const char *value;
     bool always = false;
-    int flag, status = STATUS_OK;
-    while ((flag = context_next_flag(ctx, &value)) > 0)
-        always = true;
-    if (flag < 0)
+    int status = STATUS_OK;
+    if (CONTEXT_READ(ctx, {"always", .on = &always}) < 0)
         return context_exit(ctx);
     if (context_operands(ctx) < 1)
         return context_usage(ctx, "the id is missing; 'cove approvals' lists them");
+    AUTO_JSON json_t *body = json_pack("{s:b,s:b}", "allow", allow, "always", always);
     AUTO(service_close) struct service *s = service_open(ctx);
     if (!s)
         return context_fail(ctx, STATUS_FAILED);
     for (int i = ctx->argi; i < ctx->argc; i++) {
-        AUTO_BUF struct buf target = BUF_INIT(4096);
-        AUTO_JSON json_t *body = json_pack("{s:b,s:b}", "allow", allow, "always", always);
-        buf_append_cstr(&target, "/cove/v1/approvals/");
-        (void)url_encode(&target, str_of(ctx->argv[i]), true);
-        buf_append_char(&target, '\0');
-        if (buf_error(&target) < 0)
-            return context_usage(ctx, "\"%.32s...\" is not the id of an approval", ctx->argv[i]);
-        if (service_call(s, "POST", buf_data(&target), body, NULL, NULL) < 0)
+        AUTO_FREE char *target = service_path(ctx, "/cove/v1/approvals/", ctx->argv[i], "");
+        if (!target || service_call(s, "POST", target, body, NULL, NULL) < 0)
             status = context_fail(ctx, STATUS_FAILED);
     }
     return status;

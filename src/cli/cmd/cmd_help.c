@@ -21,8 +21,7 @@ static json_t *help_describe(const struct command *c)
 
 static int help_run(struct context *ctx)
 {
-    const char *value;
-    if (context_next_flag(ctx, &value) < 0)
+    if (context_read(ctx, NULL) < 0)
         return context_exit(ctx);
     if (context_operands(ctx) > 1)
         return context_usage(ctx, "it takes one command, not also \"%.64s\"", ctx->argv[ctx->argi + 1]);

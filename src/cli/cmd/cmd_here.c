@@ -2,23 +2,19 @@
 /* cove-here does it, and is executed before this program would be (front.c). What it can't read on its command line comes here, for help and hints. */
 #include "cli/cmd/commands.h"
 
-enum { FLAG_CONTROL = 256, FLAG_VIOLATIONS };
-
 static const struct flag flags[] = {
-    {'s', 's', "settings", "FILE", "Settings in the format of sandbox-runtime (~/.srt-settings.json)."},
-    {'c', 'c', "command", "STRING", "A bash command line instead of COMMAND."},
-    {FLAG_CONTROL, 0, "control-fd", "N", "Read further settings from this descriptor, one JSON object a line."},
-    {FLAG_VIOLATIONS, 0, "violations-fd", "N", "Write what was refused to this descriptor, one JSON object a line."},
-    {'d', 'd', "debug", NULL, "Accepted for compatibility with sandbox-runtime; does nothing."},
+    {'s', "settings", "FILE", "Settings in the format of sandbox-runtime (~/.srt-settings.json)."},
+    {'c', "command", "STRING", "A bash command line instead of COMMAND."},
+    {0, "control-fd", "N", "Read further settings from this descriptor, one JSON object a line."},
+    {0, "violations-fd", "N", "Write what was refused to this descriptor, one JSON object a line."},
+    {'d', "debug", NULL, "Accepted for compatibility with sandbox-runtime; does nothing."},
 };
 
 static int here_run(struct context *ctx)
 {
-    const char *value;
-    int id;
-    while ((id = context_next_flag(ctx, &value)) > 0)
-        ;
-    if (id == FLAGS_STOP)
+    const char *ignored;
+    bool is_ignored;
+    if (CONTEXT_READ(ctx, {"debug", .on = &is_ignored}, {"", .text = &ignored}) < 0)
         return context_exit(ctx);
     return context_usage(ctx, ctx->json ? "--json is not supported: the output is the command's"
                                         : "options are written in full");

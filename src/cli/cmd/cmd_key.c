@@ -6,25 +6,21 @@
 #include "cli/print.h"
 #include "cli/things.h"
 #include "config/config.h"
-#include "config/units.h"
-#include "http/url.h"
 
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { KEY_MAX = 512, FLAG_NAME = 256, FLAG_SCOPE, FLAG_SANDBOX, FLAG_EXPIRES, FLAG_GRACE };
+enum { KEY_MAX = 512 };
 
 static const struct flag flags[] = {
-    {FLAG_NAME, 0, "name", "NAME", "create: the key's name: letters, digits, '.', '_' and '-', up to 63."},
-    {FLAG_SCOPE, 0, "scope", "SCOPE", "create: read, use, approve or admin. Default: use."},
-    {FLAG_SANDBOX, 0, "sandbox", "ID", "create: a key for this sandbox alone; its scope is read or use."},
-    {FLAG_EXPIRES, 0, "expires", "TIME",
-     "create: how long the key is valid: 12h, 30d. Default: until it is "
-     "revoked."},
-    {FLAG_GRACE, 0, "grace", "TIME", "rotate: how long the old key continues to work. Default: 1d; 0: not at all."},
-    {'q', 'q', "quiet", NULL, "ls: prints names only, one a line."},
+    {0, "name", "NAME", "create: the key's name: letters, digits, '.', '_' and '-', up to 63."},
+    {0, "scope", "SCOPE", "create: read, use, approve or admin. Default: use."},
+    {0, "sandbox", "ID", "create: a key for this sandbox alone; its scope is read or use."},
+    {0, "expires", "TIME", "create: how long the key is valid: 12h, 30d. Default: until it is revoked."},
+    {0, "grace", "TIME", "rotate: how long the old key continues to work. Default: 1d; 0: not at all."},
+    {'q', "quiet", NULL, "ls: prints names only, one a line."},
 };
 
 /* ---- the one from the key file ---- */
@@ -60,12 +56,12 @@ static int own(struct context *ctx)
     int r = fd_read_file(AT_FDCWD, path, &key);
     if (r < 0) {
         (void)err_errno(&ctx->err, r, "read the API key %s", path);
-        (void)snprintf(ctx->hint, sizeof(ctx->hint), "%s",
-                       r == -ENOENT
-                           ? "it is made when the service starts for the first time: 'systemctl start cove', or 'make "
-                             "start' in the source directory"
-                       : r == -EACCES ? "it is for root: use sudo"
-                                      : "");
+        context_hint(ctx, "%s",
+                     r == -ENOENT
+                         ? "it is made when the service starts for the first time: 'systemctl start cove', or 'make "
+                           "start' in the source directory"
+                     : r == -EACCES ? "it is for root: use sudo"
+                                    : "");
         return context_fail(ctx, STATUS_FAILED);
     }
     struct str line = STR_NULL, rest = buf_str(&key);
@@ -88,36 +84,39 @@ static int print_new(const struct context *ctx, const json_t *answer)
     return STATUS_OK;
 }
 
-static int call(struct context *ctx, struct service *s, const char *target, const json_t *body)
+struct key_options {
+    json_t *body;
+    const char *sandbox;
+    bool quiet;
+};
+
+static int key_call(struct context *ctx, struct service *s, const char *target, const json_t *body)
 {
     AUTO_JSON json_t *answer = NULL;
-    if (service_call(s, "POST", target, body, NULL, &answer) < 0)
-        return context_fail(ctx, STATUS_FAILED);
-    return print_new(ctx, answer);
+    return !s || !target || service_call(s, "POST", target, body, NULL, &answer) < 0 ? context_fail(ctx, STATUS_FAILED)
+                                                                                     : print_new(ctx, answer);
 }
 
-static int cmd_key_create(struct context *ctx, json_t *body, const char *sandbox)
+static int cmd_key_create(struct context *ctx, void *options)
 {
+    struct key_options *o = options;
     AUTO_FREE char *id = NULL;
+    if (!json_object_get(o->body, "name"))
+        return context_usage(ctx, "create takes --name, and no operand");
     AUTO(service_close) struct service *s = service_open(ctx);
-    if (!s || (sandbox && service_resolve(s, sandbox, &id) < 0))
+    if (!s || (o->sandbox && service_resolve(s, o->sandbox, &id) < 0))
         return context_fail(ctx, STATUS_FAILED);
     if (id)
-        (void)json_object_set_new(body, "sandbox", json_string(id));
-    return call(ctx, s, "/cove/v1/keys", body);
+        (void)json_object_set_new(o->body, "sandbox", json_string(id));
+    return key_call(ctx, s, "/cove/v1/keys", o->body);
 }
 
-static int cmd_key_rotate(struct context *ctx, const char *name, const json_t *body)
+static int cmd_key_rotate(struct context *ctx, void *options)
 {
-    AUTO_BUF struct buf target = BUF_INIT(4096);
-    buf_append_cstr(&target, "/cove/v1/keys/");
-    (void)url_encode(&target, str_of(name), true);
-    buf_append_cstr(&target, "/rotate");
-    buf_append_char(&target, '\0');
-    AUTO(service_close) struct service *s = buf_error(&target) < 0 ? NULL : service_open(ctx);
-    if (buf_error(&target) < 0)
-        (void)err_set(&ctx->err, ERR_INVALID_ARGUMENT, "\"%.64s...\" is not the name of a key", name);
-    return s ? call(ctx, s, buf_data(&target), body) : context_fail(ctx, STATUS_FAILED);
+    const struct key_options *o = options;
+    AUTO_FREE char *target = service_path(ctx, "/cove/v1/keys/", ctx->argv[ctx->argi], "/rotate");
+    AUTO(service_close) struct service *s = target ? service_open(ctx) : NULL;
+    return key_call(ctx, s, target, o->body);
 }
 
 static const struct things_column columns[] = {{"NAME", "name", NULL},
@@ -139,59 +138,40 @@ static const struct things keys = {
     .n_columns = ARRAY_SIZE(columns),
 };
 
-static int key_list(struct context *ctx, bool quiet)
+static int key_list(struct context *ctx, void *options)
 {
-    AUTO(service_close) struct service *s = service_open(ctx);
-    return s ? things_list(ctx, s, &keys, "/cove/v1/keys", quiet) : context_fail(ctx, STATUS_FAILED);
+    const struct key_options *o = options;
+    return things_list(ctx, &keys, "/cove/v1/keys", o->quiet);
 }
 
-static int read_time(struct context *ctx, json_t *body, const char *flag, const char *text)
+static int key_revoke(struct context *ctx, void *options UNUSED)
 {
-    uint64_t ms;
-    if (unit_parse_duration(str_of(text), &ms) < 0 || ms > INT64_MAX)
-        return context_usage(ctx, "--%s %s: write a time such as 90s, 12h or 30d", flag, text);
-    (void)json_object_set_new(body, strcmp(flag, "grace") == 0 ? "grace_ms" : "expires_ms",
-                              json_integer((json_int_t)ms));
-    return STATUS_OK;
+    return things_remove(ctx, &keys);
 }
 
 static int key_run(struct context *ctx)
 {
+    static const struct command_form forms[] = {
+        {"create", cmd_key_create, 0, 0, "create takes --name, and no operand"},
+        {"ls", key_list, 0, 0, "ls takes no operand"},
+        {"rotate", cmd_key_rotate, 1, 1, "the key's name or id is missing"},
+        {"revoke", key_revoke, 1, FORM_MANY, "which key? give its name, or several"}};
+    static const char time[] = "a time such as 90s, 12h or 30d";
     AUTO_JSON json_t *body = json_object();
-    const char *value, *sandbox = NULL;
-    bool quiet = false;
-    int flag, status = STATUS_OK;
-    while ((flag = context_next_flag(ctx, &value)) > 0) {
-        if (flag == FLAG_NAME || flag == FLAG_SCOPE)
-            (void)json_object_set_new(body, flag == FLAG_NAME ? "name" : "scope", json_string(value));
-        else if (flag == FLAG_EXPIRES || flag == FLAG_GRACE)
-            status = read_time(ctx, body, flag == FLAG_GRACE ? "grace" : "expires", value);
-        else if (flag == FLAG_SANDBOX)
-            sandbox = value;
-        else
-            quiet = true;
-        if (status != STATUS_OK)
-            return status;
-    }
-    if (flag < 0)
+    struct key_options o = {.body = body};
+    const struct flag_into into[] = {
+        {"name", .json = body},
+        {"scope", .json = body},
+        {"expires", .json = body, .member = "expires_ms", .kind = FLAG_TIME, .wanted = time},
+        {"grace", .json = body, .member = "grace_ms", .kind = FLAG_TIME, .wanted = time},
+        {"sandbox", .text = &o.sandbox},
+        {"quiet", .on = &o.quiet},
+        {.name = NULL}};
+    if (context_read(ctx, into) < 0)
         return context_exit(ctx);
-    int n = context_operands(ctx) - 1;
-    const char *what = n >= 0 ? ctx->argv[ctx->argi] : "";
-    char *const *names = ctx->argv + ctx->argi + 1;
-    if (context_check_form(ctx, what) != STATUS_OK)
-        return STATUS_USAGE;
-    if (n < 0)
-        return own(ctx);
-    if (strcmp(what, "create") == 0)
-        return n == 0 && json_object_get(body, "name") ? cmd_key_create(ctx, body, sandbox)
-                                                       : context_usage(ctx, "create takes --name, and no operand");
-    if (strcmp(what, "ls") == 0)
-        return n ? context_usage(ctx, "ls takes no operand") : key_list(ctx, quiet);
-    if (strcmp(what, "rotate") == 0)
-        return n == 1 ? cmd_key_rotate(ctx, names[0], body) : context_usage(ctx, "the key's name or id is missing");
-    if (strcmp(what, "revoke") == 0)
-        return n ? things_remove(ctx, &keys, names, n) : context_usage(ctx, "which key? give its name, or several");
-    return context_usage(ctx, "there is create, ls, rotate and revoke, but no \"%.32s\"", what);
+    if (context_operands(ctx))
+        return context_form(ctx, forms, ARRAY_SIZE(forms), &o);
+    return context_check_form(ctx, "") == STATUS_OK ? own(ctx) : STATUS_USAGE;
 }
 
 const struct command cmd_key = {

@@ -8,19 +8,16 @@
 
 #include <unistd.h>
 
-enum { FLAG_FROM = 256, FLAG_SERVICE, FLAG_VERIFY, FLAG_OUTPUT, FLAG_CHANNEL, FLAG_LAST };
-
 static const struct flag flags[] = {
-    {FLAG_FROM, 0, "from", "SEQ", "Begins with the event of this number. Default: 1, the first."},
-    {'f', 'f', "follow", NULL, "Follows new events until the sandbox ends."},
-    {FLAG_LAST, 0, "last", NULL, "Uses the newest sandbox, even if it has ended."},
-    {FLAG_SERVICE, 0, "service", NULL, "The log of the service itself: templates, secrets, the pool."},
-    {FLAG_VERIFY, 0, "verify", NULL, "Checks the chain of hashes instead of printing events."},
-    {FLAG_OUTPUT, 0, "output", "SEQ",
+    {0, "from", "SEQ", "Begins with the event of this number. Default: 1, the first."},
+    {'f', "follow", NULL, "Follows new events until the sandbox ends."},
+    {0, "last", NULL, "Uses the newest sandbox, even if it has ended."},
+    {0, "service", NULL, "The log of the service itself: templates, secrets, the pool."},
+    {0, "verify", NULL, "Checks the chain of hashes instead of printing events."},
+    {0, "output", "SEQ",
      "Prints the kept output of the command that this event started, an exec.start, if the events don't have all "
      "of it."},
-    {FLAG_CHANNEL, 0, "channel", "stdout|stderr|pty",
-     "With --output: the channel; pty is a terminal's output. Default: stdout."},
+    {0, "channel", "stdout|stderr|pty", "With --output: the channel; pty is a terminal's output. Default: stdout."},
 };
 
 /* id NULL: the service's. */
@@ -41,20 +38,18 @@ static int log_verify(struct context *ctx, struct service *s, const char *id)
     if (ctx->json) {
         print_json(verdict);
     } else if (intact) {
-        (void)printf("intact: %lld events, %lld to %lld\n",
-                     (long long)json_integer_value(json_object_get(verdict, "checked")),
-                     (long long)json_integer_value(json_object_get(verdict, "first")),
-                     (long long)json_integer_value(json_object_get(verdict, "last")));
+        (void)printf("intact: %llu events, %llu to %llu\n", service_number(verdict, "checked"),
+                     service_number(verdict, "first"), service_number(verdict, "last"));
     } else {
         (void)fputs("broken: ", stdout);
-        print_line(events_text(verdict, "detail"));
+        print_line(service_text(verdict, "detail"));
     }
     return intact ? STATUS_OK : STATUS_FAILED;
 }
 
-static int print_output(struct context *ctx, struct service *s, const char *id, const char *seq, const char *channel)
+static int print_output(struct context *ctx, struct service *s, const char *id, uint64_t seq, const char *channel)
 {
-    AUTO_FREE char *target = service_target(id, "/output?seq=%s&channel=%s", seq, channel);
+    AUTO_FREE char *target = service_target(id, "/output?seq=%llu&channel=%s", (unsigned long long)seq, channel);
     bool is_tty = isatty(STDOUT_FILENO) == 1;
     char piece[16 * 1024];
     ssize_t n;
@@ -93,15 +88,14 @@ static int resolve(struct context *ctx, struct service *s, const char *text, cha
         return -1;
     json_array_foreach(json_object_get(answer, "volumes"), i, one)
     {
-        if (strcmp(events_text(one, "name"), text) == 0) {
-            *ret_id = mem_strdup(events_text(one, "id"));
+        if (strcmp(service_text(one, "name"), text) == 0) {
+            *ret_id = mem_strdup(service_text(one, "id"));
             return 0;
         }
     }
-    (void)snprintf(
-        ctx->hint, sizeof(ctx->hint),
-        "'cove ls --all' and 'cove volume ls' list those there are; the log of a volume that is gone goes by its "
-        "whole id");
+    context_hint(
+        ctx, "'cove ls --all' and 'cove volume ls' list those there are; the log of a volume that is gone goes by its "
+             "whole id");
     if (why.code == ERR_NOT_FOUND)
         return err_set(&ctx->err, ERR_NOT_FOUND, "there is no sandbox and no volume %.64s", text);
     ctx->err = why;
@@ -110,37 +104,26 @@ static int resolve(struct context *ctx, struct service *s, const char *text, cha
 
 static int log_run(struct context *ctx)
 {
-    const char *value, *output = NULL, *channel = NULL;
-    uint64_t number, from = 1;
+    static const char number[] = "the number of an event";
+    const char *channel = NULL;
+    uint64_t from = 1, output = UINT64_MAX;
     bool follows = false, verifies = false, is_service = false, is_last = false;
-    int flag;
-    while ((flag = context_next_flag(ctx, &value)) > 0) {
-        if (flag == FLAG_FROM) {
-            if (str_to_u64(str_of(value), &from) < 0)
-                return context_usage(ctx, "--from %s: write the number of an event", value);
-        } else if (flag == FLAG_OUTPUT) {
-            if (str_to_u64(str_of(value), &number) < 0)
-                return context_usage(ctx, "--output %s: write the number of an event", value);
-            output = value;
-        } else if (flag == FLAG_CHANNEL) {
-            if (strcmp(value, "stdout") != 0 && strcmp(value, "stderr") != 0 && strcmp(value, "pty") != 0)
-                return context_usage(ctx, "--channel %s: stdout, stderr or pty", value);
-            channel = value;
-        } else if (flag == FLAG_VERIFY) {
-            verifies = true;
-        } else if (flag == FLAG_SERVICE) {
-            is_service = true;
-        } else if (flag == FLAG_LAST) {
-            is_last = true;
-        } else {
-            follows = true;
-        }
-    }
-    if (flag < 0)
+    const struct flag_into into[] = {{"from", .number = &from, .kind = FLAG_NUMBER, .wanted = number},
+                                     {"output", .number = &output, .kind = FLAG_NUMBER, .wanted = number},
+                                     {"channel", .text = &channel},
+                                     {"verify", .on = &verifies},
+                                     {"service", .on = &is_service},
+                                     {"last", .on = &is_last},
+                                     {"follow", .on = &follows},
+                                     {.name = NULL}};
+    if (context_read(ctx, into) < 0)
         return context_exit(ctx);
-    if (channel && !output)
+    const bool has_output = output != UINT64_MAX;
+    if (channel && strcmp(channel, "stdout") != 0 && strcmp(channel, "stderr") != 0 && strcmp(channel, "pty") != 0)
+        return context_usage(ctx, "--channel %s: stdout, stderr or pty", channel);
+    if (channel && !has_output)
         return context_usage(ctx, "--channel needs --output");
-    if (output && (is_service || verifies || follows || ctx->json))
+    if (has_output && (is_service || verifies || follows || ctx->json))
         return context_usage(ctx, "--output can only be combined with --channel");
     if (is_service && context_operands(ctx))
         return context_usage(ctx, "--service takes no id");
@@ -153,7 +136,7 @@ static int log_run(struct context *ctx)
     AUTO(service_close) struct service *s = service_open(ctx);
     if (!s || (is_last ? service_newest(s, &id) : is_service ? 0 : resolve(ctx, s, ctx->argv[ctx->argi], &id)) < 0)
         return context_fail(ctx, STATUS_FAILED);
-    if (output)
+    if (has_output)
         return print_output(ctx, s, id, output, channel ? channel : "stdout");
     return verifies ? log_verify(ctx, s, id) : print_events(ctx, s, id, from, follows);
 }

@@ -4,6 +4,7 @@
 #include "cli/cmd/commands.h"
 #include "cli/events.h"
 #include "cli/exec/terminal.h"
+#include "cli/service.h"
 
 static const struct flag flags[] = {EVENTS_FLAGS};
 
@@ -65,7 +66,7 @@ static void print_command(const struct printer *p, const json_t *data)
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
     size_t i;
     json_t *arg;
-    buf_append_cstr(&b, events_text(data, "cmd"));
+    buf_append_cstr(&b, service_text(data, "cmd"));
     json_array_foreach(json_object_get(data, "args"), i, arg)
     {
         const char *text = json_string_value(arg);
@@ -97,7 +98,7 @@ static void print_event(const json_t *event, bool is_tty)
 {
     struct printer p = {.is_tty = is_tty};
     const json_t *data = json_object_get(event, "data");
-    const char *kind = events_text(event, "kind");
+    const char *kind = service_text(event, "kind");
     events_time(event, p.time);
     if (strcmp(kind, "exec.output") == 0) {
         print_output(&p, data);

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/mem.h"
 #include "cli/cmd/commands.h"
 #include "cli/exec/terminal.h"
 #include "cli/print.h"
@@ -9,8 +8,8 @@
 #include <unistd.h>
 
 static const struct flag flags[] = {
-    {'a', 'a', "all", NULL, "Adds up to 500 ended sandboxes after the others, latest first."},
-    {'q', 'q', "quiet", NULL, "Prints ids only, one a line."},
+    {'a', "all", NULL, "Adds up to 500 ended sandboxes after the others, latest first."},
+    {'q', "quiet", NULL, "Prints ids only, one a line."},
 };
 
 enum { LABELS_MOST = 60 };
@@ -57,15 +56,9 @@ static const struct things_column columns[] = {{"ID", "id", NULL},
 
 static int ls_run(struct context *ctx)
 {
-    const char *value;
     bool quiet = false, has_ended = false;
-    int flag;
-    while ((flag = context_next_flag(ctx, &value)) > 0)
-        *(flag == 'q' ? &quiet : &has_ended) = true;
-    if (flag < 0)
+    if (CONTEXT_READ_ALL(ctx, {"all", .on = &has_ended}, {"quiet", .on = &quiet}) < 0)
         return context_exit(ctx);
-    if (context_operands(ctx) > 0)
-        return context_usage(ctx, "%s: it takes no operand", ctx->argv[ctx->argi]);
 
     AUTO_JSON json_t *all = NULL, *ended = NULL;
     AUTO(service_close) struct service *s = service_open(ctx);

@@ -397,7 +397,7 @@ static void bridge_end(struct bridge *b)
 
 static int mcp_run(struct context *ctx)
 {
-    if (context_take_nothing(ctx) == FLAGS_STOP)
+    if (context_read_all(ctx, NULL) < 0)
         return context_exit(ctx);
     struct bridge b = {.ctx = ctx, .in = BUF_INIT(LINE_MAX_BYTES)};
     sigset_t ends;

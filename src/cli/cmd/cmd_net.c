@@ -1,27 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The network's part of the event log, for people. */
-#include "base/mem.h"
 #include "cli/cmd/commands.h"
 #include "cli/events.h"
 #include "cli/exec/terminal.h"
 #include "cli/net_flags.h"
+#include "cli/service.h"
 #include "config/units.h"
 
 static const struct flag flags[] = {EVENTS_FLAGS};
 
-static long long net_number_of(const json_t *object, const char *name)
-{
-    return (long long)json_integer_value(json_object_get(object, name));
-}
-
 /* "api.example.com:443 (1.2.3.4)" */
 static void append_target(struct buf *b, const json_t *d)
 {
-    const char *name = events_text(d, "name"), *address = events_text(d, "address");
+    const char *name = service_text(d, "name"), *address = service_text(d, "address");
     bool is_wide = !*name && strchr(address, ':');
     buf_printf(b, " %s%s%s", is_wide ? "[" : "", *name ? name : address, is_wide ? "]" : "");
-    if (net_number_of(d, "port"))
-        buf_printf(b, ":%lld", net_number_of(d, "port"));
+    if (service_number(d, "port"))
+        buf_printf(b, ":%llu", service_number(d, "port"));
     if (*name && *address)
         buf_printf(b, " (%s)", address);
 }
@@ -29,14 +24,14 @@ static void append_target(struct buf *b, const json_t *d)
 static void append_bytes(struct buf *b, const json_t *d)
 {
     char sent[UNIT_TEXT_MAX], received[UNIT_TEXT_MAX];
-    unit_format_size((uint64_t)net_number_of(d, "sent"), sent);
-    unit_format_size((uint64_t)net_number_of(d, "received"), received);
+    unit_format_size(service_number(d, "sent"), sent);
+    unit_format_size(service_number(d, "received"), received);
     buf_printf(b, "  sent %s, received %s", sent, received);
 }
 
 static void append_open(struct buf *b, const json_t *d)
 {
-    buf_printf(b, "+ %s", events_text(d, "proto"));
+    buf_printf(b, "+ %s", service_text(d, "proto"));
     append_target(b, d);
     if (json_is_true(json_object_get(d, "intercepted")))
         buf_append_cstr(b, "  opened");
@@ -44,18 +39,18 @@ static void append_open(struct buf *b, const json_t *d)
 
 static void append_close(struct buf *b, const json_t *d)
 {
-    buf_printf(b, "- %s", events_text(d, "proto"));
+    buf_printf(b, "- %s", service_text(d, "proto"));
     append_target(b, d);
     append_bytes(b, d);
-    buf_printf(b, ", %lld ms", net_number_of(d, "us") / 1000);
+    buf_printf(b, ", %llu ms", service_number(d, "us") / 1000);
     /* Many servers end without a word. What was cut is told by who read it, and --json has it. */
-    if (*events_text(d, "error") && !strstr(events_text(d, "error"), "close_notify"))
-        buf_printf(b, "  %s", events_text(d, "error"));
+    if (*service_text(d, "error") && !strstr(service_text(d, "error"), "close_notify"))
+        buf_printf(b, "  %s", service_text(d, "error"));
 }
 
 static void append_flows(struct buf *b, const json_t *d)
 {
-    buf_printf(b, "+ %lld more opened, %lld closed", net_number_of(d, "opened"), net_number_of(d, "closed"));
+    buf_printf(b, "+ %llu more opened, %llu closed", service_number(d, "opened"), service_number(d, "closed"));
     append_bytes(b, d);
 }
 
@@ -63,7 +58,7 @@ static void append_request(struct buf *b, const json_t *d)
 {
     json_t *name;
     size_t i;
-    buf_printf(b, "= %s %s %lld", events_text(d, "method"), events_text(d, "url"), net_number_of(d, "status"));
+    buf_printf(b, "= %s %s %llu", service_text(d, "method"), service_text(d, "url"), service_number(d, "status"));
     json_array_foreach(json_object_get(d, "injected"), i, name)
     {
         buf_printf(b, "%s%s", i ? ", " : "  with ", json_string_value(name) ? json_string_value(name) : "");
@@ -72,41 +67,41 @@ static void append_request(struct buf *b, const json_t *d)
 
 static void append_denied(struct buf *b, const json_t *d)
 {
-    buf_printf(b, "! %s", events_text(d, "proto"));
+    buf_printf(b, "! %s", service_text(d, "proto"));
     append_target(b, d);
-    if (*events_text(d, "method"))
-        buf_printf(b, " %s %s", events_text(d, "method"), events_text(d, "path"));
-    buf_printf(b, "  denied: %s", events_text(d, "reason"));
-    if (net_number_of(d, "count") > 1)
-        buf_printf(b, " (%lld times)", net_number_of(d, "count"));
-    if (!*events_text(d, "suggestion"))
+    if (*service_text(d, "method"))
+        buf_printf(b, " %s %s", service_text(d, "method"), service_text(d, "path"));
+    buf_printf(b, "  denied: %s", service_text(d, "reason"));
+    if (service_number(d, "count") > 1)
+        buf_printf(b, " (%llu times)", service_number(d, "count"));
+    if (!*service_text(d, "suggestion"))
         return;
     buf_append_cstr(b, "; ");
-    net_flags_suggest(b, events_text(d, "suggestion"));
+    net_flags_suggest(b, service_text(d, "suggestion"));
 }
 
 static void append_unresolved(struct buf *b, const json_t *d)
 {
-    buf_printf(b, "? %s  not resolved: %s", events_text(d, "name"), events_text(d, "reason"));
-    if (net_number_of(d, "count") > 1)
-        buf_printf(b, " (%lld times)", net_number_of(d, "count"));
+    buf_printf(b, "? %s  not resolved: %s", service_text(d, "name"), service_text(d, "reason"));
+    if (service_number(d, "count") > 1)
+        buf_printf(b, " (%llu times)", service_number(d, "count"));
 }
 
 static void append_misuse(struct buf *b, const json_t *d)
 {
-    buf_printf(b, "! what stands for the secret %s went to %s:%lld, where it does not belong", events_text(d, "secret"),
-               events_text(d, "name"), net_number_of(d, "port"));
+    buf_printf(b, "! what stands for the secret %s went to %s:%llu, where it does not belong",
+               service_text(d, "secret"), service_text(d, "name"), service_number(d, "port"));
 }
 
 static void append_policy(struct buf *b, const json_t *d)
 {
-    long long n = net_number_of(d, "n_rules");
-    buf_printf(b, "# policy set: %lld rule%s, else %s", n, n == 1 ? "" : "s", events_text(d, "default"));
+    unsigned long long n = service_number(d, "n_rules");
+    buf_printf(b, "# policy set: %llu rule%s, else %s", n, n == 1 ? "" : "s", service_text(d, "default"));
 }
 
 static void append_failed(struct buf *b, const json_t *d)
 {
-    buf_printf(b, "# policy not set: %s", events_text(d, "message"));
+    buf_printf(b, "# policy not set: %s", service_text(d, "message"));
 }
 
 static void append_up(struct buf *b, const json_t *d)
@@ -117,7 +112,7 @@ static void append_up(struct buf *b, const json_t *d)
 
 static void append_down(struct buf *b, const json_t *d)
 {
-    buf_printf(b, "# the network is down: %s", events_text(d, "why"));
+    buf_printf(b, "# the network is down: %s", service_text(d, "why"));
 }
 
 static const struct {
@@ -134,15 +129,15 @@ static void print_event(const json_t *event, bool is_tty)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
     char time[EVENTS_TIME_MAX];
-    const char *kind = events_text(event, "kind");
+    const char *kind = service_text(event, "kind");
     events_time(event, time);
     buf_printf(&b, "%s ", time);
     for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
         if (strcmp(kinds[i].kind, kind) != 0)
             continue;
         kinds[i].append(&b, json_object_get(event, "data"));
-        if (*events_text(event, "actor"))
-            buf_printf(&b, "  by %s", events_text(event, "actor"));
+        if (*service_text(event, "actor"))
+            buf_printf(&b, "  by %s", service_text(event, "actor"));
         terminal_print(stdout, is_tty, buf_str(&b));
         (void)fputc('\n', stdout);
         return;

@@ -2,41 +2,33 @@
 #include "cli/cmd/commands.h"
 #include "cli/each.h"
 #include "cli/exec/terminal.h"
-#include "config/units.h"
 
 #include <unistd.h>
 
-enum { FLAG_FILES_ONLY = 256, FLAG_DISK, FLAG_TIMEOUT, FLAG_COLD };
-
 static const struct flag pause_flags[] = {
-    {FLAG_FILES_ONLY, 0, "files-only", NULL,
-     "Frees its memory: its processes end, its files stay, and resuming starts it anew."},
-    {FLAG_DISK, 0, "disk", NULL,
+    {0, "files-only", NULL, "Frees its memory: its processes end, its files stay, and resuming starts it anew."},
+    {0, "disk", NULL,
      "Saves its memory to disk and frees it; resuming continues there, even after a restart of the machine. Not in "
      "every tier."},
 };
 
 static const struct flag resume_flags[] = {
-    {FLAG_TIMEOUT, 0, "timeout", "TIME",
+    {0, "timeout", "TIME",
      "Ends it (or pauses it again) after this time: 90s, 5m; 0 for never. Default: its last timeout."},
-    {FLAG_COLD, 0, "cold", NULL, "Discards its memory and starts it anew on its files."},
+    {0, "cold", NULL, "Discards its memory and starts it anew on its files."},
 };
 
 static int pause_all(struct context *ctx)
 {
-    const char *value;
     bool files_only = false, to_disk = false;
-    int flag;
-    while ((flag = context_next_flag(ctx, &value)) > 0)
-        *(flag == FLAG_DISK ? &to_disk : &files_only) = true;
-    if (flag < 0)
+    if (CONTEXT_READ(ctx, {"files-only", .on = &files_only}, {"disk", .on = &to_disk}) < 0)
         return context_exit(ctx);
     if (files_only && to_disk)
         return context_usage(ctx, "give --files-only or --disk");
     AUTO_JSON json_t *body = json_pack("{s:b, s:s}", "memory", !files_only, "to", to_disk ? "disk" : "memory");
     if (files_only)
         (void)json_object_del(body, "to");
-    return each_sandbox(ctx, &(struct each){"pause", "pausing", "paused", body, NULL});
+    return each_sandbox(ctx, &(struct each){"POST", "pause", "pausing", "paused", .body = body});
 }
 
 /* Part of an answer that is good: the exit code does not tell it. */
@@ -74,21 +66,10 @@ static void resumed(const struct context *ctx, const char *id, const json_t *ans
 static int resume_all(struct context *ctx)
 {
     AUTO_JSON json_t *body = json_object();
-    const char *value;
-    uint64_t ms;
-    int flag;
-    while ((flag = context_next_flag(ctx, &value)) > 0) {
-        if (flag == FLAG_COLD) {
-            (void)json_object_set_new(body, "cold", json_true());
-            continue;
-        }
-        if (unit_parse_duration(str_of(value), &ms) < 0 || ms > INT64_MAX)
-            return context_usage(ctx, "--timeout %s: write a time such as 90s or 5m", value);
-        (void)json_object_set_new(body, "timeout_ms", json_integer((json_int_t)ms));
-    }
-    if (flag < 0)
+    if (CONTEXT_READ(ctx, {"cold", .json = body},
+                     {"timeout", .json = body, .member = "timeout_ms", .kind = FLAG_TIME, .wanted = CONTEXT_TIME}) < 0)
         return context_exit(ctx);
-    return each_sandbox(ctx, &(struct each){"resume", "resuming", "resumed", body, resumed});
+    return each_sandbox(ctx, &(struct each){"POST", "resume", "resuming", "resumed", body, resumed, false});
 }
 
 const struct command cmd_pause = {

@@ -13,20 +13,12 @@
 #include <stdio.h>
 #include <unistd.h>
 
-enum { FLAG_METHOD = 256, FLAG_REPLACE };
-
 static const struct flag flags[] = {
     NET_FLAGS,
-    {FLAG_METHOD, 0, "method", "METHOD", "check: the request's method. Default: GET."},
-    {FLAG_REPLACE, 0, "replace", NULL, "set: even if that removes secrets that are injected now."},
-    {'q', 'q', "quiet", NULL, "set, allow, deny: prints nothing on success."},
+    {0, "method", "METHOD", "check: the request's method. Default: GET."},
+    {0, "replace", NULL, "set: even if that removes secrets that are injected now."},
+    {'q', "quiet", NULL, "set, allow, deny: prints nothing on success."},
 };
-
-static const char *policy_text_of(const json_t *object, const char *name)
-{
-    const char *text = json_string_value(json_object_get(object, name));
-    return text ? text : "";
-}
 
 /* ---- show ---- */
 
@@ -48,7 +40,7 @@ static void append_placeholders(struct buf *b, const json_t *list)
     size_t i;
     json_array_foreach(list, i, one)
     {
-        buf_printf(b, "%s%s", i ? "," : "  secrets ", policy_text_of(one, "secret"));
+        buf_printf(b, "%s%s", i ? "," : "  secrets ", service_text(one, "secret"));
         append_list(b, " in ", json_object_get(one, "headers"), NULL);
     }
 }
@@ -57,13 +49,13 @@ static void append_scope(struct buf *b, const json_t *rule)
 {
     append_list(b, "  ports ", json_object_get(rule, "ports"), NULL);
     append_list(b, "  methods ", json_object_get(rule, "methods"), NULL);
-    if (*policy_text_of(rule, "path"))
-        buf_printf(b, "  path %s", policy_text_of(rule, "path"));
+    if (*service_text(rule, "path"))
+        buf_printf(b, "  path %s", service_text(rule, "path"));
 }
 
 static const char *otherwise(const json_t *policy)
 {
-    return *policy_text_of(policy, "default") ? policy_text_of(policy, "default") : "deny";
+    return *service_text(policy, "default") ? service_text(policy, "default") : "deny";
 }
 
 static void print_policy(const json_t *policy)
@@ -74,16 +66,16 @@ static void print_policy(const json_t *policy)
     json_array_foreach(json_object_get(policy, "rules"), i, one)
     {
         bool allows = json_object_get(one, "allow") != NULL;
-        buf_printf(&b, "%4zu  %-5s  %s", i, allows ? "allow" : "deny", policy_text_of(one, allows ? "allow" : "deny"));
+        buf_printf(&b, "%4zu  %-5s  %s", i, allows ? "allow" : "deny", service_text(one, allows ? "allow" : "deny"));
         append_scope(&b, one);
-        if (*policy_text_of(one, "ech"))
-            buf_printf(&b, "  ech %s", policy_text_of(one, "ech"));
+        if (*service_text(one, "ech"))
+            buf_printf(&b, "  ech %s", service_text(one, "ech"));
         buf_append_char(&b, '\n');
     }
     buf_printf(&b, "else  %s\n", otherwise(policy));
     json_array_foreach(json_object_get(policy, "inject"), i, one)
     {
-        buf_printf(&b, "into requests to %s", policy_text_of(one, "host"));
+        buf_printf(&b, "into requests to %s", service_text(one, "host"));
         append_scope(&b, one);
         append_list(&b, "  headers ", json_object_get(one, "headers"), "name");
         append_placeholders(&b, json_object_get(one, "placeholders"));
@@ -147,10 +139,10 @@ static const char *dropped_host(const json_t *before, const json_t *after)
         bool is_kept = false;
         json_array_foreach(json_object_get(after, "inject"), k, other)
         {
-            is_kept = is_kept || strcmp(policy_text_of(one, "host"), policy_text_of(other, "host")) == 0;
+            is_kept = is_kept || strcmp(service_text(one, "host"), service_text(other, "host")) == 0;
         }
         if (!is_kept)
-            return policy_text_of(one, "host");
+            return service_text(one, "host");
     }
     return NULL;
 }
@@ -166,8 +158,7 @@ static int set_unless_it_drops(struct context *ctx, struct service *s, const cha
         return policy_set(ctx, s, id, policy, quiet);
     (void)err_set(&ctx->err, ERR_FAILED_PRECONDITION,
                   "this policy would no longer inject secrets into requests to %.100s", host);
-    (void)snprintf(ctx->hint, sizeof(ctx->hint),
-                   "add a rule with 'cove policy allow' or 'deny'; --replace sets it all the same");
+    context_hint(ctx, "add a rule with 'cove policy allow' or 'deny'; --replace sets it all the same");
     return context_fail(ctx, STATUS_FAILED);
 }
 
@@ -196,27 +187,27 @@ static void print_verdict(const json_t *answer, const char *url)
 {
     json_t *one;
     size_t i;
-    print_text(policy_text_of(answer, "verdict"));
+    print_text(service_text(answer, "verdict"));
     (void)fputs("  ", stdout);
     print_text(url);
     (void)fputs(": ", stdout);
-    print_text(policy_text_of(answer, "reason"));
+    print_text(service_text(answer, "reason"));
     (void)fputc('\n', stdout);
     json_array_foreach(json_object_get(answer, "addresses"), i, one)
     {
         (void)fputs("  ", stdout);
-        print_text(policy_text_of(one, "address"));
+        print_text(service_text(one, "address"));
         (void)fputs("  ", stdout);
-        print_text(policy_text_of(one, "verdict"));
+        print_text(service_text(one, "verdict"));
         (void)fputs("  ", stdout);
-        print_text(policy_text_of(one, "reason"));
+        print_text(service_text(one, "reason"));
         (void)fputc('\n', stdout);
     }
     if (json_is_true(json_object_get(answer, "intercepted")))
         (void)puts("  its TLS is opened on the way, with the sandbox's own certificate");
-    if (*policy_text_of(answer, "suggestion")) {
+    if (*service_text(answer, "suggestion")) {
         AUTO_BUF struct buf b = BUF_INIT(64 * 1024);
-        net_flags_suggest(&b, policy_text_of(answer, "suggestion"));
+        net_flags_suggest(&b, service_text(answer, "suggestion"));
         buf_append_char(&b, '\0');
         (void)fputs("  ", stdout);
         print_line(buf_error(&b) ? "" : buf_data(&b));
@@ -231,15 +222,14 @@ static int policy_check(struct context *ctx, struct service *s, const char *id, 
         return context_usage(ctx, "the URL and the method must be UTF-8");
     if (service_call(s, "POST", target, question, "looking it up", &answer) < 0) {
         if (ctx->err.code == ERR_INVALID_ARGUMENT && !*ctx->hint)
-            (void)snprintf(ctx->hint, sizeof(ctx->hint),
-                           "write what a program would ask for: https://example.com/path");
+            context_hint(ctx, "write what a program would ask for: https://example.com/path");
         return context_fail(ctx, ctx->err.code == ERR_INVALID_ARGUMENT ? STATUS_USAGE : STATUS_COVE);
     }
     if (ctx->json)
         print_json(answer);
     else
         print_verdict(answer, url);
-    return strcmp(policy_text_of(answer, "verdict"), "allow") == 0 ? STATUS_OK : STATUS_FAILED;
+    return strcmp(service_text(answer, "verdict"), "allow") == 0 ? STATUS_OK : STATUS_FAILED;
 }
 
 /* ---- presets ---- */
@@ -300,21 +290,11 @@ static int connect_and_run(struct context *ctx, const char *what, const json_t *
 
 static int run_with(struct context *ctx, struct net_flags *f)
 {
-    const char *value, *method = NULL;
+    const char *method = NULL;
     AUTO_JSON json_t *policy = NULL, *env = NULL;
     bool quiet = false, replaces = false;
-    int flag;
-    while ((flag = context_next_flag(ctx, &value)) > 0) {
-        if (flag == FLAG_REPLACE)
-            replaces = true;
-        else if (flag == FLAG_METHOD)
-            method = value;
-        else if (flag == 'q')
-            quiet = true;
-        else if (net_flags_take(ctx, f, flag, value) < 0)
-            return context_fail(ctx, STATUS_USAGE);
-    }
-    if (flag < 0)
+    if (CONTEXT_READ(ctx, {"replace", .on = &replaces}, {"method", .text = &method}, {"quiet", .on = &quiet},
+                     {"", .take = net_flags_take, .arg = f}) < 0)
         return context_exit(ctx);
     int n = context_operands(ctx);
     const char *what = n ? ctx->argv[ctx->argi] : "";

@@ -1,22 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/mem.h"
 #include "cli/cmd/commands.h"
-#include "cli/exec/terminal.h"
 #include "cli/print.h"
-#include "cli/service.h"
+#include "cli/things.h"
 #include "config/units.h"
 
-enum { FLAG_DRY_RUN = 256, FLAG_CACHE };
-
 static const struct flag gc_flags[] = {
-    {FLAG_DRY_RUN, 0, "dry-run", NULL, "Only says what would be removed."},
-    {FLAG_CACHE, 0, "cache", NULL, "First clears the cache of build steps: the next builds run all of theirs."},
+    {0, "dry-run", NULL, "Only says what would be removed."},
+    {0, "cache", NULL, "First clears the cache of build steps: the next builds run all of theirs."},
 };
-
-static uint64_t pool_number_of(const json_t *object, const char *name)
-{
-    return (uint64_t)json_integer_value(json_object_get(object, name));
-}
 
 /* ---- pool ---- */
 
@@ -24,7 +15,7 @@ static int pool(struct context *ctx)
 {
     AUTO_JSON json_t *answer = NULL;
     char total[UNIT_TEXT_MAX], left[UNIT_TEXT_MAX];
-    if (context_take_nothing(ctx) < 0)
+    if (context_read_all(ctx, NULL) < 0)
         return context_exit(ctx);
     AUTO(service_close) struct service *s = service_open(ctx);
     if (!s || service_call(s, "GET", "/cove/v1/pool", NULL, "asking", &answer) < 0)
@@ -33,13 +24,12 @@ static int pool(struct context *ctx)
         print_json(answer);
         return STATUS_OK;
     }
-    unit_format_size(pool_number_of(answer, "total_bytes"), total);
-    unit_format_size(pool_number_of(answer, "free_bytes"), left);
-    const char *kind = json_string_value(json_object_get(answer, "kind"));
+    unit_format_size(service_number(answer, "total_bytes"), total);
+    unit_format_size(service_number(answer, "free_bytes"), left);
     (void)fputs("kind    ", stdout);
-    print_line(kind ? kind : "-");
+    print_line(things_text(answer, "kind"));
     (void)printf("size    %s, of which %s are free\n", total, left);
-    (void)printf("layers  %llu\n", (unsigned long long)pool_number_of(answer, "layers"));
+    (void)printf("layers  %llu\n", service_number(answer, "layers"));
     (void)printf("limits  %s\n", json_is_true(json_object_get(answer, "limits"))
                                      ? "a sandbox's disk can be limited"
                                      : "a sandbox's disk can't be limited in this pool: see 'cove doctor'");
@@ -70,11 +60,10 @@ static void print_layers(const json_t *layers, bool dry_run)
     json_array_foreach(layers, i, one)
     {
         bool gone = dry_run || json_is_true(json_object_get(one, "dropped"));
-        const char *layer = json_string_value(json_object_get(one, "layer"));
-        unit_format_size(pool_number_of(one, "bytes"), size);
-        print_text(layer ? layer : "-");
-        (void)printf("  %s%s\n", pool_number_of(one, "bytes") ? size : "-", gone ? "" : "  in use after all");
-        bytes += gone ? pool_number_of(one, "bytes") : 0;
+        unit_format_size(service_number(one, "bytes"), size);
+        print_text(things_text(one, "layer"));
+        (void)printf("  %s%s\n", service_number(one, "bytes") ? size : "-", gone ? "" : "  in use after all");
+        bytes += gone ? service_number(one, "bytes") : 0;
         n += gone;
     }
     unit_format_size(bytes, size);
@@ -85,17 +74,9 @@ static void print_layers(const json_t *layers, bool dry_run)
 static int gc(struct context *ctx)
 {
     AUTO_JSON json_t *answer = NULL;
-    const char *value;
     bool dry_run = false, cache = false;
-    int flag;
-    while ((flag = context_next_flag(ctx, &value)) > 0) {
-        dry_run |= flag == FLAG_DRY_RUN;
-        cache |= flag == FLAG_CACHE;
-    }
-    if (flag < 0)
+    if (CONTEXT_READ_ALL(ctx, {"dry-run", .on = &dry_run}, {"cache", .on = &cache}) < 0)
         return context_exit(ctx);
-    if (context_operands(ctx))
-        return context_usage(ctx, "%s: it takes no operand", ctx->argv[ctx->argi]);
     if (dry_run && cache)
         return context_usage(ctx, "--dry-run and --cache exclude each other");
     AUTO_JSON json_t *body = json_pack("{s:b,s:b}", "dry_run", dry_run, "cache", cache);

@@ -2,7 +2,6 @@
 #include "base/mem.h"
 #include "cli/cmd/commands.h"
 #include "cli/exec/terminal.h"
-#include "cli/print.h"
 #include "cli/service.h"
 #include "cli/things.h"
 
@@ -29,12 +28,8 @@ static int ps_run(struct context *ctx)
                                                    {"USER", "user", NULL},
                                                    {"AGE", "started_at", things_ago},
                                                    {"COMMAND", "cmd", ps_command}};
-    const char *value;
-    if (context_next_flag(ctx, &value) < 0)
+    if (context_read_one(ctx, NULL) < 0)
         return context_exit(ctx);
-    if (context_operands(ctx) != 1)
-        return context_usage(ctx, context_operands(ctx) ? "one sandbox at a time"
-                                                        : "the sandbox's id is missing; 'cove ls' lists sandboxes");
     AUTO_FREE char *id = NULL;
     AUTO_JSON json_t *answer = NULL;
     AUTO(service_close) struct service *s = service_open(ctx);

@@ -8,8 +8,6 @@
 #include "base/fd.h"
 #include "base/mem.h"
 #include "cli/cmd/commands.h"
-#include "cli/exec/terminal.h"
-#include "cli/print.h"
 #include "config/config.h"
 #include "wire/keeper.h"
 
@@ -82,8 +80,7 @@ static int reload_await(struct context *ctx, const struct config *config, pid_t 
     const struct timespec pause = {.tv_nsec = RELOAD_AGAIN_MS * 1000000L};
     const usec_t end = clock_mono() + RELOAD_MS * USEC_PER_MS;
     bool is_over;
-    (void)snprintf(ctx->hint, sizeof(ctx->hint), "its log says why: journalctl -u cove, or %s/coved.log",
-                   config->state_dir);
+    context_hint(ctx, "its log says why: journalctl -u cove, or %s/coved.log", config->state_dir);
     while (!(is_over = reload_is_over(config, before)) && clock_mono() < end)
         (void)nanosleep(&pause, NULL);
     if (!is_over)
@@ -103,7 +100,7 @@ static int reload_run(struct context *ctx)
     if (keeper < 0)
         return err_errno(&ctx->err, keeper, "look for the service in %s", config->state_dir);
     if (keeper == 0 || coved <= 0) {
-        (void)snprintf(ctx->hint, sizeof(ctx->hint), "start it: systemctl start cove, or make start");
+        context_hint(ctx, "start it: systemctl start cove, or make start");
         return err_set(&ctx->err, ERR_UNAVAILABLE, "no service runs on the state in %s", config->state_dir);
     }
     if (reload_check(ctx) < 0)
@@ -115,7 +112,7 @@ static int reload_run(struct context *ctx)
 
 static int run(struct context *ctx)
 {
-    if (context_take_nothing(ctx) < 0)
+    if (context_read_all(ctx, NULL) < 0)
         return context_exit(ctx);
     if (reload_run(ctx) < 0)
         return context_fail(ctx, STATUS_FAILED);

@@ -17,24 +17,15 @@
 #include <time.h>
 #include <unistd.h>
 
-enum {
-    FLAG_CAST = 256,
-    FLAG_SPEED,
-    FLAG_IDLE,
-    FLAG_AGAIN,
-    FLAG_KEEP,
-    OUTPUT_MAX = 256 << 20,
-    PTY_COLS = 80,
-    PTY_ROWS = 24
-};
+enum { OUTPUT_MAX = 256 << 20, PTY_COLS = 80, PTY_ROWS = 24 };
 
 static const struct flag flags[] = {
-    {FLAG_CAST, 0, "cast", "FILE",
+    {0, "cast", "FILE",
      "Writes the session as asciicast v2, for asciinema's players, instead of playing it; - is standard output."},
-    {FLAG_SPEED, 0, "speed", "N", "Plays N times as fast, such as 2 or 0.5. Default: 1."},
-    {FLAG_AGAIN, 0, "again", NULL, "Repeats in a new sandbox what was done, and reports differences."},
-    {FLAG_KEEP, 0, "keep", NULL, "With --again: keeps the new sandbox at the end."},
-    {FLAG_IDLE, 0, "idle", "SECONDS", "Shortens pauses to this time. Default: 5."},
+    {0, "speed", "N", "Plays N times as fast, such as 2 or 0.5. Default: 1."},
+    {0, "again", NULL, "Repeats in a new sandbox what was done, and reports differences."},
+    {0, "keep", NULL, "With --again: keeps the new sandbox at the end."},
+    {0, "idle", "SECONDS", "Shortens pauses to this time. Default: 5."},
 };
 
 /* One session, by its three events. */
@@ -54,12 +45,6 @@ static const json_t *data_of(const json_t *event)
     return json_object_get(event, "data");
 }
 
-static uint64_t replay_number_of(const json_t *object, const char *member)
-{
-    json_int_t n = json_integer_value(json_object_get(object, member));
-    return n > 0 ? (uint64_t)n : 0;
-}
-
 /* Of this seq; 0: the last one there is. */
 static int session_find(struct context *ctx, struct service *s, const char *id, uint64_t seq,
                         struct replay_session *ret)
@@ -72,17 +57,17 @@ static int session_find(struct context *ctx, struct service *s, const char *id, 
         return -1;
     while ((r = service_object(s, &line, &object)) > 0) {
         AUTO_JSON json_t *event = object;
-        const char *kind = events_text(event, "kind");
-        uint64_t at = replay_number_of(ret->start, "seq");
+        const char *kind = service_text(event, "kind");
+        uint64_t at = service_number(ret->start, "seq");
         if (strcmp(kind, "exec.start") == 0 && json_is_true(json_object_get(data_of(event), "pty")) &&
-            (!seq || replay_number_of(event, "seq") == seq)) {
+            (!seq || service_number(event, "seq") == seq)) {
             session_fini(ret);
             *ret = (struct replay_session){.start = json_incref(event)};
         }
         json_t **slot = strcmp(kind, "exec.output") == 0                                     ? &ret->output
                         : strcmp(kind, "exec.exit") == 0 || strcmp(kind, "exec.failed") == 0 ? &ret->exit
                                                                                              : NULL;
-        if (slot && ret->start && replay_number_of(event, "cause") == at && !*slot)
+        if (slot && ret->start && service_number(event, "cause") == at && !*slot)
             *slot = json_incref(event);
     }
     if (r < 0)
@@ -100,9 +85,9 @@ static void append_text(struct buf *b, const json_t *object, const char *name)
 {
     AUTO_FREE char *coded = mem_printf("%s_base64", name);
     if (json_object_get(object, coded))
-        (void)!buf_append_unbase64(b, str_of(events_text(object, coded)));
+        (void)!buf_append_unbase64(b, str_of(service_text(object, coded)));
     else
-        (void)buf_append_str(b, str_of(events_text(object, name)));
+        (void)buf_append_str(b, str_of(service_text(object, name)));
 }
 
 /* False: only the beginning and the end are kept. */
@@ -115,14 +100,13 @@ static bool append_events(const struct replay_session *one, struct buf *b)
         append_text(b, piece, "pty");
     }
     append_text(b, data_of(one->exit), "tail");
-    return buf_len(b) == replay_number_of(data_of(one->exit), "output_bytes");
+    return buf_len(b) == service_number(data_of(one->exit), "output_bytes");
 }
 
 static int append_artefact(struct context *ctx, struct service *s, const char *id, const struct replay_session *one,
                            struct buf *b)
 {
-    AUTO_FREE char *target =
-        service_target(id, "/output?channel=pty&seq=%llu", (unsigned long long)replay_number_of(one->start, "seq"));
+    AUTO_FREE char *target = service_target(id, "/output?channel=pty&seq=%llu", service_number(one->start, "seq"));
     if (service_stream(s, "GET", target) < 0)
         return -1;
     int r = http_client_read_all(service_client(s), b);
@@ -202,9 +186,9 @@ static void play_all(struct player *p, const struct replay_session *one, struct 
 static void write_header(const struct player *p, const struct replay_session *one)
 {
     const json_t *data = data_of(one->start);
-    uint64_t cols = replay_number_of(data, "cols"), rows = replay_number_of(data, "rows");
+    uint64_t cols = service_number(data, "cols"), rows = service_number(data, "rows");
     usec_t at = 0;
-    (void)!clock_parse(str_of(events_text(one->start, "time")), &at);
+    (void)!clock_parse(str_of(service_text(one->start, "time")), &at);
     AUTO_JSON json_t *head =
         json_pack("{s:i,s:I,s:I,s:I,s:{s:s}}", "version", 2, "width", (json_int_t)(cols ? cols : PTY_COLS), "height",
                   (json_int_t)(rows ? rows : PTY_ROWS), "timestamp", (json_int_t)(at / USEC_PER_SEC), "env", "TERM",
@@ -258,17 +242,12 @@ static int replay_run(struct context *ctx)
 {
     struct player p = {0};
     struct replay_session one = {0};
-    const char *value, *cast = NULL, *speed = "1", *idle = "5";
+    const char *cast = NULL, *speed = "1", *idle = "5";
     double idle_s;
     uint64_t seq = 0;
     bool again = false, keeps = false;
-    int flag;
-    while ((flag = context_next_flag(ctx, &value)) > 0)
-        if (flag == FLAG_AGAIN || flag == FLAG_KEEP)
-            *(flag == FLAG_AGAIN ? &again : &keeps) = true;
-        else
-            *(flag == FLAG_CAST ? &cast : flag == FLAG_SPEED ? &speed : &idle) = value;
-    if (flag < 0)
+    if (CONTEXT_READ(ctx, {"again", .on = &again}, {"keep", .on = &keeps}, {"cast", .text = &cast},
+                     {"speed", .text = &speed}, {"idle", .text = &idle}) < 0)
         return context_exit(ctx);
     if (!parse_factor(speed, 86400, &p.speed))
         return context_usage(ctx, "--speed %s: write a number such as 2 or 0.5", speed);

@@ -41,11 +41,7 @@ static int rewind_run(struct context *ctx)
 {
     AUTO_JSON json_t *answer = NULL;
     AUTO_FREE char *id = NULL;
-    const char *value;
-    int flag;
-    while ((flag = context_next_flag(ctx, &value)) > 0)
-        ;
-    if (flag < 0)
+    if (context_read(ctx, NULL) < 0)
         return context_exit(ctx);
     size_t n = (size_t)context_operands(ctx);
     if (n < 1 || n > 2)

@@ -14,7 +14,6 @@
 #include "cli/exec/exec_report.h"
 #include "cli/exec/terminal.h"
 #include "cli/net_flags.h"
-#include "cli/size_flag.h"
 #include "config/units.h"
 
 #include <signal.h>
@@ -25,49 +24,34 @@
 enum { MEMORY_LEAST = 16 << 20, DISK_LEAST = 1 << 20 };
 enum { LEASE_MS = 120000, RENEW_MS = 30000, WATCH_MS = 500, LOG_MS = 10000 };
 
-enum {
-    FLAG_MEMORY = 256,
-    FLAG_CPUS,
-    FLAG_TIER,
-    FLAG_TIMEOUT,
-    FLAG_KEEP,
-    FLAG_TEMPLATE,
-    FLAG_METADATA,
-    FLAG_DISK,
-    FLAG_VOLUME,
-    FLAG_PAUSE,
-    FLAG_CHECKPOINT,
-    FLAG_OPEN
-};
-
 static const struct flag flags[] = {
-    {'e', 'e', "env", "NAME[=VALUE]",
+    {'e', "env", "NAME[=VALUE]",
      "Sets an environment variable of the command; without a value, to the one it has here. May be given several "
      "times."},
-    {'u', 'u', "user", "NAME", "Runs the command as this user of the sandbox. Default: user."},
-    {'w', 'w', "cwd", "DIR", "Runs the command in this directory. Default: the user's home."},
+    {'u', "user", "NAME", "Runs the command as this user of the sandbox. Default: user."},
+    {'w', "cwd", "DIR", "Runs the command in this directory. Default: the user's home."},
     EXEC_STDIN_FLAGS,
-    {'v', 'v', "verbose", NULL, "Prints the sandbox's id to stderr before the command starts."},
-    {FLAG_KEEP, 0, "keep", NULL, "Keeps the sandbox, and prints its id and when it ends to stderr."},
-    {FLAG_TIMEOUT, 0, "timeout", "TIME",
+    {'v', "verbose", NULL, "Prints the sandbox's id to stderr before the command starts."},
+    {0, "keep", NULL, "Keeps the sandbox, and prints its id and when it ends to stderr."},
+    {0, "timeout", "TIME",
      "Ends the sandbox after this time: 90s, 5m, 1h30m. Default: with the command; with --keep the service's. 0: "
      "never by itself."},
-    {FLAG_PAUSE, 0, "pause-on-timeout", NULL,
+    {0, "pause-on-timeout", NULL,
      "Pauses the sandbox at its timeout instead of ending it; 'cove resume' continues it. Implies --keep."},
-    {FLAG_TEMPLATE, 0, "template", "NAME", "The template of the sandbox. Default: base."},
-    {FLAG_MEMORY, 0, "memory", "SIZE", "The most memory that it may use: 512M, 2GiB. Default: the template's."},
-    {FLAG_CPUS, 0, "cpus", "NUMBER", "The most CPU time that it may use, in CPUs: 1.5. Default: the template's."},
-    {FLAG_DISK, 0, "disk", "SIZE",
+    {0, "template", "NAME", "The template of the sandbox. Default: base."},
+    {0, "memory", "SIZE", "The most memory that it may use: 512M, 2GiB. Default: the template's."},
+    {0, "cpus", "NUMBER", "The most CPU time that it may use, in CPUs: 1.5. Default: the template's."},
+    {0, "disk", "SIZE",
      "The most that it may write to its disk: 2GiB. Default: the template's. Not every pool can limit this ('cove "
      "pool')."},
-    {FLAG_TIER, 0, "tier", "NAME", "The boundary around it ('cove doctor' lists them). Default: the template's."},
-    {FLAG_VOLUME, 0, "volume", "NAME:PATH[:ro]",
+    {0, "tier", "NAME", "The boundary around it ('cove doctor' lists them). Default: the template's."},
+    {0, "volume", "NAME:PATH[:ro]",
      "Mounts a volume ('cove volume') at this absolute path; :ro makes it read-only. May be given several times."},
-    {FLAG_METADATA, 0, "metadata", "KEY=VALUE", "Labels the sandbox. May be given several times."},
-    {FLAG_CHECKPOINT, 0, "checkpoint", "WHEN",
+    {0, "metadata", "KEY=VALUE", "Labels the sandbox. May be given several times."},
+    {0, "checkpoint", "WHEN",
      "When to keep a checkpoint for 'cove rewind': action, N (every "
      "Nth) or risk."},
-    {FLAG_OPEN, 0, "open", NULL,
+    {0, "open", NULL,
      "Makes a sandbox without an access token: anybody who knows its id, which is part of the host names of its "
      "ports, can run commands and use files in it."},
     NET_FLAGS,
@@ -119,8 +103,9 @@ static int add_network(struct context *ctx, struct run *r)
 }
 
 /* NAME:PATH[:ro] */
-static int add_volume(struct context *ctx, struct run *r, const char *text)
+static int run_take_volume(struct context *ctx, void *arg, const char *flag UNUSED, const char *text)
 {
+    struct run *r = arg;
     json_t *volumes = json_object_get(r->spec, "volumes"), *one;
     const char *colon = strchr(text, ':');
     size_t n = colon ? strlen(colon + 1) : 0;
@@ -133,104 +118,62 @@ static int add_volume(struct context *ctx, struct run *r, const char *text)
                     n - (read_only ? 3 : 0), "read_only", read_only);
     if (!one || json_array_append_new(volumes, one) < 0)
         return context_usage(ctx, "--volume must be UTF-8");
-    return -1;
+    return 0;
+}
+
+static int run_take_metadata(struct context *ctx, void *arg, const char *flag UNUSED, const char *text)
+{
+    struct run *r = arg;
+    json_t *metadata = json_object_get(r->spec, "metadata");
+    AUTO_FREE char *key = mem_strndup(text, strcspn(text, "="));
+    if (!strchr(text, '=') || !*key)
+        return context_usage(ctx, "--metadata %s: write KEY=VALUE", text);
+    if (!metadata)
+        (void)json_object_set_new(r->spec, "metadata", metadata = json_object());
+    return json_object_set_new(metadata, key, json_string(strchr(text, '=') + 1)) < 0
+               ? context_usage(ctx, "--metadata must be UTF-8")
+               : 0;
+}
+
+static int run_read(struct context *ctx, struct run *r)
+{
+    bool is_open = false;
+    json_t *spec = r->spec;
+    const struct flag_into into[] = {
+        {"template", .json = spec},
+        {"checkpoint", .json = spec},
+        {"tier", .json = spec},
+        {"memory", .json = spec, .member = "memory_bytes", .kind = FLAG_SIZE, .least = MEMORY_LEAST},
+        {"disk", .json = spec, .member = "disk_bytes", .kind = FLAG_SIZE, .least = DISK_LEAST},
+        {"cpus", .json = spec, .member = "cpu_milli", .kind = FLAG_CPUS, .least = 1, .wanted = "a number such as 1.5"},
+        {"timeout", .json = spec, .member = "timeout_ms", .kind = FLAG_TIME, .wanted = CONTEXT_TIME},
+        {"pause-on-timeout", .on = &r->pauses},
+        {"open", .on = &is_open},
+        {"keep", .on = &r->keeps},
+        {"verbose", .on = &r->says_id},
+        {"user", .text = &r->exec.user},
+        {"cwd", .text = &r->exec.cwd},
+        {"tty", .on = &r->exec.has_pty},
+        {"interactive", .take = exec_take_stdin, .arg = &r->stdin_choice},
+        {"no-stdin", .take = exec_take_stdin, .arg = &r->stdin_choice},
+        {"env", .take = environment_take, .arg = &r->exec.env},
+        {"metadata", .take = run_take_metadata, .arg = r},
+        {"volume", .take = run_take_volume, .arg = r},
+        {"", .take = net_flags_take, .arg = &r->net}};
+    if (context_read(ctx, into) < 0)
+        return -1;
+    if (is_open)
+        (void)json_object_set_new(spec, "secure", json_false());
+    if (r->pauses)
+        (void)json_object_set_new(spec, "on_timeout", json_string("pause"));
+    r->keeps |= r->pauses;
+    r->has_timeout = json_integer_value(json_object_get(spec, "timeout_ms")) > 0;
+    return 0;
 }
 
 static int parse(struct context *ctx, struct run *r)
 {
-    const char *value;
-    uint64_t number;
-    uint32_t milli;
-    int flag;
-    while ((flag = context_next_flag(ctx, &value)) > 0) {
-        switch (flag) {
-        case FLAG_TEMPLATE:
-            if (json_object_set_new(r->spec, "template", json_string(value)) < 0)
-                return context_usage(ctx, "--template must be UTF-8");
-            break;
-        case FLAG_CHECKPOINT:
-            if (json_object_set_new(r->spec, "checkpoint", json_string(value)) < 0)
-                return context_usage(ctx, "--checkpoint must be UTF-8");
-            break;
-        case FLAG_OPEN:
-            (void)json_object_set_new(r->spec, "secure", json_false());
-            break;
-        case FLAG_MEMORY:
-            if (size_flag_parse(ctx, "memory", value, MEMORY_LEAST, &number) < 0)
-                return STATUS_USAGE;
-            (void)json_object_set_new(r->spec, "memory_bytes", json_integer((json_int_t)number));
-            break;
-        case FLAG_TIER:
-            if (json_object_set_new(r->spec, "tier", json_string(value)) < 0)
-                return context_usage(ctx, "--tier must be UTF-8");
-            break;
-        case FLAG_CPUS:
-            if (unit_parse_cpus(str_of(value), &milli) < 0 || milli == 0)
-                return context_usage(ctx, "--cpus %s: write a number such as 1.5", value);
-            (void)json_object_set_new(r->spec, "cpu_milli", json_integer(milli));
-            break;
-        case FLAG_TIMEOUT:
-            if (unit_parse_duration(str_of(value), &number) < 0 || number > INT64_MAX)
-                return context_usage(ctx, "--timeout %s: write a time such as 90s or 5m", value);
-            (void)json_object_set_new(r->spec, "timeout_ms", json_integer((json_int_t)number));
-            r->has_timeout = number > 0;
-            break;
-        case 'e':
-            if (environment_add(ctx, value, &r->exec.env) < 0)
-                return context_fail(ctx, STATUS_USAGE);
-            break;
-        case FLAG_METADATA: {
-            json_t *metadata = json_object_get(r->spec, "metadata");
-            AUTO_FREE char *key = mem_strndup(value, strcspn(value, "="));
-            if (!strchr(value, '=') || !*key)
-                return context_usage(ctx, "--metadata %s: write KEY=VALUE", value);
-            if (!metadata)
-                (void)json_object_set_new(r->spec, "metadata", metadata = json_object());
-            if (json_object_set_new(metadata, key, json_string(strchr(value, '=') + 1)) < 0)
-                return context_usage(ctx, "--metadata must be UTF-8");
-            break;
-        }
-        case 'u':
-            r->exec.user = value;
-            break;
-        case 'w':
-            r->exec.cwd = value;
-            break;
-        case 'i':
-        case 'n':
-            r->stdin_choice = flag == 'i' ? EXEC_STDIN_ALWAYS : EXEC_STDIN_NEVER;
-            break;
-        case 't':
-            r->exec.has_pty = true;
-            break;
-        case FLAG_KEEP:
-            r->keeps = true;
-            break;
-        case 'v':
-            r->says_id = true;
-            break;
-        case FLAG_DISK:
-            if (size_flag_parse(ctx, "disk", value, DISK_LEAST, &number) < 0)
-                return STATUS_USAGE;
-            (void)json_object_set_new(r->spec, "disk_bytes", json_integer((json_int_t)number));
-            break;
-        case FLAG_VOLUME: {
-            int wrong = add_volume(ctx, r, value);
-            if (wrong >= 0)
-                return wrong;
-            break;
-        }
-        case FLAG_PAUSE:
-            r->keeps = r->pauses = true;
-            (void)json_object_set_new(r->spec, "on_timeout", json_string("pause"));
-            break;
-        default:
-            if (net_flags_take(ctx, &r->net, flag, value) < 0)
-                return context_fail(ctx, STATUS_USAGE);
-            break;
-        }
-    }
-    if (flag < 0)
+    if (run_read(ctx, r) < 0)
         return context_exit(ctx);
     if (context_operands(ctx) == 0)
         return context_usage(ctx, "the command is missing: cove run -- echo hello");
@@ -433,14 +376,14 @@ static bool tell_denial(const json_t *event, void *ctx)
 {
     struct denials *told = ctx;
     const json_t *d = json_object_get(event, "data");
-    const char *name = events_text(d, "name"), *suggestion = events_text(d, "suggestion");
-    const char *target = *name ? name : events_text(d, "address");
+    const char *name = service_text(d, "name"), *suggestion = service_text(d, "suggestion");
+    const char *target = *name ? name : service_text(d, "address");
     AUTO_BUF struct buf b = BUF_INIT(4096);
     buf_printf(&b, "%.200s:%lld", target, (long long)json_integer_value(json_object_get(d, "port")));
     if (strncmp(told->last, buf_data(&b), buf_len(&b)) == 0)
         return false;
     (void)snprintf(told->last, sizeof(told->last), "%.*s", STR_ARG(buf_str(&b)));
-    buf_printf(&b, " was denied: %.200s", events_text(d, "reason"));
+    buf_printf(&b, " was denied: %.200s", service_text(d, "reason"));
     if (*suggestion) {
         buf_append_cstr(&b, "; ");
         net_flags_suggest(&b, suggestion);

@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 static const struct flag flags[] = {
-    {'f', 'f', "file", "FILE", "set: reads the value from this file and not from stdin."},
-    {'q', 'q', "quiet", NULL, "set: prints nothing on success."},
+    {'f', "file", "FILE", "set: reads the value from this file and not from stdin."},
+    {'q', "quiet", NULL, "set: prints nothing on success."},
 };
 
 /* The vault judges the name; here is only said what would not even fit into a request. */
@@ -29,12 +29,19 @@ static int check_name(struct context *ctx, const char *name)
 
 /* ---- what can be done ---- */
 
-static int secret_set(struct context *ctx, const char *name, const char *file, bool quiet)
+struct secret_options {
+    const char *file;
+    bool quiet;
+};
+
+static int secret_set(struct context *ctx, void *options)
 {
+    const struct secret_options *o = options;
+    const char *name = ctx->argv[ctx->argi];
     AUTO_SECRET_INPUT struct secret_input value = {NULL, 0};
     AUTO_BUF struct buf bytes = BUF_INIT(VAULT_ANSWER_MAX);
     struct vault_answer answer = {0};
-    if (check_name(ctx, name) < 0 || secret_input_read(ctx, name, file, &value) < 0)
+    if (check_name(ctx, name) < 0 || secret_input_read(ctx, name, o->file, &value) < 0)
         return context_fail(ctx, STATUS_FAILED);
     AUTO_FREE char *prefix = NULL;
     struct vault_request request = {VAULT_SET, str_of(name), str_n(value.bytes, value.n)};
@@ -43,36 +50,24 @@ static int secret_set(struct context *ctx, const char *name, const char *file, b
     if (ctx->json) {
         AUTO_JSON json_t *said = json_pack("{s:s}", "set", name);
         print_json(said);
-    } else if (!quiet) {
+    } else if (!o->quiet) {
         (void)printf("%s is set\n", name);
     }
     return STATUS_OK;
 }
 
-static int remove_all(struct context *ctx, char *const *names, size_t n)
+static int secret_remove_one(struct context *ctx, void *arg UNUSED, const char *name)
 {
-    int status = STATUS_OK;
-    AUTO_JSON json_t *removed = json_array();
-    for (size_t i = 0; i < n; i++) {
-        AUTO_BUF struct buf bytes = BUF_INIT(VAULT_ANSWER_MAX);
-        struct vault_answer answer = {0};
-        AUTO_FREE char *prefix = NULL;
-        *ctx->hint = '\0';
-        if (check_name(ctx, names[i]) < 0 ||
-            vault_ask(ctx, &(struct vault_request){VAULT_REMOVE, str_of(names[i]), STR_NULL}, &bytes, &answer,
-                      &prefix) < 0) {
-            status = context_fail(ctx, STATUS_FAILED);
-            continue;
-        }
-        (void)json_array_append_new(removed, json_string(names[i]));
-        if (!ctx->json)
-            (void)printf("%s\n", names[i]);
-    }
-    if (ctx->json) {
-        AUTO_JSON json_t *said = json_pack("{s:O}", "removed", removed);
-        print_json(said);
-    }
-    return status;
+    AUTO_BUF struct buf bytes = BUF_INIT(VAULT_ANSWER_MAX);
+    struct vault_answer answer = {0};
+    AUTO_FREE char *prefix = NULL;
+    const struct vault_request request = {VAULT_REMOVE, str_of(name), STR_NULL};
+    return check_name(ctx, name) < 0 || vault_ask(ctx, &request, &bytes, &answer, &prefix) < 0 ? -1 : 0;
+}
+
+static int secret_remove(struct context *ctx, void *options UNUSED)
+{
+    return things_each(ctx, "removed", secret_remove_one, NULL);
 }
 
 static void secret_add_row(struct table *t, struct str name, uint64_t at)
@@ -82,7 +77,7 @@ static void secret_add_row(struct table *t, struct str name, uint64_t at)
     things_add_distance(t, now - MIN(at, now));
 }
 
-static int secret_list(struct context *ctx)
+static int secret_list(struct context *ctx, void *options UNUSED)
 {
     AUTO_BUF struct buf bytes = BUF_INIT(VAULT_ANSWER_MAX);
     struct vault_answer answer = {0};
@@ -122,34 +117,15 @@ static int secret_list(struct context *ctx)
 
 static int secret_run(struct context *ctx)
 {
-    const char *value, *file = NULL;
-    bool quiet = false;
-    int flag;
-    while ((flag = context_next_flag(ctx, &value)) > 0) {
-        if (flag == 'q')
-            quiet = true;
-        else
-            file = value;
-    }
-    if (flag < 0)
+    static const struct command_form forms[] = {
+        {"set", secret_set, 1, 1, "set takes one name; the value comes from stdin, never from the command line"},
+        {"ls", secret_list, 0, 0, "ls takes no name"},
+        {"rm", secret_remove, 1, FORM_MANY, "the secret's name is missing"}};
+    struct secret_options o = {0};
+    if (CONTEXT_READ(ctx, {"file", .text = &o.file}, {"quiet", .on = &o.quiet}) < 0)
         return context_exit(ctx);
-    int n = context_operands(ctx) - 1;
-    const char *what = n >= 0 ? ctx->argv[ctx->argi] : "";
-    char *const *names = ctx->argv + ctx->argi + 1;
     (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
-    if (*what && context_check_form(ctx, what) != STATUS_OK)
-        return STATUS_USAGE;
-    if (strcmp(what, "set") == 0 && n == 1)
-        return secret_set(ctx, names[0], file, quiet);
-    if (strcmp(what, "set") == 0)
-        return context_usage(ctx, n ? "set takes one name; the value comes from stdin, never from the command line"
-                                    : "which secret? give its name");
-    if (strcmp(what, "ls") == 0)
-        return n ? context_usage(ctx, "ls takes no name") : secret_list(ctx);
-    if (strcmp(what, "rm") == 0)
-        return n ? remove_all(ctx, names, (size_t)n) : context_usage(ctx, "the secret's name is missing");
-    return context_usage(ctx, *what ? "there is set, ls and rm, but no \"%.32s\"" : "what to do? set, ls or rm%s",
-                         what);
+    return context_form(ctx, forms, ARRAY_SIZE(forms), &o);
 }
 
 const struct command cmd_secret = {
@@ -167,7 +143,6 @@ const struct command cmd_secret = {
         "If one can't be removed, the others still are.\n\nSecrets are stored in the state directory, encrypted with "
         "a key beside them (egress/vault.key, for cove-egress only). Only root and the service's owner can use this "
         "command, and only on the service's machine.",
-    .exit_status = " 0  it worked\n 1  it did not; stderr says why\n 2  the command line is wrong",
     .examples = "cove secret set GITHUB_TOKEN\n"
                 "gh auth token | cove secret set GITHUB_TOKEN\n"
                 "cove secret set OPENAI_API_KEY --file key.txt\n"

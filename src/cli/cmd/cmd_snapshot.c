@@ -4,21 +4,17 @@
 #include "cli/print.h"
 #include "cli/things.h"
 
-enum { FLAG_SANDBOX = 256, FLAG_MEMORY };
-
 static const struct flag flags[] = {
-    {FLAG_SANDBOX, 0, "sandbox", "ID", "ls: only snapshots of this sandbox."},
-    {FLAG_MEMORY, 0, "memory", NULL,
+    {0, "sandbox", "ID", "ls: only snapshots of this sandbox."},
+    {0, "memory", NULL,
      "Includes its memory: what is created from the snapshot continues where the sandbox is now. Not in every tier."},
-    {'q', 'q', "quiet", NULL, "ls: prints names only, one a line."},
+    {'q', "quiet", NULL, "ls: prints names only, one a line."},
 };
 
-static int snapshot_make(struct context *ctx, const char *text, const char *name, bool memory)
+static int snapshot_make(struct context *ctx, const char *text, const char *name, json_t *body)
 {
     AUTO_FREE char *id = NULL;
-    AUTO_JSON json_t *body = json_object(), *made = NULL;
-    if (memory)
-        (void)json_object_set_new(body, "memory", json_true());
+    AUTO_JSON json_t *made = NULL;
     if (name && json_object_set_new(body, "name", json_string(name)) < 0)
         return context_usage(ctx, "the name must be UTF-8");
     AUTO(service_close) struct service *s = service_open(ctx);
@@ -54,25 +50,19 @@ static const struct things snapshots = {
 static int snapshot_list(struct context *ctx, const char *sandbox, bool quiet)
 {
     AUTO_FREE char *id = NULL, *target = NULL;
-    AUTO(service_close) struct service *s = service_open(ctx);
-    if (!s || (sandbox && service_resolve(s, sandbox, &id) < 0))
+    AUTO(service_close) struct service *s = sandbox ? service_open(ctx) : NULL;
+    if (sandbox && (!s || service_resolve(s, sandbox, &id) < 0))
         return context_fail(ctx, STATUS_FAILED);
     target = mem_printf("/cove/v1/snapshots%s%s", id ? "?sandbox=" : "", id ? id : "");
-    return things_list(ctx, s, &snapshots, target, quiet);
+    return things_list(ctx, &snapshots, target, quiet);
 }
 
 static int snapshot_run(struct context *ctx)
 {
-    const char *value, *sandbox = NULL;
-    bool quiet = false, memory = false;
-    int flag;
-    while ((flag = context_next_flag(ctx, &value)) > 0) {
-        if (flag == FLAG_SANDBOX)
-            sandbox = value;
-        else
-            *(flag == FLAG_MEMORY ? &memory : &quiet) = true;
-    }
-    if (flag < 0)
+    AUTO_JSON json_t *body = json_object();
+    const char *sandbox = NULL;
+    bool quiet = false;
+    if (CONTEXT_READ(ctx, {"sandbox", .text = &sandbox}, {"memory", .json = body}, {"quiet", .on = &quiet}) < 0)
         return context_exit(ctx);
     int n = context_operands(ctx);
     char *const *operands = ctx->argv + ctx->argi;
@@ -82,12 +72,14 @@ static int snapshot_run(struct context *ctx)
         return STATUS_USAGE;
     if (lists)
         return n == 1 ? snapshot_list(ctx, sandbox, quiet) : context_usage(ctx, "ls takes no operand");
+    if (removes && n == 1)
+        return context_usage(ctx, "the snapshot's name or id is missing");
+    ctx->argi += removes;
     if (removes)
-        return n > 1 ? things_remove(ctx, &snapshots, operands + 1, n - 1)
-                     : context_usage(ctx, "the snapshot's name or id is missing");
+        return things_remove(ctx, &snapshots);
     if (n < 1 || n > 2)
         return context_usage(ctx, n ? "give a sandbox's id and a name, or ls, or rm" : "of which sandbox? give its id");
-    return snapshot_make(ctx, what, n == 2 ? operands[1] : NULL, memory);
+    return snapshot_make(ctx, what, n == 2 ? operands[1] : NULL, body);
 }
 
 const struct command cmd_snapshot = {
@@ -102,7 +94,6 @@ const struct command cmd_snapshot = {
         "the new snapshot from then on.\n\nrm removes snapshots: NAME:TAG only that tag if the name has others, NAME "
         "all of them. It refuses a snapshot from which living sandboxes were created. The space is freed by 'cove "
         "gc', or later by the service itself, once nothing needs it.",
-    .exit_status = " 0  it worked\n 1  it did not; stderr says why\n 2  the command line is wrong",
     .examples = "cove snapshot i3k\n"
                 "cove snapshot i3k before-the-upgrade\n"
                 "cove snapshot --memory i3k warmed-up\n"

@@ -2,7 +2,6 @@
 #include "base/mem.h"
 #include "cli/cmd/commands.h"
 #include "cli/exec/terminal.h"
-#include "cli/print.h"
 #include "cli/service.h"
 #include "cli/things.h"
 #include "config/units.h"
@@ -82,8 +81,7 @@ static int stats_run(struct context *ctx)
                                                    {"CPU", "sample", stats_cpu},
                                                    {"MEMORY", "memory_used", stats_memory},
                                                    {"DISK", "disk_used", stats_disk}};
-    const char *value;
-    if (context_next_flag(ctx, &value) < 0)
+    if (context_read(ctx, NULL) < 0)
         return context_exit(ctx);
     AUTO_JSON json_t *all = json_array();
     AUTO(service_close) struct service *s = service_open(ctx);

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/clock.h"
 #include "base/mem.h"
 #include "cli/build/template_add.h"
 #include "cli/cmd/commands.h"
@@ -8,67 +7,40 @@
 #include "cli/service.h"
 #include "cli/things.h"
 #include "config/units.h"
-#include "http/url.h"
 
 #include <stdlib.h>
 #include <unistd.h>
 
-enum {
-    FLAG_NAME = 256,
-    FLAG_TAG,
-    FLAG_FROM_IMAGE,
-    FLAG_FROM_TEMPLATE,
-    FLAG_FROM_OCI,
-    FLAG_START,
-    FLAG_READY,
-    FLAG_TIER,
-    FLAG_CPUS,
-    FLAG_MEMORY,
-    FLAG_ARG,
-    FLAG_NO_CACHE,
-    FLAG_NO_MEMORY,
-    FLAG_REGISTRY_USER,
-    FLAG_REGISTRY_PASSWORD,
-    FLAG_DOCKER_CONFIG,
-    FLAG_DOCKER_CONFIG_FILE,
-    FLAG_OFF,
-    FLAG_LIST
-};
-
 static const struct flag flags[] = {
-    {'f', 'f', "file", "FILE", "build: the Dockerfile. Default: Dockerfile in the directory."},
-    {FLAG_NAME, 0, "name", "NAME[:TAG]", "build: its name. Default: the directory's name."},
-    {FLAG_TAG, 0, "tag", "TAG", "build: another tag. May be given several times."},
-    {FLAG_FROM_IMAGE, 0, "from-image", "IMAGE", "build: start from this image, whatever FROM says."},
-    {FLAG_FROM_TEMPLATE, 0, "from-template", "TEMPLATE", "build: start from this template."},
-    {FLAG_FROM_OCI, 0, "from-oci", "FILE", "build: start from the image in this archive (OCI or docker save)."},
-    {FLAG_START, 0, "start-cmd", "COMMAND", "build: runs in each sandbox from its start."},
-    {FLAG_READY, 0, "ready-cmd", "COMMAND", "build: succeeds when the start command is ready."},
-    {FLAG_TIER, 0, "tier", "NAME", "build: where steps run; the weakest tier its sandboxes may ask for."},
-    {FLAG_CPUS, 0, "cpus", "N", "build, add: processors of its sandboxes. Default: those of what it starts from."},
-    {FLAG_MEMORY, 0, "memory", "SIZE", "build, add: memory of its sandboxes. Default: that of what it starts from."},
-    {FLAG_ARG, 0, "build-arg", "NAME=VALUE", "build, add: a value for ARG. May be given several times."},
-    {FLAG_ALLOW, 0, "allow", "TARGET", "build: steps may connect only there, as with 'cove run --allow'."},
-    {FLAG_DENY, 0, "deny", "TARGET", "build: steps may not connect there."},
-    {FLAG_NO_CACHE, 0, "no-cache", NULL, "build, add: run every step again."},
-    {FLAG_NO_MEMORY, 0, "no-memory", NULL, "build: sandboxes run the start command, on every tier."},
-    {FLAG_REGISTRY_USER, 0, "registry-user", "NAME", "build: the registry's user name."},
-    {FLAG_REGISTRY_PASSWORD, 0, "registry-password-stdin", NULL, "build: reads that user's password from stdin."},
-    {FLAG_DOCKER_CONFIG, 0, "docker-config", NULL,
-     "build: takes the registry's user and password from Docker's configuration."},
-    {FLAG_DOCKER_CONFIG_FILE, 0, "docker-config-file", "FILE", "build: the same from this file."},
-    {FLAG_OFF, 0, "off", NULL, "tag: removes the tags; publish: makes it private again."},
-    {FLAG_LIST, 0, "list", NULL, "add: lists the recipes, and which of them are built."},
-    {'q', 'q', "quiet", NULL, "build, add: prints only the template's id; ls: only names; tag, publish: nothing."},
+    {'f', "file", "FILE", "build: the Dockerfile. Default: Dockerfile in the directory."},
+    {0, "name", "NAME[:TAG]", "build: its name. Default: the directory's name."},
+    {0, "tag", "TAG", "build: another tag. May be given several times."},
+    {0, "from-image", "IMAGE", "build: start from this image, whatever FROM says."},
+    {0, "from-template", "TEMPLATE", "build: start from this template."},
+    {0, "from-oci", "FILE", "build: start from the image in this archive (OCI or docker save)."},
+    {0, "start-cmd", "COMMAND", "build: runs in each sandbox from its start."},
+    {0, "ready-cmd", "COMMAND", "build: succeeds when the start command is ready."},
+    {0, "tier", "NAME", "build: where steps run; the weakest tier its sandboxes may ask for."},
+    {0, "cpus", "N", "build, add: processors of its sandboxes. Default: those of what it starts from."},
+    {0, "memory", "SIZE", "build, add: memory of its sandboxes. Default: that of what it starts from."},
+    {0, "build-arg", "NAME=VALUE", "build, add: a value for ARG. May be given several times."},
+    {0, "allow", "TARGET", "build: steps may connect only there, as with 'cove run --allow'."},
+    {0, "deny", "TARGET", "build: steps may not connect there."},
+    {0, "no-cache", NULL, "build, add: run every step again."},
+    {0, "no-memory", NULL, "build: sandboxes run the start command, on every tier."},
+    {0, "registry-user", "NAME", "build: the registry's user name."},
+    {0, "registry-password-stdin", NULL, "build: reads that user's password from stdin."},
+    {0, "docker-config", NULL, "build: takes the registry's user and password from Docker's configuration."},
+    {0, "docker-config-file", "FILE", "build: the same from this file."},
+    {0, "off", NULL, "tag: removes the tags; publish: makes it private again."},
+    {0, "list", NULL, "add: lists the recipes, and which of them are built."},
+    {'q', "quiet", NULL, "build, add: prints only the template's id; ls: only names; tag, publish: nothing."},
 };
 
-static char *target_of(const char *ref)
-{
-    AUTO_BUF struct buf b = BUF_INIT(4096);
-    buf_append_cstr(&b, "/cove/v1/templates?ref=");
-    (void)url_encode(&b, str_of(ref), false);
-    return buf_take(&b);
-}
+struct template_options {
+    struct template_build_options build;
+    bool off, lists;
+};
 
 /* ---- ls, show ---- */
 
@@ -149,8 +121,9 @@ static json_t *sorted(const json_t *all)
     return to;
 }
 
-static int template_list(struct context *ctx, bool quiet)
+static int template_list(struct context *ctx, void *options)
 {
+    const bool quiet = ((struct template_options *)options)->build.quiet;
     AUTO_JSON json_t *answer = NULL;
     AUTO(service_close) struct service *s = service_open(ctx);
     const json_t *one;
@@ -179,16 +152,17 @@ static void print_size(const json_t *one)
     (void)printf("%-12s%s\n%-12s%g\n", "memory", memory, "cpus", (double)json_integer_value(cpus) / 1000);
 }
 
-static int template_show(struct context *ctx, const char *ref)
+static int template_show(struct context *ctx, void *options UNUSED)
 {
+    const char *ref = ctx->argv[ctx->argi];
     static const char *const fields[] = {"id",   "name",      "status",    "created_at", "updated_at", "reason",
                                          "step", "start_cmd", "ready_cmd", "user",       "workdir"};
-    AUTO_FREE char *target = target_of(ref);
+    AUTO_FREE char *target = service_path(ctx, "/cove/v1/templates?ref=", ref, "");
     AUTO_JSON json_t *answer = NULL;
     AUTO(service_close) struct service *s = service_open(ctx);
     const json_t *tag;
     size_t i;
-    if (!s || service_call(s, "GET", target, NULL, NULL, &answer) < 0)
+    if (!s || !target || service_call(s, "GET", target, NULL, NULL, &answer) < 0)
         return context_fail(ctx, STATUS_FAILED);
     const json_t *one = json_array_get(json_object_get(answer, "templates"), 0);
     if (ctx->json) {
@@ -217,22 +191,14 @@ static int template_show(struct context *ctx, const char *ref)
 
 static int change(struct context *ctx, const char *method, const char *ref, const json_t *body)
 {
-    AUTO_FREE char *target = target_of(ref);
+    AUTO_FREE char *target = service_path(ctx, "/cove/v1/templates?ref=", ref, "");
     AUTO_JSON json_t *answer = NULL;
-    AUTO(service_close) struct service *s = service_open(ctx);
-    bool tells = strcmp(method, "DELETE") != 0;
-    if (!s || service_call(s, method, target, body, NULL, tells ? &answer : NULL) < 0) {
-        if (!tells && ctx->err.code == ERR_FAILED_PRECONDITION && !*ctx->hint)
-            (void)snprintf(ctx->hint, sizeof(ctx->hint), "%s",
-                           !strstr(ctx->err.msg, "comes from a file") ? "'cove rm' ends the sandboxes that stand on it"
-                           : strcmp(ref, "base") == 0
-                               ? "what is made without --template needs it; 'coved prepare --force' builds it anew"
-                               : "");
-        return context_fail(ctx, STATUS_FAILED);
-    }
+    AUTO(service_close) struct service *s = target ? service_open(ctx) : NULL;
+    if (!s || service_call(s, method, target, body, NULL, body ? &answer : NULL) < 0)
+        return -1;
     if (ctx->json && answer)
         print_json(answer);
-    return STATUS_OK;
+    return 0;
 }
 
 /* What was done, where a person sees it; programs have the exit code, and --json. */
@@ -246,140 +212,68 @@ static void template_tell(const struct context *ctx, bool quiet, const char *ref
     (void)fputc('\n', stderr);
 }
 
-static int tag(struct context *ctx, const char *ref, bool off, bool quiet)
+static int tag(struct context *ctx, void *options)
 {
+    const struct template_options *o = options;
+    const char *ref = ctx->argv[ctx->argi];
     AUTO_BUF struct buf names = BUF_INIT(65536);
     AUTO_JSON json_t *body = json_object();
     json_t *tags = json_array();
-    (void)json_object_set_new(body, off ? "remove_tags" : "add_tags", tags);
-    for (int i = ctx->argi + 2; i < ctx->argc; i++) {
-        (void)json_array_append_new(tags, json_string(ctx->argv[i]));
-        buf_printf(&names, "%s%s", i == ctx->argi + 2 ? "" : ", ", ctx->argv[i]);
-    }
-    int status = change(ctx, "PATCH", ref, body);
-    buf_append_cstr(&names, off ? " taken away" : ctx->argc - ctx->argi > 3 ? " lead to it" : " leads to it");
-    buf_append_char(&names, '\0');
-    if (status == STATUS_OK && buf_error(&names) == 0)
-        template_tell(ctx, quiet, ref, buf_data(&names));
-    return status;
-}
-
-static int publish(struct context *ctx, const char *ref, bool off, bool quiet)
-{
-    AUTO_JSON json_t *body = json_pack("{s:b}", "public", !off);
-    int status = change(ctx, "PATCH", ref, body);
-    if (status == STATUS_OK)
-        template_tell(ctx, quiet, ref, off ? "private again" : "public");
-    return status;
-}
-
-static int remove_all(struct context *ctx)
-{
-    int status = STATUS_OK;
-    AUTO_JSON json_t *removed = json_array();
+    (void)json_object_set_new(body, o->off ? "remove_tags" : "add_tags", tags);
     for (int i = ctx->argi + 1; i < ctx->argc; i++) {
-        *ctx->hint = '\0';
-        int r = change(ctx, "DELETE", ctx->argv[i], NULL);
-        if (r != STATUS_OK) {
-            status = r;
-            continue;
-        }
-        (void)json_array_append_new(removed, json_string(ctx->argv[i]));
-        if (!ctx->json)
-            (void)printf("%s\n", ctx->argv[i]);
+        (void)json_array_append_new(tags, json_string(ctx->argv[i]));
+        buf_printf(&names, "%s%s", i == ctx->argi + 1 ? "" : ", ", ctx->argv[i]);
     }
-    if (ctx->json) {
-        AUTO_JSON json_t *answer = json_pack("{s:O}", "removed", removed);
-        print_json(answer);
-    }
-    return status;
+    if (change(ctx, "PATCH", ref, body) < 0)
+        return context_fail(ctx, STATUS_FAILED);
+    buf_append_cstr(&names, o->off ? " taken away" : context_operands(ctx) > 2 ? " lead to it" : " leads to it");
+    AUTO_FREE char *said = buf_take(&names);
+    if (said)
+        template_tell(ctx, o->build.quiet, ref, said);
+    return STATUS_OK;
+}
+
+static int publish(struct context *ctx, void *options)
+{
+    const struct template_options *o = options;
+    AUTO_JSON json_t *body = json_pack("{s:b}", "public", !o->off);
+    if (change(ctx, "PATCH", ctx->argv[ctx->argi], body) < 0)
+        return context_fail(ctx, STATUS_FAILED);
+    template_tell(ctx, o->build.quiet, ctx->argv[ctx->argi], o->off ? "private again" : "public");
+    return STATUS_OK;
+}
+
+static int template_remove_one(struct context *ctx, void *arg UNUSED, const char *ref)
+{
+    if (change(ctx, "DELETE", ref, NULL) == 0)
+        return 0;
+    if (ctx->err.code == ERR_FAILED_PRECONDITION && !*ctx->hint)
+        context_hint(ctx, "%s",
+                     !strstr(ctx->err.msg, "comes from a file") ? "'cove rm' ends the sandboxes that stand on it"
+                     : strcmp(ref, "base") == 0
+                         ? "what is made without --template needs it; 'coved prepare --force' builds it anew"
+                         : "");
+    return -1;
+}
+
+static int template_remove(struct context *ctx, void *options UNUSED)
+{
+    return things_each(ctx, "removed", template_remove_one, NULL);
 }
 
 /* ---- all ---- */
 
-static int take_size(struct context *ctx, struct template_build_options *o, int flag, const char *value)
+/* --tag, --build-arg */
+static int template_take(struct context *ctx, void *build, const char *flag, const char *value)
 {
-    if (flag == FLAG_CPUS && (unit_parse_cpus(str_of(value), &o->cpu_milli) < 0 || o->cpu_milli == 0))
-        return context_usage(ctx, "--cpus: \"%s\" is not a number such as 1.5", value);
-    if (flag == FLAG_MEMORY && unit_parse_size(str_of(value), &o->memory_bytes) < 0)
-        return context_usage(ctx, "--memory: \"%s\" is not a size such as 512MiB", value);
-    return STATUS_OK;
-}
-
-static int template_take(struct context *ctx, struct template_build_options *o, bool *off, bool *lists, int flag,
-                         const char *value)
-{
-    const char **texts[] = {&o->name,     NULL,          &o->from_image, &o->from_template,
-                            &o->from_oci, &o->start_cmd, &o->ready_cmd,  &o->tier};
-    switch (flag) {
-    case 'f':
-        o->file = value;
-        return STATUS_OK;
-    case 'q':
-        o->quiet = true;
-        return STATUS_OK;
-    case FLAG_ALLOW:
-    case FLAG_DENY:
-        return net_flags_take(ctx, &o->net, flag, value) < 0 ? context_fail(ctx, STATUS_USAGE) : STATUS_OK;
-    case FLAG_NO_CACHE:
-        o->no_cache = true;
-        return STATUS_OK;
-    case FLAG_NO_MEMORY:
-        o->no_memory = true;
-        return STATUS_OK;
-    case FLAG_REGISTRY_USER:
-        o->registry_user = value;
-        return STATUS_OK;
-    case FLAG_REGISTRY_PASSWORD:
-        o->registry_password_stdin = true;
-        return STATUS_OK;
-    case FLAG_DOCKER_CONFIG:
-        o->docker_config = o->docker_config ? o->docker_config : "";
-        return STATUS_OK;
-    case FLAG_DOCKER_CONFIG_FILE:
-        o->docker_config = value;
-        return STATUS_OK;
-    case FLAG_LIST:
-        *lists = true;
-        return STATUS_OK;
-    case FLAG_OFF:
-        *off = true;
-        return STATUS_OK;
-    case FLAG_TAG:
-        if (o->n_tags == ARRAY_SIZE(o->tags))
-            return context_usage(ctx, "--tag: too many");
-        o->tags[o->n_tags++] = value;
-        return STATUS_OK;
-    case FLAG_ARG:
-        if (o->n_build_args == ARRAY_SIZE(o->build_args) || !strchr(value, '='))
-            return context_usage(ctx, "--build-arg: write NAME=VALUE");
-        o->build_args[o->n_build_args++] = value;
-        return STATUS_OK;
-    case FLAG_CPUS:
-    case FLAG_MEMORY:
-        return take_size(ctx, o, flag, value);
-    default:
-        *texts[flag - FLAG_NAME] = value;
-        return STATUS_OK;
-    }
-}
-
-/* None of the forms: because of the word, or of what stands behind it. */
-static int wrong_form(struct context *ctx, const char *what)
-{
-    static const char *const forms[][2] = {
-        {"build", "one directory at most"}, {"ls", "no operand"},
-        {"add", "one recipe, or --list"},   {"show", "one template"},
-        {"rm", "a template, or several"},   {"tag", "a template and its tags"},
-        {"publish", "one template"},
-    };
-    for (size_t i = 0; i < ARRAY_SIZE(forms); i++)
-        if (strcmp(what, forms[i][0]) == 0)
-            return context_usage(ctx, "%s takes %s", what, forms[i][1]);
-    return context_usage(ctx,
-                         *what ? "there is add, build, ls, show, rm, tag and publish, but no \"%.32s\""
-                               : "what to do? add, build, ls, show, rm, tag or publish%s",
-                         what);
+    struct template_build_options *o = build;
+    const bool is_tag = *flag == 't';
+    if (is_tag && o->n_tags == ARRAY_SIZE(o->tags))
+        return context_usage(ctx, "--tag: too many");
+    if (!is_tag && (o->n_build_args == ARRAY_SIZE(o->build_args) || !strchr(value, '=')))
+        return context_usage(ctx, "--build-arg: write NAME=VALUE");
+    *(is_tag ? &o->tags[o->n_tags++] : &o->build_args[o->n_build_args++]) = value;
+    return 0;
 }
 
 static int check_build(struct context *ctx, const struct template_build_options *o)
@@ -398,41 +292,63 @@ static int check_build(struct context *ctx, const struct template_build_options 
     return STATUS_OK;
 }
 
+static int template_build(struct context *ctx, void *options)
+{
+    struct template_build_options *o = &((struct template_options *)options)->build;
+    int r = check_build(ctx, o);
+    o->context = context_operands(ctx) ? ctx->argv[ctx->argi] : ".";
+    return r == STATUS_OK ? template_build_run(ctx, o) : r;
+}
+
+static int template_add(struct context *ctx, void *options)
+{
+    struct template_options *o = options;
+    if (o->lists == (context_operands(ctx) > 0))
+        return context_usage(ctx, "add takes one recipe, or --list");
+    return o->lists ? template_add_list(ctx) : template_add_run(ctx, ctx->argv[ctx->argi], &o->build);
+}
+
 static int template_run(struct context *ctx)
 {
-    struct template_build_options o = {.context = "."};
-    const char *value;
-    bool off = false, lists = false;
-    int flag;
-    while ((flag = context_next_flag(ctx, &value)) > 0) {
-        int r = template_take(ctx, &o, &off, &lists, flag, value);
-        if (r != STATUS_OK)
-            return r;
-    }
-    if (flag < 0)
+    static const struct command_form forms[] = {
+        {"add", template_add, 0, 1, "add takes one recipe, or --list"},
+        {"build", template_build, 0, 1, "build takes one directory at most"},
+        {"ls", template_list, 0, 0, "ls takes no operand"},
+        {"show", template_show, 1, 1, "show takes one template"},
+        {"rm", template_remove, 1, FORM_MANY, "rm takes a template, or several"},
+        {"tag", tag, 2, FORM_MANY, "tag takes a template and its tags"},
+        {"publish", publish, 1, 1, "publish takes one template"}};
+    struct template_options o = {.build = {.context = "."}};
+    struct template_build_options *b = &o.build;
+    bool has_docker_config = false;
+    const struct flag_into into[] = {
+        {"file", .text = &b->file},
+        {"name", .text = &b->name},
+        {"from-image", .text = &b->from_image},
+        {"from-template", .text = &b->from_template},
+        {"from-oci", .text = &b->from_oci},
+        {"start-cmd", .text = &b->start_cmd},
+        {"ready-cmd", .text = &b->ready_cmd},
+        {"tier", .text = &b->tier},
+        {"no-memory", .on = &b->no_memory},
+        {"registry-user", .text = &b->registry_user},
+        {"registry-password-stdin", .on = &b->registry_password_stdin},
+        {"docker-config", .on = &has_docker_config},
+        {"docker-config-file", .text = &b->docker_config},
+        {"cpus", .number = &b->cpu_milli, .kind = FLAG_CPUS, .least = 1, .wanted = "a number such as 1.5"},
+        {"memory", .number = &b->memory_bytes, .kind = FLAG_SIZE},
+        {"no-cache", .on = &b->no_cache},
+        {"quiet", .on = &b->quiet},
+        {"off", .on = &o.off},
+        {"list", .on = &o.lists},
+        {"tag", .take = template_take, .arg = b},
+        {"build-arg", .take = template_take, .arg = b},
+        {"", .take = net_flags_take, .arg = &b->net}};
+    if (context_read(ctx, into) < 0)
         return context_exit(ctx);
-    int n = context_operands(ctx);
-    const char *what = n ? ctx->argv[ctx->argi] : "", *ref = n > 1 ? ctx->argv[ctx->argi + 1] : NULL;
-    if (n && context_check_form(ctx, what) != STATUS_OK)
-        return STATUS_USAGE;
-    if (strcmp(what, "ls") == 0 && n == 1)
-        return template_list(ctx, o.quiet);
-    if (strcmp(what, "build") == 0 && n <= 2) {
-        int r = check_build(ctx, &o);
-        o.context = ref ? ref : ".";
-        return r == STATUS_OK ? template_build_run(ctx, &o) : r;
-    }
-    if (strcmp(what, "add") == 0 && n == (lists ? 1 : 2))
-        return lists ? template_add_list(ctx) : template_add_run(ctx, ref, &o);
-    if (strcmp(what, "show") == 0 && n == 2)
-        return template_show(ctx, ref);
-    if (strcmp(what, "rm") == 0 && n >= 2)
-        return remove_all(ctx);
-    if (strcmp(what, "tag") == 0 && n >= 3)
-        return tag(ctx, ref, off, o.quiet);
-    if (strcmp(what, "publish") == 0 && n == 2)
-        return publish(ctx, ref, off, o.quiet);
-    return wrong_form(ctx, what);
+    if (has_docker_config && !b->docker_config)
+        b->docker_config = "";
+    return context_form(ctx, forms, ARRAY_SIZE(forms), &o);
 }
 
 const struct command cmd_template = {

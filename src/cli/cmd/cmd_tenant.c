@@ -1,65 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/buf.h"
 #include "base/mem.h"
 #include "cli/cmd/commands.h"
 #include "cli/exec/terminal.h"
 #include "cli/print.h"
 #include "cli/things.h"
 #include "config/units.h"
-#include "http/url.h"
 
 #include <stdio.h>
-
-enum limit_kind { LIMIT_COUNT, LIMIT_SIZE, LIMIT_CPUS };
 
 /* A limit, as the service calls it; its flag is flags[] at the same place. */
 static const struct {
     const char *name;
-    enum limit_kind kind;
+    enum flag_kind kind;
 } limits[] = {
-    {"sandboxes", LIMIT_COUNT}, {"memory_bytes", LIMIT_SIZE}, {"cpu_milli", LIMIT_CPUS},
-    {"disk_bytes", LIMIT_SIZE}, {"connections", LIMIT_COUNT}, {"creates_per_minute", LIMIT_COUNT},
-    {"templates", LIMIT_COUNT}, {"checkpoints", LIMIT_COUNT},
+    {"sandboxes", FLAG_NUMBER}, {"memory_bytes", FLAG_SIZE},  {"cpu_milli", FLAG_CPUS},
+    {"disk_bytes", FLAG_SIZE},  {"connections", FLAG_NUMBER}, {"creates_per_minute", FLAG_NUMBER},
+    {"templates", FLAG_NUMBER}, {"checkpoints", FLAG_NUMBER},
 };
-
-enum { FLAG_LIMITS = 256 };
 
 static const struct flag flags[] = {
-    {FLAG_LIMITS, 0, "sandboxes", "N", "create, set: the most sandboxes at a time, including paused ones."},
-    {FLAG_LIMITS + 1, 0, "memory", "SIZE", "create, set: most memory of all sandboxes together."},
-    {FLAG_LIMITS + 2, 0, "cpus", "N", "create, set: most CPUs of all sandboxes together."},
-    {FLAG_LIMITS + 3, 0, "disk", "SIZE", "create, set: most disk of all sandboxes and volumes together."},
-    {FLAG_LIMITS + 4, 0, "connections", "N", "create, set: most requests and streams under way at a time."},
-    {FLAG_LIMITS + 5, 0, "creates", "N", "create, set: most new sandboxes in a minute."},
-    {FLAG_LIMITS + 6, 0, "templates", "N", "create, set: most templates and snapshots."},
-    {FLAG_LIMITS + 7, 0, "checkpoints", "N",
-     "create, set: most checkpoints of all sandboxes. At the limit older ones go."},
-    {'q', 'q', "quiet", NULL, "ls: prints names only, one a line."},
+    {0, "sandboxes", "N", "create, set: the most sandboxes at a time, including paused ones."},
+    {0, "memory", "SIZE", "create, set: most memory of all sandboxes together."},
+    {0, "cpus", "N", "create, set: most CPUs of all sandboxes together."},
+    {0, "disk", "SIZE", "create, set: most disk of all sandboxes and volumes together."},
+    {0, "connections", "N", "create, set: most requests and streams under way at a time."},
+    {0, "creates", "N", "create, set: most new sandboxes in a minute."},
+    {0, "templates", "N", "create, set: most templates and snapshots."},
+    {0, "checkpoints", "N", "create, set: most checkpoints of all sandboxes. At the limit older ones go."},
+    {'q', "quiet", NULL, "ls: prints names only, one a line."},
 };
 
-static int read_limit(struct context *ctx, json_t *body, size_t i, const char *text)
+static void format(enum flag_kind kind, json_int_t value, char ret_text[static UNIT_TEXT_MAX])
 {
-    uint64_t value = 0;
-    uint32_t milli = 0;
-    int r = limits[i].kind == LIMIT_SIZE   ? unit_parse_size(str_of(text), &value)
-            : limits[i].kind == LIMIT_CPUS ? unit_parse_cpus(str_of(text), &milli)
-                                           : str_to_u64(str_of(text), &value);
-    if (limits[i].kind == LIMIT_CPUS)
-        value = milli;
-    if (r < 0 || value > INT64_MAX)
-        return context_usage(ctx, "--%s %s: write %s; 0 is no limit", flags[i].name, text,
-                             limits[i].kind == LIMIT_SIZE   ? "a size such as 8GiB"
-                             : limits[i].kind == LIMIT_CPUS ? "a number of CPUs such as 4 or 1.5"
-                                                            : "a number");
-    (void)json_object_set_new(body, limits[i].name, json_integer((json_int_t)value));
-    return STATUS_OK;
-}
-
-static void format(enum limit_kind kind, json_int_t value, char ret_text[static UNIT_TEXT_MAX])
-{
-    if (kind == LIMIT_SIZE)
+    if (kind == FLAG_SIZE)
         unit_format_size((uint64_t)value, ret_text);
-    else if (kind == LIMIT_CPUS)
+    else if (kind == FLAG_CPUS)
         (void)snprintf(ret_text, UNIT_TEXT_MAX, "%g", (double)value / 1000);
     else
         (void)snprintf(ret_text, UNIT_TEXT_MAX, "%" JSON_INTEGER_FORMAT, value);
@@ -111,10 +86,20 @@ static const struct things tenants = {
     .n_columns = ARRAY_SIZE(columns),
 };
 
-static int tenant_list(struct context *ctx, bool quiet)
+struct tenant_options {
+    json_t *body;
+    bool quiet;
+};
+
+static int tenant_list(struct context *ctx, void *options)
 {
-    AUTO(service_close) struct service *s = service_open(ctx);
-    return s ? things_list(ctx, s, &tenants, "/cove/v1/tenants", quiet) : context_fail(ctx, STATUS_FAILED);
+    const struct tenant_options *o = options;
+    return things_list(ctx, &tenants, "/cove/v1/tenants", o->quiet);
+}
+
+static int tenant_remove(struct context *ctx, void *options UNUSED)
+{
+    return things_remove(ctx, &tenants);
 }
 
 static void print_one(const json_t *one)
@@ -133,23 +118,11 @@ static void print_one(const json_t *one)
     table_fini(&t);
 }
 
-/* Makes, changes or shows the one of that name. */
-static int tenant_ask(struct context *ctx, const char *method, const char *name, const json_t *body)
+static int tenant_ask(struct context *ctx, const char *method, const char *target, const json_t *body)
 {
-    AUTO_BUF struct buf target = BUF_INIT(4096);
     AUTO_JSON json_t *answer = NULL;
-    buf_append_cstr(&target, "/cove/v1/tenants");
-    if (strcmp(method, "POST") != 0) {
-        buf_append_char(&target, '/');
-        (void)url_encode(&target, str_of(name), true);
-    }
-    buf_append_char(&target, '\0');
-    if (buf_error(&target) < 0) {
-        (void)err_set(&ctx->err, ERR_INVALID_ARGUMENT, "\"%.64s...\" is not a tenant's name", name);
-        return context_fail(ctx, STATUS_FAILED);
-    }
-    AUTO(service_close) struct service *s = service_open(ctx);
-    if (!s || service_call(s, method, buf_data(&target), body, NULL, &answer) < 0)
+    AUTO(service_close) struct service *s = target ? service_open(ctx) : NULL;
+    if (!s || service_call(s, method, target, body, NULL, &answer) < 0)
         return context_fail(ctx, STATUS_FAILED);
     if (ctx->json)
         print_json(answer);
@@ -160,46 +133,52 @@ static int tenant_ask(struct context *ctx, const char *method, const char *name,
     return STATUS_OK;
 }
 
+static int tenant_create(struct context *ctx, void *options)
+{
+    struct tenant_options *o = options;
+    if (json_object_set_new(o->body, "name", json_string(ctx->argv[ctx->argi])) < 0)
+        return context_usage(ctx, "the name must be UTF-8");
+    return tenant_ask(ctx, "POST", "/cove/v1/tenants", o->body);
+}
+
+static int tenant_show(struct context *ctx, void *options UNUSED)
+{
+    AUTO_FREE char *target = service_path(ctx, "/cove/v1/tenants/", ctx->argv[ctx->argi], "");
+    return tenant_ask(ctx, "GET", target, NULL);
+}
+
+static int tenant_set(struct context *ctx, void *options)
+{
+    const struct tenant_options *o = options;
+    AUTO_FREE char *target = service_path(ctx, "/cove/v1/tenants/", ctx->argv[ctx->argi], "");
+    return json_object_size(o->body) ? tenant_ask(ctx, "PATCH", target, o->body)
+                                     : context_usage(ctx, "set takes one of the limits, or several");
+}
+
 static int tenant_run(struct context *ctx)
 {
+    static const struct command_form forms[] = {{"create", tenant_create, 1, 1, "create takes the name of one tenant"},
+                                                {"ls", tenant_list, 0, 0, "ls takes no operand"},
+                                                {"show", tenant_show, 1, 1, "show takes the name of one tenant"},
+                                                {"set", tenant_set, 1, 1, "set takes the name of one tenant"},
+                                                {"rm", tenant_remove, 1, FORM_MANY, "the tenant's name is missing"}};
+    static const char *const wanted[] = {[FLAG_NUMBER] = "a number; 0 is no limit",
+                                         [FLAG_SIZE] = "a size such as 8GiB; 0 is no limit",
+                                         [FLAG_CPUS] = "a number of CPUs such as 4 or 1.5; 0 is no limit"};
     AUTO_JSON json_t *body = json_object();
-    const char *value;
-    bool quiet = false;
-    int flag;
-    while ((flag = context_next_flag(ctx, &value)) > 0) {
-        if (flag == 'q')
-            quiet = true;
-        else if (read_limit(ctx, body, (size_t)flag - FLAG_LIMITS, value) != STATUS_OK)
-            return STATUS_USAGE;
-    }
-    if (flag < 0)
+    struct tenant_options o = {.body = body};
+    struct flag_into into[ARRAY_SIZE(limits) + 1] = {{.name = NULL}};
+    for (size_t i = 0; i < ARRAY_SIZE(limits); i++)
+        into[i] = (struct flag_into){.name = flags[i].name,
+                                     .json = body,
+                                     .member = limits[i].name,
+                                     .kind = limits[i].kind,
+                                     .wanted = wanted[limits[i].kind]};
+    into[ARRAY_SIZE(limits)] = (struct flag_into){.name = "", .on = &o.quiet};
+    if (context_read(ctx, into) < 0)
         return context_exit(ctx);
     ctx->tenant = ""; /* tenants are none's */
-    int n = context_operands(ctx) - 1;
-    const char *what = n >= 0 ? ctx->argv[ctx->argi] : "";
-    char *const *names = ctx->argv + ctx->argi + 1;
-    if (*what && context_check_form(ctx, what) != STATUS_OK)
-        return STATUS_USAGE;
-    if (strcmp(what, "ls") == 0)
-        return n ? context_usage(ctx, "ls takes no operand") : tenant_list(ctx, quiet);
-    if (strcmp(what, "rm") == 0)
-        return n > 0 ? things_remove(ctx, &tenants, names, n) : context_usage(ctx, "the tenant's name is missing");
-    const char *method = strcmp(what, "create") == 0 ? "POST"
-                         : strcmp(what, "set") == 0  ? "PATCH"
-                         : strcmp(what, "show") == 0 ? "GET"
-                                                     : NULL;
-    if (!method)
-        return context_usage(ctx,
-                             *what ? "there is create, ls, show, set and rm, but no \"%.32s\""
-                                   : "what to do? create, ls, show, set or rm%s",
-                             what);
-    if (n != 1)
-        return context_usage(ctx, "%s takes the name of one tenant", what);
-    if (method[1] == 'A' && !json_object_size(body))
-        return context_usage(ctx, "set takes one of the limits, or several");
-    if (method[1] == 'O' && json_object_set_new(body, "name", json_string(names[0])) < 0)
-        return context_usage(ctx, "the name must be UTF-8");
-    return tenant_ask(ctx, method, names[0], method[0] == 'G' ? NULL : body);
+    return context_form(ctx, forms, ARRAY_SIZE(forms), &o);
 }
 
 const struct command cmd_tenant = {

@@ -5,21 +5,15 @@
 #include "cli/service.h"
 #include "config/units.h"
 
-enum { FLAG_EXTEND = 256 };
-
 static const struct flag flags[] = {
-    {FLAG_EXTEND, 0, "extend", NULL, "Never makes it end earlier than it would."},
+    {0, "extend", NULL, "Never makes it end earlier than it would."},
 };
 
 static int timeout_run(struct context *ctx)
 {
-    const char *value;
     bool extends = false;
     uint64_t ms = 0;
-    int flag;
-    while ((flag = context_next_flag(ctx, &value)) > 0)
-        extends = true;
-    if (flag < 0)
+    if (CONTEXT_READ(ctx, {"extend", .on = &extends}) < 0)
         return context_exit(ctx);
     if (context_operands(ctx) != 2)
         return context_usage(ctx, "give a sandbox and a time");

@@ -4,17 +4,10 @@
 #include "cli/print.h"
 #include "cli/service.h"
 
-static const char *url_text_of(const json_t *object, const char *name)
-{
-    const char *text = json_string_value(json_object_get(object, name));
-    return text ? text : "";
-}
-
 static int url_run(struct context *ctx)
 {
-    const char *value;
     uint64_t port = 0;
-    if (context_next_flag(ctx, &value) < 0)
+    if (context_read(ctx, NULL) < 0)
         return context_exit(ctx);
     if (context_operands(ctx) != 2)
         return context_usage(ctx, "give a sandbox and a port");
@@ -31,8 +24,8 @@ static int url_run(struct context *ctx)
     if (service_call(s, "GET", target, NULL, NULL, &sandbox) < 0 ||
         service_call(s, "GET", "/cove/v1/info", NULL, NULL, &info) < 0)
         return context_fail(ctx, STATUS_FAILED);
-    AUTO_FREE char *url = mem_printf("%s://%u-%s.%s/", url_text_of(info, "scheme"), (unsigned)port,
-                                     url_text_of(sandbox, "port_alias"), url_text_of(info, "domain"));
+    AUTO_FREE char *url = mem_printf("%s://%u-%s.%s/", service_text(info, "scheme"), (unsigned)port,
+                                     service_text(sandbox, "port_alias"), service_text(info, "domain"));
     if (ctx->json) {
         AUTO_JSON json_t *answer = json_pack("{s:s,s:I,s:s}", "sandbox", id, "port", (json_int_t)port, "url", url);
         print_json(answer);

@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cmd/commands.h"
-#include "cli/exec/terminal.h"
 #include "cli/print.h"
 #include "cli/service.h"
 
-#include <unistd.h>
-
 static int version_run(struct context *ctx)
 {
-    if (context_take_nothing(ctx) < 0)
+    if (context_read_all(ctx, NULL) < 0)
         return context_exit(ctx);
 
     /* A service that does not run is no failure here. */

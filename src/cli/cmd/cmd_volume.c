@@ -1,23 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/mem.h"
 #include "cli/cmd/commands.h"
 #include "cli/exec/terminal.h"
 #include "cli/print.h"
-#include "cli/size_flag.h"
 #include "cli/things.h"
 
 #include <unistd.h>
 
-enum { FLAG_SIZE = 256, SIZE_LEAST = 1 << 20 };
+enum { SIZE_LEAST = 1 << 20 };
 
 static const struct flag flags[] = {
-    {FLAG_SIZE, 0, "size", "SIZE", "create: its maximum size: 2GiB. Default: limited only by the pool."},
-    {'q', 'q', "quiet", NULL, "ls: prints names only, one a line."},
+    {0, "size", "SIZE", "create: its maximum size: 2GiB. Default: limited only by the pool."},
+    {'q', "quiet", NULL, "ls: prints names only, one a line."},
 };
 
-static int volume_create(struct context *ctx, const char *name, uint64_t size)
+struct volume_options {
+    bool quiet;
+    uint64_t size;
+};
+
+static int volume_create(struct context *ctx, void *options)
 {
-    AUTO_JSON json_t *body = json_pack("{s:s,s:I}", "name", name, "limit_bytes", (json_int_t)size), *made = NULL;
+    const struct volume_options *o = options;
+    AUTO_JSON json_t *made = NULL,
+                     *body = json_pack("{s:s,s:I}", "name", ctx->argv[ctx->argi], "limit_bytes", (json_int_t)o->size);
     if (!body)
         return context_usage(ctx, "the name must be UTF-8");
     AUTO(service_close) struct service *s = service_open(ctx);
@@ -87,42 +92,26 @@ static const struct things volumes = {
     .warn = volume_warn,
 };
 
-static int volume_list(struct context *ctx, bool quiet)
+static int volume_list(struct context *ctx, void *options)
 {
-    AUTO(service_close) struct service *s = service_open(ctx);
-    return s ? things_list(ctx, s, &volumes, quiet ? "/cove/v1/volumes" : "/cove/v1/volumes?usage=true", quiet)
-             : context_fail(ctx, STATUS_FAILED);
+    const struct volume_options *o = options;
+    return things_list(ctx, &volumes, o->quiet ? "/cove/v1/volumes" : "/cove/v1/volumes?usage=true", o->quiet);
+}
+
+static int volume_remove(struct context *ctx, void *options UNUSED)
+{
+    return things_remove(ctx, &volumes);
 }
 
 static int volume_run(struct context *ctx)
 {
-    const char *value;
-    bool quiet = false;
-    uint64_t size = 0;
-    int flag;
-    while ((flag = context_next_flag(ctx, &value)) > 0) {
-        if (flag == 'q')
-            quiet = true;
-        else if (size_flag_parse(ctx, "size", value, SIZE_LEAST, &size) < 0)
-            return STATUS_USAGE;
-    }
-    if (flag < 0)
-        return context_exit(ctx);
-    int n = context_operands(ctx);
-    char *const *operands = ctx->argv + ctx->argi;
-    const char *what = n ? operands[0] : "";
-    bool creates = strcmp(what, "create") == 0, lists = strcmp(what, "ls") == 0;
-    if (n && context_check_form(ctx, what) != STATUS_OK)
-        return STATUS_USAGE;
-    if (creates)
-        return n == 2 ? volume_create(ctx, operands[1], size) : context_usage(ctx, "create takes one name");
-    if (lists)
-        return n == 1 ? volume_list(ctx, quiet) : context_usage(ctx, "ls takes no operand");
-    if (strcmp(what, "rm") == 0)
-        return n > 1 ? things_remove(ctx, &volumes, operands + 1, n - 1)
-                     : context_usage(ctx, "the volume's name is missing");
-    return context_usage(ctx, n ? "there is create, ls and rm, but no \"%.32s\"" : "what to do? create, ls or rm%s",
-                         what);
+    static const struct command_form forms[] = {{"create", volume_create, 1, 1, "create takes one name"},
+                                                {"ls", volume_list, 0, 0, "ls takes no operand"},
+                                                {"rm", volume_remove, 1, FORM_MANY, "the volume's name is missing"}};
+    struct volume_options o = {0};
+    const struct flag_into into[] = {
+        {"size", .number = &o.size, .kind = FLAG_SIZE, .least = SIZE_LEAST}, {"quiet", .on = &o.quiet}, {.name = NULL}};
+    return context_read(ctx, into) < 0 ? context_exit(ctx) : context_form(ctx, forms, ARRAY_SIZE(forms), &o);
 }
 
 const struct command cmd_volume = {
@@ -136,7 +125,6 @@ const struct command cmd_volume = {
         "with '-'. ls shows how much each contains (- if the pool does not know; used_bytes or null with --json), "
         "and which are not in the current pool (in_pool): these can't be used until the service has their pool "
         "again. rm removes volumes with everything in them, and refuses one that a sandbox has mounted.",
-    .exit_status = " 0  it worked\n 1  it did not; stderr says why\n 2  the command line is wrong",
     .examples = "cove volume create cache --size 2GiB\n"
                 "cove run --volume cache:/cache -- sh -c 'echo kept > /cache/file'\n"
                 "cove run --volume cache:/cache:ro -- cat /cache/file\n"

@@ -8,18 +8,14 @@
 enum { COUNT_MAX = 64 };
 
 static const struct flag flags[] = {
-    {'q', 'q', "quiet", NULL, "Prints nothing on success."},
+    {'q', "quiet", NULL, "Prints nothing on success."},
 };
 
 static int warm_run(struct context *ctx)
 {
-    const char *value;
     uint64_t count;
     bool quiet = false;
-    int flag;
-    while ((flag = context_next_flag(ctx, &value)) > 0)
-        quiet = true;
-    if (flag < 0)
+    if (CONTEXT_READ(ctx, {"quiet", .on = &quiet}) < 0)
         return context_exit(ctx);
     if (context_operands(ctx) != 2)
         return context_usage(ctx, "give a template and how many: cove warm base 4");

@@ -5,20 +5,15 @@
 
 #include <string.h>
 
-enum { FLAG_REPO = 256 };
-
 static const struct flag flags[] = {
-    {FLAG_REPO, 0, "repo", "DIR", "The repository. Default: the one that the current directory is in."},
+    {0, "repo", "DIR", "The repository. Default: the one that the current directory is in."},
 };
 
 static int why_run(struct context *ctx)
 {
-    const char *value, *repo = ".";
+    const char *repo = ".";
     uint64_t line = 0;
-    int flag;
-    while ((flag = context_next_flag(ctx, &value)) > 0)
-        repo = value;
-    if (flag < 0)
+    if (CONTEXT_READ(ctx, {"repo", .text = &repo}) < 0)
         return context_exit(ctx);
     const char *what = context_operands(ctx) == 1 ? ctx->argv[ctx->argi] : "", *colon = strrchr(what, ':');
     if (!colon || colon == what || str_to_u64(str_of(colon + 1), &line) < 0 || line == 0 || line > INT32_MAX)

@@ -43,7 +43,7 @@ static int docker_add(struct docker *d, const char **list, size_t *n, const char
 
 static int docker_take_env(struct docker *d, const char *value)
 {
-    return environment_add(d->ctx, value, &d->env) < 0 ? docker_fail(d, DOCKER_USAGE) : 0;
+    return environment_take(d->ctx, &d->env, "env", value) < 0 ? docker_fail(d, DOCKER_USAGE) : 0;
 }
 
 static int docker_take_label(struct docker *d, const char *value)
@@ -267,7 +267,7 @@ int docker_find(struct docker *d, const char *text, json_t **ret_sandbox)
             found = one;
             break;
         }
-        if (*text && str_starts(str_of(docker_id(one)), str_of(text)))
+        if (*text && str_starts(str_of(service_text(one, "id")), str_of(text)))
             found = found ? found : one;
     }
     if (!found)
@@ -294,7 +294,7 @@ static int docker_each(struct docker *d, int (*fn)(struct docker *d, const json_
 
 static int docker_remove(struct docker *d, const json_t *sandbox)
 {
-    AUTO_FREE char *target = service_target(docker_id(sandbox), "%s", "");
+    AUTO_FREE char *target = service_target(service_text(sandbox, "id"), "%s", "");
     const char *state = json_string_value(json_object_get(sandbox, "state"));
     if (strcmp(d->verb, "rm") == 0 && !d->force && state && strcmp(state, "paused") != 0)
         return err_set(
@@ -308,7 +308,7 @@ static int docker_remove(struct docker *d, const json_t *sandbox)
 /* Its processes end, its files stay. */
 static int docker_stop(struct docker *d, const json_t *sandbox)
 {
-    AUTO_FREE char *target = service_target(docker_id(sandbox), "/pause");
+    AUTO_FREE char *target = service_target(service_text(sandbox, "id"), "/pause");
     AUTO_JSON json_t *body = json_pack("{s:b}", "memory", 0);
     const char *state = json_string_value(json_object_get(sandbox, "state"));
     if (*docker_label(sandbox, "docker.rm"))
@@ -340,7 +340,7 @@ static int docker_verb_cp(struct docker *d)
     else if (docker_find(d, from.is_remote ? from.id : to.id, &sandbox) < 0)
         status = docker_fail(d, DOCKER_FAILED);
     if (status == 0) {
-        struct copy c = {.ctx = d->ctx, .service = d->s, .id = docker_id(sandbox), .user = "root"};
+        struct copy c = {.ctx = d->ctx, .service = d->s, .id = service_text(sandbox, "id"), .user = "root"};
         int r = from.is_remote ? copy_from_sandbox(&c, from.path, to.path) : copy_to_sandbox(&c, from.path, to.path);
         status = r < 0 ? docker_fail(d, DOCKER_FAILED) : 0;
     }
@@ -472,25 +472,13 @@ char *docker_template(const char *image)
 
 const char *docker_label(const json_t *sandbox, const char *name)
 {
-    const char *text = json_string_value(json_object_get(json_object_get(sandbox, "metadata"), name));
-    return text ? text : "";
-}
-
-const char *docker_id(const json_t *sandbox)
-{
-    const char *id = json_string_value(json_object_get(sandbox, "id"));
-    return id ? id : "";
+    return service_text(json_object_get(sandbox, "metadata"), name);
 }
 
 static int docker_main(struct context *ctx)
 {
     struct docker d = {.ctx = ctx};
-    const char *value;
-    int flag;
-    while ((flag = ctx->argc > 1 && strcmp(ctx->argv[1], "--version") == 0 ? FLAGS_DONE
-                                                                           : context_next_flag(ctx, &value)) > 0)
-        ;
-    if (flag == FLAGS_STOP)
+    if ((ctx->argc < 2 || strcmp(ctx->argv[1], "--version") != 0) && context_read(ctx, NULL) < 0)
         return context_exit(ctx);
     int at = MAX(ctx->argi, 1);
     if (at + 1 < ctx->argc && (strcmp(ctx->argv[at], "image") == 0 || strcmp(ctx->argv[at], "container") == 0))

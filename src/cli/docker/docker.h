@@ -45,6 +45,5 @@ char *docker_template(const char *image);
 /* All containers; those of one name or id. New references. -1: ctx->err. */
 int docker_containers(struct docker *d, json_t **ret_array) WARN_UNUSED;
 int docker_find(struct docker *d, const char *text, json_t **ret_sandbox) WARN_UNUSED;
-const char *docker_label(const json_t *sandbox, const char *name); /* "": there is none */
-const char *docker_id(const json_t *sandbox);
+const char *docker_label(const json_t *sandbox, const char *name);         /* "": there is none */
 int docker_pull_image(struct docker *d, const char *image, bool is_quiet); /* an exit code */

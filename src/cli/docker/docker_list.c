@@ -95,7 +95,7 @@ static int docker_table(struct docker *d, const json_t *all, const char *const *
 /* Its own command runs. */
 static bool docker_is_up(struct docker *d, const json_t *sandbox)
 {
-    AUTO_FREE char *target = service_target(docker_id(sandbox), "/processes");
+    AUTO_FREE char *target = service_target(service_text(sandbox, "id"), "/processes");
     AUTO_JSON json_t *all = NULL;
     const char *state = json_string_value(json_object_get(sandbox, "state"));
     json_t *one;
@@ -115,7 +115,7 @@ static json_t *docker_describe(struct docker *d, const json_t *sandbox)
 {
     const bool is_up = docker_is_up(d, sandbox);
     const char *at = json_string_value(json_object_get(sandbox, "started_at"));
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "ID", docker_id(sandbox), "Image",
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "ID", service_text(sandbox, "id"), "Image",
                      docker_label(sandbox, "docker.image"), "Command", docker_label(sandbox, "docker.command"),
                      "CreatedAt", at ? at : "", "Names", docker_label(sandbox, "docker.name"), "State",
                      is_up ? "running" : "exited", "Status", is_up ? "Up" : "Exited", "Ports", "");
@@ -129,7 +129,7 @@ static bool docker_matches(const struct docker *d, const json_t *sandbox)
         const json_t *label = json_object_get(json_object_get(sandbox, "metadata"), key);
         const char *text = json_string_value(label);
         if (d->filters[i][0] == 'n'   ? !strstr(docker_label(sandbox, "docker.name"), value)
-            : d->filters[i][0] == 'i' ? !str_starts(str_of(docker_id(sandbox)), str_of(value))
+            : d->filters[i][0] == 'i' ? !str_starts(str_of(service_text(sandbox, "id")), str_of(value))
                                       : !text || (value[strlen(key)] && strcmp(value + strlen(key) + 1, text) != 0))
             return false;
     }
@@ -159,7 +159,7 @@ int docker_ps(struct docker *d)
 
 static void docker_add_image(const json_t *one, const char *tag, const char *wanted, json_t *ret)
 {
-    const char *name = json_string_value(json_object_get(one, "name")), *id = docker_id(one);
+    const char *name = json_string_value(json_object_get(one, "name")), *id = service_text(one, "id");
     const char *at = json_string_value(json_object_get(one, "updated_at"));
     const bool is_default = !tag || strcmp(tag, "default") == 0;
     AUTO_FREE char *full = is_default ? mem_strdup(name ? name : id) : mem_printf("%s:%s", name ? name : id, tag);
@@ -216,11 +216,11 @@ int docker_inspect(struct docker *d)
         AUTO_JSON json_t *sandbox = NULL, *images = json_array();
         if (docker_find(d, d->operands[i], &sandbox) == 0) {
             const bool is_up = docker_is_up(d, sandbox);
-            (void)json_array_append_new(found,
-                                        json_pack("{s:s, s:o, s:{s:s, s:b}, s:{s:s}}", "Id", docker_id(sandbox), "Name",
-                                                  json_sprintf("/%s", docker_label(sandbox, "docker.name")), "State",
-                                                  "Status", is_up ? "running" : "exited", "Running", is_up, "Config",
-                                                  "Image", docker_label(sandbox, "docker.image")));
+            (void)json_array_append_new(
+                found, json_pack("{s:s, s:o, s:{s:s, s:b}, s:{s:s}}", "Id", service_text(sandbox, "id"), "Name",
+                                 json_sprintf("/%s", docker_label(sandbox, "docker.name")), "State", "Status",
+                                 is_up ? "running" : "exited", "Running", is_up, "Config", "Image",
+                                 docker_label(sandbox, "docker.image")));
         } else if (docker_list_images(d, d->operands[i], images) == 0 && json_array_size(images)) {
             (void)json_array_append_new(found, json_pack("{s:O, s:[s]}", "Id",
                                                          json_object_get(json_array_get(images, 0), "ID"), "RepoTags",

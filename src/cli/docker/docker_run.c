@@ -50,7 +50,7 @@ int docker_exec(struct docker *d)
     if (docker_find(d, d->operands[0], &sandbox) < 0)
         return docker_fail(d, DOCKER_FAILED);
     exec_block_signals();
-    int r = docker_command(d, docker_id(sandbox), d->operands + 1, NULL, &status);
+    int r = docker_command(d, service_text(sandbox, "id"), d->operands + 1, NULL, &status);
     return r ? r : status;
 }
 
@@ -144,6 +144,12 @@ static int docker_copy_out(struct docker *d, const struct docker_running *run)
     return 0;
 }
 
+static int docker_pull_aside(struct context *ctx UNUSED, void *docker)
+{
+    struct docker *d = docker;
+    return docker_pull_image(d, d->operands[0], true) ? -1 : 0;
+}
+
 /* Without the image, it is pulled first. */
 static int docker_create(struct docker *d, const json_t *spec, json_t **ret_sandbox)
 {
@@ -153,14 +159,7 @@ static int docker_create(struct docker *d, const json_t *spec, json_t **ret_sand
     if (d->ctx->err.code != ERR_NOT_FOUND || (d->pull && strcmp(d->pull, "never") == 0))
         return -1;
     (void)fprintf(stderr, "Unable to find image '%s' locally\n", image);
-    int out = dup(STDOUT_FILENO);
-    (void)fflush(stdout);
-    (void)dup2(STDERR_FILENO, STDOUT_FILENO); /* the command's output is all that is there */
-    int status = docker_pull_image(d, image, true);
-    (void)fflush(stdout);
-    (void)dup2(out, STDOUT_FILENO);
-    (void)close(out);
-    if (status)
+    if (template_build_aside(d->ctx, docker_pull_aside, d) < 0)
         return err_set(&d->ctx->err, ERR_NOT_FOUND, "pull access denied for %.100s", image);
     return service_call(d->s, "POST", "/cove/v1/sandboxes", spec, NULL, ret_sandbox);
 }
@@ -176,7 +175,7 @@ static int docker_spec(struct docker *d, char *const *argv, json_t **ret_spec, s
         return docker_refuse(d,
                              "Error response from daemon: Conflict. The container name \"/%s\" is already in use by "
                              "container \"%s\".",
-                             d->name, docker_id(taken));
+                             d->name, service_text(taken, "id"));
     json_t *spec =
         json_pack("{s:s, s:i, s:{s:s, s:s, s:s%, s:s}}", "template", template_name, "timeout_ms", 0, "metadata",
                   "docker.image", d->operands[0], "docker.name", d->name ? d->name : "", "docker.command",
@@ -239,7 +238,7 @@ int docker_run(struct docker *d)
     if (status == 0 && docker_create(d, spec, &sandbox) < 0)
         status = docker_fail(d, DOCKER_USAGE);
     else if (status == 0) {
-        run.id = mem_strdup(docker_id(sandbox));
+        run.id = mem_strdup(service_text(sandbox, "id"));
         status = docker_run_in(d, &run, argv);
     }
     for (size_t i = 0; i < d->n_volumes; i++) {
@@ -282,7 +281,7 @@ int docker_logs(struct docker *d)
     if (docker_find(d, d->operands[0], &sandbox) < 0)
         return docker_fail(d, DOCKER_FAILED);
     AUTO_FREE char *target =
-        service_target(docker_id(sandbox), "/events?from=1&kind=exec.%s", d->follow ? "&follow=1" : "");
+        service_target(service_text(sandbox, "id"), "/events?from=1&kind=exec.%s", d->follow ? "&follow=1" : "");
     if (service_stream(d->s, "GET", target) < 0)
         return docker_fail(d, DOCKER_FAILED);
     http_client_timeout(service_client(d->s), -1);
@@ -290,7 +289,7 @@ int docker_logs(struct docker *d)
     while ((r = service_object(d->s, &line, &object)) > 0) {
         AUTO_JSON json_t *event = object;
         const json_t *data = json_object_get(event, "data");
-        const char *kind = events_text(event, "kind"), *tag = json_string_value(json_object_get(data, "tag"));
+        const char *kind = service_text(event, "kind"), *tag = json_string_value(json_object_get(data, "tag"));
         if (strcmp(kind, "exec.start") == 0 && tag && strcmp(tag, DOCKER_TAG) == 0)
             start = json_integer_value(json_object_get(event, "seq"));
         if (start < 0 || json_integer_value(json_object_get(event, "cause")) != start)

@@ -263,10 +263,10 @@ static int try_listen_patiently(const struct config_listen *at, pid_t coved)
 static int is_taken(struct context *ctx, const struct config_listen *at)
 {
     const char *colon = strrchr(at->text, ':');
-    (void)snprintf(ctx->hint, sizeof(ctx->hint),
-                   "'ss -ltnp sport = %s' shows which: end it, or choose another address for TLS (listen_tls, "
-                   "COVE_LISTEN_TLS) and start the service again; then set the domain",
-                   colon ? colon : at->text);
+    context_hint(ctx,
+                 "'ss -ltnp sport = %s' shows which: end it, or choose another address for TLS (listen_tls, "
+                 "COVE_LISTEN_TLS) and start the service again; then set the domain",
+                 colon ? colon : at->text);
     return err_set(&ctx->err, ERR_FAILED_PRECONDITION,
                    "%s, where the service is to listen with TLS, is another program's", at->text);
 }
@@ -277,8 +277,7 @@ static int check_port(struct context *ctx, const struct config_listen *at, pid_t
     if (r == 0 || geteuid() != 0) /* who can't look may not change the domain either, and hears of that */
         return 0;
     if (r == -EADDRNOTAVAIL) {
-        (void)snprintf(ctx->hint, sizeof(ctx->hint),
-                       "listen_tls, or COVE_LISTEN_TLS, must be one that 'ip address' shows");
+        context_hint(ctx, "listen_tls, or COVE_LISTEN_TLS, must be one that 'ip address' shows");
         return err_set(&ctx->err, ERR_FAILED_PRECONDITION, "this machine does not have the address %s", at->text);
     }
     if (r != -EADDRINUSE)
@@ -299,9 +298,9 @@ static int is_not_shown(struct context *ctx, const struct config_listen *at, enu
 {
     if (found == TLS_PROBE_OTHER)
         return is_taken(ctx, at);
-    (void)snprintf(ctx->hint, sizeof(ctx->hint),
-                   "its log says why; or it was started with another listen_tls (COVE_LISTEN_TLS) than is said here: "
-                   "start it again");
+    context_hint(ctx,
+                 "its log says why; or it was started with another listen_tls (COVE_LISTEN_TLS) than is said here: "
+                 "start it again");
     return err_set(&ctx->err, ERR_UNAVAILABLE, "the domain is set, but the service does not answer at %s", at->text);
 }
 

@@ -5,7 +5,6 @@
 #include "base/mem.h"
 #include "cli/service.h"
 #include "config/config.h"
-#include "http/url.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +26,7 @@ static char *socket_path(struct context *ctx)
     const char *path = str_starts(str_of(host), STR("unix:")) ? host + 5 : host, *end = strrchr(path, '/');
     if (path[0] == '/')
         return mem_printf("%.*s/vault.sock", (int)(end - path), path);
-    (void)snprintf(ctx->hint, sizeof(ctx->hint), "run this command there, without --host and COVE_HOST");
+    context_hint(ctx, "run this command there, without --host and COVE_HOST");
     (void)err_set(&ctx->err, ERR_INVALID_ARGUMENT,
                   "secrets are set on the machine that the service runs on, not remotely");
     return NULL;
@@ -37,8 +36,8 @@ static int unreachable(struct context *ctx, int r, const char *path)
 {
     (void)err_set(&ctx->err, r == -EACCES || r == -EPERM ? ERR_PERMISSION_DENIED : ERR_UNAVAILABLE,
                   "cannot reach the vault at %s: %s", path, strerror(-r));
-    (void)snprintf(
-        ctx->hint, sizeof(ctx->hint), "%s",
+    context_hint(
+        ctx, "%s",
         r == -EACCES || r == -EPERM
             ? "its socket is for root, the service's owner and its group: use sudo, or join the group"
         : r == -EAGAIN || r == -ETIMEDOUT
@@ -84,20 +83,17 @@ static int exchange(int fd, struct str request, struct buf *answer)
 /* Secrets of other tenants than the default one are called "_tenant-<number>.<name>", or "_uid-<uid>.<name>". NULL: as the vault knows who asks. */
 static int tenant_prefix(struct context *ctx, char **ret_prefix)
 {
-    AUTO_BUF struct buf target = BUF_INIT(4096);
     AUTO_JSON json_t *tenant = NULL;
     const char *name = ctx->tenant ? ctx->tenant : getenv("COVE_TENANT");
     *ret_prefix = NULL;
     if (!name || !*name)
         return 0;
-    buf_append_cstr(&target, "/cove/v1/tenants/");
-    (void)url_encode(&target, str_of(name), true);
-    buf_append_char(&target, '\0');
-    if (buf_error(&target) < 0)
-        return err_set(&ctx->err, ERR_INVALID_ARGUMENT, "\"%.64s...\" is not a tenant's name", name);
+    AUTO_FREE char *target = service_path(ctx, "/cove/v1/tenants/", name, "");
+    if (!target)
+        return -1;
     ctx->tenant = ""; /* tenants are none's */
     AUTO(service_close) struct service *s = service_open(ctx);
-    int r = s ? service_call(s, "GET", buf_data(&target), NULL, NULL, &tenant) : -1;
+    int r = s ? service_call(s, "GET", target, NULL, NULL, &tenant) : -1;
     ctx->tenant = name;
     json_int_t number = json_integer_value(json_object_get(tenant, "number"));
     AUTO_FREE char *own = mem_printf("uid-%u", (unsigned)geteuid());
@@ -139,9 +135,9 @@ static int vault_client_ask(struct context *ctx, const struct vault_request *req
         return err_set(&ctx->err, ERR_INTERNAL, "%s does not answer as a vault does: is it another version?", path);
     if (answer.code != ERR_OK) {
         if (answer.code == ERR_PERMISSION_DENIED)
-            (void)snprintf(ctx->hint, sizeof(ctx->hint), "use sudo, or be the service's owner");
+            context_hint(ctx, "use sudo, or be the service's owner");
         else if (answer.code == ERR_NOT_FOUND)
-            (void)snprintf(ctx->hint, sizeof(ctx->hint), "'cove secret ls' lists those there are");
+            context_hint(ctx, "'cove secret ls' lists those there are");
         return err_set(&ctx->err, answer.code, "%.*s", STR_ARG(answer.message));
     }
     *ret_answer = answer;
@@ -192,8 +188,7 @@ int vault_check_names(struct context *ctx, const json_t *names)
             found = vault_own_name(prefix, &known) && str_eqc(known, name);
         if (found)
             continue;
-        (void)snprintf(ctx->hint, sizeof(ctx->hint),
-                       "'cove secret set %.64s' makes it; 'cove secret ls' lists those there are", name);
+        context_hint(ctx, "'cove secret set %.64s' makes it; 'cove secret ls' lists those there are", name);
         return err_set(&ctx->err, ERR_NOT_FOUND, "there is no secret %.64s", name);
     }
     return 0;

@@ -4,7 +4,6 @@
 #include "cli/build/dockerfile.h"
 #include "cli/build/template_add.h"
 #include "cli/build/template_build.h"
-#include "http/url.h"
 
 #include <openssl/sha.h>
 #include <string.h>
@@ -347,35 +346,25 @@ static int devcontainer_make(struct repo *r, const char *commit, const char *nam
     return status == STATUS_OK ? 0 : -1;
 }
 
-int devcontainer_prepare(struct repo *r, struct service *s, const char *commit, const char *template)
+struct devcontainer_wanted {
+    struct repo *repo;
+    const char *commit, *template;
+};
+
+static int devcontainer_build_wanted(struct context *ctx, void *arg)
 {
-    AUTO_BUF struct buf target = BUF_INIT(4096);
-    AUTO_JSON json_t *found = NULL;
-    struct context *ctx = r->ctx;
-    if (!str_starts(str_of(template), STR(DEVCONTAINER_PREFIX)))
-        return 0;
-    buf_append_cstr(&target, "/cove/v1/templates?ref=");
-    (void)url_encode(&target, str_of(template), true);
-    buf_append_char(&target, '\0');
-    if (service_call(s, "GET", buf_data(&target), NULL, NULL, &found) == 0)
-        return 0;
-    if (ctx->err.code != ERR_NOT_FOUND)
-        return -1;
-    ctx->err.code = ERR_OK;
-    (void)fprintf(stderr, "cove env: the template %s is built first, this once\n", template);
-    (void)fflush(stdout);
-    const int out = dup(STDOUT_FILENO);
-    const bool json = ctx->json;
-    (void)dup2(STDERR_FILENO, STDOUT_FILENO);
-    ctx->json = false;
-    int made = devcontainer_make(r, commit, template);
-    ctx->json = json;
-    (void)fflush(stdout);
-    (void)dup2(out, STDOUT_FILENO);
-    (void)close(out);
-    if (made == 0)
+    const struct devcontainer_wanted *w = arg;
+    if (devcontainer_make(w->repo, w->commit, w->template) == 0)
         return 0;
     return ctx->err.code != ERR_OK
                ? -1
-               : err_set(&ctx->err, ERR_FAILED_PRECONDITION, "the template %s wasn't built", template);
+               : err_set(&ctx->err, ERR_FAILED_PRECONDITION, "the template %s wasn't built", w->template);
+}
+
+int devcontainer_prepare(struct repo *r, struct service *s, const char *commit, const char *template)
+{
+    struct devcontainer_wanted w = {r, commit, template};
+    return str_starts(str_of(template), STR(DEVCONTAINER_PREFIX))
+               ? template_build_first(r->ctx, s, template, devcontainer_build_wanted, &w)
+               : 0;
 }

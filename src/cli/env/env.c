@@ -7,11 +7,11 @@
 #include "cli/env/devcontainer.h"
 #include "cli/env/kept.h"
 #include "cli/env/review.h"
-#include "cli/exec/terminal.h"
 #include "http/url.h"
 
 #include <ctype.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -19,7 +19,7 @@
 
 enum { KEEP_FROM_MS = 250 }; /* what took longer is kept for the next one */
 enum { IDLE_MS = 3600000, PROLONG_MS = 300000, WATCH_MS = 1000, CAPTURE_MAX = 64 * 1024 };
-enum { RECEIVED_MAX_MB = 2048, CHANGED_MAX = 1 << 20, COMMIT = 40, TRIES = 3 };
+enum { RECEIVED_MAX_MB = 2048, CHANGED_MAX = 1 << 20, OBJECTS_MAX = 4 << 20, COMMIT = 40, TRIES = 3 };
 
 /* ---- what runs inside ---- */
 
@@ -49,16 +49,20 @@ static const char script_fix[] = "chown 0:0 \"$1\"/.git/objects/pack/*";
 static const char script_update[] = "set -e; cd \"$1\"; git index-pack --stdin --fix-thin > /dev/null\n"
                                     "git checkout -q -f -B \"cove/$2\" \"$3\"";
 
-/* What is not committed, without touching the index; repositories that lie in the copy are left out. */
+/*
+ * What is not committed, without touching the index; repositories that lie in the copy are left out. Nothing but the commit's name is given when it is $4, on
+ * top of $5.
+ */
 static const char script_give[] =
     "git() { command git -c core.hooksPath=/dev/null -c core.fsmonitor=false \"$@\"; }\n"
     "cd \"$1\" && git rev-parse -q --verify 'HEAD^{commit}' > /dev/null || { echo 'there is no commit' >&2; exit 1; }\n"
     "index=$(mktemp) && cp \"$(git rev-parse --git-path index)\" \"$index\" 2> /dev/null\n"
     "export GIT_INDEX_FILE=\"$index\"; git add -A > /dev/null 2>&1\n"
     "git diff --cached --raw HEAD | sed -n 's/^:[0-7]* 160000 .*\\t//p' | while read -r p; do git reset -q HEAD -- \"$p\"; done\n"
+    "export GIT_AUTHOR_DATE='@1000000000 +0000' GIT_COMMITTER_DATE='@1000000000 +0000'\n"
     "work=$(git commit-tree -p HEAD -m 'not committed' \"$(git write-tree)\") || exit 1\n"
-    "rm -f \"$index\"; unset GIT_INDEX_FILE\n"
-    "echo \"$work\"; printf '%s\\n^%s\\n' \"$work\" \"$2\" | git pack-objects --revs --stdout --quiet --delta-base-offset";
+    "rm -f \"$index\"; unset GIT_INDEX_FILE; echo \"$work\"; [ \"$work $(git rev-parse HEAD)\" != \"$4 $5\" ] || exit 0\n"
+    "printf '%s\\n^%s\\n' \"$work\" \"$2\" | git pack-objects --revs --stdout --quiet --delta-base-offset";
 
 /*
  * The same where it is known which paths can differ from those of the commit $3, a line each on stdin: what HEAD has, and of these and of what was committed
@@ -78,8 +82,8 @@ static const char script_give_some[] =
     "export GIT_INDEX_FILE=\"$d/index\"; git update-index --add --stdin < \"$d/there\"; git ls-files -s > \"$d/new\"; unset GIT_INDEX_FILE\n"
     "work=$({ printf 'commit refs/cove/work\\nmark :1\\ncommitter Cove <cove@localhost> 0 +0000\\ndata 13\\nnot committed\\nfrom %s\\n' \"$head\"; cat \"$d/gone\"\n"
     "    sed 's/^\\([0-7]*\\) \\([0-9a-f]*\\) 0\\t/M \\1 \\2 /' \"$d/new\"; printf '\\nget-mark :1\\nreset refs/cove/work\\nfrom %040d\\n\\n' 0; } |"
-    " git fast-import --quiet --force); [ -n \"$work\" ]\n"
-    "echo \"$work\"; printf '%s\\n^%s\\n' \"$work\" \"$2\" | git pack-objects --revs --stdout --quiet --delta-base-offset --thin --window=2";
+    " git -c fastimport.unpackLimit=1 fast-import --quiet --force); [ -n \"$work\" ]; echo \"$work\"; [ \"$work $head\" != \"$4 $5\" ] || exit 0\n"
+    "printf '%s\\n^%s\\n' \"$work\" \"$2\" | git pack-objects --revs --stdout --quiet --window=0 --compression=1";
 
 static const char script_rebase[] = "set -e; cd \"$1\"; git index-pack --stdin --fix-thin > /dev/null\n"
                                     "git rebase -q --onto \"$3\" \"$2\" || { git rebase --abort; exit 1; }";
@@ -137,7 +141,7 @@ int env_open(struct context *ctx, const char *path, const char *name, struct env
     AUTO_JSON json_t *all = NULL;
     json_t *one;
     size_t i;
-    *ret_env = (struct env){.ctx = ctx, .repo.lock = -1};
+    *ret_env = (struct env){.ctx = ctx, .prompt = getenv("COVE_PROMPT"), .repo.lock = -1};
     struct env *e = ret_env;
     if (name && !env_is_name(name))
         return err_set(&ctx->err, ERR_INVALID_ARGUMENT,
@@ -170,6 +174,24 @@ int env_open(struct context *ctx, const char *path, const char *name, struct env
     return 0;
 }
 
+static void env_forget(struct env *e)
+{
+    mem_free(e->at.head);
+    mem_free(e->at.work);
+    mem_free(e->at.base);
+    e->at = (struct env_commits){NULL, NULL, NULL};
+}
+
+int env_look(struct env *e)
+{
+    const char *const names[] = {e->base, e->head, e->work};
+    char **const commits[] = {&e->at.base, &e->at.head, &e->at.work};
+    env_forget(e);
+    return repo_commits(&e->repo, REPO_THEIRS, names, ARRAY_SIZE(names), commits) == 0
+               ? 0
+               : err_set(&e->ctx->err, ERR_NOT_FOUND, "there is no environment %s", e->name);
+}
+
 void env_fini(struct env *e)
 {
     service_close(e->service);
@@ -182,6 +204,7 @@ void env_fini(struct env *e)
     mem_free(e->head);
     mem_free(e->work);
     mem_free(e->base);
+    env_forget(e);
 }
 
 /* ---- in the sandbox ---- */
@@ -261,7 +284,7 @@ int env_run(struct env *e, char *const *argv, json_t *variables, bool has_pty, i
 int env_wake(struct env *e)
 {
     if (!e->id) {
-        (void)snprintf(e->ctx->hint, sizeof(e->ctx->hint), "'cove env list' shows those there are");
+        context_hint(e->ctx, "'cove env list' shows those there are");
         return err_set(&e->ctx->err, ERR_NOT_FOUND, "the environment %s has no sandbox", e->name);
     }
     AUTO_JSON json_t *body = json_pack("{s:i}", "timeout_ms", IDLE_MS);
@@ -389,8 +412,7 @@ int env_create(struct env *e, const char *commit, json_t *spec, const json_t *se
                        e->name);
     before = repo_commit(&e->repo, REPO_THEIRS, e->head);
     if (before && strcmp(before, commit) != 0) {
-        (void)snprintf(e->ctx->hint, sizeof(e->ctx->hint),
-                       "--from cove/%s goes on from it, 'cove env abort %s' throws it away", e->name, e->name);
+        context_hint(e->ctx, "--from cove/%s goes on from it, 'cove env abort %s' throws it away", e->name, e->name);
         return err_set(&e->ctx->err, ERR_ALREADY_EXISTS, "the branch cove/%s has commits of an earlier environment",
                        e->name);
     }
@@ -461,20 +483,49 @@ int env_sweep(struct env *e)
 
 /* ---- receiving ---- */
 
-/* "<commit>\n", then a pack. index-pack reads every object as git fsck would, warnings included. */
-static int env_take(struct env *e, const char *base, int file)
+/*
+ * What was checked becomes theirs as the pack that it came in, if that has nothing else and no commit is new; else it is fetched, which also looks whether the
+ * branch is checked out here. False: it is to be fetched.
+ */
+static bool env_hand_over(struct env *e, const char *work)
+{
+    struct repo *r = &e->repo;
+    AUTO_BUF struct buf objects = BUF_INIT(OBJECTS_MAX), head = BUF_INIT(COMMIT + 2);
+    AUTO_FREE char *keep = NULL, *update = mem_printf("update %s %s %s\n", e->work, work, e->at.work);
+    if (!e->at.work || fd_read_file(r->lock, "refs/in/head", &head) < 0 || !str_eqc(repo_line(&head), e->at.head) ||
+        REPO_ASK(r, REPO_OURS, &objects, "rev-list", "--objects", "--no-object-names", "refs/in/work", "^refs/base",
+                 "--") < 0 ||
+        !(keep = repo_give_pack(r, buf_len(&objects) / (COMMIT + 1))))
+        return false;
+    bool done = repo_set_refs(r, REPO_THEIRS, update) == 0;
+    (void)unlink(keep);
+    if (done) {
+        mem_free(e->at.work);
+        e->at.work = mem_strdup(work);
+    }
+    return done;
+}
+
+/*
+ * "<commit>\n", then a pack, or nothing where that was received before. index-pack reads every object as git fsck would, warnings included.
+ */
+static int env_take(struct env *e, int file)
 {
     const char *const index[] = {"index-pack", "--stdin", "--strict", "--fix-thin", NULL};
     AUTO_FREE char *to_head = mem_printf("+refs/in/head:%s", e->head);
     AUTO_FREE char *to_work = mem_printf("+refs/in/work:%s", e->work);
     char work[COMMIT + 2] = "";
     struct repo *r = &e->repo;
-    if (pread(file, work, COMMIT + 1, 0) != COMMIT + 1 || strspn(work, "0123456789abcdef") != COMMIT ||
-        lseek(file, COMMIT + 1, SEEK_SET) < 0)
+    if (pread(file, work, COMMIT + 1, 0) != COMMIT + 1 || strspn(work, "0123456789abcdef") != COMMIT)
         return err_set(&e->ctx->err, ERR_PERMISSION_DENIED, "refused: no commit");
     work[COMMIT] = '\0';
-    AUTO_FREE char *refs = mem_printf(
-        "update refs/base %s\nupdate refs/in/work %s^{commit}\nupdate refs/in/head %s^{commit}^1\n", base, work, work);
+    if (e->at.work && strcmp(work, e->at.work) == 0 && lseek(file, 0, SEEK_END) == COMMIT + 1)
+        return 0;
+    if (lseek(file, COMMIT + 1, SEEK_SET) < 0)
+        return err_errno(&e->ctx->err, errno, "receive what changed");
+    AUTO_FREE char *refs =
+        mem_printf("update refs/base %s\nupdate refs/in/work %s^{commit}\nupdate refs/in/head %s^{commit}^1\n",
+                   e->at.base, work, work);
     if (repo_git(r, REPO_OURS, &(struct repo_io){file, -1, NULL}, index) < 0 || repo_set_refs(r, REPO_OURS, refs) < 0) {
         AUTO_FREE char *said = mem_strdup(e->ctx->err.msg);
         return err_set(&e->ctx->err, ERR_PERMISSION_DENIED, "refused: %.200s", said);
@@ -482,23 +533,23 @@ static int env_take(struct env *e, const char *base, int file)
     if (review_check(r, "refs/base", "refs/in/head", "refs/in/work") < 0)
         return -1;
     /* The same checks once more, and that nothing is missing. */
+    if (env_hand_over(e, work))
+        return 0;
     return REPO_GIT(r, REPO_THEIRS, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance",
-                    "--atomic", r->ours, to_head, to_work);
+                    "--atomic", r->ours, to_head, to_work) < 0
+               ? -1
+               : env_look(e);
 }
 
 /* Paths in the copy that can differ from the kept one that it began with, as the service sees them; a line each. False: that isn't known. */
 static bool env_changed(struct env *e, struct buf *paths)
 {
     AUTO(service_close) struct service *s = e->copy ? service_open(e->ctx) : NULL;
-    AUTO_BUF struct buf target = BUF_INIT(4096);
-    AUTO_FREE char *inside = mem_printf("%s/", e->repo.top);
+    AUTO_FREE char *inside = mem_printf("%s/", e->repo.top), *other = mem_printf("&b=%s", e->id);
+    AUTO_FREE char *target = service_path(e->ctx, "/cove/v1/diff?a=", e->copy ? e->copy : "", other);
     struct str text;
     json_t *one;
-    buf_append_cstr(&target, "/cove/v1/diff?a=");
-    (void)url_encode(&target, str_of(e->copy ? e->copy : ""), true);
-    buf_printf(&target, "&b=%s", e->id);
-    buf_append_char(&target, '\0');
-    int r = !s || buf_error(&target) ? -1 : service_stream(s, "GET", buf_data(&target));
+    int r = !s || !target ? -1 : service_stream(s, "GET", target);
     while (r >= 0 && (r = service_object(s, &text, &one)) > 0) {
         AUTO_JSON json_t *line = one;
         const char *path = json_string_value(json_object_get(line, "path")),
@@ -524,12 +575,17 @@ static bool env_changed(struct env *e, struct buf *paths)
 }
 
 /* What is inside, into the file. Only what changed is looked at where that is known, and all of it where not, or where that fails. */
-static int env_give(struct env *e, const char *base, int file)
+static int env_give(struct env *e, int file)
 {
     AUTO_BUF struct buf paths = BUF_INIT(CHANGED_MAX);
     AUTO_CLOSE int list = memfd_create("changed", MFD_CLOEXEC);
     const char *from = e->copy ? strrchr(e->copy, ':') : NULL;
-    char *const words[] = {e->repo.top, (char *)base, (char *)(from ? from + 1 : ""), NULL};
+    char *const words[] = {e->repo.top,
+                           e->at.base,
+                           (char *)(from ? from + 1 : ""),
+                           e->at.work ? e->at.work : (char *)"",
+                           e->at.head ? e->at.head : (char *)"",
+                           NULL};
     if (from && list >= 0 && env_changed(e, &paths) &&
         (!buf_len(&paths) || fd_write_all(list, buf_data(&paths), buf_len(&paths)) == 0) &&
         lseek(list, 0, SEEK_SET) == 0 && env_script(e, script_give_some, words, list, file, NULL) == 0)
@@ -545,18 +601,21 @@ static int env_give(struct env *e, const char *base, int file)
 int env_receive(struct env *e)
 {
     AUTO_FREE char *path = mem_printf("%s/received", e->repo.ours);
-    AUTO_FREE char *base = repo_commit(&e->repo, REPO_THEIRS, e->base);
     AUTO_CLOSE int file = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (!base || file < 0)
-        return base ? err_errno(&e->ctx->err, errno, "write %s", path) : -1;
+    /* Who has removed the branch here gets it again. */
+    if (!e->at.base && env_look(e) < 0 && !(e->at.base = repo_commit(&e->repo, REPO_THEIRS, e->base)))
+        return -1;
+    e->ctx->err.code = ERR_OK;
+    if (file < 0)
+        return err_errno(&e->ctx->err, errno, "write %s", path);
     (void)unlink(path);
-    if (env_give(e, base, file) < 0)
+    if (env_give(e, file) < 0)
         return -1;
     /* `git gc` here may take a pack away under a git that reads it; the next one finds what took its place. */
-    int r = env_take(e, base, file);
+    int r = env_take(e, file);
     for (int i = 1; r < 0 && i < TRIES; i++) {
         e->ctx->err.code = ERR_OK;
-        r = env_take(e, base, file);
+        r = env_take(e, file);
     }
     return r;
 }
@@ -571,6 +630,7 @@ int env_rebase(struct env *e, const char *onto)
     char *const words[] = {e->repo.top, base, (char *)onto, NULL};
     if (env_send(e, pack, revisions, script_rebase, words) < 0)
         return -1;
+    env_forget(e);
     return REPO_GIT(&e->repo, REPO_THEIRS, "update-ref", e->base, onto) < 0 ? -1 : env_receive(e);
 }
 

@@ -27,8 +27,12 @@ struct env {
     char *id;                 /* the sandbox; NULL: it is gone */
     char *state;              /* its state, NULL without one */
     char *user;               /* who works in the copy; NULL: the template's user */
+    const char *prompt;       /* what the agent was asked, by COVE_PROMPT; borrowed; NULL: the client doesn't say */
     char *copy;               /* the kept one that it began with, "NAME:COMMIT"; NULL: none */
     char *head, *work, *base; /* names of refs */
+    struct env_commits {
+        char *head, *work, *base;
+    } at; /* where these led when env_look() or env_receive() saw them last */
 };
 
 /* -1: ctx->err. name NULL: of the repository alone. There need be no such environment yet. */
@@ -57,6 +61,9 @@ int env_exec(struct env *e, const struct exec_request *request, const struct exe
 
 /* A script in the copy, with `words` as $1 and on ($1 is the path of the copy). in, out: -1 none. Its failure is -1. */
 int env_script(struct env *e, const char *script, char *const *words, int in, int out, const char *user) WARN_UNUSED;
+
+/* Where its refs lead. ERR_NOT_FOUND: there is no such environment. */
+int env_look(struct env *e) WARN_UNUSED;
 
 /* Receives what is inside. -1: ctx->err; ERR_PERMISSION_DENIED when it was refused. */
 int env_receive(struct env *e) WARN_UNUSED;

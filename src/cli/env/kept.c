@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/env/kept.h"
 #include "base/mem.h"
-#include "http/url.h"
 
 #include <openssl/sha.h>
 #include <string.h>
@@ -38,14 +37,11 @@ static bool kept_is_covered(const struct env *e, const json_t *spec)
 char *kept_name(struct env *e, const json_t *spec, bool whole_history)
 {
     const char *template = json_string_value(json_object_get(spec, "template"));
-    AUTO_BUF struct buf target = BUF_INIT(4096);
+    AUTO_FREE char *target = service_path(e->ctx, "/cove/v1/templates?ref=", template ? template : "base", "");
     AUTO_JSON json_t *found = NULL;
     if (kept_is_covered(e, spec))
         return NULL;
-    buf_append_cstr(&target, "/cove/v1/templates?ref=");
-    (void)url_encode(&target, str_of(template ? template : "base"), true);
-    buf_append_char(&target, '\0');
-    if (buf_error(&target) || service_call(e->service, "GET", buf_data(&target), NULL, NULL, &found) < 0) {
+    if (!target || service_call(e->service, "GET", target, NULL, NULL, &found) < 0) {
         e->ctx->err.code = ERR_OK;
         return NULL;
     }
@@ -149,14 +145,11 @@ static int kept_drop_others(struct env *e, const char *begins, const char *but)
     {
         const char *ref = json_string_value(json_object_get(one, "ref"));
         const char *slash = ref ? strchr(ref, '/') : NULL, *name = slash ? slash + 1 : ref; /* behind the namespace */
-        AUTO_BUF struct buf target = BUF_INIT(4096);
         if (!name || !str_starts(str_of(name), str_of(begins)) || (but && strcmp(name, but) == 0) ||
             kept_is_needed(sandboxes, name))
             continue;
-        buf_append_cstr(&target, "/cove/v1/snapshots?ref=");
-        (void)url_encode(&target, str_of(ref), true);
-        buf_append_char(&target, '\0');
-        n += !buf_error(&target) && service_call(e->service, "DELETE", buf_data(&target), NULL, NULL, NULL) == 0;
+        AUTO_FREE char *target = service_path(e->ctx, "/cove/v1/snapshots?ref=", ref, "");
+        n += target && service_call(e->service, "DELETE", target, NULL, NULL, NULL) == 0;
     }
     return n;
 }

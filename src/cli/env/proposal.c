@@ -257,7 +257,7 @@ int proposal_may_apply(struct env *e)
     const char *scope = json_string_value(json_object_get(info, "scope"));
     if (scope && (strcmp(scope, "approve") == 0 || strcmp(scope, "admin") == 0))
         return 0;
-    (void)snprintf(e->ctx->hint, sizeof(e->ctx->hint), "'cove key create --scope approve' makes a reviewer's key");
+    context_hint(e->ctx, "'cove key create --scope approve' makes a reviewer's key");
     return err_set(&e->ctx->err, ERR_PERMISSION_DENIED, "this key's scope is '%.20s': to apply is for a reviewer",
                    scope ? scope : "?");
 }

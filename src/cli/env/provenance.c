@@ -13,7 +13,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { NOTE_MAX = 16 << 20, SHOWN_MAX = 12, TRIES = 6 };
+enum { NOTE_MAX = 16 << 20, SHOWN_MAX = 12, TRIES = 6, PROMPT_MAX = 4096 };
 
 #define NOTES_REF "refs/notes/cove"
 #define NOTES_REFSPEC "refs/notes/cove:refs/notes/cove"
@@ -100,12 +100,12 @@ static json_t *provenance_command(const json_t *commands)
     return NULL;
 }
 
-int provenance_note(struct env *e, const char *before)
+/* On the commits that `before` does not have and the environment's head has. */
+static int provenance_note(struct env *e, const char *before)
 {
     AUTO_BUF struct buf commits = BUF_INIT(1 << 20);
     AUTO_JSON json_t *receipt = NULL, *policy = NULL, *line = NULL;
-    AUTO_FREE char *not = mem_printf("^%s", before ? before : e->base),
-                   *most = mem_printf("-n%d", PROVENANCE_COMMITS_MAX);
+    AUTO_FREE char *not = mem_printf("^%s", before), *most = mem_printf("-n%d", PROVENANCE_COMMITS_MAX);
     struct str rest, one;
     if (REPO_ASK(&e->repo, REPO_THEIRS, &commits, "rev-list", most, e->head, not, "--") < 0)
         return -1;
@@ -115,18 +115,31 @@ int provenance_note(struct env *e, const char *before)
     if (receipt_collect(e->ctx, e->id, 1, NULL, &receipt) < 0 || !(policy = provenance_policy(e)))
         return -1;
     json_t *command = provenance_command(json_object_get(receipt, "commands"));
-    line = json_pack("{s:s, s:s, s:s, s:O?, s:O, s:O, s:O, s:O?, s:O?}", "kind", "commit", "environment", e->name,
-                     "sandbox", e->id, "command", command, "policy", policy, "reached",
-                     json_object_get(receipt, "reached"), "refused", json_object_get(receipt, "refused"), "seq",
-                     json_object_get(receipt, "seq"), "hash", json_object_get(receipt, "hash"));
+    size_t n = e->prompt ? strnlen(e->prompt, PROMPT_MAX) : 0;
+    while (n && (e->prompt[n] & 0xc0) == 0x80) /* not within a character */
+        n--;
+    line = json_pack("{s:s, s:o*, s:s, s:s, s:O?, s:O, s:O, s:O, s:O?, s:O?}", "kind", "commit", "prompt",
+                     n ? json_stringn(e->prompt, n) : NULL, "environment", e->name, "sandbox", e->id, "command",
+                     command, "policy", policy, "reached", json_object_get(receipt, "reached"), "refused",
+                     json_object_get(receipt, "refused"), "seq", json_object_get(receipt, "seq"), "hash",
+                     json_object_get(receipt, "hash"));
     char *all[PROVENANCE_COMMITS_MAX];
-    size_t n = 0;
+    n = 0;
     while (n < PROVENANCE_COMMITS_MAX && str_split(&rest, '\n', &one) && one.n)
         all[n++] = mem_strndup(one.p, one.n);
     int done = provenance_append_all(e, (const char *const *)all, n, line);
     while (n)
         mem_free(all[--n]);
     return done;
+}
+
+int provenance_receive(struct env *e)
+{
+    struct err seen = e->ctx->err;
+    int r = env_look(e);
+    AUTO_FREE char *before = mem_strdup(r < 0 ? e->base : e->at.head);
+    e->ctx->err = r < 0 ? seen : e->ctx->err; /* the branch was removed here, or env_receive() says it */
+    return env_receive(e) < 0 || (strcmp(before, e->at.head) != 0 && provenance_note(e, before) < 0) ? -1 : 0;
 }
 
 /* ---- why ---- */
@@ -195,6 +208,8 @@ static void provenance_tell_all(const json_t *line)
     json_array_foreach(json_object_get(command, "argv"), i, word) if ((text = json_string_value(word)))
         buf_printf(&argv, "%s%.1000s", i ? " " : "", text);
     provenance_tell("command", buf_len(&argv) ? buf_str(&argv) : STR("none that was run through the service"));
+    if ((text = json_string_value(json_object_get(line, "prompt"))))
+        provenance_tell("prompt", str_of(text));
     if ((text = json_string_value(json_object_get(command, "actor"))))
         provenance_tell("by", str_of(text));
     if ((text = json_string_value(json_object_get(line, "environment"))))

@@ -13,8 +13,8 @@
 
 enum { PROVENANCE_COMMITS_MAX = 100, PROVENANCE_LINE_MAX = 256 * 1024 };
 
-/* On the commits that `before` (NULL: the base) does not have and the environment's head has. Nothing to do: 0. -1: ctx->err. */
-int provenance_note(struct env *e, const char *before) WARN_UNUSED;
+/* env_receive(), with a line on each commit that is new. -1: ctx->err. */
+int provenance_receive(struct env *e) WARN_UNUSED;
 
 /* Appends a line to a commit's note. */
 int provenance_append(struct env *e, const char *commit, const json_t *line) WARN_UNUSED;

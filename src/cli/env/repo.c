@@ -5,6 +5,7 @@
 #include "cli/exec/terminal.h"
 
 #include <dirent.h>
+#include <endian.h>
 #include <fcntl.h>
 #include <ftw.h>
 #include <signal.h>
@@ -252,6 +253,68 @@ static void repo_remove(const char *directory)
     (void)nftw(directory, repo_remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
+/* Its name without what follows "pack-<hash>". */
+static char *repo_find_pack(struct repo *r, uint64_t objects)
+{
+    AUTO_FREE char *packs = mem_printf("%s/objects/pack", r->ours), *found = NULL;
+    DIR *all = opendir(packs);
+    const struct dirent *one;
+    size_t n = 0;
+    while (all && (one = readdir(all))) {
+        uint32_t head[3] = {0}; /* "PACK", version, number of objects */
+        AUTO_CLOSE int fd =
+            str_ends(str_of(one->d_name), STR(".pack")) ? openat(dirfd(all), one->d_name, O_RDONLY | O_CLOEXEC) : -1;
+        if (fd < 0)
+            continue;
+        n += read(fd, head, sizeof(head)) == sizeof(head) && be32toh(head[2]) == objects ? 1 : 2;
+        mem_free(found);
+        found = mem_strndup(one->d_name, strlen(one->d_name) - strlen(".pack"));
+    }
+    if (all)
+        (void)closedir(all);
+    return n == 1 ? TAKE_PTR(found) : NULL;
+}
+
+char *repo_give_pack(struct repo *r, uint64_t objects)
+{
+    static const char *const parts[] = {"pack", "rev", "idx"}; /* git looks for the last one */
+    AUTO_FREE char *pack = repo_find_pack(r, objects);
+    AUTO_FREE char *from = mem_printf("%s/objects/pack/%s", r->ours, pack ? pack : ""),
+                   *to = mem_printf("%s/objects/pack/%s", r->common, pack ? pack : "");
+    AUTO_FREE char *keep = mem_printf("%s.keep", to);
+    AUTO_CLOSE int fd = pack ? open(keep, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600) : -1;
+    if (fd < 0)
+        return NULL;
+    const char *us = strrchr(r->ours, '/') + 1;
+    bool is_there = fd_write_all(fd, us, strlen(us)) == 0;
+    for (size_t i = 0; is_there && i < ARRAY_SIZE(parts); i++) {
+        AUTO_FREE char *old = mem_printf("%s.%s", from, parts[i]), *new = mem_printf("%s.%s", to, parts[i]);
+        is_there = link(old, new) == 0 || errno == EEXIST || (errno == ENOENT && i == 1);
+    }
+    if (is_there)
+        return TAKE_PTR(keep);
+    (void)unlink(keep);
+    return NULL;
+}
+
+static void repo_sweep_keeps(struct repo *r)
+{
+    AUTO_FREE char *packs = mem_printf("%s/objects/pack", r->common);
+    DIR *all = opendir(packs);
+    const struct dirent *one;
+    while (all && (one = readdir(all))) {
+        AUTO_BUF struct buf text = BUF_INIT(64);
+        if (!str_ends(str_of(one->d_name), STR(".keep")) || fd_read_file(dirfd(all), one->d_name, &text) < 0 ||
+            !str_starts(buf_str(&text), STR(OURS_PREFIX)) || memchr(buf_data(&text), '/', buf_len(&text)))
+            continue;
+        AUTO_FREE char *maker = mem_printf("%s/%.*s", r->common, STR_ARG(buf_str(&text)));
+        if (access(maker, F_OK) < 0)
+            (void)unlinkat(dirfd(all), one->d_name, 0);
+    }
+    if (all)
+        (void)closedir(all);
+}
+
 int repo_sweep(struct repo *r)
 {
     int removed = 0;
@@ -269,6 +332,7 @@ int repo_sweep(struct repo *r)
     }
     if (all)
         (void)closedir(all);
+    repo_sweep_keeps(r);
     return removed;
 }
 
@@ -298,63 +362,52 @@ static int repo_make_ours(struct repo *r)
     return e < 0 ? err_errno(&r->ctx->err, -e, "make a directory in %s", r->common) : 0;
 }
 
-/* Who commits; asked with the person's own configuration, reading of which runs nothing. "user.name\nText\0" each; the last one counts. */
-static void repo_find_person(struct repo *r)
+/*
+ * Who commits, and what runs programs. Asked with the person's own configuration too, reading of which runs nothing: "KEY\nTEXT\0" each; of the person's,
+ * the last one counts. Attributes of files choose filters and merge drivers among those that are configured. A filter of no command is none; a merge driver that
+ * fails leaves the conflict to the person.
+ */
+static int repo_find_settings(struct repo *r)
 {
-    AUTO_BUF struct buf text = BUF_INIT(64 * 1024);
+    AUTO_BUF struct buf text = BUF_INIT(TEXT_MAX);
     struct str rest, key, value;
     int ends[2];
     r->name = mem_strdup("Cove");
     r->email = mem_strdup("cove@localhost");
+    r->drivers = mem_alloc(ARGS_MAX * sizeof(*r->drivers));
     if (pipe2(ends, O_CLOEXEC) < 0)
-        return;
+        return err_errno(&r->ctx->err, errno, "start git");
     pid_t pid = fork();
     if (pid == 0) {
         if (dup2(ends[1], 1) == 1)
-            (void)execlp("git", "git", "-C", r->top, "config", "-z", "--get-regexp", "^user\\.(name|email)$",
+            (void)execlp("git", "git", "--git-dir", r->git, "config", "-z", "--get-regexp",
+                         "^(user\\.(name|email)|filter\\..*\\.(clean|smudge|process|required)|merge\\..*\\.driver)$",
                          (char *)NULL);
         _exit(127);
     }
     (void)fd_close(ends[1]);
-    int failed = fd_read_all(ends[0], &text);
+    int failed = fd_read_all(ends[0], &text), status = 0;
     (void)fd_close(ends[0]);
-    struct err ignored = r->ctx->err;
-    if (pid > 0 && repo_wait(r, pid, "config", STR_NULL) < 0)
-        r->ctx->err = ignored;
-    rest = failed ? STR_NULL : buf_str(&text);
-    while (rest.n && str_split(&rest, '\0', &value)) {
-        char **what = str_split(&value, '\n', &key) && str_eqc(key, "user.name") ? &r->name : &r->email;
-        if (!value.n)
-            continue;
-        mem_free(*what);
-        *what = mem_strndup(value.p, value.n);
-    }
-}
-
-/*
- * Attributes of files choose filters and merge drivers among those that the repository's configuration has. A filter of no command is none; a merge driver that fails
- * leaves the conflict to the person.
- */
-static int repo_find_drivers(struct repo *r)
-{
-    AUTO_BUF struct buf text = BUF_INIT(TEXT_MAX);
-    struct str rest, name;
-    int found = REPO_ASK(r, REPO_THEIRS, &text, "config", "--name-only", "-z", "--get-regexp",
-                         "^(filter\\..*\\.(clean|smudge|process|required)|merge\\..*\\.driver)$");
-    if (found < 0 && buf_len(&text) == 0 && r->ctx->err.code != ERR_FAILED_PRECONDITION) {
-        r->ctx->err.code = ERR_OK; /* there are none */
-        return 0;
-    }
+    while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    if (pid < 0 || failed < 0 || !WIFEXITED(status) || WEXITSTATUS(status) > 1) /* 1: there is none of all that */
+        return err_set(&r->ctx->err, ERR_FAILED_PRECONDITION, "git can't read the configuration of %s", r->top);
     rest = buf_str(&text);
-    r->drivers = mem_alloc(ARGS_MAX * sizeof(*r->drivers));
-    while (str_split(&rest, '\0', &name) && name.n) {
-        if (r->n_drivers + 2 > ARGS_MAX / 2)
+    while (rest.n && str_split(&rest, '\0', &value)) {
+        if (!str_split(&value, '\n', &key) || (str_starts(key, STR("user.")) && !value.n))
+            continue;
+        if (str_starts(key, STR("user."))) {
+            char **what = str_eqc(key, "user.name") ? &r->name : &r->email;
+            mem_free(*what);
+            *what = mem_strndup(value.p, value.n);
+        } else if (r->n_drivers + 2 > ARGS_MAX / 2) {
             return err_set(&r->ctx->err, ERR_RESOURCE_EXHAUSTED, "%s is configured with too many filters", r->top);
-        r->drivers[r->n_drivers++] = mem_strdup("-c");
-        r->drivers[r->n_drivers++] = mem_printf("%.*s=%s", STR_ARG(name),
-                                                str_ends(name, STR(".required")) ? "false"
-                                                : str_ends(name, STR(".driver")) ? "false"
-                                                                                 : "");
+        } else {
+            r->drivers[r->n_drivers++] = mem_strdup("-c");
+            r->drivers[r->n_drivers++] =
+                mem_printf("%.*s=%s", STR_ARG(key),
+                           str_ends(key, STR(".required")) || str_ends(key, STR(".driver")) ? "false" : "");
+        }
     }
     return 0;
 }
@@ -379,10 +432,7 @@ int repo_open(struct context *ctx, const char *path, struct repo *ret_repo)
     r->top = mem_strndup(line[0].p, line[0].n);
     r->common = mem_strndup(line[2].p, line[2].n);
     r->git = mem_strndup(line[1].p, line[1].n);
-    if (repo_find_drivers(r) < 0 || repo_make_ours(r) < 0)
-        return -1;
-    repo_find_person(r);
-    return 0;
+    return repo_find_settings(r) < 0 || repo_make_ours(r) < 0 ? -1 : 0;
 }
 
 void repo_fini(struct repo *r)

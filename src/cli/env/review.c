@@ -5,7 +5,6 @@
 #include "cli/exec/terminal.h"
 
 #include <fnmatch.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/mman.h>
@@ -227,15 +226,14 @@ static int review_text(struct str patch, FILE *out)
 
 int review_risks(struct repo *r, const char *from, const char *to, FILE *out)
 {
-    AUTO_BUF struct buf raw = BUF_INIT(RAW_MAX), patch = BUF_INIT(PATCH_MAX);
+    AUTO_BUF struct buf text = BUF_INIT(PATCH_MAX);
     struct review_change c;
+    struct str rest;
     int n = 0;
-    if (REPO_ASK(r, REPO_OURS, &raw, "diff", "--raw", "-z", "--no-renames", "--no-abbrev", "--no-ext-diff", from, to,
-                 "--") < 0 ||
-        REPO_ASK(r, REPO_OURS, &patch, "diff", "-U0", "--no-renames", "--no-ext-diff", "--no-textconv", from, to,
-                 "--") < 0)
+    if (REPO_ASK(r, REPO_OURS, &text, "diff", "--raw", "--patch", "-U0", "-z", "--no-renames", "--no-abbrev",
+                 "--no-ext-diff", "--no-textconv", from, to, "--") < 0)
         return -1;
-    for (struct str rest = buf_str(&raw); review_next(&rest, &c);) {
+    for (rest = buf_str(&text); review_next(&rest, &c);) {
         AUTO_FREE char *path = mem_strndup(c.path.p, c.path.n);
         const char *why = review_place(path);
         if (why)
@@ -245,5 +243,5 @@ int review_risks(struct repo *r, const char *from, const char *to, FILE *out)
         if (str_eqc(c.mode, "100755") && !str_eqc(c.old_mode, "100755"))
             n += review_say(out, c.path, "became executable");
     }
-    return n + review_text(buf_str(&patch), out);
+    return n + review_text(rest, out); /* behind an empty record */
 }

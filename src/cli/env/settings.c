@@ -15,7 +15,7 @@ static int settings_wrong(struct repo *r, const char *key, const char *what)
     return err_set(&r->ctx->err, ERR_INVALID_ARGUMENT, "%s: %.64s: %s", file, key, what);
 }
 
-static bool settings_are_texts(const json_t *all)
+bool settings_are_texts(const json_t *all)
 {
     const json_t *one;
     size_t i;

@@ -12,3 +12,5 @@
 /* Adds to `spec`, the native API's for a sandbox. *ret_setup, *ret_checks (which may be NULL): arrays of strings, or NULL. profile may be NULL. -1: ctx->err. */
 int settings_read(struct repo *r, const char *commit, const char *profile, json_t *spec, json_t **ret_setup,
                   json_t **ret_checks) WARN_UNUSED;
+
+bool settings_are_texts(const json_t *all); /* an array of strings */

@@ -15,7 +15,6 @@
 
 #include <fcntl.h>
 #include <openssl/sha.h>
-#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -39,12 +38,6 @@ static int eval_read(struct context *ctx, const char *path, struct buf *b)
     } while (n > 0);
     (void)gzclose(f);
     return n < 0 ? err_set(&ctx->err, ERR_INVALID_ARGUMENT, "%s is broken, or larger than 1 GiB", path) : 0;
-}
-
-const char *eval_text(const json_t *object, const char *name)
-{
-    const char *text = json_string_value(json_object_get(object, name));
-    return text ? text : "";
 }
 
 void eval_digest(struct str bytes, char ret_digest[static 33])
@@ -93,7 +86,7 @@ static int eval_index(struct eval *e)
     size_t i;
     json_array_foreach(e->problems, i, one)
     {
-        const char *task = eval_text(one, e->kind->members[0]);
+        const char *task = service_text(one, e->kind->members[0]);
         if (i >= e->n)
             break;
         if (map_put(&e->by_task, str_of(task), one))
@@ -119,8 +112,8 @@ static int eval_load(struct eval *e)
     json_array_foreach(from, i, one)
     {
         struct eval_sample *s = &e->samples[e->n_samples];
-        *s = (struct eval_sample){.task = eval_text(one, e->kind->members[0])};
-        s->answer = eval_text(one, e->given ? e->kind->answer : e->kind->own);
+        *s = (struct eval_sample){.task = service_text(one, e->kind->members[0])};
+        s->answer = service_text(one, e->given ? e->kind->answer : e->kind->own);
         s->problem = map_get(&e->by_task, str_of(s->task));
         if (!s->problem && e->n < UINT32_MAX)
             continue; /* beyond the first n */
@@ -159,7 +152,7 @@ static int eval_resume(struct eval *e)
         AUTO_JSON json_t *one = json_loadb(line.p, line.n, 0, NULL);
         json_int_t i = json_integer_value(json_object_get(one, "sample"));
         if (one && i >= 0 && (size_t)i < e->n_samples && !e->samples[i].is_done &&
-            strcmp(e->samples[i].digest, eval_text(one, "digest")) == 0)
+            strcmp(e->samples[i].digest, service_text(one, "digest")) == 0)
             eval_take(e, (size_t)i, one);
     }
     return 0;

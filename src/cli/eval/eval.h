@@ -69,5 +69,4 @@ struct eval_pass {
 };
 int eval_each(struct eval *e, const struct eval_pass *pass) WARN_UNUSED;
 
-const char *eval_text(const json_t *object, const char *name); /* "": there is no such string */
 void eval_digest(struct str bytes, char ret_digest[static 33]);

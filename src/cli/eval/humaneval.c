@@ -26,8 +26,8 @@ static const char humaneval_harness[] = "import os, sys\n"
 static json_t *humaneval_request(const struct eval *e, const struct eval_sample *s, const char *token)
 {
     AUTO_BUF struct buf b = BUF_INIT(PROGRAM_MAX);
-    AUTO_FREE char *program = mem_printf("%s%s\n%s\ncheck(%s)\n", eval_text(s->problem, "prompt"), s->answer,
-                                         eval_text(s->problem, "test"), eval_text(s->problem, "entry_point"));
+    AUTO_FREE char *program = mem_printf("%s%s\n%s\ncheck(%s)\n", service_text(s->problem, "prompt"), s->answer,
+                                         service_text(s->problem, "test"), service_text(s->problem, "entry_point"));
     buf_append_base64(&b, str_of(program));
     return json_pack("{s:s,s:s,s:{s:s%},s:s,s:[s],s:I}", "language", "python", "code", humaneval_harness, "files",
                      "program.py", buf_data(&b), buf_len(&b), "stdin", token, "fetch_files", "verdict", "run_timeout",
@@ -36,8 +36,8 @@ static json_t *humaneval_request(const struct eval *e, const struct eval_sample 
 
 static void humaneval_why(const json_t *result, char ret_why[static WHY_MAX])
 {
-    struct str rest = str_of(eval_text(result, "stderr")), line, last = STR("it ended before its check did");
-    if (strcmp(eval_text(result, "status"), "TimeLimitExceeded") == 0)
+    struct str rest = str_of(service_text(result, "stderr")), line, last = STR("it ended before its check did");
+    if (strcmp(service_text(result, "status"), "TimeLimitExceeded") == 0)
         last = STR("timed out");
     else
         while (rest.n && str_split(&rest, '\n', &line))
@@ -55,16 +55,16 @@ static json_t *humaneval_judge(struct eval *e, struct service *s, const struct e
     buf_append_char(&b, 0);
     if (service_call(s, "POST", "/run_code", request, NULL, &answer) < 0)
         return NULL;
-    if (strcmp(eval_text(answer, "status"), "SandboxError") == 0) {
-        (void)err_set(&e->ctx->err, ERR_FAILED_PRECONDITION, "%s", eval_text(answer, "message"));
+    if (strcmp(service_text(answer, "status"), "SandboxError") == 0) {
+        (void)err_set(&e->ctx->err, ERR_FAILED_PRECONDITION, "%s", service_text(answer, "message"));
         return NULL;
     }
-    bool has_passed = strcmp(eval_text(answer, "status"), "Success") == 0 &&
-                      strcmp(eval_text(json_object_get(answer, "files"), "verdict"), buf_data(&b)) == 0;
+    bool has_passed = strcmp(service_text(answer, "status"), "Success") == 0 &&
+                      strcmp(service_text(json_object_get(answer, "files"), "verdict"), buf_data(&b)) == 0;
     if (!has_passed)
         humaneval_why(json_object_get(answer, "run_result"), why);
     return json_pack("{s:b,s:s,s:s}", "passed", has_passed, "result", why, "sandbox",
-                     eval_text(answer, "executor_pod_name"));
+                     service_text(answer, "executor_pod_name"));
 }
 
 static const char *const humaneval_members[] = {"task_id", "prompt", "entry_point", "test", "canonical_solution"};

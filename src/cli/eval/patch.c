@@ -47,7 +47,7 @@ static const char *const patch_judges[] = {
 
 static const char *patch_test_cmd(const struct eval *e, const json_t *problem)
 {
-    const char *cmd = eval_text(problem, "test_cmd");
+    const char *cmd = service_text(problem, "test_cmd");
     return *cmd ? cmd : e->test_cmd ? e->test_cmd : "";
 }
 
@@ -79,7 +79,7 @@ static bool patch_is_plain(const char *text)
 
 static int patch_check(struct eval *e, const json_t *problem)
 {
-    const char *task = eval_text(problem, "instance_id");
+    const char *task = service_text(problem, "instance_id");
     AUTO_JSON json_t *must_change = patch_tests(problem, "FAIL_TO_PASS"),
                      *must_stay = patch_tests(problem, "PASS_TO_PASS");
     if (!must_change || !must_stay)
@@ -88,11 +88,11 @@ static int patch_check(struct eval *e, const json_t *problem)
     if (!*patch_test_cmd(e, problem))
         return err_set(&e->ctx->err, ERR_INVALID_ARGUMENT, "%s: it has no \"test_cmd\", and there is no --test-cmd",
                        task);
-    if (!patch_is_plain(eval_text(problem, "repo")) || !patch_is_plain(eval_text(problem, "base_commit")))
+    if (!patch_is_plain(service_text(problem, "repo")) || !patch_is_plain(service_text(problem, "base_commit")))
         return err_set(&e->ctx->err, ERR_INVALID_ARGUMENT, "%s: its repo or base_commit is not a valid name", task);
     if (*patch_workdir(problem) != '/')
         return err_set(&e->ctx->err, ERR_INVALID_ARGUMENT, "%s: workdir is not an absolute path", task);
-    if (!e->given && !*eval_text(problem, "patch"))
+    if (!e->given && !*service_text(problem, "patch"))
         return err_set(&e->ctx->err, ERR_INVALID_ARGUMENT, "%s: it has no patch of its own: give --samples", task);
     return 0;
 }
@@ -201,7 +201,7 @@ static json_t *patch_attempt(struct patch_box *b, const struct eval_sample *samp
     uint32_t code = 0;
     size_t n;
     if (patch_put(b, "patch", str_of(sample->answer)) < 0 ||
-        patch_put(b, "tests", str_of(eval_text(problem, "test_patch"))) < 0)
+        patch_put(b, "tests", str_of(service_text(problem, "test_patch"))) < 0)
         return NULL;
     const char **specs = patch_specs(b->e, problem, &n);
     if (patch_sh(b, patch_apply, specs, n, -1, &code) < 0)

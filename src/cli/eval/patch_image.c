@@ -2,14 +2,12 @@
 /* The sandboxes of `cove eval patch`, and the images that they are forks of. */
 #include "cli/eval/patch.h"
 
-#include "base/fd.h"
 #include "base/id.h"
 #include "base/mem.h"
 #include "cli/exec/exec.h"
 
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -37,9 +35,9 @@ int patch_box_open(struct patch_box *b, const char *template, bool has_network)
         return err_set(&b->e->ctx->err, ERR_INVALID_ARGUMENT, "a template's name must be UTF-8");
     if (service_call(b->s, "POST", "/cove/v1/sandboxes", spec, NULL, &sandbox) < 0)
         return -1;
-    if (!id_is_sandbox(str_of(eval_text(sandbox, "id"))))
+    if (!id_is_sandbox(str_of(service_text(sandbox, "id"))))
         return err_set(&b->e->ctx->err, ERR_INTERNAL, "the service answered without a sandbox's id");
-    b->id = mem_strdup(eval_text(sandbox, "id"));
+    b->id = mem_strdup(service_text(sandbox, "id"));
     return 0;
 }
 
@@ -135,7 +133,7 @@ void patch_why(const struct patch_box *b, const char *what, char ret_why[static 
 
 const char *patch_workdir(const json_t *problem)
 {
-    const char *dir = eval_text(problem, "workdir");
+    const char *dir = service_text(problem, "workdir");
     return *dir ? dir : "/testbed";
 }
 
@@ -147,7 +145,7 @@ void patch_image_name(const struct eval *e, const json_t *problem, char ret_name
     buf_printf(&b, "%s\n%s", e->template, e->repos ? "given" : "in the template");
     for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
         buf_append_char(&b, '\n');
-        buf_append_json_string(&b, str_of(eval_text(problem, parts[i])));
+        buf_append_json_string(&b, str_of(service_text(problem, parts[i])));
     }
     eval_digest(buf_str(&b), digest);
     (void)snprintf(ret_name, 48, "eval-%.20s", digest);
@@ -194,16 +192,16 @@ static pid_t patch_archive(const char *path, const char *commit, int *ret_fd)
 /* 1: done, 0: why is said in `why`, -1: ctx->err. */
 static int patch_fill(struct patch_box *b, const json_t *problem, char why[static PATCH_WHY_MAX])
 {
-    const char *setup = eval_text(problem, "setup_cmd"), *commit = eval_text(problem, "base_commit");
+    const char *setup = service_text(problem, "setup_cmd"), *commit = service_text(problem, "base_commit");
     const char *const args[] = {patch_workdir(problem), commit};
     uint32_t code = 0;
     int status = 0, fd = -1, r;
     if (b->e->repos) {
-        AUTO_FREE char *path = patch_find_repo(b->e, eval_text(problem, "repo"));
+        AUTO_FREE char *path = patch_find_repo(b->e, service_text(problem, "repo"));
         pid_t pid = path ? patch_archive(path, commit, &fd) : -1;
         if (pid < 0) {
-            (void)snprintf(why, PATCH_WHY_MAX, "there is no repository %.100s below %.200s", eval_text(problem, "repo"),
-                           b->e->repos);
+            (void)snprintf(why, PATCH_WHY_MAX, "there is no repository %.100s below %.200s",
+                           service_text(problem, "repo"), b->e->repos);
             return 0;
         }
         r = patch_sh(b, patch_unpack, args, 1, fd, &code);
@@ -236,7 +234,7 @@ static int patch_fill(struct patch_box *b, const json_t *problem, char why[stati
 static json_t *patch_build(struct eval *e, struct service *s, size_t i)
 {
     const json_t *problem = e->samples[i].problem;
-    const char *template = eval_text(problem, "template");
+    const char *template = service_text(problem, "template");
     struct patch_box b = {.e = e, .s = s};
     char name[48], why[PATCH_WHY_MAX] = "";
     json_t *told = NULL;
@@ -266,7 +264,7 @@ static bool patch_skip(const struct eval *e, size_t i)
 
 static int patch_built(struct eval *e, size_t i, const json_t *told, struct str line)
 {
-    const char *why = eval_text(told, "why");
+    const char *why = service_text(told, "why");
     (void)line;
     for (size_t k = i; k < e->n_samples && *why; k++) {
         if (e->samples[k].image_of == i + 1)
@@ -290,7 +288,7 @@ int patch_prepare(struct eval *e)
         return -1;
     json_array_foreach(json_object_get(there, "snapshots"), i, one)
     {
-        AUTO_FREE char *ref = mem_printf("%.*s", (int)strcspn(eval_text(one, "ref"), ":"), eval_text(one, "ref"));
+        AUTO_FREE char *ref = mem_printf("%.*s", (int)strcspn(service_text(one, "ref"), ":"), service_text(one, "ref"));
         (void)json_object_set_new(first, strchr(ref, '/') ? strchr(ref, '/') + 1 : ref, json_integer(0));
     }
     for (i = 0; i < e->n_samples; i++) {

@@ -7,13 +7,13 @@
 
 static int say_ended(struct context *ctx, const char *id)
 {
-    (void)snprintf(ctx->hint, sizeof(ctx->hint), "what is still to be read of it is its log: cove log %s", id);
+    context_hint(ctx, "what is still to be read of it is its log: cove log %s", id);
     return err_set(&ctx->err, ERR_NOT_FOUND, "sandbox %s has ended, and its files are gone", id);
 }
 
 static int say_paused(struct context *ctx, const char *id)
 {
-    (void)snprintf(ctx->hint, sizeof(ctx->hint), "'cove resume %s' continues it", id);
+    context_hint(ctx, "'cove resume %s' continues it", id);
     return err_set(&ctx->err, ERR_FAILED_PRECONDITION, "sandbox %s is paused", id);
 }
 
@@ -49,7 +49,7 @@ void alive_explain_pause(struct context *ctx, const char *id, const char *doing)
     bool known = s && service_call(s, "GET", target, NULL, NULL, &sandbox) == 0;
     const char *state = known ? json_string_value(json_object_get(sandbox, "state")) : NULL;
     if (state && (strcmp(state, "paused") == 0 || strcmp(state, "pausing") == 0)) {
-        (void)snprintf(ctx->hint, sizeof(ctx->hint), "'cove resume %s' continues it; then run this again", id);
+        context_hint(ctx, "'cove resume %s' continues it; then run this again", id);
         (void)err_set(&ctx->err, ERR_ABORTED, "sandbox %s was paused while %s", id, doing);
     }
     config_free(scratch.config);

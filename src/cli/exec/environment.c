@@ -7,16 +7,17 @@
 
 enum { TERMINAL_NAME_MAX = 64 };
 
-int environment_add(struct context *ctx, const char *text, json_t **env)
+int environment_take(struct context *ctx, void *env, const char *flag UNUSED, const char *text)
 {
+    json_t **to = env;
     ssize_t at = str_find_char(str_of(text), '=');
     AUTO_FREE char *name = at < 0 ? mem_strdup(text) : mem_strndup(text, (size_t)at);
     const char *value = at < 0 ? getenv(text) : text + at + 1;
     if (!*name)
         return err_set(&ctx->err, ERR_INVALID_ARGUMENT, "-e %s: a name is missing", text);
-    if (!*env)
-        *env = json_object();
-    if (value && json_object_set_new(*env, name, json_string(value)) < 0)
+    if (!*to)
+        *to = json_object();
+    if (value && json_object_set_new(*to, name, json_string(value)) < 0)
         return err_set(&ctx->err, ERR_INVALID_ARGUMENT, "-e %s: names and values must be UTF-8", name);
     return 0;
 }

@@ -155,11 +155,9 @@ static void explain_refusal(struct exec_session *x, const char *message)
     struct context *ctx = x->ctx;
     x->result->refused = refusal(str_of(message));
     if (x->result->refused == STATUS_NOT_FOUND)
-        (void)snprintf(ctx->hint, sizeof(ctx->hint),
-                       "the sandbox has what its template has; what only a shell knows is written as sh -c '...'");
+        context_hint(ctx, "the sandbox has what its template has; what only a shell knows is written as sh -c '...'");
     else if (x->result->refused == STATUS_NOT_EXECUTABLE)
-        (void)snprintf(ctx->hint, sizeof(ctx->hint),
-                       "make it executable (chmod +x), run it by its interpreter, or as another user (-u root)");
+        context_hint(ctx, "make it executable (chmod +x), run it by its interpreter, or as another user (-u root)");
 }
 
 static void read_error(struct exec_session *x, struct str payload)

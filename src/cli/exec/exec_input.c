@@ -15,7 +15,7 @@ static bool is_pipe_or_file(int fd)
 int exec_choose_stdin(struct context *ctx, struct exec_request *request, enum exec_stdin choice)
 {
     if (request->has_pty && isatty(STDIN_FILENO) != 1) {
-        (void)snprintf(ctx->hint, sizeof(ctx->hint), "leave -t out: what is piped in is read by the command");
+        context_hint(ctx, "leave -t out: what is piped in is read by the command");
         return err_set(&ctx->err, ERR_INVALID_ARGUMENT, "-t needs a terminal, and standard input is not one");
     }
     if (request->has_pty && choice == EXEC_STDIN_NEVER)
@@ -51,4 +51,11 @@ void exec_explain_silence(const struct context *ctx, const struct exec_request *
                   "cove %s: the command had nothing to read: a terminal is connected only when asked for\n"
                   "  -it gives it a terminal, -i its lines alone; what is piped in is read without either\n",
                   ctx->command->name);
+}
+
+int exec_take_stdin(struct context *ctx UNUSED, void *arg, const char *flag, const char *value UNUSED)
+{
+    enum exec_stdin *choice = arg;
+    *choice = *flag == 'i' ? EXEC_STDIN_ALWAYS : EXEC_STDIN_NEVER;
+    return 0;
 }

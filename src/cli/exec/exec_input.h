@@ -8,16 +8,19 @@
 #include "cli/exec/exec.h"
 
 #define EXEC_STDIN_FLAGS                                                                                               \
-    {'i', 'i', "interactive", NULL, "Connects standard input to the command, even if it is a terminal."},              \
-        {'n', 'n', "no-stdin", NULL, "The command gets no input, even from a pipe or a file."},                        \
+    {'i', "interactive", NULL, "Connects standard input to the command, even if it is a terminal."},                   \
+        {'n', "no-stdin", NULL, "The command gets no input, even from a pipe or a file."},                             \
     {                                                                                                                  \
-        't', 't', "tty", NULL, "Gives the command a terminal and connects it to this one; TERM is passed on."          \
+        't', "tty", NULL, "Gives the command a terminal and connects it to this one; TERM is passed on."               \
     }
 
 enum exec_stdin { EXEC_STDIN_BY_KIND, EXEC_STDIN_ALWAYS, EXEC_STDIN_NEVER };
 
 /* Sets has_stdin. -1: ctx->err, -t without a terminal. */
 int exec_choose_stdin(struct context *ctx, struct exec_request *request, enum exec_stdin choice) WARN_UNUSED;
+
+/* -i and -n of the command line; arg: an enum exec_stdin. */
+int exec_take_stdin(struct context *ctx, void *arg, const char *flag, const char *value);
 
 /* A next step on stderr for a command that ended without a word because it had nothing to read. */
 void exec_explain_silence(const struct context *ctx, const struct exec_request *request,

@@ -157,7 +157,7 @@ static int take_entry(struct context *ctx, struct archive *a, struct archive_ent
         return 0;
     }
     if (type == AE_IFREG && (size < 0 || size > FILE_MAX || t->bytes + (uint64_t)size > TREE_MAX)) {
-        (void)snprintf(ctx->hint, sizeof(ctx->hint), "--path takes a part of it; 'cove cp' copies whole files");
+        context_hint(ctx, "--path takes a part of it; 'cove cp' copies whole files");
         return err_set(&ctx->err, ERR_RESOURCE_EXHAUSTED,
                        "too much for a patch: a file of more than 64 MiB, or more than 512 MiB in all");
     }

@@ -116,8 +116,8 @@ static bool is_last(const struct boxes *b, const struct outfit *outfit)
 
 static uint32_t ready_wanted(const struct boxes *b, const struct tier *tier)
 {
-    /* Of the first one, which costs little, some are always there; of another one only while it is being used. */
-    return tier == b->set->tiers[0] || tier == b->last.tier ? MIN(b->ready_wanted, tier->ready) : 0;
+    /* Of containers, which cost little, some are always there; of another one only while it is being used. */
+    return tier == &tier_container || tier == b->last.tier ? MIN(b->ready_wanted, tier->ready) : 0;
 }
 
 static struct ahead_stock take_stock(struct boxes *b, const struct tier *tier)

@@ -194,7 +194,7 @@ void boxes_seen_begin(struct box_entry *e)
     struct stat st;
     if (b->filewatch)
         (void)map_put(&b->by_name, str_of(e->box.name), e);
-    if (!b->procwatch || e->tier != &tier_container)
+    if (!b->procwatch || e->tier->network == NETNS_GATE)
         return;
     (void)snprintf(path, sizeof(path), "%d/ns/pid", e->box.pid);
     int r = fstatat(b->host->proc_fd, path, &st, 0) < 0 ? -errno : procwatch_add(b->procwatch, st.st_ino, e->id);

@@ -16,6 +16,7 @@ from opensandbox.exceptions import SandboxApiException
 from opensandbox.models.execd import RunCommandOpts
 from opensandbox.models.execd_sync import ExecutionHandlersSync
 from opensandbox.models.filesystem import ContentReplaceEntry, DirectoryListEntry, MoveEntry, SearchEntry, SetPermissionEntry, WriteEntry
+from opensandbox.models.isolated import CreateIsolatedSessionRequest, IsolatedWorkspaceSpec
 from opensandbox.models.sandboxes import (
     Credential, CredentialBinding, CredentialMutationSet, CredentialProxyConfig, NetworkPolicy, NetworkRule, PVC, SandboxFilter, SnapshotFilter, Volume)
 from opensandbox.pool import InMemoryPoolStateStore, PoolCreationSpec, SandboxPoolSync
@@ -99,6 +100,18 @@ def test_files(box):
     files.delete_directories(["/tmp/d", "/tmp/g"])
     with pytest.raises(SandboxApiException):
         files.read_file("/tmp/e/f/a.txt")
+
+
+def test_an_isolated_session_runs_in_the_background(box):
+    session = box.isolation.create(CreateIsolatedSessionRequest(workspace=IsolatedWorkspaceSpec(path="/data", mode="overlay")))
+    run = session.run_background("echo one; touch made; sleep 0.5; echo two >&2; exit 3")
+    assert wait_for(lambda: not session.run_status(run.run_id).running)
+    status, logs = session.run_status(run.run_id), session.run_logs(run.run_id)
+    assert (status.exit_code, logs.text, logs.cursor) == (3, "one\ntwo\n", 8) and status.finished_at > status.started_at >= run.started_at
+    assert session.run_logs(run.run_id, cursor=4).text == "two\n" and lines(session.run("ls")) == ["made"] and lines(box.commands.run("ls /data")) == []
+    session.delete()
+    with pytest.raises(SandboxApiException):
+        session.run_status(run.run_id)
 
 
 def test_memory_outlives_a_pause_and_files_a_snapshot(make, manager, unique):

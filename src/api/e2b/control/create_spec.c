@@ -168,7 +168,8 @@ static int read_timeout(const json_t *body, enum create_version version, uint64_
  */
 static int check_misspelt(const json_t *body, struct err *err)
 {
-    static const char *const words[] = {"network", "internet", "egress", "allowout", "denyout", "outbound", "firewall"};
+    static const char *const words[] = {"network", "internet", "egress",   "ingress",       "allowout",
+                                        "denyout", "outbound", "firewall", "publictraffic", "offline"};
     const char *key;
     json_t *value;
 
@@ -184,7 +185,7 @@ static int check_misspelt(const json_t *body, struct err *err)
                 folded[n++] = (char)tolower((unsigned char)*c);
         folded[n] = '\0';
         for (size_t i = 0; i < ARRAY_SIZE(words); i++)
-            if (strstr(folded, words[i]))
+            if (strstr(folded, words[i]) || strcmp(folded, "net") == 0)
                 return err_set(
                     err, ERR_INVALID_ARGUMENT,
                     "unknown property \"%.64s\": the network is set by \"allow_internet_access\" and \"network\"", key);

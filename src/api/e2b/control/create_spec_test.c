@@ -86,6 +86,8 @@ static void a_misspelt_network_is_refused(void **state)
         "\"Network\":{}",
         "\"networks\":{}",
         "\"egress\":{}",
+        "\"net\":\"none\"",
+        "\"allowPublicTraffic\":false",
         "\"denyOut\":[]",
         "\"network\":{\"denyout\":[]}",
         "\"network\":{\"deny\":[\"*\"]}",

@@ -26,12 +26,6 @@ static void append_uuid(struct buf *b, const char *name, struct str bytes)
     buf_printf(b, ",\"%s\":\"%.8s-%.4s-4%.3s-a%.3s-%.12s\"", name, hex, hex + 8, hex + 13, hex + 17, hex + 20);
 }
 
-static void append_text(struct buf *b, const char *name, const char *value)
-{
-    buf_printf(b, ",\"%s\":", name);
-    buf_append_json_string(b, str_of(value));
-}
-
 static void append_metadata(struct buf *b, const char *text)
 {
     json_t *all AUTO_JSON = json_loads(*text ? text : "{}", 0, NULL), *value;
@@ -74,11 +68,11 @@ static void append_event(const struct life_row *row, const char *tenant, struct 
     append_uuid(b, "id", row->hash);
     buf_printf(b, ",\"type\":\"" LIFECYCLE "%s\"", type);
     append_data(b, row, type);
-    append_text(b, "sandboxBuildId", row->template_id);
-    append_text(b, "sandboxExecutionId", row->sandbox);
-    append_text(b, "sandboxId", row->sandbox);
-    append_text(b, "sandboxTeamId", tenant ? tenant : TENANT_NAME_DEFAULT);
-    append_text(b, "sandboxTemplateId", row->template_id);
+    json_put_str(b, "sandboxBuildId", str_of(row->template_id));
+    json_put_str(b, "sandboxExecutionId", str_of(row->sandbox));
+    json_put_str(b, "sandboxId", str_of(row->sandbox));
+    json_put_str(b, "sandboxTeamId", str_of(tenant ? tenant : TENANT_NAME_DEFAULT));
+    json_put_str(b, "sandboxTemplateId", str_of(row->template_id));
     buf_append_cstr(b, ",\"timestamp\":");
     sandbox_json_time(b, row->time);
     buf_append_char(b, '}');
@@ -119,8 +113,7 @@ static bool events_list_one(void *ctx, const struct life_row *row)
         l->skip--;
         return true;
     }
-    if (buf_len(&l->b) > 1)
-        buf_append_char(&l->b, ',');
+    json_put_comma(&l->b);
     append_event(row, tenant_name(l->core, row->tenant), &l->b);
     return --l->limit > 0;
 }
@@ -130,7 +123,6 @@ void events_list(struct call *c)
     struct events_listing l = {.core = call_core(c), .b = BUF_INIT(REPLY_MAX), .limit = EVENTS_DEFAULT};
     struct life_want want = {.sandbox = c->args[0].p, .limit = EVENTS_SKIP_MOST};
     struct str ignored;
-    struct err err;
     bool ascending;
     if (call_query(c, "limit", &ignored) && call_query_u64(c, "limit", &l.limit) < 0)
         return;
@@ -147,9 +139,7 @@ void events_list(struct call *c)
     }
     want.is_back = !ascending;
     buf_append_char(&l.b, '[');
-    if (life_each(l.core, &c->actor.who, want, events_list_one, &l, &err) < 0) {
-        call_fail_err(c, &err);
-    } else {
+    if (call_ok(c, life_each(l.core, &c->actor.who, want, events_list_one, &l, &c->err))) {
         buf_append_char(&l.b, ']');
         call_json_buf(c, 200, &l.b);
     }
@@ -164,10 +154,10 @@ static void append_webhook(struct buf *b, struct core *core, const struct webhoo
     json_t *types = json_object_get(w->config, "types"), *one;
     size_t i;
     buf_printf(b, "{\"id\":\"%s\"", w->id);
-    append_text(b, "teamID", tenant ? tenant : TENANT_NAME_DEFAULT);
-    append_text(b, "teamId", tenant ? tenant : TENANT_NAME_DEFAULT);
-    append_text(b, "name", json_string_value(json_object_get(w->config, "name")));
-    append_text(b, "url", json_string_value(json_object_get(w->config, "url")));
+    json_put_str(b, "teamID", str_of(tenant ? tenant : TENANT_NAME_DEFAULT));
+    json_put_str(b, "teamId", str_of(tenant ? tenant : TENANT_NAME_DEFAULT));
+    json_put_str(b, "name", str_of(json_string_value(json_object_get(w->config, "name"))));
+    json_put_str(b, "url", str_of(json_string_value(json_object_get(w->config, "url"))));
     buf_printf(
         b, ",\"enabled\":%s,\"createdAt\":", json_is_true(json_object_get(w->config, "enabled")) ? "true" : "false");
     sandbox_json_time(b, (usec_t)json_integer_value(json_object_get(w->config, "created_at")));
@@ -194,8 +184,7 @@ struct webhook_list {
 static void list_webhook(void *ctx, const struct webhook *w)
 {
     struct webhook_list *l = ctx;
-    if (buf_len(&l->b) > 1)
-        buf_append_char(&l->b, ',');
+    json_put_comma(&l->b);
     append_webhook(&l->b, l->core, w);
 }
 
@@ -240,15 +229,12 @@ static json_t *webhook_config(struct call *c)
 void events_webhook_create(struct call *c)
 {
     const struct webhook *w;
-    struct err err;
     json_t *config AUTO_JSON = webhook_config(c);
     if (!config)
         return;
     if (!json_object_get(config, "enabled"))
         (void)json_object_set_new(config, "enabled", json_true());
-    if (webhook_create(call_core(c), &c->actor, config, &w, &err) < 0)
-        call_fail_err(c, &err);
-    else
+    if (call_ok(c, webhook_create(call_core(c), &c->actor, config, &w, &c->err)))
         answer_webhook(c, 201, w);
 }
 
@@ -264,21 +250,15 @@ void events_webhook_get(struct call *c)
 void events_webhook_set(struct call *c)
 {
     const struct webhook *w;
-    struct err err;
     json_t *config AUTO_JSON = webhook_config(c);
     if (!config)
         return;
-    if (webhook_set(call_core(c), &c->actor, c->args[0], config, &w, &err) < 0)
-        call_fail_err(c, &err);
-    else
+    if (call_ok(c, webhook_set(call_core(c), &c->actor, c->args[0], config, &w, &c->err)))
         answer_webhook(c, 200, w);
 }
 
 void events_webhook_remove(struct call *c)
 {
-    struct err err;
-    if (webhook_remove(call_core(c), &c->actor, c->args[0], &err) < 0)
-        call_fail_err(c, &err);
-    else
+    if (call_ok(c, webhook_remove(call_core(c), &c->actor, c->args[0], &c->err)))
         call_json(c, 200, STR("{}"));
 }

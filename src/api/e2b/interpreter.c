@@ -153,16 +153,8 @@ static void put_event(struct buf *b, const struct code_event *e)
 /* ---- POST /execute ---- */
 
 struct execution {
-    struct code_cell *cell; /* NULL: ended */
     usec_t last;
 };
-
-static void execution_left(struct call *c)
-{
-    struct execution *x = c->state;
-
-    code_leave(TAKE_PTR(x->cell));
-}
 
 static void execution_alive(struct call *c)
 {
@@ -180,7 +172,7 @@ static bool execution_event(void *ctx, const struct code_event *e)
     struct execution *x = c->state;
 
     if (e->kind == CODE_END)
-        x->cell = NULL;
+        c->cell = NULL;
     if (c->answered || !c->req)
         return true;
     if (sandbox_info(c->sandbox)->state != SANDBOX_RUNNING && (e->kind == CODE_ERROR || e->kind == CODE_END)) {
@@ -196,20 +188,10 @@ static bool execution_event(void *ctx, const struct code_event *e)
     }
     x->last = clock_mono();
     if (e->kind != CODE_END)
-        return !http_response_full(c->req);
+        return call_has_room(c);
     call_done(c);
     (void)http_response_end(c->req);
     return true;
-}
-
-static void execution_drained(struct http_request *req, void *ctx)
-{
-    struct call *c = ctx;
-    struct execution *x = c->state;
-
-    (void)req;
-    if (x->cell)
-        code_drained(x->cell);
 }
 
 static void fail_plain(struct call *c, int status, const char *text)
@@ -239,10 +221,9 @@ static void interpreter_execute(struct call *c)
     struct execution *x = arena_alloc(http_arena(c->req), sizeof(*x));
     struct err err;
 
-    const struct json_want wants[] = {JSON_WANT_STR("code", &spec.code), JSON_WANT_STR("context_id", &spec.context),
-                                      JSON_WANT_STR("language", &language),
-                                      JSON_WANT_PAIRS("env_vars", &spec.envs, &spec.n_envs)};
-    if (json_wants(c->body, wants, ARRAY_SIZE(wants), http_arena(c->req), false, &err) < 0) {
+    if (JSON_WANTS_OF(c->body, http_arena(c->req), &err, JSON_WANT_STR("code", &spec.code),
+                      JSON_WANT_STR("context_id", &spec.context), JSON_WANT_STR("language", &language),
+                      JSON_WANT_PAIRS("env_vars", &spec.envs, &spec.n_envs)) < 0) {
         fail_plain(c, 422, err.msg);
         return;
     }
@@ -263,13 +244,12 @@ static void interpreter_execute(struct call *c)
     }
     *x = (struct execution){.last = clock_mono()};
     c->state = x;
-    if (code_run(c->sandbox, &c->actor, &spec, execution_event, c, &x->cell, &err) < 0) {
-        x->cell = NULL;
+    if (code_run(c->sandbox, &c->actor, &spec, execution_event, c, &c->cell, &err) < 0) {
+        c->cell = NULL;
         fail_err(c, &err);
         return;
     }
-    c->cleanup = execution_left;
-    http_on_drain(c->req, execution_drained, c);
+    call_pace(c, NULL);
     http_watch_client(c->req, true);
     (void)http_response_begin(c->req, 200, &type, 1, -1);
     call_set_timer(c, KEEPALIVE_MS, execution_alive);
@@ -279,8 +259,7 @@ static void interpreter_execute(struct call *c)
 
 static void put_context(struct buf *b, const struct code_context_info *info)
 {
-    (void)buf_append_cstr(b, "{\"id\":");
-    (void)buf_append_json_string(b, str_of(info->id));
+    json_open(b, "id", str_of(info->id));
     put_member(b, "language", str_of(info->language));
     put_member(b, "cwd", str_of(info->cwd));
     (void)buf_append_char(b, '}');
@@ -288,10 +267,7 @@ static void put_context(struct buf *b, const struct code_context_info *info)
 
 static bool interpreter_list_one(void *ctx, const struct code_context_info *info)
 {
-    struct buf *b = ctx;
-
-    (void)buf_append_char(b, buf_len(b) ? ',' : '[');
-    put_context(b, info);
+    put_context(ctx, info);
     return true;
 }
 
@@ -299,20 +275,10 @@ static void interpreter_list(struct call *c)
 {
     AUTO_BUF struct buf b = BUF_INIT(BODY_MAX);
 
+    (void)buf_append_char(&b, '[');
     code_each(c->sandbox, interpreter_list_one, &b);
-    if (!buf_len(&b))
-        (void)buf_append_char(&b, '[');
     (void)buf_append_char(&b, ']');
     call_json_buf(c, 200, &b);
-}
-
-struct interpreter_making {
-    struct code_making *making;
-};
-
-static void making_left(struct call *c)
-{
-    code_make_cancel(TAKE_PTR(((struct interpreter_making *)c->state)->making));
 }
 
 static void interpreter_on_made(void *ctx, const struct code_context_info *info, const struct err *err)
@@ -320,7 +286,7 @@ static void interpreter_on_made(void *ctx, const struct code_context_info *info,
     AUTO_BUF struct buf b = BUF_INIT(BODY_MAX);
     struct call *c = ctx;
 
-    ((struct interpreter_making *)c->state)->making = NULL;
+    c->making = NULL;
     if (err) {
         fail_plain(c, 500, err->msg);
         return;
@@ -331,13 +297,11 @@ static void interpreter_on_made(void *ctx, const struct code_context_info *info,
 
 static void interpreter_make(struct call *c)
 {
-    struct interpreter_making *m = arena_alloc(http_arena(c->req), sizeof(*m));
     struct str name = STR("python"), cwd = STR("");
     const char *language;
     struct err err;
 
-    *m = (struct interpreter_making){NULL};
-    if (json_get_str(c->body, "language", &name, &err) < 0 || json_get_str(c->body, "cwd", &cwd, &err) < 0) {
+    if (JSON_WANTS_OF(c->body, NULL, &err, JSON_WANT_STR("language", &name), JSON_WANT_STR("cwd", &cwd)) < 0) {
         fail_plain(c, 422, err.msg);
         return;
     }
@@ -349,12 +313,9 @@ static void interpreter_make(struct call *c)
         c->args[1] = str_of(id);
     }
     language = code_language(c->sandbox, name, &err);
-    c->state = m;
     if (!language ||
-        code_make(c->sandbox, &c->actor, c->args[1], language, cwd, interpreter_on_made, c, &m->making, &err) < 0)
+        code_make(c->sandbox, &c->actor, c->args[1], language, cwd, interpreter_on_made, c, &c->making, &err) < 0)
         fail_err(c, &err);
-    else
-        c->cleanup = making_left;
 }
 
 static void interpreter_change(struct call *c)

@@ -2,11 +2,10 @@
 #include "api/e2b/proxy_error.h"
 
 #include "api/e2b/target.h"
+#include "api/kit/json_write.h"
 #include "base/buf.h"
 
 #include <strings.h>
-
-#define TOKEN_HEADER "e2b-traffic-access-token"
 
 static bool contains(struct str s, const char *what)
 {
@@ -74,8 +73,7 @@ static void respond_html(struct http_request *req, int status, const char *title
     http_respond(req, status, &HTTP_HEADER("content-type", "text/html; charset=utf-8"), 1, buf_str(&b));
 }
 
-/* {"sandboxId":…,"message":…[,"port":…],"code":…} */
-static void respond(struct http_request *req, int status, struct str sandbox_id, const char *message, uint16_t port)
+void proxy_error(struct http_request *req, int status, struct str sandbox_id, const char *message, uint16_t port)
 {
     AUTO_BUF struct buf b = BUF_INIT(64 * 1024);
     struct e2b_target target;
@@ -87,10 +85,8 @@ static void respond(struct http_request *req, int status, struct str sandbox_id,
         respond_html(req, status, message, sandbox_id);
         return;
     }
-    buf_append_cstr(&b, "{\"sandboxId\":");
-    buf_append_json_string(&b, sandbox_id);
-    buf_append_cstr(&b, ",\"message\":");
-    buf_append_json_string(&b, str_of(message));
+    json_open(&b, "sandboxId", sandbox_id);
+    json_put_str(&b, "message", str_of(message));
     if (port)
         buf_printf(&b, ",\"port\":%u", port);
     buf_printf(&b, ",\"code\":%d}", status);
@@ -99,36 +95,12 @@ static void respond(struct http_request *req, int status, struct str sandbox_id,
 
 void proxy_error_not_found(struct http_request *req, struct str sandbox_id)
 {
-    respond(req, 502, sandbox_id, "The sandbox was not found", 0);
+    proxy_error(req, 502, sandbox_id, "The sandbox was not found", 0);
 }
 
 void proxy_error_port_closed(struct http_request *req, struct str sandbox_id, uint16_t port)
 {
-    respond(req, 502, sandbox_id, "The sandbox is running but port is not open", port);
-}
-
-void proxy_error_changing(struct http_request *req, struct str sandbox_id, bool pausing)
-{
-    respond(req, 409, sandbox_id, pausing ? "The sandbox is being paused" : "The sandbox is being resumed", 0);
-}
-
-void proxy_error_too_many(struct http_request *req, struct str sandbox_id)
-{
-    respond(req, 429, sandbox_id, "The sandbox has too many open connections", 0);
-}
-
-void proxy_error_bad_answer(struct http_request *req, struct str sandbox_id, uint16_t port)
-{
-    respond(req, 502, sandbox_id, "The server in the sandbox gave no valid answer", port);
-}
-
-void proxy_error_traffic_token(struct http_request *req, struct str sandbox_id, bool missing)
-{
-    respond(req, 403, sandbox_id,
-            missing ? "Sandbox is secured with traffic access token. Token header '" TOKEN_HEADER "' is missing"
-                    : "Sandbox is secured with traffic access token. Provided token in header '" TOKEN_HEADER
-                      "' is invalid",
-            0);
+    proxy_error(req, 502, sandbox_id, "The sandbox is running but port is not open", port);
 }
 
 void proxy_error_internal_route(struct http_request *req, struct str path)

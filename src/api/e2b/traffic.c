@@ -5,6 +5,9 @@
 #include "api/e2b/proxy_error.h"
 #include "sandbox/network/network.h"
 
+#define TOKEN_HEADER "e2b-traffic-access-token"
+#define TOKEN_MESSAGE "Sandbox is secured with traffic access token. "
+
 static const struct actor traffic_actor = {.name = "e2b:traffic"};
 
 static void traffic_refuse(struct http_request *req, const struct sandbox_info *info, uint16_t port,
@@ -20,13 +23,13 @@ static void traffic_refuse(struct http_request *req, const struct sandbox_info *
         proxy_error_port_closed(req, id, port);
         return;
     case PORT_BUSY:
-        proxy_error_too_many(req, id);
+        proxy_error(req, 429, id, "The sandbox has too many open connections", 0);
         return;
     case PORT_DENIED:
         http_respond_error(req, 403, "connections to this port are not allowed");
         return;
     case PORT_BAD_ANSWER:
-        proxy_error_bad_answer(req, id, port);
+        proxy_error(req, 502, id, "The server in the sandbox gave no valid answer", port);
     }
 }
 
@@ -34,8 +37,10 @@ const struct port_way traffic_way = {&traffic_actor, {"x-api-key", "e2b-traffic-
 
 void traffic_refuse_asleep(struct http_request *req, const struct sandbox_info *info)
 {
-    if (info->state == SANDBOX_PAUSING || info->state == SANDBOX_RESUMING)
-        proxy_error_changing(req, str_of(info->id), info->state == SANDBOX_PAUSING);
+    if (info->state == SANDBOX_PAUSING)
+        proxy_error(req, 409, str_of(info->id), "The sandbox is being paused", 0);
+    else if (info->state == SANDBOX_RESUMING)
+        proxy_error(req, 409, str_of(info->id), "The sandbox is being resumed", 0);
     else
         proxy_error_not_found(req, str_of(info->id));
 }
@@ -49,7 +54,10 @@ bool traffic_refuses(struct e2b *e2b, struct http_request *req, const struct san
         return false;
     if (given.n)
         facade_note_refusal(&e2b->facade, req, REFUSAL_WRONG_TOKEN);
-    proxy_error_traffic_token(req, str_of(info->id), given.n == 0);
+    proxy_error(req, 403, str_of(info->id),
+                given.n ? TOKEN_MESSAGE "Provided token in header '" TOKEN_HEADER "' is invalid"
+                        : TOKEN_MESSAGE "Token header '" TOKEN_HEADER "' is missing",
+                0);
     return true;
 }
 

@@ -120,10 +120,8 @@ static void ask_append_result(struct buf *b, const char *name, const struct fusi
         buf_printf(b, "%d", result->code);
     else
         buf_append_cstr(b, "null");
-    buf_append_cstr(b, ",\"stdout\":");
-    buf_append_json_string(b, buf_str(&result->out));
-    buf_append_cstr(b, ",\"stderr\":");
-    buf_append_json_string(b, buf_str(&result->err));
+    json_put_str(b, "stdout", buf_str(&result->out));
+    json_put_str(b, "stderr", buf_str(&result->err));
     buf_append_char(b, '}');
 }
 

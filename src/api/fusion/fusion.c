@@ -132,10 +132,8 @@ struct fusion *fusion_new(const struct fusion_config *config)
     f->owner_uid = config->owner_uid;
     f->slots = (unsigned)MAX(cpus, 1L) * SLOTS_PER_CPU;
     list_init(&f->waiting);
-    if (facade_init(&f->facade, &ops, config->core, config->refusals) == 0)
-        return f;
-    fusion_free(f);
-    return NULL;
+    facade_init(&f->facade, &ops, config->core, config->refusals);
+    return f;
 }
 
 void fusion_free(struct fusion *f)

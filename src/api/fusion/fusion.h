@@ -19,8 +19,8 @@ struct fusion_config {
     bool is_open;              /* who shows no key acts for the default tenant */
 };
 
-struct fusion *fusion_new(const struct fusion_config *config); /* NULL: out of descriptors */
-void fusion_free(struct fusion *f);                            /* all requests must have ended */
+struct fusion *fusion_new(const struct fusion_config *config);
+void fusion_free(struct fusion *f); /* all requests must have ended */
 
 /* A claim (api/kit/claim.h): false for a path that isn't here. */
 bool fusion_serve(void *fusion, struct http_request *req);

@@ -54,10 +54,8 @@ static bool access_by_peer(struct call *c, uid_t owner, uid_t uid, struct str te
     if (uid != 0 && uid != owner && group && group != (gid_t)-1 && http_peer_is_in(c->req, group)) {
         const struct actor cove = {.name = name, .who = who, .is_own = true};
         uint64_t number;
-        if (tenant_of_uid(call_core(c), &cove, uid, &number, &err) < 0) {
-            call_fail_err(c, &err);
+        if (!call_ok(c, tenant_of_uid(call_core(c), &cove, uid, &number, &c->err)))
             return false;
-        }
         if (tenant.p && (tenant_find(call_core(c), tenant, &who.tenant, &err) < 0 || who.tenant != number)) {
             call_refuse(c, ERR_PERMISSION_DENIED, "uid %u acts in its own tenant, uid-%u", (unsigned)uid,
                         (unsigned)uid);
@@ -126,12 +124,8 @@ static enum scope access_need(const struct route *route)
 bool access_charge(struct call *c, uint64_t tenant)
 {
     static const uint64_t one[QUOTA_CHARGED] = {[QUOTA_CONNECTIONS] = 1};
-    struct err err;
 
-    if (charge_take(&c->charge, call_core(c), tenant, one, &err) == 0)
-        return true;
-    call_fail_err(c, &err);
-    return false;
+    return call_ok(c, charge_take(&c->charge, call_core(c), tenant, one, &c->err));
 }
 
 bool access_permitted(struct call *c)

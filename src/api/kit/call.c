@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/kit/call.h"
+#include "api/kit/upload_queue.h"
 #include "base/mem.h"
 #include "event/event.h"
 #include "http/client/connect.h"
@@ -48,6 +49,12 @@ static void on_close(struct http_request *req, void *ctx)
         exec_call_cancel(TAKE_PTR(c->exec));
     if (c->file)
         file_call_cancel(TAKE_PTR(c->file));
+    if (c->follow)
+        exec_close(TAKE_PTR(c->follow));
+    code_leave(TAKE_PTR(c->cell));
+    code_make_cancel(TAKE_PTR(c->making));
+    if (c->uploads)
+        upload_queue_free(TAKE_PTR(c->uploads));
     charge_release(&c->charge);
     buf_fini(&c->large);
     c->req = NULL;
@@ -166,6 +173,109 @@ void call_drop(struct call *c, const struct err *err)
 {
     call_fail_err(c, err);
     call_unref(c);
+}
+
+bool call_ok(struct call *c, int r)
+{
+    if (r < 0)
+        call_fail_err(c, &c->err);
+    return r >= 0;
+}
+
+void call_held(struct call *c, int r)
+{
+    if (r < 0)
+        call_drop(c, &c->err);
+}
+
+void call_on_file(void *call, const struct file_entry *entry, const struct err *err)
+{
+    struct call *c = call;
+
+    c->file = NULL;
+    if (err)
+        call_fail_err(c, err);
+    else if (!c->answered)
+        c->on_file(c, entry);
+}
+
+void call_on_exec(void *call, const struct err *err)
+{
+    struct call *c = call;
+
+    c->exec = NULL;
+    if (err)
+        call_fail_err(c, err);
+    else if (!c->answered)
+        c->on_exec(c);
+}
+
+/* ---- streams ---- */
+
+static void call_ack(struct call *c, size_t n)
+{
+    if (c->follow)
+        exec_ack(c->follow, n);
+    else if (c->cell)
+        code_drained(c->cell);
+    else if (c->file)
+        file_read_ack(c->file, n);
+}
+
+static void call_on_drain(struct http_request *req, void *ctx)
+{
+    struct call *c = ctx;
+    size_t n = c->unacked;
+
+    (void)req;
+    c->unacked = 0;
+    if (n)
+        c->ack(c, n);
+}
+
+void call_pace(struct call *c, void (*ack)(struct call *c, size_t n))
+{
+    c->ack = ack ? ack : call_ack;
+    http_on_drain(c->req, call_on_drain, c);
+}
+
+void call_paced(struct call *c, size_t n)
+{
+    c->unacked += n;
+    if (!http_response_full(c->req))
+        call_on_drain(c->req, c);
+}
+
+bool call_has_room(struct call *c)
+{
+    c->unacked += http_response_full(c->req);
+    return !c->unacked;
+}
+
+static void call_on_data(struct http_request *req, struct str data, void *ctx)
+{
+    struct call *c = ctx;
+
+    (void)req;
+    if (!c->answered)
+        c->body_ops->on_data(c, data);
+}
+
+static void call_on_body_end(struct http_request *req, void *ctx)
+{
+    struct call *c = ctx;
+
+    (void)req;
+    if (!c->answered && c->body_ops->on_end)
+        c->body_ops->on_end(c);
+}
+
+void call_stream_body(struct call *c, const struct call_body_ops *ops)
+{
+    static const struct http_body_ops body = {.on_data = call_on_data, .on_end = call_on_body_end};
+
+    c->body_ops = ops;
+    http_stream_body(c->req, &body, c);
 }
 
 bool call_lost(struct call *c, enum err_code code)
@@ -304,6 +414,17 @@ void call_json_buf(struct call *c, int status, struct buf *body)
     large_continue(c->req, c);
 }
 
+void call_value(struct call *c, int status, json_t *json)
+{
+    AUTO_BUF struct buf b = BUF_INIT(CALL_REPLY_MAX);
+    char *text = json_dumps(json, JSON_COMPACT);
+
+    json_decref(json);
+    (void)buf_append_cstr(&b, text ? text : "{}");
+    mem_free(text);
+    call_json_buf(c, status, &b);
+}
+
 /* ---- parameters ---- */
 
 bool call_query(struct call *c, const char *name, struct str *ret_value)
@@ -365,12 +486,12 @@ bool call_wants(struct call *c, const struct json_want *wants, size_t n)
     return false;
 }
 
-static bool is_json_type(struct str content_type)
+bool call_has_type(const struct call *c, struct str type)
 {
-    ssize_t end = str_find_char(content_type, ';');
+    struct str given = http_header_get(c->req, "content-type");
+    ssize_t end = str_find_char(given, ';');
 
-    return str_eq_nocase(str_trim(end < 0 ? content_type : str_n(content_type.p, (size_t)end)),
-                         STR("application/json"));
+    return str_eq_nocase(str_trim(end < 0 ? given : str_n(given.p, (size_t)end)), type);
 }
 
 /* NULL: answered, or there is nobody to answer. */
@@ -390,7 +511,7 @@ static json_t *read_json(struct call *c, int error, struct str body, bool requir
         (void)err_set(&err, ERR_INVALID_ARGUMENT, "value is required but missing");
         (void)err_because(&err, ERR_MALFORMED);
     } else if (body.n && ops->wants_json_type && !(c->route->flags & ROUTE_ANY_TYPE) &&
-               !is_json_type(http_header_get(c->req, "content-type")))
+               !call_has_type(c, STR("application/json")))
         (void)err_set(&err, ERR_INVALID_ARGUMENT, "header Content-Type must be application/json");
     else if (json_read_object(body, !required, &json, &err) == 0)
         return c->holder.bytes = body.n, json;

@@ -18,11 +18,16 @@
 #include "api/kit/access.h"
 #include "api/kit/facade.h"
 #include "api/kit/json_read.h"
+#include "api/kit/json_write.h"
 #include "http/request.h"
+#include "sandbox/code/code.h"
 #include "sandbox/exec/exec.h"
 #include "sandbox/files/files.h"
 #include "sandbox/hold.h"
 #include "sandbox/quota.h"
+
+struct call_body_ops;
+struct upload_queue;
 
 enum { CALL_REPLY_MAX = 32 * 1024 * 1024 }; /* of a JSON answer */
 
@@ -39,6 +44,16 @@ struct call {
     const struct route *route;
     struct exec_call *exec; /* pending, cancelled with the request */
     struct file_call *file;
+    void (*on_exec)(struct call *c);
+    void (*on_file)(struct call *c, const struct file_entry *entry);
+    struct follow *follow;        /* closed with the request */
+    struct code_cell *cell;       /* left with it */
+    struct code_making *making;   /* cancelled with it */
+    struct upload_queue *uploads; /* freed with it */
+    void (*ack)(struct call *c, size_t n);
+    size_t unacked;
+    const struct call_body_ops *body_ops;
+    struct err err; /* of what was tried last */
     struct sandbox_watch watch;
     struct timer timer;              /* of the handler; stopped with the request */
     void (*cleanup)(struct call *c); /* the handler's: the request is over, req still valid */
@@ -87,6 +102,35 @@ struct call *call_hold(struct call *c);
 struct call *call_back(void *ctx, const struct err *err);
 void call_drop(struct call *c, const struct err *err);
 
+/* Of something that was tried with &c->err: r < 0 is answered, and false. call_held(): of an operation with call_hold(). */
+bool call_ok(struct call *c, int r);
+void call_held(struct call *c, int r);
+
+/*
+ * The last four arguments of an operation of the core that ends with the request. A failure is answered, else `then` comes:
+ *
+ *     call_ok(c, file_stat(c->sandbox, &c->actor, c->user, path, CALL_FILE(c, on_entry)));
+ */
+#define CALL_FILE(c, then) call_on_file, ((c)->on_file = (then), (c)), &(c)->file, &(c)->err
+#define CALL_EXEC(c, then) call_on_exec, ((c)->on_exec = (then), (c)), &(c)->exec, &(c)->err
+void call_on_file(void *call, const struct file_entry *entry, const struct err *err);
+void call_on_exec(void *call, const struct err *err);
+
+/*
+ * The pace of a stream: n bytes, or events, of its source were written to the client. ack gives them back when the client has room; NULL: to c->follow, to
+ * c->cell, or to the read that c->file is.
+ */
+void call_pace(struct call *c, void (*ack)(struct call *c, size_t n));
+void call_paced(struct call *c, size_t n);
+bool call_has_room(struct call *c); /* false: ack comes when it has */
+
+/* The body as it comes, and its end; neither once the call is answered. */
+struct call_body_ops {
+    void (*on_data)(struct call *c, struct str data);
+    void (*on_end)(struct call *c);
+};
+void call_stream_body(struct call *c, const struct call_body_ops *ops);
+
 /* What failed with this code failed because its action waits, or because the sandbox is gone, and that was answered: there is nothing left to do. */
 bool call_lost(struct call *c, enum err_code code);
 
@@ -94,8 +138,10 @@ bool call_lost(struct call *c, enum err_code code);
 void call_respond(struct call *c, int status, const char *content_type, struct str body);
 void call_json(struct call *c, int status, struct str body);
 void call_json_buf(struct call *c, int status,
-                   struct buf *body); /* takes the content, of any size; its error is a 500 */
-json_t *call_text(struct str s);      /* a JSON text; what isn't UTF-8 becomes U+FFFD */
+                   struct buf *body);                      /* takes the content, of any size; its error is a 500 */
+bool call_has_type(const struct call *c, struct str type); /* its body, but for parameters */
+json_t *call_text(struct str s);                           /* a JSON text; what isn't UTF-8 becomes U+FFFD */
+void call_value(struct call *c, int status, json_t *json); /* takes it */
 void call_empty(struct call *c, int status);
 void call_fail(struct call *c, int status, const char *fmt, ...) PRINTF_LIKE(3, 4);
 void call_refuse(struct call *c, enum err_code code, const char *fmt, ...) PRINTF_LIKE(3, 4);

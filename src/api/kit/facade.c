@@ -3,11 +3,11 @@
 
 #include "api/kit/call.h"
 
-int facade_init(struct facade *f, const struct facade_ops *ops, struct core *core, struct refusals *refusals)
+void facade_init(struct facade *f, const struct facade_ops *ops, struct core *core, struct refusals *refusals)
 {
     *f = (struct facade){.ops = ops, .core = core, .refusals = refusals};
     slices_init(&f->slices, core_loop(core));
-    return timers_init(&f->timers, core_loop(core));
+    timers_init(&f->timers, core_loop(core));
 }
 
 void facade_fini(struct facade *f)
@@ -24,6 +24,15 @@ bool facade_owns_key(struct str key)
         if (str_starts(key, str_of(prefixes[i])))
             return true;
     return false;
+}
+
+void facade_drain(struct map *m, void (*free_value)(void *value))
+{
+    size_t it = 0;
+
+    for (void *value; (value = map_next(m, &it)); it = 0)
+        free_value(value);
+    map_fini(m);
 }
 
 void facade_note_refusal(struct facade *f, const struct http_request *req, enum refusal why)

@@ -10,6 +10,7 @@
 #include "api/kit/slices.h"
 #include "api/kit/timers.h"
 #include "base/buf.h"
+#include "base/map.h"
 #include "sandbox/core.h"
 
 #include <jansson.h>
@@ -57,8 +58,7 @@ struct facade {
     struct slices slices; /* walks through logs */
 };
 
-int facade_init(struct facade *f, const struct facade_ops *ops, struct core *core,
-                struct refusals *refusals) WARN_UNUSED;
+void facade_init(struct facade *f, const struct facade_ops *ops, struct core *core, struct refusals *refusals);
 void facade_fini(struct facade *f); /* when all requests have ended; harmless on zeroes */
 
 /* Runs the request through the table. False, with nothing done, when no pattern fits its path. */
@@ -69,6 +69,9 @@ bool facade_serve_at(struct facade *f, const struct route *routes, size_t n, str
 
 /* Is this key of a sandbox's metadata a façade's own note, which no client is shown? */
 bool facade_owns_key(struct str key);
+
+/* The end of a map whose values, when they are freed, take themselves out. */
+void facade_drain(struct map *m, void (*free_value)(void *value));
 
 /* Its client is turned away. */
 void facade_note_refusal(struct facade *f, const struct http_request *req, enum refusal why);

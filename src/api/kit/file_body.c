@@ -18,12 +18,12 @@ static void body_done(struct file_body *f, const struct file_entry *entry, const
     f->done(f, entry, err);
 }
 
-void file_body_begun(struct file_body *f, int r, const struct err *err)
+void file_body_begun(struct file_body *f, int r)
 {
-    if (r < 0 && err->reason == ERR_HELD)
-        call_fail_err(f->call, err); /* it is parked, and begins again once it may */
+    if (r < 0 && f->call->err.reason == ERR_HELD)
+        call_fail_err(f->call, &f->call->err); /* it is parked, and begins again once it may */
     else if (r < 0)
-        body_done(f, NULL, err);
+        body_done(f, NULL, &f->call->err);
 }
 
 /* ---- into memory ---- */
@@ -50,20 +50,10 @@ const struct file_read_ops file_body_text = {text_open, text_data, text_end};
 
 /* ---- as a response ---- */
 
-static void out_drain(struct http_request *req, void *ctx)
-{
-    struct file_body *f = ctx;
-    size_t n = f->unacked;
-    (void)req;
-    f->unacked = 0;
-    if (f->call->file && n)
-        file_read_ack(f->call->file, n);
-}
-
 void file_body_opened(void *ctx, const struct file_entry *entry)
 {
     struct file_body *f = ctx;
-    http_on_drain(f->call->req, out_drain, f);
+    call_pace(f->call, NULL);
     f->open(f, entry);
 }
 
@@ -71,10 +61,7 @@ void file_body_data(void *ctx, struct str bytes)
 {
     struct file_body *f = ctx;
     (void)http_response_write(f->call->req, bytes);
-    if (http_response_full(f->call->req))
-        f->unacked += bytes.n;
-    else if (f->call->file)
-        file_read_ack(f->call->file, bytes.n);
+    call_paced(f->call, bytes.n);
 }
 
 void file_body_end(void *ctx, const struct err *err)
@@ -186,10 +173,10 @@ static void in_error(struct http_request *req, int error, void *ctx)
         file_call_cancel(TAKE_PTR(f->call->file));
 }
 
-void file_body_receive(struct file_body *f, int r, const struct err *err)
+void file_body_receive(struct file_body *f, int r)
 {
     static const struct http_body_ops ops = {in_data, in_body_end, in_error};
-    file_body_begun(f, r, err);
+    file_body_begun(f, r);
     if (r < 0)
         return;
     http_stream_body(f->call->req, &ops, f);

@@ -3,7 +3,7 @@
  * A file of a sandbox as a call has it: in memory, or as a body at the pace of the slower side. The file is c->file, so there is one at a time, and it ends
  * with the call:
  *
- *     file_body_begun(f, file_read(sb, actor, user, path, 0, n, &file_body_text, f, &c->file, &err), &err);
+ *     file_body_begun(f, file_read(sb, actor, user, path, 0, n, FILE_BODY(f, &file_body_text)));
  *
  * done() comes once, if the call is still there: with the error, also when the file could not even be begun, or the entry of what was written.
  */
@@ -19,7 +19,7 @@ struct file_body {
     struct buf b;     /* text: what was read, no more than it takes. in: what the sandbox has not taken */
     struct str bytes; /* bytes: what is to be written; borrowed */
     uint64_t size;    /* text: of the whole file, when it was opened */
-    size_t given, unacked;
+    size_t given;
     bool is_ready, body_ended, eof_sent;
 };
 
@@ -30,8 +30,9 @@ extern const struct file_write_ops file_body_in;    /* of the request's body: fi
 
 void file_body_init(struct file_body *f, struct call *c, size_t max);
 void file_body_fini(struct file_body *f); /* as often as one likes; before the call's end */
-void file_body_begun(struct file_body *f, int r, const struct err *err);
-void file_body_receive(struct file_body *f, int r, const struct err *err);
+void file_body_begun(struct file_body *f, int r);
+void file_body_receive(struct file_body *f, int r);
+#define FILE_BODY(f, ops) (ops), (f), &(f)->call->file, &(f)->call->err
 
 /* file_body_out, for who ends it in another way. */
 void file_body_opened(void *f, const struct file_entry *entry);

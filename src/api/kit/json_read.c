@@ -214,28 +214,27 @@ int json_get_int(const json_t *object, const char *name, int64_t min, int64_t ma
     return 1;
 }
 
-int json_get_object(const json_t *object, const char *name, json_t **ret_value, struct err *err)
+static int json_get(const json_t *object, const char *name, json_type type, const char *what, json_t **ret_value,
+                    struct err *err)
 {
     json_t *value = json_field(object, name);
 
     if (!value)
         return 0;
-    if (!json_is_object(value))
-        return wrong_type(err, name, "an object");
+    if (json_typeof(value) != type)
+        return wrong_type(err, name, what);
     *ret_value = value;
     return 1;
 }
 
+int json_get_object(const json_t *object, const char *name, json_t **ret_value, struct err *err)
+{
+    return json_get(object, name, JSON_OBJECT, "an object", ret_value, err);
+}
+
 int json_get_array(const json_t *object, const char *name, json_t **ret_value, struct err *err)
 {
-    json_t *value = json_field(object, name);
-
-    if (!value)
-        return 0;
-    if (!json_is_array(value))
-        return wrong_type(err, name, "an array");
-    *ret_value = value;
-    return 1;
+    return json_get(object, name, JSON_ARRAY, "an array", ret_value, err);
 }
 
 int json_get_strs(const json_t *object, const char *name, struct arena *arena, const struct str **ret_items,

@@ -75,58 +75,32 @@ struct json_want {
     bool is_required;
 };
 
-#define JSON_WANT_STR(name, to)                                                                                        \
-    {                                                                                                                  \
-        (name), JSON_WANTS_STR, {.str = (to)}, 0, 0, NULL, false                                                       \
-    }
-#define JSON_NEED_STR(name, to)                                                                                        \
-    {                                                                                                                  \
-        (name), JSON_WANTS_STR, {.str = (to)}, 0, 0, NULL, true                                                        \
-    } /* neither absent nor empty */
-#define JSON_WANT_BOOL(name, to)                                                                                       \
-    {                                                                                                                  \
-        (name), JSON_WANTS_BOOL, {.boolean = (to)}, 0, 0, NULL, false                                                  \
-    }
-#define JSON_WANT_INT(name, min, max, to)                                                                              \
-    {                                                                                                                  \
-        (name), JSON_WANTS_INT, {.number = (to)}, (min), (max), NULL, false                                            \
-    }
-#define JSON_NEED_INT(name, min, max, to)                                                                              \
-    {                                                                                                                  \
-        (name), JSON_WANTS_INT, {.number = (to)}, (min), (max), NULL, true                                             \
-    }
-#define JSON_WANT_OBJECT(name, to)                                                                                     \
-    {                                                                                                                  \
-        (name), JSON_WANTS_OBJECT, {.json = (to)}, 0, 0, NULL, false                                                   \
-    }
-#define JSON_NEED_OBJECT(name, to)                                                                                     \
-    {                                                                                                                  \
-        (name), JSON_WANTS_OBJECT, {.json = (to)}, 0, 0, NULL, true                                                    \
-    }
-#define JSON_WANT_ARRAY(name, to)                                                                                      \
-    {                                                                                                                  \
-        (name), JSON_WANTS_ARRAY, {.json = (to)}, 0, 0, NULL, false                                                    \
-    }
-#define JSON_WANT_STRS(name, to, n)                                                                                    \
-    {                                                                                                                  \
-        (name), JSON_WANTS_STRS, {.strs = (to)}, 0, 0, (n), false                                                      \
-    }
-#define JSON_WANT_PAIRS(name, to, n)                                                                                   \
-    {                                                                                                                  \
-        (name), JSON_WANTS_PAIRS, {.pairs = (to)}, 0, 0, (n), false                                                    \
-    }
+/* clang-format off */
+#define JSON_WANT_(name, type, member, to, min, max, n, is_required)                                                   \
+    {(name), (type), {.member = (to)}, (min), (max), (n), (is_required)}
+/* clang-format on */
+#define JSON_WANT_STR(name, to) JSON_WANT_(name, JSON_WANTS_STR, str, to, 0, 0, NULL, false)
+#define JSON_NEED_STR(name, to) JSON_WANT_(name, JSON_WANTS_STR, str, to, 0, 0, NULL, true) /* nor empty */
+#define JSON_WANT_BOOL(name, to) JSON_WANT_(name, JSON_WANTS_BOOL, boolean, to, 0, 0, NULL, false)
+#define JSON_WANT_INT(name, min, max, to) JSON_WANT_(name, JSON_WANTS_INT, number, to, min, max, NULL, false)
+#define JSON_NEED_INT(name, min, max, to) JSON_WANT_(name, JSON_WANTS_INT, number, to, min, max, NULL, true)
+#define JSON_WANT_OBJECT(name, to) JSON_WANT_(name, JSON_WANTS_OBJECT, json, to, 0, 0, NULL, false)
+#define JSON_NEED_OBJECT(name, to) JSON_WANT_(name, JSON_WANTS_OBJECT, json, to, 0, 0, NULL, true)
+#define JSON_WANT_ARRAY(name, to) JSON_WANT_(name, JSON_WANTS_ARRAY, json, to, 0, 0, NULL, false)
+#define JSON_WANT_STRS(name, to, n) JSON_WANT_(name, JSON_WANTS_STRS, strs, to, 0, 0, n, false)
+#define JSON_WANT_PAIRS(name, to, n) JSON_WANT_(name, JSON_WANTS_PAIRS, pairs, to, 0, 0, n, false)
 #define JSON_WANT_ANY(name)                                                                                            \
-    {                                                                                                                  \
-        (name), JSON_WANTS_ANY, {.str = NULL}, 0, 0, NULL, false                                                       \
-    } /* known, and read elsewhere */
+    JSON_WANT_(name, JSON_WANTS_ANY, str, NULL, 0, 0, NULL, false) /* known, and read elsewhere */
 
 /* only: other members are ERR_INVALID_ARGUMENT. */
 int json_wants(const json_t *object, const struct json_want *wants, size_t n, struct arena *arena, bool only,
                struct err *err) WARN_UNUSED;
 
-#define JSON_WANTS(object, arena, err, ...)                                                                            \
+#define JSON_WANTS_(object, arena, only, err, ...)                                                                     \
     json_wants((object), (const struct json_want[]){__VA_ARGS__},                                                      \
-               ARRAY_SIZE(((const struct json_want[]){__VA_ARGS__})), (arena), true, (err))
+               ARRAY_SIZE(((const struct json_want[]){__VA_ARGS__})), (arena), (only), (err))
+#define JSON_WANTS(object, arena, err, ...) JSON_WANTS_(object, arena, true, err, __VA_ARGS__)
+#define JSON_WANTS_OF(object, arena, err, ...) JSON_WANTS_(object, arena, false, err, __VA_ARGS__) /* among others */
 
 static inline UNUSED void json_decref_auto_(json_t **json)
 {

@@ -18,7 +18,7 @@ struct timers {
     uv_timer_t *uv;   /* owned; its memory outlives us until the loop closed it */
 };
 
-int timers_init(struct timers *ts, uv_loop_t *loop) WARN_UNUSED;
+void timers_init(struct timers *ts, uv_loop_t *loop);
 void timers_fini(struct timers *ts); /* forgets all that are set */
 
 void timer_init(struct timer *t, void (*fn)(struct timer *t));

@@ -17,9 +17,11 @@ struct queued_upload {
 };
 
 struct upload_queue {
-    struct upload_target target;
+    struct call *call; /* whose it is */
+    struct str user;
+    const struct pair *metadata;
+    size_t n_metadata;
     const struct upload_queue_ops *ops;
-    void *ctx;
     struct list files;       /* the first is being written */
     struct file_call *write; /* of the first; NULL before it began */
     bool ready;              /* the core takes bytes */
@@ -34,15 +36,14 @@ static void upload_free(struct queued_upload *u)
     mem_free(u);
 }
 
-struct upload_queue *upload_queue_new(const struct upload_target *target, const struct upload_queue_ops *ops, void *ctx)
+void upload_queue_make(struct call *c, struct str user, const struct pair *metadata, size_t n_metadata,
+                       const struct upload_queue_ops *ops)
 {
     struct upload_queue *q = mem_new(struct upload_queue);
 
-    q->target = *target;
-    q->ops = ops;
-    q->ctx = ctx;
+    *q = (struct upload_queue){.call = c, .user = user, .metadata = metadata, .n_metadata = n_metadata, .ops = ops};
     list_init(&q->files);
-    return q;
+    c->uploads = q;
 }
 
 static void upload_queue_stop(struct upload_queue *q)
@@ -102,8 +103,10 @@ static void upload_queue_fail(struct upload_queue *q, const struct err *err)
 {
     q->failed = true;
     upload_queue_stop(q);
-    q->ops->on_error(q->ctx, err);
+    call_fail_err(q->call, err);
 }
+
+static void upload_queue_write(struct call *c);
 
 static void upload_queue_on_ready(void *ctx)
 {
@@ -111,8 +114,8 @@ static void upload_queue_on_ready(void *ctx)
 
     q->ready = true;
     upload_queue_push(q);
-    if (!upload_queue_is_busy(q))
-        q->ops->on_idle(q->ctx);
+    if (!upload_queue_is_busy(q) && !q->call->answered)
+        q->ops->on_idle(q->call);
 }
 
 static void upload_queue_on_end(void *ctx, const struct file_entry *entry, const struct err *err)
@@ -132,29 +135,29 @@ static void upload_queue_on_end(void *ctx, const struct file_entry *entry, const
     }
     assert(first); /* the one that was being written */
     upload_free(first);
-    q->ops->on_written(q->ctx, entry);
-    if (list_empty(&q->files))
-        q->ops->on_idle(q->ctx);
-    else
-        q->ops->on_next(q->ctx);
+    if (q->ops->on_written)
+        q->ops->on_written(q->call, entry);
+    if (!list_empty(&q->files))
+        call_step(q->call, upload_queue_write);
+    else if (!q->call->answered)
+        q->ops->on_idle(q->call);
 }
 
 static const struct file_write_ops ops = {upload_queue_on_ready, upload_queue_on_end};
 
-int upload_queue_write(struct upload_queue *q, struct err *err)
+static void upload_queue_write(struct call *c)
 {
+    struct upload_queue *q = c->uploads;
     const struct queued_upload *first = LIST_FIRST(struct queued_upload, &q->files, node);
-    const struct upload_target *t = &q->target;
 
     q->ready = q->eof_sent = false;
-    if (file_write(t->sandbox, t->actor, t->user, str_n(first->path, first->path_n), t->metadata, t->n_metadata, &ops,
-                   q, &q->write, err) == 0)
-        return 0;
-    if (err->reason != ERR_HELD) {
-        q->failed = true;
-        upload_queue_stop(q);
-    }
-    return -1;
+    if (file_write(c->sandbox, &c->actor, q->user, str_n(first->path, first->path_n), q->metadata, q->n_metadata, &ops,
+                   q, &q->write, &c->err) == 0)
+        return;
+    if (c->err.reason == ERR_HELD)
+        call_fail_err(c, &c->err);
+    else
+        upload_queue_fail(q, &c->err);
 }
 
 void upload_queue_begin(struct upload_queue *q, struct str path)
@@ -168,7 +171,7 @@ void upload_queue_begin(struct upload_queue *q, struct str path)
     list_append(&q->files, &u->node);
     if (first) {
         q->ready = q->eof_sent = false;
-        q->ops->on_next(q->ctx);
+        call_step(q->call, upload_queue_write);
     }
 }
 

@@ -8,6 +8,7 @@
  */
 #pragma once
 
+#include "api/kit/call.h"
 #include "sandbox/files/files.h"
 
 /* A write that succeeds before it was told the end of the file. */
@@ -15,28 +16,19 @@
 
 struct upload_queue;
 
+/* A file that fails is answered, and the queue does nothing more. */
 struct upload_queue_ops {
-    void (*on_next)(void *ctx); /* a file is to be begun: upload_queue_write(), as a step of the call */
-    void (*on_written)(void *ctx, const struct file_entry *entry); /* one file is complete */
-    void (*on_idle)(void *ctx);                         /* no longer busy; from the loop, never from a call below */
-    void (*on_error)(void *ctx, const struct err *err); /* a file failed; the queue does nothing more */
+    void (*on_written)(struct call *c, const struct file_entry *entry); /* one file is complete. May be NULL */
+    void (*on_idle)(struct call *c); /* no longer busy; from the loop, never from a call below */
 };
 
-struct upload_target {
-    struct sandbox *sandbox; /* borrowed, as is all of this, for the queue's life */
-    const struct actor *actor;
-    struct str user;
-    const struct pair *metadata;
-    size_t n_metadata;
-};
-
-struct upload_queue *upload_queue_new(const struct upload_target *target, const struct upload_queue_ops *ops,
-                                      void *ctx);
+/* Of c->sandbox, as this user: c->uploads, which ends with the call. The metadata is borrowed. */
+void upload_queue_make(struct call *c, struct str user, const struct pair *metadata, size_t n_metadata,
+                       const struct upload_queue_ops *ops);
 void upload_queue_free(struct upload_queue *q); /* what is under way stays half written */
 
 /* Begins the next file (path is copied), gives it bytes, completes it. */
 void upload_queue_begin(struct upload_queue *q, struct str path);
-int upload_queue_write(struct upload_queue *q, struct err *err) WARN_UNUSED; /* ERR_HELD: to be called again */
 void upload_queue_data(struct upload_queue *q, struct str bytes);
 void upload_queue_end(struct upload_queue *q);
 

@@ -56,7 +56,6 @@ void sandbox_create_tool(struct call *c)
     int64_t timeout_s = TIMEOUT_S, memory_mb = 0, cpu_milli = 0;
     size_t n_labels = 0;
     bool keep = false;
-    struct err err;
     if (!TOOL_WANTS(c, JSON_WANT_STR("template", &spec.template_ref),
                     JSON_WANT_INT("timeout_s", 1, INT64_MAX / 1000, &timeout_s), JSON_WANT_BOOL("keep", &keep),
                     JSON_WANT_PAIRS("env", &spec.envs, &spec.n_envs), JSON_WANT_PAIRS("metadata", &labels, &n_labels),
@@ -72,8 +71,7 @@ void sandbox_create_tool(struct call *c)
     spec.timeout_ms = (uint64_t)timeout_s * 1000;
     spec.memory_bytes = (uint64_t)memory_mb << 20;
     spec.cpu_milli = (uint32_t)cpu_milli;
-    if (sandbox_create(call_core(c), &c->actor, &spec, sandbox_done, call_hold(c), &err) < 0)
-        call_drop(c, &err);
+    call_held(c, sandbox_create(call_core(c), &c->actor, &spec, sandbox_done, call_hold(c), &c->err));
 }
 
 struct boxes_page {
@@ -114,16 +112,13 @@ void sandbox_title_tool(struct call *c)
     struct pair *all = arena_alloc(http_arena(c->req), (i->n_metadata + 1) * sizeof(*all));
     struct str title = STR("");
     size_t n = 0;
-    struct err err;
     if (!TOOL_WANTS(c, JSON_NEED_STR("title", &title)))
         return;
     for (size_t k = 0; k < i->n_metadata; k++)
         if (!str_eqc(i->metadata[k].key, "title"))
             all[n++] = i->metadata[k];
     all[n++] = (struct pair){STR("title"), title};
-    if (sandbox_set_metadata(c->sandbox, &c->actor, all, n, &err) < 0)
-        call_fail_err(c, &err);
-    else
+    if (call_ok(c, sandbox_set_metadata(c->sandbox, &c->actor, all, n, &c->err)))
         tool_result(c, sandbox_json(c->sandbox), STR_NULL);
 }
 
@@ -137,9 +132,8 @@ static void sandbox_killed(void *ctx, struct sandbox *sb, const struct err *err)
 
 void sandbox_kill_tool(struct call *c)
 {
-    struct err err;
-    if (tool_wants(c, NULL, 0) && sandbox_kill(c->sandbox, &c->actor, sandbox_killed, call_hold(c), &err) < 0)
-        call_drop(c, &err);
+    if (tool_wants(c, NULL, 0))
+        call_held(c, sandbox_kill(c->sandbox, &c->actor, sandbox_killed, call_hold(c), &c->err));
 }
 
 /* ---- copies ---- */
@@ -154,10 +148,8 @@ static void snapshot_made(void *ctx, const struct template *t, const struct err 
 void snapshot_tool(struct call *c)
 {
     struct str name = STR("");
-    struct err err;
-    if (TOOL_WANTS(c, JSON_WANT_STR("name", &name)) &&
-        sandbox_snapshot(c->sandbox, &c->actor, name, snapshot_made, call_hold(c), &err) < 0)
-        call_drop(c, &err);
+    if (TOOL_WANTS(c, JSON_WANT_STR("name", &name)))
+        call_held(c, sandbox_snapshot(c->sandbox, &c->actor, name, snapshot_made, call_hold(c), &c->err));
 }
 
 struct mcp_forking {
@@ -241,15 +233,12 @@ void diff_tool(struct call *c)
     static const struct diff_read_ops ops = {.on_change = differing_change, .on_end = differing_end};
     struct differing *d = arena_alloc(http_arena(c->req), sizeof(*d));
     struct str against = STR("");
-    struct err err;
     if (!TOOL_WANTS(c, JSON_WANT_STR("against", &against)))
         return;
     *d = (struct differing){.n = 0};
-    if (diff_read_start(call_core(c), c->actor.who.view, against, str_of(sandbox_info(c->sandbox)->id), &ops, c,
-                        &d->read, &err) < 0) {
-        call_fail_err(c, &err);
+    if (!call_ok(c, diff_read_start(call_core(c), c->actor.who.view, against, str_of(sandbox_info(c->sandbox)->id),
+                                    &ops, c, &d->read, &c->err)))
         return;
-    }
     d->changes = json_array();
     mcp_call_of(c)->own = d;
     mcp_call_of(c)->cleanup = differing_closed;

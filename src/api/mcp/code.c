@@ -6,7 +6,6 @@
 enum { CODE_RESULTS_MAX = 32 };
 
 struct code_answer {
-    struct code_cell *cell; /* NULL: it ended */
     struct buf out[2];
     uint64_t bytes[2];
     json_t *results, *error;
@@ -15,8 +14,6 @@ struct code_answer {
 static void code_answer_closed(struct call *c)
 {
     struct code_answer *a = mcp_call_of(c)->own;
-    if (a->cell)
-        code_leave(a->cell);
     buf_fini(&a->out[0]);
     buf_fini(&a->out[1]);
     json_decref(a->results);
@@ -76,7 +73,7 @@ static bool code_answer_event(void *ctx, const struct code_event *e)
         a->error = json_pack("{s:o,s:o,s:o}", "name", call_text(mcp_cut(f->name, 200)), "value",
                              call_text(mcp_cut(f->value, 4000)), "traceback", call_text(mcp_cut(f->trace, 16000)));
     } else if (e->kind == CODE_END) {
-        a->cell = NULL;
+        c->cell = NULL;
         code_answer_end(c, a);
     }
     return true;
@@ -100,8 +97,6 @@ void run_code_tool(struct call *c)
     buf_init(&a->out[1], MCP_TEXT_MAX);
     mcp_call_of(c)->own = a;
     mcp_call_of(c)->cleanup = code_answer_closed;
-    if (code_run(c->sandbox, &c->actor, &spec, code_answer_event, c, &a->cell, &err) < 0) {
-        a->cell = NULL;
-        call_fail_err(c, &err);
-    }
+    if (!call_ok(c, code_run(c->sandbox, &c->actor, &spec, code_answer_event, c, &c->cell, &c->err)))
+        c->cell = NULL;
 }

@@ -37,8 +37,9 @@ struct mcp_job {
     char error[sizeof(((struct err *)0)->msg)]; /* it isn't known how it ended */
 };
 
-static void exec_job_free(struct mcp_job *j)
+static void exec_job_free(void *job)
 {
+    struct mcp_job *j = job;
     (void)map_del(&j->m->jobs, str_of(j->id));
     list_remove(&j->node);
     exec_close(j->follow);
@@ -49,10 +50,7 @@ static void exec_job_free(struct mcp_job *j)
 
 void jobs_free(struct mcp *m)
 {
-    size_t it = 0;
-    for (struct mcp_job *j; (j = map_next(&m->jobs, &it)); it = 0)
-        exec_job_free(j);
-    map_fini(&m->jobs);
+    facade_drain(&m->jobs, exec_job_free);
 }
 
 static void job_ends(struct mcp_job *j)
@@ -198,15 +196,12 @@ void waited_start(struct call *c, const struct exec_spec *spec,
 {
     static const struct exec_ops ops = {waited_starts, waited_writes, waited_exits, waited_fails};
     struct waited *w = arena_alloc(http_arena(c->req), sizeof(*w));
-    struct err err;
     *w = (struct waited){.done = done, .started = clock_mono()};
     buf_init(&w->out[0], MCP_TEXT_MAX);
     buf_init(&w->out[1], MCP_TEXT_MAX);
     mcp_call_of(c)->own = w;
-    if (exec_start(c->sandbox, &c->actor, spec, &ops, c, &w->follow, &err) < 0) {
-        call_fail_err(c, &err);
+    if (!call_ok(c, exec_start(c->sandbox, &c->actor, spec, &ops, c, &w->follow, &c->err)))
         return;
-    }
     mcp_call_of(c)->cleanup = waited_closed;
     w->seq = event_newest(mcp_of(c)->config.events, sandbox_info(c->sandbox)->id); /* of its exec.start */
 }
@@ -392,25 +387,19 @@ void exec_output_tool(struct call *c)
     }
 }
 
-static void exec_killed(void *ctx, const struct err *err)
+static void exec_killed(struct call *c)
 {
-    struct call *c = ctx;
-    c->exec = NULL;
-    if (err)
-        call_fail_err(c, err);
-    else
-        tool_result(c, json_pack("{s:b}", "signalled", 1), STR_NULL);
+    tool_result(c, json_pack("{s:b}", "signalled", 1), STR_NULL);
 }
 
 void exec_kill_tool(struct call *c)
 {
     struct exec_select which = {.by_tag = true};
     int64_t signal = SIGTERM;
-    struct err err;
     if (!TOOL_WANTS(c, JSON_NEED_STR("exec", &which.tag), JSON_WANT_INT("signal", 1, 64, &signal)))
         return;
     if (!is_job_id(which.tag))
         call_refuse(c, ERR_INVALID_ARGUMENT, "exec must be the value in the answer to a background exec");
-    else if (exec_signal(c->sandbox, &c->actor, &which, (int)signal, exec_killed, c, &c->exec, &err) < 0)
-        call_fail_err(c, &err);
+    else
+        call_ok(c, exec_signal(c->sandbox, &c->actor, &which, (int)signal, CALL_EXEC(c, exec_killed)));
 }

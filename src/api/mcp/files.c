@@ -24,15 +24,12 @@ static void bytes_read(struct file_body *body, const struct file_entry *entry, c
 
 void file_bytes_read(struct call *c, struct str path, uint64_t offset, size_t max, struct file_bytes *f)
 {
-    struct err err;
     file_body_init(&f->body, c, max + 65536);
     f->body.done = bytes_read;
     mcp_call_of(c)->own = f;
     mcp_call_of(c)->cleanup = bytes_closed;
-    file_body_begun(
-        &f->body,
-        file_read(c->sandbox, &c->actor, STR(""), path, offset, max + 1, &file_body_text, &f->body, &c->file, &err),
-        &err);
+    file_body_begun(&f->body, file_read(c->sandbox, &c->actor, STR(""), path, offset, max + 1,
+                                        FILE_BODY(&f->body, &file_body_text)));
 }
 
 struct mcp_reading {
@@ -138,11 +135,9 @@ static void writing_done(struct file_body *body, const struct file_entry *entry,
 static void writing_step(struct call *c)
 {
     struct mcp_writing *w = writing_of(c);
-    struct err err;
     w->to = (struct file_body){.call = c, .done = writing_done, .bytes = buf_str(&w->bytes)};
-    file_body_begun(
-        &w->to, file_write(c->sandbox, &c->actor, STR(""), w->path, NULL, 0, &file_body_bytes, &w->to, &c->file, &err),
-        &err);
+    file_body_begun(&w->to,
+                    file_write(c->sandbox, &c->actor, STR(""), w->path, NULL, 0, FILE_BODY(&w->to, &file_body_bytes)));
 }
 
 static struct mcp_writing *writing_new(struct call *c)
@@ -220,24 +215,17 @@ void file_edit_tool(struct call *c)
 
 /* ---- the others ---- */
 
-static void file_deleted(void *ctx, const struct file_entry *entry, const struct err *err)
+static void file_deleted(struct call *c, const struct file_entry *entry)
 {
-    struct call *c = ctx;
     (void)entry;
-    c->file = NULL;
-    if (err)
-        call_fail_err(c, err);
-    else
-        tool_result(c, json_pack("{s:b}", "deleted", 1), STR_NULL);
+    tool_result(c, json_pack("{s:b}", "deleted", 1), STR_NULL);
 }
 
 void file_delete_tool(struct call *c)
 {
     struct str path = STR("");
-    struct err err;
-    if (TOOL_WANTS(c, JSON_NEED_STR("path", &path)) &&
-        file_remove(c->sandbox, &c->actor, STR(""), path, file_deleted, c, &c->file, &err) < 0)
-        call_fail_err(c, &err);
+    if (TOOL_WANTS(c, JSON_NEED_STR("path", &path)))
+        call_ok(c, file_remove(c->sandbox, &c->actor, STR(""), path, CALL_FILE(c, file_deleted)));
 }
 
 struct mcp_listing {
@@ -264,17 +252,11 @@ static void listing_each(void *ctx, const struct file_entry *e)
                               "size", (json_int_t)e->size, "target", e->is_link ? call_text(e->target) : NULL));
 }
 
-static void listing_done(void *ctx, const struct file_entry *entry, const struct err *err)
+static void listing_done(struct call *c, const struct file_entry *entry)
 {
-    struct call *c = ctx;
     struct mcp_listing *l = mcp_call_of(c)->own;
     int64_t next = l->cursor + (int64_t)json_array_size(l->entries);
     (void)entry;
-    c->file = NULL;
-    if (err) {
-        call_fail_err(c, err);
-        return;
-    }
     json_t *content = json_pack("{s:O}", "entries", l->entries);
     if (next < l->seen)
         (void)json_object_set_new(content, "next", json_integer(next));
@@ -286,7 +268,6 @@ void file_list_tool(struct call *c)
     struct mcp_listing *l = arena_alloc(http_arena(c->req), sizeof(*l));
     struct str path = STR("");
     int64_t depth = 1;
-    struct err err;
     *l = (struct mcp_listing){.entries = NULL};
     if (!TOOL_WANTS(c, JSON_NEED_STR("path", &path), JSON_WANT_INT("depth", 1, DEPTH_MAX, &depth),
                     JSON_WANT_INT("cursor", 0, INT32_MAX, &l->cursor)))
@@ -294,7 +275,6 @@ void file_list_tool(struct call *c)
     l->entries = json_array();
     mcp_call_of(c)->own = l;
     mcp_call_of(c)->cleanup = listing_closed;
-    if (file_list(c->sandbox, &c->actor, STR(""), path, (uint32_t)depth, listing_each, listing_done, c, &c->file,
-                  &err) < 0)
-        call_fail_err(c, &err);
+    call_ok(c,
+            file_list(c->sandbox, &c->actor, STR(""), path, (uint32_t)depth, listing_each, CALL_FILE(c, listing_done)));
 }

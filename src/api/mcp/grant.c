@@ -63,13 +63,11 @@ static void grant_done(void *ctx, const struct err *err)
 static void grant_set(struct call *c)
 {
     struct grant g = {.n_hosts = 0};
-    struct err err;
     if (!grant_read(c, &g))
         return;
     AUTO_JSON json_t *policy = grant_policy(c, &g);
     struct network_spec spec = {.policy = policy, .allow_internet = sandbox_info(c->sandbox)->allow_internet};
-    if (network_set(c->sandbox, &c->actor, &spec, grant_done, call_hold(c), &err) < 0)
-        call_drop(c, &err);
+    call_held(c, network_set(c->sandbox, &c->actor, &spec, grant_done, call_hold(c), &c->err));
 }
 
 /* What the client says that the person said. */

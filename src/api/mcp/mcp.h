@@ -27,8 +27,8 @@ struct mcp_config {
     const char *version;
 };
 
-struct mcp *mcp_new(const struct mcp_config *config); /* NULL: out of descriptors */
-void mcp_free(struct mcp *m);                         /* all requests must have ended */
+struct mcp *mcp_new(const struct mcp_config *config);
+void mcp_free(struct mcp *m); /* all requests must have ended */
 
 /* A claim (api/kit/claim.h) of MCP_PATH. */
 bool mcp_serve(void *mcp, struct http_request *req);

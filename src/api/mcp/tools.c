@@ -232,15 +232,11 @@ bool tool_wants(struct call *c, const struct json_want *wants, size_t n)
 {
     struct str ignored;
     struct json_want all[16];
-    struct err err;
     assert(n < ARRAY_SIZE(all));
     if (n)
         memcpy(all, wants, n * sizeof(*wants));
     all[n] = (struct json_want)JSON_WANT_STR("sandbox", &ignored);
-    if (json_wants(mcp_call_of(c)->args, all, n + 1, http_arena(c->req), true, &err) == 0)
-        return true;
-    call_fail_err(c, &err);
-    return false;
+    return call_ok(c, json_wants(mcp_call_of(c)->args, all, n + 1, http_arena(c->req), true, &c->err));
 }
 
 /* The arguments under our names. What the client's names for them are is all that differs. */
@@ -273,11 +269,8 @@ static bool mcp_may(struct call *c, enum mcp_rights rights)
 static bool tool_find_sandbox(struct call *c)
 {
     struct str id = STR("");
-    struct err err;
-    if (json_get_str(mcp_call_of(c)->args, "sandbox", &id, &err) < 0) {
-        call_fail_err(c, &err);
+    if (!call_ok(c, json_get_str(mcp_call_of(c)->args, "sandbox", &id, &c->err)))
         return false;
-    }
     if (!id.n) {
         call_refuse(c, ERR_INVALID_ARGUMENT, "the argument 'sandbox' is missing");
         return false;

@@ -142,10 +142,8 @@ void native_sandboxes_create(struct call *c)
     struct sandbox_spec spec = {0};
     struct network_spec network;
     struct err err;
-    if (read_spec(c, &spec, &network, &err) < 0) {
-        call_fail_err(c, &err);
+    if (!call_ok(c, read_spec(c, &spec, &network, &c->err)))
         return;
-    }
     for (size_t i = 0; i < spec.n_mounts; i++) {
         if (spec.mounts[i].is_host || volume_find(call_core(c), c->actor.who.view, spec.mounts[i].name))
             continue;

@@ -6,13 +6,6 @@
 
 enum { LINE_MAX_BYTES = 10 * LAYERS_PATH_MAX };
 
-static void native_diff_begin(struct call *c)
-{
-    if (!http_response_begun(c->req))
-        (void)http_response_begin(c->req, 200,
-                                  (struct http_header[]){HTTP_HEADER("content-type", "application/x-ndjson")}, 1, -1);
-}
-
 static void native_diff_on_end(void *ctx, const struct err *err)
 {
     struct call *c = ctx;
@@ -22,7 +15,7 @@ static void native_diff_on_end(void *ctx, const struct err *err)
         call_fail_hint(c, err, is_too_much ? DIFF_READ_HINT : NULL);
         return;
     }
-    native_diff_begin(c);
+    native_begin_lines(c);
     if (err) {
         AUTO_BUF struct buf b = BUF_INIT(4096);
         if (is_too_much) {
@@ -51,7 +44,7 @@ static void native_diff_on_change(void *ctx, const struct layers_change *change)
         (void)buf_append_cstr(&line, "\"");
     }
     buf_printf(&line, ",\"mode\":%u,\"size\":%llu}\n", change->mode, (unsigned long long)change->size);
-    native_diff_begin(c);
+    native_begin_lines(c);
     (void)http_response_write(c->req, buf_str(&line));
 }
 
@@ -76,16 +69,13 @@ void native_diff(struct call *c)
     static const struct diff_read_ops ops = {native_diff_on_change, native_diff_is_full, native_diff_on_end};
     struct str a = STR(""), b = STR_NULL;
     struct diff_read *d;
-    struct err err;
     (void)call_query(c, "a", &a);
     if (!call_query(c, "b", &b) || !b.n) {
         call_refuse(c, ERR_INVALID_ARGUMENT, "b is missing: a sandbox's id, or a template's or snapshot's name");
         return;
     }
-    if (diff_read_start(call_core(c), c->actor.who.view, a, b, &ops, c, &d, &err) < 0) {
-        call_fail_err(c, &err);
+    if (!call_ok(c, diff_read_start(call_core(c), c->actor.who.view, a, b, &ops, c, &d, &c->err)))
         return;
-    }
     c->state = d;
     c->cleanup = native_diff_on_closed;
     http_on_drain(c->req, native_diff_on_drain, d);

@@ -138,14 +138,11 @@ static void stream_put_error(struct native_event_stream *s, const struct err *er
 static bool stream_put_line(void *ctx, usec_t at, const char *level, const char *logger, const char *message)
 {
     struct native_event_stream *s = ctx;
-    char text[CLOCK_TEXT_MAX];
-    clock_format(at, 6, text);
-    buf_printf(&s->out, "{\"seq\":%llu,\"at\":\"%s\",\"level\":", (unsigned long long)s->seq, text);
-    buf_append_json_string(&s->out, str_of(level));
-    buf_append_cstr(&s->out, ",\"logger\":");
-    buf_append_json_string(&s->out, str_of(logger));
-    buf_append_cstr(&s->out, ",\"message\":");
-    buf_append_json_string(&s->out, str_of(message));
+    buf_printf(&s->out, "{\"seq\":%llu", (unsigned long long)s->seq);
+    json_put_time(&s->out, "at", at, 6);
+    json_put_str(&s->out, "level", str_of(level));
+    json_put_str(&s->out, "logger", str_of(logger));
+    json_put_str(&s->out, "message", str_of(message));
     buf_append_cstr(&s->out, "}\n");
     return true;
 }
@@ -352,21 +349,16 @@ void native_events_feed(struct call *c)
     struct native_event_stream *s = stream_new(c);
     struct event_bounds bounds;
     struct str text;
-    struct err err;
     uint64_t from, last;
     if (stream_ask(c, s, &from) < 0 || call_query_u64(c, "last", &last) < 0 ||
         call_query_bool(c, "follow", &s->is_follow) < 0 || call_query_bool(c, "hidden", &s->shows_hidden) < 0)
         return;
     struct feed_want want = {.after = from - (from > 0), .filter = stream_sees, .wake = on_wake, .ctx = s};
-    if (feed_bounds(log, &bounds, &err) < 0) {
-        call_fail_err(c, &err);
+    if (!call_ok(c, feed_bounds(log, &bounds, &c->err)))
         return;
-    }
     if (from == 0 && call_query(c, "last", &text))
         want.after = bounds.last - MIN(last, bounds.last);
-    if (feed_open(log, &want, &s->feed, &err) < 0)
-        call_fail_err(c, &err);
-    else
+    if (call_ok(c, feed_open(log, &want, &s->feed, &c->err)))
         stream_begin(c, s);
 }
 

@@ -21,39 +21,23 @@ enum { STILL_MS = 20, IN_MAX = 256 * 1024 + EXEC_STREAM_HEAD + EXEC_STREAM_PAYLO
 
 struct exec {
     struct call *call;
-    struct sandbox *sb; /* a reference */
-    struct follow *follow;
+    struct sandbox *sb;        /* a reference */
     struct exec_call *pending; /* the client's frame that is being handled */
-    size_t unacked;            /* output that waits for the client */
     uint32_t pid;              /* 0: not started yet */
-    uv_timer_t *still;         /* set while the sandbox stands still; freed by its close */
+    struct timer still;        /* set while the sandbox stands still */
     bool pty, is_over;
     struct buf in;
     /* what several frames hold for stdin, handed over at once: each handing over is an action on record */
     struct buf input;
 };
 
-static void still_freed(uv_handle_t *handle)
-{
-    mem_free(handle);
-}
-
-static void still_stop(struct exec *x)
-{
-    if (x->still)
-        uv_close((uv_handle_t *)TAKE_PTR(x->still), still_freed);
-}
-
 static void exec_closed(struct call *c)
 {
     struct exec *x = c->state;
-    still_stop(x);
+    timer_stop(&x->still);
     if (x->pending)
         exec_call_cancel(x->pending);
-    if (x->follow)
-        exec_close(x->follow);
     x->pending = NULL;
-    x->follow = NULL;
     x->is_over = true;
     buf_fini(&x->in);
     buf_fini(&x->input);
@@ -70,7 +54,7 @@ static void send_frame(struct exec *x, enum exec_stream_kind kind, struct str pa
 
 static void exec_finish(struct exec *x, enum exec_stream_kind kind, struct buf *payload)
 {
-    x->follow = NULL;
+    x->call->follow = NULL;
     x->is_over = true;
     send_frame(x, kind, buf_str(payload));
     (void)http_response_end(x->call->req);
@@ -103,20 +87,7 @@ static void process_output(void *ctx, enum wire_channel channel, struct str byte
         send_frame(x, kind, piece);
         bytes = str_sub(bytes, piece.n);
     }
-    if (call_is_full(x->call))
-        x->unacked += n;
-    else
-        exec_ack(x->follow, n);
-}
-
-static void exec_on_drain(struct http_request *req, void *ctx)
-{
-    (void)req;
-    struct exec *x = ctx;
-    size_t n = x->unacked;
-    x->unacked = 0;
-    if (x->follow && n > 0)
-        exec_ack(x->follow, n);
+    call_paced(x->call, n);
 }
 
 static void process_exit(void *ctx, const struct exec_exit *e)
@@ -204,17 +175,15 @@ static int handle_frame(struct exec *x, const struct exec_stream_frame *f, struc
     if (r < 0 && err.reason == ERR_HELD && call_lost(x->call, err.code))
         return -EAGAIN;
     if (r < 0 && err.code == ERR_PERMISSION_DENIED) {
-        exec_close(TAKE_PTR(x->follow));
+        exec_close(TAKE_PTR(x->call->follow));
         process_error(x, &err);
     }
     return r < 0 ? 1 : 0;
 }
 
-static void still_over(uv_timer_t *timer)
+static void still_over(struct timer *timer)
 {
-    struct exec *x = timer->data;
-    still_stop(x);
-    next_frame(x);
+    next_frame(container_of(timer, struct exec, still));
 }
 
 /* True while the sandbox is paused, or on the way; next_frame() comes again then. */
@@ -223,12 +192,7 @@ static bool stands_still(struct exec *x)
     enum sandbox_state state = sandbox_info(x->sb)->state;
     if (state != SANDBOX_PAUSING && state != SANDBOX_PAUSED && state != SANDBOX_RESUMING)
         return false;
-    if (!x->still) {
-        x->still = mem_new(uv_timer_t);
-        (void)uv_timer_init(core_loop(call_core(x->call)), x->still);
-        x->still->data = x;
-        (void)uv_timer_start(x->still, still_over, STILL_MS, 0);
-    }
+    timer_set(&x->call->facade->timers, &x->still, STILL_MS);
     return true;
 }
 
@@ -254,7 +218,7 @@ static void frames_step(struct call *c)
     }
     if (x->is_over)
         buf_clear(&x->in);
-    else if (x->pending || x->pid == 0 || x->still || c->is_held)
+    else if (x->pending || x->pid == 0 || !list_empty(&x->still.node) || c->is_held)
         http_pause_body(x->call->req);
     else
         http_resume_body(x->call->req);
@@ -266,31 +230,19 @@ static void next_frame(struct exec *x)
         call_step(x->call, frames_step);
 }
 
-static void exec_on_data(struct http_request *req, struct str data, void *ctx)
+static void exec_on_data(struct call *c, struct str data)
 {
-    struct exec *x = ctx;
+    struct exec *x = c->state;
     if (x->is_over)
         return;
     if (buf_append_str(&x->in, data) < 0)
-        http_abort(req);
+        http_abort(c->req);
     else
         next_frame(x);
 }
 
-static void exec_on_end(struct http_request *req, void *ctx)
-{
-    (void)req;
-    (void)ctx; /* a half-closed client still wants the output */
-}
-
-static void on_body_error(struct http_request *req, int error, void *ctx)
-{
-    (void)req;
-    (void)error;
-    (void)ctx; /* on_close follows */
-}
-
-static const struct http_body_ops body_ops = {exec_on_data, exec_on_end, on_body_error};
+static const struct call_body_ops body_ops = {.on_data =
+                                                  exec_on_data}; /* a half-closed client still wants the output */
 
 /* ---- the start ---- */
 
@@ -332,6 +284,7 @@ static struct exec *exec_prepare(struct call *c)
     }
     struct exec *x = arena_alloc(http_arena(c->req), sizeof(*x));
     x->call = c;
+    timer_init(&x->still, still_over);
     buf_init(&x->in, IN_MAX);
     buf_init(&x->input, IN_MAX);
     return x;
@@ -342,12 +295,12 @@ static void exec_upgrade(struct call *c, struct exec *x)
     x->sb = sandbox_ref(c->sandbox);
     c->state = x;
     c->cleanup = exec_closed;
-    http_on_drain(c->req, exec_on_drain, x);
+    call_pace(c, NULL);
     if (http_upgrade(c->req, (struct http_header[]){HTTP_HEADER("upgrade", EXEC_STREAM_PROTOCOL)}, 1) < 0) {
         http_abort(c->req);
         return;
     }
-    http_stream_body(c->req, &body_ops, x);
+    call_stream_body(c, &body_ops);
     http_pause_body(c->req); /* until there is a process to feed */
 }
 
@@ -359,7 +312,7 @@ void native_exec(struct call *c)
     if (!x)
         return;
     x->pty = read_spec(c, &spec, &err) == 0 && spec.pty;
-    if (!spec.cmd.n || exec_start(c->sandbox, &c->actor, &spec, &ops, x, &x->follow, &err) < 0)
+    if (!spec.cmd.n || exec_start(c->sandbox, &c->actor, &spec, &ops, x, &c->follow, &err) < 0)
         call_fail_err(c, &err);
     else
         exec_upgrade(c, x);
@@ -379,7 +332,7 @@ void native_attach(struct call *c)
     which.by_tag = which.tag.n > 0;
     if (r == 0 && which.by_tag == (pid > 0))
         r = err_set(&err, ERR_INVALID_ARGUMENT, "name the process: either pid or tag");
-    if (r < 0 || exec_attach(c->sandbox, &c->actor, &which, 0, &ops, x, &x->follow, &err) < 0)
+    if (r < 0 || exec_attach(c->sandbox, &c->actor, &which, 0, &ops, x, &c->follow, &err) < 0)
         call_fail_err(c, &err);
     else
         exec_upgrade(c, x);
@@ -399,14 +352,13 @@ static void listed(void *ctx, const struct exec_process *processes, size_t n, co
     buf_append_cstr(&b, "{\"processes\":[");
     for (size_t i = 0; i < n; i++) {
         const struct exec_process *p = &processes[i];
-        char started[CLOCK_TEXT_MAX];
-        clock_format(p->started, 3, started);
-        buf_printf(&b, "%s{\"pid\":%u,\"started_at\":\"%s\",\"pty\":%s,\"tag\":", i ? "," : "", p->pid, started,
-                   p->pty ? "true" : "false");
+        buf_printf(&b, "%s{\"pid\":%u", i ? "," : "", p->pid);
+        json_put_time(&b, "started_at", p->started, 3);
+        buf_printf(&b, ",\"pty\":%s", p->pty ? "true" : "false");
         if (p->has_tag)
-            buf_append_json_string(&b, p->tag);
+            json_put_str(&b, "tag", p->tag);
         else
-            buf_append_cstr(&b, "null");
+            json_put_text(&b, "tag", NULL);
         buf_append_cstr(&b, ",\"cmd\":[");
         buf_append_json_string(&b, p->cmd);
         for (size_t a = 0; a < p->n_args; a++) {
@@ -415,8 +367,7 @@ static void listed(void *ctx, const struct exec_process *processes, size_t n, co
         }
         buf_append_cstr(&b, "],\"cwd\":");
         buf_append_json_string(&b, p->cwd);
-        buf_append_cstr(&b, ",\"user\":");
-        buf_append_json_string(&b, p->user);
+        json_put_str(&b, "user", p->user);
         buf_printf(&b, ",\"output_bytes\":%llu}", (unsigned long long)p->output_bytes);
     }
     buf_append_cstr(&b, "]}");
@@ -425,7 +376,5 @@ static void listed(void *ctx, const struct exec_process *processes, size_t n, co
 
 void native_exec_processes(struct call *c)
 {
-    struct err err;
-    if (exec_list(c->sandbox, &c->actor, listed, c, &c->exec, &err) < 0)
-        call_fail_err(c, &err);
+    call_ok(c, exec_list(c->sandbox, &c->actor, listed, c, &c->exec, &c->err));
 }

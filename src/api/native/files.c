@@ -33,19 +33,6 @@ static bool read_query(struct call *c, struct str *ret_user, struct str *ret_pat
     return true;
 }
 
-/* A user that the sandbox doesn't have is a mistake in the query: who asks is known, and no key would help. */
-static void native_files_fail(struct call *c, const struct err *err)
-{
-    struct str user = STR("");
-    if (err->code != ERR_UNAUTHENTICATED) {
-        call_fail_err(c, err);
-        return;
-    }
-    if (http_query_get(c->req, "user", &user) <= 0 || user.n == 0)
-        user = STR(WIRE_DEFAULT_USER);
-    call_refuse(c, ERR_INVALID_ARGUMENT, "there is no user '%.*s' in the sandbox", STR_ARG(user));
-}
-
 /* `done` comes for a failure, too. */
 static struct file_body *native_files_body(struct call *c,
                                            void (*done)(struct file_body *f, const struct file_entry *entry,
@@ -63,14 +50,11 @@ static struct file_body *native_files_body(struct call *c,
 static void answer_on_path(struct call *c,
                            int (*begin)(struct sandbox *sb, const struct actor *actor, struct str user, struct str path,
                                         file_entry_fn done, void *ctx, struct file_call **ret_call, struct err *err),
-                           file_entry_fn done)
+                           void (*then)(struct call *c, const struct file_entry *entry))
 {
     struct str user, path;
-    struct err err;
-    if (!read_query(c, &user, &path))
-        return;
-    if (begin(c->sandbox, &c->actor, user, path, done, c, &c->file, &err) < 0)
-        native_files_fail(c, &err);
+    if (read_query(c, &user, &path))
+        call_ok(c, begin(c->sandbox, &c->actor, user, path, CALL_FILE(c, then)));
 }
 
 static const char *type_name(enum wire_file_type type)
@@ -80,23 +64,17 @@ static const char *type_name(enum wire_file_type type)
 
 static void native_files_append_entry(struct buf *b, const struct file_entry *e)
 {
-    char mtime[CLOCK_TEXT_MAX];
-    clock_format(e->mtime_ns / 1000, 6, mtime);
-    buf_append_cstr(b, "{\"path\":");
-    buf_append_json_string(b, e->path);
-    buf_append_cstr(b, ",\"name\":");
-    buf_append_json_string(b, e->name);
-    buf_printf(b,
-               ",\"type\":\"%s\",\"size\":%llu,\"mode\":\"%04o\",\"uid\":%u,\"gid\":%u,\"owner\":", type_name(e->type),
+    json_open(b, "path", e->path);
+    json_put_str(b, "name", e->name);
+    buf_printf(b, ",\"type\":\"%s\",\"size\":%llu,\"mode\":\"%04o\",\"uid\":%u,\"gid\":%u", type_name(e->type),
                (unsigned long long)e->size, e->mode & 07777, e->uid, e->gid);
-    buf_append_json_string(b, e->owner);
-    buf_append_cstr(b, ",\"group\":");
-    buf_append_json_string(b, e->group);
-    buf_printf(b, ",\"modified_at\":\"%s\",\"target\":", mtime);
+    json_put_str(b, "owner", e->owner);
+    json_put_str(b, "group", e->group);
+    json_put_time(b, "modified_at", e->mtime_ns / 1000, 6);
     if (e->is_link)
-        buf_append_json_string(b, e->target);
+        json_put_str(b, "target", e->target);
     else
-        buf_append_cstr(b, "null");
+        json_put_text(b, "target", NULL);
     buf_append_char(b, '}');
 }
 
@@ -118,7 +96,7 @@ static size_t entry_headers(struct call *c, const struct file_entry *e, struct h
 static void read_failed(struct file_body *f, const struct file_entry *entry, const struct err *err)
 {
     (void)entry;
-    native_files_fail(f->call, err);
+    call_fail_err(f->call, err);
 }
 
 /* The size is that of a moment ago and may have changed: the body is chunked. */
@@ -158,41 +136,31 @@ void native_files_pack(struct call *c)
 {
     static const struct file_read_ops ops = {file_body_opened, file_body_data, pack_end};
     struct str user, path;
-    struct err err;
     if (!read_query(c, &user, &path))
         return;
     struct file_body *f = native_files_body(c, read_failed);
     f->open = pack_open;
-    file_body_begun(f, file_pack(c->sandbox, &c->actor, user, path, &ops, f, &c->file, &err), &err);
+    file_body_begun(f, file_pack(c->sandbox, &c->actor, user, path, FILE_BODY(f, &ops)));
 }
 
 void native_files_get(struct call *c)
 {
     struct str user, path;
     uint64_t offset, length;
-    struct err err;
     if (!read_query(c, &user, &path) || call_query_u64(c, "offset", &offset) < 0 ||
         call_query_u64(c, "length", &length) < 0)
         return;
     struct file_body *f = native_files_body(c, read_failed);
     f->open = read_open;
-    file_body_begun(f,
-                    file_read(c->sandbox, &c->actor, user, path, offset, length ? length : UINT64_MAX, &file_body_out,
-                              f, &c->file, &err),
-                    &err);
+    file_body_begun(f, file_read(c->sandbox, &c->actor, user, path, offset, length ? length : UINT64_MAX,
+                                 FILE_BODY(f, &file_body_out)));
 }
 
 /* ---- HEAD ---- */
 
-static void head_done(void *ctx, const struct file_entry *entry, const struct err *err)
+static void head_done(struct call *c, const struct file_entry *entry)
 {
-    struct call *c = ctx;
     struct http_header headers[5];
-    c->file = NULL;
-    if (err) {
-        native_files_fail(c, err);
-        return;
-    }
     size_t n = entry_headers(c, entry, headers);
     (void)http_respond(c->req, 200, headers, n, STR_NULL);
 }
@@ -208,7 +176,7 @@ static void write_done(struct file_body *f, const struct file_entry *entry, cons
 {
     AUTO_BUF struct buf b = BUF_INIT(64 * 1024);
     if (err) {
-        native_files_fail(f->call, err);
+        call_fail_err(f->call, err);
         return;
     }
     native_files_append_entry(&b, entry);
@@ -218,35 +186,27 @@ static void write_done(struct file_body *f, const struct file_entry *entry, cons
 void native_files_put(struct call *c)
 {
     struct str user, path;
-    struct err err;
     if (!read_query(c, &user, &path))
         return;
     struct file_body *f = native_files_body(c, write_done);
-    file_body_receive(f, file_write(c->sandbox, &c->actor, user, path, NULL, 0, &file_body_in, f, &c->file, &err),
-                      &err);
+    file_body_receive(f, file_write(c->sandbox, &c->actor, user, path, NULL, 0, FILE_BODY(f, &file_body_in)));
 }
 
 void native_files_unpack(struct call *c)
 {
     struct str user, path;
-    struct err err;
     if (!read_query(c, &user, &path))
         return;
     struct file_body *f = native_files_body(c, write_done);
-    file_body_receive(f, file_unpack(c->sandbox, &c->actor, user, path, &file_body_in, f, &c->file, &err), &err);
+    file_body_receive(f, file_unpack(c->sandbox, &c->actor, user, path, FILE_BODY(f, &file_body_in)));
 }
 
 /* ---- DELETE ---- */
 
-static void delete_done(void *ctx, const struct file_entry *entry, const struct err *err)
+static void delete_done(struct call *c, const struct file_entry *entry)
 {
-    struct call *c = ctx;
     (void)entry;
-    c->file = NULL;
-    if (err)
-        native_files_fail(c, err);
-    else
-        call_empty(c, 204);
+    call_empty(c, 204);
 }
 
 void native_files_delete(struct call *c)
@@ -256,7 +216,7 @@ void native_files_delete(struct call *c)
 
 /* ---- entries ---- */
 
-static void begin_entries(struct call *c)
+void native_begin_lines(struct call *c)
 {
     if (!http_response_begun(c->req))
         (void)http_response_begin(c->req, 200,
@@ -270,7 +230,7 @@ static void each_entry(void *ctx, const struct file_entry *entry)
     AUTO_BUF struct buf b = BUF_INIT(64 * 1024);
     native_files_append_entry(&b, entry);
     buf_append_char(&b, '\n');
-    begin_entries(c);
+    native_begin_lines(c);
     if (buf_error(&b) || http_response_write(c->req, buf_str(&b)) == -ENOBUFS)
         http_abort(c->req);
 }
@@ -281,11 +241,11 @@ static void entries_done(void *ctx, const struct file_entry *entry, const struct
     struct call *c = ctx;
     c->file = NULL;
     if (err && !http_response_begun(c->req)) {
-        native_files_fail(c, err);
+        call_fail_err(c, err);
     } else if (err) {
         http_abort(c->req);
     } else {
-        begin_entries(c);
+        native_begin_lines(c);
         (void)http_response_end(c->req);
     }
 }
@@ -294,14 +254,12 @@ void native_files_entries(struct call *c)
 {
     struct str user, path;
     uint64_t depth;
-    struct err err;
     if (!read_query(c, &user, &path) || call_query_u64(c, "depth", &depth) < 0)
         return;
     if (depth > DEPTH_MAX) {
         call_refuse(c, ERR_INVALID_ARGUMENT, "depth is larger than %d", DEPTH_MAX);
         return;
     }
-    if (file_list(c->sandbox, &c->actor, user, path, depth ? (uint32_t)depth : 1, each_entry, entries_done, c, &c->file,
-                  &err) < 0)
-        native_files_fail(c, &err);
+    call_ok(c, file_list(c->sandbox, &c->actor, user, path, depth ? (uint32_t)depth : 1, each_entry, entries_done, c,
+                         &c->file, &c->err));
 }

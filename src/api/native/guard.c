@@ -13,27 +13,20 @@ enum { LIST_BYTES = 16 << 20, TEST_ARGS_MAX = 1024 };
 static bool guard_place_of(struct call *c, struct guard_place *ret_place)
 {
     const struct template *t;
-    struct err err;
     *ret_place = (struct guard_place){.tenant = c->actor.who.tenant, .sandbox = c->sandbox};
     while (strcmp(c->route->what, guard_level_name(ret_place->level)) != 0)
         ret_place->level++;
     if (ret_place->level != GUARD_TEMPLATE)
         return true;
-    if (core_template_find(call_core(c), c->actor.who.tenant, c->args[0], &t, &err) < 0) {
-        call_fail_err(c, &err);
+    if (!call_ok(c, core_template_find(call_core(c), c->actor.who.tenant, c->args[0], &t, &c->err)))
         return false;
-    }
     ret_place->template_id = arena_strndup(http_arena(c->req), t->id, strlen(t->id));
     return true;
 }
 
 static void guard_answer_rules(struct call *c, const struct guard_place *place)
 {
-    const json_t *json = guard_get(call_core(c), place);
-    AUTO_BUF struct buf b = BUF_INIT(LIST_BYTES);
-    AUTO_FREE char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
-    buf_append_cstr(&b, text ? text : "{}");
-    call_json_buf(c, 200, &b);
+    call_value(c, 200, json_incref((json_t *)guard_get(call_core(c), place)));
 }
 
 void native_guard_get(struct call *c)
@@ -63,7 +56,7 @@ void native_guard_rails(struct call *c)
     for (size_t i = 0; rails[i].name; i++) {
         buf_printf(&b, "%s{\"name\":\"%s\",\"risk\":\"%s\"", i ? "," : "{\"rails\":[", rails[i].name,
                    guard_risk_name(rails[i].risk));
-        native_append_text(&b, "about", rails[i].about);
+        json_put_text(&b, "about", rails[i].about);
         buf_printf(&b, ",\"rules\":%s}", rails[i].rules);
     }
     buf_append_cstr(&b, "]}");
@@ -105,9 +98,9 @@ void native_guard_test(struct call *c)
     enum guard_verdict verdict = guard_judge(call_core(c), &q, &answer);
     buf_printf(&b, "{\"verdict\":\"%s\",\"analysed\":%s",
                guard_verdict_name(answer.is_analysed ? GUARD_ALLOW : verdict), answer.is_analysed ? "true" : "false");
-    native_append_text(&b, "rule", answer.rule);
-    native_append_text(&b, "risk", guard_risk_name(answer.risk));
-    native_append_text(&b, "reason", answer.reason);
+    json_put_text(&b, "rule", answer.rule);
+    json_put_text(&b, "risk", guard_risk_name(answer.risk));
+    json_put_text(&b, "reason", answer.reason);
     buf_append_char(&b, '}');
     call_json(c, 200, buf_str(&b));
 }
@@ -131,12 +124,11 @@ static bool guard_append_hold(void *ctx, const struct hold_info *info)
         return true;
     buf_printf(&l->b, "%s{\"id\":\"%s\",\"on\":\"%s\",\"kind\":\"%s\"", buf_len(&l->b) > 16 ? "," : "", info->id,
                info->question.id, event_kind_name(info->question.kind));
-    buf_append_cstr(&l->b, ",\"actor\":");
-    buf_append_json_string(&l->b, info->question.actor);
-    native_append_text(&l->b, "rule", info->answer.rule);
-    native_append_text(&l->b, "risk", guard_risk_name(info->answer.risk));
-    native_append_text(&l->b, "reason", info->answer.reason);
-    native_append_text(&l->b, "waits_for", info->is_analysed ? "analyser" : "approval");
+    json_put_str(&l->b, "actor", info->question.actor);
+    json_put_text(&l->b, "rule", info->answer.rule);
+    json_put_text(&l->b, "risk", guard_risk_name(info->answer.risk));
+    json_put_text(&l->b, "reason", info->answer.reason);
+    json_put_text(&l->b, "waits_for", info->is_analysed ? "analyser" : "approval");
     native_append_time(&l->b, "asked_at", info->asked);
     native_append_time(&l->b, "until", info->until);
     buf_printf(&l->b, ",\"action\":%.*s}", STR_ARG(info->question.data));

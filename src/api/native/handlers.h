@@ -37,8 +37,7 @@ static inline struct native *native_of(const struct call *c)
 
 void native_error_json(struct buf *b, const struct err *err); /* {"error":{...}} */
 
-/* A further member of an object: ,"name":"text", or null for NULL and for time 0. */
-void native_append_text(struct buf *b, const char *name, const char *text);
+/* json_put_time(), and null for time 0. */
 void native_append_time(struct buf *b, const char *name, usec_t at);
 
 /* So much is queued for the client that its handler waits for http_on_drain(). */
@@ -46,6 +45,9 @@ static inline bool call_is_full(const struct call *c)
 {
     return http_response_full(c->req);
 }
+
+/* The answer is lines of JSON, unless that was said before. */
+void native_begin_lines(struct call *c);
 
 /* A sandbox as the API shows it. */
 void native_append_sandbox(struct buf *b, const struct sandbox *sb);

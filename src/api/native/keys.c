@@ -8,25 +8,22 @@ enum { LIST_BYTES = 16 << 20, GRACE_MS = 24 * 3600 * 1000 };
 
 static void append_key(struct buf *b, const struct key_info *info, const char *key)
 {
-    buf_printf(b, "{\"id\":\"%s\"", info->id);
-    native_append_text(b, "name", info->name);
-    native_append_text(b, "tenant", info->tenant);
-    native_append_text(b, "scope", scope_name(info->scope));
-    native_append_text(b, "sandbox", info->sandbox);
+    json_open(b, "id", str_of(info->id));
+    json_put_text(b, "name", info->name);
+    json_put_text(b, "tenant", info->tenant);
+    json_put_text(b, "scope", scope_name(info->scope));
+    json_put_text(b, "sandbox", info->sandbox);
     native_append_time(b, "created_at", info->created);
     native_append_time(b, "expires_at", info->expires);
     native_append_time(b, "old_until", info->old_until);
     if (key)
-        native_append_text(b, "key", key);
+        json_put_text(b, "key", key);
     buf_append_char(b, '}');
 }
 
 static void keys_append_one(void *ctx, const struct key_info *info)
 {
-    struct buf *b = ctx;
-    if (buf_data(b)[buf_len(b) - 1] == '}')
-        buf_append_char(b, ',');
-    append_key(b, info, NULL);
+    append_key(ctx, info, NULL);
 }
 
 void native_keys_list(struct call *c)
@@ -57,7 +54,6 @@ void native_keys_create(struct call *c)
     char key[KEY_TEXT_LEN + 1];
     struct key_info info;
     int64_t expires = 0;
-    struct err err;
     if (!CALL_WANTS(c, JSON_NEED_STR("name", &spec.name), JSON_WANT_STR("scope", &scope),
                     JSON_WANT_STR("sandbox", &spec.sandbox), JSON_WANT_INT("expires_ms", 0, INT64_MAX, &expires)))
         return;
@@ -65,9 +61,7 @@ void native_keys_create(struct call *c)
         if (str_eqc(scope, scope_name(s)))
             spec.scope = s;
     spec.expires_ms = (uint64_t)expires;
-    if (key_create(call_core(c), &c->actor, &spec, key, &info, &err) < 0)
-        call_fail_err(c, &err);
-    else
+    if (call_ok(c, key_create(call_core(c), &c->actor, &spec, key, &info, &c->err)))
         answer_key(c, 201, &info, key);
 }
 
@@ -76,20 +70,14 @@ void native_keys_rotate(struct call *c)
     char key[KEY_TEXT_LEN + 1];
     struct key_info info;
     int64_t grace = GRACE_MS;
-    struct err err;
     if (!CALL_WANTS(c, JSON_WANT_INT("grace_ms", 0, INT64_MAX, &grace)))
         return;
-    if (key_rotate(call_core(c), &c->actor, c->args[0], (uint64_t)grace, key, &info, &err) < 0)
-        call_fail_err(c, &err);
-    else
+    if (call_ok(c, key_rotate(call_core(c), &c->actor, c->args[0], (uint64_t)grace, key, &info, &c->err)))
         answer_key(c, 200, &info, key);
 }
 
 void native_keys_revoke(struct call *c)
 {
-    struct err err;
-    if (key_revoke(call_core(c), &c->actor, c->args[0], &err) < 0)
-        call_fail_err(c, &err);
-    else
+    if (call_ok(c, key_revoke(call_core(c), &c->actor, c->args[0], &c->err)))
         call_empty(c, 204);
 }

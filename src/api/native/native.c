@@ -4,6 +4,8 @@
 #include "api/native/handlers.h"
 #include "base/id.h"
 #include "base/mem.h"
+#include "http/client/connect.h"
+#include "sandbox/files/files.h"
 #include "sandbox/tenant.h"
 
 #include <stdio.h>
@@ -46,15 +48,10 @@ static void info(struct call *c)
     access_each_sandbox(c, info_count, &n);
     const struct core_config *k = core_config(call_core(c));
     AUTO_BUF struct buf b = BUF_INIT(4096);
-    buf_append_cstr(&b, "{\"version\":");
-    buf_append_json_string(&b, str_of(native_of(c)->config.version));
-    buf_append_cstr(&b, ",\"domain\":");
-    if (k->domain)
-        buf_append_json_string(&b, str_of(k->domain));
-    else
-        buf_append_cstr(&b, "null");
-    buf_printf(&b, ",\"scope\":\"%s\"", scope_name(c->actor.who.scope));
-    buf_printf(&b, ",\"scheme\":\"%s\"", native_of(c)->config.domain_has_tls ? "https" : "http");
+    json_open(&b, "version", str_of(native_of(c)->config.version));
+    json_put_text(&b, "domain", k->domain);
+    json_put_text(&b, "scope", scope_name(c->actor.who.scope));
+    json_put_text(&b, "scheme", native_of(c)->config.domain_has_tls ? "https" : "http");
     buf_printf(&b,
                ",\"pid\":%d,\"sandboxes\":%zu,\"limits\":{\"sandboxes\":%u,\"timeout_ms\":%llu},"
                "\"defaults\":{\"memory_bytes\":%llu,\"cpu_milli\":%u,\"timeout_ms\":%llu}}",
@@ -180,21 +177,12 @@ static struct sandbox *native_find_sandbox(struct call *c)
 
 /* ---- what is answered ---- */
 
-void native_append_text(struct buf *b, const char *name, const char *text)
-{
-    buf_printf(b, ",\"%s\":", name);
-    if (text)
-        buf_append_json_string(b, str_of(text));
-    else
-        buf_append_cstr(b, "null");
-}
-
 void native_append_time(struct buf *b, const char *name, usec_t at)
 {
-    char text[CLOCK_TEXT_MAX];
     if (at)
-        clock_format(at, 3, text);
-    native_append_text(b, name, at ? text : NULL);
+        json_put_time(b, name, at, 3);
+    else
+        json_put_text(b, name, NULL);
 }
 
 static const char *native_hint(const struct err *err)
@@ -205,15 +193,25 @@ static const char *native_hint(const struct err *err)
     return NULL;
 }
 
+/* A user that the sandbox doesn't have is a mistake in the query: who asks is known, and no key would help. */
+static int native_status_of(const struct call *c, struct err *err)
+{
+    struct str user = STR("");
+    if (err->code == ERR_UNAUTHENTICATED && c->sandbox) {
+        if (http_query_get(c->req, "user", &user) <= 0 || user.n == 0)
+            user = STR(WIRE_DEFAULT_USER);
+        (void)err_set(err, ERR_INVALID_ARGUMENT, "there is no user '%.*s' in the sandbox", STR_ARG(user));
+    }
+    return connect_status(err->code);
+}
+
 static void native_append_error(struct buf *b, int status, enum err_code code, struct str message, const char *hint)
 {
     (void)status;
-    buf_printf(b, "{\"error\":{\"code\":\"%s\",\"message\":", err_code_name(code));
-    buf_append_json_string(b, message);
-    if (hint) {
-        buf_append_cstr(b, ",\"hint\":");
-        buf_append_json_string(b, str_of(hint));
-    }
+    buf_printf(b, "{\"error\":{\"code\":\"%s\"", err_code_name(code));
+    json_put_str(b, "message", message);
+    if (hint)
+        json_put_str(b, "hint", str_of(hint));
     buf_append_cstr(b, "}}");
 }
 
@@ -234,6 +232,7 @@ static const struct facade_ops native_ops = {
     .authenticate = native_authenticate,
     .find_sandbox = native_find_sandbox,
     .append_error = native_append_error,
+    .status_of = native_status_of,
     .hint = native_hint,
 };
 
@@ -251,10 +250,8 @@ struct native *native_new(const struct native_config *config)
     n->config = *config;
     n->config.version = mem_strdup(config->version);
     native_ready_init(n, core_loop(config->core));
-    if (facade_init(&n->facade, &native_ops, config->core, config->refusals) == 0)
-        return n;
-    native_free(n);
-    return NULL;
+    facade_init(&n->facade, &native_ops, config->core, config->refusals);
+    return n;
 }
 
 void native_free(struct native *n)

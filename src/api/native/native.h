@@ -111,8 +111,8 @@ struct native_config {
     const char *version;
 };
 
-struct native *native_new(const struct native_config *config); /* NULL: out of descriptors */
-void native_free(struct native *n);                            /* all requests must have ended */
+struct native *native_new(const struct native_config *config);
+void native_free(struct native *n); /* all requests must have ended */
 
 /* A claim (api/kit/claim.h) of NATIVE_PREFIX. */
 bool native_serve(void *native, struct http_request *req);

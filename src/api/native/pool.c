@@ -21,9 +21,7 @@ static void told(void *ctx, const struct pool_figures *p, const struct err *err)
 
 void native_pool_get(struct call *c)
 {
-    struct err err;
-    if (pool_figures(call_core(c), "", told, call_hold(c), &err) < 0)
-        call_drop(c, &err);
+    call_held(c, pool_figures(call_core(c), "", told, call_hold(c), &c->err));
 }
 
 static void collected(void *ctx, const struct layers_garbage *found, size_t n, const struct err *err)
@@ -43,10 +41,8 @@ static void collected(void *ctx, const struct layers_garbage *found, size_t n, c
 static void collect_step(struct call *c)
 {
     bool dry_run = false;
-    struct err err;
-    if (CALL_WANTS(c, JSON_WANT_BOOL("dry_run", &dry_run), JSON_WANT_ANY("cache")) &&
-        layers_collect(call_core(c), &c->actor, dry_run, collected, call_hold(c), &err) < 0)
-        call_drop(c, &err);
+    if (CALL_WANTS(c, JSON_WANT_BOOL("dry_run", &dry_run), JSON_WANT_ANY("cache")))
+        call_held(c, layers_collect(call_core(c), &c->actor, dry_run, collected, call_hold(c), &c->err));
 }
 
 void native_pool_collect(struct call *c)

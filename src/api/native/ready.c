@@ -15,8 +15,7 @@ static void ready_add(struct buf *b, bool *any, struct native_obstacle obstacle)
 {
     buf_append_cstr(b, *any ? ",{\"code\":" : "{\"status\":\"not ready\",\"reasons\":[{\"code\":");
     buf_append_json_string(b, str_of(obstacle.code));
-    buf_append_cstr(b, ",\"message\":");
-    buf_append_json_string(b, str_of(obstacle.message));
+    json_put_str(b, "message", str_of(obstacle.message));
     buf_append_cstr(b, "}");
     *any = true;
 }

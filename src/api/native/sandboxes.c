@@ -12,32 +12,25 @@ enum { ENDED_LOOKED_AT = 2000, PAGE_MAX = 500, PAGE_BYTES = 1 << 20, SANDBOX_JSO
 void native_append_sandbox(struct buf *b, const struct sandbox *sb)
 {
     const struct sandbox_info *s = sandbox_info(sb);
-    buf_printf(b, "{\"id\":\"%s\",\"state\":\"%s\"", s->id, sandbox_state_name(s->state));
+    json_open(b, "id", str_of(s->id));
+    json_put_text(b, "state", sandbox_state_name(s->state));
     if (sandbox_tenant(sb))
-        native_append_text(b, "tenant", sandbox_tenant(sb));
-    native_append_text(b, "port_alias", s->port_alias);
-    native_append_text(b, "tier", s->tier);
+        json_put_text(b, "tenant", sandbox_tenant(sb));
+    json_put_text(b, "port_alias", s->port_alias);
+    json_put_text(b, "tier", s->tier);
     buf_printf(b, ",\"secure\":%s", s->secure ? "true" : "false");
-    native_append_text(b, "template", s->template_id);
-    native_append_text(b, "template_alias", s->template_alias);
+    json_put_text(b, "template", s->template_id);
+    json_put_text(b, "template_alias", s->template_alias);
     native_append_time(b, "started_at", s->started);
     native_append_time(b, "end_at", s->state == SANDBOX_PAUSED ? 0 : s->end_at); /* its time does not run */
-    buf_printf(b, ",\"timeout_ms\":%llu,\"cpu_milli\":%u,\"memory_bytes\":%llu,\"disk_bytes\":%llu,\"metadata\":{",
+    buf_printf(b, ",\"timeout_ms\":%llu,\"cpu_milli\":%u,\"memory_bytes\":%llu,\"disk_bytes\":%llu",
                (unsigned long long)s->timeout_ms, s->cpu_milli, (unsigned long long)s->memory_bytes,
                (unsigned long long)s->disk_bytes);
-    for (size_t i = 0; i < s->n_metadata; i++) {
-        if (i > 0)
-            buf_append_char(b, ',');
-        buf_append_json_string(b, s->metadata[i].key);
-        buf_append_char(b, ':');
-        buf_append_json_string(b, s->metadata[i].value);
-    }
-    buf_append_cstr(b, "},\"volumes\":[");
+    json_put_pairs(b, "metadata", s->metadata, s->n_metadata);
+    buf_append_cstr(b, ",\"volumes\":[");
     for (size_t i = 0; i < s->n_mounts; i++) {
-        buf_append_cstr(b, i ? ",{\"name\":" : "{\"name\":");
-        buf_append_json_string(b, s->mounts[i].name);
-        buf_append_cstr(b, ",\"path\":");
-        buf_append_json_string(b, s->mounts[i].path);
+        json_open(b, "name", s->mounts[i].name);
+        json_put_str(b, "path", s->mounts[i].path);
         buf_printf(b, ",\"read_only\":%s}", s->mounts[i].read_only ? "true" : "false");
     }
     buf_printf(b, "],\"on_timeout\":\"%s\",\"pause_memory\":%s,\"auto_resume\":%s",
@@ -47,17 +40,17 @@ void native_append_sandbox(struct buf *b, const struct sandbox *sb)
         buf_printf(b, ",\"has_memory\":%s,\"on_disk\":%s", s->has_memory ? "true" : "false",
                    s->on_disk ? "true" : "false");
     if (s->volumes_failed)
-        native_append_text(b, "volumes_failed", s->volumes_failed);
+        json_put_text(b, "volumes_failed", s->volumes_failed);
     if (s->start_failed)
-        native_append_text(b, "start_failed", s->start_failed);
+        json_put_text(b, "start_failed", s->start_failed);
     if (s->stuck)
-        native_append_text(b, "stuck", s->stuck);
+        json_put_text(b, "stuck", s->stuck);
     char mode[CHECKPOINT_TEXT_MAX];
     if (checkpoint_mode(sb) != CHECKPOINT_OFF)
-        native_append_text(b, "checkpoint", checkpoint_mode_format(checkpoint_mode(sb), mode).p);
-    native_append_text(b, "network", network_is_up(sb) ? "up" : "down");
+        json_put_text(b, "checkpoint", checkpoint_mode_format(checkpoint_mode(sb), mode).p);
+    json_put_text(b, "network", network_is_up(sb) ? "up" : "down");
     native_append_time(b, "ended_at", s->ended);
-    native_append_text(b, "end_cause", s->end_cause);
+    json_put_text(b, "end_cause", s->end_cause);
     buf_append_char(b, '}');
 }
 
@@ -113,8 +106,7 @@ static bool native_sandboxes_list_one(void *ctx, struct sandbox *sb)
         p->more = true;
         return false;
     }
-    if (p->n++ > 0)
-        buf_append_char(&p->b, ',');
+    p->n++;
     native_append_sandbox(&p->b, sb);
     p->last_started = s->started;
     memcpy(p->last_id, s->id, sizeof(p->last_id));
@@ -128,11 +120,11 @@ static bool native_sandboxes_list_ended(void *ctx, const struct sandbox_ended *s
         return false;
     buf_printf(&p->b, "%s{\"id\":\"%s\",\"state\":\"%s\",\"secure\":%s", p->n++ ? "," : "", s->id,
                sandbox_state_name(s->has_failed ? SANDBOX_FAILED : SANDBOX_ENDED), s->secure ? "true" : "false");
-    native_append_text(&p->b, "template", s->template_id);
-    native_append_text(&p->b, "template_alias", *s->template_alias ? s->template_alias : NULL);
+    json_put_text(&p->b, "template", s->template_id);
+    json_put_text(&p->b, "template_alias", *s->template_alias ? s->template_alias : NULL);
     native_append_time(&p->b, "started_at", s->started);
     native_append_time(&p->b, "ended_at", s->ended);
-    native_append_text(&p->b, "end_cause", s->end_cause);
+    json_put_text(&p->b, "end_cause", s->end_cause);
     buf_printf(&p->b, ",\"cpu_milli\":%u,\"memory_bytes\":%llu,\"metadata\":", s->cpu_milli,
                (unsigned long long)s->memory_bytes);
     buf_append_cstr(&p->b, s->metadata);
@@ -143,12 +135,9 @@ static bool native_sandboxes_list_ended(void *ctx, const struct sandbox_ended *s
 /* The latest ones, without pages: who wants all that was has the events. */
 static void native_sandboxes_answer_ended(struct call *c, struct native_sandboxes_page *p)
 {
-    struct err err;
     buf_append_cstr(&p->b, "{\"sandboxes\":[");
-    if (sandbox_each_ended(call_core(c), ENDED_LOOKED_AT, native_sandboxes_list_ended, p, &err) < 0) {
-        call_fail_err(c, &err);
+    if (!call_ok(c, sandbox_each_ended(call_core(c), ENDED_LOOKED_AT, native_sandboxes_list_ended, p, &c->err)))
         return;
-    }
     buf_append_cstr(&p->b, "],\"next\":null}");
     call_json_buf(c, 200, &p->b);
 }
@@ -193,22 +182,17 @@ void native_sandboxes_get(struct call *c)
 
 void native_sandboxes_kill(struct call *c)
 {
-    struct err err;
-    if (sandbox_kill(c->sandbox, &c->actor, native_on_sandbox, call_hold(c), &err) < 0)
-        call_drop(c, &err);
+    call_held(c, sandbox_kill(c->sandbox, &c->actor, native_on_sandbox, call_hold(c), &c->err));
 }
 
 void native_sandboxes_timeout(struct call *c)
 {
     int64_t timeout_ms = 0;
     bool extend_only = false;
-    struct err err;
     if (!CALL_WANTS(c, JSON_NEED_INT("timeout_ms", 0, INT64_MAX, &timeout_ms),
                     JSON_WANT_BOOL("extend_only", &extend_only)))
         return;
-    if (sandbox_set_timeout(c->sandbox, &c->actor, (uint64_t)timeout_ms, extend_only, &err) < 0)
-        call_fail_err(c, &err);
-    else
+    if (call_ok(c, sandbox_set_timeout(c->sandbox, &c->actor, (uint64_t)timeout_ms, extend_only, &c->err)))
         native_answer_sandbox(c, 200, c->sandbox);
 }
 

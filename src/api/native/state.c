@@ -36,28 +36,24 @@ void native_state_resume(struct call *c)
 {
     struct sandbox_resume how = {0};
     int64_t timeout_ms = -1;
-    struct err err;
     if (!CALL_WANTS(c, JSON_WANT_BOOL("cold", &how.cold), JSON_WANT_INT("timeout_ms", 0, INT64_MAX, &timeout_ms)))
         return;
     how.has_timeout = timeout_ms >= 0;
     how.timeout_ms = how.has_timeout ? (uint64_t)timeout_ms : 0;
-    if (sandbox_resume(c->sandbox, &c->actor, &how, native_on_sandbox, call_hold(c), &err) < 0)
-        call_drop(c, &err);
+    call_held(c, sandbox_resume(c->sandbox, &c->actor, &how, native_on_sandbox, call_hold(c), &c->err));
 }
 
 /* ---- snapshots ---- */
 
 static void append_snapshot(struct buf *b, const struct template *t)
 {
-    char at[CLOCK_TEXT_MAX];
-    buf_append_cstr(b, "{\"ref\":");
-    buf_append_json_string(b, str_of(t->ref ? t->ref : t->id));
-    native_append_text(b, "name", t->name);
-    native_append_text(b, "sandbox", t->source);
-    native_append_text(b, "layer", t->layer);
+    json_open(b, "ref", str_of(t->ref ? t->ref : t->id));
+    json_put_text(b, "name", t->name);
+    json_put_text(b, "sandbox", t->source);
+    json_put_text(b, "layer", t->layer);
     buf_printf(b, ",\"memory\":%s", t->has_memory ? "true" : "false");
-    clock_format(t->built, 3, at);
-    buf_printf(b, ",\"at\":\"%s\",\"cpu_milli\":%u,\"memory_bytes\":%llu,\"disk_bytes\":%llu}", at, t->cpu_milli,
+    json_put_time(b, "at", t->built, 3);
+    buf_printf(b, ",\"cpu_milli\":%u,\"memory_bytes\":%llu,\"disk_bytes\":%llu}", t->cpu_milli,
                (unsigned long long)t->memory_bytes, (unsigned long long)t->disk_bytes);
 }
 
@@ -75,12 +71,10 @@ void native_state_snapshot(struct call *c)
 {
     struct str name = STR("");
     bool memory = false;
-    struct err err;
     if (!CALL_WANTS(c, JSON_WANT_STR("name", &name), JSON_WANT_BOOL("memory", &memory)))
         return;
     __typeof__(sandbox_snapshot) *snapshot = memory ? sandbox_snapshot_memory : sandbox_snapshot;
-    if (snapshot(c->sandbox, &c->actor, name, snapshot_made, call_hold(c), &err) < 0)
-        call_drop(c, &err);
+    call_held(c, snapshot(c->sandbox, &c->actor, name, snapshot_made, call_hold(c), &c->err));
 }
 
 struct native_state_listing {
@@ -119,11 +113,8 @@ void native_state_snapshots(struct call *c)
         qsort(l.found, l.n, sizeof(struct template *), native_state_compare);
     buf_append_cstr(&b, "{\"snapshots\":[");
     for (size_t i = 0; i < l.n; i++) {
-        if (i && l.found[i] == l.found[i - 1])
-            continue;
-        if (i)
-            buf_append_char(&b, ',');
-        append_snapshot(&b, l.found[i]);
+        if (!i || l.found[i] != l.found[i - 1])
+            append_snapshot(&b, l.found[i]);
     }
     buf_append_cstr(&b, "]}");
     mem_free(l.found);
@@ -162,12 +153,9 @@ static int remove_snapshot(struct call *c, struct str ref, struct err *err)
 void native_state_snapshot_remove(struct call *c)
 {
     struct str ref;
-    struct err err;
     if (!call_query(c, "ref", &ref) || !ref.n)
         call_refuse(c, ERR_INVALID_ARGUMENT, "ref is missing: the snapshot's id or name");
-    else if (remove_snapshot(c, ref, &err) < 0)
-        call_fail_err(c, &err);
-    else
+    else if (call_ok(c, remove_snapshot(c, ref, &c->err)))
         call_empty(c, 204);
 }
 
@@ -185,8 +173,7 @@ static void answer_forks(struct native_state_forks *f)
     struct call *c = call_back(f->call, NULL);
     buf_append_cstr(&b, "{\"forks\":[");
     for (size_t i = 0; i < f->count; i++) {
-        if (i)
-            buf_append_char(&b, ',');
+        json_put_comma(&b);
         buf_append_cstr(&b, f->results[i] ? f->results[i] : "null");
         mem_free(f->results[i]);
     }
@@ -266,8 +253,7 @@ void native_state_checkpoints(struct call *c)
     if (native_state_waits(c))
         return;
     const struct checkpoint *all = checkpoint_list(c->sandbox, &n);
-    buf_append_cstr(&b, "{\"checkpoint\":");
-    buf_append_json_string(&b, checkpoint_mode_format(checkpoint_mode(c->sandbox), mode));
+    json_open(&b, "checkpoint", checkpoint_mode_format(checkpoint_mode(c->sandbox), mode));
     buf_append_cstr(&b, ",\"checkpoints\":[");
     for (size_t i = 0; i < n; i++) {
         buf_printf(&b, "%s{\"seq\":%llu", i ? "," : "", (unsigned long long)all[i].seq);
@@ -293,7 +279,6 @@ static void native_state_rewound(void *ctx, struct sandbox *sb, const struct err
 void native_state_rewind(struct call *c)
 {
     int64_t seq = 0;
-    struct err err;
     if (!CALL_WANTS(c, JSON_WANT_INT("seq", 1, INT64_MAX, &seq)) || native_state_waits(c))
         return;
     const struct checkpoint *one = checkpoint_find(c->sandbox, (uint64_t)seq);
@@ -301,6 +286,6 @@ void native_state_rewind(struct call *c)
     *of = one ? one->seq : 0;
     if (!seq)
         call_refuse(c, ERR_INVALID_ARGUMENT, "\"seq\" is missing: the event whose files to restore");
-    else if (sandbox_rewind(c->sandbox, &c->actor, (uint64_t)seq, native_state_rewound, call_hold(c), &err) < 0)
-        call_drop(c, &err);
+    else
+        call_held(c, sandbox_rewind(c->sandbox, &c->actor, (uint64_t)seq, native_state_rewound, call_hold(c), &c->err));
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Templates, their builds, and the files that builds are sent. */
 #include "sandbox/templates.h"
+#include "api/kit/receive.h"
 #include "api/native/handlers.h"
 #include "build/builder.h"
 #include "sandbox/life/layers.h"
@@ -16,11 +17,7 @@ static struct template_registry *registry(const struct call *c)
 
 static bool committed(struct call *c)
 {
-    struct err err;
-    if (core_templates_commit(call_core(c), &err) == 0)
-        return true;
-    call_fail_err(c, &err);
-    return false;
+    return call_ok(c, core_templates_commit(call_core(c), &c->err));
 }
 
 static struct builder *builder_of(struct call *c)
@@ -42,22 +39,21 @@ static void append_made(struct buf *b, const struct core *core, const struct tem
 {
     buf_printf(b, ",\"cpu_milli\":%u,\"memory_bytes\":%llu,\"size_bytes\":%llu", core_template_cpu_milli(core, t),
                (unsigned long long)core_template_memory_bytes(core, t), (unsigned long long)t->size_bytes);
-    native_append_text(b, "start_cmd", t->start_cmd);
-    native_append_text(b, "ready_cmd", t->ready_cmd);
-    native_append_text(b, "user", t->user);
-    native_append_text(b, "workdir", t->workdir);
+    json_put_text(b, "start_cmd", t->start_cmd);
+    json_put_text(b, "ready_cmd", t->ready_cmd);
+    json_put_text(b, "user", t->user);
+    json_put_text(b, "workdir", t->workdir);
 }
 
 static void append_template(struct buf *b, const struct core *core, const struct template_info *info)
 {
     const struct template *made = info->file ? info->file : info->build ? info->build->made : NULL;
-    buf_append_cstr(b, "{\"id\":");
-    buf_append_json_string(b, str_of(info->id));
-    native_append_text(b, "name", info->name);
-    native_append_text(b, "status", info->file ? "ready" : info->build ? status_name(info->build->status) : NULL);
+    json_open(b, "id", str_of(info->id));
+    json_put_text(b, "name", info->name);
+    json_put_text(b, "status", info->file ? "ready" : info->build ? status_name(info->build->status) : NULL);
     if (info->build && info->build->status == TEMPLATE_FAILED) {
-        native_append_text(b, "reason", info->build->reason);
-        native_append_text(b, "step", info->build->reason_step);
+        json_put_text(b, "reason", info->build->reason);
+        json_put_text(b, "step", info->build->reason_step);
     }
     native_append_time(b, "created_at", info->created);
     native_append_time(b, "updated_at", info->updated);
@@ -68,9 +64,8 @@ static void append_template(struct buf *b, const struct core *core, const struct
         append_made(b, core, made);
     buf_append_cstr(b, ",\"tags\":[");
     for (size_t i = 0; i < info->n_tags; i++) {
-        buf_append_cstr(b, i ? ",{\"tag\":" : "{\"tag\":");
-        buf_append_json_string(b, str_of(info->tags[i].tag));
-        native_append_text(b, "build", info->tags[i].build_id);
+        json_open(b, "tag", str_of(info->tags[i].tag));
+        json_put_text(b, "build", info->tags[i].build_id);
         native_append_time(b, "created_at", info->tags[i].created);
         buf_append_char(b, '}');
     }
@@ -80,17 +75,13 @@ static void append_template(struct buf *b, const struct core *core, const struct
 struct native_listing {
     struct buf b;
     const struct core *core;
-    size_t n;
 };
 
 static bool templates_list_one(void *ctx, const struct template_info *info)
 {
     struct native_listing *l = ctx;
-    if (info->is_snapshot)
-        return true;
-    if (l->n++)
-        buf_append_char(&l->b, ',');
-    append_template(&l->b, l->core, info);
+    if (!info->is_snapshot)
+        append_template(&l->b, l->core, info);
     return true;
 }
 
@@ -119,28 +110,21 @@ void native_templates_list(struct call *c)
 static bool templates_look_up(struct call *c, struct template_info *ret_info)
 {
     struct str ref;
-    struct err err;
     if (!call_query(c, "ref", &ref)) {
         call_refuse(c, ERR_INVALID_ARGUMENT, "ref is missing: the template's id or name");
         return false;
     }
-    if (template_info_find(registry(c), c->actor.who.view, ref, ret_info, &err) == 0)
-        return true;
-    call_fail_err(c, &err);
-    return false;
+    return call_ok(c, template_info_find(registry(c), c->actor.who.view, ref, ret_info, &c->err));
 }
 
 void native_templates_remove(struct call *c)
 {
     struct template_info info;
-    struct err err;
     if (!templates_look_up(c, &info))
         return;
     const char *id = arena_strndup(http_arena(c->req), info.id, strlen(info.id));
-    if (core_template_remove(call_core(c), &c->actor, str_of(id), &err) < 0) {
-        call_fail_err(c, &err);
+    if (!call_ok(c, core_template_remove(call_core(c), &c->actor, str_of(id), &c->err)))
         return;
-    }
     if (native_of(c)->config.builder)
         builder_cancel_template(native_of(c)->config.builder, id, "the template was removed");
     if (committed(c))
@@ -179,10 +163,8 @@ static void change_step(struct call *c)
     struct template_info info;
     struct err err;
     for (; k->n_done < 3; k->n_done++) {
-        if (change_next(c, &err) < 0) {
-            call_fail_err(c, &err);
+        if (!call_ok(c, change_next(c, &c->err)))
             return;
-        }
     }
     if (!committed(c) || template_info_find(registry(c), c->actor.who.view, str_of(k->id), &info, &err) < 0)
         return;
@@ -225,8 +207,8 @@ static void append_build(struct buf *b, const struct call *c, const struct templ
     struct steps steps = {b, 0};
     buf_printf(b, "{\"id\":\"%s\",\"template\":\"%s\",\"status\":\"%s\",\"lines\":%llu", build->id, build->template_id,
                status_name(build->status), (unsigned long long)build->n_logs);
-    native_append_text(b, "reason", build->reason);
-    native_append_text(b, "step", build->reason_step);
+    json_put_text(b, "reason", build->reason);
+    json_put_text(b, "step", build->reason_step);
     native_append_time(b, "created_at", build->created);
     native_append_time(b, "started_at", build->started);
     native_append_time(b, "finished_at", build->finished);
@@ -259,12 +241,9 @@ static void build_step(struct call *c)
     struct template_request request = {0};
     struct build_spec spec;
     const char *id = c->state;
-    struct err err;
-    if (read_make(c, &request, &spec, &err) < 0 ||
-        builder_start(native_of(c)->config.builder, &c->actor, id, &spec, &err) < 0) {
-        call_fail_err(c, &err);
+    if (!call_ok(c, read_make(c, &request, &spec, &c->err)) ||
+        !call_ok(c, builder_start(native_of(c)->config.builder, &c->actor, id, &spec, &c->err)))
         return;
-    }
     append_build(&b, c, template_build_find(registry(c), c->actor.who.view, str_of(id)));
     call_json_buf(c, 202, &b);
 }
@@ -274,14 +253,11 @@ void native_builds_make(struct call *c)
     struct template_request request = {0};
     const struct template_build *build;
     struct build_spec spec;
-    struct err err;
     if (!builder_of(c))
         return;
-    if (read_make(c, &request, &spec, &err) < 0 ||
-        core_template_request(call_core(c), &c->actor, &request, &build, &err) < 0) {
-        call_fail_err(c, &err);
+    if (!call_ok(c, read_make(c, &request, &spec, &c->err)) ||
+        !call_ok(c, core_template_request(call_core(c), &c->actor, &request, &build, &c->err)))
         return;
-    }
     c->state = arena_strndup(http_arena(c->req), build->id, strlen(build->id));
     call_step(c, build_step);
 }
@@ -305,43 +281,34 @@ void native_builds_get(struct call *c)
     call_json_buf(c, 200, &b);
 }
 
-struct templates_lines {
-    struct buf b;
-    size_t n;
-};
-
 static void append_line(void *ctx, const struct template_log *line)
 {
     static const char *const levels[] = {"debug", "info", "warn", "error"};
-    struct templates_lines *l = ctx;
-    char at[CLOCK_TEXT_MAX];
-    clock_format(line->at, 3, at);
-    buf_printf(&l->b, "%s{\"seq\":%llu,\"at\":\"%s\",\"level\":\"%s\",\"step\":", l->n++ ? "," : "",
-               (unsigned long long)line->seq, at, levels[line->level]);
-    buf_append_json_string(&l->b, line->step);
-    buf_append_cstr(&l->b, ",\"message\":");
-    buf_append_json_string(&l->b, line->message);
-    buf_append_char(&l->b, '}');
+    struct buf *b = ctx;
+    json_put_comma(b);
+    buf_printf(b, "{\"seq\":%llu", (unsigned long long)line->seq);
+    json_put_time(b, "at", line->at, 3);
+    json_put_text(b, "level", levels[line->level]);
+    json_put_str(b, "step", line->step);
+    json_put_str(b, "message", line->message);
+    buf_append_char(b, '}');
 }
 
 void native_builds_log(struct call *c)
 {
-    struct templates_lines l = {.b = BUF_INIT(LIST_BYTES_MAX)};
+    AUTO_BUF struct buf b = BUF_INIT(LIST_BYTES_MAX);
     uint64_t after = 0;
-    struct err err;
     const struct template_build *build = find_build(c);
     if (!build || call_query_u64(c, "after", &after) < 0)
         return;
-    buf_append_cstr(&l.b, "{\"build\":");
-    append_build(&l.b, c, build);
-    buf_append_cstr(&l.b, ",\"lines\":[");
-    if (template_log_each(registry(c), build->id, TEMPLATE_DEBUG, after, LOG_LINES, append_line, &l, &err) < 0) {
-        call_fail_err(c, &err);
-    } else {
-        buf_append_cstr(&l.b, "]}");
-        call_json_buf(c, 200, &l.b);
+    buf_append_cstr(&b, "{\"build\":");
+    append_build(&b, c, build);
+    buf_append_cstr(&b, ",\"lines\":[");
+    if (call_ok(
+            c, template_log_each(registry(c), build->id, TEMPLATE_DEBUG, after, LOG_LINES, append_line, &b, &c->err))) {
+        buf_append_cstr(&b, "]}");
+        call_json_buf(c, 200, &b);
     }
-    buf_fini(&l.b);
 }
 
 void native_builds_cancel(struct call *c)
@@ -350,55 +317,11 @@ void native_builds_cancel(struct call *c)
     const struct template_build *build = b ? find_build(c) : NULL;
     if (!build)
         return;
-    struct err err;
-    if (builder_cancel(b, &c->actor, build->id, &err) < 0)
-        call_fail_err(c, &err);
-    else
+    if (call_ok(c, builder_cancel(b, &c->actor, build->id, &c->err)))
         call_empty(c, 204);
 }
 
 /* ---- uploads ---- */
-
-static void upload_gone(struct call *c)
-{
-    upload_cancel(c->state);
-    c->state = NULL;
-}
-
-static void templates_on_data(struct http_request *req, struct str data, void *ctx)
-{
-    struct call *c = ctx;
-    struct err err;
-    (void)req;
-    if (!c->state || upload_write(c->state, data, &err) == 0)
-        return;
-    upload_gone(c);
-    call_fail_err(c, &err);
-}
-
-static void templates_on_end(struct http_request *req, void *ctx)
-{
-    struct call *c = ctx;
-    struct upload *up = c->state;
-    struct err err;
-    (void)req;
-    c->state = NULL;
-    if (!up)
-        return;
-    if (upload_end(up, &err) < 0)
-        call_fail_err(c, &err);
-    else
-        call_empty(c, 204);
-}
-
-static void templates_on_error(struct http_request *req, int error, void *ctx)
-{
-    (void)req, (void)error;
-    upload_gone(ctx);
-}
-
-static const struct http_body_ops body_ops = {
-    .on_data = templates_on_data, .on_end = templates_on_end, .on_error = templates_on_error};
 
 static bool is_hash(struct call *c, char ret_name[static UPLOAD_HASH_LEN + 1])
 {
@@ -426,15 +349,10 @@ void native_uploads_put(struct call *c)
     struct builder *builder = builder_of(c);
     char name[UPLOAD_HASH_LEN + 1];
     struct upload *up;
-    struct err err;
     if (!builder || !is_hash(c, name))
         return;
-    if (builder_upload(builder, &c->actor, c->args[0], http_content_length(c->req), &err) < 0 ||
-        upload_begin(builder_uploads(builder), name, http_content_length(c->req), &up, &err) < 0) {
-        call_fail_err(c, &err);
+    if (!call_ok(c, builder_upload(builder, &c->actor, c->args[0], http_content_length(c->req), &c->err)) ||
+        !call_ok(c, upload_begin(builder_uploads(builder), name, http_content_length(c->req), &up, &c->err)))
         return;
-    }
-    c->state = up;
-    c->cleanup = upload_gone;
-    http_stream_body(c->req, &body_ops, c);
+    call_receive(c, up, 204);
 }

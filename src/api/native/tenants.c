@@ -19,8 +19,7 @@ static void append_tenant(struct buf *b, const struct tenant_info *info)
     memcpy(used, info->quota->used, sizeof(info->quota->used));
     used[QUOTA_TEMPLATES] = info->n_templates;
     used[QUOTA_CHECKPOINTS] = info->n_checkpoints;
-    buf_append_cstr(b, "{\"name\":");
-    buf_append_json_string(b, str_of(info->name));
+    json_open(b, "name", str_of(info->name));
     buf_printf(b, ",\"number\":%llu", (unsigned long long)info->number);
     native_append_time(b, "created_at", info->created);
     append_figures(b, "limits", info->quota->limits, QUOTA_MAX);
@@ -30,10 +29,7 @@ static void append_tenant(struct buf *b, const struct tenant_info *info)
 
 static void tenants_append_one(void *ctx, const struct tenant_info *info)
 {
-    struct buf *b = ctx;
-    if (buf_data(b)[buf_len(b) - 1] == '}')
-        buf_append_char(b, ',');
-    append_tenant(b, info);
+    append_tenant(ctx, info);
 }
 
 void native_tenants_list(struct call *c)
@@ -49,11 +45,8 @@ static void tenants_answer(struct call *c, int status, struct str name)
 {
     AUTO_BUF struct buf b = BUF_INIT(8192);
     struct tenant_info info;
-    struct err err;
-    if (tenant_info(call_core(c), name, &info, &err) < 0) {
-        call_fail_err(c, &err);
+    if (!call_ok(c, tenant_info(call_core(c), name, &info, &c->err)))
         return;
-    }
     append_tenant(&b, &info);
     call_json(c, status, buf_str(&b));
 }
@@ -75,12 +68,9 @@ void native_tenants_create(struct call *c)
 {
     int64_t limits[QUOTA_MAX];
     struct str name = STR_NULL;
-    struct err err;
     if (!read_limits(c, &name, limits))
         return;
-    if (tenant_create(call_core(c), &c->actor, name, limits, &err) < 0)
-        call_fail_err(c, &err);
-    else
+    if (call_ok(c, tenant_create(call_core(c), &c->actor, name, limits, &c->err)))
         tenants_answer(c, 201, name);
 }
 
@@ -92,20 +82,14 @@ void native_tenants_get(struct call *c)
 void native_tenants_set(struct call *c)
 {
     int64_t limits[QUOTA_MAX];
-    struct err err;
     if (!read_limits(c, NULL, limits))
         return;
-    if (tenant_set(call_core(c), &c->actor, c->args[0], limits, &err) < 0)
-        call_fail_err(c, &err);
-    else
+    if (call_ok(c, tenant_set(call_core(c), &c->actor, c->args[0], limits, &c->err)))
         tenants_answer(c, 200, c->args[0]);
 }
 
 void native_tenants_remove(struct call *c)
 {
-    struct err err;
-    if (tenant_remove(call_core(c), &c->actor, c->args[0], &err) < 0)
-        call_fail_err(c, &err);
-    else
+    if (call_ok(c, tenant_remove(call_core(c), &c->actor, c->args[0], &c->err)))
         call_empty(c, 204);
 }

@@ -7,14 +7,11 @@ enum { LIST_BYTES = 32 << 20 };
 
 static void append_members(struct buf *b, const struct volume *v)
 {
-    char at[CLOCK_TEXT_MAX];
-    buf_append_cstr(b, "{\"id\":");
-    buf_append_json_string(b, str_of(v->id));
-    buf_append_cstr(b, ",\"name\":");
-    buf_append_json_string(b, str_of(v->name));
-    clock_format(v->created, 3, at);
-    buf_printf(b, ",\"created_at\":\"%s\",\"limit_bytes\":%llu,\"mounted\":%zu,\"in_pool\":%s", at,
-               (unsigned long long)v->limit_bytes, v->mounted, volume_is_in_pool(v) ? "true" : "false");
+    json_open(b, "id", str_of(v->id));
+    json_put_str(b, "name", str_of(v->name));
+    json_put_time(b, "created_at", v->created, 3);
+    buf_printf(b, ",\"limit_bytes\":%llu,\"mounted\":%zu,\"in_pool\":%s", (unsigned long long)v->limit_bytes,
+               v->mounted, volume_is_in_pool(v) ? "true" : "false");
 }
 
 static void append_volume(struct buf *b, const struct volume *v)
@@ -31,8 +28,6 @@ struct native_volumes_listing {
 static bool append_one(void *ctx, const struct volume *v)
 {
     struct native_volumes_listing *l = ctx;
-    if (buf_data(&l->b)[buf_len(&l->b) - 1] != '[')
-        buf_append_char(&l->b, ',');
     append_members(&l->b, v);
     if (l->has_usage && v->used_bytes)
         buf_printf(&l->b, ",\"used_bytes\":%llu", (unsigned long long)v->used_bytes);
@@ -62,15 +57,13 @@ static void all_used(void *ctx, const struct err *err)
 void native_volumes_list(struct call *c)
 {
     bool usage;
-    struct err err;
     if (call_query_bool(c, "usage", &usage) < 0)
         return;
     if (!usage) {
         volumes_answer_list(c, false);
         return;
     }
-    if (volume_usages(call_core(c), all_used, call_hold(c), &err) < 0)
-        call_drop(c, &err);
+    call_held(c, volume_usages(call_core(c), all_used, call_hold(c), &c->err));
 }
 
 static void made(void *ctx, const struct volume *v, const struct err *err)
@@ -87,10 +80,8 @@ void native_volumes_create(struct call *c)
 {
     struct str name = STR("");
     int64_t limit = 0;
-    struct err err;
-    if (CALL_WANTS(c, JSON_WANT_STR("name", &name), JSON_WANT_INT("limit_bytes", 0, INT64_MAX, &limit)) &&
-        volume_make(call_core(c), &c->actor, name, (uint64_t)limit, made, call_hold(c), &err) < 0)
-        call_drop(c, &err);
+    if (CALL_WANTS(c, JSON_WANT_STR("name", &name), JSON_WANT_INT("limit_bytes", 0, INT64_MAX, &limit)))
+        call_held(c, volume_make(call_core(c), &c->actor, name, (uint64_t)limit, made, call_hold(c), &c->err));
 }
 
 static void dropped(void *ctx, const struct volume *v, const struct err *err)
@@ -104,9 +95,7 @@ static void dropped(void *ctx, const struct volume *v, const struct err *err)
 /* The route's argument is an id or a name. */
 void native_volumes_remove(struct call *c)
 {
-    struct err err;
-    if (volume_drop(call_core(c), &c->actor, c->args[0], dropped, call_hold(c), &err) < 0)
-        call_drop(c, &err);
+    call_held(c, volume_drop(call_core(c), &c->actor, c->args[0], dropped, call_hold(c), &c->err));
 }
 
 static void used(void *ctx, uint64_t bytes, const struct err *err)
@@ -121,7 +110,5 @@ static void used(void *ctx, uint64_t bytes, const struct err *err)
 
 void native_volumes_usage(struct call *c)
 {
-    struct err err;
-    if (volume_usage(call_core(c), c->actor.who.view, c->args[0], used, call_hold(c), &err) < 0)
-        call_drop(c, &err);
+    call_held(c, volume_usage(call_core(c), c->actor.who.view, c->args[0], used, call_hold(c), &c->err));
 }

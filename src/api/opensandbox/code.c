@@ -11,7 +11,6 @@ enum { PING_MS = 3000, EVENT_MAX = 6 * CODE_FRAME_MAX };
 
 struct code_stream {
     struct call *call;
-    struct code_cell *cell; /* NULL: ended */
     char id[COMMAND_ID_LEN + 1];
     struct sse_lines out, err;
     usec_t started;
@@ -73,7 +72,7 @@ static void code_list(struct call *c)
     const char *language;
 
     if (code_query_language(c, &language))
-        opensandbox_answer(c, 200, code_find(c, STR(""), language));
+        call_value(c, 200, code_find(c, STR(""), language));
 }
 
 static void code_show(struct call *c)
@@ -81,7 +80,7 @@ static void code_show(struct call *c)
     json_t *found = code_find(c, c->args[0], NULL);
 
     if (json_array_size(found))
-        opensandbox_answer(c, 200, json_incref(json_array_get(found, 0)));
+        call_value(c, 200, json_incref(json_array_get(found, 0)));
     else
         code_not_found(c, c->args[0]);
     json_decref(found);
@@ -125,42 +124,29 @@ static void code_delete_all(struct call *c)
     call_empty(c, 200);
 }
 
-static void code_making_left(struct call *c)
-{
-    struct code_making **m = c->state;
-
-    code_make_cancel(TAKE_PTR(*m));
-}
-
 static void code_made(void *ctx, const struct code_context_info *info, const struct err *err)
 {
     struct call *c = ctx;
 
-    *(struct code_making **)c->state = NULL;
+    c->making = NULL;
     if (err)
         call_fail(c, 500, "%s", err->msg);
     else
-        opensandbox_answer(c, 200,
-                           json_pack("{s:s,s:s,s:s}", "id", info->id, "language", info->language, "cwd", info->cwd));
+        call_value(c, 200, json_pack("{s:s,s:s,s:s}", "id", info->id, "language", info->language, "cwd", info->cwd));
 }
 
 static void code_create(struct call *c)
 {
-    struct code_making **m = arena_alloc(http_arena(c->req), sizeof(struct code_making *));
     struct str name = STR(""), cwd = STR("");
     const char *language;
     struct err err;
 
-    *m = NULL;
     if (!CALL_WANTS(c, JSON_NEED_STR("language", &name), JSON_WANT_STR("cwd", &cwd)))
         return;
-    c->state = m;
     language = code_language(c->sandbox, name, &err);
     if (!language ||
-        code_make(c->sandbox, &c->actor, str_of(command_id_once(c)), language, cwd, code_made, c, m, &err) < 0)
+        code_make(c->sandbox, &c->actor, str_of(command_id_once(c)), language, cwd, code_made, c, &c->making, &err) < 0)
         call_fail_err(c, &err);
-    else
-        c->cleanup = code_making_left;
 }
 
 /* ---- cells ---- */
@@ -195,8 +181,7 @@ static void code_put_error(struct buf *b, const struct code_frame *f, bool is_ja
     sse_begin(b, "error");
     (void)buf_append_cstr(b, ",\"error\":{\"ename\":");
     (void)buf_append_json_string(b, is_java && str_find_char(f->name, '.') >= 0 ? STR("EvalException") : f->name);
-    (void)buf_append_cstr(b, ",\"evalue\":");
-    (void)buf_append_json_string(b, f->value);
+    json_put_str(b, "evalue", f->value);
     (void)buf_append_cstr(b, ",\"traceback\":[");
     for (bool is_first = true; str_split(&rest, '\n', &line); is_first = false) {
         (void)buf_append_cstr(b, is_first ? "" : ",");
@@ -216,10 +201,7 @@ static void code_stream_end(struct code_stream *s)
 
 static void code_stream_left(struct call *c)
 {
-    struct code_stream *s = c->state;
-
-    code_leave(TAKE_PTR(s->cell));
-    code_stream_end(s);
+    code_stream_end(c->state);
 }
 
 static bool code_stream_event(void *ctx, const struct code_event *e)
@@ -229,7 +211,7 @@ static bool code_stream_event(void *ctx, const struct code_event *e)
     struct code_stream *s = c->state;
 
     if (e->kind == CODE_END)
-        s->cell = NULL;
+        c->cell = NULL;
     if (c->answered || !c->req)
         return true;
     if (e->kind != CODE_STDOUT && buf_len(&s->out.rest))
@@ -264,21 +246,11 @@ static bool code_stream_event(void *ctx, const struct code_event *e)
         return true;
     }
     if (e->kind != CODE_END)
-        return !http_response_full(c->req);
+        return call_has_room(c);
     code_stream_end(s);
     call_done(c);
     (void)http_response_end(c->req);
     return true;
-}
-
-static void code_stream_drained(struct http_request *req, void *ctx)
-{
-    struct call *c = ctx;
-    struct code_stream *s = c->state;
-
-    (void)req;
-    if (s->cell)
-        code_drained(s->cell);
 }
 
 static void code_execute(struct call *c)
@@ -309,8 +281,8 @@ static void code_execute(struct call *c)
     buf_init(&s->out.rest, SSE_LINE_MAX);
     buf_init(&s->err.rest, SSE_LINE_MAX);
     c->state = s;
-    if (code_run(c->sandbox, &c->actor, &spec, code_stream_event, c, &s->cell, &err) < 0) {
-        s->cell = NULL;
+    if (code_run(c->sandbox, &c->actor, &spec, code_stream_event, c, &c->cell, &err) < 0) {
+        c->cell = NULL;
         if (err.code == ERR_NOT_FOUND)
             code_not_found(c, spec.context);
         else
@@ -320,7 +292,7 @@ static void code_execute(struct call *c)
     id_token(s->id, COMMAND_ID_LEN);
     (void)map_put(&opensandbox_of_execd(c)->cells, str_of(s->id), s);
     c->cleanup = code_stream_left;
-    http_on_drain(c->req, code_stream_drained, c);
+    call_pace(c, NULL);
     http_watch_client(c->req, true);
     sse_start(c);
     sse_text(&b, "init", str_of(s->id));
@@ -332,15 +304,12 @@ static void code_stop(struct call *c)
 {
     struct str id = STR("");
     struct code_stream *s;
-    struct err err;
 
     (void)call_query(c, "id", &id);
     s = map_get(&opensandbox_of_execd(c)->cells, id);
-    if (!s || !s->cell || s->call->sandbox != c->sandbox)
+    if (!s || !s->call->cell || s->call->sandbox != c->sandbox)
         call_fail(c, 500, "no command runs under the id '%.*s'", (int)MIN(id.n, (size_t)64), id.p);
-    else if (code_interrupt(s->cell, &c->actor, &err) < 0)
-        call_fail_err(c, &err);
-    else
+    else if (call_ok(c, code_interrupt(s->call->cell, &c->actor, &c->err)))
         call_empty(c, 200);
 }
 

@@ -37,7 +37,6 @@ struct osb_command {
     struct sse_lines out, err;
     struct buf kept;              /* events; of those with an operation id alone */
     uint64_t n_events, n_dropped; /* in all; of those that are not kept any more */
-    size_t unacked;
     uint32_t pid, exit_code;
     usec_t started, ended; /* real time */
     bool is_background, is_ok, is_kept, by_bash, is_operation;
@@ -47,8 +46,10 @@ struct osb_command {
 
 /* ---- a command's life ---- */
 
-static void command_free(struct osb_command *m)
+static void command_free(void *command)
 {
+    struct osb_command *m = command;
+
     (void)map_del(&m->o->commands, str_of(m->id));
     list_remove(&m->node);
     timer_stop(&m->kill);
@@ -65,11 +66,7 @@ static void command_free(struct osb_command *m)
 
 void commands_free(struct opensandbox *o)
 {
-    size_t it = 0;
-
-    for (struct osb_command *m; (m = map_next(&o->commands, &it)); it = 0)
-        command_free(m);
-    map_fini(&o->commands);
+    facade_drain(&o->commands, command_free);
 }
 
 static void command_ends(struct osb_command *m)
@@ -138,8 +135,7 @@ static void stream_closed(struct call *c)
             timer_set(&m->o->execd.timers, &m->kill, ORPHAN_MS);
         else if (!m->is_operation)
             command_kill(m, SIGKILL);
-        exec_ack(m->follow, m->unacked);
-        m->unacked = 0;
+        exec_ack(m->follow, c->unacked);
     }
 }
 
@@ -245,22 +241,18 @@ static void command_writes(void *ctx, enum wire_channel channel, struct str byte
         http_abort(m->call->req);
     else if (buf_len(&b))
         command_emit(m, &b);
-    if (m->call && http_response_full(m->call->req))
-        m->unacked += bytes.n;
+    if (m->call)
+        call_paced(m->call, bytes.n);
     else
         exec_ack(m->follow, bytes.n);
 }
 
-static void command_drains(struct http_request *req, void *ctx)
+static void command_drains(struct call *c, size_t n)
 {
-    struct call *c = ctx;
     struct osb_command *m = c->state;
 
-    (void)req;
-    if (!m || !m->follow)
-        return;
-    exec_ack(m->follow, m->unacked);
-    m->unacked = 0;
+    if (m && m->follow)
+        exec_ack(m->follow, n);
 }
 
 static void command_finish(struct osb_command *m, const char *value, const char *trace)
@@ -377,7 +369,7 @@ static void command_resume(struct call *c, struct osb_command *m, uint64_t after
     m->call = c;
     c->state = m;
     c->cleanup = stream_closed;
-    http_on_drain(c->req, command_drains, c);
+    call_pace(c, command_drains);
     call_set_timer(c, SSE_PING_MS, sse_ping);
 }
 
@@ -442,7 +434,7 @@ void command_run(struct call *c, const struct exec_spec *spec, struct str conten
     m->call = c;
     c->state = m;
     c->cleanup = stream_closed;
-    http_on_drain(c->req, command_drains, c);
+    call_pace(c, command_drains);
     if (is_operation)
         operation_claim(c, false);
 }
@@ -490,22 +482,15 @@ bool command_is_background(struct call *c, struct str id)
     return m && m->is_background && m->follow;
 }
 
-static void on_interrupted(void *ctx, const struct err *err)
+static void on_interrupted(struct call *c)
 {
-    struct call *c = ctx;
-
-    c->exec = NULL;
-    if (err)
-        call_fail_err(c, err);
-    else
-        call_empty(c, 200);
+    call_empty(c, 200);
 }
 
 static void interrupt(struct call *c)
 {
     struct str id = STR("");
     struct osb_command *m;
-    struct err err;
 
     (void)call_query(c, "id", &id);
     m = command_find(c, id);
@@ -513,10 +498,8 @@ static void interrupt(struct call *c)
         call_fail(c, 500, "no command runs under the id '%.*s'", (int)MIN(id.n, (size_t)64), id.p);
         return;
     }
-    if (exec_signal(m->sb, &c->actor, &(struct exec_select){.pid = m->pid}, SIGTERM, on_interrupted, c, &c->exec,
-                    &err) < 0)
-        call_fail_err(c, &err);
-    else
+    if (call_ok(c, exec_signal(m->sb, &c->actor, &(struct exec_select){.pid = m->pid}, SIGTERM,
+                               CALL_EXEC(c, on_interrupted))))
         timer_set(&c->facade->timers, &m->kill, TERM_MS);
 }
 

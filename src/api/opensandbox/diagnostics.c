@@ -167,7 +167,6 @@ static void diagnostics_legacy(struct call *c, struct diagnostics *d)
 {
     uint64_t lines = 0, limit = 0, ago = 0;
     struct str since;
-    struct err err;
 
     d->scope = ARRAY_SIZE(diagnostics_scopes) - 1;
     if (call_query_u64(c, "tail", &lines) < 0 || call_query_u64(c, "limit", &limit) < 0)
@@ -178,10 +177,8 @@ static void diagnostics_legacy(struct call *c, struct diagnostics *d)
     }
     d->since = ago ? clock_real() - MIN(clock_real(), ago * USEC_PER_SEC) : 0;
     http_add_header(c->req, STR("deprecation"), STR("true"));
-    if (diagnostics_read(c, d, &err) < 0) {
-        call_fail_err(c, &err);
+    if (!call_ok(c, diagnostics_read(c, d, &c->err)))
         return;
-    }
     lines = lines ? lines : limit;
     size_t at = buf_len(&d->text);
     while (lines && at && (at == buf_len(&d->text) || buf_data(&d->text)[at - 1] != '\n' || --lines))
@@ -199,14 +196,11 @@ void diagnostics_get(struct call *c)
     const struct sandbox_info *i = sandbox_info(c->sandbox);
     struct str scope = STR("");
     char ticket[PROXY_TICKET_MAX];
-    struct err err;
 
     if (!call_query(c, "scope", &scope)) {
         diagnostics_legacy(c, &d);
     } else if (diagnostics_ask(c, scope, &d)) {
-        if (diagnostics_read(c, &d, &err) < 0) {
-            call_fail_err(c, &err);
-        } else {
+        if (call_ok(c, diagnostics_read(c, &d, &c->err))) {
             uint64_t until = clock_real() / USEC_PER_SEC + URL_S;
             bool is_inline = buf_len(&d.text) <= INLINE_MAX || !i->access_token;
             json_t *answer =
@@ -231,7 +225,7 @@ void diagnostics_get(struct call *c)
             if (d.is_cut)
                 (void)json_object_set_new(answer, "warnings",
                                           json_pack("[s]", "older lines are left out: 'cove log' has all"));
-            opensandbox_answer(c, 200, answer);
+            call_value(c, 200, answer);
         }
     }
     buf_fini(&d.text);
@@ -245,7 +239,6 @@ void diagnostics_content(struct call *c)
     struct str id = dash < 0 ? c->args[0] : str_n(c->args[0].p, (size_t)dash), scope = STR("");
     struct sandbox *sb = id_is_sandbox(id) ? sandbox_find(call_core(c), id) : NULL;
     const char *why = "this address is not valid";
-    struct err err;
 
     if (sb && dash >= 0 && !sandbox_info(sb)->hidden)
         why = proxy_check_ticket(sandbox_info(sb), 0, str_sub(c->args[0], (size_t)dash + 1));
@@ -255,9 +248,7 @@ void diagnostics_content(struct call *c)
         call_refuse(c, ERR_UNAUTHENTICATED, "%s", why);
     } else if (diagnostics_ask(c, scope, &d)) {
         d.id = sandbox_info(sb)->id;
-        if (diagnostics_read(c, &d, &err) < 0)
-            call_fail_err(c, &err);
-        else
+        if (call_ok(c, diagnostics_read(c, &d, &c->err)))
             diagnostics_text(c, &d);
     }
     buf_fini(&d.text);

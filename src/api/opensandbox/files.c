@@ -109,16 +109,10 @@ static void info_closed(struct call *c)
 
 static void info_next(struct call *c);
 
-static void info_one(void *ctx, const struct file_entry *entry, const struct err *err)
+static void info_one(struct call *c, const struct file_entry *entry)
 {
-    struct call *c = ctx;
     struct info *f = c->state;
 
-    c->file = NULL;
-    if (err) {
-        call_fail_err(c, err);
-        return;
-    }
     (void)json_object_setn_new(f->found, f->paths[f->i].p, f->paths[f->i].n, entry_json(entry));
     f->i++;
     call_step(c, info_next);
@@ -127,12 +121,11 @@ static void info_one(void *ctx, const struct file_entry *entry, const struct err
 static void info_next(struct call *c)
 {
     struct info *f = c->state;
-    struct err err;
 
-    if (f->i == f->n) {
-        opensandbox_answer(c, 200, json_incref(f->found));
-    } else if (file_stat(c->sandbox, &c->actor, STR("root"), f->paths[f->i], info_one, c, &c->file, &err) < 0)
-        call_fail_err(c, &err);
+    if (f->i == f->n)
+        call_value(c, 200, json_incref(f->found));
+    else
+        call_ok(c, file_stat(c->sandbox, &c->actor, STR("root"), f->paths[f->i], CALL_FILE(c, info_one)));
 }
 
 static void files_info(struct call *c)
@@ -171,7 +164,6 @@ static void remove_paths(struct call *c)
 const struct str *files_permissions(struct call *c, const char *path, const json_t *one, struct str *to)
 {
     struct arena *a = http_arena(c->req);
-    struct err err;
     int64_t mode = 0;
 
     to[0] = files_path(c, str_of(path));
@@ -180,13 +172,12 @@ const struct str *files_permissions(struct call *c, const char *path, const json
         call_fail(c, 400, "'%.100s': it is {\"owner\", \"group\", \"mode\"}", path);
         return NULL;
     }
-    if (json_wants(one,
-                   (const struct json_want[]){JSON_WANT_STR("owner", &to[1]), JSON_WANT_STR("group", &to[2]),
-                                              JSON_WANT_INT("mode", 0, 7777, &mode)},
-                   3, a, false, &err) < 0) {
-        call_fail_err(c, &err);
+    if (!call_ok(c,
+                 json_wants(one,
+                            (const struct json_want[]){JSON_WANT_STR("owner", &to[1]), JSON_WANT_STR("group", &to[2]),
+                                                       JSON_WANT_INT("mode", 0, 7777, &mode)},
+                            3, a, false, &c->err)))
         return NULL;
-    }
     for (int64_t m = mode; m; m /= 10)
         if (m % 10 > 7) {
             call_fail(c, 400, "mode %lld must have octal digits", (long long)mode);
@@ -312,7 +303,7 @@ static void list_done(void *ctx, const struct file_entry *entry, const struct er
     else if (err)
         call_fail(c, 400, "%s", err->msg);
     else
-        opensandbox_answer(c, 200, json_incref(l->found));
+        call_value(c, 200, json_incref(l->found));
 }
 
 static void list_begin(struct call *c)
@@ -341,7 +332,6 @@ static void list_directory(struct call *c, struct str pattern, uint64_t depth)
 {
     struct osb_listing *l = arena_alloc(http_arena(c->req), sizeof(*l));
     struct str path;
-    struct err err;
 
     *l = (struct osb_listing){
         .found = json_array(), .pattern = pattern, .depth = (uint32_t)MIN(depth, (uint64_t)DEPTH_MAX)};
@@ -353,8 +343,8 @@ static void list_directory(struct call *c, struct str pattern, uint64_t depth)
         call_json(c, 200, STR("[]"));
     else if (pattern.p)
         list_begin(c);
-    else if (file_stat(c->sandbox, &c->actor, STR("root"), l->path, list_found, c, &c->file, &err) < 0)
-        call_fail_err(c, &err);
+    else
+        call_ok(c, file_stat(c->sandbox, &c->actor, STR("root"), l->path, list_found, c, &c->file, &c->err));
 }
 
 static void list_files(struct call *c)
@@ -417,15 +407,12 @@ static struct str replace_path(const struct replacing *r)
 static void replace_write(struct call *c)
 {
     struct replacing *r = c->state;
-    struct err err;
 
     r->in.done = replace_written;
     r->in.bytes = buf_str(&r->changed);
     r->in.given = 0;
-    file_body_begun(&r->in,
-                    file_write(c->sandbox, &c->actor, STR("root"), replace_path(r), NULL, 0, &file_body_bytes, &r->in,
-                               &c->file, &err),
-                    &err);
+    file_body_begun(&r->in, file_write(c->sandbox, &c->actor, STR("root"), replace_path(r), NULL, 0,
+                                       FILE_BODY(&r->in, &file_body_bytes)));
 }
 
 static void replace_read(struct file_body *f, const struct file_entry *entry, const struct err *err)
@@ -469,7 +456,7 @@ static void replace_next(struct call *c)
 
     if (!r->it) {
         if (r->is_verbose)
-            opensandbox_answer(c, 200, json_incref(r->answer));
+            call_value(c, 200, json_incref(r->answer));
         else
             call_empty(c, 200);
         return;
@@ -483,10 +470,8 @@ static void replace_next(struct call *c)
         return;
     }
     r->in.done = replace_read;
-    file_body_begun(&r->in,
-                    file_read(c->sandbox, &c->actor, STR("root"), replace_path(r), 0, REPLACE_MAX + 1, &file_body_text,
-                              &r->in, &c->file, &err),
-                    &err);
+    file_body_begun(&r->in, file_read(c->sandbox, &c->actor, STR("root"), replace_path(r), 0, REPLACE_MAX + 1,
+                                      FILE_BODY(&r->in, &file_body_text)));
 }
 
 static void replace_files(struct call *c)

@@ -35,13 +35,11 @@ struct opensandbox {
 /* n characters of [a-z0-9], at most 32, that stand for the text. */
 void opensandbox_digest(struct str text, char *to, size_t n);
 
-/* Answers and drops json. */
-void opensandbox_answer(struct call *c, int status, json_t *json);
-
 /* 400, with a code of the lifecycle API that none of ours stands for. */
 void opensandbox_refuse(struct call *c, const char *code, const struct err *err);
 
-json_t *opensandbox_time(usec_t at); /* RFC 3339; NULL, so left out, for 0 */
+#define opensandbox_answer call_value /* answers and drops the JSON */
+json_t *opensandbox_time(usec_t at);  /* RFC 3339; NULL, so left out, for 0 */
 
 /* The page of a list that the query asks for; false: answered. */
 struct osb_page {

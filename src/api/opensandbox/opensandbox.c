@@ -22,21 +22,9 @@ void opensandbox_digest(struct str text, char *to, size_t n)
 
 /* ---- answers ---- */
 
-void opensandbox_answer(struct call *c, int status, json_t *json)
-{
-    AUTO_BUF struct buf b = BUF_INIT(CALL_REPLY_MAX);
-    char *text = json_dumps(json, JSON_COMPACT);
-
-    json_decref(json);
-    if (text)
-        buf_append_cstr(&b, text);
-    mem_free(text);
-    call_json_buf(c, status, &b);
-}
-
 void opensandbox_refuse(struct call *c, const char *code, const struct err *err)
 {
-    opensandbox_answer(c, 400, json_pack("{s:s,s:s}", "code", code, "message", err->msg));
+    call_value(c, 400, json_pack("{s:s,s:s}", "code", code, "message", err->msg));
 }
 
 json_t *opensandbox_time(usec_t at)
@@ -82,8 +70,7 @@ static void execd_error(struct buf *b, int status, enum err_code code, struct st
 {
     (void)hint;
     if (code == ERR_UNAUTHENTICATED) {
-        buf_append_cstr(b, "{\"error\":");
-        buf_append_json_string(b, message);
+        json_open(b, "error", message);
         buf_append_char(b, '}');
         return;
     }
@@ -231,12 +218,10 @@ struct opensandbox *opensandbox_new(const struct opensandbox_config *config)
     o->builder = config->builder;
     id_token(o->instance, COMMAND_ID_LEN);
     pendings_init(o);
-    if (facade_init(&o->lifecycle, &lifecycle_ops, config->core, config->refusals) == 0 &&
-        facade_init(&o->execd, &execd_ops, config->core, config->refusals) == 0 &&
-        facade_init(&o->egress, &egress_ops, config->core, config->refusals) == 0)
-        return o;
-    opensandbox_free(o);
-    return NULL;
+    facade_init(&o->lifecycle, &lifecycle_ops, config->core, config->refusals);
+    facade_init(&o->execd, &execd_ops, config->core, config->refusals);
+    facade_init(&o->egress, &egress_ops, config->core, config->refusals);
+    return o;
 }
 
 void opensandbox_free(struct opensandbox *o)

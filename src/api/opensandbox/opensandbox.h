@@ -24,8 +24,8 @@ struct opensandbox_config {
     struct refusals *refusals; /* the same; NULL: nobody is told */
 };
 
-struct opensandbox *opensandbox_new(const struct opensandbox_config *config); /* NULL: out of descriptors */
-void opensandbox_free(struct opensandbox *o);                                 /* all requests must have ended */
+struct opensandbox *opensandbox_new(const struct opensandbox_config *config);
+void opensandbox_free(struct opensandbox *o); /* all requests must have ended */
 
 /* A claim (api/kit/claim.h) of "/v1/". */
 bool opensandbox_serve(void *facade, struct http_request *req);

@@ -37,9 +37,8 @@ struct pty {
     struct pty_client *client;
     struct buf kept;
     uint64_t written; /* what was, in all; kept is its end */
-    size_t unacked;
-    uint32_t pid;  /* 0: not started yet */
-    int exit_code; /* of the last process */
+    uint32_t pid;     /* 0: not started yet */
+    int exit_code;    /* of the last process */
     bool is_pipe, was_launched, has_failed, is_once;
 };
 
@@ -75,17 +74,19 @@ static void pty_detach(struct pty_client *l, uint16_t code, const char *reason)
     p->client = NULL;
     if (l->pending)
         exec_call_cancel(TAKE_PTR(l->pending));
-    if (p->follow && p->unacked)
-        exec_ack(p->follow, p->unacked);
-    p->unacked = 0;
+    if (p->follow && l->call->unacked)
+        exec_ack(p->follow, l->call->unacked);
+    l->call->unacked = 0;
     if (!reason)
         return;
     http_resume_body(l->call->req); /* what it still says is read and dropped */
     websocket_close_as(l->socket, code, reason);
 }
 
-static void pty_free(struct pty *p)
+static void pty_free(void *pty)
 {
+    struct pty *p = pty;
+
     if (p->client)
         pty_detach(p->client, CLOSE_NORMAL, "the terminal is gone");
     (void)map_del(&p->o->ptys, str_of(p->id));
@@ -100,11 +101,7 @@ static void pty_free(struct pty *p)
 
 void ptys_free(struct opensandbox *o)
 {
-    size_t it = 0;
-
-    for (struct pty *p; (p = map_next(&o->ptys, &it)); it = 0)
-        pty_free(p);
-    map_fini(&o->ptys);
+    facade_drain(&o->ptys, pty_free);
 }
 
 static void pty_on_sandbox_end(struct sandbox_watch *w, struct sandbox *sb)
@@ -198,16 +195,13 @@ static void pty_writes(void *ctx, enum wire_channel channel, struct str bytes)
     p->written += bytes.n;
     if (p->client && p->client->is_connected) {
         AUTO_BUF struct buf b = BUF_INIT(bytes.n + 64);
-        struct http_request *req = p->client->call->req;
 
         websocket_append_binary(&b, str_n(&kind, 1), bytes);
-        (void)http_response_write(req, buf_str(&b));
-        if (http_response_full(req)) {
-            p->unacked += bytes.n;
-            return;
-        }
+        (void)http_response_write(p->client->call->req, buf_str(&b));
+        call_paced(p->client->call, bytes.n);
+    } else {
+        exec_ack(p->follow, bytes.n);
     }
-    exec_ack(p->follow, bytes.n);
 }
 
 static void pty_tell_exit(struct pty_client *l)
@@ -226,7 +220,6 @@ static void pty_exits(void *ctx, const struct exec_exit *exit)
 
     p->follow = NULL;
     p->pid = 0;
-    p->unacked = 0;
     p->exit_code = exit->signaled ? -1 : (int)exit->code;
     if (l)
         pty_tell_exit(l);
@@ -240,7 +233,6 @@ static void pty_fails(void *ctx, const struct err *err)
 
     p->follow = NULL;
     p->pid = 0;
-    p->unacked = 0;
     p->exit_code = -1;
     p->has_failed |= !is_late;
     if (!l)
@@ -381,15 +373,12 @@ static void pty_gone(struct call *c)
     buf_fini(&l->in);
 }
 
-static void pty_drains(struct http_request *req, void *ctx)
+static void pty_drains(struct call *c, size_t n)
 {
-    struct pty_client *l = ctx;
+    const struct pty_client *l = c->state;
 
-    (void)req;
-    if (!l->pty || !l->pty->follow)
-        return;
-    exec_ack(l->pty->follow, l->pty->unacked);
-    l->pty->unacked = 0;
+    if (l->pty && l->pty->follow)
+        exec_ack(l->pty->follow, n);
 }
 
 static void pty_ping(struct call *c)
@@ -456,7 +445,7 @@ void pty_attach(struct call *c)
         pty_detach(p->client, CLOSE_TAKEN_OVER, "TAKEN_OVER");
     p->client = l;
     l->pty = p;
-    http_on_drain(c->req, pty_drains, l);
+    call_pace(c, pty_drains);
     call_set_timer(c, PING_MS, pty_ping);
     if (p->pid || is_over)
         pty_connected(l);
@@ -481,11 +470,11 @@ void pty_make(struct call *c)
         pty_new(c, command_id_once(c), cwd, command)->is_once = true;
         operation_claim(c, true);
     } else if (same) /* by an operation id */
-        opensandbox_answer(c, 200, json_pack("{s:s}", "session_id", same->id));
+        call_value(c, 200, json_pack("{s:s}", "session_id", same->id));
     else if (!pty_has_room(c))
         call_fail(c, 429, "a sandbox has at most %d terminals", PTYS_MAX);
     else
-        opensandbox_answer(c, 201, json_pack("{s:s}", "session_id", pty_new(c, command_id_once(c), cwd, command)->id));
+        call_value(c, 201, json_pack("{s:s}", "session_id", pty_new(c, command_id_once(c), cwd, command)->id));
 }
 
 void pty_status(struct call *c)
@@ -493,10 +482,10 @@ void pty_status(struct call *c)
     const struct pty *p = pty_find(c);
 
     if (p)
-        opensandbox_answer(c, 200,
-                           json_pack("{s:s,s:b,s:I,s:b,s:b}", "session_id", p->id, "running", p->pid != 0,
-                                     "output_offset", (json_int_t)p->written, "launch_attempted", p->was_launched,
-                                     "launch_failed", p->has_failed));
+        call_value(c, 200,
+                   json_pack("{s:s,s:b,s:I,s:b,s:b}", "session_id", p->id, "running", p->pid != 0, "output_offset",
+                             (json_int_t)p->written, "launch_attempted", p->was_launched, "launch_failed",
+                             p->has_failed));
     else
         pty_unknown(c);
 }
@@ -519,13 +508,12 @@ static void pty_killed(void *ctx, const struct err *err)
 void pty_remove(struct call *c)
 {
     struct pty *p = pty_find(c);
-    struct err err;
 
     if (!p)
         pty_unknown(c);
     else if (!p->pid)
         pty_killed(c, NULL);
-    else if (exec_signal(c->sandbox, &c->actor, &(struct exec_select){.pid = p->pid}, SIGKILL, pty_killed, c, &c->exec,
-                         &err) < 0)
-        call_fail_err(c, &err);
+    else
+        call_ok(c, exec_signal(c->sandbox, &c->actor, &(struct exec_select){.pid = p->pid}, SIGKILL, pty_killed, c,
+                               &c->exec, &c->err));
 }

@@ -150,7 +150,6 @@ void report_log(struct call *c)
 {
     struct report_reading *l = arena_alloc(http_arena(c->req), sizeof(*l));
     char path[64];
-    struct err err;
 
     l->from = 0;
     file_body_init(&l->f, c, LOG_PIECE);
@@ -164,10 +163,8 @@ void report_log(struct call *c)
         return;
     }
     (void)snprintf(path, sizeof(path), COMMAND_DIRECTORY "/%.*s.log", STR_ARG(c->args[0]));
-    file_body_begun(&l->f,
-                    file_read(c->sandbox, &c->actor, STR("root"), str_of(path), l->from, LOG_PIECE, &file_body_text,
-                              &l->f, &c->file, &err),
-                    &err);
+    file_body_begun(&l->f, file_read(c->sandbox, &c->actor, STR("root"), str_of(path), l->from, LOG_PIECE,
+                                     FILE_BODY(&l->f, &file_body_text)));
 }
 
 /* ---- figures ---- */

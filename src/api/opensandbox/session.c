@@ -13,17 +13,13 @@ enum { OPERATION_MAX = 128 };
 /* ---- scripts ---- */
 
 struct script {
-    struct follow *follow;
     struct buf output;
     void (*done)(struct call *c, uint32_t code, struct str output);
 };
 
 static void script_closed(struct call *c)
 {
-    struct script *s = c->state;
-
-    exec_close(TAKE_PTR(s->follow));
-    buf_fini(&s->output);
+    buf_fini(&((struct script *)c->state)->output);
 }
 
 static void script_output(void *ctx, enum wire_channel channel, struct str bytes)
@@ -33,7 +29,7 @@ static void script_output(void *ctx, enum wire_channel channel, struct str bytes
 
     (void)channel;
     (void)buf_append_str(&s->output, str_n(bytes.p, MIN(bytes.n, SCRIPT_OUTPUT_MAX - buf_len(&s->output))));
-    exec_ack(s->follow, bytes.n);
+    exec_ack(c->follow, bytes.n);
 }
 
 static void script_exit(void *ctx, const struct exec_exit *exit)
@@ -41,16 +37,15 @@ static void script_exit(void *ctx, const struct exec_exit *exit)
     struct call *c = ctx;
     struct script *s = c->state;
 
-    s->follow = NULL;
+    c->follow = NULL;
     s->done(c, exit->signaled ? UINT32_MAX : exit->code, str_trim(buf_str(&s->output)));
 }
 
 static void script_error(void *ctx, const struct err *err)
 {
     struct call *c = ctx;
-    struct script *s = c->state;
 
-    s->follow = NULL;
+    c->follow = NULL;
     call_fail_err(c, err);
 }
 
@@ -62,7 +57,6 @@ void script_run(struct call *c, const char *script, const struct str *args, size
     struct str *argv = arena_alloc(http_arena(c->req), (n_args + 3) * sizeof(*argv));
     struct exec_spec spec = {
         .cmd = STR("/bin/sh"), .args = argv, .n_args = n_args + 3, .user = STR("root"), .timeout_ms = 30000};
-    struct err err;
 
     *s = (struct script){.done = done};
     buf_init(&s->output, SCRIPT_OUTPUT_MAX);
@@ -71,10 +65,8 @@ void script_run(struct call *c, const char *script, const struct str *args, size
     argv[2] = STR("sh");
     for (size_t i = 0; i < n_args; i++)
         argv[3 + i] = args[i];
-    if (exec_start(c->sandbox, &c->actor, &spec, &ops, c, &s->follow, &err) < 0) {
-        call_fail_err(c, &err);
+    if (!call_ok(c, exec_start(c->sandbox, &c->actor, &spec, &ops, c, &c->follow, &c->err)))
         return;
-    }
     if (c->cleanup)
         c->cleanup(c);
     c->state = s;
@@ -230,7 +222,7 @@ static void session_made(struct call *c, uint32_t code, struct str output)
     if (code)
         call_fail(c, 400, "%.*s", (int)MIN(output.n, (size_t)200), output.p);
     else
-        opensandbox_answer(c, 200, json_pack("{s:s}", "session_id", c->args[1].p));
+        call_value(c, 200, json_pack("{s:s}", "session_id", c->args[1].p));
 }
 
 void session_make(struct call *c)
@@ -286,7 +278,6 @@ static void session_found(void *ctx, const struct file_entry *entry, const struc
 
 static void session_stat(struct call *c, file_entry_fn done)
 {
-    struct err err;
     char path[64];
 
     if (!command_is_id(c->args[0])) {
@@ -294,8 +285,7 @@ static void session_stat(struct call *c, file_entry_fn done)
         return;
     }
     (void)snprintf(path, sizeof(path), COMMAND_DIRECTORY "/%.*s.session", STR_ARG(c->args[0]));
-    if (file_stat(c->sandbox, &c->actor, STR("root"), str_of(path), done, c, &c->file, &err) < 0)
-        call_fail_err(c, &err);
+    call_ok(c, file_stat(c->sandbox, &c->actor, STR("root"), str_of(path), done, c, &c->file, &c->err));
 }
 
 void session_run_command(struct call *c)

@@ -10,8 +10,7 @@ void sse_begin(struct buf *b, const char *type)
 void sse_text(struct buf *b, const char *type, struct str text)
 {
     sse_begin(b, type);
-    buf_append_cstr(b, ",\"text\":");
-    buf_append_json_string(b, text);
+    json_put_str(b, "text", text);
     buf_append_cstr(b, "}\n\n");
 }
 

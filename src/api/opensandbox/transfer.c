@@ -13,7 +13,6 @@ enum { PART_METADATA_MAX = 64 * 1024 };
 struct transfer_download {
     struct str path;
     uint64_t from, length, line, first, last; /* lines are counted from 1; first 0: bytes */
-    size_t unacked;
     struct http_header *headers;
     size_t n_headers;
     bool is_range;
@@ -71,26 +70,7 @@ static void download_data(void *ctx, struct str bytes)
             from = i + 1;
         }
     }
-    if (http_response_full(c->req))
-        d->unacked += bytes.n;
-    else
-        file_read_ack(c->file, bytes.n);
-}
-
-static void download_drain(struct http_request *req, void *ctx)
-{
-    struct call *c = ctx;
-    struct transfer_download *d = c->state;
-
-    (void)req;
-    if (c->file && d->unacked)
-        file_read_ack(c->file, d->unacked);
-    d->unacked = 0;
-}
-
-static void download_open(void *ctx, const struct file_entry *entry)
-{
-    (void)ctx, (void)entry;
+    call_paced(c, bytes.n);
 }
 
 static void download_end(void *ctx, const struct err *err)
@@ -110,7 +90,7 @@ static void download_end(void *ctx, const struct err *err)
 
 static void download_read(struct call *c)
 {
-    static const struct file_read_ops ops = {download_open, download_data, download_end};
+    static const struct file_read_ops ops = {.on_data = download_data, .on_end = download_end};
     struct transfer_download *d = c->state;
     struct err err;
 
@@ -145,21 +125,16 @@ static void download_begin(struct call *c, const struct file_entry *e)
             c->req, STR("content-range"),
             str_of(arena_printf(a, "bytes %llu-%llu/%llu", (unsigned long long)d->from,
                                 (unsigned long long)(d->from + d->length - 1), (unsigned long long)e->size)));
-    http_on_drain(c->req, download_drain, c);
+    call_pace(c, NULL);
     d->headers = arena_alloc(a, sizeof(headers));
     memcpy(d->headers, headers, sizeof(headers));
     d->n_headers = ARRAY_SIZE(headers);
     call_step(c, download_read);
 }
 
-static void download_found(void *ctx, const struct file_entry *entry, const struct err *err)
+static void download_found(struct call *c, const struct file_entry *entry)
 {
-    struct call *c = ctx;
-
-    c->file = NULL;
-    if (err)
-        call_fail_err(c, err);
-    else if (entry->type != WIRE_FILE_REGULAR)
+    if (entry->type != WIRE_FILE_REGULAR)
         call_fail(c, 400, "'%.*s' is not a regular file", (int)MIN(entry->path.n, (size_t)200), entry->path.p);
     else
         download_begin(c, entry);
@@ -169,7 +144,6 @@ void transfer_download(struct call *c)
 {
     struct transfer_download *d = arena_alloc(http_arena(c->req), sizeof(*d));
     uint64_t first, count;
-    struct err err;
 
     *d = (struct transfer_download){.line = 1};
     c->state = d;
@@ -187,17 +161,15 @@ void transfer_download(struct call *c)
         d->first = MAX(first, (uint64_t)1);
         d->last = count && count < UINT64_MAX - d->first ? d->first + count - 1 : UINT64_MAX;
     }
-    if (file_stat(c->sandbox, &c->actor, STR("root"), d->path, download_found, c, &c->file, &err) < 0)
-        call_fail_err(c, &err);
+    call_ok(c, file_stat(c->sandbox, &c->actor, STR("root"), d->path, CALL_FILE(c, download_found)));
 }
 
 /* ---- uploads ---- */
 
 struct transfer_upload {
-    struct upload_queue *queue; /* owned */
-    struct multipart *parser;   /* owned */
-    struct buf metadata;        /* of the part that comes */
-    struct str *args;           /* four for each file: path, owner, group, mode */
+    struct multipart *parser; /* owned */
+    struct buf metadata;      /* of the part that comes */
+    struct str *args;         /* four for each file: path, owner, group, mode */
     size_t n_files, max_files;
     enum { PART_OTHER, PART_METADATA, PART_FILE } part;
     bool has_metadata, is_ended;
@@ -207,7 +179,6 @@ static void upload_closed(struct call *c)
 {
     struct transfer_upload *u = c->state;
 
-    upload_queue_free(u->queue);
     multipart_free(u->parser);
     buf_fini(&u->metadata);
 }
@@ -231,16 +202,17 @@ static int upload_part(const struct multipart_part *part, void *ctx)
         return -ECANCELED;
     }
     u->has_metadata = false;
-    upload_queue_begin(u->queue, u->args[4 * (u->n_files - 1)]);
+    upload_queue_begin(c->uploads, u->args[4 * (u->n_files - 1)]);
     return c->answered ? -ECANCELED : 0;
 }
 
 static int upload_bytes(struct str data, void *ctx)
 {
-    struct transfer_upload *u = ((struct call *)ctx)->state;
+    struct call *c = ctx;
+    struct transfer_upload *u = c->state;
 
     if (u->part == PART_FILE)
-        upload_queue_data(u->queue, data);
+        upload_queue_data(c->uploads, data);
     return u->part == PART_METADATA ? buf_append_str(&u->metadata, data) : 0;
 }
 
@@ -283,7 +255,7 @@ static int upload_part_end(void *ctx)
     if (u->part == PART_METADATA)
         return upload_metadata(c);
     if (u->part == PART_FILE)
-        upload_queue_end(u->queue);
+        upload_queue_end(c->uploads);
     return 0;
 }
 
@@ -299,85 +271,42 @@ static void upload_advance(struct call *c)
 {
     struct transfer_upload *u = c->state;
 
-    if (c->answered || !u->queue)
+    if (c->answered)
         return;
-    if (!u->is_ended && upload_queue_is_busy(u->queue)) {
+    if (!u->is_ended && upload_queue_is_busy(c->uploads)) {
         http_pause_body(c->req);
     } else if (!u->is_ended) {
         http_resume_body(c->req);
-    } else if (upload_queue_is_empty(u->queue) && !c->is_held) {
+    } else if (upload_queue_is_empty(c->uploads) && !c->is_held) {
         call_step(c, upload_apply);
     }
 }
 
-static void upload_write(struct call *c)
+static void upload_data(struct call *c, struct str data)
 {
     struct transfer_upload *u = c->state;
-    struct err err;
 
-    if (upload_queue_write(u->queue, &err) < 0)
-        call_fail_err(c, &err);
-}
-
-static void upload_next(void *ctx)
-{
-    call_step(ctx, upload_write);
-}
-
-static void upload_idle(void *ctx)
-{
-    upload_advance(ctx);
-}
-
-static void upload_written(void *ctx, const struct file_entry *entry)
-{
-    (void)ctx, (void)entry;
-}
-
-static void upload_failed(void *ctx, const struct err *err)
-{
-    call_fail_err(ctx, err);
-}
-
-static void upload_data(struct http_request *req, struct str data, void *ctx)
-{
-    struct call *c = ctx;
-    struct transfer_upload *u = c->state;
-
-    (void)req;
-    if (c->answered)
-        return;
     if (multipart_feed(u->parser, data) < 0 && !c->answered)
         call_fail(c, 400, "the multipart body is malformed");
     upload_advance(c);
 }
 
-static void upload_end(struct http_request *req, void *ctx)
+static void upload_end(struct call *c)
 {
-    struct call *c = ctx;
     struct transfer_upload *u = c->state;
 
-    (void)req;
-    if (c->answered)
-        return;
     u->is_ended = true;
     if (multipart_end(u->parser) < 0 || u->has_metadata || !u->n_files)
         call_fail(c, 400, "the multipart body lacks a file for a metadata part, or its end");
     upload_advance(c);
 }
 
-static void upload_lost(struct http_request *req, int error, void *ctx)
-{
-    (void)req, (void)error, (void)ctx; /* on_close follows */
-}
-
 void transfer_upload(struct call *c)
 {
     static const struct multipart_ops parts = {upload_part, upload_bytes, upload_part_end};
-    static const struct upload_queue_ops queue = {upload_next, upload_written, upload_idle, upload_failed};
-    static const struct http_body_ops body = {upload_data, upload_end, upload_lost};
+    static const struct upload_queue_ops queue = {.on_idle = upload_advance};
+    static const struct call_body_ops body = {upload_data, upload_end};
     struct transfer_upload *u = arena_alloc(http_arena(c->req), sizeof(*u));
-    const struct upload_target target = {.sandbox = c->sandbox, .actor = &c->actor, .user = STR("root")};
 
     *u = (struct transfer_upload){.n_files = 0};
     if (multipart_new(http_header_get(c->req, "content-type"), &parts,
@@ -386,8 +315,8 @@ void transfer_upload(struct call *c)
         return;
     }
     buf_init(&u->metadata, PART_METADATA_MAX);
-    u->queue = upload_queue_new(&target, &queue, c);
+    upload_queue_make(c, STR("root"), NULL, 0, &queue);
     c->state = u;
     c->cleanup = upload_closed;
-    http_stream_body(c->req, &body, c);
+    call_stream_body(c, &body);
 }

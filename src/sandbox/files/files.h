@@ -51,7 +51,7 @@ int file_list(struct sandbox *sb, const struct actor *actor, struct str user, st
 
 /* Reading: on_open with the entry, then data under credit, then exactly one on_end (err NULL: all was read). */
 struct file_read_ops {
-    void (*on_open)(void *ctx, const struct file_entry *entry);
+    void (*on_open)(void *ctx, const struct file_entry *entry); /* may be NULL */
     void (*on_data)(void *ctx, struct str bytes);
     void (*on_end)(void *ctx, const struct err *err);
 };

@@ -10,7 +10,7 @@ static void on_read_reply(void *user, struct str head)
 {
     struct file_call *c = user;
     struct wire_entry entry;
-    if (file_take_entry(c, head, &entry))
+    if (file_take_entry(c, head, &entry) && c->to.read->on_open)
         c->to.read->on_open(c->ctx, &entry.e);
 }
 

@@ -4,6 +4,7 @@
 #include "api/e2b/control/sandbox_json.h"
 #include "api/e2b/events.h"
 #include "api/e2b/templates/templates.h"
+#include "api/e2b/volumes/volume_content.h"
 #include "http/client/connect.h"
 #include "sandbox/tenant.h"
 
@@ -23,7 +24,7 @@ static void not_yet(struct call *c)
 const struct route control_routes[] = {
     {HTTP_METHOD_GET, "/health", control_health, ROUTE_OPEN, NULL},
     {HTTP_METHOD_POST, "/sandboxes", control_create, ROUTE_BODY, NULL},
-    {HTTP_METHOD_POST, "/v2/sandboxes", control_create_v2, ROUTE_BODY, NULL},
+    {HTTP_METHOD_POST, "/v2/sandboxes", control_create, ROUTE_BODY, "v2"},
     {HTTP_METHOD_GET, "/sandboxes", control_list, 0, NULL},
     {HTTP_METHOD_GET, "/v2/sandboxes", control_list_v2, 0, NULL},
     {HTTP_METHOD_GET, "/sandboxes/metrics", control_metrics_many, 0, NULL},
@@ -55,15 +56,15 @@ const struct route control_routes[] = {
     {HTTP_METHOD_GET, "/templates/{}", templates_get, 0, NULL},
     {HTTP_METHOD_POST, "/templates/{}", not_yet, 0, "builds of the first version"},
     {HTTP_METHOD_PATCH, "/templates/{}", templates_publish, ROUTE_BODY_MAY, NULL},
-    {HTTP_METHOD_PATCH, "/v2/templates/{}", templates_publish_v2, ROUTE_BODY_MAY, NULL},
+    {HTTP_METHOD_PATCH, "/v2/templates/{}", templates_publish, ROUTE_BODY_MAY, "names"},
     {HTTP_METHOD_DELETE, "/templates/{}", templates_delete, 0, NULL},
     {HTTP_METHOD_GET, "/templates/{}/tags", templates_tags_list, 0, NULL},
     {HTTP_METHOD_GET, "/templates/{}/files/{}", templates_upload_link, ROUTE_USE, NULL},
     {HTTP_METHOD_PUT, "/templates/{}/files/{}", templates_upload, ROUTE_OPEN, NULL},
     {HTTP_METHOD_POST, "/templates/{}/builds/{}", not_yet, 0, "builds of the first version"},
     {HTTP_METHOD_POST, "/v2/templates/{}/builds/{}", templates_start, ROUTE_BODY, NULL},
-    {HTTP_METHOD_GET, "/templates/{}/builds/{}/status", templates_status, 0, NULL},
-    {HTTP_METHOD_GET, "/templates/{}/builds/{}/logs", templates_logs, 0, NULL},
+    {HTTP_METHOD_GET, "/templates/{}/builds/{}/status", templates_status, 0, "status"},
+    {HTTP_METHOD_GET, "/templates/{}/builds/{}/logs", templates_status, 0, "logs"},
 
     {HTTP_METHOD_GET, "/events/sandboxes", events_list, 0, NULL},
     {HTTP_METHOD_GET, "/events/sandboxes/{}", events_list, ROUTE_OF_SANDBOX, NULL},
@@ -172,6 +173,12 @@ int control_status_of(const struct call *c, struct err *err)
 {
     bool is_of_volume = c->route && str_starts(str_of(c->route->pattern), STR("/volumes"));
 
+    if (c->route && str_starts(str_of(c->route->pattern), STR("/volumecontent")))
+        return volume_content_status_of(c, err);
+    if (c->route && c->route->handler == templates_upload)
+        return templates_upload_status(err);
+    if (c->cuts && (err->reason == ERR_NO_SPACE || err->reason == ERR_NO_QUOTA))
+        return 507;
     if (err->code != ERR_FAILED_PRECONDITION || c->cuts || (!c->sandbox && !is_of_volume))
         return connect_status(err->code);
     if (!c->sandbox || sandbox_info(c->sandbox)->state == SANDBOX_RUNNING)

@@ -26,8 +26,7 @@ void control_on_done(void *ctx, struct sandbox *sb, const struct err *err);
 
 bool control_set_timeout(struct call *c, struct sandbox *sb, int64_t seconds, bool extend_only); /* false: answered */
 
-void control_create(struct call *c); /* v1: short default timeout, a token only when asked for */
-void control_create_v2(struct call *c);
+void control_create(struct call *c);          /* v1: short default timeout, a token only when asked for */
 void control_creations_free(struct e2b *e2b); /* what is remembered of them */
 void control_list(struct call *c);            /* v1: running ones, no pages */
 void control_list_v2(struct call *c);

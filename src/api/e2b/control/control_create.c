@@ -16,15 +16,10 @@ enum { KEYS_MAX = 4096, KEY_LEN_MAX = 255 };
 
 struct control_creation {
     struct list node;    /* of e2b->creations, oldest first; only when it has a key */
-    struct list waiting; /* struct create_waiter */
+    struct list waiting; /* struct call, held */
     struct e2b *e2b;
     char *key;                   /* owned; NULL: none */
     char id[ID_SANDBOX_LEN + 1]; /* "" while it is under way */
-};
-
-struct create_waiter {
-    struct list node;
-    struct call *call; /* referenced */
 };
 
 static void creation_free(struct control_creation *cr)
@@ -58,11 +53,7 @@ static void control_create_answer(struct call *c, struct sandbox *sb)
 
 static void wait_for(struct control_creation *cr, struct call *c)
 {
-    struct create_waiter *waiter = mem_new(struct create_waiter);
-
-    call_ref(c);
-    waiter->call = c;
-    list_append(&cr->waiting, &waiter->node);
+    list_append(&cr->waiting, &call_hold(c)->node);
 }
 
 static void on_created(void *ctx, struct sandbox *sb, const struct err *err)
@@ -70,16 +61,12 @@ static void on_created(void *ctx, struct sandbox *sb, const struct err *err)
     struct control_creation *cr = ctx;
 
     while (!list_empty(&cr->waiting)) {
-        struct create_waiter *waiter = LIST_FIRST(struct create_waiter, &cr->waiting, node);
-        struct call *c = waiter->call;
+        struct call *c = LIST_FIRST(struct call, &cr->waiting, node);
 
-        if (c->req && err)
-            call_fail_err(c, err);
-        else if (c->req)
+        list_remove(&c->node);
+        c = call_back(c, err);
+        if (c)
             control_create_answer(c, sb);
-        list_remove(&waiter->node);
-        mem_free(waiter);
-        call_unref(c);
     }
     if (sb && cr->key)
         memcpy(cr->id, sandbox_info(sb)->id, sizeof(cr->id));
@@ -202,24 +189,6 @@ static bool has_volumes(struct call *c, const struct sandbox_spec *spec)
     return true;
 }
 
-static void on_body(struct call *c, const json_t *body, enum create_version version)
-{
-    struct str key = version == CREATE_V2 ? http_header_get(c->req, "idempotency-key") : STR_NULL, own = STR_NULL;
-    struct sandbox_spec spec;
-    struct network_body network = {0};
-    struct err err;
-
-    if (key.p && !is_key(key))
-        call_fail(c, 400, "validation error: Idempotency-Key must be 1 to %d characters of a-z, 0-9 and '-'",
-                  KEY_LEN_MAX);
-    else if (create_spec_read(body, version, core_config(call_core(c))->max_timeout_ms, http_arena(c->req), &spec,
-                              &network, &err) < 0)
-        call_fail_err(c, &err);
-    else if (has_volumes(c, &spec) && (!key.n || !is_repeated(c, own = key_of_tenant(c, key))))
-        create(c, &spec, own);
-    network_body_fini(&network);
-}
-
 /* E2B's SDKs below 1.5 (they name themselves) can't send an access token. */
 static bool knows_tokens(const struct http_request *req)
 {
@@ -234,10 +203,19 @@ static bool knows_tokens(const struct http_request *req)
 
 void control_create(struct call *c)
 {
-    on_body(c, c->body, knows_tokens(c->req) ? CREATE_V1 : CREATE_V1_TOKENLESS);
-}
+    enum create_version version = c->route->what ? CREATE_V2 : knows_tokens(c->req) ? CREATE_V1 : CREATE_V1_TOKENLESS;
+    struct str key = version == CREATE_V2 ? http_header_get(c->req, "idempotency-key") : STR_NULL, own = STR_NULL;
+    struct sandbox_spec spec;
+    struct network_body network = {0};
+    struct err err;
 
-void control_create_v2(struct call *c)
-{
-    on_body(c, c->body, CREATE_V2);
+    if (key.p && !is_key(key))
+        call_fail(c, 400, "validation error: Idempotency-Key must be 1 to %d characters of a-z, 0-9 and '-'",
+                  KEY_LEN_MAX);
+    else if (create_spec_read(c->body, version, core_config(call_core(c))->max_timeout_ms, http_arena(c->req), &spec,
+                              &network, &err) < 0)
+        call_fail_err(c, &err);
+    else if (has_volumes(c, &spec) && (!key.n || !is_repeated(c, own = key_of_tenant(c, key))))
+        create(c, &spec, own);
+    network_body_fini(&network);
 }

@@ -60,11 +60,8 @@ static void control_list_answer(struct call *c, const struct list_query *q, bool
 
     n = paged ? MIN(all.n, (size_t)q->limit) : all.n;
     buf_append_char(&b, '[');
-    for (size_t i = 0; i < n; i++) {
-        if (i)
-            buf_append_char(&b, ',');
+    for (size_t i = 0; i < n; i++)
         sandbox_json_listed(&b, all.found[q->ascending ? all.n - 1 - i : i]);
-    }
     buf_append_char(&b, ']');
 
     if (paged && q->running) {
@@ -86,23 +83,17 @@ static void control_list_answer(struct call *c, const struct list_query *q, bool
 void control_list_v2(struct call *c)
 {
     struct list_query q;
-    struct err err;
 
-    if (list_query_parse(http_query(c->req), http_arena(c->req), &q, &err) < 0)
-        call_fail_err(c, &err);
-    else
+    if (call_ok(c, list_query_parse(http_query(c->req), http_arena(c->req), &q, &c->err)))
         control_list_answer(c, &q, true);
 }
 
 void control_list(struct call *c)
 {
     struct list_query q;
-    struct err err;
 
-    if (list_query_parse(http_query(c->req), http_arena(c->req), &q, &err) < 0) {
-        call_fail_err(c, &err);
+    if (!call_ok(c, list_query_parse(http_query(c->req), http_arena(c->req), &q, &c->err)))
         return;
-    }
     q.running = true;
     q.paused = q.ascending = q.has_cursor = false;
     q.started_after = 0;

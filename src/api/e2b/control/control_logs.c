@@ -87,14 +87,12 @@ static void append_line(struct buf *b, const struct line *line)
     sandbox_json_time(&text, line->at);
     buf_printf(&text, ",\"level\":\"%s\",\"logger\":", line->level);
     buf_append_json_string(&text, str_of(line->logger));
-    buf_append_cstr(&text, ",\"message\":");
-    buf_append_json_string(&text, str_of(line->message));
+    json_put_str(&text, "message", str_of(line->message));
     buf_append_char(&text, '}');
 
     buf_append_cstr(b, "{\"timestamp\":");
     sandbox_json_time(b, line->at);
-    buf_append_cstr(b, ",\"line\":");
-    buf_append_json_string(b, buf_str(&text));
+    json_put_str(b, "line", buf_str(&text));
     buf_append_char(b, '}');
 }
 
@@ -103,8 +101,7 @@ static void append_all(struct buf *b, const struct logs_lines *lines,
 {
     buf_append_char(b, '[');
     for (size_t i = 0; i < lines->n; i++) {
-        if (i)
-            buf_append_char(b, ',');
+        json_put_comma(b);
         append(b, &lines->all[i]);
     }
     buf_append_char(b, ']');

@@ -27,7 +27,6 @@ void control_metrics(struct call *c)
     AUTO_BUF struct buf b = BUF_INIT(REPLY_MAX);
     const struct sandbox_sample *samples;
     usec_t start = 0, end = UINT64_MAX - USEC_PER_SEC;
-    bool first = true;
     size_t n = 0;
 
     if (!get_time(c, "start", &start) || !get_time(c, "end", &end))
@@ -42,9 +41,7 @@ void control_metrics(struct call *c)
         /* The end is a whole second, and all of that second counts. */
         if (samples[i].at < start || samples[i].at >= end + USEC_PER_SEC)
             continue;
-        if (!first)
-            buf_append_char(&b, ',');
-        first = false;
+        json_put_comma(&b);
         sandbox_json_sample(&b, &samples[i]);
     }
     buf_append_char(&b, ']');
@@ -56,7 +53,6 @@ void control_metrics_many(struct call *c)
     AUTO_BUF struct buf b = BUF_INIT(BODY_MAX);
     struct str ids, id;
     size_t count = 0;
-    bool first = true;
 
     if (http_query_get(c->req, "sandbox_ids", &ids) != 1 || ids.n == 0) {
         call_fail(c, 400,
@@ -79,11 +75,8 @@ void control_metrics_many(struct call *c)
         samples = sandbox_samples(sb, &n);
         if (n == 0)
             continue;
-        if (!first)
-            buf_append_char(&b, ',');
-        first = false;
-        buf_append_json_string(&b, str_of(sandbox_info(sb)->id));
-        buf_append_char(&b, ':');
+        json_put_comma(&b);
+        buf_printf(&b, "\"%s\":", sandbox_info(sb)->id);
         sandbox_json_sample(&b, &samples[n - 1]);
     }
     buf_append_cstr(&b, "}}");

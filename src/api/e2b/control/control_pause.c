@@ -12,11 +12,9 @@ enum { LOOK_AGAIN_MS = 5, TIMEOUT_V1_S = 15, TIMEOUT_V2_S = 300 };
 void control_pause(struct call *c)
 {
     bool memory = true;
-    struct err err;
 
-    if (CALL_WANTS(c, JSON_WANT_BOOL("memory", &memory)) &&
-        sandbox_pause(c->sandbox, &c->actor, memory, control_on_done, call_hold(c), &err) < 0)
-        call_drop(c, &err);
+    if (CALL_WANTS(c, JSON_WANT_BOOL("memory", &memory)))
+        call_held(c, sandbox_pause(c->sandbox, &c->actor, memory, control_on_done, call_hold(c), &c->err));
 }
 
 /* ---- resume and connect ---- */
@@ -61,7 +59,6 @@ static void proceed(struct call *c)
 {
     struct pause_connection *k = c->state;
     struct sandbox *sb = control_sandbox(c); /* it may be gone by now */
-    struct err err;
 
     if (!sb)
         return;
@@ -77,8 +74,7 @@ static void proceed(struct call *c)
             .has_timeout = true, .timeout_ms = (uint64_t)MAX(k->seconds, (int64_t)1) * 1000, .cold = k->cold};
 
         k->joins = sandbox_info(sb)->state == SANDBOX_RESUMING;
-        if (sandbox_resume(sb, &c->actor, &how, on_resumed, call_hold(c), &err) < 0)
-            call_drop(c, &err);
+        call_held(c, sandbox_resume(sb, &c->actor, &how, on_resumed, call_hold(c), &c->err));
     }
 }
 

@@ -23,10 +23,7 @@ void control_on_done(void *ctx, struct sandbox *sb, const struct err *err)
 
 void control_kill(struct call *c)
 {
-    struct err err;
-
-    if (sandbox_kill(c->sandbox, &c->actor, control_on_done, call_hold(c), &err) < 0)
-        call_drop(c, &err);
+    call_held(c, sandbox_kill(c->sandbox, &c->actor, control_on_done, call_hold(c), &c->err));
 }
 
 /* ---- network ---- */
@@ -49,8 +46,8 @@ void control_network(struct call *c)
         kept = json_object();
     if (network_body_read(c->body, allow_internet, kept, &network, &err) < 0)
         call_fail_err(c, &err);
-    else if (network_set(c->sandbox, &c->actor, &network.spec, on_network_set, call_hold(c), &err) < 0)
-        call_drop(c, &err);
+    else
+        call_held(c, network_set(c->sandbox, &c->actor, &network.spec, on_network_set, call_hold(c), &c->err));
     network_body_fini(&network);
 }
 
@@ -58,12 +55,7 @@ void control_network(struct call *c)
 
 bool control_set_timeout(struct call *c, struct sandbox *sb, int64_t seconds, bool extend_only)
 {
-    struct err err;
-
-    if (sandbox_set_timeout(sb, &c->actor, (uint64_t)seconds * 1000, extend_only, &err) == 0)
-        return true;
-    call_fail_err(c, &err);
-    return false;
+    return call_ok(c, sandbox_set_timeout(sb, &c->actor, (uint64_t)seconds * 1000, extend_only, &c->err));
 }
 
 /* Less than nothing is at once, too: clients subtract times. */

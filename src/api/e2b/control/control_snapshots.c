@@ -14,8 +14,7 @@
 
 static void append_snapshot(struct buf *b, const struct template *t)
 {
-    buf_append_cstr(b, "{\"snapshotID\":");
-    buf_append_json_string(b, str_of(t->ref ? t->ref : t->id));
+    json_open(b, "snapshotID", str_of(t->ref ? t->ref : t->id));
     buf_append_cstr(b, ",\"names\":[");
     if (t->name)
         buf_append_json_string(b, str_of(t->name));
@@ -44,8 +43,8 @@ void control_snapshot(struct call *c)
         return;
     if (str_trim(name).n && template_ref_read(name, http_arena(c->req), &ref, &err) < 0)
         call_fail_err(c, &err);
-    else if (sandbox_snapshot(c->sandbox, &c->actor, ref, control_snapshots_on_made, call_hold(c), &err) < 0)
-        call_drop(c, &err);
+    else
+        call_held(c, sandbox_snapshot(c->sandbox, &c->actor, ref, control_snapshots_on_made, call_hold(c), &c->err));
 }
 
 /* ---- the list ---- */
@@ -133,11 +132,8 @@ static void control_snapshots_answer(struct call *c, struct snapshots *all, size
     while (after && i < all->n && order(all->found[i]->built, ref_of(all->found[i]), after->built, after->ref) <= 0)
         i++;
     buf_append_char(&b, '[');
-    for (; i < all->n && n < limit; i++, n++) {
-        if (n)
-            buf_append_char(&b, ',');
+    for (; i < all->n && n < limit; i++, n++)
         append_snapshot(&b, all->found[i]);
-    }
     buf_append_char(&b, ']');
     if (i < all->n && n) {
         snprintf(next, sizeof(next), "%" PRIu64 "_%s", all->found[i - 1]->built, ref_of(all->found[i - 1]));
@@ -209,8 +205,7 @@ static void answer_forks(struct forks *f)
 
     buf_append_char(&b, '[');
     for (size_t i = 0; i < f->count; i++) {
-        if (i)
-            buf_append_char(&b, ',');
+        json_put_comma(&b);
         buf_append_cstr(&b, f->results[i] ? f->results[i]
                                           : "{\"error\":{\"code\":500,\"message\":\"nothing came of it\"}}");
         mem_free(f->results[i]);

@@ -5,14 +5,10 @@
 
 static void append_volume(struct buf *b, const struct volume *v, bool with_token)
 {
-    buf_append_cstr(b, "{\"volumeID\":");
-    buf_append_json_string(b, str_of(v->id));
-    buf_append_cstr(b, ",\"name\":");
-    buf_append_json_string(b, str_of(v->name));
-    if (with_token) {
-        buf_append_cstr(b, ",\"token\":");
-        buf_append_json_string(b, str_of(v->token));
-    }
+    json_open(b, "volumeID", str_of(v->id));
+    json_put_str(b, "name", str_of(v->name));
+    if (with_token)
+        json_put_str(b, "token", str_of(v->token));
     buf_append_char(b, '}');
 }
 
@@ -39,20 +35,14 @@ static void control_volumes_on_made(void *ctx, const struct volume *v, const str
 void control_volume_make(struct call *c)
 {
     struct str name = STR("");
-    struct err err;
 
-    if (CALL_WANTS(c, JSON_NEED_STR("name", &name)) &&
-        volume_make(call_core(c), &c->actor, name, 0, control_volumes_on_made, call_hold(c), &err) < 0)
-        call_drop(c, &err);
+    if (CALL_WANTS(c, JSON_NEED_STR("name", &name)))
+        call_held(c, volume_make(call_core(c), &c->actor, name, 0, control_volumes_on_made, call_hold(c), &c->err));
 }
 
 static bool append_one(void *ctx, const struct volume *v)
 {
-    struct buf *b = ctx;
-
-    if (buf_len(b) > 1)
-        buf_append_char(b, ',');
-    append_volume(b, v, false);
+    append_volume(ctx, v, false);
     return true;
 }
 
@@ -85,9 +75,7 @@ static void control_volumes_on_dropped(void *ctx, const struct volume *v, const 
 
 void control_volume_drop(struct call *c)
 {
-    struct err err;
-
-    if (control_volumes_find(c) &&
-        volume_drop(call_core(c), &c->actor, c->args[0], control_volumes_on_dropped, call_hold(c), &err) < 0)
-        call_drop(c, &err);
+    if (control_volumes_find(c))
+        call_held(c,
+                  volume_drop(call_core(c), &c->actor, c->args[0], control_volumes_on_dropped, call_hold(c), &c->err));
 }

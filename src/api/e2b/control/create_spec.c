@@ -199,21 +199,15 @@ int create_spec_read(const json_t *body, enum create_version version, uint64_t m
     struct sandbox_spec spec = {.allow_internet = true, .secure = version != CREATE_V1_TOKENLESS};
     struct str template = STR_NULL;
     bool ignored;
-    int r;
 
-    r = json_get_str(body, "templateID", &template, err);
-    if (r < 0)
-        goto malformed;
-    if (r == 0) {
-        err_set(err, ERR_INVALID_ARGUMENT, "property \"templateID\" is missing");
-        goto malformed;
-    }
-    if (check_misspelt(body, err) < 0 ||
-        json_get_bool(body, "secure", version == CREATE_V2 ? &ignored : &spec.secure, err) < 0 ||
-        json_get_bool(body, "allow_internet_access", &spec.allow_internet, err) < 0 ||
-        json_get_pairs(body, "metadata", arena, &spec.metadata, &spec.n_metadata, err) < 0 ||
-        json_get_pairs(body, "envVars", arena, &spec.envs, &spec.n_envs, err) < 0)
-        goto malformed;
+    if (JSON_WANTS_OF(body, arena, err, JSON_WANT_STR("templateID", &template),
+                      JSON_WANT_BOOL("secure", version == CREATE_V2 ? &ignored : &spec.secure),
+                      JSON_WANT_BOOL("allow_internet_access", &spec.allow_internet),
+                      JSON_WANT_PAIRS("metadata", &spec.metadata, &spec.n_metadata),
+                      JSON_WANT_PAIRS("envVars", &spec.envs, &spec.n_envs)) < 0 ||
+        (!template.p && err_set(err, ERR_INVALID_ARGUMENT, "property \"templateID\" is missing") < 0) ||
+        check_misspelt(body, err) < 0)
+        return err_prefix(err, "validation error: request body has an error");
     for (size_t i = 0; i < spec.n_metadata; i++)
         if (str_eqc(spec.metadata[i].key, "cove.tier")) /* E2B's API has no word for it */
             spec.tier = spec.metadata[i].value;
@@ -224,6 +218,4 @@ int create_spec_read(const json_t *body, enum create_version version, uint64_t m
         return -1;
     *ret_spec = spec;
     return 0;
-malformed:
-    return err_prefix(err, "validation error: request body has an error");
 }

@@ -38,28 +38,17 @@ bool sandbox_json_exists(const struct sandbox *sb)
 
 static void append_str(struct buf *b, const char *name, const char *value)
 {
-    if (!value)
-        return;
-    buf_printf(b, ",\"%s\":", name);
-    buf_append_json_string(b, str_of(value));
+    if (value)
+        json_put_text(b, name, value);
 }
 
 static void append_common(struct buf *b, const struct sandbox_info *info)
 {
-    buf_append_cstr(b, "{\"sandboxID\":");
-    buf_append_json_string(b, str_of(info->id));
+    json_open(b, "sandboxID", str_of(info->id));
     append_str(b, "templateID", info->template_id);
     append_str(b, "alias", info->template_alias);
     append_str(b, "clientID", "cove");
     append_str(b, "envdVersion", ENVD_VERSION);
-}
-
-static void append_domain(struct buf *b, const char *domain)
-{
-    if (domain)
-        append_str(b, "domain", domain);
-    else
-        buf_append_cstr(b, ",\"domain\":null");
 }
 
 void sandbox_json_access(struct buf *b, const struct sandbox_info *info, const char *domain)
@@ -67,7 +56,7 @@ void sandbox_json_access(struct buf *b, const struct sandbox_info *info, const c
     append_common(b, info);
     append_str(b, "envdAccessToken", info->access_token);
     append_str(b, "trafficAccessToken", info->traffic_token);
-    append_domain(b, domain);
+    json_put_text(b, "domain", domain);
     buf_append_char(b, '}');
 }
 
@@ -84,10 +73,8 @@ static void append_listed(struct buf *b, const struct sandbox_info *info)
     buf_printf(b, ",\"cpuCount\":%u,\"memoryMB\":%" PRIu64 ",\"diskSizeMB\":%" PRIu64 ",\"volumeMounts\":[",
                MAX((info->cpu_milli + 999) / 1000, 1u), info->memory_bytes >> 20, info->disk_bytes >> 20);
     for (size_t i = 0; i < info->n_mounts; i++) {
-        buf_append_cstr(b, i ? ",{\"name\":" : "{\"name\":");
-        buf_append_json_string(b, info->mounts[i].name);
-        buf_append_cstr(b, ",\"path\":");
-        buf_append_json_string(b, info->mounts[i].path);
+        json_open(b, "name", info->mounts[i].name);
+        json_put_str(b, "path", info->mounts[i].path);
         buf_append_char(b, '}');
     }
     buf_append_char(b, ']');
@@ -117,7 +104,7 @@ void sandbox_json_detail(struct buf *b, const struct sandbox_info *info, const j
     AUTO_FREE char *fields = network ? json_dumps(network, JSON_COMPACT) : NULL;
 
     append_listed(b, info);
-    append_domain(b, domain);
+    json_put_text(b, "domain", domain);
     append_str(b, "envdAccessToken", with_token ? info->access_token : NULL);
     if (fields)
         buf_printf(b, ",\"network\":%s", fields);

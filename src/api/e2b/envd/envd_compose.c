@@ -57,7 +57,7 @@ static void on_temporary_removed(void *ctx, const struct file_entry *entry, cons
     (void)entry;
     (void)err;
     c->file = NULL;
-    files_fail(c, &m->err);
+    call_fail_err(c, &m->err);
 }
 
 static void envd_compose_fail(struct call *c, const struct err *err)
@@ -73,7 +73,7 @@ static void envd_compose_fail(struct call *c, const struct err *err)
     if (m->write)
         file_call_cancel(TAKE_PTR(m->write));
     if (file_remove(c->sandbox, &c->actor, c->user, m->temporary, on_temporary_removed, c, &c->file, &ignored) < 0)
-        files_fail(c, err);
+        call_fail_err(c, err);
 }
 
 /* ---- 3: copying ---- */
@@ -99,12 +99,6 @@ static void envd_compose_push(struct call *c)
         m->eof_sent = true;
         file_write_eof(m->write);
     }
-}
-
-static void envd_compose_on_open(void *ctx, const struct file_entry *entry)
-{
-    (void)ctx;
-    (void)entry;
 }
 
 static void envd_compose_on_data(void *ctx, struct str bytes)
@@ -134,7 +128,7 @@ static void on_read_end(void *ctx, const struct err *err)
 
 static void read_next(struct call *c)
 {
-    static const struct file_read_ops ops = {envd_compose_on_open, envd_compose_on_data, on_read_end};
+    static const struct file_read_ops ops = {.on_data = envd_compose_on_data, .on_end = on_read_end};
     struct compose *m = c->state;
     struct err err;
 
@@ -177,12 +171,12 @@ static void on_source_removed(void *ctx, const struct file_entry *entry, const s
 static void remove_next(struct call *c)
 {
     struct compose *m = c->state;
-    struct err err;
 
     if (m->i == m->n_sources)
         call_json(c, 200, buf_str(&m->reply));
-    else if (file_remove(c->sandbox, &c->actor, c->user, m->sources[m->i], on_source_removed, c, &c->file, &err) < 0)
-        files_fail(c, &err);
+    else
+        call_ok(c,
+                file_remove(c->sandbox, &c->actor, c->user, m->sources[m->i], on_source_removed, c, &c->file, &c->err));
 }
 
 static void on_moved(void *ctx, const struct file_entry *entry, const struct err *err)
@@ -231,11 +225,9 @@ static void open_temporary(struct call *c)
 {
     static const struct file_write_ops ops = {on_write_ready, envd_compose_on_written};
     struct compose *m = c->state;
-    struct err err;
 
     m->i = 0;
-    if (file_write(c->sandbox, &c->actor, c->user, m->temporary, NULL, 0, &ops, c, &m->write, &err) < 0)
-        files_fail(c, &err);
+    call_ok(c, file_write(c->sandbox, &c->actor, c->user, m->temporary, NULL, 0, &ops, c, &m->write, &c->err));
 }
 
 static void on_source(void *ctx, const struct file_entry *entry, const struct err *err)
@@ -248,7 +240,7 @@ static void on_source(void *ctx, const struct file_entry *entry, const struct er
     if (err && err->code == ERR_NOT_FOUND) {
         call_fail(c, 404, "source file not found: %.*s", STR_ARG(source));
     } else if (err) {
-        files_fail(c, err);
+        call_fail_err(c, err);
     } else if (entry->type != WIRE_FILE_REGULAR) {
         call_fail(c, 400, "source path is not a regular file: %.*s", STR_ARG(source));
     } else if (str_eq(entry->path, m->destination_path)) {
@@ -262,12 +254,11 @@ static void on_source(void *ctx, const struct file_entry *entry, const struct er
 static void look_at_next(struct call *c)
 {
     struct compose *m = c->state;
-    struct err err;
 
     if (m->i == m->n_sources)
         call_step(c, open_temporary);
-    else if (file_stat(c->sandbox, &c->actor, c->user, m->sources[m->i], on_source, c, &c->file, &err) < 0)
-        files_fail(c, &err);
+    else
+        call_ok(c, file_stat(c->sandbox, &c->actor, c->user, m->sources[m->i], on_source, c, &c->file, &c->err));
 }
 
 /* A destination that exists has a resolved path, by which a source is recognised however it is written. */
@@ -278,7 +269,7 @@ static void on_destination(void *ctx, const struct file_entry *entry, const stru
 
     c->file = NULL;
     if (err && err->code != ERR_NOT_FOUND) {
-        files_fail(c, err);
+        call_fail_err(c, err);
         return;
     }
     if (entry)
@@ -294,7 +285,6 @@ void envd_compose(struct call *c)
     char token[TOKEN + 1];
     struct compose *m;
     size_t n = 0;
-    struct err err;
 
     c->body_error = "invalid request body: ";
     if (!CALL_WANTS(c, JSON_WANT_STRS("source_paths", &sources, &n), JSON_WANT_STR("destination", &destination),
@@ -321,6 +311,5 @@ void envd_compose(struct call *c)
     c->user = arena_str(arena, user);
     c->state = m;
     c->cleanup = envd_compose_cleanup;
-    if (file_stat(c->sandbox, &c->actor, c->user, m->destination, on_destination, c, &c->file, &err) < 0)
-        files_fail(c, &err);
+    call_ok(c, file_stat(c->sandbox, &c->actor, c->user, m->destination, on_destination, c, &c->file, &c->err));
 }

@@ -23,8 +23,7 @@ enum { GZIP_LEVEL = 1, GZIP_SIZE_MAX = 8 * 1024 * 1024, HEADERS_MAX = 9, SNIFF =
 
 struct download {
     struct files_query query;
-    struct file_call *read; /* NULL before it begins and once it ended */
-    struct gzip *gzip;      /* owned; NULL: identity */
+    struct gzip *gzip; /* owned; NULL: identity */
     struct str name;
     const struct content_type *type;
     enum accept_encoding coding;
@@ -35,26 +34,19 @@ struct download {
     char boundary[BOUNDARY + 1];
     char sniffed[SNIFF];
     size_t n_sniffed;
-    size_t unacked;
     bool conditional, followed, length_known, head_sent;
     struct str target; /* of the link that it is, once followed */
 };
 
 static void envd_download_cleanup(struct call *c)
 {
-    struct download *d = c->state;
-
-    if (d->read)
-        file_call_cancel(TAKE_PTR(d->read));
-    gzip_free(d->gzip);
+    gzip_free(((struct download *)c->state)->gzip);
 }
 
 static void envd_download_finish(struct call *c)
 {
-    struct download *d = c->state;
-
-    if (d->read)
-        file_call_cancel(TAKE_PTR(d->read));
+    if (c->file)
+        file_call_cancel(TAKE_PTR(c->file));
     if (c->answered)
         return;
     call_done(c);
@@ -189,22 +181,7 @@ static void envd_download_on_data(void *ctx, struct str bytes)
     }
     send_bytes(c, wanted);
     d->left -= d->length_known ? wanted.n : 0;
-    d->unacked += bytes.n;
-    if (!http_response_full(c->req)) {
-        file_read_ack(d->read, d->unacked);
-        d->unacked = 0;
-    }
-}
-
-static void envd_download_on_drain(struct http_request *req, void *ctx)
-{
-    struct call *c = ctx;
-    struct download *d = c->state;
-
-    (void)req;
-    if (d->read && d->unacked)
-        file_read_ack(d->read, d->unacked);
-    d->unacked = 0;
+    call_paced(c, bytes.n);
 }
 
 static void read_part(struct call *c);
@@ -214,11 +191,11 @@ static void envd_download_on_end(void *ctx, const struct err *err)
     struct call *c = ctx;
     struct download *d = c->state;
 
-    d->read = NULL;
+    c->file = NULL;
     if (c->answered)
         return;
     if (err && !d->head_sent) {
-        files_fail(c, err);
+        call_fail_err(c, err);
         return;
     }
     if (err || (d->n_parts && d->left)) {
@@ -227,7 +204,7 @@ static void envd_download_on_end(void *ctx, const struct err *err)
         return;
     }
     if (d->n_parts > 1) {
-        d->unacked = 0;
+        c->unacked = 0;
         read_part(c);
         return;
     }
@@ -250,11 +227,9 @@ static void envd_download_read_file(struct call *c)
     struct download *d = c->state;
     const struct range *part = d->n_parts ? &d->parts[d->part - 1] : NULL;
     struct str path = d->query.path.p ? d->query.path : STR("");
-    struct err err;
 
-    if (file_read(c->sandbox, &c->actor, c->user, path, part ? part->offset : 0, part ? part->length : UINT64_MAX, &ops,
-                  c, &d->read, &err) < 0)
-        files_fail(c, &err);
+    call_ok(c, file_read(c->sandbox, &c->actor, c->user, path, part ? part->offset : 0,
+                         part ? part->length : UINT64_MAX, &ops, c, &c->file, &c->err));
 }
 
 /* ---- parts: after each other, each by a read of its own ---- */
@@ -309,13 +284,7 @@ static void on_sniffed(void *ctx, struct str bytes)
 
     memcpy(d->sniffed + d->n_sniffed, bytes.p, n);
     d->n_sniffed += n;
-    file_read_ack(d->read, bytes.n);
-}
-
-static void on_sniff_open(void *ctx, const struct file_entry *entry)
-{
-    (void)ctx;
-    (void)entry;
+    file_read_ack(c->file, bytes.n);
 }
 
 static void on_sniff_end(void *ctx, const struct err *err)
@@ -323,11 +292,11 @@ static void on_sniff_end(void *ctx, const struct err *err)
     struct call *c = ctx;
     struct download *d = c->state;
 
-    d->read = NULL;
+    c->file = NULL;
     if (c->answered)
         return;
     if (err) {
-        files_fail(c, err);
+        call_fail_err(c, err);
         return;
     }
     d->type = content_type_by_bytes(str_n(d->sniffed, d->n_sniffed));
@@ -336,13 +305,11 @@ static void on_sniff_end(void *ctx, const struct err *err)
 
 static void sniff(struct call *c)
 {
-    static const struct file_read_ops sniff_ops = {on_sniff_open, on_sniffed, on_sniff_end};
+    static const struct file_read_ops sniff_ops = {.on_data = on_sniffed, .on_end = on_sniff_end};
     struct download *d = c->state;
-    struct err err;
 
-    if (file_read(c->sandbox, &c->actor, c->user, d->query.path.p ? d->query.path : STR(""), 0, SNIFF, &sniff_ops, c,
-                  &d->read, &err) < 0)
-        files_fail(c, &err);
+    call_ok(c, file_read(c->sandbox, &c->actor, c->user, d->query.path.p ? d->query.path : STR(""), 0, SNIFF,
+                         &sniff_ops, c, &c->file, &c->err));
 }
 
 /* ---- requests that need to know the file first: ranges, conditions, HEAD ---- */
@@ -379,18 +346,10 @@ static void answer_unsatisfiable(struct call *c)
 
 static void stat_file(struct call *c);
 
-static void on_stat(void *ctx, const struct file_entry *entry, const struct err *err)
+static void on_stat(struct call *c, const struct file_entry *entry)
 {
-    struct call *c = ctx;
     struct download *d = c->state;
 
-    c->file = NULL;
-    if (c->answered)
-        return;
-    if (err) {
-        files_fail(c, err);
-        return;
-    }
     take_entry(c, entry);
     if (entry->is_link && entry->type != WIRE_FILE_UNKNOWN && !d->followed) {
         d->followed = true;
@@ -432,10 +391,8 @@ static void stat_file(struct call *c)
 {
     struct download *d = c->state;
     struct str path = d->followed ? d->target : d->query.path.p ? d->query.path : STR("");
-    struct err err;
 
-    if (file_stat(c->sandbox, &c->actor, c->user, path, on_stat, c, &c->file, &err) < 0)
-        files_fail(c, &err);
+    call_ok(c, file_stat(c->sandbox, &c->actor, c->user, path, CALL_FILE(c, on_stat)));
 }
 
 void envd_download(struct call *c)
@@ -454,7 +411,7 @@ void envd_download(struct call *c)
         d->conditional = d->conditional || http_header_get(c->req, conditions[i]).n;
     c->state = d;
     c->cleanup = envd_download_cleanup;
-    http_on_drain(c->req, envd_download_on_drain, c);
+    call_pace(c, NULL);
 
     if (d->coding == ACCEPT_NONE)
         call_fail(c, 406, "error parsing Accept-Encoding: no acceptable encoding found, supported: [gzip]");

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/e2b/envd/envd_entry.h"
 
+#include "api/kit/json_write.h"
 #include "base/clock.h"
 
 #include <inttypes.h>
@@ -71,25 +72,14 @@ static void append_timestamp(struct buf *b, uint64_t ns)
 
 static void append_field(struct buf *b, const char *name, struct str value)
 {
-    if (value.n == 0)
-        return;
-    buf_printf(b, ",\"%s\":", name);
-    buf_append_json_string(b, value);
+    if (value.n)
+        json_put_str(b, name, value);
 }
 
 static void append_metadata(struct buf *b, const struct file_entry *entry)
 {
-    if (entry->n_metadata == 0)
-        return;
-    buf_append_cstr(b, ",\"metadata\":{");
-    for (size_t i = 0; i < entry->n_metadata; i++) {
-        if (i)
-            buf_append_char(b, ',');
-        buf_append_json_string(b, entry->metadata[i].key);
-        buf_append_char(b, ':');
-        buf_append_json_string(b, entry->metadata[i].value);
-    }
-    buf_append_char(b, '}');
+    if (entry->n_metadata)
+        json_put_pairs(b, "metadata", entry->metadata, entry->n_metadata);
 }
 
 void entry_append(struct buf *b, const struct file_entry *entry, bool brief)
@@ -97,8 +87,7 @@ void entry_append(struct buf *b, const struct file_entry *entry, bool brief)
     char permissions[ENTRY_PERMISSIONS_MAX];
     uint64_t size = entry->type == WIRE_FILE_DIRECTORY ? MAX(entry->size, (uint64_t)DIRECTORY_LEAST) : entry->size;
 
-    buf_append_cstr(b, "{\"name\":");
-    buf_append_json_string(b, entry->name);
+    json_open(b, "name", entry->name);
     if (entry->type == WIRE_FILE_REGULAR)
         buf_append_cstr(b, ",\"type\":\"FILE_TYPE_FILE\"");
     else if (entry->type == WIRE_FILE_DIRECTORY)
@@ -118,21 +107,17 @@ void entry_append(struct buf *b, const struct file_entry *entry, bool brief)
     append_field(b, "group", entry->group);
     buf_append_cstr(b, ",\"modifiedTime\":");
     append_timestamp(b, entry->mtime_ns);
-    if (entry->is_link) {
-        buf_append_cstr(b, ",\"symlinkTarget\":");
-        buf_append_json_string(b, entry->target);
-    }
+    if (entry->is_link)
+        json_put_str(b, "symlinkTarget", entry->target);
     append_metadata(b, entry);
     buf_append_char(b, '}');
 }
 
 void entry_append_uploaded(struct buf *b, const struct file_entry *entry)
 {
-    buf_append_cstr(b, "{\"path\":");
-    buf_append_json_string(b, entry->path);
-    buf_append_cstr(b, ",\"name\":");
-    buf_append_json_string(b, entry->name);
-    buf_append_cstr(b, ",\"type\":\"file\"");
+    json_open(b, "path", entry->path);
+    json_put_str(b, "name", entry->name);
+    json_put_text(b, "type", "file");
     append_metadata(b, entry);
     buf_append_char(b, '}');
 }

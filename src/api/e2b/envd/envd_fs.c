@@ -12,16 +12,10 @@ static bool is_first_python(const struct call *c)
     return str_eqc(http_header_get(c->req, "user-agent"), "connect-python");
 }
 
-static void on_entry(void *ctx, const struct file_entry *entry, const struct err *err)
+static void on_entry(struct call *c, const struct file_entry *entry)
 {
     AUTO_BUF struct buf b = BUF_INIT(BODY_MAX);
-    struct call *c = ctx;
 
-    c->file = NULL;
-    if (err) {
-        rpc_fail_err(c, err);
-        return;
-    }
     buf_append_cstr(&b, "{\"entry\":");
     entry_append(&b, entry, is_first_python(c));
     buf_append_char(&b, '}');
@@ -31,53 +25,39 @@ static void on_entry(void *ctx, const struct file_entry *entry, const struct err
 void envd_stat(struct call *c)
 {
     struct str path = STR("");
-    struct err err;
 
-    if (CALL_WANTS(c, JSON_WANT_STR("path", &path)) &&
-        file_stat(c->sandbox, &c->actor, c->user, path, on_entry, c, &c->file, &err) < 0)
-        rpc_fail_err(c, &err);
+    if (CALL_WANTS(c, JSON_WANT_STR("path", &path)))
+        call_ok(c, file_stat(c->sandbox, &c->actor, c->user, path, CALL_FILE(c, on_entry)));
 }
 
 void envd_make_dir(struct call *c)
 {
     struct str path = STR("");
-    struct err err;
 
-    if (CALL_WANTS(c, JSON_WANT_STR("path", &path)) &&
-        file_make_dir(c->sandbox, &c->actor, c->user, path, on_entry, c, &c->file, &err) < 0)
-        rpc_fail_err(c, &err);
+    if (CALL_WANTS(c, JSON_WANT_STR("path", &path)))
+        call_ok(c, file_make_dir(c->sandbox, &c->actor, c->user, path, CALL_FILE(c, on_entry)));
 }
 
 void envd_move(struct call *c)
 {
     struct str source = STR(""), destination = STR("");
-    struct err err;
 
-    if (CALL_WANTS(c, JSON_WANT_STR("source", &source), JSON_WANT_STR("destination", &destination)) &&
-        file_move(c->sandbox, &c->actor, c->user, source, destination, on_entry, c, &c->file, &err) < 0)
-        rpc_fail_err(c, &err);
+    if (CALL_WANTS(c, JSON_WANT_STR("source", &source), JSON_WANT_STR("destination", &destination)))
+        call_ok(c, file_move(c->sandbox, &c->actor, c->user, source, destination, CALL_FILE(c, on_entry)));
 }
 
-static void on_removed(void *ctx, const struct file_entry *entry, const struct err *err)
+static void on_removed(struct call *c, const struct file_entry *entry)
 {
-    struct call *c = ctx;
-
     (void)entry;
-    c->file = NULL;
-    if (err)
-        rpc_fail_err(c, err);
-    else
-        call_json(c, 200, STR("{}"));
+    call_json(c, 200, STR("{}"));
 }
 
 void envd_remove(struct call *c)
 {
     struct str path = STR("");
-    struct err err;
 
-    if (CALL_WANTS(c, JSON_WANT_STR("path", &path)) &&
-        file_remove(c->sandbox, &c->actor, c->user, path, on_removed, c, &c->file, &err) < 0)
-        rpc_fail_err(c, &err);
+    if (CALL_WANTS(c, JSON_WANT_STR("path", &path)))
+        call_ok(c, file_remove(c->sandbox, &c->actor, c->user, path, CALL_FILE(c, on_removed)));
 }
 
 /* ---- ListDir ---- */
@@ -105,7 +85,7 @@ static void on_list_end(void *ctx, const struct file_entry *entry, const struct 
     c->file = NULL;
     c->cleanup = NULL;
     if (err) {
-        rpc_fail_err(c, err);
+        call_fail_err(c, err);
     } else if (buf_error(&entries) < 0) {
         rpc_fail(c, ERR_RESOURCE_EXHAUSTED, "the listing is larger than %d MiB: use a smaller depth", REPLY_MAX >> 20);
     } else {
@@ -119,14 +99,13 @@ void envd_list_dir(struct call *c)
 {
     int64_t depth = 1;
     struct str path = STR("");
-    struct err err;
 
     if (!CALL_WANTS(c, JSON_WANT_STR("path", &path), JSON_WANT_INT("depth", 0, UINT32_MAX, &depth)))
         return;
     c->state = arena_alloc(http_arena(c->req), sizeof(struct buf));
     buf_init(c->state, REPLY_MAX);
     c->cleanup = list_cleanup;
-    if (file_list(c->sandbox, &c->actor, c->user, path, (uint32_t)MIN(MAX(depth, (int64_t)1), (int64_t)DEPTH_MAX),
-                  envd_fs_on_listed, on_list_end, c, &c->file, &err) < 0)
-        rpc_fail_err(c, &err);
+    call_ok(c,
+            file_list(c->sandbox, &c->actor, c->user, path, (uint32_t)MIN(MAX(depth, (int64_t)1), (int64_t)DEPTH_MAX),
+                      envd_fs_on_listed, on_list_end, c, &c->file, &c->err));
 }

@@ -13,32 +13,23 @@ void envd_health(struct call *c)
 static void on_sample(void *ctx, const struct sandbox_sample *s, const struct err *err)
 {
     AUTO_BUF struct buf b = BUF_INIT(1024);
-    struct call *c = ctx;
+    struct call *c = call_back(ctx, err);
 
-    if (c->req && err) {
-        call_fail_err(c, err);
-    } else if (c->req) {
-        buf_printf(&b,
-                   "{\"ts\":%" PRIu64 ",\"cpu_count\":%u,\"cpu_used_pct\":%.2f,\"mem_total_mib\":%" PRIu64
-                   ",\"mem_used_mib\":%" PRIu64 ",\"mem_total\":%" PRIu64 ",\"mem_used\":%" PRIu64
-                   ",\"mem_cache\":%" PRIu64 ",\"disk_used\":%" PRIu64 ",\"disk_total\":%" PRIu64 "}",
-                   (uint64_t)(s->at / USEC_PER_SEC), s->cpu_count, s->cpu_used_pct, s->memory_total >> 20,
-                   s->memory_used >> 20, s->memory_total, s->memory_used, s->memory_cache, s->disk_used, s->disk_total);
-        http_add_header(c->req, STR("cache-control"), STR("no-store"));
-        call_json(c, 200, buf_str(&b));
-    }
-    call_unref(c);
+    if (!c)
+        return;
+    buf_printf(&b,
+               "{\"ts\":%" PRIu64 ",\"cpu_count\":%u,\"cpu_used_pct\":%.2f,\"mem_total_mib\":%" PRIu64
+               ",\"mem_used_mib\":%" PRIu64 ",\"mem_total\":%" PRIu64 ",\"mem_used\":%" PRIu64 ",\"mem_cache\":%" PRIu64
+               ",\"disk_used\":%" PRIu64 ",\"disk_total\":%" PRIu64 "}",
+               (uint64_t)(s->at / USEC_PER_SEC), s->cpu_count, s->cpu_used_pct, s->memory_total >> 20,
+               s->memory_used >> 20, s->memory_total, s->memory_used, s->memory_cache, s->disk_used, s->disk_total);
+    http_add_header(c->req, STR("cache-control"), STR("no-store"));
+    call_json(c, 200, buf_str(&b));
 }
 
 void envd_metrics(struct call *c)
 {
-    struct err err;
-
-    call_ref(c);
-    if (sandbox_sample_now(c->sandbox, on_sample, c, &err) < 0) {
-        call_fail_err(c, &err);
-        call_unref(c);
-    }
+    call_held(c, sandbox_sample_now(c->sandbox, on_sample, call_hold(c), &c->err));
 }
 
 static void append_env(struct buf *b, struct str name, struct str value)

@@ -10,21 +10,11 @@
  * one window of the process's output is under way and the process waits; no byte is dropped.
  */
 struct envd_follower {
-    struct follow *follow; /* NULL once it ended */
-    size_t unacked;
     usec_t last; /* when the client was sent something */
     uint64_t keepalive_ms;
     struct exec_spec spec; /* of a process that is being started, until it runs or a shell was tried */
     bool may_try_shell;
 };
-
-static void envd_process_cleanup(struct call *c)
-{
-    struct envd_follower *f = c->state;
-
-    if (f->follow)
-        exec_close(TAKE_PTR(f->follow));
-}
 
 static void send_scratch(struct call *c)
 {
@@ -42,7 +32,7 @@ static void on_keepalive(struct call *c)
     uint64_t idle_ms = (clock_mono() - f->last) / USEC_PER_MS;
 
     /* A client that does not even take output needs no keepalive. */
-    if (idle_ms >= f->keepalive_ms && !f->unacked) {
+    if (idle_ms >= f->keepalive_ms && !c->unacked) {
         output_keepalive(&e2b_of(c)->scratch);
         send_scratch(c);
         idle_ms = 0;
@@ -66,36 +56,19 @@ static void envd_process_on_start(void *ctx, uint32_t pid)
 static void on_output(void *ctx, enum wire_channel channel, struct str bytes)
 {
     struct call *c = ctx;
-    struct envd_follower *f = c->state;
 
     if (c->answered)
         return;
     output_data(&e2b_of(c)->scratch, channel, bytes);
-    f->unacked += bytes.n;
     send_scratch(c);
-    if (!http_response_full(c->req)) {
-        exec_ack(f->follow, f->unacked);
-        f->unacked = 0;
-    }
-}
-
-static void envd_process_on_drain(struct http_request *req, void *ctx)
-{
-    struct call *c = ctx;
-    struct envd_follower *f = c->state;
-
-    (void)req;
-    if (f->follow && f->unacked)
-        exec_ack(f->follow, f->unacked);
-    f->unacked = 0;
+    call_paced(c, bytes.n);
 }
 
 static void on_exited(void *ctx, const struct exec_exit *exit)
 {
     struct call *c = ctx;
-    struct envd_follower *f = c->state;
 
-    f->follow = NULL;
+    c->follow = NULL;
     if (c->answered)
         return;
     output_exit(&e2b_of(c)->scratch, exit);
@@ -110,7 +83,7 @@ static void envd_process_on_error(void *ctx, const struct err *err)
     struct call *c = ctx;
     struct envd_follower *f = c->state;
 
-    f->follow = NULL;
+    c->follow = NULL;
     if (err->code == ERR_FAILED_PRECONDITION && f->may_try_shell && !c->answered && start_in_shell(c))
         return;
     if (err->code == ERR_FAILED_PRECONDITION)
@@ -118,7 +91,7 @@ static void envd_process_on_error(void *ctx, const struct err *err)
     else if (err->code == ERR_DEADLINE_EXCEEDED)
         rpc_fail(c, err->code, "context deadline exceeded");
     else
-        rpc_fail_err(c, err);
+        call_fail_err(c, err);
 }
 
 static const struct exec_ops ops = {envd_process_on_start, on_output, on_exited, envd_process_on_error};
@@ -129,8 +102,7 @@ static struct envd_follower *follower_new(struct call *c)
 
     f->keepalive_ms = rpc_keepalive_ms(c->req);
     c->state = f;
-    c->cleanup = envd_process_cleanup;
-    http_on_drain(c->req, envd_process_on_drain, c);
+    call_pace(c, NULL);
     return f;
 }
 
@@ -151,7 +123,7 @@ static bool start_in_shell(struct call *c)
     spec.cmd = STR("/bin/sh");
     spec.args = args;
     spec.n_args += 3;
-    return exec_start(c->sandbox, &c->actor, &spec, &ops, c, &f->follow, &err) == 0;
+    return exec_start(c->sandbox, &c->actor, &spec, &ops, c, &c->follow, &err) == 0;
 }
 
 void envd_start(struct call *c)
@@ -169,21 +141,15 @@ void envd_start(struct call *c)
     f = follower_new(c);
     f->spec = spec;
     f->may_try_shell = true;
-    if (exec_start(c->sandbox, &c->actor, &spec, &ops, c, &f->follow, &err) < 0)
-        rpc_fail_err(c, &err);
+    call_ok(c, exec_start(c->sandbox, &c->actor, &spec, &ops, c, &c->follow, &c->err));
 }
 
 void envd_connect(struct call *c)
 {
     struct exec_select which;
-    struct envd_follower *f;
-    struct err err;
 
-    if (process_select_read(c->body, &which, &err) < 0) {
-        rpc_fail_err(c, &err);
+    if (!call_ok(c, process_select_read(c->body, &which, &c->err)))
         return;
-    }
-    f = follower_new(c);
-    if (exec_attach(c->sandbox, &c->actor, &which, c->timeout_ms, &ops, c, &f->follow, &err) < 0)
-        rpc_fail_err(c, &err);
+    (void)follower_new(c);
+    call_ok(c, exec_attach(c->sandbox, &c->actor, &which, c->timeout_ms, &ops, c, &c->follow, &c->err));
 }

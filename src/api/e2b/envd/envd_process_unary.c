@@ -4,51 +4,27 @@
 #include "api/e2b/envd/process_spec.h"
 #include "api/e2b/envd/rpc.h"
 
-static void envd_process_unary_on_done(void *ctx, const struct err *err)
+static void envd_process_unary_on_done(struct call *c)
 {
-    struct call *c = ctx;
-
-    c->exec = NULL;
-    if (err)
-        rpc_fail_err(c, err);
-    else
-        call_json(c, 200, STR("{}"));
+    call_json(c, 200, STR("{}"));
 }
 
 /* ---- List ---- */
 
-static void append_envs(struct buf *b, const struct exec_process *p)
-{
-    for (size_t i = 0; i < p->n_envs; i++) {
-        buf_append_cstr(b, i ? "," : ",\"envs\":{");
-        buf_append_json_string(b, p->envs[i].key);
-        buf_append_char(b, ':');
-        buf_append_json_string(b, p->envs[i].value);
-    }
-    if (p->n_envs)
-        buf_append_char(b, '}');
-}
-
 static void append_process(struct buf *b, const struct exec_process *p)
 {
-    buf_append_cstr(b, "{\"config\":{\"cmd\":");
-    buf_append_json_string(b, p->cmd);
-    for (size_t i = 0; i < p->n_args; i++) {
-        buf_append_cstr(b, i ? "," : ",\"args\":[");
-        buf_append_json_string(b, p->args[i]);
-    }
+    json_put_comma(b);
+    buf_append_cstr(b, "{\"config\":{");
+    json_put_str(b, "cmd", p->cmd);
     if (p->n_args)
-        buf_append_char(b, ']');
-    append_envs(b, p);
-    if (p->cwd.n) {
-        buf_append_cstr(b, ",\"cwd\":");
-        buf_append_json_string(b, p->cwd);
-    }
+        json_put_strs(b, "args", p->args, p->n_args);
+    if (p->n_envs)
+        json_put_pairs(b, "envs", p->envs, p->n_envs);
+    if (p->cwd.n)
+        json_put_str(b, "cwd", p->cwd);
     buf_printf(b, "},\"pid\":%u", p->pid);
-    if (p->has_tag) {
-        buf_append_cstr(b, ",\"tag\":");
-        buf_append_json_string(b, p->tag);
-    }
+    if (p->has_tag)
+        json_put_str(b, "tag", p->tag);
     buf_append_char(b, '}');
 }
 
@@ -59,24 +35,19 @@ static void on_list(void *ctx, const struct exec_process *processes, size_t n, c
 
     c->exec = NULL;
     if (err) {
-        rpc_fail_err(c, err);
+        call_fail_err(c, err);
         return;
     }
-    buf_append_char(&b, '{');
-    for (size_t i = 0; i < n; i++) {
-        buf_append_cstr(&b, i ? "," : "\"processes\":[");
+    buf_append_cstr(&b, n ? "{\"processes\":[" : "{");
+    for (size_t i = 0; i < n; i++)
         append_process(&b, &processes[i]);
-    }
     buf_append_cstr(&b, n ? "]}" : "}");
     rpc_answer(c, &b);
 }
 
 void envd_list(struct call *c)
 {
-    struct err err;
-
-    if (exec_list(c->sandbox, &c->actor, on_list, c, &c->exec, &err) < 0)
-        rpc_fail_err(c, &err);
+    call_ok(c, exec_list(c->sandbox, &c->actor, on_list, c, &c->exec, &c->err));
 }
 
 /* ---- CloseStdin, SendSignal, Update ---- */
@@ -84,39 +55,32 @@ void envd_list(struct call *c)
 void envd_close_stdin(struct call *c)
 {
     struct exec_select which;
-    struct err err;
 
-    if (process_select_read(c->body, &which, &err) < 0 ||
-        exec_close_stdin(c->sandbox, &c->actor, &which, envd_process_unary_on_done, c, &c->exec, &err) < 0)
-        rpc_fail_err(c, &err);
+    if (call_ok(c, process_select_read(c->body, &which, &c->err)))
+        call_ok(c, exec_close_stdin(c->sandbox, &c->actor, &which, CALL_EXEC(c, envd_process_unary_on_done)));
 }
 
 void envd_send_signal(struct call *c)
 {
     struct exec_select which;
-    struct err err;
     int signal;
 
-    if (process_select_read(c->body, &which, &err) < 0 || process_signal_read(c->body, &signal, &err) < 0 ||
-        exec_signal(c->sandbox, &c->actor, &which, signal, envd_process_unary_on_done, c, &c->exec, &err) < 0)
-        rpc_fail_err(c, &err);
+    if (call_ok(c, process_select_read(c->body, &which, &c->err)) &&
+        call_ok(c, process_signal_read(c->body, &signal, &c->err)))
+        call_ok(c, exec_signal(c->sandbox, &c->actor, &which, signal, CALL_EXEC(c, envd_process_unary_on_done)));
 }
 
 void envd_update(struct call *c)
 {
     struct exec_select which;
     uint16_t cols, rows;
-    struct err err;
     int r;
 
-    if (process_select_read(c->body, &which, &err) < 0) {
-        rpc_fail_err(c, &err);
+    if (!call_ok(c, process_select_read(c->body, &which, &c->err)))
         return;
-    }
-    r = process_size_read(c->body, &cols, &rows, &err);
+    r = process_size_read(c->body, &cols, &rows, &c->err);
     if (r == 0)
         call_json(c, 200, STR("{}"));
-    else if (r < 0 ||
-             exec_resize(c->sandbox, &c->actor, &which, cols, rows, envd_process_unary_on_done, c, &c->exec, &err) < 0)
-        rpc_fail_err(c, &err);
+    else if (call_ok(c, r))
+        call_ok(c, exec_resize(c->sandbox, &c->actor, &which, cols, rows, CALL_EXEC(c, envd_process_unary_on_done)));
 }

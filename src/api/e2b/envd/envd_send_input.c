@@ -39,25 +39,13 @@ static void input_cleanup(struct call *c)
     buf_fini(&s->bytes);
 }
 
-static void input_on_done(void *ctx, const struct err *err)
-{
-    struct call *c = ctx;
-
-    c->exec = NULL;
-    if (err)
-        rpc_fail_err(c, err);
-    else
-        input_advance(c);
-}
-
 static void input_step(struct call *c)
 {
     struct input_body *s = c->state;
-    struct err err;
 
-    if (exec_input(c->sandbox, &c->actor, &s->which, s->pty, buf_str(&s->bytes), input_on_done, c, &c->exec, &err) < 0)
-        rpc_fail_err(c, &err);
-    else if (!s->is_stepping)
+    if (call_ok(
+            c, exec_input(c->sandbox, &c->actor, &s->which, s->pty, buf_str(&s->bytes), CALL_EXEC(c, input_advance))) &&
+        !s->is_stepping)
         input_advance(c);
 }
 
@@ -80,13 +68,11 @@ static void input_whole(struct call *c)
 {
     struct input_body *s = c->state;
     struct str base64;
-    struct err err;
 
     s->phase = INPUT_BEHIND_STRING;
-    if (process_select_read(c->body, &s->which, &err) < 0 || process_input_read(c->body, &s->pty, &base64, &err) < 0) {
-        rpc_fail_err(c, &err);
+    if (!call_ok(c, process_select_read(c->body, &s->which, &c->err)) ||
+        !call_ok(c, process_input_read(c->body, &s->pty, &base64, &c->err)))
         return;
-    }
     s->which.tag = arena_str(http_arena(c->req), s->which.tag);
     input_send(c, base64);
 }
@@ -207,39 +193,30 @@ static void input_advance(struct call *c)
     }
 }
 
-static void input_on_data(struct http_request *req, struct str data, void *ctx)
+static void input_on_data(struct call *c, struct str data)
 {
-    struct call *c = ctx;
     struct input_body *s = c->state;
 
-    (void)req;
-    if (c->answered)
-        return;
     if (buf_append_str(&s->rest, data) < 0)
         rpc_fail(c, ERR_INTERNAL, "the body came faster than it was asked for");
     else
         input_advance(c);
 }
 
-static void input_on_end(struct http_request *req, void *ctx)
+static void input_on_end(struct call *c)
 {
-    struct call *c = ctx;
-    struct input_body *s = c->state;
-
-    (void)req;
-    s->body_ended = true;
-    if (!c->answered)
-        input_advance(c);
+    ((struct input_body *)c->state)->body_ended = true;
+    input_advance(c);
 }
 
 void envd_send_input(struct call *c)
 {
-    static const struct http_body_ops callbacks = {.on_data = input_on_data, .on_end = input_on_end};
+    static const struct call_body_ops callbacks = {input_on_data, input_on_end};
     struct input_body *s = arena_alloc(http_arena(c->req), sizeof(*s));
 
     buf_init(&s->rest, REST_MAX);
     buf_init(&s->bytes, WHOLE_MAX);
     c->state = s;
     c->cleanup = input_cleanup;
-    http_stream_body(c->req, &callbacks, c);
+    call_stream_body(c, &callbacks);
 }

@@ -16,7 +16,6 @@ struct input_stream {
     struct connect_decoder decoder;
     struct buf rest;
     struct exec_select which;
-    json_t *message; /* that is being taken; owned */
     bool started, body_ended, is_decoding;
 };
 
@@ -28,18 +27,6 @@ static void envd_stream_input_cleanup(struct call *c)
 
     connect_decoder_fini(&s->decoder);
     buf_fini(&s->rest);
-    json_decref(s->message);
-}
-
-static void envd_stream_input_on_done(void *ctx, const struct err *err)
-{
-    struct call *c = ctx;
-
-    c->exec = NULL;
-    if (err)
-        rpc_fail_err(c, err);
-    else
-        advance(c);
 }
 
 /* Is there such a process? A stream that sends nothing for long should not learn it late. */
@@ -50,7 +37,7 @@ static void on_list(void *ctx, const struct exec_process *processes, size_t n, c
 
     c->exec = NULL;
     if (err) {
-        rpc_fail_err(c, err);
+        call_fail_err(c, err);
         return;
     }
     for (size_t i = 0; i < n; i++) {
@@ -66,20 +53,20 @@ static void on_list(void *ctx, const struct exec_process *processes, size_t n, c
         rpc_fail(c, ERR_NOT_FOUND, "process with pid %u not found", which->pid);
 }
 
-static int take_start(struct call *c, const json_t *start, struct err *err)
+static int take_start(struct call *c, const json_t *start)
 {
     struct input_stream *s = c->state;
 
     if (s->started) /* what each would leave behind lives as long as the stream */
-        return err_set(err, ERR_INVALID_ARGUMENT, "the stream has begun already");
-    if (process_select_read(start, &s->which, err) < 0)
+        return err_set(&c->err, ERR_INVALID_ARGUMENT, "the stream has begun already");
+    if (process_select_read(start, &s->which, &c->err) < 0)
         return -1;
     s->which.tag = arena_str(http_arena(c->req), s->which.tag);
     s->started = true;
-    return exec_list(c->sandbox, &c->actor, on_list, c, &c->exec, err);
+    return exec_list(c->sandbox, &c->actor, on_list, c, &c->exec, &c->err);
 }
 
-static int take_data(struct call *c, const json_t *data, struct err *err)
+static int take_data(struct call *c, const json_t *data)
 {
     AUTO_BUF struct buf bytes = BUF_INIT(INPUT_BODY_MAX);
     struct input_stream *s = c->state;
@@ -87,38 +74,32 @@ static int take_data(struct call *c, const json_t *data, struct err *err)
     bool pty;
 
     if (!s->started)
-        return err_set(err, ERR_INVALID_ARGUMENT, "the stream must begin with a start event");
-    if (process_input_read(data, &pty, &base64, err) < 0)
+        return err_set(&c->err, ERR_INVALID_ARGUMENT, "the stream must begin with a start event");
+    if (process_input_read(data, &pty, &base64, &c->err) < 0)
         return -1;
     if (rpc_append_bytes(&bytes, base64) < 0)
-        return err_set(err, ERR_INVALID_ARGUMENT, "unmarshal message: the input is not base64");
-    return exec_input(c->sandbox, &c->actor, &s->which, pty, buf_str(&bytes), envd_stream_input_on_done, c, &c->exec,
-                      err);
+        return err_set(&c->err, ERR_INVALID_ARGUMENT, "unmarshal message: the input is not base64");
+    return exec_input(c->sandbox, &c->actor, &s->which, pty, buf_str(&bytes), CALL_EXEC(c, advance));
 }
 
 static void take_step(struct call *c)
 {
     struct input_stream *s = c->state;
-    json_t *message = s->message, *start = NULL, *data = NULL, *keepalive = NULL;
-    struct err err;
+    json_t *start = NULL, *data = NULL, *keepalive = NULL;
     int r;
 
-    if (json_get_object(message, "start", &start, &err) < 0 || json_get_object(message, "data", &data, &err) < 0 ||
-        json_get_object(message, "keepalive", &keepalive, &err) < 0) {
-        rpc_fail(c, ERR_INVALID_ARGUMENT, "unmarshal message: %s", err.msg);
+    if (!CALL_WANTS(c, JSON_WANT_OBJECT("start", &start), JSON_WANT_OBJECT("data", &data),
+                    JSON_WANT_OBJECT("keepalive", &keepalive)))
         return;
-    }
     if (start)
-        r = take_start(c, start, &err);
+        r = take_start(c, start);
     else if (data)
-        r = take_data(c, data, &err);
+        r = take_data(c, data);
     else if (keepalive)
         r = 0;
     else
-        r = err_set(&err, ERR_UNIMPLEMENTED, "the message holds no event");
-    if (r < 0)
-        rpc_fail_err(c, &err);
-    else if (!s->is_decoding)
+        r = err_set(&c->err, ERR_UNIMPLEMENTED, "the message holds no event");
+    if (call_ok(c, r) && !s->is_decoding)
         advance(c);
 }
 
@@ -126,16 +107,15 @@ static void take_message(struct call *c, struct str text)
 {
     AUTO_BUF struct buf plain = BUF_INIT(INPUT_BODY_MAX);
     struct input_stream *s = c->state;
-    struct err err;
 
     if (connect_decoder_is_compressed(&s->decoder)) {
         if (rpc_unpack(c, text, &plain) < 0)
             return;
         text = buf_str(&plain);
     }
-    json_decref(TAKE_PTR(s->message));
-    if (json_read_object(text, false, &s->message, &err) < 0) {
-        rpc_fail(c, ERR_INVALID_ARGUMENT, "unmarshal message: %s", err.msg);
+    json_decref(TAKE_PTR(c->body));
+    if (json_read_object(text, false, &c->body, &c->err) < 0) {
+        rpc_fail(c, ERR_INVALID_ARGUMENT, "unmarshal message: %s", c->err.msg);
         return;
     }
     s->is_decoding = true;
@@ -180,33 +160,23 @@ static void advance(struct call *c)
     }
 }
 
-static void envd_stream_input_on_data(struct http_request *req, struct str data, void *ctx)
+static void envd_stream_input_on_data(struct call *c, struct str data)
 {
-    struct call *c = ctx;
     struct input_stream *s = c->state;
 
-    (void)req;
-    if (c->answered)
-        return;
     if (buf_append_str(&s->rest, data) < 0)
         rpc_fail(c, ERR_INTERNAL, "the body came faster than it was asked for");
     else
         advance(c);
 }
 
-static void envd_stream_input_on_end(struct http_request *req, void *ctx)
+static void envd_stream_input_on_end(struct call *c)
 {
-    struct call *c = ctx;
-    struct input_stream *s = c->state;
-
-    (void)req;
-    s->body_ended = true;
-    if (!c->answered)
-        advance(c);
+    ((struct input_stream *)c->state)->body_ended = true;
+    advance(c);
 }
 
-static const struct http_body_ops body_callbacks = {.on_data = envd_stream_input_on_data,
-                                                    .on_end = envd_stream_input_on_end};
+static const struct call_body_ops body_callbacks = {envd_stream_input_on_data, envd_stream_input_on_end};
 
 static void on_deadline(struct call *c)
 {
@@ -226,5 +196,5 @@ void envd_stream_input(struct call *c)
     c->cleanup = envd_stream_input_cleanup;
     if (c->timeout_ms)
         call_set_timer(c, c->timeout_ms, on_deadline);
-    http_stream_body(c->req, &body_callbacks, c);
+    call_stream_body(c, &body_callbacks);
 }

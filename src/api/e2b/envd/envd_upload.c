@@ -17,7 +17,6 @@ enum { PACKED_MAX = 512 * 1024, UPLOADED_MAX = 4 * 1024 * 1024, RATIO_MAX = 2000
 
 struct upload_state {
     struct files_query query;
-    struct upload_queue *queue;  /* owned */
     struct multipart *multipart; /* owned; NULL: the body is the file */
     struct gunzip *gunzip;       /* owned; NULL: the body is as it is */
     struct buf packed;
@@ -33,8 +32,6 @@ static void envd_upload_cleanup(struct call *c)
 {
     struct upload_state *u = c->state;
 
-    if (u->queue)
-        upload_queue_free(u->queue);
     multipart_free(u->multipart);
     gunzip_free(u->gunzip);
     buf_fini(&u->packed);
@@ -76,36 +73,16 @@ static bool begin_file(struct call *c, struct str path)
             STR_ARG(path));
         return false;
     }
-    upload_queue_begin(u->queue, path);
+    upload_queue_begin(c->uploads, path);
     return !c->answered;
 }
 
-static void write_step(struct call *c)
+static void envd_upload_on_written(struct call *c, const struct file_entry *entry)
 {
-    struct upload_state *u = c->state;
-    struct err err;
-
-    if (upload_queue_write(u->queue, &err) < 0)
-        files_fail(c, &err);
-}
-
-static void on_next(void *ctx)
-{
-    call_step(ctx, write_step);
-}
-
-static void envd_upload_on_written(void *ctx, const struct file_entry *entry)
-{
-    struct call *c = ctx;
     struct upload_state *u = c->state;
 
     buf_append_char(&u->uploaded, buf_len(&u->uploaded) ? ',' : '[');
     entry_append_uploaded(&u->uploaded, entry);
-}
-
-static void envd_upload_on_error(void *ctx, const struct err *err)
-{
-    files_fail(ctx, err);
 }
 
 /* ---- multipart ---- */
@@ -133,7 +110,7 @@ static int on_part_data(struct str data, void *ctx)
     struct upload_state *u = c->state;
 
     if (u->in_file)
-        upload_queue_data(u->queue, data);
+        upload_queue_data(c->uploads, data);
     return 0;
 }
 
@@ -143,7 +120,7 @@ static int on_part_end(void *ctx)
     struct upload_state *u = c->state;
 
     if (u->in_file)
-        upload_queue_end(u->queue);
+        upload_queue_end(c->uploads);
     u->in_file = false;
     return 0;
 }
@@ -157,7 +134,7 @@ static void feed(struct call *c, struct str data)
     int r;
 
     if (!u->multipart) {
-        upload_queue_data(u->queue, data);
+        upload_queue_data(c->uploads, data);
         return;
     }
     if (u->refusal)
@@ -183,7 +160,7 @@ static void feed_end(struct call *c)
     else if (u->multipart && multipart_end(u->multipart) < 0)
         call_fail(c, 400, "error reading form: the closing boundary is missing");
     else if (!u->multipart)
-        upload_queue_end(u->queue);
+        upload_queue_end(c->uploads);
 }
 
 /* ---- the body ---- */
@@ -193,7 +170,7 @@ static void inflate_some(struct call *c)
     struct upload_state *u = c->state;
     struct e2b *e2b = e2b_of(c);
 
-    while (!c->answered && !upload_queue_is_busy(u->queue)) {
+    while (!c->answered && !upload_queue_is_busy(c->uploads)) {
         struct str in = buf_str(&u->packed);
         size_t before = in.n, n = 0;
         int r = gunzip_next(u->gunzip, &in, e2b->chunk, sizeof(e2b->chunk), &n);
@@ -218,46 +195,33 @@ static void advance(struct call *c)
     if (u->gunzip)
         inflate_some(c);
     if (!c->answered && u->body_ended && !u->all_fed && buf_len(&u->packed) == 0 &&
-        !(u->gunzip && upload_queue_is_busy(u->queue)))
+        !(u->gunzip && upload_queue_is_busy(c->uploads)))
         feed_end(c);
     if (c->answered)
         return;
-    if (u->refusal && upload_queue_is_empty(u->queue)) {
+    if (u->refusal && upload_queue_is_empty(c->uploads)) {
         call_fail(c, 400, "%s", u->refusal);
         return;
     }
-    if (u->all_fed && upload_queue_is_empty(u->queue)) {
+    if (u->all_fed && upload_queue_is_empty(c->uploads)) {
         buf_append_cstr(&u->uploaded, buf_len(&u->uploaded) ? "]" : "[]");
         call_json_buf(c, 200, &u->uploaded);
         return;
     }
     if (u->body_ended)
         return;
-    if (upload_queue_is_busy(u->queue) || buf_len(&u->packed))
+    if (upload_queue_is_busy(c->uploads) || buf_len(&u->packed))
         http_pause_body(c->req);
     else
         http_resume_body(c->req);
 }
 
-static void envd_upload_on_idle(void *ctx)
+static const struct upload_queue_ops queue_callbacks = {envd_upload_on_written, advance};
+
+static void envd_upload_on_data(struct call *c, struct str data)
 {
-    struct call *c = ctx;
-
-    if (!c->answered)
-        advance(c);
-}
-
-static const struct upload_queue_ops queue_callbacks = {on_next, envd_upload_on_written, envd_upload_on_idle,
-                                                        envd_upload_on_error};
-
-static void envd_upload_on_data(struct http_request *req, struct str data, void *ctx)
-{
-    struct call *c = ctx;
     struct upload_state *u = c->state;
 
-    (void)req;
-    if (c->answered)
-        return;
     if (u->gunzip && buf_append_str(&u->packed, data) < 0)
         call_fail(c, 500, "the body came faster than it was asked for");
     else if (!u->gunzip)
@@ -266,18 +230,13 @@ static void envd_upload_on_data(struct http_request *req, struct str data, void 
         advance(c);
 }
 
-static void on_body_end(struct http_request *req, void *ctx)
+static void on_body_end(struct call *c)
 {
-    struct call *c = ctx;
-    struct upload_state *u = c->state;
-
-    (void)req;
-    u->body_ended = true;
-    if (!c->answered)
-        advance(c);
+    ((struct upload_state *)c->state)->body_ended = true;
+    advance(c);
 }
 
-static const struct http_body_ops body_callbacks = {.on_data = envd_upload_on_data, .on_end = on_body_end};
+static const struct call_body_ops body_callbacks = {envd_upload_on_data, on_body_end};
 
 /* ---- the request ---- */
 
@@ -328,25 +287,22 @@ static bool open_content(struct call *c)
 
 void envd_upload(struct call *c)
 {
-    struct upload_target target = {.sandbox = c->sandbox, .actor = &c->actor};
+    const struct pair *metadata = NULL;
     struct files_query query;
     struct upload_state *u;
-    struct err err;
+    size_t n_metadata = 0;
 
     if (!files_begin(c, FILES_WRITE, &query))
         return;
-    if (file_metadata_read(c->req, &target.metadata, &target.n_metadata, &err) < 0) {
-        files_fail(c, &err);
+    if (!call_ok(c, file_metadata_read(c->req, &metadata, &n_metadata, &c->err)))
         return;
-    }
     u = arena_alloc(http_arena(c->req), sizeof(*u));
     u->query = query;
     buf_init(&u->packed, PACKED_MAX);
     buf_init(&u->uploaded, UPLOADED_MAX);
     c->state = u;
     c->cleanup = envd_upload_cleanup;
-    target.user = c->user;
-    u->queue = upload_queue_new(&target, &queue_callbacks, c);
+    upload_queue_make(c, c->user, metadata, n_metadata, &queue_callbacks);
     if (open_encoding(c) && open_content(c))
-        http_stream_body(c->req, &body_callbacks, c);
+        call_stream_body(c, &body_callbacks);
 }

@@ -6,19 +6,9 @@
 #include "http/client/connect.h"
 
 struct watching {
-    struct file_call *watch; /* NULL once it ended */
-    size_t unacked;
     usec_t last, deadline; /* monotonic; 0: none */
     uint64_t keepalive_ms;
 };
-
-static void envd_watch_cleanup(struct call *c)
-{
-    struct watching *w = c->state;
-
-    if (w->watch)
-        file_call_cancel(TAKE_PTR(w->watch));
-}
 
 static void send_message(struct call *c, struct str message)
 {
@@ -53,7 +43,7 @@ static void envd_watch_on_timer(struct call *c)
         return;
     }
     if (now - w->last >= w->keepalive_ms * USEC_PER_MS) {
-        if (w->unacked)
+        if (c->unacked)
             w->last = now;
         else
             send_message(c, STR("{\"keepalive\":{}}"));
@@ -75,40 +65,29 @@ static void envd_watch_on_event(void *ctx, enum wire_watch_kind kind, struct str
 {
     AUTO_BUF struct buf event = BUF_INIT(BODY_MAX);
     struct call *c = ctx;
-    struct watching *w = c->state;
 
     if (c->answered)
         return;
     buf_append_cstr(&event, "{\"filesystem\":");
     watch_event_append(&event, kind, name, entry);
     buf_append_char(&event, '}');
-    w->unacked++;
     send_message(c, buf_str(&event));
-    if (!http_response_full(c->req)) {
-        file_watch_ack(w->watch, w->unacked);
-        w->unacked = 0;
-    }
+    call_paced(c, 1);
 }
 
-static void envd_watch_on_drain(struct http_request *req, void *ctx)
+static void envd_watch_ack(struct call *c, size_t n)
 {
-    struct call *c = ctx;
-    struct watching *w = c->state;
-
-    (void)req;
-    if (w->watch && w->unacked)
-        file_watch_ack(w->watch, w->unacked);
-    w->unacked = 0;
+    if (c->file)
+        file_watch_ack(c->file, n);
 }
 
 static void envd_watch_on_end(void *ctx, const struct err *err)
 {
     struct call *c = ctx;
-    struct watching *w = c->state;
 
-    w->watch = NULL;
+    c->file = NULL;
     if (err)
-        rpc_fail_err(c, err);
+        call_fail_err(c, err);
     else
         rpc_end(c);
 }
@@ -120,20 +99,15 @@ void envd_watch_dir(struct call *c)
     struct watching *w;
     struct str path;
     uint8_t flags;
-    struct err err;
 
-    if (watch_request_read(c->body, &path, &flags, &err) < 0) {
-        rpc_fail_err(c, &err);
+    if (!call_ok(c, watch_request_read(c->body, &path, &flags, &c->err)))
         return;
-    }
     w = arena_alloc(http_arena(c->req), sizeof(*w));
     w->keepalive_ms = rpc_keepalive_ms(c->req);
     w->last = clock_mono();
     if (c->timeout_ms)
         w->deadline = w->last + c->timeout_ms * USEC_PER_MS;
     c->state = w;
-    c->cleanup = envd_watch_cleanup;
-    http_on_drain(c->req, envd_watch_on_drain, c);
-    if (file_watch(c->sandbox, &c->actor, c->user, path, flags, &ops, c, &w->watch, &err) < 0)
-        rpc_fail_err(c, &err);
+    call_pace(c, envd_watch_ack);
+    call_ok(c, file_watch(c->sandbox, &c->actor, c->user, path, flags, &ops, c, &c->file, &c->err));
 }

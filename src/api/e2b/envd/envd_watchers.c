@@ -23,8 +23,10 @@ struct watcher {
     struct err err; /* why it failed */
 };
 
-static void watcher_free(struct watcher *w)
+static void watcher_free(void *watcher)
 {
+    struct watcher *w = watcher;
+
     map_del(&w->e2b->watchers, str_of(w->id));
     if (w->creator)
         w->creator->cleanup = NULL;
@@ -38,14 +40,7 @@ static void watcher_free(struct watcher *w)
 
 void envd_watchers_free(struct e2b *e2b)
 {
-    size_t it = 0;
-    struct watcher *w;
-
-    while ((w = map_next(&e2b->watchers, &it))) {
-        watcher_free(w);
-        it = 0;
-    }
-    map_fini(&e2b->watchers);
+    facade_drain(&e2b->watchers, watcher_free);
 }
 
 static void on_sandbox_end(struct sandbox_watch *end, struct sandbox *sb)
@@ -91,7 +86,7 @@ static void envd_watchers_on_end(void *ctx, const struct err *err)
         return;
     c = TAKE_PTR(w->creator);
     c->cleanup = NULL;
-    rpc_fail_err(c, &w->err);
+    call_fail_err(c, &w->err);
     watcher_free(w);
 }
 
@@ -123,10 +118,8 @@ void envd_create_watcher(struct call *c)
     uint8_t flags;
     struct err err;
 
-    if (watch_request_read(c->body, &path, &flags, &err) < 0) {
-        rpc_fail_err(c, &err);
+    if (!call_ok(c, watch_request_read(c->body, &path, &flags, &c->err)))
         return;
-    }
     if (!has_room(c)) {
         rpc_fail(c, ERR_RESOURCE_EXHAUSTED, "too many watchers, remove some");
         return;
@@ -145,7 +138,7 @@ void envd_create_watcher(struct call *c)
     c->cleanup = creator_gone;
     if (file_watch(c->sandbox, &c->actor, c->user, path, flags, &ops, w, &w->watch, &err) < 0) {
         c->cleanup = NULL;
-        rpc_fail_err(c, &err);
+        call_fail_err(c, &err);
         watcher_free(w);
     }
 }
@@ -177,7 +170,7 @@ void envd_get_watcher_events(struct call *c)
         file_call_cancel(TAKE_PTR(w->watch));
     }
     if (!w->watch) {
-        rpc_fail_err(c, &w->err);
+        call_fail_err(c, &w->err);
         return;
     }
     if (buf_len(&w->events)) {

@@ -42,16 +42,6 @@ bool files_begin(struct call *c, enum files_operation operation, struct files_qu
     return true;
 }
 
-void files_fail(struct call *c, const struct err *err)
-{
-    int status = connect_status(err->code);
-
-    if (err->reason == ERR_NO_SPACE || err->reason == ERR_NO_QUOTA)
-        status = 507;
-    if (!call_lost(c, err->code))
-        call_fail(c, status, "%s", err->msg);
-}
-
 static enum files_operation operation_of(const struct http_request *req)
 {
     return http_method(req) == HTTP_METHOD_POST ? FILES_WRITE : FILES_READ;

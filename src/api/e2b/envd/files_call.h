@@ -10,6 +10,3 @@ bool files_begin(struct call *c, enum files_operation operation, struct files_qu
 
 /* Has the request a signature of this sandbox's that is still valid? */
 bool files_is_signed(struct http_request *req, const struct sandbox_info *info);
-
-/* Fails by what went wrong with a file: 400 401 404 507 500. A sandbox that is gone cuts the request. */
-void files_fail(struct call *c, const struct err *err);

@@ -46,18 +46,17 @@ int process_start_read(const json_t *message, struct arena *arena, struct exec_s
     json_t *process = NULL;
     int r;
 
-    if (json_get_object(message, "process", &process, err) < 0)
+    if (JSON_WANTS_OF(message, arena, err, JSON_WANT_OBJECT("process", &process), JSON_WANT_STR("tag", &spec.tag),
+                      JSON_WANT_BOOL("stdin", &spec.stdin_open)) < 0)
         return -1;
-    if (process &&
-        (json_get_str(process, "cmd", &spec.cmd, err) < 0 || json_get_str(process, "cwd", &spec.cwd, err) < 0 ||
-         json_get_strs(process, "args", arena, &spec.args, &spec.n_args, err) < 0 ||
-         json_get_pairs(process, "envs", arena, &spec.envs, &spec.n_envs, err) < 0))
+    if (process && JSON_WANTS_OF(process, arena, err, JSON_WANT_STR("cmd", &spec.cmd), JSON_WANT_STR("cwd", &spec.cwd),
+                                 JSON_WANT_STRS("args", &spec.args, &spec.n_args),
+                                 JSON_WANT_PAIRS("envs", &spec.envs, &spec.n_envs)) < 0)
         return -1;
     r = process_size_read(message, &spec.cols, &spec.rows, err);
-    if (r < 0 || json_get_str(message, "tag", &spec.tag, err) < 0 ||
-        json_get_bool(message, "stdin", &spec.stdin_open, err) < 0)
-        return -1;
     spec.pty = r > 0;
+    if (r < 0)
+        return -1;
     *ret_spec = spec;
     return 0;
 }

@@ -117,20 +117,7 @@ void rpc_fail(struct call *c, enum err_code code, const char *fmt, ...)
     rpc_end_failed(c, code, str_of(message));
 }
 
-void rpc_fail_err(struct call *c, const struct err *err)
-{
-    rpc_end_failed(c, err->code, str_of(err->msg));
-}
-
 /* ---- the request ---- */
-
-static bool has_type(const struct http_request *req, struct str wanted)
-{
-    struct str type = http_header_get(req, "content-type");
-    ssize_t end = str_find_char(type, ';');
-
-    return str_eq_nocase(str_trim(end < 0 ? type : str_n(type.p, (size_t)end)), wanted);
-}
 
 static bool check_headers(struct call *c)
 {
@@ -139,7 +126,7 @@ static bool check_headers(struct call *c)
     struct str type = rpc_streams(c) ? STR("application/connect+json") : STR("application/json");
     int r;
 
-    if (!has_type(c->req, type)) {
+    if (!call_has_type(c, type)) {
         http_add_header(c->req, STR("accept-post"), type);
         call_empty(c, 415);
         return false;

@@ -2,6 +2,7 @@
 #include "api/e2b/envd/watch_event.h"
 
 #include "api/e2b/envd/envd_entry.h"
+#include "api/kit/json_write.h"
 
 int watch_request_read(const json_t *message, struct str *ret_path, uint8_t *ret_flags, struct err *err)
 {
@@ -25,8 +26,7 @@ void watch_event_append(struct buf *b, enum wire_watch_kind kind, struct str nam
         [WIRE_WATCH_CHMOD] = "EVENT_TYPE_CHMOD",
     };
 
-    buf_append_cstr(b, "{\"name\":");
-    buf_append_json_string(b, name);
+    json_open(b, "name", name);
     if ((size_t)kind < ARRAY_SIZE(types) && types[kind])
         buf_printf(b, ",\"type\":\"%s\"", types[kind]);
     if (entry) {

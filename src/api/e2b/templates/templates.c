@@ -26,21 +26,13 @@ const char *templates_status_name(enum template_status status)
 
 bool templates_committed(struct call *c)
 {
-    struct err err;
-    if (core_templates_commit(call_core(c), &err) == 0)
-        return true;
-    call_fail_err(c, &err);
-    return false;
+    return call_ok(c, core_templates_commit(call_core(c), &c->err));
 }
 
 bool templates_find(struct call *c, struct str ref, struct template_info *ret_info)
 {
-    struct err err;
-    if (template_ref_read(ref, http_arena(c->req), &ref, &err) == 0 &&
-        template_info_find(templates_of(c), c->actor.who.view, ref, ret_info, &err) == 0)
-        return true;
-    call_fail_err(c, &err);
-    return false;
+    return call_ok(c, template_ref_read(ref, http_arena(c->req), &ref, &c->err)) &&
+           call_ok(c, template_info_find(templates_of(c), c->actor.who.view, ref, ret_info, &c->err));
 }
 
 /* ---- JSON ---- */
@@ -59,7 +51,8 @@ static struct str name_of(const char *alias, bool bare)
 void templates_append_names(struct buf *b, const char *field, const struct template_info *info, bool bare)
 {
     const char *const *names = info->file ? info->file->aliases : &info->name;
-    size_t n_names = info->file ? info->file->n_aliases : info->name ? 1 : 0, n = 0;
+    size_t n_names = info->file ? info->file->n_aliases : info->name ? 1 : 0;
+    json_put_comma(b);
     buf_printf(b, "\"%s\":[", field);
     for (size_t i = 0; i < n_names; i++) {
         struct str name = name_of(names[i], bare);
@@ -68,26 +61,18 @@ void templates_append_names(struct buf *b, const char *field, const struct templ
             is_new = !str_eq(name, name_of(names[k], bare));
         if (!is_new)
             continue;
-        if (n++)
-            buf_append_char(b, ',');
+        json_put_comma(b);
         buf_append_json_string(b, name);
     }
     buf_append_char(b, ']');
 }
 
-static void append_time(struct buf *b, const char *field, usec_t at)
-{
-    char text[CLOCK_TEXT_MAX];
-    clock_format(at, 3, text);
-    buf_printf(b, ",\"%s\":\"%s\"", field, text);
-}
-
 static void append_time_or_null(struct buf *b, const char *field, usec_t at)
 {
     if (at)
-        append_time(b, field, at);
+        json_put_time(b, field, at, 3);
     else
-        buf_printf(b, ",\"%s\":null", field);
+        json_put_text(b, field, NULL);
 }
 
 /* What a file's template has of a build. */
@@ -118,15 +103,12 @@ static void append_sizes(struct buf *b, const struct core *core, const struct te
 
 static void append_head(struct buf *b, const struct template_info *info)
 {
-    buf_append_cstr(b, "{\"templateID\":");
-    buf_append_json_string(b, str_of(info->id));
-    buf_append_char(b, ',');
+    json_open(b, "templateID", str_of(info->id));
     templates_append_names(b, "aliases", info, true);
-    buf_append_char(b, ',');
     templates_append_names(b, "names", info, false);
     buf_printf(b, ",\"public\":%s", info->is_public ? "true" : "false");
-    append_time(b, "createdAt", info->created);
-    append_time(b, "updatedAt", info->updated);
+    json_put_time(b, "createdAt", info->created, 3);
+    json_put_time(b, "updatedAt", info->updated, 3);
     append_time_or_null(b, "lastSpawnedAt", info->spawned);
     buf_printf(b, ",\"spawnCount\":%" PRIu64, info->n_spawns);
 }
@@ -167,8 +149,7 @@ static bool templates_list_one(void *ctx, const struct template_info *info)
         l->more = true;
         return false;
     }
-    if (l->n++)
-        buf_append_char(&l->b, ',');
+    l->n++;
     append_template(&l->b, l->core, info);
     memcpy(l->last, info->id, strlen(info->id) + 1);
     return true;
@@ -219,19 +200,17 @@ void templates_list_v2(struct call *c)
 struct builds {
     const struct core *core;
     struct buf *b;
-    size_t n;
 };
 
 static bool append_build(void *ctx, const struct template_build *build)
 {
     struct builds *all = ctx;
-    if (all->n++)
-        buf_append_char(all->b, ',');
+    json_put_comma(all->b);
     buf_append_char(all->b, '{');
     append_sizes(all->b, all->core, build);
     buf_printf(all->b, ",\"status\":\"%s\"", templates_status_name(build->status));
-    append_time(all->b, "createdAt", build->created);
-    append_time(all->b, "updatedAt", MAX(MAX(build->created, build->started), build->finished));
+    json_put_time(all->b, "createdAt", build->created, 3);
+    json_put_time(all->b, "updatedAt", MAX(MAX(build->created, build->started), build->finished), 3);
     append_time_or_null(all->b, "finishedAt", build->finished);
     buf_append_char(all->b, '}');
     return true;
@@ -265,8 +244,7 @@ void templates_alias(struct call *c)
     struct err err;
     if (!templates_find(c, c->args[0], &info))
         return;
-    buf_append_cstr(&b, "{\"templateID\":");
-    buf_append_json_string(&b, str_of(info.id));
+    json_open(&b, "templateID", str_of(info.id));
     buf_printf(&b, ",\"public\":%s}", info.is_public ? "true" : "false");
     struct str ref;
     if (template_ref_read(c->args[0], http_arena(c->req), &ref, &err) < 0 ||
@@ -278,13 +256,14 @@ void templates_alias(struct call *c)
 
 /* ---- changes ---- */
 
-static void publish(struct call *c, const json_t *body, bool tells_names)
+/* route->what: its answer tells the names. */
+void templates_publish(struct call *c)
 {
     AUTO_BUF struct buf b = BUF_INIT(16384);
     struct template_info info;
     bool is_public = false;
     struct err err;
-    int r = json_get_bool(body, "public", &is_public, &err);
+    int r = json_get_bool(c->body, "public", &is_public, &err);
     if (r < 0) {
         call_fail(c, 400, "Invalid request body: %s", err.msg);
         return;
@@ -296,20 +275,10 @@ static void publish(struct call *c, const json_t *body, bool tells_names)
     if (!templates_committed(c) || !templates_find(c, c->args[0], &info))
         return;
     buf_append_char(&b, '{');
-    if (tells_names)
+    if (c->route->what)
         templates_append_names(&b, "names", &info, false);
     buf_append_char(&b, '}');
     call_json(c, 200, buf_str(&b));
-}
-
-void templates_publish(struct call *c)
-{
-    publish(c, c->body, false);
-}
-
-void templates_publish_v2(struct call *c)
-{
-    publish(c, c->body, true);
 }
 
 void templates_delete(struct call *c)

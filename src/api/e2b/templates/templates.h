@@ -11,17 +11,16 @@ void templates_list(struct call *c); /* all; v2: in pages */
 void templates_list_v2(struct call *c);
 void templates_get(struct call *c); /* with its builds */
 void templates_alias(struct call *c);
-void templates_publish(struct call *c); /* v1 and v2 */
-void templates_publish_v2(struct call *c);
+void templates_publish(struct call *c);
 void templates_delete(struct call *c);
 
 /* templates_build.c */
 void templates_request(struct call *c);
 void templates_start(struct call *c);
-void templates_status(struct call *c);
-void templates_logs(struct call *c);
+void templates_status(struct call *c); /* what: "status", or the "logs" alone */
 void templates_upload_link(struct call *c);
 void templates_upload(struct call *c); /* needs no key: the link is a secret */
+int templates_upload_status(const struct err *err);
 
 /* templates_tags.c */
 void templates_tags_add(struct call *c);

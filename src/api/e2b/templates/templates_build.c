@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Building a template: request, upload of files, start, status with the log in pages. */
 #include "api/e2b/templates/templates.h"
+#include "api/kit/receive.h"
 #include "sandbox/templates.h"
 
 #include <inttypes.h>
@@ -17,28 +18,20 @@ static bool has_builder(struct call *c)
 
 /* ---- request ---- */
 
-struct tags {
-    struct buf *b;
-    size_t n;
-};
-
 static void append_tag(void *ctx, const char *tag)
 {
-    struct tags *t = ctx;
-    if (t->n++)
-        buf_append_char(t->b, ',');
-    buf_append_json_string(t->b, str_of(tag));
+    json_put_comma(ctx);
+    buf_append_json_string(ctx, str_of(tag));
 }
 
 static int read_request(struct call *c, const json_t *body, struct template_request *request, struct err *err)
 {
     int64_t cpus = CPUS_DEFAULT, memory = MEMORY_MB_DEFAULT, disk = 0;
-    if (json_get_str(body, "name", &request->name, err) < 0 ||
-        (!request->name.p && json_get_str(body, "alias", &request->name, err) < 0) ||
-        json_get_strs(body, "tags", http_arena(c->req), &request->tags, &request->n_tags, err) < 0 ||
-        json_get_int(body, "cpuCount", 1, CPUS_MAX, &cpus, err) < 0 ||
-        json_get_int(body, "memoryMB", MEMORY_MB_LEAST, MEMORY_MB_MAX, &memory, err) < 0 ||
-        json_get_int(body, "minFreeDiskMb", 0, INT32_MAX, &disk, err) < 0)
+    if (JSON_WANTS_OF(body, http_arena(c->req), err, JSON_WANT_STR("alias", &request->name),
+                      JSON_WANT_STR("name", &request->name), JSON_WANT_STRS("tags", &request->tags, &request->n_tags),
+                      JSON_WANT_INT("cpuCount", 1, CPUS_MAX, &cpus),
+                      JSON_WANT_INT("memoryMB", MEMORY_MB_LEAST, MEMORY_MB_MAX, &memory),
+                      JSON_WANT_INT("minFreeDiskMb", 0, INT32_MAX, &disk)) < 0)
         return err_prefix(err, "Invalid request body");
     if (!request->name.n)
         return err_set(err, ERR_INVALID_ARGUMENT, "Name is required");
@@ -55,24 +48,19 @@ void templates_request(struct call *c)
     struct template_request request = {0};
     const struct template_build *build;
     struct template_info info;
-    struct err err;
     if (!has_builder(c))
         return;
-    if (read_request(c, c->body, &request, &err) < 0 ||
-        core_template_request(call_core(c), &c->actor, &request, &build, &err) < 0) {
-        call_fail_err(c, &err);
+    if (!call_ok(c, read_request(c, c->body, &request, &c->err)) ||
+        !call_ok(c, core_template_request(call_core(c), &c->actor, &request, &build, &c->err)))
         return;
-    }
-    buf_append_cstr(&b, "{\"templateID\":");
-    buf_append_json_string(&b, str_of(build->template_id));
+    json_open(&b, "templateID", str_of(build->template_id));
     buf_printf(&b, ",\"buildID\":\"%s\",\"tags\":[", build->id);
     const char *id = arena_strndup(http_arena(c->req), build->template_id, strlen(build->template_id));
-    template_build_tags(templates_of(c), build->id, append_tag, &(struct tags){.b = &b});
+    template_build_tags(templates_of(c), build->id, append_tag, &b);
     if (!templates_committed(c) || !templates_find(c, str_of(id), &info))
         return;
-    buf_append_cstr(&b, "],");
+    buf_append_char(&b, ']');
     templates_append_names(&b, "names", &info, false);
-    buf_append_char(&b, ',');
     templates_append_names(&b, "aliases", &info, true);
     buf_printf(&b, ",\"public\":%s}", info.is_public ? "true" : "false");
     call_json(c, 202, buf_str(&b));
@@ -112,82 +100,33 @@ void templates_upload_link(struct call *c)
     call_json(c, 201, buf_str(&b));
 }
 
-static void upload_gone(struct call *c)
+int templates_upload_status(const struct err *err)
 {
-    upload_cancel(c->state);
-    c->state = NULL;
+    return upload_is_full(err)                   ? 507
+           : err->code == ERR_OUT_OF_RANGE       ? 413
+           : err->code == ERR_PERMISSION_DENIED  ? 403
+           : err->code == ERR_RESOURCE_EXHAUSTED ? 429
+           : err->code == ERR_DEADLINE_EXCEEDED  ? 408
+                                                 : 500;
 }
-
-static void upload_failed(struct call *c, const struct err *err)
-{
-    if (call_lost(c, err->code))
-        return;
-    int status = upload_is_full(err)                   ? 507
-                 : err->code == ERR_OUT_OF_RANGE       ? 413
-                 : err->code == ERR_PERMISSION_DENIED  ? 403
-                 : err->code == ERR_RESOURCE_EXHAUSTED ? 429
-                 : err->code == ERR_DEADLINE_EXCEEDED  ? 408
-                                                       : 500;
-    upload_gone(c);
-    call_fail(c, status, "%s", err->msg);
-}
-
-static void templates_build_on_data(struct http_request *req, struct str data, void *ctx)
-{
-    struct call *c = ctx;
-    struct err err;
-    (void)req;
-    if (c->state && upload_write(c->state, data, &err) < 0)
-        upload_failed(c, &err);
-}
-
-static void templates_build_on_end(struct http_request *req, void *ctx)
-{
-    struct call *c = ctx;
-    struct upload *up = c->state;
-    struct err err;
-    (void)req;
-    c->state = NULL;
-    if (!up)
-        return;
-    if (upload_end(up, &err) < 0)
-        upload_failed(c, &err);
-    else
-        call_empty(c, 200);
-}
-
-static void templates_build_on_error(struct http_request *req, int error, void *ctx)
-{
-    (void)req, (void)error;
-    upload_gone(ctx);
-}
-
-static const struct http_body_ops body_ops = {
-    .on_data = templates_build_on_data, .on_end = templates_build_on_end, .on_error = templates_build_on_error};
 
 void templates_upload(struct call *c)
 {
     struct str token = STR_NULL;
     struct upload *up;
-    struct err err;
     if (!has_builder(c))
         return;
     if (http_query_get(c->req, "token", &token) != 1)
         token = STR_NULL;
     c->actor.name = "e2b:link";
-    if (upload_begin_by_link(builder_uploads(e2b_of(c)->builder), c->args[1], token, http_content_length(c->req), &up,
-                             &err) < 0) {
-        upload_failed(c, &err);
+    /* Nothing of it is there until its end, and who has no link leaves no record. */
+    if (!call_ok(c, upload_begin_by_link(builder_uploads(e2b_of(c)->builder), c->args[1], token,
+                                         http_content_length(c->req), &up, &c->err)))
         return;
-    }
-    c->state = up; /* nothing of it is there until its end, and who has no link leaves no record */
-    if (builder_upload(e2b_of(c)->builder, &c->actor, c->args[1], http_content_length(c->req), &err) < 0) {
-        upload_gone(c);
-        upload_failed(c, &err);
-        return;
-    }
-    c->cleanup = upload_gone;
-    http_stream_body(c->req, &body_ops, c);
+    if (call_ok(c, builder_upload(e2b_of(c)->builder, &c->actor, c->args[1], http_content_length(c->req), &c->err)))
+        call_receive(c, up, 200);
+    else
+        upload_cancel(up);
 }
 
 /* ---- start ---- */
@@ -226,9 +165,7 @@ void templates_start(struct call *c)
         call_fail(c, err.code == ERR_UNIMPLEMENTED ? 501 : 400, "Invalid request body: %s", err.msg);
         return;
     }
-    if (builder_start(e2b_of(c)->builder, &c->actor, id, &spec, &err) < 0)
-        call_fail_err(c, &err);
-    else
+    if (call_ok(c, builder_start(e2b_of(c)->builder, &c->actor, id, &spec, &c->err)))
         call_empty(c, 202);
 }
 
@@ -236,30 +173,28 @@ void templates_start(struct call *c)
 
 struct build_page {
     struct buf entries, reasons; /* the second: of the step that failed, warnings and worse */
-    size_t n, n_reasons;
     const char *step;
 };
 
-static void build_append_entry(struct buf *b, size_t *n, const struct template_log *line)
+static void build_append_entry(struct buf *b, const struct template_log *line)
 {
     static const char *const levels[] = {"debug", "info", "warn", "error"};
-    char at[CLOCK_TEXT_MAX];
-    clock_format(line->at, 6, at);
-    buf_printf(b, "%s{\"timestamp\":\"%s\",\"level\":\"%s\",\"message\":", (*n)++ ? "," : "", at, levels[line->level]);
-    buf_append_json_string(b, line->message);
-    if (line->step.n) {
-        buf_append_cstr(b, ",\"step\":");
-        buf_append_json_string(b, line->step);
-    }
+    json_put_comma(b);
+    buf_append_char(b, '{');
+    json_put_time(b, "timestamp", line->at, 6);
+    json_put_text(b, "level", levels[line->level]);
+    json_put_str(b, "message", line->message);
+    if (line->step.n)
+        json_put_str(b, "step", line->step);
     buf_append_char(b, '}');
 }
 
 static void on_log(void *ctx, const struct template_log *line)
 {
     struct build_page *p = ctx;
-    build_append_entry(&p->entries, &p->n, line);
+    build_append_entry(&p->entries, line);
     if (p->step && line->level >= TEMPLATE_WARN && str_eqc(line->step, p->step))
-        build_append_entry(&p->reasons, &p->n_reasons, line);
+        build_append_entry(&p->reasons, line);
 }
 
 /* False: answered. */
@@ -297,8 +232,7 @@ static void append_reason(struct buf *b, const struct template_build *build, str
     buf_append_cstr(b, ",\"reason\":{\"message\":");
     buf_append_json_string(b, str_of(build->reason));
     if (build->reason_step) {
-        buf_append_cstr(b, ",\"step\":");
-        buf_append_json_string(b, str_of(build->reason_step));
+        json_put_str(b, "step", str_of(build->reason_step));
         buf_append_cstr(b, ",\"logEntries\":[");
         buf_append_str(b, buf_str(&p->reasons));
         buf_append_char(b, ']');
@@ -306,8 +240,9 @@ static void append_reason(struct buf *b, const struct template_build *build, str
     buf_append_char(b, '}');
 }
 
-static void answer_page(struct call *c, bool is_status)
+void templates_status(struct call *c)
 {
+    bool is_status = strcmp(c->route->what, "status") == 0;
     AUTO_BUF struct buf b = BUF_INIT(REPLY_MAX);
     struct build_page p = {.entries = BUF_INIT(REPLY_MAX / 4), .reasons = BUF_INIT(REPLY_MAX / 4)};
     const struct template_build *build = find_build(c, 400);
@@ -332,14 +267,4 @@ static void answer_page(struct call *c, bool is_status)
     }
     buf_fini(&p.entries);
     buf_fini(&p.reasons);
-}
-
-void templates_status(struct call *c)
-{
-    answer_page(c, true);
-}
-
-void templates_logs(struct call *c)
-{
-    answer_page(c, false);
 }

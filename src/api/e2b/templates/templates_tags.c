@@ -13,11 +13,9 @@ void templates_tags_add(struct call *c)
     const char *build;
     size_t n = 0;
     struct err err;
-    if (json_get_str(c->body, "target", &target, &err) < 0 ||
-        json_get_strs(c->body, "tags", http_arena(c->req), &tags, &n, &err) < 0) {
-        call_fail(c, 400, "Invalid request body: %s", err.msg);
+    c->body_error = "Invalid request body: ";
+    if (!CALL_WANTS(c, JSON_WANT_STR("target", &target), JSON_WANT_STRS("tags", &tags, &n)))
         return;
-    }
     if (n == 0) {
         call_fail(c, 400, "At least one tag is required");
         return;
@@ -26,17 +24,14 @@ void templates_tags_add(struct call *c)
         call_fail(c, 400, "Invalid target template format: %s", err.msg);
         return;
     }
-    if (core_template_tag(call_core(c), &c->actor, target, tags, n, &build, &err) < 0) {
-        call_fail_err(c, &err);
+    if (!call_ok(c, core_template_tag(call_core(c), &c->actor, target, tags, n, &build, &c->err)))
         return;
-    }
     buf_printf(&b, "{\"buildID\":\"%s\",\"tags\":[", build);
     for (size_t i = 0; i < n; i++) {
         char tag[TEMPLATE_NAME_MAX + 1];
         if (template_tag_parse(tags[i], tag, &err) < 0)
             continue;
-        if (i)
-            buf_append_char(&b, ',');
+        json_put_comma(&b);
         buf_append_json_string(&b, str_of(tag));
     }
     buf_append_cstr(&b, "]}");
@@ -49,37 +44,31 @@ void templates_tags_remove(struct call *c)
     const struct str *tags = NULL;
     struct str name = STR_NULL;
     size_t n = 0;
-    struct err err;
-    if (json_get_str(c->body, "name", &name, &err) < 0 ||
-        json_get_strs(c->body, "tags", http_arena(c->req), &tags, &n, &err) < 0) {
-        call_fail(c, 400, "Invalid request body: %s", err.msg);
-        return;
-    }
-    if (core_template_untag(call_core(c), &c->actor, name, tags, n, &err) < 0)
-        call_fail_err(c, &err);
-    else if (templates_committed(c))
+    c->body_error = "Invalid request body: ";
+    if (CALL_WANTS(c, JSON_WANT_STR("name", &name), JSON_WANT_STRS("tags", &tags, &n)) &&
+        call_ok(c, core_template_untag(call_core(c), &c->actor, name, tags, n, &c->err)) && templates_committed(c))
         call_empty(c, 204);
+}
+
+static void append_tag(struct buf *b, const char *tag, const char *build, usec_t at)
+{
+    json_open(b, "tag", str_of(tag));
+    json_put_text(b, "buildID", build);
+    json_put_time(b, "createdAt", at, 3);
+    buf_append_char(b, '}');
 }
 
 void templates_tags_list(struct call *c)
 {
     AUTO_BUF struct buf b = BUF_INIT(REPLY_MAX);
     struct template_info info;
-    char at[CLOCK_TEXT_MAX];
     if (!templates_find(c, c->args[0], &info))
         return;
     buf_append_char(&b, '[');
-    if (info.file) {
-        clock_format(info.created, 3, at);
-        buf_printf(&b, "{\"tag\":\"" TEMPLATE_TAG_DEFAULT "\",\"buildID\":\"%s\",\"createdAt\":\"%s\"}",
-                   info.file->build_id, at);
-    }
-    for (size_t i = 0; i < info.n_tags; i++) {
-        clock_format(info.tags[i].created, 3, at);
-        buf_append_cstr(&b, i ? ",{\"tag\":" : "{\"tag\":");
-        buf_append_json_string(&b, str_of(info.tags[i].tag));
-        buf_printf(&b, ",\"buildID\":\"%s\",\"createdAt\":\"%s\"}", info.tags[i].build_id, at);
-    }
+    if (info.file)
+        append_tag(&b, TEMPLATE_TAG_DEFAULT, info.file->build_id, info.created);
+    for (size_t i = 0; i < info.n_tags; i++)
+        append_tag(&b, info.tags[i].tag, info.tags[i].build_id, info.tags[i].created);
     buf_append_char(&b, ']');
     call_json_buf(c, 200, &b);
 }

@@ -18,18 +18,13 @@
 
 enum { DEPTH_MAX = 64 };
 
-void content_fail(struct call *c, const struct err *err)
+int volume_content_status_of(const struct call *c, struct err *err)
 {
-    const struct str path = content_of(c)->path;
+    const struct content *k = c->state;
 
-    if (call_lost(c, err->code))
-        return;
-    if (err->code == ERR_NOT_FOUND)
-        call_fail(c, 404, "path '%.*s' not found", (int)MIN(path.n, (size_t)512), path.p);
-    else if (err->code == ERR_FAILED_PRECONDITION || err->code == ERR_ALREADY_EXISTS)
-        call_fail(c, 409, "%s", err->msg);
-    else
-        call_fail(c, connect_status(err->code), "%s", err->msg);
+    if (k && err->code == ERR_NOT_FOUND)
+        (void)err_set(err, ERR_NOT_FOUND, "path '%.*s' not found", (int)MIN(k->path.n, (size_t)200), k->path.p);
+    return err->code == ERR_FAILED_PRECONDITION || err->code == ERR_ALREADY_EXISTS ? 409 : connect_status(err->code);
 }
 
 static void volume_content_cleanup(struct call *c)
@@ -49,14 +44,6 @@ static void volume_content_cleanup(struct call *c)
 
 /* ---- entries ---- */
 
-static void append_time(struct buf *b, const char *name, uint64_t ns)
-{
-    char text[CLOCK_TEXT_MAX];
-
-    clock_format(ns / 1000, 6, text);
-    buf_printf(b, ",\"%s\":\"%s\"", name, text);
-}
-
 /* Access and change times are not told by the agent: the time of the last change stands for them. */
 static void volume_append_entry(struct buf *b, const struct file_entry *e)
 {
@@ -65,32 +52,23 @@ static void volume_append_entry(struct buf *b, const struct file_entry *e)
                        : e->type == WIRE_FILE_DIRECTORY ? "directory"
                                                         : "unknown";
 
-    buf_append_cstr(b, "{\"name\":");
-    buf_append_json_string(b, e->path.n <= 1 ? STR("/") : e->name);
-    buf_printf(b, ",\"type\":\"%s\",\"path\":", type);
-    buf_append_json_string(b, e->path);
+    json_open(b, "name", e->path.n <= 1 ? STR("/") : e->name);
+    json_put_text(b, "type", type);
+    json_put_str(b, "path", e->path);
     buf_printf(b, ",\"size\":%" PRIu64 ",\"mode\":%u,\"uid\":%u,\"gid\":%u", e->size,
                (e->is_link ? e->link_mode : e->mode) & 07777, e->uid, e->gid);
-    append_time(b, "atime", e->mtime_ns);
-    append_time(b, "mtime", e->mtime_ns);
-    append_time(b, "ctime", e->mtime_ns);
-    if (e->is_link) {
-        buf_append_cstr(b, ",\"target\":");
-        buf_append_json_string(b, e->target);
-    }
+    json_put_time(b, "atime", e->mtime_ns / 1000, 6);
+    json_put_time(b, "mtime", e->mtime_ns / 1000, 6);
+    json_put_time(b, "ctime", e->mtime_ns / 1000, 6);
+    if (e->is_link)
+        json_put_str(b, "target", e->target);
     buf_append_char(b, '}');
 }
 
-static void on_entry(void *ctx, const struct file_entry *e, const struct err *err)
+static void on_entry(struct call *c, const struct file_entry *e)
 {
     AUTO_BUF struct buf b = BUF_INIT(64 * 1024);
-    struct call *c = ctx;
 
-    c->file = NULL;
-    if (err) {
-        content_fail(c, err);
-        return;
-    }
     volume_append_entry(&b, e);
     call_json(c, content_of(c)->ok_status, buf_str(&b));
 }
@@ -98,10 +76,8 @@ static void on_entry(void *ctx, const struct file_entry *e, const struct err *er
 void content_answer_entry(struct call *c)
 {
     struct content *k = content_of(c);
-    struct err err;
 
-    if (file_stat(k->opened, &c->actor, VOLUME_USER, k->path, on_entry, c, &c->file, &err) < 0)
-        content_fail(c, &err);
+    call_ok(c, file_stat(k->opened, &c->actor, VOLUME_USER, k->path, CALL_FILE(c, on_entry)));
 }
 
 /* ---- owner, mode, directories ---- */
@@ -116,10 +92,8 @@ static void change(struct call *c, uint8_t flags)
         .gid = (uint32_t)MAX(k->gid, (int64_t)0),
         .mode = (uint32_t)MAX(k->mode, (int64_t)0),
     };
-    struct err err;
 
-    if (file_change(k->opened, &c->actor, VOLUME_USER, k->path, &change, on_entry, c, &c->file, &err) < 0)
-        content_fail(c, &err);
+    call_ok(c, file_change(k->opened, &c->actor, VOLUME_USER, k->path, &change, CALL_FILE(c, on_entry)));
 }
 
 void content_change(struct call *c)
@@ -139,82 +113,54 @@ static void volume_content_make_dir(struct call *c)
 
 /* ---- remove, list ---- */
 
-static void on_removed(void *ctx, const struct file_entry *e, const struct err *err)
+static void on_removed(struct call *c, const struct file_entry *e)
 {
-    struct call *c = ctx;
-
     (void)e;
-    c->file = NULL;
-    if (err)
-        content_fail(c, err);
-    else
-        call_empty(c, 204);
+    call_empty(c, 204);
 }
 
 static void remove_step(struct call *c)
 {
     struct content *k = content_of(c);
-    struct err err;
 
-    if (file_remove(k->opened, &c->actor, VOLUME_USER, k->path, on_removed, c, &c->file, &err) < 0)
-        content_fail(c, &err);
+    call_ok(c, file_remove(k->opened, &c->actor, VOLUME_USER, k->path, CALL_FILE(c, on_removed)));
 }
 
-static void on_removing(void *ctx, const struct file_entry *e, const struct err *err)
+static void on_removing(struct call *c, const struct file_entry *e)
 {
-    struct call *c = ctx;
-
     (void)e;
-    c->file = NULL;
-    if (err)
-        content_fail(c, err);
-    else
-        call_step(c, remove_step);
+    call_step(c, remove_step);
 }
 
 static void remove_it(struct call *c)
 {
     struct content *k = content_of(c);
-    struct err err;
 
     /* Removing what is not there succeeds; here that is 404. */
-    if (file_stat(k->opened, &c->actor, VOLUME_USER, k->path, on_removing, c, &c->file, &err) < 0)
-        content_fail(c, &err);
+    call_ok(c, file_stat(k->opened, &c->actor, VOLUME_USER, k->path, CALL_FILE(c, on_removing)));
 }
 
 static void on_each(void *ctx, const struct file_entry *e)
 {
-    struct content *k = content_of(ctx);
-
-    buf_append_char(&k->listing, buf_len(&k->listing) ? ',' : '[');
-    volume_append_entry(&k->listing, e);
+    volume_append_entry(&content_of(ctx)->listing, e);
 }
 
-static void volume_content_on_listed(void *ctx, const struct file_entry *e, const struct err *err)
+static void volume_content_on_listed(struct call *c, const struct file_entry *e)
 {
-    struct call *c = ctx;
-    struct content *k = content_of(c);
+    struct buf *b = &content_of(c)->listing;
 
     (void)e;
-    c->file = NULL;
-    if (err) {
-        content_fail(c, err);
-        return;
-    }
-    if (!buf_len(&k->listing))
-        buf_append_char(&k->listing, '[');
-    buf_append_char(&k->listing, ']');
-    call_json_buf(c, 200, &k->listing);
+    buf_append_char(b, ']');
+    call_json_buf(c, 200, b);
 }
 
 static void volume_content_list(struct call *c)
 {
     struct content *k = content_of(c);
-    struct err err;
 
-    if (file_list(k->opened, &c->actor, VOLUME_USER, k->path, (uint32_t)MAX(k->depth, (int64_t)1), on_each,
-                  volume_content_on_listed, c, &c->file, &err) < 0)
-        content_fail(c, &err);
+    buf_append_char(&k->listing, '[');
+    call_ok(c, file_list(k->opened, &c->actor, VOLUME_USER, k->path, (uint32_t)MAX(k->depth, (int64_t)1), on_each,
+                         CALL_FILE(c, volume_content_on_listed)));
 }
 
 /* ---- the request ---- */
@@ -240,7 +186,7 @@ static void volume_content_on_volume(void *ctx, struct sandbox *sb, const struct
             sandbox_unref(sb);
         }
     } else if (err) {
-        content_fail(c, err);
+        call_fail_err(c, err);
     } else {
         content_of(c)->opened = sb;
         call_step(c, c->route->handler);
@@ -269,7 +215,6 @@ static bool get_number(struct call *c, const char *name, uint64_t max, int64_t *
 static void volume_content_begin(struct call *c)
 {
     struct content *k = content_of(c);
-    struct err err;
 
     c->body_error = "";
     if (c->body) {
@@ -278,10 +223,7 @@ static void volume_content_begin(struct call *c)
                         JSON_WANT_INT("mode", 0, 07777, &k->mode)))
             return;
     }
-    if (volume_open(call_core(c), &c->actor, c->args[0], volume_content_on_volume, call_hold(c), &err) < 0) {
-        content_fail(c, &err);
-        call_unref(c);
-    }
+    call_held(c, volume_open(call_core(c), &c->actor, c->args[0], volume_content_on_volume, call_hold(c), &c->err));
 }
 
 static bool read_parameters(struct call *c)

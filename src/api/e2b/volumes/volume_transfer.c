@@ -11,27 +11,24 @@ static void transfer_open(struct file_body *f, const struct file_entry *entry)
 static void transfer_failed(struct file_body *f, const struct file_entry *entry, const struct err *err)
 {
     (void)entry;
-    content_fail(f->call, err);
+    call_fail_err(f->call, err);
 }
 
 void volume_download(struct call *c)
 {
     struct content *k = content_of(c);
-    struct err err;
 
     k->body.done = transfer_failed;
     k->body.open = transfer_open;
-    file_body_begun(
-        &k->body,
-        file_read(k->opened, &c->actor, VOLUME_USER, k->path, 0, UINT64_MAX, &file_body_out, &k->body, &c->file, &err),
-        &err);
+    file_body_begun(&k->body, file_read(k->opened, &c->actor, VOLUME_USER, k->path, 0, UINT64_MAX,
+                                        FILE_BODY(&k->body, &file_body_out)));
 }
 
 static void transfer_written(struct file_body *f, const struct file_entry *entry, const struct err *err)
 {
     (void)entry;
     if (err)
-        content_fail(f->call, err);
+        call_fail_err(f->call, err);
     else
         call_step(f->call, content_change);
 }
@@ -39,12 +36,10 @@ static void transfer_written(struct file_body *f, const struct file_entry *entry
 static void write_it(struct call *c)
 {
     struct content *k = content_of(c);
-    struct err err;
 
     k->body.done = transfer_written;
     file_body_receive(
-        &k->body,
-        file_write(k->opened, &c->actor, VOLUME_USER, k->path, NULL, 0, &file_body_in, &k->body, &c->file, &err), &err);
+        &k->body, file_write(k->opened, &c->actor, VOLUME_USER, k->path, NULL, 0, FILE_BODY(&k->body, &file_body_in)));
 }
 
 static void on_looked(void *ctx, const struct file_entry *entry, const struct err *err)
@@ -56,18 +51,16 @@ static void on_looked(void *ctx, const struct file_entry *entry, const struct er
     if (!err)
         call_fail(c, 409, "the file exists; \"force\" replaces it");
     else if (err->code != ERR_NOT_FOUND)
-        content_fail(c, err);
+        call_fail_err(c, err);
     else
         call_step(c, write_it);
 }
 
 void volume_upload(struct call *c)
 {
-    struct err err;
-
     if (content_of(c)->force)
         write_it(c);
-    else if (file_stat(content_of(c)->opened, &c->actor, VOLUME_USER, content_of(c)->path, on_looked, c, &c->file,
-                       &err) < 0)
-        content_fail(c, &err);
+    else
+        call_ok(c, file_stat(content_of(c)->opened, &c->actor, VOLUME_USER, content_of(c)->path, on_looked, c, &c->file,
+                             &c->err));
 }

@@ -35,6 +35,6 @@ void file_body_receive(struct file_body *f, int r);
 #define FILE_BODY(f, ops) (ops), (f), &(f)->call->file, &(f)->call->err
 
 /* file_body_out, for who ends it in another way. */
-void file_body_opened(void *f, const struct file_entry *entry);
-void file_body_data(void *f, struct str bytes);
-void file_body_end(void *f, const struct err *err);
+void file_body_opened(void *ctx, const struct file_entry *entry);
+void file_body_data(void *ctx, struct str bytes);
+void file_body_end(void *ctx, const struct err *err);

@@ -106,7 +106,7 @@ static void operation_instance(struct call *c, char to[static DIGEST_LEN + 1])
 static bool operation_is_token(struct str token)
 {
     for (size_t i = 0; i < token.n; i++)
-        if (!memchr("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-", token.p[i], 64))
+        if (!token.p[i] || !strchr("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-", token.p[i]))
             return false;
     return token.n >= TOKEN_MIN && token.n <= TOKEN_MAX;
 }

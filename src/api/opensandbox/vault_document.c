@@ -75,7 +75,8 @@ static int vault_check_substitution(const json_t *one, struct err *err)
     {
         const char *text = json_is_string(place) ? json_string_value(place) : "";
 
-        if (strcmp(text, "path") && strcmp(text, "query") && strcmp(text, "header") && strcmp(text, "body"))
+        if (strcmp(text, "path") != 0 && strcmp(text, "query") != 0 && strcmp(text, "header") != 0 &&
+            strcmp(text, "body") != 0)
             return err_set(err, ERR_INVALID_ARGUMENT, "a placeholder stands in path, query, header or body");
     }
     return json_array_size(in) ? 0 : err_set(err, ERR_INVALID_ARGUMENT, "a substitution has \"in\"");

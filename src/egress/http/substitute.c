@@ -74,7 +74,7 @@ static size_t substitute_encode(char c, enum substitute_code code, char out[stat
         return 2;
     }
     if (code == SUBSTITUTE_JSON && byte < ' ') {
-        memcpy(out, "\\u00", 4);
+        memcpy(out, (const char[]){'\\', 'u', '0', '0'}, 4);
         out[4] = high;
         out[5] = low;
         return 6;

@@ -557,8 +557,10 @@ int config_parse(const char *name, struct str text, struct config **ret_config, 
     AUTO(config_free) struct config *c = config_new();
     if (document_walk(name, text, is_section, config_apply, c, err) < 0)
         return -1;
-    if (check_whole(c, err) < 0)
-        return err_prefix(err, "%s", name);
+    if (check_whole(c, err) < 0) {
+        (void)err_prefix(err, "%s", name);
+        return -1;
+    }
     *ret_config = TAKE_PTR(c);
     return 0;
 }

@@ -46,7 +46,7 @@ static int container_mount_of_host(const struct tier_host *host, const struct ti
     const char *path = m->source, *top = container_mount_allowed(host, path);
     AUTO_CLOSE int at = -1;
     struct stat st;
-    if (!top)
+    if (!path || !top)
         return -EACCES;
     if (setns(m->fds[TIER_MOUNT_HOST_NS], CLONE_NEWNS) < 0)
         return -errno;

@@ -66,13 +66,13 @@ static int boot_save(const struct vm_order *o, int layer, const char *path, int 
     struct vm_devices d;
     (void)snprintf(making, sizeof(making), "%.*s/.new", (int)(strrchr(path, '/') - path), path);
     (void)snprintf(disk, sizeof(disk), "%s/u", o->path);
-    int r = tree_remove(layer, ".new");
+    int ignored UNUSED = tree_remove(layer, ".new");
     AUTO_CLOSE int dir =
         mkdirat(layer, ".new", 0700) < 0 ? -1 : openat(layer, ".new", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     AUTO_CLOSE int proc = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (dir < 0 || proc < 0)
         return -errno;
-    r = pread(state_fd, &d, sizeof(d), VM_DEVICES_AT) == sizeof(d) ? 0 : -EIO;
+    int r = pread(state_fd, &d, sizeof(d), VM_DEVICES_AT) == sizeof(d) ? 0 : -EIO;
     r = r ? r : saved_write(dir, &d.machine, state_fd, VM_DEVICES_DATA, d.bytes);
     r = r ? r : ram_save(proc, body, uid, o->memory_bytes, dir, SAVED_MEMORY);
     r = r ? r : vm_disk_copy(disk, making);

@@ -57,7 +57,7 @@ int saved_open(int dir_fd, const struct saved_machine *wanted, struct saved *ret
 {
     AUTO_CLOSE int machine = -1, memory = -1, devices = -1;
     const off_t bytes = (off_t)wanted->memory_bytes;
-    struct saved_machine m;
+    struct saved_machine m = {.cpus = 0};
     int r = saved_open_file(dir_fd, SAVED_MACHINE, sizeof(m), sizeof(m), &machine);
     r = r ? r : saved_open_file(dir_fd, SAVED_DEVICES, 1, SAVED_DEVICES_MAX, &devices);
     if (r == 0 && read(machine, &m, sizeof(m)) != sizeof(m))

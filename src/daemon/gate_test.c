@@ -192,7 +192,7 @@ static void gate_open(void)
         core_template_tag(f->w->core, &test_actor, STR("app"), (const struct str[]){STR("v1")}, 1, &build, &err), 0);
     gate_put_file("/t/1");
     gate_put_file("/t/2");
-    gate_put_file("/tmp/.opensandbox/" SESSION ".session");
+    gate_put_file("/run/cove-opensandbox/" SESSION ".session");
     gate_put_volume_file();
     gate_start_process();
     gate_take_operation();

@@ -122,6 +122,7 @@ def test_a_run_in_the_background(box):
         assert wait_until(lambda: not box.execd("GET", at)[1]["running"]) # neither idle nor late meanwhile
         told = box.execd("GET", at)[1]
         assert told["exit_code"] == 3 and told["finished_at"] > told["started_at"], told
+        assert box.execd("GET", at.replace(session.at, other.at))[0] == 404
         beyond = box.execd("POST", other.at + "/run", {"code": "sleep 1000", "background": True})[1]
         for unknown in "x" * 20, "x", "../x":
             assert box.execd("GET", f"{other.at}/runs/{unknown}")[0] in (404, 501) and box.execd("GET", f"{other.at}/runs/{unknown}/logs")[0] in (400, 501), unknown
@@ -438,3 +439,20 @@ def test_what_is_recorded_and_what_a_pause_does(service, box):
     assert made["data"] == {"workspace": "/place/r", "mode": "rw", "own_tmp": True} and made["actor"].startswith("opensandbox"), made
     started = next(e for e in events if e["kind"] == "exec.started" and "nest_pid" in e["data"])
     assert any(e["kind"] == "exec.output" and e["cause"] == started["cause"] for e in events)
+
+
+def test_what_a_sandbox_keeps_of_its_commands_is_its_roots_alone(box):
+    made = box.execd("POST", "/session", {})[1]["session_id"]
+    at = f"/run/cove-opensandbox/{made}.session"
+    plant = f"echo 'touch /root/planted' >>{at}; ls -d /run/cove-opensandbox /tmp/.opensandbox; true"
+    with Session(box, "/place/kept", profile="balanced") as session:
+        assert "opensandbox'" in (told := session.run(plant)) and "\n/run" not in told, told
+    assert "ermission denied" in box.run(plant, uid=1000) and box.run("stat -c %a:%u /run/cove-opensandbox") == "700:0"
+    log = next(e["text"] for e in box.events("/command", {"command": "id -u", "background": True, "uid": 1000}))
+    assert wait_until(lambda: box.execd("GET", f"/command/{log}/logs") == (200, b"1000\n"))
+    assert box.events(f"/session/{made}/run", {"command": "ls /root/planted"})[-1]["type"] == "error"
+    box.run(f"rm -r /run/cove-opensandbox && mkdir /run/cove-opensandbox && chown 1000 /run/cove-opensandbox")
+    try: # another one's directory is not written to
+        assert box.execd("POST", "/session", {})[0] == 400
+    finally:
+        box.run("rm -r /run/cove-opensandbox")

@@ -110,7 +110,7 @@ def test_a_log_is_kept_for_more_than_a_day(service):
     assert wait_until(lambda: box.execd("GET", f"/command/{command}/logs") == (200, b"kept\n"))
     for i in range(1030): # nor is it lost behind more of them than are remembered
         assert box.execd("POST", "/command", {"argv": ["true"], "background": True})[0] == 200, i
-    box.run("touch -d '2 days ago' /tmp/.opensandbox/*")
+    box.run("touch -d '2 days ago' /run/cove-opensandbox/*")
     kill_worker(service)
     assert wait_until(lambda: box.execd("GET", "/ping")[0] == 200)
     assert box.execd("GET", f"/command/{command}/logs") == (200, b"kept\n") and box.headers["EXECD-COMMANDS-TAIL-CURSOR"] == "5"

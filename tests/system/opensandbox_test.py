@@ -288,12 +288,25 @@ def test_a_command_with_an_operation_id_is_run_once_and_resumed(box):
     assert status == 200 and again.count(b'"eid"') == 1
     assert box.ask("GET", f"{path}/command/{identity}/resume?after_eid=7", headers=headers)[0] == 409
     assert box.ask("POST", f"{path}/command", {"command": "true"}, headers)[0] == 409
+    assert box.ask("POST", f"{path}/command", {**command, "uid": 1000}, headers)[0] == 409 == box.ask("POST", f"{path}/command", {**command, "envs": {"A": "b"}}, headers)[0]
     assert box.run("cat /tmp/runs") == "run"
+    for text, operation in ("#" * 5000 + "\necho a", "x" * 128), ("#" * 5000 + "\necho b", "x" * 129):
+        assert f'"text":"{text[-1]}"'.encode() in box.ask("POST", f"{path}/command", {"command": text}, {**headers, "X-EXECD-OPERATION-ID": operation})[1]
+    assert box.ask("POST", f"{path}/command", {"command": "#" * 5000 + "\necho b"}, {**headers, "X-EXECD-OPERATION-ID": "x" * 128})[0] == 409
     plain = next(e["text"] for e in box.events("/command", {"command": "true"}))
     assert box.ask("GET", f"{path}/command/{plain}/resume", headers=headers)[0] == 410
     made = [box.ask("POST", f"{path}/pty", {}, headers) for _ in range(2)]
     assert [m[0] for m in made] == [201, 200] and made[0][1] == made[1][1]
     assert box.ask("DELETE", f"{path}/pty/{made[0][1]['session_id']}", headers=headers)[0] == 200
+
+
+def test_a_sandbox_does_not_take_the_operation_ids_of_others(service):
+    mine, other = Box(service), Box(service)
+    def command(box, i):
+        path, headers = box.endpoint(44772)
+        return box.ask("POST", path + "/command", {"argv": ["true"]}, {**headers, "X-EXECD-OPERATION-ID": f"many{i}"})[0]
+    assert [command(mine, i) for i in range(65)] == [200] * 64 + [429]
+    assert command(other, 0) == 200 == command(mine, 0)
 
 
 def operation_of(box, path, headers, **more):

@@ -21,6 +21,7 @@ enum {
     CONTENT_MAX = 4096,
     KEPT_MAX = 256 * 1024,
     KEPT_COMMANDS_MAX = 256,
+    KEPT_PER_SANDBOX_MAX = 64,
     ORPHAN_MS = 60000
 };
 
@@ -40,7 +41,8 @@ struct osb_command {
     uint32_t pid, exit_code;
     usec_t started, ended; /* real time */
     bool is_background, is_ok, is_kept, by_bash, is_operation;
-    char *content; /* owned */
+    char *content;                /* owned */
+    char request[DIGEST_LEN + 1]; /* of one with an operation id: a digest of what was asked for */
     char error[128];
 };
 
@@ -373,19 +375,29 @@ static void command_resume(struct call *c, struct osb_command *m, uint64_t after
     call_set_timer(c, SSE_PING_MS, sse_ping);
 }
 
-static bool command_is_again(struct call *c, struct str content, bool is_background, const char *id)
+static bool command_is_again(struct call *c, const char *request, const char *id)
 {
     struct osb_command *m = map_get(&opensandbox_of_execd(c)->commands, str_of(id));
     uint64_t after = 0;
 
     if (!m)
         return false;
-    if (!str_eqc(str_n(content.p, MIN(content.n, (size_t)CONTENT_MAX)), m->content) ||
-        m->is_background != is_background)
+    if (strcmp(request, m->request) != 0 || m->there != c->sandbox)
         call_fail(c, 409, "this operation id was used for another command");
     else if (call_query_u64(c, "after_eid", &after) == 0)
         command_resume(c, m, after);
     return true;
+}
+
+/* One sandbox doesn't take it from all others. */
+static bool command_may_be_kept(const struct call *c)
+{
+    const struct opensandbox *o = opensandbox_of_execd(c);
+    size_t n = 0, it = 0;
+
+    for (const struct osb_command *m; (m = map_next(&o->commands, &it));)
+        n += m->is_kept && strcmp(m->sandbox, sandbox_info(c->sandbox)->id) == 0;
+    return n < KEPT_PER_SANDBOX_MAX && o->n_kept < KEPT_COMMANDS_MAX;
 }
 
 void command_run(struct call *c, const struct exec_spec *spec, struct str content, bool is_background, const char *id)
@@ -393,10 +405,13 @@ void command_run(struct call *c, const struct exec_spec *spec, struct str conten
     bool is_operation = c->route->what;
     bool is_named = !is_operation && http_header_get(c->req, COMMAND_OPERATION_HEADER).n;
     bool is_kept = is_named || (is_operation && !is_background);
+    char request[DIGEST_LEN + 1] = "";
 
-    if (is_named && command_is_again(c, content, is_background, id))
+    if (is_named)
+        operation_digest_body(c, request);
+    if (is_named && command_is_again(c, request, id))
         return;
-    if (is_kept && opensandbox_of_execd(c)->n_kept == KEPT_COMMANDS_MAX) {
+    if (is_kept && !command_may_be_kept(c)) {
         if (is_operation)
             operation_full(c);
         else
@@ -410,6 +425,7 @@ void command_run(struct call *c, const struct exec_spec *spec, struct str conten
     m->o = opensandbox_of_execd(c);
     memcpy(m->id, id, COMMAND_ID_LEN);
     memcpy(m->sandbox, sandbox_info(c->sandbox)->id, ID_SANDBOX_LEN);
+    memcpy(m->request, request, sizeof(request));
     m->is_background = is_background;
     m->by_bash = str_eqc(spec->cmd, "/bin/bash");
     m->is_kept = is_kept;
@@ -473,6 +489,13 @@ static struct osb_command *command_find(struct call *c, struct str id)
     struct osb_command *m = map_get(&opensandbox_of_execd(c)->commands, id);
 
     return m && strcmp(m->sandbox, sandbox_info(c->sandbox)->id) == 0 ? m : NULL;
+}
+
+bool command_is_elsewhere(struct call *c, struct str id)
+{
+    const struct osb_command *m = command_find(c, id);
+
+    return m && m->there != c->sandbox;
 }
 
 bool command_is_background(struct call *c, struct str id)

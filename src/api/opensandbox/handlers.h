@@ -7,7 +7,7 @@
 #include "api/opensandbox/opensandbox.h"
 #include "base/map.h"
 
-enum { OPENSANDBOX_EXECD_PORT = 44772, OPENSANDBOX_EGRESS_PORT = 18080, COMMAND_ID_LEN = 20 };
+enum { OPENSANDBOX_EXECD_PORT = 44772, OPENSANDBOX_EGRESS_PORT = 18080, COMMAND_ID_LEN = 20, DIGEST_LEN = 32 };
 
 /* What it says of a sandbox that the core has no place for stands in the metadata, under names that clients can't use. */
 #define OPENSANDBOX_RESERVED "opensandbox.io/"
@@ -126,6 +126,8 @@ void operations_free_all(struct opensandbox *o);
 void operation_claim(struct call *c, bool is_made);
 bool operation_settle(struct opensandbox *o, const char *sandbox, const char *id, bool is_made, struct call *c);
 void operation_full(struct call *c); /* 503 */
+void operation_digest_body(const struct call *c,
+                           char to[static DIGEST_LEN + 1]); /* the same for what asks for the same */
 void operation_show_instance(struct call *c);
 void operation_show(struct call *c);
 void operation_command(struct call *c);
@@ -137,13 +139,16 @@ bool command_runs(const struct opensandbox *o, const char *id);
 
 #define COMMAND_OPERATION_HEADER "x-execd-operation-id" /* of those that their client may ask for again */
 
-#define COMMAND_DIRECTORY "/tmp/.opensandbox" /* inside: logs of commands in the background, and sessions */
+/* Inside, root's alone: logs of commands in the background, and sessions; and what makes it before it is written to. */
+#define COMMAND_DIRECTORY "/run/cove-opensandbox"
+#define COMMAND_MAKE_DIRECTORY "mkdir -pm 700 " COMMAND_DIRECTORY " && [ -O " COMMAND_DIRECTORY " ]"
 bool command_is_id(struct str id);
 void command_status(
     struct call *c); /* of the command args[0]; a run of the isolated session args[1], if there is one */
 /* When the last one there ended, in real time, UINT64_MAX while one runs; 0: there was none. */
 usec_t command_last(struct opensandbox *o, const struct sandbox *there);
 bool command_is_background(struct call *c, struct str id); /* and runs */
+bool command_is_elsewhere(struct call *c, struct str id);  /* another session's */
 /* The same when the handler runs again, lest what was allowed be another action. It stands where the route has no argument. */
 const char *command_id_once(struct call *c);
 bool command_has_bash(struct opensandbox *o, const struct sandbox *there); /* as far as is known */

@@ -276,8 +276,7 @@ static char *hooks_pre_start(struct arena *a, const struct osb_hook *h, const ch
     }
     return arena_printf(a,
                         "rm -f %s; timeout -s KILL %lld%.*s </dev/null || "
-                        "{ echo \"preStart: exit status $?\" >&2; exit %d; }; "
-                        "mkdir -p " COMMAND_DIRECTORY "; : >%s%s",
+                        "{ echo \"preStart: exit status $?\" >&2; exit %d; }; " COMMAND_MAKE_DIRECTORY "; : >%s%s",
                         mark, (long long)h->timeout_s, (int)buf_len(&words), buf_data(&words), FAILED_STATUS, mark,
                         has_entrypoint ? "; exec \"$@\"" : "");
 }

@@ -490,7 +490,10 @@ static void isolated_of_run(struct call *c, void (*handler)(struct call *c))
 
 void isolated_run_status(struct call *c)
 {
-    isolated_of_run(c, command_status);
+    if (command_is_elsewhere(c, c->args[1]))
+        call_fail(c, 404, "the session has no such run");
+    else
+        isolated_of_run(c, command_status);
 }
 
 void isolated_run_log(struct call *c)

@@ -11,7 +11,7 @@
 #include "api/opensandbox/handlers.h"
 #include "base/mem.h"
 
-enum { OPERATIONS_MAX = 1024, RETENTION_S = 24 * 3600, TOKEN_MIN = 8, TOKEN_MAX = 128, DIGEST_LEN = 32 };
+enum { OPERATIONS_MAX = 1024, RETENTION_S = 24 * 3600, TOKEN_MIN = 8, TOKEN_MAX = 128 };
 
 #define CREATING "creating"
 
@@ -168,8 +168,7 @@ static void operations_sweep(struct operations *s)
 static const char *const operation_members[] = {"operation_id", "command", "argv", "cwd", "background",
                                                 "timeout",      "uid",     "gid",  "envs"};
 
-/* The same for all that ask for the same. */
-static void operation_digest_body(struct call *c, char to[static DIGEST_LEN + 1])
+void operation_digest_body(const struct call *c, char to[static DIGEST_LEN + 1])
 {
     json_t *body AUTO_JSON = json_copy(c->body);
 

@@ -8,8 +8,6 @@
 
 #include <stdio.h>
 
-enum { OPERATION_MAX = 128 };
-
 /* ---- scripts ---- */
 
 struct script {
@@ -92,11 +90,10 @@ const char *command_id_once(struct call *c)
 
         id_token(id, COMMAND_ID_LEN);
         if (operation.n) {
-            AUTO_BUF struct buf all = BUF_INIT(OPERATION_MAX + 64);
+            const char *all =
+                arena_printf(http_arena(c->req), "%s %.*s", sandbox_info(c->sandbox)->id, STR_ARG(operation));
 
-            buf_printf(&all, "%s %.*s", sandbox_info(c->sandbox)->id, (int)MIN(operation.n, (size_t)OPERATION_MAX),
-                       operation.p);
-            opensandbox_digest(buf_str(&all), id, COMMAND_ID_LEN);
+            opensandbox_digest(str_of(all), id, COMMAND_ID_LEN);
         }
         c->args[1] = str_of(id);
     }
@@ -110,7 +107,7 @@ static size_t session_prelude(struct arena *a, struct str *args, struct str log,
     size_t n = 0;
 
     if (log.n)
-        buf_printf(&b, "mkdir -p " COMMAND_DIRECTORY " && exec >" COMMAND_DIRECTORY "/%.*s.log 2>&1 </dev/null; ",
+        buf_printf(&b, COMMAND_MAKE_DIRECTORY " && exec >" COMMAND_DIRECTORY "/%.*s.log 2>&1 </dev/null; ",
                    STR_ARG(log));
     buf_append_cstr(&b, "exec ");
     if (uid >= 0 && gid >= 0)
@@ -232,7 +229,7 @@ void session_make(struct call *c)
     if (!CALL_WANTS(c, JSON_WANT_STR("cwd", &args[1])))
         return;
     script_run(c,
-               "[ ! -e " COMMAND_DIRECTORY "/\"$1\".session ] || exit 0; cd -- \"$2\" && mkdir -p " COMMAND_DIRECTORY
+               "[ ! -e " COMMAND_DIRECTORY "/\"$1\".session ] || exit 0; cd -- \"$2\" && " COMMAND_MAKE_DIRECTORY
                " && export >" COMMAND_DIRECTORY "/\"$1\".session && printf 'cd -- \"%s\"\\n'"
                " \"$PWD\" >>" COMMAND_DIRECTORY "/\"$1\".session",
                args, 2, session_made);

@@ -139,7 +139,10 @@ def test_files_answer_row_by_row(box):
     assert info("${HOME}/rows/a b".replace(" ", "%20"))["size"] == 5 == info("$ROWS/a%20b")["size"] and ask("GET", "/files/download?path=$ROWS/a%20b")[1] == b"here\n"
     assert ask("POST", "/files/mv", [{"src": "~/rows/a b", "dest": "${ROWS}/b"}])[0] == 200 and ask("POST", "/files/replace", {"$HOME/rows/b": {"old": "here", "new": "there"}})[0] == 200
     assert ask("POST", "/files/permissions", {"$ROWS/b": {"mode": 600}})[0] == 200 and box.run("cat /root/rows/b; stat -c %a /root/rows/b") == "there\n600"
-    for at in "$UNHEARD/x", "${ROWS", "$/x", "$ROWS" + "x" * 4096:
+    assert info("$HOME" + "/../$HOME" * 7 + "/rows/b")["size"] == 6 and ask("POST", "/files/mv", [{"src": "/none", "dest": "/x"}] * 1025)[0] == 400
+    for route in "/files/permissions", "/files/replace", "/directories":
+        assert ask("POST", route, {f"/none{i}": {"old": "x"} for i in range(1025)})[1]["message"] == "more than 1024 paths", route
+    for at in "$UNHEARD/x", "${ROWS", "$/x", "$ROWS" + "x" * 4096, "x" * 4096, "$HOME" + "/../$HOME" * 8:
         assert ask("GET", f"/files/info?path={at}")[0] == 400 == ask("POST", "/files/mv", [{"src": at, "dest": "/tmp/x"}])[0] == ask("GET", f"/directories/list?path={at}")[0], at
     assert ask("DELETE", "/files?path=$ROWS/b")[0] == 200 and "No such" in box.run("ls /root/rows/b")
     path, headers = box.endpoint(44772)

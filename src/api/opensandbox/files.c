@@ -12,7 +12,7 @@
 #include <ctype.h>
 #include <fnmatch.h>
 
-enum { DEPTH_MAX = 64, FOUND_MAX = 20000, REPLACE_MAX = 1 << 20 };
+enum { DEPTH_MAX = 64, FOUND_MAX = 20000, REPLACE_MAX = 1 << 20, VARIABLES_MAX = 8 };
 enum { SCRIPT_NOT_FOUND = 44 };
 #define HOME "/root"
 
@@ -46,7 +46,10 @@ struct str files_path(struct call *c, struct str path)
 {
     AUTO_BUF struct buf b = BUF_INIT(PATH_TEXT_MAX);
     const struct sandbox_info *info = sandbox_info(c->sandbox);
+    size_t n_variables = 0;
 
+    if (path.n >= PATH_TEXT_MAX)
+        return STR_NULL;
     if (path.n && path.p[0] == '~' && (path.n == 1 || path.p[1] == '/')) {
         buf_append_cstr(&b, HOME);
         path = str_sub(path, 1);
@@ -56,13 +59,15 @@ struct str files_path(struct call *c, struct str path)
         path = str_sub(path, (size_t)at + 1);
         bool is_braced = path.n && path.p[0] == '{';
         path = str_sub(path, is_braced);
-        size_t n = 0, i = 0;
+        size_t n = 0, i = info->n_envs;
         while (n < path.n && (path.p[n] == '_' || isalnum((unsigned char)path.p[n])))
             n++;
         struct str name = str_n(path.p, n), value = str_eqc(name, "HOME") ? STR(HOME) : STR_NULL;
-        for (; i < info->n_envs; i++)
-            if (str_eq(info->envs[i].key, name))
-                value = info->envs[i].value;
+        if (++n_variables > VARIABLES_MAX)
+            return STR_NULL;
+        while (i && !str_eq(info->envs[i - 1].key, name))
+            i--;
+        value = i ? info->envs[i - 1].value : value;
         if (!value.p || (is_braced && (n == path.n || path.p[n] != '}')))
             return STR_NULL;
         buf_append_str(&b, value);
@@ -70,6 +75,14 @@ struct str files_path(struct call *c, struct str path)
     }
     buf_append_str(&b, path);
     return buf_error(&b) < 0 ? STR_NULL : arena_str(http_arena(c->req), buf_str(&b));
+}
+
+/* The time that one request takes of all others' is bounded. */
+static bool paths_fit(struct call *c, size_t n)
+{
+    if (n > FILES_PATHS_MAX)
+        call_fail(c, 400, "more than %d paths", FILES_PATHS_MAX);
+    return n <= FILES_PATHS_MAX;
 }
 
 /* All values of a parameter that may stand there several times. -1: answered. */
@@ -197,6 +210,8 @@ static void set_permissions(struct call *c)
     const char *path;
     json_t *one;
 
+    if (!paths_fit(c, json_object_size(c->body)))
+        return;
     json_object_foreach(c->body, path, one)
     {
         if (!files_permissions(c, path, one, &args[n]))
@@ -233,6 +248,8 @@ static void move_body(struct http_request *req, int error, struct str body, void
         call_fail(c, 400, "the body is a list of {\"src\", \"dest\"}");
         return;
     }
+    if (!paths_fit(c, json_array_size(list)))
+        return;
     struct moves *m = arena_alloc(http_arena(req), sizeof(*m));
     struct str *args = arena_alloc(http_arena(req), (2 * json_array_size(list) + 1) * sizeof(*args));
     json_array_foreach(list, i, one)
@@ -481,7 +498,7 @@ static void replace_files(struct call *c)
     *r = (struct replacing){.it = json_object_iter(c->body)};
     file_body_init(&r->in, c, REPLACE_MAX);
     buf_init(&r->changed, 2 * REPLACE_MAX);
-    if (call_query_bool(c, "verbose", &r->is_verbose) < 0)
+    if (!paths_fit(c, json_object_size(c->body)) || call_query_bool(c, "verbose", &r->is_verbose) < 0)
         return;
     r->answer = json_object();
     c->state = r;

@@ -170,5 +170,7 @@ void finalize_start(struct build_job *j)
         job_done(j);
         return;
     }
+    if (j->with_memory)
+        job_drop_sandbox(j); /* what steps left running has their environment: no sandbox may go on with it */
     job_need_sandbox(j, try_out);
 }

@@ -232,7 +232,8 @@ static void enter_root(int root, const struct box *box)
     const char *what = "";
     static const char *const names[] = {"proc", "dev", "sys"};
     container_child_must(mount_attach(root, AT_FDCWD, "/root"), "attach the root file system");
-    container_child_must(box->sees_host ? process_enter(root, &what) : 0, what);
+    int r = box->sees_host ? process_enter(root, &what) : 0;
+    container_child_must(r, what);
     for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
         char from[32];
         (void)snprintf(from, sizeof(from), "/build/%s", names[i]);

@@ -105,6 +105,9 @@ static int gvisor_tell(const struct box *box, int dir_fd, const char *what, cons
 static int gvisor_save(const struct box *box, int dir_fd)
 {
     static const char *const how[] = {"--leave-running", "--image-path=/proc/self/fd/3", NULL};
+    static const char *const parts[] = {"checkpoint.img", "pages.img", "pages_meta.img"};
+    for (size_t i = 0; i < ARRAY_SIZE(parts); i++) /* of a try before, over which runsc writes nothing */
+        (void)unlinkat(dir_fd, parts[i], 0);
     return gvisor_tell(box, dir_fd, "checkpoint", how);
 }
 

@@ -10,6 +10,7 @@
 #include "tier/process.h"
 #include "base/fd.h"
 #include "base/mem.h"
+#include "base/path.h"
 #include "kernel/landlock.h"
 #include "kernel/mount.h"
 
@@ -95,6 +96,16 @@ int process_enter(int root, const char **ret_what)
         r = r ? r : at < 0 ? -errno : mount_attach(fd, at, "");
     }
     return r;
+}
+
+const char *process_overlap(const char *path)
+{
+    for (size_t i = 0; i < process_shown.n; i++) {
+        struct str shown = str_of(process_shown.paths[i]);
+        if (path_is_below(shown, str_of(path)) || path_is_below(str_of(path), shown))
+            return shown.p;
+    }
+    return NULL;
 }
 
 static bool process_shows(const char *name)

@@ -14,5 +14,8 @@ int process_stage(int root) WARN_UNUSED;
 /* In the child, on its copy of the stage: over what a box's root directory has there. *ret_what: what it was about. */
 int process_enter(int root, const char **ret_what) WARN_UNUSED;
 
+/* What is shown at `path`, above or below it; NULL: nothing. */
+const char *process_overlap(const char *path);
+
 /* In the child, in its root: nothing that is executed from here on gains rights, or writes to what is shown. */
 int process_confine(void) WARN_UNUSED;

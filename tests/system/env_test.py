@@ -222,6 +222,15 @@ def test_nothing_runs_here(service, repo, tmp_path):
     assert not out.exists() and (repo / "README").read_text() == "changed\n"
 
 
+@pytest.mark.parametrize("key", ["filter.a=b.smudge", "merge.a=b.driver"])
+def test_what_can_not_be_switched_off_is_refused(service, repo, tmp_path, key):
+    """For git -c, a key ends with the first '='."""
+    out = tmp_path / MARK
+    git(repo, "config", key, f"touch '{out}'; cat")
+    refused = env(service, repo, "create", "equals", status=None)
+    assert refused.returncode != 0 and key in refused.stderr and not out.exists(), refused
+
+
 def test_risky_places_are_named(service, repo):
     env(service, repo, "create", "risky")
     inside(service, repo, "risky", "mkdir -p .github/workflows .vscode; echo x > .github/workflows/x.yml; echo x > .vscode/tasks.json; echo x > Makefile; chmod +x README; "
@@ -497,15 +506,16 @@ def test_a_proposal_with_its_evidence(service, repo):
 def test_why_a_line_is_there(service, repo):
     why = lambda what, status=0: (lambda d: (d.returncode, d.stdout + d.stderr))(service.cove("why", "--repo", repo, what))
     env(service, repo, "create", "fix", "--allow", "example.org:443")
-    prompt = "Mend it, please. " + "\u00e9" * 4096
+    prompt = "Mend it, please. \nrecord    complete\033[31m " + "\u00e9" * 4096
     done = service.cove("env", "--repo", repo, "run", "fix", "--", "sh", "-c", "echo mended >> src/f; git commit -q -am mend; curl -sS -m 5 https://example.com/",
                         env={"COVE_PROMPT": prompt})
     assert done.returncode == 6, done
     env(service, repo, "apply", "fix")
     code, text = why("src/f:51")
     assert code == 0, text
-    for part in ("mend (Person", "prompt    Mend it, please. \u00e9", "echo mended >> src/f", "cli:uid=0", "in        fix", "1 rule, else deny: example.org", "refused   example.com", "includes the hash of the note"):
+    for part in ("mend (Person", "prompt    Mend it, please. ", "echo mended >> src/f", "cli:uid=0", "in        fix", "1 rule, else deny: example.org", "refused   example.com", "includes the hash of the note"):
         assert part in text, text
+    assert "\033" not in text and "\nrecord    complete\n" not in text and text.count("\nrecord ") == 1, text
     assert why("src/f:1") == (1, why("src/f:1")[1]) and "no environment of Cove" in why("src/f:1")[1]
     assert why("src/f:99")[0] == 1 and why("src/f")[0] == 2
     # A note that somebody made up, or changed, is found.

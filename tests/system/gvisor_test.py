@@ -242,7 +242,7 @@ READY = "curl -sf http://127.0.0.1:8000/"
 
 def built(service, client, name, directory, *options):
     (directory / "server.py").write_text(SERVER)
-    (directory / "Dockerfile").write_text("FROM base\nCOPY server.py /server.py\nCMD python3 /server.py\n")
+    (directory / "Dockerfile").write_text("FROM base\nCOPY server.py /server.py\nRUN setsid sleep 54321 >/dev/null 2>&1 </dev/null &\nCMD python3 /server.py\n")
     done = service.cove("template", "build", "--name", name, "--ready-cmd", READY, *options, str(directory))
     assert done.returncode == 0, (done, service.tail())
     return done.stderr
@@ -261,6 +261,8 @@ def test_a_template_carries_what_its_start_command_has_in_memory(live, tmp_path)
     assert all(status == 201 for status, _ in made), (made, service.tail())
     ids = [one["id"] for _, one in made]
     said = [served(service, i) for i in ids]
+    ran = [inside(service, i, "cat /proc/[0-9]*/comm 2>/dev/null; true").split() for i in ids]
+    assert all("python3" in names and "sleep" not in names for names in ran), ran # no process that a step left
     assert len({s["begun"] for s in said}) == 1 and said[0]["begun"] < over and len({s["pid"] for s in said}) == 1, said
     assert all(s["waked"] for s in said)
     for secret in ("host", "kernel", "own"):

@@ -191,6 +191,15 @@ def test_its_limits_are_a_container_s(live):
     assert wait_for(lambda: client.native("GET", f"/cove/v1/sandboxes/{made['id']}/metrics").status == 200)
 
 
+def test_a_template_without_a_place_is_at_fault(live, tmp_path):
+    service, client = live
+    (tmp_path / "Dockerfile").write_text("FROM base\nUSER root\nRUN rm -rf /opt\n")
+    done = service.cove("template", "build", "--name", "placeless", str(tmp_path))
+    assert done.returncode == 0, done
+    status, refused = post(client, "sandboxes", {"template": "placeless", "tier": "process"})
+    assert refused["error"]["code"] == "failed_precondition" and "the template has no place to show the host's: /opt: No such file" in refused["error"]["message"], (status, refused)
+
+
 def test_what_it_can_t_do_is_refused(live):
     service, client = live
     sandbox = client.create(metadata={"cove.tier": "process"})
@@ -198,6 +207,11 @@ def test_what_it_can_t_do_is_refused(live):
     assert status == 501 and "tier process can't save memory to disk" in refused["error"]["message"], (status, refused)
     status, refused = post(client, f"sandboxes/{sandbox.id}/pause", {"to": "disk"})
     assert status == 501, (status, refused)
+    made = client.native("POST", "/cove/v1/volumes", {"name": "over"})
+    assert made.status == 201, made
+    for path in ("/usr", "/usr/local", "/etc"):
+        status, refused = post(client, "sandboxes", {"tier": "process", "volumes": [{"name": "over", "path": path}]})
+        assert status == 400 and f"tier process can't mount volumes at {path}" in refused["error"]["message"], (status, refused)
     box = Box(service, extensions={"cove.tier": "process"})
     status, refused = box.execd("POST", "/v1/isolated/session", {"workspace": {"path": "/srv"}})
     assert status == 501 and "have no isolated sessions" in refused["message"], (status, refused)

@@ -193,7 +193,7 @@ static const char *provenance_check(struct context *ctx, const json_t *line)
 static void provenance_tell(const char *what, struct str text)
 {
     (void)printf("%-9s ", what);
-    terminal_print(stdout, isatty(STDOUT_FILENO) == 1, text);
+    terminal_print(stdout, true, text); /* a line of its own, for programs that read it, too */
     (void)putchar('\n');
 }
 

@@ -291,10 +291,11 @@ char *repo_give_pack(struct repo *r, uint64_t objects)
         AUTO_FREE char *old = mem_printf("%s.%s", from, parts[i]), *new = mem_printf("%s.%s", to, parts[i]);
         is_there = link(old, new) == 0 || errno == EEXIST || (errno == ENOENT && i == 1);
     }
-    if (is_there)
-        return TAKE_PTR(keep);
-    (void)unlink(keep);
-    return NULL;
+    if (!is_there) {
+        (void)unlink(keep);
+        return NULL;
+    }
+    return TAKE_PTR(keep);
 }
 
 static void repo_sweep_keeps(struct repo *r)
@@ -400,6 +401,10 @@ static int repo_find_settings(struct repo *r)
             char **what = str_eqc(key, "user.name") ? &r->name : &r->email;
             mem_free(*what);
             *what = mem_strndup(value.p, value.n);
+        } else if (str_find_char(key, '=') >= 0) { /* git -c takes what is before it for the key */
+            return err_set(&r->ctx->err, ERR_FAILED_PRECONDITION,
+                           "%s: the configuration has '%.*s', which can't be switched off: a name without '=' can",
+                           r->top, (int)MIN(key.n, 100U), key.p);
         } else if (r->n_drivers + 2 > ARGS_MAX / 2) {
             return err_set(&r->ctx->err, ERR_RESOURCE_EXHAUSTED, "%s is configured with too many filters", r->top);
         } else {

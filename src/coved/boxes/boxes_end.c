@@ -84,6 +84,9 @@ static void say_why(const struct box_entry *e, struct err *err)
         (void)err_set(err, ERR_RESOURCE_EXHAUSTED,
                       "the kernel has no room for another system call filter: raise the limit (sysctl "
                       "net.core.bpf_jit_limit), or end sandboxes or other programs that have loaded many filters");
+    else if (e->tier == &tier_process && e->reason[0] == '/' &&
+             (e->reason_errno == ENOENT || e->reason_errno == ELOOP || e->reason_errno == ENOTDIR))
+        (void)err_set(err, ERR_FAILED_PRECONDITION, "the template has no place to show the host's: %s", e->reason);
     else
         (void)err_set(err, ERR_INTERNAL, "the sandbox's first process ended early%s%s", e->reason[0] ? ": " : "",
                       e->reason);

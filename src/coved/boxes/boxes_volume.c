@@ -14,6 +14,7 @@
 #include "base/path.h"
 #include "coved/boxes/boxes_internal.h"
 #include "coved/workers/job.h"
+#include "tier/process.h"
 #include "tier/stage.h"
 
 #include <stdio.h>
@@ -112,8 +113,12 @@ void boxes_mount_begin(struct task *t)
                                   .fds = t->mount->how.fds,
                                   .n_fds = TIER_MOUNT_FDS};
     struct err err;
+    const char *shown = e->tier == &tier_process ? process_overlap(t->mount->path) : NULL;
     int r = 0;
-    if (e->state == BOX_FROZEN)
+    if (shown)
+        r = err_set(&err, ERR_FAILED_PRECONDITION, "tier process can't mount volumes at %s: the host's %s is shown",
+                    t->mount->path, shown);
+    else if (e->state == BOX_FROZEN)
         r = err_set(&err, ERR_FAILED_PRECONDITION, "sandbox %s is paused", e->id);
     else if (e->n_mounted >= MOUNTS_MAX)
         r = err_set(&err, ERR_RESOURCE_EXHAUSTED, "sandbox %s already has %d volumes", e->id, MOUNTS_MAX);
@@ -139,12 +144,6 @@ void boxes_unmounted(struct box_entry *e)
     e->n_mounted = 0;
 }
 
-static bool is_below(const char *path, const char *top)
-{
-    size_t n = strlen(top);
-    return strncmp(path, top, n) == 0 && (path[n] == 0 || path[n] == '/');
-}
-
 static int check_path(const char *path, struct err *err)
 {
     static const char *const reserved[] = {"/proc", "/sys", "/dev"};
@@ -154,7 +153,7 @@ static int check_path(const char *path, struct err *err)
                        "a volume's mount point must be an absolute, clean path other than "
                        "/");
     for (size_t i = 0; i < ARRAY_SIZE(reserved); i++)
-        if (is_below(path, reserved[i]))
+        if (path_is_below(str_of(path), str_of(reserved[i])))
             return err_set(err, ERR_INVALID_ARGUMENT, "volumes can't be mounted below %s", reserved[i]);
     return 0;
 }

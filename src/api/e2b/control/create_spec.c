@@ -198,7 +198,7 @@ int create_spec_read(const json_t *body, enum create_version version, uint64_t m
 {
     struct sandbox_spec spec = {.allow_internet = true, .secure = version != CREATE_V1_TOKENLESS};
     struct str template = STR_NULL;
-    bool ignored;
+    bool ignored = false;
 
     if (JSON_WANTS_OF(body, arena, err, JSON_WANT_STR("templateID", &template),
                       JSON_WANT_BOOL("secure", version == CREATE_V2 ? &ignored : &spec.secure),

@@ -27,7 +27,7 @@ void templates_tags_add(struct call *c)
     if (!call_ok(c, core_template_tag(call_core(c), &c->actor, target, tags, n, &build, &c->err)))
         return;
     buf_printf(&b, "{\"buildID\":\"%s\",\"tags\":[", build);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; tags && i < n; i++) {
         char tag[TEMPLATE_NAME_MAX + 1];
         if (template_tag_parse(tags[i], tag, &err) < 0)
             continue;

@@ -2,6 +2,7 @@
 """A coding agent as people use it, in a sandbox, against a stand-in for its model: the tool holds a sentinel, the wire carries the key."""
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
@@ -23,24 +24,30 @@ NO_WAY = re.compile(r"ENOTFOUND|EAI_AGAIN|ECONN\w+|ETIMEDOUT|E\w*UNREACH|SOCKET_
                     r"|UNABLE_TO_\w+|Exit handler never called|socket hang up")
 
 
+def npm_ci(place, lock):
+    for name in ("package.json", "package-lock.json"):
+        shutil.copy(lock.parent / name, place)
+    done = subprocess.run(["npm", "ci", "--prefix", place, "--ignore-scripts", "--no-audit", "--no-fund", "--no-progress",
+                           f"--cache={place / 'cache'}", "--fetch-retries=1", "--fetch-timeout=20000"], stdin=subprocess.DEVNULL,
+                          capture_output=True, text=True, timeout=100, check=False)
+    if done.returncode:
+        reason = NO_WAY.search(done.stdout + done.stderr)
+        assert reason, done.stderr
+        pytest.skip(f"the registry can't be reached ({reason[0]})")
+
+
 def installed(name):
     """Where the packages of this lock file are, installed from their registry; skips when there is no way to it."""
     place, lock = HERE.parent.parent / "build" / name.replace("_", "-"), HERE / name / "package-lock.json"
     if platform.machine() != "x86_64" or not shutil.which("npm"):
         pytest.skip("the agent's program is for x86-64, and comes with npm")
     stamp, wanted = place / "installed", hashlib.sha256(lock.read_bytes()).hexdigest()
-    if not stamp.exists() or stamp.read_text() != wanted:
-        place.mkdir(parents=True, exist_ok=True)
-        for name in ("package.json", "package-lock.json"):
-            shutil.copy(lock.parent / name, place)
-        done = subprocess.run(["npm", "ci", "--prefix", place, "--ignore-scripts", "--no-audit", "--no-fund", "--no-progress",
-                               f"--cache={place / 'cache'}", "--fetch-retries=1", "--fetch-timeout=20000"], stdin=subprocess.DEVNULL,
-                              capture_output=True, text=True, timeout=100, check=False)
-        if done.returncode:
-            reason = NO_WAY.search(done.stdout + done.stderr)
-            assert reason, done.stderr
-            pytest.skip(f"the registry can't be reached ({reason[0]})")
-        stamp.write_text(wanted)
+    place.mkdir(parents=True, exist_ok=True)
+    with open(place / "lock", "w", encoding="ascii") as turn: # files of tests run side by side
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        if not stamp.exists() or stamp.read_text() != wanted:
+            npm_ci(place, lock)
+            stamp.write_text(wanted)
     return place / "node_modules"
 
 

@@ -16,8 +16,8 @@ static inline UNUSED void fd_close_auto_(int *fd)
 #define AUTO_CLOSE __attribute__((cleanup(fd_close_auto_)))
 
 /*
- * The same from FD_LASTING on, where there is room; closes fd. For what a process holds many of for long, so that its children need not copy and close them: whatever they
- * are to have stays below.
+ * The same from FD_LASTING on, where there is room; closes fd. For what a process holds many of for long, so that its
+ * children need not copy and close them: whatever they are to have stays below.
  */
 enum { FD_LASTING = 1024 };
 int fd_lasting(int fd);

@@ -6,8 +6,9 @@
  *  1. A build waits in a queue; so many run at a time. What happens is told in its log (template/builds.h), which is where its end stands too.
  *  2. A step is found in the cache by its key (context.h), unless it, or one before it, is forced. Once one step was run, all behind it are.
  *  3. Steps that follow each other share one sandbox; after each that may have changed files these are stored. ENV changes the context alone.
- *  4. The start command is tried in the end, until the ready command succeeds, and ended; what counts is stored before. Sandboxes run it again. On a tier that saves
- *     memory, what is stored is the sandbox as it is then, memory and files: others go on from there.
+ *  4. The start command is tried in the end, until the ready command succeeds, and ended; what counts is stored before.
+ *     Sandboxes run it again. On a tier that saves memory, what is stored is the sandbox as it is then, memory and
+ *     files: others go on from there.
  *  5. That it began, and how it ended, stands in the log of the service (sandbox/action.h).
  *  6. A sandbox of a build is hidden, has the build's limits, and ends with the build, whatever happened. A build that was interrupted by the end of the service has failed.
  */

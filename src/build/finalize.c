@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The start command is tried as sandboxes will run it: in the context that the steps left, until the ready command succeeds. Without a ready command it is enough
- * that it has not failed for a moment. What it wrote meanwhile is not part of the template, whose files are stored already, unless its memory is stored, too.
+ * The start command is tried as sandboxes will run it: in the context that the steps left, until the ready command
+ * succeeds. Without a ready command it is enough that it has not failed for a moment. What it wrote meanwhile is not
+ * part of the template, whose files are stored already, unless its memory is stored, too.
  */
 #include "build/internal.h"
 #include "wire/tiers.h"

@@ -3,9 +3,11 @@
  * Which programs a command would run, as far as its text says: looks through shells (`bash -lc "..."`, pipes, lists, substitutions, here-documents) and through
  * programs that run another one (env, sudo, timeout, xargs, find -exec, ...).
  *
- *  1. It expands only the parameters that `sh -c TEXT NAME ARGUMENT...` says: what only a run can tell (variables, patterns, code of other languages) is named by is_unreadable.
+ *  1. It expands only the parameters that `sh -c TEXT NAME ARGUMENT...` says: what only a run can tell (variables,
+ *     patterns, code of other languages) is named by is_unreadable.
  *  2. In doubt it says more: an option that might have taken the next word gives two commands, one for each reading.
- *  3. Bounded: SHELL_COMMANDS_MAX, SHELL_DEPTH_MAX, SHELL_WORDS_MAX of one and SHELL_WORDS_ALL of all, SHELL_TEXT_MAX, SHELL_EXPANDED_MAX; what is beyond is unreadable.
+ *  3. Bounded: SHELL_COMMANDS_MAX, SHELL_DEPTH_MAX, SHELL_WORDS_MAX of one and SHELL_WORDS_ALL of all, SHELL_TEXT_MAX,
+ *     SHELL_EXPANDED_MAX; what is beyond is unreadable.
  */
 #pragma once
 

@@ -10,7 +10,10 @@
 /* A detached copy of the mount at path (the directory `path` itself becomes its root). */
 int mount_clone(int dirfd, const char *path, int *ret_fd) WARN_UNUSED;
 
-/* The same with all that is mounted below, and attributes on all of it. The last component may be a link: what it leads to is cloned. */
+/*
+ * The same with all that is mounted below, and attributes on all of it. The last component may be a link: what it
+ * leads to is cloned.
+ */
 int mount_clone_tree(const char *path, uint64_t attrs, int *ret_fd) WARN_UNUSED;
 
 /*

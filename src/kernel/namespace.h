@@ -14,8 +14,9 @@ enum { NAMESPACE_IDS = 65536 };
  * queues and locked memory is charged to whom it belongs, too: were that the caller, then all children and the host's root would share
  * one purse. Changes the calling thread's effective id for its duration; the child keeps it.
  *
- * flags: more of clone3()'s. CLONE_NEWNET: a network namespace without anything in it. CLONE_PARENT: the child's parent is the caller's
- * parent, so it outlives the caller, and only that parent can wait for it. CLONE_FILES: until the child calls namespace_take_files().
+ * flags: more of clone3()'s. CLONE_NEWNET: a network namespace without anything in it. CLONE_PARENT: the child's parent
+ * is the caller's parent, so it outlives the caller, and only that parent can wait for it. CLONE_FILES: until the child
+ * calls namespace_take_files().
  */
 pid_t namespace_spawn(int cgroup_fd, uid_t owner, uint64_t flags, int *ret_pidfd) WARN_UNUSED;
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- *  1. What is shown is read-only, nosuid and nodev, with all that is mounted below it, from before coved enters the stage. A box's mounts
- *     are copies in another user namespace, where these flags are locked.
- *  2. Its owners have no id inside. So nobody there owns a file of the host's or has a capability over one, and root reads what a
- *     stranger may.
+ *  1. What is shown is read-only, nosuid and nodev, with all that is mounted below it, from before coved enters the
+ *     stage. A box's mounts are copies in another user namespace, where these flags are locked.
+ *  2. Its owners have no id inside. So nobody there owns a file of the host's or has a capability over one, and root
+ *     reads what a stranger may.
  *  3. Where it goes is looked up below the box's root, over no link: a template is hostile.
  *  4. no_new_privs and Landlock come before the agent, and so hold for everything in the box.
  */

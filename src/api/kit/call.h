@@ -102,12 +102,16 @@ struct call *call_hold(struct call *c);
 struct call *call_back(void *ctx, const struct err *err);
 void call_drop(struct call *c, const struct err *err);
 
-/* Of something that was tried with &c->err: r < 0 is answered, and false. call_held(): of an operation with call_hold(). */
+/*
+ * Of something that was tried with &c->err: r < 0 is answered, and false. call_held(): of an operation with
+ * call_hold().
+ */
 bool call_ok(struct call *c, int r);
 void call_held(struct call *c, int r);
 
 /*
- * The last four arguments of an operation of the core that ends with the request. A failure is answered, else `then` comes:
+ * The last four arguments of an operation of the core that ends with the request. A failure is answered, else `then`
+ * comes:
  *
  *     call_ok(c, file_stat(c->sandbox, &c->actor, c->user, path, CALL_FILE(c, on_entry)));
  */
@@ -117,8 +121,8 @@ void call_on_file(void *call, const struct file_entry *entry, const struct err *
 void call_on_exec(void *call, const struct err *err);
 
 /*
- * The pace of a stream: n bytes, or events, of its source were written to the client. ack gives them back when the client has room; NULL: to c->follow, to
- * c->cell, or to the read that c->file is.
+ * The pace of a stream: n bytes, or events, of its source were written to the client. ack gives them back when the
+ * client has room; NULL: to c->follow, to c->cell, or to the read that c->file is.
  */
 void call_pace(struct call *c, void (*ack)(struct call *c, size_t n));
 void call_paced(struct call *c, size_t n);

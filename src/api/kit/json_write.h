@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * JSON text of answers, part by part. A comma comes first where one is needed: behind anything but '{', '[', ':', ',' and the end of a line.
+ * JSON text of answers, part by part. A comma comes first where one is needed: behind anything but '{', '[', ':', ','
+ * and the end of a line.
  */
 #pragma once
 

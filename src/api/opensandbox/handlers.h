@@ -242,7 +242,10 @@ void script_run(struct call *c, const char *script, const struct str *args, size
 enum { FILES_PATHS_MAX = 1024 };
 #define FILES_APPLY                                                                                                    \
     "[ -z \"$2$3\" ] || chown -- \"$2${3:+:$3}\" \"$1\" || exit 1; [ -z \"$4\" ] || chmod -- \"$4\" \"$1\" || exit 1; "
-/* With "~", $NAME and ${NAME}; the arena's. n 0: too long, empty, too many names, or one that the sandbox doesn't have. */
+/*
+ * With "~", $NAME and ${NAME}; the arena's. n 0: too long, empty, too many names, or one that the sandbox doesn't
+ * have.
+ */
 struct str files_path(struct call *c, struct str path);
 const struct str *files_permissions(struct call *c, const char *path, const json_t *one, struct str *to);
 void files_script_done(struct call *c, uint32_t code, struct str output);

@@ -260,8 +260,8 @@ static void entry_fails(void *ctx, const struct err *err)
 }
 
 /*
- * What is around a hook's words stands in the script, and so do preStart's: "$@" is the entrypoint, or the periodic hook. So the guard, which reads shells, judges what
- * really runs.
+ * What is around a hook's words stands in the script, and so do preStart's: "$@" is the entrypoint, or the periodic
+ * hook. So the guard, which reads shells, judges what really runs.
  */
 static char *hooks_pre_start(struct arena *a, const struct osb_hook *h, const char *mark, bool has_entrypoint)
 {

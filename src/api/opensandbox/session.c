@@ -100,7 +100,10 @@ const char *command_id_once(struct call *c)
     return c->args[1].p;
 }
 
-/* As other users, or into a log: what comes is the command. All else is in the script, so that "$@" is the command, which the guard reads. */
+/*
+ * As other users, or into a log: what comes is the command. All else is in the script, so that "$@" is the command,
+ * which the guard reads.
+ */
 static size_t session_prelude(struct arena *a, struct str *args, struct str log, int64_t uid, int64_t gid)
 {
     AUTO_BUF struct buf b = BUF_INIT(1024);

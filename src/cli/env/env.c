@@ -50,8 +50,8 @@ static const char script_update[] = "set -e; cd \"$1\"; git index-pack --stdin -
                                     "git checkout -q -f -B \"cove/$2\" \"$3\"";
 
 /*
- * What is not committed, without touching the index; repositories that lie in the copy are left out. Nothing but the commit's name is given when it is $4, on
- * top of $5.
+ * What is not committed, without touching the index; repositories that lie in the copy are left out. Nothing but the
+ * commit's name is given when it is $4, on top of $5.
  */
 static const char script_give[] =
     "git() { command git -c core.hooksPath=/dev/null -c core.fsmonitor=false \"$@\"; }\n"
@@ -484,8 +484,8 @@ int env_sweep(struct env *e)
 /* ---- receiving ---- */
 
 /*
- * What was checked becomes theirs as the pack that it came in, if that has nothing else and no commit is new; else it is fetched, which also looks whether the
- * branch is checked out here. False: it is to be fetched.
+ * What was checked becomes theirs as the pack that it came in, if that has nothing else and no commit is new; else it
+ * is fetched, which also looks whether the branch is checked out here. False: it is to be fetched.
  */
 static bool env_hand_over(struct env *e, const char *work)
 {
@@ -507,7 +507,8 @@ static bool env_hand_over(struct env *e, const char *work)
 }
 
 /*
- * "<commit>\n", then a pack, or nothing where that was received before. index-pack reads every object as git fsck would, warnings included.
+ * "<commit>\n", then a pack, or nothing where that was received before. index-pack reads every object as git fsck
+ * would, warnings included.
  */
 static int env_take(struct env *e, int file)
 {

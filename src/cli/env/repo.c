@@ -364,9 +364,10 @@ static int repo_make_ours(struct repo *r)
 }
 
 /*
- * Who commits, and what runs programs. Asked with the person's own configuration too, reading of which runs nothing: "KEY\nTEXT\0" each; of the person's,
- * the last one counts. Attributes of files choose filters and merge drivers among those that are configured. A filter of no command is none; a merge driver that
- * fails leaves the conflict to the person.
+ * Who commits, and what runs programs. Asked with the person's own configuration too, reading of which runs nothing:
+ * "KEY\nTEXT\0" each; of the person's, the last one counts. Attributes of files choose filters and merge drivers among
+ * those that are configured. A filter of no command is none; a merge driver that fails leaves the conflict to the
+ * person.
  */
 static int repo_find_settings(struct repo *r)
 {

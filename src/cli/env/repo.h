@@ -63,8 +63,8 @@ int repo_commits(struct repo *r, enum repo_side side, const char *const *names, 
 int repo_set_refs(struct repo *r, enum repo_side side, const char *lines) WARN_UNUSED;
 
 /*
- * The one pack that was received in our directory becomes theirs, if it has so many objects. Returns the path of what keeps `git gc` from it, to be removed once
- * a ref leads to it; mem_free(). NULL: it doesn't, as it was before.
+ * The one pack that was received in our directory becomes theirs, if it has so many objects. Returns the path of what
+ * keeps `git gc` from it, to be removed once a ref leads to it; mem_free(). NULL: it doesn't, as it was before.
  */
 char *repo_give_pack(struct repo *r, uint64_t objects);
 

@@ -32,7 +32,10 @@ int sandbox_fork(struct sandbox *sb, const struct actor *actor, size_t count, ui
 int sandbox_fork_memory(struct sandbox *sb, const struct actor *actor, size_t count, uint64_t timeout_ms, fork_fn done,
                         void *ctx, struct err *err) WARN_UNUSED;
 
-/* For builders: the files, with `memory` that, too, as a layer that nobody has registered; it is collected as garbage when nobody does (layers.h). layer: of layer_name_new(). */
+/*
+ * For builders: the files, with `memory` that, too, as a layer that nobody has registered; it is collected as garbage
+ * when nobody does (layers.h). layer: of layer_name_new().
+ */
 void layer_name_new(char ret_name[static LAYER_NAME_LEN + 1]); /* "layer-" and 20 of [a-z0-9] */
 /* bytes: of all that the layer holds; 0: not known. */
 typedef void (*layer_fn)(void *ctx, struct sandbox *sb, uint64_t bytes, const struct err *err);

@@ -14,15 +14,17 @@ enum rpc_flags {
 };
 
 /*
- * Checks the headers, reads the one message of the request into c->body, an object, and runs the route's handler; what is malformed is answered. BODY_MAX
- * bounds it, also unpacked. After Connect-Timeout-Ms (or RPC_TIMEOUT_MS) a unary call that is still unanswered fails; a stream has to see to c->timeout_ms itself.
+ * Checks the headers, reads the one message of the request into c->body, an object, and runs the route's handler; what
+ * is malformed is answered. BODY_MAX bounds it, also unpacked. After Connect-Timeout-Ms (or RPC_TIMEOUT_MS) a unary
+ * call that is still unanswered fails; a stream has to see to c->timeout_ms itself.
  */
 enum { RPC_TIMEOUT_MS = 600 * 1000 };
 void rpc_run(struct call *c);
 
 /*
- * For handlers that read the body themselves. A message that is there as a whole goes to rpc_read(), and before that, when it is compressed, through
- * rpc_unpack(), which answers its failures; a unary one is when rpc_has_gzip() says so, one of a stream may be.
+ * For handlers that read the body themselves. A message that is there as a whole goes to rpc_read(), and before that,
+ * when it is compressed, through rpc_unpack(), which answers its failures; a unary one is when rpc_has_gzip() says so,
+ * one of a stream may be.
  */
 bool rpc_has_gzip(const struct call *c);
 int rpc_unpack(struct call *c, struct str packed, struct buf *b) WARN_UNUSED;

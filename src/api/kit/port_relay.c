@@ -256,7 +256,7 @@ static bool port_opens_us(struct core *core, struct str value)
 {
     struct principal who;
 
-    while (value.n) {
+    while (value.p && value.n) {
         size_t n = 0;
 
         while (n < value.n && port_is_of_word(value.p[n]))

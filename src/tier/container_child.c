@@ -76,15 +76,33 @@ static void unblock_signals(void)
         fail("unblock signals", errno);
 }
 
+/* Each read of "locks" stops all locking of files on the machine. */
 const struct container_cover container_covers[] = {
-    {"kcore", COVER_FILE},         {"keys", COVER_FILE},          {"kallsyms", COVER_FILE},
-    {"kmsg", COVER_FILE},          {"timer_list", COVER_FILE},    {"sysrq-trigger", COVER_FILE},
-    {"latency_stats", COVER_FILE}, {"sched_debug", COVER_FILE},   {"cmdline", COVER_FILE},
-    {"config.gz", COVER_FILE},     {"cpuinfo", COVER_TOLD},       {"loadavg", COVER_TOLD},
-    {"meminfo", COVER_TOLD},       {"stat", COVER_TOLD},          {"acpi", COVER_DIRECTORY},
-    {"scsi", COVER_DIRECTORY},     {"asound", COVER_DIRECTORY},   {"driver", COVER_DIRECTORY},
-    {"fs", COVER_DIRECTORY},       {"pressure", COVER_DIRECTORY}, {"bus", COVER_READ_ONLY},
-    {"irq", COVER_READ_ONLY},      {"sys", COVER_READ_ONLY},      {NULL, COVER_FILE},
+    {"kcore", COVER_FILE},
+    {"keys", COVER_FILE},
+    {"kallsyms", COVER_FILE},
+    {"kmsg", COVER_FILE},
+    {"timer_list", COVER_FILE},
+    {"sysrq-trigger", COVER_FILE},
+    {"latency_stats", COVER_FILE},
+    {"sched_debug", COVER_FILE},
+    {"cmdline", COVER_FILE},
+    {"config.gz", COVER_FILE},
+    {"cpuinfo", COVER_TOLD},
+    {"loadavg", COVER_TOLD},
+    {"meminfo", COVER_TOLD},
+    {"stat", COVER_TOLD},
+    {"acpi", COVER_DIRECTORY},
+    {"scsi", COVER_DIRECTORY},
+    {"asound", COVER_DIRECTORY},
+    {"driver", COVER_DIRECTORY},
+    {"fs", COVER_DIRECTORY},
+    {"pressure", COVER_DIRECTORY},
+    {"bus", COVER_READ_ONLY},
+    {"irq", COVER_READ_ONLY},
+    {"sys", COVER_READ_ONLY},
+    {"locks", COVER_FILE},
+    {NULL, COVER_FILE},
 };
 
 static void mask_proc(void)

@@ -170,6 +170,10 @@ REFUSED = {
 }
 
 
+BLAMED = {"gitlink": "sub", "gitmodules": ".gitmodules", "absolute link": "link", "link out": "link", "link into .git": "link", "link, then undone": "link",
+          "link that is not committed": "link"}
+
+
 @pytest.mark.parametrize("how", REFUSED)
 def test_what_is_refused_leaves_nothing_here(service, repo, how):
     env(service, repo, "create", "evil")
@@ -178,8 +182,19 @@ def test_what_is_refused_leaves_nothing_here(service, repo, how):
     done = inside(service, repo, "evil", REFUSED[how], status=None)
     assert done.returncode == 125, (done.returncode, done.stdout, done.stderr)
     assert (git(repo, "for-each-ref"), git(repo, "count-objects", "-v").split("garbage")[0]) == before
-    if how != "no commit":
+    sandbox = service.sandboxes()[0]["id"]
+    told = [json.loads(line) for line in service.cove("log", "--json", sandbox).stdout.splitlines()]
+    violations = [event["data"] for event in told if event["kind"] == "env.violation"]
+    if how == "no commit":
+        assert violations == []
+    else:
         assert "refused: " in done.stderr, done.stderr
+        assert len(violations) == 1 and violations[0]["environment"] == "evil" and violations[0]["reason"] in done.stderr.replace("\n", "\\x0a"), violations
+        assert violations[0].get("path") == BLAMED.get(how), violations
+        assert ("commit" in violations[0]) == (how != "git that lies")
+        fed = service.cove("events", "--kind", "env.violation", "--json").stdout
+        assert any(json.loads(line)["sandbox"] == sandbox for line in fed.splitlines()), fed
+        assert "env.violation" in service.cove("log", sandbox).stdout
     assert git(repo, "fsck", "--strict", "--no-dangling") == "" and git(repo, "status", "--short") == ""
     env(service, repo, "abort", "evil")
 

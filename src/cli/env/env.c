@@ -220,7 +220,7 @@ static int env_watch(void *ctx)
     struct env_watch *w = ctx;
     struct stat st;
     if (w->file >= 0 && fstat(w->file, &st) == 0 && st.st_size >> 20 > RECEIVED_MAX_MB)
-        return err_set(&w->e->ctx->err, ERR_PERMISSION_DENIED, "refused: more than %d MiB", RECEIVED_MAX_MB);
+        return repo_refuse(&w->e->repo, STR_NULL, "more than 2 GiB");
     if (++w->beats < PROLONG_MS / WATCH_MS)
         return 0;
     w->beats = 0;
@@ -233,7 +233,8 @@ static int env_watch(void *ctx)
 int env_exec(struct env *e, const struct exec_request *request, const struct exec_io *streams,
              struct exec_result *result)
 {
-    struct env_watch watch = {e, streams->stdin_fd < 0 ? streams->stdout_fd : -1, 0};
+    const bool is_ours = request->tag && strcmp(request->tag, ENV_TAG) == 0;
+    struct env_watch watch = {e, is_ours ? streams->stdout_fd : -1, 0};
     struct exec_io io = *streams;
     AUTO(service_close) struct service *s = service_open(e->ctx);
     io.forwards_signals = true;
@@ -517,8 +518,9 @@ static int env_take(struct env *e, int file)
     AUTO_FREE char *to_work = mem_printf("+refs/in/work:%s", e->work);
     char work[COMMIT + 2] = "";
     struct repo *r = &e->repo;
+    repo_refuse_nothing(r);
     if (pread(file, work, COMMIT + 1, 0) != COMMIT + 1 || strspn(work, "0123456789abcdef") != COMMIT)
-        return err_set(&e->ctx->err, ERR_PERMISSION_DENIED, "refused: no commit");
+        return repo_refuse(r, STR_NULL, "no commit");
     work[COMMIT] = '\0';
     if (e->at.work && strcmp(work, e->at.work) == 0 && lseek(file, 0, SEEK_END) == COMMIT + 1)
         return 0;
@@ -529,7 +531,7 @@ static int env_take(struct env *e, int file)
                    e->at.base, work, work);
     if (repo_git(r, REPO_OURS, &(struct repo_io){file, -1, NULL}, index) < 0 || repo_set_refs(r, REPO_OURS, refs) < 0) {
         AUTO_FREE char *said = mem_strdup(e->ctx->err.msg);
-        return err_set(&e->ctx->err, ERR_PERMISSION_DENIED, "refused: %.200s", said);
+        return repo_refuse(r, STR_NULL, said);
     }
     if (review_check(r, "refs/base", "refs/in/head", "refs/in/work") < 0)
         return -1;
@@ -599,6 +601,21 @@ static int env_give(struct env *e, int file)
     return env_script(e, script_give, words, -1, file, NULL);
 }
 
+/* Into the sandbox's record. Whoever asked hears of the refusal in any case. */
+static void env_report(struct env *e, int file)
+{
+    char commit[COMMIT + 1] = "";
+    const struct err why = e->ctx->err;
+    const bool is_named = pread(file, commit, COMMIT, 0) == COMMIT && strspn(commit, "0123456789abcdef") == COMMIT;
+    AUTO_FREE char *target = service_target(e->id, "/violations");
+    AUTO_JSON json_t *body = json_pack("{s:s, s:s, s:s*, s:s*}", "environment", e->name, "reason", e->repo.refused,
+                                       "path", e->repo.refused_path, "commit", is_named ? commit : NULL);
+    if (!body || service_call(e->service, "POST", target, body, NULL, NULL) < 0)
+        (void)fprintf(stderr, "cove env: the refusal is not recorded: %s\n", body ? e->ctx->err.msg : "not UTF-8");
+    e->ctx->err = why;
+    *e->ctx->hint = '\0';
+}
+
 int env_receive(struct env *e)
 {
     AUTO_FREE char *path = mem_printf("%s/received", e->repo.ours);
@@ -610,14 +627,15 @@ int env_receive(struct env *e)
     if (file < 0)
         return err_errno(&e->ctx->err, errno, "write %s", path);
     (void)unlink(path);
-    if (env_give(e, file) < 0)
-        return -1;
+    int r = env_give(e, file);
+    const bool is_given = r == 0;
     /* `git gc` here may take a pack away under a git that reads it; the next one finds what took its place. */
-    int r = env_take(e, file);
-    for (int i = 1; r < 0 && i < TRIES; i++) {
+    for (int i = 0; is_given && (i == 0 || r < 0) && i < TRIES; i++) {
         e->ctx->err.code = ERR_OK;
         r = env_take(e, file);
     }
+    if (r < 0 && e->repo.refused)
+        env_report(e, file);
     return r;
 }
 

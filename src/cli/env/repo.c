@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 enum { ARGS_MAX = 256, TEXT_MAX = 1 << 20, COMPLAINT_MAX = 4096, OBJECT = 40 };
-enum { CPU_SECONDS = 900, SHOWN_MAX = 256 << 20 };
+enum { CPU_SECONDS = 900, SHOWN_MAX = 256 << 20, REFUSED_MAX = 200 };
 
 #define OURS_PREFIX "cove-in-"
 
@@ -69,6 +69,30 @@ struct str repo_line(const struct buf *text)
     while (s.p && s.n && strchr(" \t\r\n", s.p[s.n - 1]))
         s.n--;
     return s;
+}
+
+void repo_refuse_nothing(struct repo *r)
+{
+    mem_free(r->refused);
+    mem_free(r->refused_path);
+    r->refused = r->refused_path = NULL;
+}
+
+static char *repo_escape(struct str text)
+{
+    AUTO_BUF struct buf shown = BUF_INIT(4 * REFUSED_MAX);
+    terminal_escape(&shown, str_n(text.p, MIN(text.n, (size_t)REFUSED_MAX)));
+    return mem_strndup(buf_len(&shown) ? buf_data(&shown) : "", buf_len(&shown));
+}
+
+int repo_refuse(struct repo *r, struct str path, const char *why)
+{
+    char *escaped = repo_escape(str_of(why));
+    repo_refuse_nothing(r);
+    r->refused = escaped;
+    r->refused_path = path.n ? repo_escape(path) : NULL;
+    return err_set(&r->ctx->err, ERR_PERMISSION_DENIED, "refused: %s%s%s", path.n ? r->refused_path : "",
+                   path.n ? ": " : "", why);
 }
 
 /* ---- git ---- */
@@ -448,6 +472,7 @@ void repo_fini(struct repo *r)
     (void)fd_close(r->lock);
     for (size_t i = 0; i < r->n_drivers; i++)
         mem_free(r->drivers[i]);
+    repo_refuse_nothing(r);
     mem_free(r->drivers);
     mem_free(r->top);
     mem_free(r->git);

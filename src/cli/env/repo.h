@@ -20,6 +20,7 @@ struct repo {
     char *name, *email;
     char **drivers; /* "-c", "filter.NAME.smudge=", ...: those of the repository's configuration, off */
     size_t n_drivers;
+    char *refused, *refused_path; /* by repo_refuse(); NULL: nothing, or none is to blame */
     int lock; /* held while `ours` is in use: who finds one without removes it */
 };
 
@@ -49,6 +50,10 @@ int repo_show(struct repo *r, const char *const *args) WARN_UNUSED;
 /* Begun and left to write to *ret_out, for what is passed on meanwhile. repo_wait(): its end. */
 pid_t repo_start(struct repo *r, enum repo_side side, int in, int out, int err, const char *const *args);
 int repo_wait(struct repo *r, pid_t pid, const char *what, struct str complaint) WARN_UNUSED;
+
+/* What came out of a sandbox is not taken, for this path's sake, if it has one. -1: ctx->err, ERR_PERMISSION_DENIED. */
+int repo_refuse(struct repo *r, struct str path, const char *why);
+void repo_refuse_nothing(struct repo *r); /* forgets it */
 
 struct str repo_line(const struct buf *text); /* without line breaks at its end */
 

@@ -206,7 +206,7 @@ static int review_text(struct str patch, FILE *out)
         if (str_starts(line, STR("diff --git "))) {
             path = str_sub(line, 11);
             said = false;
-        } else if (!said && str_starts(line, STR("Binary files "))) {
+        } else if (!said && (str_starts(line, STR("Binary files ")) || str_eqc(line, "GIT binary patch"))) {
             n += review_say(out, path, "binary");
             said = true;
         } else if (!said && line.n && *line.p == '+' && review_hides(line)) {
@@ -217,24 +217,34 @@ static int review_text(struct str patch, FILE *out)
     return n;
 }
 
-int review_risks(struct repo *r, const char *from, const char *to, FILE *out)
+/* One git for both: the records, as text what is asked for, NUL, and the patch. */
+int review_changes(struct repo *r, const char *from, const char *to, enum review_shown shown, FILE *risks)
 {
+    const char *const form = shown == REVIEW_PATCH ? "--binary" : shown == REVIEW_STAT ? "--stat" : "-U0";
     AUTO_BUF struct buf text = BUF_INIT(PATCH_MAX);
     struct review_change c;
-    struct str rest;
+    struct str rest, stat = STR_NULL;
     int n = 0;
-    if (REPO_ASK(r, REPO_OURS, &text, "diff", "--raw", "--patch", "-U0", "-z", "--no-renames", "--no-abbrev",
+    if (REPO_ASK(r, REPO_OURS, &text, "diff", "--raw", "--patch", form, "-z", "--no-renames", "--no-abbrev",
                  "--no-ext-diff", "--no-textconv", from, to, "--") < 0)
         return -1;
-    for (rest = buf_str(&text); review_next(&rest, &c);) {
+    rest = buf_str(&text);
+    while (review_next(&rest, &c))
+        ;
+    (void)str_split(&rest, '\0', &stat);
+    if (shown != REVIEW_NOTHING) {
+        repo_print(shown == REVIEW_STAT ? stat : rest);
+        (void)fflush(stdout);
+    }
+    for (struct str records = buf_str(&text); review_next(&records, &c);) {
         AUTO_FREE char *path = mem_strndup(c.path.p, c.path.n);
         const char *why = review_place(path);
         if (why)
-            n += review_say(out, c.path, why);
+            n += review_say(risks, c.path, why);
         if (str_eqc(c.mode, "120000"))
-            n += review_say(out, c.path, "a link");
+            n += review_say(risks, c.path, "a link");
         if (str_eqc(c.mode, "100755") && !str_eqc(c.old_mode, "100755"))
-            n += review_say(out, c.path, "became executable");
+            n += review_say(risks, c.path, "became executable");
     }
-    return n + review_text(rest, out); /* behind an empty record */
+    return n + review_text(rest, risks);
 }

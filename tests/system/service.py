@@ -117,10 +117,51 @@ def reserve_port():
         return port
 
 
+COPIED = {} # state directory: the template that its layers are of
+
+
+def spares(source):
+    """Copies of its layers that services have given back."""
+    return source.with_name(source.name + "-spares")
+
+
+def held(layers):
+    """{layer: what there is of it}"""
+    return {path.name: set(os.listdir(path)) for path in below(layers, "*")}
+
+
+def take_spare(source, target):
+    for path in below(spares(source), "*"):
+        with contextlib.suppress(OSError): # another test program was faster
+            if held(path) == held(source / "pool" / "layers"):
+                path.rename(target)
+                return True
+            shutil.rmtree(path, ignore_errors=True) # of a template before
+    return False
+
+
+def give_back(state):
+    """Of a service that has ended: nobody writes to layers, and to link and unlink 20,000 names takes longer than most tests."""
+    source, layers = COPIED.pop(state, None), state / "pool" / "layers"
+    if not source:
+        return
+    ours = held(source / "pool" / "layers")
+    for path in below(layers, "*"):
+        if path.name not in ours:
+            shutil.rmtree(path, ignore_errors=True)
+    if held(layers) == ours:
+        spares(source).mkdir(exist_ok=True)
+        with contextlib.suppress(OSError): # on another file system
+            layers.rename(spares(source) / state.parent.name)
+
+
 def copy_template(source, target):
     """The layers as hard links where it is one file system: nobody writes to them."""
     (target / "pool").mkdir(parents=True, mode=0o700)
     shutil.copytree(source / "templates", target / "templates")
+    COPIED[target] = source
+    if take_spare(source, target / "pool" / "layers"):
+        return
     for way in ("-al", "-a"):
         if subprocess.run(["cp", way, source / "pool" / "layers", target / "pool" / "layers"], stderr=subprocess.DEVNULL,
                           check=False).returncode == 0:
@@ -134,8 +175,9 @@ def kept_templates():
 
 
 # Most of the base template, which tests of storage have no use for; each of them writes a copy of the rest.
-NOT_SLIM = ("usr/bin/x86_64-linux-gnu-*", "usr/include/*", "usr/lib/file", "usr/lib/gcc/*", "usr/lib/git-core", "usr/lib/node_modules", "usr/lib/python3/dist-packages/*",
-            "usr/lib/*/*.a", "usr/lib/*/gconv", "usr/lib/*/perl", "usr/share/doc/*", "usr/share/info/*", "usr/share/locale/*", "usr/share/man/*",
+NOT_SLIM = ("usr/bin/gh", "usr/bin/x86_64-linux-gnu-*", "usr/include/*", "usr/lib/file", "usr/lib/gcc/*", "usr/lib/git-core", "usr/lib/node_modules",
+            "usr/lib/python3/dist-packages/*", "usr/lib/*/*.a", "usr/lib/*/lib*san.so*", "usr/lib/*/gconv", "usr/lib/*/perl", "usr/local/bin/*",
+            "usr/local/include/*", "usr/local/lib/node_modules", "usr/share/doc/*", "usr/share/info/*", "usr/share/locale/*", "usr/share/man/*",
             "usr/share/node*", "usr/share/perl", "usr/share/python-wheels")
 
 
@@ -145,8 +187,8 @@ def slim_templates():
 
 
 def make_slim():
-    kept, slim = kept_templates(), slim_templates()
-    if read(slim / "templates/base.conf") == read(kept / "templates/base.conf"):
+    kept, slim, lacks = kept_templates(), slim_templates(), "\n".join(NOT_SLIM)
+    if read(slim / "templates/base.conf") == read(kept / "templates/base.conf") and read(slim / "lacks") == lacks:
         return
     shutil.rmtree(slim, ignore_errors=True)
     slim.mkdir()
@@ -156,6 +198,8 @@ def make_slim():
             path.unlink()
         else:
             shutil.rmtree(path)
+    shutil.rmtree(spares(slim), ignore_errors=True)
+    (slim / "lacks").write_text(lacks)
 
 
 def prepare_templates():
@@ -316,6 +360,12 @@ class Service:
             return self.request("GET", "/cove/v1/pool")[0] == 200 # which coved is asked for
         except OSError:
             return False
+
+    def remove(self):
+        """All that there is of it, once it has ended."""
+        if not self.coved or self.coved.poll() is not None:
+            give_back(self.state)
+        shutil.rmtree(self.directory, ignore_errors=True)
 
     # ---- use ----
 

@@ -28,8 +28,8 @@ struct opensandbox {
     struct list isolating;                     /* those that are being made */
     struct map cells;                          /* id -> struct code_stream (code.c): those that run or wait */
     struct list ended;                         /* of those, the first ended longest ago */
-    size_t n_ended, n_kept;                    /* the second: commands whose events are kept */
-    struct list entries;                       /* entrypoints that run (hooks.c) */
+    size_t n_ended;
+    struct list entries; /* entrypoints that run (hooks.c) */
 };
 
 /* n characters of [a-z0-9], at most 32, that stand for the text. */

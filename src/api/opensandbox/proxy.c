@@ -111,6 +111,12 @@ static const char *proxy_header(uint64_t port)
                                              : "opensandbox-secure-access";
 }
 
+/* Of a sandbox without a token, the id is enough for commands and files; not for its policy, and not for a page that learnt it. */
+static bool proxy_is_open(const struct http_request *req, const struct proxied *p, const struct sandbox_info *i)
+{
+    return !i->secure && p->port == OPENSANDBOX_EXECD_PORT && !access_is_of_other_site(req);
+}
+
 static void proxied_open(struct opensandbox *o, const struct http_request *req, struct proxied *p)
 {
     struct str key = http_header_get(req, "open-sandbox-api-key");
@@ -138,7 +144,7 @@ static void proxied_open(struct opensandbox *o, const struct http_request *req, 
     const char *token = is_program ? i->traffic_token : i->access_token;
     if (p->ticket.p)
         p->why = proxy_check_ticket(i, p->port, p->ticket);
-    else if ((!token && (is_program || !i->secure)) || (token && given.n && str_eq_secret(given, str_of(token))))
+    else if (token ? given.n && str_eq_secret(given, str_of(token)) : is_program || proxy_is_open(req, p, i))
         p->why = NULL;
     p->who = (struct principal){.tenant = i->tenant, .view = i->tenant, .scope = SCOPE_USE};
     p->sb = sb;

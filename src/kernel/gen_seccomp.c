@@ -21,6 +21,7 @@
 #include <netinet/tcp.h>
 #include <sched.h>
 #include <seccomp.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -50,7 +51,15 @@ enum {
 };
 
 /* The same for options and commands. */
-enum { OPT_TCP_AO_ADD_KEY = 38, CMD_F_SETDELEG = 1040, OPT_IPV6_FLOWLABEL_MGR = 32 };
+enum {
+    OPT_TCP_AO_ADD_KEY = 38,
+    CMD_F_SETDELEG = 1040,
+    OPT_IPV6_FLOWLABEL_MGR = 32,
+    OPT_IPV6_RECVERR_RFC4884 = 31,
+    OPT_IP_RECVERR_RFC4884 = 26,
+    OPT_SO_TIMESTAMPING_NEW = 65,
+    OPT_SO_TXTIME = 61,
+};
 
 /* Options of multicast routing, of both families (linux/mroute.h, which is at odds with the C library's headers). */
 enum { OPT_MRT_FIRST = 200, OPT_MRT_LAST = 212 };
@@ -314,14 +323,22 @@ static void end_prologue(void)
  * memory that no control group counts. A few hundred threads that do nothing else make everybody who makes or ends a
  * network wait for seconds. Multicast leads nowhere in a sandbox; its routing takes the lock before it looks at the
  * right to. Flow labels are a pool of a few thousand for the whole machine.
+ *
+ * What the kernel tells of packets that a socket has sent (errors, and below times) waits for being read in memory that
+ * no control group counts either: up to twice net.core.rmem_max for each socket. Resolvers ask for errors, and fail where
+ * that is refused; those of connected sockets are told without it.
  */
-static void refuse_groups(void)
+static void refuse_groups(bool is_set)
 {
     size_t level = call_begin(IPPROTO_IP);
     load_argument(2);
     if_between(IP_ADD_MEMBERSHIP, MCAST_MSFILTER, NO_PERMISSION);
     if_between(OPT_MRT_FIRST, OPT_MRT_LAST, NO_PERMISSION);
     if_equal(IP_ROUTER_ALERT, NO_PERMISSION);
+    if (is_set) {
+        if_equal(IP_RECVERR, AS_IF_DONE);
+        if_equal(OPT_IP_RECVERR_RFC4884, AS_IF_DONE);
+    }
     otherwise(GO_ON);
     call_end(level);
     level = call_begin(IPPROTO_IPV6);
@@ -332,6 +349,10 @@ static void refuse_groups(void)
     if_between(OPT_MRT_FIRST, OPT_MRT_LAST, NO_PERMISSION);
     if_equal(IPV6_ADDRFORM, NO_PERMISSION);
     if_equal(OPT_IPV6_FLOWLABEL_MGR, NO_PERMISSION);
+    if (is_set) {
+        if_equal(IPV6_RECVERR, AS_IF_DONE);
+        if_equal(OPT_IPV6_RECVERR_RFC4884, AS_IF_DONE);
+    }
     otherwise(GO_ON);
     call_end(level);
 }
@@ -353,6 +374,8 @@ static void make_prologue(void)
                                         SO_ATTACH_REUSEPORT_EBPF};
     /* TLS in the kernel and signed segments: code of the host's that nobody inside needs, and some of it is a module of a name that the caller chooses. */
     static const uint32_t crypto[] = {TCP_ULP, TCP_MD5SIG, TCP_MD5SIG_EXT, OPT_TCP_AO_ADD_KEY};
+    /* The times of sent packets, and what is told of those that were not sent in time. */
+    static const uint32_t times[] = {SO_TIMESTAMPING, OPT_SO_TIMESTAMPING_NEW, OPT_SO_TXTIME, SO_WIFI_STATUS};
     /* Who may read a file keeps all others, in other sandboxes too, from opening it for most of a minute, as often as he likes. */
     static const uint32_t leases[] = {F_SETLEASE, CMD_F_SETDELEG};
     gen_seccomp_load(offsetof(struct seccomp_data, nr));
@@ -384,13 +407,13 @@ static void make_prologue(void)
 
     call = call_begin(SYS_getsockopt);
     load_argument(1);
-    refuse_groups();
+    refuse_groups(false);
     otherwise(GO_ON);
     call_end(call);
 
     call = call_begin(SYS_setsockopt);
     load_argument(1);
-    refuse_groups();
+    refuse_groups(true);
     size_t level = call_begin(IPPROTO_TCP);
     load_argument(2);
     any_of(crypto, COUNT(crypto), NO_PROTOCOL);
@@ -400,6 +423,7 @@ static void make_prologue(void)
     otherwise(GO_ON);
     load_argument(2);
     any_of(programs, COUNT(programs), NO_PERMISSION);
+    any_of(times, COUNT(times), NO_SUPPORT);
     /*
      * Whoever closes such a socket last waits, for as long as its owner liked. Sent through a unix socket and left there, that is the kernel's one thread
      * that closes what others leave: nothing of that kind would be freed on the whole machine any more. Or it is a process of ours.

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from client import Sandbox
-from rig import PROBE_INSIDE, USERS, answers, hog, inside, install, judge, must, outside, text
+from rig import PROBE_INSIDE, USERS, answers, hog, hog_outside, inside, install, judge, must, outside, text
 from service import read, wait_until
 from storage_test import prepared, running
 
@@ -180,6 +180,34 @@ def test_R02_answers_that_nobody_reads(service, make):
     assert end == "oom", end
     assert re.search(f"the machine is losing memory: sandbox {box.id} holds [0-9]+ MiB unread in netlink sockets", read(service.log))
     assert wait_until(lambda: unreclaimable() - before < 256 * MIB)
+
+
+@pytest.mark.parametrize("verb", ["hog_backlog,400,20", "hog_locks,4000000,20", "hog_file_locks,4000000,20"])
+def test_R02_connections_and_locks(service, make, verb):
+    """The same of connections that nobody accepts, and of locks of files."""
+    box, neighbour = small(service), make()
+    before = unreclaimable()
+    with Watch(service, neighbour):
+        with contextlib.suppress(Exception):
+            with box.start(PROBE_INSIDE, "-x", verb, timeout=60) as stream:
+                stream.rest()
+    end = wait_until(lambda: service.request("GET", f"/cove/v1/sandboxes/{box.id}")[2].get("end_cause"))
+    assert end == "oom", end
+    told = "connections that no program has accepted" if "backlog" in verb else "most of the machine's locks of files"
+    assert f"sandbox {box.id} holds" in (log := read(service.log)) and told in log
+    assert wait_until(lambda: unreclaimable() - before < 256 * MIB)
+
+
+@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("verb", ["hog_errors", "hog_times"])
+def test_R02_what_is_told_of_what_was_sent(make, verb, user):
+    """Errors and copies with times wait in no limit's memory: none are kept."""
+    if hog_outside(f"{verb},20,20") < 1024:
+        pytest.skip("proves nothing: this kernel keeps nothing of it outside, either")
+    box, neighbour = make(), make()
+    with hog(box, f"{verb},20,20", user) as kib:
+        assert kib == 0
+        answers(neighbour)
 
 
 @pytest.mark.parametrize("user", USERS)

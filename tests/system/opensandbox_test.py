@@ -46,9 +46,9 @@ def service():
 
 
 class Box:
-    def __init__(self, service, **more):
+    def __init__(self, service, key=None, **more):
         self.service = service
-        self.key = {"OPEN-SANDBOX-API-KEY": service.key}
+        self.key = {"OPEN-SANDBOX-API-KEY": key or service.key}
         status, made = self.ask("POST", "/v1/sandboxes", {"image": {"uri": "base"}, "timeout": 300, **more})
         assert status == 202, made
         self.id = made["id"]
@@ -148,6 +148,23 @@ def test_a_paused_sandbox_is_woken_by_who_may_and_its_life_extended(service):
     assert other.ask("POST", f"/v1/sandboxes/{other.id}/pause")[0] == 202
     path, headers = other.endpoint(44772)
     assert other.ask("GET", f"{path}/ping", headers=headers)[0] == 503
+
+
+def test_a_key_that_reads_wakes_nothing_and_gets_into_no_program(service):
+    made = service.cove("key", "create", "--name", "reader", "--scope", "read")
+    assert made.returncode == 0, made
+    reader = {"OPEN-SANDBOX-API-KEY": made.stdout.strip()}
+    box = Box(service, secureAccess=True, timeout=60, extensions={"timeout.pause": "true", "access.renew.extend.seconds": "600"})
+    box.serve(8000)
+    assert box.ask("POST", f"/v1/sandboxes/{box.id}/renew-expiration", {"expiresAt": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 60))})[0] == 200
+    ends, top = box.ask("GET", f"/v1/sandboxes/{box.id}")[1]["expiresAt"], f"/v1/sandboxes/{box.id}/proxy"
+    assert box.ask("POST", f"{top}/8000/", b"x", reader)[0] == 401
+    assert box.ask("GET", f"{top}/44772/ping", headers=reader)[0] == 200
+    assert box.ask("GET", f"/v1/sandboxes/{box.id}")[1]["expiresAt"] == ends
+    assert box.ask("POST", f"/v1/sandboxes/{box.id}/pause")[0] == 202
+    assert box.ask("GET", f"{top}/44772/ping", headers=reader)[0] == 503 and box.ask("GET", f"{top}/8000/", headers=reader)[0] == 401
+    assert box.ask("GET", f"/v1/sandboxes/{box.id}")[1]["status"]["state"] == "Paused"
+    assert box.ask("GET", f"{top}/8000/")[0] == 200
 
 
 def test_a_fork_has_the_files_and_a_token_of_its_own(service):
@@ -307,6 +324,22 @@ def test_a_sandbox_does_not_take_the_operation_ids_of_others(service):
         return box.ask("POST", path + "/command", {"argv": ["true"]}, {**headers, "X-EXECD-OPERATION-ID": f"many{i}"})[0]
     assert [command(mine, i) for i in range(65)] == [200] * 64 + [429]
     assert command(other, 0) == 200 == command(mine, 0)
+
+
+def test_a_tenant_does_not_take_the_operation_ids_of_others(service):
+    """256 are one tenant's, wherever they are."""
+    def ran(*arguments):
+        done = service.cove(*arguments)
+        assert done.returncode == 0, done
+        return done.stdout.strip()
+    def command(box, i):
+        path, headers = box.endpoint(44772)
+        return box.ask("POST", path + "/command", {"argv": ["true"]}, {**headers, "X-EXECD-OPERATION-ID": f"more{i}"})[0]
+    ran("tenant", "create", "other")
+    theirs = Box(service, key=ran("key", "create", "--tenant", "other", "--name", "all", "--scope", "admin"))
+    assert 429 in [command(box, i) for box in (Box(service) for _ in range(5)) for i in range(64)]
+    assert command(theirs, 0) == 200
+    assert theirs.ask("DELETE", f"/v1/sandboxes/{theirs.id}")[0] == 204
 
 
 def operation_of(box, path, headers, **more):

@@ -120,6 +120,16 @@ static bool json_read_is_named(const char *key, const char *name)
     return strcmp(key, name) == 0 || (snake_case(name, snake) && strcmp(key, snake) == 0);
 }
 
+/* One of two spellings would be left unread. */
+static int json_read_once(const json_t *object, const char *name, struct err *err)
+{
+    char snake[JSON_NAME_MAX];
+
+    if (snake_case(name, snake) && json_object_get(object, name) && json_object_get(object, snake))
+        return err_set(err, ERR_INVALID_ARGUMENT, "field \"%s\" is there twice: \"%s\", too", name, snake);
+    return 0;
+}
+
 int json_only(const json_t *object, const char *const *names, size_t n, struct err *err)
 {
     const char *key;
@@ -134,6 +144,9 @@ int json_only(const json_t *object, const char *const *names, size_t n, struct e
         if (!is_known)
             return err_set(err, ERR_INVALID_ARGUMENT, "unknown field \"%.64s\"", key);
     }
+    for (size_t i = 0; i < n; i++)
+        if (json_read_once(object, names[i], err) < 0)
+            return -1;
     return 0;
 }
 
@@ -324,8 +337,9 @@ int json_wants(const json_t *object, const struct json_want *wants, size_t n, st
             return err_set(err, ERR_INVALID_ARGUMENT, "unknown field \"%.64s\"", key);
     }
     for (size_t i = 0; i < n; i++) {
-        int r = want_read(object, &wants[i], arena, err);
+        int r = only ? json_read_once(object, wants[i].name, err) : 0;
 
+        r = r < 0 ? r : want_read(object, &wants[i], arena, err);
         if (r < 0)
             return -1;
         if (wants[i].is_required && (r == 0 || (wants[i].type == JSON_WANTS_STR && !wants[i].to.str->n)))

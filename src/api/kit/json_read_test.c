@@ -127,6 +127,12 @@ static void unknown_members_are_named(void **state)
     assert_string_equal(err.msg, "unknown field \"pty\"");
     assert_int_equal(json_only(json, NULL, 0, &err), -1);
     json_decref(json);
+
+    static const char *const deny[] = {"denyOut"};
+    assert_int_equal(json_read_object(STR("{\"denyOut\":[],\"deny_out\":[\"*\"]}"), false, &json, &err), 0);
+    assert_int_equal(json_only(json, deny, 1, &err), -1);
+    assert_string_equal(err.msg, "field \"denyOut\" is there twice: \"deny_out\", too");
+    json_decref(json);
 }
 
 static void a_blank_body_may_stand_for_an_empty_object(void **state)

@@ -20,7 +20,7 @@ enum {
     ENDED_MAX = 1024,
     CONTENT_MAX = 4096,
     KEPT_MAX = 256 * 1024,
-    KEPT_COMMANDS_MAX = 256,
+    KEPT_PER_TENANT_MAX = 256,
     KEPT_PER_SANDBOX_MAX = 64,
     ORPHAN_MS = 60000
 };
@@ -29,6 +29,7 @@ struct osb_command {
     struct opensandbox *o;
     char id[COMMAND_ID_LEN + 1];
     char sandbox[ID_SANDBOX_LEN + 1];
+    uint64_t tenant;
     struct sandbox *sb;    /* a reference, while it runs */
     const void *there;     /* the same, to compare with */
     struct follow *follow; /* NULL: it ended */
@@ -60,7 +61,6 @@ static void command_free(void *command)
         sandbox_unref(m->sb);
     buf_fini(&m->out.rest);
     buf_fini(&m->err.rest);
-    m->o->n_kept -= m->is_kept;
     buf_fini(&m->kept);
     mem_free(m->content);
     mem_free(m);
@@ -115,7 +115,6 @@ static void command_overdue(struct timer *t)
         command_kill(m, SIGKILL);
         return;
     }
-    m->o->n_kept -= m->is_kept;
     m->is_kept = false;
     buf_fini(&m->kept);
 }
@@ -384,15 +383,17 @@ static bool command_is_again(struct call *c, const char *request, const char *id
     return true;
 }
 
-/* One sandbox doesn't take it from all others. */
+/* One sandbox doesn't take it from all others, and no tenant from another one. */
 static bool command_may_be_kept(const struct call *c)
 {
-    const struct opensandbox *o = opensandbox_of_execd(c);
-    size_t n = 0, it = 0;
+    const struct sandbox_info *i = sandbox_info(c->sandbox);
+    size_t n_sandbox = 0, n_tenant = 0, it = 0;
 
-    for (const struct osb_command *m; (m = map_next(&o->commands, &it));)
-        n += m->is_kept && strcmp(m->sandbox, sandbox_info(c->sandbox)->id) == 0;
-    return n < KEPT_PER_SANDBOX_MAX && o->n_kept < KEPT_COMMANDS_MAX;
+    for (const struct osb_command *m; (m = map_next(&opensandbox_of_execd(c)->commands, &it));) {
+        n_sandbox += m->is_kept && strcmp(m->sandbox, i->id) == 0;
+        n_tenant += m->is_kept && m->tenant == i->tenant;
+    }
+    return n_sandbox < KEPT_PER_SANDBOX_MAX && n_tenant < KEPT_PER_TENANT_MAX;
 }
 
 void command_run(struct call *c, const struct exec_spec *spec, struct str content, bool is_background, const char *id)
@@ -424,7 +425,7 @@ void command_run(struct call *c, const struct exec_spec *spec, struct str conten
     m->by_bash = str_eqc(spec->cmd, "/bin/bash");
     m->is_kept = is_kept;
     m->is_operation = is_operation;
-    m->o->n_kept += is_kept;
+    m->tenant = sandbox_info(c->sandbox)->tenant;
     m->started = clock_real();
     m->content = mem_strndup(content.p, MIN(content.n, (size_t)CONTENT_MAX));
     list_init(&m->node);

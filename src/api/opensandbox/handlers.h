@@ -29,8 +29,8 @@ struct opensandbox {
     struct list isolating;                     /* those that are being made */
     struct map cells;                          /* id -> struct code_stream (code.c): those that run or wait */
     struct list ended;                         /* of those, the first ended longest ago */
-    size_t n_ended, n_kept;                    /* the second: commands whose events are kept */
-    struct list entries;                       /* entrypoints that run (hooks.c) */
+    size_t n_ended;
+    struct list entries; /* entrypoints that run (hooks.c) */
 };
 
 #define STR_ARG_MAX(s, max) ((int)MIN((s).n, (size_t)(max))), ((s).p) /* for "%.*s": no more than the beginning */

@@ -5,7 +5,7 @@
  *  1. Nothing is looked at before proxied_open() has said who asks: by the API key; by the sandbox's token, in the header that the answer of /endpoints carries; or by
  *     a signed endpoint, whose {id} is "{id}-{port}-{expiry in base 36}-{signature}". Ports of programs are open to all unless the sandbox has secure access.
  *  2. The signature is an HMAC by the sandbox's access token, of this id, port and expiry: nothing else is opened by it, and nobody needs to remember it.
- *  3. Who was let in wakes a paused sandbox that traffic resumes, and extends the life of one that asked for that.
+ *  3. Who was let in, and not to read alone, wakes a paused sandbox that traffic resumes, and extends the life of one that asked for that.
  */
 #include "api/kit/wake.h"
 #include "api/opensandbox/handlers.h"
@@ -117,7 +117,10 @@ static void proxied_open(struct opensandbox *o, const struct http_request *req, 
 
     p->why = "send the headers that GET /v1/sandboxes/{id}/endpoints/{port} answers with";
     p->refusal = given.n ? REFUSAL_WRONG_TOKEN : REFUSAL_NO_TOKEN;
-    p->by_key = key.n && tenant_authenticate(o->lifecycle.core, key, &p->who);
+    bool is_program = p->port != OPENSANDBOX_EXECD_PORT && p->port != OPENSANDBOX_EGRESS_PORT;
+    /* What a request does to a program its method doesn't tell. */
+    p->by_key =
+        key.n && tenant_authenticate(o->lifecycle.core, key, &p->who) && (!is_program || p->who.scope >= SCOPE_USE);
     if (p->by_key) {
         p->sb = i && access_reaches(&p->who, sb) ? sb : NULL;
         p->why = NULL;
@@ -129,7 +132,6 @@ static void proxied_open(struct opensandbox *o, const struct http_request *req, 
     p->who.scope = SCOPE_USE;
     if (!i)
         return;
-    bool is_program = p->port != OPENSANDBOX_EXECD_PORT && p->port != OPENSANDBOX_EGRESS_PORT;
     const char *token = is_program ? i->traffic_token : i->access_token;
     if (p->ticket.p)
         p->why = proxy_check_ticket(i, p->port, p->ticket);
@@ -269,7 +271,7 @@ bool proxy_serve(struct opensandbox *o, struct http_request *req)
     proxied_open(o, req, &p);
     bool is_program = p.port != OPENSANDBOX_EXECD_PORT && p.port != OPENSANDBOX_EGRESS_PORT;
     bool lives = p.sb && !sandbox_info(p.sb)->hidden && sandbox_info(p.sb)->state < SANDBOX_STOPPING;
-    if (lives && !p.why) {
+    if (lives && !p.why && p.who.scope >= SCOPE_USE) {
         if (sandbox_info(p.sb)->state != SANDBOX_RUNNING && sandbox_info(p.sb)->auto_resume &&
             !wake_first(&proxy_way, o, req, p.sb, (uint16_t)p.port, true, proxy_awake))
             return true;

@@ -219,7 +219,9 @@ struct boxes {
     bool is_short;    /* as it was found last */
     struct unread_watch unread;
     uint32_t unread_round;
-    bool is_looking; /* the round is not over */
+    bool has_locker;               /* some group has set too many locks of files: */
+    char locker[UNREAD_GROUP_MAX]; /* unread.h */
+    bool is_looking;               /* the round is not over */
 };
 
 /* ---- boxes.c ---- */

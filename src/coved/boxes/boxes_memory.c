@@ -10,7 +10,7 @@
  *
  * Memory that no control group counts (unread.h).
  *  4. When the machine loses memory all sandboxes are looked at, running or frozen, in one round: some at each turn of the loop, so that nobody waits for it.
- *  5. Who has more than UNREAD_MOST, or more sockets than are read, is ended, out of memory (SUP_CAUSE_OOM): the memory goes with its processes, and nothing else takes it back.
+ *  5. Who has more than UNREAD_MOST of a kind, most locks of files, or more netlink sockets than are read, is ended, out of memory (SUP_CAUSE_OOM): the memory goes with its processes, and nothing else takes it back.
  */
 #include "base/buf.h"
 #include "base/fault.h"
@@ -58,9 +58,11 @@ static void boxes_memory_look(struct boxes *b, usec_t now)
     uint64_t total = read_kib(buf_str(&text), "MemTotal:"), there = read_kib(buf_str(&text), "MemAvailable:");
     if (total && there < total / LEAST_PARTS)
         b->is_short = true;
-    if (unread_is_due(&b->unread, b->is_short, there << 10, now) && !b->is_looking) {
+    bool is_full = b->is_short || unread_is_tcp_full(b->host->proc_fd);
+    if (unread_is_due(&b->unread, is_full, there << 10, now) && !b->is_looking) {
         b->is_looking = true;
         b->unread_round++;
+        b->has_locker = unread_locks(b->host->proc_fd, b->locker);
     }
 }
 
@@ -79,15 +81,28 @@ static void end_for(struct box_entry *e, const char *what)
 
 static void look_at(struct box_entry *e)
 {
-    char what[64];
+    int proc_fd = e->owner->host->proc_fd, r;
+    char what[64], group[UNREAD_GROUP_MAX];
     uint64_t bytes = 0;
-    int r = unread_bytes(e->owner->host->proc_fd, e->box.pid, &bytes);
+    r = unread_bytes(proc_fd, e->box.pid, &bytes);
     if (r == -ENOBUFS) {
         end_for(e, "thousands of netlink sockets");
-    } else if (r == 0 && bytes > UNREAD_MOST) {
+        return;
+    }
+    if (r == 0 && bytes > UNREAD_MOST) {
         (void)snprintf(what, sizeof(what), "%llu MiB unread in netlink sockets", (unsigned long long)bytes >> 20);
         end_for(e, what);
+        return;
     }
+    if (unread_connections(proc_fd, e->box.pid, &bytes) == 0 && bytes > UNREAD_MOST) {
+        end_for(e, "more than 64 MiB in connections that no program has accepted");
+        return;
+    }
+    if (!e->owner->has_locker)
+        return;
+    (e->owner->locker[0] == '/' ? unread_group : unread_device)(proc_fd, e->box.pid, group);
+    if (strcmp(group, e->owner->locker) == 0)
+        end_for(e, "most of the machine's locks of files");
 }
 
 /* False: there are more. Whose end has begun needs none. */

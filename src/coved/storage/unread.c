@@ -3,22 +3,36 @@
 #include "base/buf.h"
 #include "base/fd.h"
 
+#include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
 
 enum { FALL = 128 << 20, FALL_SHORT = 32 << 20, AGAIN_USEC = 5000000, RMEM_COLUMN = 4 };
 
-/* "sk Eth Pid Groups Rmem Wmem ...", aligned with spaces */
+/* The column of a table that is aligned with spaces; empty: there is none. */
+static struct str unread_column(struct str line, int column)
+{
+    struct str word = STR("");
+    while (str_split(&line, ' ', &word))
+        if (word.n && column-- == 0)
+            return word;
+    return STR("");
+}
+
+static uint64_t unread_number(struct str word)
+{
+    uint64_t n = 0;
+    return str_to_u64(word, &n) < 0 ? 0 : n;
+}
+
+/* "sk Eth Pid Groups Rmem Wmem ..." */
 static uint64_t rmem(struct str line)
 {
-    struct str word;
-    uint64_t bytes = 0;
-    for (int column = 0; str_split(&line, ' ', &word);) {
-        if (word.n == 0)
-            continue;
-        if (column++ == RMEM_COLUMN)
-            return str_to_u64(word, &bytes) < 0 ? 0 : bytes;
-    }
-    return 0;
+    return unread_number(unread_column(line, RMEM_COLUMN));
 }
 
 int unread_bytes(int proc_fd, pid_t pid, uint64_t *ret_bytes)
@@ -36,6 +50,196 @@ int unread_bytes(int proc_fd, pid_t pid, uint64_t *ret_bytes)
     *ret_bytes = sum;
     return 0;
 }
+
+/* ---- connections ---- */
+
+enum {
+    ST_COLUMN = 3,
+    QUEUES_COLUMN = 4,
+    INODE_COLUMN = 9,
+    TCP_PIECE = 64 << 10,
+    TCP_TEXT_MAX = 32 << 20,
+    SOCKET_BYTES = 4096,
+    SOCKET_SMALL = 256
+};
+
+/* After the key ("TCP:"), the number behind a word ("inuse"): "TCP: inuse 6 orphan 0 tw 13 alloc 156 mem 243". */
+static uint64_t unread_sockstat(int proc_fd, const char *path, const char *key, const char *wanted)
+{
+    AUTO_BUF struct buf text = BUF_INIT(4096);
+    struct str rest, line, word;
+    if (fd_read_file(proc_fd, path, &text) < 0)
+        return 0;
+    for (rest = buf_str(&text); str_split(&rest, '\n', &line);) {
+        if (!str_starts(line, str_of(key)))
+            continue;
+        while (str_split(&line, ' ', &word))
+            if (str_eqc(word, wanted))
+                return unread_number(unread_column(line, 0));
+    }
+    return 0;
+}
+
+/* "sl local remote st tx:rx tr:when retrnsmt uid timeout inode ...": the inode is 0 where no program has the socket. */
+static uint64_t unread_of_connection(struct str line)
+{
+    char queues[24], *end;
+    struct str st = unread_column(line, ST_COLUMN);
+    if (!str_eqc(unread_column(line, INODE_COLUMN), "0"))
+        return 0;
+    if (str_eqc(st, "05") || str_eqc(st, "06")) /* what is left of one: small, and the kernel has a limit for them */
+        return 0;
+    if (str_eqc(st, "03")) /* one that has not begun */
+        return SOCKET_SMALL;
+    (void)snprintf(queues, sizeof(queues), "%.*s", STR_ARG(unread_column(line, QUEUES_COLUMN)));
+    uint64_t sent = strtoull(queues, &end, 16), come = *end == ':' ? strtoull(end + 1, NULL, 16) : 0;
+    return SOCKET_BYTES + sent + come;
+}
+
+static int unread_tcp(int proc_fd, const char *path, uint64_t *sum)
+{
+    AUTO_CLOSE int fd = openat(proc_fd, path, O_RDONLY | O_CLOEXEC);
+    AUTO_BUF struct buf text = BUF_INIT(2 * TCP_PIECE);
+    size_t total = 0;
+    ssize_t got = 1;
+    if (fd < 0)
+        return -errno;
+    while (got > 0 && total < TCP_TEXT_MAX && *sum <= UNREAD_MOST) {
+        char *room = buf_reserve(&text, TCP_PIECE);
+        struct str rest, line;
+        got = room ? read(fd, room, TCP_PIECE) : 0;
+        buf_commit(&text, got > 0 ? (size_t)got : 0);
+        total += got > 0 ? (size_t)got : 0;
+        for (rest = buf_str(&text); rest.n && memchr(rest.p, '\n', rest.n) && str_split(&rest, '\n', &line);)
+            *sum += unread_of_connection(line);
+        buf_consume(&text, buf_len(&text) - rest.n);
+    }
+    return got < 0 ? -errno : 0;
+}
+
+int unread_connections(int proc_fd, pid_t pid, uint64_t *ret_bytes)
+{
+    static const char *const tables[][3] = {{"sockstat", "TCP:", "tcp"}, {"sockstat6", "TCP6:", "tcp6"}};
+    char path[48];
+    uint64_t sum = 0;
+    int r = 0;
+    for (size_t i = 0; r == 0 && i < ARRAY_SIZE(tables); i++) {
+        (void)snprintf(path, sizeof(path), "%d/net/%s", (int)pid, tables[i][0]);
+        if (unread_sockstat(proc_fd, path, tables[i][1], "inuse") == 0)
+            continue;
+        (void)snprintf(path, sizeof(path), "%d/net/%s", (int)pid, tables[i][2]);
+        r = unread_tcp(proc_fd, path, &sum);
+    }
+    if (r == 0)
+        *ret_bytes = sum;
+    return r;
+}
+
+bool unread_is_tcp_full(int proc_fd)
+{
+    AUTO_BUF struct buf text = BUF_INIT(256);
+    struct str low, rest;
+    if (fd_read_file(proc_fd, "sys/net/ipv4/tcp_mem", &text) < 0)
+        return false;
+    rest = buf_str(&text);
+    (void)str_split(&rest, '\t', &low);
+    uint64_t pages = unread_number(low);
+    return pages && unread_sockstat(proc_fd, "net/sockstat", "TCP:", "mem") > pages / 2;
+}
+
+/* ---- locks of files ---- */
+
+enum { LOCKS_TEXT = 128 << 10, LOCK_GROUPS = 32, SLAB_TEXT = 256 << 10 };
+
+void unread_group(int proc_fd, pid_t pid, char ret_path[static UNREAD_GROUP_MAX])
+{
+    AUTO_BUF struct buf text = BUF_INIT(4096);
+    struct str rest, line;
+    char path[32];
+    (void)snprintf(path, sizeof(path), "%d/cgroup", (int)pid);
+    ret_path[0] = 0;
+    if (fd_read_file(proc_fd, path, &text) < 0)
+        return;
+    for (rest = buf_str(&text); str_split(&rest, '\n', &line);) {
+        const char *memory = line.n ? memmem(line.p, line.n, ":memory:", 8) : NULL;
+        if (memory || (!ret_path[0] && str_starts(line, STR("0::"))))
+            (void)snprintf(ret_path, UNREAD_GROUP_MAX, "%.*s",
+                           STR_ARG(str_sub(line, memory ? (size_t)(memory - line.p) + strlen(":memory:") : 3)));
+    }
+}
+
+void unread_device(int proc_fd, pid_t pid, char ret_path[static UNREAD_GROUP_MAX])
+{
+    struct stat st;
+    char path[32];
+    (void)snprintf(path, sizeof(path), "%d/root/.", (int)pid);
+    ret_path[0] = 0;
+    if (fstatat(proc_fd, path, &st, 0) == 0)
+        (void)snprintf(ret_path, UNREAD_GROUP_MAX, "%02x:%02x", major(st.st_dev), minor(st.st_dev));
+}
+
+static bool unread_has_many_locks(int proc_fd)
+{
+    enum { ACTIVE = 1, SIZE = 3 };
+    AUTO_BUF struct buf text = BUF_INIT(SLAB_TEXT);
+    struct str rest, line;
+    int ignored UNUSED = fd_read_file(proc_fd, "slabinfo", &text);
+    for (rest = buf_str(&text); str_split(&rest, '\n', &line);)
+        if (str_starts(line, STR("file_lock_cache ")))
+            return unread_number(unread_column(line, ACTIVE)) * unread_number(unread_column(line, SIZE)) > UNREAD_MOST;
+    return false;
+}
+
+/* Of "fe:00:6414469", "fe:00". */
+static size_t unread_device_len(struct str place)
+{
+    while (place.n && place.p[place.n - 1] != ':')
+        place.n--;
+    return place.n ? place.n - 1 : 0;
+}
+
+bool unread_locks(int proc_fd, char ret_path[static UNREAD_GROUP_MAX])
+{
+    /* "1: POSIX  ADVISORY  WRITE 10184 fe:00:6414469 0 EOF"; "OFDLCK" is an open file's, and has no process */
+    enum { KIND = 1, OWNER = 4, PLACE = 5 };
+    AUTO_BUF struct buf text = BUF_INIT(LOCKS_TEXT);
+    struct {
+        char path[UNREAD_GROUP_MAX];
+        size_t n;
+    } groups[LOCK_GROUPS] = {0};
+    char path[UNREAD_GROUP_MAX] = "";
+    uint64_t last = 0;
+    size_t total = 0;
+    struct str rest, line;
+    if (!unread_has_many_locks(proc_fd))
+        return false;
+    int ignored UNUSED = fd_read_file(proc_fd, "locks", &text); /* its beginning is enough */
+    for (rest = buf_str(&text); str_split(&rest, '\n', &line);) {
+        uint64_t pid = unread_number(unread_column(line, OWNER));
+        struct str kind = unread_column(line, KIND), device = unread_column(line, PLACE);
+        if (str_eqc(kind, "OFDLCK"))
+            (void)snprintf(path, sizeof(path), "%.*s", (int)unread_device_len(device), device.p);
+        else if (str_eqc(kind, "POSIX") && (pid != last || path[0] != '/'))
+            unread_group(proc_fd, (pid_t)(last = pid), path);
+        else if (!str_eqc(kind, "POSIX"))
+            continue;
+        total++;
+        for (size_t i = 0; path[0] && i < ARRAY_SIZE(groups); i++)
+            if (!groups[i].n || strcmp(groups[i].path, path) == 0) {
+                memcpy(groups[i].path, path, sizeof(path));
+                groups[i].n++;
+                break;
+            }
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(groups); i++)
+        if (groups[i].n * 2 > total) {
+            memcpy(ret_path, groups[i].path, sizeof(groups[i].path));
+            return true;
+        }
+    return false;
+}
+
+/* ---- when ---- */
 
 bool unread_is_due(struct unread_watch *w, bool is_short, uint64_t there, usec_t now)
 {

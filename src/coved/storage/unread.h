@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the kernel keeps for processes that do not read it: answers of its routing protocol (NETLINK_ROUTE), for which it takes memory that no control group
- * counts. Nothing can be set to limit that, so who has much of it is found out, and ended, when the machine loses memory.
+ * What the kernel keeps for processes in memory that no control group counts: answers of its routing protocol
+ * (NETLINK_ROUTE) that nobody reads; connections that nobody has accepted, with what they were sent; locks of files.
+ * Nothing can be set to limit that, so who has much of it is found out, and ended, when the machine loses memory.
  */
 #pragma once
 
@@ -19,6 +20,28 @@ enum { UNREAD_MOST = 64 << 20, UNREAD_TEXT_MAX = 1 << 20 };
  */
 int unread_bytes(int proc_fd, pid_t pid, uint64_t *ret_bytes) WARN_UNUSED;
 
+/*
+ * The same of its TCP connections that no program has: the sockets, and what has come for them. Costs about 20 us while it has none, and a second for a million.
+ */
+int unread_connections(int proc_fd, pid_t pid, uint64_t *ret_bytes) WARN_UNUSED;
+
+/* Of the whole machine: what all of TCP holds, and whether that is much, as the kernel sees it. */
+bool unread_is_tcp_full(int proc_fd);
+
+/* Of a process, "" when it can't be told: as in its cgroup file, of version 1's "memory" or of version 2. A name that is longer is cut. */
+enum { UNREAD_GROUP_MAX = 256 };
+void unread_group(int proc_fd, pid_t pid, char ret_path[static UNREAD_GROUP_MAX]);
+
+/* The same of the device of its root file system, as /proc/locks writes it: "00:2f". */
+void unread_device(int proc_fd, pid_t pid, char ret_path[static UNREAD_GROUP_MAX]);
+
+/*
+ * Locks of files: whether all of the machine's take more than UNREAD_MOST, and whose more than half of those are that
+ * the kernel names first: the group of their processes, or the device of their files where they are of open files
+ * (OFD), which the kernel names no process for. Costs about 1 ms, and up to 30 ms where there are so many.
+ */
+bool unread_locks(int proc_fd, char ret_path[static UNREAD_GROUP_MAX]);
+
 /* When it is looked at: zeroed at first. */
 struct unread_watch {
     uint64_t there; /* of the machine's memory, at the last call of unread_is_due() */
@@ -27,6 +50,7 @@ struct unread_watch {
 };
 
 /*
+ * is_short: of memory, or of what TCP may have of it.
  * Called about once a second: whether it has to be looked at now. It has when the machine has lost 128 MiB since the last call; and when memory is short, after each 32 MiB and
  * every 5 s. While the machine is well nothing is read.
  */

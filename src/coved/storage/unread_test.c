@@ -42,7 +42,10 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     struct fake *f = *state;
-    (void)unlinkat(f->fd, "4711/net/netlink", 0);
+    static const char *const files[] = {"4711/net/netlink",   "4711/net/tcp", "4711/net/tcp6", "4711/net/sockstat",
+                                        "4711/net/sockstat6", "4711/cgroup",  "slabinfo",      "locks"};
+    for (size_t i = 0; i < ARRAY_SIZE(files); i++)
+        (void)unlinkat(f->fd, files[i], 0);
     (void)unlinkat(f->fd, "4711/net", AT_REMOVEDIR);
     (void)unlinkat(f->fd, "4711", AT_REMOVEDIR);
     (void)close(f->fd);
@@ -123,6 +126,74 @@ static void of_the_kernel(void **state)
     assert_true(read_ < after);
 }
 
+static void write_file(const struct fake *f, const char *path, const char *text)
+{
+    assert_int_equal(fd_write_file(f->fd, path, str_of(text), 0600), 0);
+}
+
+#define TCP_HEAD "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
+
+static void connections_that_nobody_has(void **state)
+{
+    const struct fake *f = *state;
+    uint64_t bytes = 7;
+    assert_int_equal(unread_connections(f->fd, PID, &bytes), 0);
+    assert_int_equal(bytes, 0);
+    write_file(f, "4711/net/tcp6",
+               TCP_HEAD "   0: 00000000000000000000000001000000:07E8 00000000000000000000000001000000:0016 08 "
+                        "00000000:00200000 00:00000000 00000000     0        0 0 1 0 20 0 0 10 -1\n");
+    write_file(f, "4711/net/tcp",
+               TCP_HEAD
+               "   0: 0100007F:07E8 00000000:0000 0A 00000000:00000FFF 00:00000000 00000000     0        0 41 1\n"
+               "   1: 0100007F:07E8 0100007F:0016 01 00000000:00100000 00:00000000 00000000     0        0 0 1\n"
+               "   2: 0100007F:07E8 0100007F:0016 01 00000000:00100000 00:00000000 00000000     0        0 42 1\n"
+               "   3: 0100007F:07E8 0100007F:0016 03 00000000:00000000 00:00000000 00000000     0        0 0 1\n"
+               "   4: 0100007F:07E8 0100007F:0016 04 00000010:00000000 00:00000000 00000000     0        0 0 1\n"
+               "   5: 0100007F:07E8 0100007F:0016 06 00000000:00000000 00:00000000 00000000     0        0 0 1\n"
+               "   6: 0100007F:07E8\n");
+    write_file(f, "4711/net/sockstat", "sockets: used 9\nTCP: inuse 0 orphan 5 tw 1 alloc 9 mem 3\n");
+    assert_int_equal(unread_connections(f->fd, PID, &bytes), 0);
+    assert_int_equal(bytes, 0); /* what it has none of is not read */
+    write_file(f, "4711/net/sockstat", "sockets: used 9\nTCP: inuse 4 orphan 5 tw 1 alloc 9 mem 3\n");
+    assert_int_equal(unread_connections(f->fd, PID, &bytes), 0);
+    assert_int_equal(bytes, 4096 + MIB + 256 + 4096 + 16);
+    write_file(f, "4711/net/sockstat6", "TCP6: inuse 1\nUDP6: inuse 0\n");
+    assert_int_equal(unread_connections(f->fd, PID, &bytes), 0);
+    assert_int_equal(bytes, 4096 + MIB + 256 + 4096 + 16 + 4096 + 2 * MIB);
+}
+
+static void whose_locks_they_are(void **state)
+{
+    static const char slab[] = "slabinfo - version: 2.1\nfile_lock_cache   400000 400008    192   21    1 : tunables\n";
+    const struct fake *f = *state;
+    char group[UNREAD_GROUP_MAX] = "none";
+    assert_false(unread_locks(f->fd, group));
+    write_file(f, "4711/cgroup", "9:pids:/x\n4:memory:/cove-1234abcd/7\n0::/y\n");
+    write_file(f, "locks",
+               "1: POSIX  ADVISORY  WRITE 4711 fe:00:6414469 0 0\n"
+               "2: POSIX  ADVISORY  WRITE 4711 fe:00:6414469 2 2\n"
+               "2: -> POSIX  ADVISORY  WRITE 4712 fe:00:6414469 2 2\n"
+               "3: FLOCK  ADVISORY  WRITE 4712 fe:00:6414466 0 EOF\n"
+               "4: POSIX  ADVISORY  WRITE 4712 fe:00:6414466 0 EOF\n");
+    assert_false(unread_locks(f->fd, group));
+    write_file(f, "slabinfo", slab);
+    assert_true(unread_locks(f->fd, group));
+    assert_string_equal(group, "/cove-1234abcd/7");
+    write_file(f, "4711/cgroup", "0::/cove-1234abcd/8\n");
+    assert_true(unread_locks(f->fd, group));
+    assert_string_equal(group, "/cove-1234abcd/8");
+    write_file(f, "locks",
+               "1: POSIX  ADVISORY  WRITE 4711 fe:00:6414469 0 0\n"
+               "2: POSIX  ADVISORY  WRITE 4712 fe:00:6414469 2 2\n");
+    assert_false(unread_locks(f->fd, group)); /* nobody has more than half */
+    write_file(f, "locks",
+               "1: OFDLCK ADVISORY  WRITE -1 00:12f:6414469 0 0\n"
+               "2: OFDLCK ADVISORY  WRITE -1 00:12f:6414470 2 2\n"
+               "3: POSIX  ADVISORY  WRITE 4711 fe:00:6414469 2 2\n");
+    assert_true(unread_locks(f->fd, group));
+    assert_string_equal(group, "00:12f");
+}
+
 static void when_memory_goes(void **state)
 {
     (void)state;
@@ -156,6 +227,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(summed_up, setup, teardown),
         cmocka_unit_test_setup_teardown(bounded, setup, teardown),
         cmocka_unit_test(of_the_kernel),
+        cmocka_unit_test_setup_teardown(connections_that_nobody_has, setup, teardown),
+        cmocka_unit_test_setup_teardown(whose_locks_they_are, setup, teardown),
         cmocka_unit_test(when_memory_goes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

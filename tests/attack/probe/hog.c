@@ -369,6 +369,119 @@ static int hog_processes(int argc, char **argv)
     return hold("processes", n, argc, argv);
 }
 
+static int self_socket(int type, int protocol, struct sockaddr_in *ret_address)
+{
+    socklen_t n = sizeof(*ret_address);
+    int s = socket(AF_INET, type | SOCK_CLOEXEC, protocol);
+    *ret_address = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    if (s >= 0 &&
+        (bind(s, (struct sockaddr *)ret_address, n) < 0 || getsockname(s, (struct sockaddr *)ret_address, &n) < 0))
+        return -1;
+    return s;
+}
+
+/* What a socket is told of what it has sent: errors (a port that nobody has), or copies with the time; asked for by an option or by a message. */
+static int hog_told(int argc, char **argv, bool is_time)
+{
+    struct sockaddr_in sink, nobody;
+    int sink_fd = self_socket(SOCK_DGRAM, 0, &sink), closed = self_socket(SOCK_DGRAM, 0, &nobody);
+    unsigned long held = 0;
+    static char bytes[30000];
+    (void)close(closed);
+    for (long n = 0; sink_fd >= 0 && n < most(argc, argv); n++) {
+        unsigned memory[9] = {0}, before;
+        const int large = 1 << 30, on = 1, software = 1 << 1 | 1 << 4;
+        int s = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), same = 0;
+        char control[CMSG_SPACE(sizeof(int))] = {0};
+        struct iovec part = {bytes, is_time ? sizeof(bytes) : 1000};
+        struct msghdr m = {
+            .msg_name = is_time ? &sink : &nobody, .msg_namelen = sizeof(sink), .msg_iov = &part, .msg_iovlen = 1};
+        if (s < 0)
+            break;
+        (void)setsockopt(s, SOL_SOCKET, SO_RCVBUF, &large, sizeof(large));
+        (void)setsockopt(s, IPPROTO_IP, IP_RECVERR, &on, sizeof(on));
+        if (is_time) {
+            m.msg_control = control;
+            m.msg_controllen = sizeof(control);
+            (void)setsockopt(s, SOL_SOCKET, SO_TIMESTAMPING, &software, sizeof(software));
+            struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+            *c = (struct cmsghdr){
+                .cmsg_level = SOL_SOCKET, .cmsg_type = SO_TIMESTAMPING, .cmsg_len = CMSG_LEN(sizeof(int))};
+            memcpy(CMSG_DATA(c), &(const int){1 << 1}, sizeof(int));
+        }
+        do {
+            socklen_t got = sizeof(memory);
+            before = memory[0];
+            (void)sendmsg(s, &m, 0);
+            (void)sendmsg(s, &m, 0);
+            (void)getsockopt(s, SOL_SOCKET, SO_MEMINFO, memory, &got);
+            same = memory[0] > before ? 0 : same + 1;
+        } while (same < 4);
+        held += memory[0];
+    }
+    return hold(is_time ? "times" : "errors", (long)(held >> 10), argc, argv);
+}
+
+static int hog_errors(int argc, char **argv)
+{
+    return hog_told(argc, argv, false);
+}
+
+static int hog_times(int argc, char **argv)
+{
+    return hog_told(argc, argv, true);
+}
+
+/* Connections that nobody accepts, each with what it takes before its client leaves. */
+static int hog_backlog(int argc, char **argv)
+{
+    struct sockaddr_in to;
+    const int large = 1 << 30;
+    static char bytes[1 << 16];
+    unsigned long sent = 0;
+    int listener = self_socket(SOCK_STREAM, 0, &to);
+    (void)setsockopt(listener, SOL_SOCKET, SO_RCVBUF, &large, sizeof(large));
+    (void)listen(listener, 4096);
+    for (long n = 0; n < most(argc, argv); n++) {
+        int s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), waits = 0;
+        if (s < 0 || connect(s, (struct sockaddr *)&to, sizeof(to)) < 0)
+            break;
+        while (waits < 20) {
+            ssize_t put = send(s, bytes, sizeof(bytes), MSG_DONTWAIT);
+            waits = put > 0 ? 0 : waits + 1;
+            sent += put > 0 ? (unsigned long)put : 0;
+            if (put <= 0)
+                (void)usleep(500);
+        }
+        (void)close(s);
+    }
+    return hold("backlog", (long)(sent >> 20), argc, argv);
+}
+
+/* Locks of every second byte of many files; of processes, or of open files. */
+static int hog_locked(int argc, char **argv, int command)
+{
+    enum { EACH = 2000 };
+    long n = 0;
+    for (int fd; n < most(argc, argv) && (fd = open("/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600)) >= 0;)
+        for (long i = EACH; i > 0; i--, n++) {
+            struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 2 * i, .l_len = 1};
+            if (fcntl(fd, command, &l) < 0)
+                return hold("locks", n, argc, argv);
+        }
+    return hold("locks", n, argc, argv);
+}
+
+static int hog_locks(int argc, char **argv)
+{
+    return hog_locked(argc, argv, F_SETLK);
+}
+
+static int hog_file_locks(int argc, char **argv)
+{
+    return hog_locked(argc, argv, F_OFD_SETLK);
+}
+
 /* Every process makes more, for as long as it lives. */
 static int hog_bomb(int argc, char **argv)
 {
@@ -407,13 +520,34 @@ static int hog_cpu(int argc, char **argv)
 }
 
 const struct verb hog_verbs[] = {
-    {"hog_inotify", hog_inotify}, {"hog_watches", hog_watches}, {"hog_ptys", hog_ptys},
-    {"hog_aio", hog_aio},         {"hog_timers", hog_timers},   {"hog_signals", hog_signals},
-    {"hog_mqueues", hog_mqueues}, {"hog_memory", hog_memory},   {"hog_memfd", hog_memfd},
-    {"hog_shm", hog_shm},         {"hog_sysv", hog_sysv},       {"hog_fds", hog_fds},
-    {"hog_pipes", hog_pipes},     {"hog_epoll", hog_epoll},     {"hog_in_flight", hog_in_flight},
-    {"hog_sockets", hog_sockets}, {"hog_udp", hog_udp},         {"hog_tcp", hog_tcp},
-    {"hog_netlink", hog_netlink}, {"hog_groups", hog_groups},   {"hog_processes", hog_processes},
-    {"hog_bomb", hog_bomb},       {"hog_zombies", hog_zombies}, {"hog_cpu", hog_cpu},
+    {"hog_inotify", hog_inotify},
+    {"hog_watches", hog_watches},
+    {"hog_ptys", hog_ptys},
+    {"hog_aio", hog_aio},
+    {"hog_timers", hog_timers},
+    {"hog_signals", hog_signals},
+    {"hog_mqueues", hog_mqueues},
+    {"hog_memory", hog_memory},
+    {"hog_memfd", hog_memfd},
+    {"hog_shm", hog_shm},
+    {"hog_sysv", hog_sysv},
+    {"hog_fds", hog_fds},
+    {"hog_pipes", hog_pipes},
+    {"hog_epoll", hog_epoll},
+    {"hog_in_flight", hog_in_flight},
+    {"hog_sockets", hog_sockets},
+    {"hog_udp", hog_udp},
+    {"hog_tcp", hog_tcp},
+    {"hog_netlink", hog_netlink},
+    {"hog_groups", hog_groups},
+    {"hog_processes", hog_processes},
+    {"hog_bomb", hog_bomb},
+    {"hog_zombies", hog_zombies},
+    {"hog_cpu", hog_cpu},
+    {"hog_errors", hog_errors},
+    {"hog_times", hog_times},
+    {"hog_backlog", hog_backlog},
+    {"hog_locks", hog_locks},
+    {"hog_file_locks", hog_file_locks},
 };
 const size_t n_hog_verbs = COUNT(hog_verbs);

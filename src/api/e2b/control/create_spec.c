@@ -178,8 +178,11 @@ static int check_misspelt(const json_t *body, struct err *err)
         char folded[64];
         size_t n = 0;
 
-        if (strcmp(key, "network") == 0 || strcmp(key, "allow_internet_access") == 0)
+        if (strcmp(key, "network") == 0 || strcmp(key, "allow_internet_access") == 0) {
+            if (json_is_null(value))
+                return err_set(err, ERR_INVALID_ARGUMENT, "property \"%s\" can't be null: leave it out", key);
             continue;
+        }
         for (const char *c = key; *c && n + 1 < sizeof(folded); c++)
             if (isalnum((unsigned char)*c))
                 folded[n++] = (char)tolower((unsigned char)*c);

@@ -93,6 +93,8 @@ static void a_misspelt_network_is_refused(void **state)
         "\"network\":{\"deny\":[\"*\"]}",
         "\"network\":{\"rules\":{\"a.test\":[{\"transforms\":{}}]}}",
         "\"network\":{\"allow_internet_access\":false}",
+        "\"network\":null",
+        "\"allow_internet_access\":null",
     };
 
     (void)state;

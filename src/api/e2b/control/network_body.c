@@ -267,16 +267,23 @@ static int read_all(const json_t *network, bool allow_internet, json_t *policy, 
     return 0;
 }
 
-/* A member that nobody knows may have been meant to close something. */
+/* A member that nobody knows may have been meant to close something, and so may null, which E2B has for no proxy alone. */
 static int check_members(const json_t *network, bool is_update, struct err *err)
 {
     static const char *const members[] = {"allowOut",        "denyOut",
                                           "rules",           "egressProxy",
                                           "httpsPorts",      "allowPublicTraffic",
                                           "maskRequestHost", "allow_internet_access"};
+    const char *key;
+    json_t *value;
 
     if (json_only(network, members, ARRAY_SIZE(members) - (is_update ? 0 : 1), err) < 0)
         return err_prefix(err, "network");
+    json_object_foreach((json_t *)network, key, value)
+    {
+        if (json_is_null(value) && strcmp(key, "egressProxy") != 0 && strcmp(key, "egress_proxy") != 0)
+            return err_set(err, ERR_INVALID_ARGUMENT, "network: \"%.64s\" can't be null: leave it out", key);
+    }
     return 0;
 }
 

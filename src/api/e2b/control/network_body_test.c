@@ -47,7 +47,7 @@ static void what_asks_for_nothing_has_no_rules(void **state)
 {
     (void)state;
     becomes("{}", true, "", "");
-    becomes("{\"allowOut\":[],\"denyOut\":null,\"rules\":{},\"egressProxy\":null,\"httpsPorts\":[]}", true, "", "");
+    becomes("{\"allowOut\":[],\"denyOut\":[],\"rules\":{},\"egressProxy\":null,\"httpsPorts\":[]}", true, "", "");
     becomes("{\"allowPublicTraffic\":true}", true, "", "{\"allowPublicTraffic\":true}");
     becomes("{\"rules\":{\"a.b\":[]}}", true, "", "");
 }
@@ -111,6 +111,10 @@ static void what_is_wrong_is_named(void **state)
             "inject[0]");
     refused("{\"maskRequestHost\":\"a b\"}", ERR_INVALID_ARGUMENT, "maskRequestHost");
     refused("{\"maskRequestHost\":\"a:${PORT}x\"}", ERR_INVALID_ARGUMENT, "maskRequestHost");
+    refused("{\"denyOut\":null}", ERR_INVALID_ARGUMENT, "\"denyOut\" can't be null");
+    refused("{\"deny_out\":null}", ERR_INVALID_ARGUMENT, "\"deny_out\" can't be null");
+    refused("{\"allowPublicTraffic\":null}", ERR_INVALID_ARGUMENT, "null");
+    refused("{\"denyOut\":[],\"deny_out\":[\"0.0.0.0/0\"]}", ERR_INVALID_ARGUMENT, "twice");
     refused("{\"httpsPorts\":[443]}", ERR_UNIMPLEMENTED, "TLS");
     refused("{\"egressProxy\":{}, \"egressProxy\":{\"address\":\"a\"}}", ERR_UNIMPLEMENTED, "proxies");
 

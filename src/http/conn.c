@@ -272,13 +272,21 @@ static bool client_left(const struct conn *c)
     return c->hung_up || (c->half_closed && (req->chunked || req->until_close) && !req->ended);
 }
 
+static bool has_drained(const struct conn *c)
+{
+    const struct http_request *req = c->req;
+    if (req->ended || (!req->was_high && !req->awaits_sent))
+        return false;
+    return buf_len(&c->out) <= (req->awaits_sent ? 0 : c->server->limits.write_low);
+}
+
 static void step_request(struct conn *c)
 {
     struct http_request *req = c->req;
     if (req->aborted || c->server->closing || client_left(c)) {
         request_cut(c);
-    } else if (req->was_high && !req->ended && buf_len(&c->out) <= c->server->limits.write_low) {
-        req->was_high = false;
+    } else if (has_drained(c)) {
+        req->was_high = req->awaits_sent = false;
         c->again = true;
         if (req->on_drain)
             req->on_drain(req, req->drain_ctx);

@@ -170,7 +170,7 @@ struct http_request {
     bool paused : 1, too_large : 1, body_begun : 1, timed_out : 1, watches_client : 1;
 
     bool responded : 1, ended : 1, aborted : 1; /* responded: the response's head exists */
-    bool chunked : 1, until_close : 1, no_body : 1, was_high : 1;
+    bool chunked : 1, until_close : 1, no_body : 1, was_high : 1, awaits_sent : 1;
     int refuse_status; /* the parser's wish: answer this and close */
     const char *refuse_text;
     uint64_t response_left;

@@ -171,6 +171,12 @@ void http_on_drain(struct http_request *req, http_event_fn fn, void *ctx)
     req->drain_ctx = ctx;
 }
 
+void http_await_sent(struct http_request *req)
+{
+    (void)request_conn(req);
+    req->awaits_sent = true;
+}
+
 void http_read_body(struct http_request *req, size_t max, http_body_fn fn, void *ctx)
 {
     struct conn *c = request_conn(req);

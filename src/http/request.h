@@ -77,8 +77,9 @@ void http_watch_client(struct http_request *req, bool is_on);
 typedef void (*http_event_fn)(struct http_request *req, void *ctx);
 
 void http_on_close(struct http_request *req, http_event_fn fn, void *ctx); /* exactly once; see above */
-/* The queue was at write_high and is down to write_low. */
+/* The queue was at write_high and is down to write_low, or it is empty and that was asked for by http_await_sent(). */
 void http_on_drain(struct http_request *req, http_event_fn fn, void *ctx);
+void http_await_sent(struct http_request *req);
 
 /* ---- its body ---- */
 

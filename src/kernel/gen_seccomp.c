@@ -50,6 +50,8 @@ enum {
     NR_REMOVEXATTRAT = 466,
 };
 
+enum { CALLS_MAX = 512 };
+
 /* The same for options and commands. */
 enum {
     OPT_TCP_AO_ADD_KEY = 38,
@@ -74,7 +76,7 @@ static const int newer[] = {NR_CACHESTAT,     NR_FCHMODAT2, NR_MAP_SHADOW_STACK,
 /* clang-format off */
 static const char *const sandbox_allowed[] = {
     "_llseek", "_newselect", "accept", "accept4", "access", "alarm", "arch_prctl", "bind", "brk", "capget", "capset", "chdir", "chmod",
-    "chown", "chroot", "clock_adjtime", "clock_getres", "clock_gettime", "clock_nanosleep", "close", "close_range", "connect",
+    "chown", "chroot", "clock_adjtime", "clock_getres", "clock_gettime", "clock_nanosleep", "clone", "close", "close_range", "connect",
     "copy_file_range", "creat", "dup", "dup2", "dup3", "epoll_create", "epoll_create1", "epoll_ctl", "epoll_pwait", "epoll_pwait2",
     "epoll_wait", "eventfd", "eventfd2", "execve", "execveat", "exit", "exit_group", "faccessat", "faccessat2", "fadvise64",
     "fallocate", "fchdir", "fchmod", "fchmodat", "fchown", "fchownat", "fcntl", "fdatasync", "fgetxattr", "flistxattr", "flock",
@@ -87,7 +89,7 @@ static const char *const sandbox_allowed[] = {
     "llistxattr", "lremovexattr", "lseek", "lsetxattr", "lstat", "madvise", "mbind", "membarrier", "memfd_create", "mincore",
     "mkdir", "mkdirat", "mknod", "mknodat", "mlock", "mlock2", "mlockall", "mmap", "mprotect", "mq_getsetattr", "mq_notify",
     "mq_open", "mq_timedreceive", "mq_timedsend", "mq_unlink", "mremap", "msgctl", "msgget", "msgrcv", "msgsnd", "msync", "munlock",
-    "munlockall", "munmap", "nanosleep", "newfstatat", "open", "openat", "openat2", "pause", "pidfd_getfd", "pidfd_open",
+    "munlockall", "munmap", "nanosleep", "newfstatat", "open", "openat", "openat2", "pause", "personality", "pidfd_getfd", "pidfd_open",
     "pidfd_send_signal", "pipe", "pipe2", "pkey_alloc", "pkey_free", "pkey_mprotect", "poll", "ppoll", "prctl", "pread64",
     "preadv", "preadv2", "prlimit64", "process_madvise", "process_mrelease", "process_vm_readv", "process_vm_writev", "pselect6",
     "ptrace", "pwrite64", "pwritev", "pwritev2", "read", "readahead", "readlink", "readlinkat", "readv", "recvfrom", "recvmmsg",
@@ -98,10 +100,10 @@ static const char *const sandbox_allowed[] = {
     "sched_yield", "seccomp", "select", "semctl", "semget", "semop", "semtimedop", "sendfile", "sendmmsg", "sendmsg", "sendto",
     "set_mempolicy", "set_robust_list", "set_thread_area", "set_tid_address", "setfsgid", "setfsuid", "setgid", "setgroups",
     "setitimer", "setpgid", "setpriority", "setregid", "setresgid", "setresuid", "setreuid", "setrlimit", "setsid", "setsockopt",
-    "setuid", "setxattr", "shmat", "shmctl", "shmdt", "shmget", "shutdown", "sigaltstack", "signalfd", "signalfd4",
+    "setuid", "setxattr", "shmat", "shmctl", "shmdt", "shmget", "shutdown", "sigaltstack", "signalfd", "signalfd4", "socket", "socketpair",
     "splice", "stat", "statfs", "statx", "symlink", "symlinkat", "sync_file_range", "syncfs", "sysinfo", "tee", "tgkill",
     "time", "timer_create", "timer_delete", "timer_getoverrun", "timer_gettime", "timer_settime", "timerfd_create",
-    "timerfd_gettime", "timerfd_settime", "times", "tkill", "truncate", "umask", "uname", "unlink", "unlinkat", "utime",
+    "timerfd_gettime", "timerfd_settime", "times", "tkill", "truncate", "umask", "uname", "unlink", "unlinkat", "unshare", "utime",
     "utimensat", "utimes", "vfork", "vmsplice", "wait4", "waitid", "write", "writev",
 };
 
@@ -168,69 +170,37 @@ static void add_names(scmp_filter_ctx f, uint32_t action, const char *const *nam
 static const uint64_t namespaces =
     CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET;
 
-static void add_sandbox_rules(scmp_filter_ctx f)
+/* What each call of a sandbox comes to, by its number. */
+static uint32_t calls[CALLS_MAX];
+
+static void calls_set(uint32_t action, const char *const *names, size_t n)
 {
-    add_names(f, SCMP_ACT_ALLOW, sandbox_allowed, COUNT(sandbox_allowed));
-    add_names(f, SCMP_ACT_ERRNO(EPERM), sandbox_refused, COUNT(sandbox_refused));
+    for (size_t i = 0; i < n; i++) {
+        int nr = seccomp_syscall_resolve_name(names[i]);
+        if (nr >= CALLS_MAX)
+            exit(1);
+        if (nr >= 0) /* else: not a call of this architecture */
+            calls[nr] = action;
+    }
+}
+
+static void make_calls(void)
+{
+    for (size_t i = 0; i < CALLS_MAX; i++)
+        calls[i] = SECCOMP_RET_ERRNO | ENOSYS;
+    calls_set(SECCOMP_RET_ALLOW, sandbox_allowed, COUNT(sandbox_allowed));
+    calls_set(SECCOMP_RET_ERRNO | EPERM, sandbox_refused, COUNT(sandbox_refused));
     for (size_t i = 0; i < COUNT(newer); i++)
-        gen_seccomp_must(seccomp_rule_add(f, SCMP_ACT_ALLOW, newer[i], 0), "newer call");
-
-    gen_seccomp_must(
-        seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(clone), 1, SCMP_A0(SCMP_CMP_MASKED_EQ, namespaces, 0)), "clone");
-    gen_seccomp_must(
-        seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(unshare), 1, SCMP_A0(SCMP_CMP_MASKED_EQ, namespaces | 0x80, 0)),
-        "unshare");
-    for (int bit = 0; bit < 32; bit++) {
-        uint64_t flag = 1ULL << bit;
-        if (namespaces & flag) {
-            gen_seccomp_must(
-                seccomp_rule_add(f, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(clone), 1, SCMP_A0(SCMP_CMP_MASKED_EQ, flag, flag)),
-                "clone");
-            gen_seccomp_must(seccomp_rule_add(f, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(unshare), 1,
-                                              SCMP_A0(SCMP_CMP_MASKED_EQ, flag, flag)),
-                             "unshare");
-        }
-    }
-
-    static const uint64_t personalities[] = {0x0, 0x8, 0x20000, 0x20008, 0x40000, 0xffffffff};
-    for (size_t i = 0; i < COUNT(personalities); i++)
-        gen_seccomp_must(
-            seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(personality), 1, SCMP_A0(SCMP_CMP_EQ, personalities[i])),
-            "personality");
-
-    static const int families[] = {AF_UNIX, AF_INET, AF_INET6};
-    for (size_t i = 0; i < COUNT(families); i++)
-        gen_seccomp_must(
-            seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(socket), 1, SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)families[i])),
-            "socket");
-    /* Of netlink, the routing protocol alone (0): it is per network namespace, and its writes need a capability that nobody has. */
-    gen_seccomp_must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(socket), 2, SCMP_A0(SCMP_CMP_EQ, AF_NETLINK),
-                                      SCMP_A2(SCMP_CMP_EQ, 0)),
-                     "netlink");
-    /* A pair is made of two sockets of its family even where the family then says that it has no pairs. */
-    gen_seccomp_must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(socketpair), 1, SCMP_A0(SCMP_CMP_EQ, AF_UNIX)),
-                     "socketpair");
-    for (int family = 0; family < 64; family++) {
-        const struct scmp_arg_cmp is_it = SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)family);
-        if (family != AF_UNIX)
-            gen_seccomp_must(seccomp_rule_add(f, SCMP_ACT_ERRNO(EAFNOSUPPORT), SCMP_SYS(socketpair), 1, is_it),
-                             "socketpair");
-        if (family != AF_UNIX && family != AF_INET && family != AF_INET6 && family != AF_NETLINK)
-            gen_seccomp_must(seccomp_rule_add(f, SCMP_ACT_ERRNO(EAFNOSUPPORT), SCMP_SYS(socket), 1, is_it), "socket");
-    }
-    gen_seccomp_must(seccomp_rule_add(f, SCMP_ACT_ERRNO(EPROTONOSUPPORT), SCMP_SYS(socket), 2,
-                                      SCMP_A0(SCMP_CMP_EQ, AF_NETLINK), SCMP_A2(SCMP_CMP_NE, 0)),
-                     "netlink");
-
+        calls[newer[i]] = SECCOMP_RET_ALLOW;
     /* It writes back every file system of the machine. A sandbox's own files need none of it: they are gone after a power cut anyway. */
-    gen_seccomp_must(seccomp_rule_add(f, SCMP_ACT_ERRNO(0), SCMP_SYS(sync), 0), "sync");
+    calls[SYS_sync] = SECCOMP_RET_ERRNO;
 }
 
 /*
- * What libseccomp can't say: "none of these values of one argument". It stands in front of its program, and decides by number before the
- * architecture is checked, which can only refuse more. Arguments are compared by their low 32 bits, as the kernel reads them.
+ * What depends on arguments. It stands in front of what goes by number alone, and before the architecture is checked, which can only refuse
+ * more. Arguments are compared by their low 32 bits, as the kernel reads them.
  */
-enum verdict { NO_PERMISSION, NO_REQUEST, NO_PROTOCOL, NO_SUPPORT, AS_IF_DONE, GO_ON, N_VERDICTS };
+enum verdict { NO_PERMISSION, NO_REQUEST, NO_PROTOCOL, NO_FAMILY, NO_SUPPORT, NO_CALL, AS_IF_DONE, GO_ON, N_VERDICTS };
 
 enum { PROLOGUE_MAX = 192 };
 
@@ -267,6 +237,11 @@ static void if_between(uint64_t first, uint64_t last, enum verdict verdict)
     gen_seccomp_put((struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, (uint32_t)first, 0, 0), verdict + 1);
 }
 
+static void if_any_bit(uint64_t bits, enum verdict verdict)
+{
+    gen_seccomp_put((struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, (uint32_t)bits, 0, 0), verdict + 1);
+}
+
 static void otherwise(enum verdict verdict)
 {
     gen_seccomp_put((struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JA, 0, 0, 0), verdict + 1);
@@ -295,7 +270,9 @@ static void end_prologue(void)
     static const int errors[] = {[NO_PERMISSION] = EPERM,
                                  [NO_REQUEST] = ENOTTY,
                                  [NO_PROTOCOL] = EPROTONOSUPPORT,
+                                 [NO_FAMILY] = EAFNOSUPPORT,
                                  [NO_SUPPORT] = EOPNOTSUPP,
+                                 [NO_CALL] = ENOSYS,
                                  [AS_IF_DONE] = 0};
     size_t at[N_VERDICTS];
     at[GO_ON] = n_prologue + COUNT(errors) + 1;
@@ -367,6 +344,7 @@ static void make_prologue(void)
     /* They take that lock, too, and are about hardware: "not supported" is what lo says to most of them. */
     static const uint32_t hardware[] = {SIOCETHTOOL,       SIOCGHWTSTAMP, SIOCBONDSLAVEINFOQUERY,
                                         SIOCBONDINFOQUERY, IO_WAN,        SIOCGARP};
+    static const uint32_t personalities[] = {0x0, 0x8, 0x20000, 0x20008, 0x40000, 0xffffffff};
     static const uint32_t clones[] = {FICLONE, FICLONERANGE, FIDEDUPERANGE};
     static const uint32_t protocols[] = {0, IPPROTO_ICMP, IPPROTO_TCP, IPPROTO_UDP, IPPROTO_ICMPV6};
     /* Programs for packets: their machine code lies in one small pool of the whole machine, which also has the filters of system calls. */
@@ -394,15 +372,50 @@ static void make_prologue(void)
     otherwise(GO_ON);
     call_end(call);
 
-    /* Internet protocols but TCP, UDP and ICMP: asking for one loads its module into the host's kernel (SCTP, DCCP, L2TP). */
+    call = call_begin(SYS_clone);
+    load_argument(0);
+    if_any_bit(namespaces, NO_PERMISSION);
+    otherwise(GO_ON);
+    call_end(call);
+
+    call = call_begin(SYS_unshare);
+    load_argument(0);
+    if_any_bit(namespaces | CLONE_NEWTIME, NO_PERMISSION);
+    otherwise(GO_ON);
+    call_end(call);
+
+    call = call_begin(SYS_personality);
+    gen_seccomp_load(offsetof(struct seccomp_data, args) + sizeof(uint32_t));
+    gen_seccomp_put((struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 1, 0), 0);
+    otherwise(NO_CALL);
+    load_argument(0);
+    any_of(personalities, COUNT(personalities), GO_ON);
+    otherwise(NO_CALL);
+    call_end(call);
+
     call = call_begin(SYS_socket);
     load_argument(0);
+    if_equal(AF_UNIX, GO_ON);
+    /* Of netlink, the routing protocol alone (0): it is per network namespace, and its writes need a capability that nobody has. */
+    size_t family = call_begin(AF_NETLINK);
+    load_argument(2);
+    if_equal(NETLINK_ROUTE, GO_ON);
+    otherwise(NO_PROTOCOL);
+    call_end(family);
     gen_seccomp_put((struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_INET, 2, 0), 0);
     gen_seccomp_put((struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_INET6, 1, 0), 0);
-    otherwise(GO_ON);
+    otherwise(NO_FAMILY);
+    /* Internet protocols but TCP, UDP and ICMP: asking for one loads its module into the host's kernel (SCTP, DCCP, L2TP). */
     load_argument(2);
     any_of(protocols, COUNT(protocols), GO_ON);
     otherwise(NO_PROTOCOL);
+    call_end(call);
+
+    /* A pair is made of two sockets of its family even where the family then says that it has no pairs. */
+    call = call_begin(SYS_socketpair);
+    load_argument(0);
+    if_equal(AF_UNIX, GO_ON);
+    otherwise(NO_FAMILY);
     call_end(call);
 
     call = call_begin(SYS_getsockopt);
@@ -453,9 +466,57 @@ static void print_all(const struct sock_filter *p, size_t n)
         (void)printf("    {%u, %u, %u, %uU},\n", p[i].code, p[i].jt, p[i].jf, p[i].k);
 }
 
-static void emit(scmp_filter_ctx f, const char *name, const struct sock_filter *before, size_t n_before)
+static struct sock_filter program[4096];
+static size_t n_program;
+
+static void program_put(struct sock_filter f)
 {
-    static struct sock_filter program[4096];
+    if (n_program == COUNT(program))
+        exit(1);
+    program[n_program++] = f;
+}
+
+/*
+ * A tree of runs of calls that come to the same, by their first numbers. The kernel makes machine code of it for each
+ * sandbox, while that is being made, so it has few instructions.
+ */
+static void put_calls(const uint32_t *starts, size_t n)
+{
+    if (n == 1) {
+        program_put((struct sock_filter)BPF_STMT(BPF_RET | BPF_K, calls[starts[0]]));
+        return;
+    }
+    const size_t at = n_program, half = n / 2;
+    program_put((struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, starts[half], 0, 0));
+    put_calls(starts, half);
+    if (n_program - at - 1 > UINT8_MAX)
+        exit(1);
+    program[at].jt = (uint8_t)(n_program - at - 1);
+    put_calls(starts + half, n - half);
+}
+
+static void emit_sandbox(void)
+{
+    uint32_t starts[CALLS_MAX];
+    size_t n = 0;
+    for (uint32_t nr = 0; nr < CALLS_MAX; nr++) /* the last run is of all that is not known, too */
+        if (nr == 0 || calls[nr] != calls[nr - 1])
+            starts[n++] = nr;
+    if (calls[CALLS_MAX - 1] != (SECCOMP_RET_ERRNO | ENOSYS))
+        exit(1);
+    program_put((struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch)));
+    program_put((struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, seccomp_arch_native(), 1, 0));
+    program_put((struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS));
+    program_put((struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)));
+    put_calls(starts, n);
+    (void)printf("static const struct sock_filter sandbox_filter[] = {\n");
+    print_all(prologue, n_prologue);
+    print_all(program, n_program);
+    (void)printf("};\n");
+}
+
+static void emit(scmp_filter_ctx f, const char *name)
+{
     FILE *tmp = tmpfile();
     if (!tmp)
         exit(1);
@@ -466,7 +527,6 @@ static void emit(scmp_filter_ctx f, const char *name, const struct sock_filter *
     if (n == 0 || n == COUNT(program))
         exit(1);
     (void)printf("static const struct sock_filter %s[] = {\n", name);
-    print_all(before, n_before);
     print_all(program, n);
     (void)printf("};\n");
     seccomp_release(f);
@@ -558,25 +618,24 @@ static scmp_filter_ctx gen_seccomp_begin(uint32_t action)
 
 int main(void)
 {
-    scmp_filter_ctx f = gen_seccomp_begin(SCMP_ACT_ERRNO(ENOSYS));
-    add_sandbox_rules(f);
+    make_calls();
     make_prologue();
-    emit(f, "sandbox_filter", prologue, n_prologue);
+    emit_sandbox();
 
-    f = gen_seccomp_begin(SCMP_ACT_ERRNO(EPERM));
+    scmp_filter_ctx f = gen_seccomp_begin(SCMP_ACT_ERRNO(EPERM));
     add_names(f, SCMP_ACT_ALLOW, worker_allowed, COUNT(worker_allowed));
     /* One end of a pair goes to whoever is to talk with it: the process that unpacks an image, the one that looks what differs. */
     gen_seccomp_must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(socketpair), 1, SCMP_A0(SCMP_CMP_EQ, AF_UNIX)),
                      "socketpair");
     add_threads(f);
-    emit(f, "worker_filter", NULL, 0);
+    emit(f, "worker_filter");
 
     f = gen_seccomp_begin(SCMP_ACT_ERRNO(EPERM));
     add_egress_rules(f);
-    emit(f, "egress_filter", NULL, 0);
+    emit(f, "egress_filter");
 
     f = gen_seccomp_begin(SCMP_ACT_ERRNO(EPERM));
     add_netmaker_rules(f);
-    emit(f, "netmaker_filter", NULL, 0);
+    emit(f, "netmaker_filter");
     return 0;
 }

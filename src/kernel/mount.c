@@ -70,11 +70,11 @@ int mount_new(const char *fs_type, const char *const *options, uint64_t attrs, i
 
 int mount_bind(const char *from, const char *to, bool read_only)
 {
-    AUTO_CLOSE int fd = -1;
-    int r = mount_clone(AT_FDCWD, from, &fd);
-    if (r == 0 && read_only)
-        r = mount_set(fd, MOUNT_ATTR_RDONLY, -1);
-    return r < 0 ? r : mount_attach(fd, AT_FDCWD, to);
+    struct mount_attr attr = {.attr_set = MOUNT_ATTR_RDONLY};
+    if (mount(from, to, NULL, MS_BIND, NULL) < 0 ||
+        (read_only && mount_setattr(AT_FDCWD, to, AT_SYMLINK_NOFOLLOW, &attr, sizeof(attr)) < 0))
+        return -errno;
+    return 0;
 }
 
 int mount_pivot(int fd)

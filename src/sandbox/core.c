@@ -59,6 +59,7 @@ int core_open(uv_loop_t *loop, const struct core_config *config, struct core **r
     list_init(&core->holds);
     core->loop = loop_new(loop);
     list_init(&core->live);
+    list_init(&core->ended);
     ends_open(core);
     AUTO_FREE char *templates = mem_printf("%s/templates", config->state_dir);
     core->templates = template_registry_new(templates);

@@ -19,6 +19,7 @@
 
 enum {
     SANDBOX_KEEP_ENDED_MS = 60000,
+    SANDBOX_KEEP_ENDED_MAX = 1000,
     SANDBOX_SAMPLE_MS = 5000,
     SANDBOX_SAMPLES_MAX = 4096, /* of one */
     SANDBOX_SAMPLES_LEAST = 128,
@@ -39,7 +40,8 @@ struct core {
     struct map by_id;         /* every struct sandbox in memory; holds a reference */
     struct map by_port_alias; /* the same; holds none */
     struct list live;         /* running (or paused) ones, newest first */
-    size_t n_live, n_creating;
+    struct list ended;        /* ones that are forgotten later, oldest first */
+    size_t n_live, n_creating, n_ended;
     size_t n_paused; /* of n_live */
     bool closing;
     struct tenants *tenants;
@@ -70,7 +72,7 @@ struct sandbox {
     size_t n_mounted;           /* how many */
     unsigned n_relays;
     struct network *network; /* owned; never NULL */
-    struct list node;        /* in core->live */
+    struct list node;        /* in core->live, or ->ended */
     struct session *session; /* NULL: before coved made it, and after the end */
     struct session *closing; /* the one that was: until its streams have ended */
     uint64_t create_seq;     /* the action's event; 0 when taken over from an earlier worker */

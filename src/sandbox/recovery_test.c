@@ -235,6 +235,18 @@ static void assert_artefact(struct world *w, const char *id, size_t n)
     assert_non_null(strstr(world_event_data(w, id, EVENT_EXEC_EXIT), "\"sha256\":\""));
 }
 
+enum { DEADLINE_MS = 60000 };
+
+/* That of a process which another worker started, and which nobody waits for. */
+static void deadline_comes(struct world *w, struct sandbox *sb, uint32_t pid)
+{
+    const struct exec_select which = {.pid = pid};
+    WAIT(w, process_find(sb, &which) && process_find(sb, &which)->alarm.slot);
+    struct process *p = process_find(sb, &which);
+    assert_true(p->alarm.at < clock_add_ms(clock_mono(), DEADLINE_MS));
+    process_arm(p, clock_mono());
+}
+
 static void processes_go_on(void **state)
 {
     struct world *w = *state;
@@ -245,7 +257,7 @@ static void processes_go_on(void **state)
     run(sb, &silent, "cat", NULL, 0);
     run(sb, &loud, "spew", "200000", 0);
     run(sb, &ends_soon, "echo", "gone", 0);
-    run(sb, &deadline, "sleep", NULL, 400);
+    run(sb, &deadline, "sleep", NULL, DEADLINE_MS);
     WAIT(w, silent.pid && loud.bytes == 200000 && ends_soon.ends && deadline.pid);
     exec_ack(loud.follow, 150000);
     WAIT(w, world_agent(w, sb)->processes->next->next->seen == 150000);
@@ -265,8 +277,9 @@ static void processes_go_on(void **state)
     WAIT(w, back.bytes == 50000);
     assert_int_equal(back.first, 'a' + 150000 % 23);
 
-    /* The deadline of before still kills. */
-    WAIT(w, a->signals == 1);
+    /* The deadline of before still kills, when it has come. */
+    deadline_comes(w, sb, deadline.pid);
+    WAIT(w, a->signals >= 1);
     WAIT(w, world_count_events(w, id, EVENT_EXEC_EXIT) == 2);
 
     /* And the end is recorded under the action that another worker recorded, with all of its output. */
@@ -319,7 +332,7 @@ static void processes_outlive_their_beginning(void **state)
     WAIT(w, over.ends);
     run(sb, &silent, "cat", NULL, 0);
     run(sb, &loud, "spew", "200000", 0);
-    run(sb, &deadline, "sleep", NULL, 5000);
+    run(sb, &deadline, "sleep", NULL, DEADLINE_MS);
     WAIT(w, silent.pid && loud.bytes == 200000 && deadline.pid);
     exec_ack(loud.follow, 150000);
     world_turns(w, 20);
@@ -344,7 +357,8 @@ static void processes_outlive_their_beginning(void **state)
         assert_int_equal(world_count_events(w, id, EVENT_EXEC_CARRIED), 3);
     }
     assert_int_equal(event_bounds_get(w->events, id, &there, &err), 0);
-    WAIT(w, world_agent(w, sb)->signals == 1); /* the deadline */
+    deadline_comes(w, sb, deadline.pid);
+    WAIT(w, world_agent(w, sb)->signals >= 1);
     WAIT(w, world_count_events(w, id, EVENT_EXEC_EXIT) == 1);
     struct exec_call *call;
     assert_int_equal(exec_signal(sb, &test_actor, &(struct exec_select){.pid = loud.pid}, 9, NULL, NULL, &call, &err),
@@ -399,12 +413,13 @@ static void dies_before_the_start_is_stored(void **state)
     char id[ID_SANDBOX_LEN + 1];
     memcpy(id, sandbox_info(sb)->id, sizeof(id));
     struct client c = {0};
-    run(sb, &c, "cmd", NULL, 1500); /* as the fake agent lists it */
+    run(sb, &c, "cmd", NULL, DEADLINE_MS); /* as the fake agent lists it */
     WAIT(w, c.pid);
     store_rollback(w->store); /* what a kill leaves of a batch */
     restart(w);
     assert_int_equal(world_count_events(w, id, EVENT_EXEC_START), 1); /* the action was stored before its answer came */
     struct fake_agent *a = map_get(&w->agents, str_of(id));
+    deadline_comes(w, again(w, id), c.pid);
     WAIT(w, a->signals >= 1);
     WAIT(w, world_count_events(w, id, EVENT_EXEC_EXIT) == 1);
     assert_int_equal(world_count_events(w, id, EVENT_EXEC_STARTED), 1);

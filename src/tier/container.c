@@ -137,9 +137,9 @@ static int container_blank(const struct tier_host *host, struct box *box, struct
         return err_errno(err, r, "make a tree for /dev and /sys");
     box->has_tree = true;
     box->carried_fd = box->inside->tree_fd;
-    r = container_inside(host, box, &box->limits);
+    r = inside_boot(box->inside);
     if (r < 0)
-        return err_errno(err, r, "write the machine's figures");
+        return err_errno(err, r, "write the boot id");
     if (spawn(host, box, err) < 0)
         return -1;
     const char mapped = TIER_MAPPED;
@@ -150,9 +150,6 @@ static int container_blank(const struct tier_host *host, struct box *box, struct
 static int container_set_limits(const struct tier_host *host, struct box *box, const struct tier_limits *limits,
                                 struct err *err)
 {
-    const struct tier_limits *now = &box->limits;
-    if (now->memory_bytes == limits->memory_bytes && now->cpu_milli == limits->cpu_milli && now->pids == limits->pids)
-        return 0;
     int r = group_limit(host, box, limits);
     if (r < 0)
         return err_errno(err, r, "set limits");
@@ -220,7 +217,10 @@ int container_session(struct box *box, const char *id, const char *template_id, 
 static int container_start(const struct tier_host *host, struct box *box, const struct tier_spec *spec,
                            int *ret_session_fd, struct err *err)
 {
-    if (container_set_limits(host, box, &spec->limits, err) < 0 ||
+    const struct tier_limits *now = &box->limits, *wanted = &spec->limits;
+    const bool is_set =
+        now->memory_bytes == wanted->memory_bytes && now->cpu_milli == wanted->cpu_milli && now->pids == wanted->pids;
+    if ((!is_set && container_set_limits(host, box, wanted, err) < 0) ||
         group_limit_disk(host, box, spec->disk_bytes, err) < 0)
         return -1;
     return container_session(box, spec->id, spec->template_id, ret_session_fd, err);

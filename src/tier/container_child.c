@@ -30,7 +30,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { CONTROL_FD = 3, AGENT_FD = 4, SIGNALS = 64, OPEN_FILES_SOFT = 65536, OPEN_FILES_HARD = 524288 };
+enum { CONTROL_FD = 3, AGENT_FD = 4, OPEN_FILES_SOFT = 65536, OPEN_FILES_HARD = 524288 };
 
 NORETURN static void fail(const char *step, int error)
 {
@@ -68,38 +68,41 @@ static void settle_descriptors(int sock, int agent_fd)
         fail("close descriptors", errno);
 }
 
-/* Past the C library, which keeps two signals (32 and 33) to itself: what ignores them would pass that on to all in the sandbox. */
-static void reset_signals(void)
+/* Past the C library, which keeps two signals (32 and 33) to itself. Handlers end with this program, and the agent lets nothing be ignored. */
+static void unblock_signals(void)
 {
-    const struct {
-        void (*handler)(int);
-        unsigned long flags;
-        void (*restorer)(void);
-        uint64_t mask;
-    } by_default = {.handler = SIG_DFL};
     const uint64_t none = 0;
-    for (int s = 1; s <= SIGNALS; s++)
-        if (s != SIGKILL && s != SIGSTOP && syscall(SYS_rt_sigaction, s, &by_default, NULL, sizeof(none)) < 0)
-            fail("reset a signal", errno);
     if (syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL, sizeof(none)) < 0)
         fail("unblock signals", errno);
 }
 
-static bool exists(const char *path)
-{
-    struct stat st;
-    return lstat(path, &st) == 0;
-}
-
+/* Each read of "locks" stops all locking of files on the machine. */
 const struct container_cover container_covers[] = {
-    {"kcore", COVER_FILE},         {"keys", COVER_FILE},          {"kallsyms", COVER_FILE},
-    {"kmsg", COVER_FILE},          {"timer_list", COVER_FILE},    {"sysrq-trigger", COVER_FILE},
-    {"latency_stats", COVER_FILE}, {"sched_debug", COVER_FILE},   {"cmdline", COVER_FILE},
-    {"config.gz", COVER_FILE},     {"cpuinfo", COVER_TOLD},       {"loadavg", COVER_TOLD},
-    {"meminfo", COVER_TOLD},       {"stat", COVER_TOLD},          {"acpi", COVER_DIRECTORY},
-    {"scsi", COVER_DIRECTORY},     {"asound", COVER_DIRECTORY},   {"driver", COVER_DIRECTORY},
-    {"fs", COVER_DIRECTORY},       {"pressure", COVER_DIRECTORY}, {"bus", COVER_READ_ONLY},
-    {"irq", COVER_READ_ONLY},      {"sys", COVER_READ_ONLY},      {NULL, COVER_FILE},
+    {"kcore", COVER_FILE},
+    {"keys", COVER_FILE},
+    {"kallsyms", COVER_FILE},
+    {"kmsg", COVER_FILE},
+    {"timer_list", COVER_FILE},
+    {"sysrq-trigger", COVER_FILE},
+    {"latency_stats", COVER_FILE},
+    {"sched_debug", COVER_FILE},
+    {"cmdline", COVER_FILE},
+    {"config.gz", COVER_FILE},
+    {"cpuinfo", COVER_TOLD},
+    {"loadavg", COVER_TOLD},
+    {"meminfo", COVER_TOLD},
+    {"stat", COVER_TOLD},
+    {"acpi", COVER_DIRECTORY},
+    {"scsi", COVER_DIRECTORY},
+    {"asound", COVER_DIRECTORY},
+    {"driver", COVER_DIRECTORY},
+    {"fs", COVER_DIRECTORY},
+    {"pressure", COVER_DIRECTORY},
+    {"bus", COVER_READ_ONLY},
+    {"irq", COVER_READ_ONLY},
+    {"sys", COVER_READ_ONLY},
+    {"locks", COVER_FILE},
+    {NULL, COVER_FILE},
 };
 
 static void mask_proc(void)
@@ -111,27 +114,11 @@ static void mask_proc(void)
                          : c->how == COVER_DIRECTORY ? "empty"
                          : c->how == COVER_TOLD      ? path + strlen("/build/") /* of the tree: inside.h */
                                                      : path;
-        if (c->how == COVER_TOLD || exists(path))
-            container_child_must(mount_bind(by, path, true), path);
+        int r = mount_bind(by, path, c->how == COVER_READ_ONLY);
+        container_child_must(r == -ENOENT && c->how != COVER_TOLD ? 0 : r, path);
     }
-}
-
-/* A boot of its own, as far as programs can tell. The tmpfs that holds the file is reachable through this one mount only. */
-static void give_boot_id(void)
-{
-    static const char *const options[] = {"mode", "0755", "size", "64k", NULL};
-    char text[ID_UUID_LEN + 2];
-    AUTO_CLOSE int fs = -1;
-    id_uuid(text);
-    text[ID_UUID_LEN] = '\n';
-    container_child_must(mount_new("tmpfs", options, MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC | MOUNT_ATTR_NOSUID, &fs),
-                         "make the boot id's tmpfs");
-    container_child_must(mount_attach(fs, AT_FDCWD, "/build/tmp"), "attach the boot id's tmpfs");
-    container_child_must(fd_write_file(AT_FDCWD, "/build/tmp/boot_id", str_n(text, ID_UUID_LEN + 1), 0444),
-                         "write the boot id");
-    container_child_must(mount_bind("/build/tmp/boot_id", "/build/proc/sys/kernel/random/boot_id", true),
+    container_child_must(mount_bind("proc/boot_id", "/build/proc/sys/kernel/random/boot_id", false),
                          "bind the boot id");
-    container_child_must(umount2("/build/tmp", MNT_DETACH) < 0 ? -errno : 0, "detach the boot id's tmpfs");
 }
 
 static void attach_new(const char *type, const char *const *options, uint64_t attrs, const char *to)
@@ -180,9 +167,11 @@ static void build_mounts(const struct inside_machine *machine, int version)
                                               "gid",         "5",  "max",      "128",  NULL};
     static const char *const shm_options[] = {"mode", "1777", NULL};
     const uint64_t plain = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
+    /* What is bound from a mount that is read-only is so, too, without being told. */
+    attach_tree(".", MOUNT_ATTR_RDONLY, "/build/tmp");
+    container_child_must(chdir("/build/tmp") < 0 ? -errno : 0, "enter the tree");
     attach_new("proc", NULL, plain, "/build/proc");
     mask_proc();
-    give_boot_id();
     attach_tree("dev", MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC | MOUNT_ATTR_RDONLY, "/build/dev");
     attach_new("devpts", pts_options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, "/build/dev/pts");
     attach_new("tmpfs", shm_options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, "/build/dev/shm");
@@ -291,7 +280,7 @@ NORETURN void container_child(int sock, const struct tier_host *host, const stru
     int joined = cgroup_door_enter(door); /* by descriptors that the next line closes */
     settle_descriptors(sock, host->agent_fd);
     container_child_must(joined, "join the control group");
-    reset_signals();
+    unblock_signals();
     (void)prctl(PR_SET_NAME, "cove-blank", 0, 0, 0);
     (void)umask(022);
     become_blank(host, box->net.tcp >= 0);

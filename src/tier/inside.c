@@ -2,6 +2,7 @@
 #include "tier/inside.h"
 #include "base/buf.h"
 #include "base/fd.h"
+#include "base/id.h"
 #include "base/mem.h"
 
 #include <fcntl.h>
@@ -114,6 +115,8 @@ static int inside_write_cpuinfo(const struct inside *f, const struct inside_mach
     AUTO_BUF struct buf b = BUF_INIT(CPUINFO_MAX);
     struct str rest = buf_str(&m->cpuinfo), line;
     bool is_theirs = true;
+    if (cpus == &m->cpus)
+        return inside_write(f, "proc/cpuinfo", rest);
     while (str_split(&rest, '\n', &line)) {
         uint64_t cpu;
         struct str value = line, name;
@@ -125,6 +128,13 @@ static int inside_write_cpuinfo(const struct inside *f, const struct inside_mach
         }
     }
     return buf_error(&b) ? buf_error(&b) : inside_write(f, "proc/cpuinfo", buf_str(&b));
+}
+
+int inside_boot(const struct inside *f)
+{
+    char id[ID_UUID_LEN + 1];
+    id_uuid(id);
+    return inside_put(f, "proc/boot_id", "%s\n", id);
 }
 
 static uint64_t inside_memory(const struct inside_machine *m, const struct cgroup_limits *l)

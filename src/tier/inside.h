@@ -35,6 +35,9 @@ struct inside {
 };
 #define INSIDE_NONE ((struct inside){.tree_fd = -1})
 
+/* A boot of its own, as far as programs can tell. 0 or -errno. */
+int inside_boot(const struct inside *f) WARN_UNUSED;
+
 /*
  * Moves to other processors if it must, and writes what follows from the limits. pid: of the box's first process; 0:
  * none yet. 0 or -errno.

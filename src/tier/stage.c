@@ -18,7 +18,7 @@ struct node {
     const char *path;
     mode_t mode; /* with the type; S_IFDIR, S_IFCHR, S_IFREG or S_IFLNK */
     unsigned major, minor;
-    const char *text; /* of a file, or a link's target */
+    const char *text; /* a link's target */
 };
 
 static const struct node stage_nodes[] = {
@@ -50,6 +50,11 @@ static const struct node tree_nodes[] = {
     {"dev/stderr", S_IFLNK, 0, 0, "/proc/self/fd/2"},
 
     {"proc", S_IFDIR | 0755, 0, 0, NULL},
+    {"proc/boot_id", S_IFREG | 0444, 0, 0, NULL},
+    {"proc/cpuinfo", S_IFREG | 0444, 0, 0, NULL},
+    {"proc/loadavg", S_IFREG | 0444, 0, 0, NULL},
+    {"proc/meminfo", S_IFREG | 0444, 0, 0, NULL},
+    {"proc/stat", S_IFREG | 0444, 0, 0, NULL},
 
     {"sys", S_IFDIR | 0755, 0, 0, NULL},
     {"sys/block", S_IFDIR | 0755, 0, 0, NULL},
@@ -74,21 +79,18 @@ static const char *const copied[] = {
     "sys/kernel/mm/transparent_hugepage/hpage_pmd_size",
 };
 
+/* The caller's umask is 0. */
 static int make_node(int at, const struct node *n)
 {
     switch (n->mode & S_IFMT) {
     case S_IFDIR:
-        if (mkdirat(at, n->path, n->mode & 07777) < 0)
-            return -errno;
-        break;
+        return mkdirat(at, n->path, n->mode & 07777) < 0 ? -errno : 0;
     case S_IFCHR:
-        if (mknodat(at, n->path, n->mode, makedev(n->major, n->minor)) < 0)
-            return -errno;
-        break;
+    case S_IFREG:
+        return mknodat(at, n->path, n->mode, makedev(n->major, n->minor)) < 0 ? -errno : 0;
     default:
         return symlinkat(n->text, at, n->path) < 0 ? -errno : 0;
     }
-    return fchmodat(at, n->path, n->mode & 07777, 0) < 0 ? -errno : 0;
 }
 
 static int make_nodes(int at, const struct node *nodes, size_t n)

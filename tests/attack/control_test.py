@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who may ask for what, what is written down about it, and whether it can be forged. Section 11 (M..)."""
 
+import base64
 import json
 import os
 import shutil
@@ -325,9 +326,13 @@ def test_a_program_behind_a_port_gets_no_token(service, make):
     assert "e2b-sandbox-id" in seen.lower(), seen
     assert sandbox.token not in seen and service.key not in seen, seen
     for more in ({"Authorization": f"Token {service.key}"}, {"Authorization": service.key}, {"Cookie": f"k={service.key}; t={sandbox.token}"},
-                 {"X_API_KEY": service.key, "X_Access_Token": f"{sandbox.token}, {sandbox.token}"}, {"Proxy-Authorization": f"Bearer {service.key}"}):
+                 {"X_API_KEY": service.key, "X_Access_Token": f"{sandbox.token}, {sandbox.token}"}, {"Proxy-Authorization": f"Bearer {service.key}"},
+                 {"Referer": f"http://x/?t={sandbox.token}&y"}, {"X-Other": f"[{service.key}]"}):
         seen = sandbox.request("GET", "/", None, {**headers, **more}).body.decode()
         assert sandbox.token not in seen and service.key not in seen, (more, seen)
+    hidden, own = (base64.b64encode(f"x:{word}".encode()).decode() for word in (service.key, "mine"))
+    assert hidden not in sandbox.request("GET", "/", None, {**headers, "Authorization": f"Basic {hidden}"}).body.decode()
+    assert own in sandbox.request("GET", "/", None, {**headers, "Authorization": f"Basic {own}"}).body.decode()
     twice = (f"GET / HTTP/1.1\r\nHost: localhost\r\nE2b-Sandbox-Id: {sandbox.id}\r\nE2b-Sandbox-Port: 8001\r\n" + f"X-Access-Token: {'a' * 40}\r\n" * 3
              + f"Authorization: Bearer {service.key}\r\nX-Access-Token: {sandbox.token}\r\nConnection: close\r\n\r\n").encode()
     seen = raw(service.port, twice).decode()

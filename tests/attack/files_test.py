@@ -25,7 +25,7 @@ KNOBS = ("/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe", "/proc/sy
          "/sys/fs/cgroup/memory/release_agent", "/sys/fs/cgroup/release_agent", "/sys/fs/cgroup/cgroup.procs", "/sys/power/state")
 SECRETS = ("/proc/kcore", "/proc/keys", "/proc/kallsyms", "/proc/kmsg", "/proc/timer_list", "/proc/sched_debug", "/proc/config.gz", "/proc/cmdline",
            "/proc/slabinfo", "/proc/vmallocinfo", "/proc/pagetypeinfo", "/proc/kpageflags", "/proc/fs/ext4", "/proc/pressure/cpu",
-           "/proc/latency_stats", "/sys/firmware", "/sys/kernel/debug", "/sys/kernel/tracing", "/sys/devices/virtual/dmi/id/product_uuid",
+           "/proc/latency_stats", "/proc/locks", "/sys/firmware", "/sys/kernel/debug", "/sys/kernel/tracing", "/sys/devices/virtual/dmi/id/product_uuid",
            "/sys/class/net/eth0/address", "/sys/block/vda/size", "/sys/kernel/notes", "/sys/kernel/boot_params/data", "/dev/kmsg",
            "/var/run/docker.sock", "/run/systemd/private")
 NAMES = (b"new\nline", b"esc\x1b]0;owned\x07\x1b[2J", "rtl\u202egpj.exe".encode(), b"-rf", b"--help", b"\xff\xfe\x80", b".GIT", b"git~1", b"$(touch owned)",

@@ -7,7 +7,6 @@ Every attack has a control run outside. Where that fails, the attack inside has 
 import contextlib
 import errno
 import os
-import shutil
 import socket
 import stat
 import subprocess
@@ -185,4 +184,4 @@ def attacked(canary, programs):
     finally:
         if service.coved and service.coved.poll() is None:
             service.stop()
-        shutil.rmtree(directory, ignore_errors=True)
+        service.remove()

@@ -68,13 +68,16 @@ def kit(name, command, tmp_path):
 
 @pytest.mark.parametrize("name", AGENTS)
 def test_an_agent_mends_a_repository(world, service, repo, tmp_path, name):
-    what, variable, url = AGENTS[name]
+    mends(world, service, repo, tmp_path, name, *AGENTS[name])
+
+
+def mends(world, service, repo, tmp_path, name, what, variable, url, model=None):
     mounted, command, arguments = what()
     (repo / ".cove/kits").mkdir(parents=True)
     (repo / ".cove/kits" / f"{name}.yaml").write_text("env: {%s}\n" % url)
     subprocess.run("git add . && git -c user.name=P -c user.email=p@example.org commit -q -m kit", cwd=repo, shell=True, check=True)
     env = {"COVE_KITS": kit(name, command, tmp_path), variable: KEY}
-    with model_of(world, MODEL_COMMAND=COMMAND) as log:
+    with model_of(world, MODEL_COMMAND=COMMAND, **(model or {})) as log:
         done = service.cove("agent", name, "--mount", f"{mounted}:copy", "--", *arguments, cwd=repo, env=env, timeout=110)
         seen = [json.loads(line) for line in log.read_text().splitlines()]
     assert done.returncode == 0 and "the-tests-pass" in done.stdout, (done, seen)

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """model_server.py LOG CERTIFICATE KEY PORT: stands in for models' APIs, streamed, over TLS: Anthropic's Messages, OpenAI's Responses, Google's streamGenerateContent. The first answer
-of a conversation asks for the tool that runs commands, with $MODEL_COMMAND; the one that brings the tool's result ends with what it said. Each request is a line of JSON in
+of a conversation asks for the tool that runs commands, with $MODEL_COMMAND; the one that brings the tool's result ends with what it said. Without such a tool, $MODEL_TEXT is streamed. Each request is a line of JSON in
 LOG, with the key that came with it."""
 
 import json
@@ -11,6 +11,7 @@ import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 COMMAND = os.environ.get("MODEL_COMMAND", "echo the-agent-was-here")
+TEXT = os.environ.get("MODEL_TEXT", "a title")
 SHELLS = {"shell_command": "command", "exec_command": "cmd", "shell": "command", "run_shell_command": "command", "bash": "command"}
 
 
@@ -105,7 +106,7 @@ class Model(BaseHTTPRequestHandler):
         elif has_bash:
             message = {"model": model, "tool": has_bash, "input": {"command": COMMAND, "description": "Say so"}}
         else:
-            message = {"model": model, "text": "a title"}
+            message = {"model": model, "text": TEXT if body.get("stream") else "fixed"}
         if not body.get("stream"):
             self.plain({"id": "msg_1", "type": "message", "role": "assistant", "model": model, "stop_reason": "end_turn", "stop_sequence": None,
                         "content": [{"type": "text", "text": message.get("text", "")}], "usage": {"input_tokens": 10, "output_tokens": 5}})

@@ -100,6 +100,7 @@ class World:
     def stop(self):
         if self.service:
             self.service.stop()
+            self.service.remove()
         for process in (self.canary, self.h2, self.machine, self.internet):
             if process:
                 process.kill()

@@ -229,6 +229,13 @@ class Client:
     def verify(self, sandbox_id):
         return self.native("GET", f"/cove/v1/sandboxes/{sandbox_id}/verify")
 
+    def post(self, path, body=None):
+        answer = self.native("POST", f"/cove/v1/{path}", body if body is not None else {})
+        return answer.status, answer.json
+
+    def tier(self, sandbox_id):
+        return self.native("GET", f"/cove/v1/sandboxes/{sandbox_id}").json["tier"]
+
     def remove_all(self):
         for sandbox_id in self.list():
             self.control("DELETE", f"/sandboxes/{sandbox_id}")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 import os
-import shutil
 import tempfile
 
 import pytest
+from client import wait_for
 from leaks import end_whole
 from service import BUILD, Service, prepare_templates
 
@@ -37,7 +37,7 @@ def session_service():
     finally:
         if service.coved and service.coved.poll() is None:
             service.stop()
-        shutil.rmtree(directory, ignore_errors=True)
+        service.remove()
 
 
 @pytest.fixture
@@ -53,3 +53,12 @@ def service(session_service):
 def sandbox(service):
     """The id of a fresh sandbox."""
     return service.create()
+
+
+@pytest.fixture
+def live(module_service):
+    """(service, client) of a module's own service; after each test its sandboxes are removed."""
+    service, client = module_service
+    yield service, client
+    client.remove_all()
+    assert wait_for(lambda: not client.list())

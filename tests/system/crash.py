@@ -429,4 +429,4 @@ def world(kind, first_size=None, config=None):
         if service.coved and service.coved.poll() is None:
             service.stop()
         wait_until(lambda: not loop_devices(service.state), 20)
-        shutil.rmtree(directory, ignore_errors=True)
+        service.remove()

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """`cove docker`: the verbs of Docker's command line that agents call, with the arguments that they give."""
 
+import io
 import json
 import os
 import subprocess
+import tarfile
 
 import pytest
+from leaks import own_service
 from service import BUILD, wait_until
 
 
@@ -43,6 +46,7 @@ def test_a_container_from_its_beginning_to_its_end(docker, tmp_path):
     for name in ("box", container, container[:12]):
         done = docker("exec", "-w", "/tmp", "-e", "K=v", name, "bash", "-lc", "echo $K; pwd; cat; exit 3")
         assert (done.returncode, done.stdout) == (3, "v\n/tmp\n"), done
+    assert docker("exec", "box", "pwd").stdout == "/place\n"
     assert docker("exec", "-i", "-u", "user", "box", "sh", "-c", "cat; id -un", stdin=None, input="in\n").stdout == "in\nuser\n"
     (tmp_path / "file").write_text("content")
     assert docker("cp", tmp_path / "file", "box:/place/there").returncode == 0
@@ -59,6 +63,7 @@ def test_a_container_from_its_beginning_to_its_end(docker, tmp_path):
     assert docker("stop", "-t", "0", "box").stdout == "box\n"
     assert docker("ps", "-q").stdout == "" and docker("ps", "-a", "--format", "{{.State}}").stdout == "exited\n"
     assert docker("exec", "box", "true").returncode != 0
+    assert docker("inspect", "-f", "{{.State.ExitCode}}", "box").stdout == "137\n"
     assert docker("rm", "box").stdout == "box\n" and docker("ps", "-aq").stdout == ""
     done = docker("inspect", "box")
     assert done.returncode == 1 and "No such object: box" in done.stderr
@@ -70,9 +75,10 @@ def test_stopping_one_that_is_to_be_removed_removes_it(docker):
 
 
 def test_a_command_that_ended_is_no_longer_up(docker):
-    container = docker("run", "-d", "base", "true").stdout.strip()
+    container = docker("run", "-d", "-u", "user", "base", "true").stdout.strip()
+    assert docker("exec", container, "id", "-un").stdout == "user\n"
     assert docker("ps", "-q").stdout == "" and docker("ps", "-aq").stdout.strip() == container
-    assert docker("inspect", "-f", "{{.State.Status}}", container).stdout == "exited\n"
+    assert docker("inspect", "-f", "{{.State.Status}} {{.State.ExitCode}}", container).stdout == "exited 0\n"
     kept = docker("run", "--name", "kept", "base", "sh", "-c", "echo x >/f")
     assert kept.returncode == 0 and docker("ps", "-a", "--format", "{{.Names}}").stdout.split().count("kept") == 1
 
@@ -115,7 +121,8 @@ def test_the_network_is_the_policys_or_none(docker, service):
     (["run", "--device", "/dev/kvm", "base", "true"], "--device"), (["run", "--cap-add", "ALL", "base", "true"], "--cap-add"),
     (["run", "--add-host", "a:1.2.3.4", "base", "true"], "--add-host"), (["run", "base"], "No command"), (["run", "-e"], "needs an argument"),
     (["swarm", "init"], "'swarm' is not a docker command"), (["ps", "--filter", "status=running"], "invalid filter"), (["exec", "x"], "at least 2"),
-    (["cp", "a", "b"], "NAME:PATH"), (["cp", "-", "x:/y"], "not -")])
+    (["compose", "watch"], "'compose watch' is not a docker command"), (["compose", "-p", "x", "exec", "-x", "a", "true"], "unknown shorthand flag: 'x'"),
+    (["compose", "-f", "/nowhere.yaml", "config"], "/nowhere.yaml"), (["cp", "a", "b"], "NAME:PATH"), (["cp", "-", "x:/y"], "not -")])
 def test_refused_by_name(docker, words, says):
     done = docker(*words)
     assert done.returncode == 125 and says in done.stderr and done.stdout == "", done
@@ -152,3 +159,83 @@ def test_other_sandboxes_are_not_seen(docker, service):
     finally:
         service.cove("rm", other)
     assert docker("version").stdout.startswith("Docker version") and docker("--version").returncode == 0
+
+
+COMPOSE = """
+x-common: {}
+services:
+  default:
+    image: ${IMAGE:-base}
+    command: sh -c 'echo "$$A $$B" > "/in it"; exec tail -f /dev/null'
+    environment: {A: "${NOT_SET-x}y", B: "${B}"}
+    working_dir: /work
+    init: true
+    network_mode: none
+    stop_grace_period: 1s
+    x-default: true
+  done:
+    image: base
+    entrypoint: [sh, -c]
+    command: ["exit 3"]
+"""
+
+
+def test_compose_as_inspect_calls_it(docker, tmp_path):
+    """Its own arguments. tests/sdk/inspect has the package itself."""
+    (tmp_path / "compose.yaml").write_text(COMPOSE)
+    env = {"B": 'quo"te: {'}
+    compose = lambda *words, **more: docker("compose", "--ansi", "never", "--project-name", "inspect-t-i1", "-f", tmp_path / "compose.yaml", *words, env=env, **more)
+    assert json.loads(docker("version", "--format", "json").stdout)["Server"]["Version"] and json.loads(docker("compose", "version", "--format", "json").stdout)["version"]
+    told = json.loads(compose("config").stdout)
+    assert told["services"]["default"]["environment"] == {"A": "xy", "B": 'quo"te: {'} and told["services"]["default"]["x-default"] is True
+    assert compose("config", "--images").stdout == "base\nbase\n" and compose("build").returncode == 0
+    assert compose("pull", "--ignore-buildable", "--policy", "missing", "default").returncode == 0
+    done = compose("up", "--detach", "--wait", "--wait-timeout", "661")
+    assert (done.returncode, done.stdout) == (0, ""), done
+    try:
+        rows = lambda *words: {one["Service"]: one for one in map(json.loads, compose("ps", "--format", "json", *words).stdout.splitlines())}
+        assert wait_until(lambda: set(rows("--status", "running")) == {"default"}) and rows("--all")["done"]["ExitCode"] == 3 and set(rows("--status", "exited")) == {"done"}
+        assert set(rows()) == {"default"} and rows()["default"]["Name"] == "inspect-t-i1-default-1"
+        done = compose("exec", "--workdir", "/tmp", "--env", "K=v", "default", "sh", "-c", "pwd; echo $K; cat '/in it'; cat; exit 4", stdin=None, input="in")
+        assert (done.returncode, done.stdout) == (4, '/tmp\nv\nxy quo"te: {\nin'), done
+        assert 'service "done" is not running' in compose("exec", "done", "true").stderr and 'service "x" is not running' in compose("exec", "x", "true").stderr
+        done = compose("cp", "-L", "--", "default:/in it", "-", text=False)
+        with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
+            assert archive.getnames() == ["in it"] and archive.extractfile("in it").read() == b'xy quo"te: {\n'
+        assert "No such file" in compose("cp", "-L", "--", "default:/nothing", "-").stderr
+        (project,) = json.loads(docker("compose", "ls", "--all", "--format", "json").stdout)
+        assert project == {"Name": "inspect-t-i1", "Status": "running", "ConfigFiles": str(tmp_path / "compose.yaml")}
+        container = rows()["default"]["ID"]
+        assert compose("up", "--detach").returncode == 0 and rows()["default"]["ID"] == container
+    finally:
+        assert compose("down", "--volumes").returncode == 0
+    assert docker("ps", "-aq").stdout == ""
+
+
+def test_compose_builds(docker, tmp_path):
+    (tmp_path / "image").mkdir()
+    (tmp_path / "image/Dockerfile").write_text("ARG WORD\nFROM base\nARG WORD\nRUN echo $WORD > /built\n")
+    (tmp_path / "compose.yaml").write_text("name: built\nservices:\n  one:\n    build: {context: image, args: {WORD: hello}}\n    command: sleep 100\n")
+    with own_service("compose") as other: # which may keep what it made ahead of need for a template
+        run = lambda *words: docker(*words, env=other.env)
+        assert run("compose", "config", "--images").stdout == "built-one\n"
+        done = run("compose", "up", "-d")
+        assert done.returncode == 0 and done.stdout == "", done
+        assert run("compose", "exec", "one", "cat", "/built").stdout == "hello\n"
+        assert run("compose", "down").returncode == 0
+        assert run("rmi", "built-one").returncode == 0 and run("images", "-q", "built-one").stdout == "" and run("rmi", "built-one").returncode == 1
+
+
+@pytest.mark.parametrize("text, says", [
+    ("services: {a: {image: base, privileged: true}}", "services.a.privileged is not supported"), ("services: {a: {image: base, ports: ['80:80']}}", "services.a.ports"),
+    ("services: {a: {image: base, volumes: ['/:/host']}}", "services.a.volumes"), ("services: {a: {image: base}}\nnetworks: {x: {}}", "networks is not supported"),
+    ("services: {a: {image: base, network_mode: host, command: x}}", "--network host"), ("services: {a: {command: x}}", "neither an image"), ("services: {}", "empty"),
+    ("services: {a: {image: '${', command: x}}", "interpolation"), ("services: {a: {image: '${A:?no}', command: x}}", "interpolation"), ("services: [a", "compose.yaml:"),
+    ("services: {a: {image: base, command: \"'open\"}}", "command and entrypoint"), ("services: {a: {image: base, environment: {A: [1]}, command: x}}", "services.a.environment"),
+    ("services: {a: {image: base}}", "No command"), ("services: {a: {image: base, labels: {docker.image: x}, command: x}}", "--label"), ("[]", "empty"), ("services: x", "empty"),
+    ("services: {a: x}", "neither an image"), ("services: {a: {build: {context: ., target: x}, command: x}}", "services.a.build.target")])
+def test_compose_refuses_by_name(docker, tmp_path, text, says):
+    (tmp_path / "compose.yaml").write_text(text)
+    done = docker("compose", "up", "-d")
+    assert done.returncode == 125 and says in done.stderr and done.stdout == "", done
+    assert docker("ps", "-aq").stdout == ""

@@ -23,19 +23,6 @@ def module_service():
         yield service, client
 
 
-@pytest.fixture
-def live(module_service):
-    service, client = module_service
-    yield service, client
-    client.remove_all()
-    assert wait_for(lambda: not client.list())
-
-
-def post(client, path, body=None):
-    answer = client.native("POST", f"/cove/v1/{path}", body if body is not None else {})
-    return answer.status, answer.json
-
-
 def test_its_kernel_is_not_the_host_s(live):
     _, client = live
     sandbox = client.create()
@@ -64,17 +51,17 @@ def test_pause_snapshot_and_fork(live):
     sandbox = client.create()
     sandbox.sh("(while :; do date +%s%N > /home/user/now; sleep 0.05; done) >/dev/null 2>&1 & echo kept > /home/user/kept")
     assert wait_for(lambda: sandbox.sh("cat /home/user/now")[1])
-    assert post(client, f"sandboxes/{sandbox.id}/pause")[0] == 200
+    assert client.post(f"sandboxes/{sandbox.id}/pause")[0] == 200
     begin = time.time_ns()
     time.sleep(0.3)
-    assert post(client, f"sandboxes/{sandbox.id}/resume")[0] == 200
+    assert client.post(f"sandboxes/{sandbox.id}/resume")[0] == 200
     assert wait_for(lambda: int(sandbox.sh("cat /home/user/now")[1] or 0) > begin) # it is empty while it is written
-    status, made = post(client, f"sandboxes/{sandbox.id}/fork", {"count": 2})
+    status, made = client.post(f"sandboxes/{sandbox.id}/fork", {"count": 2})
     assert status == 201, made
     for fork in made["forks"]:
         assert fork["sandbox"]["tier"] == "gvisor"
-    assert post(client, f"sandboxes/{sandbox.id}/pause", {"memory": False})[0] == 200
-    assert post(client, f"sandboxes/{sandbox.id}/resume")[0] == 200
+    assert client.post(f"sandboxes/{sandbox.id}/pause", {"memory": False})[0] == 200
+    assert client.post(f"sandboxes/{sandbox.id}/resume")[0] == 200
     assert sandbox.sh("cat /home/user/kept")[1] == b"kept\n"
 
 
@@ -82,13 +69,13 @@ def test_it_bears_being_frozen_again_and_again(live):
     _, client = live
     sandbox = client.create()
     for _ in range(8):
-        assert post(client, f"sandboxes/{sandbox.id}/snapshots")[0] == 201
+        assert client.post(f"sandboxes/{sandbox.id}/snapshots")[0] == 201
     assert all(sandbox.works() for _ in range(5))
 
 
 def test_its_network_is_judged_like_all(live):
     _, client = live
-    status, made = post(client, "sandboxes", {"network": {"default": "deny", "rules": []}})
+    status, made = client.post("sandboxes", {"network": {"default": "deny", "rules": []}})
     assert status == 201, made
     sandbox = client.create()
     code, out, err = sandbox.sh("cat /proc/net/dev; curl -sm 10 http://198.51.100.7/ -o /dev/null -w '%{http_code}'; echo; "
@@ -118,7 +105,7 @@ def test_it_outlives_coved_and_is_ended(live):
 
 def test_memory_is_limited(live):
     service, client = live
-    status, made = post(client, "sandboxes", {"memory_bytes": 128 << 20})
+    status, made = client.post("sandboxes", {"memory_bytes": 128 << 20})
     assert status == 201, made
     one = client.native("GET", f"/cove/v1/sandboxes/{made['id']}").json
     assert one["memory_bytes"] == 128 << 20
@@ -185,16 +172,16 @@ def test_a_snapshot_s_memory_goes_on(live):
     sandbox = teller(client)
     with sandbox.start("/bin/sh", "-c", "for i in $(seq 100); do echo $i; sleep 0.05; done") as stream:
         stream.started()
-        status, made = post(client, f"sandboxes/{sandbox.id}/snapshots", {"memory": True})
+        status, made = client.post(f"sandboxes/{sandbox.id}/snapshots", {"memory": True})
         assert status == 201, (made, service.tail())
-        status, other = post(client, "sandboxes", {"template": made["ref"]})
+        status, other = client.post("sandboxes", {"template": made["ref"]})
         assert status == 201, (other, service.tail())
         assert wait_for(lambda: "exec.exit" in client.kinds(other["id"])) # it counts in the copy, too
         assert any(e["kind"] == "exec.started" and e["data"].get("found") for e in client.events(other["id"]))
         assert client.verify(other["id"]).json["intact"]
         assert stream.rest()[1].split() == [str(i).encode() for i in range(1, 101)]
     before = told(service, sandbox.id)
-    status, other = post(client, "sandboxes", {"template": made["ref"]})
+    status, other = client.post("sandboxes", {"template": made["ref"]})
     assert status == 201, (other, service.tail())
     before["n"] = 0
     check_restored(service, client, other, before)
@@ -204,14 +191,14 @@ def test_a_snapshot_s_memory_goes_on(live):
     assert inside(service, other["id"], "ip -4 addr show eth0 2>/dev/null | grep -c inet || grep -c eth0 /proc/net/dev").strip() == "1"
     assert inside(service, other["id"], "sudo -u user sudo id -u; grep CapBnd /proc/self/status").split()[0] == "0"
     # without its memory it starts
-    status, cold = post(client, "sandboxes", {"template": made["ref"], "memory": False})
+    status, cold = client.post("sandboxes", {"template": made["ref"], "memory": False})
     assert status == 201 and inside(service, cold["id"], "pgrep -c python3 || true").strip() == "0"
 
 
 def test_forks_go_on_and_share_no_secret(live):
     service, client = live
     sandbox = teller(client)
-    status, made = post(client, f"sandboxes/{sandbox.id}/fork", {"memory": True, "count": 5})
+    status, made = client.post(f"sandboxes/{sandbox.id}/fork", {"memory": True, "count": 5})
     assert status == 201 and all("sandbox" in f for f in made["forks"]), (made, service.tail())
     before = dict(told(service, sandbox.id), n=0)
     forks = [f["sandbox"] for f in made["forks"]]
@@ -257,7 +244,7 @@ def test_a_template_carries_what_its_start_command_has_in_memory(live, tmp_path)
     service, client = live
     assert "Storing the memory" in built(service, client, "served", tmp_path)
     over = time.time()
-    made = [post(client, "sandboxes", {"template": "served"}) for _ in range(4)]
+    made = [client.post("sandboxes", {"template": "served"}) for _ in range(4)]
     assert all(status == 201 for status, _ in made), (made, service.tail())
     ids = [one["id"] for _, one in made]
     said = [served(service, i) for i in ids]
@@ -270,18 +257,18 @@ def test_a_template_carries_what_its_start_command_has_in_memory(live, tmp_path)
     assert len({client.get(i).json["envdAccessToken"] for i in ids}) == 4
     assert {client.native("GET", f"/cove/v1/sandboxes/{i}").json["tier"] for i in ids} == {"gvisor"}
     assert "CACHED [finalize]" in built(service, client, "served", tmp_path)
-    assert served(service, post(client, "sandboxes", {"template": "served"})[1]["id"])["begun"] == said[0]["begun"]
+    assert served(service, client.post("sandboxes", {"template": "served"})[1]["id"])["begun"] == said[0]["begun"]
     # what can't go on from there starts, and so does what is not to
-    assert served(service, post(client, "sandboxes", {"template": "served", "memory": False})[1]["id"])["begun"] > over
+    assert served(service, client.post("sandboxes", {"template": "served", "memory": False})[1]["id"])["begun"] > over
     images = list((service.state / "pool" / "memory").glob("*/*.img"))
     for image in images:
         os.truncate(image, 100)
     assert images
-    assert served(service, post(client, "sandboxes", {"template": "served", "cpu_milli": 1500})[1]["id"])["begun"] > over # which no spare is
+    assert served(service, client.post("sandboxes", {"template": "served", "cpu_milli": 1500})[1]["id"])["begun"] > over # which no spare is
     # nor are they asked for
     assert "Storing" not in built(service, client, "plain", tmp_path, "--no-memory", "--tier", "gvisor")
-    assert served(service, post(client, "sandboxes", {"template": "plain"})[1]["id"])["begun"] > over
-    status, refused = post(client, "sandboxes", {"template": "plain", "tier": "container"})
+    assert served(service, client.post("sandboxes", {"template": "plain"})[1]["id"])["begun"] > over
+    status, refused = client.post("sandboxes", {"template": "plain", "tier": "container"})
     assert status == 400 and "requires tier gvisor" in refused["error"]["message"], refused
 
 
@@ -289,12 +276,12 @@ def test_paused_to_disk_its_memory_survives_the_service(live):
     service, client = live
     sandbox = teller(client)
     before = told(service, sandbox.id)
-    status, paused = post(client, f"sandboxes/{sandbox.id}/pause", {"to": "disk"})
+    status, paused = client.post(f"sandboxes/{sandbox.id}/pause", {"to": "disk"})
     assert status == 200 and paused["on_disk"], (paused, service.tail())
     service.stop()
     service.start()
     assert client.native("GET", f"/cove/v1/sandboxes/{sandbox.id}").json["on_disk"]
-    status, answer = post(client, f"sandboxes/{sandbox.id}/resume")
+    status, answer = client.post(f"sandboxes/{sandbox.id}/resume")
     assert status == 200, (answer, service.tail())
     check_restored(service, client, {"id": sandbox.id}, before)
     pids = {p["pid"]: p for p in client.native("GET", f"/cove/v1/sandboxes/{sandbox.id}/processes").json["processes"]}
@@ -305,8 +292,8 @@ def test_tmp_is_of_its_files_and_nothing_of_cove_is_a_change(live):
     service, client = live
     sandbox = client.create()
     assert sandbox.sh("echo kept > /tmp/kept; ls -ld /tmp | cut -c1-10; stat -f -c %T /tmp /")[1].split()[0] == b"drwxrwxrwt"
-    assert post(client, f"sandboxes/{sandbox.id}/pause", {"memory": False})[0] == 200
-    assert post(client, f"sandboxes/{sandbox.id}/resume")[0] == 200
+    assert client.post(f"sandboxes/{sandbox.id}/pause", {"memory": False})[0] == 200
+    assert client.post(f"sandboxes/{sandbox.id}/resume")[0] == 200
     assert sandbox.sh("cat /tmp/kept")[1] == b"kept\n"
     assert service.cove("diff", sandbox.id).stdout == "A /tmp/kept\n"
 
@@ -316,7 +303,7 @@ def test_volumes_are_refused_before_it_starts(live):
     assert service.cove("volume", "create", "cache").returncode == 0
     done = service.cove("run", "--volume", "cache:/c", "--", "true")
     assert done.returncode == 125 and "tier gvisor can't mount volumes" in done.stderr and "again" not in done.stderr, done
-    status, refused = post(client, "sandboxes", {"volumes": [{"name": "cache", "path": "/c"}]})
+    status, refused = client.post("sandboxes", {"volumes": [{"name": "cache", "path": "/c"}]})
     assert status == 501 and refused["error"]["code"] == "unimplemented", refused
     assert not client.list()
     assert service.cove("volume", "rm", "cache").returncode == 0

@@ -146,10 +146,10 @@ def world(tmp_path_factory):
             pytest.skip(f"there is no {program}: install the packages of the test group")
     directory = Path(tempfile.mkdtemp(prefix="test-images-", dir=BUILD))
     directory.chmod(0o755)
-    world = None
+    world, service = None, Service(directory)
     try:
         world = World(tmp_path_factory.mktemp("registries"))
-        service = world.service = Service(directory)
+        world.service = service
         service.env.update(COVE_IMAGE_INSECURE=",".join((world.open.host, world.closed.host, world.thin.host)))
         service.start()
         yield world
@@ -157,9 +157,9 @@ def world(tmp_path_factory):
     finally:
         if world:
             world.stop()
-            if world.service and world.service.coved and world.service.coved.poll() is None:
-                world.service.stop()
-        shutil.rmtree(directory, ignore_errors=True)
+            if service.coved and service.coved.poll() is None:
+                service.stop()
+        service.remove()
 
 
 @pytest.fixture

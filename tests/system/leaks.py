@@ -5,7 +5,6 @@ import contextlib
 import ctypes
 import os
 import re
-import shutil
 import signal
 import subprocess
 import tempfile
@@ -228,9 +227,9 @@ def running(store_size=None, build=BUILD, name="service", has_template=True, **e
         pytest.skip("making sandboxes needs root")
     with contextlib.ExitStack() as stack:
         directory = tempfile.mkdtemp(prefix=f"test-{name}-", dir=BUILD)
-        stack.callback(shutil.rmtree, directory, ignore_errors=True)
         os.chmod(directory, 0o755) # the unprivileged worker passes through
         service = Service(directory)
+        stack.callback(service.remove)
         service.env.update(env)
         service.footprint = footprint = Footprint(service.state, service.run, service.log)
         if not has_template:

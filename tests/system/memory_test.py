@@ -43,19 +43,14 @@ def live(stubs):
     for snapshot in client.native("GET", "/cove/v1/snapshots").json["snapshots"]:
         client.native("DELETE", f"/cove/v1/snapshots?ref={snapshot['ref']}")
     def is_gone():
-        post(client, "pool/collect")
+        client.post("pool/collect")
         return not in_pool(service, "memory")
     assert wait_until(is_gone, SETTLE_S), in_pool(service, "memory")
     assert not in_pool(service, "new")
 
 
-def post(client, path, body=None):
-    answer = client.native("POST", f"/cove/v1/{path}", body if body is not None else {})
-    return answer.status, answer.json
-
-
 def must(client, path, body=None):
-    status, answer = post(client, path, body)
+    status, answer = client.post(path, body)
     assert status in (200, 201), (path, status, answer)
     return answer
 
@@ -165,7 +160,7 @@ def build(client, name, **spec):
 
 
 def must_accept(client, path, body):
-    status, answer = post(client, path, body)
+    status, answer = client.post(path, body)
     assert status == 202, (status, answer)
     return answer
 
@@ -221,13 +216,13 @@ def test_what_can_t_is_told(live):
     service, client = live
     plain = client.create(metadata={"cove.tier": "container"}).id
     for path, body in (("snapshots", {"memory": True}), ("fork", {"memory": True}), ("pause", {"to": "disk"})):
-        status, answer = post(client, f"sandboxes/{plain}/{path}", body)
+        status, answer = client.post(f"sandboxes/{plain}/{path}", body)
         assert status == 501 and "stub" in answer["error"]["message"], answer
     sandbox = client.create().id
     for path, body in (("pause", {"to": "tape"}), ("pause", {"to": "disk", "memory": False}), ("fork", {"memory": True, "at": 3})):
-        assert post(client, f"sandboxes/{sandbox}/{path}", body)[0] == 400
+        assert client.post(f"sandboxes/{sandbox}/{path}", body)[0] == 400
     must(client, f"sandboxes/{sandbox}/pause")
-    status, answer = post(client, f"sandboxes/{sandbox}/snapshots", {"memory": True})
+    status, answer = client.post(f"sandboxes/{sandbox}/snapshots", {"memory": True})
     assert status == 409 or status == 400, answer
     assert "resume it" in answer["error"]["message"]
 
@@ -244,7 +239,7 @@ def test_another_version_and_damage_are_refused(live):
     service.start(FAULTS / "coved")
     try:
         for path, body in (("sandboxes", {"template": made["ref"]}), (f"sandboxes/{sandbox}/resume", {})):
-            status, answer = post(client, path, body)
+            status, answer = client.post(path, body)
             assert status >= 400 and "another version of the tier (stub 1, not stub 2)" in answer["error"]["message"], answer
     finally:
         service.stop()
@@ -256,7 +251,7 @@ def test_another_version_and_damage_are_refused(live):
         file = pool / "memory" / name / "memory"
         os.truncate(file, 2)
     for path, body in (("sandboxes", {"template": made["ref"]}), (f"sandboxes/{sandbox}/resume", {})):
-        status, answer = post(client, path, body)
+        status, answer = client.post(path, body)
         assert status >= 400 and "damaged" in answer["error"]["message"], answer
     must(client, f"sandboxes/{sandbox}/resume", {"cold": True})
     assert run(client, sandbox, "cat /home/user/file").strip() == "old"
@@ -272,7 +267,7 @@ def test_who_dies_over_it_leaves_it_whole_or_absent(live, operation, point):
     remember(client, sandbox, "safe")
     (service.points / point).touch(0o666)
     path, body = (f"sandboxes/{sandbox}/snapshots", {"memory": True}) if operation == "snapshot" else (f"sandboxes/{sandbox}/pause", {"to": "disk"})
-    status, answer = post(client, path, body)
+    status, answer = client.post(path, body)
     assert wait_until(lambda: not (service.points / point).exists()), (status, answer, service.tail())
     assert wait_until(service.is_ready)
     if status in (200, 201) and operation == "pause":
@@ -295,7 +290,7 @@ def test_coved_and_the_worker_die_meanwhile(live, operation, who):
     (service.points / point[operation][who]).touch(0o666)
     path, body = (f"sandboxes/{sandbox}/snapshots", {"memory": True}) if operation == "snapshot" else (f"sandboxes/{sandbox}/pause", {"to": "disk"})
     try:
-        post(client, path, body)
+        client.post(path, body)
     except OSError:
         assert who == "cove-api"
     assert wait_until(lambda: (service.coved_pid, service.child("cove-api")) != before and service.is_healthy() and service.is_ready())
@@ -314,7 +309,7 @@ def test_a_disk_that_is_full_or_fails_is_told(live, operation, fault):
     remember(client, sandbox, "safe")
     (service.points / fault).touch(0o666)
     path, body = (f"sandboxes/{sandbox}/snapshots", {"memory": True}) if operation == "snapshot" else (f"sandboxes/{sandbox}/pause", {"to": "disk"})
-    status, answer = post(client, path, body)
+    status, answer = client.post(path, body)
     assert status >= 400 and ("the storage pool is full" if "full" in fault else "save the memory") in answer["error"]["message"], answer
     assert wait_until(lambda: show(client, sandbox)["state"] == "running")
     assert remembered(client, sandbox) == ["safe", "safe"]

@@ -27,14 +27,6 @@ def module_service():
         yield service, client
 
 
-@pytest.fixture
-def live(module_service):
-    service, client = module_service
-    yield service, client
-    client.remove_all()
-    assert wait_for(lambda: not client.list())
-
-
 def counted(stream, n=5):
     """The next lines of COUNTER; none is missing."""
     text, lines = b"", []

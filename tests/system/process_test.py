@@ -38,38 +38,21 @@ def module_service():
             yield service, client
 
 
-@pytest.fixture
-def live(module_service):
-    service, client = module_service
-    yield service, client
-    client.remove_all()
-    assert wait_for(lambda: not client.list())
-
-
-def post(client, path, body=None):
-    answer = client.native("POST", f"/cove/v1/{path}", body if body is not None else {})
-    return answer.status, answer.json
-
-
-def tier(client, sandbox):
-    return client.native("GET", f"/cove/v1/sandboxes/{sandbox}").json["tier"]
-
-
 def test_it_is_had_by_name_alone(live):
     service, client = live
-    assert tier(client, client.create().id) == "container"
-    assert post(client, "sandboxes", {"tier": "process"})[1]["tier"] == "process"
-    assert tier(client, client.create(metadata={"cove.tier": "process"}).id) == "process"
+    assert client.tier(client.create().id) == "container"
+    assert client.post("sandboxes", {"tier": "process"})[1]["tier"] == "process"
+    assert client.tier(client.create(metadata={"cove.tier": "process"}).id) == "process"
     body = {"image": {"uri": "base"}, "timeout": 60, "entrypoint": ["tail", "-f", "/dev/null"], "resourceLimits": {}, "extensions": {"cove.tier": "process"}}
     answer = client.request("POST", "/v1/sandboxes", body, {"OPEN-SANDBOX-API-KEY": client.key})
-    assert answer.status == 202 and tier(client, answer.json["id"]) == "process", answer
+    assert answer.status == 202 and client.tier(answer.json["id"]) == "process", answer
     done = service.cove("run", "--tier", "process", "--", "sha256sum", "/usr/bin/git")
     assert done.stdout.split()[:1] == [hashlib.sha256(Path("/usr/bin/git").read_bytes()).hexdigest()], done
 
 
 def test_without_a_word_of_the_operator_there_is_none():
     with running(name="process") as (service, client):
-        status, refused = post(client, "sandboxes", {"tier": "process"})
+        status, refused = client.post("sandboxes", {"tier": "process"})
         assert status == 400 and "tier process is not available here: the configuration names no directories of the host (tiers.process)" in \
             refused["error"]["message"], (status, refused)
         found = next(line for line in service.cove("doctor").stdout.splitlines() if line.split()[1:3] == ["tier", "process"])
@@ -154,18 +137,18 @@ def test_its_files_are_kept_copied_and_its_tier_with_them(live):
     service, client = live
     sandbox = client.create(metadata={"cove.tier": "process"})
     sandbox.sh("echo kept > /home/user/kept")
-    assert post(client, f"sandboxes/{sandbox.id}/pause")[0] == 200 and post(client, f"sandboxes/{sandbox.id}/resume")[0] == 200
-    assert post(client, f"sandboxes/{sandbox.id}/pause", {"memory": False})[0] == 200
-    assert post(client, f"sandboxes/{sandbox.id}/resume")[0] == 200
+    assert client.post(f"sandboxes/{sandbox.id}/pause")[0] == 200 and client.post(f"sandboxes/{sandbox.id}/resume")[0] == 200
+    assert client.post(f"sandboxes/{sandbox.id}/pause", {"memory": False})[0] == 200
+    assert client.post(f"sandboxes/{sandbox.id}/resume")[0] == 200
     assert sandbox.sh("cat /home/user/kept /opt/note")[1] == b"kept\nof the host\n"
-    status, made = post(client, f"sandboxes/{sandbox.id}/snapshots")
+    status, made = client.post(f"sandboxes/{sandbox.id}/snapshots")
     assert status == 201, made
-    status, forks = post(client, f"sandboxes/{sandbox.id}/fork", {"count": 2})
+    status, forks = client.post(f"sandboxes/{sandbox.id}/fork", {"count": 2})
     assert status == 201 and {f["sandbox"]["tier"] for f in forks["forks"]} == {"process"}, forks
-    status, other = post(client, "sandboxes", {"template": made["ref"]})
+    status, other = client.post("sandboxes", {"template": made["ref"]})
     assert (status, other["tier"]) == (201, "process")
     assert service.cove("exec", other["id"], "--", "cat", "/home/user/kept", "/opt/note").stdout == "kept\nof the host\n"
-    status, stronger = post(client, "sandboxes", {"template": made["ref"], "tier": "container"})
+    status, stronger = client.post("sandboxes", {"template": made["ref"], "tier": "container"})
     assert (status, stronger["tier"]) == (201, "container")
     assert service.cove("exec", stronger["id"], "--", "ls", "/opt").stdout == ""
 
@@ -177,14 +160,14 @@ def test_it_outlives_coved(live):
         stream.started()
         os.kill(coved_of(service.coved.pid), 9)
         assert stream.rest()[1] == b"still here\n"
-    assert wait_for(sandbox.works) and tier(client, sandbox.id) == "process"
+    assert wait_for(sandbox.works) and client.tier(sandbox.id) == "process"
     assert sandbox.sh("cat /opt/note")[1] == b"of the host\n"
     assert sandbox.kill().status == 204
 
 
 def test_its_limits_are_a_container_s(live):
     service, client = live
-    status, made = post(client, "sandboxes", {"tier": "process", "memory_bytes": 64 << 20})
+    status, made = client.post("sandboxes", {"tier": "process", "memory_bytes": 64 << 20})
     assert status == 201, made
     done = service.cove("exec", made["id"], "--", "python3", "-c", "x = b'x' * (1 << 30)")
     assert done.returncode not in (0, 125), done
@@ -196,21 +179,21 @@ def test_a_template_without_a_place_is_at_fault(live, tmp_path):
     (tmp_path / "Dockerfile").write_text("FROM base\nUSER root\nRUN rm -rf /opt\n")
     done = service.cove("template", "build", "--name", "placeless", str(tmp_path))
     assert done.returncode == 0, done
-    status, refused = post(client, "sandboxes", {"template": "placeless", "tier": "process"})
+    status, refused = client.post("sandboxes", {"template": "placeless", "tier": "process"})
     assert refused["error"]["code"] == "failed_precondition" and "the template has no place to show the host's: /opt: No such file" in refused["error"]["message"], (status, refused)
 
 
 def test_what_it_can_t_do_is_refused(live):
     service, client = live
     sandbox = client.create(metadata={"cove.tier": "process"})
-    status, refused = post(client, f"sandboxes/{sandbox.id}/snapshots", {"memory": True})
+    status, refused = client.post(f"sandboxes/{sandbox.id}/snapshots", {"memory": True})
     assert status == 501 and "tier process can't save memory to disk" in refused["error"]["message"], (status, refused)
-    status, refused = post(client, f"sandboxes/{sandbox.id}/pause", {"to": "disk"})
+    status, refused = client.post(f"sandboxes/{sandbox.id}/pause", {"to": "disk"})
     assert status == 501, (status, refused)
     made = client.native("POST", "/cove/v1/volumes", {"name": "over"})
     assert made.status == 201, made
     for path in ("/usr", "/usr/local", "/etc"):
-        status, refused = post(client, "sandboxes", {"tier": "process", "volumes": [{"name": "over", "path": path}]})
+        status, refused = client.post("sandboxes", {"tier": "process", "volumes": [{"name": "over", "path": path}]})
         assert status == 400 and f"tier process can't mount volumes at {path}" in refused["error"]["message"], (status, refused)
     box = Box(service, extensions={"cove.tier": "process"})
     status, refused = box.execd("POST", "/v1/isolated/session", {"workspace": {"path": "/srv"}})

@@ -16,28 +16,11 @@ MISSING = "the stub was taken out; put it back"
 
 
 @pytest.fixture(scope="module")
-def stubs():
+def module_service():
     if not (FAULTS / "coved").exists():
         pytest.skip(f"{FAULTS} is not built: tools/compile faults")
     with running(name="tiers", build=FAULTS, COVE_TIER="stub") as (service, client):
         yield service, client
-
-
-@pytest.fixture
-def live(stubs):
-    service, client = stubs
-    yield service, client
-    client.remove_all()
-    assert wait_for(lambda: not client.list())
-
-
-def post(client, path, body=None):
-    answer = client.native("POST", f"/cove/v1/{path}", body if body is not None else {})
-    return answer.status, answer.json
-
-
-def tier(client, sandbox):
-    return client.native("GET", f"/cove/v1/sandboxes/{sandbox}").json["tier"]
 
 
 def created(client, sandbox):
@@ -47,7 +30,7 @@ def created(client, sandbox):
 def test_a_stub_lives_like_all_others(live):
     service, client = live
     sandbox = client.create()
-    assert tier(client, sandbox.id) == created(client, sandbox.id) == "stub"
+    assert client.tier(sandbox.id) == created(client, sandbox.id) == "stub"
     code, out, _ = sandbox.sh("echo $COVE_SANDBOX_ID; hostname; id -u; mount | grep -c cgroup", user="root")
     assert code in (0, 1) and out.split()[0].decode() == sandbox.id and out.split()[2] == b"0"
     assert sandbox.upload("/home/user/f", b"x" * 3000000).status == 200
@@ -66,35 +49,35 @@ def test_a_stub_is_paused_and_resumed(live):
     sandbox = client.create()
     sandbox.sh("(while :; do date +%s%N > /home/user/now; sleep 0.02; done) >/dev/null 2>&1 &")
     assert wait_for(lambda: sandbox.sh("cat /home/user/now")[1])
-    assert post(client, f"sandboxes/{sandbox.id}/pause")[0] == 200
+    assert client.post(f"sandboxes/{sandbox.id}/pause")[0] == 200
     begin = time.time_ns()
     time.sleep(0.3)
-    assert post(client, f"sandboxes/{sandbox.id}/resume")[0] == 200
+    assert client.post(f"sandboxes/{sandbox.id}/resume")[0] == 200
     assert wait_for(lambda: int(sandbox.sh("cat /home/user/now")[1] or 0) > begin) # it is empty while it is written
     # its files alone: kept, and found again by a new box of the same tier
     sandbox.sh("echo kept > /home/user/kept; sync")
-    assert post(client, f"sandboxes/{sandbox.id}/pause", {"memory": False})[0] == 200
-    assert post(client, f"sandboxes/{sandbox.id}/resume")[0] == 200
+    assert client.post(f"sandboxes/{sandbox.id}/pause", {"memory": False})[0] == 200
+    assert client.post(f"sandboxes/{sandbox.id}/resume")[0] == 200
     assert sandbox.sh("cat /home/user/kept; pgrep -c date")[1].split()[0] == b"kept"
-    assert tier(client, sandbox.id) == "stub"
+    assert client.tier(sandbox.id) == "stub"
 
 
 def test_snapshots_and_forks_keep_the_tier(live):
     _, client = live
     for name in ("stub", "container"):
-        status, answer = post(client, "sandboxes", {"tier": name})
+        status, answer = client.post("sandboxes", {"tier": name})
         assert status == 201 and answer["tier"] == name
         sandbox = answer["id"]
-        status, made = post(client, f"sandboxes/{sandbox}/snapshots")
+        status, made = client.post(f"sandboxes/{sandbox}/snapshots")
         assert status in (200, 201), made
-        status, forks = post(client, f"sandboxes/{sandbox}/fork", {"count": 2})
+        status, forks = client.post(f"sandboxes/{sandbox}/fork", {"count": 2})
         assert status in (200, 201), forks
         assert {f["sandbox"]["tier"] for f in forks["forks"]} == {name}
-        status, other = post(client, "sandboxes", {"template": made["ref"]})
+        status, other = client.post("sandboxes", {"template": made["ref"]})
         assert (status, other["tier"]) == (201, name)
         weaker = "container" if name == "stub" else None
         if weaker:
-            status, refused = post(client, "sandboxes", {"template": made["ref"], "tier": weaker})
+            status, refused = client.post("sandboxes", {"template": made["ref"], "tier": weaker})
             assert status == 400 or status == 409, refused
             assert "requires tier stub" in refused["error"]["message"]
 
@@ -102,13 +85,13 @@ def test_snapshots_and_forks_keep_the_tier(live):
 def test_a_stub_outlives_coved(live):
     service, client = live
     sandbox, other = client.create(), client.create(metadata={"cove.tier": "container"})
-    assert tier(client, other.id) == "container"
+    assert client.tier(other.id) == "container"
     with sandbox.start("/bin/sh", "-c", "sleep 1; echo still here") as stream:
         stream.started()
         os.kill(coved_of(service.coved.pid), signal.SIGKILL)
         assert stream.rest()[1] == b"still here\n"
     assert wait_for(lambda: sandbox.works() and other.works())
-    assert (tier(client, sandbox.id), tier(client, other.id)) == ("stub", "container")
+    assert (client.tier(sandbox.id), client.tier(other.id)) == ("stub", "container")
     assert sandbox.kill().status == 204 and other.kill().status == 204
 
 
@@ -120,26 +103,26 @@ def test_other_facades_have_a_word_for_it(live):
             "extensions": {"cove.tier": "container"}}
     answer = client.request("POST", "/v1/sandboxes", body, {"OPEN-SANDBOX-API-KEY": client.key})
     assert answer.status == 202, answer
-    assert tier(client, answer.json["id"]) == "container"
+    assert client.tier(answer.json["id"]) == "container"
     done = service.cove("run", "--tier", "container", "--keep", "--", "true")
     assert done.returncode == 0, done
     listed = service.cove("ls").stdout
     assert " container " in listed
 
 
-def test_unknown_and_missing_ones_are_refused(stubs):
-    _, client = stubs
-    status, refused = post(client, "sandboxes", {"tier": "castle"})
+def test_unknown_and_missing_ones_are_refused(module_service):
+    _, client = module_service
+    status, refused = client.post("sandboxes", {"tier": "castle"})
     assert status == 400 and refused["error"]["message"].startswith("there is no tier 'castle' (available: container, stub"), refused
     answer = client.control("POST", "/v2/sandboxes", {"templateID": "base", "metadata": {"cove.tier": "castle"}})
     assert answer.status == 400 and "there is no tier 'castle'" in answer.json["message"], answer
     with running(name="tiers", build=FAULTS, COVE_STUB_MISSING=MISSING) as (service, client):
-        status, refused = post(client, "sandboxes", {"tier": "stub"})
+        status, refused = client.post("sandboxes", {"tier": "stub"})
         assert status in (400, 409, 412), (status, refused)
         assert refused["error"]["message"].startswith(f"tier stub is not available here: {MISSING} (available: container")
         assert not client.list()
         sandbox = client.create()
-        assert tier(client, sandbox.id) == "container"
+        assert client.tier(sandbox.id) == "container"
         sandbox.kill()
 
 
@@ -147,8 +130,8 @@ def test_what_the_configuration_says(tmp_path):
     config = tmp_path / "cove.yaml"
     config.write_text("tiers: {minimum: stub}\n")
     with running(name="tiers", build=FAULTS, COVE_CONFIG=str(config)) as (_, client):
-        status, refused = post(client, "sandboxes", {"tier": "container"})
+        status, refused = client.post("sandboxes", {"tier": "container"})
         assert status >= 400 and "demands stub at least (available: stub" in refused["error"]["message"], refused
         sandbox = client.create()
-        assert tier(client, sandbox.id) == "stub" and sandbox.works()
+        assert client.tier(sandbox.id) == "stub" and sandbox.works()
         sandbox.kill()

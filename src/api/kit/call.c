@@ -242,7 +242,9 @@ void call_pace(struct call *c, void (*ack)(struct call *c, size_t n))
 void call_paced(struct call *c, size_t n)
 {
     c->unacked += n;
-    if (!http_response_full(c->req))
+    if (http_response_queued(c->req))
+        http_await_sent(c->req);
+    else
         call_on_drain(c->req, c);
 }
 

@@ -242,16 +242,20 @@ static bool port_token_is_ours(void *ctx, struct sandbox *sb)
     return !s->found;
 }
 
+static bool port_is_of_word(char c)
+{
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_' || c == '-';
+}
+
 /* Is one of the words of a header's value what opens us: the API's key, or a sandbox's access token? Tokens of programs are left to them. */
 static bool port_opens_us(struct core *core, struct str value)
 {
-    static const char between[] = " \t,;=\"";
     struct principal who;
 
-    while (value.n) {
+    while (value.p && value.n) {
         size_t n = 0;
 
-        while (n < value.n && !memchr(between, value.p[n], sizeof(between) - 1))
+        while (n < value.n && port_is_of_word(value.p[n]))
             n++;
         struct port_token_search s = {.given = str_n(value.p, n)};
         if (n == SANDBOX_TOKEN_LEN)
@@ -261,6 +265,15 @@ static bool port_opens_us(struct core *core, struct str value)
         value = str_sub(value, MIN(n + 1, value.n));
     }
     return false;
+}
+
+/* The API of SandboxFusion takes the key as a password: "Basic base64(name:KEY)". */
+static bool port_basic_opens_us(struct core *core, struct str value)
+{
+    AUTO_BUF struct buf plain = BUF_INIT(64 * 1024);
+
+    return value.n >= 6 && str_eq_nocase(str_n(value.p, 6), STR("basic ")) &&
+           buf_append_unbase64(&plain, str_trim(str_sub(value, 6))) == 0 && port_opens_us(core, buf_str(&plain));
 }
 
 /* What is in there must not get what opens us, in whichever header a client sends it along. */
@@ -276,7 +289,7 @@ static const char *const *port_headers_to_drop(struct core *core, const struct p
     for (size_t i = 0; i < count; i++) {
         struct http_header h = http_header_at(req, i);
 
-        if (port_opens_us(core, h.value))
+        if (port_opens_us(core, h.value) || port_basic_opens_us(core, h.value))
             names[n++] = arena_strndup(http_arena(req), h.name.p, h.name.n);
     }
     names[n] = NULL;

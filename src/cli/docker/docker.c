@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/docker/docker.h"
 #include "base/mem.h"
+#include "base/path.h"
 #include "cli/cmd/commands.h"
 #include "cli/exec/environment.h"
 #include "cli/files/copy.h"
@@ -27,6 +28,14 @@ enum {
     PULL = 1 << 10,
     NETWORK = 1 << 11,
     VERSION = 1 << 12,
+    RMI = 1 << 13,
+    COMPOSE = 1 << 14, /* before its verb */
+    UP = 1 << 15,
+    DOWN = 1 << 16,
+    CONFIG = 1 << 17,
+    SERVICES = 1 << 18, /* compose ps */
+    PROJECTS = 1 << 19, /* compose ls */
+    PULL_SERVICES = 1 << 20,
 };
 
 enum { OPTIONS_MAX = 40, OPTION_BASE = 1000 };
@@ -121,6 +130,11 @@ static int docker_take_tag(struct docker *d, const char *value)
     return docker_add(d, d->tags, &d->n_tags, value);
 }
 
+static int docker_take_policy(struct docker *d, const char *value)
+{
+    return strcmp(value, "missing") == 0 ? 0 : docker_refuse(d, "--policy %s is not supported", value);
+}
+
 static int docker_ignore(struct docker *d UNUSED, const char *value UNUSED)
 {
     return 0; /* it is so in any case, or is nothing that anybody could tell */
@@ -162,45 +176,51 @@ static const struct docker_option {
     {RUN, 0, "init", false, TAKEN(docker_ignore)},
     {RUN, 'h', "hostname", true, TAKEN(docker_ignore)},
     {RUN, 0, "cap-drop", true, TAKEN(docker_ignore)},
-    {PS, 'a', "all", false, FLAG(all)},
+    {PS | SERVICES | PROJECTS, 'a', "all", false, FLAG(all)},
     {PS, 'f', "filter", true, TAKEN(docker_take_filter)},
     {PS | IMAGES, 0, "no-trunc", false, TAKEN(docker_ignore)},
-    {PS | IMAGES | PULL | BUILD | CP, 'q', "quiet", false, FLAG(quiet)},
-    {PS | IMAGES | INSPECT | VERSION, 'f', "format", true, TEXT(format)},
+    {PS | IMAGES | PULL | BUILD | CP | SERVICES, 'q', "quiet", false, FLAG(quiet)},
+    {INSPECT | VERSION, 'f', "format", true, TEXT(format)},
+    {PS | IMAGES | SERVICES | PROJECTS, 0, "format", true, TEXT(format)},
+    {SERVICES, 0, "status", true, TEXT(status)},
     {LOGS, 'f', "follow", false, FLAG(follow)},
     {STOP, 't', "time", true, TAKEN(docker_ignore)},
-    {RM, 'f', "force", false, FLAG(force)},
+    {RM | RMI, 'f', "force", false, FLAG(force)},
     {RM, 'v', "volumes", false, TAKEN(docker_ignore)},
     {BUILD, 't', "tag", true, TAKEN(docker_take_tag)},
     {BUILD, 'f', "file", true, TEXT(file)},
     {BUILD, 0, "build-arg", true, TAKEN(docker_take_build_arg)},
     {BUILD, 0, "no-cache", false, FLAG(no_cache)},
     {NETWORK, 0, "internal", false, FLAG(internal)},
+    {CP, 'L', "follow-link", false, FLAG(follow)},
+    {COMPOSE, 'p', "project-name", true, TEXT(project)},
+    {COMPOSE, 'f', "file", true, TEXT(file)},
+    {COMPOSE, 0, "ansi", true, TAKEN(docker_ignore)},
+    {COMPOSE, 0, "progress", true, TAKEN(docker_ignore)},
+    {UP, 'd', "detach", false, FLAG(detach)},
+    {UP, 0, "wait", false, TAKEN(docker_ignore)},
+    {UP, 0, "wait-timeout", true, TAKEN(docker_ignore)},
+    {DOWN, 'v', "volumes", false, TAKEN(docker_ignore)},
+    {CONFIG, 0, "images", false, FLAG(images)},
+    {PULL_SERVICES, 0, "ignore-buildable", false, TAKEN(docker_ignore)},
+    {PULL_SERVICES, 0, "policy", true, TAKEN(docker_take_policy)},
 };
 
-/* ps has --filter for -f. */
-static bool docker_has_letter(const struct docker_option *o, unsigned verb)
-{
-    return o->letter && !(verb == PS && strcmp(o->name, "format") == 0) &&
-           !(verb == IMAGES && strcmp(o->name, "format") == 0);
-}
-
-/* ctx->argv from `at` on: the verb, its options, operands. 0, or what to exit with. */
-static int docker_read(struct docker *d, unsigned verb, int at)
+/* The verb, its options, operands. 0, or what to exit with. */
+static int docker_read(struct docker *d, unsigned verb, int argc, char **argv)
 {
     struct option all[OPTIONS_MAX] = {0};
     char letters[2 * OPTIONS_MAX + 3] = ":";
     size_t n = 0, n_letters = 1;
-    int argc = d->ctx->argc - at, id;
-    char **argv = d->ctx->argv + at;
-    if (verb & (RUN | EXEC))
+    int id;
+    if (verb & (RUN | EXEC | COMPOSE))
         memcpy(letters, "+:", n_letters = 2);
     for (size_t i = 0; i < ARRAY_SIZE(docker_options); i++) {
         const struct docker_option *o = &docker_options[i];
         if (!(o->verbs & verb))
             continue;
         all[n++] = (struct option){o->name, o->has_value ? required_argument : no_argument, NULL, OPTION_BASE + (int)i};
-        if (docker_has_letter(o, verb)) {
+        if (o->letter) {
             letters[n_letters++] = o->letter;
             if (o->has_value)
                 letters[n_letters++] = ':';
@@ -216,9 +236,7 @@ static int docker_read(struct docker *d, unsigned verb, int at)
         if (id == '?')
             return docker_refuse(d, "unknown flag: %s", argv[optind - 1]);
         for (size_t i = 0; !o && i < ARRAY_SIZE(docker_options); i++)
-            if ((docker_options[i].verbs & verb) &&
-                (id == OPTION_BASE + (int)i ||
-                 (id == docker_options[i].letter && docker_has_letter(&docker_options[i], verb))))
+            if ((docker_options[i].verbs & verb) && (id == OPTION_BASE + (int)i || id == docker_options[i].letter))
                 o = &docker_options[i];
         assert(o);
         int r = o->take ? o->take(d, optarg) : 0;
@@ -326,26 +344,55 @@ static int docker_verb_rm(struct docker *d)
     return docker_each(d, docker_remove);
 }
 
-static int docker_verb_cp(struct docker *d)
+bool docker_is_remote(const char *text)
 {
-    struct copy_place from, to;
+    size_t n = strcspn(text, ":/");
+    return n > 0 && text[n] == ':';
+}
+
+/* As an archive on stdout, which tar makes inside. */
+static int docker_cp_out(struct docker *d, const char *id, const char *path)
+{
+    AUTO_FREE char *name = mem_strndup(path_base(str_of(path)).p, path_base(str_of(path)).n);
+    AUTO_FREE char *dir = mem_strndup(path_dir(str_of(path)).p, path_dir(str_of(path)).n);
+    char word[] = "exec", tar[] = "tar", options[] = "-ch", place[] = "-C", end[] = "--";
+    options[2] = d->follow ? 'h' : '\0';
+    char *argv[] = {word, (char *)(uintptr_t)id, tar, options, place, dir, end, name, NULL};
+    return docker_do(d->ctx, ARRAY_SIZE(argv) - 1, argv);
+}
+
+int docker_cp(struct docker *d)
+{
     AUTO_JSON json_t *sandbox = NULL;
     if (d->n != 2)
         return docker_refuse(d, "\"docker cp\" requires exactly 2 arguments.");
-    place_parse(d->operands[0], &from);
-    place_parse(d->operands[1], &to);
-    int status = 0;
-    if (from.is_remote == to.is_remote || strcmp(d->operands[0], "-") == 0 || strcmp(d->operands[1], "-") == 0)
-        status = docker_refuse(d, "one side must be NAME:PATH, and the other a path here, which is not -");
-    else if (docker_find(d, from.is_remote ? from.id : to.id, &sandbox) < 0)
-        status = docker_fail(d, DOCKER_FAILED);
-    if (status == 0) {
-        struct copy c = {.ctx = d->ctx, .service = d->s, .id = service_text(sandbox, "id"), .user = "root"};
-        int r = from.is_remote ? copy_from_sandbox(&c, from.path, to.path) : copy_to_sandbox(&c, from.path, to.path);
-        status = r < 0 ? docker_fail(d, DOCKER_FAILED) : 0;
+    const char *from = d->operands[0], *to = d->operands[1];
+    const bool is_from = docker_is_remote(from);
+    if (is_from == docker_is_remote(to) || strcmp(from, "-") == 0)
+        return docker_refuse(d, "one side must be NAME:PATH, and the other a path here; what comes in is not -");
+    const char *remote = is_from ? from : to, *path = strchr(remote, ':') + 1;
+    AUTO_FREE char *name = mem_strndup(remote, (size_t)(path - remote) - 1);
+    if (docker_find(d, name, &sandbox) < 0)
+        return docker_fail(d, DOCKER_FAILED);
+    struct copy c = {.ctx = d->ctx, .service = d->s, .id = service_text(sandbox, "id"), .user = "root"};
+    if (strcmp(to, "-") == 0)
+        return docker_cp_out(d, c.id, path);
+    return (is_from ? copy_from_sandbox(&c, path, to) : copy_to_sandbox(&c, from, path)) < 0
+               ? docker_fail(d, DOCKER_FAILED)
+               : 0;
+}
+
+static int docker_verb_rmi(struct docker *d)
+{
+    int status = d->n ? 0 : docker_refuse(d, "\"docker rmi\" requires at least 1 argument.");
+    for (int i = 0; i < d->n; i++) {
+        AUTO_FREE char *name = docker_template(d->operands[i]);
+        AUTO_FREE char *target = service_path(d->ctx, "/cove/v1/templates?ref=", name, "");
+        if (!target || service_call(d->s, "DELETE", target, NULL, NULL, NULL) < 0)
+            status = docker_fail(d, DOCKER_FAILED);
+        else
+            (void)printf("Untagged: %s\n", d->operands[i]);
     }
-    place_fini(&from);
-    place_fini(&to);
     return status;
 }
 
@@ -404,11 +451,21 @@ static int docker_verb_network(struct docker *d)
     return DOCKER_FAILED;
 }
 
+/* Programs ask whether it is new enough: it answers with the version of Docker that knows these words. */
+#define DOCKER_ENGINE "25.0.0"
+#define DOCKER_COMPOSE "2.24.0"
+
 static int docker_verb_version(struct docker *d)
 {
-    if (d->format && strcmp(d->format, "{{.Server.Version}}") != 0 && strcmp(d->format, "{{.Client.Version}}") != 0)
-        return docker_refuse(d, "--format %s is not supported", d->format);
-    (void)printf(d->format ? "%s\n" : "Docker version %s, build cove\n", COVE_VERSION);
+    const bool is_compose = d->verb[0] == 'c';
+    AUTO_JSON json_t *all = is_compose
+                                ? json_pack("{s:s}", "version", DOCKER_COMPOSE)
+                                : json_pack("{s:{s:s}, s:{s:s, s:{s:s}}}", "Client", "Version", DOCKER_ENGINE, "Server",
+                                            "Version", DOCKER_ENGINE, "Platform", "Name", "cove " COVE_VERSION);
+    if (d->format)
+        return docker_print(d, all);
+    (void)printf("Docker %sversion %s, build cove-%s\n", is_compose ? "Compose " : "",
+                 is_compose ? DOCKER_COMPOSE : DOCKER_ENGINE, COVE_VERSION);
     return 0;
 }
 
@@ -419,7 +476,7 @@ static const struct docker_verb {
 } docker_verbs[] = {
     {"run", RUN, docker_run},
     {"exec", EXEC, docker_exec},
-    {"cp", CP, docker_verb_cp},
+    {"cp", CP, docker_cp},
     {"images", IMAGES, docker_images},
     {"pull", PULL, docker_verb_pull},
     {"ps", PS, docker_ps},
@@ -427,11 +484,22 @@ static const struct docker_verb {
     {"stop", STOP, docker_verb_stop},
     {"kill", STOP, docker_verb_stop},
     {"rm", RM, docker_verb_rm},
+    {"rmi", RMI, docker_verb_rmi},
     {"network", NETWORK, docker_verb_network},
     {"build", BUILD, docker_verb_build},
     {"inspect", INSPECT, docker_inspect},
     {"version", VERSION, docker_verb_version},
     {"--version", VERSION, docker_verb_version},
+    {"compose build", 0, docker_compose_build},
+    {"compose config", CONFIG, docker_compose_config},
+    {"compose cp", CP, docker_compose_cp},
+    {"compose down", DOWN, docker_compose_down},
+    {"compose exec", EXEC, docker_compose_exec},
+    {"compose ls", PROJECTS, docker_compose_ls},
+    {"compose ps", SERVICES, docker_compose_ps},
+    {"compose pull", PULL_SERVICES, docker_compose_pull},
+    {"compose up", UP, docker_compose_up},
+    {"compose version", VERSION, docker_verb_version},
 };
 
 /* ---- small things ---- */
@@ -475,35 +543,46 @@ const char *docker_label(const json_t *sandbox, const char *name)
     return service_text(json_object_get(sandbox, "metadata"), name);
 }
 
+int docker_do(struct context *ctx, int argc, char **argv)
+{
+    struct docker d = {.ctx = ctx, .labels = json_object()};
+    AUTO_FREE char *verb = mem_strdup(argv[0]);
+    int status = 0;
+    if (strcmp(argv[0], "compose") == 0 && (status = docker_read(&d, COMPOSE, argc, argv)) == 0 && d.n) {
+        argc = d.n;
+        argv = d.operands;
+        mem_free(verb);
+        verb = mem_printf("compose %s", argv[0]);
+    }
+    size_t i = 0;
+    d.verb = verb;
+    while (i < ARRAY_SIZE(docker_verbs) && strcmp(docker_verbs[i].name, verb) != 0)
+        i++;
+    if (status == 0 && i == ARRAY_SIZE(docker_verbs))
+        status = docker_refuse(&d, "'%.40s' is not a docker command here", verb);
+    if (status == 0)
+        status = docker_read(&d, docker_verbs[i].options, argc, argv);
+    if (status == 0 && !(d.s = service_open(ctx)))
+        status = docker_fail(&d, DOCKER_USAGE);
+    else if (status == 0)
+        status = docker_verbs[i].run(&d);
+    service_close(d.s);
+    json_decref(d.env);
+    json_decref(d.labels);
+    json_decref(d.compose);
+    return status;
+}
+
 static int docker_main(struct context *ctx)
 {
-    struct docker d = {.ctx = ctx};
     if ((ctx->argc < 2 || strcmp(ctx->argv[1], "--version") != 0) && context_read(ctx, NULL) < 0)
         return context_exit(ctx);
     int at = MAX(ctx->argi, 1);
     if (at + 1 < ctx->argc && (strcmp(ctx->argv[at], "image") == 0 || strcmp(ctx->argv[at], "container") == 0))
         at++; /* "image inspect" */
-    d.verb = at < ctx->argc ? ctx->argv[at] : "";
-    if (!*d.verb || ctx->json)
-        return context_usage(ctx, ctx->json ? "there is --format, and no --json"
-                                            : "which verb? 'cove docker --help' lists them");
-    d.labels = json_object();
-    int status = -1;
-    for (size_t i = 0; status < 0 && i < ARRAY_SIZE(docker_verbs); i++) {
-        if (strcmp(docker_verbs[i].name, d.verb) != 0)
-            continue;
-        status = docker_read(&d, docker_verbs[i].options, at);
-        if (status == 0 && !(d.s = service_open(ctx)))
-            status = docker_fail(&d, DOCKER_USAGE);
-        else if (status == 0)
-            status = docker_verbs[i].run(&d);
-    }
-    if (status < 0)
-        status = docker_refuse(&d, "'%.40s' is not a docker command here", d.verb);
-    service_close(d.s);
-    json_decref(d.env);
-    json_decref(d.labels);
-    return status;
+    return at == ctx->argc || ctx->json ? context_usage(ctx, ctx->json ? "there is --format, and no --json"
+                                                                       : "which verb? 'cove docker --help' lists them")
+                                        : docker_do(ctx, ctx->argc - at, ctx->argv + at);
 }
 
 const struct command cmd_docker = {
@@ -522,7 +601,7 @@ const struct command cmd_docker = {
                    " 127  the command is not there",
     .examples = "cove docker run --rm base sh -c 'echo $((6 * 7))'\n"
                 "cove docker run -d --name box base sleep 2h",
-    .operands = "=run exec ps images inspect logs stop kill rm cp pull build network version",
+    .operands = "=run exec ps images inspect logs stop kill rm rmi cp pull build network compose version",
     .flags_end_at_operand = true,
     .run = docker_main,
 };

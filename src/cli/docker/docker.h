@@ -9,14 +9,16 @@
 #include "cli/build/template_build.h"
 #include "cli/service.h"
 
+#include <limits.h>
+
 enum { DOCKER_FAILED = 1, DOCKER_USAGE = 125, DOCKER_LIST_MAX = 32 };
 
 struct docker {
     struct context *ctx;
     struct service *s;
     const char *verb;
-    bool detach, interactive, tty, removes, all, quiet, follow, force, no_cache, internal, has_no_network;
-    const char *name, *entrypoint, *cwd, *user, *format, *file, *tier, *pull;
+    bool detach, interactive, tty, removes, all, quiet, follow, force, no_cache, internal, has_no_network, images;
+    const char *name, *entrypoint, *cwd, *user, *format, *file, *tier, *pull, *project, *status;
     const char *volumes[DOCKER_LIST_MAX], *build_args[DOCKER_LIST_MAX], *tags[DOCKER_LIST_MAX],
         *filters[DOCKER_LIST_MAX];
     size_t n_volumes, n_build_args, n_tags, n_filters;
@@ -25,15 +27,35 @@ struct docker {
     uint32_t cpu_milli;
     char **operands; /* NULL-terminated */
     int n;
+    json_t *compose;      /* the file, when it was read */
+    char place[PATH_MAX]; /* its directory */
 };
+
+/* Labels of a container that compose made. */
+#define COMPOSE_PROJECT "com.docker.compose.project"
+#define COMPOSE_SERVICE "com.docker.compose.service"
+#define COMPOSE_FILE COMPOSE_PROJECT ".config_files"
+
+/* A command line of docker: argv[0] is the verb, NULL-terminated. An exit code. */
+int docker_do(struct context *ctx, int argc, char **argv);
 
 /* The verbs: exit codes. */
 int docker_run(struct docker *d);
+int docker_cp(struct docker *d);
 int docker_exec(struct docker *d);
 int docker_ps(struct docker *d);
 int docker_images(struct docker *d);
 int docker_inspect(struct docker *d);
 int docker_logs(struct docker *d);
+int docker_compose_build(struct docker *d);
+int docker_compose_config(struct docker *d);
+int docker_compose_cp(struct docker *d);
+int docker_compose_down(struct docker *d);
+int docker_compose_exec(struct docker *d);
+int docker_compose_ls(struct docker *d);
+int docker_compose_ps(struct docker *d);
+int docker_compose_pull(struct docker *d);
+int docker_compose_up(struct docker *d);
 
 /* Says ctx->err as Docker does. Returns `status`. */
 int docker_fail(struct docker *d, int status);
@@ -45,5 +67,15 @@ char *docker_template(const char *image);
 /* All containers; those of one name or id. New references. -1: ctx->err. */
 int docker_containers(struct docker *d, json_t **ret_array) WARN_UNUSED;
 int docker_find(struct docker *d, const char *text, json_t **ret_sandbox) WARN_UNUSED;
+bool docker_is_up(struct docker *d, const json_t *sandbox); /* its own command runs */
+bool docker_has_image(struct docker *d, const char *image);
+bool docker_is_remote(const char *text); /* NAME:PATH */
+
+/* Of the container's own command, as the record has it: prints the output, says how it ended (-1: not yet). -1: ctx->err. */
+int docker_record(struct docker *d, const json_t *sandbox, bool prints, int *ret_status) WARN_UNUSED;
+
+/* By --format. An exit code. */
+int docker_print(struct docker *d, const json_t *object);
+
 const char *docker_label(const json_t *sandbox, const char *name);         /* "": there is none */
 int docker_pull_image(struct docker *d, const char *image, bool is_quiet); /* an exit code */

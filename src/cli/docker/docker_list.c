@@ -5,6 +5,7 @@
 #include "cli/exec/terminal.h"
 #include "cli/print.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -38,7 +39,7 @@ static int docker_format_one(const json_t *object, struct str what, struct buf *
     return 0;
 }
 
-static int docker_print(struct docker *d, const json_t *object)
+int docker_print(struct docker *d, const json_t *object)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
     const char *rest = strcmp(d->format, "json") == 0 ? "{{json .}}" : d->format;
@@ -92,8 +93,7 @@ static int docker_table(struct docker *d, const json_t *all, const char *const *
 
 /* ---- containers ---- */
 
-/* Its own command runs. */
-static bool docker_is_up(struct docker *d, const json_t *sandbox)
+bool docker_is_up(struct docker *d, const json_t *sandbox)
 {
     AUTO_FREE char *target = service_target(service_text(sandbox, "id"), "/processes");
     AUTO_JSON json_t *all = NULL;
@@ -114,15 +114,23 @@ static bool docker_is_up(struct docker *d, const json_t *sandbox)
 static json_t *docker_describe(struct docker *d, const json_t *sandbox)
 {
     const bool is_up = docker_is_up(d, sandbox);
-    const char *at = json_string_value(json_object_get(sandbox, "started_at"));
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "ID", service_text(sandbox, "id"), "Image",
-                     docker_label(sandbox, "docker.image"), "Command", docker_label(sandbox, "docker.command"),
-                     "CreatedAt", at ? at : "", "Names", docker_label(sandbox, "docker.name"), "State",
-                     is_up ? "running" : "exited", "Status", is_up ? "Up" : "Exited", "Ports", "");
+    const char *at = json_string_value(json_object_get(sandbox, "started_at")),
+               *name = docker_label(sandbox, "docker.name");
+    int code = 0;
+    if (!is_up && (docker_record(d, sandbox, false, &code) < 0 || code < 0))
+        code = 128 + SIGKILL; /* the record has no end of what stop ended */
+    AUTO_FREE char *status = is_up ? mem_strdup("Up") : mem_printf("Exited (%d)", code);
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:i}", "ID", service_text(sandbox, "id"),
+                     "Image", docker_label(sandbox, "docker.image"), "Command", docker_label(sandbox, "docker.command"),
+                     "CreatedAt", at ? at : "", "Names", name, "State", is_up ? "running" : "exited", "Status", status,
+                     "Ports", "", "Name", name, "Project", docker_label(sandbox, COMPOSE_PROJECT), "Service",
+                     docker_label(sandbox, COMPOSE_SERVICE), "ExitCode", code);
 }
 
 static bool docker_matches(const struct docker *d, const json_t *sandbox)
 {
+    if (d->project && strcmp(docker_label(sandbox, COMPOSE_PROJECT), d->project) != 0)
+        return false;
     for (size_t i = 0; i < d->n_filters; i++) {
         const char *value = strchr(d->filters[i], '=') + 1;
         AUTO_FREE char *key = mem_strndup(value, strcspn(value, "="));
@@ -148,7 +156,8 @@ int docker_ps(struct docker *d)
     json_array_foreach(all, i, one)
     {
         json_t *line = docker_matches(d, one) ? docker_describe(d, one) : NULL;
-        if (line && (d->all || strcmp(json_string_value(json_object_get(line, "State")), "running") == 0))
+        const char *wanted = d->status ? d->status : d->all ? NULL : "running";
+        if (line && (!wanted || strcmp(json_string_value(json_object_get(line, "State")), wanted) == 0))
             (void)json_array_append(shown, line);
         json_decref(line);
     }
@@ -194,6 +203,12 @@ static int docker_list_images(struct docker *d, const char *image, json_t *ret)
     return 0;
 }
 
+bool docker_has_image(struct docker *d, const char *image)
+{
+    AUTO_JSON json_t *all = json_array();
+    return docker_list_images(d, image, all) == 0 && json_array_size(all);
+}
+
 int docker_images(struct docker *d)
 {
     static const char *const heads[] = {"REPOSITORY", "TAG", "IMAGE ID", "CREATED", "SIZE"};
@@ -215,12 +230,14 @@ int docker_inspect(struct docker *d)
     for (int i = 0; i < d->n; i++) {
         AUTO_JSON json_t *sandbox = NULL, *images = json_array();
         if (docker_find(d, d->operands[i], &sandbox) == 0) {
-            const bool is_up = docker_is_up(d, sandbox);
+            AUTO_JSON json_t *one = docker_describe(d, sandbox);
+            const char *state = service_text(one, "State");
             (void)json_array_append_new(
-                found, json_pack("{s:s, s:o, s:{s:s, s:b}, s:{s:s}}", "Id", service_text(sandbox, "id"), "Name",
-                                 json_sprintf("/%s", docker_label(sandbox, "docker.name")), "State", "Status",
-                                 is_up ? "running" : "exited", "Running", is_up, "Config", "Image",
-                                 docker_label(sandbox, "docker.image")));
+                found,
+                json_pack("{s:s, s:o, s:{s:s, s:b, s:O}, s:{s:s}, s:{s:{}}}", "Id", service_text(sandbox, "id"), "Name",
+                          json_sprintf("/%s", docker_label(sandbox, "docker.name")), "State", "Status", state,
+                          "Running", strcmp(state, "running") == 0, "ExitCode", json_object_get(one, "ExitCode"),
+                          "Config", "Image", docker_label(sandbox, "docker.image"), "NetworkSettings", "Ports"));
         } else if (docker_list_images(d, d->operands[i], images) == 0 && json_array_size(images)) {
             (void)json_array_append_new(found, json_pack("{s:O, s:[s]}", "Id",
                                                          json_object_get(json_array_get(images, 0), "ID"), "RepoTags",

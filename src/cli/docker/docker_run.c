@@ -49,6 +49,9 @@ int docker_exec(struct docker *d)
         return docker_refuse(d, "\"docker exec\" requires at least 2 arguments.");
     if (docker_find(d, d->operands[0], &sandbox) < 0)
         return docker_fail(d, DOCKER_FAILED);
+    const char *cwd = docker_label(sandbox, "docker.cwd"), *user = docker_label(sandbox, "docker.user");
+    d->cwd = d->cwd || !*cwd ? d->cwd : cwd;
+    d->user = d->user || !*user ? d->user : user;
     exec_block_signals();
     int r = docker_command(d, service_text(sandbox, "id"), d->operands + 1, NULL, &status);
     return r ? r : status;
@@ -177,9 +180,10 @@ static int docker_spec(struct docker *d, char *const *argv, json_t **ret_spec, s
                              "container \"%s\".",
                              d->name, service_text(taken, "id"));
     json_t *spec =
-        json_pack("{s:s, s:i, s:{s:s, s:s, s:s%, s:s}}", "template", template_name, "timeout_ms", 0, "metadata",
-                  "docker.image", d->operands[0], "docker.name", d->name ? d->name : "", "docker.command",
-                  buf_len(&command) ? buf_data(&command) : "", buf_len(&command), "docker.rm", d->removes ? "1" : "");
+        json_pack("{s:s, s:i, s:{s:s, s:s, s:s%, s:s, s:s, s:s}}", "template", template_name, "timeout_ms", 0,
+                  "metadata", "docker.image", d->operands[0], "docker.name", d->name ? d->name : "", "docker.command",
+                  buf_len(&command) ? buf_data(&command) : "", buf_len(&command), "docker.rm", d->removes ? "1" : "",
+                  "docker.cwd", d->cwd ? d->cwd : "", "docker.user", d->user ? d->user : "");
     if (!spec)
         return docker_refuse(d, "arguments must be UTF-8");
     *ret_spec = spec;
@@ -269,38 +273,47 @@ static void docker_print_output(const json_t *data)
     }
 }
 
-/* Of the container's own command: the beginning, and the end of what is longer, as the record has it. */
-int docker_logs(struct docker *d)
+/* Of long output, the record has the beginning and the end. */
+int docker_record(struct docker *d, const json_t *sandbox, bool prints, int *ret_status)
 {
-    AUTO_JSON json_t *sandbox = NULL;
     struct str line;
     json_t *object;
     json_int_t start = -1;
-    if (d->n != 1)
-        return docker_refuse(d, "\"docker logs\" requires exactly 1 argument.");
-    if (docker_find(d, d->operands[0], &sandbox) < 0)
-        return docker_fail(d, DOCKER_FAILED);
-    AUTO_FREE char *target =
-        service_target(service_text(sandbox, "id"), "/events?from=1&kind=exec.%s", d->follow ? "&follow=1" : "");
-    if (service_stream(d->s, "GET", target) < 0)
-        return docker_fail(d, DOCKER_FAILED);
-    http_client_timeout(service_client(d->s), -1);
     int r;
+    AUTO_FREE char *target = service_target(service_text(sandbox, "id"), "/events?from=1&kind=exec.%s",
+                                            prints && d->follow ? "&follow=1" : "");
+    *ret_status = -1;
+    if (service_stream(d->s, "GET", target) < 0)
+        return -1;
+    http_client_timeout(service_client(d->s), -1);
     while ((r = service_object(d->s, &line, &object)) > 0) {
         AUTO_JSON json_t *event = object;
-        const json_t *data = json_object_get(event, "data");
+        const json_t *data = json_object_get(event, "data"), *code = json_object_get(data, "exit_code");
         const char *kind = service_text(event, "kind"), *tag = json_string_value(json_object_get(data, "tag"));
         if (strcmp(kind, "exec.start") == 0 && tag && strcmp(tag, DOCKER_TAG) == 0)
             start = json_integer_value(json_object_get(event, "seq"));
         if (start < 0 || json_integer_value(json_object_get(event, "cause")) != start)
             continue;
-        if (strcmp(kind, "exec.output") == 0)
+        if (prints && strcmp(kind, "exec.output") == 0)
             docker_print_output(data);
         if (strcmp(kind, "exec.exit") != 0)
             continue;
+        *ret_status = code ? (int)json_integer_value(code) : 128 + (int)service_number(data, "signal");
         const char *tail = json_string_value(json_object_get(data, "tail"));
-        (void)fputs(tail ? tail : "", stdout);
-        return 0;
+        (void)fputs(prints && tail ? tail : "", stdout);
+        if (prints && d->follow)
+            return 0;
     }
-    return r < 0 ? docker_fail(d, DOCKER_FAILED) : 0;
+    return r;
+}
+
+int docker_logs(struct docker *d)
+{
+    AUTO_JSON json_t *sandbox = NULL;
+    int ended;
+    if (d->n != 1)
+        return docker_refuse(d, "\"docker logs\" requires exactly 1 argument.");
+    return docker_find(d, d->operands[0], &sandbox) < 0 || docker_record(d, sandbox, true, &ended) < 0
+               ? docker_fail(d, DOCKER_FAILED)
+               : 0;
 }

@@ -21,7 +21,7 @@
 
 #define BOOT "/proc/sys/kernel/random/boot_id"
 
-enum { SLEEPERS = 3, PROBES = 4, FILLS = 30 };
+enum { SLEEPERS = 3, PROBES = 30 };
 
 static struct test_disk disk;
 static struct pool *pool;
@@ -85,7 +85,7 @@ static int teardown(void **state)
     for (size_t i = 0; i < SLEEPERS; i++) {
         int ignored UNUSED = pool_kept_drop(pool, ids[i]);
     }
-    for (size_t i = 0; i < FILLS; i++) {
+    for (size_t i = 0; i < PROBES; i++) {
         char probe[16];
         (void)snprintf(probe, sizeof(probe), "probe-%zu", i);
         int ignored UNUSED = pool_kept_drop(pool, probe);
@@ -144,7 +144,7 @@ static void fill_pool(int fd)
     const struct pool_chain nothing = {.n = 0};
     char probe[16];
     int r = 0;
-    for (size_t i = 0; r == 0 && i < FILLS; i++) {
+    for (size_t i = 0; r == 0 && i < PROBES; i++) {
         (void)fill_up(fd, 1 << 20);
         while (fsync(fd) == 0 && fill_up(fd, 4096))
             ;

@@ -29,16 +29,33 @@ enum { KILL_AGAIN_MS = 5000, LOST_WAIT_MS = 500 };
 
 static void kill_again(struct loop_alarm *alarm);
 
+static void life_forget(struct loop_alarm *alarm);
+
+/* By the alarm: whoever walks the table of sandboxes may be what ends them. */
+static void forget_surplus(struct core *core)
+{
+    if (core->n_ended > SANDBOX_KEEP_ENDED_MAX)
+        loop_alarm_set(core->loop, &LIST_FIRST(struct sandbox, &core->ended, node)->forget_alarm, 0, life_forget);
+}
+
 static void life_forget(struct loop_alarm *alarm)
 {
     struct sandbox *sb = container_of(alarm, struct sandbox, forget_alarm);
+    struct core *core = sb->core;
+    list_remove(&sb->node);
+    core->n_ended--;
     sandbox_untable(sb);
     sandbox_unref(sb);
+    forget_surplus(core);
 }
 
-static void sandbox_forget_later(struct sandbox *sb, usec_t after)
+static void sandbox_forget_later(struct sandbox *sb)
 {
-    loop_alarm_set(sb->core->loop, &sb->forget_alarm, clock_mono() + after, life_forget);
+    struct core *core = sb->core;
+    list_append(&core->ended, &sb->node);
+    core->n_ended++;
+    loop_alarm_set(core->loop, &sb->forget_alarm, clock_mono() + SANDBOX_KEEP_ENDED_MS * USEC_PER_MS, life_forget);
+    forget_surplus(core);
 }
 
 static void tell_killer(struct sandbox *sb, const struct err *err)
@@ -133,7 +150,7 @@ static void life_finish(struct sandbox *sb, const struct event_draft *event)
     (void)sandbox_move_to_end(sb, sb->fails ? SANDBOX_FAILED : SANDBOX_ENDED, event);
     exec_sandbox_gone(sb);
     checkpoint_drop(sb);
-    sandbox_forget_later(sb, SANDBOX_KEEP_ENDED_MS * USEC_PER_MS);
+    sandbox_forget_later(sb);
     tell_killer(sb, NULL);
     pause_ends(sb, &why);
 }

@@ -249,6 +249,26 @@ static void end_is_last(void **state)
     }
 }
 
+/* However many end, the latest alone stay in memory, and the first goes before its time. */
+static void ended_ones_are_bounded(void **state)
+{
+    struct world *w = *state;
+    char first[ID_SANDBOX_LEN + 1], id[ID_SANDBOX_LEN + 1] = "";
+    for (size_t i = 0; i <= SANDBOX_KEEP_ENDED_MAX; i++) {
+        struct sup_ended ended = {.cause = SUP_CAUSE_EXITED};
+        memcpy(id, sandbox_info(world_sandbox(w, NULL))->id, sizeof(id));
+        if (i == 0)
+            memcpy(first, id, sizeof(first));
+        if (i == SANDBOX_KEEP_ENDED_MAX)
+            assert_non_null(sandbox_find(w->core, str_of(first)));
+        memcpy(ended.id, id, ID_SANDBOX_LEN);
+        sandbox_on_ended(w->core, &ended);
+    }
+    WAIT(w, w->core->n_ended == SANDBOX_KEEP_ENDED_MAX);
+    assert_null(sandbox_find(w->core, str_of(first)));
+    assert_non_null(sandbox_find(w->core, str_of(id)));
+}
+
 static void agent_hangs_up(void **state)
 {
     struct world *w = *state;
@@ -714,6 +734,7 @@ int main(void)
         TEST(supervisor_dies),
         TEST(ends_wait_for_the_store),
         TEST(old_ones_are_forgotten),
+        TEST(ended_ones_are_bounded),
         cmocka_unit_test(moves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -139,6 +139,8 @@ enum event_kind {
     EVENT_AGENT_VIOLATION, /* it broke the protocol */
     EVENT_AGENT_LOST,
 
+    EVENT_ENV_VIOLATION, /* action: a client refused what came out of an environment */
+
     EVENT_SERVICE_STARTED,   /* this, REFUSED and DENIED: in its own log */
     EVENT_SERVICE_REFUSED,   /* data.what: an action that it did not come to */
     EVENT_SERVICE_DENIED,    /* data.why: a client without a key, with a wrong one, or a user who may not */

@@ -128,7 +128,8 @@ struct sandbox {
     struct list stores;  /* struct storing (snapshot.c): clones of its files, the first is under way */
     struct list pausers; /* struct waiter (pause.c) */
     bool pause_memory, pause_to_disk, pause_asked, resume_cold, resume_asked;
-    bool goes_on;       /* it is made from memory, a snapshot's or a template's */
+    bool goes_on; /* it is made from memory, a snapshot's, a template's or that of whom it is a fork of */
+    bool is_fork;
     bool may_start;     /* that memory is a build's: where it can't be used, the start command is run */
     bool was_kept;      /* nothing of it ran when its end began */
     bool session_broke; /* since it began to be paused, or to be resumed */

@@ -196,6 +196,21 @@ struct sandbox *sandbox_only(struct core *core, const struct principal *who)
     return only;
 }
 
+int sandbox_violated(struct sandbox *sb, const struct actor *actor, const struct sandbox_violation *v, struct err *err)
+{
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    uint64_t seq;
+    event_data_str(&d, "environment", v->environment);
+    if (v->commit.p)
+        event_data_str(&d, "commit", v->commit);
+    if (v->path.p)
+        event_data_str(&d, "path", v->path);
+    event_data_str(&d, "reason", v->reason);
+    return action_permit(sb, actor, EVENT_ENV_VIOLATION, event_data_end(&d), &seq, err) < 0
+               ? -1
+               : keeper_commit(sb->core->keeper, err);
+}
+
 void sandbox_each(struct core *core, bool (*fn)(void *ctx, struct sandbox *sb), void *ctx)
 {
     LIST_FOREACH (struct sandbox, sb, &core->live, node) {

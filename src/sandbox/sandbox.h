@@ -154,6 +154,14 @@ int sandbox_set_timeout(struct sandbox *sb, const struct actor *actor, uint64_t 
 int sandbox_set_metadata(struct sandbox *sb, const struct actor *actor, const struct pair *metadata, size_t n,
                          struct err *err) WARN_UNUSED;
 
+/* A client refused what came out of it; that is recorded. */
+struct sandbox_violation {
+    struct str environment, reason;
+    struct str path, commit; /* null: none is to blame */
+};
+int sandbox_violated(struct sandbox *sb, const struct actor *actor, const struct sandbox_violation *v,
+                     struct err *err) WARN_UNUSED;
+
 /* Figures, sampled every 5 s and kept for the sandbox's life within 4,096 samples (older ones thinned out to every second one). */
 struct sandbox_sample {
     usec_t at; /* real time */

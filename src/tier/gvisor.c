@@ -29,7 +29,7 @@
 #include <unistd.h>
 
 /* As it was found when coved started; the stage, on which boxes are made, sees no program of the host. */
-static int gvisor_runsc = -1; /* owned */
+static struct gvisor_runsc gvisor_runsc = {.fd = -1}; /* owned */
 
 static int gvisor_find(void)
 {
@@ -43,14 +43,15 @@ static int gvisor_find(void)
 }
 
 /* What `runsc flags`, or another thing to ask for, says. */
-static int gvisor_ask(int runsc_fd, const char *what, struct buf *b)
+static int gvisor_ask(int runsc_fd, const char *what, const char *of, struct buf *b)
 {
     int ends[2], status = 0;
     if (pipe2(ends, O_CLOEXEC) < 0)
         return -errno;
     pid_t pid = fork();
     if (pid == 0) {
-        char *const argv[] = {(char[]){"runsc"}, (char *)(uintptr_t)what, NULL}, *const envp[] = {NULL};
+        char *const argv[] = {(char[]){"runsc"}, (char *)(uintptr_t)what, (char *)(uintptr_t)of, NULL}, *const envp[] =
+                                                                                                            {NULL};
         (void)dup2(ends[1], STDOUT_FILENO);
         (void)dup2(ends[1], STDERR_FILENO);
         (void)fexecve(runsc_fd, argv, envp);
@@ -70,7 +71,7 @@ static void gvisor_version(int runsc_fd, char ret_version[static TIER_VERSION_MA
     AUTO_BUF struct buf text = BUF_INIT(4096);
     struct str rest, line = STR_NULL;
     struct stat st = {0};
-    if (gvisor_ask(runsc_fd, "--version", &text) < 0 || fstat(runsc_fd, &st) < 0)
+    if (gvisor_ask(runsc_fd, "--version", NULL, &text) < 0 || fstat(runsc_fd, &st) < 0)
         return;
     rest = buf_str(&text);
     (void)str_split(&rest, '\n', &line);
@@ -80,22 +81,25 @@ static void gvisor_version(int runsc_fd, char ret_version[static TIER_VERSION_MA
 
 static int gvisor_probe(const struct tier_host *host UNUSED, struct tier_powers *ret_powers, struct err *err)
 {
-    AUTO_BUF struct buf flags = BUF_INIT(1 << 20);
+    AUTO_BUF struct buf flags = BUF_INIT(1 << 20), restore = BUF_INIT(1 << 16);
     AUTO_CLOSE int fd = gvisor_find();
     if (fd < 0)
         return err_set(err, ERR_FAILED_PRECONDITION, "there is no runsc in /usr/bin or /usr/local/bin: install gVisor");
-    int r = gvisor_ask(fd, "flags", &flags);
+    int r = gvisor_ask(fd, "flags", NULL, &flags);
+    r = r ? r : gvisor_ask(fd, "help", "restore", &restore);
     if (r < 0)
         return err_errno(err, r, "ask runsc what it can do");
     (void)buf_append_char(&flags, 0);
+    (void)buf_append_char(&restore, 0);
     /* In one of 2022, `ls` of today's coreutils fails. */
     if (buf_error(&flags) || !strstr(buf_data(&flags), "systrap") || !strstr(buf_data(&flags), "-allow-suid"))
         return err_set(err, ERR_FAILED_PRECONDITION,
                        "this runsc is too old, as Debian 12's is: put a newer one into /usr/local/bin");
     gvisor_version(fd, ret_powers->version);
     ret_powers->memory = ret_powers->version[0] != 0;
-    (void)fd_close(gvisor_runsc);
-    gvisor_runsc = TAKE_FD(fd);
+    (void)fd_close(gvisor_runsc.fd);
+    gvisor_runsc =
+        (struct gvisor_runsc){TAKE_FD(fd), !buf_error(&restore) && strstr(buf_data(&restore), "-background")};
     return 0;
 }
 
@@ -104,7 +108,7 @@ static int gvisor_blank(const struct tier_host *host, struct box *box, struct er
     struct container_birth b;
     int tree = -1;
     root_name(box);
-    box->carried_fd = fcntl(gvisor_runsc, F_DUPFD_CLOEXEC, 0); /* what starts it is what it is saved by */
+    box->carried_fd = fcntl(gvisor_runsc.fd, F_DUPFD_CLOEXEC, 0); /* what starts it is what it is saved by */
     if (box->carried_fd < 0)
         return err_errno(err, errno, "copy a descriptor");
     int r = group_make(host, box);
@@ -119,7 +123,7 @@ static int gvisor_blank(const struct tier_host *host, struct box *box, struct er
         return -1;
     pid_t pid = namespace_spawn(b.door.group_fd, root_base(host, box), CLONE_PARENT | CLONE_NEWNET, &box->pidfd);
     if (pid == 0)
-        gvisor_child(b.theirs, host, &b.door, box, gvisor_runsc);
+        gvisor_child(b.theirs, host, &b.door, box, &gvisor_runsc);
     if (container_birth_end(host, box, &b, pid, true, err) < 0)
         return -1;
     if (box->net.ns >= 0)

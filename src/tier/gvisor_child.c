@@ -143,7 +143,7 @@ static void gvisor_build(int root)
 }
 
 NORETURN void gvisor_child(int sock, const struct tier_host *host, const struct cgroup_door *door,
-                           const struct box *box, int runsc_fd)
+                           const struct box *box, const struct gvisor_runsc *runsc)
 {
     char message[1 + TIER_NAME_MAX], name[TIER_NAME_MAX + 1] = "", path[32], what;
     const char *network = box->net.tcp >= 0 ? "--network=sandbox" : "--network=none";
@@ -153,7 +153,7 @@ NORETURN void gvisor_child(int sock, const struct tier_host *host, const struct 
     if (chdir(path) < 0)
         _exit(1);
     int joined = cgroup_door_enter(door);
-    gvisor_settle(sock, host->agent_fd, runsc_fd);
+    gvisor_settle(sock, host->agent_fd, runsc->fd);
     gvisor_must(joined, "join the control group");
     (void)prctl(PR_SET_NAME, "cove-blank", 0, 0, 0);
     (void)umask(022);
@@ -174,10 +174,16 @@ NORETURN void gvisor_child(int sock, const struct tier_host *host, const struct 
     /* --platform=ptrace: systrap's programs crash (SIGSEGV) when their control group was frozen and thawed a few times. --allow-suid: sudo. --overlay2=none: what is written goes to the sandbox's own files, which a snapshot clones. */
     const bool restores = n_fds == 2;
     char run[] = "run", restore[] = "restore", image[] = "--image-path=/proc/self/fd/6"; /* GVISOR_MEMORY */
-    char *const argv[] = {(char[]){"runsc"},          (char[]){"--root=/state"},    (char[]){"--platform=ptrace"},
-                          (char *)(uintptr_t)network, (char[]){"--ignore-cgroups"}, (char[]){"--overlay2=none"},
-                          (char[]){"--allow-suid"},   restores ? restore : run,     (char[]){"--bundle=/bundle"},
-                          restores ? image : name,    restores ? name : NULL,       NULL};
+    char background[] = "--background";
+    char *argv[13] = {(char[]){"runsc"},          (char[]){"--root=/state"},    (char[]){"--platform=ptrace"},
+                      (char *)(uintptr_t)network, (char[]){"--ignore-cgroups"}, (char[]){"--overlay2=none"},
+                      (char[]){"--allow-suid"},   restores ? restore : run,     (char[]){"--bundle=/bundle"}};
+    size_t n = 9;
+    if (restores)
+        argv[n++] = image;
+    if (restores && runsc->loads_late)
+        argv[n++] = background;
+    argv[n] = name;
     char *const envp[] = {(char[]){"PATH=/"}, (char[]){"HOME=/"}, NULL};
     gvisor_tell(TIER_RUNS);
     int null = open("/dev/null", O_RDWR);

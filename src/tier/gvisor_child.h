@@ -8,6 +8,11 @@ struct box;
 struct cgroup_door;
 struct tier_host;
 
-/* Never returns. As container_child(). runsc_fd: the program. */
+struct gvisor_runsc {
+    int fd;
+    bool loads_late; /* what is restored goes on before all of its memory is read */
+};
+
+/* Never returns. As container_child(). */
 NORETURN void gvisor_child(int sock, const struct tier_host *host, const struct cgroup_door *door,
-                           const struct box *box, int runsc_fd);
+                           const struct box *box, const struct gvisor_runsc *runsc);

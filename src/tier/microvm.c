@@ -278,6 +278,7 @@ const struct tier tier_microvm = {
     .summary = "a virtual machine with a kernel of its own",
     .ready = 2,
     .is_sized = true,
+    .halts = true,
     .writes_late = true,
     .network = NETNS_TAP,
     .probe = microvm_probe,

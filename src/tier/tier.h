@@ -155,6 +155,7 @@ struct tier {
     const char *name, *summary; /* summary: what it is, in a line */
     uint32_t ready;             /* at most this many spares are made */
     bool is_sized;    /* with the memory that it is dressed with: one that waits is for requests of that size alone */
+    bool halts;       /* dressed with saved memory, nothing of that runs before start() */
     bool is_named;    /* never had by who names none */
     bool writes_late; /* its files are only complete while it is frozen */
     enum netns_kind network; /* a gate, where its network stack is not the kernel's of its namespace */

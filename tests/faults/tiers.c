@@ -303,6 +303,7 @@ static const struct tier tier_stub = {
     .name = "stub",
     .summary = "a boundary for tests",
     .ready = 2,
+    .halts = true,
     .network = NETNS_GATE,
     .probe = stub_probe,
     .blank = stub_blank,

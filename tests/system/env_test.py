@@ -10,6 +10,7 @@ import subprocess
 import pytest
 from leaks import own_service
 from service import wait_until
+from terminal import Terminal
 
 MARK = "ran-here"
 
@@ -85,6 +86,23 @@ def test_from_a_copy_to_a_merge(service, repo):
     assert git(repo, "for-each-ref", "refs/cove/") == "" and git(repo, "fsck", "--strict", "--no-dangling") == ""
 
 
+def test_an_older_commit_a_shell_and_a_rebase_inside(service, repo):
+    env(service, repo, "create", "old", "--from", "main~1")
+    packed = [json.loads(line) for line in service.cove("log", "--json", service.sandboxes()[0]["id"]).stdout.splitlines()]
+    assert "exec.input" not in [event["kind"] for event in packed] # however large it is, the copy is one event
+    assert inside(service, repo, "old", "git log --format=%s; cat README").stdout == "first\none\n"
+    assert "not a terminal" in env(service, repo, "shell", "old", status=2).stderr
+    terminal = Terminal(service, "env", "--repo", repo, "shell", "old")
+    terminal.expect(b"$ ")
+    terminal.send(b"echo a > a; git add a; git commit -q -m in-a-shell; pwd; exit 7\n")
+    shown, status = terminal.rest()
+    assert status == 7 and str(repo).encode() in shown and git(repo, "log", "-1", "--format=%s", "cove/old") == "in-a-shell"
+    inside(service, repo, "old", "git checkout -q -b side HEAD~1; echo s > s; git add s; git commit -q -m side; git rebase -q cove/old; "
+                                 "git checkout -q cove/old; git merge -q side; git worktree add -q /tmp/other; git worktree list")
+    assert git(repo, "log", "--format=%s", "cove/old").split() == ["side", "in-a-shell", "first"]
+    env(service, repo, "abort", "old")
+
+
 def test_as_a_patch_squashed_or_not_at_all(service, repo):
     env(service, repo, "create", "a", "--shallow")
     assert inside(service, repo, "a", "git log --format=%s").stdout == "second\n"
@@ -143,6 +161,11 @@ def test_a_devcontainer(service, repo):
     (place / "devcontainer.json").write_text('{"image": "x", "features": {"ghcr.io/devcontainers/features/go:1": {}}}')
     git(repo, "commit", "-q", "-a", "-m", "features")
     assert "ghcr.io/devcontainers/features/go:1 is not installed" in env(service, repo, "create", "dev", status=1).stderr and service.sandboxes() == []
+    (place / "devcontainer.json").write_text('{"image": "e2bdev/base", "containerEnv": {"A": "b"}}')
+    git(repo, "commit", "-q", "-a", "-m", "an image")
+    env(service, repo, "create", "image")
+    assert inside(service, repo, "image", "echo $A").stdout == "b\n"
+    env(service, repo, "abort", "image")
     for template in json.loads(service.cove("template", "ls", "--json").stdout):
         if template["name"].startswith("devcontainer-"):
             service.cove("template", "rm", template["name"])
@@ -170,6 +193,10 @@ REFUSED = {
 }
 
 
+BLAMED = {"gitlink": "sub", "gitmodules": ".gitmodules", "absolute link": "link", "link out": "link", "link into .git": "link", "link, then undone": "link",
+          "link that is not committed": "link"}
+
+
 @pytest.mark.parametrize("how", REFUSED)
 def test_what_is_refused_leaves_nothing_here(service, repo, how):
     env(service, repo, "create", "evil")
@@ -178,8 +205,19 @@ def test_what_is_refused_leaves_nothing_here(service, repo, how):
     done = inside(service, repo, "evil", REFUSED[how], status=None)
     assert done.returncode == 125, (done.returncode, done.stdout, done.stderr)
     assert (git(repo, "for-each-ref"), git(repo, "count-objects", "-v").split("garbage")[0]) == before
-    if how != "no commit":
+    sandbox = service.sandboxes()[0]["id"]
+    told = [json.loads(line) for line in service.cove("log", "--json", sandbox).stdout.splitlines()]
+    violations = [event["data"] for event in told if event["kind"] == "env.violation"]
+    if how == "no commit":
+        assert violations == []
+    else:
         assert "refused: " in done.stderr, done.stderr
+        assert len(violations) == 1 and violations[0]["environment"] == "evil" and violations[0]["reason"] in done.stderr.replace("\n", "\\x0a"), violations
+        assert violations[0].get("path") == BLAMED.get(how), violations
+        assert ("commit" in violations[0]) == (how != "git that lies")
+        fed = service.cove("events", "--kind", "env.violation", "--json").stdout
+        assert any(json.loads(line)["sandbox"] == sandbox for line in fed.splitlines()), fed
+        assert "env.violation" in service.cove("log", sandbox).stdout
     assert git(repo, "fsck", "--strict", "--no-dangling") == "" and git(repo, "status", "--short") == ""
     env(service, repo, "abort", "evil")
 
@@ -233,10 +271,10 @@ def test_what_can_not_be_switched_off_is_refused(service, repo, tmp_path, key):
 
 def test_risky_places_are_named(service, repo):
     env(service, repo, "create", "risky")
-    inside(service, repo, "risky", "mkdir -p .github/workflows .vscode; echo x > .github/workflows/x.yml; echo x > .vscode/tasks.json; echo x > Makefile; chmod +x README; "
+    inside(service, repo, "risky", "mkdir -p .github/workflows .vscode .husky; echo x > .husky/pre-commit; echo x > package-lock.json; echo x > Cargo.lock; echo x > .github/workflows/x.yml; echo x > .vscode/tasks.json; echo x > Makefile; chmod +x README; "
            "ln -s README link; printf 'a \\342\\200\\256 b\\n' > hidden; printf 'x\\000y' > bytes; printf 'e\\033[31m' > \"$(printf 'na\\033me')\"")
     said = env(service, repo, "diff", "risky", "--stat").stderr
-    for what in (".github/workflows/x.yml (CI)", ".vscode/tasks.json (an editor", "Makefile (a build", "README (became executable)", "link (a link)", "hidden (characters"):
+    for what in (".husky/pre-commit (a Git hook", "package-lock.json (which packages", "Cargo.lock (which packages", "b/bytes (binary)", ".github/workflows/x.yml (CI)", ".vscode/tasks.json (an editor", "Makefile (a build", "README (became executable)", "link (a link)", "hidden (characters"):
         assert what in said.replace("a/hidden b/", ""), (what, said)
     assert "\033" not in said
 
@@ -345,7 +383,8 @@ def test_killed_at_each_point(service, repo):
         return all(refs) or not any(refs)
 
     forms = {"create": ["create", "made"], "run": ["run", "kept", "--", "sh", "-c", "echo $$ >> b; git add b; git commit -q -m b"], "diff": ["diff", "kept"],
-             "commit": ["commit", "kept", "-m", "c"], "propose": ["propose", "kept"], "rebase": ["rebase", "kept"], "gc": ["gc"]}
+             "commit": ["commit", "kept", "-m", "c"], "propose": ["propose", "kept"], "rebase": ["rebase", "kept"], "apply": ["apply", "kept"],
+             "gc": ["gc"]}
     for word, arguments in forms.items():
         for part in range(4):
             running = service.popen("env", "--repo", repo, *arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
@@ -354,6 +393,8 @@ def test_killed_at_each_point(service, repo):
             running.kill()
             running.wait()
             points += 1
+            # What it was running goes on without it.
+            assert word != "apply" or wait_until(lambda: not (repo / ".git/index.lock").exists() and git(repo, "status", "--short") == "")
             env(service, repo, "gc")
             assert whole("made") and whole("kept"), word
             assert not list((repo / ".git").glob("cove-in-*")) and len(git(repo, "worktree", "list").splitlines()) == 1
@@ -366,7 +407,7 @@ def test_killed_at_each_point(service, repo):
             inner = inside(service, repo, "kept", "git rev-parse HEAD").stdout.strip()
             assert git(repo, "rev-parse", "cove/kept") == inner, word # nothing is left inside alone
             known.add(inner)
-    assert points == 28 and all(git(repo, "cat-file", "-t", commit) == "commit" for commit in known)
+    assert points == 32 and all(git(repo, "cat-file", "-t", commit) == "commit" for commit in known)
     assert git(repo, "fsck", "--strict", "--no-dangling") == "" and env(service, repo, "gc").stdout == "0 left-over directories removed\n"
     env(service, repo, "abort", "kept")
 
@@ -471,7 +512,7 @@ def test_a_proposal_with_its_evidence(service, repo):
                                          "profiles: {quick: {checks: ['true']}}\n")
     git(repo, "add", ".")
     git(repo, "commit", "-q", "-m", "settings")
-    env(service, repo, "create", "fix")
+    env(service, repo, "create", "fix", "--allow", "example.org:443")
     assert "nothing was committed" in env(service, repo, "propose", "fix", status=1).stderr
     inside(service, repo, "fix", "echo three > README; echo 'checks: []' > .cove/env.yaml; printf 'all:\\n' > Makefile; printf 'a\\342\\200\\256b\\n' > odd; "
                                  "git add .; git commit -q -m work; echo x > loose; curl -sS -m 5 https://example.com/; exit 3", status=3)
@@ -483,6 +524,9 @@ def test_a_proposal_with_its_evidence(service, repo):
     told = json.loads(env(service, repo, "propose", "fix", "--profile", "quick", "--json").stdout)
     assert [c["command"] for c in told["checks"]] == ["true"] and told["message"] is None and told["head"] == git(repo, "rev-parse", "cove/fix")
     assert [c.get("exit_code") for c in told["commands"]] == [3, 0] and told["commands"][0]["argv"][0] == "sh"
+    first = told["commands"][0]
+    assert first["cwd"] == str(repo) and first["duration_ms"] >= 0 and first["at"] and first["grade"] == "claimed" and first["reached"] == {}, first
+    assert "example.com" in told["refused"] and "example.com" in first["refused"], (told["refused"], first)
     assert len(service.sandboxes()) == 1 and git(repo, "rev-parse", "refs/cove/proposal/fix") == told["head"]
     # A fork has the labels, and isn't the environment.
     was = json.loads(env(service, repo, "status", "fix", "--json").stdout)["sandbox"]
@@ -491,6 +535,14 @@ def test_a_proposal_with_its_evidence(service, repo):
     assert [one["sandbox"] for one in listed] == [was] and was in env(service, repo, "status", "fix").stdout
     lines = [json.loads(line) for line in git(repo, "notes", "--ref=cove", "show", "cove/fix").splitlines() if line]
     assert [line["kind"] for line in lines] == ["commit", "proposal", "proposal"] and lines[-1]["hash"] == told["hash"]
+    # Notes of another clone, on the same commit and on another one, are joined.
+    theirs = [{"kind": "proposal", "environment": "theirs"}, {"kind": "proposal", "environment": "again"}]
+    for line, commit in zip(theirs, ("cove/fix", "main")):
+        git(repo, "notes", "--ref=theirs", "add", "-m", json.dumps(line), commit)
+    git(repo, "notes", "--ref=cove", "merge", "-q", "-s", "cat_sort_uniq", "theirs")
+    shown = [json.loads(line) for line in git(repo, "notes", "--ref=cove", "show", "cove/fix").splitlines() if line]
+    assert len(shown) == 4 and all(line in shown for line in [*lines, theirs[0]])
+    assert json.loads(git(repo, "notes", "--ref=cove", "show", "main")) == theirs[1]
     # Who applies is a reviewer; an agent's key is none.
     key = lambda scope: json.loads(service.cove("key", "create", "--name", f"k-{scope}", "--scope", scope, "--json").stdout)["key"]
     remote = {"COVE_HOST": f"127.0.0.1:{service.port}"}

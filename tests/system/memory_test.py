@@ -14,7 +14,7 @@ import pytest
 from client import wait_for
 from crash import FAULTS, SETTLE_S
 from leaks import running
-from service import BUILD, TIER, coved_of, wait_until
+from service import BUILD, TIER, children, coved_of, wait_until
 
 is_stub = pytest.mark.skipif(TIER not in (None, "stub"), reason="it tells what the tests' own tier says")
 DEATHS = ["coved.memory.begun", pytest.param("stub.checkpoint", marks=is_stub), "pool.cloned", "coved.memory.saved", "pool.put", "coved.memory.named"]
@@ -123,6 +123,28 @@ def test_forks_go_on_each_by_itself(live):
     assert remembered(client, sandbox.id) == ["shared", "shared"]
     names = {run(client, f["id"], "hostname").strip() for f in forks}
     assert len(names) == 3
+
+
+def remembering(service, word):
+    """Boxes that have it in memory, whether they are anybody's or not."""
+    memories = (Path(f"/proc/{pid}/root/dev/shm/memory") for pid in children(service.coved.pid))
+    return sum(memory.is_file() and memory.read_text().strip() == word for memory in memories)
+
+
+@is_stub
+def test_what_goes_on_from_a_snapshot_waits_for_who_asks_next(live):
+    service, client = live
+    sandbox = client.create().id
+    remember(client, sandbox, "ahead")
+    snapshot = must(client, f"sandboxes/{sandbox}/snapshots", {"memory": True})
+    forks = must(client, f"sandboxes/{sandbox}/fork", {"memory": True, "count": 2})["forks"]
+    others = [must(client, "sandboxes", {"template": snapshot["ref"]})["id"]]
+    assert wait_until(lambda: remembering(service, "ahead") == 2 + len(forks) + 1), remembering(service, "ahead") # of the fork's own memory none waits
+    os.truncate(Path(f"/proc/{service.coved_pid}/root/pool/memory") / snapshot["layer"] / "memory", 2) # and it has all of it
+    others.append(must(client, "sandboxes", {"template": snapshot["ref"]})["id"])
+    assert [remembered(client, other) for other in others] == [["ahead", "ahead"]] * 2
+    assert json.loads(run(client, others[1], "cat /run/cove/restored"))["sandbox"] == others[1]
+    assert client.post("sandboxes", {"template": snapshot["ref"], "cpu_milli": 1500})[0] >= 400 # another size: none is like that
 
 
 def test_paused_to_disk_it_survives_the_service(live):

@@ -196,6 +196,15 @@ void native_sandboxes_timeout(struct call *c)
         native_answer_sandbox(c, 200, c->sandbox);
 }
 
+void native_sandboxes_violation(struct call *c)
+{
+    struct sandbox_violation v = {0};
+    if (CALL_WANTS(c, JSON_NEED_STR("environment", &v.environment), JSON_NEED_STR("reason", &v.reason),
+                   JSON_WANT_STR("path", &v.path), JSON_WANT_STR("commit", &v.commit)) &&
+        call_ok(c, sandbox_violated(c->sandbox, &c->actor, &v, &c->err)))
+        call_empty(c, 204);
+}
+
 void native_sandboxes_metrics(struct call *c)
 {
     AUTO_BUF struct buf b = BUF_INIT(4 << 20);

@@ -181,19 +181,18 @@ static int env_do_list(struct env_call *c)
 
 static int env_do_log(struct env_call *c)
 {
+    AUTO_BUF struct buf text = BUF_INIT(64 << 20);
     int r = env_refresh(&c->e) < 0 ? -1 : 0;
     AUTO_FREE char *range = r < 0 ? NULL : mem_printf("%s..%s", c->e.at.base, c->e.at.head);
     if (r == 0)
-        r = repo_show(&c->e.repo, (const char *const[]){"log", "--no-ext-diff", "--no-textconv", range, "--", NULL});
+        r = REPO_ASK(&c->e.repo, REPO_OURS, &text, "log", "--no-ext-diff", "--no-textconv", range, "--");
+    repo_print(buf_str(&text));
     return env_finish(c, r);
 }
 
 static int env_show_diff(struct env_call *c, const char *from, const char *to)
 {
-    const char *const args[] = {
-        "diff", c->o->stat ? "--stat" : "--patch", "--binary", "--no-ext-diff", "--no-textconv", from, to, "--", NULL};
-    return repo_show(&c->e.repo, args) < 0 || fflush(stdout) < 0 || review_risks(&c->e.repo, from, to, stderr) < 0 ? -1
-                                                                                                                   : 0;
+    return review_changes(&c->e.repo, from, to, c->o->stat ? REVIEW_STAT : REVIEW_PATCH, stderr) < 0 ? -1 : 0;
 }
 
 static int env_do_diff(struct env_call *c)
@@ -284,7 +283,9 @@ static int env_do_apply(struct env_call *c)
     if (r == 0 && !c->o->patch && !c->o->squash && strcmp(c->e.at.base, c->e.at.head) == 0)
         r = err_set(&c->ctx->err, ERR_FAILED_PRECONDITION, "nothing was committed; 'cove env commit', or --patch");
     if (r == 0)
-        r = review_risks(&c->e.repo, c->e.at.base, c->o->patch ? c->e.at.work : c->e.at.head, stderr) < 0 ? -1
+        r = review_changes(&c->e.repo, c->e.at.base, c->o->patch ? c->e.at.work : c->e.at.head, REVIEW_NOTHING,
+                           stderr) < 0
+                ? -1
             : c->o->patch ? env_apply_patch(c)
                           : env_apply_merge(c);
     return env_say(c, r, "applied");

@@ -29,8 +29,9 @@ static const char script_place[] =
 
 static const char script_fill[] =
     "set -e; cd \"$1\"; git init -q .; git symbolic-ref HEAD \"refs/heads/cove/$2\"\n"
-    "[ \"$4\" = whole ] || echo \"$3\" > .git/shallow\n"
-    "git index-pack --stdin > /dev/null; git update-ref \"refs/heads/cove/$2\" \"$3\"; git reset -q --hard\n"
+    "[ \"$4\" = whole ] || echo \"$3\" > .git/shallow; p=.git/objects/pack\n"
+    "chmod a-w $p/new.pack; h=$(git index-pack $p/new.pack)\n"
+    "for x in pack rev idx; do [ ! -e $p/new.$x ] || mv $p/new.$x $p/pack-$h.$x; done; git update-ref \"refs/heads/cove/$2\" \"$3\"; git reset -q --hard\n"
     "for where in --global --local; do git config $where user.name \"$5\"; git config $where user.email \"$6\"; done";
 
 /*
@@ -65,24 +66,37 @@ static const char script_give[] =
     "printf '%s\\n^%s\\n' \"$work\" \"$2\" | git pack-objects --revs --stdout --quiet --delta-base-offset";
 
 /*
- * The same where it is known which paths can differ from those of the commit $3, a line each on stdin: what HEAD has, and of these and of what was committed
- * since what is there. No file of the others is looked at, nor the index. Ignored ones count when they are committed, or added for it.
+ * The same where it is known which paths can differ from those of the commit $3, a line each on stdin: what HEAD has,
+ * and of these and of what was committed since what is there. No file of the others is looked at, nor the index.
+ * Ignored ones count when they are committed, or added for it; where $6 is empty all were committed in $3. Programs
+ * are started only where the shell can't do without.
  */
 static const char script_give_some[] =
     "git() { command git -c core.hooksPath=/dev/null -c core.fsmonitor=false -c core.quotePath=false \"$@\"; }\n"
-    "set -e; cd \"$1\"; head=$(git rev-parse -q --verify 'HEAD^{commit}'); d=$(mktemp -d); trap 'rm -rf \"$d\"' EXIT; cat > \"$d/some\"\n"
-    "[ \"$head\" = \"$3\" ] || git diff-tree -r --no-renames --name-only \"$3\" \"$head\" >> \"$d/some\"\n"
-    "if grep -q '^\"' \"$d/some\"; then exit 1; fi; : > \"$d/there\"; : > \"$d/gone\"\n"
-    "while IFS= read -r p; do if [ -f \"$p\" ] || [ -L \"$p\" ]; then echo \"$p\" >&3; else echo \"D $p\" >&4; fi; done"
-    " < \"$d/some\" 3> \"$d/there\" 4> \"$d/gone\"\n"
-    "if git check-ignore --no-index --stdin < \"$d/there\" > \"$d/ignored\"; then\n"
-    "    sed 's/^/:/' \"$d/ignored\" | git cat-file --batch-check='%(objecttype)' | paste -d ' ' - \"$d/ignored\" | sed -n 's/^blob //p' > \"$d/known\"\n"
-    "    grep -vxFf \"$d/known\" \"$d/ignored\" > \"$d/not\" || :; grep -vxFf \"$d/not\" \"$d/there\" > \"$d/kept\" || :; mv \"$d/kept\" \"$d/there\"\n"
+    "look() { while IFS= read -r p; do if [ -f \"$p\" ] || [ -L \"$p\" ]; then printf '%s\\n' \"$p\" >&3;"
+    " else printf 'D %s\\n' \"$p\" >&4; fi; done; }\n"
+    "set -e; cd \"$1\"; { read -r _ head < .git/HEAD && read -r head < \".git/$head\"; } 2> /dev/null || head=\n"
+    "[ ${#head} = 40 ] || head=$(git rev-parse -q --verify 'HEAD^{commit}')\n"
+    "d=$(mktemp -d); trap 'rm -rf \"$d\"' EXIT; exec 3> \"$d/there\" 4> \"$d/gone\"; look\n"
+    "if [ \"$head\" != \"$3\" ]; then\n"
+    "    git diff-tree -r --no-renames --name-only \"$3\" \"$head\" > \"$d/since\"\n"
+    "    if grep -q '^\"' \"$d/since\"; then exit 1; fi; look < \"$d/since\"\n"
+    "fi; exec 3>&- 4>&-\n"
+    "if [ \"$head$6\" != \"$3\" ] && git check-ignore --no-index --stdin < \"$d/there\" > \"$d/ignored\"; then\n"
+    "    sed 's/^/:/' \"$d/ignored\" | git cat-file --batch-check='%(objecttype)' | paste -d ' ' - \"$d/ignored\" |"
+    " sed -n 's/^blob //p' > \"$d/known\"\n"
+    "    grep -vxFf \"$d/known\" \"$d/ignored\" > \"$d/not\" || :; grep -vxFf \"$d/not\" \"$d/there\" > \"$d/kept\" || :;"
+    " mv \"$d/kept\" \"$d/there\"\n"
     "fi\n"
-    "export GIT_INDEX_FILE=\"$d/index\"; git update-index --add --stdin < \"$d/there\"; git ls-files -s > \"$d/new\"; unset GIT_INDEX_FILE\n"
-    "work=$({ printf 'commit refs/cove/work\\nmark :1\\ncommitter Cove <cove@localhost> 0 +0000\\ndata 13\\nnot committed\\nfrom %s\\n' \"$head\"; cat \"$d/gone\"\n"
-    "    sed 's/^\\([0-7]*\\) \\([0-9a-f]*\\) 0\\t/M \\1 \\2 /' \"$d/new\"; printf '\\nget-mark :1\\nreset refs/cove/work\\nfrom %040d\\n\\n' 0; } |"
-    " git -c fastimport.unpackLimit=1 fast-import --quiet --force); [ -n \"$work\" ]; echo \"$work\"; [ \"$work $head\" != \"$4 $5\" ] || exit 0\n"
+    "export GIT_INDEX_FILE=\"$d/index\"; git update-index --add --stdin < \"$d/there\"; git ls-files -s > \"$d/new\"\n"
+    "unset GIT_INDEX_FILE; tab=$(printf '\\t')\n"
+    "work=$({ printf 'commit refs/cove/work\\nmark :1\\ncommitter Cove <cove@localhost> 0 +0000\\n"
+    "data 13\\nnot committed\\nfrom %s\\n' \"$head\"\n"
+    "    while IFS= read -r p; do printf '%s\\n' \"$p\"; done < \"$d/gone\"\n"
+    "    while IFS=$tab read -r of p; do printf 'M %s %s\\n' \"${of% 0}\" \"$p\"; done < \"$d/new\"\n"
+    "    printf '\\nget-mark :1\\nreset refs/cove/work\\nfrom %040d\\n\\n' 0; } |"
+    " git -c fastimport.unpackLimit=1 fast-import --quiet --force)\n"
+    "[ -n \"$work\" ]; echo \"$work\"; [ \"$work $head\" != \"$4 $5\" ] || exit 0\n"
     "printf '%s\\n^%s\\n' \"$work\" \"$2\" | git pack-objects --revs --stdout --quiet --window=0 --compression=1";
 
 static const char script_rebase[] = "set -e; cd \"$1\"; git index-pack --stdin --fix-thin > /dev/null\n"
@@ -136,6 +150,45 @@ int env_sandboxes(struct env *e, json_t **ret_array)
     return 0;
 }
 
+static void env_forget(struct env *e)
+{
+    mem_free(e->at.head);
+    mem_free(e->at.work);
+    mem_free(e->at.base);
+    e->at = (struct env_commits){NULL, NULL, NULL};
+}
+
+static void env_set_name(struct env *e, const char *name)
+{
+    mem_free(e->name);
+    mem_free(e->head);
+    mem_free(e->work);
+    mem_free(e->base);
+    e->name = mem_strdup(name);
+    e->head = mem_printf("refs/heads/cove/%s", name);
+    e->work = mem_printf("refs/cove/work/%s", name);
+    e->base = mem_printf("refs/cove/base/%s", name);
+}
+
+int env_look(struct env *e)
+{
+    const struct repo_ref refs[] = {{e->base, &e->at.base}, {e->head, &e->at.head}, {e->work, &e->at.work}};
+    env_forget(e);
+    return repo_commits(&e->repo, REPO_THEIRS, refs, ARRAY_SIZE(refs)) == 0
+               ? 0
+               : err_set(&e->ctx->err, ERR_NOT_FOUND, "there is no environment %s", e->name);
+}
+
+/* No git of its own for the refs. */
+static int env_open_repo(struct env *e, const char *path, const char *name)
+{
+    if (!name)
+        return repo_open(e->ctx, path, NULL, 0, &e->repo);
+    env_set_name(e, name);
+    const struct repo_ref refs[] = {{e->base, &e->at.base}, {e->head, &e->at.head}, {e->work, &e->at.work}};
+    return repo_open(e->ctx, path, refs, ARRAY_SIZE(refs), &e->repo);
+}
+
 int env_open(struct context *ctx, const char *path, const char *name, struct env *ret_env)
 {
     AUTO_JSON json_t *all = NULL;
@@ -148,23 +201,18 @@ int env_open(struct context *ctx, const char *path, const char *name, struct env
                        "\"%.64s\" is not a valid name: use lower-case letters and digits, with - and _ between them",
                        name);
     exec_block_signals();
-    if (repo_open(ctx, path, &e->repo) < 0 || !(e->service = service_open(ctx)) || (name && env_sandboxes(e, &all) < 0))
+    if (env_open_repo(e, path, name) < 0 || !(e->service = service_open(ctx)) || (name && env_sandboxes(e, &all) < 0))
         return -1;
-    if (!name)
-        return 0;
     json_array_foreach(all, i, one)
     {
-        const char *id = json_string_value(json_object_get(one, "id"));
-        if (strcmp(id, name) == 0) /* the sandbox's id does as well */
-            name = env_label(one, "cove.env");
+        if (strcmp(json_string_value(json_object_get(one, "id")), name) == 0) { /* the sandbox's id does as well */
+            env_forget(e);
+            env_set_name(e, env_label(one, "cove.env"));
+        }
     }
-    e->name = mem_strdup(name);
-    e->head = mem_printf("refs/heads/cove/%s", name);
-    e->work = mem_printf("refs/cove/work/%s", name);
-    e->base = mem_printf("refs/cove/base/%s", name);
     json_array_foreach(all, i, one)
     {
-        if (e->id || strcmp(env_label(one, "cove.env"), name) != 0)
+        if (e->id || strcmp(env_label(one, "cove.env"), e->name) != 0)
             continue;
         e->id = mem_strdup(json_string_value(json_object_get(one, "id")));
         e->state = mem_strdup(json_string_value(json_object_get(one, "state")));
@@ -172,24 +220,6 @@ int env_open(struct context *ctx, const char *path, const char *name, struct env
         e->copy = env_label(one, "cove.copy") ? mem_strdup(env_label(one, "cove.copy")) : NULL;
     }
     return 0;
-}
-
-static void env_forget(struct env *e)
-{
-    mem_free(e->at.head);
-    mem_free(e->at.work);
-    mem_free(e->at.base);
-    e->at = (struct env_commits){NULL, NULL, NULL};
-}
-
-int env_look(struct env *e)
-{
-    const char *const names[] = {e->base, e->head, e->work};
-    char **const commits[] = {&e->at.base, &e->at.head, &e->at.work};
-    env_forget(e);
-    return repo_commits(&e->repo, REPO_THEIRS, names, ARRAY_SIZE(names), commits) == 0
-               ? 0
-               : err_set(&e->ctx->err, ERR_NOT_FOUND, "there is no environment %s", e->name);
 }
 
 void env_fini(struct env *e)
@@ -220,7 +250,7 @@ static int env_watch(void *ctx)
     struct env_watch *w = ctx;
     struct stat st;
     if (w->file >= 0 && fstat(w->file, &st) == 0 && st.st_size >> 20 > RECEIVED_MAX_MB)
-        return err_set(&w->e->ctx->err, ERR_PERMISSION_DENIED, "refused: more than %d MiB", RECEIVED_MAX_MB);
+        return repo_refuse(&w->e->repo, STR_NULL, "more than 2 GiB");
     if (++w->beats < PROLONG_MS / WATCH_MS)
         return 0;
     w->beats = 0;
@@ -233,7 +263,8 @@ static int env_watch(void *ctx)
 int env_exec(struct env *e, const struct exec_request *request, const struct exec_io *streams,
              struct exec_result *result)
 {
-    struct env_watch watch = {e, streams->stdin_fd < 0 ? streams->stdout_fd : -1, 0};
+    const bool is_ours = request->tag && strcmp(request->tag, ENV_TAG) == 0;
+    struct env_watch watch = {e, is_ours ? streams->stdout_fd : -1, 0};
     struct exec_io io = *streams;
     AUTO(service_close) struct service *s = service_open(e->ctx);
     io.forwards_signals = true;
@@ -241,6 +272,8 @@ int env_exec(struct env *e, const struct exec_request *request, const struct exe
     io.tick_ctx = &watch;
     io.tick_ms = WATCH_MS;
     *result = (struct exec_result){0};
+    if (!is_ours)
+        env_forget(e); /* by its end it is old */
     return s ? exec_in_sandbox(e->ctx, s, request, &io, result) : -1;
 }
 
@@ -297,9 +330,8 @@ int env_wake(struct env *e)
 
 /* ---- the copy ---- */
 
-/* git pack-objects here, what it writes read there. */
-static int env_send(struct env *e, const char *const *args, const char *revisions, const char *script,
-                    char *const *words)
+/* git pack-objects here: *ret_pack is what it writes. */
+static pid_t env_pack(struct env *e, const char *const *args, const char *revisions, int *ret_pack)
 {
     AUTO_CLOSE int list = memfd_create("revisions", MFD_CLOEXEC);
     int ends[2];
@@ -308,28 +340,30 @@ static int env_send(struct env *e, const char *const *args, const char *revision
         return err_errno(&e->ctx->err, errno, "send the repository");
     pid_t pid = repo_start(&e->repo, REPO_OURS, list, ends[1], -1, args);
     (void)fd_close(ends[1]);
-    int sent = pid < 0 ? -1 : env_script(e, script, words, ends[0], -1, NULL);
+    *ret_pack = ends[0];
+    return pid;
+}
+
+/* The end of both sides: what went wrong there says more. */
+static int env_packed(struct env *e, pid_t pid, int pack, int sent)
+{
     struct err why = e->ctx->err;
-    (void)fd_close(ends[0]);
+    (void)fd_close(pack);
     int packed = pid < 0 ? -1 : repo_wait(&e->repo, pid, "pack-objects", STR_NULL);
     if (sent < 0)
         e->ctx->err = why;
     return sent < 0 ? -1 : packed;
 }
 
-static int env_fill(struct env *e, const char *commit, bool whole)
+static int env_send(struct env *e, const char *const *args, const char *revisions, const char *script,
+                    char *const *words)
 {
-    const char *const pack[] = {
-        "pack-objects", "--revs", "--stdout", "--quiet", "--delta-base-offset", whole ? NULL : "--shallow", NULL};
-    AUTO_FREE char *revisions = whole ? mem_printf("%s\n", commit) : mem_printf("--shallow %s\n%s\n", commit, commit);
-    char *const place[] = {e->repo.top, e->user ? e->user : (char *)"user", NULL};
-    char *const fill[] = {e->repo.top,   e->name, (char *)commit, (char *)(whole ? "whole" : "shallow"), e->repo.name,
-                          e->repo.email, NULL};
-    return env_script(e, script_place, place, -1, -1, "root") < 0 ? -1
-                                                                  : env_send(e, pack, revisions, script_fill, fill);
+    int pack = -1;
+    pid_t pid = env_pack(e, args, revisions, &pack);
+    return env_packed(e, pid, pack, pid < 0 ? -1 : env_script(e, script, words, pack, -1, NULL));
 }
 
-static int env_write(struct env *e, const char *path, const char *text)
+static char *env_file(struct env *e, const char *path)
 {
     AUTO_BUF struct buf query = BUF_INIT(2 * 4096);
     AUTO_FREE char *whole = mem_printf("%s/%s", e->repo.top, path);
@@ -338,12 +372,64 @@ static int env_write(struct env *e, const char *path, const char *text)
     buf_append_cstr(&query, "&user=");
     (void)url_encode(&query, str_of(e->user ? e->user : "user"), true);
     buf_append_char(&query, '\0');
-    AUTO_FREE char *target = buf_error(&query) ? NULL : service_target(e->id, "/files?%s", buf_data(&query));
-    return !target || service_begin(e->service, "PUT", target, (int64_t)strlen(text)) < 0 ||
+    return service_target(e->id, "/files?%s", buf_error(&query) ? "" : buf_data(&query));
+}
+
+static int env_write(struct env *e, const char *path, const char *text)
+{
+    AUTO_FREE char *target = env_file(e, path);
+    return service_begin(e->service, "PUT", target, (int64_t)strlen(text)) < 0 ||
                    http_client_write(service_client(e->service), str_of(text)) < 0 ||
                    http_client_end(service_client(e->service)) < 0 || service_answer(e->service, NULL, NULL) < 0
                ? err_prefix(&e->ctx->err, "write %s", path)
                : 0;
+}
+
+/* The pack as a file of the copy, which is one event of the record. Only a whole one is ended. */
+static int env_upload(struct env *e, const char *const *args, const char *revisions, const char *path)
+{
+    enum { PIECE = 1 << 18 };
+    AUTO(service_close) struct service *s = service_open(e->ctx);
+    AUTO_FREE char *target = env_file(e, path), *piece = mem_alloc(PIECE);
+    int pack = -1, sent = s ? service_begin(s, "PUT", target, -1) : -1;
+    pid_t pid = sent < 0 ? -1 : env_pack(e, args, revisions, &pack);
+    ssize_t n = pid < 0 ? 0 : 1;
+    while (n > 0 && sent == 0) {
+        int r = 0;
+        n = read(pack, piece, PIECE);
+        if (exec_pending_signal())
+            sent = err_set(&e->ctx->err, ERR_CANCELED, "interrupted");
+        else if (n < 0)
+            sent = err_errno(&e->ctx->err, errno, "send the repository");
+        else if (n > 0 && (r = http_client_write(service_client(s), str_n(piece, (size_t)n))) < 0)
+            sent = r == -EPIPE && service_answer(s, NULL, NULL) < 0 ? -1 : service_broken(s, r, "send the repository");
+    }
+    if (env_packed(e, pid, pack, sent) < 0)
+        return -1;
+    int r = http_client_end(service_client(s));
+    return r < 0 && r != -EPIPE ? service_broken(s, r, "send the repository") : service_answer(s, NULL, NULL);
+}
+
+static int env_fill(struct env *e, const char *commit, bool whole)
+{
+    /* What isn't stored as a difference is sent as it is: the way is short. */
+    const char *const pack[] = {"pack-objects",
+                                "--revs",
+                                "--stdout",
+                                "--quiet",
+                                "--delta-base-offset",
+                                "--window=0",
+                                "--compression=1",
+                                whole ? NULL : "--shallow",
+                                NULL};
+    AUTO_FREE char *revisions = whole ? mem_printf("%s\n", commit) : mem_printf("--shallow %s\n%s\n", commit, commit);
+    char *const place[] = {e->repo.top, e->user ? e->user : (char *)"user", NULL};
+    char *const fill[] = {e->repo.top,   e->name, (char *)commit, (char *)(whole ? "whole" : "shallow"), e->repo.name,
+                          e->repo.email, NULL};
+    return env_script(e, script_place, place, -1, -1, "root") < 0 ||
+                   env_upload(e, pack, revisions, ".git/objects/pack/new.pack") < 0
+               ? -1
+               : env_script(e, script_fill, fill, -1, -1, NULL);
 }
 
 /* The branch of a copy whose HEAD is the commit's: no git is started for that. */
@@ -431,6 +517,8 @@ int env_create(struct env *e, const char *commit, json_t *spec, const json_t *se
     (void)json_object_set_new(labels, "cove.maker", json_string(strrchr(e->repo.ours, '/') + 1));
     (void)json_object_set_new(spec, "timeout_ms", json_integer(IDLE_MS));
     (void)json_object_set_new(spec, "on_timeout", json_string("pause"));
+    if (repo_find_settings(&e->repo) < 0)
+        return -1;
     AUTO_FREE char *name = kept_name(e, spec, whole_history);
     if ((name && kept_create(e, name, commit, whole_history, spec, &sandbox) < 0) ||
         (!sandbox && service_call(e->service, "POST", "/cove/v1/sandboxes", spec, "making a sandbox", &sandbox) < 0))
@@ -517,8 +605,9 @@ static int env_take(struct env *e, int file)
     AUTO_FREE char *to_work = mem_printf("+refs/in/work:%s", e->work);
     char work[COMMIT + 2] = "";
     struct repo *r = &e->repo;
+    repo_refuse_nothing(r);
     if (pread(file, work, COMMIT + 1, 0) != COMMIT + 1 || strspn(work, "0123456789abcdef") != COMMIT)
-        return err_set(&e->ctx->err, ERR_PERMISSION_DENIED, "refused: no commit");
+        return repo_refuse(r, STR_NULL, "no commit");
     work[COMMIT] = '\0';
     if (e->at.work && strcmp(work, e->at.work) == 0 && lseek(file, 0, SEEK_END) == COMMIT + 1)
         return 0;
@@ -529,7 +618,7 @@ static int env_take(struct env *e, int file)
                    e->at.base, work, work);
     if (repo_git(r, REPO_OURS, &(struct repo_io){file, -1, NULL}, index) < 0 || repo_set_refs(r, REPO_OURS, refs) < 0) {
         AUTO_FREE char *said = mem_strdup(e->ctx->err.msg);
-        return err_set(&e->ctx->err, ERR_PERMISSION_DENIED, "refused: %.200s", said);
+        return repo_refuse(r, STR_NULL, said);
     }
     if (review_check(r, "refs/base", "refs/in/head", "refs/in/work") < 0)
         return -1;
@@ -542,9 +631,13 @@ static int env_take(struct env *e, int file)
                : env_look(e);
 }
 
-/* Paths in the copy that can differ from the kept one that it began with, as the service sees them; a line each. False: that isn't known. */
-static bool env_changed(struct env *e, struct buf *paths)
+/*
+ * Paths in the copy that can differ from the kept one that it began with, as the service sees them; a line each.
+ * *ret_has_new: some of them were not in that. False: that isn't known.
+ */
+static bool env_changed(struct env *e, struct buf *paths, bool *ret_has_new)
 {
+    *ret_has_new = false;
     AUTO(service_close) struct service *s = e->copy ? service_open(e->ctx) : NULL;
     AUTO_FREE char *inside = mem_printf("%s/", e->repo.top), *other = mem_printf("&b=%s", e->id);
     AUTO_FREE char *target = service_path(e->ctx, "/cove/v1/diff?a=", e->copy ? e->copy : "", other);
@@ -569,6 +662,7 @@ static bool env_changed(struct env *e, struct buf *paths)
             json_object_get(line, "path_base64"))
             return false;
         buf_printf(paths, "%s\n", path);
+        *ret_has_new = *ret_has_new || strcmp(change, "added") == 0;
     }
     e->ctx->err.code = ERR_OK;
     *e->ctx->hint = '\0';
@@ -581,14 +675,16 @@ static int env_give(struct env *e, int file)
     AUTO_BUF struct buf paths = BUF_INIT(CHANGED_MAX);
     AUTO_CLOSE int list = memfd_create("changed", MFD_CLOEXEC);
     const char *from = e->copy ? strrchr(e->copy, ':') : NULL;
+    bool has_new;
+    const bool is_known = from && list >= 0 && env_changed(e, &paths, &has_new);
     char *const words[] = {e->repo.top,
                            e->at.base,
                            (char *)(from ? from + 1 : ""),
                            e->at.work ? e->at.work : (char *)"",
                            e->at.head ? e->at.head : (char *)"",
+                           (char *)(is_known && has_new ? "new" : ""),
                            NULL};
-    if (from && list >= 0 && env_changed(e, &paths) &&
-        (!buf_len(&paths) || fd_write_all(list, buf_data(&paths), buf_len(&paths)) == 0) &&
+    if (is_known && (!buf_len(&paths) || fd_write_all(list, buf_data(&paths), buf_len(&paths)) == 0) &&
         lseek(list, 0, SEEK_SET) == 0 && env_script(e, script_give_some, words, list, file, NULL) == 0)
         return 0;
     if (e->ctx->err.code == ERR_CANCELED)
@@ -597,6 +693,21 @@ static int env_give(struct env *e, int file)
     if (ftruncate(file, 0) < 0 || lseek(file, 0, SEEK_SET) < 0)
         return err_errno(&e->ctx->err, errno, "receive what changed");
     return env_script(e, script_give, words, -1, file, NULL);
+}
+
+/* Into the sandbox's record. Whoever asked hears of the refusal in any case. */
+static void env_report(struct env *e, int file)
+{
+    char commit[COMMIT + 1] = "";
+    const struct err why = e->ctx->err;
+    const bool is_named = pread(file, commit, COMMIT, 0) == COMMIT && strspn(commit, "0123456789abcdef") == COMMIT;
+    AUTO_FREE char *target = service_target(e->id, "/violations");
+    AUTO_JSON json_t *body = json_pack("{s:s, s:s, s:s*, s:s*}", "environment", e->name, "reason", e->repo.refused,
+                                       "path", e->repo.refused_path, "commit", is_named ? commit : NULL);
+    if (!body || service_call(e->service, "POST", target, body, NULL, NULL) < 0)
+        (void)fprintf(stderr, "cove env: the refusal is not recorded: %s\n", body ? e->ctx->err.msg : "not UTF-8");
+    e->ctx->err = why;
+    *e->ctx->hint = '\0';
 }
 
 int env_receive(struct env *e)
@@ -610,14 +721,15 @@ int env_receive(struct env *e)
     if (file < 0)
         return err_errno(&e->ctx->err, errno, "write %s", path);
     (void)unlink(path);
-    if (env_give(e, file) < 0)
-        return -1;
+    int r = env_give(e, file);
+    const bool is_given = r == 0;
     /* `git gc` here may take a pack away under a git that reads it; the next one finds what took its place. */
-    int r = env_take(e, file);
-    for (int i = 1; r < 0 && i < TRIES; i++) {
+    for (int i = 0; is_given && (i == 0 || r < 0) && i < TRIES; i++) {
         e->ctx->err.code = ERR_OK;
         r = env_take(e, file);
     }
+    if (r < 0 && e->repo.refused)
+        env_report(e, file);
     return r;
 }
 

@@ -32,7 +32,7 @@ struct env {
     char *head, *work, *base; /* names of refs */
     struct env_commits {
         char *head, *work, *base;
-    } at; /* where these led when env_look() or env_receive() saw them last */
+    } at; /* where these led when env_open(), env_look() or env_receive() saw them last; NULL: not known */
 };
 
 /* -1: ctx->err. name NULL: of the repository alone. There need be no such environment yet. */

@@ -61,6 +61,7 @@ static int proposal_run_checks(struct env *e, const char *head, const json_t *co
     AUTO_JSON json_t *closed = json_pack("{s:s, s:[]}", "default", "deny", "rules"), *checks = json_array();
     AUTO_FREE char *target = service_target(e->id, "/fork");
     struct env fork = *e;
+    fork.at = (struct env_commits){NULL, NULL, NULL};
     json_t *one;
     size_t i;
     *ret_checks = json_incref(checks);
@@ -124,7 +125,7 @@ static int proposal_risks(struct env *e, const char *base, const char *head, jso
     FILE *out = fmemopen(text, RISKS_MAX - 1, "w");
     if (!out)
         return err_errno(&e->ctx->err, errno, "look at the changes");
-    int r = review_risks(&e->repo, base, head, out);
+    int r = review_changes(&e->repo, base, head, REVIEW_NOTHING, out);
     (void)fclose(out);
     if (r >= 0)
         *ret_risks = proposal_lines(text);

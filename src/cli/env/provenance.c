@@ -136,7 +136,7 @@ static int provenance_note(struct env *e, const char *before)
 int provenance_receive(struct env *e)
 {
     struct err seen = e->ctx->err;
-    int r = env_look(e);
+    int r = e->at.base ? 0 : env_look(e);
     AUTO_FREE char *before = mem_strdup(r < 0 ? e->base : e->at.head);
     e->ctx->err = r < 0 ? seen : e->ctx->err; /* the branch was removed here, or env_receive() says it */
     return env_receive(e) < 0 || (strcmp(before, e->at.head) != 0 && provenance_note(e, before) < 0) ? -1 : 0;
@@ -254,7 +254,7 @@ int provenance_why(struct context *ctx, const char *path, const char *file, uint
     AUTO_BUF struct buf subject = BUF_INIT(64 * 1024);
     AUTO_JSON json_t *note = NULL;
     int status = STATUS_FAILED;
-    if (repo_open(ctx, path, &r) < 0 || !(commit = provenance_blame(&r, file, line)) ||
+    if (repo_open(ctx, path, NULL, 0, &r) < 0 || !(commit = provenance_blame(&r, file, line)) ||
         REPO_ASK(&r, REPO_THEIRS, &subject, "log", "-1", "--format=%h %s (%an, %ad)", "--no-show-signature", commit,
                  "--") < 0) {
         repo_fini(&r);

@@ -17,8 +17,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { ARGS_MAX = 256, TEXT_MAX = 1 << 20, COMPLAINT_MAX = 4096, OBJECT = 40 };
-enum { CPU_SECONDS = 900, SHOWN_MAX = 256 << 20 };
+enum { ARGS_MAX = 256, TEXT_MAX = 1 << 20, COMPLAINT_MAX = 4096, OBJECT = 40, NAMES_MAX = 8 };
+enum { CPU_SECONDS = 900, REFUSED_MAX = 200 };
 
 #define OURS_PREFIX "cove-in-"
 
@@ -71,6 +71,30 @@ struct str repo_line(const struct buf *text)
     return s;
 }
 
+void repo_refuse_nothing(struct repo *r)
+{
+    mem_free(r->refused);
+    mem_free(r->refused_path);
+    r->refused = r->refused_path = NULL;
+}
+
+static char *repo_escape(struct str text)
+{
+    AUTO_BUF struct buf shown = BUF_INIT(4 * REFUSED_MAX);
+    terminal_escape(&shown, str_n(text.p, MIN(text.n, (size_t)REFUSED_MAX)));
+    return mem_strndup(buf_len(&shown) ? buf_data(&shown) : "", buf_len(&shown));
+}
+
+int repo_refuse(struct repo *r, struct str path, const char *why)
+{
+    char *escaped = repo_escape(str_of(why));
+    repo_refuse_nothing(r);
+    r->refused = escaped;
+    r->refused_path = path.n ? repo_escape(path) : NULL;
+    return err_set(&r->ctx->err, ERR_PERMISSION_DENIED, "refused: %s%s%s", path.n ? r->refused_path : "",
+                   path.n ? ": " : "", why);
+}
+
 /* ---- git ---- */
 
 static size_t repo_argv(const struct repo *r, enum repo_side side, const char *const *args, char **argv)
@@ -110,8 +134,74 @@ static void repo_environment(const struct repo *r, char **env)
     env[n] = NULL;
 }
 
+/*
+ * Who commits, and what runs programs. Asked with the person's own configuration too, reading of which runs nothing:
+ * "KEY\nTEXT\0" each; of the person's, the last one counts. Attributes of files choose filters and merge drivers among
+ * those that are configured. A filter of no command is none; a merge driver that fails leaves the conflict to the
+ * person.
+ */
+int repo_find_settings(struct repo *r)
+{
+    if (r->name)
+        return 0;
+    AUTO_BUF struct buf text = BUF_INIT(TEXT_MAX);
+    struct str rest, key, value;
+    int ends[2];
+    r->name = mem_strdup("Cove");
+    r->email = mem_strdup("cove@localhost");
+    r->drivers = mem_alloc(ARGS_MAX * sizeof(*r->drivers));
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return err_errno(&r->ctx->err, errno, "start git");
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (dup2(ends[1], 1) == 1)
+            (void)execlp("git", "git", "--git-dir", r->git, "config", "-z", "--get-regexp",
+                         "^(user\\.(name|email)|filter\\..*\\.(clean|smudge|process|required)|merge\\..*\\.driver)$",
+                         (char *)NULL);
+        _exit(127);
+    }
+    (void)fd_close(ends[1]);
+    int failed = fd_read_all(ends[0], &text), status = 0;
+    (void)fd_close(ends[0]);
+    while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    if (pid < 0 || failed < 0 || !WIFEXITED(status) || WEXITSTATUS(status) > 1) /* 1: there is none of all that */
+        return err_set(&r->ctx->err, ERR_FAILED_PRECONDITION, "git can't read the configuration of %s", r->top);
+    rest = buf_str(&text);
+    while (rest.n && str_split(&rest, '\0', &value)) {
+        if (!str_split(&value, '\n', &key) || (str_starts(key, STR("user.")) && !value.n))
+            continue;
+        if (str_starts(key, STR("user."))) {
+            char **what = str_eqc(key, "user.name") ? &r->name : &r->email;
+            mem_free(*what);
+            *what = mem_strndup(value.p, value.n);
+        } else if (str_find_char(key, '=') >= 0) { /* git -c takes what is before it for the key */
+            return err_set(&r->ctx->err, ERR_FAILED_PRECONDITION,
+                           "%s: the configuration has '%.*s', which can't be switched off: a name without '=' can",
+                           r->top, (int)MIN(key.n, 100U), key.p);
+        } else if (r->n_drivers + 2 > ARGS_MAX / 2) {
+            return err_set(&r->ctx->err, ERR_RESOURCE_EXHAUSTED, "%s is configured with too many filters", r->top);
+        } else {
+            r->drivers[r->n_drivers++] = mem_strdup("-c");
+            r->drivers[r->n_drivers++] =
+                mem_printf("%.*s=%s", STR_ARG(key),
+                           str_ends(key, STR(".required")) || str_ends(key, STR(".driver")) ? "false" : "");
+        }
+    }
+    return 0;
+}
+
+/* Whether it matters to this command who commits, or which drivers there are: no driver is any of ours. */
+static bool repo_needs_settings(enum repo_side side, const char *word)
+{
+    return side == REPO_OURS ? strcmp(word, "notes") == 0
+                             : strcmp(word, "rev-parse") != 0 && strcmp(word, "rev-list") != 0;
+}
+
 pid_t repo_start(struct repo *r, enum repo_side side, int in, int out, int err, const char *const *args)
 {
+    if (r->git && repo_needs_settings(side, args[0]) && repo_find_settings(r) < 0)
+        return -1;
     char *argv[ARGS_MAX], *env[64];
     AUTO_CLOSE int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
     size_t n = repo_argv(r, side, args, argv);
@@ -178,27 +268,14 @@ int repo_git(struct repo *r, enum repo_side side, const struct repo_io *io, cons
     return ended;
 }
 
-int repo_show(struct repo *r, const char *const *args)
+void repo_print(struct str text)
 {
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC) < 0)
-        return err_errno(&r->ctx->err, errno, "start git");
     const bool is_tty = isatty(STDOUT_FILENO) == 1;
-    pid_t pid = repo_start(r, REPO_OURS, -1, ends[1], STDERR_FILENO, args);
-    (void)fd_close(ends[1]);
-    AUTO_BUF struct buf text = BUF_INIT(SHOWN_MAX);
-    int e = pid < 0 ? 0 : fd_read_all(ends[0], &text);
-    struct str rest = buf_str(&text), line;
-    (void)fd_close(ends[0]);
-    while (rest.n && str_split(&rest, '\n', &line)) {
+    struct str line;
+    while (text.n && str_split(&text, '\n', &line)) {
         terminal_print(stdout, is_tty, line);
         (void)putchar('\n');
     }
-    if (e == -ENOBUFS) {
-        int ignored UNUSED = repo_wait(r, pid, args[0], STR_NULL);
-        return err_set(&r->ctx->err, ERR_RESOURCE_EXHAUSTED, "git %s: the output is too large to show", args[0]);
-    }
-    return pid < 0 ? -1 : repo_wait(r, pid, args[0], STR_NULL);
 }
 
 char *repo_commit(struct repo *r, enum repo_side side, const char *revision)
@@ -213,21 +290,20 @@ char *repo_commit(struct repo *r, enum repo_side side, const char *revision)
     return mem_strndup(buf_data(&text), OBJECT);
 }
 
-int repo_commits(struct repo *r, enum repo_side side, const char *const *names, size_t n, char **const *ret_commits)
+int repo_commits(struct repo *r, enum repo_side side, const struct repo_ref *refs, size_t n)
 {
-    enum { NAMES_MAX = 8 };
     AUTO_BUF struct buf text = BUF_INIT(NAMES_MAX * (OBJECT + 1));
     const char *args[NAMES_MAX + 2] = {"rev-parse"};
     char *revisions[NAMES_MAX];
     for (size_t i = 0; i < n; i++)
-        args[i + 1] = revisions[i] = mem_printf("%s^{commit}", names[i]);
+        args[i + 1] = revisions[i] = mem_printf("%s^{commit}", refs[i].name);
     int e = repo_git(r, side, &(struct repo_io){-1, -1, &text}, args);
     for (size_t i = 0; i < n; i++)
         mem_free(revisions[i]);
     if (e < 0 || buf_len(&text) != n * (OBJECT + 1))
         return -1;
     for (size_t i = 0; i < n; i++)
-        *ret_commits[i] = mem_strndup(buf_data(&text) + i * (OBJECT + 1), OBJECT);
+        *refs[i].commit = mem_strndup(buf_data(&text) + i * (OBJECT + 1), OBJECT);
     return 0;
 }
 
@@ -363,82 +439,42 @@ static int repo_make_ours(struct repo *r)
     return e < 0 ? err_errno(&r->ctx->err, -e, "make a directory in %s", r->common) : 0;
 }
 
-/*
- * Who commits, and what runs programs. Asked with the person's own configuration too, reading of which runs nothing:
- * "KEY\nTEXT\0" each; of the person's, the last one counts. Attributes of files choose filters and merge drivers among
- * those that are configured. A filter of no command is none; a merge driver that fails leaves the conflict to the
- * person.
- */
-static int repo_find_settings(struct repo *r)
-{
-    AUTO_BUF struct buf text = BUF_INIT(TEXT_MAX);
-    struct str rest, key, value;
-    int ends[2];
-    r->name = mem_strdup("Cove");
-    r->email = mem_strdup("cove@localhost");
-    r->drivers = mem_alloc(ARGS_MAX * sizeof(*r->drivers));
-    if (pipe2(ends, O_CLOEXEC) < 0)
-        return err_errno(&r->ctx->err, errno, "start git");
-    pid_t pid = fork();
-    if (pid == 0) {
-        if (dup2(ends[1], 1) == 1)
-            (void)execlp("git", "git", "--git-dir", r->git, "config", "-z", "--get-regexp",
-                         "^(user\\.(name|email)|filter\\..*\\.(clean|smudge|process|required)|merge\\..*\\.driver)$",
-                         (char *)NULL);
-        _exit(127);
-    }
-    (void)fd_close(ends[1]);
-    int failed = fd_read_all(ends[0], &text), status = 0;
-    (void)fd_close(ends[0]);
-    while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
-        ;
-    if (pid < 0 || failed < 0 || !WIFEXITED(status) || WEXITSTATUS(status) > 1) /* 1: there is none of all that */
-        return err_set(&r->ctx->err, ERR_FAILED_PRECONDITION, "git can't read the configuration of %s", r->top);
-    rest = buf_str(&text);
-    while (rest.n && str_split(&rest, '\0', &value)) {
-        if (!str_split(&value, '\n', &key) || (str_starts(key, STR("user.")) && !value.n))
-            continue;
-        if (str_starts(key, STR("user."))) {
-            char **what = str_eqc(key, "user.name") ? &r->name : &r->email;
-            mem_free(*what);
-            *what = mem_strndup(value.p, value.n);
-        } else if (str_find_char(key, '=') >= 0) { /* git -c takes what is before it for the key */
-            return err_set(&r->ctx->err, ERR_FAILED_PRECONDITION,
-                           "%s: the configuration has '%.*s', which can't be switched off: a name without '=' can",
-                           r->top, (int)MIN(key.n, 100U), key.p);
-        } else if (r->n_drivers + 2 > ARGS_MAX / 2) {
-            return err_set(&r->ctx->err, ERR_RESOURCE_EXHAUSTED, "%s is configured with too many filters", r->top);
-        } else {
-            r->drivers[r->n_drivers++] = mem_strdup("-c");
-            r->drivers[r->n_drivers++] =
-                mem_printf("%.*s=%s", STR_ARG(key),
-                           str_ends(key, STR(".required")) || str_ends(key, STR(".driver")) ? "false" : "");
-        }
-    }
-    return 0;
-}
-
-int repo_open(struct context *ctx, const char *path, struct repo *ret_repo)
+int repo_open(struct context *ctx, const char *path, const struct repo_ref *refs, size_t n, struct repo *ret_repo)
 {
     *ret_repo = (struct repo){.ctx = ctx, .lock = -1};
     struct repo *r = ret_repo;
     AUTO_BUF struct buf text = BUF_INIT(64 * 1024);
-    struct str rest, line[5] = {0};
-    size_t n = 0;
-    if (REPO_ASK(r, REPO_THEIRS, &text, "-C", path, "rev-parse", "--path-format=absolute", "--show-toplevel",
-                 "--git-dir", "--git-common-dir", "--show-object-format") < 0)
+    const char *args[8 + NAMES_MAX + 1] = {"-C",
+                                           path,
+                                           "rev-parse",
+                                           "--path-format=absolute",
+                                           "--show-toplevel",
+                                           "--git-dir",
+                                           "--git-common-dir",
+                                           "--show-object-format"};
+    char *revisions[NAMES_MAX];
+    struct str rest, line[4 + NAMES_MAX] = {0};
+    size_t lines = 0;
+    for (size_t i = 0; i < n; i++)
+        args[8 + i] = revisions[i] = mem_printf("%s^{commit}", refs[i].name);
+    int failed = repo_git(r, REPO_THEIRS, &(struct repo_io){-1, -1, &text}, args);
+    for (size_t i = 0; i < n; i++)
+        mem_free(revisions[i]);
+    for (rest = repo_line(&text); lines < 4 + n && str_split(&rest, '\n', &line[lines]);)
+        lines++;
+    if (failed < 0 && (n == 0 || lines < 4)) /* git stops at a name of which there is no commit */
         return -1;
-    rest = repo_line(&text);
-    while (n < ARRAY_SIZE(line) && str_split(&rest, '\n', &line[n]))
-        n++;
-    if (n != 4 || *line[0].p != '/' || *line[1].p != '/' || *line[2].p != '/')
+    ctx->err.code = ERR_OK;
+    if (lines < 4 || *line[0].p != '/' || *line[1].p != '/' || *line[2].p != '/')
         return err_set(&ctx->err, ERR_FAILED_PRECONDITION, "%s: not a usable repository", path);
     if (!str_eqc(line[3], "sha1"))
         return err_set(&ctx->err, ERR_UNIMPLEMENTED, "repositories of SHA-256 are not supported");
     r->top = mem_strndup(line[0].p, line[0].n);
     r->common = mem_strndup(line[2].p, line[2].n);
     r->git = mem_strndup(line[1].p, line[1].n);
-    return repo_find_settings(r) < 0 || repo_make_ours(r) < 0 ? -1 : 0;
+    for (size_t i = 0; failed == 0 && i < n; i++)
+        *refs[i].commit = mem_strndup(line[4 + i].p, line[4 + i].n);
+    return repo_make_ours(r);
 }
 
 void repo_fini(struct repo *r)
@@ -448,6 +484,7 @@ void repo_fini(struct repo *r)
     (void)fd_close(r->lock);
     for (size_t i = 0; i < r->n_drivers; i++)
         mem_free(r->drivers[i]);
+    repo_refuse_nothing(r);
     mem_free(r->drivers);
     mem_free(r->top);
     mem_free(r->git);

@@ -13,21 +13,35 @@
 
 struct repo {
     struct context *ctx;
-    char *top;    /* its working tree, absolute */
-    char *git;    /* the .git of that working tree */
-    char *common; /* the one of all its working trees: objects and refs */
-    char *ours;   /* the directory of our own */
-    char *name, *email;
-    char **drivers; /* "-c", "filter.NAME.smudge=", ...: those of the repository's configuration, off */
+    char *top;          /* its working tree, absolute */
+    char *git;          /* the .git of that working tree */
+    char *common;       /* the one of all its working trees: objects and refs */
+    char *ours;         /* the directory of our own */
+    char *name, *email; /* of who commits; NULL before repo_find_settings() */
+    char **drivers;     /* "-c", "filter.NAME.smudge=", ...: those of the repository's configuration, off */
     size_t n_drivers;
-    int lock; /* held while `ours` is in use: who finds one without removes it */
+    char *refused, *refused_path; /* by repo_refuse(); NULL: nothing, or none is to blame */
+    int lock;                     /* held while `ours` is in use: who finds one without removes it */
 };
 
 enum repo_side { REPO_OURS, REPO_THEIRS };
 
-/* The repository that the directory `path` is in. -1: ctx->err. */
-int repo_open(struct context *ctx, const char *path, struct repo *ret_repo) WARN_UNUSED;
+/* A ref, and where the name of its commit goes: 40 digits; mem_free(). */
+struct repo_ref {
+    const char *name;
+    char **commit;
+};
+
+/*
+ * The repository that the directory `path` is in, and the commits of several refs, as by repo_commits(), or none of
+ * them. -1: ctx->err.
+ */
+int repo_open(struct context *ctx, const char *path, const struct repo_ref *refs, size_t n,
+              struct repo *ret_repo) WARN_UNUSED;
 void repo_fini(struct repo *r);
+
+/* Finds out who commits and which drivers are to be off; what needs it does so itself. */
+int repo_find_settings(struct repo *r) WARN_UNUSED;
 
 /* Where git reads from and writes to. */
 struct repo_io {
@@ -43,12 +57,16 @@ int repo_git(struct repo *r, enum repo_side side, const struct repo_io *io, cons
 #define REPO_ASK(r, side, text, ...)                                                                                   \
     repo_git(r, side, &(struct repo_io){-1, -1, text}, (const char *const[]){__VA_ARGS__, NULL})
 
-/* The same, writing to our stdout; on a terminal, control characters are shown and not obeyed. */
-int repo_show(struct repo *r, const char *const *args) WARN_UNUSED;
+/* Lines, to stdout; on a terminal, control characters are shown and not obeyed. */
+void repo_print(struct str text);
 
 /* Begun and left to write to *ret_out, for what is passed on meanwhile. repo_wait(): its end. */
 pid_t repo_start(struct repo *r, enum repo_side side, int in, int out, int err, const char *const *args);
 int repo_wait(struct repo *r, pid_t pid, const char *what, struct str complaint) WARN_UNUSED;
+
+/* What came out of a sandbox is not taken, for this path's sake, if it has one. -1: ctx->err, ERR_PERMISSION_DENIED. */
+int repo_refuse(struct repo *r, struct str path, const char *why);
+void repo_refuse_nothing(struct repo *r); /* forgets it */
 
 struct str repo_line(const struct buf *text); /* without line breaks at its end */
 
@@ -56,8 +74,7 @@ struct str repo_line(const struct buf *text); /* without line breaks at its end 
 char *repo_commit(struct repo *r, enum repo_side side, const char *revision);
 
 /* The same of several refs, all or none. */
-int repo_commits(struct repo *r, enum repo_side side, const char *const *names, size_t n,
-                 char **const *ret_commits) WARN_UNUSED;
+int repo_commits(struct repo *r, enum repo_side side, const struct repo_ref *refs, size_t n) WARN_UNUSED;
 
 /* Lines for `git update-ref --stdin`: all are done, or none. */
 int repo_set_refs(struct repo *r, enum repo_side side, const char *lines) WARN_UNUSED;

@@ -30,13 +30,6 @@ static bool review_next(struct str *rest, struct review_change *ret_change)
            str_split(&head, ' ', &word) && str_split(&head, ' ', &ret_change->object);
 }
 
-static int review_refuse(struct repo *r, struct str path, const char *why)
-{
-    AUTO_BUF struct buf shown = BUF_INIT(1024);
-    terminal_escape(&shown, str_n(path.p, MIN(path.n, (size_t)120)));
-    return err_set(&r->ctx->err, ERR_PERMISSION_DENIED, "refused: %.*s: %s", STR_ARG(buf_str(&shown)), why);
-}
-
 static bool review_is_git(struct str part)
 {
     return (part.n == 4 && strncasecmp(part.p, ".git", 4) == 0) ||
@@ -78,7 +71,7 @@ static int review_links(struct repo *r, struct str raw)
     if (n == 0)
         return 0;
     if (n > LINKS_MAX)
-        return err_set(&r->ctx->err, ERR_PERMISSION_DENIED, "refused: more than %d links", LINKS_MAX);
+        return repo_refuse(r, STR_NULL, "more than 4096 links");
     if (list < 0 || buf_error(&wanted) || fd_write_all(list, buf_data(&wanted), buf_len(&wanted)) < 0 ||
         lseek(list, 0, SEEK_SET) < 0)
         return err_set(&r->ctx->err, ERR_INTERNAL, "the links can't be listed");
@@ -92,10 +85,10 @@ static int review_links(struct repo *r, struct str raw)
             continue;
         if (!str_split(&text, '\n', &head) || !str_split(&head, ' ', &word) || !str_split(&head, ' ', &word) ||
             !str_eqc(word, "blob") || str_to_u64(head, &size) < 0 || size > LINK_TEXT_MAX || size + 1 > text.n)
-            return review_refuse(r, c.path, "a link that can't be read");
+            return repo_refuse(r, c.path, "a link that can't be read");
         const char *why = review_link(c.path, str_n(text.p, size));
         if (why)
-            return review_refuse(r, c.path, why);
+            return repo_refuse(r, c.path, why);
         text = str_sub(text, size + 1);
     }
     return 0;
@@ -113,15 +106,15 @@ int review_check(struct repo *r, const char *from, const char *head, const char 
     while (review_next(&rest, &c)) {
         struct str parts = c.path, part;
         if (str_eqc(c.mode, "160000"))
-            return review_refuse(r, c.path, "a repository within the repository");
+            return repo_refuse(r, c.path, "a repository within the repository");
         if (!str_eqc(c.mode, "000000") && c.path.n == 11 && strncasecmp(c.path.p, ".gitmodules", 11) == 0)
-            return review_refuse(r, c.path, "submodules can only be changed here, not inside");
+            return repo_refuse(r, c.path, "submodules can only be changed here, not inside");
         while (str_split(&parts, '/', &part))
             if (!part.n || review_is_git(part) || str_eqc(part, "..") || str_eqc(part, "."))
-                return review_refuse(r, c.path, "no path of a repository");
+                return repo_refuse(r, c.path, "no path of a repository");
     }
     if (rest.n)
-        return err_set(&r->ctx->err, ERR_PERMISSION_DENIED, "refused: a commit that can't be read");
+        return repo_refuse(r, STR_NULL, "a commit that can't be read");
     return review_links(r, buf_str(&text));
 }
 
@@ -213,7 +206,7 @@ static int review_text(struct str patch, FILE *out)
         if (str_starts(line, STR("diff --git "))) {
             path = str_sub(line, 11);
             said = false;
-        } else if (!said && str_starts(line, STR("Binary files "))) {
+        } else if (!said && (str_starts(line, STR("Binary files ")) || str_eqc(line, "GIT binary patch"))) {
             n += review_say(out, path, "binary");
             said = true;
         } else if (!said && line.n && *line.p == '+' && review_hides(line)) {
@@ -224,24 +217,34 @@ static int review_text(struct str patch, FILE *out)
     return n;
 }
 
-int review_risks(struct repo *r, const char *from, const char *to, FILE *out)
+/* One git for both: the records, as text what is asked for, NUL, and the patch. */
+int review_changes(struct repo *r, const char *from, const char *to, enum review_shown shown, FILE *risks)
 {
+    const char *const form = shown == REVIEW_PATCH ? "--binary" : shown == REVIEW_STAT ? "--stat" : "-U0";
     AUTO_BUF struct buf text = BUF_INIT(PATCH_MAX);
     struct review_change c;
-    struct str rest;
+    struct str rest, stat = STR_NULL;
     int n = 0;
-    if (REPO_ASK(r, REPO_OURS, &text, "diff", "--raw", "--patch", "-U0", "-z", "--no-renames", "--no-abbrev",
+    if (REPO_ASK(r, REPO_OURS, &text, "diff", "--raw", "--patch", form, "-z", "--no-renames", "--no-abbrev",
                  "--no-ext-diff", "--no-textconv", from, to, "--") < 0)
         return -1;
-    for (rest = buf_str(&text); review_next(&rest, &c);) {
+    rest = buf_str(&text);
+    while (review_next(&rest, &c))
+        ;
+    (void)str_split(&rest, '\0', &stat);
+    if (shown != REVIEW_NOTHING) {
+        repo_print(shown == REVIEW_STAT ? stat : rest);
+        (void)fflush(stdout);
+    }
+    for (struct str records = buf_str(&text); review_next(&records, &c);) {
         AUTO_FREE char *path = mem_strndup(c.path.p, c.path.n);
         const char *why = review_place(path);
         if (why)
-            n += review_say(out, c.path, why);
+            n += review_say(risks, c.path, why);
         if (str_eqc(c.mode, "120000"))
-            n += review_say(out, c.path, "a link");
+            n += review_say(risks, c.path, "a link");
         if (str_eqc(c.mode, "100755") && !str_eqc(c.old_mode, "100755"))
-            n += review_say(out, c.path, "became executable");
+            n += review_say(risks, c.path, "became executable");
     }
-    return n + review_text(rest, out); /* behind an empty record */
+    return n + review_text(rest, risks);
 }

@@ -13,7 +13,9 @@
 int review_check(struct repo *r, const char *from, const char *head, const char *work) WARN_UNUSED;
 
 /*
- * Says on `out` which changes between two commits deserve a look first: files that build tools, CI, editors or shells run, lock files, links, files that became
- * executable, binary files, characters that hide or reorder text. Returns how many, or -1.
+ * Says on `risks` which changes between two commits deserve a look first: files that build tools, CI, editors or shells
+ * run, lock files, links, files that became executable, binary files, characters that hide or reorder text. Returns how
+ * many, or -1. Before that, what is asked for goes to stdout.
  */
-int review_risks(struct repo *r, const char *from, const char *to, FILE *out);
+enum review_shown { REVIEW_NOTHING, REVIEW_STAT, REVIEW_PATCH };
+int review_changes(struct repo *r, const char *from, const char *to, enum review_shown shown, FILE *risks);

@@ -129,8 +129,8 @@ static void start_in(struct box_entry *e, struct waiting *w)
         boxes_unnote(b, e->id);
     } else {
         b->last = w->outfit;
-        if (b->last
-                .memory) /* whose it is, its programs are told when they go on: nothing of it is ahead of need but a blank */
+        /* Programs are told whose they are when they go on: where that can't wait for an owner, only a blank is made. */
+        if (b->last.memory && (!e->tier->halts || w->request.memory == SUP_MEMORY_ONCE))
             b->last = (struct outfit){.tier = w->outfit.tier};
     }
     network_open_box(b->network, e->id, &e->box.net);
@@ -164,8 +164,10 @@ int boxes_dress(struct box_entry *e, const struct outfit *outfit, struct kept *k
 static struct box_entry *find_warm(struct boxes *b, const struct outfit *like)
 {
     LIST_FOREACH (struct box_entry, e, &b->lists[BOX_WARM], node) {
-        bool fits = !like->tier->is_sized || (e->outfit.limits.memory_bytes == like->limits.memory_bytes &&
-                                              e->outfit.limits.cpu_milli == like->limits.cpu_milli);
+        bool has_size = e->outfit.limits.memory_bytes == like->limits.memory_bytes &&
+                        e->outfit.limits.cpu_milli == like->limits.cpu_milli &&
+                        e->outfit.disk_bytes == like->disk_bytes;
+        bool fits = e->outfit.memory == like->memory && (has_size || !(like->tier->is_sized || like->memory));
         if (e->tier == like->tier && fits && strcmp(e->outfit.layer, like->layer) == 0)
             return e;
     }
@@ -199,7 +201,7 @@ static bool serve_one(struct boxes *b, struct waiting *w)
     struct err err;
     struct kept *kept = NULL;
     int r = look_for_kept(b, w, &kept, &err);
-    struct box_entry *e = r > 0 && !kept && !w->outfit.memory ? find_warm(b, &w->outfit) : NULL;
+    struct box_entry *e = r > 0 && !kept ? find_warm(b, &w->outfit) : NULL;
     bool warm = e != NULL;
     if (r > 0 && !e)
         e = boxes_find_blank(b, w->outfit.tier);
@@ -387,7 +389,7 @@ void boxes_create(struct boxes *b, uint64_t asked, const struct sup_create *requ
                                             .cpu_milli = request->cpu_milli,
                                             .pids = request->pids ? request->pids : default_pids};
     w->outfit.disk_bytes = request->disk_bytes;
-    w->outfit.memory = request->memory;
+    w->outfit.memory = request->memory != SUP_MEMORY_NONE;
     (void)snprintf(w->outfit.layer, sizeof(w->outfit.layer), "%s", request->layer);
     b->last_create = clock_mono();
     boxes_ahead_is_needed(b);

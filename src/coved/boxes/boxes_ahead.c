@@ -94,7 +94,7 @@ void boxes_drop_unused(struct boxes *b, const char *layer)
 static struct want *find_want(const struct boxes *b, const struct outfit *outfit)
 {
     struct want *w = map_count(&b->wants) ? map_get(&b->wants, str_of(outfit->layer)) : NULL;
-    return w && w->outfit.tier == outfit->tier ? w : NULL;
+    return w && w->outfit.tier == outfit->tier && !outfit->memory ? w : NULL;
 }
 
 /* Nobody's, and not on its way out. */
@@ -111,7 +111,8 @@ struct ahead_stock {
 
 static bool is_last(const struct boxes *b, const struct outfit *outfit)
 {
-    return outfit->tier == b->last.tier && strcmp(outfit->layer, b->last.layer) == 0;
+    return outfit->tier == b->last.tier && outfit->memory == b->last.memory &&
+           strcmp(outfit->layer, b->last.layer) == 0;
 }
 
 static uint32_t ready_wanted(const struct boxes *b, const struct tier *tier)

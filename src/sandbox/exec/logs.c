@@ -24,6 +24,7 @@ static const char *level_of(enum event_kind kind)
     case EVENT_SANDBOX_FAILED:
     case EVENT_AGENT_VIOLATION:
     case EVENT_AGENT_LOST:
+    case EVENT_ENV_VIOLATION:
     case EVENT_EXEC_FAILED:
         return "error";
     case EVENT_GUARD_DENIED:

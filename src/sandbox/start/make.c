@@ -129,6 +129,7 @@ struct sandbox *make_fork(const struct sandbox *of, const char *layer, uint64_t 
     struct arena *a = &sb->arena;
     struct sandbox_info *i = &sb->info;
     const struct sandbox_info *from = &of->info;
+    sb->is_fork = true;
     i->tenant = from->tenant;
     i->template_id = make_copy(a, from->template_id);
     i->template_alias = make_copy(a, from->template_alias);

@@ -81,6 +81,9 @@ NORETURN static void vm_execute(const struct jail *jail, const struct vmm *vmm, 
     vmm->command(spec, &command);
     if (r == 0 && prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
         r = -errno;
+    /* Of a huge page for translated code most would stay unused, in each machine. */
+    if (r == 0 && spec->emulated && prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) < 0)
+        r = -errno;
     const int kept[] = {spec->wire_fd,    spec->console_fd, spec->monitor_fd,
                         spec->devices_fd, spec->net_fd,     spec->incoming_fd};
     for (size_t i = 0; r == 0 && i < ARRAY_SIZE(kept); i++)

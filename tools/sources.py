@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """For the checks: which files there are, and how a finding is told (file:line: what)."""
 
+import os
 import re
 import subprocess
 import sys
@@ -14,6 +15,27 @@ def files(*patterns):
     listed = subprocess.run(["git", "-C", TOP, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *patterns],
                             check=True, capture_output=True, text=True).stdout
     return sorted(p for name in listed.split("\0") if name and (p := TOP / name).is_file())
+
+
+def git(*words):
+    done = subprocess.run(["git", "-C", TOP, *words], capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def changed():
+    """
+    (commit, files that are not as they were there). By default that is where this branch left main, and on main itself 20 commits ago; COVE_BASE
+    names another. (None, None): nobody knows.
+    """
+    head, since = git("rev-parse", "HEAD"), None
+    for name in filter(None, (os.environ.get("COVE_BASE"), "origin/main", "main")):
+        left = git("merge-base", "HEAD", name)
+        if left and left != head:
+            since = left
+            break
+    since = since or git("rev-parse", "--verify", "-q", "HEAD~20")
+    listed = git("diff", "--name-only", since, "--") if since else None
+    return (None, None) if listed is None else (since, set(listed.split("\n")) - {""})
 
 
 def is_test(path):

@@ -423,12 +423,9 @@ static size_t gate_traces(enum event_kind kind)
     volume_each(w->core, TENANT_ANY, gate_count_volume, &volumes);
     n += kind == EVENT_VOLUME_CREATE ? volumes : 0;
     n += world_count_events(w, SERVICE_LOG_ID, kind) + world_count_events(w, site.volume, kind);
-    for (struct list *it = w->core->live.next; it != &w->core->live; it = it->next)
-        n += world_count_events(w, container_of(it, struct sandbox, node)->info.id, kind);
     size_t at = 0;
     for (struct sandbox *sb; (sb = map_next(&w->core->by_id, &at));)
-        if (list_empty(&sb->node) || sb->info.hidden) /* volumes are opened by a hidden one */
-            n += world_count_events(w, sb->info.id, kind);
+        n += world_count_events(w, sb->info.id, kind);
     return n;
 }
 

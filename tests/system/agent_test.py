@@ -76,6 +76,39 @@ def test_from_a_kit_to_a_review(service, repo):
     assert service.cove("secret", "rm", "agent.MODEL_KEY").returncode == 0
 
 
+def test_a_key_from_the_vault(service, repo):
+    assert service.cove("secret", "set", "MODEL_KEY", input="the-real-key\n").returncode == 0
+    try:
+        done = agent(service, repo, "fake")
+        stand_in = done.stdout.split()[1]
+        policy = json.loads(service.cove("policy", "show", service.sandboxes()[0]["id"], "--json").stdout)
+    finally:
+        assert service.cove("secret", "rm", "MODEL_KEY").returncode == 0
+    assert stand_in.startswith("sk-") and "the-real-key" not in done.stdout + done.stderr
+    assert policy["inject"][0]["placeholders"] == [{"sentinel": stand_in, "secret": "MODEL_KEY"}], policy
+
+
+def test_the_operators_kit_replaces_the_one_that_comes_along(service, repo, tmp_path):
+    (tmp_path / "etc/cove/kits").mkdir(parents=True)
+    (tmp_path / "etc/cove/kits/fake.yaml").write_text("summary: the operator's\ncommand: [echo, operator]\n")
+    in_etc = lambda *words: subprocess.run(["unshare", "-m", "sh", "-c", f"mount -t overlay -o lowerdir={tmp_path}/etc:/etc none /etc && exec \"$@\"", "sh", BUILD / "cove", *words],
+                                           cwd=repo, env={**os.environ, **service.env}, capture_output=True, text=True, timeout=100, check=False)
+    assert "fake    the operator's" in in_etc("agent", "--list").stdout and "fake    a stand-in" in service.cove("agent", "--list").stdout
+    assert in_etc("agent", "fake", "--", "word").stdout == "operator word\n"
+
+
+def test_the_first_start_builds_the_template(service, repo, tmp_path):
+    (tmp_path / "recipes/recipe").mkdir(parents=True)
+    (tmp_path / "recipes/recipe/Dockerfile").write_text("FROM base\nRUN echo made > /made\n")
+    (tmp_path / "recipes/recipe/recipe").write_text("version: 1\nsummary: x\n")
+    (service.kits / "built.yaml").write_text("summary: x\ntemplate: recipe\ncommand: [cat, /made]\n")
+    env = {"COVE_TEMPLATES": str(tmp_path / "recipes")}
+    first, second = (agent(service, repo, "built", "--name", name, status=None, env=env) for name in ("one", "two"))
+    (service.kits / "built.yaml").unlink()
+    assert first.stdout == second.stdout == "made\n"
+    assert "the template recipe is built first" in first.stderr and "RUN echo made" in first.stderr and "built first" not in second.stderr, first
+
+
 def test_caches_are_of_one_repository(service, repo, tmp_path):
     other = tmp_path / "other"
     subprocess.run(["git", "clone", "-q", repo, other], check=True)

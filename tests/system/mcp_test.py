@@ -141,6 +141,38 @@ def test_a_client_that_leaves_takes_its_command_along(service):
     bridge.end()
 
 
+def test_files_changes_copies_and_denials(service):
+    bridge = Bridge(service).begin()
+    box = bridge.tool("sandbox_create")["sandbox"]
+    tool = lambda what, **arguments: bridge.ask("tools/call", name=what, arguments={"sandbox": box, **arguments})["result"]["structuredContent"]
+    tool("file_write", path="/tmp/d/one.py", content="x = 1\nif x == 1:\n    x = 1\n")
+    tool("file_write", path="/tmp/d/two.txt", content="x = 1\n")
+    assert [(m["path"], m["line"]) for m in tool("file_search", pattern="x = [0-9]", path="/tmp/d", include="*.py")["matches"]] == [("/tmp/d/one.py", 1), ("/tmp/d/one.py", 3)]
+    assert len(tool("file_search", pattern="x = [0-9]", path="/tmp/d", fixed=True)["matches"]) == 0
+    several = bridge.ask("tools/call", name="file_edit", arguments={"sandbox": box, "path": "/tmp/d/one.py", "search": "x = 1", "replace": "x = 2"})["result"]
+    assert several["isError"], several
+    assert tool("file_edit", path="/tmp/d/one.py", search="x = 1", replace="x = 2", which="2")["replaced"] == 1
+    assert tool("file_read", path="/tmp/d/one.py", start_line=2, end_line=3)["content"] == "if x == 1:\n    x = 2\n"
+    assert {(e["path"], e["type"]) for e in tool("file_list", path="/tmp", depth=2)["entries"]} >= {("/tmp/d", "directory"), ("/tmp/d/two.txt", "file")}
+    assert {("added", "/tmp/d/one.py"), ("added", "/tmp/d/two.txt")} <= {(c["change"], c["path"]) for c in tool("diff")["changes"]}
+    copy, = tool("fork")["forks"]
+    kept = tool("snapshot", name="kept-files")["snapshot"]
+    again = bridge.tool("sandbox_create", template=kept)["sandbox"]
+    for other in (copy["sandbox"], again):
+        assert bridge.tool("file_read", sandbox=other, path="/tmp/d/two.txt")["content"] == "x = 1\n"
+    assert {box, copy["sandbox"], again} <= {one["sandbox"] for one in bridge.tool("sandbox_list")["sandboxes"]}
+    assert tool("policy_show")["policy"]["default"] == "deny"
+    tool("exec", argv=["curl", "-sS", "-m", "5", "http://denied.example/"])
+    assert wait_until(lambda: "denied.example" in json.dumps(tool("denials_list")))
+    assert all("denied" in e["kind"] for e in tool("denials_list")["events"])
+    seen = tool("events_since", kinds=["exec."])
+    assert {"exec.start", "exec.exit"} <= {e["kind"] for e in seen["events"]} and tool("events_since", **{"from": seen["next"]})["next"] >= seen["next"]
+    for one in (copy["sandbox"], again, box):
+        bridge.tool("sandbox_kill", sandbox=one)
+    assert service.cove("snapshot", "rm", "kept-files").returncode == 0
+    bridge.end()
+
+
 THEIRS = {f"environment_{name}" for name in ("open", "create", "update_metadata", "config", "list", "run_cmd", "file_read", "file_list", "file_write", "file_edit",
                                              "file_delete", "add_service", "checkpoint", "log", "diff")}
 

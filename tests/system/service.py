@@ -175,8 +175,9 @@ def kept_templates():
 
 
 # Most of the base template, which tests of storage have no use for; each of them writes a copy of the rest.
-NOT_SLIM = ("usr/bin/x86_64-linux-gnu-*", "usr/include/*", "usr/lib/file", "usr/lib/gcc/*", "usr/lib/git-core", "usr/lib/node_modules", "usr/lib/python3/dist-packages/*",
-            "usr/lib/*/*.a", "usr/lib/*/gconv", "usr/lib/*/perl", "usr/share/doc/*", "usr/share/info/*", "usr/share/locale/*", "usr/share/man/*",
+NOT_SLIM = ("usr/bin/gh", "usr/bin/x86_64-linux-gnu-*", "usr/include/*", "usr/lib/file", "usr/lib/gcc/*", "usr/lib/git-core", "usr/lib/node_modules",
+            "usr/lib/python3/dist-packages/*", "usr/lib/*/*.a", "usr/lib/*/lib*san.so*", "usr/lib/*/gconv", "usr/lib/*/perl", "usr/local/bin/*",
+            "usr/local/include/*", "usr/local/lib/node_modules", "usr/share/doc/*", "usr/share/info/*", "usr/share/locale/*", "usr/share/man/*",
             "usr/share/node*", "usr/share/perl", "usr/share/python-wheels")
 
 
@@ -186,8 +187,8 @@ def slim_templates():
 
 
 def make_slim():
-    kept, slim = kept_templates(), slim_templates()
-    if read(slim / "templates/base.conf") == read(kept / "templates/base.conf"):
+    kept, slim, lacks = kept_templates(), slim_templates(), "\n".join(NOT_SLIM)
+    if read(slim / "templates/base.conf") == read(kept / "templates/base.conf") and read(slim / "lacks") == lacks:
         return
     shutil.rmtree(slim, ignore_errors=True)
     slim.mkdir()
@@ -197,6 +198,8 @@ def make_slim():
             path.unlink()
         else:
             shutil.rmtree(path)
+    shutil.rmtree(spares(slim), ignore_errors=True)
+    (slim / "lacks").write_text(lacks)
 
 
 def prepare_templates():

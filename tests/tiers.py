@@ -18,7 +18,7 @@ GVISOR = {
     "over its memory the whole sandbox ends; so it does when its host threads are used up, and its own threads need none":
         r"attack/resources_test.*::test_(R01|R02_(memory\[(anonymous|memfd|shm|sysv|sockets|udp|tcp)|many_small|out_of_memory|answers|groups))|system/limits_test",
     "the sentry has its files to itself: it need not see what is changed from outside": r"system/pause_test.*::test_a_resume_waits_until",
-    "nothing can be mounted into a running sentry": r"network/agents_test|system/volume_test",
+    "nothing can be mounted into a running sentry": r"network/(?:agents|aider)_test|system/volume_test",
 }
 DIFFERENCES = {"gvisor": GVISOR}
 

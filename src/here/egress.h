@@ -20,8 +20,6 @@ struct egress_child {
     json_t *inject; /* stays when the policy changes */
 };
 
-#define EGRESS_CHILD_NONE ((struct egress_child){-1, -1, -1, -1, "", 0, NULL})
-
 /* fds: the box's BOX_FDS; taken. */
 int egress_child_start(struct egress_child *e, const char *program, const char *trust, int *fds,
                        struct err *err) WARN_UNUSED;

@@ -87,6 +87,17 @@ int db_load(struct store *s, sqlite3_stmt *q, const char *what, const struct db_
 /* Ends a loop over rows, whose last result is r: 0, or -1. q NULL: -1. */
 int db_end(sqlite3_stmt *q, int r);
 
+/* fn(ctx, row) for each row of the statement; its value is db_end()'s. */
+#define DB_EACH(s, stmt, what, type, columns, fn, ctx, err)                                                            \
+    __extension__({                                                                                                    \
+        struct type row_;                                                                                              \
+        sqlite3_stmt *q_ = (stmt);                                                                                     \
+        int r_;                                                                                                        \
+        while ((r_ = db_load((s), q_, (what), (columns), &row_, (err))) == 1)                                          \
+            (fn)((ctx), &row_);                                                                                        \
+        db_end(q_, r_);                                                                                                \
+    })
+
 /* One number: 0, too, when there is no row. */
 int db_number(struct store *s, sqlite3_stmt *q, const char *what, uint64_t *ret_n, struct err *err) WARN_UNUSED;
 

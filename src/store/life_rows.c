@@ -53,10 +53,6 @@ int webhook_rows_delete(struct store *s, const char *id, struct err *err)
 int webhook_rows_each(struct store *s, void (*fn)(void *ctx, const struct store_webhook *row), void *ctx,
                       struct err *err)
 {
-    struct store_webhook row;
-    sqlite3_stmt *q = db_stmt(s, SQL_WEBHOOK_EACH, err);
-    int r;
-    while ((r = db_load(s, q, "read the webhooks", webhook_columns, &row, err)) == 1)
-        fn(ctx, &row);
-    return db_end(q, r);
+    return DB_EACH(s, db_stmt(s, SQL_WEBHOOK_EACH, err), "read the webhooks", store_webhook, webhook_columns, fn, ctx,
+                   err);
 }

@@ -64,12 +64,8 @@ int template_rows_delete(struct store *s, const char *id, struct err *err)
 int template_rows_each(struct store *s, void (*fn)(void *ctx, const struct store_template *row), void *ctx,
                        struct err *err)
 {
-    struct store_template row;
-    sqlite3_stmt *q = db_stmt(s, SQL_TEMPLATE_EACH, err);
-    int r;
-    while ((r = db_load(s, q, "read the templates", template_columns, &row, err)) == 1)
-        fn(ctx, &row);
-    return db_end(q, r);
+    return DB_EACH(s, db_stmt(s, SQL_TEMPLATE_EACH, err), "read the templates", store_template, template_columns, fn,
+                   ctx, err);
 }
 
 /* ---- builds ---- */
@@ -87,12 +83,8 @@ int template_rows_delete_build(struct store *s, const char *id, struct err *err)
 int template_rows_each_build(struct store *s, void (*fn)(void *ctx, const struct store_build *row), void *ctx,
                              struct err *err)
 {
-    struct store_build row;
-    sqlite3_stmt *q = db_stmt(s, SQL_BUILD_EACH, err);
-    int r;
-    while ((r = db_load(s, q, "read the builds", build_columns_read, &row, err)) == 1)
-        fn(ctx, &row);
-    return db_end(q, r);
+    return DB_EACH(s, db_stmt(s, SQL_BUILD_EACH, err), "read the builds", store_build, build_columns_read, fn, ctx,
+                   err);
 }
 
 /* ---- tags ---- */
@@ -110,12 +102,7 @@ int template_rows_delete_tag(struct store *s, const char *template_id, const cha
 int template_rows_each_tag(struct store *s, void (*fn)(void *ctx, const struct store_tag *row), void *ctx,
                            struct err *err)
 {
-    struct store_tag row;
-    sqlite3_stmt *q = db_stmt(s, SQL_TAG_EACH, err);
-    int r;
-    while ((r = db_load(s, q, "read the tags", tag_columns, &row, err)) == 1)
-        fn(ctx, &row);
-    return db_end(q, r);
+    return DB_EACH(s, db_stmt(s, SQL_TAG_EACH, err), "read the tags", store_tag, tag_columns, fn, ctx, err);
 }
 
 /* ---- uses ---- */
@@ -128,12 +115,8 @@ int template_rows_put_use(struct store *s, const struct store_use *row, struct e
 int template_rows_each_use(struct store *s, void (*fn)(void *ctx, const struct store_use *row), void *ctx,
                            struct err *err)
 {
-    struct store_use row;
-    sqlite3_stmt *q = db_stmt(s, SQL_USE_EACH, err);
-    int r;
-    while ((r = db_load(s, q, "read the uses of templates", use_columns, &row, err)) == 1)
-        fn(ctx, &row);
-    return db_end(q, r);
+    return DB_EACH(s, db_stmt(s, SQL_USE_EACH, err), "read the uses of templates", store_use, use_columns, fn, ctx,
+                   err);
 }
 
 /* ---- logs ---- */
@@ -148,12 +131,8 @@ int template_rows_read_log(struct store *s, const char *build_id, uint64_t after
                            uint64_t limit, void (*fn)(void *ctx, const struct store_log *row), void *ctx,
                            struct err *err)
 {
-    struct store_log row;
-    sqlite3_stmt *q = DB_ASK(s, SQL_LOG_READ, err, DB(build_id), DB(after), DB(level), DB(limit), DB(skip));
-    int r;
-    while ((r = db_load(s, q, "read a build's log", log_columns, &row, err)) == 1)
-        fn(ctx, &row);
-    return db_end(q, r);
+    return DB_EACH(s, DB_ASK(s, SQL_LOG_READ, err, DB(build_id), DB(after), DB(level), DB(limit), DB(skip)),
+                   "read a build's log", store_log, log_columns, fn, ctx, err);
 }
 
 /* ---- the cache of steps ---- */
@@ -170,10 +149,6 @@ int cache_rows_delete(struct store *s, const char *key, struct err *err)
 
 int cache_rows_each(struct store *s, void (*fn)(void *ctx, const struct store_cached *row), void *ctx, struct err *err)
 {
-    struct store_cached row;
-    sqlite3_stmt *q = db_stmt(s, SQL_CACHE_EACH, err);
-    int r;
-    while ((r = db_load(s, q, "read the cache of builds", cache_columns, &row, err)) == 1)
-        fn(ctx, &row);
-    return db_end(q, r);
+    return DB_EACH(s, db_stmt(s, SQL_CACHE_EACH, err), "read the cache of builds", store_cached, cache_columns, fn, ctx,
+                   err);
 }

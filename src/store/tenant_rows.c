@@ -40,12 +40,7 @@ int tenant_rows_delete(struct store *s, uint64_t number, struct err *err)
 
 int tenant_rows_each(struct store *s, void (*fn)(void *ctx, const struct store_tenant *row), void *ctx, struct err *err)
 {
-    struct store_tenant row;
-    sqlite3_stmt *q = db_stmt(s, SQL_TENANT_EACH, err);
-    int r;
-    while ((r = db_load(s, q, "read the tenants", tenant_columns, &row, err)) == 1)
-        fn(ctx, &row);
-    return db_end(q, r);
+    return DB_EACH(s, db_stmt(s, SQL_TENANT_EACH, err), "read the tenants", store_tenant, tenant_columns, fn, ctx, err);
 }
 
 int tenant_rows_put_limit(struct store *s, uint64_t number, const char *what, uint64_t most, struct err *err)
@@ -75,12 +70,7 @@ int key_rows_delete(struct store *s, const char *id, struct err *err)
 
 int key_rows_each(struct store *s, void (*fn)(void *ctx, const struct store_key *row), void *ctx, struct err *err)
 {
-    struct store_key row;
-    sqlite3_stmt *q = db_stmt(s, SQL_KEY_EACH, err);
-    int r;
-    while ((r = db_load(s, q, "read the keys", key_columns, &row, err)) == 1)
-        fn(ctx, &row);
-    return db_end(q, r);
+    return DB_EACH(s, db_stmt(s, SQL_KEY_EACH, err), "read the keys", store_key, key_columns, fn, ctx, err);
 }
 
 int owner_rows_put(struct store *s, const char *volume, uint64_t tenant, struct err *err)

@@ -22,12 +22,7 @@ int volume_rows_delete(struct store *s, const char *id, struct err *err)
 
 int volume_rows_each(struct store *s, void (*fn)(void *ctx, const struct store_volume *row), void *ctx, struct err *err)
 {
-    struct store_volume row;
-    sqlite3_stmt *q = db_stmt(s, SQL_VOLUME_EACH, err);
-    int r;
-    while ((r = db_load(s, q, "read the volumes", volume_columns, &row, err)) == 1)
-        fn(ctx, &row);
-    return db_end(q, r);
+    return DB_EACH(s, db_stmt(s, SQL_VOLUME_EACH, err), "read the volumes", store_volume, volume_columns, fn, ctx, err);
 }
 
 int volume_rows_log_expired(struct store *s, usec_t before, void (*fn)(void *ctx, const char *id), void *ctx,

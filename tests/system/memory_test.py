@@ -144,7 +144,7 @@ def test_what_goes_on_from_a_snapshot_waits_for_who_asks_next(live):
     others.append(must(client, "sandboxes", {"template": snapshot["ref"]})["id"])
     assert [remembered(client, other) for other in others] == [["ahead", "ahead"]] * 2
     assert json.loads(run(client, others[1], "cat /run/cove/restored"))["sandbox"] == others[1]
-    assert post(client, "sandboxes", {"template": snapshot["ref"], "cpu_milli": 1500})[0] >= 400 # another size: none is like that
+    assert client.post("sandboxes", {"template": snapshot["ref"], "cpu_milli": 1500})[0] >= 400 # another size: none is like that
 
 
 def test_paused_to_disk_it_survives_the_service(live):

@@ -150,6 +150,22 @@ def test_a_paused_sandbox_is_woken_by_who_may_and_its_life_extended(service):
     assert other.ask("GET", f"{path}/ping", headers=headers)[0] == 503
 
 
+def test_the_id_of_an_open_sandbox_is_not_enough_for_a_page_or_its_policy(service):
+    box = Box(service)
+    status, made = box.ask("POST", "/sandboxes", {"templateID": "base", "secure": False}, {"X-API-KEY": service.key, "Content-Type": "application/json"})
+    assert status == 201 and "envdAccessToken" not in made, made
+    top = f"/v1/sandboxes/{made['sandboxID']}/proxy"
+    assert box.ask("POST", f"{top}/44772/command", {"command": "touch /tmp/ran"}, {})[0] == 200
+    for site in ("cross-site", "same-site"):
+        page = {"Origin": "http://a.test", "Sec-Fetch-Site": site, "Content-Type": "text/plain"}
+        assert box.ask("POST", f"{top}/44772/command", {"command": "rm /tmp/ran"}, page)[0] == 401
+        assert box.ask("GET", f"{top}/44772/files/download?path=/etc/hostname", headers=page)[0] == 401
+    assert box.ask("GET", f"{top}/44772/files/info?path=/tmp/ran", headers={"Sec-Fetch-Site": "same-origin"})[0] == 200
+    assert box.ask("POST", f"{top}/18080/policy", {"defaultAction": "allow"}, {})[0] == box.ask("GET", f"{top}/18080/policy", headers={})[0] == 401
+    assert box.ask("POST", f"{top}/18080/policy", {"defaultAction": "deny"})[0] == 200
+    assert box.ask("DELETE", f"/v1/sandboxes/{made['sandboxID']}")[0] == 204
+
+
 def test_a_key_that_reads_wakes_nothing_and_gets_into_no_program(service):
     made = service.cove("key", "create", "--name", "reader", "--scope", "read")
     assert made.returncode == 0, made
@@ -335,9 +351,12 @@ def test_a_tenant_does_not_take_the_operation_ids_of_others(service):
     def command(box, i):
         path, headers = box.endpoint(44772)
         return box.ask("POST", path + "/command", {"argv": ["true"]}, {**headers, "X-EXECD-OPERATION-ID": f"more{i}"})[0]
-    ran("tenant", "create", "other")
-    theirs = Box(service, key=ran("key", "create", "--tenant", "other", "--name", "all", "--scope", "admin"))
-    assert 429 in [command(box, i) for box in (Box(service) for _ in range(5)) for i in range(64)]
+    def key_of(tenant):
+        ran("tenant", "create", tenant)
+        return ran("key", "create", "--tenant", tenant, "--name", "all", "--scope", "admin")
+    greedy, other = key_of("greedy"), key_of("other")
+    theirs = Box(service, key=other)
+    assert 429 in [command(box, i) for box in (Box(service, key=greedy) for _ in range(5)) for i in range(64)]
     assert command(theirs, 0) == 200
     assert theirs.ask("DELETE", f"/v1/sandboxes/{theirs.id}")[0] == 204
 

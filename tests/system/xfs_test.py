@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from client import Client
-from leaks import BUILD, loop_devices, read
+from leaks import BUILD, loop_devices, own_mount_table, read
 from service import Service, copy_template, slim_templates, wait_until
 
 MIB = 1 << 20
@@ -52,7 +52,8 @@ def service_on_xfs(*options):
     service.state.mkdir()
     service.run.mkdir()
     try:
-        with mounted(directory / "image", service.state, options):
+        # Of our own, or services that others start meanwhile have the mount, too, for as long as they run.
+        with own_mount_table(), mounted(directory / "image", service.state, options):
             copy_template(slim_templates(), service.state)
             try:
                 service.start()

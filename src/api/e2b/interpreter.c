@@ -189,8 +189,7 @@ static bool execution_event(void *ctx, const struct code_event *e)
     x->last = clock_mono();
     if (e->kind != CODE_END)
         return call_has_room(c);
-    call_done(c);
-    (void)http_response_end(c->req);
+    call_end(c);
     return true;
 }
 

@@ -15,6 +15,13 @@ struct str access_key_given(const struct http_request *req)
     return str_trim(str_sub(bearer, 7));
 }
 
+bool access_is_of_other_site(const struct http_request *req)
+{
+    struct str site = http_header_get(req, "sec-fetch-site");
+
+    return site.n && !str_eq_nocase(site, STR("same-origin")) && !str_eq_nocase(site, STR("none"));
+}
+
 static const char *access_copy(struct call *c, const char *text)
 {
     return text ? arena_strndup(http_arena(c->req), text, strlen(text)) : NULL;

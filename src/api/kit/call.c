@@ -293,6 +293,12 @@ void call_done(struct call *c)
     holder_fini(&c->holder);
 }
 
+void call_end(struct call *c)
+{
+    call_done(c);
+    (void)http_response_end(c->req);
+}
+
 void call_respond(struct call *c, int status, const char *content_type, struct str body)
 {
     struct http_header header = {STR("content-type"), str_of(content_type)};
@@ -394,8 +400,7 @@ static void large_continue(struct http_request *req, void *ctx)
         if (http_response_full(req) && buf_len(&c->large))
             return;
     }
-    call_done(c);
-    http_response_end(req);
+    call_end(c);
 }
 
 void call_json_buf(struct call *c, int status, struct buf *body)
@@ -521,20 +526,36 @@ static json_t *read_json(struct call *c, int error, struct str body, bool requir
     return NULL;
 }
 
+/* NULL: it is something else, which c->err says. */
+static json_t *read_list(struct call *c, int error, struct str body)
+{
+    json_t *json = NULL;
+
+    if (error < 0)
+        (void)err_set(&c->err, ERR_OUT_OF_RANGE, "the body is larger than %zu bytes", c->facade->ops->body_max);
+    else if (json_read(body, &json, &c->err) == 0 && !json_is_array(json))
+        json_decref(TAKE_PTR(json));
+    c->holder.bytes = body.n;
+    return json;
+}
+
 static void call_on_body(struct http_request *req, int error, struct str body, void *ctx)
 {
     struct call *c = ctx;
 
     (void)req;
-    c->body = read_json(c, error, body, c->route->flags & ROUTE_BODY);
-    if (c->body)
+    if (c->route->flags & ROUTE_LIST)
+        c->body = read_list(c, error, body);
+    else
+        c->body = read_json(c, error, body, c->route->flags & ROUTE_BODY);
+    if (c->body || ((c->route->flags & ROUTE_LIST) && (!error || error == -EMSGSIZE)))
         c->on_body(c);
 }
 
 void call_read(struct call *c, void (*then)(struct call *c))
 {
     c->on_body = then;
-    if (c->route->flags & (ROUTE_BODY | ROUTE_BODY_MAY))
+    if (c->route->flags & (ROUTE_BODY | ROUTE_BODY_MAY | ROUTE_LIST))
         http_read_body(c->req, c->facade->ops->body_max, call_on_body, c);
     else
         then(c);

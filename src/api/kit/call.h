@@ -152,6 +152,7 @@ void call_refuse(struct call *c, enum err_code code, const char *fmt, ...) PRINT
 void call_fail_err(struct call *c, const struct err *err);
 void call_fail_hint(struct call *c, const struct err *err, const char *hint); /* NULL: the façade's, if it has one */
 void call_done(struct call *c); /* a stream that the handler ended or aborted itself */
+void call_end(struct call *c);  /* the end of a stream: nothing more comes */
 
 /* Parameters of the query. False: absent, or malformed, which counts as absent for optional ones. */
 bool call_query(struct call *c, const char *name, struct str *ret_value);

@@ -131,16 +131,23 @@ static const struct http_upstream_ops port_upstream_ops = {
 
 /* ---- from the sandbox ---- */
 
-static void port_on_open(void *ctx)
+static void port_on_writable(void *ctx)
 {
     struct port_relay *r = ctx;
 
-    r->open = true;
     port_flush(r);
     if (r->stalled && buf_len(&r->queue) < HTTP_PROXY_HIGH / 4) {
         r->stalled = false;
         http_proxy_writable(r->proxy);
     }
+}
+
+static void port_on_open(void *ctx)
+{
+    struct port_relay *r = ctx;
+
+    r->open = true;
+    port_on_writable(r);
 }
 
 static void port_on_data(void *ctx, struct str bytes)
@@ -152,17 +159,6 @@ static void port_on_data(void *ctx, struct str bytes)
     else
         dial_ack(r->dial, bytes.n);
     http_proxy_feed(r->proxy, bytes); /* may end the relay */
-}
-
-static void port_on_writable(void *ctx)
-{
-    struct port_relay *r = ctx;
-
-    port_flush(r);
-    if (r->stalled && buf_len(&r->queue) < HTTP_PROXY_HIGH / 4) {
-        r->stalled = false;
-        http_proxy_writable(r->proxy);
-    }
 }
 
 static void port_on_eof(void *ctx)

@@ -24,7 +24,8 @@ enum route_flags {
     ROUTE_OF_SANDBOX = 512, /* args[0] names a sandbox, which the handler looks up itself: it may be gone */
     ROUTE_APPROVE = 2048,
     ROUTE_WIDE = 1024, /* reaches beyond the sandbox that it names: not for keys of one sandbox */
-    ROUTE_OWN = 4096,  /* the first that means something to its façade alone */
+    ROUTE_LIST = 4096, /* has a JSON list as its body: c->body, NULL when what came is none (c->err) */
+    ROUTE_OWN = 8192,  /* the first that means something to its façade alone */
 };
 
 struct route {

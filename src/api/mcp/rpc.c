@@ -71,8 +71,7 @@ static void rpc_answer(struct call *c, int status, json_t *message)
     }
     if (c->req && http_response_begun(c->req)) {
         rpc_message(c, message);
-        call_done(c);
-        (void)http_response_end(c->req);
+        call_end(c);
         return;
     }
     AUTO_BUF struct buf b = BUF_INIT(CALL_REPLY_MAX);

@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-enum { PING_MS = 3000, EVENT_MAX = 6 * CODE_FRAME_MAX };
+enum { EVENT_MAX = 6 * CODE_FRAME_MAX };
 
 struct code_stream {
     struct call *call;
@@ -17,17 +17,24 @@ struct code_stream {
     bool has_failed, is_java;
 };
 
-static void code_not_found(struct call *c, struct str id)
+/* False: it failed, which is answered. The context with this id may not be there. */
+static bool code_ok(struct call *c, struct str id, int r)
 {
-    AUTO_BUF struct buf b = BUF_INIT(4096);
-
-    (void)buf_append_cstr(&b, "{\"code\":\"CONTEXT_NOT_FOUND\",\"message\":\"there is no such context\",\"id\":");
-    (void)buf_append_json_string(&b, str_n(id.p, MIN(id.n, (size_t)CODE_ID_MAX)));
-    (void)buf_append_char(&b, '}');
-    call_json(c, 404, buf_str(&b));
+    if (r < 0 && c->err.code == ERR_NOT_FOUND)
+        call_value(c, 404,
+                   json_pack("{s:s,s:s,s:o}", "code", "CONTEXT_NOT_FOUND", "message", "there is no such context", "id",
+                             call_text(str_n(id.p, MIN(id.n, (size_t)CODE_ID_MAX)))));
+    else
+        return call_ok(c, r);
+    return false;
 }
 
 /* ---- contexts ---- */
+
+static json_t *code_context_json(const struct code_context_info *info)
+{
+    return json_pack("{s:s,s:s,s:s}", "id", info->id, "language", info->language, "cwd", info->cwd);
+}
 
 struct code_search {
     struct str id;        /* empty: any */
@@ -40,8 +47,7 @@ static bool code_search_one(void *ctx, const struct code_context_info *info)
     struct code_search *s = ctx;
 
     if ((!s->id.n || str_eqc(s->id, info->id)) && (!s->language || strcmp(s->language, info->language) == 0))
-        (void)json_array_append_new(
-            s->found, json_pack("{s:s,s:s,s:s}", "id", info->id, "language", info->language, "cwd", info->cwd));
+        (void)json_array_append_new(s->found, code_context_json(info));
     return true;
 }
 
@@ -57,14 +63,12 @@ static json_t *code_find(struct call *c, struct str id, const char *language)
 static bool code_query_language(struct call *c, const char **ret_language)
 {
     struct str name = STR("");
-    struct err err;
 
     *ret_language = NULL;
-    if (call_query(c, "language", &name) && !(*ret_language = code_language(c->sandbox, name, &err))) {
-        call_fail_err(c, &err);
-        return false;
-    }
-    return true;
+    if (!call_query(c, "language", &name))
+        return true;
+    *ret_language = code_language(c->sandbox, name, &c->err);
+    return call_ok(c, *ret_language ? 0 : -1);
 }
 
 static void code_list(struct call *c)
@@ -77,50 +81,39 @@ static void code_list(struct call *c)
 
 static void code_show(struct call *c)
 {
-    json_t *found = code_find(c, c->args[0], NULL);
+    json_t *found AUTO_JSON = code_find(c, c->args[0], NULL);
 
-    if (json_array_size(found))
+    c->err.code = ERR_NOT_FOUND;
+    if (code_ok(c, c->args[0], json_array_size(found) ? 0 : -1))
         call_value(c, 200, json_incref(json_array_get(found, 0)));
-    else
-        code_not_found(c, c->args[0]);
-    json_decref(found);
 }
 
 static void code_delete(struct call *c)
 {
-    struct err err;
-
-    if (code_remove(c->sandbox, &c->actor, c->args[0], &err) == 0)
+    if (code_ok(c, c->args[0], code_remove(c->sandbox, &c->actor, c->args[0], &c->err)))
         call_empty(c, 200);
-    else if (err.code == ERR_NOT_FOUND)
-        code_not_found(c, c->args[0]);
-    else
-        call_fail_err(c, &err);
 }
 
 static void code_delete_all(struct call *c)
 {
     const char *language;
     const json_t *one;
-    struct err err;
     size_t i;
 
     if (!code_query_language(c, &language))
         return;
     if (!language) {
-        call_json(c, 400, STR("{\"code\":\"MISSING_QUERY\",\"message\":\"language is missing\"}"));
+        opensandbox_fail(c, 400, "MISSING_QUERY", "language is missing");
         return;
     }
-    json_t *found = code_find(c, STR(""), language);
+    json_t *found AUTO_JSON = code_find(c, STR(""), language);
     json_array_foreach(found, i, one)
     {
-        if (code_remove(c->sandbox, &c->actor, str_of(json_string_value(json_object_get(one, "id"))), &err) < 0) {
-            json_decref(found);
-            call_fail_err(c, &err);
+        struct str id = str_of(json_string_value(json_object_get(one, "id")));
+
+        if (!call_ok(c, code_remove(c->sandbox, &c->actor, id, &c->err)))
             return;
-        }
     }
-    json_decref(found);
     call_empty(c, 200);
 }
 
@@ -132,21 +125,19 @@ static void code_made(void *ctx, const struct code_context_info *info, const str
     if (err)
         call_fail(c, 500, "%s", err->msg);
     else
-        call_value(c, 200, json_pack("{s:s,s:s,s:s}", "id", info->id, "language", info->language, "cwd", info->cwd));
+        call_value(c, 200, code_context_json(info));
 }
 
 static void code_create(struct call *c)
 {
     struct str name = STR(""), cwd = STR("");
-    const char *language;
-    struct err err;
 
     if (!CALL_WANTS(c, JSON_NEED_STR("language", &name), JSON_WANT_STR("cwd", &cwd)))
         return;
-    language = code_language(c->sandbox, name, &err);
-    if (!language ||
-        code_make(c->sandbox, &c->actor, str_of(command_id_once(c)), language, cwd, code_made, c, &c->making, &err) < 0)
-        call_fail_err(c, &err);
+    const char *language = code_language(c->sandbox, name, &c->err);
+    call_ok(c, language ? code_make(c->sandbox, &c->actor, str_of(command_id_once(c)), language, cwd, code_made, c,
+                                    &c->making, &c->err)
+                        : -1);
 }
 
 /* ---- cells ---- */
@@ -248,8 +239,7 @@ static bool code_stream_event(void *ctx, const struct code_event *e)
     if (e->kind != CODE_END)
         return call_has_room(c);
     code_stream_end(s);
-    call_done(c);
-    (void)http_response_end(c->req);
+    call_end(c);
     return true;
 }
 
@@ -260,35 +250,28 @@ static void code_execute(struct call *c)
     struct code_spec spec = {.context = STR("")};
     struct str name = STR("");
     const json_t *context = json_object_get(c->body, "context");
-    struct err err;
 
     *s = (struct code_stream){.call = c, .started = clock_real()};
     if (!CALL_WANTS(c, JSON_NEED_STR("code", &spec.code)))
         return;
     if (context && !json_is_null(context) &&
-        (!json_is_object(context) || json_get_str(context, "id", &spec.context, &err) < 0 ||
-         json_get_str(context, "language", &name, &err) < 0)) {
+        (!json_is_object(context) || json_get_str(context, "id", &spec.context, &c->err) < 0 ||
+         json_get_str(context, "language", &name, &c->err) < 0)) {
         call_refuse(c, ERR_INVALID_ARGUMENT, "context must be an object with id or language");
         return;
     }
     /* Without either it is for a shell. */
-    if (!spec.context.n && !(spec.language = code_language(c->sandbox, name.n ? name : STR("bash"), &err))) {
-        call_fail_err(c, &err);
+    if (!spec.context.n)
+        spec.language = code_language(c->sandbox, name.n ? name : STR("bash"), &c->err);
+    if (!call_ok(c, spec.context.n || spec.language ? 0 : -1))
         return;
-    }
     json_t *there AUTO_JSON = code_find(c, spec.context, "java");
     s->is_java = spec.context.n ? json_array_size(there) > 0 : strcmp(spec.language, "java") == 0;
     buf_init(&s->out.rest, SSE_LINE_MAX);
     buf_init(&s->err.rest, SSE_LINE_MAX);
     c->state = s;
-    if (code_run(c->sandbox, &c->actor, &spec, code_stream_event, c, &c->cell, &err) < 0) {
-        c->cell = NULL;
-        if (err.code == ERR_NOT_FOUND)
-            code_not_found(c, spec.context);
-        else
-            call_fail_err(c, &err);
+    if (!code_ok(c, spec.context, code_run(c->sandbox, &c->actor, &spec, code_stream_event, c, &c->cell, &c->err)))
         return;
-    }
     id_token(s->id, COMMAND_ID_LEN);
     (void)map_put(&opensandbox_of_execd(c)->cells, str_of(s->id), s);
     c->cleanup = code_stream_left;
@@ -297,7 +280,7 @@ static void code_execute(struct call *c)
     sse_start(c);
     sse_text(&b, "init", str_of(s->id));
     (void)http_response_write(c->req, buf_str(&b));
-    call_set_timer(c, PING_MS, sse_ping);
+    call_set_timer(c, SSE_PING_MS, sse_ping);
 }
 
 static void code_stop(struct call *c)
@@ -308,7 +291,7 @@ static void code_stop(struct call *c)
     (void)call_query(c, "id", &id);
     s = map_get(&opensandbox_of_execd(c)->cells, id);
     if (!s || !s->call->cell || s->call->sandbox != c->sandbox)
-        call_fail(c, 500, "no command runs under the id '%.*s'", (int)MIN(id.n, (size_t)64), id.p);
+        call_fail(c, 500, "no command runs under the id '%.*s'", STR_ARG_MAX(id, 64));
     else if (call_ok(c, code_interrupt(s->call->cell, &c->actor, &c->err)))
         call_empty(c, 200);
 }

@@ -107,20 +107,16 @@ static void command_kill(struct osb_command *m, int signal)
         (void)!exec_signal(m->sb, &actor, &which, signal, command_signalled, NULL, &call, &err);
 }
 
-static void command_forget(struct osb_command *m)
-{
-    m->is_kept = false;
-    buf_fini(&m->kept);
-}
-
 static void command_overdue(struct timer *t)
 {
     struct osb_command *m = container_of(t, struct osb_command, kill);
 
-    if (m->follow)
+    if (m->follow) {
         command_kill(m, SIGKILL);
-    else
-        command_forget(m);
+        return;
+    }
+    m->is_kept = false;
+    buf_fini(&m->kept);
 }
 
 /* Its client is gone: so is what it waited for. */
@@ -131,13 +127,30 @@ static void stream_closed(struct call *c)
     if (!m)
         return;
     m->call = NULL;
-    if (m->follow) {
-        if (m->is_kept && !m->is_operation)
-            timer_set(&m->o->execd.timers, &m->kill, ORPHAN_MS);
-        else if (!m->is_operation)
-            command_kill(m, SIGKILL);
-        exec_ack(m->follow, c->unacked);
-    }
+    if (!m->follow)
+        return;
+    if (m->is_kept && !m->is_operation)
+        timer_set(&m->o->execd.timers, &m->kill, ORPHAN_MS);
+    else if (!m->is_operation)
+        command_kill(m, SIGKILL);
+    exec_ack(m->follow, c->unacked);
+}
+
+static void command_drains(struct call *c, size_t n)
+{
+    struct osb_command *m = c->state;
+
+    if (m && m->follow)
+        exec_ack(m->follow, n);
+}
+
+/* The call is its stream from now on. */
+static void command_read_by(struct osb_command *m, struct call *c)
+{
+    m->call = c;
+    c->state = m;
+    c->cleanup = stream_closed;
+    call_pace(c, command_drains);
 }
 
 /* What was gathered, with its numbers, kept if that is wanted. */
@@ -172,23 +185,6 @@ static void command_emit(struct osb_command *m, struct buf *b)
         (void)http_response_write(m->call->req, buf_str(&numbered));
 }
 
-/* Ends the stream with what was gathered. */
-static void stream_end(struct osb_command *m, struct buf *b)
-{
-    struct call *c = m->call;
-
-    if (c && !http_response_begun(c->req))
-        sse_start(c);
-    command_emit(m, b);
-    if (!c || !TAKE_PTR(m->call))
-        return;
-    c->state = NULL;
-    call_done(c);
-    (void)http_response_end(c->req);
-}
-
-/* ---- what it writes ---- */
-
 static struct call *command_let_go(struct osb_command *m)
 {
     struct call *c = TAKE_PTR(m->call);
@@ -197,6 +193,19 @@ static struct call *command_let_go(struct osb_command *m)
         c->state = NULL;
     return c;
 }
+
+/* Ends the stream with what was gathered. */
+static void stream_end(struct osb_command *m, struct buf *b)
+{
+    if (m->call && !http_response_begun(m->call->req))
+        sse_start(m->call);
+    command_emit(m, b);
+    struct call *c = command_let_go(m);
+    if (c)
+        call_end(c);
+}
+
+/* ---- what it writes ---- */
 
 static void command_starts(void *ctx, uint32_t pid)
 {
@@ -246,14 +255,6 @@ static void command_writes(void *ctx, enum wire_channel channel, struct str byte
         call_paced(m->call, bytes.n);
     else
         exec_ack(m->follow, bytes.n);
-}
-
-static void command_drains(struct call *c, size_t n)
-{
-    struct osb_command *m = c->state;
-
-    if (m && m->follow)
-        exec_ack(m->follow, n);
 }
 
 static void command_finish(struct osb_command *m, const char *value, const char *trace)
@@ -333,9 +334,7 @@ static void command_fails(void *ctx, const struct err *err)
         command_finish(m, is_late ? "-1" : err->msg, is_late ? "the time-out of the command has passed" : err->msg);
         return;
     }
-    m->call = NULL;
-    c->state = NULL;
-    call_fail_err(c, err);
+    call_fail_err(command_let_go(m), err);
     command_ends(m);
 }
 
@@ -362,15 +361,11 @@ static void command_resume(struct call *c, struct osb_command *m, uint64_t after
     sse_start(c);
     (void)http_response_write(c->req, rest);
     if (!m->follow || m->is_background) {
-        call_done(c);
-        (void)http_response_end(c->req);
+        call_end(c);
         return;
     }
     timer_stop(&m->kill);
-    m->call = c;
-    c->state = m;
-    c->cleanup = stream_closed;
-    call_pace(c, command_drains);
+    command_read_by(m, c);
     call_set_timer(c, SSE_PING_MS, sse_ping);
 }
 
@@ -421,7 +416,6 @@ void command_run(struct call *c, const struct exec_spec *spec, struct str conten
     }
     struct osb_command *m = mem_new(struct osb_command);
     struct exec_spec tagged = *spec;
-    struct err err;
 
     m->o = opensandbox_of_execd(c);
     memcpy(m->id, id, COMMAND_ID_LEN);
@@ -441,17 +435,13 @@ void command_run(struct call *c, const struct exec_spec *spec, struct str conten
     buf_init(&m->kept, KEPT_MAX);
     (void)map_put(&m->o->commands, str_of(m->id), m);
     tagged.tag = str_of(m->id);
-    if (exec_start(c->sandbox, &c->actor, &tagged, &command_ops, m, &m->follow, &err) < 0) {
+    if (!call_ok(c, exec_start(c->sandbox, &c->actor, &tagged, &command_ops, m, &m->follow, &c->err))) {
         m->follow = NULL;
         command_free(m);
-        call_fail_err(c, &err);
         return;
     }
     m->there = m->sb = sandbox_ref(c->sandbox);
-    m->call = c;
-    c->state = m;
-    c->cleanup = stream_closed;
-    call_pace(c, command_drains);
+    command_read_by(m, c);
     if (is_operation)
         operation_claim(c, false);
 }
@@ -519,7 +509,7 @@ static void interrupt(struct call *c)
     (void)call_query(c, "id", &id);
     m = command_find(c, id);
     if (!m || !m->follow) {
-        call_fail(c, 500, "no command runs under the id '%.*s'", (int)MIN(id.n, (size_t)64), id.p);
+        call_fail(c, 500, "no command runs under the id '%.*s'", STR_ARG_MAX(id, 64));
         return;
     }
     if (call_ok(c, exec_signal(m->sb, &c->actor, &(struct exec_select){.pid = m->pid}, SIGTERM,
@@ -537,7 +527,7 @@ static void command_resumed(struct call *c)
     if (m)
         command_resume(c, m, after);
     else
-        call_fail(c, 404, "there is no command '%.*s'", (int)MIN(c->args[0].n, (size_t)64), c->args[0].p);
+        call_fail(c, 404, "there is no command '%.*s'", STR_ARG_MAX(c->args[0], 64));
 }
 
 void command_status(struct call *c)

@@ -7,6 +7,7 @@
 #include "sandbox/templates.h"
 #include "sandbox/volume/volumes.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -67,7 +68,7 @@ static int parse_quantity(const char *what, struct str text, double scale, uint6
             }
     }
     return err_set(err, ERR_INVALID_ARGUMENT, "resourceLimits.%s: '%.*s' is not a quantity", what,
-                   (int)MIN(text.n, (size_t)32), text.p);
+                   STR_ARG_MAX(text, 32));
 }
 
 static int read_limits(const json_t *body, struct arena *a, struct sandbox_spec *spec, struct err *err)
@@ -80,19 +81,16 @@ static int read_limits(const json_t *body, struct arena *a, struct sandbox_spec 
         return -1;
     for (size_t i = 0; i < n; i++) {
         struct str key = limits[i].key;
+        bool is_cpu = str_eqc(key, "cpu"), is_memory = str_eqc(key, "memory");
 
-        if (str_eqc(key, "cpu")) {
-            if (parse_quantity("cpu", limits[i].value, 1000, &value, err) < 0)
-                return -1;
+        if (!is_cpu && !is_memory && !str_eqc(key, "ephemeral-storage"))
+            return err_set(err, ERR_INVALID_ARGUMENT, "resourceLimits: there is no '%.*s' here", STR_ARG_MAX(key, 64));
+        if (parse_quantity(is_cpu ? "cpu" : "memory", limits[i].value, is_cpu ? 1000 : 1, &value, err) < 0)
+            return -1;
+        if (is_cpu)
             spec->cpu_milli = (uint32_t)MIN(value, (uint64_t)UINT32_MAX);
-        } else if (str_eqc(key, "memory") || str_eqc(key, "ephemeral-storage")) {
-            if (parse_quantity("memory", limits[i].value, 1, &value, err) < 0)
-                return -1;
-            *(str_eqc(key, "memory") ? &spec->memory_bytes : &spec->disk_bytes) = value;
-        } else {
-            return err_set(err, ERR_INVALID_ARGUMENT, "resourceLimits: there is no '%.*s' here",
-                           (int)MIN(key.n, (size_t)64), key.p);
-        }
+        else
+            *(is_memory ? &spec->memory_bytes : &spec->disk_bytes) = value;
     }
     return 0;
 }
@@ -100,8 +98,7 @@ static int read_limits(const json_t *body, struct arena *a, struct sandbox_spec 
 static bool create_is_label(struct str s)
 {
     for (size_t i = 0; i < s.n; i++) {
-        bool is_alnum =
-            (s.p[i] >= 'a' && s.p[i] <= 'z') || (s.p[i] >= 'A' && s.p[i] <= 'Z') || (s.p[i] >= '0' && s.p[i] <= '9');
+        bool is_alnum = isalnum((unsigned char)s.p[i]);
         bool is_inner = i > 0 && i + 1 < s.n && (s.p[i] == '-' || s.p[i] == '_' || s.p[i] == '.');
 
         if (!is_alnum && !is_inner)
@@ -117,25 +114,20 @@ static void add_metadata(struct osb_creation *r, const char *key, struct str val
 
 int create_check_label(struct str key, struct str value, struct err *err)
 {
-    ssize_t slash = str_find_char(key, '/');
-    struct str name = slash < 0 ? key : str_sub(key, (size_t)slash + 1),
-               prefix = slash < 0 ? STR("") : str_n(key.p, (size_t)slash), part;
-    bool is_good = name.n && create_is_label(name) && create_is_label(value) && prefix.n <= PREFIX_MAX && slash != 0 &&
+    struct str name = key, prefix = STR_NULL, part;
+
+    if (str_find_char(key, '/') >= 0)
+        (void)str_split(&name, '/', &prefix);
+    bool is_good = name.n && create_is_label(name) && create_is_label(value) && prefix.n <= PREFIX_MAX &&
                    !str_starts(key, STR(OPENSANDBOX_RESERVED));
-
-    while (prefix.n) {
-        ssize_t dot = str_find_char(prefix, '.');
-
-        part = dot < 0 ? prefix : str_n(prefix.p, (size_t)dot);
-        is_good &= part.n && create_is_label(part) && dot + 1 != (ssize_t)prefix.n;
-        prefix = dot < 0 ? STR("") : str_sub(prefix, (size_t)dot + 1);
-    }
+    while (str_split(&prefix, '.', &part))
+        is_good &= part.n && create_is_label(part);
     if (is_good)
         return 0;
     return err_set(
         err, ERR_INVALID_ARGUMENT,
         "metadata '%.*s': keys and values are labels of at most %d characters [A-Za-z0-9._-], and not under %s",
-        (int)MIN(key.n, (size_t)64), key.p, LABEL_MAX, OPENSANDBOX_RESERVED);
+        STR_ARG_MAX(key, 64), LABEL_MAX, OPENSANDBOX_RESERVED);
 }
 
 static int read_metadata(const json_t *body, struct arena *a, struct osb_creation *r, struct err *err)
@@ -192,7 +184,7 @@ static int create_read_claim(struct osb_creation *r, const json_t *claim, struct
     if (may_make)
         r->missing = m->name;
     return err_set(err, ERR_INVALID_ARGUMENT, "there is no volume '%.*s': 'cove volume create' makes one",
-                   (int)MIN(m->name.n, (size_t)64), m->name.p);
+                   STR_ARG_MAX(m->name, 64));
 }
 
 static int read_volume(struct osb_creation *r, json_t *one, struct volume_mount *m, struct err *err)
@@ -245,8 +237,7 @@ static int read_volumes(struct osb_creation *r, struct err *err)
 static int resolve_image(struct osb_creation *r, struct str uri, struct err *err)
 {
     const struct template *t;
-    ssize_t at = str_find_char(uri, '@');
-    struct str name = at < 0 ? uri : str_n(uri.p, (size_t)at), plain = name;
+    struct str name = str_before(uri, '@'), plain = name;
 
     for (size_t i = name.n; i > 0 && name.p[i - 1] != '/'; i--)
         if (name.p[i - 1] == ':')
@@ -271,7 +262,7 @@ static int resolve_image(struct osb_creation *r, struct str uri, struct err *err
     return err_set(
         err, ERR_INVALID_ARGUMENT,
         "no template stands for the image '%.*s': make one with 'cove template build --name %.*s --from-image ...'",
-        (int)MIN(name.n, (size_t)64), name.p, (int)MIN(plain.n, (size_t)64), plain.p);
+        STR_ARG_MAX(name, 64), STR_ARG_MAX(plain, 64));
 }
 
 static int read_source(struct osb_creation *r, struct err *err)
@@ -292,11 +283,11 @@ static int read_source(struct osb_creation *r, struct err *err)
         r->spec.template_ref = pool;
         r->spec.memory_bytes = r->spec.disk_bytes = r->spec.cpu_milli = 0; /* those of the pool */
         if (core_template_find(r->core, r->actor->who.view, pool, &t, err) < 0 || !core_warm_count(r->core, t, &ready))
-            return err_set(err, ERR_NOT_FOUND, "there is no pool %.*s", (int)MIN(pool.n, (size_t)64), pool.p);
+            return err_set(err, ERR_NOT_FOUND, "there is no pool %.*s", STR_ARG_MAX(pool, 64));
         if (core_warm_most(r->core, t) && pools_allocated(r->core, t) >= core_warm_most(r->core, t))
             return err_set(err, ERR_RESOURCE_EXHAUSTED,
-                           "pool %.*s is exhausted: its poolMax of %u sandboxes are in use",
-                           (int)MIN(pool.n, (size_t)64), pool.p, core_warm_most(r->core, t));
+                           "pool %.*s is exhausted: its poolMax of %u sandboxes are in use", STR_ARG_MAX(pool, 64),
+                           core_warm_most(r->core, t));
         add_metadata(r, OPENSANDBOX_RESERVED POOL_KEY, str_of(t->id));
         return 0;
     }
@@ -307,7 +298,7 @@ static int read_source(struct osb_creation *r, struct err *err)
         return resolve_image(r, uri, err);
     }
     if (core_template_find(r->core, r->actor->who.view, snapshot, &t, err) < 0 || !t->is_snapshot)
-        return err_set(err, ERR_NOT_FOUND, "there is no snapshot %.*s", (int)MIN(snapshot.n, (size_t)64), snapshot.p);
+        return err_set(err, ERR_NOT_FOUND, "there is no snapshot %.*s", STR_ARG_MAX(snapshot, 64));
     add_metadata(r, OPENSANDBOX_RESERVED "snapshot", snapshot);
     r->spec.template_ref = snapshot;
     return 0;
@@ -451,7 +442,7 @@ static void on_created(void *ctx, struct sandbox *sb, const struct err *err)
     create_began(c->state, sb);
     http_add_header(c->req, STR("location"),
                     str_of(arena_printf(http_arena(c->req), "/v1/sandboxes/%s", sandbox_info(sb)->id)));
-    opensandbox_answer(c, 202, lifecycle_sandbox(sb));
+    call_value(c, 202, lifecycle_sandbox(sb));
 }
 
 /* From the beginning: the volume is there now. */
@@ -477,14 +468,14 @@ void create_sandbox(struct call *c)
         if (r->pull.p)
             pending_begin(c, r->pull);
         else if (r->has_bad_label)
-            opensandbox_refuse(c, "SANDBOX::INVALID_METADATA_LABEL", &err);
+            opensandbox_fail(c, 400, "SANDBOX::INVALID_METADATA_LABEL", err.msg);
         else if (!r->missing.p)
             call_fail_err(c, &err);
-        else if (volume_make(r->core, &c->actor, r->missing, r->missing_bytes, create_on_volume, call_hold(c), &err) <
-                 0)
-            call_drop(c, &err);
-    } else if (sandbox_create(r->core, &c->actor, &r->spec, on_created, call_hold(c), &err) < 0) {
-        call_drop(c, &err);
+        else
+            call_held(c, volume_make(r->core, &c->actor, r->missing, r->missing_bytes, create_on_volume, call_hold(c),
+                                     &c->err));
+    } else {
+        call_held(c, sandbox_create(r->core, &c->actor, &r->spec, on_created, call_hold(c), &c->err));
     }
     create_drop(r);
 }

@@ -54,8 +54,7 @@ static bool diagnostics_wants(const struct diagnostics *d, const struct event *e
 {
     bool is_output = e->kind == EVENT_EXEC_OUTPUT || e->kind == EVENT_EXEC_EXIT || e->kind == EVENT_CODE_DONE,
          is_in = d->is_all;
-    ssize_t dot = str_find_char(e->kind_name, '.');
-    struct str kind = str_n(e->kind_name.p, dot < 0 ? e->kind_name.n : (size_t)dot);
+    struct str kind = str_before(e->kind_name, '.');
 
     for (size_t i = 0; diagnostics_scopes[d->scope].kinds[i]; i++)
         is_in |= str_eqc(kind, diagnostics_scopes[d->scope].kinds[i]);
@@ -83,15 +82,12 @@ static bool diagnostics_output(struct diagnostics *d, const struct event *e, con
     {
         json_object_foreach(run, key, value)
         {
-            struct str rest = str_n(json_string_value(value), json_string_length(value));
+            struct str rest = str_n(json_string_value(value), json_string_length(value)), line;
 
-            while (rest.n) {
-                ssize_t end = str_find_char(rest, '\n');
-
+            while (rest.n && str_split(&rest, '\n', &line)) {
                 buf_printf(&d->text, "%s %s ", time, key);
-                buf_append_str(&d->text, str_n(rest.p, end < 0 ? rest.n : (size_t)end));
+                buf_append_str(&d->text, line);
                 buf_append_char(&d->text, '\n');
-                rest = end < 0 ? STR("") : str_sub(rest, (size_t)end + 1);
             }
         }
     }
@@ -235,13 +231,13 @@ void diagnostics_get(struct call *c)
 void diagnostics_content(struct call *c)
 {
     struct diagnostics d = {.is_logs = strcmp(c->route->what, "logs") == 0, .text = BUF_INIT(LOG_BYTES)};
-    ssize_t dash = str_find_char(c->args[0], '-');
-    struct str id = dash < 0 ? c->args[0] : str_n(c->args[0].p, (size_t)dash), scope = STR("");
+    struct str ticket = c->args[0], id, scope = STR("");
+    (void)str_split(&ticket, '-', &id);
     struct sandbox *sb = id_is_sandbox(id) ? sandbox_find(call_core(c), id) : NULL;
     const char *why = "this address is not valid";
 
-    if (sb && dash >= 0 && !sandbox_info(sb)->hidden)
-        why = proxy_check_ticket(sandbox_info(sb), 0, str_sub(c->args[0], (size_t)dash + 1));
+    if (sb && ticket.p && !sandbox_info(sb)->hidden)
+        why = proxy_check_ticket(sandbox_info(sb), 0, ticket);
     (void)call_query(c, "scope", &scope);
     if (why) {
         facade_note_refusal(c->facade, c->req, REFUSAL_WRONG_TOKEN);

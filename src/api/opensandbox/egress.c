@@ -4,6 +4,15 @@
 #include "policy/policy.h"
 #include "sandbox/network/network.h"
 
+void egress_set(struct call *c, json_t *policy, const json_t *fields, network_fn done)
+{
+    const char *otherwise = json_string_value(json_object_get(policy, "default"));
+    const struct network_spec spec = {
+        .policy = policy, .fields = fields, .allow_internet = otherwise && strcmp(otherwise, "allow") == 0};
+
+    call_held(c, network_set(c->sandbox, &c->actor, &spec, done, call_hold(c), &c->err));
+}
+
 json_t *egress_read_policy(const json_t *network, struct err *err)
 {
     AUTO_JSON json_t *rules = json_array();
@@ -73,7 +82,7 @@ static json_t *egress_status_json(const struct sandbox *sb, const char *reason)
 
 static void get_policy(struct call *c)
 {
-    opensandbox_answer(c, 200, egress_status_json(c->sandbox, NULL));
+    call_value(c, 200, egress_status_json(c->sandbox, NULL));
 }
 
 static void on_set(void *ctx, const struct err *err)
@@ -81,36 +90,18 @@ static void on_set(void *ctx, const struct err *err)
     struct call *c = call_back(ctx, err);
 
     if (c)
-        opensandbox_answer(c, 200, egress_status_json(c->sandbox, NULL));
+        call_value(c, 200, egress_status_json(c->sandbox, NULL));
 }
 
 /* Steals policy, which is ours. What is injected stays. */
 static void set_policy(struct call *c, json_t *policy)
 {
     json_t *inject = json_object_get(network_policy(c->sandbox), "inject");
-    const char *otherwise = json_string_value(json_object_get(policy, "default"));
-    struct network_spec spec = {.policy = policy,
-                                .fields = network_fields(c->sandbox),
-                                .allow_internet = otherwise && strcmp(otherwise, "allow") == 0};
-    struct err err;
 
     if (inject)
         (void)json_object_set(policy, "inject", inject);
-    if (network_set(c->sandbox, &c->actor, &spec, on_set, call_hold(c), &err) < 0)
-        call_drop(c, &err);
+    egress_set(c, policy, network_fields(c->sandbox), on_set);
     json_decref(policy);
-}
-
-static void set_step(struct call *c)
-{
-    set_policy(c, json_incref(c->body));
-}
-
-/* The same as a step, for who has read the body itself. */
-static void set_later(struct call *c, json_t *policy)
-{
-    c->body = policy;
-    call_step(c, set_step);
 }
 
 static const char *target_of(const json_t *rule)
@@ -153,92 +144,64 @@ static json_t *merged(const json_t *ours, const json_t *rules)
     return policy;
 }
 
-/* Bodies are lists here, which no route of the kit takes. NULL: answered. */
-static json_t *read_list(struct call *c, int error, struct str body)
+/* False: answered. */
+static bool egress_has_list(struct call *c)
 {
-    json_t *list = NULL;
-    struct err err;
-
-    if (error == -EMSGSIZE)
+    if (!c->body && c->err.code == ERR_OUT_OF_RANGE)
         call_fail(c, 413, "the body is too large");
-    else if (error == 0 && (json_read(body, &list, &err) < 0 || !json_is_array(list) || !json_array_size(list)))
+    else if (!json_array_size(c->body))
         call_fail(c, 400, "the body must be a non-empty list");
-    else if (error == 0)
-        return list;
-    json_decref(list);
-    return NULL;
-}
-
-static void patch_body(struct http_request *req, int error, struct str body, void *ctx)
-{
-    struct call *c = ctx;
-    AUTO_JSON json_t *list = read_list(c, error, body);
-    struct err err;
-
-    (void)req;
-    if (!list)
-        return;
-    AUTO_JSON json_t *wanted = json_pack("{s:O}", "egress", list);
-    AUTO_JSON json_t *theirs = egress_read_policy(wanted, &err);
-    if (!theirs)
-        call_fail_err(c, &err);
-    else if (json_array_size(json_object_get(network_policy(c->sandbox), "rules")) + json_array_size(list) >
-             POLICY_RULES_MAX)
-        call_fail(c, 413, "a policy has at most %d rules", POLICY_RULES_MAX);
-    else
-        set_later(c, merged(network_policy(c->sandbox), json_object_get(theirs, "rules")));
+    return json_array_size(c->body);
 }
 
 static void patch_policy(struct call *c)
 {
-    http_read_body(c->req, c->facade->ops->body_max, patch_body, c);
-}
-
-static void remove_body(struct http_request *req, int error, struct str body, void *ctx)
-{
-    struct call *c = ctx;
-    AUTO_JSON json_t *list = read_list(c, error, body);
+    if (!egress_has_list(c))
+        return;
     const json_t *ours = network_policy(c->sandbox);
-    json_t *kept = json_array(), *rule, *target;
-    size_t i, k;
-    bool is_hit = false;
-
-    (void)req;
-    json_array_foreach(json_object_get(ours, "rules"), i, rule)
-    {
-        bool goes = false;
-
-        json_array_foreach(list, k, target) goes |=
-            json_is_string(target) && target_of(rule) && strcmp(json_string_value(target), target_of(rule)) == 0;
-        is_hit |= goes;
-        if (!goes)
-            (void)json_array_append(kept, rule);
-    }
-    if (list && is_hit) {
-        json_t *policy = json_copy((json_t *)ours);
-
-        (void)json_object_set(policy, "rules", kept);
-        set_later(c, policy);
-    } else if (list) {
-        opensandbox_answer(c, 200, egress_status_json(c->sandbox, "no rule has such a target"));
-    }
-    json_decref(kept);
+    AUTO_JSON json_t *wanted = json_pack("{s:O}", "egress", c->body);
+    AUTO_JSON json_t *theirs = egress_read_policy(wanted, &c->err);
+    if (!theirs)
+        call_fail_err(c, &c->err);
+    else if (json_array_size(json_object_get(ours, "rules")) + json_array_size(c->body) > POLICY_RULES_MAX)
+        call_fail(c, 413, "a policy has at most %d rules", POLICY_RULES_MAX);
+    else
+        set_policy(c, merged(ours, json_object_get(theirs, "rules")));
 }
 
 static void remove_rules(struct call *c)
 {
-    http_read_body(c->req, c->facade->ops->body_max, remove_body, c);
+    const json_t *ours = network_policy(c->sandbox);
+    AUTO_JSON json_t *kept = json_array();
+    json_t *rule, *target;
+    size_t i, k;
+
+    if (!egress_has_list(c))
+        return;
+    json_array_foreach(json_object_get(ours, "rules"), i, rule)
+    {
+        bool goes = false;
+
+        json_array_foreach(c->body, k, target) goes |=
+            json_is_string(target) && target_of(rule) && strcmp(json_string_value(target), target_of(rule)) == 0;
+        if (!goes)
+            (void)json_array_append(kept, rule);
+    }
+    if (json_array_size(kept) == json_array_size(json_object_get(ours, "rules"))) {
+        call_value(c, 200, egress_status_json(c->sandbox, "no rule has such a target"));
+        return;
+    }
+    json_t *policy = json_copy((json_t *)ours);
+    (void)json_object_set(policy, "rules", kept);
+    set_policy(c, policy);
 }
 
 static void replace_policy(struct call *c)
 {
-    struct err err;
-    json_t *policy = egress_read_policy(c->body, &err);
+    json_t *policy = egress_read_policy(c->body, &c->err);
 
-    if (policy)
+    if (call_ok(c, policy ? 0 : -1))
         set_policy(c, policy);
-    else
-        call_fail_err(c, &err);
 }
 
 static void egress_health(struct call *c)
@@ -256,13 +219,12 @@ static json_t *extensions_json(void)
 
 static void get_capabilities(struct call *c)
 {
-    opensandbox_answer(c, 200,
-                       json_pack("{s:s,s:[]}", "protocolVersion", "extensions.opensandbox.io/v1alpha1", "resources"));
+    call_value(c, 200, json_pack("{s:s,s:[]}", "protocolVersion", "extensions.opensandbox.io/v1alpha1", "resources"));
 }
 
 static void get_extensions(struct call *c)
 {
-    opensandbox_answer(c, 200, extensions_json());
+    call_value(c, 200, extensions_json());
 }
 
 static void replace_extensions(struct call *c)
@@ -274,19 +236,17 @@ static void replace_extensions(struct call *c)
                     JSON_WANT_ARRAY("resources", &resources)))
         return;
     if (json_array_size(resources))
-        opensandbox_answer(c, 422,
-                           json_pack("{s:s,s:s}", "code", "UNSUPPORTED_EXTENSION", "message",
-                                     "no extension resource is known here: see /capabilities"));
+        opensandbox_fail(c, 422, "UNSUPPORTED_EXTENSION", "no extension resource is known here: see /capabilities");
     else if (expected)
-        opensandbox_answer(c, 409, json_pack("{s:s,s:s}", "code", "REVISION_CONFLICT", "message", "the revision is 0"));
+        opensandbox_fail(c, 409, "REVISION_CONFLICT", "the revision is 0");
     else
-        opensandbox_answer(c, 200, extensions_json());
+        call_value(c, 200, extensions_json());
 }
 
 const struct route egress_routes[] = {
     {HTTP_METHOD_GET, "/policy", get_policy, ROUTE_SANDBOX, NULL},
-    {HTTP_METHOD_PATCH, "/policy", patch_policy, ROUTE_SANDBOX | ROUTE_WIDE, NULL},
-    {HTTP_METHOD_DELETE, "/policy", remove_rules, ROUTE_SANDBOX | ROUTE_WIDE, NULL},
+    {HTTP_METHOD_PATCH, "/policy", patch_policy, ROUTE_LIST | ROUTE_SANDBOX | ROUTE_WIDE, NULL},
+    {HTTP_METHOD_DELETE, "/policy", remove_rules, ROUTE_LIST | ROUTE_SANDBOX | ROUTE_WIDE, NULL},
     {HTTP_METHOD_POST, "/policy", replace_policy, ROUTE_BODY_MAY | ROUTE_SANDBOX | ROUTE_WIDE, NULL},
     {HTTP_METHOD_PUT, "/policy", replace_policy, ROUTE_BODY_MAY | ROUTE_SANDBOX | ROUTE_WIDE, NULL},
     {HTTP_METHOD_GET, "/capabilities", get_capabilities, ROUTE_SANDBOX, NULL},

@@ -85,6 +85,16 @@ static bool paths_fit(struct call *c, size_t n)
     return n <= FILES_PATHS_MAX;
 }
 
+struct str files_query_path(struct call *c)
+{
+    struct str path;
+
+    if (call_query(c, "path", &path) && !str_has_nul(path) && (path = files_path(c, path)).n)
+        return path;
+    opensandbox_fail(c, 400, "MISSING_QUERY", "path is missing");
+    return STR_NULL;
+}
+
 /* All values of a parameter that may stand there several times. -1: answered. */
 static int query_paths(struct call *c, const struct str **ret_paths, size_t *ret_n)
 {
@@ -161,7 +171,7 @@ void files_script_done(struct call *c, uint32_t code, struct str output)
     if (code == 0)
         call_empty(c, 200);
     else
-        call_fail(c, code == SCRIPT_NOT_FOUND ? 404 : 500, "%.*s", (int)MIN(output.n, (size_t)500), output.p);
+        call_fail(c, code == SCRIPT_NOT_FOUND ? 404 : 500, "%.*s", STR_ARG_MAX(output, 500));
 }
 
 static void remove_paths(struct call *c)
@@ -221,62 +231,32 @@ static void set_permissions(struct call *c)
     script_run(c, c->route->what, args, n, files_script_done);
 }
 
-struct moves {
-    struct str *args;
-    size_t n;
-};
-
-static void move_step(struct call *c)
+static void move_files(struct call *c)
 {
-    const struct moves *m = c->state;
-
-    script_run(c, c->route->what, m->args, m->n, files_script_done);
-}
-
-/* Its body is a list, which no route of the kit takes. */
-static void move_body(struct http_request *req, int error, struct str body, void *ctx)
-{
-    struct call *c = ctx;
-    AUTO_JSON json_t *list = NULL;
-    json_t *one;
+    struct str *args = arena_alloc(http_arena(c->req), (2 * json_array_size(c->body) + 1) * sizeof(*args));
+    const json_t *one;
     size_t i, n = 0;
-    struct err err;
 
-    if (error < 0 && error != -EMSGSIZE)
+    if (!paths_fit(c, json_array_size(c->body)))
         return;
-    if (error < 0 || json_read(body, &list, &err) < 0 || !json_is_array(list)) {
-        call_fail(c, 400, "the body is a list of {\"src\", \"dest\"}");
-        return;
-    }
-    if (!paths_fit(c, json_array_size(list)))
-        return;
-    struct moves *m = arena_alloc(http_arena(req), sizeof(*m));
-    struct str *args = arena_alloc(http_arena(req), (2 * json_array_size(list) + 1) * sizeof(*args));
-    json_array_foreach(list, i, one)
+    json_array_foreach(c->body, i, one)
     {
         struct str from = STR(""), to = STR("");
 
         if (!json_is_object(one) ||
-            JSON_WANTS(one, NULL, &err, JSON_NEED_STR("src", &from), JSON_NEED_STR("dest", &to)) < 0) {
-            call_fail(c, 400, "the body is a list of {\"src\", \"dest\"}");
-            return;
-        }
-        args[n] = files_path(c, from);
-        args[n + 1] = files_path(c, to);
-        if (!args[n].n || !args[n + 1].n) {
+            JSON_WANTS(one, NULL, &c->err, JSON_NEED_STR("src", &from), JSON_NEED_STR("dest", &to)) < 0)
+            break;
+        args[n++] = files_path(c, from);
+        args[n++] = files_path(c, to);
+        if (!args[n - 2].n || !args[n - 1].n) {
             call_fail(c, 400, "a path is malformed, or has a variable that isn't known");
             return;
         }
-        n += 2;
     }
-    *m = (struct moves){args, n};
-    c->state = m;
-    call_step(c, move_step);
-}
-
-static void move_files(struct call *c)
-{
-    http_read_body(c->req, c->facade->ops->body_max, move_body, c);
+    if (!c->body || n < 2 * json_array_size(c->body))
+        call_fail(c, 400, "the body is a list of {\"src\", \"dest\"}");
+    else
+        script_run(c, c->route->what, args, n, files_script_done);
 }
 
 /* ---- lists ---- */
@@ -315,10 +295,8 @@ static void list_done(void *ctx, const struct file_entry *entry, const struct er
 
     (void)entry;
     c->file = NULL;
-    if (err && err->code == ERR_NOT_FOUND)
-        call_fail(c, 404, "%s", err->msg);
-    else if (err)
-        call_fail(c, 400, "%s", err->msg);
+    if (err)
+        call_fail(c, err->code == ERR_NOT_FOUND ? 404 : 400, "%s", err->msg);
     else
         call_value(c, 200, json_incref(l->found));
 }
@@ -326,10 +304,9 @@ static void list_done(void *ctx, const struct file_entry *entry, const struct er
 static void list_begin(struct call *c)
 {
     const struct osb_listing *l = c->state;
-    struct err err;
 
-    if (file_list(c->sandbox, &c->actor, STR("root"), l->path, l->depth, list_each, list_done, c, &c->file, &err) < 0)
-        call_fail_err(c, &err);
+    call_ok(c, file_list(c->sandbox, &c->actor, STR("root"), l->path, l->depth, list_each, list_done, c, &c->file,
+                         &c->err));
 }
 
 /* What a link leads to is not listed. */
@@ -348,19 +325,17 @@ static void list_found(void *ctx, const struct file_entry *entry, const struct e
 static void list_directory(struct call *c, struct str pattern, uint64_t depth)
 {
     struct osb_listing *l = arena_alloc(http_arena(c->req), sizeof(*l));
-    struct str path;
 
     *l = (struct osb_listing){
         .found = json_array(), .pattern = pattern, .depth = (uint32_t)MIN(depth, (uint64_t)DEPTH_MAX)};
     c->state = l;
     c->cleanup = listing_closed;
-    if (!call_query(c, "path", &path) || str_has_nul(path) || !(l->path = files_path(c, path)).n)
-        call_json(c, 400, STR("{\"code\":\"MISSING_QUERY\",\"message\":\"path is missing\"}"));
-    else if (depth == 0)
+    l->path = files_query_path(c);
+    if (l->path.n && depth == 0)
         call_json(c, 200, STR("[]"));
-    else if (pattern.p)
+    else if (l->path.n && pattern.p)
         list_begin(c);
-    else
+    else if (l->path.n)
         call_ok(c, file_stat(c->sandbox, &c->actor, STR("root"), l->path, list_found, c, &c->file, &c->err));
 }
 
@@ -512,7 +487,7 @@ const struct route file_routes[] = {
      "for p; do [ ! -d \"$p\" ] || [ -L \"$p\" ] || { echo \"$p is a directory\"; exit 1; }; rm -f -- \"$p\" || exit 1; done"},
     {HTTP_METHOD_POST, "/files/permissions", set_permissions, ROUTE_BODY | ROUTE_SANDBOX,
      "while [ $# -gt 3 ]; do [ -e \"$1\" ] || { echo \"$1 isn't there\"; exit 44; }; " FILES_APPLY "shift 4; done"},
-    {HTTP_METHOD_POST, "/files/mv", move_files, ROUTE_SANDBOX,
+    {HTTP_METHOD_POST, "/files/mv", move_files, ROUTE_LIST | ROUTE_SANDBOX,
      "while [ $# -gt 1 ]; do [ -e \"$1\" ] || [ -L \"$1\" ] || { echo \"$1 isn't there\"; exit 44; }; "
      "[ ! -e \"$2\" ] || { echo \"$2 is there already\"; exit 1; }; "
      "mkdir -p -- \"$(dirname -- \"$2\")\" && mv -- \"$1\" \"$2\" || exit 1; shift 2; done"},

@@ -6,6 +6,7 @@
 #include "api/kit/key_name.h"
 #include "api/opensandbox/opensandbox.h"
 #include "base/map.h"
+#include "sandbox/network/network.h"
 
 enum { OPENSANDBOX_EXECD_PORT = 44772, OPENSANDBOX_EGRESS_PORT = 18080, COMMAND_ID_LEN = 20, DIGEST_LEN = 32 };
 
@@ -32,14 +33,23 @@ struct opensandbox {
     struct list entries; /* entrypoints that run (hooks.c) */
 };
 
+#define STR_ARG_MAX(s, max) ((int)MIN((s).n, (size_t)(max))), ((s).p) /* for "%.*s": no more than the beginning */
+
+/* What stands before the first c; all of it, where there is none. */
+static inline struct str str_before(struct str s, char c)
+{
+    ssize_t at = str_find_char(s, c);
+
+    return str_n(s.p, at < 0 ? s.n : (size_t)at);
+}
+
 /* n characters of [a-z0-9], at most 32, that stand for the text. */
 void opensandbox_digest(struct str text, char *to, size_t n);
 
-/* 400, with a code of the lifecycle API that none of ours stands for. */
-void opensandbox_refuse(struct call *c, const char *code, const struct err *err);
+/* With a code that none of ours stands for. */
+void opensandbox_fail(struct call *c, int status, const char *code, const char *message);
 
-#define opensandbox_answer call_value /* answers and drops the JSON */
-json_t *opensandbox_time(usec_t at);  /* RFC 3339; NULL, so left out, for 0 */
+json_t *opensandbox_time(usec_t at); /* RFC 3339; NULL, so left out, for 0 */
 
 /* The page of a list that the query asks for; false: answered. */
 struct osb_page {
@@ -213,7 +223,8 @@ void pools_make(struct call *c);
 void pools_set(struct call *c);
 void pools_remove(struct call *c);
 
-/* egress.c */
+/* egress.c. The policy, and what is kept beside it: done() answers, if it is. */
+void egress_set(struct call *c, json_t *policy, const json_t *fields, network_fn done);
 json_t *egress_read_policy(const json_t *network, struct err *err); /* ours, of theirs; NULL: ERR_INVALID_ARGUMENT */
 
 /* vault.c */
@@ -247,6 +258,7 @@ enum { FILES_PATHS_MAX = 1024 };
  * have.
  */
 struct str files_path(struct call *c, struct str path);
+struct str files_query_path(struct call *c); /* "path"; n 0: answered */
 const struct str *files_permissions(struct call *c, const char *path, const json_t *one, struct str *to);
 void files_script_done(struct call *c, uint32_t code, struct str output);
 

@@ -157,7 +157,7 @@ static int hook_read(const json_t *one, const char *what, int64_t max_s, bool is
     if (is_periodic && schedule_parse(schedule, &h->schedule) < 0)
         return err_set(err, ERR_INVALID_ARGUMENT,
                        "%s.schedule: '%.*s' is neither five fields of cron nor \"@every 1h30m\"", what,
-                       (int)MIN(schedule.n, (size_t)64), schedule.p);
+                       STR_ARG_MAX(schedule, 64));
     return 0;
 }
 

@@ -38,8 +38,10 @@ struct isolated {
 
 /* ---- their table ---- */
 
-static void isolated_free(struct isolated *s)
+static void isolated_free(void *session)
 {
+    struct isolated *s = session;
+
     (void)map_del(&s->o->isolated, str_of(s->id));
     sandbox_unwatch(&s->watch);
     timer_stop(&s->idle);
@@ -52,11 +54,7 @@ static void isolated_free(struct isolated *s)
 
 void isolated_free_all(struct opensandbox *o)
 {
-    size_t it = 0;
-
-    for (struct isolated *s; (s = map_next(&o->isolated, &it)); it = 0)
-        isolated_free(s);
-    map_fini(&o->isolated);
+    facade_drain(&o->isolated, isolated_free);
 }
 
 static void isolated_sandbox_ends(struct sandbox_watch *w, struct sandbox *sb)
@@ -65,16 +63,20 @@ static void isolated_sandbox_ends(struct sandbox_watch *w, struct sandbox *sb)
     isolated_free(container_of(w, struct isolated, watch));
 }
 
-static struct isolated *isolated_find(struct opensandbox *o, const struct sandbox *sb, struct str id)
-{
-    struct isolated *s = map_get(&o->isolated, id);
-
-    return s && s->sb == sb ? s : NULL;
-}
-
 static void isolated_unknown(struct call *c)
 {
-    call_json(c, 404, STR("{\"code\":\"CONTEXT_NOT_FOUND\",\"message\":\"there is no such isolated session\"}"));
+    opensandbox_fail(c, 404, "CONTEXT_NOT_FOUND", "there is no such isolated session");
+}
+
+/* NULL: answered. */
+static struct isolated *isolated_find(struct call *c, const struct sandbox *sb, struct str id)
+{
+    struct isolated *s = map_get(&opensandbox_of_execd(c)->isolated, id);
+
+    if (s && s->sb == sb)
+        return s;
+    isolated_unknown(c);
+    return NULL;
 }
 
 /* ---- in the place of the sandbox ---- */
@@ -84,21 +86,19 @@ struct str isolated_rest(struct str path, struct str *ret_id)
     if (!str_starts(path, STR(ISOLATED_PREFIX)))
         return STR_NULL;
     path = str_sub(path, strlen(ISOLATED_PREFIX));
-    ssize_t slash = str_find_char(path, '/');
-    if (slash <= 0)
-        return STR_NULL;
-    *ret_id = str_n(path.p, (size_t)slash);
-    return str_sub(path, (size_t)slash);
+    *ret_id = str_before(path, '/');
+    return ret_id->n && ret_id->n < path.n ? str_sub(path, ret_id->n) : STR_NULL;
 }
 
 struct sandbox *isolated_nest(struct call *c, struct sandbox *sb, struct str path)
 {
     struct str id, rest = isolated_rest(path, &id);
-    struct isolated *s = rest.p ? isolated_find(opensandbox_of_execd(c), sb, id) : NULL;
-
     if (!rest.p)
         return sb;
-    if (!s || sandbox_info(s->nest)->state == SANDBOX_ENDED) {
+    struct isolated *s = isolated_find(c, sb, id);
+    if (!s)
+        return NULL;
+    if (sandbox_info(s->nest)->state == SANDBOX_ENDED) {
         isolated_unknown(c);
         return NULL;
     }
@@ -149,12 +149,12 @@ void isolated_capabilities(struct call *c)
 {
     bool is_there = strcmp(sandbox_info(c->sandbox)->tier, "container") == 0;
 
-    opensandbox_answer(c, 200,
-                       json_pack("{s:b,s:s,s:s,s:[s,s],s:b,s:b,s:b,s:b,s:b,s:s*}", "available", is_there, "isolator",
-                                 "cove", "version", core_config(call_core(c))->version, "profiles", "strict",
-                                 "balanced", "share_net_overridable", 1, "setpriv_available", is_there,
-                                 "userns_available", 0, "commit_supported", 0, "diff_supported", 0, "message",
-                                 is_there ? NULL : "only sandboxes of the tier 'container' have isolated sessions"));
+    call_value(c, 200,
+               json_pack("{s:b,s:s,s:s,s:[s,s],s:b,s:b,s:b,s:b,s:b,s:s*}", "available", is_there, "isolator", "cove",
+                         "version", core_config(call_core(c))->version, "profiles", "strict", "balanced",
+                         "share_net_overridable", 1, "setpriv_available", is_there, "userns_available", 0,
+                         "commit_supported", 0, "diff_supported", 0, "message",
+                         is_there ? NULL : "only sandboxes of the tier 'container' have isolated sessions"));
 }
 
 void isolated_list(struct call *c)
@@ -166,34 +166,30 @@ void isolated_list(struct call *c)
     for (struct isolated *s; (s = map_next(&o->isolated, &it));)
         if (s->sb == c->sandbox)
             (void)json_array_append_new(all, isolated_json(s, true));
-    opensandbox_answer(c, 200, json_pack("{s:o}", "sessions", all));
+    call_value(c, 200, json_pack("{s:o}", "sessions", all));
 }
 
 void isolated_get(struct call *c)
 {
-    const struct isolated *s = isolated_find(opensandbox_of_execd(c), c->sandbox, c->args[0]);
+    const struct isolated *s = isolated_find(c, c->sandbox, c->args[0]);
 
     if (s)
-        opensandbox_answer(c, 200, isolated_json(s, false));
-    else
-        isolated_unknown(c);
+        call_value(c, 200, isolated_json(s, false));
 }
 
 void isolated_remove(struct call *c)
 {
-    struct isolated *s = isolated_find(opensandbox_of_execd(c), c->sandbox, c->args[0]);
+    struct isolated *s = isolated_find(c, c->sandbox, c->args[0]);
 
-    if (!s) {
-        isolated_unknown(c);
+    if (!s)
         return;
-    }
     isolated_free(s);
     call_empty(c, 200);
 }
 
 void isolated_stub(struct call *c)
 {
-    call_json(c, 503, STR("{\"code\":\"NOT_SUPPORTED\",\"message\":\"changes of an overlay are not kept\"}"));
+    opensandbox_fail(c, 503, "NOT_SUPPORTED", "changes of an overlay are not kept");
 }
 
 /* ---- making one ---- */
@@ -248,9 +244,9 @@ static void isolated_envs(struct call *c, struct nest_spec *spec, bool is_strict
     spec->envs = envs;
 }
 
-/* -1: answered. */
-static int isolated_binds(struct call *c, struct nest_spec *spec, const json_t *list, const struct str *writable,
-                          size_t n_writable)
+/* False: answered. */
+static bool isolated_binds(struct call *c, struct nest_spec *spec, const json_t *list, const struct str *writable,
+                           size_t n_writable)
 {
     struct nest_bind *binds =
         arena_alloc(http_arena(c->req), (json_array_size(list) + n_writable + 1) * sizeof(*binds));
@@ -267,7 +263,7 @@ static int isolated_binds(struct call *c, struct nest_spec *spec, const json_t *
             JSON_WANTS(one, NULL, &err, JSON_NEED_STR("source", &b->source), JSON_WANT_STR("dest", &b->path),
                        JSON_WANT_BOOL("readonly", &b->read_only)) < 0) {
             call_fail(c, 400, "a bind is {\"source\", \"dest\", \"readonly\"}");
-            return -1;
+            return false;
         }
         if (!b->path.n)
             b->path = b->source;
@@ -275,7 +271,7 @@ static int isolated_binds(struct call *c, struct nest_spec *spec, const json_t *
     for (i = 0; i < n_writable; i++)
         binds[spec->n_binds++] = (struct nest_bind){.source = writable[i], .path = writable[i]};
     spec->binds = binds;
-    return 0;
+    return true;
 }
 
 /* False: answered. */
@@ -319,16 +315,15 @@ static bool isolated_read(struct call *c, struct isolating *m)
     }
     if (!str_eqc(uid_mode, "setpriv") ||
         json_is_true(json_object_get(json_object_get(workspace, "persist"), "enabled"))) {
-        call_json(c, str_eqc(uid_mode, "setpriv") || str_eqc(uid_mode, "userns") ? 503 : 400,
-                  STR("{\"code\":\"NOT_SUPPORTED\",\"message\":\"uid_mode is setpriv, and the changes of an overlay "
-                      "are not kept\"}"));
+        opensandbox_fail(c, str_eqc(uid_mode, "setpriv") || str_eqc(uid_mode, "userns") ? 503 : 400, "NOT_SUPPORTED",
+                         "uid_mode is setpriv, and the changes of an overlay are not kept");
         return false;
     }
     m->spec.mode = (enum sup_nest_mode)k;
     m->spec.own_tmp = is_strict;
     m->spec.own_network = !share_net;
     isolated_envs(c, &m->spec, is_strict, str_eqc(pass_mode, "allow"), keys, n_keys);
-    if (isolated_binds(c, &m->spec, binds, writable, n_writable) < 0)
+    if (!isolated_binds(c, &m->spec, binds, writable, n_writable))
         return false;
     m->asked = json_pack("{s:s%,s:{s:s%,s:s},s:b,s:s,s:I}", "profile", profile.p, profile.n, "workspace", "path",
                          m->spec.workspace.p, m->spec.workspace.n, "mode", modes[k], "share_net", share_net, "uid_mode",
@@ -372,16 +367,14 @@ static void isolated_made(void *ctx, struct sandbox *nest, const struct err *err
         timer_set(&s->o->execd.timers, &s->idle, (uint64_t)s->idle_s * 1000);
     list_remove(&m->node);
     (void)map_put(&s->o->isolated, str_of(s->id), s);
-    opensandbox_answer(c, 201, isolated_json(s, false));
+    call_value(c, 201, isolated_json(s, false));
 }
 
 static void isolated_begin(struct call *c)
 {
     const struct isolating *m = c->state;
-    struct err err;
 
-    if (nest_make(c->sandbox, &c->actor, &m->spec, isolated_made, call_hold(c), &err) < 0)
-        call_drop(c, &err);
+    call_held(c, nest_make(c->sandbox, &c->actor, &m->spec, isolated_made, call_hold(c), &c->err));
 }
 
 static void isolated_workspace(void *ctx, const struct file_entry *entry, const struct err *err)
@@ -407,7 +400,6 @@ static void isolated_closed(struct call *c)
 void isolated_make(struct call *c)
 {
     struct isolating *m = arena_alloc(http_arena(c->req), sizeof(*m));
-    struct err err;
 
     *m = (struct isolating){.sb = c->sandbox, .idle_s = ISOLATED_IDLE_S, .uid = -1, .gid = -1};
     list_init(&m->node);
@@ -420,11 +412,9 @@ void isolated_make(struct call *c)
         return;
     }
     list_append(&opensandbox_of_execd(c)->isolating, &m->node);
-    if (nest_check(c->sandbox, &m->spec, &err) < 0)
-        call_fail_err(c, &err);
-    else if (file_make_dir(c->sandbox, &c->actor, STR("root"), m->spec.workspace, isolated_workspace, c, &c->file,
-                           &err) < 0)
-        call_fail_err(c, &err);
+    if (call_ok(c, nest_check(c->sandbox, &m->spec, &c->err)))
+        call_ok(c, file_make_dir(c->sandbox, &c->actor, STR("root"), m->spec.workspace, isolated_workspace, c, &c->file,
+                                 &c->err));
 }
 
 /* ---- running in one ---- */
@@ -473,7 +463,7 @@ void isolated_run(struct call *c)
 
 void isolated_began(struct call *c, const char *id, usec_t started)
 {
-    opensandbox_answer(
+    call_value(
         c, 202,
         json_pack("{s:s,s:s,s:o}", "session_id", c->args[0].p, "run_id", id, "started_at", opensandbox_time(started)));
 }

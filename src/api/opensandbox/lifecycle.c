@@ -36,11 +36,10 @@ void page_answer(struct call *c, struct osb_page *p)
 {
     uint64_t pages = (p->total + p->size - 1) / p->size;
 
-    opensandbox_answer(c, 200,
-                       json_pack("{s:o,s:{s:I,s:I,s:I,s:I,s:b}}", "items", p->items, "pagination", "page",
-                                 (json_int_t)p->number, "pageSize", (json_int_t)p->size, "totalItems",
-                                 (json_int_t)p->total, "totalPages", (json_int_t)pages, "hasNextPage",
-                                 p->number < pages));
+    call_value(c, 200,
+               json_pack("{s:o,s:{s:I,s:I,s:I,s:I,s:b}}", "items", p->items, "pagination", "page",
+                         (json_int_t)p->number, "pageSize", (json_int_t)p->size, "totalItems", (json_int_t)p->total,
+                         "totalPages", (json_int_t)pages, "hasNextPage", p->number < pages));
 }
 
 /* ---- a sandbox as they see it ---- */
@@ -54,11 +53,6 @@ static const char *state_name(enum sandbox_state state)
     };
 
     return (size_t)state < ARRAY_SIZE(names) && names[state] ? names[state] : "Pending";
-}
-
-static json_t *text_json(struct str s)
-{
-    return json_stringn(s.p, s.n);
 }
 
 struct str lifecycle_reserved(const struct sandbox_info *i, const char *name)
@@ -78,7 +72,7 @@ static json_t *metadata_json(const struct sandbox_info *i)
         struct str key = i->metadata[k].key;
 
         if (!facade_owns_key(key))
-            (void)json_object_setn_new(all, key.p, key.n, text_json(i->metadata[k].value));
+            (void)json_object_setn_new(all, key.p, key.n, call_text(i->metadata[k].value));
     }
     return all;
 }
@@ -96,7 +90,7 @@ json_t *lifecycle_sandbox(const struct sandbox *sb)
                             has_failed ? "PRE_START_FAILED"
                             : end.p    ? "ENTRYPOINT_ENDED"
                                        : i->end_cause,
-                            "message", end.p ? text_json(end) : NULL, "lastTransitionAt", opensandbox_time(i->started),
+                            "message", end.p ? call_text(end) : NULL, "lastTransitionAt", opensandbox_time(i->started),
                             "metadata", metadata_json(i), "createdAt", opensandbox_time(i->started), "expiresAt",
                             opensandbox_time(i->state == SANDBOX_PAUSED ? 0 : i->end_at));
 
@@ -106,12 +100,12 @@ json_t *lifecycle_sandbox(const struct sandbox *sb)
                                             i->template_alias ? i->template_alias : i->template_id, "state",
                                             "Allocated"));
     if (snapshot.p)
-        (void)json_object_set_new(one, "snapshotId", text_json(snapshot));
+        (void)json_object_set_new(one, "snapshotId", call_text(snapshot));
     else
         (void)json_object_set_new(one, "image",
                                   json_pack("{s:o}", "uri",
                                             image.p
-                                                ? text_json(image)
+                                                ? call_text(image)
                                                 : json_string(i->template_alias ? i->template_alias : i->template_id)));
     /* The protocol's clients insist on it; what another front made has none. */
     (void)json_object_set_new(one, "entrypoint",
@@ -226,7 +220,7 @@ static void list_sandboxes(struct call *c)
     if (filter_states(c, &f, &err) < 0) {
         call_fail_err(c, &err);
     } else if (read_filter(c, &f, &err) < 0) {
-        opensandbox_refuse(c, "INVALID_METADATA_FORMAT", &err);
+        opensandbox_fail(c, 400, "INVALID_METADATA_FORMAT", err.msg);
     } else if (page_begin(c, &f.page)) {
         pending_each(c, list_pending_fits, &f, list_pending_take);
         access_each_sandbox(c, lifecycle_list_one, &f);
@@ -238,50 +232,33 @@ static void list_sandboxes(struct call *c)
 
 static void get_sandbox(struct call *c)
 {
-    opensandbox_answer(c, 200, lifecycle_sandbox(c->sandbox));
+    call_value(c, 200, lifecycle_sandbox(c->sandbox));
 }
 
-static void on_killed(void *ctx, struct sandbox *sb, const struct err *err)
+static void on_done(void *ctx, struct sandbox *sb, const struct err *err)
 {
     struct call *c = call_back(ctx, err);
 
     (void)sb;
     if (c)
-        call_empty(c, 204);
+        call_empty(c, c->route->method == HTTP_METHOD_DELETE ? 204 : 202);
 }
 
 static void kill_sandbox(struct call *c)
 {
-    struct err err;
-
-    if (sandbox_kill(c->sandbox, &c->actor, on_killed, call_hold(c), &err) < 0)
-        call_drop(c, &err);
-}
-
-static void on_accepted(void *ctx, struct sandbox *sb, const struct err *err)
-{
-    struct call *c = call_back(ctx, err);
-
-    (void)sb;
-    if (c)
-        call_empty(c, 202);
+    call_held(c, sandbox_kill(c->sandbox, &c->actor, on_done, call_hold(c), &c->err));
 }
 
 static void pause_sandbox(struct call *c)
 {
-    struct err err;
-
-    if (sandbox_pause(c->sandbox, &c->actor, true, on_accepted, call_hold(c), &err) < 0)
-        call_drop(c, &err);
+    call_held(c, sandbox_pause(c->sandbox, &c->actor, true, on_done, call_hold(c), &c->err));
 }
 
 static void resume_sandbox(struct call *c)
 {
     struct sandbox_resume how = {.has_timeout = false};
-    struct err err;
 
-    if (sandbox_resume(c->sandbox, &c->actor, &how, on_accepted, call_hold(c), &err) < 0)
-        call_drop(c, &err);
+    call_held(c, sandbox_resume(c->sandbox, &c->actor, &how, on_done, call_hold(c), &c->err));
 }
 
 static void lifecycle_forked(void *ctx, size_t i, struct sandbox *fork, const struct err *err)
@@ -293,7 +270,7 @@ static void lifecycle_forked(void *ctx, size_t i, struct sandbox *fork, const st
     else if (c->req && !c->answered && err)
         call_fail_err(c, err);
     else if (c->req && !c->answered)
-        opensandbox_answer(c, 202, lifecycle_sandbox(fork));
+        call_value(c, 202, lifecycle_sandbox(fork));
 }
 
 static void lifecycle_fork(struct call *c)
@@ -311,16 +288,14 @@ static void lifecycle_renew(struct call *c)
 {
     struct str text = STR_NULL;
     usec_t at, now = clock_real();
-    struct err err;
 
     if (!CALL_WANTS(c, JSON_NEED_STR("expiresAt", &text)))
         return;
     if (clock_parse(text, &at) < 0 || at <= now)
         call_refuse(c, ERR_INVALID_ARGUMENT, "expiresAt must be a time (RFC 3339) in the future");
-    else if (sandbox_set_timeout(c->sandbox, &c->actor, (at - now + USEC_PER_MS - 1) / USEC_PER_MS, false, &err) < 0)
-        call_fail_err(c, &err);
-    else
-        opensandbox_answer(c, 200, json_pack("{s:o}", "expiresAt", opensandbox_time(sandbox_info(c->sandbox)->end_at)));
+    else if (call_ok(c, sandbox_set_timeout(c->sandbox, &c->actor, (at - now + USEC_PER_MS - 1) / USEC_PER_MS, false,
+                                            &c->err)))
+        call_value(c, 200, json_pack("{s:o}", "expiresAt", opensandbox_time(sandbox_info(c->sandbox)->end_at)));
 }
 
 static void patch_metadata(struct call *c)
@@ -347,22 +322,20 @@ static void patch_metadata(struct call *c)
             return;
         }
         if (create_check_label(str_of(key), text, &err) < 0) {
-            opensandbox_refuse(c, "SANDBOX::INVALID_METADATA_LABEL", &err);
+            opensandbox_fail(c, 400, "SANDBOX::INVALID_METADATA_LABEL", err.msg);
             return;
         }
         if (json_is_string(value))
             all[n++] = (struct pair){str_of(key), text};
     }
-    if (sandbox_set_metadata(c->sandbox, &c->actor, all, n, &err) < 0)
-        call_fail_err(c, &err);
-    else
+    if (call_ok(c, sandbox_set_metadata(c->sandbox, &c->actor, all, n, &c->err)))
         get_sandbox(c);
 }
 
 void lifecycle_of_pending(struct call *c, struct pending *p)
 {
     if (c->route->handler == get_sandbox)
-        opensandbox_answer(c, 200, pending_json(p));
+        call_value(c, 200, pending_json(p));
     else if (c->route->handler == kill_sandbox)
         pending_remove(c, p);
     else if (c->route->handler == proxy_endpoint)
@@ -397,7 +370,7 @@ static void on_snapshot(void *ctx, const struct template *t, const struct err *e
     http_add_header(
         c->req, STR("location"),
         str_of(arena_printf(http_arena(c->req), "/v1/snapshots/%s", t->ref ? snapshot_tail(t->ref) : t->id)));
-    opensandbox_answer(c, 202, snapshot_json(t));
+    call_value(c, 202, snapshot_json(t));
 }
 
 static void make_snapshot(struct call *c)
@@ -413,8 +386,7 @@ static void make_snapshot(struct call *c)
     /* Here a name may be given again, and there it would be given away. */
     if (name.n && core_template_find(call_core(c), c->actor.who.view, name, &same, &err) == 0 && same->is_snapshot)
         name = str_of(arena_printf(http_arena(c->req), "%.*s:%s", STR_ARG(name), tag));
-    if (sandbox_snapshot(c->sandbox, &c->actor, name, on_snapshot, call_hold(c), &err) < 0)
-        call_drop(c, &err);
+    call_held(c, sandbox_snapshot(c->sandbox, &c->actor, name, on_snapshot, call_hold(c), &c->err));
 }
 
 struct lifecycle_snapshots {
@@ -437,15 +409,10 @@ static bool list_snapshot(void *ctx, const struct template *t)
 static void list_snapshots(struct call *c)
 {
     struct lifecycle_snapshots s = {.sandbox = STR_NULL};
-    struct err err;
 
     (void)call_query(c, "sandboxId", &s.sandbox);
     (void)call_query(c, "name", &s.name);
-    if (filter_states(c, &s.states, &err) < 0) {
-        call_fail_err(c, &err);
-        return;
-    }
-    if (!page_begin(c, &s.page))
+    if (!call_ok(c, filter_states(c, &s.states, &c->err)) || !page_begin(c, &s.page))
         return;
     core_templates_each(call_core(c), c->actor.who.view, list_snapshot, &s);
     page_answer(c, &s.page);
@@ -458,7 +425,7 @@ static const struct template *find_snapshot(struct call *c)
 
     if (core_template_find(call_core(c), c->actor.who.view, c->args[0], &t, &err) == 0 && t->is_snapshot)
         return t;
-    call_fail(c, 404, "there is no snapshot %.*s", (int)MIN(c->args[0].n, (size_t)64), c->args[0].p);
+    call_fail(c, 404, "there is no snapshot %.*s", STR_ARG_MAX(c->args[0], 64));
     return NULL;
 }
 
@@ -467,18 +434,12 @@ static void get_snapshot(struct call *c)
     const struct template *t = find_snapshot(c);
 
     if (t)
-        opensandbox_answer(c, 200, snapshot_json(t));
+        call_value(c, 200, snapshot_json(t));
 }
 
 static void remove_snapshot(struct call *c)
 {
-    struct err err;
-
-    if (!find_snapshot(c))
-        return;
-    if (core_template_remove(call_core(c), &c->actor, c->args[0], &err) < 0)
-        call_fail_err(c, &err);
-    else
+    if (find_snapshot(c) && call_ok(c, core_template_remove(call_core(c), &c->actor, c->args[0], &c->err)))
         call_empty(c, 204);
 }
 

@@ -7,14 +7,14 @@
 #include "http/client/connect.h"
 #include "http/url.h"
 
-#include <openssl/evp.h>
+#include <openssl/sha.h>
 
 void opensandbox_digest(struct str text, char *to, size_t n)
 {
-    unsigned char digest[EVP_MAX_MD_SIZE];
-    int ok = EVP_Digest(text.p, text.n, digest, NULL, EVP_sha256(), NULL);
+    unsigned char digest[SHA256_DIGEST_LENGTH];
 
-    assert(ok == 1 && n <= 32);
+    assert(n <= sizeof(digest));
+    (void)SHA256((const unsigned char *)text.p, text.n, digest);
     for (size_t i = 0; i < n; i++)
         to[i] = "abcdefghijklmnopqrstuvwxyz0123456789"[digest[i] % 36];
     to[n] = 0;
@@ -22,9 +22,9 @@ void opensandbox_digest(struct str text, char *to, size_t n)
 
 /* ---- answers ---- */
 
-void opensandbox_refuse(struct call *c, const char *code, const struct err *err)
+void opensandbox_fail(struct call *c, int status, const char *code, const char *message)
 {
-    call_value(c, 400, json_pack("{s:s,s:s}", "code", code, "message", err->msg));
+    call_value(c, status, json_pack("{s:s,s:s}", "code", code, "message", message));
 }
 
 json_t *opensandbox_time(usec_t at)
@@ -112,9 +112,8 @@ static bool lifecycle_authenticate(struct call *c)
     if (key.n)
         call_refuse(c, ERR_UNAUTHENTICATED, "the API key is wrong: 'cove key' prints it");
     else
-        call_json(c, 401,
-                  STR("{\"code\":\"MISSING_API_KEY\",\"message\":\"an API key is needed: send it as "
-                      "OPEN-SANDBOX-API-KEY; 'cove key' prints it\"}"));
+        opensandbox_fail(c, 401, "MISSING_API_KEY",
+                         "an API key is needed: send it as OPEN-SANDBOX-API-KEY; 'cove key' prints it");
     return false;
 }
 
@@ -124,7 +123,7 @@ struct sandbox *opensandbox_find(struct call *c, struct str id)
 
     if (sb && !sandbox_info(sb)->hidden && sandbox_info(sb)->state < SANDBOX_STOPPING)
         return sb;
-    call_fail(c, 404, "there is no sandbox %.*s", (int)MIN(id.n, (size_t)64), id.p);
+    call_fail(c, 404, "there is no sandbox %.*s", STR_ARG_MAX(id, 64));
     return NULL;
 }
 

@@ -31,8 +31,9 @@ struct operations {
     struct map by_id;
 };
 
-static void operations_free(struct operations *s)
+static void operations_free(void *operations)
 {
+    struct operations *s = operations;
     size_t it = 0;
 
     (void)map_del(&s->o->operations, str_of(s->sandbox));
@@ -56,11 +57,7 @@ static struct operations *operations_of(struct call *c)
 
 void operations_free_all(struct opensandbox *o)
 {
-    size_t it = 0;
-
-    for (struct operations *s; (s = map_next(&o->operations, &it)); it = 0)
-        operations_free(s);
-    map_fini(&o->operations);
+    facade_drain(&o->operations, operations_free);
 }
 
 /* ---- answers ---- */
@@ -68,12 +65,13 @@ void operations_free_all(struct opensandbox *o)
 static void operation_answer(struct call *c, int status, json_t *json)
 {
     http_add_header(c->req, STR("cache-control"), STR("no-store"));
-    opensandbox_answer(c, status, json);
+    call_value(c, status, json);
 }
 
 static void operation_refuse(struct call *c, int status, const char *code, const char *why)
 {
-    operation_answer(c, status, json_pack("{s:s,s:s}", "code", code, "message", why));
+    http_add_header(c->req, STR("cache-control"), STR("no-store"));
+    opensandbox_fail(c, status, code, why);
 }
 
 static void operation_refuse_old(struct call *c)

@@ -15,7 +15,7 @@
 #include "build/builder.h"
 #include "sandbox/templates.h"
 
-#include <openssl/evp.h>
+#include <openssl/sha.h>
 #include <stdio.h>
 
 enum {
@@ -41,8 +41,10 @@ struct pending {
     char message[MESSAGE_MAX];
 };
 
-static void pending_free(struct pending *p)
+static void pending_free(void *pending)
 {
+    struct pending *p = pending;
+
     (void)map_del(&p->o->pending, str_of(p->id));
     create_drop(p->creation);
     json_decref(p->body);
@@ -52,22 +54,17 @@ static void pending_free(struct pending *p)
 
 void pendings_free(struct opensandbox *o)
 {
-    size_t it = 0;
-
     timer_stop(&o->pending_timer);
-    for (struct pending *p; (p = map_next(&o->pending, &it)); it = 0)
-        pending_free(p);
-    map_fini(&o->pending);
+    facade_drain(&o->pending, pending_free);
 }
 
 const char *pending_name(struct arena *a, struct str uri, bool is_private)
 {
-    unsigned char digest[EVP_MAX_MD_SIZE];
+    unsigned char digest[SHA256_DIGEST_LENGTH];
     char text[NAME_TEXT_MAX + 1];
     size_t n = 0;
-    int ok = EVP_Digest(uri.p, uri.n, digest, NULL, EVP_sha256(), NULL);
 
-    assert(ok == 1);
+    (void)SHA256((const unsigned char *)uri.p, uri.n, digest);
     for (size_t i = 0; i < uri.n && n < NAME_TEXT_MAX; i++) {
         char c = uri.p[i];
         bool is_plain = (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
@@ -191,6 +188,11 @@ static int pending_pull(struct call *c, struct str uri, const char *name, char b
     return builder_start(lifecycle_of(c)->builder, &c->actor, build, &spec, err);
 }
 
+static const char *pending_strdup(struct pending *p, const char *text)
+{
+    return text ? arena_strndup(&p->arena, text, strlen(text)) : NULL;
+}
+
 void pending_begin(struct call *c, struct str uri)
 {
     struct opensandbox *o = lifecycle_of(c);
@@ -215,12 +217,10 @@ void pending_begin(struct call *c, struct str uri)
     id_sandbox(p->id);
     id_token(p->token, SANDBOX_TOKEN_LEN);
     p->arena = ARENA_INIT;
-    p->actor =
-        (struct actor){.who = c->actor.who, .name = arena_strndup(&p->arena, c->actor.name, strlen(c->actor.name))};
-    p->actor.who.key = p->actor.who.key ? arena_strndup(&p->arena, p->actor.who.key, strlen(p->actor.who.key)) : NULL;
-    p->actor.who.name =
-        p->actor.who.name ? arena_strndup(&p->arena, p->actor.who.name, strlen(p->actor.who.name)) : NULL;
-    p->template_name = arena_strndup(&p->arena, name, strlen(name));
+    p->actor = (struct actor){.who = c->actor.who, .name = pending_strdup(p, c->actor.name)};
+    p->actor.who.key = pending_strdup(p, c->actor.who.key);
+    p->actor.who.name = pending_strdup(p, c->actor.who.name);
+    p->template_name = pending_strdup(p, name);
     p->body = json_deep_copy(c->body);
     (void)json_object_del(json_object_get(p->body, "image"), "auth");
     memcpy(p->build, build, sizeof(build));
@@ -228,7 +228,7 @@ void pending_begin(struct call *c, struct str uri)
     (void)map_put(&o->pending, str_of(p->id), p);
     timer_set(&o->lifecycle.timers, &o->pending_timer, LOOK_MS);
     http_add_header(c->req, STR("location"), str_of(arena_printf(http_arena(c->req), "/v1/sandboxes/%s", p->id)));
-    opensandbox_answer(c, 202, pending_json(p));
+    call_value(c, 202, pending_json(p));
 }
 
 /* ---- as a sandbox ---- */

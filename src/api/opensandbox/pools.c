@@ -56,7 +56,7 @@ static const struct template *pool_find(struct call *c, struct str name, bool mu
         return t;
     call_fail(c, 404,
               must_be_one ? "there is no pool %.*s" : "there is no template %.*s, as which the pool would be named",
-              (int)MIN(name.n, (size_t)64), name.p);
+              STR_ARG_MAX(name, 64));
     return NULL;
 }
 
@@ -75,7 +75,7 @@ void pools_list(struct call *c)
     json_t *items = json_array();
 
     core_templates_each(call_core(c), c->actor.who.view, pools_one, (void *[]){c, items});
-    opensandbox_answer(c, 200, json_pack("{s:o}", "items", items));
+    call_value(c, 200, json_pack("{s:o}", "items", items));
 }
 
 void pools_get(struct call *c)
@@ -83,7 +83,7 @@ void pools_get(struct call *c)
     const struct template *t = pool_find(c, c->args[0], true);
 
     if (t)
-        opensandbox_answer(c, 200, pool_json(c, t));
+        call_value(c, 200, pool_json(c, t));
 }
 
 static void pools_answer(struct call *c, struct str name, int64_t n, int64_t most, int status)
@@ -97,7 +97,7 @@ static void pools_answer(struct call *c, struct str name, int64_t n, int64_t mos
     else if (status == 204)
         call_empty(c, status);
     else
-        opensandbox_answer(c, status, pool_json(c, t));
+        call_value(c, status, pool_json(c, t));
 }
 
 /* False: answered. */

@@ -37,12 +37,9 @@ bool proxy_parse(struct str path, struct proxied *p)
     path = str_sub(path, strlen("/v1/sandboxes/"));
     if (!str_split(&path, '/', &id) || !str_split(&path, '/', &word) || !str_eqc(word, "proxy"))
         return false;
-    ssize_t slash = str_find_char(path, '/');
-    port = slash < 0 ? path : str_n(path.p, (size_t)slash);
-    *p = (struct proxied){.rest = slash < 0 ? STR("/") : str_sub(path, (size_t)slash)};
-    ssize_t dash = str_find_char(id, '-');
-    p->id = dash < 0 ? id : str_n(id.p, (size_t)dash);
-    p->ticket = dash < 0 ? STR_NULL : str_sub(id, (size_t)dash + 1);
+    port = str_before(path, '/');
+    *p = (struct proxied){.rest = port.n < path.n ? str_sub(path, port.n) : STR("/"), .ticket = id};
+    (void)str_split(&p->ticket, '-', &p->id);
     return proxy_number(port, &p->port);
 }
 
@@ -54,7 +51,7 @@ static void proxy_sign(const struct sandbox_info *i, uint64_t port, struct str e
     char text[SIGNED_TEXT_MAX];
     unsigned n = 0;
     int length = snprintf(text, sizeof(text), SIGNED_DOMAIN "%s\n%llu\n%.*s\n", i->id, (unsigned long long)port,
-                          (int)MIN(expiry.n, (size_t)EXPIRY_MAX), expiry.p);
+                          STR_ARG_MAX(expiry, EXPIRY_MAX));
     const unsigned char *ok = HMAC(EVP_sha256(), i->access_token, (int)strlen(i->access_token),
                                    (const unsigned char *)text, (size_t)length, digest, &n);
 
@@ -111,6 +108,12 @@ static const char *proxy_header(uint64_t port)
                                              : "opensandbox-secure-access";
 }
 
+/* Of a sandbox without a token, the id is enough for commands and files; not for its policy, and not for a page that learnt it. */
+static bool proxy_is_open(const struct http_request *req, const struct proxied *p, const struct sandbox_info *i)
+{
+    return !i->secure && p->port == OPENSANDBOX_EXECD_PORT && !access_is_of_other_site(req);
+}
+
 static void proxied_open(struct opensandbox *o, const struct http_request *req, struct proxied *p)
 {
     struct str key = http_header_get(req, "open-sandbox-api-key");
@@ -138,7 +141,7 @@ static void proxied_open(struct opensandbox *o, const struct http_request *req, 
     const char *token = is_program ? i->traffic_token : i->access_token;
     if (p->ticket.p)
         p->why = proxy_check_ticket(i, p->port, p->ticket);
-    else if ((!token && (is_program || !i->secure)) || (token && given.n && str_eq_secret(given, str_of(token))))
+    else if (token ? given.n && str_eq_secret(given, str_of(token)) : is_program || proxy_is_open(req, p, i))
         p->why = NULL;
     p->who = (struct principal){.tenant = i->tenant, .view = i->tenant, .scope = SCOPE_USE};
     p->sb = sb;
@@ -233,9 +236,9 @@ static bool proxy_of_execd(struct str path, uint64_t *ret_port, struct str *ret_
     if (!str_starts(path, STR("/proxy/")))
         return false;
     path = str_sub(path, strlen("/proxy/"));
-    ssize_t slash = str_find_char(path, '/');
-    *ret_rest = slash < 0 ? STR("/") : str_sub(path, (size_t)slash);
-    return proxy_number(slash < 0 ? path : str_n(path.p, (size_t)slash), ret_port);
+    struct str port = str_before(path, '/');
+    *ret_rest = port.n < path.n ? str_sub(path, port.n) : STR("/");
+    return proxy_number(port, ret_port);
 }
 
 static void proxy_dispatch(struct opensandbox *o, struct http_request *req, const struct proxied *p)
@@ -287,8 +290,8 @@ bool proxy_serve(struct opensandbox *o, struct http_request *req)
         facade_note_refusal(&o->lifecycle, req, p.refusal);
         call_refuse(call_new(&o->lifecycle, req, NULL), ERR_UNAUTHENTICATED, "%s", p.why);
     } else if (!lives || sandbox_info(p.sb)->state != SANDBOX_RUNNING) {
-        call_fail(call_new(&o->lifecycle, req, NULL), lives ? 409 : 404, "sandbox %.*s %s",
-                  (int)MIN(p.id.n, (size_t)64), p.id.p, lives ? "does not run" : "is not there");
+        call_fail(call_new(&o->lifecycle, req, NULL), lives ? 409 : 404, "sandbox %.*s %s", STR_ARG_MAX(p.id, 64),
+                  lives ? "does not run" : "is not there");
     } else {
         proxy_to_program(o, req, &p, (uint16_t)p.port, p.rest);
     }
@@ -342,5 +345,5 @@ void proxy_endpoint(struct call *c)
     if (json_object_size(headers))
         (void)json_object_set(answer, "headers", headers);
     json_decref(headers);
-    opensandbox_answer(c, 200, answer);
+    call_value(c, 200, answer);
 }

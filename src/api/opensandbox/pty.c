@@ -155,7 +155,12 @@ static bool pty_has_room(struct call *c)
 
 static void pty_unknown(struct call *c)
 {
-    call_json(c, 404, STR("{\"code\":\"CONTEXT_NOT_FOUND\",\"message\":\"there is no such terminal\"}"));
+    opensandbox_fail(c, 404, "CONTEXT_NOT_FOUND", "there is no such terminal");
+}
+
+static void pty_say_error(struct pty_client *l, const char *code, const char *message)
+{
+    pty_say(l, json_pack("{s:s,s:s,s:s}", "type", "error", "code", code, "error", message));
 }
 
 /* ---- what its process does ---- */
@@ -207,7 +212,7 @@ static void pty_writes(void *ctx, enum wire_channel channel, struct str bytes)
 static void pty_tell_exit(struct pty_client *l)
 {
     if (l->pty->is_once && l->pty->has_failed)
-        pty_say(l, json_pack("{s:s,s:s,s:s}", "type", "error", "code", "START_FAILED", "error", "it did not start"));
+        pty_say_error(l, "START_FAILED", "it did not start");
     else
         pty_say(l, json_pack("{s:s,s:i}", "type", "exit", "exit_code", l->pty->exit_code));
     pty_detach(l, CLOSE_NORMAL, "process exited");
@@ -237,11 +242,11 @@ static void pty_fails(void *ctx, const struct err *err)
     p->has_failed |= !is_late;
     if (!l)
         return;
-    pty_say(l, json_pack("{s:s,s:s,s:s}", "type", "error", "code",
-                         is_late                      ? "RUNTIME_ERROR"
-                         : err->code == ERR_NOT_FOUND ? "SESSION_GONE"
-                                                      : "START_FAILED",
-                         "error", err->msg));
+    pty_say_error(l,
+                  is_late                      ? "RUNTIME_ERROR"
+                  : err->code == ERR_NOT_FOUND ? "SESSION_GONE"
+                                               : "START_FAILED",
+                  err->msg);
     pty_detach(l, CLOSE_NORMAL, "no process");
 }
 
@@ -290,7 +295,7 @@ static void pty_taken(void *ctx, const struct err *err)
 
     l->pending = NULL;
     if (err && l->pty)
-        pty_say(l, json_pack("{s:s,s:s,s:s}", "type", "error", "code", "STDIN_WRITE_FAILED", "error", err->msg));
+        pty_say_error(l, "STDIN_WRITE_FAILED", err->msg);
     pty_next(l);
 }
 
@@ -322,7 +327,7 @@ static void pty_step(struct call *c)
             break;
         buf_consume(&l->in, buf_len(&l->in) - in.n);
         if (r < 0)
-            pty_say(l, json_pack("{s:s,s:s,s:s}", "type", "error", "code", "RUNTIME_ERROR", "error", err.msg));
+            pty_say_error(l, "RUNTIME_ERROR", err.msg);
     }
     if (!l->pty)
         buf_clear(&l->in);
@@ -350,7 +355,7 @@ static void pty_on_message(void *ctx, bool is_text, struct str message)
         pty_say(l, json_pack("{s:s}", "type", "pong"));
         break;
     case PTY_MESSAGE_WRONG:
-        pty_say(l, json_pack("{s:s,s:s,s:s}", "type", "error", "code", "INVALID_FRAME", "error", err.msg));
+        pty_say_error(l, "INVALID_FRAME", err.msg);
         break;
     case PTY_MESSAGE_TAKEN:
         break;
@@ -417,7 +422,7 @@ void pty_attach(struct call *c)
         return;
     }
     if (p && p->client && !str_eqc(takeover, "1")) {
-        call_json(c, 409, STR("{\"code\":\"ALREADY_CONNECTED\",\"message\":\"another client has this terminal\"}"));
+        opensandbox_fail(c, 409, "ALREADY_CONNECTED", "another client has this terminal");
         return;
     }
     if (is_old)

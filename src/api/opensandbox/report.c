@@ -46,7 +46,7 @@ void report_status(struct call *c, const char *content, const char *error, usec_
 
     if (!runs)
         (void)json_object_set_new(answer, "exit_code", json_integer(exit_code));
-    opensandbox_answer(c, 200, answer);
+    call_value(c, 200, answer);
 }
 
 static void report_record_answer(struct call *c, struct report_record *r)
@@ -88,13 +88,12 @@ static void report_record_step(struct call *c)
     else if (r->seq)
         report_record_answer(c, r);
     else
-        call_fail(c, 404, "there is no command '%.*s'", (int)MIN(c->args[0].n, (size_t)64), c->args[0].p);
+        call_fail(c, 404, "there is no command '%.*s'", STR_ARG_MAX(c->args[0], 64));
 }
 
 void report_recorded(struct call *c)
 {
     struct report_record *r = arena_alloc(http_arena(c->req), sizeof(*r));
-    struct err err;
 
     if (!command_is_id(c->args[0])) {
         call_fail(c, 404, "there is no such command");
@@ -102,10 +101,8 @@ void report_recorded(struct call *c)
     }
     *r = (struct report_record){.next = 0};
     (void)snprintf(r->tag, sizeof(r->tag), "\"tag\":\"%.*s\"", STR_ARG(c->args[0]));
-    if (sandbox_log_walk_init(&r->walk, call_core(c), str_of(sandbox_info(c->sandbox)->id), 0, 1, &err) < 0) {
-        call_fail_err(c, &err);
+    if (!call_ok(c, sandbox_log_walk_init(&r->walk, call_core(c), str_of(sandbox_info(c->sandbox)->id), 0, 1, &c->err)))
         return;
-    }
     c->state = r;
     c->cleanup = report_record_closed;
     report_record_step(c);
@@ -183,15 +180,12 @@ static void report_sampled(void *ctx, const struct sandbox_sample *s, const stru
     struct call *c = call_back(ctx, err);
 
     if (c)
-        opensandbox_answer(c, 200, report_figures(s));
+        call_value(c, 200, report_figures(s));
 }
 
 void report_metrics(struct call *c)
 {
-    struct err err;
-
-    if (sandbox_sample_now(c->sandbox, report_sampled, call_hold(c), &err) < 0)
-        call_drop(c, &err);
+    call_held(c, sandbox_sample_now(c->sandbox, report_sampled, call_hold(c), &c->err));
 }
 
 static void report_watch_next(struct call *c);

@@ -61,8 +61,8 @@ void script_run(struct call *c, const char *script, const struct str *args, size
     argv[0] = STR("-c");
     argv[1] = str_of(script);
     argv[2] = STR("sh");
-    for (size_t i = 0; i < n_args; i++)
-        argv[3 + i] = args[i];
+    if (n_args)
+        memcpy(argv + 3, args, n_args * sizeof(*args));
     if (!call_ok(c, exec_start(c->sandbox, &c->actor, &spec, &ops, c, &c->follow, &c->err)))
         return;
     if (c->cleanup)
@@ -104,10 +104,9 @@ const char *command_id_once(struct call *c)
  * As other users, or into a log: what comes is the command. All else is in the script, so that "$@" is the command,
  * which the guard reads.
  */
-static size_t session_prelude(struct arena *a, struct str *args, struct str log, int64_t uid, int64_t gid)
+static struct str session_prelude(struct call *c, struct str log, int64_t uid, int64_t gid)
 {
     AUTO_BUF struct buf b = BUF_INIT(1024);
-    size_t n = 0;
 
     if (log.n)
         buf_printf(&b, COMMAND_MAKE_DIRECTORY " && exec >" COMMAND_DIRECTORY "/%.*s.log 2>&1 </dev/null; ",
@@ -121,50 +120,39 @@ static size_t session_prelude(struct arena *a, struct str *args, struct str log,
                    "--groups=\"$({ id -G %1$lld 2>/dev/null || echo %1$lld; } | tr ' ' ,)\" -- ",
                    (long long)uid);
     buf_append_cstr(&b, "\"$@\"");
-    args[n++] = STR("-c");
-    args[n++] = arena_str(a, buf_str(&b));
-    args[n++] = STR(PRELUDE_NAME);
-    return n;
-}
-
-void session_shell(struct call *c, struct exec_spec *spec, struct str log, int64_t uid, int64_t gid, struct str command)
-{
-    struct str *args = arena_alloc(http_arena(c->req), 12 * sizeof(*args));
-    size_t n = 0;
-    bool is_plain = !log.n && uid < 0 && !c->route->what; /* an operation starts once */
-
-    spec->args = args;
-    if (is_plain && command_has_bash(opensandbox_of_execd(c), c->sandbox)) {
-        spec->cmd = STR("/bin/bash");
-        args[0] = STR("-c");
-        args[1] = command;
-        spec->n_args = 2;
-        return;
-    }
-    spec->cmd = STR("/bin/sh");
-    if (!is_plain) {
-        n = session_prelude(http_arena(c->req), args, log, uid, gid);
-        args[n++] = STR("/bin/sh");
-    }
-    args[n++] = STR("-c");
-    args[n++] = STR(SHELL);
-    args[n++] = STR("sh");
-    args[n++] = command;
-    spec->n_args = n;
+    return arena_str(http_arena(c->req), buf_str(&b));
 }
 
 static void session_argv(struct call *c, struct exec_spec *spec, struct str log, int64_t uid, int64_t gid,
                          const struct str *argv, size_t argc)
 {
-    struct str *args = arena_alloc(http_arena(c->req), (argc + 8) * sizeof(*args));
-    bool is_plain = !log.n && uid < 0;
-    size_t n = is_plain ? 0 : session_prelude(http_arena(c->req), args, log, uid, gid);
+    struct str *args = arena_alloc(http_arena(c->req), (argc + 3) * sizeof(*args));
+    size_t n = 0;
 
-    spec->cmd = is_plain ? argv[0] : STR("/bin/sh");
-    for (size_t i = is_plain; i < argc; i++)
-        args[n++] = argv[i];
+    if (log.n || uid >= 0) {
+        spec->cmd = STR("/bin/sh");
+        args[n++] = STR("-c");
+        args[n++] = session_prelude(c, log, uid, gid);
+        args[n++] = STR(PRELUDE_NAME);
+    } else {
+        spec->cmd = *argv++;
+        argc--;
+    }
+    memcpy(args + n, argv, argc * sizeof(*args));
     spec->args = args;
-    spec->n_args = n;
+    spec->n_args = n + argc;
+}
+
+void session_shell(struct call *c, struct exec_spec *spec, struct str log, int64_t uid, int64_t gid, struct str command)
+{
+    const struct str argv[] = {STR("/bin/sh"), STR("-c"), STR(SHELL), STR("sh"), command},
+                     by_bash[] = {STR("/bin/bash"), STR("-c"), command};
+    bool is_plain = !log.n && uid < 0 && !c->route->what; /* an operation starts once */
+
+    if (is_plain && command_has_bash(opensandbox_of_execd(c), c->sandbox))
+        session_argv(c, spec, log, uid, gid, by_bash, ARRAY_SIZE(by_bash));
+    else
+        session_argv(c, spec, log, uid, gid, argv, ARRAY_SIZE(argv));
 }
 
 const char *session_content(const json_t *start)
@@ -220,7 +208,7 @@ void session_command(struct call *c)
 static void session_made(struct call *c, uint32_t code, struct str output)
 {
     if (code)
-        call_fail(c, 400, "%.*s", (int)MIN(output.n, (size_t)200), output.p);
+        call_fail(c, 400, "%.*s", STR_ARG_MAX(output, 200));
     else
         call_value(c, 200, json_pack("{s:s}", "session_id", c->args[1].p));
 }
@@ -247,21 +235,14 @@ struct session_run {
 static void session_start_command(struct call *c)
 {
     const struct session_run *r = c->state;
-    struct str *args = arena_alloc(http_arena(c->req), 6 * sizeof(*args));
+    const struct str args[] = {STR("-c"), STR(SESSION), STR("bash"), c->args[0], r->command, r->cwd};
+    const struct exec_spec spec = {.cmd = STR("/bin/bash"),
+                                   .args = args,
+                                   .n_args = ARRAY_SIZE(args),
+                                   .user = STR("root"),
+                                   .timeout_ms = (uint64_t)r->timeout_ms};
 
-    args[0] = STR("-c");
-    args[1] = STR(SESSION);
-    args[2] = STR("bash");
-    args[3] = c->args[0];
-    args[4] = r->command;
-    args[5] = r->cwd;
-    command_run(c,
-                &(struct exec_spec){.cmd = STR("/bin/bash"),
-                                    .args = args,
-                                    .n_args = 6,
-                                    .user = STR("root"),
-                                    .timeout_ms = (uint64_t)r->timeout_ms},
-                r->command, false, r->id);
+    command_run(c, &spec, r->command, false, r->id);
 }
 
 static void session_found(void *ctx, const struct file_entry *entry, const struct err *err)
@@ -271,7 +252,7 @@ static void session_found(void *ctx, const struct file_entry *entry, const struc
     (void)entry;
     c->file = NULL;
     if (err)
-        call_json(c, 404, STR("{\"code\":\"CONTEXT_NOT_FOUND\",\"message\":\"there is no such session\"}"));
+        opensandbox_fail(c, 404, "CONTEXT_NOT_FOUND", "there is no such session");
     else
         call_step(c, session_start_command);
 }
@@ -304,7 +285,7 @@ static void session_gone(struct call *c, uint32_t code, struct str output)
 {
     (void)output;
     if (code)
-        call_json(c, 404, STR("{\"code\":\"CONTEXT_NOT_FOUND\",\"message\":\"there is no such session\"}"));
+        opensandbox_fail(c, 404, "CONTEXT_NOT_FOUND", "there is no such session");
     else
         call_empty(c, 200);
 }

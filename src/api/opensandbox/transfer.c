@@ -13,8 +13,6 @@ enum { PART_METADATA_MAX = 64 * 1024 };
 struct transfer_download {
     struct str path;
     uint64_t from, length, line, first, last; /* lines are counted from 1; first 0: bytes */
-    struct http_header *headers;
-    size_t n_headers;
     bool is_range;
 };
 
@@ -27,14 +25,11 @@ static bool parse_range(struct str text, uint64_t size, uint64_t *ret_from, uint
     if (!str_starts(text, STR("bytes=")))
         return false;
     text = str_sub(text, 6);
-    ssize_t comma = str_find_char(text, ',');
-    if (comma >= 0)
-        text = str_n(text.p, (size_t)comma);
-    ssize_t dash = str_find_char(text, '-');
-    if (dash < 0)
+    end = str_before(text, ',');
+    if (!str_split(&end, '-', &first) || !end.p)
         return false;
-    first = str_trim(str_n(text.p, (size_t)dash));
-    end = str_trim(str_sub(text, (size_t)dash + 1));
+    first = str_trim(first);
+    end = str_trim(end);
     if (!first.n) {
         if (str_to_u64(end, &n) < 0 || !n || !size)
             return false;
@@ -78,66 +73,53 @@ static void download_end(void *ctx, const struct err *err)
     struct call *c = ctx;
 
     c->file = NULL;
-    if (err && !http_response_begun(c->req)) {
+    if (err && !http_response_begun(c->req))
         call_fail_err(c, err);
-    } else if (err) {
+    else if (err)
         http_abort(c->req);
-    } else {
-        call_done(c);
-        (void)http_response_end(c->req);
-    }
+    else
+        call_end(c);
 }
 
 static void download_read(struct call *c)
 {
     static const struct file_read_ops ops = {.on_data = download_data, .on_end = download_end};
-    struct transfer_download *d = c->state;
-    struct err err;
+    const struct transfer_download *d = c->state;
+    const struct http_header headers[] = {
+        HTTP_HEADER_STR("content-type", d->first ? STR("text/plain; charset=utf-8") : STR("application/octet-stream")),
+        HTTP_HEADER("content-disposition", "attachment"), HTTP_HEADER("accept-ranges", "bytes")};
 
-    if (file_read(c->sandbox, &c->actor, STR("root"), d->path, d->from, d->length, &ops, c, &c->file, &err) < 0) {
-        c->file = NULL;
-        call_fail_err(c, &err);
-        return;
-    }
-    (void)http_response_begin(c->req, d->is_range ? 206 : 200, d->headers, d->n_headers,
-                              d->first ? -1 : (int64_t)d->length);
+    if (call_ok(c,
+                file_read(c->sandbox, &c->actor, STR("root"), d->path, d->from, d->length, &ops, c, &c->file, &c->err)))
+        (void)http_response_begin(c->req, d->is_range ? 206 : 200, headers, ARRAY_SIZE(headers),
+                                  d->first ? -1 : (int64_t)d->length);
 }
 
-static void download_begin(struct call *c, const struct file_entry *e)
+static void download_found(struct call *c, const struct file_entry *e)
 {
     struct arena *a = http_arena(c->req);
     struct transfer_download *d = c->state;
-    struct str range = http_header_get(c->req, "range");
-    struct http_header headers[3] = {
-        HTTP_HEADER_STR("content-type", str_of(d->first ? "text/plain; charset=utf-8" : "application/octet-stream")),
-        HTTP_HEADER("content-disposition", "attachment"), HTTP_HEADER("accept-ranges", "bytes")};
+    struct str range = d->first ? STR_NULL : http_header_get(c->req, "range");
 
+    if (e->type != WIRE_FILE_REGULAR) {
+        call_fail(c, 400, "'%.*s' is not a regular file", STR_ARG_MAX(e->path, 200));
+        return;
+    }
     d->length = e->size;
-    d->is_range = range.n && !d->first;
-    if (d->is_range && !parse_range(range, e->size, &d->from, &d->length)) {
+    d->is_range = range.n;
+    if (range.n && !parse_range(range, e->size, &d->from, &d->length)) {
         http_add_header(c->req, STR("content-range"),
                         str_of(arena_printf(a, "bytes */%llu", (unsigned long long)e->size)));
         call_fail(c, 416, "the range is not satisfiable");
         return;
     }
-    if (d->is_range)
+    if (range.n)
         http_add_header(
             c->req, STR("content-range"),
             str_of(arena_printf(a, "bytes %llu-%llu/%llu", (unsigned long long)d->from,
                                 (unsigned long long)(d->from + d->length - 1), (unsigned long long)e->size)));
     call_pace(c, NULL);
-    d->headers = arena_alloc(a, sizeof(headers));
-    memcpy(d->headers, headers, sizeof(headers));
-    d->n_headers = ARRAY_SIZE(headers);
     call_step(c, download_read);
-}
-
-static void download_found(struct call *c, const struct file_entry *entry)
-{
-    if (entry->type != WIRE_FILE_REGULAR)
-        call_fail(c, 400, "'%.*s' is not a regular file", (int)MIN(entry->path.n, (size_t)200), entry->path.p);
-    else
-        download_begin(c, entry);
 }
 
 void transfer_download(struct call *c)
@@ -149,10 +131,9 @@ void transfer_download(struct call *c)
     c->state = d;
     if (call_query_u64(c, "offset", &first) < 0 || call_query_u64(c, "limit", &count) < 0)
         return;
-    if (!call_query(c, "path", &d->path) || str_has_nul(d->path) || !(d->path = files_path(c, d->path)).n) {
-        call_json(c, 400, STR("{\"code\":\"MISSING_QUERY\",\"message\":\"path is missing\"}"));
+    d->path = files_query_path(c);
+    if (!d->path.n)
         return;
-    }
     if ((first || count) && http_header_get(c->req, "range").n) {
         call_fail(c, 400, "a range of bytes and one of lines exclude each other");
         return;
@@ -190,15 +171,13 @@ static int upload_part(const struct multipart_part *part, void *ctx)
 
     u->part = str_eqc(part->name, "metadata") ? PART_METADATA : str_eqc(part->name, "file") ? PART_FILE : PART_OTHER;
     if (u->part == PART_METADATA && u->has_metadata) {
-        call_json(
-            c, 400,
-            STR("{\"code\":\"INVALID_FILE_METADATA\",\"message\":\"each metadata part is followed by its file\"}"));
+        opensandbox_fail(c, 400, "INVALID_FILE_METADATA", "each metadata part is followed by its file");
         return -ECANCELED;
     }
     if (u->part != PART_FILE)
         return 0;
     if (!u->has_metadata) {
-        call_json(c, 400, STR("{\"code\":\"INVALID_FILE\",\"message\":\"each file part follows its metadata part\"}"));
+        opensandbox_fail(c, 400, "INVALID_FILE", "each file part follows its metadata part");
         return -ECANCELED;
     }
     u->has_metadata = false;
@@ -226,7 +205,7 @@ static int upload_metadata(struct call *c)
 
     if (u->n_files == FILES_PATHS_MAX || json_read_object(buf_str(&u->metadata), false, &json, &err) < 0 ||
         json_get_str(json, "path", &path, &err) < 0 || !(path = files_path(c, path)).n) {
-        call_json(c, 400, STR("{\"code\":\"INVALID_FILE_METADATA\",\"message\":\"metadata is JSON with a path\"}"));
+        opensandbox_fail(c, 400, "INVALID_FILE_METADATA", "metadata is JSON with a path");
         return -ECANCELED;
     }
     if (u->n_files == u->max_files) {

@@ -39,6 +39,18 @@ static void vault_fini(struct osb_vault *v)
 
 enum vault_verb { VAULT_ADD, VAULT_REPLACE };
 
+/* May this name be put there? all: credentials, or bindings. */
+static int vault_may_put(const json_t *all, const char *what, struct str name, enum vault_verb verb, size_t most,
+                         struct err *err)
+{
+    bool is_there = json_object_get(all, name.p);
+
+    if (is_there == (verb == VAULT_ADD))
+        return err_set(err, is_there ? ERR_ALREADY_EXISTS : ERR_NOT_FOUND, "%s '%.*s' %s", what, STR_ARG(name),
+                       is_there ? "is there already" : "is not there");
+    return json_object_size(all) == most ? err_set(err, ERR_RESOURCE_EXHAUSTED, "at most %zu %ss", most, what) : 0;
+}
+
 static int vault_put_credentials(struct osb_vault *v, const json_t *list, enum vault_verb verb, struct err *err)
 {
     json_t *all = json_object_get(v->rows, "credentials"), *one;
@@ -49,14 +61,9 @@ static int vault_put_credentials(struct osb_vault *v, const json_t *list, enum v
         AUTO_BUF struct buf value = BUF_INIT(2 * VAULT_VALUE_MAX + 1);
         struct str name = STR_NULL;
 
-        if (vault_read_value(one, &name, &value, err) < 0)
+        if (vault_read_value(one, &name, &value, err) < 0 ||
+            vault_may_put(all, "credential", name, verb, CREDENTIALS_MAX, err) < 0)
             return -1;
-        bool is_there = json_object_get(all, name.p);
-        if (is_there == (verb == VAULT_ADD))
-            return err_set(err, is_there ? ERR_ALREADY_EXISTS : ERR_NOT_FOUND, "credential '%.*s' %s", STR_ARG(name),
-                           is_there ? "is there already" : "is not there");
-        if (json_object_size(all) == CREDENTIALS_MAX)
-            return err_set(err, ERR_RESOURCE_EXHAUSTED, "at most %d credentials", CREDENTIALS_MAX);
         (void)json_object_set_new(all, name.p, json_integer(v->revision));
         (void)json_object_set_new(v->values, name.p, json_stringn(buf_data(&value), buf_len(&value)));
         mem_wipe(buf_data(&value), buf_len(&value));
@@ -75,14 +82,9 @@ static int vault_put_bindings(struct osb_vault *v, const json_t *policy, const j
     {
         struct str name = STR_NULL;
 
-        if (vault_check_binding(v->values, policy, one, &name, err) < 0)
+        if (vault_check_binding(v->values, policy, one, &name, err) < 0 ||
+            vault_may_put(all, "binding", name, verb, BINDINGS_MAX, err) < 0)
             return -1;
-        bool is_there = json_object_get(all, name.p);
-        if (is_there == (verb == VAULT_ADD))
-            return err_set(err, is_there ? ERR_ALREADY_EXISTS : ERR_NOT_FOUND, "binding '%.*s' %s", STR_ARG(name),
-                           is_there ? "is there already" : "is not there");
-        if (json_object_size(all) == BINDINGS_MAX)
-            return err_set(err, ERR_RESOURCE_EXHAUSTED, "at most %d bindings", BINDINGS_MAX);
         json_t *row AUTO_JSON = vault_row(one, v->revision);
         json_object_foreach(all, key, other)
         {
@@ -291,7 +293,7 @@ static void vault_answer(struct call *c, int status, const char *part)
     }
     if (part)
         (void)json_object_del(answer, strcmp(part, "credentials") == 0 ? "bindings" : "credentials");
-    opensandbox_answer(c, status, answer);
+    call_value(c, status, answer);
 }
 
 static bool vault_is_there(struct call *c)
@@ -312,10 +314,9 @@ void vault_get_one(struct call *c)
     const json_t *one = json_object_get(json_object_get(vault_rows(c->sandbox), c->route->what), c->args[0].p);
 
     if (!one)
-        call_fail(c, 404, "%s: '%.*s' is not there", c->route->what, (int)MIN(c->args[0].n, (size_t)64), c->args[0].p);
+        call_fail(c, 404, "%s: '%.*s' is not there", c->route->what, STR_ARG_MAX(c->args[0], 64));
     else
-        opensandbox_answer(c, 200,
-                           json_is_object(one) ? vault_binding_json(one) : vault_credential_json(c->args[0].p, one));
+        call_value(c, 200, json_is_object(one) ? vault_binding_json(one) : vault_credential_json(c->args[0].p, one));
 }
 
 static void vault_is_set(void *ctx, const struct err *err)
@@ -334,10 +335,6 @@ static void vault_set(struct call *c, struct osb_vault *v)
     json_t *policy = json_copy((json_t *)(uintptr_t)network_policy(c->sandbox));
     json_t *fields =
         network_fields(c->sandbox) ? json_copy((json_t *)(uintptr_t)network_fields(c->sandbox)) : json_object();
-    const char *otherwise = json_string_value(json_object_get(policy, "default"));
-    struct network_spec spec = {
-        .policy = policy, .fields = fields, .allow_internet = otherwise && strcmp(otherwise, "allow") == 0};
-    struct err err;
 
     if (v->rows) {
         (void)json_object_set_new(v->rows, "revision", json_integer(v->revision));
@@ -347,8 +344,7 @@ static void vault_set(struct call *c, struct osb_vault *v)
         (void)json_object_del(fields, FIELDS_KEY);
         (void)json_object_del(policy, "inject");
     }
-    if (network_set(c->sandbox, &c->actor, &spec, vault_is_set, call_hold(c), &err) < 0)
-        call_drop(c, &err);
+    egress_set(c, policy, fields, vault_is_set);
     json_decref(policy);
     json_decref(fields);
 }
@@ -358,7 +354,6 @@ void vault_make(struct call *c)
     json_t *credentials = NULL, *bindings = NULL;
     const json_t *policy = network_policy(c->sandbox);
     struct osb_vault v;
-    struct err err;
 
     if (!CALL_WANTS(c, JSON_WANT_ARRAY("credentials", &credentials), JSON_WANT_ARRAY("bindings", &bindings)))
         return;
@@ -371,10 +366,8 @@ void vault_make(struct call *c)
         return;
     }
     vault_load(c->sandbox, &v);
-    if (vault_put_credentials(&v, credentials, VAULT_ADD, &err) < 0 ||
-        vault_put_bindings(&v, policy, bindings, VAULT_ADD, &err) < 0)
-        call_fail_err(c, &err);
-    else
+    if (call_ok(c, vault_put_credentials(&v, credentials, VAULT_ADD, &c->err)) &&
+        call_ok(c, vault_put_bindings(&v, policy, bindings, VAULT_ADD, &c->err)))
         vault_set(c, &v);
     vault_fini(&v);
 }
@@ -385,7 +378,7 @@ void vault_patch(struct call *c)
     const json_t *policy = network_policy(c->sandbox);
     int64_t expected = -1;
     struct osb_vault v;
-    struct err err;
+    struct err *err = &c->err;
 
     if (!vault_is_there(c) ||
         !CALL_WANTS(c, JSON_WANT_INT("expectedRevision", 0, INT32_MAX, &expected),
@@ -394,14 +387,16 @@ void vault_patch(struct call *c)
     vault_load(c->sandbox, &v);
     if (expected >= 0 && expected != v.revision - 1)
         call_fail(c, 409, "the vault's revision is %lld", (long long)v.revision - 1);
-    else if (vault_put_credentials(&v, json_object_get(credentials, "add"), VAULT_ADD, &err) < 0 ||
-             vault_put_credentials(&v, json_object_get(credentials, "replace"), VAULT_REPLACE, &err) < 0 ||
-             vault_delete(&v, "bindings", json_object_get(bindings, "delete"), &err) < 0 ||
-             vault_put_bindings(&v, policy, json_object_get(bindings, "replace"), VAULT_REPLACE, &err) < 0 ||
-             vault_put_bindings(&v, policy, json_object_get(bindings, "add"), VAULT_ADD, &err) < 0 ||
-             vault_delete(&v, "credentials", json_object_get(credentials, "delete"), &err) < 0)
-        call_fail_err(c, &err);
-    else
+    else if (call_ok(
+                 c,
+                 vault_put_credentials(&v, json_object_get(credentials, "add"), VAULT_ADD, err) < 0 ||
+                         vault_put_credentials(&v, json_object_get(credentials, "replace"), VAULT_REPLACE, err) < 0 ||
+                         vault_delete(&v, "bindings", json_object_get(bindings, "delete"), err) < 0 ||
+                         vault_put_bindings(&v, policy, json_object_get(bindings, "replace"), VAULT_REPLACE, err) < 0 ||
+                         vault_put_bindings(&v, policy, json_object_get(bindings, "add"), VAULT_ADD, err) < 0 ||
+                         vault_delete(&v, "credentials", json_object_get(credentials, "delete"), err) < 0
+                     ? -1
+                     : 0))
         vault_set(c, &v);
     vault_fini(&v);
 }

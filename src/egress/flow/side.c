@@ -280,11 +280,6 @@ uint64_t side_bytes_in(const struct side *s)
     return s->bytes_in;
 }
 
-uint64_t side_bytes_out(const struct side *s)
-{
-    return s->bytes_out;
-}
-
 int side_fd(const struct side *s)
 {
     return s->ready && !s->failure ? s->kind->fd(s) : -1;

@@ -42,5 +42,5 @@ void side_close(struct side *s);
 void side_linger(struct side *s);
 void side_reset(struct side *s); /* closes with a TCP reset, so that the peer sees a failure and not an end */
 
-uint64_t side_bytes_in(const struct side *s), side_bytes_out(const struct side *s); /* payload */
-int side_fd(const struct side *s); /* of plain TCP, for splice(); -1: TLS, or bytes are buffered here */
+uint64_t side_bytes_in(const struct side *s); /* payload */
+int side_fd(const struct side *s);            /* of plain TCP, for splice(); -1: TLS, or bytes are buffered here */

@@ -27,7 +27,7 @@ static void expect_refusal(struct both *b, const struct ca_leaf *leaf, const cha
     assert_int_equal(side_tls_failure_alert(b->client.side), alert);
     assert_false(b->client.is_ready);
     assert_int_equal(side_write(b->client.side, "secret", 6), -EPROTO);
-    assert_int_equal(side_bytes_out(b->client.side), 0);
+    assert_int_equal(b->client.side->bytes_out, 0);
     test_until_true(&b->tls.rig, &b->server.is_failed); /* it was told by an alert */
     assert_non_null(strstr(b->server.err.msg, "the peer sent alert"));
     both_fini(b);

@@ -44,11 +44,6 @@ void inflate_free(struct inflate *f)
     mem_free(f);
 }
 
-uint64_t inflate_bytes(const struct inflate *f)
-{
-    return f->out;
-}
-
 static int inflate_broken(struct err *err, const char *what)
 {
     return err_set(err, ERR_INVALID_ARGUMENT, "the layer is not valid %s", what);

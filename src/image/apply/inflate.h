@@ -24,5 +24,3 @@ DEFINE_AUTO(struct inflate *, inflate_free)
 
 int inflate_push(struct inflate *f, const void *p, size_t n, struct err *err) WARN_UNUSED;
 int inflate_end(struct inflate *f, struct err *err) WARN_UNUSED; /* refuses a stream that was cut */
-
-uint64_t inflate_bytes(const struct inflate *f); /* that came out */

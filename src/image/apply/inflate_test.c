@@ -65,7 +65,6 @@ static int run(enum packing packing, struct str in, size_t step, uint64_t max, s
             return (int)err.code;
     if (inflate_end(f, &err) < 0)
         return (int)err.code;
-    assert_int_equal(inflate_bytes(f), buf_len(out));
     return 0;
 }
 

@@ -10,7 +10,6 @@ void exec_recover(struct sandbox *sb);      /* follow what an earlier worker lef
 void exec_recover_stop(struct sandbox *sb);
 /* Events before `before` are about to go, the newest one is `last`: records once more what exec_recover() must find of processes that run. */
 void exec_carry(struct sandbox *sb, uint64_t before, uint64_t last);
-bool exec_is_running(struct sandbox *sb, uint64_t cause); /* the process of this action */
 
 void exec_move(struct sandbox *sb); /* it has another session now: what is followed goes on there, from where it is */
 void exec_let_go(

@@ -294,15 +294,6 @@ void exec_carry(struct sandbox *sb, uint64_t before, uint64_t last)
     }
 }
 
-bool exec_is_running(struct sandbox *sb, uint64_t cause)
-{
-    LIST_FOREACH (struct process, p, &sb->processes, node) {
-        if (!p->ended && p->log.cause == cause)
-            return true;
-    }
-    return false;
-}
-
 void exec_recover(struct sandbox *sb)
 {
     struct err err;

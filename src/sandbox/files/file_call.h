@@ -38,8 +38,13 @@ int file_call_open(struct file_call *call, struct buf *request, const struct str
                    struct file_call **ret_call, struct err *err) WARN_UNUSED;
 
 /* Paths and users as they may be sent; then the action with them in its data. */
-int file_begin(struct sandbox *sb, const struct actor *actor, enum event_kind kind, struct str user, struct str path,
-               struct str destination, uint64_t *ret_cause, struct err *err) WARN_UNUSED;
+int file_action(struct sandbox *sb, const struct actor *actor, enum event_kind kind, struct str user, struct str path,
+                struct str destination, uint64_t *ret_cause, struct err *err) WARN_UNUSED;
+
+/* That, the call, and the request up to the path, or to the destination of a move. NULL: err says why. */
+struct buf *file_begin(struct sandbox *sb, const struct actor *actor, enum wire_verb verb, enum event_kind kind,
+                       struct str user, struct str path, struct str destination, void *ctx, struct file_call **ret_call,
+                       struct err *err) WARN_UNUSED;
 
 /* Records how it ended: file.done with what went through, or file.failed. Nothing once the core closes. */
 void file_record_end(struct file_call *call, const struct err *err);
@@ -47,5 +52,5 @@ void file_record_end(struct file_call *call, const struct err *err);
 /* Reads the one entry that a payload is. False after a violation. */
 bool file_take_entry(struct file_call *call, struct str payload, struct wire_entry *ret_entry);
 
-/* For an error that replaces a malformed success. */
-void file_malformed(struct file_call *call, struct err *ret_err);
+/* Records and frees it. Returns what its client is told: err, or that an answer without one was malformed, in *room. */
+const struct err *file_end(struct file_call *call, bool is_sound, const struct err *err, struct err *room);

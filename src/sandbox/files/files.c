@@ -65,8 +65,8 @@ static int check_text(const char *what, struct str s, struct err *err)
     return 0;
 }
 
-int file_begin(struct sandbox *sb, const struct actor *actor, enum event_kind kind, struct str user, struct str path,
-               struct str destination, uint64_t *ret_cause, struct err *err)
+int file_action(struct sandbox *sb, const struct actor *actor, enum event_kind kind, struct str user, struct str path,
+                struct str destination, uint64_t *ret_cause, struct err *err)
 {
     if (check_text("user", user, err) < 0 || check_text("path", path, err) < 0 ||
         check_text("destination", destination, err) < 0)
@@ -78,6 +78,22 @@ int file_begin(struct sandbox *sb, const struct actor *actor, enum event_kind ki
     if (user.n)
         event_data_str(&d, "user", user);
     return action_begin(sb, actor, kind, event_data_end(&d), ret_cause, err);
+}
+
+struct buf *file_begin(struct sandbox *sb, const struct actor *actor, enum wire_verb verb, enum event_kind kind,
+                       struct str user, struct str path, struct str destination, void *ctx, struct file_call **ret_call,
+                       struct err *err)
+{
+    uint64_t cause;
+    if (file_action(sb, actor, kind, user, path, destination, &cause, err) < 0)
+        return NULL;
+    *ret_call = file_call_new(sb, kind, cause, ctx);
+    struct buf *b = session_request(sb->session, verb);
+    wire_put_str(b, sandbox_user(sb, user));
+    wire_put_str(b, path);
+    if (verb == WIRE_MOVE)
+        wire_put_str(b, destination);
+    return b;
 }
 
 void file_record_end(struct file_call *c, const struct err *err)
@@ -103,10 +119,16 @@ void file_record_end(struct file_call *c, const struct err *err)
     action_observe(c->sb, c->cause, err ? failed : EVENT_FILE_DONE, grade, event_data_end(&d));
 }
 
-void file_malformed(struct file_call *c, struct err *ret_err)
+const struct err *file_end(struct file_call *c, bool is_sound, const struct err *err, struct err *room)
 {
-    stream_violation(c->stream, "a malformed answer to a file operation");
-    (void)err_set(ret_err, ERR_UNAVAILABLE, "the sandbox failed");
+    if (!err && !is_sound) {
+        stream_violation(c->stream, "a malformed answer to a file operation");
+        (void)err_set(room, ERR_UNAVAILABLE, "the sandbox failed");
+        err = room;
+    }
+    file_record_end(c, err);
+    file_call_free(c);
+    return err;
 }
 
 bool file_take_entry(struct file_call *c, struct str payload, struct wire_entry *ret_entry)
@@ -120,36 +142,26 @@ bool file_take_entry(struct file_call *c, struct str payload, struct wire_entry 
 
 /* ---- one entry or nothing ---- */
 
-static void files_finish(struct file_call *c, const struct file_entry *entry, const struct err *err)
-{
-    file_entry_fn done = c->to.entry;
-    void *ctx = c->ctx;
-    file_record_end(c, err);
-    file_call_free(c);
-    done(ctx, err ? NULL : entry, err);
-}
-
 static void on_entry_end(void *user, struct str tail, const struct err *err)
 {
     struct file_call *c = user;
+    file_entry_fn done = c->to.entry;
+    void *ctx = c->ctx;
     struct wire_entry entry;
     struct err local;
-    if (!err && !file_take_entry(c, tail, &entry)) {
-        file_malformed(c, &local);
-        err = &local;
-    }
-    files_finish(c, &entry.e, err);
+    err = file_end(c, err || file_take_entry(c, tail, &entry), err, &local);
+    done(ctx, err ? NULL : &entry.e, err);
 }
 
+/* Of an operation that has no entry, and of a list, none of whose records was cut. */
 static void on_empty_end(void *user, struct str tail, const struct err *err)
 {
     struct file_call *c = user;
+    file_entry_fn done = c->to.entry;
+    void *ctx = c->ctx;
     struct err local;
-    if (!err && tail.n) {
-        file_malformed(c, &local);
-        err = &local;
-    }
-    files_finish(c, NULL, err);
+    err = file_end(c, !tail.n && !buf_len(&c->rest), err, &local);
+    done(ctx, NULL, err);
 }
 
 static const struct stream_ops entry_ops = {.on_end = on_entry_end};
@@ -165,16 +177,11 @@ static int files_start(struct sandbox *sb, const struct actor *actor, const stru
                        struct str path, struct str destination, file_entry_fn done, void *ctx,
                        struct file_call **ret_call, struct err *err)
 {
-    uint64_t cause;
-    if (file_begin(sb, actor, op->kind, user, path, destination, &cause, err) < 0)
+    struct file_call *c;
+    struct buf *b = file_begin(sb, actor, op->verb, op->kind, user, path, destination, ctx, &c, err);
+    if (!b)
         return -1;
-    struct file_call *c = file_call_new(sb, op->kind, cause, ctx);
     c->to.entry = done;
-    struct buf *b = session_request(sb->session, op->verb);
-    wire_put_str(b, sandbox_user(sb, user));
-    wire_put_str(b, path);
-    if (op->verb == WIRE_MOVE)
-        wire_put_str(b, destination);
     return file_call_open(c, b, op->ops, ret_call, err);
 }
 
@@ -211,14 +218,11 @@ int file_change(struct sandbox *sb, const struct actor *actor, struct str user, 
                 struct err *err)
 {
     enum event_kind kind = change->flags & WIRE_CHANGE_MAKE ? EVENT_FILE_MKDIR : EVENT_FILE_WRITE;
-    uint64_t cause;
-    if (file_begin(sb, actor, kind, user, path, STR_NULL, &cause, err) < 0)
+    struct file_call *c;
+    struct buf *b = file_begin(sb, actor, WIRE_CHANGE, kind, user, path, STR_NULL, ctx, &c, err);
+    if (!b)
         return -1;
-    struct file_call *c = file_call_new(sb, kind, cause, ctx);
     c->to.entry = done;
-    struct buf *b = session_request(sb->session, WIRE_CHANGE);
-    wire_put_str(b, sandbox_user(sb, user));
-    wire_put_str(b, path);
     wire_put_u8(b, change->flags);
     wire_put_u32(b, change->uid);
     wire_put_u32(b, change->gid);
@@ -283,32 +287,18 @@ static void on_list_data(void *user, uint8_t flags, struct str bytes)
         stream_violation(c->stream, "an endless entry");
 }
 
-static void on_list_end(void *user, struct str tail, const struct err *err)
-{
-    struct file_call *c = user;
-    struct err local;
-    if (!err && (tail.n || buf_len(&c->rest))) {
-        file_malformed(c, &local);
-        err = &local;
-    }
-    files_finish(c, NULL, err);
-}
-
-static const struct stream_ops list_ops = {.on_reply = on_list_reply, .on_data = on_list_data, .on_end = on_list_end};
+static const struct stream_ops list_ops = {.on_reply = on_list_reply, .on_data = on_list_data, .on_end = on_empty_end};
 
 int file_list(struct sandbox *sb, const struct actor *actor, struct str user, struct str path, uint32_t depth,
               void (*each)(void *ctx, const struct file_entry *entry), file_entry_fn done, void *ctx,
               struct file_call **ret_call, struct err *err)
 {
-    uint64_t cause;
-    if (file_begin(sb, actor, EVENT_FILE_LIST, user, path, STR_NULL, &cause, err) < 0)
+    struct file_call *c;
+    struct buf *b = file_begin(sb, actor, WIRE_LIST, EVENT_FILE_LIST, user, path, STR_NULL, ctx, &c, err);
+    if (!b)
         return -1;
-    struct file_call *c = file_call_new(sb, EVENT_FILE_LIST, cause, ctx);
     c->to.entry = done;
     c->each = each;
-    struct buf *b = session_request(sb->session, WIRE_LIST);
-    wire_put_str(b, sandbox_user(sb, user));
-    wire_put_str(b, path);
     wire_put_u32(b, MAX(depth, 1u));
     return file_call_open(c, b, &list_ops, ret_call, err);
 }

@@ -26,16 +26,10 @@ static void on_read_data(void *user, uint8_t flags, struct str bytes)
 static void on_read_end(void *user, struct str tail, const struct err *err)
 {
     struct file_call *c = user;
-    struct err local;
-    if (!err && tail.n) {
-        file_malformed(c, &local);
-        err = &local;
-    }
     const struct file_read_ops *ops = c->to.read;
     void *ctx = c->ctx;
-    file_record_end(c, err);
-    file_call_free(c);
-    ops->on_end(ctx, err);
+    struct err local;
+    ops->on_end(ctx, file_end(c, !tail.n, err, &local));
 }
 
 static const struct stream_ops read_ops = {
@@ -44,14 +38,11 @@ static const struct stream_ops read_ops = {
 int file_read(struct sandbox *sb, const struct actor *actor, struct str user, struct str path, uint64_t offset,
               uint64_t length, const struct file_read_ops *ops, void *ctx, struct file_call **ret_call, struct err *err)
 {
-    uint64_t cause;
-    if (file_begin(sb, actor, EVENT_FILE_READ, user, path, STR_NULL, &cause, err) < 0)
+    struct file_call *c;
+    struct buf *b = file_begin(sb, actor, WIRE_READ, EVENT_FILE_READ, user, path, STR_NULL, ctx, &c, err);
+    if (!b)
         return -1;
-    struct file_call *c = file_call_new(sb, EVENT_FILE_READ, cause, ctx);
     c->to.read = ops;
-    struct buf *b = session_request(sb->session, WIRE_READ);
-    wire_put_str(b, sandbox_user(sb, user));
-    wire_put_str(b, path);
     wire_put_u64(b, offset);
     wire_put_u64(b, length);
     return file_call_open(c, b, &read_ops, ret_call, err);
@@ -60,14 +51,11 @@ int file_read(struct sandbox *sb, const struct actor *actor, struct str user, st
 int file_pack(struct sandbox *sb, const struct actor *actor, struct str user, struct str path,
               const struct file_read_ops *ops, void *ctx, struct file_call **ret_call, struct err *err)
 {
-    uint64_t cause;
-    if (file_begin(sb, actor, EVENT_FILE_PACK, user, path, STR_NULL, &cause, err) < 0)
+    struct file_call *c;
+    struct buf *b = file_begin(sb, actor, WIRE_PACK, EVENT_FILE_PACK, user, path, STR_NULL, ctx, &c, err);
+    if (!b)
         return -1;
-    struct file_call *c = file_call_new(sb, EVENT_FILE_PACK, cause, ctx);
     c->to.read = ops;
-    struct buf *b = session_request(sb->session, WIRE_PACK);
-    wire_put_str(b, sandbox_user(sb, user));
-    wire_put_str(b, path);
     return file_call_open(c, b, &read_ops, ret_call, err);
 }
 
@@ -106,17 +94,12 @@ static void on_write_room(void *user)
 static void on_write_end(void *user, struct str tail, const struct err *err)
 {
     struct file_call *c = user;
+    const struct file_write_ops *ops = c->to.write;
+    void *ctx = c->ctx;
     struct wire_entry entry;
     struct err local;
     /* What is not all there yet can't have been written: who still gives bytes of it hears no success. */
-    if (!err && (!c->is_whole || !file_take_entry(c, tail, &entry))) {
-        file_malformed(c, &local);
-        err = &local;
-    }
-    const struct file_write_ops *ops = c->to.write;
-    void *ctx = c->ctx;
-    file_record_end(c, err);
-    file_call_free(c);
+    err = file_end(c, err || (c->is_whole && file_take_entry(c, tail, &entry)), err, &local);
     ops->on_end(ctx, err ? NULL : &entry.e, err);
 }
 
@@ -127,16 +110,13 @@ int file_write(struct sandbox *sb, const struct actor *actor, struct str user, s
                const struct pair *metadata, size_t n_metadata, const struct file_write_ops *ops, void *ctx,
                struct file_call **ret_call, struct err *err)
 {
-    uint64_t cause;
+    struct file_call *c;
     if (n_metadata > ENTRY_METADATA_MAX)
         return err_set(err, ERR_INVALID_ARGUMENT, "more than %d entries of metadata", ENTRY_METADATA_MAX);
-    if (file_begin(sb, actor, EVENT_FILE_WRITE, user, path, STR_NULL, &cause, err) < 0)
+    struct buf *b = file_begin(sb, actor, WIRE_WRITE, EVENT_FILE_WRITE, user, path, STR_NULL, ctx, &c, err);
+    if (!b)
         return -1;
-    struct file_call *c = file_call_new(sb, EVENT_FILE_WRITE, cause, ctx);
     c->to.write = ops;
-    struct buf *b = session_request(sb->session, WIRE_WRITE);
-    wire_put_str(b, sandbox_user(sb, user));
-    wire_put_str(b, path);
     wire_put_u32(b, (uint32_t)n_metadata);
     for (size_t i = 0; i < n_metadata; i++) {
         wire_put_str(b, metadata[i].key);
@@ -148,14 +128,11 @@ int file_write(struct sandbox *sb, const struct actor *actor, struct str user, s
 int file_unpack(struct sandbox *sb, const struct actor *actor, struct str user, struct str path,
                 const struct file_write_ops *ops, void *ctx, struct file_call **ret_call, struct err *err)
 {
-    uint64_t cause;
-    if (file_begin(sb, actor, EVENT_FILE_UNPACK, user, path, STR_NULL, &cause, err) < 0)
+    struct file_call *c;
+    struct buf *b = file_begin(sb, actor, WIRE_UNPACK, EVENT_FILE_UNPACK, user, path, STR_NULL, ctx, &c, err);
+    if (!b)
         return -1;
-    struct file_call *c = file_call_new(sb, EVENT_FILE_UNPACK, cause, ctx);
     c->to.write = ops;
-    struct buf *b = session_request(sb->session, WIRE_UNPACK);
-    wire_put_str(b, sandbox_user(sb, user));
-    wire_put_str(b, path);
     return file_call_open(c, b, &write_ops, ret_call, err);
 }
 
@@ -219,16 +196,10 @@ static void on_dial_room(void *user)
 static void on_dial_end(void *user, struct str tail, const struct err *err)
 {
     struct file_call *c = user;
-    struct err local;
-    if (!err && tail.n) {
-        file_malformed(c, &local);
-        err = &local;
-    }
     const struct dial_ops *ops = c->to.dial;
     void *ctx = c->ctx;
-    file_record_end(c, err);
-    file_call_free(c);
-    ops->on_end(ctx, err);
+    struct err local;
+    ops->on_end(ctx, file_end(c, !tail.n, err, &local));
 }
 
 static const struct stream_ops dialled_ops = {.on_reply = on_dial_reply,

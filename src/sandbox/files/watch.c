@@ -106,15 +106,12 @@ static const struct stream_ops watch_ops = {
 int file_watch(struct sandbox *sb, const struct actor *actor, struct str user, struct str path, uint8_t flags,
                const struct file_watch_ops *ops, void *ctx, struct file_call **ret_call, struct err *err)
 {
-    uint64_t cause;
-    if (file_begin(sb, actor, EVENT_FILE_WATCH, user, path, STR_NULL, &cause, err) < 0)
+    struct file_call *c;
+    struct buf *b = file_begin(sb, actor, WIRE_WATCH, EVENT_FILE_WATCH, user, path, STR_NULL, ctx, &c, err);
+    if (!b)
         return -1;
-    struct file_call *c = file_call_new(sb, EVENT_FILE_WATCH, cause, ctx);
     c->to.watch = ops;
     c->job.fn = on_more;
-    struct buf *b = session_request(sb->session, WIRE_WATCH);
-    wire_put_str(b, sandbox_user(sb, user));
-    wire_put_str(b, path);
     wire_put_u8(b, flags);
     return file_call_open(c, b, &watch_ops, ret_call, err);
 }

@@ -1,37 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sandbox/network/egress_link.h"
-#include "base/fd.h"
 #include "base/log.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "wire/egress.h"
+#include "wire/packets.h"
 
 #include <string.h>
-#include <sys/socket.h>
 
-enum { QUEUE_MAX = 32 << 20, MESSAGES_PER_TURN = 64, BUFFER_BYTES = 4 << 20 };
-
-struct egress_message {
-    struct list node;
-    size_t n;
-    char text[];
-};
-
-/* One socket; its handle may outlive its time as the current one by a turn. */
-struct egress_connection {
-    struct egress_link *link;
-    uv_poll_t poll;
-    int fd;
-    bool wants_write;
-};
+enum { QUEUE_MAX = 32 << 20 };
 
 struct egress_link {
     struct loop *loop;
     const struct egress_link_ops *ops;
     void *ctx;
-    struct egress_connection *now; /* NULL: nobody */
-    struct list queue;
-    size_t queued;
+    struct packets packets;
     struct map calls; /* tag -> struct egress_call */
     int64_t last_tag;
     struct loop_job lost_job;
@@ -97,32 +80,6 @@ static void fail_all(struct egress_link *l)
 
 /* ---- the socket's end ---- */
 
-static void egress_link_on_closed(uv_handle_t *handle)
-{
-    struct egress_connection *c = container_of((uv_poll_t *)handle, struct egress_connection, poll);
-    (void)fd_close(c->fd);
-    mem_free(c);
-}
-
-static void message_free(struct egress_link *l, struct egress_message *m)
-{
-    list_remove(&m->node);
-    l->queued -= m->n;
-    mem_wipe(m->text, m->n); /* "seal" brings what is secret */
-    mem_free(m);
-}
-
-static void close_socket(struct egress_link *l)
-{
-    struct egress_connection *c = TAKE_PTR(l->now);
-    if (!c)
-        return;
-    (void)uv_poll_stop(&c->poll);
-    uv_close((uv_handle_t *)&c->poll, egress_link_on_closed);
-    LIST_FOREACH (struct egress_message, m, &l->queue, node)
-        message_free(l, m);
-}
-
 static void on_lost_job(struct loop_job *job)
 {
     struct egress_link *l = container_of(job, struct egress_link, lost_job);
@@ -130,70 +87,44 @@ static void on_lost_job(struct loop_job *job)
     l->ops->on_down(l->ctx, l->why);
 }
 
-static void lose(struct egress_link *l, const char *why)
+static void egress_link_on_lost(void *ctx, int error)
 {
-    if (!l->now)
-        return;
-    log_error("cove-egress: %s", why);
-    (void)snprintf(l->why, sizeof(l->why), "%s", why);
-    close_socket(l);
+    struct egress_link *l = ctx;
+    (void)snprintf(l->why, sizeof(l->why), "%s",
+                   error == 0           ? "its socket is closed"
+                   : error == -EMSGSIZE ? "it sent a message that is too long"
+                   : error == -EBADMSG  ? "it sent an invalid message"
+                                        : strerror(-error));
+    log_error("cove-egress: %s", l->why);
     loop_later(l->loop, &l->lost_job);
 }
 
 /* ---- out ---- */
 
-static void on_poll(uv_poll_t *handle, int status, int events);
-
-static void send_queue(struct egress_link *l)
-{
-    struct egress_message *m;
-    while (l->now && (m = LIST_FIRST(struct egress_message, &l->queue, node))) {
-        ssize_t n = send(l->now->fd, m->text, m->n, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (n < 0 && (errno == EAGAIN || errno == ENOBUFS || errno == EINTR))
-            break;
-        if (n < 0) {
-            lose(l, strerror(errno));
-            return;
-        }
-        message_free(l, m);
-    }
-    struct egress_connection *c = l->now;
-    bool want = !list_empty(&l->queue);
-    if (!c || want == c->wants_write)
-        return;
-    c->wants_write = want;
-    (void)uv_poll_start(&c->poll, want ? UV_READABLE | UV_WRITABLE : UV_READABLE, on_poll);
-}
-
 /* Steals the object. */
 static int enqueue(struct egress_link *l, json_t *object, struct err *err)
 {
-    char *text = l->now ? json_dumps(object, JSON_COMPACT | JSON_ENSURE_ASCII) : NULL;
+    char *text = l->packets.now ? json_dumps(object, JSON_COMPACT | JSON_ENSURE_ASCII) : NULL;
     size_t n = text ? strlen(text) : 0;
     int r = 0;
     json_decref(object);
-    if (!l->now)
+    if (!l->packets.now)
         return err_set(err, ERR_UNAVAILABLE, "cove-egress, which provides the sandboxes' network, is not running");
     if (!text) {
         r = err_set(err, ERR_INVALID_ARGUMENT, "a message to cove-egress must be UTF-8");
     } else if (n > EGRESS_MESSAGE_MAX) {
         r = err_set(err, ERR_INVALID_ARGUMENT, "a message to cove-egress can have at most %d KiB",
                     EGRESS_MESSAGE_MAX / 1024);
-    } else if (l->queued + n > QUEUE_MAX) {
+    } else if (l->packets.queued + n > QUEUE_MAX) {
         r = err_set(err, ERR_RESOURCE_EXHAUSTED, "cove-egress is overloaded: try again later");
     } else {
-        struct egress_message *m = mem_alloc(sizeof(*m) + n);
-        list_init(&m->node);
-        m->n = n;
-        memcpy(m->text, text, n);
-        list_append(&l->queue, &m->node);
-        l->queued += n;
+        packets_put(&l->packets, str_n(text, n));
     }
     if (text)
         mem_wipe(text, n);
     mem_free(text);
     if (r == 0)
-        send_queue(l);
+        packets_send(&l->packets);
     return r;
 }
 
@@ -257,8 +188,9 @@ static bool take_answer(struct egress_link *l, const char *op, const json_t *tag
     return true;
 }
 
-static bool egress_link_take(struct egress_link *l, json_t *message)
+static bool egress_link_on_message(void *ctx, json_t *message)
 {
+    struct egress_link *l = ctx;
     const char *op = json_string_value(json_object_get(message, "op"));
     const json_t *tag = json_object_get(message, "tag");
     if (!op)
@@ -268,86 +200,37 @@ static bool egress_link_take(struct egress_link *l, json_t *message)
     return strcmp(op, "hello") == 0 || l->ops->on_told(l->ctx, op, message);
 }
 
-static bool read_one(struct egress_connection *c, char *room)
-{
-    struct egress_link *l = c->link;
-    ssize_t n = recv(c->fd, room, EGRESS_MESSAGE_MAX, MSG_DONTWAIT | MSG_TRUNC);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
-        return false;
-    if (n <= 0 || n > EGRESS_MESSAGE_MAX) {
-        lose(l, n == 0 ? "its socket is closed" : n < 0 ? strerror(errno) : "it sent a message that is too long");
-        return false;
-    }
-    json_error_t why;
-    json_t *message = json_loadb(room, (size_t)n, JSON_REJECT_DUPLICATES, &why);
-    bool understood = json_is_object(message) && egress_link_take(l, message);
-    json_decref(message);
-    if (!understood && l->now == c)
-        lose(l, "it sent an invalid message");
-    return l->now == c;
-}
-
-static void on_poll(uv_poll_t *handle, int status, int events)
-{
-    struct egress_connection *c = container_of(handle, struct egress_connection, poll);
-    struct egress_link *l = c->link;
-    if (l->now != c)
-        return;
-    if (status < 0) {
-        lose(l, uv_strerror(status));
-        return;
-    }
-    if (events & UV_READABLE) {
-        char *room = mem_alloc(EGRESS_MESSAGE_MAX);
-        for (int i = 0; i < MESSAGES_PER_TURN && read_one(c, room); i++)
-            ;
-        mem_free(room);
-    }
-    if ((events & UV_WRITABLE) && l->now == c)
-        send_queue(l);
-}
-
 /* ---- life ---- */
 
 bool egress_link_is_up(const struct egress_link *l)
 {
-    return l->now != NULL;
+    return l->packets.now != NULL;
 }
 
 void egress_link_attach(struct egress_link *l, int fd)
 {
-    static const int size = BUFFER_BYTES;
-    bool was_lost = l->now || !list_empty(&l->lost_job.node);
-    close_socket(l);
+    bool was_lost = l->packets.now || !list_empty(&l->lost_job.node);
+    packets_close(&l->packets);
     loop_job_cancel(&l->lost_job);
     if (was_lost) {
         fail_all(l);
         l->ops->on_down(l->ctx, "it was replaced");
     }
-    struct egress_connection *c = mem_new(struct egress_connection);
-    c->link = l;
-    c->fd = fd;
-    (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
-    int r = fd_nonblock(fd, true);
-    r = r < 0 ? r : uv_poll_init(loop_uv(l->loop), &c->poll, fd);
-    if (r < 0) {
+    int r = packets_attach(&l->packets, fd);
+    if (r < 0)
         log_error("watch cove-egress's socket: %s", strerror(-r));
-        (void)fd_close(fd);
-        mem_free(c);
-        return;
-    }
-    l->now = c;
-    (void)uv_poll_start(&c->poll, UV_READABLE, on_poll);
-    l->ops->on_up(l->ctx);
+    else
+        l->ops->on_up(l->ctx);
 }
 
 struct egress_link *egress_link_new(struct loop *loop, const struct egress_link_ops *ops, void *ctx)
 {
+    static const struct packets_ops packets = {egress_link_on_message, egress_link_on_lost, NULL};
     struct egress_link *l = mem_new(struct egress_link);
     l->loop = loop;
     l->ops = ops;
     l->ctx = ctx;
-    list_init(&l->queue);
+    packets_init(&l->packets, loop_uv(loop), &packets, l);
     loop_job_init(&l->lost_job, on_lost_job);
     return l;
 }
@@ -356,7 +239,7 @@ void egress_link_free(struct egress_link *l)
 {
     if (!l)
         return;
-    close_socket(l);
+    packets_close(&l->packets);
     loop_job_cancel(&l->lost_job);
     fail_all(l);
     map_fini(&l->calls);

@@ -29,12 +29,7 @@ static void network_ca_on_end(void *user, struct str tail, const struct err *err
     network_fn done = i->done;
     void *ctx = i->ctx;
     struct err why;
-    if (!err && tail.n) {
-        file_malformed(c, &why);
-        err = &why;
-    }
-    file_record_end(c, err);
-    file_call_free(c);
+    err = file_end(c, !tail.n, err, &why);
     mem_free(i);
     if (err) {
         why = *err;
@@ -48,7 +43,7 @@ int ca_install(struct sandbox *sb, const char *pem, network_fn done, void *ctx, 
 {
     static const struct stream_ops ops = {.on_end = network_ca_on_end};
     uint64_t cause;
-    if (file_begin(sb, &actor, EVENT_FILE_WRITE, STR("root"), STR(NETWORK_CA_FILE), STR_NULL, &cause, err) < 0)
+    if (file_action(sb, &actor, EVENT_FILE_WRITE, STR("root"), STR(NETWORK_CA_FILE), STR_NULL, &cause, err) < 0)
         return err_prefix(err, "install the certificate");
     const char *trust = sb->core->config.trust ? sb->core->config.trust : "";
     AUTO_FREE char *all = mem_printf("%s%s", trust, pem ? pem : "");

@@ -59,24 +59,13 @@ static void put_number(struct told *t, struct event_data *d, const char *key, bo
 /* Returns its seq, 0 when it is not in the log. per_sec 0: without a limit. */
 static uint64_t append(struct network *n, enum event_kind kind, uint64_t cause, uint32_t per_sec, struct event_data *d)
 {
-    struct core *core = n->sb->core;
-    struct event_draft draft = {.sandbox = n->sb->info.id,
-                                .kind = kind,
-                                .source = EVENT_HOST,
-                                .grade = EVENT_OBSERVED_HOST,
-                                .cause = cause,
-                                .data = event_data_end(d)};
-    const struct event_limit limit = event_limit_after(n->n_told, per_sec);
-    uint64_t seq = 0;
-    struct err err;
-    int r = per_sec ? event_append_limited(core->config.events, &draft, &limit, &seq, &err)
-                    : event_append(core->config.events, &draft, &seq, &err);
-    n->n_told += r >= 0 && seq;
-    if (r < 0)
-        core_unrecorded(core, &err);
-    else
-        keeper_wrote(core->keeper);
-    return r < 0 ? 0 : seq;
+    const struct event_draft draft = {.sandbox = n->sb->info.id,
+                                      .kind = kind,
+                                      .source = EVENT_HOST,
+                                      .grade = EVENT_OBSERVED_HOST,
+                                      .cause = cause,
+                                      .data = event_data_end(d)};
+    return record_observed(n->sb, &draft, per_sec, &n->n_told);
 }
 
 /* ---- flows ---- */

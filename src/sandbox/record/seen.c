@@ -12,24 +12,31 @@
 
 enum { SEEN_PER_SEC = 200, ARGV_JSON_MAX = 12288 };
 
-static void seen_append(struct sandbox *sb, enum event_kind kind, struct event_data *d)
+uint64_t record_observed(struct sandbox *sb, const struct event_draft *draft, uint32_t per_sec, uint64_t *told)
 {
     struct core *core = sb->core;
+    const struct event_limit limit = event_limit_after(*told, per_sec);
+    uint64_t seq = 0;
+    struct err err;
+    int r = per_sec ? event_append_limited(core->config.events, draft, &limit, &seq, &err)
+                    : event_append(core->config.events, draft, &seq, &err);
+    if (r < 0) {
+        core_unrecorded(core, &err);
+        return 0;
+    }
+    *told += seq != 0;
+    keeper_wrote(core->keeper);
+    return seq;
+}
+
+static void seen_append(struct sandbox *sb, enum event_kind kind, struct event_data *d)
+{
     const struct event_draft draft = {.sandbox = sb->info.id,
                                       .kind = kind,
                                       .source = EVENT_KERNEL,
                                       .grade = EVENT_OBSERVED_KERNEL,
                                       .data = event_data_end(d)};
-    const struct event_limit limit = event_limit_after(sb->n_seen, SEEN_PER_SEC);
-    uint64_t seq = 0;
-    struct err err;
-    int r = kind == EVENT_LOG_SUPPRESSED ? event_append(core->config.events, &draft, &seq, &err)
-                                         : event_append_limited(core->config.events, &draft, &limit, &seq, &err);
-    sb->n_seen += r >= 0 && seq;
-    if (r < 0)
-        core_unrecorded(core, &err);
-    else
-        keeper_wrote(core->keeper);
+    (void)record_observed(sb, &draft, kind == EVENT_LOG_SUPPRESSED ? 0 : SEEN_PER_SEC, &sb->n_seen);
 }
 
 /* count 0: nobody knows how many. */

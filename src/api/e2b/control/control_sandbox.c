@@ -37,16 +37,13 @@ void control_network(struct call *c)
 {
     struct network_body network = {0};
     bool allow_internet = true;
-    struct err err;
 
     if (!CALL_WANTS(c, JSON_WANT_BOOL("allow_internet_access", &allow_internet)))
         return;
     AUTO_JSON json_t *kept = json_deep_copy(network_fields(c->sandbox));
     if (!kept)
         kept = json_object();
-    if (network_body_read(c->body, allow_internet, kept, &network, &err) < 0)
-        call_fail_err(c, &err);
-    else
+    if (call_ok(c, network_body_read(c->body, allow_internet, kept, &network, &c->err)))
         call_held(c, network_set(c->sandbox, &c->actor, &network.spec, on_network_set, call_hold(c), &c->err));
     network_body_fini(&network);
 }

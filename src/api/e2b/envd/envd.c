@@ -114,14 +114,6 @@ static bool may_wake(struct http_request *req, const struct sandbox_info *info)
            (str_eq(path, STR("/files")) && files_is_signed(req, info));
 }
 
-/* By the browser's own word. Another port of a sandbox is "same-site". */
-static bool is_of_other_site(const struct http_request *req)
-{
-    struct str site = http_header_get(req, "sec-fetch-site");
-
-    return site.n && !str_eq_nocase(site, STR("same-origin")) && !str_eq_nocase(site, STR("none"));
-}
-
 static void handle(struct e2b *e2b, struct http_request *req, struct sandbox *sb, uint16_t port);
 
 static void on_awake(void *e2b, struct http_request *req, struct sandbox *sb, uint16_t port)
@@ -140,7 +132,7 @@ static void handle(struct e2b *e2b, struct http_request *req, struct sandbox *sb
     struct call *c;
 
     /* A page may know the id: it is part of the names of the ports that it was shown. */
-    if ((!info->access_token || (port == INTERPRETER_PORT && !token.n)) && is_of_other_site(req)) {
+    if ((!info->access_token || (port == INTERPRETER_PORT && !token.n)) && access_is_of_other_site(req)) {
         http_respond_error(req, 403, "pages of other sites have no access to an open sandbox");
         return;
     }

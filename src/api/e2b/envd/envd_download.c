@@ -47,10 +47,8 @@ static void envd_download_finish(struct call *c)
 {
     if (c->file)
         file_call_cancel(TAKE_PTR(c->file));
-    if (c->answered)
-        return;
-    call_done(c);
-    http_response_end(c->req);
+    if (!c->answered)
+        call_end(c);
 }
 
 /* ---- the head ---- */

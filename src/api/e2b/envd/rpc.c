@@ -74,8 +74,7 @@ static void end_stream(struct call *c, enum err_code code, struct str message)
         return;
     connect_append_end(&b, code, message);
     rpc_send(c, buf_str(&b));
-    call_done(c);
-    http_response_end(c->req);
+    call_end(c);
 }
 
 void rpc_cut(struct call *c)

@@ -5,6 +5,7 @@ struct scan {
     const char *p, *end;
     struct buf *out; /* NULL: only looks */
     int depth;
+    bool has_blanks;
 };
 
 static int value(struct scan *s);
@@ -21,8 +22,8 @@ static bool digit(const struct scan *s)
 
 static void blanks(struct scan *s)
 {
-    while (s->p < s->end && (*s->p == ' ' || *s->p == '\t' || *s->p == '\n' || *s->p == '\r'))
-        s->p++;
+    for (; s->p < s->end && (*s->p == ' ' || *s->p == '\t' || *s->p == '\n' || *s->p == '\r'); s->p++)
+        s->has_blanks = true;
 }
 
 static int copy(struct scan *s, const char *from)
@@ -192,15 +193,24 @@ static int value(struct scan *s)
     }
 }
 
+static int json_scan(struct scan *s)
+{
+    blanks(s);
+    int r = value(s);
+    blanks(s);
+    return r == 0 && s->p != s->end ? -EILSEQ : r;
+}
+
 int json_compact(struct str text, struct buf *b)
 {
     if (text.n == 0)
         return -EILSEQ;
-    struct scan s = {.p = text.p, .end = text.p + text.n, .out = b};
-    blanks(&s);
-    int r = value(&s);
-    blanks(&s);
-    return r == 0 && s.p != s.end ? -EILSEQ : r;
+    struct scan looks = {.p = text.p, .end = text.p + text.n};
+    int r = json_scan(&looks);
+    if (r < 0 || !looks.has_blanks)
+        return r < 0 ? r : buf_append_str(b, text);
+    struct scan copies = {.p = text.p, .end = text.p + text.n, .out = b};
+    return json_scan(&copies);
 }
 
 bool json_member(struct str object, const char *name, struct str *ret_value)

@@ -192,14 +192,14 @@ void event_log_close(struct event_log *log)
 
 /* ---- appending ---- */
 
-struct event event_of_row(const char *sandbox, const struct event_row *row)
+static struct event log_event(const char *sandbox, const struct event_row *row, enum event_kind kind)
 {
     static const unsigned char no_hash[EVENT_HASH_SIZE];
     return (struct event){
         .sandbox = str_of(sandbox),
         .seq = row->seq,
         .time = row->time,
-        .kind = event_kind_parse(row->kind),
+        .kind = kind,
         .kind_name = row->kind,
         .source = row->source,
         .grade = row->grade,
@@ -208,6 +208,11 @@ struct event event_of_row(const char *sandbox, const struct event_row *row)
         .data = row->data,
         .hash = row->hash.n == EVENT_HASH_SIZE ? (const unsigned char *)row->hash.p : no_hash,
     };
+}
+
+struct event event_of_row(const char *sandbox, const struct event_row *row)
+{
+    return log_event(sandbox, row, event_kind_parse(row->kind));
 }
 
 /* The data as it is stored: one line of JSON, an object, never too long. */
@@ -266,7 +271,7 @@ int log_append(struct event_log *log, struct tail *t, const struct event_draft *
         if (event_rows_head_create(log->store, t->sandbox, &t->head, err) < 0)
             return -1;
     }
-    struct event e = event_of_row(t->sandbox, &row);
+    struct event e = log_event(t->sandbox, &row, draft->kind);
     int r = chain_next(log->chain, t->head.last_hash, &e, hash, err);
     assert(r <= 0);
     if (r < 0 || event_rows_append(log->store, t->head.log, &row, err) < 0)

@@ -316,10 +316,10 @@ static void supervisor_take(struct supervisor *sup, union sup_message *m, int fd
     (void)fd_close(fd);
 }
 
-static void supervisor_take_seen(struct supervisor *sup, union sup_message *m, size_t n)
+static void supervisor_take_seen(struct supervisor *sup, char *at, size_t n)
 {
     const size_t least = offsetof(struct sup_seen, text);
-    for (char *at = (char *)m; n >= least;) {
+    while (n >= least) {
         struct sup_seen *s = (struct sup_seen *)at;
         size_t size = s->head.tag;
         if (size < least || size > n || size % SUP_SEEN_ALIGN ||
@@ -335,8 +335,11 @@ static void supervisor_take_seen(struct supervisor *sup, union sup_message *m, s
 /* 1: a message was taken, 0: there is none, -1: lost. */
 static int take_one(struct supervisor *sup)
 {
-    union sup_message m;
-    m.head.type = 0;
+    union {
+        union sup_message one;
+        char seen[SUP_SEEN_MESSAGE];
+    } m;
+    m.one.head.type = 0;
     int fd = -1;
     size_t n_fds = 0;
     ssize_t n = fd_recv(sup->fd, &m, sizeof(m), &fd, 1, &n_fds);
@@ -344,17 +347,17 @@ static int take_one(struct supervisor *sup)
         return 0;
     if (n_fds == 0)
         fd = -1;
-    bool is_seen = n >= (ssize_t)sizeof(m.head) && m.head.type == SUP_SEEN;
-    if (n <= 0 || (size_t)n < sizeof(m.head) || (!is_seen && (size_t)n != sup_size(m.head.type))) {
+    bool is_seen = n >= (ssize_t)sizeof(m.one.head) && m.one.head.type == SUP_SEEN;
+    if (n <= 0 || (size_t)n < sizeof(m.one.head) || (!is_seen && (size_t)n != sup_size(m.one.head.type))) {
         lose(sup, n == 0 ? "end of file" : n < 0 ? strerror((int)-n) : "a message that is none");
         (void)fd_close(fd);
         return -1;
     }
     if (is_seen) {
-        supervisor_take_seen(sup, &m, (size_t)n);
+        supervisor_take_seen(sup, m.seen, (size_t)n);
         (void)fd_close(fd);
     } else {
-        supervisor_take(sup, &m, fd);
+        supervisor_take(sup, &m.one, fd);
     }
     return 1;
 }

@@ -352,7 +352,7 @@ union sup_message {
     struct sup_seen seen;
 };
 
-enum { SUP_SEEN_ALIGN = 8 };
+enum { SUP_SEEN_ALIGN = 8, SUP_SEEN_MESSAGE = 32768 /* bytes of a message of these */ };
 static inline size_t sup_seen_size(const struct sup_seen *s)
 {
     size_t n = offsetof(struct sup_seen, text) + s->argv + s->program + s->path;

@@ -84,6 +84,13 @@ static int kept_begin(struct env *e, const char *ref, json_t *spec, json_t **ret
     return 0;
 }
 
+/* A snapshot's name, behind its namespace. */
+static const char *kept_own(const json_t *snapshot)
+{
+    const char *ref = json_string_value(json_object_get(snapshot, "ref")), *slash = ref ? strchr(ref, '/') : NULL;
+    return slash ? slash + 1 : ref;
+}
+
 /* Of a commit in that one's history: the copy shows nothing else. */
 static char *kept_before(struct env *e, const char *name, const char *commit)
 {
@@ -95,8 +102,7 @@ static char *kept_before(struct env *e, const char *name, const char *commit)
         return NULL;
     json_array_foreach(json_object_get(all, "snapshots"), i, one)
     {
-        const char *ref = json_string_value(json_object_get(one, "ref"));
-        const char *slash = ref ? strchr(ref, '/') : NULL, *own = slash ? slash + 1 : ref; /* behind the namespace */
+        const char *own = kept_own(one);
         if (!own || !str_starts(str_of(own), str_of(begins)))
             continue;
         const char *before = own + strlen(begins);
@@ -143,12 +149,11 @@ static int kept_drop_others(struct env *e, const char *begins, const char *but)
         return 0;
     json_array_foreach(json_object_get(all, "snapshots"), i, one)
     {
-        const char *ref = json_string_value(json_object_get(one, "ref"));
-        const char *slash = ref ? strchr(ref, '/') : NULL, *name = slash ? slash + 1 : ref; /* behind the namespace */
+        const char *name = kept_own(one);
         if (!name || !str_starts(str_of(name), str_of(begins)) || (but && strcmp(name, but) == 0) ||
             kept_is_needed(sandboxes, name))
             continue;
-        AUTO_FREE char *target = service_path(e->ctx, "/cove/v1/snapshots?ref=", ref, "");
+        AUTO_FREE char *target = service_path(e->ctx, "/cove/v1/snapshots?ref=", service_text(one, "ref"), "");
         n += target && service_call(e->service, "DELETE", target, NULL, NULL, NULL) == 0;
     }
     return n;

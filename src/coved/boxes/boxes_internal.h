@@ -167,6 +167,8 @@ struct box_entry {
 
 enum { NOTE_BOOT_MAX = 40 };
 
+enum { SEEN_EXECS = 256 };
+
 /* Of boxes_seen.c: what the kernel tells of one kind. */
 struct sight {
     struct source source;
@@ -208,10 +210,14 @@ struct boxes {
     struct procwatch *procwatch; /* owned; NULL: processes are not watched */
     struct filewatch *filewatch; /* the same of files */
     struct sight processes, files;
-    union sup_message seen; /* what is told next, in part */
-    size_t n_seen;          /* bytes of it */
-    struct map by_name;     /* of boxes in the pool -> struct box_entry, as long as they are somebody's */
-    struct map wants;       /* layer -> struct want of boxes_ahead.c */
+    union {
+        struct sup_seen first;
+        char bytes[SUP_SEEN_MESSAGE];
+    } seen;                          /* what is told next, in part */
+    size_t n_seen;                   /* bytes of it */
+    uint16_t seen_execs[SEEN_EXECS]; /* where in it the last program of a host_pid is (modulo): boxes_seen.c */
+    struct map by_name;              /* of boxes in the pool -> struct box_entry, as long as they are somebody's */
+    struct map wants;                /* layer -> struct want of boxes_ahead.c */
     uint32_t n_wanted;
     size_t n_doomed;
     size_t n_giving;

@@ -2,8 +2,10 @@
 /*
  * What the kernel saw the processes of sandboxes do: programs that they executed, their ends, files that they wrote.
  *
- *  1. It is read a little at a time, at most every LISTEN_USEC (processes: PROCESSES_USEC), and only while cove-api has room for it: a flood costs coved a bounded share of its time, and no memory. What the
- *     kernel had no room for meanwhile is counted by it.
+ *  1. It is read a little at a time, at most every LISTEN_USEC, and only while cove-api has room for it: a flood costs
+ *     coved a bounded share of its time, and no memory. What the kernel had no room for meanwhile is counted by it.
+ *     Programs are read at once when there were none for a while, then every PROCESSES_USEC, or as soon as a fourth of
+ *     the kernel's room for them is taken.
  *  2. What a sandbox did is told before its end; a program that ended before it was told of, as one thing.
  *  3. Nothing here fails a sandbox: one that can't be watched is logged.
  */
@@ -19,7 +21,7 @@
 
 enum {
     LISTEN_USEC = 20 * USEC_PER_MS,
-    PROCESSES_USEC = 500 * USEC_PER_MS, /* what cove-api stores at once costs a fourth of what it stores one by one */
+    PROCESSES_USEC = 2000 * USEC_PER_MS, /* what cove-api stores at once costs a fourth of what it stores one by one */
     PROCESSES_AT_A_TIME = 2000,
     FILES_AT_A_TIME = 4, /* readings, of some 100 events each */
     LAST_TIMES = 16,     /* so often that when a sandbox has ended */
@@ -33,7 +35,7 @@ static void seen_init(struct sup_seen *s, enum sup_seen_kind kind, const char *i
     memset(s, 0, offsetof(struct sup_seen, text));
     s->head.type = SUP_SEEN;
     s->kind = kind;
-    (void)snprintf(s->id, sizeof(s->id), "%s", id);
+    memcpy(s->id, id, strnlen(id, ID_SANDBOX_LEN));
 }
 
 /* Returns how much of it there was room for. */
@@ -47,8 +49,9 @@ static uint32_t seen_put(struct sup_seen *s, struct str text)
 static void seen_send(struct boxes *b)
 {
     if (b->n_seen)
-        b->events.seen(b->events.ctx, &b->seen.seen, b->n_seen);
+        b->events.seen(b->events.ctx, &b->seen.first, b->n_seen);
     b->n_seen = 0;
+    memset(b->seen_execs, 0, sizeof(b->seen_execs));
 }
 
 /* With others, in one message: seen_send(). */
@@ -59,21 +62,18 @@ static void seen_tell(struct boxes *b, struct sup_seen *s)
     memset(s->text + text, 0, n - offsetof(struct sup_seen, text) - text);
     if (b->n_seen + n > sizeof(b->seen))
         seen_send(b);
-    memcpy((char *)&b->seen + b->n_seen, s, n);
+    if (s->kind == SUP_SEEN_EXEC)
+        b->seen_execs[s->host_pid % SEEN_EXECS] = (uint16_t)(b->n_seen / SUP_SEEN_ALIGN + 1);
+    memcpy(b->seen.bytes + b->n_seen, s, n);
     b->n_seen += n;
 }
 
 /* Most programs end before they are told of: one record has both. False: that one is not in this message. */
 static bool seen_tell_end(struct boxes *b, const struct procwatch_event *event)
 {
-    struct sup_seen *last = NULL;
-    for (size_t at = 0; at < b->n_seen;) {
-        struct sup_seen *s = (struct sup_seen *)((char *)&b->seen + at);
-        if (s->host_pid == (uint32_t)event->host_pid && s->kind == SUP_SEEN_EXEC && strcmp(s->id, event->tag) == 0)
-            last = s; /* a process may execute one program after the other */
-        at += s->head.tag;
-    }
-    if (!last || last->has_ended)
+    size_t at = b->seen_execs[(uint32_t)event->host_pid % SEEN_EXECS];
+    struct sup_seen *last = at ? (struct sup_seen *)(b->seen.bytes + (at - 1) * SUP_SEEN_ALIGN) : NULL;
+    if (!last || last->host_pid != (uint32_t)event->host_pid || last->has_ended || strcmp(last->id, event->tag) != 0)
         return false;
     last->has_ended = 1;
     last->status = event->status;
@@ -137,12 +137,12 @@ static void on_file(void *ctx, const struct filewatch_event *event)
     seen_tell(b, &s);
 }
 
-/* True: there may be more. */
-static bool seen_read(struct boxes *b, struct sight *sight)
+/* For how many there was something to tell; -EAGAIN: nobody has room for it. */
+static int seen_read(struct boxes *b, struct sight *sight)
 {
     int n = 0;
     if (!b->events.sees(b->events.ctx))
-        return false;
+        return -EAGAIN;
     if (sight == &b->processes)
         n = procwatch_read(b->procwatch, PROCESSES_AT_A_TIME, on_process, b);
     for (int i = 0;
@@ -152,39 +152,48 @@ static bool seen_read(struct boxes *b, struct sight *sight)
     if (n < 0) {
         log_error("what sandboxes do is no longer observed: %s", strerror(-n));
         loop_remove(b->loop, &sight->source);
+        sight->again_at = 0;
     }
-    return n > 0;
+    return n;
 }
 
-static void seen_on_sight(struct boxes *b, struct sight *sight)
+static void boxes_seen_programs(struct boxes *b)
 {
-    (void)seen_read(b, sight);
-    if (sight->source.fd >= 0 && loop_change(b->loop, &sight->source, 0) == 0)
-        sight->again_at = clock_mono() + (sight == &b->processes ? PROCESSES_USEC : LISTEN_USEC);
+    int n = seen_read(b, &b->processes);
+    if (n == 0) {
+        procwatch_wake(b->procwatch, PROCWATCH_AT_ONCE);
+        n = seen_read(b, &b->processes);
+    }
+    if (b->processes.source.fd < 0)
+        return;
+    bool is_late = n == -EAGAIN || n == PROCESSES_AT_A_TIME;
+    if (n != 0)
+        procwatch_wake(b->procwatch, is_late ? PROCWATCH_NEVER : PROCWATCH_WHEN_FULL);
+    b->processes.again_at = n ? clock_mono() + (is_late ? LISTEN_USEC : PROCESSES_USEC) : 0;
 }
 
 static void on_processes(struct source *s, uint32_t events UNUSED)
 {
-    struct boxes *b = container_of(s, struct boxes, processes.source);
-    seen_on_sight(b, &b->processes);
+    boxes_seen_programs(container_of(s, struct boxes, processes.source));
 }
 
 static void boxes_seen_on_files(struct source *s, uint32_t events UNUSED)
 {
     struct boxes *b = container_of(s, struct boxes, files.source);
-    seen_on_sight(b, &b->files);
+    (void)seen_read(b, &b->files);
+    if (s->fd >= 0 && loop_change(b->loop, s, 0) == 0)
+        b->files.again_at = clock_mono() + LISTEN_USEC;
 }
 
 usec_t boxes_seen_tick(struct boxes *b)
 {
-    struct sight *const all[] = {&b->processes, &b->files};
     usec_t now = clock_mono(), next = UINT64_MAX;
-    for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
-        if (all[i]->again_at && now >= all[i]->again_at && loop_change(b->loop, &all[i]->source, EPOLLIN) == 0)
-            all[i]->again_at = 0;
-        next = all[i]->again_at ? MIN(next, all[i]->again_at) : next;
-    }
-    return next;
+    if (b->processes.again_at && now >= b->processes.again_at)
+        boxes_seen_programs(b);
+    if (b->files.again_at && now >= b->files.again_at && loop_change(b->loop, &b->files.source, EPOLLIN) == 0)
+        b->files.again_at = 0;
+    next = b->processes.again_at ? b->processes.again_at : next;
+    return b->files.again_at ? MIN(next, b->files.again_at) : next;
 }
 
 void boxes_seen_begin(struct box_entry *e)
@@ -218,9 +227,10 @@ void boxes_seen_again(struct box_entry *e)
 void boxes_seen_end(struct box_entry *e)
 {
     struct boxes *b = e->owner;
-    for (int i = 0; b->processes.source.fd >= 0 && e->process_ns && i < LAST_TIMES && seen_read(b, &b->processes); i++)
+    for (int i = 0; b->processes.source.fd >= 0 && e->process_ns && i < LAST_TIMES && seen_read(b, &b->processes) > 0;
+         i++)
         ;
-    for (int i = 0; b->files.source.fd >= 0 && i < LAST_TIMES && seen_read(b, &b->files); i++)
+    for (int i = 0; b->files.source.fd >= 0 && i < LAST_TIMES && seen_read(b, &b->files) > 0; i++)
         ;
     uint32_t lost = e->process_ns ? procwatch_drop(b->procwatch, e->process_ns) : 0;
     if (lost) {
@@ -241,7 +251,7 @@ int boxes_watch(struct boxes *b, struct procwatch *processes, struct filewatch *
     b->procwatch = processes;
     b->filewatch = files;
     if (processes)
-        r = loop_add(b->loop, &b->processes.source, procwatch_fd(processes), EPOLLIN, on_processes);
+        r = loop_add(b->loop, &b->processes.source, procwatch_fd(processes), EPOLLIN | EPOLLET, on_processes);
     if (files && r == 0)
         r = loop_add(b->loop, &b->files.source, filewatch_fd(files), EPOLLIN, boxes_seen_on_files);
     return r;

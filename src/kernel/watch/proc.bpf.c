@@ -11,7 +11,7 @@
 
 #include "kernel/watch/proc_record.h"
 
-enum { PARTS_MAX = 24, PART_MAX = 256, CROSSINGS_MAX = 4, LEVELS_MAX = 4, GROUP_EXIT = 4 };
+enum { PARTS_MAX = 24, PART_MAX = 256, CROSSINGS_MAX = 4, LEVELS_MAX = 4, LEVEL_MASK = 31, GROUP_EXIT = 4 };
 
 #define KERNELS __attribute__((preserve_access_index))
 
@@ -94,6 +94,14 @@ struct {
     __uint(max_entries, PROC_RING_BYTES);
 } ring SEC(".maps");
 
+/* So many bytes that nobody has read wake the reader. */
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, unsigned int);
+    __type(value, unsigned int);
+} wakes SEC(".maps");
+
 struct draft {
     volatile unsigned int
         at; /* here, and not in a register: the verifier follows each value that it knows, and gives up */
@@ -108,22 +116,39 @@ struct {
     __type(value, struct draft);
 } drafts SEC(".maps");
 
-/* The namespace of this process that is somebody's: its own, or one above it. And its number there. */
-static __always_inline struct proc_space *space_of(struct task_struct *task, int *ret_number)
+static __always_inline int number_at(struct pid *pid, unsigned int level, struct upid *ret_number)
 {
-    struct pid *pid = BPF_CORE_READ(task, thread_pid);
-    unsigned int level = pid ? BPF_CORE_READ(pid, level) : 0;
+    const char *numbers = (const char *)pid + bpf_core_field_offset(struct pid, numbers);
+    return bpf_probe_read_kernel(ret_number, sizeof(*ret_number), numbers + (level & LEVEL_MASK) * sizeof(*ret_number));
+}
+
+/* The namespace of this process that is somebody's: its own, or one above it. And its number there. */
+static __always_inline struct proc_space *space_of(struct task_struct *task, struct upid *ret_number)
+{
+    struct pid *pid = task->thread_pid;
+    unsigned int level = pid ? pid->level : 0;
     for (int i = 0; i < LEVELS_MAX && pid; i++, level--) {
-        struct upid number;
-        const char *numbers = (const char *)pid + bpf_core_field_offset(struct pid, numbers);
-        if (bpf_probe_read_kernel(&number, sizeof(number), numbers + level * sizeof(number)))
+        if (number_at(pid, level, ret_number))
             return 0;
-        unsigned int inode = BPF_CORE_READ(number.ns, ns.inum);
+        unsigned int inode = BPF_CORE_READ(ret_number->ns, ns.inum);
         struct proc_space *space = bpf_map_lookup_elem(&spaces, &inode);
-        if (space) {
-            *ret_number = number.nr;
+        if (space || level == 0)
             return space;
-        }
+    }
+    return 0;
+}
+
+/* Of a process in this namespace, or in one below it; 0: it is elsewhere. */
+static __always_inline int number_in(struct pid_namespace *ns, struct task_struct *task)
+{
+    struct pid *pid = task->thread_pid;
+    unsigned int level = pid ? pid->level : 0;
+    struct upid number;
+    for (int i = 0; i < LEVELS_MAX && pid; i++, level--) {
+        if (number_at(pid, level, &number))
+            return 0;
+        if (number.ns == ns)
+            return number.nr;
         if (level == 0)
             return 0;
     }
@@ -145,21 +170,23 @@ static __always_inline int is_too_much(struct proc_space *space, enum proc_kind 
 }
 
 static __always_inline void record_begin(struct proc_record *r, struct proc_space *space, struct task_struct *task,
-                                         int number, unsigned int kind)
+                                         const struct upid *number, unsigned int kind)
 {
-    int parent = 0;
     __builtin_memcpy(r->tag, space->tag, sizeof(r->tag));
     r->kind = kind;
     r->host_pid = task->tgid;
-    r->pid = number;
-    r->parent = space_of(task->group_leader->real_parent, &parent) == space ? parent : 0;
+    r->pid = number->nr;
+    r->parent = number_in(number->ns, task->group_leader->real_parent);
     r->uid = task->cred->uid.val;
     r->lost = space->lost;
 }
 
 static __always_inline void record_end(struct proc_space *space, struct proc_record *r, unsigned int text)
 {
-    if (bpf_ringbuf_output(&ring, r, sizeof(*r) + (text & (PROC_TEXT_MAX - 1)), 0))
+    unsigned int zero = 0, *wakes_at = bpf_map_lookup_elem(&wakes, &zero);
+    int flags =
+        wakes_at && bpf_ringbuf_query(&ring, BPF_RB_AVAIL_DATA) >= *wakes_at ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP;
+    if (bpf_ringbuf_output(&ring, r, sizeof(*r) + (text & (PROC_TEXT_MAX - 1)), flags))
         __sync_fetch_and_add(&space->lost, 1);
     else if (r->lost)
         __sync_fetch_and_add(&space->lost, -r->lost);
@@ -168,7 +195,7 @@ static __always_inline void record_end(struct proc_space *space, struct proc_rec
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(proc_exec, struct task_struct *task, int old_pid, struct linux_binprm *bprm)
 {
-    int number = 0;
+    struct upid number = {};
     unsigned int zero = 0;
     struct proc_space *space = space_of(task, &number);
     if (!space || is_too_much(space, PROC_EXEC))
@@ -177,7 +204,7 @@ int BPF_PROG(proc_exec, struct task_struct *task, int old_pid, struct linux_binp
     if (!d)
         return 0;
     struct proc_record *r = &d->record;
-    record_begin(r, space, task, number, PROC_EXEC);
+    record_begin(r, space, task, &number, PROC_EXEC);
     r->status = 0;
 
     unsigned long start = task->mm->arg_start;
@@ -218,7 +245,7 @@ int BPF_PROG(proc_exec, struct task_struct *task, int old_pid, struct linux_binp
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(proc_exit, struct task_struct *task)
 {
-    int number = 0;
+    struct upid number = {};
     /* A thread of several, or a copy of another process that executed nothing. */
     if (task->signal->live.counter || task->self_exec_id == task->parent_exec_id)
         return 0;
@@ -226,7 +253,7 @@ int BPF_PROG(proc_exit, struct task_struct *task)
     if (!space || is_too_much(space, PROC_EXIT))
         return 0;
     struct proc_record r = {};
-    record_begin(&r, space, task, number, PROC_EXIT);
+    record_begin(&r, space, task, &number, PROC_EXIT);
     r.status = task->signal->flags & GROUP_EXIT ? task->signal->group_exit_code : task->exit_code;
     record_end(space, &r, 0);
     return 0;

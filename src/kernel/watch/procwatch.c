@@ -19,7 +19,8 @@ struct procwatch {
     struct bpf_object *object;
     struct bpf_link *links[2];
     struct ring_buffer *ring;
-    int spaces_fd;
+    int spaces_fd, ring_fd, wakes_fd;
+    uint32_t wakes_at;
     void (*fn)(void *ctx, const struct procwatch_event *e); /* while it is read */
     void *ctx;
     int left;
@@ -29,16 +30,21 @@ struct procwatch {
 static void join_directory(const char *parts, size_t n, char ret_path[static PROCWATCH_PATH_MAX])
 {
     size_t at = 0;
-    while (n > 0 && at < PROCWATCH_PATH_MAX - 1) {
+    while (n > 0) {
         size_t begin = n - 1;
         while (begin > 0 && parts[begin - 1])
             begin--;
-        int r = snprintf(ret_path + at, PROCWATCH_PATH_MAX - at, "/%.*s", (int)(n - 1 - begin), parts + begin);
-        at += r > 0 ? (size_t)r : 0;
+        size_t length = n - 1 - begin;
+        if (at + 1 + length >= PROCWATCH_PATH_MAX)
+            break;
+        ret_path[at++] = '/';
+        memcpy(ret_path + at, parts + begin, length);
+        at += length;
         n = begin;
     }
     if (at == 0)
-        (void)snprintf(ret_path, PROCWATCH_PATH_MAX, "/");
+        ret_path[at++] = '/';
+    ret_path[at] = 0;
 }
 
 static int procwatch_on_record(void *ctx, void *data, size_t size)
@@ -46,7 +52,8 @@ static int procwatch_on_record(void *ctx, void *data, size_t size)
     struct procwatch *w = ctx;
     const struct proc_record *r = data;
     const char *text = (const char *)(r + 1);
-    char directory[PROCWATCH_PATH_MAX] = "";
+    char directory[PROCWATCH_PATH_MAX];
+    directory[0] = 0;
     if (size < sizeof(*r) || sizeof(*r) + r->argv + r->program + r->directory > size)
         return 0; /* not ours */
     if (r->kind == PROC_EXEC)
@@ -91,7 +98,9 @@ static int procwatch_load(struct procwatch *w)
             return program ? -errno : -EINVAL;
     }
     w->spaces_fd = bpf_object__find_map_fd_by_name(w->object, "spaces");
-    w->ring = ring_buffer__new(bpf_object__find_map_fd_by_name(w->object, "ring"), procwatch_on_record, w, NULL);
+    w->wakes_fd = bpf_object__find_map_fd_by_name(w->object, "wakes");
+    w->ring_fd = bpf_object__find_map_fd_by_name(w->object, "ring");
+    w->ring = ring_buffer__new(w->ring_fd, procwatch_on_record, w, NULL);
     return w->ring ? 0 : -errno;
 }
 
@@ -120,7 +129,16 @@ void procwatch_close(struct procwatch *w)
 
 int procwatch_fd(struct procwatch *w)
 {
-    return ring_buffer__epoll_fd(w->ring);
+    return w->ring_fd;
+}
+
+void procwatch_wake(struct procwatch *w, enum procwatch_wakes when)
+{
+    static const uint32_t bytes[] = {
+        [PROCWATCH_AT_ONCE] = 0, [PROCWATCH_WHEN_FULL] = PROC_RING_BYTES / 4, [PROCWATCH_NEVER] = UINT32_MAX};
+    const uint32_t key = 0;
+    if (w->wakes_at != bytes[when] && bpf_map_update_elem(w->wakes_fd, &key, &bytes[when], BPF_ANY) == 0)
+        w->wakes_at = bytes[when];
 }
 
 int procwatch_add(struct procwatch *w, ino_t namespace, const char *tag)

@@ -30,7 +30,14 @@ struct procwatch_event {
 /* -EOPNOTSUPP: the kernel has not what it takes. -EPERM. Takes about 0.1 s. */
 int procwatch_open(struct procwatch **ret_watch) WARN_UNUSED;
 void procwatch_close(struct procwatch *w); /* accepts NULL */
-int procwatch_fd(struct procwatch *w);     /* readable: there is something to read */
+int procwatch_fd(struct procwatch *w);     /* readable: there is something to read; its edges are as follows */
+
+/*
+ * When new events wake whoever waits for an edge of it (EPOLLET): each (at first), each while a fourth of the room for
+ * them is taken, or none. Read once more after PROCWATCH_AT_ONCE: events before it woke nobody.
+ */
+enum procwatch_wakes { PROCWATCH_AT_ONCE, PROCWATCH_WHEN_FULL, PROCWATCH_NEVER };
+void procwatch_wake(struct procwatch *w, enum procwatch_wakes when);
 
 int procwatch_add(struct procwatch *w, ino_t namespace, const char *tag) WARN_UNUSED;
 uint32_t procwatch_drop(struct procwatch *w, ino_t namespace); /* how many events were lost and not told of */

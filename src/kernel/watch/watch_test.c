@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -124,6 +125,31 @@ static void test_floods_are_counted(void **state)
     procwatch_close(w);
 }
 
+static void test_who_waits_is_woken_as_asked(void **state)
+{
+    (void)state;
+    static const struct {
+        enum procwatch_wakes when;
+        int wakes;
+    } cases[] = {{PROCWATCH_AT_ONCE, 1}, {PROCWATCH_WHEN_FULL, 0}, {PROCWATCH_NEVER, 0}, {PROCWATCH_AT_ONCE, 1}};
+    struct procwatch *w = open_or_skip();
+    struct seen seen = {0};
+    AUTO_CLOSE int epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    struct epoll_event edge = {.events = EPOLLIN | EPOLLET};
+    assert_true(epoll_fd >= 0);
+    assert_int_equal(epoll_ctl(epoll_fd, EPOLL_CTL_ADD, procwatch_fd(w), &edge), 0);
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        procwatch_wake(w, cases[i].when);
+        ino_t ns = run(w, "the box", "exit 3");
+        assert_int_equal(epoll_wait(epoll_fd, &edge, 1, cases[i].wakes ? 10000 : 0), cases[i].wakes);
+        /* Nobody was woken by some of these, but all of them are there. */
+        assert_int_equal(procwatch_read(w, 100, on_event, &seen), 2);
+        (void)epoll_wait(epoll_fd, &edge, 1, 0);
+        assert_int_equal(procwatch_drop(w, ns), 0);
+    }
+    procwatch_close(w);
+}
+
 static void on_file(void *ctx, const struct filewatch_event *e)
 {
     struct seen *s = ctx;
@@ -186,6 +212,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_processes),
         cmocka_unit_test(test_floods_are_counted),
+        cmocka_unit_test(test_who_waits_is_woken_as_asked),
         cmocka_unit_test(test_files),
     };
     if (geteuid() != 0) {

@@ -52,11 +52,11 @@ static void seen_lost(struct sandbox *sb, const char *kinds, uint64_t count)
 /* Arguments as a list, without credentials. */
 static void seen_put_argv(struct event_data *d, struct str argv)
 {
-    AUTO_BUF struct buf list = BUF_INIT(ARGV_JSON_MAX);
+    AUTO_BUF struct buf list = BUF_INIT(ARGV_JSON_MAX), shown = BUF_INIT(2 * SUP_SEEN_TEXT);
     bool hides = false;
     (void)buf_append_char(&list, '[');
     for (struct str argument; argv.n && str_split(&argv, 0, &argument);) {
-        AUTO_BUF struct buf shown = BUF_INIT(2 * SUP_SEEN_TEXT);
+        buf_clear(&shown);
         mask_secrets(hides ? STR("***") : argument, &shown);
         hides = mask_wants_next(argument);
         (void)buf_append_cstr(&list, buf_len(&list) > 1 ? "," : "");

@@ -41,15 +41,17 @@ enum { EVENT_DATA_USUAL = 256 }; /* bytes; grown into in one step. No name is ne
 
 static size_t text_begin(struct event_data *d, const char *name)
 {
-    size_t mark = buf_len(&d->buf), n = strlen(name);
-    char *to = buf_reserve(&d->buf, mark ? n + 4 : EVENT_DATA_USUAL);
+    struct str key = str_of(name);
+    size_t mark = buf_len(&d->buf);
+    char *to = buf_reserve(&d->buf, mark ? key.n + 4 : EVENT_DATA_USUAL);
     if (!to)
         return mark;
     to[0] = mark ? ',' : '{';
     to[1] = '"';
-    memcpy(to + 2, name, n);
-    memcpy(to + 2 + n, "\":", 2);
-    buf_commit(&d->buf, n + 4);
+    memcpy(to + 2, key.p, key.n);
+    to[key.n + 2] = '"';
+    to[key.n + 3] = ':';
+    buf_commit(&d->buf, key.n + 4);
     return mark;
 }
 

@@ -35,11 +35,6 @@ void event_cursor_close(struct event_cursor *c)
     mem_free(c);
 }
 
-uint64_t event_cursor_seq(const struct event_cursor *c)
-{
-    return c->next;
-}
-
 int event_cursor_next(struct event_cursor *c, struct event *ret_event, struct event_gap *ret_gap, struct err *err)
 {
     struct event_log *log = c->log;

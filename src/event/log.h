@@ -128,8 +128,6 @@ struct event_gap {
 int event_cursor_next(struct event_cursor *cursor, struct event *ret_event, struct event_gap *ret_gap,
                       struct err *err) WARN_UNUSED;
 
-uint64_t event_cursor_seq(const struct event_cursor *cursor); /* the seq that it hands out next */
-
 /* ---- keeping ---- */
 
 /*

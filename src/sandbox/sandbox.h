@@ -194,21 +194,19 @@ void sandbox_watch_end(struct sandbox *sb, struct sandbox_watch *w);
 void sandbox_unwatch(struct sandbox_watch *w);
 
 /*
- * Lines of the sandbox's log for people (lifecycle and processes), newest last; from the event log. limit: so many lines at most, beginning with the
- * first that is not older than from_real, and out of SANDBOX_LOGS_MAX events. fn returns false to stop. All in this turn of the loop: for few events.
+ * Lines of the sandbox's log for people (lifecycle and processes), newest first; from the event log. limit: so many
+ * lines at most, beginning with the last that is not younger than until_real, and out of SANDBOX_LOGS_MAX events. fn
+ * returns false to stop. All in this turn of the loop: for few events.
  */
 enum { SANDBOX_LOGS_MAX = 100000 };
 typedef bool (*sandbox_log_fn)(void *ctx, usec_t at, const char *level, const char *logger, const char *message);
-int sandbox_logs(struct core *core, struct str id, usec_t from_real, size_t limit, sandbox_log_fn fn, void *ctx,
-                 struct err *err) WARN_UNUSED;
-/* The same backwards, newest first: from the last that is not younger than until_real. */
 int sandbox_logs_back(struct core *core, struct str id, usec_t from_real, usec_t until_real, size_t limit,
                       sandbox_log_fn fn, void *ctx, struct err *err) WARN_UNUSED;
 
 /*
- * The same for more than a few, a little at a time. _init and _init_back are like the two above;
- * sandbox_log_walk_next() reads up to `events` more: 1, call again in a later turn; 0, that was all. It holds nothing
- * between calls, so what is pruned between them is left out.
+ * The same for more than a few, a little at a time: _init_back is like the one above, _init the same forwards, newest
+ * last, from the first that is not older than from_real. sandbox_log_walk_next() reads up to `events` more: 1, call
+ * again in a later turn; 0, that was all. It holds nothing between calls, so what is pruned between them is left out.
  */
 struct event_log;
 struct sandbox_log_walk {

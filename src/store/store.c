@@ -327,35 +327,18 @@ int store_wal_pages(const struct store *s)
     return s->wal_pages;
 }
 
-static int checkpoint(sqlite3 *db, const char *path, bool *ret_all, struct err *err)
+static int checkpoint(sqlite3 *db, const char *path, struct err *err)
 {
-    int in_log = 0, folded = 0;
     errno = 0;
-    int rc = sqlite3_wal_checkpoint_v2(db, NULL, SQLITE_CHECKPOINT_PASSIVE, &in_log, &folded);
-    if ((rc & 0xff) == SQLITE_BUSY) /* another checkpoint is at it */
-        rc = SQLITE_OK;
-    if (rc != SQLITE_OK)
+    int rc = sqlite3_wal_checkpoint_v2(db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
+    if (rc != SQLITE_OK && (rc & 0xff) != SQLITE_BUSY) /* another checkpoint is at it */
         return db_set_error(db, path, "checkpoint", err);
-    *ret_all = in_log == folded;
     return 0;
 }
 
-int store_checkpoint(struct store *s, struct err *err)
-{
-    bool all = false;
-    if (s->batch != BATCH_NONE || s->reader)
-        return 0;
-    if (checkpoint(s->db, s->path, &all, err) < 0)
-        return -1;
-    if (all)
-        s->wal_pages = 0;
-    return 0;
-}
-
-int store_checkpoint_path(const char *path, struct err *err)
+int store_checkpoint(const char *path, struct err *err)
 {
     sqlite3 *db = NULL;
-    bool all;
     if (connect_db(path, SQLITE_OPEN_READWRITE, &db, err) < 0)
         return -1;
     (void)sqlite3_busy_timeout(db, 0);
@@ -364,7 +347,7 @@ int store_checkpoint_path(const char *path, struct err *err)
     /* A connection does not know that there is a log before it read something. */
     int r = sqlite3_exec(db, "PRAGMA schema_version", NULL, NULL, NULL) != SQLITE_OK
                 ? db_set_error(db, path, "read it", err)
-                : checkpoint(db, path, &all, err);
+                : checkpoint(db, path, err);
     (void)sqlite3_close(db);
     return r;
 }

@@ -63,12 +63,10 @@ int store_read_begin(struct store *s, struct err *err) WARN_UNUSED;
 void store_read_end(struct store *s);
 
 /*
- * Folds the log back into the file as far as readers allow; never waits for anyone. store_checkpoint() does so on the
- * calling thread and does nothing while a batch is pending. store_checkpoint_path() opens its own connection: for a
+ * Folds the log back into the file as far as readers allow; never waits for anyone. By a connection of its own: for a
  * worker thread.
  */
-int store_checkpoint(struct store *s, struct err *err) WARN_UNUSED;
-int store_checkpoint_path(const char *path, struct err *err) WARN_UNUSED;
+int store_checkpoint(const char *path, struct err *err) WARN_UNUSED;
 
 /*
  * For modules that keep state in memory beside their rows. `committing` may write its last rows of the batch; failing

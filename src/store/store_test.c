@@ -338,20 +338,15 @@ static void test_checkpoints(void **state)
         put(s, "big", value);
         commit(s);
     }
-    int pages = store_wal_pages(s);
-    assert_true(pages > 1000);
+    assert_true(store_wal_pages(s) > 1000);
     off_t size = wal_size(dir);
     put(s, "big", "x");
-    assert_int_equal(store_checkpoint(s, &err), 0); /* not in a batch */
-    assert_int_equal(store_wal_pages(s), pages);
     commit(s);
-    assert_int_equal(store_checkpoint_path(dir->db, &err), 0); /* as a worker thread would */
+    assert_int_equal(store_checkpoint(dir->db, &err), 0);
     put(s, "big", "y");
     commit(s);
     assert_true(store_wal_pages(s) < 10); /* begun anew */
     assert_true(wal_size(dir) <= size + 65536);
-    assert_int_equal(store_checkpoint(s, &err), 0);
-    assert_int_equal(store_wal_pages(s), 0);
     assert_true(has(s, "big", "y"));
     store_close(s);
 }

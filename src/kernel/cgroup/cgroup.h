@@ -73,7 +73,6 @@ struct cgroup_door {
 int cgroup_door_open(struct cgroup_tree *t, const char *name, struct cgroup_door *ret_door) WARN_UNUSED;
 int cgroup_door_enter(const struct cgroup_door *d) WARN_UNUSED; /* nothing to do in version 2 */
 void cgroup_door_close(struct cgroup_door *d);
-#define AUTO_DOOR __attribute__((cleanup(cgroup_door_close)))
 
 int cgroup_attach(struct cgroup_tree *t, const char *name, pid_t pid) WARN_UNUSED;
 

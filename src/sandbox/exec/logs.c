@@ -233,15 +233,6 @@ int sandbox_log_walk_next(struct sandbox_log_walk *w, size_t events, sandbox_log
     return w->lines && !w->is_over && w->rows;
 }
 
-int sandbox_logs(struct core *core, struct str id, usec_t from_real, size_t limit, sandbox_log_fn fn, void *ctx,
-                 struct err *err)
-{
-    struct sandbox_log_walk w;
-    if (sandbox_log_walk_init(&w, core, id, from_real, limit, err) < 0)
-        return -1;
-    return sandbox_log_walk_next(&w, SANDBOX_LOGS_MAX, fn, ctx, err) < 0 ? -1 : 0;
-}
-
 int sandbox_logs_back(struct core *core, struct str id, usec_t from_real, usec_t until_real, size_t limit,
                       sandbox_log_fn fn, void *ctx, struct err *err)
 {

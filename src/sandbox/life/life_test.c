@@ -446,13 +446,14 @@ static void logs(void **state)
     for (int i = 0; i < 5; i++)
         assert_int_equal(sandbox_set_timeout(sb, &test_actor, 100000, false, &err), 0);
     world_turns(w, 20);
-    assert_int_equal(sandbox_logs(w->core, str_of(sandbox_info(sb)->id), 0, 100, count_line, &n, &err), 0);
+    struct str id = str_of(sandbox_info(sb)->id);
+    assert_int_equal(sandbox_logs_back(w->core, id, 0, UINT64_MAX, 100, count_line, &n, &err), 0);
     assert_int_equal(n, 3);
     n = 0;
-    assert_int_equal(
-        sandbox_logs(w->core, str_of(sandbox_info(sb)->id), clock_real() + USEC_PER_SEC, 100, count_line, &n, &err), 0);
+    usec_t later = clock_real() + USEC_PER_SEC;
+    assert_int_equal(sandbox_logs_back(w->core, id, later, UINT64_MAX, 100, count_line, &n, &err), 0);
     assert_int_equal(n, 0);
-    assert_int_equal(sandbox_logs(w->core, STR("../etc"), 0, 100, count_line, &n, &err), -1);
+    assert_int_equal(sandbox_logs_back(w->core, STR("../etc"), 0, UINT64_MAX, 100, count_line, &n, &err), -1);
     assert_int_equal(err.code, ERR_NOT_FOUND);
 }
 

@@ -30,7 +30,7 @@ struct record_keeper {
 static void on_checkpoint(uv_work_t *work)
 {
     struct record_keeper *k = work->data;
-    k->checkpoint_result = store_checkpoint_path(k->path, &k->checkpoint_err);
+    k->checkpoint_result = store_checkpoint(k->path, &k->checkpoint_err);
 }
 
 static void keeper_mem_free(struct record_keeper *k)

@@ -67,6 +67,8 @@ static const struct gated gated[] = {
      EVENT_NET_POLICY, NULL},
     {HTTP_METHOD_DELETE, NATIVE("/sandboxes/$S"), NULL, EVENT_SANDBOX_KILL, NULL},
     {HTTP_METHOD_POST, NATIVE("/sandboxes/$S/timeout"), "{\"timeout_ms\":60000}", EVENT_SANDBOX_TIMEOUT, NULL},
+    {HTTP_METHOD_POST, NATIVE("/sandboxes/$S/violations"), "{\"environment\":\"e\",\"reason\":\"a link\"}",
+     EVENT_ENV_VIOLATION, NULL},
     {HTTP_METHOD_POST, NATIVE("/sandboxes/$S/pause"), "{}", EVENT_SANDBOX_PAUSE, NULL},
     {HTTP_METHOD_POST, NATIVE("/sandboxes/$P/resume"), "{}", EVENT_SANDBOX_RESUME, NULL},
     {HTTP_METHOD_POST, NATIVE("/sandboxes/$S/snapshots"), "{\"name\":\"more\"}", EVENT_SANDBOX_SNAPSHOT, NULL},

@@ -142,11 +142,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     turn();
     if (answers != 1 || store_commit(store, &err) < 0)
         abort();
-    (void)map_del(&core->by_id, str_of(sb->info.id));
-    loop_alarm_clear(core->loop, &sb->forget_alarm);
     if (sb->refs != 1)
         abort();
-    sandbox_unref(sb);
+    sandbox_forget(sb);
     if (sandbox_rows_delete(store, ID, &err) < 0 || event_erase(events, ID, &err) < 0)
         abort();
     return 0;

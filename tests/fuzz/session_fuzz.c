@@ -226,11 +226,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             abort();
     if (store_commit(store, &err) < 0) /* until then its end is kept */
         abort();
-    (void)map_del(&core->by_id, str_of(sb->info.id));
-    loop_alarm_clear(core->loop, &sb->forget_alarm);
     if (sb->refs != 1 || !list_empty(&sb->processes))
         abort();
-    sandbox_unref(sb);
+    sandbox_forget(sb);
     (void)fd_close(pair[1]);
     if (sandbox_rows_delete(store, ID, &err) < 0 || event_erase(events, ID, &err) < 0)
         abort();

@@ -38,15 +38,19 @@ static void forget_surplus(struct core *core)
         loop_alarm_set(core->loop, &LIST_FIRST(struct sandbox, &core->ended, node)->forget_alarm, 0, life_forget);
 }
 
-static void life_forget(struct loop_alarm *alarm)
+void sandbox_forget(struct sandbox *sb)
 {
-    struct sandbox *sb = container_of(alarm, struct sandbox, forget_alarm);
     struct core *core = sb->core;
     list_remove(&sb->node);
     core->n_ended--;
     sandbox_untable(sb);
     sandbox_unref(sb);
     forget_surplus(core);
+}
+
+static void life_forget(struct loop_alarm *alarm)
+{
+    sandbox_forget(container_of(alarm, struct sandbox, forget_alarm));
 }
 
 static void sandbox_forget_later(struct sandbox *sb)

@@ -20,7 +20,7 @@ void sandbox_failed(struct sandbox *sb, const struct err *err);
 /* The supervisor says that it has ended. ctx: the core. */
 void sandbox_on_ended(void *ctx, const struct sup_ended *ended);
 void sandbox_forget(struct sandbox *sb); /* it has ended, and nobody finds it any more; takes the table's reference */
-void sandbox_lost(struct sandbox *sb);                           /* in the store only: at recovery */
+void sandbox_lost(struct sandbox *sb);   /* in the store only: at recovery */
 void sandbox_kill_leftover(struct sandbox *sb);                  /* was stopping already when an earlier worker died */
 void sandbox_abandon(struct sandbox *sb, const struct err *why); /* the core closes, the sandbox lives on */
 struct session *sandbox_session_new(struct sandbox *sb);

@@ -243,12 +243,9 @@ bool unread_locks(int proc_fd, char ret_path[static UNREAD_GROUP_MAX])
 
 bool unread_is_due(struct unread_watch *w, bool is_short, uint64_t there, usec_t now)
 {
-    bool fell = there + FALL <= w->there;
-    bool is_due = fell || (is_short && (!w->at || there + FALL_SHORT <= w->since || now - w->at >= AGAIN_USEC));
-    w->there = there;
-    if (is_due) {
-        w->since = there;
-        w->at = now;
-    }
+    bool is_due = there + (is_short ? FALL_SHORT : FALL) <= w->most;
+    is_due = is_due || (is_short && (!w->at || now - w->at >= AGAIN_USEC));
+    w->most = is_due ? there : MAX(w->most, there);
+    w->at = is_due ? now : w->at;
     return is_due;
 }

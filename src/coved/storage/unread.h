@@ -44,14 +44,13 @@ bool unread_locks(int proc_fd, char ret_path[static UNREAD_GROUP_MAX]);
 
 /* When it is looked at: zeroed at first. */
 struct unread_watch {
-    uint64_t there; /* of the machine's memory, at the last call of unread_is_due() */
-    uint64_t since; /* the same, when it was due last */
-    usec_t at;      /* monotonic: when that was; 0: never */
+    uint64_t most; /* that the machine had of memory, since it was due last */
+    usec_t at;     /* monotonic: when that was; 0: never */
 };
 
 /*
- * is_short: of memory, or of what TCP may have of it.
- * Called about once a second: whether it has to be looked at now. It has when the machine has lost 128 MiB since the last call; and when memory is short, after each 32 MiB and
- * every 5 s. While the machine is well nothing is read.
+ * is_short: of memory, or of what TCP may have of it. there: what the machine has, in bytes.
+ * Called about once a second: whether it has to be looked at now, which is after each 128 MiB that the machine has
+ * lost, however slowly; and when memory is short, after each 32 MiB and every 5 s.
  */
 bool unread_is_due(struct unread_watch *w, bool is_short, uint64_t there, usec_t now);

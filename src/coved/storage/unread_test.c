@@ -201,11 +201,10 @@ static void when_memory_goes(void **state)
     const uint64_t much = 16384 * MIB;
     usec_t t = 100 * USEC_PER_SEC;
     assert_false(unread_is_due(&w, false, much, t += USEC_PER_SEC)); /* the first look tells nothing */
-    for (int i = 1; i <= 20; i++)
-        assert_false(
-            unread_is_due(&w, false, much - i * 127 * MIB, t += USEC_PER_SEC)); /* slowly, and there is enough */
-    uint64_t there = much - 20 * 127 * MIB - 128 * MIB;
-    assert_true(unread_is_due(&w, false, there, t += USEC_PER_SEC));
+    for (int i = 1; i < 64; i++)
+        assert_false(unread_is_due(&w, false, much - i * 2 * MIB, t += USEC_PER_SEC));
+    uint64_t there = much - 128 * MIB;
+    assert_true(unread_is_due(&w, false, there, t += USEC_PER_SEC)); /* however slowly */
     assert_false(unread_is_due(&w, false, there, t += USEC_PER_SEC));
     assert_false(unread_is_due(&w, false, there + 500 * MIB, t += USEC_PER_SEC));
     assert_true(unread_is_due(&w, false, there, t += USEC_PER_SEC)); /* what was given back was taken again */

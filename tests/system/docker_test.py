@@ -233,7 +233,8 @@ def test_compose_builds(docker, tmp_path):
     ("services: {a: {image: '${', command: x}}", "interpolation"), ("services: {a: {image: '${A:?no}', command: x}}", "interpolation"), ("services: [a", "compose.yaml:"),
     ("services: {a: {image: base, command: \"'open\"}}", "command and entrypoint"), ("services: {a: {image: base, environment: {A: [1]}, command: x}}", "services.a.environment"),
     ("services: {a: {image: base}}", "No command"), ("services: {a: {image: base, labels: {docker.image: x}, command: x}}", "--label"), ("[]", "empty"), ("services: x", "empty"),
-    ("services: {a: x}", "neither an image"), ("services: {a: {build: {context: ., target: x}, command: x}}", "services.a.build.target")])
+    ("services: {a: x}", "neither an image"),
+    ("services: {a: {image: '--name=x', command: x}}", "--name=x"), ("services: {a: {build: {context: ., target: x}, command: x}}", "services.a.build.target")])
 def test_compose_refuses_by_name(docker, tmp_path, text, says):
     (tmp_path / "compose.yaml").write_text(text)
     done = docker("compose", "up", "-d")

@@ -296,7 +296,7 @@ static int compose_build_one(struct docker *d, const char *name, const json_t *s
 static int compose_pull_one(struct docker *d, const char *name, const json_t *service)
 {
     AUTO_FREE char *image = compose_image(d, name, service);
-    AUTO_JSON json_t *line = json_pack("[ss]", "pull", image);
+    AUTO_JSON json_t *line = json_pack("[sss]", "pull", "--", image);
     return json_object_get(service, "build") || docker_has_image(d, image) ? 0 : compose_run_line(d, line);
 }
 
@@ -308,7 +308,7 @@ static int compose_up_one(struct docker *d, const char *name, const json_t *serv
     AUTO_FREE char *file = mem_printf(COMPOSE_FILE "=%s/%s", d->place, path_base(str_of(d->file)).p);
     AUTO_JSON json_t *line =
         json_pack("[ssssssssss]", "run", "-d", "--name", container, "-l", project, "-l", own, "-l", file);
-    AUTO_JSON json_t *before = NULL, *remove = json_pack("[sss]", "rm", "-f", container);
+    AUTO_JSON json_t *before = NULL, *remove = json_pack("[ssss]", "rm", "-f", "--", container);
     int r = 0;
     if (docker_find(d, container, &before) == 0) {
         if (docker_is_up(d, before))
@@ -324,6 +324,7 @@ static int compose_up_one(struct docker *d, const char *name, const json_t *serv
         if (value && compose_keys[i].option && compose_option(d, line, compose_keys[i].option, value) < 0)
             return docker_refuse(d, "services.%s.%s has a value that is not supported", name, compose_keys[i].key);
     }
+    compose_word(line, "--"); /* an image of a stranger's file is no option */
     compose_word(line, image);
     if (compose_command(line, json_object_get(service, "entrypoint")) < 0 ||
         compose_command(line, json_object_get(service, "command")) < 0)

@@ -76,6 +76,25 @@ def test_files_that_are_written_are_seen(service, sandbox):
     assert files["/home/user/th ree"]["data"]["host_pid"] == seen(service, sandbox, "mv")[0]["data"]["host_pid"]
 
 
+def test_a_receipt_has_the_files(service, tmp_path):
+    git = ["git", "-C", tmp_path, "-c", "user.name=n", "-c", "user.email=e@example.org"]
+    for words in (["init", "-q", "-b", "main"], ["commit", "-q", "--allow-empty", "-m", "first"]):
+        subprocess.run([*git, *words], check=True, env={**os.environ, "GIT_CONFIG_GLOBAL": "/dev/null"})
+
+    def env(*words):
+        done = service.cove("env", "--repo", tmp_path, *words)
+        assert done.returncode == 0, done
+        return done.stdout
+    env("create", "seen")
+    env("run", "seen", "--", "sh", "-c", "printf hello > one; sleep 1")
+    env("run", "seen", "--", "sh", "-c", "sleep 1; git add . && git -c user.name=n -c user.email=e commit -q -m second")
+    first, second = json.loads(env("propose", "seen", "--json"))["commands"]
+    assert first["wrote"][f"{tmp_path}/one"] == 5, first
+    assert f"{tmp_path}/.git/COMMIT_EDITMSG" in second["wrote"] and f"{tmp_path}/one" not in second["wrote"], second
+    assert env("propose", "seen").count(" written (") == 2
+    env("abort", "seen")
+
+
 def test_other_sandboxes_and_the_host_are_not_in_it(service, sandbox):
     other = Client(service.port, service.key).create(timeout=600)
     assert other.sh("/bin/echo other; echo x > /home/user/other")[0] == 0 and sandbox.sh("/bin/echo mine; echo x > /home/user/mine")[0] == 0

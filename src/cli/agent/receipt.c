@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/agent/receipt.h"
+#include "base/clock.h"
 #include "base/mem.h"
 #include "cli/events.h"
 #include "cli/exec/terminal.h"
@@ -9,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { SHOWN_MAX = 8 };
+enum { SHOWN_MAX = 8, LATE_USEC = 500 * 1000 };
 
 /* Commands end in any order, and a connection belongs to each that ran when it was opened. */
 struct receipt {
@@ -90,6 +91,31 @@ static void receipt_end(struct receipt *r, const json_t *event, const json_t *d)
     (void)json_object_del(r->running, seq);
 }
 
+static usec_t receipt_time(const json_t *object, const char *name)
+{
+    usec_t at = 0;
+    return clock_parse(str_of(service_text(object, name)), &at) < 0 ? 0 : at;
+}
+
+/* It is told a moment later: of each that ran then, or had ended at most LATE_USEC before. */
+static void receipt_wrote(struct receipt *r, const json_t *event, const json_t *d)
+{
+    const usec_t at = receipt_time(event, "time");
+    json_t *one, *bytes = json_object_get(d, "bytes");
+    size_t i;
+    json_array_foreach(r->commands, i, one)
+    {
+        const usec_t began = receipt_time(one, "at"), ran = (usec_t)receipt_number(one, "duration_ms") * 1000;
+        json_t *wrote = json_object_get(one, "wrote");
+        if (at < began || (json_object_get(one, "grade") && at > began + ran + LATE_USEC))
+            continue;
+        if (!wrote)
+            (void)json_object_set_new(one, "wrote", wrote = json_object());
+        if (json_object_size(wrote) < RECEIPT_FILES_MAX)
+            (void)json_object_set_new(wrote, service_text(d, "path"), bytes ? json_incref(bytes) : json_null());
+    }
+}
+
 static void receipt_take(struct receipt *r, const json_t *event)
 {
     const char *kind = service_text(event, "kind");
@@ -99,6 +125,8 @@ static void receipt_take(struct receipt *r, const json_t *event)
         receipt_start(r, event, d);
     else if (strcmp(kind, "exec.exit") == 0 || strcmp(kind, "exec.failed") == 0)
         receipt_end(r, event, d);
+    else if (strcmp(kind, "file.written") == 0)
+        receipt_wrote(r, event, d);
     else if (strcmp(kind, "net.open") == 0)
         receipt_network(r, "reached", r->reached, 1, d);
     else if (strcmp(kind, "net.close") == 0)

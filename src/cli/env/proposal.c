@@ -215,6 +215,9 @@ static void proposal_print_run(const json_t *one, const char *text)
         (void)printf(": %s %lld, %.1f s", sig ? "signal" : "exit code", (long long)json_integer_value(code),
                      (double)json_integer_value(json_object_get(one, "duration_ms")) / 1000);
     const char *grade = json_string_value(json_object_get(one, "grade"));
+    const size_t n = json_object_size(json_object_get(one, "wrote"));
+    if (n)
+        (void)printf(", %zu file%s written", n, n == 1 ? "" : "s");
     (void)printf(" (%s)\n", grade ? grade : "it did not end");
 }
 

@@ -197,8 +197,8 @@ static void make_calls(void)
 }
 
 /*
- * What depends on arguments. It stands in front of what goes by number alone, and before the architecture is checked, which can only refuse
- * more. Arguments are compared by their low 32 bits, as the kernel reads them.
+ * What depends on arguments. It stands in front of what goes by number alone, and before the architecture is checked,
+ * which can only refuse more. Arguments are compared by their low 32 bits, as the kernel reads them.
  */
 enum verdict { NO_PERMISSION, NO_REQUEST, NO_PROTOCOL, NO_FAMILY, NO_SUPPORT, NO_CALL, AS_IF_DONE, GO_ON, N_VERDICTS };
 
@@ -302,8 +302,8 @@ static void end_prologue(void)
  * right to. Flow labels are a pool of a few thousand for the whole machine.
  *
  * What the kernel tells of packets that a socket has sent (errors, and below times) waits for being read in memory that
- * no control group counts either: up to twice net.core.rmem_max for each socket. Resolvers ask for errors, and fail where
- * that is refused; those of connected sockets are told without it.
+ * no control group counts either: up to twice net.core.rmem_max for each socket. Resolvers ask for errors, and fail
+ * where that is refused; those of connected sockets are told without it.
  */
 static void refuse_groups(bool is_set)
 {
@@ -396,7 +396,10 @@ static void make_prologue(void)
     call = call_begin(SYS_socket);
     load_argument(0);
     if_equal(AF_UNIX, GO_ON);
-    /* Of netlink, the routing protocol alone (0): it is per network namespace, and its writes need a capability that nobody has. */
+    /*
+     * Of netlink, the routing protocol alone (0): it is per network namespace, and its writes need a capability that
+     * nobody has.
+     */
     size_t family = call_begin(AF_NETLINK);
     load_argument(2);
     if_equal(NETLINK_ROUTE, GO_ON);
@@ -405,7 +408,10 @@ static void make_prologue(void)
     gen_seccomp_put((struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_INET, 2, 0), 0);
     gen_seccomp_put((struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_INET6, 1, 0), 0);
     otherwise(NO_FAMILY);
-    /* Internet protocols but TCP, UDP and ICMP: asking for one loads its module into the host's kernel (SCTP, DCCP, L2TP). */
+    /*
+     * Internet protocols but TCP, UDP and ICMP: asking for one loads its module into the host's kernel (SCTP, DCCP,
+     * L2TP).
+     */
     load_argument(2);
     any_of(protocols, COUNT(protocols), GO_ON);
     otherwise(NO_PROTOCOL);

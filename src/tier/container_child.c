@@ -68,7 +68,10 @@ static void settle_descriptors(int sock, int agent_fd)
         fail("close descriptors", errno);
 }
 
-/* Past the C library, which keeps two signals (32 and 33) to itself. Handlers end with this program, and the agent lets nothing be ignored. */
+/*
+ * Past the C library, which keeps two signals (32 and 33) to itself. Handlers end with this program, and the agent lets
+ * nothing be ignored.
+ */
 static void unblock_signals(void)
 {
     const uint64_t none = 0;

@@ -13,7 +13,9 @@
 
 struct packets_ops {
     bool (*on_message)(void *ctx, json_t *message); /* false: it makes no sense, and the socket is closed */
-    /* The socket is closed. error: 0, by the other side; -EMSGSIZE and -EBADMSG, for what that sent; or of the socket. */
+    /*
+     * The socket is closed. error: 0, by the other side; -EMSGSIZE and -EBADMSG, for what that sent; or of the socket.
+     */
     void (*on_lost)(void *ctx, int error);
     void (*on_sent)(void *ctx); /* nothing waits any more. May be NULL */
 };

@@ -122,7 +122,8 @@ void call_on_exec(void *call, const struct err *err);
 
 /*
  * The pace of a stream: n bytes, or events, of its source were written to the client. ack gives them back when the
- * kernel has them, so that none is lost with this process; NULL: to c->follow, to c->cell, or to the read that c->file is.
+ * kernel has them, so that none is lost with this process; NULL: to c->follow, to c->cell, or to the read that c->file
+ * is.
  */
 void call_pace(struct call *c, void (*ack)(struct call *c, size_t n));
 void call_paced(struct call *c, size_t n);

@@ -5,7 +5,8 @@
  *  1. Nothing is looked at before proxied_open() has said who asks: by the API key; by the sandbox's token, in the header that the answer of /endpoints carries; or by
  *     a signed endpoint, whose {id} is "{id}-{port}-{expiry in base 36}-{signature}". Ports of programs are open to all unless the sandbox has secure access.
  *  2. The signature is an HMAC by the sandbox's access token, of this id, port and expiry: nothing else is opened by it, and nobody needs to remember it.
- *  3. Who was let in, and not to read alone, wakes a paused sandbox that traffic resumes, and extends the life of one that asked for that.
+ *  3. Whoever was let in to do more than read wakes a paused sandbox that traffic resumes, and extends the life of one
+ *     that asked for that.
  */
 #include "api/kit/wake.h"
 #include "api/opensandbox/handlers.h"
@@ -108,7 +109,10 @@ static const char *proxy_header(uint64_t port)
                                              : "opensandbox-secure-access";
 }
 
-/* Of a sandbox without a token, the id is enough for commands and files; not for its policy, and not for a page that learnt it. */
+/*
+ * Of a sandbox without a token, the id is enough for commands and files; not for its policy, and not for a page that
+ * learnt it.
+ */
 static bool proxy_is_open(const struct http_request *req, const struct proxied *p, const struct sandbox_info *i)
 {
     return !i->secure && p->port == OPENSANDBOX_EXECD_PORT && !access_is_of_other_site(req);

@@ -71,7 +71,10 @@ bool docker_is_up(struct docker *d, const json_t *sandbox); /* its own command r
 bool docker_has_image(struct docker *d, const char *image);
 bool docker_is_remote(const char *text); /* NAME:PATH */
 
-/* Of the container's own command, as the record has it: prints the output, says how it ended (-1: not yet). -1: ctx->err. */
+/*
+ * Of the container's own command, as the record has it: prints the output, says how it ended (-1: not yet). -1:
+ * ctx->err.
+ */
 int docker_record(struct docker *d, const json_t *sandbox, bool prints, int *ret_status) WARN_UNUSED;
 
 /* By --format. An exit code. */

@@ -41,7 +41,10 @@ static const struct {
 
 /* ---- the file ---- */
 
-/* Of JSON text: $NAME, ${NAME}, ${NAME-word}, ${NAME:-word} by our environment; $$ is a dollar sign. -1: a form that is not known. */
+/*
+ * Of JSON text: $NAME, ${NAME}, ${NAME-word}, ${NAME:-word} by our environment; $$ is a dollar sign. -1: a form that is
+ * not known.
+ */
 static int compose_expand(const char *text, struct buf *b)
 {
     for (const char *dollar; (dollar = strchr(text, '$'));) {

@@ -129,7 +129,9 @@ static void start_in(struct box_entry *e, struct waiting *w)
         boxes_unnote(b, e->id);
     } else {
         b->last = w->outfit;
-        /* Programs are told whose they are when they go on: where that can't wait for an owner, only a blank is made. */
+        /*
+         * Programs are told whose they are when they go on: where that can't wait for an owner, only a blank is made.
+         */
         if (b->last.memory && (!e->tier->halts || w->request.memory == SUP_MEMORY_ONCE))
             b->last = (struct outfit){.tier = w->outfit.tier};
     }

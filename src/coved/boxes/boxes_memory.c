@@ -10,7 +10,8 @@
  *
  * Memory that no control group counts (unread.h).
  *  4. When the machine loses memory all sandboxes are looked at, running or frozen, in one round: some at each turn of the loop, so that nobody waits for it.
- *  5. Who has more than UNREAD_MOST of a kind, most locks of files, or more netlink sockets than are read, is ended, out of memory (SUP_CAUSE_OOM): the memory goes with its processes, and nothing else takes it back.
+ *  5. Whoever has more than UNREAD_MOST of a kind, most locks of files, or more netlink sockets than are read is ended,
+ *     out of memory (SUP_CAUSE_OOM): the memory goes with its processes, and nothing else takes it back.
  */
 #include "base/buf.h"
 #include "base/fault.h"

@@ -21,14 +21,18 @@ enum { UNREAD_MOST = 64 << 20, UNREAD_TEXT_MAX = 1 << 20 };
 int unread_bytes(int proc_fd, pid_t pid, uint64_t *ret_bytes) WARN_UNUSED;
 
 /*
- * The same of its TCP connections that no program has: the sockets, and what has come for them. Costs about 20 us while it has none, and a second for a million.
+ * The same of its TCP connections that no program has: the sockets, and what has come for them. Costs about 20 us while
+ * it has none, and a second for a million.
  */
 int unread_connections(int proc_fd, pid_t pid, uint64_t *ret_bytes) WARN_UNUSED;
 
 /* Of the whole machine: what all of TCP holds, and whether that is much, as the kernel sees it. */
 bool unread_is_tcp_full(int proc_fd);
 
-/* Of a process, "" when it can't be told: as in its cgroup file, of version 1's "memory" or of version 2. A name that is longer is cut. */
+/*
+ * Of a process, "" when it can't be told: as in its cgroup file, of version 1's "memory" or of version 2. A name that
+ * is longer is cut.
+ */
 enum { UNREAD_GROUP_MAX = 256 };
 void unread_group(int proc_fd, pid_t pid, char ret_path[static UNREAD_GROUP_MAX]);
 

@@ -35,7 +35,10 @@ static size_t open_files(void)
     return n;
 }
 
-/* Whoever was killed may take longer to end than netmaker_stop() waits, and must be no child of this process for the next test. */
+/*
+ * Whoever was killed may take longer to end than netmaker_stop() waits, and must be no child of this process for the
+ * next test.
+ */
 static void stop(struct netmaker *m, struct coved_loop *loop)
 {
     netmaker_stop(m);

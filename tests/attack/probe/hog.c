@@ -380,7 +380,10 @@ static int self_socket(int type, int protocol, struct sockaddr_in *ret_address)
     return s;
 }
 
-/* What a socket is told of what it has sent: errors (a port that nobody has), or copies with the time; asked for by an option or by a message. */
+/*
+ * What a socket is told of what it has sent: errors (a port that nobody has), or copies with the time; asked for by an
+ * option or by a message.
+ */
 static int hog_told(int argc, char **argv, bool is_time)
 {
     struct sockaddr_in sink, nobody;

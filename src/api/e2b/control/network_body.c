@@ -267,7 +267,10 @@ static int read_all(const json_t *network, bool allow_internet, json_t *policy, 
     return 0;
 }
 
-/* A member that nobody knows may have been meant to close something, and so may null, which E2B has for no proxy alone. */
+/*
+ * A member that nobody knows may have been meant to close something. So may null: E2B uses it only to say that there is
+ * no proxy.
+ */
 static int check_members(const json_t *network, bool is_update, struct err *err)
 {
     static const char *const members[] = {"allowOut",        "denyOut",

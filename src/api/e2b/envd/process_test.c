@@ -71,7 +71,10 @@ static void a_client_that_does_not_read_holds_its_process_and_loses_nothing(void
     assert_true(sent > WIRE_WINDOW && sent < 20000000);
     assert_true(a->most_outstanding <= WIRE_WINDOW);
 
-    /* What was given back as delivered would arrive if this process died now: the kernel has it. In base64 it is longer. */
+    /*
+     * What was given back as delivered would arrive if this process died now: the kernel has it. In base64 it is
+     * longer.
+     */
     seen = a->processes->seen;
     while (poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 300) == 1) {
         char *to = buf_reserve(&answer, 65536);

@@ -22,6 +22,7 @@ static const struct verb *const verbs[] = {
     [WIRE_CHANGE] = &verb_change,
     [WIRE_PACK] = &verb_pack,
     [WIRE_UNPACK] = &verb_unpack,
+    [WIRE_PACK_NAMED] = &verb_pack_named,
     [WIRE_DIAL] = &verb_dial,
     [WIRE_USAGE] = &verb_usage,
     [WIRE_PING] = &verb_ping,

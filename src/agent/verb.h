@@ -27,5 +27,5 @@ void stream_malformed(struct agent_stream *s);
 
 extern const struct verb verb_exec, verb_attach, verb_processes, verb_input, verb_close_stdin, verb_signal, verb_resize;
 extern const struct verb verb_stat, verb_mkdir, verb_move, verb_list, verb_remove, verb_read, verb_write, verb_watch,
-    verb_pack, verb_unpack;
+    verb_pack, verb_unpack, verb_pack_named;
 extern const struct verb verb_change, verb_confine, verb_dial, verb_trust, verb_usage, verb_ping, verb_answers;

@@ -17,6 +17,11 @@ void facades_open(struct facades *f, const struct native_config *n, const char *
                                             .version = n->version}),
         .fusion = fusion_new(&(struct fusion_config){
             .core = n->core, .refusals = n->refusals, .owner_uid = n->owner_uid, .is_open = open_run_code}),
+        .docker = docker_new(&(struct docker_config){.core = n->core,
+                                                     .builder = n->builder,
+                                                     .refusals = n->refusals,
+                                                     .owner_uid = n->owner_uid,
+                                                     .version = n->version}),
     };
 }
 
@@ -30,6 +35,7 @@ bool facades_serve(void *facades, struct http_request *req)
         {.prefix = MCP_PATH, .serve = mcp_serve, .facade = f->mcp},
         {.fits = native_claims_metrics, .serve = native_serve, .facade = f->native},
         {.serve = fusion_serve, .facade = f->fusion},
+        {.serve = docker_serve, .facade = f->docker},
         {.prefix = "/v1/", .serve = opensandbox_serve, .facade = f->opensandbox},
         {.serve = e2b_serve_api, .facade = f->e2b},
     };
@@ -38,6 +44,7 @@ bool facades_serve(void *facades, struct http_request *req)
 
 void facades_free(struct facades *f)
 {
+    docker_free(f->docker);
     fusion_free(f->fusion);
     mcp_free(f->mcp);
     opensandbox_free(f->opensandbox);

@@ -2,6 +2,7 @@
 /* All façades of the service, and which of them a request is for. */
 #pragma once
 
+#include "api/docker/docker.h"
 #include "api/e2b/e2b.h"
 #include "api/fusion/fusion.h"
 #include "api/mcp/mcp.h"
@@ -14,6 +15,7 @@ struct facades {
     struct opensandbox *opensandbox;
     struct mcp *mcp;
     struct fusion *fusion;
+    struct docker_api *docker;
 };
 
 /* native: what all have in common is in it. domain: of the sandboxes' host names. open_run_code: it wants no key. */

@@ -3,6 +3,7 @@
  * Every route of every façade that isn't GET or HEAD stands in the table below: with the action that it records, which is then denied once and asked about once, or
  * with the reason why it needs none. A route that is in a façade and not here fails the test.
  */
+#include "api/docker/handlers.h"
 #include "api/e2b/control/control.h"
 #include "api/e2b/envd/envd.h"
 #include "api/e2b/interpreter.h"
@@ -47,7 +48,7 @@ static enum guard_verdict gate_decide(void *ctx, const struct guard_question *q,
     *ret_rule = "test";
     if (q->kind != gate.kind || (!str_starts(q->actor, STR("e2b:")) && !str_starts(q->actor, STR("native:")) &&
                                  !str_starts(q->actor, STR("opensandbox")) && !str_starts(q->actor, STR("mcp:")) &&
-                                 !str_starts(q->actor, STR("run-code:"))))
+                                 !str_starts(q->actor, STR("run-code:")) && !str_starts(q->actor, STR("docker:"))))
         return GUARD_ALLOW;
     gate.asked++;
     return gate.verdict;
@@ -66,7 +67,8 @@ struct gate_site {
     char upload_token[UPLOAD_TOKEN_LEN + 1], snapshot[64];
     char context[CODE_ID_MAX + 1];
     char operation[64]; /* what an id of one begins with */
-    int process;        /* the client of pid 101 */
+    char created[ID_SANDBOX_LEN + 1], container[ID_SANDBOX_LEN + 1], exec[DOCKER_EXEC_ID + 1];
+    int process; /* the client of pid 101 */
 };
 
 static struct gate_site site;
@@ -153,6 +155,33 @@ static bool gate_take_context(void *ctx, const struct code_context_info *info)
     return false;
 }
 
+/* The "Id" of the answer. */
+static void gate_docker(const char *target, const char *body, int status, char *ret_id, size_t size)
+{
+    static const char before[] = "{\"Id\":\"";
+    AUTO_BUF struct buf b = BUF_INIT(1 << 20);
+    AUTO_FREE char *path = mem_printf("/v1.44%s", target);
+
+    assert_int_equal(facade_call(site.f, "POST", path, "X-API-KEY: " KEY "\r\n", str_of(body), NULL, &b), status);
+    if (!ret_id)
+        return;
+    assert_true(str_starts(buf_str(&b), str_of(before)));
+    const char *id = buf_data(&b) + strlen(before);
+    (void)snprintf(ret_id, size, "%.*s", (int)strcspn(id, "\""), id);
+}
+
+static void gate_make_containers(void)
+{
+    static const char body[] = "{\"Image\":\"base\",\"Cmd\":[\"cat\"],\"Tty\":true,\"OpenStdin\":true}";
+
+    gate_docker("/containers/create", body, 201, site.created, sizeof(site.created));
+    gate_docker("/containers/create", body, 201, site.container, sizeof(site.container));
+    AUTO_FREE char *start = mem_printf("/containers/%s/start", site.container);
+    AUTO_FREE char *exec = mem_printf("/containers/%s/exec", site.container);
+    gate_docker(start, "", 204, NULL, 0);
+    gate_docker(exec, "{\"Cmd\":[\"echo\",\"hi\"]}", 201, site.exec, sizeof(site.exec));
+}
+
 static void gate_open(void)
 {
     struct test_facade *f = facade_open();
@@ -209,6 +238,7 @@ static void gate_open(void)
                      0);
     assert_int_equal(tenant_create(f->w->core, &test_actor, STR("there"), NULL, &err), 0);
     gate_request("built", site.build);
+    gate_make_containers();
     uploads_grant(builder_uploads(site.builder), HASH, site.upload_token);
 }
 
@@ -269,7 +299,10 @@ static void gate_expand(struct buf *b, const char *text)
                   {'E', soon},
                   {'U', encoded},
                   {'C', site.context},
-                  {'O', site.operation}};
+                  {'O', site.operation},
+                  {'D', site.created},
+                  {'G', site.container},
+                  {'X', site.exec}};
     clock_format(clock_real() + 600 * USEC_PER_SEC, 0, soon);
 
     for (; text && *text; text++) {
@@ -326,6 +359,7 @@ static void gate_append_request(struct buf *b, const struct gated *g)
     gate_expand(b, g->plane == GATE_LIFECYCLE ? "/v1"
                    : g->plane == GATE_COMMAND || g->plane == GATE_FILES || g->plane == GATE_CODE
                        ? "/v1/sandboxes/$S/proxy/44772"
+                   : g->plane == GATE_DOCKER ? "/v1.44"
                    : g->plane == GATE_EGRESS ? "/v1/sandboxes/$S/proxy/18080"
                                              : "");
     gate_expand(b, g->target);
@@ -337,7 +371,8 @@ static void gate_append_request(struct buf *b, const struct gated *g)
     else if (g->plane == GATE_VOLUME)
         buf_printf(b, "Authorization: Bearer %s\r\n", site.volume_token);
     else
-        buf_append_cstr(b, g->plane >= GATE_LIFECYCLE && g->plane != GATE_MCP && g->plane != GATE_FUSION
+        buf_append_cstr(b, g->plane >= GATE_LIFECYCLE && g->plane != GATE_MCP && g->plane != GATE_FUSION &&
+                                   g->plane != GATE_DOCKER
                                ? "OPEN-SANDBOX-API-KEY: " KEY "\r\n"
                                : "X-API-KEY: " KEY "\r\n");
     buf_printf(b, "Content-Type: %s\r\n",
@@ -559,6 +594,7 @@ static void every_route_that_changes_something_is_in_the_table(void **state)
                   {GATE_EGRESS, egress_routes, egress_n_routes},
                   {GATE_MCP, mcp_routes, mcp_n_routes},
                   {GATE_FUSION, fusion_routes, fusion_n_routes},
+                  {GATE_DOCKER, docker_routes, docker_n_routes},
                   {GATE_CODE, code_routes, code_n_routes},
                   {GATE_INTERPRETER, interpreter_routes, interpreter_routes_n}};
 

@@ -3,6 +3,7 @@
  * Two tenants at the same service, whose façades are both there: every route that names something is asked for one tenant's things with the other's key. It answers what
  * it answers for things that are not there at all. That it finds them for their owner is seen, too.
  */
+#include "api/docker/handlers.h"
 #include "api/e2b/call.h"
 #include "api/e2b/control/control.h"
 #include "api/kit/test_facade.h"
@@ -34,13 +35,19 @@ struct site {
 
 /* What a tenant has, or what nobody has. */
 struct things {
-    char sandbox[64], volume[64], template[64], build[64], key[64], snapshot[64], webhook[64];
+    char sandbox[64], volume[64], template[64], build[64], key[64], snapshot[64], webhook[64], container[64],
+        exec[DOCKER_EXEC_ID + 1];
 };
 
-static const struct things nothing = {"i00000000000000000000", "vol-00000000000000000000",
-                                      "00000000000000000000",  "00000000-0000-4000-8000-000000000000",
-                                      "key-000000000000",      "00000000000000000000:default",
-                                      "wh-0000000000000000"};
+static const struct things nothing = {"i00000000000000000000",
+                                      "vol-00000000000000000000",
+                                      "00000000000000000000",
+                                      "00000000-0000-4000-8000-000000000000",
+                                      "key-000000000000",
+                                      "00000000000000000000:default",
+                                      "wh-0000000000000000",
+                                      "i11111111111111111111",
+                                      HASH};
 
 static struct native_obstacle no_obstacle(void *ctx)
 {
@@ -152,10 +159,18 @@ static void fill(struct site *s, const char *key, struct things *t)
                      201);
     member(&b, "id", t->webhook, sizeof(t->webhook));
     memcpy(t->key, s->key_id, sizeof(s->key_id));
+    assert_int_equal(ask(s, key, "POST", "/v1.44/containers/create", "{\"Image\":\"base\",\"Cmd\":[\"cat\"]}", &b),
+                     201);
+    member(&b, "Id", t->container, sizeof(t->container));
+    AUTO_FREE char *start = mem_printf("/v1.44/containers/%s/start", t->container);
+    AUTO_FREE char *exec = mem_printf("/v1.44/containers/%s/exec", t->container);
+    assert_int_equal(ask(s, key, "POST", start, NULL, &b), 204);
+    assert_int_equal(ask(s, key, "POST", exec, "{\"Cmd\":[\"echo\"]}", &b), 201);
+    member(&b, "Id", t->exec, sizeof(t->exec));
 }
 
 /* The routes of one façade, or of one of its services, and where they are. */
-enum { TABLES = 7 };
+enum { TABLES = 8 };
 struct table {
     const struct route *routes;
     size_t n;
@@ -173,6 +188,7 @@ static void site_tables(struct site *s, struct table tables[static TABLES])
     tables[3] = (struct table){command_routes, command_n_routes, "/v1", 44772, false};
     tables[4] = (struct table){file_routes, file_n_routes, "/v1", 44772, false};
     tables[6] = (struct table){code_routes, code_n_routes, "/v1", 44772, false};
+    tables[7] = (struct table){docker_routes, docker_n_routes, "/v1.44", 0, false};
     tables[5] = (struct table){egress_routes, egress_n_routes, "/v1", 18080, false};
 }
 
@@ -188,10 +204,17 @@ static bool target_of_route(const struct table *table, const struct route *route
         buf_append_cstr(b, NATIVE_PREFIX);
         p += strlen(NATIVE_PREFIX);
     }
-    const char *const firsts[][2] = {{"sandboxes/{}", t->sandbox},  {"volumes/{}", t->volume},
-                                     {"templates/", t->template},   {"builds/{}", t->build},
-                                     {"keys/{}", t->key},           {"webhooks/{}", t->webhook},
-                                     {"snapshots/{}", t->snapshot}, {table->port ? "" : "none", t->build}};
+    const char *const firsts[][2] = {{"sandboxes/{}", t->sandbox},
+                                     {"volumes/{}", t->volume},
+                                     {"templates/", t->template},
+                                     {"builds/{}", t->build},
+                                     {"keys/{}", t->key},
+                                     {"webhooks/{}", t->webhook},
+                                     {"snapshots/{}", t->snapshot},
+                                     {"containers/{}", t->container},
+                                     {"exec/{}", t->exec},
+                                     {"images/{}", t->template},
+                                     {table->port ? "" : "none", t->build}};
     const char *first = NULL;
     for (size_t i = 0; i < ARRAY_SIZE(firsts) && !first; i++)
         first = strstr(p, firsts[i][0]) ? firsts[i][1] : NULL;
@@ -265,9 +288,10 @@ static unsigned walk(struct site *s, const struct table *table, const struct thi
         bool is_e2b_log = strstr(route->pattern, "/builds/{}/status") || strstr(route->pattern, "/builds/{}/logs");
         if (status != (is_e2b_log ? 400 : 404))
             fail_msg("%s %s: %d %.*s", method, buf_data(&there), status, STR_ARG(buf_str(&b)));
-        const char *const pairs[][2] = {{theirs->snapshot, nothing.snapshot}, {theirs->sandbox, nothing.sandbox},
-                                        {theirs->volume, nothing.volume},     {theirs->template, nothing.template},
-                                        {theirs->build, nothing.build},       {theirs->key, nothing.key}};
+        const char *const pairs[][2] = {{theirs->snapshot, nothing.snapshot},   {theirs->sandbox, nothing.sandbox},
+                                        {theirs->volume, nothing.volume},       {theirs->template, nothing.template},
+                                        {theirs->build, nothing.build},         {theirs->key, nothing.key},
+                                        {theirs->container, nothing.container}, {theirs->exec, nothing.exec}};
         for (size_t k = 0; k < ARRAY_SIZE(pairs); k++) {
             masked(&b, pairs[k][0]);
             masked(&other, pairs[k][1]);
@@ -279,8 +303,8 @@ static unsigned walk(struct site *s, const struct table *table, const struct thi
         /* Its owner finds it. (What would change or end it is not asked for.) */
         if (route->method == HTTP_METHOD_GET && !table->port && !strstr(route->pattern, "files") &&
             !strstr(route->pattern, "guard/templates") /* none is built */ && !strstr(route->pattern, "entries") &&
-            !strstr(route->pattern, "diff") && !strstr(route->pattern, "output") &&
-            !strstr(route->pattern, "artefacts")) {
+            !strstr(route->pattern, "images/{}") /* the same */ && !strstr(route->pattern, "diff") &&
+            !strstr(route->pattern, "output") && !strstr(route->pattern, "artefacts")) {
             status = ask(s, s->key_a, method, buf_data(&there), body, &b);
             if (status == 404 || status == 403 || status == 401)
                 fail_msg("%s %s for its owner: %d %.*s", method, buf_data(&there), status, STR_ARG(buf_str(&b)));
@@ -297,7 +321,7 @@ static void nothing_of_another_tenant_is_there(void **state)
     fill(s, s->key_a, &theirs);
     struct table tables[TABLES];
     site_tables(s, tables);
-    static const unsigned least[TABLES] = {25, 30, 10, 10, 8, 5, 5};
+    static const unsigned least[TABLES] = {25, 30, 10, 10, 8, 5, 5, 18};
     for (size_t i = 0; i < TABLES; i++) {
         unsigned n = walk(s, &tables[i], &theirs);
         if (n < least[i])

@@ -43,13 +43,15 @@ enum gate_plane {
     GATE_EGRESS,
     GATE_MCP,
     GATE_FUSION,
+    GATE_DOCKER,
     GATE_CODE,       /* OpenSandbox's */
     GATE_INTERPRETER /* E2B's */
 };
 
 /*
  * In target and body, $S is a sandbox that runs and $P one that is paused, $V a volume, $N a template, $T a snapshot (and $U in a path), $R a build that runs and $B one that was only
- * requested, $H and $K the hash and the token of an upload, $W a webhook.
+ * requested, $H and $K the hash and the token of an upload, $W a webhook, $D a
+ * container that was made, $G one that runs, on a terminal, $X an exec of it.
  */
 #define WEBHOOK                                                                                                        \
     "{\"name\":\"more\",\"url\":\"https://a.test/\",\"events\":[\"sandbox.lifecycle.killed\"],\"signatureSecret\":\"s\"}"
@@ -315,6 +317,28 @@ static const struct gated gated[] = {
     {HTTP_METHOD_POST, GATE_FUSION, "/run_code", RUN_CODE, EVENT_FILE_READ, RAN},
     {HTTP_METHOD_POST, GATE_FUSION, "/submit", SUBMIT, EVENT_SANDBOX_CREATE, "\"tests\""},
     {HTTP_METHOD_POST, GATE_FUSION, "/run_jupyter", "{\"cells\":[\"1\"]}", EVENT_SANDBOX_CREATE, "\"cells\""},
+    {HTTP_METHOD_POST, GATE_DOCKER, "/containers/create", "{\"Image\":\"base\",\"Cmd\":[\"cat\"]}",
+     EVENT_SANDBOX_CREATE, NULL},
+    {HTTP_METHOD_POST, GATE_DOCKER, "/containers/create",
+     "{\"Image\":\"base\",\"Cmd\":[\"cat\"],\"HostConfig\":{\"NetworkMode\":\"none\"}}", EVENT_NET_POLICY, NULL},
+    {HTTP_METHOD_POST, GATE_DOCKER, "/containers/$D/start", NULL, EVENT_EXEC_START, NULL},
+    {HTTP_METHOD_POST, GATE_DOCKER, "/containers/$G/stop", NULL, EVENT_EXEC_SIGNAL, NULL},
+    {HTTP_METHOD_POST, GATE_DOCKER, "/containers/$G/restart", NULL, EVENT_EXEC_SIGNAL, NULL},
+    {HTTP_METHOD_POST, GATE_DOCKER, "/containers/$G/restart", NULL, EVENT_EXEC_START, NULL},
+    {HTTP_METHOD_POST, GATE_DOCKER, "/containers/$G/kill", NULL, EVENT_EXEC_SIGNAL, NULL},
+    {HTTP_METHOD_POST, GATE_DOCKER, "/containers/$G/resize?h=20&w=90", NULL, EVENT_EXEC_RESIZE, NULL},
+    {HTTP_METHOD_DELETE, GATE_DOCKER, "/containers/$D", NULL, EVENT_SANDBOX_KILL, NULL},
+    {HTTP_METHOD_PUT, GATE_DOCKER, "/containers/$G/archive?path=/t", "a file", EVENT_FILE_UNPACK, NULL},
+    {HTTP_METHOD_POST, GATE_DOCKER, "/containers/$G/wait", NULL, GET_NO, "only waits"},
+    {HTTP_METHOD_POST, GATE_DOCKER, "/containers/$G/attach", NULL, GET_NO,
+     "only looks; what the client sends is an action each time"},
+    {HTTP_METHOD_POST, GATE_DOCKER, "/containers/$G/exec", "{\"Cmd\":[\"echo\"]}", GET_NO,
+     "only keeps what start will do"},
+    {HTTP_METHOD_POST, GATE_DOCKER, "/exec/$X/start", "{}", EVENT_EXEC_START, NULL},
+    {HTTP_METHOD_POST, GATE_DOCKER, "/exec/$X/resize?h=20&w=90", NULL, GET_NO, "as of its container"},
+    {HTTP_METHOD_POST, GATE_DOCKER, "/images/create?fromImage=alpine&tag=3", NULL, EVENT_TEMPLATE_REQUEST, "Pulling"},
+    {HTTP_METHOD_POST, GATE_DOCKER, "/images/create?fromImage=alpine&tag=3", NULL, EVENT_TEMPLATE_BUILD, "Pulling"},
+    {HTTP_METHOD_DELETE, GATE_DOCKER, "/images/$N", NULL, EVENT_TEMPLATE_REMOVE, NULL},
     {HTTP_METHOD_POST, GATE_FUSION, "/list_ids", "{}", GET_NO, "looks at what comes with it"},
     {HTTP_METHOD_POST, GATE_FUSION, "/get_prompts", "{}", GET_NO, "looks at what comes with it"},
     {HTTP_METHOD_POST, GATE_FUSION, "/get_prompt_by_id", "{}", GET_NO, "looks at what comes with it"},

@@ -416,6 +416,9 @@ static void on_request(struct world *w, const union sup_message *q)
         m.used.code = a ? 0 : ERR_NOT_FOUND;
         answer(w, &m, SUP_USED, q->head.tag, -1);
         break;
+    case SUP_IMAGE:
+        answer_done(w, q->head.tag, ERR_UNAVAILABLE, "no images here");
+        break;
     default:
         fail_msg("coved was asked for %u", q->head.type);
     }

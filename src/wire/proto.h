@@ -161,6 +161,8 @@ enum wire_verb {
      * request: str user, str path. head: empty (wait for it before DATA is sent). tail: entry of the directory. Failures as of PACK.
      */
     WIRE_UNPACK = 28,
+    /* As PACK, of any file; the names in the archive begin with the last part of the path. */
+    WIRE_PACK_NAMED = 29,
 
     /* Connects to 127.0.0.1:port (then ::1) inside. request: u16 port. head: empty. DATA and EOF both ways. Refused: ERR_UNAVAILABLE. */
     WIRE_DIAL = 32,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * PACK and UNPACK: a directory as a tar stream. The sandbox's own tar makes it or takes it apart, as the user who asks: what an archive says
+ * PACK, PACK_NAMED and UNPACK: a directory as a tar stream. The sandbox's own tar makes it or takes it apart, as the user who asks: what an archive says
  * can do no more than that user. It is the child of a job, which says at the end what became of it.
  *
  * The host's bytes for UNPACK go through a pipe that never blocks the agent: what does not fit waits here, at most a window of it, and
@@ -30,7 +30,7 @@ struct archive {
     struct file_request request;
     struct loop_io io; /* the pipe to the tar of UNPACK */
     struct buf waiting;
-    bool unpacks, got_all;
+    bool unpacks, is_named, got_all;
 };
 
 /* ---- in the job's child, and in its child, which becomes tar ---- */
@@ -61,7 +61,12 @@ NORETURN static void archive_exec(struct archive *a, int out_fd, int message_fd)
         _exit(1);
     if (a->unpacks)
         archive_make_dirs(a->request.path);
-    if (chdir(a->request.path) < 0) {
+    char *name = a->is_named ? strrchr(a->request.path, '/') : NULL;
+    if (name && name[1])
+        *name++ = '\0'; /* its directory, "": the root */
+    else
+        name = NULL;
+    if (chdir(*a->request.path ? a->request.path : "/") < 0) {
         (void)dprintf(STDERR_FILENO, "%s: %s", a->request.path, errno_text(errno));
         _exit(1);
     }
@@ -71,7 +76,7 @@ NORETURN static void archive_exec(struct archive *a, int out_fd, int message_fd)
     if (a->unpacks)
         (void)execlp("tar", "tar", "-xf", "-", "--no-same-owner", (char *)NULL);
     else
-        (void)execlp("tar", "tar", "-cf", "-", "--", ".", (char *)NULL);
+        (void)execlp("tar", "tar", "-cf", "-", "--", name ? name : ".", (char *)NULL);
     _exit(errno == ENOENT ? NO_TAR : 126);
 }
 
@@ -170,7 +175,7 @@ static void pack_open(struct agent_stream *s, struct wire_reader *r)
     a->io.fd = -1;
     if (!archive_begin(a, r))
         return;
-    if (stat(a->request.path, &st) < 0 || !S_ISDIR(st.st_mode)) {
+    if (!a->is_named && (stat(a->request.path, &st) < 0 || !S_ISDIR(st.st_mode))) {
         stream_failf(s, ERR_NOT_FOUND, "path '%s' is not a directory", a->request.path);
         return;
     }
@@ -184,6 +189,12 @@ static void pack_open(struct agent_stream *s, struct wire_reader *r)
     (void)buf_append_str(stream_head(s), buf_str(&entry));
     stream_head_commit(s);
     job_submit(&a->js);
+}
+
+static void pack_named_open(struct agent_stream *s, struct wire_reader *r)
+{
+    container_of(s, struct archive, js.stream)->is_named = true;
+    pack_open(s, r);
 }
 
 /* What waits goes on; at the end of all of it, the pipe is closed. A tar that is gone says so by itself. */
@@ -274,6 +285,13 @@ static void archive_fini(struct agent_stream *s)
 const struct verb verb_pack = {
     .size = sizeof(struct archive),
     .open = pack_open,
+    .credit = job_stream_credit,
+    .produce = job_stream_produce,
+    .fini = archive_fini,
+};
+const struct verb verb_pack_named = {
+    .size = sizeof(struct archive),
+    .open = pack_named_open,
     .credit = job_stream_credit,
     .produce = job_stream_produce,
     .fini = archive_fini,

@@ -7,7 +7,6 @@
 #include "cli/files/copy.h"
 #include "config/units.h"
 
-#include <ctype.h>
 #include <getopt.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -265,7 +264,7 @@ int docker_containers(struct docker *d, json_t **ret_array)
     }
     json_array_foreach(all, i, one)
     {
-        if (*docker_label(one, "docker.image"))
+        if (*docker_label(one, DOCKER_IMAGE))
             (void)json_array_append(ours, one);
     }
     *ret_array = ours;
@@ -281,7 +280,7 @@ int docker_find(struct docker *d, const char *text, json_t **ret_sandbox)
         return -1;
     json_array_foreach(all, i, one)
     {
-        if (strcmp(docker_label(one, "docker.name"), text) == 0) {
+        if (strcmp(docker_label(one, DOCKER_NAME), text) == 0) {
             found = one;
             break;
         }
@@ -319,7 +318,7 @@ static int docker_remove(struct docker *d, const json_t *sandbox)
             &d->ctx->err, ERR_FAILED_PRECONDITION,
             "cannot remove container \"/%.100s\": container is running: stop the container before removing or "
             "force remove",
-            docker_label(sandbox, "docker.name"));
+            docker_label(sandbox, DOCKER_NAME));
     return service_call(d->s, "DELETE", target, NULL, NULL, NULL);
 }
 
@@ -329,7 +328,7 @@ static int docker_stop(struct docker *d, const json_t *sandbox)
     AUTO_FREE char *target = service_target(service_text(sandbox, "id"), "/pause");
     AUTO_JSON json_t *body = json_pack("{s:b}", "memory", 0);
     const char *state = json_string_value(json_object_get(sandbox, "state"));
-    if (*docker_label(sandbox, "docker.rm"))
+    if (*docker_label(sandbox, DOCKER_RM))
         return docker_remove(d, sandbox);
     return state && strcmp(state, "paused") == 0 ? 0 : service_call(d->s, "POST", target, body, NULL, NULL);
 }
@@ -451,8 +450,6 @@ static int docker_verb_network(struct docker *d)
     return DOCKER_FAILED;
 }
 
-/* Programs ask whether it is new enough: it answers with the version of Docker that knows these words. */
-#define DOCKER_ENGINE "25.0.0"
 #define DOCKER_COMPOSE "2.24.0"
 
 static int docker_verb_version(struct docker *d)
@@ -520,22 +517,6 @@ int docker_refuse(struct docker *d, const char *fmt, ...)
     (void)fprintf(stderr, "docker: %s\nSee 'cove docker --help'.\n", text);
     d->ctx->err.code = ERR_INVALID_ARGUMENT;
     return DOCKER_USAGE;
-}
-
-char *docker_template(const char *image)
-{
-    static const struct str standard[] = {STR("docker.io/"), STR("library/")};
-    struct str rest = str_of(image);
-    for (size_t i = 0; i < ARRAY_SIZE(standard); i++)
-        if (str_starts(rest, standard[i]))
-            rest = str_sub(rest, standard[i].n);
-    char *name = mem_strndup(rest.p, rest.n), *slash = strrchr(name, '/'), *tag = strchr(slash ? slash : name, ':');
-    for (char *c = name; *c; c++)
-        if (c != tag && !isalnum((unsigned char)*c) && *c != '-' && *c != '_' && !(*c == '.' && tag && c > tag))
-            *c = '-';
-    if (tag && strcmp(tag, ":latest") == 0)
-        *tag = '\0';
-    return name;
 }
 
 const char *docker_label(const json_t *sandbox, const char *name)

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `cove docker`: the verbs of Docker's command line that agents and their frameworks call, onto the native API. A container is a sandbox with the labels
- * docker.image, docker.name, docker.command and perhaps docker.rm; others are not seen. An image is a template of the same name, in which everything but
- * letters, digits, - and _ is a - (docker_template()). What can't be done is refused by its name.
+ * `cove docker`: the verbs of Docker's command line that agents and their frameworks call, onto the native API. What a container and an image are says
+ * http/client/docker_names.h. What can't be done is refused by its name.
  */
 #pragma once
 
 #include "cli/build/template_build.h"
 #include "cli/service.h"
+#include "http/client/docker_names.h"
 
 #include <limits.h>
 
@@ -60,9 +60,6 @@ int docker_compose_up(struct docker *d);
 /* Says ctx->err as Docker does. Returns `status`. */
 int docker_fail(struct docker *d, int status);
 int docker_refuse(struct docker *d, const char *fmt, ...) PRINTF_LIKE(2, 3); /* DOCKER_USAGE */
-
-/* Free with mem_free(). */
-char *docker_template(const char *image);
 
 /* All containers; those of one name or id. New references. -1: ctx->err. */
 int docker_containers(struct docker *d, json_t **ret_array) WARN_UNUSED;

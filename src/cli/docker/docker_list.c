@@ -105,7 +105,7 @@ bool docker_is_up(struct docker *d, const json_t *sandbox)
     json_array_foreach(json_object_get(all, "processes"), i, one)
     {
         const char *tag = json_string_value(json_object_get(one, "tag"));
-        if (tag && strcmp(tag, "docker") == 0)
+        if (tag && strcmp(tag, DOCKER_TAG) == 0)
             return true;
     }
     return false;
@@ -115,13 +115,13 @@ static json_t *docker_describe(struct docker *d, const json_t *sandbox)
 {
     const bool is_up = docker_is_up(d, sandbox);
     const char *at = json_string_value(json_object_get(sandbox, "started_at")),
-               *name = docker_label(sandbox, "docker.name");
+               *name = docker_label(sandbox, DOCKER_NAME);
     int code = 0;
     if (!is_up && (docker_record(d, sandbox, false, &code) < 0 || code < 0))
         code = 128 + SIGKILL; /* the record has no end of what stop ended */
     AUTO_FREE char *status = is_up ? mem_strdup("Up") : mem_printf("Exited (%d)", code);
     return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:i}", "ID", service_text(sandbox, "id"),
-                     "Image", docker_label(sandbox, "docker.image"), "Command", docker_label(sandbox, "docker.command"),
+                     "Image", docker_label(sandbox, DOCKER_IMAGE), "Command", docker_label(sandbox, DOCKER_COMMAND),
                      "CreatedAt", at ? at : "", "Names", name, "State", is_up ? "running" : "exited", "Status", status,
                      "Ports", "", "Name", name, "Project", docker_label(sandbox, COMPOSE_PROJECT), "Service",
                      docker_label(sandbox, COMPOSE_SERVICE), "ExitCode", code);
@@ -136,7 +136,7 @@ static bool docker_matches(const struct docker *d, const json_t *sandbox)
         AUTO_FREE char *key = mem_strndup(value, strcspn(value, "="));
         const json_t *label = json_object_get(json_object_get(sandbox, "metadata"), key);
         const char *text = json_string_value(label);
-        if (d->filters[i][0] == 'n'   ? !strstr(docker_label(sandbox, "docker.name"), value)
+        if (d->filters[i][0] == 'n'   ? !strstr(docker_label(sandbox, DOCKER_NAME), value)
             : d->filters[i][0] == 'i' ? !str_starts(str_of(service_text(sandbox, "id")), str_of(value))
                                       : !text || (value[strlen(key)] && strcmp(value + strlen(key) + 1, text) != 0))
             return false;
@@ -235,9 +235,9 @@ int docker_inspect(struct docker *d)
             (void)json_array_append_new(
                 found,
                 json_pack("{s:s, s:o, s:{s:s, s:b, s:O}, s:{s:s}, s:{s:{}}}", "Id", service_text(sandbox, "id"), "Name",
-                          json_sprintf("/%s", docker_label(sandbox, "docker.name")), "State", "Status", state,
-                          "Running", strcmp(state, "running") == 0, "ExitCode", json_object_get(one, "ExitCode"),
-                          "Config", "Image", docker_label(sandbox, "docker.image"), "NetworkSettings", "Ports"));
+                          json_sprintf("/%s", docker_label(sandbox, DOCKER_NAME)), "State", "Status", state, "Running",
+                          strcmp(state, "running") == 0, "ExitCode", json_object_get(one, "ExitCode"), "Config",
+                          "Image", docker_label(sandbox, DOCKER_IMAGE), "NetworkSettings", "Ports"));
         } else if (docker_list_images(d, d->operands[i], images) == 0 && json_array_size(images)) {
             (void)json_array_append_new(found, json_pack("{s:O, s:[s]}", "Id",
                                                          json_object_get(json_array_get(images, 0), "ID"), "RepoTags",

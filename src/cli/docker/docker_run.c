@@ -12,8 +12,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define DOCKER_TAG "docker" /* of the container's own command */
-
 /* ---- a command ---- */
 
 static int docker_command(struct docker *d, const char *id, char *const *argv, const char *tag, int *ret_status)
@@ -49,7 +47,7 @@ int docker_exec(struct docker *d)
         return docker_refuse(d, "\"docker exec\" requires at least 2 arguments.");
     if (docker_find(d, d->operands[0], &sandbox) < 0)
         return docker_fail(d, DOCKER_FAILED);
-    const char *cwd = docker_label(sandbox, "docker.cwd"), *user = docker_label(sandbox, "docker.user");
+    const char *cwd = docker_label(sandbox, DOCKER_CWD), *user = docker_label(sandbox, DOCKER_USER);
     d->cwd = d->cwd || !*cwd ? d->cwd : cwd;
     d->user = d->user || !*user ? d->user : user;
     exec_block_signals();
@@ -181,9 +179,9 @@ static int docker_spec(struct docker *d, char *const *argv, json_t **ret_spec, s
                              d->name, service_text(taken, "id"));
     json_t *spec =
         json_pack("{s:s, s:i, s:{s:s, s:s, s:s%, s:s, s:s, s:s}}", "template", template_name, "timeout_ms", 0,
-                  "metadata", "docker.image", d->operands[0], "docker.name", d->name ? d->name : "", "docker.command",
-                  buf_len(&command) ? buf_data(&command) : "", buf_len(&command), "docker.rm", d->removes ? "1" : "",
-                  "docker.cwd", d->cwd ? d->cwd : "", "docker.user", d->user ? d->user : "");
+                  "metadata", DOCKER_IMAGE, d->operands[0], DOCKER_NAME, d->name ? d->name : "", DOCKER_COMMAND,
+                  buf_len(&command) ? buf_data(&command) : "", buf_len(&command), DOCKER_RM, d->removes ? "1" : "",
+                  DOCKER_CWD, d->cwd ? d->cwd : "", DOCKER_USER, d->user ? d->user : "");
     if (!spec)
         return docker_refuse(d, "arguments must be UTF-8");
     *ret_spec = spec;

@@ -151,6 +151,11 @@ ssize_t http_response_writev(struct http_request *req, const struct str *parts, 
 size_t http_response_queued(const struct http_request *req);
 bool http_response_full(const struct http_request *req); /* write_high was reached: stop; http_on_drain comes */
 
+/*
+ * All that was sent has been taken: over a unix socket, read by the client; over TCP, received by its kernel.
+ */
+bool http_client_has_read(const struct http_request *req);
+
 /* The response is complete. One that is shorter than its content_length is cut like http_abort() does. */
 int http_response_end(struct http_request *req);
 

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -342,6 +343,12 @@ void http_add_header(struct http_request *req, struct str name, struct str value
     a->header.value = arena_str(&req->arena, value);
     *req->added_tail = a;
     req->added_tail = &a->next;
+}
+
+bool http_client_has_read(const struct http_request *req)
+{
+    int left = 0;
+    return !http_response_queued(req) && ioctl(request_conn(req)->fd, TIOCOUTQ, &left) == 0 && left == 0;
 }
 
 int http_upgrade(struct http_request *req, const struct http_header *headers, size_t n_headers)

@@ -16,7 +16,7 @@ import urllib.parse
 from pathlib import Path
 
 import pytest
-from group_test import GROUP, as_user # noqa: F401
+from group_test import GROUP, NOBODY
 from group_test import service as group_service # noqa: F401
 from service import BUILD, UnixConnection, wait_until
 
@@ -338,15 +338,15 @@ def test_users_of_the_group_have_their_own(group_service): # noqa: F811
     service = group_service
 
     def docker(uid, *words):
-        return subprocess.run([REAL, *map(str, words)], user=uid, group=uid, extra_groups=[GROUP], env={"DOCKER_HOST": f"unix://{service.run}/cove.sock", "HOME": "/nonexistent"},
+        return subprocess.run([REAL, *map(str, words)], user=uid, group=uid, extra_groups=[GROUP], env={"DOCKER_HOST": f"unix://{service.run}/cove.sock", "HOME": "/nonexistent", "PATH": os.environ["PATH"]},
                               capture_output=True, text=True, timeout=100, check=False, stdin=subprocess.DEVNULL)
-    mine, other = service.allowed / "mine", service.allowed / "other"
-    for place, uid in ((mine, 4001), (other, 4002)):
+    mine, other = service.allowed / "mine", service.allowed / "others"
+    for place, uid in ((mine, NOBODY), (other, 4002)):
         place.mkdir()
         os.chown(place, uid, uid)
-    assert docker(4001, "run", "-d", "--name", "box", "-v", f"{mine}:/w", "base", "sleep", "100").returncode == 0
-    assert docker(4001, "exec", "box", "sh", "-c", "echo hi >/w/f").returncode == 0 and (mine / "f").read_text() == "hi\n"
-    assert "box" in docker(4001, "ps").stdout and "box" not in docker(4002, "ps", "-a").stdout and docker(4002, "rm", "-f", "box").returncode == 1
+    assert docker(NOBODY, "run", "-d", "--name", "box", "-v", f"{mine}:/w", "base", "sleep", "100").returncode == 0
+    assert docker(NOBODY, "exec", "box", "sh", "-c", "echo hi >/w/f").returncode == 0 and (mine / "f").read_text() == "hi\n"
+    assert "box" in docker(NOBODY, "ps").stdout and "box" not in docker(4002, "ps", "-a").stdout and docker(4002, "rm", "-f", "box").returncode == 1
     for place in (other, "/etc", "/root"):
-        assert docker(4001, "run", "--rm", "-v", f"{place}:/w", "base", "true").returncode == 125, place
-    assert docker(4001, "rm", "-f", "box").returncode == 0
+        assert docker(NOBODY, "run", "--rm", "-v", f"{place}:/w", "base", "true").returncode == 125, place
+    assert docker(NOBODY, "rm", "-f", "box").returncode == 0

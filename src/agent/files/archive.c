@@ -61,6 +61,8 @@ NORETURN static void archive_exec(struct archive *a, int out_fd, int message_fd)
         _exit(1);
     if (a->unpacks)
         archive_make_dirs(a->request.path);
+    for (size_t n = strlen(a->request.path); a->is_named && n > 1 && a->request.path[n - 1] == '/'; n--)
+        a->request.path[n - 1] = '\0';
     char *name = a->is_named ? strrchr(a->request.path, '/') : NULL;
     if (name && name[1])
         *name++ = '\0'; /* its directory, "": the root */

@@ -205,7 +205,7 @@ static void box_over(struct docker_process *p)
     box->finished = clock_real();
     if (box_is_leaving(box->sb))
         return; /* box_gone() comes */
-    if (box_is_ours(box) && docker_label(box->sb, DOCKER_RM).n) {
+    if (box_is_ours(box) && docker_label(box->sb, DOCKER_RM).n && !box->is_restarting) {
         (void)!sandbox_kill(box->sb, &docker_own, box_killed, NULL, &err);
         return;
     }
@@ -279,7 +279,8 @@ static void start_done(struct docker_process *p, struct call *c, const struct er
         (void)!sandbox_kill(p->box->sb, &docker_own, box_killed, NULL, &ignored);
     if (c && err) {
         told = *err;
-        told.code = err->code == ERR_NOT_FOUND ? ERR_INVALID_ARGUMENT : err->code; /* 404: no such container */
+        if (err->code == ERR_NOT_FOUND || err->code == ERR_FAILED_PRECONDITION) /* 404, 409: the container */
+            told.code = ERR_INVALID_ARGUMENT;
         call_fail_err(c, &told);
     } else if (c) {
         call_empty(c, 204);
@@ -338,6 +339,7 @@ static void start_step(struct call *c)
         !call_ok(c, docker_process_start(&box->process, c, &spec, start_done)))
         return;
     box->finished = 0;
+    box->is_restarting = false;
     buf_clear(&box->process.log);
     docker_process_await(&box->process, c);
 }
@@ -411,6 +413,7 @@ static void stop_sent(struct call *c)
         (what ? start_again : stop_done)(c, 0);
         return;
     }
+    box->is_restarting = what;
     box_await(box, c, what ? start_again : stop_done);
     c->on_exec = stop_killed;
     call_set_timer(c, MIN(seconds, (uint64_t)86400) * 1000, stop_late);
@@ -503,10 +506,9 @@ static void remove_done(void *ctx, struct sandbox *sb, const struct err *err)
 void docker_remove(struct call *c)
 {
     const struct docker_box *box = docker_box_of(c);
-    bool is_forced;
-    if (!box || call_query_bool(c, "force", &is_forced) < 0)
+    if (!box)
         return;
-    if (box->process.follow && !is_forced)
+    if (box->process.follow && !docker_flag(c, "force"))
         call_fail(c, 409,
                   "cannot remove container \"/%s\": container is running: stop the container before removing or force "
                   "remove",
@@ -526,42 +528,28 @@ void docker_box_resize(struct call *c)
 
 void docker_logs(struct call *c)
 {
-    static const struct {
-        const char *name;
-        unsigned wants;
-    } flags[] = {{"stdout", DOCKER_STDOUT}, {"stderr", DOCKER_STDERR}};
     const bool attaches = c->route->what;
+    const unsigned wants = (docker_flag(c, "stdout") ? DOCKER_STDOUT : 0) |
+                           (docker_flag(c, "stderr") ? DOCKER_STDERR : 0) |
+                           (attaches && docker_flag(c, "stdin") ? DOCKER_STDIN : 0) |
+                           (!attaches || docker_flag(c, "logs") ? DOCKER_LOGS : 0);
     struct docker_box *box = docker_box_of(c);
     struct str tail = STR("all");
-    uint64_t lines = UINT64_MAX, since, until;
-    bool is, has_times, follows, has_log = true, has_stdin = false;
-    unsigned wants = 0;
+    uint64_t lines = UINT64_MAX;
     if (!box)
         return;
-    for (size_t i = 0; i < ARRAY_SIZE(flags); i++) {
-        if (call_query_bool(c, flags[i].name, &is) < 0)
-            return;
-        wants |= is ? flags[i].wants : 0;
-    }
-    if (call_query_bool(c, attaches ? "stream" : "follow", &follows) < 0 ||
-        (attaches && (call_query_bool(c, "logs", &has_log) < 0 || call_query_bool(c, "stdin", &has_stdin) < 0)) ||
-        call_query_bool(c, "timestamps", &has_times) < 0 || call_query_u64(c, "since", &since) < 0 ||
-        call_query_u64(c, "until", &until) < 0)
-        return;
-    (void)call_query(c, "tail", &tail);
-    if (!str_eqc(tail, "all") && tail.n && str_to_u64(tail, &lines) < 0)
-        lines = UINT64_MAX; /* as Docker does */
+    if (call_query(c, "tail", &tail) && str_to_u64(tail, &lines) < 0)
+        lines = UINT64_MAX; /* "all", and as Docker does with what is none */
     const enum docker_state state = docker_box_state(box);
-    if (has_times || since || until)
+    const bool can_come = attaches ? state != DOCKER_EXITED : state == DOCKER_RUNNING;
+    if (docker_flag(c, "timestamps") || docker_flag(c, "since") || docker_flag(c, "until"))
         call_refuse(c, ERR_UNIMPLEMENTED, "timestamps, since and until are not supported: 'cove log' has the times");
     else if (state == DOCKER_EXITED && !box->finished && !attaches)
         call_refuse(c, ERR_UNIMPLEMENTED,
                     "what it wrote before the service's last start is in its record: 'cove log %s'",
                     sandbox_info(c->sandbox)->id);
     else
-        docker_stream_open(
-            c, &box->process,
-            wants | (has_stdin ? DOCKER_STDIN : 0) | (has_log ? DOCKER_LOGS : 0) |
-                (follows && (attaches ? state != DOCKER_EXITED : state == DOCKER_RUNNING) ? DOCKER_LIVE : 0),
-            lines);
+        docker_stream_open(c, &box->process,
+                           wants | (can_come && docker_flag(c, attaches ? "stream" : "follow") ? DOCKER_LIVE : 0),
+                           lines);
 }

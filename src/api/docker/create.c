@@ -193,7 +193,7 @@ static int create_read_host(struct docker_making *m, json_t *host, json_t *netwo
             0)
         return -1;
     m->spec.allow_internet = !str_eqc(network, "none");
-    m->spec.tier = str_eqc(runtime, "runsc") ? STR("gvisor") : STR("");
+    m->spec.tier = str_eqc(runtime, "runsc") ? STR("gvisor") : STR_NULL;
     return create_read_limits(m, host, err) < 0 ? -1 : create_read_mounts(m, host, err);
 }
 

@@ -85,7 +85,8 @@ struct docker_box {
     size_t n_execs;
     usec_t finished; /* real time; 0: not here */
     unsigned refs;
-    bool is_ending; /* its command has ended, and the sandbox is on its way to where that leads */
+    bool is_restarting; /* DOCKER_RM does not count */
+    bool is_ending;     /* its command has ended, and the sandbox is on its way to where that leads */
 };
 
 struct docker_exec {
@@ -107,6 +108,7 @@ json_t *docker_config(const struct sandbox *sb);                     /* DOCKER_C
 struct docker_box *docker_box_running(struct call *c);               /* the same, and it runs */
 void docker_exec_free(struct docker_exec *e);
 
+bool docker_flag(struct call *c, const char *name); /* of the query, as Docker reads one: "True" is one, too */
 /* By name, id, or the beginning of one. NULL: none. */
 struct sandbox *docker_find(const struct call *c, struct str text);
 

@@ -5,20 +5,22 @@
  *  1. The façade has the follow, no call: a command, and what is known of it, outlives its clients.
  *  2. Output goes to each stream as it comes. What came is given back to the command once no stream's queue is full, so it runs at the pace of the slowest.
  *  3. What a client sends is handed over piece by piece, each an action of its own; meanwhile, and until the command runs, its connection is not read.
- *  4. A stream ends with its command, or with its client, which the command does not notice.
+ *  4. docker-py drops what comes together with the head of a 101, so output waits until the client has read that.
+ *  5. A stream ends with its command, or with its client, which the command does not notice.
  */
 #include "api/docker/handlers.h"
 #include "base/mem.h"
 
-enum { IN_MAX = 512 * 1024, STILL_MS = 20 };
+enum { IN_MAX = 512 * 1024, EARLY_MAX = 1 << 20, STILL_MS = 20, TCP_MS = 20, LOOK_MS_MAX = 100 };
 
 struct docker_stream {
     struct call *call;
     struct docker_process *process; /* NULL: over */
     struct list node;
-    struct buf in; /* from the client, not handed over yet */
-    unsigned wants;
-    bool is_raw, in_ended, eof_sent;
+    struct buf in;    /* from the client, not handed over yet */
+    struct buf early; /* for it, until it is_open */
+    unsigned wants, look_ms;
+    bool is_raw, is_open, in_ended, eof_sent;
 };
 
 /* ---- output ---- */
@@ -26,7 +28,7 @@ struct docker_stream {
 static void process_pump(struct docker_process *p)
 {
     LIST_FOREACH (struct docker_stream, s, &p->streams, node)
-        if (http_response_full(s->call->req))
+        if (!s->is_open || http_response_full(s->call->req))
             return;
     if (p->follow && p->held)
         exec_ack(p->follow, p->held);
@@ -47,10 +49,13 @@ static void viewer_write(struct docker_stream *s, enum wire_channel channel, str
     if (!(s->wants & (channel == WIRE_STDERR ? DOCKER_STDERR : DOCKER_STDOUT)) || !bytes.n)
         return;
     process_head(channel, bytes.n, head);
-    if (s->process->tty)
-        (void)http_response_write(s->call->req, bytes);
-    else
-        (void)http_response_writev(s->call->req, (struct str[]){str_n(head, sizeof(head)), bytes}, 2);
+    struct str frame[] = {str_n(head, s->process->tty ? 0 : sizeof(head)), bytes};
+    if (s->is_open) {
+        (void)http_response_writev(s->call->req, frame, 2);
+        return;
+    }
+    buf_append_str(&s->early, frame[0]);
+    buf_append_str(&s->early, bytes);
 }
 
 /* The next frame of a log, which is all there. */
@@ -113,6 +118,8 @@ static void viewer_end(struct docker_stream *s)
 {
     list_remove(&s->node);
     s->process = NULL;
+    if (!s->is_open)
+        return; /* viewer_tick() comes */
     call_end(s->call);
     if (s->is_raw)
         http_resume_body(s->call->req); /* the rest is dropped */
@@ -153,6 +160,29 @@ static void viewer_again(struct call *c)
         call_step(c, viewer_step);
 }
 
+/* Until the client has read the head; then what waits is sent. */
+static void viewer_tick(struct call *c)
+{
+    struct docker_stream *s = c->state;
+    if (!s->is_open && !http_client_has_read(c->req)) {
+        s->look_ms = MIN(2 * s->look_ms, (unsigned)LOOK_MS_MAX);
+        call_set_timer(c, s->look_ms, viewer_tick);
+        return;
+    }
+    if (!s->is_open) {
+        s->is_open = true;
+        if (buf_len(&s->early))
+            (void)http_response_write(c->req, buf_str(&s->early));
+        buf_fini(&s->early);
+    }
+    if (s->process) {
+        process_pump(s->process);
+        viewer_again(c);
+    } else {
+        viewer_end(s);
+    }
+}
+
 static void viewer_step(struct call *c)
 {
     struct docker_stream *s = c->state;
@@ -161,8 +191,10 @@ static void viewer_step(struct call *c)
     bool runs = s->process->follow && s->process->pid && !c->exec && !c->is_held;
     enum sandbox_state state = sandbox_info(s->process->box->sb)->state;
     bool is_still = state == SANDBOX_PAUSING || state == SANDBOX_PAUSED || state == SANDBOX_RESUMING;
-    if (runs && is_still) {
-        call_set_timer(c, STILL_MS, viewer_again);
+    if (runs && is_still && s->is_open) {
+        call_set_timer(c, STILL_MS, viewer_tick);
+    } else if (runs && is_still) {
+        ; /* viewer_tick() comes */
     } else if (runs && viewer_hand_over(s) < 0 && !(c->err.reason == ERR_HELD && call_lost(c, c->err.code))) {
         if (c->err.code == ERR_PERMISSION_DENIED) {
             viewer_write(s, WIRE_STDERR, str_of(c->err.msg));
@@ -202,6 +234,7 @@ static void viewer_closed(struct call *c)
     struct docker_stream *s = c->state;
     list_remove(&s->node);
     buf_fini(&s->in);
+    buf_fini(&s->early);
     if (s->process)
         process_pump(s->process);
     c->cleanup = NULL;
@@ -223,7 +256,8 @@ void docker_stream_open(struct call *c, struct docker_process *p, unsigned wants
         HTTP_HEADER_STR("content-type", p->tty ? STR("application/vnd.docker.raw-stream")
                                                : STR("application/vnd.docker.multiplexed-stream")),
         HTTP_HEADER("upgrade", "tcp")};
-    *s = (struct docker_stream){.call = c, .process = p, .in = BUF_INIT(IN_MAX), .wants = wants};
+    *s = (struct docker_stream){
+        .call = c, .process = p, .in = BUF_INIT(IN_MAX), .early = BUF_INIT(EARLY_MAX), .wants = wants};
     list_init(&s->node);
     c->state = s;
     c->cleanup = viewer_closed;
@@ -233,8 +267,14 @@ void docker_stream_open(struct call *c, struct docker_process *p, unsigned wants
         return;
     }
     http_on_drain(c->req, viewer_drained, s);
+    s->is_open = !s->is_raw;
     if (wants & DOCKER_LOGS)
         viewer_replay(s, tail);
+    if (s->is_raw) {
+        struct http_peer peer;
+        s->look_ms = http_peer_get(c->req, &peer) == 0 && peer.is_unix ? 1 : TCP_MS;
+        call_set_timer(c, s->look_ms, viewer_tick);
+    }
     if (!(wants & DOCKER_LIVE)) {
         viewer_end(s);
         return;

@@ -203,7 +203,8 @@ void docker_list(struct call *c)
     AUTO_JSON json_t *filters = NULL;
     struct show_list l = {.call = c};
     struct str limit = STR("");
-    if (call_query_bool(c, "all", &l.all) < 0 || !call_ok(c, show_read_filters(c, &filters, &c->err)))
+    l.all = docker_flag(c, "all");
+    if (!call_ok(c, show_read_filters(c, &filters, &c->err)))
         return;
     if (call_query(c, "limit", &limit) && str_to_u64(limit, &l.limit) < 0)
         l.limit = 0; /* -1: all */

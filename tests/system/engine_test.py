@@ -61,19 +61,16 @@ class Engine:
 
 
 def everything(sock):
-    data = b""
-    while got := sock.recv(65536):
-        data += got
-    return data
+    return b"".join(iter(lambda: sock.recv(65536), b""))
 
 
 def frames(data):
-    out = {1: b"", 2: b""}
-    while data:
-        channel, n = struct.unpack(">BxxxL", data[:8])
-        out[channel] += data[8:8 + n]
-        data = data[8 + n:]
-    return out[1], out[2]
+    out, at = {1: bytearray(), 2: bytearray()}, 0
+    while at < len(data):
+        channel, n = struct.unpack(">BxxxL", data[at:at + 8])
+        out[channel] += data[at + 8:at + 8 + n]
+        at += 8 + n
+    return bytes(out[1]), bytes(out[2])
 
 
 @pytest.fixture
@@ -345,8 +342,8 @@ def test_users_of_the_group_have_their_own(group_service): # noqa: F811
         place.mkdir()
         os.chown(place, uid, uid)
     assert docker(NOBODY, "run", "-d", "--name", "box", "-v", f"{mine}:/w", "base", "sleep", "100").returncode == 0
-    assert docker(NOBODY, "exec", "box", "sh", "-c", "echo hi >/w/f").returncode == 0 and (mine / "f").read_text() == "hi\n"
-    assert "box" in docker(NOBODY, "ps").stdout and "box" not in docker(4002, "ps", "-a").stdout and docker(4002, "rm", "-f", "box").returncode == 1
+    assert docker(NOBODY, "exec", "-u", "user", "box", "sh", "-c", "echo hi >/w/f").returncode == 0 and (mine / "f").read_text() == "hi\n"
+    assert "box" in docker(NOBODY, "ps").stdout and "box" not in docker(4002, "ps", "-a").stdout and "No such container" in docker(4002, "rm", "-f", "box").stderr
     for place in (other, "/etc", "/root"):
         assert docker(NOBODY, "run", "--rm", "-v", f"{place}:/w", "base", "true").returncode == 125, place
     assert docker(NOBODY, "rm", "-f", "box").returncode == 0

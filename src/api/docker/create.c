@@ -128,7 +128,7 @@ static int create_read_mounts(struct docker_making *m, const json_t *host, struc
     size_t n = 0, i;
     if (JSON_WANTS_OF(host, m->arena, err, JSON_WANT_STRS("Binds", &binds, &n), JSON_WANT_ARRAY("Mounts", &mounts)) < 0)
         return -1;
-    for (i = 0; i < n; i++)
+    for (i = 0; binds && i < n; i++)
         if (create_read_bind(m, binds[i], err) < 0)
             return -1;
     json_array_foreach(mounts, i, one) if (create_read_mount(m, one, err) < 0) return -1;
@@ -206,7 +206,7 @@ static int create_read_labels(struct docker_making *m, const json_t *body, struc
     if (JSON_WANTS_OF(body, m->arena, err, JSON_WANT_PAIRS("Labels", &all, &n)) < 0)
         return -1;
     m->labels = arena_alloc(m->arena, (n + 8) * sizeof(*m->labels)); /* and those of ours */
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; all && i < n; i++) {
         if (!all[i].key.n || str_starts(all[i].key, STR("docker.")))
             return err_set(err, ERR_INVALID_ARGUMENT, "Labels: %.*s can't be one", (int)MIN(all[i].key.n, (size_t)64),
                            all[i].key.p);

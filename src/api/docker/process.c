@@ -62,7 +62,7 @@ static void viewer_write(struct docker_stream *s, enum wire_channel channel, str
 static bool log_next(struct str *log, enum wire_channel *ret_channel, struct str *ret_bytes)
 {
     const uint8_t *p = (const uint8_t *)log->p;
-    if (log->n < DOCKER_HEAD)
+    if (!p || log->n < DOCKER_HEAD)
         return false;
     size_t n = (size_t)p[4] << 24 | (size_t)p[5] << 16 | (size_t)p[6] << 8 | p[7];
     *ret_channel = p[0] == 2 ? WIRE_STDERR : WIRE_STDOUT;
@@ -77,12 +77,11 @@ static void log_add(struct buf *log, enum wire_channel channel, struct str bytes
     if (log->max < DOCKER_HEAD + 1)
         return;
     bytes = str_sub(bytes, bytes.n - MIN(bytes.n, log->max - DOCKER_HEAD));
-    while (buf_len(log) + DOCKER_HEAD + bytes.n > log->max) {
-        struct str rest = buf_str(log), oldest;
-        enum wire_channel of;
-        (void)log_next(&rest, &of, &oldest);
-        buf_consume(log, buf_len(log) - rest.n);
-    }
+    struct str rest = buf_str(log), oldest;
+    enum wire_channel of;
+    while (rest.n + DOCKER_HEAD + bytes.n > log->max && log_next(&rest, &of, &oldest))
+        ;
+    buf_consume(log, buf_len(log) - rest.n);
     process_head(channel, bytes.n, head);
     buf_append(log, head, sizeof(head));
     buf_append_str(log, bytes);

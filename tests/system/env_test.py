@@ -391,7 +391,7 @@ def test_killed_at_each_point(service, repo, tmp_path):
     git(repo, "add", ".")
     git(repo, "commit", "-q", "-m", "settings")
     env(service, repo, "create", "kept")
-    change = "echo $$ >> a; git add a; git commit -q -m a; echo more > c; git rev-parse HEAD"
+    change = "echo $$ >> a; git add a; git commit -q -m a; git rev-parse HEAD"
     known, first, points = {inside(service, repo, "kept", change).stdout.strip()}, service.sandboxes()[0]["id"], {}
     stop = tmp_path / "bin"
     stop.mkdir()
@@ -412,6 +412,10 @@ def test_killed_at_each_point(service, repo, tmp_path):
             at, when = (point // 2 + 1, ("before", "after")[point % 2]) if LONG else (point + 1, "before")
             if word == "apply":
                 env(service, repo, "propose", "kept")
+            if word == "commit":
+                inside(service, repo, "kept", "echo more >> c")
+            if word == "rebase":
+                git(repo, "commit", "-q", "--allow-empty", "-m", "on")
             (stop / "calls").write_text("")
             (stop / "kill").write_text(f"{at} {when}\n")
             done = service.cove("env", "--repo", repo, *arguments, env=stopped)

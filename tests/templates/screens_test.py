@@ -99,9 +99,9 @@ import assert from 'node:assert'
 import { chromium } from 'playwright-core'
 const [page_url, ...targets] = process.argv.slice(2)
 const browser = await chromium.launch({ executablePath: process.env.CHROMIUM, args: ['--no-sandbox'] })
-const page = await browser.newPage()
-await page.goto(page_url)
 for (const target of targets) {
+  let page = await browser.newPage()
+  await page.goto(page_url)
   const told = await page.evaluate(async target => {
     const tried = {}
     const file = `${target}/files?username=root&path=`
@@ -124,11 +124,11 @@ for (const target of targets) {
     return tried
   }, target)
   console.log(JSON.stringify(told))
+  page = await browser.newPage()
   await page.goto(page_url)
   const refused = page.waitForResponse(answer => answer.url().includes('/files'))
   await page.evaluate(target => { location = `${target}/files?username=root&path=/home/user/page.html` }, target)
   console.log((await refused).status())
-  await page.goto(page_url)
 }
 await browser.close()
 """
@@ -207,7 +207,7 @@ def test_a_page_of_another_site_gets_nothing(own, sdk):
     service, sandbox = own, own.create(secure=False)
     fill = "cd /home/user; echo mine > file; echo '<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"9\" height=\"9\"/>' > image.svg; echo 'window.ran = true' > script.js; echo hello > page.html"
     assert service.cove("exec", sandbox, "--", "sh", "-c", fill).returncode == 0
-    name = service.cove("url", sandbox, "49983").stdout.strip()
+    name = f"http://49983-{sandbox}.localhost:{service.port}"
     (sdk[1] / "cross-site.mjs").write_text(CROSS_SITE)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()

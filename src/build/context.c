@@ -133,11 +133,9 @@ void build_context_format(const struct build_context *c, struct buf *b)
 
 static int parse_into(struct build_context *c, const json_t *root)
 {
-    const json_t *envs = json_object_get(root, "envs"), *pair;
+    const json_t *envs = json_object_get(root, "envs");
     struct err ignored;
-    size_t i;
-    json_array_foreach(envs, i, pair)
-    {
+    JSON_FOREACH (pair, envs) {
         const char *name = json_string_value(json_array_get(pair, 0)),
                    *value = json_string_value(json_array_get(pair, 1));
         if (!name || !value || build_context_set(c, str_of(name), str_of(value), &ignored) < 0)

@@ -469,10 +469,8 @@ int service_ended(struct service *s, json_t **ret_array)
 /* The ids that begin so, newest first. */
 static json_t *service_candidates(const json_t *all, const char *text)
 {
-    json_t *found = json_array(), *one;
-    size_t i;
-    json_array_foreach(all, i, one)
-    {
+    json_t *found = json_array();
+    JSON_FOREACH (one, all) {
         const char *id = service_text(one, "id");
         if (id_is_sandbox(str_of(id)) && strncmp(id, text, strlen(text)) == 0)
             (void)json_array_append_new(found, json_string(id));
@@ -536,13 +534,10 @@ int service_newest(struct service *s, char **ret_id)
 {
     AUTO_JSON json_t *all = NULL, *ended = NULL;
     const char *newest = "", *id = NULL;
-    json_t *one;
-    size_t i;
     if (service_sandboxes(s, &all) < 0 || service_ended(s, &ended) < 0)
         return -1;
     (void)json_array_extend(all, ended);
-    json_array_foreach(all, i, one)
-    {
+    JSON_FOREACH (one, all) {
         if (!id_is_sandbox(str_of(service_text(one, "id"))) || strcmp(service_text(one, "started_at"), newest) <= 0)
             continue;
         id = service_text(one, "id");

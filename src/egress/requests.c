@@ -37,7 +37,7 @@ static void put_buf(json_t *object, const char *key, const struct buf *b)
 static struct str text(const json_t *request, const char *key)
 {
     const json_t *v = json_object_get(request, key);
-    return json_is_string(v) ? str_n(json_string_value(v), json_string_length(v)) : STR_NULL;
+    return json_is_string(v) ? json_str(v) : STR_NULL;
 }
 
 static bool has_id(const json_t *request)

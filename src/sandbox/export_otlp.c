@@ -188,7 +188,6 @@ json_t *export_metrics(struct core *core)
     struct metric_text t = {.to = &b};
     json_t *families = json_object(), *list = json_array(), *one;
     char now[32], since[32];
-    const char *name;
     bool is_counter = false;
     figures_append(core, &t);
     metric_end(&t);
@@ -220,10 +219,8 @@ json_t *export_metrics(struct core *core)
         json_t *kind = json_object_get(one, is_counter ? "sum" : "gauge");
         (void)json_array_append_new(json_object_get(kind, "dataPoints"), export_point(labels, value, now, since));
     }
-    json_object_foreach(families, name, one)
-    {
-        (void)json_array_append(list, one);
-    }
+    JSON_FOREACH_MEMBER (family, its, families)
+        (void)json_array_append(list, its);
     json_decref(families);
     return json_pack("{s:o}", "metrics", list);
 }

@@ -263,11 +263,9 @@ int tenants_load(struct core *core, struct err *err)
 
 void tenants_free(struct tenants *all)
 {
-    size_t it = 0;
-    for (struct key *k; (k = map_next(&all->keys, &it));)
+    MAP_FOREACH (struct key, k, &all->keys)
         key_free(k);
-    it = 0;
-    for (struct tenant *t; (t = map_next(&all->by_name, &it));) {
+    MAP_FOREACH (struct tenant, t, &all->by_name) {
         mem_free(t->name);
         mem_free(t);
     }
@@ -300,8 +298,8 @@ void tenant_each(struct core *core, void (*fn)(void *ctx, const struct tenant_in
 {
     const struct map *all = &core->tenants->by_name;
     AUTO_FREE struct tenant **sorted = mem_array(map_count(all) + 1, sizeof(struct tenant *));
-    size_t it = 0, n = 0;
-    for (struct tenant *t; (t = map_next(all, &it));)
+    size_t n = 0;
+    MAP_FOREACH (struct tenant, t, all)
         sorted[n++] = t;
     qsort(sorted, n, sizeof(struct tenant *), tenant_by_name);
     for (size_t i = 0; i < n; i++) {
@@ -436,8 +434,8 @@ static bool count_volume(void *ctx, const struct volume *v)
 
 static int refuse_owner(struct core *core, const struct tenant *t, struct err *err)
 {
-    size_t sandboxes = 0, volumes = 0, templates = template_count(core->templates, t->number), it = 0;
-    for (const struct sandbox *sb; (sb = map_next(&core->by_id, &it));)
+    size_t sandboxes = 0, volumes = 0, templates = template_count(core->templates, t->number);
+    MAP_FOREACH (const struct sandbox, sb, &core->by_id)
         sandboxes += sb->info.tenant == t->number && !sandbox_state_is_over(sb->info.state);
     volume_each(core, t->number, count_volume, &volumes);
     if (t->number == TENANT_DEFAULT)
@@ -506,8 +504,8 @@ void key_each(struct core *core, const struct principal *who, void (*fn)(void *c
 {
     const struct map *all = &core->tenants->keys;
     AUTO_FREE struct key **sorted = mem_array(map_count(all) + 1, sizeof(struct key *));
-    size_t it = 0, n = 0;
-    for (struct key *k; (k = map_next(all, &it));)
+    size_t n = 0;
+    MAP_FOREACH (struct key, k, all)
         if (view_has(who->view, k->tenant->number))
             sorted[n++] = k;
     qsort(sorted, n, sizeof(struct key *), by_key_name);
@@ -520,11 +518,10 @@ void key_each(struct core *core, const struct principal *who, void (*fn)(void *c
 
 static struct key *key_find(struct core *core, const struct principal *who, struct str ref)
 {
-    struct key *k = map_get(&core->tenants->keys, ref);
-    size_t it = 0;
-    if (k && view_has(who->view, k->tenant->number))
-        return k;
-    while ((k = map_next(&core->tenants->keys, &it)))
+    struct key *by_id = map_get(&core->tenants->keys, ref);
+    if (by_id && view_has(who->view, by_id->tenant->number))
+        return by_id;
+    MAP_FOREACH (struct key, k, &core->tenants->keys)
         if (k->tenant->number == who->tenant && str_eqc(ref, k->name))
             return k;
     return NULL;

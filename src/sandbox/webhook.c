@@ -162,13 +162,9 @@ struct hook_looking {
 
 static bool hook_wants(const struct hook *h, const char *type)
 {
-    size_t i;
-    json_t *one;
-    json_array_foreach(json_object_get(h->w.config, "types"), i, one)
-    {
+    JSON_FOREACH (one, json_object_get(h->w.config, "types"))
         if (type && strcmp(json_string_value(one), type) == 0)
             return true;
-    }
     return false;
 }
 
@@ -250,7 +246,7 @@ static int hook_check(const json_t *config, struct err *err)
 {
     static const char *const texts[] = {"name", "url", "secret"};
     const char *url = json_string_value(json_object_get(config, "url"));
-    json_t *list = json_object_get(config, "types"), *one;
+    json_t *list = json_object_get(config, "types");
     size_t i;
     for (i = 0; i < ARRAY_SIZE(texts); i++) {
         json_t *v = json_object_get(config, texts[i]);
@@ -266,11 +262,9 @@ static int hook_check(const json_t *config, struct err *err)
         return err_set(err, ERR_INVALID_ARGUMENT, "a webhook's URL begins with http:// or https://, without a user");
     if (!json_is_array(list) || !json_array_size(list) || json_array_size(list) > ARRAY_SIZE(types))
         return err_set(err, ERR_INVALID_ARGUMENT, "a webhook needs a list of events");
-    json_array_foreach(list, i, one)
-    {
+    JSON_FOREACH (one, list)
         if (!json_is_string(one) || !life_type_is(str_of(json_string_value(one))))
             return err_set(err, ERR_INVALID_ARGUMENT, "unknown event");
-    }
     return 0;
 }
 

@@ -151,8 +151,7 @@ void events_list(struct call *c)
 static void append_webhook(struct buf *b, struct core *core, const struct webhook *w)
 {
     const char *tenant = tenant_name(core, w->tenant);
-    json_t *types = json_object_get(w->config, "types"), *one;
-    size_t i;
+    json_t *types = json_object_get(w->config, "types");
     buf_printf(b, "{\"id\":\"%s\"", w->id);
     json_put_str(b, "teamID", str_of(tenant ? tenant : TENANT_NAME_DEFAULT));
     json_put_str(b, "teamId", str_of(tenant ? tenant : TENANT_NAME_DEFAULT));
@@ -162,10 +161,8 @@ static void append_webhook(struct buf *b, struct core *core, const struct webhoo
         b, ",\"enabled\":%s,\"createdAt\":", json_is_true(json_object_get(w->config, "enabled")) ? "true" : "false");
     sandbox_json_time(b, (usec_t)json_integer_value(json_object_get(w->config, "created_at")));
     buf_append_cstr(b, ",\"events\":[");
-    json_array_foreach(types, i, one)
-    {
+    JSON_FOREACH_AT (i, one, types)
         buf_printf(b, "%s\"" LIFECYCLE "%s\"", i ? "," : "", json_string_value(one));
-    }
     buf_append_cstr(b, "]}");
 }
 

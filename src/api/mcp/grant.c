@@ -141,7 +141,7 @@ static void grant_ask_stateless(struct call *c, const struct grant *g)
                  *given = json_object_get(m->params, "inputResponses");
     char signed_state[STATE_MAX];
     if (json_object_get(given, "grant") && json_is_string(state)) {
-        if (grant_is_ours(c, str_n(json_string_value(state), json_string_length(state))))
+        if (grant_is_ours(c, json_str(state)))
             grant_decide(c, json_object_get(given, "grant"));
         else
             rpc_error(c, 400, RPC_PARAMS, NULL, "requestState isn't of this question, or is too old: ask again");

@@ -4,9 +4,8 @@
 
 #include "api/kit/file_body.h"
 #include "api/mcp/mcp.h"
+#include "base/json.h"
 #include "base/map.h"
-
-#include <jansson.h>
 
 enum {
     MCP_TEXT_MAX = 48 * 1024,   /* of an output or a file in one answer: the rest comes by a cursor */

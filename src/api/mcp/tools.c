@@ -242,10 +242,8 @@ bool tool_wants(struct call *c, const struct json_want *wants, size_t n)
 /* The arguments under our names. What the client's names for them are is all that differs. */
 static json_t *tool_renamed(const struct mcp_tool *t, const json_t *given)
 {
-    json_t *args = json_object(), *value;
-    const char *key;
-    json_object_foreach((json_t *)given, key, value)
-    {
+    json_t *args = json_object();
+    JSON_FOREACH_MEMBER (key, value, given) {
         struct str rest = str_of(t->renames ? t->renames : ""), one, theirs, name = str_of(key);
         while (rest.n && str_split(&rest, ' ', &one))
             if (str_split(&one, '=', &theirs) && str_eqc(theirs, key))

@@ -66,10 +66,10 @@ void native_guard_rails(struct call *c)
 void native_guard_test(struct call *c)
 {
     struct str kind = STR("exec.start"), actor = str_of(c->actor.name), *argv;
-    json_t *list = NULL, *data = NULL, *one;
+    json_t *list = NULL, *data = NULL;
     struct guard_answer answer = {.rule = "none"};
     AUTO_BUF struct buf b = BUF_INIT(65536);
-    size_t i, n;
+    size_t n;
     if (!CALL_WANTS(c, JSON_WANT_STR("kind", &kind), JSON_WANT_STR("actor", &actor), JSON_WANT_ARRAY("argv", &list),
                     JSON_WANT_OBJECT("data", &data)))
         return;
@@ -82,10 +82,8 @@ void native_guard_test(struct call *c)
         return;
     }
     argv = arena_alloc(http_arena(c->req), (n + 1) * sizeof(*argv));
-    json_array_foreach(list, i, one)
-    {
-        argv[i] = str_n(json_string_value(one), json_string_length(one));
-    }
+    JSON_FOREACH_AT (i, one, list)
+        argv[i] = json_str(one);
     const struct exec_spec exec = {.cmd = argv[0], .args = argv + 1, .n_args = n ? n - 1 : 0};
     AUTO_FREE char *text = data ? json_dumps(data, JSON_COMPACT) : NULL;
     const struct guard_question q = {.id = c->sandbox ? sandbox_info(c->sandbox)->id : "service",

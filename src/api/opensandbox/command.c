@@ -387,9 +387,9 @@ static bool command_is_again(struct call *c, const char *request, const char *id
 static bool command_may_be_kept(const struct call *c)
 {
     const struct sandbox_info *i = sandbox_info(c->sandbox);
-    size_t n_sandbox = 0, n_tenant = 0, it = 0;
+    size_t n_sandbox = 0, n_tenant = 0;
 
-    for (const struct osb_command *m; (m = map_next(&opensandbox_of_execd(c)->commands, &it));) {
+    MAP_FOREACH (const struct osb_command, m, &opensandbox_of_execd(c)->commands) {
         n_sandbox += m->is_kept && strcmp(m->sandbox, i->id) == 0;
         n_tenant += m->is_kept && m->tenant == i->tenant;
     }
@@ -466,9 +466,8 @@ bool command_is_id(struct str id)
 usec_t command_last(struct opensandbox *o, const struct sandbox *there)
 {
     usec_t last = 0;
-    size_t it = 0;
 
-    for (const struct osb_command *m; (m = map_next(&o->commands, &it));)
+    MAP_FOREACH (const struct osb_command, m, &o->commands)
         if (m->there == there)
             last = MAX(last, m->follow ? UINT64_MAX : m->ended);
     return last;

@@ -210,16 +210,14 @@ static int read_volume(struct osb_creation *r, json_t *one, struct volume_mount 
 
 static int read_volumes(struct osb_creation *r, struct err *err)
 {
-    json_t *list = NULL, *one;
-    size_t i;
+    json_t *list = NULL;
 
     if (json_get_array(r->body, "volumes", &list, err) < 0)
         return -1;
     if (json_array_size(list) > VOLUME_MOUNTS_MAX)
         return err_set(err, ERR_INVALID_ARGUMENT, "a sandbox has at most %d volumes", VOLUME_MOUNTS_MAX);
     struct volume_mount *mounts = arena_alloc(r->arena, (json_array_size(list) + 1) * sizeof(*mounts));
-    json_array_foreach(list, i, one)
-    {
+    JSON_FOREACH_AT (i, one, list) {
         mounts[i] = (struct volume_mount){.sub = STR("")};
         if (read_volume(r, one, &mounts[i], err) < 0)
             return -1;
@@ -307,15 +305,13 @@ static int read_source(struct osb_creation *r, struct err *err)
 /* Theirs, and "timeout.pause": at its end it is paused, and traffic resumes it. */
 static int create_read_extensions(struct osb_creation *r, struct err *err)
 {
-    json_t *all = json_object_get(r->body, "extensions"), *value;
-    const char *key;
+    json_t *all = json_object_get(r->body, "extensions");
     uint64_t seconds;
 
     if (json_asks_nothing(r->body, "extensions"))
         return 0;
-    json_object_foreach(all, key, value)
-    {
-        struct str text = str_n(json_string_value(value), json_string_length(value));
+    JSON_FOREACH_MEMBER (key, value, all) {
+        struct str text = json_str(value);
 
         if (!json_is_string(value))
             return err_set(err, ERR_INVALID_ARGUMENT, "extensions '%.64s' must be a string", key);

@@ -217,13 +217,10 @@ static void set_permissions(struct call *c)
 {
     size_t n = 0;
     struct str *args = arena_alloc(http_arena(c->req), (4 * json_object_size(c->body) + 1) * sizeof(*args));
-    const char *path;
-    json_t *one;
 
     if (!paths_fit(c, json_object_size(c->body)))
         return;
-    json_object_foreach(c->body, path, one)
-    {
+    JSON_FOREACH_MEMBER (path, one, c->body) {
         if (!files_permissions(c, path, one, &args[n]))
             return;
         n += 4;
@@ -234,13 +231,11 @@ static void set_permissions(struct call *c)
 static void move_files(struct call *c)
 {
     struct str *args = arena_alloc(http_arena(c->req), (2 * json_array_size(c->body) + 1) * sizeof(*args));
-    const json_t *one;
-    size_t i, n = 0;
+    size_t n = 0;
 
     if (!paths_fit(c, json_array_size(c->body)))
         return;
-    json_array_foreach(c->body, i, one)
-    {
+    JSON_FOREACH (one, c->body) {
         struct str from = STR(""), to = STR("");
 
         if (!json_is_object(one) ||

@@ -161,9 +161,8 @@ void isolated_list(struct call *c)
 {
     struct opensandbox *o = opensandbox_of_execd(c);
     json_t *all = json_array();
-    size_t it = 0;
 
-    for (struct isolated *s; (s = map_next(&o->isolated, &it));)
+    MAP_FOREACH (struct isolated, s, &o->isolated)
         if (s->sb == c->sandbox)
             (void)json_array_append_new(all, isolated_json(s, true));
     call_value(c, 200, json_pack("{s:o}", "sessions", all));
@@ -205,9 +204,9 @@ struct isolating {
 /* Those that are being made count. */
 static size_t isolated_count(struct opensandbox *o, const struct sandbox *sb)
 {
-    size_t n = 0, it = 0;
+    size_t n = 0;
 
-    for (struct isolated *s; (s = map_next(&o->isolated, &it));)
+    MAP_FOREACH (struct isolated, s, &o->isolated)
         n += s->sb == sb;
     LIST_FOREACH (struct isolating, m, &o->isolating, node)
         n += m->sb == sb;
@@ -250,12 +249,10 @@ static bool isolated_binds(struct call *c, struct nest_spec *spec, const json_t 
 {
     struct nest_bind *binds =
         arena_alloc(http_arena(c->req), (json_array_size(list) + n_writable + 1) * sizeof(*binds));
-    const json_t *one;
     size_t i;
     struct err err;
 
-    json_array_foreach(list, i, one)
-    {
+    JSON_FOREACH (one, list) {
         struct nest_bind *b = &binds[spec->n_binds++];
 
         *b = (struct nest_bind){.path = STR_NULL};

@@ -303,8 +303,6 @@ static void patch_metadata(struct call *c)
     const struct sandbox_info *i = sandbox_info(c->sandbox);
     size_t n = 0, max = i->n_metadata + json_object_size(c->body);
     struct pair *all = arena_alloc(http_arena(c->req), (max + 1) * sizeof(*all));
-    const char *key;
-    json_t *value;
     struct err err;
 
     for (size_t k = 0; k < i->n_metadata; k++) {
@@ -313,9 +311,8 @@ static void patch_metadata(struct call *c)
         if (!json_object_get(c->body, name))
             all[n++] = i->metadata[k];
     }
-    json_object_foreach(c->body, key, value)
-    {
-        struct str text = json_is_string(value) ? str_n(json_string_value(value), json_string_length(value)) : STR("");
+    JSON_FOREACH_MEMBER (key, value, c->body) {
+        struct str text = json_is_string(value) ? json_str(value) : STR("");
 
         if (!json_is_string(value) && !json_is_null(value)) {
             call_refuse(c, ERR_INVALID_ARGUMENT, "metadata '%.64s' must be a string or null", key);

@@ -34,11 +34,10 @@ struct operations {
 static void operations_free(void *operations)
 {
     struct operations *s = operations;
-    size_t it = 0;
 
     (void)map_del(&s->o->operations, str_of(s->sandbox));
     sandbox_unwatch(&s->watch);
-    for (struct operation *p; (p = map_next(&s->by_id, &it));)
+    MAP_FOREACH (struct operation, p, &s->by_id)
         mem_free(p);
     map_fini(&s->by_id);
     mem_free(s);

@@ -137,9 +137,9 @@ static void pending_look(struct timer *t)
 {
     struct opensandbox *o = container_of(t, struct opensandbox, pending_timer);
     struct pending *all[PENDING_MAX];
-    size_t n = 0, it = 0;
+    size_t n = 0;
 
-    for (struct pending *p; (p = map_next(&o->pending, &it));)
+    MAP_FOREACH (struct pending, p, &o->pending)
         all[n++] = p;
     for (size_t i = 0; i < n; i++)
         pending_look_at(all[i]);
@@ -263,9 +263,7 @@ const char *pending_token(struct opensandbox *o, struct str id)
 void pending_each(struct call *c, bool (*fits)(void *ctx, const char *state, const json_t *metadata), void *ctx,
                   json_t *(*take)(void *ctx))
 {
-    size_t it = 0;
-
-    for (struct pending *p; (p = map_next(&lifecycle_of(c)->pending, &it));) {
+    MAP_FOREACH (struct pending, p, &lifecycle_of(c)->pending) {
         json_t *to = pending_find(c, str_of(p->id)) &&
                              fits(ctx, p->has_failed ? "Failed" : "Pending", json_object_get(p->body, "metadata"))
                          ? take(ctx)
@@ -279,9 +277,8 @@ void pending_remove(struct call *c, struct pending *p)
 {
     struct err ignored;
     bool is_alone = true;
-    size_t it = 0;
 
-    for (struct pending *other; (other = map_next(&p->o->pending, &it));)
+    MAP_FOREACH (const struct pending, other, &p->o->pending)
         is_alone &= other == p || other->has_failed || strcmp(other->build, p->build) != 0;
     if (is_alone && !p->has_failed && !p->creation)
         (void)!builder_cancel(p->o->builder, &c->actor, p->build, &ignored);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "image/registry/registry_internal.h"
 
+#include "base/json.h"
 #include "base/mem.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -161,7 +161,7 @@ static int take_token(struct registry *r, const struct challenge *c, struct str 
     const json_t *token = json_object_get(json, "token");
     if (!json_is_string(token))
         token = json_object_get(json, "access_token");
-    bool good = json_is_string(token) && is_token(str_n(json_string_value(token), json_string_length(token)));
+    bool good = json_is_string(token) && is_token(json_str(token));
     if (good)
         registry_set_authorization(r, "Bearer", json_string_value(token));
     json_decref(json);

@@ -90,16 +90,14 @@ static int check_later(const json_t *body, struct err *err)
 static int read_mounts(const json_t *body, struct arena *arena, struct sandbox_spec *spec, struct err *err)
 {
     struct volume_mount *mounts;
-    json_t *list = NULL, *one;
-    size_t i;
+    json_t *list = NULL;
 
     if (json_get_array(body, "volumeMounts", &list, err) < 0)
         return -1;
     if (json_array_size(list) > VOLUME_MOUNTS_MAX)
         return err_set(err, ERR_INVALID_ARGUMENT, "a sandbox has at most %d volume mounts", VOLUME_MOUNTS_MAX);
     mounts = arena_alloc(arena, (json_array_size(list) + 1) * sizeof(*mounts));
-    json_array_foreach(list, i, one)
-    {
+    JSON_FOREACH_AT (i, one, list) {
         struct volume_mount *m = &mounts[i];
         char clean[PATH_TEXT_MAX];
 
@@ -170,11 +168,8 @@ static int check_misspelt(const json_t *body, struct err *err)
 {
     static const char *const words[] = {"network", "internet", "egress",   "ingress",       "allowout",
                                         "denyout", "outbound", "firewall", "publictraffic", "offline"};
-    const char *key;
-    json_t *value;
 
-    json_object_foreach((json_t *)body, key, value)
-    {
+    JSON_FOREACH_MEMBER (key, value, body) {
         char folded[64];
         size_t n = 0;
 

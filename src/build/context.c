@@ -171,11 +171,7 @@ void build_key_add(char key[static BUILD_KEY_LEN + 1], const struct str *parts, 
     ok = ok && EVP_DigestFinal_ex(ctx, digest, &size);
     EVP_MD_CTX_free(ctx);
     assert(ok && size * 2 == BUILD_KEY_LEN);
-    for (unsigned int i = 0; i < size; i++) {
-        key[2 * i] = "0123456789abcdef"[digest[i] >> 4];
-        key[2 * i + 1] = "0123456789abcdef"[digest[i] & 15];
-    }
-    key[BUILD_KEY_LEN] = '\0';
+    str_hex(digest, size, key);
 }
 
 void build_key_add_step(char key[static BUILD_KEY_LEN + 1], const struct build_step *step)

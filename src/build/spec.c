@@ -22,10 +22,7 @@ const char *build_step_name(enum build_step_type type)
 
 bool build_is_hash(struct str s)
 {
-    bool ok = s.n == BUILD_HASH_LEN;
-    for (size_t i = 0; ok && i < s.n; i++)
-        ok = (s.p[i] >= '0' && s.p[i] <= '9') || (s.p[i] >= 'a' && s.p[i] <= 'f');
-    return ok;
+    return s.n == BUILD_HASH_LEN && str_is_hex(s);
 }
 
 static int wrong(struct err *err, const char *what, const char *why)

@@ -221,9 +221,9 @@ static void advise_of_state(struct context *ctx, struct str message)
     struct str rest = message, word = STR(""), id = STR("");
     bool is_one = str_split(&rest, ' ', &word) && str_eqc(word, "sandbox") && str_split(&rest, ' ', &id);
     if (is_one && str_eqc(rest, "is paused"))
-        context_hint(ctx, "'cove resume %.*s' continues it", (int)MIN(id.n, 64), id.p);
+        context_hint(ctx, "'cove resume %.*s' continues it", STR_ARG_MAX(id, 64));
     else if (is_one && str_eqc(rest, "has ended"))
-        context_hint(ctx, "its log is still there: 'cove logs %.*s'", (int)MIN(id.n, 64), id.p);
+        context_hint(ctx, "its log is still there: 'cove logs %.*s'", STR_ARG_MAX(id, 64));
 }
 
 enum err_code service_error_code(const json_t *error, enum err_code otherwise)

@@ -223,7 +223,7 @@ static int set_line(struct config *c, const struct config_field *f, struct str v
 {
     bool is_env = strcmp(f->name, "mirrors.env") == 0;
     if (!config_is_plain(value, 1024) || (is_env && str_find_char(value, '=') <= 0))
-        return err_set(err, ERR_INVALID_ARGUMENT, "%s: \"%.*s\" is %s", f->name, (int)MIN(value.n, 64), value.p,
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s: \"%.*s\" is %s", f->name, STR_ARG_MAX(value, 64),
                        is_env ? "not NAME=value" : "no name, address or network");
     if (count_lines(c->builds, f->name) >= CONFIG_RULES_MAX)
         return err_set(err, ERR_INVALID_ARGUMENT, "%s: more than %d", f->name, CONFIG_RULES_MAX);
@@ -256,7 +256,7 @@ static int set_tier(struct config *c, const struct config_field *f, struct str v
         ok = value.p[i] >= 'a' && value.p[i] <= 'z';
     if (!ok)
         return err_set(err, ERR_INVALID_ARGUMENT, "%s: \"%.*s\" is not the name of a tier", f->name,
-                       (int)MIN(value.n, 64), value.p);
+                       STR_ARG_MAX(value, 64));
     return f->is_list ? config_add(c->tiers, &c->n_tiers, ARRAY_SIZE(c->tiers), f, value, err)
                       : config_put(config_member(c, f), value);
 }
@@ -343,7 +343,7 @@ static int set_image(struct config *c, const struct config_field *f, struct str 
     if (!config_is_plain(value, 512) || is_alias != has_eq || value.p[value.n - 1] == '=')
         return err_set(err, ERR_INVALID_ARGUMENT,
                        is_alias ? "%s: \"%.*s\" is not image=template" : "%s: \"%.*s\" is not host[:port]", f->name,
-                       (int)MIN(value.n, 64), value.p);
+                       STR_ARG_MAX(value, 64));
     if (count_lines(c->builds, image_key(f)) == CONFIG_IMAGES_MAX)
         return err_set(err, ERR_INVALID_ARGUMENT, "%s: more than %d", f->name, CONFIG_IMAGES_MAX);
     add_build_line(c, is_alias ? "alias" : "insecure", value);
@@ -358,7 +358,7 @@ static int set_webhook(struct config *c, const struct config_field *f, struct st
         ok = strchr("0123456789abcdefABCDEF.:/", value.p[i]) != NULL;
     if (!ok)
         return err_set(err, ERR_INVALID_ARGUMENT, "%s: \"%.*s\" is not an address or network", f->name,
-                       (int)MIN(value.n, 64), value.p);
+                       STR_ARG_MAX(value, 64));
     if (count_lines(c->builds, image_key(f)) == CONFIG_IMAGES_MAX)
         return err_set(err, ERR_INVALID_ARGUMENT, "%s: more than %d", f->name, CONFIG_IMAGES_MAX);
     add_build_line(c, "webhook", value);
@@ -383,7 +383,7 @@ static int set_package(struct config *c, const struct config_field *f, struct st
     }
     if (!ok)
         return err_set(err, ERR_INVALID_ARGUMENT, "%s: \"%.*s\" is not the name of a Debian package", f->name,
-                       (int)MIN(value.n, 64), value.p);
+                       STR_ARG_MAX(value, 64));
     return config_add(c->template_packages, &c->n_template_packages, CONFIG_PACKAGES_MAX, f, value, err);
 }
 

@@ -177,8 +177,7 @@ bool event_is_traceparent(struct str t)
     if (t.n != EVENT_TRACEPARENT_LEN || !str_starts(t, STR("00-")))
         return false;
     for (size_t i = 0; i < t.n; i++) {
-        bool is_hex = (t.p[i] >= '0' && t.p[i] <= '9') || (t.p[i] >= 'a' && t.p[i] <= 'f');
-        if (form[i] == '-' ? t.p[i] != '-' : !is_hex)
+        if (form[i] == '-' ? t.p[i] != '-' : !str_is_hex(str_n(t.p + i, 1)))
             return false;
         has_trace |= form[i] == 't' && t.p[i] != '0';
         has_parent |= form[i] == 'p' && t.p[i] != '0';

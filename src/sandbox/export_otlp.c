@@ -50,8 +50,7 @@ static void export_hex(const char *log, uint64_t seq, const char *what, char ret
     unsigned char digest[EVP_MAX_MD_SIZE] = {0};
     AUTO_FREE char *text = mem_printf("%s %llu %s", log, (unsigned long long)seq, what);
     (void)EVP_Digest(text, strlen(text), digest, NULL, EVP_sha256(), NULL);
-    for (size_t i = 0; i < 16; i++)
-        (void)snprintf(ret_hex + 2 * i, 3, "%02x", digest[i]);
+    str_hex(digest, 16, ret_hex);
 }
 
 static bool export_on_action(const struct event *e, void *ctx)

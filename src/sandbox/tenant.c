@@ -129,7 +129,7 @@ static int tenant_of_name(struct core *core, struct str name, struct tenant **re
     *ret_tenant = map_get(&core->tenants->by_name, name);
     if (*ret_tenant)
         return 0;
-    return err_set(err, ERR_NOT_FOUND, "there is no tenant '%.*s'", (int)MIN(name.n, (size_t)64), name.p);
+    return err_set(err, ERR_NOT_FOUND, "there is no tenant '%.*s'", STR_ARG_MAX(name, 64));
 }
 
 int tenant_find(struct core *core, struct str name, uint64_t *ret_number, struct err *err)
@@ -529,7 +529,7 @@ static struct key *key_find(struct core *core, const struct principal *who, stru
 
 static int key_unknown(struct str ref, struct err *err)
 {
-    return err_set(err, ERR_NOT_FOUND, "there is no key '%.*s'", (int)MIN(ref.n, (size_t)64), ref.p);
+    return err_set(err, ERR_NOT_FOUND, "there is no key '%.*s'", STR_ARG_MAX(ref, 64));
 }
 
 static int key_store(struct core *core, const struct key *k, struct err *err)
@@ -583,8 +583,7 @@ static int key_check(struct core *core, const struct principal *who, const struc
         return 0;
     const struct sandbox *sb = sandbox_find(core, spec->sandbox);
     if (!sb || sb->info.tenant != who->tenant)
-        return err_set(err, ERR_NOT_FOUND, "there is no sandbox %.*s", (int)MIN(spec->sandbox.n, (size_t)64),
-                       spec->sandbox.p);
+        return err_set(err, ERR_NOT_FOUND, "there is no sandbox %.*s", STR_ARG_MAX(spec->sandbox, 64));
     return 0;
 }
 

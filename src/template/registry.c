@@ -317,8 +317,7 @@ static bool same(const struct name *a, const struct name *b)
 
 static int not_a_name(struct str ref, struct err *err)
 {
-    return err_set(err, ERR_INVALID_ARGUMENT, "'%.*s' is not the name of a template", (int)MIN(ref.n, (size_t)64),
-                   ref.p ? ref.p : "");
+    return err_set(err, ERR_INVALID_ARGUMENT, "'%.*s' is not the name of a template", STR_ARG_MAX(ref, 64));
 }
 
 static const struct template *file_by_id(const struct template_registry *r, const struct name *want)

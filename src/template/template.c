@@ -64,12 +64,7 @@ static bool is_alias(struct str s)
 
 static bool is_layer(struct str s)
 {
-    if (s.n != TEMPLATE_LAYER_LEN || !str_starts(s, STR("sha256-")))
-        return false;
-    for (size_t i = 7; i < s.n; i++)
-        if (!strchr("0123456789abcdef", s.p[i]) || !s.p[i])
-            return false;
-    return true;
+    return s.n == TEMPLATE_LAYER_LEN && str_starts(s, STR("sha256-")) && str_is_hex(str_sub(s, 7));
 }
 
 static int bad_value(struct err *err, const char *key, const char *why)

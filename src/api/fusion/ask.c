@@ -69,8 +69,7 @@ static int ask_read_program(const json_t *body, struct fusion_run *r, struct err
     if (!r->code.p)
         return err_set(err, ERR_INVALID_ARGUMENT, "code is missing");
     if (!r->language)
-        return err_set(err, ERR_INVALID_ARGUMENT, "language: '%.*s' is not supported", (int)MIN(language.n, (size_t)32),
-                       language.p ? language.p : "");
+        return err_set(err, ERR_INVALID_ARGUMENT, "language: '%.*s' is not supported", STR_ARG_MAX(language, 32));
     return 0;
 }
 

@@ -430,8 +430,8 @@ static int judge_stdio(struct call *c, struct judge *j, struct err *err)
         return err_set(err, ERR_INVALID_ARGUMENT, "config.language is needed");
     j->asked.language = fusion_language_find(language);
     if (!j->asked.language)
-        return err_set(err, ERR_INVALID_ARGUMENT, "config.language: '%.*s' is not supported", (int)MIN(language.n, 32),
-                       language.p);
+        return err_set(err, ERR_INVALID_ARGUMENT, "config.language: '%.*s' is not supported",
+                       STR_ARG_MAX(language, 32));
     j->tests = judge_json(j, 0, "test");
     j->runs_all = json_is_true(json_object_get(json_object_get(j->config, "extra"), "run_all_cases"));
     if (!json_is_array(j->tests) || !json_array_size(j->tests))

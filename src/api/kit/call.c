@@ -496,9 +496,7 @@ bool call_wants(struct call *c, const struct json_want *wants, size_t n)
 bool call_has_type(const struct call *c, struct str type)
 {
     struct str given = http_header_get(c->req, "content-type");
-    ssize_t end = str_find_char(given, ';');
-
-    return str_eq_nocase(str_trim(end < 0 ? given : str_n(given.p, (size_t)end)), type);
+    return str_eq_nocase(str_trim(str_before(given, ';')), type);
 }
 
 /* NULL: answered, or there is nobody to answer. */

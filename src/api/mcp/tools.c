@@ -275,7 +275,7 @@ static bool tool_find_sandbox(struct call *c)
     }
     struct sandbox *sb = id_is_sandbox(id) ? access_find_sandbox(c, id) : NULL;
     if (!sb || sandbox_info(sb)->hidden) {
-        call_refuse(c, ERR_NOT_FOUND, "there is no sandbox %.*s", (int)MIN(id.n, (size_t)64), id.p ? id.p : "");
+        call_refuse(c, ERR_NOT_FOUND, "there is no sandbox %.*s", STR_ARG_MAX(id, 64));
         return false;
     }
     if (!c->sandbox)

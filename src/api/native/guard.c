@@ -153,8 +153,7 @@ void native_approvals_answer(struct call *c)
     if (!json_object_get(c->body, "allow"))
         call_refuse(c, ERR_INVALID_ARGUMENT, "\"allow\" is missing: true or false");
     else if (!info || !guard_may_see(&c->actor.who, info))
-        call_refuse(c, ERR_NOT_FOUND, "no waiting action has the id %.*s", (int)MIN(c->args[0].n, (size_t)64),
-                    c->args[0].p);
+        call_refuse(c, ERR_NOT_FOUND, "no waiting action has the id %.*s", STR_ARG_MAX(c->args[0], 64));
     else if ((always && guard_remember(call_core(c), &c->actor, info, allow, &err) < 0) ||
              hold_answer(call_core(c), c->args[0], allow, c->actor.name, &err) < 0)
         call_fail_err(c, &err);

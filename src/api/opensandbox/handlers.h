@@ -33,16 +33,6 @@ struct opensandbox {
     struct list entries; /* entrypoints that run (hooks.c) */
 };
 
-#define STR_ARG_MAX(s, max) ((int)MIN((s).n, (size_t)(max))), ((s).p) /* for "%.*s": no more than the beginning */
-
-/* What stands before the first c; all of it, where there is none. */
-static inline struct str str_before(struct str s, char c)
-{
-    ssize_t at = str_find_char(s, c);
-
-    return str_n(s.p, at < 0 ? s.n : (size_t)at);
-}
-
 /* n characters of [a-z0-9], at most 32, that stand for the text. */
 void opensandbox_digest(struct str text, char *to, size_t n);
 

@@ -109,8 +109,7 @@ static int append_value(struct parser *p, struct str name, char op, struct str w
     }
     if (v)
         return 0;
-    return words_fail(p, ERR_INVALID_ARGUMENT, "$%.*s is not known here: set it by ARG or ENV",
-                      (int)MIN(name.n, (size_t)64), name.p);
+    return words_fail(p, ERR_INVALID_ARGUMENT, "$%.*s is not known here: set it by ARG or ENV", STR_ARG_MAX(name, 64));
 }
 
 int words_expand(struct parser *p, struct str s, bool keeps, struct str *ret_text)

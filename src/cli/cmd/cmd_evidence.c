@@ -37,21 +37,12 @@ static void evidence_file_fini(struct evidence_file *f)
     buf_fini(&f->payload);
 }
 
-static int digit_of(char c)
-{
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 static bool unhex(const char *text, unsigned char *to, size_t n)
 {
-    if (strlen(text) != 2 * n)
+    if (strlen(text) != 2 * n || !str_is_hex(str_of(text)))
         return false;
-    for (size_t i = 0; i < n; i++) {
-        int high = digit_of(text[2 * i]), low = digit_of(text[2 * i + 1]);
-        if (high < 0 || low < 0)
-            return false;
-        to[i] = (unsigned char)(high << 4 | low);
-    }
+    for (size_t i = 0; i < n; i++)
+        to[i] = (unsigned char)(str_hex_value(text[2 * i]) << 4 | str_hex_value(text[2 * i + 1]));
     return true;
 }
 

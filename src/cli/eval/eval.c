@@ -44,8 +44,7 @@ void eval_digest(struct str bytes, char ret_digest[static 33])
 {
     unsigned char digest[SHA256_DIGEST_LENGTH];
     (void)SHA256((const unsigned char *)bytes.p, bytes.n, digest);
-    for (size_t k = 0; k < 16; k++)
-        (void)snprintf(ret_digest + 2 * k, 3, "%02x", digest[k]);
+    str_hex(digest, 16, ret_digest);
 }
 
 /* Each line an object that has these strings; null for the last one counts as empty. */

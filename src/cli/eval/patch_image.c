@@ -123,8 +123,7 @@ void patch_why(const struct patch_box *b, const char *what, char ret_why[static 
     struct str rest = buf_str(&b->err), line, last = STR("");
     while (rest.n && str_split(&rest, '\n', &line))
         last = str_trim(line).n ? line : last;
-    (void)snprintf(ret_why, PATCH_WHY_MAX, "%s%s%.*s", what, last.n ? ": " : "",
-                   (int)MIN(last.n, (size_t)PATCH_WHY_MAX / 2), last.n ? last.p : "");
+    (void)snprintf(ret_why, PATCH_WHY_MAX, "%s%s%.*s", what, last.n ? ": " : "", STR_ARG_MAX(last, PATCH_WHY_MAX / 2));
     for (char *c = ret_why; *c; c++)
         *c = (unsigned char)*c < ' ' || (unsigned char)*c > '~' ? '?' : *c;
 }

@@ -234,7 +234,7 @@ static int diff_patch_fetch(struct context *ctx, const char *id, const char *roo
         struct str text = buf_str(&message);
         while (str_ends(text, STR("\n")))
             text.n--;
-        return err_set(&ctx->err, ERR_UNKNOWN, "in the sandbox: %.*s", (int)MIN(text.n, 180), text.p ? text.p : "");
+        return err_set(&ctx->err, ERR_UNKNOWN, "in the sandbox: %.*s", STR_ARG_MAX(text, 180));
     }
     if (lseek(out, 0, SEEK_SET) < 0)
         return err_errno(&ctx->err, errno, "hold what is fetched");

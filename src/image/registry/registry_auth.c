@@ -47,15 +47,10 @@ static bool holds_base64(const struct buf *texts, size_t n_texts, const char *se
     return found;
 }
 
-static int digit(char c)
-{
-    return c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
-}
-
 static void append_unescaped(struct buf *b, const char *text)
 {
     for (const char *p = text; *p; p++) {
-        int high = *p == '%' ? digit(p[1]) : -1, low = high < 0 ? -1 : digit(p[2]);
+        int high = *p == '%' ? str_hex_value(p[1]) : -1, low = high < 0 ? -1 : str_hex_value(p[2]);
         int c = low < 0 ? *p : high << 4 | low;
         buf_append_char(b, (char)(c ? c : ' '));
         p += low < 0 ? 0 : 2;

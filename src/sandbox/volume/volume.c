@@ -185,7 +185,7 @@ bool volume_is_in_pool(const struct volume *v)
 
 int vol_unknown(struct str ref, struct err *err)
 {
-    return err_set(err, ERR_NOT_FOUND, "there is no volume '%.*s'", (int)MIN(ref.n, (size_t)64), ref.p);
+    return err_set(err, ERR_NOT_FOUND, "there is no volume '%.*s'", STR_ARG_MAX(ref, 64));
 }
 
 /* ---- making and dropping ---- */

@@ -183,7 +183,7 @@ static bool has_volumes(struct call *c, const struct sandbox_spec *spec)
 
         if (volume_find(call_core(c), c->actor.who.view, name))
             continue;
-        call_fail(c, 400, "volume '%.*s' not found", (int)MIN(name.n, (size_t)VOLUME_NAME_MAX), name.p);
+        call_fail(c, 400, "volume '%.*s' not found", STR_ARG_MAX(name, VOLUME_NAME_MAX));
         return false;
     }
     return true;

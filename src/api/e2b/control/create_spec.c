@@ -111,11 +111,11 @@ static int read_mounts(const json_t *body, struct arena *arena, struct sandbox_s
         if (m->path.p[0] != '/' || path_clean(m->path, clean) < 0 || !str_eqc(m->path, clean) || m->path.n == 1)
             return err_set(err, ERR_INVALID_ARGUMENT,
                            "volume mount path '%.*s' must be absolute, and without '.', '..' and double slashes",
-                           (int)MIN(m->path.n, (size_t)128), m->path.p);
+                           STR_ARG_MAX(m->path, 128));
         for (size_t k = 0; k < i; k++)
             if (str_eq(mounts[k].path, m->path))
                 return err_set(err, ERR_INVALID_ARGUMENT, "volume mount path '%.*s' is there twice",
-                               (int)MIN(m->path.n, (size_t)128), m->path.p);
+                               STR_ARG_MAX(m->path, 128));
     }
     spec->mounts = mounts;
     spec->n_mounts = json_array_size(list);

@@ -24,7 +24,7 @@ enum {
 
 static int invalid(struct err *err, const char *what, struct str value)
 {
-    return err_set(err, ERR_INVALID_ARGUMENT, "%s: %.*s", what, (int)MIN(value.n, (size_t)128), value.p ? value.p : "");
+    return err_set(err, ERR_INVALID_ARGUMENT, "%s: %.*s", what, STR_ARG_MAX(value, 128));
 }
 
 /* ---- allowOut and denyOut ---- */
@@ -60,7 +60,7 @@ static int read_targets(const json_t *network, const char *member, const char *v
             *ret_names = true;
         else if (!is_net)
             return err_set(err, ERR_INVALID_ARGUMENT, "%s has something that is no address, network or domain: %.*s",
-                           member, (int)MIN(text.n, (size_t)128), text.p ? text.p : "");
+                           member, STR_ARG_MAX(text, 128));
         *ret_all |= str_eqc(text, ALL_TRAFFIC);
         add_rule(rules, verdict, text);
     }

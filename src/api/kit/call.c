@@ -593,6 +593,16 @@ void call_set_timer(struct call *c, uint64_t ms, void (*fn)(struct call *c))
     timer_set(&c->facade->timers, &c->timer, ms);
 }
 
+json_t *call_time(usec_t at)
+{
+    char text[CLOCK_TEXT_MAX];
+
+    if (!at)
+        return NULL;
+    clock_format(at, 3, text);
+    return json_string(text);
+}
+
 json_t *call_text(struct str s)
 {
     AUTO_BUF struct buf b = BUF_INIT(CALL_REPLY_MAX);

@@ -138,7 +138,6 @@ void tool_result(struct call *c, json_t *content, struct str text);
 bool tool_wants(struct call *c, const struct json_want *wants, size_t n);
 
 struct str mcp_cut(struct str s, size_t max); /* not in the middle of a character */
-json_t *mcp_time(usec_t at);                  /* NULL for 0 */
 
 void sandbox_create_tool(struct call *c), sandbox_list_tool(struct call *c), sandbox_show_tool(struct call *c),
     sandbox_kill_tool(struct call *c), sandbox_title_tool(struct call *c), snapshot_tool(struct call *c),

@@ -324,12 +324,3 @@ struct str mcp_cut(struct str s, size_t max)
             return str_n(s.p, n - back);
     return str_n(s.p, n);
 }
-
-json_t *mcp_time(usec_t at)
-{
-    char text[CLOCK_TEXT_MAX];
-    if (!at)
-        return NULL;
-    clock_format(at, 3, text);
-    return json_string(text);
-}

@@ -212,7 +212,7 @@ void diagnostics_get(struct call *c)
                                           json_sprintf("%s://%.*s/v1/sandboxes/%s%s/diagnostics/%s/content?scope=%.*s",
                                                        http_is_tls(c->req) ? "https" : "http", STR_ARG(host), d.id,
                                                        ticket, c->route->what, STR_ARG(scope)));
-                (void)json_object_set_new(answer, "expiresAt", opensandbox_time(until * USEC_PER_SEC));
+                (void)json_object_set_new(answer, "expiresAt", call_time(until * USEC_PER_SEC));
             }
             if (d.is_cut)
                 (void)json_object_set_new(answer, "warnings",

@@ -36,8 +36,8 @@ static json_t *entry_json(const struct file_entry *e)
     usec_t at = e->mtime_ns / 1000;
 
     return json_pack("{s:o,s:s,s:I,s:o*,s:o*,s:o,s:o,s:I}", "path", json_stringn_nocheck(e->path.p, e->path.n), "type",
-                     type_name(e), "size", (json_int_t)e->size, "modified_at", opensandbox_time(at), "created_at",
-                     opensandbox_time(at), "owner", json_stringn_nocheck(e->owner.p, e->owner.n), "group",
+                     type_name(e), "size", (json_int_t)e->size, "modified_at", call_time(at), "created_at",
+                     call_time(at), "owner", json_stringn_nocheck(e->owner.p, e->owner.n), "group",
                      json_stringn_nocheck(e->group.p, e->group.n), "mode",
                      (json_int_t)mode_out(e->is_link ? e->link_mode : e->mode));
 }

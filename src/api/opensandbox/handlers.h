@@ -39,8 +39,6 @@ void opensandbox_digest(struct str text, char *to, size_t n);
 /* With a code that none of ours stands for. */
 void opensandbox_fail(struct call *c, int status, const char *code, const char *message);
 
-json_t *opensandbox_time(usec_t at); /* RFC 3339; NULL, so left out, for 0 */
-
 /* The page of a list that the query asks for; false: answered. */
 struct osb_page {
     uint64_t number, size, from, total;

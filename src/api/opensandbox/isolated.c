@@ -135,7 +135,7 @@ static json_t *isolated_json(const struct isolated *s, bool is_summary)
     bool is_dead = sandbox_info(s->nest)->state == SANDBOX_ENDED;
     usec_t now = clock_real(), used = MIN(isolated_used(s), now), idle = (usec_t)s->idle_s * USEC_PER_SEC;
     json_t *j = json_pack("{s:s,s:s,s:o,s:o}", "session_id", s->id, "status", is_dead ? "dead" : "active", "created_at",
-                          opensandbox_time(s->created), "last_run_at", opensandbox_time(used));
+                          call_time(s->created), "last_run_at", call_time(used));
 
     (void)json_object_set_new(j, "idle_remaining_seconds",
                               idle ? json_integer((json_int_t)((used + idle - MIN(now, used + idle)) / USEC_PER_SEC))
@@ -460,9 +460,8 @@ void isolated_run(struct call *c)
 
 void isolated_began(struct call *c, const char *id, usec_t started)
 {
-    call_value(
-        c, 202,
-        json_pack("{s:s,s:s,s:o}", "session_id", c->args[0].p, "run_id", id, "started_at", opensandbox_time(started)));
+    call_value(c, 202,
+               json_pack("{s:s,s:s,s:o}", "session_id", c->args[0].p, "run_id", id, "started_at", call_time(started)));
 }
 
 /* As of a command. */

@@ -90,9 +90,9 @@ json_t *lifecycle_sandbox(const struct sandbox *sb)
                             has_failed ? "PRE_START_FAILED"
                             : end.p    ? "ENTRYPOINT_ENDED"
                                        : i->end_cause,
-                            "message", end.p ? call_text(end) : NULL, "lastTransitionAt", opensandbox_time(i->started),
-                            "metadata", metadata_json(i), "createdAt", opensandbox_time(i->started), "expiresAt",
-                            opensandbox_time(i->state == SANDBOX_PAUSED ? 0 : i->end_at));
+                            "message", end.p ? call_text(end) : NULL, "lastTransitionAt", call_time(i->started),
+                            "metadata", metadata_json(i), "createdAt", call_time(i->started), "expiresAt",
+                            call_time(i->state == SANDBOX_PAUSED ? 0 : i->end_at));
 
     if (pool.p)
         (void)json_object_set_new(one, "allocation",
@@ -295,7 +295,7 @@ static void lifecycle_renew(struct call *c)
         call_refuse(c, ERR_INVALID_ARGUMENT, "expiresAt must be a time (RFC 3339) in the future");
     else if (call_ok(c, sandbox_set_timeout(c->sandbox, &c->actor, (at - now + USEC_PER_MS - 1) / USEC_PER_MS, false,
                                             &c->err)))
-        call_value(c, 200, json_pack("{s:o}", "expiresAt", opensandbox_time(sandbox_info(c->sandbox)->end_at)));
+        call_value(c, 200, json_pack("{s:o}", "expiresAt", call_time(sandbox_info(c->sandbox)->end_at)));
 }
 
 static void patch_metadata(struct call *c)
@@ -355,7 +355,7 @@ static json_t *snapshot_json(const struct template *t)
 {
     return json_pack("{s:s,s:s?,s:s?,s:{s:s,s:o*},s:o*}", "id", t->ref ? snapshot_tail(t->ref) : t->id, "sandboxId",
                      t->source, "name", snapshot_tail(t->name), "status", "state", "Ready", "lastTransitionAt",
-                     opensandbox_time(t->built), "createdAt", opensandbox_time(t->built));
+                     call_time(t->built), "createdAt", call_time(t->built));
 }
 
 static void on_snapshot(void *ctx, const struct template *t, const struct err *err)

@@ -82,7 +82,7 @@ static void operation_tell(struct call *c, const struct operation *p)
 {
     operation_answer(c, strcmp(p->state, CREATING) == 0 ? 202 : 200,
                      json_pack("{s:s,s:s,s:s,s:o}", "id", p->id, "kind", p->is_pty ? "pty" : "command", "state",
-                               p->state, "expires_at", opensandbox_time(p->expires)));
+                               p->state, "expires_at", call_time(p->expires)));
 }
 
 void operation_full(struct call *c)

@@ -240,10 +240,10 @@ json_t *pending_json(const struct pending *p)
     return json_pack("{s:s,s:{s:s,s:s,s:s,s:o},s:o,s:O?,s:O*,s:O*,s:o}", "id", p->id, "status", "state",
                      p->has_failed ? "Failed" : "Pending", "reason",
                      p->has_failed ? "IMAGE_PULL_FAILED" : "IMAGE_PULLING", "message",
-                     p->has_failed ? p->message : "the image is pulled", "lastTransitionAt",
-                     opensandbox_time(p->changed), "metadata", metadata ? json_incref(metadata) : json_object(),
-                     "image", json_object_get(p->body, "image"), "entrypoint", json_object_get(p->body, "entrypoint"),
-                     "extensions", json_object_get(p->body, "extensions"), "createdAt", opensandbox_time(p->created));
+                     p->has_failed ? p->message : "the image is pulled", "lastTransitionAt", call_time(p->changed),
+                     "metadata", metadata ? json_incref(metadata) : json_object(), "image",
+                     json_object_get(p->body, "image"), "entrypoint", json_object_get(p->body, "entrypoint"),
+                     "extensions", json_object_get(p->body, "extensions"), "createdAt", call_time(p->created));
 }
 
 struct pending *pending_find(struct call *c, struct str id)

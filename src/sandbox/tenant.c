@@ -328,11 +328,7 @@ static int act(struct core *core, const struct actor *actor, enum event_kind kin
 /* What came of it is in the store; or it is refused, and that is told. */
 static int act_end(struct core *core, uint64_t seq, enum event_kind kind, int r, struct err *err)
 {
-    if (r == 0)
-        r = keeper_commit(core->keeper, err);
-    if (r < 0)
-        action_fruitless(core, seq, kind, err);
-    return r;
+    return action_end(core, seq, kind, r < 0 ? r : keeper_commit(core->keeper, err), err);
 }
 
 static int put_limits(struct core *core, uint64_t number, const int64_t limits[static QUOTA_MAX], struct err *err)

@@ -327,15 +327,12 @@ int webhook_create(struct core *core, const struct actor *actor, const json_t *c
         return err_set(err, ERR_RESOURCE_EXHAUSTED, "there are %zu webhooks, and %d is the limit", n, WEBHOOKS_OF_ONE);
     if (hook_act(core, actor, EVENT_WEBHOOK_CREATE, config, tenant, &seq, err) < 0)
         return -1;
-    if (feed_bounds(core->config.events, &bounds, err) < 0) {
-        action_fruitless(core, seq, EVENT_WEBHOOK_CREATE, err);
+    if (action_end(core, seq, EVENT_WEBHOOK_CREATE, feed_bounds(core->config.events, &bounds, err), err) < 0)
         return -1;
-    }
     id_token(id + 3, WEBHOOK_ID_LEN - 3);
     struct hook *h = hook_new(all, id, tenant, json_deep_copy(config), bounds.last);
     (void)json_object_set_new(h->w.config, "created_at", json_integer((json_int_t)clock_real()));
-    if (hook_store(h, err) < 0) {
-        action_fruitless(core, seq, EVENT_WEBHOOK_CREATE, err);
+    if (action_end(core, seq, EVENT_WEBHOOK_CREATE, hook_store(h, err), err) < 0) {
         hook_free(h);
         return -1;
     }
@@ -379,10 +376,9 @@ int webhook_set(struct core *core, const struct actor *actor, struct str id, con
         return -1;
     }
     h->w.config = config;
-    if (hook_store(h, err) < 0) {
+    if (action_end(core, seq, EVENT_WEBHOOK_SET, hook_store(h, err), err) < 0) {
         h->w.config = before;
         json_decref(config);
-        action_fruitless(core, seq, EVENT_WEBHOOK_SET, err);
         return -1;
     }
     json_decref(before);
@@ -400,10 +396,9 @@ int webhook_remove(struct core *core, const struct actor *actor, struct str id, 
     uint64_t seq;
     if (!h || hook_act(core, actor, EVENT_WEBHOOK_REMOVE, h->w.config, h->w.tenant, &seq, err) < 0)
         return -1;
-    if (webhook_rows_delete(core->config.store, h->w.id, err) < 0 || keeper_commit(core->keeper, err) < 0) {
-        action_fruitless(core, seq, EVENT_WEBHOOK_REMOVE, err);
+    int r = webhook_rows_delete(core->config.store, h->w.id, err);
+    if (action_end(core, seq, EVENT_WEBHOOK_REMOVE, r < 0 ? r : keeper_commit(core->keeper, err), err) < 0)
         return -1;
-    }
     hook_free(h);
     return 0;
 }

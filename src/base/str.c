@@ -74,12 +74,25 @@ int str_hex_value(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-bool str_is_hex(struct str s)
+static bool str_set_has(const char *set, char c)
+{
+    for (; *set; set += set[1] == '-' && set[2] ? 3 : 1)
+        if (set[1] == '-' && set[2] ? c >= set[0] && c <= set[2] : c == set[0])
+            return true;
+    return false;
+}
+
+bool str_is_of(struct str s, const char *set)
 {
     for (size_t i = 0; i < s.n; i++)
-        if (str_hex_value(s.p[i]) < 0 || (s.p[i] >= 'A' && s.p[i] <= 'F'))
+        if (!str_set_has(set, s.p[i]))
             return false;
     return true;
+}
+
+bool str_is_hex(struct str s)
+{
+    return str_is_of(s, "0-9a-f");
 }
 
 bool str_split(struct str *s, char sep, struct str *ret_part)

@@ -251,10 +251,7 @@ static int set_registry(struct config *c, const struct config_field *f, struct s
 
 static int set_tier(struct config *c, const struct config_field *f, struct str value, struct err *err)
 {
-    bool ok = value.n > 0 && value.n < 16;
-    for (size_t i = 0; ok && i < value.n; i++)
-        ok = value.p[i] >= 'a' && value.p[i] <= 'z';
-    if (!ok)
+    if (value.n == 0 || value.n >= 16 || !str_is_of(value, "a-z"))
         return err_set(err, ERR_INVALID_ARGUMENT, "%s: \"%.*s\" is not the name of a tier", f->name,
                        STR_ARG_MAX(value, 64));
     return f->is_list ? config_add(c->tiers, &c->n_tiers, ARRAY_SIZE(c->tiers), f, value, err)
@@ -376,12 +373,7 @@ static int set_mirror(struct config *c, const struct config_field *f, struct str
 static int set_package(struct config *c, const struct config_field *f, struct str value, struct err *err)
 {
     /* Debian policy 5.6.1: lower case, digits, plus, minus, point; it never begins with a minus, so it is no option either. */
-    bool ok = value.n >= 2 && value.n <= 128;
-    for (size_t i = 0; ok && i < value.n; i++) {
-        char ch = value.p[i];
-        ok = (ch >= 'a' && ch <= 'z') || (ch >= '0' && ch <= '9') || (i > 0 && (ch == '+' || ch == '-' || ch == '.'));
-    }
-    if (!ok)
+    if (value.n < 2 || value.n > 128 || !str_is_of(value, "a-z0-9+.-") || strchr("+.-", value.p[0]))
         return err_set(err, ERR_INVALID_ARGUMENT, "%s: \"%.*s\" is not the name of a Debian package", f->name,
                        STR_ARG_MAX(value, 64));
     return config_add(c->template_packages, &c->n_template_packages, CONFIG_PACKAGES_MAX, f, value, err);

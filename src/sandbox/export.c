@@ -226,7 +226,7 @@ static int export_check(const json_t *json, struct err *err)
     JSON_FOREACH_MEMBER (name, one, headers) {
         const char *value = json_string_value(one);
         ok = ok && value && *name && strlen(name) + strlen(value) < EXPORT_TEXT_MAX &&
-             strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") == strlen(name);
+             str_is_of(str_of(name), "A-Za-z0-9_-");
         for (const char *c = ok ? value : ""; *c; c++)
             ok = ok && *c >= ' ' && *c < 0x7f;
     }

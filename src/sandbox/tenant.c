@@ -114,14 +114,9 @@ bool tenant_authenticate(struct core *core, struct str given, struct principal *
     return true;
 }
 
-static bool name_is(struct str name, size_t max, const char *more)
+static bool name_is(struct str name, size_t max, const char *set)
 {
-    for (size_t i = 0; i < name.n; i++) {
-        char c = name.p[i];
-        if (!(c >= 'a' && c <= 'z') && !(c >= '0' && c <= '9') && (!c || !strchr(more, c)))
-            return false;
-    }
-    return name.n && name.n <= max && name.p[0] != '-';
+    return name.n && name.n <= max && name.p[0] != '-' && str_is_of(name, set);
 }
 
 static int tenant_of_name(struct core *core, struct str name, struct tenant **ret_tenant, struct err *err)
@@ -360,7 +355,7 @@ int tenant_create(struct core *core, const struct actor *actor, struct str name,
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     uint64_t seq, number = 0;
     usec_t now = clock_real();
-    if (!name_is(name, TENANT_NAME_LEN_MAX, "-") || (name.p[0] >= '0' && name.p[0] <= '9'))
+    if (!name_is(name, TENANT_NAME_LEN_MAX, "a-z0-9-") || (name.p[0] >= '0' && name.p[0] <= '9'))
         return err_set(err, ERR_INVALID_ARGUMENT, "a tenant's name must be 1 to %d of [a-z0-9-], the first a letter",
                        TENANT_NAME_LEN_MAX);
     if (map_get(&all->by_name, name))
@@ -564,7 +559,7 @@ static void key_random(const struct tenants *all, char ret_key[static KEY_TEXT_L
 static int key_check(struct core *core, const struct principal *who, const struct key_spec *spec, struct err *err)
 {
     struct key *taken = key_find(core, who, spec->name);
-    if (!name_is(spec->name, KEY_NAME_LEN_MAX, "ABCDEFGHIJKLMNOPQRSTUVWXYZ._-") || str_starts(spec->name, STR("key-")))
+    if (!name_is(spec->name, KEY_NAME_LEN_MAX, "A-Za-z0-9._-") || str_starts(spec->name, STR("key-")))
         return err_set(err, ERR_INVALID_ARGUMENT,
                        "a key's name must be 1 to %d of [A-Za-z0-9._-], and not begin with '-' or 'key-'",
                        KEY_NAME_LEN_MAX);

@@ -457,10 +457,7 @@ bool command_runs(const struct opensandbox *o, const char *id)
 
 bool command_is_id(struct str id)
 {
-    for (size_t i = 0; i < id.n; i++)
-        if (!(id.p[i] >= 'a' && id.p[i] <= 'z') && !(id.p[i] >= '0' && id.p[i] <= '9'))
-            return false;
-    return id.n == COMMAND_ID_LEN;
+    return id.n == COMMAND_ID_LEN && str_is_of(id, "a-z0-9");
 }
 
 usec_t command_last(struct opensandbox *o, const struct sandbox *there)

@@ -7,7 +7,6 @@
 #include "sandbox/templates.h"
 #include "sandbox/volume/volumes.h"
 
-#include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -97,14 +96,8 @@ static int read_limits(const json_t *body, struct arena *a, struct sandbox_spec 
 
 static bool create_is_label(struct str s)
 {
-    for (size_t i = 0; i < s.n; i++) {
-        bool is_alnum = isalnum((unsigned char)s.p[i]);
-        bool is_inner = i > 0 && i + 1 < s.n && (s.p[i] == '-' || s.p[i] == '_' || s.p[i] == '.');
-
-        if (!is_alnum && !is_inner)
-            return false;
-    }
-    return s.n <= LABEL_MAX;
+    return s.n <= LABEL_MAX && str_is_of(s, "A-Za-z0-9._-") &&
+           (!s.n || (!strchr("._-", s.p[0]) && !strchr("._-", s.p[s.n - 1])));
 }
 
 static void add_metadata(struct osb_creation *r, const char *key, struct str value)

@@ -102,10 +102,7 @@ static void operation_instance(struct call *c, char to[static DIGEST_LEN + 1])
 
 static bool operation_is_token(struct str token)
 {
-    for (size_t i = 0; i < token.n; i++)
-        if (!token.p[i] || !strchr("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-", token.p[i]))
-            return false;
-    return token.n >= TOKEN_MIN && token.n <= TOKEN_MAX;
+    return token.n >= TOKEN_MIN && token.n <= TOKEN_MAX && str_is_of(token, "A-Za-z0-9_-");
 }
 
 /* What is known of it: the record, NULL for none, and the handle that it has or would have. False: answered. */

@@ -100,7 +100,7 @@ static char *kept_before(struct env *e, const char *name, const char *commit)
         if (!own || !str_starts(str_of(own), str_of(begins)))
             continue;
         const char *before = own + strlen(begins);
-        if (strspn(before, "0123456789abcdef") == strlen(before) &&
+        if (str_is_hex(str_of(before)) &&
             REPO_GIT(&e->repo, REPO_THEIRS, "merge-base", "--is-ancestor", before, commit) == 0)
             return mem_strdup(own);
     }

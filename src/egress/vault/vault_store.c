@@ -27,19 +27,10 @@ void secrets_fini(struct secrets *secrets)
     *secrets = SECRETS_NONE;
 }
 
-static bool is_letter(char c)
-{
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
-}
-
 bool secret_name_is_valid(struct str name)
 {
-    if (name.n == 0 || name.n > SECRET_NAME_MAX || !is_letter(name.p[0]))
-        return false;
-    for (size_t i = 1; i < name.n; i++)
-        if (!is_letter(name.p[i]) && !(name.p[i] >= '0' && name.p[i] <= '9') && name.p[i] != '.' && name.p[i] != '-')
-            return false;
-    return true;
+    return name.n > 0 && name.n <= SECRET_NAME_MAX && str_is_of(str_n(name.p, 1), "A-Za-z_") &&
+           str_is_of(name, "A-Za-z0-9_.-");
 }
 
 static struct box_label secret_label(const struct secret *one)

@@ -14,13 +14,8 @@ enum { CONFIG_JSON_MAX = 192 * 1024 }; /* of what is passed on: it must fit a li
 
 static bool take_word(struct str part, char ret_word[static PLATFORM_PART_MAX])
 {
-    if (part.n == 0 || part.n >= PLATFORM_PART_MAX)
+    if (part.n == 0 || part.n >= PLATFORM_PART_MAX || !str_is_of(part, "a-z0-9_.-"))
         return false;
-    for (size_t i = 0; i < part.n; i++) {
-        char c = part.p[i];
-        if (!(c >= 'a' && c <= 'z') && !(c >= '0' && c <= '9') && c != '_' && c != '-' && c != '.')
-            return false;
-    }
     memcpy(ret_word, part.p, part.n);
     ret_word[part.n] = '\0';
     return true;

@@ -28,14 +28,7 @@ enum { TOKEN_LEN = 40, RETRY_MS = 50, RETRIES_MAX = 100, VOLUMES_MAX = 65536, US
 
 static bool name_is(struct str name)
 {
-    for (size_t i = 0; i < name.n; i++) {
-        char c = name.p[i];
-        bool ok = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' ||
-                  c == '-';
-        if (!ok)
-            return false;
-    }
-    return name.n && name.n <= VOLUME_NAME_MAX;
+    return name.n && name.n <= VOLUME_NAME_MAX && str_is_of(name, "A-Za-z0-9._-");
 }
 
 static char *name_key(uint64_t tenant, struct str name)

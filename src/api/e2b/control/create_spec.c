@@ -6,17 +6,9 @@
 
 #include <ctype.h>
 
-static bool create_spec_is_name(struct str s, const char *more)
+static bool create_spec_is_name(struct str s, const char *set)
 {
-    if (s.n == 0)
-        return false;
-    for (size_t i = 0; i < s.n; i++) {
-        char c = s.p[i];
-
-        if (!(c >= 'a' && c <= 'z') && !(c >= '0' && c <= '9') && (c == '\0' || !strchr(more, c)))
-            return false;
-    }
-    return true;
+    return s.n > 0 && str_is_of(s, set);
 }
 
 int template_ref_read(struct str given, struct arena *arena, struct str *ret_ref, struct err *err)
@@ -32,7 +24,7 @@ int template_ref_read(struct str given, struct arena *arena, struct str *ret_ref
     if (colon >= 0) {
         tag = str_sub(name, (size_t)colon + 1);
         name.n = (size_t)colon;
-        if (!create_spec_is_name(tag, "-_."))
+        if (!create_spec_is_name(tag, "a-z0-9_.-"))
             return err_set(err, ERR_INVALID_ARGUMENT, "Invalid template reference: invalid tag: %.*s", STR_ARG(tag));
         if (str_eq(tag, STR("default")))
             trimmed.n = name.n;
@@ -41,11 +33,11 @@ int template_ref_read(struct str given, struct arena *arena, struct str *ret_ref
     if (slash >= 0) {
         namespace = str_n(name.p, (size_t)slash);
         name = str_sub(name, (size_t)slash + 1);
-        if (!create_spec_is_name(namespace, "-_"))
+        if (!create_spec_is_name(namespace, "a-z0-9_-"))
             return err_set(err, ERR_INVALID_ARGUMENT, "Invalid template reference: invalid namespace: %.*s",
                            STR_ARG(namespace));
     }
-    if (!create_spec_is_name(name, "-_."))
+    if (!create_spec_is_name(name, "a-z0-9_.-"))
         return err_set(err, ERR_INVALID_ARGUMENT, "Invalid template reference: invalid template ID: %.*s",
                        STR_ARG(given));
     *ret_ref = str_n(lower, trimmed.n);

@@ -99,8 +99,7 @@ void pending_begin(struct call *c, struct str uri);
 struct pending *pending_find(struct call *c, struct str id);     /* NULL: none, or not for who asks */
 const char *pending_token(struct opensandbox *o, struct str id); /* NULL: none */
 json_t *pending_json(const struct pending *p);
-void pending_each(struct call *c, bool (*fits)(void *ctx, const char *state, const json_t *metadata), void *ctx,
-                  json_t *(*take)(void *ctx));
+void pending_each(struct call *c, json_t *(*to)(void *ctx, const char *state, const json_t *metadata), void *ctx);
 void pending_remove(struct call *c, struct pending *p);
 
 /* create.c */

@@ -154,9 +154,10 @@ static bool lifecycle_list_one(void *ctx, struct sandbox *sb)
     return true;
 }
 
-static bool list_pending_fits(void *ctx, const char *state, const json_t *metadata)
+/* Where it goes; NULL: it is not asked for. */
+static json_t *list_pending(void *ctx, const char *state, const json_t *metadata)
 {
-    const struct filter *f = ctx;
+    struct filter *f = ctx;
     bool fits = is_state(f, state);
 
     for (size_t k = 0; k < f->n_metadata; k++) {
@@ -164,14 +165,7 @@ static bool list_pending_fits(void *ctx, const char *state, const json_t *metada
 
         fits &= value && str_eqc(f->metadata[k].value, json_string_value(value));
     }
-    return fits;
-}
-
-static json_t *list_pending_take(void *ctx)
-{
-    struct filter *f = ctx;
-
-    return page_takes(&f->page) ? f->page.items : NULL;
+    return fits && page_takes(&f->page) ? f->page.items : NULL;
 }
 
 /* state=A&state=B */
@@ -222,7 +216,7 @@ static void list_sandboxes(struct call *c)
     } else if (read_filter(c, &f, &err) < 0) {
         opensandbox_fail(c, 400, "INVALID_METADATA_FORMAT", err.msg);
     } else if (page_begin(c, &f.page)) {
-        pending_each(c, list_pending_fits, &f, list_pending_take);
+        pending_each(c, list_pending, &f);
         access_each_sandbox(c, lifecycle_list_one, &f);
         page_answer(c, &f.page);
     }

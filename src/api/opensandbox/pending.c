@@ -260,16 +260,14 @@ const char *pending_token(struct opensandbox *o, struct str id)
     return p ? p->token : NULL;
 }
 
-void pending_each(struct call *c, bool (*fits)(void *ctx, const char *state, const json_t *metadata), void *ctx,
-                  json_t *(*take)(void *ctx))
+void pending_each(struct call *c, json_t *(*to)(void *ctx, const char *state, const json_t *metadata), void *ctx)
 {
-    MAP_FOREACH (struct pending, p, &lifecycle_of(c)->pending) {
-        json_t *to = pending_find(c, str_of(p->id)) &&
-                             fits(ctx, p->has_failed ? "Failed" : "Pending", json_object_get(p->body, "metadata"))
-                         ? take(ctx)
-                         : NULL;
-        if (to)
-            (void)json_array_append_new(to, pending_json(p));
+    MAP_FOREACH (const struct pending, p, &lifecycle_of(c)->pending) {
+        json_t *list = pending_find(c, str_of(p->id))
+                           ? to(ctx, p->has_failed ? "Failed" : "Pending", json_object_get(p->body, "metadata"))
+                           : NULL;
+        if (list)
+            (void)json_array_append_new(list, pending_json(p));
     }
 }
 

@@ -284,10 +284,14 @@ def test_forks_go_on_with_its_memory(world, machines, server):
 @pytest.fixture(scope="module")
 def clones(machines):
     """What is to differ, of three forks and two that go on from a snapshot, the second of them as what was made ahead."""
+    def e2b(path, body):
+        headers = {"X-API-KEY": (machines.state / "key").read_text().strip(), "Content-Type": "application/json"}
+        status, _, answer = machines.request("POST", path, body, headers)
+        assert status in (200, 201), answer
+        return answer
+
     def created(template):
-        status, _, made = machines.request("POST", "/v2/sandboxes", {"templateID": template, "metadata": {"cove.tier": "microvm"}, "network": {"allowPublicTraffic": False}})
-        assert status == 201, made
-        return made["sandboxID"]
+        return e2b("/v2/sandboxes", {"templateID": template, "metadata": {"cove.tier": "microvm"}, "network": {"allowPublicTraffic": False}})["sandboxID"]
 
     def inside(sandbox, command):
         done = machines.cove("exec", "-u", "root", sandbox, "--", "sh", "-c", command)
@@ -298,7 +302,7 @@ def clones(machines):
     ids = forked(machines, first, 3)
     snapshot = machines.request("POST", f"/cove/v1/sandboxes/{first}/snapshots", {"memory": True})[2]["ref"]
     ids += [created(snapshot) for _ in range(2)]
-    yield [facts(inside, machines.request("POST", f"/sandboxes/{sandbox}/connect", {"timeout": 600})[2], sandbox, wait_until) for sandbox in ids]
+    yield [facts(inside, e2b(f"/sandboxes/{sandbox}/connect", {"timeout": 600}), sandbox, wait_until) for sandbox in ids]
     for sandbox in (first, *ids):
         machines.cove("rm", sandbox)
     machines.request("DELETE", f"/cove/v1/snapshots?ref={snapshot}")

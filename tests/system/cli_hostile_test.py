@@ -25,14 +25,16 @@ KINDS = ("exec.start", "exec.output", "exec.exit", "net.open", "net.close", "net
 COMMANDS = [["ls"], ["ls", "-q"], ["log", ID], ["logs", ID], ["net", ID], ["log", "--verify", ID], ["policy", "show", ID], ["policy", "check", ID, "https://a.test/"],
             ["policy", "set", ID, "--net", "deny"], ["pool"], ["gc"], ["template", "ls"], ["template", "ls", "-q"], ["template", "show", "x"], ["volume", "ls"],
             ["volume", "ls", "-q"], ["volume", "create", "x"], ["snapshot", "ls"], ["snapshot", "ls", "-q"], ["snapshot", ID], ["fork", ID], ["diff", ID], ["version"],
-            ["pause", ID], ["rm", "--all"], ["warm", "x", "1"], ["exec", ID, "true"], ["run", "true"], ["cp", f"{ID}:x", "out"], ["exec", "i", "true"]]
+            ["pause", ID], ["rm", "--all"], ["warm", "x", "1"], ["exec", ID, "true"], ["run", "true"], ["cp", f"{ID}:x", "out"], ["exec", "i", "true"],
+            ["docker", "ps", "-a"], ["docker", "ps", "-a", "--format", "{{.Command}} {{json .}}"], ["docker", "images"], ["docker", "inspect", "x"], ["docker", "rm", "-f", "x"],
+            ["docker", "run", "x", "true"]]
 
 
 def content(value):
     """An answer that has every member that any command looks for, all of them this."""
     one = {name: value for name in MEMBERS}
     deep = {**one, **{name: [one, value] for name in LISTS}, "data": {**one, "output": [{"stdout": value, "stderr": value, "pty_base64": value}], "args": [value]},
-            "metadata": {"k": value}, "sandbox": one, "error_": one}
+            "metadata": dict.fromkeys(("k", "docker.image", "docker.name", "docker.command"), value), "sandbox": one, "error_": one}
     return {**deep, **{name: [deep] for name in LISTS}, "build": deep, "probes": [deep]}
 
 
@@ -127,9 +129,9 @@ def test_what_is_no_answer_is_an_error_or_nothing(liar, body):
     for status in (200, 404):
         liar.answer_to = lambda path: (status, body)
         for command in COMMANDS:
-            done = liar.cove(*command, "--json") if command[0] not in ("exec", "run") else liar.cove(*command)
+            done = liar.cove(*command, "--json") if command[0] not in ("exec", "run", "docker") else liar.cove(*command)
             assert 0 <= done.returncode < 128, (command, done)
-            for line in done.stdout.splitlines() + (done.stderr.splitlines() if command[0] not in ("exec", "run") else []):
+            for line in done.stdout.splitlines() + (done.stderr.splitlines() if command[0] not in ("exec", "run", "docker") else []):
                 json.loads(line)
 
 

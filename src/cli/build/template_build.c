@@ -655,18 +655,25 @@ int template_build_aside(struct context *ctx, int (*make)(struct context *ctx, v
     return r;
 }
 
-int template_build_first(struct context *ctx, struct service *s, const char *name,
+int template_build_first(struct context *ctx, struct service *s, const char *name, bool may_be_snapshot,
                          int (*make)(struct context *ctx, void *arg), void *arg)
 {
     AUTO_FREE char *target = service_path(ctx, "/cove/v1/templates?ref=", name, "");
     AUTO_JSON json_t *found = NULL;
     if (!target)
         return -1;
-    if (service_call(s, "GET", target, NULL, NULL, &found) == 0)
-        return 0;
+    if (service_call(s, "GET", target, NULL, NULL, &found) == 0) {
+        const json_t *one = json_array_get(json_object_get(found, "templates"), 0);
+        return may_be_snapshot || !json_is_true(json_object_get(one, "snapshot"))
+                   ? 0
+                   : err_set(&ctx->err, ERR_FAILED_PRECONDITION,
+                             "the template %.60s is a snapshot, and not what was to be built: 'cove snapshot rm' "
+                             "removes it",
+                             name);
+    }
     if (ctx->err.code != ERR_NOT_FOUND)
         return -1;
     ctx->err.code = ERR_OK;
-    (void)fprintf(stderr, "cove %s: the template %s is built first, this once\n", ctx->command->name, name);
+    terminal_note("cove %s: the template %s is built first, this once", ctx->command->name, name);
     return template_build_aside(ctx, make, arg);
 }

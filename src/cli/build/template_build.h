@@ -30,6 +30,9 @@ int template_build_run(struct context *ctx, struct template_build_options *optio
 /* Calls `make`, what is written to stdout meanwhile going to stderr. What it returns. */
 int template_build_aside(struct context *ctx, int (*make)(struct context *ctx, void *arg), void *arg);
 
-/* The same for a template that isn't there yet, and is told to be made. -1: ctx->err. */
-int template_build_first(struct context *ctx, struct service *s, const char *name,
+/*
+ * The same for a template that isn't there yet, and is told to be made. A snapshot of that name is somebody's: it does
+ * if may_be_snapshot. -1: ctx->err.
+ */
+int template_build_first(struct context *ctx, struct service *s, const char *name, bool may_be_snapshot,
                          int (*make)(struct context *ctx, void *arg), void *arg) WARN_UNUSED;

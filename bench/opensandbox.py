@@ -119,7 +119,7 @@ def upload(bench, api):
         ("metadata", "application/json", metadata + "\r\n"), ("file", "application/octet-stream", ""))).encode()
     tail, rates = b"\r\n--bench--\r\n", []
     before = {}
-    for pid in (bench.service.worker(), bench.service.pid, *bench.service.agents()):
+    for pid in (bench.service.worker(), bench.service.coved(), *bench.service.agents()):
         with contextlib.suppress(OSError, KeyError):  # of a sandbox that just ends
             forget_peak(pid)
             before[pid] = rss(pid)

@@ -149,7 +149,7 @@ def crowd(bench):
 
     def figures(least):
         service.settle()
-        return {"agents": sum(pss(p) for p in service.agents(least)), "cove-api": rss(service.worker()), "coved": rss(service.pid),
+        return {"agents": sum(pss(p) for p in service.agents(least)), "cove-api": rss(service.worker()), "coved": rss(service.coved()) + rss(service.pid),
                 "kernel": kernel_memory()}
 
     before = figures(0)
@@ -235,7 +235,7 @@ def files(bench):
     """1 GiB up and down through /files as octet-stream; what our processes grow by meanwhile."""
     report, load, service = bench.report, bench.load, bench.service
     size, sandbox, path = (128 if bench.quick else 1024) * MIB, bench.sandbox(), "/home/user/large"
-    watched = {"cove-api": service.worker(), "coved": service.pid, **{f"agent {pid}": pid for pid in service.agents()}}
+    watched = {"cove-api": service.worker(), "coved": service.coved(), **{f"agent {pid}": pid for pid in service.agents()}}
     before = {name: rss(pid) for name, pid in watched.items()}
     for pid in watched.values():
         forget_peak(pid)
@@ -354,7 +354,7 @@ def rest(bench):
     """Memory of our processes, nothing having happened yet."""
     service = bench.service
     service.settle()
-    found = {"cove-api": (rss(service.worker()), 20), "coved": (rss(service.pid), 4)}
+    found = {"cove-api": (rss(service.worker()), 20), "coved": (rss(service.coved()), 4), "keeper": (rss(service.pid), None)}
     bench.load.numbers("exec", 1, *bench.sandbox())
     service.settle()
     found["cove-agent"] = max(rss(p) for p in service.agents()), 2

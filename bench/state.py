@@ -160,7 +160,7 @@ def density(bench):
     def figures(least):
         bench.service.settle()
         return {"agents": sum(pss(p) for p in bench.service.agents(least)), "cove-api": rss(bench.service.worker()),
-                "coved": rss(bench.service.pid), "kernel": kernel_memory()}
+                "coved": rss(bench.service.coved()) + rss(bench.service.pid), "kernel": kernel_memory()}
 
     before, ids, walls = figures(1), [], 0.0
     for at in range(0, n, 100):

@@ -2,9 +2,12 @@
 """cove env: copies of a repository in sandboxes, and what comes back of them."""
 
 import concurrent.futures
-import contextlib
+import itertools
 import json
 import os
+import shlex
+import shutil
+import signal
 import subprocess
 
 import pytest
@@ -13,6 +16,7 @@ from service import wait_until
 from terminal import Terminal
 
 MARK = "ran-here"
+LONG = bool(os.environ.get("LONG")) # twice the points at which a command is killed
 
 
 @pytest.fixture(scope="module")
@@ -428,15 +432,33 @@ def test_nothing_runs_here_whatever_git_becomes_inside(service, repo, tmp_path, 
     env(service, repo, "abort", "evil")
 
 
-def test_killed_at_each_point(service, repo):
-    """Whenever a command is killed: nothing that had come back is lost, what is inside comes back with the next one, and gc leaves nothing half-made."""
+STOPPED_GIT = """#!/bin/sh
+echo >> {0}/calls
+n=$(wc -l < {0}/calls)
+read -r at when < {0}/kill
+[ "$n $when" = "$at before" ] && kill -9 $PPID && exit 1
+{1} "$@"
+status=$?
+[ "$n $when" = "$at after" ] && kill -9 $PPID
+exit $status
+"""
+
+
+def test_killed_at_each_point(service, repo, tmp_path):
+    """Killed before each git that a command starts (LONG: and after each): nothing that had come back is lost, what is inside comes back with the
+    next one, and gc leaves nothing half-made."""
     (repo / ".cove").mkdir()
     (repo / ".cove/env.yaml").write_text("checks: ['true']\n")
     git(repo, "add", ".")
     git(repo, "commit", "-q", "-m", "settings")
     env(service, repo, "create", "kept")
-    inside(service, repo, "kept", "echo a > a; git add a; git commit -q -m a")
-    known, points, first = {git(repo, "rev-parse", "cove/kept")}, 0, service.sandboxes()[0]["id"]
+    change = "echo $$ >> a; git add a; git commit -q -m a; git rev-parse HEAD"
+    known, first, points = {inside(service, repo, "kept", change).stdout.strip()}, service.sandboxes()[0]["id"], {}
+    stop = tmp_path / "bin"
+    stop.mkdir()
+    (stop / "git").write_text(STOPPED_GIT.format(shlex.quote(str(stop)), shutil.which("git")))
+    (stop / "git").chmod(0o755)
+    stopped = {"PATH": f"{stop}:{os.environ['PATH']}"}
 
     def whole(name):
         """All of its refs or none, and the sandbox with them."""
@@ -447,28 +469,36 @@ def test_killed_at_each_point(service, repo):
              "commit": ["commit", "kept", "-m", "c"], "propose": ["propose", "kept"], "rebase": ["rebase", "kept"], "apply": ["apply", "kept"],
              "gc": ["gc"]}
     for word, arguments in forms.items():
-        for part in range(4):
-            running = service.popen("env", "--repo", repo, *arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                running.wait(0.03 + 0.13 * part)
-            running.kill()
-            running.wait()
-            points += 1
+        for point in itertools.count():
+            at, when = (point // 2 + 1, ("before", "after")[point % 2]) if LONG else (point + 1, "before")
+            if word == "apply":
+                env(service, repo, "propose", "kept")
+            if word == "commit":
+                inside(service, repo, "kept", "echo more >> c")
+            if word == "rebase":
+                git(repo, "commit", "-q", "--allow-empty", "-m", "on")
+            (stop / "calls").write_text("")
+            (stop / "kill").write_text(f"{at} {when}\n")
+            done = service.cove("env", "--repo", repo, *arguments, env=stopped)
             # What it was running goes on without it.
             assert word != "apply" or wait_until(lambda: not (repo / ".git/index.lock").exists() and git(repo, "status", "--short") == "")
             env(service, repo, "gc")
-            assert whole("made") and whole("kept"), word
+            assert whole("made") and whole("kept"), (word, at, when)
             assert not list((repo / ".git").glob("cove-in-*")) and len(git(repo, "worktree", "list").splitlines()) == 1
             if git(repo, "rev-parse", "-q", "--verify", "cove/made", check=False):
                 env(service, repo, "abort", "made")
             here = [s["metadata"]["cove.env"] for s in service.sandboxes()]
-            assert set(here) == {"kept"} and (word == "propose" or len(here) == 1), word # a fork for checks ends by itself, later
+            assert set(here) == {"kept"} and (word == "propose" or len(here) == 1), (word, at, when) # a fork for checks ends by itself, later
             for fork in {s["id"] for s in service.sandboxes()} - {first}:
                 service.cove("rm", fork)
-            inner = inside(service, repo, "kept", "git rev-parse HEAD").stdout.strip()
-            assert git(repo, "rev-parse", "cove/kept") == inner, word # nothing is left inside alone
+            inner = inside(service, repo, "kept", change).stdout.strip().splitlines()[-1]
+            assert git(repo, "rev-parse", "cove/kept") == inner, (word, at, when) # nothing is left inside alone
             known.add(inner)
-    assert points == 32 and all(git(repo, "cat-file", "-t", commit) == "commit" for commit in known)
+            if done.returncode != -signal.SIGKILL:
+                assert done.returncode == 0, (word, at, when, done.stderr)
+                points[word] = point
+                break
+    assert all(points.values()) and sum(points.values()) > 20 and all(git(repo, "cat-file", "-t", commit) == "commit" for commit in known)
     assert git(repo, "fsck", "--strict", "--no-dangling") == "" and env(service, repo, "gc").stdout == "0 left-over directories removed\n"
     env(service, repo, "abort", "kept")
 

@@ -6,12 +6,16 @@ Playwright over its port. Both are built in one service, since they share their 
 
 import base64
 import http.client
+import http.server
 import json
 import os
+import shutil
 import subprocess
+import threading
 
 import pytest
 from conftest import environment
+from leaks import own_service
 from service import BUILD
 
 SEEN = BUILD / "test" / "screens"
@@ -89,11 +93,56 @@ await assert.rejects(chromium.connectOverCDP(process.env.E2B_API_URL, { headers:
 await sandbox.kill()
 console.log('good')
 """
+# A page of another site tries all that a page can, in a browser of this machine: read, write, show, open. argv: the page, the service, the sandbox's name.
+CROSS_SITE = r"""
+import assert from 'node:assert'
+import { chromium } from 'playwright-core'
+const [page_url, ...targets] = process.argv.slice(2)
+const browser = await chromium.launch({ executablePath: process.env.CHROMIUM, args: ['--no-sandbox'] })
+for (const target of targets) {
+  let page = await browser.newPage()
+  await page.goto(page_url)
+  const told = await page.evaluate(async target => {
+    const tried = {}
+    const file = `${target}/files?username=root&path=`
+    const form = new FormData()
+    form.append('file', new Blob(['stolen']), 'written')
+    for (const [name, url, init] of [['read', file + '/home/user/file', {}], ['credentials', file + '/home/user/file', { credentials: 'include' }],
+                                     ['write', file + '/home/user/written', { method: 'POST', body: form }],
+                                     ['list', `${target}/process.Process/List`, { method: 'POST', body: '{}' }], ['sandboxes', `${target}/sandboxes`, {}]]) {
+      for (const mode of ['cors', 'no-cors']) {
+        try {
+          const answer = await fetch(url, { ...init, mode })
+          tried[`${name} ${mode}`] = answer.type == 'opaque' ? 'opaque' : answer.status
+        } catch { tried[`${name} ${mode}`] = 'failed' }
+      }
+    }
+    const shown = what => new Promise(done => { what.onload = () => done('shown'); what.onerror = () => done('failed'); document.body.append(what) })
+    tried.image = await shown(Object.assign(new Image(), { src: file + '/home/user/image.svg' }))
+    tried.script = await shown(Object.assign(document.createElement('script'), { src: file + '/home/user/script.js' }))
+    tried.ran = window.ran === true
+    return tried
+  }, target)
+  console.log(JSON.stringify(told))
+  page = await browser.newPage()
+  await page.goto(page_url)
+  const refused = page.waitForResponse(answer => answer.url().includes('/files'))
+  await page.evaluate(target => { location = `${target}/files?username=root&path=/home/user/page.html` }, target)
+  console.log((await refused).status())
+}
+await browser.close()
+"""
 
 
 @pytest.fixture(scope="module")
 def service(added):
     with added("desktop", "browser") as service:
+        yield service
+
+
+@pytest.fixture
+def own():
+    with own_service("site") as service:
         yield service
 
 
@@ -137,3 +186,37 @@ def test_a_browser_is_driven_from_outside(service, sdk):
     assert done.stdout == "good\n", done.stderr[-3000:]
     size, colours, at = look(sdk, "browser")
     assert size == (800, 600) and at == {"10,10": [255, 0, 0], "700,20": [255, 255, 255]} and colours > 50, "coloured pictures of letters"
+
+
+def test_a_page_of_another_site_gets_nothing(own, sdk):
+    """In a real browser, with an open sandbox, the only one: neither by the service's address nor by the sandbox's name."""
+    chromium = shutil.which("chromium")
+    if not chromium:
+        pytest.skip("there is no Chromium on this machine: apt-get install chromium")
+
+    class Page(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(b"<!doctype html><body>evil</body>")
+
+        def log_message(self, *_):
+            pass
+
+    service, sandbox = own, own.create(secure=False)
+    fill = "cd /home/user; echo mine > file; echo '<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"9\" height=\"9\"/>' > image.svg; echo 'window.ran = true' > script.js; echo hello > page.html"
+    assert service.cove("exec", sandbox, "--", "sh", "-c", fill).returncode == 0
+    name = f"http://49983-{sandbox}.localhost:{service.port}"
+    (sdk[1] / "cross-site.mjs").write_text(CROSS_SITE)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        done = subprocess.run(["node", sdk[1] / "cross-site.mjs", f"http://evil.localhost:{server.server_port}/", service.url, name], stdin=subprocess.DEVNULL, capture_output=True,
+                              text=True, timeout=300, check=False, env=environment(service, PATH=sdk[2], CHROMIUM=chromium))
+        server.shutdown()
+    assert done.returncode == 0, done.stderr[-3000:]
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    for tried, status in zip(lines[::2], lines[1::2], strict=True):
+        assert status in (401, 403) and not tried.pop("ran"), lines
+        assert all(result in ("failed", "opaque", 401, 403, 404) for result in tried.values()), lines
+    assert len(lines) == 4 and service.cove("exec", sandbox, "--", "ls", "/home/user").stdout.split() == ["file", "image.svg", "page.html", "script.js"]

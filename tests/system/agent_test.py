@@ -112,7 +112,8 @@ def test_the_first_start_builds_the_template(service, repo, tmp_path):
 def test_a_snapshot_is_no_template_of_a_kit(service, repo):
     """Whoever works in a sandbox, by MCP, may give a snapshot any name that is free."""
     (service.kits / "planted.yaml").write_text("summary: x\ntemplate: planted\ncommand: ['true']\n")
-    box = service.cove("run", "-d").stdout.strip()
+    assert service.cove("run", "--keep", "true").returncode == 0
+    box = service.sandboxes()[0]["id"]
     assert service.cove("snapshot", box, "planted").returncode == 0
     refused = agent(service, repo, "planted", status=125)
     assert "planted is a snapshot" in refused.stderr, refused

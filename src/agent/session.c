@@ -64,10 +64,8 @@ static void trim(struct agent_session *s)
 
 static void agent_session_drop(struct agent_session *s)
 {
-    struct agent_stream *st;
-    size_t it = 0;
     s->broken = true; /* what the verbs say while they are closed goes nowhere */
-    while ((st = map_next(&s->streams, &it))) {
+    MAP_FOREACH (struct agent_stream, st, &s->streams) {
         list_remove(&st->ready);
         if (st->verb->fini)
             st->verb->fini(st);

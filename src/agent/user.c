@@ -157,7 +157,7 @@ int user_lookup(const struct user_files *files, struct str name, bool want_group
     if (!u->name && str_eqc(name, "root"))
         *u = (struct user){.name = mem_strdup("root"), .home = mem_strdup("/root"), .shell = mem_strdup("/bin/sh")};
     if (!u->name)
-        return failure_set(f, ERR_UNAUTHENTICATED, "invalid username: '%.*s'", (int)MIN(name.n, (size_t)256), name.p);
+        return failure_set(f, ERR_UNAUTHENTICATED, "invalid username: '%.*s'", STR_ARG_MAX(name, 256));
     u->groups[u->n_groups++] = u->gid;
     if (want_groups)
         add_groups(files->group, u);
@@ -180,7 +180,7 @@ int user_path(const struct user *u, struct str path, char ret_path[static PATH_T
         if (path.n > 1 && path.p[1] != '/')
             return failure_set(f, ERR_INVALID_ARGUMENT,
                                "failed to expand path '%.*s' for user '%s': cannot expand user-specific home dir",
-                               (int)MIN(path.n, (size_t)PATH_TEXT_MAX), path.p, u->name);
+                               STR_ARG_MAX(path, PATH_TEXT_MAX), u->name);
         path = str_sub(path, MIN(path.n, (size_t)2));
         while (path.n && path.p[0] == '/')
             path = str_sub(path, 1);

@@ -50,12 +50,7 @@ void id_port_alias(char ret_alias[static ID_SANDBOX_LEN + 1])
 
 static bool id_is(struct str s, char first)
 {
-    if (s.n != ID_SANDBOX_LEN || s.p[0] != first)
-        return false;
-    for (size_t i = 1; i < s.n; i++)
-        if (!((s.p[i] >= 'a' && s.p[i] <= 'z') || (s.p[i] >= '0' && s.p[i] <= '9')))
-            return false;
-    return true;
+    return s.n == ID_SANDBOX_LEN && s.p[0] == first && str_is_of(s, "a-z0-9");
 }
 
 bool id_is_sandbox(struct str s)

@@ -32,3 +32,16 @@ static inline size_t map_count(const struct map *m)
 
 /* Iteration: size_t it = 0; while ((v = map_next(m, &it))). The map must not change meanwhile. */
 void *map_next(const struct map *m, size_t *it);
+
+/* The same as a loop; two of them, as in base/list.h. */
+#define MAP_FOREACH(type, var, m)                                                                                      \
+    for (size_t var##_it_ = 0, var##_goes_on_ = 1; var##_goes_on_;)                                                    \
+        for (type *var = (var##_goes_on_ = 0, map_next((m), &var##_it_)); var; var = NULL, var##_goes_on_ = 1)
+
+/* Any of its values: for loops that take one out at a time. NULL: it is empty. */
+static inline void *map_any(const struct map *m)
+{
+    size_t it = 0;
+
+    return map_next(m, &it);
+}

@@ -93,8 +93,36 @@ static void test_edges(void **state)
     map_fini(&m);
 }
 
+static void test_loops(void **state)
+{
+    struct map m = MAP_INIT;
+    int all[5] = {1, 2, 3, 4, 5}, sum = 0, n = 0;
+
+    (void)state;
+    MAP_FOREACH (int, one, &m)
+        fail_msg("an empty map has %d", *one);
+    assert_null(map_any(&m));
+    for (size_t i = 0; i < ARRAY_SIZE(all); i++)
+        (void)map_put_u64(&m, (uint64_t)all[i], &all[i]);
+    MAP_FOREACH (const int, one, &m) {
+        if (*one == 3)
+            continue;
+        sum += *one;
+    }
+    assert_int_equal(sum, 12);
+    MAP_FOREACH (int, one, &m)
+        if (++n == 2)
+            break;
+    assert_int_equal(n, 2);
+    for (int *one; (one = map_any(&m)); n++)
+        assert_ptr_equal(map_del_u64(&m, (uint64_t)*one), one);
+    assert_int_equal(n, 7);
+    map_fini(&m);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_against_a_model), cmocka_unit_test(test_edges)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_against_a_model), cmocka_unit_test(test_edges),
+                                       cmocka_unit_test(test_loops)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -50,6 +50,51 @@ struct str str_sub(struct str s, size_t from)
     return (struct str){s.p + from, s.n - from};
 }
 
+struct str str_before(struct str s, char c)
+{
+    ssize_t at = str_find_char(s, c);
+    return str_n(s.p, at < 0 ? s.n : (size_t)at);
+}
+
+void str_hex(const void *bytes, size_t n, char *ret_text)
+{
+    for (size_t i = 0; i < n; i++) {
+        unsigned char c = ((const unsigned char *)bytes)[i];
+        *ret_text++ = "0123456789abcdef"[c >> 4];
+        *ret_text++ = "0123456789abcdef"[c & 15];
+    }
+    *ret_text = '\0';
+}
+
+int str_hex_value(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    c |= 0x20;
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+static bool str_set_has(const char *set, char c)
+{
+    for (; *set; set += set[1] == '-' && set[2] ? 3 : 1)
+        if (set[1] == '-' && set[2] ? c >= set[0] && c <= set[2] : c == set[0])
+            return true;
+    return false;
+}
+
+bool str_is_of(struct str s, const char *set)
+{
+    for (size_t i = 0; i < s.n; i++)
+        if (!str_set_has(set, s.p[i]))
+            return false;
+    return true;
+}
+
+bool str_is_hex(struct str s)
+{
+    return str_is_of(s, "0-9a-f");
+}
+
 bool str_split(struct str *s, char sep, struct str *ret_part)
 {
     if (!s->p)

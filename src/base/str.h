@@ -13,7 +13,8 @@ struct str {
 
 #define STR(literal) ((struct str){"" literal, sizeof(literal) - 1})
 #define STR_NULL ((struct str){NULL, 0})
-#define STR_ARG(s) ((int)(s).n), ((s).p) /* for "%.*s" */
+#define STR_ARG(s) ((int)(s).n), ((s).p)                              /* for "%.*s" */
+#define STR_ARG_MAX(s, max) ((int)MIN((s).n, (size_t)(max))), ((s).p) /* the same: no more than the beginning */
 
 static inline struct str str_of(const char *cstr)
 {
@@ -41,6 +42,7 @@ bool str_ends(struct str s, struct str suffix);
 ssize_t str_find_char(struct str s, char c);   /* offset, or -1 */
 struct str str_trim(struct str s);             /* spaces and tabs on both sides */
 struct str str_sub(struct str s, size_t from); /* the rest from `from`, empty when beyond the end */
+struct str str_before(struct str s, char c);   /* what stands before the first c; all of it, where there is none */
 
 /*
  * Cuts the part before the next `sep` off *s into *ret_part. After the last part *s is STR_NULL, for which it returns false; an empty string that is not
@@ -51,6 +53,14 @@ bool str_split(struct str *s, char sep, struct str *ret_part);
 /* Whole-string decimal numbers: no sign for u64, no blanks, -EINVAL or -ERANGE else. */
 int str_to_u64(struct str s, uint64_t *ret_value) WARN_UNUSED;
 int str_to_i64(struct str s, int64_t *ret_value) WARN_UNUSED;
+
+/* Hexadecimal text of n bytes, in lower case and terminated: ret_text has room for 2 * n + 1. */
+void str_hex(const void *bytes, size_t n, char *ret_text);
+bool str_is_hex(struct str s); /* nothing but lower-case digits */
+int str_hex_value(char c);     /* of a digit in either case; -1: it is none */
+
+/* Nothing but characters of this set, in which "a-z" is a range: "A-Za-z0-9._-". A '-' that is meant stands last. */
+bool str_is_of(struct str s, const char *set);
 
 bool str_has_nul(struct str s);
 bool str_is_utf8(struct str s); /* well-formed: no overlong forms, surrogates or values above U+10FFFF */

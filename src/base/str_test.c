@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/str.h"
 
+#include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
 
@@ -50,6 +51,29 @@ static void splits(struct str s, const char *const *parts, size_t n)
         assert_true(str_eqc(part, parts[i]));
     }
     assert_false(str_split(&s, ',', &part));
+}
+
+static void test_sets(void **state)
+{
+    (void)state;
+    assert_true(str_is_of(STR("aZ_-0"), "A-Za-z0-9_-"));
+    assert_false(str_is_of(STR("a.b"), "A-Za-z0-9_-"));
+    assert_false(str_is_of(STR("a\0b"), "a-z"));
+    assert_false(str_is_of(STR("\xe4"), "a-z"));
+    assert_true(str_is_of(STR("+/="), "A-Za-z0-9+/="));
+    assert_false(str_is_of(STR(","), "+-"));
+    assert_true(str_is_of(STR("-"), "+-"));
+    assert_true(str_is_of(STR_NULL, ""));
+    assert_false(str_is_of(STR("x"), ""));
+}
+
+static void test_before(void **state)
+{
+    (void)state;
+    assert_true(str_eqc(str_before(STR("a;b;c"), ';'), "a"));
+    assert_true(str_eqc(str_before(STR("abc"), ';'), "abc"));
+    assert_int_equal(str_before(STR(";abc"), ';').n, 0);
+    assert_null(str_before(STR_NULL, ';').p);
 }
 
 static void test_split(void **state)
@@ -130,11 +154,32 @@ static void test_utf8(void **state)
     assert_true(str_is_utf8(STR_NULL) && str_is_utf8(STR("a\0\xc3\xa4")));
 }
 
+static void test_hex(void **state)
+{
+    static const char digits[] = "0123456789abcdefABCDEF";
+    char text[9];
+
+    (void)state;
+    str_hex("\x00\x9a\xff", 3, text);
+    assert_string_equal(text, "009aff");
+    str_hex(NULL, 0, text);
+    assert_string_equal(text, "");
+    for (int c = CHAR_MIN; c <= CHAR_MAX; c++) {
+        const char *at = c ? strchr(digits, c) : NULL;
+        long value = at ? at - digits : -1;
+
+        assert_int_equal(str_hex_value((char)c), value > 15 ? value - 6 : value);
+        assert_int_equal(str_is_hex(str_n(&(char){(char)c}, 1)), value >= 0 && value < 16);
+    }
+    assert_false(str_is_hex(STR("0g")));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_compare), cmocka_unit_test(test_pieces), cmocka_unit_test(test_split),
-        cmocka_unit_test(test_numbers), cmocka_unit_test(test_utf8),
+        cmocka_unit_test(test_compare), cmocka_unit_test(test_pieces),  cmocka_unit_test(test_split),
+        cmocka_unit_test(test_before),  cmocka_unit_test(test_numbers), cmocka_unit_test(test_utf8),
+        cmocka_unit_test(test_hex),     cmocka_unit_test(test_sets),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -133,11 +133,9 @@ void build_context_format(const struct build_context *c, struct buf *b)
 
 static int parse_into(struct build_context *c, const json_t *root)
 {
-    const json_t *envs = json_object_get(root, "envs"), *pair;
+    const json_t *envs = json_object_get(root, "envs");
     struct err ignored;
-    size_t i;
-    json_array_foreach(envs, i, pair)
-    {
+    JSON_FOREACH (pair, envs) {
         const char *name = json_string_value(json_array_get(pair, 0)),
                    *value = json_string_value(json_array_get(pair, 1));
         if (!name || !value || build_context_set(c, str_of(name), str_of(value), &ignored) < 0)
@@ -173,11 +171,7 @@ void build_key_add(char key[static BUILD_KEY_LEN + 1], const struct str *parts, 
     ok = ok && EVP_DigestFinal_ex(ctx, digest, &size);
     EVP_MD_CTX_free(ctx);
     assert(ok && size * 2 == BUILD_KEY_LEN);
-    for (unsigned int i = 0; i < size; i++) {
-        key[2 * i] = "0123456789abcdef"[digest[i] >> 4];
-        key[2 * i + 1] = "0123456789abcdef"[digest[i] & 15];
-    }
-    key[BUILD_KEY_LEN] = '\0';
+    str_hex(digest, size, key);
 }
 
 void build_key_add_step(char key[static BUILD_KEY_LEN + 1], const struct build_step *step)

@@ -105,12 +105,10 @@ static void tell_progress(struct image_link *l, const json_t *line)
 
 static void take_config(struct image_link *l, const json_t *line)
 {
-    const json_t *envs = json_object_get(json_object_get(line, "config"), "env"), *env;
+    const json_t *envs = json_object_get(json_object_get(line, "config"), "env");
     struct build_job *j = l->job;
     struct err err;
-    size_t i;
-    json_array_foreach(envs, i, env)
-    {
+    JSON_FOREACH (env, envs) {
         const char *text = json_string_value(env);
         if (text && build_context_set_lines(&j->ctx, &text, 1, &err) < 0) {
             set_failed(l, err.code, err.msg);

@@ -22,10 +22,7 @@ const char *build_step_name(enum build_step_type type)
 
 bool build_is_hash(struct str s)
 {
-    bool ok = s.n == BUILD_HASH_LEN;
-    for (size_t i = 0; ok && i < s.n; i++)
-        ok = (s.p[i] >= '0' && s.p[i] <= '9') || (s.p[i] >= 'a' && s.p[i] <= 'f');
-    return ok;
+    return s.n == BUILD_HASH_LEN && str_is_hex(s);
 }
 
 static int wrong(struct err *err, const char *what, const char *why)
@@ -65,8 +62,8 @@ static int flag_of(const json_t *object, const char *name, bool *ret_flag, struc
 
 static int read_args(const json_t *step, struct build_step *s, struct arena *arena, struct err *err)
 {
-    const json_t *args = json_object_get(step, "args"), *arg;
-    size_t i, n = json_array_size(args);
+    const json_t *args = json_object_get(step, "args");
+    size_t n = json_array_size(args);
     if (args && !json_is_null(args) && !json_is_array(args))
         return wrong(err, "args", "must be a list");
     if (n < types[s->type].least || n > types[s->type].most)
@@ -75,9 +72,8 @@ static int read_args(const json_t *step, struct build_step *s, struct arena *are
     if (s->type == BUILD_ENV && n % 2)
         return wrong(err, "ENV", "requires both a key and value arguments");
     struct str *list = arena_alloc(arena, n * sizeof(*list));
-    json_array_foreach(args, i, arg)
-    {
-        struct str text = str_n(json_string_value(arg), json_string_length(arg));
+    JSON_FOREACH_AT (i, arg, args) {
+        struct str text = json_str(arg);
         if (!json_is_string(arg) || text.n > BUILD_TEXT_MAX || str_has_nul(text))
             return wrong(err, "args", "must be strings of at most 64 KiB without NUL");
         list[i] = arena_str(arena, text);
@@ -135,18 +131,16 @@ static int read_step(const json_t *step, const struct build_spec_names *names, s
 static int read_steps(const json_t *body, const struct build_spec_names *names, struct arena *arena,
                       struct build_spec *spec, struct err *err)
 {
-    const json_t *steps = json_object_get(body, "steps"), *step;
-    size_t i, n = json_array_size(steps);
+    const json_t *steps = json_object_get(body, "steps");
+    size_t n = json_array_size(steps);
     if (steps && !json_is_null(steps) && !json_is_array(steps))
         return wrong(err, "steps", "must be a list");
     if (n > BUILD_STEPS_MAX)
         return err_set(err, ERR_INVALID_ARGUMENT, "steps: more than %d", BUILD_STEPS_MAX);
     struct build_step *list = arena_alloc(arena, (n + 1) * sizeof(*list));
-    json_array_foreach(steps, i, step)
-    {
+    JSON_FOREACH_AT (i, step, steps)
         if (read_step(step, names, arena, &list[i], err) < 0)
             return err_prefix(err, "step %zu", i + 1);
-    }
     spec->steps = list;
     spec->n_steps = n;
     return 0;

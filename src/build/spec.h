@@ -15,9 +15,8 @@
 
 #include "base/arena.h"
 #include "base/err.h"
+#include "base/json.h"
 #include "base/str.h"
-
-#include <jansson.h>
 
 enum build_step_type { BUILD_RUN, BUILD_COPY, BUILD_ENV, BUILD_WORKDIR, BUILD_USER };
 

@@ -95,13 +95,9 @@ static int again_read(struct again *a, const char *id, json_t *into, json_t **re
 /* The event of this kind with this cause; NULL. */
 static const json_t *again_effect(const json_t *events, json_int_t cause, const char *kind)
 {
-    const json_t *event;
-    size_t i;
-    json_array_foreach(events, i, event)
-    {
+    JSON_FOREACH (event, events)
         if (again_number(event, "cause") == cause && strcmp(service_text(event, "kind"), kind) == 0)
             return event;
-    }
     return NULL;
 }
 
@@ -137,13 +133,10 @@ static int again_make(struct again *a)
     } else if (json_object_get(data, "fork_of")) {
         return err_set(&a->ctx->err, ERR_FAILED_PRECONDITION, "it is a fork, and has no checkpoint of its beginning");
     } else {
-        const json_t *event;
-        size_t i;
         body = json_pack("{s:s, s:I, s:I, s:b}", "template", service_text(data, "template"), "memory_bytes",
                          again_number(data, "memory_bytes"), "cpu_milli", again_number(data, "cpu_milli"), "internet",
                          json_is_true(json_object_get(data, "allow_internet")));
-        json_array_foreach(a->events, i, event)
-        {
+        JSON_FOREACH (event, a->events) {
             if (strcmp(service_text(event, "kind"), "net.policy") == 0) /* of which the record has not all */
                 (void)json_object_set_new(body, "internet", json_false());
         }
@@ -181,10 +174,9 @@ static int again_exec(struct again *a, char *const *argv, const char *user, cons
 
 static int again_command(struct again *a, size_t at)
 {
-    const json_t *event = json_array_get(a->events, at), *data = again_data(event), *one;
+    const json_t *event = json_array_get(a->events, at), *data = again_data(event);
     const json_t *args = json_object_get(data, "args");
     struct exec_result result = {0};
-    size_t i;
     if (json_is_true(json_object_get(data, "pty")))
         return again_skip(a, event, "somebody had a terminal"), 0;
     if (json_object_get(data, "args_cut") || json_object_get(data, "truncated"))
@@ -193,10 +185,8 @@ static int again_command(struct again *a, size_t at)
         return again_skip(a, event, "it ran beside others"), 0;
     char **argv = mem_array(json_array_size(args) + 2, sizeof(char *));
     argv[0] = (char *)service_text(data, "cmd");
-    json_array_foreach(args, i, one)
-    {
+    JSON_FOREACH_AT (i, one, args)
         argv[i + 1] = (char *)json_string_value(one);
-    }
     int r = again_exec(a, argv, service_text(data, "user"), service_text(data, "cwd"), &result);
     mem_free(argv);
     if (r < 0)
@@ -209,11 +199,9 @@ static int again_command(struct again *a, size_t at)
 /* What it wrote to a channel, as far as events have it. */
 static void again_output(const json_t *events, const json_t *start, const char *channel, struct buf *b)
 {
-    const json_t *output = again_effect(events, again_number(start, "seq"), "exec.output"), *piece;
+    const json_t *output = again_effect(events, again_number(start, "seq"), "exec.output");
     AUTO_FREE char *coded = mem_printf("%s_base64", channel);
-    size_t i;
-    json_array_foreach(json_object_get(again_data(output), "output"), i, piece)
-    {
+    JSON_FOREACH (piece, json_object_get(again_data(output), "output")) {
         if (json_object_get(piece, coded))
             (void)!buf_append_unbase64(b, str_of(service_text(piece, coded)));
         buf_append_cstr(b, service_text(piece, channel));
@@ -262,16 +250,14 @@ static void again_compare_one(struct again *a, const json_t *old, const json_t *
 static int again_compare(struct again *a)
 {
     AUTO_JSON json_t *events = json_array(), *create = NULL;
-    const json_t *event;
-    size_t i, n = 0;
+    size_t n = 0;
     (void)usleep(100000); /* what was observed last is in the record a moment later */
     if (again_read(a, a->new, events, &create) < 0)
         return -1;
     if (json_string_length(json_object_get(again_data(a->create), "layer")) && !json_array_size(a->checkpoints) &&
         strcmp(service_text(again_data(create), "layer"), service_text(again_data(a->create), "layer")) != 0)
         again_differs(a, a->create, "its template was built anew since");
-    json_array_foreach(events, i, event)
-    {
+    JSON_FOREACH (event, events) {
         const json_t *old = json_array_get(a->done, n);
         if (!old || strcmp(service_text(event, "kind"), "exec.start") != 0)
             continue;
@@ -315,12 +301,10 @@ static int again_fetch(struct again *a, const char *from, const char *path, cons
 /* The contents of a write: 1; 0: nobody knows them any more; -1. */
 static int again_contents(struct again *a, size_t at, struct buf *b)
 {
-    const json_t *event = json_array_get(a->events, at), *seq;
+    const json_t *event = json_array_get(a->events, at);
     const json_t *done = again_effect(a->events, again_number(event, "seq"), "file.done");
     const char *path = service_text(again_data(event), "path"), *user = service_text(again_data(event), "user");
-    size_t i;
-    json_array_foreach(a->checkpoints, i, seq)
-    {
+    JSON_FOREACH (seq, a->checkpoints) {
         if (json_integer_value(seq) != again_number(done, "seq"))
             continue;
         AUTO_JSON json_t *body = json_pack("{s:I}", "at", json_integer_value(seq)), *answer = NULL;
@@ -434,18 +418,14 @@ static int again_look(struct again *a)
 {
     AUTO_JSON json_t *answer = NULL, *sandbox = NULL;
     AUTO_FREE char *old = service_target(a->old, "%s", ""), *target = service_target(a->old, "/checkpoints");
-    const json_t *one;
-    size_t i;
     if (again_read(a, a->old, a->events, &a->create) < 0)
         return -1;
     a->old_lives = service_call(a->s, "GET", old, NULL, NULL, &sandbox) == 0 &&
                    json_is_null(json_object_get(sandbox, "ended_at")) &&
                    strcmp(service_text(sandbox, "state"), "stopping") != 0 &&
                    service_call(a->s, "GET", target, NULL, NULL, &answer) == 0;
-    json_array_foreach(json_object_get(answer, "checkpoints"), i, one)
-    {
+    JSON_FOREACH (one, json_object_get(answer, "checkpoints"))
         (void)json_array_append(a->checkpoints, json_object_get(one, "seq"));
-    }
     return again_make(a);
 }
 

@@ -7,9 +7,8 @@
 
 #include "base/def.h"
 #include "base/err.h"
+#include "base/json.h"
 #include "base/str.h"
-
-#include <jansson.h>
 
 struct config;
 

@@ -2,9 +2,8 @@
 /* What commands have in common that show a sandbox's event log as lines for people: one operand, -f, and with --json the events themselves. */
 #pragma once
 
+#include "base/json.h"
 #include "cli/command.h"
-
-#include <jansson.h>
 
 #define EVENTS_FLAGS                                                                                                   \
     {'f', "follow", NULL, "Follows until the sandbox ends."},                                                          \

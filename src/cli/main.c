@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cove: the command line of the service. */
 #include "base/fd.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "cli/cmd/commands.h"
 #include "cli/command.h"
@@ -9,7 +10,6 @@
 #include "config/config.h"
 
 #include <fcntl.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

@@ -72,16 +72,14 @@ json_t *net_flags_rule(const char *verdict, struct str text)
 bool net_flags_write(struct buf *b, const json_t *rule)
 {
     AUTO_BUF struct buf value = BUF_INIT(TARGET_MAX);
-    const json_t *ports = json_object_get(rule, "ports"), *port;
+    const json_t *ports = json_object_get(rule, "ports");
     const char *allowed = json_string_value(json_object_get(rule, "allow"));
     const char *target = allowed ? allowed : json_string_value(json_object_get(rule, "deny"));
-    size_t i;
     if (!target || json_object_size(rule) != (ports ? 2 : 1))
         return false;
     bool is_bracketed = ports && strchr(target, ':');
     buf_printf(&value, "%s%s%s", is_bracketed ? "[" : "", target, is_bracketed ? "]" : "");
-    json_array_foreach(ports, i, port)
-    {
+    JSON_FOREACH_AT (i, port, ports) {
         if (json_is_integer(port))
             buf_printf(&value, "%c%lld", i ? ',' : ':', (long long)json_integer_value(port));
         else
@@ -231,10 +229,8 @@ static char *variable_of(const char *name)
 
 static json_t *allowed_names(const json_t *rules)
 {
-    json_t *names = json_array(), *rule;
-    size_t i;
-    json_array_foreach(rules, i, rule)
-    {
+    json_t *names = json_array();
+    JSON_FOREACH (rule, rules) {
         json_t *target = json_object_get(rule, "allow");
         if (target && net_flags_is_name(json_string_value(target)))
             (void)json_array_append(names, target);
@@ -248,8 +244,7 @@ static int add_secret(struct context *ctx, const struct net_flags *f, const char
     char token[STAND_IN_LEN + 1];
     AUTO_FREE char *variable = variable_of(name);
     AUTO_JSON json_t *all = json_array_size(hosts) ? json_incref(hosts) : allowed_names(f->rules);
-    json_t *rules = json_object_get(policy, "rules"), *inject = json_object_get(policy, "inject"), *host;
-    size_t i;
+    json_t *rules = json_object_get(policy, "rules"), *inject = json_object_get(policy, "inject");
     if (json_array_size(all) == 0)
         return err_set(&ctx->err, ERR_INVALID_ARGUMENT, "--secret %s: say for which host: --secret %s=api.example.com",
                        name, name);
@@ -259,8 +254,7 @@ static int add_secret(struct context *ctx, const struct net_flags *f, const char
     id_token(token, STAND_IN_LEN);
     AUTO_FREE char *stand_in = mem_printf("cove-secret-%s", token);
     (void)json_object_set_new(env, variable, json_string(stand_in));
-    json_array_foreach(all, i, host)
-    {
+    JSON_FOREACH (host, all) {
         (void)json_array_append_new(inject, json_pack("{s:O,s:[{s:s,s:s}]}", "host", host, "placeholders", "sentinel",
                                                       stand_in, "secret", name));
         if (json_array_size(hosts))
@@ -300,8 +294,6 @@ static int base_policy(struct context *ctx, const struct net_flags *f, json_t **
 int net_flags_policy(struct context *ctx, struct net_flags *f, json_t **env, json_t **ret_policy)
 {
     AUTO_JSON json_t *policy = NULL;
-    const char *name;
-    json_t *hosts;
     *ret_policy = NULL;
     if (!f->otherwise && !f->policy_file && !f->rules && !f->secrets)
         return 0;
@@ -309,11 +301,9 @@ int net_flags_policy(struct context *ctx, struct net_flags *f, json_t **env, jso
         return -1;
     if (f->secrets && !*env)
         *env = json_object();
-    json_object_foreach(f->secrets, name, hosts)
-    {
+    JSON_FOREACH_MEMBER (name, hosts, f->secrets)
         if (add_secret(ctx, f, name, hosts, policy, *env) < 0)
             return -1;
-    }
     if (json_array_size(json_object_get(policy, "inject")) == 0)
         (void)json_object_del(policy, "inject");
     if (net_flags_check(ctx, policy) < 0)

@@ -3,9 +3,8 @@
 #pragma once
 
 #include "base/buf.h"
+#include "base/json.h"
 #include "cli/command.h"
-
-#include <jansson.h>
 
 #define NET_FLAGS                                                                                                      \
     {0, "net", "allow|deny",                                                                                           \

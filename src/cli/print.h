@@ -2,9 +2,9 @@
 /* What commands write to stdout: JSON for programs, and text that others wrote, which may come from a sandbox or from a service that is not to be trusted. */
 #pragma once
 
+#include "base/json.h"
 #include "base/str.h"
 
-#include <jansson.h>
 #include <stdio.h>
 
 /* On one line, as everything that --json writes; on a terminal in ASCII. */

@@ -221,9 +221,9 @@ static void advise_of_state(struct context *ctx, struct str message)
     struct str rest = message, word = STR(""), id = STR("");
     bool is_one = str_split(&rest, ' ', &word) && str_eqc(word, "sandbox") && str_split(&rest, ' ', &id);
     if (is_one && str_eqc(rest, "is paused"))
-        context_hint(ctx, "'cove resume %.*s' continues it", (int)MIN(id.n, 64), id.p);
+        context_hint(ctx, "'cove resume %.*s' continues it", STR_ARG_MAX(id, 64));
     else if (is_one && str_eqc(rest, "has ended"))
-        context_hint(ctx, "its log is still there: 'cove logs %.*s'", (int)MIN(id.n, 64), id.p);
+        context_hint(ctx, "its log is still there: 'cove logs %.*s'", STR_ARG_MAX(id, 64));
 }
 
 enum err_code service_error_code(const json_t *error, enum err_code otherwise)
@@ -469,10 +469,8 @@ int service_ended(struct service *s, json_t **ret_array)
 /* The ids that begin so, newest first. */
 static json_t *service_candidates(const json_t *all, const char *text)
 {
-    json_t *found = json_array(), *one;
-    size_t i;
-    json_array_foreach(all, i, one)
-    {
+    json_t *found = json_array();
+    JSON_FOREACH (one, all) {
         const char *id = service_text(one, "id");
         if (id_is_sandbox(str_of(id)) && strncmp(id, text, strlen(text)) == 0)
             (void)json_array_append_new(found, json_string(id));
@@ -536,13 +534,10 @@ int service_newest(struct service *s, char **ret_id)
 {
     AUTO_JSON json_t *all = NULL, *ended = NULL;
     const char *newest = "", *id = NULL;
-    json_t *one;
-    size_t i;
     if (service_sandboxes(s, &all) < 0 || service_ended(s, &ended) < 0)
         return -1;
     (void)json_array_extend(all, ended);
-    json_array_foreach(all, i, one)
-    {
+    JSON_FOREACH (one, all) {
         if (!id_is_sandbox(str_of(service_text(one, "id"))) || strcmp(service_text(one, "started_at"), newest) <= 0)
             continue;
         id = service_text(one, "id");

@@ -5,10 +5,9 @@
  */
 #pragma once
 
+#include "base/json.h"
 #include "cli/command.h"
 #include "http/client/client.h"
-
-#include <jansson.h>
 
 struct service;
 
@@ -70,9 +69,3 @@ char *service_path(struct context *ctx, const char *before, const char *name, co
 
 const char *service_text(const json_t *object, const char *name);          /* "": there is no such text */
 unsigned long long service_number(const json_t *object, const char *name); /* 0: there is no such number */
-
-static inline UNUSED void json_decref_auto_(json_t **json)
-{
-    json_decref(*json);
-}
-#define AUTO_JSON __attribute__((cleanup(json_decref_auto_)))

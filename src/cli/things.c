@@ -66,8 +66,6 @@ void things_size(struct table *t, const json_t *one, const char *name)
 int things_table(const struct context *ctx, const json_t *all, const struct things_column *columns, size_t n)
 {
     struct table t;
-    json_t *one;
-    size_t i;
     if (ctx->json)
         print_json(all);
     if (ctx->json || json_array_size(all) == 0)
@@ -75,8 +73,7 @@ int things_table(const struct context *ctx, const json_t *all, const struct thin
     table_init(&t, n);
     for (size_t k = 0; k < n; k++)
         table_add(&t, str_of(columns[k].head));
-    json_array_foreach(all, i, one)
-    {
+    JSON_FOREACH (one, all) {
         for (size_t k = 0; k < n; k++) {
             if (columns[k].add)
                 columns[k].add(&t, one, columns[k].name);
@@ -97,13 +94,10 @@ int things_list(struct context *ctx, const struct things *what, const char *targ
     (void)snprintf(doing, sizeof(doing), "listing %s", what->all);
     if (!s || service_call(s, "GET", target, NULL, doing, &answer) < 0)
         return context_fail(ctx, STATUS_FAILED);
-    json_t *all = json_object_get(answer, what->all), *one;
-    size_t i;
+    json_t *all = json_object_get(answer, what->all);
     if (!ctx->json && quiet) {
-        json_array_foreach(all, i, one)
-        {
+        JSON_FOREACH (one, all)
             print_line(things_text(one, what->name));
-        }
         return STATUS_OK;
     }
     if (!ctx->json && !json_array_size(all) && isatty(STDOUT_FILENO))

@@ -223,7 +223,7 @@ static int set_line(struct config *c, const struct config_field *f, struct str v
 {
     bool is_env = strcmp(f->name, "mirrors.env") == 0;
     if (!config_is_plain(value, 1024) || (is_env && str_find_char(value, '=') <= 0))
-        return err_set(err, ERR_INVALID_ARGUMENT, "%s: \"%.*s\" is %s", f->name, (int)MIN(value.n, 64), value.p,
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s: \"%.*s\" is %s", f->name, STR_ARG_MAX(value, 64),
                        is_env ? "not NAME=value" : "no name, address or network");
     if (count_lines(c->builds, f->name) >= CONFIG_RULES_MAX)
         return err_set(err, ERR_INVALID_ARGUMENT, "%s: more than %d", f->name, CONFIG_RULES_MAX);
@@ -251,12 +251,9 @@ static int set_registry(struct config *c, const struct config_field *f, struct s
 
 static int set_tier(struct config *c, const struct config_field *f, struct str value, struct err *err)
 {
-    bool ok = value.n > 0 && value.n < 16;
-    for (size_t i = 0; ok && i < value.n; i++)
-        ok = value.p[i] >= 'a' && value.p[i] <= 'z';
-    if (!ok)
+    if (value.n == 0 || value.n >= 16 || !str_is_of(value, "a-z"))
         return err_set(err, ERR_INVALID_ARGUMENT, "%s: \"%.*s\" is not the name of a tier", f->name,
-                       (int)MIN(value.n, 64), value.p);
+                       STR_ARG_MAX(value, 64));
     return f->is_list ? config_add(c->tiers, &c->n_tiers, ARRAY_SIZE(c->tiers), f, value, err)
                       : config_put(config_member(c, f), value);
 }
@@ -343,7 +340,7 @@ static int set_image(struct config *c, const struct config_field *f, struct str 
     if (!config_is_plain(value, 512) || is_alias != has_eq || value.p[value.n - 1] == '=')
         return err_set(err, ERR_INVALID_ARGUMENT,
                        is_alias ? "%s: \"%.*s\" is not image=template" : "%s: \"%.*s\" is not host[:port]", f->name,
-                       (int)MIN(value.n, 64), value.p);
+                       STR_ARG_MAX(value, 64));
     if (count_lines(c->builds, image_key(f)) == CONFIG_IMAGES_MAX)
         return err_set(err, ERR_INVALID_ARGUMENT, "%s: more than %d", f->name, CONFIG_IMAGES_MAX);
     add_build_line(c, is_alias ? "alias" : "insecure", value);
@@ -358,7 +355,7 @@ static int set_webhook(struct config *c, const struct config_field *f, struct st
         ok = strchr("0123456789abcdefABCDEF.:/", value.p[i]) != NULL;
     if (!ok)
         return err_set(err, ERR_INVALID_ARGUMENT, "%s: \"%.*s\" is not an address or network", f->name,
-                       (int)MIN(value.n, 64), value.p);
+                       STR_ARG_MAX(value, 64));
     if (count_lines(c->builds, image_key(f)) == CONFIG_IMAGES_MAX)
         return err_set(err, ERR_INVALID_ARGUMENT, "%s: more than %d", f->name, CONFIG_IMAGES_MAX);
     add_build_line(c, "webhook", value);
@@ -376,14 +373,9 @@ static int set_mirror(struct config *c, const struct config_field *f, struct str
 static int set_package(struct config *c, const struct config_field *f, struct str value, struct err *err)
 {
     /* Debian policy 5.6.1: lower case, digits, plus, minus, point; it never begins with a minus, so it is no option either. */
-    bool ok = value.n >= 2 && value.n <= 128;
-    for (size_t i = 0; ok && i < value.n; i++) {
-        char ch = value.p[i];
-        ok = (ch >= 'a' && ch <= 'z') || (ch >= '0' && ch <= '9') || (i > 0 && (ch == '+' || ch == '-' || ch == '.'));
-    }
-    if (!ok)
+    if (value.n < 2 || value.n > 128 || !str_is_of(value, "a-z0-9+.-") || strchr("+.-", value.p[0]))
         return err_set(err, ERR_INVALID_ARGUMENT, "%s: \"%.*s\" is not the name of a Debian package", f->name,
-                       (int)MIN(value.n, 64), value.p);
+                       STR_ARG_MAX(value, 64));
     return config_add(c->template_packages, &c->n_template_packages, CONFIG_PACKAGES_MAX, f, value, err);
 }
 

@@ -3,10 +3,7 @@
 
 static bool domain_is_label(struct str s)
 {
-    bool ok = s.n > 0 && s.n <= 63 && s.p[0] != '-' && s.p[s.n - 1] != '-';
-    for (size_t i = 0; ok && i < s.n; i++)
-        ok = (s.p[i] >= 'a' && s.p[i] <= 'z') || (s.p[i] >= '0' && s.p[i] <= '9') || s.p[i] == '-';
-    return ok;
+    return s.n > 0 && s.n <= 63 && s.p[0] != '-' && s.p[s.n - 1] != '-' && str_is_of(s, "a-z0-9-");
 }
 
 bool domain_is_name(struct str s)

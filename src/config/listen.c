@@ -56,7 +56,7 @@ bad:
     return err_set(err, ERR_INVALID_ARGUMENT,
                    "\"%.*s\" is not an address to listen on; write 127.0.0.1:7070 or "
                    "[::1]:7070",
-                   (int)MIN(text.n, 64), text.p);
+                   STR_ARG_MAX(text, 64));
 }
 
 int config_check_listen(const struct config *c, bool has_key, struct err *err)

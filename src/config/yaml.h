@@ -7,9 +7,8 @@
 #pragma once
 
 #include "base/err.h"
+#include "base/json.h"
 #include "base/str.h"
-
-#include <jansson.h>
 
 enum { YAML_TEXT_MAX = 256 * 1024, YAML_DEPTH_MAX = 16, YAML_VALUES_MAX = 65536 };
 

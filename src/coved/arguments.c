@@ -11,64 +11,49 @@ void arguments_clear(struct arguments *a)
         mem_free(TAKE_PTR(a->at[i]));
 }
 
+/* Takes the value. */
+static void arguments_put(struct arguments *a, size_t *n, const char *name, char *value)
+{
+    a->at[(*n)++] = mem_strdup(name);
+    a->at[(*n)++] = value;
+}
+
 void arguments_make(struct arguments *a, const struct config *f, const char *domain, uint64_t disk_bytes,
                     const struct tier_list *tiers)
 {
     size_t n = 0;
     arguments_clear(a);
-    a->at[n++] = mem_strdup("--protocol");
-    a->at[n++] = mem_printf("%d", SUP_VERSION);
-    a->at[n++] = mem_strdup("--state");
-    a->at[n++] = mem_strdup(f->state_dir);
-    a->at[n++] = mem_strdup("--data");
-    a->at[n++] = mem_printf("%s/api", f->state_dir);
-    if (domain) {
-        a->at[n++] = mem_strdup("--domain");
-        a->at[n++] = mem_strdup(domain);
-    }
-    a->at[n++] = mem_strdup("--max-sandboxes");
-    a->at[n++] = mem_printf("%u", f->max_sandboxes);
-    a->at[n++] = mem_strdup("--max-timeout-ms");
-    a->at[n++] = mem_printf("%llu", (unsigned long long)f->max_timeout_ms);
-    a->at[n++] = mem_strdup("--keep");
-    a->at[n++] = mem_printf("%u:%u:%llu", f->keep_events, f->keep_ended, (unsigned long long)f->keep_ended_ms);
-    a->at[n++] = mem_strdup("--default-timeout-ms");
-    a->at[n++] = mem_printf("%llu", (unsigned long long)f->default_timeout_ms);
-    a->at[n++] = mem_strdup("--default-memory");
-    a->at[n++] = mem_printf("%llu", (unsigned long long)f->default_memory_bytes);
-    a->at[n++] = mem_strdup("--default-disk");
-    a->at[n++] = mem_printf("%llu", (unsigned long long)disk_bytes);
-    a->at[n++] = mem_strdup("--default-cpu-milli");
-    a->at[n++] = mem_printf("%u", f->default_cpu_milli);
+    arguments_put(a, &n, "--protocol", mem_printf("%d", SUP_VERSION));
+    arguments_put(a, &n, "--state", mem_strdup(f->state_dir));
+    arguments_put(a, &n, "--data", mem_printf("%s/api", f->state_dir));
+    if (domain)
+        arguments_put(a, &n, "--domain", mem_strdup(domain));
+    arguments_put(a, &n, "--max-sandboxes", mem_printf("%u", f->max_sandboxes));
+    arguments_put(a, &n, "--max-timeout-ms", mem_printf("%llu", (unsigned long long)f->max_timeout_ms));
+    arguments_put(a, &n, "--keep",
+                  mem_printf("%u:%u:%llu", f->keep_events, f->keep_ended, (unsigned long long)f->keep_ended_ms));
+    arguments_put(a, &n, "--default-timeout-ms", mem_printf("%llu", (unsigned long long)f->default_timeout_ms));
+    arguments_put(a, &n, "--default-memory", mem_printf("%llu", (unsigned long long)f->default_memory_bytes));
+    arguments_put(a, &n, "--default-disk", mem_printf("%llu", (unsigned long long)disk_bytes));
+    arguments_put(a, &n, "--default-cpu-milli", mem_printf("%u", f->default_cpu_milli));
     AUTO_BUF struct buf list = BUF_INIT(TIER_LIST_MAX * (TIER_LABEL_MAX + TIER_WHY_MAX));
     tier_list_format(tiers, &list);
-    a->at[n++] = mem_strdup("--tiers");
-    a->at[n++] = mem_strndup(buf_data(&list), buf_len(&list));
-    if (f->default_tier) {
-        a->at[n++] = mem_strdup("--default-tier");
-        a->at[n++] = mem_strdup(f->default_tier);
-    }
-    a->at[n++] = mem_strdup("--owner-uid");
-    a->at[n++] = mem_printf("%u", f->owner_uid);
-    if (config_group(f) != (gid_t)-1) {
-        a->at[n++] = mem_strdup("--group-gid");
-        a->at[n++] = mem_printf("%u", config_group(f));
-    }
-    a->at[n++] = mem_strdup("--log-level");
-    a->at[n++] = mem_printf("%d", (int)f->log_level + (f->log_is_json ? LOG_AS_JSON : 0));
+    arguments_put(a, &n, "--tiers", mem_printf("%.*s", STR_ARG(buf_str(&list))));
+    if (f->default_tier)
+        arguments_put(a, &n, "--default-tier", mem_strdup(f->default_tier));
+    arguments_put(a, &n, "--owner-uid", mem_printf("%u", f->owner_uid));
+    if (config_group(f) != (gid_t)-1)
+        arguments_put(a, &n, "--group-gid", mem_printf("%u", config_group(f)));
+    arguments_put(a, &n, "--log-level", mem_printf("%d", (int)f->log_level + (f->log_is_json ? LOG_AS_JSON : 0)));
     AUTO_FREE char *reserve = f->disk_reserve_bytes == CONFIG_RESERVE_AUTO
                                   ? NULL
                                   : mem_printf("disk-reserve=%llu\n", (unsigned long long)f->disk_reserve_bytes);
-    if (f->builds || reserve) {
-        a->at[n++] = mem_strdup("--builds");
-        a->at[n++] = mem_printf("%s%s", f->builds ? f->builds : "", reserve ? reserve : "");
-    }
+    if (f->builds || reserve)
+        arguments_put(a, &n, "--builds", mem_printf("%s%s", f->builds ? f->builds : "", reserve ? reserve : ""));
     if (f->run_code_is_open)
         a->at[n++] = mem_strdup("--run-code-open");
-    if (f->trust) {
-        a->at[n++] = mem_strdup("--trust");
-        a->at[n++] = mem_strdup(f->trust);
-    }
+    if (f->trust)
+        arguments_put(a, &n, "--trust", mem_strdup(f->trust));
     assert(n < ARRAY_SIZE(a->at));
 }
 

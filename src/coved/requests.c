@@ -39,12 +39,7 @@ int request_check_limits(uint64_t memory_bytes, uint32_t pids, struct err *err)
 
 static bool is_template_id(const char *p, size_t size)
 {
-    if (!request_is_text(p, size))
-        return false;
-    for (; *p; p++)
-        if (!((*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') || (*p >= '0' && *p <= '9') || strchr("._-", *p)))
-            return false;
-    return true;
+    return request_is_text(p, size) && str_is_of(str_of(p), "A-Za-z0-9._-");
 }
 
 void request_done(struct requests *r, uint32_t type, uint32_t tag, int fd, const struct err *err)

@@ -65,12 +65,8 @@ static void layer_drop(struct requests *r, const struct sup_layer_id *m)
 /* "vol-" and 20 of [a-z0-9] */
 static bool is_volume(const char volume[static SUP_VOLUME_MAX])
 {
-    if (!request_is_text(volume, SUP_VOLUME_MAX) || strlen(volume) != 24 || memcmp(volume, "vol-", 4) != 0)
-        return false;
-    for (const char *p = volume + 4; *p; p++)
-        if (!((*p >= 'a' && *p <= 'z') || (*p >= '0' && *p <= '9')))
-            return false;
-    return true;
+    return request_is_text(volume, SUP_VOLUME_MAX) && strlen(volume) == 24 && memcmp(volume, "vol-", 4) == 0 &&
+           str_is_of(str_of(volume + 4), "a-z0-9");
 }
 
 static void requests_pool_tell(struct requests *r, uint32_t tag, const char *volume, uint64_t used, uint64_t limit)

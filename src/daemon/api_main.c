@@ -12,6 +12,7 @@
 #include "base/buf.h"
 #include "base/fault.h"
 #include "base/fd.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "build/builder.h"
 #include "daemon/build_options.h"
@@ -31,7 +32,6 @@
 #include "store/store.h"
 
 #include <fcntl.h>
-#include <jansson.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>

@@ -8,10 +8,9 @@
 #pragma once
 
 #include "base/arena.h"
+#include "base/json.h"
 #include "build/builder.h"
 #include "config/config.h"
-
-#include <jansson.h>
 
 enum {
     BUILD_ALIASES_MAX = CONFIG_IMAGES_MAX,

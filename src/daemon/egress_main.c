@@ -9,6 +9,7 @@
  */
 #include "base/fault.h"
 #include "base/fd.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "daemon/egress_options.h"
@@ -18,7 +19,6 @@
 #include "egress/vault/vault_server.h"
 #include "kernel/seccomp.h"
 
-#include <jansson.h>
 #include <openssl/crypto.h>
 #include <signal.h>
 #include <stdlib.h>

@@ -30,7 +30,7 @@ static bool is_day(struct str s)
 {
     usec_t ignored;
     char text[CLOCK_TEXT_MAX];
-    (void)snprintf(text, sizeof(text), "%.*sT00:00:00Z", (int)MIN(s.n, (size_t)DAY_LEN), s.p);
+    (void)snprintf(text, sizeof(text), "%.*sT00:00:00Z", STR_ARG_MAX(s, DAY_LEN));
     return s.n == DAY_LEN && clock_parse(str_of(text), &ignored) == 0;
 }
 

@@ -31,17 +31,13 @@ static int ask_exchange(struct ask *p)
     AUTO(http_client_free) struct http_client *c = NULL;
     struct http_header headers[1 + ASK_HEADERS_MAX] = {HTTP_JSON};
     size_t n_headers = 1;
-    const char *name;
-    json_t *value;
     usec_t end = clock_add_ms(clock_mono(), (uint64_t)p->timeout_ms);
     int r = http_client_open(p->endpoint, p->timeout_ms, &c);
     if (r < 0)
         return r;
-    json_object_foreach(json_object_get(p->request, "headers"), name, value)
-    {
+    JSON_FOREACH_MEMBER (name, value, json_object_get(p->request, "headers"))
         if (json_is_string(value) && n_headers < ARRAY_SIZE(headers))
             headers[n_headers++] = (struct http_header){str_of(name), str_of(json_string_value(value))};
-    }
     __atomic_store_n(&p->fd, http_client_fd(c), __ATOMIC_SEQ_CST);
     r = http_client_send(c, "POST", p->target, headers, n_headers, str_of(p->text));
     r = r < 0 ? r : http_client_receive(c);

@@ -50,13 +50,8 @@ void egress_free(struct egress *e)
     control_stop(e);
     requests_stop(e);
     asks_free(e);
-    for (;;) {
-        size_t it = 0;
-        struct net *n = map_next(&e->nets, &it);
-        if (!n)
-            break;
+    for (struct net *n; (n = map_any(&e->nets));)
         net_drop(n);
-    }
     map_fini(&e->nets);
     link_free(TAKE_PTR(e->link));
     if (e->resolver)

@@ -12,13 +12,12 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/id.h"
+#include "base/json.h"
 #include "base/list.h"
 #include "base/map.h"
 #include "egress/egress.h"
 #include "egress/http/exchange.h"
 #include "policy/policy.h"
-
-#include <jansson.h>
 
 enum { NET_FLOWS_MAX = 4096, NET_DENIALS_MAX = 64, NETS_MAX = 8192 };
 

@@ -179,16 +179,15 @@ static void post_on_resolved(void *ctx, const struct resolver_answer *answer)
 
 static int post_write(struct post *p, struct err *err)
 {
-    const char *url = post_text(p->request, "url"), *body = post_text(p->request, "body"), *name;
-    json_t *headers = json_object_get(p->request, "headers"), *value;
+    const char *url = post_text(p->request, "url"), *body = post_text(p->request, "body");
+    json_t *headers = json_object_get(p->request, "headers");
     struct str host = str_of(strstr(url, "://") + 3);
     host.n = strcspn(host.p, "/?#");
     buf_printf(&p->out, "POST %.*s HTTP/1.1\r\nhost: %.*s\r\nconnection: close\r\ncontent-length: %zu\r\n",
                STR_ARG(p->url.path), STR_ARG(host), strlen(body));
     bool ok = true;
-    json_object_foreach(headers, name, value)
-    {
-        struct str v = str_n(json_string_value(value), json_string_length(value));
+    JSON_FOREACH_MEMBER (name, value, headers) {
+        struct str v = json_str(value);
         ok = ok && json_is_string(value) && http_is_token(str_of(name)) && http_is_field_value(v);
         buf_printf(&p->out, "%s: %.*s\r\n", name, STR_ARG(v));
     }

@@ -37,7 +37,7 @@ static void put_buf(json_t *object, const char *key, const struct buf *b)
 static struct str text(const json_t *request, const char *key)
 {
     const json_t *v = json_object_get(request, key);
-    return json_is_string(v) ? str_n(json_string_value(v), json_string_length(v)) : STR_NULL;
+    return json_is_string(v) ? json_str(v) : STR_NULL;
 }
 
 static bool has_id(const json_t *request)
@@ -229,9 +229,7 @@ static void requests_on_resolved(void *ctx, const struct resolver_answer *answer
 int requests_parse_url(struct requests_url *u, struct str url, struct netaddr *ret_literal, struct err *err)
 {
     struct str host, authority = STR_NULL;
-    ssize_t fragment = str_find_char(url, '#');
-    if (fragment >= 0)
-        url.n = (size_t)fragment;
+    url = str_before(url, '#');
     u->secure = !str_starts(url, STR("http://"));
     if (str_starts(url, STR("http://")) || str_starts(url, STR("https://")))
         url = str_sub(url, u->secure ? 8 : 7);
@@ -249,7 +247,7 @@ int requests_parse_url(struct requests_url *u, struct str url, struct netaddr *r
         u->port = u->secure ? 443 : 80;
     if (!netaddr_parse(host, ret_literal) && !hostname_normalise(host, u->name))
         return err_set(err, ERR_INVALID_ARGUMENT, "'%.*s' is neither a host's name nor an address",
-                       (int)MIN(host.n, (size_t)80), host.p);
+                       STR_ARG_MAX(host, 80));
     return 0;
 }
 

@@ -32,24 +32,7 @@ void chain_free(struct chain *c)
 
 void chain_format_record(const struct event *e, struct buf *b)
 {
-    buf_append_str(b, STR("{\"sandbox\":"));
-    buf_append_json_string(b, e->sandbox);
-    buf_append_str(b, STR(",\"seq\":"));
-    buf_append_u64(b, e->seq);
-    buf_append_str(b, STR(",\"time\":"));
-    buf_append_u64(b, e->time);
-    buf_append_str(b, STR(",\"kind\":"));
-    buf_append_json_string(b, e->kind_name);
-    buf_append_str(b, STR(",\"source\":"));
-    buf_append_json_string(b, e->source);
-    buf_append_str(b, STR(",\"grade\":"));
-    buf_append_json_string(b, e->grade);
-    buf_append_str(b, STR(",\"actor\":"));
-    buf_append_json_string(b, e->actor);
-    buf_append_str(b, STR(",\"cause\":"));
-    buf_append_u64(b, e->cause);
-    buf_append_str(b, STR(",\"data\":"));
-    buf_append_str(b, e->data);
+    event_format_members(e, false, b);
     buf_append_char(b, '}');
 }
 

@@ -201,6 +201,8 @@ const char *event_grade_name(enum event_grade grade); /* "observed-host", "obser
  * buf.
  */
 void event_format_json(const struct event *e, struct buf *b);
+/* The same up to its hash, without the brace at the end; else the time is microseconds, as the hash is of it. */
+void event_format_members(const struct event *e, bool for_people, struct buf *b);
 
 /* W3C trace context, of version 00: "00-<32 hex>-<16 hex>-<2 hex>", neither id all zeroes. */
 enum { EVENT_TRACEPARENT_LEN = 55 };

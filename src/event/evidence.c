@@ -52,8 +52,7 @@ int evidence_key_open(const char *path, struct evidence_key **ret_key, struct er
         return err_set(err, ERR_INTERNAL, "the key for evidence: Ed25519 is not available from OpenSSL");
     }
     (void)SHA256(k->public_key, sizeof(k->public_key), hash);
-    for (size_t i = 0; i < sizeof(hash); i++)
-        (void)snprintf(k->id + 2 * i, 3, "%02x", hash[i]);
+    str_hex(hash, sizeof(hash), k->id);
     *ret_key = k;
     return 0;
 }

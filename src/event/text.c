@@ -4,17 +4,21 @@
 #include "event/event.h"
 #include "event/json.h"
 
-void event_format_json(const struct event *e, struct buf *b)
+void event_format_members(const struct event *e, bool for_people, struct buf *b)
 {
     char time[CLOCK_TEXT_MAX];
-    clock_format(e->time, 6, time);
     buf_append_str(b, STR("{\"sandbox\":"));
     buf_append_json_string(b, e->sandbox);
     buf_append_str(b, STR(",\"seq\":"));
     buf_append_u64(b, e->seq);
-    buf_append_str(b, STR(",\"time\":\""));
-    buf_append_cstr(b, time);
-    buf_append_str(b, STR("\",\"kind\":"));
+    buf_append_str(b, STR(",\"time\":"));
+    if (for_people) {
+        clock_format(e->time, 6, time);
+        buf_append_json_string(b, str_of(time));
+    } else {
+        buf_append_u64(b, e->time);
+    }
+    buf_append_str(b, STR(",\"kind\":"));
     buf_append_json_string(b, e->kind_name);
     buf_append_str(b, STR(",\"source\":"));
     buf_append_json_string(b, e->source);
@@ -26,6 +30,11 @@ void event_format_json(const struct event *e, struct buf *b)
     buf_append_u64(b, e->cause);
     buf_append_str(b, STR(",\"data\":"));
     buf_append_str(b, e->data);
+}
+
+void event_format_json(const struct event *e, struct buf *b)
+{
+    event_format_members(e, true, b);
     buf_append_str(b, STR(",\"hash\":\""));
     buf_append_hex(b, str_n(e->hash, EVENT_HASH_SIZE));
     buf_append_str(b, STR("\"}"));
@@ -177,8 +186,7 @@ bool event_is_traceparent(struct str t)
     if (t.n != EVENT_TRACEPARENT_LEN || !str_starts(t, STR("00-")))
         return false;
     for (size_t i = 0; i < t.n; i++) {
-        bool is_hex = (t.p[i] >= '0' && t.p[i] <= '9') || (t.p[i] >= 'a' && t.p[i] <= 'f');
-        if (form[i] == '-' ? t.p[i] != '-' : !is_hex)
+        if (form[i] == '-' ? t.p[i] != '-' : !str_is_hex(str_n(t.p + i, 1)))
             return false;
         has_trace |= form[i] == 't' && t.p[i] != '0';
         has_parent |= form[i] == 'p' && t.p[i] != '0';

@@ -309,24 +309,20 @@ static json_t *action_json(struct rules_action *a)
 static struct str action_text(struct rules_action *a, const char *name)
 {
     const json_t *value = json_object_get(action_json(a), name);
-    return str_n(json_string_value(value), json_string_length(value));
+    return json_str(value);
 }
 
 static void action_argv(struct rules_action *a)
 {
-    const json_t *args, *one;
-    size_t i;
     if (a->argv)
         return;
-    args = json_object_get(action_json(a), "args");
+    const json_t *args = json_object_get(action_json(a), "args");
     struct str *argv = arena_alloc(&a->arena, (json_array_size(args) + 1) * sizeof(*argv));
     argv[0] = action_text(a, "cmd");
-    json_array_foreach(args, i, one)
-    {
-        argv[i + 1] = str_n(json_string_value(one), json_string_length(one));
-    }
+    JSON_FOREACH_AT (i, one, args)
+        argv[i + 1] = json_str(one);
     a->argv = argv;
-    a->n_argv = i + 1;
+    a->n_argv = json_array_size(args) + 1;
 }
 
 static const struct shell_line *action_line(struct rules_action *a)
@@ -360,11 +356,8 @@ static uint64_t action_bytes(struct rules_action *a)
 static bool policy_has_host(const struct rules_rule *r, struct rules_action *a)
 {
     static const char *const members[] = {"rules", "inject"};
-    const json_t *one;
-    size_t i;
     for (size_t k = 0; k < ARRAY_SIZE(members); k++)
-        json_array_foreach(json_object_get(action_json(a), members[k]), i, one)
-        {
+        JSON_FOREACH (one, json_object_get(action_json(a), members[k])) {
             const char *host = json_string_value(json_object_get(one, k ? "host" : "allow"));
             if (host && rules_any(&r->host, str_of(host)))
                 return true;

@@ -21,10 +21,9 @@
 #pragma once
 
 #include "base/err.h"
+#include "base/json.h"
 #include "event/event.h"
 #include "guard/shell.h"
-
-#include <jansson.h>
 
 enum guard_verdict { GUARD_ALLOW, GUARD_ASK, GUARD_DENY }; /* the stricter, the greater */
 enum guard_risk { RISK_LOW, RISK_UNKNOWN, RISK_MEDIUM, RISK_HIGH, RISK_MAX };

@@ -64,7 +64,7 @@ static int rules_verdict(const struct rules_parser *p, const char *member, const
 
 static int rules_text(const struct rules_parser *p, const char *member, const json_t *value, struct str *ret_text)
 {
-    struct str text = str_n(json_string_value(value), json_string_length(value));
+    struct str text = json_str(value);
     if (!text.p || !text.n || text.n > PATTERN_MAX || str_has_nul(text))
         return rules_refuse(p, member, "write a text of 1 to %d bytes", PATTERN_MAX);
     *ret_text = arena_str(&p->rules->arena, text);
@@ -216,26 +216,19 @@ static int rules_rule_end(struct rules_parser *p, struct rules_rule *rule)
 
 static int rules_list(struct rules_parser *p, const json_t *list, const struct rail *rail, enum guard_verdict verdict)
 {
-    size_t i;
-    const json_t *one;
     if (!json_is_array(list) || json_array_size(list) > GUARD_RULES_MAX)
         return rules_refuse(p, "rules", "write a list of at most %d rules", GUARD_RULES_MAX);
-    json_array_foreach(list, i, one)
-    {
+    JSON_FOREACH_AT (i, one, list) {
         struct rules_rule *rule = &p->rules->all[p->rules->n++];
-        const char *name;
-        json_t *value;
         if (rail)
             *rule =
                 (struct rules_rule){.rail = rail->name, .risk = rail->risk, .verdict = verdict, .reason = rail->about};
         (void)snprintf(p->place, sizeof(p->place), "%s[%zu]", rail ? rail->name : "rules", i);
         if (!json_is_object(one))
             return rules_refuse(p, "", "write a mapping: kind, argv, path, ..., verdict");
-        json_object_foreach((json_t *)one, name, value)
-        {
+        JSON_FOREACH_MEMBER (name, value, one)
             if (rules_rule_member(p, rule, name, value) < 0)
                 return -1;
-        }
         if (rules_rule_end(p, rule) < 0)
             return -1;
         if (!rule->name)
@@ -266,21 +259,15 @@ static int rules_rail(struct rules_parser *p, const char *name, const json_t *ve
 
 static int rules_rails(struct rules_parser *p, const json_t *value)
 {
-    const char *name;
-    json_t *one;
-    size_t i;
-    json_array_foreach(value, i, one)
-    {
+    JSON_FOREACH_AT (i, one, value) {
         if (!json_is_string(one) || i >= RAILS_MAX)
             return rules_refuse(p, "rails", "write names of rails");
         if (rules_rail(p, json_string_value(one), NULL) < 0)
             return -1;
     }
-    json_object_foreach((json_t *)value, name, one)
-    {
+    JSON_FOREACH_MEMBER (name, one, value)
         if (rules_rail(p, name, one) < 0)
             return -1;
-    }
     return json_is_array(value) || json_is_object(value) ? 0
                                                          : rules_refuse(p, "rails", "write a list, or NAME: VERDICT");
 }
@@ -288,12 +275,9 @@ static int rules_rails(struct rules_parser *p, const json_t *value)
 static int rules_by_risk(struct rules_parser *p, const char *member, const json_t *value,
                          enum guard_verdict ret_by_risk[static RISK_MAX])
 {
-    const char *name;
-    json_t *one;
     if (!json_is_object(value))
         return rules_refuse(p, member, "write RISK: VERDICT");
-    json_object_foreach((json_t *)value, name, one)
-    {
+    JSON_FOREACH_MEMBER (name, one, value) {
         json_t *text = json_string(name);
         char place[64];
         (void)snprintf(place, sizeof(place), "%s.%.20s", member, name);
@@ -308,16 +292,13 @@ static int rules_by_risk(struct rules_parser *p, const char *member, const json_
 static int rules_parse_analyser(struct rules_parser *p, const json_t *value)
 {
     struct rules_analyser *a = &p->rules->analyser;
-    const char *name;
-    json_t *one;
     struct str url = STR_NULL;
     uint64_t n = 0;
     bool has_kinds = false;
     *a = (struct rules_analyser){.timeout_ms = ANALYSER_MS, .on_failure = GUARD_DENY};
     a->by_risk[RISK_HIGH] = GUARD_ASK;
     (void)snprintf(p->place, sizeof(p->place), "analyser");
-    json_object_foreach((json_t *)value, name, one)
-    {
+    JSON_FOREACH_MEMBER (name, one, value) {
         int r = -1;
         if (strcmp(name, "url") == 0) {
             r = rules_text(p, name, one, &url);
@@ -383,13 +364,10 @@ static int rules_parse_checkpoint(const struct rules_parser *p, const char *memb
 
 static int rules_document(struct rules_parser *p, const json_t *json)
 {
-    const char *name;
-    json_t *one;
     int r = json_is_object(json) ? 0 : rules_refuse(p, "", "write a mapping: rails, rules, by_risk, otherwise, stuck");
     if (r == 0 && json_object_get(json, "rules")) /* before the rails, whatever the order */
         r = rules_list(p, json_object_get(json, "rules"), NULL, GUARD_ALLOW);
-    json_object_foreach((json_t *)json, name, one)
-    {
+    JSON_FOREACH_MEMBER (name, one, json) {
         if (r < 0 || strcmp(name, "rules") == 0)
             continue;
         if (strcmp(name, "rails") == 0) {

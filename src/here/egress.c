@@ -118,13 +118,9 @@ int egress_child_secret(struct egress_child *e, const char *value, const char *s
         return err_set(err, ERR_UNAVAILABLE, "cove-egress does not take secrets");
     if (said.code != ERR_OK)
         return err_set(err, said.code, "%.*s", STR_ARG(said.message));
-    size_t i;
-    json_t *host;
-    json_array_foreach(hosts, i, host)
-    {
+    JSON_FOREACH (host, hosts)
         (void)json_array_append_new(e->inject, json_pack("{s:O,s:[{s:s,s:s}]}", "host", host, "placeholders",
                                                          "sentinel", sentinel, "secret", name));
-    }
     return 0;
 }
 

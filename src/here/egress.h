@@ -8,8 +8,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/id.h"
-
-#include <jansson.h>
+#include "base/json.h"
 
 struct egress_child {
     pid_t pid;

@@ -185,8 +185,6 @@ static char **here_environment(const struct here *h)
 {
     extern char **environ;
     size_t n = 0, at = 0;
-    const char *name;
-    json_t *value;
     while (environ[n])
         n++;
     char **all = mem_array(n + json_object_size(h->environment) + 1, sizeof(*all));
@@ -195,11 +193,9 @@ static char **here_environment(const struct here *h)
         if (!json_object_get(h->environment, own))
             all[at++] = environ[i];
     }
-    json_object_foreach(h->environment, name, value)
-    {
+    JSON_FOREACH_MEMBER (name, value, h->environment)
         if (json_is_string(value))
             all[at++] = mem_printf("%s=%s", name, json_string_value(value));
-    }
     return all;
 }
 
@@ -291,18 +287,12 @@ static int here_tell_secrets(struct here *h)
 
 static bool here_is_muted(const struct here *h, const char *line)
 {
-    const char *command;
-    json_t *texts, *text;
-    size_t i;
-    json_object_foreach(h->settings->muted, command, texts)
-    {
+    JSON_FOREACH_MEMBER (command, texts, h->settings->muted) {
         if (strcmp(command, "*") != 0 && !strstr(h->command_text, command))
             continue;
-        json_array_foreach(texts, i, text)
-        {
+        JSON_FOREACH (text, texts)
             if (strstr(line, json_string_value(text)))
                 return true;
-        }
     }
     return false;
 }

@@ -31,12 +31,9 @@ static int settings_refuse(struct settings_reader *r, const char *key, const cha
 static int settings_take_object(struct settings_reader *r, const char *place, const json_t *object,
                                 const struct settings_key *keys, size_t n)
 {
-    const char *name;
-    json_t *value;
     if (!json_is_object(object))
         return settings_refuse(r, place[0] ? place : "settings", "must be an object");
-    json_object_foreach((json_t *)object, name, value)
-    {
+    JSON_FOREACH_MEMBER (name, value, object) {
         AUTO_FREE char *full = mem_printf("%s%s%s", place, place[0] ? "." : "", name);
         size_t i = 0;
         while (i < n && strcmp(keys[i].name, name) != 0)
@@ -65,29 +62,21 @@ static int settings_take_bool(struct settings_reader *r, const char *key, const 
 
 static int settings_check_strings(struct settings_reader *r, const char *key, const json_t *array)
 {
-    size_t i;
-    json_t *one;
     if (!json_is_array(array))
         return settings_refuse(r, key, "must be an array of strings");
-    json_array_foreach(array, i, one)
-    {
+    JSON_FOREACH (one, array)
         if (!json_string_length(one) || strlen(json_string_value(one)) != json_string_length(one))
             return settings_refuse(r, key, "must hold strings that are not empty");
-    }
     return 0;
 }
 
 static int settings_take_list(struct settings_reader *r, const char *key, const json_t *array,
                               struct settings_list *ret)
 {
-    size_t i;
-    json_t *one;
     if (settings_check_strings(r, key, array) < 0)
         return -1;
-    json_array_foreach(array, i, one)
-    {
+    JSON_FOREACH (one, array)
         settings_list_add(ret, json_string_value(one));
-    }
     return 0;
 }
 
@@ -139,15 +128,11 @@ static int settings_add_domain(struct settings_reader *r, const char *key, const
 
 static int settings_add_domains(struct settings_reader *r, const char *key, const json_t *value, const char *verb)
 {
-    size_t i;
-    json_t *one;
     if (settings_check_strings(r, key, value) < 0)
         return -1;
-    json_array_foreach(value, i, one)
-    {
+    JSON_FOREACH (one, value)
         if (settings_add_domain(r, key, json_string_value(one), verb) < 0)
             return -1;
-    }
     return 0;
 }
 
@@ -164,13 +149,10 @@ static int settings_denied(struct settings_reader *r, const char *key, const jso
 
 static int settings_resolved(struct settings_reader *r, const char *key, const json_t *value)
 {
-    size_t i;
-    json_t *one;
     struct netcidr net;
     if (settings_check_strings(r, key, value) < 0)
         return -1;
-    json_array_foreach(value, i, one)
-    {
+    JSON_FOREACH (one, value) {
         if (!netcidr_parse(str_of(json_string_value(one)), &net))
             return settings_refuse(r, key, "must hold addresses and networks");
         (void)json_array_insert_new(r->s->rules, 0, json_pack("{s:O}", "deny", one));
@@ -180,12 +162,9 @@ static int settings_resolved(struct settings_reader *r, const char *key, const j
 
 static int settings_reasons(struct settings_reader *r, const char *key, const json_t *value)
 {
-    const char *name;
-    json_t *one;
     if (!json_is_object(value))
         return settings_refuse(r, key, "must be an object");
-    json_object_foreach((json_t *)value, name, one)
-    {
+    JSON_FOREACH_MEMBER (name, one, value) {
         if (!json_is_string(one))
             return settings_refuse(r, key, "must hold texts");
     }
@@ -299,10 +278,7 @@ static bool settings_covers(struct str pattern, struct str host)
 /* The real value goes only where the command may go as well. */
 static bool settings_is_allowed(const struct settings *s, struct str host)
 {
-    size_t i;
-    const json_t *rule;
-    json_array_foreach(s->rules, i, rule)
-    {
+    JSON_FOREACH (rule, s->rules) {
         const char *allow = json_string_value(json_object_get(rule, "allow"));
         if (allow && settings_covers(str_of(allow), host))
             return true;
@@ -313,15 +289,13 @@ static bool settings_is_allowed(const struct settings *s, struct str host)
 static int settings_add_secret(struct settings_reader *r, const char *key, const json_t *one, bool is_file)
 {
     static const char *const known[] = {"mode", "injectHosts"};
-    const char *member, *name = json_string_value(json_object_get(one, is_file ? "path" : "name"));
+    const char *name = json_string_value(json_object_get(one, is_file ? "path" : "name"));
     const char *mode = json_string_value(json_object_get(one, "mode"));
-    json_t *value, *hosts = json_object_get(one, "injectHosts");
-    json_object_foreach((json_t *)one, member, value)
-    {
+    json_t *hosts = json_object_get(one, "injectHosts");
+    JSON_FOREACH_MEMBER (member, value, one)
         if (strcmp(member, is_file ? "path" : "name") != 0 && strcmp(member, known[0]) != 0 &&
             strcmp(member, known[1]) != 0)
             return err_set(r->err, ERR_INVALID_ARGUMENT, "%s: \"%.40s\" is not supported", key, member);
-    }
     if (!name || !name[0] || !mode || (strcmp(mode, "deny") != 0 && strcmp(mode, "mask") != 0))
         return settings_refuse(r, key,
                                is_file ? "each needs a path, and a mode: deny or mask"
@@ -339,15 +313,11 @@ static int settings_add_secret(struct settings_reader *r, const char *key, const
 
 static int settings_add_secrets(struct settings_reader *r, const char *key, const json_t *value, bool is_file)
 {
-    size_t i;
-    json_t *one;
     if (!json_is_array(value))
         return settings_refuse(r, key, "must be an array");
-    json_array_foreach(value, i, one)
-    {
+    JSON_FOREACH (one, value)
         if (settings_add_secret(r, key, one, is_file) < 0)
             return -1;
-    }
     return 0;
 }
 
@@ -387,12 +357,9 @@ static int settings_credentials(struct settings_reader *r, const char *key, cons
 
 static int settings_muted(struct settings_reader *r, const char *key, const json_t *value)
 {
-    const char *name;
-    json_t *one;
     if (!json_is_object(value))
         return settings_refuse(r, key, "must be an object");
-    json_object_foreach((json_t *)value, name, one)
-    {
+    JSON_FOREACH_MEMBER (name, one, value) {
         if (settings_check_strings(r, key, one) < 0)
             return -1;
     }
@@ -434,14 +401,10 @@ static int settings_check(struct settings_reader *r)
         return err_prefix(r->err, "network");
     policy_unref(policy);
     for (size_t i = 0; i < r->s->n_secrets; i++) {
-        size_t k;
-        json_t *host;
-        json_array_foreach(r->s->secrets[i].hosts, k, host)
-        {
+        JSON_FOREACH (host, r->s->secrets[i].hosts)
             if (!settings_is_allowed(r->s, str_of(json_string_value(host))))
                 return err_set(r->err, ERR_INVALID_ARGUMENT, "credentials: network.allowedDomains has no \"%.80s\"",
                                json_string_value(host));
-        }
     }
     return 0;
 }

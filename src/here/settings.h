@@ -6,8 +6,7 @@
 #pragma once
 
 #include "base/err.h"
-
-#include <jansson.h>
+#include "base/json.h"
 
 struct settings_list {
     char **items;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "http/message.h"
+#include "base/buf.h"
 
 const char *http_status_text(int status)
 {
@@ -84,6 +85,14 @@ bool http_is_field_value(struct str s)
             return false;
     }
     return s.n == 0 || (str_trim(s).n == s.n);
+}
+
+void http_append_field(struct buf *b, struct str name, struct str value)
+{
+    buf_append_str(b, name);
+    buf_append(b, ": ", 2);
+    buf_append_str(b, value);
+    buf_append(b, "\r\n", 2);
 }
 
 bool http_list_has(struct str value, struct str token)

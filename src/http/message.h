@@ -5,6 +5,8 @@
 #include "base/def.h"
 #include "base/str.h"
 
+struct buf;
+
 enum http_method {
     HTTP_METHOD_OTHER, /* http_method_name() of the request says which */
     HTTP_METHOD_GET,
@@ -30,6 +32,8 @@ const char *http_status_text(int status); /* "Not Found"; "Status" for an unknow
 
 bool http_is_token(struct str s);       /* RFC 9110 token: what a header's name must be */
 bool http_is_field_value(struct str s); /* no control characters but TAB, no blanks around it: safe to send */
+
+void http_append_field(struct buf *b, struct str name, struct str value); /* "name: value\r\n" */
 
 /* Is `token` an element of the comma-separated list `value` ("keep-alive, Upgrade")? Case-insensitive. */
 bool http_list_has(struct str value, struct str token);

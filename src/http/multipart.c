@@ -52,13 +52,7 @@ struct multipart {
 
 static bool is_boundary(struct str s)
 {
-    for (size_t i = 0; i < s.n; i++) {
-        unsigned char c = (unsigned char)s.p[i];
-        bool alnum = (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z');
-        if (!alnum && (!c || !strchr("'()+_,-./:=? ", c)))
-            return false;
-    }
-    return s.n > 0 && s.n <= BOUNDARY_MAX && s.p[s.n - 1] != ' ';
+    return s.n > 0 && s.n <= BOUNDARY_MAX && s.p[s.n - 1] != ' ' && str_is_of(s, "A-Za-z0-9'()+_,./:=? -");
 }
 
 int multipart_new(struct str content_type, const struct multipart_ops *ops, const struct multipart_limits *limits,

@@ -98,10 +98,7 @@ static void append_header(struct buf *b, struct str name, struct str value)
 {
     if (!http_is_token(name) || !http_is_field_value(value))
         return;
-    buf_append_str(b, name);
-    buf_append(b, ": ", 2);
-    buf_append_str(b, value);
-    buf_append(b, "\r\n", 2);
+    http_append_field(b, name, value);
 }
 
 static bool is_ours(struct str name)

@@ -3,14 +3,6 @@
 
 #include "base/buf.h"
 
-static int hex_value(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    c |= 0x20;
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* The same into room for s.n bytes; returns the length. out may be s.p. */
 static ssize_t url_decode_to(struct str s, enum url_form form, char *out)
 {
@@ -18,8 +10,8 @@ static ssize_t url_decode_to(struct str s, enum url_form form, char *out)
     for (size_t i = 0; i < s.n; i++) {
         char c = s.p[i];
         if (c == '%') {
-            int high = s.n - i > 2 ? hex_value(s.p[i + 1]) : -1;
-            int low = s.n - i > 2 ? hex_value(s.p[i + 2]) : -1;
+            int high = s.n - i > 2 ? str_hex_value(s.p[i + 1]) : -1;
+            int low = s.n - i > 2 ? str_hex_value(s.p[i + 2]) : -1;
             if (high < 0 || low < 0)
                 return -EINVAL;
             c = (char)(high << 4 | low);
@@ -98,9 +90,8 @@ int url_split_target(struct str target, struct str *ret_path, struct str *ret_qu
             return 0;
         }
     }
-    ssize_t mark = str_find_char(path, '?');
-    *ret_path = mark < 0 ? path : str_n(path.p, (size_t)mark);
-    *ret_query = mark < 0 ? STR("") : str_sub(path, (size_t)mark + 1);
+    *ret_path = str_before(path, '?');
+    *ret_query = ret_path->n < path.n ? str_sub(path, ret_path->n + 1) : STR("");
     return 0;
 }
 
@@ -150,7 +141,7 @@ int url_parse_host(struct str host, struct str *ret_name, uint16_t *ret_port)
         name = str_n(host.p + 1, (size_t)end - 1);
         rest = str_sub(host, (size_t)end + 1);
         for (size_t i = 0; i < name.n; i++) {
-            if (hex_value(name.p[i]) < 0 && name.p[i] != ':' && name.p[i] != '.')
+            if (str_hex_value(name.p[i]) < 0 && name.p[i] != ':' && name.p[i] != '.')
                 return -EINVAL;
         }
     } else {

@@ -18,15 +18,8 @@ static char hostname_lower(char c)
 
 static bool hostname_is_label(struct str label)
 {
-    if (label.n == 0 || label.n > HOSTNAME_LABEL_MAX || label.p[0] == '-' || label.p[label.n - 1] == '-')
-        return false;
-    for (size_t i = 0; i < label.n; i++) {
-        char c = label.p[i];
-
-        if (!is_digit(c) && !(c >= 'a' && c <= 'z') && c != '-' && c != '_')
-            return false;
-    }
-    return true;
+    return label.n && label.n <= HOSTNAME_LABEL_MAX && label.p[0] != '-' && label.p[label.n - 1] != '-' &&
+           str_is_of(label, "a-z0-9_-");
 }
 
 /* As inet_aton() and browsers count: decimal and octal, or "0x" with any number of digits behind it, none included. */

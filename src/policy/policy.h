@@ -34,10 +34,9 @@
 #pragma once
 
 #include "base/err.h"
+#include "base/json.h"
 #include "policy/hostname.h"
 #include "policy/netaddr.h"
-
-#include <jansson.h>
 
 enum {
     POLICY_RULES_MAX = 1024,

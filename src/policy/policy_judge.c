@@ -187,15 +187,9 @@ static void say_not_public(const struct judging *j, struct policy_answer *answer
 }
 
 /* Text that could not be put into JSON as it is, or that would mean more in a rule than it says, is not suggested. */
-static bool is_suggestible(struct str text, const char *also)
+static bool is_suggestible(struct str text, const char *set)
 {
-    for (size_t i = 0; i < text.n; i++) {
-        char c = text.p[i];
-
-        if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || (c && strchr(also, c))))
-            return false;
-    }
-    return text.n > 0;
+    return text.n > 0 && str_is_of(text, set);
 }
 
 static bool policy_judge_add(struct policy_answer *answer, const char *fmt, ...) PRINTF_LIKE(2, 3);
@@ -223,7 +217,8 @@ static bool add_request(struct judging *j, struct policy_answer *answer)
     for (const char *c = method; *c; c++)
         if (!(*c >= 'A' && *c <= 'Z') && *c != '-' && *c != '_')
             return false;
-    if (path->n != 1 || !is_suggestible(path->readings[0], "-._~!$&'()+,=:@/%") || strlen(method) > POLICY_METHOD_MAX)
+    if (path->n != 1 || !is_suggestible(path->readings[0], "A-Za-z0-9._~!$&'()+,=:@/%-") ||
+        strlen(method) > POLICY_METHOD_MAX)
         return false;
     return policy_judge_add(answer, ",\"methods\":[\"%s\"],\"path\":\"%.*s\"", method, STR_ARG(path->readings[0]));
 }

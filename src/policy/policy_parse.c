@@ -63,21 +63,13 @@ static const char *quoted(struct str text, char ret_text[static QUOTED_MAX])
     return ret_text;
 }
 
-static struct str str_of_json(const json_t *value)
-{
-    return str_n(json_string_value(value), json_string_length(value));
-}
-
 int parse_check_object(struct parse *p, const json_t *object, const char *const *members, size_t n)
 {
     char shown[QUOTED_MAX];
-    const char *name;
-    json_t *value;
 
     if (!json_is_object(object))
         return parse_refuse(p, "must be an object");
-    json_object_foreach((json_t *)object, name, value)
-    {
+    JSON_FOREACH_MEMBER (name, value, object) {
         bool is_known = false;
 
         for (size_t i = 0; i < n && !is_known; i++)
@@ -103,9 +95,9 @@ int parse_string(struct parse *p, const json_t *value, struct str *ret_text)
 {
     if (!json_is_string(value))
         return parse_refuse(p, "must be a string");
-    if (str_has_nul(str_of_json(value)))
+    if (str_has_nul(json_str(value)))
         return parse_refuse(p, "has a NUL in it");
-    *ret_text = str_of_json(value);
+    *ret_text = json_str(value);
     return 0;
 }
 
@@ -166,7 +158,7 @@ static int parse_port_range(struct parse *p, const json_t *json, struct port_ran
         ret_range->first = ret_range->last = (uint16_t)value;
         return 0;
     }
-    text = str_of_json(json);
+    text = json_str(json);
     if (!json_is_string(json) || !str_split(&text, '-', &first) || !parse_port(first, &r.first) ||
         !parse_port(text, &r.last) || r.first > r.last)
         return parse_refuse(p, "must be a port (443) or a range of them (\"8000-8099\")");
@@ -327,7 +319,7 @@ static int parse_default(struct parse *p, const json_t *json)
 static const struct preset *parse_preset(const json_t *rule)
 {
     const json_t *allow = json_object_get(rule, "allow"), *target = allow ? allow : json_object_get(rule, "deny");
-    return json_is_string(target) ? preset_find(str_of_json(target)) : NULL;
+    return json_is_string(target) ? preset_find(json_str(target)) : NULL;
 }
 
 static void parse_preset_ports(struct parse *p, const struct preset *preset, struct scope *scope)
@@ -420,22 +412,18 @@ static int parse_all(struct parse *p, const json_t *json)
  */
 static size_t bound(const json_t *json, size_t depth)
 {
-    const char *name;
-    json_t *value;
-    size_t n = 32, i;
+    size_t n = 32;
 
     if (depth > PARSE_DEPTH)
         return POLICY_JSON_MAX + 1;
     if (json_is_string(json))
         n += 6 * json_string_length(json);
-    json_object_foreach((json_t *)json, name, value)
-    {
+    JSON_FOREACH_MEMBER (name, value, json) {
         n += 6 * strlen(name) + bound(value, depth + 1);
         if (n > POLICY_JSON_MAX)
             return n;
     }
-    json_array_foreach(json, i, value)
-    {
+    JSON_FOREACH (value, json) {
         n += bound(value, depth + 1);
         if (n > POLICY_JSON_MAX)
             return n;

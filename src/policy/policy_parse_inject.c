@@ -34,10 +34,7 @@ static bool is_secret_name(struct str name)
 
 static bool is_base64(struct str text)
 {
-    for (size_t i = 0; i < text.n; i++)
-        if (!text.p[i] || !strchr("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=", text.p[i]))
-            return false;
-    return text.n > 0;
+    return text.n > 0 && str_is_of(text, "A-Za-z0-9+/=");
 }
 
 /* A header's value with ${secret:NAME}, ${sealed:BASE64} and $$ in it, and no other $. */

@@ -7,23 +7,12 @@ enum { DECODES_SLASH = 1, CUTS_PARAMETERS = 2, MERGES_SLASHES = 4 };
 
 static const char hex_digits[] = "0123456789ABCDEF";
 
-static int hex_value(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F')
-        return c - 'A' + 10;
-    return -1;
-}
-
 /* The value of "%XX" at i, or -1. */
 static int encoded_at(struct str s, size_t i)
 {
-    if (s.n - i < 3 || s.p[i] != '%' || hex_value(s.p[i + 1]) < 0 || hex_value(s.p[i + 2]) < 0)
+    if (s.n - i < 3 || s.p[i] != '%' || str_hex_value(s.p[i + 1]) < 0 || str_hex_value(s.p[i + 2]) < 0)
         return -1;
-    return hex_value(s.p[i + 1]) << 4 | hex_value(s.p[i + 2]);
+    return str_hex_value(s.p[i + 1]) << 4 | str_hex_value(s.p[i + 2]);
 }
 
 /* pchar of RFC 3986, section 3.3, without "%". */
@@ -122,10 +111,7 @@ static void read_as(struct str canonical, unsigned reading, struct text *to)
     while (!is_last) {
         is_last = !next_segment(&rest, reading, &segment);
         if (reading & CUTS_PARAMETERS) {
-            ssize_t semicolon = str_find_char(segment, ';');
-
-            if (semicolon >= 0)
-                segment.n = (size_t)semicolon;
+            segment = str_before(segment, ';');
         }
         if (str_eq(segment, STR("..")) || str_eq(segment, STR("."))) {
             if (segment.n == 2)
@@ -178,12 +164,8 @@ static bool has_dot_segment(struct str canonical)
     bool is_last = false;
 
     while (!is_last) {
-        ssize_t semicolon;
-
         is_last = !next_segment(&rest, DECODES_SLASH, &segment);
-        semicolon = str_find_char(segment, ';');
-        if (semicolon >= 0)
-            segment.n = (size_t)semicolon;
+        segment = str_before(segment, ';');
         if (str_eq(segment, STR(".")) || str_eq(segment, STR("..")))
             return true;
     }

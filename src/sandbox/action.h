@@ -54,7 +54,13 @@ uint64_t action_note(struct core *core, const char *id, const char *actor, uint6
 /* The same of what somebody can cause without end: floods are counted. */
 void action_note_limited(struct core *core, const char *id, const char *actor, uint64_t cause, enum event_kind kind,
                          struct str data);
-/* In the service's log: this action had no result. */
+/* In the service's log: this action had no result. action_end(): if r is below 0; returns it. */
 void action_fruitless(struct core *core, uint64_t cause, enum event_kind action, const struct err *why);
+static inline int action_end(struct core *core, uint64_t cause, enum event_kind action, int r, const struct err *why)
+{
+    if (r < 0)
+        action_fruitless(core, cause, action, why);
+    return r;
+}
 
 void action_describe_error(struct event_data *d, const struct err *err); /* "code", "message" */

@@ -88,8 +88,7 @@ int core_open(uv_loop_t *loop, const struct core_config *config, struct core **r
 
 static struct sandbox *any_sandbox(struct core *core)
 {
-    size_t it = 0;
-    return map_next(&core->by_id, &it);
+    return map_any(&core->by_id);
 }
 
 void core_close(struct core *core)
@@ -97,8 +96,7 @@ void core_close(struct core *core)
     struct err why;
     core->closing = true;
     (void)err_set(&why, ERR_UNAVAILABLE, "the service is stopping");
-    size_t it = 0;
-    for (struct sandbox *sb; (sb = map_next(&core->by_id, &it));)
+    MAP_FOREACH (struct sandbox, sb, &core->by_id)
         sandbox_abandon(sb, &why);
     holds_end(core, NULL, "stopped");
     volumes_abandon(core, &why);

@@ -13,11 +13,11 @@
 #pragma once
 
 #include "base/err.h"
+#include "base/json.h"
 #include "base/str.h"
 #include "sandbox/engine.h"
 #include "sandbox/principal.h"
 
-#include <jansson.h>
 #include <uv.h>
 
 struct core;

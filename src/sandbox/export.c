@@ -37,13 +37,10 @@ struct exporter {
 
 static bool export_wants(const struct exporter *x, enum export_signal signal)
 {
-    const json_t *list = json_object_get(x->config, "signals"), *one;
-    size_t i;
-    json_array_foreach(list, i, one)
-    {
+    const json_t *list = json_object_get(x->config, "signals");
+    JSON_FOREACH (one, list)
         if (strcmp(json_string_value(one), signals[signal]) == 0)
             return true;
-    }
     return x->config && !list;
 }
 
@@ -209,17 +206,15 @@ static void export_on_committed(void *ctx)
 
 static int export_check(const json_t *json, struct err *err)
 {
-    const char *url = json_string_value(json_object_get(json, "url")), *name;
-    json_t *list = json_object_get(json, "signals"), *headers = json_object_get(json, "headers"), *one;
-    size_t i;
+    const char *url = json_string_value(json_object_get(json, "url"));
+    json_t *list = json_object_get(json, "signals"), *headers = json_object_get(json, "headers");
     bool ok =
         url && strlen(url) < EXPORT_TEXT_MAX && (strncmp(url, "http://", 7) == 0 || strncmp(url, "https://", 8) == 0);
     for (const char *c = url; ok && *c; c++)
         ok = *c > ' ' && *c < 0x7f && !strchr("@?#", *c);
     if (!ok)
         return err_set(err, ERR_INVALID_ARGUMENT, "url: write where the collector listens: http://127.0.0.1:4318");
-    json_array_foreach(list, i, one)
-    {
+    JSON_FOREACH (one, list) {
         size_t k = 0;
         while (k < EXPORT_SIGNALS && !(json_is_string(one) && strcmp(json_string_value(one), signals[k]) == 0))
             k++;
@@ -228,11 +223,10 @@ static int export_check(const json_t *json, struct err *err)
     if (!ok || (list && !json_is_array(list)))
         return err_set(err, ERR_INVALID_ARGUMENT, "signals: a list of logs, traces and metrics");
     ok = !headers || (json_is_object(headers) && json_object_size(headers) <= EXPORT_HEADERS_MAX);
-    json_object_foreach(headers, name, one)
-    {
+    JSON_FOREACH_MEMBER (name, one, headers) {
         const char *value = json_string_value(one);
         ok = ok && value && *name && strlen(name) + strlen(value) < EXPORT_TEXT_MAX &&
-             strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") == strlen(name);
+             str_is_of(str_of(name), "A-Za-z0-9_-");
         for (const char *c = ok ? value : ""; *c; c++)
             ok = ok && *c >= ' ' && *c < 0x7f;
     }
@@ -271,10 +265,8 @@ int export_set(struct core *core, const struct actor *actor, const json_t *json,
     if (r == 0)
         r = json ? meta_put(core->config.store, "export", str_of(text), err)
                  : meta_delete(core->config.store, "export", err);
-    if (r < 0 || keeper_commit(core->keeper, err) < 0) {
-        action_fruitless(core, seq, EVENT_SERVICE_EXPORT, err);
+    if (action_end(core, seq, EVENT_SERVICE_EXPORT, r < 0 ? r : keeper_commit(core->keeper, err), err) < 0)
         return -1;
-    }
     export_forget(x);
     if (!old || !url || strcmp(old, url) != 0)
         x->cursor = bounds.last;

@@ -50,8 +50,7 @@ static void export_hex(const char *log, uint64_t seq, const char *what, char ret
     unsigned char digest[EVP_MAX_MD_SIZE] = {0};
     AUTO_FREE char *text = mem_printf("%s %llu %s", log, (unsigned long long)seq, what);
     (void)EVP_Digest(text, strlen(text), digest, NULL, EVP_sha256(), NULL);
-    for (size_t i = 0; i < 16; i++)
-        (void)snprintf(ret_hex + 2 * i, 3, "%02x", digest[i]);
+    str_hex(digest, 16, ret_hex);
 }
 
 static bool export_on_action(const struct event *e, void *ctx)
@@ -188,7 +187,6 @@ json_t *export_metrics(struct core *core)
     struct metric_text t = {.to = &b};
     json_t *families = json_object(), *list = json_array(), *one;
     char now[32], since[32];
-    const char *name;
     bool is_counter = false;
     figures_append(core, &t);
     metric_end(&t);
@@ -220,10 +218,8 @@ json_t *export_metrics(struct core *core)
         json_t *kind = json_object_get(one, is_counter ? "sum" : "gauge");
         (void)json_array_append_new(json_object_get(kind, "dataPoints"), export_point(labels, value, now, since));
     }
-    json_object_foreach(families, name, one)
-    {
-        (void)json_array_append(list, one);
-    }
+    JSON_FOREACH_MEMBER (family, its, families)
+        (void)json_array_append(list, its);
     json_decref(families);
     return json_pack("{s:o}", "metrics", list);
 }

@@ -31,8 +31,7 @@ static void figures_counter(struct metric_text *t, const char *name, const char 
 static void figures_of_sandboxes(const struct core *core, struct metric_text *t)
 {
     uint64_t states[SANDBOX_FAILED + 1] = {0}, spares = 0;
-    size_t it = 0;
-    for (const struct sandbox *sb; (sb = map_next(&core->by_id, &it));) {
+    MAP_FOREACH (const struct sandbox, sb, &core->by_id) {
         spares += sb->is_spare && sb->info.state == SANDBOX_RUNNING;
         if (!sb->info.hidden)
             states[sb->info.state]++;

@@ -120,8 +120,7 @@ static void guard_entry_free(struct guard_entry *e)
 
 void guards_free(struct guards *all)
 {
-    size_t it = 0;
-    for (struct guard_entry *e; (e = map_next(&all->by_key, &it));)
+    MAP_FOREACH (struct guard_entry, e, &all->by_key)
         guard_entry_free(e);
     map_fini(&all->by_key);
     mem_free(all);
@@ -314,10 +313,8 @@ int guard_set(struct core *core, const struct actor *actor, const struct guard_p
         r = meta_delete(core->config.store, e->key, err);
     else
         r = meta_put(core->config.store, e->key, str_of(text), err);
-    r = r < 0 ? r : keeper_commit(core->keeper, err);
-    if (r < 0) {
+    if (action_end(core, seq, EVENT_GUARD_SET, r < 0 ? r : keeper_commit(core->keeper, err), err) < 0) {
         *now = before;
-        action_fruitless(core, seq, EVENT_GUARD_SET, err);
         return -1;
     }
     rules = before; /* freed */
@@ -373,10 +370,8 @@ static json_t *guard_rule_of(const struct hold_info *info, const char *by, bool 
 /* Without what was remembered of sandboxes that are gone. */
 static json_t *guard_kept(struct core *core, const json_t *rules)
 {
-    json_t *kept = json_array(), *one;
-    size_t i;
-    json_array_foreach(rules, i, one)
-    {
+    json_t *kept = json_array();
+    JSON_FOREACH (one, rules) {
         const char *id = json_string_value(json_object_get(one, "sandbox"));
         if (!id || !json_object_get(one, "by") || map_get(&core->by_id, str_of(id)))
             (void)json_array_append(kept, one);

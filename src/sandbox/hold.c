@@ -241,7 +241,7 @@ int hold_answer(struct core *core, struct str id, bool is_allowed, const char *b
         hold_end(h, is_allowed ? HOLD_ALLOWED : HOLD_DENIED, is_allowed ? "allowed" : "denied", by);
         return 0;
     }
-    return err_set(err, ERR_NOT_FOUND, "no waiting action has the id %.*s", (int)MIN(id.n, (size_t)64), id.p);
+    return err_set(err, ERR_NOT_FOUND, "no waiting action has the id %.*s", STR_ARG_MAX(id, 64));
 }
 
 void holds_end(struct core *core, const char *id, const char *how)

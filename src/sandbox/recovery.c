@@ -211,8 +211,8 @@ int recovery_run(struct core *core, struct err *err)
     }
     if (result < 0)
         return -1;
-    size_t it = 0, lost = 0;
-    for (struct sandbox *sb; (sb = map_next(&core->by_id, &it));) {
+    size_t lost = 0;
+    MAP_FOREACH (struct sandbox, sb, &core->by_id) {
         decide(sb);
         lost += sandbox_state_is_over(sb->info.state);
     }
@@ -255,11 +255,10 @@ static void on_compared(void *ctx, const union sup_message *answer, int fd, cons
     (void)fd_close(fd);
     if (!answer)
         log_warn("compare sandboxes with those that coved has: %s", err->msg);
-    size_t it = 0;
-    for (struct sandbox *sb; answer && (sb = map_next(&c->here, &it));)
-        if (should_be_there(sb))
+    MAP_FOREACH (struct sandbox, sb, &c->here)
+        if (answer && should_be_there(sb))
             sandbox_lost(sb);
-    for (struct sandbox *sb; (it = 0, sb = map_next(&c->here, &it));) {
+    for (struct sandbox *sb; (sb = map_any(&c->here));) {
         (void)map_del(&c->here, str_of(sb->info.id));
         sandbox_unref(sb);
     }
@@ -272,9 +271,8 @@ void recovery_compare(struct core *core)
     struct comparison *c = mem_new(struct comparison);
     union sup_message m = {.head = {.type = SUP_LIST}};
     struct err err;
-    size_t it = 0;
     c->core = core;
-    for (struct sandbox *sb; (sb = map_next(&core->by_id, &it));)
+    MAP_FOREACH (struct sandbox, sb, &core->by_id)
         if (should_be_there(sb))
             (void)map_put(&c->here, str_of(sb->info.id), sandbox_ref(sb));
     if (supervisor_call_with(core->supervisor, &m, -1, on_compared_one, on_compared, c, &err) < 0)

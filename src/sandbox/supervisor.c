@@ -65,13 +65,8 @@ static void fail_all(struct supervisor *sup)
 {
     struct err err;
     (void)err_set(&err, ERR_UNAVAILABLE, "the supervisor is gone");
-    for (;;) {
-        size_t it = 0;
-        struct request *q = map_next(&sup->requests, &it);
-        if (!q)
-            break;
+    for (struct request *q; (q = map_any(&sup->requests));)
         supervisor_finish(q, NULL, -1, &err);
-    }
 }
 
 static void on_lost_job(struct loop_job *job)

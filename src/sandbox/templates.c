@@ -73,14 +73,6 @@ static void put_tags(struct event_data *d, const struct str *tags, size_t n)
     event_data_json(d, "tags", buf_error(&b) ? STR("[]") : buf_str(&b));
 }
 
-/* What came of it, r, is in the same batch. */
-static int templates_refuse(struct core *core, uint64_t cause, enum event_kind kind, int r, const struct err *err)
-{
-    if (r < 0)
-        action_fruitless(core, cause, kind, err);
-    return r;
-}
-
 int core_template_request(struct core *core, const struct actor *actor, const struct template_request *request,
                           const struct template_build **ret_build, struct err *err)
 {
@@ -94,8 +86,8 @@ int core_template_request(struct core *core, const struct actor *actor, const st
     struct template_request own = *request;
     own.tenant = actor->who.tenant;
     int r = quota_check_template(core, own.tenant, template_count_beside(core->templates, own.tenant, own.name), err);
-    return templates_refuse(core, seq, EVENT_TEMPLATE_REQUEST,
-                            r < 0 ? r : template_request(core->templates, &own, ret_build, err), err);
+    return action_end(core, seq, EVENT_TEMPLATE_REQUEST,
+                      r < 0 ? r : template_request(core->templates, &own, ret_build, err), err);
 }
 
 int core_template_tag(struct core *core, const struct actor *actor, struct str target, const struct str *tags, size_t n,
@@ -107,8 +99,8 @@ int core_template_tag(struct core *core, const struct actor *actor, struct str t
     put_tags(&d, tags, n);
     if (action_on(core, SERVICE_LOG_ID, actor, EVENT_TEMPLATE_TAG, event_data_end(&d), &seq, err) < 0)
         return -1;
-    return templates_refuse(core, seq, EVENT_TEMPLATE_TAG,
-                            template_tags_add(core->templates, actor->who.view, target, tags, n, ret_build, err), err);
+    return action_end(core, seq, EVENT_TEMPLATE_TAG,
+                      template_tags_add(core->templates, actor->who.view, target, tags, n, ret_build, err), err);
 }
 
 int core_template_untag(struct core *core, const struct actor *actor, struct str name, const struct str *tags, size_t n,
@@ -120,8 +112,8 @@ int core_template_untag(struct core *core, const struct actor *actor, struct str
     put_tags(&d, tags, n);
     if (action_on(core, SERVICE_LOG_ID, actor, EVENT_TEMPLATE_UNTAG, event_data_end(&d), &seq, err) < 0)
         return -1;
-    return templates_refuse(core, seq, EVENT_TEMPLATE_UNTAG,
-                            template_tags_remove(core->templates, actor->who.view, name, tags, n, err), err);
+    return action_end(core, seq, EVENT_TEMPLATE_UNTAG,
+                      template_tags_remove(core->templates, actor->who.view, name, tags, n, err), err);
 }
 
 int core_template_publish(struct core *core, const struct actor *actor, struct str ref, bool is_public, struct err *err)
@@ -132,8 +124,8 @@ int core_template_publish(struct core *core, const struct actor *actor, struct s
     event_data_bool(&d, "public", is_public);
     if (action_on(core, SERVICE_LOG_ID, actor, EVENT_TEMPLATE_PUBLISH, event_data_end(&d), &seq, err) < 0)
         return -1;
-    return templates_refuse(core, seq, EVENT_TEMPLATE_PUBLISH,
-                            template_publish(core->templates, actor->who.view, ref, is_public, err), err);
+    return action_end(core, seq, EVENT_TEMPLATE_PUBLISH,
+                      template_publish(core->templates, actor->who.view, ref, is_public, err), err);
 }
 
 struct users {
@@ -184,7 +176,7 @@ int core_template_remove(struct core *core, const struct actor *actor, struct st
     uint64_t seq;
     event_data_str(&d, "template", ref);
     if (action_on(core, SERVICE_LOG_ID, actor, EVENT_TEMPLATE_REMOVE, event_data_end(&d), &seq, err) < 0 ||
-        templates_refuse(core, seq, EVENT_TEMPLATE_REMOVE, templates_drop(core, actor->who.view, ref, err), err) < 0 ||
+        action_end(core, seq, EVENT_TEMPLATE_REMOVE, templates_drop(core, actor->who.view, ref, err), err) < 0 ||
         keeper_commit(core->keeper, err) < 0)
         return -1;
     fault_point("core.template.removed");

@@ -114,14 +114,9 @@ bool tenant_authenticate(struct core *core, struct str given, struct principal *
     return true;
 }
 
-static bool name_is(struct str name, size_t max, const char *more)
+static bool name_is(struct str name, size_t max, const char *set)
 {
-    for (size_t i = 0; i < name.n; i++) {
-        char c = name.p[i];
-        if (!(c >= 'a' && c <= 'z') && !(c >= '0' && c <= '9') && (!c || !strchr(more, c)))
-            return false;
-    }
-    return name.n && name.n <= max && name.p[0] != '-';
+    return name.n && name.n <= max && name.p[0] != '-' && str_is_of(name, set);
 }
 
 static int tenant_of_name(struct core *core, struct str name, struct tenant **ret_tenant, struct err *err)
@@ -129,7 +124,7 @@ static int tenant_of_name(struct core *core, struct str name, struct tenant **re
     *ret_tenant = map_get(&core->tenants->by_name, name);
     if (*ret_tenant)
         return 0;
-    return err_set(err, ERR_NOT_FOUND, "there is no tenant '%.*s'", (int)MIN(name.n, (size_t)64), name.p);
+    return err_set(err, ERR_NOT_FOUND, "there is no tenant '%.*s'", STR_ARG_MAX(name, 64));
 }
 
 int tenant_find(struct core *core, struct str name, uint64_t *ret_number, struct err *err)
@@ -263,11 +258,9 @@ int tenants_load(struct core *core, struct err *err)
 
 void tenants_free(struct tenants *all)
 {
-    size_t it = 0;
-    for (struct key *k; (k = map_next(&all->keys, &it));)
+    MAP_FOREACH (struct key, k, &all->keys)
         key_free(k);
-    it = 0;
-    for (struct tenant *t; (t = map_next(&all->by_name, &it));) {
+    MAP_FOREACH (struct tenant, t, &all->by_name) {
         mem_free(t->name);
         mem_free(t);
     }
@@ -300,8 +293,8 @@ void tenant_each(struct core *core, void (*fn)(void *ctx, const struct tenant_in
 {
     const struct map *all = &core->tenants->by_name;
     AUTO_FREE struct tenant **sorted = mem_array(map_count(all) + 1, sizeof(struct tenant *));
-    size_t it = 0, n = 0;
-    for (struct tenant *t; (t = map_next(all, &it));)
+    size_t n = 0;
+    MAP_FOREACH (struct tenant, t, all)
         sorted[n++] = t;
     qsort(sorted, n, sizeof(struct tenant *), tenant_by_name);
     for (size_t i = 0; i < n; i++) {
@@ -330,11 +323,7 @@ static int act(struct core *core, const struct actor *actor, enum event_kind kin
 /* What came of it is in the store; or it is refused, and that is told. */
 static int act_end(struct core *core, uint64_t seq, enum event_kind kind, int r, struct err *err)
 {
-    if (r == 0)
-        r = keeper_commit(core->keeper, err);
-    if (r < 0)
-        action_fruitless(core, seq, kind, err);
-    return r;
+    return action_end(core, seq, kind, r < 0 ? r : keeper_commit(core->keeper, err), err);
 }
 
 static int put_limits(struct core *core, uint64_t number, const int64_t limits[static QUOTA_MAX], struct err *err)
@@ -366,7 +355,7 @@ int tenant_create(struct core *core, const struct actor *actor, struct str name,
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     uint64_t seq, number = 0;
     usec_t now = clock_real();
-    if (!name_is(name, TENANT_NAME_LEN_MAX, "-") || (name.p[0] >= '0' && name.p[0] <= '9'))
+    if (!name_is(name, TENANT_NAME_LEN_MAX, "a-z0-9-") || (name.p[0] >= '0' && name.p[0] <= '9'))
         return err_set(err, ERR_INVALID_ARGUMENT, "a tenant's name must be 1 to %d of [a-z0-9-], the first a letter",
                        TENANT_NAME_LEN_MAX);
     if (map_get(&all->by_name, name))
@@ -436,8 +425,8 @@ static bool count_volume(void *ctx, const struct volume *v)
 
 static int refuse_owner(struct core *core, const struct tenant *t, struct err *err)
 {
-    size_t sandboxes = 0, volumes = 0, templates = template_count(core->templates, t->number), it = 0;
-    for (const struct sandbox *sb; (sb = map_next(&core->by_id, &it));)
+    size_t sandboxes = 0, volumes = 0, templates = template_count(core->templates, t->number);
+    MAP_FOREACH (const struct sandbox, sb, &core->by_id)
         sandboxes += sb->info.tenant == t->number && !sandbox_state_is_over(sb->info.state);
     volume_each(core, t->number, count_volume, &volumes);
     if (t->number == TENANT_DEFAULT)
@@ -506,8 +495,8 @@ void key_each(struct core *core, const struct principal *who, void (*fn)(void *c
 {
     const struct map *all = &core->tenants->keys;
     AUTO_FREE struct key **sorted = mem_array(map_count(all) + 1, sizeof(struct key *));
-    size_t it = 0, n = 0;
-    for (struct key *k; (k = map_next(all, &it));)
+    size_t n = 0;
+    MAP_FOREACH (struct key, k, all)
         if (view_has(who->view, k->tenant->number))
             sorted[n++] = k;
     qsort(sorted, n, sizeof(struct key *), by_key_name);
@@ -520,11 +509,10 @@ void key_each(struct core *core, const struct principal *who, void (*fn)(void *c
 
 static struct key *key_find(struct core *core, const struct principal *who, struct str ref)
 {
-    struct key *k = map_get(&core->tenants->keys, ref);
-    size_t it = 0;
-    if (k && view_has(who->view, k->tenant->number))
-        return k;
-    while ((k = map_next(&core->tenants->keys, &it)))
+    struct key *by_id = map_get(&core->tenants->keys, ref);
+    if (by_id && view_has(who->view, by_id->tenant->number))
+        return by_id;
+    MAP_FOREACH (struct key, k, &core->tenants->keys)
         if (k->tenant->number == who->tenant && str_eqc(ref, k->name))
             return k;
     return NULL;
@@ -532,7 +520,7 @@ static struct key *key_find(struct core *core, const struct principal *who, stru
 
 static int key_unknown(struct str ref, struct err *err)
 {
-    return err_set(err, ERR_NOT_FOUND, "there is no key '%.*s'", (int)MIN(ref.n, (size_t)64), ref.p);
+    return err_set(err, ERR_NOT_FOUND, "there is no key '%.*s'", STR_ARG_MAX(ref, 64));
 }
 
 static int key_store(struct core *core, const struct key *k, struct err *err)
@@ -571,7 +559,7 @@ static void key_random(const struct tenants *all, char ret_key[static KEY_TEXT_L
 static int key_check(struct core *core, const struct principal *who, const struct key_spec *spec, struct err *err)
 {
     struct key *taken = key_find(core, who, spec->name);
-    if (!name_is(spec->name, KEY_NAME_LEN_MAX, "ABCDEFGHIJKLMNOPQRSTUVWXYZ._-") || str_starts(spec->name, STR("key-")))
+    if (!name_is(spec->name, KEY_NAME_LEN_MAX, "A-Za-z0-9._-") || str_starts(spec->name, STR("key-")))
         return err_set(err, ERR_INVALID_ARGUMENT,
                        "a key's name must be 1 to %d of [A-Za-z0-9._-], and not begin with '-' or 'key-'",
                        KEY_NAME_LEN_MAX);
@@ -586,8 +574,7 @@ static int key_check(struct core *core, const struct principal *who, const struc
         return 0;
     const struct sandbox *sb = sandbox_find(core, spec->sandbox);
     if (!sb || sb->info.tenant != who->tenant)
-        return err_set(err, ERR_NOT_FOUND, "there is no sandbox %.*s", (int)MIN(spec->sandbox.n, (size_t)64),
-                       spec->sandbox.p);
+        return err_set(err, ERR_NOT_FOUND, "there is no sandbox %.*s", STR_ARG_MAX(spec->sandbox, 64));
     return 0;
 }
 

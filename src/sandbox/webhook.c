@@ -162,13 +162,9 @@ struct hook_looking {
 
 static bool hook_wants(const struct hook *h, const char *type)
 {
-    size_t i;
-    json_t *one;
-    json_array_foreach(json_object_get(h->w.config, "types"), i, one)
-    {
+    JSON_FOREACH (one, json_object_get(h->w.config, "types"))
         if (type && strcmp(json_string_value(one), type) == 0)
             return true;
-    }
     return false;
 }
 
@@ -250,7 +246,7 @@ static int hook_check(const json_t *config, struct err *err)
 {
     static const char *const texts[] = {"name", "url", "secret"};
     const char *url = json_string_value(json_object_get(config, "url"));
-    json_t *list = json_object_get(config, "types"), *one;
+    json_t *list = json_object_get(config, "types");
     size_t i;
     for (i = 0; i < ARRAY_SIZE(texts); i++) {
         json_t *v = json_object_get(config, texts[i]);
@@ -266,11 +262,9 @@ static int hook_check(const json_t *config, struct err *err)
         return err_set(err, ERR_INVALID_ARGUMENT, "a webhook's URL begins with http:// or https://, without a user");
     if (!json_is_array(list) || !json_array_size(list) || json_array_size(list) > ARRAY_SIZE(types))
         return err_set(err, ERR_INVALID_ARGUMENT, "a webhook needs a list of events");
-    json_array_foreach(list, i, one)
-    {
+    JSON_FOREACH (one, list)
         if (!json_is_string(one) || !life_type_is(str_of(json_string_value(one))))
             return err_set(err, ERR_INVALID_ARGUMENT, "unknown event");
-    }
     return 0;
 }
 
@@ -333,15 +327,12 @@ int webhook_create(struct core *core, const struct actor *actor, const json_t *c
         return err_set(err, ERR_RESOURCE_EXHAUSTED, "there are %zu webhooks, and %d is the limit", n, WEBHOOKS_OF_ONE);
     if (hook_act(core, actor, EVENT_WEBHOOK_CREATE, config, tenant, &seq, err) < 0)
         return -1;
-    if (feed_bounds(core->config.events, &bounds, err) < 0) {
-        action_fruitless(core, seq, EVENT_WEBHOOK_CREATE, err);
+    if (action_end(core, seq, EVENT_WEBHOOK_CREATE, feed_bounds(core->config.events, &bounds, err), err) < 0)
         return -1;
-    }
     id_token(id + 3, WEBHOOK_ID_LEN - 3);
     struct hook *h = hook_new(all, id, tenant, json_deep_copy(config), bounds.last);
     (void)json_object_set_new(h->w.config, "created_at", json_integer((json_int_t)clock_real()));
-    if (hook_store(h, err) < 0) {
-        action_fruitless(core, seq, EVENT_WEBHOOK_CREATE, err);
+    if (action_end(core, seq, EVENT_WEBHOOK_CREATE, hook_store(h, err), err) < 0) {
         hook_free(h);
         return -1;
     }
@@ -385,10 +376,9 @@ int webhook_set(struct core *core, const struct actor *actor, struct str id, con
         return -1;
     }
     h->w.config = config;
-    if (hook_store(h, err) < 0) {
+    if (action_end(core, seq, EVENT_WEBHOOK_SET, hook_store(h, err), err) < 0) {
         h->w.config = before;
         json_decref(config);
-        action_fruitless(core, seq, EVENT_WEBHOOK_SET, err);
         return -1;
     }
     json_decref(before);
@@ -406,10 +396,9 @@ int webhook_remove(struct core *core, const struct actor *actor, struct str id, 
     uint64_t seq;
     if (!h || hook_act(core, actor, EVENT_WEBHOOK_REMOVE, h->w.config, h->w.tenant, &seq, err) < 0)
         return -1;
-    if (webhook_rows_delete(core->config.store, h->w.id, err) < 0 || keeper_commit(core->keeper, err) < 0) {
-        action_fruitless(core, seq, EVENT_WEBHOOK_REMOVE, err);
+    int r = webhook_rows_delete(core->config.store, h->w.id, err);
+    if (action_end(core, seq, EVENT_WEBHOOK_REMOVE, r < 0 ? r : keeper_commit(core->keeper, err), err) < 0)
         return -1;
-    }
     hook_free(h);
     return 0;
 }

@@ -12,10 +12,9 @@
 #pragma once
 
 #include "base/buf.h"
+#include "base/json.h"
 #include "sandbox/core.h"
 #include "store/life_rows.h"
-
-#include <jansson.h>
 
 enum {
     WEBHOOK_ID_LEN = 19,

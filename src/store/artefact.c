@@ -51,12 +51,7 @@ static char *artefact_path(const struct artefacts *a, const char *digest)
 
 static bool artefact_is_digest(struct str s)
 {
-    if (s.n != ARTEFACT_DIGEST_LEN)
-        return false;
-    for (size_t i = 0; i < s.n; i++)
-        if (!((s.p[i] >= '0' && s.p[i] <= '9') || (s.p[i] >= 'a' && s.p[i] <= 'f')))
-            return false;
-    return true;
+    return s.n == ARTEFACT_DIGEST_LEN && str_is_hex(s);
 }
 
 static void artefact_unswept(struct artefacts *a, const char *digest)

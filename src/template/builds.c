@@ -223,9 +223,9 @@ int template_add_snapshot(struct template_registry *r, const struct template_sna
 
 size_t template_count(struct template_registry *r, uint64_t tenant)
 {
-    size_t n = 0, it = 0;
+    size_t n = 0;
     registry_refresh(r);
-    for (const struct template_entry *e; (e = map_next(&r->by_id, &it));)
+    MAP_FOREACH (const struct template_entry, e, &r->by_id)
         n += e->tenant == tenant;
     return n;
 }

@@ -123,13 +123,8 @@ void entry_free(struct template_registry *r, struct template_entry *e)
 
 void built_clear(struct template_registry *r)
 {
-    for (;;) {
-        size_t it = 0;
-        struct template_entry *e = map_next(&r->by_id, &it);
-        if (!e)
-            break;
+    for (struct template_entry *e; (e = map_any(&r->by_id));)
         entry_free(r, e);
-    }
     map_fini(&r->by_id);
     map_fini(&r->by_name);
     map_fini(&r->builds);

@@ -156,8 +156,8 @@ struct wanted {
 static size_t save_wanted(struct template_registry *r, struct wanted **ret_saved)
 {
     struct wanted *saved = mem_array(map_count(&r->builds) + 1, sizeof(*saved));
-    size_t n = 0, it = 0;
-    for (struct build *b; (b = map_next(&r->builds, &it));) {
+    size_t n = 0;
+    MAP_FOREACH (struct build, b, &r->builds) {
         if (!b->wanted || strlen(b->b.id) > ID_UUID_LEN)
             continue;
         memcpy(saved[n].id, b->b.id, strlen(b->b.id));
@@ -216,8 +216,7 @@ static void registry_on_rolled_back(void *ctx)
 
 static int fail_leftovers(struct template_registry *r, struct err *err)
 {
-    size_t it = 0;
-    for (struct build *b; (b = map_next(&r->builds, &it));) {
+    MAP_FOREACH (struct build, b, &r->builds) {
         if (b->b.status >= TEMPLATE_READY)
             continue;
         bool began = b->b.status == TEMPLATE_BUILDING;
@@ -274,8 +273,7 @@ void template_registry_free(struct template_registry *r)
     if (r->store)
         store_hook_remove(&r->hook);
     built_clear(r);
-    size_t it = 0;
-    for (struct use *u; (u = map_next(&r->uses, &it));) {
+    MAP_FOREACH (struct use, u, &r->uses) {
         mem_free(u->id);
         mem_free(u);
     }
@@ -319,8 +317,7 @@ static bool same(const struct name *a, const struct name *b)
 
 static int not_a_name(struct str ref, struct err *err)
 {
-    return err_set(err, ERR_INVALID_ARGUMENT, "'%.*s' is not the name of a template", (int)MIN(ref.n, (size_t)64),
-                   ref.p ? ref.p : "");
+    return err_set(err, ERR_INVALID_ARGUMENT, "'%.*s' is not the name of a template", STR_ARG_MAX(ref, 64));
 }
 
 static const struct template *file_by_id(const struct template_registry *r, const struct name *want)
@@ -402,8 +399,8 @@ static int by_entry_id(const void *a, const void *b)
 size_t registry_entries(const struct template_registry *r, struct template_entry ***ret_entries)
 {
     struct template_entry **all = mem_array(map_count(&r->by_id) + 1, sizeof(struct template_entry *));
-    size_t n = 0, it = 0;
-    for (struct template_entry *e; (e = map_next(&r->by_id, &it));)
+    size_t n = 0;
+    MAP_FOREACH (struct template_entry, e, &r->by_id)
         all[n++] = e;
     if (n)
         qsort(all, n, sizeof(struct template_entry *), by_entry_id);
@@ -428,11 +425,10 @@ void template_each(struct template_registry *r, uint64_t view, bool (*fn)(void *
 
 void template_each_layer(struct template_registry *r, void (*fn)(void *ctx, const char *layer), void *ctx)
 {
-    size_t it = 0;
     registry_refresh(r);
     for (size_t i = 0; i < r->n; i++)
         fn(ctx, r->list[i]->layer);
-    for (const struct build *b; (b = map_next(&r->builds, &it));)
+    MAP_FOREACH (const struct build, b, &r->builds)
         if (b->n_tags && b->t.layer)
             fn(ctx, b->t.layer);
 }

@@ -28,48 +28,36 @@ static void set_build_id(struct parsed *p)
     p->t.build_id = p->build_id;
 }
 
-static bool is_made_of(struct str s, const char *others)
+static bool is_made_of(struct str s, const char *set)
 {
-    if (!s.n || s.n > TEMPLATE_NAME_MAX)
-        return false;
-    for (size_t i = 0; i < s.n; i++) {
-        char c = s.p[i];
-        if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || (c && strchr(others, c))))
-            return false;
-    }
-    return true;
+    return s.n && s.n <= TEMPLATE_NAME_MAX && str_is_of(s, set);
 }
 
 static bool is_id(struct str s)
 {
-    return is_made_of(s, "._-") && s.p[0] != '.';
+    return is_made_of(s, "A-Za-z0-9._-") && s.p[0] != '.';
 }
 
 static bool is_alias(struct str s)
 {
     ssize_t slash = str_find_char(s, '/');
     if (slash >= 0) {
-        if (!is_made_of(str_n(s.p, (size_t)slash), "_-"))
+        if (!is_made_of(str_n(s.p, (size_t)slash), "A-Za-z0-9_-"))
             return false;
         s = str_sub(s, (size_t)slash + 1);
     }
     ssize_t colon = str_find_char(s, ':');
     if (colon >= 0) {
-        if (!is_made_of(str_sub(s, (size_t)colon + 1), "._-"))
+        if (!is_made_of(str_sub(s, (size_t)colon + 1), "A-Za-z0-9._-"))
             return false;
         s.n = (size_t)colon;
     }
-    return is_made_of(s, "_-");
+    return is_made_of(s, "A-Za-z0-9_-");
 }
 
 static bool is_layer(struct str s)
 {
-    if (s.n != TEMPLATE_LAYER_LEN || !str_starts(s, STR("sha256-")))
-        return false;
-    for (size_t i = 7; i < s.n; i++)
-        if (!strchr("0123456789abcdef", s.p[i]) || !s.p[i])
-            return false;
-    return true;
+    return s.n == TEMPLATE_LAYER_LEN && str_starts(s, STR("sha256-")) && str_is_hex(str_sub(s, 7));
 }
 
 static int bad_value(struct err *err, const char *key, const char *why)

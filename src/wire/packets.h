@@ -5,10 +5,10 @@
  */
 #pragma once
 
+#include "base/json.h"
 #include "base/list.h"
 #include "base/str.h"
 
-#include <jansson.h>
 #include <uv.h>
 
 struct packets_ops {

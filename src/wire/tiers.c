@@ -86,6 +86,6 @@ int tier_list_choose(const struct tier_list *list, struct str name, size_t *ret_
     if (is_known)
         return err_set(err, ERR_FAILED_PRECONDITION, "tier %s is not available here: %s (available: %.*s)",
                        list->at[at].name, list->at[at].missing, STR_ARG(names));
-    return err_set(err, ERR_INVALID_ARGUMENT, "there is no tier '%.*s' (available: %.*s)", (int)MIN(name.n, (size_t)32),
-                   name.p, STR_ARG(names));
+    return err_set(err, ERR_INVALID_ARGUMENT, "there is no tier '%.*s' (available: %.*s)", STR_ARG_MAX(name, 32),
+                   STR_ARG(names));
 }

@@ -5,7 +5,7 @@
 #include "api/e2b/envd/download_head.h"
 #include "api/e2b/envd/file_metadata.h"
 #include "api/e2b/envd/files_query.h"
-#include "api/e2b/envd/range.h"
+#include "api/kit/range.h"
 #include "base/mem.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

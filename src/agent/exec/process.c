@@ -329,7 +329,7 @@ struct agent_process *process_find(struct agent *a, struct wire_reader *r, bool 
     if (by == 0)
         (void)failure_set(f, ERR_NOT_FOUND, "process with pid %u not found", pid);
     else
-        (void)failure_set(f, ERR_NOT_FOUND, "process with tag %.*s not found", (int)MIN(tag.n, (size_t)1024), tag.p);
+        (void)failure_set(f, ERR_NOT_FOUND, "process with tag %.*s not found", STR_ARG_MAX(tag, 1024));
     return NULL;
 }
 

@@ -34,7 +34,7 @@ static int check_metadata(size_t prefix, struct str pairs, uint32_t n, struct fa
             return failure_set(f, ERR_INVALID_ARGUMENT, "invalid metadata: empty key or NUL in a key");
         if (name > XATTR_NAME_MAX)
             return failure_set(f, ERR_INVALID_ARGUMENT, "invalid metadata: metadata key \"%.*s\" exceeds %zu bytes",
-                               (int)MIN(key.n, (size_t)300), key.p, XATTR_NAME_MAX - prefix);
+                               STR_ARG_MAX(key, 300), XATTR_NAME_MAX - prefix);
     }
     if (total > METADATA_MAX)
         return failure_set(f, ERR_INVALID_ARGUMENT, "invalid metadata: total metadata size %zu exceeds %d bytes", total,

@@ -122,9 +122,8 @@ static void unwatch(struct watch_dirs *w, struct watch_dir **gone, size_t n)
 static void forget_tree(struct watch_dirs *w, const char *top)
 {
     AUTO_FREE struct watch_dir **gone = list_for_all(w);
-    struct watch_dir *d;
     size_t n = 0;
-    for (size_t it = 0; (d = map_next(&w->by_number, &it));)
+    MAP_FOREACH (struct watch_dir, d, &w->by_number)
         if (watch_dirs_is_below(d->path, top))
             gone[n++] = d;
     unwatch(w, gone, n);
@@ -135,10 +134,9 @@ static bool rename_tree(struct watch_dirs *w, const char *from, const char *pare
 {
     AUTO_FREE char *to = *parent ? mem_printf("%s/%s", parent, name) : mem_strdup(name);
     AUTO_FREE struct watch_dir **gone = list_for_all(w);
-    struct watch_dir *d;
     size_t n = 0;
     bool is_known = false;
-    for (size_t it = 0; (d = map_next(&w->by_number, &it));) {
+    MAP_FOREACH (struct watch_dir, d, &w->by_number) {
         if (!watch_dirs_is_below(d->path, from))
             continue;
         is_known = true;
@@ -223,8 +221,7 @@ void watch_dirs_skip(struct watch_dirs *w)
 
 void watch_dirs_fini(struct watch_dirs *w)
 {
-    struct watch_dir *d;
-    for (size_t it = 0; (d = map_next(&w->by_number, &it));)
+    MAP_FOREACH (struct watch_dir, d, &w->by_number)
         dir_free(w, d);
     map_fini(&w->by_number);
     mem_free(w->root);

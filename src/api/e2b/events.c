@@ -21,8 +21,7 @@ enum { EVENTS_DEFAULT = 10, EVENTS_MOST = 100, EVENTS_SKIP_MOST = 1000000 };
 static void append_uuid(struct buf *b, const char *name, struct str bytes)
 {
     char hex[33] = "";
-    for (size_t i = 0; i < 16 && i < bytes.n; i++)
-        (void)snprintf(hex + 2 * i, 3, "%02x", (unsigned char)bytes.p[i]);
+    str_hex(bytes.p, MIN(bytes.n, (size_t)16), hex);
     buf_printf(b, ",\"%s\":\"%.8s-%.4s-4%.3s-a%.3s-%.12s\"", name, hex, hex + 8, hex + 13, hex + 17, hex + 20);
 }
 
@@ -133,8 +132,7 @@ void events_list(struct call *c)
         return;
     }
     if (want.sandbox && (!id_is_sandbox(c->args[0]) || !access_has_log(c, want.sandbox))) {
-        call_fail(c, 404, "Sandbox \"%.*s\" doesn't exist or you don't have access to it",
-                  (int)MIN(c->args[0].n, (size_t)64), c->args[0].p);
+        call_fail(c, 404, "Sandbox \"%.*s\" doesn't exist or you don't have access to it", STR_ARG_MAX(c->args[0], 64));
         return;
     }
     want.is_back = !ascending;
@@ -151,8 +149,7 @@ void events_list(struct call *c)
 static void append_webhook(struct buf *b, struct core *core, const struct webhook *w)
 {
     const char *tenant = tenant_name(core, w->tenant);
-    json_t *types = json_object_get(w->config, "types"), *one;
-    size_t i;
+    json_t *types = json_object_get(w->config, "types");
     buf_printf(b, "{\"id\":\"%s\"", w->id);
     json_put_str(b, "teamID", str_of(tenant ? tenant : TENANT_NAME_DEFAULT));
     json_put_str(b, "teamId", str_of(tenant ? tenant : TENANT_NAME_DEFAULT));
@@ -162,10 +159,8 @@ static void append_webhook(struct buf *b, struct core *core, const struct webhoo
         b, ",\"enabled\":%s,\"createdAt\":", json_is_true(json_object_get(w->config, "enabled")) ? "true" : "false");
     sandbox_json_time(b, (usec_t)json_integer_value(json_object_get(w->config, "created_at")));
     buf_append_cstr(b, ",\"events\":[");
-    json_array_foreach(types, i, one)
-    {
+    JSON_FOREACH_AT (i, one, types)
         buf_printf(b, "%s\"" LIFECYCLE "%s\"", i ? "," : "", json_string_value(one));
-    }
     buf_append_cstr(b, "]}");
 }
 

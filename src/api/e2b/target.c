@@ -3,31 +3,14 @@
 
 #include "http/request.h"
 
-static bool is_digit(char c)
-{
-    return c >= '0' && c <= '9';
-}
-
 static struct str host_name(struct str host)
 {
-    ssize_t end;
-
-    if (host.n && host.p[0] == '[')
-        return host;
-    end = str_find_char(host, ':');
-    return end < 0 ? host : str_n(host.p, (size_t)end);
+    return host.n && host.p[0] == '[' ? host : str_before(host, ':');
 }
 
 static bool is_address(struct str name)
 {
-    if (name.n == 0)
-        return true;
-    if (name.p[0] == '[')
-        return true;
-    for (size_t i = 0; i < name.n; i++)
-        if (!is_digit(name.p[i]) && name.p[i] != '.')
-            return false;
-    return true;
+    return name.n == 0 || name.p[0] == '[' || str_is_of(name, "0-9.");
 }
 
 static bool target_host_is_machine(struct str host)
@@ -46,11 +29,8 @@ static bool host_label(struct str name, struct str *ret_port, struct str *ret_id
     if (dot < 0)
         return false;
     label = str_n(name.p, (size_t)dot);
-    if (!str_split(&label, '-', &port) || port.n == 0 || !str_split(&label, '-', &id))
+    if (!str_split(&label, '-', &port) || port.n == 0 || !str_split(&label, '-', &id) || !str_is_of(port, "0-9"))
         return false;
-    for (size_t i = 0; i < port.n; i++)
-        if (!is_digit(port.p[i]))
-            return false;
     *ret_port = port;
     *ret_id = id;
     return true;
@@ -61,15 +41,9 @@ static enum target_kind target_check(struct str id, struct str port, struct e2b_
     uint64_t number;
 
     ret_target->id = id;
-    if (id.n == 0 || id.n > 63) {
+    if (id.n == 0 || id.n > 63 || !str_is_of(id, "a-z0-9")) {
         ret_target->problem = "Invalid sandbox ID";
         return TARGET_BAD;
-    }
-    for (size_t i = 0; i < id.n; i++) {
-        if (!is_digit(id.p[i]) && !(id.p[i] >= 'a' && id.p[i] <= 'z')) {
-            ret_target->problem = "Invalid sandbox ID";
-            return TARGET_BAD;
-        }
     }
     if (str_to_u64(port, &number) < 0 || number == 0 || number > UINT16_MAX) {
         ret_target->problem = "Invalid sandbox port";

@@ -29,21 +29,17 @@ int fusion_run_times(const json_t *body, double compile_s, double run_s, struct 
 /* Base64, or null for a file that isn't there. */
 static int ask_check_files(json_t *files, struct err *err)
 {
-    const char *name;
-    json_t *value;
-
-    json_object_foreach(files, name, value) if (!json_is_string(value) && !json_is_null(value)) return err_set(
-        err, ERR_INVALID_ARGUMENT, "files: the content of '%.64s' must be a string", name);
+    JSON_FOREACH_MEMBER (name, value, files)
+        if (!json_is_string(value) && !json_is_null(value))
+            return err_set(err, ERR_INVALID_ARGUMENT, "files: the content of '%.64s' must be a string", name);
     return 0;
 }
 
 static int ask_check_strings(const json_t *list, const char *name, struct err *err)
 {
-    json_t *value;
-    size_t i;
-
-    json_array_foreach(list, i, value) if (!json_is_string(value)) return err_set(err, ERR_INVALID_ARGUMENT,
-                                                                                  "%s must be a list of strings", name);
+    JSON_FOREACH (value, list)
+        if (!json_is_string(value))
+            return err_set(err, ERR_INVALID_ARGUMENT, "%s must be a list of strings", name);
     return 0;
 }
 
@@ -73,8 +69,7 @@ static int ask_read_program(const json_t *body, struct fusion_run *r, struct err
     if (!r->code.p)
         return err_set(err, ERR_INVALID_ARGUMENT, "code is missing");
     if (!r->language)
-        return err_set(err, ERR_INVALID_ARGUMENT, "language: '%.*s' is not supported", (int)MIN(language.n, (size_t)32),
-                       language.p ? language.p : "");
+        return err_set(err, ERR_INVALID_ARGUMENT, "language: '%.*s' is not supported", STR_ARG_MAX(language, 32));
     return 0;
 }
 

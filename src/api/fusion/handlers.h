@@ -4,9 +4,8 @@
 
 #include "api/fusion/fusion.h"
 #include "api/kit/file_body.h"
+#include "base/json.h"
 #include "sandbox/code/code.h"
-
-#include <jansson.h>
 
 enum {
     FUSION_BODY_MAX = 16 << 20,

@@ -194,13 +194,13 @@ static const json_t *judge_json(struct judge *j, size_t slot, const char *name)
 /* The row that the request means. NULL: answered. */
 static const json_t *judge_row(struct call *c, const json_t *config, const json_t *id)
 {
-    const json_t *data = json_object_get(config, "provided_data"), *row;
-    size_t i;
+    const json_t *data = json_object_get(config, "provided_data");
 
     if (json_is_object(data))
         return data;
-    json_array_foreach(data, i,
-                       row) if (id && json_is_object(row) && json_equal(json_object_get(row, "id"), id)) return row;
+    JSON_FOREACH (row, data)
+        if (id && json_is_object(row) && json_equal(json_object_get(row, "id"), id))
+            return row;
     call_fail(c, json_is_array(data) ? 404 : 400,
               json_is_array(data) ? "provided_data has no such id"
                                   : "there are no data sets here: send the problem as config.provided_data");
@@ -241,13 +241,14 @@ static json_t *judge_prompt(const json_t *row)
 /* All rows, by fn. */
 static void judge_rows(struct call *c, json_t *(*fn)(const json_t *row))
 {
-    const json_t *config = judge_config(c), *data = json_object_get(config, "provided_data"), *row;
+    const json_t *config = judge_config(c), *data = json_object_get(config, "provided_data");
     json_t *all = json_array(), *one;
-    size_t i;
 
     if (config && !json_is_array(data))
         call_fail(c, 400, "there are no data sets here: send them as config.provided_data");
-    json_array_foreach(data, i, row) if (json_is_object(row) && (one = fn(row)))(void) json_array_append_new(all, one);
+    JSON_FOREACH (row, data)
+        if (json_is_object(row) && (one = fn(row)))
+            (void)json_array_append_new(all, one);
     judge_answer(c, all);
 }
 
@@ -330,7 +331,7 @@ static void judge_end(struct call *c, struct judge *j)
 static struct str judge_member(const json_t *object, const char *of, const char *name)
 {
     const json_t *text = json_object_get(json_object_get(object, of), name);
-    return json_is_string(text) ? str_n(json_string_value(text), json_string_length(text)) : STR_NULL;
+    return json_is_string(text) ? json_str(text) : STR_NULL;
 }
 
 static void judge_next(struct call *c, struct judge *j);
@@ -424,24 +425,20 @@ static int judge_auto(struct call *c, struct judge *j, struct err *err)
 static int judge_stdio(struct call *c, struct judge *j, struct err *err)
 {
     struct str language = STR("");
-    const json_t *test;
-    size_t i;
 
     if (json_get_str(j->config, "language", &language, err) < 1)
         return err_set(err, ERR_INVALID_ARGUMENT, "config.language is needed");
     j->asked.language = fusion_language_find(language);
     if (!j->asked.language)
-        return err_set(err, ERR_INVALID_ARGUMENT, "config.language: '%.*s' is not supported", (int)MIN(language.n, 32),
-                       language.p);
+        return err_set(err, ERR_INVALID_ARGUMENT, "config.language: '%.*s' is not supported",
+                       STR_ARG_MAX(language, 32));
     j->tests = judge_json(j, 0, "test");
     j->runs_all = json_is_true(json_object_get(json_object_get(j->config, "extra"), "run_all_cases"));
     if (!json_is_array(j->tests) || !json_array_size(j->tests))
         return err_set(err, ERR_INVALID_ARGUMENT, "test must be a list of {input, output}");
-    json_array_foreach(
-        j->tests, i,
-        test) if (!judge_member(test, "input", "stdin").p ||
-                  !judge_member(test, "output", "stdout").p) return err_set(err, ERR_INVALID_ARGUMENT,
-                                                                            "test needs input.stdin and output.stdout");
+    JSON_FOREACH (test, j->tests)
+        if (!judge_member(test, "input", "stdin").p || !judge_member(test, "output", "stdout").p)
+            return err_set(err, ERR_INVALID_ARGUMENT, "test needs input.stdin and output.stdout");
     j->asked.code = j->code = fusion_extract(http_arena(c->req), j->asked.code, language);
     return fusion_run_times(j->config, 10, j->asked.language->compile ? 10 : 20, &j->asked, err);
 }

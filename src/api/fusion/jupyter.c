@@ -111,7 +111,7 @@ int fusion_cells_next(struct fusion_run *r, struct err *err)
         return 1;
     }
     const json_t *code = json_array_get(r->cells, r->next);
-    spec.code = str_n(json_string_value(code), json_string_length(code));
+    spec.code = json_str(code);
     if (code_run(r->sb, &r->call->actor, &spec, cell_event, r->call, &r->cell, err) < 0) {
         r->cell = NULL;
         return -1;

@@ -181,7 +181,7 @@ static enum run_progress run_put_files(struct fusion_run *r, struct err *err)
     const json_t *text = json_object_iter_value(next);
     const char *name = json_object_iter_key(next);
     buf_clear(&r->body.b);
-    if (buf_append_unbase64(&r->body.b, str_n(json_string_value(text), json_string_length(text))) < 0) {
+    if (buf_append_unbase64(&r->body.b, json_str(text)) < 0) {
         (void)err_set(err, ERR_INVALID_ARGUMENT, "the content of '%.64s' is not base64", name);
         return RUN_FAILED;
     }
@@ -375,8 +375,8 @@ static enum run_progress run_fetch(struct fusion_run *r, struct err *err)
         r->given = 0;
     buf_clear(&r->body.b);
     r->body.done = run_fetched;
-    if (file_read(r->sb, &c->actor, STR(""), str_n(json_string_value(name), json_string_length(name)), 0,
-                  FUSION_FETCH_MAX + 1, &file_body_text, &r->body, &c->file, err) < 0)
+    if (file_read(r->sb, &c->actor, STR(""), json_str(name), 0, FUSION_FETCH_MAX + 1, &file_body_text, &r->body,
+                  &c->file, err) < 0)
         return RUN_FAILED;
     r->next++;
     return RUN_WAITS;

@@ -496,9 +496,7 @@ bool call_wants(struct call *c, const struct json_want *wants, size_t n)
 bool call_has_type(const struct call *c, struct str type)
 {
     struct str given = http_header_get(c->req, "content-type");
-    ssize_t end = str_find_char(given, ';');
-
-    return str_eq_nocase(str_trim(end < 0 ? given : str_n(given.p, (size_t)end)), type);
+    return str_eq_nocase(str_trim(str_before(given, ';')), type);
 }
 
 /* NULL: answered, or there is nobody to answer. */
@@ -593,6 +591,16 @@ void call_set_timer(struct call *c, uint64_t ms, void (*fn)(struct call *c))
 {
     c->on_timer = fn;
     timer_set(&c->facade->timers, &c->timer, ms);
+}
+
+json_t *call_time(usec_t at)
+{
+    char text[CLOCK_TEXT_MAX];
+
+    if (!at)
+        return NULL;
+    clock_format(at, 3, text);
+    return json_string(text);
 }
 
 json_t *call_text(struct str s)

@@ -28,9 +28,7 @@ bool facade_owns_key(struct str key)
 
 void facade_drain(struct map *m, void (*free_value)(void *value))
 {
-    size_t it = 0;
-
-    for (void *value; (value = map_next(m, &it)); it = 0)
+    for (void *value; (value = map_any(m));)
         free_value(value);
     map_fini(m);
 }

@@ -10,10 +10,9 @@
 #include "api/kit/slices.h"
 #include "api/kit/timers.h"
 #include "base/buf.h"
+#include "base/json.h"
 #include "base/map.h"
 #include "sandbox/core.h"
-
-#include <jansson.h>
 
 struct call;
 struct facade;

@@ -132,11 +132,7 @@ static int json_read_once(const json_t *object, const char *name, struct err *er
 
 int json_only(const json_t *object, const char *const *names, size_t n, struct err *err)
 {
-    const char *key;
-    json_t *value;
-
-    json_object_foreach((json_t *)object, key, value)
-    {
+    JSON_FOREACH_MEMBER (key, value, object) {
         bool is_known = false;
 
         for (size_t i = 0; i < n && !is_known; i++)
@@ -173,11 +169,6 @@ static int wrong_type(struct err *err, const char *name, const char *wanted)
     return json_malformed(err, "field \"%s\" must be %s", name, wanted);
 }
 
-static struct str str_of_json(const json_t *value)
-{
-    return str_n(json_string_value(value), json_string_length(value));
-}
-
 int json_get_str(const json_t *object, const char *name, struct str *ret_value, struct err *err)
 {
     json_t *value = json_field(object, name);
@@ -186,7 +177,7 @@ int json_get_str(const json_t *object, const char *name, struct str *ret_value, 
         return 0;
     if (!json_is_string(value))
         return wrong_type(err, name, "a string");
-    *ret_value = str_of_json(value);
+    *ret_value = json_str(value);
     return 1;
 }
 
@@ -267,7 +258,7 @@ int json_get_strs(const json_t *object, const char *name, struct arena *arena, c
 
         if (!json_is_string(value))
             return wrong_type(err, name, "an array of strings");
-        items[i] = str_of_json(value);
+        items[i] = json_str(value);
     }
     *ret_items = items;
     *ret_n = n;
@@ -290,7 +281,7 @@ int json_get_pairs(const json_t *object, const char *name, struct arena *arena, 
     {
         if (!json_is_string(value))
             return wrong_type(err, name, "an object of strings");
-        items[n++] = (struct pair){str_n(key, key_n), str_of_json(value)};
+        items[n++] = (struct pair){str_n(key, key_n), json_str(value)};
     }
     *ret_items = items;
     *ret_n = n;
@@ -324,11 +315,7 @@ static int want_read(const json_t *object, const struct json_want *w, struct are
 int json_wants(const json_t *object, const struct json_want *wants, size_t n, struct arena *arena, bool only,
                struct err *err)
 {
-    const char *key;
-    json_t *value;
-
-    json_object_foreach((json_t *)object, key, value)
-    {
+    JSON_FOREACH_MEMBER (key, value, object) {
         bool is_known = !only;
 
         for (size_t i = 0; i < n && !is_known; i++)

@@ -12,9 +12,8 @@
 
 #include "base/arena.h"
 #include "base/err.h"
+#include "base/json.h"
 #include "base/str.h"
-
-#include <jansson.h>
 
 enum { JSON_DEPTH_MAX = 32, JSON_VALUES_MAX = 16384 };
 
@@ -101,9 +100,3 @@ int json_wants(const json_t *object, const struct json_want *wants, size_t n, st
                ARRAY_SIZE(((const struct json_want[]){__VA_ARGS__})), (arena), (only), (err))
 #define JSON_WANTS(object, arena, err, ...) JSON_WANTS_(object, arena, true, err, __VA_ARGS__)
 #define JSON_WANTS_OF(object, arena, err, ...) JSON_WANTS_(object, arena, false, err, __VA_ARGS__) /* among others */
-
-static inline UNUSED void json_decref_auto_(json_t **json)
-{
-    json_decref(*json);
-}
-#define AUTO_JSON __attribute__((cleanup(json_decref_auto_)))

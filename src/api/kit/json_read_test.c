@@ -150,6 +150,47 @@ static void a_blank_body_may_stand_for_an_empty_object(void **state)
     assert_int_equal(json_read_object(STR("[]"), false, &json, &err), -1);
 }
 
+static void loops_see_each_member_once_and_can_be_left(void **state)
+{
+    AUTO_JSON json_t *json = json_pack("{s:[i,i,i,i],s:i,s:i}", "list", 0, 1, 2, 3, "a", 10, "b", 20);
+    const json_t *list = json_object_get(json, "list");
+    json_int_t sum = 0;
+    size_t n = 0;
+
+    (void)state;
+    JSON_FOREACH_AT (i, one, list) {
+        assert_int_equal(json_integer_value(one), i);
+        if (i == 1)
+            continue;
+        if (i == 3)
+            break;
+        sum += json_integer_value(one);
+    }
+    assert_int_equal(sum, 2);
+    JSON_FOREACH (one, list)
+        JSON_FOREACH (other, list)
+            n += json_integer_value(one) < json_integer_value(other);
+    assert_int_equal(n, 6);
+    JSON_FOREACH (one, NULL)
+        fail_msg("NULL has a member");
+    JSON_FOREACH_MEMBER (name, value, NULL)
+        fail_msg("NULL has a member");
+    JSON_FOREACH_MEMBER (name, value, json) {
+        if (json_is_array(value))
+            continue;
+        assert_string_equal(name, json_integer_value(value) == 10 ? "a" : "b");
+        sum += json_integer_value(value);
+    }
+    assert_int_equal(sum, 32);
+    n = 0;
+    JSON_FOREACH_MEMBER (name, value, json) {
+        n++;
+        if (strcmp(name, "a") == 0 || json_is_array(value))
+            break;
+    }
+    assert_int_equal(n, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -158,6 +199,7 @@ int main(void)
         cmocka_unit_test(fields_are_typed),
         cmocka_unit_test(unknown_members_are_named),
         cmocka_unit_test(a_blank_body_may_stand_for_an_empty_object),
+        cmocka_unit_test(loops_see_each_member_once_and_can_be_left),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

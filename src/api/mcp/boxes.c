@@ -21,8 +21,8 @@ static json_t *sandbox_json(const struct sandbox *sb)
             (void)json_object_setn_new(labels, i->metadata[n].key.p, i->metadata[n].key.n,
                                        call_text(i->metadata[n].value));
     return json_pack("{s:s,s:s,s:s,s:o*,s:o*,s:o}", "sandbox", i->id, "state", sandbox_state_name(i->state), "template",
-                     i->template_alias ? i->template_alias : i->template_id, "started_at", mcp_time(i->started),
-                     "ends_at", mcp_time(i->end_at), "metadata", labels);
+                     i->template_alias ? i->template_alias : i->template_id, "started_at", call_time(i->started),
+                     "ends_at", call_time(i->end_at), "metadata", labels);
 }
 
 static void sandbox_done(void *ctx, struct sandbox *sb, const struct err *err)
@@ -301,7 +301,7 @@ static bool log_page_event(const struct event *e, void *ctx)
         json_t *data = json_loadb(e->data.p, e->data.n, JSON_ALLOW_NUL, NULL);
         (void)json_array_append_new(p->events,
                                     json_pack("{s:I,s:o*,s:o,s:o,s:o,s:I,s:o}", "seq", (json_int_t)e->seq, "time",
-                                              mcp_time(e->time), "kind", call_text(e->kind_name), "grade",
+                                              call_time(e->time), "kind", call_text(e->kind_name), "grade",
                                               call_text(e->grade), "actor", call_text(e->actor), "cause",
                                               (json_int_t)e->cause, "data", data ? data : json_null()));
         p->bytes += e->data.n + 200;

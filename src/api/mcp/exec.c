@@ -298,10 +298,7 @@ void exec_tool(struct call *c)
 
 static bool is_job_id(struct str id)
 {
-    for (size_t i = 0; i < id.n; i++)
-        if (!(id.p[i] >= 'a' && id.p[i] <= 'z') && !(id.p[i] >= '0' && id.p[i] <= '9'))
-            return false;
-    return id.n == JOB_ID_LEN;
+    return id.n == JOB_ID_LEN && str_is_of(id, "a-z0-9");
 }
 
 static struct mcp_job *job_find(const struct call *c, struct str id)

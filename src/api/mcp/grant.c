@@ -127,8 +127,7 @@ static void grant_sign(const struct call *c, uint64_t until, char ret_state[stat
     (void)HMAC(EVP_sha256(), mcp_of(c)->secret, sizeof(mcp_of(c)->secret), (const unsigned char *)text, strlen(text),
                mac, &n);
     int at = snprintf(ret_state, STATE_MAX, "%llu.", (unsigned long long)until);
-    for (unsigned i = 0; i < 32; i++)
-        at += snprintf(ret_state + at, STATE_MAX - (size_t)at, "%02x", mac[i]);
+    str_hex(mac, 32, ret_state + at);
 }
 
 static bool grant_is_ours(const struct call *c, struct str given)
@@ -149,7 +148,7 @@ static void grant_ask_stateless(struct call *c, const struct grant *g)
                  *given = json_object_get(m->params, "inputResponses");
     char signed_state[STATE_MAX];
     if (json_object_get(given, "grant") && json_is_string(state)) {
-        if (grant_is_ours(c, str_n(json_string_value(state), json_string_length(state))))
+        if (grant_is_ours(c, json_str(state)))
             grant_decide(c, json_object_get(given, "grant"));
         else
             rpc_error(c, 400, RPC_PARAMS, NULL, "requestState isn't of this question, or is too old: ask again");
@@ -158,7 +157,7 @@ static void grant_ask_stateless(struct call *c, const struct grant *g)
     if (!json_object_get(m->capabilities, "elicitation")) {
         rpc_error(c, 400, RPC_CAPABILITY, json_pack("{s:{s:{}}}", "requiredCapabilities", "elicitation"),
                   "this client can't ask a person. A person can: cove policy allow %s %.*s",
-                  sandbox_info(c->sandbox)->id, (int)MIN(g->hosts[0].n, (size_t)253), g->hosts[0].p);
+                  sandbox_info(c->sandbox)->id, STR_ARG_MAX(g->hosts[0], 253));
         return;
     }
     grant_sign(c, clock_real() + GRANT_MS * USEC_PER_MS, signed_state);
@@ -175,7 +174,7 @@ static void grant_ask(struct call *c, const struct grant *g)
     if (!m->session || !m->session->can_ask) {
         call_refuse(c, ERR_FAILED_PRECONDITION,
                     "this client can't ask a person. A person can: cove policy allow %s %.*s",
-                    sandbox_info(c->sandbox)->id, (int)MIN(g->hosts[0].n, (size_t)100), g->hosts[0].p);
+                    sandbox_info(c->sandbox)->id, STR_ARG_MAX(g->hosts[0], 100));
         return;
     }
     id_token(m->ask, MCP_ID_LEN);

@@ -4,9 +4,8 @@
 
 #include "api/kit/file_body.h"
 #include "api/mcp/mcp.h"
+#include "base/json.h"
 #include "base/map.h"
-
-#include <jansson.h>
 
 enum {
     MCP_TEXT_MAX = 48 * 1024,   /* of an output or a file in one answer: the rest comes by a cursor */
@@ -139,7 +138,6 @@ void tool_result(struct call *c, json_t *content, struct str text);
 bool tool_wants(struct call *c, const struct json_want *wants, size_t n);
 
 struct str mcp_cut(struct str s, size_t max); /* not in the middle of a character */
-json_t *mcp_time(usec_t at);                  /* NULL for 0 */
 
 void sandbox_create_tool(struct call *c), sandbox_list_tool(struct call *c), sandbox_show_tool(struct call *c),
     sandbox_kill_tool(struct call *c), sandbox_title_tool(struct call *c), snapshot_tool(struct call *c),

@@ -57,7 +57,7 @@ static void commit_done(struct call *c, struct waited *w, const struct exec_exit
     said.n -= str_ends(said, STR("\n"));
     if (!exit || exit->signaled || exit->code || out.n < 40) {
         said = said.n ? said : out;
-        call_refuse(c, ERR_FAILED_PRECONDITION, "git: %.*s", (int)MIN(said.n, (size_t)160), said.n ? said.p : "");
+        call_refuse(c, ERR_FAILED_PRECONDITION, "git: %.*s", STR_ARG_MAX(said, 160));
         return;
     }
     tool_result(c, json_pack("{s:o}", "commit", call_text(str_sub(out, out.n - 40))), STR_NULL);

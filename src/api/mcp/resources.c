@@ -49,7 +49,7 @@ void resources_templates(struct call *c)
 static struct str resource_uri(const struct call *c)
 {
     const json_t *uri = json_object_get(mcp_call_of(c)->params, "uri");
-    return str_n(json_string_value(uri), json_string_length(uri));
+    return json_str(uri);
 }
 
 static void resource_missing(struct call *c, const char *why)
@@ -91,7 +91,7 @@ static void resource_log(struct call *c, struct str id)
     }
     for (size_t i = 0; i < json_array_size(lines); i++) {
         const json_t *line = json_array_get(lines, i);
-        buf_append_str(&text, str_n(json_string_value(line), json_string_length(line)));
+        buf_append_str(&text, json_str(line));
     }
     resource_answer(c, "text/plain", buf_str(&text));
 }

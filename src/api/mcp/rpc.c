@@ -128,7 +128,7 @@ void rpc_answer_error(struct call *c, int status, enum err_code code, struct str
                    : status == 400                       ? RPC_PARAMS
                    : status >= 500                       ? RPC_INTERNAL
                                                          : RPC_REFUSED;
-        rpc_error(c, status, kind, NULL, "%.*s%s%s", (int)MIN(message.n, (size_t)700), message.p, colon, hint);
+        rpc_error(c, status, kind, NULL, "%.*s%s%s", STR_ARG_MAX(message, 700), colon, hint);
         return;
     }
     json_t *content = json_pack("{s:{s:s,s:o}}", "error", "code", err_code_name(code), "message", call_text(message));

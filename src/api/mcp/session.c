@@ -33,8 +33,7 @@ static void mcp_session_free(struct mcp *m, struct mcp_session *s)
 
 void mcp_sessions_free(struct mcp *m)
 {
-    size_t it = 0;
-    for (struct mcp_session *s; (s = map_next(&m->sessions, &it)); it = 0)
+    for (struct mcp_session *s; (s = map_any(&m->sessions));)
         mcp_session_free(m, s);
     map_fini(&m->sessions);
 }

@@ -242,10 +242,8 @@ bool tool_wants(struct call *c, const struct json_want *wants, size_t n)
 /* The arguments under our names. What the client's names for them are is all that differs. */
 static json_t *tool_renamed(const struct mcp_tool *t, const json_t *given)
 {
-    json_t *args = json_object(), *value;
-    const char *key;
-    json_object_foreach((json_t *)given, key, value)
-    {
+    json_t *args = json_object();
+    JSON_FOREACH_MEMBER (key, value, given) {
         struct str rest = str_of(t->renames ? t->renames : ""), one, theirs, name = str_of(key);
         while (rest.n && str_split(&rest, ' ', &one))
             if (str_split(&one, '=', &theirs) && str_eqc(theirs, key))
@@ -277,7 +275,7 @@ static bool tool_find_sandbox(struct call *c)
     }
     struct sandbox *sb = id_is_sandbox(id) ? access_find_sandbox(c, id) : NULL;
     if (!sb || sandbox_info(sb)->hidden) {
-        call_refuse(c, ERR_NOT_FOUND, "there is no sandbox %.*s", (int)MIN(id.n, (size_t)64), id.p ? id.p : "");
+        call_refuse(c, ERR_NOT_FOUND, "there is no sandbox %.*s", STR_ARG_MAX(id, 64));
         return false;
     }
     if (!c->sandbox)
@@ -325,13 +323,4 @@ struct str mcp_cut(struct str s, size_t max)
         if (((unsigned char)s.p[n - back] & 0xc0) != 0x80)
             return str_n(s.p, n - back);
     return str_n(s.p, n);
-}
-
-json_t *mcp_time(usec_t at)
-{
-    char text[CLOCK_TEXT_MAX];
-    if (!at)
-        return NULL;
-    clock_format(at, 3, text);
-    return json_string(text);
 }

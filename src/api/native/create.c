@@ -54,15 +54,13 @@ static int check_machine(const struct sandbox_spec *spec, struct err *err)
 /* [{"name":…,"path":…,"read_only":…,"host":…}]; what a volume's name and path may be is the core's to say. */
 static int read_volumes(const json_t *body, struct arena *arena, struct sandbox_spec *spec, struct err *err)
 {
-    json_t *list = NULL, *one;
-    size_t i;
+    json_t *list = NULL;
     if (json_get_array(body, "volumes", &list, err) < 0)
         return -1;
     if (json_array_size(list) > VOLUME_MOUNTS_MAX)
         return err_set(err, ERR_INVALID_ARGUMENT, "a sandbox has at most %d volumes", VOLUME_MOUNTS_MAX);
     struct volume_mount *mounts = arena_alloc(arena, (json_array_size(list) + 1) * sizeof(*mounts));
-    json_array_foreach(list, i, one)
-    {
+    JSON_FOREACH_AT (i, one, list) {
         struct volume_mount *m = &mounts[i];
         *m = (struct volume_mount){.name = STR_NULL};
         if (!json_is_object(one))

@@ -250,7 +250,7 @@ static bool find_log(struct call *c, bool may_be_volume)
     if (is_id && access_has_log(c, c->args[0].p))
         return true;
     call_refuse(c, ERR_NOT_FOUND, "there is no sandbox%s %.*s", may_be_volume ? " or volume" : "",
-                (int)MIN(c->args[0].n, 64), c->args[0].p);
+                STR_ARG_MAX(c->args[0], 64));
     return false;
 }
 
@@ -433,7 +433,7 @@ void native_events_evidence(struct call *c)
 {
     struct str what = str_of(c->route->what), day;
     if (c->route->what && strcmp(c->route->what, "heads") == 0 && call_query(c, "day", &day)) {
-        what = str_of(arena_printf(http_arena(c->req), "heads/%.*s", (int)MIN(day.n, (size_t)16), day.p));
+        what = str_of(arena_printf(http_arena(c->req), "heads/%.*s", STR_ARG_MAX(day, 16)));
     } else if (!c->route->what) {
         if (!find_log(c, true))
             return;

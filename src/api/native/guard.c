@@ -66,10 +66,10 @@ void native_guard_rails(struct call *c)
 void native_guard_test(struct call *c)
 {
     struct str kind = STR("exec.start"), actor = str_of(c->actor.name), *argv;
-    json_t *list = NULL, *data = NULL, *one;
+    json_t *list = NULL, *data = NULL;
     struct guard_answer answer = {.rule = "none"};
     AUTO_BUF struct buf b = BUF_INIT(65536);
-    size_t i, n;
+    size_t n;
     if (!CALL_WANTS(c, JSON_WANT_STR("kind", &kind), JSON_WANT_STR("actor", &actor), JSON_WANT_ARRAY("argv", &list),
                     JSON_WANT_OBJECT("data", &data)))
         return;
@@ -82,10 +82,8 @@ void native_guard_test(struct call *c)
         return;
     }
     argv = arena_alloc(http_arena(c->req), (n + 1) * sizeof(*argv));
-    json_array_foreach(list, i, one)
-    {
-        argv[i] = str_n(json_string_value(one), json_string_length(one));
-    }
+    JSON_FOREACH_AT (i, one, list)
+        argv[i] = json_str(one);
     const struct exec_spec exec = {.cmd = argv[0], .args = argv + 1, .n_args = n ? n - 1 : 0};
     AUTO_FREE char *text = data ? json_dumps(data, JSON_COMPACT) : NULL;
     const struct guard_question q = {.id = c->sandbox ? sandbox_info(c->sandbox)->id : "service",
@@ -155,8 +153,7 @@ void native_approvals_answer(struct call *c)
     if (!json_object_get(c->body, "allow"))
         call_refuse(c, ERR_INVALID_ARGUMENT, "\"allow\" is missing: true or false");
     else if (!info || !guard_may_see(&c->actor.who, info))
-        call_refuse(c, ERR_NOT_FOUND, "no waiting action has the id %.*s", (int)MIN(c->args[0].n, (size_t)64),
-                    c->args[0].p);
+        call_refuse(c, ERR_NOT_FOUND, "no waiting action has the id %.*s", STR_ARG_MAX(c->args[0], 64));
     else if ((always && guard_remember(call_core(c), &c->actor, info, allow, &err) < 0) ||
              hold_answer(call_core(c), c->args[0], allow, c->actor.name, &err) < 0)
         call_fail_err(c, &err);

@@ -54,12 +54,9 @@ void native_metrics(struct call *c)
 void native_export_get(struct call *c)
 {
     json_t *config = export_get(call_core(c)) ? json_deep_copy(export_get(call_core(c))) : json_object();
-    json_t *headers = json_object_get(config, "headers"), *one;
-    const char *name;
-    json_object_foreach(headers, name, one)
-    {
+    json_t *headers = json_object_get(config, "headers");
+    JSON_FOREACH_MEMBER (name, one, headers)
         (void)json_object_set_new(headers, name, json_string("..."));
-    }
     call_value(c, 200, config);
 }
 

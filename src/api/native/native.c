@@ -173,7 +173,7 @@ static struct sandbox *native_find_sandbox(struct call *c)
     struct sandbox *sb = id_is_sandbox(c->args[0]) ? access_find_sandbox(c, c->args[0]) : NULL;
     if (sb && !sandbox_info(sb)->hidden)
         return sb;
-    call_refuse(c, ERR_NOT_FOUND, "there is no sandbox %.*s", (int)MIN(c->args[0].n, (size_t)64), c->args[0].p);
+    call_refuse(c, ERR_NOT_FOUND, "there is no sandbox %.*s", STR_ARG_MAX(c->args[0], 64));
     return NULL;
 }
 

@@ -96,7 +96,7 @@ static const char *output_sandbox(struct call *c)
 {
     if (id_is_sandbox(c->args[0]) && access_has_log(c, c->args[0].p))
         return arena_str(http_arena(c->req), c->args[0]).p;
-    call_refuse(c, ERR_NOT_FOUND, "there is no sandbox %.*s", (int)MIN(c->args[0].n, 64), c->args[0].p);
+    call_refuse(c, ERR_NOT_FOUND, "there is no sandbox %.*s", STR_ARG_MAX(c->args[0], 64));
     return NULL;
 }
 

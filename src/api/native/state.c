@@ -143,8 +143,7 @@ static int remove_snapshot(struct call *c, struct str ref, struct err *err)
     if (template_info_find(core_templates(core), c->actor.who.view, ref, &info, err) < 0)
         return -1;
     if (!info.is_snapshot)
-        return err_set(err, ERR_INVALID_ARGUMENT, "%.*s is a template, not a snapshot", (int)MIN(ref.n, (size_t)128),
-                       ref.p);
+        return err_set(err, ERR_INVALID_ARGUMENT, "%.*s is a template, not a snapshot", STR_ARG_MAX(ref, 128));
     if (colon >= 0 && info.name && info.n_tags > 1)
         return remove_tag(c, &info, str_sub(ref, (size_t)colon + 1), err);
     return core_template_remove(core, &c->actor, ref, err);

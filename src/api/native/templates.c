@@ -268,7 +268,7 @@ static const struct template_build *find_build(struct call *c)
 {
     const struct template_build *build = template_build_find(registry(c), c->actor.who.view, c->args[0]);
     if (!build)
-        call_refuse(c, ERR_NOT_FOUND, "there is no build %.*s", (int)MIN(c->args[0].n, 64), c->args[0].p);
+        call_refuse(c, ERR_NOT_FOUND, "there is no build %.*s", STR_ARG_MAX(c->args[0], 64));
     return build;
 }
 

@@ -97,8 +97,6 @@ static void code_delete(struct call *c)
 static void code_delete_all(struct call *c)
 {
     const char *language;
-    const json_t *one;
-    size_t i;
 
     if (!code_query_language(c, &language))
         return;
@@ -107,8 +105,7 @@ static void code_delete_all(struct call *c)
         return;
     }
     json_t *found AUTO_JSON = code_find(c, STR(""), language);
-    json_array_foreach(found, i, one)
-    {
+    JSON_FOREACH (one, found) {
         struct str id = str_of(json_string_value(json_object_get(one, "id")));
 
         if (!call_ok(c, code_remove(c->sandbox, &c->actor, id, &c->err)))

@@ -387,9 +387,9 @@ static bool command_is_again(struct call *c, const char *request, const char *id
 static bool command_may_be_kept(const struct call *c)
 {
     const struct sandbox_info *i = sandbox_info(c->sandbox);
-    size_t n_sandbox = 0, n_tenant = 0, it = 0;
+    size_t n_sandbox = 0, n_tenant = 0;
 
-    for (const struct osb_command *m; (m = map_next(&opensandbox_of_execd(c)->commands, &it));) {
+    MAP_FOREACH (const struct osb_command, m, &opensandbox_of_execd(c)->commands) {
         n_sandbox += m->is_kept && strcmp(m->sandbox, i->id) == 0;
         n_tenant += m->is_kept && m->tenant == i->tenant;
     }
@@ -457,18 +457,14 @@ bool command_runs(const struct opensandbox *o, const char *id)
 
 bool command_is_id(struct str id)
 {
-    for (size_t i = 0; i < id.n; i++)
-        if (!(id.p[i] >= 'a' && id.p[i] <= 'z') && !(id.p[i] >= '0' && id.p[i] <= '9'))
-            return false;
-    return id.n == COMMAND_ID_LEN;
+    return id.n == COMMAND_ID_LEN && str_is_of(id, "a-z0-9");
 }
 
 usec_t command_last(struct opensandbox *o, const struct sandbox *there)
 {
     usec_t last = 0;
-    size_t it = 0;
 
-    for (const struct osb_command *m; (m = map_next(&o->commands, &it));)
+    MAP_FOREACH (const struct osb_command, m, &o->commands)
         if (m->there == there)
             last = MAX(last, m->follow ? UINT64_MAX : m->ended);
     return last;

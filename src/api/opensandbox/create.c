@@ -7,7 +7,6 @@
 #include "sandbox/templates.h"
 #include "sandbox/volume/volumes.h"
 
-#include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -97,14 +96,8 @@ static int read_limits(const json_t *body, struct arena *a, struct sandbox_spec 
 
 static bool create_is_label(struct str s)
 {
-    for (size_t i = 0; i < s.n; i++) {
-        bool is_alnum = isalnum((unsigned char)s.p[i]);
-        bool is_inner = i > 0 && i + 1 < s.n && (s.p[i] == '-' || s.p[i] == '_' || s.p[i] == '.');
-
-        if (!is_alnum && !is_inner)
-            return false;
-    }
-    return s.n <= LABEL_MAX;
+    return s.n <= LABEL_MAX && str_is_of(s, "A-Za-z0-9._-") &&
+           (!s.n || (!strchr("._-", s.p[0]) && !strchr("._-", s.p[s.n - 1])));
 }
 
 static void add_metadata(struct osb_creation *r, const char *key, struct str value)
@@ -210,16 +203,14 @@ static int read_volume(struct osb_creation *r, json_t *one, struct volume_mount 
 
 static int read_volumes(struct osb_creation *r, struct err *err)
 {
-    json_t *list = NULL, *one;
-    size_t i;
+    json_t *list = NULL;
 
     if (json_get_array(r->body, "volumes", &list, err) < 0)
         return -1;
     if (json_array_size(list) > VOLUME_MOUNTS_MAX)
         return err_set(err, ERR_INVALID_ARGUMENT, "a sandbox has at most %d volumes", VOLUME_MOUNTS_MAX);
     struct volume_mount *mounts = arena_alloc(r->arena, (json_array_size(list) + 1) * sizeof(*mounts));
-    json_array_foreach(list, i, one)
-    {
+    JSON_FOREACH_AT (i, one, list) {
         mounts[i] = (struct volume_mount){.sub = STR("")};
         if (read_volume(r, one, &mounts[i], err) < 0)
             return -1;
@@ -307,15 +298,13 @@ static int read_source(struct osb_creation *r, struct err *err)
 /* Theirs, and "timeout.pause": at its end it is paused, and traffic resumes it. */
 static int create_read_extensions(struct osb_creation *r, struct err *err)
 {
-    json_t *all = json_object_get(r->body, "extensions"), *value;
-    const char *key;
+    json_t *all = json_object_get(r->body, "extensions");
     uint64_t seconds;
 
     if (json_asks_nothing(r->body, "extensions"))
         return 0;
-    json_object_foreach(all, key, value)
-    {
-        struct str text = str_n(json_string_value(value), json_string_length(value));
+    JSON_FOREACH_MEMBER (key, value, all) {
+        struct str text = json_str(value);
 
         if (!json_is_string(value))
             return err_set(err, ERR_INVALID_ARGUMENT, "extensions '%.64s' must be a string", key);

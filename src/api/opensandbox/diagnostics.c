@@ -74,15 +74,11 @@ static bool diagnostics_wants(const struct diagnostics *d, const struct event *e
 static bool diagnostics_output(struct diagnostics *d, const struct event *e, const char *time)
 {
     AUTO_JSON json_t *data = json_loadb(e->data.p, e->data.n, JSON_ALLOW_NUL, NULL);
-    json_t *runs = json_object_get(data, "output"), *run, *value;
-    const char *key;
-    size_t i;
+    json_t *runs = json_object_get(data, "output");
 
-    json_array_foreach(runs, i, run)
-    {
-        json_object_foreach(run, key, value)
-        {
-            struct str rest = str_n(json_string_value(value), json_string_length(value)), line;
+    JSON_FOREACH (run, runs) {
+        JSON_FOREACH_MEMBER (key, value, run) {
+            struct str rest = json_str(value), line;
 
             while (rest.n && str_split(&rest, '\n', &line)) {
                 buf_printf(&d->text, "%s %s ", time, key);
@@ -216,7 +212,7 @@ void diagnostics_get(struct call *c)
                                           json_sprintf("%s://%.*s/v1/sandboxes/%s%s/diagnostics/%s/content?scope=%.*s",
                                                        http_is_tls(c->req) ? "https" : "http", STR_ARG(host), d.id,
                                                        ticket, c->route->what, STR_ARG(scope)));
-                (void)json_object_set_new(answer, "expiresAt", opensandbox_time(until * USEC_PER_SEC));
+                (void)json_object_set_new(answer, "expiresAt", call_time(until * USEC_PER_SEC));
             }
             if (d.is_cut)
                 (void)json_object_set_new(answer, "warnings",

@@ -17,8 +17,7 @@ json_t *egress_read_policy(const json_t *network, struct err *err)
 {
     AUTO_JSON json_t *rules = json_array();
     struct str otherwise = STR("deny"), action, target;
-    json_t *egress = NULL, *one;
-    size_t i;
+    json_t *egress = NULL;
 
     if (!json_is_object(network)) {
         (void)err_set(err, ERR_INVALID_ARGUMENT, "networkPolicy must be an object");
@@ -29,8 +28,7 @@ json_t *egress_read_policy(const json_t *network, struct err *err)
         (void)err_prefix(err, "networkPolicy");
         return NULL;
     }
-    json_array_foreach(egress, i, one)
-    {
+    JSON_FOREACH_AT (i, one, egress) {
         action = STR("deny");
         target = STR("");
         if (!json_is_object(one) ||
@@ -57,11 +55,9 @@ static json_t *egress_policy_json(const struct sandbox *sb)
 {
     const json_t *ours = network_policy(sb), *rules = json_object_get(ours, "rules");
     const char *otherwise = json_string_value(json_object_get(ours, "default"));
-    json_t *egress = json_array(), *rule;
-    size_t i;
+    json_t *egress = json_array();
 
-    json_array_foreach((json_t *)rules, i, rule)
-    {
+    JSON_FOREACH (rule, rules) {
         json_t *allow = json_object_get(rule, "allow");
 
         (void)json_array_append_new(egress, json_pack("{s:s,s:O}", "action", allow ? "allow" : "deny", "target",
@@ -113,33 +109,23 @@ static const char *target_of(const json_t *rule)
 
 static bool egress_is_named(const json_t *rules, const char *target)
 {
-    json_t *rule;
-    size_t i;
-
-    json_array_foreach((json_t *)rules, i, rule)
-    {
+    JSON_FOREACH (rule, rules)
         if (target && target_of(rule) && strcmp(target_of(rule), target) == 0)
             return true;
-    }
     return false;
 }
 
 /* In front of what is there go the new rules, the first of each target; old ones of the same targets go. */
 static json_t *merged(const json_t *ours, const json_t *rules)
 {
-    json_t *all = json_array(), *rule, *policy = json_copy((json_t *)ours);
-    size_t i;
+    json_t *all = json_array(), *policy = json_copy((json_t *)ours);
 
-    json_array_foreach((json_t *)rules, i, rule)
-    {
+    JSON_FOREACH (rule, rules)
         if (!egress_is_named(all, target_of(rule)))
             (void)json_array_append(all, rule);
-    }
-    json_array_foreach(json_object_get(ours, "rules"), i, rule)
-    {
+    JSON_FOREACH (rule, json_object_get(ours, "rules"))
         if (!egress_is_named(rules, target_of(rule)))
             (void)json_array_append(all, rule);
-    }
     (void)json_object_set_new(policy, "rules", all);
     return policy;
 }
@@ -173,17 +159,15 @@ static void remove_rules(struct call *c)
 {
     const json_t *ours = network_policy(c->sandbox);
     AUTO_JSON json_t *kept = json_array();
-    json_t *rule, *target;
-    size_t i, k;
 
     if (!egress_has_list(c))
         return;
-    json_array_foreach(json_object_get(ours, "rules"), i, rule)
-    {
+    JSON_FOREACH (rule, json_object_get(ours, "rules")) {
         bool goes = false;
 
-        json_array_foreach(c->body, k, target) goes |=
-            json_is_string(target) && target_of(rule) && strcmp(json_string_value(target), target_of(rule)) == 0;
+        JSON_FOREACH (target, c->body)
+            goes |=
+                json_is_string(target) && target_of(rule) && strcmp(json_string_value(target), target_of(rule)) == 0;
         if (!goes)
             (void)json_array_append(kept, rule);
     }

@@ -36,8 +36,8 @@ static json_t *entry_json(const struct file_entry *e)
     usec_t at = e->mtime_ns / 1000;
 
     return json_pack("{s:o,s:s,s:I,s:o*,s:o*,s:o,s:o,s:I}", "path", json_stringn_nocheck(e->path.p, e->path.n), "type",
-                     type_name(e), "size", (json_int_t)e->size, "modified_at", opensandbox_time(at), "created_at",
-                     opensandbox_time(at), "owner", json_stringn_nocheck(e->owner.p, e->owner.n), "group",
+                     type_name(e), "size", (json_int_t)e->size, "modified_at", call_time(at), "created_at",
+                     call_time(at), "owner", json_stringn_nocheck(e->owner.p, e->owner.n), "group",
                      json_stringn_nocheck(e->group.p, e->group.n), "mode",
                      (json_int_t)mode_out(e->is_link ? e->link_mode : e->mode));
 }
@@ -217,13 +217,10 @@ static void set_permissions(struct call *c)
 {
     size_t n = 0;
     struct str *args = arena_alloc(http_arena(c->req), (4 * json_object_size(c->body) + 1) * sizeof(*args));
-    const char *path;
-    json_t *one;
 
     if (!paths_fit(c, json_object_size(c->body)))
         return;
-    json_object_foreach(c->body, path, one)
-    {
+    JSON_FOREACH_MEMBER (path, one, c->body) {
         if (!files_permissions(c, path, one, &args[n]))
             return;
         n += 4;
@@ -234,13 +231,11 @@ static void set_permissions(struct call *c)
 static void move_files(struct call *c)
 {
     struct str *args = arena_alloc(http_arena(c->req), (2 * json_array_size(c->body) + 1) * sizeof(*args));
-    const json_t *one;
-    size_t i, n = 0;
+    size_t n = 0;
 
     if (!paths_fit(c, json_array_size(c->body)))
         return;
-    json_array_foreach(c->body, i, one)
-    {
+    JSON_FOREACH (one, c->body) {
         struct str from = STR(""), to = STR("");
 
         if (!json_is_object(one) ||

@@ -33,23 +33,11 @@ struct opensandbox {
     struct list entries; /* entrypoints that run (hooks.c) */
 };
 
-#define STR_ARG_MAX(s, max) ((int)MIN((s).n, (size_t)(max))), ((s).p) /* for "%.*s": no more than the beginning */
-
-/* What stands before the first c; all of it, where there is none. */
-static inline struct str str_before(struct str s, char c)
-{
-    ssize_t at = str_find_char(s, c);
-
-    return str_n(s.p, at < 0 ? s.n : (size_t)at);
-}
-
 /* n characters of [a-z0-9], at most 32, that stand for the text. */
 void opensandbox_digest(struct str text, char *to, size_t n);
 
 /* With a code that none of ours stands for. */
 void opensandbox_fail(struct call *c, int status, const char *code, const char *message);
-
-json_t *opensandbox_time(usec_t at); /* RFC 3339; NULL, so left out, for 0 */
 
 /* The page of a list that the query asks for; false: answered. */
 struct osb_page {
@@ -111,8 +99,7 @@ void pending_begin(struct call *c, struct str uri);
 struct pending *pending_find(struct call *c, struct str id);     /* NULL: none, or not for who asks */
 const char *pending_token(struct opensandbox *o, struct str id); /* NULL: none */
 json_t *pending_json(const struct pending *p);
-void pending_each(struct call *c, bool (*fits)(void *ctx, const char *state, const json_t *metadata), void *ctx,
-                  json_t *(*take)(void *ctx));
+void pending_each(struct call *c, json_t *(*to)(void *ctx, const char *state, const json_t *metadata), void *ctx);
 void pending_remove(struct call *c, struct pending *p);
 
 /* create.c */

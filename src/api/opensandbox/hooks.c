@@ -164,9 +164,8 @@ static int hook_read(const json_t *one, const char *what, int64_t max_s, bool is
 int hooks_read(const json_t *body, struct arena *a, struct osb_hooks **ret_hooks, struct err *err)
 {
     struct osb_hooks *h = arena_alloc(a, sizeof(*h));
-    json_t *all = NULL, *pre = NULL, *periodic = NULL, *one;
+    json_t *all = NULL, *pre = NULL, *periodic = NULL;
     char what[64];
-    size_t i;
 
     *h = (struct osb_hooks){.n_periodic = 0};
     if (json_get_object(body, "lifecycle", &all, err) < 0)
@@ -178,8 +177,7 @@ int hooks_read(const json_t *body, struct arena *a, struct osb_hooks **ret_hooks
     if (json_array_size(periodic) > PERIODIC_MAX)
         return err_set(err, ERR_INVALID_ARGUMENT, "lifecycle.periodic: at most %d hooks", PERIODIC_MAX);
     h->periodic = arena_alloc(a, (json_array_size(periodic) + 1) * sizeof(*h->periodic));
-    json_array_foreach(periodic, i, one)
-    {
+    JSON_FOREACH_AT (i, one, periodic) {
         (void)snprintf(what, sizeof(what), "lifecycle.periodic[%zu]", i);
         if (hook_read(one, what, PERIODIC_MAX_S, true, a, &h->periodic[i], err) < 0)
             return -1;

@@ -135,7 +135,7 @@ static json_t *isolated_json(const struct isolated *s, bool is_summary)
     bool is_dead = sandbox_info(s->nest)->state == SANDBOX_ENDED;
     usec_t now = clock_real(), used = MIN(isolated_used(s), now), idle = (usec_t)s->idle_s * USEC_PER_SEC;
     json_t *j = json_pack("{s:s,s:s,s:o,s:o}", "session_id", s->id, "status", is_dead ? "dead" : "active", "created_at",
-                          opensandbox_time(s->created), "last_run_at", opensandbox_time(used));
+                          call_time(s->created), "last_run_at", call_time(used));
 
     (void)json_object_set_new(j, "idle_remaining_seconds",
                               idle ? json_integer((json_int_t)((used + idle - MIN(now, used + idle)) / USEC_PER_SEC))
@@ -161,9 +161,8 @@ void isolated_list(struct call *c)
 {
     struct opensandbox *o = opensandbox_of_execd(c);
     json_t *all = json_array();
-    size_t it = 0;
 
-    for (struct isolated *s; (s = map_next(&o->isolated, &it));)
+    MAP_FOREACH (struct isolated, s, &o->isolated)
         if (s->sb == c->sandbox)
             (void)json_array_append_new(all, isolated_json(s, true));
     call_value(c, 200, json_pack("{s:o}", "sessions", all));
@@ -205,9 +204,9 @@ struct isolating {
 /* Those that are being made count. */
 static size_t isolated_count(struct opensandbox *o, const struct sandbox *sb)
 {
-    size_t n = 0, it = 0;
+    size_t n = 0;
 
-    for (struct isolated *s; (s = map_next(&o->isolated, &it));)
+    MAP_FOREACH (struct isolated, s, &o->isolated)
         n += s->sb == sb;
     LIST_FOREACH (struct isolating, m, &o->isolating, node)
         n += m->sb == sb;
@@ -250,12 +249,10 @@ static bool isolated_binds(struct call *c, struct nest_spec *spec, const json_t 
 {
     struct nest_bind *binds =
         arena_alloc(http_arena(c->req), (json_array_size(list) + n_writable + 1) * sizeof(*binds));
-    const json_t *one;
     size_t i;
     struct err err;
 
-    json_array_foreach(list, i, one)
-    {
+    JSON_FOREACH (one, list) {
         struct nest_bind *b = &binds[spec->n_binds++];
 
         *b = (struct nest_bind){.path = STR_NULL};
@@ -463,9 +460,8 @@ void isolated_run(struct call *c)
 
 void isolated_began(struct call *c, const char *id, usec_t started)
 {
-    call_value(
-        c, 202,
-        json_pack("{s:s,s:s,s:o}", "session_id", c->args[0].p, "run_id", id, "started_at", opensandbox_time(started)));
+    call_value(c, 202,
+               json_pack("{s:s,s:s,s:o}", "session_id", c->args[0].p, "run_id", id, "started_at", call_time(started)));
 }
 
 /* As of a command. */

@@ -90,9 +90,9 @@ json_t *lifecycle_sandbox(const struct sandbox *sb)
                             has_failed ? "PRE_START_FAILED"
                             : end.p    ? "ENTRYPOINT_ENDED"
                                        : i->end_cause,
-                            "message", end.p ? call_text(end) : NULL, "lastTransitionAt", opensandbox_time(i->started),
-                            "metadata", metadata_json(i), "createdAt", opensandbox_time(i->started), "expiresAt",
-                            opensandbox_time(i->state == SANDBOX_PAUSED ? 0 : i->end_at));
+                            "message", end.p ? call_text(end) : NULL, "lastTransitionAt", call_time(i->started),
+                            "metadata", metadata_json(i), "createdAt", call_time(i->started), "expiresAt",
+                            call_time(i->state == SANDBOX_PAUSED ? 0 : i->end_at));
 
     if (pool.p)
         (void)json_object_set_new(one, "allocation",
@@ -154,9 +154,10 @@ static bool lifecycle_list_one(void *ctx, struct sandbox *sb)
     return true;
 }
 
-static bool list_pending_fits(void *ctx, const char *state, const json_t *metadata)
+/* Where it goes; NULL: it is not asked for. */
+static json_t *list_pending(void *ctx, const char *state, const json_t *metadata)
 {
-    const struct filter *f = ctx;
+    struct filter *f = ctx;
     bool fits = is_state(f, state);
 
     for (size_t k = 0; k < f->n_metadata; k++) {
@@ -164,14 +165,7 @@ static bool list_pending_fits(void *ctx, const char *state, const json_t *metada
 
         fits &= value && str_eqc(f->metadata[k].value, json_string_value(value));
     }
-    return fits;
-}
-
-static json_t *list_pending_take(void *ctx)
-{
-    struct filter *f = ctx;
-
-    return page_takes(&f->page) ? f->page.items : NULL;
+    return fits && page_takes(&f->page) ? f->page.items : NULL;
 }
 
 /* state=A&state=B */
@@ -222,7 +216,7 @@ static void list_sandboxes(struct call *c)
     } else if (read_filter(c, &f, &err) < 0) {
         opensandbox_fail(c, 400, "INVALID_METADATA_FORMAT", err.msg);
     } else if (page_begin(c, &f.page)) {
-        pending_each(c, list_pending_fits, &f, list_pending_take);
+        pending_each(c, list_pending, &f);
         access_each_sandbox(c, lifecycle_list_one, &f);
         page_answer(c, &f.page);
     }
@@ -295,7 +289,7 @@ static void lifecycle_renew(struct call *c)
         call_refuse(c, ERR_INVALID_ARGUMENT, "expiresAt must be a time (RFC 3339) in the future");
     else if (call_ok(c, sandbox_set_timeout(c->sandbox, &c->actor, (at - now + USEC_PER_MS - 1) / USEC_PER_MS, false,
                                             &c->err)))
-        call_value(c, 200, json_pack("{s:o}", "expiresAt", opensandbox_time(sandbox_info(c->sandbox)->end_at)));
+        call_value(c, 200, json_pack("{s:o}", "expiresAt", call_time(sandbox_info(c->sandbox)->end_at)));
 }
 
 static void patch_metadata(struct call *c)
@@ -303,8 +297,6 @@ static void patch_metadata(struct call *c)
     const struct sandbox_info *i = sandbox_info(c->sandbox);
     size_t n = 0, max = i->n_metadata + json_object_size(c->body);
     struct pair *all = arena_alloc(http_arena(c->req), (max + 1) * sizeof(*all));
-    const char *key;
-    json_t *value;
     struct err err;
 
     for (size_t k = 0; k < i->n_metadata; k++) {
@@ -313,9 +305,8 @@ static void patch_metadata(struct call *c)
         if (!json_object_get(c->body, name))
             all[n++] = i->metadata[k];
     }
-    json_object_foreach(c->body, key, value)
-    {
-        struct str text = json_is_string(value) ? str_n(json_string_value(value), json_string_length(value)) : STR("");
+    JSON_FOREACH_MEMBER (key, value, c->body) {
+        struct str text = json_is_string(value) ? json_str(value) : STR("");
 
         if (!json_is_string(value) && !json_is_null(value)) {
             call_refuse(c, ERR_INVALID_ARGUMENT, "metadata '%.64s' must be a string or null", key);
@@ -358,7 +349,7 @@ static json_t *snapshot_json(const struct template *t)
 {
     return json_pack("{s:s,s:s?,s:s?,s:{s:s,s:o*},s:o*}", "id", t->ref ? snapshot_tail(t->ref) : t->id, "sandboxId",
                      t->source, "name", snapshot_tail(t->name), "status", "state", "Ready", "lastTransitionAt",
-                     opensandbox_time(t->built), "createdAt", opensandbox_time(t->built));
+                     call_time(t->built), "createdAt", call_time(t->built));
 }
 
 static void on_snapshot(void *ctx, const struct template *t, const struct err *err)

@@ -27,16 +27,6 @@ void opensandbox_fail(struct call *c, int status, const char *code, const char *
     call_value(c, status, json_pack("{s:s,s:s}", "code", code, "message", message));
 }
 
-json_t *opensandbox_time(usec_t at)
-{
-    char text[CLOCK_TEXT_MAX];
-
-    if (!at)
-        return NULL;
-    clock_format(at, 3, text);
-    return json_string(text);
-}
-
 static void append_code(struct buf *b, const char *code, struct str message)
 {
     buf_printf(b, "{\"code\":\"%s\",\"message\":", code);

@@ -34,11 +34,10 @@ struct operations {
 static void operations_free(void *operations)
 {
     struct operations *s = operations;
-    size_t it = 0;
 
     (void)map_del(&s->o->operations, str_of(s->sandbox));
     sandbox_unwatch(&s->watch);
-    for (struct operation *p; (p = map_next(&s->by_id, &it));)
+    MAP_FOREACH (struct operation, p, &s->by_id)
         mem_free(p);
     map_fini(&s->by_id);
     mem_free(s);
@@ -83,7 +82,7 @@ static void operation_tell(struct call *c, const struct operation *p)
 {
     operation_answer(c, strcmp(p->state, CREATING) == 0 ? 202 : 200,
                      json_pack("{s:s,s:s,s:s,s:o}", "id", p->id, "kind", p->is_pty ? "pty" : "command", "state",
-                               p->state, "expires_at", opensandbox_time(p->expires)));
+                               p->state, "expires_at", call_time(p->expires)));
 }
 
 void operation_full(struct call *c)
@@ -103,10 +102,7 @@ static void operation_instance(struct call *c, char to[static DIGEST_LEN + 1])
 
 static bool operation_is_token(struct str token)
 {
-    for (size_t i = 0; i < token.n; i++)
-        if (!token.p[i] || !strchr("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-", token.p[i]))
-            return false;
-    return token.n >= TOKEN_MIN && token.n <= TOKEN_MAX;
+    return token.n >= TOKEN_MIN && token.n <= TOKEN_MAX && str_is_of(token, "A-Za-z0-9_-");
 }
 
 /* What is known of it: the record, NULL for none, and the handle that it has or would have. False: answered. */

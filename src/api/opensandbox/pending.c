@@ -137,9 +137,9 @@ static void pending_look(struct timer *t)
 {
     struct opensandbox *o = container_of(t, struct opensandbox, pending_timer);
     struct pending *all[PENDING_MAX];
-    size_t n = 0, it = 0;
+    size_t n = 0;
 
-    for (struct pending *p; (p = map_next(&o->pending, &it));)
+    MAP_FOREACH (struct pending, p, &o->pending)
         all[n++] = p;
     for (size_t i = 0; i < n; i++)
         pending_look_at(all[i]);
@@ -240,10 +240,10 @@ json_t *pending_json(const struct pending *p)
     return json_pack("{s:s,s:{s:s,s:s,s:s,s:o},s:o,s:O?,s:O*,s:O*,s:o}", "id", p->id, "status", "state",
                      p->has_failed ? "Failed" : "Pending", "reason",
                      p->has_failed ? "IMAGE_PULL_FAILED" : "IMAGE_PULLING", "message",
-                     p->has_failed ? p->message : "the image is pulled", "lastTransitionAt",
-                     opensandbox_time(p->changed), "metadata", metadata ? json_incref(metadata) : json_object(),
-                     "image", json_object_get(p->body, "image"), "entrypoint", json_object_get(p->body, "entrypoint"),
-                     "extensions", json_object_get(p->body, "extensions"), "createdAt", opensandbox_time(p->created));
+                     p->has_failed ? p->message : "the image is pulled", "lastTransitionAt", call_time(p->changed),
+                     "metadata", metadata ? json_incref(metadata) : json_object(), "image",
+                     json_object_get(p->body, "image"), "entrypoint", json_object_get(p->body, "entrypoint"),
+                     "extensions", json_object_get(p->body, "extensions"), "createdAt", call_time(p->created));
 }
 
 struct pending *pending_find(struct call *c, struct str id)
@@ -260,18 +260,14 @@ const char *pending_token(struct opensandbox *o, struct str id)
     return p ? p->token : NULL;
 }
 
-void pending_each(struct call *c, bool (*fits)(void *ctx, const char *state, const json_t *metadata), void *ctx,
-                  json_t *(*take)(void *ctx))
+void pending_each(struct call *c, json_t *(*to)(void *ctx, const char *state, const json_t *metadata), void *ctx)
 {
-    size_t it = 0;
-
-    for (struct pending *p; (p = map_next(&lifecycle_of(c)->pending, &it));) {
-        json_t *to = pending_find(c, str_of(p->id)) &&
-                             fits(ctx, p->has_failed ? "Failed" : "Pending", json_object_get(p->body, "metadata"))
-                         ? take(ctx)
-                         : NULL;
-        if (to)
-            (void)json_array_append_new(to, pending_json(p));
+    MAP_FOREACH (const struct pending, p, &lifecycle_of(c)->pending) {
+        json_t *list = pending_find(c, str_of(p->id))
+                           ? to(ctx, p->has_failed ? "Failed" : "Pending", json_object_get(p->body, "metadata"))
+                           : NULL;
+        if (list)
+            (void)json_array_append_new(list, pending_json(p));
     }
 }
 
@@ -279,9 +275,8 @@ void pending_remove(struct call *c, struct pending *p)
 {
     struct err ignored;
     bool is_alone = true;
-    size_t it = 0;
 
-    for (struct pending *other; (other = map_next(&p->o->pending, &it));)
+    MAP_FOREACH (const struct pending, other, &p->o->pending)
         is_alone &= other == p || other->has_failed || strcmp(other->build, p->build) != 0;
     if (is_alone && !p->has_failed && !p->creation)
         (void)!builder_cancel(p->o->builder, &c->actor, p->build, &ignored);

@@ -57,8 +57,7 @@ static void proxy_sign(const struct sandbox_info *i, uint64_t port, struct str e
                                    (const unsigned char *)text, (size_t)length, digest, &n);
 
     assert(ok && n * 2 >= SIGNATURE_LEN);
-    for (size_t k = 0; k < SIGNATURE_LEN / 2; k++)
-        (void)snprintf(to + 2 * k, 3, "%02x", digest[k]);
+    str_hex(digest, SIGNATURE_LEN / 2, to);
 }
 
 static void proxy_base36(uint64_t n, char to[static 16])

@@ -146,9 +146,9 @@ bool pty_retire(struct opensandbox *o, const char *id)
 
 static bool pty_has_room(struct call *c)
 {
-    size_t n = 0, it = 0;
+    size_t n = 0;
 
-    for (struct pty *p; (p = map_next(&opensandbox_of_execd(c)->ptys, &it));)
+    MAP_FOREACH (struct pty, p, &opensandbox_of_execd(c)->ptys)
         n += p->sb == c->sandbox;
     return n < PTYS_MAX;
 }

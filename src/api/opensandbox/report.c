@@ -41,8 +41,8 @@ void report_status(struct call *c, const char *content, const char *error, usec_
 {
     const char *session = c->args[1].p;
     json_t *answer = json_pack("{s:s,s:s,s:b,s:s,s:o*,s:o*,s:s*,s:s*}", "id", c->args[0].p, "content", content,
-                               "running", runs, "error", error, "started_at", opensandbox_time(started), "finished_at",
-                               opensandbox_time(ended), "session_id", session, "run_id", session ? c->args[0].p : NULL);
+                               "running", runs, "error", error, "started_at", call_time(started), "finished_at",
+                               call_time(ended), "session_id", session, "run_id", session ? c->args[0].p : NULL);
 
     if (!runs)
         (void)json_object_set_new(answer, "exit_code", json_integer(exit_code));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Content of files on its way, at the pace of the slower side: downloads by ranges of bytes or of lines, uploads in pairs of parts. */
+#include "api/kit/range.h"
 #include "api/kit/upload_queue.h"
 #include "api/opensandbox/handlers.h"
 #include "base/mem.h"
@@ -15,32 +16,6 @@ struct transfer_download {
     uint64_t from, length, line, first, last; /* lines are counted from 1; first 0: bytes */
     bool is_range;
 };
-
-/* "bytes=a-b", "bytes=a-", "bytes=-n" of a file of this size; of several the first. */
-static bool parse_range(struct str text, uint64_t size, uint64_t *ret_from, uint64_t *ret_length)
-{
-    struct str first, end;
-    uint64_t from = 0, to = size ? size - 1 : 0, n;
-
-    if (!str_starts(text, STR("bytes=")))
-        return false;
-    text = str_sub(text, 6);
-    end = str_before(text, ',');
-    if (!str_split(&end, '-', &first) || !end.p)
-        return false;
-    first = str_trim(first);
-    end = str_trim(end);
-    if (!first.n) {
-        if (str_to_u64(end, &n) < 0 || !n || !size)
-            return false;
-        from = size - MIN(n, size);
-    } else if (str_to_u64(first, &from) < 0 || from >= size || (end.n && str_to_u64(end, &to) < 0) || to < from) {
-        return false;
-    }
-    *ret_from = from;
-    *ret_length = MIN(to, size - 1) - from + 1;
-    return true;
-}
 
 static void download_data(void *ctx, struct str bytes)
 {
@@ -99,7 +74,8 @@ static void download_found(struct call *c, const struct file_entry *e)
 {
     struct arena *a = http_arena(c->req);
     struct transfer_download *d = c->state;
-    struct str range = d->first ? STR_NULL : http_header_get(c->req, "range");
+    struct str range = d->first ? STR_NULL : http_header_get(c->req, "range"); /* of several the first */
+    struct range part;
 
     if (e->type != WIRE_FILE_REGULAR) {
         call_fail(c, 400, "'%.*s' is not a regular file", STR_ARG_MAX(e->path, 200));
@@ -107,17 +83,21 @@ static void download_found(struct call *c, const struct file_entry *e)
     }
     d->length = e->size;
     d->is_range = range.n;
-    if (range.n && !parse_range(range, e->size, &d->from, &d->length)) {
+    if (range.n && (!e->size || !str_starts(range, STR("bytes=")) ||
+                    range_one(str_trim(str_before(str_sub(range, 6), ',')), e->size, &part) <= 0)) {
         http_add_header(c->req, STR("content-range"),
                         str_of(arena_printf(a, "bytes */%llu", (unsigned long long)e->size)));
         call_fail(c, 416, "the range is not satisfiable");
         return;
     }
-    if (range.n)
+    if (range.n) {
+        d->from = part.offset;
+        d->length = part.length;
         http_add_header(
             c->req, STR("content-range"),
             str_of(arena_printf(a, "bytes %llu-%llu/%llu", (unsigned long long)d->from,
                                 (unsigned long long)(d->from + d->length - 1), (unsigned long long)e->size)));
+    }
     call_pace(c, NULL);
     call_step(c, download_read);
 }

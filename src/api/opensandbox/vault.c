@@ -53,11 +53,9 @@ static int vault_may_put(const json_t *all, const char *what, struct str name, e
 
 static int vault_put_credentials(struct osb_vault *v, const json_t *list, enum vault_verb verb, struct err *err)
 {
-    json_t *all = json_object_get(v->rows, "credentials"), *one;
-    size_t i;
+    json_t *all = json_object_get(v->rows, "credentials");
 
-    json_array_foreach((json_t *)(uintptr_t)list, i, one)
-    {
+    JSON_FOREACH (one, list) {
         AUTO_BUF struct buf value = BUF_INIT(2 * VAULT_VALUE_MAX + 1);
         struct str name = STR_NULL;
 
@@ -74,24 +72,19 @@ static int vault_put_credentials(struct osb_vault *v, const json_t *list, enum v
 static int vault_put_bindings(struct osb_vault *v, const json_t *policy, const json_t *list, enum vault_verb verb,
                               struct err *err)
 {
-    json_t *all = json_object_get(v->rows, "bindings"), *one, *other;
-    const char *key;
-    size_t i;
+    json_t *all = json_object_get(v->rows, "bindings");
 
-    json_array_foreach((json_t *)(uintptr_t)list, i, one)
-    {
+    JSON_FOREACH (one, list) {
         struct str name = STR_NULL;
 
         if (vault_check_binding(v->values, policy, one, &name, err) < 0 ||
             vault_may_put(all, "binding", name, verb, BINDINGS_MAX, err) < 0)
             return -1;
         json_t *row AUTO_JSON = vault_row(one, v->revision);
-        json_object_foreach(all, key, other)
-        {
+        JSON_FOREACH_MEMBER (key, other, all)
             if (!str_eqc(name, key) && vault_collide(row, other))
                 return err_set(err, ERR_INVALID_ARGUMENT, "bindings '%.*s' and '%.64s' match the same requests",
                                STR_ARG(name), key);
-        }
         (void)json_object_set(all, name.p, row);
     }
     return 0;
@@ -99,23 +92,18 @@ static int vault_put_bindings(struct osb_vault *v, const json_t *policy, const j
 
 static int vault_delete(struct osb_vault *v, const char *of, const json_t *names, struct err *err)
 {
-    json_t *all = json_object_get(v->rows, of), *one, *binding;
-    const char *key;
-    size_t i;
+    json_t *all = json_object_get(v->rows, of);
 
-    json_array_foreach((json_t *)(uintptr_t)names, i, one)
-    {
+    JSON_FOREACH (one, names) {
         const char *name = json_string_value(one);
 
         if (!name || json_object_del(all, name) < 0)
             return err_set(err, ERR_NOT_FOUND, "%s: '%.64s' is not there", of, name ? name : "");
-        json_object_foreach(json_object_get(v->rows, "bindings"), key, binding)
-        {
+        JSON_FOREACH_MEMBER (key, binding, json_object_get(v->rows, "bindings"))
             for (size_t k = 0; strcmp(of, "credentials") == 0 && vault_used(binding, k); k++)
                 if (strcmp(vault_used(binding, k), name) == 0)
                     return err_set(err, ERR_FAILED_PRECONDITION, "credential '%.64s' is used by binding '%.64s'", name,
                                    key);
-        }
         (void)json_object_del(v->values, name);
     }
     return 0;
@@ -133,8 +121,7 @@ static json_t *vault_headers(const struct osb_vault *v, const json_t *auth)
 {
     const char *type = json_string_value(json_object_get(auth, "type"));
     const char *credential = json_string_value(json_object_get(auth, "credential"));
-    json_t *headers = json_array(), *one;
-    size_t i;
+    json_t *headers = json_array();
 
     if (strcmp(type, "bearer") == 0 || strcmp(type, "basic") == 0)
         (void)json_array_append_new(
@@ -142,21 +129,17 @@ static json_t *vault_headers(const struct osb_vault *v, const json_t *auth)
     else if (credential)
         (void)json_array_append_new(headers,
                                     vault_header(v, json_string_value(json_object_get(auth, "name")), "", credential));
-    json_array_foreach(json_object_get(auth, "headers"), i, one)
-    {
+    JSON_FOREACH (one, json_object_get(auth, "headers"))
         (void)json_array_append_new(headers, vault_header(v, json_string_value(json_object_get(one, "name")), "",
                                                           json_string_value(json_object_get(one, "credential"))));
-    }
     return headers;
 }
 
 static json_t *vault_placeholders(const struct osb_vault *v, const json_t *auth)
 {
-    json_t *all = json_array(), *one;
-    size_t i;
+    json_t *all = json_array();
 
-    json_array_foreach(json_object_get(auth, "substitutions"), i, one)
-    {
+    JSON_FOREACH (one, json_object_get(auth, "substitutions")) {
         const char *credential = json_string_value(json_object_get(one, "credential"));
 
         (void)json_array_append_new(
@@ -185,7 +168,7 @@ static void vault_inject_entry(const json_t *match, const json_t *what, json_t *
 
 static void vault_inject_binding(const struct osb_vault *v, const json_t *binding, json_t *inject)
 {
-    json_t *match = json_object_get(binding, "match"), *paths = json_object_get(match, "paths"), *host,
+    json_t *match = json_object_get(binding, "match"), *paths = json_object_get(match, "paths"),
            *schemes = json_object_get(match, "schemes"), *auth = json_object_get(binding, "auth"),
            *parts[] = {vault_headers(v, auth), vault_placeholders(v, auth)}, *what AUTO_JSON = json_object();
     static const char *const names[] = {"headers", "placeholders"};
@@ -196,8 +179,7 @@ static void vault_inject_binding(const struct osb_vault *v, const json_t *bindin
             (void)json_object_set(what, names[i], parts[i]);
         json_decref(parts[i]);
     }
-    json_array_foreach(json_object_get(match, "hosts"), i, host)
-    {
+    JSON_FOREACH (host, json_object_get(match, "hosts")) {
         for (size_t k = 0; k < n * n_schemes && json_object_size(what); k++) {
             const char *scheme = json_string_value(json_array_get(schemes, k / n));
 
@@ -210,18 +192,15 @@ static void vault_inject_binding(const struct osb_vault *v, const json_t *bindin
 /* The order of the store's headers is kept, so that they are found again. */
 static json_t *vault_inject(const struct osb_vault *v)
 {
-    json_t *inject = json_array(), *headers = NULL, *order = json_array(), *one;
-    const char *key;
+    json_t *inject = json_array(), *headers = NULL, *order = json_array();
     size_t n = 0;
     char name[16];
 
     (void)json_object_set_new(v->rows, "order", order);
-    json_object_foreach(json_object_get(v->rows, "bindings"), key, one)
-    {
+    JSON_FOREACH_MEMBER (key, one, json_object_get(v->rows, "bindings")) {
         vault_inject_binding(v, one, inject);
     }
-    json_object_foreach(json_object_get(v->rows, "credentials"), key, one)
-    {
+    JSON_FOREACH_MEMBER (key, one, json_object_get(v->rows, "credentials")) {
         if (n % HEADERS_PER_ENTRY == 0) {
             headers = json_array();
             (void)json_array_append_new(inject, json_pack("{s:s,s:o}", "host", VAULT_STORE_HOST, "headers", headers));
@@ -236,18 +215,16 @@ static json_t *vault_inject(const struct osb_vault *v)
 /* The rows and the sealed values of a sandbox; empty ones when it has no vault. */
 static void vault_load(const struct sandbox *sb, struct osb_vault *v)
 {
-    json_t *entry, *header, *rows = vault_rows(sb);
-    size_t i, k, n = 0;
+    json_t *rows = vault_rows(sb);
+    size_t n = 0;
 
     v->rows = rows ? json_deep_copy(rows) : json_pack("{s:i,s:{},s:{}}", "revision", 0, "credentials", "bindings");
     v->values = json_object();
     v->revision = json_integer_value(json_object_get(v->rows, "revision")) + 1;
-    json_array_foreach(json_object_get(network_policy(sb), "inject"), i, entry)
-    {
+    JSON_FOREACH (entry, json_object_get(network_policy(sb), "inject")) {
         if (strcmp(json_string_value(json_object_get(entry, "host")), VAULT_STORE_HOST) != 0)
             continue;
-        json_array_foreach(json_object_get(entry, "headers"), k, header)
-        {
+        JSON_FOREACH (header, json_object_get(entry, "headers")) {
             const char *name = json_string_value(json_array_get(json_object_get(v->rows, "order"), n++));
 
             if (name)
@@ -279,16 +256,11 @@ static void vault_answer(struct call *c, int status, const char *part)
 {
     const json_t *rows = vault_rows(c->sandbox);
     json_t *answer =
-               json_pack("{s:O,s:[],s:[]}", "revision", json_object_get(rows, "revision"), "credentials", "bindings"),
-           *one;
-    const char *key;
+        json_pack("{s:O,s:[],s:[]}", "revision", json_object_get(rows, "revision"), "credentials", "bindings");
 
-    json_object_foreach(json_object_get(rows, "credentials"), key, one)
-    {
+    JSON_FOREACH_MEMBER (key, one, json_object_get(rows, "credentials"))
         (void)json_array_append_new(json_object_get(answer, "credentials"), vault_credential_json(key, one));
-    }
-    json_object_foreach(json_object_get(rows, "bindings"), key, one)
-    {
+    JSON_FOREACH_MEMBER (key, one, json_object_get(rows, "bindings")) {
         (void)json_array_append_new(json_object_get(answer, "bindings"), vault_binding_json(one));
     }
     if (part)

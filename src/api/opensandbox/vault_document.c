@@ -26,11 +26,9 @@ int vault_read_value(const json_t *one, struct str *ret_name, struct buf *ret_va
 
 static bool vault_allows(const json_t *policy, const char *host)
 {
-    json_t *rule;
-    size_t i, n = strlen(host);
+    size_t n = strlen(host);
 
-    json_array_foreach(json_object_get(policy, "rules"), i, rule)
-    {
+    JSON_FOREACH (rule, json_object_get(policy, "rules")) {
         const char *allow = json_string_value(json_object_get(rule, "allow"));
         size_t m = allow ? strlen(allow) : 0;
 
@@ -57,7 +55,7 @@ const char *vault_used(const json_t *binding, size_t i)
 static int vault_check_substitution(const json_t *one, struct err *err)
 {
     struct str credential = STR(""), placeholder = STR("");
-    json_t *in = NULL, *place;
+    json_t *in = NULL;
     size_t i;
 
     if (!json_is_object(one))
@@ -71,8 +69,7 @@ static int vault_check_substitution(const json_t *one, struct err *err)
     if (!placeholder.n || i < placeholder.n || placeholder.n > VAULT_PLACEHOLDER_MAX)
         return err_set(err, ERR_INVALID_ARGUMENT,
                        "a placeholder is 1 to %d visible characters without blanks, \" and \\", VAULT_PLACEHOLDER_MAX);
-    json_array_foreach(in, i, place)
-    {
+    JSON_FOREACH (place, in) {
         const char *text = json_is_string(place) ? json_string_value(place) : "";
 
         if (strcmp(text, "path") != 0 && strcmp(text, "query") != 0 && strcmp(text, "header") != 0 &&
@@ -86,10 +83,9 @@ static int vault_check_substitution(const json_t *one, struct err *err)
 static int vault_check_auth(const json_t *auth, struct str type, struct err *err)
 {
     struct str credential = STR(""), name = STR("");
-    json_t *headers = NULL, *substitutions = NULL, *one;
+    json_t *headers = NULL, *substitutions = NULL;
     bool has_one = str_eqc(type, "bearer") || str_eqc(type, "basic"), has_name = str_eqc(type, "apiKey"),
          has_headers = str_eqc(type, "customHeaders");
-    size_t i;
 
     if (!has_one && !has_name && !has_headers && !str_eqc(type, "passthrough"))
         return err_set(err, ERR_INVALID_ARGUMENT,
@@ -101,15 +97,12 @@ static int vault_check_auth(const json_t *auth, struct str type, struct err *err
             ? json_wants(auth, of_headers, ARRAY_SIZE(of_headers), NULL, true, err) < 0
             : json_wants(auth, all, 2 + (has_one || has_name ? 1 : 0) + (has_name ? 1 : 0), NULL, true, err) < 0)
         return -1;
-    json_array_foreach(substitutions, i, one)
-    {
+    JSON_FOREACH (one, substitutions)
         if (vault_check_substitution(one, err) < 0)
             return -1;
-    }
     if (!has_headers)
         return 0;
-    json_array_foreach(headers, i, one)
-    {
+    JSON_FOREACH (one, headers) {
         if (!json_is_object(one))
             return err_set(err, ERR_INVALID_ARGUMENT, "headers are objects");
         if (JSON_WANTS(one, NULL, err, JSON_NEED_STR("name", &name), JSON_NEED_STR("credential", &credential)) < 0)
@@ -121,7 +114,7 @@ static int vault_check_auth(const json_t *auth, struct str type, struct err *err
 int vault_check_binding(const json_t *values, const json_t *policy, const json_t *one, struct str *ret_name,
                         struct err *err)
 {
-    json_t *match = NULL, *auth = NULL, *list = NULL, *schemes = NULL, *paths = NULL, *text;
+    json_t *match = NULL, *auth = NULL, *list = NULL, *schemes = NULL, *paths = NULL;
     struct str type = STR("");
     size_t i;
 
@@ -141,47 +134,38 @@ int vault_check_binding(const json_t *values, const json_t *policy, const json_t
         if (!json_object_get(values, vault_used(one, i)))
             return err_set(err, ERR_INVALID_ARGUMENT, "binding '%.*s': there is no credential '%.64s'",
                            STR_ARG(*ret_name), vault_used(one, i));
-    json_array_foreach(paths, i, text)
-    {
+    JSON_FOREACH (text, paths)
         if (!json_is_string(text))
             return err_set(err, ERR_INVALID_ARGUMENT, "binding '%.*s': paths must be strings", STR_ARG(*ret_name));
-    }
-    json_array_foreach(schemes, i, text)
-    {
+    JSON_FOREACH (text, schemes)
         if (!json_is_string(text) ||
             (strcmp(json_string_value(text), "https") != 0 && strcmp(json_string_value(text), "http") != 0))
             return err_set(err, ERR_INVALID_ARGUMENT, "binding '%.*s': schemes are http and https", STR_ARG(*ret_name));
-    }
     if (!json_array_size(list))
         return err_set(err, ERR_INVALID_ARGUMENT, "binding '%.*s': match.hosts is required", STR_ARG(*ret_name));
-    json_array_foreach(list, i, text)
-    {
+    JSON_FOREACH (text, list)
         if (!json_is_string(text) || strcmp(json_string_value(text), VAULT_STORE_HOST) == 0 ||
             !vault_allows(policy, json_string_value(text)))
             return err_set(err, ERR_INVALID_ARGUMENT, "binding '%.*s': no rule of the policy allows host '%.80s'",
                            STR_ARG(*ret_name), json_is_string(text) ? json_string_value(text) : "");
-    }
     return 0;
 }
 
 json_t *vault_row(const json_t *binding, int64_t revision)
 {
     static const char *const parts[] = {"schemes", "methods", "paths"};
-    json_t *row = json_deep_copy(binding), *match = json_object_get(row, "match"), *port,
+    json_t *row = json_deep_copy(binding), *match = json_object_get(row, "match"),
            *usual[] = {json_pack("[s]", "https"), json_pack("[sssss]", "GET", "POST", "PUT", "PATCH", "DELETE"),
                        json_pack("[s]", "/*")};
     bool says_more = false;
-    size_t i;
 
-    for (i = 0; i < ARRAY_SIZE(parts); i++) {
+    for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
         if (!json_array_size(json_object_get(match, parts[i])))
             (void)json_object_set(match, parts[i], usual[i]);
         json_decref(usual[i]);
     }
-    json_array_foreach(json_object_get(match, "ports"), i, port)
-    {
+    JSON_FOREACH (port, json_object_get(match, "ports"))
         says_more |= json_integer_value(port) != 80 && json_integer_value(port) != 443;
-    }
     if (json_is_array(json_object_get(match, "ports")) && !says_more)
         (void)json_object_del(match, "ports");
     (void)json_object_set_new(row, "revision", json_integer(revision));
@@ -191,8 +175,7 @@ json_t *vault_row(const json_t *binding, int64_t revision)
 /* "*.a.b" and "x.a.b", "/v1/..." and "/v1/": is there something that both match? A star stands in front of a host, or behind a path. */
 static bool vault_overlap(const json_t *a, const json_t *b)
 {
-    struct str one = str_n(json_string_value(a), json_string_length(a)),
-               other = str_n(json_string_value(b), json_string_length(b));
+    struct str one = json_str(a), other = json_str(b);
 
     if (json_equal(a, b) || !json_is_string(a) || !json_is_string(b))
         return json_equal(a, b);
@@ -211,18 +194,12 @@ static bool vault_overlap(const json_t *a, const json_t *b)
 /* Do lists of strings or numbers have one in common? An absent one is all. */
 static bool vault_share(const json_t *a, const json_t *b)
 {
-    json_t *one, *other;
-    size_t i, k;
-
     if (!json_array_size(a) || !json_array_size(b))
         return true;
-    json_array_foreach((json_t *)(uintptr_t)a, i, one)
-    {
-        json_array_foreach((json_t *)(uintptr_t)b, k, other)
-        {
+    JSON_FOREACH (one, a) {
+        JSON_FOREACH (other, b)
             if (vault_overlap(one, other))
                 return true;
-        }
     }
     return false;
 }

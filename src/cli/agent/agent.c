@@ -41,18 +41,13 @@ static int agent_confirm(struct agent_call *a)
 {
     AUTO_BUF struct buf text = BUF_INIT(64 * 1024);
     char answer[ANSWER_MAX] = "";
-    json_t *one;
-    size_t i;
     if (!json_array_size(a->asks) || a->o->trusts)
         return 0;
-    json_array_foreach(a->asks, i, one)
-    {
+    JSON_FOREACH_AT (i, one, a->asks)
         buf_printf(&text, "%s%s", i ? ", " : "", json_string_value(one));
-    }
     if (isatty(STDIN_FILENO) == 1 && isatty(STDERR_FILENO) == 1) {
         (void)fputs("The repository asks for more than the kit gives:\n", stderr);
-        json_array_foreach(a->asks, i, one)
-        {
+        JSON_FOREACH (one, a->asks) {
             (void)fputs("  ", stderr);
             terminal_print(stderr, true, str_of(json_string_value(one)));
             (void)fputc('\n', stderr);
@@ -71,8 +66,7 @@ static int agent_confirm(struct agent_call *a)
 static int agent_policy(struct agent_call *a, json_t *spec)
 {
     struct net_flags net = a->o->net;
-    json_t *policy = NULL, *variables = NULL, *theirs = json_object_get(spec, "network"), *value;
-    const char *name;
+    json_t *policy = NULL, *variables = NULL, *theirs = json_object_get(spec, "network");
     if (net_flags_policy(a->ctx, &net, &variables, &policy) < 0)
         return -1;
     if (!policy)
@@ -85,25 +79,19 @@ static int agent_policy(struct agent_call *a, json_t *spec)
     (void)json_object_set_new(spec, "network", policy);
     if (!json_object_get(spec, "env"))
         (void)json_object_set_new(spec, "env", json_object());
-    json_object_foreach(variables, name, value)
-    {
+    JSON_FOREACH_MEMBER (name, value, variables)
         (void)json_object_set(json_object_get(spec, "env"), name, value);
-    }
     json_decref(variables);
     return net.secrets ? vault_check_names(a->ctx, net.secrets) : 0;
 }
 
 static int agent_settings(struct agent_call *a, const char *commit, json_t *spec, json_t **setup)
 {
-    json_t *rule;
-    size_t i;
     if (settings_read(&a->e.repo, commit, a->o->profile, spec, setup, NULL) < 0)
         return -1;
-    json_array_foreach(json_object_get(json_object_get(spec, "network"), "rules"), i, rule)
-    {
+    JSON_FOREACH (rule, json_object_get(json_object_get(spec, "network"), "rules"))
         (void)json_array_append_new(a->asks,
                                     json_sprintf("connect to %s", json_string_value(json_object_get(rule, "allow"))));
-    }
     return agent_confirm(a);
 }
 
@@ -175,15 +163,11 @@ static void agent_tell_left_out(struct agent_call *a)
 
 static void agent_tell_missing(const json_t *kit, const json_t *missing)
 {
-    json_t *one;
-    size_t i;
     if (!json_array_size(missing) || json_array_size(missing) < json_object_size(json_object_get(kit, "credentials")))
         return; /* any of them is enough */
     AUTO_BUF struct buf names = BUF_INIT(1024);
-    json_array_foreach(missing, i, one)
-    {
+    JSON_FOREACH_AT (i, one, missing)
         buf_printf(&names, "%s %s", i ? " or" : "", json_string_value(one));
-    }
     terminal_note("cove agent: there is neither a variable nor a secret%.*s: the agent has no key",
                   STR_ARG(buf_str(&names)));
 }
@@ -232,12 +216,9 @@ static int agent_is_running(struct context *ctx, const char *id, bool *ret_pty)
     AUTO(service_close) struct service *s = service_open(ctx);
     AUTO_FREE char *target = service_target(id, "/processes");
     AUTO_JSON json_t *all = NULL;
-    json_t *one;
-    size_t i;
     if (!s || service_call(s, "GET", target, NULL, NULL, &all) < 0)
         return -1;
-    json_array_foreach(json_object_get(all, "processes"), i, one)
-    {
+    JSON_FOREACH (one, json_object_get(all, "processes")) {
         const char *tag = json_string_value(json_object_get(one, "tag"));
         if (!tag || strcmp(tag, AGENT_TAG) != 0)
             continue;
@@ -287,14 +268,11 @@ static int agent_work(struct agent_call *a)
 {
     struct exec_result result = {0};
     char *words[256] = {0};
-    json_t *one;
-    size_t i, n = 0;
+    size_t n = 0;
     bool has_pty = agent_has_terminal();
-    json_array_foreach(json_object_get(a->kit, "command"), i, one)
-    {
+    JSON_FOREACH (one, json_object_get(a->kit, "command"))
         if (n < ARRAY_SIZE(words) - 1)
             words[n++] = (char *)json_string_value(one);
-    }
     for (char *const *word = a->o->rest; *word && n < ARRAY_SIZE(words) - 1; word++)
         words[n++] = *word;
     const struct exec_request request = {.id = a->e.id,

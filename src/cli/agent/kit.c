@@ -49,10 +49,7 @@ static bool kit_is_name(const char *name)
 
 static bool kit_is_map(const json_t *all)
 {
-    const char *name;
-    json_t *one;
-    json_object_foreach((json_t *)all, name, one)
-    {
+    JSON_FOREACH_MEMBER (name, one, all) {
         if (!json_is_string(one))
             return false;
     }
@@ -62,17 +59,12 @@ static bool kit_is_map(const json_t *all)
 /* NAME: {hosts: [...], stand_in: PREFIX} */
 static bool kit_are_credentials(const json_t *all)
 {
-    const char *name, *key;
-    json_t *one, *value;
-    json_object_foreach((json_t *)all, name, one)
-    {
+    JSON_FOREACH_MEMBER (name, one, all) {
         if (!settings_are_texts(json_object_get(one, "hosts")) || !json_array_size(json_object_get(one, "hosts")))
             return false;
-        json_object_foreach(one, key, value)
-        {
+        JSON_FOREACH_MEMBER (key, value, one)
             if (strcmp(key, "hosts") != 0 && !(strcmp(key, "stand_in") == 0 && json_is_string(value)))
                 return false;
-        }
     }
     return json_is_object(all);
 }
@@ -87,17 +79,11 @@ static bool kit_fits(enum kit_type type, const json_t *value)
 
 static void kit_ask(json_t *asks, const char *what, const json_t *value)
 {
-    const char *name;
-    json_t *one;
-    size_t i;
     if (json_is_string(value))
         (void)json_array_append_new(asks, json_sprintf("%s %s", what, json_string_value(value)));
-    json_array_foreach(value, i, one)
-    {
+    JSON_FOREACH (one, value)
         (void)json_array_append_new(asks, json_sprintf("%s %s", what, json_string_value(one)));
-    }
-    json_object_foreach((json_t *)value, name, one)
-    {
+    JSON_FOREACH_MEMBER (name, one, value) {
         AUTO_FREE char *hosts = json_dumps(json_object_get(one, "hosts"), JSON_COMPACT);
         (void)json_array_append_new(asks, json_is_string(one)
                                               ? json_sprintf("%s %s", what, json_string_value(one))
@@ -108,12 +94,9 @@ static void kit_ask(json_t *asks, const char *what, const json_t *value)
 /* asks NULL: the file is trusted. */
 static int kit_merge(struct context *ctx, json_t *kit, const json_t *more, const char *file, json_t *asks)
 {
-    const char *key;
-    json_t *value;
     if (!json_is_object(more))
         return err_set(&ctx->err, ERR_INVALID_ARGUMENT, "%s: not a mapping", file);
-    json_object_foreach((json_t *)more, key, value)
-    {
+    JSON_FOREACH_MEMBER (key, value, more) {
         size_t i = 0;
         while (i < ARRAY_SIZE(kit_keys) && strcmp(kit_keys[i].key, key) != 0)
             i++;
@@ -190,8 +173,7 @@ json_t *kit_list(struct context *ctx)
     AUTO_ARENA struct arena a = ARENA_INIT;
     const char *const places[] = {kit_own, share_find(&a, "COVE_KITS", "kits")};
     AUTO_JSON json_t *names = json_object();
-    json_t *all[KITS_MAX], *sorted = json_array(), *one;
-    const char *name;
+    json_t *all[KITS_MAX], *sorted = json_array();
     size_t n = 0;
     for (size_t i = 0; i < ARRAY_SIZE(places); i++) {
         DIR *dir = opendir(places[i]);
@@ -211,8 +193,7 @@ json_t *kit_list(struct context *ctx)
         if (dir)
             (void)closedir(dir);
     }
-    json_object_foreach(names, name, one)
-    {
+    JSON_FOREACH_MEMBER (name, one, names) {
         all[n++] = one;
     }
     qsort(all, n, sizeof(json_t *), kit_compare);
@@ -259,12 +240,10 @@ static int kit_bind(struct context *ctx, const char *variable, const json_t *cre
 {
     char token[STAND_IN_LEN + 1];
     const char *begins = json_string_value(json_object_get(credential, "stand_in"));
-    json_t *policy = json_object_get(spec, "network"), *host;
-    size_t i;
+    json_t *policy = json_object_get(spec, "network");
     id_token(token, STAND_IN_LEN);
     AUTO_FREE char *stand_in = mem_printf("%s%s", begins ? begins : "cove-secret-", token);
-    json_array_foreach(json_object_get(credential, "hosts"), i, host)
-    {
+    JSON_FOREACH (host, json_object_get(credential, "hosts")) {
         json_t *rule = net_flags_rule("allow", str_of(json_string_value(host)));
         if (!rule)
             return err_set(&ctx->err, ERR_INVALID_ARGUMENT, "%s: %.100s is not a host", variable,
@@ -284,10 +263,7 @@ static int kit_bind(struct context *ctx, const char *variable, const json_t *cre
 
 int kit_renew(struct context *ctx, const json_t *kit)
 {
-    const char *variable;
-    json_t *one;
-    json_object_foreach(json_object_get(kit, "credentials"), variable, one)
-    {
+    JSON_FOREACH_MEMBER (variable, one, json_object_get(kit, "credentials")) {
         const char *value = getenv(variable);
         AUTO_FREE char *secret = value && *value ? kit_secret(ctx, variable) : NULL;
         if (value && *value && !secret)
@@ -300,15 +276,12 @@ int kit_renew(struct context *ctx, const json_t *kit)
 
 static int kit_caches(struct context *ctx, const json_t *caches, const char *key, json_t *spec)
 {
-    const char *name;
-    json_t *path;
     if (!json_object_size(caches))
         return 0;
     AUTO(service_close) struct service *s = service_open(ctx);
     if (!json_object_get(spec, "volumes"))
         (void)json_object_set_new(spec, "volumes", json_array());
-    json_object_foreach((json_t *)caches, name, path)
-    {
+    JSON_FOREACH_MEMBER (name, path, caches) {
         AUTO_FREE char *volume = mem_printf("cache-%.40s-%s", name, key);
         AUTO_JSON json_t *body = json_pack("{s:s}", "name", volume);
         if (!s ||
@@ -332,26 +305,20 @@ static void kit_member(json_t *object, const char *name, json_t *value)
 int kit_apply(struct context *ctx, const json_t *kit, const char *key, json_t *spec, json_t **ret_missing)
 {
     AUTO_JSON json_t *missing = json_array();
-    json_t *policy = json_object_get(spec, "network"), *target, *one;
-    const char *variable;
-    size_t i;
+    json_t *policy = json_object_get(spec, "network");
     kit_member(policy, "rules", json_array());
     kit_member(policy, "inject", json_array());
     kit_member(spec, "env", json_object());
-    json_object_foreach(json_object_get(kit, "env"), variable, one)
-    {
+    JSON_FOREACH_MEMBER (variable, one, json_object_get(kit, "env"))
         kit_member(json_object_get(spec, "env"), variable, json_incref(one));
-    }
-    json_array_foreach(json_object_get(kit, "allow"), i, target)
-    {
+    JSON_FOREACH (target, json_object_get(kit, "allow")) {
         json_t *rule = net_flags_rule("allow", str_of(json_string_value(target)));
         if (!rule)
             return err_set(&ctx->err, ERR_INVALID_ARGUMENT, "the kit's allow: %.100s is not a target",
                            json_string_value(target));
         (void)json_array_append_new(json_object_get(policy, "rules"), rule);
     }
-    json_object_foreach(json_object_get(kit, "credentials"), variable, one)
-    {
+    JSON_FOREACH_MEMBER (variable, one, json_object_get(kit, "credentials")) {
         ctx->err.code = ERR_OK;
         AUTO_FREE char *secret = kit_secret(ctx, variable);
         if (!secret && ctx->err.code != ERR_OK)

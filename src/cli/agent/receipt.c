@@ -41,15 +41,13 @@ static void receipt_count(json_t *hosts, const char *host, json_int_t n, const j
 
 static void receipt_network(struct receipt *r, const char *list, json_t *all, json_int_t n, const json_t *d)
 {
-    const char *name = service_text(d, "name"), *seq;
-    json_t *command;
+    const char *name = service_text(d, "name");
     const json_int_t port = receipt_number(d, "port"); /* 0: its name was asked for, and not given */
     if (!*name)
         name = service_text(d, "address");
     AUTO_FREE char *host = port ? mem_printf("%s:%lld", name, (long long)port) : mem_strdup(name);
     receipt_count(all, host, n, d);
-    json_object_foreach(r->running, seq, command)
-    {
+    JSON_FOREACH_MEMBER (seq, command, r->running) {
         receipt_count(json_object_get(command, list), host, n, d);
     }
 }
@@ -105,10 +103,8 @@ static usec_t receipt_time(const json_t *object, const char *name)
 static void receipt_wrote(struct receipt *r, const json_t *event, const json_t *d)
 {
     const usec_t at = receipt_time(event, "time");
-    json_t *one, *bytes = json_object_get(d, "bytes");
-    size_t i;
-    json_array_foreach(r->commands, i, one)
-    {
+    json_t *bytes = json_object_get(d, "bytes");
+    JSON_FOREACH (one, r->commands) {
         const usec_t began = receipt_time(one, "at"), ran = (usec_t)receipt_number(one, "duration_ms") * 1000;
         json_t *wrote = json_object_get(one, "wrote");
         if (at < began || (json_object_get(one, "grade") && at > began + ran + LATE_USEC))
@@ -175,11 +171,9 @@ int receipt_collect(struct context *ctx, const char *id, uint64_t from, const ch
 
 static void receipt_tell_hosts(const json_t *hosts, const char *what, bool suggests)
 {
-    const char *host, *more;
-    json_t *one;
+    const char *more;
     size_t n = 0;
-    json_object_foreach((json_t *)hosts, host, one)
-    {
+    JSON_FOREACH_MEMBER (host, one, hosts) {
         AUTO_BUF struct buf line = BUF_INIT(4096);
         long long count = (long long)json_integer_value(json_object_get(one, "count"));
         if (n++ == SHOWN_MAX) {
@@ -202,12 +196,9 @@ static void receipt_tell_hosts(const json_t *hosts, const char *what, bool sugge
 static void receipt_tell_command(const json_t *one)
 {
     AUTO_BUF struct buf line = BUF_INIT(64 * 1024);
-    const json_t *sig = json_object_get(one, "signal"), *code = sig ? sig : json_object_get(one, "exit_code"), *word;
-    size_t i;
-    json_array_foreach(json_object_get(one, "argv"), i, word)
-    {
+    const json_t *sig = json_object_get(one, "signal"), *code = sig ? sig : json_object_get(one, "exit_code");
+    JSON_FOREACH_AT (i, word, json_object_get(one, "argv"))
         buf_printf(&line, "%s%.60s", i ? " " : "", json_string_value(word));
-    }
     (void)fputs("  ran       ", stderr);
     terminal_print(stderr, isatty(STDERR_FILENO) == 1, str_n(buf_data(&line), MIN(buf_len(&line), (size_t)100)));
     if (code)
@@ -219,10 +210,8 @@ static void receipt_tell_command(const json_t *one)
 /* Those that only carry the copy are not told. */
 static void receipt_tell_commands(const json_t *commands)
 {
-    const json_t *one;
-    size_t i, n = 0;
-    json_array_foreach(commands, i, one)
-    {
+    size_t n = 0;
+    JSON_FOREACH (one, commands) {
         const char *tag = json_string_value(json_object_get(one, "tag"));
         if (!(tag && strcmp(tag, ENV_TAG) == 0) && n++ < SHOWN_MAX)
             receipt_tell_command(one);

@@ -3,8 +3,7 @@
 #pragma once
 
 #include "base/buf.h"
-
-#include <jansson.h>
+#include "base/json.h"
 
 struct form {
     const char *name, *suffix; /* "jsonl"; of a file: ".jsonl" */

@@ -316,11 +316,7 @@ static void end_digest(EVP_MD_CTX *md, char ret_hash[static CONTEXT_HASH_LEN + 1
     unsigned int n = 0;
     (void)EVP_DigestFinal_ex(md, digest, &n);
     EVP_MD_CTX_free(md);
-    for (unsigned int i = 0; i < n && 2 * i < CONTEXT_HASH_LEN; i++) {
-        ret_hash[2 * i] = "0123456789abcdef"[digest[i] >> 4];
-        ret_hash[2 * i + 1] = "0123456789abcdef"[digest[i] & 15];
-    }
-    ret_hash[CONTEXT_HASH_LEN] = '\0';
+    str_hex(digest, CONTEXT_HASH_LEN / 2, ret_hash);
 }
 
 static EVP_MD_CTX *begin_digest(void)

@@ -135,7 +135,7 @@ static int dockerfile_run(struct parser *p, struct str rest)
     bool is_shell;
     while (next_option(p, &rest, &name, &value)) {
         if (!str_eqc(name, "--mount") || !str_starts(value, STR("type=cache")))
-            return words_fail(p, ERR_UNIMPLEMENTED, "RUN %.*s is not supported", (int)MIN(name.n, (size_t)40), name.p);
+            return words_fail(p, ERR_UNIMPLEMENTED, "RUN %.*s is not supported", STR_ARG_MAX(name, 40));
         note(p, "RUN --mount=type=cache", "nothing is kept between builds");
     }
     if (no_heredoc(p, rest) < 0)
@@ -175,7 +175,7 @@ static int check_source(struct parser *p, struct str source, bool is_add)
     while (str_split(&rest, '/', &part))
         if (str_eqc(part, ".."))
             return words_fail(p, ERR_INVALID_ARGUMENT, "a source outside of the context: %.*s",
-                              (int)MIN(source.n, (size_t)64), source.p);
+                              STR_ARG_MAX(source, 64));
     return 0;
 }
 
@@ -195,7 +195,7 @@ static int dockerfile_copy(struct parser *p, struct str rest, bool is_add)
         } else if (str_eqc(name, "--link") || str_eqc(name, "--parents")) {
             note(p, "COPY option", "it makes no difference here");
         } else {
-            return words_fail(p, ERR_UNIMPLEMENTED, "COPY %.*s is not supported", (int)MIN(name.n, (size_t)40), name.p);
+            return words_fail(p, ERR_UNIMPLEMENTED, "COPY %.*s is not supported", STR_ARG_MAX(name, 40));
         }
     }
     if (no_heredoc(p, rest) < 0)
@@ -238,7 +238,7 @@ static int set_env(struct parser *p, struct str name, struct str raw)
         ok &= words_is_name_char(name.p[i], i == 0) || name.p[i] == '.' || name.p[i] == '-';
     if (!ok)
         return words_fail(p, ERR_INVALID_ARGUMENT, "ENV: '%.*s' can't be the name of a variable",
-                          (int)MIN(name.n, (size_t)64), name.p);
+                          STR_ARG_MAX(name, 64));
     if (words_expand(p, raw, true, &kept) < 0 || add_step(p, "ENV", (struct str[]){name, kept}, 2) < 0)
         return -1;
     /* Its value is known here when those in it are. */
@@ -363,7 +363,7 @@ static int instruction(struct parser *p, struct str line)
             return 0;
         }
     }
-    return words_fail(p, ERR_UNIMPLEMENTED, "%.*s is not supported", (int)MIN(word.n, (size_t)32), word.p);
+    return words_fail(p, ERR_UNIMPLEMENTED, "%.*s is not supported", STR_ARG_MAX(word, 32));
 }
 
 /* ---- lines ---- */

@@ -4,9 +4,9 @@
  * stays for the service, which knows the base's; elsewhere it is refused, because nothing good can be guessed.
  */
 #include "base/buf.h"
+#include "base/json.h"
 #include "cli/build/dockerfile_internal.h"
 
-#include <jansson.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -109,8 +109,7 @@ static int append_value(struct parser *p, struct str name, char op, struct str w
     }
     if (v)
         return 0;
-    return words_fail(p, ERR_INVALID_ARGUMENT, "$%.*s is not known here: set it by ARG or ENV",
-                      (int)MIN(name.n, (size_t)64), name.p);
+    return words_fail(p, ERR_INVALID_ARGUMENT, "$%.*s is not known here: set it by ARG or ENV", STR_ARG_MAX(name, 64));
 }
 
 int words_expand(struct parser *p, struct str s, bool keeps, struct str *ret_text)
@@ -183,13 +182,11 @@ bool words_next(const struct parser *p, struct str *rest, struct str *ret_word)
 
 int words_json(struct parser *p, struct str text, struct str *words, size_t *ret_n)
 {
-    json_t *list = text.n && text.p[0] == '[' ? json_loadb(text.p, text.n, 0, NULL) : NULL, *word;
-    size_t i;
+    json_t *list = text.n && text.p[0] == '[' ? json_loadb(text.p, text.n, 0, NULL) : NULL;
     int r = json_is_array(list) && json_array_size(list) > 0;
     *ret_n = 0;
-    json_array_foreach(list, i, word)
-    {
-        struct str s = str_n(json_string_value(word), json_string_length(word));
+    JSON_FOREACH (word, list) {
+        struct str s = json_str(word);
         if (!json_is_string(word) || str_has_nul(s) || *ret_n == WORDS_MAX) {
             r = 0;
             break;

@@ -60,24 +60,18 @@ static bool recipe_read(struct arena *a, const char *home, const char *name, str
 /* The version that is here, as a tag of the template; NULL: none. */
 static const char *recipe_version_here(const json_t *all, const char *name)
 {
-    const json_t *one, *tag;
     const char *found = NULL;
-    size_t i, k;
 
-    json_array_foreach(json_object_get(all, "templates"), i, one)
-    {
+    JSON_FOREACH (one, json_object_get(all, "templates")) {
         const char *its = json_string_value(json_object_get(one, "name"));
 
         if (!its || strcmp(its, name) != 0)
             continue;
         const char *build = NULL;
-        json_array_foreach(json_object_get(one, "tags"), k, tag)
-        {
+        JSON_FOREACH (tag, json_object_get(one, "tags"))
             if (strcmp(json_string_value(json_object_get(tag, "tag")), "default") == 0)
                 build = json_string_value(json_object_get(tag, "build"));
-        }
-        json_array_foreach(json_object_get(one, "tags"), k, tag)
-        {
+        JSON_FOREACH (tag, json_object_get(one, "tags")) {
             const char *text = json_string_value(json_object_get(tag, "tag")),
                        *of = json_string_value(json_object_get(tag, "build"));
             if (text[0] == 'v' && build && of && strcmp(build, of) == 0)

@@ -358,10 +358,7 @@ static void show_step(struct build_making *m)
 
 static void template_build_print_lines(struct build_making *m, const json_t *answer, json_int_t *after)
 {
-    const json_t *line;
-    size_t i;
-    json_array_foreach(json_object_get(answer, "lines"), i, line)
-    {
+    JSON_FOREACH (line, json_object_get(answer, "lines")) {
         note_step(m, service_text(line, "message"));
         *after = json_integer_value(json_object_get(line, "seq"));
         if (m->ctx->json) {

@@ -91,13 +91,9 @@ static int read_entry(const json_t *entry, const char *registry, struct arena *a
 /* A store of all credentials leaves an empty entry for each registry that it has some of. */
 static bool has_helper(const json_t *config, const char *registry, bool has_entry)
 {
-    const char *key;
-    json_t *value;
-    json_object_foreach(json_object_get(config, "credHelpers"), key, value)
-    {
+    JSON_FOREACH_MEMBER (key, value, json_object_get(config, "credHelpers"))
         if (is_of(key, registry))
             return true;
-    }
     return has_entry && json_is_string(json_object_get(config, "credsStore"));
 }
 
@@ -107,12 +103,9 @@ int registry_auth_parse(struct str text, const char *registry, struct arena *are
     AUTO_JSON json_t *config = json_loadb(text.p ? text.p : "", text.n, JSON_REJECT_DUPLICATES, NULL);
     struct registry_auth found = {0};
     bool has_entry = false;
-    const char *key;
-    json_t *entry;
     if (!json_is_object(config))
         return err_set(err, ERR_INVALID_ARGUMENT, "it is not a JSON object");
-    json_object_foreach(json_object_get(config, "auths"), key, entry)
-    {
+    JSON_FOREACH_MEMBER (key, entry, json_object_get(config, "auths")) {
         if (found.user || !is_of(key, registry))
             continue;
         has_entry = true;

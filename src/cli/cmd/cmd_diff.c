@@ -88,7 +88,7 @@ static void append_side(struct buf *b, struct service *s, struct context *ctx, c
 {
     AUTO_FREE char *id = NULL;
     struct context before = *ctx;
-    bool may_be_id = *text == 'i' && strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789") == strlen(text);
+    bool may_be_id = *text == 'i' && str_is_of(str_of(text), "a-z0-9");
     if (may_be_id && service_resolve(s, text, &id) < 0) {
         ctx->err = before.err;
         memcpy(ctx->hint, before.hint, sizeof(ctx->hint));

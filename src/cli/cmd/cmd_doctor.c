@@ -40,14 +40,10 @@ static void print_report(const json_t *report)
 {
     static const char *const columns[] = {"status", "name", "detail"};
     struct table t;
-    size_t i;
-    json_t *probe;
     table_init(&t, ARRAY_SIZE(columns));
-    json_array_foreach(json_object_get(report, "probes"), i, probe)
-    {
+    JSON_FOREACH (probe, json_object_get(report, "probes"))
         for (size_t c = 0; c < ARRAY_SIZE(columns); c++)
             table_add(&t, str_of(service_text(probe, columns[c])));
-    }
     table_print(&t, stdout);
     table_fini(&t);
     (void)printf("\n%s\n", json_is_true(json_object_get(report, "ok")) ? "Sandboxes can be made on this machine."

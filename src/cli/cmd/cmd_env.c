@@ -78,8 +78,7 @@ static void env_close(struct env_call *c, const char *commit, json_t *spec)
 static int env_do_create(struct env_call *c)
 {
     AUTO_JSON json_t *spec = json_object(), *setup = NULL, *variables = NULL;
-    json_t *policy = NULL, *value;
-    const char *name;
+    json_t *policy = NULL;
     AUTO_FREE char *commit = repo_commit(&c->e.repo, REPO_THEIRS, c->o->from ? c->o->from : "HEAD");
     struct net_flags net = c->o->net;
     if (!commit || settings_read(&c->e.repo, commit, c->o->profile, spec, &setup, NULL) < 0 ||
@@ -95,7 +94,8 @@ static int env_do_create(struct env_call *c)
         return context_fail(c->ctx, STATUS_FAILED);
     if (variables && !json_object_get(spec, "env"))
         (void)json_object_set_new(spec, "env", json_object());
-    json_object_foreach(variables, name, value)(void) json_object_set(json_object_get(spec, "env"), name, value);
+    JSON_FOREACH_MEMBER (name, value, variables)
+        (void)json_object_set(json_object_get(spec, "env"), name, value);
     if (env_create(&c->e, commit, spec, setup, !c->o->is_shallow) < 0)
         return context_fail(c->ctx, STATUS_FAILED);
     if (c->ctx->json) {
@@ -173,18 +173,14 @@ static int env_do_list(struct env_call *c)
         return context_fail(c->ctx, STATUS_FAILED);
     rest = repo_line(&refs);
     while (str_split(&rest, '\n', &name) && name.n) {
-        json_t *one;
-        size_t i;
         AUTO_FREE char *base = mem_printf("refs/cove/base/%.*s", STR_ARG(name)),
                        *head = mem_printf("refs/heads/cove/%.*s", STR_ARG(name));
         const char *id = NULL, *state = "gone";
-        json_array_foreach(all, i, one)
-        {
+        JSON_FOREACH (one, all)
             if (str_eqc(name, env_label(one, "cove.env"))) {
                 id = json_string_value(json_object_get(one, "id"));
                 state = json_string_value(json_object_get(one, "state"));
             }
-        }
         (void)json_array_append_new(said, json_pack("{s:s%, s:s?, s:s, s:i}", "name", name.p, name.n, "sandbox", id,
                                                     "state", state, "commits", (int)env_count(&c->e, base, head)));
     }
@@ -251,13 +247,9 @@ static int env_do_propose(struct env_call *c)
         print_json(proposal);
     else
         proposal_print(proposal);
-    const json_t *one;
-    size_t i;
-    json_array_foreach(json_object_get(proposal, "checks"), i, one)
-    {
+    JSON_FOREACH (one, json_object_get(proposal, "checks"))
         if (json_object_get(one, "signal") || json_integer_value(json_object_get(one, "exit_code")))
             return STATUS_FAILED;
-    }
     return STATUS_OK;
 }
 

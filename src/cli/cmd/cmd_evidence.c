@@ -37,36 +37,24 @@ static void evidence_file_fini(struct evidence_file *f)
     buf_fini(&f->payload);
 }
 
-static int digit_of(char c)
-{
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 static bool unhex(const char *text, unsigned char *to, size_t n)
 {
-    if (strlen(text) != 2 * n)
+    if (strlen(text) != 2 * n || !str_is_hex(str_of(text)))
         return false;
-    for (size_t i = 0; i < n; i++) {
-        int high = digit_of(text[2 * i]), low = digit_of(text[2 * i + 1]);
-        if (high < 0 || low < 0)
-            return false;
-        to[i] = (unsigned char)(high << 4 | low);
-    }
+    for (size_t i = 0; i < n; i++)
+        to[i] = (unsigned char)(str_hex_value(text[2 * i]) << 4 | str_hex_value(text[2 * i + 1]));
     return true;
 }
 
 static bool signature_fits(const struct evidence_file *f, const unsigned char key[static KEY_BYTES])
 {
     const char *type = service_text(f->envelope, "payloadType");
-    const json_t *one;
-    size_t i;
     bool fits = false;
     AUTO_BUF struct buf pae = BUF_INIT(FILE_MAX + 256);
     buf_printf(&pae, "DSSEv1 %zu %s %zu ", strlen(type), type, buf_len(&f->payload));
     buf_append_str(&pae, buf_str(&f->payload));
     EVP_PKEY *pkey = EVP_PKEY_new_raw_public_key(EVP_PKEY_ED25519, NULL, key, KEY_BYTES);
-    json_array_foreach(json_object_get(f->envelope, "signatures"), i, one)
-    {
+    JSON_FOREACH (one, json_object_get(f->envelope, "signatures")) {
         AUTO_BUF struct buf sig = BUF_INIT(256);
         EVP_MD_CTX *ctx = EVP_MD_CTX_new();
         fits |= pkey && ctx && buf_append_unbase64(&sig, str_of(service_text(one, "sig"))) == 0 &&
@@ -112,14 +100,10 @@ static int evidence_read(const char *path, const char *key_text, const char *typ
 static void earlier_head(const json_t *heads, const char *log, uint64_t *ret_seq,
                          unsigned char ret_hash[static HASH_BYTES])
 {
-    const json_t *one;
-    size_t i;
     *ret_seq = 0;
-    json_array_foreach(json_object_get(heads, "heads"), i, one)
-    {
+    JSON_FOREACH (one, json_object_get(heads, "heads"))
         if (strcmp(service_text(one, "log"), log) == 0 && unhex(service_text(one, "hash"), ret_hash, HASH_BYTES))
             *ret_seq = (uint64_t)json_integer_value(json_object_get(one, "seq"));
-    }
 }
 
 /* hash(n) from hash(n-1): docs/RECORD.md. */
@@ -127,23 +111,21 @@ static void chain_step(unsigned char hash[static HASH_BYTES], const json_t *reco
 {
     AUTO_BUF struct buf b = BUF_INIT(HASH_BYTES + 65536);
     (void)buf_append(&b, hash, HASH_BYTES);
-    (void)buf_append_str(&b, str_n(json_string_value(record), json_string_length(record)));
+    (void)buf_append_str(&b, json_str(record));
     (void)SHA256((const unsigned char *)buf_data(&b), buf_len(&b), hash);
 }
 
 /* The chain over the records, from base to head, through the earlier head. */
 static int chain_check(const json_t *predicate, const json_t *heads, bool *ret_passed, struct err *err)
 {
-    const json_t *log = json_object_get(predicate, "log"), *records = json_object_get(predicate, "records"), *one;
+    const json_t *log = json_object_get(predicate, "log"), *records = json_object_get(predicate, "records");
     unsigned char hash[HASH_BYTES], head[HASH_BYTES], earlier[HASH_BYTES];
     uint64_t seq = (uint64_t)json_integer_value(json_object_get(log, "first")), earlier_seq;
-    size_t i;
     if (!unhex(service_text(log, "base"), hash, sizeof(hash)) || !unhex(service_text(log, "head"), head, sizeof(head)))
         return err_set(err, ERR_DATA_LOSS, "the log's hashes are missing");
     earlier_head(heads, service_text(log, "id"), &earlier_seq, earlier);
     *ret_passed = earlier_seq && earlier_seq == seq - 1 && memcmp(earlier, hash, sizeof(hash)) == 0;
-    json_array_foreach(records, i, one)
-    {
+    JSON_FOREACH (one, records) {
         chain_step(hash, one);
         AUTO_JSON json_t *event =
             json_loads(json_string_value(one) ? json_string_value(one) : "", JSON_ALLOW_NUL, NULL);

@@ -17,10 +17,7 @@ static int print(struct context *ctx, const json_t *answer)
     const json_t *forks = json_object_get(answer, "forks");
     const char *last = "";
     int status = STATUS_OK;
-    json_t *one;
-    size_t i;
-    json_array_foreach(forks, i, one)
-    {
+    JSON_FOREACH_AT (i, one, forks) {
         const char *id = json_string_value(json_object_get(json_object_get(one, "sandbox"), "id"));
         const char *why = json_string_value(json_object_get(json_object_get(one, "error"), "message"));
         const char *hint = json_string_value(json_object_get(json_object_get(one, "error"), "hint"));

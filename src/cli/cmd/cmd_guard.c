@@ -208,13 +208,9 @@ static void approvals_add_action(struct table *t, const json_t *one, const char 
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
     const json_t *action = json_object_get(one, name), *args = json_object_get(action, "args");
     AUTO_FREE char *text = NULL;
-    json_t *word;
-    size_t i;
     buf_append_cstr(&b, things_text(action, "cmd"));
-    json_array_foreach(args, i, word)
-    {
+    JSON_FOREACH (word, args)
         buf_printf(&b, " %s", json_string_value(word) ? json_string_value(word) : "");
-    }
     if (!args) {
         buf_clear(&b);
         text = json_dumps(action, JSON_COMPACT);

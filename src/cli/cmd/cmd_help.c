@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/json.h"
 #include "cli/cmd/commands.h"
 #include "cli/help.h"
 #include "cli/print.h"
-
-#include <jansson.h>
 
 static json_t *help_describe(const struct command *c)
 {

@@ -73,8 +73,6 @@ static int resolve(struct context *ctx, struct service *s, const char *text, cha
 {
     enum { VOLUME_ID = 24 };
     AUTO_JSON json_t *answer = NULL;
-    const json_t *one;
-    size_t i;
     if (strlen(text) == VOLUME_ID && str_starts(str_of(text), STR("vol-"))) {
         *ret_id = mem_strdup(text);
         return 0;
@@ -86,13 +84,11 @@ static int resolve(struct context *ctx, struct service *s, const char *text, cha
     const struct err why = ctx->err;
     if (service_call(s, "GET", "/cove/v1/volumes", NULL, "listing volumes", &answer) < 0)
         return -1;
-    json_array_foreach(json_object_get(answer, "volumes"), i, one)
-    {
+    JSON_FOREACH (one, json_object_get(answer, "volumes"))
         if (strcmp(service_text(one, "name"), text) == 0) {
             *ret_id = mem_strdup(service_text(one, "id"));
             return 0;
         }
-    }
     context_hint(
         ctx, "'cove ls --all' and 'cove volume ls' list those there are; the log of a volume that is gone goes by its "
              "whole id");

@@ -30,7 +30,7 @@ static void logs_print_lines(const struct printer *p, const char *mark, struct s
 static struct str append_value(struct buf *b, const char *key, const json_t *value)
 {
     const struct str name = str_of(key), mark = STR("_base64");
-    struct str text = str_n(json_string_value(value), json_string_length(value));
+    struct str text = json_str(value);
     AUTO_BUF struct buf bytes = BUF_INIT(1 << 20);
     if (str_ends(name, mark) && buf_append_unbase64(&bytes, text) == 0) {
         (void)buf_append_str(b, buf_str(&bytes));
@@ -43,10 +43,7 @@ static struct str append_value(struct buf *b, const char *key, const json_t *val
 /* "  key=value" for each member that is not nested. */
 static void append_members(struct buf *b, const json_t *data)
 {
-    const char *key;
-    json_t *value;
-    json_object_foreach((json_t *)data, key, value)
-    {
+    JSON_FOREACH_MEMBER (key, value, data) {
         if (json_is_object(value) || json_is_array(value))
             continue;
         AUTO_BUF struct buf text = BUF_INIT(1 << 20);
@@ -64,11 +61,8 @@ static void append_members(struct buf *b, const json_t *data)
 static void print_command(const struct printer *p, const json_t *data)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
-    size_t i;
-    json_t *arg;
     buf_append_cstr(&b, service_text(data, "cmd"));
-    json_array_foreach(json_object_get(data, "args"), i, arg)
-    {
+    JSON_FOREACH (arg, json_object_get(data, "args")) {
         const char *text = json_string_value(arg);
         bool plain = text && *text && !text[strcspn(text, " \t\n'\"$`\\|&;<>()*?[]#~")];
         buf_printf(&b, plain ? " %s" : " '%s'", text ? text : "");
@@ -78,13 +72,8 @@ static void print_command(const struct printer *p, const json_t *data)
 
 static void print_output(const struct printer *p, const json_t *data)
 {
-    size_t i;
-    json_t *piece, *value;
-    const char *channel;
-    json_array_foreach(json_object_get(data, "output"), i, piece)
-    {
-        json_object_foreach(piece, channel, value)
-        {
+    JSON_FOREACH (piece, json_object_get(data, "output")) {
+        JSON_FOREACH_MEMBER (channel, value, piece) {
             if (!json_is_string(value))
                 continue;
             AUTO_BUF struct buf text = BUF_INIT(1 << 20);

@@ -33,13 +33,9 @@ static void ls_template(struct table *t, const json_t *s, const char *name)
 static void ls_labels(struct table *t, const json_t *s, const char *name)
 {
     AUTO_BUF struct buf labels = BUF_INIT(4096);
-    const char *key;
-    json_t *value;
-    json_object_foreach(json_object_get(s, name), key, value)
-    {
+    JSON_FOREACH_MEMBER (key, value, json_object_get(s, name))
         buf_printf(&labels, "%s%s=%s", buf_len(&labels) ? " " : "", key,
                    json_string_value(value) ? json_string_value(value) : "");
-    }
     table_add_cut(t, buf_len(&labels) ? buf_str(&labels) : STR("-"),
                   isatty(STDOUT_FILENO) == 1 ? LABELS_MOST : SIZE_MAX);
 }
@@ -67,13 +63,9 @@ static int ls_run(struct context *ctx)
     if (ended)
         (void)json_array_extend(all, ended);
 
-    size_t i;
-    json_t *one;
     if (!ctx->json && quiet) {
-        json_array_foreach(all, i, one)
-        {
+        JSON_FOREACH (one, all)
             print_line(things_text(one, "id"));
-        }
         return STATUS_OK;
     }
     if (!ctx->json && json_array_size(all) == 0 && isatty(STDOUT_FILENO))

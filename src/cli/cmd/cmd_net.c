@@ -56,13 +56,9 @@ static void append_flows(struct buf *b, const json_t *d)
 
 static void append_request(struct buf *b, const json_t *d)
 {
-    json_t *name;
-    size_t i;
     buf_printf(b, "= %s %s %llu", service_text(d, "method"), service_text(d, "url"), service_number(d, "status"));
-    json_array_foreach(json_object_get(d, "injected"), i, name)
-    {
+    JSON_FOREACH_AT (i, name, json_object_get(d, "injected"))
         buf_printf(b, "%s%s", i ? ", " : "  with ", json_string_value(name) ? json_string_value(name) : "");
-    }
 }
 
 static void append_denied(struct buf *b, const json_t *d)

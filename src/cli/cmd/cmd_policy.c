@@ -24,10 +24,7 @@ static const struct flag flags[] = {
 
 static void append_list(struct buf *b, const char *name, const json_t *list, const char *member)
 {
-    json_t *one;
-    size_t i;
-    json_array_foreach(list, i, one)
-    {
+    JSON_FOREACH_AT (i, one, list) {
         const json_t *value = member ? json_object_get(one, member) : one;
         AUTO_FREE char *text = json_is_string(value) ? NULL : json_dumps(value, JSON_ENCODE_ANY);
         buf_printf(b, "%s%s", i ? "," : name, text ? text : json_string_value(value));
@@ -36,10 +33,7 @@ static void append_list(struct buf *b, const char *name, const json_t *list, con
 
 static void append_placeholders(struct buf *b, const json_t *list)
 {
-    json_t *one;
-    size_t i;
-    json_array_foreach(list, i, one)
-    {
+    JSON_FOREACH_AT (i, one, list) {
         buf_printf(b, "%s%s", i ? "," : "  secrets ", service_text(one, "secret"));
         append_list(b, " in ", json_object_get(one, "headers"), NULL);
     }
@@ -61,10 +55,7 @@ static const char *otherwise(const json_t *policy)
 static void print_policy(const json_t *policy)
 {
     AUTO_BUF struct buf b = BUF_INIT(4 << 20);
-    json_t *one;
-    size_t i;
-    json_array_foreach(json_object_get(policy, "rules"), i, one)
-    {
+    JSON_FOREACH_AT (i, one, json_object_get(policy, "rules")) {
         bool allows = json_object_get(one, "allow") != NULL;
         buf_printf(&b, "%4zu  %-5s  %s", i, allows ? "allow" : "deny", service_text(one, allows ? "allow" : "deny"));
         append_scope(&b, one);
@@ -73,8 +64,7 @@ static void print_policy(const json_t *policy)
         buf_append_char(&b, '\n');
     }
     buf_printf(&b, "else  %s\n", otherwise(policy));
-    json_array_foreach(json_object_get(policy, "inject"), i, one)
-    {
+    JSON_FOREACH (one, json_object_get(policy, "inject")) {
         buf_printf(&b, "into requests to %s", service_text(one, "host"));
         append_scope(&b, one);
         append_list(&b, "  headers ", json_object_get(one, "headers"), "name");
@@ -111,10 +101,8 @@ static int policy_set(struct context *ctx, struct service *s, const char *id, co
     AUTO_JSON json_t *now = NULL;
     if (service_call(s, "PUT", target, policy, "setting the policy", &now) < 0)
         return context_fail(ctx, STATUS_FAILED);
-    size_t n = json_array_size(json_object_get(now, "rules")), i;
-    json_t *warning;
-    json_array_foreach(json_object_get(now, "warnings"), i, warning)
-    {
+    size_t n = json_array_size(json_object_get(now, "rules"));
+    JSON_FOREACH (warning, json_object_get(now, "warnings")) {
         struct str text = str_of(json_string_value(warning));
         (void)fputs("cove: warning: ", stderr);
         terminal_print(stderr, isatty(STDERR_FILENO) == 1, text);
@@ -132,15 +120,10 @@ static int policy_set(struct context *ctx, struct service *s, const char *id, co
 /* The first host whose requests get something injected now and would not any more; NULL: none. */
 static const char *dropped_host(const json_t *before, const json_t *after)
 {
-    json_t *one, *other;
-    size_t i, k;
-    json_array_foreach(json_object_get(before, "inject"), i, one)
-    {
+    JSON_FOREACH (one, json_object_get(before, "inject")) {
         bool is_kept = false;
-        json_array_foreach(json_object_get(after, "inject"), k, other)
-        {
+        JSON_FOREACH (other, json_object_get(after, "inject"))
             is_kept = is_kept || strcmp(service_text(one, "host"), service_text(other, "host")) == 0;
-        }
         if (!is_kept)
             return service_text(one, "host");
     }
@@ -185,16 +168,13 @@ static int policy_add(struct context *ctx, struct service *s, const char *id, co
 
 static void print_verdict(const json_t *answer, const char *url)
 {
-    json_t *one;
-    size_t i;
     print_text(service_text(answer, "verdict"));
     (void)fputs("  ", stdout);
     print_text(url);
     (void)fputs(": ", stdout);
     print_text(service_text(answer, "reason"));
     (void)fputc('\n', stdout);
-    json_array_foreach(json_object_get(answer, "addresses"), i, one)
-    {
+    JSON_FOREACH (one, json_object_get(answer, "addresses")) {
         (void)fputs("  ", stdout);
         print_text(service_text(one, "address"));
         (void)fputs("  ", stdout);
@@ -237,10 +217,7 @@ static int policy_check(struct context *ctx, struct service *s, const char *id, 
 static void policy_words(struct table *t, const json_t *one, const char *name)
 {
     AUTO_BUF struct buf b = BUF_INIT(4096);
-    json_t *word;
-    size_t i;
-    json_array_foreach(json_object_get(one, name), i, word)
-    {
+    JSON_FOREACH_AT (i, word, json_object_get(one, name)) {
         if (json_is_string(word))
             buf_printf(&b, "%s%s", i ? " " : "", json_string_value(word));
         else

@@ -55,10 +55,7 @@ static void print_layers(const json_t *layers, bool dry_run)
 {
     uint64_t bytes = 0, n = 0;
     char size[UNIT_TEXT_MAX];
-    json_t *one;
-    size_t i;
-    json_array_foreach(layers, i, one)
-    {
+    JSON_FOREACH (one, layers) {
         bool gone = dry_run || json_is_true(json_object_get(one, "dropped"));
         unit_format_size(service_number(one, "bytes"), size);
         print_text(things_text(one, "layer"));

@@ -12,10 +12,7 @@ enum { PS_COMMAND_MAX = 4096, PS_COMMAND_SHOWN = 60 };
 static void ps_command(struct table *t, const json_t *p, const char *name)
 {
     AUTO_BUF struct buf command = BUF_INIT(PS_COMMAND_MAX);
-    json_t *word;
-    size_t i;
-    json_array_foreach(json_object_get(p, name), i, word)
-    {
+    JSON_FOREACH_AT (i, word, json_object_get(p, name)) {
         (void)buf_append_cstr(&command, i ? " " : "");
         (void)buf_append_cstr(&command, json_string_value(word) ? json_string_value(word) : "");
     }

@@ -93,12 +93,8 @@ static void append_text(struct buf *b, const json_t *object, const char *name)
 /* False: only the beginning and the end are kept. */
 static bool append_events(const struct replay_session *one, struct buf *b)
 {
-    const json_t *piece;
-    size_t i;
-    json_array_foreach(json_object_get(data_of(one->output), "output"), i, piece)
-    {
+    JSON_FOREACH (piece, json_object_get(data_of(one->output), "output"))
         append_text(b, piece, "pty");
-    }
     append_text(b, data_of(one->exit), "tail");
     return buf_len(b) == service_number(data_of(one->exit), "output_bytes");
 }

@@ -6,12 +6,10 @@
 
 static void rewind_list(const json_t *answer)
 {
-    const json_t *all = json_object_get(answer, "checkpoints"), *one;
+    const json_t *all = json_object_get(answer, "checkpoints");
     char line[96];
-    size_t i;
     print_line("SEQ      AT");
-    json_array_foreach(all, i, one)
-    {
+    JSON_FOREACH (one, all) {
         const char *at = json_string_value(json_object_get(one, "at"));
         (void)snprintf(line, sizeof(line), "%-8" JSON_INTEGER_FORMAT " %s",
                        json_integer_value(json_object_get(one, "seq")), at ? at : "");

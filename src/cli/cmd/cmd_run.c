@@ -84,19 +84,15 @@ static int add_network(struct context *ctx, struct run *r)
 {
     AUTO_JSON json_t *env = NULL;
     json_t *policy;
-    const char *name;
-    json_t *value;
     if (net_flags_policy(ctx, &r->net, &env, &policy) < 0)
         return -1;
     if (policy)
         (void)json_object_set_new(r->spec, "network", policy);
     if (r->net.secrets && vault_check_names(ctx, r->net.secrets) < 0)
         return -1;
-    json_object_foreach(env, name, value)
-    {
+    JSON_FOREACH_MEMBER (name, value, env)
         if (json_object_get(r->exec.env, name))
             return err_set(&ctx->err, ERR_INVALID_ARGUMENT, "the variable %s is set by -e and by --secret", name);
-    }
     if (env)
         (void)json_object_set(r->spec, "env", env);
     return 0;

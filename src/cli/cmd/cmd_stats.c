@@ -55,8 +55,6 @@ static int stats_of(struct service *s, const char *id, json_t *all)
 static int stats_collect(struct context *ctx, struct service *s, json_t *all)
 {
     AUTO_JSON json_t *sandboxes = NULL;
-    json_t *one;
-    size_t k;
     for (int i = ctx->argi; i < ctx->argc; i++) {
         AUTO_FREE char *id = NULL;
         if (service_resolve(s, ctx->argv[i], &id) < 0 || stats_of(s, id, all) < 0)
@@ -66,8 +64,7 @@ static int stats_collect(struct context *ctx, struct service *s, json_t *all)
         return 0;
     if (service_sandboxes(s, &sandboxes) < 0)
         return -1;
-    json_array_foreach(sandboxes, k, one)
-    {
+    JSON_FOREACH (one, sandboxes) {
         const char *id = json_string_value(json_object_get(one, "id"));
         if (id && stats_of(s, id, all) < 0 && ctx->err.code != ERR_NOT_FOUND)
             return -1;

@@ -59,12 +59,8 @@ static void template_name(struct table *t, const json_t *one, const char *name)
 static void template_tags(struct table *t, const json_t *one, const char *name)
 {
     AUTO_BUF struct buf tags = BUF_INIT(65536);
-    const json_t *tag;
-    size_t i;
-    json_array_foreach(json_object_get(one, name), i, tag)
-    {
+    JSON_FOREACH_AT (i, tag, json_object_get(one, name))
         buf_printf(&tags, "%s%s", i ? "," : "", things_text(tag, "tag"));
-    }
     table_add_cut(t, buf_len(&tags) ? buf_str(&tags) : STR("-"), TAGS_SHOWN);
 }
 
@@ -126,14 +122,11 @@ static int template_list(struct context *ctx, void *options)
     const bool quiet = ((struct template_options *)options)->build.quiet;
     AUTO_JSON json_t *answer = NULL;
     AUTO(service_close) struct service *s = service_open(ctx);
-    const json_t *one;
-    size_t i;
     if (!s || service_call(s, "GET", "/cove/v1/templates", NULL, NULL, &answer) < 0)
         return context_fail(ctx, STATUS_FAILED);
     AUTO_JSON json_t *all = sorted(json_object_get(answer, "templates"));
     bool has_reasons = false;
-    json_array_foreach(all, i, one)
-    {
+    JSON_FOREACH (one, all) {
         has_reasons |= has_failed(one);
         if (quiet && !ctx->json)
             print_line(things_text(one, json_is_string(json_object_get(one, "name")) ? "name" : "id"));
@@ -160,8 +153,6 @@ static int template_show(struct context *ctx, void *options UNUSED)
     AUTO_FREE char *target = service_path(ctx, "/cove/v1/templates?ref=", ref, "");
     AUTO_JSON json_t *answer = NULL;
     AUTO(service_close) struct service *s = service_open(ctx);
-    const json_t *tag;
-    size_t i;
     if (!s || !target || service_call(s, "GET", target, NULL, NULL, &answer) < 0)
         return context_fail(ctx, STATUS_FAILED);
     const json_t *one = json_array_get(json_object_get(answer, "templates"), 0);
@@ -177,8 +168,7 @@ static int template_show(struct context *ctx, void *options UNUSED)
         print_line(things_text(one, fields[k]));
     }
     print_size(one);
-    json_array_foreach(json_object_get(one, "tags"), i, tag)
-    {
+    JSON_FOREACH_AT (i, tag, json_object_get(one, "tags")) {
         (void)printf("%-12s", i ? "" : "tags");
         print_text(things_text(tag, "tag"));
         (void)fputs("  build ", stdout);

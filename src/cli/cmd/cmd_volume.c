@@ -45,13 +45,10 @@ static void volume_warn(const json_t *all)
     bool is_tty = isatty(STDERR_FILENO) == 1;
     const json_t *elsewhere = NULL;
     char others[32] = "";
-    size_t i, n = 0;
-    json_t *one;
-    json_array_foreach(all, i, one)
-    {
+    size_t n = 0;
+    JSON_FOREACH (one, all)
         if (is_elsewhere(one) && !n++)
             elsewhere = one;
-    }
     if (!n)
         return;
     if (n > 1)

@@ -172,13 +172,10 @@ int vault_check_names(struct context *ctx, const json_t *names)
     AUTO_FREE char *prefix = NULL;
     bool asked = vault_ask(&scratch, &(struct vault_request){.op = VAULT_LIST}, &bytes, &answer, &prefix) == 0;
     struct wire_reader all = answer.names;
-    const char *name;
-    json_t *hosts;
     ctx->config = scratch.config;
     if (!asked)
         return 0; /* from afar, or not the owner: the service can't tell either */
-    json_object_foreach((json_t *)names, name, hosts)
-    {
+    JSON_FOREACH_MEMBER (name, hosts, names) {
         struct vault_answer rest = answer;
         struct str known;
         uint64_t at;

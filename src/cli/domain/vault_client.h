@@ -2,10 +2,9 @@
 /* Asks the vault of the service on this machine (wire/vault.h). */
 #pragma once
 
+#include "base/json.h"
 #include "cli/command.h"
 #include "wire/vault.h"
-
-#include <jansson.h>
 
 /*
  * *bytes keeps what *ret_answer borrows. -1: ctx->err and hint. The request's name is the tenant's own; what the vault's names of that tenant begin with is

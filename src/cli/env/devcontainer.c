@@ -81,12 +81,9 @@ static char *devcontainer_expand(const char *text, const char *top)
 
 static int devcontainer_texts(const char *key, const json_t *from, const char *top, json_t *to, struct err *err)
 {
-    const char *name;
-    json_t *one;
     if (!json_is_object(from))
         return devcontainer_wrong(err, key, "not an object");
-    json_object_foreach((json_t *)from, name, one)
-    {
+    JSON_FOREACH_MEMBER (name, one, from) {
         AUTO_FREE char *text = json_is_string(one) ? devcontainer_expand(json_string_value(one), top) : NULL;
         if (!text)
             return devcontainer_wrong(err, name, "not a text, or one with a variable that isn't there");
@@ -100,18 +97,12 @@ static int devcontainer_command(const char *key, const json_t *from, const char 
 {
     AUTO_ARENA struct arena a = ARENA_INIT;
     AUTO_BUF struct buf line = BUF_INIT(1 << 20);
-    const char *name;
-    json_t *one;
-    size_t i;
-    json_object_foreach((json_t *)from, name, one)
-    {
+    JSON_FOREACH_MEMBER (name, one, from)
         if (json_is_object(one) || devcontainer_command(name, one, top, setup, err) < 0)
             return json_is_object(one) ? devcontainer_wrong(err, key, "no command") : -1;
-    }
     if (json_is_object(from) || json_is_null(from))
         return 0;
-    json_array_foreach(from, i, one)
-    {
+    JSON_FOREACH_AT (i, one, from) {
         if (!json_is_string(one))
             return devcontainer_wrong(err, key, "no command");
         buf_printf(&line, "%s%s", i ? " " : "", dockerfile_quote(&a, str_of(json_string_value(one))));
@@ -127,10 +118,7 @@ static int devcontainer_command(const char *key, const json_t *from, const char 
 
 static int devcontainer_ports(const char *key, const json_t *from, json_t *ports, struct err *err)
 {
-    json_t *one;
-    size_t i;
-    json_array_foreach(from, i, one)
-    {
+    JSON_FOREACH (one, from) {
         const json_int_t port = json_integer_value(one); /* a name of another container has none */
         if (port < 1 || port > UINT16_MAX || json_array_size(ports) >= 64)
             return devcontainer_wrong(err, key, "a port is a number from 1 to 65535");
@@ -141,11 +129,9 @@ static int devcontainer_ports(const char *key, const json_t *from, json_t *ports
 
 static int devcontainer_build(const json_t *from, const char *top, json_t *to, struct err *err)
 {
-    const char *key;
-    json_t *value, *build = json_pack("{s:s,s:s,s:{}}", "dockerfile", "Dockerfile", "context", ".", "args");
+    json_t *build = json_pack("{s:s,s:s,s:{}}", "dockerfile", "Dockerfile", "context", ".", "args");
     (void)json_object_set_new(to, "build", build);
-    json_object_foreach((json_t *)from, key, value)
-    {
+    JSON_FOREACH_MEMBER (key, value, from) {
         if (strcmp(key, "args") == 0 && devcontainer_texts(key, value, top, json_object_get(build, "args"), err) < 0)
             return -1;
         if (strcmp(key, "args") == 0 || strcmp(key, "cacheFrom") == 0)
@@ -195,8 +181,6 @@ int devcontainer_parse(struct str text, const char *top, json_t **ret_object, st
     AUTO_FREE char *copy =
         text.n && text.n <= DEVCONTAINER_MAX && !str_has_nul(text) ? mem_strndup(text.p, text.n) : NULL;
     json_error_t why = {0};
-    const char *key;
-    json_t *value;
     if (copy) {
         devcontainer_strip(copy, text.n);
         given = json_loadb(copy, text.n, JSON_REJECT_DUPLICATES, &why);
@@ -204,11 +188,9 @@ int devcontainer_parse(struct str text, const char *top, json_t **ret_object, st
     if (!json_is_object(given))
         return err_set(err, ERR_INVALID_ARGUMENT, "devcontainer.json: line %d: %.100s", why.line,
                        given || !copy ? "no object" : why.text);
-    json_object_foreach(given, key, value)
-    {
+    JSON_FOREACH_MEMBER (key, value, given)
         if (devcontainer_take(key, value, top, o, err) < 0)
             return -1;
-    }
     if (!json_object_get(o, "image") == !json_object_get(o, "build"))
         return devcontainer_wrong(err, "image", "it needs either an image or a build");
     *ret_object = TAKE_PTR(o);
@@ -286,17 +268,13 @@ int devcontainer_read(struct repo *r, const char *commit, json_t *spec, json_t *
 {
     AUTO_JSON json_t *o = NULL;
     const char *dir = "";
-    json_t *port;
-    size_t i;
     int found = devcontainer_find(r, commit, &o, &dir);
     AUTO_FREE char *name = found > 0 ? devcontainer_name(r, commit, o, dir) : NULL;
     AUTO_BUF struct buf ports = BUF_INIT(4096);
     if (found <= 0 || !name)
         return found ? -1 : 0;
-    json_array_foreach(json_object_get(o, "ports"), i, port)
-    {
+    JSON_FOREACH_AT (i, port, json_object_get(o, "ports"))
         buf_printf(&ports, "%s%d", i ? "," : "", (int)json_integer_value(port));
-    }
     buf_append_char(&ports, '\0');
     json_t *labels = json_pack("{s:O*}", "cove.user", json_object_get(o, "user"));
     if (buf_len(&ports) > 1)
@@ -324,8 +302,7 @@ static int devcontainer_make(struct repo *r, const char *commit, const char *nam
     struct template_build_options o = {.name = name};
     AUTO_JSON json_t *file = NULL;
     AUTO_FREE char *to = mem_printf("%s/context", r->ours);
-    const char *dir = "", *key;
-    json_t *value;
+    const char *dir = "";
     if (devcontainer_find(r, commit, &file, &dir) <= 0)
         return -1;
     const json_t *build = json_object_get(file, "build");
@@ -346,11 +323,9 @@ static int devcontainer_make(struct repo *r, const char *commit, const char *nam
     o.context = to;
     o.file = dockerfile;
     o.from_image = json_string_value(json_object_get(file, "image"));
-    json_object_foreach(json_object_get(build, "args"), key, value)
-    {
+    JSON_FOREACH_MEMBER (key, value, json_object_get(build, "args"))
         if (o.n_build_args < ARRAY_SIZE(o.build_args))
             o.build_args[o.n_build_args++] = mem_printf("%s=%s", key, json_string_value(value));
-    }
     int status = template_build_run(r->ctx, &o);
     for (size_t i = 0; i < o.n_build_args; i++)
         mem_free((char *)o.build_args[i]);

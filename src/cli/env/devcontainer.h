@@ -6,10 +6,9 @@
  */
 #pragma once
 
+#include "base/json.h"
 #include "cli/env/repo.h"
 #include "cli/service.h"
-
-#include <jansson.h>
 
 #define DEVCONTAINER_PREFIX "devcontainer-" /* of the names of templates that are built so */
 

@@ -130,13 +130,9 @@ static const char *env_began(const json_t *sandbox)
 int env_sandboxes(struct env *e, json_t **ret_array)
 {
     AUTO_JSON json_t *all = NULL, *found = json_object();
-    json_t *one;
-    size_t i;
-    const char *key;
     if (service_sandboxes(e->service, &all) < 0)
         return -1;
-    json_array_foreach(all, i, one)
-    {
+    JSON_FOREACH (one, all) {
         const char *repo = env_label(one, "cove.repo"), *name = env_label(one, "cove.env");
         const char *id = json_string_value(json_object_get(one, "id")), *began = env_began(one);
         if (!repo || !name || !env_is_name(name) || !id || !id_is_sandbox(str_of(id)) || !began ||
@@ -147,7 +143,8 @@ int env_sandboxes(struct env *e, json_t **ret_array)
             (void)json_object_set(found, name, one);
     }
     *ret_array = json_array();
-    json_object_foreach(found, key, one)(void) json_array_append(*ret_array, one);
+    JSON_FOREACH_MEMBER (key, one, found)
+        (void)json_array_append(*ret_array, one);
     return 0;
 }
 
@@ -193,8 +190,6 @@ static int env_open_repo(struct env *e, const char *path, const char *name)
 int env_open(struct context *ctx, const char *path, const char *name, struct env *ret_env)
 {
     AUTO_JSON json_t *all = NULL;
-    json_t *one;
-    size_t i;
     *ret_env = (struct env){.ctx = ctx, .prompt = getenv("COVE_PROMPT"), .repo.lock = -1};
     struct env *e = ret_env;
     if (name && !env_is_name(name))
@@ -204,15 +199,13 @@ int env_open(struct context *ctx, const char *path, const char *name, struct env
     exec_block_signals();
     if (env_open_repo(e, path, name) < 0 || !(e->service = service_open(ctx)) || (name && env_sandboxes(e, &all) < 0))
         return -1;
-    json_array_foreach(all, i, one)
-    {
+    JSON_FOREACH (one, all) {
         if (strcmp(json_string_value(json_object_get(one, "id")), name) == 0) { /* the sandbox's id does as well */
             env_forget(e);
             env_set_name(e, env_label(one, "cove.env"));
         }
     }
-    json_array_foreach(all, i, one)
-    {
+    JSON_FOREACH (one, all) {
         if (e->id || strcmp(env_label(one, "cove.env"), e->name) != 0)
             continue;
         e->id = mem_strdup(json_string_value(json_object_get(one, "id")));
@@ -475,10 +468,7 @@ static int env_begin_refs(struct env *e, const char *commit)
 
 static int env_set_up(struct env *e, const json_t *setup)
 {
-    json_t *one;
-    size_t i;
-    json_array_foreach(setup, i, one)
-    {
+    JSON_FOREACH (one, setup) {
         char *const argv[] = {(char *)"sh", (char *)"-c", (char *)json_string_value(one), NULL};
         int status;
         terminal_note("cove env: setup: %s", argv[2]);
@@ -549,13 +539,10 @@ int env_create(struct env *e, const char *commit, json_t *spec, const json_t *se
 int env_sweep(struct env *e)
 {
     AUTO_JSON json_t *all = NULL;
-    json_t *one;
-    size_t i;
     int n = 0;
     if (env_sandboxes(e, &all) < 0)
         return 0;
-    json_array_foreach(all, i, one)
-    {
+    JSON_FOREACH (one, all) {
         const char *maker = env_label(one, "cove.maker"), *id = json_string_value(json_object_get(one, "id"));
         AUTO_FREE char *path = maker && !strchr(maker, '/') ? mem_printf("%s/%s", e->repo.common, maker) : NULL;
         AUTO_FREE char *base = mem_printf("refs/cove/base/%s", env_label(one, "cove.env")),

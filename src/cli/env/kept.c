@@ -22,10 +22,7 @@ static char *kept_of_repository(const struct env *e)
 static bool kept_is_covered(const struct env *e, const json_t *spec)
 {
     AUTO_FREE char *top = mem_printf("%s/", e->repo.top);
-    const json_t *one;
-    size_t i;
-    json_array_foreach(json_object_get(spec, "volumes"), i, one)
-    {
+    JSON_FOREACH (one, json_object_get(spec, "volumes")) {
         const char *path = json_string_value(json_object_get(one, "path"));
         AUTO_FREE char *place = mem_printf("%s/", path ? path : "");
         if (str_starts(str_of(top), str_of(place)) || str_starts(str_of(place), str_of(top)))
@@ -96,17 +93,14 @@ static char *kept_before(struct env *e, const char *name, const char *commit)
 {
     AUTO_FREE char *begins = mem_printf("%s:", name);
     AUTO_JSON json_t *all = NULL;
-    json_t *one;
-    size_t i;
     if (service_call(e->service, "GET", "/cove/v1/snapshots", NULL, NULL, &all) < 0)
         return NULL;
-    json_array_foreach(json_object_get(all, "snapshots"), i, one)
-    {
+    JSON_FOREACH (one, json_object_get(all, "snapshots")) {
         const char *own = kept_own(one);
         if (!own || !str_starts(str_of(own), str_of(begins)))
             continue;
         const char *before = own + strlen(begins);
-        if (strspn(before, "0123456789abcdef") == strlen(before) &&
+        if (str_is_hex(str_of(before)) &&
             REPO_GIT(&e->repo, REPO_THEIRS, "merge-base", "--is-ancestor", before, commit) == 0)
             return mem_strdup(own);
     }
@@ -127,10 +121,7 @@ int kept_create(struct env *e, const char *name, const char *commit, bool whole_
 /* What an environment has changed is found by comparing it with the copy that it began with. */
 static bool kept_is_needed(const json_t *sandboxes, const char *ref)
 {
-    const json_t *one;
-    size_t i;
-    json_array_foreach(sandboxes, i, one)
-    {
+    JSON_FOREACH (one, sandboxes) {
         const char *copy = env_label(one, "cove.copy");
         if (copy && strcmp(copy, ref) == 0)
             return true;
@@ -142,13 +133,10 @@ static bool kept_is_needed(const json_t *sandboxes, const char *ref)
 static int kept_drop_others(struct env *e, const char *begins, const char *but)
 {
     AUTO_JSON json_t *all = NULL, *sandboxes = NULL;
-    json_t *one;
-    size_t i;
     int n = 0;
     if (env_sandboxes(e, &sandboxes) < 0 || service_call(e->service, "GET", "/cove/v1/snapshots", NULL, NULL, &all) < 0)
         return 0;
-    json_array_foreach(json_object_get(all, "snapshots"), i, one)
-    {
+    JSON_FOREACH (one, json_object_get(all, "snapshots")) {
         const char *name = kept_own(one);
         if (!name || !str_starts(str_of(name), str_of(begins)) || (but && strcmp(name, but) == 0) ||
             kept_is_needed(sandboxes, name))

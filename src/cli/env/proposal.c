@@ -63,8 +63,6 @@ static int proposal_run_checks(struct env *e, const char *head, const json_t *co
     AUTO_FREE char *target = service_target(e->id, "/fork");
     struct env fork = *e;
     fork.at = (struct env_commits){NULL, NULL, NULL};
-    json_t *one;
-    size_t i;
     *ret_checks = json_incref(checks);
     if (!json_array_size(commands))
         return 0;
@@ -82,11 +80,9 @@ static int proposal_run_checks(struct env *e, const char *head, const json_t *co
                     env_script(&fork, script_committed, words, -1, -1, NULL) < 0
                 ? -1
                 : 0;
-    json_array_foreach(commands, i, one)
-    {
+    JSON_FOREACH (one, commands)
         if (r == 0)
             r = proposal_check(&fork, json_string_value(one), checks);
-    }
     struct err why = e->ctx->err;
     int ignored UNUSED = service_call(s, "DELETE", whole, NULL, NULL, NULL);
     e->ctx->err = why;
@@ -114,10 +110,7 @@ static json_t *proposal_lines(const char *text, size_t n)
 static json_t *proposal_commands(const json_t *commands, json_int_t *left_out)
 {
     json_t *kept = json_array();
-    const json_t *one;
-    size_t i;
-    json_array_foreach(commands, i, one)
-    {
+    JSON_FOREACH (one, commands) {
         const char *tag = json_string_value(json_object_get(one, "tag"));
         if (tag && strcmp(tag, ENV_TAG) == 0)
             continue;
@@ -190,23 +183,19 @@ int proposal_make(struct env *e, const char *profile, const char *message, json_
 static void proposal_print_list(const json_t *p, const char *key, const char *title, const char *none)
 {
     const json_t *all = json_object_get(p, key);
-    const char *host;
-    json_t *one;
-    size_t i, n = 0;
+    size_t n = 0;
     if (json_is_array(all) ? json_array_size(all) : json_object_size(all))
         (void)printf("%s\n", title);
     else if (none)
         (void)printf("%s\n", none);
-    json_array_foreach(all, i, one)
-    {
+    JSON_FOREACH (one, all) {
         if (json_is_string(one)) {
             (void)fputs("  ", stdout);
             terminal_print(stdout, isatty(STDOUT_FILENO) == 1, str_of(json_string_value(one)));
             (void)putchar('\n');
         }
     }
-    json_object_foreach((json_t *)all, host, one)
-    {
+    JSON_FOREACH_MEMBER (host, one, all) {
         if (n++ == SHOWN_MAX)
             (void)printf("  and %zu more\n", json_object_size(all) - SHOWN_MAX);
         if (n <= SHOWN_MAX) {
@@ -237,31 +226,26 @@ static void proposal_print_run(const json_t *one, const char *text)
 
 void proposal_print(const json_t *p)
 {
-    const json_t *checks = json_object_get(p, "checks"), *commands = json_object_get(p, "commands"), *word;
-    json_t *one;
-    size_t i, k;
+    const json_t *checks = json_object_get(p, "checks"), *commands = json_object_get(p, "commands");
     proposal_print_list(p, "commits", "Commits", NULL);
     proposal_print_list(p, "risks", "Look first at",
                         "No file that is run, no link, no hidden character among the changes");
     (void)puts(json_array_size(checks) ? "Checks, in a fork without network"
                                        : "No checks: .cove/env.yaml of the commit it began with names none");
-    json_array_foreach(checks, i, one)
-    {
+    JSON_FOREACH (one, checks)
         proposal_print_run(one, json_string_value(json_object_get(one, "command")));
-    }
     (void)puts("Commands");
-    json_array_foreach(commands, i, one)
-    {
+    JSON_FOREACH_AT (i, one, commands) {
         AUTO_BUF struct buf line = BUF_INIT(64 * 1024);
-        json_array_foreach(json_object_get(one, "argv"), k, word) if (k < WORDS_MAX)
-        {
-            buf_printf(&line, "%s%.60s", k ? " " : "", json_string_value(word) ? json_string_value(word) : "?");
-        }
+        JSON_FOREACH_AT (k, word, json_object_get(one, "argv"))
+            if (k < WORDS_MAX)
+                buf_printf(&line, "%s%.60s", k ? " " : "", json_string_value(word) ? json_string_value(word) : "?");
         buf_append_char(&line, '\0');
         if (i < SHOWN_MAX && !buf_error(&line))
             proposal_print_run(one, buf_data(&line));
     }
-    const json_int_t more = json_integer_value(json_object_get(p, "left_out")) + (json_int_t)i - SHOWN_MAX;
+    const json_int_t more =
+        json_integer_value(json_object_get(p, "left_out")) + (json_int_t)json_array_size(commands) - SHOWN_MAX;
     if (more > 0)
         (void)printf("  and %lld more: cove log %s\n", (long long)more, service_text(p, "sandbox"));
     proposal_print_list(p, "reached", "Reached", NULL);

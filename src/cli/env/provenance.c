@@ -72,16 +72,12 @@ json_t *provenance_policy(struct env *e)
     AUTO(service_close) struct service *s = service_open(e->ctx);
     AUTO_FREE char *target = service_target(e->id, "/network");
     AUTO_JSON json_t *policy = NULL, *secrets = json_array();
-    json_t *one, *what;
-    size_t i, k;
     if (!s || service_call(s, "GET", target, NULL, NULL, &policy) < 0)
         return NULL;
-    json_array_foreach(json_object_get(policy, "inject"), i, one)
-    {
-        json_array_foreach(json_object_get(one, "placeholders"), k, what)(void)
-            json_array_append_new(secrets, json_pack("{s:O?,s:O?}", "host", json_object_get(one, "host"), "secret",
-                                                     json_object_get(what, "secret")));
-    }
+    JSON_FOREACH (one, json_object_get(policy, "inject"))
+        JSON_FOREACH (what, json_object_get(one, "placeholders"))
+            (void)json_array_append_new(secrets, json_pack("{s:O?,s:O?}", "host", json_object_get(one, "host"),
+                                                           "secret", json_object_get(what, "secret")));
     (void)json_object_del(policy, "inject");
     if (json_array_size(secrets))
         (void)json_object_set(policy, "secrets", secrets);
@@ -200,13 +196,13 @@ static void provenance_tell(const char *what, struct str text)
 static void provenance_tell_all(const json_t *line)
 {
     static const char *const lists[] = {"reached", "refused"};
-    const json_t *command = json_object_get(line, "command"), *policy = json_object_get(line, "policy"), *word;
+    const json_t *command = json_object_get(line, "command"), *policy = json_object_get(line, "policy");
     AUTO_BUF struct buf argv = BUF_INIT(64 * 1024), rules = BUF_INIT(64 * 1024);
-    const char *host, *text;
-    json_t *one;
-    size_t i, n;
-    json_array_foreach(json_object_get(command, "argv"), i, word) if ((text = json_string_value(word)))
-        buf_printf(&argv, "%s%.1000s", i ? " " : "", text);
+    const char *text;
+    size_t n;
+    JSON_FOREACH_AT (i, word, json_object_get(command, "argv"))
+        if ((text = json_string_value(word)))
+            buf_printf(&argv, "%s%.1000s", i ? " " : "", text);
     provenance_tell("command", buf_len(&argv) ? buf_str(&argv) : STR("none that was run through the service"));
     if ((text = json_string_value(json_object_get(line, "prompt"))))
         provenance_tell("prompt", str_of(text));
@@ -217,17 +213,19 @@ static void provenance_tell_all(const json_t *line)
     text = json_string_value(json_object_get(policy, "default"));
     n = json_array_size(json_object_get(policy, "rules"));
     buf_printf(&rules, "%zu rule%s, else %.10s%s", n, n == 1 ? "" : "s", text ? text : "?", n ? ":" : "");
-    json_array_foreach(json_object_get(policy, "rules"), i, one) if (i < SHOWN_MAX)
-    {
+    JSON_FOREACH_AT (i, one, json_object_get(policy, "rules")) {
+        if (i >= SHOWN_MAX)
+            break;
         const char *allow = json_string_value(json_object_get(one, "allow"));
         const char *deny = json_string_value(json_object_get(one, "deny"));
         buf_printf(&rules, " %s%.100s", allow ? "" : "not ", allow ? allow : deny ? deny : "?");
     }
     provenance_tell("policy", buf_str(&rules));
-    for (i = 0; i < ARRAY_SIZE(lists); i++) {
+    for (size_t i = 0; i < ARRAY_SIZE(lists); i++) {
         n = 0;
-        json_object_foreach(json_object_get(line, lists[i]), host, one) if (n++ < SHOWN_MAX)
-            provenance_tell(lists[i], str_of(host));
+        JSON_FOREACH_MEMBER (host, one, json_object_get(line, lists[i]))
+            if (n++ < SHOWN_MAX)
+                provenance_tell(lists[i], str_of(host));
     }
 }
 

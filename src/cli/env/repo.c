@@ -179,7 +179,7 @@ int repo_find_settings(struct repo *r)
         } else if (str_find_char(key, '=') >= 0) { /* git -c takes what is before it for the key */
             return err_set(&r->ctx->err, ERR_FAILED_PRECONDITION,
                            "%s: the configuration has '%.*s', which can't be switched off: a name without '=' can",
-                           r->top, (int)MIN(key.n, 100U), key.p);
+                           r->top, STR_ARG_MAX(key, 100U));
         } else if (r->n_drivers + 2 > ARGS_MAX / 2) {
             return err_set(&r->ctx->err, ERR_RESOURCE_EXHAUSTED, "%s is configured with too many filters", r->top);
         } else {
@@ -266,7 +266,7 @@ int repo_git(struct repo *r, enum repo_side side, const struct repo_io *io, cons
         return err_set(&r->ctx->err, ERR_RESOURCE_EXHAUSTED, "git %s: the output is too large", args[0]);
     if (ended < 0 && r->ctx->err.code == ERR_UNKNOWN && buf_len(&complaint)) {
         struct str said = repo_line(&complaint);
-        return err_set(&r->ctx->err, ERR_UNKNOWN, "git %s: %.*s", args[0], (int)MIN(said.n, 190), said.p);
+        return err_set(&r->ctx->err, ERR_UNKNOWN, "git %s: %.*s", args[0], STR_ARG_MAX(said, 190));
     }
     return ended;
 }

@@ -17,23 +17,16 @@ static int settings_wrong(struct repo *r, const char *key, const char *what)
 
 bool settings_are_texts(const json_t *all)
 {
-    const json_t *one;
-    size_t i;
-    json_array_foreach(all, i, one)
-    {
+    JSON_FOREACH (one, all)
         if (!json_is_string(one))
             return false;
-    }
     return json_is_array(all);
 }
 
 static int settings_allow(struct repo *r, const json_t *targets, json_t *spec)
 {
     json_t *rules = json_array();
-    const json_t *one;
-    size_t i;
-    json_array_foreach(targets, i, one)
-    {
+    JSON_FOREACH (one, targets) {
         json_t *rule = net_flags_rule("allow", str_of(json_string_value(one)));
         if (!rule) {
             json_decref(rules);
@@ -48,22 +41,15 @@ static int settings_allow(struct repo *r, const json_t *targets, json_t *spec)
 static int settings_take(struct repo *r, const json_t *from, bool is_profile, json_t *spec, json_t **ret_setup,
                          json_t **ret_checks)
 {
-    const char *key;
-    json_t *value;
-    json_object_foreach((json_t *)from, key, value)
-    {
+    JSON_FOREACH_MEMBER (key, value, from) {
         if (strcmp(key, "profiles") == 0 && !is_profile && json_is_object(value))
             continue;
         if (strcmp(key, "template") == 0 && json_is_string(value)) {
             (void)json_object_set(spec, key, value);
         } else if (strcmp(key, "env") == 0 && json_is_object(value)) {
-            const char *name;
-            json_t *text;
-            json_object_foreach(value, name, text)
-            {
+            JSON_FOREACH_MEMBER (name, text, value)
                 if (!json_is_string(text))
                     return settings_wrong(r, name, "not a text; quote it");
-            }
             (void)json_object_set(spec, key, value);
         } else if (strcmp(key, "setup") == 0 && settings_are_texts(value)) {
             json_decref(*ret_setup);

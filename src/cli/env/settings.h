@@ -5,9 +5,8 @@
  */
 #pragma once
 
+#include "base/json.h"
 #include "cli/env/repo.h"
-
-#include <jansson.h>
 
 /* Adds to `spec`, the native API's for a sandbox. *ret_setup, *ret_checks (which may be NULL): arrays of strings, or NULL. profile may be NULL. -1: ctx->err. */
 int settings_read(struct repo *r, const char *commit, const char *profile, json_t *spec, json_t **ret_setup,

@@ -6,9 +6,8 @@
 #pragma once
 
 #include "base/buf.h"
+#include "base/json.h"
 #include "cli/command.h"
-
-#include <jansson.h>
 
 enum { TOOLS_OUTPUT_MAX = 64 << 20, TOOLS_TEXT_MAX = 48 * 1024 };
 

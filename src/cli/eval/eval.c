@@ -44,8 +44,7 @@ void eval_digest(struct str bytes, char ret_digest[static 33])
 {
     unsigned char digest[SHA256_DIGEST_LENGTH];
     (void)SHA256((const unsigned char *)bytes.p, bytes.n, digest);
-    for (size_t k = 0; k < 16; k++)
-        (void)snprintf(ret_digest + 2 * k, 3, "%02x", digest[k]);
+    str_hex(digest, 16, ret_digest);
 }
 
 /* Each line an object that has these strings; null for the last one counts as empty. */
@@ -82,10 +81,7 @@ static int eval_lines(struct context *ctx, const char *path, const char *const *
 
 static int eval_index(struct eval *e)
 {
-    json_t *one;
-    size_t i;
-    json_array_foreach(e->problems, i, one)
-    {
+    JSON_FOREACH_AT (i, one, e->problems) {
         const char *task = service_text(one, e->kind->members[0]);
         if (i >= e->n)
             break;
@@ -101,16 +97,13 @@ static int eval_load(struct eval *e)
 {
     const char *const of_sample[] = {e->kind->members[0], e->kind->answer};
     struct context *ctx = e->ctx;
-    json_t *one;
-    size_t i;
     if (eval_lines(ctx, e->problems_path, e->kind->members, e->kind->n_members, &e->problems) < 0 ||
         (e->samples_path && eval_lines(ctx, e->samples_path, of_sample, ARRAY_SIZE(of_sample), &e->given) < 0) ||
         eval_index(e) < 0)
         return -1;
     const json_t *from = e->given ? e->given : e->problems;
     e->samples = arena_alloc(&e->arena, (json_array_size(from) + 1) * sizeof(*e->samples));
-    json_array_foreach(from, i, one)
-    {
+    JSON_FOREACH (one, from) {
         struct eval_sample *s = &e->samples[e->n_samples];
         *s = (struct eval_sample){.task = service_text(one, e->kind->members[0])};
         s->answer = service_text(one, e->given ? e->kind->answer : e->kind->own);
@@ -318,7 +311,6 @@ static void eval_report(struct eval *e)
     static const size_t ks[] = {1, 10, 100};
     double sums[ARRAY_SIZE(ks)] = {0};
     size_t tasks = 0, least = SIZE_MAX, passed = 0, it;
-    const char *name;
     json_t *counts AUTO_JSON = json_object(), *one;
     AUTO_JSON json_t *answer = json_object();
     for (size_t i = 0; i < e->n_samples; i++) {
@@ -330,10 +322,9 @@ static void eval_report(struct eval *e)
         passed += e->samples[i].has_passed;
         e->n_broken += e->samples[i].broken != NULL;
     }
-    json_object_foreach(counts, name, one)
-    {
-        size_t n = (size_t)json_integer_value(json_array_get(one, 0)),
-               c = (size_t)json_integer_value(json_array_get(one, 1));
+    JSON_FOREACH_MEMBER (task, count, counts) {
+        size_t n = (size_t)json_integer_value(json_array_get(count, 0)),
+               c = (size_t)json_integer_value(json_array_get(count, 1));
         tasks++;
         least = MIN(least, n);
         for (size_t k = 0; k < ARRAY_SIZE(ks); k++)

@@ -54,16 +54,13 @@ static const char *patch_test_cmd(const struct eval *e, const json_t *problem)
 /* SWE-bench has lists in a string, others as they are. NULL: it is none. */
 static json_t *patch_tests(const json_t *problem, const char *name)
 {
-    json_t *list = json_object_get(problem, name), *one;
-    size_t i;
+    json_t *list = json_object_get(problem, name);
     if (!list || json_is_null(list))
         return json_array();
     list = json_is_string(list) ? json_loads(json_string_value(list), 0, NULL) : json_incref(list);
     bool is_list = json_is_array(list);
-    json_array_foreach(list, i, one)
-    {
+    JSON_FOREACH (one, list)
         is_list = is_list && json_is_string(one) && json_string_length(one) > 0;
-    }
     if (is_list)
         return list;
     json_decref(list);
@@ -102,10 +99,8 @@ static int patch_check(struct eval *e, const json_t *problem)
 /* How many of these are wanted and not there; the first of them in `ret_missing`. */
 static size_t patch_count(const json_t *wanted, const json_t *results, json_t *ret_missing)
 {
-    size_t i, n = 0;
-    json_t *name;
-    json_array_foreach(wanted, i, name)
-    {
+    size_t n = 0;
+    JSON_FOREACH (name, wanted) {
         if (json_is_true(json_object_getn(results, json_string_value(name), json_string_length(name))))
             continue;
         if (n++ < TOLD_MAX)
@@ -164,13 +159,10 @@ static const char **patch_specs(struct eval *e, const json_t *problem, size_t *r
 {
     static const char *const lists[] = {"FAIL_TO_PASS", "PASS_TO_PASS"};
     AUTO_JSON json_t *files = json_object();
-    const char *file;
-    json_t *name, *unused;
     size_t i, n = 0;
     for (size_t l = 0; l < ARRAY_SIZE(lists); l++) {
         AUTO_JSON json_t *list = patch_tests(problem, lists[l]);
-        json_array_foreach(list, i, name)
-        {
+        JSON_FOREACH (name, list) {
             AUTO_FREE char *text = mem_strdup(json_string_value(name));
             char *end = strstr(text, "::");
             if (end)
@@ -184,10 +176,8 @@ static const char **patch_specs(struct eval *e, const json_t *problem, size_t *r
     specs[n++] = patch_workdir(problem);
     for (i = 0; i < ARRAY_SIZE(patch_judges); i++)
         specs[n++] = patch_judges[i];
-    json_object_foreach(files, file, unused)
-    {
+    JSON_FOREACH_MEMBER (file, unused, files)
         specs[n++] = arena_printf(&e->arena, ":(top,literal)%s", file);
-    }
     *ret_n = n;
     return specs;
 }

@@ -123,8 +123,7 @@ void patch_why(const struct patch_box *b, const char *what, char ret_why[static 
     struct str rest = buf_str(&b->err), line, last = STR("");
     while (rest.n && str_split(&rest, '\n', &line))
         last = str_trim(line).n ? line : last;
-    (void)snprintf(ret_why, PATCH_WHY_MAX, "%s%s%.*s", what, last.n ? ": " : "",
-                   (int)MIN(last.n, (size_t)PATCH_WHY_MAX / 2), last.n ? last.p : "");
+    (void)snprintf(ret_why, PATCH_WHY_MAX, "%s%s%.*s", what, last.n ? ": " : "", STR_ARG_MAX(last, PATCH_WHY_MAX / 2));
     for (char *c = ret_why; *c; c++)
         *c = (unsigned char)*c < ' ' || (unsigned char)*c > '~' ? '?' : *c;
 }
@@ -280,14 +279,12 @@ int patch_prepare(struct eval *e)
 {
     struct eval_pass pass = {e->n_samples, patch_skip, patch_build, patch_built};
     AUTO_JSON json_t *there = NULL, *first = json_object();
-    json_t *one;
     char name[48];
     size_t i;
     AUTO(service_close) struct service *s = service_open(e->ctx);
     if (!s || service_call(s, "GET", "/cove/v1/snapshots", NULL, NULL, &there) < 0)
         return -1;
-    json_array_foreach(json_object_get(there, "snapshots"), i, one)
-    {
+    JSON_FOREACH (one, json_object_get(there, "snapshots")) {
         AUTO_FREE char *ref = mem_printf("%.*s", (int)strcspn(service_text(one, "ref"), ":"), service_text(one, "ref"));
         (void)json_object_set_new(first, strchr(ref, '/') ? strchr(ref, '/') + 1 : ref, json_integer(0));
     }

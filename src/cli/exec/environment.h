@@ -2,9 +2,8 @@
 /* -e NAME=VALUE, or -e NAME for the value that we have ourselves: gathered as a JSON object. */
 #pragma once
 
+#include "base/json.h"
 #include "cli/command.h"
-
-#include <jansson.h>
 
 /*
  * env: a json_t ** to add to, which is made when it is NULL. A name that we don't have ourselves is left out, as if it

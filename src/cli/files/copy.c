@@ -183,7 +183,7 @@ static int run_inside(struct copy *c, char *const *argv)
     if (result.code == 0)
         return 0;
     struct str text = str_trim(buf_str(&message));
-    return err_set(&c->ctx->err, ERR_UNKNOWN, "in the sandbox: %.*s", (int)MIN(text.n, 180), text.p ? text.p : "");
+    return err_set(&c->ctx->err, ERR_UNKNOWN, "in the sandbox: %.*s", STR_ARG_MAX(text, 180));
 }
 
 /* ---- up ---- */

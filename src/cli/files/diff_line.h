@@ -3,9 +3,8 @@
 #pragma once
 
 #include "base/buf.h"
+#include "base/json.h"
 #include "base/str.h"
-
-#include <jansson.h>
 
 /* Appends it as it is on disk, any byte but NUL, of an object of the service's answer. -EILSEQ: it is none, nothing was appended; or as buf.h. */
 int diff_line_read(struct buf *b, const json_t *object) WARN_UNUSED;

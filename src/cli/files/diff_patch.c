@@ -27,7 +27,7 @@ enum { FILE_MAX = 64 << 20, TREE_MAX = 512 << 20, PATCH_MAX = 1 << 30 };
 int diff_side_open(struct context *ctx, struct service *s, const char *text, struct diff_side *ret_side)
 {
     AUTO_JSON json_t *sandbox = NULL;
-    const bool may_be_id = *text == 'i' && strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789") == strlen(text);
+    const bool may_be_id = *text == 'i' && str_is_of(str_of(text), "a-z0-9");
     if (may_be_id && service_resolve(s, text, &ret_side->id) == 0)
         return 0;
     if (may_be_id && ctx->err.code != ERR_NOT_FOUND && ctx->err.code != ERR_INVALID_ARGUMENT)
@@ -234,7 +234,7 @@ static int diff_patch_fetch(struct context *ctx, const char *id, const char *roo
         struct str text = buf_str(&message);
         while (str_ends(text, STR("\n")))
             text.n--;
-        return err_set(&ctx->err, ERR_UNKNOWN, "in the sandbox: %.*s", (int)MIN(text.n, 180), text.p ? text.p : "");
+        return err_set(&ctx->err, ERR_UNKNOWN, "in the sandbox: %.*s", STR_ARG_MAX(text, 180));
     }
     if (lseek(out, 0, SEEK_SET) < 0)
         return err_errno(&ctx->err, errno, "hold what is fetched");

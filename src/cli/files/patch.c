@@ -255,8 +255,7 @@ static void patch_digest(const struct patch_side *s, char ret_text[static 2 * SH
         sha1_add(&sha, s->content);
         sha1_end(&sha, digest);
     }
-    for (size_t i = 0; i < SHA1_BYTES; i++)
-        (void)snprintf(ret_text + 2 * i, 3, "%02x", digest[i]);
+    str_hex(digest, SHA1_BYTES, ret_text);
 }
 
 static const char *patch_mode(const struct patch_side *s)

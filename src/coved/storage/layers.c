@@ -41,8 +41,7 @@ static void layers_forget(struct pool_layers *l, struct pool_layer *layer)
 
 void layers_free(struct pool_layers *l)
 {
-    size_t it = 0;
-    for (struct pool_layer *layer; (layer = map_next(&l->by_name, &it));)
+    MAP_FOREACH (struct pool_layer, layer, &l->by_name)
         mem_free(layer);
     map_fini(&l->by_name);
     mem_free(l);
@@ -72,8 +71,7 @@ static void see(void *ctx, const char *name)
 /* What is not there any more; a map must not change while it is walked. */
 static struct pool_layer *find_unseen(struct pool_layers *l)
 {
-    size_t it = 0;
-    for (struct pool_layer *layer; (layer = map_next(&l->by_name, &it));)
+    MAP_FOREACH (struct pool_layer, layer, &l->by_name)
         if (layer->seen != l->round)
             return layer;
     return NULL;
@@ -103,8 +101,7 @@ int layers_each(struct pool_layers *l, void (*fn)(void *ctx, const struct sup_la
     if (layers_look(l, err) < 0)
         return -1;
     boxes_each_standing(l->boxes, layers_count, l);
-    size_t it = 0;
-    for (const struct pool_layer *layer; (layer = map_next(&l->by_name, &it));) {
+    MAP_FOREACH (const struct pool_layer, layer, &l->by_name) {
         struct sup_layer m;
         memset(&m, 0, sizeof(m));
         memcpy(m.layer, layer->name, sizeof(m.layer));
@@ -124,8 +121,7 @@ int layers_drop(struct pool_layers *l, const char *name, struct err *err)
     struct pool_layer *layer = map_get(&l->by_name, str_of(name));
     if (!layer)
         return err_set(err, ERR_NOT_FOUND, "layer %s is not in the storage pool", name);
-    size_t it = 0;
-    for (const struct pool_layer *other; (other = map_next(&l->by_name, &it));)
+    MAP_FOREACH (const struct pool_layer, other, &l->by_name)
         if (strcmp(other->below, name) == 0)
             return err_set(err, ERR_FAILED_PRECONDITION, "layer %s stands on it", other->name);
     if (boxes_stands(l->boxes, name, id))

@@ -86,13 +86,9 @@ static bool expand(struct injecting *i, const char *template, struct str *ret_va
 
 static void flow_inject_name(struct injecting *i, const char *name)
 {
-    json_t *one;
-    size_t k;
-    json_array_foreach(i->names, k, one)
-    {
+    JSON_FOREACH (one, i->names)
         if (strcmp(json_string_value(one), name) == 0)
             return;
-    }
     (void)json_array_append_new(i->names, json_string(name));
 }
 

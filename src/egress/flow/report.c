@@ -135,8 +135,7 @@ static void on_tick(uv_timer_t *timer)
         if (!tell_due(n, now))
             list_remove(&n->denying);
     }
-    size_t it = 0;
-    for (struct net *n; (n = map_next(&e->nets, &it));)
+    MAP_FOREACH (struct net, n, &e->nets)
         net_listen_again(n);
     mem_trim_after(&e->crowd, e->n_flows);
 }

@@ -51,13 +51,8 @@ static bool is_authority(struct str s)
 {
     struct str name;
     uint16_t port;
-    if (s.n > AUTHORITY_MAX || url_parse_host(s, &name, &port) < 0)
+    if (s.n > AUTHORITY_MAX || url_parse_host(s, &name, &port) < 0 || !str_is_of(s, "A-Za-z0-9._:[]-"))
         return false;
-    for (size_t i = 0; i < s.n; i++) {
-        char c = s.p[i];
-        if (!((c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c && strchr("-._:[]", c))))
-            return false;
-    }
     return s.p[s.n - 1] != ':' && (port > 0 || s.p[s.n - 1] == ']' || name.n == s.n);
 }
 

@@ -301,8 +301,7 @@ static bool size_is_strict(struct h1_parser *p, struct str s)
     p->line_bytes += s.n;
     for (size_t i = 0; i < s.n; i++) {
         char c = s.p[i];
-        bool hex = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
-        if ((c == '\n') != (p->last == '\r') || (!p->is_answer && !hex && c != '\r' && c != '\n'))
+        if ((c == '\n') != (p->last == '\r') || (!p->is_answer && str_hex_value(c) < 0 && c != '\r' && c != '\n'))
             return false;
         p->last = c;
     }

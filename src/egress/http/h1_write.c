@@ -4,14 +4,6 @@
 
 #include <stdio.h>
 
-static void field(struct buf *b, struct str name, struct str value)
-{
-    buf_append_str(b, name);
-    buf_append(b, ": ", 2);
-    buf_append_str(b, value);
-    buf_append(b, "\r\n", 2);
-}
-
 static void length(struct buf *b, uint64_t n)
 {
     buf_append_cstr(b, "content-length: ");
@@ -43,11 +35,11 @@ void h1_write_request(struct h1 *h, const struct exchange_head *head)
     buf_append_char(b, ' ');
     buf_append_str(b, head->path);
     buf_append_cstr(b, " HTTP/1.1\r\n");
-    field(b, STR("host"), head->authority);
+    http_append_field(b, STR("host"), head->authority);
     for (size_t i = 0; i < head->n_fields; i++) {
         struct http_header f = head->fields[i];
         te |= str_eqc(f.name, "te");
-        field(b, f.name, f.value);
+        http_append_field(b, f.name, f.value);
     }
     if (h->req.framing == H1_CHUNKED)
         buf_append_cstr(b, "transfer-encoding: chunked\r\n");
@@ -98,7 +90,7 @@ void h1_write_answer(struct h1 *h)
     buf_append(b, "\r\n", 2);
     for (unsigned i = 0; i < p->n_fields; i++) {
         if (!is_own(p, fields[i].name))
-            field(b, fields[i].name, fields[i].value);
+            http_append_field(b, fields[i].name, fields[i].value);
     }
     if (final && p->status != 204) {
         if (p->has_length)
@@ -137,7 +129,7 @@ void h1_write_end(struct h1 *h, struct exchange_end *to, const struct h1_parser 
     for (unsigned i = 0; i < from->n_fields; i++) {
         struct http_header f = fields ? fields[i] : h1_parser_field(from, i);
         if (from->is_answer ? !exchange_is_framing(f.name) : exchange_is_trailer(f.name))
-            field(b, f.name, f.value);
+            http_append_field(b, f.name, f.value);
     }
     buf_append(b, "\r\n", 2);
     assert(buf_error(b) == 0);

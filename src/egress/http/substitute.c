@@ -99,8 +99,7 @@ static size_t substitute_put(struct str value, enum substitute_code code, struct
 
 bool substitute_code_of(struct str content_type, enum substitute_code *ret_code)
 {
-    ssize_t end = str_find_char(content_type, ';');
-    struct str type = str_trim(end < 0 ? content_type : str_n(content_type.p, (size_t)end));
+    struct str type = str_trim(str_before(content_type, ';'));
     static const struct str json = {"+json", 5};
     *ret_code = SUBSTITUTE_RAW;
     if (str_eq_nocase(type, STR("application/json")) ||

@@ -2,10 +2,10 @@
 #include "egress/vault/vault_store.h"
 #include "base/fd.h"
 #include "base/id.h"
+#include "base/json.h"
 #include "base/mem.h"
 
 #include <fcntl.h>
-#include <jansson.h>
 #include <openssl/evp.h>
 #include <stdio.h>
 #include <sys/file.h>
@@ -27,19 +27,10 @@ void secrets_fini(struct secrets *secrets)
     *secrets = SECRETS_NONE;
 }
 
-static bool is_letter(char c)
-{
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
-}
-
 bool secret_name_is_valid(struct str name)
 {
-    if (name.n == 0 || name.n > SECRET_NAME_MAX || !is_letter(name.p[0]))
-        return false;
-    for (size_t i = 1; i < name.n; i++)
-        if (!is_letter(name.p[i]) && !(name.p[i] >= '0' && name.p[i] <= '9') && name.p[i] != '.' && name.p[i] != '-')
-            return false;
-    return true;
+    return name.n > 0 && name.n <= SECRET_NAME_MAX && str_is_of(str_n(name.p, 1), "A-Za-z_") &&
+           str_is_of(name, "A-Za-z0-9_.-");
 }
 
 static struct box_label secret_label(const struct secret *one)
@@ -134,12 +125,9 @@ static int add_secret(const struct vault_store *s, const json_t *row, struct sec
 /* An upper bound of what all values take: it may lie, add_secret() looks. */
 static size_t values_bound(const json_t *rows)
 {
-    size_t n = 0, i;
-    json_t *row;
-    json_array_foreach(rows, i, row)
-    {
+    size_t n = 0;
+    JSON_FOREACH (row, rows)
         n += MIN(json_string_length(json_object_get(row, "box")) / 4 * 3, (size_t)SECRET_VALUE_MAX);
-    }
     return n;
 }
 
@@ -175,16 +163,13 @@ static int take_rows(struct vault_store *s, const json_t *root, struct secrets *
         return err_errno(err, r, "lock memory for the secrets (raise the limit on locked memory, RLIMIT_MEMLOCK)");
     all->items = mem_array(SECRETS_MAX, sizeof(all->items[0]));
     struct vault_store_digest d;
-    size_t i, used = 0;
-    json_t *row;
+    size_t used = 0;
     digest_begin(&d);
-    json_array_foreach(rows, i, row)
-    {
+    JSON_FOREACH (row, rows)
         if (add_secret(s, row, all, &d, &used, err) < 0) {
             EVP_MD_CTX_free(d.ctx);
             return -1;
         }
-    }
     return check_seal(s, root, &d, err);
 }
 

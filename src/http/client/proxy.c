@@ -322,14 +322,6 @@ static bool is_rewritten(const struct http_proxy_options *o, struct str name)
     return o->host.p && str_eq_nocase(name, STR("x-forwarded-host"));
 }
 
-static void append_header(struct buf *b, struct str name, struct str value)
-{
-    buf_append_str(b, name);
-    buf_append(b, ": ", 2);
-    buf_append_str(b, value);
-    buf_append(b, "\r\n", 2);
-}
-
 static int proxy_append_request(struct http_proxy *p, const struct http_proxy_options *o, struct buf *b)
 {
     struct http_request *req = p->req;
@@ -355,18 +347,18 @@ static int proxy_append_request(struct http_proxy *p, const struct http_proxy_op
     buf_append_cstr(b, " HTTP/1.1\r\n");
 
     struct str host = http_header_get(req, "host");
-    append_header(b, STR("Host"), o->host.p ? o->host : host);
+    http_append_field(b, STR("Host"), o->host.p ? o->host : host);
     if (o->host.p && host.n)
-        append_header(b, STR("x-forwarded-host"), host);
+        http_append_field(b, STR("x-forwarded-host"), host);
     for (size_t i = 0; i < n; i++) {
         struct str name = headers[i].name;
         if (!is_rewritten(o, name) && !is_dropped(o, name) && !fields_is_hop_by_hop(headers, n, name))
-            append_header(b, name, headers[i].value);
+            http_append_field(b, name, headers[i].value);
     }
     for (size_t i = 0; i < o->n_headers; i++) {
         if (!http_is_token(o->headers[i].name) || !http_is_field_value(o->headers[i].value))
             return -EINVAL;
-        append_header(b, o->headers[i].name, o->headers[i].value);
+        http_append_field(b, o->headers[i].name, o->headers[i].value);
     }
     if (http_content_length(req) > 0 || (http_content_length(req) == 0 && http_header_get(req, "content-length").p))
         buf_printf(b, "content-length: %lld\r\n", (long long)http_content_length(req));
@@ -374,7 +366,7 @@ static int proxy_append_request(struct http_proxy *p, const struct http_proxy_op
         buf_append_cstr(b, "transfer-encoding: chunked\r\n");
     if (p->asked_upgrade) {
         buf_append_cstr(b, "connection: upgrade\r\n");
-        append_header(b, STR("upgrade"), http_header_get(req, "upgrade"));
+        http_append_field(b, STR("upgrade"), http_header_get(req, "upgrade"));
     } else {
         buf_append_cstr(b, "connection: close\r\n");
     }

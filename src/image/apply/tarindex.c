@@ -260,9 +260,7 @@ void tarindex_free(struct tarindex *t)
 {
     if (!t)
         return;
-    struct file *f;
-    size_t it = 0;
-    while ((f = map_next(&t->files, &it))) {
+    MAP_FOREACH (struct file, f, &t->files) {
         mem_free(f->link);
         mem_free(f);
     }

@@ -14,13 +14,8 @@ enum { CONFIG_JSON_MAX = 192 * 1024 }; /* of what is passed on: it must fit a li
 
 static bool take_word(struct str part, char ret_word[static PLATFORM_PART_MAX])
 {
-    if (part.n == 0 || part.n >= PLATFORM_PART_MAX)
+    if (part.n == 0 || part.n >= PLATFORM_PART_MAX || !str_is_of(part, "a-z0-9_.-"))
         return false;
-    for (size_t i = 0; i < part.n; i++) {
-        char c = part.p[i];
-        if (!(c >= 'a' && c <= 'z') && !(c >= '0' && c <= '9') && c != '_' && c != '-' && c != '.')
-            return false;
-    }
     memcpy(ret_word, part.p, part.n);
     ret_word[part.n] = '\0';
     return true;
@@ -72,16 +67,14 @@ static void take_part(const json_t *json, const char *key, char ret_part[static 
 
 static int take_diff_ids(const json_t *root, struct image_config *c, struct err *err)
 {
-    const json_t *rootfs = json_object_get(root, "rootfs"), *ids = json_object_get(rootfs, "diff_ids"), *id;
+    const json_t *rootfs = json_object_get(root, "rootfs"), *ids = json_object_get(rootfs, "diff_ids");
     const char *type = json_string_value(json_object_get(rootfs, "type"));
-    size_t i;
     if (!type || strcmp(type, "layers") != 0 || !json_is_array(ids) || json_array_size(ids) > MANIFEST_LAYERS_MAX)
         return err_set(err, ERR_INVALID_ARGUMENT,
                        "the image's configuration lists no layers: is it an image of a root file system?");
     c->diff_ids = mem_array(MAX(json_array_size(ids), 1), sizeof(*c->diff_ids));
-    json_array_foreach(ids, i, id)
-    {
-        struct str text = str_n(json_string_value(id), json_string_length(id));
+    JSON_FOREACH (id, ids) {
+        struct str text = json_str(id);
         if (!text.p || !digest_is(text))
             return err_set(err, ERR_INVALID_ARGUMENT, "the image's configuration has a layer without a sha256 digest");
         memcpy(c->diff_ids[c->n_layers++], text.p, text.n);
@@ -91,7 +84,7 @@ static int take_diff_ids(const json_t *root, struct image_config *c, struct err 
 
 static int put_string(struct buf *out, const char *key, const json_t *value)
 {
-    struct str text = json_is_string(value) ? str_n(json_string_value(value), json_string_length(value)) : STR("");
+    struct str text = json_is_string(value) ? json_str(value) : STR("");
     buf_printf(out, "\"%s\":", key);
     return buf_append_json_string(out, text);
 }
@@ -99,19 +92,16 @@ static int put_string(struct buf *out, const char *key, const json_t *value)
 /* A list of strings; null and absent are the empty list. */
 static int put_list(struct buf *out, const char *key, const json_t *value, struct err *err)
 {
-    const json_t *item;
-    size_t i;
     if (value && !json_is_null(value) && !json_is_array(value))
         return err_set(err, ERR_INVALID_ARGUMENT, "the image's configuration: %s is not a list", key);
     buf_printf(out, "\"%s\":[", key);
-    json_array_foreach(value, i, item)
-    {
+    JSON_FOREACH_AT (i, item, value) {
         if (!json_is_string(item))
             return err_set(err, ERR_INVALID_ARGUMENT, "the image's configuration: %s holds something that is not text",
                            key);
         if (i > 0)
             buf_append_char(out, ',');
-        buf_append_json_string(out, str_n(json_string_value(item), json_string_length(item)));
+        buf_append_json_string(out, json_str(item));
     }
     buf_append_char(out, ']');
     return 0;

@@ -12,12 +12,7 @@ struct digest {
 
 bool digest_is(struct str text)
 {
-    if (text.n != DIGEST_LEN || !str_starts(text, STR("sha256:")))
-        return false;
-    for (size_t i = 7; i < text.n; i++)
-        if (!(text.p[i] >= '0' && text.p[i] <= '9') && !(text.p[i] >= 'a' && text.p[i] <= 'f'))
-            return false;
-    return true;
+    return text.n == DIGEST_LEN && str_starts(text, STR("sha256:")) && str_is_hex(str_sub(text, 7));
 }
 
 struct digest *digest_new(void)
@@ -51,17 +46,12 @@ void digest_add(struct digest *d, const void *p, size_t n)
 
 void digest_take(struct digest *d, char ret_text[static DIGEST_TEXT_MAX])
 {
-    static const char hex[] = "0123456789abcdef";
     unsigned char sum[EVP_MAX_MD_SIZE];
     unsigned n = 0;
     int ok = EVP_DigestFinal_ex(d->sha, sum, &n);
     assert(ok == 1 && n == 32);
     memcpy(ret_text, "sha256:", 7);
-    for (unsigned i = 0; i < n; i++) {
-        ret_text[7 + 2 * i] = hex[sum[i] >> 4];
-        ret_text[8 + 2 * i] = hex[sum[i] & 15];
-    }
-    ret_text[DIGEST_LEN] = '\0';
+    str_hex(sum, n, ret_text + 7);
 }
 
 void digest_of(struct str bytes, char ret_text[static DIGEST_TEXT_MAX])

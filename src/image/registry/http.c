@@ -267,8 +267,7 @@ static size_t http_on_body(char *p, size_t size, size_t n, void *ctx)
 
 static void copy_type(struct str value, char ret_type[static 128])
 {
-    ssize_t end = str_find_char(value, ';');
-    value = str_trim(end < 0 ? value : str_n(value.p, (size_t)end));
+    value = str_trim(str_before(value, ';'));
     if (value.n >= 128)
         return;
     for (size_t i = 0; i < value.n; i++)

@@ -64,7 +64,7 @@ static const struct {
 static int take_blob(const json_t *json, const char *what, struct image_blob *ret_blob, struct err *err)
 {
     const json_t *digest = json_object_get(json, "digest"), *size = json_object_get(json, "size");
-    struct str text = str_n(json_string_value(digest), json_string_length(digest));
+    struct str text = json_str(digest);
     if (!text.p || !digest_is(text))
         return err_set(err, ERR_INVALID_ARGUMENT, "%s has no sha256 digest", what);
     if (!json_is_integer(size) || json_integer_value(size) < 0)
@@ -132,12 +132,12 @@ static int suits(const json_t *entry, const struct platform *want, bool alone)
 
 static const json_t *manifest_choose(const json_t *list, const struct platform *want, const char *ref, struct err *err)
 {
-    const json_t *best = NULL, *entry;
+    const json_t *best = NULL;
     int best_suits = 0, equals = 0;
-    size_t i, named = 0;
-    json_array_foreach(list, i, entry) named += manifest_is_named(entry, ref);
-    json_array_foreach(list, i, entry)
-    {
+    size_t named = 0;
+    JSON_FOREACH (entry, list)
+        named += manifest_is_named(entry, ref);
+    JSON_FOREACH (entry, list) {
         if (!manifest_is_named(entry, ref))
             continue;
         enum kind kind = kind_of(json_string_value(json_object_get(entry, "mediaType")));
@@ -177,16 +177,14 @@ static int parse_index(const json_t *json, const struct platform *want, const ch
 
 static int parse_manifest(const json_t *json, struct manifest *m, struct err *err)
 {
-    const json_t *layers = json_object_get(json, "layers"), *layer;
-    size_t i;
+    const json_t *layers = json_object_get(json, "layers");
     if (!json_is_array(layers) || json_array_size(layers) > MANIFEST_LAYERS_MAX)
         return err_set(err, ERR_INVALID_ARGUMENT, "the image's manifest has no list of layers, or one of more than %d",
                        MANIFEST_LAYERS_MAX);
     if (take_blob(json_object_get(json, "config"), "the image's configuration", &m->config, err) < 0)
         return -1;
     m->layers = mem_array(MAX(json_array_size(layers), 1), sizeof(*m->layers));
-    json_array_foreach(layers, i, layer)
-    {
+    JSON_FOREACH_AT (i, layer, layers) {
         if (take_layer(layer, &m->layers[i], err) < 0)
             return -1;
         m->n_layers++;
@@ -240,15 +238,11 @@ void manifest_fini(struct manifest *m)
 
 static bool is_tagged(const json_t *image, const char *ref)
 {
-    const json_t *tag;
-    size_t i;
     if (!ref[0])
         return true;
-    json_array_foreach(json_object_get(image, "RepoTags"), i, tag)
-    {
+    JSON_FOREACH (tag, json_object_get(image, "RepoTags"))
         if (json_is_string(tag) && strcmp(json_string_value(tag), ref) == 0)
             return true;
-    }
     return false;
 }
 
@@ -267,15 +261,13 @@ static int take_name(const json_t *json, struct image_blob *blob, struct err *er
 
 static int parse_docker(const json_t *list, const char *ref, struct manifest *m, struct err *err)
 {
-    const json_t *image = NULL, *entry, *layers;
-    size_t i, found = 0;
-    json_array_foreach(list, i, entry)
-    {
+    const json_t *image = NULL, *layers;
+    size_t found = 0;
+    JSON_FOREACH (entry, list)
         if (is_tagged(entry, ref)) {
             image = entry;
             found++;
         }
-    }
     if (found != 1)
         return err_set(err, found ? ERR_INVALID_ARGUMENT : ERR_NOT_FOUND,
                        "the archive holds %zu images%s: say which with \"ref\", as it is written in RepoTags", found,
@@ -288,8 +280,7 @@ static int parse_docker(const json_t *list, const char *ref, struct manifest *m,
     if (take_name(json_object_get(image, "Config"), &m->config, err) < 0)
         return -1;
     m->layers = mem_array(MAX(json_array_size(layers), 1), sizeof(*m->layers));
-    json_array_foreach(layers, i, entry)
-    {
+    JSON_FOREACH_AT (i, entry, layers) {
         if (take_name(entry, &m->layers[i], err) < 0)
             return -1;
         m->n_layers++;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "image/registry/registry_internal.h"
 
+#include "base/json.h"
 #include "base/mem.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -47,15 +47,10 @@ static bool holds_base64(const struct buf *texts, size_t n_texts, const char *se
     return found;
 }
 
-static int digit(char c)
-{
-    return c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
-}
-
 static void append_unescaped(struct buf *b, const char *text)
 {
     for (const char *p = text; *p; p++) {
-        int high = *p == '%' ? digit(p[1]) : -1, low = high < 0 ? -1 : digit(p[2]);
+        int high = *p == '%' ? str_hex_value(p[1]) : -1, low = high < 0 ? -1 : str_hex_value(p[2]);
         int c = low < 0 ? *p : high << 4 | low;
         buf_append_char(b, (char)(c ? c : ' '));
         p += low < 0 ? 0 : 2;
@@ -161,7 +156,7 @@ static int take_token(struct registry *r, const struct challenge *c, struct str 
     const json_t *token = json_object_get(json, "token");
     if (!json_is_string(token))
         token = json_object_get(json, "access_token");
-    bool good = json_is_string(token) && is_token(str_n(json_string_value(token), json_string_length(token)));
+    bool good = json_is_string(token) && is_token(json_str(token));
     if (good)
         registry_set_authorization(r, "Bearer", json_string_value(token));
     json_decref(json);

@@ -3,10 +3,10 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "image/job.h"
 
-#include <jansson.h>
 #include <poll.h>
 #include <string.h>
 
@@ -19,10 +19,7 @@ static int request_bad(struct err *err, const char *what)
 
 static int refuse_unknown(const json_t *json, const char *const *known, struct err *err)
 {
-    const char *key;
-    const json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)json, key, value)
-    {
+    JSON_FOREACH_MEMBER (key, value, json) {
         bool found = false;
         for (const char *const *k = known; *k; k++)
             found |= strcmp(*k, key) == 0;
@@ -69,16 +66,12 @@ static int take_auth(const json_t *json, struct job_request *q, struct err *err)
 
 static int take_hosts(const json_t *json, struct job_request *q, struct err *err)
 {
-    const json_t *entry;
-    size_t i;
     if (!json)
         return 0;
     if (!json_is_array(json))
         return request_bad(err, "\"insecure\" is no list");
-    json_array_foreach(json, i, entry)
-    {
-        if (!json_is_string(entry) ||
-            !http_hosts_add(&q->hosts, str_n(json_string_value(entry), json_string_length(entry))))
+    JSON_FOREACH_AT (i, entry, json) {
+        if (!json_is_string(entry) || !http_hosts_add(&q->hosts, json_str(entry)))
             return err_set(err, ERR_INVALID_ARGUMENT,
                            "the request: entry %zu of \"insecure\" is not host[:port], or there are more than %d", i,
                            HTTP_HOSTS_MAX);
@@ -105,7 +98,7 @@ static int take_what(const json_t *json, struct job_request *q, struct err *err)
         return 0;
     if (!json_is_string(image))
         return request_bad(err, "\"image\" is no text");
-    return reference_parse(str_n(json_string_value(image), json_string_length(image)), &q->image, err);
+    return reference_parse(json_str(image), &q->image, err);
 }
 
 static int request_take(const json_t *json, struct job_request *q, struct err *err)
@@ -124,7 +117,7 @@ static int request_take(const json_t *json, struct job_request *q, struct err *e
     }
     if (!json_is_string(platform))
         return request_bad(err, "\"platform\" is no text");
-    return platform_parse(str_n(json_string_value(platform), json_string_length(platform)), &q->platform, err);
+    return platform_parse(json_str(platform), &q->platform, err);
 }
 
 int job_request_parse(struct str line, struct job_request *ret_request, struct err *err)

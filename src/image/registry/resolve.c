@@ -74,8 +74,7 @@ static void find_in_hosts(const struct resolve *r, const char *name, struct answ
     struct str rest = buf_str(&r->hosts), line, word;
     while (a->n < RESOLVE_ADDRESSES_MAX && str_split(&rest, '\n', &line)) {
         struct netaddr addr;
-        ssize_t hash = str_find_char(line, '#');
-        line = str_n(line.p, hash < 0 ? line.n : (size_t)hash);
+        line = str_before(line, '#');
         if (!take_word(&line, &word) || !netaddr_parse(word, &addr))
             continue;
         while (take_word(&line, &word))

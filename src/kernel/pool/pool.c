@@ -207,12 +207,7 @@ int pool_step(struct pool *p, const char *step)
 bool pool_is_name(const char *name)
 {
     size_t n = strnlen(name, POOL_NAME_MAX);
-    if (n == 0 || n == POOL_NAME_MAX || name[0] == '.')
-        return false;
-    for (const char *c = name; *c; c++)
-        if (!((*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || (*c >= '0' && *c <= '9') || strchr("._-", *c)))
-            return false;
-    return true;
+    return n > 0 && n < POOL_NAME_MAX && name[0] != '.' && str_is_of(str_n(name, n), "A-Za-z0-9._-");
 }
 
 void pool_unique(const char *name, char ret_name[static POOL_ENTRY_MAX])

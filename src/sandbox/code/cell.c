@@ -142,8 +142,7 @@ int code_run(struct sandbox *sb, const struct actor *actor, const struct code_sp
     struct code_context *x =
         spec->context.n ? context_find(code, spec->context) : context_default(code, spec->language);
     if (!x)
-        return err_set(err, ERR_NOT_FOUND, "Context %.*s not found", (int)MIN(spec->context.n, (size_t)CODE_ID_MAX),
-                       spec->context.p);
+        return err_set(err, ERR_NOT_FOUND, "Context %.*s not found", STR_ARG_MAX(spec->context, CODE_ID_MAX));
     if (!x->follow && !list_empty(&x->cells)) { /* rule 1, while its end is looked into */
         (void)err_set(err, ERR_UNAVAILABLE, "the runner was killed");
         context_over(x, err);

@@ -159,7 +159,7 @@ const char *code_language(struct sandbox *sb, struct str name, struct err *err)
     if (code_has(code, language))
         return language;
     (void)err_set(err, ERR_INVALID_ARGUMENT, "the language \"%.*s\" is not in this template; there is %.*s",
-                  (int)MIN(name.n, (size_t)64), name.p, STR_ARG(code->languages));
+                  STR_ARG_MAX(name, 64), STR_ARG(code->languages));
     return NULL;
 }
 
@@ -224,7 +224,7 @@ static int context_stop(struct sandbox *sb, const struct actor *actor, struct st
         return -1;
     struct code_context *x = context_find(code_of(sb), id);
     if (!x)
-        return err_set(err, ERR_NOT_FOUND, "Context %.*s not found", (int)MIN(id.n, (size_t)CODE_ID_MAX), id.p);
+        return err_set(err, ERR_NOT_FOUND, "Context %.*s not found", STR_ARG_MAX(id, CODE_ID_MAX));
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     uint64_t cause;
     event_data_str(&d, "context", str_of(x->id));

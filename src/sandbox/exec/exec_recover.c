@@ -6,12 +6,11 @@
  * stored belongs to the first action with its command that nothing came of. What is pruned of a log while its sandbox lives is no loss: what
  * counts of processes that run is recorded once more before (exec.carried).
  */
+#include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "sandbox/exec/exec_life.h"
 #include "sandbox/exec/process.h"
-
-#include <jansson.h>
 
 enum { EVENTS_PER_STEP = 2000 };
 
@@ -48,11 +47,9 @@ static void exec_recover_finish(struct taking_over *t)
 {
     loop_job_cancel(&t->step);
     t->sb->taking_over = NULL;
-    size_t it = 0;
-    for (struct begun *b; (b = map_next(&t->begun, &it));)
+    MAP_FOREACH (struct begun, b, &t->begun)
         begun_free(b);
-    it = 0;
-    for (char *cmd; (cmd = map_next(&t->cmds, &it));)
+    MAP_FOREACH (char, cmd, &t->cmds)
         mem_free(cmd);
     map_fini(&t->running);
     map_fini(&t->ended);
@@ -118,8 +115,7 @@ static void on_pause(struct taking_over *t, const struct event *e)
         return;
     }
     usec_t slept = t->paused_at && e->time > t->paused_at ? e->time - t->paused_at : 0;
-    size_t it = 0;
-    for (struct begun *b; (b = map_next(&t->begun, &it));)
+    MAP_FOREACH (struct begun, b, &t->begun)
         b->deadline += b->deadline ? slept : 0;
     t->paused_at = 0;
 }
@@ -159,8 +155,7 @@ static void find_cause(struct taking_over *t, struct process *p)
 {
     const char *cmd = map_get_u64(&t->cmds, p->pid);
     struct begun *first = NULL;
-    size_t it = 0;
-    for (struct begun *b; (b = map_next(&t->begun, &it));)
+    MAP_FOREACH (struct begun, b, &t->begun)
         if (!b->started && b->cmd && cmd && strcmp(b->cmd, cmd) == 0 && (!first || b->seq < first->seq))
             first = b;
     if (!first)
@@ -184,9 +179,8 @@ static void exec_recover_found(struct taking_over *t, struct process *p)
 
 static void attach_all(struct taking_over *t)
 {
-    size_t it = 0;
     usec_t now = clock_real();
-    for (struct process *p; (p = map_next(&t->running, &it));) {
+    MAP_FOREACH (struct process, p, &t->running) {
         struct err err;
         bool is_over = map_get_u64(&t->ended, p->pid) != NULL;
         bool is_pruned =
@@ -209,8 +203,7 @@ static void attach_all(struct taking_over *t)
 
 static void free_all(struct taking_over *t)
 {
-    size_t it = 0;
-    for (struct process *p; (p = map_next(&t->running, &it));)
+    MAP_FOREACH (struct process, p, &t->running)
         process_free(p);
 }
 

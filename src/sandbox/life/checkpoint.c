@@ -73,8 +73,8 @@ const struct checkpoint *checkpoint_find(const struct sandbox *sb, uint64_t seq)
 
 size_t checkpoint_count(const struct core *core, uint64_t tenant)
 {
-    size_t n = 0, it = 0;
-    for (const struct sandbox *sb; (sb = map_next(&core->by_id, &it));)
+    size_t n = 0;
+    MAP_FOREACH (const struct sandbox, sb, &core->by_id)
         if (sb->info.tenant == tenant && sb->checkpoints)
             n += sb->checkpoints->n;
     return n;
@@ -257,8 +257,7 @@ void checkpoint_result(struct sandbox *sb, enum event_kind kind, uint64_t seq)
 
 void checkpoint_each(struct core *core, void (*fn)(void *ctx, const char *layer), void *ctx)
 {
-    size_t it = 0;
-    for (const struct sandbox *sb; (sb = map_next(&core->by_id, &it));) {
+    MAP_FOREACH (const struct sandbox, sb, &core->by_id) {
         const struct checkpoints *c = sb->checkpoints;
         for (size_t i = 0; c && i < c->n; i++)
             fn(ctx, c->all[i].layer);

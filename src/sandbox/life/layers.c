@@ -124,17 +124,15 @@ static void need(void *ctx, const char *name)
 static void mark(struct collecting *c)
 {
     struct core *core = c->core;
-    size_t it = 0;
     forget_old(core->layers);
     template_each_layer(core->templates, need, c);
     LIST_FOREACH (struct layers_root, root, &core->layers->roots, node)
         root->each(root, need, c);
-    for (struct sandbox *sb; (sb = map_next(&core->by_id, &it));)
+    MAP_FOREACH (struct sandbox, sb, &core->by_id)
         if (sb->info.state != SANDBOX_ENDED && sb->info.state != SANDBOX_FAILED)
             need(c, sb->layer);
     checkpoint_each(core, need, c);
-    it = 0;
-    for (struct fresh *f; (f = map_next(&core->layers->fresh, &it));)
+    MAP_FOREACH (struct fresh, f, &core->layers->fresh)
         need(c, f->name);
 }
 
@@ -182,7 +180,7 @@ static void keep_suspects(struct collecting *c)
 {
     struct map *suspects = &c->core->layers->suspects;
     struct map now = MAP_INIT;
-    size_t n = 0, it = 0;
+    size_t n = 0;
     for (size_t i = 0; i < c->n_garbage; i++) {
         if (map_get(suspects, str_of(c->found[i].layer))) {
             c->found[n++] = c->found[i];
@@ -191,7 +189,7 @@ static void keep_suspects(struct collecting *c)
         char *name = mem_strdup(c->found[i].layer);
         (void)map_put(&now, str_of(name), name);
     }
-    for (char *name; (name = map_next(suspects, &it));)
+    MAP_FOREACH (char, name, suspects)
         mem_free(name);
     map_fini(suspects);
     *suspects = now;
@@ -320,9 +318,7 @@ int layers_collect(struct core *core, const struct actor *actor, bool dry_run, l
     if (!dry_run && action_on(core, SERVICE_LOG_ID, actor, EVENT_POOL_COLLECT, STR("{}"), &seq, err) < 0)
         return -1;
     int r = layers_gather(core, dry_run, seq, done, ctx, err);
-    if (r < 0 && seq)
-        action_fruitless(core, seq, EVENT_POOL_COLLECT, err);
-    return r;
+    return dry_run ? r : action_end(core, seq, EVENT_POOL_COLLECT, r, err);
 }
 
 static void layers_on_timer(struct loop_alarm *alarm)
@@ -358,11 +354,9 @@ struct layers *layers_new(struct core *core)
 
 void layers_free(struct layers *l)
 {
-    size_t it = 0;
-    for (struct fresh *f; (f = map_next(&l->fresh, &it)); it = 0)
+    for (struct fresh *f; (f = map_any(&l->fresh));)
         layers_forget(&l->fresh, f->name);
-    it = 0;
-    for (char *name; (name = map_next(&l->suspects, &it));)
+    MAP_FOREACH (char, name, &l->suspects)
         mem_free(name);
     while (!list_empty(&l->roots))
         list_remove(l->roots.next);

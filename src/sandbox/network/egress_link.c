@@ -69,13 +69,8 @@ static void fail_all(struct egress_link *l)
 {
     struct err err;
     (void)err_set(&err, ERR_UNAVAILABLE, "cove-egress, which provides the sandboxes' network, is gone");
-    for (;;) {
-        size_t it = 0;
-        struct egress_call *c = map_next(&l->calls, &it);
-        if (!c)
-            break;
+    for (struct egress_call *c; (c = map_any(&l->calls));)
         egress_link_finish(c, NULL, &err);
-    }
 }
 
 /* ---- the socket's end ---- */

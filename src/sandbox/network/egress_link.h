@@ -10,9 +10,8 @@
 #pragma once
 
 #include "base/err.h"
+#include "base/json.h"
 #include "sandbox/loop.h"
-
-#include <jansson.h>
 
 struct egress_link;
 struct egress_call;

@@ -403,8 +403,7 @@ void network_from_row(struct sandbox *sb, const char *text)
 static void on_up(void *ctx)
 {
     struct core *core = ((struct networks *)ctx)->core;
-    size_t it = 0;
-    for (struct sandbox *sb; (sb = map_next(&core->by_id, &it));)
+    MAP_FOREACH (struct sandbox, sb, &core->by_id)
         if (!sandbox_state_is_over(sb->info.state))
             network_push(sb->network);
 }
@@ -412,8 +411,7 @@ static void on_up(void *ctx)
 static void on_down(void *ctx, const char *why)
 {
     struct core *core = ((struct networks *)ctx)->core;
-    size_t it = 0;
-    for (struct sandbox *sb; (sb = map_next(&core->by_id, &it));) {
+    MAP_FOREACH (struct sandbox, sb, &core->by_id) {
         if (!sandbox_state_is_over(sb->info.state))
             network_log_stop(sb->network); /* its numbers of flows begin anew */
         if (sb->network->state == NETWORK_UP)

@@ -8,9 +8,8 @@
  */
 #pragma once
 
+#include "base/json.h"
 #include "sandbox/sandbox.h"
-
-#include <jansson.h>
 
 struct network_spec {
     const json_t *policy; /* NULL: all or nothing, by allow_internet */

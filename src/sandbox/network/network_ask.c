@@ -85,13 +85,9 @@ static void ask_again(struct holder *holder)
 
 static bool ask_has(const json_t *rules, json_t *rule)
 {
-    json_t *one;
-    size_t i;
-    json_array_foreach(rules, i, one)
-    {
+    JSON_FOREACH (one, rules)
         if (json_equal(one, rule))
             return true;
-    }
     return false;
 }
 

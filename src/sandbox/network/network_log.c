@@ -26,7 +26,7 @@ static void text(struct told *t, struct event_data *d, const char *key, bool is_
 {
     json_t *v = json_object_get(t->message, key);
     if (json_is_string(v))
-        event_data_str(d, key, str_n(json_string_value(v), json_string_length(v)));
+        event_data_str(d, key, json_str(v));
     else
         t->is_wrong |= v || !is_optional;
 }
@@ -188,20 +188,18 @@ static void on_flow(struct network *n, struct told *t)
 static void on_request(struct network *n, struct told *t)
 {
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    json_t *injected = json_object_get(t->message, "injected"), *name;
+    json_t *injected = json_object_get(t->message, "injected");
     AUTO_BUF struct buf names = BUF_INIT(EVENT_DATA_MAX);
-    size_t i;
     put_count(t, &d, "flow");
     text(t, &d, "method", false);
     text(t, &d, "url", false);
     put_number(t, &d, "status", false);
     put_number(t, &d, "rule", false);
     t->is_wrong |= injected && !json_is_array(injected);
-    json_array_foreach(injected, i, name)
-    {
+    JSON_FOREACH_AT (i, name, injected) {
         t->is_wrong |= !json_is_string(name);
         (void)buf_append_char(&names, i ? ',' : '[');
-        (void)buf_append_json_string(&names, str_n(json_string_value(name), json_string_length(name)));
+        (void)buf_append_json_string(&names, json_str(name));
     }
     (void)buf_append_char(&names, ']');
     if (json_array_size(injected) && !buf_error(&names))

@@ -50,12 +50,9 @@ json_t *network_default(const struct core *core, bool allow_internet)
 
 static void append_names(json_t *to, const char *key, const json_t *list, const char *member)
 {
-    json_t *names = json_array(), *one;
-    size_t i;
-    json_array_foreach(list, i, one)
-    {
+    json_t *names = json_array();
+    JSON_FOREACH (one, list)
         (void)json_array_append(names, json_object_get(one, member));
-    }
     if (json_array_size(names))
         (void)json_object_set(to, key, names);
     json_decref(names);
@@ -73,11 +70,9 @@ void policy_describe(const json_t *policy, struct event_data *d)
 {
     const char *otherwise = json_string_value(json_object_get(policy, "default"));
     json_t *rules = json_object_get(policy, "rules"), *inject = json_object_get(policy, "inject");
-    json_t *shown = json_array(), *one;
-    size_t i;
+    json_t *shown = json_array();
     event_data_str(d, "default", str_of(otherwise ? otherwise : "deny"));
-    json_array_foreach(inject, i, one)
-    {
+    JSON_FOREACH (one, inject) {
         json_t *entry = json_object();
         (void)json_object_set(entry, "host", json_object_get(one, "host"));
         append_names(entry, "headers", json_object_get(one, "headers"), "name");
@@ -138,13 +133,10 @@ static const char *const policy_values[] = {"headers", "placeholders"};
 
 json_t *policy_of_tenant(const json_t *policy, const struct policy_owner *tenant)
 {
-    json_t *own = json_deep_copy(policy), *one, *what;
-    size_t i, k;
-    json_array_foreach(json_object_get(own, "inject"), i, one)
-    {
+    json_t *own = json_deep_copy(policy);
+    JSON_FOREACH (one, json_object_get(own, "inject")) {
         for (size_t part = 0; part < ARRAY_SIZE(policy_values); part++)
-            json_array_foreach(json_object_get(one, policy_values[part]), k, what)
-            {
+            JSON_FOREACH (what, json_object_get(one, policy_values[part])) {
                 const char *value = json_string_value(json_object_get(what, "value"));
                 const char *name = json_string_value(json_object_get(what, "secret"));
                 if (value)
@@ -196,7 +188,7 @@ static size_t literal_end(struct str value, size_t from)
 static bool find_in(json_t *header, struct policy_literal *ret_literal)
 {
     const json_t *text = json_object_get(header, "value");
-    struct str value = str_n(json_string_value(text), json_string_length(text));
+    struct str value = json_str(text);
     for (size_t from = 0; from < value.n;) {
         size_t to = literal_end(value, from);
         if (to > from && !is_scheme(value, from, to) && has_word(str_n(value.p + from, to - from))) {
@@ -213,16 +205,11 @@ static bool find_in(json_t *header, struct policy_literal *ret_literal)
 
 bool policy_next_literal(const json_t *policy, struct policy_literal *ret_literal)
 {
-    size_t i, k;
-    json_t *one, *header;
-    json_array_foreach(json_object_get(policy, "inject"), i, one)
-    {
+    JSON_FOREACH (one, json_object_get(policy, "inject")) {
         for (size_t part = 0; part < ARRAY_SIZE(policy_values); part++)
-            json_array_foreach(json_object_get(one, policy_values[part]), k, header)
-            {
+            JSON_FOREACH (header, json_object_get(one, policy_values[part]))
                 if (find_in(header, ret_literal))
                     return true;
-            }
     }
     return false;
 }

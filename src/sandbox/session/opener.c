@@ -219,7 +219,7 @@ int volume_open(struct core *core, const struct actor *asker, struct str ref, sa
     if (core->closing)
         return err_set(err, ERR_UNAVAILABLE, "the service is stopping");
     if (!v)
-        return err_set(err, ERR_NOT_FOUND, "there is no volume '%.*s'", (int)MIN(ref.n, (size_t)64), ref.p);
+        return err_set(err, ERR_NOT_FOUND, "there is no volume '%.*s'", STR_ARG_MAX(ref, 64));
     if (vol_check_there(v, err) < 0)
         return -1;
     struct opener *o = &v->opener;

@@ -177,16 +177,14 @@ static void tear_down(struct session *s)
     loop_job_cancel(&s->closed_job);
     loop_job_cancel(&s->broken_job);
     /* Nobody can open a stream any more; on_end may close others. */
-    size_t it = 0;
-    for (struct stream *st; (st = map_next(&s->streams, &it));) {
+    MAP_FOREACH (struct stream, st, &s->streams) {
         loop_alarm_clear(s->loop, &st->alarm);
         if (!st->closed) {
             st->closed = true;
             st->ops->on_end(st->user, STR_NULL, &s->why);
         }
     }
-    it = 0;
-    for (struct stream *st; (st = map_next(&s->streams, &it));)
+    MAP_FOREACH (struct stream, st, &s->streams)
         stream_free(st);
     map_fini(&s->streams);
     buf_fini(&s->outbox);

@@ -14,23 +14,21 @@ static usec_t session_still_stop(struct session *s, struct loop_alarm *alarm)
 
 void session_stand_still(struct session *s)
 {
-    size_t it = 0;
     s->stands_still = true;
     s->hello_left = session_still_stop(s, &s->hello);
-    for (struct stream *st; (st = map_next(&s->streams, &it));)
+    MAP_FOREACH (struct stream, st, &s->streams)
         st->left = session_still_stop(s, &st->alarm);
 }
 
 void session_go_on(struct session *s)
 {
     usec_t now = clock_mono();
-    size_t it = 0;
     s->stands_still = false;
     if (session_is_over(s))
         return;
     if (s->hello_left && !s->ready)
         session_arm_hello(s, s->hello_left);
-    for (struct stream *st; (st = map_next(&s->streams, &it));) {
+    MAP_FOREACH (struct stream, st, &s->streams) {
         if (st->left && !st->closed && !(st->ops->long_lived && st->replied))
             stream_arm_in(st, now, st->left);
         st->left = 0;

@@ -54,8 +54,7 @@ static int mount_check(struct core *core, uint64_t view, const struct volume_mou
         return err_set(err, ERR_PERMISSION_DENIED,
                        "only users of the default tenant can mount directories of the host");
     if (!v && !m->is_host)
-        return err_set(err, ERR_INVALID_ARGUMENT, "there is no volume '%.*s'", (int)MIN(m->name.n, (size_t)64),
-                       m->name.p);
+        return err_set(err, ERR_INVALID_ARGUMENT, "there is no volume '%.*s'", STR_ARG_MAX(m->name, 64));
     if (v && vol_check_there(v, err) < 0)
         return -1;
     if (m->is_host && (!m->name.n || m->name.p[0] != '/' || !mount_is_clean(m->name)))
@@ -67,7 +66,7 @@ static int mount_check(struct core *core, uint64_t view, const struct volume_mou
         return err_set(err, ERR_INVALID_ARGUMENT,
                        "a volume's mount point must be an absolute, clean path: '%.*s' is "
                        "not",
-                       (int)MIN(path.n, (size_t)80), path.p);
+                       STR_ARG_MAX(path, 80));
     if (is_below(path, "/proc") || is_below(path, "/sys") || is_below(path, "/dev"))
         return err_set(err, ERR_INVALID_ARGUMENT, "no volume can be mounted at '%.*s'", STR_ARG(path));
     return 0;

@@ -28,14 +28,7 @@ enum { TOKEN_LEN = 40, RETRY_MS = 50, RETRIES_MAX = 100, VOLUMES_MAX = 65536, US
 
 static bool name_is(struct str name)
 {
-    for (size_t i = 0; i < name.n; i++) {
-        char c = name.p[i];
-        bool ok = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' ||
-                  c == '-';
-        if (!ok)
-            return false;
-    }
-    return name.n && name.n <= VOLUME_NAME_MAX;
+    return name.n && name.n <= VOLUME_NAME_MAX && str_is_of(name, "A-Za-z0-9._-");
 }
 
 static char *name_key(uint64_t tenant, struct str name)
@@ -93,9 +86,8 @@ static bool mounts(const struct sandbox *sb, const struct vol *v)
 
 static void count_mounts(struct vol *v)
 {
-    size_t it = 0;
     v->v.mounted = 0;
-    for (struct sandbox *sb; (sb = map_next(&v->core->by_id, &it));)
+    MAP_FOREACH (struct sandbox, sb, &v->core->by_id)
         v->v.mounted += mounts(sb, v);
 }
 
@@ -143,11 +135,9 @@ static void count_mounts_of(const struct volumes *all, const struct sandbox *sb)
 /* Of all at once: each for itself would walk all sandboxes. */
 static void count_all_mounts(struct volumes *all)
 {
-    size_t it = 0;
-    for (struct vol *v; (v = map_next(&all->by_id, &it));)
+    MAP_FOREACH (struct vol, v, &all->by_id)
         v->v.mounted = 0;
-    it = 0;
-    for (struct sandbox *sb; (sb = map_next(&all->core->by_id, &it));)
+    MAP_FOREACH (struct sandbox, sb, &all->core->by_id)
         if (!sb->info.hidden && !sandbox_state_is_over(sb->info.state))
             count_mounts_of(all, sb);
 }
@@ -170,8 +160,8 @@ void volume_each(struct core *core, uint64_t view, bool (*fn)(void *ctx, const s
 {
     struct volumes *all = core->volumes;
     struct vol **sorted = mem_array(map_count(&all->by_id) + 1, sizeof(struct vol *));
-    size_t it = 0, n = 0;
-    for (struct vol *v; (v = map_next(&all->by_id, &it));)
+    size_t n = 0;
+    MAP_FOREACH (struct vol, v, &all->by_id)
         if (!v->is_busy && view_has(view, v->v.tenant))
             sorted[n++] = v;
     qsort(sorted, n, sizeof(struct vol *), volume_by_name);
@@ -188,7 +178,7 @@ bool volume_is_in_pool(const struct volume *v)
 
 int vol_unknown(struct str ref, struct err *err)
 {
-    return err_set(err, ERR_NOT_FOUND, "there is no volume '%.*s'", (int)MIN(ref.n, (size_t)64), ref.p);
+    return err_set(err, ERR_NOT_FOUND, "there is no volume '%.*s'", STR_ARG_MAX(ref, 64));
 }
 
 /* ---- making and dropping ---- */
@@ -366,8 +356,8 @@ static void volume_on_closed(void *ctx)
 static int refuse_users(struct vol *v, struct err *err)
 {
     char names[USERS_MAX * (ID_SANDBOX_LEN + 2) + 1] = "";
-    size_t it = 0, n = 0;
-    for (struct sandbox *sb; (sb = map_next(&v->core->by_id, &it));) {
+    size_t n = 0;
+    MAP_FOREACH (struct sandbox, sb, &v->core->by_id) {
         if (!mounts(sb, v) || n++ >= USERS_MAX)
             continue;
         size_t at = strlen(names);
@@ -482,20 +472,17 @@ struct volumes *volumes_new(struct core *core)
 
 void volumes_abandon(struct core *core, const struct err *why)
 {
-    size_t it = 0;
-    for (struct vol *v; (v = map_next(&core->volumes->by_id, &it));)
+    MAP_FOREACH (struct vol, v, &core->volumes->by_id)
         if (v->retrying)
             volume_finish(TAKE_PTR(v->retrying), NULL, why);
-    it = 0;
-    for (struct vol *v; (v = map_next(&core->volumes->by_id, &it));)
+    MAP_FOREACH (struct vol, v, &core->volumes->by_id)
         opener_abandon(v, why);
     usages_abandon(&core->volumes->usages, why);
 }
 
 void volumes_free(struct volumes *all)
 {
-    size_t it = 0;
-    for (struct vol *v; (v = map_next(&all->by_id, &it)); it = 0)
+    for (struct vol *v; (v = map_any(&all->by_id));)
         vol_free(v);
     usages_fini(&all->usages);
     map_fini(&all->by_id);

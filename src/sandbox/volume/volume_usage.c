@@ -141,7 +141,6 @@ static void ask_next(struct usages *u)
 static void volume_usage_begin(struct usages *u)
 {
     struct volumes *all = u->core->volumes;
-    size_t it = 0;
     struct asker *a;
     while ((a = LIST_FIRST(struct asker, &u->next, node))) {
         list_remove(&a->node);
@@ -151,7 +150,7 @@ static void volume_usage_begin(struct usages *u)
     u->err.code = ERR_OK;
     u->n = u->at = 0;
     u->ids = mem_array(map_count(&all->by_id) + 1, sizeof(*u->ids));
-    for (struct vol *v; (v = map_next(&all->by_id, &it));) {
+    MAP_FOREACH (struct vol, v, &all->by_id) {
         v->v.used_bytes = 0;
         if (!v->is_busy && !v->is_away)
             (void)snprintf(u->ids[u->n++], sizeof(*u->ids), "%s", v->v.id);

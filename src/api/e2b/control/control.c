@@ -150,14 +150,8 @@ struct sandbox *control_sandbox(struct call *c)
 
     /* "<id>" or, as old clients say, "<id>-<client>". */
     str_split(&id, '-', &short_id);
-    if (str_find_char(id, '-') >= 0 || short_id.n == 0 || short_id.n > 63)
+    if (str_find_char(id, '-') >= 0 || short_id.n == 0 || short_id.n > 63 || !str_is_of(short_id, "a-z0-9"))
         goto invalid;
-    for (size_t i = 0; i < short_id.n; i++) {
-        char ch = short_id.p[i];
-
-        if (!(ch >= 'a' && ch <= 'z') && !(ch >= '0' && ch <= '9'))
-            goto invalid;
-    }
     sb = access_find_sandbox(c, short_id);
     if (sandbox_json_exists(sb))
         return sb;

@@ -162,12 +162,7 @@ static void create(struct call *c, const struct sandbox_spec *spec, struct str k
 
 static bool is_key(struct str key)
 {
-    if (key.n == 0 || key.n > KEY_LEN_MAX)
-        return false;
-    for (size_t i = 0; i < key.n; i++)
-        if (!(key.p[i] >= 'a' && key.p[i] <= 'z') && !(key.p[i] >= '0' && key.p[i] <= '9') && key.p[i] != '-')
-            return false;
-    return true;
+    return key.n > 0 && key.n <= KEY_LEN_MAX && str_is_of(key, "a-z0-9-");
 }
 
 static struct str key_of_tenant(const struct call *c, struct str key)
@@ -183,7 +178,7 @@ static bool has_volumes(struct call *c, const struct sandbox_spec *spec)
 
         if (volume_find(call_core(c), c->actor.who.view, name))
             continue;
-        call_fail(c, 400, "volume '%.*s' not found", (int)MIN(name.n, (size_t)VOLUME_NAME_MAX), name.p);
+        call_fail(c, 400, "volume '%.*s' not found", STR_ARG_MAX(name, VOLUME_NAME_MAX));
         return false;
     }
     return true;

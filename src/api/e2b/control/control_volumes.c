@@ -17,7 +17,7 @@ static const struct volume *control_volumes_find(struct call *c)
     const struct volume *v = volume_find(call_core(c), c->actor.who.view, c->args[0]);
 
     if (!v)
-        call_fail(c, 404, "Volume \"%.*s\" not found", (int)MIN(c->args[0].n, (size_t)VOLUME_NAME_MAX), c->args[0].p);
+        call_fail(c, 404, "Volume \"%.*s\" not found", STR_ARG_MAX(c->args[0], VOLUME_NAME_MAX));
     return v;
 }
 

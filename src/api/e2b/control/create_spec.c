@@ -6,17 +6,9 @@
 
 #include <ctype.h>
 
-static bool create_spec_is_name(struct str s, const char *more)
+static bool create_spec_is_name(struct str s, const char *set)
 {
-    if (s.n == 0)
-        return false;
-    for (size_t i = 0; i < s.n; i++) {
-        char c = s.p[i];
-
-        if (!(c >= 'a' && c <= 'z') && !(c >= '0' && c <= '9') && (c == '\0' || !strchr(more, c)))
-            return false;
-    }
-    return true;
+    return s.n > 0 && str_is_of(s, set);
 }
 
 int template_ref_read(struct str given, struct arena *arena, struct str *ret_ref, struct err *err)
@@ -32,7 +24,7 @@ int template_ref_read(struct str given, struct arena *arena, struct str *ret_ref
     if (colon >= 0) {
         tag = str_sub(name, (size_t)colon + 1);
         name.n = (size_t)colon;
-        if (!create_spec_is_name(tag, "-_."))
+        if (!create_spec_is_name(tag, "a-z0-9_.-"))
             return err_set(err, ERR_INVALID_ARGUMENT, "Invalid template reference: invalid tag: %.*s", STR_ARG(tag));
         if (str_eq(tag, STR("default")))
             trimmed.n = name.n;
@@ -41,11 +33,11 @@ int template_ref_read(struct str given, struct arena *arena, struct str *ret_ref
     if (slash >= 0) {
         namespace = str_n(name.p, (size_t)slash);
         name = str_sub(name, (size_t)slash + 1);
-        if (!create_spec_is_name(namespace, "-_"))
+        if (!create_spec_is_name(namespace, "a-z0-9_-"))
             return err_set(err, ERR_INVALID_ARGUMENT, "Invalid template reference: invalid namespace: %.*s",
                            STR_ARG(namespace));
     }
-    if (!create_spec_is_name(name, "-_."))
+    if (!create_spec_is_name(name, "a-z0-9_.-"))
         return err_set(err, ERR_INVALID_ARGUMENT, "Invalid template reference: invalid template ID: %.*s",
                        STR_ARG(given));
     *ret_ref = str_n(lower, trimmed.n);
@@ -90,16 +82,14 @@ static int check_later(const json_t *body, struct err *err)
 static int read_mounts(const json_t *body, struct arena *arena, struct sandbox_spec *spec, struct err *err)
 {
     struct volume_mount *mounts;
-    json_t *list = NULL, *one;
-    size_t i;
+    json_t *list = NULL;
 
     if (json_get_array(body, "volumeMounts", &list, err) < 0)
         return -1;
     if (json_array_size(list) > VOLUME_MOUNTS_MAX)
         return err_set(err, ERR_INVALID_ARGUMENT, "a sandbox has at most %d volume mounts", VOLUME_MOUNTS_MAX);
     mounts = arena_alloc(arena, (json_array_size(list) + 1) * sizeof(*mounts));
-    json_array_foreach(list, i, one)
-    {
+    JSON_FOREACH_AT (i, one, list) {
         struct volume_mount *m = &mounts[i];
         char clean[PATH_TEXT_MAX];
 
@@ -113,11 +103,11 @@ static int read_mounts(const json_t *body, struct arena *arena, struct sandbox_s
         if (m->path.p[0] != '/' || path_clean(m->path, clean) < 0 || !str_eqc(m->path, clean) || m->path.n == 1)
             return err_set(err, ERR_INVALID_ARGUMENT,
                            "volume mount path '%.*s' must be absolute, and without '.', '..' and double slashes",
-                           (int)MIN(m->path.n, (size_t)128), m->path.p);
+                           STR_ARG_MAX(m->path, 128));
         for (size_t k = 0; k < i; k++)
             if (str_eq(mounts[k].path, m->path))
                 return err_set(err, ERR_INVALID_ARGUMENT, "volume mount path '%.*s' is there twice",
-                               (int)MIN(m->path.n, (size_t)128), m->path.p);
+                               STR_ARG_MAX(m->path, 128));
     }
     spec->mounts = mounts;
     spec->n_mounts = json_array_size(list);
@@ -170,11 +160,8 @@ static int check_misspelt(const json_t *body, struct err *err)
 {
     static const char *const words[] = {"network", "internet", "egress",   "ingress",       "allowout",
                                         "denyout", "outbound", "firewall", "publictraffic", "offline"};
-    const char *key;
-    json_t *value;
 
-    json_object_foreach((json_t *)body, key, value)
-    {
+    JSON_FOREACH_MEMBER (key, value, body) {
         char folded[64];
         size_t n = 0;
 

@@ -22,14 +22,9 @@ enum {
     MASK_MAX = 255,
 };
 
-static struct str network_body_text_of(const json_t *string)
-{
-    return str_n(json_string_value(string), json_string_length(string));
-}
-
 static int invalid(struct err *err, const char *what, struct str value)
 {
-    return err_set(err, ERR_INVALID_ARGUMENT, "%s: %.*s", what, (int)MIN(value.n, (size_t)128), value.p ? value.p : "");
+    return err_set(err, ERR_INVALID_ARGUMENT, "%s: %.*s", what, STR_ARG_MAX(value, 128));
 }
 
 /* ---- allowOut and denyOut ---- */
@@ -51,23 +46,21 @@ static void add_rule(json_t *rules, const char *verdict, struct str target)
 static int read_targets(const json_t *network, const char *member, const char *verdict, json_t *rules, json_t *fields,
                         bool *ret_names, bool *ret_all, struct err *err)
 {
-    json_t *list = NULL, *entry;
+    json_t *list = NULL;
     struct netcidr cidr;
-    size_t i;
     int r = json_get_array(network, member, &list, err);
 
     if (r <= 0 || json_array_size(list) == 0)
         return r;
-    json_array_foreach(list, i, entry)
-    {
-        struct str text = network_body_text_of(entry);
+    JSON_FOREACH (entry, list) {
+        struct str text = json_str(entry);
         bool is_net = json_is_string(entry) && netcidr_parse(text, &cidr);
 
         if (!is_net && json_is_string(entry) && network_body_is_name(text))
             *ret_names = true;
         else if (!is_net)
             return err_set(err, ERR_INVALID_ARGUMENT, "%s has something that is no address, network or domain: %.*s",
-                           member, (int)MIN(text.n, (size_t)128), text.p ? text.p : "");
+                           member, STR_ARG_MAX(text, 128));
         *ret_all |= str_eqc(text, ALL_TRAFFIC);
         add_rule(rules, verdict, text);
     }
@@ -102,15 +95,11 @@ static int convert_value(struct str value, struct buf *to, struct err *err)
 
 static int read_headers(const json_t *headers, json_t *injected, json_t *shown, struct err *err)
 {
-    const char *name;
-    json_t *value;
-
     if (json_object_size(headers) > RULE_HEADERS_MAX)
         return err_set(err, ERR_INVALID_ARGUMENT, "rules: more than %d headers for one host", RULE_HEADERS_MAX);
-    json_object_foreach((json_t *)headers, name, value)
-    {
+    JSON_FOREACH_MEMBER (name, value, headers) {
         AUTO_BUF struct buf converted = BUF_INIT(2 * RULE_VALUE_MAX + 1024);
-        struct str text = network_body_text_of(value);
+        struct str text = json_str(value);
         json_t *copy;
 
         if (strlen(name) > RULE_NAME_MAX)
@@ -157,18 +146,15 @@ static int read_host(const char *host, const json_t *list, json_t *inject, json_
 
 static int read_rules(const json_t *network, json_t *inject, json_t *fields, struct err *err)
 {
-    json_t *rules = NULL, *list, *shown = json_object();
-    const char *host;
+    json_t *rules = NULL, *shown = json_object();
     int r = json_get_object(network, "rules", &rules, err);
 
     if (r > 0 && json_object_size(rules) > RULE_HOSTS_MAX)
         r = err_set(err, ERR_INVALID_ARGUMENT, "rules: more than %d hosts", RULE_HOSTS_MAX);
     if (r > 0) {
-        json_object_foreach(rules, host, list)
-        {
+        JSON_FOREACH_MEMBER (host, list, rules)
             if (r > 0 && read_host(host, list, inject, shown, err) < 0)
                 r = -1;
-        }
     }
     if (json_object_size(shown))
         (void)json_object_set(fields, "rules", shown);
@@ -197,7 +183,7 @@ bool network_mask_host(const json_t *fields, uint16_t port, struct buf *to)
 
     if (!mask)
         return false;
-    mask_of(network_body_text_of(mask), port, to);
+    mask_of(json_str(mask), port, to);
     return buf_error(to) == 0;
 }
 
@@ -277,16 +263,12 @@ static int check_members(const json_t *network, bool is_update, struct err *err)
                                           "rules",           "egressProxy",
                                           "httpsPorts",      "allowPublicTraffic",
                                           "maskRequestHost", "allow_internet_access"};
-    const char *key;
-    json_t *value;
 
     if (json_only(network, members, ARRAY_SIZE(members) - (is_update ? 0 : 1), err) < 0)
         return err_prefix(err, "network");
-    json_object_foreach((json_t *)network, key, value)
-    {
+    JSON_FOREACH_MEMBER (key, value, network)
         if (json_is_null(value) && strcmp(key, "egressProxy") != 0 && strcmp(key, "egress_proxy") != 0)
             return err_set(err, ERR_INVALID_ARGUMENT, "network: \"%.64s\" can't be null: leave it out", key);
-    }
     return 0;
 }
 

@@ -3,9 +3,8 @@
 #pragma once
 
 #include "base/buf.h"
+#include "base/json.h"
 #include "sandbox/sandbox.h"
-
-#include <jansson.h>
 
 /* RFC 3339 in quotes; 0 ("never") is the last second of the year 9999, because clients insist on a time. */
 void sandbox_json_time(struct buf *b, usec_t real);

@@ -11,7 +11,7 @@
 #include "api/e2b/envd/download_head.h"
 #include "api/e2b/envd/envd.h"
 #include "api/e2b/envd/files_call.h"
-#include "api/e2b/envd/range.h"
+#include "api/kit/range.h"
 #include "base/id.h"
 #include "http/gzip.h"
 

@@ -242,8 +242,7 @@ static const struct call_body_ops body_callbacks = {envd_upload_on_data, on_body
 
 static bool is_type(struct str content_type, struct str wanted)
 {
-    ssize_t end = str_find_char(content_type, ';');
-    struct str type = str_trim(end < 0 ? content_type : str_n(content_type.p, (size_t)end));
+    struct str type = str_trim(str_before(content_type, ';'));
 
     return type.n >= wanted.n && str_eq_nocase(str_n(type.p, wanted.n), wanted);
 }

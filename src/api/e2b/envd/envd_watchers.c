@@ -103,10 +103,9 @@ static void creator_gone(struct call *c)
 
 static bool has_room(struct call *c)
 {
-    size_t it = 0, of_sandbox = 0;
-    const struct watcher *w;
+    size_t of_sandbox = 0;
 
-    while ((w = map_next(&e2b_of(c)->watchers, &it)))
+    MAP_FOREACH (const struct watcher, w, &e2b_of(c)->watchers)
         of_sandbox += w->sandbox == c->sandbox;
     return map_count(&e2b_of(c)->watchers) < WATCHERS_MAX && of_sandbox < WATCHERS_OF_SANDBOX_MAX;
 }

@@ -12,7 +12,7 @@ static int get_u32(const json_t *object, const char *name, uint32_t *ret_value, 
     int r;
 
     if (json_is_string(value)) {
-        if (str_to_u64(str_n(json_string_value(value), json_string_length(value)), &parsed) < 0 || parsed > UINT32_MAX)
+        if (str_to_u64(json_str(value), &parsed) < 0 || parsed > UINT32_MAX)
             return err_set(err, ERR_INVALID_ARGUMENT, "field \"%s\" must be an unsigned 32-bit integer", name);
         *ret_value = (uint32_t)parsed;
         return 1;

@@ -143,7 +143,7 @@ static const struct template_build *find_build(struct call *c, int missing)
         build = same ? template_build_find(templates_of(c), c->actor.who.view, c->args[1]) : NULL;
     }
     if (!build)
-        call_fail(c, missing, "Build '%.*s' not found", (int)MIN(c->args[1].n, (size_t)64), c->args[1].p);
+        call_fail(c, missing, "Build '%.*s' not found", STR_ARG_MAX(c->args[1], 64));
     return build;
 }
 

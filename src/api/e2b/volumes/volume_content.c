@@ -23,7 +23,7 @@ int volume_content_status_of(const struct call *c, struct err *err)
     const struct content *k = c->state;
 
     if (k && err->code == ERR_NOT_FOUND)
-        (void)err_set(err, ERR_NOT_FOUND, "path '%.*s' not found", (int)MIN(k->path.n, (size_t)200), k->path.p);
+        (void)err_set(err, ERR_NOT_FOUND, "path '%.*s' not found", STR_ARG_MAX(k->path, 200));
     return err->code == ERR_FAILED_PRECONDITION || err->code == ERR_ALREADY_EXISTS ? 409 : connect_status(err->code);
 }
 

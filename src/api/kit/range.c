@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "api/e2b/envd/range.h"
+#include "api/kit/range.h"
 
-/* 1, 0 when it lies behind the end, -1 when it is malformed. */
-static int range_one(struct str spec, uint64_t size, struct range *ret_range)
+int range_one(struct str spec, uint64_t size, struct range *ret_range)
 {
-    ssize_t dash = str_find_char(spec, '-');
-    struct str first, last;
+    struct str first, last = spec;
     uint64_t from, to = size - 1;
 
-    if (dash < 0)
+    if (!str_split(&last, '-', &first) || !last.p)
         return -1;
-    first = str_trim(str_n(spec.p, (size_t)dash));
-    last = str_trim(str_sub(spec, (size_t)dash + 1));
+    first = str_trim(first);
+    last = str_trim(last);
     if (first.n == 0) {
         uint64_t n;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "api/e2b/envd/range.h"
+#include "api/kit/range.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -8,7 +8,8 @@
 struct service;
 
 struct template_build_options {
-    const char *file;    /* NULL: Dockerfile in the context, if nothing else says what to begin with */
+    const char *
+        file; /* NULL: Dockerfile in the context; if something else says what to begin with, only one in a context that was named */
     const char *context; /* directory */
     const char *name;    /* NULL: the directory's */
     const char *from_image, *from_template, *from_oci;
@@ -19,7 +20,7 @@ struct template_build_options {
     uint64_t cpu_milli, memory_bytes;
     const char *registry_user; /* its password comes on stdin; NULL: none */
     const char *docker_config; /* "": the one that Docker uses; NULL: not asked for */
-    bool registry_password_stdin;
+    bool names_context, registry_password_stdin;
     const char *tier; /* NULL: the service's */
     bool no_cache, no_memory, quiet;
 };

@@ -2,6 +2,7 @@
 #include "cli/events.h"
 #include "base/mem.h"
 #include "cli/exec/terminal.h"
+#include "cli/print.h"
 #include "cli/service.h"
 
 #include <stdio.h>
@@ -84,11 +85,20 @@ int events_take(struct context *ctx, struct service *s, const struct events_want
     return r < 0 ? context_fail(ctx, STATUS_FAILED) : STATUS_OK;
 }
 
+/* As the service wrote it, but on a terminal. */
+static void events_json(const json_t *event, struct str line)
+{
+    if (isatty(STDOUT_FILENO) == 1)
+        print_json(event);
+    else
+        (void)printf("%.*s\n", STR_ARG(line));
+}
+
 static int events_print_one(struct context *ctx, const json_t *event, struct str line, void *arg)
 {
     const bool *follows = arg;
     if (ctx->json)
-        (void)printf("%.*s\n", STR_ARG(line));
+        events_json(event, line);
     else
         events_line(event, isatty(STDOUT_FILENO) == 1);
     return !*follows || fflush(stdout) == 0;
@@ -109,7 +119,7 @@ static int print_all(struct context *ctx, struct service *s, const struct events
         AUTO_JSON json_t *event = object;
         const char *kind = service_text(event, "kind");
         if (ctx->json && str_starts(str_of(kind), str_of(what->json_kinds)))
-            (void)printf("%.*s\n", STR_ARG(line));
+            events_json(event, line);
         else if (!ctx->json)
             what->print(event, is_tty);
         if (follows && fflush(stdout) < 0)

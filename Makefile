@@ -58,10 +58,9 @@ test-vm: ## what a kernel makes a difference to, on Debian's and control groups 
 	@tools/install-deps build run test vm
 	@tools/test-vm $(if $(SUITE),--suite $(SUITE)) $(if $(KERNEL),--kernel $(KERNEL))
 
-test-tiers: ## the suites with all sandboxes in another tier (TIERS="gvisor microvm"; E2B=DIR: E2B's own suites of that checkout, too): hours
+test-tiers: ## suites with all sandboxes in another tier, 30 minutes of each (TIERS="gvisor microvm"; MINUTES=N; E2B=DIR: E2B's own suites of that checkout, too)
 	@tools/install-deps build run test vm
-	@tools/compile faults
-	@tools/test-tiers $(TIERS)
+	@tools/test-tiers $(if $(MINUTES),--minutes $(MINUTES)) $(TIERS)
 
 unit: ## only the unit tests (ONLY=folder for one folder)
 	@tools/install-deps build test

@@ -7,7 +7,9 @@ import os
 import re
 import time
 
-from rig import Missing, run
+from pathlib import Path
+
+from rig import MIB, Missing, children, cpu_seconds, pss, run
 
 HOLDER = "import os, time\ndata = bytearray(os.urandom(1 << 20) * 200)\nopen('/tmp/up', 'w').write('x')\ntime.sleep(1e9)\n"
 
@@ -25,6 +27,12 @@ def ask(bench, method, path, body=None):
     return json.loads(text) if text else None, took
 
 
+def timed(work):
+    begin = time.monotonic()
+    work()
+    return (time.monotonic() - begin) * 1000
+
+
 def gvisor(bench):
     """snapshot, create, forks and a pause to disk of a gvisor sandbox with its memory; beside a start from its files."""
     saved_in("gvisor", bench, {}, 220, 2500)
@@ -36,7 +44,53 @@ def microvm(bench):
     spoke = next((re.search(r"spoke after (\d+) ms", p["detail"]) for p in probes if "microvm" in p["name"] and "spoke" in p["detail"]), None)
     if spoke:
         bench.report.value("microvm", "plain QEMU, until its kernel speaks", "ms", int(spoke[1]))
-    saved_in("microvm", bench, {"memory_bytes": 512 << 20}, 150, 400)
+    holder = saved_in("microvm", bench, {"memory_bytes": 512 << 20}, 150, 400)
+    alive(bench, holder, 10 if bench.quick else 50)
+
+
+def monitors(bench):
+    """Of machines: not those that wait for memory, in openat()."""
+    found = {child for body in children(bench.service.pid) for child, name in children(body).items() if name.startswith("qemu")}
+    return {pid for pid in found if not Path(f"/proc/{pid}/syscall").read_text().startswith("257 ")}
+
+
+def own_memory(pid):
+    """(all that is this process's alone, what of it is the machine's memory: the largest private mapping of a file), in MiB"""
+    of_all, places, inode = 0, {}, None
+    for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
+        head = re.match(r"[0-9a-f]+-[0-9a-f]+ (\S+) \S+ \S+ (\d+)", line)
+        if head:
+            inode = head[2] if head[1] == "rw-p" and head[2] != "0" else None
+        name, size = line.split()[:2]
+        if name == "Size:" and inode:
+            places.setdefault(inode, [0, 0])[0] += int(size)
+        if name in ("Private_Clean:", "Private_Dirty:"):
+            of_all += int(size)
+        if name == "Private_Dirty:" and inode:
+            places[inode][1] += int(size)
+    return of_all / 1024, max(places.values())[1] / 1024
+
+
+def alive(bench, holder, count):
+    """Clones of one machine that live at the same time: each has answered, and still does."""
+    report, before, names = bench.report, monitors(bench), []
+    begin = time.monotonic()
+    forks = ask(bench, "POST", f"sandboxes/{holder}/fork", {"memory": True, "count": count})[0]["forks"]
+    ids = [f["sandbox"]["id"] for f in forks if "sandbox" in f]
+    bench.ids += ids
+    made = time.monotonic() - begin
+    for _ in range(2):
+        names.append({run([bench.service.build / "cove", "exec", one, "--", "hostname"], timeout=300, env=bench.service.env) for one in ids})
+        names[-1].add(len(ids))
+    answered, clones = time.monotonic() - begin, monitors(bench) - before
+    own = [own_memory(pid) for pid in clones]
+    assert names[0] == names[1] and len(names[0]) == count + 1 == len(own) + 1, (count, len(names[0]) - 1, len(own))
+    report.value("microvm", f"{count} clones of one machine, all live: until all are made", "s", made)
+    report.value("microvm", "until each has answered twice, one after the other", "s", answered)
+    report.value("microvm", "memory that is one's alone, but for the pages that its machine wrote", "MiB", sum(all_ - guest for all_, guest in own) / count, budget=18)
+    report.value("microvm", "the pages that its machine wrote", "MiB", sum(guest for _, guest in own) / count)
+    report.value("microvm", "proportional set size of one, with what all share", "MiB", sum(map(pss, clones)) / count / MIB)
+    report.value("microvm", "processor time of one's monitor until then", "s", sum(map(cpu_seconds, clones)) / count)
 
 
 def saved_in(tier, bench, spec, one_ms, twenty_ms):
@@ -62,9 +116,20 @@ def saved_in(tier, bench, spec, one_ms, twenty_ms):
     report.samples(tier, "snapshot with memory of a Python with 200 MB", "ms", saved)
     report.samples(tier, "create from it: that Python goes on", "ms", restored, budget=one_ms)
     report.samples(tier, "create from its files, and start such a Python", "ms", cold)
-    forks, took = ask(bench, "POST", f"sandboxes/{holder}/fork", {"memory": True, "count": 20})
-    made = [f["sandbox"]["id"] for f in forks["forks"] if "sandbox" in f]
-    bench.ids += made
-    report.value(tier, f"fork with memory, 20 at once ({len(made)} made)", "ms", took, budget=twenty_ms)
+    for text in ("the first one", "once one waits") if tier == "microvm" else ("one",):
+        forks, took = ask(bench, "POST", f"sandboxes/{holder}/fork", {"memory": True})
+        one = forks["forks"][0]["sandbox"]["id"]
+        report.value(tier, f"fork with memory, {text}", "ms", took)
+        report.value(tier, "its first command", "ms", timed(lambda: inside(one, "true")))
+        ask(bench, "DELETE", f"sandboxes/{one}")
+        time.sleep(3)
+    for text in ("", ", again: some wait") if tier == "microvm" else ("",):
+        forks, took = ask(bench, "POST", f"sandboxes/{holder}/fork", {"memory": True, "count": 20})
+        made = [f["sandbox"]["id"] for f in forks["forks"] if "sandbox" in f]
+        report.value(tier, f"fork with memory, 20 at once ({len(made)} made){text}", "ms", took, budget=twenty_ms)
+        for one in made:
+            ask(bench, "DELETE", f"sandboxes/{one}")
+        time.sleep(10)
     report.value(tier, "pause to disk", "ms", ask(bench, "POST", f"sandboxes/{holder}/pause", {"to": "disk"})[1])
     report.value(tier, "resume from there", "ms", ask(bench, "POST", f"sandboxes/{holder}/resume")[1])
+    return holder

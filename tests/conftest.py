@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""For all folders: --shard=I/N runs one of N parts of what was collected, in one piece, so that parts seldom share a fixture. In another tier some tests are skipped (tiers.py)."""
+"""For all folders: --shard=I/N runs one of N parts of what was collected, in one piece, so that parts seldom share a fixture. In another tier some tests are skipped (tiers.py), and from a time on all."""
 
+import os
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -23,3 +25,10 @@ def pytest_collection_modifyitems(config, items):
         why = tiers.reason(item.nodeid)
         if why:
             item.add_marker(pytest.mark.skip(reason=why))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    del item
+    if time.time() > float(os.environ.get("COVE_TEST_UNTIL", "inf")):
+        pytest.skip(tiers.LATE)

@@ -21,6 +21,7 @@ GVISOR = {
     "nothing can be mounted into a running sentry": r"network/(?:agents|aider)_test|system/volume_test",
 }
 DIFFERENCES = {"gvisor": GVISOR}
+LATE = "out of time (COVE_TEST_UNTIL)"
 
 
 def skipped(tier, nodeid):

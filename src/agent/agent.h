@@ -56,6 +56,7 @@ struct agent {
     struct rlimit nofile; /* what children get; the agent raises its own to the hard limit */
     bool is_confined;     /* its root is a directory with nothing that may be executed (WIRE_CONFINE) */
     bool is_guest;        /* PID 1 of a virtual machine (agent/guest.h) */
+    bool is_restored;     /* told so, and not yet that a session begins */
     bool zombies;         /* there may be more children to reap */
     bool control_is_session, control_lost;
 };

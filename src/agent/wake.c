@@ -135,7 +135,9 @@ bool wake_told(struct agent *a, struct str payload)
     if (w.what == WIRE_WAKE_SETTLE) {
         wake_settle();
     } else {
-        wake_begin(a, &w);
+        if (!a->is_restored) /* else that has been done by what was told before */
+            wake_begin(a, &w);
+        a->is_restored = a->is_guest && w.what == WIRE_WAKE_RESTORED;
         if (w.what == WIRE_WAKE_RESTORED) {
             wake_write(&w);
             wake_signal();

@@ -20,6 +20,7 @@
 enum { TICKETS_MAX = 4096, TICKET_S = 3600, FRESH_MS = 100, COMPARE = 16 * 1024 };
 enum { RUNNING_MAX = 64, BY_LINK_MAX = 48 }; /* the rest is for the key */
 enum { LINK_FREE_S = 30, LINK_RATE = 1024 };
+enum { UPLOAD_OF_TENANT = 'T' }; /* no hash has it */
 
 struct ticket {
     struct list node; /* oldest first */
@@ -113,6 +114,13 @@ static void sort(struct uploads *u)
     }
 }
 
+/* A hash of the default tenant's, or what upload_name() makes of another's. */
+static bool uploads_is_name(const char *name)
+{
+    return build_is_hash(str_of(name)) || (name[0] == UPLOAD_OF_TENANT && strlen(name) == UPLOAD_HASH_LEN &&
+                                           strspn(name + 1, "0123456789abcdef") == UPLOAD_HASH_LEN - 1);
+}
+
 /* What an earlier worker left: whole ones are known from here on, half ones go. */
 static int uploads_read_all(struct uploads *u, struct err *err)
 {
@@ -125,7 +133,7 @@ static int uploads_read_all(struct uploads *u, struct err *err)
         struct stat st;
         if (e->d_name[0] == '.')
             continue;
-        if (!build_is_hash(str_of(e->d_name)))
+        if (!uploads_is_name(e->d_name))
             (void)unlinkat(u->dirfd, e->d_name, 0);
         else if (fstatat(u->dirfd, e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode))
             (void)uploads_add(u, e->d_name,
@@ -273,8 +281,10 @@ void upload_name(uint64_t tenant, const char *hash, char ret_name[static UPLOAD_
 {
     AUTO_FREE char *number = mem_printf("tenant %llu", (unsigned long long)tenant);
     (void)snprintf(ret_name, UPLOAD_HASH_LEN + 1, "%s", tenant ? "" : hash);
-    if (tenant)
-        build_key_add(ret_name, (struct str[]){str_of(number), str_of(hash)}, 2);
+    if (!tenant)
+        return;
+    build_key_add(ret_name, (struct str[]){str_of(number), str_of(hash)}, 2);
+    ret_name[0] = UPLOAD_OF_TENANT; /* or the default tenant's clients could name it: their hashes are names */
 }
 
 int uploads_open(struct uploads *u, const char *hash, int *ret_fd, uint64_t *ret_size, struct err *err)
@@ -296,7 +306,7 @@ bool uploads_has(struct uploads *u, const char *hash)
     AUTO_CLOSE int fd = -1;
     uint64_t size;
     struct err ignored;
-    assert(build_is_hash(str_of(hash)));
+    assert(uploads_is_name(hash));
     return uploads_open(u, hash, &fd, &size, &ignored) == 0;
 }
 

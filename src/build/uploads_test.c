@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/fd.h"
 #include "base/mem.h"
+#include "build/spec.h"
 #include "build/uploads.h"
 #include "store/test_dir.h"
 
@@ -318,11 +319,39 @@ static int teardown(void **state)
     return rmdir(uploads) < 0 && errno != ENOENT ? -1 : test_dir_teardown(state);
 }
 
+/* What a tenant's file is called can be named by nobody else: not as a hash, and not by another tenant. */
+static void a_tenants_file_is_its_own(void **state)
+{
+    const struct test_dir *dir = *state;
+    char none[UPLOAD_HASH_LEN + 1], one[UPLOAD_HASH_LEN + 1], two[UPLOAD_HASH_LEN + 1];
+    struct uploads *u;
+    struct upload *up;
+    struct err err;
+    upload_name(0, HASH, none);
+    upload_name(1, HASH, one);
+    upload_name(2, HASH, two);
+    assert_string_equal(none, HASH);
+    assert_string_not_equal(one, two);
+    assert_false(build_is_hash(str_of(one)));
+    assert_int_equal(strlen(one), UPLOAD_HASH_LEN);
+    assert_int_equal(uploads_new(dir->path, UPLOADS_RESERVE_NONE, &u, &err), 0);
+    assert_int_equal(upload_begin(u, one, -1, &up, &err), 0);
+    assert_int_equal(upload_write(up, STR("x"), &err), 0);
+    assert_int_equal(upload_end(up, &err), 0);
+    uploads_free(u);
+    assert_int_equal(uploads_new(dir->path, UPLOADS_RESERVE_NONE, &u, &err), 0); /* it outlives a worker */
+    assert_true(uploads_has(u, one) && !uploads_has(u, two) && !uploads_has(u, none));
+    uploads_free(u);
+    AUTO_FREE char *path = mem_printf("%s/uploads/%s", dir->path, one);
+    assert_int_equal(unlink(path), 0);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, test_dir_setup, teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {TEST(files_come_and_stay),
+                                       TEST(a_tenants_file_is_its_own),
                                        TEST(links),
                                        TEST(a_link_is_good_for_one_upload),
                                        TEST(by_key_the_first_content_stays),

@@ -66,7 +66,7 @@ static void again_differs(struct again *a, const json_t *event, const char *why)
 
 /* ---- the record ---- */
 
-/* All events of a sandbox since it was handed over. */
+/* All events of a sandbox since it was handed over, and the policy that it was made with. */
 static int again_read(struct again *a, const char *id, json_t *into, json_t **ret_create)
 {
     AUTO_FREE char *target = service_target(id, "/events?from=1");
@@ -81,7 +81,7 @@ static int again_read(struct again *a, const char *id, json_t *into, json_t **re
         const char *kind = service_text(event, "kind");
         if (ret_create && !*ret_create && strcmp(kind, "sandbox.create") == 0)
             *ret_create = json_incref(event);
-        if (is_started)
+        if (is_started || strcmp(kind, "net.policy") == 0)
             (void)json_array_append(into, event);
         is_started |= strcmp(kind, "sandbox.started") == 0;
     }
@@ -133,9 +133,9 @@ static int again_make(struct again *a)
     } else if (json_object_get(data, "fork_of")) {
         return err_set(&a->ctx->err, ERR_FAILED_PRECONDITION, "it is a fork, and has no checkpoint of its beginning");
     } else {
-        body = json_pack("{s:s, s:I, s:I, s:b}", "template", service_text(data, "template"), "memory_bytes",
+        body = json_pack("{s:s, s:I, s:I, s:b, s:O*}", "template", service_text(data, "template"), "memory_bytes",
                          again_number(data, "memory_bytes"), "cpu_milli", again_number(data, "cpu_milli"), "internet",
-                         json_is_true(json_object_get(data, "allow_internet")));
+                         json_is_true(json_object_get(data, "allow_internet")), "tier", json_object_get(data, "tier"));
         JSON_FOREACH (event, a->events) {
             if (strcmp(service_text(event, "kind"), "net.policy") == 0) /* of which the record has not all */
                 (void)json_object_set_new(body, "internet", json_false());

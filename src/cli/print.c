@@ -10,7 +10,8 @@ enum { PIECE = 64 * 1024, CHARACTER_MAX = 4 };
 
 void print_json(const json_t *json)
 {
-    if (!json || json_dumpf(json, stdout, JSON_COMPACT | JSON_ENCODE_ANY) < 0)
+    const size_t ascii = isatty(STDOUT_FILENO) == 1 ? JSON_ENSURE_ASCII : 0;
+    if (!json || json_dumpf(json, stdout, JSON_COMPACT | JSON_ENCODE_ANY | ascii) < 0)
         (void)fputs("null", stdout);
     (void)fputc('\n', stdout);
 }

@@ -7,7 +7,8 @@
 
 #include <stdio.h>
 
-void print_json(const json_t *json); /* on one line, as everything that --json writes */
+/* On one line, as everything that --json writes; on a terminal in ASCII. */
+void print_json(const json_t *json);
 
 /* A JSON string of any length, in pieces: escaped, it may be six times as long. Bytes that are not UTF-8 become U+FFFD. */
 void print_json_string(FILE *out, struct str text);

@@ -301,7 +301,7 @@ static bool command_fits(const struct rules_rule *r, struct rules_action *a, con
 
 static json_t *action_json(struct rules_action *a)
 {
-    if (!a->json && !(a->json = json_loadb(a->data.p, a->data.n, 0, NULL)))
+    if (!a->json && !(a->json = json_loadb(a->data.p, a->data.n, JSON_ALLOW_NUL, NULL)))
         a->json = json_object();
     return a->json;
 }
@@ -388,10 +388,22 @@ static bool rules_fits_command(const struct rules_rule *r, struct rules_action *
     return false;
 }
 
+/* It had no room for all of it, as of text that grows when it is escaped: the rest may be what a rule is about. */
+static bool action_is_cut(struct rules_action *a)
+{
+    static const char *const marks[] = {"truncated", "path_bytes", "destination_bytes"};
+    for (size_t i = 0; i < ARRAY_SIZE(marks); i++)
+        if (json_object_get(action_json(a), marks[i]))
+            return true;
+    return false;
+}
+
 static bool rules_fits_other(const struct rules_rule *r, struct rules_action *a)
 {
     bool is_write = a->kind == EVENT_FILE_WRITE || a->kind == EVENT_FILE_MKDIR || a->kind == EVENT_FILE_MOVE ||
                     a->kind == EVENT_FILE_REMOVE || a->kind == EVENT_FILE_UNPACK;
+    if ((r->path.n || r->host.n) && !(r->writes && !is_write) && action_is_cut(a))
+        return r->verdict != GUARD_ALLOW || r->risk > RISK_LOW; /* for one that restricts */
     if (r->path.n && ((r->writes && !is_write) ||
                       (!rules_path(r, a, action_text(a, "path")) && !rules_path(r, a, action_text(a, "destination")))))
         return false;

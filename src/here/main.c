@@ -139,13 +139,19 @@ static int here_settings(struct here *h)
     AUTO_FREE char *standard = mem_printf("%s/.srt-settings.json", h->home);
     AUTO_BUF struct buf text = BUF_INIT(SETTINGS_MAX);
     const char *path = h->settings_path ? h->settings_path : standard;
+    struct stat st;
     int r = fd_read_file(AT_FDCWD, path, &text);
-    if (r == -ENOENT && !h->settings_path)
-        return settings_parse(NULL, 0, &h->settings, &h->err);
-    if (r < 0)
+    const bool is_absent = (r == -ENOENT || r == -EISDIR) && !h->settings_path; /* a directory: what a box puts down */
+    if (r < 0 && !is_absent)
         return err_errno(&h->err, r, "settings %s", path);
-    r = settings_parse(buf_len(&text) ? buf_data(&text) : "", buf_len(&text), &h->settings, &h->err);
-    return r < 0 ? err_prefix(&h->err, "settings %s", path) : 0;
+    r = settings_parse(is_absent ? NULL : buf_len(&text) ? buf_data(&text) : "", buf_len(&text), &h->settings, &h->err);
+    if (r < 0)
+        return err_prefix(&h->err, "settings %s", path);
+    /* What a command could write there would hold for the next one. */
+    settings_list_add(&h->settings->deny_write, standard);
+    if (h->settings_path && stat(path, &st) == 0 && S_ISREG(st.st_mode))
+        settings_list_add(&h->settings->deny_write, path);
+    return 0;
 }
 
 static int here_surroundings(struct here *h)

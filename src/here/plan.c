@@ -125,12 +125,12 @@ static int plan_walk(struct plan_maker *m, const char *directory, const char *pa
     while (r == 0 && (e = readdir(d))) {
         if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
             continue;
-        AUTO_FREE char *path = mem_printf("%s/%s", directory[1] ? directory : "", e->d_name);
+        AUTO_FREE char *path = mem_printf("%s/%s", directory[1] ? directory : "", e->d_name), *real = NULL;
         struct stat st;
         if (++m->seen > SCAN_MAX)
             r = plan_too_much(m, pattern);
-        else if (fnmatch(pattern, path, 0) == 0)
-            plan_add(m->p, path, PLAN_MASK, NULL);
+        else if (fnmatch(pattern, path, 0) == 0 && (real = plan_resolve(path, m->cwd, m->home)))
+            plan_add(m->p, real, PLAN_MASK, NULL);
         else if (lstat(path, &st) == 0 && S_ISDIR(st.st_mode))
             r = plan_walk(m, path, pattern);
     }
@@ -155,14 +155,31 @@ static int plan_expand_deep(struct plan_maker *m, const char *pattern)
     return plan_walk(m, base, wide);
 }
 
+/* Where a pattern looks: what is before its first star. */
+static char *plan_begin(const struct plan_maker *m, const char *path)
+{
+    AUTO_FREE char *begin = mem_strndup(path, strcspn(path, "*?["));
+    *(strrchr(begin, '/') + 1) = '\0';
+    return plan_resolve(begin, m->cwd, m->home);
+}
+
+/*
+ * What is in the working directory, or found by a pattern, may be a link of a stranger's: with write permission, or
+ * with permission to read what is denied, it leads nowhere else.
+ */
 static int plan_expand(struct plan_maker *m, const char *text, enum plan_kind kind)
 {
     AUTO_FREE char *path = plan_absolute(text, m->cwd, m->home);
+    const bool gives = kind == PLAN_WRITE || kind == PLAN_READ;
     glob_t found;
     if (!path)
         return err_set(m->err, ERR_INVALID_ARGUMENT, "filesystem: \"%.80s\" is no path", text);
     if (!strpbrk(path, "*?[")) {
         AUTO_FREE char *real = plan_resolve(text, m->cwd, m->home);
+        if (real && gives && plan_is_below(path, m->cwd) && !plan_is_below(real, m->cwd))
+            return err_set(m->err, ERR_PERMISSION_DENIED,
+                           "filesystem: \"%.80s\" leads out of the working directory, to %.100s: name that", text,
+                           real);
         if (real)
             plan_add(m->p, real, kind, NULL);
         return 0;
@@ -171,11 +188,12 @@ static int plan_expand(struct plan_maker *m, const char *text, enum plan_kind ki
         return kind == PLAN_MASK
                    ? plan_expand_deep(m, path)
                    : err_set(m->err, ERR_INVALID_ARGUMENT, "filesystem: \"%.80s\": ** is for denyRead alone", text);
-    if (glob(path, GLOB_PERIOD, NULL, &found) == 0) {
+    AUTO_FREE char *begin = plan_begin(m, path);
+    if (begin && glob(path, GLOB_PERIOD, NULL, &found) == 0) {
         for (size_t i = 0; i < found.gl_pathc; i++) {
             AUTO_FREE char *real = plan_resolve(found.gl_pathv[i], m->cwd, m->home);
             const char *last = strrchr(found.gl_pathv[i], '/');
-            if (real && strcmp(last, "/.") != 0 && strcmp(last, "/..") != 0)
+            if (real && strcmp(last, "/.") != 0 && strcmp(last, "/..") != 0 && (!gives || plan_is_below(real, begin)))
                 plan_add(m->p, real, kind, NULL);
         }
         globfree(&found);
@@ -310,8 +328,10 @@ static int plan_lists(struct plan_maker *m)
         if (plan_expand(m, s->allow_write.items[i], PLAN_WRITE) < 0)
             return -1;
     for (size_t i = 0; i < ARRAY_SIZE(always); i++) {
-        AUTO_FREE char *real = plan_resolve(always[i], m->cwd, m->home);
-        if (real && stat(real, &st) == 0 && st.st_uid == getuid())
+        AUTO_FREE char *path = plan_absolute(always[i], m->cwd, m->home),
+                       *real = plan_resolve(always[i], m->cwd, m->home);
+        /* Everybody can make a link in /tmp. */
+        if (path && real && lstat(path, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == getuid())
             plan_add(m->p, real, PLAN_WRITE, NULL);
     }
     for (size_t i = 0; i < s->deny_read.n; i++)

@@ -75,9 +75,8 @@ static int settings_take_list(struct settings_reader *r, const char *key, const 
 {
     if (settings_check_strings(r, key, array) < 0)
         return -1;
-    ret->items = mem_array(json_array_size(array) + 1, sizeof(*ret->items));
     JSON_FOREACH (one, array)
-        ret->items[ret->n++] = mem_strdup(json_string_value(one));
+        settings_list_add(ret, json_string_value(one));
     return 0;
 }
 
@@ -446,6 +445,12 @@ int settings_parse(const char *text, size_t n, struct settings **ret_settings, s
     }
     *ret_settings = TAKE_PTR(s);
     return 0;
+}
+
+void settings_list_add(struct settings_list *list, const char *item)
+{
+    list->items = mem_realloc(list->items, (list->n + 1) * sizeof(*list->items));
+    list->items[list->n++] = mem_strdup(item);
 }
 
 static void settings_list_free(struct settings_list *list)

@@ -35,5 +35,6 @@ struct settings {
 
 /* Messages begin with the key: "network.mitmProxy: ...". text NULL: what holds without a file. */
 int settings_parse(const char *text, size_t n, struct settings **ret_settings, struct err *err) WARN_UNUSED;
+void settings_list_add(struct settings_list *list, const char *item);
 void settings_free(struct settings *s);
 DEFINE_AUTO(struct settings *, settings_free)

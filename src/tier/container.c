@@ -167,6 +167,8 @@ int container_dress_root(const struct tier_host *host, struct box *box, const st
     /* The disk's limit comes behind the mount: overlayfs, which has a directory to make, would be read-only above files that are at it already. */
     if (root_mount(host, box, how, &root, err) < 0 || group_limit_disk(host, box, how->disk_bytes, err) < 0)
         return -1;
+    if (how->is_ahead && how->memory_fd >= 0)
+        message[0] = TIER_AHEAD;
     memcpy(message + 1, box->name, TIER_NAME_MAX);
     const int fds[] = {root, how->memory_fd};
     int r = fd_send(box->sock, message, sizeof(message), fds, how->memory_fd < 0 ? 1 : 2);

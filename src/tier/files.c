@@ -76,6 +76,15 @@ uint64_t files_layer_bytes(const struct tier_host *host, const char *layer)
     return pool_layer_bytes(host->pool, layer);
 }
 
+int files_layer_below(const struct tier_host *host, const char *layer, char ret_below[static FILES_LAYER_MAX])
+{
+    struct pool_chain chain;
+    int r = pool_chain_read(host->pool, layer, &chain);
+    if (r == 0 && chain.n > 1)
+        (void)snprintf(ret_below, FILES_LAYER_MAX, "%s", chain.names[1]);
+    return r == 0 && chain.n < 2 ? -ENOENT : r;
+}
+
 int files_layer_drop(const struct tier_host *host, const char *layer)
 {
     char image[FILES_IMAGE_TEXT], boots[FILES_IMAGE_TEXT], trash[FILES_IMAGE_TEXT], token[13];

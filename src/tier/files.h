@@ -43,6 +43,8 @@ int files_snapshot_kept(const struct tier_host *host, const char *sandbox, const
 bool files_changed(const struct tier_host *host, const char *box, const char *layer); /* since that was made of it */
 bool files_layer_exists(const struct tier_host *host, const char *layer);
 uint64_t files_layer_bytes(const struct tier_host *host, const char *layer); /* 0: not known */
+int files_layer_below(const struct tier_host *host, const char *layer,
+                      char ret_below[static FILES_LAYER_MAX]) WARN_UNUSED; /* the one directly below it; -ENOENT */
 int files_layer_drop(const struct tier_host *host, const char *layer) WARN_UNUSED;
 void files_forget(const struct tier_host *host, const char *name); /* what a job that died left half-made */
 

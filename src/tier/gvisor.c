@@ -180,6 +180,7 @@ const struct tier tier_gvisor = {
     .name = "gvisor",
     .summary = "a kernel of its own in user space serves its system calls (runsc)",
     .ready = 2,
+    .halts = true,
     .network = NETNS_GATE,
     .probe = gvisor_probe,
     .blank = gvisor_blank,

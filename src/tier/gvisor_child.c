@@ -26,6 +26,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum {
@@ -142,6 +143,46 @@ static void gvisor_build(int root)
     gvisor_must(mount_pivot(fd), "enter it");
 }
 
+/*
+ * --platform=ptrace: systrap's programs crash (SIGSEGV) when their control group was frozen and thawed a few times.
+ * --allow-suid: sudo. --overlay2=none: what is written goes to the sandbox's own files, which a snapshot clones.
+ */
+NORETURN static void gvisor_execute(const char *network, const char *const *what, const char *name, int memory_fd)
+{
+    static const char *const fixed[] = {
+        "runsc", "--root=/state", "--platform=ptrace", "--ignore-cgroups", "--overlay2=none", "--allow-suid", NULL};
+    const char *argv[16] = {NULL};
+    char *const envp[] = {(char[]){"PATH=/"}, (char[]){"HOME=/"}, NULL};
+    size_t n = 0;
+    for (const char *const *at = fixed; *at; at++)
+        argv[n++] = *at;
+    argv[n++] = network;
+    for (; *what; what++)
+        argv[n++] = *what;
+    argv[n++] = "--bundle=/bundle";
+    argv[n++] = name;
+    int null = open("/dev/null", O_RDWR);
+    if (dup2(GVISOR_CONTROL, 0) < 0 || null < 0 || dup2(null, 1) < 0 || dup2(null, 2) < 0)
+        _exit(1);
+    if (memory_fd >= 0 && dup2(memory_fd, GVISOR_MEMORY) < 0)
+        _exit(1);
+    (void)syscall(SYS_close_range, memory_fd >= 0 ? GVISOR_MEMORY + 1 : GVISOR_MEMORY, ~0U, 0);
+    (void)syscall(SYS_execveat, GVISOR_RUNSC, "", argv, envp, AT_EMPTY_PATH);
+    _exit(1);
+}
+
+/* Before that is executed here. What it starts is this process's, the first one here, then. */
+static void gvisor_run_first(const char *network, const char *const *what, const char *name)
+{
+    int status = 0;
+    pid_t pid = fork();
+    if (pid == 0)
+        gvisor_execute(network, what, name, -1);
+    while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    gvisor_must(pid < 0 ? -errno : WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -EIO, "start a sentry ahead");
+}
+
 NORETURN void gvisor_child(int sock, const struct tier_host *host, const struct cgroup_door *door,
                            const struct box *box, const struct gvisor_runsc *runsc)
 {
@@ -171,27 +212,18 @@ NORETURN void gvisor_child(int sock, const struct tier_host *host, const struct 
     gvisor_build(got[0]);
     gvisor_copy_agent("/agent/agent");
     gvisor_write_bundle(name);
-    /* --platform=ptrace: systrap's programs crash (SIGSEGV) when their control group was frozen and thawed a few times. --allow-suid: sudo. --overlay2=none: what is written goes to the sandbox's own files, which a snapshot clones. */
-    const bool restores = n_fds == 2;
-    char run[] = "run", restore[] = "restore", image[] = "--image-path=/proc/self/fd/6"; /* GVISOR_MEMORY */
-    char background[] = "--background";
-    char *argv[13] = {(char[]){"runsc"},          (char[]){"--root=/state"},    (char[]){"--platform=ptrace"},
-                      (char *)(uintptr_t)network, (char[]){"--ignore-cgroups"}, (char[]){"--overlay2=none"},
-                      (char[]){"--allow-suid"},   restores ? restore : run,     (char[]){"--bundle=/bundle"}};
-    size_t n = 9;
-    if (restores)
-        argv[n++] = image;
-    if (restores && runsc->loads_late)
-        argv[n++] = background;
-    argv[n] = name;
-    char *const envp[] = {(char[]){"PATH=/"}, (char[]){"HOME=/"}, NULL};
-    gvisor_tell(TIER_RUNS);
-    int null = open("/dev/null", O_RDWR);
-    if (dup2(GVISOR_CONTROL, 0) < 0 || null < 0 || dup2(null, 1) < 0 || dup2(null, 2) < 0)
-        _exit(1);
-    if (restores && dup2(got[1], GVISOR_MEMORY) < 0)
-        _exit(1);
-    (void)syscall(SYS_close_range, restores ? GVISOR_MEMORY + 1 : GVISOR_MEMORY, ~0U, 0);
-    (void)syscall(SYS_execveat, GVISOR_RUNSC, "", argv, envp, AT_EMPTY_PATH);
-    _exit(1);
+    const int memory_fd = n_fds == 2 ? got[1] : -1;
+    static const char *const run[] = {"run", NULL}, *const create[] = {"create", NULL};
+    const char *const restore[] = {"restore", "--image-path=/proc/self/fd/6" /* GVISOR_MEMORY */,
+                                   runsc->loads_late ? "--background" : NULL, NULL};
+    if (message[0] == TIER_AHEAD) {
+        gvisor_run_first(network, create, name);
+        gvisor_tell(TIER_RUNS);
+        /* Its first session stays there for the agent. */
+        if (recv(GVISOR_CONTROL, &what, 1, MSG_PEEK) != 1)
+            _exit(0);
+    } else {
+        gvisor_tell(TIER_RUNS);
+    }
+    gvisor_execute(network, memory_fd < 0 ? run : restore, name, memory_fd);
 }

@@ -133,7 +133,6 @@ static int microvm_make_files(const struct tier_host *host, struct box *box, con
     if (n <= 0 || o->path[0] != '/')
         return err_errno(err, n < 0 ? errno : ENAMETOOLONG, "find the private directory");
     o->path[n] = 0;
-    o->chain = *how->files->chain;
     return 0;
 }
 
@@ -148,13 +147,19 @@ static int microvm_dress(const struct tier_host *host, struct box *box, const st
                           .pids = l->pids,
                           .guest = microvm.host.id,
                           .tsc_khz = microvm.host.tsc_khz,
-                          .emulated = microvm.host.emulated};
+                          .emulated = microvm.host.emulated,
+                          .awaits = how->awaits_memory,
+                          .chain = *how->files->chain};
     if (o.memory_bytes < MEMORY_LEAST)
         return err_set(err, ERR_INVALID_ARGUMENT, "a microvm needs %llu MiB of memory at least",
                        (unsigned long long)(MEMORY_LEAST / MIB));
     memcpy(o.name, box->name, sizeof(o.name));
-    if (microvm_limit(host, box, l, err) < 0 || microvm_make_files(host, box, how, &o, err) < 0)
+    if (microvm_limit(host, box, l, err) < 0)
         return -1;
+    /* One that has waited for memory has its own. */
+    if (!box->awaits && microvm_make_files(host, box, how, &o, err) < 0)
+        return -1;
+    box->awaits = how->awaits_memory;
     box->disk_bytes = how->disk_bytes;
     int r = fd_send(box->sock, &o, sizeof(o), &how->memory_fd, how->memory_fd >= 0);
     return r < 0 ? err_errno(err, r, "send the order to dress") : 0;
@@ -279,6 +284,7 @@ const struct tier tier_microvm = {
     .ready = 2,
     .is_sized = true,
     .halts = true,
+    .waits_for_memory = true,
     .writes_late = true,
     .network = NETNS_TAP,
     .probe = microvm_probe,

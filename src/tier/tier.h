@@ -73,6 +73,7 @@ struct box {
     bool has_tree;
     bool sees_host;        /* tier/process.h */
     uint32_t tree;         /* of the stage */
+    bool awaits;           /* dressed but for its memory */
     bool is_restored;      /* its first session says so to the agent (wire/wake.h) */
     struct inside *inside; /* owned; NULL: none */
     int carried_fd;        /* borrowed: what adopt() is to be given, -1: nothing */
@@ -88,6 +89,8 @@ struct tier_dress {
     struct tier_limits limits;
     uint64_t disk_bytes;
     int memory_fd; /* borrowed: the directory that a checkpoint() has filled; the box goes on from there. -1: it starts an agent */
+    bool awaits_memory; /* there is none yet: see tier.waits_for_memory */
+    bool is_ahead;      /* nobody waits for it */
 };
 
 /* A checkpoint in the making. */
@@ -147,6 +150,7 @@ enum tier_message {
     TIER_MAPPED = 'M', /* to the body: its ids are set */
     TIER_READY = 'R',  /* from it: blank */
     TIER_DRESS = 'G',  /* to it: box.name, with the root mount */
+    TIER_AHEAD = 'A',  /* the same, with memory, of which nothing runs before a session is offered */
     TIER_RUNS = 'X',   /* from it: the agent is executed next */
     TIER_FAILED = 'E', /* from it: errno as uint16_t, reason as text */
 };
@@ -154,10 +158,15 @@ enum tier_message {
 struct tier {
     const char *name, *summary; /* summary: what it is, in a line */
     uint32_t ready;             /* at most this many spares are made */
-    bool is_sized;    /* with the memory that it is dressed with: one that waits is for requests of that size alone */
-    bool halts;       /* dressed with saved memory, nothing of that runs before start() */
-    bool is_named;    /* never had by who names none */
-    bool writes_late; /* its files are only complete while it is frozen */
+    bool is_sized; /* with the memory that it is dressed with: one that waits is for requests of that size alone */
+    bool halts;    /* dressed ahead with saved memory, nothing of that runs before start() */
+    /*
+     * dress() takes a box before there is memory to go on from, on the layer below that of the memory. It says that it
+     * runs; a second dress() brings the memory with its layer, of which the box gets a copy, and it says so again.
+     */
+    bool waits_for_memory;
+    bool is_named;           /* never had by who names none */
+    bool writes_late;        /* its files are only complete while it is frozen */
     enum netns_kind network; /* a gate, where its network stack is not the kernel's of its namespace */
     /*
      * What it can do here. -1: it can't be had; err says what is missing and what would help. While the host's files can be seen; host: as far as it is known then,

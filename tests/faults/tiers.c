@@ -86,7 +86,13 @@ NORETURN static void stub_body(const struct tier_host *host, const struct box *b
     if (box->net.tcp < 0)
         stub_must(namespace_network() == 0, "make a network namespace");
     stub_must(send(STUB_BODY, (char[]){TIER_READY}, 1, MSG_NOSIGNAL) == 1, "say that it is ready");
-    if (fd_recv(STUB_BODY, message, sizeof(message), got, 2, &n_fds) != sizeof(message) || n_fds < 1)
+    ssize_t n = fd_recv(STUB_BODY, message, sizeof(message), got, 2, &n_fds);
+    if (n == sizeof(message) && n_fds == 0) { /* its memory comes later, and all of it with that */
+        (void)prctl(PR_SET_NAME, "stub-awaits", 0, 0, 0);
+        stub_must(send(STUB_BODY, (char[]){TIER_RUNS}, 1, MSG_NOSIGNAL) == 1, "say that it waits");
+        n = fd_recv(STUB_BODY, message, sizeof(message), got, 2, &n_fds);
+    }
+    if (n != sizeof(message) || n_fds < 1)
         _exit(0);
     int root = got[0];
     stub_must(mount_attach(root, AT_FDCWD, "/root") == 0, "attach the root file system");
@@ -164,12 +170,18 @@ static int stub_dress(const struct tier_host *host, struct box *box, const struc
 {
     char message[1 + TIER_NAME_MAX] = {TIER_DRESS};
     AUTO_CLOSE int root = -1;
-    if (root_mount(host, box, how, &root, err) < 0)
+    struct files_plan plan = *how->files;
+    struct tier_dress with = *how;
+    with.files = &plan;
+    plan.from_layer |= box->awaits; /* it has a copy of the layer with its memory */
+    box->awaits = how->awaits_memory;
+    if (!box->awaits && root_mount(host, box, &with, &root, err) < 0)
         return -1;
     memcpy(message + 1, box->name, TIER_NAME_MAX);
     const int fds[] = {root, how->memory_fd};
-    int r = fd_send(box->sock, message, sizeof(message), fds, how->memory_fd < 0 ? 1 : 2);
-    box->userns_fd = fd_close(box->userns_fd);
+    int r = fd_send(box->sock, message, sizeof(message), fds, box->awaits ? 0 : how->memory_fd < 0 ? 1 : 2);
+    if (!box->awaits)
+        box->userns_fd = fd_close(box->userns_fd);
     return r < 0 ? err_errno(err, r, "send the order to dress") : 0;
 }
 
@@ -304,6 +316,7 @@ static const struct tier tier_stub = {
     .summary = "a boundary for tests",
     .ready = 2,
     .halts = true,
+    .waits_for_memory = true,
     .network = NETNS_GATE,
     .probe = stub_probe,
     .blank = stub_blank,

@@ -2,6 +2,7 @@
 """What may be read and written: each case is settings, a command, and what is on disk afterwards."""
 
 import subprocess
+from pathlib import Path
 
 import pytest
 from conftest import settings
@@ -113,6 +114,36 @@ def test_a_link_leads_nowhere_that_may_be_written(here, target):
     assert (here.home / "outside").read_text() == "good" and not (here.home / "absent").exists() and "ead-only" in done.stderr
 
 
+@pytest.mark.parametrize("how", ["dist", "*", "d*/", "./dist/**"])
+def test_a_link_that_is_there_gives_no_more(here, how):
+    """A repository of a stranger's, or one in which somebody worked before, has the links that they like."""
+    here.folder("other/secret")
+    here.folder("w/real")
+    (here.home / "w/dist").symlink_to(here.home / "other")
+    done = here.sh(settings(write=[how]), "echo evil > ../other/a; touch real/b", cwd=here.home / "w")
+    assert not (here.home / "other/a").exists() and (here.home / "w/real/b").exists() == (how == "*"), done
+    assert ("leads out of the working directory" in done.stderr) == (how in ("dist", "./dist/**")), done
+    here.file("other/secret/key", "secret")
+    done = here.sh(settings(deny_read=["~/other"], filesystem={"allowRead": [how]}), "cat ~/other/secret/key", cwd=here.home / "w")
+    assert "secret" not in done.stdout, done
+    here.folder("w/in")
+    (here.home / "w/near").symlink_to("in")
+    assert here.sh(settings(write=["near"]), "touch in/c", cwd=here.home / "w").returncode == 0
+
+
+def test_a_directory_that_is_always_written_is_no_link_of_others(here):
+    place = Path("/tmp/claude")
+    if place.exists() or place.is_symlink():
+        pytest.skip("/tmp/claude is there")
+    here.folder("precious")
+    place.symlink_to(here.home / "precious")
+    try:
+        assert here.sh(settings(), "echo evil > precious/a").returncode
+    finally:
+        place.unlink()
+    assert not (here.home / "precious/a").exists()
+
+
 def test_denied_reading(here):
     here.file("s/key", "secret")
     here.file("s/open/a", "public")
@@ -122,6 +153,10 @@ def test_denied_reading(here):
     assert done.stdout == "public" and "secret" not in done.stderr
     assert (here.home / "w/.env").read_text() == "secret" and (here.home / "s/key").exists()
     assert here.sh(settings(deny_read=["s"]), "ls s").returncode
+    here.file("w/shared", "secret")
+    here.folder("w/deep")
+    (here.home / "w/deep/.env").symlink_to("../shared")
+    assert "secret" not in here.sh(settings(deny_read=["**/.env"]), "cat w/deep/.env w/shared").stdout
 
 
 def test_what_may_be_written_below_what_may_not_be_read(here):

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The settings file: what is taken, and what is refused by its name."""
 
+import json
+
 import pytest
 from conftest import settings
 
@@ -49,6 +51,17 @@ def test_where_settings_come_from(here):
     assert here.run("", "true").returncode == 125
     here.file(".srt-settings.json", "{")
     assert here.run(None, "true").returncode == 125
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_the_command_does_not_write_the_next_ones_settings(here, named):
+    here.folder("w")
+    text, wide = json.dumps(settings(write=["~"])), json.dumps(settings(write=["/"]))
+    place = here.file("w/mine.json" if named else ".srt-settings.json", text)
+    line = f"for f in {place} ~/.srt-settings.json; do echo '{wide}' > $f; rm -f $f; mv $f ~/x; done; echo '{wide}' > {place}; echo end > ~/w/end"
+    done = here.run(None, *(["-s", "mine.json"] if named else []), "sh", "-c", line, cwd=here.home / "w")
+    assert (here.home / "w/end").exists() and place.read_text() == text, done
+    assert (here.home / ".srt-settings.json").exists() != named, "nothing is left behind"
 
 
 def test_wrong_usage(here):

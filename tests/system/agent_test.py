@@ -109,6 +109,38 @@ def test_the_first_start_builds_the_template(service, repo, tmp_path):
     assert "the template recipe is built first" in first.stderr and "RUN echo made" in first.stderr and "built first" not in second.stderr, first
 
 
+def test_a_snapshot_is_no_template_of_a_kit(service, repo):
+    """Whoever works in a sandbox, by MCP, may give a snapshot any name that is free."""
+    (service.kits / "planted.yaml").write_text("summary: x\ntemplate: planted\ncommand: ['true']\n")
+    assert service.cove("run", "--keep", "true").returncode == 0
+    box = service.sandboxes()[0]["id"]
+    assert service.cove("snapshot", box, "planted").returncode == 0
+    refused = agent(service, repo, "planted", status=125)
+    assert "planted is a snapshot" in refused.stderr, refused
+    agent(service, repo, "planted", "--template", "planted")
+    (service.kits / "planted.yaml").unlink()
+    service.remove_all()
+    assert service.cove("snapshot", "rm", "planted").returncode == 0
+
+
+def test_a_submodules_filters_do_not_run_here(service, repo, tmp_path):
+    out = tmp_path / "ran-here"
+    sub = repo / "sub"
+    sub.mkdir()
+    git(sub, "init", "-q", ".")
+    (sub / "f").write_text("1\n")
+    (sub / ".gitattributes").write_text("* filter=evil\n")
+    git(sub, "add", ".")
+    git(sub, "commit", "-q", "-m", "sub")
+    (repo / ".gitmodules").write_text('[submodule "sub"]\n\tpath = sub\n\turl = ./sub\n')
+    git(repo, "add", "sub", ".gitmodules")
+    git(repo, "commit", "-q", "-m", "a submodule")
+    git(sub, "config", "filter.evil.clean", f"touch '{out}'; cat")
+    (sub / "f").write_text("2\n")
+    agent(service, repo, "fake")
+    assert not out.exists()
+
+
 def test_caches_are_of_one_repository(service, repo, tmp_path):
     other = tmp_path / "other"
     subprocess.run(["git", "clone", "-q", repo, other], check=True)

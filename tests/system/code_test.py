@@ -164,6 +164,51 @@ def test_output_is_bounded(service, box):
         assert "bytes are too many for a result" in str(events) and [e["type"] for e in events].count("result") == 1
 
 
+FORGED = """
+import os, struct
+def text(s): return struct.pack('<I', len(s)) + s
+def forge(kind, payload, n=1):
+    frames = (struct.pack('<IB', len(payload), kind) + payload) * n
+    for fd in os.listdir('/proc/self/fd'):
+        if fd not in '012':
+            try:
+                rest = frames
+                while rest: rest = rest[os.write(int(fd), rest):]
+            except OSError: pass
+"""
+
+
+def test_forged_results_cost_the_service_no_memory(service, box):
+    api = service.child("cove-api")
+    flood = FORGED + """
+for _ in range(8):
+    forge(5, text(b'E') + text(b'') + text(b'\\n' * (1 << 20)))
+    forge(4, struct.pack('<BI', 0, 1) + text(b'application/json') + text(b'[' + b'[],' * (1 << 20) + b'1]'))
+forge(4, struct.pack('<BI', 0, 0), 500000)
+"""
+    with open(f"/proc/{api}/clear_refs", "w") as file:
+        file.write("5")  # the peak begins anew
+    before = rss_kib(api)
+    status, body = box.call("POST", "/run_jupyter", {"cells": [flood, "print(6 * 7)"], "total_timeout": 100}, {"X-API-KEY": service.key})
+    answer = json.loads(body)
+    assert status == 200 and answer["status"] == "Success" and answer["cells"][1]["stdout"] == "42\n", answer["message"]
+    assert answer["cells"][0]["error"][0]["ename"] == "E" and len(body) < 20 << 20, "as much as fits is told"
+    with open(f"/proc/{api}/status") as file:
+        peak = int(re.search(r"^VmHWM:\s+(\d+)", file.read(), re.M)[1])
+    assert service.child("cove-api") == api and peak - before < 64 << 10, (before, peak)
+
+
+def test_a_record_says_nothing_twice(service, box):
+    box.execute(FORGED + "forge(5, text(b'Forged') + text(b'one') + text(b''), 3)\n"
+                         "forge(4, struct.pack('<BI', 1, 2) + (text(b'text/plain') + text(b'x')) * 2, 3)\n1 / 0")
+    def once(pairs):
+        assert len({name for name, _ in pairs}) == len(pairs), pairs
+        return dict(pairs)
+    events = [json.loads(line, object_pairs_hook=once) for line in service.cove("log", box.id, "--json").stdout.splitlines()]
+    done = [e["data"] for e in events if e["kind"] == "code.done"]
+    assert (done[0]["error"], done[0]["text"]) == ("Forged", "x")
+
+
 def test_a_client_that_leaves_interrupts_its_cell(box):
     for code in ("import time\nw = 5\ntime.sleep(300)", "while True: pass"):
         connection = box.connection()

@@ -12,7 +12,6 @@ import os
 import shutil
 import signal
 import sqlite3
-import subprocess
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +22,7 @@ import pytest
 from archives import image_archive
 from leaks import Footprint, loop_devices, read
 from rebuilt import Rebuilt, differences
-from service import BUILD, Service, below, coved_of, slim_templates, settled, wait_until
+from service import BUILD, Service, below, coved_of, pool_on_btrfs, settled, wait_until
 
 FAULTS = BUILD / "tests/faults"
 SETTLE_S = 90 # until nothing more is on its way out; a loaded machine
@@ -410,14 +409,7 @@ def world(kind, first_size=None, config=None):
             (directory / "cove.yaml").write_text(config)
             service.env["COVE_CONFIG"] = str(directory / "cove.yaml")
         if kind != "copy": # there, links do, and start() makes them
-            service.state.mkdir()
-            if first_size:
-                with open(service.state / "pool.btrfs", "wb") as f:
-                    f.truncate(first_size)
-                subprocess.run(["mkfs.btrfs", "-q", "-m", "single", service.state / "pool.btrfs"], check=True, stdout=subprocess.DEVNULL)
-            done = subprocess.run([FAULTS / "coved", "prepare", "--from", slim_templates()], env=service.env, stdin=subprocess.DEVNULL,
-                                  capture_output=True, text=True, timeout=300, check=False)
-            assert done.returncode == 0, done
+            pool_on_btrfs(service.state, first_size)
         service.start(FAULTS / "coved")
         yield World(service)
         if service.coved.poll() is None:

@@ -146,6 +146,66 @@ def test_settings_are_those_of_the_commit(service, repo):
     assert len(service.sandboxes()) == 2 and git(repo, "branch", "--list", "cove/wrong", "cove/other") == ""
 
 
+def test_an_agents_commit_is_no_persons_word(service, repo):
+    """Who works in an environment may begin another one with what was committed there, by MCP. Nothing that HEAD has not is taken for reviewed."""
+    env(service, repo, "create", "first")
+    inside(service, repo, "first", "mkdir -p .cove .github/workflows; printf 'allow: [example.org]\\nchecks: []\\n' > .cove/env.yaml; echo x > .github/workflows/x.yml; "
+                                   "git add .; git commit -q -m 'opens all'")
+    policy = lambda made: json.loads(service.cove("policy", "show", json.loads(made.stdout)["sandbox"], "--json").stdout)
+    made = env(service, repo, "create", "second", "--from", "cove/first", "--json")
+    assert "stay closed" in made.stderr and policy(made)["default"] == "deny" and policy(made)["rules"] == []
+    inside(service, repo, "second", "echo more >> README; git commit -q -am more")
+    shown = env(service, repo, "diff", "second")
+    assert "+more" in shown.stdout and "+allow: [example.org]" in shown.stdout and ".github/workflows/x.yml (CI)" in shown.stderr
+    assert "opens all" in env(service, repo, "log", "second").stdout
+    assert ".github/workflows/x.yml (CI)" in env(service, repo, "propose", "second").stdout
+    assert ".github/workflows/x.yml (CI)" in env(service, repo, "apply", "second").stderr and (repo / ".github/workflows/x.yml").exists()
+    opened = env(service, repo, "create", "third", "--json") # now it is the person's
+    assert [rule["allow"] for rule in policy(opened)["rules"]] == ["example.org"] and "stay closed" not in opened.stderr
+
+
+def test_what_nobody_looked_at_is_not_applied(service, repo):
+    """A process that goes on inside waits for the review."""
+    env(service, repo, "create", "late")
+    inside(service, repo, "late", "echo good >> README; git commit -q -am good")
+    assert "+good" in env(service, repo, "diff", "late").stdout
+    box = service.sandboxes()[0]["id"]
+    more = lambda line: service.cove("exec", "-w", repo, box, "--", "sh", "-c", line)
+    assert more("echo evil >> README; git commit -q -am evil").returncode == 0
+    refused = env(service, repo, "apply", "late", status=1)
+    assert "has changed since" in refused.stderr and (repo / "README").read_text() == "two\n"
+    assert "+evil" in env(service, repo, "diff", "late").stdout
+    assert more("echo worse >> README").returncode == 0
+    assert "has changed since" in env(service, repo, "apply", "late", "--patch", status=1).stderr and (repo / "README").read_text() == "two\n"
+    env(service, repo, "apply", "late")
+    assert (repo / "README").read_text() == "two\ngood\nevil\n"
+
+
+def test_what_a_repository_says_moves_no_cursor(service, repo):
+    (repo / ".cove").mkdir()
+    (repo / ".cove/env.yaml").write_text('setup: ["true # \\e]0;owned\\a"]\nchecks: ["true # \\u202e\\e[2J"]\n')
+    git(repo, "add", ".")
+    git(repo, "commit", "-q", "-m", "settings")
+    seen, status = Terminal(service, "env", "--repo", repo, "create", "loud").rest()
+    assert status == 0 and b"setup: true # " in seen and b"owned" in seen, seen
+    inside(service, repo, "loud", "echo more >> README; git commit -q -am more")
+    proposed, status = Terminal(service, "env", "--repo", repo, "propose", "loud").rest()
+    assert status == 0 and b"check: true # " in proposed, proposed
+    for bad in (b"\x1b]", b"\x1b[2J", b"\x07", "\u202e".encode()):
+        assert bad not in seen + proposed, (bad, seen, proposed)
+
+
+@pytest.mark.parametrize("link", ["/proc/version", "../../../../../../../../proc/version"])
+def test_a_devcontainers_file_is_none_of_here(service, repo, link):
+    """A complaint about a line would tell of it."""
+    (repo / "Dockerfile").symlink_to(link)
+    (repo / ".devcontainer.json").write_text('{"build": {"dockerfile": "Dockerfile"}}')
+    git(repo, "add", ".")
+    git(repo, "commit", "-q", "-m", "a link")
+    refused = env(service, repo, "create", "dev", status=1)
+    assert "no such file" in refused.stderr and "Linux" not in refused.stderr and "LINUX" not in refused.stderr, refused
+
+
 def test_a_devcontainer(service, repo):
     place = repo / ".devcontainer"
     place.mkdir()
@@ -184,6 +244,7 @@ REFUSED = {
     "gitmodules as a link": ENTRY % "120000 .gitmodules" + TREE,
     "absolute link": LINK % "/etc/passwd",
     "link out": LINK % "src/../../out",
+    "link out, over another one": "ln -s . here; ln -s here/here/../../out link; git add here link; git commit -q -m links",
     "link into .git": LINK % ".git/hooks",
     "link, then undone": LINK % "/etc" + "; git rm -q link; git commit -q -m undone",
     "link that is not committed": "ln -s /etc/passwd link",
@@ -197,7 +258,7 @@ REFUSED = {
 }
 
 
-BLAMED = {"gitlink": "sub", "gitmodules": ".gitmodules", "absolute link": "link", "link out": "link", "link into .git": "link", "link, then undone": "link",
+BLAMED = {"gitlink": "sub", "gitmodules": ".gitmodules", "absolute link": "link", "link out": "link", "link out, over another one": "link", "link into .git": "link", "link, then undone": "link",
           "link that is not committed": "link"}
 
 
@@ -264,7 +325,7 @@ def test_nothing_runs_here(service, repo, tmp_path):
     assert not out.exists() and (repo / "README").read_text() == "changed\n"
 
 
-@pytest.mark.parametrize("key", ["filter.a=b.smudge", "merge.a=b.driver"])
+@pytest.mark.parametrize("key", ["filter.a=b.smudge", "merge.a=b.driver", "hook.a=b.command"])
 def test_what_can_not_be_switched_off_is_refused(service, repo, tmp_path, key):
     """For git -c, a key ends with the first '='."""
     out = tmp_path / MARK
@@ -548,6 +609,7 @@ def test_a_proposal_with_its_evidence(service, repo):
                                  "git add .; git commit -q -m work; echo x > loose; curl -sS -m 5 https://example.com/; exit 3", status=3)
     inside(service, repo, "fix", "git commit -q --allow-empty -m more")
     shown = env(service, repo, "propose", "fix", "-m", "as asked", status=1) # a check that wants the network fails
+    assert "more: cove log" not in shown.stdout
     for text in ("more\n", "work\n", "Makefile (a build runs it)", ".cove/env.yaml (Cove's own settings)", "odd (characters that hide or reorder text)",
                  "grep -q three README && ls; test ! -e loose: exit code 0", "https://example.org/: exit code 6", "exit code 3", "(claimed)"):
         assert text in shown.stdout, shown.stdout
@@ -558,20 +620,28 @@ def test_a_proposal_with_its_evidence(service, repo):
     assert first["cwd"] == str(repo) and first["duration_ms"] >= 0 and first["at"] and first["grade"] == "claimed" and first["reached"] == {}, first
     assert "example.com" in told["refused"] and "example.com" in first["refused"], (told["refused"], first)
     assert len(service.sandboxes()) == 1 and git(repo, "rev-parse", "refs/cove/proposal/fix") == told["head"]
-    # A fork has the labels, and isn't the environment.
+    # What is left out is counted.
     was = json.loads(env(service, repo, "status", "fix", "--json").stdout)["sandbox"]
+    for _ in range(20):
+        service.cove("exec", was, "--", "true")
+    inside(service, repo, "fix", "for i in $(seq 210); do echo > $i.mk; done; git add *.mk; git commit -q -m many")
+    shown = env(service, repo, "propose", "fix", "--profile", "quick")
+    assert "\n  and 3 more: cove log " + was in shown.stdout and "\n  and 13 more\n" in shown.stdout, shown.stdout
+    inside(service, repo, "fix", "git reset -q --hard HEAD^")
+    told = json.loads(env(service, repo, "propose", "fix", "--profile", "quick", "--json").stdout)
+    # A fork has the labels, and isn't the environment.
     assert service.cove("fork", was).returncode == 0 and len(service.sandboxes()) == 2
     listed = json.loads(env(service, repo, "list", "--json").stdout)
     assert [one["sandbox"] for one in listed] == [was] and was in env(service, repo, "status", "fix").stdout
     lines = [json.loads(line) for line in git(repo, "notes", "--ref=cove", "show", "cove/fix").splitlines() if line]
-    assert [line["kind"] for line in lines] == ["commit", "proposal", "proposal"] and lines[-1]["hash"] == told["hash"]
+    assert [line["kind"] for line in lines] == ["commit", "proposal", "proposal", "proposal"] and lines[-1]["hash"] == told["hash"]
     # Notes of another clone, on the same commit and on another one, are joined.
     theirs = [{"kind": "proposal", "environment": "theirs"}, {"kind": "proposal", "environment": "again"}]
     for line, commit in zip(theirs, ("cove/fix", "main")):
         git(repo, "notes", "--ref=theirs", "add", "-m", json.dumps(line), commit)
     git(repo, "notes", "--ref=cove", "merge", "-q", "-s", "cat_sort_uniq", "theirs")
     shown = [json.loads(line) for line in git(repo, "notes", "--ref=cove", "show", "cove/fix").splitlines() if line]
-    assert len(shown) == 4 and all(line in shown for line in [*lines, theirs[0]])
+    assert len(shown) == 5 and all(line in shown for line in [*lines, theirs[0]])
     assert json.loads(git(repo, "notes", "--ref=cove", "show", "main")) == theirs[1]
     # Who applies is a reviewer; an agent's key is none.
     key = lambda scope: json.loads(service.cove("key", "create", "--name", f"k-{scope}", "--scope", scope, "--json").stdout)["key"]

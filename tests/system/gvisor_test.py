@@ -9,6 +9,7 @@ import time
 
 import pytest
 from client import wait_for
+from clones import SECRETS, TELLER, facts, share_none
 from leaks import BUILD, running
 from service import coved_of
 
@@ -113,33 +114,10 @@ def test_memory_is_limited(live):
     assert wait_for(lambda: client.native("GET", f"/cove/v1/sandboxes/{made['id']}").json.get("end_cause") == "oom", 30)
 
 
-# What a program with 200 MB says of itself, over and over.
-TELLER = """
-import json, os, random, signal, socket, ssl, time
-data = bytearray(os.urandom(1 << 20) * 200)
-random.seed(7)
-waked = 0
-def on_continue(*_):
-    global waked
-    ssl.RAND_add(os.urandom(48), 48) # OpenSSL's generator goes on in each copy with the same numbers else
-    waked += 1
-signal.signal(signal.SIGCONT, on_continue)
-n = 0
-while True:
-    n += 1
-    told = {"n": n, "sum": sum(data[::4096]), "kernel": os.urandom(16).hex(), "tls": ssl.RAND_bytes(16).hex(), "host": socket.gethostname(), "at": time.time(),
-            "waked": waked, "pid": os.getpid()}
-    with open("/tmp/told.new", "w") as f:
-        json.dump(told, f)
-    os.rename("/tmp/told.new", "/tmp/told")
-    time.sleep(0.05)
-"""
-
-
 def teller(client, **spec):
     sandbox = client.create(**spec)
     assert sandbox.upload("/home/user/teller.py", TELLER.encode()).status == 200
-    assert sandbox.sh("setsid python3 teller.py >/dev/null 2>&1 </dev/null &")[0] == 0
+    assert sandbox.sh("setsid python3 teller.py 200 >/dev/null 2>&1 </dev/null &")[0] == 0
     assert wait_for(lambda: sandbox.sh("cat /tmp/told")[1]), sandbox.sh("ps ax")
     return sandbox
 
@@ -195,20 +173,35 @@ def test_a_snapshot_s_memory_goes_on(live):
     assert status == 201 and inside(service, cold["id"], "pgrep -c python3 || true").strip() == "0"
 
 
-def test_forks_go_on_and_share_no_secret(live):
+def test_forks_go_on(live):
     service, client = live
     sandbox = teller(client)
-    status, made = client.post(f"sandboxes/{sandbox.id}/fork", {"memory": True, "count": 5})
+    status, made = client.post(f"sandboxes/{sandbox.id}/fork", {"memory": True, "count": 2})
     assert status == 201 and all("sandbox" in f for f in made["forks"]), (made, service.tail())
-    before = dict(told(service, sandbox.id), n=0)
-    forks = [f["sandbox"] for f in made["forks"]]
-    now = [check_restored(service, client, f, before) for f in forks]
-    for secret in ("kernel", "tls", "host"):
-        assert len({n[secret] for n in now} | {before[secret]}) == 6, secret
-    assert len({inside(service, f["id"], "head -c 16 /dev/urandom | base64") for f in forks}) == 5
-    tokens = {client.get(i).json["envdAccessToken"] for i in [sandbox.id, *(f["id"] for f in forks)]}
-    assert len(tokens) == 6
+    before = told(service, sandbox.id)
+    for fork in made["forks"]:
+        check_restored(service, client, fork["sandbox"], dict(before, n=0))
     assert told(service, sandbox.id, before["n"])["waked"] == before["waked"] # it was not restored, and goes on
+
+
+@pytest.fixture(scope="module")
+def clones(module_service):
+    """What is to differ, of five forks and two that go on from a snapshot, the second of them as what was made ahead."""
+    service, client = module_service
+    sandbox = teller(client, network={"allowPublicTraffic": False})
+    status, made = client.post(f"sandboxes/{sandbox.id}/fork", {"memory": True, "count": 5})
+    assert status == 201, (made, service.tail())
+    ids = [f["sandbox"]["id"] for f in made["forks"]]
+    snapshot = client.post(f"sandboxes/{sandbox.id}/snapshots", {"memory": True})[1]["ref"]
+    for _ in range(2):
+        ids.append(client.create(templateID=snapshot, network={"allowPublicTraffic": False}).id)
+    connect = lambda sandbox: client.control("POST", f"/sandboxes/{sandbox}/connect", {"timeout": 600}).json
+    return [facts(lambda s, command: inside(service, s, command), connect(i), i, wait_for) for i in ids]
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+def test_clones_share_no(clones, secret):
+    share_none(secret, clones)
 
 
 SERVER = """

@@ -157,6 +157,9 @@ def test_files_changes_copies_and_denials(service):
     assert {("added", "/tmp/d/one.py"), ("added", "/tmp/d/two.txt")} <= {(c["change"], c["path"]) for c in tool("diff")["changes"]}
     copy, = tool("fork")["forks"]
     kept = tool("snapshot", name="kept-files")["snapshot"]
+    for name in ("kept-files", "kept-files:other", "base", "x/base", "cove-copy-0:1", "x/devcontainer-0"): # what others' sandboxes are made from
+        refused = bridge.ask("tools/call", name="snapshot", arguments={"sandbox": box, "name": name})["result"]
+        assert refused["isError"] and "is taken" in refused["content"][0]["text"], (name, refused)
     again = bridge.tool("sandbox_create", template=kept)["sandbox"]
     for other in (copy["sandbox"], again):
         assert bridge.tool("file_read", sandbox=other, path="/tmp/d/two.txt")["content"] == "x = 1\n"

@@ -14,7 +14,7 @@ import pytest
 from client import wait_for
 from crash import FAULTS, SETTLE_S
 from leaks import running
-from service import BUILD, TIER, children, coved_of, wait_until
+from service import BUILD, TIER, children, coved_of, read, wait_until
 
 is_stub = pytest.mark.skipif(TIER not in (None, "stub"), reason="it tells what the tests' own tier says")
 DEATHS = ["coved.memory.begun", pytest.param("stub.checkpoint", marks=is_stub), "pool.cloned", "coved.memory.saved", "pool.put", "coved.memory.named"]
@@ -145,6 +145,50 @@ def test_what_goes_on_from_a_snapshot_waits_for_who_asks_next(live):
     assert [remembered(client, other) for other in others] == [["ahead", "ahead"]] * 2
     assert json.loads(run(client, others[1], "cat /run/cove/restored"))["sandbox"] == others[1]
     assert client.post("sandboxes", {"template": snapshot["ref"], "cpu_milli": 1500})[0] >= 400 # another size: none is like that
+
+
+def named(service, name):
+    return {pid for pid in children(service.coved.pid) if (read(f"/proc/{pid}/comm") or "").strip() == name}
+
+
+@is_stub
+def test_a_fork_takes_what_waits_for_its_memory(live):
+    service, client = live
+    sandbox = client.create().id
+    remember(client, sandbox, "first")
+    fork = lambda of, count: [f["sandbox"]["id"] for f in must(client, f"sandboxes/{of}/fork", {"memory": True, "count": count})["forks"]]
+    waiting = lambda: named(service, "stub-awaits")
+    made = fork(sandbox, 3)
+    assert wait_until(lambda: len(waiting()) == 2), waiting() # as many as were forked, but for what is blank
+    ahead = waiting()
+    remember(client, sandbox, "second")
+    made += fork(sandbox, 4) # more than wait
+    assert not ahead & waiting() and ahead <= set(children(service.coved.pid))
+    assert [remembered(client, one)[0] for one in made] == ["first"] * 3 + ["second"] * 4
+    remember(client, made[3], "third")
+    assert wait_until(waiting)
+    third = fork(made[3], 1)[0] # of what had waited: with its files
+    assert remembered(client, third) == ["third", "third"]
+    must(client, f"sandboxes/{third}/pause", {"memory": False})
+    must(client, f"sandboxes/{third}/resume")
+    assert run(client, third, "cat /home/user/file").strip() == "third"
+    assert wait_until(waiting)
+    for pid in waiting():
+        os.kill(pid, signal.SIGKILL)
+    assert remembered(client, fork(third, 1)[0])[-1] == "third"
+    # Of another size none is.
+    other = must(client, "sandboxes", {"cpu_milli": 1500})["id"]
+    remember(client, other, "other")
+    fork(sandbox, 1)
+    assert wait_until(waiting)
+    ahead = waiting()
+    assert remembered(client, fork(other, 1)[0]) == ["other", "other"]
+    still = waiting()
+    assert not (ahead & set(children(service.coved.pid))) - still
+    ahead = still
+    os.kill(coved_of(service.coved.pid), signal.SIGKILL)
+    assert wait_until(lambda: not ahead & set(children(service.coved.pid))) and wait_until(service.is_ready)
+    assert remembered(client, third)[-1] == "third"
 
 
 def test_paused_to_disk_it_survives_the_service(live):

@@ -11,6 +11,7 @@ import tempfile
 import time
 
 import pytest
+from clones import SECRETS, TELLER, facts, share_none
 from leaks import end_whole
 from service import BUILD, TOP, children, read, wait_until
 from terminal import Terminal
@@ -277,6 +278,72 @@ def test_forks_go_on_with_its_memory(world, machines, server):
     of_clone = forked(machines, clones[0], 1)[0]
     assert asked(machines, of_clone)[0] == asked(machines, clones[0])[0] != whole[0]
     for sandbox in (*clones, of_clone):
+        assert machines.cove("rm", sandbox).returncode == 0
+
+
+@pytest.fixture(scope="module")
+def clones(machines):
+    """What is to differ, of three forks and two that go on from a snapshot, the second of them as what was made ahead."""
+    def e2b(path, body):
+        headers = {"X-API-KEY": (machines.state / "key").read_text().strip(), "Content-Type": "application/json"}
+        status, _, answer = machines.request("POST", path, body, headers)
+        assert status in (200, 201), answer
+        return answer
+
+    def created(template):
+        return e2b("/v2/sandboxes", {"templateID": template, "metadata": {"cove.tier": "microvm"}, "network": {"allowPublicTraffic": False}})["sandboxID"]
+
+    def inside(sandbox, command):
+        done = machines.cove("exec", "-u", "root", sandbox, "--", "sh", "-c", command)
+        return done.stdout if done.returncode == 0 else None
+    first = created("base")
+    done = machines.cove("exec", "-i", first, "--", "sh", "-c", "cat > teller.py; (setsid python3 teller.py 10) >/dev/null 2>&1 </dev/null &", input=TELLER)
+    assert done.returncode == 0 and wait_until(lambda: inside(first, "cat /tmp/told")), done
+    ids = forked(machines, first, 3)
+    snapshot = machines.request("POST", f"/cove/v1/sandboxes/{first}/snapshots", {"memory": True})[2]["ref"]
+    ids += [created(snapshot) for _ in range(2)]
+    yield [facts(inside, e2b(f"/sandboxes/{sandbox}/connect", {"timeout": 600}), sandbox, wait_until) for sandbox in ids]
+    for sandbox in (first, *ids):
+        machines.cove("rm", sandbox)
+    machines.request("DELETE", f"/cove/v1/snapshots?ref={snapshot}")
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+def test_clones_share_no(clones, secret):
+    share_none(secret, clones)
+
+
+def waiting(service):
+    """Monitors whose machines have no memory yet: they wait in openat(), which is to open it."""
+    return {pid for pid in qemus(service) if read(f"/proc/{pid}/syscall").startswith("257 ")}
+
+
+def test_a_fork_takes_a_monitor_that_waits(machines, server):
+    whole = asked(machines, server)
+    made = forked(machines, server, 2)
+    assert wait_until(lambda: waiting(machines)), machines.tail()
+    ahead = waiting(machines)
+    clone = forked(machines, server, 1)[0]
+    assert ahead - waiting(machines), "the fork has one of them"
+    assert asked(machines, clone)[:2] == whole[:2]
+    say(machines, clone, "echo of the clone > own; sync")
+    again = forked(machines, clone, 1)[0] # of a clone, with its disk
+    assert asked(machines, again)[:2] == whole[:2] and say(machines, again, "cat own") == "of the clone\n"
+    assert machines.cove("pause", "--files-only", again).returncode == machines.cove("resume", again).returncode == 0
+    assert say(machines, again, "cat own") == "of the clone\n"
+    # Those that wait may die; then forks start as if there were none.
+    assert wait_until(lambda: waiting(machines))
+    for pid in waiting(machines):
+        os.kill(pid, signal.SIGKILL)
+    late = forked(machines, server, 1)[0]
+    assert asked(machines, late)[:2] == whole[:2]
+    # And they end with coved, but not those who have a machine.
+    assert wait_until(lambda: waiting(machines))
+    ahead = waiting(machines)
+    machines.kill_coved()
+    assert wait_until(lambda: not ahead & set(qemus(machines))) and wait_until(machines.is_ready)
+    assert asked(machines, late)[:2] == asked(machines, server)[:2] == whole[:2]
+    for sandbox in (*made, clone, again, late):
         assert machines.cove("rm", sandbox).returncode == 0
 
 

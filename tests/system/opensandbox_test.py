@@ -333,6 +333,21 @@ def test_a_command_with_an_operation_id_is_run_once_and_resumed(box):
     assert box.ask("DELETE", f"{path}/pty/{made[0][1]['session_id']}", headers=headers)[0] == 200
 
 
+def test_a_line_that_is_too_long_to_be_kept_ends_nothing(box):
+    """65,536 control characters are more than is kept of a command, once they are escaped."""
+    path, headers = box.endpoint(44772)
+    api = box.service.child("cove-api")
+    command = {"command": "echo first; head -c 65536 /dev/zero | tr '\\0' '\\1'; echo; echo last"}
+    status, answer = box.ask("POST", path + "/command", command, {**headers, "X-EXECD-OPERATION-ID": "long"})
+    events = [json.loads(line) for line in answer.decode().split("\n\n") if line]
+    assert status == 200 and [e["text"][:5] for e in events if e["type"] == "stdout"] in (["first", "\1" * 5, "last"], ["first", "\1" * 5, "\n", "last"])
+    long = next(e["eid"] for e in events if e.get("text", "").startswith("\1"))
+    resume = f"{path}/command/{events[0]['text']}/resume?after_eid="
+    assert box.ask("GET", f"{resume}{long - 1}", headers=headers)[0] == 410
+    status, answer = box.ask("GET", f"{resume}{long}", headers=headers)
+    assert status == 200 and b'"last"' in answer and box.service.child("cove-api") == api
+
+
 def test_a_sandbox_does_not_take_the_operation_ids_of_others(service):
     mine, other = Box(service), Box(service)
     def command(box, i):

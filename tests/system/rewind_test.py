@@ -304,3 +304,13 @@ def test_what_was_done_is_done_again_and_compared(service):
     done = service.cove("replay", box, "--again", "--keep")
     assert "skipped  nobody has its contents" in done.stdout and "exit_code 1, was 0" in done.stdout and "were not compared" in done.stdout, done
     assert ID.search(done.stdout)[0] in [s["id"] for s in service.sandboxes()]
+
+
+def test_again_has_no_network_where_there_were_rules(service):
+    """The record has not all of a policy, so the new sandbox has the one that allows nothing."""
+    box = made(service, "--deny", "denied.test")
+    done = service.cove("replay", box, "--again", "--keep")
+    assert done.returncode == 0, done
+    new = ID.search(done.stdout)[0]
+    assert new != box and service.request("GET", f"/cove/v1/sandboxes/{new}/network")[2] == {"default": "deny"}
+    assert service.cove("rm", box, new).returncode == 0

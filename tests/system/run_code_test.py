@@ -126,6 +126,8 @@ def test_an_operator_may_open_it(service):
         status, answer = call(other, "/run_code", {"code": "1", "language": "python"}, headers={})
         assert status == 200 and "there is no template" in answer["message"]
         assert call(other, "/run_code", {}, headers={"X-API-KEY": "wrong"})[0] == 401
+        page = {"Origin": f"http://rebound.example:{other.port}", "Host": f"rebound.example:{other.port}"}
+        assert call(other, "/run_code", {"code": "1", "language": "python"}, headers=page)[0] == 401, "a page, whatever name led it here"
         assert call(other, "/v2/sandboxes", headers={}, method="GET")[0] == 401
 
 
@@ -170,6 +172,16 @@ def test_many_at_once_wait_for_their_turn_and_leave_nothing(service):
         answers = list(pool.map(lambda i: run(service, f"print({i})")["run_result"]["stdout"], range(400)))
     assert answers == [f"{i}\n" for i in range(400)]
     assert wait_until(lambda: len(opened(api)) <= fds + SLACK["descriptors of cove-api"]) and rss_kib(api) - rss < 8 * 1024, (rss, rss_kib(api))
+
+
+def test_what_is_printed_makes_no_answer_too_large(service):
+    controls = "import os\nfor fd in (1, 2):\n    for _ in range(64): os.write(fd, b'\\1' * 65536)\n"
+    answer = run(service, controls)
+    assert answer["status"] == "Success" and 1 << 20 <= len(answer["run_result"]["stdout"]) < 4 << 20 and set(answer["run_result"]["stderr"]) == {"\1"}
+    padded = "```python\nprint(input() + (' ' * (1 << 20) + chr(9)) * 4)\n```"
+    tests = stdio(*((str(i), str(i)) for i in range(12)))
+    status, answer = judge(service, padded, {"dataset_type": "CommonOJDataset", "language": "python", "provided_data": {"id": 7, "test": tests}})
+    assert status == 200 and answer["accepted"] and len(answer["tests"]) == 12, status
 
 
 def judge(service, completion, config, problem=7):

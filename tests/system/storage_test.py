@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from client import Client
 from leaks import BUILD, loop_devices, own_mount_table, read
-from service import Service, copy_template, slim_templates, wait_until
+from service import Service, copy_template, pool_on_btrfs, slim_templates, wait_until
 
 GIB = 1 << 30
 
@@ -40,14 +40,10 @@ def prepared(first_size=None, **env):
         service.run.mkdir()
         if env.get("COVE_POOL") == "copy":
             copy_template(slim_templates(), service.state)
+            done = prepare(service)
+            assert done.returncode == 0, done
         else:
-            service.state.mkdir()
-        if first_size:
-            with open(service.file, "wb") as f:
-                f.truncate(first_size)
-            subprocess.run(["mkfs.btrfs", "-q", "-m", "single", service.file], check=True, stdout=subprocess.DEVNULL)
-        done = prepare(service)
-        assert done.returncode == 0, done
+            pool_on_btrfs(service.state, first_size)
         assert wait_until(lambda: loop_devices(service.file) == [])
         yield service
     finally:

@@ -731,6 +731,15 @@ def test_an_image_in_an_archive(templates, tmp_path):
     again = templates.service.cove("template", "build", "--name", "tiny", "--from-oci", str(tmp_path / "tiny.tar"), "-f",
                                    str(tmp_path / "Dockerfile"), str(tmp_path))
     assert again.returncode == 0 and "CACHED [base]" in again.stderr, again.stderr
+    (tmp_path / "Dockerfile").write_text("FROM scratch\nRUN echo scratch > /made\n")
+    build = ["template", "build", "--name", "tiny"]
+    done = templates.service.cove(*build, "--from-oci", str(tmp_path / "tiny.tar"), str(tmp_path)) # which was named
+    assert done.returncode == 0, done.stderr
+    assert templates.run("tiny", "cat /made") == "scratch"
+    done = templates.service.cove(*build, "--from-oci", str(tmp_path / "tiny.tar"), cwd=tmp_path)
+    assert done.returncode == 0 and "builder" not in done.stderr, done.stderr
+    done = templates.service.cove(*build, str(tmp_path))
+    assert done.returncode == 1 and "FROM scratch is not supported" in done.stderr, done.stderr
     (tmp_path / "bad.tar").write_bytes(os.urandom(4096))
     failed = templates.service.cove("template", "build", "--name", "bad", "--from-oci", str(tmp_path / "bad.tar"))
     assert failed.returncode == 1 and "at step base" in failed.stderr, failed.stderr

@@ -102,7 +102,20 @@ bool fusion_run_succeeded(const struct fusion_run *r)
     return !r->message[0] && !fusion_result_is_bad(&r->compiled) && !fusion_result_is_bad(&r->ran);
 }
 
-static void ask_append_result(struct buf *b, const char *name, const struct fusion_result *result)
+/* Escaped, it may be six times as long: what does not fit is tried again with half of it. */
+static void ask_append_output(struct buf *b, const char *name, struct str text, size_t most)
+{
+    AUTO_BUF struct buf escaped = BUF_INIT(most);
+
+    while (buf_append_json_string(&escaped, text) < 0 && text.n) {
+        buf_clear(&escaped);
+        text.n /= 2;
+    }
+    buf_printf(b, ",\"%s\":", name);
+    (void)buf_append_str(b, buf_str(&escaped));
+}
+
+static void ask_append_result(struct buf *b, const char *name, const struct fusion_result *result, size_t most)
 {
     buf_printf(b, ",\"%s\":", name);
     if (!result->status) {
@@ -115,8 +128,8 @@ static void ask_append_result(struct buf *b, const char *name, const struct fusi
         buf_printf(b, "%d", result->code);
     else
         buf_append_cstr(b, "null");
-    json_put_str(b, "stdout", buf_str(&result->out));
-    json_put_str(b, "stderr", buf_str(&result->err));
+    ask_append_output(b, "stdout", buf_str(&result->out), most);
+    ask_append_output(b, "stderr", buf_str(&result->err), most);
     buf_append_char(b, '}');
 }
 
@@ -129,7 +142,7 @@ static void ask_append_json(struct buf *b, const char *name, const json_t *value
     mem_free(text);
 }
 
-void fusion_run_append(struct buf *b, const struct fusion_run *r)
+void fusion_run_append(struct buf *b, const struct fusion_run *r, size_t most)
 {
     buf_printf(b, "{\"status\":\"%s\",\"message\":",
                r->message[0]             ? "SandboxError"
@@ -137,11 +150,13 @@ void fusion_run_append(struct buf *b, const struct fusion_run *r)
                                          : "Failed");
     buf_append_json_string(b, str_of(r->message));
     if (r->language) {
-        ask_append_result(b, "compile_result", &r->compiled);
-        ask_append_result(b, "run_result", &r->ran);
+        ask_append_result(b, "compile_result", &r->compiled, most);
+        ask_append_result(b, "run_result", &r->ran, most);
     } else {
-        ask_append_result(b, "driver", &r->ran);
-        ask_append_json(b, "cells", r->told);
+        ask_append_result(b, "driver", &r->ran, most);
+        (void)buf_append_cstr(b, ",\"cells\":[");
+        (void)buf_append_str(b, buf_str(&r->told));
+        (void)buf_append_char(b, ']');
     }
     buf_printf(b, r->sandbox[0] ? ",\"executor_pod_name\":\"%s\"" : ",\"executor_pod_name\":null", r->sandbox);
     ask_append_json(b, "files", r->fetched);

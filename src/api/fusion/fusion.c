@@ -36,7 +36,8 @@ static bool fusion_authenticate(struct call *c)
     if (http_peer_get(c->req, &peer) == 0 && peer.is_unix)
         return access_by_peer_or_key(c, fusion_of(c)->owner_uid);
     key = key.p ? key : fusion_basic(c);
-    if (!key.p && fusion_of(c)->is_open) {
+    /* Whatever name leads a page here, what it sends has an origin. */
+    if (!key.p && fusion_of(c)->is_open && !http_header_get(c->req, "origin").p) {
         access_as(c, "run-code:open",
                   &(struct principal){.tenant = TENANT_DEFAULT, .view = TENANT_DEFAULT, .scope = SCOPE_USE});
         return true;
@@ -71,7 +72,7 @@ static const struct facade_ops ops = {
     .name = "run-code",
     .body_max = FUSION_BODY_MAX,
     .body_error = "",
-    .wants_json_type = true, /* a page in a browser sends none without asking first */
+    .wants_json_type = true,
     .method_error = "Method Not Allowed",
     .method_error_status = 405,
     .authenticate = fusion_authenticate,
@@ -88,9 +89,9 @@ static void fusion_ping(struct call *c)
 
 static void fusion_ran(struct call *c, struct fusion_run *r)
 {
-    AUTO_BUF struct buf b = BUF_INIT(CALL_REPLY_MAX);
+    AUTO_BUF struct buf b = BUF_INIT(FUSION_ANSWER_MAX);
 
-    fusion_run_append(&b, r);
+    fusion_run_append(&b, r, FUSION_ESCAPED_MAX);
     call_json_buf(c, 200, &b);
 }
 
@@ -132,6 +133,7 @@ struct fusion *fusion_new(const struct fusion_config *config)
     f->owner_uid = config->owner_uid;
     f->slots = (unsigned)MAX(cpus, 1L) * SLOTS_PER_CPU;
     list_init(&f->waiting);
+    list_init(&f->busy);
     facade_init(&f->facade, &ops, config->core, config->refusals);
     return f;
 }

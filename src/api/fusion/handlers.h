@@ -11,10 +11,13 @@ enum {
     FUSION_BODY_MAX = 16 << 20,
     FUSION_OUTPUT_MAX = 4 << 20,      /* of stdout and of stderr; what comes after is dropped */
     FUSION_FETCH_MAX = 16 << 20,      /* of all files that are fetched */
-    FUSION_WAITING_MAX = 1000,        /* calls that wait for their turn */
+    FUSION_WAITING_MAX = 1000,        /* calls of a tenant that wait for their turn; twice as many of all */
     FUSION_WAITING_BYTES = 256 << 20, /* of their bodies */
     FUSION_TIME_MAX_MS = 3600 * 1000, /* of one command */
     FUSION_CELLS_MAX = 1000,
+    FUSION_ESCAPED_MAX = 2 * FUSION_OUTPUT_MAX,
+    FUSION_ANSWER_MAX = 4 * FUSION_ESCAPED_MAX + 2 * FUSION_FETCH_MAX,
+    FUSION_TOLD_MAX = 6 * FUSION_OUTPUT_MAX + FUSION_FETCH_MAX + 64 * FUSION_CELLS_MAX, /* of cells, escaped */
 };
 
 struct fusion {
@@ -23,6 +26,7 @@ struct fusion {
     uid_t owner_uid;
     unsigned slots, running; /* runs that have a sandbox at a time */
     struct list waiting;     /* of struct fusion_run, in order of arrival */
+    struct list busy;        /* those with a sandbox */
     size_t n_waiting, waiting_bytes;
     bool is_dispatching;
 };
@@ -74,13 +78,13 @@ struct fusion_run {
     json_t *fetched;
     char message[512]; /* what Cove couldn't do; "": all was done */
     char sandbox[ID_SANDBOX_LEN + 1];
-    struct list node; /* in fusion.waiting */
+    struct list node; /* in fusion.waiting or .busy */
     size_t body_bytes;
     bool has_slot, is_init;
     /* Cells (jupyter.c). */
     struct code_cell *cell;
-    json_t *told; /* the answer's "cells" */
-    struct buf cell_out, cell_err;
+    struct buf told; /* the answer's "cells", as JSON without brackets; so are the last two */
+    struct buf cell_out, cell_err, cell_display, cell_errors;
     size_t cell_bytes, shown_bytes; /* of all cells */
     usec_t until;
 };
@@ -98,8 +102,8 @@ bool fusion_run_read(struct call *c, const json_t *body, bool is_cells, struct f
 int fusion_run_times(const json_t *body, double compile_s, double run_s, struct fusion_run *r,
                      struct err *err) WARN_UNUSED;
 bool fusion_run_succeeded(const struct fusion_run *r);
-/* The answer to /run_code or /run_jupyter. */
-void fusion_run_append(struct buf *b, const struct fusion_run *r);
+/* The answer to /run_code or /run_jupyter, with so many bytes of each output, escaped. */
+void fusion_run_append(struct buf *b, const struct fusion_run *r, size_t most);
 bool fusion_result_is_bad(const struct fusion_result *result); /* it was run, and did not end with 0 */
 
 /* jupyter.c: 1: all are done, 0: the next runs, -1 and *err. */

@@ -13,6 +13,8 @@
 
 #include <stdlib.h>
 
+enum { JUDGED_MAX = 3 * CALL_REPLY_MAX }; /* outputs and what came with the request */
+
 #define MAIN "if __name__ == \"__main__\":"
 
 /* ---- the program in an answer ---- */
@@ -307,7 +309,7 @@ static void judge_fini(struct fusion_run *r)
 
 static void judge_end(struct call *c, struct judge *j)
 {
-    AUTO_BUF struct buf b = BUF_INIT(CALL_REPLY_MAX);
+    AUTO_BUF struct buf b = BUF_INIT(JUDGED_MAX);
     char *id = json_dumps(j->id, JSON_COMPACT | JSON_ENCODE_ANY);
 
     buf_printf(&b, "{\"id\":%s,\"accepted\":%s,\"extracted_code\":", id ? id : "null",
@@ -323,7 +325,7 @@ static void judge_end(struct call *c, struct judge *j)
     buf_append_str(&b, buf_str(&j->told));
     buf_append_cstr(&b, "],\"extracted_type\":null,\"extra\":null}");
     if (buf_error(&j->told) < 0)
-        call_fail(c, 500, "the answer is larger than %d bytes", CALL_REPLY_MAX);
+        call_fail(c, 500, "the answer is larger than %d bytes", JUDGED_MAX);
     else
         call_json_buf(c, 200, &b);
 }
@@ -349,7 +351,8 @@ static void judge_ran(struct call *c, struct fusion_run *r)
         is_passed = is_passed && out.n && memmem(out.p, out.n, flag.p, flag.n);
     j->is_accepted = j->is_accepted && is_passed;
     buf_printf(&j->told, "%s{\"passed\":%s,\"exec_info\":", buf_len(&j->told) ? "," : "", is_passed ? "true" : "false");
-    fusion_run_append(&j->told, r);
+    size_t left = CALL_REPLY_MAX - MIN(buf_len(&j->told), (size_t)CALL_REPLY_MAX); /* for the outputs of all tests */
+    fusion_run_append(&j->told, r, MIN(MAX(left / 8, (size_t)2), (size_t)FUSION_ESCAPED_MAX));
     char *info = test ? json_dumps(test, JSON_COMPACT) : NULL;
     buf_printf(&j->told, ",\"test_info\":");
     buf_append_cstr(&j->told, info ? info : "null");
@@ -478,7 +481,7 @@ void fusion_submit(struct call *c)
     }
     j->asked.done = judge_ran;
     j->asked.fini = judge_fini;
-    buf_init(&j->told, CALL_REPLY_MAX);
+    buf_init(&j->told, JUDGED_MAX);
     if (kinds[k].prepare(c, j, &err) == 0) {
         judge_next(c, j);
         return;

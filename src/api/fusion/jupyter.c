@@ -1,46 +1,70 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The cells of /run_jupyter: one after the other in the Python context of a sandbox (sandbox/code/code.h). One that fails stops none that come later. */
 #include "api/fusion/handlers.h"
-#include "base/mem.h"
+#include "event/json.h"
 
-static json_t *cell_told(struct fusion_run *r)
+enum { SHOWN_LEAST = 64 }; /* bytes that a result or an error counts for, beside its own */
+
+/* Whole or not at all: of what all cells show there is an end, however small its parts are. */
+static void cell_shows(struct fusion_run *r, struct buf *list, const struct buf *one)
 {
-    return json_array_get(r->told, r->next - 1);
+    size_t bytes = buf_len(one) + SHOWN_LEAST;
+
+    if (buf_error(one) < 0 || bytes > FUSION_FETCH_MAX - r->shown_bytes)
+        return;
+    r->shown_bytes += bytes;
+    json_put_comma(list);
+    (void)buf_append_str(list, buf_str(one));
 }
 
-static void cell_result(json_t *display, const struct code_frame *f)
+static void cell_result(struct fusion_run *r, const struct code_frame *f)
 {
-    json_t *data = json_object();
+    AUTO_BUF struct buf b = BUF_INIT(FUSION_FETCH_MAX), compact = BUF_INIT(CODE_FRAME_MAX);
 
+    (void)buf_append_char(&b, '{');
     for (size_t i = 0; i < f->n_data; i++) {
-        AUTO_FREE char *type = mem_strndup(f->data[i].type.p, f->data[i].type.n);
         bool is_json = str_eqc(f->data[i].type, "application/json");
-        json_t *value =
-            is_json ? json_loadb(f->data[i].data.p, f->data[i].data.n, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL) : NULL;
 
-        (void)json_object_set_new(data, type, value ? value : call_text(f->data[i].data));
+        json_put_comma(&b);
+        (void)buf_append_json_string(&b, f->data[i].type);
+        (void)buf_append_char(&b, ':');
+        buf_clear(&compact);
+        if (is_json && json_compact(f->data[i].data, &compact) == 0)
+            (void)buf_append_str(&b, buf_str(&compact));
+        else
+            (void)buf_append_json_string(&b, f->data[i].data);
     }
-    (void)json_array_append_new(display, data);
+    (void)buf_append_char(&b, '}');
+    cell_shows(r, &r->cell_display, &b);
 }
 
-static void cell_error(json_t *errors, const struct code_frame *f)
+static void cell_error(struct fusion_run *r, const struct code_frame *f)
 {
-    json_t *lines = json_array();
+    AUTO_BUF struct buf b = BUF_INIT(FUSION_FETCH_MAX);
     struct str rest = f->trace, line;
 
-    while (rest.n && str_split(&rest, '\n', &line))
-        (void)json_array_append_new(lines, call_text(line));
-    (void)json_array_append_new(errors, json_pack("{s:o,s:o,s:o}", "ename", call_text(f->name), "evalue",
-                                                  call_text(f->value), "traceback", lines));
+    json_open(&b, "ename", f->name);
+    json_put_str(&b, "evalue", f->value);
+    (void)buf_append_cstr(&b, ",\"traceback\":[");
+    while (rest.n && str_split(&rest, '\n', &line)) {
+        json_put_comma(&b);
+        (void)buf_append_json_string(&b, line);
+    }
+    (void)buf_append_cstr(&b, "]}");
+    cell_shows(r, &r->cell_errors, &b);
 }
 
 static void cell_over(struct fusion_run *r)
 {
-    json_t *told = cell_told(r);
-
     timer_stop(&r->call->timer);
-    (void)json_object_set_new(told, "stdout", call_text(buf_str(&r->cell_out)));
-    (void)json_object_set_new(told, "stderr", call_text(buf_str(&r->cell_err)));
+    json_put_comma(&r->told);
+    json_open(&r->told, "stdout", buf_str(&r->cell_out));
+    json_put_str(&r->told, "stderr", buf_str(&r->cell_err));
+    (void)buf_append_cstr(&r->told, ",\"display\":[");
+    (void)buf_append_str(&r->told, buf_str(&r->cell_display));
+    (void)buf_append_cstr(&r->told, "],\"error\":[");
+    (void)buf_append_str(&r->told, buf_str(&r->cell_errors));
+    (void)buf_append_cstr(&r->told, "]}");
     r->cell = NULL;
     call_step(r->call, fusion_run_step);
 }
@@ -48,7 +72,6 @@ static void cell_over(struct fusion_run *r)
 static bool cell_event(void *ctx, const struct code_event *e)
 {
     struct fusion_run *r = ((struct call *)ctx)->state;
-    json_t *told = cell_told(r);
 
     switch (e->kind) {
     case CODE_STDOUT:
@@ -59,13 +82,10 @@ static bool cell_event(void *ctx, const struct code_event *e)
         break;
     }
     case CODE_RESULT:
-        for (size_t i = 0; i < e->frame->n_data; i++)
-            r->shown_bytes += e->frame->data[i].data.n;
-        if (r->shown_bytes <= FUSION_FETCH_MAX)
-            cell_result(json_object_get(told, "display"), e->frame);
+        cell_result(r, e->frame);
         break;
     case CODE_ERROR:
-        cell_error(json_object_get(told, "error"), e->frame);
+        cell_error(r, e->frame);
         break;
     case CODE_END:
         cell_over(r);
@@ -103,6 +123,8 @@ int fusion_cells_next(struct fusion_run *r, struct err *err)
         r->until = now + r->run_ms * USEC_PER_MS;
         buf_init(&r->cell_out, FUSION_OUTPUT_MAX);
         buf_init(&r->cell_err, FUSION_OUTPUT_MAX);
+        buf_init(&r->cell_display, FUSION_FETCH_MAX);
+        buf_init(&r->cell_errors, FUSION_FETCH_MAX);
     }
     if (r->next == json_array_size(r->cells) || r->ran.status) {
         r->ran.took = now - r->ran.started;
@@ -118,8 +140,8 @@ int fusion_cells_next(struct fusion_run *r, struct err *err)
     }
     buf_clear(&r->cell_out);
     buf_clear(&r->cell_err);
-    (void)json_array_append_new(r->told,
-                                json_pack("{s:s,s:s,s:[],s:[]}", "stdout", "", "stderr", "", "display", "error"));
+    buf_clear(&r->cell_display);
+    buf_clear(&r->cell_errors);
     r->next++;
     uint64_t rest = r->until > now ? (r->until - now) / USEC_PER_MS + 1 : 1;
     call_set_timer(r->call, r->cell_ms ? MIN(r->cell_ms, rest) : rest, cell_late);
@@ -132,4 +154,6 @@ void fusion_cells_fini(struct fusion_run *r)
         code_leave(TAKE_PTR(r->cell));
     buf_fini(&r->cell_out);
     buf_fini(&r->cell_err);
+    buf_fini(&r->cell_display);
+    buf_fini(&r->cell_errors);
 }

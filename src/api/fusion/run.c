@@ -5,8 +5,9 @@
  *  1. Its stages stand in a table, in order. Each begins something and fusion_run_step() comes again when that is over; or has nothing to do and says so.
  *     A stage changes nothing when its action waits for an answer, so it is run again then (api/kit/call.h, rule 4).
  *  2. The sandbox is the run's: made for it, and killed when it is over, however that comes about. Should this process die, the sandbox's time ends it.
- *  3. So many runs have a sandbox at a time as the machine can run side by side (fusion.slots); the others wait in order of arrival. A time limit counts from
- *     the start of its command, so waiting costs nobody his time.
+ *  3. So many runs have a sandbox at a time as the machine can run side by side (fusion.slots); the others wait in order of arrival. A tenant that has
+ *     none begins one all the same, so that nobody is kept out by another's. A time limit counts from the start of its command, so waiting costs nobody
+ *     his time.
  *  4. What a program does is no error: it is in the results. What Cove couldn't do is in `message`; then the status is SandboxError.
  */
 #include "api/fusion/handlers.h"
@@ -21,6 +22,36 @@ enum { MARGIN_MS = 60 * 1000 };
 
 /* ---- turns ---- */
 
+static uint64_t run_tenant(const struct fusion_run *r)
+{
+    return r->call->actor.who.tenant;
+}
+
+/* How many of a list are a tenant's, and their bodies. */
+static size_t run_count(struct list *list, uint64_t tenant, size_t *ret_bytes)
+{
+    size_t n = 0;
+
+    *ret_bytes = 0;
+    LIST_FOREACH (struct fusion_run, r, list, node) {
+        if (run_tenant(r) != tenant)
+            continue;
+        n++;
+        *ret_bytes += r->body_bytes;
+    }
+    return n;
+}
+
+static struct fusion_run *run_first(struct fusion *f)
+{
+    size_t ignored;
+
+    LIST_FOREACH (struct fusion_run, r, &f->waiting, node)
+        if (f->running < f->slots || !run_count(&f->busy, run_tenant(r), &ignored))
+            return r;
+    return NULL;
+}
+
 static void run_dispatch(struct fusion *f)
 {
     struct fusion_run *r;
@@ -28,8 +59,9 @@ static void run_dispatch(struct fusion *f)
     if (f->is_dispatching)
         return;
     f->is_dispatching = true;
-    while (f->running < f->slots && (r = LIST_FIRST(struct fusion_run, &f->waiting, node))) {
+    while ((r = run_first(f))) {
         list_remove(&r->node);
+        list_append(&f->busy, &r->node);
         f->n_waiting--;
         f->waiting_bytes -= r->body_bytes;
         f->running++;
@@ -88,7 +120,7 @@ void fusion_run_forget(struct fusion_run *r)
     buf_fini(&r->ran.out);
     buf_fini(&r->ran.err);
     json_decref(TAKE_PTR(r->fetched));
-    json_decref(TAKE_PTR(r->told));
+    buf_fini(&r->told);
     r->is_init = false;
 }
 
@@ -421,6 +453,7 @@ void fusion_run_step(struct call *c)
 void fusion_run_start(struct call *c, struct fusion_run *r)
 {
     struct fusion *f = fusion_of(c);
+    size_t bytes;
 
     r->call = c;
     c->state = r;
@@ -428,13 +461,15 @@ void fusion_run_start(struct call *c, struct fusion_run *r)
     list_init(&r->node);
     r->is_init = true;
     r->fetched = json_object();
-    r->told = json_array();
+    buf_init(&r->told, FUSION_TOLD_MAX);
     file_body_init(&r->body, c, FUSION_BODY_MAX + FUSION_FETCH_MAX);
     buf_init(&r->compiled.out, FUSION_OUTPUT_MAX);
     buf_init(&r->compiled.err, FUSION_OUTPUT_MAX);
     buf_init(&r->ran.out, FUSION_OUTPUT_MAX);
     buf_init(&r->ran.err, FUSION_OUTPUT_MAX);
-    if (f->n_waiting == FUSION_WAITING_MAX || f->waiting_bytes + c->holder.bytes > FUSION_WAITING_BYTES) {
+    if (run_count(&f->waiting, run_tenant(r), &bytes) >= FUSION_WAITING_MAX ||
+        bytes + c->holder.bytes > FUSION_WAITING_BYTES || f->n_waiting >= 2 * FUSION_WAITING_MAX ||
+        f->waiting_bytes + c->holder.bytes > 2 * (size_t)FUSION_WAITING_BYTES) {
         call_fail(c, 429, "%zu programs are waiting already: try again later", f->n_waiting);
         return;
     }

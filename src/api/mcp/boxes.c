@@ -7,6 +7,8 @@
 #include "sandbox/life/snapshot.h"
 #include "sandbox/network/network.h"
 #include "sandbox/templates.h"
+#include "template/builds.h"
+#include "template/name.h"
 
 enum { TIMEOUT_S = 3600, EVENTS_BYTES = 192 * 1024 };
 
@@ -145,10 +147,29 @@ static void snapshot_made(void *ctx, const struct template *t, const struct err 
         tool_result(c, json_pack("{s:s,s:s*}", "snapshot", t->ref ? t->ref : t->id, "name", t->name), STR_NULL);
 }
 
+/*
+ * Others make their sandboxes from what a name leads to, and `cove env` from what it finds by names of its own: an
+ * agent gives new ones.
+ */
+static bool snapshot_is_new(struct call *c, struct str name)
+{
+    static const struct str own[] = {STR("cove-copy-"), STR("devcontainer-")};
+    struct template_name parsed = {.name = ""};
+    struct template_info info;
+    struct err err;
+    bool is_taken = name.n && template_name_parse(name, &parsed, &err) == 0 &&
+                    template_info_find(core_templates(call_core(c)), c->actor.who.view, name, &info, &err) == 0;
+    for (size_t i = 0; i < ARRAY_SIZE(own); i++)
+        is_taken |= str_starts(str_of(parsed.name), own[i]);
+    if (is_taken)
+        call_refuse(c, ERR_ALREADY_EXISTS, "the name '%.64s' is taken: give another one", parsed.name);
+    return !is_taken;
+}
+
 void snapshot_tool(struct call *c)
 {
     struct str name = STR("");
-    if (TOOL_WANTS(c, JSON_WANT_STR("name", &name)))
+    if (TOOL_WANTS(c, JSON_WANT_STR("name", &name)) && snapshot_is_new(c, name))
         call_held(c, sandbox_snapshot(c->sandbox, &c->actor, name, snapshot_made, call_hold(c), &c->err));
 }
 

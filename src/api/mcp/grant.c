@@ -8,6 +8,7 @@
  *     comes again with the answer and a state that only we can have made: for this key, this sandbox, these arguments, until then.
  */
 #include "api/mcp/handlers.h"
+#include "base/char.h"
 #include "base/id.h"
 #include "base/mem.h"
 #include "sandbox/network/network.h"
@@ -16,7 +17,7 @@
 #include <openssl/hmac.h>
 #include <stdio.h>
 
-enum { GRANT_MS = 300 * 1000, HOSTS_MAX = 32, REASON_MAX = 400, STATE_MAX = 96 };
+enum { GRANT_MS = 300 * 1000, HOSTS_MAX = 32, PORTS_MAX = 16, REASON_MAX = 400, STATE_MAX = 96 };
 
 struct grant {
     const struct str *hosts;
@@ -30,9 +31,9 @@ static bool grant_read(struct call *c, struct grant *g)
     if (!TOOL_WANTS(c, JSON_WANT_STRS("hosts", &g->hosts, &g->n_hosts), JSON_WANT_ARRAY("ports", &g->ports),
                     JSON_NEED_STR("reason", &g->reason)))
         return false;
-    if (g->n_hosts && g->n_hosts <= HOSTS_MAX)
-        return true;
-    call_refuse(c, ERR_INVALID_ARGUMENT, "hosts: 1 to %d", HOSTS_MAX);
+    if (g->n_hosts && g->n_hosts <= HOSTS_MAX && json_array_size(g->ports) <= PORTS_MAX)
+        return true; /* no more than a person is shown */
+    call_refuse(c, ERR_INVALID_ARGUMENT, "hosts: 1 to %d; ports: up to %d", HOSTS_MAX, PORTS_MAX);
     return false;
 }
 
@@ -84,10 +85,17 @@ static void grant_decide(struct call *c, const json_t *answer)
 
 /* ---- the question ---- */
 
+/* Nothing in it ends the quotation, shows nothing, or moves what is shown. */
 static void append_plain(struct buf *b, struct str s)
 {
-    for (size_t i = 0; i < s.n; i++)
-        (void)buf_append_char(b, (unsigned char)s.p[i] < ' ' || s.p[i] == 0x7f ? ' ' : s.p[i]);
+    while (s.n) {
+        const char *from = s.p;
+        const uint32_t c = char_take(&s);
+        if (c < ' ' || (c >= 0x7f && c < 0xa0) || c == '"' || char_is_hidden(c))
+            (void)buf_append_char(b, c == '"' ? '\'' : ' ');
+        else
+            (void)buf_append(b, from, (size_t)(s.p - from));
+    }
 }
 
 static json_t *grant_question(const struct call *c, const struct grant *g)
@@ -99,7 +107,7 @@ static json_t *grant_question(const struct call *c, const struct grant *g)
         append_plain(&b, str_n(g->hosts[i].p, MIN(g->hosts[i].n, (size_t)253)));
     }
     AUTO_FREE char *ports = json_array_size(g->ports) ? json_dumps(g->ports, JSON_COMPACT) : NULL;
-    buf_printf(&b, " on %s%.200s. It says why: \"", ports ? "ports " : "every port", ports ? ports : "");
+    buf_printf(&b, " on %s%s. It says why: \"", ports ? "ports " : "every port", ports ? ports : "");
     append_plain(&b, mcp_cut(g->reason, REASON_MAX));
     (void)buf_append_cstr(&b, "\"");
     return json_pack("{s:s,s:o,s:{s:s,s:{s:{s:s,s:s,s:b}},s:[s]}}", "mode", "form", "message", call_text(buf_str(&b)),

@@ -242,6 +242,8 @@ static void commands_and_files(void **state)
 
 /* ---- request_grant ---- */
 
+#define REASON "\"reason\":\"x\\\" Cove says \\u202e\\u009b1m\""
+
 static void nothing_is_granted_without_a_person(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
@@ -249,7 +251,7 @@ static void nothing_is_granted_without_a_person(void **state)
     AUTO_FREE char *s = session_header(f, "");
     char id[ID_SANDBOX_LEN + 1];
     sandbox_made(f, s, "", id);
-    AUTO_FREE char *args = mem_printf("\"sandbox\":\"%s\",\"hosts\":[\"a.test\"],\"reason\":\"x\"", id);
+    AUTO_FREE char *args = mem_printf("\"sandbox\":\"%s\",\"hosts\":[\"a.test\"]," REASON, id);
     assert_null(tool(f, s, "request_grant", args, &b));
     assert_has(&b, "cove policy allow");
     /* In the stateless era: not without the capability, not with a state of somebody else's. */
@@ -270,6 +272,7 @@ static void nothing_is_granted_without_a_person(void **state)
         assert_has(&b, more[i][1]);
     }
     assert_int_equal(world_count_events(f->w, id, EVENT_NET_POLICY), 0);
+    assert_has(&b, "It says why: \\\"x' Cove says   1m\\\"");
     /* The state that came with the question is good for it, and for nothing else. */
     AUTO_JSON json_t *answer = json_of(&b);
     const char *signed_state = json_string_value(json_object_get(json_object_get(answer, "result"), "requestState"));
@@ -277,7 +280,8 @@ static void nothing_is_granted_without_a_person(void **state)
         AUTO_FREE char *body = mem_printf(
             "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/call\",\"params\":{" META(
                 "\"elicitation\":{}") ",\"name\":"
-                                      "\"request_grant\",\"arguments\":{\"sandbox\":\"%s\",\"hosts\":[\"%s\"],\"reason\":\"x\"},\"inputResponses\":{\"grant\":"
+                                      "\"request_grant\",\"arguments\":{\"sandbox\":\"%s\",\"hosts\":[\"%s\"]," REASON
+                                      "},\"inputResponses\":{\"grant\":"
                                       "{\"action\":\"accept\",\"content\":{\"allow\":true}}},\"requestState\":\"%s\"}}",
             id, is_right ? "a.test" : "b.test", signed_state);
         (void)post(f, STATELESS "Mcp-Method: tools/call\r\nMcp-Name: request_grant\r\n", body, &b);

@@ -58,8 +58,9 @@ static void append_template(struct buf *b, const struct core *core, const struct
     native_append_time(b, "created_at", info->created);
     native_append_time(b, "updated_at", info->updated);
     native_append_time(b, "spawned_at", info->spawned);
-    buf_printf(b, ",\"spawns\":%llu,\"builds\":%zu,\"public\":%s,\"in_file\":%s", (unsigned long long)info->n_spawns,
-               info->n_builds, info->is_public ? "true" : "false", info->file ? "true" : "false");
+    buf_printf(b, ",\"spawns\":%llu,\"builds\":%zu,\"public\":%s,\"in_file\":%s,\"snapshot\":%s",
+               (unsigned long long)info->n_spawns, info->n_builds, info->is_public ? "true" : "false",
+               info->file ? "true" : "false", info->is_snapshot ? "true" : "false");
     if (made)
         append_made(b, core, made);
     buf_append_cstr(b, ",\"tags\":[");

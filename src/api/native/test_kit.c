@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the kit needs of a core, for tests of handlers that stand in for it: nothing here holds a sandbox. */
+/*
+ * What the kit needs of a core, for tests of handlers that stand in for it: nothing here holds a sandbox. All of it is weak: a test that is linked with
+ * the core gets that.
+ */
 #include "sandbox/code/code.h"
 #include "sandbox/exec/exec.h"
 #include "sandbox/files/files.h"
@@ -7,6 +10,26 @@
 #include "sandbox/quota.h"
 
 #include <stdlib.h>
+
+#pragma weak sandbox_ref
+#pragma weak sandbox_unref
+#pragma weak sandbox_watch_end
+#pragma weak sandbox_unwatch
+#pragma weak exec_call_cancel
+#pragma weak file_call_cancel
+#pragma weak exec_close
+#pragma weak exec_ack
+#pragma weak file_read_ack
+#pragma weak code_leave
+#pragma weak code_drained
+#pragma weak code_make_cancel
+#pragma weak file_write
+#pragma weak file_write_data
+#pragma weak file_write_eof
+#pragma weak charge_release
+#pragma weak holder_init
+#pragma weak holder_fini
+#pragma weak holder_waits
 
 struct sandbox *sandbox_ref(struct sandbox *sb)
 {

@@ -165,13 +165,15 @@ static void command_number(struct osb_command *m, struct buf *b, struct buf *to)
         buf_append_str(to, str_n(rest.p + 1, n - 1));
         rest = str_sub(rest, n);
         struct str one = str_n(buf_data(to) + before, buf_len(to) - before);
-        while (m->is_kept && buf_len(&m->kept) + one.n > KEPT_MAX) {
+        while (buf_len(&m->kept) && buf_len(&m->kept) + one.n > KEPT_MAX) {
             const char *first = memmem(buf_data(&m->kept), buf_len(&m->kept), "}\n\n", 3);
 
             buf_consume(&m->kept, (size_t)(first - buf_data(&m->kept)) + 3);
             m->n_dropped++;
         }
-        if (m->is_kept)
+        if (one.n > KEPT_MAX) /* a line of control characters, escaped */
+            m->n_dropped++;
+        else if (m->is_kept)
             (void)buf_append_str(&m->kept, one);
     }
 }

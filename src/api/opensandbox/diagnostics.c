@@ -73,7 +73,7 @@ static bool diagnostics_wants(const struct diagnostics *d, const struct event *e
 /* Output as it was written, a line each, behind its time. */
 static bool diagnostics_output(struct diagnostics *d, const struct event *e, const char *time)
 {
-    AUTO_JSON json_t *data = json_loadb(e->data.p, e->data.n, 0, NULL);
+    AUTO_JSON json_t *data = json_loadb(e->data.p, e->data.n, JSON_ALLOW_NUL, NULL);
     json_t *runs = json_object_get(data, "output");
 
     JSON_FOREACH (run, runs) {

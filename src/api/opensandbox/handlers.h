@@ -215,11 +215,11 @@ void egress_set(struct call *c, json_t *policy, const json_t *fields, network_fn
 json_t *egress_read_policy(const json_t *network, struct err *err); /* ours, of theirs; NULL: ERR_INVALID_ARGUMENT */
 
 /* vault.c */
-void vault_make(struct call *c);
-void vault_get(struct call *c);
-void vault_get_one(struct call *c);
-void vault_patch(struct call *c);
-void vault_remove(struct call *c);
+void credential_vault_make(struct call *c);
+void credential_vault_get(struct call *c);
+void credential_vault_get_one(struct call *c);
+void credential_vault_patch(struct call *c);
+void credential_vault_remove(struct call *c);
 
 /* session.c */
 /* The command and arguments of spec, for a shell. log: the command's id when its output goes into its file, else ""; uid, gid: -1 as it is. */

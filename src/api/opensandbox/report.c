@@ -26,11 +26,11 @@ static bool report_record_event(const struct event *e, void *ctx)
     r->next = e->seq + 1;
     if (!r->seq && e->kind == EVENT_EXEC_START && str_starts(e->actor, STR("opensandbox")) &&
         memmem(e->data.p, e->data.n, r->tag, strlen(r->tag))) {
-        r->start = json_loadb(e->data.p, e->data.n, 0, NULL);
+        r->start = json_loadb(e->data.p, e->data.n, JSON_ALLOW_NUL, NULL);
         r->seq = e->seq;
         r->started = e->time;
     } else if (r->seq && e->cause == r->seq && (e->kind == EVENT_EXEC_EXIT || e->kind == EVENT_EXEC_FAILED)) {
-        r->end = json_loadb(e->data.p, e->data.n, 0, NULL);
+        r->end = json_loadb(e->data.p, e->data.n, JSON_ALLOW_NUL, NULL);
         r->ended = e->time;
     }
     return !r->end;

@@ -275,13 +275,13 @@ static bool vault_is_there(struct call *c)
     return vault_rows(c->sandbox) != NULL;
 }
 
-void vault_get(struct call *c)
+void credential_vault_get(struct call *c)
 {
     if (vault_is_there(c))
         vault_answer(c, 200, c->route->what);
 }
 
-void vault_get_one(struct call *c)
+void credential_vault_get_one(struct call *c)
 {
     const json_t *one = json_object_get(json_object_get(vault_rows(c->sandbox), c->route->what), c->args[0].p);
 
@@ -321,7 +321,7 @@ static void vault_set(struct call *c, struct osb_vault *v)
     json_decref(fields);
 }
 
-void vault_make(struct call *c)
+void credential_vault_make(struct call *c)
 {
     json_t *credentials = NULL, *bindings = NULL;
     const json_t *policy = network_policy(c->sandbox);
@@ -344,7 +344,7 @@ void vault_make(struct call *c)
     vault_fini(&v);
 }
 
-void vault_patch(struct call *c)
+void credential_vault_patch(struct call *c)
 {
     json_t *credentials = NULL, *bindings = NULL;
     const json_t *policy = network_policy(c->sandbox);
@@ -373,7 +373,7 @@ void vault_patch(struct call *c)
     vault_fini(&v);
 }
 
-void vault_remove(struct call *c)
+void credential_vault_remove(struct call *c)
 {
     struct osb_vault nothing = {.rows = NULL};
 

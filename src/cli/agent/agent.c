@@ -150,7 +150,9 @@ static void agent_tell_left_out(struct agent_call *a)
 {
     AUTO_BUF struct buf changed = BUF_INIT(16 << 20);
     size_t n = 0;
-    if (REPO_ASK(&a->e.repo, REPO_THEIRS, &changed, "status", "--porcelain", "-z", "--no-renames") < 0)
+    /* A submodule's own configuration may name filters, which nobody has switched off. */
+    if (REPO_ASK(&a->e.repo, REPO_THEIRS, &changed, "status", "--porcelain", "-z", "--no-renames",
+                 "--ignore-submodules=all") < 0)
         a->ctx->err.code = ERR_OK;
     for (size_t i = 0; i < buf_len(&changed); i++)
         n += !buf_data(&changed)[i];
@@ -163,10 +165,11 @@ static void agent_tell_missing(const json_t *kit, const json_t *missing)
 {
     if (!json_array_size(missing) || json_array_size(missing) < json_object_size(json_object_get(kit, "credentials")))
         return; /* any of them is enough */
-    (void)fputs("cove agent: there is neither a variable nor a secret", stderr);
+    AUTO_BUF struct buf names = BUF_INIT(1024);
     JSON_FOREACH_AT (i, one, missing)
-        (void)fprintf(stderr, "%s %s", i ? " or" : "", json_string_value(one));
-    (void)fputs(": the agent has no key\n", stderr);
+        buf_printf(&names, "%s %s", i ? " or" : "", json_string_value(one));
+    terminal_note("cove agent: there is neither a variable nor a secret%.*s: the agent has no key",
+                  STR_ARG(buf_str(&names)));
 }
 
 static int agent_make(struct agent_call *a, const char *commit)
@@ -183,8 +186,8 @@ static int agent_make(struct agent_call *a, const char *commit)
     const char *template = a->o->template ? a->o->template : kits;
     if (template && json_object_set_new(spec, "template", json_string(template)) < 0)
         return err_set(&a->ctx->err, ERR_INVALID_ARGUMENT, "--template must be UTF-8");
-    if ((template &&
-         template_build_first(a->ctx, a->e.service, template, agent_build, (void *)(uintptr_t) template) < 0) ||
+    if ((template && template_build_first(a->ctx, a->e.service, template, a->o->template, agent_build,
+                                          (void *)(uintptr_t) template) < 0) ||
         kit_apply(a->ctx, a->kit, key, spec, &missing) < 0 || agent_mounts(a, spec) < 0)
         return -1;
     agent_tell_left_out(a);

@@ -16,6 +16,7 @@ enum { SHOWN_MAX = 8, LATE_USEC = 500 * 1000 };
 struct receipt {
     json_t *commands, *reached, *refused, *running; /* running: seq -> command */
     const char *tag;
+    json_int_t left_out; /* of commands */
 };
 
 static json_int_t receipt_number(const json_t *object, const char *name)
@@ -25,9 +26,9 @@ static json_int_t receipt_number(const json_t *object, const char *name)
 
 static void receipt_count(json_t *hosts, const char *host, json_int_t n, const json_t *d)
 {
+    if (!json_object_get(hosts, host) && json_object_size(hosts) >= RECEIPT_HOSTS_MAX)
+        host = "others";
     json_t *one = json_object_get(hosts, host);
-    if (!one && json_object_size(hosts) >= RECEIPT_HOSTS_MAX)
-        return;
     if (!one)
         (void)json_object_set_new(hosts, host, one = json_pack("{s:i,s:i,s:i}", "count", 0, "sent", 0, "received", 0));
     (void)json_object_set_new(one, "count", json_integer(receipt_number(one, "count") + n));
@@ -56,6 +57,7 @@ static void receipt_start(struct receipt *r, const json_t *event, const json_t *
     json_t *argv = json_pack("[s]", service_text(d, "cmd")), *args = json_object_get(d, "args");
     const char *tag = service_text(d, "tag");
     if (r->tag && strcmp(tag, r->tag) == 0) {
+        r->left_out = 0;
         (void)json_array_clear(r->commands);
         (void)json_object_clear(r->reached);
         (void)json_object_clear(r->refused);
@@ -71,6 +73,8 @@ static void receipt_start(struct receipt *r, const json_t *event, const json_t *
     AUTO_FREE char *seq = mem_printf("%lld", (long long)receipt_number(event, "seq"));
     if (json_array_size(r->commands) < RECEIPT_COMMANDS_MAX)
         (void)json_array_append(r->commands, one);
+    else
+        r->left_out++;
     (void)json_object_set_new(r->running, seq, one);
 }
 
@@ -99,7 +103,6 @@ static usec_t receipt_time(const json_t *object, const char *name)
 static void receipt_wrote(struct receipt *r, const json_t *event, const json_t *d)
 {
     const usec_t at = receipt_time(event, "time");
-    json_t *bytes = json_object_get(d, "bytes");
     JSON_FOREACH (one, r->commands) {
         const usec_t began = receipt_time(one, "at"), ran = (usec_t)receipt_number(one, "duration_ms") * 1000;
         json_t *wrote = json_object_get(one, "wrote");
@@ -107,8 +110,11 @@ static void receipt_wrote(struct receipt *r, const json_t *event, const json_t *
             continue;
         if (!wrote)
             (void)json_object_set_new(one, "wrote", wrote = json_object());
-        if (json_object_size(wrote) < RECEIPT_FILES_MAX)
-            (void)json_object_set_new(wrote, service_text(d, "path"), bytes ? json_incref(bytes) : json_null());
+        JSON_FOREACH (file, json_object_get(d, "files")) {
+            json_t *bytes = json_object_get(file, "bytes");
+            if (json_object_size(wrote) < RECEIPT_FILES_MAX)
+                (void)json_object_set_new(wrote, service_text(file, "path"), bytes ? json_incref(bytes) : json_null());
+        }
     }
 }
 
@@ -137,8 +143,12 @@ int receipt_collect(struct context *ctx, const char *id, uint64_t from, const ch
     AUTO_FREE char *target = service_target(id, "/events?from=%llu", (unsigned long long)from);
     AUTO_JSON json_t *all = json_pack("{s:[], s:{}, s:{}}", "commands", "reached", "refused");
     AUTO_JSON json_t *running = json_object();
-    struct receipt r = {json_object_get(all, "commands"), json_object_get(all, "reached"),
-                        json_object_get(all, "refused"), running, tag};
+    struct receipt r = {json_object_get(all, "commands"),
+                        json_object_get(all, "reached"),
+                        json_object_get(all, "refused"),
+                        running,
+                        tag,
+                        0};
     struct str line;
     json_t *object;
     int more = s ? service_stream(s, "GET", target) : -1;
@@ -153,6 +163,8 @@ int receipt_collect(struct context *ctx, const char *id, uint64_t from, const ch
     }
     if (more < 0)
         return -1;
+    if (r.left_out)
+        (void)json_object_set_new(all, "left_out", json_integer(r.left_out));
     *ret_receipt = TAKE_PTR(all);
     return 0;
 }

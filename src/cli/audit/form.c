@@ -136,7 +136,8 @@ uint64_t form_cursor(const struct form *form, struct str line)
     uint64_t number = 0;
     if (!open)
         return 0;
-    AUTO_JSON json_t *object = json_loadb(open, line.n - (size_t)(open - line.p), JSON_REJECT_DUPLICATES, NULL);
+    AUTO_JSON json_t *object =
+        json_loadb(open, line.n - (size_t)(open - line.p), JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
     const json_t *found = form->find(object);
     if (json_is_string(found))
         return str_to_u64(str_of(json_string_value(found)), &number) < 0 ? 0 : number;

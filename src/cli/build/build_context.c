@@ -9,10 +9,12 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <fnmatch.h>
+#include <linux/openat2.h>
 #include <openssl/evp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 enum { DEPTH_MAX = 64, IGNORE_MAX = 1 << 20, RULES_MAX = 4096, CHUNK = 64 * 1024 };
@@ -216,6 +218,16 @@ void build_context_close(struct local_context *c)
 
 typedef int (*file_fn)(void *ctx, const char *path, const struct stat *st, const char *target, int fd, struct err *err);
 
+int build_context_beneath(int dirfd, const char *path, int flags, bool over_links)
+{
+    const struct open_how how = {
+        .flags = (unsigned)flags | O_CLOEXEC,
+        .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | (over_links ? 0 : RESOLVE_NO_SYMLINKS),
+    };
+    int fd = (int)syscall(SYS_openat2, dirfd, path, &how, sizeof(how));
+    return fd < 0 ? -errno : fd;
+}
+
 static int visit(const struct local_context *c, const char *path, file_fn fn, void *ctx, struct err *err)
 {
     char target[4096] = "";
@@ -229,9 +241,9 @@ static int visit(const struct local_context *c, const char *path, file_fn fn, vo
             return err_errno(err, errno, "read the link %s", path);
         target[n] = '\0';
     } else if (S_ISREG(st.st_mode)) {
-        fd = openat(c->fd, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+        fd = build_context_beneath(c->fd, path, O_RDONLY, false); /* who writes there may swap a directory for a link */
         if (fd < 0 || fstat(fd, &st) < 0)
-            return err_errno(err, errno, "open %s", path);
+            return err_errno(err, fd < 0 ? fd : errno, "open %s", path);
     }
     return fn(ctx, path, &st, target, fd, err);
 }

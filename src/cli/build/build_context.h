@@ -32,5 +32,11 @@ int build_context_pack(struct local_context *c, const char *source, int fd, stru
 int build_context_hash_file(const char *path, build_context_seen_fn seen, void *ctx,
                             char ret_hash[static CONTEXT_HASH_LEN + 1], struct err *err) WARN_UNUSED;
 
+/*
+ * What is below dirfd, at a path that a stranger may change while it is walked; over links below it, or over none. The
+ * descriptor, or -errno: -EXDEV when it leads out.
+ */
+int build_context_beneath(int dirfd, const char *path, int flags, bool over_links) WARN_UNUSED;
+
 /* Does the pattern (with *, ?, [..] and **) name this path, or a directory above it? For .dockerignore and its test. */
 bool build_context_matches(struct str pattern, struct str path);

@@ -83,8 +83,8 @@ static int from(struct parser *p, struct str rest)
         return word.n ? -1 : words_fail(p, ERR_INVALID_ARGUMENT, "FROM without an image");
     if (words_next(p, &rest, &word) && (!str_eq_nocase(word, STR("AS")) || !words_next(p, &rest, &as)))
         return words_fail(p, ERR_INVALID_ARGUMENT, "FROM takes an image and AS with a name");
-    if (!image.n || str_eqc(image, "scratch"))
-        return words_fail(p, ERR_UNIMPLEMENTED, "FROM scratch is not supported: name an image");
+    if (!image.n)
+        return words_fail(p, ERR_INVALID_ARGUMENT, "FROM without an image");
     struct dockerfile *f = p->file;
     int before = -1;
     if (!f->image)

@@ -27,15 +27,15 @@ struct dockerfile_step {
 };
 
 struct dockerfile_stage {
-    const char *name; /* "2" when it has none */
-    const char *image;
+    const char *name;  /* "2" when it has none */
+    const char *image; /* perhaps "scratch" */
     const struct dockerfile_step *steps;
     size_t n_steps;
 };
 
 /* Everything is in the arena. */
 struct dockerfile {
-    const char *image;
+    const char *image; /* perhaps "scratch" */
     const struct dockerfile_step *steps;
     size_t n_steps;
     struct dockerfile_stage stages[DOCKERFILE_STAGES_MAX]; /* before the last one, which the above is */

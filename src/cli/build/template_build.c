@@ -118,9 +118,11 @@ static int find_dockerfile(struct build_making *m, struct err *err)
 {
     const struct template_build_options *o = m->o;
     bool has_base = o->from_image || o->from_template || o->from_oci;
-    if (!o->file && has_base)
+    if (!o->file && has_base && !o->names_context)
         return 0;
     const char *path = o->file ? o->file : arena_printf(&m->arena, "%s/Dockerfile", o->context);
+    if (!o->file && has_base && access(path, F_OK) < 0 && errno == ENOENT)
+        return 0;
     if (read_dockerfile(m, path, err) == 0)
         return 0;
     if (!o->file)
@@ -154,6 +156,18 @@ static int add_auth(struct build_making *m, json_t *spec, const char *image)
         return err_set(&m->ctx->err, ERR_INVALID_ARGUMENT, "the registry's user name or password is not UTF-8");
     (void)json_object_set_new(spec, "registry", given);
     return 0;
+}
+
+/* What it begins with, and the credentials for that. */
+static int set_from(struct build_making *m, json_t *spec, const char *member, const char *image)
+{
+    if (strcmp(image, "scratch") == 0)
+        return err_set(
+            &m->ctx->err, ERR_UNIMPLEMENTED,
+            "FROM scratch is not supported: name an image, or replace it by --from-image, --from-template or "
+            "--from-oci");
+    set_text(spec, member, image);
+    return add_auth(m, spec, image);
 }
 
 /* Before anything else, so that whoever types it is not kept waiting. */
@@ -324,9 +338,7 @@ static int make_spec(struct build_making *m)
     } else if (o->from_template) {
         set_text(m->spec, "template", o->from_template);
     } else {
-        const char *image = o->from_image ? o->from_image : m->file.image;
-        set_text(m->spec, o->from_image ? "image" : "from", image);
-        if (add_auth(m, m->spec, image) < 0)
+        if (set_from(m, m->spec, o->from_image ? "image" : "from", o->from_image ? o->from_image : m->file.image) < 0)
             return -1;
     }
     (void)json_object_set_new(m->spec, "force", json_boolean(o->no_cache));
@@ -490,9 +502,8 @@ static int build_stage(struct build_making *m, struct built_stage *b)
     AUTO_JSON json_t *spec = json_object(), *body = json_object(), *build = NULL, *end = NULL;
     char name[24] = "stage-";
     id_token(name + 6, 12);
-    set_text(spec, "from", stage ? stage->image : b->from);
     (void)json_object_set_new(spec, "force", json_boolean(m->o->no_cache));
-    int r = add_auth(m, spec, stage ? stage->image : b->from);
+    int r = set_from(m, spec, "from", stage ? stage->image : b->from);
     r = r ? r : add_steps(m, spec, stage ? stage->steps : NULL, stage ? stage->n_steps : 0);
     if (r == 0) {
         template_build_say(m, arena_printf(&m->arena, "stage %.200s", b->from));
@@ -652,18 +663,25 @@ int template_build_aside(struct context *ctx, int (*make)(struct context *ctx, v
     return r;
 }
 
-int template_build_first(struct context *ctx, struct service *s, const char *name,
+int template_build_first(struct context *ctx, struct service *s, const char *name, bool may_be_snapshot,
                          int (*make)(struct context *ctx, void *arg), void *arg)
 {
     AUTO_FREE char *target = service_path(ctx, "/cove/v1/templates?ref=", name, "");
     AUTO_JSON json_t *found = NULL;
     if (!target)
         return -1;
-    if (service_call(s, "GET", target, NULL, NULL, &found) == 0)
-        return 0;
+    if (service_call(s, "GET", target, NULL, NULL, &found) == 0) {
+        const json_t *one = json_array_get(json_object_get(found, "templates"), 0);
+        return may_be_snapshot || !json_is_true(json_object_get(one, "snapshot"))
+                   ? 0
+                   : err_set(&ctx->err, ERR_FAILED_PRECONDITION,
+                             "the template %.60s is a snapshot, and not what was to be built: 'cove snapshot rm' "
+                             "removes it",
+                             name);
+    }
     if (ctx->err.code != ERR_NOT_FOUND)
         return -1;
     ctx->err.code = ERR_OK;
-    (void)fprintf(stderr, "cove %s: the template %s is built first, this once\n", ctx->command->name, name);
+    terminal_note("cove %s: the template %s is built first, this once", ctx->command->name, name);
     return template_build_aside(ctx, make, arg);
 }

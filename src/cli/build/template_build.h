@@ -8,7 +8,8 @@
 struct service;
 
 struct template_build_options {
-    const char *file;    /* NULL: Dockerfile in the context, if nothing else says what to begin with */
+    const char *
+        file; /* NULL: Dockerfile in the context; if something else says what to begin with, only one in a context that was named */
     const char *context; /* directory */
     const char *name;    /* NULL: the directory's */
     const char *from_image, *from_template, *from_oci;
@@ -19,7 +20,7 @@ struct template_build_options {
     uint64_t cpu_milli, memory_bytes;
     const char *registry_user; /* its password comes on stdin; NULL: none */
     const char *docker_config; /* "": the one that Docker uses; NULL: not asked for */
-    bool registry_password_stdin;
+    bool names_context, registry_password_stdin;
     const char *tier; /* NULL: the service's */
     bool no_cache, no_memory, quiet;
 };
@@ -30,6 +31,9 @@ int template_build_run(struct context *ctx, struct template_build_options *optio
 /* Calls `make`, what is written to stdout meanwhile going to stderr. What it returns. */
 int template_build_aside(struct context *ctx, int (*make)(struct context *ctx, void *arg), void *arg);
 
-/* The same for a template that isn't there yet, and is told to be made. -1: ctx->err. */
-int template_build_first(struct context *ctx, struct service *s, const char *name,
+/*
+ * The same for a template that isn't there yet, and is told to be made. A snapshot of that name is somebody's: it does
+ * if may_be_snapshot. -1: ctx->err.
+ */
+int template_build_first(struct context *ctx, struct service *s, const char *name, bool may_be_snapshot,
                          int (*make)(struct context *ctx, void *arg), void *arg) WARN_UNUSED;

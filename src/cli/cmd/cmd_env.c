@@ -8,6 +8,7 @@
 #include "cli/env/provenance.h"
 #include "cli/env/review.h"
 #include "cli/env/settings.h"
+#include "cli/exec/terminal.h"
 #include "cli/net_flags.h"
 #include "cli/print.h"
 #include "cli/things.h"
@@ -61,6 +62,19 @@ static int env_say(struct env_call *c, int done, const char *what)
     return env_finish(c, done);
 }
 
+/* Whoever commits in an environment writes .cove/env.yaml, too: what of that HEAD hasn't is no person's word. */
+static void env_close(struct env_call *c, const char *commit, json_t *spec)
+{
+    if (!json_object_get(spec, "network") ||
+        REPO_GIT(&c->e.repo, REPO_THEIRS, "merge-base", "--is-ancestor", commit, "HEAD") == 0)
+        return;
+    c->ctx->err.code = ERR_OK;
+    (void)json_object_set_new(spec, "network", json_pack("{s:s}", "default", "deny"));
+    terminal_note("cove env: HEAD doesn't have %.12s, so the hosts that its .cove/env.yaml allows stay closed: --allow "
+                  "opens them",
+                  commit);
+}
+
 static int env_do_create(struct env_call *c)
 {
     AUTO_JSON json_t *spec = json_object(), *setup = NULL, *variables = NULL;
@@ -72,6 +86,8 @@ static int env_do_create(struct env_call *c)
         return context_fail(c->ctx, STATUS_FAILED);
     if (policy)
         (void)json_object_set_new(spec, "network", policy);
+    else
+        env_close(c, commit, spec);
     if (c->o->template && json_object_set_new(spec, "template", json_string(c->o->template)) < 0)
         return context_usage(c->ctx, "--template must be UTF-8");
     if (net.secrets && vault_check_names(c->ctx, net.secrets) < 0)
@@ -179,9 +195,9 @@ static int env_do_log(struct env_call *c)
 {
     AUTO_BUF struct buf text = BUF_INIT(64 << 20);
     int r = env_refresh(&c->e) < 0 ? -1 : 0;
-    AUTO_FREE char *range = r < 0 ? NULL : mem_printf("%s..%s", c->e.at.base, c->e.at.head);
-    if (r == 0)
-        r = REPO_ASK(&c->e.repo, REPO_OURS, &text, "log", "--no-ext-diff", "--no-textconv", range, "--");
+    AUTO_FREE char *since = r < 0 ? NULL : repo_accepted(&c->e.repo, c->e.at.base);
+    AUTO_FREE char *range = since ? mem_printf("%s..%s", since, c->e.at.head) : NULL;
+    r = !since ? -1 : REPO_ASK(&c->e.repo, REPO_OURS, &text, "log", "--no-ext-diff", "--no-textconv", range, "--");
     repo_print(buf_str(&text));
     return env_finish(c, r);
 }
@@ -193,8 +209,8 @@ static int env_show_diff(struct env_call *c, const char *from, const char *to)
 
 static int env_do_diff(struct env_call *c)
 {
-    int r = env_refresh(&c->e) < 0 ? -1 : env_show_diff(c, c->e.at.base, c->e.at.work);
-    return env_finish(c, r);
+    AUTO_FREE char *since = env_refresh(&c->e) < 0 ? NULL : repo_accepted(&c->e.repo, c->e.at.base);
+    return env_finish(c, since ? env_show_diff(c, since, c->e.at.work) : -1);
 }
 
 static int env_do_compare(struct env_call *c)
@@ -269,14 +285,33 @@ static int env_apply_merge(struct env_call *c)
     return err_set(&c->ctx->err, ERR_ABORTED, "it does not apply to the files here: %.150s", said);
 }
 
+/* What was received last is what the person could look at: what is inside may have changed since. */
+static int env_refresh_seen(struct env_call *c)
+{
+    char **at = c->o->patch ? &c->e.at.work : &c->e.at.head;
+    if (!*at && env_look(&c->e) < 0)
+        return -1;
+    AUTO_FREE char *seen = mem_strdup(*at);
+    if (env_refresh(&c->e) < 0)
+        return -1;
+    if (strcmp(seen, *at) == 0 || (c->o->patch && REPO_GIT(&c->e.repo, REPO_OURS, "diff", "--quiet", "--no-ext-diff",
+                                                           "--no-textconv", seen, *at, "--") == 0))
+        return 0;
+    context_hint(c->ctx, "'cove env diff %s' shows what would be applied", c->e.name);
+    return err_set(&c->ctx->err, ERR_ABORTED, "%s has changed since it was received last", c->e.name);
+}
+
 static int env_do_apply(struct env_call *c)
 {
-    int r = proposal_may_apply(&c->e) < 0 || env_refresh(&c->e) < 0 ? -1 : 0;
+    int r = proposal_may_apply(&c->e) < 0 || env_refresh_seen(c) < 0 ? -1 : 0;
     if (r == 0 && !c->o->patch && !c->o->squash && strcmp(c->e.at.base, c->e.at.head) == 0)
         r = err_set(&c->ctx->err, ERR_FAILED_PRECONDITION, "nothing was committed; 'cove env commit', or --patch");
+    AUTO_FREE char *since = r < 0         ? NULL
+                            : c->o->patch ? mem_strdup(c->e.at.base)
+                                          : repo_accepted(&c->e.repo, c->e.at.base);
     if (r == 0)
-        r = review_changes(&c->e.repo, c->e.at.base, c->o->patch ? c->e.at.work : c->e.at.head, REVIEW_NOTHING,
-                           stderr) < 0
+        r = !since || review_changes(&c->e.repo, since, c->o->patch ? c->e.at.work : c->e.at.head, REVIEW_NOTHING,
+                                     stderr) < 0
                 ? -1
             : c->o->patch ? env_apply_patch(c)
                           : env_apply_merge(c);

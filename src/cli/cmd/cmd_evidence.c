@@ -127,7 +127,8 @@ static int chain_check(const json_t *predicate, const json_t *heads, bool *ret_p
     *ret_passed = earlier_seq && earlier_seq == seq - 1 && memcmp(earlier, hash, sizeof(hash)) == 0;
     JSON_FOREACH (one, records) {
         chain_step(hash, one);
-        AUTO_JSON json_t *event = json_loads(json_string_value(one) ? json_string_value(one) : "", 0, NULL);
+        AUTO_JSON json_t *event =
+            json_loads(json_string_value(one) ? json_string_value(one) : "", JSON_ALLOW_NUL, NULL);
         if ((uint64_t)json_integer_value(json_object_get(event, "seq")) != seq)
             return err_set(err, ERR_DATA_LOSS, "event %llu is missing", (unsigned long long)seq);
         if (seq == earlier_seq && memcmp(earlier, hash, sizeof(hash)) != 0)

@@ -12,7 +12,9 @@
 #include <unistd.h>
 
 static const struct flag flags[] = {
-    {'f', "file", "FILE", "build: the Dockerfile. Default: Dockerfile in the directory."},
+    {'f', "file", "FILE",
+     "build: the Dockerfile. Default: Dockerfile in the directory; with a --from option, only if the directory is "
+     "named."},
     {0, "name", "NAME[:TAG]", "build: its name. Default: the directory's name."},
     {0, "tag", "TAG", "build: another tag. May be given several times."},
     {0, "from-image", "IMAGE", "build: start from this image, whatever FROM says."},
@@ -286,7 +288,8 @@ static int template_build(struct context *ctx, void *options)
 {
     struct template_build_options *o = &((struct template_options *)options)->build;
     int r = check_build(ctx, o);
-    o->context = context_operands(ctx) ? ctx->argv[ctx->argi] : ".";
+    o->names_context = context_operands(ctx) > 0;
+    o->context = o->names_context ? ctx->argv[ctx->argi] : ".";
     return r == STATUS_OK ? template_build_run(ctx, o) : r;
 }
 

@@ -4,6 +4,7 @@
 #include "base/path.h"
 #include "cli/cmd/commands.h"
 #include "cli/exec/environment.h"
+#include "cli/exec/terminal.h"
 #include "cli/files/copy.h"
 #include "config/units.h"
 
@@ -503,7 +504,7 @@ static const struct docker_verb {
 
 int docker_fail(struct docker *d, int status)
 {
-    (void)fprintf(stderr, "Error response from daemon: %s\n", d->ctx->err.msg);
+    terminal_note("Error response from daemon: %s", d->ctx->err.msg);
     return status;
 }
 
@@ -514,7 +515,8 @@ int docker_refuse(struct docker *d, const char *fmt, ...)
     va_start(args, fmt);
     (void)vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
-    (void)fprintf(stderr, "docker: %s\nSee 'cove docker --help'.\n", text);
+    terminal_note("docker: %s", text);
+    terminal_note("See 'cove docker --help'.");
     d->ctx->err.code = ERR_INVALID_ARGUMENT;
     return DOCKER_USAGE;
 }

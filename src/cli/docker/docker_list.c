@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- --format: {{json .}}, and {{.Field}} with what lies in it ---- */
 
@@ -25,16 +26,19 @@ static const json_t *docker_field(const json_t *object, struct str path)
 /* Text between the braces; -1: it can't be done. */
 static int docker_format_one(const json_t *object, struct str what, struct buf *b)
 {
-    const bool is_json = str_starts(what, STR("json "));
+    const bool is_json = str_starts(what, STR("json ")), is_tty = isatty(STDOUT_FILENO) == 1;
     what = str_trim(is_json ? str_sub(what, 5) : what);
     const json_t *value = what.n && what.p[0] == '.' ? docker_field(object, str_sub(what, 1)) : NULL;
     if (!value || (!is_json && (json_is_object(value) || json_is_array(value))))
         return -1;
     if (!is_json && json_is_string(value)) {
-        buf_append_cstr(b, json_string_value(value));
+        if (is_tty)
+            terminal_escape(b, str_of(json_string_value(value)));
+        else
+            buf_append_cstr(b, json_string_value(value));
         return 0;
     }
-    AUTO_FREE char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+    AUTO_FREE char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | (is_tty ? JSON_ENSURE_ASCII : 0));
     buf_append_cstr(b, text ? text : "");
     return 0;
 }

@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/env/devcontainer.h"
+#include "base/fd.h"
 #include "base/mem.h"
+#include "cli/build/build_context.h"
 #include "cli/build/dockerfile.h"
 #include "cli/build/template_add.h"
 #include "cli/build/template_build.h"
 
+#include <fcntl.h>
 #include <openssl/sha.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+enum { NAME_BYTES = 16 }; /* nobody finds another file that has the same name */
 
 static const char *const devcontainer_files[] = {".devcontainer/devcontainer.json", ".devcontainer.json"};
 
@@ -253,8 +258,10 @@ static char *devcontainer_name(struct repo *r, const char *commit, const json_t 
         json_dumps(build ? build : json_object_get(o, "image"), JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY);
     buf_printf(&b, "%s %.*s", said ? said : "", STR_ARG(repo_line(&id)));
     (void)SHA256((const unsigned char *)buf_data(&b), buf_len(&b), hash);
-    return mem_printf(DEVCONTAINER_PREFIX "%02x%02x%02x%02x%02x%02x", hash[0], hash[1], hash[2], hash[3], hash[4],
-                      hash[5]);
+    buf_clear(&b);
+    buf_append_cstr(&b, DEVCONTAINER_PREFIX);
+    buf_append_hex(&b, str_n(hash, NAME_BYTES));
+    return buf_take(&b);
 }
 
 int devcontainer_read(struct repo *r, const char *commit, json_t *spec, json_t **ret_setup)
@@ -308,6 +315,10 @@ static int devcontainer_make(struct repo *r, const char *commit, const char *nam
         return devcontainer_wrong(&r->ctx->err, "build.dockerfile", "it must lie below the build's context");
     if (build ? devcontainer_check_out(r, commit, context, to) < 0 : mkdir(to, 0700) < 0)
         return -1;
+    AUTO_CLOSE int at = build ? open(to, O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
+    AUTO_CLOSE int fd = build ? build_context_beneath(at, path + n + (n > 0), O_PATH, true) : -1;
+    if (build && fd < 0) /* a link to a file here, of which complaints about a line would tell */
+        return devcontainer_wrong(&r->ctx->err, "build.dockerfile", "the build's context has no such file");
     AUTO_FREE char *dockerfile = build ? mem_printf("%s/%s", to, path + n + (n > 0)) : NULL;
     o.context = to;
     o.file = dockerfile;
@@ -340,6 +351,6 @@ int devcontainer_prepare(struct repo *r, struct service *s, const char *commit, 
 {
     struct devcontainer_wanted w = {r, commit, template};
     return str_starts(str_of(template), STR(DEVCONTAINER_PREFIX))
-               ? template_build_first(r->ctx, s, template, devcontainer_build_wanted, &w)
+               ? template_build_first(r->ctx, s, template, false, devcontainer_build_wanted, &w)
                : 0;
 }

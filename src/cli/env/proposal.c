@@ -20,7 +20,8 @@ enum {
     TOLD_MAX = 200,
     SHOWN_MAX = 20,
     TICK_MS = 1000,
-    RISKS_MAX = 256 * 1024
+    RISKS_MAX = 256 * 1024,
+    WORDS_MAX = 100 /* of a command, of which so many bytes are shown */
 };
 
 /* ---- checks ---- */
@@ -44,7 +45,7 @@ static int proposal_check(struct env *fork, const char *command, json_t *checks)
     const struct exec_io io = {-1, -1, -1, &out, &out, .tick_ms = TICK_MS};
     struct exec_result result;
     const usec_t began = clock_mono();
-    (void)fprintf(stderr, "cove env: check: %s\n", command);
+    terminal_note("cove env: check: %s", command);
     if (env_exec(fork, &request, &io, &result) < 0)
         return -1;
     if (result.interrupted)
@@ -90,24 +91,33 @@ static int proposal_run_checks(struct env *e, const char *head, const json_t *co
 
 /* ---- all of it ---- */
 
-static json_t *proposal_lines(const char *text)
+/* n: how many there are, if that is more than stand in the text. */
+static json_t *proposal_lines(const char *text, size_t n)
 {
     json_t *lines = json_array();
     struct str rest = str_of(text), line;
-    while (str_split(&rest, '\n', &line) && line.n)
-        if (json_array_size(lines) < TOLD_MAX)
+    size_t seen = 0;
+    for (; str_split(&rest, '\n', &line) && line.n; seen++)
+        if (seen < TOLD_MAX)
             (void)json_array_append_new(lines, json_stringn(str_trim(line).p, str_trim(line).n));
+    n = MAX(n, seen) - json_array_size(lines);
+    if (n)
+        (void)json_array_append_new(lines, json_sprintf("and %zu more", n));
     return lines;
 }
 
-/* Those that are somebody's, and not more than a note is good for. */
-static json_t *proposal_commands(const json_t *commands)
+/* Those that are somebody's, and not more than a note is good for; *left_out more. */
+static json_t *proposal_commands(const json_t *commands, json_int_t *left_out)
 {
     json_t *kept = json_array();
     JSON_FOREACH (one, commands) {
         const char *tag = json_string_value(json_object_get(one, "tag"));
-        if (!(tag && strcmp(tag, ENV_TAG) == 0) && json_array_size(kept) < TOLD_MAX)
+        if (tag && strcmp(tag, ENV_TAG) == 0)
+            continue;
+        if (json_array_size(kept) < TOLD_MAX)
             (void)json_array_append(kept, (json_t *)one);
+        else
+            ++*left_out;
     }
     return kept;
 }
@@ -121,14 +131,15 @@ static int proposal_risks(struct env *e, const char *base, const char *head, jso
     int r = review_changes(&e->repo, base, head, REVIEW_NOTHING, out);
     (void)fclose(out);
     if (r >= 0)
-        *ret_risks = proposal_lines(text);
+        *ret_risks = proposal_lines(text, (size_t)r);
     return r < 0 ? -1 : 0;
 }
 
 int proposal_make(struct env *e, const char *profile, const char *message, json_t **ret_proposal)
 {
-    AUTO_FREE char *base = repo_commit(&e->repo, REPO_THEIRS, e->base),
+    AUTO_FREE char *began = repo_commit(&e->repo, REPO_THEIRS, e->base),
                    *head = repo_commit(&e->repo, REPO_THEIRS, e->head);
+    AUTO_FREE char *base = began ? repo_accepted(&e->repo, began) : NULL;
     AUTO_FREE char *range = mem_printf("%s..%s", base ? base : "", head ? head : "");
     AUTO_FREE char *ref = mem_printf("refs/cove/proposal/%s", e->name);
     AUTO_BUF struct buf log = BUF_INIT(1 << 20), stat = BUF_INIT(1 << 20);
@@ -138,7 +149,7 @@ int proposal_make(struct env *e, const char *profile, const char *message, json_
     char now[CLOCK_TEXT_MAX];
     if (!base || !head)
         return -1;
-    if (strcmp(base, head) == 0)
+    if (strcmp(began, head) == 0)
         return err_set(&e->ctx->err, ERR_FAILED_PRECONDITION, "nothing was committed; 'cove env commit' does");
     if (settings_read(&e->repo, base, profile, spec, &setup, &wanted) < 0 ||
         proposal_risks(e, base, head, &risks) < 0 ||
@@ -150,16 +161,17 @@ int proposal_make(struct env *e, const char *profile, const char *message, json_
         return -1;
     AUTO_FREE char *log_text = mem_strndup(buf_data(&log), buf_len(&log)),
                    *stat_text = mem_strndup(buf_data(&stat), buf_len(&stat));
-    commits = proposal_lines(log_text);
-    files = proposal_lines(stat_text);
-    commands = proposal_commands(json_object_get(receipt, "commands"));
+    commits = proposal_lines(log_text, 0);
+    files = proposal_lines(stat_text, 0);
+    json_int_t left_out = json_integer_value(json_object_get(receipt, "left_out"));
+    commands = proposal_commands(json_object_get(receipt, "commands"), &left_out);
     clock_format(clock_real(), 0, now);
     AUTO_JSON json_t *p = json_pack(
-        "{s:s, s:s, s:s, s:s, s:s, s:s, s:s?, s:O, s:O, s:O, s:O, s:O, s:O, s:O, s:O, s:O?, s:O?}", "kind", "proposal",
-        "environment", e->name, "sandbox", e->id, "base", base, "head", head, "at", now, "message", message, "commits",
-        commits, "files", files, "risks", risks, "checks", checks, "commands", commands, "policy", policy, "reached",
-        json_object_get(receipt, "reached"), "refused", json_object_get(receipt, "refused"), "seq",
-        json_object_get(receipt, "seq"), "hash", json_object_get(receipt, "hash"));
+        "{s:s, s:s, s:s, s:s, s:s, s:s, s:s?, s:O, s:O, s:O, s:O, s:O, s:O, s:O, s:O, s:O?, s:O?, s:I}", "kind",
+        "proposal", "environment", e->name, "sandbox", e->id, "base", base, "head", head, "at", now, "message", message,
+        "commits", commits, "files", files, "risks", risks, "checks", checks, "commands", commands, "policy", policy,
+        "reached", json_object_get(receipt, "reached"), "refused", json_object_get(receipt, "refused"), "seq",
+        json_object_get(receipt, "seq"), "hash", json_object_get(receipt, "hash"), "left_out", left_out);
     if (!p)
         return err_set(&e->ctx->err, ERR_INVALID_ARGUMENT, "-m must be UTF-8");
     if (provenance_append(e, head, p) < 0 || REPO_GIT(&e->repo, REPO_THEIRS, "update-ref", ref, head) < 0)
@@ -184,7 +196,9 @@ static void proposal_print_list(const json_t *p, const char *key, const char *ti
         }
     }
     JSON_FOREACH_MEMBER (host, one, all) {
-        if (n++ < SHOWN_MAX) {
+        if (n++ == SHOWN_MAX)
+            (void)printf("  and %zu more\n", json_object_size(all) - SHOWN_MAX);
+        if (n <= SHOWN_MAX) {
             (void)fputs("  ", stdout);
             terminal_print(stdout, isatty(STDOUT_FILENO) == 1, str_of(host));
             (void)printf(", %lld times, sent %lld bytes\n",
@@ -224,11 +238,16 @@ void proposal_print(const json_t *p)
     JSON_FOREACH_AT (i, one, commands) {
         AUTO_BUF struct buf line = BUF_INIT(64 * 1024);
         JSON_FOREACH_AT (k, word, json_object_get(one, "argv"))
-            buf_printf(&line, "%s%.60s", k ? " " : "", json_string_value(word) ? json_string_value(word) : "?");
+            if (k < WORDS_MAX)
+                buf_printf(&line, "%s%.60s", k ? " " : "", json_string_value(word) ? json_string_value(word) : "?");
         buf_append_char(&line, '\0');
         if (i < SHOWN_MAX && !buf_error(&line))
             proposal_print_run(one, buf_data(&line));
     }
+    const json_int_t more =
+        json_integer_value(json_object_get(p, "left_out")) + (json_int_t)json_array_size(commands) - SHOWN_MAX;
+    if (more > 0)
+        (void)printf("  and %lld more: cove log %s\n", (long long)more, service_text(p, "sandbox"));
     proposal_print_list(p, "reached", "Reached", NULL);
     proposal_print_list(p, "refused", "Refused", NULL);
     proposal_print_list(p, "files", "Changes", NULL);

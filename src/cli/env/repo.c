@@ -138,7 +138,7 @@ static void repo_environment(const struct repo *r, char **env)
  * Who commits, and what runs programs. Asked with the person's own configuration too, reading of which runs nothing:
  * "KEY\nTEXT\0" each; of the person's, the last one counts. Attributes of files choose filters and merge drivers among
  * those that are configured. A filter of no command is none; a merge driver that fails leaves the conflict to the
- * person.
+ * person. Hooks of the configuration (git 2.54) are programs that do nothing.
  */
 int repo_find_settings(struct repo *r)
 {
@@ -156,7 +156,8 @@ int repo_find_settings(struct repo *r)
     if (pid == 0) {
         if (dup2(ends[1], 1) == 1)
             (void)execlp("git", "git", "--git-dir", r->git, "config", "-z", "--get-regexp",
-                         "^(user\\.(name|email)|filter\\..*\\.(clean|smudge|process|required)|merge\\..*\\.driver)$",
+                         "^(user\\.(name|email)|filter\\..*\\.(clean|smudge|process|required)|merge\\..*\\.driver|"
+                         "hook\\..*\\.command)$",
                          (char *)NULL);
         _exit(127);
     }
@@ -185,7 +186,9 @@ int repo_find_settings(struct repo *r)
             r->drivers[r->n_drivers++] = mem_strdup("-c");
             r->drivers[r->n_drivers++] =
                 mem_printf("%.*s=%s", STR_ARG(key),
-                           str_ends(key, STR(".required")) || str_ends(key, STR(".driver")) ? "false" : "");
+                           str_ends(key, STR(".command"))                                     ? "true"
+                           : str_ends(key, STR(".required")) || str_ends(key, STR(".driver")) ? "false"
+                                                                                              : "");
         }
     }
     return 0;
@@ -305,6 +308,16 @@ int repo_commits(struct repo *r, enum repo_side side, const struct repo_ref *ref
     for (size_t i = 0; i < n; i++)
         *refs[i].commit = mem_strndup(buf_data(&text) + i * (OBJECT + 1), OBJECT);
     return 0;
+}
+
+char *repo_accepted(struct repo *r, const char *commit)
+{
+    AUTO_BUF struct buf text = BUF_INIT(256);
+    if (REPO_ASK(r, REPO_THEIRS, &text, "merge-base", "HEAD", commit) < 0 || repo_line(&text).n != OBJECT) {
+        (void)err_set(&r->ctx->err, ERR_FAILED_PRECONDITION, "%.12s and HEAD have no commit in common", commit);
+        return NULL;
+    }
+    return mem_strndup(buf_data(&text), OBJECT);
 }
 
 int repo_set_refs(struct repo *r, enum repo_side side, const char *lines)

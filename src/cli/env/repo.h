@@ -76,6 +76,12 @@ char *repo_commit(struct repo *r, enum repo_side side, const char *revision);
 /* The same of several refs, all or none. */
 int repo_commits(struct repo *r, enum repo_side side, const struct repo_ref *refs, size_t n) WARN_UNUSED;
 
+/*
+ * The newest commit of that one's history that HEAD has, too: the person has it here, whoever made it. NULL: there is
+ * none, ctx->err says so. mem_free().
+ */
+char *repo_accepted(struct repo *r, const char *commit);
+
 /* Lines for `git update-ref --stdin`: all are done, or none. */
 int repo_set_refs(struct repo *r, enum repo_side side, const char *lines) WARN_UNUSED;
 

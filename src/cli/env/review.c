@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/env/review.h"
+#include "base/char.h"
 #include "base/fd.h"
 #include "base/mem.h"
 #include "cli/exec/terminal.h"
@@ -36,10 +37,14 @@ static bool review_is_git(struct str part)
            (part.n == 5 && strncasecmp(part.p, "git~1", 5) == 0);
 }
 
-/* Where a link leads, by its text alone: what it passes may be a link itself, which is judged on its own. */
+/*
+ * Where a link leads, by its text alone. What it passes may be a link itself, which is judged on its own, and behind
+ * which ".." is above the place that one leads to: so it may go up only at first.
+ */
 static const char *review_link(struct str path, struct str target)
 {
     struct str part;
+    bool has_passed = false;
     int depth = 0;
     for (size_t i = 0; i < path.n; i++)
         depth += path.p[i] == '/';
@@ -48,11 +53,9 @@ static const char *review_link(struct str path, struct str target)
     while (str_split(&target, '/', &part)) {
         if (review_is_git(part))
             return "a link into .git";
-        if (str_eqc(part, ".."))
-            depth--;
-        else if (part.n && !str_eqc(part, "."))
-            depth++;
-        if (depth < 0)
+        const bool is_up = str_eqc(part, "..");
+        has_passed |= part.n && !is_up && !str_eqc(part, ".");
+        if (is_up && (has_passed || --depth < 0))
             return "a link that leads out of the repository";
     }
     return NULL;
@@ -182,17 +185,11 @@ static int review_say(FILE *out, struct str path, const char *why)
     return 1;
 }
 
-/* U+061C, U+200B-200F, U+202A-202E, U+2060-2064, U+2066-2069, U+FEFF, and tags U+E0000-E007F, in UTF-8. */
 static bool review_hides(struct str line)
 {
-    for (size_t i = 0; i + 2 < line.n; i++) {
-        const unsigned char *p = (const unsigned char *)line.p + i;
-        if ((p[0] == 0xd8 && p[1] == 0x9c) || (p[0] == 0xef && p[1] == 0xbb && p[2] == 0xbf) ||
-            (p[0] == 0xf3 && p[1] == 0xa0 && p[2] <= 0x81) ||
-            (p[0] == 0xe2 && ((p[1] == 0x80 && ((p[2] >= 0x8b && p[2] <= 0x8f) || (p[2] >= 0xaa && p[2] <= 0xae))) ||
-                              (p[1] == 0x81 && p[2] >= 0xa0 && p[2] <= 0xa9))))
+    while (line.n)
+        if (char_is_hidden(char_take(&line)))
             return true;
-    }
     return false;
 }
 

@@ -30,9 +30,9 @@ static bool is_control(struct str c)
     unsigned char first = (unsigned char)c.p[0];
     if (c.n == 1)
         return first < 0x20 || first == 0x7f;
-    /* C1, and the characters that change the direction of what follows (U+200E, U+200F, U+202A to U+202E, U+2066 to U+2069). */
+    /* C1, and the characters that change the direction of what follows (U+061C, U+200E, U+200F, U+202A to U+202E, U+2066 to U+2069). */
     if (c.n == 2)
-        return first == 0xc2 && (unsigned char)c.p[1] < 0xa0;
+        return (first == 0xc2 && (unsigned char)c.p[1] < 0xa0) || (first == 0xd8 && (unsigned char)c.p[1] == 0x9c);
     if (c.n == 3 && first == 0xe2) {
         unsigned char second = (unsigned char)c.p[1], third = (unsigned char)c.p[2];
         return (second == 0x80 && (third == 0x8e || third == 0x8f || (third >= 0xa8 && third <= 0xae))) ||
@@ -65,6 +65,17 @@ void terminal_print(FILE *out, bool is_tty, struct str text)
     AUTO_BUF struct buf b = BUF_INIT(4 * TEXT_MAX);
     terminal_escape(&b, str_n(text.p, MIN(text.n, (size_t)TEXT_MAX)));
     (void)fwrite(buf_data(&b), 1, buf_len(&b), out);
+}
+
+void terminal_note(const char *fmt, ...)
+{
+    char line[CELL_MAX];
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(line, sizeof(line), fmt, args);
+    va_end(args);
+    terminal_print(stderr, isatty(STDERR_FILENO) == 1, str_of(line));
+    (void)fputc('\n', stderr);
 }
 
 /* ---- tables ---- */

@@ -88,6 +88,29 @@ void boxes_refuse(struct boxes *b, struct waiting *w, const struct err *err)
     mem_free(w);
 }
 
+void boxes_wait_again(struct boxes *b, struct waiting *w)
+{
+    w->again = true;
+    list_prepend(&b->waiting, &w->node);
+    b->n_waiting++;
+}
+
+/* What the next one probably is. */
+static void expect(struct boxes *b, const struct waiting *w)
+{
+    b->last = w->outfit;
+    if (w->request.memory == SUP_MEMORY_ONCE) {
+        b->n_forks = strcmp(b->forked, w->outfit.layer) == 0 ? b->n_forks + 1 : 1;
+        memcpy(b->forked, w->outfit.layer, sizeof(b->forked));
+        b->last.memory = false;
+        b->last.awaits =
+            w->outfit.tier->waits_for_memory && files_layer_below(b->host, w->outfit.layer, b->last.layer) == 0;
+    }
+    /* Programs are told whose they are when they go on: where that can't wait for an owner, only a blank is made. */
+    if (w->outfit.memory && !b->last.awaits && (!w->outfit.tier->halts || !b->last.memory))
+        b->last = (struct outfit){.tier = w->outfit.tier};
+}
+
 /* The box becomes somebody's. Answers the request. */
 static void start_in(struct box_entry *e, struct waiting *w)
 {
@@ -104,13 +127,10 @@ static void start_in(struct box_entry *e, struct waiting *w)
     if (err.code != ERR_OK) {
         bool was_warm = e->state == BOX_WARM;
         boxes_kill_unused(e);
-        if (was_warm && err.code != ERR_ALREADY_EXISTS && !w->again) {
-            w->again = true;
-            list_prepend(&b->waiting, &w->node);
-            b->n_waiting++;
-        } else {
+        if (was_warm && err.code != ERR_ALREADY_EXISTS && !w->again)
+            boxes_wait_again(b, w);
+        else
             boxes_refuse(b, w, &err);
-        }
         return;
     }
     memcpy(e->id, w->request.id, sizeof(e->id));
@@ -128,12 +148,7 @@ static void start_in(struct box_entry *e, struct waiting *w)
         boxes_kept_taken(TAKE_PTR(e->kept));
         boxes_unnote(b, e->id);
     } else {
-        b->last = w->outfit;
-        /*
-         * Programs are told whose they are when they go on: where that can't wait for an owner, only a blank is made.
-         */
-        if (b->last.memory && (!e->tier->halts || w->request.memory == SUP_MEMORY_ONCE))
-            b->last = (struct outfit){.tier = w->outfit.tier};
+        expect(b, w);
     }
     network_open_box(b->network, e->id, &e->box.net);
     b->events.created(b->events.ctx, w->asked, TAKE_FD(session), NULL);
@@ -149,10 +164,16 @@ int boxes_dress(struct box_entry *e, const struct outfit *outfit, struct kept *k
     AUTO_CLOSE int memory_fd = -1;
     if (boxes_memory_take(b, outfit, kept, &memory_fd, err) < 0)
         return -1;
-    const struct tier_dress how = {&plan, outfit->limits, outfit->disk_bytes, memory_fd};
+    const struct tier_dress how = {.files = &plan,
+                                   .limits = outfit->limits,
+                                   .disk_bytes = outfit->disk_bytes,
+                                   .memory_fd = memory_fd,
+                                   .awaits_memory = outfit->awaits,
+                                   .is_ahead = !e->request};
     e->box.is_restored = memory_fd >= 0;
+    if (!e->outfit.awaits) /* else it stays on what it stands on, with a copy of the layer above */
+        (void)snprintf(e->stands_on, sizeof(e->stands_on), "%s", plan.stands_on);
     e->outfit = *outfit;
-    (void)snprintf(e->stands_on, sizeof(e->stands_on), "%s", plan.stands_on);
     boxes_enter(e, BOX_DRESSING);
     e->kept = kept;
     if (kept) {
@@ -163,14 +184,34 @@ int boxes_dress(struct box_entry *e, const struct outfit *outfit, struct kept *k
     return e->tier->dress(b->host, &e->box, &how, err);
 }
 
+static bool has_size(const struct outfit *o, const struct outfit *like)
+{
+    return o->limits.memory_bytes == like->limits.memory_bytes && o->limits.cpu_milli == like->limits.cpu_milli &&
+           o->disk_bytes == like->disk_bytes;
+}
+
 static struct box_entry *find_warm(struct boxes *b, const struct outfit *like)
 {
     LIST_FOREACH (struct box_entry, e, &b->lists[BOX_WARM], node) {
-        bool has_size = e->outfit.limits.memory_bytes == like->limits.memory_bytes &&
-                        e->outfit.limits.cpu_milli == like->limits.cpu_milli &&
-                        e->outfit.disk_bytes == like->disk_bytes;
-        bool fits = e->outfit.memory == like->memory && (has_size || !(like->tier->is_sized || like->memory));
-        if (e->tier == like->tier && fits && strcmp(e->outfit.layer, like->layer) == 0)
+        const struct outfit *o = &e->outfit;
+        bool fits =
+            o->memory == like->memory && !o->awaits && (has_size(o, like) || !(like->tier->is_sized || like->memory));
+        if (e->tier == like->tier && fits && strcmp(o->layer, like->layer) == 0)
+            return e;
+    }
+    return NULL;
+}
+
+/* One that waits for memory, and may have this. */
+static struct box_entry *find_awaiting(struct boxes *b, const struct outfit *like)
+{
+    char below[SUP_DIGEST_MAX] = "";
+    LIST_FOREACH (struct box_entry, e, &b->lists[BOX_WARM], node) {
+        if (!e->outfit.awaits || e->tier != like->tier || !has_size(&e->outfit, like))
+            continue;
+        if (!below[0] && files_layer_below(b->host, like->layer, below) < 0)
+            break;
+        if (strcmp(e->outfit.layer, below) == 0)
             return e;
     }
     return NULL;
@@ -205,6 +246,8 @@ static bool serve_one(struct boxes *b, struct waiting *w)
     int r = look_for_kept(b, w, &kept, &err);
     struct box_entry *e = r > 0 && !kept ? find_warm(b, &w->outfit) : NULL;
     bool warm = e != NULL;
+    if (r > 0 && !e && w->request.memory == SUP_MEMORY_ONCE && !w->again)
+        e = find_awaiting(b, &w->outfit);
     if (r > 0 && !e)
         e = boxes_find_blank(b, w->outfit.tier);
     if (r >= 0 && !e)
@@ -215,12 +258,13 @@ static bool serve_one(struct boxes *b, struct waiting *w)
         boxes_refuse(b, w, &err);
     } else if (warm) {
         start_in(e, w);
-    } else if (boxes_dress(e, &w->outfit, kept, &err) == 0) {
-        e->request = w;
     } else {
-        boxes_refuse(b, w, &err);
-        if (e->state != BOX_BLANK)
-            boxes_kill_unused(e);
+        e->request = w;
+        if (boxes_dress(e, &w->outfit, kept, &err) < 0) {
+            boxes_refuse(b, TAKE_PTR(e->request), &err);
+            if (e->state != BOX_BLANK)
+                boxes_kill_unused(e);
+        }
     }
     return true;
 }
@@ -260,13 +304,16 @@ static void boxes_on_sock(struct source *s, uint32_t events UNUSED)
         boxes_serve(b);
         return;
     }
+    const bool runs = n > 0 && e->state == BOX_DRESSING && message[0] == TIER_RUNS;
     /*
-     * From 'X' on the socket is the agent's: it has nothing to say to coved, and can't: descriptors in what nobody reads would be closed by us, and
+     * From the last 'X' on the socket is the agent's: it has nothing to say to coved, and can't: descriptors in what nobody reads would be closed by us, and
      * to close one can take as long as whoever sent it likes.
      */
-    loop_remove(b->loop, &e->sock);
-    (void)shutdown(e->box.sock, SHUT_RD);
-    if (n > 0 && e->state == BOX_DRESSING && message[0] == TIER_RUNS) {
+    if (!runs || !e->outfit.awaits) {
+        loop_remove(b->loop, &e->sock);
+        (void)shutdown(e->box.sock, SHUT_RD);
+    }
+    if (runs) {
         if (e->request) {
             start_in(e, TAKE_PTR(e->request));
         } else {

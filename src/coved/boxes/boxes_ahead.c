@@ -94,7 +94,7 @@ void boxes_drop_unused(struct boxes *b, const char *layer)
 static struct want *find_want(const struct boxes *b, const struct outfit *outfit)
 {
     struct want *w = map_count(&b->wants) ? map_get(&b->wants, str_of(outfit->layer)) : NULL;
-    return w && w->outfit.tier == outfit->tier && !outfit->memory ? w : NULL;
+    return w && w->outfit.tier == outfit->tier && !outfit->memory && !outfit->awaits ? w : NULL;
 }
 
 /* Nobody's, and not on its way out. */
@@ -111,14 +111,15 @@ struct ahead_stock {
 
 static bool is_last(const struct boxes *b, const struct outfit *outfit)
 {
-    return outfit->tier == b->last.tier && outfit->memory == b->last.memory &&
+    return outfit->tier == b->last.tier && outfit->memory == b->last.memory && outfit->awaits == b->last.awaits &&
            strcmp(outfit->layer, b->last.layer) == 0;
 }
 
 static uint32_t ready_wanted(const struct boxes *b, const struct tier *tier)
 {
-    /* Of containers, which cost little, some are always there; of another one only while it is being used. */
-    return tier == &tier_container || tier == b->last.tier ? MIN(b->ready_wanted, tier->ready) : 0;
+    /* Of containers, which cost little, some are always there; of another one only while it is being used: as many as were forked last, if more. */
+    uint32_t most = tier == b->last.tier && b->last.awaits ? MAX(tier->ready, b->n_forks) : tier->ready;
+    return tier == &tier_container || tier == b->last.tier ? MIN(b->ready_wanted, most) : 0;
 }
 
 static struct ahead_stock take_stock(struct boxes *b, const struct tier *tier)
@@ -191,6 +192,16 @@ static int dress_ahead(struct boxes *b, struct outfit *outfit, struct err *err)
     return -1;
 }
 
+/* Monitors that start cost those whose fork is under way. */
+static bool somebody_is_dressed(struct boxes *b)
+{
+    LIST_FOREACH (struct box_entry, e, &b->lists[BOX_DRESSING], node) {
+        if (e->request)
+            return true;
+    }
+    return false;
+}
+
 /* One step of work ahead of need for a tier; false when there is nothing to do. */
 static bool work_ahead(struct boxes *b, const struct tier *tier, struct err *err, int *ret_r)
 {
@@ -199,7 +210,7 @@ static bool work_ahead(struct boxes *b, const struct tier *tier, struct err *err
     const bool has_blank = boxes_find_blank(b, tier);
     size_t warm_wanted = b->last.tier == tier ? ready - MIN(ready / 2, (uint32_t)BLANKS_KEPT) : 0;
     bool last_short = b->last.layer[0] && stock.last < warm_wanted;
-    if (has_blank && last_short && !b->n_waiting) {
+    if (has_blank && last_short && !b->n_waiting && !(b->last.awaits && somebody_is_dressed(b))) {
         *ret_r = dress_ahead(b, &b->last, err);
         if (*ret_r < 0)
             b->last.layer[0] = 0;

@@ -62,8 +62,8 @@ static void set_cause(struct box_entry *e, int code, int status)
     end->status = (uint32_t)status;
     if (end->cause || (e->state != BOX_RUNNING && e->state != BOX_FROZEN))
         return;
-    /* What starts a sentry, and waits for it, tells of its signal as a shell does. */
-    const bool was_killed = status == (code == CLD_EXITED ? 128 + SIGKILL : SIGKILL);
+    /* What starts a sentry, and waits for it, tells of its signal as a shell does, or, when that was made ahead, only that it is gone. */
+    const bool was_killed = code == CLD_EXITED ? status == 128 + SIGKILL || status == 128 : status == SIGKILL;
     end->cause = was_killed && end->oom_kills ? SUP_CAUSE_OOM
                  : code == CLD_EXITED         ? SUP_CAUSE_EXITED
                                               : SUP_CAUSE_SIGNALED;
@@ -116,7 +116,10 @@ void boxes_on_pidfd(struct source *s, uint32_t events UNUSED)
     loop_remove(b->loop, &e->pidfd);
     loop_remove(b->loop, &e->sock);
     struct err err;
-    if (e->request) {
+    const bool again = e->request && e->warm_since && !e->request->again && !b->stopping;
+    if (again) {
+        boxes_wait_again(b, TAKE_PTR(e->request));
+    } else if (e->request) {
         say_why(e, &err);
         boxes_refuse(b, TAKE_PTR(e->request), &err);
     } else if (!e->id[0] && !b->stopping && !e->ended.cause) {
@@ -134,6 +137,8 @@ void boxes_on_pidfd(struct source *s, uint32_t events UNUSED)
     e->box.pid = 0;
     boxes_enter(e, BOX_CLEANING);
     boxes_clean(e);
+    if (again)
+        boxes_serve(b);
 }
 
 void boxes_kill_unused(struct box_entry *e)

@@ -31,6 +31,7 @@ struct outfit {
     struct tier_limits limits;
     uint64_t disk_bytes;
     bool memory; /* it goes on from what is saved with the layer, or with the files */
+    bool awaits; /* memory that isn't there yet: of a fork of what stands on the layer */
 };
 
 struct waiting {
@@ -195,6 +196,8 @@ struct boxes {
     struct map by_id;
     bool slot_used[SUP_SANDBOXES_MAX];
     uint32_t next_slot;
+    char forked[SUP_DIGEST_MAX];
+    uint32_t n_forks;          /* that were made of the layer `forked`, as nobody will again */
     struct outfit last;        /* what the last one that was made was, and the next probably is; layer "": none */
     usec_t last_create;        /* monotonic */
     usec_t clean_at, ahead_at; /* monotonic; 0: none. ahead_at: after a failure, no work ahead before */
@@ -215,6 +218,7 @@ struct boxes {
         char bytes[SUP_SEEN_MESSAGE];
     } seen;                          /* what is told next, in part */
     size_t n_seen;                   /* bytes of it */
+    usec_t seen_epoch;               /* clock_mono()'s zero by the real clock */
     uint16_t seen_execs[SEEN_EXECS]; /* where in it the last program of a host_pid is (modulo): boxes_seen.c */
     struct map by_name;              /* of boxes in the pool -> struct box_entry, as long as they are somebody's */
     struct map wants;                /* layer -> struct want of boxes_ahead.c */
@@ -233,7 +237,8 @@ struct boxes {
 /* ---- boxes.c ---- */
 
 void boxes_enter(struct box_entry *e, enum box_state state);
-void boxes_refuse(struct boxes *b, struct waiting *w, const struct err *err);               /* takes w */
+void boxes_refuse(struct boxes *b, struct waiting *w, const struct err *err); /* takes w */
+void boxes_wait_again(struct boxes *b, struct waiting *w); /* takes w, whose box has died; the first to be served */
 void boxes_refuse_waiting(struct boxes *b, const struct tier *tier, const struct err *err); /* NULL: of all */
 struct box_entry *boxes_find(struct boxes *b, const char *id, struct err *err);             /* NULL: ERR_NOT_FOUND */
 

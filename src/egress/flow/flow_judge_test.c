@@ -153,6 +153,10 @@ static void test_an_encrypted_hello_is_told(void **state)
     assert_non_null(strstr(w.told, "in the rule for good.test lets it pass\""));
     assert_non_null(strstr(w.told, "\"suggestion\":\"{\\\"allow\\\":\\\"good.test\\\",\\\"ports\\\":["));
     assert_non_null(strstr(w.told, ",\\\"ech\\\":\\\"allow\\\"}\""));
+    test_flow_next(&w);
+    test_flow_hello_with(w.client, NULL, str_n(ech, sizeof(ech) - 1));
+    flow_begin(w.flow);
+    test_flow_expect_told(&w, "\"denied\"", "an encrypted ClientHello without an outer name");
     test_flow_close(&w);
 }
 

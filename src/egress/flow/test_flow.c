@@ -94,16 +94,16 @@ void test_flow_allow(struct test_flow *w, const char *text)
 void test_flow_hello_with(int fd, const char *name, struct str more)
 {
     AUTO_BUF struct buf b = BUF_INIT(512);
-    const uint8_t n = (uint8_t)strlen(name), all = (uint8_t)(n + more.n), zeros[33] = {0};
-    const uint8_t record[] = {22, 3, 1, 0, (uint8_t)(56 + all)}, message[] = {1, 0, 0, (uint8_t)(52 + all), 3, 3};
-    const uint8_t suite[] = {0, 2, 0x13, 1, 1, 0, 0, (uint8_t)(9 + all)};
+    const uint8_t n = name ? (uint8_t)strlen(name) : 0, all = (uint8_t)((name ? 9 + n : 0) + more.n), zeros[33] = {0};
+    const uint8_t record[] = {22, 3, 1, 0, (uint8_t)(47 + all)}, message[] = {1, 0, 0, (uint8_t)(43 + all), 3, 3};
+    const uint8_t suite[] = {0, 2, 0x13, 1, 1, 0, 0, all};
     const uint8_t extension[] = {0, 0, 0, (uint8_t)(5 + n), 0, (uint8_t)(3 + n), 0, 0, n};
     (void)buf_append(&b, record, sizeof(record));
     (void)buf_append(&b, message, sizeof(message));
     (void)buf_append(&b, zeros, sizeof(zeros));
     (void)buf_append(&b, suite, sizeof(suite));
-    (void)buf_append(&b, extension, sizeof(extension));
-    (void)buf_append(&b, name, n);
+    if (name && buf_append(&b, extension, sizeof(extension)) == 0)
+        (void)buf_append(&b, name, n);
     (void)buf_append_str(&b, more);
     test_peer_send(fd, buf_data(&b), buf_len(&b));
 }

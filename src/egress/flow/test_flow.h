@@ -31,6 +31,6 @@ const char *test_flow_told(struct test_flow *w); /* the next message to cove-api
 void test_flow_expect_told(struct test_flow *w, const char *op, const char *what);
 bool test_flow_is_gone(void *w);
 
-void test_flow_allow(struct test_flow *w, const char *text); /* a policy in which ' stands for " */
-void test_flow_hello(int fd, const char *name);              /* a ClientHello as short as one can be */
-void test_flow_hello_with(int fd, const char *name, struct str more);
+void test_flow_allow(struct test_flow *w, const char *text);          /* a policy in which ' stands for " */
+void test_flow_hello(int fd, const char *name);                       /* a ClientHello as short as one can be */
+void test_flow_hello_with(int fd, const char *name, struct str more); /* and with more extensions; name: or NULL */

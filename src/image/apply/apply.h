@@ -19,7 +19,7 @@ struct apply;
 
 struct apply_config {
     int root_fd;        /* O_RDONLY directory; borrowed */
-    uint64_t max_bytes; /* of all files' contents */
+    uint64_t max_bytes; /* of all files' contents and attributes */
     uint64_t max_entries;
     void (*warn)(void *ctx, const char *text);
     void *ctx;
@@ -34,5 +34,5 @@ typedef ssize_t (*apply_read_fn)(void *ctx, const void **ret_p);
 
 int apply_layer(struct apply *a, apply_read_fn read, void *ctx, struct err *err) WARN_UNUSED;
 
-uint64_t apply_bytes(const struct apply *a);   /* of files' contents, all layers */
+uint64_t apply_bytes(const struct apply *a);   /* of files' contents and attributes, all layers */
 uint64_t apply_entries(const struct apply *a); /* of all layers */

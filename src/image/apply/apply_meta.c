@@ -79,6 +79,10 @@ static int set_xattrs(struct apply *a, int fd, struct archive_entry *e, const ch
         if (strlen(name) > XATTR_NAME_MAX || n > XATTR_SIZE_MAX)
             return err_set(err, ERR_INVALID_ARGUMENT, "%.120s: an extended attribute is larger than Linux allows",
                            path);
+        if (n > a->config.max_bytes - a->bytes)
+            return err_set(err, ERR_OUT_OF_RANGE, "%.120s: the image is larger than the %llu bytes that are allowed",
+                           path, (unsigned long long)a->config.max_bytes);
+        a->bytes += n;
         if (fsetxattr(fd, name, value, n, 0) == 0)
             continue;
         if (errno == EOPNOTSUPP)

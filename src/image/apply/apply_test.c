@@ -94,6 +94,28 @@ static void need_root(void)
     }
 }
 
+/* They are on the disk like what files contain. */
+static void test_attributes_count(void **state)
+{
+    struct world w;
+    char record[625 + 1];
+    AUTO_BUF struct buf tar = BUF_INIT(1 << 20);
+    (void)state;
+    need_root();
+    setup(&w, 1000, 100);
+    memset(record, 'v', sizeof(record));
+    memcpy(record, "625 SCHILY.xattr.user.a=", strlen("625 SCHILY.xattr.user.a="));
+    memcpy(record + 624, "\n", 2);
+    for (size_t i = 0; i < 2; i++) {
+        test_tar_add(&tar, 'x', "x", NULL, record, 0644);
+        test_tar_add(&tar, '0', i ? "b" : "a", NULL, "", 0644);
+    }
+    test_tar_end(&tar);
+    assert_int_equal(apply_stream(&w, &tar, 512), ERR_OUT_OF_RANGE);
+    assert_int_equal(apply_bytes(w.apply), 600);
+    teardown(&w);
+}
+
 static void test_layers(void **state)
 {
     (void)state;
@@ -196,10 +218,8 @@ static void test_broken_streams(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layers),
-        cmocka_unit_test(test_escapes),
-        cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_broken_streams),
+        cmocka_unit_test(test_layers), cmocka_unit_test(test_attributes_count), cmocka_unit_test(test_escapes),
+        cmocka_unit_test(test_limits), cmocka_unit_test(test_broken_streams),
     };
     return cmocka_run_group_tests_name("image/apply", tests, NULL, NULL);
 }

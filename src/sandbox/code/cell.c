@@ -44,13 +44,22 @@ void cell_end(struct code_cell *cell)
     mem_free(cell);
 }
 
+/* The first one is recorded: a name stands in an object once. */
+void cell_note_error(struct code_cell *cell, const struct code_frame *f)
+{
+    if (!cell->has_failed) {
+        event_data_str(&cell->told, "error", f->name);
+        event_data_str(&cell->told, "message", f->value);
+    }
+    cell->has_failed = true;
+}
+
 void cell_fail(struct code_cell *cell, const char *name, const char *value)
 {
     const struct code_frame f = {
         .kind = CODE_FRAME_ERROR, .name = str_of(name), .value = str_of(value), .trace = STR("")};
 
-    event_data_str(&cell->told, "error", f.name);
-    event_data_str(&cell->told, "message", f.value);
+    cell_note_error(cell, &f);
     (void)cell_tell(cell, CODE_ERROR, &f);
     cell_end(cell);
 }
@@ -64,8 +73,10 @@ void cell_note_result(struct code_cell *cell, const struct code_frame *f)
     for (size_t i = 0; i < f->n_data; i++) {
         (void)buf_append_char(&cell->results, i ? ',' : '[');
         (void)buf_append_json_string(&cell->results, f->data[i].type);
-        if (f->is_main && str_eqc(f->data[i].type, "text/plain"))
+        if (f->is_main && !cell->has_text && str_eqc(f->data[i].type, "text/plain")) {
             event_data_str(&cell->told, "text", f->data[i].data);
+            cell->has_text = true;
+        }
     }
     (void)buf_append_cstr(&cell->results, f->n_data ? "]" : "[]");
 }

@@ -54,6 +54,7 @@ struct code_cell {
     void *ctx;
     struct buf request;                               /* until it is sent */
     bool sent, is_slow, is_interrupted, is_restarted; /* its context was, under it */
+    bool has_failed, has_text;                        /* which is in `told` */
     uint64_t bytes[2];
     uint32_t count, n_results;
     struct event_data told;
@@ -83,4 +84,5 @@ void code_next(struct code_context *x); /* sends the first cell, if it can be se
 bool cell_tell(struct code_cell *cell, enum code_event_kind kind, const struct code_frame *f);
 void cell_end(struct code_cell *cell);
 void cell_fail(struct code_cell *cell, const char *name, const char *value);
+void cell_note_error(struct code_cell *cell, const struct code_frame *f);
 void cell_note_result(struct code_cell *cell, const struct code_frame *f);

@@ -190,8 +190,7 @@ static bool runner_says(void *ctx, const struct code_frame *f)
         (void)cell_tell(cell, CODE_RESULT, f);
         break;
     case CODE_FRAME_ERROR:
-        event_data_str(&cell->told, "error", f->name);
-        event_data_str(&cell->told, "message", f->value);
+        cell_note_error(cell, f);
         (void)cell_tell(cell, CODE_ERROR, f);
         break;
     case CODE_FRAME_COUNT:

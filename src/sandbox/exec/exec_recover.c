@@ -63,7 +63,7 @@ static void exec_recover_finish(struct taking_over *t)
 
 static bool exec_recover_flag(struct str data, const char *name)
 {
-    json_t *object = json_loadb(data.p, data.n, 0, NULL);
+    json_t *object = json_loadb(data.p, data.n, JSON_ALLOW_NUL, NULL);
     bool is_true = json_is_true(json_object_get(object, name));
     json_decref(object);
     return is_true;
@@ -71,7 +71,7 @@ static bool exec_recover_flag(struct str data, const char *name)
 
 static json_int_t exec_recover_number(struct str data, const char *name)
 {
-    json_t *object = json_loadb(data.p, data.n, 0, NULL);
+    json_t *object = json_loadb(data.p, data.n, JSON_ALLOW_NUL, NULL);
     json_int_t v = json_integer_value(json_object_get(object, name));
     json_decref(object);
     return v;
@@ -79,7 +79,7 @@ static json_int_t exec_recover_number(struct str data, const char *name)
 
 static void on_exec_start(struct taking_over *t, const struct event *e)
 {
-    json_t *object = json_loadb(e->data.p, e->data.n, 0, NULL);
+    json_t *object = json_loadb(e->data.p, e->data.n, JSON_ALLOW_NUL, NULL);
     struct begun *b = mem_new(struct begun);
     b->seq = e->seq;
     json_int_t timeout_ms = json_integer_value(json_object_get(object, "timeout_ms"));
@@ -91,7 +91,7 @@ static void on_exec_start(struct taking_over *t, const struct event *e)
 
 static void on_carried(struct taking_over *t, const struct event *e)
 {
-    json_t *object = json_loadb(e->data.p, e->data.n, 0, NULL);
+    json_t *object = json_loadb(e->data.p, e->data.n, JSON_ALLOW_NUL, NULL);
     struct begun *b = mem_new(struct begun);
     b->seq = e->cause;
     b->deadline = (usec_t)json_integer_value(json_object_get(object, "deadline"));

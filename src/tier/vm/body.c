@@ -8,6 +8,7 @@
 #include "tier/vm/relay.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -102,8 +103,14 @@ NORETURN static void vm_execute(const struct jail *jail, const struct vmm *vmm, 
     _exit(127);
 }
 
-/* memory_fd: what its memory is mapped from. Returns its pidfd. */
-static int vm_start(const struct jail *jail, const struct vmm_spec *spec, int memory_fd)
+/* A monitor that has all but its memory. */
+struct vm_asks {
+    int fd;
+    uint64_t asked;
+};
+
+/* Returns its pidfd. */
+static int vm_start(const struct jail *jail, const struct vmm_spec *spec, struct vm_asks *ret_asks)
 {
     int status[2], r = 0, asks = -1;
     size_t n_fds = 0;
@@ -120,8 +127,8 @@ static int vm_start(const struct jail *jail, const struct vmm_spec *spec, int me
     if (read(status[0], &r, sizeof(r)) == sizeof(r))
         vm_fail("execute the monitor in its jail", r);
     (void)fd_close(status[0]);
-    vm_must(lend(asks, VMM_MEMORY, memory_fd, clock_mono() + LEND_USEC), "give the monitor its memory");
-    (void)fd_close(asks);
+    vm_must(lend_await(asks, VMM_MEMORY, clock_mono() + LEND_USEC, &ret_asks->asked), "hear from the monitor");
+    ret_asks->fd = asks;
     int fd = pidfd_open(pid, 0);
     vm_must(fd < 0 ? -errno : 0, "watch the monitor");
     return fd;
@@ -168,6 +175,51 @@ static struct vm_origin vm_originate(const struct vm_order *order, const struct 
     return o;
 }
 
+/* The same for one that is told later: its devices are to be written into a file that the monitor has already. */
+static struct vm_origin vm_originate_later(void)
+{
+    struct vm_origin o = {.saved = {.memory_fd = -1}, .saver = -1};
+    o.saved.devices_fd = memfd_create("cove-incoming", MFD_CLOEXEC);
+    vm_must(o.saved.devices_fd < 0 ? -errno : 0, "make a file for devices");
+    return o;
+}
+
+/* Whose memory it is to have, or that nobody needs it; or its monitor ends. */
+static int vm_await_memory(struct vm_order *order, const struct saved_machine *machine, int vmm_fd,
+                           struct vm_origin *origin)
+{
+    const char runs = TIER_RUNS;
+    struct pollfd p[] = {{.fd = SOCK_FD, .events = POLLIN}, {.fd = vmm_fd, .events = POLLIN}};
+    struct saved saved = {.memory_fd = -1, .devices_fd = -1};
+    struct stat st;
+    off_t at = 0;
+    int dir = -1;
+    if (send(SOCK_FD, &runs, 1, MSG_NOSIGNAL) != 1)
+        _exit(0);
+    while (poll(p, ARRAY_SIZE(p), -1) < 0)
+        vm_must(errno == EINTR ? 0 : -errno, "wait");
+    vm_must(p[1].revents ? -ECHILD : 0, "the monitor waits no more");
+    const struct vm_order next = vm_await_order(&dir);
+    order->chain = next.chain;
+    order->pids = next.pids;
+    vm_must(dir < 0 ? -EPROTO : saved_open(dir, machine, &saved), "read the machine that it goes on from");
+    vm_must(vm_disk_fill(order), "copy the disk");
+    vm_must(fstat(saved.devices_fd, &st) < 0 ? -errno : 0, "read its devices");
+    while (at < st.st_size) { /* by its own offset the monitor reads */
+        char block[16 * 1024];
+        const ssize_t n = pread(saved.devices_fd, block, sizeof(block), at);
+        vm_must(n <= 0                                                        ? -EIO
+                : pwrite(origin->saved.devices_fd, block, (size_t)n, at) == n ? 0
+                                                                              : -EIO,
+                "copy its devices");
+        at += n;
+    }
+    origin->saved.memory_fd = saved.memory_fd;
+    memcpy(origin->saved.version, saved.version, sizeof(saved.version));
+    (void)fd_close(saved.devices_fd);
+    return dir;
+}
+
 static void vm_pair(int ret_pair[static 2])
 {
     static const int size = WIRE_BUFFER_BYTES;
@@ -191,6 +243,7 @@ static int vm_devices_file(int *ret_to)
 void vm_body(int sock, int state_fd, int tap_fd, const struct cgroup_door *door, uid_t uid)
 {
     static struct vm_order order;
+    struct vm_asks asks;
     int joined = cgroup_door_enter(door), wire[2], console[2], monitor[2], dir = -1, devices_to = -1;
     const char ready = TIER_READY, *step = "";
     vm_settle_descriptors(sock, state_fd, tap_fd);
@@ -212,7 +265,7 @@ void vm_body(int sock, int state_fd, int tap_fd, const struct cgroup_door *door,
                                     .emulated = order.emulated,
                                     .has_net = tap_fd >= 0};
     saved_describe(&machine);
-    struct vm_origin origin = vm_originate(&order, &machine, dir, uid);
+    struct vm_origin origin = order.awaits ? vm_originate_later() : vm_originate(&order, &machine, dir, uid);
     int n_layers = vm_disks(&order, origin.disk, uid, &jail, &step);
     vm_must(n_layers, step);
     vm_pair(wire);
@@ -230,12 +283,16 @@ void vm_body(int sock, int state_fd, int tap_fd, const struct cgroup_door *door,
                                   .devices_fd = devices_to,
                                   .incoming_fd = origin.saved.devices_fd,
                                   .net_fd = tap_fd < 0 ? -1 : TAP_FD};
+    const int vmm_fd = vm_start(&jail, &spec, &asks);
+    if (order.awaits)
+        dir = vm_await_memory(&order, &machine, vmm_fd, &origin);
+    vm_must(lend(asks.fd, asks.asked, origin.saved.memory_fd), "give the monitor its memory");
     const struct relay_spec relay = {.sock = SOCK_FD,
                                      .state_fd = STATE_FD,
                                      .wire_fd = wire[0],
                                      .console_fd = console[0],
                                      .monitor_fd = monitor[0],
-                                     .vmm_fd = vm_start(&jail, &spec, origin.saved.memory_fd),
+                                     .vmm_fd = vmm_fd,
                                      .devices_fd = devices,
                                      .devices_to = devices_to,
                                      .saver = origin.saver,
@@ -244,7 +301,8 @@ void vm_body(int sock, int state_fd, int tap_fd, const struct cgroup_door *door,
                                      .has_programs = dir >= 0,
                                      .pids = order.pids,
                                      .machine = machine};
-    const int given[] = {wire[1], console[1], monitor[1], spec.net_fd, spec.incoming_fd, origin.saved.memory_fd, dir};
+    const int given[] = {wire[1],          console[1], monitor[1], spec.net_fd,
+                         spec.incoming_fd, asks.fd,    dir,        origin.saved.memory_fd};
     for (size_t i = 0; i < ARRAY_SIZE(given); i++)
         (void)fd_close(given[i]);
     const struct jail empty = {.usr = VM_STAGE_USR, .uid = uid + 1};

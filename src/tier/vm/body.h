@@ -29,6 +29,8 @@ struct vm_order {
     uint64_t guest; /* of whose kernel, modules and agent: another one for others */
     uint32_t cpus, pids, tsc_khz;
     bool emulated;
+    bool
+        awaits; /* its monitor starts, and waits for another order, with memory: the disk is the topmost layer's of that one's chain */
     struct pool_chain chain;
 };
 
@@ -56,9 +58,11 @@ enum {
 /* Never returns. tap_fd: the machine's network, or -1. uid: the first of two that are nobody else's, the monitor's and our own. */
 NORETURN void vm_body(int sock, int state_fd, int tap_fd, const struct cgroup_door *door, uid_t uid);
 
-/* Makes what of a machine's disks isn't there; its own begins as the one in `like`, or NULL. Returns how many layers it has; -errno: what failed is in *ret_step. */
+/* Makes what of a machine's disks isn't there; its own begins as the one in `like`, or NULL; empty if the order awaits another. Returns how many layers it has; -errno: what failed is in *ret_step. */
 int vm_disks(const struct vm_order *order, const char *like, uid_t uid, struct jail *jail,
              const char **ret_step) WARN_UNUSED;
 uint32_t vm_disks_layers(const struct vm_order *order);
 bool vm_disks_are_new(const struct vm_order *order); /* nothing but its layers' images counts */
 int vm_disk_copy(const char *from, const char *to) WARN_UNUSED;
+/* The empty one becomes what the topmost layer's is, in place. -EXDEV: that is of another size. */
+int vm_disk_fill(const struct vm_order *order) WARN_UNUSED;

@@ -13,6 +13,7 @@
 #include "tier/files.h"
 #include "tier/vm/body.h"
 #include "tier/vm/jail.h"
+#include "tier/vm/ram.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -71,7 +72,14 @@ static int disk_image(const char *layer, char ret_path[static PATH_TEXT])
     return r;
 }
 
-/* An empty one, as large as the limit says. */
+/* As large as the limit says. */
+static int disk_begin(const char *path, uint64_t bytes, uid_t uid)
+{
+    AUTO_CLOSE int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    return fd < 0 || ftruncate(fd, (off_t)(bytes ? bytes : DISK_DEFAULT_BYTES)) < 0 || fchown(fd, uid, uid) < 0 ? -errno
+                                                                                                                : 0;
+}
+
 static int disk_make(const char *path, uint64_t bytes, uid_t uid)
 {
     struct jail jail = {.usr = VM_STAGE_USR, .uid = uid};
@@ -86,11 +94,9 @@ static int disk_make(const char *path, uint64_t bytes, uid_t uid)
                           (char[]){"-Elazy_itable_init=1,lazy_journal_init=1"},
                           (char[]){"/own"},
                           NULL};
-    AUTO_CLOSE int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd < 0 || ftruncate(fd, (off_t)(bytes ? bytes : DISK_DEFAULT_BYTES)) < 0 || fchown(fd, uid, uid) < 0)
-        return -errno;
+    int r = disk_begin(path, bytes, uid);
     jail_add(&jail, path, "own", false);
-    return jail_run(&jail, argv);
+    return r ? r : jail_run(&jail, argv);
 }
 
 int vm_disk_copy(const char *from, const char *to)
@@ -112,6 +118,26 @@ int vm_disk_copy(const char *from, const char *to)
     return r;
 }
 
+static void disk_path(const char *dir, char ret_path[static PATH_TEXT])
+{
+    (void)snprintf(ret_path, PATH_TEXT, "%s/u/" FILES_DISK, dir);
+}
+
+int vm_disk_fill(const struct vm_order *o)
+{
+    char path[PATH_TEXT];
+    struct stat st, own;
+    (void)snprintf(path, sizeof(path), "/pool/layers/%s/u/" FILES_DISK, o->chain.n ? o->chain.names[0] : "");
+    AUTO_CLOSE int from = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    disk_path(o->path, path);
+    AUTO_CLOSE int to = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (from < 0 || to < 0 || fstat(from, &st) < 0 || fstat(to, &own) < 0)
+        return -errno;
+    if (!S_ISREG(st.st_mode) || st.st_size != own.st_size)
+        return -EXDEV;
+    return ram_clone(from, to);
+}
+
 bool vm_disks_are_new(const struct vm_order *o)
 {
     return o->chain.n && !layer_has_disk(o->chain.names[0]) && !disk_in(o->path);
@@ -129,10 +155,12 @@ static int disk_own(const struct vm_order *o, const char *like, uid_t uid, char 
 {
     char from[PATH_TEXT], to[PATH_TEXT];
     int r = 0;
-    (void)snprintf(ret_path, PATH_TEXT, "%s/u/" FILES_DISK, o->path);
+    disk_path(o->path, ret_path);
     (void)snprintf(to, sizeof(to), "%s/u", o->path);
     (void)snprintf(from, sizeof(from), "/pool/layers/%s/u", o->chain.n ? o->chain.names[0] : "");
-    if (!disk_in(o->path))
+    if (o->awaits)
+        r = unlink(ret_path) < 0 && errno != ENOENT ? -errno : disk_begin(ret_path, o->disk_bytes, uid);
+    else if (!disk_in(o->path))
         r = like                                              ? vm_disk_copy(like, to)
             : o->chain.n && layer_has_disk(o->chain.names[0]) ? vm_disk_copy(from, to)
                                                               : disk_make(ret_path, o->disk_bytes, uid);

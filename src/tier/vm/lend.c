@@ -42,7 +42,14 @@ static bool lend_is_it(const struct seccomp_notif *n, const char *path)
     return process_vm_readv((pid_t)n->pid, &to, 1, &from, 1, 0) == (ssize_t)to.iov_len && strcmp(text, path) == 0;
 }
 
-int lend(int listener, const char *path, int fd, usec_t until)
+int lend(int listener, uint64_t asked, int fd)
+{
+    const struct seccomp_notif_addfd add = {
+        .id = asked, .flags = SECCOMP_ADDFD_FLAG_SEND, .srcfd = (uint32_t)fd, .newfd_flags = O_CLOEXEC};
+    return ioctl(listener, SECCOMP_IOCTL_NOTIF_ADDFD, &add) < 0 ? -errno : 0;
+}
+
+int lend_await(int listener, const char *path, usec_t until, uint64_t *ret_asked)
 {
     for (usec_t now; (now = clock_mono()) < until;) {
         struct seccomp_notif n;
@@ -58,9 +65,8 @@ int lend(int listener, const char *path, int fd, usec_t until)
         if (ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, &n) < 0)
             continue; /* it was killed meanwhile */
         if (lend_is_it(&n, path)) {
-            const struct seccomp_notif_addfd add = {
-                .id = n.id, .flags = SECCOMP_ADDFD_FLAG_SEND, .srcfd = (uint32_t)fd, .newfd_flags = O_CLOEXEC};
-            return ioctl(listener, SECCOMP_IOCTL_NOTIF_ADDFD, &add) < 0 ? -errno : 0;
+            *ret_asked = n.id;
+            return 0;
         }
         const struct seccomp_notif_resp go_on = {.id = n.id, .flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE};
         (void)ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &go_on);

@@ -101,6 +101,21 @@ static int ram_find_place(int proc_fd, pid_t pid, uint64_t bytes, struct ram_pla
     return -ENODATA;
 }
 
+int ram_clone(int from, int to)
+{
+    if (ioctl(to, FICLONE, from) == 0)
+        return 0;
+    for (off_t at = 0, end; (at = lseek(from, at, SEEK_DATA)) >= 0; at = end) {
+        end = lseek(from, at, SEEK_HOLE);
+        for (off_t out = at; at < end;) {
+            ssize_t n = copy_file_range(from, &at, to, &out, (size_t)(end - at), 0);
+            if (n <= 0)
+                return n < 0 ? -errno : -EIO;
+        }
+    }
+    return errno == ENXIO ? 0 : -errno;
+}
+
 /* What the memory began as: shared with what is saved of it, where the file system can. */
 static int ram_begin(int proc_fd, pid_t pid, const struct ram_place *p, uint64_t bytes, int to, bool *ret_blank)
 {
@@ -114,17 +129,7 @@ static int ram_begin(int proc_fd, pid_t pid, const struct ram_place *p, uint64_t
     *ret_blank = r == 0 && S_ISCHR(st.st_mode);
     if (r == 0 && !*ret_blank && ((uint64_t)st.st_size != bytes || !S_ISREG(st.st_mode)))
         r = -ENODATA;
-    if (r < 0 || *ret_blank || ioctl(to, FICLONE, base) == 0)
-        return r;
-    for (off_t at = 0, end; (at = lseek(base, at, SEEK_DATA)) >= 0; at = end) {
-        end = lseek(base, at, SEEK_HOLE);
-        for (off_t out = at; at < end;) {
-            ssize_t n = copy_file_range(base, &at, to, &out, (size_t)(end - at), 0);
-            if (n <= 0)
-                return n < 0 ? -errno : -EIO;
-        }
-    }
-    return errno == ENXIO ? 0 : -errno;
+    return r || *ret_blank ? r : ram_clone(base, to);
 }
 
 static bool ram_is_own(uint64_t page)

@@ -13,3 +13,6 @@
  * -ESRCH: there is no such process; -ENODATA: it has no memory of that size.
  */
 int ram_save(int proc_fd, pid_t parent, uid_t uid, uint64_t bytes, int dir_fd, const char *name) WARN_UNUSED;
+
+/* `to`, empty and of the same size, becomes the same: shared where the file system can, else without its holes. */
+int ram_clone(int from, int to) WARN_UNUSED;

@@ -94,19 +94,48 @@ static void events_json(const json_t *event, struct str line)
         (void)printf("%.*s\n", STR_ARG(line));
 }
 
-static int events_print_one(struct context *ctx, const json_t *event, struct str line, void *arg)
+/* What the kernel saw processes do by themselves, of which there can be much more than of all else. */
+static const struct {
+    const char *kind, *list;
+} events_inside[] = {{"proc.exec", "programs"}, {"proc.exit", "ended"}, {"file.written", "files"}};
+
+struct events_printing {
+    bool follows, has_inside;
+    size_t left_out[ARRAY_SIZE(events_inside)];
+};
+
+static bool events_leave_out(struct events_printing *p, const json_t *event)
 {
-    const bool *follows = arg;
-    if (ctx->json)
-        events_json(event, line);
-    else
-        events_line(event, isatty(STDOUT_FILENO) == 1);
-    return !*follows || fflush(stdout) == 0;
+    for (size_t i = 0; !p->has_inside && i < ARRAY_SIZE(events_inside); i++) {
+        if (strcmp(service_text(event, "kind"), events_inside[i].kind) == 0) {
+            p->left_out[i] += json_array_size(json_object_get(json_object_get(event, "data"), events_inside[i].list));
+            return true;
+        }
+    }
+    return false;
 }
 
-int events_print(struct context *ctx, struct service *s, const char *target, uint64_t from, bool follows)
+static int events_print_one(struct context *ctx, const json_t *event, struct str line, void *arg)
 {
-    return events_take(ctx, s, &(struct events_want){target, follows, events_print_one, &follows}, from);
+    struct events_printing *p = arg;
+    if (ctx->json)
+        events_json(event, line);
+    else if (!events_leave_out(p, event))
+        events_line(event, isatty(STDOUT_FILENO) == 1);
+    return !p->follows || fflush(stdout) == 0;
+}
+
+int events_print(struct context *ctx, struct service *s, const char *target, uint64_t from, bool follows,
+                 bool has_inside)
+{
+    struct events_printing p = {follows, has_inside, {0}};
+    int status = events_take(ctx, s, &(struct events_want){target, follows, events_print_one, &p}, from);
+    if (p.left_out[0] || p.left_out[1] || p.left_out[2])
+        (void)fprintf(stderr,
+                      "left out: %zu programs, %zu later ends of programs and %zu written files that the kernel saw "
+                      "inside; --inside prints them\n",
+                      p.left_out[0], p.left_out[1], p.left_out[2]);
+    return status;
 }
 
 static int print_all(struct context *ctx, struct service *s, const struct events *what, bool follows)

@@ -34,8 +34,17 @@ struct events_want {
 };
 int events_take(struct context *ctx, struct service *s, const struct events_want *want, uint64_t from);
 
-/* Prints them, each on a line with all that it has; with --json as they came. */
-int events_print(struct context *ctx, struct service *s, const char *target, uint64_t from, bool follows);
+#define EVENTS_INSIDE                                                                                                  \
+    {                                                                                                                  \
+        0, "inside", NULL, "Includes what the kernel saw processes inside execute and write. --json always does."      \
+    }
+
+/*
+ * Prints them, each on a line with all that it has; with --json as they came. What processes did inside is only counted,
+ * on stderr, unless has_inside.
+ */
+int events_print(struct context *ctx, struct service *s, const char *target, uint64_t from, bool follows,
+                 bool has_inside);
 
 /* The number of an event in its log or the feed, or the last one of a gap: what the next request goes on behind. */
 uint64_t events_number(const json_t *event);

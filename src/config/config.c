@@ -492,6 +492,7 @@ static struct config *config_new(void)
     c->default_cpu_milli = 2000;
     c->default_pids = 1024;
     c->default_timeout_ms = 300000;
+    c->observe_processes = c->observe_files = true;
     c->max_sandboxes = 1000;
     c->max_timeout_ms = DAY_MS;
     int r = config_listen_parse(STR("127.0.0.1:7070"), &c->listen[0], &err);

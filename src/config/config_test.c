@@ -51,6 +51,7 @@ static void nothing_given_means_defaults(void **state)
         assert_false(c->behind_tls_proxy);
         assert_int_equal(c->default_timeout_ms, 300000);
         assert_int_equal(c->log_level, LOG_INFO);
+        assert_true(c->observe_processes && c->observe_files);
     }
 }
 

@@ -78,6 +78,7 @@ int event_append_limited(struct event_log *log, const struct event_draft *draft,
     if (!t->floods)
         t->floods = mem_array(EVENT_KIND_MAX, sizeof(*t->floods));
     struct flood *f = &t->floods[draft->kind];
+    const uint32_t count = MAX(draft->count, 1u);
     usec_t now = clock_mono();
     if (f->window == 0 || now - f->window_start >= f->window) {
         if (f->suppressed && report(log, t, draft->kind, err) < 0)
@@ -87,7 +88,7 @@ int event_append_limited(struct event_log *log, const struct event_draft *draft,
     }
     f->window = limit->window;
     if (f->used >= limit->burst) {
-        f->suppressed++;
+        f->suppressed += count;
         if (list_empty(&t->flooded_node))
             list_append(&log->flooded, &t->flooded_node);
         if (ret_seq)
@@ -96,6 +97,6 @@ int event_append_limited(struct event_log *log, const struct event_draft *draft,
     }
     if (log_append(log, t, draft, ret_seq, err) < 0)
         return -1;
-    f->used++;
+    f->used += count;
     return 1;
 }

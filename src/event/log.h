@@ -41,6 +41,7 @@ struct event_draft {
     uint64_t cause;
     struct str data; /* JSON object text; empty: {} */
     usec_t time;     /* 0: now */
+    uint32_t count;  /* of things that it tells of, for event_append_limited(); 0: one */
 };
 
 /*
@@ -53,6 +54,7 @@ int event_append(struct event_log *log, const struct event_draft *draft, uint64_
 
 /*
  * The same for what somebody else can cause without end: at most `burst` events of this kind per window and sandbox.
+ * An event of several things counts as so many, and the last one is not cut.
  * Returns 1 when appended, 0 when suppressed (*ret_seq is 0 then). The next one that is let through is preceded by one
  * log.suppressed event with the count; sandbox.ended and sandbox.failed are preceded by all that is due.
  */

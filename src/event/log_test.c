@@ -227,6 +227,16 @@ static void test_floods(void **state)
     assert_string_equal(s->data[0], "{\"kind\":\"exec.output\",\"count\":7}");
     assert_int_equal(s->kinds[1], EVENT_SANDBOX_ENDED);
 
+    /* Things that one event tells of count each; the last event is not cut. */
+    draft.sandbox = "i4";
+    draft.count = 2;
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(event_append_limited(t.log, &draft, &hour, NULL, &err), i < 2);
+    (void)test_append(&t, "i4", EVENT_SANDBOX_ENDED, "");
+    test_commit(&t);
+    assert_string_equal(read_all(&t, "i4", 3, 100, 0)->data[0], "{\"kind\":\"exec.output\",\"count\":4}");
+    draft.count = 0;
+
     /* A new window: the count comes first, once. */
     draft.sandbox = "i3";
     struct event_limit minute = {.burst = 1, .window = 60 * USEC_PER_SEC};

@@ -26,11 +26,21 @@ enum {
     SANDBOX_SAMPLES_ALL = 131072, /* of all together, 8 MiB */
 };
 
+/* Of record/seen.c: what the kernel saw of one sandbox, until it becomes an event. */
+enum { SEEN_BATCHES = 16 };
+struct seen_batch {
+    struct sandbox *sb; /* n 0: none */
+    enum event_kind kind;
+    uint32_t n;
+    struct buf data;
+};
+
 struct core {
     struct core_config config; /* its strings are ours */
     struct loop *loop;
     struct figures figures;
     struct supervisor *supervisor;
+    struct seen_batch seen[SEEN_BATCHES]; /* empty between two messages of coved */
     struct networks *networks;
     struct template_registry *templates;
     const struct guard *guard;
@@ -104,7 +114,7 @@ struct sandbox {
     uint64_t cpu_usec; /* at the last sample */
     usec_t cpu_at;     /* monotonic, 0: none yet */
     uint64_t disk_used, disk_total;
-    uint64_t n_seen;   /* events of what the kernel saw, of this worker */
+    uint64_t n_seen;   /* things that the kernel saw and that are in the log, of this worker */
     bool disk_is_full; /* and that was told */
     bool disk_asked;   /* the first sample waits a moment for the disk's figures */
     struct loop_alarm history_alarm;

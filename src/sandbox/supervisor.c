@@ -325,6 +325,7 @@ static void supervisor_take_seen(struct supervisor *sup, char *at, size_t n)
         at += size;
         n -= size;
     }
+    sup->ops->on_seen(sup->ctx, NULL);
 }
 
 /* 1: a message was taken, 0: there is none, -1: lost. */

@@ -10,8 +10,8 @@ struct supervisor;
 
 struct supervisor_ops {
     void (*on_ended)(void *ctx, const struct sup_ended *ended);
-    void (*on_seen)(void *ctx, const struct sup_seen *seen);
-    void (*on_egress)(void *ctx, int fd); /* yours: a new socket to cove-egress */
+    void (*on_seen)(void *ctx, const struct sup_seen *seen); /* NULL: the last of a message was told */
+    void (*on_egress)(void *ctx, int fd);                    /* yours: a new socket to cove-egress */
     /* coved died and was started again. Requests go on: those that can't be repeated have failed with ERR_UNAVAILABLE, the others are asked again. */
     void (*on_restarted)(void *ctx);
     void (*on_lost)(void *ctx); /* once: coved is gone and won't return; all pending requests have failed */

@@ -324,6 +324,7 @@ struct sup_seen {
     uint32_t argv_bytes;            /* of all arguments; those beyond `argv` were cut */
     uint32_t argv, program, path;   /* bytes of the text */
     uint64_t bytes;                 /* of the file, when it was looked at */
+    uint64_t at;                    /* SUP_SEEN_EXEC and _EXIT: when, by the real clock, in microseconds */
     char text[SUP_SEEN_TEXT];
 };
 

@@ -3,9 +3,11 @@
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
+from datetime import datetime
 
 import pytest
 from client import Client
@@ -14,9 +16,18 @@ from service import BUILD, wait_until
 from storage_test import prepared, running
 
 
+LISTS = {"proc.exec": "programs", "proc.exit": "ended", "file.written": "files"}
+
+
+def as_installed(service):
+    """Other tests switch it off; it is on by itself."""
+    del service.env["COVE_OBSERVE_PROCESSES"], service.env["COVE_OBSERVE_FILES"]
+
+
 @pytest.fixture(scope="module")
 def service():
-    with prepared(COVE_POOL="btrfs", COVE_OBSERVE_PROCESSES="true", COVE_OBSERVE_FILES="true") as service:
+    with prepared(COVE_POOL="btrfs") as service:
+        as_installed(service)
         done = subprocess.run([BUILD / "coved", "doctor", "--json"], capture_output=True, text=True, env=service.env, check=False)
         able = {p["name"]: p["status"] for p in json.loads(done.stdout)["probes"]}
         if able["processes inside"] != "ok" or able["files inside"] != "ok":
@@ -31,9 +42,11 @@ def sandbox(service):
 
 
 def log(service, sandbox, *kinds):
+    """Each program, end and file as if it were an event of its own."""
     done = service.cove("log", sandbox.id, "--json")
     assert done.returncode == 0, done
-    return [e for e in map(json.loads, done.stdout.splitlines()) if "gap" not in e and e["kind"] in kinds]
+    events = [e for e in map(json.loads, done.stdout.splitlines()) if "gap" not in e and e["kind"] in kinds]
+    return [{**e, "data": one} for e in events for one in (e["data"][LISTS[e["kind"]]] if e["kind"] in LISTS else [e["data"]])]
 
 
 def seen(service, sandbox, argv0):
@@ -43,6 +56,27 @@ def seen(service, sandbox, argv0):
 def ends(service, sandbox):
     """Of programs that ended: told with their beginning, when they were quick, or apart."""
     return [e["data"] for e in log(service, sandbox, "proc.exec", "proc.exit") if "exit_code" in e["data"] or "signal" in e["data"]]
+
+
+def test_many_programs_are_few_events_and_each_has_its_time(service, sandbox):
+    assert sandbox.sh("for i in $(seq 100); do /bin/true $i; done; /bin/echo last")[0] == 0
+    assert wait_until(lambda: seen(service, sandbox, "/bin/echo"))
+    programs = seen(service, sandbox, "/bin/true")
+    assert [e["data"]["argv"][1] for e in programs] == [str(i) for i in range(1, 101)] and len({e["seq"] for e in programs}) < 20
+    times = [e["data"]["at"] for e in programs]
+    began, ended = (datetime.fromisoformat(log(service, sandbox, kind)[-1]["time"]).timestamp() * 1e6 for kind in ("exec.start", "exec.exit"))
+    assert times == sorted(times) and began - 1e5 < times[0] < times[-1] < ended + 1e5, (began, times[0], times[-1], ended)
+
+
+def test_people_are_told_how_much_there_is_and_see_it_when_they_ask(service, sandbox):
+    assert sandbox.sh("/bin/echo shown; printf x > /home/user/shown")[0] == 0
+    assert wait_until(lambda: seen(service, sandbox, "/bin/echo") and log(service, sandbox, "file.written"))
+    for words in (["log", sandbox.id], ["events", "--last", "1000"]):
+        short, whole = service.cove(*words), service.cove(*words, "--inside")
+        assert short.returncode == whole.returncode == 0 and not any(kind in short.stdout for kind in LISTS) and "exec.start" in short.stdout
+        assert re.search(r"left out: [1-9]\d* programs, \d+ later ends of programs and [1-9]\d* written files", short.stderr), short
+        assert "/bin/echo" in whole.stdout and "/home/user/shown" in whole.stdout and "left out" not in whole.stderr
+    assert "proc.exec" in service.cove("events", "--kind", "proc.").stdout
 
 
 def test_a_long_directory_hides_no_arguments(service, sandbox):
@@ -186,10 +220,10 @@ def test_a_flood_of_long_arguments_is_bounded(service, sandbox):
     """Each of the most that is kept, of quotes and bytes that are no text, which are the longest in JSON."""
     script = "import os\nfor i in range(300):\n  os.posix_spawn('/bin/true', [b'\\x01\\xff\"' * 2000, b'password=' + b'x' * 2000], {})\n  os.wait()"
     assert sandbox.sh(f"/usr/bin/python3 -c {shlex.quote(script)}")[0] == 0
-    assert sandbox.sh("/bin/echo after")[0] == 0
-    assert wait_until(lambda: seen(service, sandbox, "/bin/echo") or log(service, sandbox, "log.suppressed"))
+    assert sandbox.sh("sleep 1.5; /bin/echo after")[0] == 0 # in another second, with what was left out of this one
+    assert wait_until(lambda: seen(service, sandbox, "/bin/echo") and log(service, sandbox, "log.suppressed"))
     events = log(service, sandbox, "proc.exec")
-    assert events and all(len(json.dumps(e["data"])) < 40000 for e in events)
+    assert len(events) > 150 and all(e["data"]["argv"] for e in events) and all(len(json.dumps(e["data"])) < 40000 for e in events)
     assert service.cove("log", "--verify", sandbox.id).returncode == 0
 
 
@@ -239,7 +273,7 @@ def test_a_pause_without_memory(service, sandbox):
 
 
 def test_off_is_off():
-    with own_service("unobserved") as service:
+    with own_service("unobserved", COVE_OBSERVE_PROCESSES="false", COVE_OBSERVE_FILES="false") as service:
         sandbox = Client(service.port, service.key).create(timeout=600)
         assert sandbox.sh("/bin/echo x > /home/user/x")[0] == 0
         assert sandbox.kill().status in (200, 204)

@@ -310,6 +310,8 @@ class Service:
         self.url = f"http://127.0.0.1:{self.port}"
         self.env = {k: v for k, v in os.environ.items() if not k.startswith(("COVE_", "E2B_"))}
         self.env.update(COVE_STATE=str(self.state), COVE_RUN=str(self.run), COVE_LISTEN=f"127.0.0.1:{self.port}", COVE_CONFIG="/dev/null")
+        # Logs that tests compare have what the tests did, and not what the kernel saw of it a moment later; observe_test.py has both.
+        self.env.update(COVE_OBSERVE_PROCESSES="false", COVE_OBSERVE_FILES="false")
         if TIER:
             self.env["COVE_TIER"] = TIER
         if TIER == "process":

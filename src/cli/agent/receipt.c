@@ -103,7 +103,6 @@ static usec_t receipt_time(const json_t *object, const char *name)
 static void receipt_wrote(struct receipt *r, const json_t *event, const json_t *d)
 {
     const usec_t at = receipt_time(event, "time");
-    json_t *bytes = json_object_get(d, "bytes");
     JSON_FOREACH (one, r->commands) {
         const usec_t began = receipt_time(one, "at"), ran = (usec_t)receipt_number(one, "duration_ms") * 1000;
         json_t *wrote = json_object_get(one, "wrote");
@@ -111,8 +110,11 @@ static void receipt_wrote(struct receipt *r, const json_t *event, const json_t *
             continue;
         if (!wrote)
             (void)json_object_set_new(one, "wrote", wrote = json_object());
-        if (json_object_size(wrote) < RECEIPT_FILES_MAX)
-            (void)json_object_set_new(wrote, service_text(d, "path"), bytes ? json_incref(bytes) : json_null());
+        JSON_FOREACH (file, json_object_get(d, "files")) {
+            json_t *bytes = json_object_get(file, "bytes");
+            if (json_object_size(wrote) < RECEIPT_FILES_MAX)
+                (void)json_object_set_new(wrote, service_text(file, "path"), bytes ? json_incref(bytes) : json_null());
+        }
     }
 }
 

@@ -11,6 +11,7 @@ static const struct flag flags[] = {
     {'n', "last", "N", "Begins with the last N events. Default: 100."},
     {0, "from", "CURSOR", "Begins with the event of this cursor; 1 is the oldest."},
     {0, "kind", "KIND[,KIND...]", "Only these kinds: sandbox.ended is one, net. is all that begin with it."},
+    EVENTS_INSIDE,
     {0, "hidden", NULL, "Includes Cove's own sandboxes: for builds, for stock, for files in volumes."},
 };
 
@@ -26,9 +27,9 @@ static int cmd_events_run(struct context *ctx)
 {
     const char *kinds = "";
     uint64_t from = 0, last = 100;
-    bool follows = false, hidden = false;
-    if (CONTEXT_READ(ctx, {"follow", .on = &follows}, {"hidden", .on = &hidden}, {"kind", .text = &kinds},
-                     {"last", .number = &last, .kind = FLAG_NUMBER, .wanted = "a number"},
+    bool follows = false, hidden = false, has_inside = false;
+    if (CONTEXT_READ(ctx, {"follow", .on = &follows}, {"hidden", .on = &hidden}, {"inside", .on = &has_inside},
+                     {"kind", .text = &kinds}, {"last", .number = &last, .kind = FLAG_NUMBER, .wanted = "a number"},
                      {"from", .number = &from, .kind = FLAG_NUMBER, .least = 1, .wanted = "the cursor of an event"}) <
         0)
         return context_exit(ctx);
@@ -41,18 +42,20 @@ static int cmd_events_run(struct context *ctx)
         return context_fail(ctx, STATUS_FAILED);
     AUTO_FREE char *target = mem_printf("/cove/v1/events?follow=%d&hidden=%d&kind=%s&last=%llu&from=", follows, hidden,
                                         kinds, (unsigned long long)last);
-    return events_print(ctx, s, target, from, follows);
+    return events_print(ctx, s, target, from, follows, has_inside || *kinds);
 }
 
 const struct command cmd_events = {
     .name = "events",
     .summary = "print the events of all sandboxes, volumes and the service, in one feed",
-    .synopsis = "[-f] [--last N | --from CURSOR] [--kind KIND[,KIND...]] [--hidden]",
+    .synopsis = "[-f] [--last N | --from CURSOR] [--kind KIND[,KIND...]] [--inside] [--hidden]",
     .description =
         "Prints what happens in the whole service, in the order in which it was stored. Each line has a number, the "
         "cursor, then the log to which the event belongs and what 'cove log' prints of it.\n\nTo continue where you "
         "stopped, pass the last cursor with --from: you get every event once. If events in between are no longer kept, "
-        "their range is printed. With -f, cove reconnects in the same way if the service is away for a moment.\n\nWith "
+        "their range is printed. With -f, cove reconnects in the same way if the service is away for a moment.\n\n"
+        "Programs that processes inside sandboxes executed and files that they wrote are only counted, at the end, "
+        "unless you pass --inside or --kind.\n\nWith "
         "--json one object a line.",
     .examples = "cove events -f\n"
                 "cove events -f --last 0 --kind sandbox.,guard.\n"

@@ -251,7 +251,7 @@ static int approvals_run(struct context *ctx)
         return status;
     (void)fflush(stdout);
     AUTO(service_close) struct service *s = service_open(ctx);
-    return s ? events_print(ctx, s, "/cove/v1/events?follow=1&last=0&kind=guard.&from=", 0, true)
+    return s ? events_print(ctx, s, "/cove/v1/events?follow=1&last=0&kind=guard.&from=", 0, true, true)
              : context_fail(ctx, STATUS_FAILED);
 }
 

@@ -11,6 +11,7 @@
 static const struct flag flags[] = {
     {0, "from", "SEQ", "Begins with the event of this number. Default: 1, the first."},
     {'f', "follow", NULL, "Follows new events until the sandbox ends."},
+    EVENTS_INSIDE,
     {0, "last", NULL, "Uses the newest sandbox, even if it has ended."},
     {0, "service", NULL, "The log of the service itself: templates, secrets, the pool."},
     {0, "verify", NULL, "Checks the chain of hashes instead of printing events."},
@@ -21,11 +22,12 @@ static const struct flag flags[] = {
 };
 
 /* id NULL: the service's. */
-static int print_events(struct context *ctx, struct service *s, const char *id, uint64_t from, bool follows)
+static int print_events(struct context *ctx, struct service *s, const char *id, uint64_t from, bool follows,
+                        bool has_inside)
 {
     AUTO_FREE char *target = id ? service_target(id, "/events?follow=%d&from=", follows)
                                 : mem_printf("/cove/v1/service/events?follow=%d&from=", follows);
-    return events_print(ctx, s, target, from, follows);
+    return events_print(ctx, s, target, from, follows, has_inside);
 }
 
 static int log_verify(struct context *ctx, struct service *s, const char *id)
@@ -103,7 +105,7 @@ static int log_run(struct context *ctx)
     static const char number[] = "the number of an event";
     const char *channel = NULL;
     uint64_t from = 1, output = UINT64_MAX;
-    bool follows = false, verifies = false, is_service = false, is_last = false;
+    bool follows = false, verifies = false, is_service = false, is_last = false, has_inside = false;
     const struct flag_into into[] = {{"from", .number = &from, .kind = FLAG_NUMBER, .wanted = number},
                                      {"output", .number = &output, .kind = FLAG_NUMBER, .wanted = number},
                                      {"channel", .text = &channel},
@@ -111,6 +113,7 @@ static int log_run(struct context *ctx)
                                      {"service", .on = &is_service},
                                      {"last", .on = &is_last},
                                      {"follow", .on = &follows},
+                                     {"inside", .on = &has_inside},
                                      {.name = NULL}};
     if (context_read(ctx, into) < 0)
         return context_exit(ctx);
@@ -134,13 +137,13 @@ static int log_run(struct context *ctx)
         return context_fail(ctx, STATUS_FAILED);
     if (has_output)
         return print_output(ctx, s, id, output, channel ? channel : "stdout");
-    return verifies ? log_verify(ctx, s, id) : print_events(ctx, s, id, from, follows);
+    return verifies ? log_verify(ctx, s, id) : print_events(ctx, s, id, from, follows, has_inside);
 }
 
 const struct command cmd_log = {
     .name = "log",
     .summary = "print every action and its outcome, one per line: the record that --verify checks",
-    .synopsis = "[--from SEQ] [-f] ID|--last\n[--from SEQ] [-f] --service\n--verify ID|--last|--service\n"
+    .synopsis = "[--from SEQ] [-f] [--inside] ID|--last\n[--from SEQ] [-f] --service\n--verify ID|--last|--service\n"
                 "--output SEQ [--channel stdout|stderr|pty] ID|--last",
     .description =
         "Every action on a sandbox, and everything that was observed of it, is one event of its log: number, time, "
@@ -148,7 +151,8 @@ const struct command cmd_log = {
         "caused it, who did it, and data. The log outlives the sandbox; 'cove ls --all' shows the ids of ended ones. "
         "A volume has a log, too: use its name, or its id once it is gone. So has the service: who built, tagged, "
         "published or removed templates, set or removed secrets, requested warm sandboxes or cleaned the pool. The "
-        "service's log keeps its last 10,000 events.\n\nEach event contains the hash of all events before it. "
+        "service's log keeps its last 10,000 events.\n\nPrograms that processes inside executed and files that they "
+        "wrote are only counted, at the end, unless you pass --inside.\n\nEach event contains the hash of all events before it. "
         "--verify computes the hashes again and says where they differ.\n\nWith --json one object a line.",
     .exit_status =
         " 0  it worked; with --verify, the log is intact\n 1  it did not, or the log was changed\n 2  the command "

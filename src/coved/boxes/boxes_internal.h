@@ -218,6 +218,7 @@ struct boxes {
         char bytes[SUP_SEEN_MESSAGE];
     } seen;                          /* what is told next, in part */
     size_t n_seen;                   /* bytes of it */
+    usec_t seen_epoch;               /* clock_mono()'s zero by the real clock */
     uint16_t seen_execs[SEEN_EXECS]; /* where in it the last program of a host_pid is (modulo): boxes_seen.c */
     struct map by_name;              /* of boxes in the pool -> struct box_entry, as long as they are somebody's */
     struct map wants;                /* layer -> struct want of boxes_ahead.c */

@@ -91,6 +91,7 @@ static void on_process(void *ctx, const struct procwatch_event *event)
     uid_t first = b->host->first_uid + e->box.slot * (uid_t)IDS;
     seen_init(&s, event->is_exit ? SUP_SEEN_EXIT : SUP_SEEN_EXEC, event->tag);
     s.lost = event->lost;
+    s.at = b->seen_epoch + event->at;
     s.host_pid = (uint32_t)event->host_pid;
     s.pid = (uint32_t)event->pid;
     s.parent = (uint32_t)event->parent;
@@ -143,6 +144,7 @@ static int seen_read(struct boxes *b, struct sight *sight)
     int n = 0;
     if (!b->events.sees(b->events.ctx))
         return -EAGAIN;
+    b->seen_epoch = clock_real() - clock_mono();
     if (sight == &b->processes)
         n = procwatch_read(b->procwatch, PROCESSES_AT_A_TIME, on_process, b);
     for (int i = 0;

@@ -122,17 +122,17 @@ static __always_inline int number_at(struct pid *pid, unsigned int level, struct
     return bpf_probe_read_kernel(ret_number, sizeof(*ret_number), numbers + (level & LEVEL_MASK) * sizeof(*ret_number));
 }
 
-/* The namespace of this process that is somebody's: its own, or one above it. And its number there. */
+/* The namespace of this process that is somebody's: its own, or one above it, but not the machine's. And its number there. */
 static __always_inline struct proc_space *space_of(struct task_struct *task, struct upid *ret_number)
 {
     struct pid *pid = task->thread_pid;
     unsigned int level = pid ? pid->level : 0;
-    for (int i = 0; i < LEVELS_MAX && pid; i++, level--) {
+    for (int i = 0; i < LEVELS_MAX && level; i++, level--) {
         if (number_at(pid, level, ret_number))
             return 0;
         unsigned int inode = BPF_CORE_READ(ret_number->ns, ns.inum);
         struct proc_space *space = bpf_map_lookup_elem(&spaces, &inode);
-        if (space || level == 0)
+        if (space)
             return space;
     }
     return 0;
@@ -156,9 +156,9 @@ static __always_inline int number_in(struct pid_namespace *ns, struct task_struc
 }
 
 /* There were too many in this second: this one is only counted. */
-static __always_inline int is_too_much(struct proc_space *space, enum proc_kind kind)
+static __always_inline int is_too_much(struct proc_space *space, enum proc_kind kind, unsigned long long now)
 {
-    unsigned long long second = bpf_ktime_get_ns() >> 30;
+    unsigned long long second = now >> 30;
     if (space->second != second) {
         space->second = second;
         space->used[PROC_EXEC] = space->used[PROC_EXIT] = 0;
@@ -170,14 +170,13 @@ static __always_inline int is_too_much(struct proc_space *space, enum proc_kind 
 }
 
 static __always_inline void record_begin(struct proc_record *r, struct proc_space *space, struct task_struct *task,
-                                         const struct upid *number, unsigned int kind)
+                                         const struct upid *number, unsigned int kind, unsigned long long now)
 {
     __builtin_memcpy(r->tag, space->tag, sizeof(r->tag));
+    r->at = now;
     r->kind = kind;
     r->host_pid = task->tgid;
     r->pid = number->nr;
-    r->parent = number_in(number->ns, task->group_leader->real_parent);
-    r->uid = task->cred->uid.val;
     r->lost = space->lost;
 }
 
@@ -198,13 +197,16 @@ int BPF_PROG(proc_exec, struct task_struct *task, int old_pid, struct linux_binp
     struct upid number = {};
     unsigned int zero = 0;
     struct proc_space *space = space_of(task, &number);
-    if (!space || is_too_much(space, PROC_EXEC))
+    unsigned long long now = space ? bpf_ktime_get_ns() : 0;
+    if (!space || is_too_much(space, PROC_EXEC, now))
         return 0;
     struct draft *d = bpf_map_lookup_elem(&drafts, &zero);
     if (!d)
         return 0;
     struct proc_record *r = &d->record;
-    record_begin(r, space, task, &number, PROC_EXEC);
+    record_begin(r, space, task, &number, PROC_EXEC, now);
+    r->parent = number_in(number.ns, task->group_leader->real_parent);
+    r->uid = task->cred->uid.val;
     r->status = 0;
 
     unsigned long start = task->mm->arg_start;
@@ -250,10 +252,11 @@ int BPF_PROG(proc_exit, struct task_struct *task)
     if (task->signal->live.counter || task->self_exec_id == task->parent_exec_id)
         return 0;
     struct proc_space *space = space_of(task->group_leader, &number);
-    if (!space || is_too_much(space, PROC_EXIT))
+    unsigned long long now = space ? bpf_ktime_get_ns() : 0;
+    if (!space || is_too_much(space, PROC_EXIT, now))
         return 0;
     struct proc_record r = {};
-    record_begin(&r, space, task, &number, PROC_EXIT);
+    record_begin(&r, space, task, &number, PROC_EXIT, now);
     r.status = task->signal->flags & GROUP_EXIT ? task->signal->group_exit_code : task->exit_code;
     record_end(space, &r, 0);
     return 0;

@@ -7,7 +7,7 @@ enum {
     PROC_ARGV_MAX = 2048,
     PROC_TEXT_MAX = 4096, /* argv, program and working directory together */
     PROC_PER_SEC = 200,   /* records of one sandbox and kind, as many as the log takes; beyond that they are counted */
-    PROC_RING_BYTES = 4 << 20,
+    PROC_RING_BYTES = 512 << 10, /* little enough to stay in caches: room that nobody touched for long costs time */
     PROC_SPACES_MAX = 8192,
 };
 
@@ -22,11 +22,13 @@ struct proc_space {
 
 /* Behind it its text: argv, program, and the components of the working directory, innermost first, each NUL-terminated. */
 struct proc_record {
-    unsigned int kind; /* enum proc_kind */
+    unsigned long long at; /* CLOCK_MONOTONIC, in nanoseconds */
+    unsigned int kind;     /* enum proc_kind */
     char tag[PROC_TAG_MAX];
-    unsigned int host_pid, pid, parent; /* the last two as they are inside; parent 0: it is not from there */
-    unsigned int uid;                   /* the host's */
-    unsigned int status;                /* PROC_EXIT: as of wait(2) */
+    unsigned int host_pid, pid,
+        parent;          /* the last two as they are inside; parent 0: it is not from there, or PROC_EXIT */
+    unsigned int uid;    /* the host's; PROC_EXEC */
+    unsigned int status; /* PROC_EXIT: as of wait(2) */
     unsigned int lost;
     unsigned int argv_bytes;               /* of all arguments; those beyond `argv` were cut */
     unsigned int argv, program, directory; /* bytes of each */

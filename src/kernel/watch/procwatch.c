@@ -60,6 +60,7 @@ static int procwatch_on_record(void *ctx, void *data, size_t size)
         join_directory(text + r->argv + r->program, r->directory, directory);
     const struct procwatch_event e = {
         .is_exit = r->kind == PROC_EXIT,
+        .at = r->at / 1000,
         .tag = r->tag,
         .host_pid = (pid_t)r->host_pid,
         .pid = (pid_t)r->pid,

@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "base/def.h"
+#include "base/clock.h"
 #include "base/str.h"
 
 #include <sys/types.h>
@@ -17,9 +17,10 @@ struct procwatch;
 /* Borrowed until the callback returns. */
 struct procwatch_event {
     bool is_exit;
+    usec_t at; /* clock_mono() */
     const char *tag;
-    pid_t host_pid, pid, parent; /* the last two as they are inside; parent 0: it is not from there */
-    uid_t uid;                   /* the host's */
+    pid_t host_pid, pid, parent; /* the last two as they are inside; parent 0: it is not from there, or an exit's */
+    uid_t uid;                   /* the host's; 0 of an exit */
     uint32_t status;             /* of an exit: as of wait(2) */
     uint32_t lost;               /* events of this tag before it that are not told */
     struct str argv, program;    /* each argument ends with a NUL, if it was not cut */

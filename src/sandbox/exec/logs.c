@@ -39,6 +39,9 @@ static const char *level_of(enum event_kind kind)
     case EVENT_FILE_STAT:
     case EVENT_FILE_LIST:
     case EVENT_DIAL:
+    case EVENT_FILE_WRITTEN:
+    case EVENT_PROC_EXEC:
+    case EVENT_PROC_EXIT:
         return "debug";
     default:
         return "info";

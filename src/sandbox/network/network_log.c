@@ -65,7 +65,8 @@ static uint64_t append(struct network *n, enum event_kind kind, uint64_t cause, 
                                       .grade = EVENT_OBSERVED_HOST,
                                       .cause = cause,
                                       .data = event_data_end(d)};
-    return record_observed(n->sb, &draft, per_sec, &n->n_told);
+    const struct event_limit limit = event_limit_after(n->n_told, per_sec);
+    return record_observed(n->sb, &draft, per_sec ? &limit : NULL, &n->n_told);
 }
 
 /* ---- flows ---- */

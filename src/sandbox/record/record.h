@@ -34,13 +34,14 @@ void ends_close(struct core *core);
 struct retention *retention_new(struct core *core);
 void retention_free(struct retention *r); /* accepts NULL */
 
-/* seen.c: what the kernel told coved about processes of sandboxes, as events. For struct supervisor_ops; ctx: struct core. */
+/* seen.c: what the kernel told coved about processes of sandboxes, as events. For struct supervisor_ops; ctx: struct core. NULL: that was all of a message. */
 void seen_record(void *ctx, const struct sup_seen *seen);
 /*
- * An event that a sandbox can cause any number of, at most so many of its kind in a second, and fewer the more were
- * told (event_limit_after()); 0: without a limit. Returns its seq, 0 when it is not in the log.
+ * An event that a sandbox can cause any number of; limit NULL: without one. Adds what it tells of to *told, for
+ * event_limit_after(). Returns its seq, 0 when it is not in the log.
  */
-uint64_t record_observed(struct sandbox *sb, const struct event_draft *draft, uint32_t per_sec, uint64_t *told);
+uint64_t record_observed(struct sandbox *sb, const struct event_draft *draft, const struct event_limit *limit,
+                         uint64_t *told);
 
 /* history.c */
 void history_look(struct sandbox *sb);

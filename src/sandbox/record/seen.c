@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the kernel saw the processes of a sandbox do, as events of grade observed-kernel. A sandbox can cause any number of them: SEEN_PER_SEC of each kind are logged in a second, fewer
- * the more there are (event_limit_after()); the others are counted (log.suppressed), as is what the kernel itself, or coved, had no room for.
+ * What the kernel saw the processes of a sandbox do, as events of grade observed-kernel.
+ *
+ *  1. What a message of coved has of one sandbox and kind, one after the other, is one event: a row of its own for each
+ *     program would cost three times as much (seen_batch).
+ *  2. A sandbox can cause any number of them: about SEEN_PER_SEC of each kind are logged in a second, fewer the more
+ *     there are (event_limit_after()); the others are counted (log.suppressed), as is what the kernel itself, or coved,
+ *     had no room for.
  */
 #include "base/mem.h"
 #include "policy/mask.h"
@@ -10,33 +15,85 @@
 
 #include <sys/wait.h>
 
-enum { SEEN_PER_SEC = 200, ARGV_JSON_MAX = 12288 };
+#define SEEN_THING ((struct event_data){.buf = BUF_INIT(EVENT_DATA_MAX - SEEN_FRAME)})
 
-uint64_t record_observed(struct sandbox *sb, const struct event_draft *draft, uint32_t per_sec, uint64_t *told)
+enum {
+    SEEN_PER_SEC = 200,
+    SEEN_SECONDS = 2,             /* so seldom coved tells of many programs */
+    SEEN_FRAME = 32,              /* bytes of an event around its things */
+    ARGV_JSON_MAX = 6 * 2048 + 64 /* each byte takes six at most */
+};
+
+uint64_t record_observed(struct sandbox *sb, const struct event_draft *draft, const struct event_limit *limit,
+                         uint64_t *told)
 {
     struct core *core = sb->core;
-    const struct event_limit limit = event_limit_after(*told, per_sec);
     uint64_t seq = 0;
     struct err err;
-    int r = per_sec ? event_append_limited(core->config.events, draft, &limit, &seq, &err)
-                    : event_append(core->config.events, draft, &seq, &err);
+    int r = limit ? event_append_limited(core->config.events, draft, limit, &seq, &err)
+                  : event_append(core->config.events, draft, &seq, &err);
     if (r < 0) {
         core_unrecorded(core, &err);
         return 0;
     }
-    *told += seq != 0;
+    *told += seq ? MAX(draft->count, 1u) : 0;
     keeper_wrote(core->keeper);
     return seq;
 }
 
-static void seen_append(struct sandbox *sb, enum event_kind kind, struct event_data *d)
+/* count 0: it is no thing that was seen, and has no limit. */
+static void seen_append(struct sandbox *sb, enum event_kind kind, uint32_t count, struct str data)
 {
     const struct event_draft draft = {.sandbox = sb->info.id,
                                       .kind = kind,
                                       .source = EVENT_KERNEL,
                                       .grade = EVENT_OBSERVED_KERNEL,
-                                      .data = event_data_end(d)};
-    (void)record_observed(sb, &draft, kind == EVENT_LOG_SUPPRESSED ? 0 : SEEN_PER_SEC, &sb->n_seen);
+                                      .data = data,
+                                      .count = count};
+    struct event_limit limit = event_limit_after(sb->n_seen, SEEN_PER_SEC);
+    limit.burst *= SEEN_SECONDS;
+    limit.window *= SEEN_SECONDS;
+    (void)record_observed(sb, &draft, count ? &limit : NULL, &sb->n_seen);
+}
+
+static void seen_batch_end(struct seen_batch *b)
+{
+    if (b->n) {
+        (void)buf_append_cstr(&b->data, "]}");
+        seen_append(b->sb, b->kind, b->n, buf_str(&b->data));
+    }
+    buf_fini(&b->data);
+    b->n = 0;
+}
+
+/* That of this sandbox, or an empty one. */
+static struct seen_batch *seen_batch_of(struct sandbox *sb)
+{
+    struct seen_batch *batches = sb->core->seen, *unused = NULL;
+    for (size_t i = 0; i < SEEN_BATCHES; i++) {
+        if (batches[i].n && batches[i].sb == sb)
+            return &batches[i];
+        unused = batches[i].n ? unused : &batches[i];
+    }
+    if (!unused)
+        seen_batch_end(unused = batches);
+    return unused;
+}
+
+static void seen_add(struct sandbox *sb, enum event_kind kind, const char *list, struct event_data *thing)
+{
+    struct seen_batch *b = seen_batch_of(sb);
+    struct str text = event_data_end(thing);
+    if (b->n && (b->kind != kind || buf_len(&b->data) + text.n + SEEN_FRAME > EVENT_DATA_MAX))
+        seen_batch_end(b);
+    if (b->n == 0) {
+        b->sb = sb;
+        b->kind = kind;
+        buf_init(&b->data, EVENT_DATA_MAX);
+        (void)buf_printf(&b->data, "{\"%s\":[", list);
+    }
+    (void)buf_append_cstr(&b->data, b->n++ ? "," : "");
+    (void)buf_append_str(&b->data, text);
 }
 
 /* count 0: nobody knows how many. */
@@ -46,7 +103,7 @@ static void seen_lost(struct sandbox *sb, const char *kinds, uint64_t count)
     event_data_str(&d, "kind", str_of(kinds));
     if (count)
         event_data_u64(&d, "count", count);
-    seen_append(sb, EVENT_LOG_SUPPRESSED, &d);
+    seen_append(sb, EVENT_LOG_SUPPRESSED, 0, event_data_end(&d));
 }
 
 /* Arguments as a list, without credentials. */
@@ -77,7 +134,8 @@ static void seen_put_status(struct event_data *d, int status)
 
 static void seen_exec(struct sandbox *sb, const struct sup_seen *s)
 {
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    AUTO_EVENT_DATA struct event_data d = SEEN_THING;
+    event_data_u64(&d, "at", s->at);
     event_data_u64(&d, "pid", s->pid);
     event_data_u64(&d, "parent", s->parent);
     event_data_u64(&d, "host_pid", s->host_pid);
@@ -92,27 +150,28 @@ static void seen_exec(struct sandbox *sb, const struct sup_seen *s)
     event_data_str(&d, "program", str_n(s->text + s->argv, s->program));
     if (s->path)
         event_data_str(&d, "cwd", str_n(s->text + s->argv + s->program, s->path));
-    seen_append(sb, EVENT_PROC_EXEC, &d);
+    seen_add(sb, EVENT_PROC_EXEC, "programs", &d);
 }
 
 static void seen_exit(struct sandbox *sb, const struct sup_seen *s)
 {
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    AUTO_EVENT_DATA struct event_data d = SEEN_THING;
+    event_data_u64(&d, "at", s->at);
     event_data_u64(&d, "pid", s->pid);
     event_data_u64(&d, "host_pid", s->host_pid);
     seen_put_status(&d, (int)s->status);
-    seen_append(sb, EVENT_PROC_EXIT, &d);
+    seen_add(sb, EVENT_PROC_EXIT, "ended", &d);
 }
 
 static void seen_file(struct sandbox *sb, const struct sup_seen *s)
 {
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    AUTO_EVENT_DATA struct event_data d = SEEN_THING;
     event_data_str(&d, "path", str_n(s->text, s->path));
     if (s->kind == SUP_SEEN_MOVE)
         event_data_str(&d, "from", str_n(s->text + s->path, s->program));
     event_data_u64(&d, "bytes", s->bytes);
     event_data_u64(&d, "host_pid", s->host_pid);
-    seen_append(sb, EVENT_FILE_WRITTEN, &d);
+    seen_add(sb, EVENT_FILE_WRITTEN, "files", &d);
 }
 
 static bool seen_is_open(const struct sandbox *sb)
@@ -123,8 +182,10 @@ static bool seen_is_open(const struct sandbox *sb)
 void seen_record(void *ctx, const struct sup_seen *s)
 {
     struct core *core = ctx;
-    struct sandbox *sb = map_get(&core->by_id, str_of(s->id));
-    if (core->closing)
+    for (size_t i = 0; !s && i < SEEN_BATCHES; i++)
+        seen_batch_end(&core->seen[i]);
+    struct sandbox *sb = s ? map_get(&core->by_id, str_of(s->id)) : NULL;
+    if (!s || core->closing)
         return;
     LIST_FOREACH (struct sandbox, each, &core->live, node) {
         if (s->kind == SUP_SEEN_LOST && !s->id[0] && seen_is_open(each))

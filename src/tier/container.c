@@ -281,8 +281,7 @@ static int container_probe(const struct tier_host *host, struct tier_powers *ret
     .ready = UINT32_MAX, .born = container_born, .dress = container_dress, .start = container_start,                   \
     .session = container_session, .adopt = container_adopt, .clean = container_clean, .freeze = group_freeze,          \
     .is_frozen = group_is_frozen, .yield = group_yield, .reclaim = group_reclaim, .usage = container_usage,            \
-    .oom_kills = group_oom_kills, .dirty_bytes = group_dirty_bytes, .snapshot = files_snapshot,                        \
-    .mount = container_mount
+    .oom_kills = group_oom_kills, .snapshot = files_snapshot, .mount = container_mount
 
 const struct tier tier_container = {
     .name = "container",

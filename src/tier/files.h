@@ -30,6 +30,7 @@ void files_plan_fini(struct files_plan *plan);
 #define AUTO_PLAN __attribute__((cleanup(files_plan_fini)))
 
 int files_box_drop(const struct tier_host *host, const char *box) WARN_UNUSED;
+uint64_t files_dirty_bytes(const struct tier_host *host, const char *box);   /* written, not on disk; 0: not known */
 int files_settle(const struct tier_host *host, const char *box) WARN_UNUSED; /* writes them out; a job's */
 
 /* ---- layers ---- */

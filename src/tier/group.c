@@ -57,11 +57,6 @@ uint32_t group_oom_kills(const struct tier_host *host, struct box *box)
     return cgroup_oom_kills(host->cgroups, box->group);
 }
 
-uint64_t group_dirty_bytes(const struct tier_host *host, struct box *box)
-{
-    return cgroup_dirty_bytes(host->cgroups, box->group);
-}
-
 int group_usage(const struct tier_host *host, struct box *box, struct tier_usage *ret_usage,
                 struct cgroup_usage *ret_raw)
 {

@@ -18,7 +18,6 @@ int group_is_frozen(const struct tier_host *host, struct box *box) WARN_UNUSED;
 int group_yield(const struct tier_host *host, struct box *box, bool first) WARN_UNUSED;
 int group_reclaim(const struct tier_host *host, struct box *box) WARN_UNUSED;
 uint32_t group_oom_kills(const struct tier_host *host, struct box *box);
-uint64_t group_dirty_bytes(const struct tier_host *host, struct box *box);
 
 /* With the size of its files. ret_raw: the kernel's own figures. */
 int group_usage(const struct tier_host *host, struct box *box, struct tier_usage *ret_usage,

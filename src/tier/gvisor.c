@@ -195,7 +195,6 @@ const struct tier tier_gvisor = {
     .reclaim = group_reclaim,
     .usage = gvisor_usage,
     .oom_kills = group_oom_kills,
-    .dirty_bytes = group_dirty_bytes,
     .snapshot = files_snapshot,
     .checkpoint = gvisor_checkpoint,
     .go_on = gvisor_go_on,

@@ -273,11 +273,6 @@ static int microvm_usage(const struct tier_host *host, struct box *box, usec_t a
     return r;
 }
 
-static uint64_t microvm_dirty_bytes(const struct tier_host *host UNUSED, struct box *box UNUSED)
-{
-    return 0; /* what the machine has not written is not known; what it has is settled with it */
-}
-
 const struct tier tier_microvm = {
     .name = "microvm",
     .summary = "a virtual machine with a kernel of its own",
@@ -301,7 +296,6 @@ const struct tier tier_microvm = {
     .reclaim = group_reclaim,
     .usage = microvm_usage,
     .oom_kills = group_oom_kills,
-    .dirty_bytes = microvm_dirty_bytes,
     .snapshot = files_snapshot,
     .checkpoint = microvm_checkpoint,
     .go_on = microvm_go_on,

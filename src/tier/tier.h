@@ -197,8 +197,7 @@ struct tier {
 
     /* age: how long it has been somebody's. What the sandbox reads about itself follows the figures. */
     int (*usage)(const struct tier_host *host, struct box *box, usec_t age, struct tier_usage *ret_usage);
-    uint32_t (*oom_kills)(const struct tier_host *host, struct box *box);   /* that figure alone, which costs less */
-    uint64_t (*dirty_bytes)(const struct tier_host *host, struct box *box); /* written, not on disk yet; 0: not known */
+    uint32_t (*oom_kills)(const struct tier_host *host, struct box *box); /* that figure alone, which costs less */
 
     /* Makes its own files a layer; it is frozen while this runs. A job calls it. */
     int (*snapshot)(const struct tier_host *host, const char *box, const char *stands_on, const char *layer);

@@ -271,11 +271,6 @@ static uint32_t stub_oom_kills(const struct tier_host *host UNUSED, struct box *
     return 0;
 }
 
-static uint64_t stub_dirty_bytes(const struct tier_host *host UNUSED, struct box *box UNUSED)
-{
-    return 0;
-}
-
 static int stub_mount_volume(const struct tier_host *host UNUSED, const struct tier_mount *m UNUSED)
 {
     return -EOPNOTSUPP;
@@ -330,7 +325,6 @@ static const struct tier tier_stub = {
     .yield = stub_yield,
     .usage = stub_usage,
     .oom_kills = stub_oom_kills,
-    .dirty_bytes = stub_dirty_bytes,
     .snapshot = files_snapshot,
     .mount = stub_mount_volume,
     .checkpoint = stub_checkpoint,

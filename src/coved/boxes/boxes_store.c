@@ -141,7 +141,8 @@ void boxes_snapshot_frozen(struct task *t, int r)
 /* Whoever asks for a snapshot of what changed alone. The sandbox runs on: what it does meanwhile is for the next one. */
 static bool is_unchanged(const struct task *t)
 {
-    return t->entry && t->unlike[0] && !files_changed(t->owner->host, t->box, t->unlike);
+    bool is_all_there = t->entry && (!t->tier->writes_late || t->entry->state == BOX_FROZEN);
+    return is_all_there && t->unlike[0] && !files_changed(t->owner->host, t->box, t->unlike);
 }
 
 static void boxes_store_memory(struct task *t)
@@ -172,7 +173,8 @@ void boxes_snapshot_begin(struct task *t)
                             .ctx = t,
                             .is_held = true};
     t->begun = clock_mono();
-    if (t->entry && t->entry->state != BOX_FROZEN && t->tier->dirty_bytes(t->owner->host, &t->entry->box) > DIRTY_BYTES)
+    if (t->entry && t->entry->state != BOX_FROZEN &&
+        files_dirty_bytes(t->owner->host, t->entry->box.name) > DIRTY_BYTES)
         spec.prepare = boxes_store_settle;
     if (t->entry) {
         memcpy(t->box, t->entry->box.name, sizeof(t->box));

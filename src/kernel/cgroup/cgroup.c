@@ -283,11 +283,6 @@ int cgroup_is_frozen(struct cgroup_tree *t, const char *name)
     return t->features.freeze ? t->ops->is_frozen(t, name) : -EOPNOTSUPP;
 }
 
-uint64_t cgroup_dirty_bytes(struct cgroup_tree *t, const char *name)
-{
-    return t->features.memory ? t->ops->dirty_bytes(t, name) : 0;
-}
-
 int cgroup_yield_memory(struct cgroup_tree *t, const char *name, bool first)
 {
     return t->features.memory ? t->ops->yield_memory(t, name, first) : 0;

@@ -79,8 +79,6 @@ int cgroup_attach(struct cgroup_tree *t, const char *name, pid_t pid) WARN_UNUSE
 int cgroup_usage(struct cgroup_tree *t, const char *name, struct cgroup_usage *ret_usage) WARN_UNUSED;
 uint32_t cgroup_oom_kills(struct cgroup_tree *t,
                           const char *name); /* that figure alone: one file instead of five; 0 when it can't be read */
-/* Bytes that its processes wrote to files and that are not on disk yet; 0: unknown. */
-uint64_t cgroup_dirty_bytes(struct cgroup_tree *t, const char *name);
 
 /*
  * Asked for; the kernel gets there soon, or never when a process can't be stopped where it is. cgroup_is_frozen(): 1 once nothing in it runs any

@@ -13,7 +13,6 @@ struct cgroup_ops {
     uint32_t (*oom_kills)(struct cgroup_tree *t, const char *name);
     int (*freeze)(struct cgroup_tree *t, const char *name, bool frozen);
     int (*is_frozen)(struct cgroup_tree *t, const char *name);
-    uint64_t (*dirty_bytes)(struct cgroup_tree *t, const char *name);
     int (*yield_memory)(struct cgroup_tree *t, const char *name, bool first);
     int (*reclaim)(struct cgroup_tree *t, const char *name);
 };

@@ -124,13 +124,6 @@ static int is_frozen(struct cgroup_tree *t, const char *name)
     return cgroup_is(t->parent_fds[FREEZER], name, "freezer.state", "FROZEN");
 }
 
-static uint64_t dirty_bytes(struct cgroup_tree *t, const char *name)
-{
-    uint64_t n = 0;
-    int ignored UNUSED = cgroup_read_key(t->parent_fds[MEMORY], name, "memory.stat", "dirty", &n);
-    return n;
-}
-
 static int yield_memory(struct cgroup_tree *t, const char *name, bool first)
 {
     int r = cgroup_write(t->parent_fds[MEMORY], name, "memory.soft_limit_in_bytes", first ? "0" : "-1");
@@ -142,8 +135,8 @@ static int reclaim(struct cgroup_tree *t, const char *name)
     return cgroup_write(t->parent_fds[MEMORY], name, "memory.force_empty", "0");
 }
 
-static const struct cgroup_ops ops = {cgroup_v1_limit, cgroup_v1_usage, oom_kills,    freeze,
-                                      is_frozen,       dirty_bytes,     yield_memory, reclaim};
+static const struct cgroup_ops ops = {cgroup_v1_limit, cgroup_v1_usage, oom_kills, freeze,
+                                      is_frozen,       yield_memory,    reclaim};
 
 int cgroup_v1_open(struct cgroup_tree *t)
 {

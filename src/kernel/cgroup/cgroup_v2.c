@@ -83,13 +83,6 @@ static int is_frozen(struct cgroup_tree *t, const char *name)
     return r < 0 ? r : v == 1;
 }
 
-static uint64_t dirty_bytes(struct cgroup_tree *t, const char *name)
-{
-    uint64_t n = 0;
-    int ignored UNUSED = cgroup_read_key(t->parent_fds[0], name, "memory.stat", "file_dirty", &n);
-    return n;
-}
-
 /* A group with a limit may not swap (cgroup_v2_limit()); while it stands still it may, and what is out by then stays. */
 static int yield_memory(struct cgroup_tree *t, const char *name, bool first)
 {
@@ -107,8 +100,8 @@ static int reclaim(struct cgroup_tree *t, const char *name)
     return r == -EAGAIN ? 0 : r; /* all that could be had */
 }
 
-static const struct cgroup_ops ops = {cgroup_v2_limit, cgroup_v2_usage, oom_kills,    freeze,
-                                      is_frozen,       dirty_bytes,     yield_memory, reclaim};
+static const struct cgroup_ops ops = {cgroup_v2_limit, cgroup_v2_usage, oom_kills, freeze,
+                                      is_frozen,       yield_memory,    reclaim};
 
 static bool is_cgroup2(const char *path)
 {

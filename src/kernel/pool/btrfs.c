@@ -172,18 +172,29 @@ uint64_t btrfs_promised(int figures_fd)
     return figure(figures_fd, "allocation/data/bytes_may_use", &bytes) < 0 ? 0 : bytes;
 }
 
+static int quota_figure(int figures_fd, uint64_t id, const char *name, uint64_t *ret_value)
+{
+    char path[64];
+    (void)snprintf(path, sizeof(path), "qgroups/0_%llu/%s", (unsigned long long)id, name);
+    return figure(figures_fd, path, ret_value);
+}
+
+int btrfs_quota_promised(int subvolume_fd, int figures_fd, uint64_t *ret_bytes)
+{
+    uint64_t id = 0;
+    int r = subvolume_id(subvolume_fd, &id);
+    return r ? r : quota_figure(figures_fd, id, "rsv_data", ret_bytes);
+}
+
 int btrfs_quota_usage(int subvolume_fd, int figures_fd, uint64_t *ret_bytes)
 {
     uint64_t id = 0, referenced = 0, promised = 0;
-    char path[64];
     struct btrfs_qgroup_info_item info = {0};
     int r = subvolume_id(subvolume_fd, &id);
     if (r < 0)
         return r;
-    (void)snprintf(path, sizeof(path), "qgroups/0_%llu/referenced", (unsigned long long)id);
-    r = figure(figures_fd, path, &referenced);
-    (void)snprintf(path, sizeof(path), "qgroups/0_%llu/rsv_data", (unsigned long long)id);
-    r = r ? r : figure(figures_fd, path, &promised);
+    r = quota_figure(figures_fd, id, "referenced", &referenced);
+    r = r ? r : quota_figure(figures_fd, id, "rsv_data", &promised);
     if (r == 0) {
         *ret_bytes = referenced + promised;
         return 0;

@@ -39,6 +39,9 @@ int btrfs_figures_open(int fd, int *ret_figures) WARN_UNUSED;
 /* Bytes that were promised to writers and lie nowhere yet; statvfs(3) does not count them. 0: none, or not known. */
 uint64_t btrfs_promised(int figures_fd);
 
+/* The same of one subvolume, to its writers. -ENOENT: not known. */
+int btrfs_quota_promised(int subvolume_fd, int figures_fd, uint64_t *ret_bytes) WARN_UNUSED;
+
 /* After its one device has grown. */
 int btrfs_resize_max(int fd) WARN_UNUSED;
 

@@ -2,6 +2,7 @@
 #include "base/fd.h"
 #include "base/path.h"
 #include "base/str.h"
+#include "kernel/pool/btrfs.h"
 #include "kernel/pool/pool_internal.h"
 #include "kernel/tree/tree.h"
 
@@ -198,6 +199,15 @@ int pool_box_usage(struct pool *p, const char *name, uint64_t *ret_bytes)
     AUTO_CLOSE int fd = -1;
     int r = open_box(p, name, &fd);
     return r ? r : p->ops->usage(p, fd, ret_bytes);
+}
+
+uint64_t pool_box_dirty_bytes(struct pool *p, const char *name)
+{
+    AUTO_CLOSE int fd = -1;
+    uint64_t bytes = 0;
+    if (p->features.kind != POOL_BTRFS || !pool_is_name(name) || pool_entry_open(pool_shard(p, name), name, &fd) < 0)
+        return 0;
+    return btrfs_quota_promised(fd, p->figures_fd, &bytes) < 0 ? btrfs_promised(p->figures_fd) : bytes;
 }
 
 int pool_box_settle(struct pool *p, const char *name)

@@ -130,14 +130,18 @@ int pool_layer_of_kept(struct pool *p, const char *sandbox, const char *layer)
     return r ? r : clone_as(p, p->kept_fd, sandbox, layer, &below);
 }
 
-/* A clone commits a transaction: what changes afterwards does so in a later one. */
+/*
+ * A clone commits a transaction: what changes afterwards does so in a later one. Bytes that are written into a file that
+ * is there do so when they go to disk; until then they are promised room.
+ */
 bool pool_box_changed(struct pool *p, const char *box, const char *layer)
 {
     AUTO_CLOSE int box_fd = -1, layer_fd = -1;
-    uint64_t made, changed, ignored;
+    uint64_t made, changed, ignored, promised;
     return p->features.kind != POOL_BTRFS || !pool_is_layer(layer) ||
            pool_entry_open(pool_shard(p, box), box, &box_fd) < 0 ||
            pool_entry_open(p->layers_fd, layer, &layer_fd) < 0 ||
+           btrfs_quota_promised(box_fd, p->figures_fd, &promised) < 0 || promised ||
            btrfs_subvolume_transactions(layer_fd, &made, &ignored) < 0 ||
            btrfs_subvolume_transactions(box_fd, &ignored, &changed) < 0 || changed > made;
 }

@@ -412,6 +412,35 @@ static void test_box_of_a_layer_starts_as_its_copy(void **state)
     nothing_half_made(p);
 }
 
+static void test_box_says_that_it_has_changed(void **state)
+{
+    static const char snapshot[] = "layer-aaaaaaaaaaaaaaaaaaaa", next[] = "layer-bbbbbbbbbbbbbbbbbbbb";
+    struct test_pool *p = *state;
+    AUTO_CLOSE int fd = -1;
+    make_layer(p, BASE, NULL);
+    struct pool_chain chain = {1, {BASE}};
+    const struct pool_box box = {.name = "a", .chain = &chain, .files = box_files, .n_files = 2};
+    const bool can_tell = pool_features(p->pool)->kind == POOL_BTRFS;
+    assert_int_equal(pool_box_make(p->pool, &box, &fd), 0);
+    AUTO_CLOSE int u = test_pool_upper(p, "a");
+    AUTO_CLOSE int file = openat(u, "file", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    char block[8192] = {1};
+    assert_int_equal(pwrite(file, block, sizeof(block), 0), sizeof(block));
+    assert_true(pool_box_changed(p->pool, "a", snapshot)); /* there is none */
+    assert_int_equal(pool_layer_of_box(p->pool, "a", snapshot, &chain), 0);
+    assert_int_equal(pool_box_changed(p->pool, "a", snapshot), !can_tell);
+    /* Nothing but bytes, and none of them on disk. */
+    assert_int_equal(pool_box_dirty_bytes(p->pool, "a"), 0);
+    assert_int_equal(pwrite(file, "2", 1, 0), 1);
+    assert_true(pool_box_changed(p->pool, "a", snapshot));
+    assert_int_equal(pool_box_dirty_bytes(p->pool, "a") > 0, can_tell);
+    assert_int_equal(pool_layer_of_box(p->pool, "a", next, &chain), 0);
+    assert_int_equal(pool_box_changed(p->pool, "a", next), !can_tell);
+    assert_true(pool_box_changed(p->pool, "a", snapshot));
+    assert_int_equal(mkdirat(u, "directory", 0755), 0);
+    assert_true(pool_box_changed(p->pool, "a", next));
+}
+
 static void test_the_root_is_as_in_the_layer_below(void **state)
 {
     struct test_pool *p = *state;
@@ -672,6 +701,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_stock_is_taken_and_filled_again, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_numbers_of_a_long_line_differ, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_box_of_a_layer_starts_as_its_copy, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_box_says_that_it_has_changed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_the_root_is_as_in_the_layer_below, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_files_of_a_sandbox_lead_nowhere, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_kept_files_come_back, set_up, tear_down),

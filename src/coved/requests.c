@@ -126,7 +126,7 @@ bool requests_see(void *ctx)
 static void requests_create(struct requests *r, const struct sup_create *m)
 {
     struct err err;
-    if (!request_is_id(m->id) || m->kept > 1 || m->memory > SUP_MEMORY_ONCE ||
+    if (!request_is_id(m->id) || m->kept > 1 || m->memory > 1 || m->once > 1 ||
         (m->kept ? m->layer[0] != 0 : !request_is_layer(m->layer)) ||
         !is_template_id(m->template_id, sizeof(m->template_id)) || !request_is_text(m->tier, sizeof(m->tier))) {
         (void)err_set(&err, ERR_INVALID_ARGUMENT, "malformed create request");

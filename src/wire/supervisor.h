@@ -16,7 +16,7 @@
 #include "base/id.h"
 
 enum {
-    SUP_VERSION = 12, /* of what follows: coved tells cove-api, which refuses another one */
+    SUP_VERSION = 13, /* of what follows: coved tells cove-api, which refuses another one */
     SUP_TEXT_MAX = 256,
     SUP_DIGEST_MAX = 72,
     SUP_TIER_MAX = 16,    /* "container", NUL-terminated */
@@ -106,12 +106,6 @@ struct sup_id {
     char id[ID_SANDBOX_LEN + 1];
 };
 
-enum sup_memory {
-    SUP_MEMORY_NONE = 0,
-    SUP_MEMORY_SAVED = 1, /* it goes on from what is saved with the layer, or with the kept files */
-    SUP_MEMORY_ONCE = 2,  /* the same; nobody will ask for this layer later */
-};
-
 struct sup_create {
     struct sup_head head;
     char id[ID_SANDBOX_LEN + 1];
@@ -124,7 +118,8 @@ struct sup_create {
     uint64_t disk_bytes;     /* 0: no limit; enforced when the pool can */
     uint32_t kept;           /* 1: from the files that are kept under its id; `layer` is "" then */
     char tier[SUP_TIER_MAX]; /* which boundary; never another one */
-    uint32_t memory;         /* enum sup_memory */
+    uint32_t memory;         /* 1: it goes on from what is saved with the layer, or with the kept files */
+    uint32_t once;           /* 1: nobody will ask for this layer later */
 };
 
 enum sup_pause_kind {

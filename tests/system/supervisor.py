@@ -32,7 +32,7 @@ LIVES, FROZEN, KEPT = range(3)
 KILLED, EXITED, SIGNALED, OOM, SHUTDOWN = range(1, 6)
 
 REQUESTS = {
-    CREATE: struct.Struct(f"@II{ID}s{LAYER}s{TEMPLATE}sQIIQI{TIER}s4x"),
+    CREATE: struct.Struct(f"@II{ID}s{LAYER}s{TEMPLATE}sQIIQI{TIER}s12x"),
     PAUSE: struct.Struct(f"@II{ID}sI"),
     SNAPSHOT: struct.Struct(f"@II{ID}s{LAYER}s{LAYER}sI"),
     WARM: struct.Struct(f"@II{LAYER}sIQIIQ{TIER}s"),

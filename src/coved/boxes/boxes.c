@@ -95,11 +95,13 @@ void boxes_wait_again(struct boxes *b, struct waiting *w)
     b->n_waiting++;
 }
 
-/* What the next one probably is. */
-static void expect(struct boxes *b, const struct waiting *w)
+/* What the next one probably is: no fork's files, which nobody asks for again. */
+static void boxes_expect(struct boxes *b, const struct waiting *w)
 {
-    b->last = w->outfit;
-    if (w->request.memory == SUP_MEMORY_ONCE) {
+    if (w->request.once && !w->outfit.memory && w->outfit.tier == b->last.tier)
+        return;
+    b->last = w->request.once && !w->outfit.memory ? (struct outfit){.tier = w->outfit.tier} : w->outfit;
+    if (w->request.once && w->outfit.memory) {
         b->n_forks = strcmp(b->forked, w->outfit.layer) == 0 ? b->n_forks + 1 : 1;
         memcpy(b->forked, w->outfit.layer, sizeof(b->forked));
         b->last.memory = false;
@@ -148,7 +150,7 @@ static void start_in(struct box_entry *e, struct waiting *w)
         boxes_kept_taken(TAKE_PTR(e->kept));
         boxes_unnote(b, e->id);
     } else {
-        expect(b, w);
+        boxes_expect(b, w);
     }
     network_open_box(b->network, e->id, &e->box.net);
     b->events.created(b->events.ctx, w->asked, TAKE_FD(session), NULL);
@@ -246,7 +248,7 @@ static bool serve_one(struct boxes *b, struct waiting *w)
     int r = look_for_kept(b, w, &kept, &err);
     struct box_entry *e = r > 0 && !kept ? find_warm(b, &w->outfit) : NULL;
     bool warm = e != NULL;
-    if (r > 0 && !e && w->request.memory == SUP_MEMORY_ONCE && !w->again)
+    if (r > 0 && !e && w->request.once && w->outfit.memory && !w->again)
         e = find_awaiting(b, &w->outfit);
     if (r > 0 && !e)
         e = boxes_find_blank(b, w->outfit.tier);
@@ -438,7 +440,7 @@ void boxes_create(struct boxes *b, uint64_t asked, const struct sup_create *requ
                                             .cpu_milli = request->cpu_milli,
                                             .pids = request->pids ? request->pids : default_pids};
     w->outfit.disk_bytes = request->disk_bytes;
-    w->outfit.memory = request->memory != SUP_MEMORY_NONE;
+    w->outfit.memory = request->memory;
     (void)snprintf(w->outfit.layer, sizeof(w->outfit.layer), "%s", request->layer);
     b->last_create = clock_mono();
     boxes_ahead_is_needed(b);

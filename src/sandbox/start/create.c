@@ -85,7 +85,8 @@ void create_message(const struct sandbox *sb, union sup_message *ret_message)
     ret_message->create.memory_bytes = sb->info.memory_bytes;
     ret_message->create.cpu_milli = sb->info.cpu_milli;
     ret_message->create.disk_bytes = sb->info.disk_bytes;
-    ret_message->create.memory = !sb->goes_on ? SUP_MEMORY_NONE : sb->is_fork ? SUP_MEMORY_ONCE : SUP_MEMORY_SAVED;
+    ret_message->create.memory = sb->goes_on;
+    ret_message->create.once = sb->is_fork;
 }
 
 /* It is gone when this fails, as below. */

@@ -185,7 +185,7 @@ static int box_begin(struct sandbox *sb, struct err *err)
     if (s->way == START_COLD || s->way == START_WAKE) {
         memset(m.create.layer, 0, sizeof(m.create.layer));
         m.create.kept = 1;
-        m.create.memory = s->way == START_WAKE ? SUP_MEMORY_SAVED : SUP_MEMORY_NONE;
+        m.create.memory = s->way == START_WAKE;
     }
     sandbox_ref(sb);
     if (supervisor_call(sb->core->supervisor, &m, on_box, sb, err) < 0) {

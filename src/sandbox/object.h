@@ -8,6 +8,7 @@
 #include "sandbox/action.h"
 #include "sandbox/figures.h"
 #include "sandbox/guard.h"
+#include "sandbox/life/snapshot.h"
 #include "sandbox/quota.h"
 #include "sandbox/session/session.h"
 #include "sandbox/start/start.h"
@@ -78,6 +79,8 @@ struct sandbox {
     struct arena metadata; /* those of metadata that was changed */
     struct charge charge;
     const char *layer;
+    char fork_layer[LAYER_NAME_LEN + 1]; /* of its last fork; "": there was none */
+    unsigned n_forking;
     const char *user, *workdir; /* of processes that say none; NULL: the agent's */
     size_t n_mounted;           /* how many */
     unsigned n_relays;

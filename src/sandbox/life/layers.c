@@ -248,6 +248,8 @@ static void drop_next(struct collecting *c)
 {
     struct err err;
     union sup_message m = {.layer_id = {.head = {.type = SUP_LAYER_DROP}}};
+    while (c->at < c->n_garbage && layers_is_fresh(c->core, c->found[c->at].layer))
+        c->at++; /* somebody is about to use it again */
     if (c->at == c->n_garbage || c->dry_run || c->core->closing) {
         layers_finish(c, NULL);
         return;

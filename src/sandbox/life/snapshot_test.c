@@ -6,6 +6,7 @@
 #include "sandbox/life/layers.h"
 #include "sandbox/life/pause.h"
 #include "sandbox/life/snapshot.h"
+#include "sandbox/life/store.h"
 #include "sandbox/network/network.h"
 #include "sandbox/templates.h"
 #include "sandbox/test_world.h"
@@ -292,6 +293,36 @@ static void forks(void **state)
     assert_non_null(strstr(world_event_data(w, sandbox_info(f.forks[3])->id, EVENT_SANDBOX_CREATE), from->id));
 }
 
+static const char *fork_one(struct world *w, struct sandbox *sb)
+{
+    static struct forking f;
+    struct err err;
+    f = (struct forking){0};
+    assert_int_equal(sandbox_fork(sb, &test_actor, 1, 60000, on_fork, &f, &err), 0);
+    WAIT(w, f.ends == 1);
+    assert_int_equal(f.made, 1);
+    return f.forks[0]->layer;
+}
+
+static void forks_of_unchanged_files_share_a_layer(void **state)
+{
+    struct world *w = *state;
+    struct sandbox *sb = world_sandbox(w, NULL);
+    w->files_stay = true;
+    const char *first = fork_one(w, sb), *second = fork_one(w, sb);
+    assert_string_equal(first, second);
+    assert_true(map_get(&w->layers, str_of(second)));
+    assert_int_equal(map_count(&w->layers), 1);
+    assert_int_equal(world_count_events(w, sb->info.id, EVENT_SANDBOX_SNAPSHOTTED), 1);
+    assert_int_equal(world_count_events(w, sb->info.id, EVENT_SANDBOX_FORKED), 2);
+    w->files_stay = false;
+    const char *third = fork_one(w, sb);
+    assert_string_not_equal(third, second);
+    assert_false(layers_is_fresh(w->core, first) || layers_is_fresh(w->core, third));
+    w->files_stay = true;
+    assert_string_equal(fork_one(w, sb), third);
+}
+
 static void forks_that_fail(void **state)
 {
     struct world *w = *state;
@@ -484,6 +515,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(refused, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(crossing, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(forks, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(forks_of_unchanged_files_share_a_layer, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(forks_that_fail, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(service_stops_while_forking, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(garbage, world_setup, world_teardown),

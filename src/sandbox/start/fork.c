@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Forks: one clone of the files, then sandboxes on it, a few at a time so that others' requests come in between. */
+/*
+ * Forks: one clone of the files, then sandboxes on it, a few at a time so that others' requests come in between. A clone
+ * waits for a commit of the file system: while the files are still those of the last fork's, that one is used again.
+ */
 #include "base/fault.h"
 #include "base/mem.h"
 #include "sandbox/life/checkpoint.h"
@@ -17,6 +20,7 @@ enum { AT_A_TIME = 16 };
 struct forking {
     struct sandbox *sb; /* a reference */
     char layer[LAYER_NAME_LEN + 1];
+    char unlike[LAYER_NAME_LEN + 1]; /* of a fork before; "": a new one is made in any case */
     char actor_name[EVENT_ACTOR_MAX + 1];
     uint64_t seq, timeout_ms;
     size_t count, begun, under_way, failed;
@@ -51,7 +55,7 @@ static void fork_finish(struct forking *f)
         action_observe(sb, f->seq, EVENT_SANDBOX_FORKED, EVENT_OBSERVED_HOST, event_data_end(&d));
     }
     if (!sb->core->closing)
-        layers_settled(sb->core, f->layer);
+        (--sb->n_forking ? layers_fresh : layers_settled)(sb->core, f->layer); /* another one may be about to use it */
     f->done(f->ctx, f->count, NULL, NULL);
     sandbox_unref(sb);
     mem_free(f);
@@ -112,7 +116,13 @@ static void on_files(void *ctx, const struct sup_stored *stored, const struct er
 {
     struct forking *f = ctx;
     fault_point("core.fork.stored");
-    (void)stored;
+    bool is_unchanged = stored && stored->is_unchanged;
+    if (is_unchanged)
+        memcpy(f->layer, f->unlike, sizeof(f->layer));
+    else if (stored && !f->memory)
+        memcpy(f->sb->fork_layer, f->layer, sizeof(f->layer));
+    if (f->unlike[0] && !is_unchanged && f->sb->n_forking == 1)
+        layers_settled(f->sb->core, f->unlike);
     if (!err) {
         more(f);
         return;
@@ -159,6 +169,7 @@ static int fork_ask(struct sandbox *sb, const struct actor *actor, const struct 
                           .done = done,
                           .ctx = ctx};
     (void)snprintf(f->actor_name, sizeof(f->actor_name), "%s", actor->name);
+    sb->n_forking++;
     if (of) {
         memcpy(f->layer, of->layer, sizeof(f->layer));
         layers_making(sb->core, f->layer); /* is not dropped meanwhile */
@@ -167,9 +178,14 @@ static int fork_ask(struct sandbox *sb, const struct actor *actor, const struct 
         return 0;
     }
     layer_name_new(f->layer);
-    if (store_files(sb, f->layer, &(struct store_what){EVENT_SANDBOX_SNAPSHOTTED, seq, memory, NULL}, on_files, f,
-                    err) == 0)
+    if (sb->fork_layer[0] && !memory) {
+        memcpy(f->unlike, sb->fork_layer, sizeof(f->unlike));
+        layers_fresh(sb->core, f->unlike);
+    }
+    const struct store_what what = {EVENT_SANDBOX_SNAPSHOTTED, seq, memory, f->unlike[0] ? f->unlike : NULL};
+    if (store_files(sb, f->layer, &what, on_files, f, err) == 0)
         return 0;
+    sb->n_forking--;
     sandbox_unref(sb);
     mem_free(f);
     return -1;

@@ -110,7 +110,8 @@ class Coved:
         self.state, self.run_dir = self.directory / "state", self.directory / "run"
         self.log = self.directory / "coved.log"
         self.env = {k: v for k, v in os.environ.items() if not k.startswith(("COVE_", "E2B_"))}
-        self.env.update(COVE_STATE=str(self.state), COVE_RUN=str(self.run_dir), COVE_LISTEN="127.0.0.1:0", COVE_CONFIG="/dev/null", **env)
+        self.env.update(COVE_STATE=str(self.state), COVE_RUN=str(self.run_dir), COVE_LISTEN="127.0.0.1:0", COVE_CONFIG="/dev/null",
+                        **{"COVE_OBSERVE_PROCESSES": "false", "COVE_OBSERVE_FILES": "false", **env})
         self.process, self.sock, self.friend = None, None, None # process: the keeper
         self.ended, self.tags, self.early = [], itertools.count(1), {}
         self.programs = self.directory / "programs"

@@ -48,7 +48,7 @@ test: ## everything: checks, unit, corpora of fuzzers, system, attack, network a
 test-sdks: ## only the tests with E2B's and MCP's SDKs, old ones too; they come from the registries, else they are skipped
 	@tools/install-deps build run test
 	@tools/test sdk
-	@tests/sdk/run build/test/sdk-frameworks frameworks crewai
+	@tests/sdk/run build/test/sdk-frameworks frameworks crewai docker
 
 test-templates: ## only the tests of ready-made templates with all that they bring: minutes, a gigabyte from the registries, else they are skipped
 	@tools/install-deps build run test

@@ -98,9 +98,12 @@ void boxes_wait_again(struct boxes *b, struct waiting *w)
 /* What the next one probably is: no fork's files, which nobody asks for again. */
 static void boxes_expect(struct boxes *b, const struct waiting *w)
 {
-    if (w->request.once && !w->outfit.memory && w->outfit.tier == b->last.tier)
+    if (w->request.once && !w->outfit.memory) {
+        if (w->outfit.tier != b->last.tier)
+            b->last = (struct outfit){.tier = w->outfit.tier};
         return;
-    b->last = w->request.once && !w->outfit.memory ? (struct outfit){.tier = w->outfit.tier} : w->outfit;
+    }
+    b->last = w->outfit;
     if (w->request.once && w->outfit.memory) {
         b->n_forks = strcmp(b->forked, w->outfit.layer) == 0 ? b->n_forks + 1 : 1;
         memcpy(b->forked, w->outfit.layer, sizeof(b->forked));

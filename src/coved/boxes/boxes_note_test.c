@@ -21,7 +21,7 @@
 
 #define BOOT "/proc/sys/kernel/random/boot_id"
 
-enum { SLEEPERS = 3, PROBES = 30 };
+enum { SLEEPERS = 3, PROBES = 60 };
 
 static struct test_disk disk;
 static struct pool *pool;

@@ -50,7 +50,7 @@ void digest_take(struct digest *d, char ret_text[static DIGEST_TEXT_MAX])
     unsigned n = 0;
     int ok = EVP_DigestFinal_ex(d->sha, sum, &n);
     assert(ok == 1 && n == 32);
-    memcpy(ret_text, "sha256:", 7);
+    memcpy(ret_text, "sha256:", sizeof("sha256:"));
     str_hex(sum, n, ret_text + 7);
 }
 

@@ -210,14 +210,17 @@ def test_a_record_says_nothing_twice(service, box):
 
 
 def test_a_client_that_leaves_interrupts_its_cell(box):
-    for code in ("import time\nw = 5\ntime.sleep(300)", "while True: pass"):
+    for code in ("import time\nw = 5\nprint('on')\ntime.sleep(300)", "print('on')\nwhile True: pass"):
         connection = box.connection()
         connection.request("POST", "/execute", json.dumps({"code": code}), {"Content-Type": "application/json", **box.headers})
+        answer = connection.getresponse()
+        assert any(b"on\\n" in line for line in iter(answer.readline, b""))
         waits = box.connection() # behind it, and leaves as well
         waits.request("POST", "/execute", json.dumps({"code": "never = 1"}), {"Content-Type": "application/json", **box.headers})
         time.sleep(0.7)
         waits.sock.close()
-        connection.sock.close()
+        answer.close()
+        connection.close()
         begin = time.monotonic()
         assert box.text("w") == "5" and time.monotonic() - begin < 5
     assert box.one("error", "never")["name"] == "NameError"

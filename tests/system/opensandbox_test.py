@@ -253,7 +253,8 @@ def test_a_terminal_outlives_its_client_and_replays(box):
         ws.read(b"INVALID_FRAME")
         with Terminal(box, terminal) as other:
             assert other.status == 409
-    offset = wait_until(lambda: status_of(box, terminal)["output_offset"])
+    told = lambda: status_of(box, terminal)["output_offset"]
+    offset = wait_until(lambda: (before := told()) and time.sleep(0.2) is None and told() == before and before) # the shell's prompt has come, too
     with Terminal(box, terminal, since=offset) as ws:
         ws.read(b'"connected"')
         assert REPLAY not in ws.kinds

@@ -77,7 +77,8 @@ class Rebuilt:
     def take_volume(self, log, kind, data):
         if kind == "volume.create":
             self.volumes[log] = {"name": data["name"], "limit": data["limit_bytes"]}
-        elif kind == "volume.dropped" or (kind in ("volume.failed", "volume.refused") and data["what"] == "create"):
+        elif kind == "volume.dropped" or (kind in ("volume.failed", "volume.refused") and data["what"] == "create"
+                                          and data.get("code") not in ("unavailable", "deadline_exceeded")): # of these nobody knows: the next start finds out
             self.volumes.pop(log, None)
 
     def take_template(self, kind, data):

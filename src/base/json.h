@@ -9,7 +9,8 @@
 
 /*
  * For each member of an array (AT: with its number), or of an object, which must not change meanwhile; NULL has none.
- * More than one loop, because one can't declare variables of two types, as in base/list.h; `break` and `continue` are of all.
+ * More than one loop, because one can't declare variables of two types, as in base/list.h; `break` and `continue` are
+ * of all.
  */
 #define JSON_FOREACH_AT(at, var, array)                                                                                \
     for (size_t at = 0, var##_end_ = 1; at < var##_end_; at++)                                                         \

@@ -22,7 +22,10 @@ struct upload;
 
 enum { UPLOAD_TOKEN_LEN = 40, UPLOAD_HASH_LEN = 64 };
 
-/* What a tenant's file is called here: the client's hash, which for other tenants than the default one is hashed with the tenant's number, and marked. So no tenant has, or spoils, another's. */
+/*
+ * What a tenant's file is called here: the client's hash, which for other tenants than the default one is hashed with
+ * the tenant's number, and marked. So no tenant has, or spoils, another's.
+ */
 void upload_name(uint64_t tenant, const char *hash, char ret_name[static UPLOAD_HASH_LEN + 1]);
 
 #define UPLOAD_BYTES_MAX (UINT64_C(8) << 30)   /* of one */

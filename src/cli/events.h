@@ -40,7 +40,8 @@ int events_take(struct context *ctx, struct service *s, const struct events_want
     }
 
 /*
- * Prints them, each on a line with all that it has; with --json as they came. What processes did inside is only counted,
+ * Prints them, each on a line with all that it has; with --json as they came. What processes did inside is only
+ * counted,
  * on stderr, unless has_inside.
  */
 int events_print(struct context *ctx, struct service *s, const char *target, uint64_t from, bool follows,

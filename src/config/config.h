@@ -22,7 +22,8 @@
  *   tiers: {process: [/usr]}            #               what tier process shows of the host; by itself nothing, and no such tier
  *   microvm: {guest: /usr/share/cove/guest, emulate: false}    # COVE_MICROVM_GUEST, COVE_MICROVM_EMULATE: its kernel (cove-guest); without KVM, slowly
  *   keep: {events: 200000, ended: 10000, ended_for: 7d}    # of the log of one that lives; of those that ended
- *   observe: {processes: true, files: true}    # COVE_OBSERVE_PROCESSES, COVE_OBSERVE_FILES: what sandboxes' processes execute and write is recorded
+ *   observe: {processes: true, files: true}    # COVE_OBSERVE_PROCESSES, COVE_OBSERVE_FILES: what sandboxes' processes
+ *   execute and write is recorded
  *   template: {mirror: http://deb.debian.org/debian, packages: [ripgrep]}    # of the base template
  *   images: {aliases: ["ubuntu:22.04=base"], insecure: [registry.local:5000]}    # COVE_IMAGE_ALIASES; local templates that stand for images
  *   builds: {concurrency: 2, step_timeout: 1h, timeout: 2h, disk: 0}         # of templates; at a time, of a step, of all

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * PACK, PACK_NAMED and UNPACK: a directory as a tar stream. The sandbox's own tar makes it or takes it apart, as the user who asks: what an archive says
+ * PACK, PACK_NAMED and UNPACK: a directory as a tar stream. The sandbox's own tar makes it or takes it apart, as the
+ * user who asks: what an archive says
  * can do no more than that user. It is the child of a job, which says at the end what became of it.
  *
  * The host's bytes for UNPACK go through a pipe that never blocks the agent: what does not fit waits here, at most a window of it, and

@@ -2,7 +2,8 @@
 /*
  * Containers: how their command starts and ends.
  *
- *  1. The sandbox is made by create, and runs without a command until start. When the command has ended, everything else in it ends, too: the sandbox is paused without
+ *  1. The sandbox is made by create, and runs without a command until start. When the command has ended, everything
+ *     else in it ends, too: the sandbox is paused without
  *     memory, from where start resumes it, or ends (DOCKER_RM). Until then the container is_ending.
  *  2. What a client waits for is told by one of box_tell() and box_gone(), never from within the call that asked.
  *  3. One that `cove docker` made is followed, and its end is that command's to arrange.

@@ -2,7 +2,8 @@
 /*
  * Making a container: the request of docker create as a sandbox.
  *
- * Each member of the request stands in one of the tables below, with what is done with it. One that doesn't must ask for nothing (be absent, null, false, 0, empty): what would
+ * Each member of the request stands in one of the tables below, with what is done with it. One that doesn't must ask
+ * for nothing (be absent, null, false, 0, empty): what would
  * change the boundary, or is not here, is refused by its name and never left out.
  */
 #include "api/docker/handlers.h"

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Docker's Engine API, with and without a version in front (/v1.44/containers/json), as far as docker, docker-py and what stands on them need it (docs/COMPATIBILITY.md).
- * Containers and images are those of `cove docker` (http/client/docker_names.h). Who asks is found out as in the native API.
+ * Docker's Engine API, with and without a version in front (/v1.44/containers/json), as far as docker, docker-py and
+ * what stands on them need it (docs/COMPATIBILITY.md).
+ * Containers and images are those of `cove docker` (http/client/docker_names.h). Who asks is found out as in the native
+ * API.
  */
 #pragma once
 

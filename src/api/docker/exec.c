@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Commands beside a container's own. What is known of one is kept here until its container ends, or DOCKER_EXECS_MAX later ones were made. */
+/*
+ * Commands beside a container's own. What is known of one is kept here until its container ends, or DOCKER_EXECS_MAX
+ * later ones were made.
+ */
 #include "api/docker/handlers.h"
 #include "base/id.h"
 #include "base/mem.h"

@@ -17,7 +17,10 @@ enum {
     DOCKER_EXECED = ROUTE_OWN, /* args[0] names an exec */
 };
 
-/* Labels of containers that were made here: what the create said, but for variables; how the command ended, "" while it runs. */
+/*
+ * Labels of containers that were made here: what the create said, but for variables; how the command ended, "" while it
+ * runs.
+ */
 #define DOCKER_CONFIG "docker.config"
 #define DOCKER_EXIT "docker.exit"
 
@@ -36,7 +39,8 @@ static inline struct docker_api *docker_of(const struct call *c)
 }
 
 /*
- * A command: a container's own, or an exec. It is followed here for as long as it runs, whoever is connected: its output goes to all streams, as fast as the slowest
+ * A command: a container's own, or an exec. It is followed here for as long as it runs, whoever is connected: its
+ * output goes to all streams, as fast as the slowest
  * takes it.
  */
 struct docker_process;
@@ -66,13 +70,16 @@ int docker_process_start(struct docker_process *p, struct call *c, const struct 
 void docker_signal(struct call *c, const struct docker_process *p, int signal, void (*then)(struct call *c));
 void docker_resize(struct call *c, const struct docker_process *p);
 
-/* The call's answer is its output, and its input when the client upgrades. From the log: `tail` lines, UINT64_MAX: all. */
+/*
+ * The call's answer is its output, and its input when the client upgrades. From the log: `tail` lines, UINT64_MAX: all.
+ */
 enum docker_wants { DOCKER_STDIN = 1, DOCKER_STDOUT = 2, DOCKER_STDERR = 4, DOCKER_LOGS = 8, DOCKER_LIVE = 16 };
 void docker_stream_open(struct call *c, struct docker_process *p, unsigned wants, uint64_t tail);
 void docker_stream_say(struct docker_process *p, struct str text); /* to all, as stderr */
 
 /*
- * A container that somebody asked about. Whether its command has ended, and how, stands in the sandbox's labels: this follows it until then, and pauses the sandbox without
+ * A container that somebody asked about. Whether its command has ended, and how, stands in the sandbox's labels: this
+ * follows it until then, and pauses the sandbox without
  * memory, or ends it with DOCKER_RM. Freed when the sandbox has ended.
  */
 struct docker_box {
@@ -112,7 +119,10 @@ bool docker_flag(struct call *c, const char *name); /* of the query, as Docker r
 /* By name, id, or the beginning of one. NULL: none. */
 struct sandbox *docker_find(const struct call *c, struct str text);
 
-/* create.c: members of a body, and the words that each may say. One that isn't in the table must ask for nothing: else it is refused by its name. */
+/*
+ * create.c: members of a body, and the words that each may say. One that isn't in the table must ask for nothing: else
+ * it is refused by its name.
+ */
 struct docker_member {
     const char *name, *words; /* words NULL: whatever it likes */
 };

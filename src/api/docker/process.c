@@ -3,8 +3,10 @@
  * A command and who looks at it.
  *
  *  1. The façade has the follow, no call: a command, and what is known of it, outlives its clients.
- *  2. Output goes to each stream as it comes. What came is given back to the command once no stream's queue is full, so it runs at the pace of the slowest.
- *  3. What a client sends is handed over piece by piece, each an action of its own; meanwhile, and until the command runs, its connection is not read.
+ *  2. Output goes to each stream as it comes. What came is given back to the command once no stream's queue is full, so
+ *     it runs at the pace of the slowest.
+ *  3. What a client sends is handed over piece by piece, each an action of its own; meanwhile, and until the command
+ *     runs, its connection is not read.
  *  4. docker-py drops what comes together with the head of a 101, so output waits until the client has read that.
  *  5. A stream ends with its command, or with its client, which the command does not notice.
  */

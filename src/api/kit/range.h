@@ -17,7 +17,10 @@ enum range_result {
     RANGE_UNSATISFIABLE, /* 416 */
 };
 
-/* One of them, without "bytes=", of a file that is not empty: 1, 0 when it lies behind the end, -1 when it is malformed. */
+/*
+ * One of them, without "bytes=", of a file that is not empty: 1, 0 when it lies behind the end, -1 when it is
+ * malformed.
+ */
 int range_one(struct str spec, uint64_t size, struct range *ret_range) WARN_UNUSED;
 
 /* value: p NULL when the header is absent. Of several ranges those that begin behind the end are left out. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the kit needs of a core, for tests of handlers that stand in for it: nothing here holds a sandbox. All of it is weak: a test that is linked with
+ * What the kit needs of a core, for tests of handlers that stand in for it: nothing here holds a sandbox. All of it is
+ * weak: a test that is linked with
  * the core gets that.
  */
 #include "sandbox/code/code.h"

@@ -10,7 +10,8 @@
  * "cwd", "at", "exit_code" or "signal" or "error", "duration_ms", "grade" (of how it ended), "actor", "reached",
  * "refused", "wrote"?}; left_out is how many came after RECEIPT_COMMANDS_MAX. What was reached and refused while it ran
  * are {"HOST:PORT" or, of a name that was not resolved, "HOST": {"count", "sent", "received"}}, at most
- * RECEIPT_HOSTS_MAX of each, and "others". wrote, where files are observed: {path: bytes or null} of those written while
+ * RECEIPT_HOSTS_MAX of each, and "others". wrote, where files are observed: {path: bytes or null} of those written
+ * while
  * it ran or in the half second after, at most RECEIPT_FILES_MAX. seq and hash are those of the last event.
  */
 enum { RECEIPT_HOSTS_MAX = 256, RECEIPT_COMMANDS_MAX = 1000, RECEIPT_FILES_MAX = 256 };

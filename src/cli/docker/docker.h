@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `cove docker`: the verbs of Docker's command line that agents and their frameworks call, onto the native API. What a container and an image are says
+ * `cove docker`: the verbs of Docker's command line that agents and their frameworks call, onto the native API. What a
+ * container and an image are says
  * http/client/docker_names.h. What can't be done is refused by its name.
  */
 #pragma once

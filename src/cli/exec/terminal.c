@@ -30,7 +30,10 @@ static bool is_control(struct str c)
     unsigned char first = (unsigned char)c.p[0];
     if (c.n == 1)
         return first < 0x20 || first == 0x7f;
-    /* C1, and the characters that change the direction of what follows (U+061C, U+200E, U+200F, U+202A to U+202E, U+2066 to U+2069). */
+    /*
+     * C1, and the characters that change the direction of what follows (U+061C, U+200E, U+200F, U+202A to U+202E,
+     * U+2066 to U+2069).
+     */
     if (c.n == 2)
         return (first == 0xc2 && (unsigned char)c.p[1] < 0xa0) || (first == 0xd8 && (unsigned char)c.p[1] == 0x9c);
     if (c.n == 3 && first == 0xe2) {

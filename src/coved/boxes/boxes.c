@@ -311,7 +311,8 @@ static void boxes_on_sock(struct source *s, uint32_t events UNUSED)
     }
     const bool runs = n > 0 && e->state == BOX_DRESSING && message[0] == TIER_RUNS;
     /*
-     * From the last 'X' on the socket is the agent's: it has nothing to say to coved, and can't: descriptors in what nobody reads would be closed by us, and
+     * From the last 'X' on the socket is the agent's: it has nothing to say to coved, and can't: descriptors in what
+     * nobody reads would be closed by us, and
      * to close one can take as long as whoever sent it likes.
      */
     if (!runs || !e->outfit.awaits) {

@@ -117,7 +117,10 @@ static bool is_last(const struct boxes *b, const struct outfit *outfit)
 
 static uint32_t ready_wanted(const struct boxes *b, const struct tier *tier)
 {
-    /* Of containers, which cost little, some are always there; of another one only while it is being used: as many as were forked last, if more. */
+    /*
+     * Of containers, which cost little, some are always there; of another one only while it is being used: as many as
+     * were forked last, if more.
+     */
     uint32_t most = tier == b->last.tier && b->last.awaits ? MAX(tier->ready, b->n_forks) : tier->ready;
     return tier == &tier_container || tier == b->last.tier ? MIN(b->ready_wanted, most) : 0;
 }

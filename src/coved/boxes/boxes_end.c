@@ -62,7 +62,10 @@ static void set_cause(struct box_entry *e, int code, int status)
     end->status = (uint32_t)status;
     if (end->cause || (e->state != BOX_RUNNING && e->state != BOX_FROZEN))
         return;
-    /* What starts a sentry, and waits for it, tells of its signal as a shell does, or, when that was made ahead, only that it is gone. */
+    /*
+     * What starts a sentry, and waits for it, tells of its signal as a shell does, or, when that was made ahead, only
+     * that it is gone.
+     */
     const bool was_killed = code == CLD_EXITED ? status == 128 + SIGKILL || status == 128 : status == SIGKILL;
     end->cause = was_killed && end->oom_kills ? SUP_CAUSE_OOM
                  : code == CLD_EXITED         ? SUP_CAUSE_EXITED

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What `cove docker` and Docker's API (api/docker) have in common. A container is a sandbox with labels: the image, perhaps a name, the command as people read it, "1"
- * if it goes with its command, where and as whom commands run. Its own command's tag is DOCKER_TAG. An image is the template of docker_template()'s name.
+ * What `cove docker` and Docker's API (api/docker) have in common. A container is a sandbox with labels: the image,
+ * perhaps a name, the command as people read it, "1"
+ * if it goes with its command, where and as whom commands run. Its own command's tag is DOCKER_TAG. An image is the
+ * template of docker_template()'s name.
  */
 #pragma once
 

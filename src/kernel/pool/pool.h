@@ -133,7 +133,10 @@ int pool_box_make(struct pool *p, const struct pool_box *box, int *ret_fd) WARN_
 int pool_box_limit(struct pool *p, const char *name, uint64_t limit_bytes) WARN_UNUSED;
 int pool_box_usage(struct pool *p, const char *name, uint64_t *ret_bytes) WARN_UNUSED;
 
-/* What a clone would have to write out first; 0: nothing, or not known. Where nothing tells boxes apart, of all of them. */
+/*
+ * What a clone would have to write out first; 0: nothing, or not known. Where nothing tells boxes apart, of all of
+ * them.
+ */
 uint64_t pool_box_dirty_bytes(struct pool *p, const char *name);
 
 /*

@@ -122,7 +122,10 @@ static __always_inline int number_at(struct pid *pid, unsigned int level, struct
     return bpf_probe_read_kernel(ret_number, sizeof(*ret_number), numbers + (level & LEVEL_MASK) * sizeof(*ret_number));
 }
 
-/* The namespace of this process that is somebody's: its own, or one above it, but not the machine's. And its number there. */
+/*
+ * The namespace of this process that is somebody's: its own, or one above it, but not the machine's. And its number
+ * there.
+ */
 static __always_inline struct proc_space *space_of(struct task_struct *task, struct upid *ret_number)
 {
     struct pid *pid = task->thread_pid;

@@ -34,7 +34,10 @@ void ends_close(struct core *core);
 struct retention *retention_new(struct core *core);
 void retention_free(struct retention *r); /* accepts NULL */
 
-/* seen.c: what the kernel told coved about processes of sandboxes, as events. For struct supervisor_ops; ctx: struct core. NULL: that was all of a message. */
+/*
+ * seen.c: what the kernel told coved about processes of sandboxes, as events. For struct supervisor_ops; ctx: struct
+ * core. NULL: that was all of a message.
+ */
 void seen_record(void *ctx, const struct sup_seen *seen);
 /*
  * An event that a sandbox can cause any number of; limit NULL: without one. Adds what it tells of to *told, for

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Forks: one clone of the files, then sandboxes on it, a few at a time so that others' requests come in between. A clone
+ * Forks: one clone of the files, then sandboxes on it, a few at a time so that others' requests come in between. A
+ * clone
  * waits for a commit of the file system: while the files are still those of the last fork's, that one is used again.
  */
 #include "base/fault.h"

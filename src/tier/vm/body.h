@@ -58,7 +58,10 @@ enum {
 /* Never returns. tap_fd: the machine's network, or -1. uid: the first of two that are nobody else's, the monitor's and our own. */
 NORETURN void vm_body(int sock, int state_fd, int tap_fd, const struct cgroup_door *door, uid_t uid);
 
-/* Makes what of a machine's disks isn't there; its own begins as the one in `like`, or NULL; empty if the order awaits another. Returns how many layers it has; -errno: what failed is in *ret_step. */
+/*
+ * Makes what of a machine's disks isn't there; its own begins as the one in `like`, or NULL; empty if the order awaits
+ * another. Returns how many layers it has; -errno: what failed is in *ret_step.
+ */
 int vm_disks(const struct vm_order *order, const char *like, uid_t uid, struct jail *jail,
              const char **ret_step) WARN_UNUSED;
 uint32_t vm_disks_layers(const struct vm_order *order);

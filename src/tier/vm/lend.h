@@ -10,6 +10,9 @@
 /* In the child, when no privilege can be gained any more, before it executes the program. The descriptor by which its parent answers, or -errno. */
 int lend_ask(void) WARN_UNUSED;
 
-/* In the parent, which may look into it: waits for the next open(path, O_RDWR) of the program, which waits from then on. -ETIMEDOUT; -ESRCH: it ended before. */
+/*
+ * In the parent, which may look into it: waits for the next open(path, O_RDWR) of the program, which waits from then
+ * on. -ETIMEDOUT; -ESRCH: it ended before.
+ */
 int lend_await(int listener, const char *path, usec_t until, uint64_t *ret_asked) WARN_UNUSED;
 int lend(int listener, uint64_t asked, int fd) WARN_UNUSED; /* it gets this one, and goes on. -ENOENT: it ended */

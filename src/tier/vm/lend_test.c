@@ -20,7 +20,10 @@ enum { PATIENCE_USEC = 20 * 1000000, SHORT_USEC = 50 * 1000 };
 
 #define LENT "/lent-and-not-there"
 
-/* Opens another file for writing, then the one that it is lent: 0 if the first wasn't there and the second says "ours" and can't be written. */
+/*
+ * Opens another file for writing, then the one that it is lent: 0 if the first wasn't there and the second says "ours"
+ * and can't be written.
+ */
 NORETURN static void borrower(int to, bool asks)
 {
     char text[8] = "";

@@ -218,8 +218,8 @@ class Service:
             return False
 
     def coved(self):
-        """The pid of coved itself; self.pid is its keeper's, whose children boxes are too."""
-        return min(pid for pid, name in children(self.pid).items() if name == "coved" and Path(f"/proc/{pid}").stat().st_uid == os.geteuid())
+        """The pid of coved itself; self.pid is its keeper's, whose children boxes are too. While it clones, only its real user is ours."""
+        return min(pid for pid, name in children(self.pid).items() if name == "coved" and proc_fields(pid)["Uid"] == os.getuid())
 
     def worker(self):
         return next((pid for pid, name in children(self.pid).items() if name == "cove-api"), None)

@@ -229,9 +229,10 @@ struct boxes {
     bool is_short;    /* as it was found last */
     struct unread_watch unread;
     uint32_t unread_round;
-    bool has_locker;               /* some group has set too many locks of files: */
-    char locker[UNREAD_GROUP_MAX]; /* unread.h */
-    bool is_looking;               /* the round is not over */
+    struct unread_bounds unread_bounds; /* of that round */
+    bool has_locker;                    /* some group has set too many locks of files: */
+    char locker[UNREAD_GROUP_MAX];      /* unread.h */
+    bool is_looking;                    /* the round is not over */
 };
 
 /* ---- boxes.c ---- */

@@ -63,6 +63,7 @@ static void boxes_memory_look(struct boxes *b, usec_t now)
     if (unread_is_due(&b->unread, is_full, there << 10, now) && !b->is_looking) {
         b->is_looking = true;
         b->unread_round++;
+        unread_bounds_read(b->host->proc_fd, &b->unread_bounds);
         b->has_locker = unread_locks(b->host->proc_fd, b->locker);
     }
 }
@@ -85,7 +86,8 @@ static void look_at(struct box_entry *e)
     int proc_fd = e->owner->host->proc_fd, r;
     char what[64], group[UNREAD_GROUP_MAX];
     uint64_t bytes = 0;
-    r = unread_bytes(proc_fd, e->box.pid, &bytes);
+    const struct unread_may may = unread_may(proc_fd, e->box.pid, &e->owner->unread_bounds);
+    r = may.netlink ? unread_bytes(proc_fd, e->box.pid, &bytes) : 0;
     if (r == -ENOBUFS) {
         end_for(e, "thousands of netlink sockets");
         return;
@@ -95,7 +97,7 @@ static void look_at(struct box_entry *e)
         end_for(e, what);
         return;
     }
-    if (unread_connections(proc_fd, e->box.pid, &bytes) == 0 && bytes > UNREAD_MOST) {
+    if (may.tcp && unread_connections(proc_fd, e->box.pid, &bytes) == 0 && bytes > UNREAD_MOST) {
         end_for(e, "more than 64 MiB in connections that no program has accepted");
         return;
     }

@@ -60,17 +60,16 @@ enum {
     TCP_PIECE = 64 << 10,
     TCP_TEXT_MAX = 32 << 20,
     SOCKET_BYTES = 4096,
-    SOCKET_SMALL = 256
+    SOCKET_SMALL = 256,
+    SOCKET_WAITING_MOST = 4096, /* connections that have not begun, of one that listens: SOMAXCONN */
+    NETLINK_OVER = 256 << 10    /* the last answer may exceed the limit */
 };
 
 /* After the key ("TCP:"), the number behind a word ("inuse"): "TCP: inuse 6 orphan 0 tw 13 alloc 156 mem 243". */
-static uint64_t unread_sockstat(int proc_fd, const char *path, const char *key, const char *wanted)
+static uint64_t unread_of_sockstat(struct str text, const char *key, const char *wanted)
 {
-    AUTO_BUF struct buf text = BUF_INIT(4096);
-    struct str rest, line, word;
-    if (fd_read_file(proc_fd, path, &text) < 0)
-        return 0;
-    for (rest = buf_str(&text); str_split(&rest, '\n', &line);) {
+    struct str line, word;
+    while (str_split(&text, '\n', &line)) {
         if (!str_starts(line, str_of(key)))
             continue;
         while (str_split(&line, ' ', &word))
@@ -78,6 +77,44 @@ static uint64_t unread_sockstat(int proc_fd, const char *path, const char *key, 
                 return unread_number(unread_column(line, 0));
     }
     return 0;
+}
+
+static uint64_t unread_sockstat(int proc_fd, const char *path, const char *key, const char *wanted)
+{
+    AUTO_BUF struct buf text = BUF_INIT(4096);
+    return fd_read_file(proc_fd, path, &text) < 0 ? 0 : unread_of_sockstat(buf_str(&text), key, wanted);
+}
+
+static uint64_t unread_setting(int proc_fd, const char *path)
+{
+    AUTO_BUF struct buf text = BUF_INIT(256);
+    uint64_t n;
+    return fd_read_file(proc_fd, path, &text) < 0 || str_to_u64(str_trim(buf_str(&text)), &n) < 0 ? UINT32_MAX : n;
+}
+
+void unread_bounds_read(int proc_fd, struct unread_bounds *ret_bounds)
+{
+    uint64_t most = unread_setting(proc_fd, "sys/net/core/rmem_max") * 2; /* what is asked for is doubled */
+    uint64_t without = unread_setting(proc_fd, "sys/net/core/rmem_default");
+    uint64_t pages = unread_sockstat(proc_fd, "net/sockstat", "TCP:", "mem");
+    *ret_bounds = (struct unread_bounds){.netlink_socket = MAX(most, without) + NETLINK_OVER,
+                                         .tcp = pages * (uint64_t)sysconf(_SC_PAGESIZE)};
+}
+
+struct unread_may unread_may(int proc_fd, pid_t pid, const struct unread_bounds *bounds)
+{
+    AUTO_BUF struct buf text = BUF_INIT(4096);
+    char path[48];
+    const uint64_t waiting = SOCKET_BYTES + (uint64_t)SOCKET_WAITING_MOST * SOCKET_SMALL, most = UNREAD_MOST / 2;
+    (void)snprintf(path, sizeof(path), "%d/net/sockstat", (int)pid);
+    if (fd_read_file(proc_fd, path, &text) < 0)
+        return (struct unread_may){true, true};
+    uint64_t sockets = unread_of_sockstat(buf_str(&text), "sockets:", "used");
+    uint64_t tcp = unread_of_sockstat(buf_str(&text), "TCP:", "inuse");
+    (void)snprintf(path, sizeof(path), "%d/net/sockstat6", (int)pid);
+    tcp += unread_sockstat(proc_fd, path, "TCP6:", "inuse");
+    return (struct unread_may){.netlink = (sockets - MIN(sockets, tcp)) * bounds->netlink_socket > most,
+                               .tcp = tcp && tcp * waiting + bounds->tcp > most};
 }
 
 /* "sl local remote st tx:rx tr:when retrnsmt uid timeout inode ...": the inode is 0 where no program has the socket. */

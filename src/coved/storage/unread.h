@@ -15,14 +15,29 @@
 enum { UNREAD_MOST = 64 << 20, UNREAD_TEXT_MAX = 1 << 20 };
 
 /*
+ * What can be told by counts, which the kernel keeps by network namespace. The tables below are the machine's: the kernel
+ * looks through all of them for what is of one namespace, a millisecond of processor time for each table of TCP.
+ */
+struct unread_bounds {
+    uint64_t netlink_socket; /* bytes that one can hold */
+    uint64_t tcp;            /* bytes that all connections of the machine hold */
+};
+void unread_bounds_read(int proc_fd, struct unread_bounds *ret_bounds);
+
+/* Whether it may be more than half of UNREAD_MOST; also where that can't be told. Costs about 20 us. */
+struct unread_may {
+    bool netlink, tcp;
+} unread_may(int proc_fd, pid_t pid, const struct unread_bounds *bounds);
+
+/*
  * The sum over all sockets of the network namespace that the process is in, from its net/netlink in proc_fd. -ENOBUFS: more than UNREAD_TEXT_MAX is to be read, which is some
- * 10,000 sockets. Costs about 20 us, and 10 ms for that many.
+ * 10,000 sockets. Costs 10 ms for that many.
  */
 int unread_bytes(int proc_fd, pid_t pid, uint64_t *ret_bytes) WARN_UNUSED;
 
 /*
- * The same of its TCP connections that no program has: the sockets, and what has come for them. Costs about 20 us while
- * it has none, and a second for a million.
+ * The same of its TCP connections that no program has: the sockets, and what has come for them. Costs a second
+ * for a million.
  */
 int unread_connections(int proc_fd, pid_t pid, uint64_t *ret_bytes) WARN_UNUSED;
 

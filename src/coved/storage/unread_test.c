@@ -42,12 +42,22 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     struct fake *f = *state;
-    static const char *const files[] = {"4711/net/netlink",   "4711/net/tcp", "4711/net/tcp6", "4711/net/sockstat",
-                                        "4711/net/sockstat6", "4711/cgroup",  "slabinfo",      "locks"};
+    static const char *const files[] = {"4711/net/netlink",
+                                        "4711/net/tcp",
+                                        "4711/net/tcp6",
+                                        "4711/net/sockstat",
+                                        "4711/net/sockstat6",
+                                        "4711/cgroup",
+                                        "slabinfo",
+                                        "locks",
+                                        "net/sockstat",
+                                        "sys/net/core/rmem_max",
+                                        "sys/net/core/rmem_default"};
+    static const char *const directories[] = {"4711/net", "4711", "net", "sys/net/core", "sys/net", "sys"};
     for (size_t i = 0; i < ARRAY_SIZE(files); i++)
         (void)unlinkat(f->fd, files[i], 0);
-    (void)unlinkat(f->fd, "4711/net", AT_REMOVEDIR);
-    (void)unlinkat(f->fd, "4711", AT_REMOVEDIR);
+    for (size_t i = 0; i < ARRAY_SIZE(directories); i++)
+        (void)unlinkat(f->fd, directories[i], AT_REMOVEDIR);
     (void)close(f->fd);
     return rmdir(f->path);
 }
@@ -162,6 +172,45 @@ static void connections_that_nobody_has(void **state)
     assert_int_equal(bytes, 4096 + MIB + 256 + 4096 + 16 + 4096 + 2 * MIB);
 }
 
+/* Who can't have much by the number of his sockets isn't looked at. */
+static void told_by_counts(void **state)
+{
+    const struct fake *f = *state;
+    struct unread_bounds b;
+    assert_int_equal(mkdirat(f->fd, "net", 0700) | mkdirat(f->fd, "sys", 0700) | mkdirat(f->fd, "sys/net", 0700) |
+                         mkdirat(f->fd, "sys/net/core", 0700),
+                     0);
+    unread_bounds_read(f->fd, &b);
+    struct unread_may may = unread_may(f->fd, PID, &b);
+    assert_true(may.netlink && may.tcp); /* nothing is known */
+    write_file(f, "sys/net/core/rmem_max", "212992\n");
+    write_file(f, "sys/net/core/rmem_default", "500000\n");
+    write_file(f, "net/sockstat", "sockets: used 187\nTCP: inuse 5 orphan 0 tw 128 alloc 331 mem 2048\n");
+    unread_bounds_read(f->fd, &b);
+    assert_int_equal(b.netlink_socket, 500000 + (256 << 10));
+    assert_int_equal(b.tcp, 2048 * (uint64_t)sysconf(_SC_PAGESIZE));
+
+    write_file(f, "4711/net/sockstat", "sockets: used 4\nTCP: inuse 1 orphan 0 tw 0 alloc 331 mem 2048\n");
+    write_file(f, "4711/net/sockstat6", "TCP6: inuse 2\nUDP6: inuse 1\n");
+    may = unread_may(f->fd, PID, &b);
+    assert_false(may.netlink || may.tcp);
+    b.tcp = UNREAD_MOST;
+    may = unread_may(f->fd, PID, &b);
+    assert_true(may.tcp && !may.netlink);
+    b.tcp = 8 << 20;
+    write_file(f, "4711/net/sockstat", "sockets: used 60\nTCP: inuse 1 orphan 0 tw 0 alloc 331 mem 2048\n");
+    may = unread_may(f->fd, PID, &b);
+    assert_true(may.netlink && !may.tcp);
+    write_file(f, "4711/net/sockstat6", "TCP6: inuse 29\nUDP6: inuse 1\n"); /* each may listen */
+    may = unread_may(f->fd, PID, &b);
+    assert_true(may.tcp && !may.netlink);
+    write_file(f, "4711/net/sockstat", "sockets: used 0\nTCP: inuse 0 orphan 0 tw 0 alloc 331 mem 2048\n");
+    write_file(f, "4711/net/sockstat6", "TCP6: inuse 0\nUDP6: inuse 0\n");
+    b.tcp = UNREAD_MOST;
+    may = unread_may(f->fd, PID, &b);
+    assert_false(may.netlink || may.tcp);
+}
+
 static void whose_locks_they_are(void **state)
 {
     static const char slab[] = "slabinfo - version: 2.1\nfile_lock_cache   400000 400008    192   21    1 : tunables\n";
@@ -227,6 +276,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(bounded, setup, teardown),
         cmocka_unit_test(of_the_kernel),
         cmocka_unit_test_setup_teardown(connections_that_nobody_has, setup, teardown),
+        cmocka_unit_test_setup_teardown(told_by_counts, setup, teardown),
         cmocka_unit_test_setup_teardown(whose_locks_they_are, setup, teardown),
         cmocka_unit_test(when_memory_goes),
     };

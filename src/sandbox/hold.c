@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "sandbox/guard/guard_life.h"
 #include "sandbox/object.h"
+#include "sandbox/quota.h"
 
 #include <stdio.h>
 
@@ -137,10 +138,15 @@ static struct hold *hold_new(struct core *core, struct holder *holder, const str
 
 static bool hold_has_room(struct core *core, struct holder *holder, const struct guard_question *q)
 {
-    size_t of_one = 0;
-    LIST_FOREACH (struct hold, h, &core->holds, all)
+    size_t of_one = 0, of_tenant = 0, bytes = 0;
+    LIST_FOREACH (struct hold, h, &core->holds, all) {
+        const bool is_theirs = h->info.question.tenant == q->tenant;
         of_one += strcmp(h->info.question.id, q->id) == 0;
-    return core->n_holds < HOLDS_MAX && core->hold_bytes + holder->bytes + q->data.n <= HOLDS_BYTES &&
+        of_tenant += is_theirs;
+        bytes += is_theirs ? h->bytes : 0;
+    }
+    return quota_is_share(HOLDS_MAX, core->n_holds, of_tenant, 1) &&
+           quota_is_share(HOLDS_BYTES, core->hold_bytes, bytes, holder->bytes + q->data.n) &&
            (of_one < HOLDS_OF_ONE || strcmp(q->id, SERVICE_LOG_ID) == 0);
 }
 

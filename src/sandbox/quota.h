@@ -50,6 +50,15 @@ void charge_take_over(struct charge *charge, struct core *core, uint64_t tenant,
                       const uint64_t amounts[static QUOTA_CHARGED]);
 void charge_release(struct charge *charge);
 
+/*
+ * Of max for all, of which `all` are taken: may a tenant that has `own` have so many more? Up to as much as it leaves,
+ * so whoever comes finds some, and one alone has half.
+ */
+static inline bool quota_is_share(size_t max, size_t all, size_t own, size_t more)
+{
+    return all <= max && more <= max - all && own + more <= max - all - more;
+}
+
 /* One more than these `n` templates. */
 int quota_check_template(struct core *core, uint64_t tenant, size_t n, struct err *err) WARN_UNUSED;
 int quota_check_checkpoint(struct core *core, uint64_t tenant, size_t n, struct err *err) WARN_UNUSED;

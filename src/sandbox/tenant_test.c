@@ -45,6 +45,21 @@ static void made(struct world *w, const struct actor *actor, const struct key_sp
         fail_msg("%s", err.msg);
 }
 
+static void each_has_a_share(void **state)
+{
+    size_t own[12] = {0}, all = 0;
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(own); i++) /* one after the other takes what it gets: half of what is left */
+        while (quota_is_share(1000, all, own[i], 1))
+            all++, own[i]++;
+    assert_int_equal(own[0], 500);
+    assert_int_equal(own[1], 250);
+    assert_true(own[7] >= 1 && all <= 1000);
+    assert_true(quota_is_share(1000, 0, 0, 500));
+    assert_false(quota_is_share(1000, 0, 0, 501) || quota_is_share(1000, 1001, 0, 1) ||
+                 quota_is_share(1000, 500, 0, SIZE_MAX));
+}
+
 static void keys_are_good_from_their_making_to_their_end(void **state)
 {
     struct world *w = *state;
@@ -280,6 +295,7 @@ static void names_are_each_tenants_and_public_ones_for_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_has_a_share),
         cmocka_unit_test_setup_teardown(keys_are_good_from_their_making_to_their_end, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(bad_keys_and_tenants_are_refused, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(what_is_charged_is_given_back, world_setup, world_teardown),

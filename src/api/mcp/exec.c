@@ -5,8 +5,9 @@
  *  1. One that is waited for ends with its call. The first MCP_TEXT_MAX bytes of each channel are in the answer; all of it is kept beside the log, where exec_output
  *     finds it by the seq of its exec.start.
  *  2. One in the background writes to a file inside, which is what exec_output reads. So its output outlives us, and costs us nothing; it is what the sandbox says
- *     that it is. How it ended is known here until JOBS_MAX later ones have ended.
+ *     that it is. How it ended is known here: of MCP_JOBS_MAX, the tenant with most forgets its first.
  */
+#include "api/kit/share.h"
 #include "api/mcp/handlers.h"
 #include "base/fd.h"
 #include "base/id.h"
@@ -17,7 +18,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-enum { JOBS_MAX = 1024, JOB_ID_LEN = 20 };
+enum { JOB_ID_LEN = 20 };
 
 #define JOBS_DIRECTORY "/tmp/.cove-mcp"
 /* "$0": the file that its output goes to; the command is all of "$@", which the guard reads. */
@@ -29,6 +30,7 @@ enum { JOBS_MAX = 1024, JOB_ID_LEN = 20 };
 struct mcp_job {
     struct mcp *m;
     char id[JOB_ID_LEN + 1], sandbox[ID_SANDBOX_LEN + 1];
+    uint64_t tenant;
     struct sandbox *sb;    /* a reference, while it runs */
     struct follow *follow; /* NULL: it ended */
     struct call *call;     /* that is told of its start; NULL: was told, or has gone */
@@ -53,17 +55,21 @@ void jobs_free(struct mcp *m)
     facade_drain(&m->jobs, exec_job_free);
 }
 
+static uint64_t job_tenant(const struct list *node)
+{
+    return container_of(node, const struct mcp_job, node)->tenant;
+}
+
 static void job_ends(struct mcp_job *j)
 {
     struct mcp *m = j->m;
     j->follow = NULL;
     sandbox_unref(TAKE_PTR(j->sb));
     list_append(&m->ended, &j->node);
-    struct mcp_job *oldest = LIST_FIRST(struct mcp_job, &m->ended, node);
-    if (m->n_ended < JOBS_MAX)
+    if (m->n_ended < MCP_JOBS_MAX)
         m->n_ended++;
-    else if (oldest)
-        exec_job_free(oldest);
+    else
+        exec_job_free(container_of(share_first(&m->ended, job_tenant), struct mcp_job, node));
 }
 
 static void job_leaves(struct call *c)
@@ -120,6 +126,7 @@ static void job_start(struct call *c, const struct exec_spec *spec, const char *
     j->m = mcp_of(c);
     memcpy(j->id, id, JOB_ID_LEN);
     memcpy(j->sandbox, sandbox_info(c->sandbox)->id, ID_SANDBOX_LEN);
+    j->tenant = sandbox_info(c->sandbox)->tenant;
     list_init(&j->node);
     (void)map_put(&j->m->jobs, str_of(j->id), j);
     if (exec_start(c->sandbox, &c->actor, spec, &ops, j, &j->follow, &err) < 0) {

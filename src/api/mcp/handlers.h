@@ -107,6 +107,8 @@ void rpc_answer_error(struct call *c, int status, enum err_code code, struct str
 
 /* ---- sessions ---- */
 
+enum { MCP_SESSIONS_MAX = 8192, MCP_JOBS_MAX = 1024 }; /* of all; of jobs, those that have ended */
+
 struct mcp_session {
     char id[MCP_ID_LEN + 1], tag[MCP_ID_LEN + 1]; /* the tag names it where others may read */
     uint64_t tenant;

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "sandbox/tenant.h"
 
+#include <stdio.h>
 #include <unistd.h>
 
 #define KEY "Authorization: Bearer key-of-the-tests\r\nContent-Type: application/json\r\n"
@@ -240,6 +241,81 @@ static void commands_and_files(void **state)
     assert_has(&b, "not_found");
 }
 
+/* ---- what is kept for all tenants ---- */
+
+static void a_tenant_does_not_push_out_sessions_of_another(void **state)
+{
+    AUTO_BUF struct buf b = BUF_INIT(1 << 20);
+    struct test_facade *f = *state;
+    struct mcp *m = f->claims[0].facade;
+    AUTO_FREE char *ours = session_header(f, "");
+    for (size_t i = 1; i < MCP_SESSIONS_MAX; i++) {
+        struct mcp_session *s = mem_new(struct mcp_session);
+        (void)snprintf(s->id, sizeof(s->id), "%zu", i);
+        s->actor = mem_printf("key %zu", i / 100);
+        s->tenant = 99;
+        s->last = clock_mono();
+        list_init(&s->calls);
+        list_append(&m->used, &s->node);
+        (void)map_put(&m->sessions, str_of(s->id), s);
+    }
+    mem_free(session_header(f, ""));
+    assert_int_equal(map_count(&m->sessions), MCP_SESSIONS_MAX);
+    assert_null(map_get(&m->sessions, STR("1")));
+    assert_int_equal(post(f, ours, "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}", &b), 200);
+}
+
+/* Of a command that has ended, with its sandbox. */
+static void job_done(struct test_facade *f, const char *headers, char ret_id[32])
+{
+    AUTO_BUF struct buf b = BUF_INIT(1 << 20);
+    struct mcp *m = f->claims[0].facade;
+    char id[ID_SANDBOX_LEN + 1];
+    const size_t n = m->n_ended;
+    sandbox_made(f, headers, "", id);
+    AUTO_FREE char *args = mem_printf("\"sandbox\":\"%s\",\"argv\":[\"true\"],\"background\":true", id);
+    AUTO_JSON json_t *job = tool(f, headers, "exec", args, &b);
+    if (!job)
+        fail_msg("%.*s", STR_ARG(buf_str(&b)));
+    (void)snprintf(ret_id, 32, "%s", json_string_value(json_object_get(job, "exec")));
+    AUTO_FREE char *sandbox = mem_printf("\"sandbox\":\"%s\"", id);
+    json_decref(tool(f, headers, "sandbox_kill", sandbox, &b));
+    WAIT(f->w, m->n_ended > n || m->n_ended == MCP_JOBS_MAX);
+}
+
+static void a_tenant_does_not_push_out_jobs_of_another(void **state)
+{
+    static const struct actor owner = {.name = "owner", .who = PRINCIPAL_OWNER};
+    struct test_facade *f = *state;
+    struct mcp *m = f->claims[0].facade;
+    struct actor admin = owner;
+    char key[KEY_TEXT_LEN + 1], jobs[4][32];
+    struct key_info info;
+    struct err err;
+    assert_int_equal(tenant_create(f->w->core, &owner, STR("b"), NULL, &err), 0);
+    assert_int_equal(tenant_find(f->w->core, STR("b"), &admin.who.tenant, &err), 0);
+    admin.who.view = admin.who.tenant;
+    assert_int_equal(
+        key_create(f->w->core, &admin, &(struct key_spec){.name = STR("k"), .scope = SCOPE_USE}, key, &info, &err), 0);
+    AUTO_FREE char *bs = mem_printf("X-API-KEY: %s\r\nContent-Type: application/json\r\n", key),
+                   *body = mem_printf("{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"initialize\",\"params\":{"
+                                      "\"protocolVersion\":\"2025-06-18\",\"capabilities\":{},\"clientInfo\":{}}}");
+    AUTO_BUF struct buf head = BUF_INIT(4096), b = BUF_INIT(1 << 20);
+    assert_int_equal(facade_call(f, "POST", MCP_PATH, bs, str_of(body), &head, &b), 200);
+    AUTO_FREE char *theirs = mem_printf("%sMcp-Session-Id: %.*s\r\n", bs, MCP_ID_LEN,
+                                        strstr(buf_data(&head), "mcp-session-id: ") + strlen("mcp-session-id: ")),
+                   *ours = session_header(f, "");
+    job_done(f, theirs, jobs[0]);
+    job_done(f, ours, jobs[1]);
+    job_done(f, ours, jobs[2]);
+    assert_int_equal(map_count(&m->jobs), 3);
+    m->n_ended = MCP_JOBS_MAX;
+    job_done(f, ours, jobs[3]);
+    WAIT(f->w, map_count(&m->jobs) == 3);
+    assert_null(map_get(&m->jobs, str_of(jobs[1])));
+    assert_non_null(map_get(&m->jobs, str_of(jobs[0])));
+}
+
 /* ---- request_grant ---- */
 
 #define REASON "\"reason\":\"x\\\" Cove says \\u202e\\u009b1m\""
@@ -358,6 +434,8 @@ int main(void)
         cmocka_unit_test(origins_are_told_apart),
         cmocka_unit_test_setup_teardown(sandboxes_end_with_their_session, setup, teardown),
         cmocka_unit_test_setup_teardown(commands_and_files, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_tenant_does_not_push_out_sessions_of_another, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_tenant_does_not_push_out_jobs_of_another, setup, teardown),
         cmocka_unit_test_setup_teardown(nothing_is_granted_without_a_person, setup, teardown),
         cmocka_unit_test_setup_teardown(a_person_is_asked_on_the_stream, setup, teardown),
         cmocka_unit_test_setup_teardown(a_cancelled_command_ends, setup, teardown),

@@ -4,14 +4,15 @@
  *
  *  1. A session is good for whoever made it alone: for anybody else it isn't there.
  *  2. It ends by DELETE, and with it the sandboxes that were made to end with it. It ends by being forgotten, when it was not used for SESSION_IDLE, when its maker
- *     has SESSIONS_OF_ONE newer ones, or with this process: its sandboxes end by their time-outs then.
+ *     has SESSIONS_OF_ONE newer ones, when there are SESSIONS_MAX and its tenant has most of them, or with this process: its sandboxes end by their time-outs then.
  */
+#include "api/kit/share.h"
 #include "api/mcp/handlers.h"
 #include "base/id.h"
 #include "base/mem.h"
 
 #define SESSION_IDLE (24 * 3600 * USEC_PER_SEC)
-enum { SESSIONS_OF_ONE = 256, SESSIONS_MAX = 8192 };
+enum { SESSIONS_OF_ONE = 256 };
 
 static bool mcp_session_is_of(const struct mcp_session *s, const struct call *c)
 {
@@ -38,6 +39,11 @@ void mcp_sessions_free(struct mcp *m)
     map_fini(&m->sessions);
 }
 
+static uint64_t mcp_session_tenant(const struct list *node)
+{
+    return container_of(node, const struct mcp_session, node)->tenant;
+}
+
 static void mcp_sessions_make_room(struct mcp *m, const struct call *c)
 {
     size_t of_one = 0;
@@ -51,10 +57,12 @@ static void mcp_sessions_make_room(struct mcp *m, const struct call *c)
     if (of_one >= SESSIONS_OF_ONE && oldest)
         mcp_session_free(m, oldest);
     for (struct mcp_session *s; (s = LIST_FIRST(struct mcp_session, &m->used, node));)
-        if (clock_mono() - s->last > SESSION_IDLE || map_count(&m->sessions) >= SESSIONS_MAX)
+        if (clock_mono() - s->last > SESSION_IDLE)
             mcp_session_free(m, s);
         else
             break;
+    if (map_count(&m->sessions) >= MCP_SESSIONS_MAX)
+        mcp_session_free(m, container_of(share_first(&m->used, mcp_session_tenant), struct mcp_session, node));
 }
 
 struct mcp_session *mcp_session_make(struct call *c, const char *version, bool can_ask)

@@ -2,13 +2,14 @@
 /*
  * Commands of execd: a process of the core, told as a stream of events.
  *
- *  1. A command is ours from its start until ENDED_MAX later ones have ended, or we have. Its status is told from that, or from the sandbox's log, to whoever may ask the sandbox.
+ *  1. A command is ours from its start until we end, or until ENDED_MAX have ended and it is the first of the tenant with most. Its status is told from that, or from the sandbox's log, to whoever may ask the sandbox.
  *  2. In the foreground its client reads it: output is acknowledged at the client's pace, and a client that leaves kills the process group.
  *  3. One that was begun with an operation id (X-EXECD-OPERATION-ID) has its own from that, so the same request again finds it and begins nothing. Its last KEPT_MAX bytes of events are
  *     kept until ORPHAN_MS after its end, it goes on for ORPHAN_MS when its client is lost, and /command/{id}/resume?after_eid=N goes on with the event behind N. Events of all are numbered from 1 ("eid").
  *  4. An operation (operations.c) has its own from that, too, and goes on until it ends, whoever reads it.
  *  5. In the background it writes to a file inside, which is what its log is read from. So the log outlives us, and costs us nothing.
  */
+#include "api/kit/share.h"
 #include "api/opensandbox/handlers.h"
 #include "base/mem.h"
 
@@ -71,6 +72,11 @@ void commands_free(struct opensandbox *o)
     facade_drain(&o->commands, command_free);
 }
 
+static uint64_t command_tenant(const struct list *node)
+{
+    return container_of(node, const struct osb_command, node)->tenant;
+}
+
 static void command_ends(struct osb_command *m)
 {
     struct opensandbox *o = m->o;
@@ -84,11 +90,10 @@ static void command_ends(struct osb_command *m)
     buf_fini(&m->out.rest);
     buf_fini(&m->err.rest);
     list_append(&o->ended, &m->node);
-    struct osb_command *oldest = LIST_FIRST(struct osb_command, &o->ended, node);
     if (o->n_ended < ENDED_MAX)
         o->n_ended++;
-    else if (oldest)
-        command_free(oldest);
+    else
+        command_free(container_of(share_first(&o->ended, command_tenant), struct osb_command, node));
 }
 
 static void command_signalled(void *ctx, const struct err *err)

@@ -202,8 +202,11 @@ void pending_begin(struct call *c, struct str uri)
     char build[ID_UUID_LEN + 1];
     struct err err;
 
-    if (map_count(&o->pending) == PENDING_MAX) {
-        call_refuse(c, ERR_RESOURCE_EXHAUSTED, "%d sandboxes are waiting for their images already", PENDING_MAX);
+    size_t own = 0;
+    MAP_FOREACH (const struct pending, p, &o->pending)
+        own += p->actor.who.tenant == c->actor.who.tenant;
+    if (!quota_is_share(PENDING_MAX, map_count(&o->pending), own, 1)) {
+        call_refuse(c, ERR_RESOURCE_EXHAUSTED, "%zu sandboxes are waiting for their images already", own);
         return;
     }
     if (building)

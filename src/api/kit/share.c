@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/kit/share.h"
+#include "base/map.h"
+
+struct list *share_first(struct list *all, uint64_t (*tenant_of)(const struct list *node))
+{
+    struct map counts = MAP_INIT;
+    uint64_t largest = 0;
+    size_t most = 0;
+    for (const struct list *it = all->next; it != all; it = it->next) {
+        uint64_t tenant = tenant_of(it);
+        size_t n = (size_t)(uintptr_t)map_get_u64(&counts, tenant) + 1;
+        (void)map_put_u64(&counts, tenant, (void *)(uintptr_t)n);
+        largest = n > most ? tenant : largest;
+        most = MAX(n, most);
+    }
+    map_fini(&counts);
+    for (struct list *it = all->next; it != all; it = it->next)
+        if (tenant_of(it) == largest)
+            return it;
+    return NULL;
+}

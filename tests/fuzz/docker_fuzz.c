@@ -20,6 +20,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         assert(!json_is_true(asked) && !json_string_length(asked) && !json_is_string(json_array_get(asked, 0)));
     }
     assert(m.image.n && m.spec.template_ref.n && m.spec.n_mounts <= VOLUME_MOUNTS_MAX && m.n_labels >= 7);
+    assert(str_is_of(m.image, "A-Za-z0-9_./:@-"));
     for (size_t i = 0; i < m.spec.n_mounts; i++)
         assert(m.mounts[i].is_host == str_starts(m.mounts[i].name, STR("/")));
     return 0;

@@ -249,6 +249,51 @@ def test_limits_and_network(engine):
     assert engine.create(status=400)["message"].startswith("no command") and engine.ask("POST", "/containers/create", {"Image": "none", "Cmd": ["x"]}, 404)["message"] == "No such image: none"
 
 
+def test_a_name_is_of_its_tenant_alone(engine, service):
+    """Whoever sees all tenants' gets none of another one's by a name or an id that is somebody's own."""
+    def ran(*arguments):
+        done = service.cove(*arguments)
+        assert done.returncode == 0, done
+        return done.stdout.strip()
+    ran("tenant", "create", "other")
+    key = ran("key", "create", "--tenant", "other", "--name", "k", "--scope", "admin")
+
+    def other(name):
+        status, _, answer = raw(service, "POST", f"/containers/create?name={name}", '{"Image": "base", "Cmd": ["true"]}', key=key)
+        assert status == 201, answer
+        return json.loads(answer)["Id"]
+    mine = engine.create("true", name="web")["Id"]
+    theirs = [other("web"), other(mine), other("db")]
+    for name in ("web", mine):
+        assert engine.ask("GET", f"/containers/{name}/json", status=200)["Id"] == mine
+        assert json.loads(ran("docker", "inspect", name))[0]["Id"] == mine
+    engine.ask("GET", "/containers/db/json", status=404)
+    assert engine.ask("GET", f"/containers/{theirs[2]}/json", status=200)["Name"] == "/db"
+    engine.create("true", name="db")
+    assert json.loads(raw(service, "GET", "/containers/web/json", key=key)[2])["Id"] == theirs[0]
+    engine.ask("DELETE", "/containers/i", status=404) # the beginning of them all
+    assert len(engine.ask("GET", "/containers/json?all=1", status=200)) == 5
+    for made in theirs: # their tenant goes with them
+        engine.ask("DELETE", f"/containers/{made}", status=204)
+    ran("tenant", "rm", "other")
+
+
+def test_what_a_terminal_would_obey_is_no_name(engine):
+    for name in ("a%0ab", "a%1b%5b2Jb", "a/b", "-a", "%e2%80%ae", "a%20b"):
+        assert "container name" in engine.create("true", name=name, status=400)["message"]
+    assert "reference" in engine.ask("POST", "/containers/create", {"Image": "base\x1b[2J", "Cmd": ["true"]}, 400)["message"]
+
+
+def test_what_is_kept_and_compared_is_bounded(engine):
+    box = engine.run("sleep", "1000")
+    made = [engine.ask("POST", f"/containers/{box}/exec", {"Cmd": ["true"], "DetachKeys": "x" * 200000}) for _ in range(6)]
+    assert [("Id" in answer) for answer in made] == [True] * 5 + [False] and "1 MiB" in made[5]["message"]
+    engine.ask("POST", f"/exec/{made[0]['Id']}/start", {}, 200)
+    engine.ask("POST", f"/containers/{box}/exec", {"Cmd": ["true"], "DetachKeys": "x" * 200000}, 201)
+    labels = urllib.parse.quote(json.dumps({"label": ["a"] * 101}))
+    assert "more than 100" in engine.ask("GET", f"/containers/json?filters={labels}", status=400)["message"]
+
+
 def test_images(engine):
     assert "base:latest" in [tag for image in engine.ask("GET", "/images/json", status=200) for tag in image["RepoTags"]]
     assert engine.ask("GET", "/v1.44/images/docker.io/library/base:latest/json", status=200)["Os"] == "linux"

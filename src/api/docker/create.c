@@ -10,6 +10,8 @@
 #include "base/mem.h"
 #include "sandbox/network/network.h"
 
+#include <ctype.h>
+
 /* ---- members ---- */
 
 /* Nothing, but for texts that are one of these words. */
@@ -290,6 +292,11 @@ int docker_making_read(const json_t *body, struct arena *arena, struct docker_ma
         create_read_labels(m, body, err) < 0 || create_read_host(m, host, networking, err) < 0 ||
         json_get_bool(host, "AutoRemove", &removes, err) < 0)
         return -1;
+    if (!str_is_of(m->name, "A-Za-z0-9_.-") || (m->name.n && !isalnum((unsigned char)m->name.p[0])))
+        return err_set(err, ERR_INVALID_ARGUMENT,
+                       "Invalid container name, only [a-zA-Z0-9][a-zA-Z0-9_.-]* are allowed");
+    if (!str_is_of(m->image, "A-Za-z0-9_./:@-"))
+        return err_set(err, ERR_INVALID_ARGUMENT, "invalid reference format");
     struct str command = create_command(m->arena, body, err);
     if (!command.p)
         return -1;

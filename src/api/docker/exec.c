@@ -7,13 +7,19 @@
 #include "base/id.h"
 #include "base/mem.h"
 
+static char *exec_take_config(struct docker_exec *e)
+{
+    e->process.box->exec_bytes -= e->config ? strlen(e->config) : 0;
+    return TAKE_PTR(e->config);
+}
+
 void docker_exec_free(struct docker_exec *e)
 {
+    mem_free(exec_take_config(e));
     (void)map_del(&e->process.box->docker->execs, str_of(e->id));
     e->process.box->n_execs--;
     list_remove(&e->node);
     docker_process_fini(&e->process);
-    json_decref(e->config);
     mem_free(e);
 }
 
@@ -49,8 +55,10 @@ static int exec_read(struct arena *arena, const json_t *body, struct exec_spec *
 }
 
 /* True: there is room for one more. */
-static bool exec_make_room(struct docker_box *box)
+static bool exec_make_room(struct docker_box *box, size_t bytes)
 {
+    if (box->exec_bytes + bytes > DOCKER_EXECS_BYTES)
+        return false;
     LIST_FOREACH (struct docker_exec, e, &box->execs, node) {
         if (box->n_execs < DOCKER_EXECS_MAX)
             return true;
@@ -71,15 +79,18 @@ void docker_exec_create(struct call *c)
     struct docker_box *box = docker_box_running(c);
     if (!box || !call_ok(c, exec_read(http_arena(c->req), c->body, &spec, &c->err)))
         return;
-    if (!exec_make_room(box)) {
-        call_refuse(c, ERR_RESOURCE_EXHAUSTED, "a container has at most %d commands at a time", DOCKER_EXECS_MAX);
+    AUTO_FREE char *text = json_dumps(c->body, JSON_COMPACT);
+    if (!exec_make_room(box, strlen(text))) {
+        call_refuse(c, ERR_RESOURCE_EXHAUSTED,
+                    "a container has at most %d commands at a time, and 1 MiB of requests for them", DOCKER_EXECS_MAX);
         return;
     }
     struct docker_exec *e = mem_new(struct docker_exec);
     docker_process_init(&e->process, box, 0);
     e->process.over = exec_over;
     e->process.tty = spec.pty;
-    e->config = json_incref(c->body);
+    box->exec_bytes += strlen(text);
+    e->config = TAKE_PTR(text);
     id_token(e->id, DOCKER_EXEC_ID);
     list_append(&box->execs, &e->node);
     box->n_execs++;
@@ -108,9 +119,10 @@ void docker_exec_start(struct call *c)
         return;
     }
     struct docker_process *p = &e->process;
+    AUTO_JSON json_t *config = json_loads(e->config, 0, NULL);
     const json_t *size = json_object_get(c->body, "ConsoleSize");
     if (!call_ok(c, JSON_WANTS_OF(c->body, http_arena(c->req), &c->err, JSON_WANT_BOOL("Detach", &is_detached))) ||
-        !call_ok(c, exec_read(http_arena(c->req), e->config, &spec, &c->err)))
+        !call_ok(c, exec_read(http_arena(c->req), config, &spec, &c->err)))
         return;
     json_int_t rows = json_integer_value(json_array_get(size, 0)),
                columns = json_integer_value(json_array_get(size, 1));
@@ -122,7 +134,7 @@ void docker_exec_start(struct call *c)
     spec.stdin_open = spec.stdin_open && !is_detached;
     if (!call_ok(c, docker_process_start(p, c, &spec, exec_started)))
         return;
-    json_decref(TAKE_PTR(e->config));
+    mem_free(exec_take_config(e));
     if (is_detached)
         docker_process_await(p, c);
     else

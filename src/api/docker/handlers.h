@@ -10,8 +10,9 @@
 
 enum {
     DOCKER_BODY_MAX = 256 * 1024,
-    DOCKER_LOG_MAX = 128 * 1024, /* of what a container wrote last */
-    DOCKER_EXECS_MAX = 64,       /* of one container: the oldest that ended is forgotten for a new one */
+    DOCKER_LOG_MAX = 128 * 1024,  /* of what a container wrote last */
+    DOCKER_EXECS_MAX = 64,        /* of one container: the oldest that ended is forgotten for a new one */
+    DOCKER_EXECS_BYTES = 1 << 20, /* of one container: what those that were not started are to be */
     DOCKER_EXEC_ID = 64,
     DOCKER_HEAD = 8,
     DOCKER_EXECED = ROUTE_OWN, /* args[0] names an exec */
@@ -89,7 +90,7 @@ struct docker_box {
     struct sandbox_watch watch;
     struct list waiters; /* struct docker_waiter */
     struct list execs;   /* struct docker_exec, oldest first */
-    size_t n_execs;
+    size_t n_execs, exec_bytes;
     usec_t finished; /* real time; 0: not here */
     unsigned refs;
     bool is_restarting; /* DOCKER_RM does not count */
@@ -100,7 +101,7 @@ struct docker_exec {
     struct docker_process process;
     char id[DOCKER_EXEC_ID + 1];
     struct list node;
-    json_t *config; /* NULL: it was started */
+    char *config; /* JSON, which takes many times as much once it is read; NULL: it was started */
 };
 
 enum docker_state { DOCKER_CREATED, DOCKER_RUNNING, DOCKER_PAUSED, DOCKER_EXITED };
@@ -116,7 +117,10 @@ struct docker_box *docker_box_running(struct call *c);               /* the same
 void docker_exec_free(struct docker_exec *e);
 
 bool docker_flag(struct call *c, const char *name); /* of the query, as Docker reads one: "True" is one, too */
-/* By name, id, or the beginning of one. NULL: none. */
+/*
+ * By id, by name, or by the beginning of one id alone. NULL: none. Names are of the asker's own tenant: nobody else's
+ * container goes by one.
+ */
 struct sandbox *docker_find(const struct call *c, struct str text);
 
 /*

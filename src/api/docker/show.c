@@ -5,27 +5,35 @@
 
 /* ---- which ---- */
 
+enum { FILTERS_MAX = 100 };
+
 struct show_search {
     struct str text;
-    struct sandbox *named, *begins;
+    uint64_t tenant;
+    struct sandbox *is, *named, *begins;
+    size_t n_begin;
 };
 
 static bool show_compare(void *ctx, struct sandbox *sb)
 {
     struct show_search *s = ctx;
-    if (!docker_label(sb, DOCKER_IMAGE).n || sandbox_info(sb)->hidden)
+    const struct sandbox_info *info = sandbox_info(sb);
+    if (!docker_label(sb, DOCKER_IMAGE).n || info->hidden)
         return true;
-    s->begins = str_starts(str_of(sandbox_info(sb)->id), s->text) ? sb : s->begins;
-    s->named = str_eq(docker_label(sb, DOCKER_NAME), s->text) ? sb : s->named;
-    return !s->named;
+    s->is = str_eqc(s->text, info->id) ? sb : s->is;
+    s->named = info->tenant == s->tenant && str_eq(docker_label(sb, DOCKER_NAME), s->text) ? sb : s->named;
+    s->begins = str_starts(str_of(info->id), s->text) ? sb : s->begins;
+    s->n_begin += s->begins == sb;
+    return !s->is;
 }
 
 struct sandbox *docker_find(const struct call *c, struct str text)
 {
-    struct show_search s = {.text = str_starts(text, STR("/")) ? str_sub(text, 1) : text};
+    struct show_search s = {.text = str_starts(text, STR("/")) ? str_sub(text, 1) : text,
+                            .tenant = c->actor.who.tenant};
     if (s.text.n)
         access_each_sandbox(c, show_compare, &s);
-    return s.named ? s.named : s.begins;
+    return s.is || s.named ? s.is ? s.is : s.named : s.n_begin == 1 ? s.begins : NULL;
 }
 
 /* ---- as JSON ---- */
@@ -183,7 +191,7 @@ static int show_read_filters(struct call *c, json_t **ret_filters, struct err *e
     const char *name;
     json_t *values, *one;
     struct str text = STR("");
-    size_t i;
+    size_t i, total = 0;
     (void)call_query(c, "filters", &text);
     if (json_read_object(text, true, ret_filters, err) < 0 ||
         json_only(*ret_filters, known, ARRAY_SIZE(known), err) < 0)
@@ -192,6 +200,9 @@ static int show_read_filters(struct call *c, json_t **ret_filters, struct err *e
     {
         if (!json_is_array(values) && !json_is_object(values))
             return err_set(err, ERR_INVALID_ARGUMENT, "filters: %.64s must be a list", name);
+        total += json_array_size(values) + json_object_size(values);
+        if (total > FILTERS_MAX) /* each is compared with each label of each container */
+            return err_set(err, ERR_INVALID_ARGUMENT, "filters: more than %d", FILTERS_MAX);
         json_array_foreach(values, i, one) if (!json_is_string(one)) return err_set(
             err, ERR_INVALID_ARGUMENT, "filters: %.64s must be a list of strings", name);
     }

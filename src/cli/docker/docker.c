@@ -272,21 +272,30 @@ int docker_containers(struct docker *d, json_t **ret_array)
     return 0;
 }
 
+/* Who sees all tenants' means their own by a name, and no name stands for another one's id. */
+static int docker_fits(const json_t *one, const char *text)
+{
+    const char *id = service_text(one, "id");
+    if (strcmp(id, text) == 0)
+        return 4;
+    if (strcmp(docker_label(one, DOCKER_NAME), text) == 0)
+        return *service_text(one, "tenant") ? 2 : 3;
+    return *text && str_starts(str_of(id), str_of(text));
+}
+
 int docker_find(struct docker *d, const char *text, json_t **ret_sandbox)
 {
     AUTO_JSON json_t *all = NULL;
     json_t *one, *found = NULL;
     size_t i;
+    int best = 0;
     if (docker_containers(d, &all) < 0)
         return -1;
     json_array_foreach(all, i, one)
     {
-        if (strcmp(docker_label(one, DOCKER_NAME), text) == 0) {
-            found = one;
-            break;
-        }
-        if (*text && str_starts(str_of(service_text(one, "id")), str_of(text)))
-            found = found ? found : one;
+        const int fits = docker_fits(one, text);
+        found = fits > best ? one : found;
+        best = MAX(best, fits);
     }
     if (!found)
         return err_set(&d->ctx->err, ERR_NOT_FOUND, "No such container: %.100s", text);

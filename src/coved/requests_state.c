@@ -50,7 +50,7 @@ static void snapshot(struct requests *r, const struct sup_snapshot *m)
     struct err err;
     uint64_t asked = request_asked(r, &m->head);
     if (!request_is_id(m->id) || !request_is_layer(m->layer) || strncmp(m->layer, "layer-", 6) != 0 ||
-        (m->unlike[0] && !request_is_layer(m->unlike)) || m->memory > 1)
+        (m->unlike[0] && !request_is_layer(m->unlike)) || m->memory >= SUP_MEMORY_KINDS)
         (void)err_set(&err, ERR_INVALID_ARGUMENT, "malformed snapshot request");
     else if (reserve_check(&r->reserve, &err) == 0)
         err.code = ERR_OK;

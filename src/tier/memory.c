@@ -65,7 +65,7 @@ int memory_save(const struct tier_host *host, const char *name, const struct mem
     memory_describe(by, &b);
     r = r ? r : memory_settle(fd, &b);
     r = r ? r : fd_write_file(fd, MEMORY_MANIFEST, buf_str(&b), 0444);
-    r = r ? r : pool_memory_commit(host->pool, name);
+    r = r ? r : pool_memory_commit(host->pool, name, !saving->passes);
     fault_point("coved.memory.named");
     if (r < 0)
         pool_forget(host->pool, name);

@@ -95,8 +95,9 @@ struct tier_dress {
 
 /* A checkpoint in the making. */
 struct tier_saving {
-    int dir_fd; /* borrowed: empty, to be filled with plain files that everybody may read */
-    bool ends;  /* the box stands still afterwards, and is killed; else it goes on */
+    int dir_fd;  /* borrowed: empty, to be filled with plain files that everybody may read */
+    bool ends;   /* the box stands still afterwards, and is killed; else it goes on */
+    bool passes; /* of no use after a crash of the machine: memory_save() doesn't wait for the disk */
     int (*files)(
         void *
             ctx); /* clones its files: to be called once, while it stands still. NULL: they are kept as they are then */

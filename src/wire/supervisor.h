@@ -135,13 +135,20 @@ struct sup_pause {
     uint32_t kind; /* enum sup_pause_kind */
 };
 
+enum sup_memory {
+    SUP_MEMORY_NOT,
+    SUP_MEMORY_LASTS,
+    SUP_MEMORY_PASSES, /* for those that are made of it next: need not survive the machine's own end */
+    SUP_MEMORY_KINDS,
+};
+
 struct sup_snapshot {
     struct sup_head head;
     char id[ID_SANDBOX_LEN + 1];
     char layer[SUP_DIGEST_MAX]; /* the new layer that is made of its files: "layer-<20 of a-z0-9>" */
     char unlike
         [SUP_DIGEST_MAX]; /* nothing is made when its files did not change since this one of it was; "": is always made */
-    uint32_t memory;      /* 1: its memory is saved with it. It runs, and its session is closed */
+    uint32_t memory;      /* enum sup_memory. Saved: it runs, and its session is closed */
 };
 
 struct sup_stored {

@@ -84,6 +84,7 @@ struct task {
     const struct tier *tier; /* of its entry; NULL: it never had one */
     uint64_t asked;          /* 0: nobody waits for the end of it */
     struct job *job;
+    bool passes;        /* TASK_SNAPSHOT: SUP_MEMORY_PASSES */
     bool memory;        /* TASK_SNAPSHOT: with it. TASK_STOP: what is saved under its id is of this moment */
     bool gone, aborted; /* gone: its job works, and can't be stopped half-way. aborted: what it makes is thrown away */
     int failed;         /* -errno, found out before the job was let go */

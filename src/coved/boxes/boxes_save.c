@@ -44,7 +44,8 @@ static int save_run(void *ctx)
     const struct box *box = &t->entry->box;
     const bool is_snapshot = t->kind == TASK_SNAPSHOT;
     const struct memory_maker by = save_maker(t->owner, t->tier, &box->limits);
-    struct tier_saving saving = {.ends = !is_snapshot, .files = is_snapshot ? save_files : NULL, .ctx = (void *)t};
+    struct tier_saving saving = {
+        .ends = !is_snapshot, .passes = t->passes, .files = is_snapshot ? save_files : NULL, .ctx = (void *)t};
     int r = fault_error("coved.save");
     return r ? r : memory_save(t->owner->host, is_snapshot ? t->layer : t->id, &by, box, &saving);
 }

@@ -208,7 +208,8 @@ static void boxes_store_told(struct boxes *b, uint64_t asked, uint64_t bytes, co
 
 void boxes_snapshot(struct boxes *b, uint64_t asked, const struct sup_snapshot *m, bool is_again)
 {
-    struct task task = {.kind = TASK_SNAPSHOT, .asked = asked, .memory = m->memory};
+    struct task task = {
+        .kind = TASK_SNAPSHOT, .asked = asked, .memory = m->memory, .passes = m->memory == SUP_MEMORY_PASSES};
     const char *id = m->id, *layer = m->layer;
     memcpy(task.layer, layer, sizeof(task.layer));
     memcpy(task.unlike, m->unlike, sizeof(task.unlike));

@@ -162,11 +162,11 @@ int pool_kept_each(struct pool *p, void (*fn)(void *ctx, const char *sandbox), v
 /* ---- memory ---- */
 
 /*
- * What goes with a layer, or with the files that are kept of a sandbox: a directory, to be filled through *ret_fd with plain files, which commit() writes out (slow) and
- * names, in place of one before. Both are a job's.
+ * What goes with a layer, or with the files that are kept of a sandbox: a directory, to be filled through *ret_fd with plain files, which commit() names, in place of
+ * one before, once they are on disk (slow) if they are to last. Both are a job's.
  */
 int pool_memory_begin(struct pool *p, const char *name, int *ret_fd) WARN_UNUSED;
-int pool_memory_commit(struct pool *p, const char *name) WARN_UNUSED;
+int pool_memory_commit(struct pool *p, const char *name, bool lasts) WARN_UNUSED;
 int pool_memory_open(struct pool *p, const char *name, int *ret_fd) WARN_UNUSED; /* -ENOENT; O_RDONLY */
 int pool_memory_drop(struct pool *p, const char *name) WARN_UNUSED;              /* -ENOENT */
 uint64_t pool_memory_bytes(struct pool *p, const char *name);                    /* on disk; 0: there is none */

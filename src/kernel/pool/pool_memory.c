@@ -34,14 +34,14 @@ static int memory_sync(void *ctx, const char *file)
     return fd < 0 || fsync(fd) < 0 ? -errno : 0;
 }
 
-int pool_memory_commit(struct pool *p, const char *name)
+int pool_memory_commit(struct pool *p, const char *name, bool lasts)
 {
     char entry[POOL_ENTRY_MAX];
     AUTO_CLOSE int fd = -1;
     int r = memory_entry(name, entry);
     r = r ? r : pool_entry_open(p->new_fd, entry, &fd);
-    r = r ? r : pool_each(fd, memory_sync, &fd);
-    if (r == 0 && fsync(fd) < 0)
+    r = r || !lasts ? r : pool_each(fd, memory_sync, &fd);
+    if (r == 0 && lasts && fsync(fd) < 0)
         r = -errno;
     return r ? r : pool_put(p, p->new_fd, entry, p->memory_fd, name, POOL_PUT_EXCHANGE);
 }

@@ -8,11 +8,14 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/fiemap.h>
+#include <linux/fs.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -685,6 +688,32 @@ static void test_limit_of_a_volume_holds(void **state)
     assert_true(used > LIMIT / 2 && used <= LIMIT);
 }
 
+static bool waits_for_disk(int fd)
+{
+    union {
+        struct fiemap map;
+        char bytes[sizeof(struct fiemap) + sizeof(struct fiemap_extent)];
+    } told = {.map = {.fm_length = FIEMAP_MAX_OFFSET, .fm_extent_count = 1}};
+    return ioctl(fd, FS_IOC_FIEMAP, &told.map) == 0 && told.map.fm_mapped_extents == 1 &&
+           told.map.fm_extents[0].fe_flags & FIEMAP_EXTENT_DELALLOC;
+}
+
+static void test_memory_that_lasts_is_on_disk(void **state)
+{
+    struct test_pool *p = *state;
+    static const char block[1 << 20] = {1};
+    for (int lasts = 0; lasts < 2; lasts++) {
+        AUTO_CLOSE int dir = -1;
+        assert_int_equal(pool_memory_begin(p->pool, "a", &dir), 0);
+        AUTO_CLOSE int fd = openat(dir, "pages", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+        assert_int_equal(write(fd, block, sizeof(block)), sizeof(block));
+        const bool is_late = waits_for_disk(fd); /* else it can't be told on this file system */
+        assert_int_equal(pool_memory_commit(p->pool, "a", lasts), 0);
+        assert_true(test_pool_has(p, "memory/a/pages"));
+        assert_int_equal(waits_for_disk(fd), is_late && !lasts);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -709,6 +738,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_volumes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_layers_of_an_earlier_version_are_none, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_what_is_below_is_read_strictly, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_memory_that_lasts_is_on_disk, set_up, tear_down),
     };
     const struct CMUnitTest limits[] = {
         cmocka_unit_test_setup_teardown(test_limit_of_a_box_holds, set_up, tear_down),

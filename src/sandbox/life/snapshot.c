@@ -29,7 +29,7 @@ struct storing {
     char unlike[LAYER_NAME_LEN + 1];
     enum event_kind kind;
     uint64_t seq;
-    bool asked, memory;
+    bool asked, memory, passes;
     struct session *before; /* owned: that was open until its memory is to be saved; NULL: it is closed by now */
     struct loop_alarm drain;
     usec_t drain_until; /* monotonic; 0: that has not begun */
@@ -171,7 +171,8 @@ static void go(struct sandbox *sb)
         return;
     }
     struct err err;
-    union sup_message m = {.snapshot = {.head = {.type = SUP_SNAPSHOT}, .memory = s->memory}};
+    const uint32_t how = !s->memory ? SUP_MEMORY_NOT : s->passes ? SUP_MEMORY_PASSES : SUP_MEMORY_LASTS;
+    union sup_message m = {.snapshot = {.head = {.type = SUP_SNAPSHOT}, .memory = how}};
     memcpy(m.snapshot.id, sb->info.id, ID_SANDBOX_LEN);
     memcpy(m.snapshot.layer, s->layer, strlen(s->layer));
     memcpy(m.snapshot.unlike, s->unlike, strlen(s->unlike));
@@ -240,8 +241,13 @@ int store_files(struct sandbox *sb, const char *layer, const struct store_what *
         return err_set(err, ERR_RESOURCE_EXHAUSTED, "%d snapshots of sandbox %s are already in progress", WAITING_MAX,
                        sb->info.id);
     struct storing *s = mem_new(struct storing);
-    *s = (struct storing){
-        .sb = sandbox_ref(sb), .kind = what->kind, .memory = what->memory, .seq = what->seq, .fn = fn, .ctx = ctx};
+    *s = (struct storing){.sb = sandbox_ref(sb),
+                          .kind = what->kind,
+                          .memory = what->memory,
+                          .passes = what->passes,
+                          .seq = what->seq,
+                          .fn = fn,
+                          .ctx = ctx};
     (void)memccpy(s->unlike, what->unlike ? what->unlike : "", 0, sizeof(s->unlike));
     (void)memccpy(s->layer, layer, 0, sizeof(s->layer));
     list_append(&sb->stores, &s->node);
@@ -338,8 +344,8 @@ static int snapshot_ask(struct sandbox *sb, const struct actor *actor, struct st
                            .done = done,
                            .ctx = ctx};
     memcpy(s->layer, layer, sizeof(layer));
-    if (store_files(sb, layer, &(struct store_what){EVENT_SANDBOX_SNAPSHOTTED, seq, memory, NULL}, on_files, s, err) ==
-        0)
+    if (store_files(sb, layer, &(struct store_what){EVENT_SANDBOX_SNAPSHOTTED, seq, .memory = memory}, on_files, s,
+                    err) == 0)
         return 0;
     sandbox_unref(sb);
     mem_free(s->name);
@@ -390,8 +396,8 @@ int sandbox_store_layer(struct sandbox *sb, const struct actor *actor, const cha
         return -1;
     struct build_layer *b = mem_new(struct build_layer);
     *b = (struct build_layer){sandbox_ref(sb), done, ctx};
-    if (store_files(sb, layer, &(struct store_what){EVENT_SANDBOX_SNAPSHOTTED, seq, memory, NULL}, on_build_layer, b,
-                    err) == 0)
+    if (store_files(sb, layer, &(struct store_what){EVENT_SANDBOX_SNAPSHOTTED, seq, .memory = memory}, on_build_layer,
+                    b, err) == 0)
         return 0;
     sandbox_unref(sb);
     mem_free(b);

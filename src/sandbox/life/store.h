@@ -12,6 +12,7 @@ struct store_what {
     enum event_kind kind; /* of what is recorded when it is there, or could not be */
     uint64_t seq;
     bool memory;        /* its memory with them, of one that runs */
+    bool passes;        /* that memory is for those that are made of it next, and of no use after a crash */
     const char *unlike; /* nothing is made, and recorded, when its files are still those of this layer; NULL: is made */
 };
 int store_files(struct sandbox *sb, const char *layer, const struct store_what *what, store_fn fn, void *ctx,

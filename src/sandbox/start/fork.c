@@ -183,7 +183,8 @@ static int fork_ask(struct sandbox *sb, const struct actor *actor, const struct 
         memcpy(f->unlike, sb->fork_layer, sizeof(f->unlike));
         layers_fresh(sb->core, f->unlike);
     }
-    const struct store_what what = {EVENT_SANDBOX_SNAPSHOTTED, seq, memory, f->unlike[0] ? f->unlike : NULL};
+    const struct store_what what = {EVENT_SANDBOX_SNAPSHOTTED, seq, memory, .passes = true,
+                                    .unlike = f->unlike[0] ? f->unlike : NULL};
     if (store_files(sb, f->layer, &what, on_files, f, err) == 0)
         return 0;
     sb->n_forking--;

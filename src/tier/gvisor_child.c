@@ -26,6 +26,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysinfo.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -35,8 +36,16 @@ enum {
     GVISOR_RUNSC = 5,
     GVISOR_MEMORY = 6,
     GVISOR_SIGNALS = 64,
+    GVISOR_AHEAD_PART = 16,
+    GVISOR_LIST_MAX = 16 << 20,
     GVISOR_AGENT_MAX = 64 << 20
 };
+
+#define GVISOR_GIVEN "/proc/self/fd/6" /* GVISOR_MEMORY */
+#define GVISOR_IMAGE "/image"          /* the same, with a pipe in it */
+#define GVISOR_STATE "checkpoint.img"
+#define GVISOR_PAGES "pages.img"
+#define GVISOR_LIST "pages_meta.img"
 
 static void gvisor_must(int r, const char *step)
 {
@@ -109,7 +118,7 @@ static void gvisor_write_bundle(const char *name)
         "{\"destination\":\"/sys\",\"type\":\"sysfs\",\"source\":\"sysfs\",\"options\":[\"ro\"]},"
         "{\"destination\":\"/dev/shm\",\"type\":\"tmpfs\",\"source\":\"tmpfs\"},"
         "{\"destination\":\"/run/cove/agent\",\"type\":\"bind\",\"source\":\"/agent\",\"options\":[\"ro\"]}],"
-        "\"linux\":{\"namespaces\":[{\"type\":\"pid\"},{\"type\":\"mount\"},{\"type\":\"ipc\"},{\"type\":\"uts\"},{\"type\":\"network\",\"path\":\"/proc/1/ns/net\"}]}}",
+        "\"linux\":{\"namespaces\":[{\"type\":\"pid\"},{\"type\":\"mount\"},{\"type\":\"ipc\"},{\"type\":\"uts\"},{\"type\":\"network\",\"path\":\"/proc/self/ns/net\"}]}}",
         has_tmp ? "{\"destination\":\"/tmp\",\"type\":\"bind\",\"source\":\"/root/tmp\"}," : "");
     gvisor_must(fd_write_file(AT_FDCWD, "/bundle/config.json", buf_str(&b), 0400), "write the bundle");
 }
@@ -183,6 +192,61 @@ static void gvisor_run_first(const char *network, const char *const *what, const
     gvisor_must(pid < 0 ? -errno : WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -EIO, "start a sentry ahead");
 }
 
+/* ---- ahead of need ---- */
+
+/* Its first session stays there for the agent. */
+static void gvisor_await_owner(void)
+{
+    char what;
+    if (recv(GVISOR_CONTROL, &what, 1, MSG_PEEK) != 1)
+        _exit(0);
+}
+
+/* What nobody may ever ask for takes a small part of the machine's memory at most. */
+static bool gvisor_may_load(int memory_fd)
+{
+    struct stat pages, list;
+    struct sysinfo machine;
+    return fstatat(memory_fd, GVISOR_PAGES, &pages, AT_SYMLINK_NOFOLLOW) == 0 &&
+           fstatat(memory_fd, GVISOR_LIST, &list, AT_SYMLINK_NOFOLLOW) == 0 && list.st_size > 0 &&
+           list.st_size <= GVISOR_LIST_MAX && sysinfo(&machine) == 0 &&
+           (uint64_t)pages.st_size <= (uint64_t)machine.totalram * machine.mem_unit / GVISOR_AHEAD_PART;
+}
+
+static void gvisor_make_image(void)
+{
+    static const char *const parts[] = {GVISOR_STATE, GVISOR_PAGES};
+    char from[64], to[64];
+    gvisor_must(mkdir(GVISOR_IMAGE, 0755) < 0 ? -errno : 0, "make a directory for saved memory");
+    for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
+        (void)snprintf(from, sizeof(from), GVISOR_GIVEN "/%s", parts[i]);
+        (void)snprintf(to, sizeof(to), GVISOR_IMAGE "/%s", parts[i]);
+        gvisor_must(symlink(from, to) < 0 ? -errno : 0, to);
+    }
+    gvisor_must(mkfifo(GVISOR_IMAGE "/" GVISOR_LIST, 0400) < 0 ? -errno : 0, "make a pipe for saved memory");
+}
+
+/*
+ * A process that gives runsc the list of pages through a pipe, but for its last byte, which comes with the owner. Until
+ * then the sentry reads pages and state, and waits for the end of the list before anything runs.
+ */
+static void gvisor_hold(int memory_fd)
+{
+    pid_t pid = fork();
+    gvisor_must(pid < 0 ? -errno : 0, "start what gives it the list of pages");
+    if (pid > 0)
+        return;
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+    AUTO_BUF struct buf list = BUF_INIT(GVISOR_LIST_MAX);
+    int r = fd_read_file(memory_fd, GVISOR_LIST, &list);
+    const int to = open(GVISOR_IMAGE "/" GVISOR_LIST, O_WRONLY | O_CLOEXEC);
+    const size_t n = buf_len(&list);
+    if (r < 0 || to < 0 || n == 0 || fd_write_all(to, buf_data(&list), n - 1) < 0)
+        _exit(1);
+    gvisor_await_owner();
+    _exit(fd_write_all(to, buf_data(&list) + n - 1, 1) < 0);
+}
+
 NORETURN void gvisor_child(int sock, const struct tier_host *host, const struct cgroup_door *door,
                            const struct box *box, const struct gvisor_runsc *runsc)
 {
@@ -214,16 +278,17 @@ NORETURN void gvisor_child(int sock, const struct tier_host *host, const struct 
     gvisor_write_bundle(name);
     const int memory_fd = n_fds == 2 ? got[1] : -1;
     static const char *const run[] = {"run", NULL}, *const create[] = {"create", NULL};
-    const char *const restore[] = {"restore", "--image-path=/proc/self/fd/6" /* GVISOR_MEMORY */,
+    const bool loads_ahead = message[0] == TIER_AHEAD && gvisor_may_load(memory_fd);
+    const char *const restore[] = {"restore", loads_ahead ? "--image-path=" GVISOR_IMAGE : "--image-path=" GVISOR_GIVEN,
                                    runsc->loads_late ? "--background" : NULL, NULL};
-    if (message[0] == TIER_AHEAD) {
+    if (loads_ahead)
+        gvisor_make_image();
+    if (message[0] == TIER_AHEAD)
         gvisor_run_first(network, create, name);
-        gvisor_tell(TIER_RUNS);
-        /* Its first session stays there for the agent. */
-        if (recv(GVISOR_CONTROL, &what, 1, MSG_PEEK) != 1)
-            _exit(0);
-    } else {
-        gvisor_tell(TIER_RUNS);
-    }
+    gvisor_tell(TIER_RUNS);
+    if (loads_ahead)
+        gvisor_hold(memory_fd);
+    else if (message[0] == TIER_AHEAD)
+        gvisor_await_owner();
     gvisor_execute(network, memory_fd < 0 ? run : restore, name, memory_fd);
 }

@@ -3,15 +3,17 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 from client import wait_for
 from clones import SECRETS, TELLER, facts, share_none
 from leaks import BUILD, running
-from service import coved_of
+from service import children, coved_of, read
 
 WHY_NOT = next((p["detail"] for p in json.loads(subprocess.run([BUILD / "coved", "doctor", "--json"], capture_output=True, check=False).stdout)["probes"]
                 if p["name"] == "tier gvisor" and p["status"] != "ok"), None)
@@ -202,6 +204,43 @@ def clones(module_service):
 @pytest.mark.parametrize("secret", SECRETS)
 def test_clones_share_no(clones, secret):
     share_none(secret, clones)
+
+
+def waiting(service, pages, state):
+    """Sentries that have read so much of saved memory, and all of the state with it, but do not run it yet."""
+    def has_read(pid):
+        memory = re.search(r"RssShmem:\s+(\d+)", read(f"/proc/{pid}/status") or "")
+        files = [fd.name for fd in Path(f"/proc/{pid}/fd").iterdir() if os.path.basename(os.readlink(fd)) == "checkpoint.img"]
+        at = [re.search(r"pos:\s+(\d+)", read(f"/proc/{pid}/fdinfo/{fd}")) for fd in files]
+        return memory and int(memory[1]) * 1024 >= pages and any(int(pos[1]) == state for pos in at)
+    try:
+        return [pid for body in children(service.coved.pid) for pid in children(body) if has_read(pid)]
+    except OSError: # one has just ended
+        return []
+
+
+def test_saved_memory_is_read_before_somebody_asks(live):
+    service, client = live
+    sandbox = client.create()
+    begin = "d = bytes(1 << 19) + os.urandom(1 << 25); open('/tmp/sum', 'w').write(hashlib.sha256(d).hexdigest())"
+    later = "signal.signal(signal.SIGCONT, lambda *_: open('/tmp/again', 'w').write(hashlib.sha256(d).hexdigest()))"
+    program = f"import hashlib, os, signal, time\n{begin}\n{later}\nopen('/tmp/up', 'w')\nwhile True: time.sleep(9)"
+    assert sandbox.upload("/home/user/p", program.encode()).status == 200
+    assert sandbox.sh("setsid python3 p >/dev/null 2>&1 </dev/null & until [ -e /tmp/up ]; do sleep 0.1; done; sleep 0.5")[0] == 0
+    status, snapshot = client.post(f"sandboxes/{sandbox.id}/snapshots", {"memory": True})
+    assert status == 201, (snapshot, service.tail())
+    first = client.create(templateID=snapshot["ref"])
+    images = list((service.state / "pool" / "memory" / snapshot["layer"]).glob("*.img"))
+    size = {image.name: image.stat().st_size for image in images}
+    assert size["pages.img"] > 1 << 25
+    assert wait_for(lambda: len(waiting(service, size["pages.img"], size["checkpoint.img"])) == 1), service.tail()
+    for image in images:
+        os.truncate(image, 100)
+    second = client.create(templateID=snapshot["ref"])
+    for other in first, second:
+        assert wait_for(lambda other=other: len(other.sh("cat /tmp/again")[1]) == 64), service.tail()
+        assert other.sh("cmp /tmp/sum /tmp/again") == (0, b"", b"")
+    assert json.loads(second.sh("cat /run/cove/restored")[1])["sandbox"] == second.id
 
 
 SERVER = """

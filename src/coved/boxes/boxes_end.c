@@ -127,6 +127,8 @@ void boxes_on_pidfd(struct source *s, uint32_t events UNUSED)
         boxes_refuse(b, TAKE_PTR(e->request), &err);
     } else if (!e->id[0] && !b->stopping && !e->ended.cause) {
         say_why(e, &err);
+        if (e->outfit.memory) /* the next one would fare as this one */
+            b->last.layer[0] = 0;
         boxes_ahead_failed(b, &err);
     }
     if (e->kept)

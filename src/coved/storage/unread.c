@@ -88,8 +88,11 @@ static uint64_t unread_sockstat(int proc_fd, const char *path, const char *key, 
 static uint64_t unread_setting(int proc_fd, const char *path)
 {
     AUTO_BUF struct buf text = BUF_INIT(256);
+    struct str rest, line;
     uint64_t n;
-    return fd_read_file(proc_fd, path, &text) < 0 || str_to_u64(str_trim(buf_str(&text)), &n) < 0 ? UINT32_MAX : n;
+    int r = fd_read_file(proc_fd, path, &text);
+    rest = buf_str(&text);
+    return r < 0 || !str_split(&rest, '\n', &line) || str_to_u64(line, &n) < 0 ? UINT32_MAX : n;
 }
 
 void unread_bounds_read(int proc_fd, struct unread_bounds *ret_bounds)

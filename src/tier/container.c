@@ -160,25 +160,36 @@ static int container_set_limits(const struct tier_host *host, struct box *box, c
     return 0;
 }
 
-int container_dress_root(const struct tier_host *host, struct box *box, const struct tier_dress *how, struct err *err)
+int container_dress_root(const struct tier_host *host, struct box *box, const struct tier_dress *how, bool parts,
+                         struct err *err)
 {
     char message[1 + TIER_NAME_MAX] = {TIER_DRESS};
     AUTO_CLOSE int root = -1;
+    struct overlay_parts of_root = {.n = 0};
     /* The disk's limit comes behind the mount: overlayfs, which has a directory to make, would be read-only above files that are at it already. */
-    if (root_mount(host, box, how, &root, err) < 0 || group_limit_disk(host, box, how->disk_bytes, err) < 0)
+    if (root_mount(host, box, how, &root, parts ? &of_root : NULL, err) < 0)
         return -1;
+    if (group_limit_disk(host, box, how->disk_bytes, err) < 0) {
+        overlay_parts_close(&of_root);
+        return -1;
+    }
     if (how->is_ahead && how->memory_fd >= 0)
         message[0] = TIER_AHEAD;
     memcpy(message + 1, box->name, TIER_NAME_MAX);
-    const int fds[] = {root, how->memory_fd};
-    int r = fd_send(box->sock, message, sizeof(message), fds, how->memory_fd < 0 ? 1 : 2);
+    int fds[FD_PASS_MAX] = {root, how->memory_fd};
+    size_t n = how->memory_fd < 0 ? 1 : 2;
+    for (size_t i = 0; i < of_root.n && n < FD_PASS_MAX; i++)
+        fds[n++] = of_root.fds[i];
+    int r = fd_send(box->sock, message, sizeof(message), fds, n);
+    overlay_parts_close(&of_root);
     box->userns_fd = fd_close(box->userns_fd);
     return r < 0 ? err_errno(err, r, "send the order to dress") : 0;
 }
 
 static int container_dress(const struct tier_host *host, struct box *box, const struct tier_dress *how, struct err *err)
 {
-    return container_set_limits(host, box, &how->limits, err) < 0 ? -1 : container_dress_root(host, box, how, err);
+    return container_set_limits(host, box, &how->limits, err) < 0 ? -1
+                                                                  : container_dress_root(host, box, how, true, err);
 }
 
 int container_say_restored(struct box *box, const char *id, const char *template_id, int session_fd)

@@ -204,22 +204,22 @@ static void become_blank(const struct tier_host *host, bool has_network)
     container_child_tell(TIER_READY);
 }
 
-/* Returns the detached root mount. */
-static int await_dress(char ret_name[static TIER_NAME_MAX])
+/* Detached mounts: of the root, and of what it was made of. Returns how many. */
+static size_t await_dress(char ret_name[static TIER_NAME_MAX], int ret_fds[static FD_PASS_MAX])
 {
     char message[1 + TIER_NAME_MAX];
-    int root = -1;
     size_t n_fds = 0;
-    ssize_t n = fd_recv(CONTROL_FD, message, sizeof(message), &root, 1, &n_fds);
+    ssize_t n = fd_recv(CONTROL_FD, message, sizeof(message), ret_fds, FD_PASS_MAX, &n_fds);
     if (n == 0)
         _exit(0); /* never needed: the service stops */
-    if (n != sizeof(message) || message[0] != TIER_DRESS || n_fds != 1)
+    if (n != sizeof(message) || message[0] != TIER_DRESS || n_fds < 1)
         fail("the order to dress", EPROTO);
     memcpy(ret_name, message + 1, TIER_NAME_MAX);
-    return root;
+    return n_fds;
 }
 
-static void enter_root(int root, const struct box *box)
+/* What the root was made of goes with all that the pivot leaves behind, at once. */
+static void enter_root(int root, const int *parts, size_t n_parts, const struct box *box)
 {
     const char *what = "";
     static const char *const names[] = {"proc", "dev", "sys"};
@@ -233,7 +233,12 @@ static void enter_root(int root, const struct box *box)
             fail(names[i], errno);
         container_child_must(mount_move(from, root, names[i]), names[i]);
     }
+    for (size_t i = 0; i < n_parts; i++) {
+        container_child_must(mount_attach(parts[i], AT_FDCWD, "/build/tmp"), "attach a layer");
+        (void)fd_close(parts[i]);
+    }
     container_child_must(mount_pivot(root), "enter the root file system");
+    (void)fd_close(root);
 }
 
 static void container_child_set_limits(void)
@@ -275,6 +280,7 @@ NORETURN void container_child(int sock, const struct tier_host *host, const stru
                               const struct box *box)
 {
     char name[TIER_NAME_MAX], path[32];
+    int mounts[FD_PASS_MAX];
     if (namespace_take_files() < 0)
         _exit(1);
     (void)snprintf(path, sizeof(path), "/trees/%u", box->tree);
@@ -288,9 +294,8 @@ NORETURN void container_child(int sock, const struct tier_host *host, const stru
     (void)umask(022);
     become_blank(host, box->net.tcp >= 0);
 
-    int root = await_dress(name);
-    enter_root(root, box);
-    (void)fd_close(root);
+    size_t n = await_dress(name, mounts);
+    enter_root(mounts[0], mounts + 1, n - 1, box);
     container_child_must(sethostname(name, strnlen(name, sizeof(name))) < 0 ? -errno : 0, "set the host name");
     container_child_set_limits();
     container_child_must(box->sees_host ? process_confine() : 0, "confine what it writes");

@@ -146,7 +146,7 @@ static int gvisor_set_limits(const struct tier_host *host, struct box *box, cons
 
 static int gvisor_dress(const struct tier_host *host, struct box *box, const struct tier_dress *how, struct err *err)
 {
-    return gvisor_set_limits(host, box, &how->limits, err) < 0 ? -1 : container_dress_root(host, box, how, err);
+    return gvisor_set_limits(host, box, &how->limits, err) < 0 ? -1 : container_dress_root(host, box, how, false, err);
 }
 
 static int gvisor_start(const struct tier_host *host, struct box *box, const struct tier_spec *spec,

@@ -3,7 +3,6 @@
 #include "base/fd.h"
 #include "kernel/namespace.h"
 #include "kernel/pool/pool.h"
-#include "kernel/tree/overlay.h"
 #include "tier/files.h"
 
 #include <fcntl.h>
@@ -27,7 +26,7 @@ void root_name(struct box *box)
 const char root_resolver[] = "nameserver " NETNS_DNS_ADDRESS "\noptions timeout:3 attempts:2\n";
 
 int root_mount(const struct tier_host *host, struct box *box, const struct tier_dress *how, int *ret_fd,
-               struct err *err)
+               struct overlay_parts *ret_parts, struct err *err)
 {
     char hostname[TIER_NAME_MAX + 1], hosts[256];
     (void)snprintf(hostname, sizeof(hostname), "%s\n", box->name);
@@ -66,7 +65,7 @@ int root_mount(const struct tier_host *host, struct box *box, const struct tier_
     };
     const bool is_disk = (chain->n && faccessat(layer_fds[0], FILES_DISK, F_OK, AT_SYMLINK_NOFOLLOW) == 0) ||
                          faccessat(box_fd, "u/" FILES_DISK, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
-    r = is_disk ? -EMEDIUMTYPE : overlay_mount(&overlay, ret_fd);
+    r = is_disk ? -EMEDIUMTYPE : overlay_mount(&overlay, ret_fd, ret_parts);
     for (size_t i = 0; i < chain->n; i++)
         (void)fd_close(layer_fds[i]);
     if (is_disk)

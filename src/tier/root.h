@@ -2,6 +2,7 @@
 /* The root file system of a box: an overlay of layers and its own files, seen through its range of ids. For tiers whose guests see the host's files. */
 #pragma once
 
+#include "kernel/tree/overlay.h"
 #include "tier/tier.h"
 
 uid_t root_base(const struct tier_host *host, const struct box *box); /* the host's id of its root */
@@ -9,6 +10,6 @@ void root_name(struct box *box);                                      /* a new o
 
 extern const char root_resolver[]; /* its /etc/resolv.conf, where its network is captured */
 
-/* Makes its files in the pool, and *ret_fd, a detached mount. box->userns_fd maps its ids. */
+/* Makes its files in the pool, and *ret_fd, a detached mount. box->userns_fd maps its ids. ret_parts: of overlay_mount(). */
 int root_mount(const struct tier_host *host, struct box *box, const struct tier_dress *how, int *ret_fd,
-               struct err *err) WARN_UNUSED;
+               struct overlay_parts *ret_parts, struct err *err) WARN_UNUSED;

@@ -175,7 +175,7 @@ static int stub_dress(const struct tier_host *host, struct box *box, const struc
     with.files = &plan;
     plan.from_layer |= box->awaits; /* it has a copy of the layer with its memory */
     box->awaits = how->awaits_memory;
-    if (!box->awaits && root_mount(host, box, &with, &root, err) < 0)
+    if (!box->awaits && root_mount(host, box, &with, &root, NULL, err) < 0)
         return -1;
     memcpy(message + 1, box->name, TIER_NAME_MAX);
     const int fds[] = {root, how->memory_fd};

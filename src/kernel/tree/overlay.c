@@ -14,16 +14,15 @@
 enum { PATH_BYTES = 16 };
 
 struct overlay_layers {
-    int fds[OVERLAY_LAYERS_MAX + 1]; /* the lower ones, then the box */
-    size_t n;
+    struct overlay_parts parts; /* the lower ones, then the box */
     char names[OVERLAY_LAYERS_MAX + 1][PATH_BYTES];
 };
 
-static void layers_close(struct overlay_layers *l)
+void overlay_parts_close(struct overlay_parts *p)
 {
-    for (size_t i = 0; i < l->n; i++)
-        (void)fd_close(l->fds[i]);
-    l->n = 0;
+    for (size_t i = 0; i < p->n; i++)
+        (void)fd_close(p->fds[i]);
+    p->n = 0;
 }
 
 static int add_layer(struct overlay_layers *l, const struct overlay *o, int dir_fd, uint64_t attrs)
@@ -34,9 +33,9 @@ static int add_layer(struct overlay_layers *l, const struct overlay *o, int dir_
         r = mount_set(fd, attrs, o->userns_fd);
     if (r < 0)
         return r;
-    char *name = l->names[l->n];
+    char *name = l->names[l->parts.n];
     if (o->mode == OVERLAY_ATTACHED) {
-        (void)snprintf(name, PATH_BYTES, "%u", (unsigned)l->n);
+        (void)snprintf(name, PATH_BYTES, "%u", (unsigned)l->parts.n);
         if (mkdir(name, 0700) < 0 && errno != EEXIST)
             return -errno;
         r = mount_attach(fd, AT_FDCWD, name);
@@ -45,7 +44,7 @@ static int add_layer(struct overlay_layers *l, const struct overlay *o, int dir_
     } else {
         (void)snprintf(name, PATH_BYTES, "%d", fd);
     }
-    l->fds[l->n++] = TAKE_FD(fd);
+    l->parts.fds[l->parts.n++] = TAKE_FD(fd);
     return 0;
 }
 
@@ -58,12 +57,12 @@ static int configure(int fs, const struct overlay_layers *l)
 {
     char path[PATH_BYTES + 8], lower[(PATH_BYTES + 1) * OVERLAY_LAYERS_MAX];
     size_t n = 0;
-    for (size_t i = 0; i + 1 < l->n; i++)
+    for (size_t i = 0; i + 1 < l->parts.n; i++)
         n += (size_t)snprintf(lower + n, sizeof(lower) - n, "%s%s", i ? ":" : "", l->names[i]);
     int r = overlay_set(fs, "lowerdir", lower);
-    (void)snprintf(path, sizeof(path), "%s/u", l->names[l->n - 1]);
+    (void)snprintf(path, sizeof(path), "%s/u", l->names[l->parts.n - 1]);
     r = r ? r : overlay_set(fs, "upperdir", path);
-    (void)snprintf(path, sizeof(path), "%s/w", l->names[l->n - 1]);
+    (void)snprintf(path, sizeof(path), "%s/w", l->names[l->parts.n - 1]);
     r = r ? r : overlay_set(fs, "workdir", path);
     r = r ? r : overlay_set(fs, "redirect_dir", "on");
     r = r ? r : overlay_set(fs, "source", "cove");
@@ -99,9 +98,9 @@ static int overlay_make(const struct overlay_layers *l, uid_t base, int *ret_fd)
 }
 
 /* In the directory where layers have names of a few bytes: the kernel takes 255 for the list of all. */
-static int mount_here(const struct overlay *o, int *ret_fd)
+static int mount_here(const struct overlay *o, int *ret_fd, struct overlay_parts *ret_parts)
 {
-    struct overlay_layers l = {.n = 0};
+    struct overlay_layers l = {.parts.n = 0};
     int r = o->n_lower == 0 || o->n_lower > OVERLAY_LAYERS_MAX ? -EINVAL : 0;
     for (size_t i = 0; r == 0 && i < o->n_lower; i++)
         r = add_layer(&l, o, o->lower_fds[i], MOUNT_ATTR_RDONLY);
@@ -112,22 +111,26 @@ static int mount_here(const struct overlay *o, int *ret_fd)
         r = overlay_make(&l, o->base, &fd);
     /* The overlay holds copies of its layers' mounts, of its own. */
     if (o->mode == OVERLAY_ATTACHED)
-        for (size_t i = 0; i < l.n; i++)
+        for (size_t i = 0; i < l.parts.n; i++)
             if (umount2(l.names[i], MNT_DETACH | UMOUNT_NOFOLLOW) < 0 && r == 0)
                 r = -errno; /* each later call would cover it and leave another one */
-    layers_close(&l);
+    if (r == 0 && ret_parts && o->mode == OVERLAY_DETACHED) {
+        *ret_parts = l.parts;
+        l.parts.n = 0;
+    }
+    overlay_parts_close(&l.parts);
     if (r == 0)
         *ret_fd = TAKE_FD(fd);
     return r;
 }
 
-int overlay_mount(const struct overlay *o, int *ret_fd)
+int overlay_mount(const struct overlay *o, int *ret_fd, struct overlay_parts *ret_parts)
 {
     AUTO_CLOSE int back = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
     AUTO_CLOSE int fd = -1;
     if (back < 0 || chdir(o->mode == OVERLAY_ATTACHED ? o->scratch : "/proc/self/fd") < 0)
         return -errno;
-    int r = mount_here(o, &fd);
+    int r = mount_here(o, &fd, ret_parts);
     if (fchdir(back) < 0 && r == 0)
         r = -errno;
     if (r == 0)

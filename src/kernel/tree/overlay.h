@@ -24,8 +24,17 @@ struct overlay {
 
 enum { OVERLAY_LAYERS_MAX = 32 };
 
+/* Mounts of the layers and of the box, of which the overlay has copies of. */
+struct overlay_parts {
+    int fds[OVERLAY_LAYERS_MAX + 1]; /* owned */
+    size_t n;
+};
+
 /*
  * A detached overlay mount, nodev. Changes the working directory and the calling thread's fsuid, fsgid and effective capabilities for its duration: overlayfs keeps
  * the credentials of its mounter, and these must own the upper directory as the sandbox's root sees it.
+ * Each detached mount whose last descriptor is closed waits for all processors. ret_parts, unless NULL, gets them (none
+ * of OVERLAY_ATTACHED) for whoever can attach them to what goes away anyway.
  */
-int overlay_mount(const struct overlay *o, int *ret_fd) WARN_UNUSED;
+int overlay_mount(const struct overlay *o, int *ret_fd, struct overlay_parts *ret_parts) WARN_UNUSED;
+void overlay_parts_close(struct overlay_parts *p);

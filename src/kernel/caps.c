@@ -33,11 +33,13 @@ int caps_raise_effective(void)
 static int bound(uint64_t keep)
 {
     for (int cap = 0; cap < 64; cap++) {
-        int has = prctl(PR_CAPBSET_READ, cap, 0, 0, 0);
+        if (keep & 1ULL << cap || prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) == 0)
+            continue;
+        int error = errno, has = prctl(PR_CAPBSET_READ, cap, 0, 0, 0);
         if (has < 0) /* beyond this kernel's last capability */
             break;
-        if (has && !(keep & 1ULL << cap) && prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0)
-            return -errno;
+        if (has > 0) /* who may drop none may have none */
+            return -error;
     }
     return prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0 && errno != EINVAL ? -errno : 0;
 }

@@ -26,11 +26,14 @@
 #include <fcntl.h>
 #include <libmnl/libmnl.h>
 #include <linux/netfilter/nf_conntrack_common.h>
+#include <linux/netfilter/nfnetlink.h>
+#include <linux/netfilter/nfnetlink_cttimeout.h>
 #include <linux/netfilter_ipv4.h>
 #include <linux/netfilter_ipv6/ip6_tables.h>
 #include <linux/rtnetlink.h>
 #include <netinet/in.h>
 #include <sched.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -80,23 +83,61 @@ int netns_apply_basic(int proc_fd)
     return r == -ENOENT ? -EAFNOSUPPORT : r; /* IPv4's are always there */
 }
 
-/* Seconds. Established and half closed connections may be silent for as long as both ends want them. */
+/* Established and half closed connections may be silent for as long as both ends want them. */
+static const struct {
+    const char *name;
+    uint8_t protocol;
+    uint16_t attribute;
+    uint32_t seconds;
+} netns_timeouts[] = {
+    {"tcp_timeout_syn_sent", IPPROTO_TCP, CTA_TIMEOUT_TCP_SYN_SENT, 20},
+    {"tcp_timeout_syn_recv", IPPROTO_TCP, CTA_TIMEOUT_TCP_SYN_RECV, 20},
+    {"tcp_timeout_fin_wait", IPPROTO_TCP, CTA_TIMEOUT_TCP_FIN_WAIT, 30},
+    {"tcp_timeout_close_wait", IPPROTO_TCP, CTA_TIMEOUT_TCP_CLOSE_WAIT, 432000},
+    {"tcp_timeout_last_ack", IPPROTO_TCP, CTA_TIMEOUT_TCP_LAST_ACK, 5},
+    {"tcp_timeout_time_wait", IPPROTO_TCP, CTA_TIMEOUT_TCP_TIME_WAIT, 2},
+    {"tcp_timeout_close", IPPROTO_TCP, CTA_TIMEOUT_TCP_CLOSE, 2},
+    {"udp_timeout", IPPROTO_UDP, CTA_TIMEOUT_UDP_UNREPLIED, 15},
+    {"udp_timeout_stream", IPPROTO_UDP, CTA_TIMEOUT_UDP_REPLIED, 30},
+};
+
+/* One message for a protocol instead of a file for each, which is a sixth of the time. */
+static int netns_tell_timeouts(void)
+{
+    static const uint8_t protocols[] = {IPPROTO_TCP, IPPROTO_UDP};
+    const struct nfgenmsg header = {.version = NFNETLINK_V0};
+    const uint16_t type = NFNL_SUBSYS_CTNETLINK_TIMEOUT << 8 | IPCTNL_MSG_TIMEOUT_DEFAULT_SET;
+    struct netlink nl;
+    nl.used = nl.n = 0;
+    for (size_t k = 0; k < ARRAY_SIZE(protocols); k++) {
+        struct nlmsghdr *h = netlink_add(&nl, type, NLM_F_ACK, &header, sizeof(header));
+        mnl_attr_put_u16(h, CTA_TIMEOUT_L3PROTO, htons(AF_INET)); /* it is that of IPv6, too */
+        mnl_attr_put_u8(h, CTA_TIMEOUT_L4PROTO, protocols[k]);
+        struct nlattr *data = mnl_attr_nest_start(h, CTA_TIMEOUT_DATA);
+        for (size_t i = 0; i < ARRAY_SIZE(netns_timeouts); i++)
+            if (netns_timeouts[i].protocol == protocols[k])
+                mnl_attr_put_u32(h, netns_timeouts[i].attribute, htonl(netns_timeouts[i].seconds));
+        mnl_attr_nest_end(h, data);
+    }
+    return netlink_talk(&nl, NETLINK_NETFILTER);
+}
+
 int netns_apply_conntrack(int proc_fd)
 {
     static const struct netns_setting conntrack[] = {
         {"sys/net/netfilter/nf_conntrack_tcp_loose", "0"},
         {"sys/net/netfilter/nf_conntrack_tcp_be_liberal", "1"},
-        {"sys/net/netfilter/nf_conntrack_tcp_timeout_syn_sent", "20"},
-        {"sys/net/netfilter/nf_conntrack_tcp_timeout_syn_recv", "20"},
-        {"sys/net/netfilter/nf_conntrack_tcp_timeout_fin_wait", "30"},
-        {"sys/net/netfilter/nf_conntrack_tcp_timeout_close_wait", "432000"},
-        {"sys/net/netfilter/nf_conntrack_tcp_timeout_last_ack", "5"},
-        {"sys/net/netfilter/nf_conntrack_tcp_timeout_time_wait", "2"},
-        {"sys/net/netfilter/nf_conntrack_tcp_timeout_close", "2"},
-        {"sys/net/netfilter/nf_conntrack_udp_timeout", "15"},
-        {"sys/net/netfilter/nf_conntrack_udp_timeout_stream", "30"},
     };
-    return netns_apply(proc_fd, conntrack, ARRAY_SIZE(conntrack));
+    char path[80], value[16];
+    int r = netns_apply(proc_fd, conntrack, ARRAY_SIZE(conntrack));
+    if (r < 0 || netns_tell_timeouts() == 0)
+        return r;
+    for (size_t i = 0; r == 0 && i < ARRAY_SIZE(netns_timeouts); i++) { /* without CONFIG_NF_CT_NETLINK_TIMEOUT */
+        (void)snprintf(path, sizeof(path), "sys/net/netfilter/nf_conntrack_%s", netns_timeouts[i].name);
+        (void)snprintf(value, sizeof(value), "%u", netns_timeouts[i].seconds);
+        r = netns_apply(proc_fd, &(struct netns_setting){path, value}, 1);
+    }
+    return r;
 }
 
 /* ---- addresses and routes ---- */

@@ -4,12 +4,14 @@
 #include "kernel/probe.h"
 #include "kernel/test_netns.h"
 
+#include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/netlink.h>
 #include <linux/seccomp.h>
 #include <netinet/icmp6.h>
 #include <netinet/ip_icmp.h>
 #include <poll.h>
+#include <stdio.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -140,6 +142,29 @@ static void test_our_ports_refuse_who_comes_directly(void **state)
     assert_true(is_quiet(net.tcp) && is_quiet(net.dns_tcp) && is_quiet(net.dns_udp));
 }
 
+static void test_flows_are_forgotten(void **state)
+{
+    (void)state;
+    static const char *const settings[][2] = {{"tcp_loose", "0\n"},
+                                              {"tcp_be_liberal", "1\n"},
+                                              {"tcp_timeout_syn_sent", "20\n"},
+                                              {"tcp_timeout_syn_recv", "20\n"},
+                                              {"tcp_timeout_fin_wait", "30\n"},
+                                              {"tcp_timeout_close_wait", "432000\n"},
+                                              {"tcp_timeout_last_ack", "5\n"},
+                                              {"tcp_timeout_time_wait", "2\n"},
+                                              {"tcp_timeout_close", "2\n"},
+                                              {"udp_timeout", "15\n"},
+                                              {"udp_timeout_stream", "30\n"}};
+    for (size_t i = 0; i < ARRAY_SIZE(settings); i++) {
+        char path[80], text[16] = "";
+        (void)snprintf(path, sizeof(path), "/proc/sys/net/netfilter/nf_conntrack_%s", settings[i][0]);
+        AUTO_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC);
+        assert_true(fd >= 0 && read(fd, text, sizeof(text) - 1) > 0);
+        assert_string_equal(text, settings[i][1]);
+    }
+}
+
 static void test_local_traffic_is_not_tracked(void **state)
 {
     (void)state;
@@ -262,6 +287,7 @@ int main(void)
         cmocka_unit_test(test_what_is_local_stays_local),
         cmocka_unit_test(test_our_ports_refuse_who_comes_directly),
         cmocka_unit_test(test_local_traffic_is_not_tracked),
+        cmocka_unit_test(test_flows_are_forgotten),
         cmocka_unit_test(test_everybody_may_bind_every_port),
         cmocka_unit_test(test_a_flood_of_flows_is_refused),
     };

@@ -9,6 +9,7 @@
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -72,7 +73,7 @@ static const struct node tree_nodes[] = {
 };
 
 /* Files whose content is the machine's own; left out where the machine has none. */
-static const char *const copied[] = {
+static const char *const copied[STAGE_COPIED] = {
     "sys/devices/system/cpu/possible",
     "sys/devices/system/cpu/present",
     "sys/kernel/mm/transparent_hugepage/enabled",
@@ -101,10 +102,22 @@ static int make_nodes(int at, const struct node *nodes, size_t n)
     return r;
 }
 
-/* sys_of: where to copy the files of /sys from: "" is the host, while it can still be seen, else the first tree. */
-static int make_tree(int root, uint32_t tree, const char *sys_of)
+/* While the host's files can still be seen. */
+static void stage_read_copied(struct stage_file files[static STAGE_COPIED])
 {
-    char path[128];
+    for (size_t i = 0; i < STAGE_COPIED; i++) {
+        AUTO_BUF struct buf b = BUF_INIT(sizeof(files[i].text));
+        char path[128];
+        (void)snprintf(path, sizeof(path), "/%s", copied[i]);
+        files[i].n = fd_read_file(AT_FDCWD, path, &b) < 0 ? 0 : buf_len(&b);
+        if (files[i].n)
+            memcpy(files[i].text, buf_data(&b), files[i].n);
+    }
+}
+
+static int make_tree(int root, uint32_t tree, const struct stage_file files[static STAGE_COPIED])
+{
+    char path[32];
     (void)snprintf(path, sizeof(path), "trees/%u", tree);
     if (mkdirat(root, path, 0755) < 0)
         return -errno;
@@ -112,12 +125,9 @@ static int make_tree(int root, uint32_t tree, const char *sys_of)
     if (at < 0)
         return -errno;
     int r = make_nodes(at, tree_nodes, ARRAY_SIZE(tree_nodes));
-    for (size_t i = 0; r == 0 && i < ARRAY_SIZE(copied); i++) {
-        AUTO_BUF struct buf b = BUF_INIT(4096);
-        (void)snprintf(path, sizeof(path), "%s/%s", sys_of, copied[i]);
-        if (fd_read_file(AT_FDCWD, path, &b) == 0)
-            r = fd_write_file(at, copied[i], buf_str(&b), 0444);
-    }
+    for (size_t i = 0; r == 0 && i < STAGE_COPIED; i++)
+        if (files[i].n)
+            r = fd_write_file(at, copied[i], str_n(files[i].text, files[i].n), 0444);
     return r;
 }
 
@@ -131,7 +141,7 @@ int stage_tree_take(struct stage *s, uint32_t *ret_tree, int *ret_fd)
     if (tree == s->n_trees) {
         AUTO_CLOSE int root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
         mode_t mask = umask(0);
-        int r = root < 0 ? -errno : make_tree(root, tree, "/trees/0");
+        int r = root < 0 ? -errno : make_tree(root, tree, s->copied);
         (void)umask(mask);
         if (r < 0)
             return r;
@@ -170,11 +180,13 @@ int stage_enter(int pool_mount, const char *scratch_on, struct stage *ret_stage,
         return err_errno(err, r, "make a private mount namespace");
 
     AUTO_CLOSE int root_mount = -1, proc_mount = -1;
+    struct stage stage = {.machine = machine, .n_trees = 1};
+    stage_read_copied(stage.copied);
     r = mount_new("tmpfs", tmpfs_options, MOUNT_ATTR_NOEXEC, &root_mount);
     r = r ? r : mount_attach(root_mount, AT_FDCWD, scratch_on);
     mode_t mask = umask(0);
     r = r ? r : make_nodes(root_mount, stage_nodes, ARRAY_SIZE(stage_nodes));
-    r = r ? r : make_tree(root_mount, 0, "");
+    r = r ? r : make_tree(root_mount, 0, stage.copied);
     (void)umask(mask);
     if (r < 0)
         return err_errno(err, r, "build the stage on %s", scratch_on);
@@ -190,7 +202,8 @@ int stage_enter(int pool_mount, const char *scratch_on, struct stage *ret_stage,
     r = r ? r : mount_pivot(root_mount);
     if (r < 0)
         return err_errno(err, r, "enter the stage");
-    *ret_stage = (struct stage){
-        .host_mount_ns = TAKE_FD(host_ns), .host_root = TAKE_FD(host_root), .machine = machine, .n_trees = 1};
+    stage.host_mount_ns = TAKE_FD(host_ns);
+    stage.host_root = TAKE_FD(host_root);
+    *ret_stage = stage;
     return 0;
 }

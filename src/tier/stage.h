@@ -22,12 +22,19 @@
 
 struct inside_machine;
 
-enum { STAGE_TREES_MAX = 4096 };
+enum { STAGE_TREES_MAX = 4096, STAGE_COPIED = 4 };
+
+/* A file of /sys with the machine's own text. */
+struct stage_file {
+    char text[1024];
+    size_t n; /* 0: the machine has none */
+};
 
 struct stage {
     int host_mount_ns; /* owned: to start the workers and tools where the host's files are */
     int host_root;     /* owned: the host's root directory */
     struct inside_machine *machine;
+    struct stage_file copied[STAGE_COPIED];
     uint32_t n_trees; /* made so far */
     bool tree_used[STAGE_TREES_MAX];
 };

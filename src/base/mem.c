@@ -88,6 +88,13 @@ void mem_free_wiped(void *p)
     free(p);
 }
 
+void mem_trim(void)
+{
+#ifdef __GLIBC__
+    (void)malloc_trim(0);
+#endif
+}
+
 void mem_trim_after(size_t *peak, size_t now)
 {
     enum { CROWD = 256 };
@@ -95,7 +102,5 @@ void mem_trim_after(size_t *peak, size_t now)
     if (*peak < CROWD || now > *peak / 4)
         return;
     *peak = now;
-#ifdef __GLIBC__
-    (void)malloc_trim(0);
-#endif
+    mem_trim();
 }

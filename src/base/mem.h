@@ -27,6 +27,7 @@ void mem_free_wiped(void *p); /* all of it first; for libraries that free what m
  * this function's.
  */
 void mem_trim_after(size_t *peak, size_t now);
+void mem_trim(void); /* at once */
 
 static inline UNUSED void mem_free_auto_(void *p)
 {

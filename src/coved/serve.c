@@ -456,6 +456,7 @@ static int loop_forever(struct coved *c, struct err *err)
 {
     usec_t next = 0;
     bool worker_told = false, network_told = false;
+    mem_trim(); /* of what starting took (the microvm's images, 5 MiB): each box begins as a copy of us */
     for (;;) {
         int n = loop_turn(c->loop, next);
         if (n < 0)

@@ -220,6 +220,8 @@ struct boxes {
     } seen;                          /* what is told next, in part */
     size_t n_seen;                   /* bytes of it */
     usec_t seen_epoch;               /* clock_mono()'s zero by the real clock */
+    usec_t files_lost_at;            /* when all were told that files are missing */
+    bool files_lost;                 /* more are since then */
     uint16_t seen_execs[SEEN_EXECS]; /* where in it the last program of a host_pid is (modulo): boxes_seen.c */
     struct map by_name;              /* of boxes in the pool -> struct box_entry, as long as they are somebody's */
     struct map wants;                /* layer -> struct want of boxes_ahead.c */
@@ -264,6 +266,7 @@ void boxes_seen_begin(struct box_entry *e); /* it is somebody's */
 void boxes_seen_again(struct box_entry *e); /* it was before: something was missed */
 void boxes_seen_end(struct box_entry *e);   /* its processes are gone: reports what is left */
 usec_t boxes_seen_tick(struct boxes *b);
+void boxes_seen_files_lost(struct boxes *b); /* the kernel had no room for some */
 void boxes_seen_close(struct boxes *b);
 
 /* ---- boxes_adopt.c ---- */

@@ -7,7 +7,9 @@
  *     Programs are read at once when there were none for a while, then every PROCESSES_USEC, or as soon as a fourth of
  *     the kernel's room for them is taken.
  *  2. What a sandbox did is told before its end; a program that ended before it was told of, as one thing.
- *  3. Nothing here fails a sandbox: one that can't be watched is logged.
+ *  3. Of whom files are missing nobody knows, so all are told; at most every FILES_LOST_USEC, since one sandbox can
+ *     cause it at any time.
+ *  4. Nothing here fails a sandbox: one that can't be watched is logged.
  */
 #include "base/log.h"
 #include "coved/boxes/boxes_internal.h"
@@ -23,6 +25,7 @@ enum {
     LISTEN_USEC = 20 * USEC_PER_MS,
     PROCESSES_USEC = 2000 * USEC_PER_MS, /* what cove-api stores at once costs a fourth of what it stores one by one */
     PROCESSES_AT_A_TIME = 2000,
+    FILES_LOST_USEC = 10000 * USEC_PER_MS,
     FILES_AT_A_TIME = 4, /* readings, of some 100 events each */
     LAST_TIMES = 16,     /* so often that when a sandbox has ended */
     IDS = 65536
@@ -115,6 +118,24 @@ static struct box_entry *find_file(struct boxes *b, const char *path, struct str
     return str_starts(rest, STR("u/")) ? map_get(&b->by_name, part) : NULL;
 }
 
+static void seen_tell_lost(struct boxes *b, const char *id, uint32_t lost)
+{
+    struct sup_seen s;
+    seen_init(&s, SUP_SEEN_LOST, id);
+    s.lost = lost;
+    seen_tell(b, &s);
+}
+
+void boxes_seen_files_lost(struct boxes *b)
+{
+    b->files_lost = b->files_lost_at && clock_mono() < b->files_lost_at + FILES_LOST_USEC;
+    if (b->files_lost)
+        return;
+    b->files_lost_at = clock_mono();
+    seen_tell_lost(b, "", 0);
+    seen_send(b);
+}
+
 static void on_file(void *ctx, const struct filewatch_event *event)
 {
     struct boxes *b = ctx;
@@ -124,8 +145,10 @@ static void on_file(void *ctx, const struct filewatch_event *event)
     /* From elsewhere: the overlay file system copied it up, or put it in place. */
     bool is_moved = e && event->from && find_file(b, event->from, &from) == e;
     if (!event->path) {
-        seen_init(&s, SUP_SEEN_LOST, "");
-    } else if (e && (!event->from || is_moved)) {
+        boxes_seen_files_lost(b);
+        return;
+    }
+    if (e && (!event->from || is_moved)) {
         seen_init(&s, is_moved ? SUP_SEEN_MOVE : SUP_SEEN_WRITE, e->id);
         s.host_pid = (uint32_t)event->host_pid;
         s.bytes = event->bytes;
@@ -194,7 +217,10 @@ usec_t boxes_seen_tick(struct boxes *b)
         boxes_seen_programs(b);
     if (b->files.again_at && now >= b->files.again_at && loop_change(b->loop, &b->files.source, EPOLLIN) == 0)
         b->files.again_at = 0;
+    if (b->files_lost && now >= b->files_lost_at + FILES_LOST_USEC && b->events.sees(b->events.ctx))
+        boxes_seen_files_lost(b);
     next = b->processes.again_at ? b->processes.again_at : next;
+    next = b->files_lost ? MIN(next, MAX(b->files_lost_at + FILES_LOST_USEC, now + LISTEN_USEC)) : next;
     return b->files.again_at ? MIN(next, b->files.again_at) : next;
 }
 
@@ -218,11 +244,9 @@ void boxes_seen_begin(struct box_entry *e)
 void boxes_seen_again(struct box_entry *e)
 {
     struct boxes *b = e->owner;
-    struct sup_seen s;
     boxes_seen_begin(e);
-    seen_init(&s, SUP_SEEN_LOST, e->id);
     if (e->process_ns || b->filewatch)
-        seen_tell(b, &s);
+        seen_tell_lost(b, e->id, 0);
     seen_send(b);
 }
 
@@ -235,13 +259,11 @@ void boxes_seen_end(struct box_entry *e)
     for (int i = 0; b->files.source.fd >= 0 && i < LAST_TIMES && seen_read(b, &b->files) > 0; i++)
         ;
     uint32_t lost = e->process_ns ? procwatch_drop(b->procwatch, e->process_ns) : 0;
-    if (lost) {
-        struct sup_seen s;
-        seen_init(&s, SUP_SEEN_LOST, e->id);
-        s.lost = lost;
-        seen_tell(b, &s);
-        seen_send(b);
-    }
+    if (lost)
+        seen_tell_lost(b, e->id, lost);
+    if (b->files_lost)
+        seen_tell_lost(b, e->id, 0);
+    seen_send(b);
     if (b->filewatch)
         (void)map_del(&b->by_name, str_of(e->box.name));
     e->process_ns = 0;

@@ -4,6 +4,7 @@
 import json
 import os
 import shutil
+import subprocess
 import uuid
 
 import pytest
@@ -45,6 +46,8 @@ def layers(service):
 
 
 def pool(service):
+    """After the file system's commit, which comes by itself, but up to half a minute later."""
+    subprocess.run(["btrfs", "filesystem", "sync", f"/proc/{service.coved_pid}/root/pool"], check=True, timeout=60, stdout=subprocess.DEVNULL)
     status, _, found = service.request("GET", "/cove/v1/pool")
     assert status == 200, found
     return found

@@ -1,5 +1,9 @@
+#!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""For the checks: which files there are, and how a finding is told (file:line: what)."""
+"""
+For the checks: which files there are, and how a finding is told (file:line: what). `sources.py [--changed] PATTERN...` prints, with NULs between
+them, those that match, or of these the ones that have changed.
+"""
 
 import os
 import re
@@ -24,8 +28,8 @@ def git(*words):
 
 def changed():
     """
-    (commit, files that are not as they were there). By default that is where this branch left main, and on main itself 20 commits ago; COVE_BASE
-    names another. (None, None): nobody knows.
+    (commit, files that are not as they were there). By default that is where this branch left main, and on main itself 20 commits ago, with those
+    of merged branches counted: they have been checked there. COVE_BASE names another. (None, None): nobody knows.
     """
     head, since = git("rev-parse", "HEAD"), None
     for name in filter(None, (os.environ.get("COVE_BASE"), "origin/main", "main")):
@@ -33,9 +37,17 @@ def changed():
         if left and left != head:
             since = left
             break
-    since = since or git("rev-parse", "--verify", "-q", "HEAD~20")
+    since = since or dict(enumerate((git("rev-list", "--max-count=21", "HEAD") or "").split())).get(20)
     listed = git("diff", "--name-only", since, "--") if since else None
     return (None, None) if listed is None else (since, set(listed.split("\n")) - {""})
+
+
+def due(*patterns, only_changed):
+    """Those of files(*patterns) that a check looks at: all, or those that have changed, themselves or in their header."""
+    _, names = changed() if only_changed else (None, None)
+    if names is None or ".clang-format" in names:
+        return files(*patterns)
+    return [p for p in files(*patterns) if {str(p.relative_to(TOP)), str(p.with_suffix(".h").relative_to(TOP))} & names]
 
 
 def is_test(path):
@@ -59,3 +71,9 @@ def end(findings):
     for path, line, text in sorted(findings):
         print(f"{path.relative_to(TOP)}:{line}: {text}")
     sys.exit(1 if findings else 0)
+
+
+if __name__ == "__main__":
+    words = sys.argv[1:]
+    only_changed = words[:1] == ["--changed"]
+    print(*due(*words[only_changed:], only_changed=only_changed), sep="\0", end="")

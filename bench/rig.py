@@ -178,8 +178,9 @@ class Service:
         self.env = {**os.environ, "COVE_STATE": str(self.state), "COVE_RUN": str(self.run_dir), "COVE_LISTEN": self.address,
                     "COVE_LISTEN_TLS": tls}
         self.env.pop("COVE_API_KEY", None)
-        if (build / "guest").is_dir(): # of tools/guest
-            self.env = {"COVE_MICROVM_GUEST": str(build / "guest"), "COVE_MICROVM_EMULATE": "true", **self.env}
+        guest = next((g for g in (build / "guest", TOP / "build/guest") if g.is_dir()), None) # of tools/guest
+        if guest:
+            self.env = {"COVE_MICROVM_GUEST": str(guest), "COVE_MICROVM_EMULATE": "true", **self.env}
         run([build / "coved", "prepare", "--from", prepared], timeout=300, env=self.env)
         digest = re.search(r"^layer = (\S+)", (prepared / "templates/base.conf").read_text(), re.M)[1]
         self.layer = prepared / "pool/layers" / digest / "u"

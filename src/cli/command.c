@@ -294,10 +294,19 @@ static int refuse_word(struct context *ctx, const struct command_form forms[], s
                 : context_usage(ctx, "what to do? %.*s", STR_ARG(buf_str(&words)));
 }
 
+bool context_is_word(const char *given, const char *word)
+{
+    static const char *const same[][2] = {{"list", "ls"}, {"ls", "list"}, {"remove", "rm"}, {"delete", "rm"}};
+    bool is_same = strcmp(given, word) == 0;
+    for (size_t i = 0; i < ARRAY_SIZE(same) && !is_same; i++)
+        is_same = strcmp(given, same[i][0]) == 0 && strcmp(word, same[i][1]) == 0;
+    return is_same;
+}
+
 int context_form(struct context *ctx, const struct command_form forms[], size_t n, void *options)
 {
     size_t i = context_operands(ctx) ? 0 : n;
-    while (i < n && strcmp(ctx->argv[ctx->argi], forms[i].word) != 0)
+    while (i < n && !context_is_word(ctx->argv[ctx->argi], forms[i].word))
         i++;
     if (i == n)
         return refuse_word(ctx, forms, n);

@@ -127,6 +127,9 @@ struct command_form {
 };
 enum { FORM_MANY = INT32_MAX };
 
+/* Is it this word, or another one that people type for it: list for ls, remove and delete for rm? */
+bool context_is_word(const char *given, const char *word);
+
 /* Runs the one that the command line names. An exit code, also when it names none, or wrongly. */
 int context_form(struct context *ctx, const struct command_form forms[], size_t n, void *options);
 

@@ -16,6 +16,31 @@ void events_time(const json_t *event, char ret_text[static EVENTS_TIME_MAX])
     (void)snprintf(ret_text, EVENTS_TIME_MAX, "%.12s", time ? time + 1 : "");
 }
 
+void events_command(struct buf *b, const json_t *data)
+{
+    buf_append_cstr(b, service_text(data, "cmd"));
+    JSON_FOREACH (arg, json_object_get(data, "args")) {
+        const char *text = json_string_value(arg);
+        bool plain = text && *text && !text[strcspn(text, " \t\n'\"$`\\|&;<>()*?[]#~")];
+        buf_printf(b, plain ? " %s" : " '%s'", text ? text : "");
+    }
+}
+
+/* Bytes are for --json, which has them all. */
+static void events_shorten(json_t *data)
+{
+    static const struct str mark = {"_base64", 7};
+    enum { SHOWN = 64 };
+    JSON_FOREACH (one, json_is_array(data) ? data : NULL)
+        events_shorten(one);
+    JSON_FOREACH_MEMBER (key, value, json_is_object(data) ? data : NULL) {
+        if (!json_is_string(value))
+            events_shorten(value);
+        else if (str_ends(str_of(key), mark) && json_string_length(value) > SHOWN)
+            (void)json_string_set_nocheck(value, "...");
+    }
+}
+
 static void events_line(const json_t *e, bool is_tty)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
@@ -36,7 +61,9 @@ static void events_line(const json_t *e, bool is_tty)
         buf_printf(&b, "of %lld  ", cause);
     if (*service_text(e, "actor"))
         buf_printf(&b, "by %s  ", service_text(e, "actor"));
-    AUTO_FREE char *data = json_dumps(json_object_get(e, "data"), JSON_COMPACT);
+    AUTO_JSON json_t *shown = json_deep_copy(json_object_get(e, "data"));
+    events_shorten(shown);
+    AUTO_FREE char *data = json_dumps(shown, JSON_COMPACT);
     buf_append_cstr(&b, data ? data : "");
     terminal_print(stdout, is_tty, buf_str(&b));
     (void)fputc('\n', stdout);

@@ -2,6 +2,7 @@
 /* What commands have in common that show a sandbox's event log as lines for people: one operand, -f, and with --json the events themselves. */
 #pragma once
 
+#include "base/buf.h"
 #include "base/json.h"
 #include "cli/command.h"
 
@@ -10,6 +11,8 @@
     {                                                                                                                  \
         0, "last", NULL, "Uses the newest sandbox, even if it has ended."                                              \
     }
+
+void events_command(struct buf *b, const json_t *data); /* of an exec.start, as a shell would take it */
 
 struct events {
     const char *query;      /* what is asked for: "kind=net.&"; "": everything */

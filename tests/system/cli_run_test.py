@@ -43,6 +43,19 @@ def test_run_ends_as_shells_do(service, command, status, message):
     assert service.sandboxes() == []
 
 
+def test_a_script_that_is_only_here_is_explained(service, tmp_path):
+    (tmp_path / "script.py").write_text("print(6 * 7)")
+    (tmp_path / ".bashrc").write_text("")
+    here = {"cwd": tmp_path}
+    for command in (["script.py"], ["./script.py"], ["python3", "script.py"], ["-w", "/tmp", "python3", "script.py"]):
+        done = service.cove("run", *command, **here)
+        assert done.returncode in (2, 127) and "not in the sandbox" in done.stderr and "cove cp" in done.stderr, done
+    for command in (["sh", "-c", "exit 1"], ["test", ".bashrc", "=", "x"], ["python3", "/etc/nothing"], ["cat", "nothing"]):
+        assert "not in the sandbox" not in service.cove("run", *command, **here).stderr, command
+    assert service.cove("run", "test", "script.py", **here).stderr == ""
+    assert service.sandboxes() == []
+
+
 def test_run_reads_what_is_piped_in_unless_told_not_to(service, tmp_path):
     assert service.cove("run", "-i", "--", "cat", input="a\nb").stdout == "a\nb"
     assert service.cove("run", "--", "cat", input="a\nb").stdout == "a\nb"

@@ -357,7 +357,7 @@ def test_what_runs_and_what_it_uses(service, sandbox):
 
 
 @pytest.mark.parametrize(("command", "instead"), [
-    (["kill", "i3k"], "cove rm"), (["stop", "i3k"], "cove pause"), (["images"], "cove template ls"), (["inspect", "i3k"], "cove ls --json"),
+    (["kill", "i3k"], "cove rm"), (["stop", "i3k"], "cove pause"), (["images"], "cove template ls"), (["undo", "i3k"], "cove rewind"), (["ssh", "i3k"], "cove exec -it"), (["inspect", "i3k"], "cove ls --json"),
     (["run", "-d", "--", "true"], "--keep"), (["run", "-p", "80:80", "--", "true"], "cove url"), (["run", "-p80:80", "true"], "cove url"),
     (["run", "--name=x", "--", "true"], "--metadata"), (["run", "-v", "data:/data", "true"], "--volume data:/data"),
     (["run", "--rm", "--", "true"], "leave it out"), (["exec", "--workdir", "/", "i3k", "true"], "--cwd"),
@@ -374,6 +374,21 @@ def test_what_docker_calls_otherwise_is_told(service, command, instead):
 def test_slips_are_noticed(service, command, meant):
     done = service.cove(*command)
     assert done.returncode == 2 and meant in done.stderr and done.stderr.count("did you mean") == (meant != "'cove help'"), done
+
+
+def test_bytes_are_for_json(service, sandbox):
+    assert service.cove("exec", sandbox, "--", "sh", "-c", "head -c 300 /dev/zero | tr '\\0' '\\377'", text=False).returncode == 0
+    ones = "/" * 200
+    assert wait_until(lambda: "stdout_base64" in service.cove("log", sandbox).stdout)
+    assert ones not in service.cove("log", sandbox).stdout and ones in service.cove("log", "--json", sandbox).stdout
+
+
+@pytest.mark.parametrize("thing", ["key", "secret", "snapshot", "template", "tenant", "volume"])
+def test_things_are_listed_by_either_word(service, thing):
+    assert service.cove("volume", "create", "listed").returncode == 0
+    one, other = service.cove(thing, "ls", "--json"), service.cove(thing, "list", "--json")
+    assert other.returncode == 0 and type(json.loads(one.stdout)) is type(json.loads(other.stdout)), other
+    assert service.cove("volume", "delete", "listed").returncode == 0
 
 
 def test_version_with_and_without_a_service(service):

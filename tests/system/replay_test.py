@@ -70,6 +70,13 @@ def test_long_sessions_come_from_what_was_kept(service, sandbox):
     assert 20 < len(exit_event["data"]["pace"]) // 2 <= 512 and sum(exit_event["data"]["pace"][1::2]) == len(out)
 
 
+def test_the_newest_sandbox_is_played(service, sandbox):
+    session(sandbox, "echo of the newest")
+    done = service.cove("replay", "--last", "--cast", "-")
+    assert done.returncode == 0 and "of the newest" in done.stdout, done
+    assert service.cove("replay", "--last", sandbox.id).returncode == 2
+
+
 def test_what_can_not_be_played(service, sandbox):
     assert sandbox.works() # no terminal
     seq = next(e["seq"] for e in sandbox.client.events(sandbox.id)[::-1] if e["kind"] == "exec.start")

@@ -72,6 +72,20 @@ def test_files_are_put_back_and_forth(service):
     assert service.cove("log", "--verify", box).returncode == 0
 
 
+def test_the_list_says_what_each_checkpoint_is_of(service):
+    box = made(service, "--checkpoint", "action")
+    sh(service, box, "echo one > f")
+    sh(service, box, "echo two > f\n:")
+    lines = service.cove("rewind", box).stdout.splitlines()
+    assert lines[0].split(None, 2) == ["SEQ", "AT", "FILES AS THEY WERE"]
+    what = [line.split(None, 2)[2] for line in lines[1:]]
+    assert what[0] == "before true" and what[-2:] == ["after sh -c 'echo one > f'", r"after sh -c 'echo two > f\x0a:'"]
+    done = service.cove("rewind", made(service))
+    assert (done.returncode, done.stdout) == (0, "") and "--checkpoint action" in done.stderr, done
+    done = service.cove("rewind", made(service, "--checkpoint", "risk"))
+    assert (done.returncode, done.stdout) == (0, "") and done.stderr.endswith("no checkpoints yet\n"), done
+
+
 def test_what_changes_nothing_leaves_no_checkpoint(service):
     box = made(service, "--checkpoint", "action")
     sh(service, box, "echo one > f")

@@ -61,12 +61,7 @@ static void append_members(struct buf *b, const json_t *data)
 static void print_command(const struct printer *p, const json_t *data)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
-    buf_append_cstr(&b, service_text(data, "cmd"));
-    JSON_FOREACH (arg, json_object_get(data, "args")) {
-        const char *text = json_string_value(arg);
-        bool plain = text && *text && !text[strcspn(text, " \t\n'\"$`\\|&;<>()*?[]#~")];
-        buf_printf(&b, plain ? " %s" : " '%s'", text ? text : "");
-    }
+    events_command(&b, data);
     logs_print_lines(p, "$", buf_str(&b));
 }
 

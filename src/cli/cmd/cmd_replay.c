@@ -25,6 +25,7 @@ static const struct flag flags[] = {
     {0, "speed", "N", "Plays N times as fast, such as 2 or 0.5. Default: 1."},
     {0, "again", NULL, "Repeats in a new sandbox what was done, and reports differences."},
     {0, "keep", NULL, "With --again: keeps the new sandbox at the end."},
+    {0, "last", NULL, "Uses the newest sandbox, even if it has ended."},
     {0, "idle", "SECONDS", "Shortens pauses to this time. Default: 5."},
 };
 
@@ -72,6 +73,8 @@ static int session_find(struct context *ctx, struct service *s, const char *id, 
     }
     if (r < 0)
         return -1;
+    if (!ret->start)
+        context_hint(ctx, "'cove run -it' and 'cove exec -it' make one; 'cove logs %s' prints what else ran", id);
     if (!ret->start)
         return seq ? err_set(&ctx->err, ERR_NOT_FOUND, "event %llu did not start a terminal", (unsigned long long)seq)
                    : err_set(&ctx->err, ERR_NOT_FOUND, "it has no terminal session");
@@ -241,30 +244,31 @@ static int replay_run(struct context *ctx)
     const char *cast = NULL, *speed = "1", *idle = "5";
     double idle_s;
     uint64_t seq = 0;
-    bool again = false, keeps = false;
+    bool again = false, keeps = false, is_last = false;
     if (CONTEXT_READ(ctx, {"again", .on = &again}, {"keep", .on = &keeps}, {"cast", .text = &cast},
-                     {"speed", .text = &speed}, {"idle", .text = &idle}) < 0)
+                     {"speed", .text = &speed}, {"idle", .text = &idle}, {"last", .on = &is_last}) < 0)
         return context_exit(ctx);
     if (!parse_factor(speed, 86400, &p.speed))
         return context_usage(ctx, "--speed %s: write a number such as 2 or 0.5", speed);
     if (!parse_factor(idle, 86400, &idle_s))
         return context_usage(ctx, "--idle %s: write seconds, such as 2 or 0.5", idle);
     p.idle_ms = (uint64_t)(idle_s * 1000);
-    int n = context_operands(ctx);
+    char *const *operands = ctx->argv + ctx->argi - is_last; /* behind the sandbox */
+    int n = context_operands(ctx) + is_last;
     if (n < 1 || n > 2)
         return context_usage(ctx, n ? "one session at a time" : "the sandbox's id is missing");
     if ((again && (n == 2 || cast)) || (keeps && !again))
         return context_usage(ctx, again ? "--again takes no SEQ" : "--keep goes with --again");
-    if (n == 2 && (str_to_u64(str_of(ctx->argv[ctx->argi + 1]), &seq) < 0 || !seq))
-        return context_usage(ctx, "%s: write the number of an exec.start", ctx->argv[ctx->argi + 1]);
+    if (n == 2 && (str_to_u64(str_of(operands[1]), &seq) < 0 || !seq))
+        return context_usage(ctx, "%s: write the number of an exec.start", operands[1]);
     AUTO_FREE char *id = NULL;
     AUTO(service_close) struct service *s = service_open(ctx);
+    if (!s || (is_last ? service_newest(s, &id) : service_resolve_log(s, *operands, &id)) < 0)
+        return context_fail(ctx, STATUS_FAILED);
     if (again)
-        return s && service_resolve_log(s, ctx->argv[ctx->argi], &id) == 0 ? again_run(ctx, s, id, keeps)
-                                                                           : context_fail(ctx, STATUS_FAILED);
-    int status = !s || service_resolve_log(s, ctx->argv[ctx->argi], &id) < 0 || session_find(ctx, s, id, seq, &one) < 0
-                     ? context_fail(ctx, STATUS_FAILED)
-                     : replay(ctx, s, id, &one, cast, &p);
+        return again_run(ctx, s, id, keeps);
+    int status =
+        session_find(ctx, s, id, seq, &one) < 0 ? context_fail(ctx, STATUS_FAILED) : replay(ctx, s, id, &one, cast, &p);
     session_fini(&one);
     return status;
 }
@@ -272,7 +276,7 @@ static int replay_run(struct context *ctx)
 const struct command cmd_replay = {
     .name = "replay",
     .summary = "replay a terminal session",
-    .synopsis = "ID [SEQ] [--speed N] [--idle SECONDS]\nID [SEQ] --cast FILE\nID --again [--keep]",
+    .synopsis = "ID|--last [SEQ] [--speed N] [--idle SECONDS]\nID|--last [SEQ] --cast FILE\nID|--last --again [--keep]",
     .description =
         "Plays what a command wrote to its terminal, at the original pace. SEQ is the event that started the "
         "session, an exec.start with a terminal ('cove log' shows its number); the default is the last session. It "

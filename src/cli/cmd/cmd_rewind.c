@@ -1,20 +1,68 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/mem.h"
 #include "cli/cmd/commands.h"
+#include "cli/events.h"
+#include "cli/exec/terminal.h"
 #include "cli/print.h"
 #include "cli/service.h"
+#include "config/units.h"
 
-static void rewind_list(const json_t *answer)
+enum { WHAT_MAX = 60 };
+
+/* Of the actions, by number: what each did. Of the checkpoints, too: what they were made before or after. */
+static int rewind_label(struct context *ctx UNUSED, const json_t *event, struct str line UNUSED, void *arg)
 {
+    json_t *labels = arg;
+    AUTO_BUF struct buf what = BUF_INIT(1 << 20);
+    const char *kind = service_text(event, "kind");
+    const json_t *data = json_object_get(event, "data");
+    const unsigned long long cause = service_number(event, "cause");
+    char at[UNIT_TEXT_MAX];
+    (void)snprintf(at, sizeof(at), "%llu", cause ? cause : service_number(event, "seq"));
+    const char *told = cause ? service_text(labels, at) : "";
+    if (*told)
+        buf_printf(&what, "after%s", told + strcspn(told, " "));
+    else if (!cause)
+        buf_append_cstr(&what, "before ");
+    if (!cause && strcmp(kind, "exec.start") == 0)
+        events_command(&what, data);
+    else if (!*told)
+        buf_printf(&what, "%s%s%s", kind, *service_text(data, "path") ? " " : "", service_text(data, "path"));
+    (void)snprintf(at, sizeof(at), "%llu", service_number(event, "seq"));
+    (void)json_object_set_new(labels, at, json_stringn(buf_data(&what), buf_len(&what)));
+    return 1;
+}
+
+static int rewind_list(struct context *ctx, struct service *s, const char *id, const json_t *answer)
+{
+    static const char *const head[] = {"SEQ", "AT", "FILES AS THEY WERE"};
     const json_t *all = json_object_get(answer, "checkpoints");
-    char line[96];
-    print_line("SEQ      AT");
-    JSON_FOREACH (one, all) {
-        const char *at = json_string_value(json_object_get(one, "at"));
-        (void)snprintf(line, sizeof(line), "%-8" JSON_INTEGER_FORMAT " %s",
-                       json_integer_value(json_object_get(one, "seq")), at ? at : "");
-        print_line(line);
+    AUTO_JSON json_t *labels = json_object();
+    AUTO_FREE char *target = service_target(id, "/events?kind=exec.start,exec.exit,exec.failed,file.,code.&from=");
+    const struct events_want want = {target, false, rewind_label, labels};
+    struct table t;
+    if (!json_array_size(all)) {
+        (void)fprintf(stderr, "%s has no checkpoints%s\n", id,
+                      strcmp(service_text(answer, "checkpoint"), "off") == 0
+                          ? ": 'cove run --checkpoint action' makes them before and after each command, 'cove "
+                            "snapshot' one now"
+                          : " yet");
+        return STATUS_OK;
     }
+    int status = events_take(ctx, s, &want, 1);
+    table_init(&t, ARRAY_SIZE(head));
+    for (size_t i = 0; i < ARRAY_SIZE(head); i++)
+        table_add(&t, str_of(head[i]));
+    JSON_FOREACH (one, all) {
+        char seq[UNIT_TEXT_MAX];
+        (void)snprintf(seq, sizeof(seq), "%llu", service_number(one, "seq"));
+        table_add(&t, str_of(seq));
+        table_add(&t, str_of(service_text(one, "at")));
+        table_add_cut(&t, str_of(service_text(labels, seq)), WHAT_MAX);
+    }
+    table_print(&t, stdout);
+    table_fini(&t);
+    return status;
 }
 
 static int rewind_to(struct context *ctx, struct service *s, const char *id, const char *text)
@@ -52,10 +100,9 @@ static int rewind_run(struct context *ctx)
     AUTO_FREE char *target = service_target(id, "/checkpoints");
     if (service_call(s, "GET", target, NULL, "looking for checkpoints", &answer) < 0)
         return context_fail(ctx, STATUS_FAILED);
-    if (ctx->json)
-        print_json(answer);
-    else
-        rewind_list(answer);
+    if (!ctx->json)
+        return rewind_list(ctx, s, id, answer);
+    print_json(answer);
     return STATUS_OK;
 }
 
@@ -66,7 +113,7 @@ const struct command cmd_rewind = {
     .description =
         "Restores all files of the sandbox ID from the last checkpoint up to the event SEQ of its log. Checkpoints "
         "are made while the sandbox is used, as 'cove run --checkpoint', the guard's rules or the label "
-        "cove.checkpoint say. Without SEQ, lists them.\n\nAll processes in the sandbox end. It starts anew on these "
+        "cove.checkpoint say. Without SEQ, lists them, and what was done next or last.\n\nAll processes in the sandbox end. It starts anew on these "
         "files, as after 'cove pause --files-only' and 'cove resume', and its timeout begins again. Volumes are not "
         "restored. Newer checkpoints stay, so you can undo a rewind with another one.",
     .exit_status = " 0  it runs on these files\n 1  it does not; stderr says why\n 2  the command line is wrong",

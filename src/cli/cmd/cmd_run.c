@@ -329,6 +329,8 @@ static int run_command(struct run *r)
         return context_fail(ctx, r->reason == reason_timeout ? STATUS_TIMEOUT : exec_status(result, failed));
     }
     r->was_killed = result->signaled ? result->code == SIGKILL : result->code == STATUS_SIGNAL + SIGKILL;
+    if (!ctx->json && exec_status(result, failed))
+        exec_explain_files(ctx, &r->exec);
     if (!ctx->json)
         exec_explain_silence(ctx, &r->exec, result);
     return exec_status(result, failed);
@@ -375,7 +377,10 @@ static bool tell_denial(const json_t *event, void *ctx)
     const char *name = service_text(d, "name"), *suggestion = service_text(d, "suggestion");
     const char *target = *name ? name : service_text(d, "address");
     AUTO_BUF struct buf b = BUF_INIT(4096);
-    buf_printf(&b, "%.200s:%lld", target, (long long)json_integer_value(json_object_get(d, "port")));
+    long long port = json_integer_value(json_object_get(d, "port")); /* of a name that was only looked up: none */
+    buf_printf(&b, "%.200s", target);
+    if (port)
+        buf_printf(&b, ":%lld", port);
     if (strncmp(told->last, buf_data(&b), buf_len(&b)) == 0)
         return false;
     (void)snprintf(told->last, sizeof(told->last), "%.*s", STR_ARG(buf_str(&b)));

@@ -67,8 +67,8 @@ static int snapshot_run(struct context *ctx)
     int n = context_operands(ctx);
     char *const *operands = ctx->argv + ctx->argi;
     const char *what = n ? operands[0] : "";
-    bool lists = strcmp(what, "ls") == 0, removes = strcmp(what, "rm") == 0;
-    if (n && context_check_form(ctx, lists || removes ? what : "") != STATUS_OK)
+    bool lists = context_is_word(what, "ls"), removes = context_is_word(what, "rm");
+    if (n && context_check_form(ctx, lists ? "ls" : removes ? "rm" : "") != STATUS_OK)
         return STATUS_USAGE;
     if (lists)
         return n == 1 ? snapshot_list(ctx, sandbox, quiet) : context_usage(ctx, "ls takes no operand");

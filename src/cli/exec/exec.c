@@ -13,6 +13,7 @@
 #include "base/fd.h"
 #include "base/mem.h"
 #include "cli/exec/environment.h"
+#include "cli/exec/exec_input.h"
 #include "cli/exec/terminal.h"
 #include "http/client/exec_stream.h"
 
@@ -154,7 +155,10 @@ static void explain_refusal(struct exec_session *x, const char *message)
 {
     struct context *ctx = x->ctx;
     x->result->refused = refusal(str_of(message));
-    if (x->result->refused == STATUS_NOT_FOUND)
+    if (x->result->refused == STATUS_NOT_FOUND && x->request->argv && exec_is_file_here(x->request->argv[0]))
+        context_hint(ctx, "it is here, but not in the sandbox: pipe it in ('cove run -- sh -s < FILE'), copy it ('cove "
+                          "cp'), or use 'cove here'");
+    else if (x->result->refused == STATUS_NOT_FOUND)
         context_hint(ctx, "the sandbox has what its template has; what only a shell knows is written as sh -c '...'");
     else if (x->result->refused == STATUS_NOT_EXECUTABLE)
         context_hint(ctx, "make it executable (chmod +x), run it by its interpreter, or as another user (-u root)");

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/exec/exec_input.h"
+#include "base/mem.h"
+#include "cli/exec/terminal.h"
+#include "cli/service.h"
+#include "http/url.h"
 
 #include <stdio.h>
 #include <sys/stat.h>
@@ -39,6 +43,49 @@ static bool reads_stdin(char *const *argv)
         if (strcmp(name, readers[i]) == 0)
             return true;
     return false;
+}
+
+bool exec_is_file_here(const char *word)
+{
+    struct stat st;
+    return *word && *word != '/' && *word != '-' && stat(word, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+/* Also when nobody can be asked: false. */
+static bool is_missing_inside(struct context *ctx, const struct exec_request *request, const char *word)
+{
+    struct context scratch = *ctx;
+    AUTO_BUF struct buf query = BUF_INIT(16 * 1024);
+    AUTO(service_close) struct service *s = service_open(&scratch);
+    ctx->config = scratch.config;
+    buf_append_cstr(&query, "/files?path=");
+    if (request->cwd) {
+        (void)url_encode(&query, str_of(request->cwd), true);
+        buf_append_char(&query, '/');
+    }
+    (void)url_encode(&query, str_of(word), true);
+    if (request->user) {
+        buf_append_cstr(&query, "&user=");
+        (void)url_encode(&query, str_of(request->user), true);
+    }
+    AUTO_FREE char *target = service_target(request->id, "%.*s", STR_ARG(buf_str(&query)));
+    return s && !buf_error(&query) && service_stream(s, "GET", target) < 0 && scratch.err.code == ERR_NOT_FOUND;
+}
+
+void exec_explain_files(struct context *ctx, const struct exec_request *request)
+{
+    for (char *const *word = request->argv + 1; *word; word++) {
+        if (!exec_is_file_here(*word) || !is_missing_inside(ctx, request, *word))
+            continue;
+        (void)fprintf(stderr, "cove %s: ", ctx->command->name);
+        terminal_print(stderr, isatty(STDERR_FILENO) == 1, str_of(*word));
+        (void)fputs(
+            " is here, but not in the sandbox\n"
+            "  pipe it in (python3 - < FILE), copy it ('cove cp', or tar as in 'cove run --help'), or use 'cove "
+            "here'\n",
+            stderr);
+        return;
+    }
 }
 
 void exec_explain_silence(const struct context *ctx, const struct exec_request *request,

@@ -22,6 +22,12 @@ int exec_choose_stdin(struct context *ctx, struct exec_request *request, enum ex
 /* -i and -n of the command line; arg: an enum exec_stdin. */
 int exec_take_stdin(struct context *ctx, void *arg, const char *flag, const char *value);
 
+/* Names this word a file of the directory here, by a relative path? */
+bool exec_is_file_here(const char *word);
+
+/* A next step on stderr for a command that failed and was given a file that is here but not in the sandbox. */
+void exec_explain_files(struct context *ctx, const struct exec_request *request);
+
 /* A next step on stderr for a command that ended without a word because it had nothing to read. */
 void exec_explain_silence(const struct context *ctx, const struct exec_request *request,
                           const struct exec_result *result);

@@ -97,9 +97,10 @@ static int agent_settings(struct agent_call *a, const char *commit, json_t *spec
 
 static int agent_build(struct context *ctx, void *name)
 {
-    return template_add_run(ctx, name, &(struct template_build_options){0}) == STATUS_OK
-               ? 0
-               : err_set(&ctx->err, ERR_FAILED_PRECONDITION, "there is no template %s", (const char *)name);
+    if (template_add_run(ctx, name, &(struct template_build_options){0}) == STATUS_OK)
+        return 0;
+    ctx->hint[0] = 0; /* it was said with what failed */
+    return err_set(&ctx->err, ERR_FAILED_PRECONDITION, "the template %s could not be built", (const char *)name);
 }
 
 /* A copy, at the same path, of root's: nothing inside can change it. */

@@ -193,6 +193,13 @@ static bool review_hides(struct str line)
     return false;
 }
 
+/* "a/NAME b/NAME", as there are no renames. What git quotes stays as it is. */
+static struct str review_name(struct str pair)
+{
+    const struct str name = str_n(pair.p + 2, pair.n > 5 ? (pair.n - 5) / 2 : 0);
+    return name.n && str_starts(pair, STR("a/")) && str_ends(pair, name) ? name : pair;
+}
+
 /* In added lines of one file's patch after the other, and in their names. */
 static int review_text(struct str patch, FILE *out)
 {
@@ -201,7 +208,7 @@ static int review_text(struct str patch, FILE *out)
     int n = 0;
     while (str_split(&patch, '\n', &line)) {
         if (str_starts(line, STR("diff --git "))) {
-            path = str_sub(line, 11);
+            path = review_name(str_sub(line, 11));
             said = false;
         } else if (!said && (str_starts(line, STR("Binary files ")) || str_eqc(line, "GIT binary patch"))) {
             n += review_say(out, path, "binary");

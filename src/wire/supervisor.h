@@ -25,6 +25,8 @@ enum {
     SUP_PATH_MAX = 1024,
     SUP_SANDBOXES_MAX = 4096,
     SUP_SEEN_TEXT = 4096,
+    SUP_SEEN_PER_SEC = 200, /* of each kind are told of */
+    SUP_SEEN_SECONDS = 2,   /* so seldom coved tells of many programs */
     SUP_NEST_PATH_MAX = 256,
     SUP_NEST_BINDS_MAX = 8,
 };
@@ -308,6 +310,7 @@ enum sup_seen_kind {
     SUP_SEEN_WRITE, /* text: path of the file */
     SUP_SEEN_MOVE,  /* the same: it got this name */
     SUP_SEEN_LOST, /* nothing but `lost`; 0: some, nobody knows how many (coved died). id "": files of some sandboxes */
+    SUP_SEEN_MORE, /* as WRITE and MOVE, beyond what is told of: nothing but `lost`, how many */
 };
 
 /*
@@ -317,8 +320,8 @@ enum sup_seen_kind {
 struct sup_seen {
     struct sup_head head;
     char id[ID_SANDBOX_LEN + 1];
-    uint32_t kind;                  /* enum sup_seen_kind */
-    uint32_t lost;                  /* SUP_SEEN_EXEC and _EXIT before it that nobody told of */
+    uint32_t kind; /* enum sup_seen_kind */
+    uint32_t lost; /* SUP_SEEN_EXEC and _EXIT before it that nobody told of; of LOST and MORE, see there */
     uint32_t host_pid, pid, parent; /* the last two as they are inside; 0: unknown, of elsewhere */
     uint32_t uid;                   /* as it is inside; UINT32_MAX: none of the sandbox's */
     uint32_t has_ended;             /* SUP_SEEN_EXEC: it has, and no SUP_SEEN_EXIT comes */

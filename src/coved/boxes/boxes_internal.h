@@ -164,6 +164,9 @@ struct box_entry {
     struct giving *giving; /* its memory is being taken; it stands still */
     bool has_given;        /* since it was paused */
     ino_t process_ns;      /* watched; 0: not */
+    usec_t
+        files_since; /* files that it wrote are told of one by one, SUP_SEEN_PER_SEC of them; the others are counted */
+    uint32_t files_told;
     uint32_t unread_round; /* of the boxes, in which what it has not read was looked at */
 };
 
@@ -217,8 +220,10 @@ struct boxes {
     union {
         struct sup_seen first;
         char bytes[SUP_SEEN_MESSAGE];
-    } seen;                          /* what is told next, in part */
-    size_t n_seen;                   /* bytes of it */
+    } seen;                    /* what is told next, in part */
+    size_t n_seen;             /* bytes of it */
+    struct box_entry *more_of; /* until the end of a reading: whose files are to be counted */
+    uint32_t n_more;
     usec_t seen_epoch;               /* clock_mono()'s zero by the real clock */
     usec_t files_lost_at;            /* when all were told that files are missing */
     bool files_lost;                 /* more are since then */

@@ -9,7 +9,8 @@
  *  2. What a sandbox did is told before its end; a program that ended before it was told of, as one thing.
  *  3. Of whom files are missing nobody knows, so all are told; at most every FILES_LOST_USEC, since one sandbox can
  *     cause it at any time.
- *  4. Nothing here fails a sandbox: one that can't be watched is logged.
+ *  4. Of files that a box writes in a flood only the number is told, and they are not looked at.
+ *  5. Nothing here fails a sandbox: one that can't be watched is logged.
  */
 #include "base/log.h"
 #include "coved/boxes/boxes_internal.h"
@@ -136,6 +137,37 @@ void boxes_seen_files_lost(struct boxes *b)
     seen_send(b);
 }
 
+static void seen_tell_more(struct boxes *b)
+{
+    struct sup_seen s;
+    if (!b->more_of)
+        return;
+    seen_init(&s, SUP_SEEN_MORE, b->more_of->id);
+    s.lost = b->n_more;
+    b->more_of = NULL;
+    seen_tell(b, &s);
+}
+
+static bool seen_has_room(struct box_entry *e)
+{
+    const usec_t now = clock_mono();
+    if (now - e->files_since >= SUP_SEEN_SECONDS * USEC_PER_SEC) {
+        e->files_since = now;
+        e->files_told = 0;
+    }
+    return e->files_told++ < SUP_SEEN_PER_SEC * SUP_SEEN_SECONDS;
+}
+
+static void seen_count(struct boxes *b, struct box_entry *e)
+{
+    if (b->more_of != e) {
+        seen_tell_more(b);
+        b->more_of = e;
+        b->n_more = 0;
+    }
+    b->n_more++;
+}
+
 static void on_file(void *ctx, const struct filewatch_event *event)
 {
     struct boxes *b = ctx;
@@ -146,19 +178,20 @@ static void on_file(void *ctx, const struct filewatch_event *event)
     bool is_moved = e && event->from && find_file(b, event->from, &from) == e;
     if (!event->path) {
         boxes_seen_files_lost(b);
+    } else if (!e || (event->from && !is_moved)) {
         return;
-    }
-    if (e && (!event->from || is_moved)) {
+    } else if (!seen_has_room(e)) {
+        seen_count(b, e);
+    } else {
         seen_init(&s, is_moved ? SUP_SEEN_MOVE : SUP_SEEN_WRITE, e->id);
+        if (!filewatch_look(event, &s.bytes))
+            return;
         s.host_pid = (uint32_t)event->host_pid;
-        s.bytes = event->bytes;
         s.path = seen_put(&s, path);
         if (is_moved)
             s.program = seen_put(&s, from);
-    } else {
-        return;
+        seen_tell(b, &s);
     }
-    seen_tell(b, &s);
 }
 
 /* For how many there was something to tell; -EAGAIN: nobody has room for it. */
@@ -173,6 +206,7 @@ static int seen_read(struct boxes *b, struct sight *sight)
     for (int i = 0;
          sight == &b->files && i < FILES_AT_A_TIME && (n = filewatch_read(b->filewatch, top, on_file, b)) > 0; i++)
         ;
+    seen_tell_more(b);
     seen_send(b);
     if (n < 0) {
         log_error("what sandboxes do is no longer observed: %s", strerror(-n));

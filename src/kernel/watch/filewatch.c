@@ -91,7 +91,6 @@ static void filewatch_tell(struct filewatch *w, const struct fanotify_event_meta
 {
     char path[2 * PATH_MAX] = "", from[2 * PATH_MAX] = "";
     struct filewatch_event e = {.host_pid = m->pid};
-    struct stat st;
     const char *end = at + m->event_len - sizeof(*m), *name = "";
     if (m->mask & FAN_Q_OVERFLOW) {
         fn(ctx, &e);
@@ -105,13 +104,22 @@ static void filewatch_tell(struct filewatch *w, const struct fanotify_event_meta
                  info->hdr.info_type == FAN_EVENT_INFO_TYPE_NEW_DFID_NAME)
             name = filewatch_path(w, top, info, d, path, sizeof(path));
     }
-    if (!path[0] || (!(m->mask & FAN_CLOSE_WRITE) && !from[0]) || fstatat(d->fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
-        !S_ISREG(st.st_mode))
+    if (!path[0] || (!(m->mask & FAN_CLOSE_WRITE) && !from[0]))
         return;
     e.path = path;
     e.from = from[0] ? from : NULL;
-    e.bytes = (uint64_t)st.st_size;
+    e.dir_fd = d->fd;
+    e.name = name;
     fn(ctx, &e);
+}
+
+bool filewatch_look(const struct filewatch_event *e, uint64_t *ret_bytes)
+{
+    struct stat st;
+    if (fstatat(e->dir_fd, e->name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode))
+        return false;
+    *ret_bytes = (uint64_t)st.st_size;
+    return true;
 }
 
 int filewatch_read(struct filewatch *w, const char *top, void (*fn)(void *ctx, const struct filewatch_event *e),

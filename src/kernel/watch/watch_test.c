@@ -154,10 +154,13 @@ static void on_file(void *ctx, const struct filewatch_event *e)
 {
     struct seen *s = ctx;
     size_t at = strlen(s->text), left = sizeof(s->text) - at;
+    uint64_t bytes = 0;
+    if (e->path && !filewatch_look(e, &bytes))
+        return;
     s->n++;
     s->lost += !e->path;
     if (s->n < 10)
-        (void)snprintf(s->text + at, left, "%s %llu %s\n", e->path ? e->path : "lost", (unsigned long long)e->bytes,
+        (void)snprintf(s->text + at, left, "%s %llu %s\n", e->path ? e->path : "lost", (unsigned long long)bytes,
                        e->from ? e->from : "");
 }
 

@@ -4,7 +4,7 @@
  *
  *  1. What a message of coved has of one sandbox and kind, one after the other, is one event: a row of its own for each
  *     program would cost three times as much (seen_batch).
- *  2. A sandbox can cause any number of them: about SEEN_PER_SEC of each kind are logged in a second, fewer the more
+ *  2. A sandbox can cause any number of them: about SUP_SEEN_PER_SEC of each kind are logged in a second, fewer the more
  *     there are (event_limit_after()); the others are counted (log.suppressed), as is what the kernel itself, or coved,
  *     had no room for.
  */
@@ -18,8 +18,6 @@
 #define SEEN_THING ((struct event_data){.buf = BUF_INIT(EVENT_DATA_MAX - SEEN_FRAME)})
 
 enum {
-    SEEN_PER_SEC = 200,
-    SEEN_SECONDS = 2,             /* so seldom coved tells of many programs */
     SEEN_FRAME = 32,              /* bytes of an event around its things */
     ARGV_JSON_MAX = 6 * 2048 + 64 /* each byte takes six at most */
 };
@@ -41,6 +39,14 @@ uint64_t record_observed(struct sandbox *sb, const struct event_draft *draft, co
     return seq;
 }
 
+static struct event_limit seen_limit(const struct sandbox *sb)
+{
+    struct event_limit limit = event_limit_after(sb->n_seen, SUP_SEEN_PER_SEC);
+    limit.burst *= SUP_SEEN_SECONDS;
+    limit.window *= SUP_SEEN_SECONDS;
+    return limit;
+}
+
 /* count 0: it is no thing that was seen, and has no limit. */
 static void seen_append(struct sandbox *sb, enum event_kind kind, uint32_t count, struct str data)
 {
@@ -50,10 +56,18 @@ static void seen_append(struct sandbox *sb, enum event_kind kind, uint32_t count
                                       .grade = EVENT_OBSERVED_KERNEL,
                                       .data = data,
                                       .count = count};
-    struct event_limit limit = event_limit_after(sb->n_seen, SEEN_PER_SEC);
-    limit.burst *= SEEN_SECONDS;
-    limit.window *= SEEN_SECONDS;
+    const struct event_limit limit = seen_limit(sb);
     (void)record_observed(sb, &draft, count ? &limit : NULL, &sb->n_seen);
+}
+
+/* Counted as what is beyond the limit is, without a look at how much of that is left. */
+static void seen_more(struct sandbox *sb, enum event_kind kind, uint32_t count)
+{
+    const struct event_draft draft = {
+        .sandbox = sb->info.id, .kind = kind, .source = EVENT_KERNEL, .grade = EVENT_OBSERVED_KERNEL, .count = count};
+    struct event_limit limit = seen_limit(sb);
+    limit.burst = 0;
+    (void)record_observed(sb, &draft, &limit, &sb->n_seen);
 }
 
 static void seen_batch_end(struct seen_batch *b)
@@ -193,7 +207,9 @@ void seen_record(void *ctx, const struct sup_seen *s)
     }
     if (!seen_is_open(sb))
         return;
-    if (s->lost || s->kind == SUP_SEEN_LOST)
+    if (s->kind == SUP_SEEN_MORE)
+        seen_more(sb, EVENT_FILE_WRITTEN, s->lost);
+    else if (s->lost || s->kind == SUP_SEEN_LOST)
         seen_lost(sb, s->lost ? "proc." : "proc.,file.written", s->lost);
     if (s->kind == SUP_SEEN_EXEC)
         seen_exec(sb, s);

@@ -98,6 +98,27 @@ static void more_sandboxes_than_batches(void **state)
         assert_int_equal(tally(w, all[i], EVENT_PROC_EXEC, "programs").things, 2);
 }
 
+/* Whatever room the limit still has: they are not looked at, so nobody knows more of them. */
+static void what_is_only_counted_is_suppressed(void **state)
+{
+    struct world *w = *state;
+    struct sandbox *sb = world_sandbox(w, NULL);
+    struct sup_seen more = {.kind = SUP_SEEN_MORE, .lost = 1600};
+    struct err err;
+    (void)snprintf(more.id, sizeof(more.id), "%s", sb->info.id);
+    see(sb, SUP_SEEN_WRITE, 0, STR("/a"));
+    seen_record(w->core, &more);
+    seen_record(w->core, &more);
+    seen_record(w->core, NULL);
+    assert_int_equal(tally(w, sb, EVENT_FILE_WRITTEN, "files").things, 1);
+    assert_int_equal(world_count_events(w, sb->info.id, EVENT_LOG_SUPPRESSED), 0);
+    assert_int_equal(event_flush_suppressed(w->events, &err), 0);
+    usleep(SUP_SEEN_SECONDS * USEC_PER_SEC);
+    assert_int_equal(event_flush_suppressed(w->events, &err), 0);
+    assert_string_equal(world_event_data(w, sb->info.id, EVENT_LOG_SUPPRESSED),
+                        "{\"kind\":\"file.written\",\"count\":3200}");
+}
+
 /* The longest there are, of bytes that take six in JSON: each is in an event that has room for it. */
 static void what_does_not_fit_is_another_event(void **state)
 {
@@ -140,6 +161,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_message_is_one_event_for_each_sandbox_and_kind),
         TEST(more_sandboxes_than_batches),
+        TEST(what_is_only_counted_is_suppressed),
         TEST(what_does_not_fit_is_another_event),
         TEST(floods_are_counted_by_the_thing),
     };

@@ -519,7 +519,7 @@ static json_t *read_json(struct call *c, int error, struct str body, bool requir
                !call_has_type(c, STR("application/json")))
         (void)err_set(&err, ERR_INVALID_ARGUMENT, "header Content-Type must be application/json");
     else if (json_read_object(body, !required, &json, &err) == 0)
-        return c->holder.bytes = body.n, json;
+        return c->holder.bytes = json_weight(body), json;
     call_bad_body(c, &err);
     return NULL;
 }
@@ -533,7 +533,7 @@ static json_t *read_list(struct call *c, int error, struct str body)
         (void)err_set(&c->err, ERR_OUT_OF_RANGE, "the body is larger than %zu bytes", c->facade->ops->body_max);
     else if (json_read(body, &json, &c->err) == 0 && !json_is_array(json))
         json_decref(TAKE_PTR(json));
-    c->holder.bytes = body.n;
+    c->holder.bytes = json_weight(body);
     return json;
 }
 

@@ -360,7 +360,16 @@ static void what_waits_is_bounded(void **state)
     struct sandbox *sb = facade_sandbox(f, false), *other = facade_sandbox(f, false);
     int fds[HOLDS_OF_ONE], fd;
 
-    for (size_t i = 0; i < HOLDS_OF_ONE; i++)
+    AUTO_BUF struct buf many = BUF_INIT(1024);
+    buf_append_cstr(&many, "{\"ms\":900000,\"x\":[{}");
+    for (size_t i = 1; i < 200; i++)
+        buf_append_cstr(&many, ",{}");
+    buf_append_cstr(&many, "]}");
+    buf_append_char(&many, '\0');
+    fds[0] = ask(f, "timeout", sb, buf_data(&many));
+    (void)holds(f, 1);
+    assert_in_range(f->w->core->hold_bytes, 200 * 200, 200 * 300); /* what it takes once it is read */
+    for (size_t i = 1; i < HOLDS_OF_ONE; i++)
         fds[i] = ask(f, "timeout", sb, "{\"ms\":900000}");
     (void)holds(f, HOLDS_OF_ONE);
     assert_answer(f, ask(f, "timeout", sb, "{\"ms\":900000}"), "and too many actions are already waiting");

@@ -3,6 +3,8 @@
 
 #include "sandbox/sandbox.h"
 
+enum { VALUE_BYTES = 128 }; /* of memory; an empty object takes twice that, and is two with the comma */
+
 /* For wrong members that are known; unknown ones are refused by some façades alone. */
 #define json_malformed(err, ...)                                                                                       \
     ((void)err_set((err), ERR_INVALID_ARGUMENT, __VA_ARGS__), err_because((err), ERR_MALFORMED))
@@ -11,7 +13,7 @@
  * jansson allows 2,048 levels and as many values as fit, and a value costs far more memory than its text: both are counted before it
  * sees a byte. Brackets outside of strings and commas are all it takes; whether they match is jansson's business.
  */
-static int check_shape(struct str text, struct err *err)
+static int check_shape(struct str text, size_t *ret_values, struct err *err)
 {
     size_t depth = 0, values = 1;
     bool in_string = false;
@@ -49,15 +51,26 @@ static int check_shape(struct str text, struct err *err)
     }
     if (values > JSON_VALUES_MAX)
         return json_malformed(err, "the JSON has more than %d values", JSON_VALUES_MAX);
+    *ret_values = values;
     return 0;
+}
+
+size_t json_weight(struct str text)
+{
+    size_t values = JSON_VALUES_MAX;
+    struct err ignored;
+
+    (void)!check_shape(text, &values, &ignored);
+    return text.n + values * VALUE_BYTES;
 }
 
 int json_read(struct str text, json_t **ret_json, struct err *err)
 {
     json_error_t error;
+    size_t values;
     json_t *json;
 
-    if (check_shape(text, err) < 0)
+    if (check_shape(text, &values, err) < 0)
         return -1;
     if (!text.p)
         text = STR("");

@@ -21,6 +21,8 @@ struct pair;
 
 int json_read(struct str text, json_t **ret_json, struct err *err) WARN_UNUSED;
 
+size_t json_weight(struct str text); /* bytes of memory that it takes when it was read, beside itself; at most */
+
 /* The same, and it must be an object. Blank text counts as {} when blank_is_empty. */
 int json_read_object(struct str text, bool blank_is_empty, json_t **ret_json, struct err *err) WARN_UNUSED;
 

@@ -121,6 +121,8 @@ void boxes_on_pidfd(struct source *s, uint32_t events UNUSED)
     struct err err;
     const bool again = e->request && e->warm_since && !e->request->again && !b->stopping;
     if (again) {
+        say_why(e, &err);
+        log_warn("a sandbox that waited could not be used: %s", err.msg);
         boxes_wait_again(b, TAKE_PTR(e->request));
     } else if (e->request) {
         say_why(e, &err);

@@ -286,7 +286,12 @@ void vm_body(int sock, int state_fd, int tap_fd, const struct cgroup_door *door,
     const int vmm_fd = vm_start(&jail, &spec, &asks);
     if (order.awaits)
         dir = vm_await_memory(&order, &machine, vmm_fd, &origin);
-    vm_must(lend(asks.fd, asks.asked, origin.saved.memory_fd), "give the monitor its memory");
+    int lent = lend(asks.fd, asks.asked, origin.saved.memory_fd);
+    if (lent == -ENOENT) { /* a signal has interrupted it: it asks anew */
+        vm_must(lend_await(asks.fd, VMM_MEMORY, clock_mono() + LEND_USEC, &asks.asked), "hear from the monitor again");
+        lent = lend(asks.fd, asks.asked, origin.saved.memory_fd);
+    }
+    vm_must(lent, "give the monitor its memory");
     const struct relay_spec relay = {.sock = SOCK_FD,
                                      .state_fd = STATE_FD,
                                      .wire_fd = wire[0],

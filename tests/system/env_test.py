@@ -93,7 +93,9 @@ def test_from_a_copy_to_a_merge(service, repo):
 def test_an_older_commit_a_shell_and_a_rebase_inside(service, repo):
     env(service, repo, "create", "old", "--from", "main~1")
     packed = [json.loads(line) for line in service.cove("log", "--json", service.sandboxes()[0]["id"]).stdout.splitlines()]
-    assert "exec.input" not in [event["kind"] for event in packed] # however large it is, the copy is one event
+    assert "exec.input" not in [event["kind"] for event in packed] # however large it is, the copy is two events
+    assert [event["data"]["path"].rsplit("/", 1)[1] for event in packed if event["kind"] == "file.write"][:2] == ["new.pack", "new.idx"]
+    assert inside(service, repo, "old", "cd .git/objects/pack; stat -c '%a %s' *.pack > /tmp/p; ls; git verify-pack *.pack && git fsck --strict").stdout.count("pack-") == 2
     assert inside(service, repo, "old", "git log --format=%s; cat README").stdout == "first\none\n"
     assert "not a terminal" in env(service, repo, "shell", "old", status=2).stderr
     terminal = Terminal(service, "env", "--repo", repo, "shell", "old")

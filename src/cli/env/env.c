@@ -4,11 +4,11 @@
 #include "base/fd.h"
 #include "base/id.h"
 #include "base/mem.h"
+#include "cli/env/copy.h"
 #include "cli/env/devcontainer.h"
 #include "cli/env/kept.h"
 #include "cli/env/review.h"
 #include "cli/exec/terminal.h"
-#include "http/url.h"
 
 #include <ctype.h>
 #include <fcntl.h>
@@ -23,33 +23,6 @@ enum { IDLE_MS = 3600000, PROLONG_MS = 300000, WATCH_MS = 1000, CAPTURE_MAX = 64
 enum { RECEIVED_MAX_MB = 2048, CHANGED_MAX = 1 << 20, OBJECTS_MAX = 4 << 20, COMMIT = 40, TRIES = 3 };
 
 /* ---- what runs inside ---- */
-
-/* As root: the way to the copy can be walked by the user of the sandbox. */
-static const char script_place[] =
-    "set -e; mkdir -p \"$1\"; chown \"$2\" \"$1\"; cd \"$1\"; while [ \"$PWD\" != / ]; do cd ..; chmod a+x .; done";
-
-static const char script_fill[] =
-    "set -e; cd \"$1\"; git init -q .; git symbolic-ref HEAD \"refs/heads/cove/$2\"\n"
-    "[ \"$4\" = whole ] || echo \"$3\" > .git/shallow; p=.git/objects/pack\n"
-    "chmod a-w $p/new.pack; h=$(git index-pack $p/new.pack)\n"
-    "for x in pack rev idx; do [ ! -e $p/new.$x ] || mv $p/new.$x $p/pack-$h.$x; done; git update-ref \"refs/heads/cove/$2\" \"$3\"; git reset -q --hard\n"
-    "for where in --global --local; do git config $where user.name \"$5\"; git config $where user.email \"$6\"; done";
-
-/*
- * A copy that is kept for the next: without a branch, and what its index knows of files must still hold where they are others' and new; no file may be as new
- * as the index.
- */
-static const char script_settle[] =
-    "set -e; cd \"$1\"; git config core.checkStat minimal; git config core.trustctime false\n"
-    "git checkout -q --detach; git branch -q -D \"cove/$2\"; rm -rf .git/logs; now=$(date +%s)\n"
-    "while [ \"$(date +%s)\" = \"$now\" ]; do sleep 0.05; done\n"
-    "git update-index -q --refresh; git status --short > /dev/null";
-
-/* As root: git sets the time of a pack in which it finds what it would write, which would copy the pack up from the layer. Where it can't, it writes that. */
-static const char script_fix[] = "chown 0:0 \"$1\"/.git/objects/pack/*";
-
-static const char script_update[] = "set -e; cd \"$1\"; git index-pack --stdin --fix-thin > /dev/null\n"
-                                    "git checkout -q -f -B \"cove/$2\" \"$3\"";
 
 /*
  * What is not committed, without touching the index; repositories that lie in the copy are left out. Nothing but the
@@ -322,141 +295,7 @@ int env_wake(struct env *e)
     return service_call(e->service, "POST", timeout, body, NULL, NULL);
 }
 
-/* ---- the copy ---- */
-
-/* git pack-objects here: *ret_pack is what it writes. */
-static pid_t env_pack(struct env *e, const char *const *args, const char *revisions, int *ret_pack)
-{
-    AUTO_CLOSE int list = memfd_create("revisions", MFD_CLOEXEC);
-    int ends[2];
-    if (list < 0 || fd_write_all(list, revisions, strlen(revisions)) < 0 || lseek(list, 0, SEEK_SET) < 0 ||
-        pipe2(ends, O_CLOEXEC) < 0)
-        return err_errno(&e->ctx->err, errno, "send the repository");
-    pid_t pid = repo_start(&e->repo, REPO_OURS, list, ends[1], -1, args);
-    (void)fd_close(ends[1]);
-    *ret_pack = ends[0];
-    return pid;
-}
-
-/* The end of both sides: what went wrong there says more. */
-static int env_packed(struct env *e, pid_t pid, int pack, int sent)
-{
-    struct err why = e->ctx->err;
-    (void)fd_close(pack);
-    int packed = pid < 0 ? -1 : repo_wait(&e->repo, pid, "pack-objects", STR_NULL);
-    if (sent < 0)
-        e->ctx->err = why;
-    return sent < 0 ? -1 : packed;
-}
-
-static int env_send(struct env *e, const char *const *args, const char *revisions, const char *script,
-                    char *const *words)
-{
-    int pack = -1;
-    pid_t pid = env_pack(e, args, revisions, &pack);
-    return env_packed(e, pid, pack, pid < 0 ? -1 : env_script(e, script, words, pack, -1, NULL));
-}
-
-static char *env_file(struct env *e, const char *path)
-{
-    AUTO_BUF struct buf query = BUF_INIT(2 * 4096);
-    AUTO_FREE char *whole = mem_printf("%s/%s", e->repo.top, path);
-    buf_append_cstr(&query, "path=");
-    (void)url_encode(&query, str_of(whole), true);
-    buf_append_cstr(&query, "&user=");
-    (void)url_encode(&query, str_of(e->user ? e->user : "user"), true);
-    buf_append_char(&query, '\0');
-    return service_target(e->id, "/files?%s", buf_error(&query) ? "" : buf_data(&query));
-}
-
-static int env_write(struct env *e, const char *path, const char *text)
-{
-    AUTO_FREE char *target = env_file(e, path);
-    return service_begin(e->service, "PUT", target, (int64_t)strlen(text)) < 0 ||
-                   http_client_write(service_client(e->service), str_of(text)) < 0 ||
-                   http_client_end(service_client(e->service)) < 0 || service_answer(e->service, NULL, NULL) < 0
-               ? err_prefix(&e->ctx->err, "write %s", path)
-               : 0;
-}
-
-/* The pack as a file of the copy, which is one event of the record. Only a whole one is ended. */
-static int env_upload(struct env *e, const char *const *args, const char *revisions, const char *path)
-{
-    enum { PIECE = 1 << 18 };
-    AUTO(service_close) struct service *s = service_open(e->ctx);
-    AUTO_FREE char *target = env_file(e, path), *piece = mem_alloc(PIECE);
-    int pack = -1, sent = s ? service_begin(s, "PUT", target, -1) : -1;
-    pid_t pid = sent < 0 ? -1 : env_pack(e, args, revisions, &pack);
-    ssize_t n = pid < 0 ? 0 : 1;
-    while (n > 0 && sent == 0) {
-        int r = 0;
-        n = read(pack, piece, PIECE);
-        if (exec_pending_signal())
-            sent = err_set(&e->ctx->err, ERR_CANCELED, "interrupted");
-        else if (n < 0)
-            sent = err_errno(&e->ctx->err, errno, "send the repository");
-        else if (n > 0 && (r = http_client_write(service_client(s), str_n(piece, (size_t)n))) < 0)
-            sent = r == -EPIPE && service_answer(s, NULL, NULL) < 0 ? -1 : service_broken(s, r, "send the repository");
-    }
-    if (env_packed(e, pid, pack, sent) < 0)
-        return -1;
-    int r = http_client_end(service_client(s));
-    return r < 0 && r != -EPIPE ? service_broken(s, r, "send the repository") : service_answer(s, NULL, NULL);
-}
-
-static int env_fill(struct env *e, const char *commit, bool whole)
-{
-    /* What isn't stored as a difference is sent as it is: the way is short. */
-    const char *const pack[] = {"pack-objects",
-                                "--revs",
-                                "--stdout",
-                                "--quiet",
-                                "--delta-base-offset",
-                                "--window=0",
-                                "--compression=1",
-                                whole ? NULL : "--shallow",
-                                NULL};
-    AUTO_FREE char *revisions = whole ? mem_printf("%s\n", commit) : mem_printf("--shallow %s\n%s\n", commit, commit);
-    char *const place[] = {e->repo.top, e->user ? e->user : (char *)"user", NULL};
-    char *const fill[] = {e->repo.top,   e->name, (char *)commit, (char *)(whole ? "whole" : "shallow"), e->repo.name,
-                          e->repo.email, NULL};
-    return env_script(e, script_place, place, -1, -1, "root") < 0 ||
-                   env_upload(e, pack, revisions, ".git/objects/pack/new.pack") < 0
-               ? -1
-               : env_script(e, script_fill, fill, -1, -1, NULL);
-}
-
-/* The branch of a copy whose HEAD is the commit's: no git is started for that. */
-static int env_branch(struct env *e, const char *commit)
-{
-    AUTO_FREE char *ref = mem_printf(".git/%s", e->head), *text = mem_printf("%s\n", commit),
-                   *head = mem_printf("ref: %s\n", e->head);
-    return env_write(e, ref, text) < 0 ? -1 : env_write(e, ".git/HEAD", head);
-}
-
-/* In a copy of the kept one's commit. */
-static int env_continue(struct env *e, const char *commit)
-{
-    const char *has = strrchr(e->copy, ':') + 1;
-    if (strcmp(has, commit) == 0)
-        return env_branch(e, commit);
-    const char *const pack[] = {"pack-objects", "--revs", "--stdout", "--quiet", "--delta-base-offset", "--thin", NULL};
-    AUTO_FREE char *revisions = mem_printf("%s\n^%s\n", commit, has);
-    char *const words[] = {e->repo.top, e->name, (char *)commit, NULL};
-    return env_send(e, pack, revisions, script_update, words);
-}
-
-/* What can't be kept isn't. */
-static int env_keep(struct env *e, const char *name, const char *commit)
-{
-    char *const words[] = {e->repo.top, e->name, NULL};
-    if (env_script(e, script_settle, words, -1, -1, NULL) < 0)
-        return -1;
-    if (env_script(e, script_fix, words, -1, -1, "root") == 0)
-        kept_keep(e, name, commit);
-    e->ctx->err.code = ERR_OK;
-    return env_branch(e, commit);
-}
+/* ---- beginning ---- */
 
 /* The refs of an environment that begins. */
 static int env_begin_refs(struct env *e, const char *commit)
@@ -520,9 +359,9 @@ int env_create(struct env *e, const char *commit, json_t *spec, const json_t *se
     e->id = mem_strdup(id);
     e->state = mem_strdup("running");
     const usec_t begun = clock_mono();
-    int filled = e->copy ? env_continue(e, commit) : env_fill(e, commit, whole_history);
+    int filled = e->copy ? copy_continue(e, commit) : copy_fill(e, commit, whole_history);
     if (filled == 0 && name && clock_mono() - begun > KEEP_FROM_MS * USEC_PER_MS)
-        filled = env_keep(e, name, commit);
+        filled = copy_keep(e, name, commit);
     if (filled < 0 || env_begin_refs(e, commit) < 0 || env_set_up(e, setup) < 0) {
         struct err why = e->ctx->err;
         int ignored UNUSED = env_remove(e, !before);
@@ -729,7 +568,7 @@ int env_rebase(struct env *e, const char *onto)
     AUTO_FREE char *revisions = mem_printf("%s\n^%s\n", onto, base);
     const char *const pack[] = {"pack-objects", "--revs", "--stdout", "--quiet", "--delta-base-offset", NULL};
     char *const words[] = {e->repo.top, base, (char *)onto, NULL};
-    if (env_send(e, pack, revisions, script_rebase, words) < 0)
+    if (copy_send(e, pack, revisions, script_rebase, words) < 0)
         return -1;
     env_forget(e);
     return REPO_GIT(&e->repo, REPO_THEIRS, "update-ref", e->base, onto) < 0 ? -1 : env_receive(e);

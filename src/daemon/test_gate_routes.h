@@ -71,6 +71,10 @@ static const struct gated gated[] = {
     {HTTP_METHOD_POST, NATIVE("/sandboxes/$S/timeout"), "{\"timeout_ms\":60000}", EVENT_SANDBOX_TIMEOUT, NULL},
     {HTTP_METHOD_POST, NATIVE("/sandboxes/$S/violations"), "{\"environment\":\"e\",\"reason\":\"a link\"}",
      EVENT_ENV_VIOLATION, NULL},
+    {HTTP_METHOD_POST, NATIVE("/sandboxes/$S/received"),
+     "{\"environment\":\"e\",\"commits\":[\"0123456789abcdef0123456789abcdef01234567\"],"
+     "\"digest\":\"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\"}",
+     EVENT_ENV_RECEIVED, NULL},
     {HTTP_METHOD_POST, NATIVE("/sandboxes/$S/pause"), "{}", EVENT_SANDBOX_PAUSE, NULL},
     {HTTP_METHOD_POST, NATIVE("/sandboxes/$P/resume"), "{}", EVENT_SANDBOX_RESUME, NULL},
     {HTTP_METHOD_POST, NATIVE("/sandboxes/$S/snapshots"), "{\"name\":\"more\"}", EVENT_SANDBOX_SNAPSHOT, NULL},

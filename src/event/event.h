@@ -140,6 +140,7 @@ enum event_kind {
     EVENT_AGENT_LOST,
 
     EVENT_ENV_VIOLATION, /* action: a client refused what came out of an environment */
+    EVENT_ENV_RECEIVED, /* action: a client took commits out of one: data.commits, and data.digest of what it notes on them */
 
     EVENT_SERVICE_STARTED,   /* this, REFUSED and DENIED: in its own log */
     EVENT_SERVICE_REFUSED,   /* data.what: an action that it did not come to */

@@ -127,6 +127,7 @@ static const struct event_kind_info kinds[EVENT_KIND_MAX] = {
     [EVENT_AGENT_LOST] = {.name = "agent.lost"},
 
     [EVENT_ENV_VIOLATION] = {.name = "env.violation", .action = true},
+    [EVENT_ENV_RECEIVED] = {.name = "env.received", .action = true},
 
     [EVENT_SERVICE_STARTED] = {.name = "service.started"},
     [EVENT_SERVICE_REFUSED] = {.name = "service.refused"},

@@ -211,6 +211,30 @@ int sandbox_violated(struct sandbox *sb, const struct actor *actor, const struct
                : keeper_commit(sb->core->keeper, err);
 }
 
+int sandbox_received(struct sandbox *sb, const struct actor *actor, const struct sandbox_receipt *r, uint64_t *ret_seq,
+                     struct err *err)
+{
+    enum { DIGEST = 64, COMMIT = 40 };
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    AUTO_BUF struct buf all = BUF_INIT(SANDBOX_COMMITS_MAX * (COMMIT + 3) + 2);
+    if (r->digest.n != DIGEST || !str_is_hex(r->digest))
+        return err_set(err, ERR_INVALID_ARGUMENT, "digest: 64 hexadecimal digits are needed");
+    if (r->n_commits == 0 || r->n_commits > SANDBOX_COMMITS_MAX)
+        return err_set(err, ERR_INVALID_ARGUMENT, "commits: from 1 to %d are needed", SANDBOX_COMMITS_MAX);
+    for (size_t i = 0; i < r->n_commits; i++) {
+        if (r->commits[i].n != COMMIT || !str_is_hex(r->commits[i]))
+            return err_set(err, ERR_INVALID_ARGUMENT, "commits[%zu]: 40 hexadecimal digits are needed", i);
+        buf_printf(&all, "%c\"%.*s\"", i ? ',' : '[', STR_ARG(r->commits[i]));
+    }
+    buf_append_char(&all, ']');
+    event_data_str(&d, "environment", r->environment);
+    event_data_json(&d, "commits", buf_str(&all));
+    event_data_str(&d, "digest", r->digest);
+    return action_permit(sb, actor, EVENT_ENV_RECEIVED, event_data_end(&d), ret_seq, err) < 0
+               ? -1
+               : keeper_commit(sb->core->keeper, err);
+}
+
 void sandbox_each(struct core *core, bool (*fn)(void *ctx, struct sandbox *sb), void *ctx)
 {
     LIST_FOREACH (struct sandbox, sb, &core->live, node) {

@@ -162,6 +162,16 @@ struct sandbox_violation {
 int sandbox_violated(struct sandbox *sb, const struct actor *actor, const struct sandbox_violation *v,
                      struct err *err) WARN_UNUSED;
 
+/* A client took commits out of it, and notes on them what has this digest (SHA-256, hexadecimal). *ret_seq: the event that says so. */
+enum { SANDBOX_COMMITS_MAX = 100 };
+struct sandbox_receipt {
+    struct str environment, digest;
+    const struct str *commits; /* 40 hexadecimal digits each */
+    size_t n_commits;
+};
+int sandbox_received(struct sandbox *sb, const struct actor *actor, const struct sandbox_receipt *r, uint64_t *ret_seq,
+                     struct err *err) WARN_UNUSED;
+
 /* Figures, sampled every 5 s and kept for the sandbox's life within 4,096 samples (older ones thinned out to every second one). */
 struct sandbox_sample {
     usec_t at; /* real time */

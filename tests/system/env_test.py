@@ -667,14 +667,24 @@ def test_why_a_line_is_there(service, repo):
     env(service, repo, "apply", "fix")
     code, text = why("src/f:51")
     assert code == 0, text
-    for part in ("mend (Person", "prompt    Mend it, please. ", "echo mended >> src/f", "cli:uid=0", "in        fix", "1 rule, else deny: example.org", "refused   example.com", "includes the hash of the note"):
+    for part in ("mend (Person", "prompt    Mend it, please. ", "echo mended >> src/f", "cli:uid=0", "in        fix", "1 rule, else deny: example.org", "refused   example.com", "it names this commit"):
         assert part in text, text
     assert "\033" not in text and "\nrecord    complete\n" not in text and text.count("\nrecord ") == 1, text
     assert why("src/f:1") == (1, why("src/f:1")[1]) and "no environment of Cove" in why("src/f:1")[1]
     assert why("src/f:99")[0] == 1 and why("src/f")[0] == 2
     # A note that somebody made up, or changed, is found.
     note = json.loads(git(repo, "notes", "--ref=cove", "show", "HEAD").strip())
-    for change, told in (({"hash": "0" * 64}, "never had that hash"), ({"seq": 10 ** 9}, "no such event"), ({"sandbox": "../x"}, "names no event")):
+    record = [json.loads(line) for line in service.cove("log", "--json", note["sandbox"]).stdout.splitlines()]
+    said = next(event for event in record if event["kind"] == "env.received")
+    assert said["seq"] == note["seq"] and said["data"]["commits"] == [git(repo, "rev-parse", "HEAD")] and said["data"]["environment"] == "fix", said
+    # A genuine one on another commit, or of the same record's other event.
+    git(repo, "notes", "--ref=cove", "add", "-m", json.dumps(note), "main~2")
+    assert git(repo, "rev-parse", "main~2") == git(repo, "rev-list", "--max-parents=0", "main")
+    code, text = why("src/f:1")
+    assert code == 1 and "the note is another commit's" in text, text
+    for change, told in (({"hash": "0" * 64}, "never had that hash"), ({"seq": 10 ** 9}, "no such event"), ({"sandbox": "../x"}, "names no event"),
+                         ({"prompt": "nothing"}, "the note was changed"), ({"refused": {}}, "the note was changed"),
+                         ({"seq": record[0]["seq"], "hash": record[0]["hash"]}, "the note is another commit's")):
         git(repo, "notes", "--ref=cove", "add", "-f", "-m", json.dumps({**note, **change}), "HEAD")
         code, text = why("src/f:51")
         assert code == 1 and told in text, text

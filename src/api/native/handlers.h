@@ -72,6 +72,7 @@ void native_sandboxes_kill(struct call *c);
 void native_sandboxes_timeout(struct call *c);
 void native_sandboxes_metrics(struct call *c);
 void native_sandboxes_violation(struct call *c);
+void native_sandboxes_received(struct call *c);
 void native_state_pause(struct call *c);
 void native_state_resume(struct call *c);
 void native_state_snapshot(struct call *c);

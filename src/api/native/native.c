@@ -74,6 +74,8 @@ const struct route native_routes[] = {
      NULL},
     {HTTP_METHOD_POST, NATIVE_PREFIX "/sandboxes/{}/violations", native_sandboxes_violation, ROUTE_BODY | ROUTE_SANDBOX,
      NULL},
+    {HTTP_METHOD_POST, NATIVE_PREFIX "/sandboxes/{}/received", native_sandboxes_received, ROUTE_BODY | ROUTE_SANDBOX,
+     NULL},
     {HTTP_METHOD_GET, NATIVE_PREFIX "/sandboxes/{}/metrics", native_sandboxes_metrics, ROUTE_SANDBOX, NULL},
     {HTTP_METHOD_POST, NATIVE_PREFIX "/sandboxes/{}/pause", native_state_pause, ROUTE_BODY_MAY | ROUTE_SANDBOX, NULL},
     {HTTP_METHOD_POST, NATIVE_PREFIX "/sandboxes/{}/resume", native_state_resume, ROUTE_BODY_MAY | ROUTE_SANDBOX, NULL},

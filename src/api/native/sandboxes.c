@@ -205,6 +205,19 @@ void native_sandboxes_violation(struct call *c)
         call_empty(c, 204);
 }
 
+void native_sandboxes_received(struct call *c)
+{
+    struct sandbox_receipt r = {0};
+    uint64_t seq;
+    AUTO_BUF struct buf b = BUF_INIT(64);
+    if (!CALL_WANTS(c, JSON_NEED_STR("environment", &r.environment), JSON_NEED_STR("digest", &r.digest),
+                    JSON_WANT_STRS("commits", &r.commits, &r.n_commits)) ||
+        !call_ok(c, sandbox_received(c->sandbox, &c->actor, &r, &seq, &c->err)))
+        return;
+    buf_printf(&b, "{\"seq\":%llu}", (unsigned long long)seq);
+    call_json_buf(c, 200, &b);
+}
+
 void native_sandboxes_metrics(struct call *c)
 {
     AUTO_BUF struct buf b = BUF_INIT(4 << 20);

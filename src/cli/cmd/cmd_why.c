@@ -30,7 +30,7 @@ const struct command cmd_why = {
         "Finds the commit that the line comes from, and prints its note (refs/notes/cove, written when an "
         "environment's commits are received): the command before it, who ran that, the policy, and which hosts had "
         "been reached and refused until then. Then it asks the service whether the sandbox's record is intact and "
-        "contains the hash in the note.\n\nFILE is relative to the top of the repository, as in Git, or to DIR. "
+        "names this commit and the note's digest: a note that was changed or copied to another commit doesn't count.\n\nFILE is relative to the top of the repository, as in Git, or to DIR. "
         "Share notes like all refs: git push origin refs/notes/cove. git config notes.cove.mergeStrategy "
         "cat_sort_uniq merges those of several people.",
     .exit_status = " 0  the commit came out of an environment, and the record bears the note out\n"

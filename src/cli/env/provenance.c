@@ -8,6 +8,8 @@
 #include "cli/print.h"
 
 #include <fcntl.h>
+#include <openssl/sha.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -84,6 +86,60 @@ json_t *provenance_policy(struct env *e)
     return TAKE_PTR(policy);
 }
 
+/*
+ * What a line says, but for `seq` and `hash`: those are of the event that has this digest and the commits' names, so
+ * that no other line and no other commit can claim it.
+ */
+static char *provenance_digest(const json_t *line)
+{
+    AUTO_JSON json_t *said = json_copy((json_t *)line);
+    (void)json_object_del(said, "seq");
+    (void)json_object_del(said, "hash");
+    AUTO_FREE char *text = json_dumps(said, JSON_COMPACT | JSON_SORT_KEYS);
+    unsigned char digest[SHA256_DIGEST_LENGTH];
+    char hex[2 * SHA256_DIGEST_LENGTH + 1];
+    if (!text)
+        return NULL;
+    (void)SHA256((const unsigned char *)text, strlen(text), digest);
+    for (size_t i = 0; i < sizeof(digest); i++)
+        (void)snprintf(hex + 2 * i, 3, "%02x", digest[i]);
+    return mem_strdup(hex);
+}
+
+/* The event of the record with this number. NULL: there is none. */
+static json_t *provenance_event(struct context *ctx, const char *id, long long seq)
+{
+    AUTO(service_close) struct service *s = service_open(ctx);
+    AUTO_FREE char *events = service_target(id, "/events?from=%lld", seq);
+    AUTO_JSON json_t *event = NULL;
+    struct str text;
+    return s && service_stream(s, "GET", events) == 0 && service_object(s, &text, &event) > 0 &&
+                   json_integer_value(json_object_get(event, "seq")) == seq
+               ? TAKE_PTR(event)
+               : NULL;
+}
+
+/* Has the record name these commits and the line, which gets the event's `seq` and `hash`. */
+static int provenance_record(struct env *e, const char *const *commits, size_t n, json_t *line)
+{
+    AUTO(service_close) struct service *s = service_open(e->ctx);
+    AUTO_FREE char *target = service_target(e->id, "/received"), *digest = provenance_digest(line);
+    AUTO_JSON json_t *names = json_array(), *answer = NULL;
+    for (size_t i = 0; i < n; i++)
+        (void)json_array_append_new(names, json_string(commits[i]));
+    AUTO_JSON json_t *body = json_pack("{s:s, s:O, s:s}", "environment", e->name, "commits", names, "digest", digest);
+    if (!s || service_call(s, "POST", target, body, "recording what was received", &answer) < 0)
+        return -1;
+    const json_t *seq = json_object_get(answer, "seq");
+    AUTO_JSON json_t *event = provenance_event(e->ctx, e->id, (long long)json_integer_value(seq));
+    const json_t *hash = json_object_get(event, "hash");
+    if (!hash)
+        return err_set(&e->ctx->err, ERR_UNAVAILABLE, "the record doesn't show what was received");
+    (void)json_object_set(line, "seq", (json_t *)seq);
+    (void)json_object_set(line, "hash", (json_t *)hash);
+    return 0;
+}
+
 /* The last one that is somebody's, not Cove's own carrying. */
 static json_t *provenance_command(const json_t *commands)
 {
@@ -114,16 +170,17 @@ static int provenance_note(struct env *e, const char *before)
     size_t n = e->prompt ? strnlen(e->prompt, PROMPT_MAX) : 0;
     while (n && (e->prompt[n] & 0xc0) == 0x80) /* not within a character */
         n--;
-    line = json_pack("{s:s, s:o*, s:s, s:s, s:O?, s:O, s:O, s:O, s:O?, s:O?}", "kind", "commit", "prompt",
+    line = json_pack("{s:s, s:o*, s:s, s:s, s:O?, s:O, s:O, s:O}", "kind", "commit", "prompt",
                      n ? json_stringn(e->prompt, n) : NULL, "environment", e->name, "sandbox", e->id, "command",
                      command, "policy", policy, "reached", json_object_get(receipt, "reached"), "refused",
-                     json_object_get(receipt, "refused"), "seq", json_object_get(receipt, "seq"), "hash",
-                     json_object_get(receipt, "hash"));
+                     json_object_get(receipt, "refused"));
     char *all[PROVENANCE_COMMITS_MAX];
     n = 0;
     while (n < PROVENANCE_COMMITS_MAX && str_split(&rest, '\n', &one) && one.n)
         all[n++] = mem_strndup(one.p, one.n);
-    int done = provenance_append_all(e, (const char *const *)all, n, line);
+    int done = provenance_record(e, (const char *const *)all, n, line) < 0
+                   ? -1
+                   : provenance_append_all(e, (const char *const *)all, n, line);
     while (n)
         mem_free(all[--n]);
     return done;
@@ -162,28 +219,39 @@ static json_t *provenance_read(struct repo *r, const char *commit)
     return found;
 }
 
+static bool provenance_names(const json_t *event, const char *commit)
+{
+    JSON_FOREACH (one, json_object_get(json_object_get(event, "data"), "commits"))
+        if (json_is_string(one) && strcmp(json_string_value(one), commit) == 0)
+            return true;
+    return false;
+}
+
 /* NULL: it does; else what is wrong. */
-static const char *provenance_check(struct context *ctx, const json_t *line)
+static const char *provenance_check(struct context *ctx, const char *commit, const json_t *line)
 {
     const char *id = json_string_value(json_object_get(line, "sandbox"));
     const char *hash = json_string_value(json_object_get(line, "hash"));
     long long seq = (long long)json_integer_value(json_object_get(line, "seq"));
     if (!id || !id_is_sandbox(str_of(id)) || !hash || seq <= 0)
         return "the note names no event of a record";
-    AUTO(service_close) struct service *s = service_open(ctx), *again = s ? service_open(ctx) : NULL;
-    AUTO_FREE char *verify = service_target(id, "/verify"), *events = service_target(id, "/events?from=%lld", seq);
+    AUTO(service_close) struct service *s = service_open(ctx);
+    AUTO_FREE char *verify = service_target(id, "/verify"), *digest = provenance_digest(line);
     AUTO_JSON json_t *answer = NULL, *event = NULL;
-    struct str text;
-    if (!again || service_call(s, "GET", verify, NULL, NULL, &answer) < 0)
+    if (!s || service_call(s, "GET", verify, NULL, NULL, &answer) < 0)
         return "the record is not there any more, or can't be asked";
     if (!json_is_true(json_object_get(answer, "intact")))
         return "the record was changed: its hashes don't fit";
-    if (service_stream(again, "GET", events) < 0 || service_object(again, &text, &event) <= 0 ||
-        json_integer_value(json_object_get(event, "seq")) != seq)
+    if (!(event = provenance_event(ctx, id, seq)))
         return "the record has no such event any more";
     const char *theirs = json_string_value(json_object_get(event, "hash"));
-    return theirs && strcmp(theirs, hash) == 0 ? NULL
-                                               : "the record never had that hash: the note or the record is another's";
+    if (!theirs || strcmp(theirs, hash) != 0)
+        return "the record never had that hash: the note or the record is another's";
+    const char *kind = json_string_value(json_object_get(event, "kind")),
+               *said = json_string_value(json_object_get(json_object_get(event, "data"), "digest"));
+    if (!kind || strcmp(kind, "env.received") != 0 || !provenance_names(event, commit))
+        return "the record doesn't say that this commit came out: the note is another commit's";
+    return digest && said && strcmp(said, digest) == 0 ? NULL : "the note was changed since the record got its digest";
 }
 
 static void provenance_tell(const char *what, struct str text)
@@ -260,7 +328,8 @@ int provenance_why(struct context *ctx, const char *path, const char *file, uint
     }
     note = provenance_read(&r, commit);
     ctx->err.code = ERR_OK;
-    const char *why = note ? provenance_check(ctx, note) : "it has no note: no environment of Cove brought it here";
+    const char *why =
+        note ? provenance_check(ctx, commit, note) : "it has no note: no environment of Cove brought it here";
     status = why ? STATUS_FAILED : STATUS_OK;
     if (ctx->json) {
         AUTO_JSON json_t *all =
@@ -270,7 +339,7 @@ int provenance_why(struct context *ctx, const char *path, const char *file, uint
         provenance_tell("commit", repo_line(&subject));
         if (note)
             provenance_tell_all(note);
-        provenance_tell("record", why ? str_of(why) : STR("complete, and includes the hash of the note"));
+        provenance_tell("record", why ? str_of(why) : STR("complete; it names this commit, and has the note's digest"));
     }
     repo_fini(&r);
     return status;

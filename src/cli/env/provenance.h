@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where commits come from, as Git notes in refs/notes/cove: one JSON object a line, so that notes of several people merge by joining lines ("cat_sort_uniq").
+ * Where commits come from, as Git notes in refs/notes/cove: one JSON object a line, so that notes of several people
+ * merge by joining lines ("cat_sort_uniq").
  *
- *  1. A line is written when commits are received, on each that is new: after which command they came (`command`, a receipt), of which environment and sandbox,
- *     under which policy, what was reached and refused until then, and the record's last event by its `seq` and `hash`. A proposal is a line as well.
+ *  1. A line is written when commits are received, on each that is new: after which command they came (`command`, a
+ *     receipt), of which environment and sandbox, under which policy, what was reached and refused until then. The
+ *     record gets an event with the commits and the line's digest (env.received), whose `seq` and `hash` the line ends
+ *     with. A proposal is a line as well, with those of the last event.
  *  2. It says after what a commit came, not that nothing else made it: what runs inside may commit when it likes.
- *  3. The record can show later that it passed through that hash: provenance_why() asks it to.
+ *  3. The record shows later that the line is the one it was told of, and the commit one of those: provenance_why()
+ *     asks it.
  */
 #pragma once
 

@@ -259,8 +259,8 @@ static void forms_are_found_by_their_word(void **state)
                  {"ls x", "ls takes none"},
                  {"rm", "rm takes some"},
                  {"", "what to do? add, ls or rm"},
-                 {"list", "ls of 0"},
-                 {"delete 7", "rm of 1"},
+                 {"list", "list of 0"},
+                 {"delete 7", "delete of 1"},
                  {"lists", "there is add, ls and rm, but no \"lists\""}};
     for (size_t i = 0; i < ARRAY_SIZE(lines); i++) {
         struct line l;

@@ -56,23 +56,21 @@ static void agent_reap(struct agent *a)
     }
 }
 
-static void signals_ready(struct loop_io *io, uint32_t events)
+static void signals_ready(struct loop_io *io, uint32_t events UNUSED)
 {
     struct agent *a = container_of(io, struct agent, signals);
     struct signalfd_siginfo info[8];
-    (void)events;
     while (read(io->fd, info, sizeof(info)) == sizeof(info))
         continue;
     agent_reap(a);
 }
 
-static void control_ready(struct loop_io *io, uint32_t events)
+static void control_ready(struct loop_io *io, uint32_t events UNUSED)
 {
     struct agent *a = container_of(io, struct agent, control);
     struct control_session order;
     int fd = -1;
     size_t n_fds = 0;
-    (void)events;
     ssize_t r = fd_recv(io->fd, &order, sizeof(order), &fd, 1, &n_fds);
     if (r == -EAGAIN)
         return;
@@ -90,10 +88,9 @@ static void control_ready(struct loop_io *io, uint32_t events)
 }
 
 /* A listening socket: another session. */
-static void control_accepts(struct loop_io *io, uint32_t events)
+static void control_accepts(struct loop_io *io, uint32_t events UNUSED)
 {
     struct agent *a = container_of(io, struct agent, control);
-    (void)events;
     /* cppcheck-suppress nullPointer ; who connected may be left out: accept(2) */
     int fd = accept4(io->fd, NULL, NULL, SOCK_CLOEXEC);
     if (fd >= 0)

@@ -181,11 +181,10 @@ static void client_late(struct loop_timer *t)
 }
 
 /* What came is looked at until there is an answer, which is then sent. */
-static void client_ready(struct loop_io *io, uint32_t events)
+static void client_ready(struct loop_io *io, uint32_t events UNUSED)
 {
     struct answers_client *c = container_of(io, struct answers_client, io);
     ssize_t r;
-    (void)events;
     if (!buf_len(&c->out)) {
         r = recv(io->fd, c->in + c->n, sizeof(c->in) - c->n, MSG_DONTWAIT);
         if (r < 0 && (errno == EAGAIN || errno == EINTR))
@@ -207,14 +206,13 @@ static void client_ready(struct loop_io *io, uint32_t events)
         client_free(c);
 }
 
-static void listener_ready(struct loop_io *io, uint32_t events)
+static void listener_ready(struct loop_io *io, uint32_t events UNUSED)
 {
     struct answers *t = container_of(io, struct answers, listener);
     struct agent *a = container_of(t, struct agent, answers);
     struct sockaddr_in from;
     socklen_t size = sizeof(from);
     AUTO_CLOSE int fd = accept4(io->fd, (struct sockaddr *)&from, &size, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    (void)events;
     if (fd < 0 || t->n_clients >= CLIENTS_MAX)
         return;
     struct answers_client *c = mem_new(struct answers_client);

@@ -171,11 +171,9 @@ static void dial_eof(struct agent_stream *s)
         write_out(dial_of(s));
 }
 
-static void dial_credit(struct agent_stream *s, uint32_t bytes, bool delivered)
+static void dial_credit(struct agent_stream *s, uint32_t bytes UNUSED, bool delivered UNUSED)
 {
     struct dial *d = dial_of(s);
-    (void)bytes;
-    (void)delivered;
     if (d->connected && !d->wants_in && !d->in_ended)
         stream_ready(s);
 }

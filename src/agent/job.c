@@ -35,9 +35,8 @@ static void child_send(enum job_message kind, const struct buf *b)
         _exit(1);
 }
 
-void job_flush(struct job_stream *js, struct buf *out, size_t least)
+void job_flush(struct job_stream *js UNUSED, struct buf *out, size_t least)
 {
-    (void)js;
     if (buf_len(out) < MAX(least, (size_t)1))
         return;
     child_send(JOB_DATA, out);
@@ -80,10 +79,9 @@ static void job_free(struct agent_job *j)
     mem_free(j);
 }
 
-static void pipe_ready(struct loop_io *io, uint32_t events)
+static void pipe_ready(struct loop_io *io, uint32_t events UNUSED)
 {
     struct agent_job *j = container_of(io, struct agent_job, io);
-    (void)events;
     (void)loop_set(&j->agent->loop, io, 0); /* until produce() has found it empty */
     stream_ready(&j->stream->stream);
 }
@@ -134,10 +132,8 @@ void job_submit(struct job_stream *js)
         list_append(&a->waiting_jobs, &js->waiting);
 }
 
-void job_stream_credit(struct agent_stream *s, uint32_t bytes, bool delivered)
+void job_stream_credit(struct agent_stream *s, uint32_t bytes UNUSED, bool delivered UNUSED)
 {
-    (void)bytes;
-    (void)delivered;
     stream_ready(s);
 }
 

@@ -25,11 +25,10 @@ static void sink_free(struct sink_sink *s)
     mem_free(s);
 }
 
-static void readable(struct loop_io *io, uint32_t events)
+static void readable(struct loop_io *io, uint32_t events UNUSED)
 {
     struct sink_sink *s = container_of(io, struct sink_sink, io);
     char block[BLOCK];
-    (void)events;
     ssize_t r = read(io->fd, block, sizeof(block));
     if (r < 0 && (errno == EAGAIN || errno == EINTR))
         return;

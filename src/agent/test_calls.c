@@ -12,16 +12,14 @@
 
 struct rig rig;
 
-int rig_setup(void **state)
+int rig_setup(void **state UNUSED)
 {
-    (void)state;
     rig_start(&rig);
     return 0;
 }
 
-int rig_teardown(void **state)
+int rig_teardown(void **state UNUSED)
 {
-    (void)state;
     rig_stop(&rig);
     return 0;
 }

@@ -195,11 +195,8 @@ void rig_disconnect(struct rig *r)
     map_fini(&r->rules);
 }
 
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
+static int remove_one(const char *path, const struct stat *st UNUSED, int type UNUSED, struct FTW *ftw UNUSED)
 {
-    (void)st;
-    (void)type;
-    (void)ftw;
     return remove(path);
 }
 

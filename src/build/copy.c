@@ -145,10 +145,9 @@ static void copy_on_ready(void *ctx)
     }
 }
 
-static void copy_on_end(void *ctx, const struct file_entry *entry, const struct err *err)
+static void copy_on_end(void *ctx, const struct file_entry *entry UNUSED, const struct err *err)
 {
     struct build_job *j = ctx;
-    (void)entry;
     j->file = NULL;
     (void)fd_close(j->upload_fd);
     j->upload_fd = -1;

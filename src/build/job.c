@@ -153,9 +153,8 @@ static void job_on_sandbox_end(struct sandbox_watch *w, struct sandbox *sb)
              cause && strcmp(cause, "oom") == 0 ? ": it used more memory than memoryMB allows" : "");
 }
 
-static void ignore(void *ctx, struct sandbox *sb, const struct err *err)
+static void ignore(void *ctx UNUSED, struct sandbox *sb UNUSED, const struct err *err UNUSED)
 {
-    (void)ctx, (void)sb, (void)err;
 }
 
 void job_drop_sandbox(struct build_job *j)
@@ -179,12 +178,11 @@ static void ready_to_run(struct build_job *j)
     fn(j);
 }
 
-static void have_shell(void *ctx, const struct file_entry *entry, const struct err *err)
+static void have_shell(void *ctx, const struct file_entry *entry, const struct err *err UNUSED)
 {
     struct build_job *j = ctx;
     j->file = NULL;
     j->has_bash = entry != NULL;
-    (void)err;
     ready_to_run(j);
 }
 
@@ -298,11 +296,10 @@ static void job_count(struct build_job *j, uint64_t bytes)
     j->image_bytes = 0;
 }
 
-static void stored(void *ctx, struct sandbox *sb, uint64_t bytes, const struct err *err)
+static void stored(void *ctx, struct sandbox *sb UNUSED, uint64_t bytes, const struct err *err)
 {
     struct build_job *j = ctx;
     bool over = j->over;
-    (void)sb;
     job_put(j);
     if (over)
         return;

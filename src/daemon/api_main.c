@@ -115,15 +115,13 @@ static void api_main_stop(struct api_worker *w, int exit_code, unsigned patience
     (void)uv_timer_start(&w->patience, on_patience, http_server_connections(w->server) ? patience_ms : 0, 0);
 }
 
-static void api_main_on_signal(uv_signal_t *handle, int signum)
+static void api_main_on_signal(uv_signal_t *handle, int signum UNUSED)
 {
-    (void)signum;
     api_main_stop(handle->data, 0, DRAIN_MS);
 }
 
-static void on_supervisor(uv_poll_t *handle, int status, int events)
+static void on_supervisor(uv_poll_t *handle, int status, int events UNUSED)
 {
-    (void)events;
     struct api_worker *w = container_of(handle, struct api_worker, supervisor);
     (void)uv_poll_stop(handle);
     log_error("coved is gone (%s)", status < 0 ? uv_strerror(status) : "its socket is closed");

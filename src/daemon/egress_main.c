@@ -58,9 +58,8 @@ static void egress_main_stop(struct egress_worker *w, int exit_code)
     close_handle((uv_handle_t *)&w->interrupt);
 }
 
-static void egress_main_on_signal(uv_signal_t *handle, int signum)
+static void egress_main_on_signal(uv_signal_t *handle, int signum UNUSED)
 {
-    (void)signum;
     egress_main_stop(handle->data, 0);
 }
 

@@ -95,9 +95,8 @@ static void notary_work(uv_work_t *work)
     (void)unlink(old);
 }
 
-static void notary_done(uv_work_t *work, int status)
+static void notary_done(uv_work_t *work, int status UNUSED)
 {
-    (void)status;
     container_of(work, struct notary, work)->is_working = false;
 }
 

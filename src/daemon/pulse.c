@@ -15,11 +15,10 @@ enum pulse_said pulse_said(const struct pulse *p, usec_t now)
                                         : PULSE_SAYS_FINE;
 }
 
-static void on_question(uv_poll_t *handle, int status, int events)
+static void on_question(uv_poll_t *handle, int status, int events UNUSED)
 {
     struct pulse *p = container_of(handle, struct pulse, poll);
     char question;
-    (void)events;
     ssize_t n = status < 0 ? 0 : recv(p->fd, &question, 1, MSG_DONTWAIT);
     if (n > 0) {
         p->question = question;

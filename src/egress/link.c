@@ -32,9 +32,8 @@ static void link_on_sent(void *ctx)
     }
 }
 
-static void link_on_lost(void *ctx, int error)
+static void link_on_lost(void *ctx UNUSED, int error)
 {
-    (void)ctx;
     if (error == -EMSGSIZE || error == -EBADMSG)
         log_error("cove-api sent %s", error == -EBADMSG ? "an invalid message" : "a message that is too long");
 }

@@ -151,10 +151,9 @@ static void on_rolled_back(void *ctx)
     }
 }
 
-int event_log_open(struct store *store, struct event_log **ret_log, struct err *err)
+int event_log_open(struct store *store, struct event_log **ret_log, struct err *err UNUSED)
 {
     struct event_log *log = mem_new(struct event_log);
-    (void)err;
     log->store = store;
     log->chain = chain_new();
     list_init(&log->used);

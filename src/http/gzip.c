@@ -24,15 +24,13 @@ struct gunzip {
     int error;
 };
 
-static void *z_alloc(void *opaque, unsigned count, unsigned size)
+static void *z_alloc(void *opaque UNUSED, unsigned count, unsigned size)
 {
-    (void)opaque;
     return mem_array(count, size);
 }
 
-static void z_free(void *opaque, void *p)
+static void z_free(void *opaque UNUSED, void *p)
 {
-    (void)opaque;
     mem_free(p);
 }
 

@@ -198,9 +198,8 @@ static int on_chunk(llhttp_t *parser)
     return 0;
 }
 
-static int on_chunk_extension(llhttp_t *parser, const char *p, size_t n)
+static int on_chunk_extension(llhttp_t *parser, const char *p UNUSED, size_t n)
 {
-    (void)p;
     return parse_skip(parser->data, n);
 }
 

@@ -213,14 +213,12 @@ void server_conn_gone(struct http_server *s, struct conn *c)
     s->n_conns--;
 }
 
-static void on_epoll(uv_poll_t *poll, int status, int events)
+static void on_epoll(uv_poll_t *poll, int status UNUSED, int events UNUSED)
 {
     struct http_server *s = poll->data;
     struct epoll_event ev[EVENTS_AT_ONCE];
     usec_t until = clock_mono() + TURN_USEC;
     int n, left = EVENTS;
-    (void)status;
-    (void)events;
     /* What was not fetched stays ready in the set, so the loop, which polls the set level-triggered, comes back for it after its timers. */
     do {
         n = epoll_wait(s->epoll_fd, ev, EVENTS_AT_ONCE, 0);
@@ -293,12 +291,10 @@ static void turn_away(int fd)
     (void)close(fd);
 }
 
-static void on_accept(uv_poll_t *poll, int status, int events)
+static void on_accept(uv_poll_t *poll, int status UNUSED, int events UNUSED)
 {
     struct listener *l = poll->data;
     struct http_server *s = l->server;
-    (void)status;
-    (void)events;
     for (int i = 0; i < ACCEPTS; i++) {
         /* cppcheck-suppress nullPointer ; both may be, says accept(2) */
         int fd = accept4(l->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);

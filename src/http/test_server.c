@@ -42,26 +42,23 @@ static void echo_data(struct http_request *req, struct str data, void *ctx)
     (void)http_response_write(req, data);
 }
 
-static void echo_end(struct http_request *req, void *ctx)
+static void echo_end(struct http_request *req, void *ctx UNUSED)
 {
-    (void)ctx;
     (void)http_response_end(req);
 }
 
-static void body_error(struct http_request *req, int error, void *ctx)
+static void body_error(struct http_request *req UNUSED, int error, void *ctx)
 {
     struct test_server *t = ctx;
-    (void)req;
     assert_int_equal(t->body_error, 0);
     t->body_error = error;
 }
 
 static const struct http_body_ops echo_ops = {echo_data, echo_end, body_error};
 
-static void count_data(struct http_request *req, struct str data, void *ctx)
+static void count_data(struct http_request *req UNUSED, struct str data, void *ctx)
 {
     struct test_server *t = ctx;
-    (void)req;
     t->body_bytes += data.n;
 }
 

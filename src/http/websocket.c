@@ -72,15 +72,13 @@ static void websocket_on_data(struct http_request *req, struct str data, void *c
         http_abort(req);
 }
 
-static void websocket_on_end(struct http_request *req, void *ctx)
+static void websocket_on_end(struct http_request *req, void *ctx UNUSED)
 {
-    (void)ctx;
     (void)http_response_end(req);
 }
 
-static void websocket_on_error(struct http_request *req, int error, void *ctx)
+static void websocket_on_error(struct http_request *req UNUSED, int error UNUSED, void *ctx UNUSED)
 {
-    (void)req, (void)error, (void)ctx;
 }
 
 static void websocket_answer_key(struct str key, struct buf *to)

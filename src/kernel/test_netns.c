@@ -132,17 +132,15 @@ void capture(int listener, const char *from, const char *to, const char *origina
     assert_memory_equal(&peer.at, &a.at, a.n);
 }
 
-void test_tcp_of_port_53_is_dns(void **state)
+void test_tcp_of_port_53_is_dns(void **state UNUSED)
 {
-    (void)state;
     capture(net.dns_tcp, NULL, NETNS_DNS_ADDRESS, NETNS_DNS_ADDRESS, 53);
     capture(net.dns_tcp, NULL, "2001:db8::53", "2001:db8::53", 53);
     assert_true(is_quiet(net.tcp));
 }
 
-void test_fast_open_is_captured(void **state)
+void test_fast_open_is_captured(void **state UNUSED)
 {
-    (void)state;
     struct address to = address("198.51.100.66", 443);
     AUTO_CLOSE int client = open_for(&to, SOCK_STREAM);
     ssize_t n = sendto(client, "early", 5, MSG_FASTOPEN, sa(&to), to.n);
@@ -156,9 +154,8 @@ void test_fast_open_is_captured(void **state)
     expect_text(server, "early");
 }
 
-void test_a_port_is_used_again(void **state)
+void test_a_port_is_used_again(void **state UNUSED)
 {
-    (void)state;
     const char *const to[] = {"198.51.100.1", "198.51.100.2", "198.51.100.3", "198.51.100.4"};
     for (size_t i = 0; i < ARRAY_SIZE(to); i++) {
         struct address a = address(to[i], 443);
@@ -197,9 +194,8 @@ static void ask(const char *from, const char *to)
     assert_memory_equal(&answerer.at, &a.at, a.n);
 }
 
-void test_dns_is_captured(void **state)
+void test_dns_is_captured(void **state UNUSED)
 {
-    (void)state;
     ask(NULL, NETNS_DNS_ADDRESS);
     ask(NULL, "8.8.8.8");
     ask(NULL, "2001:4860:4860::8888");
@@ -207,9 +203,8 @@ void test_dns_is_captured(void **state)
     ask(NETNS_ADDRESS4, "8.8.8.8");
 }
 
-void test_dns_from_one_port(void **state)
+void test_dns_from_one_port(void **state UNUSED)
 {
-    (void)state;
     const char *const to[] = {"8.8.8.8", "1.1.1.1"};
     struct address a = address(to[0], 53);
     AUTO_CLOSE int client = open_for(&a, SOCK_DGRAM);
@@ -241,9 +236,8 @@ static int bind_low_port(const void *arg)
     return setresuid(65534, 65534, 65534) < 0 || bind_to(fd, "0.0.0.0", *(const uint16_t *)arg) < 0;
 }
 
-void test_everybody_may_bind_every_port(void **state)
+void test_everybody_may_bind_every_port(void **state UNUSED)
 {
-    (void)state;
     static const uint16_t ports[] = {1, 53, 80, 443};
     for (size_t i = 0; i < ARRAY_SIZE(ports); i++)
         assert_int_equal(probe_in_child(bind_low_port, &ports[i]), 0);

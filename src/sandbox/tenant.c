@@ -416,9 +416,8 @@ int tenant_set(struct core *core, const struct actor *actor, struct str name, co
     return 0;
 }
 
-static bool count_volume(void *ctx, const struct volume *v)
+static bool count_volume(void *ctx, const struct volume *v UNUSED)
 {
-    (void)v;
     ++*(size_t *)ctx;
     return true;
 }

@@ -562,10 +562,9 @@ static void take(struct fake_agent *a, const struct wire_frame *f, struct str pa
     }
 }
 
-static void on_poll(uv_poll_t *handle, int status, int events)
+static void on_poll(uv_poll_t *handle, int status UNUSED, int events)
 {
     struct fake_agent *a = handle->data;
-    (void)status;
     if (events & UV_WRITABLE)
         fake_flush(a);
     if (!(events & UV_READABLE) || a->deaf)

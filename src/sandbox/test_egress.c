@@ -81,12 +81,10 @@ static void on_message(struct fake_egress *e, json_t *m)
     send_json(e, answer);
 }
 
-static void on_poll(uv_poll_t *handle, int status, int events)
+static void on_poll(uv_poll_t *handle, int status UNUSED, int events UNUSED)
 {
     struct fake_egress *e = handle->data;
     char *room = mem_alloc(EGRESS_MESSAGE_MAX);
-    (void)status;
-    (void)events;
     for (;;) {
         ssize_t n = recv(e->fd, room, EGRESS_MESSAGE_MAX, MSG_DONTWAIT);
         if (n <= 0) {

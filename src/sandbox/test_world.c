@@ -447,10 +447,8 @@ static bool coved_once(struct world *w)
     return true;
 }
 
-static void on_coved(uv_poll_t *handle, int status, int events)
+static void on_coved(uv_poll_t *handle, int status UNUSED, int events UNUSED)
 {
-    (void)status;
-    (void)events;
     for (int i = 0; i < 32 && coved_once(handle->data); i++)
         ;
 }
@@ -566,9 +564,8 @@ void world_turns(struct world *w, unsigned ms)
         world_turn(w);
 }
 
-static void on_tick(uv_timer_t *timer)
+static void on_tick(uv_timer_t *timer UNUSED)
 {
-    (void)timer;
 }
 
 int world_setup(void **state)

@@ -135,9 +135,8 @@ static int set_wal(struct store *s, struct err *err)
     return 0;
 }
 
-static int on_wal(void *ctx, sqlite3 *db, const char *name, int pages)
+static int on_wal(void *ctx, sqlite3 *db UNUSED, const char *name UNUSED, int pages)
 {
-    (void)db, (void)name;
     ((struct store *)ctx)->wal_pages = pages;
     return SQLITE_OK;
 }

@@ -32,9 +32,8 @@ int test_dir_setup(void **state)
     return 0;
 }
 
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
+static int remove_one(const char *path, const struct stat *st UNUSED, int type UNUSED, struct FTW *at UNUSED)
 {
-    (void)st, (void)type, (void)at;
     return remove(path);
 }
 

@@ -47,10 +47,8 @@ static void processes_open(struct agent_stream *s, struct wire_reader *r)
     stream_ready(s);
 }
 
-static void processes_credit(struct agent_stream *s, uint32_t bytes, bool delivered)
+static void processes_credit(struct agent_stream *s, uint32_t bytes UNUSED, bool delivered UNUSED)
 {
-    (void)bytes;
-    (void)delivered;
     stream_ready(s);
 }
 

@@ -63,9 +63,8 @@ static void write_inputs(struct agent_process *p)
         loop_close(&p->agent->loop, &p->in);
 }
 
-void input_ready(struct loop_io *io, uint32_t events)
+void input_ready(struct loop_io *io, uint32_t events UNUSED)
 {
-    (void)events;
     write_inputs(container_of(io, struct agent_process, in));
 }
 

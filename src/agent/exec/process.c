@@ -241,9 +241,8 @@ static void started(struct agent_process *p)
     check_done(p);
 }
 
-static void status_ready(struct loop_io *io, uint32_t events)
+static void status_ready(struct loop_io *io, uint32_t events UNUSED)
 {
-    (void)events;
     started(container_of(io, struct agent_process, status));
 }
 

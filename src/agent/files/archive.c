@@ -228,9 +228,8 @@ static void archive_feed(struct archive *a)
     }
 }
 
-static void archive_ready(struct loop_io *io, uint32_t events)
+static void archive_ready(struct loop_io *io, uint32_t events UNUSED)
 {
-    (void)events;
     archive_feed(container_of(io, struct archive, io));
 }
 

@@ -86,9 +86,8 @@ static void move_open(struct agent_stream *s, struct wire_reader *r)
     }
 }
 
-static int run_remove(struct job_stream *js, struct buf *out, struct failure *f)
+static int run_remove(struct job_stream *js, struct buf *out UNUSED, struct failure *f)
 {
-    (void)out;
     return tree_remove(container_of(js, struct file_move_change, js)->source, f);
 }
 

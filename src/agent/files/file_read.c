@@ -122,10 +122,8 @@ static bool read_produce(struct agent_stream *s)
     return true;
 }
 
-static void read_credit(struct agent_stream *s, uint32_t bytes, bool delivered)
+static void read_credit(struct agent_stream *s, uint32_t bytes UNUSED, bool delivered UNUSED)
 {
-    (void)bytes;
-    (void)delivered;
     stream_ready(s);
 }
 

@@ -226,14 +226,13 @@ static int take_event(struct watch_watch *w, const struct inotify_event *e)
     return 0;
 }
 
-static void watch_ready(struct loop_io *io, uint32_t events)
+static void watch_ready(struct loop_io *io, uint32_t events UNUSED)
 {
     struct watch_watch *w = container_of(io, struct watch_watch, io);
     union {
         struct inotify_event align;
         char bytes[4096];
     } b;
-    (void)events;
     for (int i = 0; i < READS_PER_TURN && !w->overflowed; i++) {
         if ((is_long(w) || watch_dirs_first(&w->dirs)) && !w->has_no_credit) {
             (void)loop_set(loop_of(w), io, 0);
@@ -322,10 +321,8 @@ static void watch_open(struct agent_stream *s, struct wire_reader *r)
     (void)scan(w);
 }
 
-static void watch_credit(struct agent_stream *s, uint32_t bytes, bool delivered)
+static void watch_credit(struct agent_stream *s, uint32_t bytes UNUSED, bool delivered UNUSED)
 {
-    (void)bytes;
-    (void)delivered;
     stream_ready(s);
 }
 

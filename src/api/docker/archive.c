@@ -81,9 +81,8 @@ void docker_archive_head(struct call *c)
 
 /* ---- GET, PUT ---- */
 
-static void archive_done(struct file_body *f, const struct file_entry *entry, const struct err *err)
+static void archive_done(struct file_body *f, const struct file_entry *entry UNUSED, const struct err *err)
 {
-    (void)entry;
     if (err)
         archive_failed(f->call, err);
     else

@@ -166,10 +166,9 @@ void docker_boxes_free(struct docker_api *d)
     facade_drain(&d->boxes, box_free);
 }
 
-static void box_gone(struct sandbox_watch *w, struct sandbox *sb)
+static void box_gone(struct sandbox_watch *w, struct sandbox *sb UNUSED)
 {
     struct docker_box *box = container_of(w, struct docker_box, watch);
-    (void)sb;
     box->is_ending = false;
     box_tell(box, true);
     box_forget(box);
@@ -177,19 +176,17 @@ static void box_gone(struct sandbox_watch *w, struct sandbox *sb)
 
 /* ---- the end of its command ---- */
 
-static void box_paused(void *ctx, struct sandbox *sb, const struct err *err)
+static void box_paused(void *ctx, struct sandbox *sb UNUSED, const struct err *err UNUSED)
 {
     struct docker_box *box = ctx;
-    (void)sb, (void)err;
     box->is_ending = false;
     if (box->docker)
         box_tell(box, false);
     box_unref(box);
 }
 
-static void box_killed(void *ctx, struct sandbox *sb, const struct err *err)
+static void box_killed(void *ctx UNUSED, struct sandbox *sb UNUSED, const struct err *err UNUSED)
 {
-    (void)ctx, (void)sb, (void)err;
 }
 
 static bool box_is_leaving(const struct sandbox *sb)
@@ -224,9 +221,8 @@ static void box_over(struct docker_process *p)
 }
 
 /* One that is not there has ended, nobody knows how; whatever else was in the way, it is looked for again. */
-static void box_found(struct docker_process *p, struct call *starter, const struct err *err)
+static void box_found(struct docker_process *p, struct call *starter UNUSED, const struct err *err)
 {
-    (void)starter;
     if (!err || err->code != ERR_NOT_FOUND)
         return;
     p->code = CODE_UNKNOWN;
@@ -345,17 +341,15 @@ static void start_step(struct call *c)
     docker_process_await(&box->process, c);
 }
 
-static void start_resumed(void *ctx, struct sandbox *sb, const struct err *err)
+static void start_resumed(void *ctx, struct sandbox *sb UNUSED, const struct err *err)
 {
     struct call *c = call_back(ctx, err);
-    (void)sb;
     if (c)
         call_step(c, start_step);
 }
 
-static void start_again(struct call *c, int code)
+static void start_again(struct call *c, int code UNUSED)
 {
-    (void)code;
     timer_stop(&c->timer);
     call_step(c, docker_start);
 }
@@ -379,9 +373,8 @@ void docker_start(struct call *c)
 
 /* ---- stop, kill, restart ---- */
 
-static void stop_done(struct call *c, int code)
+static void stop_done(struct call *c, int code UNUSED)
 {
-    (void)code;
     call_empty(c, 204);
 }
 
@@ -394,9 +387,9 @@ static void stop_late(struct call *c)
         (void)!exec_signal(c->sandbox, &docker_own, &which, SIGKILL, call_on_exec, c, &c->exec, &err);
 }
 
-static void stop_killed(struct call *c)
+static void stop_killed(struct call *c UNUSED)
 {
-    (void)c; /* its end is told */
+    /* its end is told */
 }
 
 static void stop_sent(struct call *c)
@@ -496,10 +489,9 @@ void docker_wait(struct call *c)
         box_await(box, c, wait_done)->until_gone = until_gone;
 }
 
-static void remove_done(void *ctx, struct sandbox *sb, const struct err *err)
+static void remove_done(void *ctx, struct sandbox *sb UNUSED, const struct err *err)
 {
     struct call *c = call_back(ctx, err);
-    (void)sb;
     if (c)
         call_empty(c, 204);
 }

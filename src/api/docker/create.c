@@ -317,9 +317,8 @@ int docker_making_read(const json_t *body, struct arena *arena, struct docker_ma
 
 /* ---- making it ---- */
 
-static void create_answer(struct call *c, const struct file_entry *entry)
+static void create_answer(struct call *c, const struct file_entry *entry UNUSED)
 {
-    (void)entry;
     call_value(c, 201, json_pack("{s:s, s:[]}", "Id", (const char *)c->state, "Warnings"));
 }
 

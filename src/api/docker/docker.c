@@ -29,15 +29,14 @@ static struct sandbox *docker_find_sandbox(struct call *c)
     return NULL;
 }
 
-static int docker_status_of(const struct call *c, struct err *err)
+static int docker_status_of(const struct call *c UNUSED, struct err *err)
 {
-    (void)c;
     return err->code == ERR_FAILED_PRECONDITION ? 409 : connect_status(err->code);
 }
 
-static void docker_append_error(struct buf *b, int status, enum err_code code, struct str message, const char *hint)
+static void docker_append_error(struct buf *b, int status UNUSED, enum err_code code UNUSED, struct str message,
+                                const char *hint UNUSED)
 {
-    (void)status, (void)code, (void)hint;
     json_open(b, "message", message);
     buf_append_char(b, '}');
 }

@@ -68,9 +68,9 @@ static bool exec_make_room(struct docker_box *box, size_t bytes)
     return box->n_execs < DOCKER_EXECS_MAX;
 }
 
-static void exec_over(struct docker_process *p)
+static void exec_over(struct docker_process *p UNUSED)
 {
-    (void)p; /* its code stays */
+    /* its code stays */
 }
 
 void docker_exec_create(struct call *c)
@@ -100,9 +100,8 @@ void docker_exec_create(struct call *c)
 
 /* ---- start ---- */
 
-static void exec_started(struct docker_process *p, struct call *c, const struct err *err)
+static void exec_started(struct docker_process *p UNUSED, struct call *c, const struct err *err)
 {
-    (void)p;
     if (c && err)
         call_fail_err(c, err);
     else if (c)

@@ -128,10 +128,10 @@ static void viewer_end(struct docker_stream *s)
 
 static void viewer_step(struct call *c);
 
-static void viewer_handed(void *ctx, const struct err *err)
+static void viewer_handed(void *ctx, const struct err *err UNUSED)
 {
     struct call *c = ctx;
-    (void)err; /* a command that has just ended: its end is told */
+    /* a command that has just ended: its end is told */
     c->exec = NULL;
     call_step(c, viewer_step);
 }
@@ -241,10 +241,9 @@ static void viewer_closed(struct call *c)
     c->cleanup = NULL;
 }
 
-static void viewer_drained(struct http_request *req, void *ctx)
+static void viewer_drained(struct http_request *req UNUSED, void *ctx)
 {
     struct docker_stream *s = ctx;
-    (void)req;
     if (s->process)
         process_pump(s->process);
 }

@@ -53,15 +53,14 @@ static bool fusion_authenticate(struct call *c)
 
 /* ---- answers ---- */
 
-static int fusion_status(const struct call *c, struct err *err)
+static int fusion_status(const struct call *c UNUSED, struct err *err)
 {
-    (void)c;
     return err->code == ERR_INVALID_ARGUMENT ? 422 : connect_status(err->code);
 }
 
-static void fusion_error(struct buf *b, int status, enum err_code code, struct str message, const char *hint)
+static void fusion_error(struct buf *b, int status, enum err_code code UNUSED, struct str message,
+                         const char *hint UNUSED)
 {
-    (void)code, (void)hint;
     buf_append_cstr(b, status == 422 ? "{\"detail\":[{\"type\":\"value_error\",\"loc\":[\"body\"],\"msg\":"
                                      : "{\"detail\":");
     buf_append_json_string(b, message);

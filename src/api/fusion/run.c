@@ -72,9 +72,8 @@ static void run_dispatch(struct fusion *f)
     f->is_dispatching = false;
 }
 
-static void run_killed(void *ctx, struct sandbox *sb, const struct err *err)
+static void run_killed(void *ctx UNUSED, struct sandbox *sb UNUSED, const struct err *err UNUSED)
 {
-    (void)ctx, (void)sb, (void)err;
 }
 
 static void run_kill(struct sandbox *sb)
@@ -184,9 +183,8 @@ static enum run_progress run_make(struct fusion_run *r, struct err *err)
     return RUN_FAILED;
 }
 
-static void run_written(struct file_body *f, const struct file_entry *entry, const struct err *err)
+static void run_written(struct file_body *f, const struct file_entry *entry UNUSED, const struct err *err)
 {
-    (void)entry;
     if (err)
         fusion_run_fail(f->call->state, err);
     call_step(f->call, fusion_run_step);
@@ -378,13 +376,12 @@ static enum run_progress run_run(struct fusion_run *r, struct err *err)
 /* ---- files that are fetched ---- */
 
 /* What isn't there is left out. */
-static void run_fetched(struct file_body *f, const struct file_entry *entry, const struct err *err)
+static void run_fetched(struct file_body *f, const struct file_entry *entry UNUSED, const struct err *err)
 {
     struct fusion_run *r = f->call->state;
     AUTO_BUF struct buf text = BUF_INIT(2 * (size_t)FUSION_FETCH_MAX);
     struct err large;
 
-    (void)entry;
     r->given += buf_len(&f->b);
     if (buf_error(&f->b) < 0 || r->given > FUSION_FETCH_MAX) {
         (void)err_set(&large, ERR_RESOURCE_EXHAUSTED, "fetch_files: more than %d bytes", FUSION_FETCH_MAX);

@@ -35,11 +35,10 @@ static void unwatch(struct call *c)
     c->watching = false;
 }
 
-static void on_close(struct http_request *req, void *ctx)
+static void on_close(struct http_request *req UNUSED, void *ctx)
 {
     struct call *c = ctx;
 
-    (void)req;
     unwatch(c);
     timer_stop(&c->timer);
     holder_fini(&c->holder);
@@ -130,11 +129,10 @@ struct call *call_new(struct facade *f, struct http_request *req, const char *ac
     return c;
 }
 
-static void on_sandbox_end(struct sandbox_watch *w, struct sandbox *sb)
+static void on_sandbox_end(struct sandbox_watch *w, struct sandbox *sb UNUSED)
 {
     struct call *c = container_of(w, struct call, watch);
 
-    (void)sb;
     c->watching = false;
     if (!c->answered && c->req && c->facade->ops->on_sandbox_end)
         c->facade->ops->on_sandbox_end(c);
@@ -222,12 +220,11 @@ static void call_ack(struct call *c, size_t n)
         file_read_ack(c->file, n);
 }
 
-static void call_on_drain(struct http_request *req, void *ctx)
+static void call_on_drain(struct http_request *req UNUSED, void *ctx)
 {
     struct call *c = ctx;
     size_t n = c->unacked;
 
-    (void)req;
     c->unacked = 0;
     if (n)
         c->ack(c, n);
@@ -254,20 +251,18 @@ bool call_has_room(struct call *c)
     return !c->unacked;
 }
 
-static void call_on_data(struct http_request *req, struct str data, void *ctx)
+static void call_on_data(struct http_request *req UNUSED, struct str data, void *ctx)
 {
     struct call *c = ctx;
 
-    (void)req;
     if (!c->answered)
         c->body_ops->on_data(c, data);
 }
 
-static void call_on_body_end(struct http_request *req, void *ctx)
+static void call_on_body_end(struct http_request *req UNUSED, void *ctx)
 {
     struct call *c = ctx;
 
-    (void)req;
     if (!c->answered && c->body_ops->on_end)
         c->body_ops->on_end(c);
 }
@@ -537,11 +532,10 @@ static json_t *read_list(struct call *c, int error, struct str body)
     return json;
 }
 
-static void call_on_body(struct http_request *req, int error, struct str body, void *ctx)
+static void call_on_body(struct http_request *req UNUSED, int error, struct str body, void *ctx)
 {
     struct call *c = ctx;
 
-    (void)req;
     if (c->route->flags & ROUTE_LIST)
         c->body = read_list(c, error, body);
     else

@@ -74,11 +74,10 @@ static bool diff_read_take(struct diff_read *d)
     return true;
 }
 
-static void diff_read_readable(uv_poll_t *poll, int status, int events)
+static void diff_read_readable(uv_poll_t *poll, int status, int events UNUSED)
 {
     struct diff_read *d = container_of(poll, struct diff_read, poll);
     char *room = buf_reserve(&d->in, PIECE);
-    (void)events;
     ssize_t n = status < 0 || !room ? -1 : read(d->fd, room, PIECE);
     if (n < 0 && status == 0 && (errno == EAGAIN || errno == EINTR))
         return;

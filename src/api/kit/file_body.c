@@ -155,20 +155,18 @@ static void in_data(struct http_request *req, struct str data, void *ctx)
         in_feed(f);
 }
 
-static void in_body_end(struct http_request *req, void *ctx)
+static void in_body_end(struct http_request *req UNUSED, void *ctx)
 {
     struct file_body *f = ctx;
-    (void)req;
     f->body_ended = true;
     if (f->call->file)
         in_feed(f);
 }
 
 /* A client that left in the middle: the file's end must not be taken for its whole. */
-static void in_error(struct http_request *req, int error, void *ctx)
+static void in_error(struct http_request *req UNUSED, int error UNUSED, void *ctx)
 {
     struct file_body *f = ctx;
-    (void)req, (void)error;
     if (f->call->file)
         file_call_cancel(TAKE_PTR(f->call->file));
 }

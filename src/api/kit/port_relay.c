@@ -222,9 +222,8 @@ static void port_on_bad_gateway(struct http_request *req, int error, void *ctx)
                                                   : PORT_BAD_ANSWER);
 }
 
-static void port_on_done(struct http_request *req, void *ctx)
+static void port_on_done(struct http_request *req UNUSED, void *ctx)
 {
-    (void)req;
     port_relay_unref(ctx);
 }
 

@@ -20,19 +20,16 @@ static void wake_held_free(struct wake_held *h)
     mem_free(h);
 }
 
-static void wake_on_gone(struct http_request *req, void *ctx)
+static void wake_on_gone(struct http_request *req UNUSED, void *ctx)
 {
     struct wake_held *h = ctx;
 
-    (void)req;
     sandbox_unwake(&h->wake);
     wake_held_free(h);
 }
 
-static void wake_ignore(struct http_request *req, void *ctx)
+static void wake_ignore(struct http_request *req UNUSED, void *ctx UNUSED)
 {
-    (void)req;
-    (void)ctx;
 }
 
 static void wake_on_awake(struct sandbox_wake *w, struct sandbox *sb, const struct err *err)

@@ -124,10 +124,9 @@ void sandbox_title_tool(struct call *c)
         tool_result(c, sandbox_json(c->sandbox), STR_NULL);
 }
 
-static void sandbox_killed(void *ctx, struct sandbox *sb, const struct err *err)
+static void sandbox_killed(void *ctx, struct sandbox *sb UNUSED, const struct err *err)
 {
     struct call *c = call_back(ctx, err);
-    (void)sb;
     if (c)
         tool_result(c, json_pack("{s:b}", "ended", 1), STR_NULL);
 }

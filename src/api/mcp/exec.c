@@ -94,10 +94,9 @@ static void job_starts(void *ctx, uint32_t pid)
         tool_result(c, json_pack("{s:s,s:b,s:i}", "exec", j->id, "running", 1, "pid", (int)pid), STR_NULL);
 }
 
-static void job_writes(void *ctx, enum wire_channel channel, struct str bytes)
+static void job_writes(void *ctx, enum wire_channel channel UNUSED, struct str bytes)
 {
     struct mcp_job *j = ctx;
-    (void)channel;
     exec_ack(j->follow, bytes.n); /* of the prelude alone */
 }
 
@@ -143,9 +142,8 @@ static void job_start(struct call *c, const struct exec_spec *spec, const char *
 
 /* ---- waited for ---- */
 
-static void waited_signalled(void *ctx, const struct err *err)
+static void waited_signalled(void *ctx UNUSED, const struct err *err UNUSED)
 {
-    (void)ctx, (void)err;
 }
 
 static void waited_closed(struct call *c)

@@ -12,10 +12,9 @@ static void bytes_closed(struct call *c)
     file_body_fini(&((struct file_bytes *)mcp_call_of(c)->own)->body);
 }
 
-static void bytes_read(struct file_body *body, const struct file_entry *entry, const struct err *err)
+static void bytes_read(struct file_body *body, const struct file_entry *entry UNUSED, const struct err *err)
 {
     struct file_bytes *f = container_of(body, struct file_bytes, body);
-    (void)entry;
     if (err && !(f->may_miss && err->code == ERR_NOT_FOUND))
         call_fail_err(body->call, err);
     else
@@ -215,9 +214,8 @@ void file_edit_tool(struct call *c)
 
 /* ---- the others ---- */
 
-static void file_deleted(struct call *c, const struct file_entry *entry)
+static void file_deleted(struct call *c, const struct file_entry *entry UNUSED)
 {
-    (void)entry;
     tool_result(c, json_pack("{s:b}", "deleted", 1), STR_NULL);
 }
 
@@ -252,11 +250,10 @@ static void listing_each(void *ctx, const struct file_entry *e)
                               "size", (json_int_t)e->size, "target", e->is_link ? call_text(e->target) : NULL));
 }
 
-static void listing_done(struct call *c, const struct file_entry *entry)
+static void listing_done(struct call *c, const struct file_entry *entry UNUSED)
 {
     struct mcp_listing *l = mcp_call_of(c)->own;
     int64_t next = l->cursor + (int64_t)json_array_size(l->entries);
-    (void)entry;
     json_t *content = json_pack("{s:O}", "entries", l->entries);
     if (next < l->seen)
         (void)json_object_set_new(content, "next", json_integer(next));

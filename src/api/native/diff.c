@@ -53,9 +53,8 @@ static bool native_diff_is_full(void *ctx)
     return call_is_full(ctx);
 }
 
-static void native_diff_on_drain(struct http_request *req, void *ctx)
+static void native_diff_on_drain(struct http_request *req UNUSED, void *ctx)
 {
-    (void)req;
     diff_read_resume(ctx);
 }
 

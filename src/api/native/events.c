@@ -218,9 +218,8 @@ static void on_slice(struct slice *slice)
     stream_pump(container_of(slice, struct native_event_stream, slice));
 }
 
-static void native_events_on_drain(struct http_request *req, void *ctx)
+static void native_events_on_drain(struct http_request *req UNUSED, void *ctx)
 {
-    (void)req;
     stream_pump(ctx);
 }
 

@@ -93,9 +93,8 @@ static size_t entry_headers(struct call *c, const struct file_entry *e, struct h
 
 /* ---- GET ---- */
 
-static void read_failed(struct file_body *f, const struct file_entry *entry, const struct err *err)
+static void read_failed(struct file_body *f, const struct file_entry *entry UNUSED, const struct err *err)
 {
-    (void)entry;
     call_fail_err(f->call, err);
 }
 
@@ -108,9 +107,8 @@ static void read_open(struct file_body *f, const struct file_entry *entry)
 }
 
 /* An archive has no size, and its end may come with a complaint of the tar that made it. */
-static void pack_open(struct file_body *f, const struct file_entry *entry)
+static void pack_open(struct file_body *f, const struct file_entry *entry UNUSED)
 {
-    (void)entry;
     (void)http_response_begin(f->call->req, 200,
                               (struct http_header[]){HTTP_HEADER("content-type", "application/x-tar"),
                                                      HTTP_HEADER("trailer", "x-cove-error")},
@@ -203,9 +201,8 @@ void native_files_unpack(struct call *c)
 
 /* ---- DELETE ---- */
 
-static void delete_done(struct call *c, const struct file_entry *entry)
+static void delete_done(struct call *c, const struct file_entry *entry UNUSED)
 {
-    (void)entry;
     call_empty(c, 204);
 }
 
@@ -235,9 +232,8 @@ static void each_entry(void *ctx, const struct file_entry *entry)
         http_abort(c->req);
 }
 
-static void entries_done(void *ctx, const struct file_entry *entry, const struct err *err)
+static void entries_done(void *ctx, const struct file_entry *entry UNUSED, const struct err *err)
 {
-    (void)entry;
     struct call *c = ctx;
     c->file = NULL;
     if (err && !http_response_begun(c->req)) {

@@ -35,9 +35,8 @@ static void native_health(struct call *c)
     call_json(c, 200, STR("{\"status\":\"ok\"}"));
 }
 
-static bool info_count(void *ctx, struct sandbox *sb)
+static bool info_count(void *ctx, struct sandbox *sb UNUSED)
 {
-    (void)sb;
     ++*(size_t *)ctx;
     return true;
 }
@@ -209,9 +208,9 @@ static int native_status_of(const struct call *c, struct err *err)
     return connect_status(err->code);
 }
 
-static void native_append_error(struct buf *b, int status, enum err_code code, struct str message, const char *hint)
+static void native_append_error(struct buf *b, int status UNUSED, enum err_code code, struct str message,
+                                const char *hint)
 {
-    (void)status;
     buf_printf(b, "{\"error\":{\"code\":\"%s\"", err_code_name(code));
     json_put_str(b, "message", message);
     if (hint)

@@ -68,9 +68,8 @@ static void output_on_slice(struct slice *slice)
     output_pump(container_of(slice, struct output_stream, slice));
 }
 
-static void output_on_drain(struct http_request *req, void *ctx)
+static void output_on_drain(struct http_request *req UNUSED, void *ctx)
 {
-    (void)req;
     output_pump(ctx);
 }
 

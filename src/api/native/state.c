@@ -201,10 +201,9 @@ static void forked(void *ctx, size_t i, struct sandbox *fork, const struct err *
 }
 
 /* What is asked for by seq waits for the checkpoint that is being made: it may be that one. */
-static void native_state_settled(void *ctx, struct sandbox *sb, const struct err *err)
+static void native_state_settled(void *ctx, struct sandbox *sb UNUSED, const struct err *err)
 {
     struct call *c = call_back(ctx, err);
-    (void)sb;
     if (c)
         call_start(c);
 }

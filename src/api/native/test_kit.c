@@ -37,50 +37,42 @@ struct sandbox *sandbox_ref(struct sandbox *sb)
     return sb;
 }
 
-void sandbox_unref(struct sandbox *sb)
+void sandbox_unref(struct sandbox *sb UNUSED)
 {
-    (void)sb;
 }
 
-void sandbox_watch_end(struct sandbox *sb, struct sandbox_watch *w)
+void sandbox_watch_end(struct sandbox *sb UNUSED, struct sandbox_watch *w UNUSED)
 {
-    (void)sb, (void)w;
     abort();
 }
 
-void sandbox_unwatch(struct sandbox_watch *w)
+void sandbox_unwatch(struct sandbox_watch *w UNUSED)
 {
-    (void)w;
     abort();
 }
 
-void exec_call_cancel(struct exec_call *call)
+void exec_call_cancel(struct exec_call *call UNUSED)
 {
-    (void)call;
     abort();
 }
 
-void file_call_cancel(struct file_call *call)
+void file_call_cancel(struct file_call *call UNUSED)
 {
-    (void)call;
     abort();
 }
 
-void exec_close(struct follow *f)
+void exec_close(struct follow *f UNUSED)
 {
-    (void)f;
     abort();
 }
 
-void exec_ack(struct follow *f, size_t bytes)
+void exec_ack(struct follow *f UNUSED, size_t bytes UNUSED)
 {
-    (void)f, (void)bytes;
     abort();
 }
 
-void file_read_ack(struct file_call *call, size_t bytes)
+void file_read_ack(struct file_call *call UNUSED, size_t bytes UNUSED)
 {
-    (void)call, (void)bytes;
     abort();
 }
 
@@ -89,9 +81,8 @@ void code_leave(struct code_cell *cell)
     assert(!cell);
 }
 
-void code_drained(struct code_cell *cell)
+void code_drained(struct code_cell *cell UNUSED)
 {
-    (void)cell;
     abort();
 }
 
@@ -100,24 +91,21 @@ void code_make_cancel(struct code_making *making)
     assert(!making);
 }
 
-int file_write(struct sandbox *sb, const struct actor *actor, struct str user, struct str path,
-               const struct pair *metadata, size_t n_metadata, const struct file_write_ops *write_ops, void *ctx,
-               struct file_call **ret_call, struct err *err)
+int file_write(struct sandbox *sb UNUSED, const struct actor *actor UNUSED, struct str user UNUSED,
+               struct str path UNUSED, const struct pair *metadata UNUSED, size_t n_metadata UNUSED,
+               const struct file_write_ops *write_ops UNUSED, void *ctx UNUSED, struct file_call **ret_call UNUSED,
+               struct err *err UNUSED)
 {
-    (void)sb, (void)actor, (void)user, (void)path, (void)metadata, (void)n_metadata;
-    (void)write_ops, (void)ctx, (void)ret_call, (void)err;
     abort();
 }
 
-size_t file_write_data(struct file_call *call, struct str bytes)
+size_t file_write_data(struct file_call *call UNUSED, struct str bytes UNUSED)
 {
-    (void)call, (void)bytes;
     abort();
 }
 
-void file_write_eof(struct file_call *call)
+void file_write_eof(struct file_call *call UNUSED)
 {
-    (void)call;
     abort();
 }
 
@@ -131,13 +119,11 @@ void holder_init(struct holder *h, void (*again)(struct holder *h))
     (void)h, (void)again;
 }
 
-void holder_fini(struct holder *h)
+void holder_fini(struct holder *h UNUSED)
 {
-    (void)h;
 }
 
-bool holder_waits(struct holder *h)
+bool holder_waits(struct holder *h UNUSED)
 {
-    (void)h;
     return false;
 }

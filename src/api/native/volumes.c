@@ -84,10 +84,9 @@ void native_volumes_create(struct call *c)
         call_held(c, volume_make(call_core(c), &c->actor, name, (uint64_t)limit, made, call_hold(c), &c->err));
 }
 
-static void dropped(void *ctx, const struct volume *v, const struct err *err)
+static void dropped(void *ctx, const struct volume *v UNUSED, const struct err *err)
 {
     struct call *c = call_back(ctx, err);
-    (void)v;
     if (c)
         call_empty(c, 204);
 }

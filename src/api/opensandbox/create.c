@@ -396,9 +396,8 @@ void create_drop(struct osb_creation *r)
         json_decref(TAKE_PTR(r->policy));
 }
 
-void create_ignore(void *ctx, struct sandbox *sb, const struct err *err)
+void create_ignore(void *ctx UNUSED, struct sandbox *sb UNUSED, const struct err *err UNUSED)
 {
-    (void)ctx, (void)sb, (void)err;
 }
 
 struct osb_creation *create_read(struct opensandbox *o, const struct actor *actor, struct arena *a, json_t *body,
@@ -435,11 +434,10 @@ static void on_created(void *ctx, struct sandbox *sb, const struct err *err)
 }
 
 /* From the beginning: the volume is there now. */
-static void create_on_volume(void *ctx, const struct volume *v, const struct err *err)
+static void create_on_volume(void *ctx, const struct volume *v UNUSED, const struct err *err)
 {
     struct call *c = call_back(ctx, err);
 
-    (void)v;
     if (c)
         create_sandbox(c);
 }

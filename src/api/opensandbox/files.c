@@ -283,12 +283,11 @@ static void list_each(void *ctx, const struct file_entry *e)
         (void)json_array_append_new(l->found, entry_json(e));
 }
 
-static void list_done(void *ctx, const struct file_entry *entry, const struct err *err)
+static void list_done(void *ctx, const struct file_entry *entry UNUSED, const struct err *err)
 {
     struct call *c = ctx;
     struct osb_listing *l = c->state;
 
-    (void)entry;
     c->file = NULL;
     if (err)
         call_fail(c, err->code == ERR_NOT_FOUND ? 404 : 400, "%s", err->msg);
@@ -373,11 +372,10 @@ static void replace_closed(struct call *c)
 
 static void replace_next(struct call *c);
 
-static void replace_written(struct file_body *f, const struct file_entry *entry, const struct err *err)
+static void replace_written(struct file_body *f, const struct file_entry *entry UNUSED, const struct err *err)
 {
     struct replacing *r = container_of(f, struct replacing, in);
 
-    (void)entry;
     if (err) {
         call_fail_err(f->call, err);
         return;
@@ -402,13 +400,12 @@ static void replace_write(struct call *c)
                                        FILE_BODY(&r->in, &file_body_bytes)));
 }
 
-static void replace_read(struct file_body *f, const struct file_entry *entry, const struct err *err)
+static void replace_read(struct file_body *f, const struct file_entry *entry UNUSED, const struct err *err)
 {
     struct replacing *r = container_of(f, struct replacing, in);
     struct call *c = f->call;
     struct str rest = buf_str(&f->b);
 
-    (void)entry;
     if (err || buf_error(&f->b)) {
         if (err)
             call_fail_err(c, err);

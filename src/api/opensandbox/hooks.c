@@ -231,9 +231,8 @@ static void entry_note(const struct hooks_entry *e, const char *text)
         (void)!sandbox_set_metadata(e->sb, &actor, all, n, &ignored);
 }
 
-static void entry_writes(void *ctx, enum wire_channel channel, struct str bytes)
+static void entry_writes(void *ctx, enum wire_channel channel UNUSED, struct str bytes)
 {
-    (void)channel;
     exec_ack(((struct hooks_entry *)ctx)->follow, bytes.n);
 }
 

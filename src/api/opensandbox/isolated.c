@@ -57,9 +57,8 @@ void isolated_free_all(struct opensandbox *o)
     facade_drain(&o->isolated, isolated_free);
 }
 
-static void isolated_sandbox_ends(struct sandbox_watch *w, struct sandbox *sb)
+static void isolated_sandbox_ends(struct sandbox_watch *w, struct sandbox *sb UNUSED)
 {
-    (void)sb;
     isolated_free(container_of(w, struct isolated, watch));
 }
 
@@ -374,11 +373,10 @@ static void isolated_begin(struct call *c)
     call_held(c, nest_make(c->sandbox, &c->actor, &m->spec, isolated_made, call_hold(c), &c->err));
 }
 
-static void isolated_workspace(void *ctx, const struct file_entry *entry, const struct err *err)
+static void isolated_workspace(void *ctx, const struct file_entry *entry UNUSED, const struct err *err)
 {
     struct call *c = ctx;
 
-    (void)entry;
     c->file = NULL;
     if (err && err->code != ERR_ALREADY_EXISTS)
         call_fail_err(c, err);

@@ -229,11 +229,10 @@ static void get_sandbox(struct call *c)
     call_value(c, 200, lifecycle_sandbox(c->sandbox));
 }
 
-static void on_done(void *ctx, struct sandbox *sb, const struct err *err)
+static void on_done(void *ctx, struct sandbox *sb UNUSED, const struct err *err)
 {
     struct call *c = call_back(ctx, err);
 
-    (void)sb;
     if (c)
         call_empty(c, c->route->method == HTTP_METHOD_DELETE ? 204 : 202);
 }

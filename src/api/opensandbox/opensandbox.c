@@ -34,7 +34,8 @@ static void append_code(struct buf *b, const char *code, struct str message)
     buf_append_char(b, '}');
 }
 
-static void lifecycle_error(struct buf *b, int status, enum err_code code, struct str message, const char *hint)
+static void lifecycle_error(struct buf *b, int status UNUSED, enum err_code code, struct str message,
+                            const char *hint UNUSED)
 {
     static const struct {
         enum err_code code;
@@ -49,16 +50,14 @@ static void lifecycle_error(struct buf *b, int status, enum err_code code, struc
                  {ERR_PERMISSION_DENIED, "SANDBOX::FORBIDDEN"}};
     const char *name = "GENERAL::UNKNOWN_ERROR";
 
-    (void)status, (void)hint;
     for (size_t i = 0; i < ARRAY_SIZE(names); i++)
         if (names[i].code == code)
             name = names[i].name;
     append_code(b, name, message);
 }
 
-static void execd_error(struct buf *b, int status, enum err_code code, struct str message, const char *hint)
+static void execd_error(struct buf *b, int status, enum err_code code, struct str message, const char *hint UNUSED)
 {
-    (void)hint;
     if (code == ERR_UNAUTHENTICATED) {
         json_open(b, "error", message);
         buf_append_char(b, '}');
@@ -72,9 +71,9 @@ static void execd_error(struct buf *b, int status, enum err_code code, struct st
                 message);
 }
 
-static void egress_error(struct call *c, int status, enum err_code code, struct str message, const char *hint)
+static void egress_error(struct call *c, int status, enum err_code code UNUSED, struct str message,
+                         const char *hint UNUSED)
 {
-    (void)code, (void)hint;
     call_respond(c, status, "text/plain; charset=utf-8", message);
 }
 

@@ -43,9 +43,8 @@ static void operations_free(void *operations)
     mem_free(s);
 }
 
-static void operations_on_sandbox_end(struct sandbox_watch *w, struct sandbox *sb)
+static void operations_on_sandbox_end(struct sandbox_watch *w, struct sandbox *sb UNUSED)
 {
-    (void)sb;
     operations_free(container_of(w, struct operations, watch));
 }
 

@@ -226,9 +226,8 @@ static void proxy_renew(const struct proxied *p)
         (void)!sandbox_set_timeout(p->sb, &actor, seconds * 1000, true, &err);
 }
 
-static void proxy_awake(void *ctx, struct http_request *req, struct sandbox *sb, uint16_t port)
+static void proxy_awake(void *ctx, struct http_request *req, struct sandbox *sb UNUSED, uint16_t port UNUSED)
 {
-    (void)sb, (void)port;
     if (!proxy_serve(ctx, req))
         (void)http_respond_error(req, 404, "there is no such route");
 }

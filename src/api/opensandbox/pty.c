@@ -104,9 +104,8 @@ void ptys_free(struct opensandbox *o)
     facade_drain(&o->ptys, pty_free);
 }
 
-static void pty_on_sandbox_end(struct sandbox_watch *w, struct sandbox *sb)
+static void pty_on_sandbox_end(struct sandbox_watch *w, struct sandbox *sb UNUSED)
 {
-    (void)sb;
     pty_free(container_of(w, struct pty, watch));
 }
 

@@ -122,12 +122,11 @@ static void report_log_closed(struct call *c)
     file_body_fini(&((struct report_reading *)c->state)->f);
 }
 
-static void report_log_read(struct file_body *f, const struct file_entry *entry, const struct err *err)
+static void report_log_read(struct file_body *f, const struct file_entry *entry UNUSED, const struct err *err)
 {
     struct call *c = f->call;
     char cursor[24];
 
-    (void)entry;
     if (err && err->code != ERR_NOT_FOUND) {
         call_fail_err(c, err);
         return;

@@ -20,12 +20,11 @@ static void script_closed(struct call *c)
     buf_fini(&((struct script *)c->state)->output);
 }
 
-static void script_output(void *ctx, enum wire_channel channel, struct str bytes)
+static void script_output(void *ctx, enum wire_channel channel UNUSED, struct str bytes)
 {
     struct call *c = ctx;
     struct script *s = c->state;
 
-    (void)channel;
     (void)buf_append_str(&s->output, str_n(bytes.p, MIN(bytes.n, SCRIPT_OUTPUT_MAX - buf_len(&s->output))));
     exec_ack(c->follow, bytes.n);
 }
@@ -245,11 +244,10 @@ static void session_start_command(struct call *c)
     command_run(c, &spec, r->command, false, r->id);
 }
 
-static void session_found(void *ctx, const struct file_entry *entry, const struct err *err)
+static void session_found(void *ctx, const struct file_entry *entry UNUSED, const struct err *err)
 {
     struct call *c = ctx;
 
-    (void)entry;
     c->file = NULL;
     if (err)
         opensandbox_fail(c, 404, "CONTEXT_NOT_FOUND", "there is no such session");
@@ -281,9 +279,8 @@ void session_run_command(struct call *c)
         session_stat(c, session_found);
 }
 
-static void session_gone(struct call *c, uint32_t code, struct str output)
+static void session_gone(struct call *c, uint32_t code, struct str output UNUSED)
 {
-    (void)output;
     if (code)
         opensandbox_fail(c, 404, "CONTEXT_NOT_FOUND", "there is no such session");
     else

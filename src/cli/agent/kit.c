@@ -168,7 +168,7 @@ static int kit_compare(const void *a, const void *b)
                   json_string_value(json_object_get(*(json_t *const *)b, "name")));
 }
 
-json_t *kit_list(struct context *ctx)
+json_t *kit_list(struct context *ctx UNUSED)
 {
     AUTO_ARENA struct arena a = ARENA_INIT;
     const char *const places[] = {kit_own, share_find(&a, "COVE_KITS", "kits")};
@@ -199,7 +199,6 @@ json_t *kit_list(struct context *ctx)
     qsort(all, n, sizeof(json_t *), kit_compare);
     for (size_t i = 0; i < n; i++)
         (void)json_array_append(sorted, all[i]);
-    (void)ctx;
     return sorted;
 }
 

@@ -28,10 +28,8 @@ static const char *form_kind(const json_t *event)
     return json_object_get(event, "gap") ? "gap" : service_text(event, "kind");
 }
 
-static void form_write_jsonl(struct buf *b, const json_t *event, struct str line, const char *host)
+static void form_write_jsonl(struct buf *b, const json_t *event UNUSED, struct str line, const char *host UNUSED)
 {
-    (void)event;
-    (void)host;
     buf_append_str(b, line);
 }
 
@@ -51,14 +49,13 @@ static json_t *form_attribute(const char *key, const char *value)
 }
 
 /* A line of OTLP's file form: a request with one record. What the service exports itself has the same names. */
-static void form_write_otlp(struct buf *b, const json_t *event, struct str line, const char *host)
+static void form_write_otlp(struct buf *b, const json_t *event, struct str line UNUSED, const char *host)
 {
     static const char *const texts[] = {"sandbox", "actor", "source", "grade", "hash"};
     const char *kind = form_kind(event);
     const bool warns = form_is_warning(str_of(kind));
     usec_t time = 0;
     char number[32], at[32];
-    (void)line;
     (void)!clock_parse(str_of(service_text(event, "time")), &time);
     (void)snprintf(at, sizeof(at), "%llu000", (unsigned long long)time);
     json_t *attributes = json_array();

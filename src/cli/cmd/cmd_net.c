@@ -100,9 +100,8 @@ static void append_failed(struct buf *b, const json_t *d)
     buf_printf(b, "# policy not set: %s", service_text(d, "message"));
 }
 
-static void append_up(struct buf *b, const json_t *d)
+static void append_up(struct buf *b, const json_t *d UNUSED)
 {
-    (void)d;
     buf_append_cstr(b, "# the network is up");
 }
 

@@ -331,9 +331,8 @@ int repo_set_refs(struct repo *r, enum repo_side side, const char *lines)
 
 /* ---- the repository ---- */
 
-static int repo_remove_one(const char *path, const struct stat *st, int kind, struct FTW *at)
+static int repo_remove_one(const char *path, const struct stat *st UNUSED, int kind UNUSED, struct FTW *at UNUSED)
 {
-    (void)st, (void)kind, (void)at;
     return remove(path) < 0 && errno != ENOENT ? -1 : 0;
 }
 

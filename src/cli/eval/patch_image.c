@@ -261,10 +261,9 @@ static bool patch_skip(const struct eval *e, size_t i)
     return e->samples[i].image_of != i + 1;
 }
 
-static int patch_built(struct eval *e, size_t i, const json_t *told, struct str line)
+static int patch_built(struct eval *e, size_t i, const json_t *told, struct str line UNUSED)
 {
     const char *why = service_text(told, "why");
-    (void)line;
     for (size_t k = i; k < e->n_samples && *why; k++) {
         if (e->samples[k].image_of == i + 1)
             e->samples[k].broken = arena_strndup(&e->arena, why, strlen(why));

@@ -25,9 +25,8 @@ enum { OUT_MAX = 1 << 20, LAYERS = 10, LINES_MAX = 1024 };
 
 static char top[] = "/var/tmp/cove-diff-test.XXXXXX";
 
-int diff_rig_set_up(void **state)
+int diff_rig_set_up(void **state UNUSED)
 {
-    (void)state;
     memcpy(strrchr(top, '.') + 1, "XXXXXX", 6);
     if (!mkdtemp(top) || chdir(top) < 0)
         return -1;
@@ -38,9 +37,8 @@ int diff_rig_set_up(void **state)
     return 0;
 }
 
-int diff_rig_tear_down(void **state)
+int diff_rig_tear_down(void **state UNUSED)
 {
-    (void)state;
     return chdir("/") < 0 || tree_remove(AT_FDCWD, top) < 0 ? -1 : 0;
 }
 

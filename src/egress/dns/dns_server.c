@@ -122,13 +122,11 @@ void dns_server_send(struct dns_server *s, const struct dns_origin *to, const vo
     (void)sendmsg(s->udp_fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-static void on_udp(uv_poll_t *poll, int status, int events)
+static void on_udp(uv_poll_t *poll, int status UNUSED, int events UNUSED)
 {
     struct dns_server *s = poll->data;
     uint8_t message[DNS_QUERY_MAX + 1];
     struct dns_origin from;
-    (void)status;
-    (void)events;
     for (int i = 0; i < TURN_MAX && !s->paused; i++) {
         ssize_t n = dns_server_receive(s, message, sizeof(message), &from);
         if (n == -EAGAIN)
@@ -139,10 +137,8 @@ static void on_udp(uv_poll_t *poll, int status, int events)
     }
 }
 
-static void on_tcp(uv_poll_t *poll, int status, int events)
+static void on_tcp(uv_poll_t *poll, int status UNUSED, int events UNUSED)
 {
-    (void)status;
-    (void)events;
     dns_tcp_accept(poll->data);
 }
 

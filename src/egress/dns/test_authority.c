@@ -69,9 +69,8 @@ struct write {
     uint8_t bytes[];
 };
 
-static void on_written(uv_write_t *req, int status)
+static void on_written(uv_write_t *req, int status UNUSED)
 {
-    (void)status;
     mem_free(req->data);
 }
 
@@ -114,18 +113,15 @@ bool authority_saw(const struct authority *a, const char *what)
     return strstr(a->names, text);
 }
 
-static void on_alloc(uv_handle_t *handle, size_t hint, uv_buf_t *ret_buf)
+static void on_alloc(uv_handle_t *handle UNUSED, size_t hint UNUSED, uv_buf_t *ret_buf)
 {
     static char room[65536];
-    (void)handle;
-    (void)hint;
     *ret_buf = uv_buf_init(room, sizeof(room));
 }
 
-static void on_udp(uv_udp_t *udp, ssize_t n, const uv_buf_t *in, const struct sockaddr *from, unsigned flags)
+static void on_udp(uv_udp_t *udp, ssize_t n, const uv_buf_t *in, const struct sockaddr *from, unsigned flags UNUSED)
 {
     struct authority *a = udp->data;
-    (void)flags;
     if (n <= 0 || !from)
         return;
     a->to = from;

@@ -215,11 +215,10 @@ static int status_of(int status)
 
 static void egress_upstream_ask(struct upstream *u, struct asked *a);
 
-static void upstream_on_answer(void *ctx, int status, int timeouts, unsigned char *bytes, int n)
+static void upstream_on_answer(void *ctx, int status, int timeouts UNUSED, unsigned char *bytes, int n)
 {
     struct asked *a = ctx;
     struct upstream *u = a->channel->u;
-    (void)timeouts;
     a->channel->open--;
     if (status == ARES_EDESTRUCTION && !u->closing) {
         egress_upstream_ask(u, a);

@@ -153,9 +153,8 @@ static void on_up_ready(void *ctx)
     bench_relay_start(w);
 }
 
-static void on_up_failed(void *ctx, const struct err *err)
+static void on_up_failed(void *ctx UNUSED, const struct err *err)
 {
-    (void)ctx;
     (void)fprintf(stderr, "%s\n", err->msg);
     _exit(1);
 }

@@ -8,9 +8,8 @@
 
 /* ---- bytes both ways ---- */
 
-static void on_relay_end(void *ctx, enum relay_end end, const struct err *err)
+static void on_relay_end(void *ctx, enum relay_end end UNUSED, const struct err *err)
 {
-    (void)end;
     flow_end(ctx, err ? err->msg : NULL);
 }
 

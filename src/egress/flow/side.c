@@ -233,9 +233,8 @@ static void linger_drop(void *ctx)
         side_let_go(s, false);
 }
 
-static void linger_failed(void *ctx, const struct err *err)
+static void linger_failed(void *ctx, const struct err *err UNUSED)
 {
-    (void)err;
     side_let_go(ctx, false);
 }
 

@@ -192,15 +192,13 @@ static void tcp_shut(struct side *s)
     (void)shutdown(tcp_of(s)->fd, SHUT_WR);
 }
 
-static bool tcp_pending(const struct side *s)
+static bool tcp_pending(const struct side *s UNUSED)
 {
-    (void)s;
     return false;
 }
 
-static bool tcp_flushed(const struct side *s)
+static bool tcp_flushed(const struct side *s UNUSED)
 {
-    (void)s;
     return true;
 }
 

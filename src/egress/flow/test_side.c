@@ -83,9 +83,8 @@ void test_until_true(struct test_rig *r, const bool *flag)
     test_until(r, flag_is_set, (void *)flag);
 }
 
-static void count_handle(uv_handle_t *h, void *ctx)
+static void count_handle(uv_handle_t *h UNUSED, void *ctx)
 {
-    (void)h;
     ++*(unsigned *)ctx;
 }
 

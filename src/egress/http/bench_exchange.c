@@ -38,24 +38,21 @@ struct bench_exchange_conn {
     struct exchange *x;
 };
 
-static bool bench_exchange_on_request(void *ctx, uint64_t id, struct exchange_head *head,
-                                      struct exchange_refusal *ret_refusal)
+static bool bench_exchange_on_request(void *ctx UNUSED, uint64_t id UNUSED, struct exchange_head *head,
+                                      struct exchange_refusal *ret_refusal UNUSED)
 {
-    (void)ctx, (void)id, (void)ret_refusal;
     requests++;
     exchange_set(head, STR("authorization"), STR("Bearer something"));
     return true;
 }
 
-static void bench_exchange_on_answer(void *ctx, uint64_t id, int status)
+static void bench_exchange_on_answer(void *ctx UNUSED, uint64_t id UNUSED, int status UNUSED)
 {
-    (void)ctx, (void)id, (void)status;
 }
 
-static void bench_exchange_on_end(void *ctx, const struct err *err)
+static void bench_exchange_on_end(void *ctx, const struct err *err UNUSED)
 {
     struct bench_exchange_conn *c = ctx;
-    (void)err;
     exchange_close(c->x);
     mem_free(c);
 }
@@ -83,12 +80,11 @@ static void bench_exchange_on_closed(uv_handle_t *h)
     mem_free(h->data);
 }
 
-static void on_asked(uv_poll_t *p, int status, int events)
+static void on_asked(uv_poll_t *p, int status UNUSED, int events UNUSED)
 {
     static const char ok[] = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nok";
     struct served *s = p->data;
     char text[8192];
-    (void)status, (void)events;
     ssize_t n = recv(s->fd, text, sizeof(text), MSG_DONTWAIT);
     if (n < 0 && errno == EAGAIN)
         return;
@@ -114,12 +110,11 @@ static void serve(int fd)
 
 /* ---- both ---- */
 
-static void on_client(uv_poll_t *p, int status, int events)
+static void on_client(uv_poll_t *p, int status UNUSED, int events UNUSED)
 {
     int listener = (int)(intptr_t)p->data, fd;
     struct sockaddr_in from;
     socklen_t n = sizeof(from);
-    (void)status, (void)events;
     while ((fd = accept4(listener, (struct sockaddr *)&from, &n, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0) {
         if (upstream.sin_port)
             relay(fd);
@@ -128,10 +123,9 @@ static void on_client(uv_poll_t *p, int status, int events)
     }
 }
 
-static void bench_exchange_on_signal(uv_signal_t *s, int signal)
+static void bench_exchange_on_signal(uv_signal_t *s, int signal UNUSED)
 {
     struct rusage u;
-    (void)signal;
     (void)getrusage(RUSAGE_SELF, &u);
     double us =
         (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) * 1e6 + (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);

@@ -7,19 +7,17 @@ static struct h2_half *half_of(void *ctx)
     return ctx;
 }
 
-static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame, void *ctx)
+static int on_begin_headers(nghttp2_session *session UNUSED, const nghttp2_frame *frame, void *ctx)
 {
-    (void)session;
     struct h2_stream *s = h2_stream_of(half_of(ctx), frame->hd.stream_id);
     if (s)
         h2_block_begin(half_of(ctx), frame->hd.stream_id);
     return 0;
 }
 
-static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name, size_t n_name,
-                     const uint8_t *value, size_t n_value, uint8_t flags, void *ctx)
+static int on_header(nghttp2_session *session UNUSED, const nghttp2_frame *frame, const uint8_t *name, size_t n_name,
+                     const uint8_t *value, size_t n_value, uint8_t flags UNUSED, void *ctx)
 {
-    (void)session, (void)flags;
     struct h2_stream *s = h2_stream_of(half_of(ctx), frame->hd.stream_id);
     return s ? h2_block_add(half_of(ctx), str_n(name, n_name), str_n(value, n_value)) : 0;
 }
@@ -62,10 +60,9 @@ static void relay_head(struct h2_stream *s)
     h2_tell_answer(s, (int)status);
 }
 
-static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *ctx)
+static int on_frame(nghttp2_session *session UNUSED, const nghttp2_frame *frame, void *ctx)
 {
     struct h2 *h = half_of(ctx)->h;
-    (void)session;
     if (exchange_over(&h->x))
         return NGHTTP2_ERR_CALLBACK_FAILURE;
     if (frame->hd.type == NGHTTP2_GOAWAY)
@@ -89,27 +86,25 @@ static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *
     return h->x.closed ? NGHTTP2_ERR_CALLBACK_FAILURE : 0;
 }
 
-static int h2_answer_on_data(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_t *p, size_t n, void *ctx)
+static int h2_answer_on_data(nghttp2_session *session, uint8_t flags UNUSED, int32_t id, const uint8_t *p, size_t n,
+                             void *ctx)
 {
-    (void)flags;
     struct h2_stream *s = h2_stream_of(half_of(ctx), id);
     if (!s || !s->down.from) /* answered by us meanwhile */
         return nghttp2_session_consume(session, id, n) ? NGHTTP2_ERR_CALLBACK_FAILURE : 0;
     return h2_flow_add(&s->down, str_n(p, n)) < 0 ? NGHTTP2_ERR_CALLBACK_FAILURE : 0;
 }
 
-static int on_sent(nghttp2_session *session, const nghttp2_frame *frame, void *ctx)
+static int on_sent(nghttp2_session *session UNUSED, const nghttp2_frame *frame, void *ctx)
 {
-    (void)session;
     h2_head_gone(half_of(ctx)->h, frame);
     return 0;
 }
 
-static int h2_answer_on_close(nghttp2_session *session, int32_t id, uint32_t code, void *ctx)
+static int h2_answer_on_close(nghttp2_session *session UNUSED, int32_t id, uint32_t code, void *ctx)
 {
     struct h2 *h = half_of(ctx)->h;
     struct h2_stream *s = h2_stream_of(&h->upstream, id);
-    (void)session;
     if (h->upstream.block.id == id)
         h2_block_end(&h->upstream);
     if (!s)

@@ -178,26 +178,24 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
     return 0;
 }
 
-static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name, size_t n_name,
-                     const uint8_t *value, size_t n_value, uint8_t flags, void *ctx)
+static int on_header(nghttp2_session *session UNUSED, const nghttp2_frame *frame, const uint8_t *name, size_t n_name,
+                     const uint8_t *value, size_t n_value, uint8_t flags UNUSED, void *ctx)
 {
-    (void)session, (void)flags;
     struct h2_stream *s = h2_stream_of(half_of(ctx), frame->hd.stream_id);
     return s ? h2_block_add(half_of(ctx), str_n(name, n_name), str_n(value, n_value)) : 0;
 }
 
 /* Nothing is left out of a request in silence. */
-static int on_invalid_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name, size_t n_name,
-                             const uint8_t *value, size_t n_value, uint8_t flags, void *ctx)
+static int on_invalid_header(nghttp2_session *session UNUSED, const nghttp2_frame *frame UNUSED,
+                             const uint8_t *name UNUSED, size_t n_name UNUSED, const uint8_t *value UNUSED,
+                             size_t n_value UNUSED, uint8_t flags UNUSED, void *ctx UNUSED)
 {
-    (void)session, (void)frame, (void)name, (void)n_name, (void)value, (void)n_value, (void)flags, (void)ctx;
     return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
 }
 
-static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *ctx)
+static int on_frame(nghttp2_session *session UNUSED, const nghttp2_frame *frame, void *ctx)
 {
     struct h2 *h = half_of(ctx)->h;
-    (void)session;
     if (exchange_over(&h->x))
         return NGHTTP2_ERR_CALLBACK_FAILURE;
     if (frame->hd.type == NGHTTP2_SETTINGS)
@@ -229,10 +227,9 @@ static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *
     return r;
 }
 
-static int h2_request_on_data(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_t *p, size_t n,
+static int h2_request_on_data(nghttp2_session *session, uint8_t flags UNUSED, int32_t id, const uint8_t *p, size_t n,
                               void *ctx)
 {
-    (void)flags;
     struct h2_stream *s = h2_stream_of(half_of(ctx), id);
     if (!s)
         return nghttp2_session_consume_connection(session, n) ? NGHTTP2_ERR_CALLBACK_FAILURE : 0;
@@ -243,9 +240,8 @@ static int h2_request_on_data(nghttp2_session *session, uint8_t flags, int32_t i
     return s->held && !s->reset_sent && buf_len(&s->up.body) > EXCHANGE_BODY_MAX ? h2_request_release(s, false) : 0;
 }
 
-static int on_sent(nghttp2_session *session, const nghttp2_frame *frame, void *ctx)
+static int on_sent(nghttp2_session *session UNUSED, const nghttp2_frame *frame, void *ctx)
 {
-    (void)session;
     h2_head_gone(half_of(ctx)->h, frame);
     if (frame->hd.type == NGHTTP2_RST_STREAM) /* for a block that was none, perhaps */
         half_of(ctx)->h->head_open = false;
@@ -260,11 +256,10 @@ static int on_sent(nghttp2_session *session, const nghttp2_frame *frame, void *c
     return 0;
 }
 
-static int h2_request_on_close(nghttp2_session *session, int32_t id, uint32_t code, void *ctx)
+static int h2_request_on_close(nghttp2_session *session UNUSED, int32_t id, uint32_t code, void *ctx)
 {
     struct h2 *h = half_of(ctx)->h;
     struct h2_stream *s = h2_stream_of(&h->client, id);
-    (void)session;
     if (h->client.block.id == id)
         h2_block_end(&h->client);
     if (!s)

@@ -266,11 +266,10 @@ static ssize_t send_trailers(struct h2_flow *f, int32_t id, uint32_t *flags)
     return r ? NGHTTP2_ERR_CALLBACK_FAILURE : 0;
 }
 
-static ssize_t read_flow(nghttp2_session *session, int32_t id, uint8_t *to, size_t room, uint32_t *flags,
-                         nghttp2_data_source *source, void *ctx)
+static ssize_t read_flow(nghttp2_session *session UNUSED, int32_t id, uint8_t *to, size_t room, uint32_t *flags,
+                         nghttp2_data_source *source, void *ctx UNUSED)
 {
     struct h2_flow *f = source->ptr;
-    (void)session, (void)ctx;
     begin_waiting(f);
     size_t n = MIN(buf_len(&f->body), room);
     if (n) {
@@ -387,10 +386,9 @@ void h2_head_gone(struct h2 *h, const nghttp2_frame *frame)
         uncount(h, cost_of(frame->headers.nva, frame->headers.nvlen));
 }
 
-int h2_on_not_sent(nghttp2_session *session, const nghttp2_frame *frame, int why, void *ctx)
+int h2_on_not_sent(nghttp2_session *session UNUSED, const nghttp2_frame *frame, int why UNUSED, void *ctx)
 {
     struct h2_half *half = ctx;
-    (void)session, (void)why;
     h2_head_gone(half->h, frame);
     return 0;
 }

@@ -33,9 +33,8 @@ static bool rig_wants(struct rig *r, struct exchange_head *head, struct exchange
     return ret_refusal->wants;
 }
 
-static void on_fields(void *ctx, uint64_t id, struct arena *arena, struct http_header *fields, size_t n)
+static void on_fields(void *ctx UNUSED, uint64_t id UNUSED, struct arena *arena, struct http_header *fields, size_t n)
 {
-    (void)ctx, (void)id;
     for (size_t i = 0; i < n; i++)
         if (str_eqc(fields[i].value, "secret"))
             fields[i].value = arena_str(arena, STR("masked"));

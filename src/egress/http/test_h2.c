@@ -15,10 +15,9 @@ static struct seen *seen_of(struct half *h, int32_t id)
     return &h->streams[(id - 1) / 2];
 }
 
-static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name, size_t n_name,
-                     const uint8_t *value, size_t n_value, uint8_t flags, void *ctx)
+static int on_header(nghttp2_session *session UNUSED, const nghttp2_frame *frame, const uint8_t *name, size_t n_name,
+                     const uint8_t *value, size_t n_value, uint8_t flags UNUSED, void *ctx)
 {
-    (void)session, (void)flags;
     struct seen *s = seen_of(ctx, frame->hd.stream_id);
     if (str_eqc(str_n(name, n_name), ":status"))
         s->in_informed = value[0] == '1';
@@ -26,9 +25,8 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
     return buf_printf(to, "%.*s: %.*s\n", (int)n_name, (const char *)name, (int)n_value, (const char *)value);
 }
 
-static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *ctx)
+static int on_frame(nghttp2_session *session UNUSED, const nghttp2_frame *frame, void *ctx)
 {
-    (void)session;
     struct half *h = ctx;
     if (frame->hd.type == NGHTTP2_GOAWAY) {
         h->goaways++;
@@ -47,27 +45,24 @@ static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *
     return 0;
 }
 
-static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_t *p, size_t n, void *ctx)
+static int on_data(nghttp2_session *session, uint8_t flags UNUSED, int32_t id, const uint8_t *p, size_t n, void *ctx)
 {
-    (void)flags;
     struct half *h = ctx;
     if (!h->no_credit)
         assert_int_equal(nghttp2_session_consume(session, id, n), 0);
     return buf_append(&seen_of(h, id)->body, p, n);
 }
 
-static int on_close(nghttp2_session *session, int32_t id, uint32_t code, void *ctx)
+static int on_close(nghttp2_session *session UNUSED, int32_t id, uint32_t code, void *ctx)
 {
-    (void)session;
     seen_of(ctx, id)->closed = true;
     seen_of(ctx, id)->code = code;
     return 0;
 }
 
 static ssize_t read_out(nghttp2_session *session, int32_t id, uint8_t *to, size_t room, uint32_t *flags,
-                        nghttp2_data_source *source, void *ctx)
+                        nghttp2_data_source *source, void *ctx UNUSED)
 {
-    (void)ctx;
     struct seen *s = source->ptr;
     size_t n = MIN(room, buf_len(&s->out));
     if (n)

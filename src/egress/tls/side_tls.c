@@ -69,10 +69,8 @@ static int bio_write(BIO *b, const char *from, int n)
     return buf_append(scratch, from, (size_t)n) < 0 ? -1 : n;
 }
 
-static long bio_ctrl(BIO *b, int cmd, long num, void *ptr)
+static long bio_ctrl(BIO *b, int cmd, long num UNUSED, void *ptr UNUSED)
 {
-    (void)num;
-    (void)ptr;
     const struct tls *t = BIO_get_data(b);
     switch (cmd) {
     case BIO_CTRL_FLUSH:
@@ -366,9 +364,9 @@ static void tls_shut(struct side *s)
     (void)side_tls_flush(t);
 }
 
-static void tls_watch(struct side *s)
+static void tls_watch(struct side *s UNUSED)
 {
-    (void)s; /* `under` was told by the reads and writes that came back with -EAGAIN */
+    /* `under` was told by the reads and writes that came back with -EAGAIN */
 }
 
 static bool tls_flushed(const struct side *s)
@@ -399,9 +397,8 @@ static void tls_released(struct side *s)
     mem_free(t);
 }
 
-static int tls_fd(const struct side *s)
+static int tls_fd(const struct side *s UNUSED)
 {
-    (void)s;
     return -1;
 }
 

@@ -55,9 +55,8 @@ struct side *side_tls_client(struct side *tcp, struct tls_context *world, const 
     return tls_start(t, is_prepared);
 }
 
-int tls_on_server_name(SSL *ssl, int *ret_alert, void *arg)
+int tls_on_server_name(SSL *ssl, int *ret_alert, void *arg UNUSED)
 {
-    (void)arg;
     const struct tls *t = tls_of_ssl(ssl);
     struct str asked = str_of(SSL_get_servername(ssl, TLSEXT_NAMETYPE_host_name));
     if (asked.n && asked.p[asked.n - 1] == '.')
@@ -69,9 +68,8 @@ int tls_on_server_name(SSL *ssl, int *ret_alert, void *arg)
 }
 
 int tls_on_alpn(SSL *ssl, const unsigned char **ret_choice, unsigned char *ret_n, const unsigned char *offered,
-                unsigned n_offered, void *arg)
+                unsigned n_offered, void *arg UNUSED)
 {
-    (void)arg;
     struct str want = str_of(tls_of_ssl(ssl)->alpn);
     for (size_t at = 0; at < n_offered && at + 1 + offered[at] <= n_offered; at += 1u + offered[at]) {
         if (want.n && str_eq(str_n(offered + at + 1, offered[at]), want)) {

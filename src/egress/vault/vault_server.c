@@ -205,9 +205,8 @@ static void vault_server_read_request(struct client *c)
     }
 }
 
-static void on_client(uv_poll_t *handle, int status, int events)
+static void on_client(uv_poll_t *handle, int status, int events UNUSED)
 {
-    (void)events;
     struct client *c = handle->data;
     if (status < 0)
         client_end(c);
@@ -278,9 +277,8 @@ static void on_pause_end(uv_timer_t *handle)
     vault_server_watch(handle->data);
 }
 
-static void on_listener(uv_poll_t *handle, int status, int events)
+static void on_listener(uv_poll_t *handle, int status, int events UNUSED)
 {
-    (void)events;
     struct vault_server *s = handle->data;
     for (int i = 0; status == 0 && i < VAULT_SERVER_CLIENTS && s->n_clients < VAULT_SERVER_CLIENTS; i++) {
         /* cppcheck-suppress nullPointer ; both may be, says accept(2) */

@@ -79,10 +79,9 @@ static void relay_to_client(struct http_proxy *p, struct str data)
 
 /* ---- the client's side ---- */
 
-static void client_data(struct http_request *req, struct str data, void *ctx)
+static void client_data(struct http_request *req UNUSED, struct str data, void *ctx)
 {
     struct http_proxy *p = ctx;
-    (void)req;
     if (!p->chunked) {
         write_upstream(p, &data, 1);
         return;
@@ -93,10 +92,9 @@ static void client_data(struct http_request *req, struct str data, void *ctx)
     write_upstream(p, parts, ARRAY_SIZE(parts));
 }
 
-static void client_end(struct http_request *req, void *ctx)
+static void client_end(struct http_request *req UNUSED, void *ctx)
 {
     struct http_proxy *p = ctx;
-    (void)req;
     p->client_done = true;
     if (p->chunked)
         write_upstream(p, &STR("0\r\n\r\n"), 1);
@@ -104,26 +102,23 @@ static void client_end(struct http_request *req, void *ctx)
 
 static const struct http_body_ops body_ops = {.on_data = client_data, .on_end = client_end};
 
-static void raw_data(struct http_request *req, struct str data, void *ctx)
+static void raw_data(struct http_request *req UNUSED, struct str data, void *ctx)
 {
-    (void)req;
     write_upstream(ctx, &data, 1);
 }
 
-static void raw_end(struct http_request *req, void *ctx)
+static void raw_end(struct http_request *req UNUSED, void *ctx)
 {
     struct http_proxy *p = ctx;
-    (void)req;
     p->client_done = true;
     p->ops->end(p->upstream);
 }
 
 static const struct http_body_ops raw_ops = {.on_data = raw_data, .on_end = raw_end};
 
-static void client_drained(struct http_request *req, void *ctx)
+static void client_drained(struct http_request *req UNUSED, void *ctx)
 {
     struct http_proxy *p = ctx;
-    (void)req;
     if (p->paused) {
         p->paused = false;
         p->ops->resume(p->upstream);

@@ -38,11 +38,8 @@ static int client_bio_write(BIO *bio, const char *p, int n)
     return (int)r;
 }
 
-static long client_bio_control(BIO *bio, int command, long number, void *pointer)
+static long client_bio_control(BIO *bio UNUSED, int command, long number UNUSED, void *pointer UNUSED)
 {
-    (void)bio;
-    (void)number;
-    (void)pointer;
     return command == BIO_CTRL_FLUSH;
 }
 

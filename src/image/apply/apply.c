@@ -103,9 +103,8 @@ static int make_at(struct apply *a, const struct apply_place *at,
     return r < 0 ? r : fn(at, arg);
 }
 
-static int make_file(const struct apply_place *at, const void *arg)
+static int make_file(const struct apply_place *at, const void *arg UNUSED)
 {
-    (void)arg;
     int fd = openat(at->dir, at->name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     return fd < 0 ? -errno : fd;
 }
@@ -115,9 +114,8 @@ static int make_symlink(const struct apply_place *at, const void *arg)
     return symlinkat(arg, at->dir, at->name) < 0 ? -errno : 0;
 }
 
-static int make_fifo(const struct apply_place *at, const void *arg)
+static int make_fifo(const struct apply_place *at, const void *arg UNUSED)
 {
-    (void)arg;
     return mknodat(at->dir, at->name, S_IFIFO | 0600, 0) < 0 ? -errno : 0;
 }
 

@@ -249,10 +249,9 @@ static int take_body(struct http_call *c, const char *p, size_t n)
     return c->q->body(c->q->ctx, p + skipped, n, c->err);
 }
 
-static size_t http_on_body(char *p, size_t size, size_t n, void *ctx)
+static size_t http_on_body(char *p, size_t size UNUSED, size_t n, void *ctx)
 {
     struct http_call *c = ctx;
-    (void)size;
     long status = 0;
     (void)curl_easy_getinfo(c->h->curl, CURLINFO_RESPONSE_CODE, &status);
     if (status != 200 && status != 206) {
@@ -331,10 +330,9 @@ static size_t http_on_header(char *p, size_t size, size_t n, void *ctx)
     return n;
 }
 
-static int on_progress(void *ctx, curl_off_t a, curl_off_t b, curl_off_t d, curl_off_t e)
+static int on_progress(void *ctx, curl_off_t a UNUSED, curl_off_t b UNUSED, curl_off_t d UNUSED, curl_off_t e UNUSED)
 {
     struct http_call *c = ctx;
-    (void)a, (void)b, (void)d, (void)e;
     if (c->h->config.canceled(c->h->config.ctx))
         c->failed = err_set(c->err, ERR_CANCELED, "canceled");
     else if (clock_mono() > c->h->config.until)

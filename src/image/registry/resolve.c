@@ -87,10 +87,9 @@ static void find_in_hosts(const struct resolve *r, const char *name, struct answ
 
 /* ---- DNS ---- */
 
-static void on_addrinfo(void *ctx, int status, int timeouts, struct ares_addrinfo *info)
+static void on_addrinfo(void *ctx, int status, int timeouts UNUSED, struct ares_addrinfo *info)
 {
     struct answer *a = ctx;
-    (void)timeouts;
     a->done = true;
     a->status = status;
     for (struct ares_addrinfo_node *node = info ? info->nodes : NULL; node; node = node->ai_next)

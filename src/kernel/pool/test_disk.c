@@ -88,8 +88,7 @@ void test_disk_close(struct test_disk *d)
     (void)rmdir(d->top);
 }
 
-void test_disk_absent(void **state)
+void test_disk_absent(void **state UNUSED)
 {
-    (void)state;
     skip(); /* test_disk_open() has said why */
 }

@@ -140,11 +140,8 @@ int process_check_select(const struct exec_select *which, struct err *err)
 
 /* ---- signals that nobody waits for ---- */
 
-static void on_signalled(void *user, struct str tail, const struct err *err)
+static void on_signalled(void *user UNUSED, struct str tail UNUSED, const struct err *err UNUSED)
 {
-    (void)user;
-    (void)tail;
-    (void)err;
 }
 
 static const struct stream_ops signal_ops = {.on_end = on_signalled};

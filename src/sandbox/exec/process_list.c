@@ -25,10 +25,9 @@ static void on_reply(void *user, struct str head)
         stream_violation(q->stream, "a malformed head of PROCESSES");
 }
 
-static void process_list_on_data(void *user, uint8_t flags, struct str bytes)
+static void process_list_on_data(void *user, uint8_t flags UNUSED, struct str bytes)
 {
     struct process_query *q = user;
-    (void)flags;
     (void)buf_append_str(&q->records, bytes); /* full: said at the end */
     stream_grant(q->stream, bytes.n, false);
 }

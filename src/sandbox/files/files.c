@@ -266,11 +266,10 @@ static bool take_records(struct file_call *c, struct str p, size_t *ret_used)
     return sound && !gone;
 }
 
-static void on_list_data(void *user, uint8_t flags, struct str bytes)
+static void on_list_data(void *user, uint8_t flags UNUSED, struct str bytes)
 {
     struct file_call *c = user;
     size_t used;
-    (void)flags;
     stream_grant(c->stream, bytes.n, false);
     if (buf_len(&c->rest)) {
         (void)buf_append_str(&c->rest, bytes);

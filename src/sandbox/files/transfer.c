@@ -14,10 +14,9 @@ static void on_read_reply(void *user, struct str head)
         c->to.read->on_open(c->ctx, &entry.e);
 }
 
-static void on_read_data(void *user, uint8_t flags, struct str bytes)
+static void on_read_data(void *user, uint8_t flags UNUSED, struct str bytes)
 {
     struct file_call *c = user;
-    (void)flags;
     c->in += bytes.n;
     c->owed += (uint32_t)bytes.n;
     c->to.read->on_data(c->ctx, bytes);
@@ -180,10 +179,9 @@ static void on_dial_reply(void *user, struct str head)
         c->to.dial->on_open(c->ctx);
 }
 
-static void on_dial_data(void *user, uint8_t flags, struct str bytes)
+static void on_dial_data(void *user, uint8_t flags UNUSED, struct str bytes)
 {
     struct file_call *c = user;
-    (void)flags;
     c->in += bytes.n;
     c->owed += (uint32_t)bytes.n;
     c->to.dial->on_data(c->ctx, bytes);

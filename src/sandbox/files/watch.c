@@ -42,10 +42,9 @@ static void deliver(struct file_call *c, struct str bytes)
     c->to.watch->on_event(c->ctx, (enum wire_watch_kind)kind, name, has_entry ? &entry.e : NULL);
 }
 
-static void watch_on_data(void *user, uint8_t flags, struct str bytes)
+static void watch_on_data(void *user, uint8_t flags UNUSED, struct str bytes)
 {
     struct file_call *c = user;
-    (void)flags;
     if (c->in < OUTSTANDING_MAX && !buf_len(&c->rest)) {
         deliver(c, bytes);
         return;

@@ -51,11 +51,9 @@ static uint64_t stuck_digest(uint64_t h, struct str s)
 
 static const struct actor stuck_guard = {.name = "guard", .is_own = true};
 
-static void stuck_on_done(void *ctx, struct sandbox *sb, const struct err *err)
+static void stuck_on_done(void *ctx UNUSED, struct sandbox *sb UNUSED, const struct err *err UNUSED)
 {
-    (void)ctx;
-    (void)sb;
-    (void)err; /* it is in the log */
+    /* it is in the log */
 }
 
 static void stuck_act(struct loop_job *job)

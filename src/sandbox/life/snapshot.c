@@ -298,12 +298,11 @@ static int snapshot_add(const struct snapshot *s, const struct template **ret_te
     return keeper_commit(core->keeper, err);
 }
 
-static void on_files(void *ctx, const struct sup_stored *stored, const struct err *err)
+static void on_files(void *ctx, const struct sup_stored *stored UNUSED, const struct err *err)
 {
     struct snapshot *s = ctx;
     const struct template *t = NULL;
     struct err local;
-    (void)stored;
     if (!err && snapshot_add(s, &t, &local) < 0) {
         (void)err_prefix(&local, "keep the snapshot");
         err = &local;

@@ -39,9 +39,8 @@ static void keeper_mem_free(struct record_keeper *k)
     mem_free(k);
 }
 
-static void after_checkpoint(uv_work_t *work, int status)
+static void after_checkpoint(uv_work_t *work, int status UNUSED)
 {
-    (void)status;
     struct record_keeper *k = work->data;
     k->checkpointing = false;
     if (!k->core)

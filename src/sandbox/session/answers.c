@@ -4,10 +4,8 @@
 #include "sandbox/exec/stream.h"
 #include "sandbox/object.h"
 
-static void answers_on_end(void *user, struct str tail, const struct err *err)
+static void answers_on_end(void *user UNUSED, struct str tail UNUSED, const struct err *err)
 {
-    (void)user;
-    (void)tail;
     if (err)
         log_debug("the answers to programs inside: %s", err->msg); /* one of them has the port: it does without */
 }

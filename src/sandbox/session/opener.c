@@ -17,11 +17,8 @@ enum { IDLE_MS = 60 * 1000 };
 
 static const struct actor actor = {.name = "volumes", .is_own = true, .who.view = TENANT_ANY};
 
-static void on_kill(void *ctx, struct sandbox *sb, const struct err *err)
+static void on_kill(void *ctx UNUSED, struct sandbox *sb UNUSED, const struct err *err UNUSED)
 {
-    (void)ctx;
-    (void)sb;
-    (void)err;
 }
 
 static void kill_it(struct sandbox *sb)
@@ -54,10 +51,9 @@ static void tell_closed(struct vol *v)
         loop_later(v->core->loop, &v->opener.closed_job);
 }
 
-static void opener_on_end(struct sandbox_watch *watch, struct sandbox *sb)
+static void opener_on_end(struct sandbox_watch *watch, struct sandbox *sb UNUSED)
 {
     struct opener *o = container_of(watch, struct opener, watch);
-    (void)sb;
     let_go(o);
     tell_closed(container_of(o, struct vol, opener));
 }
@@ -111,12 +107,11 @@ struct confining {
     struct sandbox *sb; /* a reference */
 };
 
-static void on_confined(void *user, struct str tail, const struct err *err)
+static void on_confined(void *user, struct str tail UNUSED, const struct err *err)
 {
     struct confining *c = user;
     struct vol *v = c->v;
     struct sandbox *sb = c->sb;
-    (void)tail;
     mem_free(c);
     made(v, sb, err);
     sandbox_unref(sb);

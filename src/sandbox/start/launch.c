@@ -95,10 +95,9 @@ static void not_ready(struct launch *l)
         loop_alarm_set(l->sb->core->loop, &l->again, clock_mono() + wait * USEC_PER_MS, on_again);
 }
 
-static void on_try_output(void *ctx, enum wire_channel channel, struct str bytes)
+static void on_try_output(void *ctx, enum wire_channel channel UNUSED, struct str bytes)
 {
     struct launch *l = ctx;
-    (void)channel;
     remember(l, bytes);
     exec_ack(l->try, bytes.n);
 }
@@ -133,19 +132,17 @@ static void try_ready(struct launch *l)
 
 /* ---- the start command ---- */
 
-static void launch_on_start(void *ctx, uint32_t pid)
+static void launch_on_start(void *ctx, uint32_t pid UNUSED)
 {
     struct launch *l = ctx;
-    (void)pid;
     fault_point("core.launch.started");
     /* Not from within a callback of the session, which may have its exit as well. */
     loop_alarm_set(l->sb->core->loop, &l->again, clock_mono(), on_again);
 }
 
-static void on_start_output(void *ctx, enum wire_channel channel, struct str bytes)
+static void on_start_output(void *ctx, enum wire_channel channel UNUSED, struct str bytes)
 {
     struct launch *l = ctx;
-    (void)channel;
     remember(l, bytes);
     exec_ack(l->start, bytes.n);
 }

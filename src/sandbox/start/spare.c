@@ -60,11 +60,8 @@ struct count {
     uint32_t n, most; /* that are kept ready; that there may be, 0: any number */
 };
 
-static void on_kill(void *ctx, struct sandbox *sb, const struct err *err)
+static void on_kill(void *ctx UNUSED, struct sandbox *sb UNUSED, const struct err *err UNUSED)
 {
-    (void)ctx;
-    (void)sb;
-    (void)err;
 }
 
 void spare_gone(struct sandbox *sb)
@@ -138,11 +135,10 @@ static size_t length(const struct list *l)
 }
 
 /* With its first context of code or, where that does not start, without: a cell says why. */
-static void spare_warmed(void *ctx, const struct code_context_info *info, const struct err *err)
+static void spare_warmed(void *ctx, const struct code_context_info *info UNUSED, const struct err *err)
 {
     struct sandbox *sb = ctx;
 
-    (void)info;
     if (err)
         log_warn("start a spare context: %s", err->msg);
     sb->is_spare = true;

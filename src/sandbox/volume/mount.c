@@ -168,7 +168,7 @@ static void on_mounted(void *ctx, const union sup_message *answer, int fd, const
     next(m);
 }
 
-static void on_dir(void *user, struct str tail, const struct err *err)
+static void on_dir(void *user, struct str tail UNUSED, const struct err *err)
 {
     struct mounting *m = user;
     struct sandbox *sb = m->sb;
@@ -176,7 +176,6 @@ static void on_dir(void *user, struct str tail, const struct err *err)
     const struct vol *v = at->is_host ? NULL : vol_find(sb->core, sb->info.tenant, at->name);
     union sup_message q = {.volume_mount = {.head = {.type = SUP_VOLUME_MOUNT}, .read_only = at->read_only}};
     struct err local;
-    (void)tail;
     m->stream = NULL;
     if ((err && err->code != ERR_ALREADY_EXISTS) || is_over(m)) {
         finish_later(m, err ? err : &(struct err){.code = ERR_UNAVAILABLE, .msg = "the sandbox has ended"});

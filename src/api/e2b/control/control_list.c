@@ -14,9 +14,8 @@ struct collection {
     size_t running; /* that match */
 };
 
-static bool control_list_count(void *ctx, struct sandbox *sb)
+static bool control_list_count(void *ctx, struct sandbox *sb UNUSED)
 {
-    (void)sb;
     ++*(size_t *)ctx;
     return true;
 }

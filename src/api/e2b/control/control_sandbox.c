@@ -12,11 +12,10 @@ void control_get(struct call *c)
     call_json_buf(c, 200, &b);
 }
 
-void control_on_done(void *ctx, struct sandbox *sb, const struct err *err)
+void control_on_done(void *ctx, struct sandbox *sb UNUSED, const struct err *err)
 {
     struct call *c = call_back(ctx, err);
 
-    (void)sb;
     if (c)
         call_empty(c, 204);
 }

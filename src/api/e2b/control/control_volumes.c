@@ -67,9 +67,8 @@ void control_volume(struct call *c)
     call_json(c, 200, buf_str(&b));
 }
 
-static void control_volumes_on_dropped(void *ctx, const struct volume *v, const struct err *err)
+static void control_volumes_on_dropped(void *ctx, const struct volume *v UNUSED, const struct err *err)
 {
-    (void)v;
     control_on_done(ctx, NULL, err);
 }
 

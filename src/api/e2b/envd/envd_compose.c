@@ -49,13 +49,11 @@ static void envd_compose_cleanup(struct call *c)
 
 /* ---- failing ---- */
 
-static void on_temporary_removed(void *ctx, const struct file_entry *entry, const struct err *err)
+static void on_temporary_removed(void *ctx, const struct file_entry *entry UNUSED, const struct err *err UNUSED)
 {
     struct call *c = ctx;
     struct compose *m = c->state;
 
-    (void)entry;
-    (void)err;
     c->file = NULL;
     call_fail_err(c, &m->err);
 }
@@ -156,13 +154,12 @@ static void on_write_ready(void *ctx)
 
 /* ---- 4 and 5 ---- */
 
-static void on_source_removed(void *ctx, const struct file_entry *entry, const struct err *err)
+static void on_source_removed(void *ctx, const struct file_entry *entry UNUSED, const struct err *err UNUSED)
 {
     struct call *c = ctx;
     struct compose *m = c->state;
 
-    (void)entry;
-    (void)err; /* the destination is complete: a source that stays is no failure of that */
+    /* the destination is complete: a source that stays is no failure of that */
     c->file = NULL;
     m->i++;
     call_step(c, remove_next);
@@ -203,13 +200,12 @@ static void envd_compose_replace(struct call *c)
         envd_compose_fail(c, &err);
 }
 
-static void envd_compose_on_written(void *ctx, const struct file_entry *entry, const struct err *err)
+static void envd_compose_on_written(void *ctx, const struct file_entry *entry UNUSED, const struct err *err)
 {
     struct call *c = ctx;
     struct compose *m = c->state;
     struct err early;
 
-    (void)entry;
     m->write = NULL;
     if (err)
         envd_compose_fail(c, err);

@@ -46,9 +46,8 @@ void envd_move(struct call *c)
         call_ok(c, file_move(c->sandbox, &c->actor, c->user, source, destination, CALL_FILE(c, on_entry)));
 }
 
-static void on_removed(struct call *c, const struct file_entry *entry)
+static void on_removed(struct call *c, const struct file_entry *entry UNUSED)
 {
-    (void)entry;
     call_json(c, 200, STR("{}"));
 }
 
@@ -76,12 +75,11 @@ static void envd_fs_on_listed(void *ctx, const struct file_entry *entry)
     entry_append(b, entry, is_first_python(c));
 }
 
-static void on_list_end(void *ctx, const struct file_entry *entry, const struct err *err)
+static void on_list_end(void *ctx, const struct file_entry *entry UNUSED, const struct err *err)
 {
     struct call *c = ctx;
     struct buf entries = *(struct buf *)c->state;
 
-    (void)entry;
     c->file = NULL;
     c->cleanup = NULL;
     if (err) {

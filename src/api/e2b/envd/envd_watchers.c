@@ -43,9 +43,8 @@ void envd_watchers_free(struct e2b *e2b)
     facade_drain(&e2b->watchers, watcher_free);
 }
 
-static void on_sandbox_end(struct sandbox_watch *end, struct sandbox *sb)
+static void on_sandbox_end(struct sandbox_watch *end, struct sandbox *sb UNUSED)
 {
-    (void)sb;
     watcher_free(container_of(end, struct watcher, end));
 }
 

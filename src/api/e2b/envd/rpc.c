@@ -179,12 +179,11 @@ void rpc_read(struct call *c, struct str text, void (*then)(struct call *c))
         then(c);
 }
 
-static void on_unary_body(struct http_request *req, int error, struct str body, void *ctx)
+static void on_unary_body(struct http_request *req UNUSED, int error, struct str body, void *ctx)
 {
     AUTO_BUF struct buf plain = BUF_INIT(BODY_MAX);
     struct call *c = ctx;
 
-    (void)req;
     if (error == -EMSGSIZE)
         rpc_fail(c, ERR_RESOURCE_EXHAUSTED, "the message is too large");
     else if (error == 0 && !rpc_has_gzip(c))
@@ -206,14 +205,13 @@ static void on_unary_timeout(struct call *c)
     rpc_fail(c, ERR_DEADLINE_EXCEEDED, "context deadline exceeded");
 }
 
-static void on_stream_body(struct http_request *req, int error, struct str body, void *ctx)
+static void on_stream_body(struct http_request *req UNUSED, int error, struct str body, void *ctx)
 {
     AUTO_BUF struct buf plain = BUF_INIT(BODY_MAX);
     struct call *c = ctx;
     struct str message;
     bool compressed = false;
 
-    (void)req;
     if (error == -EMSGSIZE) {
         rpc_fail(c, ERR_RESOURCE_EXHAUSTED, "the message is too large");
         return;

@@ -113,9 +113,8 @@ static void volume_content_make_dir(struct call *c)
 
 /* ---- remove, list ---- */
 
-static void on_removed(struct call *c, const struct file_entry *e)
+static void on_removed(struct call *c, const struct file_entry *e UNUSED)
 {
-    (void)e;
     call_empty(c, 204);
 }
 
@@ -126,9 +125,8 @@ static void remove_step(struct call *c)
     call_ok(c, file_remove(k->opened, &c->actor, VOLUME_USER, k->path, CALL_FILE(c, on_removed)));
 }
 
-static void on_removing(struct call *c, const struct file_entry *e)
+static void on_removing(struct call *c, const struct file_entry *e UNUSED)
 {
-    (void)e;
     call_step(c, remove_step);
 }
 
@@ -145,11 +143,10 @@ static void on_each(void *ctx, const struct file_entry *e)
     volume_append_entry(&content_of(ctx)->listing, e);
 }
 
-static void volume_content_on_listed(struct call *c, const struct file_entry *e)
+static void volume_content_on_listed(struct call *c, const struct file_entry *e UNUSED)
 {
     struct buf *b = &content_of(c)->listing;
 
-    (void)e;
     buf_append_char(b, ']');
     call_json_buf(c, 200, b);
 }

@@ -2,15 +2,13 @@
 /* Files of volumes, out and in, at the pace of the slower side. */
 #include "api/e2b/volumes/volume_call.h"
 
-static void transfer_open(struct file_body *f, const struct file_entry *entry)
+static void transfer_open(struct file_body *f, const struct file_entry *entry UNUSED)
 {
-    (void)entry;
     (void)http_response_begin(f->call->req, 200, &HTTP_HEADER("content-type", "application/octet-stream"), 1, -1);
 }
 
-static void transfer_failed(struct file_body *f, const struct file_entry *entry, const struct err *err)
+static void transfer_failed(struct file_body *f, const struct file_entry *entry UNUSED, const struct err *err)
 {
-    (void)entry;
     call_fail_err(f->call, err);
 }
 
@@ -24,9 +22,8 @@ void volume_download(struct call *c)
                                         FILE_BODY(&k->body, &file_body_out)));
 }
 
-static void transfer_written(struct file_body *f, const struct file_entry *entry, const struct err *err)
+static void transfer_written(struct file_body *f, const struct file_entry *entry UNUSED, const struct err *err)
 {
-    (void)entry;
     if (err)
         call_fail_err(f->call, err);
     else
@@ -42,11 +39,10 @@ static void write_it(struct call *c)
         &k->body, file_write(k->opened, &c->actor, VOLUME_USER, k->path, NULL, 0, FILE_BODY(&k->body, &file_body_in)));
 }
 
-static void on_looked(void *ctx, const struct file_entry *entry, const struct err *err)
+static void on_looked(void *ctx, const struct file_entry *entry UNUSED, const struct err *err)
 {
     struct call *c = ctx;
 
-    (void)entry;
     c->file = NULL;
     if (!err)
         call_fail(c, 409, "the file exists; \"force\" replaces it");

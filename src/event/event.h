@@ -8,151 +8,141 @@
 #include "base/str.h"
 
 /*
- * Kinds. Only names are stored, so the order here may change and a log of a newer Cove stays readable
- * (EVENT_KIND_UNKNOWN). An *action* is what a client asked for; the observations that follow carry its seq as `cause`.
+ * Kinds, and struct event_kind_info of each (event/kind.h). Only names are stored, so the order here may change and a
+ * log of a newer Cove stays readable (EVENT_KIND_UNKNOWN). An *action* is what a client asked for; the observations
+ * that follow carry its seq as `cause`.
  */
-enum event_kind {
-    EVENT_KIND_UNKNOWN = 0,
-
-    EVENT_SANDBOX_CREATE, /* action */
-    EVENT_SANDBOX_STARTED,
-    EVENT_SANDBOX_FAILED,   /* could not be made, or broke */
-    EVENT_SANDBOX_KILL,     /* action */
-    EVENT_SANDBOX_EXPIRED,  /* its time was up */
-    EVENT_SANDBOX_ENDED,    /* data.cause says why */
-    EVENT_SANDBOX_TIMEOUT,  /* action: a new end was set */
-    EVENT_SANDBOX_METADATA, /* action: it has other metadata */
-    EVENT_SANDBOX_PAUSE,    /* action */
-    EVENT_SANDBOX_PAUSED,
-    EVENT_SANDBOX_RESUME, /* action */
-    EVENT_SANDBOX_RESUMED,
-    EVENT_SANDBOX_SNAPSHOT, /* action */
-    EVENT_SANDBOX_SNAPSHOTTED,
-    EVENT_SANDBOX_FORK, /* action */
-    EVENT_SANDBOX_FORKED,
-    EVENT_SANDBOX_CHECKPOINTED, /* its files were kept, as they were at its cause */
-    EVENT_SANDBOX_REWIND,       /* action */
-    EVENT_SANDBOX_REWOUND,      /* its files are those of a checkpoint */
-    EVENT_SANDBOX_NEST,         /* action: namespaces within its own, for some of its processes */
-    EVENT_SANDBOX_NESTED,       /* they are there, or could not be made */
-    EVENT_SANDBOX_UNNESTED,     /* they are gone, with all that ran in them */
-
-    EVENT_EXEC_START, /* action */
-    EVENT_EXEC_STARTED,
-    EVENT_EXEC_FAILED,
-    EVENT_EXEC_OUTPUT,
-    EVENT_EXEC_EXIT,
-    EVENT_EXEC_CARRIED,     /* it runs still, and its beginning is about to be pruned: what of that must be known */
-    EVENT_EXEC_CONNECT,     /* action: a client attached to a running process */
-    EVENT_EXEC_INPUT,       /* action */
-    EVENT_EXEC_CLOSE_STDIN, /* action */
-    EVENT_EXEC_SIGNAL,      /* action */
-    EVENT_EXEC_RESIZE,      /* action */
-
-    EVENT_CODE_RUN, /* actions, down to CODE_REMOVE. A cell: data.context, data.code */
-    EVENT_CODE_INTERRUPT,
-    EVENT_CODE_RESTART,
-    EVENT_CODE_REMOVE,
-    EVENT_CODE_DONE, /* what came of a cell */
-
-    EVENT_FILE_READ, /* actions, down to FILE_UNWATCH */
-    EVENT_FILE_WRITE,
-    EVENT_FILE_LIST,
-    EVENT_FILE_STAT,
-    EVENT_FILE_MKDIR,
-    EVENT_FILE_MOVE,
-    EVENT_FILE_REMOVE,
-    EVENT_FILE_PACK,   /* a directory was read as an archive */
-    EVENT_FILE_UNPACK, /* an archive was written */
-    EVENT_FILE_WATCH,
-    EVENT_FILE_DONE, /* outcome of a file action that went well: bytes, entries */
-    EVENT_FILE_FAILED,
-
-    EVENT_FILE_WRITTEN, /* this and PROC_*: the kernel saw it, by whatever process */
-    EVENT_PROC_EXEC,
-    EVENT_PROC_EXIT,
-
-    EVENT_DIAL, /* action: a client reached a port inside */
-    EVENT_DIAL_FAILED,
-
-    EVENT_NET_POLICY, /* action: what it may reach was set */
-    EVENT_NET_FAILED, /* and could not be */
-    EVENT_NET_OPEN,
-    EVENT_NET_CLOSE,
-    EVENT_NET_FLOWS, /* too many to be told one by one: data.opened, data.closed, data.sent, data.received */
-    EVENT_NET_REQUEST,
-    EVENT_NET_DENIED,
-    EVENT_NET_UNRESOLVED, /* an allowed name: there is none, or nobody who knows */
-    EVENT_NET_MISUSE,     /* what stands for a secret went where it does not belong */
-    EVENT_NET_UP,         /* its policy is in force again */
-    EVENT_NET_DOWN,       /* nothing gets out */
-
-    /* In the log of the volume, which is under its own id; those of mounts in the sandbox's, too. */
-    EVENT_VOLUME_CREATE, /* action */
-    EVENT_VOLUME_CREATED,
-    EVENT_VOLUME_DROP, /* action */
-    EVENT_VOLUME_DROPPED,
-    EVENT_VOLUME_FAILED, /* it could not be made, or dropped */
-    EVENT_VOLUME_MOUNTED,
-    EVENT_VOLUME_UNMOUNTED,
-    EVENT_VOLUME_REFUSED, /* data.what: create, drop, mount */
-
-    /* In the log of the service (sandbox/action.h): templates, secrets, the pool. */
-    EVENT_TEMPLATE_REQUEST, /* actions, down to TEMPLATE_FORGET. A build to come: data.name, data.tags */
-    EVENT_TEMPLATE_BUILD,   /* it begins: data.template, data.build */
-    EVENT_TEMPLATE_CANCEL,
-    EVENT_TEMPLATE_TAG,
-    EVENT_TEMPLATE_UNTAG,
-    EVENT_TEMPLATE_PUBLISH,
-    EVENT_TEMPLATE_REMOVE,
-    EVENT_TEMPLATE_FORGET, /* the cache of steps */
-    EVENT_TEMPLATE_UPLOAD, /* action: a file for builds */
-    EVENT_TEMPLATE_BUILT,
-    EVENT_TEMPLATE_FAILED, /* a build: data.reason */
-    EVENT_SECRET_SET,
-    EVENT_SECRET_REMOVED,
-    EVENT_POOL_WARM,    /* action: so many of a template are kept ready */
-    EVENT_POOL_COLLECT, /* action: what nothing needs is deleted */
-    EVENT_POOL_COLLECTED,
-    EVENT_KEY_CREATE, /* actions, down to TENANT_REMOVE: data.key, data.name, data.tenant */
-    EVENT_KEY_ROTATE,
-    EVENT_KEY_REVOKE,
-    EVENT_TENANT_CREATE,
-    EVENT_TENANT_SET, /* its limits */
-    EVENT_TENANT_REMOVE,
-    EVENT_WEBHOOK_CREATE, /* actions, down to WEBHOOK_REMOVE: data.name, data.target, data.tenant */
-    EVENT_WEBHOOK_SET,
-    EVENT_WEBHOOK_REMOVE,
-    EVENT_WEBHOOK_FAILED, /* a delivery was given up: data.webhook, data.what */
-
-    EVENT_LIMIT_OOM,
-    EVENT_LIMIT_PIDS,
-    EVENT_LIMIT_DISK,
-
-    EVENT_GUARD_DENIED,
-    EVENT_GUARD_ASKED,    /* an action waits: data.hold */
-    EVENT_GUARD_JUDGED,   /* the analyser's answer: data.verdict, data.risk, data.reason */
-    EVENT_GUARD_SET,      /* action: rules of a level */
-    EVENT_GUARD_STUCK,    /* an actor does the same again and again: data.pattern, data.actions */
-    EVENT_GUARD_ANSWERED, /* data.answer; the actor is who answered */
-
-    EVENT_AGENT_VIOLATION, /* it broke the protocol */
-    EVENT_AGENT_LOST,
-
-    EVENT_ENV_VIOLATION, /* action: a client refused what came out of an environment */
-    EVENT_ENV_RECEIVED, /* action: a client took commits out of one: data.commits, and data.digest of what it notes on them */
-
-    EVENT_SERVICE_STARTED,   /* this, REFUSED and DENIED: in its own log */
-    EVENT_SERVICE_REFUSED,   /* data.what: an action that it did not come to */
-    EVENT_SERVICE_DENIED,    /* data.why: a client without a key, with a wrong one, or a user who may not */
-    EVENT_SERVICE_EXPORT,    /* action: where events are exported to: data.target, "" for nowhere */
-    EVENT_SERVICE_RECOVERED, /* cove-api came back and took the sandbox over */
-
-    EVENT_LOG_SUPPRESSED, /* a flood was cut: data.kind, data.count */
-    EVENT_LOG_PRUNED,     /* data.from .. data.to are no longer kept */
-
-    EVENT_KIND_MAX,
-};
+#define EVENT_KINDS(X)                                                                                                 \
+    X(EVENT_KIND_UNKNOWN, "unknown")                                                                                   \
+    X(EVENT_SANDBOX_CREATE, "sandbox.create", .action = true, .phase = "creating")                                     \
+    X(EVENT_SANDBOX_STARTED, "sandbox.started", .phase = "running")                                                    \
+    X(EVENT_SANDBOX_FAILED, "sandbox.failed", .phase = "failed", .last = true) /* could not be made, or broke */       \
+    X(EVENT_SANDBOX_KILL, "sandbox.kill", .action = true, .phase = "stopping")                                         \
+    X(EVENT_SANDBOX_EXPIRED, "sandbox.expired")                             /* its time was up */                      \
+    X(EVENT_SANDBOX_ENDED, "sandbox.ended", .phase = "ended", .last = true) /* data.cause says why */                  \
+    X(EVENT_SANDBOX_TIMEOUT, "sandbox.timeout", .action = true)             /* a new end was set */                    \
+    X(EVENT_SANDBOX_METADATA, "sandbox.metadata", .action = true)           /* it has other metadata */                \
+    X(EVENT_SANDBOX_PAUSE, "sandbox.pause", .action = true, .phase = "pausing")                                        \
+    X(EVENT_SANDBOX_PAUSED, "sandbox.paused", .phase = "paused")                                                       \
+    X(EVENT_SANDBOX_RESUME, "sandbox.resume", .action = true, .phase = "resuming")                                     \
+    X(EVENT_SANDBOX_RESUMED, "sandbox.resumed", .phase = "running")                                                    \
+    X(EVENT_SANDBOX_SNAPSHOT, "sandbox.snapshot", .action = true)                                                      \
+    X(EVENT_SANDBOX_SNAPSHOTTED, "sandbox.snapshotted")                                                                \
+    X(EVENT_SANDBOX_FORK, "sandbox.fork", .action = true)                                                              \
+    X(EVENT_SANDBOX_FORKED, "sandbox.forked")                                                                          \
+    X(EVENT_SANDBOX_CHECKPOINTED, "sandbox.checkpointed") /* its files were kept, as they were at its cause */         \
+    X(EVENT_SANDBOX_REWIND, "sandbox.rewind", .action = true)                                                          \
+    X(EVENT_SANDBOX_REWOUND, "sandbox.rewound")           /* its files are those of a checkpoint */                    \
+    X(EVENT_SANDBOX_NEST, "sandbox.nest", .action = true) /* namespaces within its own, for some of its processes */   \
+    X(EVENT_SANDBOX_NESTED, "sandbox.nested")             /* they are there, or could not be made */                   \
+    X(EVENT_SANDBOX_UNNESTED, "sandbox.unnested")         /* they are gone, with all that ran in them */               \
+    X(EVENT_EXEC_START, "exec.start", .action = true)                                                                  \
+    X(EVENT_EXEC_STARTED, "exec.started")                                                                              \
+    X(EVENT_EXEC_FAILED, "exec.failed")                                                                                \
+    X(EVENT_EXEC_OUTPUT, "exec.output")                                                                                \
+    X(EVENT_EXEC_EXIT, "exec.exit")                                                                                    \
+    /* it runs still, and its beginning is about to be pruned: what of that must be known */                           \
+    X(EVENT_EXEC_CARRIED, "exec.carried")                                                                              \
+    X(EVENT_EXEC_CONNECT, "exec.connect", .action = true) /* a client attached to a running process */                 \
+    X(EVENT_EXEC_INPUT, "exec.input", .action = true)                                                                  \
+    X(EVENT_EXEC_CLOSE_STDIN, "exec.close_stdin", .action = true)                                                      \
+    X(EVENT_EXEC_SIGNAL, "exec.signal", .action = true)                                                                \
+    X(EVENT_EXEC_RESIZE, "exec.resize", .action = true)                                                                \
+    X(EVENT_CODE_RUN, "code.run", .action = true) /* A cell: data.context, data.code */                                \
+    X(EVENT_CODE_INTERRUPT, "code.interrupt", .action = true)                                                          \
+    X(EVENT_CODE_RESTART, "code.restart", .action = true)                                                              \
+    X(EVENT_CODE_REMOVE, "code.remove", .action = true)                                                                \
+    X(EVENT_CODE_DONE, "code.done") /* what came of a cell */                                                          \
+    X(EVENT_FILE_READ, "file.read", .action = true)                                                                    \
+    X(EVENT_FILE_WRITE, "file.write", .action = true)                                                                  \
+    X(EVENT_FILE_LIST, "file.list", .action = true)                                                                    \
+    X(EVENT_FILE_STAT, "file.stat", .action = true)                                                                    \
+    X(EVENT_FILE_MKDIR, "file.mkdir", .action = true)                                                                  \
+    X(EVENT_FILE_MOVE, "file.move", .action = true)                                                                    \
+    X(EVENT_FILE_REMOVE, "file.remove", .action = true)                                                                \
+    X(EVENT_FILE_PACK, "file.pack", .action = true)     /* a directory was read as an archive */                       \
+    X(EVENT_FILE_UNPACK, "file.unpack", .action = true) /* an archive was written */                                   \
+    X(EVENT_FILE_WATCH, "file.watch", .action = true)                                                                  \
+    X(EVENT_FILE_DONE, "file.done") /* outcome of a file action that went well: bytes, entries */                      \
+    X(EVENT_FILE_FAILED, "file.failed")                                                                                \
+    X(EVENT_FILE_WRITTEN, "file.written") /* this and PROC_*: the kernel saw it, by whatever process */                \
+    X(EVENT_PROC_EXEC, "proc.exec")                                                                                    \
+    X(EVENT_PROC_EXIT, "proc.exit")                                                                                    \
+    X(EVENT_DIAL, "dial", .action = true) /* a client reached a port inside */                                         \
+    X(EVENT_DIAL_FAILED, "dial.failed")                                                                                \
+    X(EVENT_NET_POLICY, "net.policy", .action = true) /* what it may reach was set */                                  \
+    X(EVENT_NET_FAILED, "net.failed")                 /* and could not be */                                           \
+    X(EVENT_NET_OPEN, "net.open")                                                                                      \
+    X(EVENT_NET_CLOSE, "net.close")                                                                                    \
+    /* too many to be told one by one: data.opened, data.closed, data.sent, data.received */                           \
+    X(EVENT_NET_FLOWS, "net.flows")                                                                                    \
+    X(EVENT_NET_REQUEST, "net.request")                                                                                \
+    X(EVENT_NET_DENIED, "net.denied")                                                                                  \
+    X(EVENT_NET_UNRESOLVED, "net.unresolved") /* an allowed name: there is none, or nobody who knows */                \
+    X(EVENT_NET_MISUSE, "net.misuse")         /* what stands for a secret went where it does not belong */             \
+    X(EVENT_NET_UP, "net.up")                 /* its policy is in force again */                                       \
+    X(EVENT_NET_DOWN, "net.down")             /* nothing gets out */                                                   \
+    /* In the log of the volume, which is under its own id; those of mounts in the sandbox's, too. */                  \
+    X(EVENT_VOLUME_CREATE, "volume.create", .action = true)                                                            \
+    X(EVENT_VOLUME_CREATED, "volume.created")                                                                          \
+    X(EVENT_VOLUME_DROP, "volume.drop", .action = true)                                                                \
+    X(EVENT_VOLUME_DROPPED, "volume.dropped")                                                                          \
+    X(EVENT_VOLUME_FAILED, "volume.failed") /* it could not be made, or dropped */                                     \
+    X(EVENT_VOLUME_MOUNTED, "volume.mounted")                                                                          \
+    X(EVENT_VOLUME_UNMOUNTED, "volume.unmounted")                                                                      \
+    X(EVENT_VOLUME_REFUSED, "volume.refused") /* data.what: create, drop, mount */                                     \
+    /* In the log of the service (sandbox/action.h): templates, secrets, the pool. */                                  \
+    X(EVENT_TEMPLATE_REQUEST, "template.request", .action = true) /* A build to come: data.name, data.tags */          \
+    X(EVENT_TEMPLATE_BUILD, "template.build", .action = true)     /* it begins: data.template, data.build */           \
+    X(EVENT_TEMPLATE_CANCEL, "template.cancel", .action = true)                                                        \
+    X(EVENT_TEMPLATE_TAG, "template.tag", .action = true)                                                              \
+    X(EVENT_TEMPLATE_UNTAG, "template.untag", .action = true)                                                          \
+    X(EVENT_TEMPLATE_PUBLISH, "template.publish", .action = true)                                                      \
+    X(EVENT_TEMPLATE_REMOVE, "template.remove", .action = true)                                                        \
+    X(EVENT_TEMPLATE_FORGET, "template.forget", .action = true) /* the cache of steps */                               \
+    X(EVENT_TEMPLATE_UPLOAD, "template.upload", .action = true) /* a file for builds */                                \
+    X(EVENT_TEMPLATE_BUILT, "template.built")                                                                          \
+    X(EVENT_TEMPLATE_FAILED, "template.failed") /* a build: data.reason */                                             \
+    X(EVENT_SECRET_SET, "secret.set")                                                                                  \
+    X(EVENT_SECRET_REMOVED, "secret.removed")                                                                          \
+    X(EVENT_POOL_WARM, "pool.warm", .action = true)       /* so many of a template are kept ready */                   \
+    X(EVENT_POOL_COLLECT, "pool.collect", .action = true) /* what nothing needs is deleted */                          \
+    X(EVENT_POOL_COLLECTED, "pool.collected")                                                                          \
+    X(EVENT_KEY_CREATE, "key.create", .action = true) /* data.key, data.name, data.tenant */                           \
+    X(EVENT_KEY_ROTATE, "key.rotate", .action = true)                                                                  \
+    X(EVENT_KEY_REVOKE, "key.revoke", .action = true)                                                                  \
+    X(EVENT_TENANT_CREATE, "tenant.create", .action = true)                                                            \
+    X(EVENT_TENANT_SET, "tenant.set", .action = true) /* its limits */                                                 \
+    X(EVENT_TENANT_REMOVE, "tenant.remove", .action = true)                                                            \
+    X(EVENT_WEBHOOK_CREATE, "webhook.create", .action = true) /* data.name, data.target, data.tenant */                \
+    X(EVENT_WEBHOOK_SET, "webhook.set", .action = true)                                                                \
+    X(EVENT_WEBHOOK_REMOVE, "webhook.remove", .action = true)                                                          \
+    X(EVENT_WEBHOOK_FAILED, "webhook.failed") /* a delivery was given up: data.webhook, data.what */                   \
+    X(EVENT_LIMIT_OOM, "limit.oom")                                                                                    \
+    X(EVENT_LIMIT_PIDS, "limit.pids")                                                                                  \
+    X(EVENT_LIMIT_DISK, "limit.disk")                                                                                  \
+    X(EVENT_GUARD_DENIED, "guard.denied")                                                                              \
+    X(EVENT_GUARD_ASKED, "guard.asked")             /* an action waits: data.hold */                                   \
+    X(EVENT_GUARD_JUDGED, "guard.judged")           /* the analyser's answer: data.verdict, data.risk, data.reason */  \
+    X(EVENT_GUARD_SET, "guard.set", .action = true) /* rules of a level */                                             \
+    X(EVENT_GUARD_STUCK, "guard.stuck")       /* an actor does the same again and again: data.pattern, data.actions */ \
+    X(EVENT_GUARD_ANSWERED, "guard.answered") /* data.answer; the actor is who answered */                             \
+    X(EVENT_AGENT_VIOLATION, "agent.violation") /* it broke the protocol */                                            \
+    X(EVENT_AGENT_LOST, "agent.lost")                                                                                  \
+    X(EVENT_ENV_VIOLATION, "env.violation", .action = true) /* a client refused what came out of an environment */     \
+    /* a client took commits out of one: data.commits, and data.digest of what it notes on them */                     \
+    X(EVENT_ENV_RECEIVED, "env.received", .action = true)                                                              \
+    X(EVENT_SERVICE_STARTED, "service.started") /* this, REFUSED and DENIED: in its own log */                         \
+    X(EVENT_SERVICE_REFUSED, "service.refused") /* data.what: an action that it did not come to */                     \
+    /* data.why: a client without a key, with a wrong one, or a user who may not */                                    \
+    X(EVENT_SERVICE_DENIED, "service.denied")                                                                          \
+    /* where events are exported to: data.target, "" for nowhere */                                                    \
+    X(EVENT_SERVICE_EXPORT, "service.export", .action = true)                                                          \
+    X(EVENT_SERVICE_RECOVERED, "service.recovered") /* cove-api came back and took the sandbox over */                 \
+    X(EVENT_LOG_SUPPRESSED, "log.suppressed")       /* a flood was cut: data.kind, data.count */                       \
+    X(EVENT_LOG_PRUNED, "log.pruned")               /* data.from .. data.to are no longer kept */
+#define EVENT_KIND_MEMBER(kind, ...) kind,
+enum event_kind { EVENT_KINDS(EVENT_KIND_MEMBER) EVENT_KIND_MAX };
 
 enum event_source { EVENT_SOURCE_UNKNOWN = 0, EVENT_CLIENT, EVENT_AGENT, EVENT_HOST, EVENT_KERNEL, EVENT_SOURCE_MAX };
 

@@ -6,6 +6,7 @@
 #include "policy/netaddr.h"
 #include "policy/policy.h"
 
+#include <stddef.h>
 #include <string.h>
 
 enum { DEPTH = 3, DEPTH_MAX = 10, DOMAIN_TEXT_MAX = 300 };
@@ -13,6 +14,7 @@ enum { DEPTH = 3, DEPTH_MAX = 10, DOMAIN_TEXT_MAX = 300 };
 struct settings_reader {
     struct settings *s;
     struct err *err;
+    void *to; /* the member of s that the key is for */
 };
 
 /* ---- keys, a table for each object ---- */
@@ -21,6 +23,7 @@ struct settings_key {
     const char *name;
     int (*take)(struct settings_reader *r, const char *key, const json_t *value); /* NULL: means nothing here */
     bool is_required;
+    size_t at; /* that member; 0: the function knows */
 };
 
 static int settings_refuse(struct settings_reader *r, const char *key, const char *why)
@@ -42,6 +45,7 @@ static int settings_take_object(struct settings_reader *r, const char *place, co
             *c = *c < ' ' || *c > '~' ? '?' : *c;
         if (i == n)
             return settings_refuse(r, full, "there is no such key");
+        r->to = (char *)r->s + keys[i].at;
         if (keys[i].take && keys[i].take(r, full, value) < 0)
             return -1;
     }
@@ -52,11 +56,11 @@ static int settings_take_object(struct settings_reader *r, const char *place, co
     return 0;
 }
 
-static int settings_take_bool(struct settings_reader *r, const char *key, const json_t *value, bool *ret)
+static int settings_take_bool(struct settings_reader *r, const char *key, const json_t *value)
 {
     if (!json_is_boolean(value))
         return settings_refuse(r, key, "must be true or false");
-    *ret = json_is_true(value);
+    *(bool *)r->to = json_is_true(value);
     return 0;
 }
 
@@ -70,13 +74,12 @@ static int settings_check_strings(struct settings_reader *r, const char *key, co
     return 0;
 }
 
-static int settings_take_list(struct settings_reader *r, const char *key, const json_t *array,
-                              struct settings_list *ret)
+static int settings_take_list(struct settings_reader *r, const char *key, const json_t *array)
 {
     if (settings_check_strings(r, key, array) < 0)
         return -1;
     JSON_FOREACH (one, array)
-        settings_list_add(ret, json_string_value(one));
+        settings_list_add(r->to, json_string_value(one));
     return 0;
 }
 
@@ -172,15 +175,9 @@ static int settings_reasons(struct settings_reader *r, const char *key, const js
     return 0;
 }
 
-static int settings_unix(struct settings_reader *r, const char *key, const json_t *value)
-{
-    return settings_take_bool(r, key, value, &r->s->all_unix_sockets);
-}
-
 static int settings_strict(struct settings_reader *r, const char *key, const json_t *value)
 {
-    bool ignored; /* nobody is ever asked */
-    return settings_take_bool(r, key, value, &ignored);
+    return json_is_boolean(value) ? 0 : settings_refuse(r, key, "must be true or false"); /* nobody is ever asked */
 }
 
 static int settings_ca_files(struct settings_reader *r, const char *key, const json_t *value)
@@ -196,10 +193,10 @@ static int settings_ca_files(struct settings_reader *r, const char *key, const j
 static int settings_tls(struct settings_reader *r, const char *key, const json_t *value)
 {
     static const struct settings_key keys[] = {
-        {"caCertPath", settings_refuse_key, false},
-        {"caKeyPath", settings_refuse_key, false},
-        {"excludeDomains", settings_refuse_key, false},
-        {"extraCaCertPaths", settings_ca_files, false},
+        {"caCertPath", settings_refuse_key, false, 0},
+        {"caKeyPath", settings_refuse_key, false, 0},
+        {"excludeDomains", settings_refuse_key, false, 0},
+        {"extraCaCertPaths", settings_ca_files, false, 0},
     };
     return settings_take_object(r, key, value, keys, ARRAY_SIZE(keys));
 }
@@ -207,62 +204,35 @@ static int settings_tls(struct settings_reader *r, const char *key, const json_t
 static int settings_network(struct settings_reader *r, const char *key, const json_t *value)
 {
     static const struct settings_key keys[] = {
-        {"allowedDomains", settings_allowed, true},
-        {"deniedDomains", settings_denied, true},
-        {"deniedDomainReasons", settings_reasons, false},
-        {"strictAllowlist", settings_strict, false},
-        {"deniedResolvedAddresses", settings_resolved, false},
-        {"allowAllUnixSockets", settings_unix, false},
-        {"tlsTerminate", settings_tls, false},
-        {"httpProxyPort", settings_refuse_key, false},
-        {"socksProxyPort", settings_refuse_key, false},
-        {"mitmProxy", settings_refuse_key, false},
-        {"parentProxy", settings_refuse_key, false},
-        {"allowUnixSockets", NULL, false}, /* macOS, as the next two */
-        {"allowLocalBinding", NULL, false},
-        {"allowMachLookup", NULL, false},
+        {"allowedDomains", settings_allowed, true, 0},
+        {"deniedDomains", settings_denied, true, 0},
+        {"deniedDomainReasons", settings_reasons, false, 0},
+        {"strictAllowlist", settings_strict, false, 0},
+        {"deniedResolvedAddresses", settings_resolved, false, 0},
+        {"allowAllUnixSockets", settings_take_bool, false, offsetof(struct settings, all_unix_sockets)},
+        {"tlsTerminate", settings_tls, false, 0},
+        {"httpProxyPort", settings_refuse_key, false, 0},
+        {"socksProxyPort", settings_refuse_key, false, 0},
+        {"mitmProxy", settings_refuse_key, false, 0},
+        {"parentProxy", settings_refuse_key, false, 0},
+        {"allowUnixSockets", NULL, false, 0}, /* macOS, as the next two */
+        {"allowLocalBinding", NULL, false, 0},
+        {"allowMachLookup", NULL, false, 0},
     };
     return settings_take_object(r, key, value, keys, ARRAY_SIZE(keys));
 }
 
 /* ---- files ---- */
 
-static int settings_deny_read(struct settings_reader *r, const char *key, const json_t *value)
-{
-    return settings_take_list(r, key, value, &r->s->deny_read);
-}
-
-static int settings_allow_read(struct settings_reader *r, const char *key, const json_t *value)
-{
-    return settings_take_list(r, key, value, &r->s->allow_read);
-}
-
-static int settings_allow_write(struct settings_reader *r, const char *key, const json_t *value)
-{
-    return settings_take_list(r, key, value, &r->s->allow_write);
-}
-
-static int settings_deny_write(struct settings_reader *r, const char *key, const json_t *value)
-{
-    return settings_take_list(r, key, value, &r->s->deny_write);
-}
-
-static int settings_disabled(struct settings_reader *r, const char *key, const json_t *value)
-{
-    return settings_take_bool(r, key, value, &r->s->files_disabled);
-}
-
-static int settings_git_config(struct settings_reader *r, const char *key, const json_t *value)
-{
-    return settings_take_bool(r, key, value, &r->s->git_config);
-}
-
 static int settings_filesystem(struct settings_reader *r, const char *key, const json_t *value)
 {
     static const struct settings_key keys[] = {
-        {"disabled", settings_disabled, false},    {"denyRead", settings_deny_read, true},
-        {"allowRead", settings_allow_read, false}, {"allowWrite", settings_allow_write, true},
-        {"denyWrite", settings_deny_write, true},  {"allowGitConfig", settings_git_config, false},
+        {"disabled", settings_take_bool, false, offsetof(struct settings, files_disabled)},
+        {"denyRead", settings_take_list, true, offsetof(struct settings, deny_read)},
+        {"allowRead", settings_take_list, false, offsetof(struct settings, allow_read)},
+        {"allowWrite", settings_take_list, true, offsetof(struct settings, allow_write)},
+        {"denyWrite", settings_take_list, true, offsetof(struct settings, deny_write)},
+        {"allowGitConfig", settings_take_bool, false, offsetof(struct settings, git_config)},
     };
     return settings_take_object(r, key, value, keys, ARRAY_SIZE(keys));
 }
@@ -344,11 +314,11 @@ static int settings_aws(struct settings_reader *r, const char *key, const json_t
 static int settings_credentials(struct settings_reader *r, const char *key, const json_t *value)
 {
     static const struct settings_key keys[] = {
-        {"files", settings_secret_files, false},
-        {"envVars", settings_secret_variables, false},
-        {"allowPlaintextInject", settings_plain, false},
-        {"awsPairs", settings_aws, false},
-        {"sigv4", settings_aws, false},
+        {"files", settings_secret_files, false, 0},
+        {"envVars", settings_secret_variables, false, 0},
+        {"allowPlaintextInject", settings_plain, false, 0},
+        {"awsPairs", settings_aws, false, 0},
+        {"sigv4", settings_aws, false, 0},
     };
     return settings_take_object(r, key, value, keys, ARRAY_SIZE(keys));
 }
@@ -367,11 +337,6 @@ static int settings_muted(struct settings_reader *r, const char *key, const json
     return 0;
 }
 
-static int settings_nested(struct settings_reader *r, const char *key, const json_t *value)
-{
-    return settings_take_bool(r, key, value, &r->s->weaker_nested);
-}
-
 static int settings_depth(struct settings_reader *r, const char *key, const json_t *value)
 {
     if (!json_is_integer(value) || json_integer_value(value) < 1 || json_integer_value(value) > DEPTH_MAX)
@@ -380,14 +345,10 @@ static int settings_depth(struct settings_reader *r, const char *key, const json
     return 0;
 }
 
-static int settings_safe_directories(struct settings_reader *r, const char *key, const json_t *value)
-{
-    return settings_take_list(r, key, value, &r->s->safe_directories);
-}
-
 static int settings_git(struct settings_reader *r, const char *key, const json_t *value)
 {
-    static const struct settings_key keys[] = {{"safeDirectories", settings_safe_directories, false}};
+    static const struct settings_key keys[] = {
+        {"safeDirectories", settings_take_list, false, offsetof(struct settings, safe_directories)}};
     return settings_take_object(r, key, value, keys, ARRAY_SIZE(keys));
 }
 
@@ -412,25 +373,25 @@ static int settings_check(struct settings_reader *r)
 int settings_parse(const char *text, size_t n, struct settings **ret_settings, struct err *err)
 {
     static const struct settings_key keys[] = {
-        {"network", settings_network, true},
-        {"filesystem", settings_filesystem, true},
-        {"credentials", settings_credentials, false},
-        {"ignoreViolations", settings_muted, false},
-        {"enableWeakerNestedSandbox", settings_nested, false},
-        {"mandatoryDenySearchDepth", settings_depth, false},
-        {"git", settings_git, false},
-        {"enableWeakerNetworkIsolation", NULL, false}, /* macOS, as the next two */
-        {"allowAppleEvents", NULL, false},
-        {"allowPty", NULL, false},
-        {"windows", NULL, false},
-        {"ripgrep", NULL, false}, /* helpers of srt's own */
-        {"seccomp", NULL, false},
-        {"bwrapPath", NULL, false},
-        {"socatPath", NULL, false},
-        {"javaAgentJarPath", NULL, false},
+        {"network", settings_network, true, 0},
+        {"filesystem", settings_filesystem, true, 0},
+        {"credentials", settings_credentials, false, 0},
+        {"ignoreViolations", settings_muted, false, 0},
+        {"enableWeakerNestedSandbox", settings_take_bool, false, offsetof(struct settings, weaker_nested)},
+        {"mandatoryDenySearchDepth", settings_depth, false, 0},
+        {"git", settings_git, false, 0},
+        {"enableWeakerNetworkIsolation", NULL, false, 0}, /* macOS, as the next two */
+        {"allowAppleEvents", NULL, false, 0},
+        {"allowPty", NULL, false, 0},
+        {"windows", NULL, false, 0},
+        {"ripgrep", NULL, false, 0}, /* helpers of srt's own */
+        {"seccomp", NULL, false, 0},
+        {"bwrapPath", NULL, false, 0},
+        {"socatPath", NULL, false, 0},
+        {"javaAgentJarPath", NULL, false, 0},
     };
     AUTO(settings_free) struct settings *s = mem_new(struct settings);
-    struct settings_reader r = {s, err};
+    struct settings_reader r = {.s = s, .err = err};
     json_error_t why;
     s->rules = json_array();
     s->search_depth = DEPTH;

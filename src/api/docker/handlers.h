@@ -151,26 +151,13 @@ int docker_env(struct arena *arena, const json_t *value, const struct pair **ret
                struct err *err) WARN_UNUSED; /* "NAME=value" */
 
 /* Handlers, by file. */
-void docker_create(struct call *c);
-void docker_start(struct call *c);
+route_handler docker_create, docker_start;
 void docker_stop(struct call *c); /* also kill and restart */
-void docker_wait(struct call *c);
-void docker_remove(struct call *c);
-void docker_list(struct call *c);
-void docker_inspect(struct call *c);
+route_handler docker_wait, docker_remove, docker_list, docker_inspect;
 void docker_logs(struct call *c); /* also attach */
-void docker_box_resize(struct call *c);
-void docker_exec_create(struct call *c);
-void docker_exec_start(struct call *c);
-void docker_exec_inspect(struct call *c);
-void docker_exec_resize(struct call *c);
-void docker_archive_get(struct call *c);
-void docker_archive_head(struct call *c);
-void docker_archive_put(struct call *c);
-void docker_images(struct call *c);
-void docker_image(struct call *c);
-void docker_image_pull(struct call *c);
-void docker_image_remove(struct call *c);
+route_handler docker_box_resize, docker_exec_create, docker_exec_start, docker_exec_inspect, docker_exec_resize,
+    docker_archive_get, docker_archive_head, docker_archive_put, docker_images, docker_image, docker_image_pull,
+    docker_image_remove;
 
 extern const struct route docker_routes[]; /* behind the version */
 extern const size_t docker_n_routes;

@@ -5,8 +5,4 @@
 #include "api/e2b/call.h"
 
 void events_list(struct call *c); /* of all, or of the one in args[0], which may be gone */
-void events_webhooks(struct call *c);
-void events_webhook_create(struct call *c);
-void events_webhook_get(struct call *c);
-void events_webhook_set(struct call *c);
-void events_webhook_remove(struct call *c);
+route_handler events_webhooks, events_webhook_create, events_webhook_get, events_webhook_set, events_webhook_remove;

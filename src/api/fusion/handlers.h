@@ -116,9 +116,8 @@ void fusion_cells_fini(struct fusion_run *r);
 struct str fusion_extract(struct arena *arena, struct str completion, struct str language);
 /* Are these lines what was expected, but for case, blanks at their ends and the last digits of numbers? */
 bool fusion_same_output(struct str got, struct str expected);
-void fusion_list_datasets(struct call *c), fusion_list_ids(struct call *c), fusion_prompts(struct call *c),
-    fusion_prompt(struct call *c), fusion_submit(struct call *c), fusion_metrics(struct call *c),
-    fusion_metrics_function(struct call *c);
+route_handler fusion_list_datasets, fusion_list_ids, fusion_prompts, fusion_prompt, fusion_submit, fusion_metrics,
+    fusion_metrics_function;
 
 extern const struct route fusion_routes[];
 extern const size_t fusion_n_routes;

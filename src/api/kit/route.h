@@ -28,10 +28,12 @@ enum route_flags {
     ROUTE_OWN = 8192,  /* the first that means something to its façade alone */
 };
 
+typedef void route_handler(struct call *c);
+
 struct route {
     enum http_method method;
     const char *pattern;
-    void (*handler)(struct call *c);
+    route_handler *handler;
     unsigned flags;   /* enum route_flags */
     const char *what; /* for handlers that serve several routes */
 };

@@ -141,12 +141,9 @@ bool tool_wants(struct call *c, const struct json_want *wants, size_t n);
 
 struct str mcp_cut(struct str s, size_t max); /* not in the middle of a character */
 
-void sandbox_create_tool(struct call *c), sandbox_list_tool(struct call *c), sandbox_show_tool(struct call *c),
-    sandbox_kill_tool(struct call *c), sandbox_title_tool(struct call *c), snapshot_tool(struct call *c),
-    fork_tool(struct call *c), diff_tool(struct call *c), policy_tool(struct call *c), events_tool(struct call *c),
-    denials_tool(struct call *c);
-void exec_tool(struct call *c), exec_output_tool(struct call *c), exec_kill_tool(struct call *c),
-    run_code_tool(struct call *c), file_search_tool(struct call *c), commit_tool(struct call *c);
+route_handler sandbox_create_tool, sandbox_list_tool, sandbox_show_tool, sandbox_kill_tool, sandbox_title_tool,
+    snapshot_tool, fork_tool, diff_tool, policy_tool, events_tool, denials_tool;
+route_handler exec_tool, exec_output_tool, exec_kill_tool, run_code_tool, file_search_tool, commit_tool;
 
 /* A command that is waited for: the call's own, and gone with it. exit NULL: its time was up. */
 struct waited {
@@ -160,8 +157,7 @@ struct waited {
 void waited_start(struct call *c, const struct exec_spec *spec,
                   void (*done)(struct call *c, struct waited *w, const struct exec_exit *exit));
 
-void file_read_tool(struct call *c), file_write_tool(struct call *c), file_list_tool(struct call *c),
-    file_edit_tool(struct call *c), file_delete_tool(struct call *c);
+route_handler file_read_tool, file_write_tool, file_list_tool, file_edit_tool, file_delete_tool;
 void grant_tool(struct call *c);
 /* The client's answer to a question: is it one? */
 bool grant_answered(struct call *c, const json_t *message);
@@ -177,7 +173,7 @@ void file_bytes_read(struct call *c, struct str path, uint64_t offset, size_t ma
 
 /* ---- resources ---- */
 
-void resources_list(struct call *c), resources_templates(struct call *c), resources_read(struct call *c);
+route_handler resources_list, resources_templates, resources_read;
 
 /* ---- origin.c: parsers of headers ---- */
 

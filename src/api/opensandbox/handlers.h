@@ -76,10 +76,7 @@ void proxy_ticket(const struct sandbox_info *i, uint64_t port, uint64_t expires,
 const char *proxy_check_ticket(const struct sandbox_info *i, uint64_t port, struct str ticket);
 
 /* diagnostics.c */
-void diagnostics_get(struct call *c);
-void diagnostics_content(struct call *c);
-void diagnostics_inspect(struct call *c);
-void diagnostics_telemetry(struct call *c);
+route_handler diagnostics_get, diagnostics_content, diagnostics_inspect, diagnostics_telemetry;
 
 /* lifecycle.c */
 #define RENEW_KEY "renew" /* seconds; access.renew.extend.seconds */
@@ -125,10 +122,7 @@ bool operation_settle(struct opensandbox *o, const char *sandbox, const char *id
 void operation_full(struct call *c); /* 503 */
 void operation_digest_body(const struct call *c,
                            char to[static DIGEST_LEN + 1]); /* the same for what asks for the same */
-void operation_show_instance(struct call *c);
-void operation_show(struct call *c);
-void operation_command(struct call *c);
-void operation_pty(struct call *c);
+route_handler operation_show_instance, operation_show, operation_command, operation_pty;
 
 /* command.c */
 void commands_free(struct opensandbox *o);
@@ -171,9 +165,7 @@ void sse_line_flush(struct sse_lines *l, const char *type, struct buf *b);      
 void report_status(struct call *c, const char *content, const char *error, usec_t started, usec_t ended, bool runs,
                    int exit_code);    /* answers as command_status() */
 void report_recorded(struct call *c); /* the status of a command that is not in memory */
-void report_log(struct call *c);
-void report_metrics(struct call *c);
-void report_metrics_watch(struct call *c);
+route_handler report_log, report_metrics, report_metrics_watch;
 
 /* isolated.c */
 void isolated_free_all(struct opensandbox *o);
@@ -181,45 +173,28 @@ void isolated_free_all(struct opensandbox *o);
 struct str isolated_rest(struct str path, struct str *ret_id);
 /* What the path is about: the session's nest, or the sandbox itself. NULL: answered. */
 struct sandbox *isolated_nest(struct call *c, struct sandbox *sb, struct str path);
-void isolated_capabilities(struct call *c);
-void isolated_list(struct call *c);
-void isolated_make(struct call *c);
-void isolated_get(struct call *c);
-void isolated_remove(struct call *c);
-void isolated_run(struct call *c);
+route_handler isolated_capabilities, isolated_list, isolated_make, isolated_get, isolated_remove, isolated_run;
 void isolated_began(struct call *c, const char *id, usec_t started); /* a run in the background */
-void isolated_run_status(struct call *c);
-void isolated_run_log(struct call *c);
-void isolated_stub(struct call *c);
+route_handler isolated_run_status, isolated_run_log, isolated_stub;
 
 /* pty.c */
 void ptys_free(struct opensandbox *o);
 bool pty_retire(struct opensandbox *o, const char *id); /* unless it runs; false: it does */
-void pty_make(struct call *c);
-void pty_status(struct call *c);
-void pty_remove(struct call *c);
-void pty_attach(struct call *c);
+route_handler pty_make, pty_status, pty_remove, pty_attach;
 
 /* pools.c */
 #define POOL_KEY "pool" /* reserved metadata: the template's id */
 uint32_t pools_allocated(const struct core *core,
                          const struct template *t); /* sandboxes that were taken from it, and live */
-void pools_list(struct call *c);
-void pools_get(struct call *c);
-void pools_make(struct call *c);
-void pools_set(struct call *c);
-void pools_remove(struct call *c);
+route_handler pools_list, pools_get, pools_make, pools_set, pools_remove;
 
 /* egress.c. The policy, and what is kept beside it: done() answers, if it is. */
 void egress_set(struct call *c, json_t *policy, const json_t *fields, network_fn done);
 json_t *egress_read_policy(const json_t *network, struct err *err); /* ours, of theirs; NULL: ERR_INVALID_ARGUMENT */
 
 /* vault.c */
-void credential_vault_make(struct call *c);
-void credential_vault_get(struct call *c);
-void credential_vault_get_one(struct call *c);
-void credential_vault_patch(struct call *c);
-void credential_vault_remove(struct call *c);
+route_handler credential_vault_make, credential_vault_get, credential_vault_get_one, credential_vault_patch,
+    credential_vault_remove;
 
 /* session.c */
 /* The command and arguments of spec, for a shell. log: the command's id when its output goes into its file, else ""; uid, gid: -1 as it is. */
@@ -227,10 +202,7 @@ void session_shell(struct call *c, struct exec_spec *spec, struct str log, int64
                    struct str command);
 /* The command that these are of, as the log tells them. */
 const char *session_content(const json_t *start);
-void session_command(struct call *c);
-void session_make(struct call *c);
-void session_run_command(struct call *c);
-void session_remove(struct call *c);
+route_handler session_command, session_make, session_run_command, session_remove;
 /* Runs a shell script as root: done gets its exit status and the first bytes of what it wrote. It ends with the call. */
 enum { SCRIPT_OUTPUT_MAX = 64 * 1024 };
 void script_run(struct call *c, const char *script, const struct str *args, size_t n_args,
@@ -250,8 +222,7 @@ const struct str *files_permissions(struct call *c, const char *path, const json
 void files_script_done(struct call *c, uint32_t code, struct str output);
 
 /* transfer.c */
-void transfer_download(struct call *c);
-void transfer_upload(struct call *c);
+route_handler transfer_download, transfer_upload;
 
 static inline struct opensandbox *opensandbox_of(const struct call *c)
 {

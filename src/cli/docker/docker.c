@@ -479,7 +479,7 @@ static int docker_verb_version(struct docker *d)
 static const struct docker_verb {
     const char *name;
     unsigned options;
-    int (*run)(struct docker *d);
+    docker_verb *run;
 } docker_verbs[] = {
     {"run", RUN, docker_run},
     {"exec", EXEC, docker_exec},

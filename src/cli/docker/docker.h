@@ -41,22 +41,10 @@ struct docker {
 int docker_do(struct context *ctx, int argc, char **argv);
 
 /* The verbs: exit codes. */
-int docker_run(struct docker *d);
-int docker_cp(struct docker *d);
-int docker_exec(struct docker *d);
-int docker_ps(struct docker *d);
-int docker_images(struct docker *d);
-int docker_inspect(struct docker *d);
-int docker_logs(struct docker *d);
-int docker_compose_build(struct docker *d);
-int docker_compose_config(struct docker *d);
-int docker_compose_cp(struct docker *d);
-int docker_compose_down(struct docker *d);
-int docker_compose_exec(struct docker *d);
-int docker_compose_ls(struct docker *d);
-int docker_compose_ps(struct docker *d);
-int docker_compose_pull(struct docker *d);
-int docker_compose_up(struct docker *d);
+typedef int docker_verb(struct docker *d);
+docker_verb docker_run, docker_cp, docker_exec, docker_ps, docker_images, docker_inspect, docker_logs;
+docker_verb docker_compose_build, docker_compose_config, docker_compose_cp, docker_compose_down, docker_compose_exec,
+    docker_compose_ls, docker_compose_ps, docker_compose_pull, docker_compose_up;
 
 /* Says ctx->err as Docker does. Returns `status`. */
 int docker_fail(struct docker *d, int status);

@@ -29,24 +29,8 @@ bool control_set_timeout(struct call *c, struct sandbox *sb, int64_t seconds, bo
 void control_create(struct call *c);          /* v1: short default timeout, a token only when asked for */
 void control_creations_free(struct e2b *e2b); /* what is remembered of them */
 void control_list(struct call *c);            /* v1: running ones, no pages */
-void control_list_v2(struct call *c);
-void control_get(struct call *c);
-void control_kill(struct call *c);
-void control_connect(struct call *c);
-void control_connect_v2(struct call *c);
-void control_resume(struct call *c);
-void control_pause(struct call *c);
-void control_snapshot(struct call *c);
-void control_snapshots(struct call *c);
-void control_fork(struct call *c);
-void control_timeout(struct call *c);
-void control_refresh(struct call *c);
+route_handler control_list_v2, control_get, control_kill, control_connect, control_connect_v2, control_resume,
+    control_pause, control_snapshot, control_snapshots, control_fork, control_timeout, control_refresh;
 void control_network(struct call *c); /* replaces all that goes out */
-void control_metrics(struct call *c);
-void control_metrics_many(struct call *c);
-void control_logs(struct call *c);
-void control_logs_v2(struct call *c);
-void control_volume_make(struct call *c);
-void control_volumes(struct call *c);
-void control_volume(struct call *c);
-void control_volume_drop(struct call *c);
+route_handler control_metrics, control_metrics_many, control_logs, control_logs_v2, control_volume_make,
+    control_volumes, control_volume, control_volume_drop;

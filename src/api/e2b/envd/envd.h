@@ -31,31 +31,13 @@ struct sandbox *envd_find_by_token(struct e2b *e2b, struct http_request *req);  
 struct sandbox *envd_find_by_signature(struct e2b *e2b, struct http_request *req); /* NULL: answered */
 
 /* Handlers. process.Process */
-void envd_start(struct call *c);
-void envd_connect(struct call *c);
-void envd_list(struct call *c);
-void envd_send_input(struct call *c);
-void envd_stream_input(struct call *c);
-void envd_close_stdin(struct call *c);
-void envd_send_signal(struct call *c);
-void envd_update(struct call *c);
+route_handler envd_start, envd_connect, envd_list, envd_send_input, envd_stream_input, envd_close_stdin,
+    envd_send_signal, envd_update;
 
 /* filesystem.Filesystem */
-void envd_stat(struct call *c);
-void envd_make_dir(struct call *c);
-void envd_move(struct call *c);
-void envd_list_dir(struct call *c);
-void envd_remove(struct call *c);
-void envd_watch_dir(struct call *c);
-void envd_create_watcher(struct call *c);
-void envd_get_watcher_events(struct call *c);
-void envd_remove_watcher(struct call *c);
+route_handler envd_stat, envd_make_dir, envd_move, envd_list_dir, envd_remove, envd_watch_dir, envd_create_watcher,
+    envd_get_watcher_events, envd_remove_watcher;
 void envd_watchers_free(struct e2b *e2b); /* all of them */
 
 /* Plain HTTP */
-void envd_health(struct call *c);
-void envd_metrics(struct call *c);
-void envd_envs(struct call *c);
-void envd_download(struct call *c);
-void envd_upload(struct call *c);
-void envd_compose(struct call *c);
+route_handler envd_health, envd_metrics, envd_envs, envd_download, envd_upload, envd_compose;

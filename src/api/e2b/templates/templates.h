@@ -10,22 +10,17 @@
 void templates_list(struct call *c); /* all; v2: in pages */
 void templates_list_v2(struct call *c);
 void templates_get(struct call *c); /* with its builds */
-void templates_alias(struct call *c);
-void templates_publish(struct call *c);
-void templates_delete(struct call *c);
+route_handler templates_alias, templates_publish, templates_delete;
 
 /* templates_build.c */
-void templates_request(struct call *c);
-void templates_start(struct call *c);
+route_handler templates_request, templates_start;
 void templates_status(struct call *c); /* what: "status", or the "logs" alone */
 void templates_upload_link(struct call *c);
 void templates_upload(struct call *c); /* needs no key: the link is a secret */
 int templates_upload_status(const struct err *err);
 
 /* templates_tags.c */
-void templates_tags_add(struct call *c);
-void templates_tags_remove(struct call *c);
-void templates_tags_list(struct call *c);
+route_handler templates_tags_add, templates_tags_remove, templates_tags_list;
 
 /* Shared by them. */
 struct template_registry *templates_of(const struct call *c);

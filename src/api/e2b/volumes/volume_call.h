@@ -26,5 +26,4 @@ static inline struct content *content_of(struct call *c)
 void content_answer_entry(struct call *c); /* with the entry at its path */
 void content_change(struct call *c);       /* sets owner and mode, as far as given, then that */
 
-void volume_download(struct call *c);
-void volume_upload(struct call *c);
+route_handler volume_download, volume_upload;

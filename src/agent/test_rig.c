@@ -323,8 +323,7 @@ uint32_t rig_exec(struct rig *r, const struct exec_options *o, ...)
 void frame_free(struct frame *f)
 {
     list_remove(&f->node);
-    mem_free(f->payload);
-    mem_free(f);
+    MEM_FREE(f->payload, f);
 }
 
 /* wire/proto.h, theory of operation 2 to 5. */

@@ -166,9 +166,7 @@ int user_lookup(const struct user_files *files, struct str name, bool want_group
 
 void user_fini(struct user *u)
 {
-    mem_free(u->name);
-    mem_free(u->home);
-    mem_free(u->shell);
+    MEM_FREE(u->name, u->home, u->shell);
     *u = (struct user){0};
 }
 

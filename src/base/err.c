@@ -6,25 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const names[ERR_CODE_MAX] = {
-    [ERR_OK] = "ok",
-    [ERR_CANCELED] = "canceled",
-    [ERR_UNKNOWN] = "unknown",
-    [ERR_INVALID_ARGUMENT] = "invalid_argument",
-    [ERR_DEADLINE_EXCEEDED] = "deadline_exceeded",
-    [ERR_NOT_FOUND] = "not_found",
-    [ERR_ALREADY_EXISTS] = "already_exists",
-    [ERR_PERMISSION_DENIED] = "permission_denied",
-    [ERR_RESOURCE_EXHAUSTED] = "resource_exhausted",
-    [ERR_FAILED_PRECONDITION] = "failed_precondition",
-    [ERR_ABORTED] = "aborted",
-    [ERR_OUT_OF_RANGE] = "out_of_range",
-    [ERR_UNIMPLEMENTED] = "unimplemented",
-    [ERR_INTERNAL] = "internal",
-    [ERR_UNAVAILABLE] = "unavailable",
-    [ERR_DATA_LOSS] = "data_loss",
-    [ERR_UNAUTHENTICATED] = "unauthenticated",
-};
+#define ERR_NAME(code, name) [code] = name,
+static const char *const names[ERR_CODE_MAX] = {ERR_CODES(ERR_NAME)};
 
 const char *err_code_name(enum err_code code)
 {

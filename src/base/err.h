@@ -10,26 +10,27 @@
 
 #include "base/def.h"
 
-enum err_code {
-    ERR_OK = 0,
-    ERR_CANCELED = 1,
-    ERR_UNKNOWN = 2,
-    ERR_INVALID_ARGUMENT = 3,
-    ERR_DEADLINE_EXCEEDED = 4,
-    ERR_NOT_FOUND = 5,
-    ERR_ALREADY_EXISTS = 6,
-    ERR_PERMISSION_DENIED = 7,
-    ERR_RESOURCE_EXHAUSTED = 8,
-    ERR_FAILED_PRECONDITION = 9,
-    ERR_ABORTED = 10,
-    ERR_OUT_OF_RANGE = 11,
-    ERR_UNIMPLEMENTED = 12,
-    ERR_INTERNAL = 13,
-    ERR_UNAVAILABLE = 14,
-    ERR_DATA_LOSS = 15,
-    ERR_UNAUTHENTICATED = 16,
-    ERR_CODE_MAX,
-};
+/* In the order of their numbers. */
+#define ERR_CODES(X)                                                                                                   \
+    X(ERR_OK, "ok")                                                                                                    \
+    X(ERR_CANCELED, "canceled")                                                                                        \
+    X(ERR_UNKNOWN, "unknown")                                                                                          \
+    X(ERR_INVALID_ARGUMENT, "invalid_argument")                                                                        \
+    X(ERR_DEADLINE_EXCEEDED, "deadline_exceeded")                                                                      \
+    X(ERR_NOT_FOUND, "not_found")                                                                                      \
+    X(ERR_ALREADY_EXISTS, "already_exists")                                                                            \
+    X(ERR_PERMISSION_DENIED, "permission_denied")                                                                      \
+    X(ERR_RESOURCE_EXHAUSTED, "resource_exhausted")                                                                    \
+    X(ERR_FAILED_PRECONDITION, "failed_precondition")                                                                  \
+    X(ERR_ABORTED, "aborted")                                                                                          \
+    X(ERR_OUT_OF_RANGE, "out_of_range")                                                                                \
+    X(ERR_UNIMPLEMENTED, "unimplemented")                                                                              \
+    X(ERR_INTERNAL, "internal")                                                                                        \
+    X(ERR_UNAVAILABLE, "unavailable")                                                                                  \
+    X(ERR_DATA_LOSS, "data_loss")                                                                                      \
+    X(ERR_UNAUTHENTICATED, "unauthenticated")
+#define ERR_CODE(code, name) code,
+enum err_code { ERR_CODES(ERR_CODE) ERR_CODE_MAX };
 
 /* What some callers must tell apart, of errors with the same code. */
 enum err_reason {

@@ -76,6 +76,12 @@ void mem_free(void *p)
     free(p);
 }
 
+void mem_free_all(const void *const *all, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        mem_free((void *)(uintptr_t)all[i]);
+}
+
 void mem_wipe(void *p, size_t n)
 {
     explicit_bzero(p, n);

@@ -16,6 +16,9 @@ char *mem_strdup(const char *s);            /* NULL stays NULL */
 char *mem_strndup(const char *s, size_t n); /* copies at most n bytes, always terminates */
 char *mem_printf(const char *fmt, ...) PRINTF_LIKE(1, 2);
 void mem_free(void *p);
+void mem_free_all(const void *const *all, size_t n);
+#define MEM_FREE(...)                                                                                                  \
+    mem_free_all((const void *const[]){__VA_ARGS__}, sizeof((const void *const[]){__VA_ARGS__}) / sizeof(void *))
 
 /* Clears memory that held a secret; the compiler can't leave it out. */
 void mem_wipe(void *p, size_t n);

@@ -36,6 +36,10 @@ static inline bool str_eqc(struct str a, const char *b)
     return str_eq(a, str_of(b));
 }
 
+static inline char str_lower(char c)
+{
+    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+}
 bool str_eq_nocase(struct str a, struct str b); /* ASCII only */
 bool str_starts(struct str s, struct str prefix);
 bool str_ends(struct str s, struct str suffix);

@@ -28,10 +28,7 @@ static void item_free(struct cache *c, struct item *item)
     (void)map_del(&c->by_key, str_of(item->c.key));
     list_remove(&item->node);
     c->bytes -= item->c.bytes;
-    mem_free((char *)item->c.key);
-    mem_free((char *)item->c.layer);
-    mem_free((char *)item->c.result);
-    mem_free(item);
+    MEM_FREE(item->c.key, item->c.layer, item->c.result, item);
 }
 
 static struct item *item_new(struct cache *c, const struct cached *from)

@@ -153,10 +153,6 @@ static void job_on_sandbox_end(struct sandbox_watch *w, struct sandbox *sb)
              cause && strcmp(cause, "oom") == 0 ? ": it used more memory than memoryMB allows" : "");
 }
 
-static void ignore(void *ctx UNUSED, struct sandbox *sb UNUSED, const struct err *err UNUSED)
-{
-}
-
 void job_drop_sandbox(struct build_job *j)
 {
     struct err err;
@@ -166,7 +162,7 @@ void job_drop_sandbox(struct build_job *j)
         sandbox_unwatch(&j->watch);
     j->watching = false;
     network_watch_denied(j->sb, NULL, NULL);
-    if (sandbox_kill(j->sb, &j->actor, ignore, NULL, &err) < 0 && err.code != ERR_NOT_FOUND)
+    if (sandbox_kill(j->sb, &j->actor, sandbox_ignore, NULL, &err) < 0 && err.code != ERR_NOT_FOUND)
         log_warn("build %s: end its sandbox: %s", j->id, err.msg);
     sandbox_unref(TAKE_PTR(j->sb));
 }

@@ -19,8 +19,7 @@ static void report_free(struct builder *b, struct build_report *r)
 {
     list_remove(&r->node);
     b->n_reports--;
-    mem_free(r->rows);
-    mem_free(r);
+    MEM_FREE(r->rows, r);
 }
 
 static struct build_report *report_find(struct builder *b, const char *id)

@@ -268,8 +268,7 @@ void uploads_free(struct uploads *u)
     map_fini(&u->tickets);
     map_fini(&u->files);
     (void)fd_close(u->dirfd);
-    mem_free(u->path);
-    mem_free(u);
+    MEM_FREE(u->path, u);
 }
 
 uint64_t uploads_bytes(const struct uploads *u)

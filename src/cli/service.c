@@ -133,9 +133,7 @@ void service_close(struct service *s)
     buf_fini(&s->line);
     if (s->key)
         mem_wipe(s->key, strlen(s->key));
-    mem_free(s->key);
-    mem_free(s->endpoint);
-    mem_free(s);
+    MEM_FREE(s->key, s->endpoint, s);
 }
 
 struct http_client *service_client(struct service *s)

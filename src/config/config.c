@@ -508,20 +508,14 @@ void config_free(struct config *c)
 {
     if (!c)
         return;
-    mem_free(c->state_dir);
-    mem_free(c->run_dir);
-    mem_free(c->domain);
-    mem_free(c->builds);
-    mem_free(c->template_mirror);
+    MEM_FREE(c->state_dir, c->run_dir, c->domain, c->builds, c->template_mirror);
     config_forget(c->listen, &c->n_listen);
     config_forget(c->listen_tls, &c->n_listen_tls);
     for (size_t i = 0; i < c->n_template_packages; i++)
         mem_free(c->template_packages[i]);
     for (size_t i = 0; i < c->n_tiers; i++)
         mem_free(c->tiers[i]);
-    mem_free(c->default_tier);
-    mem_free(c->microvm_guest);
-    mem_free(c->minimum_tier);
+    MEM_FREE(c->default_tier, c->microvm_guest, c->minimum_tier);
     for (size_t i = 0; i < c->n_trust_paths; i++)
         mem_free(c->trust_paths[i]);
     mem_free(c->group);
@@ -529,8 +523,7 @@ void config_free(struct config *c)
         mem_free(c->process_paths[i]);
     for (size_t i = 0; i < c->n_host_paths; i++)
         mem_free(c->host_paths[i]);
-    mem_free(c->trust);
-    mem_free(c);
+    MEM_FREE(c->trust, c);
 }
 
 static int check_whole(const struct config *c, struct err *err)

@@ -237,14 +237,11 @@ bool requests_handle_with_fd(struct requests *r, const union sup_message *m, int
 {
     switch (m->head.type) {
     case SUP_IMAGE:
-        image(r, &m->layer_id, fd);
-        return true;
+        return image(r, &m->layer_id, fd), true;
     case SUP_DIFF:
-        requests_pool_compare(r, &m->diff, fd);
-        return true;
+        return requests_pool_compare(r, &m->diff, fd), true;
     case SUP_NEST:
-        nest(r, &m->nest, fd);
-        return true;
+        return nest(r, &m->nest, fd), true;
     default:
         return false;
     }
@@ -254,30 +251,22 @@ bool requests_handle_pool(struct requests *r, const union sup_message *m)
 {
     switch (m->head.type) {
     case SUP_WARM:
-        warm(r, &m->warm);
-        return true;
+        return warm(r, &m->warm), true;
     case SUP_LAYERS:
-        layers(r, &m->head);
-        return true;
+        return layers(r, &m->head), true;
     case SUP_LAYER_DROP:
-        layer_drop(r, &m->layer_id);
-        return true;
+        return layer_drop(r, &m->layer_id), true;
     case SUP_VOLUMES:
-        volumes(r, &m->head);
-        return true;
+        return volumes(r, &m->head), true;
     case SUP_VOLUME_USAGE:
-        volume_usage(r, &m->volumes);
-        return true;
+        return volume_usage(r, &m->volumes), true;
     case SUP_VOLUME_MAKE:
     case SUP_VOLUME_DROP:
-        volume(r, &m->volume_id);
-        return true;
+        return volume(r, &m->volume_id), true;
     case SUP_VOLUME_MOUNT:
-        volume_mount(r, &m->volume_mount);
-        return true;
+        return volume_mount(r, &m->volume_mount), true;
     case SUP_POOL:
-        pool(r, &m->head);
-        return true;
+        return pool(r, &m->head), true;
     default:
         return false;
     }

@@ -75,17 +75,13 @@ bool requests_handle_state(struct requests *r, const union sup_message *m)
 {
     switch (m->head.type) {
     case SUP_PAUSE:
-        pause_one(r, &m->pause);
-        return true;
+        return pause_one(r, &m->pause), true;
     case SUP_RESUME:
-        resume(r, &m->id);
-        return true;
+        return resume(r, &m->id), true;
     case SUP_SNAPSHOT:
-        snapshot(r, &m->snapshot);
-        return true;
+        return snapshot(r, &m->snapshot), true;
     case SUP_REWIND:
-        rewind_one(r, &m->snapshot);
-        return true;
+        return rewind_one(r, &m->snapshot), true;
     default:
         return false;
     }

@@ -524,8 +524,7 @@ static void tear_down(struct coved *c)
     if (c->loop)
         loop_free(c->loop);
     arguments_clear(&c->arguments);
-    mem_free(c->program);
-    mem_free(c->image_program);
+    MEM_FREE(c->program, c->image_program);
     mem_wipe(c->key, sizeof(c->key));
     (void)fd_close(c->host.agent_fd);
     (void)fd_close(c->host.proc_fd);

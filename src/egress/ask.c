@@ -64,9 +64,7 @@ static void ask_free(struct ask *p)
     list_remove(&p->node);
     json_decref(p->request);
     buf_fini(&p->answer);
-    mem_free(p->endpoint);
-    mem_free(p->target);
-    mem_free(p);
+    MEM_FREE(p->endpoint, p->target, p);
 }
 
 static void ask_done(uv_work_t *work, int status UNUSED)

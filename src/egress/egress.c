@@ -10,8 +10,7 @@
 static void egress_let_go(struct egress *e)
 {
     relay_pool_free(e->pipes);
-    mem_free(e->own);
-    mem_free(e);
+    MEM_FREE(e->own, e);
 }
 
 /* The last handle goes in a turn of the loop after egress_free(). */

@@ -107,8 +107,7 @@ void feed_init(struct feed *f)
 void feed_fini(struct feed *f)
 {
     assert(list_empty(&f->readers));
-    mem_free(f->runs.v);
-    mem_free(f->pending.v);
+    MEM_FREE(f->runs.v, f->pending.v);
 }
 
 /* ---- appending ---- */

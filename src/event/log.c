@@ -31,8 +31,7 @@ static void tail_free(struct event_log *log, struct tail *t)
     list_remove(&t->used_node);
     list_remove(&t->dirty_node);
     list_remove(&t->flooded_node);
-    mem_free(t->floods);
-    mem_free(t);
+    MEM_FREE(t->floods, t);
 }
 
 static bool is_free(const struct tail *t)

@@ -174,22 +174,13 @@ static bool rules_path(const struct rules_rule *r, struct rules_action *a, struc
 
 /* ---- commands ---- */
 
-static bool is_word_of(struct str word, const char *list)
-{
-    struct str rest = str_of(list), one;
-    while (str_split(&rest, ' ', &one))
-        if (str_eq(one, word))
-            return true;
-    return false;
-}
-
 /* Does the program write where this word says? */
 static bool rules_writes(const struct shell_command *c, size_t i)
 {
     struct str program = c->words[0];
-    if (is_word_of(program, "cp ln install rsync scp"))
+    if (shell_is_one_of(program, "cp ln install rsync scp"))
         return i + 1 == c->n_words || str_starts(c->words[i], STR("--target-directory="));
-    if (is_word_of(program, "sed perl")) {
+    if (shell_is_one_of(program, "sed perl")) {
         for (size_t k = 1; k < c->n_words; k++)
             if (str_starts(c->words[k], STR("-i")) || str_starts(c->words[k], STR("--in-place")) ||
                 str_starts(c->words[k], STR("-pi")))
@@ -198,7 +189,7 @@ static bool rules_writes(const struct shell_command *c, size_t i)
     }
     if (str_eqc(program, "dd"))
         return str_starts(c->words[i], STR("of="));
-    return is_word_of(
+    return shell_is_one_of(
         program, "tee mv rm unlink rmdir mkdir chmod chown truncate touch ed ex vi vim nano emacs shred patch sponge");
 }
 
@@ -271,7 +262,7 @@ static bool command_feeds(const struct rules_rule *r, const struct shell_line *l
 static bool command_runs_output(const struct shell_line *line, const struct shell_command *c)
 {
     for (const struct shell_command *later = c + 1; later < line->all + line->n; later++) {
-        bool runs = is_word_of(later->words[0], "sh bash dash zsh ksh source . chmod sudo env exec nohup") ||
+        bool runs = shell_is_one_of(later->words[0], "sh bash dash zsh ksh source . chmod sudo env exec nohup") ||
                     str_starts(later->words[0], STR("python"));
         for (size_t i = 0; i < c->n_writes; i++)
             if (str_eq(shell_name(c->writes[i]), later->words[0]) ||

@@ -419,8 +419,7 @@ void rules_free(struct rules *r)
         return;
     arena_fini(&r->arena);
     json_decref(r->json);
-    mem_free(r->all);
-    mem_free(r);
+    MEM_FREE(r->all, r);
 }
 
 const json_t *rules_json(const struct rules *r)

@@ -48,7 +48,7 @@ struct str shell_name(struct str path)
     return slash ? str_sub(path, (size_t)(slash - path.p) + 1) : path;
 }
 
-static bool is_one_of(struct str word, const char *list)
+bool shell_is_one_of(struct str word, const char *list)
 {
     struct str rest = str_of(list), one;
     while (str_split(&rest, ' ', &one))
@@ -162,7 +162,7 @@ static void shell_of_shell(struct shell_reader *r, const struct str *w, size_t n
     for (; i < n && w[i].n > 1 && (w[i].p[0] == '-' || w[i].p[0] == '+'); i++) {
         bool is_long = w[i].p[1] == '-';
         has_text |= !is_long && str_find_char(w[i], 'c') > 0;
-        i += (is_long && is_one_of(w[i], "--rcfile --init-file")) || (!is_long && str_ends(w[i], STR("o")));
+        i += (is_long && shell_is_one_of(w[i], "--rcfile --init-file")) || (!is_long && str_ends(w[i], STR("o")));
         if (str_eqc(w[MIN(i, n - 1)], "--")) {
             i++;
             break;
@@ -209,7 +209,7 @@ static void shell_of_find(struct shell_reader *r, const struct str *w, size_t n,
 {
     for (size_t i = 1; i < n; i++) {
         size_t end = i + 1;
-        if (!is_one_of(w[i], "-exec -execdir -ok -okdir"))
+        if (!shell_is_one_of(w[i], "-exec -execdir -ok -okdir"))
             continue;
         while (end < n && !str_eqc(w[end], ";") && !str_eqc(w[end], "+"))
             end++;
@@ -220,25 +220,25 @@ static void shell_of_find(struct shell_reader *r, const struct str *w, size_t n,
 
 static void shell_look_through(struct shell_reader *r, const struct str *w, size_t n, unsigned depth)
 {
-    if (is_one_of(w[0], shells)) {
+    if (shell_is_one_of(w[0], shells)) {
         shell_of_shell(r, w, n, depth);
     } else if (str_eqc(w[0], "eval")) {
         shell_of_words(r, w + 1, n - 1, depth + 1, r->params);
     } else if (str_eqc(w[0], "find")) {
         shell_of_find(r, w, n, depth);
-    } else if (is_one_of(w[0], "su script runuser flock")) {
+    } else if (shell_is_one_of(w[0], "su script runuser flock")) {
         for (size_t i = 1; i + 1 < n; i++)
-            if (is_one_of(w[i], "-c --command -lc"))
+            if (shell_is_one_of(w[i], "-c --command -lc"))
                 shell_of_words(r, w + i + 1, 1, depth + 1, NULL);
     }
     for (size_t i = 0; i < ARRAY_SIZE(runners); i++)
-        if (is_one_of(w[0], runners[i].names))
+        if (shell_is_one_of(w[0], runners[i].names))
             shell_of_runner(r, w, n, i, depth);
     /* Code of another language, which is not read here. */
     if (n > 1 &&
-        (str_starts(w[0], STR("python")) || is_one_of(w[0], "perl ruby node php lua Rscript awk gawk deno bun")))
+        (str_starts(w[0], STR("python")) || shell_is_one_of(w[0], "perl ruby node php lua Rscript awk gawk deno bun")))
         for (size_t i = 1; i < n; i++)
-            r->line->is_unreadable |= is_one_of(w[i], "-c -e -E -r -p --eval -");
+            r->line->is_unreadable |= shell_is_one_of(w[i], "-c -e -E -r -p --eval -");
 }
 
 /* Later commands of this shell see other parameters; in a loop earlier ones do, too. */
@@ -251,11 +251,11 @@ static void shell_move_params(struct shell_reader *r)
 
 static void shell_see_params(struct shell_reader *r, const struct str *w, size_t n)
 {
-    bool moves = is_one_of(w[0], "shift function");
+    bool moves = shell_is_one_of(w[0], "shift function");
     for (size_t i = 0; i < n; i++)
         moves |= str_starts(w[i], STR("IFS=")) || (str_eqc(w[0], "set") && i && w[i].n && w[i].p[0] != '+' &&
                                                    (w[i].p[0] != '-' || w[i].n == 1 || w[i].p[1] == '-'));
-    r->params->has_loop |= is_one_of(w[0], "for select while until do");
+    r->params->has_loop |= shell_is_one_of(w[0], "for select while until do");
     if (moves)
         shell_move_params(r);
 }
@@ -266,7 +266,8 @@ static void shell_words(struct shell_reader *r, const struct str *words, size_t 
     struct shell_line *line = r->line;
     for (; n; words++, n--) {
         shell_see_params(r, words, n);
-        if (!is_assignment(*words) && !is_one_of(*words, "if then elif else while until do time ! { } fi done esac"))
+        if (!is_assignment(*words) &&
+            !shell_is_one_of(*words, "if then elif else while until do time ! { } fi done esac"))
             break;
     }
     if (!n || !words->n)
@@ -583,7 +584,7 @@ static void shell_redirect(struct shell_reader *r, char c)
         r->heredocs[r->n_heredocs++] = target;
     else if (is_here)
         r->line->is_unreadable = true;
-    else if (is_string && w->n && is_one_of(shell_name(w->all[0]), shells))
+    else if (is_string && w->n && shell_is_one_of(shell_name(w->all[0]), shells))
         shell_of_words(r, &target, 1, r->depth + 1, NULL);
     else if (c == '>' && !(next == '&' && target.p[0] >= '0' && target.p[0] <= '9') &&
              r->n_writes < ARRAY_SIZE(r->writes))
@@ -620,7 +621,7 @@ static void shell_newline(struct shell_reader *r)
     if (r->n_heredocs) {
         shell_finish(r);
         for (size_t i = 0; i < r->line->n; i++)
-            is_shell |= is_one_of(r->line->all[i].words[0], shells) && r->line->all[i].n_words < 3;
+            is_shell |= shell_is_one_of(r->line->all[i].words[0], shells) && r->line->all[i].n_words < 3;
         shell_heredocs(r, is_shell);
     }
 }
@@ -629,7 +630,7 @@ static void shell_newline(struct shell_reader *r)
 static void shell_operator(struct shell_reader *r, char c, unsigned into, unsigned first)
 {
     bool is_pipe = c == '|' && shell_peek(r, 0) != '|',
-         was_command = r->words->n && !is_one_of(r->words->all[0], "} fi done esac");
+         was_command = r->words->n && !shell_is_one_of(r->words->all[0], "} fi done esac");
     unsigned last = r->group;
     shell_finish(r);
     r->at += (shell_peek(r, 0) == c && strchr(";&|", c)) || (c == '|' && shell_peek(r, 0) == '&');

@@ -46,4 +46,5 @@ void shell_read(struct shell_line *line, struct arena *arena, const struct str *
 /* Does what one writes get to the other, however many stages are between? */
 bool shell_feeds(const struct shell_line *line, const struct shell_command *from, const struct shell_command *to);
 
-struct str shell_name(struct str path); /* without its directories */
+struct str shell_name(struct str path);                  /* without its directories */
+bool shell_is_one_of(struct str word, const char *list); /* of words with blanks between them */

@@ -385,8 +385,7 @@ static void plan_drop(struct plan *p)
     for (size_t i = 0; i < p->n; i++) {
         struct plan_op op = p->ops[i];
         if (op.fd == -2) {
-            mem_free(op.path);
-            mem_free(op.content);
+            MEM_FREE(op.path, op.content);
         } else {
             p->all_writable |= op.kind == PLAN_WRITE && strcmp(op.path, "/") == 0;
             p->ops[kept++] = op;

@@ -439,6 +439,5 @@ void settings_free(struct settings *s)
     json_decref(s->rules);
     json_decref(s->reasons);
     json_decref(s->muted);
-    mem_free(s->trust);
-    mem_free(s);
+    MEM_FREE(s->trust, s);
 }

@@ -46,10 +46,7 @@ int endpoint_parse(const char *text, struct endpoint *ret)
 
 void endpoint_fini(struct endpoint *e)
 {
-    mem_free(e->path);
-    mem_free(e->host);
-    mem_free(e->port);
-    mem_free(e->authority);
+    MEM_FREE(e->path, e->host, e->port, e->authority);
     *e = (struct endpoint){.path = NULL};
 }
 

@@ -64,8 +64,7 @@ struct http_request *request_new(struct conn *c)
 
 static void request_free(struct http_request *req)
 {
-    mem_free(req->head);
-    mem_free(req);
+    MEM_FREE(req->head, req);
 }
 
 void request_release(struct http_request *req)
@@ -120,8 +119,7 @@ static void handle_closed(uv_handle_t *handle)
     }
     (void)fd_close(s->epoll_fd);
     buf_fini(&s->head);
-    mem_free(s->read_buf);
-    mem_free(s->tls_record);
+    MEM_FREE(s->read_buf, s->tls_record);
     void (*done)(void *) = s->on_closed;
     void *ctx = s->on_closed_ctx;
     mem_free(s);

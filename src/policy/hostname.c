@@ -11,11 +11,6 @@ static bool is_hex_digit(char c)
     return is_digit(c) || (c >= 'a' && c <= 'f');
 }
 
-static char hostname_lower(char c)
-{
-    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
-}
-
 static bool hostname_is_label(struct str label)
 {
     return label.n && label.n <= HOSTNAME_LABEL_MAX && label.p[0] != '-' && label.p[label.n - 1] != '-' &&
@@ -44,7 +39,7 @@ bool hostname_normalise(struct str text, char ret_name[static HOSTNAME_MAX + 1])
     if (text.n == 0 || text.n > HOSTNAME_MAX)
         return false;
     for (size_t i = 0; i < text.n; i++)
-        name[i] = hostname_lower(text.p[i]);
+        name[i] = str_lower(text.p[i]);
     name[text.n] = '\0';
 
     rest = str_n(name, text.n);

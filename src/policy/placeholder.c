@@ -11,11 +11,6 @@ static bool is_alnum(char c)
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
 }
 
-static char placeholder_lower(char c)
-{
-    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
-}
-
 static bool ends_in_one_of(struct str word, const struct str *ends, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -44,7 +39,7 @@ static bool carries_credentials(struct str name)
     if (name.n > sizeof(text))
         return false;
     for (size_t i = 0; i < name.n; i++)
-        text[i] = placeholder_lower(name.p[i]);
+        text[i] = str_lower(name.p[i]);
     name.p = text;
     if (str_starts(name, STR("sec-")) || str_starts(name, STR("access-control-")))
         return false;

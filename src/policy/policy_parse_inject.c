@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "policy/policy_parse.h"
 
-static char policy_parse_inject_lower(char c)
-{
-    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
-}
-
 /* Fields by which a message is framed or routed are not for setting. */
 static bool is_settable(const char *name)
 {
@@ -23,7 +18,7 @@ static bool is_secret_name(struct str name)
     if (name.n == 0 || name.n > POLICY_SECRET_NAME_MAX)
         return false;
     for (size_t i = 0; i < name.n; i++) {
-        char c = policy_parse_inject_lower(name.p[i]);
+        char c = str_lower(name.p[i]);
         bool may_begin = (c >= 'a' && c <= 'z') || c == '_';
 
         if (!may_begin && (i == 0 || !((c >= '0' && c <= '9') || c == '.' || c == '-')))
@@ -73,7 +68,7 @@ static char *in_lower_case(struct parse *p, struct str text)
     char *copy = arena_strndup(&p->policy->arena, text.p, text.n);
 
     for (char *c = copy; *c; c++)
-        *c = policy_parse_inject_lower(*c);
+        *c = str_lower(*c);
     return copy;
 }
 

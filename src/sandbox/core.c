@@ -123,10 +123,7 @@ void core_close(struct core *core)
     template_registry_free(core->templates);
     tenants_free(core->tenants);
     loop_free(core->loop);
-    mem_free((void *)core->config.state_dir);
-    mem_free((void *)core->config.domain);
-    mem_free((void *)core->config.version);
-    mem_free(core);
+    MEM_FREE(core->config.state_dir, core->config.domain, core->config.version, core);
 }
 
 const struct core_config *core_config(const struct core *core)

@@ -114,8 +114,7 @@ struct guards *guards_new(struct core *core)
 static void guard_entry_free(struct guard_entry *e)
 {
     rules_free(e->rules);
-    mem_free(e->key);
-    mem_free(e);
+    MEM_FREE(e->key, e);
 }
 
 void guards_free(struct guards *all)

@@ -43,13 +43,8 @@ static void hold_free(struct hold *h)
 {
     list_remove(&h->node);
     loop_job_cancel(&h->job);
-    mem_free((char *)h->info.id);
-    mem_free((char *)h->info.question.id);
-    mem_free((char *)h->info.question.actor.p);
-    mem_free((char *)h->info.question.data.p);
-    mem_free((char *)h->info.answer.rule);
-    mem_free((char *)h->info.answer.reason);
-    mem_free(h);
+    MEM_FREE(h->info.id, h->info.question.id, h->info.question.actor.p, h->info.question.data.p, h->info.answer.rule,
+             h->info.answer.reason, h);
 }
 
 static void hold_end(struct hold *h, enum hold_state state, const char *how, const char *by)

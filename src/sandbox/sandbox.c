@@ -269,6 +269,10 @@ void sandbox_watch_end(struct sandbox *sb, struct sandbox_watch *w)
         loop_later(sandbox_ref(sb)->core->loop, &sb->watch_job);
 }
 
+void sandbox_ignore(void *ctx UNUSED, struct sandbox *sb UNUSED, const struct err *err UNUSED)
+{
+}
+
 void sandbox_unwatch(struct sandbox_watch *w)
 {
     list_remove(&w->node);

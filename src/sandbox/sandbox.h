@@ -105,6 +105,7 @@ const char *sandbox_tenant(const struct sandbox *sb); /* its tenant's name; NULL
 
 /* ctx, the sandbox (NULL on failure), the error (NULL on success). */
 typedef void (*sandbox_fn)(void *ctx, struct sandbox *sb, const struct err *err);
+void sandbox_ignore(void *ctx, struct sandbox *sb, const struct err *err); /* for who does not wait: it is in the log */
 
 /*
  * Starts making one; done comes when the agent answers. Errors that can be known at once (validation, unknown template ERR_NOT_FOUND, limits) come as -1 + *err and done

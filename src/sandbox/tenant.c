@@ -171,8 +171,7 @@ static void tenant_free(struct tenants *all, struct tenant *t)
 {
     (void)map_del(&all->by_name, str_of(t->name));
     (void)map_del_u64(&all->by_number, t->number);
-    mem_free(t->name);
-    mem_free(t);
+    MEM_FREE(t->name, t);
 }
 
 static void key_untable(struct tenants *all, struct key *k)
@@ -195,9 +194,7 @@ static void key_table(struct tenants *all, struct key *k)
 
 static void key_free(struct key *k)
 {
-    mem_free(k->name);
-    mem_free(k->sandbox);
-    mem_free(k);
+    MEM_FREE(k->name, k->sandbox, k);
 }
 
 static void load_tenant(void *ctx, const struct store_tenant *row)
@@ -261,8 +258,7 @@ void tenants_free(struct tenants *all)
     MAP_FOREACH (struct key, k, &all->keys)
         key_free(k);
     MAP_FOREACH (struct tenant, t, &all->by_name) {
-        mem_free(t->name);
-        mem_free(t);
+        MEM_FREE(t->name, t);
     }
     map_fini(&all->keys);
     map_fini(&all->keys_by_hash);

@@ -42,8 +42,7 @@ static void stream_free(struct fake_agent *a, struct fake_stream *st)
 {
     (void)map_del_u64(&a->streams, st->id);
     buf_fini(&st->in);
-    mem_free(st->path);
-    mem_free(st);
+    MEM_FREE(st->path, st);
 }
 
 void fake_end(struct fake_agent *a, uint32_t stream, uint16_t code, const char *message, struct str tail)
@@ -632,8 +631,7 @@ void fake_free(struct fake_agent *a)
         struct fake_process *p = a->processes;
         a->processes = p->next;
         buf_fini(&p->output);
-        mem_free(p->tag);
-        mem_free(p);
+        MEM_FREE(p->tag, p);
     }
     size_t it = 0;
     for (struct buf *file; (file = map_next(&a->files, &it));) {

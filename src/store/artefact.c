@@ -185,8 +185,7 @@ void artefact_writer_free(struct artefact_writer *w)
     if (!w)
         return;
     EVP_MD_CTX_free(w->md);
-    mem_free(w->sandbox);
-    mem_free(w);
+    MEM_FREE(w->sandbox, w);
 }
 
 const struct artefact_info *artefact_written(const struct artefact_writer *w)
@@ -303,8 +302,7 @@ static void artefact_batch_ended(struct artefacts *a, bool committed)
         if (committed)
             artefact_settle(a, m->key, m->digest);
         list_remove(&m->node);
-        mem_free(m->key);
-        mem_free(m);
+        MEM_FREE(m->key, m);
     }
     a->total_known = a->total_known && committed;
 }
@@ -346,8 +344,7 @@ void artefacts_close(struct artefacts *a)
     if (!list_empty(&a->moves) && store_commit(a->store, &ignored) < 0)
         store_rollback(a->store);
     store_hook_remove(&a->hook);
-    mem_free(a->dir);
-    mem_free(a);
+    MEM_FREE(a->dir, a);
 }
 
 /* ---- forgetting ---- */

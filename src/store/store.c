@@ -223,8 +223,7 @@ void store_close(struct store *s)
     assert(rc == SQLITE_OK);
     (void)rc;
     (void)fd_close(s->lock_fd);
-    mem_free(s->path);
-    mem_free(s);
+    MEM_FREE(s->path, s);
 }
 
 const char *store_path(const struct store *s)

@@ -117,8 +117,7 @@ void entry_free(struct template_registry *r, struct template_entry *e)
                 first->same_name = e->same_name;
         }
     }
-    mem_free(e->tags);
-    mem_free(e);
+    MEM_FREE(e->tags, e);
 }
 
 void built_clear(struct template_registry *r)

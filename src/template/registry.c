@@ -142,8 +142,7 @@ void registry_forget_use(struct template_registry *r, const char *id)
     if (!u)
         return;
     list_remove(&u->dirty);
-    mem_free(u->id);
-    mem_free(u);
+    MEM_FREE(u->id, u);
 }
 
 /* Wanted tags are in memory alone: builds that go on keep them over a reload. */
@@ -274,14 +273,11 @@ void template_registry_free(struct template_registry *r)
         store_hook_remove(&r->hook);
     built_clear(r);
     MAP_FOREACH (struct use, u, &r->uses) {
-        mem_free(u->id);
-        mem_free(u);
+        MEM_FREE(u->id, u);
     }
     map_fini(&r->uses);
     clear(r);
-    mem_free(r->shown);
-    mem_free(r->dir);
-    mem_free(r);
+    MEM_FREE(r->shown, r->dir, r);
 }
 
 /* ---- finding ---- */

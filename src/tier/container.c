@@ -261,6 +261,19 @@ int container_clean(const struct tier_host *host, struct box *box)
     return r;
 }
 
+int container_clean_carried(const struct tier_host *host, struct box *box)
+{
+    int r = container_clean(host, box);
+    if (r != -EBUSY)
+        box->carried_fd = fd_close(box->carried_fd);
+    return r;
+}
+
+void container_adopt_carried(const struct tier_host *host UNUSED, struct box *box, int carried_fd)
+{
+    box->carried_fd = carried_fd;
+}
+
 static int container_usage(const struct tier_host *host, struct box *box, usec_t age, struct tier_usage *ret_usage)
 {
     struct cgroup_usage raw;

@@ -157,19 +157,6 @@ static int gvisor_start(const struct tier_host *host, struct box *box, const str
     return container_session(box, spec->id, spec->template_id, ret_session_fd, err);
 }
 
-static void gvisor_adopt(const struct tier_host *host UNUSED, struct box *box, int carried_fd)
-{
-    box->carried_fd = carried_fd;
-}
-
-static int gvisor_clean(const struct tier_host *host, struct box *box)
-{
-    int r = container_clean(host, box);
-    if (r != -EBUSY)
-        box->carried_fd = fd_close(box->carried_fd);
-    return r;
-}
-
 static int gvisor_usage(const struct tier_host *host, struct box *box, usec_t age UNUSED, struct tier_usage *ret_usage)
 {
     struct cgroup_usage raw;
@@ -187,8 +174,8 @@ const struct tier tier_gvisor = {
     .dress = gvisor_dress,
     .start = gvisor_start,
     .session = container_session,
-    .adopt = gvisor_adopt,
-    .clean = gvisor_clean,
+    .adopt = container_adopt_carried,
+    .clean = container_clean_carried,
     .freeze = group_freeze,
     .is_frozen = group_is_frozen,
     .yield = group_yield,

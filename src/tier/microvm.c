@@ -176,19 +176,6 @@ static int microvm_start(const struct tier_host *host, struct box *box, const st
     return container_session(box, spec->id, spec->template_id, ret_fd, err);
 }
 
-static void microvm_adopt(const struct tier_host *host UNUSED, struct box *box, int carried_fd)
-{
-    box->carried_fd = carried_fd;
-}
-
-static int microvm_clean(const struct tier_host *host, struct box *box)
-{
-    int r = container_clean(host, box);
-    if (r != -EBUSY)
-        box->carried_fd = fd_close(box->carried_fd);
-    return r;
-}
-
 /* ---- standing still: the machine is halted first, with what it has written on its disk ---- */
 
 static int microvm_read(const struct box *box, struct vm_state *ret_state)
@@ -288,8 +275,8 @@ const struct tier tier_microvm = {
     .dress = microvm_dress,
     .start = microvm_start,
     .session = container_session,
-    .adopt = microvm_adopt,
-    .clean = microvm_clean,
+    .adopt = container_adopt_carried,
+    .clean = container_clean_carried,
     .freeze = microvm_freeze,
     .is_frozen = microvm_is_frozen,
     .yield = group_yield,

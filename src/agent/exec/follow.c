@@ -365,8 +365,7 @@ static void follow_fini(struct agent_stream *s)
 {
     struct agent_follower *f = follower_of(s);
     process_unfollow(f);
-    mem_free(f->command);
-    mem_free(f->cwd);
+    MEM_FREE(f->command, f->cwd);
 }
 
 const struct verb verb_exec = {

@@ -8,8 +8,7 @@ enum { SIZE_FIRST = 1024, GROWTH = 4, BITS = 64 };
 
 void output_fini(struct output *o)
 {
-    mem_free(o->ring);
-    mem_free(o->second);
+    MEM_FREE(o->ring, o->second);
     *o = (struct output){.head = o->head};
 }
 

@@ -38,8 +38,7 @@ static void process_forget(struct agent_process *p)
     input_fail_all(p, EPIPE);
     output_fini(&p->output);
     *(p->done ? &p->agent->n_ended : &p->agent->n_live) -= 1;
-    mem_free(p->record);
-    mem_free(p);
+    MEM_FREE(p->record, p);
 }
 
 static void forget_ended_beyond_limit(struct agent *a)

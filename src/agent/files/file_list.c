@@ -37,8 +37,7 @@ static int by_bytes(const void *a, const void *b)
 static void level_free(struct file_list_level *l)
 {
     buf_fini(&l->bytes);
-    mem_free(l->names);
-    mem_free(l);
+    MEM_FREE(l->names, l);
 }
 
 /* -errno; -ENOBUFS when there are too many. */

@@ -124,8 +124,7 @@ static void remove_open(struct agent_stream *s, struct wire_reader *r)
 static void change_fini(struct agent_stream *s)
 {
     struct file_move_change *c = container_of(s, struct file_move_change, js.stream);
-    mem_free(c->source);
-    mem_free(c->destination);
+    MEM_FREE(c->source, c->destination);
     job_stream_fini(s);
 }
 

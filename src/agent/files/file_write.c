@@ -184,8 +184,7 @@ static void write_fini(struct agent_stream *s)
 {
     struct file_writing *w = container_of(s, struct file_writing, stream);
     (void)fd_close(w->fd - 1);
-    mem_free(w->path);
-    mem_free(w->metadata);
+    MEM_FREE(w->path, w->metadata);
 }
 
 const struct verb verb_write = {

@@ -38,8 +38,7 @@ static void dir_free(struct watch_dirs *w, struct watch_dir *d)
     if (w->todo.next == &d->todo)
         stop_reading(w);
     list_remove(&d->todo);
-    mem_free(d->path);
-    mem_free(d);
+    MEM_FREE(d->path, d);
 }
 
 static bool watch_dirs_is_below(const char *path, const char *top)
@@ -224,6 +223,5 @@ void watch_dirs_fini(struct watch_dirs *w)
     MAP_FOREACH (struct watch_dir, d, &w->by_number)
         dir_free(w, d);
     map_fini(&w->by_number);
-    mem_free(w->root);
-    mem_free(w->moved_from);
+    MEM_FREE(w->root, w->moved_from);
 }

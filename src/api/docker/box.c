@@ -185,10 +185,6 @@ static void box_paused(void *ctx, struct sandbox *sb UNUSED, const struct err *e
     box_unref(box);
 }
 
-static void box_killed(void *ctx UNUSED, struct sandbox *sb UNUSED, const struct err *err UNUSED)
-{
-}
-
 static bool box_is_leaving(const struct sandbox *sb)
 {
     const enum sandbox_state state = sandbox_info(sb)->state;
@@ -204,7 +200,7 @@ static void box_over(struct docker_process *p)
     if (box_is_leaving(box->sb))
         return; /* box_gone() comes */
     if (box_is_ours(box) && docker_label(box->sb, DOCKER_RM).n && !box->is_restarting) {
-        (void)!sandbox_kill(box->sb, &docker_own, box_killed, NULL, &err);
+        (void)!sandbox_kill(box->sb, &docker_own, sandbox_ignore, NULL, &err);
         return;
     }
     if (box_is_ours(box)) {
@@ -273,7 +269,7 @@ static void start_done(struct docker_process *p, struct call *c, const struct er
     if (!err)
         box_label(p->box, "");
     else if (docker_label(p->box->sb, DOCKER_RM).n)
-        (void)!sandbox_kill(p->box->sb, &docker_own, box_killed, NULL, &ignored);
+        (void)!sandbox_kill(p->box->sb, &docker_own, sandbox_ignore, NULL, &ignored);
     if (c && err) {
         told = *err;
         if (err->code == ERR_NOT_FOUND || err->code == ERR_FAILED_PRECONDITION) /* 404, 409: the container */

@@ -222,6 +222,5 @@ void docker_free(struct docker_api *d)
     docker_boxes_free(d);
     map_fini(&d->execs);
     facade_fini(&d->facade);
-    mem_free(d->version);
-    mem_free(d);
+    MEM_FREE(d->version, d);
 }

@@ -90,8 +90,7 @@ void e2b_free(struct e2b *e2b)
     control_creations_free(e2b);
     facade_fini(&e2b->facade);
     buf_fini(&e2b->scratch);
-    mem_free(e2b->domain);
-    mem_free(e2b);
+    MEM_FREE(e2b->domain, e2b);
 }
 
 /*

@@ -135,11 +135,10 @@ static void ask_append_result(struct buf *b, const char *name, const struct fusi
 
 static void ask_append_json(struct buf *b, const char *name, const json_t *value)
 {
-    char *text = json_dumps(value, JSON_COMPACT);
+    AUTO_FREE char *text = json_dumps(value, JSON_COMPACT);
 
     buf_printf(b, ",\"%s\":", name);
     buf_append_cstr(b, text ? text : "null");
-    mem_free(text);
 }
 
 void fusion_run_append(struct buf *b, const struct fusion_run *r, size_t most)

@@ -221,11 +221,10 @@ static const json_t *judge_config(struct call *c)
 static void judge_answer(struct call *c, json_t *answer)
 {
     AUTO_BUF struct buf b = BUF_INIT(CALL_REPLY_MAX);
-    char *text = json_dumps(answer, JSON_COMPACT | JSON_ENCODE_ANY);
+    AUTO_FREE char *text = json_dumps(answer, JSON_COMPACT | JSON_ENCODE_ANY);
 
     json_decref(answer);
     buf_append_cstr(&b, text ? text : "null");
-    mem_free(text);
     call_json_buf(c, 200, &b);
 }
 

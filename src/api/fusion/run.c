@@ -72,16 +72,12 @@ static void run_dispatch(struct fusion *f)
     f->is_dispatching = false;
 }
 
-static void run_killed(void *ctx UNUSED, struct sandbox *sb UNUSED, const struct err *err UNUSED)
-{
-}
-
 static void run_kill(struct sandbox *sb)
 {
     static const struct actor own = {.name = "run-code", .is_own = true, .who.view = TENANT_ANY};
     struct err err;
 
-    (void)!sandbox_kill(sb, &own, run_killed, NULL, &err); /* it may have ended by itself */
+    (void)!sandbox_kill(sb, &own, sandbox_ignore, NULL, &err); /* it may have ended by itself */
 }
 
 /* Lets go of everything outside of this process. */

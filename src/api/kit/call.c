@@ -419,11 +419,10 @@ void call_json_buf(struct call *c, int status, struct buf *body)
 void call_value(struct call *c, int status, json_t *json)
 {
     AUTO_BUF struct buf b = BUF_INIT(CALL_REPLY_MAX);
-    char *text = json_dumps(json, JSON_COMPACT);
+    AUTO_FREE char *text = json_dumps(json, JSON_COMPACT);
 
     json_decref(json);
     (void)buf_append_cstr(&b, text ? text : "{}");
-    mem_free(text);
     call_json_buf(c, status, &b);
 }
 

@@ -142,10 +142,6 @@ static void job_start(struct call *c, const struct exec_spec *spec, const char *
 
 /* ---- waited for ---- */
 
-static void waited_signalled(void *ctx UNUSED, const struct err *err UNUSED)
-{
-}
-
 static void waited_closed(struct call *c)
 {
     struct waited *w = mcp_call_of(c)->own;
@@ -153,8 +149,8 @@ static void waited_closed(struct call *c)
     struct err err;
     if (w->follow && w->pid) {
         const struct actor actor = {.name = c->actor.name, .who = c->actor.who};
-        (void)!exec_signal(c->sandbox, &actor, &(struct exec_select){.pid = w->pid}, SIGKILL, waited_signalled, NULL,
-                           &call, &err);
+        (void)!exec_signal(c->sandbox, &actor, &(struct exec_select){.pid = w->pid}, SIGKILL, exec_ignore, NULL, &call,
+                           &err);
     }
     exec_close(TAKE_PTR(w->follow));
     buf_fini(&w->out[0]);

@@ -55,11 +55,10 @@ static bool rpc_stream(struct call *c)
 void rpc_message(struct call *c, json_t *message)
 {
     AUTO_BUF struct buf b = BUF_INIT(CALL_REPLY_MAX);
-    char *text = json_dumps(message, JSON_COMPACT);
+    AUTO_FREE char *text = json_dumps(message, JSON_COMPACT);
     json_decref(message);
     if (text && rpc_stream(c) && sse_append(&b, &(struct sse_event){.data = str_of(text)}) == 0)
         (void)http_response_write(c->req, buf_str(&b));
-    mem_free(text);
 }
 
 /* Takes the message. */
@@ -74,13 +73,7 @@ static void rpc_answer(struct call *c, int status, json_t *message)
         call_end(c);
         return;
     }
-    AUTO_BUF struct buf b = BUF_INIT(CALL_REPLY_MAX);
-    char *text = json_dumps(message, JSON_COMPACT);
-    json_decref(message);
-    if (text)
-        buf_append_cstr(&b, text);
-    mem_free(text);
-    call_json_buf(c, status, &b);
+    call_value(c, status, message);
 }
 
 static json_t *rpc_message_new(const struct call *c)

@@ -28,8 +28,7 @@ static void mcp_session_free(struct mcp *m, struct mcp_session *s)
         list_remove(it);
         mcp_call_of(c)->session = NULL;
     }
-    mem_free(s->actor);
-    mem_free(s);
+    MEM_FREE(s->actor, s);
 }
 
 void mcp_sessions_free(struct mcp *m)
@@ -133,11 +132,6 @@ static bool mcp_session_finds(void *ctx, struct sandbox *sb)
     return true;
 }
 
-static void mcp_session_killed(void *ctx, struct sandbox *sb, const struct err *err)
-{
-    (void)ctx, (void)sb, (void)err; /* it is on its way, or gone already */
-}
-
 void mcp_session_end(struct call *c)
 {
     struct mcp_session *s = mcp_session_of(c);
@@ -149,7 +143,7 @@ void mcp_session_end(struct call *c)
     k.tag = s->tag;
     access_each_sandbox(c, mcp_session_finds, &k);
     for (size_t i = 0; i < k.n && !is_held; i++)
-        is_held = sandbox_kill(k.found[i], &c->actor, mcp_session_killed, NULL, &err) < 0 && err.reason == ERR_HELD;
+        is_held = sandbox_kill(k.found[i], &c->actor, sandbox_ignore, NULL, &err) < 0 && err.reason == ERR_HELD;
     mem_free(k.found);
     if (is_held) {
         call_fail_err(c, &err); /* it waits, and all of this is begun anew */

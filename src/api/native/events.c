@@ -286,7 +286,6 @@ static void stream_begin(struct call *c, struct native_event_stream *s)
 /* The log may still be there when the sandbox is long gone. -1: answered. */
 static int stream_open_log(struct call *c, struct native_event_stream *s, uint64_t from, bool may_be_volume)
 {
-    struct err err;
     struct event_bounds bounds;
     bool follow;
     if (!find_log(c, may_be_volume) || call_query_bool(c, "follow", &follow) < 0)
@@ -296,11 +295,11 @@ static int stream_open_log(struct call *c, struct native_event_stream *s, uint64
         sb ? sandbox_info(sb)->ended == 0
            : str_eq(c->args[0], STR(SERVICE_LOG_ID)) || volume_find(call_core(c), TENANT_ANY, c->args[0]) != NULL;
     s->is_follow = follow && lives;
-    if (event_bounds_get(native_of(c)->config.events, c->args[0].p, &bounds, &err) == 0 &&
-        event_subscribe(native_of(c)->config.events, c->args[0].p, from, on_wake, s, &s->cursor, &err) == 0)
-        return 0;
-    call_fail_err(c, &err);
-    return -1;
+    struct event_log *log = native_of(c)->config.events;
+    return call_ok(c, event_bounds_get(log, c->args[0].p, &bounds, &c->err)) &&
+                   call_ok(c, event_subscribe(log, c->args[0].p, from, on_wake, s, &s->cursor, &c->err))
+               ? 0
+               : -1;
 }
 
 /* Which events, and from where on. -1: answered. */

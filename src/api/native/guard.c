@@ -39,12 +39,9 @@ void native_guard_get(struct call *c)
 void native_guard_set(struct call *c)
 {
     struct guard_place place;
-    struct err err;
-    if (!guard_place_of(c, &place))
+    if (!guard_place_of(c, &place) || !call_ok(c, guard_set(call_core(c), &c->actor, &place, c->body, &c->err)))
         return;
-    if (guard_set(call_core(c), &c->actor, &place, c->body, &err) < 0)
-        call_fail_err(c, &err);
-    else if (c->body)
+    if (c->body)
         guard_answer_rules(c, &place);
     else
         call_empty(c, 204);

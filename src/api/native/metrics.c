@@ -62,12 +62,10 @@ void native_export_get(struct call *c)
 
 void native_export_set(struct call *c)
 {
-    struct err err;
-    if (c->body && !CALL_WANTS(c, JSON_WANT_ANY("url"), JSON_WANT_ANY("headers"), JSON_WANT_ANY("signals")))
+    if ((c->body && !CALL_WANTS(c, JSON_WANT_ANY("url"), JSON_WANT_ANY("headers"), JSON_WANT_ANY("signals"))) ||
+        !call_ok(c, export_set(call_core(c), &c->actor, c->body, &c->err)))
         return;
-    if (export_set(call_core(c), &c->actor, c->body, &err) < 0)
-        call_fail_err(c, &err);
-    else if (c->body)
+    if (c->body)
         native_export_get(c);
     else
         call_empty(c, 204);

@@ -120,12 +120,7 @@ void native_output_get(struct call *c)
 void native_output_artefact(struct call *c)
 {
     struct exec_kept kept;
-    struct err err;
     const char *id = output_sandbox(c);
-    if (!id)
-        return;
-    if (exec_kept_artefact(call_core(c), id, c->args[1], &kept, &err) == 0)
+    if (id && call_ok(c, exec_kept_artefact(call_core(c), id, c->args[1], &kept, &c->err)))
         output_send(c, &kept);
-    else
-        call_fail_err(c, &err);
 }

@@ -18,7 +18,6 @@ void native_state_pause(struct call *c)
 {
     bool memory = true;
     struct str to = STR_NULL;
-    struct err err;
     if (!CALL_WANTS(c, JSON_WANT_BOOL("memory", &memory), JSON_WANT_STR("to", &to)))
         return;
     bool to_disk = str_eqc(to, "disk");
@@ -26,10 +25,8 @@ void native_state_pause(struct call *c)
         call_refuse(c, ERR_INVALID_ARGUMENT, "\"to\" must be \"memory\" or \"disk\", and needs \"memory\":true");
         return;
     }
-    int r = to_disk ? sandbox_pause_to_disk(c->sandbox, &c->actor, native_on_sandbox, call_hold(c), &err)
-                    : sandbox_pause(c->sandbox, &c->actor, memory, native_on_sandbox, call_hold(c), &err);
-    if (r < 0)
-        call_drop(c, &err);
+    call_held(c, to_disk ? sandbox_pause_to_disk(c->sandbox, &c->actor, native_on_sandbox, call_hold(c), &c->err)
+                         : sandbox_pause(c->sandbox, &c->actor, memory, native_on_sandbox, call_hold(c), &c->err));
 }
 
 void native_state_resume(struct call *c)

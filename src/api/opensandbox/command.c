@@ -63,8 +63,7 @@ static void command_free(void *command)
     buf_fini(&m->out.rest);
     buf_fini(&m->err.rest);
     buf_fini(&m->kept);
-    mem_free(m->content);
-    mem_free(m);
+    MEM_FREE(m->content, m);
 }
 
 void commands_free(struct opensandbox *o)
@@ -96,11 +95,6 @@ static void command_ends(struct osb_command *m)
         command_free(container_of(share_first(&o->ended, command_tenant), struct osb_command, node));
 }
 
-static void command_signalled(void *ctx, const struct err *err)
-{
-    (void)ctx, (void)err; /* its exit tells */
-}
-
 static void command_kill(struct osb_command *m, int signal)
 {
     struct exec_select which = {.pid = m->pid};
@@ -109,7 +103,7 @@ static void command_kill(struct osb_command *m, int signal)
     struct err err;
 
     if (m->pid && m->sb)
-        (void)!exec_signal(m->sb, &actor, &which, signal, command_signalled, NULL, &call, &err);
+        (void)!exec_signal(m->sb, &actor, &which, signal, exec_ignore, NULL, &call, &err);
 }
 
 static void command_overdue(struct timer *t)

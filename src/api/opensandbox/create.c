@@ -319,9 +319,8 @@ static int create_read_extensions(struct osb_creation *r, struct err *err)
             r->spec.tier = text;
         }
     }
-    char *text = json_dumps(all, JSON_COMPACT);
+    AUTO_FREE char *text = json_dumps(all, JSON_COMPACT);
     add_metadata(r, OPENSANDBOX_RESERVED "extensions", arena_str(r->arena, str_of(text)));
-    mem_free(text);
     return 0;
 }
 
@@ -348,9 +347,8 @@ static int read_entrypoint(struct osb_creation *r, struct err *err)
         return -1;
     if (!r->n_entrypoint)
         return 0;
-    char *text = json_dumps(list, JSON_COMPACT);
+    AUTO_FREE char *text = json_dumps(list, JSON_COMPACT);
     add_metadata(r, OPENSANDBOX_RESERVED "entrypoint", arena_str(a, str_of(text)));
-    mem_free(text);
     /* What only keeps a container up has nothing to do here. */
     if (r->n_entrypoint == 3 && str_eqc(r->entrypoint[0], "tail") && str_eqc(r->entrypoint[2], "/dev/null"))
         r->n_entrypoint = 0;
@@ -394,10 +392,6 @@ void create_drop(struct osb_creation *r)
 {
     if (r)
         json_decref(TAKE_PTR(r->policy));
-}
-
-void create_ignore(void *ctx UNUSED, struct sandbox *sb UNUSED, const struct err *err UNUSED)
-{
 }
 
 struct osb_creation *create_read(struct opensandbox *o, const struct actor *actor, struct arena *a, json_t *body,

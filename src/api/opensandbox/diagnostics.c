@@ -251,13 +251,12 @@ void diagnostics_inspect(struct call *c)
 {
     bool is_summary = strcmp(c->route->what, "summary") == 0;
     AUTO_JSON json_t *one = lifecycle_sandbox(c->sandbox);
-    char *text = json_dumps(one, JSON_INDENT(2));
+    AUTO_FREE char *text = json_dumps(one, JSON_INDENT(2));
     AUTO_BUF struct buf all = BUF_INIT(2 * LOG_BYTES);
     struct err err;
 
     http_add_header(c->req, STR("deprecation"), STR("true"));
     buf_printf(&all, "%s\n", text ? text : "");
-    mem_free(text);
     for (int logs = 0; logs < 2 && is_summary; logs++) {
         struct diagnostics d = {.id = sandbox_info(c->sandbox)->id,
                                 .is_logs = logs,

@@ -111,7 +111,6 @@ int create_begin_as(struct osb_creation *r, const char *id, const char *token, s
 void create_began(const struct osb_creation *r, struct sandbox *sb);       /* its entrypoint and hooks */
 int create_check_label(struct str key, struct str value, struct err *err); /* a pair of metadata */
 void create_drop(struct osb_creation *r);                                  /* NULL is fine */
-void create_ignore(void *ctx, struct sandbox *sb, const struct err *err);
 
 /* operations.c. A route of this kind makes what others make, once, and answers with JSON. */
 #define OPERATION_ROUTE "operation"

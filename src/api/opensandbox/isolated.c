@@ -48,8 +48,7 @@ static void isolated_free(void *session)
     nest_end(s->nest);
     sandbox_unref(s->sb);
     json_decref(s->asked);
-    mem_free(s->workspace);
-    mem_free(s);
+    MEM_FREE(s->workspace, s);
 }
 
 void isolated_free_all(struct opensandbox *o)

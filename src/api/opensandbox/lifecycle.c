@@ -269,12 +269,10 @@ static void lifecycle_forked(void *ctx, size_t i, struct sandbox *fork, const st
 static void lifecycle_fork(struct call *c)
 {
     int64_t timeout_s = -1;
-    struct err err;
 
-    if (CALL_WANTS(c, JSON_WANT_INT("timeout", 1, INT32_MAX, &timeout_s)) &&
-        sandbox_fork(c->sandbox, &c->actor, 1, timeout_s < 0 ? UINT64_MAX : (uint64_t)timeout_s * 1000,
-                     lifecycle_forked, call_hold(c), &err) < 0)
-        call_drop(c, &err);
+    if (CALL_WANTS(c, JSON_WANT_INT("timeout", 1, INT32_MAX, &timeout_s)))
+        call_held(c, sandbox_fork(c->sandbox, &c->actor, 1, timeout_s < 0 ? UINT64_MAX : (uint64_t)timeout_s * 1000,
+                                  lifecycle_forked, call_hold(c), &c->err));
 }
 
 static void lifecycle_renew(struct call *c)

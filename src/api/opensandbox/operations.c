@@ -172,9 +172,8 @@ void operation_digest_body(const struct call *c, char to[static DIGEST_LEN + 1])
         if (json_asks_nothing(body, operation_members[i]) || (text && !*text))
             (void)json_object_del(body, operation_members[i]);
     }
-    char *text = json_dumps(body, JSON_COMPACT | JSON_SORT_KEYS);
+    AUTO_FREE char *text = json_dumps(body, JSON_COMPACT | JSON_SORT_KEYS);
     opensandbox_digest(str_of(text), to, DIGEST_LEN);
-    mem_free(text);
 }
 
 /* False: answered. Else what the record would be stands where the route has no argument, and nothing was made yet. */

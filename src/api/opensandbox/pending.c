@@ -93,7 +93,7 @@ static void pending_created(void *ctx, struct sandbox *sb, const struct err *err
     struct err ignored;
 
     if (sb && p->is_dropped)
-        (void)!sandbox_kill(sb, &actor, create_ignore, NULL, &ignored);
+        (void)!sandbox_kill(sb, &actor, sandbox_ignore, NULL, &ignored);
     else if (sb)
         create_began(p->creation, sb);
     if (sb || p->is_dropped)
@@ -200,7 +200,6 @@ void pending_begin(struct call *c, struct str uri)
     const char *name = pending_name(http_arena(c->req), uri, is_private),
                *building = is_private ? NULL : pending_building(c, name);
     char build[ID_UUID_LEN + 1];
-    struct err err;
 
     size_t own = 0;
     MAP_FOREACH (const struct pending, p, &o->pending)
@@ -211,10 +210,8 @@ void pending_begin(struct call *c, struct str uri)
     }
     if (building)
         memcpy(build, building, sizeof(build));
-    else if (pending_pull(c, uri, name, build, &err) < 0) {
-        call_fail_err(c, &err);
+    else if (!call_ok(c, pending_pull(c, uri, name, build, &c->err)))
         return;
-    }
     struct pending *p = mem_new(struct pending);
     p->o = o;
     id_sandbox(p->id);

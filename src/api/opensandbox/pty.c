@@ -58,11 +58,10 @@ struct pty_client {
 static void pty_say(struct pty_client *l, json_t *message)
 {
     AUTO_BUF struct buf b = BUF_INIT(8192);
-    char *text = json_dumps(message, JSON_COMPACT);
+    AUTO_FREE char *text = json_dumps(message, JSON_COMPACT);
 
     json_decref(message);
     websocket_append(&b, str_of(text));
-    mem_free(text);
     (void)http_response_write(l->call->req, buf_str(&b));
 }
 
@@ -94,9 +93,7 @@ static void pty_free(void *pty)
     exec_close(p->follow);
     sandbox_unref(p->sb);
     buf_fini(&p->kept);
-    mem_free((char *)(uintptr_t)p->cwd.p);
-    mem_free((char *)(uintptr_t)p->command.p);
-    mem_free(p);
+    MEM_FREE(p->cwd.p, p->command.p, p);
 }
 
 void ptys_free(struct opensandbox *o)

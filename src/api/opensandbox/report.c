@@ -192,7 +192,8 @@ static void report_watch_next(struct call *c);
 static void report_watched(void *ctx, const struct sandbox_sample *s, const struct err *err)
 {
     struct call *c = ctx;
-    char *text = s && c->req && !c->answered ? json_dumps(report_figures(s), JSON_COMPACT) : NULL;
+    AUTO_JSON json_t *figures = s && c->req && !c->answered ? report_figures(s) : NULL;
+    AUTO_FREE char *text = figures ? json_dumps(figures, JSON_COMPACT) : NULL;
 
     if (text && !http_response_full(c->req)) {
         AUTO_BUF struct buf b = BUF_INIT(1024);
@@ -200,7 +201,6 @@ static void report_watched(void *ctx, const struct sandbox_sample *s, const stru
         buf_printf(&b, "data: %s\n\n", text);
         (void)http_response_write(c->req, buf_str(&b));
     }
-    mem_free(text);
     if (c->req && !c->answered && err)
         http_abort(c->req);
     else if (c->req && !c->answered)

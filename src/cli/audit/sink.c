@@ -43,8 +43,7 @@ void sink_free(struct audit_sink *s)
     (void)fd_close(s->file);
     (void)fd_close(s->socket);
     (void)fd_close(s->state);
-    mem_free(s->path);
-    mem_free(s);
+    MEM_FREE(s->path, s);
 }
 
 struct audit_sink *sink_stdout(bool is_flushed)

@@ -213,8 +213,7 @@ static void bridge_keep_session(struct bridge *b, const json_t *request, const j
         return;
     json_decref(b->initialize);
     b->initialize = json_deep_copy(request);
-    mem_free(b->session);
-    mem_free(b->version);
+    MEM_FREE(b->session, b->version);
     b->session = mem_strndup(session.p, session.n);
     b->version = mem_strdup(version);
 }
@@ -389,9 +388,7 @@ static void bridge_end(struct bridge *b)
     for (size_t i = 0; i < CALLS_MAX; i++)
         call_end(&b->calls[i], false);
     json_decref(b->initialize);
-    mem_free(b->session);
-    mem_free(b->version);
-    mem_free(b->top);
+    MEM_FREE(b->session, b->version, b->top);
     buf_fini(&b->in);
 }
 

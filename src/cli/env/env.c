@@ -123,18 +123,13 @@ int env_sandboxes(struct env *e, json_t **ret_array)
 
 static void env_forget(struct env *e)
 {
-    mem_free(e->at.head);
-    mem_free(e->at.work);
-    mem_free(e->at.base);
+    MEM_FREE(e->at.head, e->at.work, e->at.base);
     e->at = (struct env_commits){NULL, NULL, NULL};
 }
 
 static void env_set_name(struct env *e, const char *name)
 {
-    mem_free(e->name);
-    mem_free(e->head);
-    mem_free(e->work);
-    mem_free(e->base);
+    MEM_FREE(e->name, e->head, e->work, e->base);
     e->name = mem_strdup(name);
     e->head = mem_printf("refs/heads/cove/%s", name);
     e->work = mem_printf("refs/cove/work/%s", name);
@@ -193,14 +188,7 @@ void env_fini(struct env *e)
 {
     service_close(e->service);
     repo_fini(&e->repo);
-    mem_free(e->name);
-    mem_free(e->id);
-    mem_free(e->state);
-    mem_free(e->user);
-    mem_free(e->copy);
-    mem_free(e->head);
-    mem_free(e->work);
-    mem_free(e->base);
+    MEM_FREE(e->name, e->id, e->state, e->user, e->copy, e->head, e->work, e->base);
     env_forget(e);
 }
 

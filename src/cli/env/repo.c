@@ -73,8 +73,7 @@ struct str repo_line(const struct buf *text)
 
 void repo_refuse_nothing(struct repo *r)
 {
-    mem_free(r->refused);
-    mem_free(r->refused_path);
+    MEM_FREE(r->refused, r->refused_path);
     r->refused = r->refused_path = NULL;
 }
 
@@ -497,11 +496,5 @@ void repo_fini(struct repo *r)
     for (size_t i = 0; i < r->n_drivers; i++)
         mem_free(r->drivers[i]);
     repo_refuse_nothing(r);
-    mem_free(r->drivers);
-    mem_free(r->top);
-    mem_free(r->git);
-    mem_free(r->common);
-    mem_free(r->ours);
-    mem_free(r->name);
-    mem_free(r->email);
+    MEM_FREE(r->drivers, r->top, r->git, r->common, r->ours, r->name, r->email);
 }

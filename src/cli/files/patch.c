@@ -41,8 +41,7 @@ static void patch_lines_init(struct patch_lines *l, struct str text)
 
 static void patch_lines_fini(struct patch_lines *l)
 {
-    mem_free(l->all);
-    mem_free(l->changed);
+    MEM_FREE(l->all, l->changed);
 }
 
 /* ---- which of them changed ---- */
@@ -84,8 +83,7 @@ static bool patch_compare(struct patch_lines *old, struct patch_lines *new, long
     }
     for (d = 0; d < kept; d++)
         mem_free(rounds[d]);
-    mem_free(rounds);
-    mem_free(v);
+    MEM_FREE(rounds, v);
     return done >= 0;
 }
 

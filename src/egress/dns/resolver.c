@@ -67,9 +67,7 @@ static void question_unref(struct question *q)
         return;
     for (size_t i = 0; i < q->n_chain; i++)
         mem_free(q->chain[i]);
-    mem_free(q->chain);
-    mem_free(q->addrs);
-    mem_free(q);
+    MEM_FREE(q->chain, q->addrs, q);
 }
 
 /* Key of the map: the family's digit, then the name. */

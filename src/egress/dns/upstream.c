@@ -267,8 +267,7 @@ int upstream_new(uv_loop_t *loop, const char *servers, struct upstream **ret_ups
         ares_library_cleanup();
         err_set(err, ERR_INVALID_ARGUMENT, "DNS servers %s: %s", servers ? servers : "of " RESOLV_CONF,
                 ares_strerror(status));
-        mem_free(u->servers);
-        mem_free(u);
+        MEM_FREE(u->servers, u);
         return -1;
     }
     (void)uv_timer_init(loop, &u->tick);

@@ -24,9 +24,7 @@ static void request_free(struct flow *f, struct flow_request *r)
     f->net->share.held -= r->kept;
     list_remove(&r->node);
     json_decref(r->injected);
-    mem_free(r->method);
-    mem_free(r->path);
-    mem_free(r);
+    MEM_FREE(r->method, r->path, r);
 }
 
 /* A change of policy judges it again. On a connection that is not HTTP/2 the next one begins when this one has ended. */

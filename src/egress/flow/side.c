@@ -16,8 +16,7 @@ static void on_handle_closed(uv_handle_t *h)
     struct side *s = h->data;
     if (--s->handles > 0)
         return;
-    mem_free(s->failure);
-    mem_free(s->linger);
+    MEM_FREE(s->failure, s->linger);
     s->kind->released(s);
 }
 

@@ -393,8 +393,7 @@ static void tls_close(struct side *s, bool abandon)
 static void tls_released(struct side *s)
 {
     struct tls *t = tls_of(s);
-    mem_free(t->name);
-    mem_free(t);
+    MEM_FREE(t->name, t);
 }
 
 static int tls_fd(const struct side *s UNUSED)

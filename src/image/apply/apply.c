@@ -34,8 +34,7 @@ void apply_free(struct apply *a)
     place_forget(a);
     for (size_t i = 0; i < a->n_dirs; i++)
         mem_free(a->dirs[i].path);
-    mem_free(a->dirs);
-    mem_free(a);
+    MEM_FREE(a->dirs, a);
 }
 
 uint64_t apply_bytes(const struct apply *a)

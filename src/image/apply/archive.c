@@ -84,8 +84,7 @@ void archive_image_free(struct archive_image *a)
     if (!a)
         return;
     tarindex_free(a->index);
-    mem_free(a->room);
-    mem_free(a);
+    MEM_FREE(a->room, a);
 }
 
 static bool has(const struct archive_image *a, const char *name)

@@ -40,8 +40,7 @@ void inflate_free(struct inflate *f)
     if (f->started && f->packing == PACKING_GZIP)
         (void)inflateEnd(&f->z);
     (void)ZSTD_freeDStream(f->zstd);
-    mem_free(f->room);
-    mem_free(f);
+    MEM_FREE(f->room, f);
 }
 
 static int inflate_broken(struct err *err, const char *what)

@@ -38,8 +38,7 @@ struct extension {
 
 static void drop_extension(struct extension *x)
 {
-    mem_free(x->name);
-    mem_free(x->link);
+    MEM_FREE(x->name, x->link);
     *x = (struct extension){.name = NULL};
 }
 
@@ -261,8 +260,7 @@ void tarindex_free(struct tarindex *t)
     if (!t)
         return;
     MAP_FOREACH (struct file, f, &t->files) {
-        mem_free(f->link);
-        mem_free(f);
+        MEM_FREE(f->link, f);
     }
     map_fini(&t->files);
     mem_free(t);

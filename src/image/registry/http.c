@@ -87,8 +87,7 @@ void http_free(struct http *h)
         return;
     curl_easy_cleanup(h->curl);
     resolve_free(h->resolve);
-    mem_free(h->own);
-    mem_free(h);
+    MEM_FREE(h->own, h);
 }
 
 void http_set(struct http *h, const struct http_config *config)

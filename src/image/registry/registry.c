@@ -52,8 +52,7 @@ void registry_free(struct registry *r)
         return;
     if (r->authorization)
         mem_wipe(r->authorization, strlen(r->authorization));
-    mem_free(r->authorization);
-    mem_free(r);
+    MEM_FREE(r->authorization, r);
 }
 
 bool registry_is_secretive(const struct registry *r)

@@ -250,6 +250,7 @@ int pool_each(int dir_fd, int (*fn)(void *ctx, const char *name), void *ctx)
 }
 
 struct named {
+    bool (*is)(const char *name);
     void (*fn)(void *ctx, const char *name);
     void *ctx;
 };
@@ -257,14 +258,14 @@ struct named {
 static int each_named(void *ctx, const char *name)
 {
     const struct named *n = ctx;
-    if (pool_is_name(name))
+    if (n->is(name))
         n->fn(n->ctx, name);
     return 0;
 }
 
-int pool_each_named(int dir_fd, void (*fn)(void *ctx, const char *name), void *ctx)
+int pool_each_named(int dir_fd, bool (*is)(const char *name), void (*fn)(void *ctx, const char *name), void *ctx)
 {
-    struct named n = {fn, ctx};
+    struct named n = {is, fn, ctx};
     return pool_each(dir_fd, each_named, &n);
 }
 

@@ -301,5 +301,5 @@ int pool_kept_drop(struct pool *p, const char *sandbox)
 
 int pool_kept_each(struct pool *p, void (*fn)(void *ctx, const char *sandbox), void *ctx)
 {
-    return pool_each_named(p->kept_fd, fn, ctx);
+    return pool_each_named(p->kept_fd, pool_is_name, fn, ctx);
 }

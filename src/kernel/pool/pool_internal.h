@@ -59,7 +59,8 @@ void pool_unique(const char *name, char ret_name[static POOL_ENTRY_MAX]);
 int pool_to_trash(struct pool *p, int at, const char *name) WARN_UNUSED;
 void pool_discard(struct pool *p, int at, const char *name); /* the same while something else failed */
 int pool_each(int dir_fd, int (*fn)(void *ctx, const char *name), void *ctx) WARN_UNUSED;
-int pool_each_named(int dir_fd, void (*fn)(void *ctx, const char *name), void *ctx) WARN_UNUSED;
+int pool_each_named(int dir_fd, bool (*is)(const char *name), void (*fn)(void *ctx, const char *name),
+                    void *ctx) WARN_UNUSED;
 
 int pool_entry_open(int at, const char *name, int *ret_fd) WARN_UNUSED; /* O_RDONLY */
 /* Empty entries, or with an empty u/, whose inode numbers are not those of what they lie above. The first takes a second or two once for each pool. */

@@ -155,23 +155,9 @@ int pool_layer_drop(struct pool *p, const char *layer)
     return r;
 }
 
-struct layer_each {
-    void (*fn)(void *ctx, const char *layer);
-    void *ctx;
-};
-
-static int each_one(void *ctx, const char *name)
-{
-    const struct layer_each *e = ctx;
-    if (pool_is_layer(name))
-        e->fn(e->ctx, name);
-    return 0;
-}
-
 int pool_layer_each(struct pool *p, void (*fn)(void *ctx, const char *layer), void *ctx)
 {
-    struct layer_each e = {fn, ctx};
-    return pool_each(p->layers_fd, each_one, &e);
+    return pool_each_named(p->layers_fd, pool_is_layer, fn, ctx);
 }
 
 uint64_t pool_layer_bytes(struct pool *p, const char *layer)

@@ -97,5 +97,5 @@ int pool_volume_usage(struct pool *p, const char *volume, uint64_t *ret_bytes, u
 
 int pool_volume_each(struct pool *p, void (*fn)(void *ctx, const char *volume), void *ctx)
 {
-    return pool_each_named(p->volumes_fd, fn, ctx);
+    return pool_each_named(p->volumes_fd, pool_is_name, fn, ctx);
 }

@@ -21,9 +21,7 @@ void tree_file_init(struct tree_file *t, bool share)
 
 void tree_file_fini(struct tree_file *t)
 {
-    mem_free(t->block);
-    mem_free(t->names);
-    mem_free(t->value);
+    MEM_FREE(t->block, t->names, t->value);
 }
 
 /* What overlayfs, capabilities, ACLs and programs keep there. The rest is the file system's own. */

@@ -83,9 +83,7 @@ void context_free(struct code_context *x)
         x->making->of = NULL;
     buf_fini(&x->rest);
     buf_fini(&x->joined);
-    mem_free(x->cwd);
-    mem_free(x->tag);
-    mem_free(x);
+    MEM_FREE(x->cwd, x->tag, x);
 }
 
 struct code_context *context_find(struct code *code, struct str id)

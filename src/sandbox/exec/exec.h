@@ -68,6 +68,7 @@ void exec_close(struct follow *f); /* no callback afterwards */
 /* Unary operations. done is called once unless cancelled by exec_call_cancel(); `err` NULL on success. */
 struct exec_call;
 typedef void (*exec_done_fn)(void *ctx, const struct err *err);
+void exec_ignore(void *ctx, const struct err *err); /* for who does not wait: its exit tells */
 
 /* bytes: at most 4 MiB, copied. */
 int exec_input(struct sandbox *sb, const struct actor *actor, const struct exec_select *which, bool pty,

@@ -21,8 +21,7 @@ void exec_log_fini(struct exec_log *log)
 {
     loop_alarm_clear(log->sb->core->loop, &log->head_alarm);
     buf_fini(&log->head);
-    mem_free(log->tail);
-    mem_free(log->paces);
+    MEM_FREE(log->tail, log->paces);
     log->tail = NULL;
     log->paces = NULL;
     for (size_t i = 0; i < EXEC_LOG_CHANNELS; i++) {

@@ -28,8 +28,7 @@ void process_free(struct process *p)
         list_remove(p->follows.next);
     list_remove(&p->node);
     sb->n_ended_processes -= p->ended;
-    mem_free(p->tag);
-    mem_free(p);
+    MEM_FREE(p->tag, p);
     sandbox_unref(sb);
 }
 

@@ -51,19 +51,14 @@ static uint64_t stuck_digest(uint64_t h, struct str s)
 
 static const struct actor stuck_guard = {.name = "guard", .is_own = true};
 
-static void stuck_on_done(void *ctx UNUSED, struct sandbox *sb UNUSED, const struct err *err UNUSED)
-{
-    /* it is in the log */
-}
-
 static void stuck_act(struct loop_job *job)
 {
     struct stuck *s = container_of(job, struct stuck, job);
     struct sandbox *sb = s->sb;
     struct err err;
     if (sb->info.state == SANDBOX_RUNNING &&
-        (s->action == STUCK_KILL ? sandbox_kill(sb, &stuck_guard, stuck_on_done, NULL, &err)
-                                 : sandbox_pause(sb, &stuck_guard, true, stuck_on_done, NULL, &err)) < 0)
+        (s->action == STUCK_KILL ? sandbox_kill(sb, &stuck_guard, sandbox_ignore, NULL, &err)
+                                 : sandbox_pause(sb, &stuck_guard, true, sandbox_ignore, NULL, &err)) < 0)
         core_unrecorded(sb->core, &err);
     sandbox_unref(sb);
 }

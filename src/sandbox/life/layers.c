@@ -222,10 +222,7 @@ static void layers_finish(struct collecting *c, const struct err *err)
     if (c->done)
         c->done(c->ctx, err ? NULL : c->found, err ? 0 : c->n_garbage, err);
     map_fini(&c->by_name);
-    mem_free(c->all);
-    mem_free(c->garbage);
-    mem_free(c->found);
-    mem_free(c);
+    MEM_FREE(c->all, c->garbage, c->found, c);
 }
 
 static void drop_next(struct collecting *c);

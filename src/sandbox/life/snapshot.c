@@ -312,8 +312,7 @@ static void on_files(void *ctx, const struct sup_stored *stored UNUSED, const st
         layers_settled(s->sb->core, s->layer);
     s->done(s->ctx, err ? NULL : t, err);
     sandbox_unref(s->sb);
-    mem_free(s->name);
-    mem_free(s);
+    MEM_FREE(s->name, s);
 }
 
 static int snapshot_ask(struct sandbox *sb, const struct actor *actor, struct str name, bool memory, snapshot_fn done,
@@ -347,8 +346,7 @@ static int snapshot_ask(struct sandbox *sb, const struct actor *actor, struct st
                     err) == 0)
         return 0;
     sandbox_unref(sb);
-    mem_free(s->name);
-    mem_free(s);
+    MEM_FREE(s->name, s);
     return -1;
 }
 

@@ -93,8 +93,7 @@ int network_take_ca(struct network *n, const json_t *answer, bool *ret_is_new, s
     *ret_is_new = !n->ca_pem || strcmp(n->ca_pem, pem) != 0;
     if (!*ret_is_new)
         return 0;
-    mem_free(n->ca);
-    mem_free(n->ca_pem);
+    MEM_FREE(n->ca, n->ca_pem);
     n->ca = mem_strdup(ca);
     n->ca_pem = mem_strdup(pem);
     n->has_ca = false;
@@ -344,9 +343,7 @@ void network_free(struct sandbox *sb)
     map_fini(&n->logged);
     json_decref(n->policy);
     json_decref(n->fields);
-    mem_free(n->ca);
-    mem_free(n->ca_pem);
-    mem_free(n);
+    MEM_FREE(n->ca, n->ca_pem, n);
 }
 
 /* ---- the row ---- */

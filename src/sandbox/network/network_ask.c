@@ -26,8 +26,7 @@ static void ask_free(struct network_ask *a)
     list_remove(&a->node);
     holder_fini(&a->holder);
     json_decref(a->rule);
-    mem_free(a->data);
-    mem_free(a);
+    MEM_FREE(a->data, a);
 }
 
 static int ask_hold(struct network_ask *a, struct hold **ret_hold, struct err *err)

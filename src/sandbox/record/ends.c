@@ -26,8 +26,7 @@ static void end_free(struct end *e)
     struct sandbox *sb = e->sb;
     list_remove(&e->node);
     sb->core->n_ends--;
-    mem_free(e->data);
-    mem_free(e);
+    MEM_FREE(e->data, e);
     sandbox_unref(sb);
 }
 

@@ -35,8 +35,7 @@ static void on_checkpoint(uv_work_t *work)
 
 static void keeper_mem_free(struct record_keeper *k)
 {
-    mem_free(k->path);
-    mem_free(k);
+    MEM_FREE(k->path, k);
 }
 
 static void after_checkpoint(uv_work_t *work, int status UNUSED)

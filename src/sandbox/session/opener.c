@@ -17,14 +17,10 @@ enum { IDLE_MS = 60 * 1000 };
 
 static const struct actor actor = {.name = "volumes", .is_own = true, .who.view = TENANT_ANY};
 
-static void on_kill(void *ctx UNUSED, struct sandbox *sb UNUSED, const struct err *err UNUSED)
-{
-}
-
 static void kill_it(struct sandbox *sb)
 {
     struct err err;
-    if (!sandbox_state_is_over(sb->info.state) && sandbox_kill(sb, &actor, on_kill, NULL, &err) < 0)
+    if (!sandbox_state_is_over(sb->info.state) && sandbox_kill(sb, &actor, sandbox_ignore, NULL, &err) < 0)
         log_warn("close a volume: %s", err.msg);
 }
 

@@ -60,10 +60,6 @@ struct count {
     uint32_t n, most; /* that are kept ready; that there may be, 0: any number */
 };
 
-static void on_kill(void *ctx UNUSED, struct sandbox *sb UNUSED, const struct err *err UNUSED)
-{
-}
-
 void spare_gone(struct sandbox *sb)
 {
     list_remove(&sb->spare_node);
@@ -77,7 +73,7 @@ static void spare_drop(struct sandbox *sb)
         return;
     if (sb->info.state == SANDBOX_CREATING)
         sandbox_end(sb, &(struct ending){.cause = "killed", .seq = sb->create_seq});
-    else if (sandbox_kill(sb, &actor, on_kill, NULL, &err) < 0)
+    else if (sandbox_kill(sb, &actor, sandbox_ignore, NULL, &err) < 0)
         log_warn("drop a spare: %s", err.msg);
 }
 
@@ -95,8 +91,7 @@ static void stock_free(struct stock *s)
     while (!list_empty(&s->spares))
         list_remove(s->spares.next);
     (void)map_del(&s->all->stocks, str_of(s->key));
-    mem_free(s->key);
-    mem_free(s);
+    MEM_FREE(s->key, s);
 }
 
 static struct stock *find_stock(struct spares *all, const struct template *t, bool makes)
@@ -162,8 +157,7 @@ static void spare_on_made(void *ctx, struct sandbox *sb, const struct err *err)
         sb->is_spare = true;
     if (!m->all->core->closing)
         look_soon(m->all);
-    mem_free(m->key);
-    mem_free(m);
+    MEM_FREE(m->key, m);
 }
 
 static void make_one(struct stock *s, const struct template *t)
@@ -188,8 +182,7 @@ static void make_one(struct stock *s, const struct template *t)
         list_remove(&sb->spare_node);
         s->n_making--;
         s->retry_at = clock_mono() + RETRY_MS * USEC_PER_MS;
-        mem_free(m->key);
-        mem_free(m);
+        MEM_FREE(m->key, m);
     }
     sandbox_unref(sb);
 }
@@ -374,8 +367,7 @@ void spares_free(struct spares *all)
         stock_free(s);
     it = 0;
     for (struct count *c; (c = map_next(&all->counts, &it));) {
-        mem_free(c->template_id);
-        mem_free(c);
+        MEM_FREE(c->template_id, c);
     }
     map_fini(&all->stocks);
     map_fini(&all->counts);

@@ -68,10 +68,7 @@ static void vol_free(struct vol *v)
     charge_release(&v->charge);
     (void)map_del(&all->by_id, str_of(v->v.id));
     (void)map_del(&all->by_name, str_of(key));
-    mem_free((void *)v->v.id);
-    mem_free((void *)v->v.name);
-    mem_free((void *)v->v.token);
-    mem_free(v);
+    MEM_FREE(v->v.id, v->v.name, v->v.token, v);
 }
 
 static bool mounts(const struct sandbox *sb, const struct vol *v)

@@ -27,8 +27,7 @@ static void creation_free(struct control_creation *cr)
     if (cr->key)
         map_del(&cr->e2b->creations_by_key, str_of(cr->key));
     list_remove(&cr->node);
-    mem_free(cr->key);
-    mem_free(cr);
+    MEM_FREE(cr->key, cr);
 }
 
 void control_creations_free(struct e2b *e2b)

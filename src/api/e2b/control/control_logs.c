@@ -50,8 +50,7 @@ static size_t level_number(struct str name)
 
 static void line_fini(struct line *line)
 {
-    mem_free(line->logger);
-    mem_free(line->message);
+    MEM_FREE(line->logger, line->message);
 }
 
 static bool control_logs_collect(void *ctx, usec_t at, const char *level, const char *logger, const char *message)

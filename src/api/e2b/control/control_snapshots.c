@@ -37,13 +37,9 @@ static void control_snapshots_on_made(void *ctx, const struct template *t, const
 void control_snapshot(struct call *c)
 {
     struct str name = STR(""), ref = STR("");
-    struct err err;
 
-    if (!CALL_WANTS(c, JSON_WANT_STR("name", &name)))
-        return;
-    if (str_trim(name).n && template_ref_read(name, http_arena(c->req), &ref, &err) < 0)
-        call_fail_err(c, &err);
-    else
+    if (CALL_WANTS(c, JSON_WANT_STR("name", &name)) &&
+        (!str_trim(name).n || call_ok(c, template_ref_read(name, http_arena(c->req), &ref, &c->err))))
         call_held(c, sandbox_snapshot(c->sandbox, &c->actor, ref, control_snapshots_on_made, call_hold(c), &c->err));
 }
 

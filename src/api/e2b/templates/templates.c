@@ -268,11 +268,8 @@ void templates_publish(struct call *c)
         call_fail(c, 400, "Invalid request body: %s", err.msg);
         return;
     }
-    if (r && core_template_publish(call_core(c), &c->actor, c->args[0], is_public, &err) < 0) {
-        call_fail_err(c, &err);
-        return;
-    }
-    if (!templates_committed(c) || !templates_find(c, c->args[0], &info))
+    if ((r && !call_ok(c, core_template_publish(call_core(c), &c->actor, c->args[0], is_public, &c->err))) ||
+        !templates_committed(c) || !templates_find(c, c->args[0], &info))
         return;
     buf_append_char(&b, '{');
     if (c->route->what)

@@ -204,7 +204,6 @@ static bool read_page(struct call *c, const struct template_build *build, const 
     uint64_t offset = 0, limit = LOG_PAGE_MAX;
     size_t level = TEMPLATE_DEBUG;
     struct str value;
-    struct err err;
     int r = http_query_get(c->req, offset_name, &value);
     bool ok = r == 0 || (r == 1 && str_to_u64(value, &offset) == 0);
     r = http_query_get(c->req, "limit", &value);
@@ -218,13 +217,9 @@ static bool read_page(struct call *c, const struct template_build *build, const 
         return false;
     }
     p->step = build->reason_step;
-    if (build->status != TEMPLATE_WAITING &&
-        template_log_each(templates_of(c), build->id, (enum template_level)level, offset,
-                          MIN(limit, (uint64_t)LOG_PAGE_MAX), on_log, p, &err) < 0) {
-        call_fail_err(c, &err);
-        return false;
-    }
-    return true;
+    return build->status == TEMPLATE_WAITING ||
+           call_ok(c, template_log_each(templates_of(c), build->id, (enum template_level)level, offset,
+                                        MIN(limit, (uint64_t)LOG_PAGE_MAX), on_log, p, &c->err));
 }
 
 static void append_reason(struct buf *b, const struct template_build *build, struct build_page *p)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/kit/test_facade.h"
 #include "api/opensandbox/opensandbox.h"
+#include "base/fd.h"
 #include "base/mem.h"
 #include "sandbox/tenant.h"
 
@@ -330,6 +331,23 @@ static void hooks_and_diagnostics_of_one_that_goes(void **state)
     assert_int_equal(ask(f, "DELETE", one, KEY, NULL, &b), 204);
 }
 
+/* The leak detector says whether anything of a figure that was told is left. */
+static void figures_are_watched(void **state)
+{
+    AUTO_BUF struct buf b = BUF_INIT(1 << 20);
+    struct test_facade *f = *state;
+    char id[ID_SANDBOX_LEN + 1];
+
+    create(f, "", &b, id);
+    AUTO_FREE char *request = mem_printf("GET /v1/sandboxes/%s/proxy/44772/metrics/watch HTTP/1.1\r\n"
+                                         "Host: 127.0.0.1\r\n" KEY "\r\n",
+                                         id);
+    AUTO_CLOSE int fd = facade_connect(f);
+    facade_send(f, fd, str_of(request));
+    buf_clear(&b);
+    assert_true(facade_receive(f, fd, &b, "\"mem_used_mib\""));
+}
+
 static void the_policy_is_changed_by_rules(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
@@ -367,6 +385,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(sandboxes_are_listed_by_state_and_metadata, setup, teardown),
         cmocka_unit_test_setup_teardown(pools_are_what_is_kept_ready_of_templates, setup, teardown),
         cmocka_unit_test_setup_teardown(hooks_and_diagnostics_of_one_that_goes, setup, teardown),
+        cmocka_unit_test_setup_teardown(figures_are_watched, setup, teardown),
         cmocka_unit_test_setup_teardown(the_policy_is_changed_by_rules, setup, teardown),
     };
 

@@ -341,7 +341,7 @@ def test_risky_places_are_named(service, repo):
     inside(service, repo, "risky", "mkdir -p .github/workflows .vscode .husky; echo x > .husky/pre-commit; echo x > package-lock.json; echo x > Cargo.lock; echo x > .github/workflows/x.yml; echo x > .vscode/tasks.json; echo x > Makefile; chmod +x README; "
            "ln -s README link; printf 'a \\342\\200\\256 b\\n' > hidden; printf 'x\\000y' > bytes; printf 'e\\033[31m' > \"$(printf 'na\\033me')\"")
     said = env(service, repo, "diff", "risky", "--stat").stderr
-    for what in (".husky/pre-commit (a Git hook", "package-lock.json (which packages", "Cargo.lock (which packages", "b/bytes (binary)", ".github/workflows/x.yml (CI)", ".vscode/tasks.json (an editor", "Makefile (a build", "README (became executable)", "link (a link)", "hidden (characters"):
+    for what in (".husky/pre-commit (a Git hook", "package-lock.json (which packages", "Cargo.lock (which packages", "look first: bytes (binary)", ".github/workflows/x.yml (CI)", ".vscode/tasks.json (an editor", "Makefile (a build", "README (became executable)", "link (a link)", "hidden (characters"):
         assert what in said.replace("a/hidden b/", ""), (what, said)
     assert "\033" not in said
 

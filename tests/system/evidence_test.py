@@ -133,8 +133,9 @@ def test_whoever_holds_the_database_cannot_rewrite_last_week(service, tmp_path):
     assert done.returncode == 0 and "goes on from the head" in done.stdout, done.stderr
     sandbox.kill()
 
-    os.kill(service.child("cove-api"), signal.SIGSTOP) # somebody rewrites an event and all hashes behind it
-    store = sqlite3.connect(service.state / "api" / "cove.db", timeout=20)
+    store = sqlite3.connect(service.state / "api" / "cove.db", timeout=20) # somebody rewrites an event and all hashes behind it
+    store.execute("BEGIN IMMEDIATE") # or it would be stopped while it writes
+    os.kill(service.child("cove-api"), signal.SIGSTOP)
     log, = store.execute("SELECT log FROM event_heads WHERE sandbox = ?", (sandbox.id,)).fetchone()
     chain = bytes(32)
     for seq, us, kind, source, grade, actor, cause, data in store.execute(

@@ -127,7 +127,7 @@ def test_a_secret_is_set_listed_and_removed(egress):
     assert (done.returncode, done.stdout, done.stderr) == (0, "TOKEN is set\n", "")
     assert egress.secret("set", "ALSO", input=VALUE).returncode == 0
     listed = egress.secret("ls")
-    assert re.fullmatch(r"NAME +SET SINCE\nALSO +\d+m?s\nTOKEN +\d+m?s\n", listed.stdout)
+    assert re.fullmatch(r"NAME +AGE\nALSO +\d+m?s\nTOKEN +\d+m?s\n", listed.stdout)
     rows = json.loads(egress.secret("ls", "--json").stdout)
     assert [set(row) for row in rows] == [{"name", "set_at"}] * 2
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", rows[0]["set_at"])

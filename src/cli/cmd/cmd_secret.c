@@ -106,7 +106,7 @@ static int secret_list(struct context *ctx, void *options UNUSED)
     struct table t;
     table_init(&t, 2);
     table_add(&t, STR("NAME"));
-    table_add(&t, STR("SET SINCE"));
+    table_add(&t, STR("AGE"));
     while (vault_answer_next(&answer, &name, &at))
         if (vault_own_name(prefix, &name))
             secret_add_row(&t, name, at);

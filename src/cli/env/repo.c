@@ -473,6 +473,8 @@ int repo_open(struct context *ctx, const char *path, const struct repo_ref *refs
         mem_free(revisions[i]);
     for (rest = repo_line(&text); lines < 4 + n && str_split(&rest, '\n', &line[lines]);)
         lines++;
+    if (failed < 0 && strstr(ctx->err.msg, "not a git repository"))
+        return err_set(&ctx->err, ERR_FAILED_PRECONDITION, "%s is in no Git repository: 'git init' makes one", path);
     if (failed < 0 && (n == 0 || lines < 4)) /* git stops at a name of which there is no commit */
         return -1;
     ctx->err.code = ERR_OK;

@@ -219,8 +219,9 @@ class Service:
             return False
 
     def coved(self):
-        """The pid of coved itself; self.pid is its keeper's, whose children boxes are too. While it clones, only its real user is ours."""
-        return min(pid for pid, name in children(self.pid).items() if name == "coved" and proc_fields(pid)["Uid"] == os.getuid())
+        """The pid of coved itself; self.pid is its keeper's, whose children boxes are too."""
+        named = [pid for pid, name in children(self.pid).items() if name == "coved"]
+        return min(pid for pid in named if proc_fields(pid)["Uid"] == os.getuid())  # the effective one changes while it clones
 
     def worker(self):
         return next((pid for pid, name in children(self.pid).items() if name == "cove-api"), None)

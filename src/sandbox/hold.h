@@ -10,7 +10,8 @@
  *     The guard is asked again before an approved action passes: what it denies by then is denied.
  *  3. A hold ends by an answer, after core_config.hold_ms as a denial, with its sandbox, with its holder (the client left), or with the core.
  *     How it ended is recorded as guard.answered, behind guard.asked.
- *  4. What waits is bounded: HOLDS_MAX and HOLDS_BYTES of memory, of which each tenant has a share, HOLDS_OF_ONE of a sandbox or a volume. Beyond that, what would be asked is denied.
+ *  4. What waits is bounded: HOLDS_MAX and HOLDS_BYTES of memory, of which each tenant has a share, HOLDS_OF_ONE of a
+ *     sandbox or a volume. Beyond that, what would be asked is denied.
  */
 #pragma once
 

@@ -163,7 +163,10 @@ struct sandbox_violation {
 int sandbox_violated(struct sandbox *sb, const struct actor *actor, const struct sandbox_violation *v,
                      struct err *err) WARN_UNUSED;
 
-/* A client took commits out of it, and notes on them what has this digest (SHA-256, hexadecimal). *ret_seq: the event that says so. */
+/*
+ * A client took commits out of it, and notes on them what has this digest (SHA-256, hexadecimal). *ret_seq: the event
+ * that says so.
+ */
 enum { SANDBOX_COMMITS_MAX = 100 };
 struct sandbox_receipt {
     struct str environment, digest;

@@ -22,7 +22,9 @@ int container_birth_begin(const struct tier_host *host, struct box *box, struct 
 /* pid: what the spawn said, which is told with this. maps: box->userns_fd becomes its user namespace, with the box's ids. */
 int container_birth_end(const struct tier_host *host, struct box *box, struct container_birth *b, pid_t pid, bool maps,
                         struct err *err) WARN_UNUSED;
-/* With its root file system, whose limits are in force. parts: the body takes what that was made of, too (overlay.h). */
+/*
+ * With its root file system, whose limits are in force. parts: the body takes what that was made of, too (overlay.h).
+ */
 int container_dress_root(const struct tier_host *host, struct box *box, const struct tier_dress *how, bool parts,
                          struct err *err) WARN_UNUSED;
 int container_session(struct box *box, const char *id, const char *template_id, int *ret_fd,

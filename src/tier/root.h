@@ -10,6 +10,9 @@ void root_name(struct box *box);                                      /* a new o
 
 extern const char root_resolver[]; /* its /etc/resolv.conf, where its network is captured */
 
-/* Makes its files in the pool, and *ret_fd, a detached mount. box->userns_fd maps its ids. ret_parts: of overlay_mount(). */
+/*
+ * Makes its files in the pool, and *ret_fd, a detached mount. box->userns_fd maps its ids. ret_parts: of
+ * overlay_mount().
+ */
 int root_mount(const struct tier_host *host, struct box *box, const struct tier_dress *how, int *ret_fd,
                struct overlay_parts *ret_parts, struct err *err) WARN_UNUSED;

@@ -138,7 +138,10 @@ static bool fill_up(int fd, size_t step)
     return has_written;
 }
 
-/* Long links take room of the kind that names, too, are written in: how much of it there is differs from kernel to kernel. */
+/*
+ * Long links take room of the kind that names, too, are written in: how much of it there is differs from kernel to
+ * kernel.
+ */
 static void fill_up_with_links(int dir)
 {
     static char text[3800];

@@ -15,8 +15,8 @@
 enum { UNREAD_MOST = 64 << 20, UNREAD_TEXT_MAX = 1 << 20 };
 
 /*
- * What can be told by counts, which the kernel keeps by network namespace. The tables below are the machine's: the kernel
- * looks through all of them for what is of one namespace, a millisecond of processor time for each table of TCP.
+ * What can be told by counts, which the kernel keeps by network namespace. The tables below are the machine's: the
+ * kernel looks through all of them for what is of one namespace, a millisecond of processor time for each table of TCP.
  */
 struct unread_bounds {
     uint64_t netlink_socket; /* bytes that one can hold */

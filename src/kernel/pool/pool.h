@@ -162,8 +162,9 @@ int pool_kept_each(struct pool *p, void (*fn)(void *ctx, const char *sandbox), v
 /* ---- memory ---- */
 
 /*
- * What goes with a layer, or with the files that are kept of a sandbox: a directory, to be filled through *ret_fd with plain files, which commit() names, in place of
- * one before, once they are on disk (slow) if they are to last. Both are a job's.
+ * What goes with a layer, or with the files that are kept of a sandbox: a directory, to be filled through *ret_fd with
+ * plain files, which commit() names, in place of one before, once they are on disk (slow) if they are to last. Both are
+ * a job's.
  */
 int pool_memory_begin(struct pool *p, const char *name, int *ret_fd) WARN_UNUSED;
 int pool_memory_commit(struct pool *p, const char *name, bool lasts) WARN_UNUSED;

@@ -132,8 +132,7 @@ int pool_layer_of_kept(struct pool *p, const char *sandbox, const char *layer)
 
 /*
  * A clone commits a transaction: what changes afterwards does so in a later one. Bytes that are written into a file
- * that
- * is there do so when they go to disk; until then they are promised room.
+ * that is there do so when they go to disk; until then they are promised room.
  */
 bool pool_box_changed(struct pool *p, const char *box, const char *layer)
 {

@@ -4,9 +4,9 @@
  *
  *  1. What a message of coved has of one sandbox and kind, one after the other, is one event: a row of its own for each
  *     program would cost three times as much (seen_batch).
- *  2. A sandbox can cause any number of them: about SUP_SEEN_PER_SEC of each kind are logged in a second, fewer the more
- *     there are (event_limit_after()); the others are counted (log.suppressed), as is what the kernel itself, or coved,
- *     had no room for.
+ *  2. A sandbox can cause any number of them: about SUP_SEEN_PER_SEC of each kind are logged in a second, fewer the
+ *     more there are (event_limit_after()). The others are counted (log.suppressed), as is what the kernel itself, or
+ *     coved, had no room for.
  */
 #include "base/mem.h"
 #include "policy/mask.h"

@@ -599,6 +599,22 @@ def test_what_comes_is_what_is_reached_and_nothing_else(service, repo):
     env(service, repo, "abort", "packs")
 
 
+def test_a_diff_of_what_is_here_starts_two_programs(service, repo, tmp_path):
+    """One finds the repository and where it stands, one shows the changes; a third where HEAD went on."""
+    wrapper, log = tmp_path / "bin/git", tmp_path / "log"
+    wrapper.parent.mkdir()
+    wrapper.write_text(f"#!/bin/sh\necho >> {shlex.quote(str(log))}\nexec {shutil.which('git')} \"$@\"\n")
+    wrapper.chmod(0o755)
+    env(service, repo, "create", "few")
+    inside(service, repo, "few", "echo more >> README; git commit -q -am more")
+    for started in (2, 3):
+        log.unlink(missing_ok=True)
+        shown = service.cove("env", "--repo", repo, "diff", "few", env={"PATH": f"{wrapper.parent}:{os.environ['PATH']}"}).stdout
+        assert "+more\n" in shown and len(log.read_text()) == started, (started, shown)
+        git(repo, "commit", "-q", "--allow-empty", "-m", "here")
+    env(service, repo, "abort", "few")
+
+
 def test_a_proposal_with_its_evidence(service, repo):
     (repo / ".cove").mkdir()
     (repo / ".cove/env.yaml").write_text("checks: ['grep -q three README && ls; test ! -e loose', 'curl -sS -m 5 https://example.org/']\n"

@@ -151,7 +151,8 @@ static int env_open_repo(struct env *e, const char *path, const char *name)
     if (!name)
         return repo_open(e->ctx, path, NULL, 0, &e->repo);
     env_set_name(e, name);
-    const struct repo_ref refs[] = {{e->base, &e->at.base}, {e->head, &e->at.head}, {e->work, &e->at.work}};
+    const struct repo_ref refs[] = {
+        {e->base, &e->at.base}, {e->head, &e->at.head}, {e->work, &e->at.work}, {"HEAD", &e->repo.head}};
     return repo_open(e->ctx, path, refs, ARRAY_SIZE(refs), &e->repo);
 }
 

@@ -196,8 +196,9 @@ int repo_find_settings(struct repo *r)
 /* Whether it matters to this command who commits, or which drivers there are: no driver is any of ours. */
 static bool repo_needs_settings(enum repo_side side, const char *word)
 {
-    return side == REPO_OURS ? strcmp(word, "notes") == 0
-                             : strcmp(word, "rev-parse") != 0 && strcmp(word, "rev-list") != 0;
+    return side == REPO_OURS
+               ? strcmp(word, "notes") == 0
+               : strcmp(word, "rev-parse") != 0 && strcmp(word, "rev-list") != 0 && strcmp(word, "merge-base") != 0;
 }
 
 pid_t repo_start(struct repo *r, enum repo_side side, int in, int out, int err, const char *const *args)
@@ -312,6 +313,8 @@ int repo_commits(struct repo *r, enum repo_side side, const struct repo_ref *ref
 char *repo_accepted(struct repo *r, const char *commit)
 {
     AUTO_BUF struct buf text = BUF_INIT(256);
+    if (r->head && strcmp(r->head, commit) == 0)
+        return mem_strdup(commit);
     if (REPO_ASK(r, REPO_THEIRS, &text, "merge-base", "HEAD", commit) < 0 || repo_line(&text).n != OBJECT) {
         (void)err_set(&r->ctx->err, ERR_FAILED_PRECONDITION, "%.12s and HEAD have no commit in common", commit);
         return NULL;
@@ -498,5 +501,5 @@ void repo_fini(struct repo *r)
     for (size_t i = 0; i < r->n_drivers; i++)
         mem_free(r->drivers[i]);
     repo_refuse_nothing(r);
-    MEM_FREE(r->drivers, r->top, r->git, r->common, r->ours, r->name, r->email);
+    MEM_FREE(r->drivers, r->top, r->git, r->common, r->ours, r->head, r->name, r->email);
 }

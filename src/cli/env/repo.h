@@ -20,6 +20,7 @@ struct repo {
     char *name, *email; /* of who commits; NULL before repo_find_settings() */
     char **drivers;     /* "-c", "filter.NAME.smudge=", ...: those of the repository's configuration, off */
     size_t n_drivers;
+    char *head;                   /* the commit of HEAD when it was opened; NULL: not known */
     char *refused, *refused_path; /* by repo_refuse(); NULL: nothing, or none is to blame */
     int lock;                     /* held while `ours` is in use: who finds one without removes it */
 };

@@ -187,9 +187,14 @@ static int review_say(FILE *out, struct str path, const char *why)
 
 static bool review_hides(struct str line)
 {
-    while (line.n)
-        if (char_is_hidden(char_take(&line)))
+    while (line.n) {
+        if ((unsigned char)*line.p < 0x80) { /* most are, and there may be many */
+            line.p++;
+            line.n--;
+        } else if (char_is_hidden(char_take(&line))) {
             return true;
+        }
+    }
     return false;
 }
 

@@ -573,6 +573,28 @@ def test_what_is_left_of_a_killed_command_is_collected(service, repo):
     assert not keeps["ours"].exists() and keeps["theirs"].exists()
 
 
+def test_a_full_disk_keeps_nothing_of_a_copy(service, repo):
+    """The pack that is sent lies in the repository's directory while it is written."""
+    (repo / "large").write_bytes(os.urandom(6 << 20))
+    git(repo, "add", ".")
+    git(repo, "commit", "-q", "-m", "large")
+    small = repo / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "cove-test", small], check=True)
+    try:
+        git(small, "clone", "-q", "--no-local", "--no-checkout", repo, ".")
+        (small / "filler").write_bytes(bytes(os.statvfs(small).f_bavail * 4096 - (3 << 20)))
+        free = os.statvfs(small).f_bavail
+        assert "tmp_pack_" in env(service, small, "create", "full", status=1).stderr # what git could not write
+        assert service.sandboxes() == [] and git(small, "for-each-ref", "refs/heads/cove", "refs/cove") == ""
+        assert not list((small / ".git").glob("cove-in-*")) and os.statvfs(small).f_bavail == free
+        (small / "filler").unlink()
+        env(service, small, "create", "full")
+        env(service, small, "abort", "full")
+    finally:
+        subprocess.run(["umount", small], check=True)
+
+
 PACKS_MORE = r"""
 secret=$(echo nobody asked for this | git hash-object -w --stdin)
 printf '#!/bin/sh\ncase "$*" in *pack-objects*) { cat; echo %s; } | exec /usr/bin/git "$@" ;; *) exec /usr/bin/git "$@" ;; esac\n' $secret > /tmp/git

@@ -682,6 +682,7 @@ int template_build_first(struct context *ctx, struct service *s, const char *nam
     if (ctx->err.code != ERR_NOT_FOUND)
         return -1;
     ctx->err.code = ERR_OK;
+    *ctx->hint = '\0';
     terminal_note("cove %s: the template %s is built first, this once", ctx->command->name, name);
     return template_build_aside(ctx, make, arg);
 }

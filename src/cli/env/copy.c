@@ -20,6 +20,7 @@ enum { COMMIT = 40, PACK_POLL_MS = 2, COMPLAINT_MAX = 4096 };
 
 /* As root: the way to the copy can be walked by the user of the sandbox. */
 static const char script_place[] =
+    "id \"$2\" > /dev/null 2>&1 || { echo \"the template has no account $2 to work as\" >&2; exit 1; }\n"
     "set -e; mkdir -p \"$1\"; chown \"$2\" \"$1\"; cd \"$1\"; while [ \"$PWD\" != / ]; do cd ..; chmod a+x .; done";
 
 static const char script_fill[] =

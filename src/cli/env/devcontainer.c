@@ -19,10 +19,13 @@ static const char *const devcontainer_files[] = {".devcontainer/devcontainer.jso
 
 /* What only an editor looks at, or what is so anyway: the copy lies at its path, and the sandbox ends by its own rules. */
 static const char *const devcontainer_ignored[] = {
-    "$schema",       "name",           "customizations",       "extensions",     "settings",         "portsAttributes",
-    "waitFor",       "userEnvProbe",   "otherPortsAttributes", "shutdownAction", "hostRequirements", "overrideCommand",
-    "containerUser", "workspaceMount", "updateRemoteUserUID",  "init",           "appPort",          "workspaceFolder",
+    "$schema", "name",           "customizations",       "extensions",     "settings",         "portsAttributes",
+    "waitFor", "userEnvProbe",   "otherPortsAttributes", "shutdownAction", "hostRequirements", "overrideCommand",
+    "secrets", "workspaceMount", "updateRemoteUserUID",  "init",           "appPort",          "workspaceFolder",
 };
+
+static const char *const devcontainer_commands[] = {"onCreateCommand", "updateContentCommand", "postCreateCommand",
+                                                    "postStartCommand"};
 
 /* ---- what a file says ---- */
 
@@ -59,7 +62,8 @@ static int devcontainer_wrong(struct err *err, const char *key, const char *what
 /* NULL: it stands for something that isn't there. */
 static char *devcontainer_expand(const char *text, const char *top)
 {
-    static const char *const names[] = {"${localWorkspaceFolder}", "${containerWorkspaceFolder}"};
+    static const char *const names[] = {"${localWorkspaceFolder}", "${containerWorkspaceFolder}",
+                                        "${localWorkspaceFolderBasename}", "${containerWorkspaceFolderBasename}"};
     static const char *const absent[] = {"${localEnv:", "${env:", "${containerEnv:", "${devcontainerId}"};
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
     for (size_t i = 0; i < ARRAY_SIZE(absent); i++)
@@ -70,7 +74,7 @@ static char *devcontainer_expand(const char *text, const char *top)
         while (i < ARRAY_SIZE(names) && strncmp(text, names[i], strlen(names[i])) != 0)
             i++;
         if (i < ARRAY_SIZE(names))
-            buf_append_cstr(&b, top);
+            buf_append_cstr(&b, i < 2 ? top : strrchr(top, '/') + 1);
         else
             buf_append_char(&b, *text);
         text += i < ARRAY_SIZE(names) ? strlen(names[i]) : 1;
@@ -100,7 +104,7 @@ static int devcontainer_command(const char *key, const json_t *from, const char 
     JSON_FOREACH_MEMBER (name, one, from)
         if (json_is_object(one) || devcontainer_command(name, one, top, setup, err) < 0)
             return json_is_object(one) ? devcontainer_wrong(err, key, "no command") : -1;
-    if (json_is_object(from) || json_is_null(from))
+    if (!from || json_is_object(from) || json_is_null(from))
         return 0;
     JSON_FOREACH_AT (i, one, from) {
         if (!json_is_string(one))
@@ -145,21 +149,19 @@ static int devcontainer_build(const json_t *from, const char *top, json_t *to, s
 
 static int devcontainer_take(const char *key, const json_t *value, const char *top, json_t *o, struct err *err)
 {
-    static const char *const commands[] = {"onCreateCommand", "updateContentCommand", "postCreateCommand",
-                                           "postStartCommand"};
-    for (size_t i = 0; i < ARRAY_SIZE(commands); i++)
-        if (strcmp(key, commands[i]) == 0)
-            return devcontainer_command(key, value, top, json_object_get(o, "setup"), err);
-    if (strcmp(key, "image") == 0 && json_is_string(value))
-        return json_object_set(o, key, (json_t *)value);
+    static const char *const texts[] = {"image", "remoteUser", "containerUser"};
+    for (size_t i = 0; i < ARRAY_SIZE(devcontainer_commands); i++)
+        if (strcmp(key, devcontainer_commands[i]) == 0)
+            return 0; /* they have an order of their own */
+    for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
+        if (strcmp(key, texts[i]) == 0)
+            return json_string_length(value) ? 0 : devcontainer_wrong(err, key, "not a text, or empty");
     if (strcmp(key, "build") == 0)
         return devcontainer_build(value, top, o, err);
     if (strcmp(key, "containerEnv") == 0 || strcmp(key, "remoteEnv") == 0)
         return devcontainer_texts(key, value, top, json_object_get(o, "env"), err);
     if (strcmp(key, "forwardPorts") == 0)
         return devcontainer_ports(key, value, json_object_get(o, "ports"), err);
-    if (strcmp(key, "remoteUser") == 0 && json_is_string(value) && json_string_length(value))
-        return json_object_set(o, "user", (json_t *)value);
     for (size_t i = 0; i < ARRAY_SIZE(devcontainer_ignored); i++)
         if (strcmp(key, devcontainer_ignored[i]) == 0)
             return 0;
@@ -191,6 +193,13 @@ int devcontainer_parse(struct str text, const char *top, json_t **ret_object, st
     JSON_FOREACH_MEMBER (key, value, given)
         if (devcontainer_take(key, value, top, o, err) < 0)
             return -1;
+    for (size_t i = 0; i < ARRAY_SIZE(devcontainer_commands); i++)
+        if (devcontainer_command(devcontainer_commands[i], json_object_get(given, devcontainer_commands[i]), top,
+                                 json_object_get(o, "setup"), err) < 0)
+            return -1;
+    const json_t *user = json_object_get(given, "remoteUser");
+    (void)json_object_set(o, "image", json_object_get(given, "image"));
+    (void)json_object_set(o, "user", user ? (json_t *)user : json_object_get(given, "containerUser"));
     if (!json_object_get(o, "image") == !json_object_get(o, "build"))
         return devcontainer_wrong(err, "image", "it needs either an image or a build");
     *ret_object = TAKE_PTR(o);

@@ -15,8 +15,10 @@
 enum { DEVCONTAINER_MAX = 256 * 1024 };
 
 /*
- * JSON with comments and commas behind the last. *ret_object: "image" or "build" {"dockerfile", "context", "args"}, "setup" [], "env" {}, "ports" [], and "user" if there is one.
- * ${localWorkspaceFolder} and ${containerWorkspaceFolder} are `top`. ERR_INVALID_ARGUMENT, ERR_UNIMPLEMENTED.
+ * JSON with comments and commas behind the last. *ret_object: "image" or "build" {"dockerfile", "context", "args"},
+ * "setup" [] in the order that these commands have, "env" {}, "ports" [], and "user" if there is one.
+ * ${localWorkspaceFolder} and ${containerWorkspaceFolder} are `top`, with Basename its last name.
+ * ERR_INVALID_ARGUMENT, ERR_UNIMPLEMENTED.
  */
 int devcontainer_parse(struct str text, const char *top, json_t **ret_object, struct err *err) WARN_UNUSED;
 

@@ -42,6 +42,10 @@ static void test_what_is_taken(void **state)
         image,
         "{\"env\":{\"A\":\"/top//b\"},\"image\":\"debian:12\",\"ports\":[3000],\"setup\":[\"make /* x */\",\"'echo' 'it'\\\\''s'\"],"
         "\"user\":\"dev\"}");
+    AUTO_JSON json_t *sorted =
+        parse("{\"containerUser\":\"c\",\"image\":\"x\",\"postCreateCommand\":\"2\",\"updateContentCommand\":\"1\","
+              "\"remoteEnv\":{\"N\":\"/w/${containerWorkspaceFolderBasename}\"}}");
+    says(sorted, "{\"env\":{\"N\":\"/w/top\"},\"image\":\"x\",\"ports\":[],\"setup\":[\"1\",\"2\"],\"user\":\"c\"}");
     AUTO_JSON json_t *build = parse("{\"build\":{\"context\":\"..\",\"args\":{\"V\":\"1\"}},\"features\":{}}");
     says(
         build,
@@ -60,6 +64,7 @@ static void test_what_is_refused_is_named(void **state)
     refused("{\"image\":\"x\",\"forwardPorts\":[\"db:5432\"]}", ERR_INVALID_ARGUMENT, "forwardPorts");
     refused("{\"image\":\"x\",\"postCreateCommand\":{\"a\":{}}}", ERR_INVALID_ARGUMENT, "postCreateCommand");
     refused("{}", ERR_INVALID_ARGUMENT, "image");
+    refused("{\"image\":\"\"}", ERR_INVALID_ARGUMENT, "image: not a text");
     refused("{\"image\":\"x\",\"image\":\"y\"}", ERR_INVALID_ARGUMENT, "duplicate");
     refused("/*", ERR_INVALID_ARGUMENT, "line");
     refused("\"\\", ERR_INVALID_ARGUMENT, "line");

@@ -63,8 +63,10 @@ static int settings_take(struct repo *r, const json_t *from, bool is_profile, js
             if (settings_allow(r, value, spec) < 0)
                 return -1;
         } else {
-            return settings_wrong(r, key,
-                                  "there is template, env, setup, checks, allow and profiles, each of its own kind");
+            return settings_wrong(
+                r, key,
+                "there is template (a text), env (texts by name), setup, checks, allow (lists of texts) "
+                "and profiles (the same by name)");
         }
     }
     return 0;

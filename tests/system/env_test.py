@@ -123,10 +123,25 @@ def test_as_a_patch_squashed_or_not_at_all(service, repo):
     env(service, repo, "apply", "b", "--squash")
     assert git(repo, "diff", "--cached", "--name-only") == "README"
     git(repo, "commit", "-q", "-m", "squashed")
-    assert "rebase a" in env(service, repo, "apply", "a", status=1).stderr
-    assert git(repo, "status", "--short") == "" and (repo / "README").read_text() == "b\n"
+    for how in ((), ("--squash",)):
+        refused = env(service, repo, "apply", "a", *how, status=1).stderr
+        assert "both changed README\n" in refused and "rebase a" in refused
+        assert git(repo, "status", "--short") == "" and (repo / "README").read_text() == "b\n"
+    # The person's own merge isn't undone, resolved or not; nor is what they have staged.
+    git(repo, "branch", "side", "HEAD~1")
+    git(repo, "worktree", "add", "-q", repo.parent / "side", "side")
+    (repo.parent / "side/README").write_text("side\n")
+    git(repo.parent / "side", "commit", "-q", "-a", "-m", "side")
+    git(repo, "merge", "side", check=False)
+    assert "not finished" in env(service, repo, "apply", "a", status=1).stderr and git(repo, "status", "--short") == "UU README"
+    (repo / "README").write_text("mine\n")
+    git(repo, "add", "README")
+    assert "not concluded" in env(service, repo, "apply", "a", status=1).stderr and git(repo, "status", "--short") == "M  README"
+    git(repo, "merge", "--quit")
+    assert "overwritten" in env(service, repo, "apply", "a", "--squash", status=1).stderr and git(repo, "status", "--short") == "M  README"
     env(service, repo, "abort", "a")
     env(service, repo, "abort", "b")
+    assert "no environment b" in env(service, repo, "abort", "b", status=1).stderr
     assert git(repo, "branch", "--list", "cove/*") == "" and service.sandboxes() == []
 
 
@@ -227,6 +242,10 @@ def test_a_devcontainer(service, repo):
     (place / "devcontainer.json").write_text('{"image": "x", "features": {"ghcr.io/devcontainers/features/go:1": {}}}')
     git(repo, "commit", "-q", "-a", "-m", "features")
     assert "ghcr.io/devcontainers/features/go:1 is not installed" in env(service, repo, "create", "dev", status=1).stderr and service.sandboxes() == []
+    for wrong, said in (('"image": "e2bdev/base", "remoteUser": "vscode"', "no account vscode to work as\n"), ('"build": {"dockerfile": "../x"}', "below the build's context\n")):
+        (place / "devcontainer.json").write_text("{" + wrong + "}")
+        git(repo, "commit", "-q", "-a", "-m", "wrong")
+        assert env(service, repo, "create", "dev", status=1).stderr.endswith(said) and service.sandboxes() == []
     (place / "devcontainer.json").write_text('{"image": "e2bdev/base", "containerEnv": {"A": "b"}}')
     git(repo, "commit", "-q", "-a", "-m", "an image")
     env(service, repo, "create", "image")

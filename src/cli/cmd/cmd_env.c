@@ -31,6 +31,8 @@ static const struct flag flags[] = {
     {0, "squash", NULL, "apply: stages everything as one change and commits nothing."},
 };
 
+enum { UNMERGED_MAX = 16 << 20 };
+
 struct env_options {
     const char *repo, *from, *profile, *template, *message;
     bool is_shallow, stat, patch, squash;
@@ -269,20 +271,38 @@ static int env_apply_patch(struct env_call *c)
     return r;
 }
 
-/* A merge that does not go through leaves nothing behind: the person decides with `rebase`. */
+/* "<mode> <object> <stage>\t<path>\n" each: what is in conflict here, by whose merge ever. */
+static int env_unmerged(struct env_call *c, struct buf *ret_list)
+{
+    return REPO_ASK(&c->e.repo, REPO_THEIRS, ret_list, "ls-files", "--unmerged");
+}
+
+/* A merge that does not go through leaves nothing behind: the person decides with `rebase`. One of their own stays. */
 static int env_apply_merge(struct env_call *c)
 {
     AUTO_FREE char *message = mem_printf("Merge what was done in %s", c->e.name);
+    AUTO_BUF struct buf before = BUF_INIT(UNMERGED_MAX), after = BUF_INIT(UNMERGED_MAX);
     struct repo *r = &c->e.repo;
+    if (env_unmerged(c, &before) < 0)
+        return -1;
+    if (buf_len(&before))
+        return err_set(&c->ctx->err, ERR_FAILED_PRECONDITION, "a merge here is not finished: 'git status' shows it");
     int done = c->o->squash
                    ? REPO_GIT(r, REPO_THEIRS, "merge", "--quiet", "--no-verify", "--squash", c->e.at.head)
                    : REPO_GIT(r, REPO_THEIRS, "merge", "--quiet", "--no-verify", "--ff", "-m", message, c->e.at.head);
     if (done == 0)
         return 0;
     AUTO_FREE char *said = mem_strdup(c->ctx->err.msg);
-    int ignored UNUSED = REPO_GIT(r, REPO_THEIRS, "merge", "--abort");
+    if (env_unmerged(c, &after) < 0 || !buf_len(&after))
+        return err_set(&c->ctx->err, ERR_ABORTED, "it does not apply to the files here: %.150s", said);
+    struct str path = buf_str(&after), word;
+    (void)str_split(&path, '\t', &word);
+    (void)str_split(&path, '\n', &word);
+    if (REPO_GIT(r, REPO_THEIRS, "reset", "--quiet", "--merge") < 0)
+        return -1;
     context_hint(c->ctx, "'cove env rebase %s' brings it up to date first", c->e.name);
-    return err_set(&c->ctx->err, ERR_ABORTED, "it does not apply to the files here: %.150s", said);
+    return err_set(&c->ctx->err, ERR_ABORTED, "it does not apply to the files here: both changed %.*s",
+                   STR_ARG_MAX(word, 150));
 }
 
 /* What was received last is what the person could look at: what is inside may have changed since. */
@@ -326,6 +346,11 @@ static int env_do_rebase(struct env_call *c)
 
 static int env_do_abort(struct env_call *c)
 {
+    AUTO_FREE char *base = repo_commit(&c->e.repo, REPO_THEIRS, c->e.base),
+                   *head = repo_commit(&c->e.repo, REPO_THEIRS, c->e.head);
+    if (!c->e.id && !base && !head)
+        return env_finish(c, env_look(&c->e));
+    c->ctx->err.code = ERR_OK;
     return env_finish(c, env_remove(&c->e, true));
 }
 

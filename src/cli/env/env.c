@@ -247,10 +247,8 @@ int env_script(struct env *e, const char *script, char *const *words, int in, in
         return -1;
     if (result.interrupted || result.signaled)
         return err_set(&e->ctx->err, ERR_CANCELED, "interrupted");
-    struct str text = repo_line(&message);
-    return result.code == 0 ? 0
-                            : err_set(&e->ctx->err, ERR_UNKNOWN, "in the sandbox: %.*s", (int)MIN(text.n, 180),
-                                      text.n ? text.p : "git failed");
+    const struct str said = repo_line(&message), why = said.n ? said : STR("git failed");
+    return result.code == 0 ? 0 : err_set(&e->ctx->err, ERR_UNKNOWN, "in the sandbox: %.*s", STR_ARG_MAX(why, 180));
 }
 
 int env_run(struct env *e, char *const *argv, json_t *variables, bool has_pty, int *ret_status)

@@ -240,8 +240,8 @@ int repo_wait(struct repo *r, pid_t pid, const char *what, struct str complaint)
         return 0;
     if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
         return err_set(&r->ctx->err, ERR_FAILED_PRECONDITION, "there is no git on this machine");
-    return err_set(&r->ctx->err, ERR_UNKNOWN, "git %s: %.*s", what, (int)MIN(complaint.n, 190),
-                   complaint.n ? complaint.p : "it failed");
+    const struct str why = complaint.n ? complaint : STR("it failed");
+    return err_set(&r->ctx->err, ERR_UNKNOWN, "git %s: %.*s", what, STR_ARG_MAX(why, 190));
 }
 
 int repo_git(struct repo *r, enum repo_side side, const struct repo_io *io, const char *const *args)

@@ -17,12 +17,14 @@
 #include "tier/tier.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/pidfd.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -121,6 +123,16 @@ NORETURN static void stub_body(const struct tier_host *host, const struct box *b
 
 /* ---- coved's side ---- */
 
+/* At a point that is to fail, its body is dead, of which coved has not heard yet. */
+static void stub_point(const char *point, const struct box *box)
+{
+    struct pollfd p = {.fd = box->pidfd, .events = POLLIN};
+    if (fault_error(point) == 0)
+        return;
+    (void)pidfd_send_signal(box->pidfd, SIGKILL, NULL, 0);
+    (void)poll(&p, 1, -1);
+}
+
 /* A listening socket for the agent; *ret_path_fd leads to it, and to no name. */
 static int stub_listen(const struct box *box, int *ret_listener, int *ret_path_fd)
 {
@@ -173,6 +185,8 @@ static int stub_dress(const struct tier_host *host, struct box *box, const struc
     struct files_plan plan = *how->files;
     struct tier_dress with = *how;
     with.files = &plan;
+    if (box->awaits)
+        stub_point("stub.dress", box);
     plan.from_layer |= box->awaits; /* it has a copy of the layer with its memory */
     box->awaits = how->awaits_memory;
     if (!box->awaits && root_mount(host, box, &with, &root, NULL, err) < 0)
@@ -203,6 +217,7 @@ static int stub_start(const struct tier_host *host UNUSED, struct box *box, cons
                       int *ret_session_fd, struct err *err)
 {
     box->limits = spec->limits;
+    stub_point("stub.start", box);
     return stub_session(box, spec->id, spec->template_id, ret_session_fd, err);
 }
 

@@ -191,6 +191,20 @@ def test_a_fork_takes_what_waits_for_its_memory(live):
     assert remembered(client, third)[-1] == "third"
 
 
+@is_stub
+@pytest.mark.parametrize("point", ["stub.dress", "stub.start"])
+def test_a_fork_starts_afresh_when_what_waited_has_just_died(live, point):
+    service, client = live
+    sandbox = client.create().id
+    remember(client, sandbox, "word")
+    fork = lambda: [f.get("sandbox", f)["id"] for f in must(client, f"sandboxes/{sandbox}/fork", {"memory": True})["forks"]]
+    fork()
+    assert wait_until(lambda: named(service, "stub-awaits"))
+    (service.points / f"{point}.fail").touch(0o666)
+    assert [remembered(client, one) for one in fork()] == [["word", "word"]]
+    assert not list(service.points.iterdir())
+
+
 def test_paused_to_disk_it_survives_the_service(live):
     service, client = live
     sandbox = client.create().id

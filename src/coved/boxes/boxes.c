@@ -130,9 +130,8 @@ static void start_in(struct box_entry *e, struct waiting *w)
     else if (e->tier->start(b->host, &e->box, &spec, &session, &err) == 0)
         err.code = ERR_OK;
     if (err.code != ERR_OK) {
-        bool was_warm = e->state == BOX_WARM;
         boxes_kill_unused(e);
-        if (was_warm && err.code != ERR_ALREADY_EXISTS && !w->again)
+        if (e->warm_since && err.code != ERR_ALREADY_EXISTS && !w->again)
             boxes_wait_again(b, w);
         else
             boxes_refuse(b, w, &err);
@@ -266,7 +265,11 @@ static bool serve_one(struct boxes *b, struct waiting *w)
     } else {
         e->request = w;
         if (boxes_dress(e, &w->outfit, kept, &err) < 0) {
-            boxes_refuse(b, TAKE_PTR(e->request), &err);
+            e->request = NULL;
+            if (e->warm_since)
+                boxes_wait_again(b, w);
+            else
+                boxes_refuse(b, w, &err);
             if (e->state != BOX_BLANK)
                 boxes_kill_unused(e);
         }

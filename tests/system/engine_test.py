@@ -291,6 +291,8 @@ def test_what_is_kept_and_compared_is_bounded(engine):
     engine.ask("POST", f"/exec/{made[0]['Id']}/start", {}, 200)
     engine.ask("POST", f"/containers/{box}/exec", {"Cmd": ["true"], "DetachKeys": "x" * 200000}, 201)
     labels = urllib.parse.quote(json.dumps({"label": ["a"] * 101}))
+    pattern = urllib.parse.quote('{"name":["^/x$"]}')
+    assert "no regular expression" in engine.ask("GET", f"/containers/json?filters={pattern}", status=400)["message"]
     assert "more than 100" in engine.ask("GET", f"/containers/json?filters={labels}", status=400)["message"]
 
 

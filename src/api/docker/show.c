@@ -185,13 +185,18 @@ static bool show_list_one(void *ctx, struct sandbox *sb)
     return !l->limit || json_array_size(l->shown) < l->limit;
 }
 
+static bool show_is_pattern(const char *name, const char *value)
+{
+    return strcmp(name, "name") == 0 && strpbrk(value, "^$*+?()[]{}|\\");
+}
+
 static int show_read_filters(struct call *c, json_t **ret_filters, struct err *err)
 {
     static const char *const known[] = {"id", "name", "label", "status"};
-    const char *name;
+    const char *name, *key;
     json_t *values, *one;
     struct str text = STR("");
-    size_t i, total = 0;
+    size_t i, total = 0, patterns = 0;
     (void)call_query(c, "filters", &text);
     if (json_read_object(text, true, ret_filters, err) < 0 ||
         json_only(*ret_filters, known, ARRAY_SIZE(known), err) < 0)
@@ -205,7 +210,11 @@ static int show_read_filters(struct call *c, json_t **ret_filters, struct err *e
             return err_set(err, ERR_INVALID_ARGUMENT, "filters: more than %d", FILTERS_MAX);
         json_array_foreach(values, i, one) if (!json_is_string(one)) return err_set(
             err, ERR_INVALID_ARGUMENT, "filters: %.64s must be a list of strings", name);
+        json_array_foreach(values, i, one) patterns += show_is_pattern(name, json_string_value(one));
+        json_object_foreach(values, key, one) patterns += show_is_pattern(name, key);
     }
+    if (patterns)
+        return err_set(err, ERR_INVALID_ARGUMENT, "filters: name is a part of the name, no regular expression");
     return 0;
 }
 

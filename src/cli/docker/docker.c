@@ -116,6 +116,8 @@ static int docker_take_filter(struct docker *d, const char *value)
     if (!str_starts(str_of(value), STR("name=")) && !str_starts(str_of(value), STR("label=")) &&
         !str_starts(str_of(value), STR("id=")))
         return docker_refuse(d, "invalid filter '%s': there is name, id and label", value);
+    if (*value == 'n' && strpbrk(value, "^$*+?()[]{}|\\"))
+        return docker_refuse(d, "invalid filter '%s': a part of the name, no regular expression", value);
     return docker_add(d, d->filters, &d->n_filters, value);
 }
 

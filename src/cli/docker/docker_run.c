@@ -152,13 +152,13 @@ static int docker_pull_aside(struct context *ctx UNUSED, void *docker)
     return docker_pull_image(d, d->operands[0], true) ? -1 : 0;
 }
 
-/* Without the image, it is pulled first. */
+/* Without the image, it is pulled first. A volume may be missing, too. */
 static int docker_create(struct docker *d, const json_t *spec, json_t **ret_sandbox)
 {
     const char *image = d->operands[0];
     if (service_call(d->s, "POST", "/cove/v1/sandboxes", spec, NULL, ret_sandbox) == 0)
         return 0;
-    if (d->ctx->err.code != ERR_NOT_FOUND || (d->pull && strcmp(d->pull, "never") == 0))
+    if (d->ctx->err.code != ERR_NOT_FOUND || (d->pull && strcmp(d->pull, "never") == 0) || docker_has_image(d, image))
         return -1;
     terminal_note("Unable to find image '%s' locally", image);
     if (template_build_aside(d->ctx, docker_pull_aside, d) < 0)

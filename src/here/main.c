@@ -306,7 +306,7 @@ static void here_told(void *ctx, const json_t *message)
         return;
     json_t *line = json_copy((json_t *)message);
     const char *name = json_string_value(json_object_get(message, "name"));
-    json_t *reason = name ? json_object_get(h->settings->reasons, name) : NULL;
+    json_t *reason = name ? settings_reason(h->settings, name) : NULL;
     (void)json_object_del(line, "op");
     (void)json_object_del(line, "id");
     (void)json_object_set_new(line, "type", json_string(is_misuse ? "credential" : "network"));

@@ -256,6 +256,16 @@ static bool settings_is_allowed(const struct settings *s, struct str host)
     return false;
 }
 
+json_t *settings_reason(const struct settings *s, const char *host)
+{
+    JSON_FOREACH_MEMBER (entry, text, s->reasons) {
+        const struct str pattern = str_n(entry, strcspn(entry, ":"));
+        if (str_eqc(pattern, "*") || settings_covers(pattern, str_of(host)))
+            return text;
+    }
+    return NULL;
+}
+
 static int settings_add_secret(struct settings_reader *r, const char *key, const json_t *one, bool is_file)
 {
     static const char *const known[] = {"mode", "injectHosts"};

@@ -35,6 +35,8 @@ struct settings {
 
 /* Messages begin with the key: "network.mitmProxy: ...". text NULL: what holds without a file. */
 int settings_parse(const char *text, size_t n, struct settings **ret_settings, struct err *err) WARN_UNUSED;
+/* Of what is denied at that host, by deniedDomainReasons. NULL: there is none. Borrowed. */
+json_t *settings_reason(const struct settings *s, const char *host);
 void settings_list_add(struct settings_list *list, const char *item);
 void settings_free(struct settings *s);
 DEFINE_AUTO(struct settings *, settings_free)

@@ -77,9 +77,10 @@ def test_lists(on, allow, deny, url, code):
 
 
 def test_reasons_and_what_is_muted(on):
-    network = {"deniedDomainReasons": {"denied.test": "ask the owner"}}
-    _, told = on(settings(allow=["allowed.test"], deny=["denied.test"], network=network), curl("https://denied.test/"))
-    assert told and told[0]["explanation"] == "ask the owner"
+    for entry, host in (("denied.test", "denied.test"), ("*.denied.test:443", "sub.denied.test")):
+        network = {"deniedDomainReasons": {entry: "ask the owner"}}
+        _, told = on(settings(allow=["allowed.test"], deny=[entry], network=network), curl(f"https://{host}/"))
+        assert told and told[0]["explanation"] == "ask the owner"
     _, told = on(settings(allow=["allowed.test"], ignoreViolations={"*": ["denied.test"]}), curl("https://denied.test/"))
     assert told == []
 

@@ -110,7 +110,8 @@ static int settings_add_domain(struct settings_reader *r, const char *key, const
     }
     if (port.n && (port.n < 2 || port.p[1] < '1' || port.p[1] > '9' || str_to_u64(str_sub(port, 1), &number) < 0 ||
                    number > UINT16_MAX))
-        return err_set(r->err, ERR_INVALID_ARGUMENT, "%s: \"%.80s\" has no valid port", key, text);
+        return err_set(r->err, ERR_INVALID_ARGUMENT, "%s: \"%.80s\" has no valid port (HOST:PORT, no scheme)", key,
+                       text);
     if (!netaddr_parse(host, &address)) {
         if (host.n > 2 && host.p[0] == '*' && !memchr(host.p + 2, '.', host.n - 2) && !is_deny)
             return err_set(r->err, ERR_INVALID_ARGUMENT, "%s: \"%.80s\" is too much: two labels must follow the star",

@@ -200,8 +200,11 @@ def test_the_repository_here(service, tmp_path, version):
     made = tool("environment_create", title="Mend the -- README!", environment_source=str(tmp_path), explanation="x")
     box = made["environment_id"]
     assert made["name"].startswith("mend-the-readme-") and made["sandbox"] == box and len(made["base"]) == 40
-    assert tool("environment_run_cmd", environment_id=box, command=f"cat {tmp_path}/README")["stdout"] == "one\n"
-    tool("environment_file_write", environment_id=box, target_file=f"{tmp_path}/README", contents="two\n")
+    assert tool("environment_run_cmd", environment_id=box, command="cat README; pwd")["stdout"] == f"one\n{tmp_path}\n"
+    tool("environment_file_write", environment_id=box, target_file="README", contents="two\n")
+    assert tool("environment_file_read", environment_id=box, target_file="README")["content"] == "two\n" == tool("file_read", sandbox=box, path=f"{tmp_path}/README")["content"]
+    assert f"{tmp_path}/README" in [one["path"] for one in tool("environment_file_list", environment_id=box, path=".")["entries"]]
+    assert [one["path"] for one in tool("file_search", sandbox=box, pattern="^two$")["matches"]] == ["./README"]
     tool("environment_file_write", environment_id=box, target_file=f"{tmp_path}/long", contents="line\n" * 20000)
     commit = tool("commit", sandbox=box, message="it's \"mended\"")["commit"]
     assert "mended" in tool("environment_log", environment_id=box)["output"]

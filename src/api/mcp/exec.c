@@ -288,6 +288,8 @@ void exec_tool(struct call *c)
         args[n++] = command;
     }
     spec.n_args = n;
+    spec.cwd = mcp_path(c, spec.cwd);
+    spec.user = mcp_user(c, spec.user);
     spec.timeout_ms = (uint64_t)(timeout_s > 0 ? timeout_s : is_background ? 0 : MCP_EXEC_S) * 1000;
     if (is_background)
         job_start(c, &spec, c->args[0].p);

@@ -27,7 +27,7 @@ void file_bytes_read(struct call *c, struct str path, uint64_t offset, size_t ma
     f->body.done = bytes_read;
     mcp_call_of(c)->own = f;
     mcp_call_of(c)->cleanup = bytes_closed;
-    file_body_begun(&f->body, file_read(c->sandbox, &c->actor, STR(""), path, offset, max + 1,
+    file_body_begun(&f->body, file_read(c->sandbox, &c->actor, mcp_user(c, STR("")), mcp_path(c, path), offset, max + 1,
                                         FILE_BODY(&f->body, &file_body_text)));
 }
 
@@ -135,8 +135,8 @@ static void writing_step(struct call *c)
 {
     struct mcp_writing *w = writing_of(c);
     w->to = (struct file_body){.call = c, .done = writing_done, .bytes = buf_str(&w->bytes)};
-    file_body_begun(&w->to,
-                    file_write(c->sandbox, &c->actor, STR(""), w->path, NULL, 0, FILE_BODY(&w->to, &file_body_bytes)));
+    file_body_begun(&w->to, file_write(c->sandbox, &c->actor, mcp_user(c, STR("")), mcp_path(c, w->path), NULL, 0,
+                                       FILE_BODY(&w->to, &file_body_bytes)));
 }
 
 static struct mcp_writing *writing_new(struct call *c)
@@ -223,7 +223,8 @@ void file_delete_tool(struct call *c)
 {
     struct str path = STR("");
     if (TOOL_WANTS(c, JSON_NEED_STR("path", &path)))
-        call_ok(c, file_remove(c->sandbox, &c->actor, STR(""), path, CALL_FILE(c, file_deleted)));
+        call_ok(
+            c, file_remove(c->sandbox, &c->actor, mcp_user(c, STR("")), mcp_path(c, path), CALL_FILE(c, file_deleted)));
 }
 
 struct mcp_listing {
@@ -272,6 +273,6 @@ void file_list_tool(struct call *c)
     l->entries = json_array();
     mcp_call_of(c)->own = l;
     mcp_call_of(c)->cleanup = listing_closed;
-    call_ok(c,
-            file_list(c->sandbox, &c->actor, STR(""), path, (uint32_t)depth, listing_each, CALL_FILE(c, listing_done)));
+    call_ok(c, file_list(c->sandbox, &c->actor, mcp_user(c, STR("")), mcp_path(c, path), (uint32_t)depth, listing_each,
+                         CALL_FILE(c, listing_done)));
 }

@@ -140,6 +140,12 @@ void tool_result(struct call *c, json_t *content, struct str text);
 bool tool_wants(struct call *c, const struct json_want *wants, size_t n);
 
 struct str mcp_cut(struct str s, size_t max); /* not in the middle of a character */
+/*
+ * In an environment paths begin at its copy (empty: that), and who works there does what the call names nobody for; in
+ * another sandbox both are left as they are.
+ */
+struct str mcp_path(const struct call *c, struct str path);
+struct str mcp_user(const struct call *c, struct str user);
 
 route_handler sandbox_create_tool, sandbox_list_tool, sandbox_show_tool, sandbox_kill_tool, sandbox_title_tool,
     snapshot_tool, fork_tool, diff_tool, policy_tool, events_tool, denials_tool;

@@ -2,6 +2,35 @@
 /* Tools that are a program of the sandbox's own: grep, git. What they say is its claim. */
 #include "api/mcp/handlers.h"
 
+/* ---- environments ---- */
+
+/* By `cove env`; "": it isn't one. */
+static struct str inside_label(const struct call *c, const char *key)
+{
+    const struct sandbox_info *info = sandbox_info(c->sandbox);
+    for (size_t i = 0; i < info->n_metadata; i++)
+        if (str_eqc(info->metadata[i].key, key))
+            return info->metadata[i].value;
+    return STR("");
+}
+
+struct str mcp_path(const struct call *c, struct str path)
+{
+    const struct str top = inside_label(c, "cove.repo");
+    if (!top.n || (path.n && (*path.p == '/' || *path.p == '~')))
+        return path;
+    char *whole = arena_alloc(http_arena(c->req), top.n + 1 + path.n);
+    memcpy(whole, top.p, top.n);
+    whole[top.n] = '/';
+    memcpy(whole + top.n + 1, path.p, path.n);
+    return str_n(whole, top.n + (path.n > 0) + path.n);
+}
+
+struct str mcp_user(const struct call *c, struct str user)
+{
+    return user.n ? user : inside_label(c, "cove.user");
+}
+
 /* ---- file_search: grep, inside ---- */
 
 static void search_done(struct call *c, struct waited *w, const struct exec_exit *exit)
@@ -40,8 +69,12 @@ void file_search_tool(struct call *c)
                                STR("--include"), include,   STR("-e"),  pattern,
                                STR("--"),        path};
     waited_start(c,
-                 &(struct exec_spec){
-                     .cmd = STR("grep"), .args = args, .n_args = ARRAY_SIZE(args), .timeout_ms = MCP_EXEC_S * 1000},
+                 &(struct exec_spec){.cmd = STR("grep"),
+                                     .args = args,
+                                     .n_args = ARRAY_SIZE(args),
+                                     .cwd = mcp_path(c, STR("")),
+                                     .user = mcp_user(c, STR("")),
+                                     .timeout_ms = MCP_EXEC_S * 1000},
                  search_done);
 }
 
@@ -68,16 +101,13 @@ void commit_tool(struct call *c)
     struct str message = STR(""), path = STR("");
     if (!TOOL_WANTS(c, JSON_NEED_STR("message", &message), JSON_WANT_STR("path", &path)))
         return;
-    const struct sandbox_info *info = sandbox_info(c->sandbox);
-    for (size_t i = 0; !path.n && i < info->n_metadata; i++)
-        if (str_eqc(info->metadata[i].key, "cove.repo"))
-            path = info->metadata[i].value;
     const struct str args[] = {STR("-c"), STR(COMMIT), STR("sh"), message};
     waited_start(c,
                  &(struct exec_spec){.cmd = STR("/bin/sh"),
                                      .args = args,
                                      .n_args = ARRAY_SIZE(args),
-                                     .cwd = path,
+                                     .cwd = mcp_path(c, path),
+                                     .user = mcp_user(c, STR("")),
                                      .timeout_ms = MCP_EXEC_S * 1000},
                  commit_done);
 }

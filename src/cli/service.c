@@ -432,10 +432,10 @@ char *service_path(struct context *ctx, const char *before, const char *name, co
     return NULL;
 }
 
-int service_sandboxes(struct service *s, json_t **ret_array)
+static int service_list(struct service *s, const char *query, json_t **ret_array)
 {
     AUTO_JSON json_t *all = json_array();
-    AUTO_FREE char *target = mem_strdup("/cove/v1/sandboxes");
+    AUTO_FREE char *target = mem_printf("/cove/v1/sandboxes?%s", query);
     while (target) {
         AUTO_JSON json_t *page = NULL;
         if (service_call(s, "GET", target, NULL, "listing sandboxes", &page) < 0)
@@ -448,10 +448,20 @@ int service_sandboxes(struct service *s, json_t **ret_array)
                            s->endpoint);
         (void)json_array_extend(all, (json_t *)some);
         mem_free(target);
-        target = next ? mem_printf("/cove/v1/sandboxes?after=%.64s", next) : NULL;
+        target = next ? mem_printf("/cove/v1/sandboxes?%s&after=%.64s", query, next) : NULL;
     }
     *ret_array = TAKE_PTR(all);
     return 0;
+}
+
+int service_sandboxes(struct service *s, json_t **ret_array)
+{
+    return service_list(s, "", ret_array);
+}
+
+int service_own_sandboxes(struct service *s, json_t **ret_array)
+{
+    return service_list(s, "own=true", ret_array);
 }
 
 int service_ended(struct service *s, json_t **ret_array)

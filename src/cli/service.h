@@ -57,8 +57,12 @@ int service_newest(struct service *s,
 /* Puts a transport error (-errno) into ctx->err. Returns -1. */
 int service_broken(struct service *s, int error, const char *doing);
 
-/* All sandboxes that live, as an array. */
+/*
+ * All sandboxes that live, as an array. Own: of the tenant that makes them here; where metadata says which sandbox is
+ * meant, another tenant's could say the same.
+ */
 int service_sandboxes(struct service *s, json_t **ret_array) WARN_UNUSED;
+int service_own_sandboxes(struct service *s, json_t **ret_array) WARN_UNUSED;
 int service_ended(struct service *s, json_t **ret_array) WARN_UNUSED; /* those that ended last, latest end first */
 
 /* "/cove/v1/sandboxes/<id><suffix>", with printf. Free with mem_free(). */

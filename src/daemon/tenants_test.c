@@ -355,6 +355,14 @@ static void lists_hold_ones_own(void **state)
             if (memmem(buf_data(&b), buf_len(&b), ids[k], strlen(ids[k])))
                 fail_msg("%s holds %s", target, ids[k]);
     }
+    /* Nor does that of those that have ended. */
+    AUTO_BUF struct buf mine = BUF_INIT(1 << 20), others = BUF_INIT(1 << 20);
+    AUTO_FREE char *one = mem_printf("/sandboxes/%s", theirs.sandbox);
+    assert_int_equal(ask(s, s->key_a, "DELETE", one, NULL, &mine), 204);
+    assert_int_equal(ask(s, s->key_a, "GET", NATIVE_PREFIX "/sandboxes?state=ended", NULL, &mine), 200);
+    assert_has(&mine, theirs.sandbox);
+    assert_int_equal(ask(s, s->key_b, "GET", NATIVE_PREFIX "/sandboxes?state=ended", NULL, &others), 200);
+    assert_string_equal(buf_data(&others), "{\"sandboxes\":[],\"next\":null}");
     /* The same names, once more. */
     struct things own;
     memcpy(s->key_id, nothing.key, sizeof(s->key_id));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "store/sandbox_rows.h"
 #include "store/db.h"
+#include "store/tenant_rows.h"
 
 /* The order is that of SANDBOX_COLUMNS in sql.c. */
 static const struct db_column sandbox_columns[] = {
@@ -114,11 +115,11 @@ int sandbox_rows_each_live(struct store *s, sandbox_rows_fn fn, void *ctx, struc
     return sandbox_rows_each(s, db_stmt(s, SQL_SANDBOX_EACH_LIVE, err), fn, ctx, err);
 }
 
-int sandbox_rows_each_ended(struct store *s, usec_t before, size_t limit, sandbox_rows_fn fn, void *ctx,
+int sandbox_rows_each_ended(struct store *s, uint64_t view, size_t limit, sandbox_rows_fn fn, void *ctx,
                             struct err *err)
 {
-    before = before ? before : UINT64_MAX;
-    return sandbox_rows_each(s, DB_ASK(s, SQL_SANDBOX_EACH_ENDED, err, DB(before), DB(limit)), fn, ctx, err);
+    return sandbox_rows_each(s, DB_ASK(s, SQL_SANDBOX_EACH_ENDED, err, DB(view == TENANT_ANY), DB(view), DB(limit)), fn,
+                             ctx, err);
 }
 
 int sandbox_rows_each_expired(struct store *s, usec_t before, size_t limit, sandbox_rows_fn fn, void *ctx,

@@ -64,8 +64,8 @@ typedef bool (*sandbox_rows_fn)(const struct store_sandbox *row, void *ctx);
 /* All without ended_at, oldest first. */
 int sandbox_rows_each_live(struct store *s, sandbox_rows_fn fn, void *ctx, struct err *err) WARN_UNUSED;
 
-/* Ended ones, latest end first, that ended before `before` (0: no bound), at most `limit`. */
-int sandbox_rows_each_ended(struct store *s, usec_t before, size_t limit, sandbox_rows_fn fn, void *ctx,
+/* Ended ones, latest end first, of that tenant or of all (TENANT_ANY), at most `limit`. */
+int sandbox_rows_each_ended(struct store *s, uint64_t view, size_t limit, sandbox_rows_fn fn, void *ctx,
                             struct err *err) WARN_UNUSED;
 
 int sandbox_rows_delete(struct store *s, const char *id, struct err *err) WARN_UNUSED; /* no error when there is none */

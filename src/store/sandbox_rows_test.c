@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/buf.h"
 #include "store/sandbox_rows.h"
+#include "store/tenant_rows.h"
 #include "store/test_dir.h"
 
 #include <setjmp.h>
@@ -172,9 +173,11 @@ static void test_lists(void **state)
     static const struct {
         const char *id;
         usec_t created_at, ended_at;
-    } rows[] = {{"d", 40, 0}, {"a", 10, 100}, {"b", 20, 0}, {"c", 30, 300}, {"e", 50, 200}};
+        uint64_t tenant;
+    } rows[] = {{"d", 40, 0, 0}, {"a", 10, 100, 7}, {"b", 20, 0, 7}, {"c", 30, 300, 0}, {"e", 50, 200, 7}};
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-        struct store_sandbox row = {.id = rows[i].id, .created_at = rows[i].created_at, .ended_at = rows[i].ended_at};
+        struct store_sandbox row = {
+            .id = rows[i].id, .created_at = rows[i].created_at, .ended_at = rows[i].ended_at, .tenant = rows[i].tenant};
         assert_int_equal(sandbox_rows_insert(s, &row, &err), 0);
     }
     assert_int_equal(store_commit(s, &err), 0);
@@ -182,9 +185,11 @@ static void test_lists(void **state)
     saw(&seen, "b d ");
     assert_int_equal(sandbox_rows_each_live(s, note_one, &seen, &err), 0);
     saw(&seen, "b ");
-    assert_int_equal(sandbox_rows_each_ended(s, 0, 10, note, &seen, &err), 0);
+    assert_int_equal(sandbox_rows_each_ended(s, TENANT_ANY, 10, note, &seen, &err), 0);
     saw(&seen, "c e a ");
-    assert_int_equal(sandbox_rows_each_ended(s, 300, 1, note, &seen, &err), 0);
+    assert_int_equal(sandbox_rows_each_ended(s, 7, 10, note, &seen, &err), 0);
+    saw(&seen, "e a ");
+    assert_int_equal(sandbox_rows_each_ended(s, 7, 1, note, &seen, &err), 0);
     saw(&seen, "e ");
     assert_int_equal(sandbox_rows_each_expired(s, 250, 10, note, &seen, &err), 0);
     saw(&seen, "a e ");

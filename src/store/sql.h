@@ -45,8 +45,8 @@
     X(SQL_SANDBOX_DELETE, "DELETE FROM sandboxes WHERE id = ?1")                                                       \
     X(SQL_SANDBOX_GET, "SELECT " SANDBOX_COLUMNS " FROM sandboxes WHERE id = ?1")                                      \
     X(SQL_SANDBOX_EACH_LIVE, "SELECT " SANDBOX_COLUMNS " FROM sandboxes WHERE ended_at = 0 ORDER BY created_at, id")   \
-    X(SQL_SANDBOX_EACH_ENDED, "SELECT " SANDBOX_COLUMNS " FROM sandboxes WHERE ended_at > 0 AND ended_at < ?1 "        \
-                              "ORDER BY ended_at DESC LIMIT ?2")                                                       \
+    X(SQL_SANDBOX_EACH_ENDED, "SELECT " SANDBOX_COLUMNS " FROM sandboxes WHERE ended_at > 0 AND "                      \
+                              "(?1 OR tenant = ?2) ORDER BY ended_at DESC LIMIT ?3")                                   \
     X(SQL_SANDBOX_EACH_EXPIRED, "SELECT " SANDBOX_COLUMNS " FROM sandboxes WHERE ended_at > 0 AND ended_at < ?1 "      \
                                 "ORDER BY ended_at LIMIT ?2")                                                          \
     X(SQL_SANDBOX_ENDED_CUT,                                                                                           \

@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keys and tenants, from the command line that makes them to the requests they are for."""
 
+import contextlib
 import http.client
 import json
 import os
+import re
+import select
+import socket
+import subprocess
 
 import pytest
 from leaks import own_service
+from service import read, wait_until
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a service of its own needs root")
 
@@ -170,3 +176,83 @@ def test_bad_words_are_refused(service):
     for key in ("", "e2b_", "x" * 5000, "e2b_" + "0" * 40, service.key[:-1], service.key + "0", "Bearer " + service.key):
         assert ask(service, key, "GET", "/v2/sandboxes")[0] == 401, key
     assert json.loads(ran(service, "key", "ls", "--json")) == [] and [t["name"] for t in json.loads(ran(service, "tenant", "ls", "--json"))] == ["default"]
+
+
+def test_a_tenant_s_names_are_not_the_machine_s(service, tmp_path):
+    """What `cove docker` and `cove env` go by is metadata, which every tenant gives its sandboxes as it likes."""
+    ran(service, "tenant", "create", "squatter")
+    key = ran(service, "key", "create", "--tenant", "squatter", "--name", "k")
+    made = [ask(service, key, "POST", "/cove/v1/sandboxes", {"template": "base", "metadata": metadata})[1]["id"] for metadata in (
+        {"docker.image": "base", "docker.name": "web"}, {"cove.repo": str(tmp_path), "cove.env": "fix"})]
+    assert "No such container: web" in refused(service, "docker", "exec", "web", "true")
+    assert "No such container" in refused(service, "docker", "rm", "-f", made[0][:8])
+    assert ran(service, "docker", "ps", "-aq") == ""
+    assert ran(service, "docker", "ps", "-aq", env={"COVE_TENANT": "squatter"}) == made[0]
+    assert ran(service, "docker", "exec", "web", "echo", "hi", env={"COVE_TENANT": "squatter"}) == "hi"
+    for words in ("init -q", "-c user.name=a -c user.email=a@b.test commit -q --allow-empty -m x", "update-ref refs/cove/base/fix HEAD", "update-ref refs/heads/cove/fix HEAD"):
+        subprocess.run(["git", "-C", tmp_path, *words.split()], check=True, timeout=60)
+    assert json.loads(ran(service, "env", "ls", "--json", cwd=tmp_path))[0]["sandbox"] is None
+    assert json.loads(ran(service, "env", "ls", "--json", cwd=tmp_path, env={"COVE_TENANT": "squatter"}))[0]["sandbox"] == made[1]
+    assert sorted(ran(service, "ls", "-q").split()) == sorted(made) # of all, as before
+    for box in made:
+        assert ask(service, key, "DELETE", f"/sandboxes/{box}")[0] == 204
+    assert wait_until(lambda: {one["id"] for one in ask(service, key, "GET", "/cove/v1/sandboxes?state=ended")[1]["sandboxes"]} == set(made))
+    assert set(made) <= set(ran(service, "ls", "--all", "-q").split())
+    ran(service, "tenant", "create", "curious")
+    other = ran(service, "key", "create", "--tenant", "curious", "--name", "k", "--scope", "read")
+    assert ask(service, other, "GET", "/cove/v1/sandboxes?state=ended")[1]["sandboxes"] == []
+    ran(service, "tenant", "rm", "squatter", "curious")
+
+
+def half_sent(service, key, n_bytes):
+    """A request for code to run, without its last byte."""
+    s = socket.create_connection(("127.0.0.1", service.port), timeout=20)
+    s.sendall(f"POST /run_code HTTP/1.1\r\nHost: localhost\r\nX-Api-Key: {key}\r\nContent-Type: application/json\r\n"
+              f"Content-Length: {n_bytes + 1}\r\n\r\n".encode())
+    with contextlib.suppress(OSError): # it may be answered by now
+        s.sendall(bytes(n_bytes))
+    return s
+
+
+def test_what_a_tenant_s_requests_hold_is_bounded(service):
+    """Bodies that don't end, however many connections they come by, leave room for others' and for the service."""
+    for name in ("greedy", "modest"):
+        ran(service, "tenant", "create", name)
+    greedy, modest = (ran(service, "key", "create", "--tenant", name, "--name", "k") for name in ("greedy", "modest"))
+    mib, worker = 1 << 20, service.child("cove-api")
+    before = int(re.search(r"VmRSS:\s+(\d+)", read(f"/proc/{worker}/status"))[1])
+    with contextlib.ExitStack() as stack:
+        held = [stack.enter_context(half_sent(service, greedy, 15 * mib)) for _ in range(20)]
+        answered = [s for s in held if select.select([s], [], [], 0.2)[0]]
+        assert 2 < len(answered) < 6 and answered[0].recv(100).startswith(b"HTTP/1.1 429 "), len(answered)
+        grown = int(re.search(r"VmRSS:\s+(\d+)", read(f"/proc/{worker}/status"))[1]) - before
+        assert 200 * 1024 < grown < 320 * 1024, grown
+        theirs = stack.enter_context(half_sent(service, modest, 15 * mib))
+        theirs.sendall(b"}")
+        assert theirs.recv(100).startswith(b"HTTP/1.1 400 ") # all of it was read, and is no JSON
+    wait_until(lambda: ask(service, greedy, "GET", "/v2/sandboxes")[0] == 200)
+    with half_sent(service, greedy, 15 * mib) as s:
+        assert not select.select([s], [], [], 0.5)[0]
+        s.sendall(b"}")
+        assert s.recv(100).startswith(b"HTTP/1.1 400 ")
+    assert service.child("cove-api") == worker
+    ran(service, "tenant", "rm", "greedy", "modest")
+
+
+def test_a_tenant_does_not_take_all_feeds(service):
+    """Each of them is woken by each event of everybody."""
+    for name in ("all-ears", "one-ear"):
+        ran(service, "tenant", "create", name)
+    greedy, modest = (ran(service, "key", "create", "--tenant", name, "--name", "k", "--scope", "read") for name in ("all-ears", "one-ear"))
+
+    def feed(key):
+        s = stack.enter_context(socket.create_connection(("127.0.0.1", service.port), timeout=20))
+        s.sendall(f"GET /cove/v1/events?follow=true&last=0 HTTP/1.1\r\nHost: localhost\r\nX-Api-Key: {key}\r\n\r\n".encode())
+        return s.recv(12)
+
+    with contextlib.ExitStack() as stack:
+        assert [feed(greedy) for _ in range(129)] == [b"HTTP/1.1 200"] * 128 + [b"HTTP/1.1 429"]
+        assert feed(modest) == b"HTTP/1.1 200"
+    with contextlib.ExitStack() as stack:
+        assert wait_until(lambda: feed(greedy) == b"HTTP/1.1 200")
+    ran(service, "tenant", "rm", "all-ears", "one-ear")

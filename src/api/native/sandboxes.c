@@ -77,7 +77,8 @@ struct native_sandboxes_page {
     uint64_t limit, n;
     usec_t after_started;
     char after_id[ID_SANDBOX_LEN + 1];
-    bool has_after, more;
+    bool has_after, more, own;
+    uint64_t tenant; /* who asks */
     usec_t last_started;
     char last_id[ID_SANDBOX_LEN + 1];
 };
@@ -97,7 +98,7 @@ static bool native_sandboxes_list_one(void *ctx, struct sandbox *sb)
 {
     struct native_sandboxes_page *p = ctx;
     const struct sandbox_info *s = sandbox_info(sb);
-    if (s->hidden)
+    if (s->hidden || (p->own && s->tenant != p->tenant))
         return true;
     if (p->has_after &&
         (s->started > p->after_started || (s->started == p->after_started && strcmp(s->id, p->after_id) <= 0)))
@@ -136,7 +137,8 @@ static bool native_sandboxes_list_ended(void *ctx, const struct sandbox_ended *s
 static void native_sandboxes_answer_ended(struct call *c, struct native_sandboxes_page *p)
 {
     buf_append_cstr(&p->b, "{\"sandboxes\":[");
-    if (!call_ok(c, sandbox_each_ended(call_core(c), ENDED_LOOKED_AT, native_sandboxes_list_ended, p, &c->err)))
+    if (!call_ok(c, sandbox_each_ended(call_core(c), c->actor.who.view, ENDED_LOOKED_AT, native_sandboxes_list_ended, p,
+                                       &c->err)))
         return;
     buf_append_cstr(&p->b, "],\"next\":null}");
     call_json_buf(c, 200, &p->b);
@@ -144,9 +146,9 @@ static void native_sandboxes_answer_ended(struct call *c, struct native_sandboxe
 
 void native_sandboxes_list(struct call *c)
 {
-    struct native_sandboxes_page p = {.b = BUF_INIT(PAGE_BYTES + SANDBOX_JSON_MAX)};
+    struct native_sandboxes_page p = {.b = BUF_INIT(PAGE_BYTES + SANDBOX_JSON_MAX), .tenant = c->actor.who.tenant};
     struct str after, state = STR_NULL;
-    if (call_query_u64(c, "limit", &p.limit) < 0)
+    if (call_query_u64(c, "limit", &p.limit) < 0 || call_query_bool(c, "own", &p.own) < 0)
         return;
     if (call_query(c, "state", &state) && !str_eqc(state, "ended")) {
         call_refuse(c, ERR_INVALID_ARGUMENT, "state must be \"ended\"");

@@ -261,7 +261,7 @@ int docker_containers(struct docker *d, json_t **ret_array)
     AUTO_JSON json_t *all = NULL;
     json_t *one, *ours = json_array();
     size_t i;
-    if (service_sandboxes(d->s, &all) < 0) {
+    if (service_own_sandboxes(d->s, &all) < 0) {
         json_decref(ours);
         return -1;
     }
@@ -274,14 +274,14 @@ int docker_containers(struct docker *d, json_t **ret_array)
     return 0;
 }
 
-/* Who sees all tenants' means their own by a name, and no name stands for another one's id. */
+/* No name stands for another one's id. */
 static int docker_fits(const json_t *one, const char *text)
 {
     const char *id = service_text(one, "id");
     if (strcmp(id, text) == 0)
-        return 4;
+        return 3;
     if (strcmp(docker_label(one, DOCKER_NAME), text) == 0)
-        return *service_text(one, "tenant") ? 2 : 3;
+        return 2;
     return *text && str_starts(str_of(id), str_of(text));
 }
 

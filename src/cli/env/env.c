@@ -103,7 +103,7 @@ static const char *env_began(const json_t *sandbox)
 int env_sandboxes(struct env *e, json_t **ret_array)
 {
     AUTO_JSON json_t *all = NULL, *found = json_object();
-    if (service_sandboxes(e->service, &all) < 0)
+    if (service_own_sandboxes(e->service, &all) < 0)
         return -1;
     JSON_FOREACH (one, all) {
         const char *repo = env_label(one, "cove.repo"), *name = env_label(one, "cove.env");

@@ -317,9 +317,9 @@ static bool ended_visit(const struct store_sandbox *row, void *ctx)
     return is_hidden || v->fn(v->ctx, &one);
 }
 
-int sandbox_each_ended(struct core *core, size_t limit, bool (*fn)(void *ctx, const struct sandbox_ended *one),
-                       void *ctx, struct err *err)
+int sandbox_each_ended(struct core *core, uint64_t view, size_t limit,
+                       bool (*fn)(void *ctx, const struct sandbox_ended *one), void *ctx, struct err *err)
 {
     struct ended_visit v = {fn, ctx};
-    return sandbox_rows_each_ended(core->config.store, 0, limit, ended_visit, &v, err);
+    return sandbox_rows_each_ended(core->config.store, view, limit, ended_visit, &v, err);
 }

@@ -218,6 +218,13 @@ static void step_raw(struct conn *c)
     }
 }
 
+/* An answer may take hours, and doesn't need it. */
+static void body_whole(struct http_request *req)
+{
+    req->whole_fn(req, 0, req->body_view.n ? req->body_view : buf_str(&req->body), req->reader_ctx);
+    buf_fini(&req->body);
+}
+
 static void step_body(struct conn *c)
 {
     struct http_request *req = c->req;
@@ -238,7 +245,7 @@ static void step_body(struct conn *c)
     if (req->body_complete) {
         req->body_over = true;
         if (whole)
-            req->whole_fn(req, 0, req->body_view.n ? req->body_view : buf_str(&req->body), req->reader_ctx);
+            body_whole(req);
         else if (req->ops->on_end)
             req->ops->on_end(req, req->reader_ctx);
         c->again = true;

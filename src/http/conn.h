@@ -177,6 +177,7 @@ struct http_request {
     struct added_header *added, **added_tail;
 
     uint8_t reader;
+    http_room_fn room_fn;
     http_body_fn whole_fn;
     const struct http_body_ops *ops;
     void *reader_ctx;

@@ -177,6 +177,8 @@ static int parse_on_body(llhttp_t *parser, const char *p, size_t n)
     req->body_begun = true;
     if (req->reader == READER_STREAM) {
         req->ops->on_data(req, str_n(p, n), req->reader_ctx);
+    } else if (req->room_fn && !req->room_fn(req->reader_ctx, n)) {
+        buf_fini(&req->body);
     } else if (req->content_length == (int64_t)n && buf_len(&req->body) == 0) {
         /* All of it, in one piece: it stays where it is until the handler had it. */
         if (n > req->body.max)

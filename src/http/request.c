@@ -177,11 +177,12 @@ void http_await_sent(struct http_request *req)
     req->awaits_sent = true;
 }
 
-void http_read_body(struct http_request *req, size_t max, http_body_fn fn, void *ctx)
+void http_read_body(struct http_request *req, size_t max, http_room_fn room, http_body_fn fn, void *ctx)
 {
     struct conn *c = request_conn(req);
     assert(req->reader == READER_NONE && !c->raw);
     req->reader = READER_WHOLE;
+    req->room_fn = room;
     req->whole_fn = fn;
     req->reader_ctx = ctx;
     buf_init(&req->body, max);

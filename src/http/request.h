@@ -90,7 +90,9 @@ void http_await_sent(struct http_request *req);
  * 408). Without a body fn gets an empty one.
  */
 typedef void (*http_body_fn)(struct http_request *req, int error, struct str body, void *ctx);
-void http_read_body(struct http_request *req, size_t max, http_body_fn fn, void *ctx);
+/* Is there memory for n more bytes of it? False: that was answered, and fn is not called. NULL: there is. */
+typedef bool (*http_room_fn)(void *ctx, size_t n);
+void http_read_body(struct http_request *req, size_t max, http_room_fn room, http_body_fn fn, void *ctx);
 
 /*
  * The body in pieces of up to 256 KiB, each lent for the duration of the call. on_end or on_error comes last, exactly

@@ -439,6 +439,21 @@ static void take_over(struct http_request *req, int error, struct str body, void
     http_stream_body(req, &ops, ctx);
 }
 
+static void never_whole(struct http_request *req, int error, struct str body, void *ctx)
+{
+    (void)req, (void)error, (void)body, (void)ctx;
+    fail();
+}
+
+static bool room_for_ten(void *ctx, size_t n)
+{
+    struct test_server *s = ctx;
+    s->body_bytes += n;
+    if (s->body_bytes > 10)
+        (void)http_respond(s->held, 429, NULL, 0, STR("no room"));
+    return s->body_bytes <= 10;
+}
+
 static void on_early_request(struct http_request *req, void *ctx)
 {
     static const struct http_body_ops ops = {early_data, never_end, never_error};
@@ -448,9 +463,13 @@ static void on_early_request(struct http_request *req, void *ctx)
     if (str_eqc(http_path(req), "/now")) {
         http_stream_body(req, &ops, s);
         (void)http_respond(req, 200, NULL, 0, STR("now"));
+    } else if (str_eqc(http_path(req), "/room")) {
+        s->held = req;
+        s->body_bytes = 0;
+        http_read_body(req, 100, room_for_ten, never_whole, s);
     } else if (http_wants_upgrade(req)) {
         assert_int_equal(http_upgrade(req, NULL, 0), -EBUSY);
-        http_read_body(req, 100, take_over, s);
+        http_read_body(req, 100, NULL, take_over, s);
     } else {
         http_stream_body(req, &ops, s);
     }
@@ -475,6 +494,19 @@ static void test_early_answers(void **state)
     test_receive(&s, fd, &b, STR_NULL);
     assert_has(buf_str(&b), "connection: close\r\n");
     assert_true(str_ends(buf_str(&b), STR("\r\n\r\nfull")));
+    (void)close(fd);
+
+    /* Without memory for it, whether it comes in pieces or at once; the connection is good for more. */
+    fd = test_connect(&s);
+    test_send(&s, fd, STR("PUT /room HTTP/1.1\r\n" HOST "Content-Length: 20\r\n\r\n0123456789"));
+    test_turn(&s);
+    test_send(&s, fd,
+              STR("0123456789"
+                  "PUT /room HTTP/1.1\r\n" HOST "Content-Length: 11\r\n\r\n01234567890" GET("/now")));
+    buf_clear(&b);
+    test_receive(&s, fd, &b, STR("\r\n\r\nno room"));
+    test_receive(&s, fd, &b, STR("\r\n\r\nno room"));
+    test_receive(&s, fd, &b, STR("\r\n\r\nnow"));
     (void)close(fd);
 
     buf_clear(&b);

@@ -132,7 +132,7 @@ static void on_request(struct http_request *req, void *ctx)
     } else if (str_eqc(path, "/headers")) {
         respond_headers(req);
     } else if (str_eqc(path, "/echo")) {
-        http_read_body(req, 4096, whole, t);
+        http_read_body(req, 4096, NULL, whole, t);
     } else if (str_eqc(path, "/stream")) {
         (void)http_response_begin(req, 200, NULL, 0, -1);
         http_stream_body(req, &echo_ops, t);

@@ -3,6 +3,8 @@
 #include "sandbox/object.h"
 #include "sandbox/tenant.h"
 
+enum { MEMORY_MAX = 512 << 20 };
+
 const char *const quota_names[QUOTA_MAX] = {
     [QUOTA_SANDBOXES] = "sandboxes", [QUOTA_MEMORY] = "memory_bytes",     [QUOTA_CPU] = "cpu_milli",
     [QUOTA_DISK] = "disk_bytes",     [QUOTA_CONNECTIONS] = "connections", [QUOTA_CREATES] = "creates_per_minute",
@@ -107,14 +109,34 @@ void charge_take_over(struct charge *charge, struct core *core, uint64_t tenant,
         charge_add(charge, user, core, tenant, amounts);
 }
 
+int charge_memory(struct charge *charge, size_t bytes, struct err *err)
+{
+    struct quota_user *user = charge->core ? quota_user_of(charge->core, charge->tenant, err) : NULL;
+    if (!user)
+        return charge->core ? -1 : 0;
+    if (!quota_is_share(MEMORY_MAX, charge->core->charged_bytes, user->bytes, bytes))
+        return err_set(err, ERR_RESOURCE_EXHAUSTED,
+                       "your tenant's requests and answers take %zu MiB: wait until some of them have ended",
+                       user->bytes >> 20);
+    charge->bytes += bytes;
+    user->bytes += bytes;
+    charge->core->charged_bytes += bytes;
+    return 0;
+}
+
 void charge_release(struct charge *charge)
 {
     struct quota_user *user = charge->core ? tenant_quota(charge->core, charge->tenant) : NULL;
+    if (charge->core)
+        charge->core->charged_bytes -= charge->bytes;
+    if (user)
+        user->bytes -= charge->bytes;
     for (size_t i = 0; user && i < QUOTA_CHARGED; i++) {
         assert(user->used[i] >= charge->amounts[i]);
         user->used[i] -= charge->amounts[i];
     }
     charge->core = NULL;
+    charge->bytes = 0;
 }
 
 static int quota_check_one(struct core *core, uint64_t tenant, enum quota what, size_t n, struct err *err)

@@ -26,6 +26,7 @@ extern const char *const quota_names[QUOTA_MAX]; /* as in JSON and in the store:
 /* Of one tenant. */
 struct quota_user {
     uint64_t limits[QUOTA_MAX], used[QUOTA_CHARGED];
+    size_t bytes;      /* of this worker's memory */
     usec_t creates_at; /* monotonic: the creates so far would have been due until then, one after the other */
 };
 
@@ -34,6 +35,7 @@ struct charge {
     struct core *core;
     uint64_t tenant;
     uint64_t amounts[QUOTA_CHARGED];
+    size_t bytes; /* charge_memory() */
 };
 
 /* ERR_RESOURCE_EXHAUSTED: not now; ERR_PERMISSION_DENIED: it would never fit. */
@@ -49,6 +51,8 @@ int charge_volume(struct charge *charge, struct core *core, uint64_t tenant, uin
 void charge_take_over(struct charge *charge, struct core *core, uint64_t tenant,
                       const uint64_t amounts[static QUOTA_CHARGED]);
 void charge_release(struct charge *charge);
+/* More for what is charged already: bytes of this worker's memory, of which each tenant has a share. */
+int charge_memory(struct charge *charge, size_t bytes, struct err *err) WARN_UNUSED;
 
 /*
  * Of max for all, of which `all` are taken: may a tenant that has `own` have so many more? Up to as much as it leaves,

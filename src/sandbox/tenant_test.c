@@ -162,6 +162,24 @@ static const struct quota_user *quota_of(struct world *w, const char *name)
     return info.quota;
 }
 
+static void memory_is_shared(void **state)
+{
+    struct world *w = *state;
+    struct charge first = {.core = w->core, .tenant = tenant_made(w, "a").who.tenant};
+    struct charge second = {.core = w->core, .tenant = tenant_made(w, "b").who.tenant};
+    struct err err;
+    assert_int_equal(charge_memory(&first, 256 << 20, &err), 0);
+    assert_int_equal(charge_memory(&first, 1, &err), -1);
+    assert_int_equal(err.code, ERR_RESOURCE_EXHAUSTED);
+    assert_int_equal(charge_memory(&second, 128 << 20, &err), 0);
+    charge_release(&first);
+    charge_release(&second);
+    second.core = w->core;
+    assert_int_equal(charge_memory(&second, 256 << 20, &err), 0);
+    charge_release(&second);
+    assert_int_equal(quota_of(w, "a")->bytes + quota_of(w, "b")->bytes, 0);
+}
+
 static void what_is_charged_is_given_back(void **state)
 {
     struct world *w = *state;
@@ -298,6 +316,7 @@ int main(void)
         cmocka_unit_test(each_has_a_share),
         cmocka_unit_test_setup_teardown(keys_are_good_from_their_making_to_their_end, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(bad_keys_and_tenants_are_refused, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(memory_is_shared, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(what_is_charged_is_given_back, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(each_limit_is_kept, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(names_are_each_tenants_and_public_ones_for_all, world_setup, world_teardown),

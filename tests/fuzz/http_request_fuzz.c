@@ -51,7 +51,7 @@ static void on_request(struct http_request *req, void *ctx)
     if (http_method(req) == HTTP_METHOD_GET)
         (void)http_respond(req, 200, NULL, 0, path);
     else
-        http_read_body(req, 1000, on_body, NULL);
+        http_read_body(req, 1000, NULL, on_body, NULL);
 }
 
 static void turn(void)

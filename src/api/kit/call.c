@@ -294,11 +294,18 @@ void call_end(struct call *c)
     (void)http_response_end(c->req);
 }
 
+bool call_takes(void *call, size_t bytes)
+{
+    struct call *c = call;
+
+    return call_ok(c, charge_memory(&c->charge, bytes, &c->err));
+}
+
 void call_respond(struct call *c, int status, const char *content_type, struct str body)
 {
     struct http_header header = {STR("content-type"), str_of(content_type)};
 
-    if (c->answered || call_parks(c))
+    if (c->answered || call_parks(c) || (body.n > PIECE / 4 && !call_takes(c, body.n)))
         return;
     call_done(c);
     if (c->req)
@@ -408,6 +415,8 @@ void call_json_buf(struct call *c, int status, struct buf *body)
         call_json(c, status, buf_str(body));
         return;
     }
+    if (!call_takes(c, buf_len(body)))
+        return;
     buf_fini(&c->large);
     c->large = *body;
     *body = BUF_INIT(0);
@@ -513,7 +522,7 @@ static json_t *read_json(struct call *c, int error, struct str body, bool requir
                !call_has_type(c, STR("application/json")))
         (void)err_set(&err, ERR_INVALID_ARGUMENT, "header Content-Type must be application/json");
     else if (json_read_object(body, !required, &json, &err) == 0)
-        return c->holder.bytes = json_weight(body), json;
+        return json;
     call_bad_body(c, &err);
     return NULL;
 }
@@ -527,7 +536,6 @@ static json_t *read_list(struct call *c, int error, struct str body)
         (void)err_set(&c->err, ERR_OUT_OF_RANGE, "the body is larger than %zu bytes", c->facade->ops->body_max);
     else if (json_read(body, &json, &c->err) == 0 && !json_is_array(json))
         json_decref(TAKE_PTR(json));
-    c->holder.bytes = json_weight(body);
     return json;
 }
 
@@ -539,6 +547,9 @@ static void call_on_body(struct http_request *req UNUSED, int error, struct str 
         c->body = read_list(c, error, body);
     else
         c->body = read_json(c, error, body, c->route->flags & ROUTE_BODY);
+    c->holder.bytes = json_weight(body);
+    if (c->answered || !call_takes(c, c->holder.bytes - body.n))
+        return;
     if (c->body || ((c->route->flags & ROUTE_LIST) && (!error || error == -EMSGSIZE)))
         c->on_body(c);
 }
@@ -547,7 +558,7 @@ void call_read(struct call *c, void (*then)(struct call *c))
 {
     c->on_body = then;
     if (c->route->flags & (ROUTE_BODY | ROUTE_BODY_MAY | ROUTE_LIST))
-        http_read_body(c->req, c->facade->ops->body_max, call_on_body, c);
+        http_read_body(c->req, c->facade->ops->body_max, call_takes, call_on_body, c);
     else
         then(c);
 }

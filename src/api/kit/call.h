@@ -83,6 +83,9 @@ static inline struct core *call_core(const struct call *c)
 /* Decodes the arguments, reads the body, finds the sandbox, as the route wants; then its handler. */
 void call_run(struct call *c, const struct route *route, const struct str args[static ROUTE_ARGS_MAX]);
 
+/* Memory that the call holds until it is over. False: its tenant has too much already, which is answered (429). */
+bool call_takes(void *call, size_t bytes);
+
 /* The body, if the route has one; then that. What is malformed is answered. */
 void call_read(struct call *c, void (*then)(struct call *c));
 

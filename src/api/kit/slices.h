@@ -11,9 +11,9 @@
 
 #include <uv.h>
 
-#define SLICE_USEC (5 * USEC_PER_MS)        /* a slice ends after so long, */
-enum { SLICE_STEPS = 500 };                 /* or so many events */
-#define SLICES_TURN_USEC (10 * USEC_PER_MS) /* in each turn of the loop */
+#define SLICE_USEC (1 * USEC_PER_MS)       /* a slice ends after so long, */
+enum { SLICE_STEPS = 500 };                /* or so many events */
+#define SLICES_TURN_USEC (2 * USEC_PER_MS) /* in each turn of the loop */
 
 struct slices {
     struct list waiting;

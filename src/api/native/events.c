@@ -20,7 +20,14 @@
 
 #include <uv.h>
 
-enum { KEEPALIVE_MS = 15000, LAST_MS = 5000, PACE_MS = 20, PIECE_BYTES = 32 * 1024, OUT_MAX = 4 << 20 };
+enum {
+    FEEDS_MAX = 256,
+    KEEPALIVE_MS = 15000,
+    LAST_MS = 5000,
+    PACE_MS = 20,
+    PIECE_BYTES = 32 * 1024,
+    OUT_MAX = 4 << 20
+};
 
 struct native_event_stream {
     struct call *call;
@@ -43,6 +50,7 @@ static void stream_closed(struct call *c)
 {
     struct native_event_stream *s = c->state;
     native_of(c)->n_followers -= s->cursor || s->feed;
+    list_remove(&c->node);
     event_cursor_close(s->cursor);
     feed_close(s->feed);
     s->cursor = NULL;
@@ -341,6 +349,21 @@ static bool stream_sees(void *ctx, const char *log)
     return access_has_log(s->call, log) && (s->shows_hidden || !sandbox_is_hidden(call_core(s->call), str_of(log)));
 }
 
+/* Each event, whoever's it is, wakes each of them. */
+static bool events_may_feed(struct call *c)
+{
+    size_t n = 0, own = 0;
+    LIST_FOREACH (const struct call, other, &native_of(c)->feeds, node) {
+        n++;
+        own += other->actor.who.tenant == c->actor.who.tenant;
+    }
+    if (quota_is_share(FEEDS_MAX, n, own, 1))
+        return true;
+    call_refuse(c, ERR_RESOURCE_EXHAUSTED, "your tenant reads %zu feeds already: end one, or follow a sandbox's events",
+                own);
+    return false;
+}
+
 void native_events_feed(struct call *c)
 {
     struct event_log *log = native_of(c)->config.events;
@@ -356,8 +379,10 @@ void native_events_feed(struct call *c)
         return;
     if (from == 0 && call_query(c, "last", &text))
         want.after = bounds.last - MIN(last, bounds.last);
-    if (call_ok(c, feed_open(log, &want, &s->feed, &c->err)))
-        stream_begin(c, s);
+    if (!events_may_feed(c) || !call_ok(c, feed_open(log, &want, &s->feed, &c->err)))
+        return;
+    list_append(&native_of(c)->feeds, &c->node);
+    stream_begin(c, s);
 }
 
 /* ---- verify: off the loop ---- */

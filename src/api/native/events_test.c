@@ -177,6 +177,7 @@ static void lines_of(const char *query, uint64_t first)
     usec_t now = clock_real();
     test_server_open_with(&w.server, NULL, false, on_request);
     w.native.facade.ops = &ops;
+    list_init(&w.native.feeds);
     slices_init(&w.native.facade.slices, &w.server.loop);
     timers_init(&w.native.facade.timers, &w.server.loop);
     assert_int_equal(uv_timer_init(&w.server.loop, &tick), 0);
@@ -258,6 +259,7 @@ static void others_are_answered_while_one_looks_for_what_is_not_there(void **sta
     unsigned turns = 0, answered_after = 0;
     test_server_open_with(&w.server, NULL, false, on_request);
     w.native.facade.ops = &ops;
+    list_init(&w.native.feeds);
     slices_init(&w.native.facade.slices, &w.server.loop);
     timers_init(&w.native.facade.timers, &w.server.loop);
     append(40 * SLICE_STEPS);
@@ -286,6 +288,7 @@ static void who_leaves_in_the_midst_of_it_is_forgotten(void **state)
     (void)state;
     test_server_open_with(&w.server, NULL, false, on_request);
     w.native.facade.ops = &ops;
+    list_init(&w.native.feeds);
     slices_init(&w.native.facade.slices, &w.server.loop);
     timers_init(&w.native.facade.timers, &w.server.loop);
     append(40 * SLICE_STEPS);
@@ -314,6 +317,7 @@ static void nothing_is_lost_between_two_slices(void **state)
     uint64_t next = 1;
     test_server_open_with(&w.server, NULL, false, on_request);
     w.native.facade.ops = &ops;
+    list_init(&w.native.feeds);
     slices_init(&w.native.facade.slices, &w.server.loop);
     timers_init(&w.native.facade.timers, &w.server.loop);
     append(5 * SLICE_STEPS + 1);
@@ -352,6 +356,7 @@ static void open_world(void)
 {
     test_server_open_with(&w.server, NULL, false, on_request);
     w.native.facade.ops = &ops;
+    list_init(&w.native.feeds);
     slices_init(&w.native.facade.slices, &w.server.loop);
     timers_init(&w.native.facade.timers, &w.server.loop);
 }

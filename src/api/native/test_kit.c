@@ -31,6 +31,7 @@ UNREACHED(void sandbox_watch_end(struct sandbox *sb UNUSED, struct sandbox_watch
 UNREACHED(void sandbox_unwatch(struct sandbox_watch *w UNUSED))
 UNREACHED(void exec_call_cancel(struct exec_call *call UNUSED))
 UNREACHED(void file_call_cancel(struct file_call *call UNUSED))
+UNREACHED(int charge_memory(struct charge *charge UNUSED, size_t bytes UNUSED, struct err *err UNUSED))
 UNREACHED(void exec_close(struct follow *f UNUSED))
 UNREACHED(void exec_ack(struct follow *f UNUSED, size_t bytes UNUSED))
 UNREACHED(void file_read_ack(struct file_call *call UNUSED, size_t bytes UNUSED))

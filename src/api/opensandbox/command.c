@@ -22,7 +22,7 @@ enum {
     ENDED_MAX = 1024,
     CONTENT_MAX = 4096,
     KEPT_MAX = 256 * 1024,
-    KEPT_PER_TENANT_MAX = 256,
+    KEPT_COMMANDS_MAX = 512,
     KEPT_PER_SANDBOX_MAX = 64,
     ORPHAN_MS = 60000
 };
@@ -385,17 +385,18 @@ static bool command_is_again(struct call *c, const char *request, const char *id
     return true;
 }
 
-/* One sandbox doesn't take it from all others, and no tenant from another one. */
+/* One sandbox doesn't take it from all others, and no tenant from another one. Of all there are KEPT_COMMANDS_MAX. */
 static bool command_may_be_kept(const struct call *c)
 {
     const struct sandbox_info *i = sandbox_info(c->sandbox);
-    size_t n_sandbox = 0, n_tenant = 0;
+    size_t n_sandbox = 0, n_tenant = 0, n = 0;
 
     MAP_FOREACH (const struct osb_command, m, &opensandbox_of_execd(c)->commands) {
         n_sandbox += m->is_kept && strcmp(m->sandbox, i->id) == 0;
         n_tenant += m->is_kept && m->tenant == i->tenant;
+        n += m->is_kept;
     }
-    return n_sandbox < KEPT_PER_SANDBOX_MAX && n_tenant < KEPT_PER_TENANT_MAX;
+    return n_sandbox < KEPT_PER_SANDBOX_MAX && quota_is_share(KEPT_COMMANDS_MAX, n, n_tenant, 1);
 }
 
 void command_run(struct call *c, const struct exec_spec *spec, struct str content, bool is_background, const char *id)

@@ -32,7 +32,8 @@ struct pending {
     char id[ID_SANDBOX_LEN + 1], token[SANDBOX_TOKEN_LEN + 1];
     struct actor actor; /* strings in the arena */
     struct arena arena;
-    json_t *body; /* without credentials; owned */
+    json_t *body;         /* without credentials; once it has failed, what is shown of it; owned */
+    struct charge charge; /* of its memory */
     const char *template_name;
     char build[ID_UUID_LEN + 1];
     struct osb_creation *creation; /* NULL: not begun yet */
@@ -49,6 +50,7 @@ static void pending_free(void *pending)
     create_drop(p->creation);
     json_decref(p->body);
     arena_fini(&p->arena);
+    charge_release(&p->charge);
     mem_free(p);
 }
 
@@ -81,6 +83,12 @@ const char *pending_name(struct arena *a, struct str uri, bool is_private)
 
 static void pending_fail(struct pending *p, const char *message)
 {
+    json_t *body = p->body;
+
+    p->body = json_pack("{s:O*,s:O*,s:O*,s:O*}", "metadata", json_object_get(body, "metadata"), "image",
+                        json_object_get(body, "image"), "entrypoint", json_object_get(body, "entrypoint"), "extensions",
+                        json_object_get(body, "extensions"));
+    json_decref(body);
     p->has_failed = true;
     p->changed = clock_real();
     (void)snprintf(p->message, sizeof(p->message), "%s", message);
@@ -199,6 +207,7 @@ void pending_begin(struct call *c, struct str uri)
     bool is_private = !json_asks_nothing(json_object_get(c->body, "image"), "auth");
     const char *name = pending_name(http_arena(c->req), uri, is_private),
                *building = is_private ? NULL : pending_building(c, name);
+    struct charge charge = {.core = call_core(c), .tenant = c->actor.who.tenant};
     char build[ID_UUID_LEN + 1];
 
     size_t own = 0;
@@ -208,14 +217,19 @@ void pending_begin(struct call *c, struct str uri)
         call_refuse(c, ERR_RESOURCE_EXHAUSTED, "%zu sandboxes are waiting for their images already", own);
         return;
     }
-    if (building)
-        memcpy(build, building, sizeof(build));
-    else if (!call_ok(c, pending_pull(c, uri, name, build, &c->err)))
+    if (!call_ok(c, charge_memory(&charge, c->holder.bytes, &c->err)))
         return;
+    if (building) {
+        memcpy(build, building, sizeof(build));
+    } else if (!call_ok(c, pending_pull(c, uri, name, build, &c->err))) {
+        charge_release(&charge);
+        return;
+    }
     struct pending *p = mem_new(struct pending);
     p->o = o;
     id_sandbox(p->id);
     id_token(p->token, SANDBOX_TOKEN_LEN);
+    p->charge = charge;
     p->arena = ARENA_INIT;
     p->actor = (struct actor){.who = c->actor.who, .name = pending_strdup(p, c->actor.name)};
     p->actor.who.key = pending_strdup(p, c->actor.who.key);

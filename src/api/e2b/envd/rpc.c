@@ -170,12 +170,12 @@ void rpc_read(struct call *c, struct str text, void (*then)(struct call *c))
 {
     struct err err;
 
-    c->holder.bytes = text.n;
+    c->holder.bytes = json_weight(text);
     if (text.n == 0)
         rpc_fail(c, ERR_INVALID_ARGUMENT, "unmarshal message: zero-length payload is not a valid JSON object");
     else if (json_read_object(text, false, &c->body, &err) < 0)
         rpc_fail(c, ERR_INVALID_ARGUMENT, "unmarshal message: %s", err.msg);
-    else
+    else if (call_takes(c, c->holder.bytes - text.n))
         then(c);
 }
 
@@ -251,9 +251,9 @@ void rpc_run(struct call *c)
     if (c->route->flags & RPC_READS)
         call_start(c);
     else if (rpc_streams(c))
-        http_read_body(c->req, BODY_MAX + CONNECT_HEAD, on_stream_body, c);
+        http_read_body(c->req, BODY_MAX + CONNECT_HEAD, call_takes, on_stream_body, c);
     else
-        http_read_body(c->req, BODY_MAX, on_unary_body, c);
+        http_read_body(c->req, BODY_MAX, call_takes, on_unary_body, c);
 }
 
 uint64_t rpc_keepalive_ms(const struct http_request *req)

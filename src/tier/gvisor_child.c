@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Runs as a copy of coved, then as runsc, which is PID 1 here: its sentry and its gofer are its children and end with it.
+ * Runs as a copy of coved, then as runsc, which is PID 1 here, or as its parent: its sentry and its gofer are children
+ * of PID 1 and end with it.
  *
  *  1. All of it lives in a user namespace over the sandbox's own range of ids: neither runsc nor what breaks out of the sentry has a right on the host that a container's root
  *     has not. What runsc confines them with beyond that is its own.
@@ -180,6 +181,12 @@ NORETURN static void gvisor_execute(const char *network, const char *const *what
     _exit(1);
 }
 
+/* What was started ahead is needed, all of it. */
+static void gvisor_lost(int signal UNUSED)
+{
+    _exit(1);
+}
+
 /* Before that is executed here. What it starts is this process's, the first one here, then. */
 static void gvisor_run_first(const char *network, const char *const *what, const char *name)
 {
@@ -190,6 +197,9 @@ static void gvisor_run_first(const char *network, const char *const *what, const
     while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
         ;
     gvisor_must(pid < 0 ? -errno : WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -EIO, "start a sentry ahead");
+    (void)signal(SIGCHLD, gvisor_lost);
+    if (waitpid(-1, NULL, WNOHANG) > 0)
+        gvisor_lost(SIGCHLD);
 }
 
 /* ---- ahead of need ---- */
@@ -200,6 +210,7 @@ static void gvisor_await_owner(void)
     char what;
     if (recv(GVISOR_CONTROL, &what, 1, MSG_PEEK) != 1)
         _exit(0);
+    (void)signal(SIGCHLD, SIG_DFL);
 }
 
 /* What nobody may ever ask for takes a small part of the machine's memory at most. */
@@ -227,16 +238,16 @@ static void gvisor_make_image(void)
 }
 
 /*
- * A process that gives runsc the list of pages through a pipe, but for its last byte, which comes with the owner. Until
- * then the sentry reads pages and state, and waits for the end of the list before anything runs.
+ * Returns in a child, for runsc. Gives it the list of pages through a pipe, but for its last byte, which comes with the
+ * owner. Until then the sentry reads pages and state, and waits for the end of the list before anything runs.
  */
 static void gvisor_hold(int memory_fd)
 {
+    int status = 0;
     pid_t pid = fork();
-    gvisor_must(pid < 0 ? -errno : 0, "start what gives it the list of pages");
-    if (pid > 0)
+    gvisor_must(pid < 0 ? -errno : 0, "start what goes on from saved memory");
+    if (pid == 0)
         return;
-    (void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     AUTO_BUF struct buf list = BUF_INIT(GVISOR_LIST_MAX);
     int r = fd_read_file(memory_fd, GVISOR_LIST, &list);
     const int to = open(GVISOR_IMAGE "/" GVISOR_LIST, O_WRONLY | O_CLOEXEC);
@@ -244,7 +255,13 @@ static void gvisor_hold(int memory_fd)
     if (r < 0 || to < 0 || n == 0 || fd_write_all(to, buf_data(&list), n - 1) < 0)
         _exit(1);
     gvisor_await_owner();
-    _exit(fd_write_all(to, buf_data(&list) + n - 1, 1) < 0);
+    if (fd_write_all(to, buf_data(&list) + n - 1, 1) < 0)
+        _exit(1);
+    buf_fini(&list);
+    (void)close_range(GVISOR_CONTROL, ~0U, 0);
+    while (waitpid(-1, &status, 0) != pid)
+        ;
+    _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
 }
 
 NORETURN void gvisor_child(int sock, const struct tier_host *host, const struct cgroup_door *door,

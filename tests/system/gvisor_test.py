@@ -116,6 +116,36 @@ def test_memory_is_limited(live):
     assert wait_for(lambda: client.native("GET", f"/cove/v1/sandboxes/{made['id']}").json.get("end_cause") == "oom", 30)
 
 
+def parts(of):
+    """{name: pid} of what a sandbox is on the host."""
+    below = " ".join(read(path) or "" for path in Path(f"/proc/{of}/task").glob("*/children")).split() # runsc has threads
+    return {"first": of, **{read(f"/proc/{pid}/cmdline").split("\0")[0]: int(pid) for pid in below}}
+
+
+def firsts(service):
+    return {pid for pid in children(service.coved.pid) if "runsc-sandbox" in parts(pid)}
+
+
+@pytest.mark.parametrize("part", ["first", "runsc-gofer", "runsc-sandbox"])
+@pytest.mark.parametrize("memory", [False, True])
+def test_it_ends_with_each_of_its_processes(live, part, memory):
+    service, client = live
+    sandbox = client.create()
+    if memory:
+        snapshot = client.post(f"sandboxes/{sandbox.id}/snapshots", {"memory": True})[1]["ref"]
+        sandbox = client.create(templateID=snapshot)
+    assert sandbox.works()
+    name = sandbox.sh("hostname")[1].decode().strip()
+    first = next(pid for pid in firsts(service) if name in read(f"/proc/{parts(pid)['runsc-sandbox']}/cmdline"))
+    os.kill(parts(first)[part], signal.SIGKILL)
+    if memory and part == "runsc-gofer":
+        assert sandbox.works() # a copy has its files from the sentry alone
+        return
+    assert wait_for(lambda: client.native("GET", f"/cove/v1/sandboxes/{sandbox.id}").json.get("end_cause")), service.tail()
+    assert wait_for(lambda: first not in firsts(service))
+    assert client.verify(sandbox.id).json["intact"] and client.create().works()
+
+
 def teller(client, **spec):
     sandbox = client.create(**spec)
     assert sandbox.upload("/home/user/teller.py", TELLER.encode()).status == 200
@@ -241,6 +271,26 @@ def test_saved_memory_is_read_before_somebody_asks(live):
         assert wait_for(lambda other=other: len(other.sh("cat /tmp/again")[1]) == 64), service.tail()
         assert other.sh("cmp /tmp/sum /tmp/again") == (0, b"", b"")
     assert json.loads(second.sh("cat /run/cove/restored")[1])["sandbox"] == second.id
+    assert not [pid for body in children(service.coved.pid) for pid in children(body) if "State:\tZ" in read(f"/proc/{pid}/status")]
+
+
+def test_what_waits_may_have_died(live):
+    """Whether the service has heard of that or not, the next copy starts afresh."""
+    service, client = live
+    sandbox = client.create()
+    assert sandbox.sh("echo word > /dev/shm/memory")[0] == 0
+    snapshot = client.post(f"sandboxes/{sandbox.id}/snapshots", {"memory": True})[1]
+    client.create(templateID=snapshot["ref"])
+    images = list((service.state / "pool" / "memory" / snapshot["layer"]).glob("*.img"))
+    size = {image.name: image.stat().st_size for image in images}
+    for _ in range(3):
+        ready = lambda: waiting(service, size["pages.img"], size["checkpoint.img"])
+        assert wait_for(ready), service.tail()
+        sentry = ready()[0]
+        first = next(pid for pid in firsts(service) if sentry in parts(pid).values())
+        os.kill(sentry, signal.SIGKILL)
+        assert wait_for(lambda first=first: "State:\tS" not in read(f"/proc/{first}/status"))
+        assert client.create(templateID=snapshot["ref"]).sh("cat /dev/shm/memory")[1] == b"word\n"
 
 
 SERVER = """

@@ -21,6 +21,7 @@ struct packets_socket {
     uv_poll_t poll;
     int fd;
     bool wants_write;
+    char room[EGRESS_MESSAGE_MAX]; /* as much of it is memory as the longest message has filled */
 };
 
 static void packets_on_closed(uv_handle_t *handle)
@@ -90,10 +91,10 @@ void packets_send(struct packets *p)
     (void)uv_poll_start(&s->poll, wants_write ? UV_READABLE | UV_WRITABLE : UV_READABLE, packets_on_poll);
 }
 
-static bool packets_read(struct packets_socket *s, char *room)
+static bool packets_read(struct packets_socket *s)
 {
     struct packets *p = s->packets;
-    ssize_t n = recv(s->fd, room, EGRESS_MESSAGE_MAX, MSG_DONTWAIT | MSG_TRUNC);
+    ssize_t n = recv(s->fd, s->room, sizeof(s->room), MSG_DONTWAIT | MSG_TRUNC);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return false;
     if (n <= 0 || n > EGRESS_MESSAGE_MAX) {
@@ -101,10 +102,10 @@ static bool packets_read(struct packets_socket *s, char *room)
         return false;
     }
     json_error_t why;
-    json_t *message = json_loadb(room, (size_t)n, JSON_REJECT_DUPLICATES, &why);
+    json_t *message = json_loadb(s->room, (size_t)n, JSON_REJECT_DUPLICATES, &why);
     bool is_understood = json_is_object(message) && p->ops->on_message(p->ctx, message);
     json_decref(message);
-    mem_wipe(room, (size_t)n);
+    mem_wipe(s->room, (size_t)n);
     if (!is_understood && p->now == s)
         packets_lose(p, -EBADMSG);
     return p->now == s;
@@ -120,12 +121,8 @@ static void packets_on_poll(uv_poll_t *handle, int status, int events)
         packets_lose(p, status);
         return;
     }
-    if (events & UV_READABLE) {
-        char *room = mem_alloc(EGRESS_MESSAGE_MAX);
-        for (int i = 0; i < MESSAGES_PER_TURN && packets_read(s, room); i++)
-            ;
-        mem_free(room);
-    }
+    for (int i = 0; events & UV_READABLE && i < MESSAGES_PER_TURN && packets_read(s); i++)
+        ;
     if ((events & UV_WRITABLE) && p->now == s)
         packets_send(p);
 }

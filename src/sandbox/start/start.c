@@ -302,8 +302,8 @@ static const struct step {
 } steps[START_STEPS] = {
     [START_FORGET] = {"core.start.forget", 0, 0, forget_begin, NULL},
     [START_REWIND] = {"core.start.rewind", START_BIT(START_FORGET), 0, rewind_begin, NULL},
-    [START_NETWORK] = {"core.start.network", START_BIT(START_REWIND), 0, network_step, network_undo},
-    [START_BOX] = {"core.start.box", START_BIT(START_REWIND), START_BIT(START_NETWORK), box_begin, NULL},
+    [START_NETWORK] = {"core.start.network", START_BIT(START_REWIND), START_BIT(START_BOX), network_step, network_undo},
+    [START_BOX] = {"core.start.box", START_BIT(START_REWIND), 0, box_begin, NULL},
     [START_AGENT] = {"core.start.agent", START_BIT(START_BOX), 0, agent_begin, agent_undo},
     [START_VOLUMES] = {"core.start.volumes", START_BIT(START_AGENT) | START_BIT(START_NETWORK), 0, volumes_begin,
                        volumes_undo},

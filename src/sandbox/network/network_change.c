@@ -228,23 +228,13 @@ void change_begin_with(struct network *n, json_t *policy)
     (void)change_new(n, policy);
 }
 
-int network_allow(const struct sandbox *sb, const struct actor *actor, struct err *err)
+struct str network_describe(const struct sandbox *sb, struct event_data *d)
 {
     const struct network *n = sb->network;
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    policy_describe(n->change ? n->change->policy : n->policy, &d);
-    return n->has_rules ? action_allow(sb->core, actor, EVENT_NET_POLICY, event_data_end(&d), err) : 0;
-}
-
-int network_record(struct sandbox *sb, const struct actor *actor, uint64_t *ret_seq, struct err *err)
-{
-    struct network *n = sb->network;
-    *ret_seq = sb->create_seq;
     if (!n->has_rules)
-        return 0;
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    policy_describe(n->change ? n->change->policy : n->policy, &d);
-    return action_record(sb->core, sb->info.id, actor, EVENT_NET_POLICY, event_data_end(&d), ret_seq, err);
+        return STR_NULL;
+    policy_describe(n->change ? n->change->policy : n->policy, d);
+    return event_data_end(d);
 }
 
 int network_begin(struct sandbox *sb, uint64_t seq, struct err *err)

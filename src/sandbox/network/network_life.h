@@ -16,9 +16,8 @@ void network_new(struct sandbox *sb, const struct sandbox_spec *spec);
 bool network_is_plain(const struct sandbox *sb); /* all of the Internet, and nothing under way */
 void network_replace(struct sandbox *sb, const struct sandbox_spec *spec);
 void network_new_like(struct sandbox *sb, const struct sandbox *of);
-/* Whoever asks may have the policy that is asked for: the guard is asked before there is a sandbox. Then it goes on record. *ret_seq: the event, or create_seq. */
-int network_allow(const struct sandbox *sb, const struct actor *actor, struct err *err) WARN_UNUSED;
-int network_record(struct sandbox *sb, const struct actor *actor, uint64_t *ret_seq, struct err *err) WARN_UNUSED;
+/* The policy that is asked for, for the guard and for the record; nothing, STR_NULL, if it is the default one. */
+struct str network_describe(const struct sandbox *sb, struct event_data *d);
 /*
  * START_NETWORK: sends the policy to cove-egress, also after network_forget(). seq: of the action that wants it. 1: it
  * was sent.

@@ -25,10 +25,11 @@ int network_check_policy(const json_t *policy, struct err *err)
 
 json_t *network_warnings(const json_t *policy)
 {
+    const char *otherwise = json_string_value(json_object_get(policy, "default"));
     struct policy *p;
     struct err err;
-    if (policy_parse(policy, &p, &err) < 0)
-        return NULL;
+    if (!otherwise || strcmp(otherwise, "allow") != 0 || policy_parse(policy, &p, &err) < 0)
+        return NULL; /* who denies all else has nothing that stays open */
     json_t *warnings = policy_warnings(p);
     policy_unref(p);
     return warnings;
@@ -133,6 +134,8 @@ static const char *const policy_values[] = {"headers", "placeholders"};
 
 json_t *policy_of_tenant(const json_t *policy, const struct policy_owner *tenant)
 {
+    if (!json_object_get(policy, "inject"))
+        return json_incref((json_t *)policy);
     json_t *own = json_deep_copy(policy);
     JSON_FOREACH (one, json_object_get(own, "inject")) {
         for (size_t part = 0; part < ARRAY_SIZE(policy_values); part++)

@@ -296,6 +296,10 @@ static void secrets_are_each_tenants(void **state)
         assert_true(has(text, value));
         assert_true(has(text, secret));
         json_decref(own);
+        assert_int_equal(json_object_del(policy, "inject"), 0);
+        own = policy_of_tenant(policy, &(struct policy_owner){cases[i].tenant, cases[i].owner});
+        assert_ptr_equal(own, policy); /* names no secret: not copied */
+        json_decref(own);
         json_decref(policy);
     }
 }

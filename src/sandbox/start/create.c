@@ -89,36 +89,54 @@ void create_message(const struct sandbox *sb, union sup_message *ret_message)
     ret_message->create.once = sb->is_fork;
 }
 
-/* It is gone when this fails, as below. */
-static int create_allow(struct sandbox *sb, const struct actor *actor, const char *fork_of, struct err *err)
+/* The actions that a create is: the guard is asked about all of them before there is a sandbox; then they go on record. */
+struct create_asked {
+    struct event_data create_data, network_data;
+    struct str create, network; /* borrowed of these; no network: the default one */
+};
+
+static void create_asked_fini_auto_(struct create_asked *asked)
 {
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    make_describe(sb, &d);
+    event_data_fini(&asked->create_data);
+    event_data_fini(&asked->network_data);
+}
+
+/* It is gone when this fails, as below. */
+static int create_allow(struct sandbox *sb, const struct actor *actor, const char *fork_of, struct create_asked *asked,
+                        struct err *err)
+{
+    *asked = (struct create_asked){.create_data = EVENT_DATA_INIT, .network_data = EVENT_DATA_INIT};
+    make_describe(sb, &asked->create_data);
     if (fork_of)
-        event_data_str(&d, "fork_of", str_of(fork_of));
-    if (action_allow(sb->core, actor, EVENT_SANDBOX_CREATE, event_data_end(&d), err) == 0 &&
-        network_allow(sb, actor, err) == 0)
+        event_data_str(&asked->create_data, "fork_of", str_of(fork_of));
+    asked->create = event_data_end(&asked->create_data);
+    asked->network = network_describe(sb, &asked->network_data);
+    if (action_allow(sb->core, actor, EVENT_SANDBOX_CREATE, asked->create, err) == 0 &&
+        (!asked->network.n || action_allow(sb->core, actor, EVENT_NET_POLICY, asked->network, err) == 0))
         return 0;
     unmake(sb);
     return -1;
 }
 
-static int create_allowed(struct sandbox *sb, const struct actor *actor, const char *fork_of, sandbox_fn done,
-                          void *ctx, struct err *err)
+/* *ret_seq: of the action that wants the policy. */
+static int create_record_network(struct sandbox *sb, const struct actor *actor, struct str policy, uint64_t *ret_seq,
+                                 struct err *err)
 {
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    make_describe(sb, &d);
-    if (fork_of)
-        event_data_str(&d, "fork_of", str_of(fork_of));
+    *ret_seq = sb->create_seq;
+    return policy.n ? action_record(sb->core, sb->info.id, actor, EVENT_NET_POLICY, policy, ret_seq, err) : 0;
+}
+
+static int create_allowed(struct sandbox *sb, const struct actor *actor, const struct create_asked *asked,
+                          sandbox_fn done, void *ctx, struct err *err)
+{
     if (rows_insert(sb, err) < 0) {
         unmake(sb);
         return err_prefix(err, "create sandbox");
     }
     uint64_t seq;
     sandbox_count_creating(sb, true);
-    struct str data = event_data_end(&d);
-    if (action_record(sb->core, sb->info.id, actor, EVENT_SANDBOX_CREATE, data, &sb->create_seq, err) < 0 ||
-        network_record(sb, actor, &seq, err) < 0) {
+    if (action_record(sb->core, sb->info.id, actor, EVENT_SANDBOX_CREATE, asked->create, &sb->create_seq, err) < 0 ||
+        create_record_network(sb, actor, asked->network, &seq, err) < 0) {
         sandbox_failed(sb, err);
         return -1;
     }
@@ -131,12 +149,14 @@ static int create_allowed(struct sandbox *sb, const struct actor *actor, const c
 int create_begin(struct sandbox *sb, const struct actor *actor, const char *fork_of, sandbox_fn done, void *ctx,
                  struct err *err)
 {
-    return create_allow(sb, actor, fork_of, err) < 0 ? -1 : create_allowed(sb, actor, fork_of, done, ctx, err);
+    AUTO(create_asked_fini) struct create_asked asked = {0};
+    return create_allow(sb, actor, fork_of, &asked, err) < 0 ? -1 : create_allowed(sb, actor, &asked, done, ctx, err);
 }
 
 /* ---- a spare becomes somebody's: rule 3 of spare.c ---- */
 
-static int claim_record(struct sandbox *sb, const struct actor *actor, uint64_t *ret_seq, struct err *err)
+static int claim_record(struct sandbox *sb, const struct actor *actor, struct str policy, uint64_t *ret_seq,
+                        struct err *err)
 {
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     AUTO_EVENT_DATA struct event_data started = EVENT_DATA_INIT;
@@ -147,11 +167,12 @@ static int claim_record(struct sandbox *sb, const struct actor *actor, uint64_t 
         return -1;
     event_data_u64(&started, "ms", 0);
     action_observe(sb, sb->create_seq, EVENT_SANDBOX_STARTED, EVENT_OBSERVED_HOST, event_data_end(&started));
-    return network_record(sb, actor, ret_seq, err);
+    return create_record_network(sb, actor, policy, ret_seq, err);
 }
 
 static int claim_begin(struct sandbox *sb, const struct actor *actor, const struct template *t, const char *alias,
-                       const struct sandbox_spec *spec, sandbox_fn done, void *ctx, struct err *err)
+                       const struct sandbox_spec *spec, const struct create_asked *asked, sandbox_fn done, void *ctx,
+                       struct err *err)
 {
     struct sandbox_info *i = &sb->info;
     uint64_t seq;
@@ -164,7 +185,7 @@ static int claim_begin(struct sandbox *sb, const struct actor *actor, const stru
     sb->stored = false;
     if (!is_plain)
         network_replace(sb, spec);
-    if (claim_record(sb, actor, &seq, err) < 0) {
+    if (claim_record(sb, actor, asked->network, &seq, err) < 0) {
         sandbox_end(sb, &(struct ending){.seq = sb->create_seq, .cause = "failed", .fails = true, .what = err->msg});
         return -1;
     }
@@ -223,7 +244,8 @@ int sandbox_create(struct core *core, const struct actor *actor, const struct sa
     struct sandbox *sb = make_sandbox(core, t, alias, tier, spec);
     struct sandbox_info *i = &sb->info;
     i->tenant = actor->who.tenant;
-    if (create_allow(sb, actor, NULL, err) < 0)
+    AUTO(create_asked_fini) struct create_asked asked = {0};
+    if (create_allow(sb, actor, NULL, &asked, err) < 0)
         return -1;
     if (!spec->hidden &&
         charge_sandbox(&sb->charge, core, i->tenant, i->memory_bytes, i->cpu_milli, i->disk_bytes, err) < 0) {
@@ -239,8 +261,8 @@ int sandbox_create(struct core *core, const struct actor *actor, const struct sa
     } else if (!spec->hidden && !spec->layer) {
         make_launch(sb, t);
     }
-    int r = spare ? claim_begin(spare, actor, t, alias, spec, done, ctx, err)
-                  : create_allowed(sb, actor, NULL, done, ctx, err);
+    int r = spare ? claim_begin(spare, actor, t, alias, spec, &asked, done, ctx, err)
+                  : create_allowed(sb, actor, &asked, done, ctx, err);
     if (r == 0 && !spec->hidden)
         template_spawned(core->templates, t->id);
     return r;

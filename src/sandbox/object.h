@@ -47,11 +47,12 @@ struct core {
     const struct guard *guard;
     struct guards *guards; /* the rules in force (guard.c) */
     struct list holds;     /* struct hold (hold.c), oldest first */
-    size_t n_holds, hold_bytes, charged_bytes;
-    struct map by_id;         /* every struct sandbox in memory; holds a reference */
-    struct map by_port_alias; /* the same; holds none */
-    struct list live;         /* running (or paused) ones, newest first */
-    struct list ended;        /* ones that are forgotten later, oldest first */
+    size_t n_holds, hold_bytes;
+    size_t charged_bytes, n_connections; /* of all tenants (quota.c) */
+    struct map by_id;                    /* every struct sandbox in memory; holds a reference */
+    struct map by_port_alias;            /* the same; holds none */
+    struct list live;                    /* running (or paused) ones, newest first */
+    struct list ended;                   /* ones that are forgotten later, oldest first */
     size_t n_live, n_creating, n_ended;
     size_t n_paused; /* of n_live */
     bool closing;

@@ -3,7 +3,7 @@
 #include "sandbox/object.h"
 #include "sandbox/tenant.h"
 
-enum { MEMORY_MAX = 512 << 20 };
+enum { MEMORY_MAX = 512 << 20, CONNECTIONS_MAX = 16384 /* that the server has (http/server.h) */ };
 
 const char *const quota_names[QUOTA_MAX] = {
     [QUOTA_SANDBOXES] = "sandboxes", [QUOTA_MEMORY] = "memory_bytes",     [QUOTA_CPU] = "cpu_milli",
@@ -35,6 +35,7 @@ static void charge_add(struct charge *charge, struct quota_user *user, struct co
                        const uint64_t amounts[static QUOTA_CHARGED])
 {
     *charge = (struct charge){.core = core, .tenant = tenant};
+    core->n_connections += amounts[QUOTA_CONNECTIONS];
     for (size_t i = 0; i < QUOTA_CHARGED; i++) {
         charge->amounts[i] = amounts[i];
         user->used[i] += amounts[i];
@@ -60,6 +61,10 @@ int charge_take(struct charge *charge, struct core *core, uint64_t tenant, const
         if (amounts[i] && limit && (used >= limit || amounts[i] > limit - used))
             return quota_refuse((enum quota)i, limit, used, amounts[i], err);
     }
+    if (amounts[QUOTA_CONNECTIONS] && tenant_has_others(core) &&
+        !quota_is_share(CONNECTIONS_MAX, core->n_connections, user->used[QUOTA_CONNECTIONS], 1))
+        return err_set(err, ERR_RESOURCE_EXHAUSTED, "your tenant has %llu open connections, and others want some, too",
+                       (unsigned long long)user->used[QUOTA_CONNECTIONS]);
     charge_add(charge, user, core, tenant, amounts);
     return 0;
 }
@@ -127,8 +132,10 @@ int charge_memory(struct charge *charge, size_t bytes, struct err *err)
 void charge_release(struct charge *charge)
 {
     struct quota_user *user = charge->core ? tenant_quota(charge->core, charge->tenant) : NULL;
-    if (charge->core)
+    if (charge->core) {
         charge->core->charged_bytes -= charge->bytes;
+        charge->core->n_connections -= charge->amounts[QUOTA_CONNECTIONS];
+    }
     if (user)
         user->bytes -= charge->bytes;
     for (size_t i = 0; user && i < QUOTA_CHARGED; i++) {

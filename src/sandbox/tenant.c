@@ -65,6 +65,11 @@ struct quota_user *tenant_quota(struct core *core, uint64_t number)
     return t ? &t->quota : NULL;
 }
 
+bool tenant_has_others(const struct core *core)
+{
+    return map_count(&core->tenants->by_number) > 1;
+}
+
 const char *tenant_name(struct core *core, uint64_t number)
 {
     const struct tenant *t = tenant_get(core, number);

@@ -98,3 +98,4 @@ struct tenants *tenants_new(struct core *core);
 int tenants_load(struct core *core, struct err *err) WARN_UNUSED;
 void tenants_free(struct tenants *all);
 struct quota_user *tenant_quota(struct core *core, uint64_t number); /* NULL: it is gone */
+bool tenant_has_others(const struct core *core);                     /* than the default one */

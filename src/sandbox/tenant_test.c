@@ -180,6 +180,27 @@ static void memory_is_shared(void **state)
     assert_int_equal(quota_of(w, "a")->bytes + quota_of(w, "b")->bytes, 0);
 }
 
+static void connections_are_shared(void **state)
+{
+    enum { MOST = 8192 };
+    static const uint64_t one[QUOTA_CHARGED] = {[QUOTA_CONNECTIONS] = 1};
+    static struct charge all[MOST + 2];
+    struct world *w = *state;
+    uint64_t a = tenant_made(w, "a").who.tenant, b = tenant_made(w, "b").who.tenant;
+    struct err err;
+    for (size_t i = 0; i < MOST; i++)
+        assert_int_equal(charge_take(&all[i], w->core, a, one, &err), 0);
+    assert_int_equal(charge_take(&all[MOST], w->core, a, one, &err), -1);
+    assert_int_equal(err.code, ERR_RESOURCE_EXHAUSTED);
+    assert_int_equal(charge_take(&all[MOST + 1], w->core, b, one, &err), 0);
+    charge_release(&all[0]);
+    charge_release(&all[MOST + 1]);
+    assert_int_equal(charge_take(&all[0], w->core, a, one, &err), 0);
+    for (size_t i = 0; i < MOST; i++)
+        charge_release(&all[i]);
+    assert_int_equal(quota_of(w, "a")->used[QUOTA_CONNECTIONS], 0);
+}
+
 static void what_is_charged_is_given_back(void **state)
 {
     struct world *w = *state;
@@ -316,6 +337,7 @@ int main(void)
         cmocka_unit_test(each_has_a_share),
         cmocka_unit_test_setup_teardown(keys_are_good_from_their_making_to_their_end, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(bad_keys_and_tenants_are_refused, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(connections_are_shared, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(memory_is_shared, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(what_is_charged_is_given_back, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(each_limit_is_kept, world_setup, world_teardown),

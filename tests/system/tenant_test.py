@@ -239,6 +239,32 @@ def test_what_a_tenant_s_requests_hold_is_bounded(service):
     ran(service, "tenant", "rm", "greedy", "modest")
 
 
+def test_what_a_tenant_does_not_read_is_bounded(service):
+    """Answers of five megabytes, which wait for as long as their client takes a byte now and then."""
+    for name in ("hoarder", "reader"):
+        ran(service, "tenant", "create", name)
+    hoarder, reader = (ran(service, "key", "create", "--tenant", name, "--name", "k") for name in ("hoarder", "reader"))
+    metadata = {f"k{i}": "x" * 1200 for i in range(100)}
+    boxes = [ask(service, hoarder, "POST", "/v2/sandboxes", {"templateID": "base", "metadata": metadata})[1]["sandboxID"] for _ in range(40)]
+
+    def asked():
+        s = stack.enter_context(socket.socket())
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        s.settimeout(20)
+        s.connect(("127.0.0.1", service.port))
+        s.sendall(f"GET /v2/sandboxes HTTP/1.1\r\nHost: localhost\r\nX-Api-Key: {hoarder}\r\n\r\n".encode())
+        return s.recv(12)
+
+    with contextlib.ExitStack() as stack:
+        seen = [asked() for _ in range(80)]
+        assert 40 < seen.count(b"HTTP/1.1 200") < 70 and set(seen) == {b"HTTP/1.1 200", b"HTTP/1.1 429"}, seen
+        assert ask(service, reader, "GET", "/v2/sandboxes") == (200, [])
+    assert wait_until(lambda: ask(service, hoarder, "GET", "/v2/sandboxes")[0] == 200)
+    for box in boxes:
+        assert ask(service, hoarder, "DELETE", f"/sandboxes/{box}")[0] == 204
+    ran(service, "tenant", "rm", "hoarder", "reader")
+
+
 def test_a_tenant_does_not_take_all_feeds(service):
     """Each of them is woken by each event of everybody."""
     for name in ("all-ears", "one-ear"):

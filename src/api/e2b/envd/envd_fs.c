@@ -70,9 +70,13 @@ static void envd_fs_on_listed(void *ctx, const struct file_entry *entry)
 {
     struct call *c = ctx;
     struct buf *b = c->state;
+    size_t before = buf_len(b);
 
-    buf_append_cstr(b, buf_len(b) == 0 ? "{\"entries\":[" : ",");
+    if (c->answered)
+        return;
+    buf_append_cstr(b, before == 0 ? "{\"entries\":[" : ",");
     entry_append(b, entry, is_first_python(c));
+    (void)call_takes(c, buf_len(b) - before);
 }
 
 static void on_list_end(void *ctx, const struct file_entry *entry UNUSED, const struct err *err)

@@ -140,7 +140,14 @@ static void remove_it(struct call *c)
 
 static void on_each(void *ctx, const struct file_entry *e)
 {
-    volume_append_entry(&content_of(ctx)->listing, e);
+    struct call *c = ctx;
+    struct buf *b = &content_of(c)->listing;
+    size_t before = buf_len(b);
+
+    if (c->answered)
+        return;
+    volume_append_entry(b, e);
+    (void)call_takes(c, buf_len(b) - before);
 }
 
 static void volume_content_on_listed(struct call *c, const struct file_entry *e UNUSED)

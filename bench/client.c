@@ -287,13 +287,15 @@ static bool json_text(const char *json, const char *name, char *to, size_t size)
 
 void sandbox_create(struct client *c, struct sandbox *ret_sandbox)
 {
-    static const char body[] = "{\"templateID\":\"base\",\"timeout\":600,\"secure\":true,\"autoPause\":false,"
-                               "\"allow_internet_access\":true,\"metadata\":{},\"envVars\":{}}";
-    char head[256];
+    const char *tier = getenv("BENCH_TIER");
+    char head[256], body[256];
+    int n = snprintf(body, sizeof(body),
+                     "{\"templateID\":\"base\",\"timeout\":600,\"secure\":true,\"autoPause\":false,"
+                     "\"allow_internet_access\":true,\"metadata\":{\"cove.tier\":\"%s\"},\"envVars\":{}}",
+                     tier ? tier : "container");
     (void)snprintf(head, sizeof(head),
-                   "POST /sandboxes HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n",
-                   sizeof(body) - 1);
-    client_send(c, head, body, sizeof(body) - 1);
+                   "POST /sandboxes HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n", n);
+    client_send(c, head, body, (size_t)n);
     client_head(c);
     const char *text = client_text(c);
     if (c->status != 201)

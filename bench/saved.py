@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows "gvisor" and "microvm": saved memory of a Python with 200 MB, beside a start of such a sandbox from its files; of microvm, a boot of plain QEMU, too."""
+"""
+The rows "gvisor" and "microvm": saved memory of a Python with 200 MB, beside a start of such a sandbox from its files; of gvisor, what its kernel costs
+beside a container and a plain runsc; of microvm, a boot of plain QEMU, too.
+"""
 
 import http.client
 import json
@@ -12,6 +15,7 @@ from pathlib import Path
 from rig import MIB, Missing, children, cpu_seconds, pss, run
 
 HOLDER = "import os, time\ndata = bytearray(os.urandom(1 << 20) * 200)\nopen('/tmp/up', 'w').write('x')\ntime.sleep(1e9)\n"
+GETPPID = "import os, time\nbegin = time.perf_counter()\nfor _ in range(20000): os.getppid()\nprint((time.perf_counter() - begin) * 50)\n"
 
 
 def ask(bench, method, path, body=None):
@@ -34,8 +38,44 @@ def timed(work):
 
 
 def gvisor(bench):
-    """snapshot, create, forks and a pause to disk of a gvisor sandbox with its memory; beside a start from its files."""
+    """create, exec and a system call in gvisor beside a container and a plain runsc; a snapshot, creates, forks and a pause to disk with memory."""
+    beside_container(bench)
     saved_in("gvisor", bench, {}, 220, 2500)
+
+
+def beside_container(bench):
+    report, load, rounds, tiers = bench.report, bench.load, 3 if bench.quick else 15, ("gvisor", "container")
+    begun, sandboxes = {"one is ready": [], "none is": []}, {}
+
+    def of(tier, work):
+        os.environ["BENCH_TIER"] = tier
+        try:
+            return work()
+        finally:
+            del os.environ["BENCH_TIER"]
+
+    for _ in range(rounds):
+        of("container", lambda: load.numbers("cycle", 1)) # whoever uses another tier has no use for those of this one
+        time.sleep(2)
+        for samples in begun["none is"], begun["one is ready"]:
+            samples.append(sum(of("gvisor", lambda: load.numbers("cycle", 1))[0][1:3]) / 1000)
+            time.sleep(2)
+    report.samples("gvisor", "create, to a first command's output", "ms", begun["one is ready"], budget=5)
+    report.samples("gvisor", "the same where none is ready", "ms", begun["none is"], budget=150)
+    plain = ["runsc", "--root", bench.scratch.path / "runsc", "--platform=ptrace", "--network=none", "--ignore-cgroups", "do"]
+    report.samples("gvisor", "runsc do echo", "ms", [timed(lambda: run([*plain, "/bin/echo", "hi"])) for _ in range(rounds)])
+    for tier in tiers:
+        sandboxes[tier] = of(tier, bench.sandbox)
+    execs, calls = {tier: [] for tier in tiers}, {tier: [] for tier in (*tiers, "a plain runsc")}
+    for _ in range(rounds):
+        for tier, sandbox in sandboxes.items():
+            execs[tier] += [first / 1000 for first, _ in load.numbers("exec", 10, *sandbox)]
+            calls[tier].append(float(run([bench.service.build / "cove", "exec", sandbox[0], "--", "python3", "-c", GETPPID], env=bench.service.env)))
+        calls["a plain runsc"].append(float(run([*plain, "/usr/bin/python3", "-c", GETPPID])))
+    for tier in tiers:
+        report.samples("gvisor", f"echo in a live sandbox of {tier}, to first output", "ms", execs[tier])
+    for where, samples in calls.items():
+        report.samples("gvisor", f"a system call from Python in {where}", "us", samples)
 
 
 def microvm(bench):

@@ -274,6 +274,33 @@ def test_saved_memory_is_read_before_somebody_asks(live):
     assert not [pid for body in children(service.coved.pid) for pid in children(body) if "State:\tZ" in read(f"/proc/{pid}/status")]
 
 
+def another_runsc(directory):
+    """As if it had been saved by that."""
+    text = (directory / "cove").read_text().splitlines()
+    text[3] = "runsc of before"
+    return directory / "cove", "\n".join(text).encode()
+
+
+def garbage(name):
+    return lambda directory: (directory / name, os.urandom((directory / name).stat().st_size))
+
+
+@pytest.mark.parametrize("of, said", [(another_runsc, "another version of the tier (runsc of before, not runsc"), (garbage("pages_meta.img"), "saved memory"),
+                                      (garbage("checkpoint.img"), "saved memory"), (garbage("cove"), "saved memory")], ids=["runsc", "list", "state", "manifest"])
+def test_memory_that_does_not_fit_is_refused(live, of, said):
+    service, client = live
+    sandbox = client.create()
+    assert sandbox.sh("echo word > /home/user/word")[0] == 0
+    snapshot = client.post(f"sandboxes/{sandbox.id}/snapshots", {"memory": True})[1]
+    path, content = of(service.state / "pool" / "memory" / snapshot["layer"])
+    path.write_bytes(content)
+    status, answer = client.post("sandboxes", {"template": snapshot["ref"]})
+    assert status >= 400 and said in answer["error"]["message"], answer
+    status, cold = client.post("sandboxes", {"template": snapshot["ref"], "memory": False})
+    assert status == 201 and inside(service, cold["id"], "cat /home/user/word") == "word\n"
+    assert sandbox.works()
+
+
 def test_what_waits_may_have_died(live):
     """Whether the service has heard of that or not, the next copy starts afresh."""
     service, client = live

@@ -325,6 +325,8 @@ static void on_broken(void *ctx, bool violation, const struct err *err)
     struct err what = *err; /* the session's own goes with it */
     if (!violation && pause_explains(sb, &what))
         return;
+    if (!violation && sb->goes_on && start_awaits(sb, START_AGENT))
+        (void)err_prefix(&what, "its saved memory could not be restored (its files can be used: \"memory\": false)");
     /* An agent that is gone is coved's to explain: its SUP_ENDED follows. */
     sandbox_end(sb, &(struct ending){.kind = violation ? EVENT_AGENT_VIOLATION : EVENT_AGENT_LOST,
                                      .grade = EVENT_OBSERVED_HOST,

@@ -665,11 +665,13 @@ def test_a_proposal_with_its_evidence(service, repo):
     env(service, repo, "create", "fix", "--allow", "example.org:443")
     assert "nothing was committed" in env(service, repo, "propose", "fix", status=1).stderr
     inside(service, repo, "fix", "echo three > README; echo 'checks: []' > .cove/env.yaml; printf 'all:\\n' > Makefile; printf 'a\\342\\200\\256b\\n' > odd; "
-                                 "git add .; git commit -q -m work; echo x > loose; curl -sS -m 5 https://example.com/; exit 3", status=3)
-    inside(service, repo, "fix", "git commit -q --allow-empty -m more")
+                                 "git add .; git commit -q -m work; echo x > loose; echo loose >> src/f; curl -sS -m 5 https://example.com/; exit 3", status=3)
+    inside(service, repo, "fix", "git commit -q --allow-empty -m more; git commit -q --allow-empty -m no; "
+                                 "git update-ref HEAD $(git cat-file commit HEAD | LC_ALL=C sed \"s/^no$/no $(printf '\\377') text/\" | git hash-object -t commit -w --stdin)")
+    assert "cannot rebase: You have unstaged changes" in (refused := env(service, repo, "rebase", "fix", status=1).stderr) and "No rebase" not in refused
     shown = env(service, repo, "propose", "fix", "-m", "as asked", status=1) # a check that wants the network fails
     assert "more: cove log" not in shown.stdout
-    for text in ("more\n", "work\n", "Makefile (a build runs it)", ".cove/env.yaml (Cove's own settings)", "odd (characters that hide or reorder text)",
+    for text in ("as asked\n", "no \\xff text\n", "more\n", "work\n", "Makefile (a build runs it)", ".cove/env.yaml (Cove's own settings)", "odd (characters that hide or reorder text)",
                  "grep -q three README && ls; test ! -e loose: exit code 0", "https://example.org/: exit code 6", "exit code 3", "(claimed)"):
         assert text in shown.stdout, shown.stdout
     told = json.loads(env(service, repo, "propose", "fix", "--profile", "quick", "--json").stdout)

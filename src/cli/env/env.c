@@ -74,7 +74,7 @@ static const char script_give_some[] =
     "printf '%s\\n^%s\\n' \"$work\" \"$2\" | git pack-objects --revs --stdout --quiet --window=0 --compression=1";
 
 static const char script_rebase[] = "set -e; cd \"$1\"; git index-pack --stdin --fix-thin > /dev/null\n"
-                                    "git rebase -q --onto \"$3\" \"$2\" || { git rebase --abort; exit 1; }";
+                                    "git rebase -q --onto \"$3\" \"$2\" || { git rebase --abort 2> /dev/null; exit 1; }";
 
 /* ---- opening ---- */
 

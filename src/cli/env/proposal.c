@@ -21,6 +21,7 @@ enum {
     SHOWN_MAX = 20,
     TICK_MS = 1000,
     RISKS_MAX = 256 * 1024,
+    LINE_MAX_BYTES = 64 * 1024,
     WORDS_MAX = 100 /* of a command, of which so many bytes are shown */
 };
 
@@ -91,15 +92,18 @@ static int proposal_run_checks(struct env *e, const char *head, const json_t *co
 
 /* ---- all of it ---- */
 
-/* n: how many there are, if that is more than stand in the text. */
+/* n: how many there are, if that is more than stand in the text. A subject may be anything. */
 static json_t *proposal_lines(const char *text, size_t n)
 {
     json_t *lines = json_array();
     struct str rest = str_of(text), line;
     size_t seen = 0;
-    for (; str_split(&rest, '\n', &line) && line.n; seen++)
-        if (seen < TOLD_MAX)
-            (void)json_array_append_new(lines, json_stringn(str_trim(line).p, str_trim(line).n));
+    for (; str_split(&rest, '\n', &line) && line.n; seen++) {
+        AUTO_BUF struct buf shown = BUF_INIT(LINE_MAX_BYTES);
+        terminal_escape(&shown, str_trim(line));
+        if (seen < TOLD_MAX && !buf_error(&shown))
+            (void)json_array_append_new(lines, json_stringn(buf_data(&shown), buf_len(&shown)));
+    }
     n = MAX(n, seen) - json_array_size(lines);
     if (n)
         (void)json_array_append_new(lines, json_sprintf("and %zu more", n));
@@ -227,6 +231,11 @@ static void proposal_print_run(const json_t *one, const char *text)
 void proposal_print(const json_t *p)
 {
     const json_t *checks = json_object_get(p, "checks"), *commands = json_object_get(p, "commands");
+    const char *message = json_string_value(json_object_get(p, "message"));
+    if (message) {
+        terminal_print(stdout, isatty(STDOUT_FILENO) == 1, str_of(message));
+        (void)putchar('\n');
+    }
     proposal_print_list(p, "commits", "Commits", NULL);
     proposal_print_list(p, "risks", "Look first at",
                         "No file that is run, no link, no hidden character among the changes");

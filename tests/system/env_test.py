@@ -84,6 +84,9 @@ def test_from_a_copy_to_a_merge(service, repo):
     assert git(repo, "log", "--format=%s", "cove/fix").split() == ["third", "here", "second", "first"]
     assert env(service, repo, "apply", "fix").stdout == "fix is applied\n"
     assert (repo / "README").read_text() == "three\n" and git(repo, "rev-parse", "main") == git(repo, "rev-parse", "cove/fix")
+    # What was rebased came out of the environment, what it was rebased onto didn't.
+    why = lambda what: service.cove("why", "--repo", repo, what).stdout
+    assert "names this commit" in why("README:1") and "no environment" in why("other:1")
     assert inside(service, repo, "fix", "exit 7", status=7)
     assert env(service, repo, "rm", "fix").stdout == "fix is removed\n"
     assert service.sandboxes() == [] and git(repo, "branch", "--list", "cove/*")
@@ -496,7 +499,11 @@ def test_killed_at_each_point(service, repo, tmp_path):
                 env(service, repo, "propose", "kept")
             if word == "commit":
                 inside(service, repo, "kept", "echo more >> c")
-            if word == "rebase":
+            if word == "rebase": # one commit, for each gets a note
+                env(service, repo, "abort", "kept")
+                env(service, repo, "create", "kept")
+                first = service.sandboxes()[0]["id"]
+                known.add(inside(service, repo, "kept", change).stdout.strip())
                 git(repo, "commit", "-q", "--allow-empty", "-m", "on")
             (stop / "calls").write_text("")
             (stop / "kill").write_text(f"{at} {when}\n")

@@ -341,7 +341,7 @@ static int env_do_apply(struct env_call *c)
 static int env_do_rebase(struct env_call *c)
 {
     AUTO_FREE char *onto = repo_commit(&c->e.repo, REPO_THEIRS, c->o->from ? c->o->from : "HEAD");
-    return env_finish(c, !onto || env_wake(&c->e) < 0 ? -1 : env_rebase(&c->e, onto));
+    return env_finish(c, !onto || env_wake(&c->e) < 0 || env_rebase(&c->e, onto) < 0 ? -1 : provenance_receive(&c->e));
 }
 
 static int env_do_abort(struct env_call *c)

@@ -73,8 +73,9 @@ static const char script_give_some[] =
     "[ -n \"$work\" ]; echo \"$work\"; [ \"$work $head\" != \"$4 $5\" ] || exit 0\n"
     "printf '%s\\n^%s\\n' \"$work\" \"$2\" | git pack-objects --revs --stdout --quiet --window=0 --compression=1";
 
-static const char script_rebase[] = "set -e; cd \"$1\"; git index-pack --stdin --fix-thin > /dev/null\n"
-                                    "git rebase -q --onto \"$3\" \"$2\" || { git rebase --abort 2> /dev/null; exit 1; }";
+static const char script_rebase[] =
+    "set -e; cd \"$1\"; git index-pack --stdin --fix-thin > /dev/null\n"
+    "git rebase -q --onto \"$3\" \"$2\" || { git rebase --abort 2> /dev/null; exit 1; }";
 
 /* ---- opening ---- */
 
@@ -558,7 +559,7 @@ int env_rebase(struct env *e, const char *onto)
     if (copy_send(e, pack, revisions, script_rebase, words) < 0)
         return -1;
     env_forget(e);
-    return REPO_GIT(&e->repo, REPO_THEIRS, "update-ref", e->base, onto) < 0 ? -1 : env_receive(e);
+    return REPO_GIT(&e->repo, REPO_THEIRS, "update-ref", e->base, onto);
 }
 
 int env_remove(struct env *e, bool all)

@@ -68,7 +68,7 @@ int env_look(struct env *e) WARN_UNUSED;
 /* Receives what is inside. -1: ctx->err; ERR_PERMISSION_DENIED when it was refused. */
 int env_receive(struct env *e) WARN_UNUSED;
 
-/* Gives the copy another commit of here and rebases what was committed onto it. */
+/* Gives the copy another commit of here and rebases what was committed onto it; to be received then. */
 int env_rebase(struct env *e, const char *onto) WARN_UNUSED;
 
 /* Ends the sandbox; `all`: and forgets the branch. */

@@ -152,14 +152,15 @@ static json_t *provenance_command(const json_t *commands)
     return NULL;
 }
 
-/* On the commits that `before` does not have and the environment's head has. */
+/* On the commits that `before` and what it began with, or was rebased onto, don't have and the environment's head has. */
 static int provenance_note(struct env *e, const char *before)
 {
     AUTO_BUF struct buf commits = BUF_INIT(1 << 20);
     AUTO_JSON json_t *receipt = NULL, *policy = NULL, *line = NULL;
-    AUTO_FREE char *not = mem_printf("^%s", before), *most = mem_printf("-n%d", PROVENANCE_COMMITS_MAX);
+    AUTO_FREE char *not = mem_printf("^%s", before), *nor = mem_printf("^%s", e->base),
+                   *most = mem_printf("-n%d", PROVENANCE_COMMITS_MAX);
     struct str rest, one;
-    if (REPO_ASK(&e->repo, REPO_THEIRS, &commits, "rev-list", most, e->head, not, "--") < 0)
+    if (REPO_ASK(&e->repo, REPO_THEIRS, &commits, "rev-list", most, e->head, not, nor, "--") < 0)
         return -1;
     rest = repo_line(&commits);
     if (!rest.n)

@@ -84,6 +84,7 @@ def microvm(bench):
     spoke = next((re.search(r"spoke after (\d+) ms", p["detail"]) for p in probes if "microvm" in p["name"] and "spoke" in p["detail"]), None)
     if spoke:
         bench.report.value("microvm", "plain QEMU, until its kernel speaks", "ms", int(spoke[1]))
+    plain(bench)
     holder = saved_in("microvm", bench, {"memory_bytes": 512 << 20}, 150, 400)
     alive(bench, holder, 10 if bench.quick else 50)
 
@@ -131,6 +132,19 @@ def alive(bench, holder, count):
     report.value("microvm", "the pages that its machine wrote", "MiB", sum(guest for _, guest in own) / count)
     report.value("microvm", "proportional set size of one, with what all share", "MiB", sum(map(pss, clones)) / count / MIB)
     report.value("microvm", "processor time of one's monitor until then", "s", sum(map(cpu_seconds, clones)) / count)
+
+
+def plain(bench):
+    """Of a machine without saved memory: its create, and its first command, while one waits."""
+    creates, firsts = [], []
+    for _ in range(4 if bench.quick else 10):
+        made, took = ask(bench, "POST", "sandboxes", {"tier": "microvm", "memory_bytes": 512 << 20})
+        creates.append(took)
+        firsts.append(timed(lambda: run([bench.service.build / "cove", "exec", made["id"], "--", "true"], env=bench.service.env)))  # noqa: B023 ; called at once
+        ask(bench, "DELETE", f"sandboxes/{made['id']}")
+        time.sleep(3) # the next one is made, and rehearses
+    bench.report.samples("microvm", "create without memory, while one waits", "ms", creates[1:], budget=40)
+    bench.report.samples("microvm", "its first command, by the command line", "ms", firsts[1:])
 
 
 def saved_in(tier, bench, spec, one_ms, twenty_ms):

@@ -155,6 +155,18 @@ static void guest_mount_root(void)
     guest_mount("overlay", GUEST_ROOT, 0, options);
 }
 
+/* What says our name is written anew for each copy of the machine: in memory, over what the layers have there. */
+static void guest_cover(const char *from, const char *to)
+{
+    struct stat st;
+    if (lstat(to, &st) == 0 && !S_ISREG(st.st_mode))
+        (void)unlink(to);
+    AUTO_CLOSE int above = open(from, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    AUTO_CLOSE int below = open(to, O_RDONLY | O_CREAT | O_CLOEXEC, 0644);
+    if (above >= 0 && below >= 0)
+        (void)mount(from, to, NULL, MS_BIND, NULL);
+}
+
 static void guest_mount_rest(void)
 {
     static const char *const links[][2] = {{"pts/ptmx", GUEST_ROOT "/dev/ptmx"},
@@ -175,6 +187,10 @@ static void guest_mount_rest(void)
     guest_mount("tmpfs", GUEST_ROOT "/dev/shm", MS_NOSUID | MS_NODEV, "mode=1777");
     guest_mount("mqueue", GUEST_ROOT "/dev/mqueue", plain, NULL);
     guest_mount("cgroup2", GUEST_ROOT "/sys/fs/cgroup", plain, NULL);
+    (void)mkdir(GUEST_ROOT "/run", 0755);
+    guest_mount("tmpfs", GUEST_ROOT "/run/cove", MS_NOSUID | MS_NODEV, "mode=755"); /* agent/wake.c writes there */
+    guest_cover("/hostname", GUEST_ROOT "/etc/hostname");
+    guest_cover("/hosts", GUEST_ROOT "/etc/hosts");
     (void)unlink(GUEST_ROOT "/dev/ptmx");
     for (size_t i = 0; i < ARRAY_SIZE(links); i++)
         if (symlink(links[i][0], links[i][1]) < 0 && errno != EEXIST)

@@ -116,7 +116,7 @@ void session_woken(struct agent_session *s, uint8_t what, uint64_t nonce)
 {
     s->woken |= what == WIRE_WAKE_SESSION;
     s->nonce = nonce;
-    s->is_still = what == WIRE_WAKE_SETTLE;
+    s->is_still = what == WIRE_WAKE_SETTLE || what == WIRE_WAKE_REHEARSE;
     if (s->is_still) {
         session_say_woken(s, what, nonce);
         s->before_still = buf_len(&s->out);

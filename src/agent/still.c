@@ -16,6 +16,7 @@ enum { ROUNDS = 8, PATIENCE_MS = 200, PROCESSES_TEXT = 1 << 20, PATH_TEXT = 300 
 #define STILL_GROUP "cove"
 
 static int still_root_fd = -1; /* the root of control groups, from the first time on */
+static bool still_is_set;      /* of a group at least */
 
 /* Of the root group to ours: what was started since, but no thread of the kernel's. False: there was nothing. */
 static bool still_gather(void)
@@ -32,8 +33,10 @@ static bool still_gather(void)
             break;
         (void)snprintf(path, sizeof(path), "/proc/%ld/exe", pid);
         (void)snprintf(number, sizeof(number), "%ld", pid);
-        if (pid > 1 && readlink(path, &ignored, 1) > 0)
-            moved |= fd_write_existing(still_root_fd, STILL_GROUP "/cgroup.procs", str_of(number)) == 0;
+        if (pid <= 1 || readlink(path, &ignored, 1) <= 0)
+            continue;
+        (void)mkdirat(still_root_fd, STILL_GROUP, 0755);
+        moved |= fd_write_existing(still_root_fd, STILL_GROUP "/cgroup.procs", str_of(number)) == 0;
     }
     return moved;
 }
@@ -54,6 +57,7 @@ static void still_each(bool frozen, int *patience_ms)
         char path[PATH_TEXT];
         if (e->d_name[0] == '.' || e->d_type != DT_DIR)
             continue;
+        still_is_set = frozen;
         (void)snprintf(path, sizeof(path), "%s/cgroup.freeze", e->d_name);
         int ignored UNUSED = fd_write_existing(still_root_fd, path, frozen ? STR("1") : STR("0"));
         while (frozen && *patience_ms > 0 && !still_is_frozen(e->d_name)) {
@@ -70,11 +74,9 @@ static void still_each(bool frozen, int *patience_ms)
 void still_set(bool frozen)
 {
     int patience_ms = PATIENCE_MS;
-    if (still_root_fd < 0 && frozen) {
+    if (still_root_fd < 0 && frozen)
         still_root_fd = open("/sys/fs/cgroup", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        (void)mkdirat(still_root_fd, STILL_GROUP, 0755);
-    }
-    if (still_root_fd < 0)
+    if (still_root_fd < 0 || (!frozen && !still_is_set))
         return;
     for (int i = 0; frozen && i < ROUNDS && still_gather(); i++)
         ;

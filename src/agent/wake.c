@@ -10,15 +10,21 @@
 #include <fcntl.h>
 #include <linux/random.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/time.h>
+#include <sys/wait.h>
 #include <unistd.h>
+
+enum { REHEARSAL_MS = 5000 };
 
 #define WAKE_DIR "/run/cove"
 #define WAKE_FILE WAKE_DIR "/restored"
+
+static int wake_random_fd = -1; /* from when it was to stand still first: a copy begins sooner */
 
 static void wake_reseed(struct str entropy)
 {
@@ -26,11 +32,13 @@ static void wake_reseed(struct str entropy)
         int entropy_count, buf_size;
         char bytes[WAKE_ENTROPY];
     } seed = {.entropy_count = (int)(8 * entropy.n), .buf_size = (int)entropy.n};
-    AUTO_CLOSE int fd = open("/dev/urandom", O_RDWR | O_CLOEXEC);
+    int fd = wake_random_fd < 0 ? open("/dev/urandom", O_RDWR | O_CLOEXEC) : wake_random_fd;
     memcpy(seed.bytes, entropy.p, entropy.n);
     (void)ioctl(fd, RNDADDENTROPY, &seed);
     (void)ioctl(fd, RNDRESEEDCRNG);
     explicit_bzero(&seed, sizeof(seed));
+    if (fd != wake_random_fd)
+        (void)fd_close(fd);
 }
 
 /* In other tiers the two files are among those that the host lays over a layer. */
@@ -119,9 +127,25 @@ static void wake_signal(void)
         (void)closedir(dir);
 }
 
+/* Where a machine is emulated, its monitor then has translated what the first program takes. */
+static void wake_rehearse(void)
+{
+    static char *const program[] = {"/bin/sh", "-c", ":", NULL};
+    pid_t pid;
+    if (posix_spawn(&pid, program[0], NULL, NULL, program, &program[3]) != 0)
+        return;
+    for (int ms = 0; waitpid(pid, NULL, WNOHANG) == 0; ms++) {
+        if (ms >= REHEARSAL_MS)
+            (void)kill(pid, SIGKILL);
+        (void)usleep(1000);
+    }
+}
+
 static void wake_settle(void)
 {
     AUTO_CLOSE int root = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (wake_random_fd < 0)
+        wake_random_fd = open("/dev/urandom", O_RDWR | O_CLOEXEC);
     sync(); /* while those who serve a file system run */
     still_set(true);
     (void)syncfs(root);
@@ -132,7 +156,11 @@ bool wake_told(struct agent *a, struct str payload)
     struct wake w;
     if (!wake_read(payload, &w) || (w.what != WIRE_WAKE_RESTORED && !a->is_guest))
         return false;
-    if (w.what == WIRE_WAKE_SETTLE) {
+    if (w.what == WIRE_WAKE_REHEARSE) {
+        wake_begin(a, &w);
+        wake_rehearse();
+    }
+    if (w.what == WIRE_WAKE_SETTLE || w.what == WIRE_WAKE_REHEARSE) {
         wake_settle();
     } else {
         if (!a->is_restored) /* else that has been done by what was told before */

@@ -148,6 +148,7 @@ static int microvm_dress(const struct tier_host *host, struct box *box, const st
                           .guest = microvm.host.id,
                           .tsc_khz = microvm.host.tsc_khz,
                           .emulated = microvm.host.emulated,
+                          .is_ahead = how->is_ahead,
                           .awaits = how->awaits_memory,
                           .chain = *how->files->chain};
     if (o.memory_bytes < MEMORY_LEAST)

@@ -67,6 +67,8 @@ enum wire_wake {
         2, /* what was written goes to the disk, nobody runs but the agent, which is silent behind its answer */
     WIRE_WAKE_RESTORED = 3, /* it goes on from a checkpoint, and so do programs, which are told (agent/wake.h) */
     WIRE_WAKE_ON = 4,       /* and all go on; no answer. A WAKE_SESSION does the same */
+    WIRE_WAKE_REHEARSE =
+        5, /* as a WAKE_SETTLE, but first what a session begins with is done once, and a program runs */
 };
 
 enum { WIRE_CREDIT_DELIVERED = 1 }; /* these bytes reached a client, as opposed to the log only */

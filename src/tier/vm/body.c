@@ -202,6 +202,7 @@ static int vm_await_memory(struct vm_order *order, const struct saved_machine *m
     const struct vm_order next = vm_await_order(&dir);
     order->chain = next.chain;
     order->pids = next.pids;
+    order->is_ahead = next.is_ahead;
     vm_must(dir < 0 ? -EPROTO : saved_open(dir, machine, &saved), "read the machine that it goes on from");
     vm_must(vm_disk_fill(order), "copy the disk");
     vm_must(fstat(saved.devices_fd, &st) < 0 ? -errno : 0, "read its devices");
@@ -215,6 +216,7 @@ static int vm_await_memory(struct vm_order *order, const struct saved_machine *m
         at += n;
     }
     origin->saved.memory_fd = saved.memory_fd;
+    memcpy(origin->saved.magic, saved.magic, sizeof(saved.magic));
     memcpy(origin->saved.version, saved.version, sizeof(saved.version));
     (void)fd_close(saved.devices_fd);
     return dir;
@@ -292,6 +294,8 @@ void vm_body(int sock, int state_fd, int tap_fd, const struct cgroup_door *door,
         lent = lend(asks.fd, asks.asked, origin.saved.memory_fd);
     }
     vm_must(lent, "give the monitor its memory");
+    if (spec.incoming_fd >= 0) /* its agent stays the one that it was */
+        memcpy(machine.magic, origin.saved.magic, sizeof(machine.magic));
     const struct relay_spec relay = {.sock = SOCK_FD,
                                      .state_fd = STATE_FD,
                                      .wire_fd = wire[0],
@@ -304,6 +308,7 @@ void vm_body(int sock, int state_fd, int tap_fd, const struct cgroup_door *door,
                                      .name = order.name,
                                      .goes_on = spec.incoming_fd < 0 ? NULL : origin.saved.version,
                                      .has_programs = dir >= 0,
+                                     .rehearses = order.emulated && order.is_ahead && origin.saved.may_rehearse,
                                      .pids = order.pids,
                                      .machine = machine};
     const int given[] = {wire[1],          console[1], monitor[1], spec.net_fd,

@@ -28,7 +28,7 @@ struct vm_order {
     uint64_t memory_bytes, disk_bytes;
     uint64_t guest; /* of whose kernel, modules and agent: another one for others */
     uint32_t cpus, pids, tsc_khz;
-    bool emulated;
+    bool emulated, is_ahead;
     bool
         awaits; /* its monitor starts, and waits for another order, with memory: the disk is the topmost layer's of that one's chain */
     struct pool_chain chain;

@@ -166,11 +166,11 @@ static void relay_note(const struct vm_relay *r, uint32_t number, size_t at)
         relay_end(r, "can't note what is done");
 }
 
-static void relay_settle(struct vm_relay *r, usec_t patience)
+static void relay_settle(struct vm_relay *r, enum wire_wake how, usec_t patience)
 {
     r->state = RELAY_SETTLES;
     r->settle_by = clock_mono() + patience;
-    relay_tell(r, WIRE_WAKE_SETTLE, relay_asked(r));
+    relay_tell(r, how, relay_asked(r));
 }
 
 static void relay_order(struct vm_relay *r)
@@ -189,7 +189,7 @@ static void relay_order(struct vm_relay *r)
         r->is_due = r->channel.drops = true;
         r->wake_by = 0;
     } else if (n > 0 && order.what == VM_SETTLE) {
-        relay_settle(r, SETTLE_USEC);
+        relay_settle(r, WIRE_WAKE_SETTLE, SETTLE_USEC);
     } else if (n > 0 && order.what == VM_GO) {
         relay_go(r);
     }
@@ -224,7 +224,8 @@ static void relay_on_woken(void *ctx, uint8_t what, uint64_t nonce)
     struct vm_relay *r = ctx;
     if (what == WIRE_WAKE_SESSION && nonce == r->nonce)
         r->wake_by = 0;
-    if (what == WIRE_WAKE_SETTLE && r->state == RELAY_SETTLES && nonce == relay_asked(r)) {
+    const bool has_settled = what == WIRE_WAKE_SETTLE || what == WIRE_WAKE_REHEARSE;
+    if (has_settled && r->state == RELAY_SETTLES && nonce == relay_asked(r)) {
         r->settle_by = 0;
         int held = relay_hold(r);
         if (!r->is_up)
@@ -239,7 +240,7 @@ static void relay_on_greeted(void *ctx)
 {
     struct vm_relay *r = ctx;
     if (!r->is_up && r->spec->saver >= 0)
-        relay_settle(r, FIRST_SETTLE_USEC);
+        relay_settle(r, WIRE_WAKE_REHEARSE, FIRST_SETTLE_USEC);
     else
         relay_up(r);
 }
@@ -257,7 +258,14 @@ static void relay_restored(struct vm_relay *r)
     }
     r->state = RELAY_WAITS;
     r->is_halted = true;
-    relay_up(r);
+    if (!r->spec->rehearses) {
+        relay_up(r);
+        return;
+    }
+    relay_settle(r, WIRE_WAKE_REHEARSE, FIRST_SETTLE_USEC);
+    if (relay_ask(r, VMM_RUN, GO_USEC) < 0)
+        relay_end(r, "the machine doesn't go on");
+    r->is_halted = false;
 }
 
 static void relay_read_machine(struct vm_relay *r)

@@ -26,6 +26,7 @@ struct relay_spec {
     const char *name;                /* host name inside */
     const char *goes_on;             /* from a state of this version of monitors; NULL: it boots */
     bool has_programs;               /* it goes on with those of a sandbox: they are told */
+    bool rehearses;                  /* before it is said to be there: nobody waits for it */
     uint32_t pids;
     struct saved_machine machine;
 };

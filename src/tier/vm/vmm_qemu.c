@@ -71,6 +71,8 @@ static void qemu_command(const struct vmm_spec *s, struct vmm_command *c)
                 (unsigned long long)s->memory_bytes);
         vmm_add(c, "-global");
         vmm_add(c, "migration.send-configuration=off");
+        vmm_add(c, "-global");
+        vmm_add(c, "migration.announce-rounds=0"); /* behind a gate nobody would hear that it has moved */
         vmm_add(c, "-add-fd");
         vmm_add(c, "fd=%d,set=1", s->devices_fd);
         vmm_add(c, "-chardev");

@@ -195,7 +195,7 @@ def test_the_beginning_of_an_id_must_be_clear(service):
 def test_policy_of_a_sandbox_that_has_ended(service, sandbox):
     assert service.cove("policy", "set", sandbox, "--net", "deny").returncode == 0
     assert service.cove("pause", sandbox).returncode == 0
-    assert service.cove("policy", "show", sandbox).stdout == "else  deny\n"
+    assert service.cove("policy", "show", sandbox).stdout == "else  deny  (no network)\n"
     assert service.cove("rm", sandbox).returncode == 0
     for command, status in ((["show", sandbox], 1), (["set", sandbox, "--net", "allow"], 1), (["check", sandbox, "https://a.test/"], 125)):
         done = service.cove("policy", *command)

@@ -130,7 +130,7 @@ def test_a_value_that_was_sealed_is_in_no_memory(service, size):
 
 def test_policy_is_shown_set_and_checked(service, up, tmp_path):
     assert policy(service, up) == {"default": "allow"}
-    assert "else  allow" in service.cove("policy", "show", up).stdout
+    assert "else  allow  (every public address)\n" == service.cove("policy", "show", up).stdout
     assert service.cove("policy", "set", up, "--net", "deny", "--allow", "127.0.0.2:80", "--allow", "a.test").returncode == 0
     shown = service.cove("policy", "show", up).stdout
     assert "0  allow  127.0.0.2  ports 80" in shown and "1  allow  a.test" in shown and "else  deny" in shown

@@ -397,7 +397,7 @@ def test_who_trusts_the_ca_trusts_the_machines_authorities_as_well(world, box):
     service, _, _ = world
     _, outside = box
     ca = Path(outside.ca)
-    assert service.cove("domain", "show").returncode == 0
+    assert service.cove("domain", "show").returncode == 0 and service.cove("domain").stdout == service.cove("domain", "show").stdout
     done = subprocess.run(["sh", "-c", 'eval "$1"; printf "%s\\n" "$SSL_CERT_FILE" "$CURL_CA_BUNDLE"', "sh", service.cove("domain", "trust").stdout],
                           capture_output=True, text=True, timeout=20, check=True)
     files = set(done.stdout.split())

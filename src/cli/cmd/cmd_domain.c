@@ -369,6 +369,8 @@ static int domain_run(struct context *ctx)
     if (CONTEXT_READ(ctx, {"cert", .text = &o.cert}, {"key", .text = &o.key}) < 0)
         return context_exit(ctx);
     (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+    if (!context_operands(ctx))
+        return context_check_form(ctx, "show") == STATUS_OK ? domain_show(ctx, &o) : STATUS_USAGE;
     return context_form(ctx, forms, ARRAY_SIZE(forms), &o);
 }
 
@@ -384,9 +386,9 @@ const struct command cmd_domain = {
         "only, and a certificate for DOMAIN and *.DOMAIN that the service renews when less than 30 days are left. "
         "With them, it checks and copies your certificate; repeat it after each renewal (certbot: as a deploy hook). "
         "A running service uses the domain at once, and no sandbox ends; set waits until clients are shown the "
-        "certificate. If another program has the port, nothing is changed.\n\nshow prints the current state, and "
-        "trust prints what a shell evaluates so that Node, Python and others trust the CA. unset removes the domain "
-        "and keeps the CA. renew is what the service does at its start and every 12 hours; if you run it, a running "
+        "certificate. If another program has the port, nothing is changed.\n\nshow, or no word, prints the current "
+        "state, and trust prints what a shell evaluates so that Node, Python and others trust the CA. unset removes "
+        "the domain and keeps the CA. renew is what the service does at its start and every 12 hours; if you run it, a running "
         "service uses the new certificate at once. All of them need root.\n\nThe keys are in the state directory "
         "(tls/server.pem, tls/ca.key), only for root. tls/ca.pem is for everybody, and so is tls/bundle.pem, which "
         "trust writes: it contains the CA and the authorities of this machine.",

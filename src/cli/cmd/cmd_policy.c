@@ -63,7 +63,9 @@ static void print_policy(const json_t *policy)
             buf_printf(&b, "  ech %s", service_text(one, "ech"));
         buf_append_char(&b, '\n');
     }
-    buf_printf(&b, "else  %s\n", otherwise(policy));
+    const char *rest_is = strcmp(otherwise(policy), "allow") == 0 ? "allow  (every public address)" : "deny";
+    buf_printf(&b, "else  %s%s\n", rest_is,
+               json_array_size(json_object_get(policy, "rules")) || *rest_is == 'a' ? "" : "  (no network)");
     JSON_FOREACH (one, json_object_get(policy, "inject")) {
         buf_printf(&b, "into requests to %s", service_text(one, "host"));
         append_scope(&b, one);

@@ -39,6 +39,24 @@ static void builder_on_tick(uv_timer_t *timer)
         (void)uv_timer_stop(timer);
 }
 
+static size_t builder_count(const struct list *jobs, uint64_t tenant)
+{
+    size_t n = 0;
+    for (const struct list *it = jobs->next; it != jobs; it = it->next)
+        n += container_of(it, const struct build_job, node)->actor.who.tenant == tenant;
+    return n;
+}
+
+/* A tenant of which none runs doesn't wait for other tenants' hours: there are as many places again for those. */
+static struct build_job *builder_next(struct builder *b)
+{
+    unsigned most = b->config.concurrency;
+    LIST_FOREACH (struct build_job, j, &b->waiting, node)
+        if (b->n_running < most || (b->n_running < 2 * most && !builder_count(&b->running, j->actor.who.tenant)))
+            return j;
+    return NULL;
+}
+
 static void on_go(uv_idle_t *idle)
 {
     struct builder *b = idle->data;
@@ -47,7 +65,7 @@ static void on_go(uv_idle_t *idle)
         if (!over->held)
             builder_job_free(over);
     struct build_job *j;
-    while (!b->closing && b->n_running < b->config.concurrency && (j = LIST_FIRST(struct build_job, &b->waiting, node)))
+    while (!b->closing && (j = builder_next(b)))
         builder_begin(b, j);
     if (b->n_running && !uv_is_active((uv_handle_t *)b->tick))
         (void)uv_timer_start(b->tick, builder_on_tick, TICK_MS, TICK_MS);
@@ -137,11 +155,12 @@ static int queue(struct builder *b, const struct actor *actor, const char *build
     struct template_registry *r = core_templates(b->config.core);
     if (b->closing)
         return err_set(err, ERR_UNAVAILABLE, "the service is stopping");
-    if (b->n_waiting >= JOBS_WAITING_MAX)
+    size_t own = builder_count(&b->waiting, actor->who.tenant);
+    if (!quota_is_share(JOBS_WAITING_MAX, b->n_waiting, own, 1))
         return err_set(err, ERR_RESOURCE_EXHAUSTED,
-                       "you have reached the maximum number of concurrent template builds (%d). Please wait for "
+                       "you have reached the maximum number of concurrent template builds (%zu). Please wait for "
                        "existing builds to complete",
-                       JOBS_WAITING_MAX);
+                       own);
     if (template_build_begin(r, build_id, err) < 0)
         return -1;
     const struct template_build *build = template_build_find(r, TENANT_ANY, str_of(build_id));

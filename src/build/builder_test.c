@@ -2,6 +2,7 @@
 /* Builds in a world without coved and agents: what becomes of one that succeeds, fails, is cancelled or dies. */
 #include "base/mem.h"
 #include "build/internal.h"
+#include "sandbox/tenant.h"
 #include "sandbox/test_world.h"
 
 #include <setjmp.h>
@@ -289,6 +290,39 @@ static void one_waits_for_the_other(void **state)
     assert_int_equal(end_of(s), TEMPLATE_READY);
 }
 
+static void but_not_for_another_tenants(void **state)
+{
+    static const struct actor owner = {.name = "test", .who = PRINCIPAL_OWNER};
+    struct site *s = *state;
+    struct template_registry *r = core_templates(s->w->core);
+    struct actor other = {.name = "other", .who.scope = SCOPE_ADMIN};
+    const struct template_build *b;
+    char first[ID_UUID_LEN + 1], theirs[ID_UUID_LEN + 1];
+    struct err err;
+    assert_int_equal(tenant_create(s->w->core, &owner, STR("other"), NULL, &err), 0);
+    assert_int_equal(tenant_find(s->w->core, STR("other"), &other.who.tenant, &err), 0);
+    other.who.view = other.who.tenant;
+    BEGIN(s, "cat");
+    memcpy(first, s->id, sizeof(first));
+    WAIT(s->w, runs(s));
+    BEGIN(s, "cat");
+
+    const struct str flag = STR("flag");
+    const struct build_step step = {.type = BUILD_RUN, .args = &flag, .n_args = 1};
+    const struct template_request q = {
+        .tenant = other.who.tenant, .name = STR("app"), .cpu_milli = 1000, .memory_bytes = 1 << 28};
+    assert_int_equal(template_request(r, &q, &b, &err), 0);
+    memcpy(theirs, b->id, sizeof(theirs));
+    const struct build_spec spec = {.template_ref = "base", .steps = &step, .n_steps = 1};
+    assert_int_equal(builder_start(s->b, &other, theirs, &spec, &err), 0);
+    WAIT(s->w, template_build_find(r, TENANT_ANY, str_of(theirs))->status >= TEMPLATE_READY);
+    assert_int_equal(template_build_find(r, TENANT_ANY, str_of(theirs))->status, TEMPLATE_READY);
+    assert_int_equal(s->w->creates, 2);
+    assert_int_equal(builder_cancel(s->b, &test_actor, s->id, &err), 0);
+    assert_int_equal(builder_cancel(s->b, &test_actor, first, &err), 0);
+    assert_int_equal(end_of(s), TEMPLATE_FAILED);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -300,6 +334,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(one_that_is_cancelled_fails, setup, teardown),
         cmocka_unit_test_setup_teardown(one_whose_sandbox_dies_fails, setup, teardown),
         cmocka_unit_test_setup_teardown(one_waits_for_the_other, setup, teardown),
+        cmocka_unit_test_setup_teardown(but_not_for_another_tenants, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,13 +17,14 @@
 #include "sandbox/files/files.h"
 #include "sandbox/life/layers.h"
 #include "sandbox/life/snapshot.h"
+#include "sandbox/quota.h"
 #include "sandbox/templates.h"
 #include "template/builds.h"
 
 #include <uv.h>
 
 enum {
-    JOBS_WAITING_MAX = 256,
+    JOBS_WAITING_MAX = 512,
     REPORTS_MAX = 64,
     LINE_MAX_BYTES = 4096,
     LAYER_TEXT_MAX = 72 + 1,

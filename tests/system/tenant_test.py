@@ -282,3 +282,26 @@ def test_a_tenant_does_not_take_all_feeds(service):
     with contextlib.ExitStack() as stack:
         assert wait_until(lambda: feed(greedy) == b"HTTP/1.1 200")
     ran(service, "tenant", "rm", "all-ears", "one-ear")
+
+
+def test_a_tenant_does_not_take_all_verifications(service):
+    """They go on without their client, so whoever asks and leaves could make others wait as long as it likes."""
+    ran(service, "tenant", "create", "doubter")
+    doubter = ran(service, "key", "create", "--tenant", "doubter", "--name", "k")
+    box = ask(service, doubter, "POST", "/v2/sandboxes", {"templateID": "base"})[1]["sandboxID"]
+    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=60)
+    for i in range(2000): # a log that takes some time
+        connection.request("POST", f"/cove/v1/sandboxes/{box}/timeout", json.dumps({"timeout_ms": 100000 + i}), {"x-api-key": doubter, "content-type": "application/json"})
+        answer = connection.getresponse()
+        assert answer.status == 200, answer.read()
+        answer.read()
+    connection.close()
+    with contextlib.ExitStack() as stack:
+        asked = [stack.enter_context(socket.create_connection(("127.0.0.1", service.port), timeout=60)) for _ in range(200)]
+        for s in asked:
+            s.sendall(f"GET /cove/v1/sandboxes/{box}/verify HTTP/1.1\r\nHost: localhost\r\nX-Api-Key: {doubter}\r\n\r\n".encode())
+        seen = [s.recv(12) for s in asked]
+    assert set(seen) == {b"HTTP/1.1 200", b"HTTP/1.1 429"} and seen.count(b"HTTP/1.1 200") >= 16, seen
+    assert ask(service, doubter, "GET", f"/cove/v1/sandboxes/{box}/verify")[1]["intact"] # there is room again
+    assert ask(service, doubter, "DELETE", f"/sandboxes/{box}")[0] == 204
+    ran(service, "tenant", "rm", "doubter")

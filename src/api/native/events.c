@@ -22,6 +22,7 @@
 
 enum {
     FEEDS_MAX = 256,
+    VERIFICATIONS_MAX = 32,
     KEEPALIVE_MS = 15000,
     LAST_MS = 5000,
     PACE_MS = 20,
@@ -261,6 +262,20 @@ static bool find_log(struct call *c, bool may_be_volume)
     return false;
 }
 
+/* Of what costs everybody: calls of this list. False: answered. */
+static bool events_has_share(struct call *c, const struct list *all, size_t most, const char *what)
+{
+    size_t n = 0, own = 0;
+    for (const struct list *it = all->next; it != all; it = it->next) {
+        n++;
+        own += container_of(it, const struct call, node)->actor.who.tenant == c->actor.who.tenant;
+    }
+    if (quota_is_share(most, n, own, 1))
+        return true;
+    call_refuse(c, ERR_RESOURCE_EXHAUSTED, "your tenant has %zu %s already: wait until one has ended", own, what);
+    return false;
+}
+
 static struct native_event_stream *stream_new(struct call *c)
 {
     struct native_event_stream *s = arena_alloc(http_arena(c->req), sizeof(*s));
@@ -349,21 +364,6 @@ static bool stream_sees(void *ctx, const char *log)
     return access_has_log(s->call, log) && (s->shows_hidden || !sandbox_is_hidden(call_core(s->call), str_of(log)));
 }
 
-/* Each event, whoever's it is, wakes each of them. */
-static bool events_may_feed(struct call *c)
-{
-    size_t n = 0, own = 0;
-    LIST_FOREACH (const struct call, other, &native_of(c)->feeds, node) {
-        n++;
-        own += other->actor.who.tenant == c->actor.who.tenant;
-    }
-    if (quota_is_share(FEEDS_MAX, n, own, 1))
-        return true;
-    call_refuse(c, ERR_RESOURCE_EXHAUSTED, "your tenant reads %zu feeds already: end one, or follow a sandbox's events",
-                own);
-    return false;
-}
-
 void native_events_feed(struct call *c)
 {
     struct event_log *log = native_of(c)->config.events;
@@ -379,7 +379,8 @@ void native_events_feed(struct call *c)
         return;
     if (from == 0 && call_query(c, "last", &text))
         want.after = bounds.last - MIN(last, bounds.last);
-    if (!events_may_feed(c) || !call_ok(c, feed_open(log, &want, &s->feed, &c->err)))
+    if (!events_has_share(c, &native_of(c)->feeds, FEEDS_MAX, "readers of the feed") ||
+        !call_ok(c, feed_open(log, &want, &s->feed, &c->err)))
         return;
     list_append(&native_of(c)->feeds, &c->node);
     stream_begin(c, s);
@@ -408,6 +409,7 @@ static void verify_work(uv_work_t *work)
 static void verify_done(uv_work_t *work, int status)
 {
     struct verification *v = container_of(work, struct verification, work);
+    list_remove(&v->call->node);
     struct call *c = call_back(v->call, NULL);
     AUTO_BUF struct buf b = BUF_INIT(4096);
     bool is_intact = v->verdict.fault == EVENT_INTACT;
@@ -433,8 +435,12 @@ static void verify_done(uv_work_t *work, int status)
     mem_free(v);
 }
 
+/* They wait for two threads, which the store's checkpoints need, too, and go on when their client has left. */
 static void verify_begin(struct call *c, struct str id, size_t signed_max)
 {
+    if (!events_has_share(c, &native_of(c)->verifying, VERIFICATIONS_MAX, "verifications"))
+        return;
+    list_append(&native_of(c)->verifying, &c->node);
     struct verification *v = mem_new(struct verification);
     v->config = native_of(c)->config;
     assert(id.n < sizeof(v->id));

@@ -178,6 +178,7 @@ static void lines_of(const char *query, uint64_t first)
     test_server_open_with(&w.server, NULL, false, on_request);
     w.native.facade.ops = &ops;
     list_init(&w.native.feeds);
+    list_init(&w.native.verifying);
     slices_init(&w.native.facade.slices, &w.server.loop);
     timers_init(&w.native.facade.timers, &w.server.loop);
     assert_int_equal(uv_timer_init(&w.server.loop, &tick), 0);
@@ -260,6 +261,7 @@ static void others_are_answered_while_one_looks_for_what_is_not_there(void **sta
     test_server_open_with(&w.server, NULL, false, on_request);
     w.native.facade.ops = &ops;
     list_init(&w.native.feeds);
+    list_init(&w.native.verifying);
     slices_init(&w.native.facade.slices, &w.server.loop);
     timers_init(&w.native.facade.timers, &w.server.loop);
     append(40 * SLICE_STEPS);
@@ -289,6 +291,7 @@ static void who_leaves_in_the_midst_of_it_is_forgotten(void **state)
     test_server_open_with(&w.server, NULL, false, on_request);
     w.native.facade.ops = &ops;
     list_init(&w.native.feeds);
+    list_init(&w.native.verifying);
     slices_init(&w.native.facade.slices, &w.server.loop);
     timers_init(&w.native.facade.timers, &w.server.loop);
     append(40 * SLICE_STEPS);
@@ -318,6 +321,7 @@ static void nothing_is_lost_between_two_slices(void **state)
     test_server_open_with(&w.server, NULL, false, on_request);
     w.native.facade.ops = &ops;
     list_init(&w.native.feeds);
+    list_init(&w.native.verifying);
     slices_init(&w.native.facade.slices, &w.server.loop);
     timers_init(&w.native.facade.timers, &w.server.loop);
     append(5 * SLICE_STEPS + 1);
@@ -357,6 +361,7 @@ static void open_world(void)
     test_server_open_with(&w.server, NULL, false, on_request);
     w.native.facade.ops = &ops;
     list_init(&w.native.feeds);
+    list_init(&w.native.verifying);
     slices_init(&w.native.facade.slices, &w.server.loop);
     timers_init(&w.native.facade.timers, &w.server.loop);
 }

@@ -29,6 +29,7 @@ struct native {
     struct native_config config; /* version is owned */
     size_t n_followers;          /* streams of events */
     struct list feeds;           /* of these, calls that are told of everybody's */
+    struct list verifying;       /* calls */
 };
 
 static inline struct native *native_of(const struct call *c)

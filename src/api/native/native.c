@@ -253,6 +253,7 @@ struct native *native_new(const struct native_config *config)
     n->config = *config;
     n->config.version = mem_strdup(config->version);
     list_init(&n->feeds);
+    list_init(&n->verifying);
     native_ready_init(n, core_loop(config->core));
     facade_init(&n->facade, &native_ops, config->core, config->refusals);
     return n;

@@ -142,6 +142,10 @@ def test_as_a_patch_squashed_or_not_at_all(service, repo):
     assert "not concluded" in env(service, repo, "apply", "a", status=1).stderr and git(repo, "status", "--short") == "M  README"
     git(repo, "merge", "--quit")
     assert "overwritten" in env(service, repo, "apply", "a", "--squash", status=1).stderr and git(repo, "status", "--short") == "M  README"
+    git(repo, "reset", "-q", "--hard")
+    git(repo, "checkout", "-q", "cove/a")
+    assert "checked out at " in env(service, repo, "abort", "a", status=1).stderr and git(repo, "rev-parse", "HEAD") == git(repo, "rev-parse", "cove/a")
+    git(repo, "checkout", "-q", "main")
     env(service, repo, "abort", "a")
     env(service, repo, "abort", "b")
     assert "no environment b" in env(service, repo, "abort", "b", status=1).stderr

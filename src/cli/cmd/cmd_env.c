@@ -31,7 +31,7 @@ static const struct flag flags[] = {
     {0, "squash", NULL, "apply: stages everything as one change and commits nothing."},
 };
 
-enum { UNMERGED_MAX = 16 << 20 };
+enum { UNMERGED_MAX = 16 << 20, REFS_MAX = 64 * 1024 };
 
 struct env_options {
     const char *repo, *from, *profile, *template, *message;
@@ -346,11 +346,17 @@ static int env_do_rebase(struct env_call *c)
 
 static int env_do_abort(struct env_call *c)
 {
-    AUTO_FREE char *base = repo_commit(&c->e.repo, REPO_THEIRS, c->e.base),
-                   *head = repo_commit(&c->e.repo, REPO_THEIRS, c->e.head);
-    if (!c->e.id && !base && !head)
+    AUTO_BUF struct buf refs = BUF_INIT(REFS_MAX);
+    if (REPO_ASK(&c->e.repo, REPO_THEIRS, &refs, "for-each-ref", "--format=%(worktreepath)", c->e.head, c->e.base) < 0)
+        return env_finish(c, -1);
+    const struct str lines = repo_line(&refs);
+    const ssize_t where = str_find_char(lines, '/');
+    if (where >= 0)
+        return env_finish(c, err_set(&c->ctx->err, ERR_FAILED_PRECONDITION,
+                                     "the branch cove/%s is checked out at %.*s: switch to another one first",
+                                     c->e.name, STR_ARG_MAX(str_sub(lines, (size_t)where), 150)));
+    if (!c->e.id && !buf_len(&refs))
         return env_finish(c, env_look(&c->e));
-    c->ctx->err.code = ERR_OK;
     return env_finish(c, env_remove(&c->e, true));
 }
 

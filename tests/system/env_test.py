@@ -152,6 +152,25 @@ def test_as_a_patch_squashed_or_not_at_all(service, repo):
     assert git(repo, "branch", "--list", "cove/*") == "" and service.sandboxes() == []
 
 
+def test_commits_of_the_persons_own_are_not_written_over(service, repo):
+    env(service, repo, "create", "mine")
+    for base in ("", "echo a > a; git add a; git commit -q -m a"): # of which nothing was received yet, or something
+        inside(service, repo, "mine", base or "true")
+        received = git(repo, "rev-parse", "cove/mine")
+        own = git(repo, "commit-tree", "-p", "cove/mine", "-m", "own", "cove/mine^{tree}")
+        git(repo, "branch", "-f", "cove/mine", own)
+        for arguments in (["diff", "mine"], ["rm", "mine"], ["apply", "mine"]):
+            refused = env(service, repo, *arguments, status=1).stderr
+            assert "didn't come from the environment" in refused and git(repo, "rev-parse", "cove/mine") == own, refused
+        kept = refused.splitlines()[-1].split("'")[1]
+        subprocess.run(kept, shell=True, cwd=repo, check=True)
+        assert git(repo, "rev-parse", "mine") == own and git(repo, "rev-parse", "cove/mine") == received
+        git(repo, "branch", "-D", "mine")
+    inside(service, repo, "mine", "git commit -q --amend -m other") # what was rewritten inside is so here
+    assert git(repo, "log", "--format=%s", "cove/mine").split() == ["other", "second", "first"]
+    env(service, repo, "abort", "mine")
+
+
 def test_settings_are_those_of_the_commit(service, repo):
     (repo / ".cove").mkdir()
     (repo / ".cove/env.yaml").write_text("setup: ['echo ready > set-up', 'test \"$WORD\" = said']\nenv: {WORD: said}\nallow: [example.org]\n"

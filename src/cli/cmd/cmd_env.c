@@ -475,7 +475,7 @@ const struct command cmd_env = {
         "works in it. From inside, the repository here can't be seen, and nothing written inside runs here. After "
         "every command, commits made inside are checked and come here as the branch cove/NAME. Damaged objects, "
         "nested repositories, changed .gitmodules, and links out of the repository or into .git are refused; then "
-        "none of the commits come here. Only the history of the one commit goes in: no other branches, no stash, no "
+        "none of the commits come here, nor do any while that branch has commits of your own. Only the history of the one commit goes in: no other branches, no stash, no "
         "uncommitted changes.\n\nrun exits with the command's exit code. shell needs a terminal. An environment in "
         "which nothing has run for an hour is paused, and continues when it is used again.\n\ndiff shows all "
         "changes, committed or not, and says on stderr which files to look at first: files that builds, CI, editors "

@@ -409,6 +409,25 @@ static bool env_hand_over(struct env *e, const char *work)
     return done;
 }
 
+/* What the person committed on the branch here, whose last received commit is the parent of `work`, isn't written over. */
+static int env_keep_theirs(struct env *e)
+{
+    struct repo *r = &e->repo;
+    AUTO_FREE char *parent = mem_printf("%s^1", e->work), *received = NULL;
+    if (!e->at.head || !e->at.work || strcmp(e->at.head, e->at.work) == 0) /* nothing was received yet */
+        return 0;
+    received = strcmp(e->at.work, e->at.base) == 0 ? mem_strdup(e->at.base) : repo_commit(r, REPO_THEIRS, parent);
+    if (!received || strcmp(received, e->at.head) == 0 ||
+        REPO_GIT(r, REPO_OURS, "merge-base", "--is-ancestor", e->at.head, "refs/in/head") == 0) {
+        e->ctx->err.code = ERR_OK;
+        return 0;
+    }
+    context_hint(e->ctx, "'git branch mine cove/%s && git branch -f cove/%s %.12s' keeps them", e->name, e->name,
+                 received);
+    return err_set(&e->ctx->err, ERR_FAILED_PRECONDITION,
+                   "the branch cove/%s has commits that didn't come from the environment and would be lost", e->name);
+}
+
 /*
  * "<commit>\n", then a pack, or nothing where that was received before. index-pack reads every object as git fsck
  * would, warnings included.
@@ -440,8 +459,8 @@ static int env_take(struct env *e, int file)
     /* The same checks once more, and that nothing is missing. */
     if (env_hand_over(e, work))
         return 0;
-    return REPO_GIT(r, REPO_THEIRS, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance",
-                    "--atomic", r->ours, to_head, to_work) < 0
+    return env_keep_theirs(e) < 0 || REPO_GIT(r, REPO_THEIRS, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head",
+                                              "--no-auto-maintenance", "--atomic", r->ours, to_head, to_work) < 0
                ? -1
                : env_look(e);
 }

@@ -259,6 +259,13 @@ void sandbox_end(struct sandbox *sb, const struct ending *e)
         loop_alarm_set(sb->core->loop, &sb->kill_alarm, clock_mono() + KILL_AGAIN_MS * USEC_PER_MS, kill_again);
 }
 
+/* Its agent has said nothing yet. */
+static void say_not_restored(const struct sandbox *sb, struct err *err)
+{
+    if (sb->goes_on && start_awaits(sb, START_AGENT))
+        (void)err_prefix(err, "saved memory could not be restored (its files can be used: \"memory\": false)");
+}
+
 void sandbox_on_ended(void *ctx, const struct sup_ended *ended)
 {
     static const char *const names[] = {
@@ -284,6 +291,7 @@ void sandbox_on_ended(void *ctx, const struct sup_ended *ended)
             sb->fails = true;
             (void)err_set(&sb->failure, ERR_UNAVAILABLE, "the sandbox did not start: its first process ended (%s)",
                           cause);
+            say_not_restored(sb, &sb->failure);
         }
     } else if (!sb->end_cause) {
         sb->end_cause = cause;
@@ -325,8 +333,8 @@ static void on_broken(void *ctx, bool violation, const struct err *err)
     struct err what = *err; /* the session's own goes with it */
     if (!violation && pause_explains(sb, &what))
         return;
-    if (!violation && sb->goes_on && start_awaits(sb, START_AGENT))
-        (void)err_prefix(&what, "its saved memory could not be restored (its files can be used: \"memory\": false)");
+    if (!violation)
+        say_not_restored(sb, &what);
     /* An agent that is gone is coved's to explain: its SUP_ENDED follows. */
     sandbox_end(sb, &(struct ending){.kind = violation ? EVENT_AGENT_VIOLATION : EVENT_AGENT_LOST,
                                      .grade = EVENT_OBSERVED_HOST,

@@ -100,7 +100,7 @@ void boxes_on_pidfd(struct source *s, uint32_t events UNUSED)
     struct box_entry *e = container_of(s, struct box_entry, pidfd);
     struct boxes *b = e->owner;
     int code = CLD_KILLED, status = SIGKILL;
-    if (e->is_recorded)
+    if (e->is_recorded && !e->ended.cause) /* the keeper's answer takes two wake-ups */
         (void)records_exit(b->records, e->box.pid, &code, &status);
     fault_point("coved.ended.seen");
     bool is_stopping = boxes_is_stopping(e);

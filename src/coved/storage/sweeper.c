@@ -9,6 +9,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
@@ -24,9 +25,9 @@ enum {
     NICE = 10,
     TELL_MS = 4000,
     GROW_MS = 500,
-    QUIET_MS = 100, /* nobody makes or ends sandboxes: time to make ready what they took */
+    QUIET_MS = 100, /* nobody makes or ends sandboxes: time to delete what they left and to make ready what they took */
     BUSY_MS = 2000, /* for so long in a row at most */
-    STOCK_AT_ONCE = 8,
+    AT_ONCE = 8,
 };
 
 struct sweeper {
@@ -37,11 +38,12 @@ struct sweeper {
     usec_t told, started;
 };
 
-static void sweep(struct pool *pool)
+static int sweep(struct pool *pool, int most)
 {
-    int r = pool_sweep(pool);
+    int r = pool_sweep_some(pool, most);
     if (r < 0)
         log_warn("empty the pool's trash: %s", strerror(-r));
+    return r;
 }
 
 /* In time for those who write: an eighth of a second's worth of a fast disk is far less than a quarter of the pool. */
@@ -60,30 +62,33 @@ static void grow(struct pool *pool, usec_t *looked)
     failed = r < 0;
 }
 
-/* Whether more should be done. */
-static bool stock(struct pool *pool, usec_t *stocked)
+/*
+ * Whether more should be done. With quotas, btrfs of newer kernels (seen on Linux 6.18) commits once for each subvolume
+ * that it drops, and whoever makes a snapshot meanwhile waits for that.
+ */
+static bool tidy(struct pool *pool, int most, usec_t *tidied)
 {
-    *stocked = clock_mono();
-    int r = pool_stock_fill(pool, STOCK_AT_ONCE);
+    *tidied = clock_mono();
+    int swept = sweep(pool, most), r = pool_stock_fill(pool, AT_ONCE);
     if (r < 0 && r != -ENOSPC && r != -EDQUOT)
         log_warn("prepare empty boxes: %s", strerror(-r));
-    return r == STOCK_AT_ONCE;
+    return swept == most || r == AT_ONCE;
 }
 
 /* A byte, or the end of them. */
-static int await_byte(struct pool *pool, int from, usec_t *looked, usec_t *stocked)
+static int await_byte(struct pool *pool, int from, usec_t *looked, usec_t *tidied)
 {
     struct pollfd p = {.fd = from, .events = POLLIN};
     const int rest_ms = pool_is_backed(pool) ? GROW_MS : -1;
-    bool is_short = true;
+    bool is_due = true;
     int n;
-    if (clock_mono() - *stocked > BUSY_MS * USEC_PER_MS)
-        is_short = stock(pool, stocked);
+    if (clock_mono() - *tidied > BUSY_MS * USEC_PER_MS)
+        is_due = tidy(pool, INT_MAX, tidied);
     do {
         grow(pool, looked);
-        n = poll(&p, 1, is_short ? QUIET_MS : rest_ms);
-        if (n == 0 && is_short)
-            is_short = stock(pool, stocked);
+        n = poll(&p, 1, is_due ? QUIET_MS : rest_ms);
+        if (n == 0 && is_due)
+            is_due = tidy(pool, AT_ONCE, tidied);
     } while (n == 0);
     return n;
 }
@@ -95,11 +100,10 @@ NORETURN static void run(struct pool *pool, int from)
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     (void)setpriority(PRIO_PROCESS, 0, NICE);
-    usec_t looked = 0, stocked = clock_mono();
+    usec_t looked = 0, tidied = clock_mono();
     for (;;) {
         char told[256];
-        sweep(pool);
-        if (await_byte(pool, from, &looked, &stocked) < 0 || read(from, told, sizeof(told)) <= 0)
+        if (await_byte(pool, from, &looked, &tidied) < 0 || read(from, told, sizeof(told)) <= 0)
             _exit(0);
         /* Deleting in batches costs less than waking for each sandbox. */
         (void)poll(NULL, 0, LEAST_PAUSE_MS);
@@ -236,7 +240,7 @@ size_t sweeper_last(struct pool *pool, uint32_t bound_ms)
     pid_t pid = fork(); /* signals stay blocked: who interrupts us a second time does not end it */
     if (pid == 0) {
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-        sweep(pool);
+        (void)sweep(pool, INT_MAX);
         _exit(0);
     }
     if (pid > 0) {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Deletes what is in the pool's trash, in a process of its own at low priority: a sandbox may have left a million files. It also lets the pool
- * grow, where it can, and makes empty boxes ready.
+ * Deletes what is in the pool's trash, in a process of its own at low priority: a sandbox may have left a million
+ * files. It does so while nobody makes or ends sandboxes, or after two seconds. It also lets the pool grow, where it
+ * can, and makes empty boxes ready.
  */
 #pragma once
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The end of a service waits for the deletion of files only so long; what is left then goes away after the next start. */
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/mem.h"
 #include "coved/storage/sweeper.h"
@@ -63,6 +64,30 @@ static void test_what_takes_too_long_is_left_to_the_next_start(void **state)
     sweeper_stop(sweeper);
 }
 
+/* A snapshot would wait for what is deleted meanwhile. */
+static void test_nothing_is_deleted_while_sandboxes_come_and_go(void **state)
+{
+    struct pool *pool = *state;
+    struct sweeper *sweeper = NULL;
+    struct err err;
+    usec_t began = clock_mono();
+    assert_int_equal(sweeper_start(pool, &sweeper, &err), 0);
+    make(pool_fd(pool), "left", 1);
+    for (int i = 0; i < 40; i++) {
+        (void)usleep(10000);
+        sweeper_tick(sweeper);
+    }
+    bool was_there = is_there(pool_fd(pool), "trash/left");
+    usec_t took = clock_mono() - began;
+    for (int i = 0; i < AWAIT_MS / 10 && is_there(pool_fd(pool), "trash/left"); i++)
+        (void)usleep(10000);
+    assert_false(is_there(pool_fd(pool), "trash/left"));
+    sweeper_stop(sweeper);
+    if (!was_there && took > 600 * USEC_PER_MS)
+        skip(); /* we were late */
+    assert_true(was_there);
+}
+
 static int set_up(void **state)
 {
     struct pool *pool = NULL;
@@ -83,6 +108,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_that_can_be_deleted_is),
         cmocka_unit_test(test_what_takes_too_long_is_left_to_the_next_start),
+        cmocka_unit_test(test_nothing_is_deleted_while_sandboxes_come_and_go),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -54,6 +54,11 @@ int btrfs_subvolume_remove(int at, const char *name)
     return r < 0 ? r : ioctl(at, BTRFS_IOC_SNAP_DESTROY, &args) < 0 ? -errno : 0;
 }
 
+int btrfs_commit_begin(int fd)
+{
+    return ioctl(fd, BTRFS_IOC_START_SYNC, NULL) < 0 ? -errno : 0;
+}
+
 int btrfs_subvolume_transactions(int subvolume_fd, uint64_t *ret_made, uint64_t *ret_changed)
 {
     struct btrfs_ioctl_get_subvol_info_args info = {0};

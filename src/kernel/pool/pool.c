@@ -12,6 +12,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/fs.h>
 #include <stdio.h>
 #include <string.h>
@@ -417,7 +418,7 @@ int pool_reset(struct pool *p, bool (*spares)(void *ctx, const char *name), void
 
 struct sweep {
     struct pool *p;
-    int done;
+    int most, done;
     int failed; /* the first error */
 };
 
@@ -429,12 +430,18 @@ static int sweep_one(void *ctx, const char *name)
         s->done++;
     else if (r != -ENOENT && s->failed == 0)
         s->failed = r; /* what one sandbox left must not keep that of the others */
-    return 0;
+    return s->done < s->most ? 0 : -ECANCELED;
+}
+
+int pool_sweep_some(struct pool *p, int most)
+{
+    struct sweep s = {p, most, 0, 0};
+    int r = pool_each(p->trash_fd, sweep_one, &s);
+    int ignored UNUSED = s.done && p->features.kind == POOL_BTRFS ? btrfs_commit_begin(p->trash_fd) : 0;
+    return r < 0 && r != -ECANCELED ? r : s.failed < 0 ? s.failed : s.done;
 }
 
 int pool_sweep(struct pool *p)
 {
-    struct sweep s = {p, 0, 0};
-    int r = pool_each(p->trash_fd, sweep_one, &s);
-    return r < 0 ? r : s.failed < 0 ? s.failed : s.done;
+    return pool_sweep_some(p, INT_MAX);
 }

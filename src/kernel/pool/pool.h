@@ -215,3 +215,4 @@ int pool_stock_fill(struct pool *p, size_t most) WARN_UNUSED;
 
 /* Deletes what is in the trash; returns the number deleted. Slow: for a process of its own. */
 int pool_sweep(struct pool *p) WARN_UNUSED;
+int pool_sweep_some(struct pool *p, int most) WARN_UNUSED; /* the same of at most so many */

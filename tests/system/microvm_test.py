@@ -177,12 +177,13 @@ def test_a_port_is_reached_from_outside(world, machines, machine):
 
 
 def test_it_stands_still_and_goes_on(machines, machine):
-    say(machines, machine, "echo kept > kept; (while :; do date +%s%N > now; sleep 0.02; done) >/dev/null 2>&1 &")
+    say(machines, machine, "echo kept > kept; (until [ -e enough ]; do date +%s%N > now; sleep 0.02; done) >/dev/null 2>&1 &")
     assert wait_until(lambda: say(machines, machine, "cat now"))
     assert machines.cove("pause", machine).returncode == 0
     assert machines.cove("resume", machine).returncode == 0
     before = say(machines, machine, "cat now")
     assert wait_until(lambda: say(machines, machine, "cat now") > before)
+    say(machines, machine, "touch enough")
     assert say(machines, machine, f"{GET} http://allowed.test/") == f"hello from {ALLOWED}\n 200\n"
 
 
@@ -323,10 +324,11 @@ def clones(machines):
     ids = forked(machines, first, 3)
     snapshot = machines.request("POST", f"/cove/v1/sandboxes/{first}/snapshots", {"memory": True})[2]["ref"]
     ids += [created(snapshot) for _ in range(2)]
-    yield [facts(inside, e2b(f"/sandboxes/{sandbox}/connect", {"timeout": 600}), sandbox, wait_until) for sandbox in ids]
-    for sandbox in (first, *ids):
+    told = [facts(inside, e2b(f"/sandboxes/{sandbox}/connect", {"timeout": 600}), sandbox, wait_until) for sandbox in ids]
+    for sandbox in (first, *ids): # each, emulated, goes on to take a processor
         machines.cove("rm", sandbox)
     machines.request("DELETE", f"/cove/v1/snapshots?ref={snapshot}")
+    return told
 
 
 @pytest.mark.parametrize("secret", SECRETS)

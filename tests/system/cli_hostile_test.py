@@ -31,12 +31,12 @@ COMMANDS = [["ls"], ["ls", "-q"], ["log", ID], ["logs", ID], ["net", ID], ["log"
             ["docker", "run", "x", "true"]]
 
 
-def content(value):
-    """An answer that has every member that any command looks for, all of them this."""
+def content(value, whole=True):
+    """An answer that has every member that any command looks for, all of them this; not whole: without the lists of such, which no event has."""
     one = {name: value for name in MEMBERS}
     deep = {**one, **{name: [one, value] for name in LISTS}, "data": {**one, "output": [{"stdout": value, "stderr": value, "pty_base64": value}], "args": [value]},
             "metadata": dict.fromkeys(("k", "docker.image", "docker.name", "docker.command"), value), "sandbox": one, "error_": one}
-    return {**deep, **{name: [deep] for name in LISTS}, "build": deep, "probes": [deep]}
+    return {**deep, **{name: [deep] for name in LISTS}, "build": deep, "probes": [deep]} if whole else deep
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -94,27 +94,27 @@ def liar(tmp_path_factory):
 
 
 @functools.cache
-def spoken(shape):
-    """All of content() as JSON, megabytes that are asked for hundreds of times; open at its end, because what is said again there counts."""
-    return json.dumps(content(SHAPES[shape])).encode()[:-1]
+def spoken(shape, whole=True):
+    """content() as JSON, megabytes that are asked for hundreds of times; open at its end, because what is said again there counts."""
+    return json.dumps(content(SHAPES[shape], whole)).encode()[:-1]
 
 
 def say(shape, status=200):
-    value, one = SHAPES[shape], spoken(shape)
+    value, one, line = SHAPES[shape], spoken(shape), spoken(shape, whole=False)
 
-    def and_also(**more):
-        return one + b", " + json.dumps(more).encode()[1:]
+    def and_also(said, **more):
+        return said + b", " + json.dumps(more).encode()[1:]
 
     def answer_to(path):
         if path == f"/cove/v1/sandboxes/{ID}" and status == 200: # it lives, so that more is asked
             return 200, json.dumps({"id": ID, "state": "running"}).encode()
         if "/events" in path:
-            return status, b"\n".join([one + b"}", *(and_also(kind=kind) for kind in KINDS), b'{"gap": ' + one + b"}}", b""])
+            return status, b"\n".join([line + b"}", *(and_also(line, kind=kind) for kind in KINDS), b'{"gap": ' + line + b"}}", b""])
         if "/diff" in path:
-            return status, (and_also(change="added", type="file") + b"\n") * 2
+            return status, (and_also(line, change="added", type="file") + b"\n") * 2
         if status >= 400:
             return status, json.dumps({"error": {"code": value, "message": value, "hint": value}}).encode()
-        return status, and_also(id=ID) if path == "/cove/v1/sandboxes" and shape == "text" else one + b"}"
+        return status, and_also(one, id=ID) if path == "/cove/v1/sandboxes" and shape == "text" else one + b"}"
     return answer_to
 
 

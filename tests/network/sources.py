@@ -3,20 +3,21 @@
 
 import base64
 import hashlib
-import importlib.util
 import io
 import json
 import os
 import shutil
 import subprocess
+import sys
 import tarfile
-import venv
 import zipfile
-from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 TOP = HERE.parent.parent
+sys.path.append(str(TOP / "tests" / "sdk"))
+from installed import NO_WAY, pip  # noqa: E402
+
 DOWNLOAD_LIMIT_S = 240
 SYSTEM_STORE = Path("/etc/ssl/certs/java/cacerts")  # of Java, in Debian and its like
 
@@ -116,14 +117,6 @@ def java_program(name, source, into):
 # ---- clients from a registry ----
 
 
-def sdk_runner():
-    """tests/sdk/run knows what a registry says that can't be reached."""
-    spec = importlib.util.spec_from_loader("sdk_run", SourceFileLoader("sdk_run", str(TOP / "tests" / "sdk" / "run")))
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def wheels(lock, into):
     """The wheels of a lock file for the base template's Python 3.11, downloaded the first time only."""
     stamp, wanted = into / "complete", hashlib.sha256(lock.read_bytes()).hexdigest()
@@ -131,17 +124,15 @@ def wheels(lock, into):
         into.mkdir(parents=True, exist_ok=True)
         for old in into.glob("*.whl"):
             old.unlink()
-        if not (into / "venv" / "bin" / "pip").exists():
-            venv.create(into / "venv", with_pip=True)  # Debian's own Python has no pip
         platforms = [f"{kind}_{os.uname().machine}" for kind in ("manylinux2014", "manylinux_2_17", "manylinux_2_28")]
         try:
-            done = subprocess.run([into / "venv" / "bin" / "pip", "--disable-pip-version-check", "download", "-q", "--no-deps", "--require-hashes", "--only-binary", ":all:",
+            done = subprocess.run([*pip(), "download", "-q", "--no-deps", "--require-hashes", "--only-binary", ":all:",
                                    "--python-version", "3.11", *[f"--platform={p}" for p in platforms], "-d", into, "-r", lock], stdin=subprocess.DEVNULL,
                                   capture_output=True, text=True, timeout=DOWNLOAD_LIMIT_S, check=False)
         except subprocess.TimeoutExpired as error:
             raise Missing("PyPI: no end of the download") from error
         if done.returncode:
-            reason = sdk_runner().NO_WAY.search(done.stderr)
+            reason = NO_WAY.search(done.stderr)
             if reason:
                 raise Missing(f"PyPI can't be reached ({reason[0]})")
             raise AssertionError(f"pip download: {done.stderr[-2000:]}")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Installs SDKs into build/sdk, at the versions and hashes of lock files, the first time only."""
 
+import fcntl
 import hashlib
 import os
 import re
@@ -69,13 +70,23 @@ def install(what, lock_files, commands):
     say(f"installed {what} in {time.monotonic() - start:.0f} s")
 
 
+def pip():
+    """The one pip for all environments: each with its own would take longer to make than to fill. Debian's own Python has none."""
+    INSTALLED.mkdir(parents=True, exist_ok=True)
+    with open(INSTALLED / "pip.lock", "w", encoding="utf-8") as lock: # several test programs may begin at the same time
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (INSTALLED / "pip" / "bin" / "pip").exists():
+            venv.create(INSTALLED / "pip", with_pip=True)
+    return [INSTALLED / "pip" / "bin" / "pip", "--disable-pip-version-check"]
+
+
 def python_packages(what, lock):
     """A virtual environment with exactly the packages of a lock file; returns its bin directory."""
     home = INSTALLED / what
     if not (home / "bin" / "python").exists():
-        venv.create(home, with_pip=True)
-    pip = [home / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "--retries", "1", "--timeout", "20"]
-    install(what, [lock], [[*pip, "install", "-q", "--require-hashes", "--only-binary", ":all:", "-r", lock]])
+        venv.create(home)
+    to = ["--python", home / "bin" / "python", "--retries", "1", "--timeout", "20"]
+    install(what, [lock], [[*pip(), *to, "install", "-q", "--no-compile", "--require-hashes", "--only-binary", ":all:", "-r", lock]])
     return home / "bin"
 
 

@@ -14,7 +14,10 @@ import time
 import pytest
 from client import Client
 from leaks import own_service
-from service import wait_until
+from service import TOP, wait_until
+
+sys.path.append(str(TOP / "tests" / "sdk"))
+from installed import pip  # noqa: E402
 
 SECOND = """
 import base64, json, sys
@@ -88,8 +91,8 @@ def test_says_what_the_record_says(service, sandbox, exported, key):
 
 def test_a_second_implementation_agrees(exported, key, tmp_path):
     venv = tmp_path / "venv"
-    made = subprocess.run([sys.executable, "-m", "venv", venv], capture_output=True, text=True, timeout=120, check=False)
-    made = made if made.returncode else subprocess.run([venv / "bin/pip", "install", "-q", "securesystemslib[crypto]"], capture_output=True, text=True, timeout=240, check=False)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], timeout=120, check=True)
+    made = subprocess.run([*pip(), "--python", venv / "bin/python", "install", "-q", "--no-compile", "securesystemslib[crypto]"], capture_output=True, text=True, timeout=240, check=False)
     if made.returncode:
         pytest.skip(f"securesystemslib can't be had here: {made.stderr[-200:]}")
     done = subprocess.run([venv / "bin/python", "-c", SECOND, exported, key], capture_output=True, text=True, timeout=60, check=False)

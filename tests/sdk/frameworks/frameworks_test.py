@@ -15,9 +15,11 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "system"))
+sys.path.append(str(Path(__file__).resolve().parent.parent))
 
 from code_test import service  # noqa: E402, F401
 from e2b import Sandbox  # noqa: E402
+from installed import pip  # noqa: E402
 from service import TOP, wait_until  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
@@ -169,7 +171,7 @@ def test_sandbox_fusion(fusion):
 
 def test_verl(fusion, tmp_path):
     """Its reward function, out of its wheel: all of verl wants a GPU's worth of packages."""
-    done = subprocess.run([sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--require-hashes", "-d", tmp_path, "-r", HERE / "verl.txt"],
+    done = subprocess.run([*pip(), "download", "-q", "--no-deps", "--require-hashes", "-d", tmp_path, "-r", HERE / "verl.txt"],
                           stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, check=False)
     if done.returncode:
         pytest.skip(f"verl can't be had: {done.stderr[-300:]}")

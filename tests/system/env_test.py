@@ -2,12 +2,10 @@
 """cove env: copies of a repository in sandboxes, and what comes back of them."""
 
 import concurrent.futures
-import itertools
 import json
 import os
 import shlex
 import shutil
-import signal
 import subprocess
 
 import pytest
@@ -16,7 +14,6 @@ from service import wait_until
 from terminal import Terminal
 
 MARK = "ran-here"
-LONG = bool(os.environ.get("LONG")) # twice the points at which a command is killed
 
 
 @pytest.fixture(scope="module")
@@ -477,81 +474,6 @@ def test_nothing_runs_here_whatever_git_becomes_inside(service, repo, tmp_path, 
     after = sorted((str(p), p.read_bytes()) for p in (repo / ".git").glob("*") if p.is_file() and p.name != "index"), sorted((repo / ".git/hooks").iterdir())
     assert after == before
     env(service, repo, "abort", "evil")
-
-
-STOPPED_GIT = """#!/bin/sh
-echo >> {0}/calls
-n=$(wc -l < {0}/calls)
-read -r at when < {0}/kill
-[ "$n $when" = "$at before" ] && kill -9 $PPID && exit 1
-{1} "$@"
-status=$?
-[ "$n $when" = "$at after" ] && kill -9 $PPID
-exit $status
-"""
-
-
-def test_killed_at_each_point(service, repo, tmp_path):
-    """Killed before each git that a command starts (LONG: and after each): nothing that had come back is lost, what is inside comes back with the
-    next one, and gc leaves nothing half-made."""
-    (repo / ".cove").mkdir()
-    (repo / ".cove/env.yaml").write_text("checks: ['true']\n")
-    git(repo, "add", ".")
-    git(repo, "commit", "-q", "-m", "settings")
-    env(service, repo, "create", "kept")
-    change = "echo $$ >> a; git add a; git commit -q -m a; git rev-parse HEAD"
-    known, first, points = {inside(service, repo, "kept", change).stdout.strip()}, service.sandboxes()[0]["id"], {}
-    stop = tmp_path / "bin"
-    stop.mkdir()
-    (stop / "git").write_text(STOPPED_GIT.format(shlex.quote(str(stop)), shutil.which("git")))
-    (stop / "git").chmod(0o755)
-    stopped = {"PATH": f"{stop}:{os.environ['PATH']}"}
-
-    def whole(name):
-        """All of its refs or none, and the sandbox with them."""
-        refs = [git(repo, "rev-parse", "-q", "--verify", ref, check=False) != "" for ref in (f"refs/heads/cove/{name}", f"refs/cove/base/{name}", f"refs/cove/work/{name}")]
-        return all(refs) or not any(refs)
-
-    forms = {"create": ["create", "made"], "run": ["run", "kept", "--", "sh", "-c", "echo $$ >> b; git add b; git commit -q -m b"], "diff": ["diff", "kept"],
-             "commit": ["commit", "kept", "-m", "c"], "propose": ["propose", "kept"], "rebase": ["rebase", "kept"], "apply": ["apply", "kept"],
-             "gc": ["gc"]}
-    for word, arguments in forms.items():
-        for point in itertools.count():
-            at, when = (point // 2 + 1, ("before", "after")[point % 2]) if LONG else (point + 1, "before")
-            if word == "apply":
-                env(service, repo, "propose", "kept")
-            if word == "commit":
-                inside(service, repo, "kept", "echo more >> c")
-            if word == "rebase": # one commit, for each gets a note
-                env(service, repo, "abort", "kept")
-                env(service, repo, "create", "kept")
-                first = service.sandboxes()[0]["id"]
-                known.add(inside(service, repo, "kept", change).stdout.strip())
-                git(repo, "commit", "-q", "--allow-empty", "-m", "on")
-            (stop / "calls").write_text("")
-            (stop / "kill").write_text(f"{at} {when}\n")
-            done = service.cove("env", "--repo", repo, *arguments, env=stopped)
-            # What it was running goes on without it.
-            assert word != "apply" or wait_until(lambda: not (repo / ".git/index.lock").exists() and git(repo, "status", "--short") == "")
-            env(service, repo, "gc")
-            assert whole("made") and whole("kept"), (word, at, when)
-            assert not list((repo / ".git").glob("cove-in-*")) and len(git(repo, "worktree", "list").splitlines()) == 1
-            if git(repo, "rev-parse", "-q", "--verify", "cove/made", check=False):
-                env(service, repo, "abort", "made")
-            here = [s["metadata"]["cove.env"] for s in service.sandboxes()]
-            assert set(here) == {"kept"} and (word == "propose" or len(here) == 1), (word, at, when) # a fork for checks ends by itself, later
-            for fork in {s["id"] for s in service.sandboxes()} - {first}:
-                service.cove("rm", fork)
-            inner = inside(service, repo, "kept", change).stdout.strip().splitlines()[-1]
-            assert git(repo, "rev-parse", "cove/kept") == inner, (word, at, when) # nothing is left inside alone
-            known.add(inner)
-            if done.returncode != -signal.SIGKILL:
-                assert done.returncode == 0, (word, at, when, done.stderr)
-                points[word] = point
-                break
-    assert all(points.values()) and sum(points.values()) > 20 and all(git(repo, "cat-file", "-t", commit) == "commit" for commit in known)
-    assert git(repo, "fsck", "--strict", "--no-dangling") == "" and env(service, repo, "gc").stdout == "0 left-over directories removed\n"
-    env(service, repo, "abort", "kept")
 
 
 CHANGES = r"""

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "build/context.h"
 #include "build/spec.h"
+#include "sandbox/quota.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -18,13 +19,14 @@
 #include <unistd.h>
 
 enum { TICKETS_MAX = 4096, TICKET_S = 3600, FRESH_MS = 100, COMPARE = 16 * 1024 };
-enum { RUNNING_MAX = 64, BY_LINK_MAX = 48 }; /* the rest is for the key */
+enum { RUNNING_MAX = 128, BY_LINK_MAX = 96 }; /* of all, each tenant a share; the rest is for keys */
 enum { LINK_FREE_S = 30, LINK_RATE = 1024 };
 enum { UPLOAD_OF_TENANT = 'T' }; /* no hash has it */
 
 struct ticket {
     struct list node; /* oldest first */
     char hash[UPLOAD_HASH_LEN + 1], token[UPLOAD_TOKEN_LEN + 1];
+    uint64_t tenant; /* who was given it */
     usec_t until;
     bool used, is_dropped; /* dropped: nobody finds it any more */
     unsigned refs;         /* of uploads */
@@ -46,6 +48,7 @@ struct uploads {
     struct list by_age;
     struct map files; /* by hash */
     struct list by_time;
+    struct list running;         /* struct upload */
     size_t n_running, n_by_link; /* the second: of the first */
     uint64_t bytes;              /* of all, those under way too */
     uint64_t serial;
@@ -55,6 +58,8 @@ struct uploads {
 
 struct upload {
     struct uploads *all;
+    struct list node;
+    uint64_t tenant;
     struct ticket *ticket; /* a reference; NULL: by the key */
     int fd;
     char hash[UPLOAD_HASH_LEN + 1], name[32];
@@ -232,6 +237,7 @@ int uploads_new(const char *data_dir, uint64_t reserve_bytes, struct uploads **r
     u->reserve_bytes = reserve_bytes;
     list_init(&u->by_age);
     list_init(&u->by_time);
+    list_init(&u->running);
     if (uploads_read_all(u, err) < 0) {
         uploads_free(u);
         return -1;
@@ -311,7 +317,7 @@ bool uploads_has(struct uploads *u, const char *hash)
 
 /* ---- links ---- */
 
-void uploads_grant(struct uploads *u, const char *hash, char ret_token[static UPLOAD_TOKEN_LEN + 1])
+void uploads_grant(struct uploads *u, uint64_t tenant, const char *hash, char ret_token[static UPLOAD_TOKEN_LEN + 1])
 {
     usec_t now = clock_mono();
     LIST_FOREACH (struct ticket, old, &u->by_age, node)
@@ -320,6 +326,7 @@ void uploads_grant(struct uploads *u, const char *hash, char ret_token[static UP
     struct ticket *t = mem_new(struct ticket);
     memcpy(t->hash, hash, UPLOAD_HASH_LEN);
     id_token(t->token, UPLOAD_TOKEN_LEN);
+    t->tenant = tenant;
     t->until = now + TICKET_S * USEC_PER_SEC;
     list_append(&u->by_age, &t->node);
     (void)map_put(&u->tickets, str_of(t->token), t);
@@ -345,6 +352,7 @@ static int too_large(struct err *err)
 
 static void uploads_put(struct upload *up)
 {
+    list_remove(&up->node);
     up->all->n_running--;
     if (up->ticket) {
         up->all->n_by_link--;
@@ -372,22 +380,35 @@ static int uploads_open_file(struct upload *up, int64_t size, struct err *err)
     return up->fd < 0 ? err_errno(err, errno, "make a file for the upload") : 0;
 }
 
-static int uploads_begin(struct uploads *u, const char *hash, struct ticket *t, int64_t size,
+static bool uploads_may_begin(struct uploads *u, uint64_t tenant, bool by_link)
+{
+    size_t own = 0, own_by_link = 0;
+    LIST_FOREACH (const struct upload, up, &u->running, node) {
+        own += up->tenant == tenant;
+        own_by_link += up->tenant == tenant && up->ticket;
+    }
+    return quota_is_share(RUNNING_MAX, u->n_running, own, 1) &&
+           (!by_link || quota_is_share(BY_LINK_MAX, u->n_by_link, own_by_link, 1));
+}
+
+static int uploads_begin(struct uploads *u, uint64_t tenant, const char *hash, struct ticket *t, int64_t size,
                          struct upload **ret_upload, struct err *err)
 {
     if (size > 0 && (uint64_t)size > UPLOAD_BYTES_MAX)
         return too_large(err);
     if (t && t->refs > 0)
         return err_set(err, ERR_RESOURCE_EXHAUSTED, "an upload by this link is in progress: wait until it ends");
-    if (u->n_running >= RUNNING_MAX || (t && u->n_by_link >= BY_LINK_MAX))
+    if (!uploads_may_begin(u, tenant, t))
         return err_set(err, ERR_RESOURCE_EXHAUSTED, "%zu uploads are in progress: try again in a moment", u->n_running);
     struct upload *up = mem_new(struct upload);
     up->all = u;
+    up->tenant = tenant;
     up->fd = -1;
     up->ticket = t;
     up->since = clock_mono();
     up->repeats = t ? t->used : uploads_has(u, hash);
     memcpy(up->hash, hash, UPLOAD_HASH_LEN);
+    list_append(&u->running, &up->node);
     u->n_running++;
     if (t) {
         u->n_by_link++;
@@ -401,9 +422,10 @@ static int uploads_begin(struct uploads *u, const char *hash, struct ticket *t, 
     return 0;
 }
 
-int upload_begin(struct uploads *u, const char *hash, int64_t size, struct upload **ret_upload, struct err *err)
+int upload_begin(struct uploads *u, uint64_t tenant, const char *hash, int64_t size, struct upload **ret_upload,
+                 struct err *err)
 {
-    return uploads_begin(u, hash, NULL, size, ret_upload, err);
+    return uploads_begin(u, tenant, hash, NULL, size, ret_upload, err);
 }
 
 int upload_begin_by_link(struct uploads *u, struct str hash, struct str token, int64_t size, struct upload **ret_upload,
@@ -412,7 +434,7 @@ int upload_begin_by_link(struct uploads *u, struct str hash, struct str token, i
     struct ticket *t = token.n == UPLOAD_TOKEN_LEN ? map_get(&u->tickets, token) : NULL;
     if (!t || !str_eqc(hash, t->hash) || clock_mono() > t->until)
         return err_set(err, ERR_PERMISSION_DENIED, "this upload link is invalid or has expired: ask for a new one");
-    return uploads_begin(u, t->hash, t, size, ret_upload, err);
+    return uploads_begin(u, t->tenant, t->hash, t, size, ret_upload, err);
 }
 
 static int uploads_compare(struct upload *up, struct str bytes, struct err *err)

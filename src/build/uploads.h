@@ -43,14 +43,14 @@ bool uploads_has(struct uploads *u, const char *hash);
 uint64_t uploads_bytes(const struct uploads *u); /* of all, those under way too */
 
 /* A link's secret: whoever shows it may send this one file, for an hour. */
-void uploads_grant(struct uploads *u, const char *hash, char ret_token[static UPLOAD_TOKEN_LEN + 1]);
+void uploads_grant(struct uploads *u, uint64_t tenant, const char *hash, char ret_token[static UPLOAD_TOKEN_LEN + 1]);
 
 /*
  * size: what was announced, -1: nothing was. ERR_OUT_OF_RANGE: it is too large; ERR_RESOURCE_EXHAUSTED: too many at a time, or the disk is full, which
  * upload_is_full() tells apart; ERR_PERMISSION_DENIED: the link is none, too old, or was used for something else; ERR_ALREADY_EXISTS: by the key,
  * and other content is there; ERR_DEADLINE_EXCEEDED: by a link, and too slow.
  */
-int upload_begin(struct uploads *u, const char *hash, int64_t size, struct upload **ret_upload,
+int upload_begin(struct uploads *u, uint64_t tenant, const char *hash, int64_t size, struct upload **ret_upload,
                  struct err *err) WARN_UNUSED;
 int upload_begin_by_link(struct uploads *u, struct str hash, struct str token, int64_t size, struct upload **ret_upload,
                          struct err *err) WARN_UNUSED;

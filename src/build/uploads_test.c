@@ -30,22 +30,22 @@ static void files_come_and_stay(void **state)
     assert_false(uploads_has(u, HASH));
     assert_int_equal(uploads_open(u, HASH, &fd, &size, &err), -1);
     assert_int_equal(err.code, ERR_NOT_FOUND);
-    assert_int_equal(upload_begin(u, HASH, 5, &up, &err), 0);
+    assert_int_equal(upload_begin(u, 0, HASH, 5, &up, &err), 0);
     assert_int_equal(upload_write(up, STR("hello"), &err), 0);
     assert_false(uploads_has(u, HASH)); /* not before all of it is there */
     assert_int_equal(upload_end(up, &err), 0);
     assert_true(uploads_has(u, HASH));
-    assert_int_equal(upload_begin(u, HASH, -1, &up, &err), 0); /* again, the same */
+    assert_int_equal(upload_begin(u, 0, HASH, -1, &up, &err), 0); /* again, the same */
     assert_int_equal(upload_write(up, STR("hello"), &err), 0);
     assert_int_equal(upload_end(up, &err), 0);
     assert_int_equal(uploads_open(u, HASH, &fd, &size, &err), 0);
     assert_int_equal(size, 5);
     (void)fd_close(fd);
-    assert_int_equal(upload_begin(u, OTHER, -1, &up, &err), 0);
+    assert_int_equal(upload_begin(u, 0, OTHER, -1, &up, &err), 0);
     assert_int_equal(upload_write(up, STR("half"), &err), 0);
     upload_cancel(up);
     assert_false(uploads_has(u, OTHER));
-    assert_int_equal(upload_begin(u, OTHER, (int64_t)UPLOAD_BYTES_MAX + 1, &up, &err), -1);
+    assert_int_equal(upload_begin(u, 0, OTHER, (int64_t)UPLOAD_BYTES_MAX + 1, &up, &err), -1);
     assert_int_equal(err.code, ERR_OUT_OF_RANGE);
     uploads_free(u);
     upload_cancel(NULL);
@@ -93,15 +93,15 @@ static void links(void **state)
     struct upload *up;
     struct err err;
     assert_int_equal(uploads_new(dir->path, UPLOADS_RESERVE_NONE, &u, &err), 0);
-    uploads_grant(u, HASH, token);
+    uploads_grant(u, 0, HASH, token);
     assert_int_equal(upload_begin_by_link(u, STR(OTHER), str_of(token), -1, &up, &err), -1);
     assert_int_equal(err.code, ERR_PERMISSION_DENIED);
     assert_int_equal(send_by_link(u, "", "x", -1), ERR_PERMISSION_DENIED);
     token[3] = token[3] == 'a' ? 'b' : 'a';
     assert_int_equal(send_by_link(u, token, "x", -1), ERR_PERMISSION_DENIED);
-    uploads_grant(u, HASH, token);
+    uploads_grant(u, 0, HASH, token);
     for (int i = 0; i < 5000; i++) /* there are only so many */
-        uploads_grant(u, OTHER, last);
+        uploads_grant(u, 0, OTHER, last);
     assert_int_equal(send_by_link(u, token, "x", -1), ERR_PERMISSION_DENIED);
     uploads_free(u);
 }
@@ -114,7 +114,7 @@ static void a_link_is_good_for_one_upload(void **state)
     struct upload *up;
     struct err err;
     assert_int_equal(uploads_new(dir->path, UPLOADS_RESERVE_NONE, &u, &err), 0);
-    uploads_grant(u, HASH, token);
+    uploads_grant(u, 0, HASH, token);
     assert_int_equal(upload_begin_by_link(u, STR(HASH), str_of(token), -1, &up, &err), 0);
     assert_int_equal(upload_write(up, STR("lost on the w"), &err), 0);
     upload_cancel(up); /* one that failed may be tried again */
@@ -129,7 +129,7 @@ static void a_link_is_good_for_one_upload(void **state)
     assert_int_equal(send_by_link(u, token, "", 0), ERR_PERMISSION_DENIED);
     assert_true(is_there(u, "content"));
     assert_int_equal(uploads_bytes(u), 7);
-    uploads_grant(u, HASH, again); /* who has the key may replace it */
+    uploads_grant(u, 0, HASH, again); /* who has the key may replace it */
     assert_int_equal(send_by_link(u, again, "other", 5), ERR_OK);
     assert_true(is_there(u, "other"));
     assert_int_equal(send_by_link(u, token, "content", 7), ERR_PERMISSION_DENIED);
@@ -141,7 +141,7 @@ static enum err_code send_by_key(struct uploads *u, struct str content, int64_t 
 {
     struct upload *up;
     struct err err;
-    if (upload_begin(u, HASH, announced, &up, &err) < 0)
+    if (upload_begin(u, 0, HASH, announced, &up, &err) < 0)
         return err.code;
     if (upload_write(up, content, &err) == 0)
         return upload_end(up, &err) < 0 ? err.code : ERR_OK;
@@ -156,7 +156,7 @@ static void by_key_the_first_content_stays(void **state)
     struct upload *slow;
     struct err err;
     assert_int_equal(uploads_new(dir->path, UPLOADS_RESERVE_NONE, &u, &err), 0);
-    assert_int_equal(upload_begin(u, HASH, -1, &slow, &err), 0);
+    assert_int_equal(upload_begin(u, 0, HASH, -1, &slow, &err), 0);
     assert_int_equal(upload_write(slow, STR("slow"), &err), 0);
     assert_int_equal(send_by_key(u, STR("content"), 7), ERR_OK);
     assert_int_equal(send_by_key(u, STR("content"), 7), ERR_OK);
@@ -185,28 +185,33 @@ static void links_leave_slots_to_the_key(void **state)
     struct uploads *u;
     struct err err;
     assert_int_equal(uploads_new(dir->path, UPLOADS_RESERVE_NONE, &u, &err), 0);
-    uploads_grant(u, HASH, first);
+    uploads_grant(u, 0, HASH, first);
     assert_int_equal(upload_begin_by_link(u, STR(HASH), str_of(first), -1, &by_link[n_links++], &err), 0);
     assert_int_equal(upload_begin_by_link(u, STR(HASH), str_of(first), -1, &up, &err), -1); /* one at a time */
     assert_int_equal(err.code, ERR_RESOURCE_EXHAUSTED);
     assert_false(upload_is_full(&err));
     for (;;) {
-        uploads_grant(u, HASH, token);
+        uploads_grant(u, 0, HASH, token);
         if (upload_begin_by_link(u, STR(HASH), str_of(token), -1, &up, &err) < 0)
             break;
         by_link[n_links++] = up;
     }
     assert_int_equal(err.code, ERR_RESOURCE_EXHAUSTED);
     assert_int_equal(n_links, 48);
-    while (upload_begin(u, OTHER, -1, &up, &err) == 0)
+    while (upload_begin(u, 0, OTHER, -1, &up, &err) == 0)
         by_key[n_keys++] = up;
     assert_int_equal(err.code, ERR_RESOURCE_EXHAUSTED);
     assert_int_equal(n_keys, 16);
+    uploads_grant(u, 7, HASH, token); /* another tenant finds room, by both ways */
+    assert_int_equal(upload_begin_by_link(u, STR(HASH), str_of(token), -1, &up, &err), 0);
+    upload_cancel(up);
+    assert_int_equal(upload_begin(u, 7, OTHER, -1, &up, &err), 0);
+    upload_cancel(up);
     upload_cancel(by_link[0]); /* its link is free, its slot too */
     assert_int_equal(upload_begin_by_link(u, STR(HASH), str_of(first), -1, &by_link[0], &err), 0);
     for (size_t i = 0; i < n_links; i++)
         upload_cancel(by_link[i]);
-    for (n_links = 0; upload_begin(u, OTHER, -1, &up, &err) == 0; n_links++) /* the key may have all */
+    for (n_links = 0; upload_begin(u, 0, OTHER, -1, &up, &err) == 0; n_links++) /* the key may have all */
         by_link[n_links] = up;
     assert_int_equal(n_links + n_keys, 64);
     for (size_t i = 0; i < n_links; i++)
@@ -235,12 +240,12 @@ static void totals_are_kept(void **state)
     struct upload *up;
     struct err err;
     assert_int_equal(uploads_new(dir->path, UPLOADS_RESERVE_NONE, &u, &err), 0);
-    assert_int_equal(upload_begin(u, HASH, -1, &up, &err), 0);
+    assert_int_equal(upload_begin(u, 0, HASH, -1, &up, &err), 0);
     assert_int_equal(upload_write(up, STR("12345"), &err), 0);
     assert_int_equal(uploads_bytes(u), 5); /* while it is under way */
     assert_int_equal(upload_end(up, &err), 0);
     assert_int_equal(uploads_bytes(u), 5);
-    assert_int_equal(upload_begin(u, OTHER, -1, &up, &err), 0);
+    assert_int_equal(upload_begin(u, 0, OTHER, -1, &up, &err), 0);
     assert_int_equal(upload_write(up, STR("12"), &err), 0);
     assert_int_equal(uploads_bytes(u), 7);
     upload_cancel(up);
@@ -266,9 +271,9 @@ static int child_full_disk(const struct test_dir *dir)
         return TEST_DIR_SKIP;
     if (uploads_new(dir->path, 4 << 20, &u, &err) < 0)
         return __LINE__;
-    if (upload_begin(u, HASH, 6 << 20, &up, &err) == 0 || !upload_is_full(&err))
+    if (upload_begin(u, 0, HASH, 6 << 20, &up, &err) == 0 || !upload_is_full(&err))
         return __LINE__; /* what is announced is too much already */
-    if (upload_begin(u, HASH, -1, &up, &err) < 0 || upload_begin(u, OTHER, -1, &other, &err) < 0)
+    if (upload_begin(u, 0, HASH, -1, &up, &err) < 0 || upload_begin(u, 0, OTHER, -1, &other, &err) < 0)
         return __LINE__;
     int n = 0;
     while (n < 8 && upload_write(n % 2 ? up : other, str_n(block, sizeof(block)), &err) == 0)
@@ -279,7 +284,7 @@ static int child_full_disk(const struct test_dir *dir)
     upload_cancel(other);
     if (uploads_bytes(u) != 0 || uploads_has(u, HASH))
         return __LINE__;
-    if (upload_begin(u, HASH, 2 << 20, &up, &err) < 0) /* what it had taken is free again */
+    if (upload_begin(u, 0, HASH, 2 << 20, &up, &err) < 0) /* what it had taken is free again */
         return __LINE__;
     if (upload_write(up, str_n(block, sizeof(block)), &err) < 0 || upload_end(up, &err) < 0)
         return __LINE__;
@@ -289,13 +294,13 @@ static int child_full_disk(const struct test_dir *dir)
     AUTO_FREE char *file = mem_printf("%s/uploads/%s", dir->path, HASH);
     if (uploads_new(dir->path, (6 << 20) + (1 << 19), &u, &err) < 0)
         return __LINE__;
-    if (upload_begin(u, OTHER, 1 << 20, &up, &err) == 0 || !upload_is_full(&err) || access(file, F_OK) < 0)
+    if (upload_begin(u, 0, OTHER, 1 << 20, &up, &err) == 0 || !upload_is_full(&err) || access(file, F_OK) < 0)
         return __LINE__;
     uploads_free(u);
     if (utimensat(AT_FDCWD, file, (struct timespec[]){{.tv_sec = 1000}, {.tv_sec = 1000}}, 0) < 0 ||
         uploads_new(dir->path, (6 << 20) + (1 << 19), &u, &err) < 0)
         return __LINE__;
-    if (upload_begin(u, OTHER, 1 << 20, &up, &err) < 0 || access(file, F_OK) == 0 || uploads_bytes(u) != 0)
+    if (upload_begin(u, 0, OTHER, 1 << 20, &up, &err) < 0 || access(file, F_OK) == 0 || uploads_bytes(u) != 0)
         return __LINE__;
     upload_cancel(up);
     uploads_free(u);
@@ -335,7 +340,7 @@ static void a_tenants_file_is_its_own(void **state)
     assert_false(build_is_hash(str_of(one)));
     assert_int_equal(strlen(one), UPLOAD_HASH_LEN);
     assert_int_equal(uploads_new(dir->path, UPLOADS_RESERVE_NONE, &u, &err), 0);
-    assert_int_equal(upload_begin(u, one, -1, &up, &err), 0);
+    assert_int_equal(upload_begin(u, 0, one, -1, &up, &err), 0);
     assert_int_equal(upload_write(up, STR("x"), &err), 0);
     assert_int_equal(upload_end(up, &err), 0);
     uploads_free(u);

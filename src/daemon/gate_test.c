@@ -241,7 +241,7 @@ static void gate_open(bool with_containers)
     gate_request("built", site.build);
     if (with_containers)
         gate_make_containers();
-    uploads_grant(builder_uploads(site.builder), HASH, site.upload_token);
+    uploads_grant(builder_uploads(site.builder), TENANT_DEFAULT, HASH, site.upload_token);
 }
 
 /* One that never ends: its sandbox isn't made. */

@@ -353,7 +353,8 @@ void native_uploads_put(struct call *c)
     if (!builder || !is_hash(c, name))
         return;
     if (!call_ok(c, builder_upload(builder, &c->actor, c->args[0], http_content_length(c->req), &c->err)) ||
-        !call_ok(c, upload_begin(builder_uploads(builder), name, http_content_length(c->req), &up, &c->err)))
+        !call_ok(c, upload_begin(builder_uploads(builder), c->actor.who.tenant, name, http_content_length(c->req), &up,
+                                 &c->err)))
         return;
     call_receive(c, up, 204);
 }

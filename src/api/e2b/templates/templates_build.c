@@ -91,7 +91,7 @@ void templates_upload_link(struct call *c)
     upload_name(c->actor.who.tenant, c->args[1].p, hash);
     struct str host = http_header_get(c->req, "host");
     struct uploads *uploads = builder_uploads(e2b_of(c)->builder);
-    uploads_grant(uploads, hash, token);
+    uploads_grant(uploads, c->actor.who.tenant, hash, token);
     AUTO_BUF struct buf url = BUF_INIT(4096);
     buf_printf(&url, "%s://%.*s/templates/%s/files/%s?token=%s", scheme(c->req), STR_ARG(host), info.id, hash, token);
     buf_printf(&b, "{\"present\":%s,\"url\":", uploads_has(uploads, hash) ? "true" : "false");

@@ -381,6 +381,22 @@ def test_a_tenant_does_not_take_the_operation_ids_of_others(service):
     assert theirs.ask("DELETE", f"/v1/sandboxes/{theirs.id}")[0] == 204
 
 
+def test_what_terminals_are_of_is_bounded(service):
+    """A command of four megabytes is kept until its terminal is gone."""
+    def key_of(tenant):
+        assert service.cove("tenant", "create", tenant).returncode == 0
+        return service.cove("key", "create", "--tenant", tenant, "--name", "k").stdout.strip()
+    mine, other = Box(service, key=key_of("typist")), Box(service, key=key_of("quiet"))
+    def made(box, command):
+        path, headers = box.endpoint(44772)
+        return box.ask("POST", path + "/pty", {"command": command}, headers)[0]
+    seen = [made(mine, "#" * 4190000) for _ in range(64)]
+    assert set(seen) == {201, 429} and 50 < seen.count(201) < 63, seen
+    assert made(other, "#" * 4190000) == 201
+    for box in (mine, other):
+        assert box.ask("DELETE", f"/v1/sandboxes/{box.id}")[0] == 204
+
+
 def operation_of(box, path, headers, **more):
     """A new id of the sandbox's instance."""
     status, instance = box.ask("GET", path + "/execution/instance", headers=headers)

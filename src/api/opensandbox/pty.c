@@ -36,9 +36,10 @@ struct pty {
     struct follow *follow;   /* NULL: no process runs */
     struct pty_client *client;
     struct buf kept;
-    uint64_t written; /* what was, in all; kept is its end */
-    uint32_t pid;     /* 0: not started yet */
-    int exit_code;    /* of the last process */
+    struct charge charge; /* of this memory */
+    uint64_t written;     /* what was, in all; kept is its end */
+    uint32_t pid;         /* 0: not started yet */
+    int exit_code;        /* of the last process */
     bool is_pipe, was_launched, has_failed, is_once;
 };
 
@@ -93,6 +94,7 @@ static void pty_free(void *pty)
     exec_close(p->follow);
     sandbox_unref(p->sb);
     buf_fini(&p->kept);
+    charge_release(&p->charge);
     MEM_FREE(p->cwd.p, p->command.p, p);
 }
 
@@ -108,8 +110,12 @@ static void pty_on_sandbox_end(struct sandbox_watch *w, struct sandbox *sb UNUSE
 
 static struct pty *pty_new(struct call *c, const char *id, struct str cwd, struct str command)
 {
-    struct pty *p = mem_new(struct pty);
+    struct charge charge = {.core = call_core(c), .tenant = sandbox_info(c->sandbox)->tenant};
 
+    if (!call_ok(c, charge_memory(&charge, KEPT_MAX + cwd.n + command.n, &c->err)))
+        return NULL;
+    struct pty *p = mem_new(struct pty);
+    p->charge = charge;
     p->o = opensandbox_of_execd(c);
     memcpy(p->id, id, COMMAND_ID_LEN);
     p->sb = sandbox_ref(c->sandbox);
@@ -467,15 +473,20 @@ void pty_make(struct call *c)
     const struct pty *same = map_get(&opensandbox_of_execd(c)->ptys, str_of(command_id_once(c)));
     if (c->route->what && !pty_has_room(c)) {
         operation_full(c);
-    } else if (c->route->what) {
-        pty_new(c, command_id_once(c), cwd, command)->is_once = true;
-        operation_claim(c, true);
-    } else if (same) /* by an operation id */
+    } else if (same && !c->route->what) { /* by an operation id */
         call_value(c, 200, json_pack("{s:s}", "session_id", same->id));
-    else if (!pty_has_room(c))
+    } else if (!pty_has_room(c)) {
         call_fail(c, 429, "a sandbox has at most %d terminals", PTYS_MAX);
-    else
-        call_value(c, 201, json_pack("{s:s}", "session_id", pty_new(c, command_id_once(c), cwd, command)->id));
+    } else {
+        struct pty *p = pty_new(c, command_id_once(c), cwd, command);
+
+        if (p && c->route->what) {
+            p->is_once = true;
+            operation_claim(c, true);
+        } else if (p) {
+            call_value(c, 201, json_pack("{s:s}", "session_id", p->id));
+        }
+    }
 }
 
 void pty_status(struct call *c)

@@ -4,12 +4,12 @@
 import base64
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
 
 import pytest
+from anybody import PYTHON
 from client import Sandbox
 from rig import answers, must, raw, text
 from service import wait_until
@@ -189,8 +189,7 @@ def test_the_unix_socket_knows_who_asks(service, sandbox):
     """Over it no key is needed, by whom it belongs to; others of the host get nothing."""
     code = ("import socket,sys\ns=socket.socket(1)\ns.connect(sys.argv[1])\ns.sendall(b'GET /cove/v1/sandboxes HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\n\\r\\n')\n"
             "d=b''\nwhile True:\n p=s.recv(65536)\n if not p: break\n d+=p\nsys.stdout.buffer.write(d)")
-    python = shutil.which("python3", path="/usr/bin:/bin") or sys.executable # that others may execute, too
-    done = subprocess.run([python, "-c", code, str(service.run / "cove.sock")], user=65534, group=65534, extra_groups=[], capture_output=True,
+    done = subprocess.run([PYTHON, "-c", code, str(service.run / "cove.sock")], user=65534, group=65534, extra_groups=[], capture_output=True,
                           timeout=60, check=False)
     assert sandbox.id.encode() not in done.stdout and b" 200 " not in done.stdout.split(b"\r\n")[0], done
     assert sandbox.id in [s["id"] for s in service.sandboxes()]

@@ -7,15 +7,15 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 import time
 
 import pytest
+from anybody import PYTHON
 from conftest import UID, settings
 
 
 def python(here, text, with_settings=None, **options):
-    return here.run(with_settings or settings(), sys.executable, "-c", text, **options)
+    return here.run(with_settings or settings(), PYTHON, "-c", text, **options)
 
 
 @pytest.mark.parametrize("line, code", [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", -9), ("kill -TERM $$", -15), ("kill -SEGV $$", -11)])

@@ -6,9 +6,9 @@ import json
 import os
 import signal
 import subprocess
-import sys
 
 import pytest
+from anybody import PYTHON
 from leaks import own_service
 from service import wait_until
 
@@ -98,7 +98,7 @@ def test_who_was_turned_away(service):
     mode = path.stat().st_mode
     path.chmod(0o666) # the socket itself keeps strangers out
     try:
-        done = subprocess.run([sys.executable, "-c", stranger], user=65534, group=65534, extra_groups=[], capture_output=True, text=True, check=False)
+        done = subprocess.run([PYTHON, "-c", stranger], user=65534, group=65534, extra_groups=[], capture_output=True, text=True, check=False)
     finally:
         path.chmod(mode)
     assert done.stdout.endswith(" 403\n"), done

@@ -287,10 +287,10 @@ def forked(service, sandbox, count):
 def test_forks_go_on_with_its_memory(world, machines, server):
     whole = asked(machines, server)
     clones = forked(machines, server, 3)
-    answers = [asked(machines, sandbox) for sandbox in (server, *clones)]
+    answers = [(*asked(machines, sandbox), time.time()) for sandbox in (server, *clones)]
     assert {(a[0], a[1]) for a in answers} == {(whole[0], whole[1])}, answers # the same data, the same process
     assert len({a[2] for a in answers}) == len({a[4] for a in answers}) == 4, answers # random numbers, host names
-    assert all(abs(time.time() - int(a[3])) < 30 for a in answers), answers
+    assert all(abs(a[-1] - int(a[3])) < 30 for a in answers), answers
     for sandbox in (server, *clones):
         say(machines, sandbox, f"echo {sandbox} > own; sync")
     assert [say(machines, sandbox, "cat own").strip() for sandbox in (server, *clones)] == [server, *clones]
@@ -347,16 +347,17 @@ def waiting(service):
 
 
 def test_a_fork_takes_a_monitor_that_waits(machines, server):
-    whole, others = asked(machines, server), waiting(machines) # for machines of the tests before, with other limits
+    whole = asked(machines, server)
     clones = forked(machines, server, 2)
 
     def takes():
-        assert wait_until(lambda: waiting(machines) - others), machines.tail()
-        ahead = waiting(machines) - others
+        time.sleep(3) # of those for machines of the tests before, with other limits, coved lets go after ten seconds
+        assert wait_until(lambda: waiting(machines)), machines.tail()
+        ahead = waiting(machines)
         clones.extend(forked(machines, server, 1))
         return (ahead - waiting(machines)) & set(qemus(machines)) # it has memory now
 
-    assert any(takes() for _ in range(2)), (others, waiting(machines), machines.tail())
+    assert any(takes() for _ in range(6)), (waiting(machines), machines.tail())
     clone = clones[-1]
     assert asked(machines, clone)[:2] == whole[:2]
     say(machines, clone, "echo of the clone > own; sync")

@@ -48,7 +48,7 @@ static int microvm_probe(const struct tier_host *host, struct tier_powers *ret_p
 {
     *ret_powers = (struct tier_powers){.reclaim = host && cgroup_features(host->cgroups)->reclaim,
                                        .memory = true,
-                                       .version = "1"}; /* of the form; the monitor's is looked at when it is there */
+                                       .version = "2"}; /* of the form; the monitor's is looked at when it is there */
     if (!microvm.guest)
         return err_set(err, ERR_FAILED_PRECONDITION, "no kernel for it is configured: microvm.guest");
     return guest_host_open(microvm.guest, microvm.may_emulate, host ? host->agent_fd : -1, &microvm.host, err);
@@ -227,7 +227,10 @@ static int microvm_store(const struct tier_host *host, const struct box *box, co
 {
     const uint64_t bytes = microvm_memory(&box->limits);
     struct vm_devices d;
-    if (pread(box->carried_fd, &d, sizeof(d), VM_DEVICES_AT) != sizeof(d) || d.machine.memory_bytes != bytes)
+    struct saved_machine now = {.cpus = 0};
+    saved_describe(&now);
+    if (pread(box->carried_fd, &d, sizeof(d), VM_DEVICES_AT) != sizeof(d) || d.machine.memory_bytes != bytes ||
+        memcmp(d.machine.magic, now.magic, sizeof(now.magic)) != 0)
         return -ENODATA; /* of an earlier version */
     int r = saved_write(saving->dir_fd, &d.machine, box->carried_fd, VM_DEVICES_DATA, d.bytes);
     r = r ? r : ram_save(host->proc_fd, box->pid, root_base(host, box), bytes, saving->dir_fd, SAVED_MEMORY);

@@ -194,13 +194,16 @@ static bool has_size(const struct outfit *o, const struct outfit *like)
            o->disk_bytes == like->disk_bytes;
 }
 
+bool boxes_is_alike(const struct outfit *o, const struct outfit *like)
+{
+    return o->tier == like->tier && o->memory == like->memory && o->awaits == like->awaits &&
+           (has_size(o, like) || !(like->tier->is_sized || like->memory)) && strcmp(o->layer, like->layer) == 0;
+}
+
 static struct box_entry *find_warm(struct boxes *b, const struct outfit *like)
 {
     LIST_FOREACH (struct box_entry, e, &b->lists[BOX_WARM], node) {
-        const struct outfit *o = &e->outfit;
-        bool fits =
-            o->memory == like->memory && !o->awaits && (has_size(o, like) || !(like->tier->is_sized || like->memory));
-        if (e->tier == like->tier && fits && strcmp(o->layer, like->layer) == 0)
+        if (boxes_is_alike(&e->outfit, like))
             return e;
     }
     return NULL;

@@ -109,12 +109,6 @@ struct ahead_stock {
     size_t wanted;
 };
 
-static bool is_last(const struct boxes *b, const struct outfit *outfit)
-{
-    return outfit->tier == b->last.tier && outfit->memory == b->last.memory && outfit->awaits == b->last.awaits &&
-           strcmp(outfit->layer, b->last.layer) == 0;
-}
-
 static uint32_t ready_wanted(const struct boxes *b, const struct tier *tier)
 {
     /*
@@ -148,7 +142,7 @@ static struct ahead_stock take_stock(struct boxes *b, const struct tier *tier)
             if (!is_ahead(e) || e->tier != tier)
                 continue;
             s.n++;
-            s.last += is_last(b, &e->outfit);
+            s.last += boxes_is_alike(&e->outfit, &b->last);
             struct want *w = find_want(b, &e->outfit);
             if (w)
                 w->have++;
@@ -176,7 +170,7 @@ static struct box_entry *find_other(struct boxes *b, const struct tier *tier, co
         if (e->tier != tier)
             continue;
         const struct want *w = find_want(b, &e->outfit);
-        bool last = is_last(b, &e->outfit);
+        bool last = boxes_is_alike(&e->outfit, &b->last);
         size_t wanted = MAX(w ? w->count : 0, last ? last_wanted : 0);
         size_t have = last ? stock->last : w ? w->have : SIZE_MAX;
         if (have > wanted && (at_once || now - e->warm_since > OTHER_KEPT_USEC))

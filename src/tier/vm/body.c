@@ -216,7 +216,6 @@ static int vm_await_memory(struct vm_order *order, const struct saved_machine *m
         at += n;
     }
     origin->saved.memory_fd = saved.memory_fd;
-    memcpy(origin->saved.magic, saved.magic, sizeof(saved.magic));
     memcpy(origin->saved.version, saved.version, sizeof(saved.version));
     (void)fd_close(saved.devices_fd);
     return dir;
@@ -294,8 +293,6 @@ void vm_body(int sock, int state_fd, int tap_fd, const struct cgroup_door *door,
         lent = lend(asks.fd, asks.asked, origin.saved.memory_fd);
     }
     vm_must(lent, "give the monitor its memory");
-    if (spec.incoming_fd >= 0) /* its agent stays the one that it was */
-        memcpy(machine.magic, origin.saved.magic, sizeof(machine.magic));
     const struct relay_spec relay = {.sock = SOCK_FD,
                                      .state_fd = STATE_FD,
                                      .wire_fd = wire[0],
@@ -308,7 +305,7 @@ void vm_body(int sock, int state_fd, int tap_fd, const struct cgroup_door *door,
                                      .name = order.name,
                                      .goes_on = spec.incoming_fd < 0 ? NULL : origin.saved.version,
                                      .has_programs = dir >= 0,
-                                     .rehearses = order.emulated && order.is_ahead && origin.saved.may_rehearse,
+                                     .rehearses = order.emulated && order.is_ahead,
                                      .pids = order.pids,
                                      .machine = machine};
     const int given[] = {wire[1],          console[1], monitor[1], spec.net_fd,

@@ -17,11 +17,17 @@ enum { LEND_PATH_MAX = 32 };
 
 int lend_ask(void)
 {
-    /* Only a plain O_RDWR: what else a monitor opens is closed on exec. */
+    /*
+     * Only a plain O_RDWR: what else a monitor opens is closed on exec. And of what a machine no longer needs, QEMU
+     * would first punch a hole into the file of its memory, which isn't its own to change, and give up if it can't:
+     * it may believe that it has, and lets go of its copy. Disks are told of no such holes (vmm_qemu.c).
+     */
     struct sock_filter code[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AUDIT_ARCH_X86_64, 0, 5),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AUDIT_ARCH_X86_64, 0, 7),
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_fallocate, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat, 0, 3),
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2])),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, O_RDWR, 0, 1),

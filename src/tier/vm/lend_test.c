@@ -21,8 +21,8 @@ enum { PATIENCE_USEC = 20 * 1000000, SHORT_USEC = 50 * 1000 };
 #define LENT "/lent-and-not-there"
 
 /*
- * Opens another file for writing, then the one that it is lent: 0 if the first wasn't there and the second says "ours"
- * and can't be written.
+ * Opens another file for writing, then the one that it is lent: 0 if the first wasn't there and the second says "ours",
+ * though a hole was punched into it, and can't be written.
  */
 NORETURN static void borrower(int to, bool asks)
 {
@@ -33,6 +33,8 @@ NORETURN static void borrower(int to, bool asks)
     if (open("/neither-there", O_RDWR) >= 0 || errno != ENOENT)
         _exit(3);
     const int fd = asks ? open(LENT, O_RDWR) : -1;
+    if (fd >= 0 && fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4) < 0)
+        _exit(5);
     _exit(fd >= 0 && read(fd, text, sizeof(text)) == 4 && strcmp(text, "ours") == 0 && write(fd, "x", 1) < 0 ? 0 : 4);
 }
 

@@ -12,7 +12,7 @@
 #include <cpuid.h>
 #endif
 
-static const char saved_magic[8] = "covevm2", saved_magic_before[8] = "covevm1";
+static const char saved_magic[8] = "covevm2";
 
 void saved_describe(struct saved_machine *m)
 {
@@ -65,18 +65,14 @@ int saved_open(int dir_fd, const struct saved_machine *wanted, struct saved *ret
     if (r < 0)
         return r;
     m.version[sizeof(m.version) - 1] = 0;
-    const bool is_of_before = memcmp(m.magic, saved_magic_before, sizeof(m.magic)) == 0;
-    if ((memcmp(m.magic, saved_magic, sizeof(m.magic)) != 0 && !is_of_before) ||
-        memcmp(m.cpu, wanted->cpu, sizeof(m.cpu)) != 0 || m.memory_bytes != wanted->memory_bytes ||
-        m.cpus != wanted->cpus || m.n_layers != wanted->n_layers || m.emulated != wanted->emulated ||
-        m.has_net != wanted->has_net)
+    if (memcmp(m.magic, wanted->magic, sizeof(m.magic)) != 0 || memcmp(m.cpu, wanted->cpu, sizeof(m.cpu)) != 0 ||
+        m.memory_bytes != wanted->memory_bytes || m.cpus != wanted->cpus || m.n_layers != wanted->n_layers ||
+        m.emulated != wanted->emulated || m.has_net != wanted->has_net)
         return -EXDEV;
     r = saved_open_file(dir_fd, SAVED_MEMORY, bytes, bytes, &memory);
     if (r < 0)
         return r;
-    *ret_saved =
-        (struct saved){.memory_fd = TAKE_FD(memory), .devices_fd = TAKE_FD(devices), .may_rehearse = !is_of_before};
-    memcpy(ret_saved->magic, m.magic, sizeof(m.magic));
+    *ret_saved = (struct saved){.memory_fd = TAKE_FD(memory), .devices_fd = TAKE_FD(devices)};
     memcpy(ret_saved->version, m.version, sizeof(m.version));
     return 0;
 }

@@ -28,8 +28,7 @@ int saved_write(int dir_fd, const struct saved_machine *m, int devices_fd, off_t
 
 struct saved {
     int memory_fd, devices_fd; /* owned; read-only */
-    char magic[8], version[16];
-    bool may_rehearse; /* its agent knows WIRE_WAKE_REHEARSE */
+    char version[16];
 };
 /* -ENODATA: it is not whole; -EXDEV: it was another machine. version isn't looked at: who restores compares it. */
 int saved_open(int dir_fd, const struct saved_machine *wanted, struct saved *ret_saved) WARN_UNUSED;

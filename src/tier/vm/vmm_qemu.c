@@ -22,7 +22,7 @@ static void qemu_add_disk(struct vmm_command *c, const char *file, const char *s
     vmm_add(c, "-drive");
     vmm_add(c, "if=none,id=%s,file=%s,format=raw,aio=threads%s", serial, file, read_only ? ",readonly=on" : "");
     vmm_add(c, "-device");
-    vmm_add(c, "virtio-blk-device,drive=%s,serial=%s", serial, serial);
+    vmm_add(c, "virtio-blk-device,drive=%s,serial=%s,discard=off,write-zeroes=off", serial, serial);
 }
 
 /*
@@ -85,6 +85,8 @@ static void qemu_command(const struct vmm_spec *s, struct vmm_command *c)
         vmm_add(c, "socket,id=wire,fd=%d", s->wire_fd);
         vmm_add(c, "-device");
         vmm_add(c, "virtserialport,chardev=wire,name=cove");
+        vmm_add(c, "-device");
+        vmm_add(c, "virtio-balloon-device,free-page-reporting=on,deflate-on-oom=on");
         qemu_add_disk(c, VMM_OWN, "own", false);
     }
     if (s->incoming_fd >= 0) {

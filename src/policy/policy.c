@@ -18,7 +18,7 @@ void policy_unref(struct policy *p)
         return;
     assert(p->refs > 0);
     if (--p->refs == 0) {
-        arena_fini(&p->arena);
+        arena_wipe(&p->arena); /* header values that are not sealed yet */
         mem_free(p);
     }
 }

@@ -220,6 +220,7 @@ bool policy_next_literal(const json_t *policy, struct policy_literal *ret_litera
 void policy_literal_text(const struct policy_literal *l, struct buf *to)
 {
     const char *value = json_string_value(json_object_get(l->header, "value"));
+    char *ignored UNUSED = buf_reserve(to, l->to - l->from); /* so that it needn't move, and leave a copy behind */
     for (size_t i = l->from; i < l->to; i++) {
         (void)buf_append_char(to, value[i]);
         i += value[i] == '$'; /* "$$" */
@@ -231,5 +232,5 @@ void policy_literal_sealed(const struct policy_literal *l, struct str sealed)
     const char *value = json_string_value(json_object_get(l->header, "value"));
     char *whole = mem_printf("%.*s${sealed:%.*s}%s", (int)l->from, value, (int)sealed.n, sealed.p, value + l->to);
     (void)json_object_set_new(l->header, "value", json_string(whole));
-    mem_free(whole);
+    mem_free_wiped(whole);
 }

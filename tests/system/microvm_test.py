@@ -340,7 +340,9 @@ def clones(machines):
     done = machines.cove("exec", "-i", first, "--", "sh", "-c", "cat > teller.py; (setsid python3 teller.py 10) >/dev/null 2>&1 </dev/null &", input=TELLER)
     assert done.returncode == 0 and wait_until(lambda: inside(first, "cat /tmp/told")), done
     ids = forked(machines, first, 3)
-    snapshot = machines.request("POST", f"/cove/v1/sandboxes/{first}/snapshots", {"memory": True})[2]["ref"]
+    # On a busy machine it may not stand still in time, which is refused.
+    snapshot = wait_until(lambda: machines.request("POST", f"/cove/v1/sandboxes/{first}/snapshots", {"memory": True})[2].get("ref"))
+    assert snapshot, machines.tail()
     ids += [created(snapshot) for _ in range(2)]
     told = [facts(inside, e2b(f"/sandboxes/{sandbox}/connect", {"timeout": 600}), sandbox, wait_until) for sandbox in ids]
     for sandbox in (first, *ids): # each, emulated, goes on to take a processor

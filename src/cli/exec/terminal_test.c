@@ -124,7 +124,11 @@ static void the_last_column_is_broken_to_the_terminals_width(void **state)
     table_print(&t, out);
     table_fini(&t);
     assert_int_equal(fflush(out), 0);
-    assert_true(read(ours, got, sizeof(got) - 1) > 0);
+    for (size_t n = 0; !strstr(got, "long\r\n");) { /* it comes in pieces */
+        ssize_t r = read(ours, got + n, sizeof(got) - 1 - n);
+        assert_true(r > 0);
+        n += (size_t)r;
+    }
     assert_string_equal(got, "one  1234567890 1234567890 12\r\n     \xc3\xbc 45678 x\r\n"
                              "a    without-a-space-it-stays-as-it-is-however-long\r\n");
     (void)fclose(out);

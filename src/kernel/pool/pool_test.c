@@ -711,7 +711,8 @@ static void test_memory_that_lasts_is_on_disk(void **state)
         const bool is_late = waits_for_disk(fd); /* else it can't be told on this file system */
         assert_int_equal(pool_memory_commit(p->pool, "a", lasts), 0);
         assert_true(test_pool_has(p, "memory/a/pages"));
-        assert_int_equal(waits_for_disk(fd), is_late && !lasts);
+        if (lasts || !is_late) /* else the kernel may have begun by itself meanwhile */
+            assert_false(waits_for_disk(fd));
     }
 }
 

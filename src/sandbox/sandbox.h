@@ -136,7 +136,10 @@ struct sandbox_ended {
     bool has_failed, secure;
 };
 
-/* Ended ones that are not hidden, latest end first, until fn returns false. At most `limit` of the view are looked at. */
+/*
+ * Ended ones that are not hidden, latest end first, until fn returns false. At most `limit` of the view are looked
+ * at.
+ */
 int sandbox_each_ended(struct core *core, uint64_t view, size_t limit,
                        bool (*fn)(void *ctx, const struct sandbox_ended *one), void *ctx, struct err *err) WARN_UNUSED;
 

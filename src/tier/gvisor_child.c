@@ -181,7 +181,10 @@ NORETURN static void gvisor_execute(const char *network, const char *const *what
     _exit(1);
 }
 
-/* What was started ahead is needed, all of it. From here on coved can't give it to anybody, whoever else has the socket. */
+/*
+ * What was started ahead is needed, all of it. From here on coved can't give it to anybody, whoever else has the
+ * socket.
+ */
 static void gvisor_lost(int signal UNUSED)
 {
     (void)shutdown(GVISOR_CONTROL, SHUT_RDWR);

@@ -409,7 +409,10 @@ static bool env_hand_over(struct env *e, const char *work)
     return done;
 }
 
-/* What the person committed on the branch here, whose last received commit is the parent of `work`, isn't written over. */
+/*
+ * What the person committed on the branch here, whose last received commit is the parent of `work`, isn't written
+ * over.
+ */
 static int env_keep_theirs(struct env *e)
 {
     struct repo *r = &e->repo;

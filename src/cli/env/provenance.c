@@ -152,7 +152,10 @@ static json_t *provenance_command(const json_t *commands)
     return NULL;
 }
 
-/* On the commits that `before` and what it began with, or was rebased onto, don't have and the environment's head has. */
+/*
+ * On the commits that `before` and what it began with, or was rebased onto, don't have and the environment's head
+ * has.
+ */
 static int provenance_note(struct env *e, const char *before)
 {
     AUTO_BUF struct buf commits = BUF_INIT(1 << 20);

@@ -17,7 +17,9 @@ int btrfs_snapshot(int subvolume_fd, int at, const char *name) WARN_UNUSED;
  * subvolume.
  */
 int btrfs_subvolume_remove(int at, const char *name) WARN_UNUSED;
-/* Begins a commit, with which the kernel begins to free the blocks of removed subvolumes; otherwise up to 30 s later. */
+/*
+ * Begins a commit, with which the kernel begins to free the blocks of removed subvolumes; otherwise up to 30 s later.
+ */
 int btrfs_commit_begin(int fd) WARN_UNUSED;
 
 /* The transaction that made this subvolume, and the last one that changed anything in it, committed or not. */

@@ -89,7 +89,10 @@ void create_message(const struct sandbox *sb, union sup_message *ret_message)
     ret_message->create.once = sb->is_fork;
 }
 
-/* The actions that a create is: the guard is asked about all of them before there is a sandbox; then they go on record. */
+/*
+ * The actions that a create is: the guard is asked about all of them before there is a sandbox; then they go on
+ * record.
+ */
 struct create_asked {
     struct event_data create_data, network_data;
     struct str create, network; /* borrowed of these; no network: the default one */

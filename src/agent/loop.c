@@ -4,7 +4,6 @@
 
 #include <limits.h>
 #include <sys/epoll.h>
-#include <unistd.h>
 
 enum { BATCH_MAX = 64 };
 

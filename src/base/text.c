@@ -2,8 +2,6 @@
 /* Encodings that are appended to a buf: JSON strings, base64, hexadecimal. */
 #include "base/buf.h"
 
-#include <string.h>
-
 static const char hex_digits[] = "0123456789abcdef";
 
 /* Length of the well-formed UTF-8 sequence at p, or 0. */

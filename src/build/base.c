@@ -4,8 +4,6 @@
 #include "build/internal.h"
 #include "template/name.h"
 
-#include <stdio.h>
-
 #define BASE_TEMPLATE "base"
 #define USER_DEFAULT "user"
 

@@ -6,7 +6,6 @@
 #include "base/fd.h"
 #include "build/internal.h"
 
-#include <stdio.h>
 #include <unistd.h>
 
 #define COPY_DIR "/tmp/.cove-copy"

@@ -8,9 +8,7 @@
 #include "base/mem.h"
 #include "build/internal.h"
 
-#include <stdio.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 enum { IMAGE_REQUEST_MAX = 64 * 1024, IMAGE_LINE_MAX = 256 * 1024, TELL_MS = 2000 };
 

@@ -2,8 +2,6 @@
 /* Processes of builds: what they write becomes lines of the log, never more than the log takes, and never slower for it. */
 #include "build/internal.h"
 
-#include <stdio.h>
-
 #define PATH_ALWAYS "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 static void process_tell(struct build_process *p, int channel)

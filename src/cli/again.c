@@ -5,7 +5,6 @@
 #include "base/mem.h"
 #include "cli/events.h"
 #include "cli/exec/exec.h"
-#include "cli/exec/terminal.h"
 #include "cli/print.h"
 #include "http/url.h"
 

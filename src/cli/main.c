@@ -12,7 +12,6 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 static const struct command *const commands[] = {
     &cmd_run,        &cmd_agent,    &cmd_why,    &cmd_shell,   &cmd_attach, &cmd_env,    &cmd_docker,    &cmd_ls,

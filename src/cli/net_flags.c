@@ -3,11 +3,8 @@
 
 #include "base/id.h"
 #include "base/mem.h"
-#include "cli/service.h"
 #include "config/yaml.h"
 #include "policy/policy.h"
-
-#include <stdio.h>
 
 enum { STAND_IN_LEN = 32, PORTS_MAX = 16, TARGET_MAX = 1024 };
 

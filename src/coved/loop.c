@@ -4,7 +4,6 @@
 #include "base/mem.h"
 
 #include <sys/epoll.h>
-#include <unistd.h>
 
 enum { EVENTS = 64 };
 

@@ -3,7 +3,6 @@
 #include "base/fault.h"
 #include "base/fd.h"
 #include "base/log.h"
-#include "base/mem.h"
 #include "base/str.h"
 #include "config/config.h"
 #include "coved/doctor.h"

@@ -13,7 +13,6 @@
  *  6. SIGUSR1, which `cove domain` sends: the domain and its certificate are read anew and cove-api is replaced; sandboxes don't notice.
  */
 #include "coved/serve.h"
-#include "base/buf.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"

@@ -34,7 +34,6 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 enum { KEY_MAX = 512, PEM_MAX = 64 * 1024, DRAIN_MS = 1000 };
 

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/fd.h"
 #include "base/mem.h"
 #include "egress/dns/resolver.h"
 #include "egress/flow/flow.h"

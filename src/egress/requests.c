@@ -6,8 +6,6 @@
 #include "egress/vault/vault.h"
 #include "http/url.h"
 
-#include <string.h>
-
 enum { CA_PURPOSE_MAX = 64 };
 
 /* ---- answers ---- */

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/mem.h"
 #include "base/path.h"
 #include "guard/rules_internal.h"
 

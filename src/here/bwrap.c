@@ -12,7 +12,6 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 enum { ARGS_MAX = 9000, ARGS_BYTES_MAX = 4 << 20, FILTER_BYTES_MAX = 65535 * (int)sizeof(struct sock_filter) };
 

@@ -2,13 +2,11 @@
 /* What --bind and its like ask for, as a root file system. All that is the machine's is borrowed first; then the machine's root goes, and paths are those inside. */
 #include "base/fd.h"
 #include "base/mem.h"
-#include "base/path.h"
 #include "here/bwrap.h"
 #include "here/devices.h"
 #include "kernel/mount.h"
 
 #include <fcntl.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

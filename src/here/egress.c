@@ -3,7 +3,6 @@
 #include "base/fd.h"
 #include "base/id.h"
 #include "base/mem.h"
-#include "here/box.h"
 #include "wire/egress.h"
 #include "wire/vault.h"
 

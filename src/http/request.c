@@ -4,7 +4,6 @@
 #include "http/url.h"
 
 #include "base/fd.h"
-#include "base/mem.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -4,10 +4,8 @@
 #include "base/mem.h"
 
 #include <poll.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
-#include <unistd.h>
 
 enum { WAIT_MS = 200 };
 

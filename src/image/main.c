@@ -12,7 +12,6 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "image/jail.h"
-#include "image/job.h"
 #include "image/link.h"
 #include "image/options.h"
 #include "image/registry/fetch.h"

@@ -5,7 +5,6 @@
 #include <libmnl/libmnl.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 /* Attributes are added after the header of the last message is made, so its length is known when the next one begins. */
 void netlink_settle(struct netlink *nl)

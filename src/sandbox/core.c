@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sandbox/core.h"
-#include "base/fd.h"
-#include "base/log.h"
 #include "base/mem.h"
 #include "sandbox/action.h"
 #include "sandbox/export.h"

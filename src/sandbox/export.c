@@ -3,7 +3,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "event/feed.h"
-#include "event/json.h"
 #include "sandbox/export_internal.h"
 #include "sandbox/network/network_internal.h"
 #include "sandbox/object.h"

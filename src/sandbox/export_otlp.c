@@ -5,7 +5,6 @@
  */
 #include "base/mem.h"
 #include "event/json.h"
-#include "sandbox/export.h"
 #include "sandbox/export_internal.h"
 #include "sandbox/figures.h"
 #include "sandbox/object.h"

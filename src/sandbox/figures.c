@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sandbox/figures.h"
 #include "event/log.h"
-#include "sandbox/network/network.h"
 #include "sandbox/network/network_life.h"
 #include "sandbox/tenant.h"
 

@@ -7,8 +7,6 @@
 #include "sandbox/object.h"
 #include "sandbox/quota.h"
 
-#include <stdio.h>
-
 enum hold_state { HOLD_WAITS, HOLD_ALLOWED, HOLD_DENIED };
 
 struct hold {

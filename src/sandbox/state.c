@@ -11,7 +11,6 @@
  *     where it came from (pause.c).
  *  4. The numbers of the states stand in the store: never renumber.
  */
-#include "base/log.h"
 #include "sandbox/object.h"
 #include "sandbox/record/record.h"
 

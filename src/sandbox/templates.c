@@ -3,7 +3,6 @@
 #include "base/fault.h"
 #include "base/mem.h"
 #include "sandbox/action.h"
-#include "sandbox/life/layers.h"
 #include "sandbox/object.h"
 #include "sandbox/record/record.h"
 #include "sandbox/start/spare.h"

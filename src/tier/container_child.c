@@ -5,7 +5,6 @@
  * handlers, environment, capabilities, oom protection. Nothing here reads a file of the sandbox's root.
  */
 #include "tier/container_child.h"
-#include "base/clock.h"
 #include "base/fd.h"
 #include "kernel/caps.h"
 #include "kernel/cgroup/cgroup.h"

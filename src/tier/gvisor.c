@@ -9,7 +9,6 @@
 #include "base/buf.h"
 #include "base/fd.h"
 #include "kernel/namespace.h"
-#include "kernel/pool/pool.h"
 #include "tier/container.h"
 #include "tier/files.h"
 #include "tier/group.h"

@@ -8,7 +8,6 @@
  */
 #include "tier/gvisor_save.h"
 #include "base/buf.h"
-#include "base/clock.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "kernel/namespace.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tier/microvm.h"
 #include "base/fd.h"
-#include "base/mem.h"
 #include "kernel/cgroup/cgroup.h"
 #include "kernel/namespace.h"
 #include "kernel/pool/pool.h"
@@ -9,7 +8,6 @@
 #include "tier/files.h"
 #include "tier/group.h"
 #include "tier/root.h"
-#include "tier/stage.h"
 #include "tier/vm/body.h"
 #include "tier/vm/guest.h"
 #include "tier/vm/ram.h"
@@ -19,7 +17,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { CPUS_MOST = 8, MONITOR_PIDS = 512, CHECKPOINT_USEC = 10 * 1000000, CHECKPOINT_LOOK_USEC = 500 };

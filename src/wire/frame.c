@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wire/frame.h"
 
-#include <string.h>
-
 static void put_le(uint8_t *to, uint64_t v, size_t n)
 {
     for (size_t i = 0; i < n; i++)

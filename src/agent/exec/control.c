@@ -2,7 +2,6 @@
 /* PROCESSES, SIGNAL and RESIZE. */
 #include "agent/exec/process.h"
 #include "agent/verb.h"
-#include "base/mem.h"
 
 #include <signal.h>
 #include <sys/ioctl.h>

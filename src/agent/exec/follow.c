@@ -5,8 +5,6 @@
 #include "base/arena.h"
 #include "base/mem.h"
 
-#include <stdio.h>
-
 #define DEFAULT_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 enum { COMMAND_SHOWN_MAX = 512 };

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/exec/process.h"
 #include "agent/sink.h"
-#include "base/fd.h"
 #include "base/mem.h"
 
 #include <signal.h>

@@ -10,7 +10,6 @@
 #include "agent/files/file.h"
 #include "agent/job.h"
 #include "base/fd.h"
-#include "base/mem.h"
 
 #include <fcntl.h>
 #include <grp.h>

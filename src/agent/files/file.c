@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* STAT and MKDIR, and what the file verbs share. */
 #include "agent/files/file.h"
-#include "base/mem.h"
 
 #include <sys/stat.h>
 #include <unistd.h>

@@ -16,7 +16,6 @@
 #include "agent/files/file.h"
 #include "agent/files/watch_dirs.h"
 #include "base/fd.h"
-#include "base/mem.h"
 
 #include <linux/magic.h>
 #include <sys/epoll.h>

@@ -11,7 +11,6 @@
 #include "api/docker/handlers.h"
 #include "base/mem.h"
 #include "sandbox/life/pause.h"
-#include "sandbox/tenant.h"
 
 #include <signal.h>
 

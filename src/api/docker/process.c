@@ -11,7 +11,6 @@
  *  5. A stream ends with its command, or with its client, which the command does not notice.
  */
 #include "api/docker/handlers.h"
-#include "base/mem.h"
 
 enum { IN_MAX = 512 * 1024, EARLY_MAX = 1 << 20, STILL_MS = 20, TCP_MS = 20, LOOK_MS_MAX = 100 };
 

@@ -10,7 +10,6 @@
 #include "sandbox/webhook.h"
 
 #include <openssl/sha.h>
-#include <stdio.h>
 
 #define LIFECYCLE "sandbox.lifecycle."
 

@@ -4,7 +4,6 @@
 #include "api/fusion/handlers.h"
 #include "base/mem.h"
 #include "http/client/connect.h"
-#include "sandbox/tenant.h"
 
 #include <unistd.h>
 

@@ -12,7 +12,6 @@
  *  4. What a program does is no error: it is in the results. What Cove couldn't do is in `message`; then the status is SandboxError.
  */
 #include "api/fusion/handlers.h"
-#include "base/mem.h"
 
 #include <stdio.h>
 

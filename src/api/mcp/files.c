@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Files of a sandbox. */
 #include "api/mcp/handlers.h"
-#include "base/mem.h"
 
 enum { DEPTH_MAX = 16 };
 

@@ -2,7 +2,6 @@
 /* Making a sandbox: what the request's body says, as the core wants to know it. */
 #include "api/kit/json_read.h"
 #include "api/native/handlers.h"
-#include "base/mem.h"
 #include "guard/rules.h"
 #include "sandbox/network/network.h"
 #include "sandbox/volume/volumes.h"

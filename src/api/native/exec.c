@@ -12,7 +12,6 @@
  */
 #include "sandbox/exec/exec.h"
 #include "api/native/handlers.h"
-#include "base/mem.h"
 #include "http/client/exec_stream.h"
 
 #include <signal.h>

@@ -2,7 +2,6 @@
 /* Files of a sandbox. Bodies stream in both directions at the pace of the slower side. */
 #include "api/kit/file_body.h"
 #include "api/native/handlers.h"
-#include "base/mem.h"
 #include "base/path.h"
 
 enum { DEPTH_MAX = 64 };

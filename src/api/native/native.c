@@ -5,10 +5,8 @@
 #include "base/id.h"
 #include "base/mem.h"
 #include "http/client/connect.h"
-#include "sandbox/files/files.h"
 #include "sandbox/tenant.h"
 
-#include <stdio.h>
 #include <unistd.h>
 
 /* What to do next, where a message says nothing of it itself. The first that fits. */

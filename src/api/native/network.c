@@ -2,7 +2,6 @@
 /* What a sandbox may reach: its policy, in the words of policy/policy.h, and what would become of a request. */
 #include "sandbox/network/network.h"
 #include "api/native/handlers.h"
-#include "base/mem.h"
 
 void native_network_get(struct call *c)
 {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sandboxes themselves: making, listing, ending, their time and figures. */
 #include "api/native/handlers.h"
-#include "base/mem.h"
 #include "guard/rules.h"
 #include "sandbox/life/checkpoint.h"
 #include "sandbox/network/network.h"

@@ -4,7 +4,6 @@
 #include "base/mem.h"
 #include "guard/rules.h"
 #include "sandbox/life/checkpoint.h"
-#include "sandbox/life/layers.h"
 #include "sandbox/life/pause.h"
 #include "sandbox/life/snapshot.h"
 #include "sandbox/templates.h"

@@ -4,9 +4,7 @@
 #include "api/kit/receive.h"
 #include "api/native/handlers.h"
 #include "build/builder.h"
-#include "sandbox/life/layers.h"
 #include "template/builds.h"
-#include "template/name.h"
 
 enum { LIST_BYTES_MAX = 64 << 20, BUILD_BYTES_MAX = 256 * 1024, LOG_LINES = 500 };
 

@@ -5,8 +5,6 @@
 #include "api/opensandbox/handlers.h"
 #include "event/json.h"
 
-#include <stdio.h>
-
 enum { EVENT_MAX = 6 * CODE_FRAME_MAX };
 
 struct code_stream {

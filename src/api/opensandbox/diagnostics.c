@@ -7,8 +7,6 @@
 #include "base/mem.h"
 #include "event/log.h"
 
-#include <stdio.h>
-
 enum {
     LOG_EVENTS = 4000,
     LOG_BYTES = 1 << 20,

@@ -9,10 +9,8 @@
  */
 #include "api/opensandbox/hooks.h"
 
-#include "base/clock.h"
 #include "base/mem.h"
 #include "config/units.h"
-#include "sandbox/tenant.h"
 
 #include <stdio.h>
 

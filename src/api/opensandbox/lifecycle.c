@@ -6,7 +6,6 @@
 #include "http/url.h"
 #include "sandbox/life/pause.h"
 #include "sandbox/life/snapshot.h"
-#include "sandbox/network/network.h"
 #include "sandbox/templates.h"
 
 enum { PAGE_SIZE = 20, PAGE_SIZE_MAX = 200 };

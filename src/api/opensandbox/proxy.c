@@ -11,7 +11,6 @@
 #include "api/kit/wake.h"
 #include "api/opensandbox/handlers.h"
 #include "base/id.h"
-#include "base/mem.h"
 #include "sandbox/tenant.h"
 
 #include <openssl/evp.h>

@@ -4,7 +4,6 @@
 #include "api/kit/upload_queue.h"
 #include "api/opensandbox/handlers.h"
 #include "base/mem.h"
-#include "base/path.h"
 #include "http/multipart.h"
 
 enum { PART_METADATA_MAX = 64 * 1024 };

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/agent/agent.h"
-#include "base/id.h"
 #include "base/mem.h"
 #include "cli/agent/kit.h"
 #include "cli/agent/receipt.h"

@@ -3,7 +3,6 @@
 #include "base/buf.h"
 #include "base/fd.h"
 #include "base/mem.h"
-#include "cli/service.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/id.h"
 #include "base/mem.h"
 #include "base/path.h"
 #include "cli/cmd/commands.h"

@@ -7,7 +7,6 @@
 #include "cli/domain/domain_store.h"
 #include "cli/domain/domain_use.h"
 #include "cli/print.h"
-#include "cli/service.h"
 #include "config/config.h"
 
 #include <fcntl.h>

@@ -5,7 +5,6 @@
 #include "cli/exec/exec_input.h"
 #include "cli/exec/exec_report.h"
 
-#include <stdio.h>
 #include <unistd.h>
 
 static const struct flag flags[] = {

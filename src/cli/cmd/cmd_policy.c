@@ -7,7 +7,6 @@
 #include "cli/print.h"
 #include "cli/service.h"
 #include "cli/things.h"
-#include "config/yaml.h"
 #include "policy/presets.h"
 
 #include <stdio.h>

@@ -15,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
-#include <unistd.h>
 
 enum { OUTPUT_MAX = 256 << 20, PTY_COLS = 80, PTY_ROWS = 24 };
 

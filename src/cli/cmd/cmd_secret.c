@@ -7,7 +7,6 @@
 #include "cli/domain/vault_client.h"
 #include "cli/exec/terminal.h"
 #include "cli/print.h"
-#include "cli/service.h"
 #include "cli/things.h"
 
 #include <stdio.h>

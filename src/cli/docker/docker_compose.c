@@ -10,7 +10,6 @@
 #include "config/yaml.h"
 
 #include <ctype.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -6,10 +6,8 @@
 #include "cli/service.h"
 #include "config/config.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
-#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 

@@ -4,14 +4,12 @@
 #include "base/mem.h"
 #include "cli/build/build_context.h"
 #include "cli/build/dockerfile.h"
-#include "cli/build/template_add.h"
 #include "cli/build/template_build.h"
 
 #include <fcntl.h>
 #include <openssl/sha.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 enum { NAME_BYTES = 16 }; /* nobody finds another file that has the same name */
 

@@ -9,7 +9,6 @@
 #include "cli/env/settings.h"
 #include "cli/exec/terminal.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

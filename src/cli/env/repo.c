@@ -5,7 +5,6 @@
 #include "cli/exec/terminal.h"
 
 #include <dirent.h>
-#include <endian.h>
 #include <fcntl.h>
 #include <ftw.h>
 #include <signal.h>

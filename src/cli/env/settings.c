@@ -3,7 +3,6 @@
 #include "base/mem.h"
 #include "cli/env/devcontainer.h"
 #include "cli/net_flags.h"
-#include "cli/service.h"
 #include "config/yaml.h"
 
 #include <string.h>

@@ -3,8 +3,6 @@
 #include "base/mem.h"
 #include "config/config.h"
 
-#include <stdio.h>
-
 static int say_ended(struct context *ctx, const char *id)
 {
     context_hint(ctx, "what is still to be read of it is its log: cove log %s", id);

@@ -2,7 +2,6 @@
 #include "cli/exec/terminal.h"
 
 #include "base/clock.h"
-#include "base/mem.h"
 
 #include <stdarg.h>
 #include <stdlib.h>

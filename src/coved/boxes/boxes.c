@@ -15,7 +15,6 @@
 #include <sys/pidfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 enum { WAITING_MAX = 1024 };
 

@@ -9,7 +9,6 @@
  */
 #include "base/fd.h"
 #include "base/log.h"
-#include "base/mem.h"
 #include "coved/boxes/boxes_internal.h"
 #include "coved/workers/network.h"
 #include "coved/workers/records.h"

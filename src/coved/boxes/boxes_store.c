@@ -11,7 +11,6 @@
  */
 #include "base/fault.h"
 #include "base/log.h"
-#include "base/mem.h"
 #include "coved/boxes/boxes_internal.h"
 #include "coved/workers/job.h"
 #include "tier/files.h"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coved/diff/compare.h"
-#include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "coved/diff/diff.h"

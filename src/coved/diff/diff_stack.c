@@ -9,7 +9,6 @@
 #include <string.h>
 #include <sys/sysmacros.h>
 #include <sys/xattr.h>
-#include <unistd.h>
 
 enum { PATH_BYTES = DIFF_PATH_MAX + 1, NAME_BYTES = 256, ASK_EACH = 1024 };
 

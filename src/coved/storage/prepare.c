@@ -3,7 +3,6 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/fd.h"
-#include "base/log.h"
 #include "base/mem.h"
 #include "base/path.h"
 #include "base/systemctl.h"

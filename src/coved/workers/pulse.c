@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coved/workers/pulse.h"
-#include "base/fd.h"
 #include "coved/foreign.h"
 #include "kernel/rights.h"
 

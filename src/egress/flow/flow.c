@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "egress/flow/flow.h"
 #include "base/fd.h"
-#include "base/log.h"
 #include "base/mem.h"
 #include "egress/flow/relay.h"
 #include "egress/flow/side_tcp.h"

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "egress/dns/resolver.h"
 #include "egress/flow/flow.h"
 #include "egress/flow/relay.h"
 #include "egress/flow/side_tcp.h"

@@ -7,7 +7,6 @@
 #include "base/mem.h"
 #include "egress/dns/names.h"
 #include "egress/flow/flow.h"
-#include "egress/flow/side_tcp.h"
 #include "egress/http/override.h"
 #include "http/url.h"
 #include "policy/request_path.h"

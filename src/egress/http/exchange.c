@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "egress/http/exchange_internal.h"
 
-#include "base/mem.h"
-
-#include <string.h>
-
 /* ---- the turn ---- */
 
 static void close_now(struct exchange *x);

@@ -17,7 +17,6 @@
 
 #include <llhttp.h>
 #include <stdio.h>
-#include <string.h>
 
 enum {
     HTTP_PROXY_MAGIC = 0x59585250,

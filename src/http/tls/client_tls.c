@@ -10,7 +10,6 @@
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 #include <poll.h>
-#include <string.h>
 #include <sys/socket.h>
 
 /* ---- a BIO whose writes raise no SIGPIPE, as OpenSSL's own do ---- */

@@ -15,8 +15,6 @@
 #include "http/conn.h"
 #include "http/tls/tls_internal.h"
 
-#include "base/mem.h"
-
 #include <openssl/err.h>
 #include <string.h>
 #include <sys/socket.h>

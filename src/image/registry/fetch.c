@@ -2,7 +2,6 @@
 #include "image/registry/fetch.h"
 
 #include "base/fd.h"
-#include "base/mem.h"
 #include "image/apply/archive.h"
 #include "image/apply/inflate.h"
 #include "image/link.h"

@@ -4,7 +4,6 @@
 #include "base/json.h"
 #include "base/mem.h"
 
-#include <stdio.h>
 #include <string.h>
 
 void registry_set_authorization(struct registry *r, const char *scheme, const char *value)

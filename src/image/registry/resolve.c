@@ -5,13 +5,11 @@
 #include "base/fd.h"
 #include "base/mem.h"
 #include "image/registry/reference.h"
-#include "policy/hostname.h"
 
 #include <ares.h>
 #include <fcntl.h>
 #include <netdb.h>
 #include <poll.h>
-#include <stdio.h>
 
 enum { HOSTS_MAX = 1 << 20, TRY_MS = 2500, TRIES = 3 };
 

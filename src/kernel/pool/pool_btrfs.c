@@ -8,8 +8,6 @@
 #include "kernel/pool/pool_internal.h"
 #include "kernel/tree/tree.h"
 
-#include <unistd.h>
-
 static int clone(struct pool *p UNUSED, int from_at, const char *from, int to_at, const char *to, bool bounded UNUSED)
 {
     AUTO_CLOSE int source = -1;

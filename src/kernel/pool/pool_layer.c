@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/buf.h"
 #include "base/fd.h"
 #include "kernel/pool/btrfs.h"
 #include "kernel/pool/pool_internal.h"

@@ -9,7 +9,6 @@
  *     further names.
  *  4. Owners first, then attributes, then modes, then times: each clears what comes after. A directory's times are set when it is left.
  */
-#include "base/buf.h"
 #include "base/fd.h"
 #include "base/mem.h"
 #include "kernel/tree/tree.h"

@@ -15,7 +15,6 @@
 #include "sandbox/guard/guard_life.h"
 #include "sandbox/life/checkpoint_life.h"
 #include "sandbox/life/layers.h"
-#include "sandbox/life/pause.h"
 #include "sandbox/life/sleep.h"
 #include "sandbox/life/store.h"
 #include "sandbox/object.h"

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/log.h"
 #include "base/mem.h"
 #include "sandbox/guard/guard_life.h"
 #include "sandbox/life/checkpoint_life.h"

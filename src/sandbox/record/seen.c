@@ -8,7 +8,6 @@
  *     more there are (event_limit_after()). The others are counted (log.suppressed), as is what the kernel itself, or
  *     coved, had no room for.
  */
-#include "base/mem.h"
 #include "policy/mask.h"
 #include "sandbox/object.h"
 #include "sandbox/record/record.h"

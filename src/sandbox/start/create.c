@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Making a sandbox: from what was asked for to the object, its row and its first event; then its start begins (start.c). */
-#include "base/mem.h"
 #include "guard/rules.h"
 #include "sandbox/life/checkpoint.h"
 #include "sandbox/life/life.h"
 #include "sandbox/life/sleep.h"
-#include "sandbox/life/snapshot.h"
 #include "sandbox/life/store.h"
 #include "sandbox/network/network_life.h"
 #include "sandbox/object.h"

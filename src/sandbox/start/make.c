@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The object of a new sandbox: of a template and what was asked for, or as another one is. */
 #include "sandbox/start/make.h"
-#include "base/mem.h"
 #include "guard/rules.h"
 #include "sandbox/guard/guard_life.h"
 #include "sandbox/life/checkpoint.h"

@@ -8,8 +8,6 @@
 #include "http/client/connect.h"
 #include "sandbox/tenant.h"
 
-#include <stdio.h>
-
 static void control_health(struct call *c)
 {
     call_respond(c, 200, "text/plain", STR("Cove is well\n"));

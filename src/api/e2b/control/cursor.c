@@ -3,7 +3,6 @@
 
 #include "base/buf.h"
 
-#include <stdio.h>
 #include <string.h>
 
 void cursor_format(const struct cursor *cursor, char ret_text[static CURSOR_TEXT_MAX])

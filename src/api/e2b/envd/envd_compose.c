@@ -12,7 +12,6 @@
  */
 #include "api/e2b/envd/envd.h"
 #include "api/e2b/envd/envd_entry.h"
-#include "api/e2b/envd/files_call.h"
 #include "api/kit/upload_queue.h"
 #include "base/id.h"
 

@@ -3,7 +3,6 @@
 
 #include "api/e2b/envd/envd.h"
 #include "api/e2b/target.h"
-#include "http/client/connect.h"
 #include "sandbox/life/pause.h"
 #include "sandbox/tenant.h"
 

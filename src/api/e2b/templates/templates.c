@@ -7,9 +7,7 @@
 #include "api/e2b/control/create_spec.h"
 #include "api/e2b/control/list_query.h"
 #include "http/url.h"
-#include "sandbox/life/layers.h"
 #include "sandbox/templates.h"
-#include "template/name.h"
 
 #include <inttypes.h>
 

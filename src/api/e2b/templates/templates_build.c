@@ -4,8 +4,6 @@
 #include "api/kit/receive.h"
 #include "sandbox/templates.h"
 
-#include <inttypes.h>
-
 enum { LOG_PAGE_MAX = 100, CPUS_MAX = 1024, MEMORY_MB_MAX = 1 << 20, MEMORY_MB_LEAST = 128 };
 enum { CPUS_DEFAULT = 2, MEMORY_MB_DEFAULT = 1024 }; /* of E2B; its SDKs send them */
 

@@ -14,7 +14,6 @@
 #include "sandbox/volume/volumes.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 
 enum { DEPTH_MAX = 64 };
 

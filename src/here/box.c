@@ -116,6 +116,23 @@ static int box_set_tree(int fd, const char *path, uint64_t attrs)
     return mount_setattr(fd, path, AT_EMPTY_PATH | AT_RECURSIVE, &attr, sizeof(attr)) < 0 ? -errno : 0;
 }
 
+/* Where the plan found it: what a link that is there since leads to is another place. */
+static int box_clone(const struct plan_op *op, uint64_t attrs, int *ret_fd)
+{
+    AUTO_CLOSE int at = -1;
+    if (op->is_link)
+        return mount_clone_tree(AT_FDCWD, op->path, attrs, ret_fd);
+    int r = plan_open(op->path, &at);
+    return r ? r : mount_clone_tree(at, "", attrs, ret_fd);
+}
+
+static int box_attach(int fd, const struct plan_op *op)
+{
+    AUTO_CLOSE int at = -1;
+    int r = plan_open(op->path, &at);
+    return r ? r : mount_attach(fd, at, "");
+}
+
 /* What is to be seen again below what is covered needs a place there. */
 static int box_make_places(const struct plan *p, const struct plan_op *mask, int fd)
 {
@@ -152,7 +169,7 @@ static int box_mask(const struct plan *p, const struct plan_op *op)
     AUTO_CLOSE int fd = -1;
     int r;
     if (!op->is_directory) {
-        r = mount_clone_tree(BOX_OWN "nothing", MOUNT_ATTR_RDONLY, &fd);
+        r = mount_clone_tree(AT_FDCWD, BOX_OWN "nothing", MOUNT_ATTR_RDONLY, &fd);
     } else {
         r = mount_new("tmpfs", (const char *const[]){"mode", "0700", "size", "1m", NULL},
                       MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, &fd);
@@ -161,23 +178,28 @@ static int box_mask(const struct plan *p, const struct plan_op *op)
             r = -errno;
         r = r ? r : mount_set(fd, MOUNT_ATTR_RDONLY, -1);
     }
-    return r ? r : mount_attach(fd, AT_FDCWD, op->path);
+    return r ? r : box_attach(fd, op);
 }
 
 static bool box_is_hidden(const struct plan *p, const struct plan_op *op)
 {
     for (size_t i = 0; i < p->n; i++)
-        if (p->ops[i].kind == PLAN_MASK && plan_is_below(op->path, p->ops[i].path))
+        if (p->ops[i].kind == PLAN_MASK && &p->ops[i] != op && plan_is_below(op->path, p->ops[i].path))
             return true;
     return false;
+}
+
+static int box_make(const char *name, const char *content, int *ret_fd)
+{
+    AUTO_FREE char *own = mem_printf(BOX_OWN "%s", name);
+    int r = devices_touch(AT_FDCWD, own, 0444, content);
+    return r ? r : mount_clone_tree(AT_FDCWD, own, MOUNT_ATTR_RDONLY, ret_fd);
 }
 
 static int box_cover(const char *path, const char *name, const char *content)
 {
     AUTO_CLOSE int fd = -1;
-    AUTO_FREE char *own = mem_printf(BOX_OWN "%s", name);
-    int r = devices_touch(AT_FDCWD, own, 0444, content);
-    r = r ? r : mount_clone_tree(own, MOUNT_ATTR_RDONLY, &fd);
+    int r = box_make(name, content, &fd);
     return r ? r : mount_attach(fd, AT_FDCWD, path);
 }
 
@@ -189,20 +211,22 @@ static int box_apply(const struct plan *p, const struct plan_op *op)
     switch (op->kind) {
     case PLAN_WRITE:
     case PLAN_READ:
-        return op->fd < 0 ? 0 : mount_attach(op->fd, AT_FDCWD, op->path);
+        return op->fd < 0 ? 0 : box_attach(op->fd, op);
     case PLAN_PIN:
     case PLAN_FIXED:
-        r = mount_clone_tree(op->path, op->kind == PLAN_FIXED ? MOUNT_ATTR_RDONLY : 0, &fd);
-        if (r == -ENOENT && !box_is_hidden(p, op)) /* a link that leads nowhere */
-            r = mount_clone_tree(BOX_OWN "nothing", MOUNT_ATTR_RDONLY, &fd);
+        r = box_clone(op, op->kind == PLAN_FIXED ? MOUNT_ATTR_RDONLY : 0, &fd);
         if ((r == -ENOENT || r == -EACCES) && box_is_hidden(p, op))
             return 0;
-        return r ? r : mount_attach(fd, AT_FDCWD, op->path);
+        if (r == -ENOENT || (r == -EACCES && op->is_link)) /* a link that leads nowhere, or to what is hidden */
+            r = mount_clone_tree(AT_FDCWD, BOX_OWN "nothing", MOUNT_ATTR_RDONLY, &fd);
+        return r ? r : box_attach(fd, op);
     case PLAN_MASK:
-        return box_mask(p, op);
+        r = box_mask(p, op);
+        return (r == -ENOENT || r == -EACCES) && box_is_hidden(p, op) ? 0 : r;
     case PLAN_CONTENT:
         (void)snprintf(name, sizeof(name), "content-%zu", (size_t)(op - p->ops));
-        return box_cover(op->path, name, op->content);
+        r = box_make(name, op->content, &fd);
+        return r ? r : box_attach(fd, op);
     }
     return -EINVAL;
 }
@@ -215,7 +239,7 @@ static void box_clone_what_stays(struct here_box *b)
         if ((op->kind != PLAN_WRITE && op->kind != PLAN_READ) || strcmp(op->path, "/") == 0)
             continue;
         uint64_t attrs = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | (op->kind == PLAN_READ ? MOUNT_ATTR_RDONLY : 0);
-        box_must(b, mount_clone_tree(op->path, attrs, &op->fd), op->path);
+        box_must(b, box_clone(op, attrs, &op->fd), op->path);
     }
     box_must(b, devices_open(b->nodes), "devices");
 }

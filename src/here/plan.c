@@ -9,16 +9,19 @@
 #include <fnmatch.h>
 #include <glob.h>
 #include <limits.h>
+#include <linux/openat2.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 enum { OPS_MAX = 4096, SCAN_MAX = 200000, PLACE_MODE = 01555 };
 
 struct plan_place {
-    char *path;
+    char *name;
+    int at; /* the directory it is in */
     int fd; /* locked, shared */
 };
 
@@ -43,17 +46,26 @@ bool plan_is_below(const char *path, const char *directory)
     return strcmp(directory, "/") == 0 || (strncmp(path, directory, n) == 0 && (path[n] == '/' || path[n] == '\0'));
 }
 
+int plan_open(const char *path, int *ret_fd)
+{
+    const struct open_how how = {.flags = O_PATH | O_NOFOLLOW | O_CLOEXEC, .resolve = RESOLVE_NO_SYMLINKS};
+    *ret_fd = (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof(how));
+    return *ret_fd < 0 ? -errno : 0;
+}
+
 void plan_add(struct plan *p, const char *path, enum plan_kind kind, const char *content)
 {
-    struct stat st;
+    struct stat st = {0};
     for (size_t i = 0; i < p->n; i++)
         if (p->ops[i].kind == kind && strcmp(p->ops[i].path, path) == 0)
             return;
+    (void)lstat(path, &st);
     p->ops = mem_realloc(p->ops, (p->n + 1) * sizeof(*p->ops));
     p->ops[p->n++] = (struct plan_op){
         .path = mem_strdup(path),
         .kind = kind,
-        .is_directory = lstat(path, &st) == 0 && S_ISDIR(st.st_mode),
+        .is_directory = S_ISDIR(st.st_mode),
+        .is_link = S_ISLNK(st.st_mode),
         .content = mem_strdup(content),
         .fd = -1,
     };
@@ -71,6 +83,8 @@ static int plan_compare(const void *a, const void *b)
 {
     const struct plan_op *x = a, *y = b;
     size_t dx = plan_depth(x->path), dy = plan_depth(y->path);
+    if (x->is_link != y->is_link) /* what they lead to is what is seen of it by then */
+        return x->is_link ? 1 : -1;
     return dx != dy ? (dx < dy ? -1 : 1) : x->kind != y->kind ? (x->kind < y->kind ? -1 : 1) : strcmp(x->path, y->path);
 }
 
@@ -107,11 +121,57 @@ char *plan_resolve(const char *text, const char *cwd, const char *home)
     return path && realpath(path, real) ? mem_strdup(real) : NULL;
 }
 
+/* All directories from there to here. */
+static void plan_pin(struct plan_maker *m, const char *root, const char *path)
+{
+    AUTO_FREE char *part = mem_strdup(path);
+    for (size_t n = strlen(part); n > strlen(root); n = (size_t)(strrchr(part, '/') - part)) {
+        part[n] = '\0';
+        plan_add(m->p, part, PLAN_PIN, NULL);
+    }
+}
+
+/* Else a command could move it away, together with what is above it, and the next box would not find it. */
+static void plan_keep(struct plan_maker *m, const char *path)
+{
+    AUTO_FREE char *above = mem_strndup(path, (size_t)(strrchr(path, '/') - path));
+    for (size_t i = m->p->n; i-- > 0;) {
+        if (m->p->ops[i].kind != PLAN_WRITE || !plan_is_below(path, m->p->ops[i].path))
+            continue;
+        AUTO_FREE char *root = mem_strdup(m->p->ops[i].path);
+        plan_pin(m, root, above);
+    }
+}
+
 /* ---- patterns, expanded once ---- */
 
 static int plan_too_much(struct plan_maker *m, const char *where)
 {
     return err_set(m->err, ERR_RESOURCE_EXHAUSTED, "%s: too much to look through", where);
+}
+
+/*
+ * Of what may not be read or written, the place as well. A link there, which a command could replace, is closed itself;
+ * one on the way can't be. What seems to have another content (PLAN_CONTENT) is added by who knows that.
+ */
+static int plan_close(struct plan_maker *m, const char *path, enum plan_kind kind)
+{
+    AUTO_FREE char *real = plan_resolve(path, m->cwd, m->home), *above = mem_strdup(path);
+    if (!real)
+        return 0;
+    if (kind != PLAN_CONTENT)
+        plan_add(m->p, real, kind, NULL);
+    plan_keep(m, real);
+    if (strcmp(path, real) == 0 || !plan_has(m->p, path, PLAN_WRITE, true))
+        return 0;
+    *strrchr(above, '/') = '\0';
+    AUTO_FREE char *real_above = plan_resolve(above, m->cwd, m->home);
+    if (kind == PLAN_CONTENT || !real_above || strcmp(above, real_above) != 0)
+        return err_set(m->err, ERR_PERMISSION_DENIED,
+                       "\"%.80s\" leads over a link that could be replaced, to %.100s: name that", path, real);
+    plan_add(m->p, path, kind, NULL);
+    plan_keep(m, path);
+    return 0;
 }
 
 /* "**": all below that a match with * for ** finds. That may be more than was meant, so it is for what is denied. */
@@ -125,12 +185,12 @@ static int plan_walk(struct plan_maker *m, const char *directory, const char *pa
     while (r == 0 && (e = readdir(d))) {
         if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
             continue;
-        AUTO_FREE char *path = mem_printf("%s/%s", directory[1] ? directory : "", e->d_name), *real = NULL;
+        AUTO_FREE char *path = mem_printf("%s/%s", directory[1] ? directory : "", e->d_name);
         struct stat st;
         if (++m->seen > SCAN_MAX)
             r = plan_too_much(m, pattern);
-        else if (fnmatch(pattern, path, 0) == 0 && (real = plan_resolve(path, m->cwd, m->home)))
-            plan_add(m->p, real, PLAN_MASK, NULL);
+        else if (fnmatch(pattern, path, 0) == 0)
+            r = plan_close(m, path, PLAN_MASK);
         else if (lstat(path, &st) == 0 && S_ISDIR(st.st_mode))
             r = plan_walk(m, path, pattern);
     }
@@ -180,6 +240,8 @@ static int plan_expand(struct plan_maker *m, const char *text, enum plan_kind ki
             return err_set(m->err, ERR_PERMISSION_DENIED,
                            "filesystem: \"%.80s\" leads out of the working directory, to %.100s: name that", text,
                            real);
+        if (!gives)
+            return plan_close(m, path, kind);
         if (real)
             plan_add(m->p, real, kind, NULL);
         return 0;
@@ -189,31 +251,41 @@ static int plan_expand(struct plan_maker *m, const char *text, enum plan_kind ki
                    ? plan_expand_deep(m, path)
                    : err_set(m->err, ERR_INVALID_ARGUMENT, "filesystem: \"%.80s\": ** is for denyRead alone", text);
     AUTO_FREE char *begin = plan_begin(m, path);
+    int r = 0;
     if (begin && glob(path, GLOB_PERIOD, NULL, &found) == 0) {
-        for (size_t i = 0; i < found.gl_pathc; i++) {
+        for (size_t i = 0; r == 0 && i < found.gl_pathc; i++) {
             AUTO_FREE char *real = plan_resolve(found.gl_pathv[i], m->cwd, m->home);
             const char *last = strrchr(found.gl_pathv[i], '/');
-            if (real && strcmp(last, "/.") != 0 && strcmp(last, "/..") != 0 && (!gives || plan_is_below(real, begin)))
+            if (!real || strcmp(last, "/.") == 0 || strcmp(last, "/..") == 0)
+                continue;
+            if (!gives)
+                r = plan_close(m, found.gl_pathv[i], kind);
+            else if (plan_is_below(real, begin))
                 plan_add(m->p, real, kind, NULL);
         }
         globfree(&found);
     }
-    return 0;
+    return r;
 }
 
 /* ---- what may not be written ---- */
 
 static int plan_put_down(struct plan_maker *m, const char *path)
 {
-    if (mkdir(path, 0700) < 0 && errno != EEXIST)
-        return errno == EACCES || errno == EROFS ? 0 /* nobody can make it */
-                                                 : err_errno(m->err, errno, "protect %s", path);
-    AUTO_CLOSE int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    const char *name = strrchr(path, '/') + 1;
+    AUTO_FREE char *above = mem_strndup(path, (size_t)(name - path));
+    AUTO_CLOSE int at = -1;
+    int r = plan_open(above, &at);
+    if (r == 0 && mkdirat(at, name, 0700) < 0 && errno != EEXIST)
+        r = -errno;
+    if (r < 0)
+        return r == -EACCES || r == -EROFS ? 0 /* nobody can make it */ : err_errno(m->err, r, "protect %s", path);
+    AUTO_CLOSE int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0 || fchmod(fd, PLACE_MODE) < 0 || flock(fd, LOCK_SH) < 0)
         return err_errno(m->err, errno, "protect %s", path);
     struct plan *p = m->p;
     p->places = mem_realloc(p->places, (p->n_places + 1) * sizeof(*p->places));
-    p->places[p->n_places++] = (struct plan_place){mem_strdup(path), TAKE_FD(fd)};
+    p->places[p->n_places++] = (struct plan_place){mem_strdup(name), TAKE_FD(at), TAKE_FD(fd)};
     plan_add(p, path, PLAN_FIXED, NULL);
     return 0;
 }
@@ -259,16 +331,6 @@ static int plan_protect(struct plan_maker *m, const char *directory, bool absent
         if (plan_fix(m, directory, protected_git[i]) < 0)
             return -1;
     return 0;
-}
-
-/* All directories from there to here. */
-static void plan_pin(struct plan_maker *m, const char *root, const char *path)
-{
-    AUTO_FREE char *part = mem_strdup(path);
-    for (size_t n = strlen(part); n > strlen(root); n = (size_t)(strrchr(part, '/') - part)) {
-        part[n] = '\0';
-        plan_add(m->p, part, PLAN_PIN, NULL);
-    }
 }
 
 /* root may be written; what is protected in directories below it must be fixed from there. */
@@ -340,9 +402,12 @@ static int plan_lists(struct plan_maker *m)
     for (size_t i = 0; i < s->allow_read.n; i++)
         if (plan_expand(m, s->allow_read.items[i], PLAN_READ) < 0)
             return -1;
-    for (size_t i = 0; i < s->n_secrets; i++)
-        if (s->secrets[i].path && !s->secrets[i].is_mask && plan_expand(m, s->secrets[i].path, PLAN_MASK) < 0)
+    for (size_t i = 0; i < s->n_secrets; i++) {
+        const struct settings_secret *secret = &s->secrets[i];
+        AUTO_FREE char *path = secret->is_mask && secret->path ? plan_absolute(secret->path, m->cwd, m->home) : NULL;
+        if (path ? plan_close(m, path, PLAN_CONTENT) < 0 : secret->path && plan_expand(m, secret->path, PLAN_MASK) < 0)
             return -1;
+    }
     for (size_t i = 0; i < s->deny_write.n; i++)
         if (plan_deny_write(m, s->deny_write.items[i]) < 0)
             return -1;
@@ -420,9 +485,10 @@ void plan_fini(struct plan *p)
     mem_free(p->ops);
     for (size_t i = p->n_places; i-- > 0;) {
         if (flock(p->places[i].fd, LOCK_EX | LOCK_NB) == 0)
-            (void)rmdir(p->places[i].path);
+            (void)unlinkat(p->places[i].at, p->places[i].name, AT_REMOVEDIR);
         (void)fd_close(p->places[i].fd);
-        mem_free(p->places[i].path);
+        (void)fd_close(p->places[i].at);
+        mem_free(p->places[i].name);
     }
     mem_free(p->places);
 }

@@ -17,10 +17,10 @@ int mount_clone(int dirfd, const char *path, int *ret_fd)
     return 0;
 }
 
-int mount_clone_tree(const char *path, uint64_t attrs, int *ret_fd)
+int mount_clone_tree(int dirfd, const char *path, uint64_t attrs, int *ret_fd)
 {
     struct mount_attr attr = {.attr_set = attrs};
-    AUTO_CLOSE int fd = open_tree(AT_FDCWD, path, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE);
+    AUTO_CLOSE int fd = open_tree(dirfd, path, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE | AT_EMPTY_PATH);
     if (fd < 0 || (attrs && mount_setattr(fd, "", AT_EMPTY_PATH | AT_RECURSIVE, &attr, sizeof(attr)) < 0))
         return -errno;
     *ret_fd = TAKE_FD(fd);

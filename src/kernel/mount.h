@@ -14,7 +14,7 @@ int mount_clone(int dirfd, const char *path, int *ret_fd) WARN_UNUSED;
  * The same with all that is mounted below, and attributes on all of it. The last component may be a link: what it
  * leads to is cloned.
  */
-int mount_clone_tree(const char *path, uint64_t attrs, int *ret_fd) WARN_UNUSED;
+int mount_clone_tree(int dirfd, const char *path, uint64_t attrs, int *ret_fd) WARN_UNUSED;
 
 /*
  * Sets mount attributes (MOUNT_ATTR_RDONLY, _NOSUID, _NODEV, _NOEXEC) on a detached mount. With userns_fd >= 0 its ownership is

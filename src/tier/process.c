@@ -72,7 +72,8 @@ int process_stage(int root)
         char at[32];
         struct stat st;
         (void)snprintf(at, sizeof(at), "host/%zu", i);
-        r = mount_clone_tree(process_shown.paths[i], MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, &fd);
+        r = mount_clone_tree(AT_FDCWD, process_shown.paths[i], MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV,
+                             &fd);
         r = r ? r : fstat(fd, &st) < 0 ? -errno : process_place(root, i, S_ISDIR(st.st_mode));
         r = r ? r : mount_attach(fd, root, at);
     }
@@ -91,7 +92,7 @@ int process_enter(int root, const char **ret_what)
         char from[32];
         (void)snprintf(from, sizeof(from), "/host/%zu", i);
         *ret_what = process_shown.paths[i];
-        r = mount_clone_tree(from, 0, &fd);
+        r = mount_clone_tree(AT_FDCWD, from, 0, &fd);
         at = r ? -1 : (int)syscall(SYS_openat2, root, process_shown.paths[i], &how, sizeof(how));
         r = r ? r : at < 0 ? -errno : mount_attach(fd, at, "");
     }

@@ -148,7 +148,7 @@ def test_denied_reading(here):
     here.file("s/key", "secret")
     here.file("s/open/a", "public")
     here.file("w/.env", "secret")
-    denied = settings(write=["w"], deny_read=["s", "**/.env"], filesystem={"allowRead": ["s/open"]})
+    denied = settings(write=["w"], deny_read=["s", "s/key", "**/.env"], filesystem={"allowRead": ["s/open"]})
     done = here.sh(denied, "cat s/key w/.env; ls s; cat s/open/a; echo x > w/.env; echo x > s/key; rm -rf s; cat /proc/self/root$PWD/s/key")
     assert done.stdout == "public" and "secret" not in done.stderr
     assert (here.home / "w/.env").read_text() == "secret" and (here.home / "s/key").exists()
@@ -157,6 +157,63 @@ def test_denied_reading(here):
     here.folder("w/deep")
     (here.home / "w/deep/.env").symlink_to("../shared")
     assert "secret" not in here.sh(settings(deny_read=["**/.env"]), "cat w/deep/.env w/shared").stdout
+
+
+def test_what_is_denied_stays_where_the_next_box_finds_it(here):
+    """Whoever could move it away, or a link to it, would read or write it in the box after this one."""
+    for path in "w/a/key", "w/b/one.key", "far/key", "w/secret/masked":
+        here.file(path, "secret")
+    here.file("w/c/file", "good")
+    (here.home / "w/linked").symlink_to("../far/key")
+    denied = settings(write=["w"], deny_read=["w/a/key", "w/b/*.key", "w/linked"], deny_write=["w/c/*"], allow=["api.test"],
+                      credentials={"files": [{"path": "w/secret/masked", "mode": "mask", "injectHosts": ["api.test"]}]})
+    done = here.sh(denied, "mv w/a w/x; mv w/b w/y; mv w/c w/z; mv w/secret w/v; rm -f w/linked; touch w/fine; mkdir w/a/other")
+    assert (here.home / "w/fine").exists() and (here.home / "w/a/other").exists(), done.stderr
+    done = here.sh(denied, "cat w/*/* far/key w/linked; echo evil > w/c/file; echo evil > w/z/file")
+    assert "secret" not in done.stdout and (here.home / "w/c/file").read_text() == "good", done
+    (here.home / "w/way").symlink_to("a")
+    assert "leads over a link that could be replaced" in here.sh(settings(write=["w"], deny_read=["w/way/key"]), "true").stderr
+    assert here.sh(settings(deny_read=["w/way/key"]), "cat w/a/key").returncode
+
+
+def test_a_link_that_others_obey_shows_nothing_hidden(here):
+    """A command may make it in a directory in which it is not looked for; the next box covers it."""
+    here.file("far/off/key", "secret")
+    here.folder("w/s")
+    hidden = settings(write=["w"], deny_read=["far/off/key"])
+    here.sh(hidden, "ln -s ../../far/off/key w/s/.bashrc")
+    done = here.sh(hidden, "cat w/s/.bashrc; echo end")
+    assert done.stdout == "end\n", done
+    done = here.sh(settings(write=["w"], deny_read=["far"]), "cat w/s/.bashrc; echo end")
+    assert done.stdout == "end\n", done
+
+
+# Swaps a directory of its own and a link to what is none of its business, as fast as it can, until it is told that it is enough.
+SWAP = """
+import ctypes, os
+os.mkdir("out")
+os.symlink("../other", "link")
+libc = ctypes.CDLL(None)
+print("there", flush=True)
+while not os.path.exists("enough"):
+    for _ in range(1000):
+        libc.renameat2(-100, b"out", -100, b"link", 2)
+"""
+
+
+def test_what_is_swapped_while_a_box_is_made_gives_no_more(here):
+    here.folder("other")
+    here.folder("w")
+    swapper = subprocess.Popen(here.argv(settings(write=["."]), "python3", "-c", SWAP), stdout=subprocess.PIPE, cwd=here.home / "w", env=here.environment(), text=True)
+    try:
+        assert swapper.stdout.readline() == "there\n"
+        tried = [here.sh(settings(write=[".", "out"], allow=["api.test"]), "touch ../other/evil out/evil link/evil", cwd=here.home / "w")
+                 for _ in range(20)] # with a network there is time between what is decided and what is done
+        assert any("ead-only" in done.stderr for done in tried), tried
+        assert not list((here.home / "other").iterdir())
+    finally:
+        here.file("w/enough")
+        swapper.wait(20)
 
 
 def test_what_may_be_written_below_what_may_not_be_read(here):

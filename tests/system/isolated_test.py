@@ -131,6 +131,36 @@ def test_a_run_in_the_background(box):
     assert box.execd("GET", f"{other.at}/runs/{beyond['run_id']}")[0] == 404 and box.run("pgrep -f '^sleep 1000' || echo none") == "none"
 
 
+def test_a_run_that_is_known_from_the_log_alone_is_told_in_its_session(service):
+    box = Box(service)
+    with Session(box, "/place/l") as session, Session(box, "/place/l") as other:
+        run = box.execd("POST", session.at + "/run", {"code": "exit 3", "background": True})[1]["run_id"]
+        assert wait_until(lambda: not box.execd("GET", f"{session.at}/runs/{run}")[1]["running"])
+        path, headers = box.endpoint(44772)
+        for _ in range(1025): # so many are in memory
+            assert box.ask("POST", path + "/command", {"argv": ["true"]}, headers)[0] == 200
+        told = box.execd("GET", f"{session.at}/runs/{run}")
+        assert told[0] == 200 and told[1]["exit_code"] == 3 and told[1]["content"] == "exit 3", told
+        assert box.execd("GET", f"{other.at}/runs/{run}")[0] == 404
+        assert box.execd("GET", f"/command/status/{run}")[1]["exit_code"] == 3
+    assert box.ask("DELETE", f"/v1/sandboxes/{box.id}")[0] == 204
+
+
+def test_what_sessions_are_of_is_bounded(service):
+    """What they were asked for is told as long as they are there."""
+    assert service.cove("tenant", "create", "hermit").returncode == 0
+    key = service.cove("key", "create", "--tenant", "hermit", "--name", "k").stdout.strip()
+    boxes, seen = [Box(service, key=key) for _ in range(5)], []
+    for box in boxes:
+        path, headers = box.endpoint(44772)
+        seen += [box.ask("POST", path + "/v1/isolated/session", {"workspace": {"path": "/place", "mode": "ro"}, "env_passthrough": {"keys": ["#" * 4190000]}}, headers)[0]
+                 for _ in range(16)]
+    assert set(seen) == {201, 429} and 50 < seen.count(201) < 63, seen
+    for box in boxes:
+        assert box.ask("DELETE", f"/v1/sandboxes/{box.id}")[0] == 204
+    assert wait_until(lambda: service.cove("tenant", "rm", "hermit").returncode == 0)
+
+
 def test_another_user_and_no_network(box):
     with Session(box, uid=1234, gid=2345) as session:
         assert session.run("id -u; id -g; touch /tmp/x; kill -9 1 2>&1 || echo refused").endswith("refused")

@@ -437,7 +437,8 @@ void command_run(struct call *c, const struct exec_spec *spec, struct str conten
     buf_init(&m->err.rest, SSE_LINE_MAX);
     buf_init(&m->kept, KEPT_MAX);
     (void)map_put(&m->o->commands, str_of(m->id), m);
-    tagged.tag = str_of(m->id);
+    const char *session = c->route->handler == isolated_run ? c->args[0].p : NULL;
+    tagged.tag = str_of(session ? arena_printf(http_arena(c->req), "%s:%s", m->id, session) : m->id);
     if (!call_ok(c, exec_start(c->sandbox, &c->actor, &tagged, &command_ops, m, &m->follow, &c->err))) {
         m->follow = NULL;
         command_free(m);

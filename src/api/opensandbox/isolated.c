@@ -32,7 +32,8 @@ struct isolated {
     unsigned n_held;      /* runs that wait for an answer (sandbox/hold.h) */
     int64_t idle_s, uid, gid;
     bool read_only;
-    json_t *asked; /* owned: what is told of how it was made */
+    json_t *asked;        /* owned: what is told of how it was made */
+    struct charge charge; /* of this memory */
     char *workspace;
 };
 
@@ -48,6 +49,7 @@ static void isolated_free(void *session)
     nest_end(s->nest);
     sandbox_unref(s->sb);
     json_decref(s->asked);
+    charge_release(&s->charge);
     MEM_FREE(s->workspace, s);
 }
 
@@ -196,7 +198,8 @@ struct isolating {
     const struct sandbox *sb;
     struct nest_spec spec;
     int64_t idle_s, uid, gid;
-    json_t *asked; /* owned by the call's cleanup */
+    json_t *asked;        /* owned by the call's cleanup */
+    struct charge charge; /* the same */
 };
 
 /* Those that are being made count. */
@@ -353,6 +356,7 @@ static void isolated_made(void *ctx, struct sandbox *nest, const struct err *err
                            .gid = m->gid,
                            .read_only = m->spec.mode == SUP_NEST_RO,
                            .asked = json_incref(m->asked),
+                           .charge = m->charge,
                            .workspace = mem_strndup(m->spec.workspace.p, m->spec.workspace.n)};
     id_uuid(s->id);
     list_init(&s->watch.node);
@@ -360,6 +364,7 @@ static void isolated_made(void *ctx, struct sandbox *nest, const struct err *err
     timer_init(&s->idle, isolated_idle);
     if (s->idle_s)
         timer_set(&s->o->execd.timers, &s->idle, (uint64_t)s->idle_s * 1000);
+    m->charge = (struct charge){.core = NULL};
     list_remove(&m->node);
     (void)map_put(&s->o->isolated, str_of(s->id), s);
     call_value(c, 201, isolated_json(s, false));
@@ -389,6 +394,7 @@ static void isolated_closed(struct call *c)
 
     list_remove(&m->node);
     json_decref(m->asked);
+    charge_release(&m->charge);
 }
 
 void isolated_make(struct call *c)
@@ -406,7 +412,9 @@ void isolated_make(struct call *c)
         return;
     }
     list_append(&opensandbox_of_execd(c)->isolating, &m->node);
-    if (call_ok(c, nest_check(c->sandbox, &m->spec, &c->err)))
+    m->charge = (struct charge){.core = call_core(c), .tenant = sandbox_info(c->sandbox)->tenant};
+    if (call_ok(c, charge_memory(&m->charge, c->holder.bytes, &c->err)) &&
+        call_ok(c, nest_check(c->sandbox, &m->spec, &c->err)))
         call_ok(c, file_make_dir(c->sandbox, &c->actor, STR("root"), m->spec.workspace, isolated_workspace, c, &c->file,
                                  &c->err));
 }

@@ -2,6 +2,7 @@
 /* What execd tells beside streams: what became of a command that is not in memory, the log of one in the background, and the sandbox's figures. */
 #include "api/kit/file_body.h"
 #include "api/opensandbox/handlers.h"
+#include "base/id.h"
 #include "base/mem.h"
 #include "event/log.h"
 
@@ -12,7 +13,7 @@
 enum { RECORD_STEP = 2000 };
 
 struct report_record {
-    char tag[COMMAND_ID_LEN + 16]; /* as it stands in exec.start */
+    char tag[COMMAND_ID_LEN + ID_UUID_LEN + 16]; /* as it stands in exec.start, or the beginning of that */
     struct sandbox_log_walk walk;
     uint64_t next, seq; /* to be read; the command's exec.start, 0: not found */
     usec_t started, ended;
@@ -100,7 +101,8 @@ void report_recorded(struct call *c)
         return;
     }
     *r = (struct report_record){.next = 0};
-    (void)snprintf(r->tag, sizeof(r->tag), "\"tag\":\"%.*s\"", STR_ARG(c->args[0]));
+    (void)snprintf(r->tag, sizeof(r->tag), "\"tag\":\"%.*s%s%.*s", STR_ARG(c->args[0]), c->args[1].p ? ":" : "",
+                   STR_ARG_MAX(c->args[1], ID_UUID_LEN));
     if (!call_ok(c, sandbox_log_walk_init(&r->walk, call_core(c), str_of(sandbox_info(c->sandbox)->id), 0, 1, &c->err)))
         return;
     c->state = r;

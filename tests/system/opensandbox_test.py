@@ -301,6 +301,7 @@ def test_pipes_have_stderr_apart_and_a_slow_reader_costs_nothing(box):
     assert [full.execd("POST", "/pty")[0] for _ in range(65)] == [201] * 64 + [429]
     with Terminal(box, "a" * 20) as ws:
         assert b"SESSION_GONE" in ws.frame()[1] if ws.status == 101 else ws.status == 404
+    assert box.execd("GET", f"/pty/{'a' * 20}")[0] == 404 # it is none, and takes the place of none
 
 
 def test_a_command_with_an_operation_id_is_run_once_and_resumed(box):
@@ -741,8 +742,12 @@ def test_the_guard_reads_hooks_and_the_entrypoint_behind_one(service):
             assert wait_until(lambda: len(denied()) == (2 if which == "periodic" else 1)), json.dumps(denied(), indent=1) # noqa: B023
             if which != "periodic":
                 assert "denied" in status_after(box, "ENTRYPOINT_ENDED")["message"]
+            else:
+                assert diagnostics(box, "logs", "container")["content"].count("guard.denied") == 2
             time.sleep(1.5)
             assert "No such file" in box.run("ls /tmp/forbidden")
+        status = status_after(Box(service, lifecycle={"periodic": [{"name": "often", "schedule": "@every 1s", "command": bad}]}), "PERIODIC_HOOK_FAILED")
+        assert status["state"] == "Running" and status["message"].startswith("periodic:often: exec.start is denied by rule"), status
     finally:
         service.cove("guard", "rm")
 

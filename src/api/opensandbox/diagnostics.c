@@ -24,7 +24,7 @@ static const struct {
     {"runtime", {"limit", "agent", "guard", "service", "log", "volume"}},
     {"network", {"net", "dial"}},
     {"process", {"exec", "code", "file"}},
-    {"container", {"exec"}}, /* of the entrypoint and the hooks */
+    {"container", {"exec", "guard"}}, /* of the entrypoint and the hooks */
     {"all", {"sandbox", "limit", "agent", "guard", "service", "log", "volume"}},
 };
 
@@ -42,7 +42,7 @@ static bool diagnostics_tag(const struct event *e, void *ctx)
 {
     struct diagnostics *d = ctx;
 
-    if (e->kind == EVENT_EXEC_START && d->n_tagged < TAGGED_MAX &&
+    if ((e->kind == EVENT_EXEC_START || e->kind == EVENT_GUARD_DENIED) && d->n_tagged < TAGGED_MAX &&
         memmem(e->data.p, e->data.n, "\"tag\":\"" OPENSANDBOX_TAG, strlen("\"tag\":\"" OPENSANDBOX_TAG)))
         d->tagged[d->n_tagged++] = e->seq;
     return true;

@@ -5,7 +5,8 @@
  *
  *  1. preStart and the entrypoint are one process: a shell that becomes the entrypoint when the hook ended well, and else ends with FAILED_STATUS. No hook: the entrypoint itself.
  *  2. A periodic hook is a shell that sleeps until its schedule, which was read and written out here. It does nothing before preStart has ended well, and does not overlap with itself.
- *  3. How the entrypoint ended stands in the sandbox's metadata (OPENSANDBOX_END), while we see it: after a restart of this worker the log alone tells.
+ *  3. How the entrypoint ended stands in the sandbox's metadata (OPENSANDBOX_END), while we see it: after a restart of this worker the log alone tells. Until then, why a periodic hook
+ *     does not run.
  */
 #include "api/opensandbox/hooks.h"
 
@@ -312,9 +313,10 @@ static void hooks_begin(struct opensandbox *o, struct arena *a, struct sandbox *
     e->sb = sandbox_ref(sb);
     e->has_pre = script;
     if (exec_start(sb, &own, &spec, &ops, e, &e->follow, &err) < 0) {
+        AUTO_FREE char *why = mem_printf("%s: %s", tag + strlen(OPENSANDBOX_TAG), err.msg);
+
         e->follow = NULL;
-        if (is_entry)
-            entry_note(e, err.msg);
+        entry_note(e, is_entry ? err.msg : why);
         entry_free(e);
     } else if (is_entry) {
         list_append(&o->entries, &e->node);
@@ -328,13 +330,13 @@ void hooks_start(struct opensandbox *o, struct arena *a, const struct osb_hooks 
 {
     const char *mark = hooks->pre.n ? arena_printf(a, COMMAND_DIRECTORY "/started-%s", sandbox_info(sb)->id) : NULL;
 
-    if (mark || n_entrypoint)
-        hooks_begin(o, a, sb, actor, OPENSANDBOX_TAG "entrypoint",
-                    mark ? hooks_pre_start(a, &hooks->pre, mark, n_entrypoint) : NULL, entrypoint, n_entrypoint, true);
     for (size_t i = 0; i < hooks->n_periodic; i++) {
         const struct osb_hook *h = &hooks->periodic[i];
 
-        hooks_begin(o, a, sb, actor, arena_printf(a, OPENSANDBOX_TAG "periodic:%.*s", STR_ARG(h->name)),
+        hooks_begin(o, a, sb, actor, arena_printf(a, OPENSANDBOX_TAG OPENSANDBOX_PERIODIC "%.*s", STR_ARG(h->name)),
                     hooks_periodic(a, h, mark), h->command, h->n, false);
     }
+    if (mark || n_entrypoint)
+        hooks_begin(o, a, sb, actor, OPENSANDBOX_TAG "entrypoint",
+                    mark ? hooks_pre_start(a, &hooks->pre, mark, n_entrypoint) : NULL, entrypoint, n_entrypoint, true);
 }

@@ -5,7 +5,8 @@
 #include "api/opensandbox/handlers.h"
 
 #define OPENSANDBOX_TAG "opensandbox:" /* of their processes, in front of what they are */
-#define OPENSANDBOX_END "end"          /* reserved metadata: whose entrypoint ended, and how */
+#define OPENSANDBOX_PERIODIC "periodic:"
+#define OPENSANDBOX_END "end" /* reserved metadata: whose entrypoint ended, and how */
 #define OPENSANDBOX_PRE_FAILED "preStart failed"
 
 enum { SCHEDULE_FIELDS = 5 };

@@ -86,9 +86,10 @@ json_t *lifecycle_sandbox(const struct sandbox *sb)
     bool has_failed = end.p && str_eqc(end, OPENSANDBOX_PRE_FAILED);
     json_t *one = json_pack("{s:s,s:{s:s,s:s?,s:o*,s:o*},s:o,s:o*,s:o*}", "id", i->id, "status", "state",
                             has_failed && i->state == SANDBOX_RUNNING ? "Failed" : state_name(i->state), "reason",
-                            has_failed ? "PRE_START_FAILED"
-                            : end.p    ? "ENTRYPOINT_ENDED"
-                                       : i->end_cause,
+                            has_failed                                            ? "PRE_START_FAILED"
+                            : end.p && str_starts(end, STR(OPENSANDBOX_PERIODIC)) ? "PERIODIC_HOOK_FAILED"
+                            : end.p                                               ? "ENTRYPOINT_ENDED"
+                                                                                  : i->end_cause,
                             "message", end.p ? call_text(end) : NULL, "lastTransitionAt", call_time(i->started),
                             "metadata", metadata_json(i), "createdAt", call_time(i->started), "expiresAt",
                             call_time(i->state == SANDBOX_PAUSED ? 0 : i->end_at));

@@ -254,6 +254,17 @@ static void pty_fails(void *ctx, const struct err *err)
 
 static const struct exec_ops pty_ops = {pty_starts, pty_writes, pty_exits, pty_fails};
 
+/* Who says any id makes no terminal. */
+static void pty_old_fails(void *ctx, const struct err *err)
+{
+    struct pty *p = ctx;
+    bool is_none = !p->pid;
+
+    pty_fails(p, err);
+    if (is_none)
+        pty_free(p);
+}
+
 static int pty_launch(struct pty *p, struct call *c, struct err *err)
 {
     const char *script = "[ -z \"$1\" ] || exec /bin/sh -c \"$1\"; [ ! -x /bin/bash ] || exec /bin/bash; exec /bin/sh";
@@ -283,8 +294,10 @@ static int pty_reattach(struct pty *p, struct call *c, struct err *err)
     const struct exec_select which = {.by_tag = true,
                                       .tag = str_of(arena_printf(http_arena(c->req), PTY_TAG "%s", p->id))};
 
+    static const struct exec_ops ops = {pty_starts, pty_writes, pty_exits, pty_old_fails};
+
     p->was_launched = true;
-    return exec_attach(p->sb, &c->actor, &which, 0, &pty_ops, p, &p->follow, err);
+    return exec_attach(p->sb, &c->actor, &which, 0, &ops, p, &p->follow, err);
 }
 
 /* ---- what the client says ---- */

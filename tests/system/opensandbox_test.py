@@ -108,6 +108,8 @@ def test_ports_of_programs_with_query_body_and_upgrade(service):
     status, seen = box.ask("PUT", f"{path}/a%20b/c?d=e&f=%2F", b"x" * 3000000, {**box.key, "Authorization": "Bearer mine", "X-Mine": "1"})
     assert status == 200 and seen.startswith(b"PUT /a%20b/c?d=e&f=%2F HTTP/1.1\r\n") and seen.endswith(b"|3000000"), seen
     assert b"Bearer mine" in seen and service.key.encode() not in seen # what opens us stays outside, what opens the program goes in
+    many = lambda n: box.ask("GET", path, headers={"X-Many": " ".join(f"{i:040}" for i in range(n))})[1]
+    assert b"x-many" in many(64).lower() and b"x-many" not in many(65).lower() # each is compared with all sandboxes' tokens
     assert box.ask("GET", path, headers={})[1].startswith(b"GET / HTTP/1.1")
     assert box.raw(f"{path}/ws?x=y", {}, b"hello\n") == (101, b"echo hello\n")
     by_execd, token = box.endpoint(44772)

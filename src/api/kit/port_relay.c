@@ -17,7 +17,7 @@
 #include "sandbox/quota.h"
 #include "sandbox/tenant.h"
 
-enum { TRIES_MAX = 5, PAUSE_MS = 100, QUEUE_MAX = 4 * HTTP_PROXY_HIGH };
+enum { TRIES_MAX = 5, PAUSE_MS = 100, QUEUE_MAX = 4 * HTTP_PROXY_HIGH, LOOK_UPS_MAX = 64 };
 
 struct port_relay {
     struct facade *facade;
@@ -246,8 +246,12 @@ static bool port_is_of_word(char c)
     return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_' || c == '-';
 }
 
-/* Is one of the words of a header's value what opens us: the API's key, or a sandbox's access token? Tokens of programs are left to them. */
-static bool port_opens_us(struct core *core, struct str value)
+/*
+ * Is one of the words of a header's value what opens us: the API's key, or a sandbox's access token? Tokens of programs
+ * are left to them. Each look-up walks through all sandboxes, and anybody may ask: once *left are used up, whatever
+ * looks like a token counts as one.
+ */
+static bool port_opens_us(struct core *core, struct str value, unsigned *left)
 {
     struct principal who;
 
@@ -257,8 +261,11 @@ static bool port_opens_us(struct core *core, struct str value)
         while (n < value.n && port_is_of_word(value.p[n]))
             n++;
         struct port_token_search s = {.given = str_n(value.p, n)};
-        if (n == SANDBOX_TOKEN_LEN)
+        s.found = n == SANDBOX_TOKEN_LEN && !*left;
+        if (n == SANDBOX_TOKEN_LEN && !s.found) {
+            --*left;
             sandbox_each(core, port_token_is_ours, &s);
+        }
         if (s.found || (n && tenant_authenticate(core, s.given, &who)))
             return true;
         value = str_sub(value, MIN(n + 1, value.n));
@@ -267,18 +274,19 @@ static bool port_opens_us(struct core *core, struct str value)
 }
 
 /* The API of SandboxFusion takes the key as a password: "Basic base64(name:KEY)". */
-static bool port_basic_opens_us(struct core *core, struct str value)
+static bool port_basic_opens_us(struct core *core, struct str value, unsigned *left)
 {
     AUTO_BUF struct buf plain = BUF_INIT(64 * 1024);
 
     return value.n >= 6 && str_eq_nocase(str_n(value.p, 6), STR("basic ")) &&
-           buf_append_unbase64(&plain, str_trim(str_sub(value, 6))) == 0 && port_opens_us(core, buf_str(&plain));
+           buf_append_unbase64(&plain, str_trim(str_sub(value, 6))) == 0 && port_opens_us(core, buf_str(&plain), left);
 }
 
 /* What is in there must not get what opens us, in whichever header a client sends it along. */
 static const char *const *port_headers_to_drop(struct core *core, const struct port_way *way, struct http_request *req)
 {
     size_t n = 0, count = http_header_count(req);
+    unsigned left = LOOK_UPS_MAX;
     const char **names = arena_alloc(http_arena(req), (count + PORT_DROPS_MAX + 1) * sizeof(*names));
 
     while (n < PORT_DROPS_MAX && way->drop[n]) {
@@ -288,7 +296,7 @@ static const char *const *port_headers_to_drop(struct core *core, const struct p
     for (size_t i = 0; i < count; i++) {
         struct http_header h = http_header_at(req, i);
 
-        if (port_opens_us(core, h.value) || port_basic_opens_us(core, h.value))
+        if (port_opens_us(core, h.value, &left) || port_basic_opens_us(core, h.value, &left))
             names[n++] = arena_strndup(http_arena(req), h.name.p, h.name.n);
     }
     names[n] = NULL;

@@ -11,7 +11,6 @@ char *share_find(struct arena *a, const char *variable, const char *what)
     const char *set = getenv(variable);
     char self[PATH_MAX];
     ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
-
     if (set && *set)
         return arena_printf(a, "%s", set);
     if (n < 0)

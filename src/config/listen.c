@@ -21,7 +21,6 @@ int config_listen_parse(struct str text, struct config_listen *ret_listen, struc
     struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)&l.address;
     char host[INET6_ADDRSTRLEN + 1];
     uint64_t port;
-
     size_t colon = text.n;
     while (colon > 0 && text.p[colon - 1] != ':')
         colon--;

@@ -9,7 +9,6 @@ static int take_number(struct str *s, uint64_t *ret_thousandths)
     uint64_t value = 0;
     size_t digits = 0, fraction = 0;
     bool point = false;
-
     while (s->n > 0) {
         char c = s->p[0];
         if (c == '.' && !point && digits > 0) {
@@ -92,7 +91,6 @@ int unit_parse_duration(struct str s, uint64_t *ret_ms)
     } units[] = {{"ms", 1}, {"s", 1000}, {"m", 60000}, {"h", 3600000}, {"d", 86400000}};
     uint64_t total = 0, smallest = UINT64_MAX;
     bool first = true;
-
     do {
         uint64_t number, part;
         int r = take_number(&s, &number);

@@ -371,7 +371,6 @@ int main(int argc, char **argv)
 {
     static struct api_worker w = {.supervisor_fd = -1};
     struct err err;
-
     log_init("cove-api", LOG_INFO);
     json_set_alloc_funcs(mem_alloc, mem_free_wiped); /* header values to be sealed come in JSON */
     (void)signal(SIGPIPE, SIG_IGN);

@@ -164,7 +164,6 @@ int main(int argc, char **argv)
 {
     static struct egress_worker w;
     struct err err;
-
     log_init("cove-egress", LOG_INFO);
     json_set_alloc_funcs(mem_alloc, mem_free_wiped); /* header values to be sealed come in JSON */
     (void)signal(SIGPIPE, SIG_IGN);

@@ -93,7 +93,6 @@ static void gate_request(const char *name, char ret_id[static ID_UUID_LEN + 1])
     const struct template_request q = {.name = str_of(name), .cpu_milli = 1000, .memory_bytes = 1 << 28};
     const struct template_build *b;
     struct err err;
-
     assert_int_equal(template_request(core_templates(site.f->w->core), &q, &b, &err), 0);
     memcpy(ret_id, b->id, ID_UUID_LEN + 1);
 }
@@ -102,7 +101,6 @@ static void gate_put_file(const char *path)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
     char target[256];
-
     (void)snprintf(target, sizeof(target), NATIVE_PREFIX "/sandboxes/%s/files?path=%s", sandbox_info(site.running)->id,
                    path);
     assert_int_equal(facade_call(site.f, "PUT", target, "X-API-KEY: " KEY "\r\n", STR("content"), NULL, &b), 200);
@@ -112,7 +110,6 @@ static void gate_put_volume_file(void)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
     char target[256], headers[256];
-
     (void)snprintf(target, sizeof(target), "/volumecontent/%s/file?path=/x&force=true", site.volume);
     (void)snprintf(headers, sizeof(headers), "Authorization: Bearer %s\r\n", site.volume_token);
     assert_int_equal(facade_call(site.f, "PUT", target, headers, STR("content"), NULL, &b), 201);
@@ -122,7 +119,6 @@ static void gate_start_process(void)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20), request = BUF_INIT(4096);
     static const char body[] = "{\"cmd\":[\"cat\"],\"stdin\":true}";
-
     site.process = facade_connect(site.f);
     buf_printf(&request,
                "POST " NATIVE_PREFIX "/sandboxes/%s/exec HTTP/1.1\r\nHost: localhost\r\nX-API-KEY: " KEY
@@ -136,7 +132,6 @@ static void gate_take_operation(void)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
     char target[256];
-
     (void)snprintf(target, sizeof(target), "/v1/sandboxes/%s/proxy/44772/execution/instance",
                    sandbox_info(site.running)->id);
     assert_int_equal(facade_call(site.f, "GET", target, "OPEN-SANDBOX-API-KEY: " KEY "\r\n", STR(""), NULL, &b), 200);
@@ -173,7 +168,6 @@ static void gate_docker(const char *target, const char *body, int status, char *
 static void gate_make_containers(void)
 {
     static const char body[] = "{\"Image\":\"base\",\"Cmd\":[\"cat\"],\"Tty\":true,\"OpenStdin\":true}";
-
     gate_docker("/containers/create", body, 201, site.created, sizeof(site.created));
     gate_docker("/containers/create", body, 201, site.container, sizeof(site.container));
     AUTO_FREE char *start = mem_printf("/containers/%s/start", site.container);
@@ -188,7 +182,6 @@ static void gate_open(bool with_containers)
     struct test_facade *f = facade_open();
     struct err err;
     bool is_made = false, is_snapshot = false;
-
     gate.kind = EVENT_KIND_UNKNOWN;
     site = (struct gate_site){.f = f};
     f->w->core->guard = &gate_guard;
@@ -251,7 +244,6 @@ static void gate_start_build(void)
     struct build_step step = {.type = BUILD_RUN, .args = &STR("flag"), .n_args = 1};
     struct build_spec with_step = spec;
     struct err err;
-
     with_step.steps = &step;
     with_step.n_steps = 1;
     gate_request("under-way", site.under_way);
@@ -269,7 +261,6 @@ static void gate_close(void)
 {
     char path[256];
     struct test_dir *dir = site.f->w->dir;
-
     fd_close(site.process);
     (void)snprintf(path, sizeof(path), "%s/uploads/" HASH, dir->path);
     (void)unlink(path);
@@ -338,10 +329,8 @@ static bool gate_is_stream(const struct gated *g)
 static void gate_envelopes(struct buf *b, const char *messages)
 {
     struct str rest = str_of(messages), one;
-
     while (str_split(&rest, '|', &one)) {
         const uint8_t head[5] = {0, 0, 0, (uint8_t)(one.n >> 8), (uint8_t)one.n};
-
         buf_append(b, head, sizeof(head));
         buf_append_str(b, one);
     }
@@ -352,7 +341,6 @@ static void gate_append_request(struct buf *b, const struct gated *g)
     AUTO_BUF struct buf body = BUF_INIT(1 << 20);
     bool is_exec = g->plane == GATE_NATIVE && (g->kind == EVENT_EXEC_START || g->kind == EVENT_EXEC_CONNECT);
     bool is_file = g->plane == GATE_ENVD && str_starts(str_of(g->target), STR("/files?"));
-
     if (gate_is_stream(g) && g->plane != GATE_MCP)
         gate_envelopes(&body, g->body);
     else
@@ -407,14 +395,12 @@ static int gate_call(const struct gated *g, struct buf *answer, unsigned *ret_ho
     struct core *core = site.f->w->core;
     usec_t until = clock_mono() + 20 * USEC_PER_SEC;
     struct err err;
-
     *ret_holds = 0;
     gate_append_request(&request, g);
     facade_send(site.f, fd, buf_str(&request));
     for (;;) {
         char *to = buf_reserve(answer, 65536), id[HOLD_ID_LEN + 1] = "";
         ssize_t n = recv(fd, to, 65535, 0);
-
         if (n > 0)
             buf_commit(answer, (size_t)n);
         else if (n == 0)
@@ -456,7 +442,6 @@ static size_t gate_traces(enum event_kind kind)
 {
     struct world *w = site.f->w;
     size_t n = sandbox_count(w->core) * (kind == EVENT_SANDBOX_CREATE || kind == EVENT_NET_POLICY), volumes = 0;
-
     volume_each(w->core, TENANT_ANY, gate_count_volume, &volumes);
     n += kind == EVENT_VOLUME_CREATE ? volumes : 0;
     n += world_count_events(w, SERVICE_LOG_ID, kind) + world_count_events(w, site.volume, kind);
@@ -480,7 +465,6 @@ static void what_is_denied_changes_nothing_and_what_is_asked_about_is_done_once_
         AUTO_BUF struct buf answer = BUF_INIT(1 << 20), allowed = BUF_INIT(1 << 20);
         const struct gated *g = &gated[i];
         unsigned holds;
-
         if (g->kind == EVENT_KIND_UNKNOWN)
             continue;
         gate_open(g->plane == GATE_DOCKER);
@@ -512,7 +496,6 @@ static void frames_of_an_attached_process_wait(void **state)
     AUTO_BUF struct buf frames = BUF_INIT(4096), answer = BUF_INIT(1 << 20);
     char id[HOLD_ID_LEN + 1] = "", resized[] = {80, 0, 24, 0};
     struct err err;
-
     (void)state;
     gate_open(false);
     struct core *core = site.f->w->core;
@@ -549,13 +532,11 @@ static void hints_say_what_to_do_next(void **state)
     } cases[] = {{"PUT", "/sandboxes/$S/files?path=/full/a", "x", "give it a larger disk"},
                  {"PUT", "/sandboxes/$S/files?path=/busy/a", "x", NULL},
                  {"POST", "/sandboxes", "{}", "raise limits.sandboxes"}};
-
     (void)state;
     gate_open(false);
     site.f->w->core->config.max_sandboxes = 1;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         AUTO_BUF struct buf b = BUF_INIT(1 << 20), target = BUF_INIT(4096);
-
         buf_append_cstr(&target, NATIVE_PREFIX);
         gate_expand(&target, cases[i].target);
         buf_append_char(&target, 0);
@@ -575,7 +556,6 @@ static const struct route *gate_route(const struct gated *g, const struct route 
 {
     struct str args[ROUTE_ARGS_MAX], path = str_of(g->target), query = path;
     const struct route *route = NULL;
-
     str_split(&query, '?', &path);
     return route_find(routes, n, g->method, path, &route, args, NULL) == ROUTE_FOUND ? route : NULL;
 }
@@ -599,13 +579,11 @@ static void every_route_that_changes_something_is_in_the_table(void **state)
                   {GATE_DOCKER, docker_routes, docker_n_routes},
                   {GATE_CODE, code_routes, code_n_routes},
                   {GATE_INTERPRETER, interpreter_routes, interpreter_routes_n}};
-
     (void)state;
     for (size_t t = 0; t < ARRAY_SIZE(tables); t++) {
         for (size_t r = 0; r < tables[t].n; r++) {
             const struct route *route = &tables[t].routes[r];
             bool is_there = route->method == HTTP_METHOD_GET || route->method == HTTP_METHOD_HEAD;
-
             for (size_t i = 0; i < ARRAY_SIZE(gated) && !is_there; i++)
                 is_there =
                     gated[i].plane == tables[t].plane && gate_route(&gated[i], tables[t].routes, tables[t].n) == route;
@@ -626,7 +604,6 @@ static void every_tool_that_changes_something_is_in_the_table(void **state)
     (void)state;
     for (size_t t = 0; t < mcp_n_tools; t++) {
         bool is_there = mcp_tools[t].flags & (MCP_HARMLESS | MCP_ABSENT);
-
         for (size_t i = 0; i < ARRAY_SIZE(gated) && !is_there; i++)
             is_there = gated[i].plane == GATE_MCP && strcmp(gated[i].note, mcp_tools[t].name) == 0;
         if (!is_there)

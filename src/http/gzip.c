@@ -170,7 +170,6 @@ int gunzip_append(struct buf *b, struct str packed)
     char piece_of[PIECE];
     size_t n;
     int r;
-
     do {
         r = gunzip_next(g, &packed, piece_of, sizeof(piece_of), &n);
         if (r < 0 || buf_append(b, piece_of, n) < 0)
@@ -185,7 +184,6 @@ int gzip_append(struct buf *b, struct str plain, int level)
     char piece_of[PIECE];
     size_t n;
     int r;
-
     do {
         r = gzip_next(g, &plain, GZIP_FINISH, piece_of, sizeof(piece_of), &n);
         if (r < 0 || buf_append(b, piece_of, n) < 0)

@@ -33,7 +33,6 @@ enum { SESSION_BUFFER_BYTES = 512 * 1024 };
 static pid_t spawn_in_network(const struct tier_host *host, struct box *box, const struct container_birth *b)
 {
     uint64_t flags = CLONE_PARENT | (b->shares ? CLONE_FILES : 0);
-
     bool captured = box->net.ns >= 0;
     if (captured && setns(box->net.ns, CLONE_NEWNET) < 0)
         return -errno;

@@ -29,7 +29,6 @@ void e2b_append_error(struct buf *b, int status, enum err_code code, struct str 
 static void e2b_answer_error(struct call *c, int status, enum err_code code, struct str message, const char *hint)
 {
     AUTO_BUF struct buf b = BUF_INIT(16384);
-
     if (c->route && c->route->flags & (RPC_UNARY | RPC_STREAM)) {
         rpc_end_failed(c, code, message);
         return;
@@ -43,7 +42,6 @@ static bool e2b_is_lost(struct call *c, enum err_code code)
 {
     const struct sandbox_info *info = sandbox_info(c->sandbox);
     bool alive = sandbox_json_state(info->state);
-
     if (info->state == SANDBOX_RUNNING || (alive && code != ERR_UNAVAILABLE && code != ERR_FAILED_PRECONDITION))
         return false;
     if (c->req && !c->answered && alive && code == ERR_FAILED_PRECONDITION && !http_response_begun(c->req))
@@ -73,7 +71,6 @@ static const struct facade_ops e2b_ops = {
 struct e2b *e2b_new(const struct e2b_config *config)
 {
     struct e2b *e2b = mem_new(struct e2b);
-
     e2b->builder = config->builder;
     e2b->domain = mem_strdup(config->domain);
     list_init(&e2b->creations);
@@ -106,7 +103,6 @@ static bool e2b_means_api(const struct http_request *req, const struct e2b_targe
 bool e2b_claims(const struct http_request *req)
 {
     struct e2b_target target;
-
     return target_of(req, &target) != TARGET_CONTROL && !e2b_means_api(req, &target);
 }
 
@@ -114,7 +110,6 @@ static bool is_internal(struct http_request *req)
 {
     struct str path = http_path(req);
     char clean[PATH_TEXT_MAX];
-
     return path.n && path_clean(path, clean) >= 0 && envd_is_internal(str_of(clean));
 }
 
@@ -122,7 +117,6 @@ static void handle_sandbox(struct e2b *e2b, struct http_request *req, const stru
 {
     struct sandbox *sb;
     bool by_alias;
-
     if (target->port == ENVD_PORT && is_internal(req)) {
         proxy_error_internal_route(req, http_raw_path(req));
         return;
@@ -143,7 +137,6 @@ static void handle_sandbox(struct e2b *e2b, struct http_request *req, const stru
 bool e2b_serve_sandbox(void *facade, struct http_request *req)
 {
     struct e2b_target target;
-
     if (target_of(req, &target) == TARGET_SANDBOX)
         handle_sandbox(facade, req, &target);
     else
@@ -154,7 +147,6 @@ bool e2b_serve_sandbox(void *facade, struct http_request *req)
 bool e2b_serve_api(void *facade, struct http_request *req)
 {
     struct e2b *e2b = facade;
-
     if (str_eq(http_raw_path(req), STR("/files"))) {
         envd_handle_files(e2b, req);
         return true;

@@ -14,7 +14,6 @@ static void put_string(struct buf *b, struct str s)
 {
     AUTO_BUF struct buf quoted = BUF_INIT(LINE_MAX_BYTES);
     bool is_ascii = true;
-
     for (size_t i = 0; i < s.n && is_ascii; i++)
         is_ascii = (unsigned char)s.p[i] < 0x80;
     if (is_ascii) {
@@ -50,7 +49,6 @@ static void put_member(struct buf *b, const char *name, struct str value)
 static void interpreter_put_text(struct buf *b, const char *type, struct str text)
 {
     char at[CLOCK_TEXT_MAX];
-
     clock_format(clock_real(), 6, at);
     buf_printf(b, "{\"type\":\"%s\"", type);
     put_member(b, "text", text);
@@ -61,7 +59,6 @@ static void interpreter_put_text(struct buf *b, const char *type, struct str tex
 static void put_json(struct buf *b, struct str name, struct str json)
 {
     AUTO_BUF struct buf compact = BUF_INIT(CODE_FRAME_MAX);
-
     (void)buf_append_char(b, ',');
     (void)buf_append_json_string(b, name);
     (void)buf_append_char(b, ':');
@@ -89,12 +86,10 @@ static void put_result(struct buf *b, const struct code_frame *f)
                  {"e2b/data", "data", true},           {"e2b/chart", "chart", true}};
     AUTO_BUF struct buf extra = BUF_INIT(CODE_FRAME_MAX * 2);
     uint32_t seen = 0;
-
     buf_printf(b, "{\"type\":\"result\",\"is_main_result\":%s", f->is_main ? "true" : "false");
     for (size_t i = 0; i < f->n_data; i++) {
         struct str type = f->data[i].type, data = f->data[i].data;
         size_t k = 0;
-
         while (k < ARRAY_SIZE(known) && !str_eqc(type, known[k].type))
             k++;
         if (k == ARRAY_SIZE(known)) {
@@ -159,7 +154,6 @@ struct execution {
 static void execution_alive(struct call *c)
 {
     struct execution *x = c->state;
-
     if (clock_mono() - x->last >= KEEPALIVE_MS * USEC_PER_MS && !http_response_full(c->req))
         (void)http_response_write(c->req, STR("{\"type\":\"keepalive\"}\n"));
     call_set_timer(c, KEEPALIVE_MS, execution_alive);
@@ -170,7 +164,6 @@ static bool execution_event(void *ctx, const struct code_event *e)
     AUTO_BUF struct buf b = BUF_INIT(LINE_MAX_BYTES);
     struct call *c = ctx;
     struct execution *x = c->state;
-
     if (e->kind == CODE_END)
         c->cell = NULL;
     if (c->answered || !c->req)
@@ -205,7 +198,6 @@ static void fail_err(struct call *c, const struct err *err)
                  : err->code == ERR_PERMISSION_DENIED  ? 403
                  : err->code == ERR_RESOURCE_EXHAUSTED ? 429
                                                        : 500;
-
     if (err->reason == ERR_HELD || err->code == ERR_UNAVAILABLE || err->code == ERR_FAILED_PRECONDITION)
         call_fail_err(c, err);
     else
@@ -219,7 +211,6 @@ static void interpreter_execute(struct call *c)
     struct str language = STR("");
     struct execution *x = arena_alloc(http_arena(c->req), sizeof(*x));
     struct err err;
-
     if (JSON_WANTS_OF(c->body, http_arena(c->req), &err, JSON_WANT_STR("code", &spec.code),
                       JSON_WANT_STR("context_id", &spec.context), JSON_WANT_STR("language", &language),
                       JSON_WANT_PAIRS("env_vars", &spec.envs, &spec.n_envs)) < 0) {
@@ -273,7 +264,6 @@ static bool interpreter_list_one(void *ctx, const struct code_context_info *info
 static void interpreter_list(struct call *c)
 {
     AUTO_BUF struct buf b = BUF_INIT(BODY_MAX);
-
     (void)buf_append_char(&b, '[');
     code_each(c->sandbox, interpreter_list_one, &b);
     (void)buf_append_char(&b, ']');
@@ -284,7 +274,6 @@ static void interpreter_on_made(void *ctx, const struct code_context_info *info,
 {
     AUTO_BUF struct buf b = BUF_INIT(BODY_MAX);
     struct call *c = ctx;
-
     c->making = NULL;
     if (err) {
         fail_plain(c, 500, err->msg);
@@ -299,7 +288,6 @@ static void interpreter_make(struct call *c)
     struct str name = STR("python"), cwd = STR("");
     const char *language;
     struct err err;
-
     if (JSON_WANTS_OF(c->body, NULL, &err, JSON_WANT_STR("language", &name), JSON_WANT_STR("cwd", &cwd)) < 0) {
         fail_plain(c, 422, err.msg);
         return;
@@ -323,7 +311,6 @@ static void interpreter_change(struct call *c)
     struct err err;
     int r = removes ? code_remove(c->sandbox, &c->actor, c->args[0], &err)
                     : code_restart(c->sandbox, &c->actor, c->args[0], &err);
-
     if (r < 0)
         fail_err(c, &err);
     else

@@ -10,7 +10,6 @@
 static bool contains(struct str s, const char *what)
 {
     size_t n = strlen(what);
-
     for (size_t i = 0; i + n <= s.n; i++)
         if (strncasecmp(s.p + i, what, n) == 0)
             return true;
@@ -23,7 +22,6 @@ static bool proxy_error_wants_html(const struct http_request *req)
     static const char *const browsers[] = {"mozilla", "chrome", "safari", "firefox", "edge", "opera", "msie"};
     struct str accept = http_header_get(req, "accept"), mode = http_header_get(req, "sec-fetch-mode");
     struct str agent = http_header_get(req, "user-agent");
-
     if (contains(accept, "application/json") && !contains(accept, "text/html"))
         return false;
     if (!str_eq_nocase(mode, STR("navigate")) && (mode.n || http_header_get(req, "x-requested-with").n))
@@ -60,7 +58,6 @@ static void append_html(struct buf *b, struct str s)
 static void respond_html(struct http_request *req, int status, const char *title, struct str what)
 {
     AUTO_BUF struct buf b = BUF_INIT(64 * 1024);
-
     buf_append_cstr(&b, "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>");
     buf_append_cstr(&b, title);
     buf_append_cstr(
@@ -77,7 +74,6 @@ void proxy_error(struct http_request *req, int status, struct str sandbox_id, co
 {
     AUTO_BUF struct buf b = BUF_INIT(64 * 1024);
     struct e2b_target target;
-
     /* Who knows only an alias learns no id. */
     if (target_of(req, &target) == TARGET_SANDBOX)
         sandbox_id = target.id;
@@ -108,7 +104,6 @@ void proxy_error_internal_route(struct http_request *req, struct str path)
     static const char message[] =
         "This endpoint is reserved for the control plane and is not reachable through the sandbox URL";
     AUTO_BUF struct buf b = BUF_INIT(64 * 1024);
-
     if (proxy_error_wants_html(req)) {
         respond_html(req, 404, message, path);
         return;
@@ -122,7 +117,6 @@ void proxy_error_internal_route(struct http_request *req, struct str path)
 void proxy_error_bad_target(struct http_request *req, const char *problem)
 {
     AUTO_BUF struct buf b = BUF_INIT(256);
-
     buf_printf(&b, "%s\n", problem);
     http_respond(req, 400, &HTTP_HEADER("content-type", "text/plain; charset=utf-8"), 1, buf_str(&b));
 }

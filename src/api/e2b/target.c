@@ -16,7 +16,6 @@ static bool is_address(struct str name)
 static bool target_host_is_machine(struct str host)
 {
     struct str name = host_name(host);
-
     return str_eq_nocase(name, STR("localhost")) || is_address(name);
 }
 
@@ -25,7 +24,6 @@ static bool host_label(struct str name, struct str *ret_port, struct str *ret_id
 {
     ssize_t dot = str_find_char(name, '.');
     struct str label, port, id;
-
     if (dot < 0)
         return false;
     label = str_n(name.p, (size_t)dot);
@@ -39,7 +37,6 @@ static bool host_label(struct str name, struct str *ret_port, struct str *ret_id
 static enum target_kind target_check(struct str id, struct str port, struct e2b_target *ret_target)
 {
     uint64_t number;
-
     ret_target->id = id;
     if (id.n == 0 || id.n > 63 || !str_is_of(id, "a-z0-9")) {
         ret_target->problem = "Invalid sandbox ID";
@@ -60,7 +57,6 @@ enum target_kind target_parse(struct str host, struct str id_header, struct str 
     bool has_headers = id_header.n || port_header.n;
     bool host_is_silent = target_host_is_machine(host) || (str_starts(name, STR("sandbox.")) && name.n > 8);
     bool host_says = host_label(name, &port, &id);
-
     *ret_target = (struct e2b_target){0};
     if (str_starts(name, STR("api.")))
         return TARGET_CONTROL;

@@ -9,7 +9,6 @@
 static void goes_to(const char *host, const char *id_header, const char *port_header, const char *id, unsigned port)
 {
     struct e2b_target target;
-
     assert_int_equal(target_parse(str_of(host), str_of(id_header), str_of(port_header), &target), TARGET_SANDBOX);
     assert_true(str_eqc(target.id, id));
     assert_int_equal(target.port, port);
@@ -18,7 +17,6 @@ static void goes_to(const char *host, const char *id_header, const char *port_he
 static void is_refused(const char *host, const char *id_header, const char *port_header, const char *problem)
 {
     struct e2b_target target;
-
     assert_int_equal(target_parse(str_of(host), str_of(id_header), str_of(port_header), &target), TARGET_BAD);
     assert_string_equal(target.problem, problem);
 }
@@ -26,7 +24,6 @@ static void is_refused(const char *host, const char *id_header, const char *port
 static void is_control(const char *host)
 {
     struct e2b_target target;
-
     assert_int_equal(target_parse(str_of(host), STR_NULL, STR_NULL, &target), TARGET_CONTROL);
 }
 
@@ -89,6 +86,5 @@ int main(void)
         cmocka_unit_test(the_rest_is_the_control_plane),
         cmocka_unit_test(what_is_malformed_is_refused),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,7 +14,6 @@ static void traffic_refuse(struct http_request *req, const struct sandbox_info *
                            enum port_trouble why)
 {
     struct str id = str_of(info->id);
-
     switch (why) {
     case PORT_ASLEEP:
         traffic_refuse_asleep(req, info);
@@ -49,7 +48,6 @@ void traffic_refuse_asleep(struct http_request *req, const struct sandbox_info *
 bool traffic_refuses(struct e2b *e2b, struct http_request *req, const struct sandbox_info *info)
 {
     struct str given = http_header_get(req, "e2b-traffic-access-token");
-
     if (!info->traffic_token || str_eq_secret(given, str_of(info->traffic_token)))
         return false;
     if (given.n)
@@ -66,14 +64,12 @@ static void traffic_go(void *ctx, struct http_request *req, struct sandbox *sb, 
     AUTO_BUF struct buf host = BUF_INIT(1024);
     struct e2b *e2b = ctx;
     bool masked = network_mask_host(network_fields(sb), port, &host);
-
     port_relay(&e2b->facade, &traffic_way, req, sb, port, STR_NULL, masked ? buf_str(&host) : STR_NULL);
 }
 
 void traffic_handle(struct e2b *e2b, struct http_request *req, struct sandbox *sb, uint16_t port)
 {
     const struct sandbox_info *info = sandbox_info(sb);
-
     /* One that stays paused is none to whoever asks, token or not. */
     if (info->state != SANDBOX_RUNNING && !info->auto_resume)
         traffic_refuse_asleep(req, info);

@@ -11,7 +11,6 @@ static int ask_read_time(const json_t *body, const char *name, double otherwise,
 {
     json_t *value = json_object_get(body, name);
     double s = !value || json_is_null(value) ? otherwise : json_number_value(value);
-
     if ((value && !json_is_null(value) && !json_is_number(value)) || !(s >= 0) || s * 1000 > FUSION_TIME_MAX_MS)
         return err_set(err, ERR_INVALID_ARGUMENT, "%s: seconds are a number from 0 to %d", name,
                        FUSION_TIME_MAX_MS / 1000);
@@ -46,7 +45,6 @@ static int ask_check_strings(const json_t *list, const char *name, struct err *e
 static int ask_read_cells(const json_t *body, struct fusion_run *r, struct err *err)
 {
     struct str kernel = STR("python3");
-
     if (json_get_array(body, "cells", &r->cells, err) < 0 || json_get_str(body, "kernel", &kernel, err) < 0 ||
         ask_read_time(body, "cell_timeout", 0, &r->cell_ms, err) < 0 ||
         ask_read_time(body, "total_timeout", 45, &r->run_ms, err) < 0)
@@ -61,7 +59,6 @@ static int ask_read_cells(const json_t *body, struct fusion_run *r, struct err *
 static int ask_read_program(const json_t *body, struct fusion_run *r, struct err *err)
 {
     struct str language = STR("");
-
     if (json_get_str(body, "code", &r->code, err) < 0 || json_get_str(body, "language", &language, err) < 0 ||
         json_get_str(body, "stdin", &r->stdin_text, err) < 0 || fusion_run_times(body, 10, 10, r, err) < 0)
         return -1;
@@ -77,7 +74,6 @@ bool fusion_run_read(struct call *c, const json_t *body, bool is_cells, struct f
 {
     int64_t memory = -1;
     struct err err;
-
     if ((is_cells ? ask_read_cells(body, r, &err) : ask_read_program(body, r, &err)) == 0 &&
         json_get_int(body, "memory_limit_MB", -1, INT32_MAX, &memory, &err) >= 0 &&
         json_get_object(body, "files", &r->files, &err) >= 0 &&
@@ -106,7 +102,6 @@ bool fusion_run_succeeded(const struct fusion_run *r)
 static void ask_append_output(struct buf *b, const char *name, struct str text, size_t most)
 {
     AUTO_BUF struct buf escaped = BUF_INIT(most);
-
     while (buf_append_json_string(&escaped, text) < 0 && text.n) {
         buf_clear(&escaped);
         text.n /= 2;
@@ -136,7 +131,6 @@ static void ask_append_result(struct buf *b, const char *name, const struct fusi
 static void ask_append_json(struct buf *b, const char *name, const json_t *value)
 {
     AUTO_FREE char *text = json_dumps(value, JSON_COMPACT);
-
     buf_printf(b, ",\"%s\":", name);
     buf_append_cstr(b, text ? text : "null");
 }

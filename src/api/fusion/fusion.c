@@ -16,7 +16,6 @@ static struct str fusion_basic(struct call *c)
 {
     struct str given = http_header_get(c->req, "authorization");
     AUTO_BUF struct buf b = BUF_INIT(4096);
-
     if (given.n < 6 || !str_eq_nocase(str_n(given.p, 6), STR("basic ")) ||
         buf_append_unbase64(&b, str_trim(str_sub(given, 6))) < 0)
         return STR_NULL;
@@ -31,7 +30,6 @@ static bool fusion_authenticate(struct call *c)
 {
     struct str key = access_key_given(c->req);
     struct http_peer peer;
-
     if (http_peer_get(c->req, &peer) == 0 && peer.is_unix)
         return access_by_peer_or_key(c, fusion_of(c)->owner_uid);
     key = key.p ? key : fusion_basic(c);
@@ -88,7 +86,6 @@ static void fusion_ping(struct call *c)
 static void fusion_ran(struct call *c, struct fusion_run *r)
 {
     AUTO_BUF struct buf b = BUF_INIT(FUSION_ANSWER_MAX);
-
     fusion_run_append(&b, r, FUSION_ESCAPED_MAX);
     call_json_buf(c, 200, &b);
 }
@@ -96,7 +93,6 @@ static void fusion_ran(struct call *c, struct fusion_run *r)
 static void fusion_run(struct call *c)
 {
     struct fusion_run *r = arena_alloc(http_arena(c->req), sizeof(*r));
-
     *r = (struct fusion_run){.done = fusion_ran};
     if (fusion_run_read(c, c->body, c->route->what != NULL, r))
         fusion_run_start(c, r);
@@ -126,7 +122,6 @@ struct fusion *fusion_new(const struct fusion_config *config)
 {
     struct fusion *f = mem_new(struct fusion);
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-
     f->is_open = config->is_open;
     f->owner_uid = config->owner_uid;
     f->slots = (unsigned)MAX(cpus, 1L) * SLOTS_PER_CPU;

@@ -13,7 +13,6 @@ static struct fusion *fusion;
 static int setup(void **state)
 {
     struct test_facade *f = facade_open();
-
     fusion = fusion_new(&(struct fusion_config){.core = f->w->core});
     tenant_set_key(f->w->core, STR("key-of-the-tests"));
     facade_claim(f, &(struct claim){.serve = fusion_serve, .facade = fusion});
@@ -40,7 +39,6 @@ static void without_its_template_it_says_what_makes_it(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
     struct test_facade *f = *state;
-
     assert_int_equal(post(f, "/run_code", PYTHON "}", &b), 200);
     assert_has(&b, "\"status\":\"SandboxError\",\"message\":\"there is no template run-code: 'cove template add "
                    "run-code'");
@@ -89,7 +87,6 @@ static void no_tenant_keeps_another_out(void **state)
     struct key_info info;
     struct err err;
     int fds[5];
-
     world_template(f->w, "run-code", NULL, NULL);
     assert_int_equal(core_template_publish(f->w->core, &owner, STR("run-code"), true, &err), 0);
     assert_int_equal(tenant_create(f->w->core, &owner, STR("other"), NULL, &err), 0);
@@ -118,7 +115,6 @@ static void what_is_too_much_is_refused(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
     struct test_facade *f = *state;
-
     fusion->n_waiting = 2 * FUSION_WAITING_MAX;
     assert_int_equal(post(f, "/run_code", PYTHON "}", &b), 429);
     fusion->n_waiting = 0;
@@ -134,7 +130,6 @@ static void outputs_have_an_end_as_json(void **state)
     AUTO_BUF struct buf out = BUF_INIT(FUSION_OUTPUT_MAX), b = BUF_INIT(FUSION_ANSWER_MAX);
     static const struct fusion_language language;
     static struct fusion_run r;
-
     (void)state;
     memset(buf_reserve(&out, FUSION_OUTPUT_MAX), 1, FUSION_OUTPUT_MAX);
     buf_commit(&out, FUSION_OUTPUT_MAX);
@@ -168,12 +163,10 @@ static void code_is_found_in_answers(void **state)
         {"python", "```", ""},
         {"python", "```python\n```", ""},
     };
-
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         AUTO_ARENA struct arena arena = ARENA_INIT;
         struct str code = fusion_extract(&arena, str_of(cases[i].answer), str_of(cases[i].language));
-
         if (!str_eqc(code, cases[i].code))
             fail_msg("%zu: got '%.*s'", i, STR_ARG(code));
     }
@@ -198,7 +191,6 @@ static void outputs_are_compared(void **state)
                  {"1\n\n2", "1\n\n2", true},
                  {"-1.000001", "-1", true},
                  {"0x10", "16", true}};
-
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
         if (fusion_same_output(str_of(cases[i].got), str_of(cases[i].expected)) != cases[i].same)
@@ -216,6 +208,5 @@ int main(void)
         cmocka_unit_test(code_is_found_in_answers),
         cmocka_unit_test(outputs_are_compared),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

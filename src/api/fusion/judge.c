@@ -35,7 +35,6 @@ static bool extract_is_language(struct str tag, struct str language)
         {"kotlin_script", "kotlin"},
         {"D_ut", "d"},
     };
-
     if (str_eq_nocase(tag, language))
         return true;
     for (size_t i = 0; i < ARRAY_SIZE(known); i++)
@@ -48,7 +47,6 @@ static bool extract_is_language(struct str tag, struct str language)
 static struct str extract_line(struct str *rest)
 {
     struct str line = STR("");
-
     (void)str_split(rest, '\n', &line);
     return line;
 }
@@ -59,12 +57,10 @@ static struct str extract_python(struct arena *arena, struct str text)
     struct buf b = BUF_INIT(text.n + 64);
     bool has_head = false, has_body = false;
     struct str rest = text;
-
     while (rest.n) {
         struct str line = extract_line(&rest);
         bool is_blank = str_trim(line).n == 0, is_indented = line.n && (line.p[0] == ' ' || line.p[0] == '\t');
         bool is_import = str_starts(line, STR("import")) || str_starts(line, STR("from")) || str_starts(line, STR("#"));
-
         if (is_blank)
             continue;
         if (has_head && !is_indented) {
@@ -94,7 +90,6 @@ static struct str extract_python(struct arena *arena, struct str text)
 struct str fusion_extract(struct arena *arena, struct str completion, struct str language)
 {
     struct str rest = completion, first = STR_NULL, open = STR_NULL;
-
     while (rest.n) {
         struct str line = extract_line(&rest), body = rest, end, tag;
         if (line.n < 3 || memcmp(line.p, "```", 3) != 0)
@@ -134,7 +129,6 @@ static struct str same_strip(struct str s)
 static bool same_number(struct str s, double *ret_value)
 {
     char text[64], *end;
-
     if (!s.n || s.n >= sizeof(text) || str_has_nul(s))
         return false;
     memcpy(text, s.p, s.n);
@@ -146,7 +140,6 @@ static bool same_number(struct str s, double *ret_value)
 static bool same_line(struct str got, struct str expected)
 {
     double a, b;
-
     if (str_eq_nocase(got, expected))
         return true;
     if (!same_number(got, &a) || !same_number(expected, &b))
@@ -182,7 +175,6 @@ struct judge {
 static const json_t *judge_json(struct judge *j, size_t slot, const char *name)
 {
     json_t *value = json_object_get(j->row, name);
-
     if (!json_is_string(value))
         return value;
     struct err err;
@@ -197,7 +189,6 @@ static const json_t *judge_json(struct judge *j, size_t slot, const char *name)
 static const json_t *judge_row(struct call *c, const json_t *config, const json_t *id)
 {
     const json_t *data = json_object_get(config, "provided_data");
-
     if (json_is_object(data))
         return data;
     JSON_FOREACH (row, data)
@@ -212,7 +203,6 @@ static const json_t *judge_row(struct call *c, const json_t *config, const json_
 static const json_t *judge_config(struct call *c)
 {
     const json_t *config = json_object_get(c->body, "config");
-
     if (!json_is_object(config))
         call_refuse(c, ERR_INVALID_ARGUMENT, "config must be an object");
     return json_is_object(config) ? config : NULL;
@@ -222,7 +212,6 @@ static void judge_answer(struct call *c, json_t *answer)
 {
     AUTO_BUF struct buf b = BUF_INIT(CALL_REPLY_MAX);
     AUTO_FREE char *text = json_dumps(answer, JSON_COMPACT | JSON_ENCODE_ANY);
-
     json_decref(answer);
     buf_append_cstr(&b, text ? text : "null");
     call_json_buf(c, 200, &b);
@@ -244,7 +233,6 @@ static void judge_rows(struct call *c, json_t *(*fn)(const json_t *row))
 {
     const json_t *config = judge_config(c), *data = json_object_get(config, "provided_data");
     json_t *all = json_array(), *one;
-
     if (config && !json_is_array(data))
         call_fail(c, 400, "there are no data sets here: send them as config.provided_data");
     JSON_FOREACH (row, data)
@@ -273,7 +261,6 @@ void fusion_prompt(struct call *c)
     const json_t *config = judge_config(c);
     const json_t *row = config ? judge_row(c, config, json_object_get(c->body, "id")) : NULL;
     json_t *prompt = row ? judge_prompt(row) : NULL;
-
     if (prompt)
         judge_answer(c, prompt);
     else if (row)
@@ -300,7 +287,6 @@ static struct judge *judge_of(struct fusion_run *r)
 static void judge_fini(struct fusion_run *r)
 {
     struct judge *j = judge_of(r);
-
     buf_fini(&j->told);
     for (size_t i = 0; i < ARRAY_SIZE(j->owned); i++)
         json_decref(TAKE_PTR(j->owned[i]));
@@ -310,7 +296,6 @@ static void judge_end(struct call *c, struct judge *j)
 {
     AUTO_BUF struct buf b = BUF_INIT(JUDGED_MAX);
     char *id = json_dumps(j->id, JSON_COMPACT | JSON_ENCODE_ANY);
-
     buf_printf(&b, "{\"id\":%s,\"accepted\":%s,\"extracted_code\":", id ? id : "null",
                j->is_accepted ? "true" : "false");
     mem_free(id);
@@ -343,7 +328,6 @@ static void judge_ran(struct call *c, struct fusion_run *r)
     json_t *test = json_array_get(j->tests, j->next++);
     struct str out = buf_str(&r->ran.out), flag = str_of(j->flag);
     bool is_passed = fusion_run_succeeded(r), failed = r->message[0] != 0;
-
     if (test)
         is_passed = is_passed && fusion_same_output(out, judge_member(test, "output", "stdout"));
     else if (flag.n)
@@ -369,7 +353,6 @@ static void judge_next(struct call *c, struct judge *j)
 {
     const json_t *test = json_array_get(j->tests, j->next);
     const struct fusion_run asked = j->asked;
-
     j->run = asked;
     if (test)
         j->run.stdin_text = judge_member(test, "input", "stdin");
@@ -391,7 +374,6 @@ static struct str judge_join(struct call *c, struct judge *j, struct str languag
                       : str_eqc(language, "cpp")  ? judge_before(j->code, "int main()")
                                                   : j->code;
     AUTO_BUF struct buf b = BUF_INIT(2 * FUSION_BODY_MAX);
-
     buf_append_str(&b, at ? str_n(test.p, (size_t)(at - test.p)) : code);
     buf_append_str(&b, at ? code : STR("\n"));
     buf_append_str(&b, at ? str_sub(test, (size_t)(at - test.p) + strlen(insert)) : test);
@@ -405,7 +387,6 @@ static int judge_auto(struct call *c, struct judge *j, struct err *err)
     const json_t *labels = judge_json(j, 0, "labels"), *test = judge_json(j, 1, "test"), *asset;
     struct str language = STR(""), runs_as, code = STR_NULL;
     json_t *extra = json_object_get(j->config, "extra");
-
     if (!json_is_object(labels) || !json_is_object(test) ||
         json_get_str(labels, "programming_language", &language, err) < 1)
         return err_set(err, ERR_INVALID_ARGUMENT, "labels.programming_language and test.code are needed");
@@ -427,7 +408,6 @@ static int judge_auto(struct call *c, struct judge *j, struct err *err)
 static int judge_stdio(struct call *c, struct judge *j, struct err *err)
 {
     struct str language = STR("");
-
     if (json_get_str(j->config, "language", &language, err) < 1)
         return err_set(err, ERR_INVALID_ARGUMENT, "config.language is needed");
     j->asked.language = fusion_language_find(language);
@@ -459,7 +439,6 @@ void fusion_submit(struct call *c)
     struct str type = STR("");
     struct err err;
     size_t k = 0;
-
     *j = (struct judge){.config = judge_config(c), .id = json_object_get(c->body, "id"), .is_accepted = true};
     if (!j->config)
         return;

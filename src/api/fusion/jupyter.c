@@ -9,7 +9,6 @@ enum { SHOWN_LEAST = 64 }; /* bytes that a result or an error counts for, beside
 static void cell_shows(struct fusion_run *r, struct buf *list, const struct buf *one)
 {
     size_t bytes = buf_len(one) + SHOWN_LEAST;
-
     if (buf_error(one) < 0 || bytes > FUSION_FETCH_MAX - r->shown_bytes)
         return;
     r->shown_bytes += bytes;
@@ -20,11 +19,9 @@ static void cell_shows(struct fusion_run *r, struct buf *list, const struct buf 
 static void cell_result(struct fusion_run *r, const struct code_frame *f)
 {
     AUTO_BUF struct buf b = BUF_INIT(FUSION_FETCH_MAX), compact = BUF_INIT(CODE_FRAME_MAX);
-
     (void)buf_append_char(&b, '{');
     for (size_t i = 0; i < f->n_data; i++) {
         bool is_json = str_eqc(f->data[i].type, "application/json");
-
         json_put_comma(&b);
         (void)buf_append_json_string(&b, f->data[i].type);
         (void)buf_append_char(&b, ':');
@@ -42,7 +39,6 @@ static void cell_error(struct fusion_run *r, const struct code_frame *f)
 {
     AUTO_BUF struct buf b = BUF_INIT(FUSION_FETCH_MAX);
     struct str rest = f->trace, line;
-
     json_open(&b, "ename", f->name);
     json_put_str(&b, "evalue", f->value);
     (void)buf_append_cstr(&b, ",\"traceback\":[");
@@ -72,7 +68,6 @@ static void cell_over(struct fusion_run *r)
 static bool cell_event(void *ctx, const struct code_event *e)
 {
     struct fusion_run *r = ((struct call *)ctx)->state;
-
     switch (e->kind) {
     case CODE_STDOUT:
     case CODE_STDERR: {
@@ -102,7 +97,6 @@ static void cell_late(struct call *c)
     struct fusion_run *r = c->state;
     usec_t now = clock_mono();
     struct err err;
-
     if (now < r->until) {
         (void)!code_interrupt(r->cell, &c->actor, &err);
         call_set_timer(c, (r->until - now) / USEC_PER_MS + 1, cell_late);
@@ -117,7 +111,6 @@ int fusion_cells_next(struct fusion_run *r, struct err *err)
 {
     struct code_spec spec = {.language = "python"};
     usec_t now = clock_mono();
-
     if (r->ran.started == 0) {
         r->ran.started = now;
         r->until = now + r->run_ms * USEC_PER_MS;

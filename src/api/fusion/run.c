@@ -31,7 +31,6 @@ static uint64_t run_tenant(const struct fusion_run *r)
 static size_t run_count(struct list *list, uint64_t tenant, size_t *ret_bytes)
 {
     size_t n = 0;
-
     *ret_bytes = 0;
     LIST_FOREACH (struct fusion_run, r, list, node) {
         if (run_tenant(r) != tenant)
@@ -45,7 +44,6 @@ static size_t run_count(struct list *list, uint64_t tenant, size_t *ret_bytes)
 static struct fusion_run *run_first(struct fusion *f)
 {
     size_t ignored;
-
     LIST_FOREACH (struct fusion_run, r, &f->waiting, node)
         if (f->running < f->slots || !run_count(&f->busy, run_tenant(r), &ignored))
             return r;
@@ -55,7 +53,6 @@ static struct fusion_run *run_first(struct fusion *f)
 static void run_dispatch(struct fusion *f)
 {
     struct fusion_run *r;
-
     if (f->is_dispatching)
         return;
     f->is_dispatching = true;
@@ -75,7 +72,6 @@ static void run_kill(struct sandbox *sb)
 {
     static const struct actor own = {.name = "run-code", .is_own = true, .who.view = TENANT_ANY};
     struct err err;
-
     (void)!sandbox_kill(sb, &own, sandbox_ignore, NULL, &err); /* it may have ended by itself */
 }
 
@@ -83,7 +79,6 @@ static void run_kill(struct sandbox *sb)
 static void run_end(struct fusion_run *r)
 {
     struct fusion *f = fusion_of(r->call);
-
     exec_close(TAKE_PTR(r->follow));
     if (r->input)
         exec_call_cancel(TAKE_PTR(r->input));
@@ -122,7 +117,6 @@ void fusion_run_forget(struct fusion_run *r)
 static void run_closed(struct call *c)
 {
     struct fusion *f = fusion_of(c);
-
     struct fusion_run *r = c->state;
 
     fusion_run_forget(r);
@@ -145,7 +139,6 @@ static void run_made(void *ctx, struct sandbox *sb, const struct err *err)
 {
     struct call *c = ctx;
     struct fusion_run *r = c->req && !c->answered ? c->state : NULL;
-
     if (r && sb) {
         r->sb = sandbox_ref(sb);
         memcpy(r->sandbox, sandbox_info(sb)->id, sizeof(r->sandbox));
@@ -168,7 +161,6 @@ static enum run_progress run_make(struct fusion_run *r, struct err *err)
         .memory_bytes = r->memory_bytes,
         .secure = true,
     };
-
     if (sandbox_create(call_core(r->call), &r->call->actor, &spec, run_made, call_hold(r->call), err) == 0)
         return RUN_WAITS;
     call_unref(r->call);
@@ -188,7 +180,6 @@ static void run_written(struct file_body *f, const struct file_entry *entry UNUS
 static int run_write(struct fusion_run *r, struct str path, struct err *err)
 {
     struct file_body *f = &r->body;
-
     f->done = run_written;
     f->bytes = buf_str(&f->b);
     f->given = 0;
@@ -199,7 +190,6 @@ static int run_write(struct fusion_run *r, struct str path, struct err *err)
 static enum run_progress run_put_files(struct fusion_run *r, struct err *err)
 {
     void *next = r->file ? json_object_iter_next(r->files, r->file) : json_object_iter(r->files);
-
     while (next && !json_is_string(json_object_iter_value(next)))
         next = json_object_iter_next(r->files, next);
     if (!next)
@@ -246,7 +236,6 @@ static void run_feed(struct fusion_run *r)
     struct str rest = str_sub(r->stdin_text, r->given);
     size_t n = MIN(rest.n, (size_t)1 << 20);
     struct err err;
-
     int failed = n ? exec_feed(r->sb, &which, str_n(rest.p, n), run_fed, r, &r->input, &err)
                    : exec_close_stdin(r->sb, &own, &which, run_fed, r, &r->input, &err);
     if (failed)
@@ -257,7 +246,6 @@ static void run_feed(struct fusion_run *r)
 static void run_fed(void *ctx, const struct err *err)
 {
     struct fusion_run *r = ctx;
-
     r->input = NULL;
     if (!err && r->given != SIZE_MAX && r->follow)
         run_feed(r);
@@ -266,7 +254,6 @@ static void run_fed(void *ctx, const struct err *err)
 static void run_starts(void *ctx, uint32_t pid)
 {
     struct fusion_run *r = ((struct call *)ctx)->state;
-
     run_result(r)->started = clock_mono();
     r->pid = pid;
     r->given = 0;
@@ -279,7 +266,6 @@ static void run_writes(void *ctx, enum wire_channel channel, struct str bytes)
     struct fusion_run *r = ((struct call *)ctx)->state;
     struct fusion_result *result = run_result(r);
     struct buf *b = channel == WIRE_STDERR ? &result->err : &result->out;
-
     (void)buf_append_str(b, str_n(bytes.p, MIN(bytes.n, FUSION_OUTPUT_MAX - buf_len(b))));
     exec_ack(r->follow, bytes.n);
 }
@@ -287,7 +273,6 @@ static void run_writes(void *ctx, enum wire_channel channel, struct str bytes)
 static void run_over(struct fusion_run *r, const char *status)
 {
     struct fusion_result *result = run_result(r);
-
     r->follow = NULL;
     if (r->input)
         exec_call_cancel(TAKE_PTR(r->input));
@@ -299,7 +284,6 @@ static void run_over(struct fusion_run *r, const char *status)
 static void run_exits(void *ctx, const struct exec_exit *exit)
 {
     struct fusion_run *r = ((struct call *)ctx)->state;
-
     run_result(r)->has_code = true;
     run_result(r)->code = exit->signaled ? -(int)exit->code : (int)exit->code;
     run_over(r, "Finished");
@@ -308,7 +292,6 @@ static void run_exits(void *ctx, const struct exec_exit *exit)
 static void run_breaks(void *ctx, const struct err *err)
 {
     struct fusion_run *r = ((struct call *)ctx)->state;
-
     if (err->code == ERR_DEADLINE_EXCEEDED) {
         run_over(r, "TimeLimitExceeded");
         return;
@@ -328,7 +311,6 @@ static enum run_progress run_command(struct fusion_run *r, struct fusion_result 
                              .stdin_open = result == &r->ran && r->stdin_text.n};
     struct str rest = str_of(command), words[24];
     size_t n = 0;
-
     if (strpbrk(command, "$*") && !strstr(command, "./*")) {
         words[n++] = STR("/bin/sh");
         words[n++] = STR("-c");
@@ -376,7 +358,6 @@ static void run_fetched(struct file_body *f, const struct file_entry *entry UNUS
     struct fusion_run *r = f->call->state;
     AUTO_BUF struct buf text = BUF_INIT(2 * (size_t)FUSION_FETCH_MAX);
     struct err large;
-
     r->given += buf_len(&f->b);
     if (buf_error(&f->b) < 0 || r->given > FUSION_FETCH_MAX) {
         (void)err_set(&large, ERR_RESOURCE_EXHAUSTED, "fetch_files: more than %d bytes", FUSION_FETCH_MAX);
@@ -393,7 +374,6 @@ static enum run_progress run_fetch(struct fusion_run *r, struct err *err)
 {
     const json_t *name = json_array_get(r->fetch, r->next);
     struct call *c = r->call;
-
     if (!name)
         return RUN_NEXT;
     if (r->next == 0)
@@ -418,7 +398,6 @@ void fusion_run_step(struct call *c)
     struct fusion_run *r = c->state;
     struct fusion *f = fusion_of(c);
     struct err err;
-
     http_watch_client(c->req, true); /* who leaves wants it no more */
     if (r->sb && r->stage == 0)
         r->stage = 1;
@@ -447,7 +426,6 @@ void fusion_run_start(struct call *c, struct fusion_run *r)
 {
     struct fusion *f = fusion_of(c);
     size_t bytes;
-
     r->call = c;
     c->state = r;
     c->cleanup = run_closed;

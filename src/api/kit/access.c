@@ -9,7 +9,6 @@
 struct str access_key_given(const struct http_request *req)
 {
     struct str key = http_header_get(req, "x-api-key"), bearer = http_header_get(req, "authorization");
-
     if (key.p || bearer.n < 7 || !str_eq_nocase(str_n(bearer.p, 7), STR("bearer ")))
         return key;
     return str_trim(str_sub(bearer, 7));
@@ -18,7 +17,6 @@ struct str access_key_given(const struct http_request *req)
 bool access_is_of_other_site(const struct http_request *req)
 {
     struct str site = http_header_get(req, "sec-fetch-site");
-
     return site.n && !str_eq_nocase(site, STR("same-origin")) && !str_eq_nocase(site, STR("none"));
 }
 
@@ -41,7 +39,6 @@ bool access_by_key(struct call *c, struct str key)
     const char *facade = c->facade->ops->name;
     struct principal who;
     char name[KEY_NAME_MAX];
-
     if (!tenant_authenticate(call_core(c), key, &who))
         return false;
     key_name(facade, key, name);
@@ -53,7 +50,6 @@ static bool access_by_peer(struct call *c, uid_t owner, uid_t uid, struct str te
 {
     struct principal who = PRINCIPAL_OWNER;
     struct err err;
-
     const char *facade = strcmp(c->facade->ops->name, "native") == 0 ? "cli" : c->facade->ops->name;
     const gid_t group = core_config(call_core(c))->group_gid;
     const char *name = arena_printf(http_arena(c->req), "%s:uid=%u", facade, (unsigned)uid);
@@ -95,7 +91,6 @@ bool access_by_peer_or_key(struct call *c, uid_t owner)
 {
     struct str tenant = http_header_get(c->req, ACCESS_TENANT_HEADER), given = access_key_given(c->req);
     struct http_peer peer;
-
     if (http_peer_get(c->req, &peer) < 0) {
         call_refuse(c, ERR_INTERNAL, "could not determine which user is connected");
         return false;
@@ -131,7 +126,6 @@ static enum scope access_need(const struct route *route)
 bool access_charge(struct call *c, uint64_t tenant)
 {
     static const uint64_t one[QUOTA_CHARGED] = {[QUOTA_CONNECTIONS] = 1};
-
     return call_ok(c, charge_take(&c->charge, call_core(c), tenant, one, &c->err));
 }
 
@@ -140,7 +134,6 @@ bool access_permitted(struct call *c)
     const struct principal *who = &c->actor.who;
     unsigned flags = c->route->flags;
     enum scope need = access_need(c->route);
-
     if (who->scope < need) {
         call_refuse(c, ERR_PERMISSION_DENIED,
                     need == SCOPE_OPERATOR ? "only administrators of the default tenant can do this"
@@ -158,14 +151,12 @@ bool access_permitted(struct call *c)
 bool access_reaches(const struct principal *who, const struct sandbox *sb)
 {
     const struct sandbox_info *info = sandbox_info(sb);
-
     return view_has(who->view, info->tenant) && (!who->sandbox || strcmp(who->sandbox, info->id) == 0);
 }
 
 struct sandbox *access_find_sandbox(const struct call *c, struct str id)
 {
     struct sandbox *sb = sandbox_find(call_core(c), id);
-
     return sb && access_reaches(&c->actor.who, sb) ? sb : NULL;
 }
 
@@ -178,14 +169,12 @@ struct access_walk {
 static bool access_walk_one(void *ctx, struct sandbox *sb)
 {
     const struct access_walk *w = ctx;
-
     return !access_reaches(w->who, sb) || w->fn(w->ctx, sb);
 }
 
 void access_each_sandbox(const struct call *c, bool (*fn)(void *ctx, struct sandbox *sb), void *ctx)
 {
     struct access_walk walk = {&c->actor.who, fn, ctx};
-
     sandbox_each(call_core(c), access_walk_one, &walk);
 }
 
@@ -194,7 +183,6 @@ bool access_has_log(const struct call *c, const char *id)
     const struct principal *who = &c->actor.who;
     uint64_t tenant;
     struct err ignored;
-
     if (who->view == TENANT_ANY)
         return true;
     if (strcmp(id, SERVICE_LOG_ID) == 0)

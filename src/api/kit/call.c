@@ -38,7 +38,6 @@ static void unwatch(struct call *c)
 static void on_close(struct http_request *req UNUSED, void *ctx)
 {
     struct call *c = ctx;
-
     unwatch(c);
     timer_stop(&c->timer);
     holder_fini(&c->holder);
@@ -63,7 +62,6 @@ static void on_close(struct http_request *req UNUSED, void *ctx)
 static void call_on_timer(struct timer *t)
 {
     struct call *c = container_of(t, struct call, timer);
-
     c->on_timer(c);
 }
 
@@ -101,7 +99,6 @@ static void call_again(struct holder *h)
 {
     struct call *c = container_of(h, struct call, holder);
     bool is_first = c->step == call_handler_step;
-
     c->is_held = false;
     http_watch_client(c->req, false);
     if (is_first && c->cleanup)
@@ -114,7 +111,6 @@ static void call_again(struct holder *h)
 struct call *call_new(struct facade *f, struct http_request *req, const char *actor)
 {
     struct call *c = mem_new(struct call);
-
     c->facade = f;
     c->req = req;
     struct str trace = http_header_get(req, "traceparent");
@@ -132,7 +128,6 @@ struct call *call_new(struct facade *f, struct http_request *req, const char *ac
 static void on_sandbox_end(struct sandbox_watch *w, struct sandbox *sb UNUSED)
 {
     struct call *c = container_of(w, struct call, watch);
-
     c->watching = false;
     if (!c->answered && c->req && c->facade->ops->on_sandbox_end)
         c->facade->ops->on_sandbox_end(c);
@@ -160,7 +155,6 @@ struct call *call_back(void *ctx, const struct err *err)
 {
     struct call *c = ctx;
     bool goes_on = c->req && !c->answered;
-
     if (goes_on && err)
         call_fail_err(c, err);
     call_unref(c); /* the request, which is not over, has a reference of its own */
@@ -189,7 +183,6 @@ void call_held(struct call *c, int r)
 void call_on_file(void *call, const struct file_entry *entry, const struct err *err)
 {
     struct call *c = call;
-
     c->file = NULL;
     if (err)
         call_fail_err(c, err);
@@ -200,7 +193,6 @@ void call_on_file(void *call, const struct file_entry *entry, const struct err *
 void call_on_exec(void *call, const struct err *err)
 {
     struct call *c = call;
-
     c->exec = NULL;
     if (err)
         call_fail_err(c, err);
@@ -224,7 +216,6 @@ static void call_on_drain(struct http_request *req UNUSED, void *ctx)
 {
     struct call *c = ctx;
     size_t n = c->unacked;
-
     c->unacked = 0;
     if (n)
         c->ack(c, n);
@@ -254,7 +245,6 @@ bool call_has_room(struct call *c)
 static void call_on_data(struct http_request *req UNUSED, struct str data, void *ctx)
 {
     struct call *c = ctx;
-
     if (!c->answered)
         c->body_ops->on_data(c, data);
 }
@@ -262,7 +252,6 @@ static void call_on_data(struct http_request *req UNUSED, struct str data, void 
 static void call_on_body_end(struct http_request *req UNUSED, void *ctx)
 {
     struct call *c = ctx;
-
     if (!c->answered && c->body_ops->on_end)
         c->body_ops->on_end(c);
 }
@@ -270,7 +259,6 @@ static void call_on_body_end(struct http_request *req UNUSED, void *ctx)
 void call_stream_body(struct call *c, const struct call_body_ops *ops)
 {
     static const struct http_body_ops body = {.on_data = call_on_data, .on_end = call_on_body_end};
-
     c->body_ops = ops;
     http_stream_body(c->req, &body, c);
 }
@@ -297,14 +285,12 @@ void call_end(struct call *c)
 bool call_takes(void *call, size_t bytes)
 {
     struct call *c = call;
-
     return call_ok(c, charge_memory(&c->charge, bytes, &c->err));
 }
 
 void call_respond(struct call *c, int status, const char *content_type, struct str body)
 {
     struct http_header header = {STR("content-type"), str_of(content_type)};
-
     if (c->answered || call_parks(c) || (body.n > PIECE / 4 && !call_takes(c, body.n)))
         return;
     call_done(c);
@@ -325,7 +311,6 @@ void call_empty(struct call *c, int status)
 static void call_end_failed(struct call *c, int status, enum err_code code, struct str message, const char *hint)
 {
     AUTO_BUF struct buf b = BUF_INIT(16384);
-
     if (c->facade->ops->answer_error) {
         if (!c->answered && !call_parks(c))
             c->facade->ops->answer_error(c, status, code, message, hint);
@@ -347,7 +332,6 @@ void call_fail(struct call *c, int status, const char *fmt, ...)
     enum err_code code = ERR_INTERNAL;
     char message[1024];
     va_list args;
-
     for (size_t i = 0; i < ARRAY_SIZE(codes); i++)
         if (codes[i].status == status)
             code = codes[i].code;
@@ -361,7 +345,6 @@ void call_refuse(struct call *c, enum err_code code, const char *fmt, ...)
 {
     struct err err = {.code = code};
     va_list args;
-
     va_start(args, fmt);
     (void)vsnprintf(err.msg, sizeof(err.msg), fmt, args);
     va_end(args);
@@ -378,7 +361,6 @@ void call_fail_hint(struct call *c, const struct err *err, const char *hint)
     const struct facade_ops *ops = c->facade->ops;
     struct err told = *err;
     int status;
-
     if (call_lost(c, err->code))
         return;
     status = ops->malformed_status && err->reason == ERR_MALFORMED ? ops->malformed_status
@@ -392,10 +374,8 @@ void call_fail_hint(struct call *c, const struct err *err, const char *hint)
 static void large_continue(struct http_request *req, void *ctx)
 {
     struct call *c = ctx;
-
     while (buf_len(&c->large)) {
         size_t n = MIN(buf_len(&c->large), (size_t)PIECE);
-
         if (http_response_write(req, str_n(buf_data(&c->large), n)) < 0)
             return;
         buf_consume(&c->large, n);
@@ -429,7 +409,6 @@ void call_value(struct call *c, int status, json_t *json)
 {
     AUTO_BUF struct buf b = BUF_INIT(CALL_REPLY_MAX);
     AUTO_FREE char *text = json_dumps(json, JSON_COMPACT);
-
     json_decref(json);
     (void)buf_append_cstr(&b, text ? text : "{}");
     call_json_buf(c, status, &b);
@@ -445,7 +424,6 @@ bool call_query(struct call *c, const char *name, struct str *ret_value)
 static int call_bad_query(struct call *c, const char *name, const char *wanted)
 {
     struct err err;
-
     (void)err_set(&err, ERR_INVALID_ARGUMENT, "%s must be %s", name, wanted);
     (void)err_because(&err, ERR_MALFORMED);
     call_fail_err(c, &err);
@@ -456,7 +434,6 @@ int call_query_u64(struct call *c, const char *name, uint64_t *ret_value)
 {
     struct str text;
     int r = http_query_get(c->req, name, &text);
-
     *ret_value = 0;
     if (r == 0 || (r > 0 && str_to_u64(text, ret_value) == 0))
         return 0;
@@ -467,7 +444,6 @@ int call_query_bool(struct call *c, const char *name, bool *ret_value)
 {
     struct str text = STR_NULL;
     int r = http_query_get(c->req, name, &text);
-
     *ret_value = r > 0 && (text.n == 0 || str_eqc(text, "1") || str_eqc(text, "true"));
     if (r == 0 || *ret_value || (r > 0 && (str_eqc(text, "0") || str_eqc(text, "false"))))
         return 0;
@@ -481,7 +457,6 @@ static void call_bad_body(struct call *c, const struct err *err)
 {
     int malformed = c->facade->ops->malformed_status;
     const char *before = c->body_error ? c->body_error : c->facade->ops->body_error;
-
     call_fail(c, malformed && err->reason == ERR_MALFORMED ? malformed : connect_status(err->code), "%s%s", before,
               err->msg);
 }
@@ -489,7 +464,6 @@ static void call_bad_body(struct call *c, const struct err *err)
 bool call_wants(struct call *c, const struct json_want *wants, size_t n)
 {
     struct err err;
-
     if (json_wants(c->body, wants, n, http_arena(c->req), c->facade->ops->refuses_unknown, &err) == 0)
         return true;
     call_bad_body(c, &err);
@@ -508,7 +482,6 @@ static json_t *read_json(struct call *c, int error, struct str body, bool requir
     const struct facade_ops *ops = c->facade->ops;
     json_t *json = NULL;
     struct err err;
-
     if (error == -EMSGSIZE) {
         call_fail(c, 413, "the body is larger than %zu bytes", ops->body_max);
         return NULL;
@@ -531,7 +504,6 @@ static json_t *read_json(struct call *c, int error, struct str body, bool requir
 static json_t *read_list(struct call *c, int error, struct str body)
 {
     json_t *json = NULL;
-
     if (error < 0)
         (void)err_set(&c->err, ERR_OUT_OF_RANGE, "the body is larger than %zu bytes", c->facade->ops->body_max);
     else if (json_read(body, &json, &c->err) == 0 && !json_is_array(json))
@@ -542,7 +514,6 @@ static json_t *read_list(struct call *c, int error, struct str body)
 static void call_on_body(struct http_request *req UNUSED, int error, struct str body, void *ctx)
 {
     struct call *c = ctx;
-
     if (c->route->flags & ROUTE_LIST)
         c->body = read_list(c, error, body);
     else
@@ -569,7 +540,6 @@ static void call_handle(struct call *c)
 {
     if (c->route->flags & ROUTE_SANDBOX) {
         struct sandbox *sb = c->facade->ops->find_sandbox(c);
-
         if (!sb)
             return;
         c->sandbox = sandbox_ref(sb);
@@ -600,7 +570,6 @@ void call_set_timer(struct call *c, uint64_t ms, void (*fn)(struct call *c))
 json_t *call_time(usec_t at)
 {
     char text[CLOCK_TEXT_MAX];
-
     if (!at)
         return NULL;
     clock_format(at, 3, text);

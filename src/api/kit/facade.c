@@ -19,7 +19,6 @@ void facade_fini(struct facade *f)
 bool facade_owns_key(struct str key)
 {
     static const char *const prefixes[] = {"cove.mcp/", "opensandbox.io/"};
-
     for (size_t i = 0; i < ARRAY_SIZE(prefixes); i++)
         if (str_starts(key, str_of(prefixes[i])))
             return true;
@@ -36,7 +35,6 @@ void facade_drain(struct map *m, void (*free_value)(void *value))
 void facade_note_refusal(struct facade *f, const struct http_request *req, enum refusal why)
 {
     struct http_peer peer;
-
     if (http_peer_get(req, &peer) == 0)
         refusals_note(f->refusals, f->ops->name, why, &peer);
 }
@@ -53,7 +51,6 @@ bool facade_serve_at(struct facade *f, const struct route *routes, size_t n, str
     char allow[ROUTE_ALLOW_MAX];
     enum route_result found = route_find(routes, n, http_method(req), path, &route, args, allow);
     struct call *c;
-
     if (found == ROUTE_UNKNOWN)
         return false;
     if (f->ops->preflight && f->ops->preflight(f, req))

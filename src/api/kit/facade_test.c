@@ -21,7 +21,6 @@ static void echo_say(struct call *c)
     AUTO_BUF struct buf b = BUF_INIT(4096);
     struct str text = STR_NULL;
     int64_t times = 1;
-
     if (!CALL_WANTS(c, JSON_NEED_STR("text", &text), JSON_WANT_INT("times", 1, 3, &times)))
         return;
     for (int64_t i = 0; i < times; i++)
@@ -32,7 +31,6 @@ static void echo_say(struct call *c)
 static void echo_paused(void *ctx, struct sandbox *sb, const struct err *err)
 {
     struct call *c = call_back(ctx, err);
-
     (void)sb;
     if (c)
         call_empty(c, 204);
@@ -41,7 +39,6 @@ static void echo_paused(void *ctx, struct sandbox *sb, const struct err *err)
 static void echo_pause(struct call *c)
 {
     struct err err;
-
     if (sandbox_pause(c->sandbox, &c->actor, true, echo_paused, call_hold(c), &err) < 0)
         call_drop(c, &err);
 }
@@ -64,7 +61,6 @@ static bool echo_authenticate(struct call *c)
 static struct sandbox *echo_sandbox(struct call *c)
 {
     struct sandbox *sb = access_find_sandbox(c, c->args[0]);
-
     if (!sb)
         call_refuse(c, ERR_NOT_FOUND, "there is no %.*s", STR_ARG(c->args[0]));
     return sb;
@@ -91,14 +87,12 @@ static const struct facade_ops ops = {
 static bool echo_serve(void *facade, struct http_request *req)
 {
     struct echo *echo = facade;
-
     return facade_serve(&echo->facade, routes, ARRAY_SIZE(routes), req);
 }
 
 static void echo_free(void *facade)
 {
     struct echo *echo = facade;
-
     facade_fini(&echo->facade);
     mem_free(echo);
 }
@@ -109,7 +103,6 @@ static int setup(void **state)
 {
     struct test_facade *f = facade_open();
     struct echo *echo = mem_new(struct echo);
-
     facade_init(&echo->facade, &ops, f->w->core, NULL);
     facade_claim(f, &(struct claim){.prefix = "/echo/", .serve = echo_serve, .facade = echo});
     *state = f;
@@ -125,7 +118,6 @@ static void answers(struct test_facade *f, const char *method, const char *path,
                     const char *text)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
-
     assert_int_equal(facade_call(f, method, path, "Password: x\r\n", str_of(body), NULL, &b), status);
     assert_has(&b, text);
 }
@@ -134,7 +126,6 @@ static void requests_are_answered(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(4096), head = BUF_INIT(4096);
     struct test_facade *f = *state;
-
     assert_int_equal(facade_call(f, "GET", "/echo/ping", "", STR_NULL, NULL, &b), 200);
     assert_int_equal(facade_call(f, "POST", "/echo/say", "", STR("{\"text\":\"a\"}"), NULL, &b), 401);
     assert_int_equal(facade_call(f, "PUT", "/echo/ping", "", STR_NULL, &head, &b), 405);
@@ -153,7 +144,6 @@ static void sandboxes_are_found_and_waited_for(void **state)
     struct test_facade *f = *state;
     struct sandbox *sb = facade_sandbox(f, true);
     AUTO_FREE char *path = mem_printf("/echo/pause/%s", sandbox_info(sb)->id);
-
     answers(f, "POST", path, NULL, 204, "");
     assert_int_equal(sandbox_info(sb)->state, SANDBOX_PAUSED);
     answers(f, "POST", path, NULL, 400, "is paused");
@@ -166,6 +156,5 @@ int main(void)
         cmocka_unit_test_setup_teardown(requests_are_answered, setup, teardown),
         cmocka_unit_test_setup_teardown(sandboxes_are_found_and_waited_for, setup, teardown),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

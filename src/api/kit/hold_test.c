@@ -30,7 +30,6 @@ static void waiting_timeout(struct call *c)
     struct buf *b = arena_alloc(http_arena(c->req), sizeof(*b));
     int64_t ms = 0;
     struct err err;
-
     waiting_of(c)->runs++;
     buf_init(b, 4096);
     buf_append_cstr(b, "what a handler that is run again must not leak");
@@ -47,7 +46,6 @@ static void waiting_timeout(struct call *c)
 static void waiting_paused(void *ctx, struct sandbox *sb, const struct err *err)
 {
     struct call *c = call_back(ctx, err);
-
     (void)sb;
     if (c)
         call_empty(c, 204);
@@ -56,7 +54,6 @@ static void waiting_paused(void *ctx, struct sandbox *sb, const struct err *err)
 static void waiting_pause_step(struct call *c)
 {
     struct err err;
-
     waiting_of(c)->runs++;
     if (sandbox_pause(c->sandbox, &c->actor, true, waiting_paused, call_hold(c), &err) < 0)
         call_drop(c, &err);
@@ -65,7 +62,6 @@ static void waiting_pause_step(struct call *c)
 static void waiting_both(struct call *c)
 {
     struct err err;
-
     waiting_of(c)->runs++;
     if (sandbox_set_timeout(c->sandbox, &c->actor, 60000, false, &err) < 0)
         call_fail_err(c, &err);
@@ -76,7 +72,6 @@ static void waiting_both(struct call *c)
 static void waiting_later(struct call *c)
 {
     struct err err;
-
     if (sandbox_set_timeout(c->sandbox, &c->actor, 60000, false, &err) < 0)
         call_fail_err(c, &err);
     else
@@ -149,7 +144,6 @@ static int setup(void **state)
 {
     struct test_facade *f = facade_open();
     struct waiting *waiting = mem_new(struct waiting);
-
     facade_init(&waiting->facade, &waiting_ops, f->w->core, NULL);
     facade_claim(f, &(struct claim){.serve = waiting_serve, .facade = waiting});
     f->w->core->guard = &guard;
@@ -172,7 +166,6 @@ struct seen {
 static bool see(void *ctx, const struct hold_info *info)
 {
     struct seen *seen = ctx;
-
     assert_string_equal(info->answer.rule, "ask-me");
     assert_true(str_eqc(info->question.actor, "tester"));
     assert_true(info->until > info->asked);
@@ -186,7 +179,6 @@ static bool see(void *ctx, const struct hold_info *info)
 static struct seen holds(struct test_facade *f, size_t n)
 {
     struct seen seen = {.n = 0};
-
     WAIT(f->w, f->w->core->n_holds == n);
     hold_each(f->w->core, see, &seen);
     assert_int_equal(seen.n, n);
@@ -196,7 +188,6 @@ static struct seen holds(struct test_facade *f, size_t n)
 static void answer(struct test_facade *f, const struct seen *seen, bool is_allowed)
 {
     struct err err;
-
     assert_int_equal(hold_answer(f->w->core, str_of(seen->id), is_allowed, "boss", &err), 0);
     assert_int_equal(hold_answer(f->w->core, str_of(seen->id), true, "boss", &err), -1); /* once */
     assert_int_equal(err.code, ERR_NOT_FOUND);
@@ -206,7 +197,6 @@ static int ask(struct test_facade *f, const char *route, const struct sandbox *s
 {
     AUTO_BUF struct buf request = BUF_INIT(4096);
     int fd = facade_connect(f);
-
     buf_printf(&request,
                "POST /%s/%s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %zu\r\n\r\n%s", route,
                sandbox_info(sb)->id, strlen(body), body);
@@ -217,7 +207,6 @@ static int ask(struct test_facade *f, const char *route, const struct sandbox *s
 static void assert_answer(struct test_facade *f, int fd, const char *text)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
-
     facade_receive(f, fd, &b, NULL);
     assert_has(&b, text);
     fd_close(fd);
@@ -233,7 +222,6 @@ static void what_is_allowed_is_done_once_and_says_by_whom(void **state)
     usec_t end = sandbox_info(sb)->end_at;
     int fd = ask(f, "timeout", sb, "{\"ms\":900000}");
     struct seen seen = holds(f, 1);
-
     assert_int_equal(seen.kind, EVENT_SANDBOX_TIMEOUT);
     assert_true(sandbox_info(sb)->end_at == end);
     assert_int_equal(world_count_events(f->w, id, EVENT_SANDBOX_TIMEOUT), 0);
@@ -260,7 +248,6 @@ static void what_is_denied_is_not_done(void **state)
     struct sandbox *sb = facade_sandbox(f, false);
     int fd = ask(f, "timeout", sb, "{\"ms\":900000}");
     struct seen seen = holds(f, 1);
-
     answer(f, &seen, false);
     verdict = GUARD_ALLOW; /* a denial stays one */
     assert_answer(f, fd, "403 Forbidden");
@@ -275,7 +262,6 @@ static void what_the_guard_denies_meanwhile_is_denied(void **state)
     struct sandbox *sb = facade_sandbox(f, false);
     int fd = ask(f, "timeout", sb, "{\"ms\":900000}");
     struct seen seen = holds(f, 1);
-
     verdict = GUARD_DENY;
     answer(f, &seen, true);
     assert_answer(f, fd, "sandbox.timeout is denied by rule 'ask-me'");
@@ -287,7 +273,6 @@ static void nobody_answers(void **state)
     struct test_facade *f = *state;
     struct sandbox *sb = facade_sandbox(f, false);
     int fd;
-
     f->w->core->config.hold_ms = 1;
     fd = ask(f, "timeout", sb, "{\"ms\":900000}");
     assert_answer(f, fd, "was not allowed: nobody answered in time");
@@ -302,7 +287,6 @@ static void a_client_that_leaves_takes_its_question_along(void **state)
     struct test_facade *f = *state;
     struct sandbox *sb = facade_sandbox(f, false);
     int fd = ask(f, "timeout", sb, "{\"ms\":900000}");
-
     (void)holds(f, 1);
     fd_close(fd);
     WAIT(f->w, f->w->core->n_holds == 0);
@@ -316,7 +300,6 @@ static void a_sandbox_that_ends_takes_its_questions_along(void **state)
     struct sandbox *sb = facade_sandbox(f, false);
     char id[ID_SANDBOX_LEN + 1];
     int fd = ask(f, "timeout", sb, "{\"ms\":900000}");
-
     memcpy(id, sandbox_info(sb)->id, sizeof(id));
     (void)holds(f, 1);
     world_end_agent(f->w, world_agent(f->w, sb), SUP_CAUSE_SIGNALED);
@@ -331,7 +314,6 @@ static void two_actions_are_two_questions(void **state)
     const char *id = sandbox_info(sb)->id;
     int fd = ask(f, "both", sb, "");
     struct seen seen = holds(f, 1);
-
     assert_int_equal(seen.kind, EVENT_SANDBOX_TIMEOUT);
     answer(f, &seen, true);
     WAIT(f->w, world_count_events(f->w, id, EVENT_SANDBOX_TIMEOUT) == 1);
@@ -349,7 +331,6 @@ static void what_is_no_step_does_not_wait(void **state)
 {
     struct test_facade *f = *state;
     struct sandbox *sb = facade_sandbox(f, false);
-
     assert_answer(f, ask(f, "later", sb, ""), "requires approval of sandbox.timeout, and it can't wait for that here");
     assert_non_null(strstr(world_event_data(f->w, sandbox_info(sb)->id, EVENT_GUARD_DENIED), "\"why\":\"can't wait\""));
 }
@@ -359,7 +340,6 @@ static void what_waits_is_bounded(void **state)
     struct test_facade *f = *state;
     struct sandbox *sb = facade_sandbox(f, false), *other = facade_sandbox(f, false);
     int fds[HOLDS_OF_ONE], fd;
-
     AUTO_BUF struct buf many = BUF_INIT(1024);
     buf_append_cstr(&many, "{\"ms\":900000,\"x\":[{}");
     for (size_t i = 1; i < 200; i++)

@@ -17,10 +17,8 @@ static int check_shape(struct str text, size_t *ret_values, struct err *err)
 {
     size_t depth = 0, values = 1;
     bool in_string = false;
-
     for (size_t i = 0; i < text.n; i++) {
         char c = text.p[i];
-
         if (in_string) {
             if (c == '\\')
                 i++;
@@ -59,7 +57,6 @@ size_t json_weight(struct str text)
 {
     size_t values = JSON_VALUES_MAX;
     struct err ignored;
-
     (void)!check_shape(text, &values, &ignored);
     return text.n + values * VALUE_BYTES;
 }
@@ -69,7 +66,6 @@ int json_read(struct str text, json_t **ret_json, struct err *err)
     json_error_t error;
     size_t values;
     json_t *json;
-
     if (check_shape(text, &values, err) < 0)
         return -1;
     if (!text.p)
@@ -92,7 +88,6 @@ static bool is_blank(struct str text)
 int json_read_object(struct str text, bool blank_is_empty, json_t **ret_json, struct err *err)
 {
     json_t *json = NULL;
-
     if (blank_is_empty && is_blank(text))
         text = STR("{}");
     if (json_read(text, &json, err) < 0)
@@ -112,7 +107,6 @@ static bool snake_case(const char *name, char ret_snake[static JSON_NAME_MAX])
 {
     bool differs = false;
     size_t n = 0;
-
     for (const char *c = name; *c && n + 3 < JSON_NAME_MAX; c++) {
         if (*c >= 'A' && *c <= 'Z') {
             ret_snake[n++] = '_';
@@ -129,7 +123,6 @@ static bool snake_case(const char *name, char ret_snake[static JSON_NAME_MAX])
 static bool json_read_is_named(const char *key, const char *name)
 {
     char snake[JSON_NAME_MAX];
-
     return strcmp(key, name) == 0 || (snake_case(name, snake) && strcmp(key, snake) == 0);
 }
 
@@ -137,7 +130,6 @@ static bool json_read_is_named(const char *key, const char *name)
 static int json_read_once(const json_t *object, const char *name, struct err *err)
 {
     char snake[JSON_NAME_MAX];
-
     if (snake_case(name, snake) && json_object_get(object, name) && json_object_get(object, snake))
         return err_set(err, ERR_INVALID_ARGUMENT, "field \"%s\" is there twice: \"%s\", too", name, snake);
     return 0;
@@ -147,7 +139,6 @@ int json_only(const json_t *object, const char *const *names, size_t n, struct e
 {
     JSON_FOREACH_MEMBER (key, value, object) {
         bool is_known = false;
-
         for (size_t i = 0; i < n && !is_known; i++)
             is_known = json_read_is_named(key, names[i]);
         if (!is_known)
@@ -163,7 +154,6 @@ json_t *json_field(const json_t *object, const char *name)
 {
     json_t *value = json_object_get(object, name);
     char snake[JSON_NAME_MAX];
-
     if (!value && snake_case(name, snake))
         value = json_object_get(object, snake);
     return json_is_null(value) ? NULL : value;
@@ -172,7 +162,6 @@ json_t *json_field(const json_t *object, const char *name)
 bool json_asks_nothing(const json_t *object, const char *name)
 {
     const json_t *value = json_field(object, name);
-
     return !value || json_is_false(value) || (json_is_array(value) && json_array_size(value) == 0) ||
            (json_is_object(value) && json_object_size(value) == 0);
 }
@@ -185,7 +174,6 @@ static int wrong_type(struct err *err, const char *name, const char *wanted)
 int json_get_str(const json_t *object, const char *name, struct str *ret_value, struct err *err)
 {
     json_t *value = json_field(object, name);
-
     if (!value)
         return 0;
     if (!json_is_string(value))
@@ -197,7 +185,6 @@ int json_get_str(const json_t *object, const char *name, struct str *ret_value, 
 int json_get_bool(const json_t *object, const char *name, bool *ret_value, struct err *err)
 {
     json_t *value = json_field(object, name);
-
     if (!value)
         return 0;
     if (!json_is_boolean(value))
@@ -210,14 +197,12 @@ int json_get_int(const json_t *object, const char *name, int64_t min, int64_t ma
 {
     json_t *value = json_field(object, name);
     int64_t number;
-
     if (!value)
         return 0;
     if (json_is_integer(value)) {
         number = json_integer_value(value);
     } else if (json_is_real(value)) {
         double real = json_real_value(value);
-
         /* 300.0 is an integer to a JavaScript client; beyond 2^53 a double no longer says which one. */
         if (!(real >= -9007199254740992.0 && real <= 9007199254740992.0) || real != (double)(int64_t)real)
             return wrong_type(err, name, "an integer");
@@ -235,7 +220,6 @@ static int json_get(const json_t *object, const char *name, json_type type, cons
                     struct err *err)
 {
     json_t *value = json_field(object, name);
-
     if (!value)
         return 0;
     if (json_typeof(value) != type)
@@ -261,14 +245,12 @@ int json_get_strs(const json_t *object, const char *name, struct arena *arena, c
     struct str *items;
     size_t n;
     int r = json_get_array(object, name, &array, err);
-
     if (r <= 0)
         return r;
     n = json_array_size(array);
     items = arena_alloc(arena, (n + 1) * sizeof(*items));
     for (size_t i = 0; i < n; i++) {
         const json_t *value = json_array_get(array, i);
-
         if (!json_is_string(value))
             return wrong_type(err, name, "an array of strings");
         items[i] = json_str(value);
@@ -286,7 +268,6 @@ int json_get_pairs(const json_t *object, const char *name, struct arena *arena, 
     const char *key;
     size_t key_n, n = 0;
     int r = json_get_object(object, name, &map, err);
-
     if (r <= 0)
         return r;
     items = arena_alloc(arena, (json_object_size(map) + 1) * sizeof(*items));
@@ -330,7 +311,6 @@ int json_wants(const json_t *object, const struct json_want *wants, size_t n, st
 {
     JSON_FOREACH_MEMBER (key, value, object) {
         bool is_known = !only;
-
         for (size_t i = 0; i < n && !is_known; i++)
             is_known = json_read_is_named(key, wants[i].name);
         if (!is_known)
@@ -338,7 +318,6 @@ int json_wants(const json_t *object, const struct json_want *wants, size_t n, st
     }
     for (size_t i = 0; i < n; i++) {
         int r = only ? json_read_once(object, wants[i].name, err) : 0;
-
         r = r < 0 ? r : want_read(object, &wants[i], arena, err);
         if (r < 0)
             return -1;

@@ -14,7 +14,6 @@ static void refused(struct str text, const char *because)
 {
     json_t *json = NULL;
     struct err err;
-
     assert_int_equal(json_read(text, &json, &err), -1);
     assert_int_equal(err.code, ERR_INVALID_ARGUMENT);
     if (!strstr(err.msg, because))
@@ -43,7 +42,6 @@ static void depth_and_count_are_limited_before_anything_is_built(void **state)
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
     AUTO_JSON json_t *json = NULL;
     struct err err;
-
     (void)state;
     for (int i = 0; i < JSON_DEPTH_MAX; i++)
         buf_append_char(&b, '[');
@@ -76,7 +74,6 @@ static void fields_are_typed(void **state)
     bool flag = true;
     size_t n = 0;
     struct err err;
-
     (void)state;
     assert_int_equal(json_read_object(STR("{\"s\":\"h\xc3\xa9\",\"i\":-3,\"f\":300.0,\"h\":0.5,\"no\":null,\"t\":false,"
                                           "\"list\":[\"a\",\"b\"],\"map\":{\"z\":\"1\",\"a\":\"2\"},\"mixed\":[1],"
@@ -139,7 +136,6 @@ static void a_blank_body_may_stand_for_an_empty_object(void **state)
 {
     AUTO_JSON json_t *json = NULL;
     struct err err;
-
     (void)state;
     assert_int_equal(json_read_object(STR_NULL, true, &json, &err), 0);
     assert_int_equal(json_object_size(json), 0);
@@ -156,7 +152,6 @@ static void loops_see_each_member_once_and_can_be_left(void **state)
     const json_t *list = json_object_get(json, "list");
     json_int_t sum = 0;
     size_t n = 0;
-
     (void)state;
     JSON_FOREACH_AT (i, one, list) {
         assert_int_equal(json_integer_value(one), i);
@@ -201,6 +196,5 @@ int main(void)
         cmocka_unit_test(a_blank_body_may_stand_for_an_empty_object),
         cmocka_unit_test(loops_see_each_member_once_and_can_be_left),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -33,7 +33,6 @@ void json_put_text(struct buf *b, const char *name, const char *value)
 void json_put_time(struct buf *b, const char *name, usec_t at, int digits)
 {
     char text[CLOCK_TEXT_MAX];
-
     clock_format(at, digits, text);
     json_put_text(b, name, text);
 }

@@ -53,7 +53,6 @@ static void port_flush(struct port_relay *r)
         return;
     while (buf_len(&r->queue)) {
         size_t n = dial_write(r->dial, buf_str(&r->queue));
-
         if (n == 0)
             return;
         buf_consume(&r->queue, n);
@@ -67,12 +66,10 @@ static void port_flush(struct port_relay *r)
 static ssize_t port_upstream_write(void *upstream, const struct str *parts, size_t n)
 {
     struct port_relay *r = upstream;
-
     if (r->ended)
         return -EPIPE;
     for (size_t i = 0; i < n; i++) {
         struct str part = parts[i];
-
         if (r->open && r->dial && buf_len(&r->queue) == 0)
             part = str_sub(part, dial_write(r->dial, part));
         if (part.n)
@@ -87,7 +84,6 @@ static ssize_t port_upstream_write(void *upstream, const struct str *parts, size
 static void port_upstream_end(void *upstream)
 {
     struct port_relay *r = upstream;
-
     r->eof_wanted = true;
     port_flush(r);
 }
@@ -95,14 +91,12 @@ static void port_upstream_end(void *upstream)
 static void port_upstream_pause(void *upstream)
 {
     struct port_relay *r = upstream;
-
     r->paused = true;
 }
 
 static void port_upstream_resume(void *upstream)
 {
     struct port_relay *r = upstream;
-
     r->paused = false;
     if (r->dial && r->unacked)
         dial_ack(r->dial, r->unacked);
@@ -112,7 +106,6 @@ static void port_upstream_resume(void *upstream)
 static void port_upstream_close(void *upstream)
 {
     struct port_relay *r = upstream;
-
     r->ended = true;
     r->proxy = NULL;
     timer_stop(&r->retry);
@@ -134,7 +127,6 @@ static const struct http_upstream_ops port_upstream_ops = {
 static void port_on_writable(void *ctx)
 {
     struct port_relay *r = ctx;
-
     port_flush(r);
     if (r->stalled && buf_len(&r->queue) < HTTP_PROXY_HIGH / 4) {
         r->stalled = false;
@@ -145,7 +137,6 @@ static void port_on_writable(void *ctx)
 static void port_on_open(void *ctx)
 {
     struct port_relay *r = ctx;
-
     r->open = true;
     port_on_writable(r);
 }
@@ -153,7 +144,6 @@ static void port_on_open(void *ctx)
 static void port_on_data(void *ctx, struct str bytes)
 {
     struct port_relay *r = ctx;
-
     if (r->paused)
         r->unacked += bytes.n;
     else
@@ -164,7 +154,6 @@ static void port_on_data(void *ctx, struct str bytes)
 static void port_on_eof(void *ctx)
 {
     struct port_relay *r = ctx;
-
     r->eof_seen = true;
     http_proxy_eof(r->proxy);
 }
@@ -172,7 +161,6 @@ static void port_on_eof(void *ctx)
 static void port_on_end(void *ctx, const struct err *err)
 {
     struct port_relay *r = ctx;
-
     r->dial = NULL;
     if (err && !r->open && err->code == ERR_UNAVAILABLE && r->tries < TRIES_MAX &&
         sandbox_info(r->sandbox)->state == SANDBOX_RUNNING) {
@@ -191,7 +179,6 @@ static const struct dial_ops port_dial_ops = {port_on_open, port_on_data, port_o
 static void port_try_to_dial(struct port_relay *r)
 {
     struct err err;
-
     r->tries++;
     if (dial_open(r->sandbox, r->way->actor, r->port, &port_dial_ops, r, &r->dial, &err) < 0) {
         r->dial = NULL;
@@ -213,7 +200,6 @@ static void port_on_bad_gateway(struct http_request *req, int error, void *ctx)
 {
     struct port_relay *r = ctx;
     const struct sandbox_info *info = sandbox_info(r->sandbox);
-
     r->way->refuse(req, info, r->port,
                    info->state != SANDBOX_RUNNING ? PORT_ASLEEP
                    : error == -ECONNREFUSED       ? PORT_CLOSED
@@ -236,7 +222,6 @@ static bool port_token_is_ours(void *ctx, struct sandbox *sb)
 {
     struct port_token_search *s = ctx;
     const char *token = sandbox_info(sb)->access_token;
-
     s->found = s->found || (token && str_eq_secret(s->given, str_of(token)));
     return !s->found;
 }
@@ -254,10 +239,8 @@ static bool port_is_of_word(char c)
 static bool port_opens_us(struct core *core, struct str value, unsigned *left)
 {
     struct principal who;
-
     while (value.p && value.n) {
         size_t n = 0;
-
         while (n < value.n && port_is_of_word(value.p[n]))
             n++;
         struct port_token_search s = {.given = str_n(value.p, n)};
@@ -277,7 +260,6 @@ static bool port_opens_us(struct core *core, struct str value, unsigned *left)
 static bool port_basic_opens_us(struct core *core, struct str value, unsigned *left)
 {
     AUTO_BUF struct buf plain = BUF_INIT(64 * 1024);
-
     return value.n >= 6 && str_eq_nocase(str_n(value.p, 6), STR("basic ")) &&
            buf_append_unbase64(&plain, str_trim(str_sub(value, 6))) == 0 && port_opens_us(core, buf_str(&plain), left);
 }
@@ -288,14 +270,12 @@ static const char *const *port_headers_to_drop(struct core *core, const struct p
     size_t n = 0, count = http_header_count(req);
     unsigned left = LOOK_UPS_MAX;
     const char **names = arena_alloc(http_arena(req), (count + PORT_DROPS_MAX + 1) * sizeof(*names));
-
     while (n < PORT_DROPS_MAX && way->drop[n]) {
         names[n] = way->drop[n];
         n++;
     }
     for (size_t i = 0; i < count; i++) {
         struct http_header h = http_header_at(req, i);
-
         if (port_opens_us(core, h.value, &left) || port_basic_opens_us(core, h.value, &left))
             names[n++] = arena_strndup(http_arena(req), h.name.p, h.name.n);
     }
@@ -315,7 +295,6 @@ void port_relay(struct facade *f, const struct port_way *way, struct http_reques
     struct charge charge = {0};
     struct port_relay *r;
     struct err err;
-
     if (charge_take(&charge, f->core, sandbox_info(sb)->tenant, one, &err) < 0 || !sandbox_relay_join(sb)) {
         charge_release(&charge);
         way->refuse(req, sandbox_info(sb), port, PORT_BUSY);

@@ -5,14 +5,12 @@ int range_one(struct str spec, uint64_t size, struct range *ret_range)
 {
     struct str first, last = spec;
     uint64_t from, to = size - 1;
-
     if (!str_split(&last, '-', &first) || !last.p)
         return -1;
     first = str_trim(first);
     last = str_trim(last);
     if (first.n == 0) {
         uint64_t n;
-
         if (str_to_u64(last, &n) < 0)
             return -1;
         if (n == 0)
@@ -35,14 +33,12 @@ enum range_result range_parse(struct str value, uint64_t size, struct range ret_
     uint64_t sum = 0;
     struct str list, spec;
     size_t n = 0;
-
     if (size == 0 || value.n < 6 || !str_eq_nocase(str_n(value.p, 6), STR("bytes=")))
         return RANGE_WHOLE;
     list = str_sub(value, 6);
     while (str_split(&list, ',', &spec)) {
         struct range range;
         int r = str_trim(spec).n ? range_one(str_trim(spec), size, &range) : 0;
-
         if (r < 0)
             return RANGE_UNSATISFIABLE;
         if (r == 0)

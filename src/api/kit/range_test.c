@@ -10,7 +10,6 @@ static void is_part(const char *value, uint64_t size, uint64_t offset, uint64_t 
 {
     struct range ranges[RANGES_MAX];
     size_t n = 0;
-
     assert_int_equal(range_parse(str_of(value), size, ranges, &n), RANGE_PART);
     assert_int_equal(n, 1);
     assert_int_equal(ranges[0].offset, offset);
@@ -21,7 +20,6 @@ static void is(const char *value, uint64_t size, enum range_result expected)
 {
     struct range ranges[RANGES_MAX];
     size_t n;
-
     assert_int_equal(range_parse(str_of(value), size, ranges, &n), expected);
 }
 
@@ -60,7 +58,6 @@ static void several_ranges_are_served(void **state)
 {
     struct range ranges[RANGES_MAX];
     size_t n = 0;
-
     (void)state;
     assert_int_equal(range_parse(STR("bytes=0-1, 10-20, -3"), 10, ranges, &n), RANGE_PART);
     assert_int_equal(n, 2);
@@ -76,6 +73,5 @@ int main(void)
         cmocka_unit_test(several_ranges_are_served),
         cmocka_unit_test(the_rest_is_the_whole_or_an_error),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

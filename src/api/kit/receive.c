@@ -9,14 +9,12 @@ struct receive {
 static void receive_gone(struct call *c)
 {
     struct receive *r = c->state;
-
     upload_cancel(TAKE_PTR(r->up));
 }
 
 static void receive_data(struct call *c, struct str data)
 {
     const struct receive *r = c->state;
-
     if (upload_write(r->up, data, &c->err) == 0)
         return;
     receive_gone(c);
@@ -26,7 +24,6 @@ static void receive_data(struct call *c, struct str data)
 static void receive_end(struct call *c)
 {
     struct receive *r = c->state;
-
     if (call_ok(c, upload_end(TAKE_PTR(r->up), &c->err)))
         call_empty(c, r->status);
 }
@@ -35,7 +32,6 @@ void call_receive(struct call *c, struct upload *up, int status)
 {
     static const struct call_body_ops ops = {receive_data, receive_end};
     struct receive *r = c->state = arena_alloc(http_arena(c->req), sizeof(*r));
-
     *r = (struct receive){up, status};
     c->cleanup = receive_gone;
     call_stream_body(c, &ops);

@@ -8,11 +8,9 @@ static bool route_matches(const char *pattern, struct str path, struct str *ret_
 {
     const char *p = path.p, *end = path.p + path.n;
     size_t args = 0;
-
     while (*pattern) {
         if (pattern[0] == '{' && pattern[1] == '}') {
             const char *from = p;
-
             while (p < end && *p != '/')
                 p++;
             if (p == from || args == ROUTE_ARGS_MAX)
@@ -50,7 +48,6 @@ enum route_result route_find(const struct route *routes, size_t n, enum http_met
     struct str args[ROUTE_ARGS_MAX] = {0};
     const struct route *route;
     size_t used = 0;
-
     if (!path.p)
         return ROUTE_UNKNOWN;
     route = route_of_method(routes, n, method, path, args);
@@ -64,7 +61,6 @@ enum route_result route_find(const struct route *routes, size_t n, enum http_met
     for (size_t i = 0; i < ARRAY_SIZE(methods); i++) {
         bool has = route_of_method(routes, n, methods[i].method, path, args) ||
                    (methods[i].method == HTTP_METHOD_HEAD && route_of_method(routes, n, HTTP_METHOD_GET, path, args));
-
         if (has && ret_allow)
             (void)snprintf(ret_allow + used, ROUTE_ALLOW_MAX - used, "%s%s", used ? ", " : "", methods[i].name);
         used += has ? strlen(methods[i].name) + (used ? 2 : 0) : 0;

@@ -18,7 +18,6 @@ static const struct route routes[] = {
 static const char *find(enum http_method method, const char *path, struct str *args, enum route_result expected)
 {
     const struct route *route = NULL;
-
     assert_int_equal(route_find(routes, ARRAY_SIZE(routes), method, str_of(path), &route, args, NULL), expected);
     return route ? route->what : NULL;
 }
@@ -26,7 +25,6 @@ static const char *find(enum http_method method, const char *path, struct str *a
 static void paths_find_their_routes(void **state)
 {
     struct str args[ROUTE_ARGS_MAX];
-
     (void)state;
     assert_string_equal(find(HTTP_METHOD_GET, "/sandboxes", args, ROUTE_FOUND), "list");
     assert_string_equal(find(HTTP_METHOD_HEAD, "/sandboxes", args, ROUTE_FOUND), "list");
@@ -42,7 +40,6 @@ static void paths_find_their_routes(void **state)
 static void other_paths_and_methods_do_not(void **state)
 {
     struct str args[ROUTE_ARGS_MAX];
-
     (void)state;
     find(HTTP_METHOD_DELETE, "/sandboxes", args, ROUTE_WRONG_METHOD);
     find(HTTP_METHOD_OTHER, "/sandboxes/iabc", args, ROUTE_WRONG_METHOD);
@@ -60,6 +57,5 @@ int main(void)
         cmocka_unit_test(paths_find_their_routes),
         cmocka_unit_test(other_paths_and_methods_do_not),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,7 +15,6 @@ enum { ANSWER_MAX = 96 * 1024 * 1024 };
 static void on_request(struct http_request *req, void *ctx)
 {
     struct test_facade *f = ctx;
-
     if (claims_serve(f->claims, f->n_claims, req))
         return;
     f->unclaimed++;
@@ -29,7 +28,6 @@ struct test_facade *facade_open(void)
     socklen_t len = sizeof(addr);
     void *world;
     int fd;
-
     assert_int_equal(world_setup(&world), 0);
     f->w = world;
     f->server = http_server_new(&f->w->loop, &HTTP_LIMITS_DEFAULT, on_request, f);
@@ -59,7 +57,6 @@ int facade_close(struct test_facade *f, void (*free_facade)(void *facade))
     void *world = f->w;
     bool closed = false;
     int r;
-
     http_server_close(f->server, on_closed, &closed);
     WAIT(f->w, closed);
     free_facade(f->claims[0].facade);
@@ -78,7 +75,6 @@ int facade_connect(struct test_facade *f)
     struct sockaddr_in addr = {
         .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons((uint16_t)f->port)};
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
     assert_true(fd >= 0);
     assert_int_equal(connect(fd, (struct sockaddr *)&addr, sizeof(addr)), 0);
     assert_int_equal(fd_nonblock(fd, true), 0);
@@ -88,10 +84,8 @@ int facade_connect(struct test_facade *f)
 void facade_send(struct test_facade *f, int fd, struct str bytes)
 {
     usec_t until = clock_mono() + 20 * USEC_PER_SEC;
-
     while (bytes.n) {
         ssize_t n = send(fd, bytes.p, bytes.n, MSG_NOSIGNAL);
-
         if (n > 0) {
             bytes = str_sub(bytes, (size_t)n);
             continue;
@@ -106,11 +100,9 @@ void facade_send(struct test_facade *f, int fd, struct str bytes)
 bool facade_receive(struct test_facade *f, int fd, struct buf *b, const char *until)
 {
     usec_t limit = clock_mono() + 20 * USEC_PER_SEC;
-
     for (;;) {
         char *to = buf_reserve(b, 65536);
         ssize_t n;
-
         assert_non_null(to);
         n = recv(fd, to, 65536, 0);
         if (n > 0) {
@@ -134,7 +126,6 @@ static bool join_chunks(struct str in, struct buf *out)
     while (in.n) {
         char *end = memmem(in.p, in.n, "\r\n", 2);
         size_t head = end ? (size_t)(end - in.p) + 2 : 0, n;
-
         if (!end)
             return false;
         n = strtoul(in.p, NULL, 16);
@@ -172,7 +163,6 @@ int facade_call(struct test_facade *f, const char *method, const char *target, c
     AUTO_CLOSE int fd = facade_connect(f);
     struct str head, rest;
     char *end;
-
     buf_clear(ret_body);
     buf_printf(&request, "%s %s HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n%s", method, target, headers);
     if (body.p)
@@ -197,7 +187,6 @@ int facade_call(struct test_facade *f, const char *method, const char *target, c
             return 0;
     } else {
         const char *length = memmem(head.p, head.n, "content-length: ", 16);
-
         buf_append_str(ret_body, rest);
         if (length && strcmp(method, "HEAD") != 0 &&
             leading_number(str_sub(head, (size_t)(length + 16 - head.p))) != rest.n)

@@ -9,7 +9,6 @@ static void arm(struct timers *ts)
 {
     const struct timer *first = LIST_FIRST(struct timer, &ts->list, node);
     usec_t now = clock_mono();
-
     if (first)
         uv_timer_start(ts->uv, timers_on_timer,
                        first->due > now ? (first->due - now + USEC_PER_MS - 1) / USEC_PER_MS : 0, 0);
@@ -21,10 +20,8 @@ static void timers_on_timer(uv_timer_t *uv)
 {
     struct timers *ts = uv->data;
     usec_t now = clock_mono();
-
     for (;;) {
         struct timer *t = LIST_FIRST(struct timer, &ts->list, node);
-
         if (!t || t->due > now)
             break;
         list_remove(&t->node);
@@ -67,7 +64,6 @@ void timer_set(struct timers *ts, struct timer *t, uint64_t ms)
 {
     usec_t due = clock_mono() + MIN(ms, (uint64_t)1 << 40) * USEC_PER_MS;
     struct list *before;
-
     list_remove(&t->node);
     t->due = due;
     /* Most intervals are alike, so the place is usually the end. */

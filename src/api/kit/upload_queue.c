@@ -40,7 +40,6 @@ void upload_queue_make(struct call *c, struct str user, const struct pair *metad
                        const struct upload_queue_ops *ops)
 {
     struct upload_queue *q = mem_new(struct upload_queue);
-
     *q = (struct upload_queue){.call = c, .user = user, .metadata = metadata, .n_metadata = n_metadata, .ops = ops};
     list_init(&q->files);
     c->uploads = q;
@@ -68,7 +67,6 @@ bool upload_queue_is_empty(const struct upload_queue *q)
 bool upload_queue_is_busy(const struct upload_queue *q)
 {
     const struct queued_upload *first = LIST_FIRST(struct queued_upload, &q->files, node);
-
     if (!first)
         return false;
     return !q->ready || first->complete || buf_len(&first->waiting) || first->node.next != &q->files;
@@ -78,10 +76,8 @@ bool upload_queue_is_busy(const struct upload_queue *q)
 static size_t upload_queue_give(struct upload_queue *q, struct str bytes)
 {
     size_t given = 0;
-
     while (q->ready && given < bytes.n) {
         size_t n = file_write_data(q->write, str_sub(bytes, given));
-
         q->ready = n > 0;
         given += n;
     }
@@ -91,7 +87,6 @@ static size_t upload_queue_give(struct upload_queue *q, struct str bytes)
 static void upload_queue_push(struct upload_queue *q)
 {
     struct queued_upload *first = LIST_FIRST(struct queued_upload, &q->files, node);
-
     buf_consume(&first->waiting, upload_queue_give(q, buf_str(&first->waiting)));
     if (first->complete && buf_len(&first->waiting) == 0 && q->ready && !q->eof_sent) {
         q->eof_sent = true;
@@ -111,7 +106,6 @@ static void upload_queue_write(struct call *c);
 static void upload_queue_on_ready(void *ctx)
 {
     struct upload_queue *q = ctx;
-
     q->ready = true;
     upload_queue_push(q);
     if (!upload_queue_is_busy(q) && !q->call->answered)
@@ -123,7 +117,6 @@ static void upload_queue_on_end(void *ctx, const struct file_entry *entry, const
     struct upload_queue *q = ctx;
     struct queued_upload *first = LIST_FIRST(struct queued_upload, &q->files, node);
     struct err local;
-
     q->write = NULL;
     if (!err && !q->eof_sent) { /* whoever says so inside lies */
         (void)err_set(&local, ERR_INTERNAL, FILES_ENDED_EARLY);
@@ -149,7 +142,6 @@ static void upload_queue_write(struct call *c)
 {
     struct upload_queue *q = c->uploads;
     const struct queued_upload *first = LIST_FIRST(struct queued_upload, &q->files, node);
-
     q->ready = q->eof_sent = false;
     if (file_write(c->sandbox, &c->actor, q->user, str_n(first->path, first->path_n), q->metadata, q->n_metadata, &ops,
                    q, &q->write, &c->err) == 0)
@@ -164,7 +156,6 @@ void upload_queue_begin(struct upload_queue *q, struct str path)
 {
     struct queued_upload *u = mem_new(struct queued_upload);
     bool first = list_empty(&q->files);
-
     u->path = mem_strndup(path.p ? path.p : "", path.n);
     u->path_n = path.n;
     buf_init(&u->waiting, WAITING_MAX);
@@ -184,7 +175,6 @@ static struct queued_upload *last(struct upload_queue *q)
 void upload_queue_data(struct upload_queue *q, struct str bytes)
 {
     struct queued_upload *u;
-
     if (q->failed)
         return;
     u = last(q);
@@ -198,7 +188,6 @@ void upload_queue_data(struct upload_queue *q, struct str bytes)
 void upload_queue_end(struct upload_queue *q)
 {
     struct queued_upload *u;
-
     if (q->failed)
         return;
     u = last(q);

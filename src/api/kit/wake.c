@@ -23,7 +23,6 @@ static void wake_held_free(struct wake_held *h)
 static void wake_on_gone(struct http_request *req UNUSED, void *ctx)
 {
     struct wake_held *h = ctx;
-
     sandbox_unwake(&h->wake);
     wake_held_free(h);
 }
@@ -36,7 +35,6 @@ static void wake_on_awake(struct sandbox_wake *w, struct sandbox *sb, const stru
 {
     struct wake_held *h = container_of(w, struct wake_held, wake);
     struct http_request *req = h->req;
-
     http_on_close(req, wake_ignore, NULL); /* whoever goes on with it sets its own */
     if (err || sandbox_info(sb)->state != SANDBOX_RUNNING)
         h->way->refuse(req, sandbox_info(sb), h->port, PORT_ASLEEP);
@@ -51,7 +49,6 @@ bool wake_first(const struct port_way *way, void *ctx, struct http_request *req,
     const struct sandbox_info *info = sandbox_info(sb);
     struct wake_held *h;
     struct err err;
-
     if (info->state == SANDBOX_RUNNING)
         return true;
     if (!may_wake || !info->auto_resume) {

@@ -35,14 +35,12 @@ static bool recipe_read(struct arena *a, const char *home, const char *name, str
     struct str rest, line, key;
     ssize_t n;
     char *to;
-
     if (!*name || strchr(name, '/') || fd < 0 || !(to = buf_reserve(&b, RECIPE_MAX - 1)) ||
         (n = read(fd, to, RECIPE_MAX - 1)) < 0)
         return false;
     buf_commit(&b, (size_t)n);
     for (rest = buf_str(&b); str_split(&rest, '\n', &line);) {
         struct str value = line;
-
         if (!str_split(&value, ':', &key))
             continue;
         const char *text = arena_strndup(a, str_trim(value).p, str_trim(value).n);
@@ -61,10 +59,8 @@ static bool recipe_read(struct arena *a, const char *home, const char *name, str
 static const char *recipe_version_here(const json_t *all, const char *name)
 {
     const char *found = NULL;
-
     JSON_FOREACH (one, json_object_get(all, "templates")) {
         const char *its = json_string_value(json_object_get(one, "name"));
-
         if (!its || strcmp(its, name) != 0)
             continue;
         const char *build = NULL;
@@ -85,7 +81,6 @@ static json_t *recipe_templates(struct context *ctx)
 {
     AUTO(service_close) struct service *s = service_open(ctx);
     json_t *answer = NULL;
-
     return s && service_call(s, "GET", "/cove/v1/templates", NULL, NULL, &answer) == 0 ? answer : NULL;
 }
 
@@ -106,7 +101,6 @@ int template_add_list(struct context *ctx)
     struct recipe all[RECIPES_MAX];
     size_t n = 0;
     DIR *dir = opendir(home);
-
     if (!dir) {
         (void)err_set(&ctx->err, ERR_NOT_FOUND, "there are no recipes in %s", home);
         return context_fail(ctx, STATUS_FAILED);
@@ -132,7 +126,6 @@ int template_add_run(struct context *ctx, const char *name, const struct templat
     AUTO_ARENA struct arena a = ARENA_INIT;
     struct template_build_options o = *options;
     struct recipe r;
-
     if (!recipe_read(&a, recipe_home(&a), name, &r)) {
         (void)err_set(&ctx->err, ERR_NOT_FOUND, "there is no recipe \"%.64s\"", name);
         context_hint(ctx, "'cove template add --list' shows those that there are");
@@ -147,7 +140,6 @@ int template_add_run(struct context *ctx, const char *name, const struct templat
     /* Under its other names all steps are in the cache. */
     for (size_t i = 0; i <= r.n_aliases; i++) {
         const char *here;
-
         o.name = i ? r.aliases[i - 1] : r.name;
         here = recipe_version_here(templates, o.name);
         if (here && strcmp(here, r.version) == 0 && !o.no_cache) {

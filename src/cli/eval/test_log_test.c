@@ -15,7 +15,6 @@ static void expect(const char *printed, const char *passed, const char *failed)
 {
     json_t *results = json_object(), *other;
     const char *const names[] = {passed, failed};
-
     test_log_read(results, str_of(printed));
     for (int i = 0; i < 2; i++) {
         other = names[i] ? json_object_get(results, names[i]) : NULL;
@@ -50,7 +49,6 @@ static void what_failed_once_has_failed(void **state)
 static void what_is_no_result_is_none(void **state)
 {
     json_t *results = json_object();
-
     (void)state;
     test_log_read(results,
                   STR("\nPASSED\nPASSED \nhello\nSKIPPED [1] a.py: no\n\xff PASSED\nPASSED \xff\n... ok\n\x1b["));

@@ -414,7 +414,6 @@ int exec_in_sandbox(struct context *ctx, struct service *s, const struct exec_re
     sigset_t set;
     uint16_t columns = 80, rows = 24;
     int r = -1;
-
     *result = (struct exec_result){0};
     AUTO_JSON json_t *body = exec_describe(request);
     if (!body)

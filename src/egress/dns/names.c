@@ -32,7 +32,6 @@ static struct str names_key_of(const struct netaddr *addr)
 struct names *names_new(void)
 {
     struct names *m = mem_new(struct names);
-
     m->by_addr = MAP_INIT;
     list_init(&m->recent);
     m->clock = clock_mono;
@@ -61,7 +60,6 @@ void names_free(struct names *m)
 static void drop_expired(struct known_address *a, usec_t now)
 {
     size_t kept = 0;
-
     for (size_t i = 0; i < a->n; i++) {
         if (a->names[i].until > now)
             a->names[kept++] = a->names[i];
@@ -75,7 +73,6 @@ static void drop_expired(struct known_address *a, usec_t now)
 static struct known_address *names_find(struct names *m, const struct netaddr *addr)
 {
     struct known_address *a = map_get(&m->by_addr, names_key_of(addr));
-
     if (!a)
         return NULL;
     drop_expired(a, m->clock());
@@ -91,7 +88,6 @@ static struct known_address *names_find(struct names *m, const struct netaddr *a
 static struct known_address *names_make(struct names *m, const struct netaddr *addr)
 {
     struct known_address *a;
-
     if (map_count(&m->by_addr) >= NAMES_ADDRESSES_MAX)
         names_forget(m, container_of(m->recent.prev, struct known_address, node));
     a = mem_new(struct known_address);
@@ -107,7 +103,6 @@ void names_add(struct names *m, const struct netaddr *addr, const char *name, ui
     uint32_t kept_s = MIN(ttl_s, (uint32_t)NAMES_TTL_MAX_S) + NAMES_KEPT_S;
     struct known_name added = {.until = m->clock() + kept_s * USEC_PER_SEC};
     size_t at = 0;
-
     assert(addr->family != 0 && strlen(name) <= HOSTNAME_MAX);
     if (!a)
         a = names_make(m, addr);
@@ -130,7 +125,6 @@ void names_add(struct names *m, const struct netaddr *addr, const char *name, ui
 bool names_has(struct names *m, const struct netaddr *addr, const char *name)
 {
     struct known_address *a = names_find(m, addr);
-
     for (size_t i = 0; a && i < a->n; i++)
         if (strcmp(a->names[i].text, name) == 0)
             return true;
@@ -140,7 +134,6 @@ bool names_has(struct names *m, const struct netaddr *addr, const char *name)
 void names_each_of(struct names *m, const struct netaddr *addr, bool (*fn)(void *ctx, const char *name), void *ctx)
 {
     struct known_address *a = names_find(m, addr);
-
     for (size_t i = 0; a && i < a->n; i++)
         if (!fn(ctx, a->names[i].text))
             return;

@@ -17,7 +17,6 @@ static usec_t clock_of_test(void)
 static struct names *with_clock(void)
 {
     struct names *m = names_new();
-
     names_set_clock(m, clock_of_test);
     return m;
 }
@@ -30,7 +29,6 @@ static void pass(uint64_t seconds)
 static struct netaddr addr(const char *text)
 {
     struct netaddr a = {0};
-
     assert_true(netaddr_parse(str_of(text), &a));
     return a;
 }
@@ -45,7 +43,6 @@ static bool collect(void *ctx, const char *name)
 {
     char *seen = ctx;
     size_t n = strlen(seen);
-
     snprintf(seen + n, 256 - n, "%s ", name);
     return strcmp(name, "stop.test") != 0;
 }
@@ -53,7 +50,6 @@ static bool collect(void *ctx, const char *name)
 static void assert_names(struct names *m, const struct netaddr *a, const char *wanted)
 {
     char seen[256] = "";
-
     names_each_of(m, a, collect, seen);
     assert_string_equal(seen, wanted);
 }
@@ -63,7 +59,6 @@ static void an_address_has_the_names_it_was_answered_for(void **state)
     struct names *m = with_clock();
     struct netaddr a = addr("8.8.8.8"), b = addr("2606:4700::1"), mapped = addr("::ffff:8.8.8.8"),
                    other = addr("808:808::");
-
     (void)state;
     assert_false(names_has(m, &a, "a.test"));
     assert_names(m, &a, "");
@@ -96,11 +91,9 @@ static void names_are_kept_a_minute_longer_than_they_live(void **state)
         uint64_t kept;
     } cases[] = {{0, 60}, {1, 61}, {300, 360}, {86400, 86460}, {86401, 86460}, {UINT32_MAX, 86460}};
     struct netaddr a = addr("8.8.8.8");
-
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct names *m = with_clock();
-
         names_add(m, &a, "a.test", cases[i].ttl);
         pass(cases[i].kept - 1);
         assert_true(names_has(m, &a, "a.test"));
@@ -116,7 +109,6 @@ static void each_name_has_its_own_time(void **state)
 {
     struct names *m = with_clock();
     struct netaddr a = addr("8.8.8.8");
-
     (void)state;
     names_add(m, &a, "long.test", 1000);
     names_add(m, &a, "short.test", 10);
@@ -140,7 +132,6 @@ static void the_name_that_was_not_answered_for_longest_goes_first(void **state)
     struct names *m = with_clock();
     struct netaddr a = addr("8.8.8.8");
     char name[16];
-
     (void)state;
     for (int i = 0; i < NAMES_PER_ADDRESS_MAX; i++) {
         snprintf(name, sizeof(name), "n%d", i);
@@ -162,7 +153,6 @@ static void the_address_that_was_not_used_for_longest_goes_first(void **state)
 {
     struct names *m = with_clock();
     struct netaddr a;
-
     (void)state;
     for (uint32_t i = 0; i < NAMES_ADDRESSES_MAX; i++) {
         a = nth(i);
@@ -194,7 +184,6 @@ static void it_has_the_machines_clock(void **state)
 {
     struct names *m = names_new();
     struct netaddr a = addr("8.8.8.8");
-
     (void)state;
     names_add(m, &a, "a.test", 300);
     assert_true(names_has(m, &a, "a.test"));
@@ -211,6 +200,5 @@ int main(void)
         cmocka_unit_test(the_address_that_was_not_used_for_longest_goes_first),
         cmocka_unit_test(it_has_the_machines_clock),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

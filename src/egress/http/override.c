@@ -63,7 +63,6 @@ enum override_kind override_of(struct str name)
         const char *known = overrides[i].name;
         size_t length = strlen(known);
         bool is_prefix = known[length - 1] == '-';
-
         if ((is_prefix ? n > length : n == length) && memcmp(folded, known, length) == 0)
             return overrides[i].kind;
     }

@@ -21,7 +21,6 @@ void cell_end(struct code_cell *cell)
 {
     struct code_context *x = cell->context;
     struct sandbox *sb = x->code->sb;
-
     if (x->cells.next == &cell->node)
         loop_alarm_clear(sb->core->loop, &x->again);
     list_remove(&cell->node);
@@ -58,7 +57,6 @@ void cell_fail(struct code_cell *cell, const char *name, const char *value)
 {
     const struct code_frame f = {
         .kind = CODE_FRAME_ERROR, .name = str_of(name), .value = str_of(value), .trace = STR("")};
-
     cell_note_error(cell, &f);
     (void)cell_tell(cell, CODE_ERROR, &f);
     cell_end(cell);
@@ -93,7 +91,6 @@ void code_next(struct code_context *x)
 {
     struct code_cell *cell = list_empty(&x->cells) ? NULL : LIST_FIRST(struct code_cell, &x->cells, node);
     struct err err;
-
     if (!cell || cell->sent || !x->is_ready || x->feed || x->restarts || x->removed)
         return;
     cell->sent = true;
@@ -109,7 +106,6 @@ static int cell_request(struct code_cell *cell, const struct code_spec *spec, st
 {
     struct buf *b = &cell->request;
     size_t size = 8 + 4 + spec->code.n + 4;
-
     for (size_t i = 0; i < spec->n_envs; i++) {
         if (!spec->envs[i].key.n || str_has_nul(spec->envs[i].key) || str_find_char(spec->envs[i].key, '=') >= 0 ||
             str_has_nul(spec->envs[i].value))
@@ -132,7 +128,6 @@ static int cell_begin(struct code_cell *cell, const struct actor *actor, const s
 {
     struct code_context *x = cell->context;
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-
     if (cell_request(cell, spec, err) < 0 || (!x->follow && context_start(x, actor, false, err) < 0))
         return -1;
     event_data_str(&d, "context", str_of(x->id));
@@ -213,7 +208,6 @@ int code_interrupt(struct code_cell *cell, const struct actor *actor, struct err
 {
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     uint64_t cause;
-
     event_data_str(&d, "context", str_of(cell->context->id));
     if (action_begin(cell->context->code->sb, actor, EVENT_CODE_INTERRUPT, event_data_end(&d), &cause, err) < 0)
         return -1;

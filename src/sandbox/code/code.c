@@ -37,7 +37,6 @@ bool code_is_here(const struct sandbox *sb)
 const char *code_known(struct str name)
 {
     static const char *const names[] = {"python", "javascript", "typescript", "bash", "r", "java"};
-
     if (str_eqc(name, "js") || str_eqc(name, "ts"))
         return name.p[0] == 'j' ? names[1] : names[2];
     for (size_t i = 0; i < ARRAY_SIZE(names); i++)
@@ -110,7 +109,6 @@ struct code *code_of(struct sandbox *sb)
 {
     struct code *code = sb->code;
     struct str value = code_variable(sb), directory;
-
     if (code)
         return code;
     code = sb->code = mem_new(struct code);
@@ -256,12 +254,10 @@ void code_free(struct sandbox *sb)
 {
     struct code *code = TAKE_PTR(sb->code);
     const struct err why = {.code = ERR_UNAVAILABLE, .msg = "the sandbox has ended"};
-
     if (!code)
         return;
     while (!list_empty(&code->contexts)) {
         struct code_context *x = LIST_FIRST(struct code_context, &code->contexts, node);
-
         x->removed = true;
         context_over(x, &why);
     }

@@ -17,7 +17,6 @@ int code_frame_parse(uint8_t kind, struct str payload, struct code_frame *ret_fr
 {
     struct wire_reader r = wire_reader_of(payload);
     struct code_frame *f = ret_frame;
-
     f->kind = kind;
     f->n_data = 0;
     switch (f->kind) {
@@ -31,7 +30,6 @@ int code_frame_parse(uint8_t kind, struct str payload, struct code_frame *ret_fr
         f->is_main = wire_get_u8(&r) != 0;
         for (uint32_t n = wire_get_count(&r, 8); n && !r.bad; n--) {
             struct code_datum one = {.type = wire_get_str(&r), .data = wire_get_str(&r)};
-
             if (f->n_data == CODE_DATA_MAX || !code_type_is(one.type))
                 return -EPROTO;
             f->data[f->n_data++] = one;
@@ -60,7 +58,6 @@ static ssize_t code_frame_next(struct str bytes, struct code_frame *ret_frame)
     struct wire_reader r = wire_reader_of(bytes);
     uint32_t size = wire_get_u32(&r);
     uint8_t kind = wire_get_u8(&r);
-
     if (r.bad)
         return 0;
     if (size > CODE_FRAME_MAX)
@@ -76,14 +73,12 @@ int code_frames_feed(struct buf *rest, struct str bytes, bool (*fn)(void *ctx, c
 {
     struct code_frame f;
     bool is_kept = buf_len(rest) > 0;
-
     while (bytes.n) {
         /* What began before is completed first, and no more than that is copied. */
         if (is_kept) {
             struct wire_reader r = wire_reader_of(buf_str(rest));
             size_t want = HEAD + wire_get_u32(&r);
             size_t n = MIN(bytes.n, r.bad || buf_len(rest) < HEAD ? HEAD - buf_len(rest) : want - buf_len(rest));
-
             if (buf_append_str(rest, str_n(bytes.p, n)) < 0)
                 return buf_error(rest) == -ENOMEM ? -ENOMEM : -EPROTO;
             bytes = str_sub(bytes, n);

@@ -14,7 +14,6 @@ static const struct actor restarter = {.name = "code"}; /* somebody passed the g
 void context_signal(struct code_context *x, int signal)
 {
     struct process *p = x->pid ? process_find(x->code->sb, &(struct exec_select){.pid = x->pid}) : NULL;
-
     if (p && !p->ended)
         process_signal(p, signal);
 }
@@ -44,7 +43,6 @@ void context_over(struct code_context *x, const struct err *why)
     bool restarts = x->restarts;
     struct code_making *m = TAKE_PTR(x->making);
     struct err again;
-
     exec_call_cancel(TAKE_PTR(x->feed));
     loop_alarm_clear(x->code->sb->core->loop, &x->again);
     buf_fini(&x->rest);
@@ -82,7 +80,6 @@ static void post_mortem_done(void *ctx, const struct sandbox_sample *sample, con
     struct code_post_mortem *pm = ctx;
     struct code_context *x = pm->sb->code ? context_find(pm->sb->code, str_of(pm->id)) : NULL;
     struct err why;
-
     (void)sample, (void)err;
     (void)err_set(&why, ERR_UNAVAILABLE, "%s",
                   x && pm->sb->oom_kills > x->oom_kills ? "the sandbox was out of memory, and the runner was killed"
@@ -98,11 +95,9 @@ static void runner_exited(void *ctx, const struct exec_exit *exit)
     struct code_context *x = ctx;
     struct sandbox *sb = x->code->sb;
     struct err why;
-
     x->follow = NULL;
     if (exit->signaled && exit->code == SIGKILL && !x->restarts && !x->removed && !list_empty(&x->cells)) {
         struct code_post_mortem *pm = mem_new(struct code_post_mortem);
-
         *pm = (struct code_post_mortem){.sb = sandbox_ref(sb)};
         memcpy(pm->id, x->id, sizeof(pm->id));
         if (sandbox_sample_now(sb, post_mortem_done, pm, &why) == 0)
@@ -135,7 +130,6 @@ static size_t code_unfinished(struct str s)
 {
     for (size_t k = 1; s.p && k <= 3 && k <= s.n; k++) {
         unsigned char c = (unsigned char)s.p[s.n - k];
-
         if ((c & 0xc0) != 0x80)
             return (c >= 0xf0 ? 4u : c >= 0xe0 ? 3u : c >= 0xc0 ? 2u : 1u) > k ? k : 0;
     }
@@ -146,7 +140,6 @@ static bool context_output(struct code_context *x, struct code_cell *cell, const
 {
     size_t i = f->kind == CODE_FRAME_STDERR;
     struct code_frame whole = *f;
-
     cell->bytes[i] += f->text.n;
     if (x->n_carry[i]) {
         buf_clear(&x->joined);
@@ -165,10 +158,8 @@ static bool runner_says(void *ctx, const struct code_frame *f)
 {
     struct code_context *x = ctx;
     struct code_cell *cell = list_empty(&x->cells) ? NULL : LIST_FIRST(struct code_cell, &x->cells, node);
-
     if (f->kind == CODE_FRAME_READY) {
         struct code_making *m = TAKE_PTR(x->making);
-
         x->is_ready = true;
         if (m)
             m->done(m->ctx, &(struct code_context_info){x->id, x->language, x->cwd, false}, NULL);
@@ -218,7 +209,6 @@ static void runner_writes(void *ctx, enum wire_channel channel, struct str bytes
     if (channel != WIRE_STDOUT) {
         struct str s = str_trim(bytes);
         size_t n = MIN(s.n, (size_t)CODE_SAID_MAX);
-
         for (size_t i = 0; i < n; i++)
             x->said[i] = s.p[s.n - n + i] >= ' ' && s.p[s.n - n + i] <= '~' ? s.p[s.n - n + i] : ' ';
         x->said[n] = 0;
@@ -248,7 +238,6 @@ int context_start(struct code_context *x, const struct actor *actor, bool waits,
                                    .cwd = str_of(x->cwd),
                                    .tag = str_of(x->tag),
                                    .stdin_open = true};
-
     x->said[0] = 0;
     return exec_start(x->code->sb, actor, &spec, &runner_ops, x, &x->follow, err);
 }
@@ -259,7 +248,6 @@ void code_adopt(struct code *code)
     for (struct list *it = code->sb->processes.prev, *before; it != &code->sb->processes; it = before) {
         struct process *p = container_of(it, struct process, node);
         struct str rest = p->tag ? str_of(p->tag) : STR(""), id, word;
-
         before = it->prev;
         if (p->ended || !p->stream || p->client || !str_starts(rest, STR(CODE_TAG)))
             continue;

@@ -133,7 +133,6 @@ static size_t length(const struct list *l)
 static void spare_warmed(void *ctx, const struct code_context_info *info UNUSED, const struct err *err)
 {
     struct sandbox *sb = ctx;
-
     if (err)
         log_warn("start a spare context: %s", err->msg);
     sb->is_spare = true;

@@ -90,7 +90,6 @@ bool control_authenticate(struct call *c)
 {
     static const struct principal anybody = {.scope = SCOPE_OPERATOR};
     struct str given = access_key_given(c->req);
-
     if (given.p && access_by_key(c, given))
         return true;
     if (!tenant_has_keys(call_core(c))) {
@@ -109,7 +108,6 @@ bool control_authenticate(struct call *c)
 bool control_preflight(struct facade *f, struct http_request *req)
 {
     struct str headers = http_header_get(req, "access-control-request-headers");
-
     if (!tenant_has_keys(f->core) || !http_header_get(req, "origin").p)
         return false;
     http_add_header(req, STR("access-control-allow-origin"), STR("*"));
@@ -135,7 +133,6 @@ bool control_has_route(const struct http_request *req)
 {
     struct str args[ROUTE_ARGS_MAX];
     const struct route *route;
-
     return route_find(control_routes, control_routes_n, http_method(req), http_raw_path(req), &route, args, NULL) ==
                ROUTE_FOUND &&
            !(route->flags & ROUTE_OPEN);
@@ -145,7 +142,6 @@ struct sandbox *control_sandbox(struct call *c)
 {
     struct str id = c->args[0], short_id;
     struct sandbox *sb;
-
     /* "<id>" or, as old clients say, "<id>-<client>". */
     str_split(&id, '-', &short_id);
     if (str_find_char(id, '-') >= 0 || short_id.n == 0 || short_id.n > 63 || !str_is_of(short_id, "a-z0-9"))
@@ -164,7 +160,6 @@ invalid:
 int control_status_of(const struct call *c, struct err *err)
 {
     bool is_of_volume = c->route && str_starts(str_of(c->route->pattern), STR("/volumes"));
-
     if (c->route && str_starts(str_of(c->route->pattern), STR("/volumecontent")))
         return volume_content_status_of(c, err);
     if (c->route && c->route->handler == templates_upload)

@@ -45,7 +45,6 @@ void control_creations_free(struct e2b *e2b)
 static void control_create_answer(struct call *c, struct sandbox *sb)
 {
     AUTO_BUF struct buf b = BUF_INIT(BODY_MAX);
-
     sandbox_json_access(&b, sandbox_info(sb), e2b_of(c)->domain);
     call_json(c, 201, buf_str(&b));
 }
@@ -58,10 +57,8 @@ static void wait_for(struct control_creation *cr, struct call *c)
 static void on_created(void *ctx, struct sandbox *sb, const struct err *err)
 {
     struct control_creation *cr = ctx;
-
     while (!list_empty(&cr->waiting)) {
         struct call *c = LIST_FIRST(struct call, &cr->waiting, node);
-
         list_remove(&c->node);
         c = call_back(c, err);
         if (c)
@@ -91,7 +88,6 @@ static bool is_repeated(struct call *c, struct str key)
 {
     struct control_creation *cr = map_get(&e2b_of(c)->creations_by_key, key);
     struct sandbox *sb;
-
     if (!cr)
         return false;
     if (!cr->id[0]) {
@@ -112,7 +108,6 @@ static void control_create_refuse(struct call *c, struct str template_ref, const
 {
     static const char *const ready_made[] = {"aider",  "browser", "claude",   "code-interpreter", "codex", "desktop",
                                              "gemini", "node",    "opencode", "run-code",         "vscode"};
-
     if (err->code != ERR_NOT_FOUND) {
         call_fail_err(c, err);
         return;
@@ -141,7 +136,6 @@ static void create(struct call *c, const struct sandbox_spec *spec, struct str k
 {
     struct control_creation *cr = mem_new(struct control_creation);
     struct err err;
-
     cr->e2b = e2b_of(c);
     list_init(&cr->node);
     list_init(&cr->waiting);
@@ -174,7 +168,6 @@ static bool has_volumes(struct call *c, const struct sandbox_spec *spec)
 {
     for (size_t i = 0; i < spec->n_mounts; i++) {
         struct str name = spec->mounts[i].name;
-
         if (volume_find(call_core(c), c->actor.who.view, name))
             continue;
         call_fail(c, 400, "volume '%.*s' not found", STR_ARG_MAX(name, VOLUME_NAME_MAX));
@@ -188,7 +181,6 @@ static bool knows_tokens(const struct http_request *req)
 {
     struct str version = http_header_get(req, "package_version"), major, minor;
     uint64_t numbers[2];
-
     if (!str_eqc(http_header_get(req, "publisher"), "e2b") || !str_split(&version, '.', &major) ||
         !str_split(&version, '.', &minor) || str_to_u64(major, &numbers[0]) < 0 || str_to_u64(minor, &numbers[1]) < 0)
         return true;
@@ -202,7 +194,6 @@ void control_create(struct call *c)
     struct sandbox_spec spec;
     struct network_body network = {0};
     struct err err;
-
     if (key.p && !is_key(key))
         call_fail(c, 400, "validation error: Idempotency-Key must be 1 to %d characters of a-z, 0-9 and '-'",
                   KEY_LEN_MAX);

@@ -24,7 +24,6 @@ static bool control_list_collect(void *ctx, struct sandbox *sb)
 {
     const struct sandbox_info *info = sandbox_info(sb);
     struct collection *all = ctx;
-
     if (!list_query_matches(all->query, info))
         return true;
     all->running += sandbox_json_state(info->state)[0] == 'r';
@@ -38,7 +37,6 @@ static bool control_list_collect(void *ctx, struct sandbox *sb)
 static int control_list_compare(const void *a, const void *b)
 {
     const struct sandbox_info *x = *(const struct sandbox_info *const *)a, *y = *(const struct sandbox_info *const *)b;
-
     if (x->started != y->started)
         return x->started > y->started ? -1 : 1;
     return strcmp(x->id, y->id);
@@ -50,7 +48,6 @@ static void control_list_answer(struct call *c, const struct list_query *q, bool
     struct collection all = {.query = q};
     char cursor[CURSOR_TEXT_MAX], total[24];
     size_t n;
-
     access_each_sandbox(c, control_list_count, &all.max); /* those that are paused too */
     all.found = mem_array(all.max + 1, sizeof(struct sandbox_info *));
     if (all.max)
@@ -70,7 +67,6 @@ static void control_list_answer(struct call *c, const struct list_query *q, bool
     if (n < all.n) {
         const struct sandbox_info *last = all.found[q->ascending ? all.n - n : n - 1];
         struct cursor next = {.started = last->started, .ascending = q->ascending};
-
         snprintf(next.id, sizeof(next.id), "%s", last->id);
         cursor_format(&next, cursor);
         http_add_header(c->req, STR("x-next-token"), str_of(cursor));
@@ -82,7 +78,6 @@ static void control_list_answer(struct call *c, const struct list_query *q, bool
 void control_list_v2(struct call *c)
 {
     struct list_query q;
-
     if (call_ok(c, list_query_parse(http_query(c->req), http_arena(c->req), &q, &c->err)))
         control_list_answer(c, &q, true);
 }
@@ -90,7 +85,6 @@ void control_list_v2(struct call *c)
 void control_list(struct call *c)
 {
     struct list_query q;
-
     if (!call_ok(c, list_query_parse(http_query(c->req), http_arena(c->req), &q, &c->err)))
         return;
     q.running = true;

@@ -56,7 +56,6 @@ static void line_fini(struct line *line)
 static bool control_logs_collect(void *ctx, usec_t at, const char *level, const char *logger, const char *message)
 {
     struct logs_lines *lines = ctx;
-
     if (level_number(str_of(level)) < lines->level ||
         (lines->search.n && !memmem(message, strlen(message), lines->search.p, lines->search.n)))
         return true;
@@ -81,7 +80,6 @@ static void control_logs_append_entry(struct buf *b, const struct line *line)
 static void append_line(struct buf *b, const struct line *line)
 {
     AUTO_BUF struct buf text = BUF_INIT(BODY_MAX);
-
     buf_append_cstr(&text, "{\"timestamp\":");
     sandbox_json_time(&text, line->at);
     buf_printf(&text, ",\"level\":\"%s\",\"logger\":", line->level);
@@ -111,7 +109,6 @@ static bool get_number(struct call *c, const char *name, uint64_t max, uint64_t 
 {
     struct str value;
     int r = http_query_get(c->req, name, &value);
-
     if (r > 0 && value.n) {
         r = str_to_u64(value, ret_number);
         if (r == 0 && *ret_number > max)
@@ -127,7 +124,6 @@ static bool get_number(struct call *c, const char *name, uint64_t max, uint64_t 
 static void control_logs_answer(struct control_reading *r)
 {
     AUTO_BUF struct buf b = BUF_INIT(REPLY_MAX);
-
     buf_append_cstr(&b, "{\"logs\":");
     if (!r->is_v2) {
         append_all(&b, &r->lines, append_line);
@@ -143,7 +139,6 @@ static void read_more(struct control_reading *r)
     usec_t until = clock_mono() + SLICE_USEC;
     struct err err;
     int more = 1;
-
     for (int steps = 0; more > 0 && steps < SLICE_STEPS; steps += STEP) {
         more = sandbox_log_walk_next(&r->walk, STEP, control_logs_collect, &r->lines, &err);
         if (clock_mono() >= until)
@@ -166,7 +161,6 @@ static void on_slice(struct slice *slice)
 static void control_logs_cleanup(struct call *c)
 {
     struct control_reading *r = c->state;
-
     slice_cancel(&r->slice);
     for (size_t i = 0; i < r->lines.n; i++)
         line_fini(&r->lines.all[i]);
@@ -179,7 +173,6 @@ static void read_log(struct call *c, const struct control_reading *wish)
     struct str id = str_of(sandbox_info(c->sandbox)->id);
     size_t scan = wish->lines.level || wish->lines.search.n ? SCAN_MAX : wish->lines.limit;
     struct err err;
-
     *r = *wish;
     r->call = c;
     slice_init(&r->slice, on_slice);
@@ -200,7 +193,6 @@ void control_logs(struct call *c)
 {
     uint64_t limit = LINES_MAX, start_ms = (clock_real() - WEEK) / USEC_PER_MS;
     struct control_reading r = {0};
-
     if (!get_number(c, "start", INT64_MAX / USEC_PER_SEC, &start_ms) || !get_number(c, "limit", INT32_MAX, &limit))
         return;
     r.lines.limit = MIN(limit, (uint64_t)LINES_MAX);
@@ -214,7 +206,6 @@ void control_logs_v2(struct call *c)
     struct control_reading r = {.is_v2 = true, .lines.newest = true};
     struct logs_lines *lines = &r.lines;
     struct str value;
-
     if (!get_number(c, "cursor", INT64_MAX / USEC_PER_SEC, &cursor_ms) || !get_number(c, "limit", LINES_MAX, &limit))
         return;
     if (http_query_get(c->req, "direction", &value) == 1 && value.n) {

@@ -10,7 +10,6 @@ static bool get_time(struct call *c, const char *name, usec_t *ret_time)
     uint64_t seconds = 0;
     struct str value;
     int r = http_query_get(c->req, name, &value);
-
     if (r > 0 && value.n && (str_to_u64(value, &seconds) < 0 || seconds > UINT64_MAX / USEC_PER_SEC - 1))
         r = -EINVAL;
     if (r < 0) {
@@ -28,7 +27,6 @@ void control_metrics(struct call *c)
     const struct sandbox_sample *samples;
     usec_t start = 0, end = UINT64_MAX - USEC_PER_SEC;
     size_t n = 0;
-
     if (!get_time(c, "start", &start) || !get_time(c, "end", &end))
         return;
     if (start > end) {
@@ -53,7 +51,6 @@ void control_metrics_many(struct call *c)
     AUTO_BUF struct buf b = BUF_INIT(BODY_MAX);
     struct str ids, id;
     size_t count = 0;
-
     if (http_query_get(c->req, "sandbox_ids", &ids) != 1 || ids.n == 0) {
         call_fail(c, 400,
                   "validation error: parameter \"sandbox_ids\" in query has an error: value is required but missing");
@@ -64,7 +61,6 @@ void control_metrics_many(struct call *c)
         const struct sandbox_sample *samples;
         struct sandbox *sb;
         size_t n = 0;
-
         if (++count > SANDBOXES_MAX) {
             call_fail(c, 400, "Too many sandboxes requested, maximum is %d", SANDBOXES_MAX);
             return;

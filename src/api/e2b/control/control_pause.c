@@ -12,7 +12,6 @@ enum { LOOK_AGAIN_MS = 5, TIMEOUT_V1_S = 15, TIMEOUT_V2_S = 300 };
 void control_pause(struct call *c)
 {
     bool memory = true;
-
     if (CALL_WANTS(c, JSON_WANT_BOOL("memory", &memory)))
         call_held(c, sandbox_pause(c->sandbox, &c->actor, memory, control_on_done, call_hold(c), &c->err));
 }
@@ -29,7 +28,6 @@ struct pause_connection {
 static void control_pause_answer(struct call *c, struct sandbox *sb, int status)
 {
     AUTO_BUF struct buf b = BUF_INIT(BODY_MAX);
-
     sandbox_json_access(&b, sandbox_info(sb), e2b_of(c)->domain);
     call_json(c, status, buf_str(&b));
 }
@@ -37,7 +35,6 @@ static void control_pause_answer(struct call *c, struct sandbox *sb, int status)
 static void joined(struct call *c)
 {
     const struct pause_connection *k = c->state;
-
     if (control_set_timeout(c, c->sandbox, k->seconds, true))
         control_pause_answer(c, c->sandbox, 201);
 }
@@ -46,7 +43,6 @@ static void on_resumed(void *ctx, struct sandbox *sb, const struct err *err)
 {
     struct call *c = call_back(ctx, err);
     const struct pause_connection *k = c ? c->state : NULL;
-
     if (c && k->joins)
         call_step(c, joined);
     else if (c)
@@ -72,7 +68,6 @@ static void proceed(struct call *c)
     } else {
         const struct sandbox_resume how = {
             .has_timeout = true, .timeout_ms = (uint64_t)MAX(k->seconds, (int64_t)1) * 1000, .cold = k->cold};
-
         k->joins = sandbox_info(sb)->state == SANDBOX_RESUMING;
         call_held(c, sandbox_resume(sb, &c->actor, &how, on_resumed, call_hold(c), &c->err));
     }
@@ -87,7 +82,6 @@ static void control_pause_begin(struct call *c, bool needs_timeout, struct pause
 {
     struct pause_connection *k = arena_alloc(http_arena(c->req), sizeof(*k));
     bool memory = true;
-
     *k = connection;
     c->state = k;
     struct json_want timeout = JSON_WANT_INT("timeout", 0, INT32_MAX, &k->seconds);

@@ -6,7 +6,6 @@
 void control_get(struct call *c)
 {
     AUTO_BUF struct buf b = BUF_INIT(2 * BODY_MAX);
-
     sandbox_json_detail(&b, sandbox_info(c->sandbox), network_fields(c->sandbox), e2b_of(c)->domain,
                         access_may_use(&c->actor.who));
     call_json_buf(c, 200, &b);
@@ -15,7 +14,6 @@ void control_get(struct call *c)
 void control_on_done(void *ctx, struct sandbox *sb UNUSED, const struct err *err)
 {
     struct call *c = call_back(ctx, err);
-
     if (c)
         call_empty(c, 204);
 }
@@ -36,7 +34,6 @@ void control_network(struct call *c)
 {
     struct network_body network = {0};
     bool allow_internet = true;
-
     if (!CALL_WANTS(c, JSON_WANT_BOOL("allow_internet_access", &allow_internet)))
         return;
     AUTO_JSON json_t *kept = json_deep_copy(network_fields(c->sandbox));
@@ -58,7 +55,6 @@ bool control_set_timeout(struct call *c, struct sandbox *sb, int64_t seconds, bo
 void control_timeout(struct call *c)
 {
     int64_t seconds = 0;
-
     if (CALL_WANTS(c, JSON_NEED_INT("timeout", INT32_MIN, INT32_MAX, &seconds)) &&
         control_set_timeout(c, c->sandbox, MAX(seconds, (int64_t)0), false))
         call_empty(c, 204);
@@ -67,7 +63,6 @@ void control_timeout(struct call *c)
 void control_refresh(struct call *c)
 {
     int64_t seconds = 15;
-
     if (CALL_WANTS(c, JSON_WANT_INT("duration", 0, 3600, &seconds)) &&
         control_set_timeout(c, c->sandbox, MAX(seconds, (int64_t)15), true))
         call_empty(c, 204);

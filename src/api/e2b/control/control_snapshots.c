@@ -27,7 +27,6 @@ static void control_snapshots_on_made(void *ctx, const struct template *t, const
 {
     AUTO_BUF struct buf b = BUF_INIT(4096);
     struct call *c = call_back(ctx, err);
-
     if (!c)
         return;
     append_snapshot(&b, t);
@@ -37,7 +36,6 @@ static void control_snapshots_on_made(void *ctx, const struct template *t, const
 void control_snapshot(struct call *c)
 {
     struct str name = STR(""), ref = STR("");
-
     if (CALL_WANTS(c, JSON_WANT_STR("name", &name)) &&
         (!str_trim(name).n || call_ok(c, template_ref_read(name, http_arena(c->req), &ref, &c->err))))
         call_held(c, sandbox_snapshot(c->sandbox, &c->actor, ref, control_snapshots_on_made, call_hold(c), &c->err));
@@ -55,7 +53,6 @@ struct snapshots {
 static bool control_snapshots_is_name(const char *name, struct str wanted)
 {
     const char *slash = strrchr(name, '/');
-
     return str_eqc(wanted, name) || (slash && str_find_char(wanted, '/') < 0 && str_eqc(wanted, slash + 1));
 }
 
@@ -63,7 +60,6 @@ static bool control_snapshots_collect(void *ctx, const struct template *t)
 {
     struct snapshots *all = ctx;
     const char *tag = t->ref ? strrchr(t->ref, ':') : NULL;
-
     if (!t->is_snapshot || (all->source.p && !(t->source && str_eqc(all->source, t->source))) ||
         (all->name.p && !(t->name && control_snapshots_is_name(t->name, all->name))) ||
         (all->tag.p && !(tag && str_eqc(all->tag, tag + 1))))
@@ -90,7 +86,6 @@ static const char *ref_of(const struct template *t)
 static int control_snapshots_compare(const void *a, const void *b)
 {
     const struct template *x = *(const struct template *const *)a, *y = *(const struct template *const *)b;
-
     return order(x->built, ref_of(x), y->built, ref_of(y));
 }
 
@@ -105,7 +100,6 @@ struct position {
 static bool parse_position(struct str text, struct position *ret_position)
 {
     struct str built;
-
     if (!str_split(&text, '_', &built) || str_to_u64(built, &ret_position->built) < 0 || !text.n || text.n >= REF_MAX ||
         str_has_nul(text))
         return false;
@@ -119,7 +113,6 @@ static void control_snapshots_answer(struct call *c, struct snapshots *all, size
     AUTO_BUF struct buf b = BUF_INIT(BODY_MAX);
     char next[REF_MAX + 32];
     size_t i = 0, n = 0;
-
     if (all->n)
         qsort(all->found, all->n, sizeof(struct template *), control_snapshots_compare);
     for (size_t k = 1, kept = MIN(all->n, (size_t)1), most = all->n; k < most; k++, all->n = kept)
@@ -143,7 +136,6 @@ static bool read_name(struct call *c, struct snapshots *all)
     struct str value, given, ref;
     struct err err;
     ssize_t colon;
-
     if (http_query_get(c->req, "name", &value) != 1 || !value.n)
         return true;
     given = value;
@@ -167,7 +159,6 @@ void control_snapshots(struct call *c)
     uint64_t limit = LIMIT_MAX;
     bool has_after = false;
     struct str value;
-
     if (http_query_get(c->req, "limit", &value) == 1 && value.n &&
         (str_to_u64(value, &limit) < 0 || limit < 1 || limit > LIMIT_MAX)) {
         call_fail(c, 400,
@@ -198,7 +189,6 @@ struct forks {
 static void answer_forks(struct forks *f)
 {
     AUTO_BUF struct buf b = BUF_INIT(REPLY_MAX);
-
     buf_append_char(&b, '[');
     for (size_t i = 0; i < f->count; i++) {
         json_put_comma(&b);
@@ -217,7 +207,6 @@ static void on_forked(void *ctx, size_t i, struct sandbox *fork, const struct er
 {
     AUTO_BUF struct buf b = BUF_INIT(16384);
     struct forks *f = ctx;
-
     if (i >= f->count) {
         answer_forks(f);
         return;
@@ -238,7 +227,6 @@ void control_fork(struct call *c)
     int64_t count = 1, seconds = -1;
     struct forks *f;
     struct err err;
-
     if (!CALL_WANTS(c, JSON_WANT_INT("count", 1, FORKS_MAX, &count), JSON_WANT_INT("timeout", 1, INT32_MAX, &seconds)))
         return;
     if (sandbox_info(c->sandbox)->state != SANDBOX_RUNNING) {

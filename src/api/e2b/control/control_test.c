@@ -16,7 +16,6 @@ static void member(const struct buf *body, const char *name, char *ret, size_t s
     char wanted[64];
     const char *at;
     size_t n;
-
     n = (size_t)snprintf(wanted, sizeof(wanted), "\"%s\":\"", name);
     at = memmem(buf_data(body), buf_len(body), wanted, n);
     assert_non_null(at);
@@ -28,7 +27,6 @@ static void a_sandbox_is_made_seen_kept_and_killed(void **state)
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
     struct test_facade *f = *state;
     char id[64], target[128], end[64], end2[64];
-
     assert_int_equal(facade_json(f, "POST", "/sandboxes",
                                  "{\"templateID\":\"base\",\"timeout\":60,\"secure\":true,\"metadata\":{\"k\":\"v\"},"
                                  "\"envVars\":{\"A\":\"b\"},\"autoPause\":false,\"allow_internet_access\":true}",
@@ -106,13 +104,11 @@ static void others_are_answered_while_a_log_is_searched(void **state)
     static const char *const queries[] = {"search=nowhere", "level=error", "level=error&direction=forward"};
     struct event_draft draft = {
         .sandbox = id, .kind = EVENT_SANDBOX_TIMEOUT, .source = EVENT_CLIENT, .grade = EVENT_OBSERVED_HOST};
-
     for (int i = 0; i < 40 * SLICE_STEPS; i++)
         assert_int_equal(event_append(f->w->events, &draft, NULL, &err), 0);
     assert_int_equal(store_commit(f->w->store, &err), 0);
     for (size_t i = 0; i < ARRAY_SIZE(queries); i++) {
         AUTO_CLOSE int searcher = facade_connect(f), other = facade_connect(f);
-
         buf_clear(&text);
         buf_clear(&b);
         buf_clear(&found);
@@ -146,7 +142,6 @@ static void a_time_that_is_over_ends_it(void **state)
     struct test_facade *f = *state;
     struct sandbox *sb = facade_sandbox(f, true);
     char target[256];
-
     snprintf(target, sizeof(target), "/sandboxes/%s/timeout", sandbox_info(sb)->id);
     assert_int_equal(facade_json(f, "POST", target, "{\"timeout\":-5}", &b), 204);
     snprintf(target, sizeof(target), "/sandboxes/%s", sandbox_info(sb)->id);
@@ -159,7 +154,6 @@ static void lists_are_filtered_ordered_and_paged(void **state)
     struct test_facade *f = *state;
     char target[256], token[128] = "", ids[3][32];
     const char *at;
-
     for (int i = 0; i < 3; i++)
         snprintf(ids[i], sizeof(ids[i]), "%s", sandbox_info(facade_sandbox(f, false))->id);
     for (int i = 0; i < 3; i++) {
@@ -191,7 +185,6 @@ static void only_the_key_opens(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20), head = BUF_INIT(16384);
     struct test_facade *f = *state;
-
     assert_int_equal(facade_call(f, "GET", "/health", "", STR_NULL, NULL, &b), 200);
     assert_int_equal(facade_call(f, "GET", "/v2/sandboxes", "", STR_NULL, NULL, &b), 401);
     assert_is(&b, "{\"code\":401,\"message\":\"authorization header is missing\"}");
@@ -215,7 +208,6 @@ static void refused(struct test_facade *f, const char *target, const char *heade
                     const char *because)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20), all = BUF_INIT(4096);
-
     buf_printf(&all, "X-API-KEY: " TEST_KEY "\r\n%s%c", headers, 0);
     assert_int_equal(facade_call(f, "POST", target, buf_data(&all), body, NULL, &b), status);
     assert_has(&b, because);
@@ -226,7 +218,6 @@ static void malformed_requests_are_told_what_is_wrong(void **state)
     AUTO_BUF struct buf deep = BUF_INIT(1 << 20), large = BUF_INIT(2 << 20);
     const char *json = "Content-Type: application/json\r\n";
     struct test_facade *f = *state;
-
     for (int i = 0; i < 5000; i++)
         buf_append_cstr(&deep, "{\"a\":");
     for (int i = 0; i < 1100 * 1024; i++)
@@ -279,7 +270,6 @@ static void templates_are_told(void **state)
     struct test_facade *f = *state;
     static const char *const known[] = {"base", "base-1", "BASE", "base:default", "me%2Fbase"};
     char target[64];
-
     assert_int_equal(facade_json(f, "GET", "/templates?teamID=x", NULL, &b), 200);
     assert_is(&b, "[" TEMPLATE "]");
     assert_int_equal(facade_json(f, "GET", "/v2/templates?limit=1", NULL, &b), 200);
@@ -315,7 +305,6 @@ static void a_repeated_request_makes_one_sandbox(void **state)
             "{\"templateID\":\"base\"}");
     AUTO_CLOSE int first = facade_connect(f), second = facade_connect(f);
     char id[64], target[128];
-
     facade_send(f, first, request);
     facade_send(f, second, request);
     facade_receive(f, first, &a1, NULL);
@@ -350,7 +339,6 @@ static void a_client_that_left_gets_its_sandbox_all_the_same(void **state)
 {
     struct test_facade *f = *state;
     int fd = facade_connect(f);
-
     f->w->agents_mute = true;
     facade_send(f, fd,
                 STR("POST /sandboxes HTTP/1.1\r\nHost: x\r\nX-API-KEY: " TEST_KEY
@@ -365,7 +353,6 @@ static void a_template_that_is_not_there_is_told_what_to_do(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(65536);
     struct test_facade *f = *state;
-
     assert_int_equal(facade_json(f, "POST", "/v2/sandboxes", "{\"templateID\":\"code-interpreter-v1\"}", &b), 404);
     assert_has(&b, "cove template add code-interpreter");
     assert_int_equal(facade_json(f, "POST", "/v2/sandboxes", "{\"templateID\":\"desktop\"}", &b), 404);
@@ -392,6 +379,5 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_client_that_left_gets_its_sandbox_all_the_same, facade_setup,
                                         facade_teardown),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,7 +15,6 @@ static void append_volume(struct buf *b, const struct volume *v, bool with_token
 static const struct volume *control_volumes_find(struct call *c)
 {
     const struct volume *v = volume_find(call_core(c), c->actor.who.view, c->args[0]);
-
     if (!v)
         call_fail(c, 404, "Volume \"%.*s\" not found", STR_ARG_MAX(c->args[0], VOLUME_NAME_MAX));
     return v;
@@ -25,7 +24,6 @@ static void control_volumes_on_made(void *ctx, const struct volume *v, const str
 {
     AUTO_BUF struct buf b = BUF_INIT(4096);
     struct call *c = call_back(ctx, err);
-
     if (!c)
         return;
     append_volume(&b, v, true);
@@ -35,7 +33,6 @@ static void control_volumes_on_made(void *ctx, const struct volume *v, const str
 void control_volume_make(struct call *c)
 {
     struct str name = STR("");
-
     if (CALL_WANTS(c, JSON_NEED_STR("name", &name)))
         call_held(c, volume_make(call_core(c), &c->actor, name, 0, control_volumes_on_made, call_hold(c), &c->err));
 }
@@ -49,7 +46,6 @@ static bool append_one(void *ctx, const struct volume *v)
 void control_volumes(struct call *c)
 {
     AUTO_BUF struct buf b = BUF_INIT(REPLY_MAX);
-
     buf_append_char(&b, '[');
     volume_each(call_core(c), c->actor.who.view, append_one, &b);
     buf_append_char(&b, ']');
@@ -60,7 +56,6 @@ void control_volume(struct call *c)
 {
     AUTO_BUF struct buf b = BUF_INIT(4096);
     const struct volume *v = control_volumes_find(c);
-
     if (!v)
         return;
     append_volume(&b, v, access_may_use(&c->actor.who));

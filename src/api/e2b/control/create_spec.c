@@ -16,7 +16,6 @@ int template_ref_read(struct str given, struct arena *arena, struct str *ret_ref
     struct str trimmed = str_trim(given), name, tag, namespace;
     char *lower = arena_strndup(arena, trimmed.p ? trimmed.p : "", trimmed.n);
     ssize_t colon, slash;
-
     for (size_t i = 0; i < trimmed.n; i++)
         lower[i] = (char)tolower((unsigned char)lower[i]);
     name = str_n(lower, trimmed.n);
@@ -54,7 +53,6 @@ static int create_spec_read_network(const json_t *body, struct sandbox_spec *spe
                                     struct err *err)
 {
     json_t *network = NULL;
-
     if (json_get_object(body, "network", &network, err) < 0 ||
         network_body_read(network, spec->allow_internet, NULL, ret_network, err) < 0)
         return -1;
@@ -71,7 +69,6 @@ static int create_spec_read_network(const json_t *body, struct sandbox_spec *spe
 static int check_later(const json_t *body, struct err *err)
 {
     json_t *iam = NULL;
-
     if (json_get_object(body, "iam", &iam, err) < 0)
         return -1;
     if (iam && !json_asks_nothing(iam, "tokens"))
@@ -83,7 +80,6 @@ static int read_mounts(const json_t *body, struct arena *arena, struct sandbox_s
 {
     struct volume_mount *mounts;
     json_t *list = NULL;
-
     if (json_get_array(body, "volumeMounts", &list, err) < 0)
         return -1;
     if (json_array_size(list) > VOLUME_MOUNTS_MAX)
@@ -92,7 +88,6 @@ static int read_mounts(const json_t *body, struct arena *arena, struct sandbox_s
     JSON_FOREACH_AT (i, one, list) {
         struct volume_mount *m = &mounts[i];
         char clean[PATH_TEXT_MAX];
-
         *m = (struct volume_mount){.name = STR_NULL};
         if (!json_is_object(one))
             return err_set(err, ERR_INVALID_ARGUMENT, "volumeMounts must be objects");
@@ -118,7 +113,6 @@ static int read_lifecycle(const json_t *body, struct sandbox_spec *spec, struct 
 {
     json_t *resume = NULL;
     bool keeps_memory = true;
-
     if (json_get_bool(body, "autoPause", &spec->pause_on_timeout, err) < 0 ||
         json_get_bool(body, "autoPauseMemory", &keeps_memory, err) < 0 ||
         json_get_object(body, "autoResume", &resume, err) < 0)
@@ -140,7 +134,6 @@ static int read_timeout(const json_t *body, enum create_version version, uint64_
                         struct err *err)
 {
     int64_t seconds = version == CREATE_V2 ? 300 : 15;
-
     if (json_get_int(body, "timeout", 0, INT32_MAX, &seconds, err) < 0)
         return -1;
     if (seconds == 0)
@@ -160,11 +153,9 @@ static int check_misspelt(const json_t *body, struct err *err)
 {
     static const char *const words[] = {"network", "internet", "egress",   "ingress",       "allowout",
                                         "denyout", "outbound", "firewall", "publictraffic", "offline"};
-
     JSON_FOREACH_MEMBER (key, value, body) {
         char folded[64];
         size_t n = 0;
-
         if (strcmp(key, "network") == 0 || strcmp(key, "allow_internet_access") == 0) {
             if (json_is_null(value))
                 return err_set(err, ERR_INVALID_ARGUMENT, "property \"%s\" can't be null: leave it out", key);
@@ -189,7 +180,6 @@ int create_spec_read(const json_t *body, enum create_version version, uint64_t m
     struct sandbox_spec spec = {.allow_internet = true, .secure = version != CREATE_V1_TOKENLESS};
     struct str template = STR_NULL;
     bool ignored = false;
-
     if (JSON_WANTS_OF(body, arena, err, JSON_WANT_STR("templateID", &template),
                       JSON_WANT_BOOL("secure", version == CREATE_V2 ? &ignored : &spec.secure),
                       JSON_WANT_BOOL("allow_internet_access", &spec.allow_internet),

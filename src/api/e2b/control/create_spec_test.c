@@ -12,7 +12,6 @@ static int read_spec(const char *text, enum create_version version, struct arena
                      struct sandbox_spec *spec, struct err *err)
 {
     struct network_body network = {0};
-
     assert_int_equal(json_read_object(str_of(text), false, json, err), 0);
     int r = create_spec_read(*json, version, day_ms, arena, spec, &network, err);
     network_body_fini(&network);
@@ -25,7 +24,6 @@ static void refused(const char *text, enum err_code code, const char *because)
     AUTO_JSON json_t *json = NULL;
     struct sandbox_spec spec;
     struct err err;
-
     assert_int_equal(read_spec(text, CREATE_V1, &arena, &json, &spec, &err), -1);
     assert_int_equal(err.code, code);
     if (!strstr(err.msg, because))
@@ -38,7 +36,6 @@ static void defaults_differ_by_version(void **state)
     AUTO_JSON json_t *json = NULL, *json2 = NULL;
     struct sandbox_spec spec;
     struct err err;
-
     (void)state;
     assert_int_equal(read_spec("{\"templateID\":\"base\"}", CREATE_V1, &arena, &json, &spec, &err), 0);
     assert_true(str_eqc(spec.template_ref, "base"));
@@ -65,14 +62,12 @@ static void only_who_asks_gets_an_open_one(void **state)
         {"{\"templateID\":\"base\"}", CREATE_V1_TOKENLESS, false},
         {"{\"templateID\":\"base\",\"secure\":true}", CREATE_V1_TOKENLESS, true},
     };
-
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(each); i++) {
         AUTO_ARENA struct arena arena = ARENA_INIT;
         AUTO_JSON json_t *json = NULL;
         struct sandbox_spec spec;
         struct err err;
-
         assert_int_equal(read_spec(each[i].body, each[i].version, &arena, &json, &spec, &err), 0);
         assert_int_equal(spec.secure, each[i].secure);
     }
@@ -96,11 +91,9 @@ static void a_misspelt_network_is_refused(void **state)
         "\"network\":null",
         "\"allow_internet_access\":null",
     };
-
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
         AUTO_BUF struct buf text = BUF_INIT(1024);
-
         buf_printf(&text, "{\"templateID\":\"base\",%s}%c", bad[i], 0);
         refused(buf_data(&text), ERR_INVALID_ARGUMENT, "");
     }
@@ -112,7 +105,6 @@ static void what_the_sdks_send_is_understood(void **state)
     AUTO_JSON json_t *json = NULL;
     struct sandbox_spec spec;
     struct err err;
-
     (void)state;
     assert_int_equal(read_spec("{\"templateID\":\"Base:default\",\"timeout\":60,\"secure\":true,\"autoPause\":false,"
                                "\"allow_internet_access\":false,\"metadata\":{\"k\":\"v\",\"a\":\"\"},"
@@ -173,7 +165,6 @@ static void lifecycle_and_volumes_are_understood(void **state)
     AUTO_JSON json_t *json = NULL, *json2 = NULL;
     struct sandbox_spec spec;
     struct err err;
-
     (void)state;
     assert_int_equal(read_spec("{\"templateID\":\"base\",\"autoPause\":true,\"autoPauseMemory\":false}", CREATE_V2,
                                &arena, &json, &spec, &err),
@@ -205,6 +196,5 @@ int main(void)
         cmocka_unit_test(what_can_not_be_done_yet_is_not_promised),
         cmocka_unit_test(lifecycle_and_volumes_are_understood),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

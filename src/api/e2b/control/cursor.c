@@ -10,14 +10,12 @@ void cursor_format(const struct cursor *cursor, char ret_text[static CURSOR_TEXT
     AUTO_BUF struct buf plain = BUF_INIT(CURSOR_TEXT_MAX);
     AUTO_BUF struct buf encoded = BUF_INIT(CURSOR_TEXT_MAX - 1);
     char time[CLOCK_TEXT_MAX];
-
     clock_format(cursor->started, 6, time);
     buf_printf(&plain, "%s__%s%s", time, cursor->id, cursor->ascending ? "__asc" : "");
     buf_append_base64(&encoded, buf_str(&plain));
     assert(buf_error(&encoded) == 0);
     for (size_t i = 0; i < buf_len(&encoded); i++) {
         char c = buf_data(&encoded)[i];
-
         ret_text[i] = (char)(c == '+' ? '-' : c == '/' ? '_' : c);
     }
     ret_text[buf_len(&encoded)] = '\0';
@@ -44,12 +42,10 @@ int cursor_parse(struct str text, struct cursor *ret_cursor)
     char standard[CURSOR_TEXT_MAX];
     struct cursor cursor = {0};
     struct str rest, time, id, order;
-
     if (text.n >= sizeof(standard))
         return -EINVAL;
     for (size_t i = 0; i < text.n; i++) {
         char c = text.p[i];
-
         standard[i] = (char)(c == '-' ? '+' : c == '_' ? '/' : c);
     }
     if (buf_append_unbase64(&plain, str_n(standard, text.n)) < 0)

@@ -10,7 +10,6 @@ static void a_cursor_survives_the_way_to_the_client_and_back(void **state)
 {
     struct cursor cursor = {.started = 1700000000123456, .id = "i0123456789abcdefghij"}, back;
     char text[CURSOR_TEXT_MAX];
-
     (void)state;
     cursor_format(&cursor, text);
     assert_int_equal(cursor_parse(str_of(text), &back), 0);
@@ -27,7 +26,6 @@ static void a_cursor_survives_the_way_to_the_client_and_back(void **state)
 static void what_is_not_a_cursor_is_refused(void **state)
 {
     struct cursor cursor;
-
     (void)state;
     assert_int_equal(cursor_parse(STR(""), &cursor), -EINVAL);
     assert_int_equal(cursor_parse(STR("!!"), &cursor), -EINVAL);
@@ -43,7 +41,6 @@ static void what_is_not_a_cursor_is_refused(void **state)
 static void newest_come_first_and_ascending_is_the_reverse(void **state)
 {
     struct cursor cursor = {.started = 100, .id = "im"};
-
     (void)state;
     assert_true(cursor_is_before(&cursor, 99, "ia"));
     assert_false(cursor_is_before(&cursor, 101, "iz"));
@@ -66,6 +63,5 @@ int main(void)
         cmocka_unit_test(what_is_not_a_cursor_is_refused),
         cmocka_unit_test(newest_come_first_and_ascending_is_the_reverse),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

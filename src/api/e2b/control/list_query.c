@@ -10,13 +10,11 @@
 static int parse_metadata(struct str value, struct arena *arena, struct list_query *q)
 {
     struct str rest, filter;
-
     if (url_decode(arena, value, URL_QUERY, &rest) < 0 || rest.n == 0)
         return -EINVAL;
     while (str_split(&rest, '&', &filter)) {
         struct pair *pair = &q->metadata[q->n_metadata];
         ssize_t equals = str_find_char(filter, '=');
-
         if (q->n_metadata == LIST_FILTERS_MAX || equals < 0 ||
             str_find_char(str_sub(filter, (size_t)equals + 1), '=') >= 0 ||
             url_decode(arena, str_n(filter.p, (size_t)equals), URL_QUERY, &pair->key) < 0 ||
@@ -36,7 +34,6 @@ static int invalid_parameter(struct err *err, const char *name, const char *prob
 static int parse_states(struct str value, struct list_query *q, struct err *err)
 {
     struct str state;
-
     if (value.n == 0)
         return invalid_parameter(err, "state", "empty value is not allowed");
     q->running = q->paused = false;
@@ -54,7 +51,6 @@ static int parse_states(struct str value, struct list_query *q, struct err *err)
 static int parse_limit(struct str value, struct list_query *q, struct err *err)
 {
     uint64_t limit;
-
     if (value.n == 0)
         return 0;
     if (str_to_u64(value, &limit) < 0)
@@ -78,7 +74,6 @@ static int parse_template(struct str value, struct arena *arena, struct list_que
 static int get(struct arena *arena, struct str query, const char *name, struct str *ret_value, struct err *err)
 {
     int r = url_query_get(arena, query, name, ret_value);
-
     return r < 0 ? invalid_parameter(err, name, "malformed escape") : r;
 }
 
@@ -87,7 +82,6 @@ int list_query_parse(struct str query, struct arena *arena, struct list_query *r
     struct list_query *q = arena_alloc(arena, sizeof(*q));
     struct str value;
     int r;
-
     q->running = q->paused = true;
     q->limit = LIST_LIMIT_MAX;
     if ((r = get(arena, query, "state", &value, err)) < 0 || (r && parse_states(value, q, err) < 0))
@@ -131,7 +125,6 @@ static bool has_metadata(const struct sandbox_info *info, const struct pair *wan
 bool list_query_matches(const struct list_query *q, const struct sandbox_info *info)
 {
     const char *state = sandbox_json_state(info->state);
-
     if (!state || info->hidden || !(state[0] == 'r' ? q->running : q->paused) || info->started < q->started_after)
         return false;
     if (q->template.p && !str_eqc(q->template, info->template_id) &&

@@ -11,7 +11,6 @@ static void refused(const char *query, const char *because)
     AUTO_ARENA struct arena arena = ARENA_INIT;
     struct list_query q;
     struct err err;
-
     assert_int_equal(list_query_parse(str_of(query), &arena, &q, &err), -1);
     assert_int_equal(err.code, ERR_INVALID_ARGUMENT);
     if (!strstr(err.msg, because))
@@ -23,7 +22,6 @@ static void queries_are_understood(void **state)
     AUTO_ARENA struct arena arena = ARENA_INIT;
     struct list_query q;
     struct err err;
-
     (void)state;
     assert_int_equal(list_query_parse(STR(""), &arena, &q, &err), 0);
     assert_true(q.running && q.paused && !q.ascending && !q.has_cursor);
@@ -85,7 +83,6 @@ static void filters_are_anded(void **state)
         .n_metadata = 2,
     };
     struct list_query q = {.running = true, .paused = true};
-
     (void)state;
     assert_true(list_query_matches(&q, &info));
     q.started_after = 1000;
@@ -125,6 +122,5 @@ int main(void)
         cmocka_unit_test(malformed_ones_are_refused),
         cmocka_unit_test(filters_are_anded),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

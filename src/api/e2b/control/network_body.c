@@ -32,7 +32,6 @@ static int invalid(struct err *err, const char *what, struct str value)
 static bool network_body_is_name(struct str text)
 {
     char name[HOSTNAME_MAX + 3];
-
     return hostname_pattern_normalise(text, name) && strcmp(name, "*") != 0;
 }
 
@@ -49,13 +48,11 @@ static int read_targets(const json_t *network, const char *member, const char *v
     json_t *list = NULL;
     struct netcidr cidr;
     int r = json_get_array(network, member, &list, err);
-
     if (r <= 0 || json_array_size(list) == 0)
         return r;
     JSON_FOREACH (entry, list) {
         struct str text = json_str(entry);
         bool is_net = json_is_string(entry) && netcidr_parse(text, &cidr);
-
         if (!is_net && json_is_string(entry) && network_body_is_name(text))
             *ret_names = true;
         else if (!is_net)
@@ -101,7 +98,6 @@ static int read_headers(const json_t *headers, json_t *injected, json_t *shown, 
         AUTO_BUF struct buf converted = BUF_INIT(2 * RULE_VALUE_MAX + 1024);
         struct str text = json_str(value);
         json_t *copy;
-
         if (strlen(name) > RULE_NAME_MAX)
             return err_set(err, ERR_INVALID_ARGUMENT, "rules: a header's name is longer than %d characters",
                            RULE_NAME_MAX);
@@ -122,7 +118,6 @@ static int read_host(const char *host, const json_t *list, json_t *inject, json_
 {
     static const char *const in_list[] = {"transform"}, *const in_transform[] = {"headers"};
     json_t *transform = NULL, *headers = NULL, *injected, *stars;
-
     if (strlen(host) > RULE_HOST_MAX || !network_body_is_name(str_of(host)))
         return invalid(err, "rules: not a domain of at most 128 characters", str_of(host));
     if (!json_is_array(list) || json_array_size(list) > 1)
@@ -148,7 +143,6 @@ static int read_rules(const json_t *network, json_t *inject, json_t *fields, str
 {
     json_t *rules = NULL, *shown = json_object();
     int r = json_get_object(network, "rules", &rules, err);
-
     if (r > 0 && json_object_size(rules) > RULE_HOSTS_MAX)
         r = err_set(err, ERR_INVALID_ARGUMENT, "rules: more than %d hosts", RULE_HOSTS_MAX);
     if (r > 0) {
@@ -180,7 +174,6 @@ static void mask_of(struct str mask, uint16_t port, struct buf *to)
 bool network_mask_host(const json_t *fields, uint16_t port, struct buf *to)
 {
     const json_t *mask = json_object_get(fields, "maskRequestHost");
-
     if (!mask)
         return false;
     mask_of(json_str(mask), port, to);
@@ -193,7 +186,6 @@ static int read_mask(const json_t *network, json_t *fields, struct err *err)
     struct str mask = STR_NULL, name;
     uint16_t port;
     int r = json_get_str(network, "maskRequestHost", &mask, err);
-
     if (r <= 0)
         return r;
     mask_of(mask, 65535, &sample);
@@ -208,10 +200,8 @@ static int read_inbound(const json_t *network, const json_t *kept, struct networ
 {
     bool is_public = true;
     int r;
-
     if (kept) {
         static const char *const names[] = {"allowPublicTraffic", "maskRequestHost"};
-
         for (size_t i = 0; i < ARRAY_SIZE(names); i++)
             if (json_object_get(kept, names[i]))
                 (void)json_object_set(fields, names[i], json_object_get(kept, names[i]));
@@ -231,7 +221,6 @@ static int read_all(const json_t *network, bool allow_internet, json_t *policy, 
 {
     json_t *rules = json_array(), *inject = json_array();
     bool names = false, all = !allow_internet, ignored = false;
-
     (void)json_object_set_new(policy, "default", json_string(allow_internet ? "allow" : "deny"));
     (void)json_object_set_new(policy, "rules", rules);
     (void)json_object_set_new(policy, "inject", inject);
@@ -263,7 +252,6 @@ static int check_members(const json_t *network, bool is_update, struct err *err)
                                           "rules",           "egressProxy",
                                           "httpsPorts",      "allowPublicTraffic",
                                           "maskRequestHost", "allow_internet_access"};
-
     if (json_only(network, members, ARRAY_SIZE(members) - (is_update ? 0 : 1), err) < 0)
         return err_prefix(err, "network");
     JSON_FOREACH_MEMBER (key, value, network)
@@ -279,7 +267,6 @@ int network_body_read(const json_t *network, bool allow_internet, const json_t *
     json_t *policy = json_object(), *fields = json_object();
     bool has_rules = false;
     int r = network ? check_members(network, kept != NULL, err) : 0;
-
     if (r == 0 && network)
         r = read_all(network, allow_internet, policy, fields, &has_rules, err);
     if (r == 0)

@@ -11,7 +11,6 @@ static int read_body(const char *text, bool internet, const json_t *kept, struct
 {
     json_t *json = json_loads(text, 0, NULL);
     int r;
-
     assert_non_null(json);
     r = network_body_read(json, internet, kept, body, err);
     json_decref(json);
@@ -22,7 +21,6 @@ static void becomes(const char *text, bool internet, const char *policy, const c
 {
     struct network_body body = {0};
     struct err err;
-
     if (read_body(text, internet, NULL, &body, &err) < 0)
         fail_msg("%s: %s", text, err.msg);
     AUTO_FREE char *got_policy = body.spec.policy ? json_dumps(body.spec.policy, JSON_COMPACT) : NULL;
@@ -36,7 +34,6 @@ static void refused(const char *text, enum err_code code, const char *because)
 {
     struct network_body body = {0};
     struct err err;
-
     assert_int_equal(read_body(text, true, NULL, &body, &err), -1);
     assert_int_equal(err.code, code);
     if (!strstr(err.msg, because))
@@ -91,7 +88,6 @@ static void headers_are_injected_and_not_shown(void **state)
 static void what_is_wrong_is_named(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
-
     (void)state;
     refused("{\"allowOut\":[\"exa mple\"]}", ERR_INVALID_ARGUMENT, "allowOut");
     refused("{\"allowOut\":[7]}", ERR_INVALID_ARGUMENT, "allowOut");
@@ -142,7 +138,6 @@ static void a_mask_names_the_port(void **state)
     struct network_body body = {0}, later = {0};
     AUTO_BUF struct buf b = BUF_INIT(256);
     struct err err;
-
     (void)state;
     assert_int_equal(
         read_body("{\"maskRequestHost\":\"localhost:${PORT}\",\"allowPublicTraffic\":false}", true, NULL, &body, &err),
@@ -170,6 +165,5 @@ int main(void)
         cmocka_unit_test(what_is_wrong_is_named),
         cmocka_unit_test(a_mask_names_the_port),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,7 +13,6 @@ static void id_of(const struct buf *body, char ret_id[static ID_SANDBOX_LEN + 1]
 {
     static const char name[] = "\"sandboxID\":\"";
     const char *at = memmem(buf_data(body), buf_len(body), name, strlen(name));
-
     assert_non_null(at);
     memcpy(ret_id, at + strlen(name), ID_SANDBOX_LEN);
     ret_id[ID_SANDBOX_LEN] = 0;
@@ -24,7 +23,6 @@ static void rules_are_made_seen_and_replaced(void **state)
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
     struct test_facade *f = *state;
     char id[ID_SANDBOX_LEN + 1], target[128], network[128];
-
     assert_int_equal(facade_json(f, "POST", "/v2/sandboxes",
                                  "{\"templateID\":\"base\",\"network\":{\"allowOut\":[\"1.1.1.1\"],\"denyOut\":"
                                  "[\"0.0.0.0/0\"],\"maskRequestHost\":\"localhost\"}}",
@@ -63,7 +61,6 @@ static void values_of_headers_are_not_seen_again(void **state)
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
     struct test_facade *f = *state;
     char id[ID_SANDBOX_LEN + 1], target[128];
-
     assert_int_equal(facade_json(f, "POST", "/v2/sandboxes",
                                  "{\"templateID\":\"base\",\"network\":{\"rules\":{\"a.example.com\":[{\"transform\":"
                                  "{\"headers\":{\"x-key\":\"hunter2\"}}}]}}}",
@@ -81,7 +78,6 @@ static void without_egress_rules_are_refused(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
     struct test_facade *f = *state;
-
     egress_stop(f->w);
     world_turns(f->w, 30);
     assert_int_equal(facade_json(f, "POST", "/v2/sandboxes",
@@ -96,7 +92,6 @@ static void ports_may_need_a_token(void **state)
     AUTO_BUF struct buf b = BUF_INIT(1 << 20), headers = BUF_INIT(4096);
     struct test_facade *f = *state;
     char id[ID_SANDBOX_LEN + 1];
-
     assert_int_equal(
         facade_json(f, "POST", "/sandboxes",
                     "{\"templateID\":\"base\",\"secure\":false,\"network\":{\"allowPublicTraffic\":false}}", &b),
@@ -134,7 +129,6 @@ static void inside(struct test_facade *f, struct sandbox *sb, const char *more, 
     struct fake_agent *a = world_agent(f->w, sb);
     unsigned dials = a->dials;
     ssize_t n;
-
     buf_clear(ret);
     buf_printf(&request, "GET /inside HTTP/1.1\r\nHost: x\r\n%s%s\r\n", facade_headers(sb, 80), more);
     facade_send(f, fd, buf_str(&request));
@@ -152,7 +146,6 @@ static void the_key_stays_outside(void **state)
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
     struct test_facade *f = *state;
     struct sandbox *sb = facade_sandbox(f, true);
-
     inside(f, sb, "X-API-KEY: " TEST_KEY "\r\nAuthorization: Bearer of-its-own\r\nx-more: 1\r\n", &b);
     assert_has(&b, "Bearer of-its-own");
     assert_has(&b, "x-more: 1");
@@ -170,7 +163,6 @@ static void connections_to_one_sandbox_are_bounded(void **state)
     struct sandbox *sb = facade_sandbox(f, true), *other = facade_sandbox(f, true);
     struct rlimit files;
     static int fds[SANDBOX_RELAYS_MAX];
-
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
     files.rlim_cur = files.rlim_max;
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &files), 0);
@@ -191,7 +183,6 @@ static void connections_to_one_sandbox_are_bounded(void **state)
     assert_int_equal(facade_call(f, "GET", "/", facade_headers(other, 81), STR_NULL, NULL, &b), 502);
     for (size_t i = 0; i < ARRAY_SIZE(fds); i++) {
         struct linger reset = {.l_onoff = 1};
-
         assert_int_equal(setsockopt(fds[i], SOL_SOCKET, SO_LINGER, &reset, sizeof(reset)), 0);
         (void)fd_close(fds[i]);
     }
@@ -211,6 +202,5 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_key_stays_outside, facade_setup, facade_teardown),
         cmocka_unit_test_setup_teardown(connections_to_one_sandbox_are_bounded, facade_setup, facade_teardown),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,7 +13,6 @@ static void member(const struct buf *body, const char *name, char *ret, size_t s
     char wanted[64];
     const char *at;
     size_t n;
-
     n = (size_t)snprintf(wanted, sizeof(wanted), "\"%s\":\"", name);
     at = memmem(buf_data(body), buf_len(body), wanted, n);
     assert_non_null(at);
@@ -25,7 +24,6 @@ static struct sandbox *make(struct test_facade *f, const char *members)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
     char body[512];
-
     snprintf(body, sizeof(body), "{\"templateID\":\"base\",\"timeout\":60%s}", members);
     assert_int_equal(facade_json(f, "POST", "/v2/sandboxes", body, &b), 201);
     member(&b, "sandboxID", made_id, sizeof(made_id));
@@ -36,7 +34,6 @@ static struct sandbox *make(struct test_facade *f, const char *members)
 static int post(struct test_facade *f, const char *verb, const char *body, struct buf *b)
 {
     char target[128];
-
     snprintf(target, sizeof(target), "/sandboxes/%s/%s", made_id, verb);
     return facade_json(f, "POST", target, body, b);
 }
@@ -44,7 +41,6 @@ static int post(struct test_facade *f, const char *verb, const char *body, struc
 static int get(struct test_facade *f, const char *target, unsigned port, const char *more, struct buf *b)
 {
     char headers[512];
-
     snprintf(headers, sizeof(headers), "E2b-Sandbox-Id: %s\r\nE2b-Sandbox-Port: %u\r\n%s", made_id, port, more);
     return facade_call(f, "GET", target, headers, STR_NULL, NULL, b);
 }
@@ -54,7 +50,6 @@ static void pausing_resuming_and_connecting_answer_by_state(void **state)
     AUTO_BUF struct buf b = BUF_INIT(1 << 20), head = BUF_INIT(16384);
     struct test_facade *f = *state;
     char target[128];
-
     make(f, ",\"autoPause\":true");
     assert_int_equal(post(f, "resume", "{}", &b), 409);
     assert_int_equal(post(f, "pause", "{\"memory\":1}", &b), 400);
@@ -102,7 +97,6 @@ static void a_connect_waits_for_the_pause_that_is_under_way(void **state)
     struct sandbox *sb = make(f, "");
     AUTO_CLOSE int first = facade_connect(f), second = facade_connect(f);
     char token[128];
-
     snprintf(token, sizeof(token), "X-Access-Token: %s\r\n", made_token);
     f->w->holds = true;
     buf_printf(
@@ -139,7 +133,6 @@ static void traffic_to_a_paused_one_finds_nobody(void **state)
     struct test_facade *f = *state;
     struct sandbox *sb = make(f, "");
     char token[128];
-
     snprintf(token, sizeof(token), "X-Access-Token: %s\r\n", made_token);
     assert_int_equal(post(f, "pause", "{}", &b), 204);
     assert_int_equal(get(f, "/health", 49983, token, &b), 502);
@@ -157,7 +150,6 @@ static void traffic_wakes_one_that_wants_it(void **state)
     struct sandbox *sb = make(f, ",\"autoPause\":true,\"autoResume\":{\"enabled\":true},"
                                  "\"network\":{\"allowPublicTraffic\":false}");
     char token[128], traffic[128];
-
     snprintf(token, sizeof(token), "X-Access-Token: %s\r\n", made_token);
     snprintf(traffic, sizeof(traffic), "E2B-Traffic-Access-Token: %s\r\n", sandbox_info(sb)->traffic_token);
     assert_int_equal(post(f, "pause", "{}", &b), 204);
@@ -181,7 +173,6 @@ static void a_client_that_leaves_while_it_is_held_is_forgotten(void **state)
     struct test_facade *f = *state;
     struct sandbox *sb = make(f, ",\"autoPause\":true,\"autoResume\":{\"enabled\":true}");
     int fd;
-
     assert_int_equal(post(f, "pause", "{}", &b), 204);
     f->w->holds = true;
     fd = facade_connect(f);
@@ -203,7 +194,6 @@ static void a_stream_stays_open_over_a_pause_and_ends_without_memory(void **stat
     struct test_facade *f = *state;
     struct sandbox *sb = make(f, "");
     AUTO_CLOSE int fd = facade_connect(f);
-
     facade_envelope(&body, STR("{\"process\":{\"cmd\":\"cat\"},\"stdin\":true}"));
     buf_printf(&request,
                "POST /process.Process/Start HTTP/1.1\r\nHost: x\r\n%sContent-Type: application/connect+json\r\n"
@@ -239,6 +229,5 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_stream_stays_open_over_a_pause_and_ends_without_memory, facade_setup,
                                         facade_teardown),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

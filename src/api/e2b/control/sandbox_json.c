@@ -12,7 +12,6 @@ static const usec_t NEVER = 253402300799 * USEC_PER_SEC;
 void sandbox_json_time(struct buf *b, usec_t real)
 {
     char text[CLOCK_TEXT_MAX];
-
     clock_format(real ? real : NEVER, 6, text);
     buf_printf(b, "\"%s\"", text);
 }
@@ -63,7 +62,6 @@ void sandbox_json_access(struct buf *b, const struct sandbox_info *info, const c
 static void append_listed(struct buf *b, const struct sandbox_info *info)
 {
     const char *state = sandbox_json_state(info->state);
-
     append_common(b, info);
     buf_append_cstr(b, ",\"startedAt\":");
     sandbox_json_time(b, info->started);
@@ -102,7 +100,6 @@ void sandbox_json_detail(struct buf *b, const struct sandbox_info *info, const j
                          bool with_token)
 {
     AUTO_FREE char *fields = network ? json_dumps(network, JSON_COMPACT) : NULL;
-
     append_listed(b, info);
     json_put_text(b, "domain", domain);
     append_str(b, "envdAccessToken", with_token ? info->access_token : NULL);
@@ -116,7 +113,6 @@ void sandbox_json_detail(struct buf *b, const struct sandbox_info *info, const j
 void sandbox_json_sample(struct buf *b, const struct sandbox_sample *sample)
 {
     char text[CLOCK_TEXT_MAX];
-
     clock_format(sample->at, 0, text);
     buf_printf(b,
                "{\"timestamp\":\"%s\",\"timestampUnix\":%" PRIu64

@@ -6,7 +6,6 @@
 static const char *target_of(const struct sandbox *sb, const char *verb)
 {
     static char target[128];
-
     snprintf(target, sizeof(target), "/sandboxes/%s/%s", sandbox_info(sb)->id, verb);
     return target;
 }
@@ -18,7 +17,6 @@ static void snapshots_have_names_and_are_listed_in_pages(void **state)
     struct sandbox *sb = facade_sandbox(f, false), *other = facade_sandbox(f, false);
     char target[256], token[128] = "";
     const char *at;
-
     assert_int_equal(facade_json(f, "POST", target_of(sb, "snapshots"), "", &b), 201);
     assert_has(&b, ":default\",\"names\":[]}");
     assert_int_equal(facade_json(f, "POST", target_of(sb, "snapshots"), "{\"name\":\"Mine:v1\"}", &b), 201);
@@ -75,7 +73,6 @@ static void forks_are_told_one_by_one(void **state)
     struct test_facade *f = *state;
     struct sandbox *sb = facade_sandbox(f, true);
     size_t n = 0;
-
     assert_int_equal(facade_json(f, "POST", target_of(sb, "fork"), "{\"count\":3,\"timeout\":60}", &b), 201);
     for (const char *p = buf_data(&b); (p = strstr(p, "{\"sandbox\":{\"sandboxID\":\"")); p++)
         n++;
@@ -101,6 +98,5 @@ int main(void)
         cmocka_unit_test_setup_teardown(snapshots_have_names_and_are_listed_in_pages, facade_setup, facade_teardown),
         cmocka_unit_test_setup_teardown(forks_are_told_one_by_one, facade_setup, facade_teardown),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,10 +8,8 @@ static int quality(struct str params)
 {
     struct str name, value;
     int thousandths = 1000;
-
     while (http_param_next(&params, &name, &value)) {
         int scale = 1000;
-
         if (!str_eq_nocase(name, STR("q")))
             continue;
         thousandths = 0;
@@ -30,7 +28,6 @@ static int quality(struct str params)
 static bool next_coding(struct str *rest, struct str *ret_coding, int *ret_quality)
 {
     struct str element, coding;
-
     if (!str_split(rest, ',', &element))
         return false;
     if (!str_split(&element, ';', &coding))
@@ -45,7 +42,6 @@ bool accept_encoding_allows_identity(struct str value)
     bool named = false, allowed = true, others = true;
     struct str coding;
     int q;
-
     while (next_coding(&value, &coding, &q)) {
         if (str_eq_nocase(coding, STR("identity"))) {
             named = true;
@@ -63,7 +59,6 @@ enum accept_encoding accept_encoding_choose(struct str value)
     enum accept_encoding best = identity ? ACCEPT_IDENTITY : ACCEPT_NONE;
     struct str coding;
     int q, best_q = 0;
-
     while (next_coding(&value, &coding, &q)) {
         if (q <= best_q)
             continue;

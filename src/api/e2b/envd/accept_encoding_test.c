@@ -40,6 +40,5 @@ int main(void)
         cmocka_unit_test(the_preferred_coding_wins),
         cmocka_unit_test(what_is_refused_is_not_chosen),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

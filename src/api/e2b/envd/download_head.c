@@ -47,7 +47,6 @@ const struct content_type *content_type_by_name(struct str name)
 {
     for (size_t i = 0; i < ARRAY_SIZE(types); i++) {
         struct str extension = str_of(types[i].extension);
-
         if (name.n > extension.n && str_eq_nocase(str_sub(name, name.n - extension.n), extension))
             return &types[i].type;
     }
@@ -58,10 +57,8 @@ const struct content_type *content_type_by_bytes(struct str first)
 {
     static const struct content_type text = {"text/plain; charset=utf-8", false},
                                      bytes = {"application/octet-stream", false};
-
     for (size_t i = 0; i < first.n && i < SNIFF_MAX; i++) {
         unsigned char c = (unsigned char)first.p[i];
-
         if (c < 0x20 && c != '\t' && c != '\n' && c != '\r' && c != '\f' && c != 0x1b)
             return &bytes;
     }
@@ -73,7 +70,6 @@ bool content_type_is_inert(const struct content_type *type)
     static const char *const inert[] = {"text/plain",       "text/markdown", "text/csv",
                                         "application/json", "audio/",        "video/"};
     struct str name = str_of(type->name);
-
     for (size_t i = 0; i < ARRAY_SIZE(inert); i++)
         if (str_starts(name, str_of(inert[i])))
             return true;
@@ -83,7 +79,6 @@ bool content_type_is_inert(const struct content_type *type)
 void content_disposition_append(struct buf *b, const struct content_type *type, struct str name)
 {
     bool plain = true;
-
     for (size_t i = 0; i < name.n; i++)
         plain = plain && name.p[i] >= 0x20 && name.p[i] < 0x7f;
     buf_append_cstr(b, content_type_is_inert(type) ? "inline; filename" : "attachment; filename");
@@ -110,7 +105,6 @@ void http_date_format(usec_t real, char ret_text[static HTTP_DATE_MAX])
     static const char days[] = "SunMonTueWedThuFriSat", months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
     time_t seconds = (time_t)(real / USEC_PER_SEC);
     struct tm tm;
-
     if (!gmtime_r(&seconds, &tm) || tm.tm_year > 9999 - 1900) {
         seconds = 0;
         gmtime_r(&seconds, &tm);
@@ -126,7 +120,6 @@ int http_date_parse(struct str text, usec_t *ret_real)
     struct tm tm = {0};
     const char *end;
     time_t seconds;
-
     if (text.n >= sizeof(copy))
         return -EINVAL;
     snprintf(copy, sizeof(copy), "%.*s", STR_ARG(text));

@@ -10,7 +10,6 @@ static void is_disposed(struct str name, const char *expected)
 {
     const struct content_type *type = content_type_by_name(name);
     AUTO_BUF struct buf b = BUF_INIT(4096);
-
     content_disposition_append(&b, type ? type : content_type_by_bytes(STR("text")), name);
     buf_append_char(&b, '\0');
     assert_string_equal(buf_data(&b), expected);
@@ -57,7 +56,6 @@ static void dates_go_both_ways(void **state)
 {
     char text[HTTP_DATE_MAX];
     usec_t back = 0;
-
     (void)state;
     http_date_format(1700000000 * USEC_PER_SEC + 999999, text);
     assert_string_equal(text, "Tue, 14 Nov 2023 22:13:20 GMT");
@@ -78,6 +76,5 @@ int main(void)
         cmocka_unit_test(types_follow_name_then_content),
         cmocka_unit_test(dates_go_both_ways),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -39,7 +39,6 @@ bool envd_is_internal(struct str path)
 {
     static const char *const internal[] = {"/init",   "/freeze",   "/unfreeze", "/fsfreeze",
                                            "/fsthaw", "/collapse", "/upgrade"};
-
     for (size_t i = 0; i < ARRAY_SIZE(internal); i++)
         if (str_eqc(path, internal[i]))
             return true;
@@ -51,7 +50,6 @@ static bool handle_cors(struct http_request *req)
 {
     struct str method = http_header_get(req, "access-control-request-method");
     struct str headers = http_header_get(req, "access-control-request-headers");
-
     http_add_header(req, STR("vary"), STR("Origin"));
     if (!http_header_get(req, "origin").p)
         return false;
@@ -80,7 +78,6 @@ static bool interpreter_needs_token(struct str path)
 static bool needs_token(const struct http_request *req, struct str path)
 {
     enum http_method method = http_method(req);
-
     if (str_eq(path, STR("/files")))
         return method != HTTP_METHOD_GET && method != HTTP_METHOD_HEAD && method != HTTP_METHOD_POST;
     return !(method == HTTP_METHOD_GET && str_eq(path, STR("/health")));
@@ -92,7 +89,6 @@ static struct str basic_user(struct http_request *req)
     AUTO_BUF struct buf plain = BUF_INIT(64 * 1024);
     struct str value = http_header_get(req, "authorization");
     ssize_t colon;
-
     if (value.n < 6 || !str_eq_nocase(str_n(value.p, 6), STR("basic ")))
         return STR("");
     if (buf_append_unbase64(&plain, str_trim(str_sub(value, 6))) < 0)
@@ -107,7 +103,6 @@ static struct str basic_user(struct http_request *req)
 static bool may_wake(struct http_request *req, const struct sandbox_info *info)
 {
     struct str path = http_raw_path(req);
-
     if (str_eq(path, STR("/health")))
         return false;
     return !info->access_token || str_eq_secret(http_header_get(req, "x-access-token"), str_of(info->access_token)) ||
@@ -130,7 +125,6 @@ static void handle(struct e2b *e2b, struct http_request *req, struct sandbox *sb
     char allow[ROUTE_ALLOW_MAX];
     enum route_result found;
     struct call *c;
-
     /* A page may know the id: it is part of the names of the ports that it was shown. */
     if ((!info->access_token || (port == INTERPRETER_PORT && !token.n)) && access_is_of_other_site(req)) {
         http_respond_error(req, 403, "pages of other sites have no access to an open sandbox");
@@ -193,7 +187,6 @@ void envd_handle(struct e2b *e2b, struct http_request *req, struct sandbox *sb, 
 void envd_handle_files(struct e2b *e2b, struct http_request *req)
 {
     struct sandbox *sb = handle_cors(req) ? NULL : envd_find_by_signature(e2b, req);
-
     if (sb)
         handle(e2b, req, sb, ENVD_PORT);
 }
@@ -203,7 +196,6 @@ bool envd_handle_by_token(struct e2b *e2b, struct http_request *req)
     struct str args[ROUTE_ARGS_MAX];
     const struct route *route;
     struct sandbox *sb;
-
     if (!http_header_get(req, "x-access-token").n ||
         route_find(envd_routes, envd_routes_n, http_method(req), http_raw_path(req), &route, args, NULL) != ROUTE_FOUND)
         return false;

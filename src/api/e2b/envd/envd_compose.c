@@ -37,7 +37,6 @@ static void remove_next(struct call *c);
 static void envd_compose_cleanup(struct call *c)
 {
     struct compose *m = c->state;
-
     if (m->read)
         file_call_cancel(TAKE_PTR(m->read));
     if (m->write)
@@ -52,7 +51,6 @@ static void on_temporary_removed(void *ctx, const struct file_entry *entry UNUSE
 {
     struct call *c = ctx;
     struct compose *m = c->state;
-
     c->file = NULL;
     call_fail_err(c, &m->err);
 }
@@ -61,7 +59,6 @@ static void envd_compose_fail(struct call *c, const struct err *err)
 {
     struct compose *m = c->state;
     struct err ignored;
-
     if (call_lost(c, err->code))
         return;
     m->err = *err;
@@ -79,10 +76,8 @@ static void envd_compose_fail(struct call *c, const struct err *err)
 static void envd_compose_push(struct call *c)
 {
     struct compose *m = c->state;
-
     while (m->ready && buf_len(&m->waiting)) {
         size_t n = file_write_data(m->write, buf_str(&m->waiting));
-
         m->ready = n > 0;
         buf_consume(&m->waiting, n);
     }
@@ -102,7 +97,6 @@ static void envd_compose_on_data(void *ctx, struct str bytes)
 {
     struct call *c = ctx;
     struct compose *m = c->state;
-
     buf_append_str(&m->waiting, bytes);
     m->unacked += bytes.n;
     envd_compose_push(c);
@@ -112,7 +106,6 @@ static void on_read_end(void *ctx, const struct err *err)
 {
     struct call *c = ctx;
     struct compose *m = c->state;
-
     m->read = NULL;
     m->unacked = 0;
     if (err) {
@@ -128,7 +121,6 @@ static void read_next(struct call *c)
     static const struct file_read_ops ops = {.on_data = envd_compose_on_data, .on_end = on_read_end};
     struct compose *m = c->state;
     struct err err;
-
     if (m->i == m->n_sources) {
         m->all_read = true;
         envd_compose_push(c);
@@ -143,7 +135,6 @@ static void on_write_ready(void *ctx)
     struct call *c = ctx;
     struct compose *m = c->state;
     bool first = !m->read && m->i == 0 && !m->all_read;
-
     m->ready = true;
     if (first)
         call_step(c, read_next);
@@ -157,7 +148,6 @@ static void on_source_removed(void *ctx, const struct file_entry *entry UNUSED, 
 {
     struct call *c = ctx;
     struct compose *m = c->state;
-
     /* the destination is complete: a source that stays is no failure of that */
     c->file = NULL;
     m->i++;
@@ -167,7 +157,6 @@ static void on_source_removed(void *ctx, const struct file_entry *entry UNUSED, 
 static void remove_next(struct call *c)
 {
     struct compose *m = c->state;
-
     if (m->i == m->n_sources)
         call_json(c, 200, buf_str(&m->reply));
     else
@@ -179,7 +168,6 @@ static void on_moved(void *ctx, const struct file_entry *entry, const struct err
 {
     struct call *c = ctx;
     struct compose *m = c->state;
-
     c->file = NULL;
     if (err) {
         envd_compose_fail(c, err);
@@ -194,7 +182,6 @@ static void envd_compose_replace(struct call *c)
 {
     struct compose *m = c->state;
     struct err err;
-
     if (file_move(c->sandbox, &c->actor, c->user, m->temporary, m->destination, on_moved, c, &c->file, &err) < 0)
         envd_compose_fail(c, &err);
 }
@@ -204,7 +191,6 @@ static void envd_compose_on_written(void *ctx, const struct file_entry *entry UN
     struct call *c = ctx;
     struct compose *m = c->state;
     struct err early;
-
     m->write = NULL;
     if (err)
         envd_compose_fail(c, err);
@@ -220,7 +206,6 @@ static void open_temporary(struct call *c)
 {
     static const struct file_write_ops ops = {on_write_ready, envd_compose_on_written};
     struct compose *m = c->state;
-
     m->i = 0;
     call_ok(c, file_write(c->sandbox, &c->actor, c->user, m->temporary, NULL, 0, &ops, c, &m->write, &c->err));
 }
@@ -230,7 +215,6 @@ static void on_source(void *ctx, const struct file_entry *entry, const struct er
     struct call *c = ctx;
     struct compose *m = c->state;
     struct str source = m->sources[m->i];
-
     c->file = NULL;
     if (err && err->code == ERR_NOT_FOUND) {
         call_fail(c, 404, "source file not found: %.*s", STR_ARG(source));
@@ -249,7 +233,6 @@ static void on_source(void *ctx, const struct file_entry *entry, const struct er
 static void look_at_next(struct call *c)
 {
     struct compose *m = c->state;
-
     if (m->i == m->n_sources)
         call_step(c, open_temporary);
     else
@@ -261,7 +244,6 @@ static void on_destination(void *ctx, const struct file_entry *entry, const stru
 {
     struct call *c = ctx;
     struct compose *m = c->state;
-
     c->file = NULL;
     if (err && err->code != ERR_NOT_FOUND) {
         call_fail_err(c, err);
@@ -280,7 +262,6 @@ void envd_compose(struct call *c)
     char token[TOKEN + 1];
     struct compose *m;
     size_t n = 0;
-
     c->body_error = "invalid request body: ";
     if (!CALL_WANTS(c, JSON_WANT_STRS("source_paths", &sources, &n), JSON_WANT_STR("destination", &destination),
                     JSON_WANT_STR("username", &user)))

@@ -57,7 +57,6 @@ static void envd_download_finish(struct call *c)
 static void take_entry(struct call *c, const struct file_entry *entry)
 {
     struct download *d = c->state;
-
     if (!d->name.p) {
         d->name = arena_str(http_arena(c->req), entry->name);
         d->type = content_type_by_name(d->name);
@@ -69,7 +68,6 @@ static void take_entry(struct call *c, const struct file_entry *entry)
 static void format_range(const struct download *d, size_t part, char *ret_text, size_t size)
 {
     const struct range *p = &d->parts[part];
-
     snprintf(ret_text, size, "bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64, p->offset, p->offset + p->length - 1, d->size);
 }
 
@@ -81,7 +79,6 @@ static void send_head(struct call *c, struct str first)
     char modified[HTTP_DATE_MAX], range[96], multipart[96];
     bool gzip;
     size_t n = 0;
-
     if (!d->type)
         d->type = content_type_by_bytes(first);
     gzip = d->coding == ACCEPT_GZIP && !d->conditional;
@@ -123,7 +120,6 @@ static void send_gzip(struct call *c, struct str bytes, enum gzip_flush flush)
     struct download *d = c->state;
     size_t n;
     int r;
-
     do {
         r = gzip_next(d->gzip, &bytes, flush, e2b_of(c)->chunk, sizeof(e2b_of(c)->chunk), &n);
         if (r >= 0 && n)
@@ -134,7 +130,6 @@ static void send_gzip(struct call *c, struct str bytes, enum gzip_flush flush)
 static void send_bytes(struct call *c, struct str bytes)
 {
     struct download *d = c->state;
-
     if (d->gzip)
         send_gzip(c, bytes, GZIP_NO_FLUSH);
     else if (bytes.n)
@@ -145,7 +140,6 @@ static void envd_download_on_open(void *ctx, const struct file_entry *entry)
 {
     struct call *c = ctx;
     struct download *d = c->state;
-
     if (c->answered)
         return;
     if (!d->n_parts) {
@@ -162,7 +156,6 @@ static void envd_download_on_data(void *ctx, struct str bytes)
     struct call *c = ctx;
     struct download *d = c->state;
     struct str wanted = bytes;
-
     if (c->answered)
         return;
     if (!d->head_sent)
@@ -188,7 +181,6 @@ static void envd_download_on_end(void *ctx, const struct err *err)
 {
     struct call *c = ctx;
     struct download *d = c->state;
-
     c->file = NULL;
     if (c->answered)
         return;
@@ -225,7 +217,6 @@ static void envd_download_read_file(struct call *c)
     struct download *d = c->state;
     const struct range *part = d->n_parts ? &d->parts[d->part - 1] : NULL;
     struct str path = d->query.path.p ? d->query.path : STR("");
-
     call_ok(c, file_read(c->sandbox, &c->actor, c->user, path, part ? part->offset : 0,
                          part ? part->length : UINT64_MAX, &ops, c, &c->file, &c->err));
 }
@@ -237,7 +228,6 @@ static void read_part(struct call *c)
     AUTO_BUF struct buf head = BUF_INIT(512);
     struct download *d = c->state;
     char range[96];
-
     if (d->part == d->n_parts) {
         buf_printf(&head, "\r\n--%s--\r\n", d->boundary);
         http_response_write(c->req, buf_str(&head));
@@ -261,7 +251,6 @@ static void read_part(struct call *c)
 static void envd_download_answer(struct call *c)
 {
     struct download *d = c->state;
-
     if (http_method(c->req) != HTTP_METHOD_HEAD && d->n_parts) {
         read_part(c);
     } else if (http_method(c->req) != HTTP_METHOD_HEAD) {
@@ -279,7 +268,6 @@ static void on_sniffed(void *ctx, struct str bytes)
     struct call *c = ctx;
     struct download *d = c->state;
     size_t n = MIN(bytes.n, sizeof(d->sniffed) - d->n_sniffed);
-
     memcpy(d->sniffed + d->n_sniffed, bytes.p, n);
     d->n_sniffed += n;
     file_read_ack(c->file, bytes.n);
@@ -289,7 +277,6 @@ static void on_sniff_end(void *ctx, const struct err *err)
 {
     struct call *c = ctx;
     struct download *d = c->state;
-
     c->file = NULL;
     if (c->answered)
         return;
@@ -305,7 +292,6 @@ static void sniff(struct call *c)
 {
     static const struct file_read_ops sniff_ops = {.on_data = on_sniffed, .on_end = on_sniff_end};
     struct download *d = c->state;
-
     call_ok(c, file_read(c->sandbox, &c->actor, c->user, d->query.path.p ? d->query.path : STR(""), 0, SNIFF,
                          &sniff_ops, c, &c->file, &c->err));
 }
@@ -316,7 +302,6 @@ static bool is_not_modified(struct call *c)
 {
     struct download *d = c->state;
     usec_t since;
-
     return http_date_parse(http_header_get(c->req, "if-modified-since"), &since) == 0 &&
            d->modified / USEC_PER_SEC <= since / USEC_PER_SEC;
 }
@@ -327,7 +312,6 @@ static bool range_applies(struct call *c)
     struct str condition = http_header_get(c->req, "if-range");
     struct download *d = c->state;
     usec_t date;
-
     return !condition.p ||
            (http_date_parse(condition, &date) == 0 && date / USEC_PER_SEC == d->modified / USEC_PER_SEC);
 }
@@ -336,7 +320,6 @@ static void answer_unsatisfiable(struct call *c)
 {
     struct download *d = c->state;
     char range[48];
-
     snprintf(range, sizeof(range), "bytes */%" PRIu64, d->size);
     http_add_header(c->req, STR("content-range"), str_of(range));
     call_respond(c, 416, "text/plain; charset=utf-8", STR("invalid range: failed to overlap\n"));
@@ -347,7 +330,6 @@ static void stat_file(struct call *c);
 static void on_stat(struct call *c, const struct file_entry *entry)
 {
     struct download *d = c->state;
-
     take_entry(c, entry);
     if (entry->is_link && entry->type != WIRE_FILE_UNKNOWN && !d->followed) {
         d->followed = true;
@@ -389,7 +371,6 @@ static void stat_file(struct call *c)
 {
     struct download *d = c->state;
     struct str path = d->followed ? d->target : d->query.path.p ? d->query.path : STR("");
-
     call_ok(c, file_stat(c->sandbox, &c->actor, c->user, path, CALL_FILE(c, on_stat)));
 }
 
@@ -399,7 +380,6 @@ void envd_download(struct call *c)
     struct str accept = http_header_get(c->req, "accept-encoding");
     struct files_query query;
     struct download *d;
-
     if (!files_begin(c, FILES_READ, &query))
         return;
     d = arena_alloc(http_arena(c->req), sizeof(*d));

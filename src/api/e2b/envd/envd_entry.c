@@ -14,7 +14,6 @@ void entry_permissions(uint32_t st_mode, char ret_text[static ENTRY_PERMISSIONS_
 {
     static const char rwx[] = "rwxrwxrwx";
     size_t n = 0;
-
     switch (st_mode & S_IFMT) {
     case S_IFDIR:
         ret_text[n++] = 'd';
@@ -57,7 +56,6 @@ static void append_timestamp(struct buf *b, uint64_t ns)
 {
     char text[CLOCK_TEXT_MAX];
     uint32_t fraction = (uint32_t)(ns % 1000000000);
-
     clock_format(ns / 1000000000 * USEC_PER_SEC, 0, text);
     text[strcspn(text, "Z")] = '\0';
     buf_printf(b, "\"%s", text);
@@ -86,7 +84,6 @@ void entry_append(struct buf *b, const struct file_entry *entry, bool brief)
 {
     char permissions[ENTRY_PERMISSIONS_MAX];
     uint64_t size = entry->type == WIRE_FILE_DIRECTORY ? MAX(entry->size, (uint64_t)DIRECTORY_LEAST) : entry->size;
-
     json_open(b, "name", entry->name);
     if (entry->type == WIRE_FILE_REGULAR)
         buf_append_cstr(b, ",\"type\":\"FILE_TYPE_FILE\"");

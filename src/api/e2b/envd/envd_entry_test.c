@@ -9,7 +9,6 @@
 static void permissions_read(uint32_t mode, const char *expected)
 {
     char text[ENTRY_PERMISSIONS_MAX];
-
     entry_permissions(mode, text);
     assert_string_equal(text, expected);
 }
@@ -33,7 +32,6 @@ static void permissions_are_letters_of_kind_then_nine(void **state)
 static void entry_reads(const struct file_entry *entry, const char *expected)
 {
     AUTO_BUF struct buf b = BUF_INIT(4096);
-
     entry_append(&b, entry, false);
     buf_append_char(&b, '\0');
     assert_string_equal(buf_data(&b), expected);
@@ -53,7 +51,6 @@ static void an_entry_leaves_out_what_is_default(void **state)
         .size = 5,
         .mtime_ns = 1700000000123456789,
     };
-
     (void)state;
     entry_reads(
         &entry,
@@ -84,7 +81,6 @@ static void a_link_tells_its_target_and_a_broken_one_has_no_type(void **state)
         .is_link = true,
         .target = STR("/l"),
     };
-
     (void)state;
     entry_reads(&entry,
                 "{\"name\":\"l\",\"path\":\"/l\",\"size\":\"7\",\"permissions\":\"Lrwxrwxrwx\",\"owner\":\"root\","
@@ -98,6 +94,5 @@ int main(void)
         cmocka_unit_test(an_entry_leaves_out_what_is_default),
         cmocka_unit_test(a_link_tells_its_target_and_a_broken_one_has_no_type),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,7 +15,6 @@ static bool is_first_python(const struct call *c)
 static void on_entry(struct call *c, const struct file_entry *entry)
 {
     AUTO_BUF struct buf b = BUF_INIT(BODY_MAX);
-
     buf_append_cstr(&b, "{\"entry\":");
     entry_append(&b, entry, is_first_python(c));
     buf_append_char(&b, '}');
@@ -25,7 +24,6 @@ static void on_entry(struct call *c, const struct file_entry *entry)
 void envd_stat(struct call *c)
 {
     struct str path = STR("");
-
     if (CALL_WANTS(c, JSON_WANT_STR("path", &path)))
         call_ok(c, file_stat(c->sandbox, &c->actor, c->user, path, CALL_FILE(c, on_entry)));
 }
@@ -33,7 +31,6 @@ void envd_stat(struct call *c)
 void envd_make_dir(struct call *c)
 {
     struct str path = STR("");
-
     if (CALL_WANTS(c, JSON_WANT_STR("path", &path)))
         call_ok(c, file_make_dir(c->sandbox, &c->actor, c->user, path, CALL_FILE(c, on_entry)));
 }
@@ -41,7 +38,6 @@ void envd_make_dir(struct call *c)
 void envd_move(struct call *c)
 {
     struct str source = STR(""), destination = STR("");
-
     if (CALL_WANTS(c, JSON_WANT_STR("source", &source), JSON_WANT_STR("destination", &destination)))
         call_ok(c, file_move(c->sandbox, &c->actor, c->user, source, destination, CALL_FILE(c, on_entry)));
 }
@@ -54,7 +50,6 @@ static void on_removed(struct call *c, const struct file_entry *entry UNUSED)
 void envd_remove(struct call *c)
 {
     struct str path = STR("");
-
     if (CALL_WANTS(c, JSON_WANT_STR("path", &path)))
         call_ok(c, file_remove(c->sandbox, &c->actor, c->user, path, CALL_FILE(c, on_removed)));
 }
@@ -71,7 +66,6 @@ static void envd_fs_on_listed(void *ctx, const struct file_entry *entry)
     struct call *c = ctx;
     struct buf *b = c->state;
     size_t before = buf_len(b);
-
     if (c->answered)
         return;
     buf_append_cstr(b, before == 0 ? "{\"entries\":[" : ",");
@@ -83,7 +77,6 @@ static void on_list_end(void *ctx, const struct file_entry *entry UNUSED, const 
 {
     struct call *c = ctx;
     struct buf entries = *(struct buf *)c->state;
-
     c->file = NULL;
     c->cleanup = NULL;
     if (err) {
@@ -101,7 +94,6 @@ void envd_list_dir(struct call *c)
 {
     int64_t depth = 1;
     struct str path = STR("");
-
     if (!CALL_WANTS(c, JSON_WANT_STR("path", &path), JSON_WANT_INT("depth", 0, UINT32_MAX, &depth)))
         return;
     c->state = arena_alloc(http_arena(c->req), sizeof(struct buf));

@@ -14,7 +14,6 @@ static void on_sample(void *ctx, const struct sandbox_sample *s, const struct er
 {
     AUTO_BUF struct buf b = BUF_INIT(1024);
     struct call *c = call_back(ctx, err);
-
     if (!c)
         return;
     buf_printf(&b,
@@ -54,7 +53,6 @@ static void append_envs(struct buf *b, const struct sandbox_info *info)
 void envd_envs(struct call *c)
 {
     AUTO_BUF struct buf b = BUF_INIT(4 * BODY_MAX);
-
     append_envs(&b, sandbox_info(c->sandbox));
     http_add_header(c->req, STR("cache-control"), STR("no-store"));
     call_json_buf(c, 200, &b);
@@ -68,7 +66,6 @@ static size_t list_answers(const struct sandbox_info *info, struct arena *arena,
     AUTO_BUF struct buf b = BUF_INIT(BODY_MAX / 8);
     struct core_answer *all = arena_alloc(arena, 3 * sizeof(*all));
     size_t n = 0;
-
     all[n++] = (struct core_answer){.path = STR("/health"), .type = type};
     all[n++] = (struct core_answer){
         .path = STR("/metrics"),

@@ -9,7 +9,6 @@
 static void append_head(struct buf *b, size_t n)
 {
     uint8_t head[CONNECT_HEAD];
-
     connect_head(head, 0, n);
     buf_append(b, head, sizeof(head));
 }
@@ -18,7 +17,6 @@ void output_start(struct buf *b, uint32_t pid)
 {
     char text[64];
     int n = snprintf(text, sizeof(text), "{\"event\":{\"start\":{\"pid\":%u}}}", pid);
-
     append_head(b, (size_t)n);
     buf_append(b, text, (size_t)n);
 }
@@ -42,7 +40,6 @@ void output_data(struct buf *b, enum wire_channel channel, struct str bytes)
 void output_keepalive(struct buf *b)
 {
     const struct str text = STR("{\"event\":{\"keepalive\":{}}}");
-
     append_head(b, text.n);
     buf_append_str(b, text);
 }
@@ -66,7 +63,6 @@ static void signal_text(uint32_t signal, char *ret_text, size_t size)
         [SIGALRM] = "alarm clock",
         [SIGTERM] = "terminated",
     };
-
     if (signal < ARRAY_SIZE(names) && names[signal])
         snprintf(ret_text, size, "signal: %s", names[signal]);
     else
@@ -77,7 +73,6 @@ void output_exit(struct buf *b, const struct exec_exit *exit)
 {
     char text[256], status[64];
     int n;
-
     if (exit->signaled) {
         signal_text(exit->code, status, sizeof(status));
         n = snprintf(text, sizeof(text), "{\"event\":{\"end\":{\"exitCode\":-1,\"status\":\"%s\",\"error\":\"%s\"}}}",

@@ -12,7 +12,6 @@
 static void frame_reads(struct buf *b, const char *expected)
 {
     struct str message;
-
     assert_int_equal(buf_error(b), 0);
     assert_int_equal(connect_decode_one(buf_str(b), 1 << 20, NULL, &message), 0);
     if (!str_eqc(message, expected))
@@ -23,7 +22,6 @@ static void frame_reads(struct buf *b, const char *expected)
 static void events_are_single_envelopes(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
-
     (void)state;
     output_start(&b, 4294967295u);
     frame_reads(&b, "{\"event\":{\"start\":{\"pid\":4294967295}}}");
@@ -40,7 +38,6 @@ static void events_are_single_envelopes(void **state)
 static void an_end_tells_code_or_signal(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
-
     (void)state;
     output_exit(&b, &(struct exec_exit){.code = 0});
     frame_reads(&b, "{\"event\":{\"end\":{\"exited\":true,\"status\":\"exit status 0\"}}}");
@@ -61,7 +58,6 @@ static void a_full_frame_of_output_fits(void **state)
     AUTO_BUF struct buf b = BUF_INIT(WIRE_PAYLOAD_MAX * 2);
     static char bytes[WIRE_PAYLOAD_MAX];
     struct str message;
-
     (void)state;
     output_data(&b, WIRE_STDOUT, str_n(bytes, sizeof(bytes)));
     assert_int_equal(connect_decode_one(buf_str(&b), 1 << 20, NULL, &message), 0);
@@ -74,6 +70,5 @@ int main(void)
         cmocka_unit_test(an_end_tells_code_or_signal),
         cmocka_unit_test(a_full_frame_of_output_fits),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,7 +20,6 @@ static void send_scratch(struct call *c)
 {
     struct envd_follower *f = c->state;
     struct buf *b = &e2b_of(c)->scratch;
-
     rpc_send(c, buf_str(b));
     buf_clear(b);
     f->last = clock_mono();
@@ -30,7 +29,6 @@ static void on_keepalive(struct call *c)
 {
     struct envd_follower *f = c->state;
     uint64_t idle_ms = (clock_mono() - f->last) / USEC_PER_MS;
-
     /* A client that does not even take output needs no keepalive. */
     if (idle_ms >= f->keepalive_ms && !c->unacked) {
         output_keepalive(&e2b_of(c)->scratch);
@@ -44,7 +42,6 @@ static void envd_process_on_start(void *ctx, uint32_t pid)
 {
     struct call *c = ctx;
     struct envd_follower *f = c->state;
-
     f->may_try_shell = false;
     if (c->answered)
         return;
@@ -56,7 +53,6 @@ static void envd_process_on_start(void *ctx, uint32_t pid)
 static void on_output(void *ctx, enum wire_channel channel, struct str bytes)
 {
     struct call *c = ctx;
-
     if (c->answered)
         return;
     output_data(&e2b_of(c)->scratch, channel, bytes);
@@ -67,7 +63,6 @@ static void on_output(void *ctx, enum wire_channel channel, struct str bytes)
 static void on_exited(void *ctx, const struct exec_exit *exit)
 {
     struct call *c = ctx;
-
     c->follow = NULL;
     if (c->answered)
         return;
@@ -82,7 +77,6 @@ static void envd_process_on_error(void *ctx, const struct err *err)
 {
     struct call *c = ctx;
     struct envd_follower *f = c->state;
-
     c->follow = NULL;
     if (err->code == ERR_FAILED_PRECONDITION && f->may_try_shell && !c->answered && start_in_shell(c))
         return;
@@ -99,7 +93,6 @@ static const struct exec_ops ops = {envd_process_on_start, on_output, on_exited,
 static struct envd_follower *follower_new(struct call *c)
 {
     struct envd_follower *f = arena_alloc(http_arena(c->req), sizeof(*f));
-
     f->keepalive_ms = rpc_keepalive_ms(c->req);
     c->state = f;
     call_pace(c, NULL);
@@ -113,7 +106,6 @@ static bool start_in_shell(struct call *c)
     struct exec_spec spec = f->spec;
     struct str *args = arena_alloc(http_arena(c->req), (spec.n_args + 3) * sizeof(*args));
     struct err err;
-
     f->may_try_shell = false;
     args[0] = STR("-c");
     args[1] = STR("exec \"$0\" \"$@\"");
@@ -131,7 +123,6 @@ void envd_start(struct call *c)
     struct exec_spec spec;
     struct envd_follower *f;
     struct err err;
-
     if (process_start_read(c->body, http_arena(c->req), &spec, &err) < 0) {
         rpc_fail(c, err.code, "unmarshal message: %s", err.msg);
         return;
@@ -147,7 +138,6 @@ void envd_start(struct call *c)
 void envd_connect(struct call *c)
 {
     struct exec_select which;
-
     if (!call_ok(c, process_select_read(c->body, &which, &c->err)))
         return;
     (void)follower_new(c);

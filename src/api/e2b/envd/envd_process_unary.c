@@ -32,7 +32,6 @@ static void on_list(void *ctx, const struct exec_process *processes, size_t n, c
 {
     AUTO_BUF struct buf b = BUF_INIT(REPLY_MAX);
     struct call *c = ctx;
-
     c->exec = NULL;
     if (err) {
         call_fail_err(c, err);
@@ -55,7 +54,6 @@ void envd_list(struct call *c)
 void envd_close_stdin(struct call *c)
 {
     struct exec_select which;
-
     if (call_ok(c, process_select_read(c->body, &which, &c->err)))
         call_ok(c, exec_close_stdin(c->sandbox, &c->actor, &which, CALL_EXEC(c, envd_process_unary_on_done)));
 }
@@ -64,7 +62,6 @@ void envd_send_signal(struct call *c)
 {
     struct exec_select which;
     int signal;
-
     if (call_ok(c, process_select_read(c->body, &which, &c->err)) &&
         call_ok(c, process_signal_read(c->body, &signal, &c->err)))
         call_ok(c, exec_signal(c->sandbox, &c->actor, &which, signal, CALL_EXEC(c, envd_process_unary_on_done)));
@@ -75,7 +72,6 @@ void envd_update(struct call *c)
     struct exec_select which;
     uint16_t cols, rows;
     int r;
-
     if (!call_ok(c, process_select_read(c->body, &which, &c->err)))
         return;
     r = process_size_read(c->body, &cols, &rows, &c->err);

@@ -34,7 +34,6 @@ static void input_advance(struct call *c);
 static void input_cleanup(struct call *c)
 {
     struct input_body *s = c->state;
-
     buf_fini(&s->rest);
     buf_fini(&s->bytes);
 }
@@ -42,7 +41,6 @@ static void input_cleanup(struct call *c)
 static void input_step(struct call *c)
 {
     struct input_body *s = c->state;
-
     if (call_ok(
             c, exec_input(c->sandbox, &c->actor, &s->which, s->pty, buf_str(&s->bytes), CALL_EXEC(c, input_advance))) &&
         !s->is_stepping)
@@ -52,7 +50,6 @@ static void input_step(struct call *c)
 static void input_send(struct call *c, struct str base64)
 {
     struct input_body *s = c->state;
-
     buf_clear(&s->bytes);
     if (rpc_append_bytes(&s->bytes, base64) < 0) {
         rpc_fail(c, ERR_INVALID_ARGUMENT, "unmarshal message: the input is not base64");
@@ -68,7 +65,6 @@ static void input_whole(struct call *c)
 {
     struct input_body *s = c->state;
     struct str base64;
-
     s->phase = INPUT_BEHIND_STRING;
     if (!call_ok(c, process_select_read(c->body, &s->which, &c->err)) ||
         !call_ok(c, process_input_read(c->body, &s->pty, &base64, &c->err)))
@@ -85,7 +81,6 @@ static void input_open(struct call *c)
     struct str base64 = STR_NULL;
     struct err err;
     ssize_t at = input_text_open(buf_str(&s->rest), &s->depth);
-
     if (at < 0) {
         rpc_fail(c, ERR_RESOURCE_EXHAUSTED, "the message is too large");
         return;
@@ -116,7 +111,6 @@ static bool input_piece(struct call *c)
     size_t n;
     bool ends, was_padded = s->padded;
     size_t used = input_text_piece(buf_str(&s->rest), text, PIECE, &n, &ends);
-
     if (used == 0)
         return false;
     s->padded = n && text[n - 1] == '=';
@@ -134,7 +128,6 @@ static void input_behind(struct call *c)
 {
     struct input_body *s = c->state;
     struct str rest = buf_str(&s->rest);
-
     for (size_t i = 0; rest.p && i < rest.n; i++) {
         if (rest.p[i] == '}' && s->depth > 0)
             s->depth--;
@@ -154,7 +147,6 @@ static void input_gathered(struct call *c)
 {
     AUTO_BUF struct buf plain = BUF_INIT(INPUT_BODY_MAX), body = BUF_INIT(0);
     struct input_body *s = c->state;
-
     if (s->body_ended) {
         body = s->rest;
         buf_init(&s->rest, REST_MAX);
@@ -174,7 +166,6 @@ static void input_advance(struct call *c)
 {
     struct input_body *s = c->state;
     bool more = true;
-
     if (s->phase == INPUT_GATHERED)
         input_gathered(c);
     while (!c->answered && !c->exec && !c->is_held && s->phase == INPUT_IN_STRING && more)
@@ -196,7 +187,6 @@ static void input_advance(struct call *c)
 static void input_on_data(struct call *c, struct str data)
 {
     struct input_body *s = c->state;
-
     if (buf_append_str(&s->rest, data) < 0)
         rpc_fail(c, ERR_INTERNAL, "the body came faster than it was asked for");
     else
@@ -213,7 +203,6 @@ void envd_send_input(struct call *c)
 {
     static const struct call_body_ops callbacks = {input_on_data, input_on_end};
     struct input_body *s = arena_alloc(http_arena(c->req), sizeof(*s));
-
     buf_init(&s->rest, REST_MAX);
     buf_init(&s->bytes, WHOLE_MAX);
     c->state = s;

@@ -24,7 +24,6 @@ static void advance(struct call *c);
 static void envd_stream_input_cleanup(struct call *c)
 {
     struct input_stream *s = c->state;
-
     connect_decoder_fini(&s->decoder);
     buf_fini(&s->rest);
 }
@@ -34,7 +33,6 @@ static void on_list(void *ctx, const struct exec_process *processes, size_t n, c
 {
     struct call *c = ctx;
     const struct exec_select *which = &((struct input_stream *)c->state)->which;
-
     c->exec = NULL;
     if (err) {
         call_fail_err(c, err);
@@ -56,7 +54,6 @@ static void on_list(void *ctx, const struct exec_process *processes, size_t n, c
 static int take_start(struct call *c, const json_t *start)
 {
     struct input_stream *s = c->state;
-
     if (s->started) /* what each would leave behind lives as long as the stream */
         return err_set(&c->err, ERR_INVALID_ARGUMENT, "the stream has begun already");
     if (process_select_read(start, &s->which, &c->err) < 0)
@@ -72,7 +69,6 @@ static int take_data(struct call *c, const json_t *data)
     struct input_stream *s = c->state;
     struct str base64;
     bool pty;
-
     if (!s->started)
         return err_set(&c->err, ERR_INVALID_ARGUMENT, "the stream must begin with a start event");
     if (process_input_read(data, &pty, &base64, &c->err) < 0)
@@ -87,7 +83,6 @@ static void take_step(struct call *c)
     struct input_stream *s = c->state;
     json_t *start = NULL, *data = NULL, *keepalive = NULL;
     int r;
-
     if (!CALL_WANTS(c, JSON_WANT_OBJECT("start", &start), JSON_WANT_OBJECT("data", &data),
                     JSON_WANT_OBJECT("keepalive", &keepalive)))
         return;
@@ -107,7 +102,6 @@ static void take_message(struct call *c, struct str text)
 {
     AUTO_BUF struct buf plain = BUF_INIT(INPUT_BODY_MAX);
     struct input_stream *s = c->state;
-
     if (connect_decoder_is_compressed(&s->decoder)) {
         if (rpc_unpack(c, text, &plain) < 0)
             return;
@@ -127,12 +121,10 @@ static void take_message(struct call *c, struct str text)
 static void advance(struct call *c)
 {
     struct input_stream *s = c->state;
-
     while (!c->answered && !c->exec && !c->is_held) {
         struct str in = buf_str(&s->rest), message;
         size_t before = in.n;
         int r = connect_decoder_next(&s->decoder, &in, &message);
-
         if (r == CONNECT_MESSAGE)
             take_message(c, message);
         buf_consume(&s->rest, before - in.n);
@@ -153,7 +145,6 @@ static void advance(struct call *c)
         rpc_fail(c, ERR_INVALID_ARGUMENT, "protocol error: the stream ends within an envelope");
     } else {
         AUTO_BUF struct buf reply = BUF_INIT(64);
-
         connect_append(&reply, 0, STR("{}"));
         rpc_send(c, buf_str(&reply));
         rpc_end(c);
@@ -163,7 +154,6 @@ static void advance(struct call *c)
 static void envd_stream_input_on_data(struct call *c, struct str data)
 {
     struct input_stream *s = c->state;
-
     if (buf_append_str(&s->rest, data) < 0)
         rpc_fail(c, ERR_INTERNAL, "the body came faster than it was asked for");
     else
@@ -188,7 +178,6 @@ static void on_deadline(struct call *c)
 void envd_stream_input(struct call *c)
 {
     struct input_stream *s = arena_alloc(http_arena(c->req), sizeof(*s));
-
     connect_decoder_init(&s->decoder, INPUT_BODY_MAX);
     s->decoder.may_compress = rpc_has_gzip(c);
     buf_init(&s->rest, REST_MAX);

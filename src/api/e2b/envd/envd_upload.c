@@ -31,7 +31,6 @@ struct upload_state {
 static void envd_upload_cleanup(struct call *c)
 {
     struct upload_state *u = c->state;
-
     multipart_free(u->multipart);
     gunzip_free(u->gunzip);
     buf_fini(&u->packed);
@@ -44,14 +43,12 @@ static void envd_upload_cleanup(struct call *c)
 static bool add_path(struct call *c, struct str path)
 {
     struct upload_state *u = c->state;
-
     for (size_t i = 0; i < u->n_paths; i++)
         if (str_eq(u->paths[i], path))
             return false;
     if (u->n_paths == u->max_paths) {
         size_t max = u->max_paths ? 2 * u->max_paths : 8;
         struct str *more = arena_alloc(http_arena(c->req), max * sizeof(*more));
-
         if (u->n_paths)
             memcpy(more, u->paths, u->n_paths * sizeof(*more));
         u->paths = more;
@@ -64,7 +61,6 @@ static bool add_path(struct call *c, struct str path)
 static bool begin_file(struct call *c, struct str path)
 {
     struct upload_state *u = c->state;
-
     if (!add_path(c, path)) {
         u->refusal = arena_printf(
             http_arena(c->req),
@@ -80,7 +76,6 @@ static bool begin_file(struct call *c, struct str path)
 static void envd_upload_on_written(struct call *c, const struct file_entry *entry)
 {
     struct upload_state *u = c->state;
-
     buf_append_char(&u->uploaded, buf_len(&u->uploaded) ? ',' : '[');
     entry_append_uploaded(&u->uploaded, entry);
 }
@@ -92,7 +87,6 @@ static int on_part(const struct multipart_part *part, void *ctx)
     struct call *c = ctx;
     struct upload_state *u = c->state;
     struct str path = u->query.path.p ? u->query.path : part->filename;
-
     u->in_file = str_eq(part->name, STR("file"));
     if (!u->in_file)
         return 0;
@@ -108,7 +102,6 @@ static int on_part_data(struct str data, void *ctx)
 {
     struct call *c = ctx;
     struct upload_state *u = c->state;
-
     if (u->in_file)
         upload_queue_data(c->uploads, data);
     return 0;
@@ -118,7 +111,6 @@ static int on_part_end(void *ctx)
 {
     struct call *c = ctx;
     struct upload_state *u = c->state;
-
     if (u->in_file)
         upload_queue_end(c->uploads);
     u->in_file = false;
@@ -132,7 +124,6 @@ static void feed(struct call *c, struct str data)
 {
     struct upload_state *u = c->state;
     int r;
-
     if (!u->multipart) {
         upload_queue_data(c->uploads, data);
         return;
@@ -151,7 +142,6 @@ static void feed(struct call *c, struct str data)
 static void feed_end(struct call *c)
 {
     struct upload_state *u = c->state;
-
     u->all_fed = true;
     if (u->refusal)
         return;
@@ -169,12 +159,10 @@ static void inflate_some(struct call *c)
 {
     struct upload_state *u = c->state;
     struct e2b *e2b = e2b_of(c);
-
     while (!c->answered && !upload_queue_is_busy(c->uploads)) {
         struct str in = buf_str(&u->packed);
         size_t before = in.n, n = 0;
         int r = gunzip_next(u->gunzip, &in, e2b->chunk, sizeof(e2b->chunk), &n);
-
         buf_consume(&u->packed, before - in.n);
         if (r < 0) {
             call_fail(c, 400, "error decompressing request body: not a valid gzip stream");
@@ -191,7 +179,6 @@ static void inflate_some(struct call *c)
 static void advance(struct call *c)
 {
     struct upload_state *u = c->state;
-
     if (u->gunzip)
         inflate_some(c);
     if (!c->answered && u->body_ended && !u->all_fed && buf_len(&u->packed) == 0 &&
@@ -221,7 +208,6 @@ static const struct upload_queue_ops queue_callbacks = {envd_upload_on_written, 
 static void envd_upload_on_data(struct call *c, struct str data)
 {
     struct upload_state *u = c->state;
-
     if (u->gunzip && buf_append_str(&u->packed, data) < 0)
         call_fail(c, 500, "the body came faster than it was asked for");
     else if (!u->gunzip)
@@ -243,7 +229,6 @@ static const struct call_body_ops body_callbacks = {envd_upload_on_data, on_body
 static bool is_type(struct str content_type, struct str wanted)
 {
     struct str type = str_trim(str_before(content_type, ';'));
-
     return type.n >= wanted.n && str_eq_nocase(str_n(type.p, wanted.n), wanted);
 }
 
@@ -252,7 +237,6 @@ static bool open_encoding(struct call *c)
 {
     struct str encoding = http_header_get(c->req, "content-encoding");
     struct upload_state *u = c->state;
-
     if (encoding.n == 0 || str_eq_nocase(encoding, STR("identity")))
         return true;
     if (!str_eq_nocase(encoding, STR("gzip"))) {
@@ -268,7 +252,6 @@ static bool open_content(struct call *c)
 {
     struct str type = http_header_get(c->req, "content-type");
     struct upload_state *u = c->state;
-
     if (is_type(type, STR("application/octet-stream"))) {
         if (u->query.path.p)
             return begin_file(c, u->query.path);
@@ -290,7 +273,6 @@ void envd_upload(struct call *c)
     struct files_query query;
     struct upload_state *u;
     size_t n_metadata = 0;
-
     if (!files_begin(c, FILES_WRITE, &query))
         return;
     if (!call_ok(c, file_metadata_read(c->req, &metadata, &n_metadata, &c->err)))

@@ -14,7 +14,6 @@ static void send_message(struct call *c, struct str message)
 {
     struct watching *w = c->state;
     struct buf *b = &e2b_of(c)->scratch;
-
     connect_append(b, 0, message);
     rpc_send(c, buf_str(b));
     buf_clear(b);
@@ -27,7 +26,6 @@ static void set_timer(struct call *c)
 {
     struct watching *w = c->state;
     usec_t due = w->last + w->keepalive_ms * USEC_PER_MS, now = clock_mono();
-
     if (w->deadline && w->deadline < due)
         due = w->deadline;
     call_set_timer(c, due > now ? (due - now + USEC_PER_MS - 1) / USEC_PER_MS : 0, envd_watch_on_timer);
@@ -37,7 +35,6 @@ static void envd_watch_on_timer(struct call *c)
 {
     struct watching *w = c->state;
     usec_t now = clock_mono();
-
     if (w->deadline && now >= w->deadline) {
         rpc_fail(c, ERR_DEADLINE_EXCEEDED, "context deadline exceeded");
         return;
@@ -54,7 +51,6 @@ static void envd_watch_on_timer(struct call *c)
 static void envd_watch_on_start(void *ctx)
 {
     struct call *c = ctx;
-
     if (c->answered)
         return;
     send_message(c, STR("{\"start\":{}}"));
@@ -65,7 +61,6 @@ static void envd_watch_on_event(void *ctx, enum wire_watch_kind kind, struct str
 {
     AUTO_BUF struct buf event = BUF_INIT(BODY_MAX);
     struct call *c = ctx;
-
     if (c->answered)
         return;
     buf_append_cstr(&event, "{\"filesystem\":");
@@ -84,7 +79,6 @@ static void envd_watch_ack(struct call *c, size_t n)
 static void envd_watch_on_end(void *ctx, const struct err *err)
 {
     struct call *c = ctx;
-
     c->file = NULL;
     if (err)
         call_fail_err(c, err);
@@ -99,7 +93,6 @@ void envd_watch_dir(struct call *c)
     struct watching *w;
     struct str path;
     uint8_t flags;
-
     if (!call_ok(c, watch_request_read(c->body, &path, &flags, &c->err)))
         return;
     w = arena_alloc(http_arena(c->req), sizeof(*w));

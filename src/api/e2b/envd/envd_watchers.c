@@ -26,7 +26,6 @@ struct watcher {
 static void watcher_free(void *watcher)
 {
     struct watcher *w = watcher;
-
     map_del(&w->e2b->watchers, str_of(w->id));
     if (w->creator)
         w->creator->cleanup = NULL;
@@ -52,7 +51,6 @@ static void envd_watchers_on_start(void *ctx)
 {
     AUTO_BUF struct buf b = BUF_INIT(128);
     struct watcher *w = ctx;
-
     if (!w->creator || w->creator->answered)
         return;
     w->creator->cleanup = NULL;
@@ -64,7 +62,6 @@ static void envd_watchers_on_event(void *ctx, enum wire_watch_kind kind, struct 
                                    const struct file_entry *entry)
 {
     struct watcher *w = ctx;
-
     w->unacked++;
     if (buf_len(&w->events))
         buf_append_char(&w->events, ',');
@@ -75,7 +72,6 @@ static void envd_watchers_on_end(void *ctx, const struct err *err)
 {
     struct watcher *w = ctx;
     struct call *c;
-
     w->watch = NULL;
     if (err)
         w->err = *err;
@@ -95,7 +91,6 @@ static const struct file_watch_ops ops = {envd_watchers_on_start, envd_watchers_
 static void creator_gone(struct call *c)
 {
     struct watcher *w = c->state;
-
     w->creator = NULL;
     watcher_free(w);
 }
@@ -103,7 +98,6 @@ static void creator_gone(struct call *c)
 static bool has_room(struct call *c)
 {
     size_t of_sandbox = 0;
-
     MAP_FOREACH (const struct watcher, w, &e2b_of(c)->watchers)
         of_sandbox += w->sandbox == c->sandbox;
     return map_count(&e2b_of(c)->watchers) < WATCHERS_MAX && of_sandbox < WATCHERS_OF_SANDBOX_MAX;
@@ -115,7 +109,6 @@ void envd_create_watcher(struct call *c)
     struct str path;
     uint8_t flags;
     struct err err;
-
     if (!call_ok(c, watch_request_read(c->body, &path, &flags, &c->err)))
         return;
     if (!has_room(c)) {
@@ -146,7 +139,6 @@ static struct watcher *envd_watchers_find(struct call *c)
 {
     struct str id = STR("");
     struct watcher *w;
-
     if (!CALL_WANTS(c, JSON_WANT_STR("watcherId", &id)))
         return NULL;
     w = map_get(&e2b_of(c)->watchers, id);
@@ -160,7 +152,6 @@ void envd_get_watcher_events(struct call *c)
 {
     AUTO_BUF struct buf b = BUF_INIT(EVENTS_MAX + 64);
     struct watcher *w = envd_watchers_find(c);
-
     if (!w)
         return;
     if (w->watch && buf_error(&w->events) < 0) {
@@ -189,7 +180,6 @@ void envd_get_watcher_events(struct call *c)
 void envd_remove_watcher(struct call *c)
 {
     struct watcher *w = envd_watchers_find(c);
-
     if (!w)
         return;
     watcher_free(w);

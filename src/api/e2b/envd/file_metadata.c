@@ -9,7 +9,6 @@ static int check_printable(struct str s, const char *what, struct str key, struc
 {
     for (size_t i = 0; i < s.n; i++) {
         unsigned char c = (unsigned char)s.p[i];
-
         if (c < 0x20 || c > 0x7e)
             return err_set(
                 err, ERR_INVALID_ARGUMENT,
@@ -23,7 +22,6 @@ int file_metadata_add(struct http_header header, struct arena *arena, struct pai
 {
     struct str key;
     char *lower;
-
     if (header.name.n <= header_prefix.n || !str_eq_nocase(str_n(header.name.p, header_prefix.n), header_prefix))
         return 0;
     key = str_sub(header.name, header_prefix.n);
@@ -47,7 +45,6 @@ int file_metadata_read(struct http_request *req, const struct pair **ret_pairs, 
 {
     size_t count = http_header_count(req), n = 0, total = 0;
     struct pair *pairs = arena_alloc(http_arena(req), (count + 1) * sizeof(*pairs));
-
     for (size_t i = 0; i < count; i++)
         if (file_metadata_add(http_header_at(req, i), http_arena(req), pairs, &n, err) < 0)
             return -1;

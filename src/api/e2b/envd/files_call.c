@@ -11,7 +11,6 @@ static void note_refusal(struct call *c, const struct files_query *query, enum f
 {
     struct str token = str_of(sandbox_info(c->sandbox)->access_token);
     bool has_header = http_header_get(c->req, "x-access-token").n;
-
     if (!has_header && !query->signature.p)
         facade_note_refusal(c->facade, c->req, REFUSAL_NO_TOKEN);
     else if (has_header || !files_query_signed_by(query, operation, token))
@@ -23,7 +22,6 @@ bool files_begin(struct call *c, enum files_operation operation, struct files_qu
     const struct sandbox_info *info = sandbox_info(c->sandbox);
     const char *refused;
     struct err err;
-
     if (files_query_parse(http_query(c->req), http_arena(c->req), ret_query, &err) < 0) {
         call_respond(c, 400, "text/plain; charset=utf-8", str_of(err.msg));
         return false;
@@ -50,7 +48,6 @@ bool files_is_signed(struct http_request *req, const struct sandbox_info *info)
 {
     struct files_query query;
     struct err err;
-
     return files_query_parse(http_query(req), http_arena(req), &query, &err) == 0 && query.signature.p &&
            !files_query_refused(&query, operation_of(req), str_of(info->access_token), STR_NULL, clock_real());
 }
@@ -69,7 +66,6 @@ static bool try_sandbox(void *ctx, struct sandbox *sb)
     const struct sandbox_info *info = sandbox_info(sb);
     struct search *s = ctx;
     struct str token = str_of(info->access_token);
-
     if (!sandbox_can_wake(sb) || !token.p)
         return true;
     if (s->header.n ? str_eq_secret(s->header, token) : signer_matches(s->signer, token, s->query.signature))
@@ -81,7 +77,6 @@ static struct sandbox *search(struct e2b *e2b, struct http_request *req, struct 
 {
     const struct signature what = files_query_signed(&s->query, operation_of(req));
     AUTO(signer_free) struct signer *signer = signer_new(&what);
-
     s->signer = signer;
     sandbox_each(e2b->facade.core, try_sandbox, s);
     s->signer = NULL;
@@ -92,7 +87,6 @@ static bool has_token(void *ctx, struct sandbox *sb)
 {
     struct search *s = ctx;
     struct str token = str_of(sandbox_info(sb)->access_token);
-
     if (token.p && str_eq_secret(s->header, token))
         s->found = sb;
     return !s->found;
@@ -101,7 +95,6 @@ static bool has_token(void *ctx, struct sandbox *sb)
 struct sandbox *envd_find_by_token(struct e2b *e2b, struct http_request *req)
 {
     struct search s = {.header = http_header_get(req, "x-access-token")};
-
     sandbox_each(e2b->facade.core, has_token, &s);
     if (s.found)
         return s.found;
@@ -116,7 +109,6 @@ struct sandbox *envd_find_by_signature(struct e2b *e2b, struct http_request *req
     struct str key = access_key_given(req);
     struct principal who;
     struct err err;
-
     if (files_query_parse(http_query(req), http_arena(req), &s.query, &err) < 0) {
         http_respond(req, 400, &HTTP_HEADER("content-type", "text/plain; charset=utf-8"), 1, str_of(err.msg));
         return NULL;

@@ -13,10 +13,8 @@ int files_query_parse(struct str query, struct arena *arena, struct files_query 
     } const known[] = {
         {"path", &q.path}, {"username", &user}, {"signature", &q.signature}, {"signature_expiration", &expiration}};
     struct url_param param;
-
     while (url_query_next(&query, &param)) {
         struct str name, value;
-
         if (url_decode(arena, param.name, URL_QUERY, &name) < 0 ||
             url_decode(arena, param.value.p ? param.value : STR(""), URL_QUERY, &value) < 0)
             continue;
@@ -58,7 +56,6 @@ struct signature files_query_signed(const struct files_query *q, enum files_oper
 bool files_query_signed_by(const struct files_query *q, enum files_operation operation, struct str token)
 {
     const struct signature what = files_query_signed(q, operation);
-
     return signature_matches(&what, token, q->signature);
 }
 

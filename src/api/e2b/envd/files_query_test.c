@@ -19,7 +19,6 @@ static const char *refused(const char *query, enum files_operation operation, st
     AUTO_ARENA struct arena arena = ARENA_INIT;
     struct files_query q;
     struct err err;
-
     assert_int_equal(files_query_parse(str_of(query), &arena, &q, &err), 0);
     return files_query_refused(&q, operation, sandbox_token, header, now);
 }
@@ -44,7 +43,6 @@ static void expiry_counts_for_what_is_signed(void **state)
     struct signature what = {.path = STR("a b"), .operation = STR("write"), .user = STR(""), .expires = true};
     struct files_query q = {.path = STR("a b"), .user = STR(""), .expires = true};
     char text[SIGNATURE_MAX];
-
     (void)state;
     what.expiration = q.expiration = 1699999999;
     signature_make(&what, token, text);
@@ -65,7 +63,6 @@ static void parameters_are_decoded_once_and_given_once(void **state)
     AUTO_ARENA struct arena arena = ARENA_INIT;
     struct files_query q;
     struct err err;
-
     (void)state;
     assert_int_equal(files_query_parse(STR("path=%2Ftmp%2Fa%252Fb+c&username=root&x=1"), &arena, &q, &err), 0);
     assert_true(str_eqc(q.path, "/tmp/a%2Fb c"));
@@ -94,6 +91,5 @@ int main(void)
         cmocka_unit_test(expiry_counts_for_what_is_signed),
         cmocka_unit_test(parameters_are_decoded_once_and_given_once),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,7 +15,6 @@
 static struct buf *file_at(struct test_facade *f, const struct sandbox *sb, const char *path)
 {
     struct buf *file = map_get(&world_agent(f->w, sb)->files, str_of(path));
-
     if (!file)
         fail_msg("there is no %s", path);
     return file;
@@ -25,7 +24,6 @@ static int upload(struct test_facade *f, const struct sandbox *sb, const char *q
                   struct str body, struct buf *ret)
 {
     AUTO_BUF struct buf all = BUF_INIT(16384), target = BUF_INIT(4096);
-
     buf_printf(&all, "%s%s%c", facade_headers(sb, 49983), headers, 0);
     buf_printf(&target, "/files%s%c", query, 0);
     return facade_call(f, "POST", buf_data(&target), buf_data(&all), body, NULL, ret);
@@ -37,7 +35,6 @@ static void a_full_disk_is_told_from_other_limits(void **state)
     struct test_facade *f = *state;
     struct sandbox *sb = facade_sandbox(f, false);
     const char *octets = "Content-Type: application/octet-stream\r\n";
-
     assert_int_equal(upload(f, sb, "?path=/full/a", octets, STR("x"), &b), 507);
     assert_int_equal(upload(f, sb, "?path=/busy/a", octets, STR("x"), &b), 429);
 }
@@ -46,7 +43,6 @@ static int download(struct test_facade *f, const struct sandbox *sb, const char 
                     struct buf *ret_head, struct buf *ret)
 {
     AUTO_BUF struct buf all = BUF_INIT(16384), target = BUF_INIT(4096);
-
     buf_printf(&all, "%s%s%c", facade_headers(sb, 49983), headers, 0);
     buf_printf(&target, "/files?path=%s%c", path, 0);
     return facade_call(f, "GET", buf_data(&target), buf_data(&all), STR_NULL, ret_head, ret);
@@ -55,7 +51,6 @@ static int download(struct test_facade *f, const struct sandbox *sb, const char 
 static void fill(struct buf *b, size_t n)
 {
     uint32_t v = 1;
-
     for (size_t i = 0; i < n; i++) {
         v = v * 1664525 + 1013904223;
         buf_append_char(b, (char)(v >> 24));
@@ -71,7 +66,6 @@ static void large_files_go_in_and_out_whole(void **state)
                         body = BUF_INIT(16 << 20);
     struct test_facade *f = *state;
     struct sandbox *sb = facade_sandbox(f, true);
-
     fill(&data, 5000000);
     assert_int_equal(upload(f, sb, "?path=/t/big", octets, buf_str(&data), &b), 200);
     assert_is(&b, "[{\"path\":\"/t/big\",\"name\":\"big\",\"type\":\"file\",\"metadata\":{\"key\":\"value\"}}]");
@@ -95,7 +89,6 @@ static void one_request_may_carry_many_files(void **state)
     struct test_facade *f = *state;
     struct sandbox *sb = facade_sandbox(f, true);
     char path[32];
-
     for (int i = 0; i < 300; i++) {
         buf_printf(&body, "--XX\r\nContent-Disposition: form-data; name=\"file\"; filename=\"/tmp/%d\"\r\n\r\n", i);
         for (int k = 0; k < i * 20; k++)
@@ -127,7 +120,6 @@ static void pack(struct str in, struct buf *out)
     char chunk[4096];
     size_t n;
     int r;
-
     do {
         r = gzip_next(g, &in, GZIP_FINISH, chunk, sizeof(chunk), &n);
         assert_true(r >= 0);
@@ -142,7 +134,6 @@ static void gzip_goes_both_ways(void **state)
     struct test_facade *f = *state;
     struct sandbox *sb = facade_sandbox(f, true);
     char headers[128];
-
     for (int i = 0; i < 3000000; i++)
         buf_append_cstr(&data, "zeros ");
     pack(buf_str(&data), &packed);
@@ -169,7 +160,6 @@ static void parts_conditions_and_empty_files(void **state)
     AUTO_BUF struct buf old = BUF_INIT(4096), b = BUF_INIT(1 << 20), head = BUF_INIT(16384), headers = BUF_INIT(4096);
     struct test_facade *f = *state;
     struct sandbox *sb = facade_sandbox(f, true);
-
     assert_int_equal(upload(f, sb, "?path=/t/a.txt", octets, STR("0123456789"), &b), 200);
     assert_int_equal(upload(f, sb, "?path=/t/empty", octets, STR(""), &b), 200);
     assert_int_equal(download(f, sb, "/t/empty", "Accept-Encoding: gzip\r\n", &head, &b), 200);
@@ -221,7 +211,6 @@ static void bad_uploads_are_told_what_is_wrong(void **state)
     struct test_facade *f = *state;
     struct sandbox *sb = facade_sandbox(f, true);
     char headers[512];
-
     assert_int_equal(upload(f, sb, "", octets, STR("x"), &b), 400);
     assert_has(&b, "path query parameter is required");
     assert_int_equal(upload(f, sb, "?path=a&path=b", octets, STR("x"), &b), 400);
@@ -257,7 +246,6 @@ static void files_are_joined(void **state)
     AUTO_BUF struct buf b = BUF_INIT(1 << 20), data = BUF_INIT(4 << 20), headers = BUF_INIT(2048);
     struct test_facade *f = *state;
     struct sandbox *sb = facade_sandbox(f, true);
-
     fill(&data, 2000000);
     assert_int_equal(upload(f, sb, "?path=/t/1", octets, str_n(buf_data(&data), 700000), &b), 200);
     assert_int_equal(upload(f, sb, "?path=/t/2", octets, STR(""), &b), 200);
@@ -292,7 +280,6 @@ static void an_upload_may_end_with_its_client_or_its_sandbox(void **state)
     struct test_facade *f = *state;
     struct sandbox *sb = facade_sandbox(f, true);
     int fd = facade_connect(f);
-
     buf_printf(&request,
                "POST /files?path=/t/part HTTP/1.1\r\nHost: localhost\r\n%s%sContent-Length: 1000000\r\n\r\n0123456789",
                facade_headers(sb, 49983), octets);
@@ -317,7 +304,6 @@ static void a_signature_finds_its_sandbox(void **state)
     struct sandbox *sb = facade_sandbox(f, true);
     struct signature what = {.path = STR("/t/a"), .operation = STR("read"), .user = STR("")};
     char text[SIGNATURE_MAX];
-
     facade_sandbox(f, true);
     facade_sandbox(f, false);
     assert_int_equal(upload(f, sb, "?path=/t/a", octets, STR("signed"), &b), 200);
@@ -346,7 +332,6 @@ static int ask(struct test_facade *f, const char *headers, struct buf *ret)
 {
     AUTO_BUF struct buf request = BUF_INIT(2048);
     AUTO_CLOSE int fd = facade_connect(f);
-
     buf_clear(ret);
     buf_printf(&request, "GET /files?path=/t/a HTTP/1.1\r\nConnection: close\r\n%s\r\n", headers);
     facade_send(f, fd, buf_str(&request));
@@ -360,7 +345,6 @@ static void the_only_sandbox_is_not_meant_without_a_key(void **state)
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
     struct test_facade *f = *state;
     struct sandbox *sb = facade_sandbox(f, false);
-
     assert_int_equal(upload(f, sb, "?path=/t/a", octets, STR("alone"), &b), 200);
     assert_int_equal(ask(f, "Host: 127.0.0.1:7070\r\n", &b), 401);
     assert_int_equal(ask(f, "Host: localhost\r\n", &b), 401);
@@ -375,7 +359,6 @@ static void pages_of_other_sites_have_no_open_sandbox(void **state)
     AUTO_BUF struct buf b = BUF_INIT(1 << 20), headers = BUF_INIT(1024), head = BUF_INIT(16384);
     struct test_facade *f = *state;
     struct sandbox *open = facade_sandbox(f, false), *closed = facade_sandbox(f, true);
-
     assert_int_equal(upload(f, open, "?path=/t/a.html", octets, STR("page"), &b), 200);
     assert_int_equal(upload(f, closed, "?path=/t/a.html", octets, STR("page"), &b), 200);
     buf_printf(&headers, "Sec-Fetch-Site: cross-site\r\n%c", 0);
@@ -393,7 +376,6 @@ static void an_alias_leads_to_ports_and_to_nothing_else(void **state)
     struct test_facade *f = *state;
     struct sandbox *sb = facade_sandbox(f, false);
     const struct sandbox_info *info = sandbox_info(sb);
-
     assert_int_equal(upload(f, sb, "?path=/t/a", octets, STR("mine"), &b), 200);
     buf_printf(&headers, "E2b-Sandbox-Id: %s\r\nE2b-Sandbox-Port: 49983\r\n%c", info->port_alias, 0);
     assert_int_equal(facade_call(f, "GET", "/files?path=/t/a", buf_data(&headers), STR_NULL, NULL, &b), 502);
@@ -416,7 +398,6 @@ static void clients_that_say_too_much_or_too_little(void **state)
     struct test_facade *f = *state;
     struct sandbox *sb = facade_sandbox(f, true);
     const struct sandbox_info *info = sandbox_info(sb);
-
     facade_sandbox(f, true);
     assert_int_equal(upload(f, sb, "?path=/t/a", octets, STR("mine"), &b), 200);
     buf_printf(&target, "/sandboxes/%s/connect%c", info->id, 0);
@@ -457,7 +438,6 @@ static void directories_are_listed_and_watched(void **state)
     int fd = facade_connect(f);
     char id[32], message[64];
     const char *at;
-
     buf_printf(&headers, "%sContent-Type: application/json\r\n%c", facade_headers(sb, 49983), 0);
     assert_int_equal(
         facade_call(f, "POST", "/filesystem.Filesystem/ListDir", buf_data(&headers), STR("{\"path\":\"\"}"), NULL, &b),
@@ -538,7 +518,6 @@ static uint32_t writing(const struct fake_agent *a)
 {
     const struct fake_stream *st;
     size_t it = 0;
-
     while ((st = map_next(&a->streams, &it)))
         if (st->verb == WIRE_WRITE && buf_len(&st->in))
             return st->id;
@@ -554,7 +533,6 @@ static void a_write_that_the_agent_ends_early_is_no_success(void **state)
     struct fake_agent *a = world_agent(f->w, sb);
     int fd = facade_connect(f);
     uint32_t id;
-
     fill(&data, 400000);
     buf_printf(&head, "POST /files?path=/t/early HTTP/1.1\r\nHost: x\r\nContent-Length: %zu\r\n%s%s\r\n",
                buf_len(&data), octets, facade_headers(sb, 49983));
@@ -577,7 +555,6 @@ static void other_ports_are_relayed_and_explained(void **state)
     struct test_facade *f = *state;
     struct sandbox *sb = facade_sandbox(f, true);
     char expected[256];
-
     /* The agent echoes on port 80, which is no HTTP; nobody listens on the others. */
     buf_printf(&headers, "%s%c", facade_headers(sb, 80), 0);
     assert_int_equal(facade_call(f, "GET", "/x", buf_data(&headers), STR_NULL, NULL, &b), 502);
@@ -619,6 +596,5 @@ int main(void)
         cmocka_unit_test_setup_teardown(directories_are_listed_and_watched, facade_setup, facade_teardown),
         cmocka_unit_test_setup_teardown(other_ports_are_relayed_and_explained, facade_setup, facade_teardown),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

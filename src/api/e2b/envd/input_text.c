@@ -5,10 +5,8 @@ ssize_t input_text_open(struct str text, unsigned *ret_depth)
 {
     unsigned depth = 0;
     ssize_t at = -1;
-
     for (size_t i = 0; i < text.n; i++) {
         char ch = text.p[i];
-
         if (at >= 0) {
             if (ch == '\\')
                 i++;
@@ -32,10 +30,8 @@ size_t input_text_piece(struct str rest, char *text, size_t max, size_t *ret_n, 
 {
     size_t used = 0, n = 0, used_whole = 0, n_whole = 0; /* whole: up to the last group of four */
     bool ends = false;
-
     while (used < rest.n && n < max && !ends) {
         char ch = rest.p[used++];
-
         if (ch == '\\' && used == rest.n)
             break;
         ends = ch == '"';

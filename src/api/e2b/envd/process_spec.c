@@ -10,7 +10,6 @@ static int get_u32(const json_t *object, const char *name, uint32_t *ret_value, 
     int64_t number = 0;
     uint64_t parsed;
     int r;
-
     if (json_is_string(value)) {
         if (str_to_u64(json_str(value), &parsed) < 0 || parsed > UINT32_MAX)
             return err_set(err, ERR_INVALID_ARGUMENT, "field \"%s\" must be an unsigned 32-bit integer", name);
@@ -28,7 +27,6 @@ int process_size_read(const json_t *message, uint16_t *ret_cols, uint16_t *ret_r
     json_t *pty = NULL, *size = NULL;
     uint32_t cols = 0, rows = 0;
     int r = json_get_object(message, "pty", &pty, err);
-
     if (r <= 0)
         return r;
     if (json_get_object(pty, "size", &size, err) < 0)
@@ -45,7 +43,6 @@ int process_start_read(const json_t *message, struct arena *arena, struct exec_s
     struct exec_spec spec = {.cmd = STR(""), .user = STR(""), .cwd = STR(""), .stdin_open = true};
     json_t *process = NULL;
     int r;
-
     if (JSON_WANTS_OF(message, arena, err, JSON_WANT_OBJECT("process", &process), JSON_WANT_STR("tag", &spec.tag),
                       JSON_WANT_BOOL("stdin", &spec.stdin_open)) < 0)
         return -1;
@@ -66,7 +63,6 @@ int process_select_read(const json_t *message, struct exec_select *ret_select, s
     struct exec_select select = {0};
     json_t *process = NULL;
     int pid, tag;
-
     if (json_get_object(message, "process", &process, err) < 0)
         return -1;
     pid = process ? get_u32(process, "pid", &select.pid, err) : 0;
@@ -90,7 +86,6 @@ int process_input_read(const json_t *message, bool *ret_pty, struct str *ret_bas
     struct str text = STR_NULL, pty = STR_NULL;
     json_t *input = NULL;
     int has_text, has_pty;
-
     if (json_get_object(message, "input", &input, err) < 0)
         return -1;
     has_text = input ? json_get_str(input, "stdin", &text, err) : 0;
@@ -113,10 +108,8 @@ int process_signal_read(const json_t *message, int *ret_signal, struct err *err)
 {
     json_t *value = json_field(message, "signal");
     struct str name = STR("SIGNAL_UNSPECIFIED");
-
     if (json_is_integer(value)) {
         json_int_t number = json_integer_value(value);
-
         if (number != SIGTERM && number != SIGKILL)
             return err_set(err, ERR_UNIMPLEMENTED, "invalid signal: %lld", (long long)number);
         *ret_signal = (int)number;

@@ -12,7 +12,6 @@ static json_t *json(const char *text)
 {
     json_t *value = NULL;
     struct err err;
-
     assert_int_equal(json_read_object(str_of(text), false, &value, &err), 0);
     return value;
 }
@@ -29,7 +28,6 @@ static void a_start_request_is_understood(void **state)
     AUTO_JSON json_t *empty = json("{}");
     struct exec_spec spec;
     struct err err;
-
     (void)state;
     assert_int_equal(process_start_read(run, &arena, &spec, &err), 0);
     assert_true(str_eqc(spec.cmd, "/bin/bash"));
@@ -60,7 +58,6 @@ static void selects(const char *text, int expected, bool by_tag, uint32_t pid, e
     AUTO_JSON json_t *message = json(text);
     struct exec_select which = {0};
     struct err err;
-
     assert_int_equal(process_select_read(message, &which, &err), expected);
     if (expected < 0) {
         assert_int_equal(err.code, code);
@@ -95,7 +92,6 @@ static void input_and_signals(void **state)
     bool is_pty;
     int signal;
     struct err err;
-
     (void)state;
     assert_int_equal(process_input_read(text, &is_pty, &base64, &err), 0);
     assert_false(is_pty);
@@ -118,7 +114,6 @@ static void input_and_signals(void **state)
 static void bytes_come_in_both_alphabets(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(64);
-
     (void)state;
     assert_int_equal(rpc_append_bytes(&b, STR("+/8=")), 0);
     assert_int_equal(rpc_append_bytes(&b, STR("-_8")), 0);
@@ -137,6 +132,5 @@ int main(void)
         cmocka_unit_test(input_and_signals),
         cmocka_unit_test(bytes_come_in_both_alphabets),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,7 +14,6 @@ static void a_process_streams_from_start_to_end(void **state)
     AUTO_BUF struct buf b = BUF_INIT(64 << 20), lines = BUF_INIT(64 << 20);
     struct test_facade *f = *state;
     struct sandbox *sb = facade_sandbox(f, true);
-
     assert_int_equal(
         facade_stream(f, sb, "/process.Process/Start",
                       "{\"process\":{\"cmd\":\"echo\",\"args\":[\"hi\"],\"envs\":{\"K\":\"V\"}},\"stdin\":false}", &b),
@@ -42,7 +41,6 @@ static int start(struct test_facade *f, struct sandbox *sb, const char *message)
 {
     AUTO_BUF struct buf request = BUF_INIT(65536), body = BUF_INIT(65536);
     int fd = facade_connect(f);
-
     facade_envelope(&body, str_of(message));
     buf_printf(&request,
                "POST /process.Process/Start HTTP/1.1\r\nHost: localhost\r\n%sContent-Type: application/connect+json\r\n"
@@ -61,7 +59,6 @@ static void a_client_that_does_not_read_holds_its_process_and_loses_nothing(void
     struct fake_agent *a = world_agent(f->w, sb);
     AUTO_CLOSE int fd = start(f, sb, "{\"process\":{\"cmd\":\"count\",\"args\":[\"24000000\"]}}");
     uint64_t sent, seen, before = 1;
-
     /* Until nothing moves: sockets and queues are full. */
     while (!a->processes || a->processes->sent != before) {
         before = a->processes ? a->processes->sent : 1;
@@ -79,7 +76,6 @@ static void a_client_that_does_not_read_holds_its_process_and_loses_nothing(void
     while (poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 300) == 1) {
         char *to = buf_reserve(&answer, 65536);
         ssize_t n = recv(fd, to, 65536, 0);
-
         assert_true(n > 0);
         buf_commit(&answer, (size_t)n);
     }
@@ -96,7 +92,6 @@ static void a_sandbox_that_dies_ends_its_streams(void **state)
     struct sandbox *sb = facade_sandbox(f, true);
     AUTO_CLOSE int fd = start(f, sb, "{\"process\":{\"cmd\":\"spew\",\"args\":[\"10\"]}}");
     char headers[512];
-
     snprintf(headers, sizeof(headers), "%s", facade_headers(sb, 49983));
     facade_receive(f, fd, &answer, "\"stdout\"");
     assert_int_equal(facade_call(f, "GET", "/health", headers, STR_NULL, NULL, &answer), 204);
@@ -117,7 +112,6 @@ static void a_process_outlives_its_client_and_is_found_again(void **state)
     struct sandbox *sb = facade_sandbox(f, true);
     struct fake_agent *a = world_agent(f->w, sb);
     int fd = start(f, sb, "{\"process\":{\"cmd\":\"cat\"},\"tag\":\"t\"}");
-
     facade_receive(f, fd, &b, "\"pid\":101");
     fd_close(fd);
     world_turns(f->w, 50);
@@ -153,7 +147,6 @@ static void input_can_be_a_stream(void **state)
     struct sandbox *sb = facade_sandbox(f, true);
     struct fake_agent *a = world_agent(f->w, sb);
     AUTO_CLOSE int fd = start(f, sb, "{\"process\":{\"cmd\":\"cat\"}}");
-
     facade_receive(f, fd, &b, "\"pid\":101");
     buf_printf(&headers, "%sContent-Type: application/connect+json\r\n%c", facade_headers(sb, 49983), 0);
     facade_envelope(&body, STR("{\"start\":{\"process\":{\"pid\":101}}}"));
@@ -197,7 +190,6 @@ static void input_can_be_a_stream(void **state)
 static void bad_envelope(struct test_facade *f, struct sandbox *sb, struct str body, const char *because)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20), headers = BUF_INIT(1024), lines = BUF_INIT(1 << 20);
-
     buf_printf(&headers, "%sContent-Type: application/connect+json\r\n%c", facade_headers(sb, 49983), 0);
     assert_int_equal(facade_call(f, "POST", "/process.Process/Start", buf_data(&headers), body, NULL, &b), 200);
     facade_messages(&b, &lines);
@@ -209,7 +201,6 @@ static void bad_envelopes_end_their_stream_with_an_error(void **state)
 {
     struct test_facade *f = *state;
     struct sandbox *sb = facade_sandbox(f, true);
-
     bad_envelope(f, sb, STR(""), "unimplemented");
     bad_envelope(f, sb, STR("\0\0\0"), "invalid_argument");
     bad_envelope(f, sb, STR("\0\0\0\0\x07{}"), "invalid_argument");
@@ -226,7 +217,6 @@ static void unary(struct test_facade *f, const char *headers, const char *path, 
                   const char *because)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
-
     assert_int_equal(facade_call(f, "POST", path, headers, str_of(body), NULL, &b), status);
     assert_has(&b, because);
 }
@@ -238,7 +228,6 @@ static void bad_calls_are_told_what_is_wrong(void **state)
     struct sandbox *sb = facade_sandbox(f, true);
     char routing[512], json[600], bare[256];
     const char *list = "/process.Process/List";
-
     snprintf(routing, sizeof(routing), "%s", facade_headers(sb, 49983));
     snprintf(json, sizeof(json), "%sContent-Type: application/json\r\n", routing);
     snprintf(bare, sizeof(bare), "E2b-Sandbox-Id: %s\r\nE2b-Sandbox-Port: 49983\r\nContent-Type: application/json\r\n",
@@ -287,7 +276,6 @@ static void a_mute_agent_meets_the_deadline(void **state)
                         body = BUF_INIT(1024);
     struct test_facade *f = *state;
     struct sandbox *sb = facade_sandbox(f, true);
-
     world_agent(f->w, sb)->deaf = true;
     fake_flush(world_agent(f->w, sb));
     buf_printf(&headers, "%sContent-Type: application/json\r\nConnect-Timeout-Ms: 50\r\n%c", facade_headers(sb, 49983),
@@ -365,7 +353,6 @@ static void messages_may_be_compressed(void **state)
     struct sandbox *sb = facade_sandbox(f, true);
     char headers[700];
     const char *list = "/process.Process/List";
-
     snprintf(headers, sizeof(headers), "%sContent-Type: application/json\r\nContent-Encoding: gzip\r\n",
              facade_headers(sb, 49983));
     assert_int_equal(gzip_append(&packed, STR("{}"), 6), 0);
@@ -396,7 +383,6 @@ static void messages_may_be_compressed(void **state)
     for (struct str in = buf_str(&b); in.n;) {
         const uint8_t *p = (const uint8_t *)in.p;
         size_t n = (size_t)p[3] << 8 | p[4];
-
         if (p[0] == 1)
             assert_int_equal(gunzip_append(&plain, str_n(in.p + 5, n)), 0);
         in = str_sub(in, 5 + n);
@@ -410,7 +396,6 @@ static void a_program_that_is_not_there_ends_as_in_a_shell(void **state)
     AUTO_BUF struct buf b = BUF_INIT(1 << 20), lines = BUF_INIT(1 << 20);
     struct test_facade *f = *state;
     struct sandbox *sb = facade_sandbox(f, true);
-
     assert_int_equal(facade_stream(f, sb, "/process.Process/Start", "{\"process\":{\"cmd\":\"missing\"}}", &b), 200);
     facade_messages(&b, &lines);
     assert_has(&lines, "0 {\"event\":{\"start\":{\"pid\":");
@@ -434,6 +419,5 @@ int main(void)
         cmocka_unit_test_setup_teardown(bad_calls_are_told_what_is_wrong, facade_setup, facade_teardown),
         cmocka_unit_test_setup_teardown(a_mute_agent_meets_the_deadline, facade_setup, facade_teardown),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

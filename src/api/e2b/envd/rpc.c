@@ -22,7 +22,6 @@ static bool rpc_streams(const struct call *c)
 static bool rpc_wants_gzip(const struct call *c)
 {
     struct str accepted = http_header_get(c->req, rpc_streams(c) ? "connect-accept-encoding" : "accept-encoding");
-
     return accepted.p ? accept_encoding_choose(accepted) == ACCEPT_GZIP : rpc_has_gzip(c);
 }
 
@@ -31,7 +30,6 @@ static void rpc_begin(struct call *c)
 {
     static const struct http_header headers[] = {{STR("content-type"), STR("application/connect+json")},
                                                  {STR("connect-content-encoding"), STR("gzip")}};
-
     if (!c->answered && !http_response_begun(c->req))
         http_response_begin(c->req, 200, headers, rpc_wants_gzip(c) ? 2 : 1, -1);
 }
@@ -40,7 +38,6 @@ void rpc_send(struct call *c, struct str envelope)
 {
     AUTO_BUF struct buf packed = BUF_INIT(GZIP_MAX);
     uint8_t head[CONNECT_HEAD];
-
     rpc_begin(c);
     if (c->answered)
         return;
@@ -57,7 +54,6 @@ void rpc_answer(struct call *c, struct buf *body)
 {
     AUTO_BUF struct buf packed = BUF_INIT(GZIP_MAX);
     size_t n = buf_len(body);
-
     if (!c->answered && n >= GZIP_MIN && n <= GZIP_MAX && buf_error(body) == 0 && rpc_wants_gzip(c) &&
         gzip_append(&packed, buf_str(body), GZIP_LEVEL) == 0) {
         http_add_header(c->req, STR("content-encoding"), STR("gzip"));
@@ -69,7 +65,6 @@ void rpc_answer(struct call *c, struct buf *body)
 static void end_stream(struct call *c, enum err_code code, struct str message)
 {
     AUTO_BUF struct buf b = BUF_INIT(8192);
-
     if (c->answered)
         return;
     connect_append_end(&b, code, message);
@@ -94,7 +89,6 @@ void rpc_end(struct call *c)
 void rpc_end_failed(struct call *c, enum err_code code, struct str message)
 {
     AUTO_BUF struct buf b = BUF_INIT(8192);
-
     if (c->answered || call_lost(c, code))
         return;
     if (rpc_streams(c)) {
@@ -109,7 +103,6 @@ void rpc_fail(struct call *c, enum err_code code, const char *fmt, ...)
 {
     char message[1024];
     va_list args;
-
     va_start(args, fmt);
     vsnprintf(message, sizeof(message), fmt, args);
     va_end(args);
@@ -124,7 +117,6 @@ static bool check_headers(struct call *c)
     struct str encoding = http_header_get(c->req, rpc_streams(c) ? "connect-content-encoding" : "content-encoding");
     struct str type = rpc_streams(c) ? STR("application/connect+json") : STR("application/json");
     int r;
-
     if (!call_has_type(c, type)) {
         http_add_header(c->req, STR("accept-post"), type);
         call_empty(c, 415);
@@ -151,14 +143,12 @@ static bool check_headers(struct call *c)
 bool rpc_has_gzip(const struct call *c)
 {
     const char *header = rpc_streams(c) ? "connect-content-encoding" : "content-encoding";
-
     return str_eq_nocase(http_header_get(c->req, header), STR("gzip"));
 }
 
 int rpc_unpack(struct call *c, struct str packed, struct buf *b)
 {
     int r = gunzip_append(b, packed);
-
     if (r == -EFBIG)
         rpc_fail(c, ERR_RESOURCE_EXHAUSTED, "the message is too large");
     else if (r < 0)
@@ -169,7 +159,6 @@ int rpc_unpack(struct call *c, struct str packed, struct buf *b)
 void rpc_read(struct call *c, struct str text, void (*then)(struct call *c))
 {
     struct err err;
-
     c->holder.bytes = json_weight(text);
     if (text.n == 0)
         rpc_fail(c, ERR_INVALID_ARGUMENT, "unmarshal message: zero-length payload is not a valid JSON object");
@@ -183,7 +172,6 @@ static void on_unary_body(struct http_request *req UNUSED, int error, struct str
 {
     AUTO_BUF struct buf plain = BUF_INIT(BODY_MAX);
     struct call *c = ctx;
-
     if (error == -EMSGSIZE)
         rpc_fail(c, ERR_RESOURCE_EXHAUSTED, "the message is too large");
     else if (error == 0 && !rpc_has_gzip(c))
@@ -211,7 +199,6 @@ static void on_stream_body(struct http_request *req UNUSED, int error, struct st
     struct call *c = ctx;
     struct str message;
     bool compressed = false;
-
     if (error == -EMSGSIZE) {
         rpc_fail(c, ERR_RESOURCE_EXHAUSTED, "the message is too large");
         return;
@@ -259,7 +246,6 @@ void rpc_run(struct call *c)
 uint64_t rpc_keepalive_ms(const struct http_request *req)
 {
     uint64_t seconds;
-
     if (str_to_u64(http_header_get(req, "keepalive-ping-interval"), &seconds) < 0 || seconds == 0)
         seconds = KEEPALIVE_DEFAULT_S;
     return MIN(seconds, (uint64_t)KEEPALIVE_MAX_S) * 1000;
@@ -268,7 +254,6 @@ uint64_t rpc_keepalive_ms(const struct http_request *req)
 int rpc_append_bytes(struct buf *b, struct str base64)
 {
     AUTO_FREE char *standard = NULL;
-
     if (base64.n == 0)
         return 0;
     if (!memchr(base64.p, '-', base64.n) && !memchr(base64.p, '_', base64.n))

@@ -15,7 +15,6 @@ struct signer {
 static void signature_add(EVP_MD_CTX *sha, struct str s)
 {
     int ok = EVP_DigestUpdate(sha, s.p ? s.p : "", s.n);
-
     assert(ok == 1);
 }
 
@@ -23,7 +22,6 @@ struct signer *signer_new(const struct signature *what)
 {
     struct signer *s = mem_new(struct signer);
     int ok;
-
     s->what = what;
     s->begun = EVP_MD_CTX_new();
     s->scratch = EVP_MD_CTX_new();
@@ -54,7 +52,6 @@ static void sign(const struct signer *s, struct str token, char ret_text[static 
     char expiration[32];
     unsigned n = 0;
     int ok = EVP_MD_CTX_copy_ex(s->scratch, s->begun);
-
     assert(ok == 1);
     signature_add(s->scratch, token);
     if (s->what->expires) {
@@ -70,7 +67,6 @@ static void sign(const struct signer *s, struct str token, char ret_text[static 
 bool signer_matches(const struct signer *s, struct str token, struct str given)
 {
     char expected[SIGNATURE_MAX];
-
     if (given.n != SIGNATURE_MAX - 1)
         return false;
     sign(s, token, expected);
@@ -80,13 +76,11 @@ bool signer_matches(const struct signer *s, struct str token, struct str given)
 void signature_make(const struct signature *what, struct str token, char ret_text[static SIGNATURE_MAX])
 {
     AUTO(signer_free) struct signer *s = signer_new(what);
-
     sign(s, token, ret_text);
 }
 
 bool signature_matches(const struct signature *what, struct str token, struct str given)
 {
     AUTO(signer_free) struct signer *s = signer_new(what);
-
     return signer_matches(s, token, given);
 }

@@ -17,7 +17,6 @@ static void clients_and_we_sign_alike(void **state)
 {
     struct signature what = hello();
     char text[SIGNATURE_MAX];
-
     (void)state;
     signature_make(&what, token, text);
     assert_string_equal(text, "v1_gUtH/s9YCJWgCizjfUxuWfhFE4QSydOWEIIvfLwDr6E");
@@ -28,7 +27,6 @@ static void every_part_is_signed(void **state)
 {
     const struct str good = STR("v1_gUtH/s9YCJWgCizjfUxuWfhFE4QSydOWEIIvfLwDr6E");
     struct signature other = hello();
-
     (void)state;
     other.path = STR("hello.txT");
     assert_false(signature_matches(&other, token, good));
@@ -51,7 +49,6 @@ static void the_time_of_expiry_is_signed_too(void **state)
 {
     struct signature what = hello();
     char a[SIGNATURE_MAX], b[SIGNATURE_MAX];
-
     (void)state;
     what.expires = true;
     what.expiration = 1700000000;
@@ -68,6 +65,5 @@ int main(void)
         cmocka_unit_test(every_part_is_signed),
         cmocka_unit_test(the_time_of_expiry_is_signed_too),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

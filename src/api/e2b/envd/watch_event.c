@@ -7,7 +7,6 @@
 int watch_request_read(const json_t *message, struct str *ret_path, uint8_t *ret_flags, struct err *err)
 {
     bool recursive = false, entries = false, network = false;
-
     *ret_path = STR("");
     if (json_get_str(message, "path", ret_path, err) < 0 || json_get_bool(message, "recursive", &recursive, err) < 0 ||
         json_get_bool(message, "includeEntry", &entries, err) < 0 ||
@@ -25,7 +24,6 @@ void watch_event_append(struct buf *b, enum wire_watch_kind kind, struct str nam
         [WIRE_WATCH_REMOVE] = "EVENT_TYPE_REMOVE", [WIRE_WATCH_RENAME] = "EVENT_TYPE_RENAME",
         [WIRE_WATCH_CHMOD] = "EVENT_TYPE_CHMOD",
     };
-
     json_open(b, "name", name);
     if ((size_t)kind < ARRAY_SIZE(types) && types[kind])
         buf_printf(b, ",\"type\":\"%s\"", types[kind]);

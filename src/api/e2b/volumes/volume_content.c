@@ -20,7 +20,6 @@ enum { DEPTH_MAX = 64 };
 int volume_content_status_of(const struct call *c, struct err *err)
 {
     const struct content *k = c->state;
-
     if (k && err->code == ERR_NOT_FOUND)
         (void)err_set(err, ERR_NOT_FOUND, "path '%.*s' not found", STR_ARG_MAX(k->path, 200));
     return err->code == ERR_FAILED_PRECONDITION || err->code == ERR_ALREADY_EXISTS ? 409 : connect_status(err->code);
@@ -29,7 +28,6 @@ int volume_content_status_of(const struct call *c, struct err *err)
 static void volume_content_cleanup(struct call *c)
 {
     struct content *k = content_of(c);
-
     buf_fini(&k->listing);
     file_body_fini(&k->body);
     if (c->file)
@@ -50,7 +48,6 @@ static void volume_append_entry(struct buf *b, const struct file_entry *e)
                        : e->type == WIRE_FILE_REGULAR   ? "file"
                        : e->type == WIRE_FILE_DIRECTORY ? "directory"
                                                         : "unknown";
-
     json_open(b, "name", e->path.n <= 1 ? STR("/") : e->name);
     json_put_text(b, "type", type);
     json_put_str(b, "path", e->path);
@@ -67,7 +64,6 @@ static void volume_append_entry(struct buf *b, const struct file_entry *e)
 static void on_entry(struct call *c, const struct file_entry *e)
 {
     AUTO_BUF struct buf b = BUF_INIT(64 * 1024);
-
     volume_append_entry(&b, e);
     call_json(c, content_of(c)->ok_status, buf_str(&b));
 }
@@ -75,7 +71,6 @@ static void on_entry(struct call *c, const struct file_entry *e)
 void content_answer_entry(struct call *c)
 {
     struct content *k = content_of(c);
-
     call_ok(c, file_stat(k->opened, &c->actor, VOLUME_USER, k->path, CALL_FILE(c, on_entry)));
 }
 
@@ -91,14 +86,12 @@ static void change(struct call *c, uint8_t flags)
         .gid = (uint32_t)MAX(k->gid, (int64_t)0),
         .mode = (uint32_t)MAX(k->mode, (int64_t)0),
     };
-
     call_ok(c, file_change(k->opened, &c->actor, VOLUME_USER, k->path, &change, CALL_FILE(c, on_entry)));
 }
 
 void content_change(struct call *c)
 {
     const struct content *k = content_of(c);
-
     if (k->uid >= 0 || k->gid >= 0 || k->mode >= 0)
         change(c, 0);
     else
@@ -120,7 +113,6 @@ static void on_removed(struct call *c, const struct file_entry *e UNUSED)
 static void remove_step(struct call *c)
 {
     struct content *k = content_of(c);
-
     call_ok(c, file_remove(k->opened, &c->actor, VOLUME_USER, k->path, CALL_FILE(c, on_removed)));
 }
 
@@ -132,7 +124,6 @@ static void on_removing(struct call *c, const struct file_entry *e UNUSED)
 static void remove_it(struct call *c)
 {
     struct content *k = content_of(c);
-
     /* Removing what is not there succeeds; here that is 404. */
     call_ok(c, file_stat(k->opened, &c->actor, VOLUME_USER, k->path, CALL_FILE(c, on_removing)));
 }
@@ -142,7 +133,6 @@ static void on_each(void *ctx, const struct file_entry *e)
     struct call *c = ctx;
     struct buf *b = &content_of(c)->listing;
     size_t before = buf_len(b);
-
     if (c->answered)
         return;
     volume_append_entry(b, e);
@@ -152,7 +142,6 @@ static void on_each(void *ctx, const struct file_entry *e)
 static void volume_content_on_listed(struct call *c, const struct file_entry *e UNUSED)
 {
     struct buf *b = &content_of(c)->listing;
-
     buf_append_char(b, ']');
     call_json_buf(c, 200, b);
 }
@@ -160,7 +149,6 @@ static void volume_content_on_listed(struct call *c, const struct file_entry *e 
 static void volume_content_list(struct call *c)
 {
     struct content *k = content_of(c);
-
     buf_append_char(&k->listing, '[');
     call_ok(c, file_list(k->opened, &c->actor, VOLUME_USER, k->path, (uint32_t)MAX(k->depth, (int64_t)1), on_each,
                          CALL_FILE(c, volume_content_on_listed)));
@@ -182,7 +170,6 @@ const size_t volume_routes_n = ARRAY_SIZE(volume_routes);
 static void volume_content_on_volume(void *ctx, struct sandbox *sb, const struct err *err)
 {
     struct call *c = ctx;
-
     if (!c->req) { /* its client has gone */
         if (sb) {
             volume_release(call_core(c), sb);
@@ -202,7 +189,6 @@ static bool get_number(struct call *c, const char *name, uint64_t max, int64_t *
 {
     uint64_t number = 0;
     struct str value;
-
     *ret_value = -1;
     if (http_query_get(c->req, name, &value) != 1 || !value.n)
         return true;
@@ -218,7 +204,6 @@ static bool get_number(struct call *c, const char *name, uint64_t max, int64_t *
 static void volume_content_begin(struct call *c)
 {
     struct content *k = content_of(c);
-
     c->body_error = "";
     if (c->body) {
         k->uid = k->gid = k->mode = -1;
@@ -234,7 +219,6 @@ static bool read_parameters(struct call *c)
     struct content *k = content_of(c);
     char clean[PATH_TEXT_MAX];
     struct str path, force;
-
     if (http_query_get(c->req, "path", &path) != 1 || !path.n || str_has_nul(path)) {
         call_fail(c, 400, "parameter \"path\" is missing");
         return false;
@@ -256,7 +240,6 @@ static bool may_use(struct call *c)
 {
     const struct volume *v = volume_find(call_core(c), TENANT_ANY, c->args[0]);
     struct str given = http_header_get(c->req, "authorization");
-
     given = given.n > 7 && str_eq_nocase(str_n(given.p, 7), STR("bearer ")) ? str_trim(str_sub(given, 7)) : STR_NULL;
     if (v && given.n && str_eqc(c->args[0], v->id) && str_eq_secret(given, str_of(v->token))) {
         c->actor.who = (struct principal){.tenant = v->tenant, .view = v->tenant};
@@ -275,7 +258,6 @@ bool volume_content_handle(struct e2b *e2b, struct http_request *req)
         route_find(volume_routes, volume_routes_n, http_method(req), http_raw_path(req), &route, args, NULL);
     struct content *k;
     struct call *c;
-
     if (!str_starts(http_raw_path(req), STR("/volumecontent/")))
         return false;
     c = call_new(&e2b->facade, req, "e2b:volume");

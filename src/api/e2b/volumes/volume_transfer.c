@@ -15,7 +15,6 @@ static void transfer_failed(struct file_body *f, const struct file_entry *entry 
 void volume_download(struct call *c)
 {
     struct content *k = content_of(c);
-
     k->body.done = transfer_failed;
     k->body.open = transfer_open;
     file_body_begun(&k->body, file_read(k->opened, &c->actor, VOLUME_USER, k->path, 0, UINT64_MAX,
@@ -33,7 +32,6 @@ static void transfer_written(struct file_body *f, const struct file_entry *entry
 static void write_it(struct call *c)
 {
     struct content *k = content_of(c);
-
     k->body.done = transfer_written;
     file_body_receive(
         &k->body, file_write(k->opened, &c->actor, VOLUME_USER, k->path, NULL, 0, FILE_BODY(&k->body, &file_body_in)));
@@ -42,7 +40,6 @@ static void write_it(struct call *c)
 static void on_looked(void *ctx, const struct file_entry *entry UNUSED, const struct err *err)
 {
     struct call *c = ctx;
-
     c->file = NULL;
     if (!err)
         call_fail(c, 409, "the file exists; \"force\" replaces it");

@@ -10,7 +10,6 @@ static void member(const struct buf *body, const char *name, char *ret, size_t s
     char wanted[64];
     const char *at;
     size_t n;
-
     n = (size_t)snprintf(wanted, sizeof(wanted), "\"%s\":\"", name);
     at = memmem(buf_data(body), buf_len(body), wanted, n);
     assert_non_null(at);
@@ -29,7 +28,6 @@ static int content(struct test_facade *f, const char *method, const char *rest, 
                    struct buf *b)
 {
     char target[256], headers[256];
-
     snprintf(target, sizeof(target), "/volumecontent/%s/%s", id, rest);
     snprintf(headers, sizeof(headers), "Authorization: Bearer %s\r\nContent-Type: application/json\r\n", bearer);
     return facade_call(f, method, target, headers, str_of(body), NULL, b);
@@ -40,7 +38,6 @@ static void volumes_are_made_listed_mounted_and_dropped(void **state)
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
     struct test_facade *f = *state;
     char target[128], sandbox[64];
-
     make(f, &b);
     assert_has(&b, "\"name\":\"data\",\"token\":\"");
     assert_int_equal(facade_json(f, "POST", "/volumes", "{\"name\":\"data\"}", &b), 409);
@@ -79,7 +76,6 @@ static void content_is_for_who_has_the_token(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
     struct test_facade *f = *state;
-
     make(f, &b);
     assert_int_equal(content(f, "GET", "path?path=/", "wrong", NULL, &b), 401);
     assert_int_equal(content(f, "GET", "path?path=/", TEST_KEY, NULL, &b), 401);
@@ -99,7 +95,6 @@ static void files_go_in_and_come_out(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
     struct test_facade *f = *state;
-
     make(f, &b);
     assert_int_equal(content(f, "GET", "file?path=/f", token, NULL, &b), 404);
     assert_int_equal(content(f, "PUT", "file?path=/f", token, "what is kept", &b), 201);
@@ -120,6 +115,5 @@ int main(void)
         cmocka_unit_test_setup_teardown(content_is_for_who_has_the_token, facade_setup, facade_teardown),
         cmocka_unit_test_setup_teardown(files_go_in_and_come_out, facade_setup, facade_teardown),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -43,7 +43,6 @@ struct code_search {
 static bool code_search_one(void *ctx, const struct code_context_info *info)
 {
     struct code_search *s = ctx;
-
     if ((!s->id.n || str_eqc(s->id, info->id)) && (!s->language || strcmp(s->language, info->language) == 0))
         (void)json_array_append_new(s->found, code_context_json(info));
     return true;
@@ -52,7 +51,6 @@ static bool code_search_one(void *ctx, const struct code_context_info *info)
 static json_t *code_find(struct call *c, struct str id, const char *language)
 {
     struct code_search s = {id, language, json_array()};
-
     code_each(c->sandbox, code_search_one, &s);
     return s.found;
 }
@@ -61,7 +59,6 @@ static json_t *code_find(struct call *c, struct str id, const char *language)
 static bool code_query_language(struct call *c, const char **ret_language)
 {
     struct str name = STR("");
-
     *ret_language = NULL;
     if (!call_query(c, "language", &name))
         return true;
@@ -72,7 +69,6 @@ static bool code_query_language(struct call *c, const char **ret_language)
 static void code_list(struct call *c)
 {
     const char *language;
-
     if (code_query_language(c, &language))
         call_value(c, 200, code_find(c, STR(""), language));
 }
@@ -80,7 +76,6 @@ static void code_list(struct call *c)
 static void code_show(struct call *c)
 {
     json_t *found AUTO_JSON = code_find(c, c->args[0], NULL);
-
     c->err.code = ERR_NOT_FOUND;
     if (code_ok(c, c->args[0], json_array_size(found) ? 0 : -1))
         call_value(c, 200, json_incref(json_array_get(found, 0)));
@@ -95,7 +90,6 @@ static void code_delete(struct call *c)
 static void code_delete_all(struct call *c)
 {
     const char *language;
-
     if (!code_query_language(c, &language))
         return;
     if (!language) {
@@ -105,7 +99,6 @@ static void code_delete_all(struct call *c)
     json_t *found AUTO_JSON = code_find(c, STR(""), language);
     JSON_FOREACH (one, found) {
         struct str id = str_of(json_string_value(json_object_get(one, "id")));
-
         if (!call_ok(c, code_remove(c->sandbox, &c->actor, id, &c->err)))
             return;
     }
@@ -115,7 +108,6 @@ static void code_delete_all(struct call *c)
 static void code_made(void *ctx, const struct code_context_info *info, const struct err *err)
 {
     struct call *c = ctx;
-
     c->making = NULL;
     if (err)
         call_fail(c, 500, "%s", err->msg);
@@ -126,7 +118,6 @@ static void code_made(void *ctx, const struct code_context_info *info, const str
 static void code_create(struct call *c)
 {
     struct str name = STR(""), cwd = STR("");
-
     if (!CALL_WANTS(c, JSON_NEED_STR("language", &name), JSON_WANT_STR("cwd", &cwd)))
         return;
     const char *language = code_language(c->sandbox, name, &c->err);
@@ -140,7 +131,6 @@ static void code_create(struct call *c)
 static void code_put_results(struct buf *b, const struct code_frame *f)
 {
     AUTO_BUF struct buf compact = BUF_INIT(CODE_FRAME_MAX);
-
     sse_begin(b, "result");
     (void)buf_append_cstr(b, ",\"results\":{");
     for (size_t i = 0; i < f->n_data; i++) {
@@ -163,7 +153,6 @@ static void code_put_results(struct buf *b, const struct code_frame *f)
 static void code_put_error(struct buf *b, const struct code_frame *f, bool is_java)
 {
     struct str rest = f->trace.n ? f->trace : STR_NULL, line;
-
     sse_begin(b, "error");
     (void)buf_append_cstr(b, ",\"error\":{\"ename\":");
     (void)buf_append_json_string(b, is_java && str_find_char(f->name, '.') >= 0 ? STR("EvalException") : f->name);
@@ -195,7 +184,6 @@ static bool code_stream_event(void *ctx, const struct code_event *e)
     AUTO_BUF struct buf b = BUF_INIT(EVENT_MAX);
     struct call *c = ctx;
     struct code_stream *s = c->state;
-
     if (e->kind == CODE_END)
         c->cell = NULL;
     if (c->answered || !c->req)
@@ -245,7 +233,6 @@ static void code_execute(struct call *c)
     struct code_spec spec = {.context = STR("")};
     struct str name = STR("");
     const json_t *context = json_object_get(c->body, "context");
-
     *s = (struct code_stream){.call = c, .started = clock_real()};
     if (!CALL_WANTS(c, JSON_NEED_STR("code", &spec.code)))
         return;
@@ -282,7 +269,6 @@ static void code_stop(struct call *c)
 {
     struct str id = STR("");
     struct code_stream *s;
-
     (void)call_query(c, "id", &id);
     s = map_get(&opensandbox_of_execd(c)->cells, id);
     if (!s || !s->call->cell || s->call->sandbox != c->sandbox)

@@ -54,7 +54,6 @@ struct osb_command {
 static void command_free(void *command)
 {
     struct osb_command *m = command;
-
     (void)map_del(&m->o->commands, str_of(m->id));
     list_remove(&m->node);
     timer_stop(&m->kill);
@@ -80,7 +79,6 @@ static uint64_t command_tenant(const struct list *node)
 static void command_ends(struct osb_command *m)
 {
     struct opensandbox *o = m->o;
-
     m->follow = NULL;
     m->ended = clock_real();
     timer_stop(&m->kill);
@@ -102,7 +100,6 @@ static void command_kill(struct osb_command *m, int signal)
     static const struct actor actor = {.name = "opensandbox"};
     struct exec_call *call;
     struct err err;
-
     if (m->pid && m->sb)
         (void)!exec_signal(m->sb, &actor, &which, signal, exec_ignore, NULL, &call, &err);
 }
@@ -110,7 +107,6 @@ static void command_kill(struct osb_command *m, int signal)
 static void command_overdue(struct timer *t)
 {
     struct osb_command *m = container_of(t, struct osb_command, kill);
-
     if (m->follow) {
         command_kill(m, SIGKILL);
         return;
@@ -123,7 +119,6 @@ static void command_overdue(struct timer *t)
 static void stream_closed(struct call *c)
 {
     struct osb_command *m = c->state;
-
     if (!m)
         return;
     m->call = NULL;
@@ -139,7 +134,6 @@ static void stream_closed(struct call *c)
 static void command_drains(struct call *c, size_t n)
 {
     struct osb_command *m = c->state;
-
     if (m && m->follow)
         exec_ack(m->follow, n);
 }
@@ -157,10 +151,8 @@ static void command_read_by(struct osb_command *m, struct call *c)
 static void command_number(struct osb_command *m, struct buf *b, struct buf *to)
 {
     struct str rest = buf_str(b);
-
     for (const char *end; rest.n && (end = memmem(rest.p, rest.n, "}\n\n", 3));) {
         size_t n = (size_t)(end - rest.p) + 3, before = buf_len(to);
-
         buf_printf(to, "{\"eid\":%llu,", (unsigned long long)++m->n_events);
         buf_append_str(to, str_n(rest.p + 1, n - 1));
         rest = str_sub(rest, n);
@@ -181,7 +173,6 @@ static void command_number(struct osb_command *m, struct buf *b, struct buf *to)
 static void command_emit(struct osb_command *m, struct buf *b)
 {
     AUTO_BUF struct buf numbered = BUF_INIT(buf_len(b) * 4 + 256);
-
     command_number(m, b, &numbered);
     if (m->call)
         (void)http_response_write(m->call->req, buf_str(&numbered));
@@ -190,7 +181,6 @@ static void command_emit(struct osb_command *m, struct buf *b)
 static struct call *command_let_go(struct osb_command *m)
 {
     struct call *c = TAKE_PTR(m->call);
-
     if (c)
         c->state = NULL;
     return c;
@@ -213,7 +203,6 @@ static void command_starts(void *ctx, uint32_t pid)
 {
     struct osb_command *m = ctx;
     AUTO_BUF struct buf b = BUF_INIT(1024);
-
     m->pid = pid;
     if (m->is_operation)
         (void)operation_settle(m->o, m->sandbox, m->id, true, command_let_go(m));
@@ -242,7 +231,6 @@ static void command_writes(void *ctx, enum wire_channel channel, struct str byte
 {
     struct osb_command *m = ctx;
     AUTO_BUF struct buf b = BUF_INIT(4 << 20);
-
     if (!m->call && !m->is_kept) {
         exec_ack(m->follow, bytes.n);
         return;
@@ -262,7 +250,6 @@ static void command_writes(void *ctx, enum wire_channel channel, struct str byte
 static void command_finish(struct osb_command *m, const char *value, const char *trace)
 {
     AUTO_BUF struct buf b = BUF_INIT(2 * SSE_LINE_MAX * 6);
-
     if (buf_len(&m->out.rest))
         sse_line_flush(&m->out, "stdout", &b);
     if (buf_len(&m->err.rest))
@@ -281,7 +268,6 @@ static void command_exits(void *ctx, const struct exec_exit *exit)
 {
     struct osb_command *m = ctx;
     char value[16], trace[48];
-
     m->exit_code = exit->signaled ? UINT32_MAX : exit->code;
     (void)snprintf(value, sizeof(value), "%d", (int)m->exit_code);
     (void)snprintf(trace, sizeof(trace), exit->signaled ? "signal: %u" : "exit status %u", exit->code);
@@ -294,7 +280,6 @@ static void command_exits(void *ctx, const struct exec_exit *exit)
 static char *command_place(struct opensandbox *o, const struct sandbox *there)
 {
     const char *id = sandbox_info(there)->id;
-
     return o->without_bash[(unsigned char)(id[1] ^ id[2] << 2 ^ id[3] << 4) % ARRAY_SIZE(o->without_bash)];
 }
 
@@ -307,7 +292,6 @@ bool command_has_bash(struct opensandbox *o, const struct sandbox *there)
 static bool command_starts_over(struct osb_command *m, const struct err *err)
 {
     struct call *c = m->call;
-
     if (!c || http_response_begun(c->req) || err->code != ERR_FAILED_PRECONDITION || !m->by_bash ||
         !command_has_bash(m->o, c->sandbox))
         return false;
@@ -324,7 +308,6 @@ static void command_fails(void *ctx, const struct err *err)
     struct osb_command *m = ctx;
     struct call *c = m->call;
     bool is_late = err->code == ERR_DEADLINE_EXCEEDED;
-
     if (command_starts_over(m, err))
         return;
     m->exit_code = UINT32_MAX;
@@ -346,7 +329,6 @@ static const struct exec_ops command_ops = {command_starts, command_writes, comm
 static void command_resume(struct call *c, struct osb_command *m, uint64_t after)
 {
     struct str rest = buf_str(&m->kept);
-
     if (!m->is_kept || m->call || after > m->n_events || (after < m->n_dropped && !m->is_background)) {
         call_fail(c, !m->is_kept || after < m->n_dropped ? 410 : 409,
                   m->call               ? "another client reads this command"
@@ -375,7 +357,6 @@ static bool command_is_again(struct call *c, const char *request, const char *id
 {
     struct osb_command *m = map_get(&opensandbox_of_execd(c)->commands, str_of(id));
     uint64_t after = 0;
-
     if (!m)
         return false;
     if (strcmp(request, m->request) != 0 || m->there != c->sandbox)
@@ -390,7 +371,6 @@ static bool command_may_be_kept(const struct call *c)
 {
     const struct sandbox_info *i = sandbox_info(c->sandbox);
     size_t n_sandbox = 0, n_tenant = 0, n = 0;
-
     MAP_FOREACH (const struct osb_command, m, &opensandbox_of_execd(c)->commands) {
         n_sandbox += m->is_kept && strcmp(m->sandbox, i->id) == 0;
         n_tenant += m->is_kept && m->tenant == i->tenant;
@@ -405,7 +385,6 @@ void command_run(struct call *c, const struct exec_spec *spec, struct str conten
     bool is_named = !is_operation && http_header_get(c->req, COMMAND_OPERATION_HEADER).n;
     bool is_kept = is_named || (is_operation && !is_background);
     char request[DIGEST_LEN + 1] = "";
-
     if (is_named)
         operation_digest_body(c, request);
     if (is_named && command_is_again(c, request, id))
@@ -453,7 +432,6 @@ void command_run(struct call *c, const struct exec_spec *spec, struct str conten
 bool command_runs(const struct opensandbox *o, const char *id)
 {
     const struct osb_command *m = map_get(&o->commands, str_of(id));
-
     return m && m->follow;
 }
 
@@ -467,7 +445,6 @@ bool command_is_id(struct str id)
 usec_t command_last(struct opensandbox *o, const struct sandbox *there)
 {
     usec_t last = 0;
-
     MAP_FOREACH (const struct osb_command, m, &o->commands)
         if (m->there == there)
             last = MAX(last, m->follow ? UINT64_MAX : m->ended);
@@ -478,21 +455,18 @@ usec_t command_last(struct opensandbox *o, const struct sandbox *there)
 static struct osb_command *command_find(struct call *c, struct str id)
 {
     struct osb_command *m = map_get(&opensandbox_of_execd(c)->commands, id);
-
     return m && strcmp(m->sandbox, sandbox_info(c->sandbox)->id) == 0 ? m : NULL;
 }
 
 bool command_is_elsewhere(struct call *c, struct str id)
 {
     const struct osb_command *m = command_find(c, id);
-
     return m && m->there != c->sandbox;
 }
 
 bool command_is_background(struct call *c, struct str id)
 {
     const struct osb_command *m = command_find(c, id);
-
     return m && m->is_background && m->follow;
 }
 
@@ -505,7 +479,6 @@ static void interrupt(struct call *c)
 {
     struct str id = STR("");
     struct osb_command *m;
-
     (void)call_query(c, "id", &id);
     m = command_find(c, id);
     if (!m || !m->follow) {
@@ -521,7 +494,6 @@ static void command_resumed(struct call *c)
 {
     struct osb_command *m = command_find(c, c->args[0]);
     uint64_t after;
-
     if (call_query_u64(c, "after_eid", &after) < 0)
         return;
     if (m)
@@ -533,7 +505,6 @@ static void command_resumed(struct call *c)
 void command_status(struct call *c)
 {
     const struct osb_command *m = command_find(c, c->args[0]);
-
     if (m)
         report_status(c, m->content, m->error, m->started, m->ended, m->follow, (int)m->exit_code);
     else

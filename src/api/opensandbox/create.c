@@ -52,7 +52,6 @@ static int parse_quantity(const char *what, struct str text, double scale, uint6
                  {"", 1}};
     char copy[32], *end;
     double number = -1;
-
     if (text.n && text.n < sizeof(copy)) {
         memcpy(copy, text.p, text.n);
         copy[text.n] = 0;
@@ -75,13 +74,11 @@ static int read_limits(const json_t *body, struct arena *a, struct sandbox_spec 
     const struct pair *limits = NULL;
     size_t n = 0;
     uint64_t value;
-
     if (json_get_pairs(body, "resourceLimits", a, &limits, &n, err) < 0)
         return -1;
     for (size_t i = 0; i < n; i++) {
         struct str key = limits[i].key;
         bool is_cpu = str_eqc(key, "cpu"), is_memory = str_eqc(key, "memory");
-
         if (!is_cpu && !is_memory && !str_eqc(key, "ephemeral-storage"))
             return err_set(err, ERR_INVALID_ARGUMENT, "resourceLimits: there is no '%.*s' here", STR_ARG_MAX(key, 64));
         if (parse_quantity(is_cpu ? "cpu" : "memory", limits[i].value, is_cpu ? 1000 : 1, &value, err) < 0)
@@ -108,7 +105,6 @@ static void add_metadata(struct osb_creation *r, const char *key, struct str val
 int create_check_label(struct str key, struct str value, struct err *err)
 {
     struct str name = key, prefix = STR_NULL, part;
-
     if (str_find_char(key, '/') >= 0)
         (void)str_split(&name, '/', &prefix);
     bool is_good = name.n && create_is_label(name) && create_is_label(value) && prefix.n <= PREFIX_MAX &&
@@ -127,7 +123,6 @@ static int read_metadata(const json_t *body, struct arena *a, struct osb_creatio
 {
     const struct pair *given = NULL;
     size_t n = 0;
-
     if (json_get_pairs(body, "metadata", a, &given, &n, err) < 0)
         return -1;
     r->metadata = arena_alloc(a, (n + RESERVED_MAX) * sizeof(*r->metadata));
@@ -143,7 +138,6 @@ static int read_metadata(const json_t *body, struct arena *a, struct osb_creatio
 static int create_read_network(const json_t *body, struct osb_creation *r, struct err *err)
 {
     const json_t *network = json_object_get(body, "networkPolicy");
-
     r->spec.allow_internet = true;
     if (!network || json_is_null(network))
         return 0;
@@ -161,7 +155,6 @@ static int create_read_claim(struct osb_creation *r, const json_t *claim, struct
 {
     bool may_make = true, is_brief = false;
     struct str size = STR("");
-
     if (JSON_WANTS(claim, r->arena, err, JSON_NEED_STR("claimName", &m->name),
                    JSON_WANT_BOOL("createIfNotExists", &may_make),
                    JSON_WANT_BOOL("deleteOnSandboxTermination", &is_brief), JSON_WANT_STR("storage", &size),
@@ -184,7 +177,6 @@ static int read_volume(struct osb_creation *r, json_t *one, struct volume_mount 
 {
     struct str name = STR("");
     json_t *claim = NULL, *host = NULL;
-
     if (!json_is_object(one))
         return err_set(err, ERR_INVALID_ARGUMENT, "volumes are objects");
     if (JSON_WANTS(one, r->arena, err, JSON_WANT_STR("name", &name), JSON_NEED_STR("mountPath", &m->path),
@@ -204,7 +196,6 @@ static int read_volume(struct osb_creation *r, json_t *one, struct volume_mount 
 static int read_volumes(struct osb_creation *r, struct err *err)
 {
     json_t *list = NULL;
-
     if (json_get_array(r->body, "volumes", &list, err) < 0)
         return -1;
     if (json_array_size(list) > VOLUME_MOUNTS_MAX)
@@ -229,7 +220,6 @@ static int resolve_image(struct osb_creation *r, struct str uri, struct err *err
 {
     const struct template *t;
     struct str name = str_before(uri, '@'), plain = name;
-
     for (size_t i = name.n; i > 0 && name.p[i - 1] != '/'; i--)
         if (name.p[i - 1] == ':')
             plain = str_n(name.p, i - 1);
@@ -262,7 +252,6 @@ static int read_source(struct osb_creation *r, struct err *err)
     struct str uri = STR(""), snapshot = STR(""), pool = STR("");
     uint32_t ready;
     const struct template *t;
-
     if (json_get_object(r->body, "image", &image, err) < 0 || json_get_str(r->body, "snapshotId", &snapshot, err) < 0)
         return -1;
     if (image && json_wants(image, (const struct json_want[]){JSON_NEED_STR("uri", &uri), JSON_WANT_ANY("auth")}, 2,
@@ -300,12 +289,10 @@ static int create_read_extensions(struct osb_creation *r, struct err *err)
 {
     json_t *all = json_object_get(r->body, "extensions");
     uint64_t seconds;
-
     if (json_asks_nothing(r->body, "extensions"))
         return 0;
     JSON_FOREACH_MEMBER (key, value, all) {
         struct str text = json_str(value);
-
         if (!json_is_string(value))
             return err_set(err, ERR_INVALID_ARGUMENT, "extensions '%.64s' must be a string", key);
         if (strcmp(key, "access.renew.extend.seconds") == 0) {
@@ -328,7 +315,6 @@ static int read_platform(const json_t *body, struct err *err)
 {
     json_t *platform = NULL;
     struct str os = STR("linux"), arch = STR("amd64");
-
     if (json_get_object(body, "platform", &platform, err) < 0)
         return -1;
     if (platform && JSON_WANTS(platform, NULL, err, JSON_WANT_STR("os", &os), JSON_WANT_STR("arch", &arch)) < 0)
@@ -342,7 +328,6 @@ static int read_entrypoint(struct osb_creation *r, struct err *err)
 {
     struct arena *a = r->arena;
     const json_t *list = json_object_get(r->body, "entrypoint");
-
     if (json_get_strs(r->body, "entrypoint", a, &r->entrypoint, &r->n_entrypoint, err) < 0)
         return -1;
     if (!r->n_entrypoint)
@@ -360,7 +345,6 @@ static int read_creation(struct osb_creation *r, struct err *err)
     struct arena *a = r->arena;
     int64_t timeout_s = 0;
     bool is_private = false;
-
     if (JSON_WANTS(r->body, a, err, JSON_WANT_ANY("image"), JSON_WANT_ANY("snapshotId"), JSON_WANT_ANY("platform"),
                    JSON_WANT_INT("timeout", 1, INT32_MAX, &timeout_s), JSON_WANT_ANY("resourceLimits"),
                    JSON_WANT_ANY("resourceRequests"), JSON_WANT_PAIRS("env", &r->spec.envs, &r->spec.n_envs),
@@ -398,7 +382,6 @@ struct osb_creation *create_read(struct opensandbox *o, const struct actor *acto
                                  const char *template_name, struct err *err)
 {
     struct osb_creation *r = arena_alloc(a, sizeof(*r));
-
     *r = (struct osb_creation){
         .o = o, .core = o->lifecycle.core, .actor = actor, .arena = a, .body = body, .template_name = template_name};
     if (read_creation(r, err) == 0)
@@ -418,7 +401,6 @@ int create_begin_as(struct osb_creation *r, const char *id, const char *token, s
 static void on_created(void *ctx, struct sandbox *sb, const struct err *err)
 {
     struct call *c = call_back(ctx, err);
-
     if (!c)
         return;
     create_began(c->state, sb);
@@ -431,7 +413,6 @@ static void on_created(void *ctx, struct sandbox *sb, const struct err *err)
 static void create_on_volume(void *ctx, const struct volume *v UNUSED, const struct err *err)
 {
     struct call *c = call_back(ctx, err);
-
     if (c)
         create_sandbox(c);
 }
@@ -441,7 +422,6 @@ void create_sandbox(struct call *c)
     struct arena *a = http_arena(c->req);
     struct osb_creation *r = arena_alloc(a, sizeof(*r));
     struct err err;
-
     *r = (struct osb_creation){
         .o = lifecycle_of(c), .core = call_core(c), .actor = &c->actor, .arena = a, .body = c->body};
     c->state = r;

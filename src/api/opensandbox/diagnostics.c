@@ -41,7 +41,6 @@ struct diagnostics {
 static bool diagnostics_tag(const struct event *e, void *ctx)
 {
     struct diagnostics *d = ctx;
-
     if ((e->kind == EVENT_EXEC_START || e->kind == EVENT_GUARD_DENIED) && d->n_tagged < TAGGED_MAX &&
         memmem(e->data.p, e->data.n, "\"tag\":\"" OPENSANDBOX_TAG, strlen("\"tag\":\"" OPENSANDBOX_TAG)))
         d->tagged[d->n_tagged++] = e->seq;
@@ -53,12 +52,10 @@ static bool diagnostics_wants(const struct diagnostics *d, const struct event *e
     bool is_output = e->kind == EVENT_EXEC_OUTPUT || e->kind == EVENT_EXEC_EXIT || e->kind == EVENT_CODE_DONE,
          is_in = d->is_all;
     struct str kind = str_before(e->kind_name, '.');
-
     for (size_t i = 0; diagnostics_scopes[d->scope].kinds[i]; i++)
         is_in |= str_eqc(kind, diagnostics_scopes[d->scope].kinds[i]);
     if (d->is_tagged_only) {
         bool is_tagged = false;
-
         for (size_t i = 0; i < d->n_tagged; i++)
             is_tagged |= d->tagged[i] == e->seq || d->tagged[i] == e->cause;
         is_in &= is_tagged;
@@ -73,11 +70,9 @@ static bool diagnostics_output(struct diagnostics *d, const struct event *e, con
 {
     AUTO_JSON json_t *data = json_loadb(e->data.p, e->data.n, JSON_ALLOW_NUL, NULL);
     json_t *runs = json_object_get(data, "output");
-
     JSON_FOREACH (run, runs) {
         JSON_FOREACH_MEMBER (key, value, run) {
             struct str rest = json_str(value), line;
-
             while (rest.n && str_split(&rest, '\n', &line)) {
                 buf_printf(&d->text, "%s %s ", time, key);
                 buf_append_str(&d->text, line);
@@ -92,7 +87,6 @@ static bool diagnostics_line(void *ctx, usec_t at, const char *level, const char
 {
     struct diagnostics *d = ctx;
     char time[CLOCK_TEXT_MAX];
-
     clock_format(at, 3, time);
     buf_printf(&d->text, "%s %s %s %s\n", time, level, logger, message);
     return true;
@@ -102,7 +96,6 @@ static bool diagnostics_event(const struct event *e, void *ctx)
 {
     struct diagnostics *d = ctx;
     char time[CLOCK_TEXT_MAX];
-
     (void)diagnostics_tag(e, d);
     clock_format(e->time, 3, time);
     if (diagnostics_wants(d, e) && !(e->kind == EVENT_EXEC_OUTPUT && diagnostics_output(d, e, time)))
@@ -110,7 +103,6 @@ static bool diagnostics_event(const struct event *e, void *ctx)
     /* The newest is what is wanted. */
     while (buf_len(&d->text) > LOG_BYTES / 2) {
         const char *end = memchr(buf_data(&d->text) + LOG_BYTES / 8, '\n', buf_len(&d->text) - LOG_BYTES / 8);
-
         buf_consume(&d->text, end ? (size_t)(end - buf_data(&d->text)) + 1 : buf_len(&d->text));
         d->is_cut = true;
     }
@@ -121,7 +113,6 @@ static int diagnostics_read(struct call *c, struct diagnostics *d, struct err *e
 {
     struct sandbox_log_walk walk;
     struct event_bounds bounds;
-
     d->is_tagged_only = strcmp(diagnostics_scopes[d->scope].scope, "container") == 0;
     d->is_all = strcmp(diagnostics_scopes[d->scope].scope, "all") == 0;
     if (sandbox_log_walk_init(&walk, call_core(c), str_of(d->id), 0, 1, err) < 0 ||
@@ -157,7 +148,6 @@ static void diagnostics_legacy(struct call *c, struct diagnostics *d)
 {
     uint64_t lines = 0, limit = 0, ago = 0;
     struct str since;
-
     d->scope = ARRAY_SIZE(diagnostics_scopes) - 1;
     if (call_query_u64(c, "tail", &lines) < 0 || call_query_u64(c, "limit", &limit) < 0)
         return;
@@ -186,7 +176,6 @@ void diagnostics_get(struct call *c)
     const struct sandbox_info *i = sandbox_info(c->sandbox);
     struct str scope = STR("");
     char ticket[PROXY_TICKET_MAX];
-
     if (!call_query(c, "scope", &scope)) {
         diagnostics_legacy(c, &d);
     } else if (diagnostics_ask(c, scope, &d)) {
@@ -197,14 +186,12 @@ void diagnostics_get(struct call *c)
                 json_pack("{s:s,s:s,s:s%,s:s,s:s,s:I,s:b}", "sandboxId", d.id, "kind", c->route->what, "scope", scope.p,
                           scope.n, "delivery", is_inline ? "inline" : "url", "contentType", "text/plain; charset=utf-8",
                           "contentLength", (json_int_t)buf_len(&d.text), "truncated", d.is_cut);
-
             if (is_inline) {
                 (void)json_object_set_new(
                     answer, "content",
                     json_stringn_nocheck(buf_len(&d.text) ? buf_data(&d.text) : "", buf_len(&d.text)));
             } else {
                 struct str host = http_header_get(c->req, "host");
-
                 proxy_ticket(i, 0, until, ticket);
                 (void)json_object_set_new(answer, "contentUrl",
                                           json_sprintf("%s://%.*s/v1/sandboxes/%s%s/diagnostics/%s/content?scope=%.*s",
@@ -252,7 +239,6 @@ void diagnostics_inspect(struct call *c)
     AUTO_FREE char *text = json_dumps(one, JSON_INDENT(2));
     AUTO_BUF struct buf all = BUF_INIT(2 * LOG_BYTES);
     struct err err;
-
     http_add_header(c->req, STR("deprecation"), STR("true"));
     buf_printf(&all, "%s\n", text ? text : "");
     for (int logs = 0; logs < 2 && is_summary; logs++) {
@@ -260,7 +246,6 @@ void diagnostics_inspect(struct call *c)
                                 .is_logs = logs,
                                 .scope = ARRAY_SIZE(diagnostics_scopes) - 1,
                                 .text = BUF_INIT(LOG_BYTES)};
-
         if (diagnostics_read(c, &d, &err) == 0) {
             buf_printf(&all, "\n%s\n", logs ? "logs" : "events");
             buf_append_str(&all,

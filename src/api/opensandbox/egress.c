@@ -9,7 +9,6 @@ void egress_set(struct call *c, json_t *policy, const json_t *fields, network_fn
     const char *otherwise = json_string_value(json_object_get(policy, "default"));
     const struct network_spec spec = {
         .policy = policy, .fields = fields, .allow_internet = otherwise && strcmp(otherwise, "allow") == 0};
-
     call_held(c, network_set(c->sandbox, &c->actor, &spec, done, call_hold(c), &c->err));
 }
 
@@ -18,7 +17,6 @@ json_t *egress_read_policy(const json_t *network, struct err *err)
     AUTO_JSON json_t *rules = json_array();
     struct str otherwise = STR("deny"), action, target;
     json_t *egress = NULL;
-
     if (!json_is_object(network)) {
         (void)err_set(err, ERR_INVALID_ARGUMENT, "networkPolicy must be an object");
         return NULL;
@@ -56,10 +54,8 @@ static json_t *egress_policy_json(const struct sandbox *sb)
     const json_t *ours = network_policy(sb), *rules = json_object_get(ours, "rules");
     const char *otherwise = json_string_value(json_object_get(ours, "default"));
     json_t *egress = json_array();
-
     JSON_FOREACH (rule, rules) {
         json_t *allow = json_object_get(rule, "allow");
-
         (void)json_array_append_new(egress, json_pack("{s:s,s:O}", "action", allow ? "allow" : "deny", "target",
                                                       allow ? allow : json_object_get(rule, "deny")));
     }
@@ -70,7 +66,6 @@ static json_t *egress_status_json(const struct sandbox *sb, const char *reason)
 {
     json_t *answer = json_pack("{s:s,s:s,s:s,s:o}", "status", network_is_up(sb) ? "ok" : "unavailable", "mode",
                                "enforce", "enforcementMode", "dns+nft", "policy", egress_policy_json(sb));
-
     if (reason)
         (void)json_object_set_new(answer, "reason", json_string(reason));
     return answer;
@@ -84,7 +79,6 @@ static void get_policy(struct call *c)
 static void on_set(void *ctx, const struct err *err)
 {
     struct call *c = call_back(ctx, err);
-
     if (c)
         call_value(c, 200, egress_status_json(c->sandbox, NULL));
 }
@@ -93,7 +87,6 @@ static void on_set(void *ctx, const struct err *err)
 static void set_policy(struct call *c, json_t *policy)
 {
     json_t *inject = json_object_get(network_policy(c->sandbox), "inject");
-
     if (inject)
         (void)json_object_set(policy, "inject", inject);
     egress_set(c, policy, network_fields(c->sandbox), on_set);
@@ -103,7 +96,6 @@ static void set_policy(struct call *c, json_t *policy)
 static const char *target_of(const json_t *rule)
 {
     const json_t *allow = json_object_get(rule, "allow");
-
     return json_string_value(allow ? allow : json_object_get(rule, "deny"));
 }
 
@@ -119,7 +111,6 @@ static bool egress_is_named(const json_t *rules, const char *target)
 static json_t *merged(const json_t *ours, const json_t *rules)
 {
     json_t *all = json_array(), *policy = json_copy((json_t *)ours);
-
     JSON_FOREACH (rule, rules)
         if (!egress_is_named(all, target_of(rule)))
             (void)json_array_append(all, rule);
@@ -159,12 +150,10 @@ static void remove_rules(struct call *c)
 {
     const json_t *ours = network_policy(c->sandbox);
     AUTO_JSON json_t *kept = json_array();
-
     if (!egress_has_list(c))
         return;
     JSON_FOREACH (rule, json_object_get(ours, "rules")) {
         bool goes = false;
-
         JSON_FOREACH (target, c->body)
             goes |=
                 json_is_string(target) && target_of(rule) && strcmp(json_string_value(target), target_of(rule)) == 0;
@@ -183,7 +172,6 @@ static void remove_rules(struct call *c)
 static void replace_policy(struct call *c)
 {
     json_t *policy = egress_read_policy(c->body, &c->err);
-
     if (call_ok(c, policy ? 0 : -1))
         set_policy(c, policy);
 }
@@ -215,7 +203,6 @@ static void replace_extensions(struct call *c)
 {
     json_t *resources = NULL;
     int64_t expected = 0;
-
     if (!CALL_WANTS(c, JSON_WANT_INT("expectedRevision", 0, INT32_MAX, &expected),
                     JSON_WANT_ARRAY("resources", &resources)))
         return;

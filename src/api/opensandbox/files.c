@@ -34,7 +34,6 @@ static const char *type_name(const struct file_entry *e)
 static json_t *entry_json(const struct file_entry *e)
 {
     usec_t at = e->mtime_ns / 1000;
-
     return json_pack("{s:o,s:s,s:I,s:o*,s:o*,s:o,s:o,s:I}", "path", json_stringn_nocheck(e->path.p, e->path.n), "type",
                      type_name(e), "size", (json_int_t)e->size, "modified_at", call_time(at), "created_at",
                      call_time(at), "owner", json_stringn_nocheck(e->owner.p, e->owner.n), "group",
@@ -47,7 +46,6 @@ struct str files_path(struct call *c, struct str path)
     AUTO_BUF struct buf b = BUF_INIT(PATH_TEXT_MAX);
     const struct sandbox_info *info = sandbox_info(c->sandbox);
     size_t n_variables = 0;
-
     if (path.n >= PATH_TEXT_MAX)
         return STR_NULL;
     if (path.n && path.p[0] == '~' && (path.n == 1 || path.p[1] == '/')) {
@@ -88,7 +86,6 @@ static bool paths_fit(struct call *c, size_t n)
 struct str files_query_path(struct call *c)
 {
     struct str path;
-
     if (call_query(c, "path", &path) && !str_has_nul(path) && (path = files_path(c, path)).n)
         return path;
     opensandbox_fail(c, 400, "MISSING_QUERY", "path is missing");
@@ -101,7 +98,6 @@ static int query_paths(struct call *c, const struct str **ret_paths, size_t *ret
     struct arena *a = http_arena(c->req);
     struct str *paths = arena_alloc(a, FILES_PATHS_MAX * sizeof(*paths)), rest = http_query(c->req);
     size_t n = 0;
-
     for (struct url_param p; url_query_next(&rest, &p);) {
         if (!str_eqc(p.name, "path"))
             continue;
@@ -135,7 +131,6 @@ static void info_next(struct call *c);
 static void info_one(struct call *c, const struct file_entry *entry)
 {
     struct info *f = c->state;
-
     (void)json_object_setn_new(f->found, f->paths[f->i].p, f->paths[f->i].n, entry_json(entry));
     f->i++;
     call_step(c, info_next);
@@ -144,7 +139,6 @@ static void info_one(struct call *c, const struct file_entry *entry)
 static void info_next(struct call *c)
 {
     struct info *f = c->state;
-
     if (f->i == f->n)
         call_value(c, 200, json_incref(f->found));
     else
@@ -154,7 +148,6 @@ static void info_next(struct call *c)
 static void files_info(struct call *c)
 {
     struct info *f = arena_alloc(http_arena(c->req), sizeof(*f));
-
     *f = (struct info){.i = 0};
     if (query_paths(c, &f->paths, &f->n) < 0)
         return;
@@ -178,7 +171,6 @@ static void remove_paths(struct call *c)
 {
     const struct str *paths;
     size_t n;
-
     if (query_paths(c, &paths, &n) == 0)
         script_run(c, c->route->what, paths, n, files_script_done);
 }
@@ -188,7 +180,6 @@ const struct str *files_permissions(struct call *c, const char *path, const json
 {
     struct arena *a = http_arena(c->req);
     int64_t mode = 0;
-
     to[0] = files_path(c, str_of(path));
     to[1] = to[2] = to[3] = STR("");
     if (!json_is_object(one) || !to[0].n) {
@@ -217,7 +208,6 @@ static void set_permissions(struct call *c)
 {
     size_t n = 0;
     struct str *args = arena_alloc(http_arena(c->req), (4 * json_object_size(c->body) + 1) * sizeof(*args));
-
     if (!paths_fit(c, json_object_size(c->body)))
         return;
     JSON_FOREACH_MEMBER (path, one, c->body) {
@@ -232,12 +222,10 @@ static void move_files(struct call *c)
 {
     struct str *args = arena_alloc(http_arena(c->req), (2 * json_array_size(c->body) + 1) * sizeof(*args));
     size_t n = 0;
-
     if (!paths_fit(c, json_array_size(c->body)))
         return;
     JSON_FOREACH (one, c->body) {
         struct str from = STR(""), to = STR("");
-
         if (!json_is_object(one) ||
             JSON_WANTS(one, NULL, &c->err, JSON_NEED_STR("src", &from), JSON_NEED_STR("dest", &to)) < 0)
             break;
@@ -272,10 +260,8 @@ static void list_each(void *ctx, const struct file_entry *e)
 {
     struct call *c = ctx;
     struct osb_listing *l = c->state;
-
     if (l->pattern.p) {
         AUTO_FREE char *name = mem_strndup(e->name.p, e->name.n);
-
         if ((e->type == WIRE_FILE_DIRECTORY && !e->is_link) || fnmatch(l->pattern.p, name, 0) != 0)
             return;
     }
@@ -287,7 +273,6 @@ static void list_done(void *ctx, const struct file_entry *entry UNUSED, const st
 {
     struct call *c = ctx;
     struct osb_listing *l = c->state;
-
     c->file = NULL;
     if (err)
         call_fail(c, err->code == ERR_NOT_FOUND ? 404 : 400, "%s", err->msg);
@@ -298,7 +283,6 @@ static void list_done(void *ctx, const struct file_entry *entry UNUSED, const st
 static void list_begin(struct call *c)
 {
     const struct osb_listing *l = c->state;
-
     call_ok(c, file_list(c->sandbox, &c->actor, STR("root"), l->path, l->depth, list_each, list_done, c, &c->file,
                          &c->err));
 }
@@ -307,7 +291,6 @@ static void list_begin(struct call *c)
 static void list_found(void *ctx, const struct file_entry *entry, const struct err *err)
 {
     struct call *c = ctx;
-
     if (err || entry->is_link) {
         list_done(c, NULL, err ? err : &(struct err){.code = ERR_INVALID_ARGUMENT, .msg = "it is a symbolic link"});
         return;
@@ -319,7 +302,6 @@ static void list_found(void *ctx, const struct file_entry *entry, const struct e
 static void list_directory(struct call *c, struct str pattern, uint64_t depth)
 {
     struct osb_listing *l = arena_alloc(http_arena(c->req), sizeof(*l));
-
     *l = (struct osb_listing){
         .found = json_array(), .pattern = pattern, .depth = (uint32_t)MIN(depth, (uint64_t)DEPTH_MAX)};
     c->state = l;
@@ -336,7 +318,6 @@ static void list_directory(struct call *c, struct str pattern, uint64_t depth)
 static void list_files(struct call *c)
 {
     uint64_t depth = 1;
-
     if (http_query_get(c->req, "depth", &(struct str){0}) == 0 || call_query_u64(c, "depth", &depth) == 0)
         list_directory(c, STR_NULL, depth);
 }
@@ -344,7 +325,6 @@ static void list_files(struct call *c)
 static void search_files(struct call *c)
 {
     struct str pattern = STR("**");
-
     (void)call_query(c, "pattern", &pattern);
     list_directory(c, arena_str(http_arena(c->req), pattern), DEPTH_MAX);
 }
@@ -364,7 +344,6 @@ struct replacing {
 static void replace_closed(struct call *c)
 {
     struct replacing *r = c->state;
-
     json_decref(r->answer);
     file_body_fini(&r->in);
     buf_fini(&r->changed);
@@ -375,7 +354,6 @@ static void replace_next(struct call *c);
 static void replace_written(struct file_body *f, const struct file_entry *entry UNUSED, const struct err *err)
 {
     struct replacing *r = container_of(f, struct replacing, in);
-
     if (err) {
         call_fail_err(f->call, err);
         return;
@@ -392,7 +370,6 @@ static struct str replace_path(const struct replacing *r)
 static void replace_write(struct call *c)
 {
     struct replacing *r = c->state;
-
     r->in.done = replace_written;
     r->in.bytes = buf_str(&r->changed);
     r->in.given = 0;
@@ -405,7 +382,6 @@ static void replace_read(struct file_body *f, const struct file_entry *entry UNU
     struct replacing *r = container_of(f, struct replacing, in);
     struct call *c = f->call;
     struct str rest = buf_str(&f->b);
-
     if (err || buf_error(&f->b)) {
         if (err)
             call_fail_err(c, err);
@@ -437,7 +413,6 @@ static void replace_next(struct call *c)
 {
     struct replacing *r = c->state;
     struct err err;
-
     if (!r->it) {
         if (r->is_verbose)
             call_value(c, 200, json_incref(r->answer));
@@ -461,7 +436,6 @@ static void replace_next(struct call *c)
 static void replace_files(struct call *c)
 {
     struct replacing *r = arena_alloc(http_arena(c->req), sizeof(*r));
-
     *r = (struct replacing){.it = json_object_iter(c->body)};
     file_body_init(&r->in, c, REPLACE_MAX);
     buf_init(&r->changed, 2 * REPLACE_MAX);

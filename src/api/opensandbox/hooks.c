@@ -47,7 +47,6 @@ struct osb_hooks {
 int schedule_duration(struct str text, uint64_t *ret_s)
 {
     uint64_t ms;
-
     if (str_find_char(text, 'd') >= 0 || unit_parse_duration(text, &ms) < 0 || ms < 1000 || ms / 1000 > UINT32_MAX)
         return -EINVAL;
     *ret_s = ms / 1000;
@@ -68,12 +67,10 @@ static bool schedule_is_any(struct str text)
 static int schedule_field(struct str text, unsigned min, unsigned max, struct buf *to)
 {
     struct str step, end, begin;
-
     if (schedule_is_any(text))
         return buf_append_cstr(to, ".+");
     for (char before = '('; str_split(&text, ',', &step); before = '|') {
         uint64_t first = min, last = max, by = 1;
-
         (void)str_split(&step, '/', &end);
         (void)str_split(&end, '-', &begin);
         bool is_any = schedule_is_any(begin) && !end.p;
@@ -102,7 +99,6 @@ int schedule_parse(struct str text, struct schedule *ret_schedule)
     struct str rest = str_trim(text), one;
     char f[SCHEDULE_FIELDS][256];
     bool is_either = true;
-
     if (str_starts(rest, STR("@every "))) {
         if (schedule_duration(str_trim(str_sub(rest, strlen("@every "))), &s.every_s) < 0)
             return -EINVAL;
@@ -114,7 +110,6 @@ int schedule_parse(struct str text, struct schedule *ret_schedule)
             rest = str_of(names[i].fields);
     for (size_t i = 0; i < SCHEDULE_FIELDS; i++) {
         AUTO_BUF struct buf b = BUF_INIT(sizeof(f[0]) - 1);
-
         if (!str_split(&rest, ' ', &one) || schedule_field(one, ranges[i].min, ranges[i].max, &b) < 0 ||
             buf_error(&b) < 0)
             return -EINVAL;
@@ -138,7 +133,6 @@ static int hook_read(const json_t *one, const char *what, int64_t max_s, bool is
 {
     struct str schedule = STR("");
     int r;
-
     *h = (struct osb_hook){.name = STR(""), .timeout_s = DEFAULT_S};
     if (!json_is_object(one))
         return err_set(err, ERR_INVALID_ARGUMENT, "%s must be an object", what);
@@ -165,7 +159,6 @@ int hooks_read(const json_t *body, struct arena *a, struct osb_hooks **ret_hooks
     struct osb_hooks *h = arena_alloc(a, sizeof(*h));
     json_t *all = NULL, *pre = NULL, *periodic = NULL;
     char what[64];
-
     *h = (struct osb_hooks){.n_periodic = 0};
     if (json_get_object(body, "lifecycle", &all, err) < 0)
         return -1;
@@ -220,7 +213,6 @@ static void entry_note(const struct hooks_entry *e, const char *text)
     AUTO_FREE struct pair *all = mem_array(i->n_metadata + 1, sizeof(*all));
     size_t n = 0;
     struct err ignored;
-
     for (size_t k = 0; k < i->n_metadata; k++)
         if (!str_eqc(i->metadata[k].key, OPENSANDBOX_RESERVED OPENSANDBOX_END))
             all[n++] = i->metadata[k];
@@ -239,7 +231,6 @@ static void entry_exits(void *ctx, const struct exec_exit *exit)
 {
     struct hooks_entry *e = ctx;
     char text[64];
-
     e->follow = NULL;
     (void)snprintf(text, sizeof(text), "%s %u", exit->signaled ? "signal" : "exit status", exit->code);
     entry_note(e, e->has_pre && !exit->signaled && exit->code == FAILED_STATUS ? OPENSANDBOX_PRE_FAILED : text);
@@ -249,7 +240,6 @@ static void entry_exits(void *ctx, const struct exec_exit *exit)
 static void entry_fails(void *ctx, const struct err *err)
 {
     struct hooks_entry *e = ctx;
-
     e->follow = NULL;
     entry_note(e, err->msg);
     entry_free(e);
@@ -262,10 +252,8 @@ static void entry_fails(void *ctx, const struct err *err)
 static char *hooks_pre_start(struct arena *a, const struct osb_hook *h, const char *mark, bool has_entrypoint)
 {
     AUTO_BUF struct buf words = BUF_INIT(8 << 20);
-
     for (size_t i = 0; i < h->n; i++) {
         struct str rest = h->command[i], part;
-
         for (const char *quote = " '"; str_split(&rest, '\'', &part); quote = "'\\''")
             buf_printf(&words, "%s%.*s", quote, STR_ARG(part));
         buf_append_char(&words, '\'');
@@ -280,7 +268,6 @@ static char *hooks_pre_start(struct arena *a, const struct osb_hook *h, const ch
 static char *hooks_periodic(struct arena *a, const struct osb_hook *h, const char *mark)
 {
     char every[40] = "$(expr 60 - $(date +%s) % 60)";
-
     if (h->schedule.every_s)
         (void)snprintf(every, sizeof(every), "%llu", (unsigned long long)h->schedule.every_s);
     return arena_printf(a,
@@ -302,7 +289,6 @@ static void hooks_begin(struct opensandbox *o, struct arena *a, struct sandbox *
     struct hooks_entry *e = mem_new(struct hooks_entry);
     struct actor own = *actor;
     struct err err;
-
     memcpy(argv, begin, n_begin * sizeof(*argv));
     if (n)
         memcpy(argv + n_begin, words, n * sizeof(*argv));
@@ -314,7 +300,6 @@ static void hooks_begin(struct opensandbox *o, struct arena *a, struct sandbox *
     e->has_pre = script;
     if (exec_start(sb, &own, &spec, &ops, e, &e->follow, &err) < 0) {
         AUTO_FREE char *why = mem_printf("%s: %s", tag + strlen(OPENSANDBOX_TAG), err.msg);
-
         e->follow = NULL;
         entry_note(e, is_entry ? err.msg : why);
         entry_free(e);
@@ -329,10 +314,8 @@ void hooks_start(struct opensandbox *o, struct arena *a, const struct osb_hooks 
                  size_t n_entrypoint, struct sandbox *sb, const struct actor *actor)
 {
     const char *mark = hooks->pre.n ? arena_printf(a, COMMAND_DIRECTORY "/started-%s", sandbox_info(sb)->id) : NULL;
-
     for (size_t i = 0; i < hooks->n_periodic; i++) {
         const struct osb_hook *h = &hooks->periodic[i];
-
         hooks_begin(o, a, sb, actor, arena_printf(a, OPENSANDBOX_TAG OPENSANDBOX_PERIODIC "%.*s", STR_ARG(h->name)),
                     hooks_periodic(a, h, mark), h->command, h->n, false);
     }

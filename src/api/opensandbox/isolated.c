@@ -42,7 +42,6 @@ struct isolated {
 static void isolated_free(void *session)
 {
     struct isolated *s = session;
-
     (void)map_del(&s->o->isolated, str_of(s->id));
     sandbox_unwatch(&s->watch);
     timer_stop(&s->idle);
@@ -72,7 +71,6 @@ static void isolated_unknown(struct call *c)
 static struct isolated *isolated_find(struct call *c, const struct sandbox *sb, struct str id)
 {
     struct isolated *s = map_get(&opensandbox_of_execd(c)->isolated, id);
-
     if (s && s->sb == sb)
         return s;
     isolated_unknown(c);
@@ -121,7 +119,6 @@ static void isolated_idle(struct timer *t)
 {
     struct isolated *s = container_of(t, struct isolated, idle);
     usec_t used = isolated_used(s), now = clock_real(), idle = (usec_t)s->idle_s * USEC_PER_SEC;
-
     if (used == UINT64_MAX || used + idle > now)
         timer_set(&s->o->execd.timers, &s->idle, (used == UINT64_MAX ? idle : used + idle - now) / USEC_PER_MS + 1);
     else
@@ -136,7 +133,6 @@ static json_t *isolated_json(const struct isolated *s, bool is_summary)
     usec_t now = clock_real(), used = MIN(isolated_used(s), now), idle = (usec_t)s->idle_s * USEC_PER_SEC;
     json_t *j = json_pack("{s:s,s:s,s:o,s:o}", "session_id", s->id, "status", is_dead ? "dead" : "active", "created_at",
                           call_time(s->created), "last_run_at", call_time(used));
-
     (void)json_object_set_new(j, "idle_remaining_seconds",
                               idle ? json_integer((json_int_t)((used + idle - MIN(now, used + idle)) / USEC_PER_SEC))
                                    : json_null());
@@ -148,7 +144,6 @@ static json_t *isolated_json(const struct isolated *s, bool is_summary)
 void isolated_capabilities(struct call *c)
 {
     bool is_there = strcmp(sandbox_info(c->sandbox)->tier, "container") == 0;
-
     call_value(c, 200,
                json_pack("{s:b,s:s,s:s,s:[s,s],s:b,s:b,s:b,s:b,s:b,s:s*}", "available", is_there, "isolator", "cove",
                          "version", core_config(call_core(c))->version, "profiles", "strict", "balanced",
@@ -161,7 +156,6 @@ void isolated_list(struct call *c)
 {
     struct opensandbox *o = opensandbox_of_execd(c);
     json_t *all = json_array();
-
     MAP_FOREACH (struct isolated, s, &o->isolated)
         if (s->sb == c->sandbox)
             (void)json_array_append_new(all, isolated_json(s, true));
@@ -171,7 +165,6 @@ void isolated_list(struct call *c)
 void isolated_get(struct call *c)
 {
     const struct isolated *s = isolated_find(c, c->sandbox, c->args[0]);
-
     if (s)
         call_value(c, 200, isolated_json(s, false));
 }
@@ -179,7 +172,6 @@ void isolated_get(struct call *c)
 void isolated_remove(struct call *c)
 {
     struct isolated *s = isolated_find(c, c->sandbox, c->args[0]);
-
     if (!s)
         return;
     isolated_free(s);
@@ -206,7 +198,6 @@ struct isolating {
 static size_t isolated_count(struct opensandbox *o, const struct sandbox *sb)
 {
     size_t n = 0;
-
     MAP_FOREACH (struct isolated, s, &o->isolated)
         n += s->sb == sb;
     LIST_FOREACH (struct isolating, m, &o->isolating, node)
@@ -219,7 +210,6 @@ static bool isolated_is_secret(const char *name)
 {
     static const char *const patterns[] = {"*_API_KEY", "*_TOKEN",  "*_SECRET", "*_PASSWORD", "AWS_*",
                                            "ALI_*",     "ALIYUN_*", "K8S_*",    "KUBE_*"};
-
     for (size_t i = 0; i < ARRAY_SIZE(patterns); i++)
         if (fnmatch(patterns[i], name, FNM_CASEFOLD) == 0)
             return true;
@@ -231,11 +221,9 @@ static void isolated_envs(struct call *c, struct nest_spec *spec, bool is_strict
 {
     const struct sandbox_info *i = sandbox_info(c->sandbox);
     struct pair *envs = arena_alloc(http_arena(c->req), (i->n_envs + 1) * sizeof(*envs));
-
     for (size_t k = 0; k < i->n_envs; k++) {
         AUTO_FREE char *name = mem_strndup(i->envs[k].key.p, i->envs[k].key.n);
         bool is_named = false;
-
         for (size_t j = 0; j < n_keys; j++)
             is_named |= str_eq(keys[j], i->envs[k].key);
         if (allows ? is_named : !is_named && !(is_strict && isolated_is_secret(name)))
@@ -252,10 +240,8 @@ static bool isolated_binds(struct call *c, struct nest_spec *spec, const json_t 
         arena_alloc(http_arena(c->req), (json_array_size(list) + n_writable + 1) * sizeof(*binds));
     size_t i;
     struct err err;
-
     JSON_FOREACH (one, list) {
         struct nest_bind *b = &binds[spec->n_binds++];
-
         *b = (struct nest_bind){.path = STR_NULL};
         if (!json_is_object(one) ||
             JSON_WANTS(one, NULL, &err, JSON_NEED_STR("source", &b->source), JSON_WANT_STR("dest", &b->path),
@@ -282,7 +268,6 @@ static bool isolated_read(struct call *c, struct isolating *m)
     size_t n_writable = 0, n_keys = 0, k = 0;
     bool share_net = true;
     struct err err;
-
     if (!CALL_WANTS(c, JSON_WANT_OBJECT("workspace", &workspace), JSON_WANT_STR("profile", &profile),
                     JSON_WANT_STRS("extra_writable", &writable, &n_writable), JSON_WANT_ARRAY("binds", &binds),
                     JSON_WANT_BOOL("share_net", &share_net), JSON_WANT_OBJECT("env_passthrough", &pass),
@@ -336,7 +321,6 @@ static bool isolated_read(struct call *c, struct isolating *m)
 static void isolated_made(void *ctx, struct sandbox *nest, const struct err *err)
 {
     struct call *c = call_back(ctx, err);
-
     if (!c) {
         if (nest)
             nest_end(nest);
@@ -373,14 +357,12 @@ static void isolated_made(void *ctx, struct sandbox *nest, const struct err *err
 static void isolated_begin(struct call *c)
 {
     const struct isolating *m = c->state;
-
     call_held(c, nest_make(c->sandbox, &c->actor, &m->spec, isolated_made, call_hold(c), &c->err));
 }
 
 static void isolated_workspace(void *ctx, const struct file_entry *entry UNUSED, const struct err *err)
 {
     struct call *c = ctx;
-
     c->file = NULL;
     if (err && err->code != ERR_ALREADY_EXISTS)
         call_fail_err(c, err);
@@ -391,7 +373,6 @@ static void isolated_workspace(void *ctx, const struct file_entry *entry UNUSED,
 static void isolated_closed(struct call *c)
 {
     struct isolating *m = c->state;
-
     list_remove(&m->node);
     json_decref(m->asked);
     charge_release(&m->charge);
@@ -400,7 +381,6 @@ static void isolated_closed(struct call *c)
 void isolated_make(struct call *c)
 {
     struct isolating *m = arena_alloc(http_arena(c->req), sizeof(*m));
-
     *m = (struct isolating){.sb = c->sandbox, .idle_s = ISOLATED_IDLE_S, .uid = -1, .gid = -1};
     list_init(&m->node);
     c->state = m;
@@ -425,7 +405,6 @@ void isolated_make(struct call *c)
 static void isolated_unheld(struct call *c)
 {
     struct isolated *s = map_get(&opensandbox_of_execd(c)->isolated, c->args[0]);
-
     if (s) {
         s->n_held--;
         s->used = clock_real();
@@ -473,7 +452,6 @@ void isolated_began(struct call *c, const char *id, usec_t started)
 static void isolated_of_run(struct call *c, void (*handler)(struct call *c))
 {
     struct str session = c->args[0];
-
     c->args[0] = c->args[1];
     c->args[1] = session;
     handler(c);

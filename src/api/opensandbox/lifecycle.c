@@ -27,14 +27,12 @@ bool page_begin(struct call *c, struct osb_page *p)
 bool page_takes(struct osb_page *p)
 {
     uint64_t at = p->total++;
-
     return at >= p->from && at - p->from < p->size;
 }
 
 void page_answer(struct call *c, struct osb_page *p)
 {
     uint64_t pages = (p->total + p->size - 1) / p->size;
-
     call_value(c, 200,
                json_pack("{s:o,s:{s:I,s:I,s:I,s:I,s:b}}", "items", p->items, "pagination", "page",
                          (json_int_t)p->number, "pageSize", (json_int_t)p->size, "totalItems", (json_int_t)p->total,
@@ -50,7 +48,6 @@ static const char *state_name(enum sandbox_state state)
         [SANDBOX_PAUSED] = "Paused",    [SANDBOX_RESUMING] = "Resuming", [SANDBOX_STOPPING] = "Stopping",
         [SANDBOX_ENDED] = "Terminated", [SANDBOX_FAILED] = "Failed",
     };
-
     return (size_t)state < ARRAY_SIZE(names) && names[state] ? names[state] : "Pending";
 }
 
@@ -66,10 +63,8 @@ struct str lifecycle_reserved(const struct sandbox_info *i, const char *name)
 static json_t *metadata_json(const struct sandbox_info *i)
 {
     json_t *all = json_object();
-
     for (size_t k = 0; k < i->n_metadata; k++) {
         struct str key = i->metadata[k].key;
-
         if (!facade_owns_key(key))
             (void)json_object_setn_new(all, key.p, key.n, call_text(i->metadata[k].value));
     }
@@ -146,7 +141,6 @@ static bool lifecycle_list_one(void *ctx, struct sandbox *sb)
     struct filter *f = ctx;
     const struct sandbox_info *i = sandbox_info(sb);
     bool fits = is_state(f, state_name(i->state));
-
     for (size_t k = 0; k < f->n_metadata; k++)
         fits &= has_pair(i, &f->metadata[k]);
     if (fits && page_takes(&f->page))
@@ -159,10 +153,8 @@ static json_t *list_pending(void *ctx, const char *state, const json_t *metadata
 {
     struct filter *f = ctx;
     bool fits = is_state(f, state);
-
     for (size_t k = 0; k < f->n_metadata; k++) {
         const json_t *value = json_object_getn(metadata, f->metadata[k].key.p, f->metadata[k].key.n);
-
         fits &= value && str_eqc(f->metadata[k].value, json_string_value(value));
     }
     return fits && page_takes(&f->page) ? f->page.items : NULL;
@@ -172,7 +164,6 @@ static json_t *list_pending(void *ctx, const char *state, const json_t *metadata
 static int filter_states(struct call *c, struct filter *f, struct err *err)
 {
     struct str rest = http_query(c->req);
-
     for (struct url_param p; url_query_next(&rest, &p);) {
         if (str_eqc(p.name, "state") &&
             (f->n_states == ARRAY_SIZE(f->states) ||
@@ -188,7 +179,6 @@ static int read_filter(struct call *c, struct filter *f, struct err *err)
     struct arena *a = http_arena(c->req);
     struct str value, pairs = STR("");
     size_t max = 1;
-
     if (http_query_get(c->req, "metadata", &pairs) < 0)
         return err_set(err, ERR_INVALID_ARGUMENT, "metadata: malformed");
     for (size_t k = 0; k < pairs.n; k++)
@@ -196,7 +186,6 @@ static int read_filter(struct call *c, struct filter *f, struct err *err)
     f->metadata = arena_alloc(a, max * sizeof(*f->metadata));
     for (struct url_param p; url_query_next(&pairs, &p);) {
         struct pair *to = &f->metadata[f->n_metadata];
-
         value = p.value.p ? p.value : STR("");
         if (!p.value.p || url_decode(a, p.name, URL_QUERY, &to->key) < 0 ||
             url_decode(a, value, URL_QUERY, &to->value) < 0)
@@ -210,7 +199,6 @@ static void list_sandboxes(struct call *c)
 {
     struct filter f = {.n_states = 0};
     struct err err;
-
     if (filter_states(c, &f, &err) < 0) {
         call_fail_err(c, &err);
     } else if (read_filter(c, &f, &err) < 0) {
@@ -232,7 +220,6 @@ static void get_sandbox(struct call *c)
 static void on_done(void *ctx, struct sandbox *sb UNUSED, const struct err *err)
 {
     struct call *c = call_back(ctx, err);
-
     if (c)
         call_empty(c, c->route->method == HTTP_METHOD_DELETE ? 204 : 202);
 }
@@ -250,14 +237,12 @@ static void pause_sandbox(struct call *c)
 static void resume_sandbox(struct call *c)
 {
     struct sandbox_resume how = {.has_timeout = false};
-
     call_held(c, sandbox_resume(c->sandbox, &c->actor, &how, on_done, call_hold(c), &c->err));
 }
 
 static void lifecycle_forked(void *ctx, size_t i, struct sandbox *fork, const struct err *err)
 {
     struct call *c = ctx;
-
     if (i > 0)
         call_unref(c);
     else if (c->req && !c->answered && err)
@@ -269,7 +254,6 @@ static void lifecycle_forked(void *ctx, size_t i, struct sandbox *fork, const st
 static void lifecycle_fork(struct call *c)
 {
     int64_t timeout_s = -1;
-
     if (CALL_WANTS(c, JSON_WANT_INT("timeout", 1, INT32_MAX, &timeout_s)))
         call_held(c, sandbox_fork(c->sandbox, &c->actor, 1, timeout_s < 0 ? UINT64_MAX : (uint64_t)timeout_s * 1000,
                                   lifecycle_forked, call_hold(c), &c->err));
@@ -279,7 +263,6 @@ static void lifecycle_renew(struct call *c)
 {
     struct str text = STR_NULL;
     usec_t at, now = clock_real();
-
     if (!CALL_WANTS(c, JSON_NEED_STR("expiresAt", &text)))
         return;
     if (clock_parse(text, &at) < 0 || at <= now)
@@ -295,16 +278,13 @@ static void patch_metadata(struct call *c)
     size_t n = 0, max = i->n_metadata + json_object_size(c->body);
     struct pair *all = arena_alloc(http_arena(c->req), (max + 1) * sizeof(*all));
     struct err err;
-
     for (size_t k = 0; k < i->n_metadata; k++) {
         AUTO_FREE char *name = mem_strndup(i->metadata[k].key.p, i->metadata[k].key.n);
-
         if (!json_object_get(c->body, name))
             all[n++] = i->metadata[k];
     }
     JSON_FOREACH_MEMBER (key, value, c->body) {
         struct str text = json_is_string(value) ? json_str(value) : STR("");
-
         if (!json_is_string(value) && !json_is_null(value)) {
             call_refuse(c, ERR_INVALID_ARGUMENT, "metadata '%.64s' must be a string or null", key);
             return;
@@ -338,7 +318,6 @@ void lifecycle_of_pending(struct call *c, struct pending *p)
 static const char *snapshot_tail(const char *name)
 {
     const char *slash = name ? strrchr(name, '/') : NULL;
-
     return slash ? slash + 1 : name;
 }
 
@@ -352,7 +331,6 @@ static json_t *snapshot_json(const struct template *t)
 static void on_snapshot(void *ctx, const struct template *t, const struct err *err)
 {
     struct call *c = call_back(ctx, err);
-
     if (!c)
         return;
     http_add_header(
@@ -367,7 +345,6 @@ static void make_snapshot(struct call *c)
     const struct template *same;
     char tag[12];
     struct err err;
-
     if (!CALL_WANTS(c, JSON_WANT_STR("name", &name)))
         return;
     id_token(tag, sizeof(tag) - 1);
@@ -388,7 +365,6 @@ static bool list_snapshot(void *ctx, const struct template *t)
     struct lifecycle_snapshots *s = ctx;
     bool fits = t->is_snapshot && (!s->sandbox.p || (t->source && str_eqc(s->sandbox, t->source))) &&
                 (!s->name.p || (t->name && str_eqc(s->name, snapshot_tail(t->name)))) && is_state(&s->states, "Ready");
-
     if (fits && page_takes(&s->page))
         (void)json_array_append_new(s->page.items, snapshot_json(t));
     return true;
@@ -397,7 +373,6 @@ static bool list_snapshot(void *ctx, const struct template *t)
 static void list_snapshots(struct call *c)
 {
     struct lifecycle_snapshots s = {.sandbox = STR_NULL};
-
     (void)call_query(c, "sandboxId", &s.sandbox);
     (void)call_query(c, "name", &s.name);
     if (!call_ok(c, filter_states(c, &s.states, &c->err)) || !page_begin(c, &s.page))
@@ -410,7 +385,6 @@ static const struct template *find_snapshot(struct call *c)
 {
     const struct template *t;
     struct err err;
-
     if (core_template_find(call_core(c), c->actor.who.view, c->args[0], &t, &err) == 0 && t->is_snapshot)
         return t;
     call_fail(c, 404, "there is no snapshot %.*s", STR_ARG_MAX(c->args[0], 64));
@@ -420,7 +394,6 @@ static const struct template *find_snapshot(struct call *c)
 static void get_snapshot(struct call *c)
 {
     const struct template *t = find_snapshot(c);
-
     if (t)
         call_value(c, 200, snapshot_json(t));
 }

@@ -12,7 +12,6 @@
 void opensandbox_digest(struct str text, char *to, size_t n)
 {
     unsigned char digest[SHA256_DIGEST_LENGTH];
-
     assert(n <= sizeof(digest));
     (void)SHA256((const unsigned char *)text.p, text.n, digest);
     for (size_t i = 0; i < n; i++)
@@ -49,7 +48,6 @@ static void lifecycle_error(struct buf *b, int status UNUSED, enum err_code code
                  {ERR_RESOURCE_EXHAUSTED, "SANDBOX::LIMIT_REACHED"},
                  {ERR_PERMISSION_DENIED, "SANDBOX::FORBIDDEN"}};
     const char *name = "GENERAL::UNKNOWN_ERROR";
-
     for (size_t i = 0; i < ARRAY_SIZE(names); i++)
         if (names[i].code == code)
             name = names[i].name;
@@ -94,7 +92,6 @@ static struct str key_shown(const struct http_request *req)
 static bool lifecycle_authenticate(struct call *c)
 {
     struct str key = key_shown(c->req);
-
     if (key.n && access_by_key(c, key))
         return true;
     facade_note_refusal(c->facade, c->req, key.n ? REFUSAL_WRONG_KEY : REFUSAL_NO_KEY);
@@ -109,7 +106,6 @@ static bool lifecycle_authenticate(struct call *c)
 struct sandbox *opensandbox_find(struct call *c, struct str id)
 {
     struct sandbox *sb = id_is_sandbox(id) ? access_find_sandbox(c, id) : NULL;
-
     if (sb && !sandbox_info(sb)->hidden && sandbox_info(sb)->state < SANDBOX_STOPPING)
         return sb;
     call_fail(c, 404, "there is no sandbox %.*s", STR_ARG_MAX(id, 64));
@@ -119,7 +115,6 @@ struct sandbox *opensandbox_find(struct call *c, struct str id)
 static struct sandbox *lifecycle_find_sandbox(struct call *c)
 {
     struct pending *p = pending_find(c, c->args[0]);
-
     if (!p)
         return opensandbox_find(c, c->args[0]);
     lifecycle_of_pending(c, p);
@@ -186,7 +181,6 @@ bool opensandbox_serve(void *facade, struct http_request *req)
 {
     struct opensandbox *o = facade;
     struct str asked = http_header_get(req, "x-request-id");
-
     if (!asked.n || asked.n > 128) {
         id_uuid(o->request_id);
         asked = str_of(o->request_id);
@@ -199,7 +193,6 @@ bool opensandbox_serve(void *facade, struct http_request *req)
 struct opensandbox *opensandbox_new(const struct opensandbox_config *config)
 {
     struct opensandbox *o = mem_new(struct opensandbox);
-
     list_init(&o->ended);
     list_init(&o->entries);
     list_init(&o->isolating);

@@ -39,7 +39,6 @@ static int ask(struct test_facade *f, const char *method, const char *path, cons
 static void create(struct test_facade *f, const char *more, struct buf *b, char id[ID_SANDBOX_LEN + 1])
 {
     AUTO_FREE char *body = mem_printf("{\"image\":{\"uri\":\"base\"}%s}", more);
-
     if (ask(f, "POST", "/v1/sandboxes", KEY, body, b) != 202)
         fail_msg("%.*s", STR_ARG(buf_str(b)));
     json_t *answer = json_loadb(buf_data(b), buf_len(b), 0, NULL);
@@ -52,7 +51,6 @@ static void who_has_no_key_gets_nothing(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20), head = BUF_INIT(4096);
     struct test_facade *f = *state;
-
     assert_int_equal(ask(f, "GET", "/v1/sandboxes", "", NULL, &b), 401);
     assert_has(&b, "\"code\":\"MISSING_API_KEY\"");
     assert_int_equal(ask(f, "GET", "/v1/sandboxes", "OPEN-SANDBOX-API-KEY: other\r\n", NULL, &b), 401);
@@ -70,7 +68,6 @@ static void a_token_opens_one_sandbox(void **state)
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
     struct test_facade *f = *state;
     char one[ID_SANDBOX_LEN + 1], two[ID_SANDBOX_LEN + 1];
-
     create(f, "", &b, one);
     create(f, "", &b, two);
     AUTO_FREE char *endpoint = mem_printf("/v1/sandboxes/%s/endpoints/44772", one);
@@ -98,7 +95,6 @@ static json_t *get_endpoint(struct test_facade *f, const char *id, const char *r
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
     AUTO_FREE char *path = mem_printf("/v1/sandboxes/%s/endpoints/%s", id, rest);
-
     assert_int_equal(ask(f, "GET", path, KEY, NULL, &b), 200);
     return json_loadb(buf_data(&b), buf_len(&b), 0, NULL);
 }
@@ -108,7 +104,6 @@ static int ask_signed(struct test_facade *f, const char *endpoint)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
     AUTO_FREE char *ping = mem_printf("%s/ping", strchr(endpoint, '/'));
-
     return ask(f, "GET", ping, "", NULL, &b);
 }
 
@@ -117,7 +112,6 @@ static void a_signed_endpoint_opens_its_port_until_it_expires(void **state)
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
     struct test_facade *f = *state;
     char one[ID_SANDBOX_LEN + 1], two[ID_SANDBOX_LEN + 1];
-
     create(f, "", &b, one);
     create(f, "", &b, two);
     AUTO_FREE char *soon = mem_printf("44772?expires=%llu", (unsigned long long)(clock_real() / USEC_PER_SEC + 2));
@@ -159,7 +153,6 @@ static void secure_access_wants_its_token(void **state)
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
     struct test_facade *f = *state;
     char open[ID_SANDBOX_LEN + 1], secure[ID_SANDBOX_LEN + 1];
-
     create(f, "", &b, open);
     create(f, ",\"secureAccess\":true,\"extensions\":{\"access.renew.extend.seconds\":\"600\"},\"timeout\":60", &b,
            secure);
@@ -225,10 +218,8 @@ static void what_is_not_there_is_refused(void **state)
     };
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
     struct test_facade *f = *state;
-
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
         int status = ask(f, "POST", "/v1/sandboxes", KEY, bad[i].body, &b);
-
         if (status != 400 && status != 404 && status != 422 && status != 501)
             fail_msg("%s: %d", bad[i].body, status);
         assert_has(&b, bad[i].says);
@@ -241,7 +232,6 @@ static void sandboxes_are_listed_by_state_and_metadata(void **state)
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
     struct test_facade *f = *state;
     char one[ID_SANDBOX_LEN + 1], two[ID_SANDBOX_LEN + 1];
-
     create(f, ",\"metadata\":{\"team\":\"a\",\"n\":\"1\"},\"entrypoint\":[\"tail\",\"-f\",\"/dev/null\"]", &b, one);
     assert_has(&b, "\"entrypoint\":[\"tail\",\"-f\",\"/dev/null\"]");
     assert_has(&b, "\"metadata\":{\"team\":\"a\",\"n\":\"1\"}");
@@ -272,7 +262,6 @@ static void pools_are_what_is_kept_ready_of_templates(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
     struct test_facade *f = *state;
-
     assert_int_equal(ask(f, "POST", "/v1/pools", KEY, "{\"name\":\"nobody\",\"capacitySpec\":{\"bufferMax\":2}}", &b),
                      404);
     assert_int_equal(ask(f, "POST", "/v1/pools", KEY, "{\"name\":\"base\"}", &b), 422);
@@ -311,14 +300,12 @@ static void hooks_and_diagnostics_of_one_that_goes(void **state)
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
     struct test_facade *f = *state;
     char id[ID_SANDBOX_LEN + 1];
-
     create(f,
            ",\"entrypoint\":[\"one\",\"two\"],\"lifecycle\":{\"preStart\":{\"command\":[\"three\"]},"
            "\"periodic\":[{\"name\":\"n\",\"schedule\":\"*/5 0-12 * * 7\",\"command\":[\"four\"]}]}",
            &b, id);
     for (size_t i = 0; i < ARRAY_SIZE(asked); i++) {
         AUTO_FREE char *path = mem_printf("/v1/sandboxes/%s/diagnostics/%s", id, asked[i]);
-
         assert_int_equal(ask(f, "GET", path, KEY, NULL, &b), 200);
     }
     AUTO_FREE char *since = mem_printf("/v1/sandboxes/%s/diagnostics/logs?since=1d", id);
@@ -337,7 +324,6 @@ static void figures_are_watched(void **state)
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
     struct test_facade *f = *state;
     char id[ID_SANDBOX_LEN + 1];
-
     create(f, "", &b, id);
     AUTO_FREE char *request = mem_printf("GET /v1/sandboxes/%s/proxy/44772/metrics/watch HTTP/1.1\r\n"
                                          "Host: 127.0.0.1\r\n" KEY "\r\n",
@@ -353,7 +339,6 @@ static void the_policy_is_changed_by_rules(void **state)
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
     struct test_facade *f = *state;
     char id[ID_SANDBOX_LEN + 1];
-
     create(f, ",\"networkPolicy\":{\"egress\":[{\"action\":\"allow\",\"target\":\"a.example\"}]}", &b, id);
     AUTO_FREE char *policy = mem_printf("/v1/sandboxes/%s/proxy/18080/policy", id);
     assert_int_equal(ask(f, "GET", policy, KEY, NULL, &b), 200);
@@ -388,6 +373,5 @@ int main(void)
         cmocka_unit_test_setup_teardown(figures_are_watched, setup, teardown),
         cmocka_unit_test_setup_teardown(the_policy_is_changed_by_rules, setup, teardown),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -34,7 +34,6 @@ struct operations {
 static void operations_free(void *operations)
 {
     struct operations *s = operations;
-
     (void)map_del(&s->o->operations, str_of(s->sandbox));
     sandbox_unwatch(&s->watch);
     MAP_FOREACH (struct operation, p, &s->by_id)
@@ -94,7 +93,6 @@ void operation_full(struct call *c)
 static void operation_instance(struct call *c, char to[static DIGEST_LEN + 1])
 {
     AUTO_BUF struct buf b = BUF_INIT(256);
-
     buf_printf(&b, "instance %s %s", opensandbox_of_execd(c)->instance, sandbox_info(c->sandbox)->id);
     opensandbox_digest(buf_str(&b), to, DIGEST_LEN);
 }
@@ -112,7 +110,6 @@ static bool operation_find(struct call *c, bool is_pty, struct str id, struct op
     char ours[DIGEST_LEN + 1];
     struct str token = id, instance, second;
     uint64_t issued;
-
     if (!str_split(&token, '.', &instance) || !str_split(&token, '.', &second) || instance.n != DIGEST_LEN ||
         str_to_u64(second, &issued) < 0 || (second.n > 1 && second.p[0] == '0') || !operation_is_token(token)) {
         operation_refuse(c, 400, "invalid_operation_id",
@@ -150,7 +147,6 @@ static bool operation_expires(struct opensandbox *o, const struct operation *p)
 static void operations_sweep(struct operations *s)
 {
     size_t it = 0;
-
     for (struct operation *p; (p = map_next(&s->by_id, &it));)
         if (operation_expires(s->o, p)) {
             mem_free(map_del(&s->by_id, str_of(p->id)));
@@ -164,11 +160,9 @@ static const char *const operation_members[] = {"operation_id", "command", "argv
 void operation_digest_body(const struct call *c, char to[static DIGEST_LEN + 1])
 {
     json_t *body AUTO_JSON = json_copy(c->body);
-
     (void)json_object_del(body, "operation_id");
     for (size_t i = 1; i < ARRAY_SIZE(operation_members); i++) {
         const char *text = json_string_value(json_object_get(body, operation_members[i]));
-
         if (json_asks_nothing(body, operation_members[i]) || (text && !*text))
             (void)json_object_del(body, operation_members[i]);
     }
@@ -183,7 +177,6 @@ static bool operation_begin(struct call *c, bool is_pty)
     struct operation *draft = arena_alloc(http_arena(c->req), sizeof(*draft)), *same;
     struct str id = STR("");
     struct err err;
-
     if ((is_pty ? json_only(c->body, pty_members, ARRAY_SIZE(pty_members), &err)
                 : json_only(c->body, operation_members, ARRAY_SIZE(operation_members), &err)) < 0) {
         call_refuse(c, ERR_INVALID_ARGUMENT, "%s", err.msg);
@@ -220,7 +213,6 @@ void operation_claim(struct call *c, bool is_made)
 {
     struct operations *s = operations_of(c);
     struct operation *p = mem_new(struct operation);
-
     if (!s) {
         s = mem_new(struct operations);
         s->o = opensandbox_of_execd(c);
@@ -240,7 +232,6 @@ bool operation_settle(struct opensandbox *o, const char *sandbox, const char *id
 {
     const struct operations *s = map_get(&o->operations, str_of(sandbox));
     struct operation *p = s ? map_get(&s->by_id, str_of(id)) : NULL;
-
     if (!p)
         return false;
     p->state = is_made ? "created" : "failed";
@@ -254,7 +245,6 @@ bool operation_settle(struct opensandbox *o, const char *sandbox, const char *id
 void operation_show_instance(struct call *c)
 {
     char instance[DIGEST_LEN + 1];
-
     operation_instance(c, instance);
     operation_answer(c, 200,
                      json_pack("{s:s,s:I,s:i,s:i}", "instance_id", instance, "issued_at",
@@ -268,7 +258,6 @@ void operation_show(struct call *c)
     struct operation *p;
     char handle[COMMAND_ID_LEN + 1];
     usec_t expires;
-
     (void)call_query(c, "kind", &kind);
     if (!str_eqc(kind, "command") && !str_eqc(kind, "pty")) {
         operation_refuse(c, 400, "invalid_operation_kind", "kind must be command or pty");

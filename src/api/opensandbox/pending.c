@@ -45,7 +45,6 @@ struct pending {
 static void pending_free(void *pending)
 {
     struct pending *p = pending;
-
     (void)map_del(&p->o->pending, str_of(p->id));
     create_drop(p->creation);
     json_decref(p->body);
@@ -65,12 +64,10 @@ const char *pending_name(struct arena *a, struct str uri, bool is_private)
     unsigned char digest[SHA256_DIGEST_LENGTH];
     char text[NAME_TEXT_MAX + 1];
     size_t n = 0;
-
     (void)SHA256((const unsigned char *)uri.p, uri.n, digest);
     for (size_t i = 0; i < uri.n && n < NAME_TEXT_MAX; i++) {
         char c = uri.p[i];
         bool is_plain = (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
-
         if (is_plain || (n && text[n - 1] != '-'))
             text[n++] = is_plain ? c : '-';
     }
@@ -84,7 +81,6 @@ const char *pending_name(struct arena *a, struct str uri, bool is_private)
 static void pending_fail(struct pending *p, const char *message)
 {
     json_t *body = p->body;
-
     p->body = json_pack("{s:O*,s:O*,s:O*,s:O*}", "metadata", json_object_get(body, "metadata"), "image",
                         json_object_get(body, "image"), "entrypoint", json_object_get(body, "entrypoint"), "extensions",
                         json_object_get(body, "extensions"));
@@ -99,7 +95,6 @@ static void pending_created(void *ctx, struct sandbox *sb, const struct err *err
     struct pending *p = ctx;
     static const struct actor actor = {.name = "opensandbox", .who.view = TENANT_ANY, .is_own = true};
     struct err ignored;
-
     if (sb && p->is_dropped)
         (void)!sandbox_kill(sb, &actor, sandbox_ignore, NULL, &ignored);
     else if (sb)
@@ -113,7 +108,6 @@ static void pending_created(void *ctx, struct sandbox *sb, const struct err *err
 static void pending_go(struct pending *p)
 {
     struct err err;
-
     p->creation = create_read(p->o, &p->actor, &p->arena, p->body, p->template_name, &err);
     if (!p->creation || create_begin_as(p->creation, p->id, p->token, pending_created, p, &err) < 0)
         pending_fail(p, err.msg);
@@ -125,7 +119,6 @@ static void pending_look_at(struct pending *p)
         template_build_find(core_templates(p->o->lifecycle.core), p->actor.who.view, str_of(p->build));
     usec_t now = clock_real();
     struct err ignored;
-
     if (p->has_failed) {
         if (now > p->changed + FAILED_MS * USEC_PER_MS)
             pending_free(p);
@@ -146,7 +139,6 @@ static void pending_look(struct timer *t)
     struct opensandbox *o = container_of(t, struct opensandbox, pending_timer);
     struct pending *all[PENDING_MAX];
     size_t n = 0;
-
     MAP_FOREACH (struct pending, p, &o->pending)
         all[n++] = p;
     for (size_t i = 0; i < n; i++)
@@ -167,7 +159,6 @@ static const char *pending_building(struct call *c, const char *name)
 {
     struct template_info info;
     struct err ignored;
-
     if (template_info_find(core_templates(call_core(c)), c->actor.who.view, str_of(name), &info, &ignored) < 0 ||
         !info.build || (info.build->status != TEMPLATE_WAITING && info.build->status != TEMPLATE_BUILDING))
         return NULL;
@@ -183,7 +174,6 @@ static int pending_pull(struct call *c, struct str uri, const char *name, char b
     struct str user = STR_NULL, password = STR_NULL;
     const json_t *auth = json_object_get(json_object_get(c->body, "image"), "auth");
     const struct template_build *b;
-
     if (auth && JSON_WANTS(auth, a, err, JSON_NEED_STR("username", &user), JSON_NEED_STR("password", &password)) < 0)
         return err_prefix(err, "image.auth");
     spec.username = user.p;
@@ -209,7 +199,6 @@ void pending_begin(struct call *c, struct str uri)
                *building = is_private ? NULL : pending_building(c, name);
     struct charge charge = {.core = call_core(c), .tenant = c->actor.who.tenant};
     char build[ID_UUID_LEN + 1];
-
     size_t own = 0;
     MAP_FOREACH (const struct pending, p, &o->pending)
         own += p->actor.who.tenant == c->actor.who.tenant;
@@ -250,7 +239,6 @@ void pending_begin(struct call *c, struct str uri)
 json_t *pending_json(const struct pending *p)
 {
     json_t *metadata = json_object_get(p->body, "metadata");
-
     return json_pack("{s:s,s:{s:s,s:s,s:s,s:o},s:o,s:O?,s:O*,s:O*,s:o}", "id", p->id, "status", "state",
                      p->has_failed ? "Failed" : "Pending", "reason",
                      p->has_failed ? "IMAGE_PULL_FAILED" : "IMAGE_PULLING", "message",
@@ -263,14 +251,12 @@ json_t *pending_json(const struct pending *p)
 struct pending *pending_find(struct call *c, struct str id)
 {
     struct pending *p = map_get(&lifecycle_of(c)->pending, id);
-
     return p && !p->is_dropped && view_has(c->actor.who.view, p->actor.who.tenant) && !c->actor.who.sandbox ? p : NULL;
 }
 
 const char *pending_token(struct opensandbox *o, struct str id)
 {
     const struct pending *p = map_get(&o->pending, id);
-
     return p ? p->token : NULL;
 }
 
@@ -289,7 +275,6 @@ void pending_remove(struct call *c, struct pending *p)
 {
     struct err ignored;
     bool is_alone = true;
-
     MAP_FOREACH (const struct pending, other, &p->o->pending)
         is_alone &= other == p || other->has_failed || strcmp(other->build, p->build) != 0;
     if (is_alone && !p->has_failed && !p->creation)

@@ -20,7 +20,6 @@ static bool pools_count_one(void *ctx, struct sandbox *sb)
 {
     struct pools_count *p = ctx;
     struct str pool = lifecycle_reserved(sandbox_info(sb), POOL_KEY);
-
     p->n += pool.p && str_eqc(pool, p->name);
     return true;
 }
@@ -28,7 +27,6 @@ static bool pools_count_one(void *ctx, struct sandbox *sb)
 uint32_t pools_allocated(const struct core *core, const struct template *t)
 {
     struct pools_count p = {.name = t->id};
-
     sandbox_each((struct core *)(uintptr_t)core, pools_count_one, &p);
     return p.n;
 }
@@ -37,7 +35,6 @@ static json_t *pool_json(struct call *c, const struct template *t)
 {
     uint32_t ready, n = core_warm_count(call_core(c), t, &ready), most = core_warm_most(call_core(c), t),
                     allocated = pools_allocated(call_core(c), t);
-
     return json_pack("{s:s,s:{s:i,s:i,s:i,s:i},s:{s:i,s:i,s:i,s:s?}}", "name", t->n_aliases ? t->aliases[0] : t->id,
                      "capacitySpec", "bufferMax", (int)n, "bufferMin", (int)n, "poolMax", most ? (int)most : POOL_MAX,
                      "poolMin", 0, "status", "total", (int)(ready + allocated), "allocated", (int)allocated,
@@ -50,7 +47,6 @@ static const struct template *pool_find(struct call *c, struct str name, bool mu
     const struct template *t;
     struct err err;
     uint32_t ready;
-
     if (core_template_find(call_core(c), c->actor.who.view, name, &t, &err) == 0 &&
         (!must_be_one || core_warm_count(call_core(c), t, &ready)))
         return t;
@@ -64,7 +60,6 @@ static bool pools_one(void *ctx, const struct template *t)
 {
     void **to = ctx;
     uint32_t ready;
-
     if (core_warm_count(call_core(to[0]), t, &ready))
         (void)json_array_append_new(to[1], pool_json(to[0], t));
     return true;
@@ -73,7 +68,6 @@ static bool pools_one(void *ctx, const struct template *t)
 void pools_list(struct call *c)
 {
     json_t *items = json_array();
-
     core_templates_each(call_core(c), c->actor.who.view, pools_one, (void *[]){c, items});
     call_value(c, 200, json_pack("{s:o}", "items", items));
 }
@@ -81,7 +75,6 @@ void pools_list(struct call *c)
 void pools_get(struct call *c)
 {
     const struct template *t = pool_find(c, c->args[0], true);
-
     if (t)
         call_value(c, 200, pool_json(c, t));
 }
@@ -90,7 +83,6 @@ static void pools_answer(struct call *c, struct str name, int64_t n, int64_t mos
 {
     const struct template *t;
     struct err err;
-
     if (core_warm_set(call_core(c), &c->actor, name, (uint32_t)n, most == POOL_MAX ? 0 : (uint32_t)most, &err) < 0 ||
         core_template_find(call_core(c), c->actor.who.view, name, &t, &err) < 0)
         call_fail_err(c, &err);
@@ -106,7 +98,6 @@ static bool pools_read(struct call *c, struct pools_asked *p, bool is_new)
     json_t *capacity = NULL, *pod = NULL;
     struct str image = STR("");
     struct err err;
-
     if (!CALL_WANTS(c, JSON_WANT_STR("name", &p->name), JSON_WANT_OBJECT("template", &pod),
                     JSON_WANT_OBJECT("capacitySpec", &capacity)))
         return false;
@@ -137,7 +128,6 @@ void pools_make(struct call *c)
 {
     struct pools_asked p = {.name = STR("")};
     uint32_t ready;
-
     if (!pools_read(c, &p, true))
         return;
     const struct template *t = pool_find(c, p.name, false);
@@ -150,7 +140,6 @@ void pools_make(struct call *c)
 void pools_set(struct call *c)
 {
     struct pools_asked p = {.name = STR("")};
-
     if (pools_read(c, &p, false) && pool_find(c, c->args[0], true))
         pools_answer(c, c->args[0], MAX(p.buffer_max, p.buffer_min), p.pool_max, 200);
 }

@@ -31,7 +31,6 @@ static bool proxy_number(struct str text, uint64_t *ret_port)
 bool proxy_parse(struct str path, struct proxied *p)
 {
     struct str id, word, port;
-
     if (!str_starts(path, STR("/v1/sandboxes/")))
         return false;
     path = str_sub(path, strlen("/v1/sandboxes/"));
@@ -54,7 +53,6 @@ static void proxy_sign(const struct sandbox_info *i, uint64_t port, struct str e
                           STR_ARG_MAX(expiry, EXPIRY_MAX));
     const unsigned char *ok = HMAC(EVP_sha256(), i->access_token, (int)strlen(i->access_token),
                                    (const unsigned char *)text, (size_t)length, digest, &n);
-
     assert(ok && n * 2 >= SIGNATURE_LEN);
     str_hex(digest, SIGNATURE_LEN / 2, to);
 }
@@ -63,7 +61,6 @@ static void proxy_base36(uint64_t n, char to[static 16])
 {
     char digits[16];
     size_t k = 0;
-
     do
         digits[k++] = "0123456789abcdefghijklmnopqrstuvwxyz"[n % 36];
     while ((n /= 36) && k < sizeof(digits) - 1);
@@ -75,7 +72,6 @@ static void proxy_base36(uint64_t n, char to[static 16])
 void proxy_ticket(const struct sandbox_info *i, uint64_t port, uint64_t expires, char to[static PROXY_TICKET_MAX])
 {
     char expiry[16], signature[SIGNATURE_LEN + 1];
-
     proxy_base36(expires, expiry);
     proxy_sign(i, port, str_of(expiry), signature);
     (void)snprintf(to, PROXY_TICKET_MAX, "-%llu-%s-%s", (unsigned long long)port, expiry, signature);
@@ -86,7 +82,6 @@ const char *proxy_check_ticket(const struct sandbox_info *i, uint64_t port, stru
     char signature[SIGNATURE_LEN + 1], text[EXPIRY_MAX + 1];
     struct str number, expiry;
     uint64_t of;
-
     if (!i->access_token || !str_split(&ticket, '-', &number) || !str_split(&ticket, '-', &expiry) ||
         str_to_u64(number, &of) < 0 || of != port || !expiry.n || expiry.n > EXPIRY_MAX || ticket.n != SIGNATURE_LEN)
         return "the endpoint's signature is not valid";
@@ -122,7 +117,6 @@ static void proxied_open(struct opensandbox *o, const struct http_request *req, 
     struct str given = http_header_get(req, proxy_header(p->port));
     struct sandbox *sb = id_is_sandbox(p->id) ? sandbox_find(o->lifecycle.core, p->id) : NULL;
     const struct sandbox_info *i = sb ? sandbox_info(sb) : NULL;
-
     p->why = "send the headers that GET /v1/sandboxes/{id}/endpoints/{port} answers with";
     p->refusal = given.n ? REFUSAL_WRONG_TOKEN : REFUSAL_NO_TOKEN;
     bool is_program = p->port != OPENSANDBOX_EXECD_PORT && p->port != OPENSANDBOX_EGRESS_PORT;
@@ -152,7 +146,6 @@ static void proxied_open(struct opensandbox *o, const struct http_request *req, 
 bool proxy_authenticate(struct call *c)
 {
     const struct proxied *p = opensandbox_of(c)->proxied;
-
     if (p->why) {
         facade_note_refusal(c->facade, c->req, p->refusal);
         call_refuse(c, ERR_UNAUTHENTICATED, "%s", p->why);
@@ -167,7 +160,6 @@ bool proxy_authenticate(struct call *c)
 struct sandbox *proxy_find_sandbox(struct call *c)
 {
     struct proxied p;
-
     return proxy_parse(http_raw_path(c->req), &p) ? opensandbox_find(c, p.id) : NULL;
 }
 
@@ -189,7 +181,6 @@ static void proxy_refuse(struct http_request *req, const struct sandbox_info *in
         [PORT_BAD_ANSWER] = {502, "SANDBOX::BAD_ANSWER", "the program on this port gave no valid answer"},
     };
     AUTO_BUF struct buf b = BUF_INIT(1024);
-
     buf_printf(&b, "{\"code\":\"%s\",\"message\":\"sandbox %s, port %u: %s\"}", answers[why].code, info->id, port,
                answers[why].message);
     http_respond(req, answers[why].status, &HTTP_HEADER("content-type", "application/json"), 1, buf_str(&b));
@@ -205,7 +196,6 @@ static void proxy_to_program(struct opensandbox *o, struct http_request *req, co
 {
     struct str query = http_query(req);
     const char *target = arena_printf(http_arena(req), "%.*s%s%.*s", STR_ARG(path), query.n ? "?" : "", STR_ARG(query));
-
     port_relay(&o->lifecycle, &proxy_way, req, p->sb, port, str_of(target), STR_NULL);
 }
 
@@ -220,7 +210,6 @@ static void proxy_renew(const struct proxied *p)
     const struct actor actor = {.name = "opensandbox:access", .who = p->who};
     uint64_t seconds;
     struct err err;
-
     if (text.p && i->end_at && str_to_u64(text, &seconds) == 0 && i->end_at < now + seconds * USEC_PER_SEC / 10 * 9)
         (void)!sandbox_set_timeout(p->sb, &actor, seconds * 1000, true, &err);
 }
@@ -255,7 +244,6 @@ static void proxy_dispatch(struct opensandbox *o, struct http_request *req, cons
     struct facade *f = p->port == OPENSANDBOX_EGRESS_PORT ? &o->egress : &o->execd;
     struct str rest;
     uint64_t port;
-
     for (size_t i = 0; i < ARRAY_SIZE(tables); i++)
         if (tables[i].port == p->port && facade_serve_at(f, tables[i].routes, *tables[i].n, p->rest, req))
             return;
@@ -272,7 +260,6 @@ static void proxy_dispatch(struct opensandbox *o, struct http_request *req, cons
 bool proxy_serve(struct opensandbox *o, struct http_request *req)
 {
     struct proxied p;
-
     if (!proxy_parse(http_raw_path(req), &p))
         return false;
     proxied_open(o, req, &p);
@@ -313,7 +300,6 @@ void proxy_endpoint(struct call *c)
     char ticket[PROXY_TICKET_MAX] = "";
     uint64_t port, expires;
     bool by_proxy, is_signed = http_query_get(c->req, "expires", &until) != 0;
-
     if (!proxy_number(c->args[1], &port)) {
         call_refuse(c, ERR_INVALID_ARGUMENT, "a port is a number from 1 to 65535");
         return;

@@ -60,7 +60,6 @@ static void pty_say(struct pty_client *l, json_t *message)
 {
     AUTO_BUF struct buf b = BUF_INIT(8192);
     AUTO_FREE char *text = json_dumps(message, JSON_COMPACT);
-
     json_decref(message);
     websocket_append(&b, str_of(text));
     (void)http_response_write(l->call->req, buf_str(&b));
@@ -70,7 +69,6 @@ static void pty_say(struct pty_client *l, json_t *message)
 static void pty_detach(struct pty_client *l, uint16_t code, const char *reason)
 {
     struct pty *p = TAKE_PTR(l->pty);
-
     p->client = NULL;
     if (l->pending)
         exec_call_cancel(TAKE_PTR(l->pending));
@@ -86,7 +84,6 @@ static void pty_detach(struct pty_client *l, uint16_t code, const char *reason)
 static void pty_free(void *pty)
 {
     struct pty *p = pty;
-
     if (p->client)
         pty_detach(p->client, CLOSE_NORMAL, "the terminal is gone");
     (void)map_del(&p->o->ptys, str_of(p->id));
@@ -111,7 +108,6 @@ static void pty_on_sandbox_end(struct sandbox_watch *w, struct sandbox *sb UNUSE
 static struct pty *pty_new(struct call *c, const char *id, struct str cwd, struct str command)
 {
     struct charge charge = {.core = call_core(c), .tenant = sandbox_info(c->sandbox)->tenant};
-
     if (!call_ok(c, charge_memory(&charge, KEPT_MAX + cwd.n + command.n, &c->err)))
         return NULL;
     struct pty *p = mem_new(struct pty);
@@ -131,14 +127,12 @@ static struct pty *pty_new(struct call *c, const char *id, struct str cwd, struc
 static struct pty *pty_find(struct call *c)
 {
     struct pty *p = map_get(&opensandbox_of_execd(c)->ptys, c->args[0]);
-
     return p && p->sb == c->sandbox ? p : NULL;
 }
 
 bool pty_retire(struct opensandbox *o, const char *id)
 {
     struct pty *p = map_get(&o->ptys, str_of(id));
-
     if (p && p->follow)
         return false;
     if (p)
@@ -149,7 +143,6 @@ bool pty_retire(struct opensandbox *o, const char *id)
 static bool pty_has_room(struct call *c)
 {
     size_t n = 0;
-
     MAP_FOREACH (struct pty, p, &opensandbox_of_execd(c)->ptys)
         n += p->sb == c->sandbox;
     return n < PTYS_MAX;
@@ -171,7 +164,6 @@ static void pty_connected(struct pty_client *l)
 {
     struct pty *p = l->pty;
     AUTO_BUF struct buf b = BUF_INIT(KEPT_MAX + 64);
-
     pty_message_replay(&b, buf_str(&p->kept), p->written, l->since);
     if (buf_len(&b))
         (void)http_response_write(l->call->req, buf_str(&b));
@@ -184,7 +176,6 @@ static void pty_connected(struct pty_client *l)
 static void pty_starts(void *ctx, uint32_t pid)
 {
     struct pty *p = ctx;
-
     p->pid = pid;
     if (p->client)
         pty_connected(p->client);
@@ -196,13 +187,11 @@ static void pty_writes(void *ctx, enum wire_channel channel, struct str bytes)
     char kind = channel == WIRE_STDERR ? PTY_FRAME_STDERR : PTY_FRAME_STDOUT;
     struct str end = bytes.n > KEPT_MAX ? str_sub(bytes, bytes.n - KEPT_MAX) : bytes;
     size_t over = buf_len(&p->kept) + end.n > KEPT_MAX ? buf_len(&p->kept) + end.n - KEPT_MAX : 0;
-
     buf_consume(&p->kept, over);
     (void)buf_append_str(&p->kept, end);
     p->written += bytes.n;
     if (p->client && p->client->is_connected) {
         AUTO_BUF struct buf b = BUF_INIT(bytes.n + 64);
-
         websocket_append_binary(&b, str_n(&kind, 1), bytes);
         (void)http_response_write(p->client->call->req, buf_str(&b));
         call_paced(p->client->call, bytes.n);
@@ -224,7 +213,6 @@ static void pty_exits(void *ctx, const struct exec_exit *exit)
 {
     struct pty *p = ctx;
     struct pty_client *l = p->client;
-
     p->follow = NULL;
     p->pid = 0;
     p->exit_code = exit->signaled ? -1 : (int)exit->code;
@@ -237,7 +225,6 @@ static void pty_fails(void *ctx, const struct err *err)
     struct pty *p = ctx;
     struct pty_client *l = p->client;
     bool is_late = p->pid != 0;
-
     p->follow = NULL;
     p->pid = 0;
     p->exit_code = -1;
@@ -259,7 +246,6 @@ static void pty_old_fails(void *ctx, const struct err *err)
 {
     struct pty *p = ctx;
     bool is_none = !p->pid;
-
     pty_fails(p, err);
     if (is_none)
         pty_free(p);
@@ -282,7 +268,6 @@ static int pty_launch(struct pty *p, struct call *c, struct err *err)
                                    .stdin_open = p->is_pipe,
                                    .cols = 80,
                                    .rows = 24};
-
     int r = exec_start(p->sb, &c->actor, &spec, &pty_ops, p, &p->follow, err);
     p->was_launched |= r == 0; /* what was denied can be asked for again */
     return r;
@@ -293,7 +278,6 @@ static int pty_reattach(struct pty *p, struct call *c, struct err *err)
 {
     const struct exec_select which = {.by_tag = true,
                                       .tag = str_of(arena_printf(http_arena(c->req), PTY_TAG "%s", p->id))};
-
     static const struct exec_ops ops = {pty_starts, pty_writes, pty_exits, pty_old_fails};
 
     p->was_launched = true;
@@ -307,7 +291,6 @@ static void pty_next(struct pty_client *l);
 static void pty_taken(void *ctx, const struct err *err)
 {
     struct pty_client *l = ctx;
-
     l->pending = NULL;
     if (err && l->pty)
         pty_say_error(l, "STDIN_WRITE_FAILED", err->msg);
@@ -319,7 +302,6 @@ static void pty_step(struct call *c)
     struct pty_client *l = c->state;
     int kind;
     struct str data;
-
     while (l->pty && l->pty->pid && !l->pending && !c->is_held && buf_len(&l->in)) {
         const struct exec_select which = {.pid = l->pty->pid};
         struct sandbox *sb = l->pty->sb;
@@ -327,7 +309,6 @@ static void pty_step(struct call *c)
         struct err err;
         uint16_t size[2];
         int r = 0;
-
         if (!pty_record_take(&in, &kind, &data))
             break;
         if (kind == PTY_RECORD_STDIN) {
@@ -362,7 +343,6 @@ static void pty_on_message(void *ctx, bool is_text, struct str message)
 {
     struct pty_client *l = ctx;
     struct err err;
-
     if (!l->pty)
         return;
     switch (pty_message_read(is_text, message, l->pty->is_pipe, &l->in, &err)) {
@@ -386,7 +366,6 @@ static void pty_on_message(void *ctx, bool is_text, struct str message)
 static void pty_gone(struct call *c)
 {
     struct pty_client *l = c->state;
-
     if (l->pty)
         pty_detach(l, 0, NULL);
     websocket_free(l->socket);
@@ -396,7 +375,6 @@ static void pty_gone(struct call *c)
 static void pty_drains(struct call *c, size_t n)
 {
     const struct pty_client *l = c->state;
-
     if (l->pty && l->pty->follow)
         exec_ack(l->pty->follow, n);
 }
@@ -404,7 +382,6 @@ static void pty_drains(struct call *c, size_t n)
 static void pty_ping(struct call *c)
 {
     struct pty_client *l = c->state;
-
     l->silent = websocket_heard(l->socket) ? 0 : l->silent + 1;
     if (l->silent > 2) {
         http_abort(c->req);
@@ -421,7 +398,6 @@ void pty_attach(struct call *c)
     struct pty_client *l = arena_alloc(http_arena(c->req), sizeof(*l));
     struct err err;
     int r = 0;
-
     (void)call_query(c, "pty", &mode);
     (void)call_query(c, "takeover", &takeover);
     *l = (struct pty_client){.call = c};
@@ -480,7 +456,6 @@ void pty_attach(struct call *c)
 void pty_make(struct call *c)
 {
     struct str cwd = STR(""), command = STR("");
-
     if (!CALL_WANTS(c, JSON_WANT_STR("cwd", &cwd), JSON_WANT_STR("command", &command)))
         return;
     const struct pty *same = map_get(&opensandbox_of_execd(c)->ptys, str_of(command_id_once(c)));
@@ -492,7 +467,6 @@ void pty_make(struct call *c)
         call_fail(c, 429, "a sandbox has at most %d terminals", PTYS_MAX);
     } else {
         struct pty *p = pty_new(c, command_id_once(c), cwd, command);
-
         if (p && c->route->what) {
             p->is_once = true;
             operation_claim(c, true);
@@ -505,7 +479,6 @@ void pty_make(struct call *c)
 void pty_status(struct call *c)
 {
     const struct pty *p = pty_find(c);
-
     if (p)
         call_value(c, 200,
                    json_pack("{s:s,s:b,s:I,s:b,s:b}", "session_id", p->id, "running", p->pid != 0, "output_offset",
@@ -519,7 +492,6 @@ static void pty_killed(void *ctx, const struct err *err)
 {
     struct call *c = ctx;
     struct pty *p = pty_find(c);
-
     c->exec = NULL;
     if (err && err->code != ERR_NOT_FOUND) {
         call_fail_err(c, err);
@@ -533,7 +505,6 @@ static void pty_killed(void *ctx, const struct err *err)
 void pty_remove(struct call *c)
 {
     struct pty *p = pty_find(c);
-
     if (!p)
         pty_unknown(c);
     else if (!p->pid)

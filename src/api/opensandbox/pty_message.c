@@ -11,7 +11,6 @@ enum { SIZE_MAX_CELLS = 10000 };
 static void pty_record_put(struct buf *in, enum pty_record kind, const void *data, size_t n)
 {
     uint32_t length = (uint32_t)n;
-
     buf_append_char(in, (char)kind);
     buf_append(in, &length, sizeof(length));
     buf_append(in, data, n);
@@ -20,7 +19,6 @@ static void pty_record_put(struct buf *in, enum pty_record kind, const void *dat
 bool pty_record_take(struct str *in, int *ret_kind, struct str *ret_data)
 {
     uint32_t length;
-
     if (in->n < 1 + sizeof(length))
         return false;
     memcpy(&length, in->p + 1, sizeof(length));
@@ -38,7 +36,6 @@ static void pty_message_signal(struct str name, bool is_pipe, struct buf *in)
     } signals[] = {{"SIGINT", SIGINT, 3},   {"SIGTERM", SIGTERM, 0},  {"SIGKILL", SIGKILL, 0},
                    {"SIGHUP", SIGHUP, 0},   {"SIGQUIT", SIGQUIT, 28}, {"SIGUSR1", SIGUSR1, 0},
                    {"SIGUSR2", SIGUSR2, 0}, {"SIGTSTP", SIGTSTP, 26}, {"SIGCONT", SIGCONT, 0}};
-
     for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
         if (str_eqc(name, signals[i].name) && signals[i].key && !is_pipe)
             pty_record_put(in, PTY_RECORD_STDIN, &signals[i].key, 1);
@@ -51,7 +48,6 @@ enum pty_message pty_message_read(bool is_text, struct str message, bool is_pipe
     struct str type = STR(""), data = STR(""), name = STR("");
     AUTO_JSON json_t *json = NULL;
     int64_t cols = 0, rows = 0;
-
     if (!is_text && message.n && message.p[0] != PTY_FRAME_STDIN) {
         (void)err_set(err, ERR_INVALID_ARGUMENT, "binary frames must begin with a 0, and text must be a JSON object");
         return PTY_MESSAGE_WRONG;
@@ -87,7 +83,6 @@ void pty_message_replay(struct buf *b, struct str kept, uint64_t written, uint64
 {
     uint64_t first = written - kept.n, from = MIN(MAX(since, first), written);
     char head[9] = {PTY_FRAME_REPLAY};
-
     for (size_t i = 0; i < 8; i++)
         head[1 + i] = (char)(from >> (56 - 8 * i));
     if (from < written)

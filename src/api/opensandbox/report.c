@@ -23,7 +23,6 @@ struct report_record {
 static bool report_record_event(const struct event *e, void *ctx)
 {
     struct report_record *r = ctx;
-
     r->next = e->seq + 1;
     if (!r->seq && e->kind == EVENT_EXEC_START && str_starts(e->actor, STR("opensandbox")) &&
         memmem(e->data.p, e->data.n, r->tag, strlen(r->tag))) {
@@ -44,7 +43,6 @@ void report_status(struct call *c, const char *content, const char *error, usec_
     json_t *answer = json_pack("{s:s,s:s,s:b,s:s,s:o*,s:o*,s:s*,s:s*}", "id", c->args[0].p, "content", content,
                                "running", runs, "error", error, "started_at", call_time(started), "finished_at",
                                call_time(ended), "session_id", session, "run_id", session ? c->args[0].p : NULL);
-
     if (!runs)
         (void)json_object_set_new(answer, "exit_code", json_integer(exit_code));
     call_value(c, 200, answer);
@@ -56,7 +54,6 @@ static void report_record_answer(struct call *c, struct report_record *r)
                  *message = json_object_get(r->end, "message");
     long long exit_code = code ? json_integer_value(code) : -1;
     char error[128] = "";
-
     if (json_is_true(json_object_get(r->end, "deadline_exceeded")))
         (void)snprintf(error, sizeof(error), "the time-out of the command has passed");
     else if (json_is_string(message))
@@ -70,7 +67,6 @@ static void report_record_answer(struct call *c, struct report_record *r)
 static void report_record_closed(struct call *c)
 {
     struct report_record *r = c->state;
-
     json_decref(r->start);
     json_decref(r->end);
 }
@@ -81,7 +77,6 @@ static void report_record_step(struct call *c)
     struct report_record *r = c->state;
     struct err err;
     int n = event_read(r->walk.log, r->walk.id, r->next, RECORD_STEP, report_record_event, r, &err);
-
     if (n < 0)
         call_fail_err(c, &err);
     else if (n == RECORD_STEP && !r->end)
@@ -95,7 +90,6 @@ static void report_record_step(struct call *c)
 void report_recorded(struct call *c)
 {
     struct report_record *r = arena_alloc(http_arena(c->req), sizeof(*r));
-
     if (!command_is_id(c->args[0])) {
         call_fail(c, 404, "there is no such command");
         return;
@@ -128,7 +122,6 @@ static void report_log_read(struct file_body *f, const struct file_entry *entry 
 {
     struct call *c = f->call;
     char cursor[24];
-
     if (err && err->code != ERR_NOT_FOUND) {
         call_fail_err(c, err);
         return;
@@ -148,7 +141,6 @@ void report_log(struct call *c)
 {
     struct report_reading *l = arena_alloc(http_arena(c->req), sizeof(*l));
     char path[64];
-
     l->from = 0;
     file_body_init(&l->f, c, LOG_PIECE);
     l->f.done = report_log_read;
@@ -170,7 +162,6 @@ void report_log(struct call *c)
 static json_t *report_figures(const struct sandbox_sample *s)
 {
     double pct = MIN(MAX(s->cpu_used_pct, 0), 100), mib = 1 << 20;
-
     return json_pack("{s:I,s:f,s:f,s:f,s:I}", "cpu_count", (json_int_t)s->cpu_count, "cpu_used_pct", pct,
                      "mem_total_mib", (double)s->memory_total / mib, "mem_used_mib", (double)s->memory_used / mib,
                      "timestamp", (json_int_t)(s->at / USEC_PER_MS));
@@ -179,7 +170,6 @@ static json_t *report_figures(const struct sandbox_sample *s)
 static void report_sampled(void *ctx, const struct sandbox_sample *s, const struct err *err)
 {
     struct call *c = call_back(ctx, err);
-
     if (c)
         call_value(c, 200, report_figures(s));
 }
@@ -196,10 +186,8 @@ static void report_watched(void *ctx, const struct sandbox_sample *s, const stru
     struct call *c = ctx;
     AUTO_JSON json_t *figures = s && c->req && !c->answered ? report_figures(s) : NULL;
     AUTO_FREE char *text = figures ? json_dumps(figures, JSON_COMPACT) : NULL;
-
     if (text && !http_response_full(c->req)) {
         AUTO_BUF struct buf b = BUF_INIT(1024);
-
         buf_printf(&b, "data: %s\n\n", text);
         (void)http_response_write(c->req, buf_str(&b));
     }
@@ -213,7 +201,6 @@ static void report_watched(void *ctx, const struct sandbox_sample *s, const stru
 static void report_watch_next(struct call *c)
 {
     struct err err;
-
     if (sandbox_sample_now(c->sandbox, report_watched, call_hold(c), &err) < 0) {
         http_abort(c->req);
         call_unref(c);

@@ -24,7 +24,6 @@ static void script_output(void *ctx, enum wire_channel channel UNUSED, struct st
 {
     struct call *c = ctx;
     struct script *s = c->state;
-
     (void)buf_append_str(&s->output, str_n(bytes.p, MIN(bytes.n, SCRIPT_OUTPUT_MAX - buf_len(&s->output))));
     exec_ack(c->follow, bytes.n);
 }
@@ -33,7 +32,6 @@ static void script_exit(void *ctx, const struct exec_exit *exit)
 {
     struct call *c = ctx;
     struct script *s = c->state;
-
     c->follow = NULL;
     s->done(c, exit->signaled ? UINT32_MAX : exit->code, str_trim(buf_str(&s->output)));
 }
@@ -41,7 +39,6 @@ static void script_exit(void *ctx, const struct exec_exit *exit)
 static void script_error(void *ctx, const struct err *err)
 {
     struct call *c = ctx;
-
     c->follow = NULL;
     call_fail_err(c, err);
 }
@@ -54,7 +51,6 @@ void script_run(struct call *c, const char *script, const struct str *args, size
     struct str *argv = arena_alloc(http_arena(c->req), (n_args + 3) * sizeof(*argv));
     struct exec_spec spec = {
         .cmd = STR("/bin/sh"), .args = argv, .n_args = n_args + 3, .user = STR("root"), .timeout_ms = 30000};
-
     *s = (struct script){.done = done};
     buf_init(&s->output, SCRIPT_OUTPUT_MAX);
     argv[0] = STR("-c");
@@ -83,15 +79,12 @@ void script_run(struct call *c, const char *script, const struct str *args, size
 const char *command_id_once(struct call *c)
 {
     struct str operation = http_header_get(c->req, COMMAND_OPERATION_HEADER);
-
     if (!c->args[1].p) {
         char *id = arena_alloc(http_arena(c->req), COMMAND_ID_LEN + 1);
-
         id_token(id, COMMAND_ID_LEN);
         if (operation.n) {
             const char *all =
                 arena_printf(http_arena(c->req), "%s %.*s", sandbox_info(c->sandbox)->id, STR_ARG(operation));
-
             opensandbox_digest(str_of(all), id, COMMAND_ID_LEN);
         }
         c->args[1] = str_of(id);
@@ -106,7 +99,6 @@ const char *command_id_once(struct call *c)
 static struct str session_prelude(struct call *c, struct str log, int64_t uid, int64_t gid)
 {
     AUTO_BUF struct buf b = BUF_INIT(1024);
-
     if (log.n)
         buf_printf(&b, COMMAND_MAKE_DIRECTORY " && exec >" COMMAND_DIRECTORY "/%.*s.log 2>&1 </dev/null; ",
                    STR_ARG(log));
@@ -127,7 +119,6 @@ static void session_argv(struct call *c, struct exec_spec *spec, struct str log,
 {
     struct str *args = arena_alloc(http_arena(c->req), (argc + 3) * sizeof(*args));
     size_t n = 0;
-
     if (log.n || uid >= 0) {
         spec->cmd = STR("/bin/sh");
         args[n++] = STR("-c");
@@ -159,7 +150,6 @@ const char *session_content(const json_t *start)
     const char *const shells[] = {SHELL, SESSION}, *cmd = json_string_value(json_object_get(start, "cmd"));
     const json_t *args = json_object_get(start, "args");
     size_t n = json_array_size(args), at = 0;
-
 #define ARG(i) (json_string_value(json_array_get(args, (i))) ? json_string_value(json_array_get(args, (i))) : "")
     if (strcmp(ARG(2), PRELUDE_NAME) == 0) {
         cmd = ARG(3);
@@ -181,7 +171,6 @@ void session_command(struct call *c)
     struct exec_spec spec = {.user = STR("root")};
     size_t argc = 0;
     const char *id = command_id_once(c);
-
     if (!CALL_WANTS(c, JSON_WANT_STR("command", &command), JSON_WANT_STRS("argv", &argv, &argc),
                     JSON_WANT_STR("cwd", &cwd), JSON_WANT_BOOL("background", &is_background),
                     JSON_WANT_INT("timeout", 1, INT64_MAX / 1000, &timeout_ms),
@@ -215,7 +204,6 @@ static void session_made(struct call *c, uint32_t code, struct str output)
 void session_make(struct call *c)
 {
     struct str args[2] = {str_of(command_id_once(c)), STR("/root")};
-
     if (!CALL_WANTS(c, JSON_WANT_STR("cwd", &args[1])))
         return;
     script_run(c,
@@ -240,14 +228,12 @@ static void session_start_command(struct call *c)
                                    .n_args = ARRAY_SIZE(args),
                                    .user = STR("root"),
                                    .timeout_ms = (uint64_t)r->timeout_ms};
-
     command_run(c, &spec, r->command, false, r->id);
 }
 
 static void session_found(void *ctx, const struct file_entry *entry UNUSED, const struct err *err)
 {
     struct call *c = ctx;
-
     c->file = NULL;
     if (err)
         opensandbox_fail(c, 404, "CONTEXT_NOT_FOUND", "there is no such session");
@@ -258,7 +244,6 @@ static void session_found(void *ctx, const struct file_entry *entry UNUSED, cons
 static void session_stat(struct call *c, file_entry_fn done)
 {
     char path[64];
-
     if (!command_is_id(c->args[0])) {
         done(c, NULL, &(struct err){.code = ERR_NOT_FOUND});
         return;
@@ -270,7 +255,6 @@ static void session_stat(struct call *c, file_entry_fn done)
 void session_run_command(struct call *c)
 {
     struct session_run *r = arena_alloc(http_arena(c->req), sizeof(*r));
-
     *r = (struct session_run){STR(""), STR(""), 0, ""};
     id_token(r->id, COMMAND_ID_LEN);
     c->state = r;
@@ -290,6 +274,5 @@ static void session_gone(struct call *c, uint32_t code, struct str output UNUSED
 void session_remove(struct call *c)
 {
     struct str id = command_is_id(c->args[0]) ? c->args[0] : STR("none");
-
     script_run(c, "rm -- " COMMAND_DIRECTORY "/\"$1\".session", &id, 1, session_gone);
 }

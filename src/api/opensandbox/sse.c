@@ -35,14 +35,12 @@ void sse_start(struct call *c)
     const struct http_header headers[] = {HTTP_HEADER("content-type", "text/event-stream"),
                                           HTTP_HEADER("cache-control", "no-cache"),
                                           HTTP_HEADER("x-accel-buffering", "no")};
-
     (void)http_response_begin(c->req, 200, headers, ARRAY_SIZE(headers), -1);
 }
 
 void sse_ping(struct call *c)
 {
     AUTO_BUF struct buf b = BUF_INIT(256);
-
     sse_text(&b, "ping", STR("pong"));
     (void)http_response_write(c->req, buf_str(&b));
     call_set_timer(c, SSE_PING_MS, sse_ping);
@@ -58,7 +56,6 @@ void sse_lines_take(struct sse_lines *l, const char *type, struct str bytes, str
 {
     for (size_t i = 0, from = 0; i <= bytes.n; i++) {
         bool is_end = i == bytes.n || bytes.p[i] == '\n' || bytes.p[i] == '\r';
-
         if (!is_end && buf_len(&l->rest) + i - from < SSE_LINE_MAX)
             continue;
         (void)buf_append_str(&l->rest, str_n(bytes.p + from, i - from));

@@ -20,14 +20,12 @@ static void download_data(void *ctx, struct str bytes)
 {
     struct call *c = ctx;
     struct transfer_download *d = c->state;
-
     if (!d->first) {
         (void)http_response_write(c->req, bytes);
     } else {
         /* Lines, joined by \n: the break stands before each but the first. */
         for (size_t i = 0, from = 0; i <= bytes.n; i++) {
             bool is_break = i < bytes.n && bytes.p[i] == '\n', is_in = d->line >= d->first && d->line <= d->last;
-
             if (i < bytes.n && !is_break)
                 continue;
             size_t n = i - from - (is_break && i > from && bytes.p[i - 1] == '\r');
@@ -45,7 +43,6 @@ static void download_data(void *ctx, struct str bytes)
 static void download_end(void *ctx, const struct err *err)
 {
     struct call *c = ctx;
-
     c->file = NULL;
     if (err && !http_response_begun(c->req))
         call_fail_err(c, err);
@@ -62,7 +59,6 @@ static void download_read(struct call *c)
     const struct http_header headers[] = {
         HTTP_HEADER_STR("content-type", d->first ? STR("text/plain; charset=utf-8") : STR("application/octet-stream")),
         HTTP_HEADER("content-disposition", "attachment"), HTTP_HEADER("accept-ranges", "bytes")};
-
     if (call_ok(c,
                 file_read(c->sandbox, &c->actor, STR("root"), d->path, d->from, d->length, &ops, c, &c->file, &c->err)))
         (void)http_response_begin(c->req, d->is_range ? 206 : 200, headers, ARRAY_SIZE(headers),
@@ -75,7 +71,6 @@ static void download_found(struct call *c, const struct file_entry *e)
     struct transfer_download *d = c->state;
     struct str range = d->first ? STR_NULL : http_header_get(c->req, "range"); /* of several the first */
     struct range part;
-
     if (e->type != WIRE_FILE_REGULAR) {
         call_fail(c, 400, "'%.*s' is not a regular file", STR_ARG_MAX(e->path, 200));
         return;
@@ -105,7 +100,6 @@ void transfer_download(struct call *c)
 {
     struct transfer_download *d = arena_alloc(http_arena(c->req), sizeof(*d));
     uint64_t first, count;
-
     *d = (struct transfer_download){.line = 1};
     c->state = d;
     if (call_query_u64(c, "offset", &first) < 0 || call_query_u64(c, "limit", &count) < 0)
@@ -138,7 +132,6 @@ struct transfer_upload {
 static void upload_closed(struct call *c)
 {
     struct transfer_upload *u = c->state;
-
     multipart_free(u->parser);
     buf_fini(&u->metadata);
 }
@@ -147,7 +140,6 @@ static int upload_part(const struct multipart_part *part, void *ctx)
 {
     struct call *c = ctx;
     struct transfer_upload *u = c->state;
-
     u->part = str_eqc(part->name, "metadata") ? PART_METADATA : str_eqc(part->name, "file") ? PART_FILE : PART_OTHER;
     if (u->part == PART_METADATA && u->has_metadata) {
         opensandbox_fail(c, 400, "INVALID_FILE_METADATA", "each metadata part is followed by its file");
@@ -168,7 +160,6 @@ static int upload_bytes(struct str data, void *ctx)
 {
     struct call *c = ctx;
     struct transfer_upload *u = c->state;
-
     if (u->part == PART_FILE)
         upload_queue_data(c->uploads, data);
     return u->part == PART_METADATA ? buf_append_str(&u->metadata, data) : 0;
@@ -181,7 +172,6 @@ static int upload_metadata(struct call *c)
     AUTO_JSON json_t *json = NULL;
     struct str path = STR("");
     struct err err;
-
     if (u->n_files == FILES_PATHS_MAX || json_read_object(buf_str(&u->metadata), false, &json, &err) < 0 ||
         json_get_str(json, "path", &path, &err) < 0 || !(path = files_path(c, path)).n) {
         opensandbox_fail(c, 400, "INVALID_FILE_METADATA", "metadata is JSON with a path");
@@ -190,7 +180,6 @@ static int upload_metadata(struct call *c)
     if (u->n_files == u->max_files) {
         size_t max = MAX(2 * u->max_files, (size_t)8);
         struct str *more = arena_alloc(http_arena(c->req), 4 * max * sizeof(*more));
-
         if (u->n_files)
             memcpy(more, u->args, 4 * u->n_files * sizeof(*more));
         u->args = more;
@@ -209,7 +198,6 @@ static int upload_part_end(void *ctx)
 {
     struct call *c = ctx;
     struct transfer_upload *u = c->state;
-
     if (u->part == PART_METADATA)
         return upload_metadata(c);
     if (u->part == PART_FILE)
@@ -221,14 +209,12 @@ static int upload_part_end(void *ctx)
 static void upload_apply(struct call *c)
 {
     struct transfer_upload *u = c->state;
-
     script_run(c, "while [ $# -gt 3 ]; do " FILES_APPLY "shift 4; done", u->args, 4 * u->n_files, files_script_done);
 }
 
 static void upload_advance(struct call *c)
 {
     struct transfer_upload *u = c->state;
-
     if (c->answered)
         return;
     if (!u->is_ended && upload_queue_is_busy(c->uploads)) {
@@ -243,7 +229,6 @@ static void upload_advance(struct call *c)
 static void upload_data(struct call *c, struct str data)
 {
     struct transfer_upload *u = c->state;
-
     if (multipart_feed(u->parser, data) < 0 && !c->answered)
         call_fail(c, 400, "the multipart body is malformed");
     upload_advance(c);
@@ -252,7 +237,6 @@ static void upload_data(struct call *c, struct str data)
 static void upload_end(struct call *c)
 {
     struct transfer_upload *u = c->state;
-
     u->is_ended = true;
     if (multipart_end(u->parser) < 0 || u->has_metadata || !u->n_files)
         call_fail(c, 400, "the multipart body lacks a file for a metadata part, or its end");
@@ -265,7 +249,6 @@ void transfer_upload(struct call *c)
     static const struct upload_queue_ops queue = {.on_idle = upload_advance};
     static const struct call_body_ops body = {upload_data, upload_end};
     struct transfer_upload *u = arena_alloc(http_arena(c->req), sizeof(*u));
-
     *u = (struct transfer_upload){.n_files = 0};
     if (multipart_new(http_header_get(c->req, "content-type"), &parts,
                       &(struct multipart_limits){.parts = 2 * FILES_PATHS_MAX}, c, &u->parser) < 0) {

@@ -44,7 +44,6 @@ static int vault_may_put(const json_t *all, const char *what, struct str name, e
                          struct err *err)
 {
     bool is_there = json_object_get(all, name.p);
-
     if (is_there == (verb == VAULT_ADD))
         return err_set(err, is_there ? ERR_ALREADY_EXISTS : ERR_NOT_FOUND, "%s '%.*s' %s", what, STR_ARG(name),
                        is_there ? "is there already" : "is not there");
@@ -54,11 +53,9 @@ static int vault_may_put(const json_t *all, const char *what, struct str name, e
 static int vault_put_credentials(struct osb_vault *v, const json_t *list, enum vault_verb verb, struct err *err)
 {
     json_t *all = json_object_get(v->rows, "credentials");
-
     JSON_FOREACH (one, list) {
         AUTO_BUF struct buf value = BUF_INIT(2 * VAULT_VALUE_MAX + 1);
         struct str name = STR_NULL;
-
         if (vault_read_value(one, &name, &value, err) < 0 ||
             vault_may_put(all, "credential", name, verb, CREDENTIALS_MAX, err) < 0)
             return -1;
@@ -73,10 +70,8 @@ static int vault_put_bindings(struct osb_vault *v, const json_t *policy, const j
                               struct err *err)
 {
     json_t *all = json_object_get(v->rows, "bindings");
-
     JSON_FOREACH (one, list) {
         struct str name = STR_NULL;
-
         if (vault_check_binding(v->values, policy, one, &name, err) < 0 ||
             vault_may_put(all, "binding", name, verb, BINDINGS_MAX, err) < 0)
             return -1;
@@ -93,10 +88,8 @@ static int vault_put_bindings(struct osb_vault *v, const json_t *policy, const j
 static int vault_delete(struct osb_vault *v, const char *of, const json_t *names, struct err *err)
 {
     json_t *all = json_object_get(v->rows, of);
-
     JSON_FOREACH (one, names) {
         const char *name = json_string_value(one);
-
         if (!name || json_object_del(all, name) < 0)
             return err_set(err, ERR_NOT_FOUND, "%s: '%.64s' is not there", of, name ? name : "");
         JSON_FOREACH_MEMBER (key, binding, json_object_get(v->rows, "bindings"))
@@ -122,7 +115,6 @@ static json_t *vault_headers(const struct osb_vault *v, const json_t *auth)
     const char *type = json_string_value(json_object_get(auth, "type"));
     const char *credential = json_string_value(json_object_get(auth, "credential"));
     json_t *headers = json_array();
-
     if (strcmp(type, "bearer") == 0 || strcmp(type, "basic") == 0)
         (void)json_array_append_new(
             headers, vault_header(v, "authorization", strcmp(type, "basic") ? "Bearer " : "Basic ", credential));
@@ -138,10 +130,8 @@ static json_t *vault_headers(const struct osb_vault *v, const json_t *auth)
 static json_t *vault_placeholders(const struct osb_vault *v, const json_t *auth)
 {
     json_t *all = json_array();
-
     JSON_FOREACH (one, json_object_get(auth, "substitutions")) {
         const char *credential = json_string_value(json_object_get(one, "credential"));
-
         (void)json_array_append_new(
             all, json_pack("{s:O,s:O,s:O,s:[s]}", "sentinel", json_object_get(one, "placeholder"), "value",
                            json_object_get(v->values, credential), "in", json_object_get(one, "in"), "headers", "*"));
@@ -154,7 +144,6 @@ static void vault_inject_entry(const json_t *match, const json_t *what, json_t *
                                const char *scheme, json_t *inject)
 {
     json_t *entry = json_copy((json_t *)(uintptr_t)what), *ports = json_object_get(match, "ports");
-
     (void)json_object_set(entry, "host", host);
     (void)json_object_set_new(entry, "schemes", json_pack("[s]", scheme));
     (void)json_object_set_new(entry, "ports",
@@ -173,7 +162,6 @@ static void vault_inject_binding(const struct osb_vault *v, const json_t *bindin
            *parts[] = {vault_headers(v, auth), vault_placeholders(v, auth)}, *what AUTO_JSON = json_object();
     static const char *const names[] = {"headers", "placeholders"};
     size_t i, n = MAX(json_array_size(paths), (size_t)1), n_schemes = MAX(json_array_size(schemes), (size_t)1);
-
     for (i = 0; i < ARRAY_SIZE(parts); i++) {
         if (json_array_size(parts[i]))
             (void)json_object_set(what, names[i], parts[i]);
@@ -182,7 +170,6 @@ static void vault_inject_binding(const struct osb_vault *v, const json_t *bindin
     JSON_FOREACH (host, json_object_get(match, "hosts")) {
         for (size_t k = 0; k < n * n_schemes && json_object_size(what); k++) {
             const char *scheme = json_string_value(json_array_get(schemes, k / n));
-
             vault_inject_entry(match, what, host, json_string_value(json_array_get(paths, k % n)),
                                scheme ? scheme : "https", inject);
         }
@@ -195,7 +182,6 @@ static json_t *vault_inject(const struct osb_vault *v)
     json_t *inject = json_array(), *headers = NULL, *order = json_array();
     size_t n = 0;
     char name[16];
-
     (void)json_object_set_new(v->rows, "order", order);
     JSON_FOREACH_MEMBER (key, one, json_object_get(v->rows, "bindings")) {
         vault_inject_binding(v, one, inject);
@@ -217,7 +203,6 @@ static void vault_load(const struct sandbox *sb, struct osb_vault *v)
 {
     json_t *rows = vault_rows(sb);
     size_t n = 0;
-
     v->rows = rows ? json_deep_copy(rows) : json_pack("{s:i,s:{},s:{}}", "revision", 0, "credentials", "bindings");
     v->values = json_object();
     v->revision = json_integer_value(json_object_get(v->rows, "revision")) + 1;
@@ -226,7 +211,6 @@ static void vault_load(const struct sandbox *sb, struct osb_vault *v)
             continue;
         JSON_FOREACH (header, json_object_get(entry, "headers")) {
             const char *name = json_string_value(json_array_get(json_object_get(v->rows, "order"), n++));
-
             if (name)
                 (void)json_object_set(v->values, name, json_object_get(header, "value"));
         }
@@ -245,7 +229,6 @@ static json_t *vault_binding_json(const json_t *row)
 {
     const json_t *auth = json_object_get(row, "auth");
     json_t *shown = json_copy((json_t *)(uintptr_t)row);
-
     (void)json_object_set_new(
         shown, "auth",
         json_pack("{s:O,s:O*}", "type", json_object_get(auth, "type"), "name", json_object_get(auth, "name")));
@@ -257,7 +240,6 @@ static void vault_answer(struct call *c, int status, const char *part)
     const json_t *rows = vault_rows(c->sandbox);
     json_t *answer =
         json_pack("{s:O,s:[],s:[]}", "revision", json_object_get(rows, "revision"), "credentials", "bindings");
-
     JSON_FOREACH_MEMBER (key, one, json_object_get(rows, "credentials"))
         (void)json_array_append_new(json_object_get(answer, "credentials"), vault_credential_json(key, one));
     JSON_FOREACH_MEMBER (key, one, json_object_get(rows, "bindings")) {
@@ -284,7 +266,6 @@ void credential_vault_get(struct call *c)
 void credential_vault_get_one(struct call *c)
 {
     const json_t *one = json_object_get(json_object_get(vault_rows(c->sandbox), c->route->what), c->args[0].p);
-
     if (!one)
         call_fail(c, 404, "%s: '%.*s' is not there", c->route->what, STR_ARG_MAX(c->args[0], 64));
     else
@@ -294,7 +275,6 @@ void credential_vault_get_one(struct call *c)
 static void vault_is_set(void *ctx, const struct err *err)
 {
     struct call *c = call_back(ctx, err);
-
     if (c && http_method(c->req) == HTTP_METHOD_DELETE)
         call_empty(c, 204);
     else if (c)
@@ -307,7 +287,6 @@ static void vault_set(struct call *c, struct osb_vault *v)
     json_t *policy = json_copy((json_t *)(uintptr_t)network_policy(c->sandbox));
     json_t *fields =
         network_fields(c->sandbox) ? json_copy((json_t *)(uintptr_t)network_fields(c->sandbox)) : json_object();
-
     if (v->rows) {
         (void)json_object_set_new(v->rows, "revision", json_integer(v->revision));
         (void)json_object_set(fields, FIELDS_KEY, v->rows);
@@ -326,7 +305,6 @@ void credential_vault_make(struct call *c)
     json_t *credentials = NULL, *bindings = NULL;
     const json_t *policy = network_policy(c->sandbox);
     struct osb_vault v;
-
     if (!CALL_WANTS(c, JSON_WANT_ARRAY("credentials", &credentials), JSON_WANT_ARRAY("bindings", &bindings)))
         return;
     if (vault_rows(c->sandbox)) {
@@ -351,7 +329,6 @@ void credential_vault_patch(struct call *c)
     int64_t expected = -1;
     struct osb_vault v;
     struct err *err = &c->err;
-
     if (!vault_is_there(c) ||
         !CALL_WANTS(c, JSON_WANT_INT("expectedRevision", 0, INT32_MAX, &expected),
                     JSON_WANT_OBJECT("credentials", &credentials), JSON_WANT_OBJECT("bindings", &bindings)))
@@ -376,7 +353,6 @@ void credential_vault_patch(struct call *c)
 void credential_vault_remove(struct call *c)
 {
     struct osb_vault nothing = {.rows = NULL};
-
     if (vault_is_there(c))
         vault_set(c, &nothing);
 }

@@ -5,7 +5,6 @@ int vault_read_value(const json_t *one, struct str *ret_name, struct buf *ret_va
 {
     json_t *source = NULL;
     struct str type = STR("inline"), value = STR_NULL;
-
     if (!json_is_object(one) ||
         JSON_WANTS(one, NULL, err, JSON_NEED_STR("name", ret_name), JSON_WANT_OBJECT("source", &source)) < 0 ||
         !source || JSON_WANTS(source, NULL, err, JSON_WANT_STR("type", &type), JSON_NEED_STR("value", &value)) < 0 ||
@@ -27,11 +26,9 @@ int vault_read_value(const json_t *one, struct str *ret_name, struct buf *ret_va
 static bool vault_allows(const json_t *policy, const char *host)
 {
     size_t n = strlen(host);
-
     JSON_FOREACH (rule, json_object_get(policy, "rules")) {
         const char *allow = json_string_value(json_object_get(rule, "allow"));
         size_t m = allow ? strlen(allow) : 0;
-
         if (allow && (strcmp(allow, host) == 0 ||
                       (m > 2 && allow[0] == '*' && n > m - 1 && strcmp(host + n - (m - 1), allow + 1) == 0)))
             return true;
@@ -44,7 +41,6 @@ const char *vault_used(const json_t *binding, size_t i)
     const json_t *auth = json_object_get(binding, "auth"), *headers = json_object_get(auth, "headers");
     const char *one = json_string_value(json_object_get(auth, "credential"));
     size_t n = one ? 1 : json_array_size(headers);
-
     if (one && i == 0)
         return one;
     return json_string_value(json_object_get(i < n ? json_array_get(headers, i)
@@ -57,7 +53,6 @@ static int vault_check_substitution(const json_t *one, struct err *err)
     struct str credential = STR(""), placeholder = STR("");
     json_t *in = NULL;
     size_t i;
-
     if (!json_is_object(one))
         return err_set(err, ERR_INVALID_ARGUMENT, "substitutions are objects");
     if (JSON_WANTS(one, NULL, err, JSON_NEED_STR("credential", &credential), JSON_NEED_STR("placeholder", &placeholder),
@@ -71,7 +66,6 @@ static int vault_check_substitution(const json_t *one, struct err *err)
                        "a placeholder is 1 to %d visible characters without blanks, \" and \\", VAULT_PLACEHOLDER_MAX);
     JSON_FOREACH (place, in) {
         const char *text = json_is_string(place) ? json_string_value(place) : "";
-
         if (strcmp(text, "path") != 0 && strcmp(text, "query") != 0 && strcmp(text, "header") != 0 &&
             strcmp(text, "body") != 0)
             return err_set(err, ERR_INVALID_ARGUMENT, "a placeholder stands in path, query, header or body");
@@ -86,7 +80,6 @@ static int vault_check_auth(const json_t *auth, struct str type, struct err *err
     json_t *headers = NULL, *substitutions = NULL;
     bool has_one = str_eqc(type, "bearer") || str_eqc(type, "basic"), has_name = str_eqc(type, "apiKey"),
          has_headers = str_eqc(type, "customHeaders");
-
     if (!has_one && !has_name && !has_headers && !str_eqc(type, "passthrough"))
         return err_set(err, ERR_INVALID_ARGUMENT,
                        "its type must be bearer, basic, apiKey, customHeaders or passthrough");
@@ -117,7 +110,6 @@ int vault_check_binding(const json_t *values, const json_t *policy, const json_t
     json_t *match = NULL, *auth = NULL, *list = NULL, *schemes = NULL, *paths = NULL;
     struct str type = STR("");
     size_t i;
-
     if (!json_is_object(one))
         return err_set(err, ERR_INVALID_ARGUMENT, "bindings are objects");
     if (JSON_WANTS(one, NULL, err, JSON_NEED_STR("name", ret_name), JSON_WANT_OBJECT("match", &match),
@@ -158,7 +150,6 @@ json_t *vault_row(const json_t *binding, int64_t revision)
            *usual[] = {json_pack("[s]", "https"), json_pack("[sssss]", "GET", "POST", "PUT", "PATCH", "DELETE"),
                        json_pack("[s]", "/*")};
     bool says_more = false;
-
     for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
         if (!json_array_size(json_object_get(match, parts[i])))
             (void)json_object_set(match, parts[i], usual[i]);
@@ -176,12 +167,10 @@ json_t *vault_row(const json_t *binding, int64_t revision)
 static bool vault_overlap(const json_t *a, const json_t *b)
 {
     struct str one = json_str(a), other = json_str(b);
-
     if (json_equal(a, b) || !json_is_string(a) || !json_is_string(b))
         return json_equal(a, b);
     for (int turn = 0; turn < 2; turn++) {
         struct str swap = one;
-
         if (one.n && ((one.p[0] == '*' && str_ends(other, str_sub(one, 1))) ||
                       (one.p[one.n - 1] == '*' && str_starts(other, str_n(one.p, one.n - 1)))))
             return true;
@@ -208,7 +197,6 @@ bool vault_collide(const json_t *a, const json_t *b)
 {
     static const char *const parts[] = {"schemes", "hosts", "ports", "methods", "paths"};
     bool all = true;
-
     for (size_t i = 0; i < ARRAY_SIZE(parts); i++)
         all &= vault_share(json_object_get(json_object_get(a, "match"), parts[i]),
                            json_object_get(json_object_get(b, "match"), parts[i]));

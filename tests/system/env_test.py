@@ -530,6 +530,63 @@ def test_a_copy_that_took_long_is_kept(service, repo):
     assert "dropped" in env(service, repo, "gc").stdout and kept() == []
 
 
+def test_a_clone_without_all_of_its_history(service, repo, tmp_path):
+    """Of a shallow one the copy's history ends where it ends here; of a partial one the history can't be had."""
+    for text in "abc":
+        (repo / "README").write_text(text)
+        git(repo, "commit", "-q", "-a", "-m", text)
+    git(repo, "config", "uploadpack.allowFilter", "true")
+    clone = lambda name, *how: git(tmp_path, "clone", "-q", *how, f"file://{repo}", name) or tmp_path / name
+    shallow, partial, bare = clone("shallow", "--depth=2"), clone("partial", "--filter=blob:none"), clone("bare", "--bare")
+    env(service, shallow, "create", "fix")
+    assert inside(service, shallow, "fix", "git log --format=%s; git fsck --strict; echo d > README; git commit -q -am d; git rebase -q --root").stdout == "c\nb\n"
+    env(service, shallow, "apply", "fix")
+    assert git(shallow, "log", "--format=%s").split() == ["d", "c", "b"] and git(shallow, "fsck", "--strict", "--no-dangling") == ""
+    assert "--shallow leaves out" in env(service, partial, "create", "fix", status=1).stderr
+    env(service, partial, "create", "fix", "--shallow")
+    assert inside(service, partial, "fix", "git log --format=%s; cat README").stdout == "c\nc"
+    assert f"{bare} is in no working tree" in env(service, bare, "create", "fix", status=125).stderr
+
+
+def test_a_text_that_nobody_reads_is_no_obstacle(service, repo):
+    env(service, repo, "create", "large")
+    inside(service, repo, "large", "yes text | head -c 40000000 > log; git add .; git commit -q -m large")
+    told = env(service, repo, "diff", "large", "--stat")
+    assert "log | Bin 0 -> 40000000 bytes" in told.stdout and "look first: log (binary)" in told.stderr, told
+    env(service, repo, "apply", "large")
+    assert (repo / "log").stat().st_size == 40000000
+    env(service, repo, "abort", "large")
+
+
+def test_working_trees_of_one_repository_share_its_environments(service, repo):
+    """They share its refs, so from another one an environment is neither gone, nor to be made again or thrown away."""
+    side = repo.parent / "side"
+    git(repo, "worktree", "add", "-q", "-b", "side", side)
+    env(service, side, "create", "fix")
+    inside(service, side, "fix", "echo more >> README; git commit -q -am more")
+    assert "running" in env(service, repo, "list").stdout
+    for words in (["create", "fix"], ["abort", "fix"], ["rm", "fix"], ["diff", "fix"], ["run", "fix", "--", "true"]):
+        refused = env(service, repo, *words, status=None)
+        assert refused.returncode and f"working tree {side}" in refused.stderr and f"--repo '{side}'" in refused.stderr, refused
+    env(service, side, "apply", "fix")
+    assert (side / "README").read_text() == "two\nmore\n" and (repo / "README").read_text() == "two\n"
+    env(service, side, "abort", "fix")
+
+
+def test_another_accounts_repository_is_taken_where_git_takes_it(service, repo, tmp_path):
+    git(repo, "config", "safe.directory", "*") # its own word doesn't count
+    os.chown(repo, 4001, 4001)
+    os.chown(repo / ".git", 4001, 4001)
+    home = {"HOME": str(tmp_path), "SUDO_UID": ""}
+    made = lambda: service.cove("env", "--repo", repo, "create", "fix", env=home)
+    assert "dubious ownership" in made().stderr and service.sandboxes() == []
+    (tmp_path / ".gitconfig").write_text(f"[safe]\n\tdirectory = {repo}\n")
+    assert made().returncode == 0
+    assert service.cove("env", "--repo", repo, "run", "fix", "--", "sh", "-c", "echo more >> README; git commit -q -am more", env=home).returncode == 0
+    assert service.cove("env", "--repo", repo, "apply", "fix", env=home).returncode == 0 and (repo / "README").read_text() == "two\nmore\n"
+    assert service.cove("env", "--repo", repo, "abort", "fix", env=home).returncode == 0
+
+
 def test_what_is_left_of_a_killed_command_is_collected(service, repo):
     env(service, repo, "create", "long")
     running = service.popen("env", "--repo", repo, "run", "long", "--", "sleep", "60")

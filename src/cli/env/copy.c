@@ -14,7 +14,7 @@
 #include <sys/pidfd.h>
 #include <unistd.h>
 
-enum { COMMIT = 40, PACK_POLL_MS = 2, COMPLAINT_MAX = 4096 };
+enum { COMMIT = 40, PACK_POLL_MS = 2, COMPLAINT_MAX = 4096, GRAFTS_MAX = 1 << 20 };
 
 /* ---- what runs inside ---- */
 
@@ -188,6 +188,8 @@ static int copy_send_packed(struct env *e, const char *commit, bool whole, char 
     if (copy_packed(e, pid, -1, sent) < 0) {
         if (sent == 0 && lseek(said, 0, SEEK_SET) == 0 && fd_read_all(said, &complaint) == 0 && buf_len(&complaint))
             (void)err_set(&e->ctx->err, ERR_UNKNOWN, "git pack-objects: %.*s", STR_ARG_MAX(repo_line(&complaint), 190));
+        if (whole && strstr(e->ctx->err.msg, "unable to read"))
+            context_hint(e->ctx, "--shallow leaves out the history, of which a partial clone has a part only");
         return -1;
     }
     if (lseek(told, 0, SEEK_SET) < 0 || fd_read_all(told, &name) < 0 || repo_line(&name).n != COMMIT)
@@ -205,8 +207,13 @@ static int copy_send_packed(struct env *e, const char *commit, bool whole, char 
 int copy_fill(struct env *e, const char *commit, bool whole)
 {
     AUTO_FREE char *hash = NULL;
+    AUTO_BUF struct buf grafts = BUF_INIT(GRAFTS_MAX);
     char *const place[] = {e->repo.top, e->user ? e->user : (char *)"user", NULL};
     if (env_script(e, script_place, place, -1, -1, "root") < 0 || copy_send_packed(e, commit, whole, &hash) < 0)
+        return -1;
+    /* The history here may have an end, too. */
+    if (whole && fd_read_file(e->repo.lock, "shallow", &grafts) == 0 &&
+        (buf_append_char(&grafts, '\0') < 0 || copy_write(e, ".git/shallow", buf_data(&grafts)) < 0))
         return -1;
     char *const fill[] = {e->repo.top,  e->name,       (char *)commit, (char *)(whole ? "whole" : "shallow"),
                           e->repo.name, e->repo.email, hash,           NULL};

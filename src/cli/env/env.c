@@ -109,8 +109,9 @@ int env_sandboxes(struct env *e, json_t **ret_array)
     JSON_FOREACH (one, all) {
         const char *repo = env_label(one, "cove.repo"), *name = env_label(one, "cove.env");
         const char *id = json_string_value(json_object_get(one, "id")), *began = env_began(one);
+        const char *common = env_label(one, "cove.common");
         if (!repo || !name || !env_is_name(name) || !id || !id_is_sandbox(str_of(id)) || !began ||
-            strcmp(repo, e->repo.top) != 0)
+            strcmp(common ? common : repo, common ? e->repo.common : e->repo.top) != 0)
             continue;
         const json_t *other = json_object_get(found, name);
         if (!other || strcmp(began, env_began(other)) < 0)
@@ -178,6 +179,12 @@ int env_open(struct context *ctx, const char *path, const char *name, struct env
     JSON_FOREACH (one, all) {
         if (e->id || strcmp(env_label(one, "cove.env"), e->name) != 0)
             continue;
+        const char *top = env_label(one, "cove.repo");
+        if (strcmp(top, e->repo.top) != 0) {
+            context_hint(ctx, "--repo '%s' goes there", top);
+            return err_set(&ctx->err, ERR_FAILED_PRECONDITION,
+                           "%s is an environment of this repository's working tree %.150s", e->name, top);
+        }
         e->id = mem_strdup(json_string_value(json_object_get(one, "id")));
         e->state = mem_strdup(json_string_value(json_object_get(one, "state")));
         e->user = env_label(one, "cove.user") ? mem_strdup(env_label(one, "cove.user")) : NULL;
@@ -330,7 +337,8 @@ int env_create(struct env *e, const char *commit, json_t *spec, const json_t *se
     if (!labels)
         (void)json_object_set_new(spec, "metadata", labels = json_object());
     (void)json_object_set_new(labels, "cove.env", json_string(e->name));
-    if (json_object_set_new(labels, "cove.repo", json_string(e->repo.top)) < 0)
+    if (json_object_set_new(labels, "cove.repo", json_string(e->repo.top)) < 0 ||
+        json_object_set_new(labels, "cove.common", json_string(e->repo.common)) < 0)
         return err_set(&e->ctx->err, ERR_INVALID_ARGUMENT, "the repository's path is not UTF-8");
     (void)json_object_set_new(labels, "cove.maker", json_string(strrchr(e->repo.ours, '/') + 1));
     (void)json_object_set_new(spec, "timeout_ms", json_integer(IDLE_MS));

@@ -235,8 +235,11 @@ int review_changes(struct repo *r, const char *from, const char *to, enum review
     struct str rest, stat = STR_NULL;
     int n = 0;
     if (REPO_ASK(r, REPO_OURS, &text, "diff", "--raw", "--patch", form, "-z", "--no-renames", "--no-abbrev",
-                 "--no-ext-diff", "--no-textconv", from, to, "--") < 0)
+                 "--no-ext-diff", "--no-textconv", from, to, "--") < 0) {
+        if (r->ctx->err.code == ERR_RESOURCE_EXHAUSTED && shown == REVIEW_PATCH)
+            context_hint(r->ctx, "--stat shows which files changed");
         return -1;
+    }
     rest = buf_str(&text);
     while (review_next(&rest, &c))
         ;

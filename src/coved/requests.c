@@ -123,8 +123,9 @@ bool requests_see(void *ctx)
     return r->worker && worker_backlog(r->worker) < SEEN_BACKLOG;
 }
 
-static void requests_create(struct requests *r, const struct sup_create *m)
+static void requests_create(struct requests *r, const union sup_message *message, int fd UNUSED)
 {
+    const struct sup_create *m = &message->create;
     struct err err;
     if (!request_is_id(m->id) || m->kept > 1 || m->memory > 1 || m->once > 1 ||
         (m->kept ? m->layer[0] != 0 : !request_is_layer(m->layer)) ||
@@ -140,16 +141,18 @@ static void requests_create(struct requests *r, const struct sup_create *m)
     boxes_create(r->boxes, request_asked(r, &m->head), m, r->default_pids, r->is_again);
 }
 
-static void kill_one(struct requests *r, const struct sup_id *m)
+static void requests_kill(struct requests *r, const union sup_message *message, int fd UNUSED)
 {
+    const struct sup_id *m = &message->id;
     struct err err;
     int failed =
         request_is_id(m->id) ? boxes_kill(r->boxes, m->id, &err) : err_set(&err, ERR_INVALID_ARGUMENT, "malformed id");
     request_done(r, SUP_DONE, m->head.tag, -1, failed < 0 ? &err : NULL);
 }
 
-static void attach(struct requests *r, const struct sup_id *m)
+static void requests_attach(struct requests *r, const union sup_message *message, int none UNUSED)
 {
+    const struct sup_id *m = &message->id;
     struct err err;
     AUTO_CLOSE int fd = -1;
     int failed = request_is_id(m->id) ? boxes_attach(r->boxes, m->id, &fd, &err)
@@ -157,8 +160,9 @@ static void attach(struct requests *r, const struct sup_id *m)
     request_done(r, SUP_ATTACHED, m->head.tag, fd, failed < 0 ? &err : NULL);
 }
 
-static void requests_usage(struct requests *r, const struct sup_id *m)
+static void requests_usage(struct requests *r, const union sup_message *message, int fd UNUSED)
 {
+    const struct sup_id *m = &message->id;
     struct err err;
     struct sup_used used;
     memset(&used, 0, sizeof(used));
@@ -186,64 +190,49 @@ static void requests_list_one(void *ctx, const char *id, usec_t started, enum su
     worker_send(l->r->worker, &m, sizeof(m), -1);
 }
 
-static void handle(struct requests *r, const union sup_message *m, int fd)
+static void requests_list(struct requests *r, const union sup_message *message, int fd UNUSED)
 {
-    if (requests_handle_with_fd(r, m, fd))
-        return;
-    (void)foreign_close(fd);
-    struct requests_listing listing = {r, m->head.tag};
-    if (requests_handle_state(r, m) || requests_handle_pool(r, m))
-        return;
-    switch ((enum sup_type)m->head.type) {
-    case SUP_CREATE:
-        requests_create(r, &m->create);
-        return;
-    case SUP_KILL:
-        kill_one(r, &m->id);
-        return;
-    case SUP_ATTACH:
-        attach(r, &m->id);
-        return;
-    case SUP_USAGE:
-        requests_usage(r, &m->id);
-        return;
-    case SUP_LIST:
-        boxes_each(r->boxes, requests_list_one, &listing);
-        request_done(r, SUP_DONE, m->head.tag, -1, NULL);
-        return;
-    case SUP_PAUSE:
-    case SUP_RESUME:
-    case SUP_SNAPSHOT:
-    case SUP_REWIND:
-    case SUP_WARM:
-    case SUP_LAYERS:
-    case SUP_LAYER_DROP:
-    case SUP_IMAGE:
-    case SUP_DIFF:
-    case SUP_VOLUMES:
-    case SUP_VOLUME_MAKE:
-    case SUP_VOLUME_DROP:
-    case SUP_VOLUME_MOUNT:
-    case SUP_NEST:
-    case SUP_POOL:
-    case SUP_VOLUME_USAGE:
-        break; /* dealt with above */
-    case SUP_STORED:
-    case SUP_LAYER:
-    case SUP_VOLUME:
-    case SUP_POOLED:
-    case SUP_AGAIN:
-    case SUP_RESTARTED:
-    case SUP_SEEN:
-    case SUP_CREATED:
-    case SUP_DONE:
-    case SUP_LISTED:
-    case SUP_ATTACHED:
-    case SUP_USED:
-    case SUP_ENDED:
-    case SUP_EGRESS:
-        break; /* ours to say */
-    }
+    struct requests_listing listing = {r, message->head.tag};
+    boxes_each(r->boxes, requests_list_one, &listing);
+    request_done(r, SUP_DONE, message->head.tag, -1, NULL);
+}
+
+static const struct {
+    request_fn *fn;
+    bool takes_fd; /* else it is closed before */
+} request_handlers[] = {
+    [SUP_CREATE] = {requests_create},
+    [SUP_KILL] = {requests_kill},
+    [SUP_ATTACH] = {requests_attach},
+    [SUP_USAGE] = {requests_usage},
+    [SUP_LIST] = {requests_list},
+    [SUP_PAUSE] = {requests_pause},
+    [SUP_RESUME] = {requests_resume},
+    [SUP_SNAPSHOT] = {requests_snapshot},
+    [SUP_REWIND] = {requests_rewind},
+    [SUP_WARM] = {requests_warm},
+    [SUP_LAYERS] = {requests_layers},
+    [SUP_LAYER_DROP] = {requests_layer_drop},
+    [SUP_VOLUMES] = {requests_volumes},
+    [SUP_VOLUME_USAGE] = {requests_volume_usage},
+    [SUP_VOLUME_MAKE] = {requests_volume},
+    [SUP_VOLUME_DROP] = {requests_volume},
+    [SUP_VOLUME_MOUNT] = {requests_volume_mount},
+    [SUP_POOL] = {requests_pool},
+    [SUP_IMAGE] = {requests_image, true},
+    [SUP_DIFF] = {requests_compare, true},
+    [SUP_NEST] = {requests_nest, true},
+};
+
+/* What is ours to say, or not known, is dropped. */
+static void request_handle(struct requests *r, const union sup_message *m, int fd)
+{
+    uint32_t type = m->head.type;
+    bool is_known = type < ARRAY_SIZE(request_handlers) && request_handlers[type].fn;
+    if (!is_known || !request_handlers[type].takes_fd)
+        fd = foreign_close(fd);
+    if (is_known)
+        request_handlers[type].fn(r, m, fd);
 }
 
 void requests_handle(struct requests *r, const union sup_message *message, int fd)
@@ -252,7 +241,7 @@ void requests_handle(struct requests *r, const union sup_message *message, int f
     r->is_again = m.head.type & SUP_REPEATED;
     m.head.type &= ~(uint32_t)SUP_REPEATED;
     if (!r->awaits) {
-        handle(r, &m, fd);
+        request_handle(r, &m, fd);
         return;
     }
     (void)foreign_close(fd); /* it comes again behind SUP_AGAIN */

@@ -21,7 +21,8 @@ uint64_t request_asked(const struct requests *r, const struct sup_head *head);
 /* False: by a worker that is gone. */
 bool request_is_awaited(const struct requests *r, uint64_t asked, uint32_t *ret_tag);
 
-/* True: it was one of those, and is dealt with. */
-bool requests_handle_state(struct requests *r, const union sup_message *m);
-bool requests_handle_with_fd(struct requests *r, const union sup_message *m, int fd); /* takes fd then */
-bool requests_handle_pool(struct requests *r, const union sup_message *m);
+/* One of each type. Those of images, comparisons and nests take the descriptor; others have none. */
+typedef void request_fn(struct requests *r, const union sup_message *message, int fd);
+request_fn requests_pause, requests_resume, requests_snapshot, requests_rewind;
+request_fn requests_warm, requests_layers, requests_layer_drop, requests_volumes, requests_volume_usage,
+    requests_volume, requests_volume_mount, requests_pool, requests_image, requests_compare, requests_nest;

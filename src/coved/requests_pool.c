@@ -25,8 +25,9 @@ static int unless_done(const struct requests *r, int failed, enum err_code done,
     return failed < 0 && r->is_again && err->code == done ? 0 : failed;
 }
 
-static void warm(struct requests *r, const struct sup_warm *m)
+void requests_warm(struct requests *r, const union sup_message *message, int fd UNUSED)
 {
+    const struct sup_warm *m = &message->warm;
     struct err err;
     if (!request_is_layer(m->layer) || !request_is_text(m->tier, sizeof(m->tier))) {
         request_malformed(r, &m->head);
@@ -45,15 +46,16 @@ static void tell_layer(void *ctx, const struct sup_layer *layer)
     worker_send(l->r->worker, &m, sizeof(m), -1);
 }
 
-static void layers(struct requests *r, const struct sup_head *m)
+void requests_layers(struct requests *r, const union sup_message *message, int fd UNUSED)
 {
     struct err err;
-    struct pool_listing listing = {r, m->tag};
-    requests_pool_answer(r, m, layers_each(r->layers, tell_layer, &listing, &err), &err);
+    struct pool_listing listing = {r, message->head.tag};
+    requests_pool_answer(r, &message->head, layers_each(r->layers, tell_layer, &listing, &err), &err);
 }
 
-static void layer_drop(struct requests *r, const struct sup_layer_id *m)
+void requests_layer_drop(struct requests *r, const union sup_message *message, int fd UNUSED)
 {
+    const struct sup_layer_id *m = &message->layer_id;
     struct err err;
     if (!request_is_layer(m->layer))
         request_malformed(r, &m->head);
@@ -88,17 +90,18 @@ static void tell_volume(void *ctx, const char *volume)
     requests_pool_tell(l->r, l->tag, volume, 0, 0);
 }
 
-static void volumes(struct requests *r, const struct sup_head *m)
+void requests_volumes(struct requests *r, const union sup_message *message, int fd UNUSED)
 {
     struct err err;
-    struct pool_listing listing = {r, m->tag};
+    struct pool_listing listing = {r, message->head.tag};
     int failed = pool_volume_each(r->host->pool, tell_volume, &listing);
-    requests_pool_answer(r, m, failed < 0 ? err_errno(&err, failed, "list the volumes") : 0, &err);
+    requests_pool_answer(r, &message->head, failed < 0 ? err_errno(&err, failed, "list the volumes") : 0, &err);
 }
 
 /* Each costs calls to the kernel, and everybody waits meanwhile: that is why they are few. */
-static void volume_usage(struct requests *r, const struct sup_volumes *m)
+void requests_volume_usage(struct requests *r, const union sup_message *message, int fd UNUSED)
 {
+    const struct sup_volumes *m = &message->volumes;
     bool is_good = m->n > 0 && m->n <= SUP_VOLUMES_MAX;
     for (size_t i = 0; is_good && i < m->n; i++)
         is_good = is_volume(m->volumes[i]);
@@ -134,8 +137,9 @@ static int volume_drop(struct requests *r, const struct sup_volume_id *m, struct
     return failed < 0 ? err_errno(err, failed, "drop volume %s", m->volume) : 0;
 }
 
-static void volume(struct requests *r, const struct sup_volume_id *m)
+void requests_volume(struct requests *r, const union sup_message *message, int fd UNUSED)
 {
+    const struct sup_volume_id *m = &message->volume_id;
     struct err err;
     if (!is_volume(m->volume))
         request_malformed(r, &m->head);
@@ -145,8 +149,9 @@ static void volume(struct requests *r, const struct sup_volume_id *m)
         requests_pool_answer(r, &m->head, unless_done(r, volume_drop(r, m, &err), ERR_NOT_FOUND, &err), &err);
 }
 
-static void volume_mount(struct requests *r, const struct sup_volume_mount *m)
+void requests_volume_mount(struct requests *r, const union sup_message *message, int fd UNUSED)
 {
+    const struct sup_volume_mount *m = &message->volume_mount;
     bool is_host = !m->volume[0] && request_is_text(m->source, sizeof(m->source)) && m->source[0] == '/';
     if (!request_is_id(m->id) || (!is_host && !is_volume(m->volume)) || !memchr(m->source, 0, sizeof(m->source)) ||
         !request_is_text(m->path, sizeof(m->path)) || m->read_only > 1)
@@ -155,7 +160,7 @@ static void volume_mount(struct requests *r, const struct sup_volume_mount *m)
         boxes_mount(r->boxes, request_asked(r, &m->head), m);
 }
 
-static void pool(struct requests *r, const struct sup_head *head)
+void requests_pool(struct requests *r, const union sup_message *message, int fd UNUSED)
 {
     static const uint32_t kinds[] = {
         [POOL_COPY] = SUP_POOL_COPY, [POOL_REFLINK] = SUP_POOL_REFLINK, [POOL_BTRFS] = SUP_POOL_BTRFS};
@@ -164,7 +169,7 @@ static void pool(struct requests *r, const struct sup_head *head)
     struct sup_pooled m;
     int ignored UNUSED = pool_space(r->host->pool, &space); /* 0: not known */
     memset(&m, 0, sizeof(m));
-    m.head = (struct sup_head){SUP_POOLED, head->tag};
+    m.head = (struct sup_head){SUP_POOLED, message->head.tag};
     m.kind = kinds[f->kind];
     m.limits = f->limits;
     m.total_bytes = space.total;
@@ -172,8 +177,9 @@ static void pool(struct requests *r, const struct sup_head *head)
     worker_send(r->worker, &m, sizeof(m), -1);
 }
 
-static void image(struct requests *r, const struct sup_layer_id *m, int fd)
+void requests_image(struct requests *r, const union sup_message *message, int fd)
 {
+    const struct sup_layer_id *m = &message->layer_id;
     struct err err;
     if (!request_is_layer(m->layer) || fd < 0) {
         (void)foreign_close(fd);
@@ -191,8 +197,9 @@ static bool is_comparable(const char name[static SUP_DIGEST_MAX])
     return request_is_text(name, SUP_DIGEST_MAX) && (pool_is_layer(name) || id_is_sandbox(str_of(name)));
 }
 
-static void requests_pool_compare(struct requests *r, const struct sup_diff *m, int fd)
+void requests_compare(struct requests *r, const union sup_message *message, int fd)
 {
+    const struct sup_diff *m = &message->diff;
     struct err err;
     if (fd < 0 || (m->a[0] && !is_comparable(m->a)) || !is_comparable(m->b)) {
         (void)foreign_close(fd);
@@ -219,8 +226,9 @@ static bool is_stream(int fd)
            getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &n) == 0 && type == SOCK_STREAM;
 }
 
-static void nest(struct requests *r, const struct sup_nest *m, int fd)
+void requests_nest(struct requests *r, const union sup_message *message, int fd)
 {
+    const struct sup_nest *m = &message->nest;
     bool is_good = request_is_id(m->id) && is_stream(fd) && m->mode < SUP_NEST_MODES && m->own_tmp <= 1 &&
                    m->own_network <= 1 && m->n_binds <= SUP_NEST_BINDS_MAX && is_nest_path(m->workspace);
     for (size_t i = 0; is_good && i < m->n_binds; i++)
@@ -231,43 +239,4 @@ static void nest(struct requests *r, const struct sup_nest *m, int fd)
     }
     (void)foreign_close(fd);
     request_malformed(r, &m->head);
-}
-
-bool requests_handle_with_fd(struct requests *r, const union sup_message *m, int fd)
-{
-    switch (m->head.type) {
-    case SUP_IMAGE:
-        return image(r, &m->layer_id, fd), true;
-    case SUP_DIFF:
-        return requests_pool_compare(r, &m->diff, fd), true;
-    case SUP_NEST:
-        return nest(r, &m->nest, fd), true;
-    default:
-        return false;
-    }
-}
-
-bool requests_handle_pool(struct requests *r, const union sup_message *m)
-{
-    switch (m->head.type) {
-    case SUP_WARM:
-        return warm(r, &m->warm), true;
-    case SUP_LAYERS:
-        return layers(r, &m->head), true;
-    case SUP_LAYER_DROP:
-        return layer_drop(r, &m->layer_id), true;
-    case SUP_VOLUMES:
-        return volumes(r, &m->head), true;
-    case SUP_VOLUME_USAGE:
-        return volume_usage(r, &m->volumes), true;
-    case SUP_VOLUME_MAKE:
-    case SUP_VOLUME_DROP:
-        return volume(r, &m->volume_id), true;
-    case SUP_VOLUME_MOUNT:
-        return volume_mount(r, &m->volume_mount), true;
-    case SUP_POOL:
-        return pool(r, &m->head), true;
-    default:
-        return false;
-    }
 }

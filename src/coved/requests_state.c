@@ -26,8 +26,9 @@ void requests_stored(void *ctx, uint64_t asked, const struct stored *made, const
 }
 
 /* Files that can't be put away are lost with the processes: where the disk is short, they go on. */
-static void pause_one(struct requests *r, const struct sup_pause *m)
+void requests_pause(struct requests *r, const union sup_message *message, int fd UNUSED)
 {
+    const struct sup_pause *m = &message->pause;
     struct err err;
     if (!request_is_id(m->id) || m->kind > SUP_PAUSE_BACK)
         request_malformed(r, &m->head);
@@ -37,16 +38,18 @@ static void pause_one(struct requests *r, const struct sup_pause *m)
         boxes_pause(r->boxes, request_asked(r, &m->head), m->id, (enum sup_pause_kind)m->kind, r->is_again);
 }
 
-static void resume(struct requests *r, const struct sup_id *m)
+void requests_resume(struct requests *r, const union sup_message *message, int fd UNUSED)
 {
+    const struct sup_id *m = &message->id;
     if (!request_is_id(m->id))
         request_malformed(r, &m->head);
     else
         boxes_resume(r->boxes, request_asked(r, &m->head), m->id);
 }
 
-static void snapshot(struct requests *r, const struct sup_snapshot *m)
+void requests_snapshot(struct requests *r, const union sup_message *message, int fd UNUSED)
 {
+    const struct sup_snapshot *m = &message->snapshot;
     struct err err;
     uint64_t asked = request_asked(r, &m->head);
     if (!request_is_id(m->id) || !request_is_layer(m->layer) || strncmp(m->layer, "layer-", 6) != 0 ||
@@ -60,8 +63,9 @@ static void snapshot(struct requests *r, const struct sup_snapshot *m)
         requests_stored(r, asked, NULL, &err);
 }
 
-static void rewind_one(struct requests *r, const struct sup_snapshot *m)
+void requests_rewind(struct requests *r, const union sup_message *message, int fd UNUSED)
 {
+    const struct sup_snapshot *m = &message->snapshot;
     struct err err;
     if (!request_is_id(m->id) || !request_is_layer(m->layer))
         request_malformed(r, &m->head);
@@ -69,20 +73,4 @@ static void rewind_one(struct requests *r, const struct sup_snapshot *m)
         request_done(r, SUP_DONE, m->head.tag, -1, &err);
     else
         boxes_rewind(r->boxes, request_asked(r, &m->head), m->id, m->layer);
-}
-
-bool requests_handle_state(struct requests *r, const union sup_message *m)
-{
-    switch (m->head.type) {
-    case SUP_PAUSE:
-        return pause_one(r, &m->pause), true;
-    case SUP_RESUME:
-        return resume(r, &m->id), true;
-    case SUP_SNAPSHOT:
-        return snapshot(r, &m->snapshot), true;
-    case SUP_REWIND:
-        return rewind_one(r, &m->snapshot), true;
-    default:
-        return false;
-    }
 }

@@ -21,7 +21,6 @@ static bool hostname_is_label(struct str label)
 static bool is_number(struct str label)
 {
     bool is_hex = label.n >= 2 && label.p[0] == '0' && label.p[1] == 'x';
-
     for (size_t i = is_hex ? 2 : 0; i < label.n; i++)
         if (is_hex ? !is_hex_digit(label.p[i]) : !is_digit(label.p[i]))
             return false;
@@ -33,7 +32,6 @@ bool hostname_normalise(struct str text, char ret_name[static HOSTNAME_MAX + 1])
     char name[HOSTNAME_MAX + 1];
     struct str rest, label;
     size_t n_labels = 0;
-
     if (text.n > 0 && text.p[text.n - 1] == '.')
         text.n--;
     if (text.n == 0 || text.n > HOSTNAME_MAX)
@@ -58,7 +56,6 @@ bool hostname_normalise(struct str text, char ret_name[static HOSTNAME_MAX + 1])
 bool hostname_pattern_normalise(struct str text, char ret_pattern[static HOSTNAME_MAX + 3])
 {
     char name[HOSTNAME_MAX + 1];
-
     if (str_eq(text, STR("*"))) {
         memcpy(ret_pattern, "*", 2);
         return true;

@@ -39,11 +39,9 @@ static void names_have_one_form(void **state)
         {"a.b.c.d.e.f.g.h.i.j.k.l.m.n.o.p.q.r.s.t.u.v.w.x.y.z.a.b.c.d.e.f",
          "a.b.c.d.e.f.g.h.i.j.k.l.m.n.o.p.q.r.s.t.u.v.w.x.y.z.a.b.c.d.e.f"},
     };
-
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         char name[HOSTNAME_MAX + 1], again[HOSTNAME_MAX + 1];
-
         if (!hostname_normalise(str_of(cases[i].text), name))
             fail_msg("%s is a name", cases[i].text);
         assert_string_equal(name, cases[i].name);
@@ -129,7 +127,6 @@ static void what_is_no_name(void **state)
         "a.b.c.d.e.f.g.h.i.j.k.l.m.n.o.p.q.r.s.t.u.v.w.x.y.z.a.b.c.d.e.f.g",
     };
     char name[HOSTNAME_MAX + 1] = "untouched", pattern[HOSTNAME_MAX + 3];
-
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
         if (hostname_normalise(str_of(cases[i]), name))
@@ -154,7 +151,6 @@ static void every_byte_that_may_not_be_in_a_name(void **state)
         char name[HOSTNAME_MAX + 1];
         bool is_allowed = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
                           c == '_' || c == '.';
-
         assert_int_equal(hostname_normalise(str_n(text, 3), name), is_allowed);
     }
 }
@@ -186,11 +182,9 @@ static void patterns_have_one_form(void **state)
         {"*. com", NULL},
         {".example.com", NULL},
     };
-
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         char pattern[HOSTNAME_MAX + 3];
-
         if (hostname_pattern_normalise(str_of(cases[i].text), pattern) != !!cases[i].pattern)
             fail_msg("\"%s\" is %s pattern", cases[i].text, cases[i].pattern ? "a" : "no");
         if (cases[i].pattern)
@@ -208,6 +202,5 @@ int main(void)
         cmocka_unit_test(every_byte_that_may_not_be_in_a_name),
         cmocka_unit_test(patterns_have_one_form),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

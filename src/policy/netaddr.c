@@ -10,7 +10,6 @@ static const uint8_t mapped_prefix[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0x
 static struct netaddr of_v4(const void *bytes)
 {
     struct netaddr a = {.family = 4};
-
     memcpy(a.bytes, bytes, 4);
     return a;
 }
@@ -19,7 +18,6 @@ static struct netaddr of_v4(const void *bytes)
 static struct netaddr of_v6(const void *bytes)
 {
     struct netaddr a = {.family = 6};
-
     memcpy(a.bytes, bytes, 16);
     return a;
 }
@@ -39,7 +37,6 @@ static bool parse_as_written(struct str text, struct netaddr *ret_addr)
 {
     char copy[NETADDR_TEXT_MAX];
     uint8_t bytes[16];
-
     if (text.n == 0 || text.n >= sizeof(copy) || str_has_nul(text))
         return false;
     memcpy(copy, text.p, text.n);
@@ -56,7 +53,6 @@ static bool parse_as_written(struct str text, struct netaddr *ret_addr)
 bool netaddr_parse(struct str text, struct netaddr *ret_addr)
 {
     struct netaddr a;
-
     if (!parse_as_written(text, &a))
         return false;
     *ret_addr = unmapped(a);
@@ -68,7 +64,6 @@ bool netaddr_from_sockaddr(const struct sockaddr *sa, struct netaddr *ret_addr, 
     struct sockaddr_in in;
     struct sockaddr_in6 in6;
     uint16_t port;
-
     if (sa->sa_family == AF_INET) {
         memcpy(&in, sa, sizeof(in));
         *ret_addr = of_v4(&in.sin_addr);
@@ -89,7 +84,6 @@ size_t netaddr_to_sockaddr(const struct netaddr *a, uint16_t port, struct sockad
 {
     struct sockaddr_in in = {.sin_family = AF_INET, .sin_port = htons(port)};
     struct sockaddr_in6 in6 = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
-
     assert(a->family == 4 || a->family == 6);
     memset(ret_sa, 0, sizeof(*ret_sa));
     if (a->family == 4) {
@@ -131,7 +125,6 @@ static void clear_host_bits(struct netcidr *c)
 static bool parse_bits(struct str text, unsigned max, uint8_t *ret_bits)
 {
     uint64_t value;
-
     if (text.n > 3 || (text.n > 1 && text.p[0] == '0') || str_to_u64(text, &value) < 0 || value > max)
         return false;
     *ret_bits = (uint8_t)value;
@@ -142,7 +135,6 @@ bool netcidr_parse(struct str text, struct netcidr *ret_cidr)
 {
     struct netcidr c = {0};
     ssize_t slash = str_find_char(text, '/');
-
     if (!parse_as_written(slash < 0 ? text : str_n(text.p, (size_t)slash), &c.addr))
         return false;
     c.bits = (uint8_t)width(&c.addr);
@@ -161,7 +153,6 @@ bool netcidr_has(const struct netcidr *c, const struct netaddr *a)
 {
     size_t whole = c->bits / 8;
     unsigned rest = c->bits % 8;
-
     if (c->addr.family != a->family || c->addr.family == 0 || memcmp(c->addr.bytes, a->bytes, whole) != 0)
         return false;
     return rest == 0 || (c->addr.bytes[whole] ^ a->bytes[whole]) >> (8 - rest) == 0;
@@ -172,7 +163,6 @@ void netcidr_print(const struct netcidr *c, char ret_text[static NETADDR_TEXT_MA
     netaddr_print(&c->addr, ret_text);
     if (c->addr.family != 0 && c->bits != width(&c->addr)) {
         size_t n = strlen(ret_text);
-
         snprintf(ret_text + n, NETADDR_TEXT_MAX + 4 - n, "/%u", (unsigned)c->bits);
     }
 }

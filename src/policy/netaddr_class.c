@@ -72,7 +72,6 @@ const char *net_class_name(enum net_class c)
         [NET_METADATA] = "metadata",       [NET_MULTICAST] = "multicast",     [NET_RESERVED] = "reserved",
         [NET_HOST] = "this machine's own",
     };
-
     assert((size_t)c < ARRAY_SIZE(names));
     return names[c];
 }
@@ -92,7 +91,6 @@ static enum net_class worse(enum net_class a, enum net_class b)
         [NET_PUBLIC] = 0,  [NET_RESERVED] = 1,   [NET_MULTICAST] = 2, [NET_UNSPECIFIED] = 3, [NET_SHARED] = 4,
         [NET_PRIVATE] = 5, [NET_LINK_LOCAL] = 6, [NET_LOOPBACK] = 7,  [NET_METADATA] = 8,    [NET_HOST] = 9,
     };
-
     return rank[a] >= rank[b] ? a : b;
 }
 
@@ -100,7 +98,6 @@ enum net_class netaddr_class(const struct netaddr *a)
 {
     struct netaddr inner[NETADDR_WRAPPED_MAX];
     enum net_class class = class_of_itself(a);
-
     for (size_t i = 0, n = netaddr_wrapped(a, inner); i < n; i++)
         class = worse(class, class_of_itself(&inner[i]));
     return class;
@@ -109,7 +106,6 @@ enum net_class netaddr_class(const struct netaddr *a)
 static struct netaddr v4_at(const uint8_t *bytes, uint8_t flip)
 {
     struct netaddr a = {.family = 4};
-
     for (size_t i = 0; i < 4; i++)
         a.bytes[i] = bytes[i] ^ flip;
     return a;
@@ -121,7 +117,6 @@ size_t netaddr_wrapped(const struct netaddr *a, struct netaddr ret_inner[static 
                                 teredo = {{6, {0x20, 0x01, 0, 0}}, 32},
                                 nat64_local = {{6, {0x00, 0x64, 0xff, 0x9b, 0x00, 0x01}}, 48};
     const uint8_t *b = a->bytes;
-
     if (netcidr_has(&compatible, a) || netcidr_has(&nat64, a)) {
         ret_inner[0] = v4_at(b + 12, 0);
         return 1;
@@ -138,7 +133,6 @@ size_t netaddr_wrapped(const struct netaddr *a, struct netaddr ret_inner[static 
     if (netcidr_has(&nat64_local, a)) {
         /* Where RFC 6052 puts it below prefixes of 48, 56, 64 and 96 bits; byte 8 stays free. */
         const uint8_t at48[4] = {b[6], b[7], b[9], b[10]}, at56[4] = {b[7], b[9], b[10], b[11]};
-
         ret_inner[0] = v4_at(at48, 0);
         ret_inner[1] = v4_at(at56, 0);
         ret_inner[2] = v4_at(b + 9, 0);
@@ -160,12 +154,10 @@ static bool has_special_inside(const struct netcidr *c)
 bool netcidr_has_public(const struct netcidr *c)
 {
     struct netcidr low = *c, high = *c;
-
     if (c->addr.family == 0)
         return false;
     if (c->bits >= nat64.bits && netcidr_has(&nat64, &c->addr)) {
         struct netcidr inner = {v4_at(c->addr.bytes + 12, 0), (uint8_t)(c->bits - nat64.bits)};
-
         return netcidr_has_public(&inner);
     }
     if (!has_special_inside(c))

@@ -13,7 +13,6 @@
 static struct netaddr addr(const char *text)
 {
     struct netaddr a = {0};
-
     if (!netaddr_parse(str_of(text), &a))
         fail_msg("%s is an address", text);
     return a;
@@ -22,7 +21,6 @@ static struct netaddr addr(const char *text)
 static struct netcidr cidr(const char *text)
 {
     struct netcidr c = {0};
-
     if (!netcidr_parse(str_of(text), &c))
         fail_msg("%s is a network", text);
     return c;
@@ -50,12 +48,10 @@ static void addresses_are_read_and_written(void **state)
         {"0:0:0:0:0:ffff:0102:0304", "1.2.3.4", 4},
         {"::1.2.3.4", "::1.2.3.4", 6},
     };
-
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct netaddr a = addr(cases[i].text), again;
         char text[NETADDR_TEXT_MAX];
-
         assert_int_equal(a.family, cases[i].family);
         netaddr_print(&a, text);
         assert_string_equal(text, cases[i].normal);
@@ -111,7 +107,6 @@ static void what_somebody_would_guess_is_no_address(void **state)
         "::ffff:1.2.3.4.5.6.7.8.9.10.11.12.13.14.15.16.17.18",
     };
     struct netaddr a = {.family = 9};
-
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
         if (netaddr_parse(str_of(cases[i]), &a))
@@ -130,7 +125,6 @@ static void socket_addresses_there_and_back(void **state)
     struct sockaddr_storage sa;
     struct netaddr a, b;
     uint16_t port = 0;
-
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         a = addr(cases[i]);
@@ -233,7 +227,6 @@ static void both_ends_of_every_range(void **state)
         for (int end = 0; end < 2; end++) {
             const char *text = end && ranges[i].last ? ranges[i].last : ranges[i].first;
             struct netaddr a = addr(text);
-
             if (netaddr_class(&a) != ranges[i].class)
                 fail_msg("%s is %s, not %s", text, net_class_name(ranges[i].class), net_class_name(netaddr_class(&a)));
         }
@@ -243,12 +236,10 @@ static void both_ends_of_every_range(void **state)
 static void ranges_of_ipv4_are_complete(void **state)
 {
     uint64_t next = 0;
-
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(ranges); i++) {
         struct netaddr first = addr(ranges[i].first), last = addr(ranges[i].last ? ranges[i].last : ranges[i].first);
         uint32_t bytes;
-
         if (first.family != 4)
             continue;
         memcpy(&bytes, first.bytes, 4);
@@ -290,11 +281,9 @@ static void wrapped_addresses_are_what_they_wrap(void **state)
         {"2001:0:808:808:0:0:80ff:fffe", NET_LOOPBACK},   /* client 127.0.0.1 */
         {"2001:0:a9fe:a9fe:0:0:f7f7:f7f7", NET_METADATA}, /* server */
     };
-
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct netaddr a = addr(cases[i].text);
-
         if (netaddr_class(&a) != cases[i].class)
             fail_msg("%s is %s, not %s", cases[i].text, net_class_name(cases[i].class),
                      net_class_name(netaddr_class(&a)));
@@ -352,11 +341,9 @@ static void networks_are_read_and_written(void **state)
                                           "*",
                                           "a/8"};
     struct netcidr c;
-
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         char text[NETADDR_TEXT_MAX + 4];
-
         c = cidr(cases[i].text);
         netcidr_print(&c, text);
         assert_string_equal(text, cases[i].normal);
@@ -396,12 +383,10 @@ static void networks_have_their_addresses(void **state)
     };
     struct netcidr nothing = {0};
     struct netaddr none = {0};
-
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct netcidr c = cidr(cases[i].net);
         struct netaddr a = addr(cases[i].addr);
-
         if (netcidr_has(&c, &a) != cases[i].has)
             fail_msg("%s has %s%s", cases[i].net, cases[i].addr, cases[i].has ? "" : " not");
     }
@@ -458,11 +443,9 @@ static void which_networks_are_partly_public(void **state)
         {"fd00:ec2::254", false},
         {"ff02::1", false},
     };
-
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct netcidr c = cidr(cases[i].net);
-
         if (netcidr_has_public(&c) != cases[i].has_public)
             fail_msg("%s has %s address that is public", cases[i].net, cases[i].has_public ? "an" : "no");
     }
@@ -484,6 +467,5 @@ int main(void)
         cmocka_unit_test(networks_are_read_and_written),    cmocka_unit_test(networks_have_their_addresses),
         cmocka_unit_test(which_networks_are_partly_public), cmocka_unit_test(every_class_has_a_name),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

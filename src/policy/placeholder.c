@@ -35,7 +35,6 @@ static bool carries_credentials(struct str name)
                                         WORD("xsrf")};
     char text[POLICY_HEADER_NAME_MAX];
     bool found = false;
-
     if (name.n > sizeof(text))
         return false;
     for (size_t i = 0; i < name.n; i++)
@@ -45,7 +44,6 @@ static bool carries_credentials(struct str name)
         return false;
     while (name.n > 0) {
         struct str word = {name.p, 0};
-
         while (word.n < name.n && is_alnum(name.p[word.n]))
             word.n++;
         if (word.n > 0 && ends_in_one_of(word, others, ARRAY_SIZE(others)))

@@ -29,14 +29,12 @@ const char *const policy_places[POLICY_PLACES] = {"header", "path", "query", "bo
 static void policy_put(json_t *object, const char *name, json_t *value)
 {
     int r = json_object_set_new(object, name, value);
-
     assert(r == 0);
 }
 
 static void policy_append(json_t *array, json_t *value)
 {
     int r = json_array_append_new(array, value);
-
     assert(r == 0);
 }
 
@@ -44,11 +42,9 @@ static void put_scope(json_t *object, const struct scope *s)
 {
     if (s->n_ports > 0) {
         json_t *ports = json_array();
-
         for (size_t i = 0; i < s->n_ports; i++) {
             const struct port_range *r = &s->ports[i];
             char text[16];
-
             if (r->first != r->last)
                 snprintf(text, sizeof(text), "%u-%u", (unsigned)r->first, (unsigned)r->last);
             policy_append(ports, r->first == r->last ? json_integer(r->first) : json_string(text));
@@ -57,7 +53,6 @@ static void put_scope(json_t *object, const struct scope *s)
     }
     if (s->n_methods > 0) {
         json_t *methods = json_array();
-
         for (size_t i = 0; i < s->n_methods; i++)
             policy_append(methods, json_string(s->methods[i]));
         policy_put(object, "methods", methods);
@@ -69,7 +64,6 @@ static void put_scope(json_t *object, const struct scope *s)
 static json_t *rule_json(const struct rule *r)
 {
     json_t *object = json_object();
-
     policy_put(object, r->is_allow ? "allow" : "deny", json_string(r->target.text));
     put_scope(object, &r->scope);
     if (r->allows_ech)
@@ -80,7 +74,6 @@ static json_t *rule_json(const struct rule *r)
 static json_t *placeholder_json(const struct policy_placeholder *p)
 {
     json_t *object = json_object(), *headers = json_array(), *places = json_array();
-
     policy_put(object, "sentinel", json_string(p->sentinel));
     policy_put(object, p->secret ? "secret" : "value", json_string(p->secret ? p->secret : p->value));
     for (size_t i = 0; i < POLICY_PLACES; i++)
@@ -101,7 +94,6 @@ static json_t *injection_json(const struct injection *in)
 {
     const struct policy_inject *what = &in->what;
     json_t *object = json_object(), *headers = json_array(), *placeholders = json_array(), *item;
-
     policy_put(object, "host", json_string(in->host.text));
     if (in->by_plain)
         policy_put(object, "schemes", json_pack(in->by_tls ? "[ss]" : "[s]", "http", "https"));
@@ -125,7 +117,6 @@ static json_t *injection_json(const struct injection *in)
 json_t *policy_json(const struct policy *p)
 {
     json_t *object = json_object(), *rules = json_array(), *injections = json_array();
-
     policy_put(object, "default", json_string(p->allows_by_default ? "allow" : "deny"));
     for (size_t i = 0; i < p->n_rules; i++)
         policy_append(rules, rule_json(&p->rules[i]));
@@ -145,7 +136,6 @@ static bool denies_half_a_host(const struct policy *p, const struct rule *r)
         return false;
     for (size_t i = 0; i < p->n_rules; i++) {
         const struct rule *other = &p->rules[i];
-
         if (!other->is_allow &&
             (other->target.kind == TARGET_ANY ||
              (other->target.kind == TARGET_NET && other->target.net.addr.family != r->target.net.addr.family)))
@@ -159,7 +149,6 @@ json_t *policy_warnings(const struct policy *p)
     const struct rule *first = NULL;
     char text[256];
     size_t n = 0;
-
     for (size_t i = 0; i < p->n_rules && p->allows_by_default; i++) {
         if (!denies_half_a_host(p, &p->rules[i]))
             continue;

@@ -96,7 +96,6 @@ static enum match match_request(const struct scope *s, bool is_allow, struct jud
 {
     const struct policy_query *q = j->q;
     bool is_known = (s->n_methods == 0 || q->method) && (!s->path || q->path.p);
-
     if (s->n_methods > 0 && q->method && !has_method(s, is_allow, q->method))
         return MATCH_NO;
     if (s->path && q->path.p &&
@@ -128,12 +127,10 @@ static bool passes_over(const struct judging *j, const struct rule *r)
 static const struct rule *policy_judge_walk(const struct policy *p, struct judging *j, enum policy_verdict *ret_verdict)
 {
     bool is_denied_v4 = false, is_denied_v6 = false;
-
     for (size_t i = 0; i < p->n_rules; i++) {
         const struct rule *r = &p->rules[i];
         bool is_family = j->q->addr.family == 0 && (denies_family(r, 4) || denies_family(r, 6));
         enum match match;
-
         if (!is_family && !target_matches(&r->target, r->is_allow, j))
             continue;
         if (r->is_allow && !opens(r, j->class))
@@ -167,7 +164,6 @@ static void policy_judge_say(struct policy_answer *answer, const char *fmt, ...)
 static void policy_judge_say(struct policy_answer *answer, const char *fmt, ...)
 {
     va_list ap;
-
     va_start(ap, fmt);
     vsnprintf(answer->reason, sizeof(answer->reason), fmt, ap);
     va_end(ap);
@@ -176,7 +172,6 @@ static void policy_judge_say(struct policy_answer *answer, const char *fmt, ...)
 static void say_not_public(const struct judging *j, struct policy_answer *answer)
 {
     char address[NETADDR_TEXT_MAX];
-
     netaddr_print(&j->q->addr, address);
     if (j->class == NET_HOST)
         policy_judge_say(answer, "%s is this machine's own: no rule names this very address", address);
@@ -199,7 +194,6 @@ static bool policy_judge_add(struct policy_answer *answer, const char *fmt, ...)
     size_t n = strlen(answer->suggestion), room = sizeof(answer->suggestion) - n;
     va_list ap;
     int r;
-
     va_start(ap, fmt);
     r = vsnprintf(answer->suggestion + n, room, fmt, ap);
     va_end(ap);
@@ -210,7 +204,6 @@ static bool add_request(struct judging *j, struct policy_answer *answer)
 {
     const char *method = j->q->method;
     const struct request_path *path;
-
     if (!method || !j->q->path.p)
         return false;
     path = path_of(j);
@@ -227,7 +220,6 @@ static void suggest(struct judging *j, struct policy_answer *answer)
 {
     char address[NETADDR_TEXT_MAX];
     bool fits;
-
     netaddr_print(&j->q->addr, address);
     if (j->class == NET_PRIVATE || j->class == NET_SHARED)
         fits = policy_judge_add(answer, "{\"allow\":\"%s\"", address);
@@ -246,7 +238,6 @@ static void suggest(struct judging *j, struct policy_answer *answer)
 static void policy_judge_judge(const struct policy *p, struct judging *j, struct policy_answer *ret_answer)
 {
     const struct rule *r = policy_judge_walk(p, j, &ret_answer->verdict);
-
     ret_answer->reason[0] = ret_answer->suggestion[0] = '\0';
     ret_answer->allows_ech = r && r->allows_ech;
     if (r) {
@@ -272,7 +263,6 @@ void policy_judge(const struct policy *p, const struct policy_query *q, struct p
 {
     struct request_path path;
     struct judging j;
-
     judging_init(&j, q, UNSEEN_DECIDES, &path);
     policy_judge_judge(p, &j, ret_answer);
 }
@@ -281,7 +271,6 @@ void policy_judge_worst(const struct policy *p, const struct policy_query *q, st
 {
     struct request_path path;
     struct judging j;
-
     assert(q->addr.family != 0);
     judging_init(&j, q, UNSEEN_WORST, &path);
     policy_judge_judge(p, &j, ret_answer);
@@ -291,7 +280,6 @@ void policy_judge_any_name(const struct policy *p, const struct policy_query *q,
 {
     struct request_path path;
     struct judging j;
-
     assert(q->addr.family != 0 && !q->name);
     judging_init(&j, q, UNSEEN_WORST, &path);
     j.is_any_name = true;
@@ -303,7 +291,6 @@ void policy_judge_name(const struct policy *p, const char *name, struct policy_a
     const struct policy_query q = {.name = name};
     struct request_path path;
     struct judging j;
-
     assert(name);
     judging_init(&j, &q, UNSEEN_BEST, &path);
     policy_judge_judge(p, &j, ret_answer);
@@ -315,7 +302,6 @@ bool policy_intercepts(const struct policy *p, const char *name, uint16_t port)
     enum policy_verdict verdict = POLICY_DENY;
     struct request_path path;
     struct judging j;
-
     assert(name);
     if (!p->intercepts)
         return false;
@@ -344,11 +330,9 @@ void policy_each_inject(const struct policy *p, const struct policy_query *q,
 {
     struct request_path path;
     struct judging j;
-
     judging_init(&j, q, UNSEEN_DECIDES, &path);
     for (size_t i = 0; i < p->n_injections && j.name.p; i++) {
         const struct injection *in = &p->injections[i];
-
         if (goes_by(in, q->is_plain) && target_has_name(&in->host, j.name) &&
             match_port(&in->scope, q->port) == MATCH_YES && match_request(&in->scope, true, &j) == MATCH_YES)
             fn(ctx, &in->what);

@@ -16,7 +16,6 @@ static struct policy *parse_json(const json_t *json)
 {
     struct policy *p = NULL;
     struct err err = {0};
-
     if (policy_parse(json, &p, &err) < 0)
         fail_msg("%s", err.msg);
     return p;
@@ -28,7 +27,6 @@ static json_t *load(const char *text)
     AUTO_FREE char *copy = mem_strdup(text);
     json_error_t error;
     json_t *json;
-
     for (char *c = copy; *c; c++)
         if (*c == '\'')
             *c = '"';
@@ -42,7 +40,6 @@ static struct policy *parse(const char *text)
 {
     json_t *json = load(text);
     struct policy *p = parse_json(json);
-
     json_decref(json);
     return p;
 }
@@ -52,7 +49,6 @@ static struct policy *taken(const struct policy *p, const char *suggestion)
 {
     json_t *json = policy_json(p), *rule = json_loads(suggestion, JSON_REJECT_DUPLICATES, NULL);
     struct policy *better;
-
     if (!rule)
         fail_msg("%s is no JSON", suggestion);
     json_array_insert_new(json_object_get(json, "rules"), 0, rule);
@@ -82,7 +78,6 @@ static struct policy_query query_of(const struct ask *a)
 {
     struct policy_query q = {
         .name = a->name, .port = a->port, .method = a->method, .path = str_of(a->path), .is_host = a->is_host};
-
     if (a->addr)
         assert_true(netaddr_parse(str_of(a->addr), &q.addr));
     return q;
@@ -93,7 +88,6 @@ static void check(const char *text, const struct ask *a, int verdict, int rule)
     struct policy *p = parse(text);
     struct policy_query q = query_of(a);
     struct policy_answer answer;
-
     memset(&answer, 0x55, sizeof(answer));
     policy_judge(p, &q, &answer);
     if ((int)answer.verdict != verdict || answer.rule != rule)
@@ -106,7 +100,6 @@ static void check(const char *text, const struct ask *a, int verdict, int rule)
         assert_string_equal(answer.suggestion, "");
     if (answer.suggestion[0]) {
         struct policy *better = taken(p, answer.suggestion);
-
         policy_judge(better, &q, &answer);
         if (answer.verdict != POLICY_ALLOW || answer.rule != 0)
             fail_msg("%s was suggested and does not help: %s", answer.suggestion, answer.reason);
@@ -252,7 +245,6 @@ static void ports_narrow_a_rule(void **state)
         {some, TO("a.test", "8.8.8.8", 0), ALLOW, 0},
         {"{'default':'allow','rules':[{'deny':'*','ports':[25]}]}", TO(NULL, "8.8.8.8", 0), ALLOW, DEFAULT},
     };
-
     (void)state;
     check_all(cases, ARRAY_SIZE(cases));
 }
@@ -314,12 +306,10 @@ static void what_is_not_public_needs_a_rule_that_names_it(void **state)
         "{'rules':[{'allow':'0.0.0.0/1'},{'allow':'128.0.0.0/1'},{'allow':'::/1'},{'allow':'fc00::/6'},{'allow':'2000::/3'}]}",
         "{'default':'allow','rules':[{'allow':'a.test','methods':['GET']},{'allow':'*','path':'/*'}]}",
     };
-
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(addresses); i++) {
         struct ask by_name = TO("a.test", addresses[i], 443), by_addr = TO(NULL, addresses[i], 443);
         char text[160];
-
         for (size_t k = 0; k < ARRAY_SIZE(open_policies); k++) {
             if (k == 5 && strchr(addresses[i], ':') &&
                 strncmp(addresses[i], "64:", 3) != 0) /* fc00::/6 has nothing public in it */
@@ -373,7 +363,6 @@ static void which_rules_name_what_is_not_public(void **state)
         {"{'rules':[{'allow':'127.0.0.1'}]}", HOST("rebind.test", "127.0.0.1", 80), ALLOW, 0},
         {"{'rules':[{'deny':'192.168.0.0/16'}]}", HOST(NULL, "192.168.1.5", 80), DENY, 0},
     };
-
     (void)state;
     check_all(cases, ARRAY_SIZE(cases));
 }
@@ -449,7 +438,6 @@ static void requests_are_judged_where_they_are_seen(void **state)
         {"{'default':'allow','rules':[{'deny':'0.0.0.0/0'},{'deny':'::/0','methods':['PUT']}]}",
          REQUEST("a.test", NULL, 443, "PUT", "/"), DENY, 1},
     };
-
     (void)state;
     check_all(cases, ARRAY_SIZE(cases));
 }
@@ -478,7 +466,6 @@ static void as_e2b_maps(void **state)
         {but, TO("dns.test", "9.9.9.9", 443), ALLOW, DEFAULT},
         {but, TO(NULL, "169.254.169.254", 80), DENY, BUILTIN},
     };
-
     (void)state;
     check_all(cases, ARRAY_SIZE(cases));
 }
@@ -512,19 +499,16 @@ static void which_names_may_be_resolved(void **state)
          DEFAULT},
         {"{'default':'allow','rules':[{'allow':'api.test'},{'deny':'*'}]}", "bad.test", DENY, 1},
     };
-
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct policy *p = parse(cases[i].policy);
         struct policy_answer answer;
-
         policy_judge_name(p, cases[i].name, &answer);
         if ((int)answer.verdict != cases[i].verdict || answer.rule != cases[i].rule)
             fail_msg("%s %s: %d by %d (%s)", cases[i].policy, cases[i].name, answer.verdict, answer.rule,
                      answer.reason);
         if (answer.suggestion[0]) {
             struct policy *better = taken(p, answer.suggestion);
-
             policy_judge_name(better, cases[i].name, &answer);
             assert_int_equal(answer.verdict, POLICY_ALLOW);
             policy_unref(better);
@@ -598,13 +582,11 @@ static void reasons_and_suggestions(void **state)
         {"{'rules':[{'allow':'b.test','path':'/v1*'}]}", REQUEST("a.test", "8.8.8.8", 80, "GET", "/x"),
          "no rule matches, and the default is to deny", "{\"allow\":\"a.test\",\"ports\":[80]}"},
     };
-
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct policy *p = parse(cases[i].policy);
         struct policy_query q = query_of(&cases[i].ask);
         struct policy_answer answer;
-
         policy_judge(p, &q, &answer);
         assert_string_equal(answer.reason, cases[i].reason);
         assert_string_equal(answer.suggestion, cases[i].suggestion);
@@ -620,7 +602,6 @@ static void what_is_too_long_is_not_suggested(void **state)
     struct policy_answer answer;
     size_t longest = sizeof(answer.suggestion) - 1 -
                      strlen("{\"allow\":\"a.test\",\"ports\":[443],\"methods\":[\"GET\"],\"path\":\"\"}");
-
     (void)state;
     memset(path, 'p', sizeof(path));
     path[0] = '/';
@@ -667,11 +648,9 @@ static void what_is_intercepted(void **state)
         {"{'default':'allow','inject':[{'host':'*.a.test','ports':[443],'path':'/x','headers':[{'name':'x','value':'y'}]}]}",
          "b.a.test", 80, false},
     };
-
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct policy *p = parse(cases[i].policy);
-
         if (policy_intercepts(p, cases[i].name, cases[i].port) != cases[i].is_intercepted)
             fail_msg("%s %s", cases[i].policy, cases[i].name);
         assert_int_equal(policy_intercepts_anything(p), strstr(cases[i].policy, "methods") ||
@@ -685,7 +664,6 @@ static void note(void *ctx, const struct policy_inject *in)
 {
     char *seen = ctx;
     size_t n = strlen(seen);
-
     snprintf(seen + n, 64 - n, "%s ", in->n_headers > 0 ? in->headers[0].value : in->placeholders[0].secret);
 }
 
@@ -721,12 +699,10 @@ static void what_is_injected_where(void **state)
     };
     struct policy *p = parse(text), *none = parse(OPEN);
     const struct policy_placeholder *all = NULL;
-
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct policy_query q = query_of(&cases[i].ask);
         char seen[64] = "";
-
         policy_each_inject(p, &q, note, seen);
         assert_string_equal(seen, cases[i].seen);
     }
@@ -747,11 +723,9 @@ static void a_full_policy(void **state)
     struct policy_query q = {.name = "host-1023.example.com", .port = 443};
     struct policy_answer answer;
     struct policy *p;
-
     (void)state;
     for (int i = 0; i < POLICY_RULES_MAX; i++) {
         char name[64];
-
         snprintf(name, sizeof(name), "host-%d.example.com", i);
         json_array_append_new(rules, json_pack("{ss}", i % 2 ? "allow" : "deny", name));
     }
@@ -784,6 +758,5 @@ int main(void)
         cmocka_unit_test(what_is_injected_where),
         cmocka_unit_test(a_full_policy),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

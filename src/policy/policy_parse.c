@@ -9,7 +9,6 @@
 static void print_place(const struct parse *p, char *text, size_t room)
 {
     size_t n = 0;
-
     text[0] = '\0';
     for (size_t i = 0; i < p->depth && n < room; i++)
         n += (size_t)(p->place[i].name ? snprintf(text + n, room - n, "%s%s", i ? "." : "", p->place[i].name)
@@ -20,7 +19,6 @@ int parse_refuse(struct parse *p, const char *fmt, ...)
 {
     char text[200], place[96];
     va_list ap;
-
     va_start(ap, fmt);
     vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
@@ -55,7 +53,6 @@ enum { QUOTED_MAX = 96 };
 static const char *quoted(struct str text, char ret_text[static QUOTED_MAX])
 {
     size_t n = MIN(text.n, (size_t)QUOTED_MAX - 6), at = 0;
-
     ret_text[at++] = '"';
     for (size_t i = 0; i < n; i++)
         ret_text[at++] = text.p[i] < ' ' || text.p[i] > '~' ? '?' : text.p[i];
@@ -66,12 +63,10 @@ static const char *quoted(struct str text, char ret_text[static QUOTED_MAX])
 int parse_check_object(struct parse *p, const json_t *object, const char *const *members, size_t n)
 {
     char shown[QUOTED_MAX];
-
     if (!json_is_object(object))
         return parse_refuse(p, "must be an object");
     JSON_FOREACH_MEMBER (name, value, object) {
         bool is_known = false;
-
         for (size_t i = 0; i < n && !is_known; i++)
             is_known = strcmp(name, members[i]) == 0;
         if (!is_known)
@@ -107,7 +102,6 @@ int parse_target(struct parse *p, const json_t *json, struct target *ret_target)
     char pattern[HOSTNAME_MAX + 3], address[NETADDR_TEXT_MAX + 4], shown[QUOTED_MAX];
     struct target t = {.kind = TARGET_NET};
     struct str text = STR_NULL;
-
     if (parse_string(p, json, &text) < 0)
         return -1;
     if (netcidr_parse(text, &t.net)) {
@@ -138,7 +132,6 @@ int parse_target(struct parse *p, const json_t *json, struct target *ret_target)
 static bool parse_port(struct str text, uint16_t *ret_port)
 {
     uint64_t value;
-
     if (text.n == 0 || text.n > 5 || text.p[0] == '0' || str_to_u64(text, &value) < 0 || value > UINT16_MAX)
         return false;
     *ret_port = (uint16_t)value;
@@ -149,10 +142,8 @@ static int parse_port_range(struct parse *p, const json_t *json, struct port_ran
 {
     struct str text, first;
     struct port_range r;
-
     if (json_is_integer(json)) {
         json_int_t value = json_integer_value(json);
-
         if (value < 1 || value > UINT16_MAX)
             return parse_refuse(p, "a port is a number from 1 to 65535");
         ret_range->first = ret_range->last = (uint16_t)value;
@@ -169,7 +160,6 @@ static int parse_port_range(struct parse *p, const json_t *json, struct port_ran
 static int parse_ports(struct parse *p, const json_t *json, struct scope *scope)
 {
     struct port_range *ports;
-
     if (parse_check_array(p, json, 1, POLICY_PORT_RANGES_MAX) < 0)
         return -1;
     ports = arena_alloc(&p->policy->arena, json_array_size(json) * sizeof(*ports));
@@ -227,7 +217,6 @@ static int parse_path(struct parse *p, const json_t *json, struct scope *scope)
     struct path_pattern *path = arena_alloc(&p->policy->arena, sizeof(*path));
     char shown[QUOTED_MAX];
     struct str text = STR_NULL;
-
     if (parse_string(p, json, &text) < 0)
         return -1;
     if (!path_pattern_parse(text, &p->policy->arena, path))
@@ -243,7 +232,6 @@ int parse_scope(struct parse *p, const json_t *object, struct scope *ret_scope)
         const char *name;
         int (*parse)(struct parse *p, const json_t *json, struct scope *scope);
     } members[] = {{"ports", parse_ports}, {"methods", parse_methods}, {"path", parse_path}};
-
     for (size_t i = 0; i < ARRAY_SIZE(members); i++) {
         const json_t *value = json_object_get(object, members[i].name);
         parse_enter(p, members[i].name);
@@ -258,7 +246,6 @@ int parse_scope(struct parse *p, const json_t *object, struct scope *ret_scope)
 static int parse_ech(struct parse *p, const json_t *json, struct rule *rule)
 {
     struct str text = STR_NULL;
-
     if (!json)
         return 0;
     if (parse_string(p, json, &text) < 0)
@@ -276,7 +263,6 @@ static int parse_rule(struct parse *p, const json_t *json, const char *host, str
 {
     static const char *const members[] = {"allow", "deny", "ports", "methods", "path", "ech"};
     const json_t *allow, *deny;
-
     if (parse_check_object(p, json, members, ARRAY_SIZE(members)) < 0)
         return -1;
     allow = json_object_get(json, "allow");
@@ -293,7 +279,6 @@ static int parse_rule(struct parse *p, const json_t *json, const char *host, str
     parse_leave(p);
     if (rule->target.kind == TARGET_NET) {
         const struct netcidr *net = &rule->target.net;
-
         rule->opens_special = net->bits == (net->addr.family == 4 ? 32 : 128);
         rule->opens = rule->opens_special || !netcidr_has_public(net);
     }
@@ -307,7 +292,6 @@ static int parse_rule(struct parse *p, const json_t *json, const char *host, str
 static int parse_default(struct parse *p, const json_t *json)
 {
     struct str text = STR("deny");
-
     if (json && parse_string(p, json, &text) < 0)
         return -1;
     if (!str_eq(text, STR("allow")) && !str_eq(text, STR("deny")))
@@ -333,7 +317,6 @@ static void parse_preset_ports(struct parse *p, const struct preset *preset, str
 static int parse_rules(struct parse *p, const json_t *json)
 {
     struct policy *policy = p->policy;
-
     if (!json)
         return 0;
     if (parse_check_array(p, json, 0, POLICY_RULES_MAX) < 0)
@@ -369,7 +352,6 @@ static int parse_rules(struct parse *p, const json_t *json)
 static int parse_injections(struct parse *p, const json_t *json)
 {
     struct policy *policy = p->policy;
-
     if (!json)
         return 0;
     if (parse_check_array(p, json, 0, POLICY_INJECT_MAX) < 0)
@@ -394,7 +376,6 @@ static int parse_all(struct parse *p, const json_t *json)
         int (*parse)(struct parse *p, const json_t *json);
     } members[] = {{"default", parse_default}, {"rules", parse_rules}, {"inject", parse_injections}};
     const char *const names[] = {members[0].name, members[1].name, members[2].name};
-
     if (parse_check_object(p, json, names, ARRAY_SIZE(names)) < 0)
         return -1;
     for (size_t i = 0; i < ARRAY_SIZE(members); i++) {
@@ -413,7 +394,6 @@ static int parse_all(struct parse *p, const json_t *json)
 static size_t bound(const json_t *json, size_t depth)
 {
     size_t n = 32;
-
     if (depth > PARSE_DEPTH)
         return POLICY_JSON_MAX + 1;
     if (json_is_string(json))
@@ -434,7 +414,6 @@ static size_t bound(const json_t *json, size_t depth)
 static int check_size(struct parse *p, const json_t *json)
 {
     size_t n = json_dumpb(json, NULL, 0, JSON_COMPACT | JSON_ENCODE_ANY);
-
     if (n > POLICY_JSON_MAX)
         return parse_refuse(p, "a policy of %zu bytes is more than %d", n, POLICY_JSON_MAX);
     return 0;
@@ -445,7 +424,6 @@ static int check_normalised(struct parse *p)
 {
     json_t *normalised = policy_json(p->policy);
     int r = check_size(p, normalised);
-
     json_decref(normalised);
     return r;
 }

@@ -6,7 +6,6 @@ static bool is_settable(const char *name)
 {
     static const char *const fixed[] = {"connection", "content-length",    "expect", "host", "keep-alive", "te",
                                         "trailer",    "transfer-encoding", "upgrade"};
-
     for (size_t i = 0; i < ARRAY_SIZE(fixed); i++)
         if (strcmp(name, fixed[i]) == 0)
             return false;
@@ -20,7 +19,6 @@ static bool is_secret_name(struct str name)
     for (size_t i = 0; i < name.n; i++) {
         char c = str_lower(name.p[i]);
         bool may_begin = (c >= 'a' && c <= 'z') || c == '_';
-
         if (!may_begin && (i == 0 || !((c >= '0' && c <= '9') || c == '.' || c == '-')))
             return false;
     }
@@ -40,7 +38,6 @@ static bool is_template(struct str text)
     while (text.n > 0) {
         struct str inside;
         ssize_t end;
-
         if ((unsigned char)text.p[0] < ' ' || text.p[0] == 0x7f)
             return false;
         if (text.p[0] != '$') {
@@ -66,7 +63,6 @@ static bool is_template(struct str text)
 static char *in_lower_case(struct parse *p, struct str text)
 {
     char *copy = arena_strndup(&p->policy->arena, text.p, text.n);
-
     for (char *c = copy; *c; c++)
         *c = str_lower(*c);
     return copy;
@@ -87,7 +83,6 @@ static int parse_header(struct parse *p, const json_t *json, const struct inject
     static const char *const members[] = {"name", "value"};
     struct str name = STR_NULL, value = STR_NULL;
     char *copy;
-
     if (parse_check_object(p, json, members, ARRAY_SIZE(members)) < 0 || check_member(p, json, "name", &name) < 0 ||
         check_member(p, json, "value", &value) < 0)
         return -1;
@@ -117,7 +112,6 @@ static bool is_sentinel(struct str text, size_t least)
 static int parse_places(struct parse *p, const json_t *json, struct policy_placeholder *placeholder)
 {
     const char **list;
-
     parse_enter(p, "headers");
     if (parse_check_array(p, json, 1, POLICY_HEADERS_MAX) < 0)
         return -1;
@@ -125,7 +119,6 @@ static int parse_places(struct parse *p, const json_t *json, struct policy_place
     placeholder->headers = list = arena_alloc(&p->policy->arena, placeholder->n_headers * sizeof(*list));
     for (size_t i = 0; i < placeholder->n_headers; i++) {
         struct str name;
-
         parse_enter_at(p, i);
         if (parse_string(p, json_array_get(json, i), &name) < 0)
             return -1;
@@ -144,7 +137,6 @@ static int parse_words(struct parse *p, const json_t *object, const char *member
 {
     const json_t *json = json_object_get(object, member);
     struct str text;
-
     if (!json)
         return 0;
     *ret_bits = 0;
@@ -153,7 +145,6 @@ static int parse_words(struct parse *p, const json_t *object, const char *member
         return -1;
     for (size_t i = 0; i < json_array_size(json); i++) {
         size_t k = 0;
-
         parse_enter_at(p, i);
         if (parse_string(p, json_array_get(json, i), &text) < 0)
             return -1;
@@ -171,7 +162,6 @@ static int parse_words(struct parse *p, const json_t *object, const char *member
 static int parse_placeholder_value(struct parse *p, const json_t *json, struct policy_placeholder *placeholder)
 {
     struct str text = STR_NULL;
-
     if (!json_object_get(json, "secret") == !json_object_get(json, "value"))
         return parse_refuse(p, "needs \"secret\" or \"value\", and not both");
     if (json_object_get(json, "value")) {
@@ -200,7 +190,6 @@ static int parse_placeholder(struct parse *p, const json_t *json, const struct i
     const json_t *headers = json_object_get(json, "headers");
     const int least = json_object_get(json, "in") ? POLICY_SENTINEL_SHORT : POLICY_SENTINEL_MIN;
     struct str sentinel = STR_NULL;
-
     *placeholder = (struct policy_placeholder){.places = POLICY_IN_HEADER};
     if (parse_check_object(p, json, members, ARRAY_SIZE(members)) < 0 ||
         check_member(p, json, "sentinel", &sentinel) < 0)
@@ -222,7 +211,6 @@ static int parse_placeholder(struct parse *p, const json_t *json, const struct i
 static int parse_headers(struct parse *p, const json_t *json, struct injection *in)
 {
     struct policy_header *list;
-
     parse_enter(p, "headers");
     if (parse_check_array(p, json, 1, POLICY_HEADERS_MAX) < 0)
         return -1;
@@ -241,7 +229,6 @@ static int parse_headers(struct parse *p, const json_t *json, struct injection *
 static int parse_placeholders(struct parse *p, const json_t *json, struct injection *in)
 {
     struct policy_placeholder *own = p->policy->placeholders + p->policy->n_placeholders;
-
     parse_enter(p, "placeholders");
     if (parse_check_array(p, json, 1, POLICY_HEADERS_MAX) < 0)
         return -1;
@@ -264,7 +251,6 @@ int parse_injection(struct parse *p, const json_t *json, struct injection *in)
     static const char *const schemes[] = {"https", "http"};
     unsigned by = 1;
     const json_t *headers = json_object_get(json, "headers"), *placeholders = json_object_get(json, "placeholders");
-
     if (parse_check_object(p, json, members, ARRAY_SIZE(members)) < 0)
         return -1;
     parse_enter(p, "host");

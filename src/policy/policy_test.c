@@ -15,7 +15,6 @@ static struct policy *parse_json(json_t *json)
 {
     struct policy *p = NULL;
     struct err err = {0};
-
     if (policy_parse(json, &p, &err) < 0)
         fail_msg("%s", err.msg);
     json_decref(json);
@@ -26,7 +25,6 @@ static json_t *load(const char *text)
 {
     json_error_t error;
     json_t *json = json_loads(text, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
-
     if (!json)
         fail_msg("%s: %s", text, error.text);
     return json;
@@ -40,10 +38,8 @@ static struct policy *parse(const char *text)
 static void assert_normal(struct policy *p, const char *normal)
 {
     json_t *json = policy_json(p), *wanted = load(normal);
-
     if (!json_equal(json, wanted)) {
         char *have = json_dumps(json, JSON_COMPACT);
-
         fail_msg("%s and not %s", normal, have);
     }
     json_decref(wanted);
@@ -84,11 +80,9 @@ static void policies_come_back_normalised(void **state)
          "{\"sentinel\":\"kk\",\"value\":\"b\",\"in\":[\"header\"]}]},{\"host\":\"a.b\",\"schemes\":[\"http\"],\"headers\":[{\"name\":\"a\",\"value\":\"b\"}]},"
          "{\"host\":\"a.b\",\"headers\":[{\"name\":\"a\",\"value\":\"b\"}]}]}"},
     };
-
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct policy *p, *again;
-
         p = parse(cases[i].text);
         assert_normal(p, cases[i].normal ? cases[i].normal : cases[i].text);
         again = parse_json(policy_json(p));
@@ -103,7 +97,6 @@ static void refused(const char *text, const char *message)
     struct policy *p = NULL;
     struct err err = {0};
     json_t *json = load(text);
-
     if (policy_parse(json, &p, &err) == 0)
         fail_msg("%s was taken", text);
     assert_null(p);
@@ -255,7 +248,6 @@ static void what_is_refused_says_where(void **state)
         {"{\"inject\":[{\"host\":\"a\",\"schemes\":[\"ftp\"],\"headers\":[{\"name\":\"a\",\"value\":\"b\"}]}]}",
          "inject[0].schemes[0]: is none of those that are known"},
     };
-
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
         refused(cases[i].text, cases[i].message);
@@ -268,7 +260,6 @@ static void ports_are_written_one_way(void **state)
                                         "\"1-2-3\"", "\"+1-2\"", "\"1-2\\u0000\"", "1.5",         "true",
                                         "null",      "[1]",      "\"https\""};
     char text[128];
-
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         snprintf(text, sizeof(text), "{\"rules\":[{\"deny\":\"a\",\"ports\":[1,%s]}]}", cases[i]);
@@ -296,7 +287,6 @@ static void fields_that_frame_a_message_are_not_set(void **state)
                                         "x\\r\\ny",
                                         "abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyzabcdefghijklm"};
     char text[256];
-
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         snprintf(text, sizeof(text), "{\"inject\":[{\"host\":\"a\",\"headers\":[{\"name\":\"%s\",\"value\":\"b\"}]}]}",
@@ -345,7 +335,6 @@ static void templates_are_checked(void **state)
 static json_t *rules_of(size_t n, const char *name)
 {
     json_t *object = json_object(), *rules = json_array();
-
     for (size_t i = 0; i < n; i++)
         json_array_append_new(rules, json_pack("{ss}", "deny", name));
     json_object_set_new(object, "rules", rules);
@@ -356,7 +345,6 @@ static void assert_refused_json(json_t *json, const char *message)
 {
     struct policy *p = NULL;
     struct err err = {0};
-
     assert_int_equal(policy_parse(json, &p, &err), -1);
     assert_string_equal(err.msg, message);
     json_decref(json);
@@ -366,7 +354,6 @@ static void there_is_a_most_of_everything(void **state)
 {
     json_t *json, *list, *item;
     char *text;
-
     (void)state;
     policy_unref(parse_json(rules_of(POLICY_RULES_MAX, "example.com")));
     assert_refused_json(rules_of(POLICY_RULES_MAX + 1, "example.com"),
@@ -395,7 +382,6 @@ static void there_is_a_most_of_everything(void **state)
     item = json_array_get(json_object_get(json, "inject"), 0);
     for (int i = 0; i < POLICY_HEADERS_MAX; i++) {
         char name[32];
-
         snprintf(name, sizeof(name), "sentinel-%02d", i);
         json_array_append_new(json_object_get(item, "headers"), json_pack("{ssss}", "name", name, "value", "y"));
         json_array_append_new(json_object_get(item, "placeholders"),
@@ -414,7 +400,6 @@ static void a_policy_is_no_longer_than_its_maximum(void **state)
     size_t n = (POLICY_JSON_MAX - 100) / 2;
     json_t *json = json_pack("{s[{sss[{ssss}]}]}", "inject", "host", "a", "headers", "name", "x", "value", "y");
     AUTO_FREE char *text = mem_alloc(n + 1);
-
     (void)state;
     memset(text, 'a', n);
     text[n] = '\0';
@@ -426,7 +411,6 @@ static void a_policy_is_no_longer_than_its_maximum(void **state)
         struct err err = {0};
         size_t size = json_dumpb(json, NULL, 0, JSON_COMPACT);
         char message[80];
-
         while (size <= POLICY_JSON_MAX) {
             json_object_set_new(json, "x", json_stringn(text, POLICY_JSON_MAX - size + 1));
             size = json_dumpb(json, NULL, 0, JSON_COMPACT);
@@ -451,7 +435,6 @@ static void a_policy_is_no_longer_than_its_maximum(void **state)
 static void a_policy_lives_as_long_as_it_is_referred_to(void **state)
 {
     struct policy *p = parse("{\"default\":\"allow\"}"), *also = policy_ref(p);
-
     (void)state;
     policy_unref(p);
     assert_normal(also, "{\"default\":\"allow\",\"rules\":[]}");
@@ -483,14 +466,12 @@ static void the_worst_request_decides(void **state)
         {"[{\"deny\":\"8.8.8.0/24\",\"methods\":[\"POST\"]},{\"allow\":\"*\"}]", NULL, 443, POLICY_NEEDS_REQUEST,
          POLICY_DENY, 0},
     };
-
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         AUTO_FREE char *text = mem_printf("{\"rules\":%s}", cases[i].rules);
         struct policy *p = parse(text);
         struct policy_query q = {.name = cases[i].name, .port = cases[i].port};
         struct policy_answer answer;
-
         assert_true(netaddr_parse(STR("8.8.8.8"), &q.addr));
         policy_judge(p, &q, &answer);
         assert_int_equal(answer.verdict, cases[i].seen_none);
@@ -530,13 +511,11 @@ static void the_worst_name_decides(void **state)
          POLICY_RULE_DEFAULT},
         {"{\"rules\":[{\"allow\":\"*\",\"path\":\"/x\"}]}", POLICY_DENY, POLICY_RULE_DEFAULT},
     };
-
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct policy *p = parse(cases[i].policy);
         struct policy_query q = {.port = 443};
         struct policy_answer answer;
-
         assert_true(netaddr_parse(STR("8.8.8.8"), &q.addr));
         policy_judge_any_name(p, &q, &answer);
         if (answer.verdict != cases[i].verdict || answer.rule != cases[i].rule)
@@ -549,11 +528,9 @@ static void a_rule_may_let_encrypted_hellos_pass(void **state)
 {
     struct policy *p = parse("{\"rules\":[{\"allow\":\"a.test\",\"ech\":\"allow\"},{\"allow\":\"b.test\"}]}");
     static const char *const names[] = {"a.test", "b.test", "c.test"};
-
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
         struct policy_answer answer = {.allows_ech = i};
-
         policy_judge(p, &(struct policy_query){.name = names[i], .port = 443}, &answer);
         assert_int_equal(answer.allows_ech, i == 0);
     }
@@ -575,13 +552,11 @@ static void half_a_host_is_warned_of(void **state)
         {"{\"default\":\"allow\",\"rules\":[{\"deny\":\"8.8.8.0/24\"},{\"allow\":\"1.1.1.1\"}]}", NULL},
         {"{\"rules\":[{\"deny\":\"8.8.8.8\"}]}", NULL},
     };
-
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct policy *p = parse(cases[i].policy);
         json_t *warnings = policy_warnings(p);
         const char *text = json_string_value(json_array_get(warnings, 0));
-
         assert_int_equal(json_array_size(warnings), cases[i].warning ? 1 : 0);
         if (cases[i].warning)
             assert_string_equal(text, cases[i].warning);
@@ -608,6 +583,5 @@ int main(void)
         cmocka_unit_test(a_rule_may_let_encrypted_hellos_pass),
         cmocka_unit_test(half_a_host_is_warned_of),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

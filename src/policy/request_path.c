@@ -39,7 +39,6 @@ static bool request_path_append(struct text *to, const void *p, size_t n)
 static bool append_canonical(struct text *to, unsigned char c)
 {
     const char encoded[3] = {'%', hex_digits[c >> 4], hex_digits[c & 15]};
-
     return is_plain(c) ? request_path_append(to, &c, 1) : request_path_append(to, encoded, 3);
 }
 
@@ -48,12 +47,10 @@ static bool canonicalise(struct str raw, struct text *to)
 {
     char decoded[REQUEST_PATH_MAX];
     size_t n = 0;
-
     if (raw.n == 0 || raw.n > REQUEST_PATH_MAX || raw.p[0] != '/')
         return false;
     for (size_t i = 0; i < raw.n; i++) {
         unsigned char c = (unsigned char)raw.p[i];
-
         if (c == '/') {
             decoded[n++] = '/';
             if (!request_path_append(to, "/", 1))
@@ -62,7 +59,6 @@ static bool canonicalise(struct str raw, struct text *to)
         }
         if (c == '%') {
             int value = encoded_at(raw, i);
-
             if (value < 0)
                 return false;
             c = (unsigned char)value;
@@ -85,7 +81,6 @@ static bool next_segment(struct str *rest, unsigned reading, struct str *ret_seg
 {
     for (size_t i = 0; i < rest->n; i++) {
         size_t width = rest->p[i] == '/' ? 1 : (reading & DECODES_SLASH) && encoded_at(*rest, i) == '/' ? 3 : 0;
-
         if (width > 0) {
             *ret_segment = str_n(rest->p, i);
             *rest = str_sub(*rest, i + width);
@@ -107,7 +102,6 @@ static void read_as(struct str canonical, unsigned reading, struct text *to)
 {
     struct str rest = str_sub(canonical, 1), segment;
     bool is_last = false;
-
     while (!is_last) {
         is_last = !next_segment(&rest, reading, &segment);
         if (reading & CUTS_PARAMETERS) {
@@ -141,7 +135,6 @@ bool request_path_read(struct str raw, struct request_path *ret_path)
     char bytes[REQUEST_PATH_MAX];
     struct text canonical = {bytes, 0};
     const char *query = raw.n ? memchr(raw.p, '?', raw.n) : NULL;
-
     ret_path->n = 0;
     if (query)
         raw.n = (size_t)(query - raw.p);
@@ -150,7 +143,6 @@ bool request_path_read(struct str raw, struct request_path *ret_path)
     ret_path->n = is_ambiguous(str_n(bytes, canonical.n)) ? REQUEST_PATH_READINGS : 1;
     for (unsigned i = 0; i < ret_path->n; i++) {
         struct text to = {ret_path->text[i], 0};
-
         read_as(str_n(bytes, canonical.n), i, &to);
         ret_path->readings[i] = str_n(to.p, to.n);
     }
@@ -162,7 +154,6 @@ static bool has_dot_segment(struct str canonical)
 {
     struct str rest = str_sub(canonical, 1), segment;
     bool is_last = false;
-
     while (!is_last) {
         is_last = !next_segment(&rest, DECODES_SLASH, &segment);
         segment = str_before(segment, ';');
@@ -178,7 +169,6 @@ bool path_pattern_parse(struct str text, struct arena *arena, struct path_patter
     struct text canonical = {bytes, 0};
     struct path_pattern pattern = {.is_prefix = text.n > 0 && text.p[text.n - 1] == '*'};
     AUTO_FREE struct request_path *path = NULL;
-
     if (pattern.is_prefix)
         text.n--;
     if (text.n == 0 || memchr(text.p, '?', text.n) || !canonicalise(text, &canonical) ||
@@ -199,14 +189,12 @@ static bool request_path_matches(const struct path_pattern *pattern, const struc
 {
     struct str have = path->readings[path->n == 1 ? 0 : reading];
     struct str want = pattern->readings[pattern->n == 1 ? 0 : reading];
-
     return pattern->is_prefix ? str_starts(have, want) : str_eq(have, want);
 }
 
 bool path_pattern_matches_all(const struct path_pattern *pattern, const struct request_path *path)
 {
     size_t n = MAX(path->n, (size_t)pattern->n);
-
     if (path->n == 0)
         return false;
     for (size_t i = 0; i < n; i++)
@@ -218,7 +206,6 @@ bool path_pattern_matches_all(const struct path_pattern *pattern, const struct r
 bool path_pattern_matches_any(const struct path_pattern *pattern, const struct request_path *path)
 {
     size_t n = MAX(path->n, (size_t)pattern->n);
-
     if (path->n == 0)
         return true;
     for (size_t i = 0; i < n; i++)

@@ -49,11 +49,9 @@ static void paths_that_every_server_reads_alike(void **state)
         {"/a[0]{1}|\"<>^`", "/a%5B0%5D%7B1%7D%7C%22%3C%3E%5E%60"},
         {"/a*b", "/a*b"},
     };
-
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct request_path path;
-
         if (!request_path_read(str_of(cases[i].raw), &path))
             fail_msg("%s has a reading", cases[i].raw);
         assert_int_equal(path.n, 1);
@@ -98,11 +96,9 @@ static void paths_that_servers_read_differently(void **state)
         {"/%2f", SLASH | MERGE, "/"},
         {"/;", PARAMETERS, "/"},
     };
-
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct request_path path;
-
         assert_true(request_path_read(str_of(cases[i].raw), &path));
         assert_int_equal(path.n, REQUEST_PATH_READINGS);
         if (!str_eqc(path.readings[cases[i].reading], cases[i].read))
@@ -158,7 +154,6 @@ static void paths_without_a_reading(void **state)
     };
     char longest[REQUEST_PATH_MAX + 2];
     struct request_path path;
-
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         if (request_path_read(str_of(cases[i]), &path))
@@ -183,7 +178,6 @@ static void the_longest_path_has_all_its_readings(void **state)
 {
     char text[REQUEST_PATH_MAX];
     struct request_path path;
-
     (void)state;
     for (size_t i = 0; i < sizeof(text); i++)
         text[i] = "/;"[i % 2];
@@ -240,11 +234,9 @@ static void patterns_have_one_form(void **state)
         {"https://example.com/", NULL},
     };
     AUTO_ARENA struct arena arena = ARENA_INIT;
-
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct path_pattern pattern;
-
         if (path_pattern_parse(str_of(cases[i].text), &arena, &pattern) != !!cases[i].pattern)
             fail_msg("\"%s\" is %s pattern", cases[i].text, cases[i].pattern ? "a" : "no");
         if (cases[i].pattern)
@@ -307,12 +299,10 @@ static void what_a_pattern_allows_and_denies(void **state)
         {"/a;b", "/a", false, true},
     };
     AUTO_ARENA struct arena arena = ARENA_INIT;
-
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct path_pattern pattern;
         struct request_path path;
-
         assert_true(path_pattern_parse(str_of(cases[i].pattern), &arena, &pattern));
         (void)request_path_read(str_of(cases[i].raw), &path);
         if (path_pattern_matches_all(&pattern, &path) != cases[i].allows)
@@ -332,6 +322,5 @@ int main(void)
         cmocka_unit_test(patterns_have_one_form),
         cmocka_unit_test(what_a_pattern_allows_and_denies),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

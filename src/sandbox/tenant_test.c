@@ -68,7 +68,6 @@ static void keys_are_good_from_their_making_to_their_end(void **state)
     struct principal who;
     struct key_info info;
     struct err err;
-
     assert_false(tenant_has_keys(w->core));
     made(w, &a, &(struct key_spec){.name = STR("ci"), .scope = SCOPE_USE}, first);
     assert_true(tenant_has_keys(w->core));

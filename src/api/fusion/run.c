@@ -118,7 +118,6 @@ static void run_closed(struct call *c)
 {
     struct fusion *f = fusion_of(c);
     struct fusion_run *r = c->state;
-
     fusion_run_forget(r);
     if (r->fini)
         r->fini(r);

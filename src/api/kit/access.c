@@ -53,7 +53,6 @@ static bool access_by_peer(struct call *c, uid_t owner, uid_t uid, struct str te
     const char *facade = strcmp(c->facade->ops->name, "native") == 0 ? "cli" : c->facade->ops->name;
     const gid_t group = core_config(call_core(c))->group_gid;
     const char *name = arena_printf(http_arena(c->req), "%s:uid=%u", facade, (unsigned)uid);
-
     if (uid != 0 && uid != owner && group && group != (gid_t)-1 && http_peer_is_in(c->req, group)) {
         const struct actor cove = {.name = name, .who = who, .is_own = true};
         uint64_t number;

@@ -279,7 +279,6 @@ static int pty_reattach(struct pty *p, struct call *c, struct err *err)
     const struct exec_select which = {.by_tag = true,
                                       .tag = str_of(arena_printf(http_arena(c->req), PTY_TAG "%s", p->id))};
     static const struct exec_ops ops = {pty_starts, pty_writes, pty_exits, pty_old_fails};
-
     p->was_launched = true;
     return exec_attach(p->sb, &c->actor, &which, 0, &ops, p, &p->follow, err);
 }

@@ -52,14 +52,14 @@ static void port_flush(struct port_relay *r)
     if (!r->open || !r->dial)
         return;
     while (buf_len(&r->queue)) {
-        size_t n = dial_write(r->dial, buf_str(&r->queue));
+        size_t n = file_write_data(r->dial, buf_str(&r->queue));
         if (n == 0)
             return;
         buf_consume(&r->queue, n);
     }
     if (r->eof_wanted && !r->eof_sent) {
         r->eof_sent = true;
-        dial_eof(r->dial);
+        file_write_eof(r->dial);
     }
 }
 
@@ -71,7 +71,7 @@ static ssize_t port_upstream_write(void *upstream, const struct str *parts, size
     for (size_t i = 0; i < n; i++) {
         struct str part = parts[i];
         if (r->open && r->dial && buf_len(&r->queue) == 0)
-            part = str_sub(part, dial_write(r->dial, part));
+            part = str_sub(part, file_write_data(r->dial, part));
         if (part.n)
             buf_append_str(&r->queue, part);
     }
@@ -99,7 +99,7 @@ static void port_upstream_resume(void *upstream)
     struct port_relay *r = upstream;
     r->paused = false;
     if (r->dial && r->unacked)
-        dial_ack(r->dial, r->unacked);
+        file_read_ack(r->dial, r->unacked);
     r->unacked = 0;
 }
 
@@ -147,7 +147,7 @@ static void port_on_data(void *ctx, struct str bytes)
     if (r->paused)
         r->unacked += bytes.n;
     else
-        dial_ack(r->dial, bytes.n);
+        file_read_ack(r->dial, bytes.n);
     http_proxy_feed(r->proxy, bytes); /* may end the relay */
 }
 

@@ -99,17 +99,14 @@ int file_watch(struct sandbox *sb, const struct actor *actor, struct str user, s
 /* Events that the client took; at most 1,024 are outstanding. */
 void file_watch_ack(struct file_call *call, size_t events);
 
-/* A connection to a port inside (127.0.0.1, then ::1): a byte stream with credit both ways. */
+/* A connection to a port inside (127.0.0.1, then ::1): read and written as the bytes of files are, both at a time. */
 struct dial_ops {
     void (*on_open)(void *ctx);
-    void (*on_data)(void *ctx, struct str bytes); /* give back with dial_ack() */
-    void (*on_writable)(void *ctx);               /* after dial_write() took less than it was given */
+    void (*on_data)(void *ctx, struct str bytes); /* give back with file_read_ack() */
+    void (*on_writable)(void *ctx);               /* after file_write_data() took less than it was given */
     void (*on_eof)(void *ctx);                    /* the port's side sends no more */
     /* Exactly once. ERR_UNAVAILABLE: nobody listens there; err NULL: both sides are done. */
     void (*on_end)(void *ctx, const struct err *err);
 };
 int dial_open(struct sandbox *sb, const struct actor *actor, uint16_t port, const struct dial_ops *ops, void *ctx,
               struct file_call **ret_call, struct err *err) WARN_UNUSED;
-size_t dial_write(struct file_call *call, struct str bytes);
-void dial_eof(struct file_call *call);
-void dial_ack(struct file_call *call, size_t bytes);

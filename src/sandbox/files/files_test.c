@@ -311,7 +311,7 @@ static void on_dial_data(void *ctx, struct str bytes)
 {
     struct client *c = ctx;
     assert_int_equal(buf_append_str(&c->data, bytes), 0);
-    dial_ack(c->call, bytes.n);
+    file_read_ack(c->call, bytes.n);
 }
 
 static void on_writable(void *ctx)
@@ -319,12 +319,12 @@ static void on_writable(void *ctx)
     struct client *c = ctx;
     c->readies++;
     while (c->to_send.n) {
-        size_t n = dial_write(c->call, c->to_send);
+        size_t n = file_write_data(c->call, c->to_send);
         c->to_send = str_sub(c->to_send, n);
         if (!n)
             return;
     }
-    dial_eof(c->call);
+    file_write_eof(c->call);
 }
 
 static void on_eof(void *ctx)
@@ -412,7 +412,7 @@ static void sandbox_ends(void **state)
     assert_int_equal(sandbox_kill(sb, &test_actor, NULL, NULL, &err), 0);
     for (int i = 0; i < 4; i++)
         assert_int_equal(c[i].ends, 0);
-    assert_int_equal(dial_write(c[1].call, STR("x")), 0); /* harmless */
+    assert_int_equal(file_write_data(c[1].call, STR("x")), 0); /* harmless */
     WAIT(w, c[0].ends && c[1].ends && c[2].ends && c[3].ends);
     for (int i = 0; i < 4; i++) {
         assert_int_equal(c[i].ends, 1);

@@ -70,16 +70,11 @@ int file_pack_named(struct sandbox *sb, const struct actor *actor, struct str us
     return transfer_pack(sb, actor, WIRE_PACK_NAMED, user, path, ops, ctx, ret_call, err);
 }
 
-static void ack(struct file_call *c, size_t bytes)
+void file_read_ack(struct file_call *c, size_t bytes)
 {
     bytes = MIN(bytes, (size_t)c->owed);
     c->owed -= (uint32_t)bytes;
     stream_grant(c->stream, bytes, false);
-}
-
-void file_read_ack(struct file_call *c, size_t bytes)
-{
-    ack(c, bytes);
 }
 
 /* ---- writing ---- */
@@ -147,18 +142,13 @@ int file_unpack(struct sandbox *sb, const struct actor *actor, struct str user, 
     return file_call_open(c, b, &write_ops, ret_call, err);
 }
 
-static size_t send_bytes(struct file_call *c, struct str bytes)
+size_t file_write_data(struct file_call *c, struct str bytes)
 {
     size_t n = stream_send(c->stream, bytes);
     c->out += n;
     if (n < bytes.n)
         c->starved = true;
     return n;
-}
-
-size_t file_write_data(struct file_call *c, struct str bytes)
-{
-    return send_bytes(c, bytes);
 }
 
 void file_write_eof(struct file_call *c)
@@ -237,19 +227,4 @@ int dial_open(struct sandbox *sb, const struct actor *actor, uint16_t port, cons
     struct buf *b = session_request(sb->session, WIRE_DIAL);
     wire_put_u16(b, port);
     return file_call_open(c, b, &dialled_ops, ret_call, err);
-}
-
-size_t dial_write(struct file_call *c, struct str bytes)
-{
-    return send_bytes(c, bytes);
-}
-
-void dial_eof(struct file_call *c)
-{
-    stream_eof(c->stream);
-}
-
-void dial_ack(struct file_call *c, size_t bytes)
-{
-    ack(c, bytes);
 }

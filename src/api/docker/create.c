@@ -17,12 +17,13 @@
 /* Nothing, but for texts that are one of these words. */
 static bool create_asks_for(const json_t *value, const char *words)
 {
-    const char *name;
     struct str rest = str_of(words), word;
-    json_t *one;
-    size_t i;
-    json_object_foreach((json_t *)(uintptr_t)value, name, one) if (!create_asks_for(one, words)) return false;
-    json_array_foreach(value, i, one) if (!create_asks_for(one, words)) return false;
+    JSON_FOREACH_MEMBER (name, one, value)
+        if (!create_asks_for(one, words))
+            return false;
+    JSON_FOREACH (one, value)
+        if (!create_asks_for(one, words))
+            return false;
     bool is_known = !json_string_length(value);
     while (!is_known && str_split(&rest, ' ', &word))
         is_known = str_eqc(word, json_string_value(value));
@@ -32,10 +33,7 @@ static bool create_asks_for(const json_t *value, const char *words)
 int docker_members(const json_t *object, const char *where, const struct docker_member *members, size_t n,
                    struct err *err)
 {
-    const char *name;
-    json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)object, name, value)
-    {
+    JSON_FOREACH_MEMBER (name, value, object) {
         const char *words = "";
         for (size_t i = 0; i < n; i++)
             words = strcmp(members[i].name, name) == 0 ? members[i].words : words;
@@ -127,14 +125,16 @@ static int create_read_mount(struct docker_making *m, const json_t *one, struct 
 static int create_read_mounts(struct docker_making *m, const json_t *host, struct err *err)
 {
     const struct str *binds = NULL;
-    json_t *mounts = NULL, *one;
+    json_t *mounts = NULL;
     size_t n = 0, i;
     if (JSON_WANTS_OF(host, m->arena, err, JSON_WANT_STRS("Binds", &binds, &n), JSON_WANT_ARRAY("Mounts", &mounts)) < 0)
         return -1;
     for (i = 0; binds && i < n; i++)
         if (create_read_bind(m, binds[i], err) < 0)
             return -1;
-    json_array_foreach(mounts, i, one) if (create_read_mount(m, one, err) < 0) return -1;
+    JSON_FOREACH (one, mounts)
+        if (create_read_mount(m, one, err) < 0)
+            return -1;
     return 0;
 }
 
@@ -183,10 +183,8 @@ static int create_read_host(struct docker_making *m, json_t *host, json_t *netwo
         {"ShmSize", NULL},
     };
     struct str network = STR(""), runtime = STR("");
-    json_t *ends = json_object_get(networking, "EndpointsConfig"), *one;
-    const char *name;
-    json_object_foreach(ends, name, one)
-    {
+    json_t *ends = json_object_get(networking, "EndpointsConfig");
+    JSON_FOREACH_MEMBER (name, one, ends) {
         json_t *text AUTO_JSON = json_string(name);
         if (!create_asks_for(text, NETWORKS) || !create_asks_for(one, NETWORKS))
             return err_set(err, ERR_INVALID_ARGUMENT, "NetworkingConfig: network %.64s is not supported", name);

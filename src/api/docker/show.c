@@ -144,14 +144,12 @@ static bool show_fits(const struct sandbox *sb, const char *state, const char *n
 
 static bool show_passes(const struct show_list *l, const struct sandbox *sb, const char *state)
 {
-    const char *name, *key;
-    json_t *values, *one;
-    size_t i;
-    json_object_foreach((json_t *)(uintptr_t)l->filters, name, values)
-    {
+    JSON_FOREACH_MEMBER (name, values, l->filters) {
         size_t n = json_is_array(values) ? json_array_size(values) : json_object_size(values), fits = 0;
-        json_array_foreach(values, i, one) fits += show_fits(sb, state, name, json_string_value(one));
-        json_object_foreach(values, key, one) fits += show_fits(sb, state, name, key);
+        JSON_FOREACH (one, values)
+            fits += show_fits(sb, state, name, json_string_value(one));
+        JSON_FOREACH_MEMBER (key, one, values)
+            fits += show_fits(sb, state, name, key);
         if (strcmp(name, "label") == 0 ? fits < n : !fits)
             return false;
     }
@@ -193,25 +191,25 @@ static bool show_is_pattern(const char *name, const char *value)
 static int show_read_filters(struct call *c, json_t **ret_filters, struct err *err)
 {
     static const char *const known[] = {"id", "name", "label", "status"};
-    const char *name, *key;
-    json_t *values, *one;
     struct str text = STR("");
-    size_t i, total = 0, patterns = 0;
+    size_t total = 0, patterns = 0;
     (void)call_query(c, "filters", &text);
     if (json_read_object(text, true, ret_filters, err) < 0 ||
         json_only(*ret_filters, known, ARRAY_SIZE(known), err) < 0)
         return err_prefix(err, "filters");
-    json_object_foreach(*ret_filters, name, values)
-    {
+    JSON_FOREACH_MEMBER (name, values, *ret_filters) {
         if (!json_is_array(values) && !json_is_object(values))
             return err_set(err, ERR_INVALID_ARGUMENT, "filters: %.64s must be a list", name);
         total += json_array_size(values) + json_object_size(values);
         if (total > FILTERS_MAX) /* each is compared with each label of each container */
             return err_set(err, ERR_INVALID_ARGUMENT, "filters: more than %d", FILTERS_MAX);
-        json_array_foreach(values, i, one) if (!json_is_string(one)) return err_set(
-            err, ERR_INVALID_ARGUMENT, "filters: %.64s must be a list of strings", name);
-        json_array_foreach(values, i, one) patterns += show_is_pattern(name, json_string_value(one));
-        json_object_foreach(values, key, one) patterns += show_is_pattern(name, key);
+        JSON_FOREACH (one, values)
+            if (!json_is_string(one))
+                return err_set(err, ERR_INVALID_ARGUMENT, "filters: %.64s must be a list of strings", name);
+        JSON_FOREACH (one, values)
+            patterns += show_is_pattern(name, json_string_value(one));
+        JSON_FOREACH_MEMBER (key, one, values)
+            patterns += show_is_pattern(name, key);
     }
     if (patterns)
         return err_set(err, ERR_INVALID_ARGUMENT, "filters: name is a part of the name, no regular expression");

@@ -259,17 +259,14 @@ static int docker_read(struct docker *d, unsigned verb, int argc, char **argv)
 int docker_containers(struct docker *d, json_t **ret_array)
 {
     AUTO_JSON json_t *all = NULL;
-    json_t *one, *ours = json_array();
-    size_t i;
+    json_t *ours = json_array();
     if (service_own_sandboxes(d->s, &all) < 0) {
         json_decref(ours);
         return -1;
     }
-    json_array_foreach(all, i, one)
-    {
+    JSON_FOREACH (one, all)
         if (*docker_label(one, DOCKER_IMAGE))
             (void)json_array_append(ours, one);
-    }
     *ret_array = ours;
     return 0;
 }
@@ -288,13 +285,11 @@ static int docker_fits(const json_t *one, const char *text)
 int docker_find(struct docker *d, const char *text, json_t **ret_sandbox)
 {
     AUTO_JSON json_t *all = NULL;
-    json_t *one, *found = NULL;
-    size_t i;
+    json_t *found = NULL;
     int best = 0;
     if (docker_containers(d, &all) < 0)
         return -1;
-    json_array_foreach(all, i, one)
-    {
+    JSON_FOREACH (one, all) {
         const int fits = docker_fits(one, text);
         found = fits > best ? one : found;
         best = MAX(best, fits);

@@ -80,12 +80,9 @@ static int compose_expand(const char *text, struct buf *b)
 
 static int compose_check(struct docker *d, const char *name, const json_t *service)
 {
-    const char *key;
-    json_t *value;
     if (!json_is_string(json_object_get(service, "image")) && !json_object_get(service, "build"))
         return docker_refuse(d, "service \"%s\" has neither an image nor a build context specified", name);
-    json_object_foreach((json_t *)service, key, value)
-    {
+    JSON_FOREACH_MEMBER (key, value, service) {
         size_t i = 0;
         while (i < ARRAY_SIZE(compose_keys) && strcmp(compose_keys[i].key, key) != 0)
             i++;
@@ -110,8 +107,6 @@ static int compose_read(struct docker *d)
 {
     AUTO_JSON json_t *raw = NULL;
     AUTO_BUF struct buf b = BUF_INIT(COMPOSE_TEXT_MAX);
-    const char *key;
-    json_t *value;
     d->file = d->file ? d->file : "compose.yaml";
     if (yaml_read(d->file, &raw, &d->ctx->err) < 0)
         return docker_refuse(d, "%s", d->ctx->err.msg);
@@ -121,16 +116,13 @@ static int compose_read(struct docker *d)
                              d->file);
     const json_t *services = json_object_get(d->compose, "services");
     int r = compose_project(d);
-    json_object_foreach(d->compose, key, value)
-    {
+    JSON_FOREACH_MEMBER (key, value, d->compose) {
         if (strcmp(key, "services") != 0 && strcmp(key, "name") != 0 && strcmp(key, "version") != 0 &&
             !str_starts(str_of(key), STR("x-")))
             return docker_refuse(d, "%s is not supported: there are services alone", key);
     }
-    json_object_foreach((json_t *)services, key, value)
-    {
+    JSON_FOREACH_MEMBER (key, value, services)
         r = r ? r : compose_check(d, key, value);
-    }
     return r || json_object_size(services) ? r : docker_refuse(d, "empty compose file");
 }
 
@@ -161,17 +153,11 @@ static char *compose_text(const json_t *value)
 /* `option` with each value: of a scalar, a list, or a mapping as NAME=VALUE. */
 static int compose_option(struct docker *d, json_t *line, const char *option, const json_t *value)
 {
-    const char *key;
-    json_t *one;
-    size_t i;
     int r = 0;
     AUTO_FREE char *text = compose_text(value);
-    json_array_foreach(value, i, one)
-    {
+    JSON_FOREACH (one, value)
         r = r ? r : json_is_string(one) ? compose_option(d, line, option, one) : -1;
-    }
-    json_object_foreach((json_t *)value, key, one)
-    {
+    JSON_FOREACH_MEMBER (key, one, value) {
         AUTO_FREE char *member = compose_text(one);
         AUTO_FREE char *word = member ? mem_printf("%s=%s", key, member) : mem_strdup(key);
         compose_word(line, option);
@@ -212,10 +198,7 @@ static int compose_split(const char *text, json_t *line)
 
 static int compose_command(json_t *line, const json_t *value)
 {
-    size_t i;
-    json_t *one;
-    json_array_foreach(value, i, one)
-    {
+    JSON_FOREACH (one, value) {
         if (!json_is_string(one))
             return -1;
     }
@@ -244,11 +227,8 @@ static bool compose_is_meant(const struct docker *d, const char *name)
 static int compose_do_each(struct context *ctx UNUSED, void *arg)
 {
     struct compose_each *each = arg;
-    const char *name;
-    json_t *service;
     int r = 0;
-    json_object_foreach(json_object_get(each->d->compose, "services"), name, service)
-    {
+    JSON_FOREACH_MEMBER (name, service, json_object_get(each->d->compose, "services")) {
         if (r == 0 && compose_is_meant(each->d, name))
             r = each->fn(each->d, name, service);
     }
@@ -274,13 +254,11 @@ static char *compose_image(const struct docker *d, const char *name, const json_
 static int compose_build_one(struct docker *d, const char *name, const json_t *service)
 {
     const json_t *build = json_object_get(service, "build"), *args = json_object_get(build, "args");
-    const char *context = json_string_value(json_is_object(build) ? json_object_get(build, "context") : build), *key;
+    const char *context = json_string_value(json_is_object(build) ? json_object_get(build, "context") : build);
     const char *file = json_string_value(json_object_get(build, "dockerfile"));
     AUTO_FREE char *image = compose_image(d, name, service);
     char at[PATH_TEXT_MAX], file_at[PATH_TEXT_MAX];
-    json_t *value;
-    json_object_foreach((json_t *)build, key, value)
-    {
+    JSON_FOREACH_MEMBER (key, value, build) {
         if (strcmp(key, "context") != 0 && strcmp(key, "dockerfile") != 0 && strcmp(key, "args") != 0)
             return docker_refuse(d, "services.%s.build.%s is not supported", name, key);
     }
@@ -353,15 +331,12 @@ int docker_compose_pull(struct docker *d)
 
 int docker_compose_config(struct docker *d)
 {
-    const char *name;
-    json_t *service;
     int r = compose_read(d);
     if (r)
         return r;
     if (!d->images)
         print_json(d->compose); /* JSON is YAML, too */
-    json_object_foreach(d->images ? json_object_get(d->compose, "services") : NULL, name, service)
-    {
+    JSON_FOREACH_MEMBER (name, service, d->images ? json_object_get(d->compose, "services") : NULL) {
         AUTO_FREE char *image = compose_image(d, name, service);
         print_line(image);
     }
@@ -411,15 +386,12 @@ int docker_compose_ps(struct docker *d)
 int docker_compose_down(struct docker *d)
 {
     AUTO_JSON json_t *all = NULL;
-    json_t *one;
-    size_t i;
     int r = d->project ? 0 : compose_read(d), status = 0;
     if (r)
         return r;
     if (docker_containers(d, &all) < 0)
         return docker_fail(d, DOCKER_FAILED);
-    json_array_foreach(all, i, one)
-    {
+    JSON_FOREACH (one, all) {
         AUTO_FREE char *target = service_target(service_text(one, "id"), "%s", "");
         if (strcmp(docker_label(one, COMPOSE_PROJECT), d->project) == 0 &&
             service_call(d->s, "DELETE", target, NULL, NULL, NULL) < 0)
@@ -432,24 +404,18 @@ int docker_compose_down(struct docker *d)
 int docker_compose_ls(struct docker *d)
 {
     AUTO_JSON json_t *all = NULL, *projects = json_object(), *list = json_array();
-    const char *name;
-    json_t *one;
-    size_t i;
     if (docker_containers(d, &all) < 0)
         return docker_fail(d, DOCKER_FAILED);
-    json_array_foreach(all, i, one)
-    {
-        name = docker_label(one, COMPOSE_PROJECT);
+    JSON_FOREACH (one, all) {
+        const char *name = docker_label(one, COMPOSE_PROJECT);
         const bool is_up = *name && docker_is_up(d, one);
         if (*name && (d->all || is_up))
             (void)json_object_set_new(projects, name,
                                       json_pack("{s:s, s:s, s:s}", "Name", name, "Status", is_up ? "running" : "exited",
                                                 "ConfigFiles", docker_label(one, COMPOSE_FILE)));
     }
-    json_object_foreach(projects, name, one)
-    {
+    JSON_FOREACH_MEMBER (name, one, projects)
         (void)json_array_append(list, one);
-    }
     print_json(list);
     return 0;
 }

@@ -67,11 +67,8 @@ static int docker_table(struct docker *d, const json_t *all, const char *const *
                         size_t n)
 {
     struct table t;
-    size_t i;
-    json_t *one;
     if (d->format || d->quiet) {
-        json_array_foreach(all, i, one)
-        {
+        JSON_FOREACH (one, all) {
             int r = 0;
             if (d->quiet)
                 print_line(json_string_value(json_object_get(one, "ID")));
@@ -85,8 +82,7 @@ static int docker_table(struct docker *d, const json_t *all, const char *const *
     table_init(&t, n);
     for (size_t k = 0; k < n; k++)
         table_add(&t, str_of(heads[k]));
-    json_array_foreach(all, i, one)
-    {
+    JSON_FOREACH (one, all) {
         for (size_t k = 0; k < n; k++)
             table_add(&t, str_of(json_string_value(json_object_get(one, fields[k]))));
     }
@@ -102,12 +98,9 @@ bool docker_is_up(struct docker *d, const json_t *sandbox)
     AUTO_FREE char *target = service_target(service_text(sandbox, "id"), "/processes");
     AUTO_JSON json_t *all = NULL;
     const char *state = json_string_value(json_object_get(sandbox, "state"));
-    json_t *one;
-    size_t i;
     if (!state || strcmp(state, "running") != 0 || service_call(d->s, "GET", target, NULL, NULL, &all) < 0)
         return false;
-    json_array_foreach(json_object_get(all, "processes"), i, one)
-    {
+    JSON_FOREACH (one, json_object_get(all, "processes")) {
         const char *tag = json_string_value(json_object_get(one, "tag"));
         if (tag && strcmp(tag, DOCKER_TAG) == 0)
             return true;
@@ -153,12 +146,9 @@ int docker_ps(struct docker *d)
     static const char *const heads[] = {"CONTAINER ID", "IMAGE", "COMMAND", "CREATED", "STATUS", "PORTS", "NAMES"};
     static const char *const fields[] = {"ID", "Image", "Command", "CreatedAt", "Status", "Ports", "Names"};
     AUTO_JSON json_t *all = NULL, *shown = json_array();
-    json_t *one;
-    size_t i;
     if (docker_containers(d, &all) < 0)
         return docker_fail(d, DOCKER_FAILED);
-    json_array_foreach(all, i, one)
-    {
+    JSON_FOREACH (one, all) {
         json_t *line = docker_matches(d, one) ? docker_describe(d, one) : NULL;
         const char *wanted = d->status ? d->status : d->all ? NULL : "running";
         if (line && (!wanted || strcmp(json_string_value(json_object_get(line, "State")), wanted) == 0))
@@ -187,22 +177,17 @@ static int docker_list_images(struct docker *d, const char *image, json_t *ret)
 {
     AUTO_FREE char *wanted = image ? docker_template(image) : NULL;
     AUTO_JSON json_t *answer = NULL;
-    json_t *one, *tag;
-    size_t i, k;
     if (service_call(d->s, "GET", "/cove/v1/templates", NULL, NULL, &answer) < 0)
         return -1;
-    json_array_foreach(json_object_get(answer, "templates"), i, one)
-    {
+    JSON_FOREACH (one, json_object_get(answer, "templates")) {
         const json_t *tags = json_object_get(one, "tags");
         const char *status = json_string_value(json_object_get(one, "status"));
         if (status && strcmp(status, "ready") != 0) /* building, or failed: nothing can be made from it */
             continue;
         if (!json_array_size(tags)) /* the one that comes with the service */
             docker_add_image(one, NULL, wanted, ret);
-        json_array_foreach(tags, k, tag)
-        {
+        JSON_FOREACH (tag, tags)
             docker_add_image(one, json_string_value(json_object_get(tag, "tag")), wanted, ret);
-        }
     }
     return 0;
 }
@@ -251,14 +236,11 @@ int docker_inspect(struct docker *d)
             status = DOCKER_FAILED;
         }
     }
-    json_t *one;
-    size_t i;
     if (!d->format) {
         print_json(found);
         return status;
     }
-    json_array_foreach(found, i, one)
-    {
+    JSON_FOREACH (one, found) {
         int r = docker_print(d, one);
         status = r ? r : status;
     }

@@ -256,13 +256,8 @@ int docker_run(struct docker *d)
 
 static void docker_print_output(const json_t *data)
 {
-    size_t i;
-    json_t *piece, *value;
-    const char *channel;
-    json_array_foreach(json_object_get(data, "output"), i, piece)
-    {
-        json_object_foreach(piece, channel, value)
-        {
+    JSON_FOREACH (piece, json_object_get(data, "output")) {
+        JSON_FOREACH_MEMBER (channel, value, piece) {
             AUTO_BUF struct buf bytes = BUF_INIT(1 << 20);
             struct str text = str_n(json_string_value(value), json_string_length(value));
             if (str_ends(str_of(channel), STR("_base64")) && buf_append_unbase64(&bytes, text) == 0)

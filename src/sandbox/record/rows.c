@@ -28,15 +28,10 @@ static const struct pair *get_pairs(struct arena *a, const char *text, size_t *r
     json_t *object = json_loads(text, JSON_ALLOW_NUL, NULL);
     size_t n = object && json_is_object(object) ? json_object_size(object) : 0;
     struct pair *pairs = n ? arena_alloc(a, n * sizeof(struct pair)) : NULL;
-    const char *key;
-    json_t *value;
-    if (n) {
-        json_object_foreach(object, key, value)
-        {
-            struct str v = str_n(json_string_value(value), json_string_length(value));
-            pairs[*ret_n] = (struct pair){arena_str(a, str_of(key)), arena_str(a, v.p ? v : STR(""))};
-            ++*ret_n;
-        }
+    JSON_FOREACH_MEMBER (key, value, n ? object : NULL) {
+        struct str v = json_str(value);
+        pairs[*ret_n] = (struct pair){arena_str(a, str_of(key)), arena_str(a, v.p ? v : STR(""))};
+        ++*ret_n;
     }
     json_decref(object);
     return pairs;

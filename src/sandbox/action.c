@@ -127,13 +127,25 @@ static int action_gate(struct core *core, const char *id, const struct actor *ac
     return -1;
 }
 
-/* With the client's trace, where there is room. The guard, and who looks for repetitions, see what is asked for alone. */
-static struct str action_traced(const struct actor *actor, struct str data, struct buf *b)
+/*
+ * With the client's trace and explanation, where there is room. The guard, and who looks for repetitions, see what is
+ * asked for alone.
+ */
+static struct str action_annotated(const struct actor *actor, struct str data, struct buf *b)
 {
-    if (!actor->trace.n || data.n < 2)
+    const struct {
+        const char *name;
+        struct str value;
+    } all[] = {{"explanation", actor->explanation}, {"traceparent", actor->trace}};
+    if (data.n < 2 || !(actor->explanation.n || actor->trace.n))
         return data;
     buf_append(b, data.p, data.n - 1);
-    buf_printf(b, "%s\"traceparent\":\"%.*s\"}", data.n > 2 ? "," : "", STR_ARG(actor->trace));
+    for (size_t i = 0; i < ARRAY_SIZE(all); i++)
+        if (all[i].value.n) {
+            buf_printf(b, "%s\"%s\":", buf_len(b) > 1 ? "," : "", all[i].name);
+            buf_append_json_string(b, all[i].value);
+        }
+    buf_append_char(b, '}');
     return buf_error(b) ? data : buf_str(b);
 }
 
@@ -147,9 +159,9 @@ static int action_pass(struct core *core, const char *id, const struct actor *ac
         return -1;
     if (hold)
         draft.cause = hold_use(hold);
-    AUTO_BUF struct buf traced = BUF_INIT(EVENT_DATA_MAX);
+    AUTO_BUF struct buf annotated = BUF_INIT(EVENT_DATA_MAX);
     struct event_draft recorded = draft;
-    recorded.data = action_traced(actor, data, &traced);
+    recorded.data = action_annotated(actor, data, &annotated);
     if (action_append_action(core, &recorded, limit, ret_seq, err) < 0)
         return -1;
     if (*ret_seq && !actor->is_own)

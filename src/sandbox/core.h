@@ -110,6 +110,7 @@ struct actor {
     const char *name;
     struct principal who;
     struct str trace;             /* a valid traceparent (event/event.h); n 0: none */
+    struct str explanation;       /* why, as the client says; n 0: it doesn't */
     bool is_own;                  /* Cove itself, for what was already allowed: no rules apply, and it is never stuck */
     const struct exec_spec *exec; /* with EVENT_EXEC_START: what the record may have cut */
     bool sets_up;                 /* part of its start: may act in a sandbox that is being resumed */

@@ -35,7 +35,7 @@ static void traceparents(void **state)
     assert_false(event_is_traceparent(str_n(with_nul, sizeof(with_nul))));
 }
 
-static void a_trace_is_recorded_and_nothing_else_sees_it(void **state)
+static void a_trace_and_an_explanation_are_recorded_and_nothing_else_sees_it(void **state)
 {
     struct world *w = *state;
     struct sandbox *sb = world_sandbox(w, NULL);
@@ -51,6 +51,12 @@ static void a_trace_is_recorded_and_nothing_else_sees_it(void **state)
     (void)world_count_events(w, sb->info.id, EVENT_FILE_STAT);
     assert_string_equal(world_event_data(w, sb->info.id, EVENT_FILE_STAT),
                         "{\"traceparent\":\"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\"}");
+    actor.explanation = STR("as \"asked\"\n");
+    assert_int_equal(action_begin(sb, &actor, EVENT_FILE_READ, STR("{}"), &seq, &err), 0);
+    (void)world_count_events(w, sb->info.id, EVENT_FILE_READ);
+    assert_string_equal(world_event_data(w, sb->info.id, EVENT_FILE_READ),
+                        "{\"explanation\":\"as \\\"asked\\\"\\n\",\"traceparent\":\"00-"
+                        "4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\"}");
 }
 
 static void figures_are_metrics(void **state)
@@ -69,7 +75,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(traceparents),
-        cmocka_unit_test_setup_teardown(a_trace_is_recorded_and_nothing_else_sees_it, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(a_trace_and_an_explanation_are_recorded_and_nothing_else_sees_it, world_setup,
+                                        world_teardown),
         cmocka_unit_test_setup_teardown(figures_are_metrics, world_setup, world_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -200,14 +200,14 @@ def test_the_repository_here(service, tmp_path, version):
     made = tool("environment_create", title="Mend the -- README!", environment_source=str(tmp_path), explanation="x")
     box = made["environment_id"]
     assert made["name"].startswith("mend-the-readme-") and made["sandbox"] == box and len(made["base"]) == 40
-    assert tool("environment_run_cmd", environment_id=box, command="cat README; pwd")["stdout"] == f"one\n{tmp_path}\n"
-    tool("environment_file_write", environment_id=box, target_file="README", contents="two\n")
+    assert tool("environment_run_cmd", environment_id=box, command="cat README; pwd", explanation="To see it")["stdout"] == f"one\n{tmp_path}\n"
+    tool("environment_file_write", environment_id=box, target_file="README", contents="two\n", explanation="Two was \"asked\" for\033[2J")
     assert tool("environment_file_read", environment_id=box, target_file="README")["content"] == "two\n" == tool("file_read", sandbox=box, path=f"{tmp_path}/README")["content"]
     assert f"{tmp_path}/README" in [one["path"] for one in tool("environment_file_list", environment_id=box, path=".")["entries"]]
     assert [one["path"] for one in tool("file_search", sandbox=box, pattern="^two$")["matches"]] == ["./README"]
     tool("environment_file_write", environment_id=box, target_file=f"{tmp_path}/long", contents="line\n" * 20000)
     commit = tool("commit", sandbox=box, message="it's \"mended\"")["commit"]
-    assert "mended" in tool("environment_log", environment_id=box)["output"]
+    assert "mended" in tool("environment_log", environment_id=box, explanation="To look at it")["output"]
     text, at, more = "", 0, True
     while more: # bounded, with a cursor
         part = tool("environment_diff", environment_id=box, offset=at)
@@ -218,6 +218,10 @@ def test_the_repository_here(service, tmp_path, version):
     assert "grep -q two README: exit code 0" in proposal["content"][0]["text"] and proposal.get("resultType", "complete") == "complete"
     git = lambda *words: subprocess.run(["git", *words], cwd=tmp_path, capture_output=True, text=True, check=True).stdout.strip()
     assert git("rev-parse", f"refs/cove/proposal/{made['name']}") == commit and git("rev-parse", "main") != commit
+    git("checkout", "-q", commit)
+    why = service.cove("why", "--repo", tmp_path, "README:1").stdout
+    assert "because   To see it\nbecause   Two was \"asked\" for" in why and "To look" not in why and "\033" not in why and "names this commit" in why, why
+    git("checkout", "-q", "main")
     for name, arguments, told in (("environment_create", {"title": "x", "environment_source": "/"}, "for the repository"), ("environment_create", {}, "title is needed"),
                                   ("environment_create", {"title": "x", "from_git_ref": "--help"}, "no commit"), ("environment_log", {"environment_id": "--help"}, "no name"),
                                   ("environment_config", {"environment_id": box}, "env.yaml"), ("environment_add_service", {"environment_id": box}, "run the service in it"),

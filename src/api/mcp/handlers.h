@@ -103,6 +103,7 @@ void rpc_message(struct call *c, json_t *message);
 void rpc_progress(struct call *c, uint64_t done,
                   struct str text); /* as often as is sensible, and only to who wants it */
 void rpc_handle(struct call *c);
+bool rpc_is_stateless(const struct call *c); /* by its header: of a protocol without sessions */
 void rpc_answer_error(struct call *c, int status, enum err_code code, struct str message, const char *hint);
 
 /* ---- sessions ---- */

@@ -88,13 +88,16 @@ static const char *sandbox_made(struct test_facade *f, const char *headers, cons
 
 static void who_has_no_key_gets_nothing(void **state)
 {
-    AUTO_BUF struct buf b = BUF_INIT(1 << 20);
+    AUTO_BUF struct buf head = BUF_INIT(4096), b = BUF_INIT(1 << 20);
     struct test_facade *f = *state;
     assert_int_equal(post(f, "Content-Type: application/json\r\n", "{}", &b), 401);
     assert_has(&b, "\"id\":null,\"error\":{\"code\":-32001,\"message\":\"an API key is needed: send it as");
     assert_int_equal(post(f, "Content-Type: application/json\r\nX-API-KEY: other\r\n", "{}", &b), 401);
     assert_int_equal(facade_call(f, "GET", MCP_PATH, KEY, STR_NULL, NULL, &b), 405);
     assert_int_equal(facade_call(f, "DELETE", MCP_PATH, KEY "Mcp-Session-Id: x\r\n", STR_NULL, NULL, &b), 404);
+    assert_int_equal(
+        facade_call(f, "DELETE", MCP_PATH, KEY "MCP-Protocol-Version: 2026-07-28\r\n", STR_NULL, &head, &b), 405);
+    assert_has(&head, "allow: POST\r\n");
 }
 
 static void what_is_no_message_is_refused(void **state)

@@ -219,12 +219,13 @@ static const struct {
 
 /* ---- which era ---- */
 
-static bool rpc_is_older(struct str version)
+bool rpc_is_stateless(const struct call *c)
 {
+    struct str version = http_header_get(c->req, "mcp-protocol-version");
+    bool is_older = !version.p || str_eqc(version, "2025-03-26"); /* what clients say before they know better */
     for (size_t i = 1; i < ARRAY_SIZE(versions); i++)
-        if (str_eqc(version, versions[i]))
-            return true;
-    return str_eqc(version, "2025-03-26"); /* what clients say before they know better */
+        is_older = is_older || str_eqc(version, versions[i]);
+    return !is_older;
 }
 
 /* The header is there and says the same. False: answered. */
@@ -303,13 +304,12 @@ void rpc_handle(struct call *c)
 {
     struct mcp_call *m = arena_alloc(http_arena(c->req), sizeof(*m));
     const char *method = json_string_value(json_object_get(c->body, "method"));
-    struct str header = http_header_get(c->req, "mcp-protocol-version");
     *m = (struct mcp_call){.params = json_object_get(c->body, "params")};
     const json_t *meta = json_object_get(m->params, "_meta"), *token = json_object_get(meta, "progressToken");
     const char *version = json_string_value(json_object_get(c->body, "jsonrpc"));
     c->state = m;
     m->token = json_is_string(token) || json_is_number(token) ? token : NULL;
-    m->is_modern = json_object_get(meta, META "protocolVersion") || (header.p && !rpc_is_older(header)) ||
+    m->is_modern = json_object_get(meta, META "protocolVersion") || rpc_is_stateless(c) ||
                    (method && strcmp(method, "server/discover") == 0);
     if (!version || strcmp(version, "2.0") != 0 || (m->params && !json_is_object(m->params))) {
         rpc_error(c, 400, RPC_REQUEST, NULL, "not a JSON-RPC 2.0 message with an object of params");

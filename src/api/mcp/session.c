@@ -135,10 +135,15 @@ static bool mcp_session_finds(void *ctx, struct sandbox *sb)
 
 void mcp_session_end(struct call *c)
 {
-    struct mcp_session *s = mcp_session_of(c);
     struct mcp_session_kill k = {.tag = NULL};
     struct err err;
     bool is_held = false;
+    if (rpc_is_stateless(c)) {
+        http_add_header(c->req, STR("allow"), STR("POST"));
+        call_fail(c, 405, "this protocol has no sessions: only POST");
+        return;
+    }
+    struct mcp_session *s = mcp_session_of(c);
     if (!s)
         return;
     k.tag = s->tag;

@@ -8,6 +8,8 @@
 #include "base/mem.h"
 #include "sandbox/tenant.h"
 
+enum { EXPLANATION_MAX = 1024 };
+
 #define ARG_SANDBOX "sandbox s! Id of the sandbox"
 #define ENV "environment_id=sandbox environment_source= explanation= "
 
@@ -206,7 +208,9 @@ static json_t *tool_schema(const struct mcp_tool *t)
                            ? 'b'
                        : str_starts(arg, STR("ports")) ? 'I'
                                                        : 's',
-                       STR("Ignored"));
+                       str_starts(arg, STR("explanation"))
+                           ? STR("Why this is done: it stands in the record, and 'cove why' shows it")
+                           : STR("Ignored"));
     return json_pack("{s:s,s:o,s:o,s:b}", "type", "object", "properties", properties, "required", required,
                      "additionalProperties", 0);
 }
@@ -288,6 +292,7 @@ void tools_call(struct call *c)
     struct mcp_call *m = mcp_call_of(c);
     const char *name = json_string_value(json_object_get(m->params, "name"));
     const json_t *args = json_object_get(m->params, "arguments");
+    const char *explanation = json_string_value(json_object_get(args, "explanation"));
     const struct mcp_tool *tool = NULL;
     for (size_t i = 0; name && i < mcp_n_tools; i++)
         tool = strcmp(mcp_tools[i].name, name) == 0 ? &mcp_tools[i] : tool;
@@ -297,6 +302,8 @@ void tools_call(struct call *c)
         return;
     }
     m->tool = tool;
+    c->actor.explanation =
+        mcp_cut(str_of(explanation ? explanation : ""), EXPLANATION_MAX); /* an event has room for as much */
     m->args = tool_renamed(tool, args);
     (void)json_object_set_new(c->body, "arguments", m->args);
     if (c->actor.who.sandbox && (tool->flags & MCP_WIDE)) {

@@ -14,7 +14,7 @@ enum { SHOWN_MAX = 8, LATE_USEC = 500 * 1000 };
 
 /* Commands end in any order, and a connection belongs to each that ran when it was opened. */
 struct receipt {
-    json_t *commands, *reached, *refused, *running; /* running: seq -> command */
+    json_t *commands, *reached, *refused, *explained, *running; /* running: seq -> command */
     const char *tag;
     json_int_t left_out; /* of commands */
 };
@@ -118,11 +118,26 @@ static void receipt_wrote(struct receipt *r, const json_t *event, const json_t *
     }
 }
 
+/* Of what may have changed something since commits came out last. */
+static void receipt_explain(struct receipt *r, const char *kind, const json_t *explanation)
+{
+    const size_t n = json_array_size(r->explained);
+    if (strcmp(kind, "env.received") == 0)
+        (void)json_array_clear(r->explained);
+    if (!explanation || strcmp(kind, "file.read") == 0 || strcmp(kind, "file.list") == 0 ||
+        json_equal(explanation, json_array_get(r->explained, n - 1)))
+        return;
+    if (n == RECEIPT_EXPLAINED_MAX)
+        (void)json_array_remove(r->explained, 0);
+    (void)json_array_append(r->explained, (json_t *)explanation);
+}
+
 static void receipt_take(struct receipt *r, const json_t *event)
 {
     const char *kind = service_text(event, "kind");
     const json_t *d = json_object_get(event, "data");
     const json_int_t count = receipt_number(d, "count");
+    receipt_explain(r, kind, json_object_get(d, "explanation"));
     if (strcmp(kind, "exec.start") == 0)
         receipt_start(r, event, d);
     else if (strcmp(kind, "exec.exit") == 0 || strcmp(kind, "exec.failed") == 0)
@@ -141,11 +156,12 @@ int receipt_collect(struct context *ctx, const char *id, uint64_t from, const ch
 {
     AUTO(service_close) struct service *s = service_open(ctx);
     AUTO_FREE char *target = service_target(id, "/events?from=%llu", (unsigned long long)from);
-    AUTO_JSON json_t *all = json_pack("{s:[], s:{}, s:{}}", "commands", "reached", "refused");
+    AUTO_JSON json_t *all = json_pack("{s:[], s:{}, s:{}, s:[]}", "commands", "reached", "refused", "explained");
     AUTO_JSON json_t *running = json_object();
     struct receipt r = {json_object_get(all, "commands"),
                         json_object_get(all, "reached"),
                         json_object_get(all, "refused"),
+                        json_object_get(all, "explained"),
                         running,
                         tag,
                         0};

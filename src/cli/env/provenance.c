@@ -174,10 +174,10 @@ static int provenance_note(struct env *e, const char *before)
     size_t n = e->prompt ? strnlen(e->prompt, PROMPT_MAX) : 0;
     while (n && (e->prompt[n] & 0xc0) == 0x80) /* not within a character */
         n--;
-    line = json_pack("{s:s, s:o*, s:s, s:s, s:O?, s:O, s:O, s:O}", "kind", "commit", "prompt",
-                     n ? json_stringn(e->prompt, n) : NULL, "environment", e->name, "sandbox", e->id, "command",
-                     command, "policy", policy, "reached", json_object_get(receipt, "reached"), "refused",
-                     json_object_get(receipt, "refused"));
+    line = json_pack("{s:s, s:o*, s:O, s:s, s:s, s:O?, s:O, s:O, s:O}", "kind", "commit", "prompt",
+                     n ? json_stringn(e->prompt, n) : NULL, "explained", json_object_get(receipt, "explained"),
+                     "environment", e->name, "sandbox", e->id, "command", command, "policy", policy, "reached",
+                     json_object_get(receipt, "reached"), "refused", json_object_get(receipt, "refused"));
     char *all[PROVENANCE_COMMITS_MAX];
     n = 0;
     while (n < PROVENANCE_COMMITS_MAX && str_split(&rest, '\n', &one) && one.n)
@@ -278,6 +278,8 @@ static void provenance_tell_all(const json_t *line)
     provenance_tell("command", buf_len(&argv) ? buf_str(&argv) : STR("none that was run through the service"));
     if ((text = json_string_value(json_object_get(line, "prompt"))))
         provenance_tell("prompt", str_of(text));
+    JSON_FOREACH (one, json_object_get(line, "explained"))
+        provenance_tell("because", str_of(json_is_string(one) ? json_string_value(one) : "?"));
     if ((text = json_string_value(json_object_get(command, "actor"))))
         provenance_tell("by", str_of(text));
     if ((text = json_string_value(json_object_get(line, "environment"))))

@@ -77,8 +77,7 @@ static json_t *tools_schema(const struct tools_tool *t)
         properties, "environment_source",
         json_pack("{s:s,s:s}", "type", "string", "description", "The repository here, or nothing"));
     (void)json_object_set_new(properties, "explanation",
-                              json_pack("{s:s,s:s}", "type", "string", "description",
-                                        "Why this is done: 'cove why' shows it with the lines that came of it"));
+                              json_pack("{s:s,s:s}", "type", "string", "description", "Ignored"));
     return json_pack("{s:s,s:o,s:o,s:b}", "type", "object", "properties", properties, "required", required,
                      "additionalProperties", 0);
 }
@@ -154,7 +153,7 @@ static int tools_argv(struct context *ctx, const struct tools_tool *t, const jso
     return 0;
 }
 
-static int tools_spawn(struct context *ctx, char **argv, const char *prompt, struct tools_run *run)
+static int tools_spawn(struct context *ctx, char **argv, struct tools_run *run)
 {
     int ends[2];
     run->err = memfd_create("complaint", MFD_CLOEXEC);
@@ -170,8 +169,6 @@ static int tools_spawn(struct context *ctx, char **argv, const char *prompt, str
             (void)setenv("COVE_HOST", ctx->host, 1);
         if (ctx->tenant && *ctx->tenant)
             (void)setenv("COVE_TENANT", ctx->tenant, 1);
-        if (prompt && *prompt)
-            (void)setenv("COVE_PROMPT", prompt, 1);
         if (dup2(nothing, 0) == 0 && dup2(ends[1], 1) == 1 && dup2(run->err, 2) == 2)
             (void)execv("/proc/self/exe", argv);
         _exit(127);
@@ -199,7 +196,7 @@ int tools_start(struct context *ctx, const char *top, const char *name, const js
             r = -1;
     }
     if (r > 0)
-        r = tools_spawn(ctx, argv, json_string_value(json_object_get(args, "explanation")), ret_run);
+        r = tools_spawn(ctx, argv, ret_run);
     while (n)
         mem_free(argv[--n]);
     if (r < 0)

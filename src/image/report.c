@@ -34,31 +34,18 @@ void report_free(struct report *r)
 /* one of JOB_CODES */
 static const char *report_code(enum err_code code)
 {
-    switch (code) {
-    case ERR_NOT_FOUND:
-        return "not_found";
-    case ERR_UNAUTHENTICATED:
-        return "unauthenticated";
-    case ERR_PERMISSION_DENIED:
-        return "denied";
-    case ERR_INVALID_ARGUMENT:
-        return "invalid";
-    case ERR_UNIMPLEMENTED:
-        return "unsupported";
-    case ERR_OUT_OF_RANGE:
-        return "too_large";
-    case ERR_RESOURCE_EXHAUSTED:
-        return "full";
-    case ERR_UNAVAILABLE:
-    case ERR_FAILED_PRECONDITION:
-        return "unavailable";
-    case ERR_DEADLINE_EXCEEDED:
-        return "timeout";
-    case ERR_CANCELED:
-        return "canceled";
-    default:
-        return "internal";
-    }
+    static const char *const codes[ERR_CODE_MAX] = {[ERR_NOT_FOUND] = "not_found",
+                                                    [ERR_UNAUTHENTICATED] = "unauthenticated",
+                                                    [ERR_PERMISSION_DENIED] = "denied",
+                                                    [ERR_INVALID_ARGUMENT] = "invalid",
+                                                    [ERR_UNIMPLEMENTED] = "unsupported",
+                                                    [ERR_OUT_OF_RANGE] = "too_large",
+                                                    [ERR_RESOURCE_EXHAUSTED] = "full",
+                                                    [ERR_UNAVAILABLE] = "unavailable",
+                                                    [ERR_FAILED_PRECONDITION] = "unavailable",
+                                                    [ERR_DEADLINE_EXCEEDED] = "timeout",
+                                                    [ERR_CANCELED] = "canceled"};
+    return codes[code] ? codes[code] : "internal";
 }
 
 bool report_canceled(struct report *r)

@@ -8,63 +8,41 @@ static_assert(offsetof(struct sup_stored, code) == offsetof(struct sup_done, cod
 
 size_t sup_size(uint32_t type)
 {
-    switch ((enum sup_type)(type & ~(uint32_t)SUP_REPEATED)) {
-    case SUP_CREATE:
-        return sizeof(struct sup_create);
-    case SUP_KILL:
-    case SUP_ATTACH:
-    case SUP_USAGE:
-    case SUP_RESUME:
-        return sizeof(struct sup_id);
-    case SUP_LIST:
-    case SUP_LAYERS:
-    case SUP_VOLUMES:
-    case SUP_POOL:
-    case SUP_EGRESS:
-    case SUP_AGAIN:
-    case SUP_RESTARTED:
-        return sizeof(struct sup_head);
-    case SUP_PAUSE:
-        return sizeof(struct sup_pause);
-    case SUP_SNAPSHOT:
-    case SUP_REWIND:
-        return sizeof(struct sup_snapshot);
-    case SUP_WARM:
-        return sizeof(struct sup_warm);
-    case SUP_LAYER_DROP:
-    case SUP_IMAGE:
-        return sizeof(struct sup_layer_id);
-    case SUP_DIFF:
-        return sizeof(struct sup_diff);
-    case SUP_VOLUME_MAKE:
-    case SUP_VOLUME_DROP:
-        return sizeof(struct sup_volume_id);
-    case SUP_VOLUME_USAGE:
-        return sizeof(struct sup_volumes);
-    case SUP_VOLUME_MOUNT:
-        return sizeof(struct sup_volume_mount);
-    case SUP_NEST:
-        return sizeof(struct sup_nest);
-    case SUP_STORED:
-        return sizeof(struct sup_stored);
-    case SUP_LAYER:
-        return sizeof(struct sup_layer);
-    case SUP_VOLUME:
-        return sizeof(struct sup_volume);
-    case SUP_POOLED:
-        return sizeof(struct sup_pooled);
-    case SUP_CREATED:
-    case SUP_DONE:
-    case SUP_ATTACHED:
-        return sizeof(struct sup_done);
-    case SUP_LISTED:
-        return sizeof(struct sup_listed);
-    case SUP_USED:
-        return sizeof(struct sup_used);
-    case SUP_ENDED:
-        return sizeof(struct sup_ended);
-    case SUP_SEEN:
-        return sizeof(struct sup_seen);
-    }
-    return 0;
+    static const size_t sizes[] = {[SUP_CREATE] = sizeof(struct sup_create),
+                                   [SUP_KILL] = sizeof(struct sup_id),
+                                   [SUP_ATTACH] = sizeof(struct sup_id),
+                                   [SUP_USAGE] = sizeof(struct sup_id),
+                                   [SUP_RESUME] = sizeof(struct sup_id),
+                                   [SUP_LIST] = sizeof(struct sup_head),
+                                   [SUP_LAYERS] = sizeof(struct sup_head),
+                                   [SUP_VOLUMES] = sizeof(struct sup_head),
+                                   [SUP_POOL] = sizeof(struct sup_head),
+                                   [SUP_EGRESS] = sizeof(struct sup_head),
+                                   [SUP_AGAIN] = sizeof(struct sup_head),
+                                   [SUP_RESTARTED] = sizeof(struct sup_head),
+                                   [SUP_PAUSE] = sizeof(struct sup_pause),
+                                   [SUP_SNAPSHOT] = sizeof(struct sup_snapshot),
+                                   [SUP_REWIND] = sizeof(struct sup_snapshot),
+                                   [SUP_WARM] = sizeof(struct sup_warm),
+                                   [SUP_LAYER_DROP] = sizeof(struct sup_layer_id),
+                                   [SUP_IMAGE] = sizeof(struct sup_layer_id),
+                                   [SUP_DIFF] = sizeof(struct sup_diff),
+                                   [SUP_VOLUME_MAKE] = sizeof(struct sup_volume_id),
+                                   [SUP_VOLUME_DROP] = sizeof(struct sup_volume_id),
+                                   [SUP_VOLUME_USAGE] = sizeof(struct sup_volumes),
+                                   [SUP_VOLUME_MOUNT] = sizeof(struct sup_volume_mount),
+                                   [SUP_NEST] = sizeof(struct sup_nest),
+                                   [SUP_STORED] = sizeof(struct sup_stored),
+                                   [SUP_LAYER] = sizeof(struct sup_layer),
+                                   [SUP_VOLUME] = sizeof(struct sup_volume),
+                                   [SUP_POOLED] = sizeof(struct sup_pooled),
+                                   [SUP_CREATED] = sizeof(struct sup_done),
+                                   [SUP_DONE] = sizeof(struct sup_done),
+                                   [SUP_ATTACHED] = sizeof(struct sup_done),
+                                   [SUP_LISTED] = sizeof(struct sup_listed),
+                                   [SUP_USED] = sizeof(struct sup_used),
+                                   [SUP_ENDED] = sizeof(struct sup_ended),
+                                   [SUP_SEEN] = sizeof(struct sup_seen)};
+    type &= ~(uint32_t)SUP_REPEATED;
+    return type < ARRAY_SIZE(sizes) ? sizes[type] : 0;
 }

@@ -20,32 +20,15 @@ struct logs_reading {
 
 static const char *level_of(enum event_kind kind)
 {
-    switch (kind) {
-    case EVENT_SANDBOX_FAILED:
-    case EVENT_AGENT_VIOLATION:
-    case EVENT_AGENT_LOST:
-    case EVENT_ENV_VIOLATION:
-    case EVENT_EXEC_FAILED:
-        return "error";
-    case EVENT_GUARD_DENIED:
-    case EVENT_GUARD_ASKED:
-    case EVENT_NET_DENIED:
-    case EVENT_LIMIT_OOM:
-    case EVENT_LIMIT_PIDS:
-    case EVENT_LIMIT_DISK:
-    case EVENT_FILE_FAILED:
-    case EVENT_LOG_SUPPRESSED:
-        return "warn";
-    case EVENT_FILE_STAT:
-    case EVENT_FILE_LIST:
-    case EVENT_DIAL:
-    case EVENT_FILE_WRITTEN:
-    case EVENT_PROC_EXEC:
-    case EVENT_PROC_EXIT:
-        return "debug";
-    default:
-        return "info";
-    }
+    static const char *const levels[EVENT_KIND_MAX] = {
+        [EVENT_SANDBOX_FAILED] = "error", [EVENT_AGENT_VIOLATION] = "error", [EVENT_AGENT_LOST] = "error",
+        [EVENT_ENV_VIOLATION] = "error",  [EVENT_EXEC_FAILED] = "error",     [EVENT_GUARD_DENIED] = "warn",
+        [EVENT_GUARD_ASKED] = "warn",     [EVENT_NET_DENIED] = "warn",       [EVENT_LIMIT_OOM] = "warn",
+        [EVENT_LIMIT_PIDS] = "warn",      [EVENT_LIMIT_DISK] = "warn",       [EVENT_FILE_FAILED] = "warn",
+        [EVENT_LOG_SUPPRESSED] = "warn",  [EVENT_FILE_STAT] = "debug",       [EVENT_FILE_LIST] = "debug",
+        [EVENT_DIAL] = "debug",           [EVENT_FILE_WRITTEN] = "debug",    [EVENT_PROC_EXEC] = "debug",
+        [EVENT_PROC_EXIT] = "debug"};
+    return kind < EVENT_KIND_MAX && levels[kind] ? levels[kind] : "info";
 }
 
 /* "exec.start" comes from "exec". */

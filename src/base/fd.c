@@ -27,17 +27,6 @@ int fd_lasting(int fd)
     return there;
 }
 
-static int set_flag(int fd, int get, int set, int flag, bool on)
-{
-    int flags = fcntl(fd, get);
-    if (flags < 0)
-        return -errno;
-    int wanted = on ? flags | flag : flags & ~flag;
-    if (wanted != flags && fcntl(fd, set, wanted) < 0)
-        return -errno;
-    return 0;
-}
-
 int fd_standard(int flags)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
@@ -72,7 +61,11 @@ int fd_nonblock(int fd, bool on)
 
 int fd_cloexec(int fd, bool on)
 {
-    return set_flag(fd, F_GETFD, F_SETFD, FD_CLOEXEC, on);
+    int flags = fcntl(fd, F_GETFD);
+    if (flags < 0)
+        return -errno;
+    int wanted = on ? flags | FD_CLOEXEC : flags & ~FD_CLOEXEC;
+    return wanted != flags && fcntl(fd, F_SETFD, wanted) < 0 ? -errno : 0;
 }
 
 int fd_write_all(int fd, const void *p, size_t n)

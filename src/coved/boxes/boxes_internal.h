@@ -159,7 +159,8 @@ struct box_entry {
     bool has_copy;
     bool is_silent; /* no end is reported: its files are kept */
     bool is_recorded;
-    bool is_saving; /* it may stand still by its tier's means */
+    bool is_saving;   /* it may stand still by its tier's means */
+    bool stops_nests; /* what makes them inside did not end in time */
 
     struct giving *giving; /* its memory is being taken; it stands still */
     bool has_given;        /* since it was paused */

@@ -26,6 +26,8 @@ static void boxes_nest_done(void *ctx, int r)
     struct task *t = ctx;
     struct err err;
     t->job = NULL;
+    if (t->entry)
+        t->entry->stops_nests = r == -ETIMEDOUT;
     if (t->aborted)
         r = err_set(&err, ERR_ABORTED, "sandbox %s ended meanwhile", t->id);
     else if (r == -ENOENT || r == -ENOTDIR || r == -ELOOP)
@@ -46,6 +48,7 @@ void boxes_nest_begin(struct task *t)
                                   .ctx = t,
                                   .limit_ms = NEST_MS,
                                   .is_inside = true,
+                                  .is_background = e->stops_nests,
                                   .fds = how->fds,
                                   .n_fds = TIER_NEST_FDS};
     struct err err;

@@ -35,7 +35,8 @@ struct jobs {
     struct coved_loop *loop;
     int keep_out, lock;
     int statics_end; /* descriptors of this number and above come and go */
-    struct list waiting, background, brief, inside, running, failed; /* failed: ended before there was a process */
+    struct list waiting, background, brief, inside, late, running,
+        failed;                                  /* failed: ended before there was a process */
     size_t n_running, n_brief, n_inside, n_left; /* each of those that run is in one of the first three */
 };
 
@@ -83,7 +84,7 @@ NORETURN static void run(const struct jobs *jobs, const struct job_spec *spec, i
     (void)sigemptyset(&none);
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
     close_others(jobs, spec, sock);
-    if (spec->is_background)
+    if (spec->is_background && !spec->is_inside) /* what begins inside keeps what it has */
         (void)setpriority(PRIO_PROCESS, 0, NICE);
     answer = spec->prepare ? spec->prepare(spec->ctx) : 0;
     if (answer == 0 && send(sock, "", 1, MSG_NOSIGNAL) != 1)
@@ -206,6 +207,7 @@ struct jobs *jobs_new(struct coved_loop *loop, int keep_out, int lock)
     list_init(&jobs->background);
     list_init(&jobs->brief);
     list_init(&jobs->inside);
+    list_init(&jobs->late);
     list_init(&jobs->running);
     list_init(&jobs->failed);
     jobs->statics_end = 3;
@@ -243,7 +245,8 @@ usec_t jobs_tick(struct jobs *jobs)
         job_begin(j);
     while (jobs->n_brief < JOBS_MAX && (j = LIST_FIRST(struct job, &jobs->brief, node)))
         job_begin(j);
-    while (jobs->n_inside < JOBS_INSIDE_MAX && (j = LIST_FIRST(struct job, &jobs->inside, node)))
+    while (jobs->n_inside < JOBS_INSIDE_MAX && ((j = LIST_FIRST(struct job, &jobs->inside, node)) ||
+                                                (!jobs->n_inside && (j = LIST_FIRST(struct job, &jobs->late, node)))))
         job_begin(j);
     LIST_FOREACH (struct job, r, &jobs->running, node) {
         if (r->end && now >= r->end) {
@@ -268,7 +271,7 @@ struct job *job_add(struct jobs *jobs, const struct job_spec *spec)
     j->pid_fd = j->sock = j->pidfd.fd = j->ready.fd = -1;
     list_init(&j->node);
     jobs->n_left++;
-    list_append(spec->is_inside       ? &jobs->inside
+    list_append(spec->is_inside       ? spec->is_background ? &jobs->late : &jobs->inside
                 : spec->is_brief      ? &jobs->brief
                 : spec->is_background ? &jobs->background
                                       : &jobs->waiting,

@@ -261,6 +261,30 @@ static void test_those_inside_keep_nobody_waiting(void **state)
         turn(w);
 }
 
+/* Those whose sandbox has stopped one before leave room for others, however many they are. */
+static void test_late_ones_inside_leave_room(void **state)
+{
+    struct world *w = *state;
+    struct one late[JOBS_INSIDE_MAX], next = {0};
+    memset(late, 0, sizeof(late));
+    for (size_t i = 0; i < ARRAY_SIZE(late); i++) {
+        struct job_spec spec = spec_of(&late[i], sleeps);
+        spec.is_inside = spec.is_background = true;
+        late[i].job = job_add(w->jobs, &spec);
+    }
+    wait_for(w, &late[0].begun);
+    struct job_spec spec = spec_of(&next, returns);
+    spec.is_inside = true;
+    (void)job_add(w->jobs, &spec);
+    wait_for(w, &next.done);
+    assert_false(late[1].begun);
+    job_kill(late[0].job);
+    wait_for(w, &late[1].begun);
+    job_kill(late[1].job);
+    while (jobs_left(w->jobs))
+        turn(w);
+}
+
 /* The pool's directories, the lock, and what it was given; nothing that somebody waits to see closed. */
 static int looks_around(void *ctx)
 {
@@ -312,6 +336,7 @@ int main(void)
         TEST(test_a_bounded_number_and_background_ones_last),
         TEST(test_brief_ones_do_not_wait_for_long_ones),
         TEST(test_those_inside_keep_nobody_waiting),
+        TEST(test_late_ones_inside_leave_room),
         TEST(test_what_a_job_has),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

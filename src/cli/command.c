@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/command.h"
-
 #include "base/buf.h"
 #include "base/mem.h"
 #include "cli/exec/terminal.h"

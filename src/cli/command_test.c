@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cli/command.h"
-
 #include "base/fd.h"
 #include "base/mem.h"
+#include "cli/command.h"
 #include "cli/exec/environment.h"
 #include "cli/service.h"
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cli/completion.h"
-
 #include "base/mem.h"
+#include "cli/completion.h"
 #include "cli/help.h"
 
 #include <setjmp.h>

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/net_flags.h"
-
 #include "base/id.h"
 #include "base/mem.h"
 #include "config/yaml.h"

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cli/net_flags.h"
-
 #include "base/fd.h"
 #include "base/mem.h"
+#include "cli/net_flags.h"
 #include "cli/service.h"
 
 #include <fcntl.h>

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cli/print.h"
-
 #include "base/buf.h"
 #include "base/mem.h"
+#include "cli/print.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/service.h"
-
 #include "base/buf.h"
 #include "base/fd.h"
 #include "base/id.h"

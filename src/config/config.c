@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config/config.h"
-
 #include "base/buf.h"
 #include "base/fd.h"
 #include "base/mem.h"

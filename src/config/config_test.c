@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config/config.h"
-
 #include "base/buf.h"
 #include "base/fd.h"
 #include "base/mem.h"
+#include "config/config.h"
 
 #include <fcntl.h>
 #include <setjmp.h>

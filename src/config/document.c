@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config/document.h"
-
 #include "base/map.h"
 
 #include <stdio.h>

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* URLs, header values, Connect envelopes, SSE, gzip. */
+#include "base/arena.h"
+#include "base/mem.h"
 #include "http/client/connect.h"
 #include "http/gzip.h"
 #include "http/message.h"
 #include "http/sse.h"
 #include "http/url.h"
-
-#include "base/arena.h"
-#include "base/mem.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The driver of one connection. Theory of operation: conn.h. */
 #include "http/conn.h"
-
 #include "base/fd.h"
 #include "base/mem.h"
 

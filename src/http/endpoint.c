@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "http/endpoint.h"
-#include "http/url.h"
-
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/mem.h"
+#include "http/url.h"
 
 #include <netdb.h>
 #include <netinet/in.h>

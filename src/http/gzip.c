@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "http/gzip.h"
-
 #include "base/mem.h"
 
 #include <limits.h>

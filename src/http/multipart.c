@@ -10,10 +10,9 @@
  * else follows is an error, not data: no sender makes one, and guessing is how two readers of a message come to differ.
  */
 #include "http/multipart.h"
-#include "http/message.h"
-
 #include "base/buf.h"
 #include "base/mem.h"
+#include "http/message.h"
 
 #include <string.h>
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "http/multipart.h"
-
 #include "base/buf.h"
+#include "http/multipart.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a handler can ask of a request. Theory of operation: conn.h. */
+#include "base/fd.h"
 #include "http/conn.h"
 #include "http/url.h"
-
-#include "base/fd.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Listeners, the epoll set, time-outs, the pool of request objects, shutdown. Theory of operation: conn.h. */
-#include "http/conn.h"
-
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/mem.h"
+#include "http/conn.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Bodies in both directions: back-pressure, cuts, clients that leave, bodies nobody wants, raw take-over, shutdown. */
-#include "http/test_server.h"
-
 #include "base/fd.h"
 #include "base/mem.h"
+#include "http/test_server.h"
 
 #include <stdio.h>
 #include <sys/resource.h>

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "http/test_server.h"
-
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/mem.h"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "http/url.h"
-
 #include "base/buf.h"
 
 /* The same into room for s.n bytes; returns the length. out may be s.p. */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "image/link.h"
-
 #include "base/mem.h"
+#include "image/link.h"
 
 #include <poll.h>
 #include <sys/socket.h>

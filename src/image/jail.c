@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "image/jail.h"
-
 #include "base/fd.h"
 #include "image/apply/filter.h"
 #include "kernel/caps.h"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "image/options.h"
-
 #include "base/str.h"
 #include "image/job.h"
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "image/report.h"
-
 #include "base/clock.h"
 #include "base/mem.h"
 #include "image/job.h"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sandbox/hold.h"
-
 #include "base/id.h"
 #include "base/mem.h"
 #include "sandbox/guard/guard_life.h"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wire/packets.h"
-
 #include "base/fd.h"
 #include "base/mem.h"
 #include "wire/egress.h"

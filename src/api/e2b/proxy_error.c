@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/e2b/proxy_error.h"
-
 #include "api/e2b/target.h"
 #include "api/kit/json_write.h"
 #include "base/buf.h"

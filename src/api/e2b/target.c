@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/e2b/target.h"
-
 #include "http/request.h"
 
 static struct str host_name(struct str host)

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/e2b/test_e2b.h"
-
 #include "base/mem.h"
 #include "sandbox/tenant.h"
 

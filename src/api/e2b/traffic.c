@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/e2b/traffic.h"
-
 #include "api/e2b/control/network_body.h"
 #include "api/e2b/proxy_error.h"
 #include "sandbox/network/network.h"

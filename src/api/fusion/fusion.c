@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/fusion/fusion.h"
-
 #include "api/fusion/handlers.h"
 #include "base/mem.h"
 #include "http/client/connect.h"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/kit/access.h"
-
 #include "api/kit/call.h"
 #include "api/kit/key_name.h"
 #include "sandbox/action.h"

@@ -7,7 +7,6 @@
  *  3. The pipe is closed by the handle's close, never before it: the number may be somebody else's by then, whom libuv would forget with the handle.
  */
 #include "api/kit/diff_read.h"
-
 #include "base/buf.h"
 #include "base/fd.h"
 #include "base/mem.h"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/kit/facade.h"
-
 #include "api/kit/call.h"
 
 void facade_init(struct facade *f, const struct facade_ops *ops, struct core *core, struct refusals *refusals)

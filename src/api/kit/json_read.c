@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/kit/json_read.h"
-
 #include "sandbox/sandbox.h"
 
 enum { VALUE_BYTES = 128 }; /* of memory; an empty object takes twice that, and is two with the comma */

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/kit/json_read.h"
-
 #include "base/buf.h"
 #include "sandbox/sandbox.h"
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/kit/json_write.h"
-
 #include "sandbox/sandbox.h"
 
 void json_put_comma(struct buf *b)

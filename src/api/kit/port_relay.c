@@ -10,7 +10,6 @@
  *  4. Two parties hold the relay: the proxy until it calls close(), the request until port_on_done(). The last one frees it.
  */
 #include "api/kit/port_relay.h"
-
 #include "base/mem.h"
 #include "http/client/proxy.h"
 #include "sandbox/files/files.h"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/kit/slices.h"
-
 #include "base/mem.h"
 
 static void slices_on_closed(uv_handle_t *handle)

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/kit/test_facade.h"
-
 #include "base/fd.h"
 #include "base/mem.h"
 

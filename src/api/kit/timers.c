@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/kit/timers.h"
-
 #include "base/mem.h"
 
 static void timers_on_timer(uv_timer_t *uv);

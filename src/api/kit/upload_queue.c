@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/kit/upload_queue.h"
-
 #include "base/buf.h"
 #include "base/list.h"
 #include "base/mem.h"

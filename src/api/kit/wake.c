@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/kit/wake.h"
-
 #include "base/mem.h"
 #include "sandbox/life/pause.h"
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/native/native.h"
-
 #include "api/native/handlers.h"
 #include "base/id.h"
 #include "base/mem.h"

@@ -9,7 +9,6 @@
  *     does not run.
  */
 #include "api/opensandbox/hooks.h"
-
 #include "base/mem.h"
 #include "config/units.h"
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/opensandbox/opensandbox.h"
-
 #include "api/opensandbox/hooks.h"
 #include "base/id.h"
 #include "base/mem.h"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/opensandbox/pty_message.h"
-
 #include "http/websocket.h"
 
 #include <signal.h>

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/build/template_add.h"
-
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/fd.h"

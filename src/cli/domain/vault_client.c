@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/domain/vault_client.h"
-
 #include "base/fd.h"
 #include "base/mem.h"
 #include "cli/service.h"

@@ -7,7 +7,6 @@
  *     samples are counted by themselves and have no line, so the next run tries again.
  */
 #include "cli/eval/eval.h"
-
 #include "base/buf.h"
 #include "base/fd.h"
 #include "base/mem.h"

@@ -4,11 +4,10 @@
  * which is shown by a secret that the program is given before it begins. The exit status alone would say nothing: a sample may end the process by itself.
  * One that looks for the secret in its own process finds it: docs/RUN-CODE.md.
  */
-#include "cli/eval/eval.h"
-
 #include "base/buf.h"
 #include "base/id.h"
 #include "base/mem.h"
+#include "cli/eval/eval.h"
 
 #include <stdio.h>
 

@@ -10,7 +10,6 @@
  *  4. The verdict is made here, of what the tests print. A test that is said to have failed has failed, whatever else is said of it.
  */
 #include "cli/eval/patch.h"
-
 #include "base/mem.h"
 #include "cli/eval/test_log.h"
 #include "http/client/client.h"

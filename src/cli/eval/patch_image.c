@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The sandboxes of `cove eval patch`, and the images that they are forks of. */
-#include "cli/eval/patch.h"
-
 #include "base/id.h"
 #include "base/mem.h"
+#include "cli/eval/patch.h"
 #include "cli/exec/exec.h"
 
 #include <fcntl.h>

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/eval/test_log.h"
-
 #include "base/buf.h"
 
 static const struct {

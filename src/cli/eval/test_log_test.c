@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cli/eval/test_log.h"
-
 #include "base/mem.h"
+#include "cli/eval/test_log.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

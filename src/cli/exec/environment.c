@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/exec/environment.h"
-
 #include "base/mem.h"
 
 #include <stdlib.h>

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/exec/environment.h"
-
 #include "cli/service.h"
 
 #include <setjmp.h>

@@ -8,7 +8,6 @@
  *  3. The terminal is restored whatever the end.
  */
 #include "cli/exec/exec.h"
-
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/mem.h"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/exec/exec_report.h"
-
 #include "cli/print.h"
 
 const char *exec_report_reason(const struct exec_result *result, bool failed)

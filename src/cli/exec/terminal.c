@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/exec/terminal.h"
-
 #include "base/clock.h"
 
 #include <stdarg.h>

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cli/exec/terminal.h"
-
 #include "base/mem.h"
+#include "cli/exec/terminal.h"
 
 #include <fcntl.h>
 #include <setjmp.h>

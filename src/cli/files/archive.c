@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/files/archive.h"
-
 #include "base/mem.h"
 
 #include <archive.h>

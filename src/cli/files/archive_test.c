@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cli/files/archive.h"
-
 #include "base/buf.h"
 #include "base/fd.h"
 #include "base/mem.h"
+#include "cli/files/archive.h"
 
 #include <archive.h>
 #include <archive_entry.h>

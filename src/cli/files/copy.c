@@ -6,7 +6,6 @@
  * Where a name ends up is as with cp: a directory as destination, or one that ends with '/', takes the source under its own name.
  */
 #include "cli/files/copy.h"
-
 #include "base/fd.h"
 #include "base/mem.h"
 #include "base/path.h"

@@ -4,7 +4,6 @@
  * nothing is unpacked, and what is written is text in which names are quoted.
  */
 #include "cli/files/diff_patch.h"
-
 #include "base/fd.h"
 #include "base/id.h"
 #include "base/mem.h"

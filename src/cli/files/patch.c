@@ -4,7 +4,6 @@
  * aside. It remembers each of its D rounds, so it takes D * D: beyond PATCH_ROUNDS_MAX the whole middle is one change, which is as right and less short.
  */
 #include "cli/files/patch.h"
-
 #include "base/mem.h"
 #include "base/sha1.h"
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What becomes of a query: answered at once, or resolved and then answered. The table in dns_server.h is what this implements. */
-#include "egress/dns/dns_server_internal.h"
-
 #include "base/mem.h"
+#include "egress/dns/dns_server_internal.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "egress/dns/dns_limit.h"
-
 #include "egress/dns/dns_server.h"
 
 static usec_t missing(const struct dns_bucket *b, usec_t now)

@@ -7,10 +7,9 @@
  *  2. In one turn of the loop at most TURN_MAX datagrams are read.
  *  3. Callbacks of `ops` come from the loop only; dns_server_free() is not called by them.
  */
-#include "egress/dns/dns_server_internal.h"
-
 #include "base/fd.h"
 #include "base/mem.h"
+#include "egress/dns/dns_server_internal.h"
 
 #include <sys/socket.h>
 

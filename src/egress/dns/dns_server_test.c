@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/buf.h"
+#include "base/mem.h"
 #include "egress/dns/dns_server.h"
 #include "egress/dns/dns_server_internal.h"
 #include "egress/dns/test_authority.h"
-
-#include "base/buf.h"
-#include "base/mem.h"
 
 #include <poll.h>
 #include <setjmp.h>

@@ -7,11 +7,10 @@
  *  2. It ends DNS_SERVER_TCP_IDLE_MS after the last whole query came in or the last answer went out: a byte now and then keeps nothing open.
  *  3. The memory of one that was closed stays until libuv let go of its handle; `closed` is all that is looked at then.
  */
-#include "egress/dns/dns_server_internal.h"
-
 #include "base/buf.h"
 #include "base/fd.h"
 #include "base/mem.h"
+#include "egress/dns/dns_server_internal.h"
 
 #include <sys/socket.h>
 

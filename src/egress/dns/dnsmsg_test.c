@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "egress/dns/dnsmsg.h"
-
 #include "base/buf.h"
+#include "egress/dns/dnsmsg.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/mem.h"
 #include "egress/dns/resolver.h"
 #include "egress/dns/test_authority.h"
-
-#include "base/mem.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

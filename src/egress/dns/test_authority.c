@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "egress/dns/test_authority.h"
-
 #include "base/mem.h"
 
 #include <setjmp.h>

@@ -9,7 +9,6 @@
  * Where the servers come from resolv.conf, a change of that file makes a new channel, and what was open in old ones is asked again.
  */
 #include "egress/dns/upstream.h"
-
 #include "base/clock.h"
 #include "base/list.h"
 #include "base/mem.h"

@@ -10,7 +10,6 @@
  *     a copy of a few bytes cost more than the copy.
  */
 #include "egress/flow/relay.h"
-
 #include "base/fd.h"
 #include "base/mem.h"
 #include "egress/flow/side_internal.h"

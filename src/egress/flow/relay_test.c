@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What two peers of a relay see of each other: all bytes in order, each end, each failure, and no more speed than the slower one takes. */
-#include "egress/flow/relay.h"
-
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/mem.h"
+#include "egress/flow/relay.h"
 #include "egress/flow/side_internal.h"
 #include "egress/flow/side_tcp.h"
 #include "egress/tls/side_tls.h"

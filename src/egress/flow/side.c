@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "egress/flow/side_internal.h"
-
 #include "base/mem.h"
+#include "egress/flow/side_internal.h"
 
 enum { LINGER_MS = 2000, LINGER_BYTES = 1024 * 1024 };
 

@@ -8,7 +8,6 @@
  *     come to the end, whether the kernel calls that end a reset or, having told the error to the writer already, an end of file.
  */
 #include "egress/flow/side_tcp.h"
-
 #include "base/fd.h"
 #include "base/mem.h"
 #include "egress/flow/side_internal.h"

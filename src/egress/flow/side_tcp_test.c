@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A TCP side against a plain socket: ends one way and both, slow readers, resets from here and there, connections that do not come about. */
-#include "egress/flow/side_tcp.h"
-
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/mem.h"
 #include "egress/flow/side_internal.h"
+#include "egress/flow/side_tcp.h"
 #include "egress/flow/test_side.h"
 
 #include <netinet/in.h>

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The rules for heads, whatever version they came in. */
 #include "egress/http/exchange_internal.h"
-
 #include "egress/http/override.h"
 #include "http/url.h"
 

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Requests in opened TLS, OpenSSL on both ends: an end that TLS does not vouch for is never passed on as one. */
-#include "egress/http/exchange_internal.h"
-
 #include "base/fd.h"
 #include "base/mem.h"
 #include "egress/flow/side_tcp.h"
+#include "egress/http/exchange_internal.h"
 #include "egress/tls/side_tls.h"
 #include "egress/tls/test_tls.h"
 

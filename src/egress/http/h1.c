@@ -9,9 +9,8 @@
  *  4. What is not complete never looks complete: a request that breaks off is cut upstream with a reset, an answer that breaks off is cut so for the client.
  *  5. Between reading and writing lies at most END_OUT_HIGH and one read: a side that does not take stops the other one from being read.
  */
-#include "egress/http/h1_internal.h"
-
 #include "base/mem.h"
+#include "egress/http/h1_internal.h"
 
 #include <stdio.h>
 

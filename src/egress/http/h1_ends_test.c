@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "egress/http/test_h1.h"
-
 #include "base/mem.h"
+#include "egress/http/test_h1.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -12,9 +12,8 @@
  *  6. An answer that is there and of which the client takes nothing is reset, whatever else moves: h2_drop_untaken().
  *  7. nghttp2 calls back from within h2_round() alone; sessions live until the exchange is released.
  */
-#include "egress/http/h2_internal.h"
-
 #include "base/mem.h"
+#include "egress/http/h2_internal.h"
 
 #include <stdio.h>
 

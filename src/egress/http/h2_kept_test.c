@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What an HTTP/2 exchange keeps in memory, and for how long. */
-#include "egress/http/test_h2.h"
-
 #include "base/mem.h"
+#include "egress/http/test_h2.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "egress/http/h2_internal.h"
-
 #include "base/mem.h"
+#include "egress/http/h2_internal.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "egress/http/test_h2.h"
-
 #include "base/fd.h"
 #include "base/mem.h"
+#include "egress/http/test_h2.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>

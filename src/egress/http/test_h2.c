@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "egress/http/test_h2.h"
-
 #include "base/mem.h"
 
 #include <setjmp.h>

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A sandbox's CA as a client that trusts it and nobody else sees it: OpenSSL verifies, strictly. */
-#include "egress/tls/ca.h"
-
 #include "base/clock.h"
 #include "base/mem.h"
+#include "egress/tls/ca.h"
 
 #include <openssl/pem.h>
 #include <openssl/x509v3.h>

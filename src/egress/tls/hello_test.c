@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/buf.h"
 #include "egress/tls/hello.h"
 #include "egress/tls/hello_test_bytes.h"
-
-#include "base/buf.h"
 
 #include <openssl/ssl.h>
 #include <setjmp.h>

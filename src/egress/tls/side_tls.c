@@ -11,7 +11,6 @@
  *  4. An end of `under` without close_notify is a failure, whatever came before.
  */
 #include "egress/tls/side_tls.h"
-
 #include "base/mem.h"
 #include "egress/tls/tls_internal.h"
 

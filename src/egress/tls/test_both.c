@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "egress/tls/test_both.h"
-
 #include "egress/flow/side_tcp.h"
 
 const struct ca_leaf *both_leaf(struct test_tls *t, const char *name)

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "egress/tls/test_tls.h"
-
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/mem.h"

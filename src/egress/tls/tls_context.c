@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "egress/tls/tls_context.h"
-
 #include "base/mem.h"
 #include "egress/tls/tls_internal.h"
 

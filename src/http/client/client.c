@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "http/client/client.h"
+#include "base/fd.h"
+#include "base/mem.h"
 #include "http/endpoint.h"
 #include "http/fields.h"
 #include "http/tls/client_tls.h"
 #include "http/url.h"
-
-#include "base/fd.h"
-#include "base/mem.h"
 
 #include <llhttp.h>
 #include <poll.h>

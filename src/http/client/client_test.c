@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The blocking client against our own server in another thread, and against scripted answers. */
+#include "base/fd.h"
+#include "base/mem.h"
 #include "http/client/client.h"
 #include "http/test_server.h"
 #include "http/tls/tls.h"
 #include "http/tls/tls_cert.h"
-
-#include "base/fd.h"
-#include "base/mem.h"
 
 #include <fcntl.h>
 #include <poll.h>

@@ -10,10 +10,9 @@
  *    still delivers is dropped, and the request's on_close is all that is left to come.
  */
 #include "http/client/proxy.h"
+#include "base/mem.h"
 #include "http/fields.h"
 #include "http/url.h"
-
-#include "base/mem.h"
 
 #include <llhttp.h>
 #include <stdio.h>

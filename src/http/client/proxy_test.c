@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The relay between a real client connection and an upstream that the test plays byte by byte. */
-#include "http/client/proxy.h"
-#include "http/test_server.h"
-
 #include "base/fd.h"
 #include "base/mem.h"
+#include "http/client/proxy.h"
+#include "http/test_server.h"
 
 #include <stdio.h>
 #include <sys/socket.h>

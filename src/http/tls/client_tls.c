@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "http/tls/client_tls.h"
-#include "http/endpoint.h"
-
 #include "base/clock.h"
+#include "http/endpoint.h"
 
 #include <arpa/inet.h>
 #include <openssl/bio.h>

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "http/tls/tls.h"
-#include "http/conn.h"
-#include "http/tls/tls_internal.h"
-
 #include "base/clock.h"
 #include "base/id.h"
 #include "base/mem.h"
+#include "http/conn.h"
+#include "http/tls/tls_internal.h"
 
 #include <openssl/core_names.h>
 #include <openssl/err.h>

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "http/tls/tls_cert.h"
-#include "http/tls/tls.h"
-
 #include "base/id.h"
 #include "base/mem.h"
+#include "http/tls/tls.h"
 
 #include <openssl/bn.h>
 #include <openssl/err.h>

@@ -2,12 +2,11 @@
 /*
  * The server with TLS against OpenSSL's client, whose bytes pass through memory, so that a test decides in which pieces they travel.
  */
+#include "base/clock.h"
+#include "base/fd.h"
 #include "http/test_server.h"
 #include "http/tls/tls.h"
 #include "http/tls/tls_cert.h"
-
-#include "base/clock.h"
-#include "base/fd.h"
 
 #include <openssl/err.h>
 #include <openssl/ssl.h>

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "image/apply/apply_internal.h"
-
 #include "base/fd.h"
 #include "base/mem.h"
+#include "image/apply/apply_internal.h"
 
 #include <archive.h>
 #include <archive_entry.h>

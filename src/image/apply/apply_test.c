@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "image/apply/apply.h"
-
 #include "base/fd.h"
+#include "image/apply/apply.h"
 #include "image/apply/test_tar.h"
 #include "kernel/tree/tree.h"
 

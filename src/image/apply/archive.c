@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "image/apply/archive.h"
-
 #include "base/fd.h"
 #include "base/mem.h"
 #include "image/apply/inflate.h"

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "image/apply/inflate.h"
-
 #include "base/buf.h"
 #include "base/mem.h"
+#include "image/apply/inflate.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

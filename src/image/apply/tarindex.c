@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "image/apply/tarindex.h"
-
 #include "base/buf.h"
 #include "base/map.h"
 #include "base/mem.h"

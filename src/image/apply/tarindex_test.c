@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "image/apply/tarindex.h"
-
 #include "base/fd.h"
+#include "image/apply/tarindex.h"
 #include "image/apply/test_tar.h"
 
 #include <setjmp.h>

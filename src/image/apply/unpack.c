@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/mem.h"
 #include "image/apply/apply.h"
 #include "image/job.h"
 #include "image/link.h"
-
-#include "base/mem.h"
 
 #include <stdio.h>
 #include <sys/socket.h>

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Platforms, and the configuration of an image. */
-#include "image/registry/manifest_internal.h"
-
 #include "base/mem.h"
+#include "image/registry/manifest_internal.h"
 
 #include <stdio.h>
 #include <string.h>

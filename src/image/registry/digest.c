@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "image/registry/digest.h"
-
 #include "base/mem.h"
 
 #include <openssl/evp.h>

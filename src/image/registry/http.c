@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "image/registry/http.h"
-
 #include "base/mem.h"
 #include "image/registry/resolve.h"
 #include "policy/netaddr.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "image/registry/manifest_internal.h"
-
 #include "base/mem.h"
+#include "image/registry/manifest_internal.h"
 
 #include <string.h>
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "image/registry/manifest.h"
-
 #include "base/mem.h"
+#include "image/registry/manifest.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

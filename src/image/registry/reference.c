@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "image/registry/reference.h"
-
 #include "policy/hostname.h"
 #include "policy/netaddr.h"
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "image/registry/registry_internal.h"
-
 #include "base/mem.h"
+#include "image/registry/registry_internal.h"
 
 #include <curl/curl.h>
 #include <stdio.h>

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "image/registry/registry_internal.h"
-
 #include "base/json.h"
 #include "base/mem.h"
+#include "image/registry/registry_internal.h"
 
 #include <string.h>
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "image/registry/request.h"
-
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/json.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "image/registry/request.h"
-
 #include "image/options.h"
+#include "image/registry/request.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

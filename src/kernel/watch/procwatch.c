@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernel/watch/procwatch.h"
-
 #include "base/mem.h"
 #include "kernel/watch/proc_record.h"
 

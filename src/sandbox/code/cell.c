@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Cells: how they wait, are sent to the runner of their context, and end. */
-#include "sandbox/code/internal.h"
-
 #include "base/mem.h"
+#include "sandbox/code/internal.h"
 
 #include <signal.h>
 

@@ -10,9 +10,8 @@
  *  5. Whatever a runner says that is no frame, or comes where it can't, ends it.
  *  6. The tag of a runner says which context it is of, so that another worker can take it over (code_adopt()).
  */
-#include "sandbox/code/internal.h"
-
 #include "base/mem.h"
+#include "sandbox/code/internal.h"
 
 #include <signal.h>
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sandbox/code/frame.h"
-
 #include "wire/frame.h"
 
 enum { HEAD = 5, TYPE_MAX = 128 };

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A context's runner: how it starts, what it says, and what becomes of its cells when it ends. */
-#include "sandbox/code/internal.h"
-
 #include "base/mem.h"
+#include "sandbox/code/internal.h"
 
 #include <signal.h>
 #include <stdio.h>

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/e2b/test_e2b.h"
-
-#include "base/mem.h"
-
 #include "api/kit/slices.h"
 #include "base/fd.h"
+#include "base/mem.h"
 #include "event/log.h"
 
 #include <stdio.h>

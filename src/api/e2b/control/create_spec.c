@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/e2b/control/create_spec.h"
-
 #include "base/path.h"
 #include "sandbox/volume/volumes.h"
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/e2b/control/cursor.h"
-
 #include "base/buf.h"
 
 #include <string.h>

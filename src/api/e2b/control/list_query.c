@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/e2b/control/list_query.h"
-
 #include "api/e2b/control/create_spec.h"
 #include "api/e2b/control/sandbox_json.h"
 #include "api/kit/facade.h"

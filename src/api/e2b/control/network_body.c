@@ -5,7 +5,6 @@
  * injected under "rules"; their values go to the core and nowhere else: what is kept to be shown again has stars in their place.
  */
 #include "api/e2b/control/network_body.h"
-
 #include "base/mem.h"
 #include "http/url.h"
 #include "policy/hostname.h"

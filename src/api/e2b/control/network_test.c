@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The network of a sandbox as SDKs set, change and see it, and who may reach its ports. */
 #include "api/e2b/test_e2b.h"
-
 #include "api/e2b/traffic.h"
 #include "base/fd.h"
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sandboxes that stand still, as clients see them: on the control plane, and on the way to their ports. */
 #include "api/e2b/test_e2b.h"
-
 #include "base/fd.h"
 
 #include <stdio.h>

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/e2b/control/sandbox_json.h"
-
 #include "api/e2b/call.h"
 #include "base/mem.h"
 

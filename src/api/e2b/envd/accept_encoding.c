@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/e2b/envd/accept_encoding.h"
-
 #include "http/message.h"
 
 /* Thousandths; 1000 without a "q". */

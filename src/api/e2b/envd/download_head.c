@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/e2b/envd/download_head.h"
-
 #include "http/message.h"
 #include "http/url.h"
 

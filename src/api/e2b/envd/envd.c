@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What every request to the in-sandbox daemon's API goes through: CORS, the access token, the user, the route. */
 #include "api/e2b/envd/envd.h"
-
 #include "api/e2b/envd/files_call.h"
 #include "api/e2b/envd/rpc.h"
 #include "api/e2b/interpreter.h"

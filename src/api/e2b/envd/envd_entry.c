@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/e2b/envd/envd_entry.h"
-
 #include "api/kit/json_write.h"
 #include "base/clock.h"
 

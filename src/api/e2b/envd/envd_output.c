@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/e2b/envd/envd_output.h"
-
 #include "http/client/connect.h"
 
 #include <signal.h>

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/e2b/envd/files_call.h"
-
 #include "api/e2b/envd/envd.h"
 #include "api/e2b/target.h"
 #include "sandbox/life/pause.h"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/e2b/envd/files_query.h"
-
 #include "http/url.h"
 
 int files_query_parse(struct str query, struct arena *arena, struct files_query *ret_query, struct err *err)

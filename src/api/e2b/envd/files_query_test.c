@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/e2b/envd/files_query.h"
-
 #include "api/e2b/envd/signature.h"
 
 #include <setjmp.h>

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* /files, Filesystem and other ports, against agents that do as they are told. */
-#include "api/e2b/test_e2b.h"
-
 #include "api/e2b/envd/signature.h"
+#include "api/e2b/test_e2b.h"
 #include "base/fd.h"
 #include "base/mem.h"
 #include "http/gzip.h"

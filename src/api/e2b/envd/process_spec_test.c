@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/e2b/envd/process_spec.h"
-
 #include "api/e2b/envd/rpc.h"
 
 #include <setjmp.h>

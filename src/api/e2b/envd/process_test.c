@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* process.Process and what surrounds it, against agents that do as they are told. */
 #include "api/e2b/test_e2b.h"
-
 #include "base/fd.h"
 #include "http/client/connect.h"
 #include "http/gzip.h"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/e2b/envd/rpc.h"
-
 #include "api/e2b/envd/accept_encoding.h"
 #include "base/mem.h"
 #include "http/client/connect.h"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/e2b/envd/signature.h"
-
 #include "base/buf.h"
 #include "base/mem.h"
 

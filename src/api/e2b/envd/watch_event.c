@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/e2b/envd/watch_event.h"
-
 #include "api/e2b/envd/envd_entry.h"
 #include "api/kit/json_write.h"
 

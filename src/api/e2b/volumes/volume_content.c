@@ -6,7 +6,6 @@
  *  2. The volume is let go of when the request is over, or, when that comes first, once it was opened.
  */
 #include "api/e2b/volumes/volume_content.h"
-
 #include "api/e2b/volumes/volume_call.h"
 #include "base/path.h"
 #include "http/client/connect.h"

@@ -13,6 +13,9 @@ from urllib.parse import urlsplit
 
 from service import BUILD, TOP
 
+sys.path.append(str(TOP / "tests" / "sdk"))
+from installed import pip  # noqa: E402
+
 
 class Unreachable(Exception):
     """The registry is."""
@@ -40,7 +43,7 @@ def prepared(recipe, place, requirements="requirements-*.txt", config="", base="
         wheels.mkdir(exist_ok=True)
         with open(wheels / ".lock", "w", encoding="utf-8") as lock: # kept for later runs
             fcntl.flock(lock, fcntl.LOCK_EX)
-            done = subprocess.run([sys.executable, "-m", "pip", "download", "-q", "-d", home / "packages", "--python-version", "3.11", "--only-binary", ":all:",
+            done = subprocess.run([*pip(), "download", "-q", "-d", home / "packages", "--python-version", "3.11", "--only-binary", ":all:",
                                    "--find-links", wheels, *(f"-r{one}" for one in wanted)], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600, check=False)
             if done.returncode:
                 raise Unreachable(f"packages can't be had: {done.stderr[-300:]}")

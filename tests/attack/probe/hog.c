@@ -464,7 +464,7 @@ static int hog_backlog(int argc, char **argv)
 /* Locks of every second byte of many files; of processes, or of open files. */
 static int hog_locked(int argc, char **argv, int command)
 {
-    enum { EACH = 2000 };
+    enum { EACH = 200 }; // for each lock the kernel looks at all of its file
     long n = 0;
     for (int fd; n < most(argc, argv) && (fd = open("/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600)) >= 0;)
         for (long i = EACH; i > 0; i--, n++) {

@@ -54,8 +54,7 @@ static void stream_free(struct agent_stream *st)
 /* Memory that only traffic needs. */
 static void trim(struct agent_session *s)
 {
-    mem_free(s->scratch);
-    s->scratch = NULL;
+    mem_free(TAKE_PTR(s->scratch));
     if (buf_len(&s->in) == 0 && s->in.cap > IN_SMALL)
         buf_fini(&s->in);
     if (buf_len(&s->out) == 0 && s->out.cap > IN_SMALL)

@@ -53,9 +53,7 @@ static const struct build_step *step_of(const struct build_job *j)
 
 void copy_stop(struct build_job *j)
 {
-    if (j->file)
-        file_call_cancel(j->file);
-    j->file = NULL;
+    file_call_cancel(TAKE_PTR(j->file));
     if (j->upload_fd >= 0)
         (void)fd_close(j->upload_fd);
     j->upload_fd = -1;

@@ -105,7 +105,5 @@ void process_run(struct build_process *p, struct build_job *j, const struct buil
 
 void process_stop(struct build_process *p)
 {
-    if (p->follow)
-        exec_close(p->follow);
-    p->follow = NULL;
+    exec_close(TAKE_PTR(p->follow));
 }

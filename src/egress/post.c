@@ -44,8 +44,7 @@ static void post_timer_closed(uv_handle_t *timer)
 
 static void post_free(struct post *p)
 {
-    if (p->lookup)
-        resolver_cancel(p->lookup);
+    resolver_cancel(p->lookup);
     side_close(p->side);
     uv_close((uv_handle_t *)p->timer, post_timer_closed);
     list_remove(&p->node);

@@ -148,8 +148,7 @@ struct requests_check {
 
 static void check_free(struct requests_check *c)
 {
-    if (c->lookup)
-        resolver_cancel(c->lookup);
+    resolver_cancel(c->lookup);
     list_remove(&c->node);
     json_decref(c->request);
     policy_unref(c->policy);

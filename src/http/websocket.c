@@ -125,8 +125,7 @@ void websocket_free(struct websocket *w)
 {
     if (!w)
         return;
-    if (w->wslay)
-        wslay_event_context_free(w->wslay);
+    wslay_event_context_free(w->wslay);
     mem_free(w);
 }
 

@@ -173,8 +173,7 @@ int artefact_writer_new(struct artefacts *a, const struct artefact_key *key, str
     w->info.digest[0] = 0; /* it is finished again */
     w->md = r == 0 ? EVP_MD_CTX_new() : NULL;
     if (w->md && EVP_DigestInit_ex(w->md, EVP_sha256(), NULL) != 1) {
-        EVP_MD_CTX_free(w->md);
-        w->md = NULL;
+        EVP_MD_CTX_free(TAKE_PTR(w->md));
     }
     *ret_writer = w;
     return 0;
@@ -222,8 +221,7 @@ int artefact_write(struct artefact_writer *w, struct str data, struct err *err)
         return -1;
     }
     if (w->md && kept.n && EVP_DigestUpdate(w->md, kept.p, kept.n) != 1) {
-        EVP_MD_CTX_free(w->md);
-        w->md = NULL;
+        EVP_MD_CTX_free(TAKE_PTR(w->md));
     }
     w->info.bytes += kept.n;
     w->info.dropped += data.n - kept.n;
@@ -259,8 +257,7 @@ int artefact_finish(struct artefact_writer *w, struct err *err)
     }
     if (r == 0 && EVP_DigestFinal_ex(w->md, hash, NULL) != 1)
         r = -ENOTSUP;
-    EVP_MD_CTX_free(w->md);
-    w->md = NULL;
+    EVP_MD_CTX_free(TAKE_PTR(w->md));
     if (r < 0)
         return err_errno(err, r, "finish an output in %s", path);
     buf_append_hex(&hex, str_n(hash, ARTEFACT_DIGEST_LEN / 2));

@@ -23,8 +23,7 @@ static void clear(struct template_registry *r)
 {
     for (size_t i = 0; i < r->n; i++)
         template_free(r->list[i]);
-    mem_free(r->list);
-    r->list = NULL;
+    mem_free(TAKE_PTR(r->list));
     r->n = 0;
 }
 

@@ -80,10 +80,8 @@ static void run_end(struct fusion_run *r)
 {
     struct fusion *f = fusion_of(r->call);
     exec_close(TAKE_PTR(r->follow));
-    if (r->input)
-        exec_call_cancel(TAKE_PTR(r->input));
-    if (r->call->file)
-        file_call_cancel(TAKE_PTR(r->call->file));
+    exec_call_cancel(TAKE_PTR(r->input));
+    file_call_cancel(TAKE_PTR(r->call->file));
     fusion_cells_fini(r);
     timer_stop(&r->call->timer);
     if (r->sb) {
@@ -273,8 +271,7 @@ static void run_over(struct fusion_run *r, const char *status)
 {
     struct fusion_result *result = run_result(r);
     r->follow = NULL;
-    if (r->input)
-        exec_call_cancel(TAKE_PTR(r->input));
+    exec_call_cancel(TAKE_PTR(r->input));
     result->status = status;
     result->took = result->started ? clock_mono() - result->started : 0;
     call_step(r->call, fusion_run_step);

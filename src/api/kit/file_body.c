@@ -167,8 +167,7 @@ static void in_body_end(struct http_request *req UNUSED, void *ctx)
 static void in_error(struct http_request *req UNUSED, int error UNUSED, void *ctx)
 {
     struct file_body *f = ctx;
-    if (f->call->file)
-        file_call_cancel(TAKE_PTR(f->call->file));
+    file_call_cancel(TAKE_PTR(f->call->file));
 }
 
 void file_body_receive(struct file_body *f, int r)

@@ -108,8 +108,7 @@ static void port_upstream_close(void *upstream)
     r->ended = true;
     r->proxy = NULL;
     timer_stop(&r->retry);
-    if (r->dial)
-        file_call_cancel(TAKE_PTR(r->dial));
+    file_call_cancel(TAKE_PTR(r->dial));
     port_relay_unref(r);
 }
 

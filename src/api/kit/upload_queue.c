@@ -46,8 +46,7 @@ void upload_queue_make(struct call *c, struct str user, const struct pair *metad
 
 static void upload_queue_stop(struct upload_queue *q)
 {
-    if (q->write)
-        file_call_cancel(TAKE_PTR(q->write));
+    file_call_cancel(TAKE_PTR(q->write));
     LIST_FOREACH (struct queued_upload, u, &q->files, node)
         upload_free(u);
 }

@@ -34,9 +34,7 @@ static void exec_closed(struct call *c)
 {
     struct exec *x = c->state;
     timer_stop(&x->still);
-    if (x->pending)
-        exec_call_cancel(x->pending);
-    x->pending = NULL;
+    exec_call_cancel(TAKE_PTR(x->pending));
     x->is_over = true;
     buf_fini(&x->in);
     buf_fini(&x->input);

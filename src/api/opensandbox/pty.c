@@ -70,8 +70,7 @@ static void pty_detach(struct pty_client *l, uint16_t code, const char *reason)
 {
     struct pty *p = TAKE_PTR(l->pty);
     p->client = NULL;
-    if (l->pending)
-        exec_call_cancel(TAKE_PTR(l->pending));
+    exec_call_cancel(TAKE_PTR(l->pending));
     if (p->follow && l->call->unacked)
         exec_ack(p->follow, l->call->unacked);
     l->call->unacked = 0;

@@ -105,8 +105,7 @@ void records_forget(struct records *r)
             records_drop(r, (enum keeper_kind)one->kind, one->number);
         mem_free(one);
     }
-    mem_free(r->left);
-    r->left = NULL;
+    mem_free(TAKE_PTR(r->left));
     r->n_left = 0;
 }
 

@@ -141,8 +141,7 @@ static void resolve(struct dns_server *s, const struct dns_query *q, const char 
 void dns_ask_free(struct dns_ask *a)
 {
     struct dns_server *s = a->s;
-    if (a->lookup)
-        resolver_cancel(a->lookup);
+    resolver_cancel(a->lookup);
     list_remove(&a->node);
     list_remove(&a->of_conn);
     if (--s->n_asks <= DNS_SERVER_OPEN_MAX / 2)

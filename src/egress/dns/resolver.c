@@ -268,7 +268,7 @@ struct resolver_lookup *resolver_resolve(struct resolver *r, const char *name, i
 
 void resolver_cancel(struct resolver_lookup *l)
 {
-    if (!l->calling)
+    if (l && !l->calling)
         lookup_free(l);
 }
 

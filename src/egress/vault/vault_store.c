@@ -77,8 +77,7 @@ static int digest_end(struct vault_store_digest *d, char ret_digest[static DIGES
     unsigned n = 0;
     if (!d->failed && EVP_DigestFinal_ex(d->ctx, (uint8_t *)ret_digest, &n) != 1)
         d->failed = true;
-    EVP_MD_CTX_free(d->ctx);
-    d->ctx = NULL;
+    EVP_MD_CTX_free(TAKE_PTR(d->ctx));
     return d->failed ? -ENOMEM : 0;
 }
 

@@ -37,10 +37,8 @@ static void remove_next(struct call *c);
 static void envd_compose_cleanup(struct call *c)
 {
     struct compose *m = c->state;
-    if (m->read)
-        file_call_cancel(TAKE_PTR(m->read));
-    if (m->write)
-        file_call_cancel(TAKE_PTR(m->write));
+    file_call_cancel(TAKE_PTR(m->read));
+    file_call_cancel(TAKE_PTR(m->write));
     buf_fini(&m->waiting);
     buf_fini(&m->reply);
 }
@@ -62,10 +60,8 @@ static void envd_compose_fail(struct call *c, const struct err *err)
     if (call_lost(c, err->code))
         return;
     m->err = *err;
-    if (m->read)
-        file_call_cancel(TAKE_PTR(m->read));
-    if (m->write)
-        file_call_cancel(TAKE_PTR(m->write));
+    file_call_cancel(TAKE_PTR(m->read));
+    file_call_cancel(TAKE_PTR(m->write));
     if (file_remove(c->sandbox, &c->actor, c->user, m->temporary, on_temporary_removed, c, &c->file, &ignored) < 0)
         call_fail_err(c, err);
 }

@@ -45,8 +45,7 @@ static void envd_download_cleanup(struct call *c)
 
 static void envd_download_finish(struct call *c)
 {
-    if (c->file)
-        file_call_cancel(TAKE_PTR(c->file));
+    file_call_cancel(TAKE_PTR(c->file));
     if (!c->answered)
         call_end(c);
 }

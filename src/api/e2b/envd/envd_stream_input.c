@@ -170,8 +170,7 @@ static const struct call_body_ops body_callbacks = {envd_stream_input_on_data, e
 
 static void on_deadline(struct call *c)
 {
-    if (c->exec)
-        exec_call_cancel(TAKE_PTR(c->exec));
+    exec_call_cancel(TAKE_PTR(c->exec));
     rpc_fail(c, ERR_DEADLINE_EXCEEDED, "context deadline exceeded");
 }
 

@@ -29,8 +29,7 @@ static void watcher_free(void *watcher)
     map_del(&w->e2b->watchers, str_of(w->id));
     if (w->creator)
         w->creator->cleanup = NULL;
-    if (w->watch)
-        file_call_cancel(w->watch);
+    file_call_cancel(w->watch);
     sandbox_unwatch(&w->end);
     sandbox_unref(w->sandbox);
     buf_fini(&w->events);

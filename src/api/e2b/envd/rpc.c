@@ -185,10 +185,8 @@ static void on_unary_timeout(struct call *c)
         call_set_timer(c, RPC_TIMEOUT_MS, on_unary_timeout);
         return;
     }
-    if (c->exec)
-        exec_call_cancel(TAKE_PTR(c->exec));
-    if (c->file)
-        file_call_cancel(TAKE_PTR(c->file));
+    exec_call_cancel(TAKE_PTR(c->exec));
+    file_call_cancel(TAKE_PTR(c->file));
     rpc_fail(c, ERR_DEADLINE_EXCEEDED, "context deadline exceeded");
 }
 

@@ -29,8 +29,7 @@ static void volume_content_cleanup(struct call *c)
     struct content *k = content_of(c);
     buf_fini(&k->listing);
     file_body_fini(&k->body);
-    if (c->file)
-        file_call_cancel(TAKE_PTR(c->file));
+    file_call_cancel(TAKE_PTR(c->file));
     if (k->opened) {
         volume_release(call_core(c), k->opened);
         sandbox_unref(k->opened);

@@ -48,7 +48,6 @@ bool access_by_key(struct call *c, struct str key)
 static bool access_by_peer(struct call *c, uid_t owner, uid_t uid, struct str tenant)
 {
     struct principal who = PRINCIPAL_OWNER;
-    struct err err;
     const char *facade = strcmp(c->facade->ops->name, "native") == 0 ? "cli" : c->facade->ops->name;
     const gid_t group = core_config(call_core(c))->group_gid;
     const char *name = arena_printf(http_arena(c->req), "%s:uid=%u", facade, (unsigned)uid);
@@ -57,7 +56,7 @@ static bool access_by_peer(struct call *c, uid_t owner, uid_t uid, struct str te
         uint64_t number;
         if (!call_ok(c, tenant_of_uid(call_core(c), &cove, uid, &number, &c->err)))
             return false;
-        if (tenant.p && (tenant_find(call_core(c), tenant, &who.tenant, &err) < 0 || who.tenant != number)) {
+        if (tenant.p && (tenant_find(call_core(c), tenant, &who.tenant, &c->err) < 0 || who.tenant != number)) {
             call_refuse(c, ERR_PERMISSION_DENIED, "uid %u acts in its own tenant, uid-%u", (unsigned)uid,
                         (unsigned)uid);
             return false;
@@ -73,11 +72,9 @@ static bool access_by_peer(struct call *c, uid_t owner, uid_t uid, struct str te
                     (unsigned)uid);
         return false;
     }
-    if (tenant.p && tenant_find(call_core(c), tenant, &who.tenant, &err) < 0) {
-        call_fail_err(c, &err);
-        return false;
-    }
     if (tenant.p) {
+        if (!call_ok(c, tenant_find(call_core(c), tenant, &who.tenant, &c->err)))
+            return false;
         who.view = who.tenant;
         who.scope = who.tenant == TENANT_DEFAULT ? SCOPE_OPERATOR : SCOPE_ADMIN;
     }

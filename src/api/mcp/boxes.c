@@ -314,13 +314,11 @@ static void log_page_answer(struct call *c, struct log_page *p, int64_t from)
     struct event_log *log = mcp_of(c)->config.events;
     const char *id = sandbox_info(c->sandbox)->id;
     struct event_bounds bounds;
-    struct err err;
     p->next = (uint64_t)from;
     p->events = json_array();
-    if (event_bounds_get(log, id, &bounds, &err) < 0 ||
-        event_read(log, id, (uint64_t)from, MCP_SCAN_MAX, log_page_event, p, &err) < 0) {
+    if (!call_ok(c, event_bounds_get(log, id, &bounds, &c->err)) ||
+        !call_ok(c, event_read(log, id, (uint64_t)from, MCP_SCAN_MAX, log_page_event, p, &c->err))) {
         json_decref(p->events);
-        call_fail_err(c, &err);
         return;
     }
     tool_result(

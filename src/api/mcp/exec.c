@@ -121,17 +121,15 @@ static void job_start(struct call *c, const struct exec_spec *spec, const char *
 {
     static const struct exec_ops ops = {job_starts, job_writes, job_exits, job_fails};
     struct mcp_job *j = mem_new(struct mcp_job);
-    struct err err;
     j->m = mcp_of(c);
     memcpy(j->id, id, JOB_ID_LEN);
     memcpy(j->sandbox, sandbox_info(c->sandbox)->id, ID_SANDBOX_LEN);
     j->tenant = sandbox_info(c->sandbox)->tenant;
     list_init(&j->node);
     (void)map_put(&j->m->jobs, str_of(j->id), j);
-    if (exec_start(c->sandbox, &c->actor, spec, &ops, j, &j->follow, &err) < 0) {
+    if (!call_ok(c, exec_start(c->sandbox, &c->actor, spec, &ops, j, &j->follow, &c->err))) {
         j->follow = NULL;
         exec_job_free(j);
-        call_fail_err(c, &err);
         return;
     }
     j->sb = sandbox_ref(c->sandbox);

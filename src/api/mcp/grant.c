@@ -205,13 +205,12 @@ bool grant_answered(struct call *c, const json_t *message)
 void grant_tool(struct call *c)
 {
     struct grant g = {.n_hosts = 0};
-    struct err err;
     if (!grant_read(c, &g))
         return;
     AUTO_JSON json_t *policy = grant_policy(c, &g);
-    if (network_check_policy(policy, &err) < 0)
-        call_fail_err(c, &err);
-    else if (mcp_call_of(c)->is_modern)
+    if (!call_ok(c, network_check_policy(policy, &c->err)))
+        return;
+    if (mcp_call_of(c)->is_modern)
         grant_ask_stateless(c, &g);
     else
         grant_ask(c, &g);

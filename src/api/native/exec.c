@@ -304,14 +304,13 @@ static void exec_upgrade(struct call *c, struct exec *x)
 void native_exec(struct call *c)
 {
     struct exec_spec spec = {0};
-    struct err err;
     struct exec *x = exec_prepare(c);
     if (!x)
         return;
-    x->pty = read_spec(c, &spec, &err) == 0 && spec.pty;
-    if (!spec.cmd.n || exec_start(c->sandbox, &c->actor, &spec, &ops, x, &c->follow, &err) < 0)
-        call_fail_err(c, &err);
-    else
+    if (!call_ok(c, read_spec(c, &spec, &c->err)))
+        return;
+    x->pty = spec.pty;
+    if (call_ok(c, exec_start(c->sandbox, &c->actor, &spec, &ops, x, &c->follow, &c->err)))
         exec_upgrade(c, x);
 }
 
@@ -319,19 +318,16 @@ void native_attach(struct call *c)
 {
     struct exec_select which = {0};
     int64_t pid = 0;
-    struct err err;
     struct exec *x = exec_prepare(c);
     if (!x)
         return;
-    int r = JSON_WANTS(c->body, http_arena(c->req), &err, JSON_WANT_STR("tag", &which.tag),
+    int r = JSON_WANTS(c->body, http_arena(c->req), &c->err, JSON_WANT_STR("tag", &which.tag),
                        JSON_WANT_INT("pid", 0, UINT32_MAX, &pid), JSON_WANT_BOOL("pty", &x->pty));
     which.pid = (uint32_t)pid;
     which.by_tag = which.tag.n > 0;
     if (r == 0 && which.by_tag == (pid > 0))
-        r = err_set(&err, ERR_INVALID_ARGUMENT, "name the process: either pid or tag");
-    if (r < 0 || exec_attach(c->sandbox, &c->actor, &which, 0, &ops, x, &c->follow, &err) < 0)
-        call_fail_err(c, &err);
-    else
+        r = err_set(&c->err, ERR_INVALID_ARGUMENT, "name the process: either pid or tag");
+    if (call_ok(c, r) && call_ok(c, exec_attach(c->sandbox, &c->actor, &which, 0, &ops, x, &c->follow, &c->err)))
         exec_upgrade(c, x);
 }
 

@@ -144,16 +144,13 @@ void native_approvals_answer(struct call *c)
 {
     const struct hold_info *info = hold_find_id(call_core(c), c->args[0]);
     bool allow = false, always = false;
-    struct err err;
     if (!CALL_WANTS(c, JSON_WANT_BOOL("allow", &allow), JSON_WANT_BOOL("always", &always)))
         return;
     if (!json_object_get(c->body, "allow"))
         call_refuse(c, ERR_INVALID_ARGUMENT, "\"allow\" is missing: true or false");
     else if (!info || !guard_may_see(&c->actor.who, info))
         call_refuse(c, ERR_NOT_FOUND, "no waiting action has the id %.*s", STR_ARG_MAX(c->args[0], 64));
-    else if ((always && guard_remember(call_core(c), &c->actor, info, allow, &err) < 0) ||
-             hold_answer(call_core(c), c->args[0], allow, c->actor.name, &err) < 0)
-        call_fail_err(c, &err);
-    else
+    else if ((!always || call_ok(c, guard_remember(call_core(c), &c->actor, info, allow, &c->err))) &&
+             call_ok(c, hold_answer(call_core(c), c->args[0], allow, c->actor.name, &c->err)))
         call_empty(c, 204);
 }

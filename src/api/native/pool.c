@@ -49,15 +49,13 @@ void native_pool_collect(struct call *c)
 {
     struct builder *builder = native_of(c)->config.builder;
     bool dry_run = false, cache = false;
-    struct err err;
     if (!CALL_WANTS(c, JSON_WANT_BOOL("dry_run", &dry_run), JSON_WANT_BOOL("cache", &cache)))
         return;
     if (dry_run && cache)
         call_refuse(c, ERR_INVALID_ARGUMENT, "dry_run and cache exclude each other");
-    else if (cache && builder &&
-             (builder_forget_cache(builder, &c->actor, &err) < 0 || core_templates_commit(call_core(c), &err) < 0))
-        call_fail_err(c, &err);
-    else
+    else if (!cache || !builder ||
+             (call_ok(c, builder_forget_cache(builder, &c->actor, &c->err)) &&
+              call_ok(c, core_templates_commit(call_core(c), &c->err))))
         call_step(c, collect_step);
 }
 

@@ -89,12 +89,10 @@ void native_templates_list(struct call *c)
     struct native_listing l = {.b = BUF_INIT(LIST_BYTES_MAX), .core = call_core(c)};
     struct template_info info;
     struct str ref;
-    struct err err;
     buf_append_cstr(&l.b, "{\"templates\":[");
     if (!call_query(c, "ref", &ref)) {
         template_info_each(registry(c), c->actor.who.view, templates_list_one, &l);
-    } else if (template_info_find(registry(c), c->actor.who.view, ref, &info, &err) < 0) {
-        call_fail_err(c, &err);
+    } else if (!call_ok(c, template_info_find(registry(c), c->actor.who.view, ref, &info, &c->err))) {
         buf_fini(&l.b);
         return;
     } else {

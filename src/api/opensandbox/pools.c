@@ -82,11 +82,11 @@ void pools_get(struct call *c)
 static void pools_answer(struct call *c, struct str name, int64_t n, int64_t most, int status)
 {
     const struct template *t;
-    struct err err;
-    if (core_warm_set(call_core(c), &c->actor, name, (uint32_t)n, most == POOL_MAX ? 0 : (uint32_t)most, &err) < 0 ||
-        core_template_find(call_core(c), c->actor.who.view, name, &t, &err) < 0)
-        call_fail_err(c, &err);
-    else if (status == 204)
+    uint32_t max = most == POOL_MAX ? 0 : (uint32_t)most;
+    if (!call_ok(c, core_warm_set(call_core(c), &c->actor, name, (uint32_t)n, max, &c->err)) ||
+        !call_ok(c, core_template_find(call_core(c), c->actor.who.view, name, &t, &c->err)))
+        return;
+    if (status == 204)
         call_empty(c, status);
     else
         call_value(c, status, pool_json(c, t));

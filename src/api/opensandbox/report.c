@@ -75,11 +75,10 @@ static void report_record_closed(struct call *c)
 static void report_record_step(struct call *c)
 {
     struct report_record *r = c->state;
-    struct err err;
-    int n = event_read(r->walk.log, r->walk.id, r->next, RECORD_STEP, report_record_event, r, &err);
-    if (n < 0)
-        call_fail_err(c, &err);
-    else if (n == RECORD_STEP && !r->end)
+    int n = event_read(r->walk.log, r->walk.id, r->next, RECORD_STEP, report_record_event, r, &c->err);
+    if (!call_ok(c, n))
+        return;
+    if (n == RECORD_STEP && !r->end)
         call_set_timer(c, 1, report_record_step);
     else if (r->seq)
         report_record_answer(c, r);

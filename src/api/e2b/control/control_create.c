@@ -193,14 +193,12 @@ void control_create(struct call *c)
     struct str key = version == CREATE_V2 ? http_header_get(c->req, "idempotency-key") : STR_NULL, own = STR_NULL;
     struct sandbox_spec spec;
     struct network_body network = {0};
-    struct err err;
     if (key.p && !is_key(key))
         call_fail(c, 400, "validation error: Idempotency-Key must be 1 to %d characters of a-z, 0-9 and '-'",
                   KEY_LEN_MAX);
-    else if (create_spec_read(c->body, version, core_config(call_core(c))->max_timeout_ms, http_arena(c->req), &spec,
-                              &network, &err) < 0)
-        call_fail_err(c, &err);
-    else if (has_volumes(c, &spec) && (!key.n || !is_repeated(c, own = key_of_tenant(c, key))))
+    else if (call_ok(c, create_spec_read(c->body, version, core_config(call_core(c))->max_timeout_ms,
+                                         http_arena(c->req), &spec, &network, &c->err)) &&
+             has_volumes(c, &spec) && (!key.n || !is_repeated(c, own = key_of_tenant(c, key))))
         create(c, &spec, own);
     network_body_fini(&network);
 }

@@ -239,16 +239,14 @@ void templates_alias(struct call *c)
     AUTO_BUF struct buf b = BUF_INIT(1024);
     struct template_info info;
     const struct template *t;
-    struct err err;
     if (!templates_find(c, c->args[0], &info))
         return;
     json_open(&b, "templateID", str_of(info.id));
     buf_printf(&b, ",\"public\":%s}", info.is_public ? "true" : "false");
     struct str ref;
-    if (template_ref_read(c->args[0], http_arena(c->req), &ref, &err) < 0 ||
-        (str_find_char(ref, ':') >= 0 && template_resolve(templates_of(c), c->actor.who.view, ref, &t, NULL, &err) < 0))
-        call_fail_err(c, &err);
-    else
+    if (call_ok(c, template_ref_read(c->args[0], http_arena(c->req), &ref, &c->err)) &&
+        (str_find_char(ref, ':') < 0 ||
+         call_ok(c, template_resolve(templates_of(c), c->actor.who.view, ref, &t, NULL, &c->err))))
         call_json(c, 200, buf_str(&b));
 }
 

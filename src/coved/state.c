@@ -5,6 +5,7 @@
 #include "base/fd.h"
 #include "base/id.h"
 #include "config/config.h"
+#include "wire/supervisor.h"
 
 #include <fcntl.h>
 #include <pwd.h>
@@ -16,7 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { FIRST_UID = 0x6fff0000, KEY_BYTES = 20, KEY_LEAST = 16, LOCK_MS = 30000, LOCK_AGAIN_USEC = 5000 };
+enum { FIRST_UID = 0x6fff0000, KEY_BYTES = 20, LOCK_MS = 30000, LOCK_AGAIN_USEC = 5000 };
 
 uid_t state_uid(enum state_user user)
 {
@@ -102,7 +103,7 @@ int state_lock(const struct config *config, const char *name, int *ret_fd, struc
 
 static bool is_key(struct str s)
 {
-    if (s.n < KEY_LEAST || s.n >= STATE_KEY_MAX)
+    if (s.n < SUP_KEY_LEAST || s.n >= STATE_KEY_MAX)
         return false;
     for (size_t i = 0; i < s.n; i++)
         if (s.p[i] <= ' ' || s.p[i] > '~')
@@ -137,7 +138,7 @@ static int copy_key(struct str key, const char *where, char ret_key[static STATE
 {
     if (!is_key(key))
         return err_set(err, ERR_INVALID_ARGUMENT, "the API key in %s must have %d to %d printable characters", where,
-                       KEY_LEAST, STATE_KEY_MAX - 1);
+                       SUP_KEY_LEAST, STATE_KEY_MAX - 1);
     memcpy(ret_key, key.p, key.n);
     ret_key[key.n] = 0;
     return 0;

@@ -7,6 +7,7 @@
 #include "sandbox/record/record.h"
 #include "sandbox/volume/volumes.h"
 #include "template/builds.h"
+#include "wire/supervisor.h"
 
 #include <openssl/sha.h>
 #include <stdio.h>
@@ -97,7 +98,7 @@ bool tenant_authenticate(struct core *core, struct str given, struct principal *
     const struct tenants *all = core->tenants;
     struct key_hash hash;
     usec_t now = clock_real();
-    if (!given.n || given.n > GIVEN_MAX)
+    if (given.n < SUP_KEY_LEAST || given.n > GIVEN_MAX)
         return false;
     hash_of(given, &hash);
     if (all->has_builtin && str_eq_secret(hash_str(&hash), hash_str(&all->builtin))) {

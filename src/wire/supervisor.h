@@ -18,6 +18,7 @@
 enum {
     SUP_VERSION = 13, /* of what follows: coved tells cove-api, which refuses another one */
     SUP_TEXT_MAX = 256,
+    SUP_KEY_LEAST = 16, /* signs of the clients' key; those of tenants are longer */
     SUP_DIGEST_MAX = 72,
     SUP_TIER_MAX = 16,    /* "container", NUL-terminated */
     SUP_VOLUME_MAX = 28,  /* "vol-" and 20 of [a-z0-9], NUL-terminated */

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """OpenSandbox's API from outside, on what its SDKs don't reach: ports of programs, terminals, images, hooks."""
 
+import base64
 import copy
 import datetime
 import http.client
@@ -118,6 +119,18 @@ def test_ports_of_programs_with_query_body_and_upgrade(service):
     assert box.ask("GET", f"{by_execd}/proxy/8000/", headers={})[0] == 401
     assert box.ask("GET", f"{by_execd}/proxy/0/", headers=token)[0] == 501
     assert box.ask("GET", path.replace("8000", "8001"))[0] == 502
+
+
+def test_a_program_gets_no_key_of_whatever_signs():
+    key = "b64+/of/an+operator's:own=="
+    with own_service("odd-key", COVE_API_KEY=key) as service:
+        box = Box(service, key=key)
+        box.serve(8000)
+        path, _ = box.endpoint(8000)
+        for shown in key, f"Bearer {key}", "Basic " + base64.b64encode(f"who:{key}".encode()).decode(), f"Token  {key} ":
+            for name in "Authorization", "X-API-Key", "X-Mine":
+                status, seen = box.ask("GET", path, headers={name: shown, "X-Kept": "kept of it"})
+                assert status == 200 and b"kept of it" in seen and name.lower().encode() + b":" not in seen.lower(), (name, shown, seen)
 
 
 def test_secure_access_and_signed_endpoints(service):

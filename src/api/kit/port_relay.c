@@ -229,14 +229,24 @@ static bool port_is_of_word(char c)
     return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_' || c == '-';
 }
 
+static bool port_is_key(struct core *core, struct str text)
+{
+    struct principal who;
+    return tenant_authenticate(core, str_trim(text), &who);
+}
+
 /*
  * Is one of the words of a header's value what opens us: the API's key, or a sandbox's access token? Tokens of programs
  * are left to them. Each look-up walks through all sandboxes, and anybody may ask: once *left are used up, whatever
- * looks like a token counts as one.
+ * looks like a token counts as one. A key that the operator chose may be of any signs, and is known where a key
+ * stands: alone, behind a scheme, behind a name.
  */
 static bool port_opens_us(struct core *core, struct str value, unsigned *left)
 {
-    struct principal who;
+    const ssize_t space = str_find_char(value, ' '), colon = str_find_char(value, ':');
+    if (port_is_key(core, value) || (space >= 0 && port_is_key(core, str_sub(value, (size_t)space + 1))) ||
+        (colon >= 0 && port_is_key(core, str_sub(value, (size_t)colon + 1))))
+        return true;
     while (value.p && value.n) {
         size_t n = 0;
         while (n < value.n && port_is_of_word(value.p[n]))
@@ -247,7 +257,7 @@ static bool port_opens_us(struct core *core, struct str value, unsigned *left)
             --*left;
             sandbox_each(core, port_token_is_ours, &s);
         }
-        if (s.found || (n && tenant_authenticate(core, s.given, &who)))
+        if (s.found || port_is_key(core, s.given))
             return true;
         value = str_sub(value, MIN(n + 1, value.n));
     }

@@ -530,6 +530,31 @@ def test_a_copy_that_took_long_is_kept(service, repo):
     assert "dropped" in env(service, repo, "gc").stdout and kept() == []
 
 
+def test_a_rebase_by_hand(service, repo):
+    env(service, repo, "create", "fix")
+    inside(service, repo, "fix", "echo three > README; git commit -q -am three")
+    (repo / "README").write_text("here\n")
+    git(repo, "commit", "-q", "-a", "-m", "here")
+    refused = env(service, repo, "rebase", "fix", status=1).stderr
+    said, hint = refused.splitlines()
+    assert said.endswith("both changed README, and nothing was rebased") and git(repo, "log", "-1", "--format=%s", "cove/fix") == "three", refused
+    assert inside(service, repo, "fix", "git status --short; git log -1 --format=%s").stdout == "three\n"
+    inside(service, repo, "fix", f"{hint.partition(': ')[2]} > /dev/null 2>&1 || {{ echo both > README; git add README; GIT_EDITOR=true git rebase --continue; }}")
+    env(service, repo, "apply", "fix")
+    assert (repo / "README").read_text() == "both\n" and git(repo, "log", "--format=%s").split()[:2] == ["three", "here"]
+    assert git(repo, "notes", "--ref=cove", "show", "HEAD") and "no note found" in subprocess.run(
+        ["git", "notes", "--ref=cove", "show", "HEAD^"], cwd=repo, capture_output=True, text=True, check=False).stderr # it came from here
+    env(service, repo, "abort", "fix")
+
+
+def test_repositories_in_the_copy_stay_there_whatever_their_names(service, repo):
+    env(service, repo, "create", "nested")
+    inside(service, repo, "nested", "for d in 'n\303\251' ' lead' 'tr ' 'q\"q' 'g*b'; do d=$(printf \"$d\"); mkdir \"$d\"; git init -q \"$d\"; "
+                                    "git -C \"$d\" commit -q --allow-empty -m x; done; echo more >> README")
+    assert env(service, repo, "diff", "nested", "--stat").stdout.splitlines()[0].split()[0] == "README"
+    env(service, repo, "abort", "nested")
+
+
 def test_a_clone_without_all_of_its_history(service, repo, tmp_path):
     """Of a shallow one the copy's history ends where it ends here; of a partial one the history can't be had."""
     for text in "abc":
@@ -567,7 +592,7 @@ def test_working_trees_of_one_repository_share_its_environments(service, repo):
     assert "running" in env(service, repo, "list").stdout
     for words in (["create", "fix"], ["abort", "fix"], ["rm", "fix"], ["diff", "fix"], ["run", "fix", "--", "true"]):
         refused = env(service, repo, *words, status=None)
-        assert refused.returncode and f"working tree {side}" in refused.stderr and f"--repo '{side}'" in refused.stderr, refused
+        assert refused.returncode and f"working tree {side}" in refused.stderr, refused
     env(service, side, "apply", "fix")
     assert (side / "README").read_text() == "two\nmore\n" and (repo / "README").read_text() == "two\n"
     env(service, side, "abort", "fix")

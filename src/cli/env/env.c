@@ -33,7 +33,8 @@ static const char script_give[] =
     "cd \"$1\" && git rev-parse -q --verify 'HEAD^{commit}' > /dev/null || { echo 'there is no commit' >&2; exit 1; }\n"
     "index=$(mktemp) && cp \"$(git rev-parse --git-path index)\" \"$index\" 2> /dev/null\n"
     "export GIT_INDEX_FILE=\"$index\"; git add -A > /dev/null 2>&1\n"
-    "git diff --cached --raw HEAD | sed -n 's/^:[0-7]* 160000 .*\\t//p' | while read -r p; do git reset -q HEAD -- \"$p\"; done\n"
+    "git diff --cached --raw -z HEAD | tr '\\0' '\\n' | sed -n '/^:[0-7]* 160000 /{n;p}' |\n"
+    "    while IFS= read -r p; do git reset -q HEAD -- \":(literal)$p\"; done\n"
     "export GIT_AUTHOR_DATE='@1000000000 +0000' GIT_COMMITTER_DATE='@1000000000 +0000'\n"
     "work=$(git commit-tree -p HEAD -m 'not committed' \"$(git write-tree)\") || exit 1\n"
     "rm -f \"$index\"; unset GIT_INDEX_FILE; echo \"$work\"; [ \"$work $(git rev-parse HEAD)\" != \"$4 $5\" ] || exit 0\n"
@@ -75,7 +76,9 @@ static const char script_give_some[] =
 
 static const char script_rebase[] =
     "set -e; cd \"$1\"; git index-pack --stdin --fix-thin > /dev/null\n"
-    "git rebase -q --onto \"$3\" \"$2\" || { git rebase --abort 2> /dev/null; exit 1; }";
+    "said=$(git rebase -q --onto \"$3\" \"$2\" 2>&1) || { both=$(git diff --name-only --diff-filter=U | head -n 1)\n"
+    "git rebase --abort 2> /dev/null || :; [ -z \"$both\" ] || said=\"both changed $both, and nothing was rebased\"\n"
+    "echo \"$said\" >&2; exit 1; }";
 
 /* ---- opening ---- */
 
@@ -181,7 +184,7 @@ int env_open(struct context *ctx, const char *path, const char *name, struct env
             continue;
         const char *top = env_label(one, "cove.repo");
         if (strcmp(top, e->repo.top) != 0) {
-            context_hint(ctx, "--repo '%s' goes there", top);
+            context_hint(ctx, "there, it goes on; another name makes one here");
             return err_set(&ctx->err, ERR_FAILED_PRECONDITION,
                            "%s is an environment of this repository's working tree %.150s", e->name, top);
         }
@@ -586,8 +589,11 @@ int env_rebase(struct env *e, const char *onto)
     AUTO_FREE char *revisions = mem_printf("%s\n^%s\n", onto, base);
     const char *const pack[] = {"pack-objects", "--revs", "--stdout", "--quiet", "--delta-base-offset", NULL};
     char *const words[] = {e->repo.top, base, (char *)onto, NULL};
-    if (copy_send(e, pack, revisions, script_rebase, words) < 0)
+    if (copy_send(e, pack, revisions, script_rebase, words) < 0) {
+        if (strstr(e->ctx->err.msg, "both changed "))
+            context_hint(e->ctx, "inside, by hand: git rebase --onto %.12s %.12s", onto, base);
         return -1;
+    }
     env_forget(e);
     return REPO_GIT(&e->repo, REPO_THEIRS, "update-ref", e->base, onto);
 }

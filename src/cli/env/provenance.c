@@ -161,9 +161,9 @@ static int provenance_note(struct env *e, const char *before)
     AUTO_BUF struct buf commits = BUF_INIT(1 << 20);
     AUTO_JSON json_t *receipt = NULL, *policy = NULL, *line = NULL;
     AUTO_FREE char *not = mem_printf("^%s", before), *nor = mem_printf("^%s", e->base),
-                   *most = mem_printf("-n%d", PROVENANCE_COMMITS_MAX);
+                   *most = mem_printf("-n%d", PROVENANCE_COMMITS_MAX); /* what HEAD has came from here */
     struct str rest, one;
-    if (REPO_ASK(&e->repo, REPO_THEIRS, &commits, "rev-list", most, e->head, not, nor, "--") < 0)
+    if (REPO_ASK(&e->repo, REPO_THEIRS, &commits, "rev-list", most, e->head, not, nor, "^HEAD", "--") < 0)
         return -1;
     rest = repo_line(&commits);
     if (!rest.n)

@@ -408,9 +408,8 @@ void call_json_buf(struct call *c, int status, struct buf *body)
 void call_value(struct call *c, int status, json_t *json)
 {
     AUTO_BUF struct buf b = BUF_INIT(CALL_REPLY_MAX);
-    AUTO_FREE char *text = json_dumps(json, JSON_COMPACT);
+    (void)buf_append_json(&b, json);
     json_decref(json);
-    (void)buf_append_cstr(&b, text ? text : "{}");
     call_json_buf(c, status, &b);
 }
 

@@ -125,11 +125,13 @@ void session_woken(struct agent_session *s, uint8_t what, uint64_t nonce)
 /* The stream goes on where it is: a frame that was sent in part is sent to its end. */
 static void session_again(struct agent_session *s)
 {
-    struct buf out = s->out;
+    struct buf out = s->out, in = s->in; /* the memory of the latter is of use again */
     int fd = dup(s->io.fd);
-    s->out = BUF_INIT(OUT_MAX);
+    s->out = s->in = BUF_INIT(0);
     agent_session_drop(s);
     s->out = out;
+    s->in = in;
+    buf_clear(&s->in);
     session_say_woken(s, WIRE_WAKE_SESSION, s->nonce);
     s->io.fd = fd;
     session_greet(s);

@@ -51,9 +51,14 @@ static bool still_is_frozen(const char *group)
 
 static void still_each(bool frozen, int *patience_ms)
 {
-    int fd = openat(still_root_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-    for (struct dirent *e; dir && (e = readdir(dir));) {
+    static DIR *dir; /* kept, as what it has read is: a copy begins sooner */
+    int fd = dir ? -1 : openat(still_root_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (!dir && (dir = fdopendir(fd)) == NULL) {
+        (void)fd_close(fd);
+        return;
+    }
+    rewinddir(dir);
+    for (struct dirent *e; (e = readdir(dir));) {
         char path[PATH_TEXT];
         if (e->d_name[0] == '.' || e->d_type != DT_DIR)
             continue;
@@ -65,10 +70,6 @@ static void still_each(bool frozen, int *patience_ms)
             --*patience_ms;
         }
     }
-    if (dir)
-        (void)closedir(dir);
-    else
-        (void)fd_close(fd);
 }
 
 void still_set(bool frozen)

@@ -24,7 +24,10 @@ enum { REHEARSAL_MS = 5000 };
 #define WAKE_DIR "/run/cove"
 #define WAKE_FILE WAKE_DIR "/restored"
 
-static int wake_random_fd = -1; /* from when it was to stand still first: a copy begins sooner */
+/* From when it was to stand still first: a copy begins sooner. */
+static int wake_random_fd = -1;
+static DIR *wake_processes;
+static uint32_t wake_pids; /* the kernel was told last */
 
 static void wake_reseed(struct str entropy)
 {
@@ -64,10 +67,11 @@ static void wake_begin(struct agent *a, const struct wake *w)
     (void)settimeofday(&tv, NULL); /* where the kernel is the sandbox's own */
     if (w->name.n)
         wake_name(w->name, a->is_guest);
-    if (w->pids) {
+    if (w->pids && w->pids != wake_pids) {
         char text[16];
         (void)snprintf(text, sizeof(text), "%u", w->pids);
         int ignored UNUSED = fd_write_existing(AT_FDCWD, "/proc/sys/kernel/threads-max", str_of(text));
+        wake_pids = w->pids;
     }
     a->identity.what = CONTROL_SESSION;
     (void)snprintf(a->identity.id, sizeof(a->identity.id), "%.*s", STR_ARG(w->id));
@@ -78,14 +82,13 @@ static void wake_begin(struct agent *a, const struct wake *w)
 
 static uint64_t wake_count(void)
 {
-    AUTO_BUF struct buf text = BUF_INIT(4096);
+    char text[64];
     AUTO_CLOSE int fd = open(WAKE_FILE, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
     struct str rest, digits;
     struct stat st;
     uint64_t n = 0;
-    if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || fd_read_all(fd, &text) < 0)
-        return 0;
-    rest = buf_str(&text);
+    const ssize_t got = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? read(fd, text, sizeof(text)) : -1;
+    rest = str_n(text, (size_t)MAX(got, (ssize_t)0));
     if (!str_starts(rest, STR("{\"count\":")))
         return 0;
     rest = str_sub(rest, strlen("{\"count\":"));
@@ -107,23 +110,27 @@ static void wake_write(const struct wake *w)
 
 static bool wake_is_stopped(const char *pid)
 {
-    AUTO_BUF struct buf text = BUF_INIT(4096);
-    char path[64];
+    char path[64], text[512];
     (void)snprintf(path, sizeof(path), "/proc/%.20s/stat", pid);
-    int r = fd_read_file(AT_FDCWD, path, &text);
-    (void)buf_append_char(&text, 0);
-    const char *end = r < 0 || buf_error(&text) ? NULL : strrchr(buf_data(&text), ')');
+    AUTO_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = read(fd, text, sizeof(text) - 1);
+    text[MAX(n, (ssize_t)0)] = 0;
+    const char *end = strrchr(text, ')');
     return !end || strncmp(end, ") T", 3) == 0 || strncmp(end, ") t", 3) == 0;
 }
 
+/* Threads of a machine's kernel are in no process group. */
 static void wake_signal(void)
 {
-    DIR *dir = opendir("/proc");
+    DIR *dir = wake_processes ? wake_processes : opendir("/proc");
     uint64_t pid;
+    if (wake_processes)
+        rewinddir(wake_processes);
     for (struct dirent *e; dir && (e = readdir(dir));)
-        if (str_to_u64(str_of(e->d_name), &pid) == 0 && pid > 1 && pid <= INT32_MAX && !wake_is_stopped(e->d_name))
+        if (str_to_u64(str_of(e->d_name), &pid) == 0 && pid > 1 && pid <= INT32_MAX && getpgid((pid_t)pid) != 0 &&
+            !wake_is_stopped(e->d_name))
             (void)kill((pid_t)pid, SIGCONT);
-    if (dir)
+    if (dir && dir != wake_processes)
         (void)closedir(dir);
 }
 
@@ -146,6 +153,8 @@ static void wake_settle(void)
     AUTO_CLOSE int root = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (wake_random_fd < 0)
         wake_random_fd = open("/dev/urandom", O_RDWR | O_CLOEXEC);
+    if (!wake_processes)
+        wake_processes = opendir("/proc");
     sync(); /* while those who serve a file system run */
     still_set(true);
     (void)syncfs(root);

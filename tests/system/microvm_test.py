@@ -306,7 +306,9 @@ def forked(service, sandbox, count):
 
 def test_forks_go_on_with_its_memory(world, machines, server):
     whole = asked(machines, server)
+    say(machines, server, "(sleep 600) >/dev/null 2>&1 & echo $! > stopped; kill -STOP $!")
     clones = forked(machines, server, 3)
+    assert [say(machines, sandbox, "cut -d' ' -f3 /proc/$(cat stopped)/stat") for sandbox in (server, *clones)] == ["T\n"] * 4
     answers = [(*asked(machines, sandbox), time.time()) for sandbox in (server, *clones)]
     assert {(a[0], a[1]) for a in answers} == {(whole[0], whole[1])}, answers # the same data, the same process
     assert len({a[2] for a in answers}) == len({a[4] for a in answers}) == 4, answers # random numbers, host names

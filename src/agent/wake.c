@@ -10,16 +10,16 @@
 #include <fcntl.h>
 #include <linux/random.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { REHEARSAL_MS = 5000 };
+enum { REHEARSAL_S = 5 };
 
 #define WAKE_DIR "/run/cove"
 #define WAKE_FILE WAKE_DIR "/restored"
@@ -134,18 +134,64 @@ static void wake_signal(void)
         (void)closedir(dir);
 }
 
-/* Where a machine is emulated, its monitor then has translated what the first program takes. */
-static void wake_rehearse(void)
+/* Of which all but the last frame is short. */
+static void wake_await_end(int fd)
 {
-    static char *const program[] = {"/bin/sh", "-c", ":", NULL};
-    pid_t pid;
-    if (posix_spawn(&pid, program[0], NULL, NULL, program, &program[3]) != 0)
+    uint8_t head[WIRE_HEADER_SIZE];
+    char payload[1024];
+    struct wire_frame f = {.type = 0};
+    while (f.type != WIRE_END && recv(fd, head, sizeof(head), MSG_WAITALL) == sizeof(head) &&
+           wire_header_get(head, &f) == 0 && f.size <= sizeof(payload) &&
+           (f.size == 0 || recv(fd, payload, f.size, MSG_WAITALL) == (ssize_t)f.size))
+        continue;
+}
+
+/*
+ * Where a machine is emulated, its monitor then has translated what the first command takes: another agent runs one, and
+ * is gone with all that it did.
+ */
+static void wake_rehearse(const struct agent *a)
+{
+    static const char *const words[] = {"sh", "-c", "cat /dev/null; echo"};
+    static const struct timeval patience = {.tv_sec = REHEARSAL_S};
+    AUTO_BUF struct buf b = BUF_INIT(4096);
+    AUTO_CLOSE int cat = open("/bin/cat", O_RDONLY | O_CLOEXEC);
+    int pair[2];
+    (void)posix_fadvise(cat, 0, 0, POSIX_FADV_DONTNEED); /* it comes from the disk again, as other programs do */
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
         return;
-    for (int ms = 0; waitpid(pid, NULL, WNOHANG) == 0; ms++) {
-        if (ms >= REHEARSAL_MS)
-            (void)kill(pid, SIGKILL);
-        (void)usleep(1000);
+    const pid_t pid = fork();
+    if (pid == 0) {
+        static struct agent other;
+        (void)fd_close(pair[0]);
+        int r = agent_init(&other, &a->config, pair[1]);
+        r = r ? r : agent_run(&other);
+        agent_fini(&other);
+        _exit(r ? 1 : 0);
     }
+    (void)fd_close(pair[1]);
+    size_t at = wire_begin(&b, WIRE_HELLO, 0, 0);
+    wire_put_str(&b, STR(""));
+    wire_put_u32(&b, 0);
+    wire_end(&b, at);
+    at = wire_begin(&b, WIRE_OPEN, 0, 1);
+    wire_put_u8(&b, WIRE_EXEC);
+    wire_put_str(&b, str_of(words[0]));
+    wire_put_u32(&b, ARRAY_SIZE(words) - 1);
+    for (size_t i = 1; i < ARRAY_SIZE(words); i++)
+        wire_put_str(&b, str_of(words[i]));
+    wire_put_u32(&b, 0);
+    for (int i = 0; i < 3; i++)
+        wire_put_str(&b, STR("")); /* user, directory, tag */
+    wire_put_u8(&b, 0);
+    wire_put_u32(&b, 0);
+    wire_end(&b, at);
+    (void)setsockopt(pair[0], SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+    if (pid > 0 && fd_write_all(pair[0], buf_data(&b), buf_len(&b)) == 0)
+        wake_await_end(pair[0]);
+    (void)fd_close(pair[0]);
+    while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+        continue;
 }
 
 static void wake_settle(void)
@@ -167,7 +213,7 @@ bool wake_told(struct agent *a, struct str payload)
         return false;
     if (w.what == WIRE_WAKE_REHEARSE) {
         wake_begin(a, &w);
-        wake_rehearse();
+        wake_rehearse(a);
     }
     if (w.what == WIRE_WAKE_SETTLE || w.what == WIRE_WAKE_REHEARSE) {
         wake_settle();

@@ -56,7 +56,8 @@ static void qemu_command(const struct vmm_spec *s, struct vmm_command *c)
     vmm_add(c, "%u", s->cpus);
     vmm_add(c, "-append");
     if (s->emulated && s->tsc_khz)
-        vmm_add(c, "console=ttyS0 quiet loglevel=3 panic=-1 reboot=t tsc=reliable tsc_early_khz=%u", s->tsc_khz);
+        vmm_add(c, "console=ttyS0 quiet loglevel=3 panic=-1 reboot=t tsc=reliable tsc_early_khz=%u norandmaps",
+                s->tsc_khz);
     else
         vmm_add(c, "console=ttyS0 quiet loglevel=3 panic=-1 reboot=t");
     vmm_add(c, "-chardev");

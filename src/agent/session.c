@@ -7,7 +7,6 @@
 #include "base/fd.h"
 #include "base/mem.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <sys/epoll.h>
 #include <unistd.h>
@@ -456,10 +455,7 @@ void stream_fail(struct agent_stream *s, const struct failure *f)
 void stream_failf(struct agent_stream *s, enum err_code code, const char *fmt, ...)
 {
     struct failure f = {.code = code};
-    va_list ap;
-    va_start(ap, fmt);
-    (void)vsnprintf(f.text, sizeof(f.text), fmt, ap);
-    va_end(ap);
+    FORMAT_ARGS(f.text, fmt);
     stream_fail(s, &f);
 }
 

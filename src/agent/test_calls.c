@@ -4,7 +4,6 @@
 
 #include <fcntl.h>
 #include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -83,10 +82,7 @@ void expect_failure(uint8_t verb, const char *path, uint16_t code, const char *f
 {
     char text[9000];
     struct buf *b = rig_request(verb);
-    va_list ap;
-    va_start(ap, fmt);
-    (void)vsnprintf(text, sizeof(text), fmt, ap);
-    va_end(ap);
+    FORMAT_ARGS(text, fmt);
     wire_put_str(b, STR("user"));
     wire_put_str(b, str_of(path));
     if (verb == WIRE_READ) {

@@ -11,9 +11,11 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <sys/types.h>
 
 #define WARN_UNUSED __attribute__((warn_unused_result))
@@ -40,6 +42,15 @@
         (fd) = -1;                                                                                                     \
         take_fd_;                                                                                                      \
     })
+
+/* In a function of printf's kind: what `fmt` and the arguments behind it say, into an array of characters; what has no room is cut off. */
+#define FORMAT_ARGS(array, fmt)                                                                                        \
+    do {                                                                                                               \
+        va_list format_args_;                                                                                          \
+        va_start(format_args_, fmt);                                                                                   \
+        (void)vsnprintf((array), sizeof(array), fmt, format_args_);                                                    \
+        va_end(format_args_);                                                                                          \
+    } while (0)
 
 /* A function that takes the pointer itself and accepts NULL: DEFINE_AUTO(struct thing *, thing_free) makes AUTO(thing_free) usable. */
 #define DEFINE_AUTO(type, fn)                                                                                          \

@@ -128,10 +128,7 @@ int err_prefix(struct err *err, const char *fmt, ...)
 {
     char old[sizeof(err->msg)];
     memcpy(old, err->msg, sizeof(old));
-    va_list ap;
-    va_start(ap, fmt);
-    (void)vsnprintf(err->msg, sizeof(err->msg), fmt, ap);
-    va_end(ap);
+    FORMAT_ARGS(err->msg, fmt);
     size_t n = strlen(err->msg);
     int more = snprintf(err->msg + n, sizeof(err->msg) - n, ": %s", old);
     err_cut(err, n + (more > 0 ? (size_t)more : 0));

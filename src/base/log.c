@@ -2,7 +2,6 @@
 #include "base/log.h"
 #include "base/clock.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -24,10 +23,7 @@ void log_msg(enum log_level level, const char *fmt, ...)
     if (level < least_level)
         return;
     char text[1024], line[4096], when[CLOCK_TEXT_MAX];
-    va_list ap;
-    va_start(ap, fmt);
-    (void)vsnprintf(text, sizeof(text), fmt, ap);
-    va_end(ap);
+    FORMAT_ARGS(text, fmt);
     clock_format(clock_real(), 3, when);
     size_t n =
         (size_t)(is_json ? snprintf(line, 256, "{\"time\":\"%s\",\"level\":\"%s\",\"process\":\"%s\",\"message\":\"",

@@ -80,12 +80,9 @@ void job_fail(struct build_job *j, const char *fmt, ...)
 {
     char message[1024];
     struct err err;
-    va_list args;
     if (j->over)
         return;
-    va_start(args, fmt);
-    (void)vsnprintf(message, sizeof(message), fmt, args);
-    va_end(args);
+    FORMAT_ARGS(message, fmt);
     size_t n = strlen(message);
     while (n && (!str_is_utf8(str_n(message, n)) || message[n - 1] == '\n'))
         message[--n] = '\0';

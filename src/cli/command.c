@@ -10,7 +10,6 @@
 
 #include <getopt.h>
 #include <limits.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -372,18 +371,12 @@ int context_fail(struct context *ctx, int status)
 
 void context_hint(struct context *ctx, const char *fmt, ...)
 {
-    va_list args;
-    va_start(args, fmt);
-    (void)vsnprintf(ctx->hint, sizeof(ctx->hint), fmt, args);
-    va_end(args);
+    FORMAT_ARGS(ctx->hint, fmt);
 }
 
 int context_usage(struct context *ctx, const char *fmt, ...)
 {
-    va_list args;
-    va_start(args, fmt);
-    (void)vsnprintf(ctx->err.msg, sizeof(ctx->err.msg), fmt, args);
-    va_end(args);
+    FORMAT_ARGS(ctx->err.msg, fmt);
     ctx->err.code = ERR_INVALID_ARGUMENT;
     if (!*ctx->hint)
         context_hint(ctx, "'cove %s --help' shows how it is used", ctx->command->name);

@@ -10,7 +10,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -411,10 +410,7 @@ int service_object(struct service *s, struct str *ret_line, json_t **ret_object)
 char *service_target(const char *id, const char *fmt, ...)
 {
     char suffix[8192]; /* an encoded path of 4,095 bytes may be longer: callers build those themselves */
-    va_list args;
-    va_start(args, fmt);
-    (void)vsnprintf(suffix, sizeof(suffix), fmt, args);
-    va_end(args);
+    FORMAT_ARGS(suffix, fmt);
     return mem_printf("/cove/v1/sandboxes/%s%s", id, suffix);
 }
 

@@ -19,7 +19,6 @@
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,11 +44,8 @@ const char *probe_status_name(enum probe_status status)
 
 void probe_say(struct probe_result *r, enum probe_status status, const char *fmt, ...)
 {
-    va_list ap;
     r->status = status;
-    va_start(ap, fmt);
-    (void)vsnprintf(r->detail, sizeof(r->detail), fmt, ap);
-    va_end(ap);
+    FORMAT_ARGS(r->detail, fmt);
 }
 
 int probe_in_child(int (*fn)(const void *arg), const void *arg)

@@ -6,7 +6,6 @@
 #include "http/client/connect.h"
 #include "http/url.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 
 enum { PIECE = 256 * 1024 };
@@ -331,23 +330,17 @@ void call_fail(struct call *c, int status, const char *fmt, ...)
                  {501, ERR_UNIMPLEMENTED},       {503, ERR_UNAVAILABLE}};
     enum err_code code = ERR_INTERNAL;
     char message[1024];
-    va_list args;
     for (size_t i = 0; i < ARRAY_SIZE(codes); i++)
         if (codes[i].status == status)
             code = codes[i].code;
-    va_start(args, fmt);
-    (void)vsnprintf(message, sizeof(message), fmt, args);
-    va_end(args);
+    FORMAT_ARGS(message, fmt);
     call_end_failed(c, status, code, str_of(message), NULL);
 }
 
 void call_refuse(struct call *c, enum err_code code, const char *fmt, ...)
 {
     struct err err = {.code = code};
-    va_list args;
-    va_start(args, fmt);
-    (void)vsnprintf(err.msg, sizeof(err.msg), fmt, args);
-    va_end(args);
+    FORMAT_ARGS(err.msg, fmt);
     call_fail_err(c, &err);
 }
 

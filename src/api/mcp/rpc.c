@@ -13,7 +13,6 @@
 #include "base/mem.h"
 #include "http/sse.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 
 #define META "io.modelcontextprotocol/"
@@ -99,10 +98,7 @@ void rpc_error(struct call *c, int status, int code, json_t *data, const char *f
 {
     json_t *message = rpc_message_new(c);
     char text[1024];
-    va_list args;
-    va_start(args, fmt);
-    (void)vsnprintf(text, sizeof(text), fmt, args);
-    va_end(args);
+    FORMAT_ARGS(text, fmt);
     json_t *error = json_pack("{s:i,s:o}", "code", code, "message", call_text(str_of(text)));
     if (data)
         (void)json_object_set_new(error, "data", data);

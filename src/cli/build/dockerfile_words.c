@@ -7,16 +7,12 @@
 #include "base/json.h"
 #include "cli/build/dockerfile_internal.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 
 int words_fail(struct parser *p, enum err_code code, const char *fmt, ...)
 {
     char message[200];
-    va_list args;
-    va_start(args, fmt);
-    (void)vsnprintf(message, sizeof(message), fmt, args);
-    va_end(args);
+    FORMAT_ARGS(message, fmt);
     return err_set(p->err, code, "%s:%u: %s", p->name, p->line, message);
 }
 

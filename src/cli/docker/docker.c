@@ -9,7 +9,6 @@
 #include "config/units.h"
 
 #include <getopt.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -517,10 +516,7 @@ int docker_fail(struct docker *d, int status)
 int docker_refuse(struct docker *d, const char *fmt, ...)
 {
     char text[512];
-    va_list args;
-    va_start(args, fmt);
-    (void)vsnprintf(text, sizeof(text), fmt, args);
-    va_end(args);
+    FORMAT_ARGS(text, fmt);
     terminal_note("docker: %s", text);
     terminal_note("See 'cove docker --help'.");
     d->ctx->err.code = ERR_INVALID_ARGUMENT;

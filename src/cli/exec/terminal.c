@@ -2,7 +2,6 @@
 #include "cli/exec/terminal.h"
 #include "base/clock.h"
 
-#include <stdarg.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -71,10 +70,7 @@ void terminal_print(FILE *out, bool is_tty, struct str text)
 void terminal_note(const char *fmt, ...)
 {
     char line[CELL_MAX];
-    va_list args;
-    va_start(args, fmt);
-    (void)vsnprintf(line, sizeof(line), fmt, args);
-    va_end(args);
+    FORMAT_ARGS(line, fmt);
     terminal_print(stderr, isatty(STDERR_FILENO) == 1, str_of(line));
     (void)fputc('\n', stderr);
 }
@@ -113,10 +109,7 @@ void table_add_cut(struct table *t, struct str cell, size_t most)
 void table_addf(struct table *t, const char *fmt, ...)
 {
     char cell[512];
-    va_list args;
-    va_start(args, fmt);
-    (void)vsnprintf(cell, sizeof(cell), fmt, args);
-    va_end(args);
+    FORMAT_ARGS(cell, fmt);
     table_add(t, str_of(cell));
 }
 
@@ -239,10 +232,7 @@ void progress_show(struct terminal_progress *p, const char *fmt, ...)
     if (!p->is_on || now - p->started_us < PROGRESS_AFTER_US || now - p->shown_us < 100000)
         return;
     char text[512];
-    va_list args;
-    va_start(args, fmt);
-    (void)vsnprintf(text, sizeof(text), fmt, args);
-    va_end(args);
+    FORMAT_ARGS(text, fmt);
     AUTO_BUF struct buf line = BUF_INIT(4 * sizeof(text));
     terminal_escape(&line, str_of(text));
     (void)fprintf(stderr, "\r\033[K%.*s", (int)cut_to_width(buf_str(&line)), buf_len(&line) ? buf_data(&line) : "");

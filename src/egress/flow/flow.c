@@ -9,7 +9,6 @@
 #include "kernel/netns.h"
 
 #include <ctype.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -136,10 +135,7 @@ void flow_refuse(struct flow *f, const struct policy_answer *why)
 void flow_refusef(struct flow *f, const char *fmt, ...)
 {
     struct policy_answer why = {.verdict = POLICY_DENY, .rule = POLICY_RULE_BUILTIN};
-    va_list ap;
-    va_start(ap, fmt);
-    (void)vsnprintf(why.reason, sizeof(why.reason), fmt, ap);
-    va_end(ap);
+    FORMAT_ARGS(why.reason, fmt);
     flow_refuse(f, &why);
 }
 

@@ -7,7 +7,6 @@
 #include <archive_entry.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -19,13 +18,10 @@ enum { IDS = 65536 };
 void apply_warn_once(struct apply *a, unsigned bit, const char *fmt, ...)
 {
     char text[256];
-    va_list ap;
     if (a->warned & bit)
         return;
     a->warned |= bit;
-    va_start(ap, fmt);
-    (void)vsnprintf(text, sizeof(text), fmt, ap);
-    va_end(ap);
+    FORMAT_ARGS(text, fmt);
     a->config.warn(a->config.ctx, text);
 }
 

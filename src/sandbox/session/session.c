@@ -23,7 +23,6 @@
 #include "sandbox/exec/stream.h"
 #include "sandbox/sandbox.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 
 enum {
@@ -64,10 +63,7 @@ void session_break(struct session *s, bool violation, const char *fmt, ...)
     if (session_is_over(s))
         return;
     char text[160];
-    va_list ap;
-    va_start(ap, fmt);
-    (void)vsnprintf(text, sizeof(text), fmt, ap);
-    va_end(ap);
+    FORMAT_ARGS(text, fmt);
     s->broken = true;
     s->violation = violation;
     (void)err_set(&s->why, ERR_UNAVAILABLE, "%s", text);

@@ -5,7 +5,6 @@
 #include "http/client/connect.h"
 #include "http/gzip.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 
 enum { KEEPALIVE_DEFAULT_S = 90, KEEPALIVE_MAX_S = 3600 };
@@ -101,10 +100,7 @@ void rpc_end_failed(struct call *c, enum err_code code, struct str message)
 void rpc_fail(struct call *c, enum err_code code, const char *fmt, ...)
 {
     char message[1024];
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(message, sizeof(message), fmt, args);
-    va_end(args);
+    FORMAT_ARGS(message, fmt);
     rpc_end_failed(c, code, str_of(message));
 }
 

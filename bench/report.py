@@ -2,6 +2,7 @@
 """Figures: medians and percentiles of samples, one table for people, one JSON file for programs."""
 
 import json
+import math
 import os
 import platform
 import time
@@ -9,7 +10,7 @@ import time
 
 def percentile(samples, share):
     ordered = sorted(samples)
-    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+    return ordered[max(0, math.ceil(len(ordered) * share) - 1)]
 
 
 def median(samples):

@@ -35,7 +35,7 @@ static inline UNUSED void json_decref_auto_(json_t **json)
 #define AUTO_JSON __attribute__((cleanup(json_decref_auto_)))
 
 /*
- * Compact text. json_dumps() takes three to four times as long: it formats a key for each array and object, to find
+ * Compact text. json_dumps() takes two to three times as long: it formats a key for each array and object, to find
  * loops. NULL is null.
  */
 int buf_append_json(struct buf *b, const json_t *json);

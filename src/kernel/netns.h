@@ -35,6 +35,8 @@ enum {
  * CAP_SYS_ADMIN and CAP_NET_ADMIN. -EOPNOTSUPP: the kernel lacks nf_tables or a part of it; -EAFNOSUPPORT: IPv6.
  */
 int netns_make(struct netns *ret_net) WARN_UNUSED;
+/* Of that, what is set in any new namespace, by a procfs of it; for one that has nothing but lo, too. */
+int netns_apply_basic(int proc_fd) WARN_UNUSED;
 
 /*
  * The same, by another procfs. In each procfs the kernel keeps the names of a namespace's settings for as long as that namespace lives, all under the same hash:

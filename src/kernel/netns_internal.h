@@ -29,7 +29,6 @@ struct netns_setting {
 
 struct netns_addresses netns_addresses(const char *v4, const char *v6);
 int netns_apply(int proc_fd, const struct netns_setting *settings, size_t n) WARN_UNUSED;
-int netns_apply_basic(int proc_fd) WARN_UNUSED;     /* what a new namespace takes over from the host */
 int netns_apply_conntrack(int proc_fd) WARN_UNUSED; /* once rules need it */
 void netns_add_address(struct netlink *nl, int link, const struct netns_addresses *a, bool v6, uint8_t prefix);
 /* Rules of chain "capture": TCP, and port 53, to our sockets at these addresses. */

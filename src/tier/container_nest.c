@@ -18,6 +18,7 @@
 #include "kernel/cgroup/cgroup.h"
 #include "kernel/mount.h"
 #include "kernel/namespace.h"
+#include "kernel/netns.h"
 #include "kernel/seccomp.h"
 #include "tier/container.h"
 #include "tier/container_child.h"
@@ -129,8 +130,8 @@ static void nest_own_memory(const char *path, const char *mode)
     nest_own("tmpfs", options, MOUNT_ATTR_NODEV, path);
 }
 
-/* A procfs of the nest's processes, with the covers of the sandbox's. */
-static void nest_proc(void)
+/* A procfs of the nest's processes, with the covers of the sandbox's; and what a network is set to before these. */
+static void nest_proc(bool own_network)
 {
     int covers[NEST_COVERS_MAX];
     char path[32];
@@ -143,6 +144,10 @@ static void nest_proc(void)
         nest_must(r == -ENOENT ? 0 : r);
     }
     nest_own("proc", NULL, MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC, "/proc");
+    if (own_network) {
+        AUTO_CLOSE int proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
+        nest_must(netns_apply_basic(proc));
+    }
     for (size_t i = 0; i < n; i++) {
         (void)snprintf(path, sizeof(path), "/proc/%s", container_covers[i].name);
         if (covers[i] >= 0)
@@ -186,7 +191,7 @@ static void nest_mounts(const struct sup_nest *asked)
         tmp = -1;
     nest_must(nest_read_only(AT_FDCWD, "/"));
 
-    nest_proc();
+    nest_proc(asked->own_network);
     if (lower >= 0)
         nest_overlay(lower, &workspace);
     nest_own("devpts", pts, MOUNT_ATTR_NOEXEC, "/dev/pts");

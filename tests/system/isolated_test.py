@@ -167,6 +167,25 @@ def test_what_sessions_are_of_is_bounded(service):
     assert wait_until(lambda: service.cove("tenant", "rm", "hermit").returncode == 0)
 
 
+# A message that asks for a copy of itself, with the time at which it went: such copies wait in memory that no control group counts.
+COPY = r"""
+import socket, struct
+to, s = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
+to.bind(("127.0.0.1", 0))
+s.sendmsg([b"x" * 1000], [(socket.SOL_SOCKET, 37, struct.pack("I", 2))], 0, to.getsockname())
+print(len(to.recv(2000)))
+s.recvmsg(2000, 1000, socket.MSG_ERRQUEUE | socket.MSG_DONTWAIT)
+print("a copy")
+"""
+
+
+@pytest.mark.parametrize("share_net", [True, False])
+def test_no_copies_of_what_is_sent_wait_in_a_session(box, share_net):
+    with Session(box, share_net=share_net) as session:
+        said = session.run(f"python3 - <<'END'\n{COPY}\nEND")
+        assert said.startswith("1000\n") and "BlockingIOError" in said and "a copy" not in said, said
+
+
 def test_another_user_and_no_network(box):
     with Session(box, uid=1234, gid=2345) as session:
         assert session.run("id -u; id -g; touch /tmp/x; kill -9 1 2>&1 || echo refused").endswith("refused")

@@ -168,14 +168,27 @@ def test_R02_out_of_memory_is_told(service):
     assert kinds, "there is no limit.oom event"
 
 
-def test_R02_answers_that_nobody_reads(service, make):
+def run_in_session(service, box, code):
+    """In an isolated session of OpenSandbox's API, with a network of its own."""
+    at, headers = f"/v1/sandboxes/{box.id}/proxy/44772/v1/isolated/session", {"OPEN-SANDBOX-API-KEY": service.key, "Content-Type": "application/json"}
+    status, _, made = service.request("POST", at, {"workspace": {"path": "/srv/place"}, "profile": "balanced", "share_net": False}, headers)
+    assert status == 201, made
+    with contextlib.suppress(Exception):
+        service.request("POST", f"{at}/{made['session_id']}/run", {"code": code}, headers)
+
+
+@pytest.mark.parametrize("in_session", [False, True])
+def test_R02_answers_that_nobody_reads(service, make, in_session):
     """What the kernel keeps of them is in no limit: who has much of it when the machine loses memory is ended, and nobody else."""
     box, neighbour = small(service), make()
     before = unreclaimable()
     with Watch(service, neighbour):
-        with contextlib.suppress(Exception):
-            with box.start(PROBE_INSIDE, "-x", "hog_netlink,3000,20", timeout=30) as stream:
-                stream.rest()
+        if in_session:
+            run_in_session(service, box, f"{PROBE_INSIDE} -x hog_netlink,3000,20")
+        else:
+            with contextlib.suppress(Exception):
+                with box.start(PROBE_INSIDE, "-x", "hog_netlink,3000,20", timeout=30) as stream:
+                    stream.rest()
         end = wait_until(lambda: service.request("GET", f"/cove/v1/sandboxes/{box.id}")[2].get("end_cause"))
     assert end == "oom", end
     assert re.search(f"the machine is losing memory: sandbox {box.id} holds [0-9]+ MiB unread in netlink sockets", read(service.log))

@@ -23,6 +23,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { LOOK_MS = 1000, LEAST_PARTS = 8, GIVING_MS = 60000, ROUND_USEC = 5000 };
 
@@ -81,29 +82,64 @@ static void end_for(struct box_entry *e, const char *what)
     boxes_kill_body(e);
 }
 
-static void look_at(struct box_entry *e)
+/* In the network that the process is in; sum: of what was found before. True: it is ended for that. */
+static bool look_at_network(struct box_entry *e, pid_t pid, uint64_t *sum)
 {
     int proc_fd = e->owner->host->proc_fd, r;
-    char what[64], group[UNREAD_GROUP_MAX];
+    char what[64];
     uint64_t bytes = 0;
-    const struct unread_may may = unread_may(proc_fd, e->box.pid, &e->owner->unread_bounds);
-    r = may.netlink ? unread_bytes(proc_fd, e->box.pid, &bytes) : 0;
+    const struct unread_may may = unread_may(proc_fd, pid, &e->owner->unread_bounds);
+    r = may.netlink ? unread_bytes(proc_fd, pid, &bytes) : 0;
     if (r == -ENOBUFS) {
         end_for(e, "thousands of netlink sockets");
-        return;
+        return true;
     }
-    if (r == 0 && bytes > UNREAD_MOST) {
-        (void)snprintf(what, sizeof(what), "%llu MiB unread in netlink sockets", (unsigned long long)bytes >> 20);
+    *sum += r == 0 ? bytes : 0;
+    if (*sum > UNREAD_MOST) {
+        (void)snprintf(what, sizeof(what), "%llu MiB unread in netlink sockets", (unsigned long long)*sum >> 20);
         end_for(e, what);
-        return;
+        return true;
     }
-    if (may.tcp && unread_connections(proc_fd, e->box.pid, &bytes) == 0 && bytes > UNREAD_MOST) {
-        end_for(e, "more than 64 MiB in connections that no program has accepted");
-        return;
+    if (!may.tcp || unread_connections(proc_fd, pid, &bytes) < 0 || bytes <= UNREAD_MOST)
+        return false;
+    end_for(e, "more than 64 MiB in connections that no program has accepted");
+    return true;
+}
+
+static ino_t look_network(const struct box_entry *e, pid_t pid)
+{
+    char path[32];
+    struct stat st;
+    (void)snprintf(path, sizeof(path), "%d/ns/net", (int)pid);
+    return fstatat(e->owner->host->proc_fd, path, &st, 0) < 0 ? 0 : st.st_ino;
+}
+
+/* The first processes of isolated sessions, which may have networks of their own, are children of the sandbox's. */
+static bool look_at_networks(struct box_entry *e)
+{
+    AUTO_BUF struct buf text = BUF_INIT(UNREAD_TEXT_MAX);
+    const ino_t own = look_network(e, e->box.pid);
+    char path[48];
+    uint64_t sum = 0, pid;
+    struct str rest, word;
+    if (look_at_network(e, e->box.pid, &sum))
+        return true;
+    (void)snprintf(path, sizeof(path), "%d/task/%d/children", (int)e->box.pid, (int)e->box.pid);
+    int ignored UNUSED = fd_read_file(e->owner->host->proc_fd, path, &text);
+    for (rest = buf_str(&text); str_split(&rest, ' ', &word);) {
+        const ino_t theirs = str_to_u64(word, &pid) < 0 ? 0 : look_network(e, (pid_t)pid);
+        if (theirs && theirs != own && look_at_network(e, (pid_t)pid, &sum))
+            return true;
     }
-    if (!e->owner->has_locker)
+    return false;
+}
+
+static void look_at(struct box_entry *e)
+{
+    char group[UNREAD_GROUP_MAX] = "";
+    if (look_at_networks(e) || !e->owner->has_locker)
         return;
-    (e->owner->locker[0] == '/' ? unread_group : unread_device)(proc_fd, e->box.pid, group);
+    (e->owner->locker[0] == '/' ? unread_group : unread_device)(e->owner->host->proc_fd, e->box.pid, group);
     if (strcmp(group, e->owner->locker) == 0)
         end_for(e, "most of the machine's locks of files");
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/habits.h"
+#include "base/mem.h"
 
 struct habit {
     const char *word, *instead;
@@ -10,6 +11,7 @@ static const struct habit habit_commands[] = {
     {"build", "did you mean 'cove template build'?"},
     {"checkpoint", "did you mean 'cove rewind ID', which lists them, or 'cove snapshot ID'?"},
     {"commit", "did you mean 'cove snapshot ID'?"},
+    {"compose", "did you mean 'cove docker compose'?"},
     {"config", "the configuration is /etc/cove/cove.yaml; 'cove reload' applies it"},
     {"container", "did you mean 'cove ls'?"},
     {"create", "did you mean 'cove run --keep -- COMMAND'?"},
@@ -18,15 +20,19 @@ static const struct habit habit_commands[] = {
     {"history", "did you mean 'cove logs ID', or 'cove log ID'?"},
     {"image", "did you mean 'cove template'?"},
     {"images", "did you mean 'cove template ls'?"},
+    {"import", "did you mean 'cove template build --name NAME --from-oci FILE'?"},
     {"info", "did you mean 'cove doctor'?"},
     {"inspect", "did you mean 'cove ls --json'?"},
     {"kill", "did you mean 'cove rm ID'?"},
     {"list", "did you mean 'cove ls'?"},
+    {"load", "did you mean 'cove template build --name NAME --from-oci FILE'?"},
+    {"login", "'cove template build' takes --registry-user, or --docker-config"},
     {"metrics", "GET /metrics serves them to Prometheus; 'cove stats' shows those of sandboxes"},
+    {"network", "did you mean 'cove policy', or 'cove net ID'?"},
     {"new", "did you mean 'cove run --keep -- COMMAND'?"},
     {"port", "did you mean 'cove url ID PORT'?"},
     {"prune", "did you mean 'cove gc'?"},
-    {"pull", "an image becomes a template: 'cove template build' with FROM IMAGE in a Dockerfile"},
+    {"pull", "an image becomes a template: 'cove template build --name NAME --from-image IMAGE'"},
     {"quota", "did you mean 'cove tenant set NAME'?"},
     {"remove", "did you mean 'cove rm ID'?"},
     {"restart", "did you mean 'cove pause ID' and 'cove resume --cold ID'?"},
@@ -39,6 +45,8 @@ static const struct habit habit_commands[] = {
     {"start", "did you mean 'cove resume ID', or 'cove run'?"},
     {"status", "did you mean 'cove ls', 'cove stats' or 'cove doctor'?"},
     {"stop", "did you mean 'cove rm ID', or 'cove pause ID'? 'systemctl stop cove' or 'make stop' ends the service"},
+    {"system", "did you mean 'cove doctor', 'cove pool' or 'cove gc'?"},
+    {"tag", "did you mean 'cove template tag NAME TAG'?"},
     {"top", "did you mean 'cove ps ID', or 'cove stats'?"},
     {"undo", "did you mean 'cove rewind ID'?"},
     {"unpause", "did you mean 'cove resume ID'?"},
@@ -56,11 +64,14 @@ static const struct habit habit_options[] = {
     {"--mount", "did you mean --volume NAME:PATH? 'cove cp' copies files of this machine"},
     {"--network", "did you mean --net deny, or --allow TARGET?"},
     {"--workdir", "did you mean --cwd DIR?"},
-    {"--image", "did you mean --template NAME? 'cove template build' makes one of an image"},
+    {"--image", "did you mean --template NAME? 'cove template build --name NAME --from-image IMAGE' makes one"},
     {"--label", "did you mean --metadata KEY=VALUE?"},
     {"-l", "did you mean --metadata KEY=VALUE?"},
     {"--entrypoint", "the command is what stands behind the options: cove run -- COMMAND"},
     {"--env-file", "did you mean -e NAME=VALUE? It may be given several times"},
+    {"rm -f", "leave it out: rm ends what runs, and asks nothing"},
+    {"rm --force", "leave it out: rm ends what runs, and asks nothing"},
+    {"stats --no-stream", "leave it out: stats prints once"},
     {"--privileged", "there is no such mode: inside, the command may be root of the sandbox (-u root)"},
 };
 
@@ -111,7 +122,7 @@ const char *habit_of_option(const struct command *command, const char *option)
 {
     const bool is_long = option[0] == '-' && option[1] == '-';
     const size_t n = is_long ? strcspn(option, "=") : MIN(strlen(option), (size_t)2);
-    if (strcmp(command->name, "run") != 0 && strcmp(command->name, "exec") != 0)
-        return NULL;
-    return habit_find(habit_options, ARRAY_SIZE(habit_options), str_n(option, n));
+    const bool runs = strcmp(command->name, "run") == 0 || strcmp(command->name, "exec") == 0;
+    AUTO_FREE char *word = mem_printf("%s%s%.*s", runs ? "" : command->name, runs ? "" : " ", (int)n, option);
+    return habit_find(habit_options, ARRAY_SIZE(habit_options), str_of(word));
 }

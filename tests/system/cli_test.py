@@ -360,7 +360,9 @@ def test_what_runs_and_what_it_uses(service, sandbox):
     (["kill", "i3k"], "cove rm"), (["stop", "i3k"], "cove pause"), (["images"], "cove template ls"), (["undo", "i3k"], "cove rewind"), (["ssh", "i3k"], "cove exec -it"), (["inspect", "i3k"], "cove ls --json"),
     (["run", "-d", "--", "true"], "--keep"), (["run", "-p", "80:80", "--", "true"], "cove url"), (["run", "-p80:80", "true"], "cove url"),
     (["run", "--name=x", "--", "true"], "--metadata"), (["run", "-v", "data:/data", "true"], "--volume data:/data"),
-    (["run", "--rm", "--", "true"], "leave it out"), (["exec", "--workdir", "/", "i3k", "true"], "--cwd"),
+    (["run", "--rm", "--", "true"], "leave it out"), (["rm", "-f", "i3k"], "leave it out"), (["stats", "--no-stream"], "leave it out"),
+    (["pull", "python:3.12-slim"], "--name NAME --from-image IMAGE"), (["network", "ls"], "cove policy"), (["tag", "a", "b"], "cove template tag"),
+    (["exec", "--workdir", "/", "i3k", "true"], "--cwd"),
 ], ids=" ".join)
 def test_what_docker_calls_otherwise_is_told(service, command, instead):
     done = service.cove(*command)

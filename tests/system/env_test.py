@@ -65,7 +65,7 @@ def test_from_a_copy_to_a_merge(service, repo):
     inside(service, repo, "fix", "echo three > README; echo new > new; git stash -q -u; git stash pop -q; git worktree list > /dev/null")
     assert (repo / "README").read_text() == "two\n" and git(repo, "rev-parse", "cove/fix") == git(repo, "rev-parse", "main")
     assert "README" in env(service, repo, "diff", "fix", "--stat").stdout and "+three" in env(service, repo, "diff", "fix").stdout
-    assert env(service, repo, "apply", "fix", status=1).stderr.count("nothing was committed")
+    assert "'cove env commit fix'" in env(service, repo, "apply", "fix", status=1).stderr
     assert "not committed" in env(service, repo, "rm", "fix", status=1).stderr
     env(service, repo, "commit", "fix", "-m", "third")
     assert git(repo, "log", "-1", "--format=%s by %an", "cove/fix") == "third by Person"
@@ -697,7 +697,7 @@ def test_a_proposal_with_its_evidence(service, repo):
     git(repo, "add", ".")
     git(repo, "commit", "-q", "-m", "settings")
     env(service, repo, "create", "fix", "--allow", "example.org:443")
-    assert "nothing was committed" in env(service, repo, "propose", "fix", status=1).stderr
+    assert "'cove env commit fix'" in env(service, repo, "propose", "fix", status=1).stderr
     inside(service, repo, "fix", "echo three > README; echo 'checks: []' > .cove/env.yaml; printf 'all:\\n' > Makefile; printf 'a\\342\\200\\256b\\n' > odd; "
                                  "git add .; git commit -q -m work; echo x > loose; echo loose >> src/f; curl -sS -m 5 https://example.com/; exit 3", status=3)
     inside(service, repo, "fix", "git commit -q --allow-empty -m more; git commit -q --allow-empty -m no; "

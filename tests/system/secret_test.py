@@ -126,6 +126,8 @@ def test_a_secret_is_set_listed_and_removed(egress):
     done = egress.secret("set", "TOKEN", input=VALUE + "\n")
     assert (done.returncode, done.stdout, done.stderr) == (0, "TOKEN is set\n", "")
     assert egress.secret("set", "ALSO", input=VALUE).returncode == 0
+    done = egress.secret("set", "TOKEN=value", input="")
+    assert done.returncode == 1 and "never from the command line" in done.stderr
     listed = egress.secret("ls")
     assert re.fullmatch(r"NAME +AGE\nALSO +\d+m?s\nTOKEN +\d+m?s\n", listed.stdout)
     rows = json.loads(egress.secret("ls", "--json").stdout)

@@ -83,7 +83,7 @@ def test_what_stands_in_a_file_stays(client):
 
 @pytest.mark.parametrize(("name", "next_step"), [
     ("code-interpreter-v1", "cove template add code-interpreter"), ("desktop", "cove template add desktop"), ("mcp-gateway", "cove template build --name mcp-gateway"),
-    ("nothing", "cove template ls"),
+    ("nothing", "cove template ls"), ("python:3.12-slim", "--from-image IMAGE"),
 ])
 def test_a_template_that_is_not_there_comes_with_the_next_step(client, name, next_step):
     answer = client.control("POST", "/sandboxes", {"templateID": name})

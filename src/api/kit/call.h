@@ -156,6 +156,9 @@ void call_fail(struct call *c, int status, const char *fmt, ...) PRINTF_LIKE(3, 
 void call_refuse(struct call *c, enum err_code code, const char *fmt, ...) PRINTF_LIKE(3, 4);
 void call_fail_err(struct call *c, const struct err *err);
 void call_fail_hint(struct call *c, const struct err *err, const char *hint); /* NULL: the façade's, if it has one */
+#define CALL_HINT_TEMPLATE                                                                                             \
+    "'cove template ls' lists the templates there are; 'cove template build --name NAME'"                              \
+    " makes one of a Dockerfile, and with --from-image IMAGE of an image"
 void call_done(struct call *c); /* a stream that the handler ended or aborted itself */
 void call_end(struct call *c);  /* the end of a stream: nothing more comes */
 

@@ -12,7 +12,7 @@
 /* At once, what is not found is the template. */
 static void native_create_refuse(struct call *c, const struct err *err)
 {
-    call_fail_hint(c, err, err->code == ERR_NOT_FOUND ? "'cove template ls' lists the templates there are" : NULL);
+    call_fail_hint(c, err, err->code == ERR_NOT_FOUND ? CALL_HINT_TEMPLATE : NULL);
 }
 
 /* "network" is a policy, "internet" the short form of one. */

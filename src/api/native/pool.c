@@ -67,7 +67,7 @@ void native_pool_warm(struct call *c)
     if (!CALL_WANTS(c, JSON_NEED_STR("template", &template), JSON_NEED_INT("count", 0, WARM_MAX, &count)))
         return;
     if (core_warm_set(call_core(c), &c->actor, template, (uint32_t)count, WARM_MOST_KEPT, &err) < 0)
-        call_fail_hint(c, &err, err.code == ERR_NOT_FOUND ? "'cove template ls' lists the templates there are" : NULL);
+        call_fail_hint(c, &err, err.code == ERR_NOT_FOUND ? CALL_HINT_TEMPLATE : NULL);
     else
         call_empty(c, 204);
 }

@@ -242,8 +242,8 @@ static int resolve_image(struct osb_creation *r, struct str uri, struct err *err
         r->pull = uri;
     return err_set(
         err, ERR_INVALID_ARGUMENT,
-        "no template stands for the image '%.*s': make one with 'cove template build --name %.*s --from-image ...'",
-        STR_ARG_MAX(name, 64), STR_ARG_MAX(plain, 64));
+        "no template stands for the image '%.*s': make one with 'cove template build --name %.*s --from-image %.*s'",
+        STR_ARG_MAX(name, 64), STR_ARG_MAX(plain, 64), STR_ARG_MAX(name, 64));
 }
 
 static int read_source(struct osb_creation *r, struct err *err)

@@ -325,7 +325,8 @@ static int env_do_apply(struct env_call *c)
 {
     int r = proposal_may_apply(&c->e) < 0 || env_refresh_seen(c) < 0 ? -1 : 0;
     if (r == 0 && !c->o->patch && !c->o->squash && strcmp(c->e.at.base, c->e.at.head) == 0)
-        r = err_set(&c->ctx->err, ERR_FAILED_PRECONDITION, "nothing was committed; 'cove env commit', or --patch");
+        r = err_set(&c->ctx->err, ERR_FAILED_PRECONDITION,
+                    "nothing was committed: 'cove env commit %s' does, and --patch applies it without", c->e.name);
     AUTO_FREE char *since = r < 0         ? NULL
                             : c->o->patch ? mem_strdup(c->e.at.base)
                                           : repo_accepted(&c->e.repo, c->e.at.base);

@@ -21,6 +21,9 @@ static const struct flag flags[] = {
 /* The vault judges the name; here is only said what would not even fit into a request. */
 static int check_name(struct context *ctx, const char *name)
 {
+    if (strchr(name, '='))
+        return err_set(&ctx->err, ERR_INVALID_ARGUMENT,
+                       "a secret's name has no '='; its value comes from stdin or --file, never from the command line");
     if (*name && strlen(name) <= VAULT_NAME_MAX)
         return 0;
     return err_set(&ctx->err, ERR_INVALID_ARGUMENT, "a secret's name must have 1 to %d characters", VAULT_NAME_MAX);

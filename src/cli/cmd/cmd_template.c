@@ -15,7 +15,7 @@ static const struct flag flags[] = {
     {'f', "file", "FILE",
      "build: the Dockerfile. Default: Dockerfile in the directory; with a --from option, only if the directory is "
      "named."},
-    {0, "name", "NAME[:TAG]", "build: its name. Default: the directory's name."},
+    {'t', "name", "NAME[:TAG]", "build: its name. Default: the directory's name."},
     {0, "tag", "TAG", "build: another tag. May be given several times."},
     {0, "from-image", "IMAGE", "build: start from this image, whatever FROM says."},
     {0, "from-template", "TEMPLATE", "build: start from this template."},

@@ -153,7 +153,8 @@ int proposal_make(struct env *e, const char *profile, const char *message, json_
     if (!base || !head)
         return -1;
     if (strcmp(began, head) == 0)
-        return err_set(&e->ctx->err, ERR_FAILED_PRECONDITION, "nothing was committed; 'cove env commit' does");
+        return err_set(&e->ctx->err, ERR_FAILED_PRECONDITION, "nothing was committed: 'cove env commit %s' does",
+                       e->name);
     if (settings_read(&e->repo, base, profile, spec, &setup, &wanted) < 0 ||
         proposal_risks(e, base, head, &risks) < 0 ||
         REPO_ASK(&e->repo, REPO_OURS, &log, "log", "--format=%H %s", "--no-show-signature", range, "--") < 0 ||

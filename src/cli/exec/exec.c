@@ -158,7 +158,9 @@ static void explain_refusal(struct exec_session *x, const char *message)
         context_hint(ctx, "it is here, but not in the sandbox: pipe it in ('cove run -- sh -s < FILE'), copy it ('cove "
                           "cp'), or use 'cove here'");
     else if (x->result->refused == STATUS_NOT_FOUND)
-        context_hint(ctx, "the sandbox has what its template has; what only a shell knows is written as sh -c '...'");
+        context_hint(ctx,
+                     "the sandbox has what its template has (--template NAME); what only a shell knows is written as "
+                     "sh -c '...'");
     else if (x->result->refused == STATUS_NOT_EXECUTABLE)
         context_hint(ctx, "make it executable (chmod +x), run it by its interpreter, or as another user (-u root)");
 }

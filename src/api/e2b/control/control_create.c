@@ -128,8 +128,7 @@ static void control_create_refuse(struct call *c, struct str template_ref, const
             err->msg);
         return;
     }
-    call_fail(c, 404, "%s: 'cove template ls' lists the templates here, 'cove template build --name' makes one",
-              err->msg);
+    call_fail(c, 404, "%s: " CALL_HINT_TEMPLATE, err->msg);
 }
 
 static void create(struct call *c, const struct sandbox_spec *spec, struct str key)

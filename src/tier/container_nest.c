@@ -44,6 +44,7 @@
 enum { NEST_SESSION = 3, NEST_AGENT = 4, NEST_BOX = 5, NEST_STATUS = 6, NEST_SPARE = 64 };
 enum { NEST_COVERS_MAX = 32 };
 #define NEST_OWN_BYTES "1g" /* of /tmp and the like; all of it is the sandbox's memory */
+#define NEST_TERMINALS "16" /* of some 3,000 that the kernel has for all sandboxes of the machine */
 
 /* ---- the first process of the nest ---- */
 
@@ -174,8 +175,8 @@ static void nest_overlay(int workspace, int *ret_fd)
 
 static void nest_mounts(const struct sup_nest *asked)
 {
-    static const char *const pts[] = {"newinstance", NULL, "ptmxmode", "0666", "mode", "0620",
-                                      "gid",         "5",  "max",      "128",  NULL};
+    static const char *const pts[] = {"newinstance", NULL, "ptmxmode", "0666",         "mode", "0620",
+                                      "gid",         "5",  "max",      NEST_TERMINALS, NULL};
     AUTO_CLOSE int workspace = -1, lower = -1;
     int binds[SUP_NEST_BINDS_MAX] = {0};
     if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)

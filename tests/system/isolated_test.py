@@ -186,6 +186,40 @@ def test_no_copies_of_what_is_sent_wait_in_a_session(box, share_net):
         assert said.startswith("1000\n") and "BlockingIOError" in said and "a copy" not in said, said
 
 
+def test_a_session_has_few_of_the_machine_s_terminals(box):
+    with Session(box) as session:
+        assert session.run("python3 -c 'import os\nfor n in range(100): print(n, flush=True); os.openpty()' 2>/dev/null").split()[-1] == "16"
+
+
+def test_a_sandbox_that_stops_what_makes_its_sessions_makes_nobody_else_wait(service):
+    """Each time it takes two seconds to find that out, and two sessions are made at a time."""
+    def made(box):
+        begin = time.time()
+        status, answer = box.execd("POST", "/v1/isolated/session", {"workspace": {"path": "/place/h"}})
+        return status, time.time() - begin
+    def keep(box):
+        while not done.is_set():
+            seen.append(made(box)[0])
+    good, bad = Box(service), [Box(service) for _ in range(6)]
+    for box in bad:
+        box.run(f"cat >/tmp/prey.py <<'END'\n{PREY.replace('+ 6', '+ 600')}\nEND\nsetsid python3 /tmp/prey.py 19 >/dev/null 2>&1 </dev/null &")
+    done, seen = threading.Event(), []
+    keepers = [threading.Thread(target=keep, args=(box,)) for box in bad * 2]
+    for keeper in keepers:
+        keeper.start()
+    try:
+        assert wait_until(lambda: seen.count(504) > 6), seen
+        times = [made(good) for _ in range(5)]
+        assert {status for status, _ in times} == {201} and sorted(took for _, took in times)[2] < 1.5, times
+    finally:
+        done.set()
+        for box in bad:
+            box.ask("DELETE", f"/v1/sandboxes/{box.id}")
+        for keeper in keepers:
+            keeper.join()
+    assert good.ask("DELETE", f"/v1/sandboxes/{good.id}")[0] == 204
+
+
 def test_another_user_and_no_network(box):
     with Session(box, uid=1234, gid=2345) as session:
         assert session.run("id -u; id -g; touch /tmp/x; kill -9 1 2>&1 || echo refused").endswith("refused")

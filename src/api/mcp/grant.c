@@ -76,11 +76,14 @@ static void grant_decide(struct call *c, const json_t *answer)
 {
     const char *action = json_string_value(json_object_get(answer, "action"));
     mcp_call_of(c)->until = 0;
-    if (action && strcmp(action, "accept") == 0 &&
-        json_is_true(json_object_get(json_object_get(answer, "content"), "allow")))
+    const bool is_accepted = action && strcmp(action, "accept") == 0; /* the form, in which it is said */
+    if (is_accepted && json_is_true(json_object_get(json_object_get(answer, "content"), "allow")))
         call_step(c, grant_set);
     else
-        call_refuse(c, ERR_PERMISSION_DENIED, "the person declined it (%.20s)", action ? action : "no answer");
+        call_refuse(c, ERR_PERMISSION_DENIED, "the person declined it (%.20s)",
+                    is_accepted ? "not allowed"
+                    : action    ? action
+                                : "no answer");
 }
 
 /* ---- the question ---- */

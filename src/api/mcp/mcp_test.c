@@ -371,11 +371,16 @@ static void nothing_is_granted_without_a_person(void **state)
 
 static void a_person_is_asked_on_the_stream(void **state)
 {
+    static const struct {
+        const char *action, *allow, *told;
+    } answers[] = {{"decline", "true", "declined it (decline)"},
+                   {"accept", "false", "declined it (not allowed)"}, /* the form was sent, without a yes */
+                   {"accept", "true", "\"granted\":true"}};
     struct test_facade *f = *state;
     AUTO_FREE char *s = session_header(f, "\"elicitation\":{}");
     char id[ID_SANDBOX_LEN + 1];
     sandbox_made(f, s, "", id);
-    for (int allows = 0; allows < 2; allows++) {
+    for (size_t i = 0; i < ARRAY_SIZE(answers); i++) {
         AUTO_BUF struct buf request = BUF_INIT(8192), stream = BUF_INIT(1 << 20), b = BUF_INIT(1 << 20);
         AUTO_FREE char *body = mem_printf(
             "{\"jsonrpc\":\"2.0\",\"id\":9,\"method\":\"tools/call\",\"params\":{\"name\":\"request_grant\","
@@ -391,13 +396,13 @@ static void a_person_is_asked_on_the_stream(void **state)
         const char *asked = memmem(buf_data(&stream), buf_len(&stream), "\"id\":\"", 6);
         assert_non_null(asked);
         AUTO_FREE char *answer = mem_printf(
-            "{\"jsonrpc\":\"2.0\",\"id\":\"%.*s\",\"result\":{\"action\":\"%s\",\"content\":{\"allow\":true}}}",
-            MCP_ID_LEN, asked + 6, allows ? "accept" : "decline");
+            "{\"jsonrpc\":\"2.0\",\"id\":\"%.*s\",\"result\":{\"action\":\"%s\",\"content\":{\"allow\":%s}}}",
+            MCP_ID_LEN, asked + 6, answers[i].action, answers[i].allow);
         AUTO_FREE char *stranger = session_header(f, "\"elicitation\":{}");
         assert_int_equal(post(f, stranger, answer, &b), 400); /* another session was not asked */
         assert_int_equal(post(f, s, answer, &b), 202);
-        assert_true(facade_receive(f, fd, &stream, allows ? "\"granted\":true" : "permission_denied"));
-        assert_int_equal(world_count_events(f->w, id, EVENT_NET_POLICY), (size_t)allows);
+        assert_true(facade_receive(f, fd, &stream, answers[i].told));
+        assert_int_equal(world_count_events(f->w, id, EVENT_NET_POLICY), i == 2);
         assert_int_equal(post(f, s, answer, &b), 400); /* once */
         (void)close(fd);
     }

@@ -219,8 +219,6 @@ static void image_receive(struct image_link *l)
     }
 }
 
-static void image_on_poll(uv_poll_t *handle, int status, int events);
-
 static int send_some(struct image_link *l)
 {
     while (buf_len(&l->out)) {

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "build/uploads.h"
-#include "base/clock.h"
 #include "base/fd.h"
 #include "base/id.h"
 #include "base/list.h"

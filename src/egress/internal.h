@@ -26,7 +26,6 @@ struct dns_server;
 struct link;
 struct names;
 struct resolver;
-struct side;
 struct relay_pool;
 struct tls_context;
 struct control;

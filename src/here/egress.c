@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "here/egress.h"
 #include "base/fd.h"
-#include "base/id.h"
 #include "base/mem.h"
 #include "wire/egress.h"
 #include "wire/vault.h"

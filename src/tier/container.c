@@ -2,7 +2,6 @@
 #include "tier/container.h"
 #include "base/fd.h"
 #include "base/mem.h"
-#include "kernel/cgroup/cgroup.h"
 #include "kernel/namespace.h"
 #include "kernel/pool/pool.h"
 #include "kernel/rights.h"

@@ -9,7 +9,6 @@
  *  3. Failures are not kept.
  */
 #include "egress/dns/resolver.h"
-#include "base/clock.h"
 #include "base/list.h"
 #include "base/map.h"
 #include "base/mem.h"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "egress/tls/ca.h"
-#include "base/clock.h"
 #include "base/list.h"
 #include "base/map.h"
 #include "base/mem.h"

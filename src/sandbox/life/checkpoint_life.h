@@ -6,8 +6,6 @@
 #include "sandbox/guard.h"
 #include "sandbox/life/checkpoint.h"
 
-struct checkpoints;
-
 /* What is done, and what came of it. */
 void checkpoint_action(struct sandbox *sb, enum event_kind kind, enum guard_risk risk, uint64_t seq);
 void checkpoint_result(struct sandbox *sb, enum event_kind kind, uint64_t seq);

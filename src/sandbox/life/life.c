@@ -19,7 +19,6 @@
 #include "sandbox/life/checkpoint_life.h"
 #include "sandbox/life/sleep.h"
 #include "sandbox/network/network_life.h"
-#include "sandbox/object.h"
 #include "sandbox/record/record.h"
 #include "sandbox/start/make.h"
 #include "sandbox/start/spare.h"

@@ -184,8 +184,6 @@ static int opener_make(struct vol *v, struct err *err)
     return opener_make_room(v->core, err) < 0 ? -1 : sandbox_create(v->core, &by, &spec, opener_on_made, v, err);
 }
 
-static void on_give_job(struct loop_job *job);
-
 struct opener_giving {
     struct loop_job job;
     struct vol *v;

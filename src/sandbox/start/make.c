@@ -5,7 +5,6 @@
 #include "sandbox/guard/guard_life.h"
 #include "sandbox/life/checkpoint.h"
 #include "sandbox/network/network_life.h"
-#include "sandbox/object.h"
 #include "sandbox/templates.h"
 #include "sandbox/tenant.h"
 

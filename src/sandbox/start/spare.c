@@ -19,7 +19,6 @@
 #include "sandbox/code/code.h"
 #include "sandbox/life/layers.h"
 #include "sandbox/life/life.h"
-#include "sandbox/object.h"
 #include "sandbox/record/record.h"
 #include "sandbox/start/make.h"
 #include "sandbox/templates.h"

@@ -571,6 +571,7 @@ def test_a_clone_without_all_of_its_history(service, repo, tmp_path):
     env(service, partial, "create", "fix", "--shallow")
     assert inside(service, partial, "fix", "git log --format=%s; cat README").stdout == "c\nc"
     assert f"{bare} is in no working tree" in env(service, bare, "create", "fix", status=125).stderr
+    assert "git rev-parse: fatal: cannot change to" in env(service, tmp_path / "none", "create", "fix", status=125).stderr
 
 
 def test_a_text_that_nobody_reads_is_no_obstacle(service, repo):

@@ -245,6 +245,9 @@ int repo_wait(struct repo *r, pid_t pid, const char *what, struct str complaint)
 
 int repo_git(struct repo *r, enum repo_side side, const struct repo_io *io, const char *const *args)
 {
+    const char *const *word = args;
+    while (**word == '-') /* "-C DIRECTORY", "-c KEY=VALUE" */
+        word += 2;
     AUTO_BUF struct buf complaint = BUF_INIT(COMPLAINT_MAX);
     AUTO_CLOSE int err = memfd_create("complaint", MFD_CLOEXEC);
     int ends[2] = {-1, -1}, failed = 0;
@@ -258,14 +261,14 @@ int repo_git(struct repo *r, enum repo_side side, const struct repo_io *io, cons
     if (pid < 0)
         return -1;
     char *room = buf_reserve(&complaint, COMPLAINT_MAX);
-    int ended = repo_wait(r, pid, args[0], STR_NULL);
+    int ended = repo_wait(r, pid, *word, STR_NULL);
     ssize_t got = room ? pread(err, room, COMPLAINT_MAX, 0) : -1;
     buf_commit(&complaint, got > 0 ? (size_t)got : 0);
     if (failed == -ENOBUFS)
-        return err_set(&r->ctx->err, ERR_RESOURCE_EXHAUSTED, "git %s: the output is too large", args[0]);
+        return err_set(&r->ctx->err, ERR_RESOURCE_EXHAUSTED, "git %s: the output is too large", *word);
     if (ended < 0 && r->ctx->err.code == ERR_UNKNOWN && buf_len(&complaint)) {
         struct str said = repo_line(&complaint);
-        return err_set(&r->ctx->err, ERR_UNKNOWN, "git %s: %.*s", args[0], STR_ARG_MAX(said, 190));
+        return err_set(&r->ctx->err, ERR_UNKNOWN, "git %s: %.*s", *word, STR_ARG_MAX(said, 190));
     }
     return ended;
 }

@@ -294,7 +294,9 @@ static int refuse_word(struct context *ctx, const struct command_form forms[], s
 
 bool context_is_word(const char *given, const char *word)
 {
-    static const char *const same[][2] = {{"list", "ls"}, {"ls", "list"}, {"remove", "rm"}, {"delete", "rm"}};
+    static const char *const same[][2] = {{"list", "ls"},   {"ls", "list"},       {"remove", "rm"},
+                                          {"delete", "rm"}, {"remove", "revoke"}, {"delete", "revoke"},
+                                          {"rm", "revoke"}, {"create", "build"},  {"exec", "run"}};
     bool is_same = strcmp(given, word) == 0;
     for (size_t i = 0; i < ARRAY_SIZE(same) && !is_same; i++)
         is_same = strcmp(given, same[i][0]) == 0 && strcmp(word, same[i][1]) == 0;

@@ -7,16 +7,20 @@ struct habit {
 };
 
 static const struct habit habit_commands[] = {
+    {"auth", "did you mean 'cove key'? It prints the API key"},
     {"backup", "docs/OPERATIONS.md says how to back the state directory up"},
     {"build", "did you mean 'cove template build'?"},
     {"checkpoint", "did you mean 'cove rewind ID', which lists them, or 'cove snapshot ID'?"},
+    {"clone", "did you mean 'cove fork ID'?"},
     {"commit", "did you mean 'cove snapshot ID'?"},
     {"compose", "did you mean 'cove docker compose'?"},
     {"config", "the configuration is /etc/cove/cove.yaml; 'cove reload' applies it"},
+    {"connect", "did you mean 'cove exec -it ID -- bash'?"},
     {"container", "did you mean 'cove ls'?"},
     {"create", "did you mean 'cove run --keep -- COMMAND'?"},
     {"delete", "did you mean 'cove rm ID'?"},
     {"df", "did you mean 'cove pool'?"},
+    {"download", "did you mean 'cove cp ID:PATH .'?"},
     {"history", "did you mean 'cove logs ID', or 'cove log ID'?"},
     {"image", "did you mean 'cove template'?"},
     {"images", "did you mean 'cove template ls'?"},
@@ -39,8 +43,12 @@ static const struct habit habit_commands[] = {
     {"restore", "did you mean 'cove rewind ID', or 'cove run --template SNAPSHOT'?"},
     {"rmi", "did you mean 'cove template rm NAME'?"},
     {"rollback", "did you mean 'cove rewind ID'?"},
+    {"sandbox", "did you mean 'cove ls', 'cove run --keep -- COMMAND' or 'cove rm ID'?"},
+    {"sbx", "did you mean 'cove ls', 'cove run --keep -- COMMAND' or 'cove rm ID'?"},
+    {"serve", "'systemctl start cove', or 'make start', starts the service"},
     {"sh", "did you mean 'cove exec -it ID -- sh', or 'cove run -it -- sh'?"},
     {"show", "did you mean 'cove ls --json'?"},
+    {"spawn", "did you mean 'cove run --keep -- COMMAND'?"},
     {"ssh", "did you mean 'cove exec -it ID -- bash'?"},
     {"start", "did you mean 'cove resume ID', or 'cove run'?"},
     {"status", "did you mean 'cove ls', 'cove stats' or 'cove doctor'?"},
@@ -50,6 +58,8 @@ static const struct habit habit_commands[] = {
     {"top", "did you mean 'cove ps ID', or 'cove stats'?"},
     {"undo", "did you mean 'cove rewind ID'?"},
     {"unpause", "did you mean 'cove resume ID'?"},
+    {"upgrade", "docs/OPERATIONS.md says how the service is upgraded"},
+    {"upload", "did you mean 'cove cp FILE ID:PATH'?"},
     {"volumes", "did you mean 'cove volume ls'?"},
 };
 

@@ -55,7 +55,7 @@ def test_nothing_of_that_goes_into_a_pipe(service, tmp_path):
     assert done.returncode == 0, done
     assert "\x1b" not in done.stderr and "\r" not in done.stderr and not re.search(r"\] \d+ s$", done.stderr, re.M), done.stderr
     assert done.stderr.startswith("sending some: 2 KiB\n"), done.stderr
-    assert service.cove("template", "build", "-q", "-t", "quiet", "--no-cache", str(tmp_path)).stderr == ""
+    assert service.cove("template", "create", "-q", "-t", "quiet", "--no-cache", str(tmp_path)).stderr == ""
     service.cove("template", "rm", "quiet")
 
 

@@ -361,7 +361,7 @@ def test_what_runs_and_what_it_uses(service, sandbox):
     (["run", "-d", "--", "true"], "--keep"), (["run", "-p", "80:80", "--", "true"], "cove url"), (["run", "-p80:80", "true"], "cove url"),
     (["run", "--name=x", "--", "true"], "--metadata"), (["run", "-v", "data:/data", "true"], "--volume data:/data"),
     (["run", "--rm", "--", "true"], "leave it out"), (["rm", "-f", "i3k"], "leave it out"), (["stats", "--no-stream"], "leave it out"),
-    (["pull", "python:3.12-slim"], "--name NAME --from-image IMAGE"), (["network", "ls"], "cove policy"), (["tag", "a", "b"], "cove template tag"),
+    (["pull", "python:3.12-slim"], "--name NAME --from-image IMAGE"), (["network", "ls"], "cove policy"), (["tag", "a", "b"], "cove template tag"), (["sandbox", "list"], "cove ls"), (["upload", "a", "b"], "cove cp"),
     (["exec", "--workdir", "/", "i3k", "true"], "--cwd"),
 ], ids=" ".join)
 def test_what_docker_calls_otherwise_is_told(service, command, instead):
@@ -391,6 +391,12 @@ def test_things_are_listed_by_either_word(service, thing):
     one, other = service.cove(thing, "ls", "--json"), service.cove(thing, "list", "--json")
     assert other.returncode == 0 and type(json.loads(one.stdout)) is type(json.loads(other.stdout)), other
     assert service.cove("volume", "delete", "listed").returncode == 0
+
+
+def test_a_key_is_revoked_by_the_word_that_removes_other_things(service):
+    assert service.cove("key", "create", "--name", "short-lived").returncode == 0
+    assert service.cove("key", "rm", "short-lived").returncode == 0
+    assert not json.loads(service.cove("key", "ls", "--json").stdout)
 
 
 def test_version_with_and_without_a_service(service):

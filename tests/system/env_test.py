@@ -85,7 +85,8 @@ def test_from_a_copy_to_a_merge(service, repo):
     why = lambda what: service.cove("why", "--repo", repo, what).stdout
     assert "names this commit" in why("README:1") and "no environment" in why("other:1")
     assert inside(service, repo, "fix", "exit 7", status=7)
-    assert env(service, repo, "rm", "fix").stdout == "fix is removed\n"
+    assert env(service, repo, "exec", "fix", "--", "pwd").stdout == f"{repo}\n"
+    assert env(service, repo, "delete", "fix").stdout == "fix is removed\n"
     assert service.sandboxes() == [] and git(repo, "branch", "--list", "cove/*")
     assert git(repo, "for-each-ref", "refs/cove/") == "" and git(repo, "fsck", "--strict", "--no-dangling") == ""
 

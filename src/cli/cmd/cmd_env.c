@@ -405,11 +405,11 @@ static const struct {
 static int env_dispatch(struct context *ctx, const struct env_options *o)
 {
     const char *what = context_operands(ctx) ? ctx->argv[ctx->argi] : "";
-    what = strcmp(what, "ls") == 0 ? "list" : what;
     char *const *rest = ctx->argv + ctx->argi + 1;
     for (size_t i = 0; i < ARRAY_SIZE(env_forms); i++) {
-        if (strcmp(what, env_forms[i].word) != 0)
+        if (!context_is_word(what, env_forms[i].word))
             continue;
+        what = env_forms[i].word;
         struct env_call c = {.ctx = ctx, .o = o};
         if (env_forms[i].has_name && context_operands(ctx) < 2)
             return context_usage(ctx, "the environment's name is missing");

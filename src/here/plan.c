@@ -65,7 +65,7 @@ void plan_add(struct plan *p, const char *path, enum plan_kind kind, const char 
         .path = mem_strdup(path),
         .kind = kind,
         .is_directory = S_ISDIR(st.st_mode),
-        .is_link = S_ISLNK(st.st_mode),
+        .is_link = kind >= PLAN_FIXED && S_ISLNK(st.st_mode), /* what gives is never followed */
         .content = mem_strdup(content),
         .fd = -1,
     };

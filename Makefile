@@ -10,7 +10,7 @@ INSTALLED = $(addprefix $(DESTDIR),$(addprefix /usr/local/bin/,cove cove-cli cov
 .PHONY: help deps build check-build check-run check-start check-install check-uninstall run start reload stop test test-sdks test-templates test-tiers test-vm unit check fuzz bench soak format install deb uninstall clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: check-build ## compile to build/; root has what that needs installed before
 	@tools/install-deps build

@@ -201,8 +201,9 @@ static const char *advice(const struct service *s, enum err_code code, struct st
         return "'cove ls' lists those there are";
     if (str_starts(message, STR("template '")) && str_ends(message, STR("' not found")))
         return "'cove template ls' and 'cove snapshot ls' list those there are";
-    if (str_starts(message, STR("invalid template ID: ")))
-        return "a name is [NAMESPACE/]NAME[:TAG], of lower case letters, digits, _ and -";
+    if (str_starts(message, STR("invalid template ID: ")) || str_starts(message, STR("invalid namespace: ")) ||
+        str_starts(message, STR("invalid tag: ")))
+        return "a name is [NAMESPACE/]NAME[:TAG], of lower case letters, digits, _ and -, in the tag also '.'";
     if (!str_starts(message, STR("sandbox ")))
         return NULL;
     return str_ends(message, STR(" has no event log"))

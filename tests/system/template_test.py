@@ -90,6 +90,12 @@ def test_a_template_that_is_not_there_comes_with_the_next_step(client, name, nex
     assert answer.status == 404 and name in answer.json["message"] and next_step in answer.json["message"], answer.json
 
 
+@pytest.mark.parametrize("name", ["my.app", "ghcr.io/example/tool:1", "app:a/b"])
+def test_what_a_name_may_be_is_told_where_one_is_none(service, name):
+    done = service.cove("template", "build", "--from-template", "base", "--name", name)
+    assert done.returncode == 1 and "[NAMESPACE/]NAME[:TAG]" in done.stderr, done
+
+
 def test_the_list_fits_a_terminal(service, written):
     """However long a name is: a row is a line."""
     written("long-named", "alias = " + "y" * 60 + "\n")

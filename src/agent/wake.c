@@ -134,21 +134,23 @@ static void wake_signal(void)
         (void)closedir(dir);
 }
 
-/* Of which all but the last frame is short. */
-static void wake_await_end(int fd)
+/* Of a stream; no frame is long. */
+static void wake_await_end(int fd, uint32_t stream)
 {
     uint8_t head[WIRE_HEADER_SIZE];
     char payload[1024];
     struct wire_frame f = {.type = 0};
-    while (f.type != WIRE_END && recv(fd, head, sizeof(head), MSG_WAITALL) == sizeof(head) &&
+    while ((f.type != WIRE_END || f.stream != stream) && recv(fd, head, sizeof(head), MSG_WAITALL) == sizeof(head) &&
            wire_header_get(head, &f) == 0 && f.size <= sizeof(payload) &&
            (f.size == 0 || recv(fd, payload, f.size, MSG_WAITALL) == (ssize_t)f.size))
         continue;
 }
 
+enum { WAKE_ANSWERS = 1, WAKE_COMMAND }; /* streams */
+
 /*
- * Where a machine is emulated, its monitor then has translated what the first command takes: another agent runs one, and
- * is gone with all that it did.
+ * Where a machine is emulated, its monitor then has translated what a session begins with and the first command takes:
+ * another agent does all of that, and is gone with what it did.
  */
 static void wake_rehearse(const struct agent *a)
 {
@@ -174,7 +176,12 @@ static void wake_rehearse(const struct agent *a)
     wire_put_str(&b, STR(""));
     wire_put_u32(&b, 0);
     wire_end(&b, at);
-    at = wire_begin(&b, WIRE_OPEN, 0, 1);
+    at = wire_begin(&b, WIRE_OPEN, 0, WAKE_ANSWERS);
+    wire_put_u8(&b, WIRE_ANSWERS);
+    wire_put_u16(&b, 1); /* a port that nobody has */
+    wire_put_u32(&b, 0);
+    wire_end(&b, at);
+    at = wire_begin(&b, WIRE_OPEN, 0, WAKE_COMMAND);
     wire_put_u8(&b, WIRE_EXEC);
     wire_put_str(&b, str_of(words[0]));
     wire_put_u32(&b, ARRAY_SIZE(words) - 1);
@@ -188,7 +195,7 @@ static void wake_rehearse(const struct agent *a)
     wire_end(&b, at);
     (void)setsockopt(pair[0], SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
     if (pid > 0 && fd_write_all(pair[0], buf_data(&b), buf_len(&b)) == 0)
-        wake_await_end(pair[0]);
+        wake_await_end(pair[0], WAKE_COMMAND);
     (void)fd_close(pair[0]);
     while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR)
         continue;

@@ -246,8 +246,8 @@ int repo_wait(struct repo *r, pid_t pid, const char *what, struct str complaint)
 int repo_git(struct repo *r, enum repo_side side, const struct repo_io *io, const char *const *args)
 {
     const char *const *word = args;
-    while (**word == '-') /* "-C DIRECTORY", "-c KEY=VALUE" */
-        word += 2;
+    while (**word == '-') /* "-C DIRECTORY", "-c KEY=VALUE", "--work-tree=DIRECTORY" */
+        word += word[0][1] == '-' ? 1 : 2;
     AUTO_BUF struct buf complaint = BUF_INIT(COMPLAINT_MAX);
     AUTO_CLOSE int err = memfd_create("complaint", MFD_CLOEXEC);
     int ends[2] = {-1, -1}, failed = 0;

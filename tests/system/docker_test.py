@@ -35,6 +35,7 @@ def test_one_command(docker):
     assert docker("run", "--rm", "base", "sh", "-c", "kill -9 $$").returncode == 137
     assert docker("run", "--rm", "base", "/nowhere").returncode == 127
     assert docker("run", "--rm", "--entrypoint", "echo", "base", "words").stdout == "words\n"
+    assert "not a TTY" in docker("run", "-it", "base", "true").stderr
     assert docker("ps", "-aq").stdout == ""
 
 

@@ -575,8 +575,8 @@ const struct command cmd_docker = {
     .summary = "Docker's command line, for agents that call it",
     .synopsis = "VERB [OPTION]... [ARG]...",
     .description =
-        "Takes the verbs and options of Docker that agents and their frameworks call, and does them with sandboxes "
-        "and templates. Options that can't be done are refused by their names. A link called docker to this program "
+        "Takes run, exec, ps, images, inspect, logs, stop, kill, rm, rmi, cp, pull, build, network, version and "
+        "compose, with the options that agents and their frameworks give, and does them with sandboxes and templates. Options that can't be done are refused by their names. A link called docker to this program "
         "does the same: 'ln -s \"$(command -v cove)\" ~/shims/docker'.\n\nA container is a sandbox with labels; "
         "others are not seen. An image is a template of the same name; run makes it of the image when it is not "
         "there, as pull does. docs/AGENTS.md has what differs.",

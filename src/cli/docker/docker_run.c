@@ -15,6 +15,13 @@
 
 /* ---- a command ---- */
 
+/* Asked before anything is made. */
+static int docker_check_tty(struct docker *d)
+{
+    const bool lacks = d->tty && !d->detach && !isatty(STDIN_FILENO);
+    return lacks ? docker_refuse(d, "the input device is not a TTY") : 0;
+}
+
 static int docker_command(struct docker *d, const char *id, char *const *argv, const char *tag, int *ret_status)
 {
     AUTO_JSON json_t *env = d->tty ? environment_of_terminal(d->env, getenv("TERM")) : json_incref(d->env);
@@ -32,8 +39,8 @@ static int docker_command(struct docker *d, const char *id, char *const *argv, c
     const struct exec_io io = {
         .stdin_fd = STDIN_FILENO, .stdout_fd = STDOUT_FILENO, .stderr_fd = STDERR_FILENO, .forwards_signals = true};
     struct exec_result result = {0};
-    if (request.has_pty && !isatty(STDIN_FILENO))
-        return docker_refuse(d, "the input device is not a TTY");
+    if (docker_check_tty(d) != 0)
+        return DOCKER_USAGE;
     AUTO(service_close) struct service *s = service_open(d->ctx);
     const bool failed = !s || exec_in_sandbox(d->ctx, s, &request, &io, &result) < 0;
     *ret_status = exec_status(&result, failed);
@@ -236,6 +243,8 @@ int docker_run(struct docker *d)
         argv[n++] = d->operands[i];
     if (n == 0 || d->n == 0)
         return docker_refuse(d, "No command specified: of an image's CMD and ENTRYPOINT nothing is kept");
+    if (docker_check_tty(d) != 0)
+        return DOCKER_USAGE;
     exec_block_signals();
     int status = docker_spec(d, argv, &spec, &run);
     if (status == 0 && docker_create(d, spec, &sandbox) < 0)

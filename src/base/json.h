@@ -2,7 +2,8 @@
 /* What every user of jansson needs beside it. */
 #pragma once
 
-#include "base/buf.h"
+#include "base/def.h"
+#include "base/str.h"
 
 #include <jansson.h>
 
@@ -33,10 +34,3 @@ static inline UNUSED void json_decref_auto_(json_t **json)
     json_decref(*json);
 }
 #define AUTO_JSON __attribute__((cleanup(json_decref_auto_)))
-
-/*
- * Compact text. json_dumps() takes two to three times as long: it formats a key for each array and object, to find
- * loops. NULL is null.
- */
-int buf_append_json(struct buf *b, const json_t *json);
-char *json_text(const json_t *json); /* free with mem_free() */

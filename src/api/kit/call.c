@@ -401,8 +401,9 @@ void call_json_buf(struct call *c, int status, struct buf *body)
 void call_value(struct call *c, int status, json_t *json)
 {
     AUTO_BUF struct buf b = BUF_INIT(CALL_REPLY_MAX);
-    (void)buf_append_json(&b, json);
+    AUTO_FREE char *text = json_dumps(json, JSON_COMPACT);
     json_decref(json);
+    (void)buf_append_cstr(&b, text ? text : "{}");
     call_json_buf(c, status, &b);
 }
 

@@ -15,7 +15,6 @@ struct egress_link {
     const struct egress_link_ops *ops;
     void *ctx;
     struct packets packets;
-    struct buf text;  /* of the message that is being sent; it never moves, so that it can be wiped */
     struct map calls; /* tag -> struct egress_call */
     int64_t last_tag;
     struct loop_job lost_job;
@@ -100,22 +99,25 @@ static void egress_link_on_lost(void *ctx, int error)
 /* Steals the object. */
 static int enqueue(struct egress_link *l, json_t *object, struct err *err)
 {
-    struct buf *text = &l->text;
+    char *text = l->packets.now ? json_dumps(object, JSON_COMPACT | JSON_ENSURE_ASCII) : NULL;
+    size_t n = text ? strlen(text) : 0;
     int r = 0;
-    buf_clear(text);
+    json_decref(object);
     if (!l->packets.now)
-        r = err_set(err, ERR_UNAVAILABLE, "cove-egress, which provides the sandboxes' network, is not running");
-    else if (!object)
+        return err_set(err, ERR_UNAVAILABLE, "cove-egress, which provides the sandboxes' network, is not running");
+    if (!text) {
         r = err_set(err, ERR_INVALID_ARGUMENT, "a message to cove-egress must be UTF-8");
-    else if (buf_append_json(text, object) < 0)
+    } else if (n > EGRESS_MESSAGE_MAX) {
         r = err_set(err, ERR_INVALID_ARGUMENT, "a message to cove-egress can have at most %d KiB",
                     EGRESS_MESSAGE_MAX / 1024);
-    else if (l->packets.queued + buf_len(text) > QUEUE_MAX)
+    } else if (l->packets.queued + n > QUEUE_MAX) {
         r = err_set(err, ERR_RESOURCE_EXHAUSTED, "cove-egress is overloaded: try again later");
-    else
-        packets_put(&l->packets, buf_str(text));
-    json_decref(object);
-    mem_wipe(buf_data(text), buf_len(text));
+    } else {
+        packets_put(&l->packets, str_n(text, n));
+    }
+    if (text)
+        mem_wipe(text, n);
+    mem_free(text);
     if (r == 0)
         packets_send(&l->packets);
     return r;
@@ -225,8 +227,6 @@ struct egress_link *egress_link_new(struct loop *loop, const struct egress_link_
     l->ctx = ctx;
     packets_init(&l->packets, loop_uv(loop), &packets, l);
     loop_job_init(&l->lost_job, on_lost_job);
-    buf_init(&l->text, EGRESS_MESSAGE_MAX);
-    char *ignored UNUSED = buf_reserve(&l->text, EGRESS_MESSAGE_MAX);
     return l;
 }
 
@@ -238,6 +238,5 @@ void egress_link_free(struct egress_link *l)
     loop_job_cancel(&l->lost_job);
     fail_all(l);
     map_fini(&l->calls);
-    buf_fini(&l->text);
     mem_free(l);
 }

@@ -361,7 +361,7 @@ char *network_row(const struct sandbox *sb)
         (void)json_object_set_new(row, "ca", json_string(n->ca));
     if (n->ca_pem && n->has_ca)
         (void)json_object_set_new(row, "ca_pem", json_string(n->ca_pem));
-    char *text = json_text(row);
+    char *text = json_dumps(row, JSON_COMPACT);
     json_decref(row);
     return text;
 }

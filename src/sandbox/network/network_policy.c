@@ -61,8 +61,10 @@ static void append_names(json_t *to, const char *key, const json_t *list, const 
 
 static void put_json(struct event_data *d, const char *name, json_t *value)
 {
-    AUTO_FREE char *text = json_text(value);
-    event_data_json(d, name, str_of(text));
+    char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
+    if (text)
+        event_data_json(d, name, str_of(text));
+    mem_free(text);
 }
 
 void policy_describe(const json_t *policy, struct event_data *d)

@@ -115,7 +115,7 @@ static char *extra_row(const struct sandbox *sb)
     json_t *checkpoints = checkpoint_row(sb);
     if (checkpoints)
         (void)json_object_set_new(extra, "checkpoints", checkpoints);
-    char *text = json_text(extra);
+    char *text = json_dumps(extra, JSON_COMPACT);
     json_decref(extra);
     return text;
 }

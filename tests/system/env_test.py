@@ -69,6 +69,9 @@ def test_from_a_copy_to_a_merge(service, repo):
     assert "not committed" in env(service, repo, "rm", "fix", status=1).stderr
     env(service, repo, "commit", "fix", "-m", "third")
     assert git(repo, "log", "-1", "--format=%s by %an", "cove/fix") == "third by Person"
+    for _ in range(4): # a person looks, and no agent is stuck
+        env(service, repo, "diff", "fix")
+    assert "stuck" not in service.cove("ls").stdout
     assert "third" in env(service, repo, "log", "fix").stdout and "1 commit on" in env(service, repo, "status", "fix").stdout
     assert [line.split()[0::3] for line in env(service, repo, "list").stdout.splitlines()[1:]] == [["fix", "1"]]
     assert env(service, repo, "ls").stdout == env(service, repo, "list").stdout

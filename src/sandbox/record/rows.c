@@ -26,9 +26,8 @@ static const struct pair *get_pairs(struct arena *a, const char *text, size_t *r
 {
     *ret_n = 0;
     json_t *object = json_loads(text, JSON_ALLOW_NUL, NULL);
-    size_t n = object && json_is_object(object) ? json_object_size(object) : 0;
-    struct pair *pairs = n ? arena_alloc(a, n * sizeof(struct pair)) : NULL;
-    JSON_FOREACH_MEMBER (key, value, n ? object : NULL) {
+    struct pair *pairs = arena_alloc(a, json_object_size(object) * sizeof(struct pair)); /* 0 of what is no object */
+    JSON_FOREACH_MEMBER (key, value, object) {
         struct str v = json_str(value);
         pairs[*ret_n] = (struct pair){arena_str(a, str_of(key)), arena_str(a, v.p ? v : STR(""))};
         ++*ret_n;

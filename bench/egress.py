@@ -214,7 +214,7 @@ def creation(bench, net):
         time.sleep(1)
     report.samples("network", f"create, one of {n} with the default policy", "ms", found["default"])
     report.samples("network", f"create, one of {n} with {len(MANY['rules'])} rules", "ms", found["rules"])
-    report.value("network", "with rules / default", "x", median(found["rules"]) / median(found["default"]), 1.1)
+    report.value("network", "with rules / default", "x", median(found["rules"]) / median(found["default"]), 1.08)
     report.samples("network", f"create, one of {n} with a CA of its own", "ms", found["opened"])
 
 

@@ -59,28 +59,32 @@ static void user_keep(const char *path, const struct stat *st, const struct buf 
     k->st = *st;
 }
 
-/* Leaves the buffer empty when the file is not what it should be. */
-static void read_accounts(const char *path, struct buf *b)
+/* Leaves the buffer empty when the file is not what it should be; -errno: the kernel did not give it. */
+static int read_accounts(const char *path, struct buf *b)
 {
     struct stat st;
     *b = BUF_INIT(FILE_BYTES_MAX);
-    if (stat(path, &st) < 0 || !S_ISREG(st.st_mode))
-        return;
+    if (stat(path, &st) < 0)
+        return errno == ENOENT || errno == ENOTDIR || errno == ELOOP ? 0 : -errno;
+    if (!S_ISREG(st.st_mode))
+        return 0;
     const struct user_kept *k = kept_of(path);
-    if (k && k->path && user_is_same(&k->st, &st)) {
-        (void)buf_append_str(b, buf_str(&k->text));
-        return;
-    }
+    if (k && k->path && user_is_same(&k->st, &st))
+        return buf_append_str(b, buf_str(&k->text));
     AUTO_CLOSE int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size > FILE_BYTES_MAX)
-        return;
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return -errno;
+    if (!S_ISREG(st.st_mode) || st.st_size > FILE_BYTES_MAX)
+        return 0;
     size_t size = (size_t)st.st_size; /* in one read: the files are small */
     char *to = buf_reserve(b, MAX(size, (size_t)1));
     ssize_t n = to ? read(fd, to, size) : 0;
-    if (n > 0)
-        buf_commit(b, (size_t)n);
-    if (n >= 0 && (size_t)n == size) /* a read that failed, of memory perhaps, says nothing for the next time */
+    if (n < 0) /* of memory perhaps: says nothing for the next time */
+        return -errno;
+    buf_commit(b, (size_t)n);
+    if ((size_t)n == size)
         user_keep(path, &st, b);
+    return 0;
 }
 
 /* Splits the next line "a:b:c" into its fields; false at the end. Fields that are not there are empty. */
@@ -112,7 +116,7 @@ static void add_groups(const char *path, struct user *u)
     AUTO_BUF struct buf file;
     struct str fields[GROUP_FIELDS], member;
     uint32_t gid;
-    read_accounts(path, &file);
+    int ignored UNUSED = read_accounts(path, &file);
     struct str text = buf_str(&file);
     while (u->n_groups < USER_GROUPS_MAX && next_line(&text, fields, GROUP_FIELDS)) {
         while (str_split(&fields[GROUP_MEMBERS], ',', &member)) {
@@ -142,7 +146,7 @@ int user_lookup(const struct user_files *files, struct str name, bool want_group
     *u = (struct user){0};
     if (name.n == 0)
         name = STR(WIRE_DEFAULT_USER);
-    read_accounts(files->passwd, &file);
+    int r = read_accounts(files->passwd, &file);
     struct str text = buf_str(&file);
     while (!u->name && next_line(&text, fields, PASSWD_FIELDS)) {
         if (!str_eq(fields[PASSWD_NAME], name) || !user_number(fields[PASSWD_UID], &uid) ||
@@ -156,6 +160,8 @@ int user_lookup(const struct user_files *files, struct str name, bool want_group
     }
     if (!u->name && str_eqc(name, "root"))
         *u = (struct user){.name = mem_strdup("root"), .home = mem_strdup("/root"), .shell = mem_strdup("/bin/sh")};
+    if (!u->name && r < 0)
+        return failure_errno(f, ERR_UNAVAILABLE, -r, "read %s", files->passwd);
     if (!u->name)
         return failure_set(f, ERR_UNAUTHENTICATED, "invalid username: '%.*s'", STR_ARG_MAX(name, 256));
     u->groups[u->n_groups++] = u->gid;

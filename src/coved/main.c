@@ -13,6 +13,7 @@
 #include "wire/keeper.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -86,7 +87,7 @@ static const char run_help[] = "NAME\n"
                                "OPTIONS\n"
                                "       --ready-fd N\n"
                                "               Writes \"ready\" and a line break to this open descriptor, from 3\n"
-                               "               to 1023, once requests are answered.\n";
+                               "               on, once requests are answered.\n";
 
 static const char prepare_help[] = "NAME\n"
                                    "       coved prepare - build the base template\n"
@@ -203,8 +204,8 @@ static int command_run(const struct config *config, const char *option, const ch
     uint64_t number = 0;
     if (option && strcmp(option, "--fits") == 0)
         return str_to_u64(str_of(value), &number) == 0 ? would_fit(config, number) : 1;
-    if (option && (str_to_u64(str_of(value), &number) < 0 || number <= 2 || number >= 1024))
-        return wrong_usage("run", "it takes a descriptor from 3 to 1023, not ", value);
+    if (option && (str_to_u64(str_of(value), &number) < 0 || number <= 2 || number > INT_MAX))
+        return wrong_usage("run", "it takes a descriptor from 3 on, not ", value);
     const int keep = option ? (int)number : -1;
     if (close_inherited(keep, &err) < 0)
         return main_fail(&err);

@@ -8,6 +8,7 @@ import signal
 import tempfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -211,6 +212,17 @@ def test_nothing_leaks_over_many_deaths(live):
         now = service.counts()
         return {what: (was, now[what]) for what, was in before.items() if now[what] > was and not what.startswith("descriptors of cove-api")}
     assert wait_for(lambda: not more()), more()
+
+
+def test_however_many_there_are(live):
+    """The keeper has several descriptors of each, and the next coved gets one with a high number."""
+    service, client = live
+    with ThreadPoolExecutor(4) as pool:
+        sandboxes = list(pool.map(lambda _: client.create(), range(230)))
+        assert max(map(int, os.listdir(f"/proc/{service.coved.pid}/fd"))) > 1023
+        service.kill_coved()
+        assert sandboxes[0].works() and sandboxes[-1].works()
+        assert {answer.status for answer in pool.map(lambda sandbox: sandbox.kill(), sandboxes)} == {204}
 
 
 def test_a_dying_cove_api_is_replaced_by_a_coved_that_took_over(live):

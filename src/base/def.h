@@ -43,7 +43,10 @@
         take_fd_;                                                                                                      \
     })
 
-/* In a function of printf's kind: what `fmt` and the arguments behind it say, into an array of characters; what has no room is cut off. */
+/*
+ * In a function of printf's kind: what `fmt` and the arguments behind it say, into an array of characters; what has no
+ * room is cut off.
+ */
 #define FORMAT_ARGS(array, fmt)                                                                                        \
     do {                                                                                                               \
         va_list format_args_;                                                                                          \

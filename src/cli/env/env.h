@@ -4,7 +4,9 @@
  *
  *  1. Nothing of the repository here is visible inside, and nothing inside is visible here, but for commits that were received and checked: each object by git's
  *     own fsck, each changed entry of a tree by review_check(). What is refused leaves nothing here.
- *  2. What an environment is stands in two places: the sandbox's labels (cove.env, cove.repo; cove.common, the .git that all its working trees have; cove.maker, the directory of our own that it was made from; cove.user, cove.ports of a devcontainer.json; cove.copy, the kept copy that it began with) and refs:
+ *  2. What an environment is stands in two places: the sandbox's labels (cove.env, cove.repo; cove.common, the .git
+ *     that all its working trees have; cove.maker, the directory of our own that it was made from; cove.user,
+ *     cove.ports of a devcontainer.json; cove.copy, the kept copy that it began with) and refs:
  *        refs/heads/cove/NAME    what was committed inside, as it was received last
  *        refs/cove/work/NAME     a commit on top of that with what was not committed inside
  *        refs/cove/base/NAME     where it began; keeps `git gc` from taking it

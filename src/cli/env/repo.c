@@ -457,7 +457,9 @@ static int repo_make_ours(struct repo *r)
     return e < 0 ? err_errno(&r->ctx->err, -e, "make a directory in %s", r->common) : 0;
 }
 
-/* Whether the person's own git works in another account's repository: safe.directory of theirs, not the repository's. */
+/*
+ * Whether the person's own git works in another account's repository: safe.directory of theirs, not the repository's.
+ */
 static bool repo_is_safe(const char *path)
 {
     int status = -1;

@@ -5,9 +5,10 @@
  * Invariants
  *  1. A job that was added is reported done exactly once, however its process ends, from the loop and never from inside a call of this module;
  *     one that was killed before it began, too.
- *  2. At most JOBS_MAX run at a time; the others wait in the order in which they came, background ones behind all others. Brief ones, which nothing that is copied makes
- *     longer, have JOBS_MAX places of their own: a mount doesn't wait for four clones. So have those that go inside a sandbox, whose programs can stop them: JOBS_INSIDE_MAX. Background ones of these, whose sandbox has
- *     done that, begin one at a time, and leave the other places free.
+ *  2. At most JOBS_MAX run at a time; the others wait in the order in which they came, background ones behind all
+ *     others. Brief ones, which nothing that is copied makes longer, have JOBS_MAX places of their own: a mount doesn't
+ *     wait for four clones. So have those that go inside a sandbox, whose programs can stop them: JOBS_INSIDE_MAX.
+ *     Background ones of these, whose sandbox has done that, begin one at a time, and leave the other places free.
  *  3. A child has the pool's directories, what its function opens, and nothing else of coved's that somebody waits to see closed. It ends with coved.
  *
  * A held job is one whose process is there and waits for job_go(): what must be done between ("stand still") is not made longer by the fork.

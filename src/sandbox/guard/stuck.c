@@ -84,7 +84,9 @@ void stuck_action(struct core *core, const struct event_draft *action, uint64_t 
         action->kind >= EVENT_FILE_READ && action->kind <= EVENT_FILE_UNPACK && action->kind != EVENT_FILE_STAT;
     struct sandbox *sb =
         is_file || action->kind == EVENT_EXEC_START ? map_get(&core->by_id, str_of(action->sandbox)) : NULL;
-    /* Not what 'cove env' fetches the copy with. A client's word is enough: who varies its commands isn't seen either. */
+    /*
+     * Not what 'cove env' fetches the copy with. A client's word is enough: who varies its commands isn't seen either.
+     */
     struct str tag;
     if (!sb || sb->info.hidden || (json_member(action->data, "tag", &tag) && str_eqc(tag, "\"cove-env\"")))
         return;

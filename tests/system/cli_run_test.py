@@ -216,6 +216,17 @@ def test_run_as_json_says_that_it_was_interrupted(service):
     assert service.sandboxes() == []
 
 
+def test_a_sandbox_is_open_only_when_asked_for(service):
+    """Whose id alone would open it: `cove ls` says so, and nothing but --open makes one."""
+    states = []
+    for options in ([], ["--open"]):
+        assert service.cove("run", "--keep", *options, "--", "true").returncode == 0
+        sandbox = service.cove("ls", "-q").stdout.split()[0]
+        states.append(next(line for line in service.cove("ls").stdout.splitlines() if sandbox in line))
+        service.cove("rm", sandbox)
+    assert ", open" not in states[0] and "running, open" in states[1], states
+
+
 def test_run_as_json_says_what_was_dropped(service):
     """And is valid whatever was written: each of these bytes takes six."""
     done = service.cove("run", "--json", "--", "sh", "-c", "head -c 70000000 /dev/zero")

@@ -4,6 +4,7 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import threading
 import time
@@ -60,6 +61,25 @@ def test_files_only_gives_the_memory_up(service, sandbox):
     done = service.cove("exec", sandbox, "--", "sh", "-c", "cat f; pgrep sleep; cat /proc/sys/kernel/random/boot_id")
     kept, new = done.stdout.splitlines()
     assert kept == "kept" and new != boot.strip()
+
+
+def test_a_resume_whose_rules_nobody_enforces_leaves_it_paused(service):
+    sandbox = service.create(network={"default": "deny", "rules": []})
+    assert service.cove("exec", sandbox, "--", "sh", "-c", "echo kept > f").returncode == 0
+    assert service.cove("pause", "--files-only", sandbox).returncode == 0
+    coved, egress = service.coved_pid, service.child("cove-egress")
+    os.kill(coved, signal.SIGSTOP) # so that the one fails before the other has a box
+    try:
+        os.kill(egress, signal.SIGKILL)
+        assert wait_until(lambda: "cove-egress: its socket is closed" in service.tail()), service.tail()
+        resuming = service.popen("resume", sandbox, stderr=subprocess.PIPE, text=True)
+        time.sleep(0.5)
+    finally:
+        os.kill(coved, signal.SIGCONT)
+    assert "cove-egress" in resuming.communicate(timeout=60)[1] and resuming.returncode == 1
+    assert state(service, sandbox) == "paused"
+    assert wait_until(lambda: service.cove("resume", sandbox).returncode == 0), service.tail()
+    assert service.cove("exec", sandbox, "--", "cat", "f").stdout == "kept\n"
 
 
 def test_run_pauses_at_its_timeout_when_told(service):

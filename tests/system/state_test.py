@@ -452,6 +452,21 @@ def test_a_start_that_fails_loses_no_files(coved):
     assert content(coved, sandbox, "/root/f") == "kept"
 
 
+@pytest.mark.parametrize("how", [0, 3])
+def test_a_resume_that_is_called_off_leaves_it_paused(coved, how):
+    """As long as nobody was given it: whether it waits for a box, or is being put into one."""
+    sandbox = coved.create()
+    write(coved, sandbox, "/root/f", "kept")
+    coved.pause(sandbox, memory=0)
+    os.kill(coved.pid, signal.SIGSTOP) # both are there when it looks
+    tags = [coved.send_create(sandbox, kept=1), coved.send(PAUSE, sandbox, how)]
+    os.kill(coved.pid, signal.SIGCONT)
+    assert [coved.answer(tag).code for tag in tags] == [ABORTED, 0]
+    assert coved.list() == {sandbox: KEPT} and sandbox not in [m.id for m in coved.ended]
+    coved.resume_kept(sandbox)
+    assert content(coved, sandbox, "/root/f") == "kept"
+
+
 def test_a_stop_of_the_service_keeps_what_is_paused(coved):
     running, frozen, early, kept = [coved.create() for _ in range(4)]
     for sandbox in (frozen, early, kept):

@@ -378,6 +378,8 @@ struct kept *boxes_kept_find(struct boxes *b, const char *id); /* NULL: none, or
 void boxes_kept_release(struct kept *k);                       /* busy no more */
 void boxes_kept_taken(struct kept *k);                         /* another box runs on its files: it is gone */
 void boxes_kept_doom(struct kept *k);
+/* Whoever asked for them is refused; what was dressed in them gives them back. */
+void boxes_kept_stay(struct kept *k, bool memory);
 
 void boxes_stop_begin(struct task *t);
 void boxes_stop_frozen(struct task *t, int r);

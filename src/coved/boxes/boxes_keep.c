@@ -4,7 +4,7 @@
  *
  *  1. Pausing without memory: the body is killed and reaped, then a job puts the files away; from the moment at which it is reaped the sandbox is told of as
  *     kept. There is no way back, so a job that fails is tried again; when KEEP_TRIES have failed the files go, and its end is reported.
- *  2. Resuming takes them: they are a box's again. When that ends before it is somebody's, they are put away again.
+ *  2. Resuming takes them: they are a box's again. When that ends before it is somebody's, they are put away again; so they are when the resume is called off.
  *  3. Of a frozen sandbox a copy is kept, where that costs little: the loss of its memory is not that of its files, by a power cut neither. The copy goes before
  *     the sandbox runs. Until it is there, and where there is none, a note says whose files the box has (boxes_note.c).
  *  4. What is killed while somebody is at it (busy) goes when nobody is any more; its end is reported then.
@@ -243,6 +243,28 @@ void boxes_give_back(struct box_entry *e)
     memcpy(task.stands_on, e->stands_on, sizeof(task.stands_on));
     e->box.has_files = false;
     keep_start(boxes_task_loose(e->owner, &task));
+}
+
+void boxes_kept_stay(struct kept *k, bool memory)
+{
+    struct boxes *b = k->owner;
+    struct err err;
+    (void)err_set(&err, ERR_ABORTED, "sandbox %s is paused again", k->id);
+    LIST_FOREACH (struct waiting, w, &b->waiting, node) {
+        if (!w->request.kept || strcmp(w->request.id, k->id) != 0)
+            continue;
+        list_remove(&w->node);
+        b->n_waiting--;
+        boxes_refuse(b, w, &err);
+    }
+    LIST_FOREACH (struct box_entry, e, &b->lists[BOX_DRESSING], node) {
+        if (e->kept != k || !e->request)
+            continue;
+        boxes_refuse(b, TAKE_PTR(e->request), &err);
+        boxes_kill_unused(e); /* boxes_give_back() */
+    }
+    if (!memory)
+        boxes_memory_back(k, false);
 }
 
 /* ---- copies of frozen ones ---- */

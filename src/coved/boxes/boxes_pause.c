@@ -175,8 +175,8 @@ void boxes_pause(struct boxes *b, uint64_t asked, const char *id, enum sup_pause
     struct kept *k = boxes_kept_find(b, id);
     if (is_again && kind != SUP_PAUSE_MEMORY && stop_again(b, asked, id))
         return;
-    if (k && k->is_whole && kind == SUP_PAUSE_FILES) { /* its memory is given up */
-        boxes_memory_back(k, false);
+    if (k && (kind == SUP_PAUSE_FILES || kind == SUP_PAUSE_BACK)) {
+        boxes_kept_stay(k, kind == SUP_PAUSE_BACK);
         b->events.done(b->events.ctx, asked, NULL);
         return;
     }

@@ -74,3 +74,18 @@ int groups_open(const char *state_dir, bool (*spares)(void *ctx, const char *nam
     r = cgroup_each(*ret_tree, kill_leftover, &leftovers);
     return r < 0 ? err_errno(err, r, "look for processes of an earlier run") : 0;
 }
+
+static bool spares_none(void *ctx UNUSED, const char *name UNUSED)
+{
+    return false;
+}
+
+void groups_end(const char *state_dir)
+{
+    struct cgroup_tree *tree = NULL;
+    struct err err;
+    if (groups_open(state_dir, spares_none, NULL, &tree, &err) < 0)
+        log_error("end what is left of the sandboxes: %s", err.msg);
+    if (tree)
+        cgroup_close(tree, true);
+}

@@ -12,3 +12,6 @@ struct cgroup_tree;
 
 int groups_open(const char *state_dir, bool (*spares)(void *ctx, const char *name), void *ctx,
                 struct cgroup_tree **ret_tree, struct err *err) WARN_UNUSED;
+
+/* Kills all that lies in it, frozen or not, and removes it. Of a service that ends without a coved that could do it. */
+void groups_end(const char *state_dir);

@@ -6,6 +6,7 @@
 #include "base/str.h"
 #include "config/config.h"
 #include "coved/doctor.h"
+#include "coved/groups.h"
 #include "coved/serve.h"
 #include "coved/state.h"
 #include "coved/storage/prepare.h"
@@ -184,7 +185,10 @@ static int keep_service(const struct config *config, int ready_fd, struct err *e
     if (state_prepare(config, err) < 0 || state_lock(config, STATE_LOCK, &lock_fd, err) < 0 ||
         accepted_open(config->run_dir, &accepted, err) < 0)
         return -1;
-    return keeper_run(program, &accepted, ready_fd, err);
+    int status = keeper_run(program, &accepted, ready_fd, err);
+    if (status > 0)
+        groups_end(config->state_dir); /* who is frozen would outlive us */
+    return status;
 }
 
 /* What can be found out about a configuration without taking anything over. */

@@ -331,6 +331,29 @@ def test_a_program_that_would_not_do_is_not_started(programs):
         assert sandbox.works() and client.create().works()
 
 
+@pytest.mark.parametrize("how", ["it dies at once", "its program is gone"])
+def test_a_keeper_that_has_no_coved_ends_everything(programs, how):
+    with running(name="outlive", build=programs) as (service, client):
+        client.create().start("sleep", "1000").started()
+        frozen = client.create(timeout=600)
+        assert service.cove("pause", frozen.id).returncode == 0
+        service.footprint.look()
+        if how == "it dies at once":
+            replace(programs / "coved", lambda path: path.write_text("#!/bin/sh\nexit 1\n"))
+        else:
+            (programs / "coved").unlink()
+        os.kill(service.coved_pid, signal.SIGKILL)
+        assert wait_for(lambda: read(service.log).count("coved ended") >= 3), service.tail()
+        os.kill(service.coved.pid, signal.SIGTERM)
+        assert service.coved.wait(60) > 0
+        left = lambda: [what for what in service.footprint.left() if not what.startswith("pool ")] # files are the next start's
+        assert wait_for(lambda: not left()), left()
+        shutil.copy(BUILD / "coved", programs / "coved.new")
+        (programs / "coved.new").rename(programs / "coved")
+        service.start()
+        assert client.create().works()
+
+
 # ---- in coved's own language ----
 
 

@@ -370,6 +370,7 @@ int keeper_run(const char *program, struct accepted *config, int ready_fd, struc
         if (status < 0 && k.start_at && clock_mono() >= k.start_at && keeper_start(&k, err) < 0) {
             log_error("%s", err->msg);
             k.start_at = clock_mono() + DELAY_MOST_MS * USEC_PER_MS;
+            status = k.is_told_to_end && ++k.n_ends > ENDS_MAX ? 1 : -1;
         }
     }
     return status; /* with this process all that there may still be ends */

@@ -195,6 +195,8 @@ static int requests_of_a_sandbox(void)
          {-1, (long)(SOL_SOCKET | 1ULL << 32), (long)(SO_LINGER | 1ULL << 32)},
          0},
         {"an option of TCP with the number of that", SYS_setsockopt, {-1, IPPROTO_TCP, SO_LINGER}, EBADF},
+        {"keeping what nobody has", SYS_setsockopt, {-1, IPPROTO_TCP, TCP_LINGER2}, 0},
+        {"an option of sockets with the number of that", SYS_setsockopt, {-1, SOL_SOCKET, TCP_LINGER2}, EBADF},
         {"errors of what was sent", SYS_setsockopt, {-1, IPPROTO_IP, IP_RECVERR}, 0},
         {"errors of what was sent, disguised",
          SYS_setsockopt,

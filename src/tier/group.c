@@ -67,6 +67,7 @@ int group_usage(const struct tier_host *host, struct box *box, struct tier_usage
     *ret_usage = (struct tier_usage){.cpu_usec = u.cpu_usec,
                                      .memory_bytes = u.memory_bytes,
                                      .cache_bytes = u.cache_bytes,
+                                     .socket_bytes = u.socket_bytes,
                                      .pids = u.pids,
                                      .pids_refused = u.pids_refused,
                                      .oom_kills = u.oom_kills};

@@ -56,6 +56,7 @@ struct tier_usage {
     uint64_t cpu_usec;
     uint64_t memory_bytes, cache_bytes; /* the first with the second */
     uint64_t disk_bytes;                /* 0: not known */
+    uint64_t socket_bytes;              /* buffers of its sockets */
     uint32_t pids, pids_refused, oom_kills;
 };
 

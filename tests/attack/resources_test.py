@@ -237,6 +237,17 @@ def test_R02_groups_of_multicast(make, user):
         answers(neighbour)
 
 
+@pytest.mark.parametrize("user", USERS)
+def test_R02_connections_that_nobody_has(make, user):
+    """Of which the machine has one limit, beyond which what anybody closes is cut: none is kept for longer than a row in a table."""
+    if hog_outside("hog_orphans,500,20") < 400:
+        pytest.skip("proves nothing: this kernel keeps none of it outside, either")
+    box, neighbour = make(), make()
+    with hog(box, "hog_orphans,500,20", user) as kept:
+        assert kept == 0
+        answers(neighbour)
+
+
 DISK = 64 * MIB
 FILLERS = {  # each asks for three times the limit or more, and says what it got: KiB, or entries
     "bytes": "cat /dev/zero > full; for i in $(seq 50); do head -c 4000000 /dev/zero > full$i; done; du -sk . | cut -f1",

@@ -239,6 +239,7 @@ struct boxes {
     struct unread_watch unread;
     uint32_t unread_round;
     struct unread_bounds unread_bounds; /* of that round */
+    struct unread_pools unread_pools;   /* as they were found last */
     bool has_locker;                    /* some group has set too many locks of files: */
     char locker[UNREAD_GROUP_MAX];      /* unread.h */
     bool is_looking;                    /* the round is not over */

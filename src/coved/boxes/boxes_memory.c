@@ -12,6 +12,8 @@
  *  4. When the machine loses memory all sandboxes are looked at, running or frozen, in one round: some at each turn of the loop, so that nobody waits for it.
  *  5. Whoever has more than UNREAD_MOST of a kind, most locks of files, or more netlink sockets than are read is ended,
  *     out of memory (SUP_CAUSE_OOM): the memory goes with its processes, and nothing else takes it back.
+ *  6. So it is when what all sockets of the machine have one limit for runs short, counted or not: whoever has more than
+ *     UNREAD_MOST in buffers, or many connections that no program has any more.
  */
 #include "base/buf.h"
 #include "base/fault.h"
@@ -60,7 +62,8 @@ static void boxes_memory_look(struct boxes *b, usec_t now)
     uint64_t total = read_kib(buf_str(&text), "MemTotal:"), there = read_kib(buf_str(&text), "MemAvailable:");
     if (total && there < total / LEAST_PARTS)
         b->is_short = true;
-    bool is_full = b->is_short || unread_is_tcp_full(b->host->proc_fd);
+    b->unread_pools = unread_pools(b->host->proc_fd);
+    bool is_full = b->is_short || b->unread_pools.are_buffers_short || b->unread_pools.are_orphans_many;
     if (unread_is_due(&b->unread, is_full, there << 10, now) && !b->is_looking) {
         b->is_looking = true;
         b->unread_round++;
@@ -71,15 +74,27 @@ static void boxes_memory_look(struct boxes *b, usec_t now)
 
 /* ---- what nobody reads ---- */
 
-static void end_for(struct box_entry *e, const char *what)
+static void end_of_body(struct box_entry *e, const char *what)
 {
     struct err err;
-    log_warn("the machine is losing memory: sandbox %s holds %s that no control group counts, and is ended", e->id,
-             what);
     (void)err_set(&err, ERR_ABORTED, "sandbox %s is ended because of its memory: it holds %s", e->id, what);
     e->ended.cause = SUP_CAUSE_OOM;
     boxes_tasks_abort(e, &err);
     boxes_kill_body(e);
+}
+
+static void end_for(struct box_entry *e, const char *what)
+{
+    log_warn("the machine is losing memory: sandbox %s holds %s that no control group counts, and is ended", e->id,
+             what);
+    end_of_body(e, what);
+}
+
+/* Of what the whole machine has one limit for. */
+static void end_for_share(struct box_entry *e, const char *what)
+{
+    log_warn("the machine's limit for all sockets is near: sandbox %s holds %s, and is ended", e->id, what);
+    end_of_body(e, what);
 }
 
 /* In the network that the process is in; sum: of what was found before. True: it is ended for that. */
@@ -88,6 +103,7 @@ static bool look_at_network(struct box_entry *e, pid_t pid, uint64_t *sum)
     int proc_fd = e->owner->host->proc_fd, r;
     char what[64];
     uint64_t bytes = 0;
+    struct unread_connections nobodys = {0};
     const struct unread_may may = unread_may(proc_fd, pid, &e->owner->unread_bounds);
     r = may.netlink ? unread_bytes(proc_fd, pid, &bytes) : 0;
     if (r == -ENOBUFS) {
@@ -100,9 +116,28 @@ static bool look_at_network(struct box_entry *e, pid_t pid, uint64_t *sum)
         end_for(e, what);
         return true;
     }
-    if (!may.tcp || unread_connections(proc_fd, pid, &bytes) < 0 || bytes <= UNREAD_MOST)
+    if (!may.tcp || unread_connections(proc_fd, pid, &nobodys) < 0)
         return false;
-    end_for(e, "more than 64 MiB in connections that no program has accepted");
+    const bool is_large = nobodys.bytes > UNREAD_MOST;
+    const bool are_many = e->owner->unread_pools.are_orphans_many && nobodys.orphans > e->owner->unread_bounds.orphans;
+    if (is_large)
+        end_for(e, "more than 64 MiB in connections that no program has accepted");
+    else if (are_many)
+        end_for_share(e, "many connections that no program has any more");
+    return is_large || are_many;
+}
+
+static bool look_at_buffers(struct box_entry *e)
+{
+    struct tier_usage usage = {0};
+    char what[64];
+    if (!e->owner->unread_pools.are_buffers_short ||
+        e->tier->usage(e->owner->host, &e->box, clock_real() - MIN(clock_real(), e->started), &usage) < 0 ||
+        usage.socket_bytes <= UNREAD_MOST)
+        return false;
+    (void)snprintf(what, sizeof(what), "%llu MiB in buffers of its sockets",
+                   (unsigned long long)usage.socket_bytes >> 20);
+    end_for_share(e, what);
     return true;
 }
 
@@ -137,7 +172,7 @@ static bool look_at_networks(struct box_entry *e)
 static void look_at(struct box_entry *e)
 {
     char group[UNREAD_GROUP_MAX] = "";
-    if (look_at_networks(e) || !e->owner->has_locker)
+    if (look_at_networks(e) || look_at_buffers(e) || !e->owner->has_locker)
         return;
     (e->owner->locker[0] == '/' ? unread_group : unread_device)(e->owner->host->proc_fd, e->box.pid, group);
     if (strcmp(group, e->owner->locker) == 0)

@@ -11,6 +11,8 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#define MAX_ORPHANS "sys/net/ipv4/tcp_max_orphans"
+
 enum { FALL = 128 << 20, FALL_SHORT = 32 << 20, AGAIN_USEC = 5000000, RMEM_COLUMN = 4 };
 
 /* The column of a table that is aligned with spaces; empty: there is none. */
@@ -56,13 +58,16 @@ int unread_bytes(int proc_fd, pid_t pid, uint64_t *ret_bytes)
 enum {
     ST_COLUMN = 3,
     QUEUES_COLUMN = 4,
+    TIMER_COLUMN = 5,
     INODE_COLUMN = 9,
     TCP_PIECE = 64 << 10,
     TCP_TEXT_MAX = 32 << 20,
     SOCKET_BYTES = 4096,
     SOCKET_SMALL = 256,
     SOCKET_WAITING_MOST = 4096, /* connections that have not begun, of one that listens: SOMAXCONN */
-    NETLINK_OVER = 256 << 10    /* the last answer may exceed the limit */
+    NETLINK_OVER = 256 << 10,   /* the last answer may exceed the limit */
+    ORPHANS_OF_ALL = 8,         /* of the limit, of all and of one */
+    ORPHANS_OF_ONE = 16,
 };
 
 /* After the key ("TCP:"), the number behind a word ("inuse"): "TCP: inuse 6 orphan 0 tw 13 alloc 156 mem 243". */
@@ -101,6 +106,7 @@ void unread_bounds_read(int proc_fd, struct unread_bounds *ret_bounds)
     uint64_t without = unread_setting(proc_fd, "sys/net/core/rmem_default");
     uint64_t pages = unread_sockstat(proc_fd, "net/sockstat", "TCP:", "mem");
     *ret_bounds = (struct unread_bounds){.netlink_socket = MAX(most, without) + NETLINK_OVER,
+                                         .orphans = unread_setting(proc_fd, MAX_ORPHANS) / ORPHANS_OF_ONE,
                                          .tcp = pages * (uint64_t)sysconf(_SC_PAGESIZE)};
 }
 
@@ -117,26 +123,30 @@ struct unread_may unread_may(int proc_fd, pid_t pid, const struct unread_bounds 
     (void)snprintf(path, sizeof(path), "%d/net/sockstat6", (int)pid);
     tcp += unread_sockstat(proc_fd, path, "TCP6:", "inuse");
     return (struct unread_may){.netlink = (sockets - MIN(sockets, tcp)) * bounds->netlink_socket > most,
-                               .tcp = tcp && tcp * waiting + bounds->tcp > most};
+                               .tcp = tcp && (tcp * waiting + bounds->tcp > most || tcp > bounds->orphans)};
 }
 
 /* "sl local remote st tx:rx tr:when retrnsmt uid timeout inode ...": the inode is 0 where no program has the socket. */
-static uint64_t unread_of_connection(struct str line)
+static void unread_of_connection(struct str line, struct unread_connections *sum)
 {
     char queues[24], *end;
     struct str st = unread_column(line, ST_COLUMN);
     if (!str_eqc(unread_column(line, INODE_COLUMN), "0"))
-        return 0;
-    if (str_eqc(st, "05") || str_eqc(st, "06")) /* what is left of one: small, and the kernel has a limit for them */
-        return 0;
-    if (str_eqc(st, "03")) /* one that has not begun */
-        return SOCKET_SMALL;
+        return;
+    /* What is left of one is small, and the kernel has a limit for them; its timer is of a kind of its own. */
+    if (str_eqc(st, "06") || str_starts(unread_column(line, TIMER_COLUMN), STR("03:")))
+        return;
+    if (str_eqc(st, "03")) { /* one that has not begun */
+        sum->bytes += SOCKET_SMALL;
+        return;
+    }
+    sum->orphans += str_eqc(st, "04") || str_eqc(st, "05") || str_eqc(st, "09") || str_eqc(st, "0B");
     (void)snprintf(queues, sizeof(queues), "%.*s", STR_ARG(unread_column(line, QUEUES_COLUMN)));
     uint64_t sent = strtoull(queues, &end, 16), come = *end == ':' ? strtoull(end + 1, NULL, 16) : 0;
-    return SOCKET_BYTES + sent + come;
+    sum->bytes += SOCKET_BYTES + sent + come;
 }
 
-static int unread_tcp(int proc_fd, const char *path, uint64_t *sum)
+static int unread_tcp(int proc_fd, const char *path, struct unread_connections *sum)
 {
     AUTO_CLOSE int fd = openat(proc_fd, path, O_RDONLY | O_CLOEXEC);
     AUTO_BUF struct buf text = BUF_INIT(2 * TCP_PIECE);
@@ -144,24 +154,24 @@ static int unread_tcp(int proc_fd, const char *path, uint64_t *sum)
     ssize_t got = 1;
     if (fd < 0)
         return -errno;
-    while (got > 0 && total < TCP_TEXT_MAX && *sum <= UNREAD_MOST) {
+    while (got > 0 && total < TCP_TEXT_MAX && sum->bytes <= UNREAD_MOST) {
         char *room = buf_reserve(&text, TCP_PIECE);
         struct str rest, line;
         got = room ? read(fd, room, TCP_PIECE) : 0;
         buf_commit(&text, got > 0 ? (size_t)got : 0);
         total += got > 0 ? (size_t)got : 0;
         for (rest = buf_str(&text); rest.n && memchr(rest.p, '\n', rest.n) && str_split(&rest, '\n', &line);)
-            *sum += unread_of_connection(line);
+            unread_of_connection(line, sum);
         buf_consume(&text, buf_len(&text) - rest.n);
     }
     return got < 0 ? -errno : 0;
 }
 
-int unread_connections(int proc_fd, pid_t pid, uint64_t *ret_bytes)
+int unread_connections(int proc_fd, pid_t pid, struct unread_connections *ret_sum)
 {
     static const char *const tables[][3] = {{"sockstat", "TCP:", "tcp"}, {"sockstat6", "TCP6:", "tcp6"}};
     char path[48];
-    uint64_t sum = 0;
+    struct unread_connections sum = {0};
     int r = 0;
     for (size_t i = 0; r == 0 && i < ARRAY_SIZE(tables); i++) {
         (void)snprintf(path, sizeof(path), "%d/net/%s", (int)pid, tables[i][0]);
@@ -171,20 +181,29 @@ int unread_connections(int proc_fd, pid_t pid, uint64_t *ret_bytes)
         r = unread_tcp(proc_fd, path, &sum);
     }
     if (r == 0)
-        *ret_bytes = sum;
+        *ret_sum = sum;
     return r;
 }
 
-bool unread_is_tcp_full(int proc_fd)
+/* limits: "low pressure high", in pages. */
+static bool unread_is_half(int proc_fd, const char *limits, const char *protocol)
 {
     AUTO_BUF struct buf text = BUF_INIT(256);
     struct str low, rest;
-    if (fd_read_file(proc_fd, "sys/net/ipv4/tcp_mem", &text) < 0)
+    if (fd_read_file(proc_fd, limits, &text) < 0)
         return false;
     rest = buf_str(&text);
     (void)str_split(&rest, '\t', &low);
     uint64_t pages = unread_number(low);
-    return pages && unread_sockstat(proc_fd, "net/sockstat", "TCP:", "mem") > pages / 2;
+    return pages && unread_sockstat(proc_fd, "net/sockstat", protocol, "mem") > pages / 2;
+}
+
+struct unread_pools unread_pools(int proc_fd)
+{
+    return (struct unread_pools){.are_buffers_short = unread_is_half(proc_fd, "sys/net/ipv4/tcp_mem", "TCP:") ||
+                                                      unread_is_half(proc_fd, "sys/net/ipv4/udp_mem", "UDP:"),
+                                 .are_orphans_many = unread_sockstat(proc_fd, "net/sockstat", "TCP:", "orphan") >
+                                                     unread_setting(proc_fd, MAX_ORPHANS) / ORPHANS_OF_ALL};
 }
 
 /* ---- locks of files ---- */

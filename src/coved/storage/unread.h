@@ -3,6 +3,10 @@
  * What the kernel keeps for processes in memory that no control group counts: answers of its routing protocol
  * (NETLINK_ROUTE) that nobody reads; connections that nobody has accepted, with what they were sent; locks of files.
  * Nothing can be set to limit that, so who has much of it is found out, and ended, when the machine loses memory.
+ *
+ * The same of what all sockets of the machine have one limit for, however well it is counted: memory of TCP and of UDP,
+ * and connections that no program has any more and that are not over. Beyond it, nobody's datagrams arrive, and what
+ * anybody closes is cut.
  */
 #pragma once
 
@@ -21,6 +25,7 @@ enum { UNREAD_MOST = 64 << 20, UNREAD_TEXT_MAX = 1 << 20 };
 struct unread_bounds {
     uint64_t netlink_socket; /* bytes that one can hold */
     uint64_t tcp;            /* bytes that all connections of the machine hold */
+    uint64_t orphans;        /* connections that no program has, of one network namespace: a sixteenth of the limit */
 };
 void unread_bounds_read(int proc_fd, struct unread_bounds *ret_bounds);
 
@@ -36,13 +41,20 @@ struct unread_may {
 int unread_bytes(int proc_fd, pid_t pid, uint64_t *ret_bytes) WARN_UNUSED;
 
 /*
- * The same of its TCP connections that no program has: the sockets, and what has come for them. Costs a second
- * for a million.
+ * The same of its TCP connections that no program has: the sockets and what has come for them, and how many were closed
+ * and are not over. Costs a second for a million. What is beyond UNREAD_MOST is not counted.
  */
-int unread_connections(int proc_fd, pid_t pid, uint64_t *ret_bytes) WARN_UNUSED;
+struct unread_connections {
+    uint64_t bytes, orphans;
+};
+int unread_connections(int proc_fd, pid_t pid, struct unread_connections *ret_sum) WARN_UNUSED;
 
-/* Of the whole machine: what all of TCP holds, and whether that is much, as the kernel sees it. */
-bool unread_is_tcp_full(int proc_fd);
+/* Of the whole machine, as the kernel sees it. */
+struct unread_pools {
+    bool are_buffers_short; /* TCP or UDP holds half of what is called low */
+    bool are_orphans_many;  /* an eighth of the limit */
+};
+struct unread_pools unread_pools(int proc_fd);
 
 /*
  * Of a process, "" when it can't be told: as in its cgroup file, of version 1's "memory" or of version 2. A name that

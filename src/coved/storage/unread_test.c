@@ -52,8 +52,12 @@ static int teardown(void **state)
                                         "locks",
                                         "net/sockstat",
                                         "sys/net/core/rmem_max",
-                                        "sys/net/core/rmem_default"};
-    static const char *const directories[] = {"4711/net", "4711", "net", "sys/net/core", "sys/net", "sys"};
+                                        "sys/net/core/rmem_default",
+                                        "sys/net/ipv4/tcp_mem",
+                                        "sys/net/ipv4/udp_mem",
+                                        "sys/net/ipv4/tcp_max_orphans"};
+    static const char *const directories[] = {"4711/net",     "4711",    "net", "sys/net/core",
+                                              "sys/net/ipv4", "sys/net", "sys"};
     for (size_t i = 0; i < ARRAY_SIZE(files); i++)
         (void)unlinkat(f->fd, files[i], 0);
     for (size_t i = 0; i < ARRAY_SIZE(directories); i++)
@@ -146,9 +150,9 @@ static void write_file(const struct fake *f, const char *path, const char *text)
 static void connections_that_nobody_has(void **state)
 {
     const struct fake *f = *state;
-    uint64_t bytes = 7;
-    assert_int_equal(unread_connections(f->fd, PID, &bytes), 0);
-    assert_int_equal(bytes, 0);
+    struct unread_connections sum = {7, 7};
+    assert_int_equal(unread_connections(f->fd, PID, &sum), 0);
+    assert_int_equal(sum.bytes + sum.orphans, 0);
     write_file(f, "4711/net/tcp6",
                TCP_HEAD "   0: 00000000000000000000000001000000:07E8 00000000000000000000000001000000:0016 08 "
                         "00000000:00200000 00:00000000 00000000     0        0 0 1 0 20 0 0 10 -1\n");
@@ -160,16 +164,55 @@ static void connections_that_nobody_has(void **state)
                "   3: 0100007F:07E8 0100007F:0016 03 00000000:00000000 00:00000000 00000000     0        0 0 1\n"
                "   4: 0100007F:07E8 0100007F:0016 04 00000010:00000000 00:00000000 00000000     0        0 0 1\n"
                "   5: 0100007F:07E8 0100007F:0016 06 00000000:00000000 00:00000000 00000000     0        0 0 1\n"
-               "   6: 0100007F:07E8\n");
+               "   6: 0100007F:07E8 0100007F:0016 05 00000000:00000000 03:00001770 00000000     0        0 0 3\n"
+               "   7: 0100007F:07E8 0100007F:0016 05 00000000:00000000 02:00001770 00000000     0        0 0 1\n"
+               "   8: 0100007F:07E8\n");
     write_file(f, "4711/net/sockstat", "sockets: used 9\nTCP: inuse 0 orphan 5 tw 1 alloc 9 mem 3\n");
-    assert_int_equal(unread_connections(f->fd, PID, &bytes), 0);
-    assert_int_equal(bytes, 0); /* what it has none of is not read */
+    assert_int_equal(unread_connections(f->fd, PID, &sum), 0);
+    assert_int_equal(sum.bytes, 0); /* what it has none of is not read */
     write_file(f, "4711/net/sockstat", "sockets: used 9\nTCP: inuse 4 orphan 5 tw 1 alloc 9 mem 3\n");
-    assert_int_equal(unread_connections(f->fd, PID, &bytes), 0);
-    assert_int_equal(bytes, 4096 + MIB + 256 + 4096 + 16);
+    assert_int_equal(unread_connections(f->fd, PID, &sum), 0);
+    assert_int_equal(sum.bytes, 4096 + MIB + 256 + 4096 + 16 + 4096);
+    assert_int_equal(sum.orphans, 2);
     write_file(f, "4711/net/sockstat6", "TCP6: inuse 1\nUDP6: inuse 0\n");
-    assert_int_equal(unread_connections(f->fd, PID, &bytes), 0);
-    assert_int_equal(bytes, 4096 + MIB + 256 + 4096 + 16 + 4096 + 2 * MIB);
+    assert_int_equal(unread_connections(f->fd, PID, &sum), 0);
+    assert_int_equal(sum.bytes, 4096 + MIB + 256 + 4096 + 16 + 4096 + 4096 + 2 * MIB);
+    assert_int_equal(sum.orphans, 2);
+}
+
+/* What all sockets of the machine have one limit for. */
+static void limits_of_all(void **state)
+{
+    const struct fake *f = *state;
+    struct unread_pools p = unread_pools(f->fd);
+    assert_false(p.are_buffers_short || p.are_orphans_many); /* nothing is known */
+    assert_int_equal(mkdirat(f->fd, "net", 0700) | mkdirat(f->fd, "sys", 0700) | mkdirat(f->fd, "sys/net", 0700) |
+                         mkdirat(f->fd, "sys/net/ipv4", 0700),
+                     0);
+    write_file(f, "sys/net/ipv4/tcp_mem", "1000\t2000\t3000\n");
+    write_file(f, "sys/net/ipv4/udp_mem", "500\t1000\t1500\n");
+    write_file(f, "sys/net/ipv4/tcp_max_orphans", "8000\n");
+    write_file(f, "net/sockstat", "TCP: inuse 5 orphan 1000 tw 8 alloc 3 mem 500\nUDP: inuse 1 mem 250\n");
+    p = unread_pools(f->fd);
+    assert_false(p.are_buffers_short || p.are_orphans_many);
+    write_file(f, "net/sockstat", "TCP: inuse 5 orphan 1001 tw 8 alloc 3 mem 500\nUDP: inuse 1 mem 250\n");
+    p = unread_pools(f->fd);
+    assert_true(p.are_orphans_many && !p.are_buffers_short);
+    write_file(f, "net/sockstat", "TCP: inuse 5 orphan 0 tw 8 alloc 3 mem 501\nUDP: inuse 1 mem 250\n");
+    assert_true(unread_pools(f->fd).are_buffers_short);
+    write_file(f, "net/sockstat", "TCP: inuse 5 orphan 0 tw 8 alloc 3 mem 0\nUDP: inuse 1 mem 251\n");
+    assert_true(unread_pools(f->fd).are_buffers_short);
+
+    struct unread_bounds b;
+    unread_bounds_read(f->fd, &b);
+    assert_int_equal(b.orphans, 500);
+    b.tcp = 0;
+    write_file(f, "4711/net/sockstat", "sockets: used 4\nTCP: inuse 500 orphan 0 tw 0 alloc 331 mem 0\n");
+    b.netlink_socket = 0;
+    assert_true(unread_may(f->fd, PID, &b).tcp); /* 500 that listen */
+    b.orphans = 0;
+    write_file(f, "4711/net/sockstat", "sockets: used 4\nTCP: inuse 1 orphan 0 tw 0 alloc 331 mem 0\n");
+    assert_true(unread_may(f->fd, PID, &b).tcp);
 }
 
 /* Who can't have much by the number of his sockets isn't looked at. */
@@ -276,6 +319,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(bounded, setup, teardown),
         cmocka_unit_test(of_the_kernel),
         cmocka_unit_test_setup_teardown(connections_that_nobody_has, setup, teardown),
+        cmocka_unit_test_setup_teardown(limits_of_all, setup, teardown),
         cmocka_unit_test_setup_teardown(told_by_counts, setup, teardown),
         cmocka_unit_test_setup_teardown(whose_locks_they_are, setup, teardown),
         cmocka_unit_test(when_memory_goes),

@@ -73,6 +73,7 @@ int cgroup_read_memory(int parent_fd, const char *name, const char *cache, struc
         uint64_t *to;
     } wanted[] = {{cache, &usage->cache_bytes},
                   {"shmem", &usage->shmem_bytes},
+                  {"sock", &usage->socket_bytes},
                   {"active_anon", &active_anon},
                   {"inactive_anon", &inactive_anon},
                   {"active_file", &usage->active_file_bytes},

@@ -23,6 +23,7 @@ struct cgroup_usage {
     uint64_t memory_bytes; /* with page cache */
     uint64_t cache_bytes;
     uint64_t shmem_bytes, active_bytes, inactive_bytes, active_file_bytes, inactive_file_bytes;
+    uint64_t socket_bytes; /* of memory_bytes in version 2, beside them in version 1: buffers of TCP and UDP sockets */
     uint32_t pids;
     /* how often a process or thread could not be started for the limit; 0 where the kernel does not count */
     uint32_t pids_refused;

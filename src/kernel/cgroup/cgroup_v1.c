@@ -99,6 +99,8 @@ static int cgroup_v1_usage(struct cgroup_tree *t, const char *name, struct cgrou
     if (r == 0 && t->features.memory) {
         r = cgroup_read_u64(t->parent_fds[MEMORY], name, "memory.usage_in_bytes", &u.memory_bytes);
         r = r ? r : cgroup_read_memory(t->parent_fds[MEMORY], name, "cache", &u);
+        if (cgroup_read_u64(t->parent_fds[MEMORY], name, "memory.kmem.tcp.usage_in_bytes", &v) == 0)
+            u.socket_bytes = v;
         u.oom_kills = oom_kills(t, name);
     }
     if (r == 0 && t->features.pids) {

@@ -10,6 +10,7 @@
 #include <linux/rtnetlink.h>
 #include <mqueue.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -461,6 +462,29 @@ static int hog_backlog(int argc, char **argv)
     return hold("backlog", (long)(sent >> 20), argc, argv);
 }
 
+/* Connections that nobody has any more, each kept for as long as its option says; which are more than a row in a table. */
+static int hog_orphans(int argc, char **argv)
+{
+    struct sockaddr_in to;
+    char line[256], state[3], timer[3];
+    long inode, n = 0, held = 0;
+    int listener = self_socket(SOCK_STREAM, 0, &to);
+    (void)listen(listener, 128);
+    for (; n < most(argc, argv); n++) {
+        const int kept_s = 120;
+        int s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (s < 0 || setsockopt(s, IPPROTO_TCP, TCP_LINGER2, &kept_s, sizeof(kept_s)) < 0 ||
+            connect(s, (struct sockaddr *)&to, sizeof(to)) < 0 || accept(listener, NULL, NULL) < 0)
+            break;
+        (void)close(s);
+    }
+    FILE *table = fopen("/proc/self/net/tcp", "re");
+    while (table && fgets(line, sizeof(line), table))
+        if (sscanf(line, "%*s %*s %*s %2s %*s %2[0-9]:%*s %*s %*s %*s %ld", state, timer, &inode) == 3)
+            held += strcmp(state, "05") == 0 && strcmp(timer, "03") != 0 && inode == 0;
+    return hold(n < most(argc, argv) ? "fewer orphans" : "orphans", held, argc, argv);
+}
+
 /* Locks of every second byte of many files; of processes, or of open files. */
 static int hog_locked(int argc, char **argv, int command)
 {
@@ -523,34 +547,15 @@ static int hog_cpu(int argc, char **argv)
 }
 
 const struct verb hog_verbs[] = {
-    {"hog_inotify", hog_inotify},
-    {"hog_watches", hog_watches},
-    {"hog_ptys", hog_ptys},
-    {"hog_aio", hog_aio},
-    {"hog_timers", hog_timers},
-    {"hog_signals", hog_signals},
-    {"hog_mqueues", hog_mqueues},
-    {"hog_memory", hog_memory},
-    {"hog_memfd", hog_memfd},
-    {"hog_shm", hog_shm},
-    {"hog_sysv", hog_sysv},
-    {"hog_fds", hog_fds},
-    {"hog_pipes", hog_pipes},
-    {"hog_epoll", hog_epoll},
-    {"hog_in_flight", hog_in_flight},
-    {"hog_sockets", hog_sockets},
-    {"hog_udp", hog_udp},
-    {"hog_tcp", hog_tcp},
-    {"hog_netlink", hog_netlink},
-    {"hog_groups", hog_groups},
-    {"hog_processes", hog_processes},
-    {"hog_bomb", hog_bomb},
-    {"hog_zombies", hog_zombies},
-    {"hog_cpu", hog_cpu},
-    {"hog_errors", hog_errors},
-    {"hog_times", hog_times},
-    {"hog_backlog", hog_backlog},
-    {"hog_locks", hog_locks},
-    {"hog_file_locks", hog_file_locks},
+    {"hog_inotify", hog_inotify}, {"hog_watches", hog_watches}, {"hog_ptys", hog_ptys},
+    {"hog_aio", hog_aio},         {"hog_timers", hog_timers},   {"hog_signals", hog_signals},
+    {"hog_mqueues", hog_mqueues}, {"hog_memory", hog_memory},   {"hog_memfd", hog_memfd},
+    {"hog_shm", hog_shm},         {"hog_sysv", hog_sysv},       {"hog_fds", hog_fds},
+    {"hog_pipes", hog_pipes},     {"hog_epoll", hog_epoll},     {"hog_in_flight", hog_in_flight},
+    {"hog_sockets", hog_sockets}, {"hog_udp", hog_udp},         {"hog_tcp", hog_tcp},
+    {"hog_netlink", hog_netlink}, {"hog_groups", hog_groups},   {"hog_processes", hog_processes},
+    {"hog_bomb", hog_bomb},       {"hog_zombies", hog_zombies}, {"hog_cpu", hog_cpu},
+    {"hog_errors", hog_errors},   {"hog_times", hog_times},     {"hog_backlog", hog_backlog},
+    {"hog_orphans", hog_orphans}, {"hog_locks", hog_locks},     {"hog_file_locks", hog_file_locks},
 };
 const size_t n_hog_verbs = COUNT(hog_verbs);

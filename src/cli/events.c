@@ -112,15 +112,6 @@ int events_take(struct context *ctx, struct service *s, const struct events_want
     return r < 0 ? context_fail(ctx, STATUS_FAILED) : STATUS_OK;
 }
 
-/* As the service wrote it, but on a terminal. */
-static void events_json(const json_t *event, struct str line)
-{
-    if (isatty(STDOUT_FILENO) == 1)
-        print_json(event);
-    else
-        (void)printf("%.*s\n", STR_ARG(line));
-}
-
 /* What the kernel saw processes do by themselves, of which there can be much more than of all else. */
 static const struct {
     const char *kind, *list;
@@ -146,7 +137,7 @@ static int events_print_one(struct context *ctx, const json_t *event, struct str
 {
     struct events_printing *p = arg;
     if (ctx->json)
-        events_json(event, line);
+        print_json_line(event, line);
     else if (!events_leave_out(p, event))
         events_line(event, isatty(STDOUT_FILENO) == 1);
     return !p->follows || fflush(stdout) == 0;
@@ -175,7 +166,7 @@ static int print_all(struct context *ctx, struct service *s, const struct events
         AUTO_JSON json_t *event = object;
         const char *kind = service_text(event, "kind");
         if (ctx->json && str_starts(str_of(kind), str_of(what->json_kinds)))
-            events_json(event, line);
+            print_json_line(event, line);
         else if (!ctx->json)
             what->print(event, is_tty);
         if (follows && fflush(stdout) < 0)

@@ -15,6 +15,14 @@ void print_json(const json_t *json)
     (void)fputc('\n', stdout);
 }
 
+void print_json_line(const json_t *json, struct str line)
+{
+    if (isatty(STDOUT_FILENO) == 1)
+        print_json(json);
+    else
+        (void)printf("%.*s\n", STR_ARG(line));
+}
+
 /* How much goes into the next piece: no character is cut in two. */
 static size_t piece_of(struct str text)
 {
@@ -38,6 +46,25 @@ void print_json_string(FILE *out, struct str text)
         text = str_sub(text, n);
     }
     (void)fputc('"', out);
+}
+
+void print_lines(struct str text)
+{
+    const bool is_tty = isatty(STDOUT_FILENO) == 1;
+    struct str line, part;
+    if (!is_tty) {
+        (void)fwrite(text.p, 1, text.n, stdout);
+        (void)(text.n && !str_ends(text, STR("\n")) && putchar('\n'));
+    }
+    while (is_tty && text.n && str_split(&text, '\n', &line)) {
+        (void)str_split(&line, '\t', &part);
+        terminal_print(stdout, true, part);
+        while (line.p && str_split(&line, '\t', &part)) {
+            (void)putchar('\t');
+            terminal_print(stdout, true, part);
+        }
+        (void)putchar('\n');
+    }
 }
 
 void print_text(const char *text)

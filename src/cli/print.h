@@ -13,6 +13,12 @@ void print_json(const json_t *json);
 /* A JSON string of any length, in pieces: escaped, it may be six times as long. Bytes that are not UTF-8 become U+FFFD. */
 void print_json_string(FILE *out, struct str text);
 
+/* What a service wrote on one line, as it did; on a terminal as print_json(). */
+void print_json_line(const json_t *json, struct str line);
+
+/* Any number of lines, the last of which ends, too: as terminal_print(), but for tabs, of which sources are full. */
+void print_lines(struct str text);
+
 /* As terminal_print(); print_line() ends the line, too. */
 void print_text(const char *text);
 void print_line(const char *text);

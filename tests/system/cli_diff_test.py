@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 from leaks import own_service
+from terminal import Terminal
 
 PREPARE = """
 import os, random
@@ -111,6 +112,28 @@ def test_git_applies_what_a_sandbox_changed(service, sandbox, tmp_path):
         assert (done.returncode, done.stdout) == (0, b""), done
     finally:
         service.cove("snapshot", "rm", "patch-before")
+
+
+@pytest.mark.parametrize("tar", ["cat /dev/zero", "printf 'x%.0s' $(seq 200); cat /dev/zero"])
+def test_an_archive_without_an_end_is_not_kept(service, sandbox, tar):
+    """The tar in there is the sandbox's: what it writes is held in memory here."""
+    script = "printf '#!/bin/sh\\n%s\\n' \"$1\" > /bin/t; chmod 755 /bin/t; mv /bin/t $(command -v tar); echo x > /root/x"
+    assert service.cove("exec", "-u", "root", sandbox, "--", "sh", "-c", script, "sh", tar).returncode == 0
+    done = service.cove("diff", "--patch", sandbox)
+    assert done.returncode == 1 and "too much for a patch" in done.stderr, done
+
+
+def test_nothing_moves_a_terminals_cursor(service, sandbox):
+    """Names, contents and links are a stranger's: a patch on a terminal is read there, and what is redirected is applied."""
+    script = "mkdir d; cd d; n=$(printf 'n\\033[31m\\342\\200\\256'); printf 'a\\tb\\033[2J\\302\\233\\342\\200\\256\\n' > \"$n\"; ln -s \"$n\" l"
+    assert service.cove("exec", sandbox, "--", "sh", "-c", script).returncode == 0
+    for arguments in (["--patch"], ["--json"], []):
+        output, code = Terminal(service, "diff", *arguments, sandbox).rest()
+        assert code == 0 and b"/d" in output, output
+        for bad in (b"\x1b[2J", b"\x1b[31m", b"\xc2\x9b", b"\xe2\x80\xae"):
+            assert bad not in output, (arguments, output)
+        assert arguments != ["--patch"] or b"+a\tb\\x1b[2J" in output, output
+    assert b"+a\tb\x1b[2J\xc2\x9b" in patch_of(service, sandbox).stdout
 
 
 def test_what_can_not_be_a_patch_is_said(service, sandbox):

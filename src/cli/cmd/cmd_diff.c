@@ -6,6 +6,7 @@
 #include "cli/exec/terminal.h"
 #include "cli/files/diff_line.h"
 #include "cli/files/diff_patch.h"
+#include "cli/print.h"
 #include "cli/service.h"
 #include "http/url.h"
 
@@ -32,7 +33,7 @@ static int diff_compare(const void *a, const void *b)
     return strcmp(x + 2, y + 2);
 }
 
-static void print_line(struct str line)
+static void diff_print_line(struct str line)
 {
     AUTO_BUF struct buf b = BUF_INIT(LINE_BYTES);
     diff_line_escape(&b, line);
@@ -58,7 +59,7 @@ static void diff_print_lines(const struct lines *l, bool is_raw)
         if (is_raw)
             (void)fwrite(all[i], 1, strlen(all[i]) + 1, stdout);
         else
-            print_line(str_of(all[i]));
+            diff_print_line(str_of(all[i]));
     }
     mem_free(all);
 }
@@ -68,8 +69,7 @@ static int take_line(struct context *ctx, struct lines *l, struct str line, json
 {
     AUTO_JSON json_t *one = taken;
     if (ctx->json) {
-        (void)fwrite(line.p, 1, line.n, stdout);
-        (void)fputc('\n', stdout);
+        print_json_line(one, line);
         return 0;
     }
     if (diff_line_read(&l->text, one) == -EILSEQ)
@@ -207,7 +207,7 @@ const struct command cmd_diff = {
         "characters, characters that change the direction of text or take no room, and bytes that are not UTF-8 are "
         "written as \\xNN, and a backslash as \\\\. -z prints names as they are.\n\n--patch shows the contents: text "
         "with three lines around each change, other files as binary patches, links, and whether a file is "
-        "executable. It does not show owners, other modes and .git directories. It needs running sandboxes, so it "
+        "executable. On a terminal, control characters and those that change the direction of text are written as \\xNN; redirected, it is exact. It does not show owners, other modes and .git directories. It needs running sandboxes, so it "
         "creates a temporary one for each snapshot or template. With one operand, the sandbox is compared with its "
         "template as that is now. It uses tar in the sandboxes, and refuses more than 64 MiB in a file or 512 MiB in "
         "total.\n\nWith --json one object a line, in no order: change, type, path, mode, size. If a path is not "

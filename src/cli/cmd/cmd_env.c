@@ -200,7 +200,7 @@ static int env_do_log(struct env_call *c)
     AUTO_FREE char *since = r < 0 ? NULL : repo_accepted(&c->e.repo, c->e.at.base);
     AUTO_FREE char *range = since ? mem_printf("%s..%s", since, c->e.at.head) : NULL;
     r = !since ? -1 : REPO_ASK(&c->e.repo, REPO_OURS, &text, "log", "--no-ext-diff", "--no-textconv", range, "--");
-    repo_print(buf_str(&text));
+    print_lines(buf_str(&text));
     return env_finish(c, r);
 }
 

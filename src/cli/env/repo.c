@@ -273,16 +273,6 @@ int repo_git(struct repo *r, enum repo_side side, const struct repo_io *io, cons
     return ended;
 }
 
-void repo_print(struct str text)
-{
-    const bool is_tty = isatty(STDOUT_FILENO) == 1;
-    struct str line;
-    while (text.n && str_split(&text, '\n', &line)) {
-        terminal_print(stdout, is_tty, line);
-        (void)putchar('\n');
-    }
-}
-
 char *repo_commit(struct repo *r, enum repo_side side, const char *revision)
 {
     AUTO_BUF struct buf text = BUF_INIT(256);

@@ -4,6 +4,7 @@
 #include "base/fd.h"
 #include "base/mem.h"
 #include "cli/exec/terminal.h"
+#include "cli/print.h"
 
 #include <fnmatch.h>
 #include <string.h>
@@ -245,7 +246,7 @@ int review_changes(struct repo *r, const char *from, const char *to, enum review
         ;
     (void)str_split(&rest, '\0', &stat);
     if (shown != REVIEW_NOTHING) {
-        repo_print(shown == REVIEW_STAT ? stat : rest);
+        print_lines(shown == REVIEW_STAT ? stat : rest);
         (void)fflush(stdout);
     }
     for (struct str records = buf_str(&text); review_next(&records, &c);) {

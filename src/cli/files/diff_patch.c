@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "cli/exec/exec.h"
 #include "cli/files/patch.h"
+#include "cli/print.h"
 
 #include <archive.h>
 #include <archive_entry.h>
@@ -19,7 +20,7 @@
 #include <unistd.h>
 
 enum { MADE_FOR_MS = 600000, LIST_MAX = 64 << 20, MESSAGE_MAX = 4096, FILES_MAX = 1000000 };
-enum { FILE_MAX = 64 << 20, TREE_MAX = 512 << 20, PATCH_MAX = 1 << 30 };
+enum { FILE_MAX = 64 << 20, TREE_MAX = 512 << 20, PATCH_MAX = 1 << 30, ARCHIVE_MAX = 2 * TREE_MAX, LOOK_MS = 50 };
 
 /* ---- sides ---- */
 
@@ -142,6 +143,13 @@ static int take_content(struct context *ctx, struct archive *a, struct patch_fil
     return 0;
 }
 
+static int too_much(struct context *ctx)
+{
+    context_hint(ctx, "--path takes a part of it; 'cove cp' copies whole files");
+    return err_set(&ctx->err, ERR_RESOURCE_EXHAUSTED,
+                   "too much for a patch: a file of more than 64 MiB, or more than 512 MiB in all");
+}
+
 static int take_entry(struct context *ctx, struct archive *a, struct archive_entry *entry, struct patch_tree *t)
 {
     const char *path = archive_entry_pathname(entry), *link = archive_entry_symlink(entry);
@@ -155,11 +163,8 @@ static int take_entry(struct context *ctx, struct archive *a, struct archive_ent
         (void)fprintf(stderr, "cove diff: left out: a patch holds files and symbolic links alone\n");
         return 0;
     }
-    if (type == AE_IFREG && (size < 0 || size > FILE_MAX || t->bytes + (uint64_t)size > TREE_MAX)) {
-        context_hint(ctx, "--path takes a part of it; 'cove cp' copies whole files");
-        return err_set(&ctx->err, ERR_RESOURCE_EXHAUSTED,
-                       "too much for a patch: a file of more than 64 MiB, or more than 512 MiB in all");
-    }
+    if (type == AE_IFREG && (size < 0 || size > FILE_MAX || t->bytes + (uint64_t)size > TREE_MAX))
+        return too_much(ctx);
     if (t->n == FILES_MAX)
         return err_set(&ctx->err, ERR_RESOURCE_EXHAUSTED, "more than a million files for one patch");
     if (t->n == t->room) {
@@ -195,6 +200,19 @@ static int take_archive(struct context *ctx, int fd, struct patch_tree *t)
     return r;
 }
 
+struct patch_watch {
+    struct context *ctx;
+    int archive;
+};
+
+/* What is in there writes as much as it likes, into memory of ours. */
+static int patch_watch(void *watch)
+{
+    const struct patch_watch *w = watch;
+    struct stat st;
+    return fstat(w->archive, &st) == 0 && st.st_size > ARCHIVE_MAX ? too_much(w->ctx) : 0;
+}
+
 /* Runs tar there: the names go in by a file without a name, the archive comes out by another. */
 static int diff_patch_fetch(struct context *ctx, const char *id, const char *root, struct str names,
                             struct patch_tree *t)
@@ -213,12 +231,16 @@ static int diff_patch_fetch(struct context *ctx, const char *id, const char *roo
                     (char[]){"-"},
                     NULL};
     const struct exec_request request = {.id = id, .argv = argv, .user = "root", .has_stdin = true};
+    struct patch_watch watch = {ctx, out};
     const struct exec_io io = {.stdin_fd = in,
                                .stdout_fd = out,
                                .stderr_fd = -1,
                                .captured_stdout = &nothing,
                                .captured_stderr = &message,
-                               .forwards_signals = true};
+                               .forwards_signals = true,
+                               .tick = patch_watch,
+                               .tick_ctx = &watch,
+                               .tick_ms = LOOK_MS};
     struct exec_result result = {0};
     if (names.n == 0)
         return 0;
@@ -258,7 +280,7 @@ static int print_trees(struct context *ctx, const struct patch_tree *a, const st
         patch_append(&text, str_of(path), order <= 0 ? &a->all[i].side : &none, order >= 0 ? &b->all[j].side : &none);
         if (buf_error(&text))
             return err_set(&ctx->err, ERR_RESOURCE_EXHAUSTED, "the patch of one file is larger than 1 GiB");
-        (void)fwrite(buf_data(&text), 1, buf_len(&text), stdout);
+        print_lines(buf_str(&text));
         i += order <= 0;
         j += order >= 0;
     }

@@ -385,9 +385,10 @@ def test_what_can_not_be_switched_off_is_refused(service, repo, tmp_path, key):
 def test_risky_places_are_named(service, repo):
     env(service, repo, "create", "risky")
     inside(service, repo, "risky", "mkdir -p .github/workflows .vscode .husky; echo x > .husky/pre-commit; echo x > package-lock.json; echo x > Cargo.lock; echo x > .github/workflows/x.yml; echo x > .vscode/tasks.json; echo x > Makefile; chmod +x README; "
+           "mkdir .cargo .zed; echo x > .cargo/config.toml; echo x > .zed/tasks.json; echo x > Justfile; echo x > vite.config.mjs; echo x > sitecustomize.py; echo x > lefthook.yml; echo x > compose.yaml; "
            "ln -s README link; printf 'a \\342\\200\\256 b\\n' > hidden; printf 'x\\000y' > bytes; printf 'e\\033[31m' > \"$(printf 'na\\033me')\"")
     said = env(service, repo, "diff", "risky", "--stat").stderr
-    for what in (".husky/pre-commit (a Git hook", "package-lock.json (which packages", "Cargo.lock (which packages", "look first: bytes (binary)", ".github/workflows/x.yml (CI)", ".vscode/tasks.json (an editor", "Makefile (a build", "README (became executable)", "link (a link)", "hidden (characters"):
+    for what in (".husky/pre-commit (a Git hook", "package-lock.json (which packages", "Cargo.lock (which packages", "look first: bytes (binary)", ".github/workflows/x.yml (CI)", ".vscode/tasks.json (an editor", "Makefile (a build", ".cargo/config.toml (a build", ".zed/tasks.json (an editor", "Justfile (a build", "vite.config.mjs (a build", "sitecustomize.py (each Python", "lefthook.yml (a Git hook", "compose.yaml (what it starts", "README (became executable)", "link (a link)", "hidden (characters"):
         assert what in said.replace("a/hidden b/", ""), (what, said)
     assert "\033" not in said
 

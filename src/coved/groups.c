@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coved/groups.h"
+#include "base/buf.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "kernel/cgroup/cgroup.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -60,6 +63,27 @@ static int open_given(const char *name, struct cgroup_tree **ret_tree)
     return -ENOENT;
 }
 
+/*
+ * What all sandboxes may have of the machine's processes. Each has a limit of its own, but where nobody has raised
+ * kernel.pid_max (32,768), some thirty of them would leave nobody any: no new sandbox, no job of ours, no shell.
+ */
+static void limit_all(struct cgroup_tree *tree)
+{
+    static const char *const settings[] = {"/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"};
+    uint64_t most = UINT64_MAX, n;
+    for (size_t i = 0; i < ARRAY_SIZE(settings); i++) {
+        AUTO_BUF struct buf text = BUF_INIT(64);
+        struct str rest, line;
+        int r = fd_read_file(AT_FDCWD, settings[i], &text);
+        rest = buf_str(&text);
+        if (r == 0 && str_split(&rest, '\n', &line) && str_to_u64(line, &n) == 0)
+            most = MIN(most, n);
+    }
+    int r = most == UINT64_MAX ? -ENOENT : cgroup_limit_all(tree, most / 4 * 3);
+    if (r < 0)
+        log_warn("limit the processes of all sandboxes: %s", strerror(-r));
+}
+
 int groups_open(const char *state_dir, bool (*spares)(void *ctx, const char *name), void *ctx,
                 struct cgroup_tree **ret_tree, struct err *err)
 {
@@ -70,6 +94,7 @@ int groups_open(const char *state_dir, bool (*spares)(void *ctx, const char *nam
     r = r == -ENOENT ? cgroup_open(name, 0, ret_tree) : r;
     if (r < 0)
         return err_errno(err, r, "set up control groups: no usable memory and pids controller (see 'cove doctor')");
+    limit_all(*ret_tree);
     struct leftovers leftovers = {*ret_tree, spares, ctx};
     r = cgroup_each(*ret_tree, kill_leftover, &leftovers);
     return r < 0 ? err_errno(err, r, "look for processes of an earlier run") : 0;

@@ -426,10 +426,13 @@ def test_limits_in_force(service):
         if "memory" in groups:
             top = Path("/sys/fs/cgroup")
             assert int(read(f"{top}/memory{groups['memory']}/memory.limit_in_bytes")) == 96 * MIB
-            assert int(read(f"{top}/pids{groups['pids']}/pids.max")) == 200
+            own = Path(f"{top}/pids{groups['pids']}")
+            assert int(read(own / "pids.max")) == 200
             cpu = next(k for k in groups if "cpu" in k.split(","))
             assert int(read(f"{top}/{cpu}{groups[cpu]}/cpu.cfs_quota_us")) == 70000
         else:
             own = Path("/sys/fs/cgroup") / groups[""].lstrip("/")
             assert int(read(own / "memory.max")) == 96 * MIB and int(read(own / "pids.max")) == 200
+        all_of_them = min(int(read(f"/proc/sys/kernel/{name}")) for name in ("pid_max", "threads-max"))
+        assert int(read(own.parent / "pids.max")) == all_of_them // 4 * 3, "all sandboxes together can take the machine's last process"
     assert "No" not in text(box.sh("true")[2]) and inside(box, "raise_limit,7")["raise_limit,7"].name == "EPERM"

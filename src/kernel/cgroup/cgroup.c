@@ -191,6 +191,14 @@ const struct cgroup_features *cgroup_features(const struct cgroup_tree *t)
     return &t->features;
 }
 
+int cgroup_limit_all(struct cgroup_tree *t, uint64_t pids)
+{
+    for (size_t i = 0; i < t->n; i++)
+        if (t->parent_fds[i] >= 0 && cgroup_has(t->parent_fds[i], "pids.max"))
+            return cgroup_write_u64(t->parent_fds[i], ".", "pids.max", pids);
+    return -ENOENT;
+}
+
 int cgroup_make(struct cgroup_tree *t, const char *name)
 {
     for (size_t i = 0; i < t->n; i++)

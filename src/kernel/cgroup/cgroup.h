@@ -59,6 +59,7 @@ int cgroup_make(struct cgroup_tree *t, const char *name) WARN_UNUSED;
 int cgroup_remove(struct cgroup_tree *t,
                   const char *name) WARN_UNUSED; /* -EBUSY while a task is in it; gone already is success */
 int cgroup_limit(struct cgroup_tree *t, const char *name, const struct cgroup_limits *limits) WARN_UNUSED;
+int cgroup_limit_all(struct cgroup_tree *t, uint64_t pids) WARN_UNUSED; /* processes and threads of all groups */
 
 /*
  * How a new process gets into its group. Version 2: at birth (group_fd is for CLONE_INTO_CGROUP). Version 1: it enters by itself, through

@@ -3,9 +3,8 @@
 #include "base/buf.h"
 #include "base/fd.h"
 #include "base/mem.h"
+#include "cli/files/libarchive.h"
 
-#include <archive.h>
-#include <archive_entry.h>
 #include <dirent.h>
 #include <fcntl.h>
 #include <fnmatch.h>
@@ -353,7 +352,8 @@ int build_context_hash_file(const char *path, build_context_seen_fn seen, void *
 
 static int broken(struct archive *a, const char *path, struct err *err)
 {
-    return err_set(err, ERR_INTERNAL, "pack %s: %s", path, archive_error_string(a) ? archive_error_string(a) : "?");
+    return err_set(err, ERR_INTERNAL, "pack %s: %s", path,
+                   la()->archive_error_string(a) ? la()->archive_error_string(a) : "?");
 }
 
 static int pack_content(struct context_reading *r, int fd, const char *path, int64_t size, struct err *err)
@@ -364,7 +364,7 @@ static int pack_content(struct context_reading *r, int fd, const char *path, int
         if (n <= 0)
             return n < 0 ? err_errno(err, errno, "read %s", path)
                          : err_set(err, ERR_ABORTED, "%s changes while it is read", path);
-        if (archive_write_data(r->into, chunk, (size_t)n) != n)
+        if (la()->archive_write_data(r->into, chunk, (size_t)n) != n)
             return broken(r->into, path, err);
         size -= n;
         add_seen(r, n);
@@ -376,34 +376,34 @@ static int pack_file(void *ctx, const char *path, const struct stat *st, const c
 {
     struct context_reading *reading = ctx;
     struct archive *a = reading->into;
-    struct archive_entry *e = archive_entry_new();
-    archive_entry_set_pathname(e, path);
-    archive_entry_set_filetype(e, st->st_mode & S_IFMT);
-    archive_entry_set_perm(e, st->st_mode & 07777);
-    archive_entry_set_mtime(e, st->st_mtim.tv_sec, 0);
+    struct archive_entry *e = la()->archive_entry_new();
+    la()->archive_entry_set_pathname(e, path);
+    la()->archive_entry_set_filetype(e, st->st_mode & S_IFMT);
+    la()->archive_entry_set_perm(e, st->st_mode & 07777);
+    la()->archive_entry_set_mtime(e, st->st_mtim.tv_sec, 0);
     if (S_ISLNK(st->st_mode))
-        archive_entry_set_symlink(e, target);
+        la()->archive_entry_set_symlink(e, target);
     if (S_ISREG(st->st_mode))
-        archive_entry_set_size(e, st->st_size);
-    int r = archive_write_header(a, e) == ARCHIVE_OK ? 0 : broken(a, path, err);
-    archive_entry_free(e);
+        la()->archive_entry_set_size(e, st->st_size);
+    int r = la()->archive_write_header(a, e) == ARCHIVE_OK ? 0 : broken(a, path, err);
+    la()->archive_entry_free(e);
     return r == 0 && S_ISREG(st->st_mode) ? pack_content(reading, fd, path, st->st_size, err) : r;
 }
 
 int build_context_pack(struct local_context *c, const char *source, int fd, struct err *err)
 {
-    struct archive *a = archive_write_new();
-    if (!a || archive_write_set_format_pax_restricted(a) != ARCHIVE_OK ||
-        archive_write_add_filter_gzip(a) != ARCHIVE_OK ||
-        archive_write_set_options(a, "gzip:compression-level=1") != ARCHIVE_OK ||
-        archive_write_open_fd(a, fd) != ARCHIVE_OK) {
+    struct archive *a = la()->archive_write_new();
+    if (!a || la()->archive_write_set_format_pax_restricted(a) != ARCHIVE_OK ||
+        la()->archive_write_add_filter_gzip(a) != ARCHIVE_OK ||
+        la()->archive_write_set_options(a, "gzip:compression-level=1") != ARCHIVE_OK ||
+        la()->archive_write_open_fd(a, fd) != ARCHIVE_OK) {
         int r = broken(a, source, err);
-        (void)archive_write_free(a);
+        (void)la()->archive_write_free(a);
         return r;
     }
     int r = build_context_each(c, source, pack_file, a, err);
-    if (r == 0 && archive_write_close(a) != ARCHIVE_OK)
+    if (r == 0 && la()->archive_write_close(a) != ARCHIVE_OK)
         r = broken(a, source, err);
-    (void)archive_write_free(a);
+    (void)la()->archive_write_free(a);
     return r;
 }

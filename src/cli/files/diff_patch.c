@@ -8,11 +8,10 @@
 #include "base/id.h"
 #include "base/mem.h"
 #include "cli/exec/exec.h"
+#include "cli/files/libarchive.h"
 #include "cli/files/patch.h"
 #include "cli/print.h"
 
-#include <archive.h>
-#include <archive_entry.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -134,7 +133,7 @@ static int take_content(struct context *ctx, struct archive *a, struct patch_fil
     f->content = mem_alloc(size + 1);
     size_t done = 0;
     while (done < size) {
-        la_ssize_t n = archive_read_data(a, f->content + done, size - done);
+        la_ssize_t n = la()->archive_read_data(a, f->content + done, size - done);
         if (n <= 0)
             return err_set(&ctx->err, ERR_UNKNOWN, "tar's output in the sandbox is not an archive");
         done += (size_t)n;
@@ -152,9 +151,9 @@ static int too_much(struct context *ctx)
 
 static int take_entry(struct context *ctx, struct archive *a, struct archive_entry *entry, struct patch_tree *t)
 {
-    const char *path = archive_entry_pathname(entry), *link = archive_entry_symlink(entry);
-    const mode_t type = archive_entry_filetype(entry);
-    const int64_t size = archive_entry_size(entry);
+    const char *path = la()->archive_entry_pathname(entry), *link = la()->archive_entry_symlink(entry);
+    const mode_t type = la()->archive_entry_filetype(entry);
+    const int64_t size = la()->archive_entry_size(entry);
     while (path && path[0] == '.' && path[1] == '/')
         path += 2;
     if (!path || !*path || is_of_git(path) || type == AE_IFDIR)
@@ -172,9 +171,10 @@ static int take_entry(struct context *ctx, struct archive *a, struct archive_ent
         t->all = mem_realloc(t->all, t->room * sizeof(*t->all));
     }
     struct patch_file *f = &t->all[t->n++];
-    *f = (struct patch_file){
-        .path = mem_strdup(path),
-        .side = {.exists = true, .is_link = type == AE_IFLNK, .is_executable = archive_entry_perm(entry) & S_IXUSR}};
+    *f = (struct patch_file){.path = mem_strdup(path),
+                             .side = {.exists = true,
+                                      .is_link = type == AE_IFLNK,
+                                      .is_executable = la()->archive_entry_perm(entry) & S_IXUSR}};
     if (type == AE_IFREG) {
         t->bytes += (uint64_t)size;
         return take_content(ctx, a, f, (uint64_t)size);
@@ -186,17 +186,18 @@ static int take_entry(struct context *ctx, struct archive *a, struct archive_ent
 
 static int take_archive(struct context *ctx, int fd, struct patch_tree *t)
 {
-    struct archive *a = archive_read_new();
+    struct archive *a = la()->archive_read_new();
     struct archive_entry *entry;
     int r = 0, got = ARCHIVE_FATAL;
-    if (archive_read_support_format_tar(a) == ARCHIVE_OK && archive_read_support_format_gnutar(a) <= ARCHIVE_WARN)
+    if (la()->archive_read_support_format_tar(a) == ARCHIVE_OK &&
+        la()->archive_read_support_format_gnutar(a) <= ARCHIVE_WARN)
         r = 0;
-    if (archive_read_open_fd(a, fd, 64 * 1024) == ARCHIVE_OK)
-        while (r == 0 && (got = archive_read_next_header(a, &entry)) >= ARCHIVE_WARN && got != ARCHIVE_EOF)
+    if (la()->archive_read_open_fd(a, fd, 64 * 1024) == ARCHIVE_OK)
+        while (r == 0 && (got = la()->archive_read_next_header(a, &entry)) >= ARCHIVE_WARN && got != ARCHIVE_EOF)
             r = take_entry(ctx, a, entry, t);
     if (r == 0 && got != ARCHIVE_EOF)
         r = err_set(&ctx->err, ERR_UNKNOWN, "tar's output in the sandbox is not an archive");
-    (void)archive_read_free(a);
+    (void)la()->archive_read_free(a);
     return r;
 }
 

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Installs SDKs into build/sdk, at the versions and hashes of lock files, the first time only."""
 
+import ensurepip
 import fcntl
 import hashlib
 import os
 import re
 import shutil
 import subprocess
+import sys
 import time
 import venv
+import zipfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -16,12 +19,14 @@ TOP = HERE.parent.parent
 INSTALLED = TOP / "build" / "sdk"
 INSTALL_LIMIT_S = 900
 INSTALL_TRIES = 3
+WHEELS = [Path(ensurepip.__file__).parent / "_bundled", Path("/usr/share/python-wheels")]
 
 # What package clients say when there is no way to the registry, as opposed to one that answers something else.
 NO_WAY = re.compile(r"ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ENETUNREACH|EHOSTUNREACH|ERR_SOCKET_TIMEOUT|FETCH_ERROR"
                     r"|ERR_STREAM_PREMATURE_CLOSE|socket hang up|Exit handler never called|\bE(?:429|5\d\d)\b|HTTP error (?:429|5\d\d)"
                     r"|NewConnectionError|ConnectTimeoutError|ReadTimeoutError|ProxyError|MaxRetryError|ProtocolError|IncompleteRead"
                     r"|CERTIFICATE_VERIFY_FAILED|SELF_SIGNED_CERT_IN_CHAIN|UNABLE_TO_(?:GET_ISSUER_CERT|VERIFY_LEAF)\w*"
+                    r"|error sending request|HTTP status (?:client error \(429|server error)"
                     r"|Temporary failure in name resolution|Network is unreachable|Connection refused|Connection broken")
 
 
@@ -71,13 +76,30 @@ def install(what, lock_files, commands):
 
 
 def pip():
-    """The one pip for all environments: each with its own would take longer to make than to fill. Debian's own Python has none."""
+    """The one pip for all that is downloaded: Python's own, out of the wheel that makes environments. Debian's Python has none to call."""
     INSTALLED.mkdir(parents=True, exist_ok=True)
     with open(INSTALLED / "pip.lock", "w", encoding="utf-8") as lock: # several test programs may begin at the same time
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (INSTALLED / "pip" / "bin" / "pip").exists():
-            venv.create(INSTALLED / "pip", with_pip=True)
-    return [INSTALLED / "pip" / "bin" / "pip", "--disable-pip-version-check"]
+        if not (INSTALLED / "pip" / "pip").exists():
+            shutil.rmtree(INSTALLED / "pip", ignore_errors=True)
+            wheel = next(w for home in WHEELS for w in sorted(home.glob("pip-*.whl")))
+            with zipfile.ZipFile(wheel) as z:
+                z.extractall(INSTALLED / "pip.new")
+            (INSTALLED / "pip.new").rename(INSTALLED / "pip")
+    return [sys.executable, INSTALLED / "pip" / "pip", "--disable-pip-version-check"]
+
+
+def uv(*command):
+    """uv pip COMMAND: it fills environments in a tenth of the time that pip takes, and links what several of them have."""
+    home = INSTALLED / "uv"
+    INSTALLED.mkdir(parents=True, exist_ok=True)
+    with open(INSTALLED / "uv.lock", "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        install("uv", [HERE / "uv.txt"], [[*pip(), "--retries", "1", "--timeout", "20", "install", "-q", "--no-compile", "--require-hashes", "--only-binary", ":all:",
+                                           "--upgrade", "--target", home, "-r", HERE / "uv.txt"]])
+    index = os.environ.get("PIP_INDEX_URL")
+    return [home / "bin" / "uv", "--cache-dir", INSTALLED / "uv-cache", "--no-config", "--no-progress", "pip", *command, "--quiet",
+            "--only-binary", ":all:", *(["--default-index", index] if index else [])]
 
 
 def python_packages(what, lock):
@@ -85,8 +107,7 @@ def python_packages(what, lock):
     home = INSTALLED / what
     if not (home / "bin" / "python").exists():
         venv.create(home)
-    to = ["--python", home / "bin" / "python", "--retries", "1", "--timeout", "20"]
-    install(what, [lock], [[*pip(), *to, "install", "-q", "--no-compile", "--require-hashes", "--only-binary", ":all:", "-r", lock]])
+    install(what, [lock], [uv("sync", lock, "--require-hashes", "--python", home / "bin" / "python")])
     return home / "bin"
 
 

@@ -64,4 +64,4 @@ def sdk():
 def environment(service, **more):
     """What an SDK is told by."""
     mine = {k: v for k, v in os.environ.items() if not k.startswith(("E2B_", "COVE_")) and not k.lower().endswith("_proxy")}
-    return {**mine, "E2B_API_KEY": service.key, "E2B_API_URL": service.url, "E2B_SANDBOX_URL": service.url, "PYTHONDONTWRITEBYTECODE": "1", **more}
+    return {**mine, "E2B_API_KEY": service.key, "E2B_API_URL": service.url, "E2B_SANDBOX_URL": service.url, **more}

@@ -23,7 +23,7 @@ printf '%s\n' "${{COMPREPLY[@]}}" >{out}
 
 # All that is offered passes compadd: with -O into an array of ours in place of the list. Calls that only filter are let through.
 ZSH = r"""PS1= RPS1= LISTMAX=0
-autoload -Uz compinit && compinit -u -D
+autoload -Uz compinit && compinit -u -d {out}.dump
 source {script}
 function compadd {{
     local -a found

@@ -200,7 +200,18 @@ static void make_calls(void)
  * What depends on arguments. It stands in front of what goes by number alone, and before the architecture is checked,
  * which can only refuse more. Arguments are compared by their low 32 bits, as the kernel reads them.
  */
-enum verdict { NO_PERMISSION, NO_REQUEST, NO_PROTOCOL, NO_FAMILY, NO_SUPPORT, NO_CALL, AS_IF_DONE, GO_ON, N_VERDICTS };
+enum verdict {
+    NO_PERMISSION,
+    NO_REQUEST,
+    NO_PROTOCOL,
+    NO_FAMILY,
+    NO_SUPPORT,
+    NO_CALL,
+    NO_MEMORY,
+    AS_IF_DONE,
+    GO_ON,
+    N_VERDICTS
+};
 
 enum { PROLOGUE_MAX = 192 };
 
@@ -267,13 +278,9 @@ static void any_of(const uint32_t *values, size_t n, enum verdict verdict)
 
 static void end_prologue(void)
 {
-    static const int errors[] = {[NO_PERMISSION] = EPERM,
-                                 [NO_REQUEST] = ENOTTY,
-                                 [NO_PROTOCOL] = EPROTONOSUPPORT,
-                                 [NO_FAMILY] = EAFNOSUPPORT,
-                                 [NO_SUPPORT] = EOPNOTSUPP,
-                                 [NO_CALL] = ENOSYS,
-                                 [AS_IF_DONE] = 0};
+    static const int errors[] = {[NO_PERMISSION] = EPERM,    [NO_REQUEST] = ENOTTY,     [NO_PROTOCOL] = EPROTONOSUPPORT,
+                                 [NO_FAMILY] = EAFNOSUPPORT, [NO_SUPPORT] = EOPNOTSUPP, [NO_CALL] = ENOSYS,
+                                 [NO_MEMORY] = ENOMEM,       [AS_IF_DONE] = 0};
     size_t at[N_VERDICTS];
     at[GO_ON] = n_prologue + COUNT(errors) + 1;
     otherwise(GO_ON); /* another call */
@@ -460,6 +467,19 @@ static void make_prologue(void)
     call = call_begin(SYS_fcntl);
     load_argument(1);
     any_of(leases, COUNT(leases), NO_PERMISSION);
+    otherwise(GO_ON);
+    call_end(call);
+
+    /* Huge pages that somebody has set aside (vm.nr_hugepages) are a pool of the machine's, which no group's memory counts. */
+    call = call_begin(SYS_mmap);
+    load_argument(3);
+    if_any_bit(MAP_HUGETLB, NO_MEMORY);
+    otherwise(GO_ON);
+    call_end(call);
+
+    call = call_begin(SYS_memfd_create);
+    load_argument(1);
+    if_any_bit(MFD_HUGETLB, NO_MEMORY);
     otherwise(GO_ON);
     call_end(call);
 

@@ -205,6 +205,7 @@ func main() {
 """
 
 
+@pytest.mark.when_changed
 def test_go(client, h2):
     try:
         client.box.put(sources.go_program(GO, BUILD / "network" / "go"), "/home/user/go-client")
@@ -252,6 +253,7 @@ def java(client):
     return home
 
 
+@pytest.mark.when_changed
 @pytest.mark.parametrize("store", ["system", "own"])
 def test_java(client, java, h2, store):
     """The runtimes of distributions use the system's trust store; others bring one, in the place of which JAVA_TOOL_OPTIONS puts the system's."""
@@ -266,12 +268,14 @@ def test_java(client, java, h2, store):
     assert len(requests) == 4
 
 
+@pytest.mark.when_changed
 def test_a_java_with_a_store_of_its_own_says_what_it_was_told(client, java):
     code, out = client.box.run(f"{java}/bin/java -version")
     assert code == 0, out
     assert (f"Picked up JAVA_TOOL_OPTIONS: -Djavax.net.ssl.trustStore={sources.SYSTEM_STORE}" in out) == client.opened
 
 
+@pytest.mark.when_changed
 def test_javas_own_tools_accept_the_store(client, java):
     """Its digest is right, so that certificates can be added to it."""
     if not client.opened:

@@ -68,6 +68,7 @@ def test_pause_snapshot_and_fork(live):
     assert sandbox.sh("cat /home/user/kept")[1] == b"kept\n"
 
 
+@pytest.mark.when_changed
 def test_it_bears_being_frozen_again_and_again(live):
     _, client = live
     sandbox = client.create()
@@ -126,6 +127,7 @@ def firsts(service):
     return {pid for pid in children(service.coved.pid) if "runsc-sandbox" in parts(pid)}
 
 
+@pytest.mark.when_changed
 @pytest.mark.parametrize("part", ["first", "runsc-gofer", "runsc-sandbox"])
 @pytest.mark.parametrize("memory", [False, True])
 def test_it_ends_with_each_of_its_processes(live, part, memory):
@@ -205,6 +207,7 @@ def test_a_snapshot_s_memory_goes_on(live):
     assert status == 201 and inside(service, cold["id"], "pgrep -c python3 || true").strip() == "0"
 
 
+@pytest.mark.when_changed
 def test_forks_go_on(live):
     service, client = live
     sandbox = teller(client)
@@ -231,6 +234,7 @@ def clones(module_service):
     return [facts(lambda s, command: inside(service, s, command), connect(i), i, wait_for) for i in ids]
 
 
+@pytest.mark.when_changed
 @pytest.mark.parametrize("secret", SECRETS)
 def test_clones_share_no(clones, secret):
     share_none(secret, clones)
@@ -249,6 +253,7 @@ def waiting(service, pages, state):
         return []
 
 
+@pytest.mark.when_changed
 def test_saved_memory_is_read_before_somebody_asks(live):
     service, client = live
     sandbox = client.create()
@@ -287,6 +292,7 @@ def garbage(name):
 
 @pytest.mark.parametrize("of, said", [(another_runsc, "another version of the tier (runsc of before, not runsc"), (garbage("pages_meta.img"), "saved memory"),
                                       (garbage("checkpoint.img"), "saved memory"), (garbage("cove"), "saved memory")], ids=["runsc", "list", "state", "manifest"])
+@pytest.mark.when_changed
 def test_memory_that_does_not_fit_is_refused(live, of, said):
     service, client = live
     sandbox = client.create()
@@ -301,6 +307,7 @@ def test_memory_that_does_not_fit_is_refused(live, of, said):
     assert sandbox.works()
 
 
+@pytest.mark.when_changed
 def test_what_waits_may_have_died(live):
     """Whether the service has heard of that or not, the next copy starts afresh."""
     service, client = live

@@ -382,6 +382,22 @@ def test_what_can_not_be_switched_off_is_refused(service, repo, tmp_path, key):
     assert refused.returncode != 0 and key in refused.stderr and not out.exists(), refused
 
 
+def test_what_git_complains_of_is_not_kept_without_end(service, repo, tmp_path):
+    """Of a pack made for that it complains of each object, which are millions."""
+    (tmp_path / "bin").mkdir()
+    wrapper, size = tmp_path / "bin" / "git", tmp_path / "size"
+    wrapper.write_text(f"""#!/bin/sh
+for word; do [ "$word" != index-pack ] || {{ tr '\\0' w </dev/zero | head -c 1000000 >&2; stat -L -c %s /proc/$$/fd/2 >'{size}'; }}; done
+exec {shutil.which("git")} "$@"
+""")
+    wrapper.chmod(0o755)
+    env(service, repo, "create", "complains")
+    done = service.cove("env", "--repo", repo, "run", "complains", "--", "sh", "-c", "echo three > README; git commit -qam third",
+                        env={"PATH": f"{tmp_path}/bin:{os.environ['PATH']}"})
+    assert done.returncode == 0 and "third" in env(service, repo, "log", "complains").stdout, done
+    assert int(size.read_text()) <= 4096
+
+
 def test_risky_places_are_named(service, repo):
     env(service, repo, "create", "risky")
     inside(service, repo, "risky", "mkdir -p .github/workflows .vscode .husky; echo x > .husky/pre-commit; echo x > package-lock.json; echo x > Cargo.lock; echo x > .github/workflows/x.yml; echo x > .vscode/tasks.json; echo x > Makefile; chmod +x README; "

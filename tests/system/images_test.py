@@ -352,7 +352,10 @@ def test_a_private_image_of_opensandbox_wants_its_credentials_each_time(world):
         made = api.create(image, **auth)
         seen = api.settled(made)["status"]
         assert (seen["state"], seen["reason"]) == ("Failed", "IMAGE_PULL_FAILED") and seen["message"], seen
-        assert api.ask("GET", f"/{made['id']}/proxy/44772/ping")[0] == 503
+        # What SDKs wait by ends with the reason.
+        assert api.ask("GET", f"/{made['id']}/endpoints/44772")[0] == 409
+        status, answer = api.ask("GET", f"/{made['id']}/proxy/44772/ping")
+        assert status == 403 and answer == {"code": "IMAGE_PULL_FAILED", "message": seen["message"]}, answer
         assert api.ask("DELETE", f"/{made['id']}")[0] == 204 and api.ask("GET", f"/{made['id']}")[0] == 404
     assert api.settled(api.create(image, auth=good))["status"]["state"] == "Running"
     assert api.ask("POST", "", {"image": {"uri": image, "auth": {"username": 1}}})[0] == 422

@@ -88,6 +88,7 @@ struct template;
 void lifecycle_of_pending(struct call *c, struct pending *p);
 
 /* pending.c */
+#define PENDING_FAILED "IMAGE_PULL_FAILED"
 void pendings_init(struct opensandbox *o);
 void pendings_free(struct opensandbox *o);
 const char *pending_name(struct arena *a, struct str uri,
@@ -95,6 +96,9 @@ const char *pending_name(struct arena *a, struct str uri,
 void pending_begin(struct call *c, struct str uri);
 struct pending *pending_find(struct call *c, struct str id);     /* NULL: none, or not for who asks */
 const char *pending_token(struct opensandbox *o, struct str id); /* NULL: none */
+uint64_t pending_tenant(struct opensandbox *o, struct str id);   /* of one that there is */
+const char *pending_why(struct opensandbox *o, struct call *c,
+                        struct str id); /* NULL: it has not failed, or is not for who asks */
 json_t *pending_json(const struct pending *p);
 void pending_each(struct call *c, json_t *(*to)(void *ctx, const char *state, const json_t *metadata), void *ctx);
 void pending_remove(struct call *c, struct pending *p);

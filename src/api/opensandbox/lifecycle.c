@@ -306,6 +306,8 @@ void lifecycle_of_pending(struct call *c, struct pending *p)
         call_value(c, 200, pending_json(p));
     else if (c->route->handler == kill_sandbox)
         pending_remove(c, p);
+    else if (pending_why(lifecycle_of(c), c, c->args[0]))
+        opensandbox_fail(c, 409, PENDING_FAILED, pending_why(lifecycle_of(c), c, c->args[0]));
     else if (c->route->handler == proxy_endpoint)
         proxy_endpoint(c);
     else

@@ -124,7 +124,11 @@ static struct sandbox *execd_find_sandbox(struct call *c)
 {
     struct proxied p;
     if (proxy_parse(http_raw_path(c->req), &p) && pending_token(opensandbox_of_execd(c), p.id)) {
-        call_refuse(c, ERR_UNAVAILABLE, "the sandbox's image is being pulled");
+        const char *why = pending_why(opensandbox_of_execd(c), c, p.id);
+        if (why)
+            opensandbox_fail(c, 403, PENDING_FAILED, why);
+        else
+            call_refuse(c, ERR_UNAVAILABLE, "the sandbox's image is being pulled");
         return NULL;
     }
     struct sandbox *sb = proxy_find_sandbox(c);

@@ -7,6 +7,7 @@
  *  2. Until then the sandbox is a row of o->pending, with the id and the token that it will have, in the state Pending. Its body was read, but for the credentials, which
  *     the builder has; everything in it that can be wrong was found wrong before. Then it is created, as by its own request, and the row goes.
  *  3. What can't be pulled, within PULL_MS, leaves a row in the state Failed for FAILED_MS. DELETE removes any row, and cancels the build that nobody else waits for.
+ *     SDKs that wait for a sandbox don't read its state: they ask where execd is, and then execd's /ping until it answers, or answers 403. So both give the reason.
  *  4. Rows are in memory: a restart of this worker ends the build, and the client is told that there is no such sandbox.
  */
 #include "api/opensandbox/handlers.h"
@@ -240,10 +241,9 @@ json_t *pending_json(const struct pending *p)
 {
     json_t *metadata = json_object_get(p->body, "metadata");
     return json_pack("{s:s,s:{s:s,s:s,s:s,s:o},s:o,s:O?,s:O*,s:O*,s:o}", "id", p->id, "status", "state",
-                     p->has_failed ? "Failed" : "Pending", "reason",
-                     p->has_failed ? "IMAGE_PULL_FAILED" : "IMAGE_PULLING", "message",
-                     p->has_failed ? p->message : "the image is pulled", "lastTransitionAt", call_time(p->changed),
-                     "metadata", metadata ? json_incref(metadata) : json_object(), "image",
+                     p->has_failed ? "Failed" : "Pending", "reason", p->has_failed ? PENDING_FAILED : "IMAGE_PULLING",
+                     "message", p->has_failed ? p->message : "the image is pulled", "lastTransitionAt",
+                     call_time(p->changed), "metadata", metadata ? json_incref(metadata) : json_object(), "image",
                      json_object_get(p->body, "image"), "entrypoint", json_object_get(p->body, "entrypoint"),
                      "extensions", json_object_get(p->body, "extensions"), "createdAt", call_time(p->created));
 }
@@ -258,6 +258,19 @@ const char *pending_token(struct opensandbox *o, struct str id)
 {
     const struct pending *p = map_get(&o->pending, id);
     return p ? p->token : NULL;
+}
+
+uint64_t pending_tenant(struct opensandbox *o, struct str id)
+{
+    const struct pending *p = map_get(&o->pending, id);
+    assert(p);
+    return p->actor.who.tenant;
+}
+
+const char *pending_why(struct opensandbox *o, struct call *c, struct str id)
+{
+    const struct pending *p = map_get(&o->pending, id);
+    return p && p->has_failed && view_has(c->actor.who.view, p->actor.who.tenant) ? p->message : NULL;
 }
 
 void pending_each(struct call *c, json_t *(*to)(void *ctx, const char *state, const json_t *metadata), void *ctx)

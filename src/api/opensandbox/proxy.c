@@ -129,9 +129,11 @@ static void proxied_open(struct opensandbox *o, const struct http_request *req, 
         return;
     }
     const char *promised = i ? NULL : pending_token(o, p->id);
-    if (promised && given.n && str_eq_secret(given, str_of(promised)))
-        p->why = NULL;
     p->who.scope = SCOPE_USE;
+    if (promised && given.n && str_eq_secret(given, str_of(promised))) {
+        p->why = NULL;
+        p->who.tenant = p->who.view = pending_tenant(o, p->id);
+    }
     if (!i)
         return;
     const char *token = is_program ? i->traffic_token : i->access_token;

@@ -47,6 +47,12 @@ def test_commands(box, command, options, out, code):
     assert (lines(done), done.exit_code) == (out, code) and (done.complete is None) == (code != 0)
 
 
+def test_an_image_that_cannot_be_had_ends_the_wait_with_the_reason(make):
+    with pytest.raises(SandboxApiException) as caught: # and not the one of a wait that took too long
+        make("registry.invalid/nobody/nothing:v1", ready_timeout=timedelta(minutes=5))
+    assert "IMAGE_PULL_FAILED" in str(caught.value) and "no host registry.invalid" in str(caught.value)
+
+
 def test_a_command_streams_and_is_interrupted(box):
     seen = []
 

@@ -164,9 +164,9 @@ static void show_group(const struct inside_machine *machine, int version)
 
 static void build_mounts(const struct inside_machine *machine, int version)
 {
-    /* max: all instances but the host's own share 3,072 terminals (kernel.pty.max less kernel.pty.reserve). */
+    /* max: all instances but the host's own share 3,072 terminals (kernel.pty.max less kernel.pty.reserve; coved/boxes/boxes_terminals.c). */
     static const char *const pts_options[] = {"newinstance", NULL, "ptmxmode", "0666", "mode", "0620",
-                                              "gid",         "5",  "max",      "128",  NULL};
+                                              "gid",         "5",  "max",      "64",   NULL};
     static const char *const shm_options[] = {"mode", "1777", NULL};
     const uint64_t plain = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
     /* What is bound from a mount that is read-only is so, too, without being told. */

@@ -238,3 +238,31 @@ def test_paused_ones_give_their_memory_when_it_is_short(on_btrfs):
             subprocess.run(["swapoff", swap], check=True)
             swap.unlink()
     w.check_no_leaks()
+
+
+TERMINALS = """
+import os, time
+held = []
+try:
+    while len(held) < int(os.environ["MOST"]):
+        held.append(os.openpty())
+except OSError:
+    pass
+os.symlink(str(len(held)), "held")
+time.sleep(1000)
+"""
+
+
+def test_whoever_has_most_terminals_is_ended_when_they_are_short(on_btrfs):
+    """The machine is said to be short of terminals, once."""
+    w = on_btrfs.begin()
+    greedy, modest = w.sandbox(), w.sandbox()
+    for box, most in ((greedy, 1000), (modest, 10)):
+        w.must("PUT", f"sandboxes/{box}/files?path=/home/user/terminals.py", TERMINALS.encode())
+        done = w.service.cove("exec", box, "--", "sh", "-c", f"MOST={most} python3 terminals.py >/dev/null 2>&1 & until test -h held; do sleep 0.05; done; readlink held")
+        assert done.stdout == f"{min(most, 64)}\n", done # one sandbox has no more
+    w.arm("coved.terminals.short.fail")
+    assert wait_until(lambda: w.service.request("GET", f"/cove/v1/sandboxes/{greedy}")[2]["state"] == "ended"), w.service.tail()
+    assert f"sandbox {greedy} has 64 of them, and is ended" in read(w.service.log)
+    assert w.service.cove("exec", modest, "--", "python3", "-c", "import os; os.openpty()").returncode == 0
+    w.check_no_leaks()

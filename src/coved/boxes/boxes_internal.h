@@ -168,6 +168,7 @@ struct box_entry {
     usec_t
         files_since; /* files that it wrote are told of one by one, SUP_SEEN_PER_SEC of them; the others are counted */
     uint32_t files_told;
+    uint32_t n_terminals;  /* at the last look, when they were short */
     uint32_t unread_round; /* of the boxes, in which what it has not read was looked at */
 };
 
@@ -323,6 +324,7 @@ int boxes_freeze_error(const struct box_entry *e, int r, struct err *err);
 /* ---- boxes_memory.c ---- */
 
 usec_t boxes_memory_tick(struct boxes *b);
+void boxes_terminals_look(struct boxes *b);   /* boxes_terminals.c: once a second */
 void boxes_memory_stays(struct box_entry *e); /* it is going to run, or has ended */
 
 /* ---- boxes_ahead.c ---- */

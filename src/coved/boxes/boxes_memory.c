@@ -27,7 +27,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { LOOK_MS = 1000, LEAST_PARTS = 8, GIVING_MS = 60000, ROUND_USEC = 5000 };
+enum { LOOK_MS = 1000, LEAST_PARTS = 8, GIVING_MS = 60000, ROUND_USEC = 5000, NETWORKS_MAX = 64 };
 
 struct giving {
     struct boxes *owner;
@@ -97,29 +97,39 @@ static void end_for_share(struct box_entry *e, const char *what)
     end_of_body(e, what);
 }
 
-/* In the network that the process is in; sum: of what was found before. True: it is ended for that. */
-static bool look_at_network(struct box_entry *e, pid_t pid, uint64_t *sum)
+struct look_sum {
+    size_t n_networks;
+    uint64_t netlink;
+    struct unread_connections nobodys;
+};
+
+/* In the network that the process is in; sum: with what was found before. True: it is ended for that. */
+static bool look_at_network(struct box_entry *e, pid_t pid, struct look_sum *sum)
 {
     int proc_fd = e->owner->host->proc_fd, r;
     char what[64];
     uint64_t bytes = 0;
     struct unread_connections nobodys = {0};
-    const struct unread_may may = unread_may(proc_fd, pid, &e->owner->unread_bounds);
+    const struct unread_may may = unread_may(proc_fd, pid, sum->n_networks, &e->owner->unread_bounds);
     r = may.netlink ? unread_bytes(proc_fd, pid, &bytes) : 0;
     if (r == -ENOBUFS) {
         end_for(e, "thousands of netlink sockets");
         return true;
     }
-    *sum += r == 0 ? bytes : 0;
-    if (*sum > UNREAD_MOST) {
-        (void)snprintf(what, sizeof(what), "%llu MiB unread in netlink sockets", (unsigned long long)*sum >> 20);
+    sum->netlink += r == 0 ? bytes : 0;
+    if (sum->netlink > UNREAD_MOST) {
+        (void)snprintf(what, sizeof(what), "%llu MiB unread in netlink sockets",
+                       (unsigned long long)sum->netlink >> 20);
         end_for(e, what);
         return true;
     }
     if (!may.tcp || unread_connections(proc_fd, pid, &nobodys) < 0)
         return false;
-    const bool is_large = nobodys.bytes > UNREAD_MOST;
-    const bool are_many = e->owner->unread_pools.are_orphans_many && nobodys.orphans > e->owner->unread_bounds.orphans;
+    sum->nobodys.bytes += nobodys.bytes;
+    sum->nobodys.orphans += nobodys.orphans;
+    const bool is_large = sum->nobodys.bytes > UNREAD_MOST;
+    const bool are_many =
+        e->owner->unread_pools.are_orphans_many && sum->nobodys.orphans > e->owner->unread_bounds.orphans;
     if (is_large)
         end_for(e, "more than 64 MiB in connections that no program has accepted");
     else if (are_many)
@@ -149,23 +159,42 @@ static ino_t look_network(const struct box_entry *e, pid_t pid)
     return fstatat(e->owner->host->proc_fd, path, &st, 0) < 0 ? 0 : st.st_ino;
 }
 
-/* The first processes of isolated sessions, which may have networks of their own, are children of the sandbox's. */
-static bool look_at_networks(struct box_entry *e)
+/*
+ * A process in each of the sandbox's networks: its own, and those of isolated sessions, whose first processes are children of the sandbox's. More of these are not looked
+ * for than there can be sessions.
+ */
+static size_t look_networks(const struct box_entry *e, pid_t pids[static NETWORKS_MAX])
 {
     AUTO_BUF struct buf text = BUF_INIT(UNREAD_TEXT_MAX);
-    const ino_t own = look_network(e, e->box.pid);
+    ino_t seen[NETWORKS_MAX] = {look_network(e, e->box.pid)};
     char path[48];
-    uint64_t sum = 0, pid;
+    uint64_t pid;
+    size_t n = 1;
     struct str rest, word;
-    if (look_at_network(e, e->box.pid, &sum))
-        return true;
+    pids[0] = e->box.pid;
     (void)snprintf(path, sizeof(path), "%d/task/%d/children", (int)e->box.pid, (int)e->box.pid);
     int ignored UNUSED = fd_read_file(e->owner->host->proc_fd, path, &text);
-    for (rest = buf_str(&text); str_split(&rest, ' ', &word);) {
-        const ino_t theirs = str_to_u64(word, &pid) < 0 ? 0 : look_network(e, (pid_t)pid);
-        if (theirs && theirs != own && look_at_network(e, (pid_t)pid, &sum))
-            return true;
+    for (rest = buf_str(&text); n < NETWORKS_MAX && str_split(&rest, ' ', &word);) {
+        const ino_t one = str_to_u64(word, &pid) < 0 ? 0 : look_network(e, (pid_t)pid);
+        bool is_new = one != 0;
+        for (size_t i = 0; i < n; i++)
+            is_new &= seen[i] != one;
+        if (!is_new)
+            continue;
+        seen[n] = one;
+        pids[n++] = (pid_t)pid;
     }
+    return n;
+}
+
+/* True: it is ended for what its networks hold together. */
+static bool look_at_networks(struct box_entry *e)
+{
+    pid_t pids[NETWORKS_MAX];
+    struct look_sum sum = {.n_networks = look_networks(e, pids)};
+    for (size_t i = 0; i < sum.n_networks; i++)
+        if (look_at_network(e, pids[i], &sum))
+            return true;
     return false;
 }
 
@@ -269,8 +298,10 @@ usec_t boxes_memory_tick(struct boxes *b)
     usec_t now = clock_mono();
     if (b->stopping || boxes_running(b) == 0)
         return UINT64_MAX;
-    if (now >= b->memory_at)
+    if (now >= b->memory_at) {
         boxes_memory_look(b, now);
+        boxes_terminals_look(b);
+    }
     if (b->is_looking)
         b->is_looking =
             !look_at_some(b, BOX_RUNNING, now + ROUND_USEC) || !look_at_some(b, BOX_FROZEN, now + ROUND_USEC);

@@ -110,11 +110,12 @@ void unread_bounds_read(int proc_fd, struct unread_bounds *ret_bounds)
                                          .tcp = pages * (uint64_t)sysconf(_SC_PAGESIZE)};
 }
 
-struct unread_may unread_may(int proc_fd, pid_t pid, const struct unread_bounds *bounds)
+struct unread_may unread_may(int proc_fd, pid_t pid, size_t n_networks, const struct unread_bounds *bounds)
 {
     AUTO_BUF struct buf text = BUF_INIT(4096);
     char path[48];
-    const uint64_t waiting = SOCKET_BYTES + (uint64_t)SOCKET_WAITING_MOST * SOCKET_SMALL, most = UNREAD_MOST / 2;
+    const uint64_t waiting = SOCKET_BYTES + (uint64_t)SOCKET_WAITING_MOST * SOCKET_SMALL,
+                   most = UNREAD_MOST / 2 / n_networks;
     (void)snprintf(path, sizeof(path), "%d/net/sockstat", (int)pid);
     if (fd_read_file(proc_fd, path, &text) < 0)
         return (struct unread_may){true, true};
@@ -123,7 +124,8 @@ struct unread_may unread_may(int proc_fd, pid_t pid, const struct unread_bounds 
     (void)snprintf(path, sizeof(path), "%d/net/sockstat6", (int)pid);
     tcp += unread_sockstat(proc_fd, path, "TCP6:", "inuse");
     return (struct unread_may){.netlink = (sockets - MIN(sockets, tcp)) * bounds->netlink_socket > most,
-                               .tcp = tcp && (tcp * waiting + bounds->tcp > most || tcp > bounds->orphans)};
+                               .tcp =
+                                   tcp && (tcp * waiting + bounds->tcp > most || tcp > bounds->orphans / n_networks)};
 }
 
 /* "sl local remote st tx:rx tr:when retrnsmt uid timeout inode ...": the inode is 0 where no program has the socket. */

@@ -29,10 +29,12 @@ struct unread_bounds {
 };
 void unread_bounds_read(int proc_fd, struct unread_bounds *ret_bounds);
 
-/* Whether it may be more than half of UNREAD_MOST; also where that can't be told. Costs about 20 us. */
+/*
+ * Whether it may be more than half of UNREAD_MOST, of which each of so many networks has its part; also where that can't be told. Costs about 20 us.
+ */
 struct unread_may {
     bool netlink, tcp;
-} unread_may(int proc_fd, pid_t pid, const struct unread_bounds *bounds);
+} unread_may(int proc_fd, pid_t pid, size_t n_networks, const struct unread_bounds *bounds);
 
 /*
  * The sum over all sockets of the network namespace that the process is in, from its net/netlink in proc_fd. -ENOBUFS: more than UNREAD_TEXT_MAX is to be read, which is some

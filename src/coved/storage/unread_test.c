@@ -209,10 +209,10 @@ static void limits_of_all(void **state)
     b.tcp = 0;
     write_file(f, "4711/net/sockstat", "sockets: used 4\nTCP: inuse 500 orphan 0 tw 0 alloc 331 mem 0\n");
     b.netlink_socket = 0;
-    assert_true(unread_may(f->fd, PID, &b).tcp); /* 500 that listen */
+    assert_true(unread_may(f->fd, PID, 1, &b).tcp); /* 500 that listen */
     b.orphans = 0;
     write_file(f, "4711/net/sockstat", "sockets: used 4\nTCP: inuse 1 orphan 0 tw 0 alloc 331 mem 0\n");
-    assert_true(unread_may(f->fd, PID, &b).tcp);
+    assert_true(unread_may(f->fd, PID, 1, &b).tcp);
 }
 
 /* Who can't have much by the number of his sockets isn't looked at. */
@@ -224,7 +224,7 @@ static void told_by_counts(void **state)
                          mkdirat(f->fd, "sys/net/core", 0700),
                      0);
     unread_bounds_read(f->fd, &b);
-    struct unread_may may = unread_may(f->fd, PID, &b);
+    struct unread_may may = unread_may(f->fd, PID, 1, &b);
     assert_true(may.netlink && may.tcp); /* nothing is known */
     write_file(f, "sys/net/core/rmem_max", "212992\n");
     write_file(f, "sys/net/core/rmem_default", "500000\n");
@@ -235,22 +235,24 @@ static void told_by_counts(void **state)
 
     write_file(f, "4711/net/sockstat", "sockets: used 4\nTCP: inuse 1 orphan 0 tw 0 alloc 331 mem 2048\n");
     write_file(f, "4711/net/sockstat6", "TCP6: inuse 2\nUDP6: inuse 1\n");
-    may = unread_may(f->fd, PID, &b);
+    may = unread_may(f->fd, PID, 1, &b);
     assert_false(may.netlink || may.tcp);
+    may = unread_may(f->fd, PID, 64, &b); /* as much in each of 64 */
+    assert_true(may.tcp && may.netlink);
     b.tcp = UNREAD_MOST;
-    may = unread_may(f->fd, PID, &b);
+    may = unread_may(f->fd, PID, 1, &b);
     assert_true(may.tcp && !may.netlink);
     b.tcp = 8 << 20;
     write_file(f, "4711/net/sockstat", "sockets: used 60\nTCP: inuse 1 orphan 0 tw 0 alloc 331 mem 2048\n");
-    may = unread_may(f->fd, PID, &b);
+    may = unread_may(f->fd, PID, 1, &b);
     assert_true(may.netlink && !may.tcp);
     write_file(f, "4711/net/sockstat6", "TCP6: inuse 29\nUDP6: inuse 1\n"); /* each may listen */
-    may = unread_may(f->fd, PID, &b);
+    may = unread_may(f->fd, PID, 1, &b);
     assert_true(may.tcp && !may.netlink);
     write_file(f, "4711/net/sockstat", "sockets: used 0\nTCP: inuse 0 orphan 0 tw 0 alloc 331 mem 2048\n");
     write_file(f, "4711/net/sockstat6", "TCP6: inuse 0\nUDP6: inuse 0\n");
     b.tcp = UNREAD_MOST;
-    may = unread_may(f->fd, PID, &b);
+    may = unread_may(f->fd, PID, 1, &b);
     assert_false(may.netlink || may.tcp);
 }
 

@@ -3,6 +3,7 @@
 #include "base/buf.h"
 #include "base/fd.h"
 #include "base/mem.h"
+#include "base/str.h"
 #include "here/bwrap.h"
 #include "here/devices.h"
 #include "kernel/caps.h"
@@ -18,6 +19,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
@@ -361,6 +363,19 @@ static void box_confine(const struct here_box *b)
 
 /* ---- the command ---- */
 
+/* execvpe() says EACCES, too, when all that it may not is to search a directory of PATH. */
+static bool box_is_found(const char *file)
+{
+    struct str rest = str_of(getenv("PATH") ? getenv("PATH") : ""), dir;
+    struct stat st;
+    bool is_found = strchr(file, '/') != NULL;
+    while (!is_found && str_split(&rest, ':', &dir)) {
+        AUTO_FREE char *path = mem_printf("%.*s/%s", STR_ARG(dir), file);
+        is_found = stat(dir.n ? path : file, &st) == 0 && S_ISREG(st.st_mode);
+    }
+    return is_found;
+}
+
 static NORETURN void box_command(const struct here_box *b)
 {
     const struct bwrap *w = b->spec->bwrap;
@@ -374,6 +389,8 @@ static NORETURN void box_command(const struct here_box *b)
     (void)sigprocmask(SIG_SETMASK, b->mask, NULL);
     (void)execvpe(file, b->spec->argv, b->spec->environment);
     int why = errno;
+    if (why == EACCES && !box_is_found(file))
+        why = ENOENT;
     (void)dprintf(STDERR_FILENO, "%s: %s: %s\n", w ? "bwrap: execvp" : "cove here", file, strerror(why));
     if (w)
         _exit(1);

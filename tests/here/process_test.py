@@ -31,6 +31,18 @@ def test_through_cove(here):
     assert here.run(None, "/etc/passwd").returncode == 126
 
 
+def test_what_no_directory_of_path_has_is_not_there(here):
+    """Also where one of them can't be searched, as in a shell."""
+    closed = here.home / "closed"
+    closed.mkdir(mode=0)
+    path = f"{closed}:{os.environ['PATH']}"
+    done = here.run(None, "nosuch", env={**here.environment(), "PATH": path})
+    assert (done.returncode, "No such file" in done.stderr) == (127, True), done
+    (here.home / "plain").write_text("not executable")
+    done = here.run(None, "plain", env={**here.environment(), "PATH": f"{path}:{here.home}"})
+    assert (done.returncode, "denied" in done.stderr) == (126, True), done
+
+
 def test_signals_reach_the_command(here):
     one = subprocess.Popen(here.argv(None, "sh", "-c", "trap 'echo got; exit 5' TERM; echo up; while :; do sleep 0.05; done"), stdout=subprocess.PIPE, text=True,
                            env=here.environment(), cwd=here.home)

@@ -626,12 +626,25 @@ def test_another_accounts_repository_is_taken_where_git_takes_it(service, repo, 
     os.chown(repo / ".git", 4001, 4001)
     home = {"HOME": str(tmp_path), "SUDO_UID": ""}
     made = lambda: service.cove("env", "--repo", repo, "create", "fix", env=home)
+    meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
+    listed = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": meta}}) + "\n"
+    tools = lambda: service.cove("mcp", cwd=repo, env=home, input=listed).stdout
     assert "dubious ownership" in made().stderr and service.sandboxes() == []
+    assert "environment_log" not in tools()
     (tmp_path / ".gitconfig").write_text(f"[safe]\n\tdirectory = {repo}\n")
     assert made().returncode == 0
+    assert "environment_log" in tools()
     assert service.cove("env", "--repo", repo, "run", "fix", "--", "sh", "-c", "echo more >> README; git commit -q -am more", env=home).returncode == 0
     assert service.cove("env", "--repo", repo, "apply", "fix", env=home).returncode == 0 and (repo / "README").read_text() == "two\nmore\n"
     assert service.cove("env", "--repo", repo, "abort", "fix", env=home).returncode == 0
+
+
+def test_a_commit_is_named_by_its_message_too(service, repo):
+    git(repo, "commit", "-q", "--allow-empty", "-m", "the second one")
+    git(repo, "commit", "-q", "--allow-empty", "-m", "a third")
+    env(service, repo, "create", "--from", ":/second", "old")
+    assert inside(service, repo, "old", "git log -1 --format=%s").stdout.strip() == "the second one"
+    assert "has no commit" in env(service, repo, "create", "--from", ":/nothing of the kind", "none", status=None).stderr
 
 
 def test_what_is_left_of_a_killed_command_is_collected(service, repo):

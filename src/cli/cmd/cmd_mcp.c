@@ -13,6 +13,7 @@
 #include "base/fd.h"
 #include "base/mem.h"
 #include "cli/cmd/commands.h"
+#include "cli/env/repo.h"
 #include "cli/env/tools.h"
 #include "cli/service.h"
 
@@ -407,7 +408,7 @@ static int mcp_run(struct context *ctx)
     b.signals = signals;
     for (size_t i = 0; i < CALLS_MAX; i++)
         b.calls[i].in = BUF_INIT(ANSWER_MAX);
-    b.top = tools_repository(ctx);
+    b.top = repo_top(ctx, ".");
     b.calls[0].s = service_open(ctx);
     if (!b.calls[0].s)
         return context_fail(ctx, STATUS_FAILED);

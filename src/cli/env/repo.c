@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/file.h>
@@ -286,7 +287,8 @@ int repo_git(struct repo *r, enum repo_side side, const struct repo_io *io, cons
 char *repo_commit(struct repo *r, enum repo_side side, const char *revision)
 {
     AUTO_BUF struct buf text = BUF_INIT(256);
-    AUTO_FREE char *commit = mem_printf("%s^{commit}", revision);
+    const bool is_message = revision[0] == ':' && revision[1] == '/'; /* of a commit; all that follows is the text */
+    AUTO_FREE char *commit = mem_printf("%s%s", revision, is_message ? "" : "^{commit}");
     if (REPO_ASK(r, side, &text, "rev-parse", "--verify", "--quiet", "--end-of-options", commit) < 0 ||
         repo_line(&text).n != OBJECT) {
         (void)err_set(&r->ctx->err, ERR_NOT_FOUND, "%s has no commit \"%.100s\"", r->top, revision);
@@ -475,31 +477,42 @@ static bool repo_is_safe(const char *path)
     return pid > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
+/* args: git's, of which the first four are these, and `path` is the second. */
+#define REPO_LOOK_AT(path) "-C", path, "-c", "safe.directory="
+
+static int repo_look(struct repo *r, const char **args, struct buf *text)
+{
+    int failed = repo_git(r, REPO_THEIRS, &(struct repo_io){-1, -1, text}, args);
+    if (failed == 0 || !strstr(r->ctx->err.msg, "dubious ownership") || !repo_is_safe(args[1]))
+        return failed;
+    args[3] = "safe.directory=*";
+    return repo_git(r, REPO_THEIRS, &(struct repo_io){-1, -1, text}, args);
+}
+
+char *repo_top(struct context *ctx, const char *path)
+{
+    struct repo r = {.ctx = ctx, .lock = -1};
+    AUTO_BUF struct buf text = BUF_INIT(PATH_MAX + 1);
+    const char *args[] = {REPO_LOOK_AT(path), "rev-parse", "--path-format=absolute", "--show-toplevel", NULL};
+    char *top = repo_look(&r, args, &text) < 0 ? NULL : mem_strndup(buf_data(&text), repo_line(&text).n);
+    ctx->err.code = ERR_OK;
+    return top;
+}
+
 int repo_open(struct context *ctx, const char *path, const struct repo_ref *refs, size_t n, struct repo *ret_repo)
 {
     *ret_repo = (struct repo){.ctx = ctx, .lock = -1};
     struct repo *r = ret_repo;
     AUTO_BUF struct buf text = BUF_INIT(64 * 1024);
-    const char *args[10 + NAMES_MAX + 1] = {"-C",
-                                            path,
-                                            "-c",
-                                            "safe.directory=",
-                                            "rev-parse",
-                                            "--path-format=absolute",
-                                            "--show-toplevel",
-                                            "--git-dir",
-                                            "--git-common-dir",
+    const char *args[10 + NAMES_MAX + 1] = {REPO_LOOK_AT(path),    "rev-parse", "--path-format=absolute",
+                                            "--show-toplevel",     "--git-dir", "--git-common-dir",
                                             "--show-object-format"};
     char *revisions[NAMES_MAX];
     struct str rest, line[4 + NAMES_MAX] = {0};
     size_t lines = 0;
     for (size_t i = 0; i < n; i++)
         args[10 + i] = revisions[i] = mem_printf("%s^{commit}", refs[i].name);
-    int failed = repo_git(r, REPO_THEIRS, &(struct repo_io){-1, -1, &text}, args);
-    if (failed < 0 && strstr(ctx->err.msg, "dubious ownership") && repo_is_safe(path)) {
-        args[3] = "safe.directory=*";
-        failed = repo_git(r, REPO_THEIRS, &(struct repo_io){-1, -1, &text}, args);
-    }
+    int failed = repo_look(r, args, &text);
     for (size_t i = 0; i < n; i++)
         mem_free(revisions[i]);
     for (rest = repo_line(&text); lines < 4 + n && str_split(&rest, '\n', &line[lines]);)

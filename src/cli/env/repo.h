@@ -40,6 +40,8 @@ struct repo_ref {
 int repo_open(struct context *ctx, const char *path, const struct repo_ref *refs, size_t n,
               struct repo *ret_repo) WARN_UNUSED;
 void repo_fini(struct repo *r);
+/* The top of the working tree that `path` is in; mem_free(). NULL: it is in none, or in one that git doesn't take. */
+char *repo_top(struct context *ctx, const char *path);
 
 /* Finds out who commits and which drivers are to be off; what needs it does so itself. */
 int repo_find_settings(struct repo *r) WARN_UNUSED;

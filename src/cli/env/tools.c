@@ -48,17 +48,6 @@ static bool tools_next(struct str *rest, struct str *name, struct str *flag, boo
     return true;
 }
 
-char *tools_repository(struct context *ctx)
-{
-    struct repo r = {.ctx = ctx, .lock = -1};
-    AUTO_BUF struct buf text = BUF_INIT(PATH_MAX + 1);
-    char *top = NULL;
-    if (REPO_ASK(&r, REPO_THEIRS, &text, "rev-parse", "--path-format=absolute", "--show-toplevel") == 0)
-        top = mem_strndup(buf_data(&text), repo_line(&text).n);
-    ctx->err.code = ERR_OK;
-    return top;
-}
-
 static json_t *tools_schema(const struct tools_tool *t)
 {
     json_t *properties = json_object(), *required = json_array();

@@ -20,9 +20,6 @@ struct tools_run {
     bool is_json;
 };
 
-/* The top of the repository that this directory is in; mem_free(). NULL: it is in none. */
-char *tools_repository(struct context *ctx);
-
 /* Puts them into the service's list, in place of those of the same name. */
 void tools_describe(json_t *list);
 

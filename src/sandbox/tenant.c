@@ -120,6 +120,14 @@ bool tenant_authenticate(struct core *core, struct str given, struct principal *
     return true;
 }
 
+int tenant_still_good(const struct core *core, const struct principal *who, struct err *err)
+{
+    const struct key *k = who->key ? map_get(&core->tenants->keys, str_of(who->key)) : NULL;
+    if (!who->key || (k && (!k->expires || k->expires > clock_real())))
+        return 0;
+    return err_set(err, ERR_UNAUTHENTICATED, "the API key was revoked, or has expired");
+}
+
 static bool name_is(struct str name, size_t max, const char *set)
 {
     return name.n && name.n <= max && name.p[0] != '-' && str_is_of(name, set);

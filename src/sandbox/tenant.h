@@ -27,6 +27,8 @@ enum {
 
 /* False: unknown, expired or revoked. *ret_who's strings are valid until control returns to the loop. */
 bool tenant_authenticate(struct core *core, struct str key, struct principal *ret_who);
+/* Who has waited since it asked: ERR_UNAUTHENTICATED when its key was revoked, or has expired. */
+int tenant_still_good(const struct core *core, const struct principal *who, struct err *err) WARN_UNUSED;
 bool tenant_has_keys(const struct core *core);          /* else nobody can be told from anybody */
 void tenant_set_key(struct core *core, struct str key); /* the one of the key file; empty: none */
 

@@ -100,14 +100,26 @@ static void keys_are_good_from_their_making_to_their_end(void **state)
     assert_int_equal(err.code, ERR_NOT_FOUND);
     assert_int_equal(key_revoke(w->core, &b, str_of(who.key), &err), -1);
     assert_int_equal(err.code, ERR_NOT_FOUND);
+    AUTO_FREE char *id = mem_strdup(who.key);
+    const struct actor waits = {.name = "waits", .who = {.tenant = a.who.tenant, .view = a.who.tenant, .key = id}};
+    assert_int_equal(tenant_still_good(w->core, &waits.who, &err), 0);
     assert_int_equal(key_revoke(w->core, &a, STR("ci"), &err), 0);
     assert_false(tenant_authenticate(w->core, str_of(third), &who));
+    assert_int_equal(
+        sandbox_create(w->core, &waits, &(struct sandbox_spec){.template_ref = STR("base")}, world_on_done, NULL, &err),
+        -1);
+    assert_int_equal(err.code, ERR_UNAUTHENTICATED); /* its turn has come too late */
 
-    made(w, &a, &(struct key_spec){.name = STR("short"), .scope = SCOPE_READ, .expires_ms = 1}, first);
+    assert_int_equal(key_create(w->core, &a,
+                                &(struct key_spec){.name = STR("short"), .scope = SCOPE_READ, .expires_ms = 1}, first,
+                                &info, &err),
+                     0);
     usec_t until = clock_mono() + 5 * USEC_PER_SEC;
     while (tenant_authenticate(w->core, str_of(first), &who) && clock_mono() < until)
         ;
     assert_false(tenant_authenticate(w->core, str_of(first), &who));
+    who = (struct principal){.key = info.id};
+    assert_int_equal(tenant_still_good(w->core, &who, &err), -1);
 }
 
 static void bad_keys_and_tenants_are_refused(void **state)

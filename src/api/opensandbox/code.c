@@ -248,6 +248,8 @@ static void code_execute(struct call *c)
         return;
     json_t *there AUTO_JSON = code_find(c, spec.context, "java");
     s->is_java = spec.context.n ? json_array_size(there) > 0 : strcmp(spec.language, "java") == 0;
+    if (!call_takes(c, 2 * (size_t)SSE_LINE_MAX)) /* a line may come in pieces, and late */
+        return;
     buf_init(&s->out.rest, SSE_LINE_MAX);
     buf_init(&s->err.rest, SSE_LINE_MAX);
     c->state = s;

@@ -22,6 +22,7 @@ enum {
     ENDED_MAX = 1024,
     CONTENT_MAX = 4096,
     KEPT_MAX = 256 * 1024,
+    LINES_BYTES = 2 * SSE_LINE_MAX,
     KEPT_COMMANDS_MAX = 512,
     KEPT_PER_SANDBOX_MAX = 64,
     ORPHAN_MS = 60000
@@ -39,6 +40,7 @@ struct osb_command {
     struct list node;      /* in o->ended */
     struct timer kill;     /* after an interrupt */
     struct sse_lines out, err;
+    struct charge charge;         /* of what they hold, while it runs: a line may come in pieces, and late */
     struct buf kept;              /* events; of those with an operation id alone */
     uint64_t n_events, n_dropped; /* in all; of those that are not kept any more */
     uint32_t pid, exit_code;
@@ -63,6 +65,7 @@ static void command_free(void *command)
     buf_fini(&m->out.rest);
     buf_fini(&m->err.rest);
     buf_fini(&m->kept);
+    charge_release(&m->charge);
     MEM_FREE(m->content, m);
 }
 
@@ -87,6 +90,7 @@ static void command_ends(struct osb_command *m)
     sandbox_unref(TAKE_PTR(m->sb));
     buf_fini(&m->out.rest);
     buf_fini(&m->err.rest);
+    charge_release(&m->charge);
     list_append(&o->ended, &m->node);
     if (o->n_ended < ENDED_MAX)
         o->n_ended++;
@@ -396,6 +400,9 @@ void command_run(struct call *c, const struct exec_spec *spec, struct str conten
             call_fail(c, 429, "too many commands with an operation id run, or have just ended");
         return;
     }
+    struct charge charge = {.core = call_core(c), .tenant = sandbox_info(c->sandbox)->tenant};
+    if ((!is_background || is_kept) && !call_ok(c, charge_memory(&charge, LINES_BYTES, &c->err)))
+        return;
     struct osb_command *m = mem_new(struct osb_command);
     struct exec_spec tagged = *spec;
 
@@ -407,7 +414,8 @@ void command_run(struct call *c, const struct exec_spec *spec, struct str conten
     m->by_bash = str_eqc(spec->cmd, "/bin/bash");
     m->is_kept = is_kept;
     m->is_operation = is_operation;
-    m->tenant = sandbox_info(c->sandbox)->tenant;
+    m->tenant = charge.tenant;
+    m->charge = charge;
     m->started = clock_real();
     m->content = mem_strndup(content.p, MIN(content.n, (size_t)CONTENT_MAX));
     list_init(&m->node);

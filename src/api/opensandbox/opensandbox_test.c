@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/kit/test_facade.h"
+#include "api/opensandbox/handlers.h"
 #include "api/opensandbox/opensandbox.h"
 #include "base/fd.h"
 #include "base/mem.h"
+#include "sandbox/object.h"
 #include "sandbox/tenant.h"
 
 #include <jansson.h>
@@ -89,6 +91,28 @@ static void a_token_opens_one_sandbox(void **state)
     assert_int_equal(ask(f, "GET", policy, header, NULL, &b), 401);
     assert_int_equal(ask(f, "GET", policy, egress, NULL, &b), 200);
     assert_int_equal(ask(f, "GET", "/v1/sandboxes", header, NULL, &b), 401);
+}
+
+/* What has come of a line waits for its end: for so long it is the tenant's to answer for. */
+static void lines_of_commands_are_charged(void **state)
+{
+    AUTO_BUF struct buf b = BUF_INIT(1 << 20);
+    AUTO_BUF struct buf request = BUF_INIT(1 << 12);
+    struct test_facade *f = *state;
+    static const char body[] = "{\"command\":\"cat\"}";
+    char id[ID_SANDBOX_LEN + 1];
+    create(f, "", &b, id);
+    const size_t before = f->w->core->charged_bytes;
+    buf_printf(&request,
+               "POST /v1/sandboxes/%s/proxy/44772/command HTTP/1.1\r\nHost: x\r\n" KEY "Content-Length: %zu\r\n\r\n%s",
+               id, strlen(body), body);
+    int fd = facade_connect(f);
+    facade_send(f, fd, buf_str(&request));
+    WAIT(f->w, f->w->core->charged_bytes >= before + 2 * (size_t)SSE_LINE_MAX);
+    AUTO_FREE char *path = mem_printf("/v1/sandboxes/%s", id);
+    assert_int_equal(ask(f, "DELETE", path, KEY, NULL, &b), 204);
+    close(fd);
+    WAIT(f->w, f->w->core->charged_bytes == before);
 }
 
 static json_t *get_endpoint(struct test_facade *f, const char *id, const char *rest)
@@ -363,6 +387,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(who_has_no_key_gets_nothing, setup, teardown),
+        cmocka_unit_test_setup_teardown(lines_of_commands_are_charged, setup, teardown),
         cmocka_unit_test_setup_teardown(a_token_opens_one_sandbox, setup, teardown),
         cmocka_unit_test_setup_teardown(a_signed_endpoint_opens_its_port_until_it_expires, setup, teardown),
         cmocka_unit_test_setup_teardown(secure_access_wants_its_token, setup, teardown),

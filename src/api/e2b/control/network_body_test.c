@@ -13,6 +13,10 @@ static int read_body(const char *text, bool internet, const json_t *kept, struct
     int r;
     assert_non_null(json);
     r = network_body_read(json, internet, kept, body, err);
+    if (r == 0 && body->spec.policy && network_check_policy(body->spec.policy, err) < 0) { /* as its creation does */
+        network_body_fini(body);
+        r = -1;
+    }
     json_decref(json);
     return r;
 }

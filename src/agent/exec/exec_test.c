@@ -206,6 +206,14 @@ static void test_hostile_accounts(void **state)
     rig_expect_end(&rig, EXEC_AS(&rig, &tester, "true"), ERR_UNAUTHENTICATED, "invalid username: 'tester'");
     (void)expect_output(&(struct exec_options){.user = "root", .cwd = "/"}, "id -u", "0\n");
     assert_int_equal(unlink(passwd), 0);
+    char nowhere[400], message[512]; /* that the kernel doesn't give them says nothing of who is in there */
+    memset(nowhere, 'x', sizeof(nowhere));
+    nowhere[sizeof(nowhere) - 1] = 0;
+    (void)snprintf(message, sizeof(message), "read %s: %s", passwd, errno_text(ENAMETOOLONG));
+    assert_int_equal(symlink(nowhere, passwd), 0);
+    rig_expect_end(&rig, EXEC_AS(&rig, &tester, "true"), ERR_UNAVAILABLE, message);
+    (void)expect_output(&(struct exec_options){.user = "root", .cwd = "/"}, "id -u", "0\n");
+    assert_int_equal(unlink(passwd), 0);
     rig_write(
         passwd,
         "tester:x:1001\ntester:x:-1:5::/:/bin/sh\ntester:x:4294967295:0::/:\n\n:::\ntester:x:0x0:0::/:\ntester:x:1001:1001::relative:");

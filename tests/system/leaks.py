@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from client import Client
-from service import AHEAD, BUILD, Service, below, boxes_in, copy_template, kept_templates, link, read, settled, wait_until
+from service import AHEAD, BUILD, Service, below, boxes_in, copy_template, kept_templates, link, opened, read, settled, wait_until
 
 CGROUPS = Path("/sys/fs/cgroup")
 NAMESPACES = ("user", "mnt", "pid", "net", "ipc", "uts", "cgroup")
@@ -49,15 +49,19 @@ def stocked(state, sandboxes, measure):
     return settled(measure, quiet=1)
 
 
+def is_of_cove(pid):
+    return link(f"/proc/{pid}/exe").rsplit("/", 1)[-1].startswith(("cove", "memfd:cove"))
+
+
 def processes(state):
     """{pid: name}: in the service's control groups, or started with its state directory. Zombies are not gone either."""
     name, found = group_name(state), {}
     marks = (f"COVE_STATE={state}\0", f"--state\0{state}\0")
     for pid in pids():
-        of = Path("/proc") / str(pid)
-        if f"/{name}" in read(of / "cgroup") or any(mark in read(of / "environ") + read(of / "cmdline") for mark in marks):
-            if pid != os.getpid() and link(of / "exe").rsplit("/", 1)[-1].startswith(("cove", "memfd:cove")) or f"/{name}" in read(of / "cgroup"):
-                found[pid] = read(of / "comm").strip()
+        of = f"/proc/{pid}"
+        is_in = f"/{name}" in read(f"{of}/cgroup")
+        if is_in or (pid != os.getpid() and is_of_cove(pid) and any(mark in read(f"{of}/environ") + read(f"{of}/cmdline") for mark in marks)):
+            found[pid] = read(f"{of}/comm").strip()
     return found
 
 
@@ -81,7 +85,7 @@ def is_of_another_service(pid, name):
     group = re.search(r"/(cove-[0-9a-f]{8})(?:/|$)", read(f"/proc/{pid}/cgroup"), re.M)
     if group:
         return group[1] != name
-    return link(f"/proc/{pid}/exe").rsplit("/", 1)[-1].startswith(("cove", "memfd:cove"))
+    return is_of_cove(pid)
 
 
 def namespaces_alive(wanted, before, state):
@@ -89,17 +93,17 @@ def namespaces_alive(wanted, before, state):
     Of these, those that some process still has, holds open or has mounted. The kernel uses their numbers again: processes that began
     after `before` (ticks), and other services, have other ones.
     """
-    alive, mounted, ours = set(), "", processes(state)
+    alive, tables, ours = set(), {}, processes(state)
     for pid in pids():
         if started(pid) > before or (pid not in ours and is_of_another_service(pid, group_name(state))):
             continue
-        of = Path("/proc") / str(pid)
-        alive |= {link(of / "ns" / kind) for kind in NAMESPACES} & wanted
-        try:
-            alive |= {link(fd) for fd in (of / "fd").iterdir()} & wanted
-        except OSError:
-            pass
-        mounted = mounted if "nsfs" not in (table := read(of / "mountinfo")) else mounted + table
+        of = f"/proc/{pid}"
+        alive |= {link(f"{of}/ns/{kind}") for kind in NAMESPACES} & wanted
+        alive |= set(opened(pid).values()) & wanted
+        seen = link(f"{of}/ns/mnt"), link(f"{of}/root")
+        if seen not in tables: # of a namespace, as one sees it from this root
+            tables[seen] = read(f"{of}/mountinfo")
+    mounted = "".join(table for table in tables.values() if "nsfs" in table)
     return alive | {name for name in wanted if name in mounted}
 
 

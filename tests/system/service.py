@@ -43,7 +43,8 @@ SLACK = {"descriptors of cove-api": 2}
 
 def read(path):
     try:
-        return Path(path).read_bytes().decode(errors="replace")
+        with open(path, "rb", buffering=0) as f: # whoever looks for leaks reads thousands
+            return f.read().decode(errors="replace")
     except OSError:
         return ""
 
@@ -71,7 +72,8 @@ def below(top, *patterns):
 
 def group_of(pid):
     """The service's control group that holds the process: "cove-<8 hex digits>", which each state directory has its own of."""
-    found = re.search(r"/(cove-[0-9a-f]{8})(?:/|$)", read(f"/proc/{pid}/cgroup"), re.M)
+    text = read(f"/proc/{pid}/cgroup")
+    found = re.search(r"/(cove-[0-9a-f]{8})(?:/|$)", text, re.M) if "/cove-" in text else None
     return found[1] if found else None
 
 
@@ -454,7 +456,7 @@ class Service:
         """{pid: name}: programs of the build directory that coved started, agents, and all that runs in the service's control group."""
         if not self.group:
             self.group = next(filter(None, map(group_of, self.children())), None)
-        pids = [int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit()]
+        pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
         ours = {self.coved.pid, *self.children()}
         return {pid: read(f"/proc/{pid}/comm").strip() for pid in pids if pid in ours or (self.group and group_of(pid) == self.group)}
 

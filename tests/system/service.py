@@ -283,7 +283,7 @@ def settled(measure, seconds=SETTLE_S, quiet=0.5):
     """What is measured once it has been the same for so many seconds."""
     last, since, end = measure(), time.monotonic(), time.monotonic() + seconds
     while time.monotonic() < end and time.monotonic() - since < quiet:
-        time.sleep(0.05)
+        time.sleep(0.1) # to measure takes processors that others wait for
         now = measure()
         if now != last:
             last, since = now, time.monotonic()
@@ -493,6 +493,6 @@ class Service:
             if not renewed and time.monotonic() - begun > 2: # they are for what was asked for last, and those that wait for a template hold more than others
                 self.request("DELETE", f"/cove/v1/sandboxes/{self.create()}")
                 renewed = True
-            time.sleep(0.05)
+            time.sleep(0.1)
             found = more()
         return found

@@ -464,7 +464,7 @@ static void limits_are_told_in_each_facades_words(void **state)
     assert_int_equal(tenant_set(s->f->w->core, &owner, STR("a"), limits, &err), 0);
     assert_int_equal(ask(s, s->key_a, "POST", "/v2/sandboxes", "{\"templateID\":\"base\"}", &b), 201);
     assert_int_equal(ask(s, s->key_a, "POST", "/v2/sandboxes", "{\"templateID\":\"base\"}", &b), 429);
-    assert_has(&b, "{\"code\":429,\"message\":\"your tenant's limit is 1 sandboxes, and 1 are in use\"}");
+    assert_has(&b, "{\"code\":429,\"message\":\"your tenant's limit is 1 sandboxes, and 1 is in use\"}");
     assert_int_equal(ask(s, s->key_a, "POST", NATIVE_PREFIX "/sandboxes", "{}", &b), 429);
     assert_has(&b, "\"code\":\"resource_exhausted\"");
     assert_int_equal(ask(s, s->key_b, "POST", "/v2/sandboxes", "{\"templateID\":\"base\"}", &b), 201);
@@ -473,6 +473,7 @@ static void limits_are_told_in_each_facades_words(void **state)
     limits[QUOTA_CONNECTIONS] = 1;
     assert_int_equal(tenant_set(s->f->w->core, &owner, STR("a"), limits, &err), 0);
     assert_int_equal(ask(s, s->key_a, "POST", "/v2/sandboxes", "{\"templateID\":\"base\"}", &b), 403);
+    assert_has(&b, "your tenant's limit is 1 B of memory, less than the 256 MiB asked for");
     /* A request that is over is given back. */
     for (int i = 0; i < 3; i++)
         assert_int_equal(ask(s, s->key_a, "GET", "/v2/sandboxes", NULL, &b), 200);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sandbox/quota.h"
+#include "config/units.h"
 #include "sandbox/object.h"
 #include "sandbox/tenant.h"
 
@@ -12,23 +13,36 @@ const char *const quota_names[QUOTA_MAX] = {
 };
 
 static const char *const quota_words[QUOTA_MAX] = {
-    [QUOTA_SANDBOXES] = "sandboxes",
-    [QUOTA_MEMORY] = "bytes of memory",
-    [QUOTA_CPU] = "thousandths of a CPU",
-    [QUOTA_DISK] = "bytes of disk",
-    [QUOTA_CONNECTIONS] = "open connections",
-    [QUOTA_CREATES] = "new sandboxes a minute",
-    [QUOTA_TEMPLATES] = "templates and snapshots",
-    [QUOTA_CHECKPOINTS] = "checkpoints",
+    [QUOTA_SANDBOXES] = " sandboxes",
+    [QUOTA_MEMORY] = " of memory",
+    [QUOTA_CPU] = " CPUs",
+    [QUOTA_DISK] = " of disk",
+    [QUOTA_CONNECTIONS] = " open connections",
+    [QUOTA_CREATES] = " new sandboxes a minute",
+    [QUOTA_TEMPLATES] = " templates and snapshots",
+    [QUOTA_CHECKPOINTS] = " checkpoints",
 };
+
+static void quota_format(enum quota what, uint64_t amount, char ret_text[static UNIT_TEXT_MAX])
+{
+    if (what == QUOTA_MEMORY || what == QUOTA_DISK)
+        unit_format_size(amount, ret_text);
+    else if (what == QUOTA_CPU)
+        (void)snprintf(ret_text, UNIT_TEXT_MAX, "%g", (double)amount / 1000);
+    else
+        (void)snprintf(ret_text, UNIT_TEXT_MAX, "%llu", (unsigned long long)amount);
+}
 
 static int quota_refuse(enum quota what, uint64_t limit, uint64_t used, uint64_t amount, struct err *err)
 {
+    char most[UNIT_TEXT_MAX], other[UNIT_TEXT_MAX];
+    quota_format(what, limit, most);
+    quota_format(what, amount > limit ? amount : used, other);
     if (amount > limit)
-        return err_set(err, ERR_PERMISSION_DENIED, "your tenant's limit is %llu %s, less than the %llu asked for",
-                       (unsigned long long)limit, quota_words[what], (unsigned long long)amount);
-    return err_set(err, ERR_RESOURCE_EXHAUSTED, "your tenant's limit is %llu %s, and %llu are in use",
-                   (unsigned long long)limit, quota_words[what], (unsigned long long)used);
+        return err_set(err, ERR_PERMISSION_DENIED, "your tenant's limit is %s%s, less than the %s asked for", most,
+                       quota_words[what], other);
+    return err_set(err, ERR_RESOURCE_EXHAUSTED, "your tenant's limit is %s%s, and %s %s in use", most,
+                   quota_words[what], other, used == 1 ? "is" : "are");
 }
 
 static void charge_add(struct charge *charge, struct quota_user *user, struct core *core, uint64_t tenant,

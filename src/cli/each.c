@@ -24,8 +24,8 @@ static int do_one(struct context *ctx, struct service *s, const struct each *wha
 int each_sandbox(struct context *ctx, const struct each *what)
 {
     int status = STATUS_OK, n = context_operands(ctx);
-    if (n == 0 && !what->all)
-        return context_usage(ctx, "the sandbox's id is missing");
+    if (!what->all == (n == 0))
+        return context_usage(ctx, what->all ? "give either ids or --all" : "which? give an id, several, or --all");
     AUTO_JSON json_t *done = json_array(), *sandboxes = NULL;
     AUTO(service_close) struct service *s = service_open(ctx);
     if (!s || (what->all && service_sandboxes(s, &sandboxes) < 0))
@@ -34,9 +34,11 @@ int each_sandbox(struct context *ctx, const struct each *what)
     n = what->all ? (int)json_array_size(sandboxes) : n;
     progress_start(&p, ctx->json);
     for (int i = 0; i < n; i++) {
-        const char *id =
-            what->all ? service_text(json_array_get(sandboxes, (size_t)i), "id") : ctx->argv[ctx->argi + i];
+        const json_t *one = what->all ? json_array_get(sandboxes, (size_t)i) : NULL;
+        const char *id = one ? service_text(one, "id") : ctx->argv[ctx->argi + i];
         *ctx->hint = '\0';
+        if (one && *what->all && strcmp(service_text(one, "state"), what->all) != 0)
+            continue;
         progress_show(&p, "%s, %d of %d", what->doing, i + 1, n);
         /* Of all, one that ends meanwhile by itself is as good as done. */
         if (do_one(ctx, s, what, id, done) < 0 && !(what->all && ctx->err.code == ERR_NOT_FOUND))

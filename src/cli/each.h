@@ -12,7 +12,7 @@ struct each {
     const json_t *body; /* of each request; NULL: none */
     /* Of each for which it worked, when the answer has more to say than that; NULL: it has not. */
     void (*answered)(const struct context *ctx, const char *id, const json_t *answer);
-    bool all; /* sandboxes there are, instead of the operands */
+    const char *all; /* instead of operands: those in this state, "" for any. NULL: the operands */
 };
 
 /* Prints the ids for which it worked. One that fails does not keep the others from it. An exit code. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/events.h"
 #include "base/mem.h"
+#include "cli/env/env.h"
 #include "cli/exec/terminal.h"
 #include "cli/print.h"
 #include "cli/service.h"
@@ -118,13 +119,13 @@ static const struct {
 } events_inside[] = {{"proc.exec", "programs"}, {"proc.exit", "ended"}, {"file.written", "files"}};
 
 struct events_printing {
-    bool follows, has_inside;
+    const struct events_printed *what;
     size_t left_out[ARRAY_SIZE(events_inside)];
 };
 
 static bool events_leave_out(struct events_printing *p, const json_t *event)
 {
-    for (size_t i = 0; !p->has_inside && i < ARRAY_SIZE(events_inside); i++) {
+    for (size_t i = 0; !p->what->has_inside && i < ARRAY_SIZE(events_inside); i++) {
         if (strcmp(service_text(event, "kind"), events_inside[i].kind) == 0) {
             p->left_out[i] += json_array_size(json_object_get(json_object_get(event, "data"), events_inside[i].list));
             return true;
@@ -136,28 +137,55 @@ static bool events_leave_out(struct events_printing *p, const json_t *event)
 static int events_print_one(struct context *ctx, const json_t *event, struct str line, void *arg)
 {
     struct events_printing *p = arg;
+    const char *time = service_text(event, "time"); /* of one length: they compare as text. A gap has none */
+    if (*time && p->what->since && strcmp(time, p->what->since) < 0)
+        return 1;
+    if (*time && p->what->until && strcmp(time, p->what->until) >= 0)
+        return 0;
     if (ctx->json)
         print_json_line(event, line);
     else if (!events_leave_out(p, event))
         events_line(event, isatty(STDOUT_FILENO) == 1);
-    return !p->follows || fflush(stdout) == 0;
+    return !p->what->follows || fflush(stdout) == 0;
 }
 
-int events_print(struct context *ctx, struct service *s, const char *target, uint64_t from, bool follows,
-                 bool has_inside)
+int events_print(struct context *ctx, struct service *s, const char *target, uint64_t from,
+                 const struct events_printed *what)
 {
-    struct events_printing p = {follows, has_inside, {0}};
-    int status = events_take(ctx, s, &(struct events_want){target, follows, events_print_one, &p}, from);
+    struct events_printing p = {what, {0}};
+    int status = events_take(ctx, s, &(struct events_want){target, what->follows, events_print_one, &p}, from);
     if (p.left_out[0] || p.left_out[1] || p.left_out[2])
         (void)fprintf(stderr,
-                      "left out: %zu programs, %zu later ends of programs and %zu written files that the kernel saw "
+                      "left out: %zu program%s, %zu later end%s of programs and %zu written file%s that the kernel saw "
                       "inside; --inside prints them\n",
-                      p.left_out[0], p.left_out[1], p.left_out[2]);
+                      p.left_out[0], p.left_out[0] == 1 ? "" : "s", p.left_out[1], p.left_out[1] == 1 ? "" : "s",
+                      p.left_out[2], p.left_out[2] == 1 ? "" : "s");
     return status;
+}
+
+/* One of the commands that `cove env` runs for itself, or what became of it. starts: those that run, by number; *n counts them. */
+static bool events_is_own(const json_t *event, json_t *starts, size_t *n)
+{
+    char number[24];
+    const char *kind = service_text(event, "kind");
+    const bool starts_here = strcmp(kind, "exec.start") == 0;
+    (void)snprintf(number, sizeof(number), "%llu", service_number(event, starts_here ? "seq" : "cause"));
+    if (!starts_here) {
+        const bool is_own = json_object_get(starts, number);
+        if (strcmp(kind, "exec.exit") == 0 || strcmp(kind, "exec.failed") == 0)
+            (void)json_object_del(starts, number);
+        return is_own;
+    }
+    if (strcmp(service_text(json_object_get(event, "data"), "tag"), ENV_TAG) != 0)
+        return false;
+    *n += 1;
+    return json_object_set_new(starts, number, json_true()) == 0;
 }
 
 static int print_all(struct context *ctx, struct service *s, const struct events *what, bool follows)
 {
+    AUTO_JSON json_t *own = what->leaves_own_out ? json_object() : NULL;
+    size_t n_own = 0;
     bool is_tty = isatty(STDOUT_FILENO) == 1;
     struct str line;
     json_t *object;
@@ -167,19 +195,24 @@ static int print_all(struct context *ctx, struct service *s, const struct events
         const char *kind = service_text(event, "kind");
         if (ctx->json && str_starts(str_of(kind), str_of(what->json_kinds)))
             print_json_line(event, line);
-        else if (!ctx->json)
+        else if (!ctx->json && !(own && events_is_own(event, own, &n_own)))
             what->print(event, is_tty);
         if (follows && fflush(stdout) < 0)
             break;
     }
+    if (n_own)
+        (void)fprintf(stderr, "left out: %zu command%s that 'cove env' ran for itself; --own prints %s\n", n_own,
+                      n_own == 1 ? "" : "s", n_own == 1 ? "it" : "them");
     return r < 0 ? context_fail(ctx, STATUS_FAILED) : STATUS_OK;
 }
 
 int events_run(struct context *ctx, const struct events *what)
 {
-    bool follows = false, is_last = false;
-    if (CONTEXT_READ(ctx, {"follow", .on = &follows}, {"last", .on = &is_last}) < 0)
+    bool follows = false, is_last = false, has_own = false;
+    if (CONTEXT_READ(ctx, {"follow", .on = &follows}, {"last", .on = &is_last}, {"own", .on = &has_own}) < 0)
         return context_exit(ctx);
+    struct events shown = *what;
+    shown.leaves_own_out = what->leaves_own_out && !has_own;
     if (is_last && context_operands(ctx))
         return context_usage(ctx, "--last takes no id");
     if (!is_last && context_operands(ctx) != 1)
@@ -194,5 +227,5 @@ int events_run(struct context *ctx, const struct events *what)
         return context_fail(ctx, STATUS_FAILED);
     if (follows)
         http_client_timeout(service_client(s), -1);
-    return print_all(ctx, s, what, follows);
+    return print_all(ctx, s, &shown, follows);
 }

@@ -18,7 +18,13 @@ struct events {
     const char *query;      /* what is asked for: "kind=net.&"; "": everything */
     const char *json_kinds; /* of those, --json prints the ones whose kind begins so */
     void (*print)(const json_t *event, bool is_tty);
+    bool leaves_own_out; /* commands that 'cove env' runs for itself, unless there is --own: EVENTS_OWN */
 };
+
+#define EVENTS_OWN                                                                                                     \
+    {                                                                                                                  \
+        0, "own", NULL, "Includes the commands that 'cove env' runs for itself in an environment. --json always does." \
+    }
 
 /* The whole command, flags and all. An exit code. */
 int events_run(struct context *ctx, const struct events *what);
@@ -42,13 +48,15 @@ int events_take(struct context *ctx, struct service *s, const struct events_want
         0, "inside", NULL, "Includes what the kernel saw processes inside execute and write. --json always does."      \
     }
 
-/*
- * Prints them, each on a line with all that it has; with --json as they came. What processes did inside is only
- * counted,
- * on stderr, unless has_inside.
- */
-int events_print(struct context *ctx, struct service *s, const char *target, uint64_t from, bool follows,
-                 bool has_inside);
+struct events_printed {
+    bool follows;
+    bool has_inside;           /* what processes did inside, too; else it is only counted, on stderr */
+    const char *since, *until; /* times as events have them, with six digits of the second; NULL: no end on this side */
+};
+
+/* Prints them, each on a line with all that it has; with --json as they came. */
+int events_print(struct context *ctx, struct service *s, const char *target, uint64_t from,
+                 const struct events_printed *what);
 
 /* The number of an event in its log or the feed, or the last one of a gap: what the next request goes on behind. */
 uint64_t events_number(const json_t *event);

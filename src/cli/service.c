@@ -481,39 +481,77 @@ static json_t *service_candidates(const json_t *all, const char *text)
     return found;
 }
 
-static int service_refuse_several(struct service *s, const char *text, const json_t *found)
+/*
+ * What a person calls a sandbox: an environment's name, a container's, the label "name". Only of those of one's own tenant, for others may label
+ * theirs as they like. An environment's forks have its labels: the oldest is it.
+ */
+static int service_named(struct service *s, const char *text, json_t **ret_found)
+{
+    static const char *const labels[] = {"cove.env", "docker.name", "name"};
+    AUTO_JSON json_t *all = NULL, *found = json_array();
+    const char *common = NULL;
+    if (service_own_sandboxes(s, &all) < 0)
+        return -1;
+    JSON_FOREACH (one, all) {
+        const json_t *metadata = json_object_get(one, "metadata");
+        const char *id = service_text(one, "id"), *in = service_text(metadata, "cove.common");
+        size_t i = 0;
+        while (i < ARRAY_SIZE(labels) && strcmp(service_text(metadata, labels[i]), text) != 0)
+            i++;
+        if (i == ARRAY_SIZE(labels) || !id_is_sandbox(str_of(id)))
+            continue;
+        if (i == 0 && common && strcmp(in, common) == 0)
+            (void)json_array_clear(found);
+        common = i == 0 && !json_array_size(found) ? in : NULL;
+        (void)json_array_append_new(found, json_string(id));
+    }
+    *ret_found = TAKE_PTR(found);
+    return 0;
+}
+
+static int service_refuse_several(struct service *s, const char *text, const char *what, const json_t *found)
 {
     enum { SHOWN = 6 };
     AUTO_BUF struct buf b = BUF_INIT(512);
     for (size_t i = 0; i < MIN(json_array_size(found), (size_t)SHOWN); i++)
         buf_printf(&b, "%s%s", i ? ", " : "", json_string_value(json_array_get(found, i)));
-    return err_set(&s->ctx->err, ERR_INVALID_ARGUMENT, "%zu sandboxes begin with %s: %.*s%s", json_array_size(found),
+    return err_set(&s->ctx->err, ERR_INVALID_ARGUMENT, "%zu sandboxes %s %s: %.*s%s", json_array_size(found), what,
                    text, STR_ARG(buf_str(&b)), json_array_size(found) > SHOWN ? ", ..." : "");
 }
 
 static int service_find(struct service *s, const char *text, bool may_have_ended, char **ret_id)
 {
+    enum { NAME_MOST = 128 };
     AUTO_JSON json_t *all = NULL, *ended = NULL;
+    const char *what = "begin with";
     size_t n = strlen(text);
     if (id_is_sandbox(str_of(text))) {
         *ret_id = mem_strdup(text);
         return 0;
     }
-    if (n == 0 || n > ID_SANDBOX_LEN) {
+    if (n == 0 || n > NAME_MOST) {
         context_hint(s->ctx, "'cove ls' lists those that run");
         return err_set(&s->ctx->err, ERR_INVALID_ARGUMENT, "\"%.64s\" is not the id of a sandbox", text);
     }
     if (service_sandboxes(s, &all) < 0)
         return -1;
     AUTO_JSON json_t *found = service_candidates(all, text);
+    if (json_array_size(found) == 0) {
+        json_decref(found);
+        found = NULL;
+        what = "are called";
+        if (service_named(s, text, &found) < 0)
+            return -1;
+    }
     if (json_array_size(found) == 0 && may_have_ended) {
         if (service_ended(s, &ended) < 0)
             return -1;
         json_decref(found);
         found = service_candidates(ended, text);
+        what = "begin with";
     }
     if (json_array_size(found) > 1)
-        return service_refuse_several(s, text, found);
+        return service_refuse_several(s, text, what, found);
     if (json_array_size(found) == 0) {
         context_hint(s->ctx, "'cove ls' lists those that run");
         return err_set(&s->ctx->err, ERR_NOT_FOUND, "there is no sandbox %s", text);

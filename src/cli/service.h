@@ -48,7 +48,7 @@ int service_object(struct service *s, struct str *ret_line, json_t **ret_object)
 /* The code that an error of the service has: {"code":"not_found",...}. */
 enum err_code service_error_code(const json_t *error, enum err_code otherwise);
 
-/* The full id of what the person wrote, which may be the beginning of one. -1: none or several. */
+/* The full id of what the person wrote: the beginning of one, or what the sandbox is called. -1: none or several. */
 int service_resolve(struct service *s, const char *text, char **ret_id) WARN_UNUSED;
 int service_resolve_log(struct service *s, const char *text, char **ret_id) WARN_UNUSED; /* or one that has ended */
 int service_newest(struct service *s,

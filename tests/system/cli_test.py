@@ -185,6 +185,39 @@ def test_rm_removes_what_it_is_told(service):
     assert service.cove("rm", ids[0]).returncode == 1
 
 
+def test_all_of_them_are_paused_and_resumed(service):
+    ids = {service.create() for _ in range(3)}
+    one = min(ids)
+    assert service.cove("pause", one).returncode == 0
+    done = service.cove("pause", "--all")
+    assert done.returncode == 0 and set(done.stdout.split()) == ids - {one}, done  # the other one is paused, which is no failure
+    assert {s["state"] for s in service.sandboxes()} == {"paused"}
+    assert service.cove("resume", "--all", one).returncode == 2 and service.cove("pause").returncode == 2
+    done = service.cove("resume", "--json", "--all")
+    assert set(json.loads(done.stdout)["resumed"]) == ids and {s["state"] for s in service.sandboxes()} == {"running"}, done
+    service.remove_all()
+
+
+def test_a_sandbox_goes_by_its_name(service):
+    done = service.cove("run", "--keep", "--metadata", "name=a-name-that-is-longer-than-any-id", "--", "sh", "-c", "echo said-by-it")
+    assert done.returncode == 0, done
+    name = "a-name-that-is-longer-than-any-id"
+    assert service.cove("exec", name, "--", "echo", "there").stdout == "there\n"
+    assert "said-by-it" in service.cove("logs", name).stdout and "exec.start" in service.cove("log", name).stdout
+    service.create(metadata={"name": name})
+    done = service.cove("rm", name)
+    assert done.returncode == 1 and f"2 sandboxes are called {name}: i" in done.stderr, done
+    service.remove_all()
+    done = service.cove("exec", name, "--", "true")
+    assert done.returncode == 125 and "there is no sandbox " + name in done.stderr, done
+
+
+@pytest.mark.parametrize("argv", (["debian:12", "true"], ["app", "--", "true"]), ids=" ".join)
+def test_an_image_in_place_of_the_command_is_answered(service, argv):
+    done = service.cove("run", *argv)
+    assert done.returncode == 127 and "--template NAME; 'cove docker run IMAGE'" in done.stderr, done
+
+
 def test_the_beginning_of_an_id_must_be_clear(service):
     ids = [service.create() for _ in range(2)]
     done = service.cove("exec", "i", "--", "true")

@@ -84,6 +84,17 @@ def test_a_command_that_ended_is_no_longer_up(docker):
     assert kept.returncode == 0 and docker("ps", "-a", "--format", "{{.Names}}").stdout.split().count("kept") == 1
 
 
+def test_what_is_built_is_told_in_words_to_type(docker, tmp_path):
+    with own_service("built") as other: # which keeps the build's layers
+        build = lambda: docker("build", "-t", "my/app", tmp_path, env=other.env)
+        done = build()
+        assert done.returncode == 1 and "with -f FILE" in done.stderr and "--from" not in done.stderr, done
+        (tmp_path / "Dockerfile").write_text("FROM base\nRUN echo hello > /built\n")
+        done = build()
+        assert done.returncode == 0 and "\nmy/app is the template my-app: 'cove run --template my-app'" in done.stderr, done
+        assert other.cove("run", "--template", "my-app", "--", "cat", "/built").stdout == "hello\n"
+
+
 def test_images(docker, service, tmp_path):
     assert docker("images", "-q", "base").stdout.strip() and docker("images", "-q", "not-there").stdout == ""
     assert "base" in docker("images", "--format", "{{.Repository}}").stdout.split()

@@ -4,6 +4,7 @@
 import concurrent.futures
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -816,3 +817,17 @@ def test_why_a_line_is_there(service, repo):
         git(repo, "notes", "--ref=cove", "add", "-f", "-m", json.dumps({**note, **change}), "HEAD")
         code, text = why("src/f:51")
         assert code == 1 and told in text, text
+
+
+def test_the_output_of_an_environment_is_of_what_was_asked_for(service, repo):
+    """What cove env runs for itself stands in the record and is counted; a name finds the environment, not its forks."""
+    env(service, repo, "create", "named")
+    inside(service, repo, "named", "echo asked-for")
+    done = service.cove("logs", "named")
+    assert done.returncode == 0 and "asked-for" in done.stdout and "git" not in done.stdout, done
+    assert re.search(r"left out: \d+ commands that 'cove env' ran for itself; --own prints them", done.stderr), done
+    own = service.cove("logs", "--own", "named", errors="replace")
+    assert "asked-for" in own.stdout and "git update-ref" in own.stdout and own.stderr == "", own
+    sandbox = service.sandboxes()[0]["id"]
+    assert service.cove("fork", sandbox).returncode == 0
+    assert service.cove("pause", "named").stdout.strip() == sandbox

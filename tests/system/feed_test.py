@@ -172,3 +172,26 @@ def test_a_long_output_is_kept_whole_under_its_digest(service):
     other = client.create()
     assert client.native("GET", f"/cove/v1/sandboxes/{other.id}/artefacts/{out['sha256']}").status == 404
     assert client.native("GET", f"/cove/v1/sandboxes/{box.id}/artefacts/..%2F..%2Fcove.db").status == 404
+
+
+def test_the_events_of_a_time(service):
+    """What happened then, with no cursor known: in each direction, and between two times."""
+    first, second = (service.cove("run", "--keep", "--json", "--", "true") for _ in range(2))
+    assert first.returncode == second.returncode == 0, (first, second)
+    every = [json.loads(line) for line in service.cove("events", "--json", "--from", "1", "--kind", "sandbox.create").stdout.splitlines()]
+    at = every[-1]["time"]
+
+    def seen(*arguments):
+        done = service.cove("events", "--json", "--kind", "sandbox.create", *arguments)
+        assert done.returncode == 0, done
+        return [json.loads(line)["cursor"] for line in done.stdout.splitlines()]
+
+    cursors = [e["cursor"] for e in every]
+    assert seen("--since", at) == cursors[-1:] and seen("--until", at) == cursors[:-1]
+    assert seen("--since", every[-2]["time"], "--until", at) == cursors[-2:-1]
+    assert seen("--since", "1h") == seen("--since", at[:10]) == cursors or at[11:13] == "00"
+    assert seen("--until", "1h") == []
+    for wrong in (["--since", "yesterday"], ["--until", "x"], ["--since", "1h", "--from", "1"]):
+        done = service.cove("events", *wrong)
+        assert done.returncode == 2, done
+    service.remove_all()

@@ -126,7 +126,10 @@ static int find_dockerfile(struct build_making *m, struct err *err)
     if (read_dockerfile(m, path, err) == 0)
         return 0;
     if (!o->file)
-        context_hint(m->ctx, "name a Dockerfile with -f, or what to begin with: --from-template base");
+        context_hint(m->ctx,
+                     o->is_docker
+                         ? "name a Dockerfile with -f FILE; in one, 'FROM e2bdev/base' begins with the base template"
+                         : "name a Dockerfile with -f, or what to begin with: --from-template base");
     return -1;
 }
 

@@ -23,6 +23,7 @@ struct template_build_options {
     bool names_context, registry_password_stdin;
     const char *tier; /* NULL: the service's */
     bool no_cache, no_memory, quiet;
+    bool is_docker; /* asked for as Docker's command: hints are in its words */
 };
 
 /* An exit code. */

@@ -251,7 +251,8 @@ static int approvals_run(struct context *ctx)
         return status;
     (void)fflush(stdout);
     AUTO(service_close) struct service *s = service_open(ctx);
-    return s ? events_print(ctx, s, "/cove/v1/events?follow=1&last=0&kind=guard.&from=", 0, true, true)
+    return s ? events_print(ctx, s, "/cove/v1/events?follow=1&last=0&kind=guard.&from=", 0,
+                            &(struct events_printed){.follows = true, .has_inside = true})
              : context_fail(ctx, STATUS_FAILED);
 }
 

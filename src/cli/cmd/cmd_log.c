@@ -27,7 +27,7 @@ static int print_events(struct context *ctx, struct service *s, const char *id, 
 {
     AUTO_FREE char *target = id ? service_target(id, "/events?follow=%d&from=", follows)
                                 : mem_printf("/cove/v1/service/events?follow=%d&from=", follows);
-    return events_print(ctx, s, target, from, follows, has_inside);
+    return events_print(ctx, s, target, from, &(struct events_printed){follows, has_inside, NULL, NULL});
 }
 
 static int log_verify(struct context *ctx, struct service *s, const char *id)

@@ -6,7 +6,7 @@
 #include "cli/exec/terminal.h"
 #include "cli/service.h"
 
-static const struct flag flags[] = {EVENTS_FLAGS};
+static const struct flag flags[] = {EVENTS_FLAGS, EVENTS_OWN};
 
 struct printer {
     bool is_tty;
@@ -99,13 +99,13 @@ static void print_event(const json_t *event, bool is_tty)
 
 static int logs_run(struct context *ctx)
 {
-    return events_run(ctx, &(struct events){"", "exec.", print_event});
+    return events_run(ctx, &(struct events){"", "exec.", print_event, true});
 }
 
 const struct command cmd_logs = {
     .name = "logs",
     .summary = "print commands and their output, as a terminal would have shown them",
-    .synopsis = "[-f] ID|--last",
+    .synopsis = "[-f] [--own] ID|--last",
     .description =
         "Prints what ran in the sandbox, its output and how it ended, oldest first; times are UTC. A line begins "
         "with $ for a command, ! for stderr, and - for what happened to a process or to the sandbox. Of long output, "

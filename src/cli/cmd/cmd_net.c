@@ -141,7 +141,7 @@ static void print_event(const json_t *event, bool is_tty)
 
 static int net_run(struct context *ctx)
 {
-    return events_run(ctx, &(struct events){"kind=net.&", "", print_event});
+    return events_run(ctx, &(struct events){"kind=net.&", "", print_event, false});
 }
 
 const struct command cmd_net = {

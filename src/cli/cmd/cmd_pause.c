@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 static const struct flag pause_flags[] = {
+    {'a', "all", NULL, "Pauses every sandbox that runs, as before a restart."},
     {0, "files-only", NULL, "Frees its memory: its processes end, its files stay, and resuming starts it anew."},
     {0, "disk", NULL,
      "Saves its memory to disk and frees it; resuming continues there, even after a restart of the machine. Not in "
@@ -13,6 +14,7 @@ static const struct flag pause_flags[] = {
 };
 
 static const struct flag resume_flags[] = {
+    {'a', "all", NULL, "Resumes every paused sandbox."},
     {0, "timeout", "TIME",
      "Ends it (or pauses it again) after this time: 90s, 5m; 0 for never. Default: its last timeout."},
     {0, "cold", NULL, "Discards its memory and starts it anew on its files."},
@@ -20,15 +22,16 @@ static const struct flag resume_flags[] = {
 
 static int pause_all(struct context *ctx)
 {
-    bool files_only = false, to_disk = false;
-    if (CONTEXT_READ(ctx, {"files-only", .on = &files_only}, {"disk", .on = &to_disk}) < 0)
+    bool files_only = false, to_disk = false, all = false;
+    if (CONTEXT_READ(ctx, {"files-only", .on = &files_only}, {"disk", .on = &to_disk}, {"all", .on = &all}) < 0)
         return context_exit(ctx);
     if (files_only && to_disk)
         return context_usage(ctx, "give --files-only or --disk");
     AUTO_JSON json_t *body = json_pack("{s:b, s:s}", "memory", !files_only, "to", to_disk ? "disk" : "memory");
     if (files_only)
         (void)json_object_del(body, "to");
-    return each_sandbox(ctx, &(struct each){"POST", "pause", "pausing", "paused", .body = body});
+    return each_sandbox(
+        ctx, &(struct each){"POST", "pause", "pausing", "paused", .body = body, .all = all ? "running" : NULL});
 }
 
 /* Part of an answer that is good: the exit code does not tell it. */
@@ -65,17 +68,19 @@ static void resumed(const struct context *ctx, const char *id, const json_t *ans
 
 static int resume_all(struct context *ctx)
 {
+    bool all = false;
     AUTO_JSON json_t *body = json_object();
-    if (CONTEXT_READ(ctx, {"cold", .json = body},
+    if (CONTEXT_READ(ctx, {"cold", .json = body}, {"all", .on = &all},
                      {"timeout", .json = body, .member = "timeout_ms", .kind = FLAG_TIME, .wanted = CONTEXT_TIME}) < 0)
         return context_exit(ctx);
-    return each_sandbox(ctx, &(struct each){"POST", "resume", "resuming", "resumed", body, resumed, false});
+    return each_sandbox(ctx,
+                        &(struct each){"POST", "resume", "resuming", "resumed", body, resumed, all ? "paused" : NULL});
 }
 
 const struct command cmd_pause = {
     .name = "pause",
     .summary = "pause sandboxes",
-    .synopsis = "[--files-only|--disk] ID...",
+    .synopsis = "[--files-only|--disk] ID...|--all",
     .description =
         "Freezes everything that runs in the sandboxes. Memory, processes, connections inside, terminals and timers are "
         "kept, and continue with 'cove resume'. A paused sandbox uses no CPU time, its timeout does not run, and it is "
@@ -86,7 +91,7 @@ const struct command cmd_pause = {
     .examples = "cove pause i3k\n"
                 "cove pause --files-only i3k\n"
                 "cove pause --disk i3k\n"
-                "cove ls -q | xargs -r cove pause",
+                "cove pause --all",
     .operands = "id",
     COMMAND_FLAGS(pause_flags),
     .run = pause_all,
@@ -95,7 +100,7 @@ const struct command cmd_pause = {
 const struct command cmd_resume = {
     .name = "resume",
     .summary = "resume paused sandboxes",
-    .synopsis = "[--timeout TIME] [--cold] ID...",
+    .synopsis = "[--timeout TIME] [--cold] ID...|--all",
     .description =
         "Continues the sandboxes where they were paused. A sandbox of which only the files were kept starts again on "
         "them, as after a restart, without its earlier processes. Prints the id of each resumed sandbox. If one can't be "
@@ -105,7 +110,8 @@ const struct command cmd_resume = {
     .exit_status =
         " 0  all run, also when there are warnings\n 1  one does not; stderr says which and why\n 2  the command line is wrong",
     .examples = "cove resume i3k\n"
-                "cove resume --timeout 1h i3k",
+                "cove resume --timeout 1h i3k\n"
+                "cove resume --all",
     .operands = "id",
     COMMAND_FLAGS(resume_flags),
     .run = resume_all,

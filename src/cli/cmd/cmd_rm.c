@@ -11,9 +11,8 @@ static int rm_run(struct context *ctx)
     bool all = false;
     if (CONTEXT_READ(ctx, {"all", .on = &all}) < 0)
         return context_exit(ctx);
-    if (all == (context_operands(ctx) > 0))
-        return context_usage(ctx, all ? "give either ids or --all" : "which? give an id, several, or --all");
-    return each_sandbox(ctx, &(struct each){.method = "DELETE", .doing = "removing", .done = "removed", .all = all});
+    return each_sandbox(
+        ctx, &(struct each){.method = "DELETE", .doing = "removing", .done = "removed", .all = all ? "" : NULL});
 }
 
 const struct command cmd_rm = {

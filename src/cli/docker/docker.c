@@ -421,14 +421,18 @@ static int docker_verb_pull(struct docker *d)
 static int docker_verb_build(struct docker *d)
 {
     AUTO_FREE char *name = d->n_tags ? docker_template(d->tags[0]) : NULL;
-    struct template_build_options o = {.name = name, .context = d->n ? d->operands[0] : ".", .file = d->file};
+    struct template_build_options o = {
+        .name = name, .context = d->n ? d->operands[0] : ".", .file = d->file, .is_docker = true};
     if (d->n != 1 || d->n_tags > 1)
         return docker_refuse(d, "\"docker build\" requires a directory, and takes one --tag");
     o.quiet = d->quiet;
     o.no_cache = d->no_cache;
     o.n_build_args = d->n_build_args;
     memcpy(o.build_args, d->build_args, sizeof(d->build_args));
-    return template_build_run(d->ctx, &o);
+    int status = template_build_run(d->ctx, &o);
+    if (status == 0 && !d->quiet && name && strcmp(name, d->tags[0]) != 0)
+        (void)fprintf(stderr, "%s is the template %s: 'cove run --template %s'\n", d->tags[0], name, name);
+    return status;
 }
 
 /* An internal network needs nothing to be there: what is in it reaches nobody (docker_take_network). */

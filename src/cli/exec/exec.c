@@ -150,6 +150,12 @@ static int refusal(struct str message)
     return 0;
 }
 
+/* As Docker's run is written: with an image first, "debian:12", "app -- true". */
+static bool exec_is_image(char *const *argv)
+{
+    return (strchr(argv[0], ':') && *argv[0] != '/') || (argv[1] && strcmp(argv[1], "--") == 0);
+}
+
 static void explain_refusal(struct exec_session *x, const char *message)
 {
     struct context *ctx = x->ctx;
@@ -157,6 +163,10 @@ static void explain_refusal(struct exec_session *x, const char *message)
     if (x->result->refused == STATUS_NOT_FOUND && x->request->argv && exec_is_file_here(x->request->argv[0]))
         context_hint(ctx, "it is here, but not in the sandbox: pipe it in ('cove run -- sh -s < FILE'), copy it ('cove "
                           "cp'), or use 'cove here'");
+    else if (x->result->refused == STATUS_NOT_FOUND && x->request->argv && exec_is_image(x->request->argv))
+        context_hint(
+            ctx,
+            "what a sandbox starts from is --template NAME; 'cove docker run IMAGE' takes an image as Docker does");
     else if (x->result->refused == STATUS_NOT_FOUND)
         context_hint(ctx,
                      "the sandbox has what its template has (--template NAME); what only a shell knows is written as "

@@ -4,6 +4,7 @@
 import os
 import shutil
 import socket
+import sqlite3
 import subprocess
 import tempfile
 from pathlib import Path
@@ -150,6 +151,23 @@ def test_stop_says_how_many_end_with_it(tmp_path):
         done = without_build(tmp_path, "stop", COVE_RUN=str(service.run))
         assert (done.returncode, done.stdout) == (0, "Ending 2 running sandboxes\nCove has stopped\n"), done
         assert service.coved.wait(60) == 0
+
+
+def test_start_says_that_the_service_does_not_answer(tmp_path):
+    """coved runs, but not what it starts: here of an older Cove than the one that wrote the store."""
+    (tmp_path / "build").symlink_to(BUILD)
+    with own_service("older") as service:
+        service.coved.terminate()
+        assert service.coved.wait(60) == 0
+        with sqlite3.connect(service.state / "api" / "cove.db") as store:
+            store.execute("PRAGMA user_version = 1000")
+        store.close()
+        env = {k: v for k, v in service.env.items() if k.startswith("COVE_")}
+        try:
+            done = without_build(tmp_path, "start", **env)
+            assert done.returncode == 1 and "written by a newer Cove" in done.stderr and "make stop ends it" in done.stderr, done
+        finally:
+            assert without_build(tmp_path, "stop", **env).stdout == "Cove has stopped\n"
 
 
 def test_the_percentages_of_a_build_never_go_back(tmp_path):

@@ -65,6 +65,13 @@ def opened(pid):
     return {int(n): target for n in numbers if (target := link(f"/proc/{pid}/fd/{n}"))}
 
 
+def holds(pid, name):
+    """Whether one of its descriptors leads there. Most are looked at no more once it is found."""
+    with contextlib.suppress(OSError):
+        return any(name in link(f"/proc/{pid}/fd/{n}") for n in os.listdir(f"/proc/{pid}/fd"))
+    return False
+
+
 def below(top, *patterns):
     """What matches there now; directories may go meanwhile."""
     return [Path(path) for pattern in patterns for path in glob.glob(f"{glob.escape(str(top))}/{pattern}")]
@@ -91,7 +98,7 @@ def coved_of(keeper):
     for pid in children(keeper):
         status = read(f"/proc/{pid}/status")
         if status.startswith("Name:\tcoved\n") and re.search(r"^NSpid:\t\d+$", status, re.M) and "\0--keeper-fd\0" in read(f"/proc/{pid}/cmdline") \
-                and any("coved.lock" in target for target in opened(pid).values()) and "State:\tZ" not in status:
+                and holds(pid, "coved.lock") and "State:\tZ" not in status:
             return pid
     return None
 

@@ -236,6 +236,20 @@ def test_the_repository_here(service, tmp_path, version):
     bridge.end()
 
 
+@pytest.mark.parametrize("said, fits", [(100000, True), (20 << 20, False)])
+def test_what_a_setup_says_is_not_kept_without_end(service, tmp_path, said, fits):
+    """What is installed inside is a stranger's, and what it writes to stderr is held in memory here."""
+    (tmp_path / ".cove").mkdir()
+    (tmp_path / ".cove/env.yaml").write_text(f"setup: ['head -c {said} /dev/zero >&2']\n")
+    for words in ("init -q -b main .", "config user.name Person", "config user.email p@example.org", "add .", "commit -q -m first"):
+        subprocess.run(["git", *words.split()], cwd=tmp_path, check=True)
+    bridge = Bridge(service, cwd=tmp_path).begin()
+    made = bridge.ask("tools/call", name="environment_create", arguments={"title": "loud"})["result"]
+    assert ("isError" not in made) == fits, made
+    bridge.end()
+    service.remove_all()
+
+
 def test_nonsense(service):
     bridge = Bridge(service).begin()
     for line in "nonsense", "[]", "5", "[" * 5000, '{"jsonrpc":"2.0","id":1}', '{"jsonrpc":"1.0","id":1,"method":"ping"}':

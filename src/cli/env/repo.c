@@ -244,14 +244,10 @@ int repo_wait(struct repo *r, pid_t pid, const char *what, struct str complaint)
     return err_set(&r->ctx->err, ERR_UNKNOWN, "git %s: %.*s", what, STR_ARG_MAX(why, 190));
 }
 
-/*
- * A file of memory for what git complains of, full from the beginning: of a pack that somebody made for that, it
- * complains of each object, which is gigabytes. Git doesn't mind that it can't say more.
- */
-static int repo_complaint(void)
+int repo_complaint(size_t most)
 {
     AUTO_CLOSE int fd = memfd_create("complaint", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    return fd < 0 || ftruncate(fd, COMPLAINT_MAX) < 0 || fcntl(fd, F_ADD_SEALS, F_SEAL_GROW) < 0 ? -1 : TAKE_FD(fd);
+    return fd < 0 || ftruncate(fd, (off_t)most) < 0 || fcntl(fd, F_ADD_SEALS, F_SEAL_GROW) < 0 ? -1 : TAKE_FD(fd);
 }
 
 int repo_git(struct repo *r, enum repo_side side, const struct repo_io *io, const char *const *args)
@@ -260,7 +256,7 @@ int repo_git(struct repo *r, enum repo_side side, const struct repo_io *io, cons
     while (**word == '-') /* "-C DIRECTORY", "-c KEY=VALUE", "--work-tree=DIRECTORY" */
         word += word[0][1] == '-' ? 1 : 2;
     AUTO_BUF struct buf complaint = BUF_INIT(COMPLAINT_MAX);
-    AUTO_CLOSE int err = repo_complaint();
+    AUTO_CLOSE int err = repo_complaint(COMPLAINT_MAX);
     int ends[2] = {-1, -1}, failed = 0;
     if (err < 0 || (io->text && pipe2(ends, O_CLOEXEC) < 0))
         return err_errno(&r->ctx->err, errno, "start git");

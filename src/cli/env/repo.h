@@ -60,6 +60,12 @@ int repo_git(struct repo *r, enum repo_side side, const struct repo_io *io, cons
 #define REPO_ASK(r, side, text, ...)                                                                                   \
     repo_git(r, side, &(struct repo_io){-1, -1, text}, (const char *const[]){__VA_ARGS__, NULL})
 
+/*
+ * A file of memory for what a program complains of, full of NUL from the beginning: of a pack that somebody made for
+ * that, git complains of each object, which is gigabytes. It doesn't mind that it can't say more. -1: errno.
+ */
+int repo_complaint(size_t most) WARN_UNUSED;
+
 /* Begun and left to write to *ret_out, for what is passed on meanwhile. repo_wait(): its end. */
 pid_t repo_start(struct repo *r, enum repo_side side, int in, int out, int err, const char *const *args);
 int repo_wait(struct repo *r, pid_t pid, const char *what, struct str complaint) WARN_UNUSED;

@@ -11,11 +11,10 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { TOOLS_WORDS_MAX = 16, TOOLS_SLUG_MAX = 40, TOOLS_COMPLAINT_MAX = 2000 };
+enum { TOOLS_WORDS_MAX = 16, TOOLS_SLUG_MAX = 40, TOOLS_COMPLAINT_MAX = 2000, TOOLS_COMPLAINTS_MAX = 16 << 20 };
 
 /*
  * Arguments: "theirs!=--flag" (! for a must; without a flag it is not passed on), blanks between. "id" is the environment, "text" that the output is cut and goes on at `offset`.
@@ -145,7 +144,7 @@ static int tools_argv(struct context *ctx, const struct tools_tool *t, const jso
 static int tools_spawn(struct context *ctx, char **argv, struct tools_run *run)
 {
     int ends[2];
-    run->err = memfd_create("complaint", MFD_CLOEXEC);
+    run->err = repo_complaint(TOOLS_COMPLAINTS_MAX); /* what a setup inside says is among them */
     if (run->err < 0 || pipe2(ends, O_CLOEXEC) < 0)
         return err_errno(&ctx->err, errno, "start a command");
     AUTO_CLOSE int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -234,7 +233,7 @@ json_t *tools_result(struct tools_run *run)
     run->pid = 0;
     char *room = buf_reserve(&complaint, TOOLS_COMPLAINT_MAX);
     ssize_t got = room ? pread(run->err, room, TOOLS_COMPLAINT_MAX, 0) : -1;
-    buf_commit(&complaint, got > 0 ? (size_t)got : 0);
+    buf_commit(&complaint, got > 0 ? strnlen(room, (size_t)got) : 0);
     const bool is_failed = !WIFEXITED(status) || (WEXITSTATUS(status) && !buf_len(&run->said));
     json_t *content = NULL;
     if (run->is_json)

@@ -193,6 +193,28 @@ def test_what_is_asked_while_there_is_no_coved_is_done_by_the_next(live):
     assert service.cove("volume", "rm", "meanwhile").returncode == 0
 
 
+def test_boxes_that_died_before_they_were_anybodys_are_given_to_nobody(live):
+    """All that waited, of which coved hears at once with the create."""
+    service, client = live
+    client.create().kill()
+    waiting = lambda: {pid for pid, name in processes(service.state).items() if name in ("cove-agent", "cove-blank")}
+    assert len(settled(waiting, quiet=1)) >= 10
+    results, coved = {}, service.coved_pid
+    os.kill(coved, signal.SIGSTOP)
+    try:
+        thread = threading.Thread(target=lambda: results.__setitem__("made", client.create()))
+        thread.start()
+        time.sleep(0.5)
+        killed = waiting()
+        for pid in killed:
+            os.kill(pid, signal.SIGKILL)
+        assert wait_for(lambda: all("State:\tZ" in read(f"/proc/{pid}/status") or not os.path.exists(f"/proc/{pid}") for pid in killed))
+    finally:
+        os.kill(coved, signal.SIGCONT)
+    thread.join(60)
+    assert results["made"].works()
+
+
 def test_nothing_leaks_over_many_deaths(live):
     service, client = live
     client.create().kill()

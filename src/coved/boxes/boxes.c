@@ -202,7 +202,7 @@ bool boxes_is_alike(const struct outfit *o, const struct outfit *like)
 static struct box_entry *find_warm(struct boxes *b, const struct outfit *like)
 {
     LIST_FOREACH (struct box_entry, e, &b->lists[BOX_WARM], node) {
-        if (boxes_is_alike(&e->outfit, like))
+        if (boxes_is_alike(&e->outfit, like) && !boxes_body_is_gone(e))
             return e;
     }
     return NULL;
@@ -217,7 +217,7 @@ static struct box_entry *find_awaiting(struct boxes *b, const struct outfit *lik
             continue;
         if (!below[0] && files_layer_below(b->host, like->layer, below) < 0)
             break;
-        if (strcmp(e->outfit.layer, below) == 0)
+        if (strcmp(e->outfit.layer, below) == 0 && !boxes_body_is_gone(e))
             return e;
     }
     return NULL;
@@ -226,7 +226,7 @@ static struct box_entry *find_awaiting(struct boxes *b, const struct outfit *lik
 struct box_entry *boxes_find_blank(struct boxes *b, const struct tier *tier)
 {
     LIST_FOREACH (struct box_entry, e, &b->lists[BOX_BLANK], node) {
-        if (e->tier == tier)
+        if (e->tier == tier && !boxes_body_is_gone(e))
             return e;
     }
     return NULL;

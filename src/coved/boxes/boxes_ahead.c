@@ -182,7 +182,7 @@ static struct box_entry *find_other(struct boxes *b, const struct tier *tier, co
 static int dress_ahead(struct boxes *b, struct outfit *outfit, struct err *err)
 {
     struct box_entry *e = boxes_find_blank(b, outfit->tier);
-    if (boxes_dress(e, outfit, NULL, err) == 0)
+    if (!e || boxes_dress(e, outfit, NULL, err) == 0) /* it may have died since it was looked for */
         return 0;
     if (e->state != BOX_BLANK)
         boxes_kill_unused(e);
@@ -266,7 +266,8 @@ static usec_t pause_after(unsigned failures)
 void boxes_ahead_failed(struct boxes *b, const struct err *err)
 {
     log_error("create a spare sandbox: %s", err->msg);
-    b->ahead_at = clock_mono() + pause_after(b->n_failed++);
+    const unsigned failures = b->n_failed++;
+    b->ahead_at = clock_mono() + pause_after(b->n_waiting ? 0 : failures); /* somebody waits for one */
 }
 
 void boxes_ahead_is_needed(struct boxes *b)

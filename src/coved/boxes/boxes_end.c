@@ -157,8 +157,7 @@ void boxes_kill_unused(struct box_entry *e)
         boxes_enter(e, BOX_DRESSING); /* not to be given to anybody on its way out */
 }
 
-/* It has ended by itself, and the loop hears of it next. */
-static bool body_is_gone(const struct box_entry *e)
+bool boxes_body_is_gone(const struct box_entry *e)
 {
     struct pollfd p = {.fd = e->box.pidfd, .events = POLLIN};
     return poll(&p, 1, 0) > 0;
@@ -174,7 +173,7 @@ int boxes_kill(struct boxes *b, const char *id, struct err *err)
     struct box_entry *e = boxes_find(b, id, err);
     if (!e)
         return -1;
-    if (!e->ended.cause && !body_is_gone(e))
+    if (!e->ended.cause && !boxes_body_is_gone(e))
         e->ended.cause = SUP_CAUSE_KILLED;
     abort_tasks(e);
     boxes_kill_body(e);

@@ -263,6 +263,7 @@ int boxes_make_blank(struct boxes *b, const struct tier *tier, struct err *err) 
 /* Gives a blank a root; kept: of these files, or NULL. When it fails and the box has left BOX_BLANK, kill it. */
 int boxes_dress(struct box_entry *e, const struct outfit *outfit, struct kept *kept, struct err *err) WARN_UNUSED;
 struct box_entry *boxes_find_blank(struct boxes *b, const struct tier *tier); /* NULL: none */
+bool boxes_body_is_gone(const struct box_entry *e); /* it has ended by itself, and the loop hears of it next */
 bool boxes_is_alike(const struct outfit *o,
                     const struct outfit *like); /* who asks for the latter may have the former */
 void boxes_serve(struct boxes *b);              /* serves those who wait, in order, with what there is */

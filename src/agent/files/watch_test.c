@@ -219,7 +219,7 @@ static void test_a_large_tree_appears(void **state)
 
 static long agent_cpu_ticks(void)
 {
-    const char *p = strrchr(rig_read(rig_path(&rig, "../../proc/%d/stat", (int)rig.agent)), ')');
+    const char *p = strrchr(rig_read(rig_path(&rig, "../../../proc/%d/stat", (int)rig.agent)), ')');
     long fields[14] = {0};
     for (size_t i = 0; p && i < ARRAY_SIZE(fields); i++) {
         p = strchr(p + 1, ' ');

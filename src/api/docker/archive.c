@@ -20,8 +20,7 @@ static bool archive_read_query(struct call *c, struct str *ret_path)
         return false;
     if (call_query(c, "path", ret_path) && ret_path->n && ret_path->n < PATH_TEXT_MAX && !str_has_nul(*ret_path))
         return true;
-    call_refuse(c, ERR_INVALID_ARGUMENT, "path is missing or too long");
-    return false;
+    return call_refuse(c, ERR_INVALID_ARGUMENT, "path is missing or too long");
 }
 
 /* Of Go's os.FileMode. */

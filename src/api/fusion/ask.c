@@ -82,8 +82,7 @@ bool fusion_run_read(struct call *c, const json_t *body, bool is_cells, struct f
         r->memory_bytes = memory > 0 ? (uint64_t)MAX(memory, (int64_t)MEMORY_LEAST_MB) << 20 : 0;
         return true;
     }
-    call_fail_err(c, &err);
-    return false;
+    return call_fail_err(c, &err);
 }
 
 /* ---- what is answered ---- */

@@ -56,21 +56,18 @@ static bool access_by_peer(struct call *c, uid_t owner, uid_t uid, struct str te
         uint64_t number;
         if (!call_ok(c, tenant_of_uid(call_core(c), &cove, uid, &number, &c->err)))
             return false;
-        if (tenant.p && (tenant_find(call_core(c), tenant, &who.tenant, &c->err) < 0 || who.tenant != number)) {
-            call_refuse(c, ERR_PERMISSION_DENIED, "uid %u acts in its own tenant, uid-%u", (unsigned)uid,
-                        (unsigned)uid);
-            return false;
-        }
+        if (tenant.p && (tenant_find(call_core(c), tenant, &who.tenant, &c->err) < 0 || who.tenant != number))
+            return call_refuse(c, ERR_PERMISSION_DENIED, "uid %u acts in its own tenant, uid-%u", (unsigned)uid,
+                               (unsigned)uid);
         who = (struct principal){.tenant = number, .view = number, .scope = SCOPE_ADMIN};
         access_as(c, name, &who);
         return true;
     }
     if (uid != 0 && uid != owner) {
         facade_note_refusal(c->facade, c->req, REFUSAL_WRONG_USER);
-        call_refuse(c, ERR_PERMISSION_DENIED,
-                    "the service is for root, its owner (uid %u) and its group, not for uid %u", (unsigned)owner,
-                    (unsigned)uid);
-        return false;
+        return call_refuse(c, ERR_PERMISSION_DENIED,
+                           "the service is for root, its owner (uid %u) and its group, not for uid %u", (unsigned)owner,
+                           (unsigned)uid);
     }
     if (tenant.p) {
         if (!call_ok(c, tenant_find(call_core(c), tenant, &who.tenant, &c->err)))
@@ -86,23 +83,19 @@ bool access_by_peer_or_key(struct call *c, uid_t owner)
 {
     struct str tenant = http_header_get(c->req, ACCESS_TENANT_HEADER), given = access_key_given(c->req);
     struct http_peer peer;
-    if (http_peer_get(c->req, &peer) < 0) {
-        call_refuse(c, ERR_INTERNAL, "could not determine which user is connected");
-        return false;
-    }
+    if (http_peer_get(c->req, &peer) < 0)
+        return call_refuse(c, ERR_INTERNAL, "could not determine which user is connected");
     if (peer.is_unix)
         return access_by_peer(c, owner, peer.uid, tenant);
     if (!given.p || !access_by_key(c, given)) {
         facade_note_refusal(c->facade, c->req, given.p ? REFUSAL_WRONG_KEY : REFUSAL_NO_KEY);
-        call_refuse(c, ERR_UNAUTHENTICATED, given.p ? "the API key is wrong" : "an API key is needed");
-        return false;
+        return call_refuse(c, ERR_UNAUTHENTICATED, given.p ? "the API key is wrong" : "an API key is needed");
     }
     if (!tenant.p)
         return true;
-    call_refuse(c, ERR_PERMISSION_DENIED,
-                "a key can only act in its own tenant: only the machine's owner can "
-                "name another");
-    return false;
+    return call_refuse(c, ERR_PERMISSION_DENIED,
+                       "a key can only act in its own tenant: only the machine's owner can "
+                       "name another");
 }
 
 static enum scope access_need(const struct route *route)
@@ -129,17 +122,13 @@ bool access_permitted(struct call *c)
     const struct principal *who = &c->actor.who;
     unsigned flags = c->route->flags;
     enum scope need = access_need(c->route);
-    if (who->scope < need) {
-        call_refuse(c, ERR_PERMISSION_DENIED,
-                    need == SCOPE_OPERATOR ? "only administrators of the default tenant can do this"
-                                           : "this API key's scope is '%s', but this needs '%s'",
-                    scope_name(who->scope), scope_name(need));
-        return false;
-    }
-    if (who->sandbox && (!(flags & (ROUTE_SANDBOX | ROUTE_OF_SANDBOX)) || (flags & ROUTE_WIDE))) {
-        call_refuse(c, ERR_PERMISSION_DENIED, "this API key is for sandbox %s alone", who->sandbox);
-        return false;
-    }
+    if (who->scope < need)
+        return call_refuse(c, ERR_PERMISSION_DENIED,
+                           need == SCOPE_OPERATOR ? "only administrators of the default tenant can do this"
+                                                  : "this API key's scope is '%s', but this needs '%s'",
+                           scope_name(who->scope), scope_name(need));
+    if (who->sandbox && (!(flags & (ROUTE_SANDBOX | ROUTE_OF_SANDBOX)) || (flags & ROUTE_WIDE)))
+        return call_refuse(c, ERR_PERMISSION_DENIED, "this API key is for sandbox %s alone", who->sandbox);
     return access_charge(c, who->tenant);
 }
 

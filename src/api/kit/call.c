@@ -319,7 +319,7 @@ static void call_end_failed(struct call *c, int status, enum err_code code, stru
     call_json(c, status, buf_str(&b));
 }
 
-void call_fail(struct call *c, int status, const char *fmt, ...)
+bool call_fail(struct call *c, int status, const char *fmt, ...)
 {
     static const struct {
         int status;
@@ -335,31 +335,33 @@ void call_fail(struct call *c, int status, const char *fmt, ...)
             code = codes[i].code;
     FORMAT_ARGS(message, fmt);
     call_end_failed(c, status, code, str_of(message), NULL);
+    return false;
 }
 
-void call_refuse(struct call *c, enum err_code code, const char *fmt, ...)
+bool call_refuse(struct call *c, enum err_code code, const char *fmt, ...)
 {
     struct err err = {.code = code};
     FORMAT_ARGS(err.msg, fmt);
-    call_fail_err(c, &err);
+    return call_fail_err(c, &err);
 }
 
-void call_fail_err(struct call *c, const struct err *err)
+bool call_fail_err(struct call *c, const struct err *err)
 {
-    call_fail_hint(c, err, NULL);
+    return call_fail_hint(c, err, NULL);
 }
 
-void call_fail_hint(struct call *c, const struct err *err, const char *hint)
+bool call_fail_hint(struct call *c, const struct err *err, const char *hint)
 {
     const struct facade_ops *ops = c->facade->ops;
     struct err told = *err;
     int status;
     if (call_lost(c, err->code))
-        return;
+        return false;
     status = ops->malformed_status && err->reason == ERR_MALFORMED ? ops->malformed_status
              : ops->status_of                                      ? ops->status_of(c, &told)
                                                                    : connect_status(err->code);
     call_end_failed(c, status, told.code, str_of(told.msg), hint || !ops->hint ? hint : ops->hint(&told));
+    return false;
 }
 
 /* ---- large answers ---- */

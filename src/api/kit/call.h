@@ -152,10 +152,11 @@ json_t *call_text(struct str s);                           /* a JSON text; what 
 json_t *call_time(usec_t at);                              /* RFC 3339; NULL, so left out, for 0 */
 void call_value(struct call *c, int status, json_t *json); /* takes it */
 void call_empty(struct call *c, int status);
-void call_fail(struct call *c, int status, const char *fmt, ...) PRINTF_LIKE(3, 4);
-void call_refuse(struct call *c, enum err_code code, const char *fmt, ...) PRINTF_LIKE(3, 4);
-void call_fail_err(struct call *c, const struct err *err);
-void call_fail_hint(struct call *c, const struct err *err, const char *hint); /* NULL: the façade's, if it has one */
+/* All return false, for functions whose false means that it was answered. */
+bool call_fail(struct call *c, int status, const char *fmt, ...) PRINTF_LIKE(3, 4);
+bool call_refuse(struct call *c, enum err_code code, const char *fmt, ...) PRINTF_LIKE(3, 4);
+bool call_fail_err(struct call *c, const struct err *err);
+bool call_fail_hint(struct call *c, const struct err *err, const char *hint); /* NULL: the façade's, if it has one */
 #define CALL_HINT_TEMPLATE                                                                                             \
     "'cove template ls' lists the templates there are; 'cove template build --name NAME'"                              \
     " makes one of a Dockerfile, and with --from-image IMAGE of an image"

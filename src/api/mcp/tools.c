@@ -262,9 +262,8 @@ static bool mcp_may(struct call *c, enum mcp_rights rights)
 {
     if (rights == MCP_READS || access_may_use(&c->actor.who))
         return true;
-    call_refuse(c, ERR_PERMISSION_DENIED, "this API key's scope is '%s', but this needs '%s'",
-                scope_name(c->actor.who.scope), scope_name(SCOPE_USE));
-    return false;
+    return call_refuse(c, ERR_PERMISSION_DENIED, "this API key's scope is '%s', but this needs '%s'",
+                       scope_name(c->actor.who.scope), scope_name(SCOPE_USE));
 }
 
 /* False: answered. */
@@ -273,15 +272,11 @@ static bool tool_find_sandbox(struct call *c)
     struct str id = STR("");
     if (!call_ok(c, json_get_str(mcp_call_of(c)->args, "sandbox", &id, &c->err)))
         return false;
-    if (!id.n) {
-        call_refuse(c, ERR_INVALID_ARGUMENT, "the argument 'sandbox' is missing");
-        return false;
-    }
+    if (!id.n)
+        return call_refuse(c, ERR_INVALID_ARGUMENT, "the argument 'sandbox' is missing");
     struct sandbox *sb = id_is_sandbox(id) ? access_find_sandbox(c, id) : NULL;
-    if (!sb || sandbox_info(sb)->hidden) {
-        call_refuse(c, ERR_NOT_FOUND, "there is no sandbox %.*s", STR_ARG_MAX(id, 64));
-        return false;
-    }
+    if (!sb || sandbox_info(sb)->hidden)
+        return call_refuse(c, ERR_NOT_FOUND, "there is no sandbox %.*s", STR_ARG_MAX(id, 64));
     if (!c->sandbox)
         c->sandbox = sandbox_ref(sb);
     return true;

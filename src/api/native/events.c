@@ -257,9 +257,8 @@ static bool find_log(struct call *c, bool may_be_volume)
                   !str_has_nul(c->args[0]));
     if (is_id && access_has_log(c, c->args[0].p))
         return true;
-    call_refuse(c, ERR_NOT_FOUND, "there is no sandbox%s %.*s", may_be_volume ? " or volume" : "",
-                STR_ARG_MAX(c->args[0], 64));
-    return false;
+    return call_refuse(c, ERR_NOT_FOUND, "there is no sandbox%s %.*s", may_be_volume ? " or volume" : "",
+                       STR_ARG_MAX(c->args[0], 64));
 }
 
 /* Of what costs everybody: calls of this list. False: answered. */
@@ -272,8 +271,8 @@ static bool events_has_share(struct call *c, const struct list *all, size_t most
     }
     if (quota_is_share(most, n, own, 1))
         return true;
-    call_refuse(c, ERR_RESOURCE_EXHAUSTED, "your tenant has %zu %s already: wait until one has ended", own, what);
-    return false;
+    return call_refuse(c, ERR_RESOURCE_EXHAUSTED, "your tenant has %zu %s already: wait until one has ended", own,
+                       what);
 }
 
 static struct native_event_stream *stream_new(struct call *c)

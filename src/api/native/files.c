@@ -18,15 +18,11 @@ static bool read_query(struct call *c, struct str *ret_user, struct str *ret_pat
 {
     struct str user = STR(""), path;
     int r = http_query_get(c->req, "path", &path);
-    if (r <= 0 || path.n == 0) {
-        call_refuse(c, ERR_INVALID_ARGUMENT, "path is missing");
-        return false;
-    }
+    if (r <= 0 || path.n == 0)
+        return call_refuse(c, ERR_INVALID_ARGUMENT, "path is missing");
     if (http_query_get(c->req, "user", &user) < 0 || str_has_nul(path) || str_has_nul(user) ||
-        path.n >= PATH_TEXT_MAX || user.n > 255) {
-        call_refuse(c, ERR_INVALID_ARGUMENT, "path or user is too long or malformed");
-        return false;
-    }
+        path.n >= PATH_TEXT_MAX || user.n > 255)
+        return call_refuse(c, ERR_INVALID_ARGUMENT, "path or user is too long or malformed");
     *ret_user = user;
     *ret_path = path;
     return true;

@@ -134,8 +134,7 @@ static bool diagnostics_ask(struct call *c, struct str scope, struct diagnostics
         d->scope++;
     if (d->scope < ARRAY_SIZE(diagnostics_scopes))
         return true;
-    call_refuse(c, ERR_INVALID_ARGUMENT, "scope must be container, lifecycle, runtime, network, process or all");
-    return false;
+    return call_refuse(c, ERR_INVALID_ARGUMENT, "scope must be container, lifecycle, runtime, network, process or all");
 }
 
 static void diagnostics_text(struct call *c, const struct diagnostics *d)

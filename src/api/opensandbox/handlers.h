@@ -36,8 +36,8 @@ struct opensandbox {
 /* n characters of [a-z0-9], at most 32, that stand for the text. */
 void opensandbox_digest(struct str text, char *to, size_t n);
 
-/* With a code that none of ours stands for. */
-void opensandbox_fail(struct call *c, int status, const char *code, const char *message);
+/* With a code that none of ours stands for. False, as call_fail(). */
+bool opensandbox_fail(struct call *c, int status, const char *code, const char *message);
 
 /* The page of a list that the query asks for; false: answered. */
 struct osb_page {

@@ -245,10 +245,8 @@ static bool isolated_binds(struct call *c, struct nest_spec *spec, const json_t 
         *b = (struct nest_bind){.path = STR_NULL};
         if (!json_is_object(one) ||
             JSON_WANTS(one, NULL, &err, JSON_NEED_STR("source", &b->source), JSON_WANT_STR("dest", &b->path),
-                       JSON_WANT_BOOL("readonly", &b->read_only)) < 0) {
-            call_fail(c, 400, "a bind is {\"source\", \"dest\", \"readonly\"}");
-            return false;
-        }
+                       JSON_WANT_BOOL("readonly", &b->read_only)) < 0)
+            return call_fail(c, 400, "a bind is {\"source\", \"dest\", \"readonly\"}");
         if (!b->path.n)
             b->path = b->source;
     }
@@ -276,16 +274,12 @@ static bool isolated_read(struct call *c, struct isolating *m)
                     JSON_WANT_INT("idle_timeout_seconds", 0, ISOLATED_IDLE_MAX_S, &m->idle_s)))
         return false;
     bool is_strict = str_eqc(profile, "strict");
-    if (!workspace || JSON_WANTS(workspace, NULL, &err, JSON_NEED_STR("path", &m->spec.workspace),
-                                 JSON_WANT_STR("mode", &mode)) < 0) {
-        call_fail(c, 400, "workspace: it is {\"path\", \"mode\"}");
-        return false;
-    }
+    if (!workspace ||
+        JSON_WANTS(workspace, NULL, &err, JSON_NEED_STR("path", &m->spec.workspace), JSON_WANT_STR("mode", &mode)) < 0)
+        return call_fail(c, 400, "workspace: it is {\"path\", \"mode\"}");
     if (pass && JSON_WANTS(pass, http_arena(c->req), &err, JSON_WANT_STR("mode", &pass_mode),
-                           JSON_WANT_STRS("keys", &keys, &n_keys)) < 0) {
-        call_fail(c, 400, "env_passthrough: %s", err.msg);
-        return false;
-    }
+                           JSON_WANT_STRS("keys", &keys, &n_keys)) < 0)
+        return call_fail(c, 400, "env_passthrough: %s", err.msg);
     mode = mode.p ? mode : is_strict ? STR("overlay") : STR("rw");
     while (k < ARRAY_SIZE(modes) && !str_eqc(mode, modes[k]))
         k++;
@@ -297,11 +291,9 @@ static bool isolated_read(struct call *c, struct isolating *m)
         return false;
     }
     if (!str_eqc(uid_mode, "setpriv") ||
-        json_is_true(json_object_get(json_object_get(workspace, "persist"), "enabled"))) {
-        opensandbox_fail(c, str_eqc(uid_mode, "setpriv") || str_eqc(uid_mode, "userns") ? 503 : 400, "NOT_SUPPORTED",
-                         "uid_mode is setpriv, and the changes of an overlay are not kept");
-        return false;
-    }
+        json_is_true(json_object_get(json_object_get(workspace, "persist"), "enabled")))
+        return opensandbox_fail(c, str_eqc(uid_mode, "setpriv") || str_eqc(uid_mode, "userns") ? 503 : 400,
+                                "NOT_SUPPORTED", "uid_mode is setpriv, and the changes of an overlay are not kept");
     m->spec.mode = (enum sup_nest_mode)k;
     m->spec.own_tmp = is_strict;
     m->spec.own_network = !share_net;

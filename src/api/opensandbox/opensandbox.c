@@ -20,9 +20,10 @@ void opensandbox_digest(struct str text, char *to, size_t n)
 
 /* ---- answers ---- */
 
-void opensandbox_fail(struct call *c, int status, const char *code, const char *message)
+bool opensandbox_fail(struct call *c, int status, const char *code, const char *message)
 {
     call_value(c, status, json_pack("{s:s,s:s}", "code", code, "message", message));
+    return false;
 }
 
 static void append_code(struct buf *b, const char *code, struct str message)

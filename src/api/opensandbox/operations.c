@@ -65,10 +65,10 @@ static void operation_answer(struct call *c, int status, json_t *json)
     call_value(c, status, json);
 }
 
-static void operation_refuse(struct call *c, int status, const char *code, const char *why)
+static bool operation_refuse(struct call *c, int status, const char *code, const char *why)
 {
     http_add_header(c->req, STR("cache-control"), STR("no-store"));
-    opensandbox_fail(c, status, code, why);
+    return opensandbox_fail(c, status, code, why);
 }
 
 static void operation_refuse_old(struct call *c)
@@ -111,22 +111,17 @@ static bool operation_find(struct call *c, bool is_pty, struct str id, struct op
     struct str token = id, instance, second;
     uint64_t issued;
     if (!str_split(&token, '.', &instance) || !str_split(&token, '.', &second) || instance.n != DIGEST_LEN ||
-        str_to_u64(second, &issued) < 0 || (second.n > 1 && second.p[0] == '0') || !operation_is_token(token)) {
-        operation_refuse(c, 400, "invalid_operation_id",
-                         "an operation id is <instance_id>.<issued_at>.<8 to 128 of A-Z, a-z, 0-9, _ and ->");
-        return false;
-    }
+        str_to_u64(second, &issued) < 0 || (second.n > 1 && second.p[0] == '0') || !operation_is_token(token))
+        return operation_refuse(c, 400, "invalid_operation_id",
+                                "an operation id is <instance_id>.<issued_at>.<8 to 128 of A-Z, a-z, 0-9, _ and ->");
     operation_instance(c, ours);
-    if (!str_eqc(instance, ours)) {
-        operation_refuse(c, 409, "operation_instance_mismatch",
-                         "the id is of another sandbox, or from before a restart of the service: what became of it is "
-                         "not known here");
-        return false;
-    }
-    if (issued > clock_real() / USEC_PER_SEC) {
-        operation_refuse(c, 400, "invalid_operation_id", "issued_at is in the future");
-        return false;
-    }
+    if (!str_eqc(instance, ours))
+        return operation_refuse(
+            c, 409, "operation_instance_mismatch",
+            "the id is of another sandbox, or from before a restart of the service: what became of it is "
+            "not known here");
+    if (issued > clock_real() / USEC_PER_SEC)
+        return operation_refuse(c, 400, "invalid_operation_id", "issued_at is in the future");
     *ret_expires = (issued + RETENTION_S) * USEC_PER_SEC;
     buf_printf(&b, "operation %s %d %.*s", c->actor.name, is_pty, STR_ARG(id));
     opensandbox_digest(buf_str(&b), handle, COMMAND_ID_LEN);
@@ -178,10 +173,8 @@ static bool operation_begin(struct call *c, bool is_pty)
     struct str id = STR("");
     struct err err;
     if ((is_pty ? json_only(c->body, pty_members, ARRAY_SIZE(pty_members), &err)
-                : json_only(c->body, operation_members, ARRAY_SIZE(operation_members), &err)) < 0) {
-        call_refuse(c, ERR_INVALID_ARGUMENT, "%s", err.msg);
-        return false;
-    }
+                : json_only(c->body, operation_members, ARRAY_SIZE(operation_members), &err)) < 0)
+        return call_refuse(c, ERR_INVALID_ARGUMENT, "%s", err.msg);
     *draft = (struct operation){.is_pty = is_pty};
     if (!CALL_WANTS(c, JSON_NEED_STR("operation_id", &id)) ||
         !operation_find(c, is_pty, id, &same, draft->id, &draft->expires))

@@ -104,23 +104,16 @@ static bool pools_read(struct call *c, struct pools_asked *p, bool is_new)
     if (!capacity || JSON_WANTS(capacity, NULL, &err, JSON_WANT_INT("bufferMax", 0, POOL_MAX, &p->buffer_max),
                                 JSON_WANT_INT("bufferMin", 0, POOL_MAX, &p->buffer_min),
                                 JSON_WANT_INT("poolMax", 0, POOL_MAX, &p->pool_max),
-                                JSON_WANT_INT("poolMin", 0, POOL_MAX, &p->pool_min)) < 0) {
-        call_fail(c, 422, "capacitySpec: %s", capacity ? err.msg : "it is needed");
-        return false;
-    }
-    if (p->pool_max && p->pool_max < MAX(MAX(p->buffer_max, p->buffer_min), p->pool_min)) {
-        call_fail(c, 422, "capacitySpec.poolMax is less than the buffer, or than poolMin");
-        return false;
-    }
+                                JSON_WANT_INT("poolMin", 0, POOL_MAX, &p->pool_min)) < 0)
+        return call_fail(c, 422, "capacitySpec: %s", capacity ? err.msg : "it is needed");
+    if (p->pool_max && p->pool_max < MAX(MAX(p->buffer_max, p->buffer_min), p->pool_min))
+        return call_fail(c, 422, "capacitySpec.poolMax is less than the buffer, or than poolMin");
     const json_t *container = json_array_get(json_object_get(json_object_get(pod, "spec"), "containers"), 0);
-    if (container && json_get_str(container, "image", &image, &err) < 0) {
-        call_fail(c, 422, "template.spec.containers[0]: %s", err.msg);
-        return false;
-    }
-    if (is_new && image.n && !str_eq(image, p->name)) {
-        call_fail(c, 422, "a pool is named as the template whose sandboxes it holds: \"name\" and the image differ");
-        return false;
-    }
+    if (container && json_get_str(container, "image", &image, &err) < 0)
+        return call_fail(c, 422, "template.spec.containers[0]: %s", err.msg);
+    if (is_new && image.n && !str_eq(image, p->name))
+        return call_fail(c, 422,
+                         "a pool is named as the template whose sandboxes it holds: \"name\" and the image differ");
     return true;
 }
 

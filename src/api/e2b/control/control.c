@@ -96,11 +96,10 @@ bool control_authenticate(struct call *c)
         return true;
     }
     facade_note_refusal(c->facade, c->req, given.p ? REFUSAL_WRONG_KEY : REFUSAL_NO_KEY);
-    call_fail(c, 401, "%s",
-              given.p                                      ? "Invalid API key"
-              : http_header_get(c->req, "authorization").p ? "authorization header is malformed"
-                                                           : "authorization header is missing");
-    return false;
+    return call_fail(c, 401, "%s",
+                     given.p                                      ? "Invalid API key"
+                     : http_header_get(c->req, "authorization").p ? "authorization header is malformed"
+                                                                  : "authorization header is missing");
 }
 
 /* Scripts of any site may call us when they have the key; without a key in force none may. */

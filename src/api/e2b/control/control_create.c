@@ -169,8 +169,7 @@ static bool has_volumes(struct call *c, const struct sandbox_spec *spec)
         struct str name = spec->mounts[i].name;
         if (volume_find(call_core(c), c->actor.who.view, name))
             continue;
-        call_fail(c, 400, "volume '%.*s' not found", STR_ARG_MAX(name, VOLUME_NAME_MAX));
-        return false;
+        return call_fail(c, 400, "volume '%.*s' not found", STR_ARG_MAX(name, VOLUME_NAME_MAX));
     }
     return true;
 }

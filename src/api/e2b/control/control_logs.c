@@ -116,9 +116,8 @@ static bool get_number(struct call *c, const char *name, uint64_t max, uint64_t 
     }
     if (r >= 0)
         return true;
-    call_fail(c, 400, "validation error: parameter \"%s\" in query has an error: must be an integer up to %llu", name,
-              (unsigned long long)max);
-    return false;
+    return call_fail(c, 400, "validation error: parameter \"%s\" in query has an error: must be an integer up to %llu",
+                     name, (unsigned long long)max);
 }
 
 static void control_logs_answer(struct control_reading *r)

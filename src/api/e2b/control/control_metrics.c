@@ -12,10 +12,8 @@ static bool get_time(struct call *c, const char *name, usec_t *ret_time)
     int r = http_query_get(c->req, name, &value);
     if (r > 0 && value.n && (str_to_u64(value, &seconds) < 0 || seconds > UINT64_MAX / USEC_PER_SEC - 1))
         r = -EINVAL;
-    if (r < 0) {
-        call_fail(c, 400, "validation error: parameter \"%s\" in query has an error: an invalid integer", name);
-        return false;
-    }
+    if (r < 0)
+        return call_fail(c, 400, "validation error: parameter \"%s\" in query has an error: an invalid integer", name);
     if (r > 0 && value.n)
         *ret_time = seconds * USEC_PER_SEC;
     return true;

@@ -139,10 +139,8 @@ static bool read_name(struct call *c, struct snapshots *all)
     if (http_query_get(c->req, "name", &value) != 1 || !value.n)
         return true;
     given = value;
-    if (template_ref_read(value, http_arena(c->req), &ref, &err) < 0) {
-        call_fail(c, 400, "Invalid snapshot name: %s", err.msg);
-        return false;
-    }
+    if (template_ref_read(value, http_arena(c->req), &ref, &err) < 0)
+        return call_fail(c, 400, "Invalid snapshot name: %s", err.msg);
     colon = str_find_char(ref, ':');
     all->name = colon < 0 ? ref : str_n(ref.p, (size_t)colon);
     if (colon >= 0)

@@ -239,11 +239,10 @@ static bool open_encoding(struct call *c)
     struct upload_state *u = c->state;
     if (encoding.n == 0 || str_eq_nocase(encoding, STR("identity")))
         return true;
-    if (!str_eq_nocase(encoding, STR("gzip"))) {
-        call_fail(c, 400, "error decompressing request body: unsupported Content-Encoding: %.*s, supported: [gzip]",
-                  STR_ARG(encoding));
-        return false;
-    }
+    if (!str_eq_nocase(encoding, STR("gzip")))
+        return call_fail(c, 400,
+                         "error decompressing request body: unsupported Content-Encoding: %.*s, supported: [gzip]",
+                         STR_ARG(encoding));
     u->gunzip = gunzip_new(UINT64_MAX, RATIO_MAX);
     return true;
 }

@@ -29,8 +29,7 @@ bool files_begin(struct call *c, enum files_operation operation, struct files_qu
                                   http_header_get(c->req, "x-access-token"), clock_real());
     if (refused) {
         note_refusal(c, ret_query, operation);
-        call_fail(c, 401, "%s", refused);
-        return false;
+        return call_fail(c, 401, "%s", refused);
     }
     c->user = ret_query->user;
     if (info->access_token && !http_header_get(c->req, "x-access-token").n)

@@ -97,11 +97,12 @@ void rpc_end_failed(struct call *c, enum err_code code, struct str message)
     call_json(c, connect_status(code), buf_str(&b));
 }
 
-void rpc_fail(struct call *c, enum err_code code, const char *fmt, ...)
+bool rpc_fail(struct call *c, enum err_code code, const char *fmt, ...)
 {
     char message[1024];
     FORMAT_ARGS(message, fmt);
     rpc_end_failed(c, code, str_of(message));
+    return false;
 }
 
 /* ---- the request ---- */
@@ -117,14 +118,11 @@ static bool check_headers(struct call *c)
         call_empty(c, 415);
         return false;
     }
-    if (version.n && !str_eq(version, STR("1"))) {
-        rpc_fail(c, ERR_INVALID_ARGUMENT, "connect-protocol-version must be \"1\"");
-        return false;
-    }
-    if (encoding.n && !str_eq_nocase(encoding, STR("identity")) && !str_eq_nocase(encoding, STR("gzip"))) {
-        rpc_fail(c, ERR_UNIMPLEMENTED, "unknown compression \"%.*s\": supported encodings are gzip", STR_ARG(encoding));
-        return false;
-    }
+    if (version.n && !str_eq(version, STR("1")))
+        return rpc_fail(c, ERR_INVALID_ARGUMENT, "connect-protocol-version must be \"1\"");
+    if (encoding.n && !str_eq_nocase(encoding, STR("identity")) && !str_eq_nocase(encoding, STR("gzip")))
+        return rpc_fail(c, ERR_UNIMPLEMENTED, "unknown compression \"%.*s\": supported encodings are gzip",
+                        STR_ARG(encoding));
     r = connect_parse_timeout(http_header_get(c->req, "connect-timeout-ms"), &c->timeout_ms);
     if (r < 0)
         rpc_fail(c, ERR_INVALID_ARGUMENT, "parse timeout: Connect-Timeout-Ms must be a number of up to 10 digits");

@@ -34,7 +34,7 @@ void rpc_read(struct call *c, struct str text, void (*then)(struct call *c));
 void rpc_answer(struct call *c, struct buf *body);
 
 /* Fails the call, of either kind. A sandbox that is gone cuts it. */
-void rpc_fail(struct call *c, enum err_code code, const char *fmt, ...) PRINTF_LIKE(3, 4);
+bool rpc_fail(struct call *c, enum err_code code, const char *fmt, ...) PRINTF_LIKE(3, 4);
 void rpc_end_failed(struct call *c, enum err_code code, struct str message);
 
 /* Sends an envelope that is complete already. */

@@ -210,10 +210,8 @@ static bool read_page(struct call *c, const struct template_build *build, const 
     if (r == 1)
         for (level = 0; level < ARRAY_SIZE(levels) && !str_eqc(value, levels[level]);)
             level++;
-    if (!ok || r < 0 || level == ARRAY_SIZE(levels)) {
-        call_fail(c, 400, "Invalid format for parameter %s, limit or level", offset_name);
-        return false;
-    }
+    if (!ok || r < 0 || level == ARRAY_SIZE(levels))
+        return call_fail(c, 400, "Invalid format for parameter %s, limit or level", offset_name);
     p->step = build->reason_step;
     return build->status == TEMPLATE_WAITING ||
            call_ok(c, template_log_each(templates_of(c), build->id, (enum template_level)level, offset,

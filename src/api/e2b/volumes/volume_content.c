@@ -190,10 +190,8 @@ static bool get_number(struct call *c, const char *name, uint64_t max, int64_t *
     *ret_value = -1;
     if (http_query_get(c->req, name, &value) != 1 || !value.n)
         return true;
-    if (str_to_u64(value, &number) < 0 || number > max) {
-        call_fail(c, 400, "parameter \"%s\" must be a number up to %" PRIu64, name, max);
-        return false;
-    }
+    if (str_to_u64(value, &number) < 0 || number > max)
+        return call_fail(c, 400, "parameter \"%s\" must be a number up to %" PRIu64, name, max);
     *ret_value = (int64_t)number;
     return true;
 }
@@ -217,16 +215,12 @@ static bool read_parameters(struct call *c)
     struct content *k = content_of(c);
     char clean[PATH_TEXT_MAX];
     struct str path, force;
-    if (http_query_get(c->req, "path", &path) != 1 || !path.n || str_has_nul(path)) {
-        call_fail(c, 400, "parameter \"path\" is missing");
-        return false;
-    }
+    if (http_query_get(c->req, "path", &path) != 1 || !path.n || str_has_nul(path))
+        return call_fail(c, 400, "parameter \"path\" is missing");
     if (path_clean(arena_str(http_arena(c->req), str_of(arena_printf(http_arena(c->req), "/%.*s", STR_ARG(path)))),
                    clean) < 0 ||
-        strlen(clean) >= PATH_TEXT_MAX) {
-        call_fail(c, 400, "parameter \"path\" is not a valid path");
-        return false;
-    }
+        strlen(clean) >= PATH_TEXT_MAX)
+        return call_fail(c, 400, "parameter \"path\" is not a valid path");
     k->path = arena_str(http_arena(c->req), str_of(clean));
     k->force = http_query_get(c->req, "force", &force) == 1 && (str_eqc(force, "true") || str_eqc(force, "1"));
     return get_number(c, "uid", INT32_MAX, &k->uid) && get_number(c, "gid", INT32_MAX, &k->gid) &&
@@ -244,8 +238,7 @@ static bool may_use(struct call *c)
         return access_charge(c, v->tenant);
     }
     facade_note_refusal(c->facade, c->req, given.n ? REFUSAL_WRONG_TOKEN : REFUSAL_NO_TOKEN);
-    call_fail(c, 401, "the volume's token is missing or wrong");
-    return false;
+    return call_fail(c, 401, "the volume's token is missing or wrong");
 }
 
 bool volume_content_handle(struct e2b *e2b, struct http_request *req)

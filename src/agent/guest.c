@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/guest.h"
 #include "base/buf.h"
+#include "base/dir.h"
 #include "base/fd.h"
 #include "base/mem.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <linux/netlink.h>
 #include <linux/reboot.h>
@@ -78,9 +78,9 @@ static void guest_load_modules(void)
 /* The device whose attribute in /sys says `value`. */
 static bool guest_find(const char *dir, const char *attribute, const char *value, char ret_path[static 64])
 {
-    DIR *d = opendir(dir);
+    AUTO(dir_close) DIR *d = dir_open(AT_FDCWD, dir);
     bool found = false;
-    for (struct dirent *e; d && !found && (e = readdir(d));) {
+    for (const struct dirent *e; !found && (e = dir_next(d));) {
         char path[300];
         AUTO_BUF struct buf text = BUF_INIT(256);
         (void)snprintf(path, sizeof(path), "%s/%s/%s", dir, e->d_name, attribute);
@@ -93,8 +93,6 @@ static bool guest_find(const char *dir, const char *attribute, const char *value
         if (found)
             (void)snprintf(ret_path, 64, "/dev/%.32s", e->d_name);
     }
-    if (d)
-        (void)closedir(d);
     return found;
 }
 

@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* USAGE and PING. */
 #include "agent/verb.h"
+#include "base/dir.h"
 
 #include <ctype.h>
-#include <dirent.h>
+#include <fcntl.h>
 #include <sys/statvfs.h>
 
 static uint32_t count_processes(void)
 {
     uint32_t n = 0;
-    DIR *proc = opendir("/proc");
-    for (const struct dirent *e; proc && (e = readdir(proc));)
+    AUTO(dir_close) DIR *proc = dir_open(AT_FDCWD, "/proc");
+    for (const struct dirent *e; (e = dir_next(proc));)
         n += isdigit((unsigned char)e->d_name[0]) != 0;
-    if (proc)
-        (void)closedir(proc);
     return n;
 }
 

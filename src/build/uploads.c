@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "build/uploads.h"
+#include "base/dir.h"
 #include "base/fd.h"
 #include "base/id.h"
 #include "base/list.h"
@@ -9,7 +10,6 @@
 #include "build/spec.h"
 #include "sandbox/quota.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -128,12 +128,10 @@ static bool uploads_is_name(const char *name)
 /* What an earlier worker left: whole ones are known from here on, half ones go. */
 static int uploads_read_all(struct uploads *u, struct err *err)
 {
-    AUTO_CLOSE int fd = openat(u->dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    AUTO(dir_close) DIR *dir = dir_open(u->dirfd, ".");
     if (!dir)
         return err_errno(err, errno, "read %s", u->path);
-    (void)TAKE_FD(fd);
-    for (const struct dirent *e; (e = readdir(dir));) {
+    for (const struct dirent *e; (e = dir_next(dir));) {
         struct stat st;
         if (e->d_name[0] == '.')
             continue;
@@ -144,7 +142,6 @@ static int uploads_read_all(struct uploads *u, struct err *err)
                               (usec_t)st.st_mtim.tv_sec * USEC_PER_SEC + (usec_t)st.st_mtim.tv_nsec / 1000,
                               (uint64_t)st.st_size);
     }
-    (void)closedir(dir);
     sort(u);
     return 0;
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "here/plan.h"
+#include "base/dir.h"
 #include "base/fd.h"
 #include "base/mem.h"
 #include "base/path.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <fnmatch.h>
 #include <glob.h>
@@ -177,14 +177,9 @@ static int plan_close(struct plan_maker *m, const char *path, enum plan_kind kin
 /* "**": all below that a match with * for ** finds. That may be more than was meant, so it is for what is denied. */
 static int plan_walk(struct plan_maker *m, const char *directory, const char *pattern)
 {
-    DIR *d = opendir(directory);
-    if (!d)
-        return 0; /* the command can't read it either */
+    AUTO(dir_close) DIR *d = dir_open(AT_FDCWD, directory); /* one that we can't read the command can't read either */
     int r = 0;
-    const struct dirent *e;
-    while (r == 0 && (e = readdir(d))) {
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
-            continue;
+    for (const struct dirent *e; r == 0 && (e = dir_next(d));) {
         AUTO_FREE char *path = mem_printf("%s/%s", directory[1] ? directory : "", e->d_name);
         struct stat st;
         if (++m->seen > SCAN_MAX)
@@ -194,7 +189,6 @@ static int plan_walk(struct plan_maker *m, const char *directory, const char *pa
         else if (lstat(path, &st) == 0 && S_ISDIR(st.st_mode))
             r = plan_walk(m, path, pattern);
     }
-    (void)closedir(d);
     return r;
 }
 
@@ -336,16 +330,13 @@ static int plan_protect(struct plan_maker *m, const char *directory, bool absent
 /* root may be written; what is protected in directories below it must be fixed from there. */
 static int plan_scan(struct plan_maker *m, const char *root, const char *directory, unsigned depth)
 {
-    DIR *d = depth ? opendir(directory) : NULL;
-    const struct dirent *e;
+    AUTO(dir_close) DIR *d = depth ? dir_open(AT_FDCWD, directory) : NULL;
     int r = 0;
-    while (d && r == 0 && (e = readdir(d))) {
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 || strcmp(e->d_name, "node_modules") == 0)
+    for (const struct dirent *e; r == 0 && (e = dir_next(d));) {
+        if (strcmp(e->d_name, "node_modules") == 0)
             continue;
-        if (++m->seen > SCAN_MAX) {
-            r = plan_too_much(m, root);
-            break;
-        }
+        if (++m->seen > SCAN_MAX)
+            return plan_too_much(m, root);
         AUTO_FREE char *path = mem_printf("%s/%s", directory[1] ? directory : "", e->d_name);
         struct stat st;
         if (e->d_type != DT_DIR && (e->d_type != DT_UNKNOWN || lstat(path, &st) < 0 || !S_ISDIR(st.st_mode)))
@@ -358,8 +349,6 @@ static int plan_scan(struct plan_maker *m, const char *root, const char *directo
             plan_pin(m, root, path);
         r = r || strcmp(e->d_name, ".git") == 0 ? r : plan_scan(m, root, path, depth - 1);
     }
-    if (d)
-        (void)closedir(d);
     return r;
 }
 

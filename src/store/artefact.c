@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "store/artefact.h"
 #include "base/buf.h"
+#include "base/dir.h"
 #include "base/fd.h"
 #include "base/mem.h"
 #include "store/db.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <openssl/evp.h>
 #include <stdio.h>
@@ -403,10 +403,10 @@ int artefact_sweep(struct artefacts *a, struct err *err)
     if (store_pending(a->store))
         return 1;
     AUTO_FREE char *path = dir == DIR_NEW ? mem_printf("%s/new", a->dir) : mem_printf("%s/%02x", a->dir, dir);
-    DIR *d = opendir(path);
+    AUTO(dir_close) DIR *d = dir_open(AT_FDCWD, path);
     int r = 0;
     a->unswept[dir] = false;
-    for (const struct dirent *e; d && r >= 0 && (e = readdir(d));) {
+    for (const struct dirent *e; r >= 0 && (e = dir_next(d));) {
         struct artefact_info info = {0};
         if (e->d_name[0] == '.')
             continue;
@@ -417,8 +417,6 @@ int artefact_sweep(struct artefacts *a, struct err *err)
         else if (r == 1 && dir == DIR_NEW && info.digest[0])
             artefact_settle(a, file, info.digest);
     }
-    if (d)
-        (void)closedir(d);
     if (r < 0)
         a->unswept[dir] = true;
     return r < 0 ? -1 : 1;

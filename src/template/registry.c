@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/buf.h"
+#include "base/dir.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "store/template_rows.h"
 #include "template/internal.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,12 +61,8 @@ static bool has_id(const struct template_registry *r, const char *id)
 
 static void read_dir(struct template_registry *r, int fd)
 {
-    DIR *dir = fdopendir(fd);
-    if (!dir) {
-        (void)fd_close(fd);
-        return;
-    }
-    for (const struct dirent *e; (e = readdir(dir)) && r->n < TEMPLATES_MAX;) {
+    AUTO(dir_close) DIR *dir = dir_take(fd);
+    for (const struct dirent *e; (e = dir_next(dir)) && r->n < TEMPLATES_MAX;) {
         struct template *t = NULL;
         struct err err;
         if (e->d_name[0] == '.' || !str_ends(str_of(e->d_name), STR(".conf")))
@@ -83,7 +79,6 @@ static void read_dir(struct template_registry *r, int fd)
         r->list = mem_realloc(r->list, (r->n + 1) * sizeof(struct template *));
         r->list[r->n++] = t;
     }
-    (void)closedir(dir);
     if (r->n)
         qsort(r->list, r->n, sizeof(struct template *), by_id);
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tier/memory.h"
 #include "base/buf.h"
+#include "base/dir.h"
 #include "base/fault.h"
 #include "base/fd.h"
 #include "kernel/pool/pool.h"
 #include "tier/tier.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -28,17 +28,12 @@ static void memory_describe(const struct memory_maker *by, struct buf *b)
 /* What was written by who may be anybody is ours from here on, plain files only, and never changes. */
 static int memory_settle(int dir_fd, struct buf *b)
 {
-    int copy = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0, n = 0;
-    DIR *dir = copy < 0 || fchown(dir_fd, 0, 0) < 0 ? NULL : fdopendir(copy);
-    if (!dir) {
-        r = -errno;
-        (void)fd_close(copy);
-        return r;
-    }
-    for (struct dirent *e; r == 0 && (e = readdir(dir));) {
+    AUTO(dir_close) DIR *dir = dir_open(dir_fd, ".");
+    int r = 0, n = 0;
+    if (!dir || fchown(dir_fd, 0, 0) < 0)
+        return -errno;
+    for (const struct dirent *e; r == 0 && (e = dir_next(dir));) {
         struct stat st;
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
-            continue;
         AUTO_CLOSE int fd = openat(dir_fd, e->d_name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
         if (fd < 0 || fstat(fd, &st) < 0 || fchown(fd, 0, 0) < 0 || fchmod(fd, 0444) < 0)
             r = -errno;
@@ -48,7 +43,6 @@ static int memory_settle(int dir_fd, struct buf *b)
         else
             (void)buf_printf(b, "%lld %s\n", (long long)st.st_size, e->d_name);
     }
-    (void)closedir(dir);
     return r ? r : n ? 0 : -ENODATA;
 }
 

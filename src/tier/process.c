@@ -8,13 +8,13 @@
  *  4. no_new_privs and Landlock come before the agent, and so hold for everything in the box.
  */
 #include "tier/process.h"
+#include "base/dir.h"
 #include "base/fd.h"
 #include "base/mem.h"
 #include "base/path.h"
 #include "kernel/landlock.h"
 #include "kernel/mount.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
 #include <stdio.h>
@@ -122,17 +122,14 @@ int process_confine(void)
     AUTO_CLOSE int rules = -1;
     size_t n = 0;
     int r = prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ? -errno : landlock_begin(&rules);
-    DIR *top = r ? NULL : opendir("/");
+    AUTO(dir_close) DIR *top = r ? NULL : dir_open(AT_FDCWD, "/");
     r = r || top ? r : -errno;
-    for (struct dirent *e; r == 0 && (e = readdir(top));) {
+    for (const struct dirent *e; r == 0 && (e = dir_next(top));) {
         AUTO_FREE char *path = mem_printf("/%s", e->d_name);
         struct stat st;
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 || process_shows(e->d_name) ||
-            lstat(path, &st) < 0 || S_ISLNK(st.st_mode))
+        if (process_shows(e->d_name) || lstat(path, &st) < 0 || S_ISLNK(st.st_mode))
             continue;
         r = ++n > PROCESS_TOPS_MAX ? -E2BIG : landlock_allow(rules, path);
     }
-    if (top)
-        (void)closedir(top);
     return r ? r : landlock_enforce(rules);
 }

@@ -2,10 +2,10 @@
 /* LIST: the entries of a directory and of those below it, in order. The walk is a job. */
 #include "agent/files/file.h"
 #include "agent/job.h"
+#include "base/dir.h"
 #include "base/fd.h"
 #include "base/mem.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -43,22 +43,16 @@ static void level_free(struct file_list_level *l)
 /* -errno; -ENOBUFS when there are too many. */
 static int level_read(const char *path, struct file_list_level *l)
 {
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NONBLOCK | O_CLOEXEC | (l->up ? O_NOFOLLOW : 0));
-    DIR *d = fd < 0 ? NULL : fdopendir(fd);
-    if (!d) {
-        int r = -errno;
-        (void)fd_close(fd);
-        return r;
-    }
+    int nofollow = l->up ? O_NOFOLLOW : 0;
+    AUTO(dir_close) DIR *d = dir_take(open(path, O_RDONLY | O_DIRECTORY | O_NONBLOCK | O_CLOEXEC | nofollow));
+    if (!d)
+        return -errno;
     errno = 0;
-    for (const struct dirent *e; (e = readdir(d)); errno = 0) {
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
-            continue;
+    for (const struct dirent *e; (e = dir_next(d)); errno = 0) {
         (void)buf_append(&l->bytes, e->d_name, strlen(e->d_name) + 1);
         l->n++;
     }
     int r = -errno;
-    (void)closedir(d);
     if (r < 0 || buf_error(&l->bytes))
         return r < 0 ? r : buf_error(&l->bytes);
     l->names = mem_array(l->n + 1, sizeof(*l->names));

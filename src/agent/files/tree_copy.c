@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/files/tree.h"
+#include "base/dir.h"
 #include "base/fd.h"
 #include "base/mem.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -111,11 +111,9 @@ static int copy_entries(const struct tree_copying *c, DIR *d, const char *name, 
 {
     for (;;) {
         errno = 0;
-        const struct dirent *e = readdir(d);
+        const struct dirent *e = dir_next(d);
         if (!e)
             return errno ? tree_copy_fail(c, errno, name) : 0;
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
-            continue;
         int r = copy_entry(c, in, e->d_name, out, e->d_name, depth);
         if (r < 0)
             return r;
@@ -132,14 +130,10 @@ static int copy_directory(const struct tree_copying *c, int from_dir, const char
     if (in < 0 || fstat(in, &st) < 0 || mkdirat(to_dir, to, 0700) < 0)
         return tree_copy_fail(c, errno, from);
     AUTO_CLOSE int out = openat(to_dir, to, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    int copy = out < 0 ? -1 : fcntl(in, F_DUPFD_CLOEXEC, 0);
-    DIR *d = copy < 0 ? NULL : fdopendir(copy);
-    if (!d) {
-        (void)fd_close(copy);
+    AUTO(dir_close) DIR *d = dir_take(out < 0 ? -1 : fcntl(in, F_DUPFD_CLOEXEC, 0));
+    if (!d)
         return tree_copy_fail(c, errno, from);
-    }
     int r = copy_entries(c, d, from, in, out, depth + 1);
-    (void)closedir(d);
     if (r < 0)
         return r;
     r = copy_attributes(in, out, &st);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/files/tree.h"
+#include "base/dir.h"
 #include "base/fd.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -58,17 +58,13 @@ static int tree_remove_remove_entry(struct removal *rm, int dir, const char *nam
 
 static int empty_directory(struct removal *rm, int fd, int depth)
 {
-    int r = 0, copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-    DIR *d = copy < 0 ? NULL : fdopendir(copy);
-    if (!d) {
-        (void)fd_close(copy);
+    AUTO(dir_close) DIR *d = dir_take(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+    int r = 0;
+    if (!d)
         return tree_remove_fail(rm, errno);
-    }
     rewinddir(d); /* the offset is shared with fd */
-    for (const struct dirent *e; r == 0 && (e = readdir(d));)
-        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
-            r = tree_remove_remove_entry(rm, fd, e->d_name, e->d_type, depth);
-    (void)closedir(d);
+    for (const struct dirent *e; r == 0 && (e = dir_next(d));)
+        r = tree_remove_remove_entry(rm, fd, e->d_name, e->d_type, depth);
     return r;
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/files/watch_dirs.h"
+#include "base/dir.h"
 #include "base/mem.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/inotify.h>
@@ -197,12 +197,8 @@ const char *watch_dirs_read(struct watch_dirs *w, bool *ret_is_dir)
     char path[PATH_TEXT_MAX];
     if (!w->reading && watch_dirs_path(w, d->path, "", path))
         w->reading = opendir(path);
-    while (w->reading) {
-        const struct dirent *e = readdir(w->reading);
-        if (!e)
-            break;
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
-            continue;
+    const struct dirent *e = dir_next(w->reading);
+    if (e) {
         *ret_is_dir = is_directory(w, d, e);
         return e->d_name;
     }

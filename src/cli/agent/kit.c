@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/agent/kit.h"
+#include "base/dir.h"
 #include "base/id.h"
 #include "base/mem.h"
 #include "cli/domain/vault_client.h"
@@ -9,7 +10,7 @@
 #include "config/units.h"
 #include "config/yaml.h"
 
-#include <dirent.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -176,8 +177,8 @@ json_t *kit_list(struct context *ctx UNUSED)
     json_t *all[KITS_MAX], *sorted = json_array();
     size_t n = 0;
     for (size_t i = 0; i < ARRAY_SIZE(places); i++) {
-        DIR *dir = opendir(places[i]);
-        for (const struct dirent *e; dir && json_object_size(names) < KITS_MAX && (e = readdir(dir));) {
+        AUTO(dir_close) DIR *dir = places[i] ? dir_open(AT_FDCWD, places[i]) : NULL;
+        for (const struct dirent *e; json_object_size(names) < KITS_MAX && (e = dir_next(dir));) {
             struct str file = str_of(e->d_name);
             AUTO_FREE char *stem = mem_strndup(file.p, file.n > 5 ? file.n - 5 : 0);
             AUTO_JSON json_t *kit = NULL;
@@ -190,8 +191,6 @@ json_t *kit_list(struct context *ctx UNUSED)
                 names, stem,
                 json_pack("{s:s,s:s,s:s}", "name", stem, "summary", summary ? summary : "", "from", places[i]));
         }
-        if (dir)
-            (void)closedir(dir);
     }
     JSON_FOREACH_MEMBER (name, one, names) {
         all[n++] = one;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/audit/sink.h"
+#include "base/dir.h"
 #include "base/fd.h"
 #include "base/mem.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <netdb.h>
 #include <stdio.h>
@@ -81,17 +81,13 @@ static int sink_open_day(struct audit_sink *s, const char *day, struct err *err)
 /* A day's file in another form than this one's: the next export would begin anew beside it. */
 static int sink_check_forms(const struct audit_sink *s, struct err *err)
 {
-    int fd = openat(s->directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *list = fd < 0 ? NULL : fdopendir(fd);
+    AUTO(dir_close) DIR *list = dir_open(s->directory, ".");
     const struct form *other = NULL;
-    if (!list) {
-        (void)fd_close(fd);
+    if (!list)
         return err_errno(err, errno, "%s", s->path);
-    }
-    for (struct dirent *one; !other && (one = readdir(list));)
+    for (const struct dirent *one; !other && (one = dir_next(list));)
         if (strlen(one->d_name) > SINK_DAY_LEN && sink_is_day(one->d_name))
             other = form_of_file(one->d_name + SINK_DAY_LEN);
-    (void)closedir(list);
     return !other || other == s->form
                ? 0
                : err_set(err, ERR_INVALID_ARGUMENT,
@@ -102,20 +98,15 @@ static int sink_check_forms(const struct audit_sink *s, struct err *err)
 /* The day of the newest file before `before`, which may be ret_day. False: there is none. */
 static bool sink_newest_day(const struct audit_sink *s, const char *before, char ret_day[static SINK_DAY_LEN + 1])
 {
-    int fd = openat(s->directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *list = fd < 0 ? NULL : fdopendir(fd);
-    struct dirent *one;
+    AUTO(dir_close) DIR *list = dir_open(s->directory, ".");
     char newest[SINK_DAY_LEN + 1] = "";
-    if (!list) {
-        (void)fd_close(fd);
-        return false;
-    }
-    while ((one = readdir(list)))
+    for (const struct dirent *one; (one = dir_next(list));)
         if (strlen(one->d_name) > SINK_DAY_LEN && sink_is_day(one->d_name) &&
             strcmp(one->d_name + SINK_DAY_LEN, s->form->suffix) == 0 &&
             strncmp(one->d_name, newest, SINK_DAY_LEN) > 0 && strncmp(one->d_name, before, SINK_DAY_LEN) < 0)
             (void)snprintf(newest, sizeof(newest), "%.*s", SINK_DAY_LEN, one->d_name);
-    (void)closedir(list);
+    if (!list)
+        return false;
     memcpy(ret_day, newest, sizeof(newest));
     return *newest;
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/build/build_context.h"
 #include "base/buf.h"
+#include "base/dir.h"
 #include "base/fd.h"
 #include "base/mem.h"
 #include "cli/files/libarchive.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <fnmatch.h>
 #include <linux/openat2.h>
@@ -159,18 +159,14 @@ static int walk_entry(struct local_context *c, int dirfd, const char *prefix, co
 
 static int build_context_walk(struct local_context *c, int fd, const char *prefix, unsigned depth, struct err *err)
 {
-    DIR *dir = fdopendir(fd);
+    AUTO(dir_close) DIR *dir = dir_take(fd);
     int r = 0;
-    if (!dir) {
-        (void)fd_close(fd);
+    if (!dir)
         return err_errno(err, errno, "open %s", prefix);
-    }
     if (depth > DEPTH_MAX)
         r = err_set(err, ERR_INVALID_ARGUMENT, "%s: more than %d directories deep", prefix, DEPTH_MAX);
-    for (const struct dirent *e; r == 0 && (e = readdir(dir));)
-        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
-            r = walk_entry(c, fd, prefix, e->d_name, depth, err);
-    (void)closedir(dir);
+    for (const struct dirent *e; r == 0 && (e = dir_next(dir));)
+        r = walk_entry(c, fd, prefix, e->d_name, depth, err);
     return r;
 }
 

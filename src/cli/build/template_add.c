@@ -2,12 +2,12 @@
 #include "cli/build/template_add.h"
 #include "base/arena.h"
 #include "base/buf.h"
+#include "base/dir.h"
 #include "base/fd.h"
 #include "cli/service.h"
 #include "cli/share.h"
 #include "cli/things.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -99,14 +99,13 @@ int template_add_list(struct context *ctx)
     const char *home = recipe_home(&a);
     struct recipe all[RECIPES_MAX];
     size_t n = 0;
-    DIR *dir = opendir(home);
+    AUTO(dir_close) DIR *dir = dir_open(AT_FDCWD, home);
     if (!dir) {
         (void)err_set(&ctx->err, ERR_NOT_FOUND, "there are no recipes in %s", home);
         return context_fail(ctx, STATUS_FAILED);
     }
-    for (const struct dirent *e; n < RECIPES_MAX && (e = readdir(dir));)
+    for (const struct dirent *e; n < RECIPES_MAX && (e = dir_next(dir));)
         n += e->d_name[0] != '.' && recipe_read(&a, home, e->d_name, &all[n]);
-    (void)closedir(dir);
     qsort(all, n, sizeof(*all), recipe_compare);
     AUTO_JSON json_t *templates = recipe_templates(ctx);
     if (!templates)

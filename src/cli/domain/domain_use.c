@@ -3,13 +3,13 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/def.h"
+#include "base/dir.h"
 #include "base/fd.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "cli/exec/terminal.h"
 #include "config/config.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <openssl/err.h>
@@ -222,13 +222,11 @@ static bool listens_at(pid_t coved, const struct config_listen *at)
 {
     AUTO_FREE char *path = mem_printf("/proc/%d/fd", (int)coved);
     AUTO_CLOSE int process = pidfd_open(coved, 0);
-    DIR *dir = process >= 0 ? opendir(path) : NULL;
+    AUTO(dir_close) DIR *dir = process >= 0 ? dir_open(AT_FDCWD, path) : NULL;
     bool found = false;
     uint64_t number;
-    for (struct dirent *entry; dir && !found && (entry = readdir(dir));)
+    for (const struct dirent *entry; !found && (entry = dir_next(dir));)
         found = str_to_u64(str_of(entry->d_name), &number) == 0 && is_listener(process, (int)number, at);
-    if (dir)
-        (void)closedir(dir);
     return found;
 }
 

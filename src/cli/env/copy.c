@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/env/copy.h"
+#include "base/dir.h"
 #include "base/fd.h"
 #include "base/mem.h"
 #include "cli/env/kept.h"
 #include "http/url.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -112,13 +112,10 @@ static int copy_open_pack(struct env *e, int ended)
     int fd = -1;
     for (struct pollfd end = {.fd = ended, .events = POLLIN}; fd < 0 && !end.revents;
          (void)poll(&end, 1, fd < 0 ? PACK_POLL_MS : 0)) {
-        DIR *all = opendir(path);
-        const struct dirent *one;
-        while (all && fd < 0 && (one = readdir(all)))
+        AUTO(dir_close) DIR *all = dir_open(AT_FDCWD, path);
+        for (const struct dirent *one; fd < 0 && (one = dir_next(all));)
             if (str_starts(str_of(one->d_name), STR("tmp_pack_")))
                 fd = openat(dirfd(all), one->d_name, O_RDONLY | O_CLOEXEC);
-        if (all)
-            (void)closedir(all);
     }
     return fd;
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/env/repo.h"
+#include "base/dir.h"
 #include "base/fd.h"
 #include "base/mem.h"
 #include "cli/exec/terminal.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <ftw.h>
 #include <limits.h>
@@ -347,10 +347,9 @@ static void repo_remove(const char *directory)
 static char *repo_find_pack(struct repo *r, uint64_t objects)
 {
     AUTO_FREE char *packs = mem_printf("%s/objects/pack", r->ours), *found = NULL;
-    DIR *all = opendir(packs);
-    const struct dirent *one;
+    AUTO(dir_close) DIR *all = dir_open(AT_FDCWD, packs);
     size_t n = 0;
-    while (all && (one = readdir(all))) {
+    for (const struct dirent *one; (one = dir_next(all));) {
         uint32_t head[3] = {0}; /* "PACK", version, number of objects */
         AUTO_CLOSE int fd =
             str_ends(str_of(one->d_name), STR(".pack")) ? openat(dirfd(all), one->d_name, O_RDONLY | O_CLOEXEC) : -1;
@@ -360,8 +359,6 @@ static char *repo_find_pack(struct repo *r, uint64_t objects)
         mem_free(found);
         found = mem_strndup(one->d_name, strlen(one->d_name) - strlen(".pack"));
     }
-    if (all)
-        (void)closedir(all);
     return n == 1 ? TAKE_PTR(found) : NULL;
 }
 
@@ -391,9 +388,8 @@ char *repo_give_pack(struct repo *r, uint64_t objects)
 static void repo_sweep_keeps(struct repo *r)
 {
     AUTO_FREE char *packs = mem_printf("%s/objects/pack", r->common);
-    DIR *all = opendir(packs);
-    const struct dirent *one;
-    while (all && (one = readdir(all))) {
+    AUTO(dir_close) DIR *all = dir_open(AT_FDCWD, packs);
+    for (const struct dirent *one; (one = dir_next(all));) {
         AUTO_BUF struct buf text = BUF_INIT(64);
         if (!str_ends(str_of(one->d_name), STR(".keep")) || fd_read_file(dirfd(all), one->d_name, &text) < 0 ||
             !str_starts(buf_str(&text), STR(OURS_PREFIX)) || memchr(buf_data(&text), '/', buf_len(&text)))
@@ -402,16 +398,13 @@ static void repo_sweep_keeps(struct repo *r)
         if (access(maker, F_OK) < 0)
             (void)unlinkat(dirfd(all), one->d_name, 0);
     }
-    if (all)
-        (void)closedir(all);
 }
 
 int repo_sweep(struct repo *r)
 {
     int removed = 0;
-    DIR *all = opendir(r->common);
-    const struct dirent *one;
-    while (all && (one = readdir(all))) {
+    AUTO(dir_close) DIR *all = dir_open(AT_FDCWD, r->common);
+    for (const struct dirent *one; (one = dir_next(all));) {
         AUTO_FREE char *path = mem_printf("%s/%s", r->common, one->d_name);
         AUTO_CLOSE int fd = str_starts(str_of(one->d_name), STR(OURS_PREFIX))
                                 ? open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
@@ -421,8 +414,6 @@ int repo_sweep(struct repo *r)
         repo_remove(path);
         removed++;
     }
-    if (all)
-        (void)closedir(all);
     repo_sweep_keeps(r);
     return removed;
 }

@@ -12,13 +12,13 @@
  */
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/dir.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/map.h"
 #include "coved/boxes/boxes_internal.h"
 #include "tier/files.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -121,17 +121,11 @@ typedef void (*each_fn)(void *ctx, int at, const char *name);
 /* at: borrowed. */
 static void boxes_note_each(int at, each_fn fn, void *ctx)
 {
-    int fd = openat(at, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-    if (!dir) {
+    AUTO(dir_close) DIR *dir = dir_open(at, ".");
+    if (!dir)
         log_error("read which sandboxes were frozen: %s", strerror(errno));
-        (void)fd_close(fd);
-        return;
-    }
-    for (struct dirent *e; (e = readdir(dir));)
-        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
-            fn(ctx, at, e->d_name);
-    (void)closedir(dir);
+    for (const struct dirent *e; (e = dir_next(dir));)
+        fn(ctx, at, e->d_name);
 }
 
 static void rescue_one(void *ctx, int at, const char *id)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coved/diff/diff.h"
+#include "base/dir.h"
 #include "base/fd.h"
 #include "base/str.h"
 #include "coved/diff/diff_same.h"
@@ -8,7 +9,6 @@
 #include "kernel/netns.h"
 #include "wire/diff.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <grp.h>
 #include <linux/capability.h>
@@ -291,21 +291,15 @@ static int is_in_earlier(struct effort *e, const struct lists *l, size_t i, cons
 
 static int walk_list(struct diff_walk *w, const struct lists *l, size_t i, const struct view *a, const struct view *b)
 {
-    int fd = openat(l->fds[i], ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;
-    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-    if (!dir) {
-        r = -errno;
-        (void)fd_close(fd);
-        return r == -ENOENT ? 0 : r;
-    }
-    for (struct dirent *e; r == 0 && (e = readdir(dir));) {
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
-            continue;
+    AUTO(dir_close) DIR *dir = dir_open(l->fds[i], ".");
+    int r = 0;
+    if (!dir)
+        return errno == ENOENT ? 0 : -errno;
+    for (const struct dirent *e; r == 0 && (e = dir_next(dir));) {
         r = effort_spend(&w->effort);
         int seen = r < 0 ? r : is_in_earlier(&w->effort, l, i, e->d_name);
         r = seen < 0 ? seen : seen ? 0 : judge_name(w, a, b, e->d_name);
     }
-    (void)closedir(dir);
     return r;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coved/storage/storage.h"
+#include "base/dir.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -11,7 +12,6 @@
 #include "kernel/pool/btrfs.h"
 #include "kernel/pool/loopfile.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/mount.h>
@@ -33,15 +33,12 @@ static bool storage_is_there(const char *state_dir, const char *path)
 static bool has_entries(const char *state_dir, const char *dir)
 {
     AUTO_FREE char *path = mem_printf("%s/pool/%s", state_dir, dir);
-    DIR *d = opendir(path);
+    AUTO(dir_close) DIR *d = dir_open(AT_FDCWD, path);
     bool found = false;
-    if (!d)
-        return false;
-    for (struct dirent *e; !found && (e = readdir(d));) {
+    for (const struct dirent *e; !found && (e = dir_next(d));) {
         AUTO_FREE char *u = mem_printf("%s/%s/u", path, e->d_name);
         found = e->d_name[0] != '.' && access(u, F_OK) == 0;
     }
-    (void)closedir(d);
     return found;
 }
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coved/storage/sweeper.h"
 #include "base/clock.h"
+#include "base/dir.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "kernel/pool/pool.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
@@ -112,16 +112,15 @@ NORETURN static void run(struct pool *pool, int from)
 
 static int last_descriptor(void)
 {
-    DIR *dir = opendir("/proc/self/fd");
+    AUTO(dir_close) DIR *dir = dir_open(AT_FDCWD, "/proc/self/fd");
     int last = -1;
     if (!dir)
         return 1023;
-    for (struct dirent *e; (e = readdir(dir));) {
+    for (const struct dirent *e; (e = dir_next(dir));) {
         uint64_t fd;
         if (str_to_u64(str_of(e->d_name), &fd) == 0 && fd < INT32_MAX && (int)fd != dirfd(dir))
             last = MAX(last, (int)fd);
     }
-    (void)closedir(dir);
     return last;
 }
 
@@ -201,16 +200,10 @@ void sweeper_stop(struct sweeper *s)
 
 static size_t left_in(struct pool *pool)
 {
-    int fd = openat(pool_fd(pool), "trash", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    AUTO(dir_close) DIR *dir = dir_open(pool_fd(pool), "trash");
     size_t n = 0;
-    if (!dir) {
-        (void)fd_close(fd);
-        return 0;
-    }
-    for (struct dirent *e; (e = readdir(dir));)
-        n += strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
-    (void)closedir(dir);
+    while (dir_next(dir))
+        n++;
     return n;
 }
 

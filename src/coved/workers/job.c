@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coved/workers/job.h"
+#include "base/dir.h"
 #include "base/fd.h"
 #include "base/list.h"
 #include "base/log.h"
 #include "base/mem.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -211,15 +211,12 @@ struct jobs *jobs_new(struct coved_loop *loop, int keep_out, int lock)
     list_init(&jobs->running);
     list_init(&jobs->failed);
     jobs->statics_end = 3;
-    DIR *dir = opendir("/proc/self/fd");
-    if (!dir)
-        return jobs;
-    for (struct dirent *e; (e = readdir(dir));) {
+    AUTO(dir_close) DIR *dir = dir_open(AT_FDCWD, "/proc/self/fd");
+    for (const struct dirent *e; (e = dir_next(dir));) {
         uint64_t fd;
         if (str_to_u64(str_of(e->d_name), &fd) == 0 && fd < INT32_MAX && (int)fd != dirfd(dir))
             jobs->statics_end = MAX(jobs->statics_end, (int)fd + 1);
     }
-    (void)closedir(dir);
     return jobs;
 }
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/dir.h"
 #include "base/fd.h"
 #include "base/mem.h"
 #include "image/apply/apply_internal.h"
 #include "kernel/tree/tree.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
 #include <string.h>
@@ -204,23 +204,12 @@ int place_hide_below(struct apply *a, int dir, int depth)
     if (depth > APPLY_HIDE_DEPTH)
         return -ELOOP;
     struct stat st;
-    int copy = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (copy < 0 || fstat(copy, &st) < 0) {
-        int r = -errno;
-        (void)fd_close(copy);
-        return r;
-    }
-    DIR *list = fdopendir(copy);
-    if (!list) {
-        (void)fd_close(copy);
-        return -ENOMEM;
-    }
-    struct dirent *e;
+    AUTO(dir_close) DIR *list = dir_open(dir, ".");
+    if (!list || fstat(dirfd(list), &st) < 0)
+        return -errno;
     int r = 0;
-    while (r == 0 && (e = readdir(list)))
-        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
-            r = place_hide(a, dir, st.st_ino, e->d_name, depth);
-    (void)closedir(list);
+    for (const struct dirent *e; r == 0 && (e = dir_next(list));)
+        r = place_hide(a, dir, st.st_ino, e->d_name, depth);
     return r;
 }
 

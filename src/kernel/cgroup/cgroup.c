@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernel/cgroup/cgroup.h"
 #include "base/buf.h"
+#include "base/dir.h"
 #include "base/fd.h"
 #include "base/mem.h"
 #include "kernel/cgroup/cgroup_internal.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -337,15 +337,12 @@ int cgroup_each(struct cgroup_tree *t, void (*fn)(void *ctx, const char *name), 
     for (size_t i = 0; i < t->n; i++) {
         if (t->parent_fds[i] < 0)
             continue;
-        int fd = openat(t->parent_fds[i], ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+        AUTO(dir_close) DIR *dir = dir_open(t->parent_fds[i], ".");
         if (!dir)
-            return fd < 0 ? -errno : (fd_close(fd), -ENOMEM);
-        struct dirent *e;
-        while ((e = readdir(dir)))
+            return -errno;
+        for (const struct dirent *e; (e = dir_next(dir));)
             if (e->d_type == DT_DIR && e->d_name[0] != '.' && strlen(e->d_name) < CGROUP_NAME_MAX)
                 fn(ctx, e->d_name);
-        (void)closedir(dir);
     }
     return 0;
 }

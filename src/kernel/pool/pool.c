@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/buf.h"
+#include "base/dir.h"
 #include "base/fault.h"
 #include "base/fd.h"
 #include "base/id.h"
@@ -10,7 +11,6 @@
 #include "kernel/pool/project_quota.h"
 #include "kernel/tree/tree.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/fs.h>
@@ -237,16 +237,10 @@ void pool_discard(struct pool *p, int at, const char *name)
 
 int pool_each(int dir_fd, int (*fn)(void *ctx, const char *name), void *ctx)
 {
-    int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-    if (!dir)
-        return fd < 0 ? -errno : (fd_close(fd), -ENOMEM);
-    struct dirent *e;
-    int r = 0;
-    while (r >= 0 && (e = readdir(dir)))
-        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
-            r = fn(ctx, e->d_name);
-    (void)closedir(dir);
+    AUTO(dir_close) DIR *dir = dir_open(dir_fd, ".");
+    int r = dir ? 0 : -errno;
+    for (const struct dirent *e; r >= 0 && (e = dir_next(dir));)
+        r = fn(ctx, e->d_name);
     return r;
 }
 

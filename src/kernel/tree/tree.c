@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernel/tree/tree.h"
+#include "base/dir.h"
 #include "base/fd.h"
 #include "base/id.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -58,23 +58,18 @@ static int remove_directory(struct tree_context *c, int at, const char *name, in
 
 static int remove_below(struct tree_context *c, int fd, int depth)
 {
-    int copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
-    DIR *dir = copy < 0 ? NULL : fdopendir(copy);
+    AUTO(dir_close) DIR *dir = dir_take(fcntl(fd, F_DUPFD_CLOEXEC, 3));
     if (!dir)
-        return copy < 0 ? -errno : (fd_close(copy), -ENOMEM);
+        return -errno;
     rewinddir(dir); /* the offset is shared with fd, which an earlier round has read to its end */
-    struct dirent *e;
     int r = 0, moved = 0;
-    while (r >= 0 && (e = readdir(dir))) {
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
-            continue;
+    for (const struct dirent *e; r >= 0 && (e = dir_next(dir));) {
         if (e->d_type != DT_DIR && unlinkat(fd, e->d_name, 0) == 0)
             continue;
         r = e->d_type == DT_DIR || errno == EISDIR ? remove_directory(c, fd, e->d_name, depth + 1) : -errno;
         moved |= r > 0;
         r = r == -ENOENT ? 0 : r;
     }
-    (void)closedir(dir);
     return r < 0 ? r : moved;
 }
 

@@ -18,10 +18,9 @@ struct docker_stream {
     struct call *call;
     struct docker_process *process; /* NULL: over */
     struct list node;
-    struct buf in;    /* from the client, not handed over yet */
     struct buf early; /* for it, until it is_open */
     unsigned wants, look_ms;
-    bool is_raw, is_open, in_ended, eof_sent;
+    bool is_raw, is_open, eof_sent;
 };
 
 /* ---- output ---- */
@@ -140,14 +139,14 @@ static int viewer_hand_over(struct docker_stream *s)
     struct call *c = s->call;
     const struct exec_select which = {.pid = s->process->pid};
     struct sandbox *sb = s->process->box->sb;
-    if (buf_len(&s->in)) {
+    if (buf_len(&c->in)) {
         int r =
-            exec_input(sb, &c->actor, &which, s->process->tty, buf_str(&s->in), viewer_handed, c, &c->exec, &c->err);
+            exec_input(sb, &c->actor, &which, s->process->tty, buf_str(&c->in), viewer_handed, c, &c->exec, &c->err);
         if (r == 0)
-            buf_clear(&s->in);
+            buf_clear(&c->in);
         return r;
     }
-    if (!s->in_ended || s->eof_sent || s->process->tty)
+    if (!(s->wants & DOCKER_STDIN) || !c->in_ended || s->eof_sent || s->process->tty)
         return 0;
     int r = exec_close_stdin(sb, &c->actor, &which, viewer_handed, c, &c->exec, &c->err);
     s->eof_sent = r == 0;
@@ -201,30 +200,18 @@ static void viewer_step(struct call *c)
             viewer_end(s);
             return;
         }
-        buf_clear(&s->in);
+        buf_clear(&c->in);
     }
-    if (!runs || is_still || c->exec || c->is_held)
-        http_pause_body(c->req);
-    else
-        http_resume_body(c->req);
+    call_await_body(c, !runs || is_still || c->exec || c->is_held);
 }
 
-static void viewer_on_data(struct call *c, struct str data)
+static void viewer_take(struct call *c)
 {
-    struct docker_stream *s = c->state;
-    if (!(s->wants & DOCKER_STDIN))
-        return;
-    if (buf_append_str(&s->in, data) < 0)
-        http_abort(c->req);
-    else
+    const struct docker_stream *s = c->state;
+    if (s->wants & DOCKER_STDIN)
         viewer_again(c);
-}
-
-static void viewer_on_end(struct call *c)
-{
-    struct docker_stream *s = c->state;
-    s->in_ended = s->wants & DOCKER_STDIN;
-    viewer_again(c);
+    else
+        buf_clear(&c->in);
 }
 
 /* ---- streams ---- */
@@ -233,7 +220,6 @@ static void viewer_closed(struct call *c)
 {
     struct docker_stream *s = c->state;
     list_remove(&s->node);
-    buf_fini(&s->in);
     buf_fini(&s->early);
     if (s->process)
         process_pump(s->process);
@@ -249,14 +235,12 @@ static void viewer_drained(struct http_request *req UNUSED, void *ctx)
 
 void docker_stream_open(struct call *c, struct docker_process *p, unsigned wants, uint64_t tail)
 {
-    static const struct call_body_ops body = {.on_data = viewer_on_data, .on_end = viewer_on_end};
     struct docker_stream *s = arena_alloc(http_arena(c->req), sizeof(*s));
     const struct http_header headers[] = {
         HTTP_HEADER_STR("content-type", p->tty ? STR("application/vnd.docker.raw-stream")
                                                : STR("application/vnd.docker.multiplexed-stream")),
         HTTP_HEADER("upgrade", "tcp")};
-    *s = (struct docker_stream){
-        .call = c, .process = p, .in = BUF_INIT(IN_MAX), .early = BUF_INIT(EARLY_MAX), .wants = wants};
+    *s = (struct docker_stream){.call = c, .process = p, .early = BUF_INIT(EARLY_MAX), .wants = wants};
     list_init(&s->node);
     c->state = s;
     c->cleanup = viewer_closed;
@@ -280,7 +264,7 @@ void docker_stream_open(struct call *c, struct docker_process *p, unsigned wants
     }
     list_append(&p->streams, &s->node);
     if (s->is_raw)
-        call_stream_body(c, &body);
+        call_gather_body(c, IN_MAX, viewer_take);
     if (s->is_raw && (wants & DOCKER_STDIN))
         call_step(c, viewer_step);
 }

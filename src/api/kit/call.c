@@ -54,6 +54,7 @@ static void on_close(struct http_request *req UNUSED, void *ctx)
         upload_queue_free(TAKE_PTR(c->uploads));
     charge_release(&c->charge);
     buf_fini(&c->large);
+    buf_fini(&c->in);
     c->req = NULL;
     call_unref(c);
 }
@@ -260,6 +261,40 @@ void call_stream_body(struct call *c, const struct call_body_ops *ops)
     static const struct http_body_ops body = {.on_data = call_on_data, .on_end = call_on_body_end};
     c->body_ops = ops;
     http_stream_body(c->req, &body, c);
+}
+
+static void call_gathered(struct call *c, struct str data)
+{
+    if (buf_append_str(&c->in, data) == 0)
+        c->on_input(c);
+    else if (http_response_begun(c->req))
+        http_abort(c->req);
+    else
+        call_refuse(c, ERR_INTERNAL, "the body came faster than it was asked for");
+}
+
+static void call_gathered_all(struct call *c)
+{
+    c->in_ended = true;
+    c->on_input(c);
+}
+
+void call_gather_body(struct call *c, size_t max, void (*take)(struct call *c))
+{
+    static const struct call_body_ops ops = {call_gathered, call_gathered_all};
+    buf_init(&c->in, max);
+    c->on_input = take;
+    call_stream_body(c, &ops);
+}
+
+void call_await_body(struct call *c, bool is_busy)
+{
+    if (c->in_ended)
+        return;
+    if (is_busy)
+        http_pause_body(c->req);
+    else
+        http_resume_body(c->req);
 }
 
 bool call_lost(struct call *c, enum err_code code)

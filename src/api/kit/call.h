@@ -53,6 +53,9 @@ struct call {
     void (*ack)(struct call *c, size_t n);
     size_t unacked;
     const struct call_body_ops *body_ops;
+    struct buf in; /* of the body: what is there and not taken yet */
+    bool in_ended; /* no more comes */
+    void (*on_input)(struct call *c);
     struct err err; /* of what was tried last */
     struct sandbox_watch watch;
     struct timer timer;              /* of the handler; stopped with the request */
@@ -138,6 +141,14 @@ struct call_body_ops {
     void (*on_end)(struct call *c);
 };
 void call_stream_body(struct call *c, const struct call_body_ops *ops);
+
+/*
+ * The body for who takes it in portions of its own, each when the one before is dealt with. What has come stands in c->in, at most max bytes: a piece of the body
+ * and the beginning of a portion. take() comes with each piece and at the end; it consumes what it can, and says by call_await_body() whether it waits for something else:
+ * meanwhile nothing is read.
+ */
+void call_gather_body(struct call *c, size_t max, void (*take)(struct call *c));
+void call_await_body(struct call *c, bool is_busy);
 
 /* What failed with this code failed because its action waits, or because the sandbox is gone, and that was answered: there is nothing left to do. */
 bool call_lost(struct call *c, enum err_code code);

@@ -5,8 +5,8 @@
  *  1. The process is started before the 101, so that what is refused at once is an ordinary error answer.
  *  2. Output goes to the client's queue; its credit goes back to the process when the queue is short, so the process runs at the
  *     client's pace.
- *  3. What the client sends is handled frame by frame, each when the one before is done; meanwhile its connection is not read. `in`
- *     holds what was read already, at most one body piece and one frame.
+ *  3. What the client sends is handled frame by frame, each when the one before is done; meanwhile its connection is not read. The
+ *     call's `in` holds what was read already, at most one body piece and one frame.
  *  4. While the sandbox is paused, what the client sends waits, and is looked at again every STILL_MS.
  *  5. The follow belongs to the stream until its exit, its error or exec_close().
  */
@@ -25,7 +25,6 @@ struct exec {
     uint32_t pid;              /* 0: not started yet */
     struct timer still;        /* set while the sandbox stands still */
     bool pty, is_over;
-    struct buf in;
     /* what several frames hold for stdin, handed over at once: each handing over is an action on record */
     struct buf input;
 };
@@ -36,7 +35,6 @@ static void exec_closed(struct call *c)
     timer_stop(&x->still);
     exec_call_cancel(TAKE_PTR(x->pending));
     x->is_over = true;
-    buf_fini(&x->in);
     buf_fini(&x->input);
     sandbox_unref(x->sb);
     c->cleanup = NULL;
@@ -197,8 +195,8 @@ static bool stands_still(struct exec *x)
 static void frames_step(struct call *c)
 {
     struct exec *x = c->state;
-    while (!x->pending && !c->is_held && x->pid != 0 && !x->is_over && buf_len(&x->in) > 0 && !stands_still(x)) {
-        struct str in = buf_str(&x->in);
+    while (!x->pending && !c->is_held && x->pid != 0 && !x->is_over && buf_len(&c->in) > 0 && !stands_still(x)) {
+        struct str in = buf_str(&c->in);
         struct exec_stream_frame f;
         int r = exec_stream_next(&in, &f);
         if (r == 0)
@@ -211,14 +209,12 @@ static void frames_step(struct call *c)
             http_abort(x->call->req);
             return;
         }
-        buf_consume(&x->in, buf_len(&x->in) - in.n);
+        buf_consume(&c->in, buf_len(&c->in) - in.n);
     }
     if (x->is_over)
-        buf_clear(&x->in);
-    else if (x->pending || x->pid == 0 || !list_empty(&x->still.node) || c->is_held)
-        http_pause_body(x->call->req);
+        buf_clear(&c->in);
     else
-        http_resume_body(x->call->req);
+        call_await_body(c, x->pending || x->pid == 0 || !list_empty(&x->still.node) || c->is_held);
 }
 
 static void next_frame(struct exec *x)
@@ -227,19 +223,15 @@ static void next_frame(struct exec *x)
         call_step(x->call, frames_step);
 }
 
-static void exec_on_data(struct call *c, struct str data)
+/* A half-closed client still wants the output. */
+static void exec_take(struct call *c)
 {
     struct exec *x = c->state;
     if (x->is_over)
-        return;
-    if (buf_append_str(&x->in, data) < 0)
-        http_abort(c->req);
+        buf_clear(&c->in);
     else
         next_frame(x);
 }
-
-static const struct call_body_ops body_ops = {.on_data =
-                                                  exec_on_data}; /* a half-closed client still wants the output */
 
 /* ---- the start ---- */
 
@@ -282,7 +274,6 @@ static struct exec *exec_prepare(struct call *c)
     struct exec *x = arena_alloc(http_arena(c->req), sizeof(*x));
     x->call = c;
     timer_init(&x->still, still_over);
-    buf_init(&x->in, IN_MAX);
     buf_init(&x->input, IN_MAX);
     return x;
 }
@@ -297,7 +288,7 @@ static void exec_upgrade(struct call *c, struct exec *x)
         http_abort(c->req);
         return;
     }
-    call_stream_body(c, &body_ops);
+    call_gather_body(c, IN_MAX, exec_take);
     http_pause_body(c->req); /* until there is a process to feed */
 }
 

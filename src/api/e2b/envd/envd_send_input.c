@@ -21,12 +21,11 @@ enum { WHOLE_MAX = BODY_MAX, REST_MAX = WHOLE_MAX + 256 * 1024, PIECE = 512 * 10
 #define INPUT_MARKER "?" /* no base64 */
 
 struct input_body {
-    struct buf rest;  /* received and not used yet */
     struct buf bytes; /* for the process, until the core has them */
     struct exec_select which;
     enum { INPUT_GATHERED, INPUT_IN_STRING, INPUT_BEHIND_STRING } phase;
     unsigned depth; /* objects that are open around the string */
-    bool pty, padded, body_ended, is_stepping;
+    bool pty, padded, is_stepping;
 };
 
 static void input_advance(struct call *c);
@@ -34,7 +33,6 @@ static void input_advance(struct call *c);
 static void input_cleanup(struct call *c)
 {
     struct input_body *s = c->state;
-    buf_fini(&s->rest);
     buf_fini(&s->bytes);
 }
 
@@ -80,12 +78,12 @@ static void input_open(struct call *c)
     struct input_body *s = c->state;
     struct str base64 = STR_NULL;
     struct err err;
-    ssize_t at = input_text_open(buf_str(&s->rest), &s->depth);
+    ssize_t at = input_text_open(buf_str(&c->in), &s->depth);
     if (at < 0) {
         rpc_fail(c, ERR_RESOURCE_EXHAUSTED, "the message is too large");
         return;
     }
-    buf_append(&text, buf_data(&s->rest), (size_t)at);
+    buf_append(&text, buf_data(&c->in), (size_t)at);
     buf_append_cstr(&text, INPUT_MARKER "\"");
     for (unsigned i = 0; i < s->depth; i++)
         buf_append_char(&text, '}');
@@ -98,7 +96,7 @@ static void input_open(struct call *c)
         rpc_fail(c, ERR_RESOURCE_EXHAUSTED, "the message is too large");
     } else {
         s->which.tag = arena_str(http_arena(c->req), s->which.tag);
-        buf_consume(&s->rest, (size_t)at);
+        buf_consume(&c->in, (size_t)at);
         s->phase = INPUT_IN_STRING;
     }
 }
@@ -107,10 +105,10 @@ static void input_open(struct call *c)
 static bool input_piece(struct call *c)
 {
     struct input_body *s = c->state;
-    AUTO_FREE char *text = mem_array(MIN(buf_len(&s->rest), (size_t)PIECE) + 1, 1);
+    AUTO_FREE char *text = mem_array(MIN(buf_len(&c->in), (size_t)PIECE) + 1, 1);
     size_t n;
     bool ends, was_padded = s->padded;
-    size_t used = input_text_piece(buf_str(&s->rest), text, PIECE, &n, &ends);
+    size_t used = input_text_piece(buf_str(&c->in), text, PIECE, &n, &ends);
     if (used == 0)
         return false;
     s->padded = n && text[n - 1] == '=';
@@ -118,7 +116,7 @@ static bool input_piece(struct call *c)
         rpc_fail(c, ERR_INVALID_ARGUMENT, "unmarshal message: the input is not base64");
     else if (n)
         input_send(c, str_n(text, n));
-    buf_consume(&s->rest, used);
+    buf_consume(&c->in, used);
     if (ends)
         s->phase = INPUT_BEHIND_STRING;
     return true;
@@ -127,7 +125,7 @@ static bool input_piece(struct call *c)
 static void input_behind(struct call *c)
 {
     struct input_body *s = c->state;
-    struct str rest = buf_str(&s->rest);
+    struct str rest = buf_str(&c->in);
     for (size_t i = 0; rest.p && i < rest.n; i++) {
         if (rest.p[i] == '}' && s->depth > 0)
             s->depth--;
@@ -136,27 +134,26 @@ static void input_behind(struct call *c)
             return;
         }
     }
-    buf_consume(&s->rest, rest.n);
-    if (s->body_ended && s->depth > 0)
+    buf_consume(&c->in, rest.n);
+    if (c->in_ended && s->depth > 0)
         rpc_fail(c, ERR_INVALID_ARGUMENT, "unmarshal message: unexpected end");
-    else if (s->body_ended)
+    else if (c->in_ended)
         call_json(c, 200, STR("{}"));
 }
 
 static void input_gathered(struct call *c)
 {
     AUTO_BUF struct buf plain = BUF_INIT(INPUT_BODY_MAX), body = BUF_INIT(0);
-    struct input_body *s = c->state;
-    if (s->body_ended) {
-        body = s->rest;
-        buf_init(&s->rest, REST_MAX);
+    if (c->in_ended) {
+        body = c->in;
+        buf_init(&c->in, REST_MAX);
         if (!rpc_has_gzip(c))
             rpc_read(c, buf_str(&body), input_whole);
         else if (rpc_unpack(c, buf_str(&body), &plain) == 0)
             rpc_read(c, buf_str(&plain), input_whole);
-    } else if (buf_len(&s->rest) > WHOLE_MAX && rpc_has_gzip(c)) {
+    } else if (buf_len(&c->in) > WHOLE_MAX && rpc_has_gzip(c)) {
         rpc_fail(c, ERR_RESOURCE_EXHAUSTED, "the message is too large");
-    } else if (buf_len(&s->rest) > WHOLE_MAX) {
+    } else if (buf_len(&c->in) > WHOLE_MAX) {
         input_open(c);
     }
 }
@@ -174,38 +171,16 @@ static void input_advance(struct call *c)
         input_behind(c);
     if (c->answered)
         return;
-    if (s->body_ended) {
-        if (!c->exec && !c->is_held)
-            rpc_fail(c, ERR_INVALID_ARGUMENT, "unmarshal message: unexpected end");
-    } else if (c->exec || c->is_held) {
-        http_pause_body(c->req);
-    } else {
-        http_resume_body(c->req);
-    }
-}
-
-static void input_on_data(struct call *c, struct str data)
-{
-    struct input_body *s = c->state;
-    if (buf_append_str(&s->rest, data) < 0)
-        rpc_fail(c, ERR_INTERNAL, "the body came faster than it was asked for");
-    else
-        input_advance(c);
-}
-
-static void input_on_end(struct call *c)
-{
-    ((struct input_body *)c->state)->body_ended = true;
-    input_advance(c);
+    call_await_body(c, c->exec || c->is_held);
+    if (c->in_ended && !c->exec && !c->is_held)
+        rpc_fail(c, ERR_INVALID_ARGUMENT, "unmarshal message: unexpected end");
 }
 
 void envd_send_input(struct call *c)
 {
-    static const struct call_body_ops callbacks = {input_on_data, input_on_end};
     struct input_body *s = arena_alloc(http_arena(c->req), sizeof(*s));
-    buf_init(&s->rest, REST_MAX);
     buf_init(&s->bytes, WHOLE_MAX);
     c->state = s;
     c->cleanup = input_cleanup;
-    call_stream_body(c, &callbacks);
+    call_gather_body(c, REST_MAX, input_advance);
 }

@@ -2,7 +2,7 @@
 /*
  * Process.StreamInput: many messages of input for one process, in one request.
  *
- * One message at a time is with the core. Meanwhile the body is paused, and what was received behind that message waits in `rest` (at most one piece
+ * One message at a time is with the core. Meanwhile the body is paused, and what was received behind that message waits in c->in (at most one piece
  * of the body).
  */
 #include "api/e2b/envd/envd.h"
@@ -14,9 +14,8 @@ enum { REST_MAX = 512 * 1024 };
 
 struct input_stream {
     struct connect_decoder decoder;
-    struct buf rest;
     struct exec_select which;
-    bool started, body_ended, is_decoding;
+    bool started, is_decoding;
 };
 
 static void advance(struct call *c);
@@ -25,7 +24,6 @@ static void envd_stream_input_cleanup(struct call *c)
 {
     struct input_stream *s = c->state;
     connect_decoder_fini(&s->decoder);
-    buf_fini(&s->rest);
 }
 
 /* Is there such a process? A stream that sends nothing for long should not learn it late. */
@@ -122,12 +120,12 @@ static void advance(struct call *c)
 {
     struct input_stream *s = c->state;
     while (!c->answered && !c->exec && !c->is_held) {
-        struct str in = buf_str(&s->rest), message;
+        struct str in = buf_str(&c->in), message;
         size_t before = in.n;
         int r = connect_decoder_next(&s->decoder, &in, &message);
         if (r == CONNECT_MESSAGE)
             take_message(c, message);
-        buf_consume(&s->rest, before - in.n);
+        buf_consume(&c->in, before - in.n);
         if (r == CONNECT_NEED_MORE)
             break;
         if (r < 0)
@@ -136,12 +134,10 @@ static void advance(struct call *c)
     }
     if (c->answered)
         return;
-    if (c->exec || c->is_held) {
-        if (!s->body_ended)
-            http_pause_body(c->req);
-    } else if (!s->body_ended) {
-        http_resume_body(c->req);
-    } else if (connect_decoder_end(&s->decoder) < 0) {
+    call_await_body(c, c->exec || c->is_held);
+    if (!c->in_ended || c->exec || c->is_held)
+        return;
+    if (connect_decoder_end(&s->decoder) < 0) {
         rpc_fail(c, ERR_INVALID_ARGUMENT, "protocol error: the stream ends within an envelope");
     } else {
         AUTO_BUF struct buf reply = BUF_INIT(64);
@@ -150,23 +146,6 @@ static void advance(struct call *c)
         rpc_end(c);
     }
 }
-
-static void envd_stream_input_on_data(struct call *c, struct str data)
-{
-    struct input_stream *s = c->state;
-    if (buf_append_str(&s->rest, data) < 0)
-        rpc_fail(c, ERR_INTERNAL, "the body came faster than it was asked for");
-    else
-        advance(c);
-}
-
-static void envd_stream_input_on_end(struct call *c)
-{
-    ((struct input_stream *)c->state)->body_ended = true;
-    advance(c);
-}
-
-static const struct call_body_ops body_callbacks = {envd_stream_input_on_data, envd_stream_input_on_end};
 
 static void on_deadline(struct call *c)
 {
@@ -179,10 +158,9 @@ void envd_stream_input(struct call *c)
     struct input_stream *s = arena_alloc(http_arena(c->req), sizeof(*s));
     connect_decoder_init(&s->decoder, INPUT_BODY_MAX);
     s->decoder.may_compress = rpc_has_gzip(c);
-    buf_init(&s->rest, REST_MAX);
     c->state = s;
     c->cleanup = envd_stream_input_cleanup;
     if (c->timeout_ms)
         call_set_timer(c, c->timeout_ms, on_deadline);
-    call_stream_body(c, &body_callbacks);
+    call_gather_body(c, REST_MAX, advance);
 }

@@ -570,6 +570,27 @@ int service_resolve_log(struct service *s, const char *text, char **ret_id)
     return service_find(s, text, true, ret_id);
 }
 
+int service_ask(struct context *ctx, const char *method, const char *target, const json_t *body, const char *what,
+                json_t **ret_json)
+{
+    AUTO(service_close) struct service *s = target ? service_open(ctx) : NULL;
+    return s ? service_call(s, method, target, body, what, ret_json) : -1;
+}
+
+int service_ask_sandbox(struct context *ctx, const char *method, const char *suffix, const json_t *body,
+                        const char *what, char **ret_id, json_t **ret_json)
+{
+    AUTO_FREE char *id = NULL;
+    AUTO(service_close) struct service *s = service_open(ctx);
+    if (!s || service_resolve(s, ctx->argv[ctx->argi], &id) < 0)
+        return -1;
+    AUTO_FREE char *target = service_target(id, "%s", suffix);
+    int r = service_call(s, method, target, body, what, ret_json);
+    if (r == 0 && ret_id)
+        *ret_id = TAKE_PTR(id);
+    return r;
+}
+
 /* Times are RFC 3339 in UTC, of one length: they compare as text. */
 int service_newest(struct service *s, char **ret_id)
 {

@@ -25,6 +25,14 @@ struct http_client *service_client(struct service *s);
 int service_call(struct service *s, const char *method, const char *target, const json_t *body, const char *what,
                  json_t **ret_json) WARN_UNUSED;
 
+/* service_call() over a connection of its own, for who asks one thing. target NULL: ctx->err says why. */
+int service_ask(struct context *ctx, const char *method, const char *target, const json_t *body, const char *what,
+                json_t **ret_json) WARN_UNUSED;
+
+/* The same of the sandbox that the first operand names, and its full id; ret_id may be NULL. */
+int service_ask_sandbox(struct context *ctx, const char *method, const char *suffix, const json_t *body,
+                        const char *what, char **ret_id, json_t **ret_json) WARN_UNUSED;
+
 /* A request without body whose answer streams: 0 when the status was below 400, then read from service_client(). */
 int service_stream(struct service *s, const char *method, const char *target) WARN_UNUSED;
 

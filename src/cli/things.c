@@ -63,6 +63,15 @@ void things_size(struct table *t, const json_t *one, const char *name)
     table_add(t, n ? str_of(text) : STR("-"));
 }
 
+int things_answer(const struct context *ctx, const json_t *answer, const char *name)
+{
+    if (ctx->json)
+        print_json(answer);
+    else
+        print_line(things_text(answer, name));
+    return STATUS_OK;
+}
+
 int things_table(const struct context *ctx, const json_t *all, const struct things_column *columns, size_t n)
 {
     struct table t;
@@ -90,9 +99,8 @@ int things_list(struct context *ctx, const struct things *what, const char *targ
 {
     char doing[64];
     AUTO_JSON json_t *answer = NULL;
-    AUTO(service_close) struct service *s = service_open(ctx);
     (void)snprintf(doing, sizeof(doing), "listing %s", what->all);
-    if (!s || service_call(s, "GET", target, NULL, doing, &answer) < 0)
+    if (service_ask(ctx, "GET", target, NULL, doing, &answer) < 0)
         return context_fail(ctx, STATUS_FAILED);
     json_t *all = json_object_get(answer, what->all);
     if (!ctx->json && quiet) {

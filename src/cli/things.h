@@ -41,6 +41,9 @@ int things_each(struct context *ctx, const char *done, int (*fn)(struct context 
                 void *arg);
 int things_remove(struct context *ctx, const struct things *what);
 
+/* What was made: with --json the answer, else this text of it on a line. An exit code. */
+int things_answer(const struct context *ctx, const json_t *answer, const char *name);
+
 const char *things_text(const json_t *one, const char *name); /* "-": there is no such text */
 
 void things_add_distance(struct table *t, uint64_t us);

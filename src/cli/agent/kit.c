@@ -203,22 +203,6 @@ json_t *kit_list(struct context *ctx UNUSED)
 
 /* ---- credentials ---- */
 
-static bool kit_has_secret(struct context *ctx, const char *name)
-{
-    AUTO_BUF struct buf bytes = BUF_INIT(VAULT_ANSWER_MAX);
-    struct context scratch = {.host = ctx->host, .tenant = ctx->tenant, .config = ctx->config};
-    struct vault_answer all;
-    AUTO_FREE char *prefix = NULL;
-    bool found = false;
-    struct str known;
-    uint64_t at;
-    if (vault_ask(&scratch, &(struct vault_request){.op = VAULT_LIST}, &bytes, &all, &prefix) == 0)
-        while (!found && vault_answer_next(&all, &known, &at))
-            found = vault_own_name(prefix, &known) && str_eqc(known, name);
-    ctx->config = scratch.config;
-    return found;
-}
-
 /* The secret's name in the vault, NULL with ctx->err or, when there is none, without. */
 static char *kit_secret(struct context *ctx, const char *variable)
 {
@@ -230,7 +214,7 @@ static char *kit_secret(struct context *ctx, const char *variable)
         const struct vault_request request = {VAULT_SET, str_of(own), str_of(value)};
         return vault_ask(ctx, &request, &bytes, &answer, &prefix) < 0 ? NULL : TAKE_PTR(own);
     }
-    return kit_has_secret(ctx, variable) ? mem_strdup(variable) : kit_has_secret(ctx, own) ? TAKE_PTR(own) : NULL;
+    return vault_has(ctx, variable) > 0 ? mem_strdup(variable) : vault_has(ctx, own) > 0 ? TAKE_PTR(own) : NULL;
 }
 
 static int kit_bind(struct context *ctx, const char *variable, const json_t *credential, const char *secret,

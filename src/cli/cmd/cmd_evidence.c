@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "cli/cmd/commands.h"
 #include "cli/print.h"
-#include "cli/service.h"
+#include "cli/things.h"
 
 #include <openssl/evp.h>
 #include <openssl/sha.h>
@@ -217,16 +217,12 @@ static int evidence_fetch(struct context *ctx, struct service *s, const char *ta
     return ok && n == 0 ? STATUS_OK : context_fail(ctx, STATUS_FAILED);
 }
 
-static int print_key(struct context *ctx, struct service *s)
+static int print_key(struct context *ctx)
 {
     AUTO_JSON json_t *key = NULL;
-    if (service_call(s, "GET", "/cove/v1/evidence/key", NULL, "asking for the key", &key) < 0)
+    if (service_ask(ctx, "GET", "/cove/v1/evidence/key", NULL, "asking for the key", &key) < 0)
         return context_fail(ctx, STATUS_FAILED);
-    if (ctx->json)
-        print_json(key);
-    else
-        print_line(service_text(key, "public_key"));
-    return STATUS_OK;
+    return things_answer(ctx, key, "public_key");
 }
 
 static int export_log(struct context *ctx, struct service *s, const char *what, const char *path)
@@ -258,11 +254,11 @@ static int evidence_run(struct context *ctx)
         return context_usage(ctx, wants_what ? "%s: one at a time" : "%s takes no operand", form);
     if (strcmp(form, "verify") == 0)
         return evidence_verify(ctx, what, key, heads);
+    if (strcmp(form, "key") == 0)
+        return print_key(ctx);
     AUTO(service_close) struct service *s = service_open(ctx);
     if (!s)
         return context_fail(ctx, STATUS_FAILED);
-    if (strcmp(form, "key") == 0)
-        return print_key(ctx, s);
     if (strcmp(form, "export") == 0)
         return export_log(ctx, s, what, path);
     AUTO_FREE char *target = mem_printf("/cove/v1/evidence/heads%s%s", day ? "?day=" : "", day ? day : "");

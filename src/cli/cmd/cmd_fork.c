@@ -42,7 +42,6 @@ static int print(struct context *ctx, const json_t *answer)
 static int fork_run(struct context *ctx)
 {
     AUTO_JSON json_t *body = json_object(), *answer = NULL;
-    AUTO_FREE char *id = NULL;
     const struct flag_into into[] = {
         {"count", .json = body, .kind = FLAG_NUMBER, .least = 1, .most = 1000, .wanted = "a number from 1 to 1000"},
         {"at", .json = body, .kind = FLAG_NUMBER, .least = 1, .wanted = "the seq of an event, which 'cove log' shows"},
@@ -51,11 +50,7 @@ static int fork_run(struct context *ctx)
         {.name = NULL}};
     if (context_read_one(ctx, into) < 0)
         return context_exit(ctx);
-    AUTO(service_close) struct service *s = service_open(ctx);
-    if (!s || service_resolve(s, ctx->argv[ctx->argi], &id) < 0)
-        return context_fail(ctx, STATUS_FAILED);
-    AUTO_FREE char *target = service_target(id, "/fork");
-    if (service_call(s, "POST", target, body, "forking", &answer) < 0)
+    if (service_ask_sandbox(ctx, "POST", "/fork", body, "forking", NULL, &answer) < 0)
         return context_fail(ctx, STATUS_FAILED);
     return print(ctx, answer);
 }

@@ -17,8 +17,7 @@ static int pool(struct context *ctx)
     char total[UNIT_TEXT_MAX], left[UNIT_TEXT_MAX];
     if (context_read_all(ctx, NULL) < 0)
         return context_exit(ctx);
-    AUTO(service_close) struct service *s = service_open(ctx);
-    if (!s || service_call(s, "GET", "/cove/v1/pool", NULL, "asking", &answer) < 0)
+    if (service_ask(ctx, "GET", "/cove/v1/pool", NULL, "asking", &answer) < 0)
         return context_fail(ctx, STATUS_FAILED);
     if (ctx->json) {
         print_json(answer);
@@ -77,8 +76,7 @@ static int gc(struct context *ctx)
     if (dry_run && cache)
         return context_usage(ctx, "--dry-run and --cache exclude each other");
     AUTO_JSON json_t *body = json_pack("{s:b,s:b}", "dry_run", dry_run, "cache", cache);
-    AUTO(service_close) struct service *s = service_open(ctx);
-    if (!s || service_call(s, "POST", "/cove/v1/pool/collect", body, "looking for what nobody needs", &answer) < 0)
+    if (service_ask(ctx, "POST", "/cove/v1/pool/collect", body, "looking for what nobody needs", &answer) < 0)
         return context_fail(ctx, STATUS_FAILED);
     if (ctx->json)
         print_json(answer);

@@ -27,13 +27,8 @@ static int ps_run(struct context *ctx)
                                                    {"COMMAND", "cmd", ps_command}};
     if (context_read_one(ctx, NULL) < 0)
         return context_exit(ctx);
-    AUTO_FREE char *id = NULL;
     AUTO_JSON json_t *answer = NULL;
-    AUTO(service_close) struct service *s = service_open(ctx);
-    if (!s || service_resolve(s, ctx->argv[ctx->argi], &id) < 0)
-        return context_fail(ctx, STATUS_FAILED);
-    AUTO_FREE char *target = service_target(id, "/processes");
-    if (service_call(s, "GET", target, NULL, "listing processes", &answer) < 0)
+    if (service_ask_sandbox(ctx, "GET", "/processes", NULL, "listing processes", NULL, &answer) < 0)
         return context_fail(ctx, STATUS_FAILED);
     return things_table(ctx, json_object_get(answer, "processes"), columns, ARRAY_SIZE(columns));
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/mem.h"
 #include "cli/cmd/commands.h"
-#include "cli/print.h"
 #include "cli/things.h"
 
 static const struct flag flags[] = {
@@ -11,23 +10,14 @@ static const struct flag flags[] = {
     {'q', "quiet", NULL, "ls: prints names only, one a line."},
 };
 
-static int snapshot_make(struct context *ctx, const char *text, const char *name, json_t *body)
+static int snapshot_make(struct context *ctx, const char *name, json_t *body)
 {
-    AUTO_FREE char *id = NULL;
     AUTO_JSON json_t *made = NULL;
     if (name && json_object_set_new(body, "name", json_string(name)) < 0)
         return context_usage(ctx, "the name must be UTF-8");
-    AUTO(service_close) struct service *s = service_open(ctx);
-    if (!s || service_resolve(s, text, &id) < 0)
+    if (service_ask_sandbox(ctx, "POST", "/snapshots", body, "taking a snapshot", NULL, &made) < 0)
         return context_fail(ctx, STATUS_FAILED);
-    AUTO_FREE char *target = service_target(id, "/snapshots");
-    if (service_call(s, "POST", target, body, "taking a snapshot", &made) < 0)
-        return context_fail(ctx, STATUS_FAILED);
-    if (ctx->json)
-        print_json(made);
-    else
-        print_line(things_text(made, "ref"));
-    return STATUS_OK;
+    return things_answer(ctx, made, "ref");
 }
 
 static const struct things_column columns[] = {{"SNAPSHOT", "ref", NULL},
@@ -79,7 +69,7 @@ static int snapshot_run(struct context *ctx)
         return things_remove(ctx, &snapshots);
     if (n < 1 || n > 2)
         return context_usage(ctx, n ? "give a sandbox's id and a name, or ls, or rm" : "of which sandbox? give its id");
-    return snapshot_make(ctx, what, n == 2 ? operands[1] : NULL, body);
+    return snapshot_make(ctx, n == 2 ? operands[1] : NULL, body);
 }
 
 const struct command cmd_snapshot = {

@@ -123,8 +123,7 @@ static int template_list(struct context *ctx, void *options)
 {
     const bool quiet = ((struct template_options *)options)->build.quiet;
     AUTO_JSON json_t *answer = NULL;
-    AUTO(service_close) struct service *s = service_open(ctx);
-    if (!s || service_call(s, "GET", "/cove/v1/templates", NULL, NULL, &answer) < 0)
+    if (service_ask(ctx, "GET", "/cove/v1/templates", NULL, NULL, &answer) < 0)
         return context_fail(ctx, STATUS_FAILED);
     AUTO_JSON json_t *all = sorted(json_object_get(answer, "templates"));
     bool has_reasons = false;
@@ -154,8 +153,7 @@ static int template_show(struct context *ctx, void *options UNUSED)
                                          "step", "start_cmd", "ready_cmd", "user",       "workdir"};
     AUTO_FREE char *target = service_path(ctx, "/cove/v1/templates?ref=", ref, "");
     AUTO_JSON json_t *answer = NULL;
-    AUTO(service_close) struct service *s = service_open(ctx);
-    if (!s || !target || service_call(s, "GET", target, NULL, NULL, &answer) < 0)
+    if (service_ask(ctx, "GET", target, NULL, NULL, &answer) < 0)
         return context_fail(ctx, STATUS_FAILED);
     const json_t *one = json_array_get(json_object_get(answer, "templates"), 0);
     if (ctx->json) {
@@ -185,8 +183,7 @@ static int change(struct context *ctx, const char *method, const char *ref, cons
 {
     AUTO_FREE char *target = service_path(ctx, "/cove/v1/templates?ref=", ref, "");
     AUTO_JSON json_t *answer = NULL;
-    AUTO(service_close) struct service *s = target ? service_open(ctx) : NULL;
-    if (!s || service_call(s, method, target, body, NULL, body ? &answer : NULL) < 0)
+    if (service_ask(ctx, method, target, body, NULL, body ? &answer : NULL) < 0)
         return -1;
     if (ctx->json && answer)
         print_json(answer);

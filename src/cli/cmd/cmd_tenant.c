@@ -2,7 +2,6 @@
 #include "base/mem.h"
 #include "cli/cmd/commands.h"
 #include "cli/exec/terminal.h"
-#include "cli/print.h"
 #include "cli/things.h"
 #include "config/units.h"
 
@@ -121,15 +120,11 @@ static void print_one(const json_t *one)
 static int tenant_ask(struct context *ctx, const char *method, const char *target, const json_t *body)
 {
     AUTO_JSON json_t *answer = NULL;
-    AUTO(service_close) struct service *s = target ? service_open(ctx) : NULL;
-    if (!s || service_call(s, method, target, body, NULL, &answer) < 0)
+    if (service_ask(ctx, method, target, body, NULL, &answer) < 0)
         return context_fail(ctx, STATUS_FAILED);
-    if (ctx->json)
-        print_json(answer);
-    else if (strcmp(method, "POST") == 0)
-        print_line(things_text(answer, "name"));
-    else
-        print_one(answer);
+    if (ctx->json || strcmp(method, "POST") == 0)
+        return things_answer(ctx, answer, "name");
+    print_one(answer);
     return STATUS_OK;
 }
 

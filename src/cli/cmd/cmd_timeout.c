@@ -24,11 +24,7 @@ static int timeout_run(struct context *ctx)
     AUTO_FREE char *id = NULL;
     AUTO_JSON json_t *sandbox = NULL,
                      *body = json_pack("{s:I,s:b}", "timeout_ms", (json_int_t)ms, "extend_only", extends);
-    AUTO(service_close) struct service *s = service_open(ctx);
-    if (!s || service_resolve(s, ctx->argv[ctx->argi], &id) < 0)
-        return context_fail(ctx, STATUS_FAILED);
-    AUTO_FREE char *target = service_target(id, "/timeout");
-    if (service_call(s, "POST", target, body, NULL, &sandbox) < 0)
+    if (service_ask_sandbox(ctx, "POST", "/timeout", body, NULL, &id, &sandbox) < 0)
         return context_fail(ctx, STATUS_FAILED);
     if (ctx->json) {
         print_json(sandbox);

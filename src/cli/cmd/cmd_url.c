@@ -17,12 +17,8 @@ static int url_run(struct context *ctx)
 
     AUTO_FREE char *id = NULL;
     AUTO_JSON json_t *info = NULL, *sandbox = NULL;
-    AUTO(service_close) struct service *s = service_open(ctx);
-    if (!s || service_resolve(s, ctx->argv[ctx->argi], &id) < 0)
-        return context_fail(ctx, STATUS_FAILED);
-    AUTO_FREE char *target = service_target(id, "%s", "");
-    if (service_call(s, "GET", target, NULL, NULL, &sandbox) < 0 ||
-        service_call(s, "GET", "/cove/v1/info", NULL, NULL, &info) < 0)
+    if (service_ask_sandbox(ctx, "GET", "", NULL, NULL, &id, &sandbox) < 0 ||
+        service_ask(ctx, "GET", "/cove/v1/info", NULL, NULL, &info) < 0)
         return context_fail(ctx, STATUS_FAILED);
     AUTO_FREE char *url = mem_printf("%s://%u-%s.%s/", service_text(info, "scheme"), (unsigned)port,
                                      service_text(sandbox, "port_alias"), service_text(info, "domain"));

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cmd/commands.h"
 #include "cli/exec/terminal.h"
-#include "cli/print.h"
 #include "cli/things.h"
 
 #include <unistd.h>
@@ -25,14 +24,9 @@ static int volume_create(struct context *ctx, void *options)
                      *body = json_pack("{s:s,s:I}", "name", ctx->argv[ctx->argi], "limit_bytes", (json_int_t)o->size);
     if (!body)
         return context_usage(ctx, "the name must be UTF-8");
-    AUTO(service_close) struct service *s = service_open(ctx);
-    if (!s || service_call(s, "POST", "/cove/v1/volumes", body, "making a volume", &made) < 0)
+    if (service_ask(ctx, "POST", "/cove/v1/volumes", body, "making a volume", &made) < 0)
         return context_fail(ctx, STATUS_FAILED);
-    if (ctx->json)
-        print_json(made);
-    else
-        print_line(things_text(made, "name"));
-    return STATUS_OK;
+    return things_answer(ctx, made, "name");
 }
 
 static bool is_elsewhere(const json_t *one)

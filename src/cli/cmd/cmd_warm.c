@@ -25,8 +25,7 @@ static int warm_run(struct context *ctx)
     AUTO_JSON json_t *body = json_pack("{s:s,s:I}", "template", template, "count", (json_int_t)count);
     if (!body)
         return context_usage(ctx, "the template's name must be UTF-8");
-    AUTO(service_close) struct service *s = service_open(ctx);
-    if (!s || service_call(s, "POST", "/cove/v1/warm", body, "setting it", NULL) < 0)
+    if (service_ask(ctx, "POST", "/cove/v1/warm", body, "setting it", NULL) < 0)
         return context_fail(ctx, STATUS_FAILED);
     if (ctx->json)
         print_json(body);

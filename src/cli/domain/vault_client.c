@@ -161,27 +161,26 @@ int vault_ask(struct context *ctx, const struct vault_request *request, struct b
     return 0;
 }
 
-int vault_check_names(struct context *ctx, const json_t *names)
+int vault_has(struct context *ctx, const char *name)
 {
     AUTO_BUF struct buf bytes = BUF_INIT(VAULT_ANSWER_MAX);
-    struct vault_answer answer = {0};
+    struct vault_answer all = {0};
     struct context scratch = {.host = ctx->host, .tenant = ctx->tenant, .config = ctx->config};
     AUTO_FREE char *prefix = NULL;
-    bool asked = vault_ask(&scratch, &(struct vault_request){.op = VAULT_LIST}, &bytes, &answer, &prefix) == 0;
-    struct wire_reader all = answer.names;
+    struct str known;
+    uint64_t at;
+    int r = vault_ask(&scratch, &(struct vault_request){.op = VAULT_LIST}, &bytes, &all, &prefix);
     ctx->config = scratch.config;
-    if (!asked)
-        return 0; /* from afar, or not the owner: the service can't tell either */
+    while (r == 0 && vault_answer_next(&all, &known, &at))
+        r = vault_own_name(prefix, &known) && str_eqc(known, name);
+    return r;
+}
+
+int vault_check_names(struct context *ctx, const json_t *names)
+{
     JSON_FOREACH_MEMBER (name, hosts, names) {
-        struct vault_answer rest = answer;
-        struct str known;
-        uint64_t at;
-        bool found = false;
-        rest.names = all;
-        while (!found && vault_answer_next(&rest, &known, &at))
-            found = vault_own_name(prefix, &known) && str_eqc(known, name);
-        if (found)
-            continue;
+        if (vault_has(ctx, name))
+            continue; /* or it can't be asked, from afar or by who isn't the owner: the service can't tell either */
         context_hint(ctx, "'cove secret set %.64s' makes it; 'cove secret ls' lists those there are", name);
         return err_set(&ctx->err, ERR_NOT_FOUND, "there is no secret %.64s", name);
     }

@@ -14,5 +14,8 @@ int vault_ask(struct context *ctx, const struct vault_request *request, struct b
               struct vault_answer *ret_answer, char **ret_prefix) WARN_UNUSED;
 bool vault_own_name(const char *prefix, struct str *name);
 
+/* Is there a secret of this name? 1, 0; -1: the vault can't be asked. ctx->err stays. */
+int vault_has(struct context *ctx, const char *name) WARN_UNUSED;
+
 /* Is there a secret for each key of the object? -1: ctx->err says which there is not. A vault that can't be asked is taken to have them all. */
 int vault_check_names(struct context *ctx, const json_t *names) WARN_UNUSED;

@@ -25,9 +25,9 @@
 #include "http/tls/tls.h"
 #include "kernel/seccomp.h"
 #include "sandbox/action.h"
+#include "sandbox/key.h"
 #include "sandbox/sandbox.h"
 #include "sandbox/templates.h"
-#include "sandbox/tenant.h"
 #include "store/artefact.h"
 #include "store/store.h"
 
@@ -270,7 +270,7 @@ static struct native_obstacle supervisor_says(void *ctx)
 static void open_facades(struct api_worker *w)
 {
     const struct options *o = &w->options;
-    tenant_set_key(w->core, buf_str(&w->key));
+    key_set_builtin(w->core, buf_str(&w->key));
     w->refusals = refusals_new(&w->loop, on_refusal, w);
     const struct native_config native = {
         .core = w->core,

@@ -22,6 +22,7 @@
 #include "http/client/exec_stream.h"
 #include "sandbox/action.h"
 #include "sandbox/code/code.h"
+#include "sandbox/key.h"
 #include "sandbox/life/checkpoint_life.h"
 #include "sandbox/life/snapshot.h"
 #include "sandbox/templates.h"
@@ -188,7 +189,7 @@ static void gate_open(bool with_containers)
     const struct builder_config config = {
         .core = f->w->core, .data_dir = f->w->dir->path, .concurrency = 1, .disk_reserve_bytes = UPLOADS_RESERVE_NONE};
     assert_int_equal(builder_new(&config, &site.builder, &err), 0);
-    tenant_set_key(f->w->core, STR(KEY));
+    key_set_builtin(f->w->core, STR(KEY));
     facades_open(
         &site.facades,
         &(struct native_config){.core = f->w->core, .builder = site.builder, .events = f->w->events, .version = "1"},

@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "build/builder.h"
 #include "daemon/facades.h"
+#include "sandbox/key.h"
 #include "sandbox/templates.h"
 #include "sandbox/tenant.h"
 #include "sandbox/volume/volumes.h"

@@ -273,3 +273,14 @@ void action_fruitless(struct core *core, uint64_t cause, enum event_kind action,
     action_describe_error(&d, why);
     action_note_limited(core, SERVICE_LOG_ID, NULL, cause, EVENT_SERVICE_REFUSED, event_data_end(&d));
 }
+
+int action_service(struct core *core, const struct actor *actor, enum event_kind kind, struct event_data *d,
+                   uint64_t *ret_seq, struct err *err)
+{
+    return action_on(core, SERVICE_LOG_ID, actor, kind, event_data_end(d), ret_seq, err);
+}
+
+int action_stored(struct core *core, uint64_t cause, enum event_kind kind, int r, struct err *err)
+{
+    return action_end(core, cause, kind, r < 0 ? r : keeper_commit(core->keeper, err), err);
+}

@@ -63,4 +63,9 @@ static inline int action_end(struct core *core, uint64_t cause, enum event_kind 
     return r;
 }
 
+/* An action on what only the service's log tells of; and its end, when what came of it is in the store. */
+int action_service(struct core *core, const struct actor *actor, enum event_kind kind, struct event_data *d,
+                   uint64_t *ret_seq, struct err *err) WARN_UNUSED;
+int action_stored(struct core *core, uint64_t cause, enum event_kind kind, int r, struct err *err) WARN_UNUSED;
+
 void action_describe_error(struct event_data *d, const struct err *err); /* "code", "message" */

@@ -5,6 +5,7 @@
 #include "sandbox/export.h"
 #include "sandbox/guard/guard_life.h"
 #include "sandbox/hold.h"
+#include "sandbox/key.h"
 #include "sandbox/life/life.h"
 #include "sandbox/life/store.h"
 #include "sandbox/network/network_life.h"
@@ -62,6 +63,7 @@ int core_open(uv_loop_t *loop, const struct core_config *config, struct core **r
     AUTO_FREE char *templates = mem_printf("%s/templates", config->state_dir);
     core->templates = template_registry_new(templates);
     core->tenants = tenants_new(core);
+    core->keys = keys_new();
     core->layers = layers_new(core);
     core->volumes = volumes_new(core);
     core->spares = spares_new(core);
@@ -74,8 +76,9 @@ int core_open(uv_loop_t *loop, const struct core_config *config, struct core **r
     core->guards = guards_new(core);
     if (supervisor_new(core->loop, config->engine.supervisor_fd, &supervisor_ops, core, &core->supervisor, err) < 0 ||
         template_registry_load(core->templates, config->store, err) < 0 || tenants_load(core, err) < 0 ||
-        webhooks_load(core, err) < 0 || exporter_load(core, err) < 0 || volumes_load(core, err) < 0 ||
-        recovery_run(core, err) < 0 || volumes_check(core, err) < 0 || spares_load(core, err) < 0) {
+        keys_load(core, err) < 0 || webhooks_load(core, err) < 0 || exporter_load(core, err) < 0 ||
+        volumes_load(core, err) < 0 || recovery_run(core, err) < 0 || volumes_check(core, err) < 0 ||
+        spares_load(core, err) < 0) {
         core_close(core);
         return err_prefix(err, "start");
     }
@@ -119,6 +122,7 @@ void core_close(struct core *core)
     ends_close(core);
     guards_free(core->guards);
     template_registry_free(core->templates);
+    keys_free(core->keys);
     tenants_free(core->tenants);
     loop_free(core->loop);
     MEM_FREE(core->config.state_dir, core->config.domain, core->config.version, core);

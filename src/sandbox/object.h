@@ -57,6 +57,7 @@ struct core {
     size_t n_paused; /* of n_live */
     bool closing;
     struct tenants *tenants;
+    struct keys *keys;
     struct webhooks *webhooks;
     struct exporter *exporter;
     struct layers *layers;

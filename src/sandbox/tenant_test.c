@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Keys from their making to their end, and what tenants are charged. */
 #include "base/mem.h"
+#include "sandbox/key.h"
 #include "sandbox/life/pause.h"
 #include "sandbox/life/snapshot.h"
 #include "sandbox/templates.h"
@@ -68,31 +69,28 @@ static void keys_are_good_from_their_making_to_their_end(void **state)
     struct principal who;
     struct key_info info;
     struct err err;
-    assert_false(tenant_has_keys(w->core));
+    assert_false(keys_exist(w->core));
     made(w, &a, &(struct key_spec){.name = STR("ci"), .scope = SCOPE_USE}, first);
-    assert_true(tenant_has_keys(w->core));
-    assert_true(tenant_authenticate(w->core, str_of(first), &who));
+    assert_true(keys_exist(w->core));
+    assert_true(key_authenticate(w->core, str_of(first), &who));
     assert_int_equal(who.tenant, a.who.tenant);
     assert_int_equal(who.view, a.who.tenant);
     assert_int_equal(who.scope, SCOPE_USE);
     assert_string_equal(who.name, "ci");
-    assert_false(tenant_authenticate(w->core, STR(""), &who));
-    assert_false(tenant_authenticate(w->core, str_n(first, strlen(first) - 1), &who));
+    assert_false(key_authenticate(w->core, STR(""), &who));
+    assert_false(key_authenticate(w->core, str_n(first, strlen(first) - 1), &who));
     assert_null(strstr(world_event_data(w, "service", EVENT_KEY_CREATE), first));
     assert_non_null(strstr(world_event_data(w, "service", EVENT_KEY_CREATE), "\"name\":\"ci\""));
 
     /* The old one goes on for as long as was said, also past another worker. */
     assert_int_equal(key_rotate(w->core, &a, STR("ci"), 3600 * 1000, second, &info, &err), 0);
-    assert_true(tenant_authenticate(w->core, str_of(first), &who) &&
-                tenant_authenticate(w->core, str_of(second), &who));
+    assert_true(key_authenticate(w->core, str_of(first), &who) && key_authenticate(w->core, str_of(second), &who));
     world_close(w);
     world_open(w);
-    assert_true(tenant_authenticate(w->core, str_of(first), &who) &&
-                tenant_authenticate(w->core, str_of(second), &who));
+    assert_true(key_authenticate(w->core, str_of(first), &who) && key_authenticate(w->core, str_of(second), &who));
     assert_int_equal(key_rotate(w->core, &a, STR("ci"), 0, third, &info, &err), 0);
-    assert_false(tenant_authenticate(w->core, str_of(first), &who) ||
-                 tenant_authenticate(w->core, str_of(second), &who));
-    assert_true(tenant_authenticate(w->core, str_of(third), &who));
+    assert_false(key_authenticate(w->core, str_of(first), &who) || key_authenticate(w->core, str_of(second), &who));
+    assert_true(key_authenticate(w->core, str_of(third), &who));
 
     /* What another tenant calls so is another key. */
     struct actor b = tenant_made(w, "b");
@@ -102,9 +100,9 @@ static void keys_are_good_from_their_making_to_their_end(void **state)
     assert_int_equal(err.code, ERR_NOT_FOUND);
     AUTO_FREE char *id = mem_strdup(who.key);
     const struct actor waits = {.name = "waits", .who = {.tenant = a.who.tenant, .view = a.who.tenant, .key = id}};
-    assert_int_equal(tenant_still_good(w->core, &waits.who, &err), 0);
+    assert_int_equal(key_still_good(w->core, &waits.who, &err), 0);
     assert_int_equal(key_revoke(w->core, &a, STR("ci"), &err), 0);
-    assert_false(tenant_authenticate(w->core, str_of(third), &who));
+    assert_false(key_authenticate(w->core, str_of(third), &who));
     assert_int_equal(
         sandbox_create(w->core, &waits, &(struct sandbox_spec){.template_ref = STR("base")}, world_on_done, NULL, &err),
         -1);
@@ -115,11 +113,11 @@ static void keys_are_good_from_their_making_to_their_end(void **state)
                                 &info, &err),
                      0);
     usec_t until = clock_mono() + 5 * USEC_PER_SEC;
-    while (tenant_authenticate(w->core, str_of(first), &who) && clock_mono() < until)
+    while (key_authenticate(w->core, str_of(first), &who) && clock_mono() < until)
         ;
-    assert_false(tenant_authenticate(w->core, str_of(first), &who));
+    assert_false(key_authenticate(w->core, str_of(first), &who));
     who = (struct principal){.key = info.id};
-    assert_int_equal(tenant_still_good(w->core, &who, &err), -1);
+    assert_int_equal(key_still_good(w->core, &who, &err), -1);
 }
 
 static void bad_keys_and_tenants_are_refused(void **state)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/e2b/test_e2b.h"
 #include "base/mem.h"
-#include "sandbox/tenant.h"
+#include "sandbox/key.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +11,7 @@ int facade_setup(void **state)
     struct test_facade *f = facade_open();
     struct e2b *e2b = e2b_new(&(struct e2b_config){.core = f->w->core, .domain = "sandboxes.test"});
     assert_non_null(e2b);
-    tenant_set_key(f->w->core, STR(TEST_KEY));
+    key_set_builtin(f->w->core, STR(TEST_KEY));
     facade_claim(f, &(struct claim){.fits = e2b_claims, .serve = e2b_serve_sandbox, .facade = e2b});
     facade_claim(f, &(struct claim){.serve = e2b_serve_api, .facade = e2b});
     *state = f;

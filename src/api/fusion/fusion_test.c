@@ -2,6 +2,7 @@
 #include "api/fusion/handlers.h"
 #include "api/kit/test_facade.h"
 #include "base/mem.h"
+#include "sandbox/key.h"
 #include "sandbox/templates.h"
 #include "sandbox/tenant.h"
 
@@ -14,7 +15,7 @@ static int setup(void **state)
 {
     struct test_facade *f = facade_open();
     fusion = fusion_new(&(struct fusion_config){.core = f->w->core});
-    tenant_set_key(f->w->core, STR("key-of-the-tests"));
+    key_set_builtin(f->w->core, STR("key-of-the-tests"));
     facade_claim(f, &(struct claim){.serve = fusion_serve, .facade = fusion});
     *state = f;
     return 0;

@@ -3,6 +3,7 @@
 #include "api/kit/call.h"
 #include "api/kit/key_name.h"
 #include "sandbox/action.h"
+#include "sandbox/key.h"
 #include "sandbox/tenant.h"
 
 struct str access_key_given(const struct http_request *req)
@@ -38,7 +39,7 @@ bool access_by_key(struct call *c, struct str key)
     const char *facade = c->facade->ops->name;
     struct principal who;
     char name[KEY_NAME_MAX];
-    if (!tenant_authenticate(call_core(c), key, &who))
+    if (!key_authenticate(call_core(c), key, &who))
         return false;
     key_name(facade, key, name);
     access_as(c, who.key ? arena_printf(http_arena(c->req), "%s:%s", facade, who.key) : name, &who);

@@ -13,8 +13,8 @@
 #include "base/mem.h"
 #include "http/client/proxy.h"
 #include "sandbox/files/files.h"
+#include "sandbox/key.h"
 #include "sandbox/quota.h"
-#include "sandbox/tenant.h"
 
 enum { TRIES_MAX = 5, PAUSE_MS = 100, QUEUE_MAX = 4 * HTTP_PROXY_HIGH, LOOK_UPS_MAX = 64 };
 
@@ -232,7 +232,7 @@ static bool port_is_of_word(char c)
 static bool port_is_key(struct core *core, struct str text)
 {
     struct principal who;
-    return tenant_authenticate(core, str_trim(text), &who);
+    return key_authenticate(core, str_trim(text), &who);
 }
 
 /*

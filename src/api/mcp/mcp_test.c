@@ -2,6 +2,7 @@
 #include "api/kit/test_facade.h"
 #include "api/mcp/handlers.h"
 #include "base/mem.h"
+#include "sandbox/key.h"
 #include "sandbox/tenant.h"
 
 #include <stdio.h>
@@ -17,7 +18,7 @@ static int setup(void **state)
 {
     struct test_facade *f = facade_open();
     struct mcp *m = mcp_new(&(struct mcp_config){.core = f->w->core, .events = f->w->events, .version = "1"});
-    tenant_set_key(f->w->core, STR("key-of-the-tests"));
+    key_set_builtin(f->w->core, STR("key-of-the-tests"));
     facade_claim(f, &(struct claim){.prefix = MCP_PATH, .serve = mcp_serve, .facade = m});
     *state = f;
     return 0;

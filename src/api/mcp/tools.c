@@ -6,7 +6,7 @@
 #include "api/mcp/handlers.h"
 #include "base/id.h"
 #include "base/mem.h"
-#include "sandbox/tenant.h"
+#include "sandbox/key.h"
 
 enum { EXPLANATION_MAX = 1024 };
 

@@ -2,7 +2,7 @@
 /* Keys of the tenant in which somebody acts. */
 #include "api/native/handlers.h"
 #include "base/mem.h"
-#include "sandbox/tenant.h"
+#include "sandbox/key.h"
 
 enum { LIST_BYTES = 16 << 20, GRACE_MS = 24 * 3600 * 1000 };
 

@@ -4,7 +4,7 @@
 #include "base/id.h"
 #include "base/mem.h"
 #include "http/client/connect.h"
-#include "sandbox/tenant.h"
+#include "sandbox/key.h"
 
 #include <unistd.h>
 

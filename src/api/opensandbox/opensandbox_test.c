@@ -4,8 +4,8 @@
 #include "api/opensandbox/opensandbox.h"
 #include "base/fd.h"
 #include "base/mem.h"
+#include "sandbox/key.h"
 #include "sandbox/object.h"
-#include "sandbox/tenant.h"
 
 #include <jansson.h>
 
@@ -15,7 +15,7 @@ static int setup(void **state)
 {
     struct test_facade *f = facade_open();
     struct opensandbox *o = opensandbox_new(&(struct opensandbox_config){.core = f->w->core});
-    tenant_set_key(f->w->core, STR("key-of-the-tests"));
+    key_set_builtin(f->w->core, STR("key-of-the-tests"));
 
     facade_claim(f, &(struct claim){.prefix = "/v1/", .serve = opensandbox_serve, .facade = o});
     *state = f;

@@ -11,7 +11,7 @@
 #include "api/kit/wake.h"
 #include "api/opensandbox/handlers.h"
 #include "base/id.h"
-#include "sandbox/tenant.h"
+#include "sandbox/key.h"
 
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
@@ -122,7 +122,7 @@ static void proxied_open(struct opensandbox *o, const struct http_request *req, 
     bool is_program = p->port != OPENSANDBOX_EXECD_PORT && p->port != OPENSANDBOX_EGRESS_PORT;
     /* What a request does to a program its method doesn't tell. */
     p->by_key =
-        key.n && tenant_authenticate(o->lifecycle.core, key, &p->who) && (!is_program || p->who.scope >= SCOPE_USE);
+        key.n && key_authenticate(o->lifecycle.core, key, &p->who) && (!is_program || p->who.scope >= SCOPE_USE);
     if (p->by_key) {
         p->sb = i && access_reaches(&p->who, sb) ? sb : NULL;
         p->why = NULL;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Making a sandbox: from what was asked for to the object, its row and its first event; then its start begins (start.c). */
 #include "guard/rules.h"
+#include "sandbox/key.h"
 #include "sandbox/life/checkpoint.h"
 #include "sandbox/life/life.h"
 #include "sandbox/life/sleep.h"
@@ -11,7 +12,6 @@
 #include "sandbox/start/make.h"
 #include "sandbox/start/spare.h"
 #include "sandbox/templates.h"
-#include "sandbox/tenant.h"
 #include "sandbox/volume/mounts.h"
 #include "wire/tiers.h"
 
@@ -236,7 +236,7 @@ int sandbox_create(struct core *core, const struct actor *actor, const struct sa
     const char *alias;
     if (core->closing)
         return err_set(err, ERR_UNAVAILABLE, "the service is stopping");
-    if (tenant_still_good(core, &actor->who, err) < 0 || check_spec(core, actor, spec, err) < 0 ||
+    if (key_still_good(core, &actor->who, err) < 0 || check_spec(core, actor, spec, err) < 0 ||
         template_resolve(core->templates, actor->who.view, spec->template_ref, &t, &alias, err) < 0)
         return -1;
     const char *tier = core_tier(core, t, spec->tier, err);

@@ -5,7 +5,7 @@
 #include "api/e2b/templates/templates.h"
 #include "api/e2b/volumes/volume_content.h"
 #include "http/client/connect.h"
-#include "sandbox/tenant.h"
+#include "sandbox/key.h"
 
 static void control_health(struct call *c)
 {
@@ -91,7 +91,7 @@ bool control_authenticate(struct call *c)
     struct str given = access_key_given(c->req);
     if (given.p && access_by_key(c, given))
         return true;
-    if (!tenant_has_keys(call_core(c))) {
+    if (!keys_exist(call_core(c))) {
         access_as(c, "e2b", &anybody);
         return true;
     }
@@ -106,7 +106,7 @@ bool control_authenticate(struct call *c)
 bool control_preflight(struct facade *f, struct http_request *req)
 {
     struct str headers = http_header_get(req, "access-control-request-headers");
-    if (!tenant_has_keys(f->core) || !http_header_get(req, "origin").p)
+    if (!keys_exist(f->core) || !http_header_get(req, "origin").p)
         return false;
     http_add_header(req, STR("access-control-allow-origin"), STR("*"));
     http_add_header(

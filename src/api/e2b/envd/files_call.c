@@ -2,8 +2,8 @@
 #include "api/e2b/envd/files_call.h"
 #include "api/e2b/envd/envd.h"
 #include "api/e2b/target.h"
+#include "sandbox/key.h"
 #include "sandbox/life/pause.h"
-#include "sandbox/tenant.h"
 
 /* A signature that was right, and has expired, is nobody's attempt. */
 static void note_refusal(struct call *c, const struct files_query *query, enum files_operation operation)
@@ -118,7 +118,7 @@ struct sandbox *envd_find_by_signature(struct e2b *e2b, struct http_request *req
         }
         return s.found;
     }
-    if (!tenant_authenticate(e2b->facade.core, key, &who)) {
+    if (!key_authenticate(e2b->facade.core, key, &who)) {
         facade_note_refusal(&e2b->facade, req, key.p ? REFUSAL_WRONG_KEY : REFUSAL_NO_TOKEN);
         http_respond_error(req, 401, "a signature, an access token or the API key is needed");
         return NULL;

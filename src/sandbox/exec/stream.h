@@ -53,7 +53,6 @@ void session_break(struct session *s, bool violation, const char *fmt, ...) PRIN
 void session_lie(struct session *s, uint32_t stream, const char *what);
 void stream_arm(struct stream *st); /* starts its time-out again */
 void stream_arm_in(struct stream *st, usec_t now, usec_t left);
-void session_arm_hello(struct session *s, usec_t left);
 void stream_free(struct stream *st);
 
 /* session_in.c */

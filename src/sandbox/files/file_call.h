@@ -2,8 +2,24 @@
 /* What the file operations and dials share: one call is one stream. Internal to src/sandbox. */
 #pragma once
 
-#include "sandbox/files/entry.h"
+#include "sandbox/files/files.h"
 #include "sandbox/object.h"
+#include "wire/frame.h"
+
+/* ---- a file's entry, as the agent describes it (wire/proto.h) ---- */
+
+enum { ENTRY_METADATA_MAX = 256 };
+
+/* The entry and room for its list; strings stay borrowed from the payload. */
+struct wire_entry {
+    struct file_entry e;
+    struct pair metadata[ENTRY_METADATA_MAX];
+};
+
+/* r->bad: there is not enough of it (yet). False: it is whole, but says what can't be. */
+bool entry_get(struct wire_reader *r, struct wire_entry *ret_entry);
+
+/* ---- calls ---- */
 
 struct file_call {
     struct sandbox *sb; /* a reference */

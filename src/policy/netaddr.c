@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "policy/netaddr.h"
+#include "base/mem.h"
 
 #include <arpa/inet.h>
+#include <ifaddrs.h>
 #include <netinet/in.h>
 #include <stdio.h>
 
@@ -78,6 +80,25 @@ bool netaddr_from_sockaddr(const struct sockaddr *sa, struct netaddr *ret_addr, 
     if (ret_port)
         *ret_port = ntohs(port);
     return true;
+}
+
+int netaddr_own(struct netaddr **ret_all, size_t *ret_n)
+{
+    struct ifaddrs *list;
+    struct netaddr *all = NULL, a;
+    size_t n = 0;
+    if (getifaddrs(&list) < 0)
+        return -errno;
+    for (struct ifaddrs *i = list; i; i = i->ifa_next) {
+        if (!i->ifa_addr || !netaddr_from_sockaddr(i->ifa_addr, &a, NULL))
+            continue;
+        all = mem_realloc(all, (n + 1) * sizeof(*all));
+        all[n++] = a;
+    }
+    freeifaddrs(list);
+    *ret_all = all;
+    *ret_n = n;
+    return 0;
 }
 
 size_t netaddr_to_sockaddr(const struct netaddr *a, uint16_t port, struct sockaddr_storage *ret_sa)

@@ -39,6 +39,8 @@ const char *net_class_name(enum net_class c);
 bool netaddr_parse(struct str text, struct netaddr *ret_addr);
 /* False: neither IPv4 nor IPv6. ret_port may be NULL. */
 bool netaddr_from_sockaddr(const struct sockaddr *sa, struct netaddr *ret_addr, uint16_t *ret_port);
+/* This machine's own, in a new array. -errno. */
+int netaddr_own(struct netaddr **ret_all, size_t *ret_n) WARN_UNUSED;
 size_t netaddr_to_sockaddr(const struct netaddr *a, uint16_t port, struct sockaddr_storage *ret_sa); /* its length */
 void netaddr_print(const struct netaddr *a, char ret_text[static NETADDR_TEXT_MAX]);
 bool netaddr_eq(const struct netaddr *a, const struct netaddr *b);

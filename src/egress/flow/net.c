@@ -8,7 +8,6 @@
 #include "egress/internal.h"
 #include "egress/tls/ca.h"
 
-#include <ifaddrs.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -27,20 +26,11 @@ enum { INTERCEPTED_BYTES = 128 << 10, MEMORY_PART = 4, MEMORY_LEAST = 512 << 20 
 
 static void read_own(struct egress *e)
 {
-    struct ifaddrs *all;
+    struct netaddr *own;
+    size_t n;
     e->own_at = clock_mono();
-    if (getifaddrs(&all) < 0)
+    if (netaddr_own(&own, &n) < 0)
         return; /* those of before */
-    size_t n = 0;
-    struct netaddr *own = NULL;
-    for (struct ifaddrs *i = all; i; i = i->ifa_next) {
-        struct netaddr a;
-        if (!i->ifa_addr || !netaddr_from_sockaddr(i->ifa_addr, &a, NULL))
-            continue;
-        own = mem_realloc(own, (n + 1) * sizeof(*own));
-        own[n++] = a;
-    }
-    freeifaddrs(all);
     mem_free(e->own);
     e->own = own;
     e->n_own = n;

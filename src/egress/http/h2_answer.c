@@ -2,24 +2,12 @@
 /* What upstream says: answers to streams that are open, and how it ends them. */
 #include "egress/http/h2_internal.h"
 
-static struct h2_half *half_of(void *ctx)
-{
-    return ctx;
-}
-
 static int on_begin_headers(nghttp2_session *session UNUSED, const nghttp2_frame *frame, void *ctx)
 {
-    struct h2_stream *s = h2_stream_of(half_of(ctx), frame->hd.stream_id);
+    struct h2_stream *s = h2_stream_of(h2_half_of(ctx), frame->hd.stream_id);
     if (s)
-        h2_block_begin(half_of(ctx), frame->hd.stream_id);
+        h2_block_begin(h2_half_of(ctx), frame->hd.stream_id);
     return 0;
-}
-
-static int on_header(nghttp2_session *session UNUSED, const nghttp2_frame *frame, const uint8_t *name, size_t n_name,
-                     const uint8_t *value, size_t n_value, uint8_t flags UNUSED, void *ctx)
-{
-    struct h2_stream *s = h2_stream_of(half_of(ctx), frame->hd.stream_id);
-    return s ? h2_block_add(half_of(ctx), str_n(name, n_name), str_n(value, n_value)) : 0;
 }
 
 static void tell_fields(struct h2_stream *s)
@@ -62,7 +50,7 @@ static void relay_head(struct h2_stream *s)
 
 static int on_frame(nghttp2_session *session UNUSED, const nghttp2_frame *frame, void *ctx)
 {
-    struct h2 *h = half_of(ctx)->h;
+    struct h2 *h = h2_half_of(ctx)->h;
     if (exchange_over(&h->x))
         return NGHTTP2_ERR_CALLBACK_FAILURE;
     if (frame->hd.type == NGHTTP2_GOAWAY)
@@ -89,7 +77,7 @@ static int on_frame(nghttp2_session *session UNUSED, const nghttp2_frame *frame,
 static int h2_answer_on_data(nghttp2_session *session, uint8_t flags UNUSED, int32_t id, const uint8_t *p, size_t n,
                              void *ctx)
 {
-    struct h2_stream *s = h2_stream_of(half_of(ctx), id);
+    struct h2_stream *s = h2_stream_of(h2_half_of(ctx), id);
     if (!s || !s->down.from) /* answered by us meanwhile */
         return nghttp2_session_consume(session, id, n) ? NGHTTP2_ERR_CALLBACK_FAILURE : 0;
     return h2_flow_add(&s->down, str_n(p, n)) < 0 ? NGHTTP2_ERR_CALLBACK_FAILURE : 0;
@@ -97,13 +85,13 @@ static int h2_answer_on_data(nghttp2_session *session, uint8_t flags UNUSED, int
 
 static int on_sent(nghttp2_session *session UNUSED, const nghttp2_frame *frame, void *ctx)
 {
-    h2_head_gone(half_of(ctx)->h, frame);
+    h2_head_gone(h2_half_of(ctx)->h, frame);
     return 0;
 }
 
 static int h2_answer_on_close(nghttp2_session *session UNUSED, int32_t id, uint32_t code, void *ctx)
 {
-    struct h2 *h = half_of(ctx)->h;
+    struct h2 *h = h2_half_of(ctx)->h;
     struct h2_stream *s = h2_stream_of(&h->upstream, id);
     if (h->upstream.block.id == id)
         h2_block_end(&h->upstream);
@@ -123,7 +111,7 @@ void h2_answer_callbacks(nghttp2_session_callbacks *c)
 {
     nghttp2_session_callbacks_set_on_begin_frame_callback(c, h2_on_begin_frame);
     nghttp2_session_callbacks_set_on_begin_headers_callback(c, on_begin_headers);
-    nghttp2_session_callbacks_set_on_header_callback(c, on_header);
+    nghttp2_session_callbacks_set_on_header_callback(c, h2_on_header);
     nghttp2_session_callbacks_set_on_frame_recv_callback(c, on_frame);
     nghttp2_session_callbacks_set_on_data_chunk_recv_callback(c, h2_answer_on_data);
     nghttp2_session_callbacks_set_on_frame_send_callback(c, on_sent);

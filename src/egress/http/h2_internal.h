@@ -127,7 +127,8 @@ bool h2_hold(struct h2_stream *s, const struct exchange_head *head);
 void h2_held_free(struct h2_stream *s);
 
 void h2_block_begin(struct h2_half *half, int32_t id);
-int h2_block_add(struct h2_half *half, struct str name, struct str value); /* what on_header returns */
+int h2_on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name, size_t n_name,
+                 const uint8_t *value, size_t n_value, uint8_t flags, void *ctx); /* into the block of its half */
 void h2_block_end(struct h2_half *half);
 nghttp2_nv h2_nv(struct str name, struct str value);
 
@@ -142,4 +143,8 @@ void h2_answer_callbacks(nghttp2_session_callbacks *c);
 
 /* h2.c */
 void h2_leave(struct h2 *h);
+static inline struct h2_half *h2_half_of(void *ctx) /* of nghttp2's callbacks */
+{
+    return ctx;
+}
 int h2_on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *hd, void *ctx); /* floods */

@@ -5,11 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static struct h2_half *half_of(void *ctx)
-{
-    return ctx;
-}
-
 static int h2_request_refuse(struct h2_stream *s, int status, struct str text)
 {
     h2_respond(s, status, text);
@@ -158,7 +153,7 @@ static int h2_request_judge(struct h2_stream *s)
 
 static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame, void *ctx)
 {
-    struct h2 *h = half_of(ctx)->h;
+    struct h2 *h = h2_half_of(ctx)->h;
     struct h2_stream *s;
     if (frame->headers.cat == NGHTTP2_HCAT_REQUEST) {
         if (h->n_streams >= 2 * EXCHANGE_STREAMS_MAX) /* the client is done with some that upstream is not */
@@ -178,13 +173,6 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
     return 0;
 }
 
-static int on_header(nghttp2_session *session UNUSED, const nghttp2_frame *frame, const uint8_t *name, size_t n_name,
-                     const uint8_t *value, size_t n_value, uint8_t flags UNUSED, void *ctx)
-{
-    struct h2_stream *s = h2_stream_of(half_of(ctx), frame->hd.stream_id);
-    return s ? h2_block_add(half_of(ctx), str_n(name, n_name), str_n(value, n_value)) : 0;
-}
-
 /* Nothing is left out of a request in silence. */
 static int on_invalid_header(nghttp2_session *session UNUSED, const nghttp2_frame *frame UNUSED,
                              const uint8_t *name UNUSED, size_t n_name UNUSED, const uint8_t *value UNUSED,
@@ -195,7 +183,7 @@ static int on_invalid_header(nghttp2_session *session UNUSED, const nghttp2_fram
 
 static int on_frame(nghttp2_session *session UNUSED, const nghttp2_frame *frame, void *ctx)
 {
-    struct h2 *h = half_of(ctx)->h;
+    struct h2 *h = h2_half_of(ctx)->h;
     if (exchange_over(&h->x))
         return NGHTTP2_ERR_CALLBACK_FAILURE;
     if (frame->hd.type == NGHTTP2_SETTINGS)
@@ -230,7 +218,7 @@ static int on_frame(nghttp2_session *session UNUSED, const nghttp2_frame *frame,
 static int h2_request_on_data(nghttp2_session *session, uint8_t flags UNUSED, int32_t id, const uint8_t *p, size_t n,
                               void *ctx)
 {
-    struct h2_stream *s = h2_stream_of(half_of(ctx), id);
+    struct h2_stream *s = h2_stream_of(h2_half_of(ctx), id);
     if (!s)
         return nghttp2_session_consume_connection(session, n) ? NGHTTP2_ERR_CALLBACK_FAILURE : 0;
     if (h2_flow_add(&s->up, str_n(p, n)) < 0)
@@ -242,13 +230,13 @@ static int h2_request_on_data(nghttp2_session *session, uint8_t flags UNUSED, in
 
 static int on_sent(nghttp2_session *session UNUSED, const nghttp2_frame *frame, void *ctx)
 {
-    h2_head_gone(half_of(ctx)->h, frame);
+    h2_head_gone(h2_half_of(ctx)->h, frame);
     if (frame->hd.type == NGHTTP2_RST_STREAM) /* for a block that was none, perhaps */
-        half_of(ctx)->h->head_open = false;
+        h2_half_of(ctx)->h->head_open = false;
     if ((frame->hd.type != NGHTTP2_HEADERS && frame->hd.type != NGHTTP2_DATA) ||
         !(frame->hd.flags & NGHTTP2_FLAG_END_STREAM))
         return 0;
-    struct h2_stream *s = h2_stream_of(half_of(ctx), frame->hd.stream_id);
+    struct h2_stream *s = h2_stream_of(h2_half_of(ctx), frame->hd.stream_id);
     if (s) {
         s->end_sent = true;
         h2_finish_client(s);
@@ -258,7 +246,7 @@ static int on_sent(nghttp2_session *session UNUSED, const nghttp2_frame *frame, 
 
 static int h2_request_on_close(nghttp2_session *session UNUSED, int32_t id, uint32_t code, void *ctx)
 {
-    struct h2 *h = half_of(ctx)->h;
+    struct h2 *h = h2_half_of(ctx)->h;
     struct h2_stream *s = h2_stream_of(&h->client, id);
     if (h->client.block.id == id)
         h2_block_end(&h->client);
@@ -277,7 +265,7 @@ void h2_request_callbacks(nghttp2_session_callbacks *c)
 {
     nghttp2_session_callbacks_set_on_begin_frame_callback(c, h2_on_begin_frame);
     nghttp2_session_callbacks_set_on_begin_headers_callback(c, on_begin_headers);
-    nghttp2_session_callbacks_set_on_header_callback(c, on_header);
+    nghttp2_session_callbacks_set_on_header_callback(c, h2_on_header);
     nghttp2_session_callbacks_set_on_invalid_header_callback(c, on_invalid_header);
     nghttp2_session_callbacks_set_on_frame_recv_callback(c, on_frame);
     nghttp2_session_callbacks_set_on_data_chunk_recv_callback(c, h2_request_on_data);

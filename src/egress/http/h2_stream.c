@@ -317,7 +317,7 @@ static int skip(struct h2_half *half, bool no_room)
     return b.bytes > H2_LOOK_MAX ? NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE : 0;
 }
 
-int h2_block_add(struct h2_half *half, struct str name, struct str value)
+static int h2_block_add(struct h2_half *half, struct str name, struct str value)
 {
     struct h2_block *b = &half->block;
     size_t cost = name.n + value.n + 32;
@@ -345,6 +345,13 @@ int h2_block_add(struct h2_half *half, struct str name, struct str value)
         b->fields = arena_alloc(&b->arena, EXCHANGE_FIELDS_MAX * sizeof(*b->fields));
     b->fields[b->n++] = (struct http_header){arena_str(&b->arena, name), value};
     return 0;
+}
+
+int h2_on_header(nghttp2_session *session UNUSED, const nghttp2_frame *frame, const uint8_t *name, size_t n_name,
+                 const uint8_t *value, size_t n_value, uint8_t flags UNUSED, void *ctx)
+{
+    struct h2_half *half = ctx;
+    return h2_stream_of(half, frame->hd.stream_id) ? h2_block_add(half, str_n(name, n_name), str_n(value, n_value)) : 0;
 }
 
 void h2_flow_trailers(struct h2_flow *f, const struct h2_block *b, bool (*is_good)(struct str name))

@@ -5,7 +5,6 @@
 #include "policy/netaddr.h"
 
 #include <curl/curl.h>
-#include <ifaddrs.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
@@ -48,31 +47,18 @@ struct http_call {
     unsigned headers;
 };
 
-static int read_own(struct http *h, struct err *err)
-{
-    struct ifaddrs *all;
-    if (getifaddrs(&all) < 0)
-        return err_errno(err, errno, "ask for this machine's own addresses");
-    for (struct ifaddrs *i = all; i; i = i->ifa_next) {
-        struct netaddr a;
-        if (!i->ifa_addr || !netaddr_from_sockaddr(i->ifa_addr, &a, NULL))
-            continue;
-        h->own = mem_realloc(h->own, (h->n_own + 1) * sizeof(*h->own));
-        h->own[h->n_own++] = a;
-    }
-    freeifaddrs(all);
-    return 0;
-}
-
 int http_new(const struct http_config *config, struct http **ret_http, struct err *err)
 {
     struct http *h = mem_new(struct http);
+    int r = 0;
     h->config = *config;
     if (curl_global_init(CURL_GLOBAL_DEFAULT) == 0)
         h->curl = curl_easy_init();
-    if (!h->curl || resolve_new(&h->resolve, err) < 0 || read_own(h, err) < 0) {
+    if (!h->curl || resolve_new(&h->resolve, err) < 0 || (r = netaddr_own(&h->own, &h->n_own)) < 0) {
         if (!h->curl)
             (void)err_set(err, ERR_INTERNAL, "libcurl does not start");
+        else if (r < 0)
+            (void)err_errno(err, r, "ask for this machine's own addresses");
         http_free(h);
         return -1;
     }

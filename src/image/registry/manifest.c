@@ -174,21 +174,38 @@ static int parse_index(const json_t *json, const struct platform *want, const ch
     return 0;
 }
 
-static int parse_manifest(const json_t *json, struct manifest *m, struct err *err)
+typedef int take_fn(const json_t *json, struct image_blob *ret_blob, struct err *err);
+
+static int take_layers(const json_t *layers, const char *of, take_fn *take, struct manifest *m, struct err *err)
 {
-    const json_t *layers = json_object_get(json, "layers");
     if (!json_is_array(layers) || json_array_size(layers) > MANIFEST_LAYERS_MAX)
-        return err_set(err, ERR_INVALID_ARGUMENT, "the image's manifest has no list of layers, or one of more than %d",
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s has no list of layers, or one of more than %d", of,
                        MANIFEST_LAYERS_MAX);
-    if (take_blob(json_object_get(json, "config"), "the image's configuration", &m->config, err) < 0)
-        return -1;
     m->layers = mem_array(MAX(json_array_size(layers), 1), sizeof(*m->layers));
     JSON_FOREACH_AT (i, layer, layers) {
-        if (take_layer(layer, &m->layers[i], err) < 0)
+        if (take(layer, &m->layers[i], err) < 0)
             return -1;
         m->n_layers++;
     }
     return 0;
+}
+
+static int parse_manifest(const json_t *json, struct manifest *m, struct err *err)
+{
+    if (take_layers(json_object_get(json, "layers"), "the image's manifest", take_layer, m, err) < 0)
+        return -1;
+    return take_blob(json_object_get(json, "config"), "the image's configuration", &m->config, err);
+}
+
+/* Of what was parsed into m: the text, and what came of it. */
+static int manifest_end(json_t *json, int r, struct manifest *m, struct manifest *ret_manifest)
+{
+    json_decref(json);
+    if (r < 0)
+        manifest_fini(m);
+    else
+        *ret_manifest = *m;
+    return r;
 }
 
 static int image_manifest_parse(const json_t *json, const char *media_type, const struct platform *want,
@@ -218,13 +235,7 @@ int manifest_parse(struct str text, const char *media_type, const struct platfor
     json_t *json = manifest_load(text, "the image's manifest", err);
     if (!json)
         return -1;
-    int r = image_manifest_parse(json, media_type, want, ref, &m, err);
-    json_decref(json);
-    if (r < 0)
-        manifest_fini(&m);
-    else
-        *ret_manifest = m;
-    return r;
+    return manifest_end(json, image_manifest_parse(json, media_type, want, ref, &m, err), &m, ret_manifest);
 }
 
 void manifest_fini(struct manifest *m)
@@ -260,7 +271,7 @@ static int take_name(const json_t *json, struct image_blob *blob, struct err *er
 
 static int parse_docker(const json_t *list, const char *ref, struct manifest *m, struct err *err)
 {
-    const json_t *image = NULL, *layers;
+    const json_t *image = NULL;
     size_t found = 0;
     JSON_FOREACH (entry, list)
         if (is_tagged(entry, ref)) {
@@ -271,20 +282,9 @@ static int parse_docker(const json_t *list, const char *ref, struct manifest *m,
         return err_set(err, found ? ERR_INVALID_ARGUMENT : ERR_NOT_FOUND,
                        "the archive holds %zu images%s: say which with \"ref\", as it is written in RepoTags", found,
                        ref && ref[0] ? " of that name" : "");
-    layers = json_object_get(image, "Layers");
-    if (!json_is_array(layers) || json_array_size(layers) > MANIFEST_LAYERS_MAX)
-        return err_set(err, ERR_INVALID_ARGUMENT,
-                       "the archive's manifest.json has no list of layers, or one of more than %d",
-                       MANIFEST_LAYERS_MAX);
-    if (take_name(json_object_get(image, "Config"), &m->config, err) < 0)
+    if (take_layers(json_object_get(image, "Layers"), "the archive's manifest.json", take_name, m, err) < 0)
         return -1;
-    m->layers = mem_array(MAX(json_array_size(layers), 1), sizeof(*m->layers));
-    JSON_FOREACH_AT (i, entry, layers) {
-        if (take_name(entry, &m->layers[i], err) < 0)
-            return -1;
-        m->n_layers++;
-    }
-    return 0;
+    return take_name(json_object_get(image, "Config"), &m->config, err);
 }
 
 int manifest_parse_docker(struct str text, const char *ref, struct manifest *ret_manifest, struct err *err)
@@ -293,11 +293,5 @@ int manifest_parse_docker(struct str text, const char *ref, struct manifest *ret
     json_t *json = manifest_load(text, "the archive's manifest.json", err);
     if (!json)
         return -1;
-    int r = parse_docker(json, ref, &m, err);
-    json_decref(json);
-    if (r < 0)
-        manifest_fini(&m);
-    else
-        *ret_manifest = m;
-    return r;
+    return manifest_end(json, parse_docker(json, ref, &m, err), &m, ret_manifest);
 }

@@ -92,6 +92,22 @@ int cgroup_read_memory(int parent_fd, const char *name, const char *cache, struc
     return r;
 }
 
+int cgroup_limit_pids(int parent_fd, const char *name, uint32_t pids)
+{
+    return pids ? cgroup_write_u64(parent_fd, name, "pids.max", pids)
+                : cgroup_write(parent_fd, name, "pids.max", "max");
+}
+
+int cgroup_read_pids(int parent_fd, const char *name, struct cgroup_usage *usage)
+{
+    uint64_t n = 0, refused = 0;
+    int r = cgroup_read_u64(parent_fd, name, "pids.current", &n);
+    usage->pids = (uint32_t)n;
+    if (r == 0 && cgroup_read_key(parent_fd, name, "pids.events", "max", &refused) == 0)
+        usage->pids_refused = (uint32_t)MIN(refused, (uint64_t)UINT32_MAX);
+    return r;
+}
+
 int cgroup_is(int parent_fd, const char *name, const char *file, const char *text)
 {
     AUTO_BUF struct buf b = BUF_INIT(FILE_MAX);

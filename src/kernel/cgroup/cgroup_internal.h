@@ -45,5 +45,7 @@ int cgroup_read_key(int parent_fd, const char *name, const char *file, const cha
                     uint64_t *ret_v); /* "key N" lines */
 /* Of memory.stat, in one reading; cache: what the version calls it. */
 int cgroup_read_memory(int parent_fd, const char *name, const char *cache, struct cgroup_usage *usage);
+int cgroup_read_pids(int parent_fd, const char *name, struct cgroup_usage *usage) WARN_UNUSED;
+int cgroup_limit_pids(int parent_fd, const char *name, uint32_t pids) WARN_UNUSED;  /* 0: no limit */
 int cgroup_is(int parent_fd, const char *name, const char *file, const char *text); /* 1: its first line is `text` */
 bool cgroup_has(int parent_fd, const char *file);                                   /* in the parent group itself */

@@ -74,9 +74,7 @@ static int cgroup_v1_limit(struct cgroup_tree *t, const char *name, const struct
         r = l->cpu_milli ? cgroup_write_u64(cpu, name, "cpu.cfs_quota_us", quota)
                          : cgroup_write(cpu, name, "cpu.cfs_quota_us", "-1");
     }
-    if (r == 0 && t->features.pids)
-        r = l->pids ? cgroup_write_u64(pids, name, "pids.max", l->pids) : cgroup_write(pids, name, "pids.max", "max");
-    return r;
+    return r == 0 && t->features.pids ? cgroup_limit_pids(pids, name, l->pids) : r;
 }
 
 static uint32_t oom_kills(struct cgroup_tree *t, const char *name)
@@ -103,13 +101,8 @@ static int cgroup_v1_usage(struct cgroup_tree *t, const char *name, struct cgrou
             u.socket_bytes = v;
         u.oom_kills = oom_kills(t, name);
     }
-    if (r == 0 && t->features.pids) {
-        uint64_t refused = 0;
-        r = cgroup_read_u64(t->parent_fds[PIDS], name, "pids.current", &v);
-        u.pids = (uint32_t)v;
-        if (r == 0 && cgroup_read_key(t->parent_fds[PIDS], name, "pids.events", "max", &refused) == 0)
-            u.pids_refused = (uint32_t)MIN(refused, (uint64_t)UINT32_MAX);
-    }
+    if (r == 0 && t->features.pids)
+        r = cgroup_read_pids(t->parent_fds[PIDS], name, &u);
     if (r == 0)
         *ret_usage = u;
     return r;

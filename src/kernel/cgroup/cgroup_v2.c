@@ -35,9 +35,7 @@ static int cgroup_v2_limit(struct cgroup_tree *t, const char *name, const struct
         (void)snprintf(text, sizeof(text), "%llu %d", (unsigned long long)quota, PERIOD_USEC);
         r = cgroup_write(fd, name, "cpu.max", l->cpu_milli ? text : "max");
     }
-    if (r == 0 && t->features.pids)
-        r = l->pids ? cgroup_write_u64(fd, name, "pids.max", l->pids) : cgroup_write(fd, name, "pids.max", "max");
-    return r;
+    return r == 0 && t->features.pids ? cgroup_limit_pids(fd, name, l->pids) : r;
 }
 
 static uint32_t oom_kills(struct cgroup_tree *t, const char *name)
@@ -52,20 +50,14 @@ static int cgroup_v2_usage(struct cgroup_tree *t, const char *name, struct cgrou
 {
     struct cgroup_usage u = {0};
     int fd = t->parent_fds[0];
-    uint64_t v = 0;
     int r = cgroup_read_key(fd, name, "cpu.stat", "usage_usec", &u.cpu_usec);
     if (r == 0 && t->features.memory) {
         r = cgroup_read_u64(fd, name, "memory.current", &u.memory_bytes);
         r = r ? r : cgroup_read_memory(fd, name, "file", &u);
         u.oom_kills = oom_kills(t, name);
     }
-    if (r == 0 && t->features.pids) {
-        uint64_t refused = 0;
-        r = cgroup_read_u64(fd, name, "pids.current", &v);
-        u.pids = (uint32_t)v;
-        if (r == 0 && cgroup_read_key(fd, name, "pids.events", "max", &refused) == 0)
-            u.pids_refused = (uint32_t)MIN(refused, (uint64_t)UINT32_MAX);
-    }
+    if (r == 0 && t->features.pids)
+        r = cgroup_read_pids(fd, name, &u);
     if (r == 0)
         *ret_usage = u;
     return r;

@@ -73,6 +73,17 @@ static int exec_call_begin(struct sandbox *sb, const struct actor *actor, const 
     return action_begin(sb, actor, kind, event_data_end(d), &cause, err);
 }
 
+/* The action, and the request about this process, for what belongs to its verb; NULL: err. */
+static struct buf *exec_call_ask(struct sandbox *sb, const struct actor *actor, const struct exec_select *which,
+                                 uint8_t verb, enum event_kind kind, struct event_data *d, struct err *err)
+{
+    if (exec_call_begin(sb, actor, which, kind, d, err) < 0)
+        return NULL;
+    struct buf *b = session_request(sb->session, verb);
+    process_put_select(b, which);
+    return b;
+}
+
 static int send_unary(struct sandbox *sb, struct buf *request, exec_done_fn done, void *ctx,
                       struct exec_call **ret_call, struct err *err)
 {
@@ -167,11 +178,8 @@ int exec_close_stdin(struct sandbox *sb, const struct actor *actor, const struct
                      void *ctx, struct exec_call **ret_call, struct err *err)
 {
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    if (exec_call_begin(sb, actor, which, EVENT_EXEC_CLOSE_STDIN, &d, err) < 0)
-        return -1;
-    struct buf *b = session_request(sb->session, WIRE_CLOSE_STDIN);
-    process_put_select(b, which);
-    return send_unary(sb, b, done, ctx, ret_call, err);
+    struct buf *b = exec_call_ask(sb, actor, which, WIRE_CLOSE_STDIN, EVENT_EXEC_CLOSE_STDIN, &d, err);
+    return b ? send_unary(sb, b, done, ctx, ret_call, err) : -1;
 }
 
 int exec_signal(struct sandbox *sb, const struct actor *actor, const struct exec_select *which, int signal,
@@ -181,10 +189,9 @@ int exec_signal(struct sandbox *sb, const struct actor *actor, const struct exec
         return err_set(err, ERR_INVALID_ARGUMENT, "there is no signal %d", signal);
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     event_data_i64(&d, "signal", signal);
-    if (exec_call_begin(sb, actor, which, EVENT_EXEC_SIGNAL, &d, err) < 0)
+    struct buf *b = exec_call_ask(sb, actor, which, WIRE_SIGNAL, EVENT_EXEC_SIGNAL, &d, err);
+    if (!b)
         return -1;
-    struct buf *b = session_request(sb->session, WIRE_SIGNAL);
-    process_put_select(b, which);
     wire_put_u32(b, (uint32_t)signal);
     return send_unary(sb, b, done, ctx, ret_call, err);
 }
@@ -195,10 +202,9 @@ int exec_resize(struct sandbox *sb, const struct actor *actor, const struct exec
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     event_data_u64(&d, "cols", cols);
     event_data_u64(&d, "rows", rows);
-    if (exec_call_begin(sb, actor, which, EVENT_EXEC_RESIZE, &d, err) < 0)
+    struct buf *b = exec_call_ask(sb, actor, which, WIRE_RESIZE, EVENT_EXEC_RESIZE, &d, err);
+    if (!b)
         return -1;
-    struct buf *b = session_request(sb->session, WIRE_RESIZE);
-    process_put_select(b, which);
     wire_put_u16(b, cols);
     wire_put_u16(b, rows);
     return send_unary(sb, b, done, ctx, ret_call, err);

@@ -12,6 +12,7 @@ import subprocess
 import threading
 import time
 from datetime import datetime
+from pathlib import Path
 
 import pytest
 from client import Cut, Failed, Sandbox, wait_for
@@ -425,6 +426,34 @@ def test_agent_is_killed(live):
             ticker.end()
     assert [t.cuts for t in tickers] == [0, 0, 0]
     assert is_whole(client, victim.id)
+
+
+def test_an_agent_that_takes_its_time_to_die_died_of_its_own(live):
+    """Its socket is closed, and coved asked to kill it, while the kernel still waits for a process of its namespace."""
+    service, client = live
+    victim = client.create()
+    agent = first_process(service, victim)
+    freezer = re.search(":freezer:(.*)", read(f"/proc/{agent}/cgroup"))
+    if not freezer:
+        pytest.skip("version 2 of control groups lets a frozen process be killed")
+    held = Path(f"/sys/fs/cgroup/freezer{freezer[1]}/held")
+    with victim.start("sleep", "1000") as stream:
+        stream.started()
+        sleeper, = (p for p in processes(service.state) if link(f"/proc/{p}/ns/pid") == link(f"/proc/{agent}/ns/pid") and read(f"/proc/{p}/comm") == "sleep\n")
+        held.mkdir()
+        try:
+            (held / "cgroup.procs").write_text(str(sleeper))
+            (held / "freezer.state").write_text("FROZEN")
+            kill(agent)
+            assert wait_for(lambda: victim.health() == 502)
+            time.sleep(1) # twice as long as the service waits before it asks for the kill
+            assert not {"sandbox.ended", "sandbox.failed"} & set(client.kinds(victim.id))
+        finally:
+            (held / "freezer.state").write_text("THAWED")
+            assert wait_for(lambda: not read(held / "cgroup.procs"))
+            held.rmdir()
+    ended, = happened(client, victim.id, "sandbox.ended")
+    assert (ended["data"]["cause"], ended["data"]["status"]) == ("signaled", signal.SIGKILL)
 
 
 # ---- coved ----

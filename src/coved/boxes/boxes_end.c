@@ -1,18 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How boxes end: killed, reaped, taken apart; reported when they were somebody's. */
 #include "base/fault.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "coved/boxes/boxes_internal.h"
 #include "coved/workers/network.h"
 #include "coved/workers/records.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/pidfd.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 enum { CLEAN_AGAIN_MS = 2, KERNEL_ENOTSUPP = 524 /* the kernel's own; seccomp(2) lets it out */ };
 
@@ -157,6 +161,28 @@ void boxes_kill_unused(struct box_entry *e)
         boxes_enter(e, BOX_DRESSING); /* not to be given to anybody on its way out */
 }
 
+/*
+ * A process that dies has closed its descriptors, and a first one ends all others of its namespace, before anybody can
+ * reap it: whoever noticed that its socket is closed may ask for its end meanwhile. Bit 2 of its flags says so
+ * (PF_EXITING of linux/sched.h, field 9 of proc_pid_stat(5)).
+ */
+static bool body_is_dying(const struct box_entry *e)
+{
+    char path[32], text[512];
+    struct str field = STR("");
+    uint64_t flags;
+    (void)snprintf(path, sizeof(path), "/proc/%d/stat", (int)e->box.pid);
+    AUTO_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const ssize_t n = read(fd, text, sizeof(text) - 1);
+    text[MAX(n, (ssize_t)0)] = 0;
+    const char *name_end = strrchr(text, ')'); /* a name may hold any byte */
+    struct str rest = str_of(name_end ? name_end : "");
+    for (int i = 2; i <= 9; i++)
+        if (!str_split(&rest, ' ', &field))
+            return false;
+    return str_to_u64(field, &flags) == 0 && (flags & 0x4);
+}
+
 bool boxes_body_is_gone(const struct box_entry *e)
 {
     struct pollfd p = {.fd = e->box.pidfd, .events = POLLIN};
@@ -173,7 +199,7 @@ int boxes_kill(struct boxes *b, const char *id, struct err *err)
     struct box_entry *e = boxes_find(b, id, err);
     if (!e)
         return -1;
-    if (!e->ended.cause && !boxes_body_is_gone(e))
+    if (!e->ended.cause && !boxes_body_is_gone(e) && !body_is_dying(e))
         e->ended.cause = SUP_CAUSE_KILLED;
     abort_tasks(e);
     boxes_kill_body(e);

@@ -462,12 +462,25 @@ static int hog_backlog(int argc, char **argv)
     return hold("backlog", (long)(sent >> 20), argc, argv);
 }
 
+/* A row of /proc/net/tcp: in FIN-WAIT-2, without a file, and more than a row in that table (whose timer is 3). */
+static bool is_orphan(char *row)
+{
+    enum { STATE = 3, TIMER = 5, INODE = 9, FIELDS = 10 };
+    char *field[FIELDS];
+    int n = 0;
+    for (char *one; n < FIELDS && (one = strsep(&row, " "));)
+        if (*one)
+            field[n++] = one;
+    return n == FIELDS && strcmp(field[STATE], "05") == 0 && strncmp(field[TIMER], "03:", 3) != 0 &&
+           strcmp(field[INODE], "0") == 0;
+}
+
 /* Connections that nobody has any more, each kept for as long as its option says; which are more than a row in a table. */
 static int hog_orphans(int argc, char **argv)
 {
     struct sockaddr_in to;
-    char line[256], state[3], timer[3];
-    long inode, n = 0, held = 0;
+    char line[256];
+    long n = 0, held = 0;
     int listener = self_socket(SOCK_STREAM, 0, &to);
     (void)listen(listener, 128);
     for (; n < most(argc, argv); n++) {
@@ -480,8 +493,7 @@ static int hog_orphans(int argc, char **argv)
     }
     FILE *table = fopen("/proc/self/net/tcp", "re");
     while (table && fgets(line, sizeof(line), table))
-        if (sscanf(line, "%*s %*s %*s %2s %*s %2[0-9]:%*s %*s %*s %*s %ld", state, timer, &inode) == 3)
-            held += strcmp(state, "05") == 0 && strcmp(timer, "03") != 0 && inode == 0;
+        held += is_orphan(line);
     return hold(n < most(argc, argv) ? "fewer orphans" : "orphans", held, argc, argv);
 }
 

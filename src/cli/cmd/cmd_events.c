@@ -78,8 +78,7 @@ static int cmd_events_run(struct context *ctx)
 const struct command cmd_events = {
     .name = "events",
     .summary = "print the events of all sandboxes, volumes and the service, in one feed",
-    .synopsis =
-        "[-f] [--last N | --from CURSOR | --since TIME] [--until TIME] [OPTION]...",
+    .synopsis = "[-f] [--last N | --from CURSOR | --since TIME] [--until TIME] [OPTION]...",
     .description =
         "Prints what happens in the whole service, in the order in which it was stored. Each line has a number, the "
         "cursor, then the log to which the event belongs and what 'cove log' prints of it.\n\nTo continue where you "

@@ -16,15 +16,12 @@ static void native_files_closed(struct call *c)
 /* user and path of the query; false: 400 was answered. */
 static bool read_query(struct call *c, struct str *ret_user, struct str *ret_path)
 {
-    struct str user = STR(""), path;
-    int r = http_query_get(c->req, "path", &path);
-    if (r <= 0 || path.n == 0)
+    *ret_user = *ret_path = STR("");
+    if (http_query_get(c->req, "path", ret_path) <= 0 || ret_path->n == 0)
         return call_refuse(c, ERR_INVALID_ARGUMENT, "path is missing");
-    if (http_query_get(c->req, "user", &user) < 0 || str_has_nul(path) || str_has_nul(user) ||
-        path.n >= PATH_TEXT_MAX || user.n > 255)
+    if (http_query_get(c->req, "user", ret_user) < 0 || str_has_nul(*ret_path) || str_has_nul(*ret_user) ||
+        ret_path->n >= PATH_TEXT_MAX || ret_user->n > 255)
         return call_refuse(c, ERR_INVALID_ARGUMENT, "path or user is too long or malformed");
-    *ret_user = user;
-    *ret_path = path;
     return true;
 }
 

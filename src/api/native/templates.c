@@ -107,6 +107,7 @@ void native_templates_list(struct call *c)
 static bool templates_look_up(struct call *c, struct template_info *ret_info)
 {
     struct str ref;
+    *ret_info = (struct template_info){0};
     if (!call_query(c, "ref", &ref))
         return call_refuse(c, ERR_INVALID_ARGUMENT, "ref is missing: the template's id or name");
     return call_ok(c, template_info_find(registry(c), c->actor.who.view, ref, ret_info, &c->err));

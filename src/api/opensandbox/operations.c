@@ -110,6 +110,8 @@ static bool operation_find(struct call *c, bool is_pty, struct str id, struct op
     char ours[DIGEST_LEN + 1];
     struct str token = id, instance, second;
     uint64_t issued;
+    *ret_found = NULL;
+    *ret_expires = 0;
     if (!str_split(&token, '.', &instance) || !str_split(&token, '.', &second) || instance.n != DIGEST_LEN ||
         str_to_u64(second, &issued) < 0 || (second.n > 1 && second.p[0] == '0') || !operation_is_token(token))
         return operation_refuse(c, 400, "invalid_operation_id",

@@ -191,8 +191,9 @@ static size_t look_networks(const struct box_entry *e, pid_t pids[static NETWORK
 static bool look_at_networks(struct box_entry *e)
 {
     pid_t pids[NETWORKS_MAX];
-    struct look_sum sum = {.n_networks = look_networks(e, pids)};
-    for (size_t i = 0; i < sum.n_networks; i++)
+    const size_t n = look_networks(e, pids);
+    struct look_sum sum = {.n_networks = n};
+    for (size_t i = 0; i < n; i++)
         if (look_at_network(e, pids[i], &sum))
             return true;
     return false;

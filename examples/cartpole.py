@@ -39,7 +39,7 @@ def prepare():
     with tempfile.TemporaryDirectory() as wheels:
         subprocess.run([sys.executable, "-m", "pip", "download", "-q", "-d", wheels, "--python-version", "3.11", "--only-binary", ":all:", "gymnasium==1.2.0"], check=True)
         cove("cp", "-q", wheels, f"{sandbox}:wheels")
-    cove("exec", sandbox, "--", "sh", "-c", "pip install -q --no-index --find-links wheels/* gymnasium && rm -r wheels && python3 -c 'import gymnasium'")
+    cove("exec", sandbox, "--", "sh", "-c", "pip install -q --no-compile --no-index --find-links wheels/* gymnasium && rm -r wheels && python3 -c 'import gymnasium'")
     cove("cp", "-q", "-", f"{sandbox}:episode.py", input=EPISODE)
     return sandbox
 

@@ -169,9 +169,9 @@ def test_many_at_once_wait_for_their_turn_and_leave_nothing(service):
     with concurrent.futures.ThreadPoolExecutor(64) as pool:
         list(pool.map(lambda i: run(service, f"print({i})"), range(100)))
         fds, rss = len(opened(api)), rss_kib(api)
-        answers = list(pool.map(lambda i: run(service, f"print({i})")["run_result"]["stdout"], range(400)))
-    assert answers == [f"{i}\n" for i in range(400)]
-    assert wait_until(lambda: len(opened(api)) <= fds + SLACK["descriptors of cove-api"]) and rss_kib(api) - rss < 8 * 1024, (rss, rss_kib(api))
+        answers = list(pool.map(lambda i: run(service, f"print({i})")["run_result"]["stdout"], range(160)))
+    assert answers == [f"{i}\n" for i in range(160)]
+    assert wait_until(lambda: len(opened(api)) <= fds + SLACK["descriptors of cove-api"]) and rss_kib(api) - rss < 3 * 1024, (rss, rss_kib(api))
 
 
 def test_what_is_printed_makes_no_answer_too_large(service):

@@ -104,10 +104,12 @@ def uv(*command):
 
 def python_packages(what, lock):
     """A virtual environment with exactly the packages of a lock file; returns its bin directory."""
-    home = INSTALLED / what
-    if not (home / "bin" / "python").exists():
-        venv.create(home)
-    install(what, [lock], [uv("sync", lock, "--require-hashes", "--python", home / "bin" / "python")])
+    home, command = INSTALLED / what, uv("sync", lock, "--require-hashes", "--python", INSTALLED / what / "bin" / "python")
+    with open(INSTALLED / f"{what}.lock", "w", encoding="utf-8") as one:  # several test programs may want it at the same time
+        fcntl.flock(one, fcntl.LOCK_EX)
+        if not (home / "bin" / "python").exists():
+            venv.create(home)
+        install(what, [lock], [command])
     return home / "bin"
 
 

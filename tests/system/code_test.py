@@ -8,8 +8,10 @@ registry can't be reached the tests are skipped.
 
 import http.client
 import json
+import os
 import re
 import subprocess
+import sys
 import threading
 import time
 
@@ -19,6 +21,10 @@ from client import Client
 from code_box import Box
 from leaks import own_service, rss_kib
 from service import TOP, wait_until
+
+SDK = TOP / "tests" / "sdk"
+sys.path.append(str(SDK))
+from installed import Unreachable, python_packages  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -291,6 +297,16 @@ def test_another_worker_takes_contexts_over(service, box):
         time.sleep(0.1)
     assert made in box.contexts()
     assert box.text("kept", context_id=made["id"]) == "11"
+
+
+def test_the_same_by_opensandbox_s_package(service):
+    try:
+        binaries = python_packages("opensandbox", SDK / "opensandbox" / "requirements.txt")
+    except Unreachable as why:
+        pytest.skip(str(why))
+    done = subprocess.run([binaries / "python", SDK / "opensandbox" / "interpreter.py", str(service.port), service.key],
+                          env={**os.environ, "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done
 
 
 def test_the_same_by_opensandbox(service, box):

@@ -1,34 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyPI's opensandbox-code-interpreter, with a service of its own that has the template for it."""
+"""interpreter.py PORT KEY: PyPI's opensandbox-code-interpreter against the service that tests/system/code_test.py has, whose template took long to build."""
 
 import sys
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "system"))
-
-from code_interpreter import CodeInterpreterSync  # noqa: E402
-from code_test import service  # noqa: E402, F401
-from opensandbox import SandboxSync  # noqa: E402
-from opensandbox.config.connection_sync import ConnectionConfigSync  # noqa: E402
-from opensandbox.exceptions import SandboxApiException  # noqa: E402
-
-
-@pytest.fixture
-def codes(service):  # noqa: F811
-    config = ConnectionConfigSync(domain=f"127.0.0.1:{service.port}", api_key=service.key)
-    box = SandboxSync.create("opensandbox/code-interpreter:latest", timeout=timedelta(minutes=5), connection_config=config)
-    yield CodeInterpreterSync.create(sandbox=box).codes
-    box.kill()
+from code_interpreter import CodeInterpreterSync
+from opensandbox import SandboxSync
+from opensandbox.config.connection_sync import ConnectionConfigSync
+from opensandbox.exceptions import SandboxApiException
 
 
 def texts(done):
     return [message.text for message in done.logs.stdout], [result.text for result in done.result]
 
 
-def test_contexts_keep_what_cells_left(codes):
+def contexts_keep_what_cells_left(codes):
     context = codes.create_context("python")
     assert texts(codes.run("n = 6; print('set')", context=context)) == (["set"], [])
     assert texts(codes.run("n * 7", context=context)) == ([], ["42"])
@@ -41,3 +28,11 @@ def test_contexts_keep_what_cells_left(codes):
         codes.get_context(context.id)
     codes.delete_contexts("python")
     assert codes.list_contexts("python") == []
+
+
+config = ConnectionConfigSync(domain=f"127.0.0.1:{sys.argv[1]}", api_key=sys.argv[2])
+box = SandboxSync.create("opensandbox/code-interpreter:latest", timeout=timedelta(minutes=5), connection_config=config)
+try:
+    contexts_keep_what_cells_left(CodeInterpreterSync.create(sandbox=box).codes)
+finally:
+    box.kill()

@@ -191,13 +191,24 @@ static int begin_raw(struct http_proxy *p)
     return HPE_PAUSED;
 }
 
+/* Of a coding that we don't undo, the client would take the bytes for the body: it isn't told of it. */
+static bool has_other_coding(const struct http_proxy *p)
+{
+    for (unsigned i = 0; i < p->fields.n; i++) {
+        struct http_header h = fields_at(&p->fields, i);
+        if (str_eq_nocase(h.name, STR("transfer-encoding")) && !str_eq_nocase(h.value, STR("chunked")))
+            return true;
+    }
+    return false;
+}
+
 static int proxy_on_head(llhttp_t *parser)
 {
     struct http_proxy *p = parser->data;
     int status = parser->status_code;
     if (status == 101)
         return begin_raw(p);
-    if (status < 100 || status > 999)
+    if (status < 100 || status > 999 || has_other_coding(p))
         return -1;
     if (status < 200)
         return BODILESS;

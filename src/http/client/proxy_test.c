@@ -192,6 +192,8 @@ static void test_bad_answers(void **state)
         {"HTTP/1.1 200 OK\r\n: x\r\n\r\n", -EPROTO},
         {"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n", -EPROTO},
         {"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", -EPROTO},
+        {"HTTP/1.1 200 OK\r\nTransfer-Encoding: xchunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", -EPROTO},
+        {"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", -EPROTO},
         {"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello", -EPROTO},
     };
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {

@@ -278,6 +278,13 @@ def test_files_want_a_key_even_when_one_sandbox_is_there(open_one, service):
     page = open_one.headers({"Sec-Fetch-Site": "cross-site"})
     assert ask("GET", "/files?path=/home/user/file", None, page).status == 403
     assert ask("POST", "/process.Process/List", {}, page).status == 403
+    # To a name that is none of ours, over plain HTTP, browsers send no Sec-Fetch-Site.
+    for host, origin in (("rebound.test", "http://rebound.test"), (f"49983-{open_one.id}.rebound.test", f"http://49983-{open_one.id}.rebound.test"),
+                         ("localhost", "http://a.test"), ("localhost", "null")):
+        page = open_one.headers({"Host": host, "Origin": origin})
+        assert ask("POST", "/process.Process/List", {}, page).status == 403, (host, origin)
+    page = open_one.headers({"Host": "localhost", "Origin": "http://localhost:3000"})
+    assert ask("POST", "/process.Process/List", {}, page).status == 200
 
 
 def test_the_id_alone_opens_nothing(service, make):

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Headers of MCP: the first line is an Origin, the second a Host, the third a domain of ours, the rest a value that may be encoded. */
+#include "api/kit/origin.h"
 #include "api/mcp/handlers.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -15,7 +16,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const char *name = domain.n && !str_has_nul(domain) ? arena_str(&arena, domain).p : NULL;
     if (origin_is_good(origin, host, name)) /* nobody's name but ours */
         assert(str_starts(origin, STR("http")) && host.n);
-    if (origin_decode(rest, &arena, &value))
+    if (rpc_decode_header(rest, &arena, &value))
         assert(value.n <= rest.n);
     return 0;
 }

@@ -175,6 +175,8 @@ def test_the_id_of_an_open_sandbox_is_not_enough_for_a_page_or_its_policy(servic
         page = {"Origin": "http://a.test", "Sec-Fetch-Site": site, "Content-Type": "text/plain"}
         assert box.ask("POST", f"{top}/44772/command", {"command": "rm /tmp/ran"}, page)[0] == 401
         assert box.ask("GET", f"{top}/44772/files/download?path=/etc/hostname", headers=page)[0] == 401
+    rebound = {"Host": "rebound.test", "Origin": "http://rebound.test", "Content-Type": "application/json"}
+    assert box.ask("POST", f"{top}/44772/command", {"command": "rm /tmp/ran"}, rebound)[0] == 401
     assert box.ask("GET", f"{top}/44772/files/info?path=/tmp/ran", headers={"Sec-Fetch-Site": "same-origin"})[0] == 200
     assert box.ask("POST", f"{top}/18080/policy", {"defaultAction": "allow"}, {})[0] == box.ask("GET", f"{top}/18080/policy", headers={})[0] == 401
     assert box.ask("POST", f"{top}/18080/policy", {"defaultAction": "deny"})[0] == 200

@@ -2,6 +2,7 @@
 #include "api/kit/access.h"
 #include "api/kit/call.h"
 #include "api/kit/key_name.h"
+#include "api/kit/origin.h"
 #include "sandbox/action.h"
 #include "sandbox/key.h"
 #include "sandbox/tenant.h"
@@ -14,10 +15,12 @@ struct str access_key_given(const struct http_request *req)
     return str_trim(str_sub(bearer, 7));
 }
 
-bool access_is_of_other_site(const struct http_request *req)
+bool access_is_of_other_site(const struct core *core, const struct http_request *req)
 {
-    struct str site = http_header_get(req, "sec-fetch-site");
-    return site.n && !str_eq_nocase(site, STR("same-origin")) && !str_eq_nocase(site, STR("none"));
+    struct str site = http_header_get(req, "sec-fetch-site"), origin = http_header_get(req, "origin");
+    if (site.n)
+        return !str_eq_nocase(site, STR("same-origin")) && !str_eq_nocase(site, STR("none"));
+    return origin.p && !origin_is_good(origin, http_header_get(req, "host"), core_config(core)->domain);
 }
 
 static const char *access_copy(struct call *c, const char *text)

@@ -17,8 +17,11 @@ struct call;
 /* From the header X-API-KEY, or else Authorization: Bearer. p NULL: none. */
 struct str access_key_given(const struct http_request *req);
 
-/* Was it sent by a page of another site, by the browser's own word? Another port of a sandbox is "same-site". */
-bool access_is_of_other_site(const struct http_request *req);
+/*
+ * Was it sent by a page of another site, by the browser's own word? Another port of a sandbox is "same-site". To a name
+ * over plain HTTP, which may be a stranger's that leads here, browsers say no more than the Origin.
+ */
+bool access_is_of_other_site(const struct core *core, const struct http_request *req);
 
 /* False: nobody has such a key, and nothing is answered. */
 bool access_by_key(struct call *c, struct str key);

@@ -182,12 +182,8 @@ void file_bytes_read(struct call *c, struct str path, uint64_t offset, size_t ma
 
 route_handler resources_list, resources_templates, resources_read;
 
-/* ---- origin.c: parsers of headers ---- */
-
-/* May a page of this origin talk to the server that it calls `host`? domain: ours; NULL: none. */
-bool origin_is_good(struct str origin, struct str host, const char *domain);
-/* A value that may be "=?base64?...?=": as it was meant. False: malformed. */
-bool origin_decode(struct str value, struct arena *arena, struct str *ret_value);
+/* A header's value that may be "=?base64?...?=": as it was meant. False: malformed. */
+bool rpc_decode_header(struct str value, struct arena *arena, struct str *ret_value);
 
 extern const struct route mcp_routes[];
 extern const size_t mcp_n_routes;

@@ -224,11 +224,25 @@ bool rpc_is_stateless(const struct call *c)
     return !is_older;
 }
 
+bool rpc_decode_header(struct str value, struct arena *arena, struct str *ret_value)
+{
+    AUTO_BUF struct buf b = BUF_INIT(8192);
+    value = str_trim(value);
+    if (!str_starts(value, STR("=?base64?")) || !str_ends(value, STR("?=")) || value.n < 11) {
+        *ret_value = value;
+        return true;
+    }
+    if (buf_append_unbase64(&b, str_n(value.p + 9, value.n - 11)) < 0)
+        return false;
+    *ret_value = arena_str(arena, buf_str(&b));
+    return true;
+}
+
 /* The header is there and says the same. False: answered. */
 static bool rpc_mirrors(struct call *c, const char *header, const char *value)
 {
     struct str given = http_header_get(c->req, header), meant;
-    if (given.p && value && origin_decode(given, http_arena(c->req), &meant) && str_eqc(meant, value))
+    if (given.p && value && rpc_decode_header(given, http_arena(c->req), &meant) && str_eqc(meant, value))
         return true;
     rpc_error(c, 400, RPC_HEADER, NULL, "the header %s is missing or contradicts the body", header);
     return false;

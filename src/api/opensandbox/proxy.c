@@ -106,9 +106,10 @@ static const char *proxy_header(uint64_t port)
  * Of a sandbox without a token, the id is enough for commands and files; not for its policy, and not for a page that
  * learnt it.
  */
-static bool proxy_is_open(const struct http_request *req, const struct proxied *p, const struct sandbox_info *i)
+static bool proxy_is_open(const struct core *core, const struct http_request *req, const struct proxied *p,
+                          const struct sandbox_info *i)
 {
-    return !i->secure && p->port == OPENSANDBOX_EXECD_PORT && !access_is_of_other_site(req);
+    return !i->secure && p->port == OPENSANDBOX_EXECD_PORT && !access_is_of_other_site(core, req);
 }
 
 static void proxied_open(struct opensandbox *o, const struct http_request *req, struct proxied *p)
@@ -139,7 +140,8 @@ static void proxied_open(struct opensandbox *o, const struct http_request *req, 
     const char *token = is_program ? i->traffic_token : i->access_token;
     if (p->ticket.p)
         p->why = proxy_check_ticket(i, p->port, p->ticket);
-    else if (token ? given.n && str_eq_secret(given, str_of(token)) : is_program || proxy_is_open(req, p, i))
+    else if (token ? given.n && str_eq_secret(given, str_of(token))
+                   : is_program || proxy_is_open(o->lifecycle.core, req, p, i))
         p->why = NULL;
     p->who = (struct principal){.tenant = i->tenant, .view = i->tenant, .scope = SCOPE_USE};
     p->sb = sb;

@@ -125,7 +125,8 @@ static void handle(struct e2b *e2b, struct http_request *req, struct sandbox *sb
     enum route_result found;
     struct call *c;
     /* A page may know the id: it is part of the names of the ports that it was shown. */
-    if ((!info->access_token || (port == INTERPRETER_PORT && !token.n)) && access_is_of_other_site(req)) {
+    if ((!info->access_token || (port == INTERPRETER_PORT && !token.n)) &&
+        access_is_of_other_site(e2b->facade.core, req)) {
         http_respond_error(req, 403, "pages of other sites have no access to an open sandbox");
         return;
     }

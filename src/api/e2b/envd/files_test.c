@@ -362,6 +362,7 @@ static void pages_of_other_sites_have_no_open_sandbox(void **state)
     assert_int_equal(upload(f, closed, "?path=/t/a.html", octets, STR("page"), &b), 200);
     buf_printf(&headers, "Sec-Fetch-Site: cross-site\r\n%c", 0);
     assert_int_equal(download(f, open, "/t/a.html", buf_data(&headers), NULL, &b), 403);
+    assert_int_equal(download(f, open, "/t/a.html", "Origin: http://rebound.test\r\n", NULL, &b), 403);
     assert_int_equal(download(f, open, "/t/a.html", "Sec-Fetch-Site: same-origin\r\n", &head, &b), 200);
     assert_has(&head, "content-disposition: attachment");
     assert_has(&head, "cross-origin-resource-policy: same-origin");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "api/mcp/handlers.h"
+#include "api/kit/origin.h"
 #include "policy/netaddr.h"
 
 /* "name:80", "[::1]:80": without the port, in brackets or not. */
@@ -48,18 +48,4 @@ bool origin_is_good(struct str origin, struct str host, const char *domain)
     bool is_ours = origin_is_loopback(asked) || origin_parse_addr(asked, &addr) ||
                    (domain && origin_is_under(asked, str_of(domain)));
     return is_ours && (origin_is_loopback(origin) || str_eq_nocase(origin, asked));
-}
-
-bool origin_decode(struct str value, struct arena *arena, struct str *ret_value)
-{
-    AUTO_BUF struct buf b = BUF_INIT(8192);
-    value = str_trim(value);
-    if (!str_starts(value, STR("=?base64?")) || !str_ends(value, STR("?=")) || value.n < 11) {
-        *ret_value = value;
-        return true;
-    }
-    if (buf_append_unbase64(&b, str_n(value.p + 9, value.n - 11)) < 0)
-        return false;
-    *ret_value = arena_str(arena, buf_str(&b));
-    return true;
 }

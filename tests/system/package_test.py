@@ -23,7 +23,7 @@ def run(*arguments, **options):
 @pytest.fixture(scope="module")
 def package(tmp_path_factory):
     directory = tmp_path_factory.mktemp("package")
-    path = run(TOP / "tools" / "package-deb", str(directory), env={"COVE_BUILD": str(BUILD), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}).strip()
+    path = run(TOP / "tools" / "package-deb", str(directory), env={"COVE_BUILD": str(BUILD), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "DPKG_DEB_COMPRESSOR_LEVEL": "1"}).strip()
     run("dpkg-deb", "--extract", path, directory / "root")
     return path, directory / "root"
 

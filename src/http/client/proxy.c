@@ -20,7 +20,9 @@
 enum {
     HTTP_PROXY_MAGIC = 0x59585250,
     REQUEST_HEAD_MAX = 64 * 1024,
-    BODILESS = 1 /* for llhttp: no body whatever the headers say */
+    INTERIM_MAX = 1000,      /* answers with 1xx: the client sees none of them, so it doesn't slow them down */
+    OVERHEAD_MAX = 8 * 1024, /* trailers, or the extensions of one chunk: likewise */
+    BODILESS = 1             /* for llhttp: no body whatever the headers say */
 };
 
 struct http_proxy {
@@ -34,6 +36,8 @@ struct http_proxy {
 
     llhttp_t parser;
     struct fields fields;
+    unsigned interim;
+    size_t overhead;
     bool chunked; /* the request's body, as written upstream */
     bool asked_upgrade, upgraded, over;
     bool begun;       /* the response's head went to the client */
@@ -143,22 +147,36 @@ static int on_begin(llhttp_t *parser)
     return 0;
 }
 
+static int proxy_skip(llhttp_t *parser, const char *at UNUSED, size_t n)
+{
+    struct http_proxy *p = parser->data;
+    p->overhead += n + 1;
+    return p->overhead > OVERHEAD_MAX ? -1 : 0;
+}
+
+static int proxy_on_chunk(llhttp_t *parser)
+{
+    struct http_proxy *p = parser->data;
+    p->overhead = 0;
+    return 0;
+}
+
 static int proxy_on_field(llhttp_t *parser, const char *at, size_t n)
 {
     struct http_proxy *p = parser->data;
-    return p->begun ? 0 : fields_add_name(&p->fields, at, n);
+    return p->begun ? proxy_skip(parser, at, n) : fields_add_name(&p->fields, at, n);
 }
 
 static int proxy_on_field_complete(llhttp_t *parser)
 {
     struct http_proxy *p = parser->data;
-    return p->begun ? 0 : fields_name_done(&p->fields);
+    return p->begun ? proxy_skip(parser, NULL, 0) : fields_name_done(&p->fields);
 }
 
 static int proxy_on_value(llhttp_t *parser, const char *at, size_t n)
 {
     struct http_proxy *p = parser->data;
-    return p->begun ? 0 : fields_add_value(&p->fields, at, n);
+    return p->begun ? proxy_skip(parser, at, n) : fields_add_value(&p->fields, at, n);
 }
 
 static size_t end_to_end(const struct http_proxy *p, struct http_header out[static FIELDS_MAX])
@@ -211,7 +229,7 @@ static int proxy_on_head(llhttp_t *parser)
     if (status < 100 || status > 999 || has_other_coding(p))
         return -1;
     if (status < 200)
-        return BODILESS;
+        return ++p->interim > INTERIM_MAX ? -1 : BODILESS;
     bool head_only = http_method(p->req) == HTTP_METHOD_HEAD || status == 204 || status == 304;
     bool known =
         (parser->flags & F_CONTENT_LENGTH) && !(parser->flags & F_CHUNKED) && parser->content_length <= INT64_MAX;
@@ -249,6 +267,9 @@ static const llhttp_settings_t settings = {
     .on_header_value = proxy_on_value,
     .on_headers_complete = proxy_on_head,
     .on_body = proxy_on_body,
+    .on_chunk_header = proxy_on_chunk,
+    .on_chunk_extension_name = proxy_skip,
+    .on_chunk_extension_value = proxy_skip,
     .on_message_complete = proxy_on_complete,
 };
 

@@ -210,6 +210,12 @@ static void test_bad_answers(void **state)
         buf_append_cstr(&flood, "a: b\r\n");
     exchange(GET, buf_str(&flood), 100, false, &b);
     assert_true(str_ends(buf_str(&b), STR("bad gateway -71")));
+    /* What the client sees nothing of, without an end. */
+    buf_clear(&flood);
+    for (int i = 0; i < 1001; i++)
+        buf_append_cstr(&flood, "HTTP/1.1 103 Early Hints\r\n\r\n");
+    exchange(GET, buf_str(&flood), 100, false, &b);
+    assert_true(str_ends(buf_str(&b), STR("bad gateway -71")));
 
     options.on_bad_gateway = NULL;
     exchange(GET, STR("nonsense"), 0, true, &b);
@@ -225,6 +231,19 @@ static void test_cut_short(void **state)
                                       "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\nrubbish"};
     for (size_t i = 0; i < ARRAY_SIZE(cut); i++) {
         exchange(GET, str_of(cut[i]), strlen(cut[i]), true, &b);
+        assert_true(str_starts(buf_str(&b), STR("HTTP/1.1 200 ")));
+        assert_false(str_ends(buf_str(&b), STR("0\r\n\r\n")));
+    }
+    /* More trailers and extensions than anybody needs, which the client sees nothing of. */
+    static const char *const much[][3] = {{"0\r\n", "a: b\r\n", "\r\n"}, {"1;x", "xxx", "\r\na\r\n0\r\n\r\n"}};
+    for (size_t i = 0; i < ARRAY_SIZE(much); i++) {
+        AUTO_BUF struct buf flood = BUF_INIT(1 << 20);
+        buf_append_cstr(&flood, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+        buf_append_cstr(&flood, much[i][0]);
+        for (int k = 0; k < 9000; k++)
+            buf_append_cstr(&flood, much[i][1]);
+        buf_append_cstr(&flood, much[i][2]);
+        exchange(GET, buf_str(&flood), 1000, false, &b);
         assert_true(str_starts(buf_str(&b), STR("HTTP/1.1 200 ")));
         assert_false(str_ends(buf_str(&b), STR("0\r\n\r\n")));
     }

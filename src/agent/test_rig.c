@@ -122,8 +122,8 @@ static void make_control(struct rig *r, int ends[static 2])
 }
 
 /*
- * In memory, if there is enough and its files can do what a disk's can (attributes: Linux 6.6): ext4 is slow to give out
- * an inode that was freed a moment ago.
+ * In memory, if there is enough and its files can do what a disk's can (attributes: Linux 6.6): ext4 is slow to give
+ * out an inode that was freed a moment ago.
  */
 static void make_dir(struct rig *r)
 {

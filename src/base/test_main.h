@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A folder's unit tests are one program, which runs the one that its first argument names: "pool/pool" or "pool" for src/kernel/pool/pool_test.c. The compiler
- * includes this before each of them. It makes main(), of which a program has one, a function of the file's own, known by the file's name.
+ * A folder's unit tests are one program, which runs the one that its first argument names: "pool/pool" or "pool" for
+ * src/kernel/pool/pool_test.c. The compiler includes this before each of them. It makes main(), of which a program has
+ * one, a function of the file's own, known by the file's name.
  */
 #pragma once
 

@@ -163,7 +163,10 @@ int events_print(struct context *ctx, struct service *s, const char *target, uin
     return status;
 }
 
-/* One of the commands that `cove env` runs for itself, or what became of it. starts: those that run, by number; *n counts them. */
+/*
+ * One of the commands that `cove env` runs for itself, or what became of it. starts: those that run, by number; *n
+ * counts them.
+ */
 static bool events_is_own(const json_t *event, json_t *starts, size_t *n)
 {
     char number[24];

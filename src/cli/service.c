@@ -482,8 +482,8 @@ static json_t *service_candidates(const json_t *all, const char *text)
 }
 
 /*
- * What a person calls a sandbox: an environment's name, a container's, the label "name". Only of those of one's own tenant, for others may label
- * theirs as they like. An environment's forks have its labels: the oldest is it.
+ * What a person calls a sandbox: an environment's name, a container's, the label "name". Only of those of one's own
+ * tenant, for others may label theirs as they like. An environment's forks have its labels: the oldest is it.
  */
 static int service_named(struct service *s, const char *text, json_t **ret_found)
 {

@@ -470,7 +470,10 @@ static void make_prologue(void)
     otherwise(GO_ON);
     call_end(call);
 
-    /* Huge pages that somebody has set aside (vm.nr_hugepages) are a pool of the machine's, which no group's memory counts. */
+    /*
+     * Huge pages that somebody has set aside (vm.nr_hugepages) are a pool of the machine's, which no group's memory
+     * counts.
+     */
     call = call_begin(SYS_mmap);
     load_argument(3);
     if_any_bit(MAP_HUGETLB, NO_MEMORY);

@@ -3,8 +3,10 @@
  * Keys to tenants.
  *
  *  1. The key in the key file is an administrator's of the tenant "default".
- *  2. A key is told once, when it is made; only its SHA-256 is kept. It has at least 160 random bits, so nothing slower is needed.
- *  3. What is made, changed or revoked here is in the store before it is answered, and counts from the next request on. Streams that are open go on.
+ *  2. A key is told once, when it is made; only its SHA-256 is kept. It has at least 160 random bits, so nothing
+ *     slower is needed.
+ *  3. What is made, changed or revoked here is in the store before it is answered, and counts from the next request
+ *     on. Streams that are open go on.
  */
 #pragma once
 

@@ -164,7 +164,10 @@ static void show_group(const struct inside_machine *machine, int version)
 
 static void build_mounts(const struct inside_machine *machine, int version)
 {
-    /* max: all instances but the host's own share 3,072 terminals (kernel.pty.max less kernel.pty.reserve; coved/boxes/boxes_terminals.c). */
+    /*
+     * max: all instances but the host's own share 3,072 terminals (kernel.pty.max less kernel.pty.reserve;
+     * coved/boxes/boxes_terminals.c).
+     */
     static const char *const pts_options[] = {"newinstance", NULL, "ptmxmode", "0666", "mode", "0620",
                                               "gid",         "5",  "max",      "64",   NULL};
     static const char *const shm_options[] = {"mode", "1777", NULL};

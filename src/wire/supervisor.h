@@ -126,7 +126,10 @@ struct sup_create {
 };
 
 enum sup_pause_kind {
-    /* Its processes end, only its files are kept. Of one that is kept: not its memory; a create that has not been answered is refused. */
+    /*
+     * Its processes end, only its files are kept. Of one that is kept: not its memory; a create that has not been
+     * answered is refused.
+     */
     SUP_PAUSE_FILES = 0,
     SUP_PAUSE_MEMORY = 1, /* its processes are frozen and stay in memory */
     SUP_PAUSE_DISK = 2,   /* its memory is saved, its files are kept */

@@ -143,9 +143,10 @@ struct call_body_ops {
 void call_stream_body(struct call *c, const struct call_body_ops *ops);
 
 /*
- * The body for who takes it in portions of its own, each when the one before is dealt with. What has come stands in c->in, at most max bytes: a piece of the body
- * and the beginning of a portion. take() comes with each piece and at the end; it consumes what it can, and says by call_await_body() whether it waits for something else:
- * meanwhile nothing is read.
+ * The body for who takes it in portions of its own, each when the one before is dealt with. What has come stands in
+ * c->in, at most max bytes: a piece of the body and the beginning of a portion. take() comes with each piece and at
+ * the end; it consumes what it can, and says by call_await_body() whether it waits for something else: meanwhile
+ * nothing is read.
  */
 void call_gather_body(struct call *c, size_t max, void (*take)(struct call *c));
 void call_await_body(struct call *c, bool is_busy);

@@ -7,7 +7,8 @@
  *  2. Until then the sandbox is a row of o->pending, with the id and the token that it will have, in the state Pending. Its body was read, but for the credentials, which
  *     the builder has; everything in it that can be wrong was found wrong before. Then it is created, as by its own request, and the row goes.
  *  3. What can't be pulled, within PULL_MS, leaves a row in the state Failed for FAILED_MS. DELETE removes any row, and cancels the build that nobody else waits for.
- *     SDKs that wait for a sandbox don't read its state: they ask where execd is, and then execd's /ping until it answers, or answers 403. So both give the reason.
+ *     SDKs that wait for a sandbox don't read its state: they ask where execd is, and then execd's /ping until it
+ *     answers, or answers 403. So both give the reason.
  *  4. Rows are in memory: a restart of this worker ends the build, and the client is told that there is no such sandbox.
  */
 #include "api/opensandbox/handlers.h"

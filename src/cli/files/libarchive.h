@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * libarchive, loaded when it is first called: it brings libxml2 and ICU, and to load them took two fifths of each start of a command line that seldom
- * packs anything. Without the library on this machine, the first call ends the program.
+ * libarchive, loaded when it is first called: it brings libxml2 and ICU, and to load them took two fifths of each
+ * start of a command line that seldom packs anything. Without the library on this machine, the first call ends the
+ * program.
  */
 #pragma once
 

@@ -4,7 +4,8 @@
  *
  *  1. Pausing without memory: the body is killed and reaped, then a job puts the files away; from the moment at which it is reaped the sandbox is told of as
  *     kept. There is no way back, so a job that fails is tried again; when KEEP_TRIES have failed the files go, and its end is reported.
- *  2. Resuming takes them: they are a box's again. When that ends before it is somebody's, they are put away again; so they are when the resume is called off.
+ *  2. Resuming takes them: they are a box's again. When that ends before it is somebody's, they are put away again; so
+ *     they are when the resume is called off.
  *  3. Of a frozen sandbox a copy is kept, where that costs little: the loss of its memory is not that of its files, by a power cut neither. The copy goes before
  *     the sandbox runs. Until it is there, and where there is none, a note says whose files the box has (boxes_note.c).
  *  4. What is killed while somebody is at it (busy) goes when nobody is any more; its end is reported then.

@@ -12,8 +12,8 @@
  *  4. When the machine loses memory all sandboxes are looked at, running or frozen, in one round: some at each turn of the loop, so that nobody waits for it.
  *  5. Whoever has more than UNREAD_MOST of a kind, most locks of files, or more netlink sockets than are read is ended,
  *     out of memory (SUP_CAUSE_OOM): the memory goes with its processes, and nothing else takes it back.
- *  6. So it is when what all sockets of the machine have one limit for runs short, counted or not: whoever has more than
- *     UNREAD_MOST in buffers, or many connections that no program has any more.
+ *  6. So it is when what all sockets of the machine have one limit for runs short, counted or not: whoever has more
+ *     than UNREAD_MOST in buffers, or many connections that no program has any more.
  */
 #include "base/buf.h"
 #include "base/fault.h"
@@ -160,8 +160,8 @@ static ino_t look_network(const struct box_entry *e, pid_t pid)
 }
 
 /*
- * A process in each of the sandbox's networks: its own, and those of isolated sessions, whose first processes are children of the sandbox's. More of these are not looked
- * for than there can be sessions.
+ * A process in each of the sandbox's networks: its own, and those of isolated sessions, whose first processes are
+ * children of the sandbox's. More of these are not looked for than there can be sessions.
  */
 static size_t look_networks(const struct box_entry *e, pid_t pids[static NETWORKS_MAX])
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * When terminals are short. A sandbox may have so many (the mounts' "max"), but the kernel has one number for all instances of devpts on the machine, less what it keeps for the
- * host's own. Once a second, while there are sandboxes, coved looks how many there are. When it is three quarters, whoever has most is ended, and who has half as many or more: who has
- * a few is not, however many there are of them.
+ * When terminals are short. A sandbox may have so many (the mounts' "max"). The kernel has one number for all instances
+ * of devpts on the machine, less what it keeps for the host's own. While there are sandboxes, coved looks once a second
+ * how many are taken. From three quarters on it ends the sandbox that has most, and those that have half as many or
+ * more. Who has only a few stays, however many of these there are.
  */
 #include "base/buf.h"
 #include "base/fault.h"

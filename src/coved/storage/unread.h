@@ -30,7 +30,8 @@ struct unread_bounds {
 void unread_bounds_read(int proc_fd, struct unread_bounds *ret_bounds);
 
 /*
- * Whether it may be more than half of UNREAD_MOST, of which each of so many networks has its part; also where that can't be told. Costs about 20 us.
+ * Whether it may be more than half of UNREAD_MOST, of which each of so many networks has its part; also where that
+ * can't be told. Costs about 20 us.
  */
 struct unread_may {
     bool netlink, tcp;

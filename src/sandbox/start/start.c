@@ -10,8 +10,10 @@
  *     hears of a start within the call that began it.
  *  4. Nobody waits for the end of the certificate's step, only for its beginning: an agent does one thing after the other, so nothing runs, and nobody reads a
  *     file, before the certificate is inside.
- *  5. A failed step ends the start, unless its way forgives that. A new sandbox fails then. One that was paused is paused again: its files stay, and so does its
- *     memory until it was given up; a box made for its files is put away first, and the sandbox ends only when that fails too.
+ *  5. A failed step ends the start, unless its way forgives that. A new sandbox fails then. One that was paused is
+ *     paused again: its files stay, and so does its memory until it was given up. A box made for its files is put away
+ *     first, and the sandbox ends only when that fails too. A body that dies by itself before that was asked for still
+ *     ends the sandbox, files included.
  *  6. What the steps set up is taken back by their undo, the last first (start_undo): before a failed start is put away, and in a pause without memory. The end of
  *     a sandbox takes its box away, and does the rest itself (life.c).
  *  7. A sandbox whose end has begun has no start any more. What a step still says then is nobody's; a box that was made meanwhile is killed.

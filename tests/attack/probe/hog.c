@@ -475,7 +475,10 @@ static bool is_orphan(char *row)
            strcmp(field[INODE], "0") == 0;
 }
 
-/* Connections that nobody has any more, each kept for as long as its option says; which are more than a row in a table. */
+/*
+ * Connections that nobody has any more, each kept for as long as its option says; which are more than a row in a
+ * table.
+ */
 static int hog_orphans(int argc, char **argv)
 {
     struct sockaddr_in to;

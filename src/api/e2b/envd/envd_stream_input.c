@@ -2,8 +2,8 @@
 /*
  * Process.StreamInput: many messages of input for one process, in one request.
  *
- * One message at a time is with the core. Meanwhile the body is paused, and what was received behind that message waits in c->in (at most one piece
- * of the body).
+ * One message at a time is with the core. Meanwhile the body is paused, and what was received behind that message
+ * waits in c->in (at most one piece of the body).
  */
 #include "api/e2b/envd/envd.h"
 #include "api/e2b/envd/process_spec.h"

@@ -231,6 +231,14 @@ def test_answers_that_are_no_http(jobs):
                 assert json.loads(ours.recv(65536).splitlines()[-1])["error"]["code"] in ("unavailable", "timeout", "invalid"), answer
 
 
+def test_a_file_of_ever_more_holes(jobs):
+    """The reader keeps its map of them in memory: ten times what it takes in the layer, which packs to nothing."""
+    body = b"12000000\n" + b"0\n0\n" * 12000000
+    fields = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.name": "f", "GNU.sparse.realsize": "10"}
+    image = Image((tar(entry("GNUSparseFile.0/f", data=body + bytes(-len(body) % 512), pax_headers=fields)), "gzip"))
+    assert "out of memory" in refused(jobs.archive(image.layout()), "internal")
+
+
 def test_archives(jobs, image):
     good = image.layout()
     assert jobs.archive(good).ok

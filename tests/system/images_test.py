@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from archives import image_archive
 from leaks import end_whole
-from service import BUILD, Service, read, reserve_port, wait_until
+from service import BUILD, Service, children, read, reserve_port, wait_until
 from templates_test import Templates
 
 USER, PASSWORD, WRONG = "puller", "hunter-2-of-the-registry", "no-such-word-in-the-registry"
@@ -129,10 +129,13 @@ class World:
         self.closed.push(self.archive, "tiny:v1")
         self.dying.push(self.archive, "tiny:v1")
         self.thin = Thin(self.dying, 400_000)
+        self.silent = socket.create_server(("127.0.0.1", 0))
+        self.silent_host = f"127.0.0.1:{self.silent.getsockname()[1]}"
         self.service = None
 
     def stop(self):
         self.thin.close()
+        self.silent.close()
         for registry in (self.open, self.closed, self.dying):
             registry.stop()
 
@@ -150,7 +153,7 @@ def world(tmp_path_factory):
     try:
         world = World(tmp_path_factory.mktemp("registries"))
         world.service = service
-        service.env.update(COVE_IMAGE_INSECURE=",".join((world.open.host, world.closed.host, world.thin.host)))
+        service.env.update(COVE_IMAGE_INSECURE=",".join((world.open.host, world.closed.host, world.thin.host, world.silent_host)))
         service.start()
         yield world
         end_whole(service)
@@ -366,11 +369,14 @@ def test_a_private_image_of_opensandbox_wants_its_credentials_each_time(world):
 
 def test_a_registry_that_hangs_keeps_no_sandbox_of_opensandbox(world):
     api = OpenSandbox(world.service)
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        made = api.create(f"127.0.0.1:{silent.getsockname()[1]}/tiny:v1")
-        assert made["status"]["state"] == "Pending"
-        assert api.ask("DELETE", f"/{made['id']}")[0] == 204
-        assert api.ask("GET", f"/{made['id']}")[0] == 404
-        assert wait_until(lambda: world.service.child("cove-image") is None)
-        refused = api.ask("POST", "", {"image": {"uri": "Not An Image"}})
-        assert refused[0] == 400 or api.settled(refused[1])["status"]["state"] == "Failed", refused
+    made = api.create(f"{world.silent_host}/tiny:v1")
+    assert made["status"]["state"] == "Pending"
+    image = wait_until(lambda: world.service.child("cove-image"))
+    halves = wait_until(lambda: len(found := children(image)) == 2 and found)
+    # Nobody's sandbox is killed for the memory that it takes.
+    assert [read(f"/proc/{pid}/oom_score_adj") for pid in (image, *halves)] == ["1000\n"] * 3
+    assert api.ask("DELETE", f"/{made['id']}")[0] == 204
+    assert api.ask("GET", f"/{made['id']}")[0] == 404
+    assert wait_until(lambda: world.service.child("cove-image") is None)
+    refused = api.ask("POST", "", {"image": {"uri": "Not An Image"}})
+    assert refused[0] == 400 or api.settled(refused[1])["status"]["state"] == "Failed", refused

@@ -9,6 +9,7 @@
 #include "coved/workers/job.h"
 #include "coved/workers/worker.h"
 #include "kernel/mount.h"
+#include "kernel/namespace.h"
 #include "kernel/pool/pool.h"
 #include "tier/tier.h"
 
@@ -25,6 +26,9 @@
 
 /* Ids that nothing else has, one set for each at a time: below those of sandboxes and of what runs beside us. */
 enum { FETCHER_UID = 0x6fff0100, UNPACKER_IDS = 0x6fe00000, IDS_EACH = 0x10000, ROOT_FD = 3, JOB_FD = 4 };
+
+/* What a stranger's image makes it use is given back before any sandbox is killed for it, let alone what else is on the machine. */
+enum { OOM_SCORE = 1000 };
 
 struct image {
     struct list node;
@@ -117,6 +121,7 @@ NORETURN static void run(const struct images *images, const struct image *i, int
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
     (void)signal(SIGPIPE, SIG_DFL);
     if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || getppid() != coved ||
+        namespace_set_oom_score(images->host->proc_fd, getpid(), OOM_SCORE) < 0 ||
         take_along(images, root_fd, &root_fd) < 0)
         _exit(126);
     int root = fcntl(root_fd, F_DUPFD, 64), job = fcntl(job_fd, F_DUPFD, 64);

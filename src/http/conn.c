@@ -35,6 +35,9 @@ void conn_open(struct http_server *s, struct listener *l, int fd)
     }
     list_append(&s->conns, &c->node);
     s->n_conns++;
+    struct conn *oldest = LIST_FIRST(struct conn, &s->timed[TIMED_HANDSHAKE], timed);
+    if (c->tls && s->n_handshakes++ >= s->limits.handshakes && oldest)
+        conn_drop(oldest);
 }
 
 static void close_now(struct conn *c)
@@ -46,6 +49,7 @@ static void close_now(struct conn *c)
         assert(c->state == CONN_HEAD);
         request_release(TAKE_PTR(c->req));
     }
+    c->server->n_handshakes -= c->state == CONN_HANDSHAKE;
     if (c->tls) {
         if (!c->gone)
             (void)conn_tls_notify(c);
@@ -311,16 +315,17 @@ static void step_handshake(struct conn *c)
         close_now(c);
         return;
     }
-    switch (conn_tls_handshake(c)) {
+    const enum conn_tls_step step = conn_tls_handshake(c);
+    if (step == CONN_TLS_WAITS)
+        return;
+    c->server->n_handshakes--;
+    c->state = CONN_HEAD;
+    switch (step) {
     case CONN_TLS_READY:
-        c->state = CONN_HEAD;
-        c->timed_class = TIMED_NONE;
-        list_remove(&c->timed);
         c->again = true;
         break;
     case CONN_TLS_PLAIN:
         conn_tls_close(c);
-        c->state = CONN_HEAD;
         response_refuse(c, 400, "this port speaks TLS: use https:// here, not http://");
         break;
     case CONN_TLS_FAILED:
@@ -437,9 +442,9 @@ static enum timed class_now(const struct conn *c)
 {
     const struct http_request *req = c->req;
     if (c->state == CONN_HANDSHAKE)
-        return TIMED_HEAD;
+        return TIMED_HANDSHAKE;
     if (buf_len(&c->out) || c->notify_due)
-        return TIMED_WRITE;
+        return req && !req->ended ? TIMED_WRITE : TIMED_LAST;
     if (c->state == CONN_LINGER)
         return TIMED_LINGER;
     if (c->state == CONN_HEAD)
@@ -457,13 +462,16 @@ static void watch_time(struct conn *c)
     const unsigned duration[] = {
         [TIMED_IDLE] = s->limits.idle_timeout_ms,
         [TIMED_HEAD] = s->limits.header_timeout_ms,
+        [TIMED_HANDSHAKE] = s->limits.header_timeout_ms,
         [TIMED_BODY] = s->limits.body_timeout_ms,
         [TIMED_DISCARD] = s->limits.body_timeout_ms, /* of the whole body: it is not waited for */
         [TIMED_WRITE] = s->limits.write_timeout_ms,
+        [TIMED_LAST] = s->limits.write_timeout_ms,
         [TIMED_LINGER] = LINGER_MS,
     };
     enum timed kind = class_now(c);
-    if (kind == c->timed_class && !(kind == TIMED_BODY && c->moved_in) && !(kind == TIMED_WRITE && c->moved_out))
+    bool moved = kind == TIMED_BODY ? c->moved_in : (kind == TIMED_WRITE || kind == TIMED_LAST) && c->moved_out;
+    if (kind == c->timed_class && !moved)
         return;
     list_remove(&c->timed);
     c->timed_class = (uint8_t)kind;
@@ -498,8 +506,9 @@ void conn_run(struct conn *c)
         return;
     assert(!c->server->running);
     c->server->running = c->running = true;
-    c->reads_left = RUN_READS;
-    c->requests_left = RUN_REQUESTS;
+    const unsigned crowd = MAX(c->server->n_conns, (unsigned)RUN_CROWD);
+    c->reads_left = (uint8_t)MAX(RUN_READS * RUN_CROWD / crowd, 1U);
+    c->requests_left = (uint8_t)MAX(RUN_REQUESTS * RUN_CROWD / crowd, 1U);
     c->cur = buf_str(&c->in);
     do {
         c->again = false;

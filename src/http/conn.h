@@ -43,6 +43,7 @@ enum {
     CONN_TLS_RECORD = 16 * 1024, /* the most that TLS takes in one piece */
     RUN_READS = 8,               /* work of one run before others get their turn */
     RUN_REQUESTS = 32,
+    RUN_CROWD = 32, /* with more connections than that each gets less of it, so that all together don't get more */
     HTTP_REQUEST_MAGIC = 0x52515448,
 };
 
@@ -50,8 +51,10 @@ enum timed {
     TIMED_IDLE,
     TIMED_HEAD,
     TIMED_BODY,
+    TIMED_HANDSHAKE,
     TIMED_DISCARD,
     TIMED_WRITE,
+    TIMED_LAST, /* to write the last of an answer */
     TIMED_LINGER,
     TIMED_CLASSES,
     TIMED_NONE = TIMED_CLASSES
@@ -81,7 +84,7 @@ struct http_server {
     struct list listeners;
     struct list conns, pending, dead;
     struct list timed[TIMED_CLASSES]; /* each in order of its deadlines, because a class has one duration */
-    unsigned n_conns;
+    unsigned n_conns, n_handshakes;
     size_t crowd; /* for mem_trim_after() */
 
     struct http_request *pool; /* linked by ->next */

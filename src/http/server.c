@@ -31,6 +31,7 @@ const struct http_limits HTTP_LIMITS_DEFAULT = {
     .header_bytes = 32 * 1024,
     .headers = 100,
     .connections = 16384,
+    .handshakes = 1024,
     .header_timeout_ms = 10 * 1000,
     .body_timeout_ms = 60 * 1000,
     .idle_timeout_ms = 620 * 1000,
@@ -257,12 +258,15 @@ static void server_on_timer(uv_timer_t *timer)
 }
 
 /*
- * Drops the connection that has been idle for longest; without one, one that only waits for its end; without one, the one whose head has been on its way for
- * longest, for whom opening connections and saying little costs nothing. One with a request that is being answered is never dropped. False: there are only those.
+ * Drops the connection that has been idle for longest; without one, one that only waits for its end; without one, the
+ * one whose head has been on its way for longest, for whom opening connections and saying little costs nothing; without
+ * one, the one that has taken nothing of an answer's last bytes for longest: to leave answers to whoever has no key
+ * unread costs nothing either. One with a request that is being answered is never dropped. False: there are only those.
  */
 static bool server_make_room(struct http_server *s)
 {
-    static const enum timed order[] = {TIMED_IDLE, TIMED_DISCARD, TIMED_LINGER, TIMED_HEAD};
+    static const enum timed order[] = {TIMED_IDLE, TIMED_DISCARD,   TIMED_LINGER,
+                                       TIMED_HEAD, TIMED_HANDSHAKE, TIMED_LAST};
     for (size_t i = 0; i < ARRAY_SIZE(order); i++) {
         struct conn *c = LIST_FIRST(struct conn, &s->timed[order[i]], timed);
         if (!c)

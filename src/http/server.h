@@ -25,6 +25,7 @@ struct http_limits {
     size_t header_bytes;        /* 32 KiB for the request line and all headers together: beyond 431 */
     unsigned headers;           /* 100: beyond 431 */
     unsigned connections;       /* 16,384 of all listeners together: beyond, one that is idle is closed, else 503 */
+    unsigned handshakes;        /* 1,024 of TLS at a time, each some 50 KiB: beyond, the oldest is closed */
     unsigned header_timeout_ms; /* 10 s from a request's first byte to the end of its headers: 408 */
     unsigned body_timeout_ms;   /* 60 s without a byte of a wanted body: 408; upgraded and ended on our side: cut */
     unsigned idle_timeout_ms;   /* 620 s between two requests: closed */

@@ -4,6 +4,7 @@
 #include "http/conn.h"
 #include "http/test_server.h"
 
+#include <poll.h>
 #include <stdio.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -428,6 +429,61 @@ static void test_slow_strangers_make_room(void **state)
     }
 }
 
+/* Nor whoever has an answer and doesn't read it. One that is still being made is waited for. */
+static void test_unread_answers_make_room(void **state)
+{
+    (void)state;
+    static const char *const asked[] = {"/endless", "/big?n=500000", "/big?n=500000"};
+    struct test_server t;
+    struct http_limits limits = HTTP_LIMITS_DEFAULT;
+    limits.connections = ARRAY_SIZE(asked);
+    limits.write_high = 1 << 20;
+    test_server_open(&t, &limits, true);
+    int fds[ARRAY_SIZE(asked)];
+    for (size_t i = 0; i < ARRAY_SIZE(fds); i++) {
+        char said[64];
+        (void)snprintf(said, sizeof(said), "GET %s HTTP/1.1\r\n" HOST "\r\n", asked[i]);
+        fds[i] = test_connect(&t);
+        test_send(&t, fds[i], str_of(said));
+    }
+    assert_int_equal(http_server_connections(t.server), ARRAY_SIZE(fds));
+    expect_status(&t, STR(GET HOST "Connection: close\r\n\r\n"), "HTTP/1.1 200 ");
+    for (size_t i = 0; i < ARRAY_SIZE(fds); i++) {
+        struct pollfd is = {.fd = fds[i]};
+        assert_true(poll(&is, 1, 0) >= 0);
+        assert_int_equal((is.revents & POLLHUP) != 0, i == 1);
+        (void)close(fds[i]);
+    }
+    test_server_close(&t);
+}
+
+/* However many connections ask however much, one more is answered soon. */
+static void test_a_crowd_leaves_others_their_turn(void **state)
+{
+    (void)state;
+    enum { CROWD = 128, ASKED = 40, ALL = RUN_REQUESTS * RUN_CROWD };
+    struct test_server t;
+    AUTO_BUF struct buf asked = BUF_INIT(4096), b = BUF_INIT(4096);
+    test_server_open(&t, NULL, true);
+    int fds[CROWD + 1];
+    repeat(&asked, GET HOST "\r\n", ASKED);
+    for (size_t i = 0; i < ARRAY_SIZE(fds); i++) {
+        fds[i] = test_connect(&t);
+        test_turn(&t);
+    }
+    for (size_t i = 0; i < CROWD; i++)
+        assert_int_equal(send(fds[i], buf_data(&asked), buf_len(&asked), MSG_NOSIGNAL), buf_len(&asked));
+    assert_true(send(fds[CROWD], GET HOST "\r\n", strlen(GET HOST "\r\n"), MSG_NOSIGNAL) > 0);
+    test_receive(&t, fds[CROWD], &b, STR("hello GET"));
+    assert_true(t.requests <= 2 * ALL + CROWD); /* twice: those who were read, and those whose turn it is again */
+    for (int i = 0; i < 10000 && t.requests <= CROWD * ASKED; i++)
+        test_turn(&t);
+    assert_int_equal(t.requests, CROWD * ASKED + 1);
+    for (size_t i = 0; i < ARRAY_SIZE(fds); i++)
+        (void)close(fds[i]);
+    test_server_close(&t);
+}
+
 static void test_http10(void **state)
 {
     (void)state;
@@ -547,6 +603,8 @@ int main(void)
         cmocka_unit_test(test_too_many_connections),
         cmocka_unit_test(test_idle_connections_make_room),
         cmocka_unit_test(test_slow_strangers_make_room),
+        cmocka_unit_test(test_unread_answers_make_room),
+        cmocka_unit_test(test_a_crowd_leaves_others_their_turn),
         cmocka_unit_test(test_http10),
         cmocka_unit_test(test_expect_continue),
         cmocka_unit_test(test_headers),

@@ -595,6 +595,38 @@ static void a_slow_handshake_is_cut(void **state)
     test_server_close(&t);
 }
 
+/* Each holds buffers of OpenSSL's, and costs whoever begins it next to nothing. */
+static void the_oldest_of_many_handshakes_gives_way(void **state)
+{
+    (void)state;
+    struct http_limits limits = HTTP_LIMITS_DEFAULT;
+    limits.handshakes = 2;
+    struct test_server t;
+    test_server_open_tls(&t, &limits, tls);
+    struct client done, more;
+    char byte;
+    dial(&done, &t, TLS1_3_VERSION);
+    int begun[2];
+    for (size_t i = 0; i < ARRAY_SIZE(begun); i++) {
+        begun[i] = test_connect(&t);
+        test_send(&t, begun[i], str_n("\x16\x03\x01\x02\x00\x01", 6));
+    }
+    assert_int_equal(http_server_connections(t.server), 3);
+    dial(&more, &t, TLS1_3_VERSION);
+    assert_int_equal(recv(begun[0], &byte, 1, MSG_DONTWAIT), 0);
+    assert_int_equal(recv(begun[1], &byte, 1, MSG_DONTWAIT), -1);
+    assert_int_equal(errno, EAGAIN);
+    for (int i = 0; i < 2; i++) {
+        struct client *c = i ? &more : &done;
+        send_text(c, STR("GET /hello HTTP/1.1\r\nhost: x\r\n\r\n"));
+        expect(c, "hello GET");
+        hang_up(c);
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(begun); i++)
+        (void)close(begun[i]);
+    test_server_close(&t);
+}
+
 static void draining_ends_connections(void **state)
 {
     (void)state;
@@ -675,6 +707,7 @@ int main(void)
         cmocka_unit_test(a_cut_is_no_end),
         cmocka_unit_test(a_response_that_is_cut_looks_so),
         cmocka_unit_test(a_slow_handshake_is_cut),
+        cmocka_unit_test(the_oldest_of_many_handshakes_gives_way),
         cmocka_unit_test(draining_ends_connections),
         cmocka_unit_test(a_server_that_ends_takes_its_connections_along),
         cmocka_unit_test(pairs_that_do_not_fit_are_refused),

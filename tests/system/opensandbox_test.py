@@ -18,7 +18,7 @@ from leaks import own_service, rss_kib
 from service import wait_until
 from websocket_test import Socket
 
-# Says what it was asked; after an upgrade, what it is told.
+# Says what it was asked, with the headers that "X-Back-" stands before; after an upgrade, what it is told.
 ECHO = r"""
 import socketserver, sys
 class Handler(socketserver.StreamRequestHandler):
@@ -33,7 +33,8 @@ class Handler(socketserver.StreamRequestHandler):
             return
         n = next((int(l.split(b":")[1]) for l in head.splitlines() if l.lower().startswith(b"content-length")), 0)
         body = head + b"|" + str(len(self.rfile.read(n))).encode()
-        self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        back = b"".join(l[7:] + b"\r\n" for l in head.splitlines() if l.lower().startswith(b"x-back-"))
+        self.wfile.write(b"HTTP/1.1 200 OK\r\n%sContent-Length: %d\r\n\r\n" % (back, len(body)) + body)
 class Server(socketserver.ThreadingTCPServer):
     allow_reuse_address = True
 Server(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
@@ -119,6 +120,17 @@ def test_ports_of_programs_with_query_body_and_upgrade(service):
     assert box.ask("GET", f"{by_execd}/proxy/8000/", headers={})[0] == 401
     assert box.ask("GET", f"{by_execd}/proxy/0/", headers=token)[0] == 501
     assert box.ask("GET", path.replace("8000", "8001"))[0] == 502
+
+
+OF_ORIGIN = ("Alt-Svc", "Clear-Site-Data", "NEL", "Report-To", "Reporting-Endpoints", "Service-Worker-Allowed", "Strict-Transport-Security")
+
+
+def test_a_program_decides_nothing_for_the_origin_that_it_shares(service):
+    box = Box(service)
+    box.serve(8000)
+    path, _ = box.endpoint(8000)
+    assert box.ask("GET", path, headers={f"X-Back-{name}": "/" for name in (*OF_ORIGIN, "X-Mine", "Set-Cookie")})[0] == 200
+    assert "X-Mine" in box.headers and "Set-Cookie" in box.headers and not any(name in box.headers for name in OF_ORIGIN), box.headers
 
 
 def test_a_program_gets_no_key_of_whatever_signs():

@@ -31,7 +31,7 @@ static void traffic_refuse(struct http_request *req, const struct sandbox_info *
     }
 }
 
-const struct port_way traffic_way = {&traffic_actor, {"x-api-key", "e2b-traffic-access-token"}, traffic_refuse};
+const struct port_way traffic_way = {&traffic_actor, {"x-api-key", "e2b-traffic-access-token"}, NULL, traffic_refuse};
 
 void traffic_refuse_asleep(struct http_request *req, const struct sandbox_info *info)
 {

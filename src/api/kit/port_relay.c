@@ -297,6 +297,7 @@ void port_relay(struct facade *f, const struct port_way *way, struct http_reques
     struct http_proxy_options options = {.target = target,
                                          .host = host,
                                          .drop = port_headers_to_drop(f->core, way, req),
+                                         .hide = way->hide,
                                          .on_bad_gateway = port_on_bad_gateway,
                                          .on_done = port_on_done};
     static const uint64_t one[QUOTA_CHARGED] = {[QUOTA_CONNECTIONS] = 1};

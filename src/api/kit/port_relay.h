@@ -16,6 +16,7 @@ struct port_way {
     const struct actor *actor;
     /* headers of the façade's that the program does not get; what opens us it never gets */
     const char *drop[PORT_DROPS_MAX];
+    const char *const *hide; /* headers of the program's that its client does not get, NULL-terminated; may be NULL */
     void (*refuse)(struct http_request *req, const struct sandbox_info *info, uint16_t port, enum port_trouble why);
 };
 

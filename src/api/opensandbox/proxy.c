@@ -190,9 +190,20 @@ static void proxy_refuse(struct http_request *req, const struct sandbox_info *in
     http_respond(req, answers[why].status, &HTTP_HEADER("content-type", "application/json"), 1, buf_str(&b));
 }
 
+/* What a program here may not decide for the whole origin, which is ours and all other sandboxes', and for long after it has ended. */
+static const char *const proxy_of_origin[] = {"alt-svc",
+                                              "clear-site-data",
+                                              "nel",
+                                              "report-to",
+                                              "reporting-endpoints",
+                                              "service-worker-allowed",
+                                              "strict-transport-security",
+                                              NULL};
+
 static const struct port_way proxy_way = {
     &proxy_actor,
     {"open-sandbox-api-key", "opensandbox-secure-access", "x-execd-access-token", "opensandbox-egress-auth"},
+    proxy_of_origin,
     proxy_refuse};
 
 static void proxy_to_program(struct opensandbox *o, struct http_request *req, const struct proxied *p, uint16_t port,

@@ -33,6 +33,7 @@ struct http_proxy {
     void (*on_bad_gateway)(struct http_request *req, int error, void *ctx);
     void (*on_done)(struct http_request *req, void *ctx);
     void *ctx;
+    const char *const *hide;
 
     llhttp_t parser;
     struct fields fields;
@@ -179,6 +180,15 @@ static int proxy_on_value(llhttp_t *parser, const char *at, size_t n)
     return p->begun ? proxy_skip(parser, at, n) : fields_add_value(&p->fields, at, n);
 }
 
+static bool proxy_names(const char *const *names, struct str name)
+{
+    for (; names && *names; names++) {
+        if (str_eq_nocase(name, str_of(*names)))
+            return true;
+    }
+    return false;
+}
+
 static size_t end_to_end(const struct http_proxy *p, struct http_header out[static FIELDS_MAX])
 {
     struct http_header all[FIELDS_MAX];
@@ -186,7 +196,7 @@ static size_t end_to_end(const struct http_proxy *p, struct http_header out[stat
     for (unsigned i = 0; i < p->fields.n; i++)
         all[i] = fields_at(&p->fields, i);
     for (unsigned i = 0; i < p->fields.n; i++) {
-        if (!fields_is_hop_by_hop(all, p->fields.n, all[i].name))
+        if (!fields_is_hop_by_hop(all, p->fields.n, all[i].name) && !proxy_names(p->hide, all[i].name))
             out[n++] = all[i];
     }
     return n;
@@ -330,11 +340,7 @@ static bool is_added(const struct http_proxy_options *o, struct str name)
 
 static bool is_dropped(const struct http_proxy_options *o, struct str name)
 {
-    for (const char *const *drop = o->drop; drop && *drop; drop++) {
-        if (str_eq_nocase(name, str_of(*drop)))
-            return true;
-    }
-    return is_added(o, name);
+    return proxy_names(o->drop, name) || is_added(o, name);
 }
 
 static bool is_rewritten(const struct http_proxy_options *o, struct str name)
@@ -412,6 +418,7 @@ int http_proxy_start(struct http_request *req, const struct http_upstream_ops *o
     p->on_bad_gateway = options->on_bad_gateway;
     p->on_done = options->on_done;
     p->ctx = options->ctx;
+    p->hide = options->hide;
     p->chunked = http_content_length(req) < 0;
     p->asked_upgrade = http_wants_upgrade(req);
     fields_init(&p->fields);

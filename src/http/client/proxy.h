@@ -39,6 +39,7 @@ struct http_proxy_options {
     const struct http_header *headers; /* added, replacing the client's of the same name; may be NULL */
     size_t n_headers;
     const char *const *drop; /* names of request headers not passed on (keys, routing), NULL-terminated; may be NULL */
+    const char *const *hide; /* likewise of the answer's; has to last as long as the relay */
     /*
      * Answers instead of an upstream that gave no valid response head (refused, garbage, gone, too long): 502 by
      * http_respond...(). error: -EPROTO garbage, -EPIPE closed without an answer, else what http_proxy_failed() was
@@ -51,7 +52,7 @@ struct http_proxy_options {
 
 /*
  * Takes over the request: its body, its on_close and on_drain, its response. Before any of these were used. The
- * options' strings are only used during the call, the callbacks until the end. -EINVAL when the request can't be
+ * options' other strings are only used during the call, the callbacks until the end. -EINVAL when the request can't be
  * relayed (malformed target or headers); nothing was taken over then.
  */
 int http_proxy_start(struct http_request *req, const struct http_upstream_ops *ops, void *upstream,

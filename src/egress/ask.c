@@ -38,12 +38,13 @@ static int ask_exchange(struct ask *p)
     JSON_FOREACH_MEMBER (name, value, json_object_get(p->request, "headers"))
         if (json_is_string(value) && n_headers < ARRAY_SIZE(headers))
             headers[n_headers++] = (struct http_header){str_of(name), str_of(json_string_value(value))};
+    http_client_until(c, end);
     __atomic_store_n(&p->fd, http_client_fd(c), __ATOMIC_SEQ_CST);
     r = http_client_send(c, "POST", p->target, headers, n_headers, str_of(p->text));
     r = r < 0 ? r : http_client_receive(c);
     for (ssize_t n = 1; r == 0 && n > 0;) {
         char *to = buf_reserve(&p->answer, 4096);
-        n = !to ? -ENOBUFS : clock_mono() > end ? -ETIMEDOUT : http_client_read(c, to, 4096);
+        n = to ? http_client_read(c, to, 4096) : -ENOBUFS;
         if (n > 0)
             buf_commit(&p->answer, (size_t)n);
         r = n < 0 ? (int)n : 0;

@@ -29,6 +29,7 @@ enum phase {
 struct http_client {
     struct endpoint endpoint;
     int fd, timeout_ms;
+    usec_t until;       /* 0: none */
     struct ssl_st *tls; /* NULL: none */
     enum phase phase;
     bool chunked, head_only, keep_alive, eof;
@@ -89,6 +90,24 @@ void http_client_timeout(struct http_client *c, int timeout_ms)
     c->timeout_ms = timeout_ms;
 }
 
+void http_client_until(struct http_client *c, usec_t until)
+{
+    c->until = until;
+}
+
+static int client_wait(const struct http_client *c, short events, short *ret_events)
+{
+    usec_t now = clock_mono();
+    int ms = c->timeout_ms;
+    if (c->until && now >= c->until)
+        return -ETIMEDOUT;
+    if (c->until) {
+        int left = (int)MIN((c->until - now) / USEC_PER_MS + 1, (usec_t)INT32_MAX);
+        ms = ms < 0 ? left : MIN(ms, left);
+    }
+    return endpoint_wait(c->fd, events, ms, ret_events);
+}
+
 /* One read into `in`; 0 also when there is nothing now. */
 static int read_some(struct http_client *c)
 {
@@ -136,7 +155,7 @@ static int send_all(struct http_client *c, struct iovec *iov, size_t n)
         }
         bool room = !c->eof && buf_len(&c->in) + READ_SIZE <= IN_MAX;
         short events;
-        int r = endpoint_wait(c->fd, (short)(POLLOUT | (room ? POLLIN : 0)), c->timeout_ms, &events);
+        int r = client_wait(c, (short)(POLLOUT | (room ? POLLIN : 0)), &events);
         if (r == 0 && room && (events & POLLIN))
             r = read_some(c);
         if (r < 0)
@@ -257,7 +276,7 @@ static int parse(struct http_client *c, size_t max)
 static int more(struct http_client *c)
 {
     short events;
-    int r = endpoint_wait(c->fd, POLLIN, c->timeout_ms, &events);
+    int r = client_wait(c, POLLIN, &events);
     if (r == 0)
         r = read_some(c);
     if (r == -ECONNRESET)

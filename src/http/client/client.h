@@ -13,6 +13,7 @@
  */
 #pragma once
 
+#include "base/clock.h"
 #include "base/def.h"
 #include "base/str.h"
 #include "http/message.h"
@@ -31,6 +32,7 @@ void http_client_free(struct http_client *c);
 DEFINE_AUTO(struct http_client *, http_client_free)
 
 void http_client_timeout(struct http_client *c, int timeout_ms); /* -1: waits for ever */
+void http_client_until(struct http_client *c, usec_t until); /* of clock_mono(): no wait lasts longer, whatever comes */
 
 /*
  * A request in one go. Host, content-length, transfer-encoding and connection are written by the client. -errno of the

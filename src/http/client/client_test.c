@@ -316,6 +316,22 @@ static void test_patience(void **state)
     assert_int_equal(http_client_receive(c), -ETIMEDOUT);
 }
 
+/* A server that sends something all the time is not waited for any longer than one that is silent. */
+static void test_the_end_of_patience(void **state)
+{
+    (void)state;
+    AUTO(http_client_free) struct http_client *c = connect_client();
+    char piece[4096];
+    ssize_t n;
+    http_client_until(c, clock_mono() + 50 * USEC_PER_MS);
+    assert_int_equal(http_client_send(c, "GET", "/endless", NULL, 0, STR_NULL), 0);
+    assert_int_equal(http_client_receive(c), 0);
+    do
+        n = http_client_read(c, piece, sizeof(piece));
+    while (n > 0);
+    assert_int_equal(n, -ETIMEDOUT);
+}
+
 static void test_endpoints(void **state)
 {
     (void)state;
@@ -391,6 +407,8 @@ int main(void)
         TEST_TLS(test_upgrade),
         TEST(test_patience),
         TEST_TLS(test_patience),
+        TEST(test_the_end_of_patience),
+        TEST_TLS(test_the_end_of_patience),
         TEST_TLS(test_who_is_not_trusted),
         TEST(test_no_tls),
         cmocka_unit_test(test_scripted),

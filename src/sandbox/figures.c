@@ -45,8 +45,8 @@ static void figures_of_sandboxes(const struct core *core, struct metric_text *t)
 static void figures_of_starts(const struct figures *f, struct metric_text *t)
 {
     static const char *const ways[START_WAYS] = {"create", "claim", "cold", "thaw", "restore", "wake"};
-    static const char *const steps[] = {"forget",  "rewind",      "network", "box",     "agent",
-                                        "volumes", "certificate", "command", "running", "told"};
+    static const char *const steps[] = {"forget",      "rewind",  "network", "box",     "agent", "volumes",
+                                        "certificate", "command", "confirm", "running", "told"};
     static_assert(ARRAY_SIZE(steps) == START_STEPS, "each step has a name");
     char labels[LABELS_MAX];
     metric_family(t, "cove_start_seconds", METRIC_HISTOGRAM,

@@ -16,7 +16,7 @@
 #include "base/id.h"
 
 enum {
-    SUP_VERSION = 13, /* of what follows: coved tells cove-api, which refuses another one */
+    SUP_VERSION = 14, /* of what follows: coved tells cove-api, which refuses another one */
     SUP_TEXT_MAX = 256,
     SUP_KEY_LEAST = 16, /* signs of the clients' key; those of tenants are longer */
     SUP_DIGEST_MAX = 72,
@@ -45,8 +45,9 @@ enum sup_type {
      */
     SUP_PAUSE,
     /*
-     * struct sup_id -> SUP_DONE: its processes run again. One whose files are kept comes back by SUP_CREATE; that it has done so with its memory, and what was saved of that is not
-     * needed any more, is said by this too.
+     * struct sup_id -> SUP_DONE: its processes run again. One whose files are kept comes back by SUP_CREATE; this says
+     * then that its start is done. Until it is answered they are kept again should its first process end, which no
+     * SUP_ENDED tells (after this: ERR_ABORTED or ERR_NOT_FOUND), and what was saved of its memory stays.
      */
     SUP_RESUME,
     SUP_SNAPSHOT, /* struct sup_snapshot -> SUP_STORED. Of a running sandbox, which is frozen while it is taken, or of one that is paused in either way */

@@ -25,7 +25,8 @@ DEATHS = {
     "pause": ["core.pause.begun", "core.pause.answered", "coved.stop.recorded", "coved.keep.reaped", "coved.keep.begin", "coved.keep.made", "pool.stripped",
               "pool.noted", "pool.put", "pool.named"],
     "freeze": ["core.pause.begun", "core.pause.answered", "coved.pause.noted", "coved.pause.recorded", "coved.copy.begin", "pool.cloned", "pool.put", "pool.named"],
-    "resume": ["core.start.forget", "core.start.box", "coved.create.started", "coved.create.recorded", "pool.made", "pool.filled"],
+    "resume": [*(f"core.start.{step}" for step in ("forget", "box", "confirm")), "coved.create.started", "coved.create.recorded", "coved.resume.recorded",
+               "pool.made", "pool.filled"],
     "rewind": ["core.pause.begun", "core.pause.answered", "coved.keep.reaped", "core.start.forget", "core.start.rewind", "core.start.box", "coved.rewind.begin",
                "coved.rewind.made", "coved.create.started"],
     "thaw": ["coved.resume.begun", "coved.resume.recorded"],
@@ -109,7 +110,8 @@ def test_a_death_of_everything(on_btrfs, operation, point):
 
 
 @pytest.mark.parametrize("point", ["core.start.forget", "core.start.network", "core.start.box", "core.start.agent", "core.mount.asked", "core.mount.answered",
-                                   "core.start.volumes", "core.start.certificate", "core.launch.started", "core.start.command", "core.start.running"])
+                                   "core.start.volumes", "core.start.certificate", "core.launch.started", "core.start.command", "core.start.confirm",
+                                   "core.start.running"])
 def test_a_death_in_the_middle_of_a_start_on_kept_files(on_btrfs, point):
     """Whoever takes over starts it from the beginning: all volumes are there, and its template's server runs, once."""
     w = on_btrfs.begin()

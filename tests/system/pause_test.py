@@ -10,7 +10,7 @@ import threading
 import time
 
 import pytest
-from service import wait_until
+from service import read, wait_until
 
 ID = re.compile(r"i[a-z0-9]{20}")
 
@@ -159,6 +159,23 @@ def test_a_resume_waits_until_its_server_is_ready(service, server):
     for thread in asking:
         thread.join(60)
     assert answers == [200, 200] and served(service, sandbox) == "kept\n1\n"
+
+
+def test_a_sandbox_that_dies_while_it_is_resumed_is_paused_again(service, server):
+    sandbox = service.create(template=server)
+    assert service.cove("exec", sandbox, "--", "sh", "-c", "echo kept >f; touch slow").returncode == 0
+    assert service.cove("pause", "--files-only", sandbox).returncode == 0
+    for last in [False] * 10 + [True]: # whoever hears of it first, coved or cove-api
+        resume = service.popen("resume", sandbox, stderr=subprocess.PIPE, text=True)
+        assert wait_until(lambda: state(service, sandbox) == "resuming")
+        inside = wait_until(lambda: [pid for pid in service.processes() if os.path.exists(f"/proc/{pid}/root/home/user/slow")])
+        if last:
+            os.unlink(f"/proc/{inside[0]}/root/home/user/slow")
+        else:
+            os.kill(next(pid for pid in inside if re.search(r"^NSpid:\t.*\t1$", read(f"/proc/{pid}/status"), re.MULTILINE)), signal.SIGKILL)
+        assert resume.wait(60) == (0 if last else 1), resume.stderr.read()
+        assert state(service, sandbox) == ("running" if last else "paused")
+    assert served(service, sandbox) == "kept\n1\n"
 
 
 def test_a_server_that_does_not_start_keeps_nobody_from_his_files(service, server):

@@ -4,6 +4,7 @@
 import contextlib
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -20,7 +21,7 @@ from leaks import groups, processes, read
 from service import BUILD, opened, wait_until
 from supervisor import (AGAIN, ABORTED, ALREADY_EXISTS, ATTACH, DEADLINE_EXCEEDED, DIFF, DONE, FAILED_PRECONDITION, FROZEN,
                         IMAGE, INVALID_ARGUMENT, KEPT, KILL, KILLED, LAYER_DROP, LAYERS, LIST, LIVES, NEST, NOT_FOUND, OK, OUT_OF_RANGE, PAUSE, POOL,
-                        REQUESTS, RESOURCE_EXHAUSTED, RESUME, SHUTDOWN, SNAPSHOT, STORED, USAGE, VOLUME_DROP, VOLUME_MAKE, VOLUME_MOUNT, VOLUMES, WARM,
+                        REQUESTS, RESOURCE_EXHAUSTED, RESUME, SHUTDOWN, SIGNALED, SNAPSHOT, STORED, USAGE, VOLUME_DROP, VOLUME_MAKE, VOLUME_MOUNT, VOLUMES, WARM,
                         Coved, Refused, control_groups, new_id, new_layer, new_volume)
 
 RECORD = struct.Struct("@ccHIQ")
@@ -465,6 +466,51 @@ def test_a_resume_that_is_called_off_leaves_it_paused(coved, how):
     assert coved.list() == {sandbox: KEPT} and sandbox not in [m.id for m in coved.ended]
     coved.resume_kept(sandbox)
     assert content(coved, sandbox, "/root/f") == "kept"
+
+
+@pytest.mark.parametrize("how", ["alone", "behind_a_pause", "with_coved", "with_everything", "in_a_stop"])
+def test_what_ends_before_its_start_is_done_is_kept_again(coved, how):
+    sandbox = coved.create()
+    coved.pause(sandbox, memory=0)
+    for text in ("once", "twice"):
+        coved.create(sandbox, kept=1)
+        write(coved, sandbox, "/root/f", text)
+        first = coved.first_process(sandbox)
+        if how == "in_a_stop":
+            assert coved.stop() == 0
+            coved.start()
+        elif how == "with_everything":
+            coved.kill()
+            coved.start()
+        else:
+            os.kill(coved.pid, signal.SIGSTOP)
+            os.kill(first, signal.SIGKILL)
+            assert wait_until(lambda pid=first: re.search(r"^State:\tZ", read(f"/proc/{pid}/status"), re.MULTILINE))
+            if how == "with_coved":
+                coved.restart()
+            tag = coved.send(*((PAUSE, sandbox, 0) if how == "behind_a_pause" else (RESUME, sandbox)))
+            os.kill(coved.pid, signal.SIGCONT)
+            assert coved.answer(tag).code in ([0] if how == "behind_a_pause" else [ABORTED, NOT_FOUND])
+        assert wait_until(lambda: coved.list() == {sandbox: KEPT}) and sandbox not in [m.id for m in coved.ended]
+        assert coved.ask(RESUME, sandbox).code == NOT_FOUND
+    coved.resume_kept(sandbox)
+    assert content(coved, sandbox, "/root/f") == "twice" and not list((coved.state / "pool" / "asleep").iterdir())
+    os.kill(coved.first_process(sandbox), signal.SIGKILL) # it has run
+    assert coved.await_end(sandbox).cause == SIGNALED and not coved.list()
+
+
+def test_what_is_killed_before_its_start_is_done_is_not_kept(coved):
+    sandbox = coved.create()
+    coved.pause(sandbox, memory=0)
+    coved.create(sandbox, kept=1)
+    first = coved.first_process(sandbox)
+    os.kill(coved.pid, signal.SIGSTOP)
+    os.kill(first, signal.SIGKILL)
+    tag = coved.send(KILL, sandbox)
+    os.kill(coved.pid, signal.SIGCONT)
+    assert coved.answer(tag).code == 0
+    coved.await_end(sandbox)
+    assert not coved.list() and not (coved.state / "pool" / "kept" / sandbox).exists()
 
 
 def test_a_stop_of_the_service_keeps_what_is_paused(coved):

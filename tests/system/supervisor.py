@@ -310,7 +310,9 @@ class Coved:
         return sandbox
 
     def resume_kept(self, sandbox, **how):
-        return self.create(sandbox, kept=1, **how)
+        self.create(sandbox, kept=1, **how)
+        self.must(RESUME, sandbox) # its start is done
+        return sandbox
 
     def remove(self, sandbox):
         self.must(KILL, sandbox)

@@ -137,6 +137,7 @@ static void start_in(struct box_entry *e, struct waiting *w)
         return;
     }
     memcpy(e->id, w->request.id, sizeof(e->id));
+    e->may_return = e->kept != NULL;
     memcpy(e->template_id, w->request.template_id, sizeof(e->template_id));
     e->outfit = w->outfit;
     e->started = clock_real();
@@ -147,12 +148,10 @@ static void start_in(struct box_entry *e, struct waiting *w)
     fault_point("coved.create.started");
     boxes_record(e);
     fault_point("coved.create.recorded");
-    if (e->kept) {
+    if (e->kept)
         boxes_kept_taken(TAKE_PTR(e->kept));
-        boxes_unnote(b, e->id);
-    } else {
+    else
         boxes_expect(b, w);
-    }
     network_open_box(b->network, e->id, &e->box.net);
     b->events.created(b->events.ctx, w->asked, TAKE_FD(session), NULL);
     mem_free(w);

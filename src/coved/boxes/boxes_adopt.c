@@ -40,6 +40,7 @@ struct box_record {
     char name[TIER_NAME_MAX], group[TIER_GROUP_MAX];
     char volumes[MOUNTS_MAX][SUP_VOLUME_MAX];
     char tier[SUP_TIER_MAX]; /* since Cove 0.9; not there: the container tier */
+    uint32_t may_return;     /* later than that */
 };
 
 void boxes_record(struct box_entry *e)
@@ -66,6 +67,7 @@ void boxes_record(struct box_entry *e)
     memcpy(r.group, box->group, sizeof(r.group));
     r.n_volumes = (uint32_t)boxes_mounted_names(e, r.volumes);
     (void)snprintf(r.tier, sizeof(r.tier), "%s", e->tier->name);
+    r.may_return = e->may_return;
     records_put(e->owner->records, KEEPER_BOX, box->slot, box->pid, &r, sizeof(r), fds,
                 e->is_recorded     ? 0
                 : box->net.tcp < 0 ? 1
@@ -163,6 +165,7 @@ static struct box_entry *restore(struct boxes *b, struct record *left, const str
     memcpy(e->id, r->id, sizeof(e->id));
     memcpy(e->template_id, r->template_id, sizeof(e->template_id));
     e->started = r->started;
+    e->may_return = r->may_return != 0;
     for (uint32_t i = 0; i < r->n_volumes; i++)
         (void)boxes_mounted_add(e, r->volumes[i]);
     (void)map_put(&b->by_id, str_of(e->id), e);
@@ -214,6 +217,8 @@ static void boxes_adopt_settle(struct box_entry *e, enum life life)
             boxes_save_over(e, -EINTR);
         break;
     }
+    if (e->may_return)
+        boxes_note(b, e->id, e->box.name, e->stands_on);
 }
 
 void boxes_adopt(struct boxes *b)

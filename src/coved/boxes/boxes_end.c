@@ -107,8 +107,7 @@ void boxes_on_pidfd(struct source *s, uint32_t events UNUSED)
     if (e->is_recorded && !e->ended.cause) /* the keeper's answer takes two wake-ups */
         (void)records_exit(b->records, e->box.pid, &code, &status);
     fault_point("coved.ended.seen");
-    bool is_stopping = boxes_is_stopping(e);
-    if (is_stopping)
+    if (boxes_is_stopping(e) || (e->may_return && !e->ended.cause))
         boxes_stop_reaped(e);
     else if (!e->is_silent)
         boxes_copy_is_stale(e);
@@ -189,6 +188,11 @@ bool boxes_body_is_gone(const struct box_entry *e)
     return poll(&p, 1, 0) > 0;
 }
 
+bool boxes_body_dies(const struct box_entry *e)
+{
+    return boxes_body_is_gone(e) || body_is_dying(e);
+}
+
 int boxes_kill(struct boxes *b, const char *id, struct err *err)
 {
     struct kept *k = boxes_kept_find(b, id);
@@ -199,7 +203,8 @@ int boxes_kill(struct boxes *b, const char *id, struct err *err)
     struct box_entry *e = boxes_find(b, id, err);
     if (!e)
         return -1;
-    if (!e->ended.cause && !boxes_body_is_gone(e) && !body_is_dying(e))
+    e->may_return = false;
+    if (!e->ended.cause && !boxes_body_dies(e))
         e->ended.cause = SUP_CAUSE_KILLED;
     abort_tasks(e);
     boxes_kill_body(e);
@@ -225,7 +230,7 @@ void boxes_shutdown(struct boxes *b)
             if (boxes_is_stopping(e))
                 continue; /* its files will be kept */
             abort_tasks(e);
-            if (i == BOX_FROZEN && !e->has_copy && !e->ended.cause) {
+            if (((i == BOX_FROZEN && !e->has_copy) || e->may_return) && !e->ended.cause) {
                 (void)boxes_task_stop(e);
                 continue;
             }

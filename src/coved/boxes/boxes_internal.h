@@ -86,6 +86,7 @@ struct task {
     struct job *job;
     bool passes;        /* TASK_SNAPSHOT: SUP_MEMORY_PASSES */
     bool memory;        /* TASK_SNAPSHOT: with it. TASK_STOP: what is saved under its id is of this moment */
+    bool is_early;      /* TASK_STOP: of one that may return. What is saved of its memory stays as it is */
     bool gone, aborted; /* gone: its job works, and can't be stopped half-way. aborted: what it makes is thrown away */
     int failed;         /* -errno, found out before the job was let go */
     unsigned tries;     /* TASK_STOP: jobs that failed */
@@ -159,6 +160,7 @@ struct box_entry {
     bool has_copy;
     bool is_silent; /* no end is reported: its files are kept */
     bool is_recorded;
+    bool may_return;  /* it came of kept files, and nobody has said yet that its start is done: boxes_keep.c, rule 2 */
     bool is_saving;   /* it may stand still by its tier's means */
     bool stops_nests; /* what makes them inside did not end in time */
 
@@ -264,6 +266,7 @@ int boxes_make_blank(struct boxes *b, const struct tier *tier, struct err *err) 
 int boxes_dress(struct box_entry *e, const struct outfit *outfit, struct kept *kept, struct err *err) WARN_UNUSED;
 struct box_entry *boxes_find_blank(struct boxes *b, const struct tier *tier); /* NULL: none */
 bool boxes_body_is_gone(const struct box_entry *e); /* it has ended by itself, and the loop hears of it next */
+bool boxes_body_dies(const struct box_entry *e);    /* the same, or it is about to */
 bool boxes_is_alike(const struct outfit *o,
                     const struct outfit *like); /* who asks for the latter may have the former */
 void boxes_serve(struct boxes *b);              /* serves those who wait, in order, with what there is */
@@ -387,7 +390,7 @@ void boxes_kept_stay(struct kept *k, bool memory);
 
 void boxes_stop_begin(struct task *t);
 void boxes_stop_frozen(struct task *t, int r);
-void boxes_stop_reaped(struct box_entry *e); /* TASK_STOP is its first, and it has ended */
+void boxes_stop_reaped(struct box_entry *e); /* it has ended: TASK_STOP is its first, or it may return */
 void boxes_give_back(
     struct box_entry *e); /* it was dressed in files that are kept, and has ended before it was anybody's */
 void boxes_copy_later(struct box_entry *e);    /* it is frozen */

@@ -4,8 +4,9 @@
  *
  *  1. Pausing without memory: the body is killed and reaped, then a job puts the files away; from the moment at which it is reaped the sandbox is told of as
  *     kept. There is no way back, so a job that fails is tried again; when KEEP_TRIES have failed the files go, and its end is reported.
- *  2. Resuming takes them: they are a box's again. When that ends before it is somebody's, they are put away again; so
- *     they are when the resume is called off.
+ *  2. Resuming takes them: they are a box's again. When that ends before SUP_RESUME has said that the start is done, by
+ *     itself or with coved, they are put away again, and no end is told of; so they are when the resume is called off.
+ *     Whether what was saved of its memory is still of worth then, only who resumes it can say (boxes_kept_stay()).
  *  3. Of a frozen sandbox a copy is kept, where that costs little: the loss of its memory is not that of its files, by a power cut neither. The copy goes before
  *     the sandbox runs. Until it is there, and where there is none, a note says whose files the box has (boxes_note.c).
  *  4. What is killed while somebody is at it (busy) goes when nobody is any more; its end is reported then.
@@ -167,7 +168,8 @@ static void keep_done(void *ctx, int r)
     boxes_kept_release(t->kept);
     if (r == 0) {
         t->kept->is_whole = true;
-        boxes_memory_back(t->kept, t->memory);
+        if (!t->is_early)
+            boxes_memory_back(t->kept, t->memory);
     } else {
         keep_failed(t, r, &err);
     }
@@ -204,12 +206,23 @@ void boxes_stop_frozen(struct task *t, int r)
     boxes_kill_body(e); /* boxes_stop_reaped() */
 }
 
+/* What asked for that, or asks when another task is done that never will be; or one that nobody asked for. */
+static struct task *keep_task(struct box_entry *e)
+{
+    struct task early = {.kind = TASK_STOP, .is_early = true};
+    LIST_FOREACH (struct task, t, &e->tasks, node) {
+        if (t->kind == TASK_STOP)
+            return boxes_task_loosen(t);
+    }
+    memcpy(early.id, e->id, sizeof(early.id));
+    return boxes_task_loose(e->owner, &early);
+}
+
 void boxes_stop_reaped(struct box_entry *e)
 {
-    struct task *t = LIST_FIRST(struct task, &e->tasks, node);
+    struct task *t = keep_task(e);
     struct boxes *b = e->owner;
     struct box_copy *copy = e->copy;
-    assert(t);
     memcpy(t->box, e->box.name, sizeof(t->box));
     memcpy(t->stands_on, e->stands_on, sizeof(t->stands_on));
     fault_point("coved.keep.reaped");
@@ -219,7 +232,6 @@ void boxes_stop_reaped(struct box_entry *e)
     e->has_copy = false;      /* it takes that one's place */
     e->is_silent = true;
     e->copy = NULL;
-    (void)boxes_task_loosen(t);
     if (copy) { /* under the same name */
         copy->entry = NULL;
         copy->next = t;
@@ -264,8 +276,7 @@ void boxes_kept_stay(struct kept *k, bool memory)
         boxes_refuse(b, TAKE_PTR(e->request), &err);
         boxes_kill_unused(e); /* boxes_give_back() */
     }
-    if (!memory)
-        boxes_memory_back(k, false);
+    boxes_memory_back(k, memory);
 }
 
 /* ---- copies of frozen ones ---- */

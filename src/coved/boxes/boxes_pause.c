@@ -144,8 +144,17 @@ void boxes_resume_begin(struct task *t)
         boxes_record(e);
         fault_point("coved.resume.recorded");
         boxes_thaw(e);
-    } else {
-        boxes_memory_drop(e->owner, e->id); /* it has come back with that */
+    } else if (e->may_return && boxes_body_dies(e)) {
+        struct err err;
+        (void)err_set(&err, ERR_ABORTED, "the first process of sandbox %s has ended", e->id);
+        boxes_task_end(t, &err);
+        return;
+    } else if (e->may_return) {
+        e->may_return = false;
+        boxes_record(e);
+        fault_point("coved.resume.recorded");
+        boxes_unnote(e->owner, e->id);
+        boxes_memory_drop(e->owner, e->id); /* it has come back with that, or gone on without */
     }
     boxes_task_end(t, NULL);
 }

@@ -141,6 +141,27 @@ static void disturbed_while_it_starts(void **state)
     assert_int_equal(o.err.code, ERR_UNAVAILABLE);
 }
 
+/* As coved says when it has ended by then. */
+static void gone_when_its_start_is_done(void **state)
+{
+    struct world *w = *state;
+    struct sandbox *sb = web(w, "cat", NULL);
+    struct world_outcome o = {0};
+    struct err err;
+    unsigned resumes = w->resumes;
+    world_pause(w, sb, false);
+    w->resume_error = ERR_ABORTED;
+    assert_int_equal(world_resume_begin(sb, NULL, &o, &err), 0);
+    WAIT(w, o.calls);
+    assert_int_equal(o.err.code, ERR_ABORTED);
+    assert_int_equal(state_of(sb), SANDBOX_PAUSED);
+    assert_int_equal(map_count(&w->kept), 1);
+    assert_int_equal(world_count_events(w, sandbox_info(sb)->id, EVENT_SANDBOX_RESUMED), 0);
+    w->resume_error = ERR_OK;
+    world_resume(w, sb, NULL);
+    assert_int_equal(w->resumes, resumes + 2);
+}
+
 static void on_volume(void *ctx, const struct volume *v, const struct err *err)
 {
     assert_null(err);
@@ -205,6 +226,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(start_command_runs_again, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(start_command_fails, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(disturbed_while_it_starts, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(gone_when_its_start_is_done, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(the_worker_dies_meanwhile, world_setup, world_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -29,9 +29,6 @@ void resume_runs(struct sandbox *sb)
     exec_go_on(sb);
     i->timeout_ms = sb->resume_timeout_ms;
     i->end_at = i->timeout_ms ? clock_real() + i->timeout_ms * USEC_PER_MS : 0;
-    /* What was saved is not needed any more. */
-    if (i->on_disk && supervisor_call_id(sb->core->supervisor, SUP_RESUME, i->id, NULL, NULL, &err) < 0)
-        log_warn("drop the saved memory of sandbox %s: %s", i->id, err.msg);
     i->has_memory = i->on_disk = false;
     sb->end_retry = 0;
     rows_end_at(sb);

@@ -12,8 +12,8 @@
  *     file, before the certificate is inside.
  *  5. A failed step ends the start, unless its way forgives that. A new sandbox fails then. One that was paused is
  *     paused again: its files stay, and so does its memory until it was given up. A box made for its files is put away
- *     first, and the sandbox ends only when that fails too. A body that dies by itself before that was asked for still
- *     ends the sandbox, files included.
+ *     first, and the sandbox ends only when that fails too. coved does that by itself when the box ends before it was
+ *     told that the start is done: SUP_RESUME, once all that may fail is done. What ends after that has run.
  *  6. What the steps set up is taken back by their undo, the last first (start_undo): before a failed start is put away, and in a pause without memory. The end of
  *     a sandbox takes its box away, and does the rest itself (life.c).
  *  7. A sandbox whose end has begun has no start any more. What a step still says then is nobody's; a box that was made meanwhile is killed.
@@ -40,6 +40,7 @@ enum { RESTORE_MS = 60000 }; /* memory is read, and many may go on at once */
 
 #define START_BIT(step) (1U << (step))
 #define START_ALL (START_BIT(START_STEPS) - 1)
+#define START_LAST (START_BIT(START_CONFIRM) | START_BIT(START_RUNNING) | START_BIT(START_TOLD))
 
 struct start {
     struct sandbox *sb; /* whose we are */
@@ -262,6 +263,24 @@ static void create_runs(struct sandbox *sb)
     usage_start(sb);
 }
 
+static void on_confirmed(void *ctx, const union sup_message *answer, int fd, const struct err *err)
+{
+    struct sandbox *sb = ctx;
+    (void)fd_close(fd);
+    if (!sb->core->closing)
+        start_done(sb, START_CONFIRM, answer ? NULL : err);
+    sandbox_unref(sb);
+}
+
+static int confirm_begin(struct sandbox *sb, struct err *err)
+{
+    if (keeper_commit(sb->core->keeper, err) < 0 ||
+        supervisor_call_id(sb->core->supervisor, SUP_RESUME, sb->info.id, on_confirmed, sb, err) < 0)
+        return -1;
+    (void)sandbox_ref(sb);
+    return 0;
+}
+
 static int running_begin(struct sandbox *sb, struct err *err)
 {
     struct sandbox_info *i = &sb->info;
@@ -269,8 +288,6 @@ static int running_begin(struct sandbox *sb, struct err *err)
     if (way == START_RESTORE || way == START_WAKE)
         exec_recover(sb);
     if (way == START_THAW || way == START_COLD || way == START_WAKE) {
-        if (way != START_THAW && keeper_commit(sb->core->keeper, err) < 0)
-            return -1;
         resume_runs(sb);
         return 1;
     }
@@ -315,8 +332,10 @@ static const struct step {
     [START_COMMAND] = {"core.start.command",
                        START_BIT(START_VOLUMES) | START_BIT(START_AGENT) | START_BIT(START_NETWORK),
                        START_BIT(START_CERTIFICATE), command_begin, command_undo},
+    [START_CONFIRM] = {"core.start.confirm", START_ALL & ~(START_BIT(START_CERTIFICATE) | START_LAST),
+                       START_BIT(START_CERTIFICATE), confirm_begin, NULL},
     [START_RUNNING] = {"core.start.running",
-                       START_ALL & ~(START_BIT(START_CERTIFICATE) | START_BIT(START_RUNNING) | START_BIT(START_TOLD)),
+                       (START_ALL & ~(START_BIT(START_CERTIFICATE) | START_LAST)) | START_BIT(START_CONFIRM),
                        START_BIT(START_CERTIFICATE), running_begin, NULL},
     [START_TOLD] = {"core.start.told", START_BIT(START_RUNNING), 0, told_begin, NULL},
 };
@@ -399,7 +418,8 @@ static const struct way {
     unsigned forgives; /* steps that may fail */
     void (*fails)(struct sandbox *sb);
 } ways[] = {
-    [START_CREATE] = {START_ALL & ~(START_BIT(START_FORGET) | START_BIT(START_REWIND)), 0, create_fails},
+    [START_CREATE] = {START_ALL & ~(START_BIT(START_FORGET) | START_BIT(START_REWIND) | START_BIT(START_CONFIRM)), 0,
+                      create_fails},
     [START_CLAIM] = {START_BIT(START_NETWORK) | START_BIT(START_CERTIFICATE) | START_BIT(START_RUNNING) |
                          START_BIT(START_TOLD),
                      0, create_fails},
@@ -407,8 +427,9 @@ static const struct way {
     [START_THAW] = {START_BIT(START_BOX) | START_BIT(START_AGENT) | START_BIT(START_CERTIFICATE) |
                         START_BIT(START_RUNNING) | START_BIT(START_TOLD),
                     START_BIT(START_CERTIFICATE), thaw_fails},
-    [START_RESTORE] = {START_ALL & ~(START_BIT(START_FORGET) | START_BIT(START_REWIND) | START_BIT(START_COMMAND)), 0,
-                       create_fails},
+    [START_RESTORE] = {START_ALL & ~(START_BIT(START_FORGET) | START_BIT(START_REWIND) | START_BIT(START_COMMAND) |
+                                     START_BIT(START_CONFIRM)),
+                       0, create_fails},
     [START_WAKE] = {START_ALL & ~(START_BIT(START_FORGET) | START_BIT(START_REWIND) | START_BIT(START_COMMAND)),
                     START_BIT(START_CERTIFICATE), wake_fails},
 };

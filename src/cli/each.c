@@ -37,7 +37,8 @@ int each_sandbox(struct context *ctx, const struct each *what)
         const json_t *one = what->all ? json_array_get(sandboxes, (size_t)i) : NULL;
         const char *id = one ? service_text(one, "id") : ctx->argv[ctx->argi + i];
         *ctx->hint = '\0';
-        if (one && *what->all && strcmp(service_text(one, "state"), what->all) != 0)
+        if (one &&
+            ((*what->all && strcmp(service_text(one, "state"), what->all) != 0) || (what->spares && what->spares(one))))
             continue;
         progress_show(&p, "%s, %d of %d", what->doing, i + 1, n);
         /* Of all, one that ends meanwhile by itself is as good as done. */

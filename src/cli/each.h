@@ -13,6 +13,7 @@ struct each {
     /* Of each for which it worked, when the answer has more to say than that; NULL: it has not. */
     void (*answered)(const struct context *ctx, const char *id, const json_t *answer);
     const char *all; /* instead of operands: those in this state, "" for any. NULL: the operands */
+    bool (*spares)(const json_t *sandbox); /* one of all that are in it, and that is left so; NULL: none */
 };
 
 /* Prints the ids for which it worked. One that fails does not keep the others from it. An exit code. */

@@ -70,6 +70,15 @@ def test_a_container_from_its_beginning_to_its_end(docker, tmp_path):
     assert done.returncode == 1 and "No such object: box" in done.stderr
 
 
+def test_stopped_ones_are_not_resumed_with_all_others(service, docker, sandbox):
+    stopped, paused = (docker("run", "-d", "base", "sleep", "2h").stdout.strip() for _ in range(2))
+    assert docker("stop", "-t", "0", stopped).returncode == 0
+    assert service.cove("pause", "--files-only", sandbox).returncode == service.cove("pause", "--all").returncode == 0
+    done = service.cove("resume", "--all")
+    assert (done.returncode, set(done.stdout.split())) == (0, {sandbox, paused}), done
+    assert docker("ps", "-q", "--no-trunc").stdout == f"{paused}\n" and docker("inspect", "-f", "{{.State.Running}}", stopped).stdout == "false\n"
+
+
 def test_stopping_one_that_is_to_be_removed_removes_it(docker):
     container = docker("run", "-d", "--rm", "base", "sleep", "2h").stdout.strip()
     assert docker("stop", container).returncode == 0 and docker("ps", "-aq").stdout == ""

@@ -2,6 +2,7 @@
 #include "cli/cmd/commands.h"
 #include "cli/each.h"
 #include "cli/exec/terminal.h"
+#include "http/client/docker_names.h"
 
 #include <unistd.h>
 
@@ -14,7 +15,7 @@ static const struct flag pause_flags[] = {
 };
 
 static const struct flag resume_flags[] = {
-    {'a', "all", NULL, "Resumes every paused sandbox."},
+    {'a', "all", NULL, "Resumes every paused sandbox. Containers that were stopped stay so."},
     {0, "timeout", "TIME",
      "Ends it (or pauses it again) after this time: 90s, 5m; 0 for never. Default: its last timeout."},
     {0, "cold", NULL, "Discards its memory and starts it anew on its files."},
@@ -66,6 +67,13 @@ static void resumed(const struct context *ctx, const char *id, const json_t *ans
         warn(ctx, id, "runs without what its template starts", start, "");
 }
 
+/* A container whose processes have ended is stopped: without its command there is nothing in it to resume. */
+static bool resume_spares(const json_t *sandbox)
+{
+    return json_object_get(json_object_get(sandbox, "metadata"), DOCKER_IMAGE) &&
+           !json_is_true(json_object_get(sandbox, "has_memory"));
+}
+
 static int resume_all(struct context *ctx)
 {
     bool all = false;
@@ -73,8 +81,8 @@ static int resume_all(struct context *ctx)
     if (CONTEXT_READ(ctx, {"cold", .json = body}, {"all", .on = &all},
                      {"timeout", .json = body, .member = "timeout_ms", .kind = FLAG_TIME, .wanted = CONTEXT_TIME}) < 0)
         return context_exit(ctx);
-    return each_sandbox(ctx,
-                        &(struct each){"POST", "resume", "resuming", "resumed", body, resumed, all ? "paused" : NULL});
+    return each_sandbox(ctx, &(struct each){"POST", "resume", "resuming", "resumed", body, resumed,
+                                            all ? "paused" : NULL, resume_spares});
 }
 
 const struct command cmd_pause = {

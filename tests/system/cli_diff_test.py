@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """cove diff --patch against git: what it writes is applied to the old tree, which has to become the new one."""
 
+import json
 import os
 import random
 import subprocess
@@ -121,6 +122,21 @@ def test_an_archive_without_an_end_is_not_kept(service, sandbox, tar):
     assert service.cove("exec", "-u", "root", sandbox, "--", "sh", "-c", script, "sh", tar).returncode == 0
     done = service.cove("diff", "--patch", sandbox)
     assert done.returncode == 1 and "too much for a patch" in done.stderr, done
+
+
+def test_a_sandbox_is_named_as_in_other_commands(service):
+    box = service.create(metadata={"name": "the-box"})
+    assert service.cove("exec", "the-box", "--", "sh", "-c", "echo here >/home/user/made").returncode == 0
+    assert service.cove("diff", "the-box").stdout == service.cove("diff", box).stdout == "A /home/user/made\n"
+    assert json.loads(service.cove("diff", "--json", "the-box").stdout)["path"] == "/home/user/made"
+    assert "\n+here\n" in service.cove("diff", "--patch", "the-box").stdout
+    done = service.cove("diff", "no-such-box")
+    assert (done.returncode, done.stdout) == (1, "") and "no-such-box" in done.stderr, done
+    assert service.cove("snapshot", box, "the-box").returncode == 0, "a snapshot's name is a snapshot's"
+    assert service.cove("exec", box, "--", "rm", "/home/user/made").returncode == 0
+    assert service.cove("diff", "the-box").stdout == "A /home/user/made\n"
+    assert service.cove("snapshot", "rm", "the-box").returncode == 0
+    service.remove_all()
 
 
 def test_nothing_moves_a_terminals_cursor(service, sandbox):

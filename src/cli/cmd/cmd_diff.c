@@ -70,6 +70,7 @@ static int take_line(struct context *ctx, struct lines *l, struct str line, json
     AUTO_JSON json_t *one = taken;
     if (ctx->json) {
         print_json_line(one, line);
+        l->n++;
         return 0;
     }
     if (diff_line_read(&l->text, one) == -EILSEQ)
@@ -82,13 +83,13 @@ static int take_line(struct context *ctx, struct lines *l, struct str line, json
     return 0;
 }
 
-/* The beginning of a sandbox's id, or a name, which is the service's to know. */
-static void append_side(struct buf *b, struct service *s, struct context *ctx, const char *text)
+/* The beginning of a sandbox's id, or a name, which is the service's to know; by_name: also a sandbox's name. */
+static void append_side(struct buf *b, struct service *s, struct context *ctx, const char *text, bool by_name)
 {
     AUTO_FREE char *id = NULL;
     struct context before = *ctx;
     bool may_be_id = *text == 'i' && str_is_of(str_of(text), "a-z0-9");
-    if (may_be_id && service_resolve(s, text, &id) < 0) {
+    if ((may_be_id || by_name) && service_resolve(s, text, &id) < 0) {
         ctx->err = before.err;
         memcpy(ctx->hint, before.hint, sizeof(ctx->hint));
     }
@@ -114,19 +115,25 @@ static int compare_sides(struct context *ctx, struct service *s, struct str a, s
     return r;
 }
 
-static int print_difference(struct context *ctx, const char *a, const char *b, bool is_raw)
+static int compare_named(struct context *ctx, struct service *s, const char *a, const char *b, bool by_name,
+                         struct lines *lines)
 {
     AUTO_BUF struct buf from = BUF_INIT(TARGET_MAX), to = BUF_INIT(TARGET_MAX);
+    if (a)
+        append_side(&from, s, ctx, a, by_name);
+    append_side(&to, s, ctx, b, by_name);
+    if (buf_error(&from) || buf_error(&to))
+        return err_set(&ctx->err, ERR_INVALID_ARGUMENT, "the names are too long");
+    return compare_sides(ctx, s, buf_str(&from), buf_str(&to), lines);
+}
+
+static int print_difference(struct context *ctx, const char *a, const char *b, bool is_raw)
+{
     struct lines lines = {.text = BUF_INIT(LINES_BYTES)};
     AUTO(service_close) struct service *s = service_open(ctx);
-    if (!s)
-        return context_fail(ctx, STATUS_FAILED);
-    if (a)
-        append_side(&from, s, ctx, a);
-    append_side(&to, s, ctx, b);
-    if (buf_error(&from) || buf_error(&to))
-        return context_usage(ctx, "the names are too long");
-    int r = compare_sides(ctx, s, buf_str(&from), buf_str(&to), &lines);
+    int r = s ? compare_named(ctx, s, a, b, false, &lines) : -1;
+    if (s && r < 0 && ctx->err.code == ERR_NOT_FOUND && !lines.n)
+        r = compare_named(ctx, s, a, b, true, &lines);
     if (!ctx->json && r >= 0)
         diff_print_lines(&lines, is_raw);
     buf_fini(&lines.text);
@@ -200,8 +207,8 @@ const struct command cmd_diff = {
     .synopsis = "[-z] A\n[-z] A B\n--patch [--path DIR] [A] B",
     .description =
         "Shows the paths that A has changed since it was created or, with two operands, what is different in B "
-        "compared with A. Each is a sandbox, or the name of a snapshot or template. The cost depends on what the two "
-        "have changed, not on what they have in common.\n\n A /path    added; a directory with everything in it\n M "
+        "compared with A. Each is a sandbox, or the name of a snapshot, template or sandbox. The cost depends on what "
+        "the two have changed, not on what they have in common.\n\n A /path    added; a directory with everything in it\n M "
         "/path    modified: content, owner, mode, capabilities or access lists\n D /path    deleted; a directory "
         "stands for everything that was in it\n\nSorted by path; directories end with a slash. In names, control "
         "characters, characters that change the direction of text or take no room, and bytes that are not UTF-8 are "

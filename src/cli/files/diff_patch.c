@@ -23,16 +23,9 @@ enum { FILE_MAX = 64 << 20, TREE_MAX = 512 << 20, PATCH_MAX = 1 << 30, ARCHIVE_M
 
 /* ---- sides ---- */
 
-int diff_side_open(struct context *ctx, struct service *s, const char *text, struct diff_side *ret_side)
+static int diff_side_make(struct context *ctx, struct service *s, const char *text, struct diff_side *ret_side)
 {
     AUTO_JSON json_t *sandbox = NULL;
-    const bool may_be_id = *text == 'i' && str_is_of(str_of(text), "a-z0-9");
-    if (may_be_id && service_resolve(s, text, &ret_side->id) == 0)
-        return 0;
-    if (may_be_id && ctx->err.code != ERR_NOT_FOUND && ctx->err.code != ERR_INVALID_ARGUMENT)
-        return -1;
-    ctx->err.code = ERR_OK;
-    *ctx->hint = '\0';
     AUTO_JSON json_t *spec = json_pack("{s:s,s:i,s:b}", "template", text, "timeout_ms", MADE_FOR_MS, "internet", 0);
     if (!spec)
         return err_set(&ctx->err, ERR_INVALID_ARGUMENT, "names must be UTF-8");
@@ -45,6 +38,25 @@ int diff_side_open(struct context *ctx, struct service *s, const char *text, str
     return 0;
 }
 
+int diff_side_open(struct context *ctx, struct service *s, const char *text, struct diff_side *ret_side)
+{
+    const bool may_be_id = *text == 'i' && str_is_of(str_of(text), "a-z0-9");
+    if (may_be_id && service_resolve(s, text, &ret_side->id) == 0)
+        return 0;
+    if (may_be_id && ctx->err.code != ERR_NOT_FOUND && ctx->err.code != ERR_INVALID_ARGUMENT)
+        return -1;
+    ctx->err.code = ERR_OK;
+    *ctx->hint = '\0';
+    if (diff_side_make(ctx, s, text, ret_side) == 0)
+        return 0;
+    const struct context before = *ctx;
+    if (ctx->err.code == ERR_NOT_FOUND && service_resolve(s, text, &ret_side->id) == 0)
+        return 0;
+    ctx->err = before.err;
+    memcpy(ctx->hint, before.hint, sizeof(ctx->hint));
+    return -1;
+}
+
 int diff_side_open_base(struct context *ctx, struct service *s, const char *of, struct diff_side *ret_side)
 {
     AUTO_FREE char *target = service_target(of, "%s", "");
@@ -52,7 +64,7 @@ int diff_side_open_base(struct context *ctx, struct service *s, const char *of, 
     if (service_call(s, "GET", target, NULL, NULL, &sandbox) < 0)
         return -1;
     const char *base = json_string_value(json_object_get(sandbox, "template"));
-    return base ? diff_side_open(ctx, s, base, ret_side)
+    return base ? diff_side_make(ctx, s, base, ret_side)
                 : err_set(&ctx->err, ERR_FAILED_PRECONDITION, "what %s was made from is no longer known", of);
 }
 

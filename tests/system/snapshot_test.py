@@ -378,9 +378,13 @@ def test_some_are_kept_ready(session_service):
     service = session_service
     try:
         assert service.cove("warm", "base", "2").returncode == 0
+        (one,) = json.loads(service.cove("warm", "--json").stdout)
+        assert (one["template"], one["count"]) == ("base", 2) and service.cove("warm", "ls", "-q").stdout == "base\n"
+        assert wait_until(lambda: re.fullmatch(r"TEMPLATE +KEPT +READY\nbase +2 +2\n", service.cove("warm", "ls").stdout))
         assert service.cove("run", "--", "echo", "taken").stdout == "taken\n"
     finally:
         assert service.cove("warm", "base", "0").returncode == 0
+    assert wait_until(lambda: service.cove("warm").stdout == "") and service.cove("warm", "ls", "--json").stdout == "[]\n"
     assert "cove template ls" in service.cove("warm", "nothing", "1").stderr
     assert service.cove("warm", "base", "1000").returncode == 2
     for _ in range(4):

@@ -99,6 +99,7 @@ const struct route native_routes[] = {
     {HTTP_METHOD_PUT, NATIVE_PREFIX "/uploads/{}", native_uploads_put, 0, NULL},
     {HTTP_METHOD_GET, NATIVE_PREFIX "/pool", native_pool_get, ROUTE_OPERATOR, NULL},
     {HTTP_METHOD_POST, NATIVE_PREFIX "/pool/collect", native_pool_collect, ROUTE_BODY_MAY | ROUTE_OPERATOR, NULL},
+    {HTTP_METHOD_GET, NATIVE_PREFIX "/warm", native_pool_warm_list, ROUTE_OPERATOR, NULL},
     {HTTP_METHOD_POST, NATIVE_PREFIX "/warm", native_pool_warm, ROUTE_BODY_MAY | ROUTE_OPERATOR, NULL},
     {HTTP_METHOD_GET, NATIVE_PREFIX "/sandboxes/{}/network", native_network_get, ROUTE_SANDBOX, NULL},
     {HTTP_METHOD_PUT, NATIVE_PREFIX "/sandboxes/{}/network", native_network_set,

@@ -47,6 +47,7 @@
  *   POST   /cove/v1/guard/test, .../sandboxes/{id}/guard/test   {argv} or {kind, data}: {verdict, rule, risk, reason, analysed}
  *   GET    /cove/v1/approvals                    {"approvals":[{id, on, kind, actor, rule, risk, reason, waits_for, asked_at, until, action}]}
  *   POST   /cove/v1/approvals/{id}               {allow, always}: 204
+ *   GET    /cove/v1/warm                         {"warm":[{template, template_id, count, ready}]}
  *   POST   /cove/v1/warm                         {template, count}
  *   GET    /cove/v1/sandboxes/{id}/logs?from=&follow=  lines for people, as NDJSON; each tells its seq
  *   GET    /cove/v1/sandboxes/{id}/events?from=&follow=   NDJSON, SSE when asked for by Accept, or a WebSocket; Last-Event-ID goes on behind it

@@ -59,6 +59,36 @@ void native_pool_collect(struct call *c)
         call_step(c, collect_step);
 }
 
+struct pool_warm {
+    struct core *core;
+    struct buf *b;
+    size_t n;
+};
+
+static bool pool_warm_one(void *ctx, const struct template *t)
+{
+    struct pool_warm *w = ctx;
+    uint32_t ready, n = core_warm_count(w->core, t, &ready);
+    if (!n && !ready)
+        return true;
+    if (w->n++)
+        buf_append_char(w->b, ',');
+    json_open(w->b, "template", str_of(t->n_aliases ? t->aliases[0] : t->id));
+    json_put_text(w->b, "template_id", t->id);
+    buf_printf(w->b, ",\"count\":%u,\"ready\":%u}", n, ready);
+    return true;
+}
+
+void native_pool_warm_list(struct call *c)
+{
+    AUTO_BUF struct buf b = BUF_INIT(ANSWER_MAX);
+    buf_append_cstr(&b, "{\"warm\":[");
+    core_templates_each(call_core(c), c->actor.who.view, pool_warm_one,
+                        &(struct pool_warm){.core = call_core(c), .b = &b});
+    buf_append_cstr(&b, "]}");
+    call_json_buf(c, 200, &b);
+}
+
 void native_pool_warm(struct call *c)
 {
     struct str template = STR("");

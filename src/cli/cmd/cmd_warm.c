@@ -1,14 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cmd/commands.h"
 #include "cli/print.h"
-#include "cli/service.h"
+#include "cli/things.h"
 
 #include <stdio.h>
 
 enum { COUNT_MAX = 64 };
 
 static const struct flag flags[] = {
-    {'q', "quiet", NULL, "Prints nothing on success."},
+    {'q', "quiet", NULL, "Prints nothing on success; of the list, templates only."},
+};
+
+static const struct things_column columns[] = {
+    {"TEMPLATE", "template", NULL}, {"KEPT", "count", things_number}, {"READY", "ready", things_number}};
+
+static const struct things warm_things = {
+    .one = "template of which sandboxes are kept ready",
+    .all = "warm",
+    .name = "template",
+    .how_made = "'cove warm TEMPLATE N' keeps N",
+    .columns = columns,
+    .n_columns = ARRAY_SIZE(columns),
 };
 
 static int warm_run(struct context *ctx)
@@ -17,7 +29,10 @@ static int warm_run(struct context *ctx)
     bool quiet = false;
     if (CONTEXT_READ(ctx, {"quiet", .on = &quiet}) < 0)
         return context_exit(ctx);
-    if (context_operands(ctx) != 2)
+    int n = context_operands(ctx);
+    if (n == 0 || (n == 1 && context_is_word(ctx->argv[ctx->argi], "ls")))
+        return things_list(ctx, &warm_things, "/cove/v1/warm", quiet);
+    if (n != 2)
         return context_usage(ctx, "give a template and how many: cove warm base 4");
     const char *template = ctx->argv[ctx->argi], *number = ctx->argv[ctx->argi + 1];
     if (str_to_u64(str_of(number), &count) < 0 || count > COUNT_MAX)
@@ -40,14 +55,16 @@ static int warm_run(struct context *ctx)
 const struct command cmd_warm = {
     .name = "warm",
     .summary = "keep sandboxes of a template ready",
-    .synopsis = "[-q] TEMPLATE N",
+    .synopsis = "[-q] TEMPLATE N\n[ls] [-q]",
     .description =
         "Keeps N sandboxes of TEMPLATE ready, with their start command running, so that a create that asks for "
         "nothing beyond the template gets one at once. They are made in the background, replaced when they are "
         "taken, and made again after a restart of the service. Each costs the memory of an idle sandbox, and was "
-        "never used by anybody. 0 keeps none.\n\nN is at most 64. With --json: what was set.",
-    .examples = "cove warm base 8\ncove warm base 0",
-    .operands = "",
+        "never used by anybody. 0 keeps none.\n\nN is at most 64. With --json: what was set.\n\nWithout operands, or with "
+        "ls, lists the templates of which some are kept, and how many are ready now. A template with a start command "
+        "has one ready for a while after a create, without being asked: KEPT is 0.",
+    .examples = "cove warm base 8\ncove warm\ncove warm base 0",
+    .operands = "=ls",
     COMMAND_FLAGS(flags),
     .run = warm_run,
 };

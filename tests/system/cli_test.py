@@ -143,6 +143,15 @@ def test_ls_shows_labels_without_their_control_characters(service):
     assert line.endswith("k=a\\x1b[31mb\\x0ac")
 
 
+def test_ls_shows_no_labels_of_our_own(service):
+    labels = {"job": "one", "cove.env": "mine", "cove.repo": "/repo", "docker.image": "base", "docker.name": "box", "docker.config": "{}"}
+    sandbox = service.create(metadata=labels)
+    line = service.cove("ls").stdout.splitlines()[1]
+    assert set(line.split()[-3:]) == {"job=one", "cove.env=mine", "docker.name=box"} and "=" not in " ".join(line.split()[:-3]), line
+    assert json.loads(service.cove("ls", "--json").stdout)[0]["metadata"] == labels
+    assert service.cove("rm", sandbox).returncode == 0
+
+
 def test_labels_of_any_length_fit_a_terminal(service):
     sandbox = service.create(metadata={"name": "x" * 300})
     seen, status = Terminal(service, "ls").rest()

@@ -4,6 +4,7 @@
 #include "cli/print.h"
 #include "cli/service.h"
 #include "cli/things.h"
+#include "http/client/docker_names.h"
 
 #include <unistd.h>
 
@@ -30,12 +31,23 @@ static void ls_template(struct table *t, const json_t *s, const char *name)
     table_add(t, str_of(alias ? alias : things_text(s, name)));
 }
 
+/* What Cove itself notes there says nothing to people, but for what they have called it. */
+static bool ls_is_internal(const char *label)
+{
+    static const char *const prefixes[] = {"cove.", "docker.", "opensandbox.io/"};
+    bool is_internal = false;
+    for (size_t i = 0; i < ARRAY_SIZE(prefixes); i++)
+        is_internal |= str_starts(str_of(label), str_of(prefixes[i]));
+    return is_internal && strcmp(label, "cove.env") != 0 && strcmp(label, DOCKER_NAME) != 0;
+}
+
 static void ls_labels(struct table *t, const json_t *s, const char *name)
 {
     AUTO_BUF struct buf labels = BUF_INIT(4096);
     JSON_FOREACH_MEMBER (key, value, json_object_get(s, name))
-        buf_printf(&labels, "%s%s=%s", buf_len(&labels) ? " " : "", key,
-                   json_string_value(value) ? json_string_value(value) : "");
+        if (!ls_is_internal(key))
+            buf_printf(&labels, "%s%s=%s", buf_len(&labels) ? " " : "", key,
+                       json_string_value(value) ? json_string_value(value) : "");
     table_add_cut(t, buf_len(&labels) ? buf_str(&labels) : STR("-"),
                   isatty(STDOUT_FILENO) == 1 ? LABELS_MOST : SIZE_MAX);
 }
@@ -79,7 +91,8 @@ const struct command cmd_ls = {
     .synopsis = "[-a] [-q]",
     .description =
         "Lists running and paused sandboxes, newest first: id, state, template, tier, age, time until it ends (- for "
-        "never), limits and labels. On a terminal, labels are cut after 60 bytes. \"on disk\" behind the state means "
+        "never), limits and labels, without those that Cove sets itself. On a terminal, labels are cut after 60 bytes. "
+        "\"on disk\" behind the state means "
         "that its memory was saved there ('cove pause --disk'), \"open\" that the sandbox has no access token, so its "
         "id is enough to run commands in it, \"stuck\" that somebody repeats the same action ('cove help guard'). --json shows all fields.\n\n-a adds sandboxes that "
         "have ended, and why: killed, timeout, exited, signaled, oom, lost, shutdown or failed. Their logs are kept "

@@ -88,7 +88,8 @@ static const char run_help[] = "NAME\n"
                                "OPTIONS\n"
                                "       --ready-fd N\n"
                                "               Writes \"ready\" and a line break to this open descriptor, from 3\n"
-                               "               on, once requests are answered.\n";
+                               "               on, once requests are answered. systemd is told, too, by\n"
+                               "               NOTIFY_SOCKET.\n";
 
 static const char prepare_help[] = "NAME\n"
                                    "       coved prepare - build the base template\n"

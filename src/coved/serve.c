@@ -10,6 +10,7 @@
  *     but for files that take too long to delete: those are the next start's.
  *  5. SIGUSR2: what jobs have begun is finished, for a few seconds; then this process makes way for the next coved, which finds what a dead one would have left.
  *     Workers that were started by other settings than it would start them by now are replaced, before it says that it is ready.
+ *     It is ready when cove-api answers.
  *  6. SIGUSR1, which `cove domain` sends: the domain and its certificate are read anew and cove-api is replaced; sandboxes don't notice.
  */
 #include "coved/serve.h"
@@ -57,6 +58,7 @@
 enum {
     FIRST_UID = 0x70000000,
     READY_BOXES = 10,
+    API_TRIES = 3,
     READY_NETWORKS = READY_BOXES + 4,
     OPEN_FILES = 1 << 20,
     OPEN_FILES_LEAST = 16384,
@@ -443,12 +445,19 @@ static int set_up(struct coved *c, int keeper_fd, struct err *err)
     return 0;
 }
 
-static void say_ready(struct coved *c)
+/* A service whose first cove-api can't work has not started. Later ones are tried for ever: what runs goes on. */
+static int say_ready(struct coved *c, struct err *err)
 {
-    if (c->is_ready || worker_is_due(c->worker) || network_is_due(&c->network))
-        return;
+    if (c->is_ready || c->stopping || worker_is_due(c->worker) || network_is_due(&c->network))
+        return 0;
+    if (records_are_new(c->records) && worker_stillborn(c->worker) >= API_TRIES)
+        return err_set(err, ERR_UNAVAILABLE,
+                       "cove-api ended %d times before it could answer requests: the log says why", API_TRIES);
+    if (!worker_answers(c->worker))
+        return 0;
     records_ready(c->records);
     c->is_ready = true;
+    return 0;
 }
 
 static int loop_forever(struct coved *c, struct err *err)
@@ -466,7 +475,8 @@ static int loop_forever(struct coved *c, struct err *err)
         sweeper_tick(c->sweeper);
         next = MIN(next, network_tick(&c->network));
         next = MIN(next, worker_tick(c->worker));
-        say_ready(c);
+        if (say_ready(c, err) < 0)
+            return -1;
         if (c->handover_at && !c->stopping &&
             (jobs_left(c->jobs) + images_left(c->images) == 0 || clock_mono() > c->handover_at))
             return KEEPER_EXIT_AGAIN;

@@ -5,10 +5,12 @@ import http.client
 import json
 import os
 import signal
+import socket
+import subprocess
 
 import pytest
 from leaks import own_service
-from service import wait_until
+from service import COVED, wait_until
 
 
 def ready(service):
@@ -86,3 +88,40 @@ def test_a_base_template_whose_files_are_gone():
             for here, there in moved:
                 there.rename(here)
         assert wait_until(lambda: ready(service) == (200, [])), ready(service)
+
+
+def test_systemd_is_told(own, tmp_path):
+    assert own.stop() == 0
+    for path in (str(tmp_path / "notify"), f"\0cove-test-{os.getpid()}"):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+            manager.bind(path)
+            manager.settimeout(60)
+            own.env["NOTIFY_SOCKET"] = path.replace("\0", "@")
+            own.start()
+            assert manager.recv(100) == b"READY=1"
+            own.kill_coved()
+            assert own.stop() == 0
+            manager.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                manager.recv(100) # once
+    del own.env["NOTIFY_SOCKET"]
+    own.start()
+
+
+def test_a_service_that_can_not_answer_does_not_start(own):
+    assert own.stop() == 0
+    store = own.state / "api" / "cove.db"
+    good = store.read_bytes()
+    store.write_bytes(b"no store at all " * 1000)
+    ours, theirs = os.pipe()
+    try:
+        done = subprocess.run([COVED, "run", "--ready-fd", str(theirs)], env=own.env, pass_fds=[theirs], capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 1 and "cove-api ended 3 times before it could answer requests" in done.stderr.splitlines()[-1], done
+        assert "not a database" in done.stderr
+    finally:
+        os.close(theirs)
+        store.write_bytes(good)
+    with os.fdopen(ours) as pipe:
+        assert pipe.read() == ""
+    own.start()
+    assert wait_until(lambda: ready(own) == (200, []))

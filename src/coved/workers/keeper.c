@@ -11,12 +11,15 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -144,8 +147,27 @@ static int tell_exit(struct keeper *k, pid_t pid)
     return fd_send(k->sock, &m, sizeof(m), NULL, 0);
 }
 
+/* As sd_notify(3) does. */
+static void keeper_notify(const char *state)
+{
+    struct sockaddr_un to = {.sun_family = AF_UNIX};
+    const char *path = getenv("NOTIFY_SOCKET");
+    const size_t n = path ? strlen(path) : 0;
+    if (!n || n > sizeof(to.sun_path))
+        return;
+    memcpy(to.sun_path, path, n);
+    if (*path == '@')
+        to.sun_path[0] = 0;
+    AUTO_CLOSE int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || sendto(fd, state, strlen(state), MSG_NOSIGNAL, (const struct sockaddr *)&to,
+                         (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n)) < 0)
+        log_warn("tell %s that the service is ready: %s", path, strerror(errno));
+}
+
 static void say_ready(struct keeper *k)
 {
+    if (!k->is_up)
+        keeper_notify("READY=1");
     if (k->ready_fd >= 0 && fd_write_all(k->ready_fd, "ready\n", 6) < 0)
         log_warn("whoever waited for us to be ready is gone");
     k->ready_fd = fd_close(k->ready_fd);

@@ -49,6 +49,7 @@ struct worker {
     usec_t started, start_at, kill_at; /* monotonic; 0: not set */
     uint64_t delay_ms;
     bool stopping, is_due; /* is_due: to be replaced, on purpose */
+    unsigned stillborn;
 };
 
 struct worker *worker_new(struct coved_loop *loop, const struct worker_spec *spec)
@@ -198,6 +199,7 @@ static void on_gone(struct source *s, uint32_t events UNUSED)
     int code = CLD_KILLED, status = 0;
     (void)records_exit(w->spec.records, w->pid, &code, &status);
     records_drop(w->spec.records, KEEPER_WORKER, w->spec.number);
+    w->stillborn = w->pulse.has_answered ? 0 : w->stillborn + 1;
     stop_asking(w);
     loop_remove(w->loop, &w->sock);
     loop_remove(w->loop, &w->pidfd);
@@ -469,6 +471,16 @@ usec_t worker_tick(struct worker *w)
     usec_t next = w->start_at ? w->start_at : UINT64_MAX;
     next = w->kill_at ? MIN(next, w->kill_at) : next;
     return w->pulse.fd >= 0 && !w->kill_at ? MIN(next, w->pulse.due) : next;
+}
+
+bool worker_answers(const struct worker *w)
+{
+    return w->pulse.fd >= 0 && w->pulse.has_answered;
+}
+
+unsigned worker_stillborn(const struct worker *w)
+{
+    return w->stillborn;
 }
 
 bool worker_runs(const struct worker *w)

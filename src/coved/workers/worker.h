@@ -77,7 +77,9 @@ void worker_send_fds(struct worker *w, const void *message, size_t n, const int 
 usec_t worker_tick(struct worker *w);
 
 bool worker_runs(const struct worker *w);
-bool worker_is_due(const struct worker *w); /* it is to be replaced */
+bool worker_answers(const struct worker *w);       /* its loop has turned; one that was adopted counts as such */
+unsigned worker_stillborn(const struct worker *w); /* so many in a row ended before theirs had */
+bool worker_is_due(const struct worker *w);        /* it is to be replaced */
 /* As SIGTERM would, but on purpose: it ends what it has under way, and the next one is started at once, by this spec. */
 void worker_replace(struct worker *w, const struct worker_spec *spec);
 void worker_stop(struct worker *w); /* SIGTERM and no replacement; SIGKILL 5 s later */

@@ -292,8 +292,12 @@ static int key_check(struct core *core, const struct principal *who, const struc
                        "a scope must be read, use, approve or admin; for one sandbox read or use");
     if (taken)
         return err_set(err, ERR_ALREADY_EXISTS, "the key '%.*s' already exists", STR_ARG(spec->name));
-    if (map_count(&core->keys->by_id) >= KEYS_MAX)
-        return err_set(err, ERR_RESOURCE_EXHAUSTED, "there are %d keys, which is the limit", KEYS_MAX);
+    size_t own = 0;
+    MAP_FOREACH (const struct key, k, &core->keys->by_id)
+        own += k->tenant == who->tenant;
+    if (!quota_has_room(core, KEYS_MAX, map_count(&core->keys->by_id), own))
+        return err_set(err, ERR_RESOURCE_EXHAUSTED, "there are %zu keys, %zu of them your tenant's: revoke some",
+                       map_count(&core->keys->by_id), own);
     if (!spec->sandbox.n)
         return 0;
     const struct sandbox *sb = sandbox_find(core, spec->sandbox);

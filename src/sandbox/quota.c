@@ -3,6 +3,7 @@
 #include "config/units.h"
 #include "sandbox/object.h"
 #include "sandbox/tenant.h"
+#include "template/builds.h"
 
 enum { MEMORY_MAX = 512 << 20, CONNECTIONS_MAX = 16384 /* that the server has (http/server.h) */ };
 
@@ -75,8 +76,8 @@ int charge_take(struct charge *charge, struct core *core, uint64_t tenant, const
         if (amounts[i] && limit && (used >= limit || amounts[i] > limit - used))
             return quota_refuse((enum quota)i, limit, used, amounts[i], err);
     }
-    if (amounts[QUOTA_CONNECTIONS] && tenant_has_others(core) &&
-        !quota_is_share(CONNECTIONS_MAX, core->n_connections, user->used[QUOTA_CONNECTIONS], 1))
+    if (amounts[QUOTA_CONNECTIONS] &&
+        !quota_has_room(core, CONNECTIONS_MAX, core->n_connections, user->used[QUOTA_CONNECTIONS]))
         return err_set(err, ERR_RESOURCE_EXHAUSTED, "your tenant has %llu open connections, and others want some, too",
                        (unsigned long long)user->used[QUOTA_CONNECTIONS]);
     charge_add(charge, user, core, tenant, amounts);
@@ -167,8 +168,17 @@ static int quota_check_one(struct core *core, uint64_t tenant, enum quota what, 
     return limit && n >= limit ? quota_refuse(what, limit, n, 1, err) : 0;
 }
 
+bool quota_has_room(const struct core *core, size_t max, size_t all, size_t own)
+{
+    return tenant_has_others(core) ? quota_is_share(max, all, own, 1) : all < max;
+}
+
 int quota_check_template(struct core *core, uint64_t tenant, size_t n, struct err *err)
 {
+    size_t others = template_count(core->templates, TENANT_ANY) - template_count(core->templates, tenant);
+    if (!quota_has_room(core, TEMPLATE_BUILT_MAX, others + n, n))
+        return err_set(err, ERR_RESOURCE_EXHAUSTED,
+                       "your tenant has %zu templates and snapshots, and others want some, too: delete some", n);
     return quota_check_one(core, tenant, QUOTA_TEMPLATES, n, err);
 }
 

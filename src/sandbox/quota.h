@@ -63,6 +63,9 @@ static inline bool quota_is_share(size_t max, size_t all, size_t own, size_t mor
     return all <= max && more <= max - all && own + more <= max - all - more;
 }
 
+/* One more of what is scarce: its share, or where there is but the default tenant all. */
+bool quota_has_room(const struct core *core, size_t max, size_t all, size_t own);
+
 /* One more than these `n` templates. */
 int quota_check_template(struct core *core, uint64_t tenant, size_t n, struct err *err) WARN_UNUSED;
 int quota_check_checkpoint(struct core *core, uint64_t tenant, size_t n, struct err *err) WARN_UNUSED;

@@ -171,6 +171,20 @@ static const struct quota_user *quota_of(struct world *w, const char *name)
     return info.quota;
 }
 
+static void what_is_scarce_is_shared_with_others(void **state)
+{
+    struct world *w = *state;
+    struct err err;
+    assert_true(quota_has_room(w->core, 10, 9, 9));
+    assert_int_equal(quota_check_template(w->core, TENANT_DEFAULT, TEMPLATE_BUILT_MAX - 1, &err), 0);
+    struct actor a = tenant_made(w, "a");
+    assert_false(quota_has_room(w->core, 10, 9, 9) || quota_has_room(w->core, 10, 5, 5));
+    assert_true(quota_has_room(w->core, 10, 5, 0));
+    assert_int_equal(quota_check_template(w->core, TENANT_DEFAULT, TEMPLATE_BUILT_MAX / 2, &err), -1);
+    assert_int_equal(err.code, ERR_RESOURCE_EXHAUSTED);
+    assert_int_equal(quota_check_template(w->core, a.who.tenant, TEMPLATE_BUILT_MAX / 2 - 1, &err), 0);
+}
+
 static void memory_is_shared(void **state)
 {
     struct world *w = *state;
@@ -347,6 +361,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(keys_are_good_from_their_making_to_their_end, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(bad_keys_and_tenants_are_refused, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(connections_are_shared, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(what_is_scarce_is_shared_with_others, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(memory_is_shared, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(what_is_charged_is_given_back, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(each_limit_is_kept, world_setup, world_teardown),

@@ -221,12 +221,12 @@ int template_add_snapshot(struct template_registry *r, const struct template_sna
     return 0;
 }
 
-size_t template_count(struct template_registry *r, uint64_t tenant)
+size_t template_count(struct template_registry *r, uint64_t view)
 {
     size_t n = 0;
     registry_refresh(r);
     MAP_FOREACH (const struct template_entry, e, &r->by_id)
-        n += e->tenant == tenant;
+        n += view_has(view, e->tenant);
     return n;
 }
 

@@ -75,8 +75,8 @@ struct template_request {
 int template_request(struct template_registry *r, const struct template_request *request,
                      const struct template_build **ret_build, struct err *err) WARN_UNUSED;
 
-/* How many templates and snapshots are a tenant's; and how many but for the one that ref names, which would be changed. */
-size_t template_count(struct template_registry *r, uint64_t tenant);
+/* How many templates and snapshots are a tenant's, or everybody's; and how many but for the one that ref names, which would be changed. */
+size_t template_count(struct template_registry *r, uint64_t view);
 size_t template_count_beside(struct template_registry *r, uint64_t tenant, struct str ref);
 
 /* NULL: unknown. */

@@ -151,17 +151,24 @@ static bool choose(void *ctx, const struct template *t)
 }
 
 /* The one that was of no use for longest makes room. */
-static int opener_make_room(struct core *core, struct err *err)
+static int opener_make_room(struct core *core, uint64_t tenant, struct err *err)
 {
     struct opener *oldest = NULL;
-    size_t n = 0, it = 0;
+    size_t n = 0, n_used = 0, own = 0, it = 0;
     for (struct vol *v; (v = vol_next(core, &it));) {
         struct opener *o = &v->opener;
         bool is_there = o->sb && !sandbox_state_is_over(o->sb->info.state);
+        bool is_used = o->is_making || (is_there && o->users);
         n += is_there || o->is_making;
+        n_used += is_used;
+        own += is_used && v->v.tenant == tenant;
         if (is_there && !o->users && o->idle.slot && (!oldest || o->idle.at < oldest->idle.at))
             oldest = o;
     }
+    if (!quota_has_room(core, VOLUMES_OPEN_MAX, n_used, own))
+        return err_set(err, ERR_RESOURCE_EXHAUSTED,
+                       "the files of %zu volumes are already in use, %zu of them your tenant's: try again later",
+                       n_used, own);
     if (n < VOLUMES_OPEN_MAX)
         return 0;
     if (!oldest)
@@ -181,7 +188,9 @@ static int opener_make(struct vol *v, struct err *err)
     struct sandbox_spec spec = {.template_ref = str_of(c.id), .hidden = true, .mounts = &mount, .n_mounts = 1};
     if (!c.id[0])
         return err_set(err, ERR_FAILED_PRECONDITION, "there is no template for the sandbox that opens the volume");
-    return opener_make_room(v->core, err) < 0 ? -1 : sandbox_create(v->core, &by, &spec, opener_on_made, v, err);
+    if (opener_make_room(v->core, v->v.tenant, err) < 0)
+        return -1;
+    return sandbox_create(v->core, &by, &spec, opener_on_made, v, err);
 }
 
 struct opener_giving {

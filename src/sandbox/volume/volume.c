@@ -255,8 +255,12 @@ int volume_make(struct core *core, const struct actor *actor, struct str name, u
         volume_refused(taken, actor, "create", err);
         return -1;
     }
-    if (map_count(&all->by_id) >= VOLUMES_MAX)
-        return err_set(err, ERR_RESOURCE_EXHAUSTED, "there are %d volumes, which is the limit", VOLUMES_MAX);
+    size_t own = 0;
+    MAP_FOREACH (const struct vol, v, &all->by_id)
+        own += v->v.tenant == tenant;
+    if (!quota_has_room(core, VOLUMES_MAX, map_count(&all->by_id), own))
+        return err_set(err, ERR_RESOURCE_EXHAUSTED, "there are %zu volumes, %zu of them your tenant's: delete some",
+                       map_count(&all->by_id), own);
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     event_data_str(&d, "name", name);
     event_data_u64(&d, "limit_bytes", limit_bytes);

@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "sandbox/life/pause.h"
 #include "sandbox/life/snapshot.h"
+#include "sandbox/tenant.h"
 #include "sandbox/test_world.h"
 #include "sandbox/volume/volumes.h"
 
@@ -43,18 +44,23 @@ static void on_volume(void *ctx, const struct volume *v, const struct err *err)
     o->err = err ? *err : (struct err){0};
 }
 
-static const char *make(struct world *w, const char *name)
+static const char *make_as(struct world *w, const struct actor *actor, const char *name)
 {
     struct outcome *o = outcome(7);
     struct err err;
-    if (volume_make(w->core, &test_actor, str_of(name), 1 << 20, on_volume, o, &err) < 0)
+    if (volume_make(w->core, actor, str_of(name), 1 << 20, on_volume, o, &err) < 0)
         fail_msg("make: %s", err.msg);
     assert_int_equal(o->calls, 0);
-    assert_null(volume_find(w->core, TENANT_DEFAULT, str_of(name)));
+    assert_null(volume_find(w->core, actor->who.tenant, str_of(name)));
     WAIT(w, o->calls);
     if (o->err.code)
         fail_msg("make: %s", o->err.msg);
     return o->id;
+}
+
+static const char *make(struct world *w, const char *name)
+{
+    return make_as(w, &test_actor, name);
 }
 
 static int drop(struct world *w, const char *ref, struct outcome *o, struct err *err)
@@ -615,6 +621,43 @@ static void opened_by_the_dozen(void **state)
     }
 }
 
+/* None of whom has opened all that it may keeps others from their own. */
+static void opened_by_tenants(void **state)
+{
+    enum { SHARE = VOLUMES_OPEN_MAX / 2 };
+    const struct actor owner = {.name = "owner", .who = PRINCIPAL_OWNER};
+    struct actor actors[2] = {{.name = "a"}, {.name = "b"}};
+    struct world *w = *state;
+    struct sandbox *all[SHARE + 1];
+    struct err err;
+    char name[16];
+    for (size_t i = 0; i < ARRAY_SIZE(actors); i++) {
+        struct principal *who = &actors[i].who;
+        assert_int_equal(tenant_create(w->core, &owner, str_of(actors[i].name), NULL, &err), 0);
+        assert_int_equal(tenant_find(w->core, str_of(actors[i].name), &who->tenant, &err), 0);
+        who->view = who->tenant;
+    }
+    for (int i = 0; i < SHARE + 2; i++) {
+        const struct actor *by = &actors[i > SHARE];
+        struct outcome *o = outcome(0);
+        (void)snprintf(name, sizeof(name), "v%d", i);
+        (void)make_as(w, by, name);
+        int r = volume_open(w->core, by, str_of(name), on_done, o, &err);
+        assert_int_equal(r, i == SHARE ? -1 : 0);
+        if (r < 0) {
+            assert_int_equal(err.code, ERR_RESOURCE_EXHAUSTED);
+            continue;
+        }
+        WAIT(w, o->calls);
+        assert_non_null(o->sb);
+        all[MIN(i, SHARE)] = o->sb;
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
+        volume_release(w->core, all[i]);
+        sandbox_unref(all[i]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -625,6 +668,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(files_in_the_way, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(recorded, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(opened_by_the_dozen, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(opened_by_tenants, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(opened, world_setup, world_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

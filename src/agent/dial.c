@@ -27,14 +27,14 @@ static struct dial *dial_of(struct agent_stream *s)
     return container_of(s, struct dial, stream);
 }
 
-static struct agent_loop *loop_of(struct dial *d)
+static struct agent_loop *dial_loop(struct dial *d)
 {
     return &d->stream.session->agent->loop;
 }
 
 static void wait_more(struct dial *d)
 {
-    (void)loop_set(loop_of(d), &d->io, (d->wants_in ? EPOLLIN : 0u) | (buf_len(&d->out) ? EPOLLOUT : 0u));
+    (void)loop_set(dial_loop(d), &d->io, (d->wants_in ? EPOLLIN : 0u) | (buf_len(&d->out) ? EPOLLOUT : 0u));
 }
 
 /* True when the stream has ended. */
@@ -60,19 +60,19 @@ static int start_connect(struct dial *d)
                   : connect(d->io.fd, (struct sockaddr *)&v4, sizeof(v4));
     if (r < 0 && errno != EINPROGRESS)
         return -errno;
-    return loop_set(loop_of(d), &d->io, EPOLLOUT);
+    return loop_set(dial_loop(d), &d->io, EPOLLOUT);
 }
 
 /* This address is not it: the next one, or the end. */
 static void connect_failed(struct dial *d, int errnum)
 {
-    loop_close(loop_of(d), &d->io);
+    loop_close(dial_loop(d), &d->io);
     if (!d->v6) {
         d->v6 = true;
         int r = start_connect(d);
         if (r == 0)
             return;
-        loop_close(loop_of(d), &d->io);
+        loop_close(dial_loop(d), &d->io);
     }
     stream_failf(&d->stream, ERR_UNAVAILABLE, "error connecting to port %u: %s", d->port, errno_text(errnum));
 }
@@ -151,7 +151,7 @@ static void dial_open(struct agent_stream *s, struct wire_reader *r)
         stream_failf(s, ERR_UNAVAILABLE, "port %u is for programs inside alone", d->port);
         return;
     }
-    loop_timer_set(loop_of(d), &d->timer, CONNECT_TIMEOUT);
+    loop_timer_set(dial_loop(d), &d->timer, CONNECT_TIMEOUT);
     int e = start_connect(d);
     if (e < 0)
         connect_failed(d, -e);
@@ -211,7 +211,7 @@ static void dial_fini(struct agent_stream *s)
 {
     struct dial *d = dial_of(s);
     loop_timer_clear(&d->timer);
-    loop_close(loop_of(d), &d->io);
+    loop_close(dial_loop(d), &d->io);
     buf_fini(&d->out);
 }
 

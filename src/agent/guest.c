@@ -23,7 +23,7 @@
 enum {
     MODULES_MAX = 32,
     LAYERS_MAX = 20,
-    PATIENCE_MS = 10000, /* devices are there once their drivers are; under emulation it may take a little */
+    GUEST_PATIENCE_MS = 10000, /* devices are there once their drivers are; under emulation it may take a little */
     OPEN_FILES_SOFT = 65536,
     OPEN_FILES_HARD = 524288,
 };
@@ -100,7 +100,7 @@ static void guest_await(const char *dir, const char *attribute, const char *valu
 {
     for (int i = 0; !guest_find(dir, attribute, value, ret_path); i++) {
         errno = ENODEV;
-        if (i == PATIENCE_MS)
+        if (i == GUEST_PATIENCE_MS)
             guest_die("find", value);
         (void)usleep(1000);
     }

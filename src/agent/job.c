@@ -43,7 +43,7 @@ void job_flush(struct job_stream *js UNUSED, struct buf *out, size_t least)
     buf_clear(out);
 }
 
-NORETURN static void run_child(struct job_stream *js, int pipe_fd)
+NORETURN static void job_run_child(struct job_stream *js, int pipe_fd)
 {
     struct buf out = BUF_INIT(JOB_MESSAGE_MAX - JOB_HEADER);
     struct failure why = {.code = ERR_INTERNAL};
@@ -100,7 +100,7 @@ static int job_fork(struct agent_job *j)
         return r;
     j->pid = fork();
     if (j->pid == 0)
-        run_child(j->stream, theirs);
+        job_run_child(j->stream, theirs);
     return j->pid < 0 ? -errno : 0;
 }
 

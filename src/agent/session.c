@@ -20,7 +20,7 @@ enum {
     IN_SMALL = 16 * 1024,    /* one read while requests are expected */
     IN_LARGE = 128 * 1024,   /* one read while DATA comes */
     FRAMES_PER_TURN = 8,     /* before others than the session get their turn */
-    READS_PER_TURN = 8,
+    SESSION_READS_PER_TURN = 8,
     CREDIT_STEP = WIRE_WINDOW / 4,
 };
 
@@ -373,7 +373,8 @@ static size_t read_size(const struct agent_session *s)
 static void session_ready(struct loop_io *io, uint32_t events)
 {
     struct agent_session *s = container_of(io, struct agent_session, io);
-    for (int i = 0; i < READS_PER_TURN && (events & ~(uint32_t)EPOLLOUT) && !s->broken && buf_len(&s->out) < OUT_STOP;
+    for (int i = 0;
+         i < SESSION_READS_PER_TURN && (events & ~(uint32_t)EPOLLOUT) && !s->broken && buf_len(&s->out) < OUT_STOP;
          i++) {
         size_t room = read_size(s);
         char *to = buf_reserve(&s->in, room);

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { ROUNDS = 8, PATIENCE_MS = 200, PROCESSES_TEXT = 1 << 20, PATH_TEXT = 300 };
+enum { ROUNDS = 8, STILL_PATIENCE_MS = 200, PROCESSES_TEXT = 1 << 20, PATH_TEXT = 300 };
 
 #define STILL_GROUP "cove"
 
@@ -74,7 +74,7 @@ static void still_each(bool frozen, int *patience_ms)
 
 void still_set(bool frozen)
 {
-    int patience_ms = PATIENCE_MS;
+    int patience_ms = STILL_PATIENCE_MS;
     if (still_root_fd < 0 && frozen)
         still_root_fd = open("/sys/fs/cgroup", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (still_root_fd < 0 || (!frozen && !still_is_set))

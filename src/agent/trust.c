@@ -15,7 +15,7 @@ struct trust {
     struct user owner;
 };
 
-static int open_regular(const char *path, int flags)
+static int trust_open_regular(const char *path, int flags)
 {
     struct stat st;
     AUTO_CLOSE int fd = open(path, flags | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0644);
@@ -29,7 +29,7 @@ static int open_regular(const char *path, int flags)
 /* Empty when there is none. */
 static int read_store(const char *path, struct buf *b, struct failure *f)
 {
-    AUTO_CLOSE int fd = open_regular(path, O_RDONLY);
+    AUTO_CLOSE int fd = trust_open_regular(path, O_RDONLY);
     int r = fd == -ENOENT ? 0 : fd < 0 ? fd : fd_read_all(fd, b);
     if (r == -ENOBUFS)
         return failure_set(f, ERR_FAILED_PRECONDITION, "%s is longer than %d MiB", path, STORE_MAX >> 20);
@@ -40,7 +40,7 @@ static int write_store(const struct trust *t, const char *path, int how, struct 
 {
     if (file_make_parents(path, &t->owner, f) < 0)
         return -1;
-    AUTO_CLOSE int fd = open_regular(path, O_WRONLY | O_CREAT | how);
+    AUTO_CLOSE int fd = trust_open_regular(path, O_WRONLY | O_CREAT | how);
     int r = fd < 0 ? fd : fd_write_all(fd, bytes.p, bytes.n);
     return r < 0 ? failure_errno(f, ERR_INTERNAL, -r, "error writing file: write %s", path) : 0;
 }

@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { READ_MAX = 64 * 1024, READS_PER_TURN = 4, DRAIN_MAX = 1024 * 1024 };
+enum { READ_MAX = 64 * 1024, PROCESS_READS_PER_TURN = 4, DRAIN_MAX = 1024 * 1024 };
 
 static struct agent_process *process_of(struct loop_timer *t)
 {
@@ -81,7 +81,7 @@ static bool is_empty(int fd)
 static bool read_output(struct agent_process *p, struct loop_io *io, uint32_t events)
 {
     struct iovec iov[2];
-    for (int i = 0; i < READS_PER_TURN; i++) {
+    for (int i = 0; i < PROCESS_READS_PER_TURN; i++) {
         size_t room = process_room(p);
         if (room == 0 && p->draining && p->drain_bytes == 0)
             return false;

@@ -172,7 +172,7 @@ static inline ALONE long execute(struct spawn_launch *l, const struct spawn *s, 
     return denied ? -EACCES : -ENOENT;
 }
 
-static ALONE int run_child(void *arg)
+static ALONE int spawn_run_child(void *arg)
 {
     struct spawn_launch *l = arg;
     struct spawn_report report;
@@ -268,7 +268,7 @@ int spawn(struct agent *a, const struct spawn *s, struct arena *arena, struct sp
         l->is_terminal = s->pty;
         l->cmd = str_of(s->argv[0]);
         l->has_slash = str_find_char(l->cmd, '/') >= 0;
-        l->pid = clone(run_child, l->stack + sizeof(l->stack), SIGCHLD | (a->spawns_share ? CLONE_VM : 0), l);
+        l->pid = clone(spawn_run_child, l->stack + sizeof(l->stack), SIGCHLD | (a->spawns_share ? CLONE_VM : 0), l);
         if (l->pid < 0) {
             r = -errno;
         } else {

@@ -48,7 +48,7 @@ void file_end_with_entry(struct agent_stream *s, const char *path)
     names_fini(&names);
 }
 
-static bool is_directory(const char *path)
+static bool file_is_directory(const char *path)
 {
     struct stat st;
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
@@ -58,7 +58,7 @@ static int make_directory(const char *path, const struct user *u, struct failure
 {
     if (mkdir(path, 0755) < 0) {
         int why = errno;
-        if (why == EEXIST && is_directory(path))
+        if (why == EEXIST && file_is_directory(path))
             return 0;
         if (why == ENOTDIR || why == EEXIST)
             return failure_set(f, ERR_INVALID_ARGUMENT, "path is a file: %s", path);
@@ -75,7 +75,7 @@ int file_make_parents(const char *path, const struct user *u, struct failure *f)
     struct str dir = path_dir(str_of(path));
     memcpy(part, dir.p, dir.n);
     part[dir.n] = 0;
-    if (is_directory(part))
+    if (file_is_directory(part))
         return 0;
     for (size_t i = 1; i <= dir.n; i++) {
         if (part[i] && part[i] != '/')
@@ -85,7 +85,7 @@ int file_make_parents(const char *path, const struct user *u, struct failure *f)
         struct stat st;
         if (stat(part, &st) == 0 && !S_ISDIR(st.st_mode))
             return failure_set(f, ERR_INVALID_ARGUMENT, "path is a file: %s", part);
-        if (!is_directory(part) && make_directory(part, u, f) < 0)
+        if (!file_is_directory(part) && make_directory(part, u, f) < 0)
             return -1;
         part[i] = end;
     }

@@ -23,7 +23,7 @@ struct file_read_reading {
 };
 
 /* Looked at before it is opened: opening a pipe or a device may do something already. */
-static int open_regular(const char *path, struct stat *ret_st, struct failure *f)
+static int file_read_open(const char *path, struct stat *ret_st, struct failure *f)
 {
     if (stat(path, ret_st) < 0) {
         if (errno == ENOENT)
@@ -45,7 +45,7 @@ static int file_read_start(struct file_read_reading *rd, struct file_request *q,
 {
     struct stat st;
     struct agent_names names;
-    AUTO_CLOSE int fd = open_regular(q->path, &st, f);
+    AUTO_CLOSE int fd = file_read_open(q->path, &st, f);
     if (fd < 0)
         return -1;
     rd->sized = st.st_size > 0;

@@ -10,7 +10,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-enum { METADATA_MAX = 4096, XATTR_NAME_MAX = 255, XATTR_LIST_MAX = 64 * 1024 };
+enum { METADATA_MAX = 4096, METADATA_NAME_MAX = 255, METADATA_LIST_MAX = 64 * 1024 };
 
 struct file_writing {
     struct agent_stream stream;
@@ -31,9 +31,9 @@ static int check_metadata(size_t prefix, struct str pairs, uint32_t n, struct fa
         total += name + value.n;
         if (key.n == 0 || str_has_nul(key))
             return failure_set(f, ERR_INVALID_ARGUMENT, "invalid metadata: empty key or NUL in a key");
-        if (name > XATTR_NAME_MAX)
+        if (name > METADATA_NAME_MAX)
             return failure_set(f, ERR_INVALID_ARGUMENT, "invalid metadata: metadata key \"%.*s\" exceeds %zu bytes",
-                               STR_ARG_MAX(key, 300), XATTR_NAME_MAX - prefix);
+                               STR_ARG_MAX(key, 300), METADATA_NAME_MAX - prefix);
     }
     if (total > METADATA_MAX)
         return failure_set(f, ERR_INVALID_ARGUMENT, "invalid metadata: total metadata size %zu exceeds %d bytes", total,
@@ -45,7 +45,7 @@ static void remove_metadata(int fd, struct str prefix)
 {
     AUTO_FREE char *list = NULL;
     ssize_t n = flistxattr(fd, NULL, 0);
-    if (n <= 0 || n > XATTR_LIST_MAX)
+    if (n <= 0 || n > METADATA_LIST_MAX)
         return;
     list = mem_alloc((size_t)n + 1);
     n = flistxattr(fd, list, (size_t)n);
@@ -59,7 +59,7 @@ static void remove_metadata(int fd, struct str prefix)
 static int set_metadata(const struct file_writing *w, struct failure *f)
 {
     struct wire_reader r = wire_reader_of(str_n(w->metadata, w->metadata_bytes));
-    char name[XATTR_NAME_MAX + 1];
+    char name[METADATA_NAME_MAX + 1];
     struct str prefix = w->stream.session->agent->attributes;
     remove_metadata(w->fd - 1, prefix);
     for (uint32_t i = 0; i < w->n_metadata; i++) {

@@ -10,7 +10,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-enum { DEPTH_MAX = 200, CHUNK = 256 * 1024, XATTR_MAX = 64 * 1024 };
+enum { TREE_COPY_DEPTH_MAX = 200, CHUNK = 256 * 1024, XATTR_MAX = 64 * 1024 };
 
 struct tree_copying {
     const char *from, *to; /* of the whole, for messages */
@@ -124,7 +124,7 @@ static int copy_directory(const struct tree_copying *c, int from_dir, const char
                           int depth)
 {
     struct stat st;
-    if (depth >= DEPTH_MAX)
+    if (depth >= TREE_COPY_DEPTH_MAX)
         return tree_copy_fail(c, ENAMETOOLONG, from);
     AUTO_CLOSE int in = openat(from_dir, from, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (in < 0 || fstat(in, &st) < 0 || mkdirat(to_dir, to, 0700) < 0)

@@ -10,7 +10,7 @@
 /*
  * One open directory a level. What lies deeper than that is moved up into the top directory, which is looked at again until it is empty.
  */
-enum { DEPTH_MAX = 200, ROUNDS_MAX = 1000 };
+enum { TREE_REMOVE_DEPTH_MAX = 200, ROUNDS_MAX = 1000 };
 
 struct removal {
     const char *path;
@@ -37,7 +37,7 @@ static int tree_remove_remove_entry(struct removal *rm, int dir, const char *nam
         return 0;
     if (errno != ENOTEMPTY && errno != EEXIST)
         return tree_remove_fail(rm, errno);
-    if (depth >= DEPTH_MAX) {
+    if (depth >= TREE_REMOVE_DEPTH_MAX) {
         char up[48];
         (void)snprintf(up, sizeof(up), ".removed-%d-%lu", getpid(), rm->moved++);
         return renameat(dir, name, rm->top, up) < 0 && errno != ENOENT ? tree_remove_fail(rm, errno) : 0;

@@ -32,7 +32,7 @@ enum {
     QUEUED_BYTES_MAX = 1024 * 1024, /* what one read adds when the queue is nearly long fits */
     ENTRIES_PER_STEP = 512,
     DIRS_PER_STEP = 32,
-    READS_PER_TURN = 8,
+    WATCH_READS_PER_TURN = 8,
 };
 
 struct watch_watch {
@@ -49,7 +49,7 @@ struct watch_watch {
     struct agent_names names;
 };
 
-static struct agent_loop *loop_of(struct watch_watch *w)
+static struct agent_loop *watch_loop(struct watch_watch *w)
 {
     return &w->stream.session->agent->loop;
 }
@@ -58,7 +58,7 @@ static struct agent_loop *loop_of(struct watch_watch *w)
 static void overflow(struct watch_watch *w)
 {
     w->overflowed = true;
-    (void)loop_set(loop_of(w), &w->io, 0);
+    (void)loop_set(watch_loop(w), &w->io, 0);
     stream_ready(&w->stream);
 }
 
@@ -89,9 +89,9 @@ static void watch_go_on(struct watch_watch *w)
 {
     if (w->overflowed || w->n_queued >= QUEUED_LONG / 2 || buf_len(&w->queue) >= QUEUED_BYTES_LONG / 2)
         return;
-    (void)loop_set(loop_of(w), &w->io, EPOLLIN);
+    (void)loop_set(watch_loop(w), &w->io, EPOLLIN);
     if (watch_dirs_first(&w->dirs) && list_empty(&w->step.node))
-        loop_timer_set(loop_of(w), &w->step, 0);
+        loop_timer_set(watch_loop(w), &w->step, 0);
 }
 
 static int watch_fail(struct watch_watch *w, int errnum)
@@ -137,16 +137,16 @@ static int scan(struct watch_watch *w)
     }
     if (watch_dirs_first(&w->dirs)) {
         if (!is_long(w))
-            loop_timer_set(loop_of(w), &w->step, 0);
+            loop_timer_set(watch_loop(w), &w->step, 0);
     } else if (!w->stream.replied) {
-        int r = loop_set(loop_of(w), &w->io, EPOLLIN);
+        int r = loop_set(watch_loop(w), &w->io, EPOLLIN);
         if (r < 0) {
             stream_failf(&w->stream, ERR_RESOURCE_EXHAUSTED, "error watching %s: %s", w->dirs.root, errno_text(-r));
             return -1;
         }
         stream_reply(&w->stream);
     } else if (!is_long(w) && !w->overflowed) {
-        (void)loop_set(loop_of(w), &w->io, EPOLLIN);
+        (void)loop_set(watch_loop(w), &w->io, EPOLLIN);
     }
     return 0;
 }
@@ -232,9 +232,9 @@ static void watch_ready(struct loop_io *io, uint32_t events UNUSED)
         struct inotify_event align;
         char bytes[4096];
     } b;
-    for (int i = 0; i < READS_PER_TURN && !w->overflowed; i++) {
+    for (int i = 0; i < WATCH_READS_PER_TURN && !w->overflowed; i++) {
         if ((is_long(w) || watch_dirs_first(&w->dirs)) && !w->has_no_credit) {
-            (void)loop_set(loop_of(w), io, 0);
+            (void)loop_set(watch_loop(w), io, 0);
             return;
         }
         ssize_t n = read(io->fd, b.bytes, sizeof(b.bytes));
@@ -361,7 +361,7 @@ static bool watch_produce(struct agent_stream *s)
         (void)buf_append_str(&b, buf_str(&entry));
     w->has_no_credit = stream_room(s) < buf_len(&b);
     if (w->has_no_credit) {
-        (void)loop_set(loop_of(w), &w->io, EPOLLIN);
+        (void)loop_set(watch_loop(w), &w->io, EPOLLIN);
         return false;
     }
     stream_send_bytes(s, buf_data(&b), buf_len(&b));
@@ -381,7 +381,7 @@ static void watch_fini(struct agent_stream *s)
     struct watch_watch *w = container_of(s, struct watch_watch, stream);
     loop_timer_clear(&w->step);
     watch_dirs_fini(&w->dirs);
-    loop_close(loop_of(w), &w->io);
+    loop_close(watch_loop(w), &w->io);
     buf_fini(&w->queue);
     buf_fini(&w->scanned);
     names_fini(&w->names);

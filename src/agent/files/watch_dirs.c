@@ -177,7 +177,7 @@ bool watch_dirs_moved(struct watch_dirs *w, const struct watch_dir *d, const str
 
 /* ---- reading ---- */
 
-static bool is_directory(const struct watch_dirs *w, const struct watch_dir *d, const struct dirent *e)
+static bool watch_dirs_is_directory(const struct watch_dirs *w, const struct watch_dir *d, const struct dirent *e)
 {
     char path[PATH_TEXT_MAX];
     struct stat st;
@@ -199,7 +199,7 @@ const char *watch_dirs_read(struct watch_dirs *w, bool *ret_is_dir)
         w->reading = opendir(path);
     const struct dirent *e = dir_next(w->reading);
     if (e) {
-        *ret_is_dir = is_directory(w, d, e);
+        *ret_is_dir = watch_dirs_is_directory(w, d, e);
         return e->d_name;
     }
     stop_reading(w);

@@ -17,14 +17,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { LIMIT_MB = 16, TOUCH_MB = 64, PIDS = 4, CPU_MILLI = 200, CPU_WALL_MS = 400, FROZEN_MS = 50, HELD_MB = 8 };
+enum { LIMIT_MB = 16, TOUCH_MB = 64, PROBE_PIDS = 4, CPU_MILLI = 200, CPU_WALL_MS = 400, FROZEN_MS = 50, HELD_MB = 8 };
 
-struct group {
+struct probe_group {
     struct cgroup_tree *tree;
     int version;
 };
 
-static int group_open(struct group *g, const struct cgroup_limits *limits, struct probe_result *r)
+static int group_open(struct probe_group *g, const struct cgroup_limits *limits, struct probe_result *r)
 {
     char name[CGROUP_NAME_MAX];
     (void)snprintf(name, sizeof(name), "cove-probe-%d", (int)getpid());
@@ -42,7 +42,7 @@ static int group_open(struct group *g, const struct cgroup_limits *limits, struc
     return e;
 }
 
-static void group_close(struct group *g)
+static void group_close(struct probe_group *g)
 {
     if (!g->tree)
         return;
@@ -51,14 +51,14 @@ static void group_close(struct group *g)
     cgroup_close(g->tree, true);
 }
 
-static int join(const struct group *g)
+static int probe_join(const struct probe_group *g)
 {
     return cgroup_attach(g->tree, "t", 0);
 }
 
 static int eat_memory(const void *arg)
 {
-    if (join(arg) < 0)
+    if (probe_join(arg) < 0)
         return 1;
     size_t n = (size_t)TOUCH_MB << 20;
     char *p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -71,7 +71,7 @@ static int eat_memory(const void *arg)
 
 void probe_cgroup_memory(const struct probe_env *env UNUSED, struct probe_result *r)
 {
-    struct group g = {0};
+    struct probe_group g = {0};
     const struct cgroup_limits limits = {.memory_bytes = (uint64_t)LIMIT_MB << 20};
     if (group_open(&g, &limits, r) == 0) {
         int status = probe_in_child(eat_memory, &g);
@@ -90,9 +90,9 @@ void probe_cgroup_memory(const struct probe_env *env UNUSED, struct probe_result
 static int fork_on(const void *arg)
 {
     int made = 0;
-    if (join(arg) < 0)
+    if (probe_join(arg) < 0)
         return 1;
-    for (int i = 0; i < 4 * PIDS; i++) {
+    for (int i = 0; i < 4 * PROBE_PIDS; i++) {
         pid_t pid = fork();
         if (pid == 0) {
             (void)pause();
@@ -102,20 +102,20 @@ static int fork_on(const void *arg)
             break;
         made++;
     }
-    return made == PIDS - 1 ? 0 : 2;
+    return made == PROBE_PIDS - 1 ? 0 : 2;
 }
 
 void probe_cgroup_pids(const struct probe_env *env UNUSED, struct probe_result *r)
 {
-    struct group g = {0};
-    const struct cgroup_limits limits = {.pids = PIDS};
+    struct probe_group g = {0};
+    const struct cgroup_limits limits = {.pids = PROBE_PIDS};
     if (group_open(&g, &limits, r) == 0) {
         int status = probe_in_child(fork_on, &g);
         int e = cgroup_kill(g.tree, "t");
         if (status == 0 && e == 0)
             probe_say(r, PROBE_OK,
                       "control groups v%d: fork number %d of a group of %d was refused, all of it killed at once",
-                      g.version, PIDS, PIDS);
+                      g.version, PROBE_PIDS, PROBE_PIDS);
         else
             probe_say(r, PROBE_FAILED, "control groups v%d: the limit of processes did not hold (status %d)", g.version,
                       status);
@@ -125,7 +125,7 @@ void probe_cgroup_pids(const struct probe_env *env UNUSED, struct probe_result *
 
 static int burn(const void *arg)
 {
-    if (join(arg) < 0)
+    if (probe_join(arg) < 0)
         return 255;
     struct rusage u;
     usec_t until = clock_mono() + CPU_WALL_MS * USEC_PER_MS;
@@ -138,7 +138,7 @@ static int burn(const void *arg)
 
 void probe_cgroup_cpu(const struct probe_env *env UNUSED, struct probe_result *r)
 {
-    struct group g = {0};
+    struct probe_group g = {0};
     const struct cgroup_limits limits = {.cpu_milli = CPU_MILLI};
     if (group_open(&g, &limits, r) == 0) {
         int percent = probe_in_child(burn, &g);
@@ -154,13 +154,13 @@ void probe_cgroup_cpu(const struct probe_env *env UNUSED, struct probe_result *r
 
 void probe_cgroup_freeze(const struct probe_env *env UNUSED, struct probe_result *r)
 {
-    struct group g = {0};
+    struct probe_group g = {0};
     const struct cgroup_limits none = {0};
     if (group_open(&g, &none, r) == 0) {
         struct cgroup_usage before = {0}, after = {0};
         pid_t pid = fork();
         if (pid == 0) {
-            if (join(&g) == 0)
+            if (probe_join(&g) == 0)
                 for (;;)
                     continue;
             _exit(1);
@@ -185,12 +185,12 @@ void probe_cgroup_freeze(const struct probe_env *env UNUSED, struct probe_result
 }
 
 /* Memory of both sorts: of a file, and of none. Says 'x' when it has it, then waits. */
-NORETURN static void hold_memory(const struct group *g, int file, int said)
+NORETURN static void hold_memory(const struct probe_group *g, int file, int said)
 {
     size_t n = (size_t)HELD_MB << 20;
     static char block[1 << 20];
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-    if (join(g) < 0)
+    if (probe_join(g) < 0)
         _exit(1);
     for (int i = 0; i < HELD_MB; i++)
         if (write(file, block, sizeof(block)) != sizeof(block))
@@ -207,7 +207,7 @@ NORETURN static void hold_memory(const struct group *g, int file, int said)
 }
 
 /* 0 once it has all of it, and stands still. */
-static int start_holding(struct group *g, int file, pid_t *ret_pid)
+static int start_holding(struct probe_group *g, int file, pid_t *ret_pid)
 {
     int p[2];
     char byte;
@@ -224,7 +224,7 @@ static int start_holding(struct group *g, int file, pid_t *ret_pid)
 
 void probe_cgroup_reclaim(const struct probe_env *env, struct probe_result *r)
 {
-    struct group g = {0};
+    struct probe_group g = {0};
     const struct cgroup_limits none = {0};
     struct cgroup_usage before = {0}, after = {0};
     struct sysinfo machine = {0};

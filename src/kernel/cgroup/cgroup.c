@@ -16,7 +16,7 @@
 
 enum { FILE_MAX = 64 * 1024, KILL_ROUNDS = 500 };
 
-static void join(char *to, size_t size, const char *name, const char *file)
+static void cgroup_join_group(char *to, size_t size, const char *name, const char *file)
 {
     (void)snprintf(to, size, "%s/%s", name, file);
 }
@@ -24,7 +24,7 @@ static void join(char *to, size_t size, const char *name, const char *file)
 int cgroup_write(int parent_fd, const char *name, const char *file, const char *text)
 {
     char path[CGROUP_NAME_MAX + 48];
-    join(path, sizeof(path), name, file);
+    cgroup_join_group(path, sizeof(path), name, file);
     return fd_write_existing(parent_fd, path, str_of(text));
 }
 
@@ -38,7 +38,7 @@ int cgroup_write_u64(int parent_fd, const char *name, const char *file, uint64_t
 static int cgroup_read_file(int parent_fd, const char *name, const char *file, struct buf *b)
 {
     char path[CGROUP_NAME_MAX + 48];
-    join(path, sizeof(path), name, file);
+    cgroup_join_group(path, sizeof(path), name, file);
     return fd_read_file(parent_fd, path, b);
 }
 
@@ -251,7 +251,7 @@ int cgroup_door_open(struct cgroup_tree *t, const char *name, struct cgroup_door
         if (t->parent_fds[i] < 0)
             continue;
         /* Not cgroup.procs: "0" there moves all threads of the caller, for which it waits until every CPU has seen it, often 15 ms. */
-        join(path, sizeof(path), name, "tasks");
+        cgroup_join_group(path, sizeof(path), name, "tasks");
         d.procs_fds[i] = openat(t->parent_fds[i], path, O_WRONLY | O_CLOEXEC);
         if (d.procs_fds[i] < 0) {
             int r = -errno;

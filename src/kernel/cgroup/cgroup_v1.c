@@ -8,11 +8,11 @@
 #include <stdio.h>
 #include <string.h>
 
-enum controller { MEMORY, CPU, CPUACCT, PIDS, FREEZER };
+enum controller { MEMORY, CPU, CPUACCT, V1_PIDS, FREEZER };
 
 static const char *const names[CGROUP_DIRS_MAX] = {"memory", "cpu", "cpuacct", "pids", "freezer"};
 
-enum { PERIOD_USEC = 100000 /* the kernel's default */, QUOTA_MIN_USEC = 1000 };
+enum { V1_PERIOD_USEC = 100000 /* the kernel's default */, V1_QUOTA_MIN_USEC = 1000 };
 
 static bool has_option(struct str options, const char *wanted)
 {
@@ -63,21 +63,21 @@ static int limit_sockets(int fd, const char *name, uint64_t memory_bytes)
 
 static int cgroup_v1_limit(struct cgroup_tree *t, const char *name, const struct cgroup_limits *l)
 {
-    const int memory = t->parent_fds[MEMORY], cpu = t->parent_fds[CPU], pids = t->parent_fds[PIDS];
+    const int memory = t->parent_fds[MEMORY], cpu = t->parent_fds[CPU], pids = t->parent_fds[V1_PIDS];
     int r = 0;
     if (t->features.memory)
         r = limit_memory(memory, name, l->memory_bytes);
     if (r == 0 && t->features.memory)
         r = limit_sockets(memory, name, l->serves_many ? 0 : l->memory_bytes);
     if (r == 0 && t->features.cpu) {
-        uint64_t quota = MAX((uint64_t)l->cpu_milli * (PERIOD_USEC / 1000), (uint64_t)QUOTA_MIN_USEC);
+        uint64_t quota = MAX((uint64_t)l->cpu_milli * (V1_PERIOD_USEC / 1000), (uint64_t)V1_QUOTA_MIN_USEC);
         r = l->cpu_milli ? cgroup_write_u64(cpu, name, "cpu.cfs_quota_us", quota)
                          : cgroup_write(cpu, name, "cpu.cfs_quota_us", "-1");
     }
     return r == 0 && t->features.pids ? cgroup_limit_pids(pids, name, l->pids) : r;
 }
 
-static uint32_t oom_kills(struct cgroup_tree *t, const char *name)
+static uint32_t cgroup_v1_oom_kills(struct cgroup_tree *t, const char *name)
 {
     uint64_t n = 0;
     if (t->features.memory && cgroup_read_key(t->parent_fds[MEMORY], name, "memory.oom_control", "oom_kill", &n) < 0)
@@ -99,39 +99,40 @@ static int cgroup_v1_usage(struct cgroup_tree *t, const char *name, struct cgrou
         r = r ? r : cgroup_read_memory(t->parent_fds[MEMORY], name, "cache", &u);
         if (cgroup_read_u64(t->parent_fds[MEMORY], name, "memory.kmem.tcp.usage_in_bytes", &v) == 0)
             u.socket_bytes = v;
-        u.oom_kills = oom_kills(t, name);
+        u.oom_kills = cgroup_v1_oom_kills(t, name);
     }
     if (r == 0 && t->features.pids)
-        r = cgroup_read_pids(t->parent_fds[PIDS], name, &u);
+        r = cgroup_read_pids(t->parent_fds[V1_PIDS], name, &u);
     if (r == 0)
         *ret_usage = u;
     return r;
 }
 
-static int freeze(struct cgroup_tree *t, const char *name, bool frozen)
+static int cgroup_v1_freeze(struct cgroup_tree *t, const char *name, bool frozen)
 {
     return cgroup_write(t->parent_fds[FREEZER], name, "freezer.state", frozen ? "FROZEN" : "THAWED");
 }
 
 /* Reading it is what makes the kernel look whether all have stopped. */
-static int is_frozen(struct cgroup_tree *t, const char *name)
+static int cgroup_v1_is_frozen(struct cgroup_tree *t, const char *name)
 {
     return cgroup_is(t->parent_fds[FREEZER], name, "freezer.state", "FROZEN");
 }
 
-static int yield_memory(struct cgroup_tree *t, const char *name, bool first)
+static int cgroup_v1_yield_memory(struct cgroup_tree *t, const char *name, bool first)
 {
     int r = cgroup_write(t->parent_fds[MEMORY], name, "memory.soft_limit_in_bytes", first ? "0" : "-1");
     return r == -ENOENT || r == -EOPNOTSUPP ? 0 : r; /* on its way out of the kernel */
 }
 
-static int reclaim(struct cgroup_tree *t, const char *name)
+static int cgroup_v1_reclaim(struct cgroup_tree *t, const char *name)
 {
     return cgroup_write(t->parent_fds[MEMORY], name, "memory.force_empty", "0");
 }
 
-static const struct cgroup_ops ops = {cgroup_v1_limit, cgroup_v1_usage, oom_kills, freeze,
-                                      is_frozen,       yield_memory,    reclaim};
+static const struct cgroup_ops cgroup_v1_ops = {cgroup_v1_limit,  cgroup_v1_usage,     cgroup_v1_oom_kills,
+                                                cgroup_v1_freeze, cgroup_v1_is_frozen, cgroup_v1_yield_memory,
+                                                cgroup_v1_reclaim};
 
 int cgroup_v1_open(struct cgroup_tree *t)
 {
@@ -158,12 +159,12 @@ int cgroup_v1_open(struct cgroup_tree *t)
         return r;
     if (t->n == 0)
         return -ENOENT;
-    t->ops = &ops;
+    t->ops = &cgroup_v1_ops;
     t->features = (struct cgroup_features){
         .version = 1,
         .memory = t->parent_fds[MEMORY] >= 0 && cgroup_has(t->parent_fds[MEMORY], "memory.limit_in_bytes"),
         .cpu = t->parent_fds[CPU] >= 0 && cgroup_has(t->parent_fds[CPU], "cpu.cfs_quota_us"),
-        .pids = t->parent_fds[PIDS] >= 0 && cgroup_has(t->parent_fds[PIDS], "pids.max"),
+        .pids = t->parent_fds[V1_PIDS] >= 0 && cgroup_has(t->parent_fds[V1_PIDS], "pids.max"),
         .freeze = t->parent_fds[FREEZER] >= 0 && cgroup_has(t->parent_fds[FREEZER], "freezer.state"),
         .reclaim = t->parent_fds[MEMORY] >= 0 && cgroup_has(t->parent_fds[MEMORY], "memory.force_empty"),
     };

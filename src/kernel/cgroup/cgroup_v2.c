@@ -14,7 +14,7 @@
 
 #define TOP "/sys/fs/cgroup"
 
-enum { PERIOD_USEC = 100000, QUOTA_MIN_USEC = 1000, PROCS_MAX = 1 << 20, VACATE_ROUNDS = 100 };
+enum { V2_PERIOD_USEC = 100000, V2_QUOTA_MIN_USEC = 1000, PROCS_MAX = 1 << 20, VACATE_ROUNDS = 100 };
 
 /* memory.max holds for buffers of sockets, too (Documentation/admin-guide/cgroup-v2.rst, "Memory": what is tracked, and "sock" of memory.stat). */
 static int cgroup_v2_limit(struct cgroup_tree *t, const char *name, const struct cgroup_limits *l)
@@ -31,14 +31,14 @@ static int cgroup_v2_limit(struct cgroup_tree *t, const char *name, const struct
     }
     if (r == 0 && t->features.cpu) {
         char text[48];
-        uint64_t quota = MAX((uint64_t)l->cpu_milli * (PERIOD_USEC / 1000), (uint64_t)QUOTA_MIN_USEC);
-        (void)snprintf(text, sizeof(text), "%llu %d", (unsigned long long)quota, PERIOD_USEC);
+        uint64_t quota = MAX((uint64_t)l->cpu_milli * (V2_PERIOD_USEC / 1000), (uint64_t)V2_QUOTA_MIN_USEC);
+        (void)snprintf(text, sizeof(text), "%llu %d", (unsigned long long)quota, V2_PERIOD_USEC);
         r = cgroup_write(fd, name, "cpu.max", l->cpu_milli ? text : "max");
     }
     return r == 0 && t->features.pids ? cgroup_limit_pids(fd, name, l->pids) : r;
 }
 
-static uint32_t oom_kills(struct cgroup_tree *t, const char *name)
+static uint32_t cgroup_v2_oom_kills(struct cgroup_tree *t, const char *name)
 {
     uint64_t n = 0;
     if (t->features.memory && cgroup_read_key(t->parent_fds[0], name, "memory.events", "oom_kill", &n) < 0)
@@ -54,7 +54,7 @@ static int cgroup_v2_usage(struct cgroup_tree *t, const char *name, struct cgrou
     if (r == 0 && t->features.memory) {
         r = cgroup_read_u64(fd, name, "memory.current", &u.memory_bytes);
         r = r ? r : cgroup_read_memory(fd, name, "file", &u);
-        u.oom_kills = oom_kills(t, name);
+        u.oom_kills = cgroup_v2_oom_kills(t, name);
     }
     if (r == 0 && t->features.pids)
         r = cgroup_read_pids(fd, name, &u);
@@ -63,12 +63,12 @@ static int cgroup_v2_usage(struct cgroup_tree *t, const char *name, struct cgrou
     return r;
 }
 
-static int freeze(struct cgroup_tree *t, const char *name, bool frozen)
+static int cgroup_v2_freeze(struct cgroup_tree *t, const char *name, bool frozen)
 {
     return cgroup_write(t->parent_fds[0], name, "cgroup.freeze", frozen ? "1" : "0");
 }
 
-static int is_frozen(struct cgroup_tree *t, const char *name)
+static int cgroup_v2_is_frozen(struct cgroup_tree *t, const char *name)
 {
     uint64_t v = 0;
     int r = cgroup_read_key(t->parent_fds[0], name, "cgroup.events", "frozen", &v);
@@ -76,14 +76,14 @@ static int is_frozen(struct cgroup_tree *t, const char *name)
 }
 
 /* A group with a limit may not swap (cgroup_v2_limit()); while it stands still it may, and what is out by then stays. */
-static int yield_memory(struct cgroup_tree *t, const char *name, bool first)
+static int cgroup_v2_yield_memory(struct cgroup_tree *t, const char *name, bool first)
 {
     bool is_limited = cgroup_is(t->parent_fds[0], name, "memory.max", "max") == 0;
     int r = cgroup_write(t->parent_fds[0], name, "memory.swap.max", first || !is_limited ? "max" : "0");
     return r == -ENOENT ? 0 : r;
 }
 
-static int reclaim(struct cgroup_tree *t, const char *name)
+static int cgroup_v2_reclaim(struct cgroup_tree *t, const char *name)
 {
     int fd = t->parent_fds[0];
     uint64_t bytes = 0;
@@ -92,8 +92,9 @@ static int reclaim(struct cgroup_tree *t, const char *name)
     return r == -EAGAIN ? 0 : r; /* all that could be had */
 }
 
-static const struct cgroup_ops ops = {cgroup_v2_limit, cgroup_v2_usage, oom_kills, freeze,
-                                      is_frozen,       yield_memory,    reclaim};
+static const struct cgroup_ops cgroup_v2_ops = {cgroup_v2_limit,  cgroup_v2_usage,     cgroup_v2_oom_kills,
+                                                cgroup_v2_freeze, cgroup_v2_is_frozen, cgroup_v2_yield_memory,
+                                                cgroup_v2_reclaim};
 
 static bool is_cgroup2(const char *path)
 {
@@ -150,7 +151,7 @@ int cgroup_v2_open_at(struct cgroup_tree *t, const char *top)
         r = give_controller(t, controllers[i]);
         why = why ? why : r;
     }
-    t->ops = &ops;
+    t->ops = &cgroup_v2_ops;
     t->features = (struct cgroup_features){
         .version = 2,
         .memory = cgroup_has(t->parent_fds[0], "memory.max"),

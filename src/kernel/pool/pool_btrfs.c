@@ -8,7 +8,8 @@
 #include "kernel/pool/pool_internal.h"
 #include "kernel/tree/tree.h"
 
-static int clone(struct pool *p UNUSED, int from_at, const char *from, int to_at, const char *to, bool bounded UNUSED)
+static int pool_btrfs_clone(struct pool *p UNUSED, int from_at, const char *from, int to_at, const char *to,
+                            bool bounded UNUSED)
 {
     AUTO_CLOSE int source = -1;
     int r = pool_entry_open(from_at, from, &source);
@@ -20,7 +21,7 @@ static int pool_btrfs_make(struct pool *p UNUSED, int at, const char *name, bool
     return btrfs_subvolume_make(at, name);
 }
 
-static int remove_entry(struct pool *p UNUSED, int at, const char *name)
+static int pool_btrfs_remove_entry(struct pool *p UNUSED, int at, const char *name)
 {
     int r = btrfs_subvolume_remove(at, name);
     return r == -EINVAL || r == -ENOTDIR ? tree_remove(at, name) : r;
@@ -31,7 +32,7 @@ static int pool_btrfs_settle(struct pool *p, int at, const char *name)
 {
     char unique[POOL_ENTRY_MAX];
     pool_unique(name, unique);
-    int r = clone(p, at, name, p->trash_fd, unique, false);
+    int r = pool_btrfs_clone(p, at, name, p->trash_fd, unique, false);
     if (r == 0) {
         int ignored UNUSED = btrfs_subvolume_remove(p->trash_fd, unique);
     }
@@ -48,5 +49,12 @@ static int pool_btrfs_usage(struct pool *p, int entry_fd, uint64_t *ret_bytes)
     return btrfs_quota_usage(entry_fd, p->figures_fd, ret_bytes);
 }
 
-const struct pool_ops pool_btrfs_ops = {
-    "btrfs", true, true, pool_btrfs_make, clone, pool_btrfs_settle, remove_entry, pool_btrfs_limit, pool_btrfs_usage};
+const struct pool_ops pool_btrfs_ops = {"btrfs",
+                                        true,
+                                        true,
+                                        pool_btrfs_make,
+                                        pool_btrfs_clone,
+                                        pool_btrfs_settle,
+                                        pool_btrfs_remove_entry,
+                                        pool_btrfs_limit,
+                                        pool_btrfs_usage};

@@ -26,7 +26,7 @@ static int pool_copy_make(struct pool *p, int at, const char *name, bool bounded
     return r;
 }
 
-static int clone(struct pool *p, int from_at, const char *from, int to_at, const char *to, bool bounded)
+static int pool_copy_clone(struct pool *p, int from_at, const char *from, int to_at, const char *to, bool bounded)
 {
     AUTO_CLOSE int source = -1, target = -1;
     int r = pool_entry_open(from_at, from, &source);
@@ -42,7 +42,7 @@ static int pool_copy_settle(struct pool *p, int at UNUSED, const char *name UNUS
     return syncfs(p->fd) < 0 ? -errno : 0;
 }
 
-static int remove_entry(struct pool *p UNUSED, int at, const char *name)
+static int pool_copy_remove_entry(struct pool *p UNUSED, int at, const char *name)
 {
     return tree_remove(at, name);
 }
@@ -57,7 +57,9 @@ static int pool_copy_usage(struct pool *p UNUSED, int entry_fd, uint64_t *ret_by
     return project_quota_usage(entry_fd, ret_bytes);
 }
 
-const struct pool_ops pool_copy_ops = {"copy",           false,        false,           pool_copy_make, clone,
-                                       pool_copy_settle, remove_entry, pool_copy_limit, pool_copy_usage};
-const struct pool_ops pool_reflink_ops = {"reflink",        false,        false,           pool_copy_make, clone,
-                                          pool_copy_settle, remove_entry, pool_copy_limit, pool_copy_usage};
+const struct pool_ops pool_copy_ops = {
+    "copy",          false,          false, pool_copy_make, pool_copy_clone, pool_copy_settle, pool_copy_remove_entry,
+    pool_copy_limit, pool_copy_usage};
+const struct pool_ops pool_reflink_ops = {
+    "reflink",       false,          false, pool_copy_make, pool_copy_clone, pool_copy_settle, pool_copy_remove_entry,
+    pool_copy_limit, pool_copy_usage};

@@ -17,7 +17,7 @@
 /*
  * Numbers that people give to projects are small. Few of them, which are given out again: file systems keep a record of each number that was ever used.
  */
-enum { ID_FIRST = 0x43000000, IDS = 1 << 18, BLOCK = 512, FILES_LEAST = 4096, BYTES_PER_FILE = 4096 };
+enum { ID_FIRST = 0x43000000, IDS = 1 << 18, PROJECT_QUOTA_BLOCK = 512, FILES_LEAST = 4096, BYTES_PER_FILE = 4096 };
 
 static int quota(int fd, int command, uint32_t id, void *arg)
 {
@@ -38,7 +38,7 @@ static int set_limits(int fd, uint32_t id, uint64_t bytes)
         .d_flags = FS_PROJ_QUOTA,
         .d_fieldmask = FS_DQ_BHARD | FS_DQ_IHARD,
         .d_id = id,
-        .d_blk_hardlimit = bytes ? MAX(bytes / BLOCK, 1) : 0,
+        .d_blk_hardlimit = bytes ? MAX(bytes / PROJECT_QUOTA_BLOCK, 1) : 0,
         .d_ino_hardlimit = bytes ? FILES_LEAST + bytes / BYTES_PER_FILE : 0,
     };
     return quota(fd, Q_XSETQLIM, id, &q);
@@ -119,6 +119,6 @@ int project_quota_usage(int dir_fd, uint64_t *ret_bytes)
     uint32_t id = project_quota_id(dir_fd);
     int r = id ? read_quota(dir_fd, id, &q) : -ENODATA;
     if (r == 0)
-        *ret_bytes = q.d_bcount * BLOCK;
+        *ret_bytes = q.d_bcount * PROJECT_QUOTA_BLOCK;
     return r;
 }

@@ -14,7 +14,7 @@
  * A tree may be deeper than descriptors or stack allow. Each directory is emptied of all that is not a directory; a sub-directory found
  * inside is first moved up beside the one being deleted ("flattened") once the depth passes a bound, and gets its turn there.
  */
-enum { DEPTH_MAX = 48, TOKEN_LEN = 12 };
+enum { TREE_DEPTH_MAX = 48, TOKEN_LEN = 12 };
 
 struct tree_context {
     int top_fd; /* where moved-up directories go */
@@ -35,7 +35,7 @@ static int open_directory(int at, const char *name)
 
 static int remove_directory(struct tree_context *c, int at, const char *name, int depth)
 {
-    if (depth >= DEPTH_MAX) {
+    if (depth >= TREE_DEPTH_MAX) {
         char up[64];
         (void)snprintf(up, sizeof(up), ".deep.%s.%u", c->token, c->serial++);
         if (renameat(at, name, c->top_fd, up) == 0)

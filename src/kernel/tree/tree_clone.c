@@ -23,7 +23,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { DEPTH_MAX = 1 << 20, FIRST_DEPTH = 64 };
+enum { TREE_CLONE_DEPTH_MAX = 1 << 20, FIRST_DEPTH = 64 };
 
 /* A directory that the walk is inside of. */
 struct level {
@@ -45,7 +45,7 @@ struct walk {
 
 static int tree_clone_push(struct walk *w, const struct stat *from, const struct stat *to)
 {
-    if (w->depth == DEPTH_MAX)
+    if (w->depth == TREE_CLONE_DEPTH_MAX)
         return -ENAMETOOLONG;
     if (w->depth == w->cap) {
         w->cap = w->cap ? w->cap * 2 : FIRST_DEPTH;

@@ -12,7 +12,10 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-enum { BLOCK = 1 << 20, ATTRIBUTES_MAX = 1 << 16 /* the kernel's own bound, of the names and of each value */ };
+enum {
+    TREE_FILE_BLOCK = 1 << 20,
+    ATTRIBUTES_MAX = 1 << 16 /* the kernel's own bound, of the names and of each value */
+};
 
 void tree_file_init(struct tree_file *t, bool share)
 {
@@ -99,8 +102,8 @@ static int copy_run(struct tree_file *t, int from, int to, off_t at, off_t end)
         if (errno != EXDEV && errno != EOPNOTSUPP && errno != EINVAL && errno != ENOSYS)
             return -errno;
         if (!t->block)
-            t->block = mem_alloc(BLOCK);
-        n = pread(from, t->block, (size_t)MIN(end - at, (off_t)BLOCK), at);
+            t->block = mem_alloc(TREE_FILE_BLOCK);
+        n = pread(from, t->block, (size_t)MIN(end - at, (off_t)TREE_FILE_BLOCK), at);
         if (n <= 0)
             return n < 0 ? -errno : -ESTALE;
         ssize_t written = pwrite(to, t->block, (size_t)n, out);

@@ -60,7 +60,7 @@ static void gvisor_must(int r, const char *step)
     _exit(1);
 }
 
-static void gvisor_tell(char what)
+static void gvisor_child_tell(char what)
 {
     if (send(GVISOR_CONTROL, &what, 1, MSG_NOSIGNAL) != 1)
         _exit(1); /* coved is gone */
@@ -289,7 +289,7 @@ NORETURN void gvisor_child(int sock, const struct tier_host *host, const struct 
     gvisor_must(prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 ? -errno : 0, "tie to the keeper");
     if (box->net.tcp >= 0)
         gvisor_must(netns_gate_settle(), "set up the network");
-    gvisor_tell(TIER_READY);
+    gvisor_child_tell(TIER_READY);
 
     if (fd_recv(GVISOR_CONTROL, message, sizeof(message), got, 2, &n_fds) != sizeof(message) || n_fds < 1)
         _exit(0); /* never needed: the service stops */
@@ -306,7 +306,7 @@ NORETURN void gvisor_child(int sock, const struct tier_host *host, const struct 
         gvisor_make_image();
     if (message[0] == TIER_AHEAD)
         gvisor_run_first(network, create, name);
-    gvisor_tell(TIER_RUNS);
+    gvisor_child_tell(TIER_RUNS);
     if (loads_ahead)
         gvisor_hold(memory_fd);
     else if (message[0] == TIER_AHEAD)

@@ -67,7 +67,7 @@ NORETURN static void gvisor_ask_inside(const struct box *box, int dir_fd, int wo
 }
 
 /* 0: it has done so. -EBUSY: something can't be saved. */
-static int gvisor_tell(const struct box *box, int dir_fd, const char *what, const char *const *more)
+static int gvisor_save_ask(const struct box *box, int dir_fd, const char *what, const char *const *more)
 {
     AUTO_BUF struct buf text = BUF_INIT(SAVE_TEXT);
     char name[TIER_NAME_MAX + 1] = "";
@@ -107,12 +107,12 @@ static int gvisor_save(const struct box *box, int dir_fd)
     static const char *const parts[] = {"checkpoint.img", "pages.img", "pages_meta.img"};
     for (size_t i = 0; i < ARRAY_SIZE(parts); i++) /* of a try before, over which runsc writes nothing */
         (void)unlinkat(dir_fd, parts[i], 0);
-    return gvisor_tell(box, dir_fd, "checkpoint", how);
+    return gvisor_save_ask(box, dir_fd, "checkpoint", how);
 }
 
 int gvisor_go_on(const struct tier_host *host UNUSED, const struct box *box)
 {
-    int r = gvisor_tell(box, -1, "resume", NULL);
+    int r = gvisor_save_ask(box, -1, "resume", NULL);
     return r == -EIO ? 0 : r; /* it runs already */
 }
 
@@ -121,7 +121,7 @@ int gvisor_checkpoint(const struct tier_host *host, const struct box *box, const
     const uid_t base = root_base(host, box);
     int r = fchown(saving->dir_fd, base, base) < 0 ? -errno : 0;
     for (int i = 0; r == 0; i++) {
-        r = gvisor_tell(box, -1, "pause", NULL);
+        r = gvisor_save_ask(box, -1, "pause", NULL);
         r = r ? r : gvisor_save(box, saving->dir_fd);
         if (r != -EBUSY || i == TRIES)
             break;

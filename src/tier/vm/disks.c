@@ -22,14 +22,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PATH_TEXT = 256 };
+enum { DISKS_PATH_TEXT = 256 };
 #define DISK_DEFAULT_BYTES (16ULL << 30) /* sparse: as large as it may become */
 
 #define IMAGES "/pool/" FILES_IMAGES
 
 static bool disk_in(const char *dir)
 {
-    char path[PATH_TEXT + 32];
+    char path[DISKS_PATH_TEXT + 32];
     struct stat st;
     (void)snprintf(path, sizeof(path), "%s/u/" FILES_DISK, dir);
     return lstat(path, &st) == 0 && S_ISREG(st.st_mode);
@@ -37,18 +37,18 @@ static bool disk_in(const char *dir)
 
 static bool layer_has_disk(const char *layer)
 {
-    char dir[PATH_TEXT];
+    char dir[DISKS_PATH_TEXT];
     (void)snprintf(dir, sizeof(dir), "/pool/layers/%s", layer);
     return disk_in(dir);
 }
 
-static int disk_image(const char *layer, char ret_path[static PATH_TEXT])
+static int disk_image(const char *layer, char ret_path[static DISKS_PATH_TEXT])
 {
-    char making[PATH_TEXT], from[PATH_TEXT];
+    char making[DISKS_PATH_TEXT], from[DISKS_PATH_TEXT];
     struct jail jail = {.usr = VM_STAGE_USR};
     char *const argv[] = {(char[]){"/usr/bin/mkfs.erofs"}, (char[]){"--quiet"}, (char[]){"/out"}, (char[]){"/layer"},
                           NULL};
-    (void)snprintf(ret_path, PATH_TEXT, IMAGES "/%s", layer);
+    (void)snprintf(ret_path, DISKS_PATH_TEXT, IMAGES "/%s", layer);
     if (access(ret_path, F_OK) == 0)
         return 0;
     (void)snprintf(making, sizeof(making), IMAGES "/.%s", layer);
@@ -118,14 +118,14 @@ int vm_disk_copy(const char *from, const char *to)
     return r;
 }
 
-static void disk_path(const char *dir, char ret_path[static PATH_TEXT])
+static void disk_path(const char *dir, char ret_path[static DISKS_PATH_TEXT])
 {
-    (void)snprintf(ret_path, PATH_TEXT, "%s/u/" FILES_DISK, dir);
+    (void)snprintf(ret_path, DISKS_PATH_TEXT, "%s/u/" FILES_DISK, dir);
 }
 
 int vm_disk_fill(const struct vm_order *o)
 {
-    char path[PATH_TEXT];
+    char path[DISKS_PATH_TEXT];
     struct stat st, own;
     (void)snprintf(path, sizeof(path), "/pool/layers/%s/u/" FILES_DISK, o->chain.n ? o->chain.names[0] : "");
     AUTO_CLOSE int from = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
@@ -151,9 +151,9 @@ uint32_t vm_disks_layers(const struct vm_order *o)
     return n;
 }
 
-static int disk_own(const struct vm_order *o, const char *like, uid_t uid, char ret_path[static PATH_TEXT])
+static int disk_own(const struct vm_order *o, const char *like, uid_t uid, char ret_path[static DISKS_PATH_TEXT])
 {
-    char from[PATH_TEXT], to[PATH_TEXT];
+    char from[DISKS_PATH_TEXT], to[DISKS_PATH_TEXT];
     int r = 0;
     disk_path(o->path, ret_path);
     (void)snprintf(to, sizeof(to), "%s/u", o->path);
@@ -171,7 +171,7 @@ static int disk_own(const struct vm_order *o, const char *like, uid_t uid, char 
 
 int vm_disks(const struct vm_order *o, const char *like, uid_t uid, struct jail *jail, const char **ret_step)
 {
-    static char own[PATH_TEXT], paths[VMM_LAYERS_MAX][PATH_TEXT], names[VMM_LAYERS_MAX][8];
+    static char own[DISKS_PATH_TEXT], paths[VMM_LAYERS_MAX][DISKS_PATH_TEXT], names[VMM_LAYERS_MAX][8];
     size_t n = 0;
     *ret_step = "make the directory of images";
     if (mkdir(IMAGES, 0700) < 0 && errno != EEXIST)

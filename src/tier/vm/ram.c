@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PAGE = 4096, RUN_PAGES = 256, MAPS_MAX = 1 << 20, PATH_TEXT = 96 };
+enum { PAGE = 4096, RUN_PAGES = 256, MAPS_MAX = 1 << 20, RAM_PATH_TEXT = 96 };
 
 /* Bits of /proc/PID/pagemap. */
 #define RAM_PRESENT (1ULL << 63)
@@ -28,7 +28,7 @@ struct ram_place {
 
 static int ram_open(int proc_fd, pid_t pid, const char *what, int *ret_fd)
 {
-    char path[PATH_TEXT + 16];
+    char path[RAM_PATH_TEXT + 16];
     (void)snprintf(path, sizeof(path), "%d/%s", pid, what);
     *ret_fd = openat(proc_fd, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     return *ret_fd < 0 ? -errno : 0;
@@ -36,7 +36,7 @@ static int ram_open(int proc_fd, pid_t pid, const char *what, int *ret_fd)
 
 static int ram_find_monitor(int proc_fd, pid_t parent, uid_t uid, pid_t *ret_pid)
 {
-    char path[PATH_TEXT], *end = NULL;
+    char path[RAM_PATH_TEXT], *end = NULL;
     struct stat st;
     AUTO_BUF struct buf b = BUF_INIT(4096);
     (void)snprintf(path, sizeof(path), "%d/task/%d/children", parent, parent);
@@ -119,7 +119,7 @@ int ram_clone(int from, int to)
 /* What the memory began as: shared with what is saved of it, where the file system can. */
 static int ram_begin(int proc_fd, pid_t pid, const struct ram_place *p, uint64_t bytes, int to, bool *ret_blank)
 {
-    char path[PATH_TEXT];
+    char path[RAM_PATH_TEXT];
     struct stat st;
     AUTO_CLOSE int base = -1;
     (void)snprintf(path, sizeof(path), "map_files/%" PRIx64 "-%" PRIx64, p->from, p->first_to);

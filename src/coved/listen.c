@@ -14,7 +14,7 @@
 
 #define SOCKET_NAME "cove.sock"
 
-enum { BACKLOG = 4096, AGAIN_USEC = 20 * 1000 };
+enum { BACKLOG = 4096, LISTEN_AGAIN_USEC = 20 * 1000 };
 
 /* Whoever leaves the loopback of IPv4 leaves that of IPv6 in the same moment. */
 static const usec_t loopback6_patience = 200 * USEC_PER_MS;
@@ -48,7 +48,7 @@ void inherited_close(struct inherited *in)
         (void)fd_close(in->fds[--in->n]);
 }
 
-static int open_one(const struct sockaddr *address, socklen_t length, struct inherited *in, int *ret_fd)
+static int listen_open_one(const struct sockaddr *address, socklen_t length, struct inherited *in, int *ret_fd)
 {
     static const int on = 1;
     int known = inherited_take(in, address, length);
@@ -74,8 +74,8 @@ static int open_one(const struct sockaddr *address, socklen_t length, struct inh
 static int open_until(const struct sockaddr *address, socklen_t length, usec_t until, struct inherited *in, int *ret_fd)
 {
     int r;
-    while ((r = open_one(address, length, in, ret_fd)) == -EADDRINUSE && clock_mono() < until)
-        (void)usleep(AGAIN_USEC);
+    while ((r = listen_open_one(address, length, in, ret_fd)) == -EADDRINUSE && clock_mono() < until)
+        (void)usleep(LISTEN_AGAIN_USEC);
     return r;
 }
 
@@ -130,7 +130,7 @@ int listen_local(const char *dir, const char *name, mode_t mode, uid_t owner, gi
     s.dir_fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (s.dir_fd < 0)
         return err_errno(err, errno, "open %s", dir);
-    int r = s.fd >= 0 ? 0 : open_one((const struct sockaddr *)&un, sizeof(un), NULL, &s.fd);
+    int r = s.fd >= 0 ? 0 : listen_open_one((const struct sockaddr *)&un, sizeof(un), NULL, &s.fd);
     r = r < 0 ? err_errno(err, r, "listen on %s", un.sun_path) : name_local(un.sun_path, mode, owner, group, &s, err);
     if (r < 0) {
         listen_local_close(&s);

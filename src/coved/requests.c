@@ -12,7 +12,7 @@
 enum { SEEN_BACKLOG = 1 << 20 };
 
 /* Below these the agent itself would not live; above the last one the kernel says no. */
-enum { MEMORY_LEAST = 16 << 20, PIDS_LEAST = 8, PIDS_MOST = 4 << 20 };
+enum { REQUESTS_MEMORY_LEAST = 16 << 20, PIDS_LEAST = 8, PIDS_MOST = 4 << 20 };
 
 bool request_is_text(const char *p, size_t size)
 {
@@ -31,9 +31,9 @@ bool request_is_layer(const char layer[static SUP_DIGEST_MAX])
 
 int request_check_limits(uint64_t memory_bytes, uint32_t pids, struct err *err)
 {
-    if ((memory_bytes && memory_bytes < MEMORY_LEAST) || (pids && (pids < PIDS_LEAST || pids > PIDS_MOST)))
+    if ((memory_bytes && memory_bytes < REQUESTS_MEMORY_LEAST) || (pids && (pids < PIDS_LEAST || pids > PIDS_MOST)))
         return err_set(err, ERR_INVALID_ARGUMENT, "a sandbox needs at least %d MiB of memory, and %d to %d processes",
-                       MEMORY_LEAST >> 20, PIDS_LEAST, PIDS_MOST);
+                       REQUESTS_MEMORY_LEAST >> 20, PIDS_LEAST, PIDS_MOST);
     return 0;
 }
 

@@ -56,11 +56,11 @@
 #include <unistd.h>
 
 enum {
-    FIRST_UID = 0x70000000,
+    SERVE_FIRST_UID = 0x70000000,
     READY_BOXES = 10,
     API_TRIES = 3,
     READY_NETWORKS = READY_BOXES + 4,
-    OPEN_FILES = 1 << 20,
+    SERVE_OPEN_FILES = 1 << 20,
     OPEN_FILES_LEAST = 16384,
     STOP_USEC = 30 * 1000000,
     HANDOVER_USEC = 5 * 1000000,
@@ -141,7 +141,7 @@ static int own_dir(char **ret_dir, struct err *err)
 
 static void raise_limits(void)
 {
-    const struct rlimit files = {OPEN_FILES, OPEN_FILES}, none = {0, 0}, no_core = {1, 1};
+    const struct rlimit files = {SERVE_OPEN_FILES, SERVE_OPEN_FILES}, none = {0, 0}, no_core = {1, 1};
     struct rlimit now;
     if (setrlimit(RLIMIT_NOFILE, &files) < 0 && getrlimit(RLIMIT_NOFILE, &now) == 0) {
         now.rlim_cur = now.rlim_max;
@@ -212,7 +212,7 @@ static void inherit_listeners(struct coved *c)
     }
 }
 
-static int open_pool(struct coved *c, struct err *err)
+static int serve_open_pool(struct coved *c, struct err *err)
 {
     if (storage_pool(&c->storage, "/pool", &c->host.pool, err) < 0)
         return -1;
@@ -254,7 +254,7 @@ static void on_keeper(struct source *s UNUSED, uint32_t events UNUSED)
     _exit(1);
 }
 
-static int watch_signals(struct coved *c, struct err *err)
+static int serve_watch_signals(struct coved *c, struct err *err)
 {
     sigset_t set;
     (void)sigemptyset(&set);
@@ -392,7 +392,7 @@ static int set_up(struct coved *c, int keeper_fd, struct err *err)
         network_prepare(&c->network, c->config, dir, &c->inherited, err) < 0 ||
         tier_set_probe(&c->host, c->config->tiers, c->config->n_tiers, c->config->minimum_tier, &c->tiers, err) < 0 ||
         storage_open(c->config, c->records, &c->storage, err) < 0 ||
-        stage_enter(c->storage.mount, c->config->run_dir, &c->stage, err) < 0 || open_pool(c, err) < 0 ||
+        stage_enter(c->storage.mount, c->config->run_dir, &c->stage, err) < 0 || serve_open_pool(c, err) < 0 ||
         rootfs_choose("/pool", c->config->state_dir, &mode, err) < 0)
         return -1;
     inherited_close(&c->inherited);
@@ -409,7 +409,7 @@ static int set_up(struct coved *c, int keeper_fd, struct err *err)
     int r = loop_new(&c->loop);
     if (r < 0)
         return err_errno(err, r, "make the event loop");
-    if (watch_signals(c, err) < 0 || sweeper_start(c->host.pool, &c->sweeper, err) < 0)
+    if (serve_watch_signals(c, err) < 0 || sweeper_start(c->host.pool, &c->sweeper, err) < 0)
         return -1;
     network_start(&c->network, c->loop, &c->stage, c->host.cgroups, READY_NETWORKS, &c->tiers, c->records);
     c->jobs = jobs_new(c->loop, c->stage.host_root, c->lock_fd);
@@ -446,7 +446,7 @@ static int set_up(struct coved *c, int keeper_fd, struct err *err)
 }
 
 /* A service whose first cove-api can't work has not started. Later ones are tried for ever: what runs goes on. */
-static int say_ready(struct coved *c, struct err *err)
+static int serve_say_ready(struct coved *c, struct err *err)
 {
     if (c->is_ready || c->stopping || worker_is_due(c->worker) || network_is_due(&c->network))
         return 0;
@@ -475,7 +475,7 @@ static int loop_forever(struct coved *c, struct err *err)
         sweeper_tick(c->sweeper);
         next = MIN(next, network_tick(&c->network));
         next = MIN(next, worker_tick(c->worker));
-        if (say_ready(c, err) < 0)
+        if (serve_say_ready(c, err) < 0)
             return -1;
         if (c->handover_at && !c->stopping &&
             (jobs_left(c->jobs) + images_left(c->images) == 0 || clock_mono() > c->handover_at))
@@ -548,7 +548,7 @@ int serve(const struct config *config, int keeper_fd, struct err *err)
 {
     struct coved c = {
         .config = config,
-        .host = {.proc_fd = -1, .agent_fd = -1, .net_fd = -1, .first_uid = FIRST_UID},
+        .host = {.proc_fd = -1, .agent_fd = -1, .net_fd = -1, .first_uid = SERVE_FIRST_UID},
         .listeners = {.local = LOCAL_SOCKET_NONE},
         .identity = IDENTITY_NONE,
         .network = NETWORK_NONE,

@@ -17,14 +17,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { FIRST_UID = 0x6fff0000, KEY_BYTES = 20, LOCK_MS = 30000, LOCK_AGAIN_USEC = 5000 };
+enum { STATE_FIRST_UID = 0x6fff0000, KEY_BYTES = 20, LOCK_MS = 30000, LOCK_AGAIN_USEC = 5000 };
 
 uid_t state_uid(enum state_user user)
 {
     static const char *const accounts[] = {
         [STATE_API] = "cove", [STATE_EGRESS] = "cove-egress", [STATE_NETMAKER] = NULL};
     const struct passwd *account = accounts[user] ? getpwnam(accounts[user]) : NULL;
-    return account && account->pw_uid ? account->pw_uid : FIRST_UID + (uid_t)user;
+    return account && account->pw_uid ? account->pw_uid : STATE_FIRST_UID + (uid_t)user;
 }
 
 static int state_make_dir(const char *path, mode_t mode, uid_t owner, struct err *err)

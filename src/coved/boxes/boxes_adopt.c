@@ -26,7 +26,7 @@ enum life {
     LIFE_SAVES /* runs, or stands still by its tier's means */
 };
 
-enum { FORM = 1, NET_FDS = 3 };
+enum { FORM = 1, ADOPT_NET_FDS = 3 };
 
 /* A coved of a later version reads it: what is added comes at the end, and what is changed changes FORM. */
 struct box_record {
@@ -89,7 +89,7 @@ void boxes_unrecord(struct box_entry *e)
 
 static bool read_record(const struct record *left, struct box_record *ret_record)
 {
-    if (left->size < offsetof(struct box_record, tier) || (left->n_fds != 1 && left->n_fds != 1 + NET_FDS) ||
+    if (left->size < offsetof(struct box_record, tier) || (left->n_fds != 1 && left->n_fds != 1 + ADOPT_NET_FDS) ||
         left->number >= SUP_SANDBOXES_MAX)
         return false;
     memset(ret_record, 0, sizeof(*ret_record));

@@ -9,9 +9,9 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-enum { BLOCK = 65536 };
+enum { DIFF_SAME_BLOCK = 65536 };
 
-static int open_file(const struct found *f)
+static int diff_same_open(const struct found *f)
 {
     struct stat st;
     int fd = openat(f->dir_fd, f->name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
@@ -30,7 +30,7 @@ static off_t next_data(int fd, off_t at, off_t size)
 /* 1: they are the same. Of holes, of which a file may have any number for nothing, none is read that both have; of the rest not what they share. */
 static int same_bytes(struct effort *e, struct diff_shared *shared, int fd_a, int fd_b, off_t size)
 {
-    static char block_a[BLOCK], block_b[BLOCK];
+    static char block_a[DIFF_SAME_BLOCK], block_b[DIFF_SAME_BLOCK];
     bool is_first = true;
     for (off_t at = 0; at < size;) {
         off_t data_a = next_data(fd_a, at, size), data_b = next_data(fd_b, at, size);
@@ -83,8 +83,8 @@ static int same_file(struct effort *e, const struct found *a, const struct found
 {
     if (a->st.st_size != b->st.st_size)
         return 0;
-    AUTO_CLOSE int fd_a = open_file(a);
-    AUTO_CLOSE int fd_b = open_file(b);
+    AUTO_CLOSE int fd_a = diff_same_open(a);
+    AUTO_CLOSE int fd_b = diff_same_open(b);
     if (fd_a < 0 || fd_b < 0)
         return 0;
     int r = same_attributes(e, fd_a, fd_b);

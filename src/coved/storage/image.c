@@ -100,7 +100,7 @@ static int take_along(const struct images *images, int root_fd, int *ret_fd)
     return 0;
 }
 
-NORETURN static void run(const struct images *images, const struct image *i, int root_fd, int job_fd, pid_t coved)
+NORETURN static void image_run(const struct images *images, const struct image *i, int root_fd, int job_fd, pid_t coved)
 {
     char fetcher[16], ids[16];
     char *const argv[] = {(char[]){"cove-image"},
@@ -174,7 +174,7 @@ static void committed(void *ctx, int r)
     abandon(i, &err);
 }
 
-static void on_pidfd(struct source *s, uint32_t events UNUSED)
+static void image_on_pidfd(struct source *s, uint32_t events UNUSED)
 {
     struct image *i = container_of(s, struct image, pidfd);
     siginfo_t info = {0};
@@ -207,11 +207,11 @@ static int image_spawn(struct image *i, int job_fd, struct err *err)
         return err_errno(err, r, "begin a layer");
     pid_t coved = getpid(), pid = fork();
     if (pid == 0)
-        run(images, i, root, job_fd, coved);
+        image_run(images, i, root, job_fd, coved);
     if (pid < 0)
         return err_errno(err, errno, "start cove-image");
     i->pid_fd = pidfd_open(pid, 0);
-    r = i->pid_fd < 0 ? -errno : loop_add(images->loop, &i->pidfd, i->pid_fd, EPOLLIN, on_pidfd);
+    r = i->pid_fd < 0 ? -errno : loop_add(images->loop, &i->pidfd, i->pid_fd, EPOLLIN, image_on_pidfd);
     if (r == 0)
         return 0;
     (void)kill(pid, SIGKILL);

@@ -66,7 +66,7 @@ static const char customize_format[] =
     /* Without its own file there mmdebstrap's apt-get would, behind this, empty the lists of the machine itself. */
     " && find \"$1/tmp\" -mindepth 1 -maxdepth 1 ! -name 'mmdebstrap.apt.conf.*' -exec rm -rf {} +\n%sSYSTEMCTL\n";
 
-enum { DIGEST_MAX = POOL_LAYER_MAX, BLOCK = 1 << 20, DRAIN_MS = 2000 };
+enum { DIGEST_MAX = POOL_LAYER_MAX, PREPARE_BLOCK = 1 << 20, DRAIN_MS = 2000 };
 
 /* What the base template is made with. */
 struct making {
@@ -116,7 +116,7 @@ static void drain_messages(int fd, struct progress *p)
 static int copy_stream(int from, int messages, int told, int to_tar, int to_sum, struct progress *progress,
                        struct err *err)
 {
-    AUTO_FREE char *block = mem_alloc(BLOCK);
+    AUTO_FREE char *block = mem_alloc(PREPARE_BLOCK);
     struct pollfd p[] = {
         {.fd = from, .events = POLLIN}, {.fd = messages, .events = POLLIN}, {.fd = told, .events = POLLIN}};
     for (;;) {
@@ -130,7 +130,7 @@ static int copy_stream(int from, int messages, int told, int to_tar, int to_sum,
             p[1].fd = -1;
         if (!p[0].revents)
             continue;
-        ssize_t n = read(from, block, BLOCK);
+        ssize_t n = read(from, block, PREPARE_BLOCK);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
@@ -380,7 +380,7 @@ static int build_layer(const struct making *m, char ret_digest[static DIGEST_MAX
 }
 
 /* On a btrfs in a file it is seen where the directory is, by us and what we start. */
-static int open_pool(struct storage *s, const char *dir, struct pool **ret_pool, struct err *err)
+static int prepare_open_pool(struct storage *s, const char *dir, struct pool **ret_pool, struct err *err)
 {
     int r = s->file_fd >= 0 ? mount_unshare() : 0;
     if (r == 0 && s->file_fd >= 0)
@@ -430,7 +430,7 @@ static int prepare_make(struct making *m, struct storage *storage, const char *p
     AUTO(pool_close) struct pool *pool = NULL;
     if (storage->file_fd >= 0)
         clear_earlier(pool_dir);
-    if (open_pool(storage, pool_dir, &pool, err) < 0)
+    if (prepare_open_pool(storage, pool_dir, &pool, err) < 0)
         return -1;
     m->pool = pool;
     return clear_left(m, err) < 0 ? -1 : needed ? build(m, ret_digest, err) : 0;

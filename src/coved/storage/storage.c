@@ -165,8 +165,8 @@ static int mount_file(struct storage *s, const char *path, struct records *recor
     return r < 0 && r != -EEXIST ? err_errno(err, r, "set up the file system in %s", path) : 0;
 }
 
-static int open_file(struct storage *s, const struct config *config, struct records *records, bool is_new,
-                     struct err *err)
+static int storage_open_file(struct storage *s, const struct config *config, struct records *records, bool is_new,
+                             struct err *err)
 {
     AUTO_FREE char *path = mem_printf("%s/pool.btrfs", config->state_dir);
     if (is_new && make_file(s, path, err) < 0)
@@ -227,7 +227,7 @@ int storage_open(const struct config *config, struct records *records, struct st
     storage_choose(config, &c);
     int r = 0;
     if (c.in_file) {
-        r = open_file(&s, config, records, c.is_new, err);
+        r = storage_open_file(&s, config, records, c.is_new, err);
         s.kind = POOL_BTRFS;
         if (r < 0 && c.is_new && !c.is_forced) {
             log_info("the storage pool has no btrfs of its own: %s", err->msg);

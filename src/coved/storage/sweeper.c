@@ -22,7 +22,7 @@
 enum {
     LEAST_PAUSE_MS = 20,
     AGAIN_MS = 1000,
-    NICE = 10,
+    SWEEPER_NICE = 10,
     TELL_MS = 4000,
     GROW_MS = 500,
     QUIET_MS = 100, /* nobody makes or ends sandboxes: time to delete what they left and to make ready what they took */
@@ -93,13 +93,13 @@ static int await_byte(struct pool *pool, int from, usec_t *looked, usec_t *tidie
     return n;
 }
 
-NORETURN static void run(struct pool *pool, int from)
+NORETURN static void sweeper_run(struct pool *pool, int from)
 {
     sigset_t none;
     (void)sigemptyset(&none);
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-    (void)setpriority(PRIO_PROCESS, 0, NICE);
+    (void)setpriority(PRIO_PROCESS, 0, SWEEPER_NICE);
     usec_t looked = 0, tidied = clock_mono();
     for (;;) {
         char told[256];
@@ -137,7 +137,7 @@ static int sweeper_spawn(struct sweeper *s, struct err *err)
         (void)fd_close(p[1]);
         int from = p[0] <= s->newer ? p[0] : dup2(p[0], s->newer);
         (void)close_range((unsigned)s->newer + 1, ~0U, 0);
-        run(s->pool, from);
+        sweeper_run(s->pool, from);
     }
     (void)fd_close(p[0]);
     if (pid < 0) {
@@ -208,7 +208,7 @@ static size_t left_in(struct pool *pool)
 }
 
 /* True when the process ended before `end`. */
-static bool await(int pidfd, usec_t end)
+static bool sweeper_await(int pidfd, usec_t end)
 {
     struct pollfd p = {.fd = pidfd, .events = POLLIN};
     for (;;) {
@@ -238,7 +238,7 @@ size_t sweeper_last(struct pool *pool, uint32_t bound_ms)
     }
     if (pid > 0) {
         AUTO_CLOSE int pidfd = pidfd_open(pid, 0);
-        if (!await(pidfd, end))
+        if (!sweeper_await(pidfd, end))
             (void)kill(pid, SIGKILL);
         (void)waitpid(pid, NULL, 0);
     }

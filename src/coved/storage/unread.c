@@ -13,7 +13,7 @@
 
 #define MAX_ORPHANS "sys/net/ipv4/tcp_max_orphans"
 
-enum { FALL = 128 << 20, FALL_SHORT = 32 << 20, AGAIN_USEC = 5000000, RMEM_COLUMN = 4 };
+enum { FALL = 128 << 20, FALL_SHORT = 32 << 20, UNREAD_AGAIN_USEC = 5000000, RMEM_COLUMN = 4 };
 
 /* The column of a table that is aligned with spaces; empty: there is none. */
 static struct str unread_column(struct str line, int column)
@@ -305,7 +305,7 @@ bool unread_locks(int proc_fd, char ret_path[static UNREAD_GROUP_MAX])
 bool unread_is_due(struct unread_watch *w, bool is_short, uint64_t there, usec_t now)
 {
     bool is_due = there + (is_short ? FALL_SHORT : FALL) <= w->most;
-    is_due = is_due || (is_short && (!w->at || now - w->at >= AGAIN_USEC));
+    is_due = is_due || (is_short && (!w->at || now - w->at >= UNREAD_AGAIN_USEC));
     w->most = is_due ? there : MAX(w->most, there);
     w->at = is_due ? now : w->at;
     return is_due;

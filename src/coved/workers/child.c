@@ -140,7 +140,7 @@ int child_start(char *const argv[], const struct child_how *how, struct child *r
 }
 
 /* False: told to end before. */
-static bool await(pid_t pid, const struct child_signals *s)
+static bool child_await(pid_t pid, const struct child_signals *s)
 {
     AUTO_CLOSE int pidfd = pidfd_open(pid, 0);
     struct pollfd p[] = {{.fd = pidfd, .events = POLLIN}, {.fd = s->fd, .events = POLLIN}};
@@ -157,7 +157,7 @@ int child_finish(struct child *c, const struct child_signals *s, const char *wha
     c->fd = fd_close(c->fd);
     if (c->pid <= 0)
         return 0;
-    if (!await(c->pid, s))
+    if (!child_await(c->pid, s))
         return child_told(err);
     pid_t r = waitpid(c->pid, &status, 0);
     c->pid = 0;

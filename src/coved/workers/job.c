@@ -18,7 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { NICE = 10, JOB_FDS_MAX = 4 };
+enum { JOB_NICE = 10, JOB_FDS_MAX = 4 };
 
 struct job {
     struct list node; /* waiting or running */
@@ -74,7 +74,7 @@ static void close_others(const struct jobs *jobs, const struct job_spec *spec, i
     }
 }
 
-NORETURN static void run(const struct jobs *jobs, const struct job_spec *spec, int sock, pid_t coved)
+NORETURN static void job_run(const struct jobs *jobs, const struct job_spec *spec, int sock, pid_t coved)
 {
     sigset_t none;
     int32_t answer = 0;
@@ -85,7 +85,7 @@ NORETURN static void run(const struct jobs *jobs, const struct job_spec *spec, i
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
     close_others(jobs, spec, sock);
     if (spec->is_background && !spec->is_inside) /* what begins inside keeps what it has */
-        (void)setpriority(PRIO_PROCESS, 0, NICE);
+        (void)setpriority(PRIO_PROCESS, 0, JOB_NICE);
     answer = spec->prepare ? spec->prepare(spec->ctx) : 0;
     if (answer == 0 && send(sock, "", 1, MSG_NOSIGNAL) != 1)
         _exit(1);
@@ -116,7 +116,7 @@ static void job_finish(struct job *j, int r)
     spec.done(spec.ctx, r);
 }
 
-static void on_pidfd(struct source *s, uint32_t events UNUSED)
+static void job_on_pidfd(struct source *s, uint32_t events UNUSED)
 {
     struct job *j = container_of(s, struct job, pidfd);
     siginfo_t info = {0};
@@ -165,14 +165,14 @@ static int job_spawn(struct job *j)
         return -errno;
     pid_t coved = getpid(), pid = fork();
     if (pid == 0)
-        run(jobs, &j->spec, pair[1], coved);
+        job_run(jobs, &j->spec, pair[1], coved);
     int r = pid < 0 ? -errno : 0;
     (void)fd_close(pair[1]);
     j->sock = pair[0];
     if (r < 0)
         return r;
     j->pid_fd = pidfd_open(pid, 0);
-    r = j->pid_fd < 0 ? -errno : loop_add(jobs->loop, &j->pidfd, j->pid_fd, EPOLLIN, on_pidfd);
+    r = j->pid_fd < 0 ? -errno : loop_add(jobs->loop, &j->pidfd, j->pid_fd, EPOLLIN, job_on_pidfd);
     if (r == 0 && (r = loop_add(jobs->loop, &j->ready, j->sock, EPOLLIN, job_on_ready)) < 0)
         loop_remove(jobs->loop, &j->pidfd);
     if (r < 0) {

@@ -24,13 +24,13 @@
 #include <unistd.h>
 
 enum {
-    YOUNG_USEC = 5 * 1000000, /* who dies younger is started again less quickly */
-    DELAY_LEAST_MS = 100,
-    DELAY_MOST_MS = 1000,
+    KEEPER_YOUNG_USEC = 5 * 1000000, /* who dies younger is started again less quickly */
+    KEEPER_DELAY_LEAST_MS = 100,
+    KEEPER_DELAY_MOST_MS = 1000,
     ENDS_MAX = 3,     /* so many are started to end what runs in order */
     CHECK_MS = 10000, /* that another program has for saying that it would do */
-    OPEN_FILES = 1 << 20,
-    BUFFER_BYTES = 8 << 20,
+    KEEPER_OPEN_FILES = 1 << 20,
+    KEEPER_BUFFER_BYTES = 8 << 20,
 };
 
 struct keeper_record {
@@ -164,7 +164,7 @@ static void keeper_notify(const char *state)
         log_warn("tell %s that the service is ready: %s", path, strerror(errno));
 }
 
-static void say_ready(struct keeper *k)
+static void keeper_say_ready(struct keeper *k)
 {
     if (!k->is_up)
         keeper_notify("READY=1");
@@ -207,7 +207,7 @@ static bool take_message(struct keeper *k)
         r = tell_exit(k, m.pid);
         break;
     case KEEPER_READY:
-        say_ready(k);
+        keeper_say_ready(k);
         break;
     case KEEPER_RECORD:
     case KEEPER_DONE:
@@ -236,7 +236,7 @@ NORETURN static void become_coved(const struct keeper *k, int sock)
 
 static int keeper_start(struct keeper *k, struct err *err)
 {
-    static const int size = BUFFER_BYTES;
+    static const int size = KEEPER_BUFFER_BYTES;
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return err_errno(err, errno, "make a socket pair");
@@ -300,8 +300,10 @@ static int coved_ended(struct keeper *k, const siginfo_t *info)
         accepted_take_back(k->config);
     if (!k->is_up || (k->is_told_to_end && ++k->n_ends > ENDS_MAX))
         return info->si_code == CLD_EXITED ? info->si_status : 1;
-    bool is_young = !makes_way && !k->is_told_to_end && (!k->serves || clock_mono() - k->started < YOUNG_USEC);
-    k->delay_ms = !is_young ? 0 : k->delay_ms ? MIN(k->delay_ms * 2, (uint64_t)DELAY_MOST_MS) : DELAY_LEAST_MS;
+    bool is_young = !makes_way && !k->is_told_to_end && (!k->serves || clock_mono() - k->started < KEEPER_YOUNG_USEC);
+    k->delay_ms = !is_young     ? 0
+                  : k->delay_ms ? MIN(k->delay_ms * 2, (uint64_t)KEEPER_DELAY_MOST_MS)
+                                : KEEPER_DELAY_LEAST_MS;
     k->start_at = clock_mono() + k->delay_ms * USEC_PER_MS;
     if (!makes_way)
         log_error("coved ended (%s %d); %zu sandboxes and workers keep running, and a new coved starts in %llu ms",
@@ -358,7 +360,7 @@ static int on_signals(struct keeper *k)
     return status;
 }
 
-static int watch_signals(struct keeper *k, struct err *err)
+static int keeper_watch_signals(struct keeper *k, struct err *err)
 {
     static const int watched[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD};
     sigset_t set;
@@ -373,13 +375,13 @@ static int watch_signals(struct keeper *k, struct err *err)
 
 int keeper_run(const char *program, struct accepted *config, int ready_fd, struct err *err)
 {
-    const struct rlimit files = {OPEN_FILES, OPEN_FILES};
+    const struct rlimit files = {KEEPER_OPEN_FILES, KEEPER_OPEN_FILES};
     struct keeper k = {.program = program, .config = config, .ready_fd = ready_fd, .signal_fd = -1, .sock = -1};
     int status = -1;
     (void)prctl(PR_SET_NAME, "cove-keeper", 0, 0, 0);
     (void)setrlimit(RLIMIT_NOFILE, &files); /* coved says it when that is not enough */
     int ignored UNUSED = fd_write_existing(AT_FDCWD, "/proc/self/oom_score_adj", STR("-1000"));
-    if (watch_signals(&k, err) < 0 || keeper_start(&k, err) < 0)
+    if (keeper_watch_signals(&k, err) < 0 || keeper_start(&k, err) < 0)
         return -1;
     while (status < 0) {
         struct pollfd p[] = {{.fd = k.signal_fd, .events = POLLIN}, {.fd = k.sock, .events = POLLIN}};
@@ -391,7 +393,7 @@ int keeper_run(const char *program, struct accepted *config, int ready_fd, struc
         status = on_signals(&k);
         if (status < 0 && k.start_at && clock_mono() >= k.start_at && keeper_start(&k, err) < 0) {
             log_error("%s", err->msg);
-            k.start_at = clock_mono() + DELAY_MOST_MS * USEC_PER_MS;
+            k.start_at = clock_mono() + KEEPER_DELAY_MOST_MS * USEC_PER_MS;
             status = k.is_told_to_end && ++k.n_ends > ENDS_MAX ? 1 : -1;
         }
     }

@@ -24,11 +24,11 @@ enum {
     SOCK_FD = 3,
     PROCFS_USES = 32,
     STOCK_MAX = 64,
-    NET_FDS = 4,
+    NETMAKER_NET_FDS = 4,
     FAILURES_MAX = 3, /* in a row; then who waits is told instead */
     FIRST_MS = 10000,
     ANSWER_USEC = 10 * 1000000,
-    AGAIN_USEC = 200 * 1000,
+    NETMAKER_AGAIN_USEC = 200 * 1000,
     REAP_MS =
         50, /* that coved's one thread waits for a child it killed: the kernel may be at work for it for much longer */
 };
@@ -72,8 +72,8 @@ static int confine(uid_t uid)
 static int netmaker_answer(int code, const struct netns *net)
 {
     const int32_t message = code;
-    const int fds[NET_FDS] = {net->ns, net->tcp, net->dns_udp, net->dns_tcp};
-    return fd_send(SOCK_FD, &message, sizeof(message), fds, code == 0 ? NET_FDS : 0);
+    const int fds[NETMAKER_NET_FDS] = {net->ns, net->tcp, net->dns_udp, net->dns_tcp};
+    return fd_send(SOCK_FD, &message, sizeof(message), fds, code == 0 ? NETMAKER_NET_FDS : 0);
 }
 
 /* See netns_make_by(); -1, where that may not be mounted: the host's is used. */
@@ -83,7 +83,7 @@ static void netmaker_renew(int *procfs)
     int ignored UNUSED = mount_new("proc", NULL, 0, procfs);
 }
 
-NORETURN static void run(int sock, uid_t uid, enum netns_kind kind)
+NORETURN static void netmaker_run(int sock, uid_t uid, enum netns_kind kind)
 {
     char order;
     if (dup2(sock, SOCK_FD) < 0 || close_range(SOCK_FD + 1, ~0U, 0) < 0)
@@ -118,7 +118,7 @@ static void netmaker_failed(struct netmaker *m, int r)
 {
     m->failure = r;
     m->failures++;
-    m->start_at = clock_mono() + AGAIN_USEC;
+    m->start_at = clock_mono() + NETMAKER_AGAIN_USEC;
 }
 
 static void reap(struct netmaker *m)
@@ -146,12 +146,12 @@ static void drop_child(struct netmaker *m)
 static int take_answer(struct netmaker *m)
 {
     int32_t code = 0;
-    int fds[NET_FDS];
+    int fds[NETMAKER_NET_FDS];
     size_t n_fds = 0;
-    ssize_t n = fd_recv(m->sock_fd, &code, sizeof(code), fds, NET_FDS, &n_fds);
+    ssize_t n = fd_recv(m->sock_fd, &code, sizeof(code), fds, NETMAKER_NET_FDS, &n_fds);
     if (n == -EAGAIN)
         return -EAGAIN;
-    bool whole = n == sizeof(code) && m->asked && n_fds == (code == 0 ? NET_FDS : 0) && code <= 0;
+    bool whole = n == sizeof(code) && m->asked && n_fds == (code == 0 ? NETMAKER_NET_FDS : 0) && code <= 0;
     if (!whole) {
         for (size_t i = 0; n > 0 && i < n_fds; i++)
             (void)fd_close(fds[i]);
@@ -194,7 +194,7 @@ static int netmaker_spawn(struct netmaker *m)
     int r = fd_nonblock(pair[1], false);
     pid_t pid = r < 0 ? -1 : fork();
     if (pid == 0)
-        run(pair[1], m->uid, m->kind);
+        netmaker_run(pair[1], m->uid, m->kind);
     if (r == 0 && pid < 0)
         r = -errno;
     (void)fd_close(pair[1]);
@@ -263,7 +263,7 @@ usec_t netmaker_tick(struct netmaker *m)
         netmaker_replace(m, "says nothing");
     reap(m);
     if (m->dying)
-        m->start_at = MAX(m->start_at, now + AGAIN_USEC); /* one at a time */
+        m->start_at = MAX(m->start_at, now + NETMAKER_AGAIN_USEC); /* one at a time */
     bool missing = m->n + m->asked < m->wanted;
     if (missing && now >= m->start_at) {
         int r = m->sock_fd < 0 ? netmaker_spawn(m) : 0;

@@ -21,7 +21,7 @@ enum {
     LINK_BUFFER_BYTES = 4 << 20,
     GATES = 2,
     MEMORY_PART = 4, /* of the machine's, for cove-egress; */
-    MEMORY_LEAST = 512 << 20,
+    NETWORK_MEMORY_LEAST = 512 << 20,
 };
 
 static const char group[] = NETWORK_GROUP;
@@ -84,7 +84,7 @@ void network_drop_box(struct coved_network *n, const char *id)
         order(n, EGRESS_DROP, id, NULL, 0);
 }
 
-static void open_one(void *ctx, const char *id, const struct netns *net)
+static void network_open_one(void *ctx, const char *id, const struct netns *net)
 {
     network_open_box(ctx, id, net);
 }
@@ -123,7 +123,7 @@ static void drop_group(struct coved_network *n)
 static void on_egress(void *ctx)
 {
     struct coved_network *n = ctx;
-    boxes_each_network(n->boxes, open_one, n);
+    boxes_each_network(n->boxes, network_open_one, n);
     link_workers(n);
 }
 
@@ -135,7 +135,7 @@ void network_on_api(struct coved_network *n)
 static void make_group(struct coved_network *n, struct cgroup_tree *cgroups)
 {
     uint64_t all = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-    const struct cgroup_limits limits = {.memory_bytes = MAX(all / MEMORY_PART, (uint64_t)MEMORY_LEAST),
+    const struct cgroup_limits limits = {.memory_bytes = MAX(all / MEMORY_PART, (uint64_t)NETWORK_MEMORY_LEAST),
                                          .serves_many = true};
     n->cgroups = cgroups;
     int r = cgroup_make(cgroups, group);

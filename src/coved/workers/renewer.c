@@ -40,7 +40,7 @@ static bool is_same(const struct stat *a, const struct stat *b)
            a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
 }
 
-NORETURN static void run(const struct renewer_spec *spec, pid_t parent)
+NORETURN static void renewer_child(const struct renewer_spec *spec, pid_t parent)
 {
     sigset_t none;
     (void)sigemptyset(&none);
@@ -63,7 +63,7 @@ int renewer_start(const struct renewer_spec *spec, pid_t *ret_pid, struct err *e
 {
     pid_t parent = getpid(), pid = fork();
     if (pid == 0)
-        run(spec, parent);
+        renewer_child(spec, parent);
     if (pid < 0)
         return err_errno(err, errno, "start the renewer");
     *ret_pid = pid;

@@ -28,14 +28,14 @@
 #include <unistd.h>
 
 enum {
-    BUFFER_BYTES = 8 << 20,
-    YOUNG_USEC = 5 * 1000000,
-    DELAY_LEAST_MS = 100,
-    DELAY_MOST_MS = 500,
+    WORKER_BUFFER_BYTES = 8 << 20,
+    WORKER_YOUNG_USEC = 5 * 1000000,
+    WORKER_DELAY_LEAST_MS = 100,
+    WORKER_DELAY_MOST_MS = 500,
     STOP_MS = 5000,
     ABORT_MS = 2000,
     ARGS_MAX = 128,
-    OPEN_FILES = 262144,
+    WORKER_OPEN_FILES = 262144,
 };
 
 struct worker {
@@ -99,7 +99,7 @@ static void drop_privileges(uid_t uid)
     struct rlimit files;
     if (getrlimit(RLIMIT_NOFILE, &files) < 0)
         die("read limits");
-    files.rlim_cur = files.rlim_max = MIN(files.rlim_max, (rlim_t)OPEN_FILES);
+    files.rlim_cur = files.rlim_max = MIN(files.rlim_max, (rlim_t)WORKER_OPEN_FILES);
     if (setrlimit(RLIMIT_NOFILE, &files) < 0) /* RLIMIT_CORE is coved's already */
         die("set limits");
     /* Only lowered further by somebody with CAP_SYS_RESOURCE; coved has said so already if it may not. */
@@ -142,7 +142,7 @@ static void pass(char **argv, size_t *n, const char *option, int fd, const char 
     argv[(*n)++] = mem_printf("%s%s", number, suffix);
 }
 
-NORETURN static void run(const struct worker_spec *spec, int sock, int pulse_fd, int key_fd, int pem_fd)
+NORETURN static void worker_run(const struct worker_spec *spec, int sock, int pulse_fd, int key_fd, int pem_fd)
 {
     char *argv[ARGS_MAX] = {mem_strdup(spec->name)};
     char *const environment[] = {fault_environment(), NULL};
@@ -215,8 +215,10 @@ static void on_gone(struct source *s, uint32_t events UNUSED)
         log_debug("%s is replaced", w->spec.name);
         return;
     }
-    bool young = clock_mono() - w->started < YOUNG_USEC;
-    w->delay_ms = !young ? 0 : w->delay_ms ? MIN(w->delay_ms * 2, (uint64_t)DELAY_MOST_MS) : DELAY_LEAST_MS;
+    bool young = clock_mono() - w->started < WORKER_YOUNG_USEC;
+    w->delay_ms = !young        ? 0
+                  : w->delay_ms ? MIN(w->delay_ms * 2, (uint64_t)WORKER_DELAY_MOST_MS)
+                                : WORKER_DELAY_LEAST_MS;
     w->start_at = clock_mono() + w->delay_ms * USEC_PER_MS;
     log_error("%s ended (%s %d); a new one starts in %llu ms", w->spec.name,
               code == CLD_EXITED ? "exit code" : "signal", status, (unsigned long long)w->delay_ms);
@@ -345,7 +347,7 @@ static const struct pulse_patience *patience(void)
 
 static int worker_start(struct worker *w)
 {
-    static const int size = BUFFER_BYTES;
+    static const int size = WORKER_BUFFER_BYTES;
     int pair[2], gate[2];
     AUTO_CLOSE int key_fd = -1, pem_fd = -1, pulse_fd = -1;
     int r = w->spec.key ? key_pipe(w->spec.key, &key_fd) : 0;
@@ -367,7 +369,7 @@ static int worker_start(struct worker *w)
         (void)close(gate_in);
         if (read(gate_out, &go, 1) != 1) /* coved died before it could write us down */
             _exit(127);
-        run(&w->spec, pair[1], pulse_fd, key_fd, pem_fd);
+        worker_run(&w->spec, pair[1], pulse_fd, key_fd, pem_fd);
     }
     (void)fd_close(pair[1]);
     r = w->pid < 0 ? (int)w->pid : worker_watch(w);
@@ -465,7 +467,7 @@ usec_t worker_tick(struct worker *w)
         int r = worker_start(w);
         if (r < 0) {
             log_error("start %s: %s", w->spec.name, strerror(-r));
-            w->start_at = now + DELAY_MOST_MS * USEC_PER_MS;
+            w->start_at = now + WORKER_DELAY_MOST_MS * USEC_PER_MS;
         }
     }
     usec_t next = w->start_at ? w->start_at : UINT64_MAX;

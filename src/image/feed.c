@@ -6,7 +6,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-enum { WAIT_MS = 200 };
+enum { FEED_WAIT_MS = 200 };
 
 struct image_feed {
     struct feed_config config;
@@ -72,7 +72,7 @@ static int feed_await(struct image_feed *f, enum note_kind until, struct err *er
     for (;;) {
         struct link_note note;
         struct pollfd p = {.fd = f->config.notes_fd, .events = POLLIN};
-        if (poll(&p, 1, WAIT_MS) < 0 && errno != EINTR)
+        if (poll(&p, 1, FEED_WAIT_MS) < 0 && errno != EINTR)
             return lost(err);
         if (f->config.canceled(f->config.ctx))
             return err_set(err, ERR_CANCELED, "canceled");

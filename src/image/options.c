@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#define IDS 65536U
+#define OPTIONS_IDS 65536U
 
 enum which { ROOT_FD, JOB_FD, UID, IDS_BASE, MAX_BYTES, MAX_ENTRIES, TIMEOUT_S, STALL_S, N_OPTIONS };
 
@@ -17,7 +17,7 @@ static const struct {
     [ROOT_FD] = {"--root-fd", true, 3, 65535, 0},
     [JOB_FD] = {"--job-fd", true, 3, 65535, 0},
     [UID] = {"--uid", true, 1, UINT32_MAX - 1, 0},
-    [IDS_BASE] = {"--ids-base", true, IDS, UINT32_MAX - IDS, 0},
+    [IDS_BASE] = {"--ids-base", true, OPTIONS_IDS, UINT32_MAX - OPTIONS_IDS, 0},
     [MAX_BYTES] = {"--max-bytes", false, 1, INT64_MAX, JOB_BYTES_DEFAULT},
     [MAX_ENTRIES] = {"--max-entries", false, 1, 100000000, JOB_ENTRIES_DEFAULT},
     [TIMEOUT_S] = {"--timeout-s", false, 1, 86400, JOB_TIMEOUT_S_DEFAULT},

@@ -13,7 +13,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-enum { IDS = 65536 };
+enum { APPLY_META_IDS = 65536 };
 
 void apply_warn_once(struct apply *a, unsigned bit, const char *fmt, ...)
 {
@@ -28,7 +28,7 @@ void apply_warn_once(struct apply *a, unsigned bit, const char *fmt, ...)
 static int check_owner(struct archive_entry *e, const char *path, uid_t *ret_uid, gid_t *ret_gid, struct err *err)
 {
     int64_t uid = archive_entry_uid(e), gid = archive_entry_gid(e);
-    if (uid < 0 || uid >= IDS || gid < 0 || gid >= IDS)
+    if (uid < 0 || uid >= APPLY_META_IDS || gid < 0 || gid >= APPLY_META_IDS)
         return err_set(err, ERR_INVALID_ARGUMENT, "%.120s belongs to %lld:%lld: ids of a sandbox end at 65535", path,
                        (long long)uid, (long long)gid);
     *ret_uid = (uid_t)uid;

@@ -94,7 +94,7 @@ static bool checksum_is_right(const struct header *h)
     return take_number(h->checksum, sizeof(h->checksum), &said) && said == sum;
 }
 
-static char *take_name(const struct header *h)
+static char *tarindex_take_name(const struct header *h)
 {
     size_t n = strnlen(h->name, sizeof(h->name));
     size_t m = memcmp(h->magic, "ustar", 6) == 0 ? strnlen(h->prefix, sizeof(h->prefix)) : 0;
@@ -182,7 +182,7 @@ static int add_file(struct tarindex *t, const char *name, struct file file, stru
 static int take_file(struct tarindex *t, const struct header *h, const struct extension *x, uint64_t offset,
                      uint64_t size, struct err *err)
 {
-    AUTO_FREE char *name = x->name ? mem_strdup(x->name) : take_name(h);
+    AUTO_FREE char *name = x->name ? mem_strdup(x->name) : tarindex_take_name(h);
     AUTO_FREE char *link = NULL;
     if (h->type == '1' || h->type == '2') {
         AUTO_FREE char *target =

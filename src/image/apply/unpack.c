@@ -25,7 +25,7 @@ static void unpack_note(struct unpack *u, enum note_kind kind, enum err_code cod
     (void)send(u->config.notes_fd, &n, sizeof(n), MSG_NOSIGNAL);
 }
 
-static void on_warning(void *ctx, const char *text)
+static void unpack_on_warning(void *ctx, const char *text)
 {
     struct unpack *u = ctx;
     if (u->warnings++ < JOB_WARNINGS_MAX)
@@ -98,7 +98,7 @@ int unpack_run(const struct unpack_config *config)
     const struct apply_config apply = {.root_fd = config->root_fd,
                                        .max_bytes = config->max_bytes,
                                        .max_entries = config->max_entries,
-                                       .warn = on_warning,
+                                       .warn = unpack_on_warning,
                                        .ctx = &u};
     struct err err;
     u.apply = apply_new(&apply);

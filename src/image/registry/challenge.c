@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-static bool is_token(char c)
+static bool challenge_is_token(char c)
 {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
            (c != '\0' && strchr("!#$%&'*+-.^_`|~", c));
@@ -15,10 +15,10 @@ static void skip_blanks(struct str *s)
         *s = str_n(s->p + 1, s->n - 1);
 }
 
-static struct str take_token(struct str *s)
+static struct str challenge_take_token(struct str *s)
 {
     size_t n = 0;
-    while (n < s->n && is_token(s->p[n]))
+    while (n < s->n && challenge_is_token(s->p[n]))
         n++;
     struct str token = str_n(s->p, n);
     *s = str_n(s->p + n, s->n - n);
@@ -30,7 +30,7 @@ static bool take_value(struct str *s, char ret_value[static CHALLENGE_VALUE_MAX]
 {
     size_t n = 0;
     if (s->n == 0 || s->p[0] != '"') {
-        struct str token = take_token(s);
+        struct str token = challenge_take_token(s);
         if (token.n == 0 || token.n >= CHALLENGE_VALUE_MAX)
             return false;
         memcpy(ret_value, token.p, token.n);
@@ -77,7 +77,7 @@ static bool take_parameters(struct str *s, struct challenge *c)
         before = *s;
         if (s->n == 0)
             return true;
-        struct str name = take_token(s);
+        struct str name = challenge_take_token(s);
         skip_blanks(s);
         if (name.n == 0)
             return false;
@@ -101,7 +101,7 @@ void challenge_parse(struct str header, struct challenge *ret_challenge)
     struct str rest = header;
     for (skip_blanks(&rest); rest.n > 0; skip_blanks(&rest)) {
         struct challenge c = {.scheme = CHALLENGE_NONE};
-        struct str scheme = take_token(&rest);
+        struct str scheme = challenge_take_token(&rest);
         if (scheme.n == 0 || (rest.n > 0 && rest.p[0] != ' ' && rest.p[0] != '\t' && rest.p[0] != ',') ||
             !take_parameters(&rest, &c)) {
             best.scheme = CHALLENGE_NONE;

@@ -11,7 +11,7 @@ enum { CONFIG_JSON_MAX = 192 * 1024 }; /* of what is passed on: it must fit a li
 
 /* ---- platforms ---- */
 
-static bool take_word(struct str part, char ret_word[static PLATFORM_PART_MAX])
+static bool config_take_word(struct str part, char ret_word[static PLATFORM_PART_MAX])
 {
     if (part.n == 0 || part.n >= PLATFORM_PART_MAX || !str_is_of(part, "a-z0-9_.-"))
         return false;
@@ -24,10 +24,10 @@ int platform_parse(struct str text, struct platform *ret_platform, struct err *e
 {
     struct platform p = {.os = ""};
     struct str rest = text, os = STR_NULL, arch = STR_NULL, variant = STR_NULL;
-    bool good =
-        str_split(&rest, '/', &os) && str_split(&rest, '/', &arch) && take_word(os, p.os) && take_word(arch, p.arch);
+    bool good = str_split(&rest, '/', &os) && str_split(&rest, '/', &arch) && config_take_word(os, p.os) &&
+                config_take_word(arch, p.arch);
     if (good && str_split(&rest, '/', &variant))
-        good = take_word(variant, p.variant) && !rest.p;
+        good = config_take_word(variant, p.variant) && !rest.p;
     if (!good)
         return err_set(err, ERR_INVALID_ARGUMENT, "a platform is os/architecture[/variant], like linux/amd64");
     *ret_platform = p;
@@ -58,7 +58,7 @@ bool platform_matches(const struct platform *want, const struct platform *has)
 
 /* ---- configurations ---- */
 
-static void take_part(const json_t *json, const char *key, char ret_part[static PLATFORM_PART_MAX])
+static void config_take_part(const json_t *json, const char *key, char ret_part[static PLATFORM_PART_MAX])
 {
     (void)snprintf(ret_part, PLATFORM_PART_MAX, "%.31s",
                    json_is_string(json_object_get(json, key)) ? json_string_value(json_object_get(json, key)) : "");
@@ -137,9 +137,9 @@ int config_parse(struct str text, struct image_config *ret_config, struct err *e
     int r = take_diff_ids(json, &c, err);
     if (r == 0)
         r = put_config(json_object_get(json, "config"), &c, err);
-    take_part(json, "os", c.platform.os);
-    take_part(json, "architecture", c.platform.arch);
-    take_part(json, "variant", c.platform.variant);
+    config_take_part(json, "os", c.platform.os);
+    config_take_part(json, "architecture", c.platform.arch);
+    config_take_part(json, "variant", c.platform.variant);
     json_decref(json);
     if (r < 0)
         config_fini(&c);

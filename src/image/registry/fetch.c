@@ -41,7 +41,7 @@ static bool canceled(void *ctx)
     return report_canceled(j->report);
 }
 
-static void on_warning(void *ctx, const char *text)
+static void fetch_on_warning(void *ctx, const char *text)
 {
     struct fetch_job *j = ctx;
     if (!j->registry || !registry_is_told(j->registry, text))
@@ -312,8 +312,11 @@ int fetch_run(const struct fetch_config *config)
     struct fetch_job j = {.config = config, .request = {.archive_fd = -1}};
     struct err err;
     j.report = report_new(config->job_fd);
-    const struct feed_config feed = {
-        .data_fd = config->data_fd, .notes_fd = config->notes_fd, .canceled = canceled, .warn = on_warning, .ctx = &j};
+    const struct feed_config feed = {.data_fd = config->data_fd,
+                                     .notes_fd = config->notes_fd,
+                                     .canceled = canceled,
+                                     .warn = fetch_on_warning,
+                                     .ctx = &j};
     j.feed = feed_new(&feed);
     int r = image_fetch_run(&j, &err);
     if (r < 0 && j.registry)

@@ -91,7 +91,7 @@ static int take_layer(const json_t *json, struct image_blob *ret_blob, struct er
 
 /* ---- the one of an index ---- */
 
-static void take_part(const json_t *json, const char *key, char ret_part[static PLATFORM_PART_MAX])
+static void manifest_take_part(const json_t *json, const char *key, char ret_part[static PLATFORM_PART_MAX])
 {
     const char *text = json_string_value(json_object_get(json, key));
     size_t n = text ? strnlen(text, PLATFORM_PART_MAX - 1) : 0;
@@ -101,9 +101,9 @@ static void take_part(const json_t *json, const char *key, char ret_part[static 
 
 static void take_platform(const json_t *json, struct platform *ret_platform)
 {
-    take_part(json, "os", ret_platform->os);
-    take_part(json, "architecture", ret_platform->arch);
-    take_part(json, "variant", ret_platform->variant);
+    manifest_take_part(json, "os", ret_platform->os);
+    manifest_take_part(json, "architecture", ret_platform->arch);
+    manifest_take_part(json, "variant", ret_platform->variant);
 }
 
 static bool manifest_is_named(const json_t *entry, const char *ref)
@@ -256,7 +256,7 @@ static bool is_tagged(const json_t *image, const char *ref)
     return false;
 }
 
-static int take_name(const json_t *json, struct image_blob *blob, struct err *err)
+static int manifest_take_name(const json_t *json, struct image_blob *blob, struct err *err)
 {
     const char *name = json_string_value(json);
     size_t n = name ? strlen(name) : 0;
@@ -282,9 +282,9 @@ static int parse_docker(const json_t *list, const char *ref, struct manifest *m,
         return err_set(err, found ? ERR_INVALID_ARGUMENT : ERR_NOT_FOUND,
                        "the archive holds %zu images%s: say which with \"ref\", as it is written in RepoTags", found,
                        ref && ref[0] ? " of that name" : "");
-    if (take_layers(json_object_get(image, "Layers"), "the archive's manifest.json", take_name, m, err) < 0)
+    if (take_layers(json_object_get(image, "Layers"), "the archive's manifest.json", manifest_take_name, m, err) < 0)
         return -1;
-    return take_name(json_object_get(image, "Config"), &m->config, err);
+    return manifest_take_name(json_object_get(image, "Config"), &m->config, err);
 }
 
 int manifest_parse_docker(struct str text, const char *ref, struct manifest *ret_manifest, struct err *err)

@@ -134,7 +134,7 @@ static int registry_auth_keep(void *ctx, const void *p, size_t n, struct err *er
                : 0;
 }
 
-static bool is_token(struct str token)
+static bool registry_auth_is_token(struct str token)
 {
     for (size_t i = 0; i < token.n; i++)
         if (token.p[i] <= ' ' || token.p[i] > '~')
@@ -148,13 +148,13 @@ static const char *service_name(const struct registry *r, const struct challenge
     return registry_is_secretive(r) ? r->host : c->realm;
 }
 
-static int take_token(struct registry *r, const struct challenge *c, struct str body, struct err *err)
+static int registry_auth_take_token(struct registry *r, const struct challenge *c, struct str body, struct err *err)
 {
     json_t *json = json_loadb(body.p ? body.p : "", body.n, 0, NULL);
     const json_t *token = json_object_get(json, "token");
     if (!json_is_string(token))
         token = json_object_get(json, "access_token");
-    bool good = json_is_string(token) && is_token(json_str(token));
+    bool good = json_is_string(token) && registry_auth_is_token(json_str(token));
     if (good)
         registry_set_authorization(r, "Bearer", json_string_value(token));
     json_decref(json);
@@ -187,7 +187,7 @@ static int ask_for_token(struct registry *r, const struct challenge *c, const ch
     http_answer_fini(&answer);
     int result;
     if (status == 200)
-        result = take_token(r, c, buf_str(&body), err);
+        result = registry_auth_take_token(r, c, buf_str(&body), err);
     else if (status == 401 || status == 403)
         result = need_credentials(r, err);
     else

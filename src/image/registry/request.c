@@ -9,7 +9,7 @@
 #include <poll.h>
 #include <string.h>
 
-enum { SECRET_MAX = 16 * 1024, WAIT_MS = 10000 };
+enum { SECRET_MAX = 16 * 1024, REQUEST_WAIT_MS = 10000 };
 
 static int request_bad(struct err *err, const char *what)
 {
@@ -155,7 +155,7 @@ void job_request_fini(struct job_request *q)
 
 static int read_line(int sock, struct buf *line, int *archive_fd, struct err *err)
 {
-    usec_t until = clock_mono() + WAIT_MS * USEC_PER_MS;
+    usec_t until = clock_mono() + REQUEST_WAIT_MS * USEC_PER_MS;
     for (;;) {
         char part[4096];
         int fd = -1;

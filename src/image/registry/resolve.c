@@ -55,7 +55,7 @@ void resolve_free(struct resolve *r)
 
 /* ---- /etc/hosts ---- */
 
-static bool take_word(struct str *line, struct str *ret_word)
+static bool resolve_take_word(struct str *line, struct str *ret_word)
 {
     *line = str_trim(*line);
     size_t n = 0;
@@ -72,9 +72,9 @@ static void find_in_hosts(const struct resolve *r, const char *name, struct answ
     while (a->n < RESOLVE_ADDRESSES_MAX && str_split(&rest, '\n', &line)) {
         struct netaddr addr;
         line = str_before(line, '#');
-        if (!take_word(&line, &word) || !netaddr_parse(word, &addr))
+        if (!resolve_take_word(&line, &word) || !netaddr_parse(word, &addr))
             continue;
-        while (take_word(&line, &word))
+        while (resolve_take_word(&line, &word))
             if (str_eq_nocase(word, str_of(name))) {
                 a->addrs[a->n++] = addr;
                 break;

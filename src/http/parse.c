@@ -213,7 +213,7 @@ static int parse_on_complete(llhttp_t *parser)
     return HPE_PAUSED;
 }
 
-static const llhttp_settings_t settings = {
+static const llhttp_settings_t parse_settings = {
     .on_url = on_url,
     .on_header_field = parse_on_field,
     .on_header_field_complete = parse_on_field_complete,
@@ -228,7 +228,7 @@ static const llhttp_settings_t settings = {
 
 void parse_begin(struct conn *c)
 {
-    llhttp_init(&c->parser, HTTP_REQUEST, (llhttp_settings_t *)&settings);
+    llhttp_init(&c->parser, HTTP_REQUEST, (llhttp_settings_t *)&parse_settings);
     c->parser.data = c;
     c->head_bytes = c->overhead = 0;
     c->message_done = c->stopped = false;

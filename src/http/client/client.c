@@ -172,7 +172,7 @@ static int send_text(struct http_client *c, struct str head, struct str body)
 
 /* ---- parsing ---- */
 
-static int on_begin(llhttp_t *parser)
+static int client_on_begin(llhttp_t *parser)
 {
     struct http_client *c = parser->data;
     fields_reset(&c->fields);
@@ -236,8 +236,8 @@ static int client_on_complete(llhttp_t *parser)
     return HPE_PAUSED;
 }
 
-static const llhttp_settings_t settings = {
-    .on_message_begin = on_begin,
+static const llhttp_settings_t client_settings = {
+    .on_message_begin = client_on_begin,
     .on_header_field = client_on_field,
     .on_header_field_complete = client_on_field_complete,
     .on_header_value = client_on_value,
@@ -344,7 +344,7 @@ static int http_client_start(struct http_client *c, const char *method, const ch
     }
     fields_reset(&c->fields);
     fields_reset(&c->trailers);
-    llhttp_init(&c->parser, HTTP_RESPONSE, (llhttp_settings_t *)&settings);
+    llhttp_init(&c->parser, HTTP_RESPONSE, (llhttp_settings_t *)&client_settings);
     c->parser.data = c;
     c->head_only = strcmp(method, "HEAD") == 0;
     c->refused = false;

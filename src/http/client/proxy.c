@@ -141,7 +141,7 @@ static void client_closed(struct http_request *req, void *ctx)
 
 /* ---- the upstream's side ---- */
 
-static int on_begin(llhttp_t *parser)
+static int proxy_on_begin(llhttp_t *parser)
 {
     struct http_proxy *p = parser->data;
     fields_reset(&p->fields);
@@ -270,8 +270,8 @@ static int proxy_on_complete(llhttp_t *parser)
     return HPE_PAUSED;
 }
 
-static const llhttp_settings_t settings = {
-    .on_message_begin = on_begin,
+static const llhttp_settings_t proxy_settings = {
+    .on_message_begin = proxy_on_begin,
     .on_header_field = proxy_on_field,
     .on_header_field_complete = proxy_on_field_complete,
     .on_header_value = proxy_on_value,
@@ -422,7 +422,7 @@ int http_proxy_start(struct http_request *req, const struct http_upstream_ops *o
     p->chunked = http_content_length(req) < 0;
     p->asked_upgrade = http_wants_upgrade(req);
     fields_init(&p->fields);
-    llhttp_init(&p->parser, HTTP_RESPONSE, (llhttp_settings_t *)&settings);
+    llhttp_init(&p->parser, HTTP_RESPONSE, (llhttp_settings_t *)&proxy_settings);
     p->parser.data = p;
 
     AUTO_BUF struct buf head = BUF_INIT(REQUEST_HEAD_MAX);

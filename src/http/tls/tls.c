@@ -78,19 +78,19 @@ static int on_alpn(SSL *ssl UNUSED, const unsigned char **ret_name, unsigned cha
 /* ---- the certificate ---- */
 
 /* Without it OpenSSL would ask for a passphrase at the terminal. */
-static int no_passphrase(char *to UNUSED, int size UNUSED, int writing UNUSED, void *ctx UNUSED)
+static int tls_no_passphrase(char *to UNUSED, int size UNUSED, int writing UNUSED, void *ctx UNUSED)
 {
     return -1;
 }
 
 static int use_chain(SSL_CTX *ctx, BIO *in)
 {
-    X509 *leaf = PEM_read_bio_X509(in, NULL, no_passphrase, NULL), *more;
+    X509 *leaf = PEM_read_bio_X509(in, NULL, tls_no_passphrase, NULL), *more;
     if (!leaf)
         return -EINVAL;
     int r = SSL_CTX_use_certificate(ctx, leaf) == 1 ? 0 : -EKEYREJECTED;
     X509_free(leaf);
-    while (r == 0 && (more = PEM_read_bio_X509(in, NULL, no_passphrase, NULL))) {
+    while (r == 0 && (more = PEM_read_bio_X509(in, NULL, tls_no_passphrase, NULL))) {
         if (SSL_CTX_add0_chain_cert(ctx, more) != 1) {
             X509_free(more);
             r = -EKEYREJECTED;
@@ -101,7 +101,7 @@ static int use_chain(SSL_CTX *ctx, BIO *in)
 
 static int use_key(SSL_CTX *ctx, BIO *in)
 {
-    EVP_PKEY *key = PEM_read_bio_PrivateKey(in, NULL, no_passphrase, NULL);
+    EVP_PKEY *key = PEM_read_bio_PrivateKey(in, NULL, tls_no_passphrase, NULL);
     if (!key)
         return -EINVAL;
     int r = SSL_CTX_use_PrivateKey(ctx, key) != 1 || SSL_CTX_check_private_key(ctx) != 1 ? -EINVAL : 0;

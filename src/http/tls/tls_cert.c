@@ -19,7 +19,7 @@ DEFINE_AUTO(EVP_PKEY *, EVP_PKEY_free)
 DEFINE_AUTO(BIO *, BIO_free_all)
 DEFINE_AUTO(GENERAL_NAMES *, GENERAL_NAMES_free)
 
-static int no_passphrase(char *to UNUSED, int size UNUSED, int writing UNUSED, void *ctx UNUSED)
+static int tls_cert_no_passphrase(char *to UNUSED, int size UNUSED, int writing UNUSED, void *ctx UNUSED)
 {
     return -1;
 }
@@ -32,7 +32,7 @@ static BIO *reader(struct str pem)
 static X509 *first_cert(struct str pem)
 {
     AUTO(BIO_free_all) BIO *in = reader(pem);
-    X509 *cert = in ? PEM_read_bio_X509(in, NULL, no_passphrase, NULL) : NULL;
+    X509 *cert = in ? PEM_read_bio_X509(in, NULL, tls_cert_no_passphrase, NULL) : NULL;
     ERR_clear_error();
     return cert;
 }
@@ -40,7 +40,7 @@ static X509 *first_cert(struct str pem)
 static EVP_PKEY *private_key(struct str pem)
 {
     AUTO(BIO_free_all) BIO *in = reader(pem);
-    EVP_PKEY *key = in ? PEM_read_bio_PrivateKey(in, NULL, no_passphrase, NULL) : NULL;
+    EVP_PKEY *key = in ? PEM_read_bio_PrivateKey(in, NULL, tls_cert_no_passphrase, NULL) : NULL;
     ERR_clear_error();
     return key;
 }

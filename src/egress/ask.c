@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * POSTs a text for cove-api, which has no sockets of its own, to a service of the operator's: the guard's analyser. It goes to where the URL says, whatever the
- * policies of sandboxes say; the certificate of an https URL is checked. A thread of the pool waits for it, at most ASKS_MAX at a time.
+ * policies of sandboxes say; the certificate of an https URL is checked. A thread of the pool waits for it, at most ASK_PENDING_MAX at a time.
  */
 #include "base/clock.h"
 #include "base/mem.h"
@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-enum { ASK_HEADERS_MAX = 16, ASKS_MAX = 3, ASK_ANSWER_MAX = 64 * 1024, ASK_MS_MAX = 20000 };
+enum { ASK_HEADERS_MAX = 16, ASK_PENDING_MAX = 3, ASK_ANSWER_MAX = 64 * 1024, ASK_MS_MAX = 20000 };
 
 struct ask {
     struct list node;
@@ -115,7 +115,7 @@ void ask_begin(struct egress *e, json_t *request)
                       .answer = BUF_INIT(ASK_ANSWER_MAX)};
     list_append(&e->asks, &p->node);
     bool fits = p->text && ask_split(p, json_string_value(json_object_get(request, "url")));
-    if (fits && e->n_asks < ASKS_MAX && uv_queue_work(e->loop, &p->work, ask_work, ask_done) == 0) {
+    if (fits && e->n_asks < ASK_PENDING_MAX && uv_queue_work(e->loop, &p->work, ask_work, ask_done) == 0) {
         e->n_asks++;
         return;
     }

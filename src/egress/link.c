@@ -109,14 +109,14 @@ void link_attach(struct link *l, int fd)
         link_tell(l, json_pack("{s:s}", "op", "hello"));
 }
 
-static void on_timer_closed(uv_handle_t *timer)
+static void link_on_timer_closed(uv_handle_t *timer)
 {
     egress_handle_gone(container_of((uv_timer_t *)timer, struct egress, soon_timer));
 }
 
 void link_free(struct link *l)
 {
-    uv_close((uv_handle_t *)&l->egress->soon_timer, on_timer_closed);
+    uv_close((uv_handle_t *)&l->egress->soon_timer, link_on_timer_closed);
     packets_send(&l->packets);
     packets_close(&l->packets);
     mem_free(l);

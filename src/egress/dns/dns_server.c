@@ -13,7 +13,7 @@
 
 #include <sys/socket.h>
 
-enum { TURN_MAX = 32, PAUSE_MS = 100, EXPIRE_MS = 1000, READ_BURST = DNS_SERVER_READ_RATE / 10 };
+enum { TURN_MAX = 32, DNS_PAUSE_MS = 100, EXPIRE_MS = 1000, READ_BURST = DNS_SERVER_READ_RATE / 10 };
 
 static void dns_server_on_timer(uv_timer_t *timer);
 static void on_udp(uv_poll_t *poll, int status, int events);
@@ -21,7 +21,7 @@ static void on_tcp(uv_poll_t *poll, int status, int events);
 
 void dns_server_set_timer(struct dns_server *s)
 {
-    uint64_t every = s->paused ? PAUSE_MS : s->n_conns ? EXPIRE_MS : 0;
+    uint64_t every = s->paused ? DNS_PAUSE_MS : s->n_conns ? EXPIRE_MS : 0;
     if (!every)
         uv_timer_stop(&s->timer);
     else if (!uv_is_active((uv_handle_t *)&s->timer) || uv_timer_get_repeat(&s->timer) != every)

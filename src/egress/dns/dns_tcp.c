@@ -2,7 +2,7 @@
 /*
  * DNS over TCP: queries one after the other, answers as they come, in any order (RFC 7766).
  *
- *  1. A connection holds at most one query that is not whole, ASKS_MAX that are being resolved, and OUT_MAX bytes of answers; while it
+ *  1. A connection holds at most one query that is not whole, DNS_TCP_ASKS_MAX that are being resolved, and OUT_MAX bytes of answers; while it
  *     can't take the answer to one more query it is not read.
  *  2. It ends DNS_SERVER_TCP_IDLE_MS after the last whole query came in or the last answer went out: a byte now and then keeps nothing open.
  *  3. The memory of one that was closed stays until libuv let go of its handle; `closed` is all that is looked at then.
@@ -14,7 +14,7 @@
 
 #include <sys/socket.h>
 
-enum { ASKS_MAX = 16, OUT_MAX = 16 * 1024, ANSWER_MAX = 2 + DNS_MESSAGE_MAX, ACCEPT_MAX = 8, READS_MAX = 4 };
+enum { DNS_TCP_ASKS_MAX = 16, OUT_MAX = 16 * 1024, ANSWER_MAX = 2 + DNS_MESSAGE_MAX, ACCEPT_MAX = 8, READS_MAX = 4 };
 
 struct dns_conn {
     struct dns_server *s;
@@ -56,7 +56,7 @@ static bool can_take(const struct dns_conn *c)
     size_t n = 0;
     for (const struct list *l = c->asks.next; l != &c->asks; l = l->next)
         n++;
-    return n < ASKS_MAX && buf_len(&c->out) + (n + 1) * ANSWER_MAX <= OUT_MAX;
+    return n < DNS_TCP_ASKS_MAX && buf_len(&c->out) + (n + 1) * ANSWER_MAX <= OUT_MAX;
 }
 
 static void judge_all(struct dns_conn *c)

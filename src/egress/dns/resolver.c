@@ -16,7 +16,7 @@
 #include "egress/dns/upstream.h"
 #include "policy/hostname.h"
 
-enum { TICK_MS = 100 };
+enum { RESOLVER_TICK_MS = 100 };
 
 struct question {
     struct resolver *r;
@@ -256,7 +256,7 @@ struct resolver_lookup *resolver_resolve(struct resolver *r, const char *name, i
     list_append(&q->lookups, &l->of_question);
     list_append(&r->waiting, &l->node);
     if (!uv_is_active((uv_handle_t *)&r->timer))
-        (void)uv_timer_start(&r->timer, resolver_on_timer, TICK_MS, TICK_MS);
+        (void)uv_timer_start(&r->timer, resolver_on_timer, RESOLVER_TICK_MS, RESOLVER_TICK_MS);
     if (is_new) {
         r->stats.asked++;
         r->stats.open++;

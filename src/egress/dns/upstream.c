@@ -20,7 +20,7 @@
 
 #define RESOLV_CONF "/etc/resolv.conf"
 
-enum { TICK_MS = 100, LOOK_MS = 1000, CLASS_IN = 1, CHANNEL_QUESTIONS = 8 };
+enum { UPSTREAM_TICK_MS = 100, LOOK_MS = 1000, CLASS_IN = 1, CHANNEL_QUESTIONS = 8 };
 
 struct upstream {
     uv_loop_t *loop;
@@ -151,7 +151,7 @@ static void put_away_what_is_through(struct upstream *u)
             channel_close(c);
 }
 
-static void on_tick(uv_timer_t *timer)
+static void upstream_on_tick(uv_timer_t *timer)
 {
     struct upstream *u = timer->data;
     LIST_FOREACH (struct channel, c, &u->channels, node)
@@ -245,7 +245,7 @@ void upstream_ask(struct upstream *u, const char *name, uint16_t type, upstream_
     look_at_conf(u);
     put_away_what_is_through(u);
     if (u->open++ == 0)
-        (void)uv_timer_start(&u->tick, on_tick, TICK_MS, TICK_MS);
+        (void)uv_timer_start(&u->tick, upstream_on_tick, UPSTREAM_TICK_MS, UPSTREAM_TICK_MS);
     egress_upstream_ask(u, a);
 }
 

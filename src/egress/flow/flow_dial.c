@@ -35,7 +35,7 @@ static void on_connected(void *ctx)
 }
 
 /* The sandbox sees a connection that breaks: it was told already that there is one. */
-static void on_refused(void *ctx, const struct err *err)
+static void flow_dial_on_refused(void *ctx, const struct err *err)
 {
     struct flow *f = ctx;
     flow_tell_open(f);
@@ -53,7 +53,7 @@ void flow_connect(struct flow *f, const struct side_ops *ops)
 
 void flow_dial(struct flow *f)
 {
-    static const struct side_ops world = {.on_ready = on_connected, .on_failed = on_refused};
+    static const struct side_ops world = {.on_ready = on_connected, .on_failed = flow_dial_on_refused};
     assert(!f->upstream && f->state < FLOW_DIAL);
     f->state = FLOW_DIAL;
     /* A client that has said something was judged by that, and is not looked at again; one that has not is, once this is connected. */

@@ -200,7 +200,7 @@ static size_t net_on_resolved(void *ctx, const char *name, struct netaddr *addrs
     return kept;
 }
 
-static void on_refused(void *ctx, const char *name, const char *type UNUSED, const struct policy_answer *why)
+static void net_on_refused(void *ctx, const char *name, const char *type UNUSED, const struct policy_answer *why)
 {
     report_denied(ctx, &(struct report_target){.proto = "dns", .name = name}, why);
 }
@@ -212,7 +212,7 @@ static void net_on_failed(void *ctx, const char *name, const char *why)
 
 void net_open(struct net *n, const int fds[static 3])
 {
-    static const struct dns_server_ops ops = {may_resolve, net_on_resolved, on_refused, net_on_failed};
+    static const struct dns_server_ops ops = {may_resolve, net_on_resolved, net_on_refused, net_on_failed};
     struct egress *e = n->egress;
     int copy[3] = {fds[0], fds[1], fds[2]};
     if (n->tcp_fd >= 0) { /* told again */

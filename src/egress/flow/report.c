@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-enum { TELL_USEC = 1000000, TICK_MS = 250, TEXT_MAX = 256 };
+enum { TELL_USEC = 1000000, REPORT_TICK_MS = 250, TEXT_MAX = 256 };
 
 static uint64_t mix(uint64_t h, const void *p, size_t n)
 {
@@ -127,7 +127,7 @@ static bool tell_due(struct net *n, usec_t now)
     return more;
 }
 
-static void on_tick(uv_timer_t *timer)
+static void report_on_tick(uv_timer_t *timer)
 {
     struct egress *e = container_of(timer, struct egress, denial_timer);
     usec_t now = clock_mono();
@@ -152,7 +152,7 @@ void report_start(struct egress *e)
 {
     list_init(&e->denying);
     (void)uv_timer_init(e->loop, &e->denial_timer);
-    (void)uv_timer_start(&e->denial_timer, on_tick, TICK_MS, TICK_MS);
+    (void)uv_timer_start(&e->denial_timer, report_on_tick, REPORT_TICK_MS, REPORT_TICK_MS);
     e->handles++;
 }
 

@@ -78,7 +78,7 @@ static void fail_connect(struct tcp *t, int errnum)
     side_fail(&t->side, &err);
 }
 
-static void on_limit(uv_timer_t *timer)
+static void side_tcp_on_limit(uv_timer_t *timer)
 {
     struct tcp *t = tcp_of(timer->data);
     struct err err;
@@ -368,7 +368,7 @@ struct side *side_tcp_connect(uv_loop_t *loop, const struct sockaddr *to, unsign
         return &t->side;
     }
     t->limit_ms = timeout_ms;
-    side_limit(&t->side, timeout_ms, on_limit);
+    side_limit(&t->side, timeout_ms, side_tcp_on_limit);
     side_tcp_arm(t, UV_WRITABLE);
     return &t->side;
 }

@@ -292,7 +292,7 @@ void exchange_resume(struct exchange *x)
     exchange_kick(x);
 }
 
-static void on_timer_closed(uv_handle_t *h)
+static void exchange_on_timer_closed(uv_handle_t *h)
 {
     struct exchange *x = h->data;
     x->kind->release(x);
@@ -304,7 +304,7 @@ static void close_now(struct exchange *x)
     share(x, 0);
     for (size_t i = 0; i < ARRAY_SIZE(ends); i++)
         end_reset(ends[i]); /* what is still there did not end: nobody shall take it for complete */
-    uv_close((uv_handle_t *)&x->timer, on_timer_closed);
+    uv_close((uv_handle_t *)&x->timer, exchange_on_timer_closed);
 }
 
 void exchange_close(struct exchange *x)

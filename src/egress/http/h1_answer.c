@@ -61,7 +61,7 @@ static void h1_answer_on_end(struct h1 *h)
     h->answer = H1_ANSWER_DONE;
 }
 
-static void on_bad(struct h1 *h, const char *why)
+static void h1_answer_on_bad(struct h1 *h, const char *why)
 {
     char text[200];
     (void)snprintf(text, sizeof(text), "the server's answer is not valid: %s", why);
@@ -97,7 +97,7 @@ static bool egress_h1_answer_step(struct h1 *h)
     switch (h1_parser_next(&h->ans, &in, &piece)) {
     case H1_HEAD:
         if (!h1_answer_on_head(h))
-            on_bad(h, "a switch of protocols that nobody asked for");
+            h1_answer_on_bad(h, "a switch of protocols that nobody asked for");
         break;
     case H1_BODY:
         h1_write_piece(&h->x.client, piece, h->chunked_out);
@@ -106,7 +106,7 @@ static bool egress_h1_answer_step(struct h1 *h)
         h1_answer_on_end(h);
         break;
     case H1_BAD:
-        on_bad(h, h->ans.bad);
+        h1_answer_on_bad(h, h->ans.bad);
         break;
     case H1_MORE:
         buf_consume(&up->in, before - in.n);

@@ -18,7 +18,7 @@
 enum { SIZE_LINE_MAX = 18, SIZE_LINE_LOOSE_MAX = 1024, TRAILERS_MAX = 16 * 1024, OPTIONS_MAX = 32 };
 enum place { IN_HEAD, IN_SIZE, IN_DATA, IN_TRAILERS };
 
-static int bad(struct h1_parser *p, int status, const char *text)
+static int h1_parse_bad(struct h1_parser *p, int status, const char *text)
 {
     if (!p->bad) {
         p->bad_status = status;
@@ -32,7 +32,7 @@ static int h1_parse_add(struct h1_parser *p, uint32_t *at, uint32_t *n, const ch
     if (*n == 0)
         *at = (uint32_t)buf_len(&p->text);
     if (buf_append(&p->text, from, len) < 0)
-        return bad(p, 431, "the head is too large");
+        return h1_parse_bad(p, 431, "the head is too large");
     *n += (uint32_t)len;
     return 0;
 }
@@ -48,7 +48,7 @@ static int on_name(llhttp_t *l, const char *at, size_t n)
     struct h1_parser *p = l->data;
     if (p->n_fields == 0 || p->name_done) {
         if (p->n_fields == EXCHANGE_FIELDS_MAX)
-            return bad(p, 431, "there are too many fields");
+            return h1_parse_bad(p, 431, "there are too many fields");
         p->n_fields++;
         memset(&p->fields[p->n_fields - 1], 0, sizeof(p->fields[0]));
         p->name_done = false;
@@ -60,7 +60,7 @@ static int on_name_done(llhttp_t *l)
 {
     struct h1_parser *p = l->data;
     if (p->n_fields == 0 || p->name_done)
-        return bad(p, 400, "a field has no name");
+        return h1_parse_bad(p, 400, "a field has no name");
     p->name_done = true;
     return 0;
 }
@@ -69,7 +69,7 @@ static int on_value(llhttp_t *l, const char *at, size_t n)
 {
     struct h1_parser *p = l->data;
     if (!p->name_done)
-        return bad(p, 400, "a field has no name");
+        return h1_parse_bad(p, 400, "a field has no name");
     return h1_parse_add(p, &p->fields[p->n_fields - 1].value_at, &p->fields[p->n_fields - 1].value_n, at, n);
 }
 
@@ -149,15 +149,15 @@ static int h1_parse_on_head(llhttp_t *l)
     struct str line = p->line.n ? str_n(buf_data(&p->text) + p->line.at, p->line.n) : STR("");
     l->upgrade = 0;
     if (l->http_major != 1 || l->http_minor > 1)
-        return bad(p, l->http_major ? 505 : 400, "only HTTP/1.0 and HTTP/1.1 are spoken here");
+        return h1_parse_bad(p, l->http_major ? 505 : 400, "only HTTP/1.0 and HTTP/1.1 are spoken here");
     p->is_http10 = l->http_minor == 0;
     if (p->is_answer) {
         p->status = l->status_code;
         if (p->status < 100 || p->status > 599 || !http_is_field_value(str_trim(line)))
-            return bad(p, 400, "the status is not valid");
+            return h1_parse_bad(p, 400, "the status is not valid");
     } else {
         if (l->method >= HTTP_SOURCE)
-            return bad(p, 400, "the method is not supported");
+            return h1_parse_bad(p, 400, "the method is not supported");
         p->method = str_of(llhttp_method_name(l->method));
         p->target = line;
     }
@@ -165,7 +165,7 @@ static int h1_parse_on_head(llhttp_t *l)
     if (!wrong)
         wrong = frame(p);
     if (wrong)
-        return bad(p, 400, wrong);
+        return h1_parse_bad(p, 400, wrong);
     p->head_done = true;
     return p->framing == H1_NO_BODY ? 1 : HPE_PAUSED; /* 1: no body, whatever it says */
 }
@@ -206,7 +206,7 @@ static int h1_parse_on_end(llhttp_t *l)
     if (p->place == IN_TRAILERS) {
         const char *wrong = check_fields(p);
         if (wrong)
-            return bad(p, 400, wrong);
+            return h1_parse_bad(p, 400, wrong);
     }
     p->message_done = true;
     return HPE_PAUSED;
@@ -312,13 +312,13 @@ static bool size_is_strict(struct h1_parser *p, struct str s)
 static void look_again(struct h1_parser *p, enum place place, struct str used)
 {
     if (place == IN_SIZE && !size_is_strict(p, used)) {
-        (void)bad(p, 400, "a chunk's size is not valid");
+        (void)h1_parse_bad(p, 400, "a chunk's size is not valid");
     } else if (place == IN_HEAD || place == IN_TRAILERS) {
         p->head_bytes += used.n;
         if (p->head_bytes > (place == IN_HEAD ? EXCHANGE_HEAD_MAX : TRAILERS_MAX))
-            (void)bad(p, 431, "the head is too large");
+            (void)h1_parse_bad(p, 431, "the head is too large");
         else if (!lines_are_strict(p, used))
-            (void)bad(p, 400, "a line of the head is malformed");
+            (void)h1_parse_bad(p, 400, "a line of the head is malformed");
     }
 }
 
@@ -358,7 +358,7 @@ enum h1_event h1_parser_next(struct h1_parser *p, struct str *in, struct str *re
         look_again(p, place, str_n(at, used));
         *in = str_sub(*in, used);
         if (r != HPE_OK && r != HPE_PAUSED)
-            (void)bad(p, 400, place == IN_HEAD ? "this is not valid HTTP" : "the body's framing is not valid");
+            (void)h1_parse_bad(p, 400, place == IN_HEAD ? "this is not valid HTTP" : "the body's framing is not valid");
         if (p->bad)
             return H1_BAD;
     }

@@ -201,7 +201,7 @@ static void on_piece(struct h1 *h, struct str piece)
     }
 }
 
-static void on_bad(struct h1 *h)
+static void h1_request_on_bad(struct h1 *h)
 {
     if (h->request == H1_REQUEST_BODY)
         end_reset(&h->x.upstream); /* nobody shall take what came so far for a request */
@@ -268,7 +268,7 @@ static bool egress_h1_request_step(struct h1 *h)
         h1_request_on_end(h);
         break;
     case H1_BAD:
-        on_bad(h);
+        h1_request_on_bad(h);
         break;
     case H1_MORE:
         buf_consume(&client->in, before - in.n);

@@ -2,7 +2,7 @@
 /* What upstream says: answers to streams that are open, and how it ends them. */
 #include "egress/http/h2_internal.h"
 
-static int on_begin_headers(nghttp2_session *session UNUSED, const nghttp2_frame *frame, void *ctx)
+static int h2_answer_on_begin_headers(nghttp2_session *session UNUSED, const nghttp2_frame *frame, void *ctx)
 {
     struct h2_stream *s = h2_stream_of(h2_half_of(ctx), frame->hd.stream_id);
     if (s)
@@ -48,7 +48,7 @@ static void relay_head(struct h2_stream *s)
     h2_tell_answer(s, (int)status);
 }
 
-static int on_frame(nghttp2_session *session UNUSED, const nghttp2_frame *frame, void *ctx)
+static int h2_answer_on_frame(nghttp2_session *session UNUSED, const nghttp2_frame *frame, void *ctx)
 {
     struct h2 *h = h2_half_of(ctx)->h;
     if (exchange_over(&h->x))
@@ -83,7 +83,7 @@ static int h2_answer_on_data(nghttp2_session *session, uint8_t flags UNUSED, int
     return h2_flow_add(&s->down, str_n(p, n)) < 0 ? NGHTTP2_ERR_CALLBACK_FAILURE : 0;
 }
 
-static int on_sent(nghttp2_session *session UNUSED, const nghttp2_frame *frame, void *ctx)
+static int h2_answer_on_sent(nghttp2_session *session UNUSED, const nghttp2_frame *frame, void *ctx)
 {
     h2_head_gone(h2_half_of(ctx)->h, frame);
     return 0;
@@ -110,11 +110,11 @@ static int h2_answer_on_close(nghttp2_session *session UNUSED, int32_t id, uint3
 void h2_answer_callbacks(nghttp2_session_callbacks *c)
 {
     nghttp2_session_callbacks_set_on_begin_frame_callback(c, h2_on_begin_frame);
-    nghttp2_session_callbacks_set_on_begin_headers_callback(c, on_begin_headers);
+    nghttp2_session_callbacks_set_on_begin_headers_callback(c, h2_answer_on_begin_headers);
     nghttp2_session_callbacks_set_on_header_callback(c, h2_on_header);
-    nghttp2_session_callbacks_set_on_frame_recv_callback(c, on_frame);
+    nghttp2_session_callbacks_set_on_frame_recv_callback(c, h2_answer_on_frame);
     nghttp2_session_callbacks_set_on_data_chunk_recv_callback(c, h2_answer_on_data);
-    nghttp2_session_callbacks_set_on_frame_send_callback(c, on_sent);
+    nghttp2_session_callbacks_set_on_frame_send_callback(c, h2_answer_on_sent);
     nghttp2_session_callbacks_set_on_frame_not_send_callback(c, h2_on_not_sent);
     nghttp2_session_callbacks_set_on_stream_close_callback(c, h2_answer_on_close);
 }

@@ -151,7 +151,7 @@ static int h2_request_judge(struct h2_stream *s)
     return h2_request_ask(s, &head, b->scheme, b->length);
 }
 
-static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame, void *ctx)
+static int h2_request_on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame, void *ctx)
 {
     struct h2 *h = h2_half_of(ctx)->h;
     struct h2_stream *s;
@@ -181,7 +181,7 @@ static int on_invalid_header(nghttp2_session *session UNUSED, const nghttp2_fram
     return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
 }
 
-static int on_frame(nghttp2_session *session UNUSED, const nghttp2_frame *frame, void *ctx)
+static int h2_request_on_frame(nghttp2_session *session UNUSED, const nghttp2_frame *frame, void *ctx)
 {
     struct h2 *h = h2_half_of(ctx)->h;
     if (exchange_over(&h->x))
@@ -228,7 +228,7 @@ static int h2_request_on_data(nghttp2_session *session, uint8_t flags UNUSED, in
     return s->held && !s->reset_sent && buf_len(&s->up.body) > EXCHANGE_BODY_MAX ? h2_request_release(s, false) : 0;
 }
 
-static int on_sent(nghttp2_session *session UNUSED, const nghttp2_frame *frame, void *ctx)
+static int h2_request_on_sent(nghttp2_session *session UNUSED, const nghttp2_frame *frame, void *ctx)
 {
     h2_head_gone(h2_half_of(ctx)->h, frame);
     if (frame->hd.type == NGHTTP2_RST_STREAM) /* for a block that was none, perhaps */
@@ -264,12 +264,12 @@ static int h2_request_on_close(nghttp2_session *session UNUSED, int32_t id, uint
 void h2_request_callbacks(nghttp2_session_callbacks *c)
 {
     nghttp2_session_callbacks_set_on_begin_frame_callback(c, h2_on_begin_frame);
-    nghttp2_session_callbacks_set_on_begin_headers_callback(c, on_begin_headers);
+    nghttp2_session_callbacks_set_on_begin_headers_callback(c, h2_request_on_begin_headers);
     nghttp2_session_callbacks_set_on_header_callback(c, h2_on_header);
     nghttp2_session_callbacks_set_on_invalid_header_callback(c, on_invalid_header);
-    nghttp2_session_callbacks_set_on_frame_recv_callback(c, on_frame);
+    nghttp2_session_callbacks_set_on_frame_recv_callback(c, h2_request_on_frame);
     nghttp2_session_callbacks_set_on_data_chunk_recv_callback(c, h2_request_on_data);
-    nghttp2_session_callbacks_set_on_frame_send_callback(c, on_sent);
+    nghttp2_session_callbacks_set_on_frame_send_callback(c, h2_request_on_sent);
     nghttp2_session_callbacks_set_on_frame_not_send_callback(c, h2_on_not_sent);
     nghttp2_session_callbacks_set_on_stream_close_callback(c, h2_request_on_close);
 }

@@ -309,7 +309,7 @@ void h2_block_begin(struct h2_half *half, int32_t id)
 }
 
 /* Of a block that nobody will use, its length alone is of interest. */
-static int skip(struct h2_half *half, bool no_room)
+static int h2_stream_skip(struct h2_half *half, bool no_room)
 {
     struct h2_block b = half->block;
     h2_block_end(half);
@@ -323,9 +323,9 @@ static int h2_block_add(struct h2_half *half, struct str name, struct str value)
     size_t cost = name.n + value.n + 32;
     b->bytes += cost;
     if (b->too_large || b->n == EXCHANGE_FIELDS_MAX || b->bytes > EXCHANGE_HEAD_MAX)
-        return skip(half, false);
+        return h2_stream_skip(half, false);
     if (!h2_has_room(half->h, cost))
-        return skip(half, true);
+        return h2_stream_skip(half, true);
     half->h->x.heads += cost;
     b->kept += cost;
     struct {

@@ -56,7 +56,7 @@ static uint32_t hello_take(struct hello_reader *r, size_t width)
     return value;
 }
 
-static void skip(struct hello_reader *r, size_t n)
+static void hello_skip(struct hello_reader *r, size_t n)
 {
     for (; n && !r->failed; n--)
         (void)hello_take(r, 1);
@@ -80,7 +80,7 @@ static void close_length(struct hello_reader *r, size_t outer)
     r->left = r->failed ? 0 : outer;
 }
 
-static enum hello_result bad(struct hello *h, const char *reason)
+static enum hello_result hello_bad(struct hello *h, const char *reason)
 {
     h->reason = reason;
     return HELLO_BAD;
@@ -175,7 +175,7 @@ static const char *read_extension(struct hello_reader *r, struct hello *h, uint3
     default:
         h->offers_ech = h->offers_ech || (type >= EXT_ECH_DRAFT_FIRST && type < EXT_ECH);
     }
-    skip(r, r->left);
+    hello_skip(r, r->left);
     return NULL;
 }
 
@@ -212,16 +212,16 @@ static const char *read_message(struct hello_reader *r, struct hello *h)
         return "SSLv3 or older is offered";
     if (h->version > VERSION_TLS13)
         return "unknown version";
-    skip(r, 32);
+    hello_skip(r, 32);
     size_t outer = open_length(r, 1);
     if (r->left > 32)
         return "session id: too long";
-    skip(r, r->left);
+    hello_skip(r, r->left);
     close_length(r, outer);
     outer = open_length(r, 2);
     if (r->failed || r->left == 0 || r->left % 2)
         return "cipher suites: none, or cut";
-    skip(r, r->left);
+    hello_skip(r, r->left);
     close_length(r, outer);
     outer = open_length(r, 1);
     bool plain = false;
@@ -249,7 +249,7 @@ static enum hello_result check_odd_record(struct hello *h, const uint8_t *p, siz
         return HELLO_NOT_TLS;
     if (n <= TYPE || (size > 1 && n <= LENGTH))
         return HELLO_NEED_MORE;
-    return size > 1 && p[LENGTH] ? HELLO_NOT_TLS : bad(h, "a record of an unknown version");
+    return size > 1 && p[LENGTH] ? HELLO_NOT_TLS : hello_bad(h, "a record of an unknown version");
 }
 
 /* The header of a record, of which n bytes are there. HELLO_COMPLETE: a handshake record, as far as can be seen. */
@@ -262,18 +262,19 @@ static enum hello_result check_record(struct hello *h, const uint8_t *p, size_t 
         if (n < RECORD_HEADER)
             return n < 3 || p[2] == MESSAGE_CLIENT_HELLO ? HELLO_NEED_MORE : HELLO_NOT_TLS;
         bool old = p[2] == MESSAGE_CLIENT_HELLO && ((p[3] == 0 && p[4] == 2) || p[3] == 3);
-        return old ? bad(h, "a hello of SSLv2") : HELLO_NOT_TLS;
+        return old ? hello_bad(h, "a hello of SSLv2") : HELLO_NOT_TLS;
     }
     if (first && has_odd_version(p, n))
         return check_odd_record(h, p, n);
     if (first && (p[0] < RECORD_FIRST || p[0] > RECORD_LAST || (n > 1 && p[1] != 3) || (n > 2 && p[2] > 4)))
         return HELLO_NOT_TLS;
     if (n >= 3 && (p[0] != RECORD_HANDSHAKE || p[1] != 3 || p[2] > 4))
-        return bad(h, first ? "begins with a record that is not a handshake" : "another record inside of the hello");
+        return hello_bad(h,
+                         first ? "begins with a record that is not a handshake" : "another record inside of the hello");
     if (n < RECORD_HEADER)
         return HELLO_NEED_MORE;
     size_t size = (size_t)p[3] << 8 | p[4];
-    return size == 0 || size > RECORD_MAX ? bad(h, "a record of impossible length") : HELLO_COMPLETE;
+    return size == 0 || size > RECORD_MAX ? hello_bad(h, "a record of impossible length") : HELLO_COMPLETE;
 }
 
 /* The message has n bytes by now, and will have `promised` when this record is whole. */
@@ -281,21 +282,21 @@ static enum hello_result check_message(struct hello *h, const uint8_t *all, size
 {
     struct hello_reader r = {.p = all, .left = n};
     if (n >= 1 && hello_take(&r, 1) != MESSAGE_CLIENT_HELLO)
-        return bad(h, "a handshake message that is not a ClientHello");
+        return hello_bad(h, "a handshake message that is not a ClientHello");
     if (n < MESSAGE_HEADER)
         return HELLO_NEED_MORE;
     size_t size = hello_take(&r, 3);
     if (size > HELLO_MESSAGE_MAX)
-        return bad(h, "too long");
+        return hello_bad(h, "too long");
     if (promised > MESSAGE_HEADER + size)
-        return bad(h, "something behind the hello");
+        return hello_bad(h, "something behind the hello");
     if (n < MESSAGE_HEADER + size)
         return HELLO_NEED_MORE;
     r.left = size;
     const char *reason = read_message(&r, h);
     if (reason)
-        return bad(h, reason);
-    return r.failed || r.left ? bad(h, "cut, or a wrong length") : HELLO_COMPLETE;
+        return hello_bad(h, reason);
+    return r.failed || r.left ? hello_bad(h, "cut, or a wrong length") : HELLO_COMPLETE;
 }
 
 static enum hello_result egress_hello_feed(struct hello *h, struct str all)
@@ -332,7 +333,7 @@ enum hello_result hello_feed(struct hello *h, struct str all)
     all.n = MIN(all.n, HELLO_BYTES_MAX); /* in whatever pieces it comes, the answer is the same */
     h->result = all.n ? egress_hello_feed(h, all) : HELLO_NEED_MORE;
     if (h->result == HELLO_NEED_MORE && all.n >= HELLO_BYTES_MAX)
-        h->result = bad(h, "too long");
+        h->result = hello_bad(h, "too long");
     return h->result;
 }
 

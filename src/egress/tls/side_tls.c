@@ -250,7 +250,7 @@ static void handshake(struct tls *t)
         side_tell_writable(s);
 }
 
-static void on_limit(uv_timer_t *timer)
+static void side_tls_on_limit(uv_timer_t *timer)
 {
     struct tls *t = tls_of(timer->data);
     char text[80];
@@ -265,7 +265,7 @@ static void on_under_ready(void *ctx)
 {
     struct tls *t = ctx;
     if (!t->side.failure)
-        side_limit(&t->side, t->timeout_ms, on_limit);
+        side_limit(&t->side, t->timeout_ms, side_tls_on_limit);
 }
 
 static void on_under_readable(void *ctx)

@@ -15,7 +15,7 @@ static_assert((int)SECRET_NAME_MAX == (int)VAULT_NAME_MAX && (int)SECRET_VALUE_M
                   (int)SECRETS_MAX == (int)VAULT_NAMES_MAX,
               "what the vault holds fits into the protocol");
 
-enum { PAUSE_MS = 200 };
+enum { VAULT_PAUSE_MS = 200 };
 
 struct vault_server {
     uv_loop_t *loop;
@@ -292,7 +292,7 @@ static void on_listener(uv_poll_t *handle, int status, int events UNUSED)
     }
     if (status < 0) { /* out of descriptors or memory */
         (void)uv_poll_stop(&s->listener);
-        (void)uv_timer_start(&s->pause, on_pause_end, PAUSE_MS, 0);
+        (void)uv_timer_start(&s->pause, on_pause_end, VAULT_PAUSE_MS, 0);
         return;
     }
     vault_server_watch(s);
@@ -306,7 +306,7 @@ static void vault_server_watch(struct vault_server *s)
     if (s->n_clients >= VAULT_SERVER_CLIENTS)
         (void)uv_poll_stop(&s->listener);
     else if (uv_poll_start(&s->listener, UV_READABLE, on_listener) < 0)
-        (void)uv_timer_start(&s->pause, on_pause_end, PAUSE_MS, 0);
+        (void)uv_timer_start(&s->pause, on_pause_end, VAULT_PAUSE_MS, 0);
 }
 
 static int option(int fd, int name)

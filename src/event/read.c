@@ -27,7 +27,7 @@ struct reading {
     void *ctx;
 };
 
-static bool on_row(const struct event_row *row, void *ctx)
+static bool read_on_row(const struct event_row *row, void *ctx)
 {
     const struct reading *r = ctx;
     struct event e = event_of_row(r->sandbox, row);
@@ -47,7 +47,7 @@ int event_read(struct event_log *log, const char *sandbox, uint64_t from_seq, si
         return 0;
     struct reading reading = {sandbox, fn, ctx};
     log->busy = true;
-    int64_t n = event_rows_each(log->store, head.log, from, head.last_seq, MIN(limit, (size_t)INT32_MAX), on_row,
+    int64_t n = event_rows_each(log->store, head.log, from, head.last_seq, MIN(limit, (size_t)INT32_MAX), read_on_row,
                                 &reading, err);
     log->busy = false;
     return (int)n;

@@ -33,7 +33,7 @@ static bool fault(struct verify_walk *w, enum event_fault what, uint64_t seq)
     return false;
 }
 
-static bool on_row(const struct event_row *row, void *ctx)
+static bool verify_on_row(const struct event_row *row, void *ctx)
 {
     struct verify_walk *w = ctx;
     if (row->seq < w->expected)
@@ -69,7 +69,7 @@ static int verify_walk(struct verify_walk *w, struct err *err)
     w->verdict.first = w->expected;
     w->verdict.last = w->head.last_seq;
     log->busy = true;
-    int64_t n = event_rows_each(log->store, w->head.log, 0, INT64_MAX, INT64_MAX, on_row, w, err);
+    int64_t n = event_rows_each(log->store, w->head.log, 0, INT64_MAX, INT64_MAX, verify_on_row, w, err);
     log->busy = false;
     if (n < 0 || w->failed)
         return -1;

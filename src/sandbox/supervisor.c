@@ -12,7 +12,7 @@ enum {
     ANSWER_MS = 30000,
     CREATE_MS = 180000, /* the first machine on a layer makes an image of it, and boots */
     SLOW_ANSWER_MS = 3600 * 1000,
-    QUEUE_MAX = 4 * SUP_SANDBOXES_MAX, /* requests that coved did not read yet */
+    SUPERVISOR_QUEUE_MAX = 4 * SUP_SANDBOXES_MAX, /* requests that coved did not read yet */
     MESSAGES_PER_TURN = 64,
 };
 
@@ -61,7 +61,7 @@ static void supervisor_finish(struct request *q, const union sup_message *answer
     mem_free(q);
 }
 
-static void fail_all(struct supervisor *sup)
+static void supervisor_fail_all(struct supervisor *sup)
 {
     struct err err;
     (void)err_set(&err, ERR_UNAVAILABLE, "the supervisor is gone");
@@ -69,10 +69,10 @@ static void fail_all(struct supervisor *sup)
         supervisor_finish(q, NULL, -1, &err);
 }
 
-static void on_lost_job(struct loop_job *job)
+static void supervisor_on_lost_job(struct loop_job *job)
 {
     struct supervisor *sup = container_of(job, struct supervisor, lost_job);
-    fail_all(sup);
+    supervisor_fail_all(sup);
     sup->ops->on_lost(sup->ctx);
 }
 
@@ -168,7 +168,7 @@ int supervisor_call_with(struct supervisor *sup, union sup_message *request, int
     AUTO_CLOSE int passed = fd;
     if (sup->lost)
         return err_set(err, ERR_UNAVAILABLE, "the supervisor is gone");
-    if (sup->n_queued >= QUEUE_MAX)
+    if (sup->n_queued >= SUPERVISOR_QUEUE_MAX)
         return err_set(err, ERR_RESOURCE_EXHAUSTED, "the supervisor is overloaded: try again later");
     struct request *q = mem_new(struct request);
     q->sup = sup;
@@ -440,7 +440,7 @@ int supervisor_new(struct loop *loop, int fd, const struct supervisor_ops *ops, 
     sup->poll.data = sup;
     list_init(&sup->queue);
     list_init(&sup->sent);
-    loop_job_init(&sup->lost_job, on_lost_job);
+    loop_job_init(&sup->lost_job, supervisor_on_lost_job);
     (void)uv_poll_start(&sup->poll, UV_READABLE, on_poll);
     *ret_sup = sup;
     return 0;
@@ -456,7 +456,7 @@ void supervisor_free(struct supervisor *sup)
     sup->freed = true;
     sup->lost = true; /* nothing new */
     loop_job_cancel(&sup->lost_job);
-    fail_all(sup);
+    supervisor_fail_all(sup);
     map_fini(&sup->requests);
     uv_close((uv_handle_t *)&sup->poll, supervisor_on_closed);
     (void)fd_close(sup->fd);

@@ -10,7 +10,7 @@
 
 enum {
     LOOK_ROWS = 50,
-    RETRY_MS = 1000,
+    WEBHOOK_RETRY_MS = 1000,
     RETRY_MOST_MS = 10 * 60 * 1000,
     POSTED_MS = 15000 /* somebody outside answers */
 };
@@ -116,7 +116,7 @@ static void webhook_on_retry(struct loop_alarm *alarm)
 
 static void hook_failed(struct hook *h, const char *why)
 {
-    uint64_t ms = MIN((uint64_t)RETRY_MS << h->tries, (uint64_t)RETRY_MOST_MS);
+    uint64_t ms = MIN((uint64_t)WEBHOOK_RETRY_MS << h->tries, (uint64_t)RETRY_MOST_MS);
     if (++h->tries >= WEBHOOK_TRIES)
         hook_give_up(h, why);
     else

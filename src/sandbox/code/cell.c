@@ -5,7 +5,7 @@
 
 #include <signal.h>
 
-enum { RESULTS_TOLD = 16, REQUEST_MAX = 4 << 20 };
+enum { RESULTS_TOLD = 16, CELL_REQUEST_MAX = 4 << 20 };
 
 bool cell_tell(struct code_cell *cell, enum code_event_kind kind, const struct code_frame *f)
 {
@@ -120,7 +120,7 @@ static int cell_request(struct code_cell *cell, const struct code_spec *spec, st
         wire_put_str(b, spec->envs[i].key);
         wire_put_str(b, spec->envs[i].value);
     }
-    return buf_error(b) ? err_set(err, ERR_INVALID_ARGUMENT, "a cell may have %d MiB", REQUEST_MAX >> 20) : 0;
+    return buf_error(b) ? err_set(err, ERR_INVALID_ARGUMENT, "a cell may have %d MiB", CELL_REQUEST_MAX >> 20) : 0;
 }
 
 static int cell_begin(struct code_cell *cell, const struct actor *actor, const struct code_spec *spec, struct err *err)
@@ -162,7 +162,7 @@ int code_run(struct sandbox *sb, const struct actor *actor, const struct code_sp
     *cell = (struct code_cell){.context = x,
                                .fn = fn,
                                .ctx = ctx,
-                               .request = BUF_INIT(REQUEST_MAX),
+                               .request = BUF_INIT(CELL_REQUEST_MAX),
                                .told = EVENT_DATA_INIT,
                                .results = BUF_INIT(8192)};
     list_init(&cell->node);

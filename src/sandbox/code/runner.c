@@ -6,7 +6,7 @@
 #include <signal.h>
 #include <stdio.h>
 
-enum { AGAIN_MS = 1000 };
+enum { RUNNER_AGAIN_MS = 1000 };
 
 static const struct actor restarter = {.name = "code"}; /* somebody passed the gate for it before */
 
@@ -21,12 +21,12 @@ static void context_again(struct loop_alarm *alarm)
 {
     struct code_context *x = container_of(alarm, struct code_context, again);
     context_signal(x, x->restarts || x->removed ? SIGKILL : SIGINT);
-    loop_alarm_set(x->code->sb->core->loop, alarm, clock_mono() + AGAIN_MS * USEC_PER_MS, context_again);
+    loop_alarm_set(x->code->sb->core->loop, alarm, clock_mono() + RUNNER_AGAIN_MS * USEC_PER_MS, context_again);
 }
 
 void context_kill_later(struct code_context *x)
 {
-    loop_alarm_set(x->code->sb->core->loop, &x->again, clock_mono() + AGAIN_MS * USEC_PER_MS, context_again);
+    loop_alarm_set(x->code->sb->core->loop, &x->again, clock_mono() + RUNNER_AGAIN_MS * USEC_PER_MS, context_again);
 }
 
 void context_interrupt(struct code_context *x)

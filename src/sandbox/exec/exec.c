@@ -6,7 +6,7 @@
  *     it, or, after a worker died, over an ATTACH stream. This is `struct process`.
  *  2. The client that started it shares that stream: output goes to the record first, then to the client, and credit returns at the
  *     client's pace (delivered). When it leaves, credit returns by itself (not delivered: the agent keeps it for the next client), a
- *     window each PACE_MS: 25 MB/s, so that a process that writes without end and without a reader does not keep this worker busy.
+ *     window each EXEC_PACE_MS: 25 MB/s, so that a process that writes without end and without a reader does not keep this worker busy.
  *     Bytes on their way to it when it left count as not delivered.
  *  3. Any later client has an ATTACH stream of its own, so each is as slow as it likes and none repeats another's bytes: it begins with
  *     what nobody has got, or with now while somebody else follows, or when the output went to a client to its end.
@@ -34,7 +34,7 @@ struct follow {
     struct loop_alarm alarm;
 };
 
-enum { PACE_MS = 10 };
+enum { EXEC_PACE_MS = 10 };
 
 /* ---- follows ---- */
 
@@ -99,7 +99,7 @@ static void give_back(struct process *p, size_t bytes)
 {
     p->unattended += (uint32_t)bytes;
     if (!p->pace.slot)
-        loop_alarm_set(p->sb->core->loop, &p->pace, clock_mono() + PACE_MS * USEC_PER_MS, on_pace);
+        loop_alarm_set(p->sb->core->loop, &p->pace, clock_mono() + EXEC_PACE_MS * USEC_PER_MS, on_pace);
 }
 
 void exec_close(struct follow *f)

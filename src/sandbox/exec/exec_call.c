@@ -27,7 +27,7 @@ static struct exec_call *call_new(struct sandbox *sb, void *ctx)
     return c;
 }
 
-static void call_free(struct exec_call *c)
+static void exec_call_free(struct exec_call *c)
 {
     sandbox_unref(c->sb);
     mem_free(c->tag);
@@ -43,7 +43,7 @@ void exec_call_cancel(struct exec_call *c)
         process_query_cancel(c->query);
     else
         stream_close(c->stream);
-    call_free(c);
+    exec_call_free(c);
 }
 
 static void exec_call_on_end(void *user, struct str tail, const struct err *err)
@@ -53,7 +53,7 @@ static void exec_call_on_end(void *user, struct str tail, const struct err *err)
     void *ctx = c->ctx;
     if (!err && tail.n)
         stream_violation(c->stream, "a tail that its verb does not have");
-    call_free(c);
+    exec_call_free(c);
     done(ctx, err);
 }
 
@@ -90,7 +90,7 @@ static int send_unary(struct sandbox *sb, struct buf *request, exec_done_fn done
     struct exec_call *c = call_new(sb, ctx);
     c->done = done;
     if (stream_open(sb->session, request, &unary_ops, c, SESSION_UNARY_MS, &c->stream, err) < 0) {
-        call_free(c);
+        exec_call_free(c);
         return -1;
     }
     *ret_call = c;
@@ -141,11 +141,11 @@ static int put_input(struct sandbox *sb, const struct exec_select *which, bool p
         c->which.tag = str_of(c->tag);
     }
     if (buf_append_str(&c->input, bytes) < 0) {
-        call_free(c);
+        exec_call_free(c);
         return err_set(err, ERR_RESOURCE_EXHAUSTED, "out of memory");
     }
     if (send_input(c, err) < 0) {
-        call_free(c);
+        exec_call_free(c);
         return -1;
     }
     *ret_call = c;
@@ -241,7 +241,7 @@ static void exec_call_fill(struct arena *a, const struct process_record *from, s
                                 .output_bytes = from->output_bytes};
 }
 
-static void on_records(void *ctx, struct str records, const struct err *err)
+static void exec_call_on_records(void *ctx, struct str records, const struct err *err)
 {
     struct exec_call *c = ctx;
     struct process_record p;
@@ -267,7 +267,7 @@ static void on_records(void *ctx, struct str records, const struct err *err)
             exec_call_fill(&arena, &p, &list[n++]);
     exec_list_fn done = c->list;
     void *done_ctx = c->ctx;
-    call_free(c);
+    exec_call_free(c);
     done(done_ctx, err ? NULL : list, n, err);
 }
 
@@ -279,8 +279,8 @@ int exec_list(struct sandbox *sb, const struct actor *actor, exec_list_fn done, 
         return -1;
     struct exec_call *c = call_new(sb, ctx);
     c->list = done;
-    if (process_query(sb, on_records, c, &c->query, err) < 0) {
-        call_free(c);
+    if (process_query(sb, exec_call_on_records, c, &c->query, err) < 0) {
+        exec_call_free(c);
         return -1;
     }
     *ret_call = c;

@@ -5,7 +5,7 @@
 #include "sandbox/record/record.h"
 #include <assert.h>
 
-enum { HEAD_WAIT_MS = 1000, PACE_MS = 10, STORE_CHUNK = 64 * 1024, ESCAPED_MAX = 6144 };
+enum { HEAD_WAIT_MS = 1000, EXEC_LOG_PACE_MS = 10, STORE_CHUNK = 64 * 1024, ESCAPED_MAX = 6144 };
 
 static const char *const channel_names[] = {"stdout", "stderr", "pty"};
 
@@ -260,7 +260,7 @@ static void put_pace(struct exec_log *log, size_t bytes)
     uint32_t ms = (uint32_t)((clock_mono() - log->began) / USEC_PER_MS);
     if (!log->paces) {
         log->paces = mem_array(EXEC_LOG_PACES, sizeof(*log->paces));
-        log->pace_ms = PACE_MS;
+        log->pace_ms = EXEC_LOG_PACE_MS;
     }
     struct exec_pace *last = log->n_paces ? &log->paces[log->n_paces - 1] : NULL;
     if (last && ms - last->ms < log->pace_ms) {

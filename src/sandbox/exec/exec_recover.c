@@ -232,7 +232,7 @@ void exec_recover_stop(struct sandbox *sb)
     exec_recover_finish(t);
 }
 
-static void on_records(void *ctx, struct str records, const struct err *err)
+static void exec_recover_on_records(void *ctx, struct str records, const struct err *err)
 {
     struct taking_over *t = ctx;
     struct wire_reader r = wire_reader_of(records);
@@ -294,7 +294,7 @@ void exec_recover(struct sandbox *sb)
     t->sb = sandbox_ref(sb);
     sb->taking_over = t;
     loop_job_init(&t->step, on_step);
-    if (process_query(sb, on_records, t, &t->query, &err) < 0) {
+    if (process_query(sb, exec_recover_on_records, t, &t->query, &err) < 0) {
         log_warn("the processes of sandbox %s: %s", sb->info.id, err.msg);
         exec_recover_finish(t);
     }

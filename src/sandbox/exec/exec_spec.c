@@ -5,7 +5,7 @@
 
 enum { ARGS_MAX = 32768, TEXT_MAX = 4095, TAG_MAX = 1024 };
 
-static int check_text(const char *what, struct str s, size_t max, struct err *err)
+static int exec_spec_check_text(const char *what, struct str s, size_t max, struct err *err)
 {
     if (s.n > max || str_has_nul(s))
         return err_set(err, ERR_INVALID_ARGUMENT, "%s: %s", what, s.n > max ? "too long" : "holds a NUL byte");
@@ -16,18 +16,20 @@ int exec_spec_check(const struct exec_spec *spec, struct err *err)
 {
     if (!spec->cmd.n)
         return err_set(err, ERR_INVALID_ARGUMENT, "no command");
-    if (check_text("command", spec->cmd, TEXT_MAX, err) < 0 || check_text("user", spec->user, TEXT_MAX, err) < 0 ||
-        check_text("cwd", spec->cwd, TEXT_MAX, err) < 0 || check_text("tag", spec->tag, TAG_MAX, err) < 0)
+    if (exec_spec_check_text("command", spec->cmd, TEXT_MAX, err) < 0 ||
+        exec_spec_check_text("user", spec->user, TEXT_MAX, err) < 0 ||
+        exec_spec_check_text("cwd", spec->cwd, TEXT_MAX, err) < 0 ||
+        exec_spec_check_text("tag", spec->tag, TAG_MAX, err) < 0)
         return -1;
     if (spec->n_args > ARGS_MAX || spec->n_envs > ARGS_MAX)
         return err_set(err, ERR_INVALID_ARGUMENT, "too many arguments or variables");
     for (size_t i = 0; i < spec->n_args; i++)
-        if (check_text("argument", spec->args[i], WIRE_PAYLOAD_MAX, err) < 0)
+        if (exec_spec_check_text("argument", spec->args[i], WIRE_PAYLOAD_MAX, err) < 0)
             return -1;
     for (size_t i = 0; i < spec->n_envs; i++) {
         if (!spec->envs[i].key.n || str_find_char(spec->envs[i].key, '=') >= 0 || str_has_nul(spec->envs[i].key))
             return err_set(err, ERR_INVALID_ARGUMENT, "an environment variable without a proper name");
-        if (check_text("environment variable", spec->envs[i].value, WIRE_PAYLOAD_MAX, err) < 0)
+        if (exec_spec_check_text("environment variable", spec->envs[i].value, WIRE_PAYLOAD_MAX, err) < 0)
             return -1;
     }
     return 0;

@@ -18,7 +18,7 @@ static void query_free(struct process_query *q)
     mem_free(q);
 }
 
-static void on_reply(void *user, struct str head)
+static void process_list_on_reply(void *user, struct str head)
 {
     struct process_query *q = user;
     if (head.n)
@@ -49,7 +49,7 @@ static void process_list_on_end(void *user, struct str tail, const struct err *e
 }
 
 static const struct stream_ops ops = {
-    .on_reply = on_reply, .on_data = process_list_on_data, .on_end = process_list_on_end};
+    .on_reply = process_list_on_reply, .on_data = process_list_on_data, .on_end = process_list_on_end};
 
 int process_query(struct sandbox *sb, process_query_fn done, void *ctx, struct process_query **ret_query,
                   struct err *err)

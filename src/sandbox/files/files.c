@@ -89,7 +89,7 @@ void file_call_cancel(struct file_call *c)
     file_call_free(c);
 }
 
-static int check_text(const char *what, struct str s, struct err *err)
+static int files_check_text(const char *what, struct str s, struct err *err)
 {
     if (str_has_nul(s))
         return err_set(err, ERR_INVALID_ARGUMENT, "%s: holds a NUL byte", what);
@@ -101,8 +101,8 @@ static int check_text(const char *what, struct str s, struct err *err)
 int file_action(struct sandbox *sb, const struct actor *actor, enum event_kind kind, struct str user, struct str path,
                 struct str destination, uint64_t *ret_cause, struct err *err)
 {
-    if (check_text("user", user, err) < 0 || check_text("path", path, err) < 0 ||
-        check_text("destination", destination, err) < 0)
+    if (files_check_text("user", user, err) < 0 || files_check_text("path", path, err) < 0 ||
+        files_check_text("destination", destination, err) < 0)
         return -1;
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     event_data_str(&d, "path", path);

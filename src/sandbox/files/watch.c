@@ -13,7 +13,7 @@ struct outstanding {
     size_t bytes;
 };
 
-static void on_reply(void *user, struct str head)
+static void watch_on_reply(void *user, struct str head)
 {
     struct file_call *c = user;
     if (head.n)
@@ -100,7 +100,7 @@ static void watch_on_end(void *user, struct str tail, const struct err *err)
 }
 
 static const struct stream_ops watch_ops = {
-    .on_reply = on_reply, .on_data = watch_on_data, .on_end = watch_on_end, .whole = true, .long_lived = true};
+    .on_reply = watch_on_reply, .on_data = watch_on_data, .on_end = watch_on_end, .whole = true, .long_lived = true};
 
 int file_watch(struct sandbox *sb, const struct actor *actor, struct str user, struct str path, uint8_t flags,
                const struct file_watch_ops *ops, void *ctx, struct file_call **ret_call, struct err *err)

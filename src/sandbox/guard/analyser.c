@@ -16,7 +16,7 @@
 
 #include <string.h>
 
-enum { REQUEST_MAX = 160 * 1024, REASON_MAX = 500 };
+enum { ANALYSER_REQUEST_MAX = 160 * 1024, REASON_MAX = 500 };
 
 struct analysis {
     struct core *core;
@@ -64,7 +64,7 @@ void analyser_ask(struct core *core, const struct hold_info *info, uint64_t seq)
 {
     const struct rules_analyser *by = guard_analyser(core);
     const struct guard_question *q = &info->question;
-    AUTO_BUF struct buf b = BUF_INIT(REQUEST_MAX);
+    AUTO_BUF struct buf b = BUF_INIT(ANALYSER_REQUEST_MAX);
     struct analysis *a = mem_new(struct analysis);
     struct err err;
     a->core = core;

@@ -4,7 +4,7 @@
  *
  *  1. One checkpoint of a sandbox is made at a time. What is due meanwhile is made once, after it.
  *  2. From when it is due until it is made nothing is sent to the agent: an action that begins meanwhile takes effect after it. So for who does one thing after the other,
- *     a checkpoint holds all that was done and nothing of what came next. After HOLD_MS what was held goes on, however slow the disk is.
+ *     a checkpoint holds all that was done and nothing of what came next. After CHECKPOINT_HOLD_MS what was held goes on, however slow the disk is.
  *  3. coved makes none when nothing changed since the last one: asking costs a message.
  *  4. What is kept stands in the row of the sandbox, with the layer that it is to go back to. A worker that dies on the way back leaves that to the next one: a
  *     sandbox that is started on its files gets these first. Doing it twice does nothing more.
@@ -20,7 +20,7 @@
 #include "sandbox/object.h"
 #include "sandbox/record/record.h"
 
-enum { HOLD_MS = 1000, NEWEST = 2 };
+enum { CHECKPOINT_HOLD_MS = 1000, NEWEST = 2 };
 
 struct checkpoints {
     struct sandbox *sb;
@@ -217,7 +217,7 @@ static void checkpoint_begin(struct sandbox *sb, uint64_t seq)
     c->seq = seq;
     c->is_full = false;
     checkpoint_hold(c, true);
-    loop_alarm_set(sb->core->loop, &c->hold, clock_mono() + HOLD_MS * USEC_PER_MS, checkpoint_on_alarm);
+    loop_alarm_set(sb->core->loop, &c->hold, clock_mono() + CHECKPOINT_HOLD_MS * USEC_PER_MS, checkpoint_on_alarm);
 }
 
 static bool checkpoint_may_change(enum event_kind kind)

@@ -20,7 +20,7 @@
 
 #include <stdlib.h>
 
-enum { ROUND_MS = 60 * 1000, FRESH_MS = 120 * 1000, LAYERS_MAX = 65536, USERS_MAX = 4 };
+enum { ROUND_MS = 60 * 1000, FRESH_MS = 120 * 1000, LAYERS_MAX = 65536, LAYERS_USERS_MAX = 4 };
 
 struct fresh {
     char *name;
@@ -256,7 +256,7 @@ static void drop_next(struct collecting *c)
         layers_finish(c, &err);
 }
 
-static void on_layer(void *ctx, const union sup_message *item)
+static void layers_on_layer(void *ctx, const union sup_message *item)
 {
     struct collecting *c = ctx;
     if (item->head.type != SUP_LAYER || c->n == LAYERS_MAX)
@@ -271,7 +271,7 @@ static void on_layer(void *ctx, const union sup_message *item)
     memcpy(l->below, item->layer.below, sizeof(l->below));
 }
 
-static void on_layers(void *ctx, const union sup_message *answer, int fd, const struct err *err)
+static void layers_on_layers(void *ctx, const union sup_message *answer, int fd, const struct err *err)
 {
     struct collecting *c = ctx;
     (void)fd_close(fd);
@@ -303,7 +303,7 @@ static int layers_gather(struct core *core, bool dry_run, uint64_t cause, layers
         .core = core, .dry_run = dry_run, .is_timer = !done, .cause = cause, .done = done, .ctx = ctx};
     union sup_message m = {.head = {.type = SUP_LAYERS}};
     core->layers->is_collecting = true;
-    if (supervisor_call_with(core->supervisor, &m, -1, on_layer, on_layers, c, err) == 0)
+    if (supervisor_call_with(core->supervisor, &m, -1, layers_on_layer, layers_on_layers, c, err) == 0)
         return 0;
     core->layers->is_collecting = false;
     mem_free(c);

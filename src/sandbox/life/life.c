@@ -100,7 +100,7 @@ void sandbox_kill_leftover(struct sandbox *sb)
 }
 
 /* Nobody can use it from here on. */
-static void let_go(struct sandbox *sb, const struct err *why)
+static void life_let_go(struct sandbox *sb, const struct err *why)
 {
     struct core *core = sb->core;
     if (sb->info.state == SANDBOX_CREATING)
@@ -136,7 +136,7 @@ static void life_finish(struct sandbox *sb, const struct event_draft *event)
     struct err why;
     say_why(sb, &why);
     if (!sandbox_state_is_over(sb->info.state))
-        let_go(sb, &why);
+        life_let_go(sb, &why);
     else if (sb->info.state != SANDBOX_STOPPING)
         return;
     if (sb->closing) {
@@ -239,7 +239,7 @@ void sandbox_end(struct sandbox *sb, const struct ending *e)
     if (e->fails)
         (void)err_set(&sb->failure, ERR_UNAVAILABLE, "the sandbox failed: %s", e->what);
     say_why(sb, &why);
-    let_go(sb, &why);
+    life_let_go(sb, &why);
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     if (e->what)
         event_data_str(&d, "what", str_of(e->what));

@@ -29,7 +29,7 @@
 #include "sandbox/record/record.h"
 #include "wire/tiers.h"
 
-enum { AGAIN_MS = 5000, DOUBLED_MOST = 4, FREEZES_MOST = 3 };
+enum { PAUSE_AGAIN_MS = 5000, DOUBLED_MOST = 4, FREEZES_MOST = 3 };
 
 void waiters_add(struct list *waiters, sandbox_fn done, void *ctx)
 {
@@ -164,7 +164,7 @@ static bool failed_at_the_end(struct sandbox *sb, const struct err *why)
 {
     bool passes = why->code == ERR_UNAVAILABLE || why->code == ERR_RESOURCE_EXHAUSTED;
     /* Less and less often: each try is in its log, and the disk may be what is full. */
-    sb->end_retry = clock_mono() + (AGAIN_MS * USEC_PER_MS << sb->end_tries);
+    sb->end_retry = clock_mono() + (PAUSE_AGAIN_MS * USEC_PER_MS << sb->end_tries);
     sb->end_tries = MIN(sb->end_tries + 1, (unsigned)DOUBLED_MOST);
     if (passes || sb->info.pause_files_only)
         return false;
@@ -244,7 +244,7 @@ struct pause_late {
     struct err err;
 };
 
-static void on_late(struct loop_job *job)
+static void pause_on_late(struct loop_job *job)
 {
     struct pause_late *l = container_of(job, struct pause_late, job);
     l->fn(l->sb, NULL, -1, &l->err);
@@ -255,7 +255,7 @@ void pause_answer_later(struct sandbox *sb, supervisor_fn fn, const struct err *
 {
     struct pause_late *l = mem_new(struct pause_late);
     *l = (struct pause_late){.sb = sb, .fn = fn, .err = *err};
-    loop_job_init(&l->job, on_late);
+    loop_job_init(&l->job, pause_on_late);
     loop_later(sb->core->loop, &l->job);
 }
 

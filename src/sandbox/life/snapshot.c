@@ -116,7 +116,7 @@ struct late {
     struct err err;
 };
 
-static void on_late(struct loop_job *job)
+static void snapshot_on_late(struct loop_job *job)
 {
     struct late *l = container_of(job, struct late, job);
     on_stored(l->s, NULL, -1, &l->err);
@@ -183,7 +183,7 @@ static void go(struct sandbox *sb)
     }
     struct late *l = mem_new(struct late);
     *l = (struct late){.s = s, .err = err};
-    loop_job_init(&l->job, on_late);
+    loop_job_init(&l->job, snapshot_on_late);
     loop_later(sb->core->loop, &l->job);
 }
 
@@ -298,7 +298,7 @@ static int snapshot_add(const struct snapshot *s, const struct template **ret_te
     return keeper_commit(core->keeper, err);
 }
 
-static void on_files(void *ctx, const struct sup_stored *stored UNUSED, const struct err *err)
+static void snapshot_on_files(void *ctx, const struct sup_stored *stored UNUSED, const struct err *err)
 {
     struct snapshot *s = ctx;
     const struct template *t = NULL;
@@ -342,8 +342,8 @@ static int snapshot_ask(struct sandbox *sb, const struct actor *actor, struct st
                            .done = done,
                            .ctx = ctx};
     memcpy(s->layer, layer, sizeof(layer));
-    if (store_files(sb, layer, &(struct store_what){EVENT_SANDBOX_SNAPSHOTTED, seq, .memory = memory}, on_files, s,
-                    err) == 0)
+    if (store_files(sb, layer, &(struct store_what){EVENT_SANDBOX_SNAPSHOTTED, seq, .memory = memory},
+                    snapshot_on_files, s, err) == 0)
         return 0;
     sandbox_unref(sb);
     MEM_FREE(s->name, s);

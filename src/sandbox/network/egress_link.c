@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-enum { QUEUE_MAX = 32 << 20 };
+enum { EGRESS_LINK_QUEUE_MAX = 32 << 20 };
 
 struct egress_link {
     struct loop *loop;
@@ -32,7 +32,7 @@ struct egress_call {
 
 /* ---- requests ---- */
 
-static void call_free(struct egress_call *c)
+static void egress_link_call_free(struct egress_call *c)
 {
     (void)map_del_u64(&c->link->calls, (uint64_t)c->tag);
     loop_alarm_clear(c->link->loop, &c->alarm);
@@ -43,14 +43,14 @@ static void egress_link_finish(struct egress_call *c, const json_t *answer, cons
 {
     egress_call_fn fn = c->fn;
     void *ctx = c->ctx;
-    call_free(c);
+    egress_link_call_free(c);
     fn(ctx, answer, err);
 }
 
 void egress_call_cancel(struct egress_call *c)
 {
     if (c)
-        call_free(c);
+        egress_link_call_free(c);
 }
 
 static void egress_link_on_alarm(struct loop_alarm *alarm)
@@ -65,7 +65,7 @@ void egress_call_wait(struct egress_call *c, uint64_t ms)
     loop_alarm_set(c->link->loop, &c->alarm, clock_add_ms(clock_mono(), ms), egress_link_on_alarm);
 }
 
-static void fail_all(struct egress_link *l)
+static void egress_link_fail_all(struct egress_link *l)
 {
     struct err err;
     (void)err_set(&err, ERR_UNAVAILABLE, "cove-egress, which provides the sandboxes' network, is gone");
@@ -75,10 +75,10 @@ static void fail_all(struct egress_link *l)
 
 /* ---- the socket's end ---- */
 
-static void on_lost_job(struct loop_job *job)
+static void egress_link_on_lost_job(struct loop_job *job)
 {
     struct egress_link *l = container_of(job, struct egress_link, lost_job);
-    fail_all(l);
+    egress_link_fail_all(l);
     l->ops->on_down(l->ctx, l->why);
 }
 
@@ -110,7 +110,7 @@ static int enqueue(struct egress_link *l, json_t *object, struct err *err)
     } else if (n > EGRESS_MESSAGE_MAX) {
         r = err_set(err, ERR_INVALID_ARGUMENT, "a message to cove-egress can have at most %d KiB",
                     EGRESS_MESSAGE_MAX / 1024);
-    } else if (l->packets.queued + n > QUEUE_MAX) {
+    } else if (l->packets.queued + n > EGRESS_LINK_QUEUE_MAX) {
         r = err_set(err, ERR_RESOURCE_EXHAUSTED, "cove-egress is overloaded: try again later");
     } else {
         packets_put(&l->packets, str_n(text, n));
@@ -208,7 +208,7 @@ void egress_link_attach(struct egress_link *l, int fd)
     packets_close(&l->packets);
     loop_job_cancel(&l->lost_job);
     if (was_lost) {
-        fail_all(l);
+        egress_link_fail_all(l);
         l->ops->on_down(l->ctx, "it was replaced");
     }
     int r = packets_attach(&l->packets, fd);
@@ -226,7 +226,7 @@ struct egress_link *egress_link_new(struct loop *loop, const struct egress_link_
     l->ops = ops;
     l->ctx = ctx;
     packets_init(&l->packets, loop_uv(loop), &packets, l);
-    loop_job_init(&l->lost_job, on_lost_job);
+    loop_job_init(&l->lost_job, egress_link_on_lost_job);
     return l;
 }
 
@@ -236,7 +236,7 @@ void egress_link_free(struct egress_link *l)
         return;
     packets_close(&l->packets);
     loop_job_cancel(&l->lost_job);
-    fail_all(l);
+    egress_link_fail_all(l);
     map_fini(&l->calls);
     mem_free(l);
 }

@@ -17,7 +17,7 @@
 #include "sandbox/network/network_life.h"
 #include "sandbox/record/record.h"
 
-enum { RETRY_MS = 5000, CA_MAX = 40 * 1024, PEM_MAX = 16 * 1024 };
+enum { NETWORK_RETRY_MS = 5000, CA_MAX = 40 * 1024, PEM_MAX = 16 * 1024 };
 
 struct egress_link *network_link(const struct network *n)
 {
@@ -67,7 +67,7 @@ static void network_on_retry(struct loop_alarm *alarm)
 
 void network_retry_later(struct network *n)
 {
-    loop_alarm_set(n->sb->core->loop, &n->retry, clock_mono() + RETRY_MS * USEC_PER_MS, network_on_retry);
+    loop_alarm_set(n->sb->core->loop, &n->retry, clock_mono() + NETWORK_RETRY_MS * USEC_PER_MS, network_on_retry);
 }
 
 static bool is_pem(const char *text)

@@ -6,7 +6,7 @@
 #include "sandbox/network/network_internal.h"
 #include "sandbox/network/network_life.h"
 
-static const struct actor actor = {.name = "network", .is_own = true, .sets_up = true};
+static const struct actor network_ca_actor = {.name = "network", .is_own = true, .sets_up = true};
 
 struct ca_install {
     struct file_call *call;
@@ -43,7 +43,8 @@ int ca_install(struct sandbox *sb, const char *pem, network_fn done, void *ctx, 
 {
     static const struct stream_ops ops = {.on_end = network_ca_on_end};
     uint64_t cause;
-    if (file_action(sb, &actor, EVENT_FILE_WRITE, STR("root"), STR(NETWORK_CA_FILE), STR_NULL, &cause, err) < 0)
+    if (file_action(sb, &network_ca_actor, EVENT_FILE_WRITE, STR("root"), STR(NETWORK_CA_FILE), STR_NULL, &cause, err) <
+        0)
         return err_prefix(err, "install the certificate");
     const char *trust = sb->core->config.trust ? sb->core->config.trust : "";
     AUTO_FREE char *all = mem_printf("%s%s", trust, pem ? pem : "");

@@ -9,7 +9,7 @@
 #include "sandbox/record/record.h"
 #include "store/artefact.h"
 
-enum { SLACK = 2000, STEP_MS = 5 };
+enum { SLACK = 2000, HISTORY_STEP_MS = 5 };
 
 static void history_on_alarm(struct loop_alarm *alarm)
 {
@@ -22,7 +22,7 @@ static void history_on_alarm(struct loop_alarm *alarm)
         core_unrecorded(sb->core, &err);
     keeper_wrote(sb->core->keeper);
     if (more > 0)
-        loop_alarm_set(sb->core->loop, alarm, clock_mono() + STEP_MS * USEC_PER_MS, history_on_alarm);
+        loop_alarm_set(sb->core->loop, alarm, clock_mono() + HISTORY_STEP_MS * USEC_PER_MS, history_on_alarm);
 }
 
 void history_look(struct sandbox *sb)

@@ -27,7 +27,7 @@ struct record_keeper {
     bool hurries; /* the batch holds an action */
 };
 
-static void on_checkpoint(uv_work_t *work)
+static void keeper_on_checkpoint(uv_work_t *work)
 {
     struct record_keeper *k = work->data;
     k->checkpoint_result = store_checkpoint(k->path, &k->checkpoint_err);
@@ -51,7 +51,7 @@ static void after_checkpoint(uv_work_t *work, int status UNUSED)
 static void keeper_fold(struct record_keeper *k)
 {
     if (!k->checkpointing)
-        k->checkpointing = uv_queue_work(loop_uv(k->core->loop), &k->work, on_checkpoint, after_checkpoint) == 0;
+        k->checkpointing = uv_queue_work(loop_uv(k->core->loop), &k->work, keeper_on_checkpoint, after_checkpoint) == 0;
 }
 
 static void on_settle_alarm(struct loop_alarm *alarm)

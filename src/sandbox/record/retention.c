@@ -14,7 +14,7 @@
 
 #include <stdio.h>
 
-enum { LOOK_MS = 60000, FIRST_LOOK_MS = 1000, STEP_MS = 5 };
+enum { RETENTION_LOOK_MS = 60000, FIRST_LOOK_MS = 1000, RETENTION_STEP_MS = 5 };
 #define KEEP_DEFAULT_MS (CORE_KEEP_ENDED_DAYS * 24ULL * 3600 * 1000)
 
 struct retention {
@@ -81,7 +81,7 @@ static void retention_on_alarm(struct loop_alarm *alarm)
     bool goes_on = (r->id[0] || sweeps) && more >= 0;
     if (more <= 0)
         r->id[0] = 0;
-    loop_alarm_set(r->core->loop, alarm, clock_mono() + (goes_on ? STEP_MS : LOOK_MS) * USEC_PER_MS,
+    loop_alarm_set(r->core->loop, alarm, clock_mono() + (goes_on ? RETENTION_STEP_MS : RETENTION_LOOK_MS) * USEC_PER_MS,
                    retention_on_alarm);
 }
 

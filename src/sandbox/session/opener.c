@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A volume's own sandbox: made for the first who wants to read or write files in it, gone IDLE_MS after the last one, or when VOLUMES_OPEN_MAX are there and another
+ * A volume's own sandbox: made for the first who wants to read or write files in it, gone OPENER_IDLE_MS after the last one, or when VOLUMES_OPEN_MAX are there and another
  * volume needs one: they count for no limit of sandboxes. Before anybody gets it its agent has made the volume the root of all paths, for good: whatever
  * lies in there, no path and no link leads out.
  */
@@ -12,15 +12,15 @@
 
 #include <stdio.h>
 
-enum { IDLE_MS = 60 * 1000 };
+enum { OPENER_IDLE_MS = 60 * 1000 };
 #define OPENER_PATH "/volume"
 
-static const struct actor actor = {.name = "volumes", .is_own = true, .who.view = TENANT_ANY};
+static const struct actor opener_actor = {.name = "volumes", .is_own = true, .who.view = TENANT_ANY};
 
 static void kill_it(struct sandbox *sb)
 {
     struct err err;
-    if (!sandbox_state_is_over(sb->info.state) && sandbox_kill(sb, &actor, sandbox_ignore, NULL, &err) < 0)
+    if (!sandbox_state_is_over(sb->info.state) && sandbox_kill(sb, &opener_actor, sandbox_ignore, NULL, &err) < 0)
         log_warn("close a volume: %s", err.msg);
 }
 
@@ -31,7 +31,7 @@ static void opener_on_idle(struct loop_alarm *alarm)
         kill_it(o->sb);
 }
 
-static void let_go(struct opener *o)
+static void opener_let_go(struct opener *o)
 {
     if (!o->sb)
         return;
@@ -50,11 +50,11 @@ static void tell_closed(struct vol *v)
 static void opener_on_end(struct sandbox_watch *watch, struct sandbox *sb UNUSED)
 {
     struct opener *o = container_of(watch, struct opener, watch);
-    let_go(o);
+    opener_let_go(o);
     tell_closed(container_of(o, struct vol, opener));
 }
 
-static void on_closed_job(struct loop_job *job)
+static void opener_on_closed_job(struct loop_job *job)
 {
     struct opener *o = container_of(job, struct opener, closed_job);
     void (*closed)(void *ctx) = o->closed;
@@ -181,7 +181,7 @@ static int opener_make_room(struct core *core, uint64_t tenant, struct err *err)
 static int opener_make(struct vol *v, struct err *err)
 {
     struct choice c = {0};
-    struct actor by = actor;
+    struct actor by = opener_actor;
     by.who.tenant = v->v.tenant;
     struct volume_mount mount = {.name = str_of(v->v.id), .path = STR(OPENER_PATH)};
     core_templates_each(v->core, TENANT_DEFAULT, choose, &c);
@@ -222,7 +222,7 @@ int volume_open(struct core *core, const struct actor *asker, struct str ref, sa
         return -1;
     struct opener *o = &v->opener;
     if (o->sb && o->sb->info.state != SANDBOX_RUNNING)
-        let_go(o);
+        opener_let_go(o);
     if (o->sb) {
         struct opener_giving *g = mem_new(struct opener_giving);
         g->v = v;
@@ -248,7 +248,7 @@ void volume_release(struct core *core, struct sandbox *sb)
     struct vol *v = vol_of(core, sb);
     if (!v || v->opener.sb != sb || !v->opener.users || --v->opener.users)
         return;
-    loop_alarm_set(core->loop, &v->opener.idle, clock_mono() + IDLE_MS * USEC_PER_MS, opener_on_idle);
+    loop_alarm_set(core->loop, &v->opener.idle, clock_mono() + OPENER_IDLE_MS * USEC_PER_MS, opener_on_idle);
 }
 
 void opener_close(struct vol *v, void (*closed)(void *ctx), void *ctx)
@@ -265,7 +265,7 @@ void opener_abandon(struct vol *v, const struct err *why)
 {
     struct opener *o = &v->opener;
     opener_give(o, NULL, why);
-    let_go(o);
+    opener_let_go(o);
     o->is_making = false;
     tell_closed(v); /* runs once more before the end */
 }
@@ -274,12 +274,12 @@ void opener_init(struct vol *v)
 {
     list_init(&v->opener.waiting);
     list_init(&v->opener.watch.node);
-    loop_job_init(&v->opener.closed_job, on_closed_job);
+    loop_job_init(&v->opener.closed_job, opener_on_closed_job);
 }
 
 void opener_fini(struct vol *v)
 {
     assert(list_empty(&v->opener.waiting));
-    let_go(&v->opener);
+    opener_let_go(&v->opener);
     loop_job_cancel(&v->opener.closed_job);
 }

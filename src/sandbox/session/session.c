@@ -193,7 +193,7 @@ static void tear_down(struct session *s)
     (void)fd_close(s->fd);
 }
 
-static void on_closed_job(struct loop_job *job)
+static void session_on_closed_job(struct loop_job *job)
 {
     struct session *s = container_of(job, struct session, closed_job);
     const struct session_ops *ops = s->ops;
@@ -244,7 +244,7 @@ struct session *session_new(struct loop *loop, const struct session_ops *ops, vo
     loop_job_init(&s->flush, session_flush_job);
     loop_job_init(&s->room, session_room_job);
     loop_job_init(&s->broken_job, on_broken_job);
-    loop_job_init(&s->closed_job, on_closed_job);
+    loop_job_init(&s->closed_job, session_on_closed_job);
     return s;
 }
 

@@ -16,7 +16,7 @@
 
 #include <stdio.h>
 
-enum { AT_A_TIME = 16 };
+enum { FORK_AT_A_TIME = 16 };
 
 struct forking {
     struct sandbox *sb; /* a reference */
@@ -101,7 +101,7 @@ static void more(struct forking *f)
     if (f->starts)
         return;
     f->starts = true;
-    while (f->begun < f->count && f->under_way < AT_A_TIME) {
+    while (f->begun < f->count && f->under_way < FORK_AT_A_TIME) {
         size_t i = f->begun++;
         if (fork_begin(f, i, &err) < 0)
             fork_tell(f, i, NULL, &err);
@@ -113,7 +113,7 @@ static void more(struct forking *f)
         fork_finish(f);
 }
 
-static void on_files(void *ctx, const struct sup_stored *stored, const struct err *err)
+static void fork_on_files(void *ctx, const struct sup_stored *stored, const struct err *err)
 {
     struct forking *f = ctx;
     fault_point("core.fork.stored");
@@ -133,9 +133,9 @@ static void on_files(void *ctx, const struct sup_stored *stored, const struct er
     fork_finish(f);
 }
 
-static void on_checkpoint(struct loop_job *job)
+static void fork_on_checkpoint(struct loop_job *job)
 {
-    on_files(container_of(job, struct forking, job), NULL, NULL);
+    fork_on_files(container_of(job, struct forking, job), NULL, NULL);
 }
 
 /* of: where it is to be from; NULL: as it is. */
@@ -174,7 +174,7 @@ static int fork_ask(struct sandbox *sb, const struct actor *actor, const struct 
     if (of) {
         memcpy(f->layer, of->layer, sizeof(f->layer));
         layers_making(sb->core, f->layer); /* is not dropped meanwhile */
-        loop_job_init(&f->job, on_checkpoint);
+        loop_job_init(&f->job, fork_on_checkpoint);
         loop_later(sb->core->loop, &f->job);
         return 0;
     }
@@ -185,7 +185,7 @@ static int fork_ask(struct sandbox *sb, const struct actor *actor, const struct 
     }
     const struct store_what what = {EVENT_SANDBOX_SNAPSHOTTED, seq, memory, .passes = true,
                                     .unlike = f->unlike[0] ? f->unlike : NULL};
-    if (store_files(sb, f->layer, &what, on_files, f, err) == 0)
+    if (store_files(sb, f->layer, &what, fork_on_files, f, err) == 0)
         return 0;
     sb->n_forking--;
     sandbox_unref(sb);

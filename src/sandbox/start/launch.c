@@ -11,7 +11,7 @@
 
 enum { READY_MS = 60000, TRY_MS = 10000, AGAIN_FIRST_MS = 10, AGAIN_MOST_MS = 500, SAID_MAX = 120 };
 
-static const struct actor actor = {.name = "template", .is_own = true, .sets_up = true};
+static const struct actor launch_actor = {.name = "template", .is_own = true, .sets_up = true};
 
 struct launch {
     struct sandbox *sb; /* whose we are */
@@ -69,7 +69,7 @@ static int launch_run(struct launch *l, const char *command, uint64_t timeout_ms
         STR("-c"), STR("if [ -x /bin/bash ]; then exec /bin/bash -l -c \"$1\"; else exec /bin/sh -l -c \"$1\"; fi"),
         STR("sh"), str_of(command)};
     struct exec_spec spec = {.cmd = STR("/bin/sh"), .args = args, .n_args = ARRAY_SIZE(args), .timeout_ms = timeout_ms};
-    return exec_start(l->sb, &actor, &spec, ops, l, ret_follow, err);
+    return exec_start(l->sb, &launch_actor, &spec, ops, l, ret_follow, err);
 }
 
 /* ---- is it ready? ---- */

@@ -22,14 +22,14 @@ static void pool_tell(struct asking *a, const struct err *err)
     mem_free(a);
 }
 
-static void on_layer(void *ctx, const union sup_message *item)
+static void pool_on_layer(void *ctx, const union sup_message *item)
 {
     struct asking *a = ctx;
     a->figures.layers++;
     a->figures.has_layer |= strncmp(item->layer.layer, a->layer, sizeof(a->layer)) == 0;
 }
 
-static void on_layers(void *ctx, const union sup_message *answer, int fd, const struct err *err)
+static void pool_on_layers(void *ctx, const union sup_message *answer, int fd, const struct err *err)
 {
     (void)fd_close(fd);
     pool_tell(ctx, answer ? NULL : err);
@@ -51,7 +51,7 @@ static void on_pool(void *ctx, const union sup_message *answer, int fd, const st
     a->figures.limits = p->limits;
     a->figures.total_bytes = p->total_bytes;
     a->figures.free_bytes = p->free_bytes;
-    if (supervisor_call_with(a->core->supervisor, &m, -1, on_layer, on_layers, a, &local) < 0)
+    if (supervisor_call_with(a->core->supervisor, &m, -1, pool_on_layer, pool_on_layers, a, &local) < 0)
         pool_tell(a, &local);
 }
 

@@ -9,7 +9,7 @@
  *  3. A spare is nobody's until a create takes it, for good. It differs in nothing from what that create would make: only what the asker alone decides about
  *     (make_own()), its network's policy, its row and its deadline are set then. Whatever asks for other sizes or volumes gets no spare, nor, of a template with a start
  *     command, who has variables of his own.
- *  4. Spares count for no limit. They go when their build does, when they have been of no use for IDLE_MS, and when coved has no room.
+ *  4. Spares count for no limit. They go when their build does, when they have been of no use for SPARE_IDLE_MS, and when coved has no room.
  *  5. They do not survive the worker: the next one ends them and makes its own.
  */
 #include "sandbox/start/spare.h"
@@ -25,16 +25,16 @@
 #include "store/volume_rows.h"
 
 enum {
-    LOOK_MS = 10 * 1000,
+    SPARE_LOOK_MS = 10 * 1000,
     REFILL_MS = 20, /* who takes one does not wait for the making of the next */
-    IDLE_MS = 10 * 60 * 1000,
-    RETRY_MS = 10 * 1000,
+    SPARE_IDLE_MS = 10 * 60 * 1000,
+    SPARE_RETRY_MS = 10 * 1000,
     SHORT_MS = 60 * 1000,
     SPARES_MAX = 64,
-    AT_A_TIME = 2,
+    SPARE_AT_A_TIME = 2,
 };
 
-static const struct actor actor = {.name = "spares", .is_own = true, .who.view = TENANT_ANY};
+static const struct actor spare_actor = {.name = "spares", .is_own = true, .who.view = TENANT_ANY};
 
 struct stock {
     struct spares *all;
@@ -72,7 +72,7 @@ static void spare_drop(struct sandbox *sb)
         return;
     if (sb->info.state == SANDBOX_CREATING)
         sandbox_end(sb, &(struct ending){.cause = "killed", .seq = sb->create_seq});
-    else if (sandbox_kill(sb, &actor, sandbox_ignore, NULL, &err) < 0)
+    else if (sandbox_kill(sb, &spare_actor, sandbox_ignore, NULL, &err) < 0)
         log_warn("drop a spare: %s", err.msg);
 }
 
@@ -147,11 +147,11 @@ static void spare_on_made(void *ctx, struct sandbox *sb, const struct err *err)
     if (s) {
         s->n_making--;
         if (err)
-            s->retry_at = clock_mono() + RETRY_MS * USEC_PER_MS;
+            s->retry_at = clock_mono() + SPARE_RETRY_MS * USEC_PER_MS;
     }
     if (err && is_missed && !m->all->core->closing)
         log_warn("create a spare sandbox: %s", err->msg);
-    else if (sb && code_warm(sb, &actor, spare_warmed, sb, &why) != 0)
+    else if (sb && code_warm(sb, &spare_actor, spare_warmed, sb, &why) != 0)
         sb->is_spare = true;
     if (!m->all->core->closing)
         look_soon(m->all);
@@ -165,7 +165,7 @@ static void make_one(struct stock *s, const struct template *t)
     const char *tier = core_tier(s->all->core, t, STR_NULL, &err);
     if (!tier) {
         log_warn("create a spare sandbox: %s", err.msg);
-        s->retry_at = clock_mono() + RETRY_MS * USEC_PER_MS;
+        s->retry_at = clock_mono() + SPARE_RETRY_MS * USEC_PER_MS;
         return;
     }
     struct spare_making *m = mem_new(struct spare_making);
@@ -175,11 +175,11 @@ static void make_one(struct stock *s, const struct template *t)
     list_append(&s->spares, &sb->spare_node);
     s->n_making++;
     sandbox_ref(sb);
-    if (create_begin(sb, &actor, NULL, spare_on_made, m, &err) < 0) {
+    if (create_begin(sb, &spare_actor, NULL, spare_on_made, m, &err) < 0) {
         log_warn("create a spare sandbox: %s", err.msg);
         list_remove(&sb->spare_node);
         s->n_making--;
-        s->retry_at = clock_mono() + RETRY_MS * USEC_PER_MS;
+        s->retry_at = clock_mono() + SPARE_RETRY_MS * USEC_PER_MS;
         MEM_FREE(m->key, m);
     }
     sandbox_unref(sb);
@@ -191,13 +191,13 @@ static void spare_fill(struct stock *s, const struct template *t)
 {
     usec_t now = clock_mono();
     const struct count *c = map_get(&s->all->counts, str_of(t->id));
-    bool is_used = s->used_at && now - s->used_at < IDLE_MS * USEC_PER_MS;
+    bool is_used = s->used_at && now - s->used_at < SPARE_IDLE_MS * USEC_PER_MS;
     s->is_there = true;
     s->wanted = c ? c->n : t->start_cmd && is_used;
     drop_some(s, s->wanted);
     if (now < s->retry_at || now < s->all->short_until)
         return;
-    for (size_t n = length(&s->spares); n < s->wanted && s->n_making < AT_A_TIME; n++)
+    for (size_t n = length(&s->spares); n < s->wanted && s->n_making < SPARE_AT_A_TIME; n++)
         make_one(s, t);
 }
 
@@ -226,7 +226,7 @@ static void on_look(struct loop_alarm *alarm)
         stock_free(s);
         it = 0;
     }
-    loop_alarm_set(all->core->loop, alarm, clock_mono() + LOOK_MS * USEC_PER_MS, on_look);
+    loop_alarm_set(all->core->loop, alarm, clock_mono() + SPARE_LOOK_MS * USEC_PER_MS, on_look);
 }
 
 void spares_look(struct core *core)

@@ -22,7 +22,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { TOKEN_LEN = 40, RETRY_MS = 50, RETRIES_MAX = 100, VOLUMES_MAX = 65536, USERS_MAX = 4 };
+enum { TOKEN_LEN = 40, VOLUME_RETRY_MS = 50, RETRIES_MAX = 100, VOLUMES_MAX = 65536, VOLUME_USERS_MAX = 4 };
 
 /* ---- the table ---- */
 
@@ -324,7 +324,7 @@ static void volume_on_dropped(void *ctx, const union sup_message *answer, int fd
     }
     if (!answer && err->code == ERR_FAILED_PRECONDITION && w->tries++ < RETRIES_MAX) {
         v->retrying = w;
-        loop_alarm_set(v->core->loop, &w->retry, clock_mono() + RETRY_MS * USEC_PER_MS, volume_on_retry);
+        loop_alarm_set(v->core->loop, &w->retry, clock_mono() + VOLUME_RETRY_MS * USEC_PER_MS, volume_on_retry);
         return;
     }
     if (!answer && err->code != ERR_NOT_FOUND) {
@@ -356,10 +356,10 @@ static void volume_on_closed(void *ctx)
 
 static int refuse_users(struct vol *v, struct err *err)
 {
-    char names[USERS_MAX * (ID_SANDBOX_LEN + 2) + 1] = "";
+    char names[VOLUME_USERS_MAX * (ID_SANDBOX_LEN + 2) + 1] = "";
     size_t n = 0;
     MAP_FOREACH (struct sandbox, sb, &v->core->by_id) {
-        if (!mounts(sb, v) || n++ >= USERS_MAX)
+        if (!mounts(sb, v) || n++ >= VOLUME_USERS_MAX)
             continue;
         size_t at = strlen(names);
         (void)snprintf(names + at, sizeof(names) - at, "%s%s", at ? ", " : "", sb->info.id);
@@ -367,7 +367,7 @@ static int refuse_users(struct vol *v, struct err *err)
     if (!n)
         return 0;
     return err_set(err, ERR_FAILED_PRECONDITION, "volume %s is mounted in %zu sandboxes: %s%s", v->v.name, n, names,
-                   n > USERS_MAX ? ", ..." : "");
+                   n > VOLUME_USERS_MAX ? ", ..." : "");
 }
 
 int volume_drop(struct core *core, const struct actor *actor, struct str ref, volume_fn done, void *ctx,

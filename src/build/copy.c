@@ -46,7 +46,7 @@ static const char script[] =
     "  echo \"there is no '$1' in the files that were sent\" >&2; exit 1\n"
     "fi\n";
 
-static const struct build_step *step_of(const struct build_job *j)
+static const struct build_step *copy_step_of(const struct build_job *j)
 {
     return &j->spec.steps[j->step];
 }
@@ -79,7 +79,7 @@ static const char *plain_source(struct build_job *j, const char *source)
     return arena_strndup(&j->arena, s.p, end);
 }
 
-static void stored(struct build_job *j)
+static void copy_stored(struct build_job *j)
 {
     job_tell_done(j, arena_printf(&j->arena, "%.1f MiB sent, done", (double)j->upload_size / (1 << 20)));
     job_next(j);
@@ -87,7 +87,7 @@ static void stored(struct build_job *j)
 
 static void unpacked(struct build_job *j, int code, const struct err *err)
 {
-    const struct build_step *s = step_of(j);
+    const struct build_step *s = copy_step_of(j);
     if (err || code) {
         job_fail(j, "failed to copy '%.200s' to '%.200s': %.400s", s->args[0].p, s->args[1].p,
                  err                    ? err->msg
@@ -95,12 +95,12 @@ static void unpacked(struct build_job *j, int code, const struct err *err)
                                         : "the files could not be unpacked");
         return;
     }
-    job_store(j, stored);
+    job_store(j, copy_stored);
 }
 
 static void unpack(struct build_job *j)
 {
-    const struct build_step *s = step_of(j);
+    const struct build_step *s = copy_step_of(j);
     const char *user = j->ctx.user ? j->ctx.user : "root";
     const char *owner = s->n_args > 2 && s->args[2].n ? s->args[2].p : user;
     if (!strchr(owner, ':'))
@@ -154,7 +154,7 @@ static void copy_on_end(void *ctx, const struct file_entry *entry UNUSED, const 
         unpack(j);
 }
 
-static const struct file_write_ops ops = {.on_ready = copy_on_ready, .on_end = copy_on_end};
+static const struct file_write_ops copy_ops = {.on_ready = copy_on_ready, .on_end = copy_on_end};
 
 void copy_start(struct build_job *j, const struct build_step *step)
 {
@@ -164,6 +164,6 @@ void copy_start(struct build_job *j, const struct build_step *step)
         job_fail(j, "failed to copy '%.200s': %s", step->args[0].p, err.msg);
         return;
     }
-    if (file_write(j->sb, &j->actor, STR("root"), STR(COPY_DIR "/a"), NULL, 0, &ops, j, &j->file, &err) < 0)
+    if (file_write(j->sb, &j->actor, STR("root"), STR(COPY_DIR "/a"), NULL, 0, &copy_ops, j, &j->file, &err) < 0)
         job_fail(j, "send the files of COPY: %s", err.msg);
 }

@@ -289,7 +289,7 @@ static void job_count(struct build_job *j, uint64_t bytes)
     j->image_bytes = 0;
 }
 
-static void stored(void *ctx, struct sandbox *sb UNUSED, uint64_t bytes, const struct err *err)
+static void job_stored(void *ctx, struct sandbox *sb UNUSED, uint64_t bytes, const struct err *err)
 {
     struct build_job *j = ctx;
     bool over = j->over;
@@ -322,7 +322,7 @@ void job_store(struct build_job *j, void (*fn)(struct build_job *j))
     layer_name_new(j->next);
     j->with_sandbox = fn;
     j->held++;
-    if (sandbox_store_layer(j->sb, &j->actor, j->next, j->with_memory && j->is_up, stored, j, &err) < 0) {
+    if (sandbox_store_layer(j->sb, &j->actor, j->next, j->with_memory && j->is_up, job_stored, j, &err) < 0) {
         j->held--;
         job_fail(j, "store the files: %s", err.msg);
     }
@@ -357,7 +357,7 @@ static const char *how(struct build_job *j, int code, const struct err *err)
     return arena_printf(&j->arena, "exit status %d", code);
 }
 
-static const struct build_step *step_of(const struct build_job *j)
+static const struct build_step *job_step_of(const struct build_job *j)
 {
     return &j->spec.steps[j->step];
 }
@@ -365,14 +365,14 @@ static const struct build_step *step_of(const struct build_job *j)
 static void run_done(struct build_job *j, int code, const struct err *err)
 {
     if (err || code)
-        job_fail(j, "failed to run command '%.512s': %s", step_of(j)->args[0].p, how(j, code, err));
+        job_fail(j, "failed to run command '%.512s': %s", job_step_of(j)->args[0].p, how(j, code, err));
     else
         job_store(j, step_stored);
 }
 
 static void run_step(struct build_job *j)
 {
-    const struct build_step *s = step_of(j);
+    const struct build_step *s = job_step_of(j);
     j->process.done = run_done;
     process_run(&j->process, j,
                 &(struct build_command){.shell_text = s->args[0].p,
@@ -397,7 +397,7 @@ static const char user_script[] =
 
 static void helper_done(struct build_job *j, int code, const struct err *err)
 {
-    const struct build_step *s = step_of(j);
+    const struct build_step *s = job_step_of(j);
     const char *out = j->process.output, *is_same = strstr(out, "cove-same:"), *is_made = strstr(out, "cove-made:");
     const char *result = is_same ? is_same : is_made;
     if (err || code || !result) {
@@ -419,7 +419,7 @@ static void helper_done(struct build_job *j, int code, const struct err *err)
 
 static void run_helper(struct build_job *j)
 {
-    const struct build_step *s = step_of(j);
+    const struct build_step *s = job_step_of(j);
     bool is_user = s->type == BUILD_USER;
     const char *user = j->ctx.user ? j->ctx.user : "root";
     const char *workdir = j->ctx.workdir ? j->ctx.workdir : "";
@@ -436,7 +436,7 @@ static void run_helper(struct build_job *j)
 
 static void copy_step(struct build_job *j)
 {
-    copy_start(j, step_of(j));
+    copy_start(j, job_step_of(j));
 }
 
 static int set_envs(struct build_job *j, const struct build_step *s, struct err *err)
@@ -450,7 +450,7 @@ static int set_envs(struct build_job *j, const struct build_step *s, struct err 
 /* False: it takes time; job_next() follows. */
 static bool do_step(struct build_job *j)
 {
-    const struct build_step *s = step_of(j);
+    const struct build_step *s = job_step_of(j);
     const char *text = build_step_text(s, &j->arena, 200);
     struct err err;
     build_key_add_step(j->key, s);

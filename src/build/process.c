@@ -60,7 +60,7 @@ static void process_on_error(void *ctx, const struct err *err)
     finished(ctx, -1, err);
 }
 
-static const struct exec_ops ops = {.on_output = on_output, .on_exit = on_exited, .on_error = process_on_error};
+static const struct exec_ops process_ops = {.on_output = on_output, .on_exit = on_exited, .on_error = process_on_error};
 
 void process_run(struct build_process *p, struct build_job *j, const struct build_command *c)
 {
@@ -99,7 +99,7 @@ void process_run(struct build_process *p, struct build_job *j, const struct buil
     p->job = j;
     p->n_line[0] = p->n_line[1] = p->n_output = 0;
     p->output[0] = '\0';
-    if (exec_start(j->sb, &j->actor, &spec, &ops, p, &p->follow, &err) < 0)
+    if (exec_start(j->sb, &j->actor, &spec, &process_ops, p, &p->follow, &err) < 0)
         finished(p, -1, &err);
 }
 

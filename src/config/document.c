@@ -52,7 +52,7 @@ static int document_next(struct config_document_walk *w)
     return 0;
 }
 
-static struct str scalar(const struct config_document_walk *w)
+static struct str document_scalar(const struct config_document_walk *w)
 {
     return str_n(w->event.data.scalar.value, w->event.data.scalar.length);
 }
@@ -60,9 +60,9 @@ static struct str scalar(const struct config_document_walk *w)
 static int report(struct config_document_walk *w, const char *key, bool first, bool in_list)
 {
     size_t line = w->event.start_mark.line;
-    if (str_has_nul(scalar(w)))
+    if (str_has_nul(document_scalar(w)))
         return complain(w, line, "a value holds a NUL byte");
-    if (w->fn(w->ctx, key, scalar(w), first, in_list, w->err) < 0)
+    if (w->fn(w->ctx, key, document_scalar(w), first, in_list, w->err) < 0)
         return err_prefix(w->err, "%s:%zu", w->name, line + 1);
     return 0;
 }
@@ -90,11 +90,11 @@ static int walk_mapping(struct config_document_walk *w, const char *section, int
         if (w->event.type == YAML_MAPPING_END_EVENT)
             return 0;
         size_t line = w->event.start_mark.line;
-        if (w->event.type != YAML_SCALAR_EVENT || scalar(w).n > KEY_MAX || str_has_nul(scalar(w)) ||
-            str_find_char(scalar(w), '.') >= 0)
+        if (w->event.type != YAML_SCALAR_EVENT || document_scalar(w).n > KEY_MAX || str_has_nul(document_scalar(w)) ||
+            str_find_char(document_scalar(w), '.') >= 0)
             return complain(w, line, "a key must be a short word");
-        (void)snprintf(key, sizeof(key), "%s%s%.*s", section, *section ? "." : "", STR_ARG(scalar(w)));
-        bool named_section = depth == 0 && w->is_section(scalar(w));
+        (void)snprintf(key, sizeof(key), "%s%s%.*s", section, *section ? "." : "", STR_ARG(document_scalar(w)));
+        bool named_section = depth == 0 && w->is_section(document_scalar(w));
 
         if (map_put(&w->seen, str_of(key), w)) {
             char what[KEY_MAX * 2 + 64];
@@ -135,7 +135,7 @@ static int walk_document(struct config_document_walk *w)
         return 0;
     if (document_next(w) < 0)
         return -1;
-    if (w->event.type == YAML_SCALAR_EVENT && scalar(w).n == 0)
+    if (w->event.type == YAML_SCALAR_EVENT && document_scalar(w).n == 0)
         ;
     else if (w->event.type != YAML_MAPPING_START_EVENT)
         return complain(w, w->event.start_mark.line, "expected keys and values");

@@ -32,7 +32,7 @@ static bool yaml_next(struct yaml_reader *r, yaml_event_t *event)
     return false;
 }
 
-static json_t *scalar(struct yaml_reader *r, const yaml_event_t *event)
+static json_t *yaml_scalar(struct yaml_reader *r, const yaml_event_t *event)
 {
     struct str text = str_n(event->data.scalar.value, event->data.scalar.length);
     bool is_plain = event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
@@ -128,7 +128,7 @@ static json_t *node(struct yaml_reader *r, const yaml_event_t *event)
     r->depth++;
     switch (event->type) {
     case YAML_SCALAR_EVENT:
-        value = scalar(r, event);
+        value = yaml_scalar(r, event);
         break;
     case YAML_SEQUENCE_START_EVENT:
         value = yaml_list(r, event);

@@ -48,35 +48,36 @@ static int options_tiers(void *options, const char *argument)
     return tier_list_parse(str_of(argument), &((struct options *)options)->tiers);
 }
 
-#define AT(member) .at = offsetof(struct options, member)
+#define OPTIONS_AT(member) .at = offsetof(struct options, member)
 
-static const struct argument known[] = {
-    {"supervisor-fd", ARGUMENT_FD, AT(supervisor_fd)},
-    {"pulse-fd", ARGUMENT_FD, AT(pulse_fd)},
-    {"key-fd", ARGUMENT_FD, AT(key_fd)},
-    {"tls-fd", ARGUMENT_FD, AT(tls_fd)},
+static const struct argument options_known[] = {
+    {"supervisor-fd", ARGUMENT_FD, OPTIONS_AT(supervisor_fd)},
+    {"pulse-fd", ARGUMENT_FD, OPTIONS_AT(pulse_fd)},
+    {"key-fd", ARGUMENT_FD, OPTIONS_AT(key_fd)},
+    {"tls-fd", ARGUMENT_FD, OPTIONS_AT(tls_fd)},
     {"listen-fd", ARGUMENT_TAKEN, .take = options_listen},
-    {"state", ARGUMENT_TEXT, AT(state_dir)},
-    {"data", ARGUMENT_TEXT, AT(data_dir)},
+    {"state", ARGUMENT_TEXT, OPTIONS_AT(state_dir)},
+    {"data", ARGUMENT_TEXT, OPTIONS_AT(data_dir)},
     {"domain", ARGUMENT_TAKEN, .take = options_domain},
-    {"version", ARGUMENT_TEXT, AT(version)},
-    {"owner-uid", ARGUMENT_U32, AT(owner_uid), .most = UINT32_MAX - 1},
-    {"group-gid", ARGUMENT_U32, AT(group_gid), .most = UINT32_MAX - 1}, /* whose members are tenants of their own */
-    {"log-level", ARGUMENT_U32, AT(log_level),
+    {"version", ARGUMENT_TEXT, OPTIONS_AT(version)},
+    {"owner-uid", ARGUMENT_U32, OPTIONS_AT(owner_uid), .most = UINT32_MAX - 1},
+    {"group-gid", ARGUMENT_U32, OPTIONS_AT(group_gid),
+     .most = UINT32_MAX - 1}, /* whose members are tenants of their own */
+    {"log-level", ARGUMENT_U32, OPTIONS_AT(log_level),
      .most = LOG_ERROR + LOG_AS_JSON}, /* 0 debug to 3 error; 4 more: as JSON */
-    {"default-memory", ARGUMENT_U64, AT(default_memory_bytes)},
-    {"default-disk", ARGUMENT_U64, AT(default_disk_bytes)},     /* 0: no limit */
-    {"default-cpu-milli", ARGUMENT_U32, AT(default_cpu_milli)}, /* thousandths */
-    {"default-timeout-ms", ARGUMENT_U64, AT(default_timeout_ms)},
-    {"max-timeout-ms", ARGUMENT_U64, AT(max_timeout_ms)},
-    {"max-sandboxes", ARGUMENT_U32, AT(max_sandboxes)},
+    {"default-memory", ARGUMENT_U64, OPTIONS_AT(default_memory_bytes)},
+    {"default-disk", ARGUMENT_U64, OPTIONS_AT(default_disk_bytes)},     /* 0: no limit */
+    {"default-cpu-milli", ARGUMENT_U32, OPTIONS_AT(default_cpu_milli)}, /* thousandths */
+    {"default-timeout-ms", ARGUMENT_U64, OPTIONS_AT(default_timeout_ms)},
+    {"max-timeout-ms", ARGUMENT_U64, OPTIONS_AT(max_timeout_ms)},
+    {"max-sandboxes", ARGUMENT_U32, OPTIONS_AT(max_sandboxes)},
     {"keep", ARGUMENT_TAKEN, .take = options_keep},
-    {"builds", ARGUMENT_TEXT, AT(builds)},
-    {"trust", ARGUMENT_TEXT, AT(trust)},
-    {"run-code-open", ARGUMENT_FLAG, AT(run_code_is_open)},
-    {"protocol", ARGUMENT_U32, AT(protocol)},         /* SUP_VERSION of who starts it */
+    {"builds", ARGUMENT_TEXT, OPTIONS_AT(builds)},
+    {"trust", ARGUMENT_TEXT, OPTIONS_AT(trust)},
+    {"run-code-open", ARGUMENT_FLAG, OPTIONS_AT(run_code_is_open)},
+    {"protocol", ARGUMENT_U32, OPTIONS_AT(protocol)}, /* SUP_VERSION of who starts it */
     {"tiers", ARGUMENT_TAKEN, .take = options_tiers}, /* wire/tiers.h */
-    {"default-tier", ARGUMENT_TEXT, AT(default_tier)},
+    {"default-tier", ARGUMENT_TEXT, OPTIONS_AT(default_tier)},
     {0},
 };
 
@@ -97,7 +98,7 @@ int options_parse(int argc, char **argv, struct options *ret_options, struct err
         .max_timeout_ms = 86400000,
         .max_sandboxes = 1000,
     };
-    if (arguments_parse(argc, argv, known, &o, err) < 0)
+    if (arguments_parse(argc, argv, options_known, &o, err) < 0)
         return -1;
     if (o.protocol != SUP_VERSION)
         return err_set(err, ERR_FAILED_PRECONDITION,

@@ -37,7 +37,7 @@ static void print_text_at(const char *text, int indent, int column, FILE *out)
         (void)fputc('\n', out);
 }
 
-static void print_text(const char *text, int indent, FILE *out)
+static void help_print_text(const char *text, int indent, FILE *out)
 {
     print_text_at(text, indent, 0, out);
 }
@@ -103,12 +103,13 @@ void help_command(const struct command *command, FILE *out)
     (void)fputs("\nEXAMPLES\n", out);
     help_print_lines("", command->examples, out);
     (void)fputs("\nDESCRIPTION\n", out);
-    print_text(command->description, INDENT, out);
+    help_print_text(command->description, INDENT, out);
     print_flags(command, out);
     (void)fputs("\nEXIT STATUS\n", out);
-    print_text(command->exit_status ? command->exit_status
-                                    : " 0  it worked\n 1  it did not; stderr says why\n 2  the command line is wrong",
-               INDENT, out);
+    help_print_text(command->exit_status
+                        ? command->exit_status
+                        : " 0  it worked\n 1  it did not; stderr says why\n 2  the command line is wrong",
+                    INDENT, out);
 }
 
 static const char exit_codes[] =
@@ -157,7 +158,7 @@ static bool is_in_group(const struct help_group *g, const char *name)
     return strstr(g->names, word);
 }
 
-static void print_command(const struct command *c, FILE *out)
+static void help_print_command(const struct command *c, FILE *out)
 {
     (void)fprintf(out, "  %-12s%s\n", c->name, c->summary);
 }
@@ -169,7 +170,7 @@ static void print_group(const struct help_group *g, const struct command *const 
     while (str_split(&names, ' ', &name))
         for (size_t i = 0; commands[i]; i++)
             if (str_eqc(name, commands[i]->name))
-                print_command(commands[i], out);
+                help_print_command(commands[i], out);
     (void)fputc('\n', out);
 }
 
@@ -187,7 +188,7 @@ void help_overview(const struct command *const *commands, FILE *out)
         for (size_t g = 0; g < ARRAY_SIZE(groups); g++)
             is_listed |= is_in_group(&groups[g], commands[i]->name);
         if (!is_listed)
-            print_command(commands[i], out);
+            help_print_command(commands[i], out);
     }
     (void)fputs(
         "'cove COMMAND --help' explains a command. Environment: COVE_HOST (where the service is), COVE_API_KEY,\n"

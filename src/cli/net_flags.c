@@ -5,7 +5,7 @@
 #include "config/yaml.h"
 #include "policy/policy.h"
 
-enum { STAND_IN_LEN = 32, PORTS_MAX = 16, TARGET_MAX = 1024 };
+enum { NET_FLAGS_STAND_IN_LEN = 32, PORTS_MAX = 16, NET_FLAGS_TARGET_MAX = 1024 };
 
 /* ---- targets ---- */
 
@@ -67,7 +67,7 @@ json_t *net_flags_rule(const char *verdict, struct str text)
 
 bool net_flags_write(struct buf *b, const json_t *rule)
 {
-    AUTO_BUF struct buf value = BUF_INIT(TARGET_MAX);
+    AUTO_BUF struct buf value = BUF_INIT(NET_FLAGS_TARGET_MAX);
     const json_t *ports = json_object_get(rule, "ports");
     const char *allowed = json_string_value(json_object_get(rule, "allow"));
     const char *target = allowed ? allowed : json_string_value(json_object_get(rule, "deny"));
@@ -237,7 +237,7 @@ static json_t *allowed_names(const json_t *rules)
 static int add_secret(struct context *ctx, const struct net_flags *f, const char *name, json_t *hosts, json_t *policy,
                       json_t *env)
 {
-    char token[STAND_IN_LEN + 1];
+    char token[NET_FLAGS_STAND_IN_LEN + 1];
     AUTO_FREE char *variable = variable_of(name);
     AUTO_JSON json_t *all = json_array_size(hosts) ? json_incref(hosts) : allowed_names(f->rules);
     json_t *rules = json_object_get(policy, "rules"), *inject = json_object_get(policy, "inject");
@@ -247,7 +247,7 @@ static int add_secret(struct context *ctx, const struct net_flags *f, const char
     if (json_object_get(env, variable))
         return err_set(&ctx->err, ERR_INVALID_ARGUMENT, "--secret %s: the variable %s is set by -e too", name,
                        variable);
-    id_token(token, STAND_IN_LEN);
+    id_token(token, NET_FLAGS_STAND_IN_LEN);
     AUTO_FREE char *stand_in = mem_printf("cove-secret-%s", token);
     (void)json_object_set_new(env, variable, json_string(stand_in));
     JSON_FOREACH (host, all) {

@@ -17,10 +17,10 @@ enum {
     CONNECT_MS = 5000,
     ANSWER_MS = 330000, /* the guard holds an action for up to five minutes */
     WAITS_MS = 10000,   /* then a person is told why that may be */
-    ANSWER_MAX = 64 << 20,
-    LINE_MAX_BYTES = 4 << 20,
-    KEY_MAX = 512,
-    TARGET_MAX = 4096,
+    SERVICE_ANSWER_MAX = 64 << 20,
+    SERVICE_LINE_MAX_BYTES = 4 << 20,
+    SERVICE_KEY_MAX = 512,
+    SERVICE_TARGET_MAX = 4096,
     SANDBOXES_MAX = 1000000
 };
 
@@ -84,7 +84,7 @@ static char *find_key(struct context *ctx, const char *endpoint)
     if (!config)
         return NULL;
     AUTO_FREE char *path = mem_printf("%s/key", config->state_dir);
-    AUTO_BUF struct buf b = BUF_INIT(KEY_MAX);
+    AUTO_BUF struct buf b = BUF_INIT(SERVICE_KEY_MAX);
     if (fd_read_file(AT_FDCWD, path, &b) < 0)
         return NULL;
     while (buf_len(&b) > 0 && buf_data(&b)[buf_len(&b) - 1] == '\n')
@@ -96,7 +96,7 @@ struct service *service_open(struct context *ctx)
 {
     AUTO(service_close) struct service *s = mem_new(struct service);
     s->ctx = ctx;
-    buf_init(&s->line, LINE_MAX_BYTES);
+    buf_init(&s->line, SERVICE_LINE_MAX_BYTES);
     if (!ctx->host || !*ctx->host)
         ctx->host = getenv("COVE_HOST");
     if (ctx->host && *ctx->host) {
@@ -253,7 +253,7 @@ static int refused(struct service *s, const json_t *answer)
 
 static int read_answer(struct service *s, json_t **ret_json)
 {
-    AUTO_BUF struct buf b = BUF_INIT(ANSWER_MAX);
+    AUTO_BUF struct buf b = BUF_INIT(SERVICE_ANSWER_MAX);
     int status = http_client_status(s->client);
     int r = http_client_read_all(s->client, &b);
     if (r < 0)
@@ -417,7 +417,7 @@ char *service_target(const char *id, const char *fmt, ...)
 
 char *service_path(struct context *ctx, const char *before, const char *name, const char *behind)
 {
-    AUTO_BUF struct buf b = BUF_INIT(TARGET_MAX);
+    AUTO_BUF struct buf b = BUF_INIT(SERVICE_TARGET_MAX);
     buf_append_cstr(&b, before);
     (void)url_encode(&b, str_of(name), true);
     buf_append_cstr(&b, behind);

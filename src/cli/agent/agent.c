@@ -19,7 +19,7 @@
 
 #define AGENT_COPY ":copy"
 
-enum { DETACHED_MS = 24 * 3600 * 1000, WATCH_MS = 1000, ANSWER_MAX = 16 };
+enum { DETACHED_MS = 24 * 3600 * 1000, AGENT_WATCH_MS = 1000, AGENT_ANSWER_MAX = 16 };
 
 struct agent_call {
     struct context *ctx;
@@ -39,7 +39,7 @@ static bool agent_has_terminal(void)
 static int agent_confirm(struct agent_call *a)
 {
     AUTO_BUF struct buf text = BUF_INIT(64 * 1024);
-    char answer[ANSWER_MAX] = "";
+    char answer[AGENT_ANSWER_MAX] = "";
     if (!json_array_size(a->asks) || a->o->trusts)
         return 0;
     JSON_FOREACH_AT (i, one, a->asks)
@@ -261,7 +261,7 @@ static struct exec_io agent_io(const struct context *ctx)
     return (struct exec_io){.stdin_fd = STDIN_FILENO,
                             .stdout_fd = ctx->json ? STDERR_FILENO : STDOUT_FILENO,
                             .stderr_fd = STDERR_FILENO,
-                            .tick_ms = WATCH_MS};
+                            .tick_ms = AGENT_WATCH_MS};
 }
 
 static int agent_work(struct agent_call *a)

@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { STAND_IN_LEN = 40, KITS_MAX = 256 };
+enum { KIT_STAND_IN_LEN = 40, KITS_MAX = 256 };
 
 static const char kit_own[] = "/etc/cove/kits";
 
@@ -220,10 +220,10 @@ static char *kit_secret(struct context *ctx, const char *variable)
 static int kit_bind(struct context *ctx, const char *variable, const json_t *credential, const char *secret,
                     json_t *spec)
 {
-    char token[STAND_IN_LEN + 1];
+    char token[KIT_STAND_IN_LEN + 1];
     const char *begins = json_string_value(json_object_get(credential, "stand_in"));
     json_t *policy = json_object_get(spec, "network");
-    id_token(token, STAND_IN_LEN);
+    id_token(token, KIT_STAND_IN_LEN);
     AUTO_FREE char *stand_in = mem_printf("%s%s", begins ? begins : "cove-secret-", token);
     JSON_FOREACH (host, json_object_get(credential, "hosts")) {
         json_t *rule = net_flags_rule("allow", str_of(json_string_value(host)));

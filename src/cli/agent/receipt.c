@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { SHOWN_MAX = 8, LATE_USEC = 500 * 1000 };
+enum { RECEIPT_SHOWN_MAX = 8, LATE_USEC = 500 * 1000 };
 
 /* Commands end in any order, and a connection belongs to each that ran when it was opened. */
 struct receipt {
@@ -194,8 +194,8 @@ static void receipt_tell_hosts(const json_t *hosts, const char *what, bool sugge
     JSON_FOREACH_MEMBER (host, one, hosts) {
         AUTO_BUF struct buf line = BUF_INIT(4096);
         long long count = (long long)json_integer_value(json_object_get(one, "count"));
-        if (n++ == SHOWN_MAX) {
-            (void)fprintf(stderr, "  %-9s and %zu more\n", what, json_object_size(hosts) - SHOWN_MAX);
+        if (n++ == RECEIPT_SHOWN_MAX) {
+            (void)fprintf(stderr, "  %-9s and %zu more\n", what, json_object_size(hosts) - RECEIPT_SHOWN_MAX);
             return;
         }
         buf_printf(&line, "%.200s", host);
@@ -231,11 +231,11 @@ static void receipt_tell_commands(const json_t *commands)
     size_t n = 0;
     JSON_FOREACH (one, commands) {
         const char *tag = json_string_value(json_object_get(one, "tag"));
-        if (!(tag && strcmp(tag, ENV_TAG) == 0) && n++ < SHOWN_MAX)
+        if (!(tag && strcmp(tag, ENV_TAG) == 0) && n++ < RECEIPT_SHOWN_MAX)
             receipt_tell_command(one);
     }
-    if (n > SHOWN_MAX)
-        (void)fprintf(stderr, "  ran       and %zu more\n", n - SHOWN_MAX);
+    if (n > RECEIPT_SHOWN_MAX)
+        (void)fprintf(stderr, "  ran       and %zu more\n", n - RECEIPT_SHOWN_MAX);
 }
 
 int receipt_tell(struct context *ctx, struct env *e, const char *tag, int status)

@@ -16,7 +16,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { DEPTH_MAX = 64, IGNORE_MAX = 1 << 20, RULES_MAX = 4096, CHUNK = 64 * 1024 };
+enum { DEPTH_MAX = 64, IGNORE_MAX = 1 << 20, RULES_MAX = 4096, CONTEXT_CHUNK = 64 * 1024 };
 
 struct ignore_rule {
     struct str pattern;
@@ -79,7 +79,7 @@ bool build_context_matches(struct str pattern, struct str path)
 }
 
 /* Without "./", slashes at both ends, as people write them. */
-static struct str plain(struct str s)
+static struct str build_context_path(struct str s)
 {
     while (str_starts(s, STR("./")) || (s.n && s.p[0] == '/'))
         s = str_sub(s, s.p[0] == '/' ? 1 : 2);
@@ -112,7 +112,7 @@ static int read_ignore(struct local_context *c, struct err *err)
         if (!line.n || line.p[0] == '#')
             continue;
         bool keeps = line.p[0] == '!';
-        struct str pattern = plain(str_trim(keeps ? str_sub(line, 1) : line));
+        struct str pattern = build_context_path(str_trim(keeps ? str_sub(line, 1) : line));
         if (c->n_rules == RULES_MAX)
             return err_set(err, ERR_INVALID_ARGUMENT, ".dockerignore: more than %d rules", RULES_MAX);
         if (pattern.n)
@@ -263,7 +263,7 @@ uint64_t build_context_bytes(const struct local_context *c)
 
 static int build_context_each(struct local_context *c, const char *source, file_fn fn, void *into, struct err *err)
 {
-    struct str pattern = plain(str_of(source));
+    struct str pattern = build_context_path(str_of(source));
     size_t n = 0;
     c->reading.bytes = 0;
     c->reading.into = into;
@@ -281,7 +281,7 @@ static int build_context_each(struct local_context *c, const char *source, file_
 
 static int digest_fd(struct context_reading *r, int fd, const char *path, struct err *err)
 {
-    char chunk[CHUNK];
+    char chunk[CONTEXT_CHUNK];
     for (;;) {
         ssize_t n = read(fd, chunk, sizeof(chunk));
         if (n < 0)
@@ -346,7 +346,7 @@ int build_context_hash_file(const char *path, build_context_seen_fn seen, void *
     return r;
 }
 
-static int broken(struct archive *a, const char *path, struct err *err)
+static int build_context_broken(struct archive *a, const char *path, struct err *err)
 {
     return err_set(err, ERR_INTERNAL, "pack %s: %s", path,
                    la()->archive_error_string(a) ? la()->archive_error_string(a) : "?");
@@ -354,14 +354,14 @@ static int broken(struct archive *a, const char *path, struct err *err)
 
 static int pack_content(struct context_reading *r, int fd, const char *path, int64_t size, struct err *err)
 {
-    char chunk[CHUNK];
+    char chunk[CONTEXT_CHUNK];
     while (size > 0) {
         ssize_t n = read(fd, chunk, MIN(sizeof(chunk), (size_t)size));
         if (n <= 0)
             return n < 0 ? err_errno(err, errno, "read %s", path)
                          : err_set(err, ERR_ABORTED, "%s changes while it is read", path);
         if (la()->archive_write_data(r->into, chunk, (size_t)n) != n)
-            return broken(r->into, path, err);
+            return build_context_broken(r->into, path, err);
         size -= n;
         add_seen(r, n);
     }
@@ -381,7 +381,7 @@ static int pack_file(void *ctx, const char *path, const struct stat *st, const c
         la()->archive_entry_set_symlink(e, target);
     if (S_ISREG(st->st_mode))
         la()->archive_entry_set_size(e, st->st_size);
-    int r = la()->archive_write_header(a, e) == ARCHIVE_OK ? 0 : broken(a, path, err);
+    int r = la()->archive_write_header(a, e) == ARCHIVE_OK ? 0 : build_context_broken(a, path, err);
     la()->archive_entry_free(e);
     return r == 0 && S_ISREG(st->st_mode) ? pack_content(reading, fd, path, st->st_size, err) : r;
 }
@@ -393,13 +393,13 @@ int build_context_pack(struct local_context *c, const char *source, int fd, stru
         la()->archive_write_add_filter_gzip(a) != ARCHIVE_OK ||
         la()->archive_write_set_options(a, "gzip:compression-level=1") != ARCHIVE_OK ||
         la()->archive_write_open_fd(a, fd) != ARCHIVE_OK) {
-        int r = broken(a, source, err);
+        int r = build_context_broken(a, source, err);
         (void)la()->archive_write_free(a);
         return r;
     }
     int r = build_context_each(c, source, pack_file, a, err);
     if (r == 0 && la()->archive_write_close(a) != ARCHIVE_OK)
-        r = broken(a, source, err);
+        r = build_context_broken(a, source, err);
     (void)la()->archive_write_free(a);
     return r;
 }

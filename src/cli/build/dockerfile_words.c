@@ -84,7 +84,8 @@ static size_t reference(struct str s, struct str *ret_name, char *ret_op, struct
 }
 
 /* Appends one reference's value. 1: it stays as it is for the service. */
-static int append_value(struct parser *p, struct str name, char op, struct str word, bool keeps, struct buf *b)
+static int dockerfile_words_append_value(struct parser *p, struct str name, char op, struct str word, bool keeps,
+                                         struct buf *b)
 {
     const struct variable *v = words_find(p, name);
     bool is_set = v && v->has_value && (op == '\0' || v->value.n);
@@ -128,7 +129,7 @@ int words_expand(struct parser *p, struct str s, bool keeps, struct str *ret_tex
             buf_append_char(&b, s.p[i + 1]);
             i += 2;
         } else if (quote != '\'' && c == '$' && (n = reference(str_sub(s, i), &name, &op, &word)) > 0) {
-            int r = append_value(p, name, op, word, keeps, &b);
+            int r = dockerfile_words_append_value(p, name, op, word, keeps, &b);
             if (r < 0)
                 return -1;
             if (r)

@@ -24,7 +24,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { POLL_MS = 150, CHUNK = 256 * 1024, STEP_TEXT_MAX = 64, STAGES_MAX = 2 * DOCKERFILE_STAGES_MAX };
+enum { POLL_MS = 150, TEMPLATE_CHUNK = 256 * 1024, STEP_TEXT_MAX = 64, STAGES_MAX = 2 * DOCKERFILE_STAGES_MAX };
 
 /* A stage, or an image, that files are taken from: a template for as long as the build takes. */
 struct built_stage {
@@ -206,7 +206,7 @@ static void forget_auth(struct build_making *m)
 static int send_fd(struct build_making *m, const char *what, const char *hash, int fd)
 {
     struct context *ctx = m->ctx;
-    AUTO_FREE char *target = mem_printf("/cove/v1/uploads/%s", hash), *chunk = mem_alloc(CHUNK);
+    AUTO_FREE char *target = mem_printf("/cove/v1/uploads/%s", hash), *chunk = mem_alloc(TEMPLATE_CHUNK);
     struct stat st;
     char size[UNIT_TEXT_MAX];
     if (fstat(fd, &st) < 0 || lseek(fd, 0, SEEK_SET) < 0)
@@ -215,7 +215,7 @@ static int send_fd(struct build_making *m, const char *what, const char *hash, i
     if (service_begin(m->s, "PUT", target, st.st_size) < 0)
         return -1;
     for (off_t sent = 0; sent < st.st_size;) {
-        ssize_t n = read(fd, chunk, CHUNK);
+        ssize_t n = read(fd, chunk, TEMPLATE_CHUNK);
         if (n <= 0)
             return err_set(&ctx->err, ERR_ABORTED, "the files changed while they were sent");
         int r = http_client_write(service_client(m->s), str_n(chunk, (size_t)n));

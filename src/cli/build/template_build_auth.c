@@ -12,7 +12,7 @@ enum { CONFIG_MAX = 1 << 20, AUTH_MAX = 64 * 1024 };
 #define DOCKER_HUB "docker.io"
 
 /* What several names stand for. */
-static struct str plain(struct str host)
+static struct str template_build_auth_host(struct str host)
 {
     static const char *const hub[] = {"index.docker.io", "registry-1.docker.io", "registry.hub.docker.com"};
     for (size_t i = 0; i < ARRAY_SIZE(hub); i++)
@@ -27,7 +27,7 @@ const char *registry_of(struct arena *arena, const char *image)
     ssize_t slash = str_find_char(name, '/');
     struct str host = slash < 0 ? STR("") : str_n(name.p, (size_t)slash);
     bool is_host = str_find_char(host, '.') >= 0 || str_find_char(host, ':') >= 0 || str_eqc(host, "localhost");
-    host = is_host ? plain(host) : STR(DOCKER_HUB);
+    host = is_host ? template_build_auth_host(host) : STR(DOCKER_HUB);
     return arena_strndup(arena, host.p, host.n);
 }
 
@@ -45,7 +45,7 @@ static bool is_of(const char *key, const char *registry)
         s.n = (size_t)slash;
     }
     bool is_api = !path.n || str_eqc(path, "/") || str_starts(path, STR("/v1")) || str_starts(path, STR("/v2"));
-    return is_api && str_eqc(plain(s), registry);
+    return is_api && str_eqc(template_build_auth_host(s), registry);
 }
 
 static int wrong(struct err *err, const char *registry)

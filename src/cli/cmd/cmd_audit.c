@@ -10,7 +10,7 @@
 
 enum { AUDIT_LINE_MAX = 1 << 20, AUDIT_RETRY_MS = 1000 };
 
-static const struct flag flags[] = {
+static const struct flag audit_flags[] = {
     {'f', "follow", NULL, "Follows new events."},
     {0, "format", "FORMAT", "jsonl (default), syslog (RFC 5424) or otlp (OpenTelemetry's JSON lines)."},
     {0, "dir", "DIR", "Writes files by day into this directory, and continues behind what is in it."},
@@ -123,6 +123,6 @@ const struct command cmd_audit = {
                 "cove audit export --tenant acme --format otlp > acme.jsonl\n"
                 "cove audit export --syslog /dev/log --state /var/lib/cove-syslog -f",
     .operands = "=export",
-    COMMAND_FLAGS(flags),
+    COMMAND_FLAGS(audit_flags),
     .run = audit_run,
 };

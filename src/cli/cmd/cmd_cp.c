@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const struct flag flags[] = {
+static const struct flag cp_flags[] = {
     {'u', "user", "NAME", "The owner of new files in the sandbox. Default: user."},
     {'q', "quiet", NULL, "Prints nothing on success."},
     {'r', "recursive", NULL, "For who is used to it: a directory is copied whole in any case."},
@@ -123,6 +123,6 @@ const struct command cmd_cp = {
                 "cove cp i3k: ./box\n"
                 "curl -s https://example.org/data | cove cp - i3k:data",
     .operands = "file",
-    COMMAND_FLAGS(flags),
+    COMMAND_FLAGS(cp_flags),
     .run = cp_run,
 };

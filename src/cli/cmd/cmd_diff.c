@@ -13,9 +13,9 @@
 #include <errno.h>
 #include <stdlib.h>
 
-enum { TARGET_MAX = 8192, LINES_BYTES = 256 << 20, LINE_BYTES = 64 * 1024 };
+enum { DIFF_TARGET_MAX = 8192, LINES_BYTES = 256 << 20, LINE_BYTES = 64 * 1024 };
 
-static const struct flag flags[] = {
+static const struct flag diff_flags[] = {
     {'p', "patch", NULL, "Prints the difference of the contents, as a patch that 'git apply' takes."},
     {0, "path", "DIR", "With --patch: only what is below this directory, with names from there. Default: /."},
     {'z', "null", NULL, "Ends each with NUL instead of a line break, and writes names as they are."},
@@ -118,7 +118,7 @@ static int compare_sides(struct context *ctx, struct service *s, struct str a, s
 static int compare_named(struct context *ctx, struct service *s, const char *a, const char *b, bool by_name,
                          struct lines *lines)
 {
-    AUTO_BUF struct buf from = BUF_INIT(TARGET_MAX), to = BUF_INIT(TARGET_MAX);
+    AUTO_BUF struct buf from = BUF_INIT(DIFF_TARGET_MAX), to = BUF_INIT(DIFF_TARGET_MAX);
     if (a)
         append_side(&from, s, ctx, a, by_name);
     append_side(&to, s, ctx, b, by_name);
@@ -233,6 +233,6 @@ const struct command cmd_diff = {
                 "cove diff -z i3k | grep -z '^D' | tr '\\0' '\\n'\n"
                 "cove diff --json i3k | jq -r 'select(.change == \"deleted\").path'",
     .operands = "id",
-    COMMAND_FLAGS(flags),
+    COMMAND_FLAGS(diff_flags),
     .run = diff_run,
 };

@@ -36,7 +36,7 @@ static int doctor_ask(struct context *ctx, const char *path, struct buf *report,
 }
 
 /* {"probes":[{"name","status","detail"}],"ok":true} */
-static void print_report(const json_t *report)
+static void doctor_print_report(const json_t *report)
 {
     static const char *const columns[] = {"status", "name", "detail"};
     struct table t;
@@ -71,7 +71,7 @@ static int doctor_run(struct context *ctx)
     if (ctx->json)
         (void)fwrite(buf_data(&report), 1, buf_len(&report), stdout);
     else
-        print_report(json);
+        doctor_print_report(json);
     return json_is_true(json_object_get(json, "ok")) ? STATUS_OK : STATUS_FAILED;
 }
 

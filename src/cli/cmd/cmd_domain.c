@@ -15,7 +15,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-enum { FILE_MAX = 40 * 1024, DAY_S = 86400, HTTPS = 443 };
+enum { FILE_MAX = 40 * 1024, DOMAIN_DAY_S = 86400, HTTPS = 443 };
 
 static const struct flag flags[] = {
     {0, "cert", "FILE", "set: a certificate for *.DOMAIN in PEM, with its chain (certbot: fullchain.pem)."},
@@ -108,7 +108,7 @@ static void domain_say(const struct config *config, const struct domain *d, cons
 
 /* ---- what can be done ---- */
 
-static int broken(struct context *ctx)
+static int domain_broken(struct context *ctx)
 {
     if (ctx->err.errnum == EACCES || ctx->err.errnum == EPERM)
         context_hint(ctx, "the certificate's key is for root: use sudo");
@@ -225,7 +225,7 @@ static int domain_set(struct context *ctx, void *options)
     int r = o->cert ? put_given(ctx, config->state_dir, name, o->cert, o->key)
                     : domain_store_make(config->state_dir, name, &ctx->err);
     if (r < 0 || domain_load(ctx, &file, &d, &info) <= 0)
-        return broken(ctx);
+        return domain_broken(ctx);
     bool is_told = domain_tell(config), in_use = is_told && domain_await(ctx, config, &d) == 0;
     if (ctx->json)
         print_as_json(config, &d, &info, in_use);
@@ -256,7 +256,7 @@ static int cmd_domain_tell(struct context *ctx, void (*print)(const struct confi
     struct tls_cert_info info;
     int r = domain_load(ctx, &file, &d, &info);
     if (r < 0)
-        return broken(ctx);
+        return domain_broken(ctx);
     if (r == 0)
         return no_domain(ctx);
     if (ctx->json)
@@ -289,7 +289,7 @@ static int unset(struct context *ctx, void *options UNUSED)
     const struct config *config = context_config(ctx);
     int r = config ? domain_store_remove(config->state_dir, &ctx->err) : -1;
     if (r < 0)
-        return broken(ctx);
+        return domain_broken(ctx);
     if (r == 0)
         return no_domain(ctx);
     bool in_use = domain_tell(config);
@@ -339,22 +339,22 @@ static int domain_renew(struct context *ctx, void *options UNUSED)
     struct tls_cert_info info;
     int r = domain_load(ctx, &file, &d, &info);
     if (r < 0)
-        return broken(ctx);
+        return domain_broken(ctx);
     if (r == 0)
         return isatty(STDIN_FILENO) == 1 ? no_domain(ctx) : STATUS_OK;
-    if (info.until - now_s() > (int64_t)TLS_CERT_RENEW_DAYS * DAY_S)
+    if (info.until - now_s() > (int64_t)TLS_CERT_RENEW_DAYS * DOMAIN_DAY_S)
         return say_until(ctx, &d, &info);
     if (!d.is_own) {
         (void)fprintf(
             stderr, "cove domain: the certificate for *.%.*s ends in %lld days: give a new one to 'cove domain set'\n",
-            STR_ARG(d.name), (long long)MAX(info.until - now_s(), 0) / DAY_S);
+            STR_ARG(d.name), (long long)MAX(info.until - now_s(), 0) / DOMAIN_DAY_S);
         return STATUS_OK;
     }
     AUTO_FREE char *name = mem_strndup(d.name.p, d.name.n);
     if (domain_store_make(ctx->config->state_dir, name, &ctx->err) < 0)
-        return broken(ctx);
+        return domain_broken(ctx);
     (void)fprintf(stderr, "cove domain: the certificate for *.%s was renewed\n", name);
-    return domain_load(ctx, &renewed, &d, &info) > 0 ? use_renewed(ctx, &d, &info) : broken(ctx);
+    return domain_load(ctx, &renewed, &d, &info) > 0 ? use_renewed(ctx, &d, &info) : domain_broken(ctx);
 }
 
 static int domain_run(struct context *ctx)

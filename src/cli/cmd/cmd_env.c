@@ -15,7 +15,7 @@
 
 #include <unistd.h>
 
-static const struct flag flags[] = {
+static const struct flag env_flags[] = {
     {0, "repo", "DIR", "The repository. Default: the one that the current directory is in."},
     {0, "from", "REVISION", "create: the commit to start from; rebase: the new one. Default: HEAD."},
     {0, "profile", "NAME", "create, propose: takes this profile of .cove/env.yaml."},
@@ -502,6 +502,6 @@ const struct command cmd_env = {
                 "cove env propose fix-login\n"
                 "cove env apply fix-login && cove env rm fix-login",
     .operands = "=create run shell status list log diff commit compare propose apply rebase abort rm gc",
-    COMMAND_FLAGS(flags),
+    COMMAND_FLAGS(env_flags),
     .run = cmd_env_run,
 };

@@ -8,7 +8,7 @@
 
 #include <ctype.h>
 
-static const struct flag flags[] = {
+static const struct flag events_flags[] = {
     {'f', "follow", NULL, "Follows new events."},
     {'n', "last", "N", "Begins with the last N events. Default: 100."},
     {0, "from", "CURSOR", "Begins with the event of this cursor; 1 is the oldest."},
@@ -92,6 +92,6 @@ const struct command cmd_events = {
                 "cove events --since 2026-11-26 --until 2026-11-27 --kind sandbox.,exec.start\n"
                 "cove events --from 1 --json | jq -c 'select(.kind == \"net.denied\").data'",
     .operands = "",
-    COMMAND_FLAGS(flags),
+    COMMAND_FLAGS(events_flags),
     .run = cmd_events_run,
 };

@@ -11,9 +11,9 @@
 #include <openssl/sha.h>
 #include <stdio.h>
 
-enum { FILE_MAX = 64 << 20, KEY_BYTES = 32, HASH_BYTES = 32 };
+enum { EVIDENCE_FILE_MAX = 64 << 20, KEY_BYTES = 32, HASH_BYTES = 32 };
 
-static const struct flag flags[] = {
+static const struct flag evidence_flags[] = {
     {'o', "output", "FILE", "export, heads: writes to this file. Default: standard output."},
     {0, "day", "YYYY-MM-DD", "heads: those signed on that day, up to 30 days ago. Default: the current ones."},
     {0, "key", "HEX",
@@ -50,7 +50,7 @@ static bool signature_fits(const struct evidence_file *f, const unsigned char ke
 {
     const char *type = service_text(f->envelope, "payloadType");
     bool fits = false;
-    AUTO_BUF struct buf pae = BUF_INIT(FILE_MAX + 256);
+    AUTO_BUF struct buf pae = BUF_INIT(EVIDENCE_FILE_MAX + 256);
     buf_printf(&pae, "DSSEv1 %zu %s %zu ", strlen(type), type, buf_len(&f->payload));
     buf_append_str(&pae, buf_str(&f->payload));
     EVP_PKEY *pkey = EVP_PKEY_new_raw_public_key(EVP_PKEY_ED25519, NULL, key, KEY_BYTES);
@@ -71,13 +71,13 @@ static bool signature_fits(const struct evidence_file *f, const unsigned char ke
 static int evidence_read(const char *path, const char *key_text, const char *type, struct evidence_file *f,
                          struct err *err)
 {
-    AUTO_BUF struct buf text = BUF_INIT(FILE_MAX);
+    AUTO_BUF struct buf text = BUF_INIT(EVIDENCE_FILE_MAX);
     unsigned char key[KEY_BYTES];
     FILE *in = fopen(path, "re");
     int r = in ? fd_read_all(fileno(in), &text) : -errno;
     if (in)
         (void)fclose(in);
-    buf_init(&f->payload, FILE_MAX);
+    buf_init(&f->payload, EVIDENCE_FILE_MAX);
     if (r < 0)
         return err_errno(err, r, "%s", path);
     f->envelope = json_loadb(buf_data(&text) ? buf_data(&text) : "", buf_len(&text), JSON_REJECT_DUPLICATES, NULL);
@@ -285,6 +285,6 @@ const struct command cmd_evidence = {
         "cove evidence export i3k -o i3k.json\ncove evidence key\ncove evidence verify i3k.json --key 9f86...\ncove "
         "evidence heads -o heads.json\ncove evidence verify i3k.json --heads heads.json",
     .operands = "=export verify heads key|id",
-    COMMAND_FLAGS(flags),
+    COMMAND_FLAGS(evidence_flags),
     .run = evidence_run,
 };

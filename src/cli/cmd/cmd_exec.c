@@ -7,7 +7,7 @@
 
 #include <unistd.h>
 
-static const struct flag flags[] = {
+static const struct flag exec_flags[] = {
     EXEC_STDIN_FLAGS,
     {'e', "env", "NAME[=VALUE]",
      "Sets an environment variable of the command; without a value, to the one it has here. May be given several "
@@ -112,7 +112,7 @@ const struct command cmd_exec = {
                 "cove exec -it i3k -- bash\n"
                 "cove exec -u root i3k -- apt-get install -y jq",
     .operands = "id|command",
-    COMMAND_FLAGS(flags),
+    COMMAND_FLAGS(exec_flags),
     .flags_end_at_operand = true,
     .run = exec_run,
 };

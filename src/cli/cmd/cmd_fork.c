@@ -4,7 +4,7 @@
 #include "cli/each.h"
 #include "cli/print.h"
 
-static const struct flag flags[] = {
+static const struct flag fork_flags[] = {
     {'n', "count", "N", "The number of copies, at most 1000. Default: 1."},
     {0, "at", "SEQ", "Copies the files of the last checkpoint up to this event ('cove rewind ID' lists them)."},
     {0, "memory", NULL, "Copies memory and processes, too: each continues where it is now. Not in every tier."},
@@ -71,6 +71,6 @@ const struct command cmd_fork = {
                 "cove fork --memory -n 20 i3k\n"
                 "cove fork -n 8 --timeout 10m i3k | xargs -I{} cove exec {} -- ./attempt",
     .operands = "id",
-    COMMAND_FLAGS(flags),
+    COMMAND_FLAGS(fork_flags),
     .run = fork_run,
 };

@@ -2,7 +2,7 @@
 /* cove-here does it, and is executed before this program would be (front.c). What it can't read on its command line comes here, for help and hints. */
 #include "cli/cmd/commands.h"
 
-static const struct flag flags[] = {
+static const struct flag here_flags[] = {
     {'s', "settings", "FILE", "Settings in the format of sandbox-runtime (~/.srt-settings.json)."},
     {'c', "command", "STRING", "A bash command line instead of COMMAND."},
     {0, "control-fd", "N", "Read further settings from this descriptor, one JSON object a line."},
@@ -37,7 +37,7 @@ const struct command cmd_here = {
     .examples = "cove here -- make test\n"
                 "cove here -s settings.json -c 'npm ci && npm test'",
     .operands = "command|path",
-    COMMAND_FLAGS(flags),
+    COMMAND_FLAGS(here_flags),
     .is_local = true,
     .flags_end_at_operand = true,
     .run = here_run,

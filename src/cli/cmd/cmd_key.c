@@ -12,9 +12,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { KEY_MAX = 512 };
+enum { KEY_BYTES_MAX = 512 };
 
-static const struct flag flags[] = {
+static const struct flag key_flags[] = {
     {0, "name", "NAME", "create: the key's name: letters, digits, '.', '_' and '-', up to 63."},
     {0, "scope", "SCOPE", "create: read, use, approve or admin. Default: use."},
     {0, "sandbox", "ID", "create: a key for this sandbox alone; its scope is read or use."},
@@ -27,7 +27,7 @@ static const struct flag flags[] = {
 
 static int print_own(const struct context *ctx, struct str key)
 {
-    AUTO_BUF struct buf b = BUF_INIT(8 * KEY_MAX);
+    AUTO_BUF struct buf b = BUF_INIT(8 * KEY_BYTES_MAX);
     if (ctx->json) {
         buf_append_cstr(&b, "{\"key\":");
         buf_append_json_string(&b, key);
@@ -52,7 +52,7 @@ static int own(struct context *ctx)
     if (!config)
         return context_fail(ctx, STATUS_FAILED);
     AUTO_FREE char *path = mem_printf("%s/key", config->state_dir);
-    AUTO_BUF struct buf key = BUF_INIT(KEY_MAX);
+    AUTO_BUF struct buf key = BUF_INIT(KEY_BYTES_MAX);
     int r = fd_read_file(AT_FDCWD, path, &key);
     if (r < 0) {
         (void)err_errno(&ctx->err, r, "read the API key %s", path);
@@ -119,13 +119,13 @@ static int cmd_key_rotate(struct context *ctx, void *options)
     return key_call(ctx, s, target, o->body);
 }
 
-static const struct things_column columns[] = {{"NAME", "name", NULL},
-                                               {"ID", "id", NULL},
-                                               {"SCOPE", "scope", NULL},
-                                               {"SANDBOX", "sandbox", NULL},
-                                               {"TENANT", "tenant", NULL},
-                                               {"AGE", "created_at", things_ago},
-                                               {"EXPIRES IN", "expires_at", things_until}};
+static const struct things_column key_columns[] = {{"NAME", "name", NULL},
+                                                   {"ID", "id", NULL},
+                                                   {"SCOPE", "scope", NULL},
+                                                   {"SANDBOX", "sandbox", NULL},
+                                                   {"TENANT", "tenant", NULL},
+                                                   {"AGE", "created_at", things_ago},
+                                                   {"EXPIRES IN", "expires_at", things_until}};
 
 static const struct things keys = {
     .one = "key",
@@ -134,8 +134,8 @@ static const struct things keys = {
     .how_made = "'cove key create' makes one; the one that 'cove key' prints is not listed",
     .how_free = "",
     .remove = "/cove/v1/keys/",
-    .columns = columns,
-    .n_columns = ARRAY_SIZE(columns),
+    .columns = key_columns,
+    .n_columns = ARRAY_SIZE(key_columns),
 };
 
 static int key_list(struct context *ctx, void *options)
@@ -194,6 +194,6 @@ const struct command cmd_key = {
                 "cove key rotate ci --grace 1h\n"
                 "cove key revoke ci dashboard",
     .operands = "=create ls rotate revoke",
-    COMMAND_FLAGS(flags),
+    COMMAND_FLAGS(key_flags),
     .run = key_run,
 };

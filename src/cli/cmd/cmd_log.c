@@ -8,7 +8,7 @@
 
 #include <unistd.h>
 
-static const struct flag flags[] = {
+static const struct flag log_flags[] = {
     {0, "from", "SEQ", "Begins with the event of this number. Default: 1, the first."},
     {'f', "follow", NULL, "Follows new events until the sandbox ends."},
     EVENTS_INSIDE,
@@ -49,7 +49,7 @@ static int log_verify(struct context *ctx, struct service *s, const char *id)
     return intact ? STATUS_OK : STATUS_FAILED;
 }
 
-static int print_output(struct context *ctx, struct service *s, const char *id, uint64_t seq, const char *channel)
+static int log_print_output(struct context *ctx, struct service *s, const char *id, uint64_t seq, const char *channel)
 {
     AUTO_FREE char *target = service_target(id, "/output?seq=%llu&channel=%s", (unsigned long long)seq, channel);
     bool is_tty = isatty(STDOUT_FILENO) == 1;
@@ -136,7 +136,7 @@ static int log_run(struct context *ctx)
     if (!s || (is_last ? service_newest(s, &id) : is_service ? 0 : resolve(ctx, s, ctx->argv[ctx->argi], &id)) < 0)
         return context_fail(ctx, STATUS_FAILED);
     if (has_output)
-        return print_output(ctx, s, id, output, channel ? channel : "stdout");
+        return log_print_output(ctx, s, id, output, channel ? channel : "stdout");
     return verifies ? log_verify(ctx, s, id) : print_events(ctx, s, id, from, follows, has_inside);
 }
 
@@ -165,6 +165,6 @@ const struct command cmd_log = {
                 "cove log data\n"
                 "cove log --service --json | jq -r 'select(.kind == \"template.failed\").data.reason'",
     .operands = "id",
-    COMMAND_FLAGS(flags),
+    COMMAND_FLAGS(log_flags),
     .run = log_run,
 };

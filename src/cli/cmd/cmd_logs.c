@@ -6,7 +6,7 @@
 #include "cli/exec/terminal.h"
 #include "cli/service.h"
 
-static const struct flag flags[] = {EVENTS_FLAGS, EVENTS_OWN};
+static const struct flag logs_flags[] = {EVENTS_FLAGS, EVENTS_OWN};
 
 struct printer {
     bool is_tty;
@@ -27,7 +27,7 @@ static void logs_print_lines(const struct printer *p, const char *mark, struct s
 }
 
 /* What is not UTF-8 is told as base64, by a member whose name says so: appends the bytes, and returns the name without that. */
-static struct str append_value(struct buf *b, const char *key, const json_t *value)
+static struct str logs_append_value(struct buf *b, const char *key, const json_t *value)
 {
     const struct str name = str_of(key), mark = STR("_base64");
     struct str text = json_str(value);
@@ -52,42 +52,42 @@ static void append_members(struct buf *b, const json_t *data)
         if (number)
             buf_append_cstr(&text, number);
         else
-            name = append_value(&text, key, value);
+            name = logs_append_value(&text, key, value);
         buf_printf(b, " %.*s=", STR_ARG(name));
         buf_append_str(b, buf_str(&text));
     }
 }
 
-static void print_command(const struct printer *p, const json_t *data)
+static void logs_print_command(const struct printer *p, const json_t *data)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
     events_command(&b, data);
     logs_print_lines(p, "$", buf_str(&b));
 }
 
-static void print_output(const struct printer *p, const json_t *data)
+static void logs_print_output(const struct printer *p, const json_t *data)
 {
     JSON_FOREACH (piece, json_object_get(data, "output")) {
         JSON_FOREACH_MEMBER (channel, value, piece) {
             if (!json_is_string(value))
                 continue;
             AUTO_BUF struct buf text = BUF_INIT(1 << 20);
-            struct str name = append_value(&text, channel, value);
+            struct str name = logs_append_value(&text, channel, value);
             logs_print_lines(p, str_eqc(name, "stderr") ? "!" : " ", buf_str(&text));
         }
     }
 }
 
-static void print_event(const json_t *event, bool is_tty)
+static void logs_print_event(const json_t *event, bool is_tty)
 {
     struct printer p = {.is_tty = is_tty};
     const json_t *data = json_object_get(event, "data");
     const char *kind = service_text(event, "kind");
     events_time(event, p.time);
     if (strcmp(kind, "exec.output") == 0) {
-        print_output(&p, data);
+        logs_print_output(&p, data);
     } else if (strcmp(kind, "exec.start") == 0) {
-        print_command(&p, data);
+        logs_print_command(&p, data);
     } else if (strcmp(kind, "exec.exit") == 0 || strcmp(kind, "exec.failed") == 0 ||
                str_starts(str_of(kind), STR("sandbox.")) || str_starts(str_of(kind), STR("limit."))) {
         AUTO_BUF struct buf b = BUF_INIT(1 << 20);
@@ -99,7 +99,7 @@ static void print_event(const json_t *event, bool is_tty)
 
 static int logs_run(struct context *ctx)
 {
-    return events_run(ctx, &(struct events){"", "exec.", print_event, true});
+    return events_run(ctx, &(struct events){"", "exec.", logs_print_event, true});
 }
 
 const struct command cmd_logs = {
@@ -114,6 +114,6 @@ const struct command cmd_logs = {
     .examples = "cove logs i3k\n"
                 "cove logs -f i3k",
     .operands = "id",
-    COMMAND_FLAGS(flags),
+    COMMAND_FLAGS(logs_flags),
     .run = logs_run,
 };

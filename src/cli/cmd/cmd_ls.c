@@ -8,7 +8,7 @@
 
 #include <unistd.h>
 
-static const struct flag flags[] = {
+static const struct flag ls_flags[] = {
     {'a', "all", NULL, "Adds up to 500 ended sandboxes after the others, latest first."},
     {'q', "quiet", NULL, "Prints ids only, one a line."},
 };
@@ -52,15 +52,15 @@ static void ls_labels(struct table *t, const json_t *s, const char *name)
                   isatty(STDOUT_FILENO) == 1 ? LABELS_MOST : SIZE_MAX);
 }
 
-static const struct things_column columns[] = {{"ID", "id", NULL},
-                                               {"STATE", "state", ls_state},
-                                               {"TEMPLATE", "template", ls_template},
-                                               {"TIER", "tier", NULL},
-                                               {"AGE", "started_at", things_ago},
-                                               {"ENDS IN", "end_at", things_until},
-                                               {"MEMORY", "memory_bytes", things_size},
-                                               {"CPUS", "cpu_milli", things_cpus},
-                                               {"LABELS", "metadata", ls_labels}};
+static const struct things_column ls_columns[] = {{"ID", "id", NULL},
+                                                  {"STATE", "state", ls_state},
+                                                  {"TEMPLATE", "template", ls_template},
+                                                  {"TIER", "tier", NULL},
+                                                  {"AGE", "started_at", things_ago},
+                                                  {"ENDS IN", "end_at", things_until},
+                                                  {"MEMORY", "memory_bytes", things_size},
+                                                  {"CPUS", "cpu_milli", things_cpus},
+                                                  {"LABELS", "metadata", ls_labels}};
 
 static int ls_run(struct context *ctx)
 {
@@ -82,7 +82,7 @@ static int ls_run(struct context *ctx)
     }
     if (!ctx->json && json_array_size(all) == 0 && isatty(STDOUT_FILENO))
         (void)fputs("there are no sandboxes; 'cove run' makes one\n", stderr);
-    return things_table(ctx, all, columns, ARRAY_SIZE(columns));
+    return things_table(ctx, all, ls_columns, ARRAY_SIZE(ls_columns));
 }
 
 const struct command cmd_ls = {
@@ -101,6 +101,6 @@ const struct command cmd_ls = {
                 "cove ls -a\n"
                 "cove ls -q | xargs -r cove rm",
     .operands = "",
-    COMMAND_FLAGS(flags),
+    COMMAND_FLAGS(ls_flags),
     .run = ls_run,
 };

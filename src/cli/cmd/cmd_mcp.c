@@ -25,7 +25,7 @@
 
 #define TARGET "/mcp"
 #define META "io.modelcontextprotocol/protocolVersion"
-enum { CALLS_MAX = 64, LINE_MAX_BYTES = 8 << 20, ANSWER_MAX = 64 << 20, DRAIN_MS = 2000 };
+enum { CALLS_MAX = 64, MCP_LINE_MAX_BYTES = 8 << 20, MCP_ANSWER_MAX = 64 << 20, DRAIN_MS = 2000 };
 
 struct bridge_call {
     struct service *s;
@@ -130,7 +130,7 @@ static void call_end(struct bridge_call *c, bool is_whole)
         tools_end(&c->run);
     else if (!is_whole)
         service_close(TAKE_PTR(c->s));
-    *c = (struct bridge_call){.s = c->s, .in = BUF_INIT(ANSWER_MAX)};
+    *c = (struct bridge_call){.s = c->s, .in = BUF_INIT(MCP_ANSWER_MAX)};
 }
 
 static void bridge_broken(struct bridge *b, struct bridge_call *c)
@@ -222,7 +222,7 @@ static void bridge_keep_session(struct bridge *b, const json_t *request, const j
 /* The service knows nothing of the session: it is another one. 0: there is a new one. */
 static int bridge_again(struct bridge *b, struct service *s)
 {
-    AUTO_BUF struct buf body = BUF_INIT(ANSWER_MAX);
+    AUTO_BUF struct buf body = BUF_INIT(MCP_ANSWER_MAX);
     AUTO_JSON json_t *initialize = json_incref(b->initialize),
                      *done = json_pack("{s:s,s:s}", "jsonrpc", "2.0", "method", "notifications/initialized");
     mem_free(TAKE_PTR(b->session));
@@ -397,7 +397,7 @@ static int mcp_run(struct context *ctx)
 {
     if (context_read_all(ctx, NULL) < 0)
         return context_exit(ctx);
-    struct bridge b = {.ctx = ctx, .in = BUF_INIT(LINE_MAX_BYTES)};
+    struct bridge b = {.ctx = ctx, .in = BUF_INIT(MCP_LINE_MAX_BYTES)};
     sigset_t ends;
     (void)sigemptyset(&ends);
     (void)sigaddset(&ends, SIGTERM);
@@ -407,7 +407,7 @@ static int mcp_run(struct context *ctx)
     AUTO_CLOSE int signals = signalfd(-1, &ends, SFD_CLOEXEC);
     b.signals = signals;
     for (size_t i = 0; i < CALLS_MAX; i++)
-        b.calls[i].in = BUF_INIT(ANSWER_MAX);
+        b.calls[i].in = BUF_INIT(MCP_ANSWER_MAX);
     b.top = repo_top(ctx, ".");
     b.calls[0].s = service_open(ctx);
     if (!b.calls[0].s)

@@ -7,7 +7,7 @@
 #include "cli/service.h"
 #include "config/units.h"
 
-static const struct flag flags[] = {EVENTS_FLAGS};
+static const struct flag net_log_flags[] = {EVENTS_FLAGS};
 
 /* "api.example.com:443 (1.2.3.4)" */
 static void append_target(struct buf *b, const json_t *d)
@@ -120,7 +120,7 @@ static const struct {
     {"net.down", append_down},       {"net.unresolved", append_unresolved},
 };
 
-static void print_event(const json_t *event, bool is_tty)
+static void net_print_event(const json_t *event, bool is_tty)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
     char time[EVENTS_TIME_MAX];
@@ -141,7 +141,7 @@ static void print_event(const json_t *event, bool is_tty)
 
 static int net_run(struct context *ctx)
 {
-    return events_run(ctx, &(struct events){"kind=net.&", "", print_event, false});
+    return events_run(ctx, &(struct events){"kind=net.&", "", net_print_event, false});
 }
 
 const struct command cmd_net = {
@@ -158,6 +158,6 @@ const struct command cmd_net = {
                 "cove net -f i3k\n"
                 "cove net --json i3k | jq -c 'select(.kind == \"net.denied\") | .data.suggestion'",
     .operands = "id",
-    COMMAND_FLAGS(flags),
+    COMMAND_FLAGS(net_log_flags),
     .run = net_run,
 };

@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-static const struct flag flags[] = {
+static const struct flag policy_flags[] = {
     NET_FLAGS,
     {0, "method", "METHOD", "check: the request's method. Default: GET."},
     {0, "replace", NULL, "set: even if that removes secrets that are injected now."},
@@ -347,6 +347,6 @@ const struct command cmd_policy = {
                 "cove policy check i3k https://deb.debian.org/debian/\n"
                 "cove policy presets",
     .operands = "=show set allow deny check presets|id",
-    COMMAND_FLAGS(flags),
+    COMMAND_FLAGS(policy_flags),
     .run = policy_run,
 };

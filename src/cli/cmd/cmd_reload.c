@@ -110,7 +110,7 @@ static int reload_run(struct context *ctx)
     return reload_await(ctx, config, coved);
 }
 
-static int run(struct context *ctx)
+static int reload_command(struct context *ctx)
 {
     if (context_read_all(ctx, NULL) < 0)
         return context_exit(ctx);
@@ -136,5 +136,5 @@ const struct command cmd_reload = {
                 "sudoedit /etc/cove/cove.yaml && sudo cove reload",
     .operands = "",
     .is_local = true,
-    .run = run,
+    .run = reload_command,
 };

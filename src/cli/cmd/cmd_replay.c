@@ -16,9 +16,9 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { OUTPUT_MAX = 256 << 20, PTY_COLS = 80, PTY_ROWS = 24 };
+enum { REPLAY_OUTPUT_MAX = 256 << 20, PTY_COLS = 80, PTY_ROWS = 24 };
 
-static const struct flag flags[] = {
+static const struct flag replay_flags[] = {
     {0, "cast", "FILE",
      "Writes the session as asciicast v2, for asciinema's players, instead of playing it; - is standard output."},
     {0, "speed", "N", "Plays N times as fast, such as 2 or 0.5. Default: 1."},
@@ -156,7 +156,7 @@ static void play(struct player *p, uint64_t ms, struct str bytes)
         (void)fflush(stdout);
         return;
     }
-    AUTO_BUF struct buf line = BUF_INIT(OUTPUT_MAX);
+    AUTO_BUF struct buf line = BUF_INIT(REPLAY_OUTPUT_MAX);
     buf_append_str(&p->held, bytes);
     size_t n = whole_characters(buf_str(&p->held));
     buf_printf(&line, "[%.6f,\"o\",", (double)p->at_ms / 1000 / p->speed);
@@ -198,13 +198,13 @@ static void write_header(const struct player *p, const struct replay_session *on
 static int replay(struct context *ctx, struct service *s, const char *id, const struct replay_session *one,
                   const char *cast, struct player *p)
 {
-    AUTO_BUF struct buf bytes = BUF_INIT(OUTPUT_MAX);
+    AUTO_BUF struct buf bytes = BUF_INIT(REPLAY_OUTPUT_MAX);
     if (!append_events(one, &bytes)) {
         buf_clear(&bytes);
         if (append_artefact(ctx, s, id, one, &bytes) < 0)
             return context_fail(ctx, STATUS_FAILED);
     }
-    buf_init(&p->held, OUTPUT_MAX);
+    buf_init(&p->held, REPLAY_OUTPUT_MAX);
     if (cast && !(p->cast = strcmp(cast, "-") == 0 ? stdout : fopen(cast, "we"))) {
         (void)err_errno(&ctx->err, errno, "%s", cast);
         return context_fail(ctx, STATUS_FAILED);
@@ -294,6 +294,6 @@ const struct command cmd_replay = {
         " 0  it was played, or everything came to the same\n 1  something differs, or could not be done; stderr says "
         "what\n 2  the command line is wrong",
     .operands = "id",
-    COMMAND_FLAGS(flags),
+    COMMAND_FLAGS(replay_flags),
     .run = replay_run,
 };

@@ -2,7 +2,7 @@
 #include "cli/cmd/commands.h"
 #include "cli/each.h"
 
-static const struct flag flags[] = {
+static const struct flag rm_flags[] = {
     {'a', "all", NULL, "Removes every sandbox of the service."},
 };
 
@@ -26,6 +26,6 @@ const struct command cmd_rm = {
     .examples = "cove rm i3k\n"
                 "cove rm --all",
     .operands = "id",
-    COMMAND_FLAGS(flags),
+    COMMAND_FLAGS(rm_flags),
     .run = rm_run,
 };

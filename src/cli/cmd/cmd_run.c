@@ -22,9 +22,9 @@
 
 /* What coved gives to none; less of a disk is a slip of the pen. */
 enum { MEMORY_LEAST = 16 << 20, DISK_LEAST = 1 << 20 };
-enum { LEASE_MS = 120000, RENEW_MS = 30000, WATCH_MS = 500, LOG_MS = 10000 };
+enum { RUN_LEASE_MS = 120000, RUN_RENEW_MS = 30000, RUN_WATCH_MS = 500, LOG_MS = 10000 };
 
-static const struct flag flags[] = {
+static const struct flag run_flags[] = {
     {'e', "env", "NAME[=VALUE]",
      "Sets an environment variable of the command; without a value, to the one it has here. May be given several "
      "times."},
@@ -189,7 +189,7 @@ static int run_create(struct run *r)
 {
     AUTO_JSON json_t *sandbox = NULL;
     if (!r->has_timeout && !r->keeps)
-        (void)json_object_set_new(r->spec, "timeout_ms", json_integer(LEASE_MS));
+        (void)json_object_set_new(r->spec, "timeout_ms", json_integer(RUN_LEASE_MS));
     if (service_call(r->service, "POST", "/cove/v1/sandboxes", r->spec, "making a sandbox", &sandbox) < 0)
         return -1;
     const char *id = json_string_value(json_object_get(sandbox, "id"));
@@ -207,7 +207,7 @@ static int run_renew(void *ctx)
     struct run *r = ctx;
     struct context scratch = *r->ctx;
     AUTO(service_close) struct service *s = service_open(&scratch);
-    AUTO_JSON json_t *body = json_pack("{s:i, s:b}", "timeout_ms", LEASE_MS, "extend_only", 1);
+    AUTO_JSON json_t *body = json_pack("{s:i, s:b}", "timeout_ms", RUN_LEASE_MS, "extend_only", 1);
     AUTO_FREE char *target = service_target(r->id, "/timeout");
     r->ctx->config = scratch.config;
     int ignored UNUSED = s ? service_call(s, "POST", target, body, NULL, NULL) : -1;
@@ -294,7 +294,7 @@ static void run_keep(struct run *r)
         (void)fprintf(stderr, "kept%s; 'cove rm %s' removes it\n", sandbox ? " and never ends by itself" : "", r->id);
 }
 
-static void print_report(const struct run *r)
+static void run_print_report(const struct run *r)
 {
     AUTO_FREE char *end_at = *r->end_at ? mem_printf("\"%s\"", r->end_at) : mem_strdup("null");
     AUTO_FREE char *head = mem_printf("\"sandbox\":\"%s\",\"kept\":%s,\"end_at\":%s,\"duration_ms\":%llu,", r->id,
@@ -318,7 +318,7 @@ static int run_command(struct run *r)
                 : r->has_timeout || r->keeps ? NULL
                                              : run_renew,
         .tick_ctx = r,
-        .tick_ms = r->pauses ? WATCH_MS : RENEW_MS,
+        .tick_ms = r->pauses ? RUN_WATCH_MS : RUN_RENEW_MS,
     };
     AUTO(service_close) struct service *s = service_open(ctx);
     bool failed = !s || exec_in_sandbox(ctx, s, &r->exec, &io, result) < 0;
@@ -445,11 +445,11 @@ static int run_all(struct run *r)
     if (status && r->result.started && !ctx->json)
         explain_denials(r);
     if (ctx->json && (r->result.started || r->result.interrupted))
-        print_report(r);
+        run_print_report(r);
     return status;
 }
 
-static int run(struct context *ctx)
+static int run_sandbox(struct context *ctx)
 {
     struct run r = {
         .ctx = ctx, .spec = json_object(), .out = BUF_INIT(EXEC_CAPTURE_MAX), .err = BUF_INIT(EXEC_CAPTURE_MAX)};
@@ -499,11 +499,11 @@ const struct command cmd_run = {
                 "cove run --timeout 10m --pause-on-timeout -- sh -c 'sleep 1; echo done'\n"
                 "cove run -it -- bash",
     .operands = "command",
-    COMMAND_FLAGS(flags),
+    COMMAND_FLAGS(run_flags),
     .flag_groups = "env THE COMMAND\n"
                    "keep HOW LONG THE SANDBOX LIVES\n"
                    "template WHAT IT IS AND HAS\n"
                    "open WHO AND WHAT CAN BE REACHED",
     .flags_end_at_operand = true,
-    .run = run,
+    .run = run_sandbox,
 };

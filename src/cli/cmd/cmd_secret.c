@@ -13,7 +13,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-static const struct flag flags[] = {
+static const struct flag secret_flags[] = {
     {'f', "file", "FILE", "set: reads the value from this file and not from stdin."},
     {'q', "quiet", NULL, "set: prints nothing on success."},
 };
@@ -150,6 +150,6 @@ const struct command cmd_secret = {
                 "cove secret set OPENAI_API_KEY --file key.txt\n"
                 "cove secret ls --json",
     .operands = "=set ls rm",
-    COMMAND_FLAGS(flags),
+    COMMAND_FLAGS(secret_flags),
     .run = secret_run,
 };

@@ -3,7 +3,7 @@
 #include "cli/cmd/commands.h"
 #include "cli/things.h"
 
-static const struct flag flags[] = {
+static const struct flag snapshot_flags[] = {
     {0, "sandbox", "ID", "ls: only snapshots of this sandbox."},
     {0, "memory", NULL,
      "Includes its memory: what is created from the snapshot continues where the sandbox is now. Not in every tier."},
@@ -20,11 +20,11 @@ static int snapshot_make(struct context *ctx, const char *name, json_t *body)
     return things_answer(ctx, made, "ref");
 }
 
-static const struct things_column columns[] = {{"SNAPSHOT", "ref", NULL},
-                                               {"SANDBOX", "sandbox", NULL},
-                                               {"AGE", "at", things_ago},
-                                               {"MEMORY", "memory_bytes", things_size},
-                                               {"CPUS", "cpu_milli", things_cpus}};
+static const struct things_column snapshot_columns[] = {{"SNAPSHOT", "ref", NULL},
+                                                        {"SANDBOX", "sandbox", NULL},
+                                                        {"AGE", "at", things_ago},
+                                                        {"MEMORY", "memory_bytes", things_size},
+                                                        {"CPUS", "cpu_milli", things_cpus}};
 
 static const struct things snapshots = {
     .one = "snapshot",
@@ -33,8 +33,8 @@ static const struct things snapshots = {
     .how_made = "'cove snapshot ID' takes one",
     .how_free = "'cove rm' ends the sandboxes that stand on it",
     .remove = "/cove/v1/snapshots?ref=",
-    .columns = columns,
-    .n_columns = ARRAY_SIZE(columns),
+    .columns = snapshot_columns,
+    .n_columns = ARRAY_SIZE(snapshot_columns),
 };
 
 static int snapshot_list(struct context *ctx, const char *sandbox, bool quiet)
@@ -91,6 +91,6 @@ const struct command cmd_snapshot = {
                 "cove snapshot ls\n"
                 "cove snapshot rm before-the-upgrade",
     .operands = "id=ls rm",
-    COMMAND_FLAGS(flags),
+    COMMAND_FLAGS(snapshot_flags),
     .run = snapshot_run,
 };

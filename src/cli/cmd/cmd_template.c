@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static const struct flag flags[] = {
+static const struct flag template_flags[] = {
     {'f', "file", "FILE",
      "build: the Dockerfile. Default: Dockerfile in the directory; with a --from option, only if the directory is "
      "named."},
@@ -86,7 +86,7 @@ static void template_reason(struct table *t, const json_t *one, const char *name
 }
 
 /* Of one without a good build nothing is said of what its sandboxes get. */
-static const struct things_column columns[] = {
+static const struct things_column template_columns[] = {
     {"NAME", "name", template_name},      {"ID", "id", NULL},
     {"STATUS", "status", NULL},           {"TAGS", "tags", template_tags},
     {"AGE", "updated_at", things_ago},    {"MEMORY", "memory_bytes", things_size},
@@ -132,7 +132,8 @@ static int template_list(struct context *ctx, void *options)
         if (quiet && !ctx->json)
             print_line(things_text(one, json_is_string(json_object_get(one, "name")) ? "name" : "id"));
     }
-    return quiet && !ctx->json ? STATUS_OK : things_table(ctx, all, columns, ARRAY_SIZE(columns) - !has_reasons);
+    return quiet && !ctx->json ? STATUS_OK
+                               : things_table(ctx, all, template_columns, ARRAY_SIZE(template_columns) - !has_reasons);
 }
 
 /* What its sandboxes get; of one without a good build nothing is said. */
@@ -369,6 +370,6 @@ const struct command cmd_template = {
                 "cove template build --from-image ghcr.io/me/tool --docker-config\n"
                 "cove template tag app:v2 stable",
     .operands = "=add build ls show rm tag publish|path",
-    COMMAND_FLAGS(flags),
+    COMMAND_FLAGS(template_flags),
     .run = template_run,
 };

@@ -17,7 +17,7 @@ static const struct {
     {"templates", FLAG_NUMBER}, {"checkpoints", FLAG_NUMBER},
 };
 
-static const struct flag flags[] = {
+static const struct flag tenant_flags[] = {
     {0, "sandboxes", "N", "create, set: the most sandboxes at a time, including paused ones."},
     {0, "memory", "SIZE", "create, set: most memory of all sandboxes together."},
     {0, "cpus", "N", "create, set: most CPUs of all sandboxes together."},
@@ -66,13 +66,13 @@ static void tenant_figure(struct table *t, const json_t *one, const char *name)
             add_figure(t, one, i);
 }
 
-static const struct things_column columns[] = {{"NAME", "name", NULL},
-                                               {"KEYS", "keys", things_number},
-                                               {"SANDBOXES", "sandboxes", tenant_figure},
-                                               {"MEMORY", "memory_bytes", tenant_figure},
-                                               {"CPUS", "cpu_milli", tenant_figure},
-                                               {"DISK", "disk_bytes", tenant_figure},
-                                               {"TEMPLATES", "templates", tenant_figure}};
+static const struct things_column tenant_columns[] = {{"NAME", "name", NULL},
+                                                      {"KEYS", "keys", things_number},
+                                                      {"SANDBOXES", "sandboxes", tenant_figure},
+                                                      {"MEMORY", "memory_bytes", tenant_figure},
+                                                      {"CPUS", "cpu_milli", tenant_figure},
+                                                      {"DISK", "disk_bytes", tenant_figure},
+                                                      {"TEMPLATES", "templates", tenant_figure}};
 
 static const struct things tenants = {
     .one = "tenant",
@@ -81,8 +81,8 @@ static const struct things tenants = {
     .how_made = "'cove tenant create NAME' makes one",
     .how_free = "'cove rm', 'cove volume rm', 'cove template rm' and 'cove snapshot rm' with --tenant NAME do so",
     .remove = "/cove/v1/tenants/",
-    .columns = columns,
-    .n_columns = ARRAY_SIZE(columns),
+    .columns = tenant_columns,
+    .n_columns = ARRAY_SIZE(tenant_columns),
 };
 
 struct tenant_options {
@@ -110,7 +110,7 @@ static void print_one(const json_t *one)
     table_add(&t, STR("keys"));
     table_addf(&t, "%" JSON_INTEGER_FORMAT, json_integer_value(json_object_get(one, "keys")));
     for (size_t i = 0; i < ARRAY_SIZE(limits); i++) {
-        table_add(&t, str_of(flags[i].name));
+        table_add(&t, str_of(tenant_flags[i].name));
         add_figure(&t, one, i);
     }
     table_print(&t, stdout);
@@ -164,7 +164,7 @@ static int tenant_run(struct context *ctx)
     struct tenant_options o = {.body = body};
     struct flag_into into[ARRAY_SIZE(limits) + 1] = {{.name = NULL}};
     for (size_t i = 0; i < ARRAY_SIZE(limits); i++)
-        into[i] = (struct flag_into){.name = flags[i].name,
+        into[i] = (struct flag_into){.name = tenant_flags[i].name,
                                      .json = body,
                                      .member = limits[i].name,
                                      .kind = limits[i].kind,
@@ -195,6 +195,6 @@ const struct command cmd_tenant = {
                 "cove ls --tenant acme\n"
                 "cove tenant show acme --json",
     .operands = "=create ls show set rm",
-    COMMAND_FLAGS(flags),
+    COMMAND_FLAGS(tenant_flags),
     .run = tenant_run,
 };

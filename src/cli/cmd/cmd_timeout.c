@@ -5,7 +5,7 @@
 #include "cli/service.h"
 #include "config/units.h"
 
-static const struct flag flags[] = {
+static const struct flag timeout_flags[] = {
     {0, "extend", NULL, "Never makes it end earlier than it would."},
 };
 
@@ -46,6 +46,6 @@ const struct command cmd_timeout = {
     .examples = "cove timeout i3k 1h\n"
                 "cove timeout --extend i3k 10m",
     .operands = "id",
-    COMMAND_FLAGS(flags),
+    COMMAND_FLAGS(timeout_flags),
     .run = timeout_run,
 };

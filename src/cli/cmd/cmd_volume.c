@@ -7,7 +7,7 @@
 
 enum { SIZE_LEAST = 1 << 20 };
 
-static const struct flag flags[] = {
+static const struct flag volume_flags[] = {
     {0, "size", "SIZE", "create: its maximum size: 2GiB. Default: limited only by the pool."},
     {'q', "quiet", NULL, "ls: prints names only, one a line."},
 };
@@ -64,12 +64,12 @@ static void volume_used(struct table *t, const json_t *one, const char *name)
         things_size(t, one, name);
 }
 
-static const struct things_column columns[] = {{"NAME", "name", NULL},
-                                               {"ID", "id", NULL},
-                                               {"AGE", "created_at", things_ago},
-                                               {"SIZE", "used_bytes", volume_used},
-                                               {"LIMIT", "limit_bytes", things_size},
-                                               {"MOUNTED IN", "mounted", things_number}};
+static const struct things_column volume_columns[] = {{"NAME", "name", NULL},
+                                                      {"ID", "id", NULL},
+                                                      {"AGE", "created_at", things_ago},
+                                                      {"SIZE", "used_bytes", volume_used},
+                                                      {"LIMIT", "limit_bytes", things_size},
+                                                      {"MOUNTED IN", "mounted", things_number}};
 
 static const struct things volumes = {
     .one = "volume",
@@ -78,8 +78,8 @@ static const struct things volumes = {
     .how_made = "'cove volume create NAME' makes one",
     .how_free = "'cove rm' ends the sandboxes that have it mounted",
     .remove = "/cove/v1/volumes/",
-    .columns = columns,
-    .n_columns = ARRAY_SIZE(columns),
+    .columns = volume_columns,
+    .n_columns = ARRAY_SIZE(volume_columns),
     .warn = volume_warn,
 };
 
@@ -121,6 +121,6 @@ const struct command cmd_volume = {
                 "cove run --volume cache:/cache:ro -- cat /cache/file\n"
                 "cove volume rm cache",
     .operands = "=create ls rm",
-    COMMAND_FLAGS(flags),
+    COMMAND_FLAGS(volume_flags),
     .run = volume_run,
 };

@@ -7,7 +7,7 @@
 
 enum { COUNT_MAX = 64 };
 
-static const struct flag flags[] = {
+static const struct flag warm_flags[] = {
     {'q', "quiet", NULL, "Prints nothing on success; of the list, templates only."},
 };
 
@@ -65,6 +65,6 @@ const struct command cmd_warm = {
         "has one ready for a while after a create, without being asked: KEPT is 0.",
     .examples = "cove warm base 8\ncove warm\ncove warm base 0",
     .operands = "=ls",
-    COMMAND_FLAGS(flags),
+    COMMAND_FLAGS(warm_flags),
     .run = warm_run,
 };

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-static const struct flag flags[] = {
+static const struct flag why_flags[] = {
     {0, "repo", "DIR", "The repository. Default: the one that the current directory is in."},
 };
 
@@ -38,6 +38,6 @@ const struct command cmd_why = {
                    " 2  the command line is wrong",
     .examples = "cove why src/main.c:12\ncove why README.md:1 --json",
     .operands = "path",
-    COMMAND_FLAGS(flags),
+    COMMAND_FLAGS(why_flags),
     .run = why_run,
 };

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PEM_MAX = 16 * 1024, AUTHORITIES_MAX = 4 << 20, CA_LEAST_DAYS = 365, DAY_S = 86400 };
+enum { PEM_MAX = 16 * 1024, AUTHORITIES_MAX = 4 << 20, CA_LEAST_DAYS = 365, STORE_DAY_S = 86400 };
 
 #define CA_CERT DOMAIN_DIR "/ca.pem"
 #define CA_KEY DOMAIN_DIR "/ca.key"
@@ -72,7 +72,7 @@ static bool load_ca(int dir, const char *name, struct buf *cert, struct buf *key
     int64_t now = (int64_t)(clock_real() / USEC_PER_SEC);
     struct str line, text;
     if (fd_read_file(dir, CA_CERT, cert) < 0 || fd_read_file(dir, CA_KEY, key) < 0 ||
-        tls_cert_read(buf_str(cert), &info) < 0 || info.until < now + (int64_t)CA_LEAST_DAYS * DAY_S)
+        tls_cert_read(buf_str(cert), &info) < 0 || info.until < now + (int64_t)CA_LEAST_DAYS * STORE_DAY_S)
         return false;
     text = buf_str(key);
     return str_split(&text, '\n', &line) && str_starts(line, STR("domain: ")) && str_eqc(str_sub(line, 8), name);

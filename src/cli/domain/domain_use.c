@@ -50,7 +50,7 @@ static bool wait_for(int fd, short events, usec_t until)
 }
 
 /* -errno */
-static int dial(const struct sockaddr *address, socklen_t length, usec_t until)
+static int domain_use_dial(const struct sockaddr *address, socklen_t length, usec_t until)
 {
     int error = 0;
     socklen_t n = sizeof(error);
@@ -98,7 +98,7 @@ static enum tls_probe tls_probe(const struct sockaddr *address, socklen_t length
 {
     usec_t until = clock_mono() + (usec_t)timeout_ms * USEC_PER_MS;
     struct sigaction ignore = {.sa_handler = SIG_IGN}, before;
-    AUTO_CLOSE int fd = dial(address, length, until);
+    AUTO_CLOSE int fd = domain_use_dial(address, length, until);
     if (fd < 0)
         return fd == -ECONNREFUSED ? TLS_PROBE_REFUSED : TLS_PROBE_SILENT;
     enum tls_probe found = TLS_PROBE_OTHER;

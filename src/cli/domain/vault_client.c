@@ -44,7 +44,7 @@ static int unreachable(struct context *ctx, int r, const char *path)
     return -1;
 }
 
-static int dial(const char *path, int *ret_fd)
+static int vault_client_dial(const char *path, int *ret_fd)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     const struct timeval patience = {.tv_sec = ANSWER_S};
@@ -118,7 +118,7 @@ static int vault_client_ask(struct context *ctx, const struct vault_request *req
     struct vault_answer answer = {0};
     if (!path)
         return -1;
-    int r = dial(path, &fd);
+    int r = vault_client_dial(path, &fd);
     if (r < 0)
         return unreachable(ctx, r, path);
     vault_request_append(&message, request);

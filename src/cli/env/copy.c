@@ -14,7 +14,7 @@
 #include <sys/pidfd.h>
 #include <unistd.h>
 
-enum { COMMIT = 40, PACK_POLL_MS = 2, COMPLAINT_MAX = 4096, GRAFTS_MAX = 1 << 20 };
+enum { COPY_COMMIT = 40, PACK_POLL_MS = 2, COPY_COMPLAINT_MAX = 4096, GRAFTS_MAX = 1 << 20 };
 
 /* ---- what runs inside ---- */
 
@@ -171,7 +171,7 @@ static int copy_send_packed(struct env *e, const char *commit, bool whole, char 
         NULL};
     AUTO_FREE char *revisions = whole ? mem_printf("%s\n", commit) : mem_printf("--shallow %s\n%s\n", commit, commit);
     AUTO_BUF struct buf name = BUF_INIT(256);
-    AUTO_BUF struct buf complaint = BUF_INIT(COMPLAINT_MAX);
+    AUTO_BUF struct buf complaint = BUF_INIT(COPY_COMPLAINT_MAX);
     AUTO_CLOSE int list = memfd_create("revisions", MFD_CLOEXEC), told = memfd_create("name", MFD_CLOEXEC),
                    said = memfd_create("complaint", MFD_CLOEXEC);
     if (list < 0 || told < 0 || said < 0 || fd_write_all(list, revisions, strlen(revisions)) < 0 ||
@@ -189,9 +189,9 @@ static int copy_send_packed(struct env *e, const char *commit, bool whole, char 
             context_hint(e->ctx, "--shallow leaves out the history, of which a partial clone has a part only");
         return -1;
     }
-    if (lseek(told, 0, SEEK_SET) < 0 || fd_read_all(told, &name) < 0 || repo_line(&name).n != COMMIT)
+    if (lseek(told, 0, SEEK_SET) < 0 || fd_read_all(told, &name) < 0 || repo_line(&name).n != COPY_COMMIT)
         return err_set(&e->ctx->err, ERR_INTERNAL, "git made no pack");
-    *ret_hash = mem_strndup(buf_data(&name), COMMIT);
+    *ret_hash = mem_strndup(buf_data(&name), COPY_COMMIT);
     int r = pack < 0 ? copy_upload_part(e, base, *ret_hash, "pack") /* it was faster than we */ : 0;
     r = r < 0 ? r : copy_upload_part(e, base, *ret_hash, "idx");
     for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {

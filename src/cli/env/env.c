@@ -19,8 +19,8 @@
 #include <unistd.h>
 
 enum { KEEP_FROM_MS = 250 }; /* what took longer is kept for the next one */
-enum { IDLE_MS = 3600000, PROLONG_MS = 300000, WATCH_MS = 1000, CAPTURE_MAX = 64 * 1024 };
-enum { RECEIVED_MAX_MB = 2048, CHANGED_MAX = 1 << 20, OBJECTS_MAX = 4 << 20, COMMIT = 40, TRIES = 3 };
+enum { IDLE_MS = 3600000, PROLONG_MS = 300000, ENV_WATCH_MS = 1000, CAPTURE_MAX = 64 * 1024 };
+enum { RECEIVED_MAX_MB = 2048, CHANGED_MAX = 1 << 20, OBJECTS_MAX = 4 << 20, ENV_COMMIT = 40, ENV_TRIES = 3 };
 
 /* ---- what runs inside ---- */
 
@@ -218,7 +218,7 @@ static int env_watch(void *ctx)
     struct stat st;
     if (w->file >= 0 && fstat(w->file, &st) == 0 && st.st_size >> 20 > RECEIVED_MAX_MB)
         return repo_refuse(&w->e->repo, STR_NULL, "more than 2 GiB");
-    if (++w->beats < PROLONG_MS / WATCH_MS)
+    if (++w->beats < PROLONG_MS / ENV_WATCH_MS)
         return 0;
     w->beats = 0;
     AUTO_JSON json_t *body = json_pack("{s:i, s:b}", "timeout_ms", IDLE_MS, "extend_only", 1);
@@ -237,7 +237,7 @@ int env_exec(struct env *e, const struct exec_request *request, const struct exe
     io.forwards_signals = true;
     io.tick = env_watch;
     io.tick_ctx = &watch;
-    io.tick_ms = WATCH_MS;
+    io.tick_ms = ENV_WATCH_MS;
     *result = (struct exec_result){0};
     if (!is_ours)
         env_forget(e); /* by its end it is old */
@@ -252,7 +252,7 @@ int env_script(struct env *e, const char *script, char *const *words, int in, in
         argv[i] = *words++;
     const struct exec_request request = {
         .id = e->id, .argv = argv, .user = user ? user : e->user, .cwd = "/", .has_stdin = in >= 0, .tag = ENV_TAG};
-    const struct exec_io io = {in, out, -1, &nothing, &message, .tick_ms = WATCH_MS};
+    const struct exec_io io = {in, out, -1, &nothing, &message, .tick_ms = ENV_WATCH_MS};
     struct exec_result result;
     if (env_exec(e, &request, &io, &result) < 0)
         return -1;
@@ -272,7 +272,7 @@ int env_run(struct env *e, char *const *argv, json_t *variables, bool has_pty, i
                                          .has_stdin = has_pty || !isatty(0),
                                          .has_pty = has_pty};
     struct exec_io io = {
-        .stdin_fd = STDIN_FILENO, .stdout_fd = STDOUT_FILENO, .stderr_fd = STDERR_FILENO, .tick_ms = WATCH_MS};
+        .stdin_fd = STDIN_FILENO, .stdout_fd = STDOUT_FILENO, .stderr_fd = STDERR_FILENO, .tick_ms = ENV_WATCH_MS};
     struct exec_result result;
     bool failed = env_exec(e, &request, &io, &result) < 0;
     *ret_status = exec_status(&result, failed);
@@ -404,12 +404,12 @@ int env_sweep(struct env *e)
 static bool env_hand_over(struct env *e, const char *work)
 {
     struct repo *r = &e->repo;
-    AUTO_BUF struct buf objects = BUF_INIT(OBJECTS_MAX), head = BUF_INIT(COMMIT + 2);
+    AUTO_BUF struct buf objects = BUF_INIT(OBJECTS_MAX), head = BUF_INIT(ENV_COMMIT + 2);
     AUTO_FREE char *keep = NULL, *update = mem_printf("update %s %s %s\n", e->work, work, e->at.work);
     if (!e->at.work || fd_read_file(r->lock, "refs/in/head", &head) < 0 || !str_eqc(repo_line(&head), e->at.head) ||
         REPO_ASK(r, REPO_OURS, &objects, "rev-list", "--objects", "--no-object-names", "refs/in/work", "^refs/base",
                  "--") < 0 ||
-        !(keep = repo_give_pack(r, buf_len(&objects) / (COMMIT + 1))))
+        !(keep = repo_give_pack(r, buf_len(&objects) / (ENV_COMMIT + 1))))
         return false;
     bool done = repo_set_refs(r, REPO_THEIRS, update) == 0;
     (void)unlink(keep);
@@ -451,15 +451,15 @@ static int env_take(struct env *e, int file)
     const char *const index[] = {"index-pack", "--stdin", "--strict", "--fix-thin", NULL};
     AUTO_FREE char *to_head = mem_printf("+refs/in/head:%s", e->head);
     AUTO_FREE char *to_work = mem_printf("+refs/in/work:%s", e->work);
-    char work[COMMIT + 2] = "";
+    char work[ENV_COMMIT + 2] = "";
     struct repo *r = &e->repo;
     repo_refuse_nothing(r);
-    if (pread(file, work, COMMIT + 1, 0) != COMMIT + 1 || strspn(work, "0123456789abcdef") != COMMIT)
+    if (pread(file, work, ENV_COMMIT + 1, 0) != ENV_COMMIT + 1 || strspn(work, "0123456789abcdef") != ENV_COMMIT)
         return repo_refuse(r, STR_NULL, "no commit");
-    work[COMMIT] = '\0';
-    if (e->at.work && strcmp(work, e->at.work) == 0 && lseek(file, 0, SEEK_END) == COMMIT + 1)
+    work[ENV_COMMIT] = '\0';
+    if (e->at.work && strcmp(work, e->at.work) == 0 && lseek(file, 0, SEEK_END) == ENV_COMMIT + 1)
         return 0;
-    if (lseek(file, COMMIT + 1, SEEK_SET) < 0)
+    if (lseek(file, ENV_COMMIT + 1, SEEK_SET) < 0)
         return err_errno(&e->ctx->err, errno, "receive what changed");
     AUTO_FREE char *refs =
         mem_printf("update refs/base %s\nupdate refs/in/work %s^{commit}\nupdate refs/in/head %s^{commit}^1\n",
@@ -546,9 +546,10 @@ static int env_give(struct env *e, int file)
 /* Into the sandbox's record. Whoever asked hears of the refusal in any case. */
 static void env_report(struct env *e, int file)
 {
-    char commit[COMMIT + 1] = "";
+    char commit[ENV_COMMIT + 1] = "";
     const struct err why = e->ctx->err;
-    const bool is_named = pread(file, commit, COMMIT, 0) == COMMIT && strspn(commit, "0123456789abcdef") == COMMIT;
+    const bool is_named =
+        pread(file, commit, ENV_COMMIT, 0) == ENV_COMMIT && strspn(commit, "0123456789abcdef") == ENV_COMMIT;
     AUTO_FREE char *target = service_target(e->id, "/violations");
     AUTO_JSON json_t *body = json_pack("{s:s, s:s, s:s*, s:s*}", "environment", e->name, "reason", e->repo.refused,
                                        "path", e->repo.refused_path, "commit", is_named ? commit : NULL);
@@ -572,7 +573,7 @@ int env_receive(struct env *e)
     int r = env_give(e, file);
     const bool is_given = r == 0;
     /* `git gc` here may take a pack away under a git that reads it; the next one finds what took its place. */
-    for (int i = 0; is_given && (i == 0 || r < 0) && i < TRIES; i++) {
+    for (int i = 0; is_given && (i == 0 || r < 0) && i < ENV_TRIES; i++) {
         e->ctx->err.code = ERR_OK;
         r = env_take(e, file);
     }

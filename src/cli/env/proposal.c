@@ -14,14 +14,14 @@
 
 enum {
     FORK_MS = 3600000,
-    OUTPUT_MAX = 1 << 20,
+    PROPOSAL_OUTPUT_MAX = 1 << 20,
     KEPT_MAX = 2000,
-    TOLD_MAX = 200,
-    SHOWN_MAX = 20,
-    TICK_MS = 1000,
+    PROPOSAL_TOLD_MAX = 200,
+    PROPOSAL_SHOWN_MAX = 20,
+    PROPOSAL_TICK_MS = 1000,
     RISKS_MAX = 256 * 1024,
-    LINE_MAX_BYTES = 64 * 1024,
-    WORDS_MAX = 100 /* of a command, of which so many bytes are shown */
+    PROPOSAL_LINE_MAX_BYTES = 64 * 1024,
+    PROPOSAL_WORDS_MAX = 100 /* of a command, of which so many bytes are shown */
 };
 
 /* ---- checks ---- */
@@ -38,11 +38,11 @@ static json_t *proposal_tail(const struct buf *output)
 
 static int proposal_check(struct env *fork, const char *command, json_t *checks)
 {
-    AUTO_BUF struct buf out = BUF_INIT(OUTPUT_MAX);
+    AUTO_BUF struct buf out = BUF_INIT(PROPOSAL_OUTPUT_MAX);
     char *const argv[] = {(char *)"sh",    (char *)"-c",    (char *)"exec 2>&1; eval \"$1\"",
                           (char *)"check", (char *)command, NULL};
     const struct exec_request request = {.id = fork->id, .argv = argv, .cwd = fork->repo.top, .tag = "check"};
-    const struct exec_io io = {-1, -1, -1, &out, &out, .tick_ms = TICK_MS};
+    const struct exec_io io = {-1, -1, -1, &out, &out, .tick_ms = PROPOSAL_TICK_MS};
     struct exec_result result;
     const usec_t began = clock_mono();
     terminal_note("cove env: check: %s", command);
@@ -98,9 +98,9 @@ static json_t *proposal_lines(const char *text, size_t n)
     struct str rest = str_of(text), line;
     size_t seen = 0;
     for (; str_split(&rest, '\n', &line) && line.n; seen++) {
-        AUTO_BUF struct buf shown = BUF_INIT(LINE_MAX_BYTES);
+        AUTO_BUF struct buf shown = BUF_INIT(PROPOSAL_LINE_MAX_BYTES);
         terminal_escape(&shown, str_trim(line));
-        if (seen < TOLD_MAX && !buf_error(&shown))
+        if (seen < PROPOSAL_TOLD_MAX && !buf_error(&shown))
             (void)json_array_append_new(lines, json_stringn(buf_data(&shown), buf_len(&shown)));
     }
     n = MAX(n, seen) - json_array_size(lines);
@@ -117,7 +117,7 @@ static json_t *proposal_commands(const json_t *commands, json_int_t *left_out)
         const char *tag = json_string_value(json_object_get(one, "tag"));
         if (tag && strcmp(tag, ENV_TAG) == 0)
             continue;
-        if (json_array_size(kept) < TOLD_MAX)
+        if (json_array_size(kept) < PROPOSAL_TOLD_MAX)
             (void)json_array_append(kept, (json_t *)one);
         else
             ++*left_out;
@@ -200,9 +200,9 @@ static void proposal_print_list(const json_t *p, const char *key, const char *ti
         }
     }
     JSON_FOREACH_MEMBER (host, one, all) {
-        if (n++ == SHOWN_MAX)
-            (void)printf("  and %zu more\n", json_object_size(all) - SHOWN_MAX);
-        if (n <= SHOWN_MAX) {
+        if (n++ == PROPOSAL_SHOWN_MAX)
+            (void)printf("  and %zu more\n", json_object_size(all) - PROPOSAL_SHOWN_MAX);
+        if (n <= PROPOSAL_SHOWN_MAX) {
             (void)fputs("  ", stdout);
             terminal_print(stdout, isatty(STDOUT_FILENO) == 1, str_of(host));
             (void)printf(", %lld times, sent %lld bytes\n",
@@ -247,14 +247,14 @@ void proposal_print(const json_t *p)
     JSON_FOREACH_AT (i, one, commands) {
         AUTO_BUF struct buf line = BUF_INIT(64 * 1024);
         JSON_FOREACH_AT (k, word, json_object_get(one, "argv"))
-            if (k < WORDS_MAX)
+            if (k < PROPOSAL_WORDS_MAX)
                 buf_printf(&line, "%s%.60s", k ? " " : "", json_string_value(word) ? json_string_value(word) : "?");
         buf_append_char(&line, '\0');
-        if (i < SHOWN_MAX && !buf_error(&line))
+        if (i < PROPOSAL_SHOWN_MAX && !buf_error(&line))
             proposal_print_run(one, buf_data(&line));
     }
     const json_int_t more =
-        json_integer_value(json_object_get(p, "left_out")) + (json_int_t)json_array_size(commands) - SHOWN_MAX;
+        json_integer_value(json_object_get(p, "left_out")) + (json_int_t)json_array_size(commands) - PROPOSAL_SHOWN_MAX;
     if (more > 0)
         (void)printf("  and %lld more: cove log %s\n", (long long)more, service_text(p, "sandbox"));
     proposal_print_list(p, "reached", "Reached", NULL);

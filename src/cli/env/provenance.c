@@ -15,7 +15,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { NOTE_MAX = 16 << 20, SHOWN_MAX = 12, TRIES = 6, PROMPT_MAX = 4096 };
+enum { NOTE_MAX = 16 << 20, PROVENANCE_SHOWN_MAX = 12, PROVENANCE_TRIES = 6, PROMPT_MAX = 4096 };
 
 #define NOTES_REF "refs/notes/cove"
 #define NOTES_REFSPEC "refs/notes/cove:refs/notes/cove"
@@ -55,7 +55,7 @@ static int provenance_append_all(struct env *e, const char *const *commits, size
     if (file < 0 || fd_write_all(file, text, strlen(text)) < 0 || fd_write_all(file, "\n", 1) < 0)
         return err_errno(&e->ctx->err, errno, "write a note");
     int done = provenance_write(e, commits, n, file);
-    for (unsigned i = 0; done < 0 && i < TRIES && e->ctx->err.code != ERR_FAILED_PRECONDITION; i++) {
+    for (unsigned i = 0; done < 0 && i < PROVENANCE_TRIES && e->ctx->err.code != ERR_FAILED_PRECONDITION; i++) {
         (void)usleep(i * 50000);
         done = provenance_write(e, commits, n, file);
     }
@@ -288,7 +288,7 @@ static void provenance_tell_all(const json_t *line)
     n = json_array_size(json_object_get(policy, "rules"));
     buf_printf(&rules, "%zu rule%s, else %.10s%s", n, n == 1 ? "" : "s", text ? text : "?", n ? ":" : "");
     JSON_FOREACH_AT (i, one, json_object_get(policy, "rules")) {
-        if (i >= SHOWN_MAX)
+        if (i >= PROVENANCE_SHOWN_MAX)
             break;
         const char *allow = json_string_value(json_object_get(one, "allow"));
         const char *deny = json_string_value(json_object_get(one, "deny"));
@@ -298,7 +298,7 @@ static void provenance_tell_all(const json_t *line)
     for (size_t i = 0; i < ARRAY_SIZE(lists); i++) {
         n = 0;
         JSON_FOREACH_MEMBER (host, one, json_object_get(line, lists[i]))
-            if (n++ < SHOWN_MAX)
+            if (n++ < PROVENANCE_SHOWN_MAX)
                 provenance_tell(lists[i], str_of(host));
     }
 }

@@ -17,7 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { ARGS_MAX = 256, TEXT_MAX = 1 << 20, COMPLAINT_MAX = 4096, OBJECT = 40, NAMES_MAX = 8 };
+enum { ARGS_MAX = 256, REPO_TEXT_MAX = 1 << 20, REPO_COMPLAINT_MAX = 4096, OBJECT = 40, NAMES_MAX = 8 };
 enum { CPU_SECONDS = 900, REFUSED_MAX = 200 };
 
 #define OURS_PREFIX "cove-in-"
@@ -143,7 +143,7 @@ int repo_find_settings(struct repo *r)
 {
     if (r->name)
         return 0;
-    AUTO_BUF struct buf text = BUF_INIT(TEXT_MAX);
+    AUTO_BUF struct buf text = BUF_INIT(REPO_TEXT_MAX);
     struct str rest, key, value;
     int ends[2];
     r->name = mem_strdup("Cove");
@@ -255,8 +255,8 @@ int repo_git(struct repo *r, enum repo_side side, const struct repo_io *io, cons
     const char *const *word = args;
     while (**word == '-') /* "-C DIRECTORY", "-c KEY=VALUE", "--work-tree=DIRECTORY" */
         word += word[0][1] == '-' ? 1 : 2;
-    AUTO_BUF struct buf complaint = BUF_INIT(COMPLAINT_MAX);
-    AUTO_CLOSE int err = repo_complaint(COMPLAINT_MAX);
+    AUTO_BUF struct buf complaint = BUF_INIT(REPO_COMPLAINT_MAX);
+    AUTO_CLOSE int err = repo_complaint(REPO_COMPLAINT_MAX);
     int ends[2] = {-1, -1}, failed = 0;
     if (err < 0 || (io->text && pipe2(ends, O_CLOEXEC) < 0))
         return err_errno(&r->ctx->err, errno, "start git");
@@ -267,9 +267,9 @@ int repo_git(struct repo *r, enum repo_side side, const struct repo_io *io, cons
     (void)fd_close(ends[0]); /* what it still has to say ends it */
     if (pid < 0)
         return -1;
-    char *room = buf_reserve(&complaint, COMPLAINT_MAX);
+    char *room = buf_reserve(&complaint, REPO_COMPLAINT_MAX);
     int ended = repo_wait(r, pid, *word, STR_NULL);
-    ssize_t got = room ? pread(err, room, COMPLAINT_MAX, 0) : -1;
+    ssize_t got = room ? pread(err, room, REPO_COMPLAINT_MAX, 0) : -1;
     buf_commit(&complaint, got > 0 ? strnlen(room, (size_t)got) : 0);
     if (failed == -ENOBUFS)
         return err_set(&r->ctx->err, ERR_RESOURCE_EXHAUSTED, "git %s: the output is too large", *word);
@@ -424,7 +424,7 @@ static int repo_make_ours(struct repo *r)
     AUTO_FREE char *ours = mem_printf("%s/" OURS_PREFIX "XXXXXX", r->common),
                    *shallow = mem_printf("%s/shallow", r->common);
     AUTO_FREE char *objects = mem_printf("%s/objects\n", r->common);
-    AUTO_BUF struct buf grafts = BUF_INIT(TEXT_MAX);
+    AUTO_BUF struct buf grafts = BUF_INIT(REPO_TEXT_MAX);
     if (!mkdtemp(ours))
         return err_errno(&r->ctx->err, errno, "make a directory in %s", r->common);
     r->ours = TAKE_PTR(ours);

@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { RAW_MAX = 64 << 20, PATCH_MAX = 256 << 20, LINKS_MAX = 4096, LINK_TEXT_MAX = 4096 };
+enum { RAW_MAX = 64 << 20, REVIEW_PATCH_MAX = 256 << 20, LINKS_MAX = 4096, LINK_TEXT_MAX = 4096 };
 
 /* ":100644 120000 <object> <object> M\0path\0" */
 struct review_change {
@@ -287,7 +287,7 @@ static int review_text(struct str patch, FILE *out)
 int review_changes(struct repo *r, const char *from, const char *to, enum review_shown shown, FILE *risks)
 {
     const char *const form = shown == REVIEW_PATCH ? "--binary" : shown == REVIEW_STAT ? "--stat" : "-U0";
-    AUTO_BUF struct buf text = BUF_INIT(PATCH_MAX);
+    AUTO_BUF struct buf text = BUF_INIT(REVIEW_PATCH_MAX);
     struct review_change c;
     struct str rest, stat = STR_NULL;
     int n = 0;

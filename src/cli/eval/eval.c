@@ -18,7 +18,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
-enum { FILE_MAX = 1 << 30, SAMPLES_MAX = 1000000, LINE_MAX_BYTES = 64 << 20 };
+enum { EVAL_FILE_MAX = 1 << 30, SAMPLES_MAX = 1000000, EVAL_LINE_MAX_BYTES = 64 << 20 };
 
 /* ---- files ---- */
 
@@ -28,7 +28,7 @@ static int eval_read(struct context *ctx, const char *path, struct buf *b)
     int n = 0;
     if (!f)
         return err_errno(&ctx->err, errno ? errno : ENOMEM, "read %s", path);
-    buf_init(b, FILE_MAX);
+    buf_init(b, EVAL_FILE_MAX);
     do {
         char *to = buf_reserve(b, 1 << 16);
         n = to ? gzread(f, to, 1 << 16) : -1;
@@ -209,7 +209,7 @@ static int eval_note(struct eval *e, const struct eval_pass *pass, struct str li
 
 static int eval_collect(struct eval *e, const struct eval_pass *pass, int told, size_t left)
 {
-    AUTO_BUF struct buf b = BUF_INIT(LINE_MAX_BYTES);
+    AUTO_BUF struct buf b = BUF_INIT(EVAL_LINE_MAX_BYTES);
     for (;;) {
         char *to = buf_reserve(&b, 65536);
         ssize_t n = to ? read(told, to, 65536) : -1, end;

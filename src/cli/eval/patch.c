@@ -16,7 +16,7 @@
 
 #include <stdio.h>
 
-enum { TOLD_MAX = 50, PATCH_BAD = 91, PATCH_TESTS_BAD = 92 };
+enum { PATCH_TOLD_MAX = 50, PATCH_BAD = 91, PATCH_TESTS_BAD = 92 };
 
 #define PATCH_DIR "/tmp/.cove-eval"
 
@@ -102,7 +102,7 @@ static size_t patch_count(const json_t *wanted, const json_t *results, json_t *r
     JSON_FOREACH (name, wanted) {
         if (json_is_true(json_object_getn(results, json_string_value(name), json_string_length(name))))
             continue;
-        if (n++ < TOLD_MAX)
+        if (n++ < PATCH_TOLD_MAX)
             (void)json_array_append(ret_missing, name);
     }
     return n;
@@ -199,7 +199,7 @@ static json_t *patch_attempt(struct patch_box *b, const struct eval_sample *samp
         return patch_refuse(b, code);
     rest = buf_str(&b->out);
     while (rest.n && str_split(&rest, '\n', &line)) {
-        if (line.n && json_array_size(put_back) < TOLD_MAX && str_is_utf8(line))
+        if (line.n && json_array_size(put_back) < PATCH_TOLD_MAX && str_is_utf8(line))
             (void)json_array_append_new(put_back, json_stringn(line.p, line.n));
     }
     char *const argv[] = {(char *)"/bin/sh", (char *)"-c", (char *)patch_test_cmd(b->e, problem), NULL};

@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { LEASE_MS = 120000, RENEW_MS = 30000, TICK_MS = 1000 };
+enum { PATCH_IMAGE_LEASE_MS = 120000, PATCH_IMAGE_RENEW_MS = 30000, PATCH_IMAGE_TICK_MS = 1000 };
 
 /* The repository comes on stdin; without one, the template has it. */
 static const char patch_unpack[] = PATCH_GIT
@@ -27,7 +27,7 @@ int patch_box_open(struct patch_box *b, const char *template, bool has_network)
 {
     AUTO_JSON json_t *sandbox = NULL;
     AUTO_JSON json_t *spec =
-        json_pack("{s:s,s:i,s:b}", "template", template, "timeout_ms", LEASE_MS, "internet", has_network);
+        json_pack("{s:s,s:i,s:b}", "template", template, "timeout_ms", PATCH_IMAGE_LEASE_MS, "internet", has_network);
     buf_init(&b->out, PATCH_OUTPUT_MAX);
     buf_init(&b->err, PATCH_OUTPUT_MAX);
     if (!spec)
@@ -63,10 +63,10 @@ static int patch_tick(void *ctx)
     }
     if (now < b->renew_at)
         return 0;
-    b->renew_at = now + RENEW_MS * USEC_PER_MS;
+    b->renew_at = now + PATCH_IMAGE_RENEW_MS * USEC_PER_MS;
     struct context scratch = *b->e->ctx;
     AUTO(service_close) struct service *s = service_open(&scratch);
-    AUTO_JSON json_t *body = json_pack("{s:i,s:b}", "timeout_ms", LEASE_MS, "extend_only", 1);
+    AUTO_JSON json_t *body = json_pack("{s:i,s:b}", "timeout_ms", PATCH_IMAGE_LEASE_MS, "extend_only", 1);
     AUTO_FREE char *target = service_target(b->id, "/timeout");
     b->e->ctx->config = scratch.config;
     int ignored UNUSED = s ? service_call(s, "POST", target, body, NULL, NULL) : -1;
@@ -86,12 +86,12 @@ int patch_exec(struct patch_box *b, char *const *argv, const char *cwd, int stdi
                          .captured_stderr = &b->err,
                          .tick = patch_tick,
                          .tick_ctx = b,
-                         .tick_ms = TICK_MS};
+                         .tick_ms = PATCH_IMAGE_TICK_MS};
     struct exec_result result;
     buf_clear(&b->out);
     buf_clear(&b->err);
     b->until = clock_mono() + seconds * USEC_PER_SEC;
-    b->renew_at = b->renew_at ? b->renew_at : clock_mono() + RENEW_MS * USEC_PER_MS;
+    b->renew_at = b->renew_at ? b->renew_at : clock_mono() + PATCH_IMAGE_RENEW_MS * USEC_PER_MS;
     if (!s || exec_in_sandbox(b->e->ctx, s, &request, &io, &result) < 0) {
         if (b->is_late)
             b->e->ctx->err = (struct err){0}; /* which is no trouble of Cove's */

@@ -10,7 +10,7 @@ enum {
     TABLE_MAX = 64 * 1024 * 1024,
     TABLE_ROOM_LEAST = 20,
     CELL_MAX = 4096,
-    TEXT_MAX = 1024 * 1024,
+    TERMINAL_TEXT_MAX = 1024 * 1024,
     PROGRESS_AFTER_US = 1000000
 };
 
@@ -62,8 +62,8 @@ void terminal_print(FILE *out, bool is_tty, struct str text)
         (void)fwrite(text.p, 1, text.n, out);
         return;
     }
-    AUTO_BUF struct buf b = BUF_INIT(4 * TEXT_MAX);
-    terminal_escape(&b, str_n(text.p, MIN(text.n, (size_t)TEXT_MAX)));
+    AUTO_BUF struct buf b = BUF_INIT(4 * TERMINAL_TEXT_MAX);
+    terminal_escape(&b, str_n(text.p, MIN(text.n, (size_t)TERMINAL_TEXT_MAX)));
     (void)fwrite(buf_data(&b), 1, buf_len(&b), out);
 }
 

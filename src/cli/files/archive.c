@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { BLOCK = 64 * 1024 };
+enum { ARCHIVE_BLOCK = 64 * 1024 };
 
 static int archive_has_failed(struct archive *a, const char *what, struct err *err)
 {
@@ -24,11 +24,11 @@ static int pack_data(struct archive *disk, struct archive *out, struct archive_e
     const void *block;
     size_t n;
     la_int64_t offset, done = 0;
-    static const char zeros[BLOCK];
+    static const char zeros[ARCHIVE_BLOCK];
     int r;
     while ((r = la()->archive_read_data_block(disk, &block, &n, &offset)) == ARCHIVE_OK) {
-        for (; done < offset; done += MIN(offset - done, BLOCK)) /* holes */
-            if (la()->archive_write_data(out, zeros, (size_t)MIN(offset - done, BLOCK)) < 0)
+        for (; done < offset; done += MIN(offset - done, ARCHIVE_BLOCK)) /* holes */
+            if (la()->archive_write_data(out, zeros, (size_t)MIN(offset - done, ARCHIVE_BLOCK)) < 0)
                 return archive_has_failed(out, "send", err);
         if (la()->archive_write_data(out, block, n) < 0)
             return archive_has_failed(out, "send", err);
@@ -69,7 +69,7 @@ int archive_pack(const char *dir, int fd, struct err *err)
         skip = 0;
 
     if (la()->archive_write_set_format_pax_restricted(out) != ARCHIVE_OK ||
-        la()->archive_write_set_bytes_per_block(out, BLOCK) != ARCHIVE_OK ||
+        la()->archive_write_set_bytes_per_block(out, ARCHIVE_BLOCK) != ARCHIVE_OK ||
         la()->archive_write_set_bytes_in_last_block(out, 1) != ARCHIVE_OK ||
         la()->archive_write_open_fd(out, fd) != ARCHIVE_OK) {
         r = archive_has_failed(out, "pack", err);
@@ -171,7 +171,7 @@ int archive_unpack(int fd, const char *dir, bool is_new, struct err *err)
         disk, ARCHIVE_EXTRACT_PERM | ARCHIVE_EXTRACT_TIME | ARCHIVE_EXTRACT_UNLINK | ARCHIVE_EXTRACT_SECURE_SYMLINKS |
                   ARCHIVE_EXTRACT_SECURE_NODOTDOT | ARCHIVE_EXTRACT_SECURE_NOABSOLUTEPATHS);
     if (la()->archive_read_support_format_tar(in) != ARCHIVE_OK ||
-        la()->archive_read_open_fd(in, fd, BLOCK) != ARCHIVE_OK) {
+        la()->archive_read_open_fd(in, fd, ARCHIVE_BLOCK) != ARCHIVE_OK) {
         r = la()->archive_errno(in) == EILSEQ /* its code for that */
                 ? err_set(err, ERR_UNKNOWN, "tar's output in the sandbox is not an archive")
                 : archive_has_failed(in, "the archive from the sandbox", err);

@@ -22,7 +22,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { BLOCK = 64 * 1024, STDERR_MAX = 4096 };
+enum { COPY_BLOCK = 64 * 1024, STDERR_MAX = 4096 };
 
 void place_parse(const char *text, struct copy_place *ret_place)
 {
@@ -190,12 +190,12 @@ static int run_inside(struct copy *c, char *const *argv)
 static int send_body(struct copy *c, int fd, uint64_t size, bool sized)
 {
     struct http_client *client = service_client(c->service);
-    AUTO_FREE char *block = mem_alloc(BLOCK);
+    AUTO_FREE char *block = mem_alloc(COPY_BLOCK);
     struct terminal_progress p;
     progress_start(&p, c->ctx->json);
     int r = 0;
     while (r == 0 && (!sized || c->bytes < size)) {
-        ssize_t n = read(fd, block, sized ? (size_t)MIN((uint64_t)BLOCK, size - c->bytes) : BLOCK);
+        ssize_t n = read(fd, block, sized ? (size_t)MIN((uint64_t)COPY_BLOCK, size - c->bytes) : COPY_BLOCK);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
@@ -309,12 +309,12 @@ int copy_to_sandbox(struct copy *c, const char *from, const char *to)
 static int receive_body(struct copy *c, int fd)
 {
     struct http_client *client = service_client(c->service);
-    AUTO_FREE char *block = mem_alloc(BLOCK);
+    AUTO_FREE char *block = mem_alloc(COPY_BLOCK);
     struct terminal_progress p;
     ssize_t n;
     int r = 0;
     progress_start(&p, c->ctx->json);
-    while (r == 0 && (n = http_client_read(client, block, BLOCK)) > 0) {
+    while (r == 0 && (n = http_client_read(client, block, COPY_BLOCK)) > 0) {
         r = fd_write_all(fd, block, (size_t)n);
         c->bytes += (uint64_t)n;
         copy_show(&p, c->bytes);

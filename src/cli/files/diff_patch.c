@@ -19,7 +19,13 @@
 #include <unistd.h>
 
 enum { MADE_FOR_MS = 600000, LIST_MAX = 64 << 20, MESSAGE_MAX = 4096, FILES_MAX = 1000000 };
-enum { FILE_MAX = 64 << 20, TREE_MAX = 512 << 20, PATCH_MAX = 1 << 30, ARCHIVE_MAX = 2 * TREE_MAX, LOOK_MS = 50 };
+enum {
+    DIFF_PATCH_FILE_MAX = 64 << 20,
+    TREE_MAX = 512 << 20,
+    DIFF_PATCH_MAX = 1 << 30,
+    ARCHIVE_MAX = 2 * TREE_MAX,
+    LOOK_MS = 50
+};
 
 /* ---- sides ---- */
 
@@ -174,7 +180,7 @@ static int take_entry(struct context *ctx, struct archive *a, struct archive_ent
         (void)fprintf(stderr, "cove diff: left out: a patch holds files and symbolic links alone\n");
         return 0;
     }
-    if (type == AE_IFREG && (size < 0 || size > FILE_MAX || t->bytes + (uint64_t)size > TREE_MAX))
+    if (type == AE_IFREG && (size < 0 || size > DIFF_PATCH_FILE_MAX || t->bytes + (uint64_t)size > TREE_MAX))
         return too_much(ctx);
     if (t->n == FILES_MAX)
         return err_set(&ctx->err, ERR_RESOURCE_EXHAUSTED, "more than a million files for one patch");
@@ -287,7 +293,7 @@ static int print_trees(struct context *ctx, const struct patch_tree *a, const st
 {
     static const struct patch_side none = {0};
     for (size_t i = 0, j = 0; i < a->n || j < b->n;) {
-        AUTO_BUF struct buf text = BUF_INIT(PATCH_MAX);
+        AUTO_BUF struct buf text = BUF_INIT(DIFF_PATCH_MAX);
         const int order = i == a->n ? 1 : j == b->n ? -1 : strcmp(a->all[i].path, b->all[j].path);
         const char *path = order <= 0 ? a->all[i].path : b->all[j].path;
         patch_append(&text, str_of(path), order <= 0 ? &a->all[i].side : &none, order >= 0 ? &b->all[j].side : &none);

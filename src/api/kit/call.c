@@ -8,7 +8,7 @@
 
 #include <stdio.h>
 
-enum { PIECE = 256 * 1024 };
+enum { CALL_PIECE = 256 * 1024 };
 
 void call_ref(struct call *c)
 {
@@ -325,7 +325,7 @@ bool call_takes(void *call, size_t bytes)
 void call_respond(struct call *c, int status, const char *content_type, struct str body)
 {
     struct http_header header = {STR("content-type"), str_of(content_type)};
-    if (c->answered || call_parks(c) || (body.n > PIECE / 4 && !call_takes(c, body.n)))
+    if (c->answered || call_parks(c) || (body.n > CALL_PIECE / 4 && !call_takes(c, body.n)))
         return;
     call_done(c);
     if (c->req)
@@ -405,7 +405,7 @@ static void large_continue(struct http_request *req, void *ctx)
 {
     struct call *c = ctx;
     while (buf_len(&c->large)) {
-        size_t n = MIN(buf_len(&c->large), (size_t)PIECE);
+        size_t n = MIN(buf_len(&c->large), (size_t)CALL_PIECE);
         if (http_response_write(req, str_n(buf_data(&c->large), n)) < 0)
             return;
         buf_consume(&c->large, n);
@@ -421,7 +421,7 @@ void call_json_buf(struct call *c, int status, struct buf *body)
         call_fail(c, 500, "the answer is larger than %zu bytes", body->max);
         return;
     }
-    if (buf_len(body) <= 4 * PIECE || !c->req || c->answered) {
+    if (buf_len(body) <= 4 * CALL_PIECE || !c->req || c->answered) {
         call_json(c, status, buf_str(body));
         return;
     }

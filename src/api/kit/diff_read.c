@@ -14,7 +14,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-enum { PIECE = 64 * 1024, IN_MAX = PIECE + LAYERS_PATH_MAX + 64 };
+enum { DIFF_READ_PIECE = 64 * 1024, IN_MAX = DIFF_READ_PIECE + LAYERS_PATH_MAX + 64 };
 
 struct diff_read {
     const struct diff_read_ops *ops; /* NULL: nobody wants it any more, or was told the end */
@@ -76,8 +76,8 @@ static bool diff_read_take(struct diff_read *d)
 static void diff_read_readable(uv_poll_t *poll, int status, int events UNUSED)
 {
     struct diff_read *d = container_of(poll, struct diff_read, poll);
-    char *room = buf_reserve(&d->in, PIECE);
-    ssize_t n = status < 0 || !room ? -1 : read(d->fd, room, PIECE);
+    char *room = buf_reserve(&d->in, DIFF_READ_PIECE);
+    ssize_t n = status < 0 || !room ? -1 : read(d->fd, room, DIFF_READ_PIECE);
     if (n < 0 && status == 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n > 0)

@@ -24,7 +24,7 @@ static void append_uuid(struct buf *b, const char *name, struct str bytes)
     buf_printf(b, ",\"%s\":\"%.8s-%.4s-4%.3s-a%.3s-%.12s\"", name, hex, hex + 8, hex + 13, hex + 17, hex + 20);
 }
 
-static void append_metadata(struct buf *b, const char *text)
+static void events_append_metadata(struct buf *b, const char *text)
 {
     json_t *all AUTO_JSON = json_loads(*text ? text : "{}", 0, NULL), *value;
     const char *key;
@@ -44,7 +44,7 @@ static void append_data(struct buf *b, const struct life_row *row, const char *t
     json_t *timeout = json_object_get(data, "timeout_ms");
     bool is_over = strcmp(type, "killed") == 0 || strcmp(type, "paused") == 0;
     buf_append_cstr(b, ",\"eventData\":{\"sandbox_metadata\":");
-    append_metadata(b, row->metadata);
+    events_append_metadata(b, row->metadata);
     if (strcmp(row->kind, "sandbox.timeout") == 0 && timeout) {
         buf_append_cstr(b, ",\"set_timeout\":");
         sandbox_json_time(b, clock_add_ms(row->time, (uint64_t)json_integer_value(timeout)));
@@ -76,7 +76,7 @@ static void append_event(const struct life_row *row, const char *tenant, struct 
     buf_append_char(b, '}');
 }
 
-static void sign(json_t *headers, const char *webhook, const char *delivery, struct str secret, struct str body)
+static void events_sign(json_t *headers, const char *webhook, const char *delivery, struct str secret, struct str body)
 {
     AUTO_BUF struct buf text = BUF_INIT(secret.n + body.n + 1), code = BUF_INIT(64);
     unsigned char hash[SHA256_DIGEST_LENGTH];
@@ -92,7 +92,7 @@ static void sign(json_t *headers, const char *webhook, const char *delivery, str
     (void)json_object_set_new(headers, "e2b-delivery-id", json_string(delivery));
 }
 
-const struct core_webhooks e2b_webhooks = {append_event, sign};
+const struct core_webhooks e2b_webhooks = {append_event, events_sign};
 
 /* ---- the list ---- */
 

@@ -13,7 +13,7 @@ static void control_health(struct call *c)
 }
 
 /* route->what of features that come with other building blocks. */
-static void not_yet(struct call *c)
+static void control_not_yet(struct call *c)
 {
     call_fail(c, 501, "%s are not available yet", c->route->what);
 }
@@ -43,7 +43,7 @@ const struct route control_routes[] = {
     {HTTP_METHOD_GET, "/snapshots", control_snapshots, 0, NULL},
 
     {HTTP_METHOD_GET, "/templates", templates_list, 0, NULL},
-    {HTTP_METHOD_POST, "/templates", not_yet, 0, "builds of the first version"},
+    {HTTP_METHOD_POST, "/templates", control_not_yet, 0, "builds of the first version"},
     {HTTP_METHOD_GET, "/v2/templates", templates_list_v2, 0, NULL},
     {HTTP_METHOD_POST, "/v2/templates", templates_request, ROUTE_BODY, NULL},
     {HTTP_METHOD_POST, "/v3/templates", templates_request, ROUTE_BODY, NULL},
@@ -51,14 +51,14 @@ const struct route control_routes[] = {
     {HTTP_METHOD_DELETE, "/templates/tags", templates_tags_remove, ROUTE_BODY, NULL},
     {HTTP_METHOD_GET, "/templates/aliases/{}", templates_alias, 0, NULL},
     {HTTP_METHOD_GET, "/templates/{}", templates_get, 0, NULL},
-    {HTTP_METHOD_POST, "/templates/{}", not_yet, 0, "builds of the first version"},
+    {HTTP_METHOD_POST, "/templates/{}", control_not_yet, 0, "builds of the first version"},
     {HTTP_METHOD_PATCH, "/templates/{}", templates_publish, ROUTE_BODY_MAY, NULL},
     {HTTP_METHOD_PATCH, "/v2/templates/{}", templates_publish, ROUTE_BODY_MAY, "names"},
     {HTTP_METHOD_DELETE, "/templates/{}", templates_delete, 0, NULL},
     {HTTP_METHOD_GET, "/templates/{}/tags", templates_tags_list, 0, NULL},
     {HTTP_METHOD_GET, "/templates/{}/files/{}", templates_upload_link, ROUTE_USE, NULL},
     {HTTP_METHOD_PUT, "/templates/{}/files/{}", templates_upload, ROUTE_OPEN, NULL},
-    {HTTP_METHOD_POST, "/templates/{}/builds/{}", not_yet, 0, "builds of the first version"},
+    {HTTP_METHOD_POST, "/templates/{}/builds/{}", control_not_yet, 0, "builds of the first version"},
     {HTTP_METHOD_POST, "/v2/templates/{}/builds/{}", templates_start, ROUTE_BODY, NULL},
     {HTTP_METHOD_GET, "/templates/{}/builds/{}/status", templates_status, 0, "status"},
     {HTTP_METHOD_GET, "/templates/{}/builds/{}/logs", templates_status, 0, "logs"},
@@ -75,12 +75,12 @@ const struct route control_routes[] = {
     {HTTP_METHOD_POST, "/volumes", control_volume_make, ROUTE_BODY, NULL},
     {HTTP_METHOD_GET, "/volumes/{}", control_volume, 0, NULL},
     {HTTP_METHOD_DELETE, "/volumes/{}", control_volume_drop, 0, NULL},
-    {HTTP_METHOD_GET, "/secrets", not_yet, 0, "secrets"},
-    {HTTP_METHOD_POST, "/secrets", not_yet, 0, "secrets"},
-    {HTTP_METHOD_GET, "/secrets/{}", not_yet, 0, "secrets"},
-    {HTTP_METHOD_POST, "/secrets/{}", not_yet, 0, "secrets"},
-    {HTTP_METHOD_DELETE, "/secrets/{}", not_yet, 0, "secrets"},
-    {HTTP_METHOD_GET, "/teams", not_yet, 0, "teams"},
+    {HTTP_METHOD_GET, "/secrets", control_not_yet, 0, "secrets"},
+    {HTTP_METHOD_POST, "/secrets", control_not_yet, 0, "secrets"},
+    {HTTP_METHOD_GET, "/secrets/{}", control_not_yet, 0, "secrets"},
+    {HTTP_METHOD_POST, "/secrets/{}", control_not_yet, 0, "secrets"},
+    {HTTP_METHOD_DELETE, "/secrets/{}", control_not_yet, 0, "secrets"},
+    {HTTP_METHOD_GET, "/teams", control_not_yet, 0, "teams"},
 };
 const size_t control_routes_n = ARRAY_SIZE(control_routes);
 

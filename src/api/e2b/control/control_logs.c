@@ -105,7 +105,7 @@ static void append_all(struct buf *b, const struct logs_lines *lines,
 }
 
 /* A number in a query parameter: false after answering when it is malformed or above max. */
-static bool get_number(struct call *c, const char *name, uint64_t max, uint64_t *ret_number)
+static bool control_logs_number(struct call *c, const char *name, uint64_t max, uint64_t *ret_number)
 {
     struct str value;
     int r = http_query_get(c->req, name, &value);
@@ -192,7 +192,8 @@ void control_logs(struct call *c)
 {
     uint64_t limit = LINES_MAX, start_ms = (clock_real() - WEEK) / USEC_PER_MS;
     struct control_reading r = {0};
-    if (!get_number(c, "start", INT64_MAX / USEC_PER_SEC, &start_ms) || !get_number(c, "limit", INT32_MAX, &limit))
+    if (!control_logs_number(c, "start", INT64_MAX / USEC_PER_SEC, &start_ms) ||
+        !control_logs_number(c, "limit", INT32_MAX, &limit))
         return;
     r.lines.limit = MIN(limit, (uint64_t)LINES_MAX);
     r.from = start_ms * USEC_PER_MS;
@@ -205,7 +206,8 @@ void control_logs_v2(struct call *c)
     struct control_reading r = {.is_v2 = true, .lines.newest = true};
     struct logs_lines *lines = &r.lines;
     struct str value;
-    if (!get_number(c, "cursor", INT64_MAX / USEC_PER_SEC, &cursor_ms) || !get_number(c, "limit", LINES_MAX, &limit))
+    if (!control_logs_number(c, "cursor", INT64_MAX / USEC_PER_SEC, &cursor_ms) ||
+        !control_logs_number(c, "limit", LINES_MAX, &limit))
         return;
     if (http_query_get(c->req, "direction", &value) == 1 && value.n) {
         lines->newest = !str_eq(value, STR("forward"));

@@ -42,7 +42,7 @@ int template_ref_read(struct str given, struct arena *arena, struct str *ret_ref
     return 0;
 }
 
-static int not_yet(struct err *err, const char *what)
+static int create_spec_not_yet(struct err *err, const char *what)
 {
     return err_set(err, ERR_UNIMPLEMENTED, "%s are not available yet", what);
 }
@@ -71,7 +71,7 @@ static int check_later(const json_t *body, struct err *err)
     if (json_get_object(body, "iam", &iam, err) < 0)
         return -1;
     if (iam && !json_asks_nothing(iam, "tokens"))
-        return not_yet(err, "workload identities");
+        return create_spec_not_yet(err, "workload identities");
     return 0;
 }
 

@@ -19,7 +19,7 @@
 #include <stdio.h>
 
 /* Compressing costs the loop twenty times what sending does: worth it for what is small, and for nobody near when it is large. */
-enum { GZIP_LEVEL = 1, GZIP_SIZE_MAX = 8 * 1024 * 1024, HEADERS_MAX = 9, SNIFF = 512, BOUNDARY = 30 };
+enum { DOWNLOAD_GZIP_LEVEL = 1, GZIP_SIZE_MAX = 8 * 1024 * 1024, HEADERS_MAX = 9, SNIFF = 512, BOUNDARY = 30 };
 
 struct download {
     struct files_query query;
@@ -98,7 +98,7 @@ static void send_head(struct call *c, struct str first)
     if (gzip) {
         headers[n++] = HTTP_HEADER("content-encoding", "gzip");
         if (http_method(c->req) != HTTP_METHOD_HEAD)
-            d->gzip = gzip_new(GZIP_LEVEL);
+            d->gzip = gzip_new(DOWNLOAD_GZIP_LEVEL);
     } else {
         headers[n++] = HTTP_HEADER("accept-ranges", "bytes");
         headers[n++] = HTTP_HEADER_STR("last-modified", str_of(modified));
@@ -208,7 +208,8 @@ static void envd_download_on_end(void *ctx, const struct err *err)
     envd_download_finish(c);
 }
 
-static const struct file_read_ops ops = {envd_download_on_open, envd_download_on_data, envd_download_on_end};
+static const struct file_read_ops envd_download_ops = {envd_download_on_open, envd_download_on_data,
+                                                       envd_download_on_end};
 
 /* All of it, or the part that was begun last. */
 static void envd_download_read_file(struct call *c)
@@ -217,7 +218,7 @@ static void envd_download_read_file(struct call *c)
     const struct range *part = d->n_parts ? &d->parts[d->part - 1] : NULL;
     struct str path = d->query.path.p ? d->query.path : STR("");
     call_ok(c, file_read(c->sandbox, &c->actor, c->user, path, part ? part->offset : 0,
-                         part ? part->length : UINT64_MAX, &ops, c, &c->file, &c->err));
+                         part ? part->length : UINT64_MAX, &envd_download_ops, c, &c->file, &c->err));
 }
 
 /* ---- parts: after each other, each by a read of its own ---- */

@@ -73,7 +73,7 @@ static void append_field(struct buf *b, const char *name, struct str value)
         json_put_str(b, name, value);
 }
 
-static void append_metadata(struct buf *b, const struct file_entry *entry)
+static void envd_entry_append_metadata(struct buf *b, const struct file_entry *entry)
 {
     if (entry->n_metadata)
         json_put_pairs(b, "metadata", entry->metadata, entry->n_metadata);
@@ -105,7 +105,7 @@ void entry_append(struct buf *b, const struct file_entry *entry, bool brief)
     append_timestamp(b, entry->mtime_ns);
     if (entry->is_link)
         json_put_str(b, "symlinkTarget", entry->target);
-    append_metadata(b, entry);
+    envd_entry_append_metadata(b, entry);
     buf_append_char(b, '}');
 }
 
@@ -114,6 +114,6 @@ void entry_append_uploaded(struct buf *b, const struct file_entry *entry)
     json_open(b, "path", entry->path);
     json_put_str(b, "name", entry->name);
     json_put_text(b, "type", "file");
-    append_metadata(b, entry);
+    envd_entry_append_metadata(b, entry);
     buf_append_char(b, '}');
 }

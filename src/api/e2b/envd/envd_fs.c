@@ -4,7 +4,7 @@
 #include "api/e2b/envd/envd_entry.h"
 #include "api/e2b/envd/rpc.h"
 
-enum { DEPTH_MAX = 1000 };
+enum { ENVD_FS_DEPTH_MAX = 1000 };
 
 /* E2B's first SDKs for Python fail on a field that they don't know, and call themselves just so. */
 static bool is_first_python(const struct call *c)
@@ -12,7 +12,7 @@ static bool is_first_python(const struct call *c)
     return str_eqc(http_header_get(c->req, "user-agent"), "connect-python");
 }
 
-static void on_entry(struct call *c, const struct file_entry *entry)
+static void envd_fs_on_entry(struct call *c, const struct file_entry *entry)
 {
     AUTO_BUF struct buf b = BUF_INIT(BODY_MAX);
     buf_append_cstr(&b, "{\"entry\":");
@@ -25,24 +25,24 @@ void envd_stat(struct call *c)
 {
     struct str path = STR("");
     if (CALL_WANTS(c, JSON_WANT_STR("path", &path)))
-        call_ok(c, file_stat(c->sandbox, &c->actor, c->user, path, CALL_FILE(c, on_entry)));
+        call_ok(c, file_stat(c->sandbox, &c->actor, c->user, path, CALL_FILE(c, envd_fs_on_entry)));
 }
 
 void envd_make_dir(struct call *c)
 {
     struct str path = STR("");
     if (CALL_WANTS(c, JSON_WANT_STR("path", &path)))
-        call_ok(c, file_make_dir(c->sandbox, &c->actor, c->user, path, CALL_FILE(c, on_entry)));
+        call_ok(c, file_make_dir(c->sandbox, &c->actor, c->user, path, CALL_FILE(c, envd_fs_on_entry)));
 }
 
 void envd_move(struct call *c)
 {
     struct str source = STR(""), destination = STR("");
     if (CALL_WANTS(c, JSON_WANT_STR("source", &source), JSON_WANT_STR("destination", &destination)))
-        call_ok(c, file_move(c->sandbox, &c->actor, c->user, source, destination, CALL_FILE(c, on_entry)));
+        call_ok(c, file_move(c->sandbox, &c->actor, c->user, source, destination, CALL_FILE(c, envd_fs_on_entry)));
 }
 
-static void on_removed(struct call *c, const struct file_entry *entry UNUSED)
+static void envd_fs_on_removed(struct call *c, const struct file_entry *entry UNUSED)
 {
     call_json(c, 200, STR("{}"));
 }
@@ -51,7 +51,7 @@ void envd_remove(struct call *c)
 {
     struct str path = STR("");
     if (CALL_WANTS(c, JSON_WANT_STR("path", &path)))
-        call_ok(c, file_remove(c->sandbox, &c->actor, c->user, path, CALL_FILE(c, on_removed)));
+        call_ok(c, file_remove(c->sandbox, &c->actor, c->user, path, CALL_FILE(c, envd_fs_on_removed)));
 }
 
 /* ---- ListDir ---- */
@@ -99,7 +99,7 @@ void envd_list_dir(struct call *c)
     c->state = arena_alloc(http_arena(c->req), sizeof(struct buf));
     buf_init(c->state, REPLY_MAX);
     c->cleanup = list_cleanup;
-    call_ok(c,
-            file_list(c->sandbox, &c->actor, c->user, path, (uint32_t)MIN(MAX(depth, (int64_t)1), (int64_t)DEPTH_MAX),
-                      envd_fs_on_listed, on_list_end, c, &c->file, &c->err));
+    call_ok(c, file_list(c->sandbox, &c->actor, c->user, path,
+                         (uint32_t)MIN(MAX(depth, (int64_t)1), (int64_t)ENVD_FS_DEPTH_MAX), envd_fs_on_listed,
+                         on_list_end, c, &c->file, &c->err));
 }

@@ -5,7 +5,7 @@
 #include <signal.h>
 #include <stdio.h>
 
-static void append_head(struct buf *b, size_t n)
+static void envd_output_append_head(struct buf *b, size_t n)
 {
     uint8_t head[CONNECT_HEAD];
     connect_head(head, 0, n);
@@ -16,7 +16,7 @@ void output_start(struct buf *b, uint32_t pid)
 {
     char text[64];
     int n = snprintf(text, sizeof(text), "{\"event\":{\"start\":{\"pid\":%u}}}", pid);
-    append_head(b, (size_t)n);
+    envd_output_append_head(b, (size_t)n);
     buf_append(b, text, (size_t)n);
 }
 
@@ -30,7 +30,7 @@ void output_data(struct buf *b, enum wire_channel channel, struct str bytes)
     const struct str end = STR("\"}}}");
 
     assert(channel == WIRE_STDOUT || channel == WIRE_STDERR || channel == WIRE_PTY);
-    append_head(b, begin[channel].n + (bytes.n + 2) / 3 * 4 + end.n);
+    envd_output_append_head(b, begin[channel].n + (bytes.n + 2) / 3 * 4 + end.n);
     buf_append_str(b, begin[channel]);
     buf_append_base64(b, bytes);
     buf_append_str(b, end);
@@ -39,7 +39,7 @@ void output_data(struct buf *b, enum wire_channel channel, struct str bytes)
 void output_keepalive(struct buf *b)
 {
     const struct str text = STR("{\"event\":{\"keepalive\":{}}}");
-    append_head(b, text.n);
+    envd_output_append_head(b, text.n);
     buf_append_str(b, text);
 }
 
@@ -85,6 +85,6 @@ void output_exit(struct buf *b, const struct exec_exit *exit)
     } else {
         n = snprintf(text, sizeof(text), "{\"event\":{\"end\":{\"exited\":true,\"status\":\"exit status 0\"}}}");
     }
-    append_head(b, (size_t)n);
+    envd_output_append_head(b, (size_t)n);
     buf_append(b, text, (size_t)n);
 }

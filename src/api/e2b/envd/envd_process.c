@@ -88,7 +88,7 @@ static void envd_process_on_error(void *ctx, const struct err *err)
         call_fail_err(c, err);
 }
 
-static const struct exec_ops ops = {envd_process_on_start, on_output, on_exited, envd_process_on_error};
+static const struct exec_ops envd_process_ops = {envd_process_on_start, on_output, on_exited, envd_process_on_error};
 
 static struct envd_follower *follower_new(struct call *c)
 {
@@ -115,7 +115,7 @@ static bool start_in_shell(struct call *c)
     spec.cmd = STR("/bin/sh");
     spec.args = args;
     spec.n_args += 3;
-    return exec_start(c->sandbox, &c->actor, &spec, &ops, c, &c->follow, &err) == 0;
+    return exec_start(c->sandbox, &c->actor, &spec, &envd_process_ops, c, &c->follow, &err) == 0;
 }
 
 void envd_start(struct call *c)
@@ -132,7 +132,7 @@ void envd_start(struct call *c)
     f = follower_new(c);
     f->spec = spec;
     f->may_try_shell = true;
-    call_ok(c, exec_start(c->sandbox, &c->actor, &spec, &ops, c, &c->follow, &c->err));
+    call_ok(c, exec_start(c->sandbox, &c->actor, &spec, &envd_process_ops, c, &c->follow, &c->err));
 }
 
 void envd_connect(struct call *c)
@@ -141,5 +141,5 @@ void envd_connect(struct call *c)
     if (!call_ok(c, process_select_read(c->body, &which, &c->err)))
         return;
     (void)follower_new(c);
-    call_ok(c, exec_attach(c->sandbox, &c->actor, &which, c->timeout_ms, &ops, c, &c->follow, &c->err));
+    call_ok(c, exec_attach(c->sandbox, &c->actor, &which, c->timeout_ms, &envd_process_ops, c, &c->follow, &c->err));
 }

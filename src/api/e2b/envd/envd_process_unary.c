@@ -28,7 +28,7 @@ static void append_process(struct buf *b, const struct exec_process *p)
     buf_append_char(b, '}');
 }
 
-static void on_list(void *ctx, const struct exec_process *processes, size_t n, const struct err *err)
+static void envd_process_unary_on_list(void *ctx, const struct exec_process *processes, size_t n, const struct err *err)
 {
     AUTO_BUF struct buf b = BUF_INIT(REPLY_MAX);
     struct call *c = ctx;
@@ -46,7 +46,7 @@ static void on_list(void *ctx, const struct exec_process *processes, size_t n, c
 
 void envd_list(struct call *c)
 {
-    call_ok(c, exec_list(c->sandbox, &c->actor, on_list, c, &c->exec, &c->err));
+    call_ok(c, exec_list(c->sandbox, &c->actor, envd_process_unary_on_list, c, &c->exec, &c->err));
 }
 
 /* ---- CloseStdin, SendSignal, Update ---- */

@@ -16,7 +16,7 @@
 #include "api/e2b/envd/rpc.h"
 #include "base/mem.h"
 
-enum { WHOLE_MAX = BODY_MAX, REST_MAX = WHOLE_MAX + 256 * 1024, PIECE = 512 * 1024 };
+enum { WHOLE_MAX = BODY_MAX, SEND_INPUT_REST_MAX = WHOLE_MAX + 256 * 1024, PIECE = 512 * 1024 };
 
 #define INPUT_MARKER "?" /* no base64 */
 
@@ -73,7 +73,7 @@ static void input_whole(struct call *c)
 
 static void input_open(struct call *c)
 {
-    AUTO_BUF struct buf text = BUF_INIT(REST_MAX + INPUT_TEXT_DEPTH + 2);
+    AUTO_BUF struct buf text = BUF_INIT(SEND_INPUT_REST_MAX + INPUT_TEXT_DEPTH + 2);
     AUTO_JSON json_t *message = NULL;
     struct input_body *s = c->state;
     struct str base64 = STR_NULL;
@@ -146,7 +146,7 @@ static void input_gathered(struct call *c)
     AUTO_BUF struct buf plain = BUF_INIT(INPUT_BODY_MAX), body = BUF_INIT(0);
     if (c->in_ended) {
         body = c->in;
-        buf_init(&c->in, REST_MAX);
+        buf_init(&c->in, SEND_INPUT_REST_MAX);
         if (!rpc_has_gzip(c))
             rpc_read(c, buf_str(&body), input_whole);
         else if (rpc_unpack(c, buf_str(&body), &plain) == 0)
@@ -182,5 +182,5 @@ void envd_send_input(struct call *c)
     buf_init(&s->bytes, WHOLE_MAX);
     c->state = s;
     c->cleanup = input_cleanup;
-    call_gather_body(c, REST_MAX, input_advance);
+    call_gather_body(c, SEND_INPUT_REST_MAX, input_advance);
 }

@@ -10,7 +10,7 @@
 #include "api/e2b/envd/rpc.h"
 #include "http/client/connect.h"
 
-enum { REST_MAX = 512 * 1024 };
+enum { STREAM_INPUT_REST_MAX = 512 * 1024 };
 
 struct input_stream {
     struct connect_decoder decoder;
@@ -18,7 +18,7 @@ struct input_stream {
     bool started, is_decoding;
 };
 
-static void advance(struct call *c);
+static void envd_stream_input_advance(struct call *c);
 
 static void envd_stream_input_cleanup(struct call *c)
 {
@@ -27,7 +27,7 @@ static void envd_stream_input_cleanup(struct call *c)
 }
 
 /* Is there such a process? A stream that sends nothing for long should not learn it late. */
-static void on_list(void *ctx, const struct exec_process *processes, size_t n, const struct err *err)
+static void envd_stream_input_on_list(void *ctx, const struct exec_process *processes, size_t n, const struct err *err)
 {
     struct call *c = ctx;
     const struct exec_select *which = &((struct input_stream *)c->state)->which;
@@ -39,7 +39,7 @@ static void on_list(void *ctx, const struct exec_process *processes, size_t n, c
     for (size_t i = 0; i < n; i++) {
         if (which->by_tag ? processes[i].has_tag && str_eq(processes[i].tag, which->tag)
                           : processes[i].pid == which->pid) {
-            advance(c);
+            envd_stream_input_advance(c);
             return;
         }
     }
@@ -58,7 +58,7 @@ static int take_start(struct call *c, const json_t *start)
         return -1;
     s->which.tag = arena_str(http_arena(c->req), s->which.tag);
     s->started = true;
-    return exec_list(c->sandbox, &c->actor, on_list, c, &c->exec, &c->err);
+    return exec_list(c->sandbox, &c->actor, envd_stream_input_on_list, c, &c->exec, &c->err);
 }
 
 static int take_data(struct call *c, const json_t *data)
@@ -73,7 +73,7 @@ static int take_data(struct call *c, const json_t *data)
         return -1;
     if (rpc_append_bytes(&bytes, base64) < 0)
         return err_set(&c->err, ERR_INVALID_ARGUMENT, "unmarshal message: the input is not base64");
-    return exec_input(c->sandbox, &c->actor, &s->which, pty, buf_str(&bytes), CALL_EXEC(c, advance));
+    return exec_input(c->sandbox, &c->actor, &s->which, pty, buf_str(&bytes), CALL_EXEC(c, envd_stream_input_advance));
 }
 
 static void take_step(struct call *c)
@@ -93,7 +93,7 @@ static void take_step(struct call *c)
     else
         r = err_set(&c->err, ERR_UNIMPLEMENTED, "the message holds no event");
     if (call_ok(c, r) && !s->is_decoding)
-        advance(c);
+        envd_stream_input_advance(c);
 }
 
 static void take_message(struct call *c, struct str text)
@@ -116,7 +116,7 @@ static void take_message(struct call *c, struct str text)
 }
 
 /* Decodes until a message is with the core or the input is used up. */
-static void advance(struct call *c)
+static void envd_stream_input_advance(struct call *c)
 {
     struct input_stream *s = c->state;
     while (!c->answered && !c->exec && !c->is_held) {
@@ -162,5 +162,5 @@ void envd_stream_input(struct call *c)
     c->cleanup = envd_stream_input_cleanup;
     if (c->timeout_ms)
         call_set_timer(c, c->timeout_ms, on_deadline);
-    call_gather_body(c, REST_MAX, advance);
+    call_gather_body(c, STREAM_INPUT_REST_MAX, envd_stream_input_advance);
 }

@@ -176,7 +176,7 @@ static void inflate_some(struct call *c)
 }
 
 /* After each step: what can go on goes on, what has to wait waits, what is complete is answered. */
-static void advance(struct call *c)
+static void envd_upload_advance(struct call *c)
 {
     struct upload_state *u = c->state;
     if (u->gunzip)
@@ -203,7 +203,7 @@ static void advance(struct call *c)
         http_resume_body(c->req);
 }
 
-static const struct upload_queue_ops queue_callbacks = {envd_upload_on_written, advance};
+static const struct upload_queue_ops queue_callbacks = {envd_upload_on_written, envd_upload_advance};
 
 static void envd_upload_on_data(struct call *c, struct str data)
 {
@@ -213,13 +213,13 @@ static void envd_upload_on_data(struct call *c, struct str data)
     else if (!u->gunzip)
         feed(c, data);
     if (!c->answered)
-        advance(c);
+        envd_upload_advance(c);
 }
 
 static void on_body_end(struct call *c)
 {
     ((struct upload_state *)c->state)->body_ended = true;
-    advance(c);
+    envd_upload_advance(c);
 }
 
 static const struct call_body_ops body_callbacks = {envd_upload_on_data, on_body_end};

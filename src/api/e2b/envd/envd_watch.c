@@ -86,7 +86,7 @@ static void envd_watch_on_end(void *ctx, const struct err *err)
         rpc_end(c);
 }
 
-static const struct file_watch_ops ops = {envd_watch_on_start, envd_watch_on_event, envd_watch_on_end};
+static const struct file_watch_ops envd_watch_ops = {envd_watch_on_start, envd_watch_on_event, envd_watch_on_end};
 
 void envd_watch_dir(struct call *c)
 {
@@ -102,5 +102,5 @@ void envd_watch_dir(struct call *c)
         w->deadline = w->last + c->timeout_ms * USEC_PER_MS;
     c->state = w;
     call_pace(c, envd_watch_ack);
-    call_ok(c, file_watch(c->sandbox, &c->actor, c->user, path, flags, &ops, c, &c->file, &c->err));
+    call_ok(c, file_watch(c->sandbox, &c->actor, c->user, path, flags, &envd_watch_ops, c, &c->file, &c->err));
 }

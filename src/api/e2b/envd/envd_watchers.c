@@ -84,7 +84,8 @@ static void envd_watchers_on_end(void *ctx, const struct err *err)
     watcher_free(w);
 }
 
-static const struct file_watch_ops ops = {envd_watchers_on_start, envd_watchers_on_event, envd_watchers_on_end};
+static const struct file_watch_ops envd_watchers_ops = {envd_watchers_on_start, envd_watchers_on_event,
+                                                        envd_watchers_on_end};
 
 /* The client left before it learned the watcher's id: nobody can ever use it. */
 static void creator_gone(struct call *c)
@@ -126,7 +127,7 @@ void envd_create_watcher(struct call *c)
     map_put(&w->e2b->watchers, str_of(w->id), w);
     c->state = w;
     c->cleanup = creator_gone;
-    if (file_watch(c->sandbox, &c->actor, c->user, path, flags, &ops, w, &w->watch, &err) < 0) {
+    if (file_watch(c->sandbox, &c->actor, c->user, path, flags, &envd_watchers_ops, w, &w->watch, &err) < 0) {
         c->cleanup = NULL;
         call_fail_err(c, &err);
         watcher_free(w);

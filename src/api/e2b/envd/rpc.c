@@ -10,7 +10,7 @@
 enum { KEEPALIVE_DEFAULT_S = 90, KEEPALIVE_MAX_S = 3600 };
 
 /* What is smaller gains nothing, what is larger would hold the loop. */
-enum { GZIP_LEVEL = 1, GZIP_MIN = 1024, GZIP_MAX = 1024 * 1024 };
+enum { RPC_GZIP_LEVEL = 1, GZIP_MIN = 1024, GZIP_MAX = 1024 * 1024 };
 
 static bool rpc_streams(const struct call *c)
 {
@@ -40,7 +40,7 @@ void rpc_send(struct call *c, struct str envelope)
     if (c->answered)
         return;
     if (envelope.n < GZIP_MIN || !rpc_wants_gzip(c) ||
-        gzip_append(&packed, str_sub(envelope, CONNECT_HEAD), GZIP_LEVEL) < 0) {
+        gzip_append(&packed, str_sub(envelope, CONNECT_HEAD), RPC_GZIP_LEVEL) < 0) {
         http_response_write(c->req, envelope);
         return;
     }
@@ -53,7 +53,7 @@ void rpc_answer(struct call *c, struct buf *body)
     AUTO_BUF struct buf packed = BUF_INIT(GZIP_MAX);
     size_t n = buf_len(body);
     if (!c->answered && n >= GZIP_MIN && n <= GZIP_MAX && buf_error(body) == 0 && rpc_wants_gzip(c) &&
-        gzip_append(&packed, buf_str(body), GZIP_LEVEL) == 0) {
+        gzip_append(&packed, buf_str(body), RPC_GZIP_LEVEL) == 0) {
         http_add_header(c->req, STR("content-encoding"), STR("gzip"));
         body = &packed;
     }

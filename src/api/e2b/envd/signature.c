@@ -44,7 +44,7 @@ void signer_free(struct signer *s)
     mem_free(s);
 }
 
-static void sign(const struct signer *s, struct str token, char ret_text[static SIGNATURE_MAX])
+static void signature_sign(const struct signer *s, struct str token, char ret_text[static SIGNATURE_MAX])
 {
     AUTO_BUF struct buf encoded = BUF_INIT(64);
     unsigned char digest[EVP_MAX_MD_SIZE];
@@ -68,14 +68,14 @@ bool signer_matches(const struct signer *s, struct str token, struct str given)
     char expected[SIGNATURE_MAX];
     if (given.n != SIGNATURE_MAX - 1)
         return false;
-    sign(s, token, expected);
+    signature_sign(s, token, expected);
     return str_eq_secret(str_n(expected, SIGNATURE_MAX - 1), given);
 }
 
 void signature_make(const struct signature *what, struct str token, char ret_text[static SIGNATURE_MAX])
 {
     AUTO(signer_free) struct signer *s = signer_new(what);
-    sign(s, token, ret_text);
+    signature_sign(s, token, ret_text);
 }
 
 bool signature_matches(const struct signature *what, struct str token, struct str given)

@@ -99,7 +99,7 @@ static void append_sizes(struct buf *b, const struct core *core, const struct te
                core_template_memory_bytes(core, &sizes) >> 20, core_template_disk_bytes(core, &sizes) >> 20);
 }
 
-static void append_head(struct buf *b, const struct template_info *info)
+static void templates_append_head(struct buf *b, const struct template_info *info)
 {
     json_open(b, "templateID", str_of(info->id));
     templates_append_names(b, "aliases", info, true);
@@ -119,7 +119,7 @@ static void append_template(struct buf *b, const struct core *core, const struct
         build_of_file(info->file, &of_file);
         build = &of_file;
     }
-    append_head(b, info);
+    templates_append_head(b, info);
     buf_append_char(b, ',');
     append_sizes(b, core, build);
     buf_printf(b, ",\"createdBy\":null,\"buildCount\":%zu,\"buildStatus\":\"%s\"}", info->n_builds,
@@ -222,7 +222,7 @@ void templates_get(struct call *c)
     struct template_build of_file;
     if (!templates_find(c, c->args[0], &info))
         return;
-    append_head(&b, &info);
+    templates_append_head(&b, &info);
     buf_append_cstr(&b, ",\"builds\":[");
     if (info.file) {
         build_of_file(info.file, &of_file);

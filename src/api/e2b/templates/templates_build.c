@@ -16,7 +16,7 @@ static bool has_builder(struct call *c)
 
 /* ---- request ---- */
 
-static void append_tag(void *ctx, const char *tag)
+static void templates_build_append_tag(void *ctx, const char *tag)
 {
     json_put_comma(ctx);
     buf_append_json_string(ctx, str_of(tag));
@@ -54,7 +54,7 @@ void templates_request(struct call *c)
     json_open(&b, "templateID", str_of(build->template_id));
     buf_printf(&b, ",\"buildID\":\"%s\",\"tags\":[", build->id);
     const char *id = arena_strndup(http_arena(c->req), build->template_id, strlen(build->template_id));
-    template_build_tags(templates_of(c), build->id, append_tag, &b);
+    template_build_tags(templates_of(c), build->id, templates_build_append_tag, &b);
     if (!templates_committed(c) || !templates_find(c, str_of(id), &info))
         return;
     buf_append_char(&b, ']');

@@ -50,7 +50,7 @@ void templates_tags_remove(struct call *c)
         call_empty(c, 204);
 }
 
-static void append_tag(struct buf *b, const char *tag, const char *build, usec_t at)
+static void templates_tags_append_tag(struct buf *b, const char *tag, const char *build, usec_t at)
 {
     json_open(b, "tag", str_of(tag));
     json_put_text(b, "buildID", build);
@@ -66,9 +66,9 @@ void templates_tags_list(struct call *c)
         return;
     buf_append_char(&b, '[');
     if (info.file)
-        append_tag(&b, TEMPLATE_TAG_DEFAULT, info.file->build_id, info.created);
+        templates_tags_append_tag(&b, TEMPLATE_TAG_DEFAULT, info.file->build_id, info.created);
     for (size_t i = 0; i < info.n_tags; i++)
-        append_tag(&b, info.tags[i].tag, info.tags[i].build_id, info.tags[i].created);
+        templates_tags_append_tag(&b, info.tags[i].tag, info.tags[i].build_id, info.tags[i].created);
     buf_append_char(&b, ']');
     call_json_buf(c, 200, &b);
 }

@@ -14,7 +14,7 @@
 
 #include <inttypes.h>
 
-enum { DEPTH_MAX = 64 };
+enum { VOLUME_CONTENT_DEPTH_MAX = 64 };
 
 int volume_content_status_of(const struct call *c, struct err *err)
 {
@@ -59,7 +59,7 @@ static void volume_append_entry(struct buf *b, const struct file_entry *e)
     buf_append_char(b, '}');
 }
 
-static void on_entry(struct call *c, const struct file_entry *e)
+static void volume_content_on_entry(struct call *c, const struct file_entry *e)
 {
     AUTO_BUF struct buf b = BUF_INIT(64 * 1024);
     volume_append_entry(&b, e);
@@ -69,7 +69,7 @@ static void on_entry(struct call *c, const struct file_entry *e)
 void content_answer_entry(struct call *c)
 {
     struct content *k = content_of(c);
-    call_ok(c, file_stat(k->opened, &c->actor, VOLUME_USER, k->path, CALL_FILE(c, on_entry)));
+    call_ok(c, file_stat(k->opened, &c->actor, VOLUME_USER, k->path, CALL_FILE(c, volume_content_on_entry)));
 }
 
 /* ---- owner, mode, directories ---- */
@@ -84,7 +84,7 @@ static void change(struct call *c, uint8_t flags)
         .gid = (uint32_t)MAX(k->gid, (int64_t)0),
         .mode = (uint32_t)MAX(k->mode, (int64_t)0),
     };
-    call_ok(c, file_change(k->opened, &c->actor, VOLUME_USER, k->path, &change, CALL_FILE(c, on_entry)));
+    call_ok(c, file_change(k->opened, &c->actor, VOLUME_USER, k->path, &change, CALL_FILE(c, volume_content_on_entry)));
 }
 
 void content_change(struct call *c)
@@ -103,7 +103,7 @@ static void volume_content_make_dir(struct call *c)
 
 /* ---- remove, list ---- */
 
-static void on_removed(struct call *c, const struct file_entry *e UNUSED)
+static void volume_content_on_removed(struct call *c, const struct file_entry *e UNUSED)
 {
     call_empty(c, 204);
 }
@@ -111,7 +111,7 @@ static void on_removed(struct call *c, const struct file_entry *e UNUSED)
 static void remove_step(struct call *c)
 {
     struct content *k = content_of(c);
-    call_ok(c, file_remove(k->opened, &c->actor, VOLUME_USER, k->path, CALL_FILE(c, on_removed)));
+    call_ok(c, file_remove(k->opened, &c->actor, VOLUME_USER, k->path, CALL_FILE(c, volume_content_on_removed)));
 }
 
 static void on_removing(struct call *c, const struct file_entry *e UNUSED)
@@ -183,7 +183,7 @@ static void volume_content_on_volume(void *ctx, struct sandbox *sb, const struct
 }
 
 /* False: answered. */
-static bool get_number(struct call *c, const char *name, uint64_t max, int64_t *ret_value)
+static bool volume_content_number(struct call *c, const char *name, uint64_t max, int64_t *ret_value)
 {
     uint64_t number = 0;
     struct str value;
@@ -223,8 +223,9 @@ static bool read_parameters(struct call *c)
         return call_fail(c, 400, "parameter \"path\" is not a valid path");
     k->path = arena_str(http_arena(c->req), str_of(clean));
     k->force = http_query_get(c->req, "force", &force) == 1 && (str_eqc(force, "true") || str_eqc(force, "1"));
-    return get_number(c, "uid", INT32_MAX, &k->uid) && get_number(c, "gid", INT32_MAX, &k->gid) &&
-           get_number(c, "mode", 07777, &k->mode) && get_number(c, "depth", DEPTH_MAX, &k->depth);
+    return volume_content_number(c, "uid", INT32_MAX, &k->uid) && volume_content_number(c, "gid", INT32_MAX, &k->gid) &&
+           volume_content_number(c, "mode", 07777, &k->mode) &&
+           volume_content_number(c, "depth", VOLUME_CONTENT_DEPTH_MAX, &k->depth);
 }
 
 /* The token is the volume's own; a volume that is not there and a wrong token look alike. */

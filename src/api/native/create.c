@@ -105,7 +105,7 @@ static int read_checkpoint(const json_t *body, struct sandbox_spec *spec, struct
     return 0;
 }
 
-static int read_spec(struct call *c, struct sandbox_spec *spec, struct network_spec *network, struct err *err)
+static int create_read_spec(struct call *c, struct sandbox_spec *spec, struct network_spec *network, struct err *err)
 {
     int64_t memory = 0, cpu = 0, disk = 0, timeout = (int64_t)native_of(c)->config.default_timeout_ms;
     struct arena *arena = http_arena(c->req);
@@ -139,7 +139,7 @@ void native_sandboxes_create(struct call *c)
     struct sandbox_spec spec = {0};
     struct network_spec network;
     struct err err;
-    if (!call_ok(c, read_spec(c, &spec, &network, &c->err)))
+    if (!call_ok(c, create_read_spec(c, &spec, &network, &c->err)))
         return;
     for (size_t i = 0; i < spec.n_mounts; i++) {
         if (spec.mounts[i].is_host || volume_find(call_core(c), c->actor.who.view, spec.mounts[i].name))

@@ -16,7 +16,7 @@
 
 #include <signal.h>
 
-enum { STILL_MS = 20, IN_MAX = 256 * 1024 + EXEC_STREAM_HEAD + EXEC_STREAM_PAYLOAD_MAX };
+enum { STILL_MS = 20, EXEC_IN_MAX = 256 * 1024 + EXEC_STREAM_HEAD + EXEC_STREAM_PAYLOAD_MAX };
 
 struct exec {
     struct call *call;
@@ -235,7 +235,7 @@ static void exec_take(struct call *c)
 
 /* ---- the start ---- */
 
-static int read_spec(struct call *c, struct exec_spec *spec, struct err *err)
+static int exec_read_spec(struct call *c, struct exec_spec *spec, struct err *err)
 {
     struct arena *arena = http_arena(c->req);
     const struct str *argv = NULL;
@@ -274,7 +274,7 @@ static struct exec *exec_prepare(struct call *c)
     struct exec *x = arena_alloc(http_arena(c->req), sizeof(*x));
     x->call = c;
     timer_init(&x->still, still_over);
-    buf_init(&x->input, IN_MAX);
+    buf_init(&x->input, EXEC_IN_MAX);
     return x;
 }
 
@@ -288,7 +288,7 @@ static void exec_upgrade(struct call *c, struct exec *x)
         http_abort(c->req);
         return;
     }
-    call_gather_body(c, IN_MAX, exec_take);
+    call_gather_body(c, EXEC_IN_MAX, exec_take);
     http_pause_body(c->req); /* until there is a process to feed */
 }
 
@@ -298,7 +298,7 @@ void native_exec(struct call *c)
     struct exec *x = exec_prepare(c);
     if (!x)
         return;
-    if (!call_ok(c, read_spec(c, &spec, &c->err)))
+    if (!call_ok(c, exec_read_spec(c, &spec, &c->err)))
         return;
     x->pty = spec.pty;
     if (call_ok(c, exec_start(c->sandbox, &c->actor, &spec, &ops, x, &c->follow, &c->err)))

@@ -6,7 +6,7 @@
 
 enum { DEPTH_MAX = 64 };
 
-enum { IN_MAX = 256 * 1024 };
+enum { FILES_IN_MAX = 256 * 1024 };
 
 static void native_files_closed(struct call *c)
 {
@@ -31,7 +31,7 @@ static struct file_body *native_files_body(struct call *c,
                                                         const struct err *err))
 {
     struct file_body *f = arena_alloc(http_arena(c->req), sizeof(*f));
-    file_body_init(f, c, IN_MAX);
+    file_body_init(f, c, FILES_IN_MAX);
     f->done = done;
     c->state = f;
     c->cleanup = native_files_closed;

@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "sandbox/templates.h"
 
-enum { LIST_BYTES = 16 << 20, TEST_ARGS_MAX = 1024 };
+enum { GUARD_LIST_BYTES = 16 << 20, TEST_ARGS_MAX = 1024 };
 
 /* ---- rules ---- */
 
@@ -49,7 +49,7 @@ void native_guard_set(struct call *c)
 
 void native_guard_rails(struct call *c)
 {
-    AUTO_BUF struct buf b = BUF_INIT(LIST_BYTES);
+    AUTO_BUF struct buf b = BUF_INIT(GUARD_LIST_BYTES);
     for (size_t i = 0; rails[i].name; i++) {
         buf_printf(&b, "%s{\"name\":\"%s\",\"risk\":\"%s\"", i ? "," : "{\"rails\":[", rails[i].name,
                    guard_risk_name(rails[i].risk));
@@ -132,7 +132,7 @@ static bool guard_append_hold(void *ctx, const struct hold_info *info)
 
 void native_approvals_list(struct call *c)
 {
-    struct guard_list l = {&c->actor.who, BUF_INIT(LIST_BYTES)};
+    struct guard_list l = {&c->actor.who, BUF_INIT(GUARD_LIST_BYTES)};
     buf_append_cstr(&l.b, "{\"approvals\": [");
     hold_each(call_core(c), guard_append_hold, &l);
     buf_append_cstr(&l.b, "]}");

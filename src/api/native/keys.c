@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "sandbox/key.h"
 
-enum { LIST_BYTES = 16 << 20, GRACE_MS = 24 * 3600 * 1000 };
+enum { KEYS_LIST_BYTES = 16 << 20, GRACE_MS = 24 * 3600 * 1000 };
 
 static void append_key(struct buf *b, const struct key_info *info, const char *key)
 {
@@ -28,7 +28,7 @@ static void keys_append_one(void *ctx, const struct key_info *info)
 
 void native_keys_list(struct call *c)
 {
-    AUTO_BUF struct buf b = BUF_INIT(LIST_BYTES);
+    AUTO_BUF struct buf b = BUF_INIT(KEYS_LIST_BYTES);
     buf_append_cstr(&b, "{\"keys\":[");
     key_each(call_core(c), &c->actor.who, keys_append_one, &b);
     buf_append_cstr(&b, "]}");

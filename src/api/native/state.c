@@ -11,7 +11,7 @@
 
 #include <stdlib.h>
 
-enum { LIST_BYTES = 4 << 20, FORKS_BYTES = 8 << 20 };
+enum { STATE_LIST_BYTES = 4 << 20, FORKS_BYTES = 8 << 20 };
 
 void native_state_pause(struct call *c)
 {
@@ -55,7 +55,7 @@ static void append_snapshot(struct buf *b, const struct template *t)
 
 static void snapshot_made(void *ctx, const struct template *t, const struct err *err)
 {
-    AUTO_BUF struct buf b = BUF_INIT(LIST_BYTES);
+    AUTO_BUF struct buf b = BUF_INIT(STATE_LIST_BYTES);
     struct call *c = call_back(ctx, err);
     if (!c)
         return;
@@ -101,7 +101,7 @@ static int native_state_compare(const void *a, const void *b)
 
 void native_state_snapshots(struct call *c)
 {
-    AUTO_BUF struct buf b = BUF_INIT(LIST_BYTES);
+    AUTO_BUF struct buf b = BUF_INIT(STATE_LIST_BYTES);
     struct native_state_listing l = {.source = STR_NULL};
     (void)call_query(c, "sandbox", &l.source);
     core_templates_each(call_core(c), c->actor.who.view, native_state_collect, &l);
@@ -241,7 +241,7 @@ void native_state_fork(struct call *c)
 
 void native_state_checkpoints(struct call *c)
 {
-    AUTO_BUF struct buf b = BUF_INIT(LIST_BYTES);
+    AUTO_BUF struct buf b = BUF_INIT(STATE_LIST_BYTES);
     char mode[CHECKPOINT_TEXT_MAX];
     size_t n;
     if (native_state_waits(c))
@@ -260,7 +260,7 @@ void native_state_checkpoints(struct call *c)
 
 static void native_state_rewound(void *ctx, struct sandbox *sb, const struct err *err)
 {
-    AUTO_BUF struct buf b = BUF_INIT(LIST_BYTES);
+    AUTO_BUF struct buf b = BUF_INIT(STATE_LIST_BYTES);
     struct call *c = call_back(ctx, err);
     if (!c)
         return;

@@ -3,7 +3,7 @@
 #include "api/native/handlers.h"
 #include "sandbox/tenant.h"
 
-enum { LIST_BYTES = 16 << 20 };
+enum { TENANTS_LIST_BYTES = 16 << 20 };
 
 static void append_figures(struct buf *b, const char *name, const uint64_t *figures, size_t n)
 {
@@ -34,7 +34,7 @@ static void tenants_append_one(void *ctx, const struct tenant_info *info)
 
 void native_tenants_list(struct call *c)
 {
-    AUTO_BUF struct buf b = BUF_INIT(LIST_BYTES);
+    AUTO_BUF struct buf b = BUF_INIT(TENANTS_LIST_BYTES);
     buf_append_cstr(&b, "{\"tenants\":[");
     tenant_each(call_core(c), tenants_append_one, &b);
     buf_append_cstr(&b, "]}");

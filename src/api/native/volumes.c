@@ -3,7 +3,7 @@
 #include "sandbox/volume/volumes.h"
 #include "api/native/handlers.h"
 
-enum { LIST_BYTES = 32 << 20 };
+enum { VOLUMES_LIST_BYTES = 32 << 20 };
 
 static void append_members(struct buf *b, const struct volume *v)
 {
@@ -39,7 +39,7 @@ static bool append_one(void *ctx, const struct volume *v)
 
 static void volumes_answer_list(struct call *c, bool has_usage)
 {
-    struct native_volumes_listing l = {.b = BUF_INIT(LIST_BYTES), .has_usage = has_usage};
+    struct native_volumes_listing l = {.b = BUF_INIT(VOLUMES_LIST_BYTES), .has_usage = has_usage};
     buf_append_cstr(&l.b, "{\"volumes\":[");
     volume_each(call_core(c), c->actor.who.view, append_one, &l);
     buf_append_cstr(&l.b, "]}");

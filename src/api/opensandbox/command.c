@@ -5,7 +5,7 @@
  *  1. A command is ours from its start until we end, or until ENDED_MAX have ended and it is the first of the tenant
  *     with most. Its status is told from that, or from the sandbox's log, to whoever may ask the sandbox.
  *  2. In the foreground its client reads it: output is acknowledged at the client's pace, and a client that leaves kills the process group.
- *  3. One that was begun with an operation id (X-EXECD-OPERATION-ID) has its own from that, so the same request again finds it and begins nothing. Its last KEPT_MAX bytes of events are
+ *  3. One that was begun with an operation id (X-EXECD-OPERATION-ID) has its own from that, so the same request again finds it and begins nothing. Its last COMMAND_KEPT_MAX bytes of events are
  *     kept until ORPHAN_MS after its end, it goes on for ORPHAN_MS when its client is lost, and /command/{id}/resume?after_eid=N goes on with the event behind N. Events of all are numbered from 1 ("eid").
  *  4. An operation (operations.c) has its own from that, too, and goes on until it ends, whoever reads it.
  *  5. In the background it writes to a file inside, which is what its log is read from. So the log outlives us, and costs us nothing.
@@ -21,7 +21,7 @@ enum {
     TERM_MS = 3000,
     ENDED_MAX = 1024,
     CONTENT_MAX = 4096,
-    KEPT_MAX = 256 * 1024,
+    COMMAND_KEPT_MAX = 256 * 1024,
     LINES_BYTES = 2 * SSE_LINE_MAX,
     KEPT_COMMANDS_MAX = 512,
     KEPT_PER_SANDBOX_MAX = 64,
@@ -161,13 +161,13 @@ static void command_number(struct osb_command *m, struct buf *b, struct buf *to)
         buf_append_str(to, str_n(rest.p + 1, n - 1));
         rest = str_sub(rest, n);
         struct str one = str_n(buf_data(to) + before, buf_len(to) - before);
-        while (buf_len(&m->kept) && buf_len(&m->kept) + one.n > KEPT_MAX) {
+        while (buf_len(&m->kept) && buf_len(&m->kept) + one.n > COMMAND_KEPT_MAX) {
             const char *first = memmem(buf_data(&m->kept), buf_len(&m->kept), "}\n\n", 3);
 
             buf_consume(&m->kept, (size_t)(first - buf_data(&m->kept)) + 3);
             m->n_dropped++;
         }
-        if (one.n > KEPT_MAX) /* a line of control characters, escaped */
+        if (one.n > COMMAND_KEPT_MAX) /* a line of control characters, escaped */
             m->n_dropped++;
         else if (m->is_kept)
             (void)buf_append_str(&m->kept, one);
@@ -422,7 +422,7 @@ void command_run(struct call *c, const struct exec_spec *spec, struct str conten
     timer_init(&m->kill, command_overdue);
     buf_init(&m->out.rest, SSE_LINE_MAX);
     buf_init(&m->err.rest, SSE_LINE_MAX);
-    buf_init(&m->kept, KEPT_MAX);
+    buf_init(&m->kept, COMMAND_KEPT_MAX);
     (void)map_put(&m->o->commands, str_of(m->id), m);
     const char *session = c->route->handler == isolated_run ? c->args[0].p : NULL;
     tagged.tag = str_of(session ? arena_printf(http_arena(c->req), "%s:%s", m->id, session) : m->id);

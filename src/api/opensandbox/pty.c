@@ -4,7 +4,7 @@
  *
  *  1. A terminal is a row of o->ptys from POST until DELETE or the end of its sandbox. Its process begins with the first client, whose query says of which kind it is, and is begun
  *     anew by a client that comes after its end.
- *  2. One client at a time is attached (pty->client). Without one, output is taken as it comes; the last KEPT_MAX bytes are kept, and given to a client from the offset that it asks for.
+ *  2. One client at a time is attached (pty->client). Without one, output is taken as it comes; the last PTY_KEPT_MAX bytes are kept, and given to a client from the offset that it asks for.
  *     A client that does not read stops the process, as it does everywhere.
  *  3. What the client sends waits in client->in, as records, until the process has taken what came before; meanwhile nothing is read. Each record is an action, and a step
  *     of its call (api/kit/call.h). One that answers no ping for two rounds is cut.
@@ -19,7 +19,7 @@
 
 #define PTY_TAG "opensandbox:pty:"
 enum {
-    KEPT_MAX = 256 * 1024,
+    PTY_KEPT_MAX = 256 * 1024,
     IN_MAX = 512 * 1024, /* one piece of the body may hold many messages */
     PTYS_MAX = 64,
     PING_MS = 30000,
@@ -107,7 +107,7 @@ static void pty_on_sandbox_end(struct sandbox_watch *w, struct sandbox *sb UNUSE
 static struct pty *pty_new(struct call *c, const char *id, struct str cwd, struct str command)
 {
     struct charge charge = {.core = call_core(c), .tenant = sandbox_info(c->sandbox)->tenant};
-    if (!call_ok(c, charge_memory(&charge, KEPT_MAX + cwd.n + command.n, &c->err)))
+    if (!call_ok(c, charge_memory(&charge, PTY_KEPT_MAX + cwd.n + command.n, &c->err)))
         return NULL;
     struct pty *p = mem_new(struct pty);
     p->charge = charge;
@@ -118,7 +118,7 @@ static struct pty *pty_new(struct call *c, const char *id, struct str cwd, struc
     sandbox_watch_end(p->sb, &p->watch);
     p->cwd = str_n(mem_strndup(cwd.p, cwd.n), cwd.n);
     p->command = str_n(mem_strndup(command.p, command.n), command.n);
-    buf_init(&p->kept, KEPT_MAX);
+    buf_init(&p->kept, PTY_KEPT_MAX);
     (void)map_put(&p->o->ptys, str_of(p->id), p);
     return p;
 }
@@ -162,7 +162,7 @@ static void pty_say_error(struct pty_client *l, const char *code, const char *me
 static void pty_connected(struct pty_client *l)
 {
     struct pty *p = l->pty;
-    AUTO_BUF struct buf b = BUF_INIT(KEPT_MAX + 64);
+    AUTO_BUF struct buf b = BUF_INIT(PTY_KEPT_MAX + 64);
     pty_message_replay(&b, buf_str(&p->kept), p->written, l->since);
     if (buf_len(&b))
         (void)http_response_write(l->call->req, buf_str(&b));
@@ -184,8 +184,8 @@ static void pty_writes(void *ctx, enum wire_channel channel, struct str bytes)
 {
     struct pty *p = ctx;
     char kind = channel == WIRE_STDERR ? PTY_FRAME_STDERR : PTY_FRAME_STDOUT;
-    struct str end = bytes.n > KEPT_MAX ? str_sub(bytes, bytes.n - KEPT_MAX) : bytes;
-    size_t over = buf_len(&p->kept) + end.n > KEPT_MAX ? buf_len(&p->kept) + end.n - KEPT_MAX : 0;
+    struct str end = bytes.n > PTY_KEPT_MAX ? str_sub(bytes, bytes.n - PTY_KEPT_MAX) : bytes;
+    size_t over = buf_len(&p->kept) + end.n > PTY_KEPT_MAX ? buf_len(&p->kept) + end.n - PTY_KEPT_MAX : 0;
     buf_consume(&p->kept, over);
     (void)buf_append_str(&p->kept, end);
     p->written += bytes.n;

@@ -226,7 +226,7 @@ static void upload_advance(struct call *c)
     }
 }
 
-static void upload_data(struct call *c, struct str data)
+static void transfer_upload_data(struct call *c, struct str data)
 {
     struct transfer_upload *u = c->state;
     if (multipart_feed(u->parser, data) < 0 && !c->answered)
@@ -234,7 +234,7 @@ static void upload_data(struct call *c, struct str data)
     upload_advance(c);
 }
 
-static void upload_end(struct call *c)
+static void transfer_upload_end(struct call *c)
 {
     struct transfer_upload *u = c->state;
     u->is_ended = true;
@@ -247,7 +247,7 @@ void transfer_upload(struct call *c)
 {
     static const struct multipart_ops parts = {upload_part, upload_bytes, upload_part_end};
     static const struct upload_queue_ops queue = {.on_idle = upload_advance};
-    static const struct call_body_ops body = {upload_data, upload_end};
+    static const struct call_body_ops body = {transfer_upload_data, transfer_upload_end};
     struct transfer_upload *u = arena_alloc(http_arena(c->req), sizeof(*u));
     *u = (struct transfer_upload){.n_files = 0};
     if (multipart_new(http_header_get(c->req, "content-type"), &parts,

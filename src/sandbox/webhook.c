@@ -9,7 +9,8 @@
 #include <stdio.h>
 
 enum {
-    LOOK_ROWS = 50,
+    LIFE_PART = 1000, /* cursors */
+    SAVED_EVERY = 1000,
     WEBHOOK_RETRY_MS = 1000,
     RETRY_MOST_MS = 10 * 60 * 1000,
     POSTED_MS = 15000 /* somebody outside answers */
@@ -18,7 +19,7 @@ enum {
 struct hook {
     struct webhook w;
     struct webhooks *all;
-    uint64_t cursor;
+    uint64_t cursor, saved;   /* saved: in the store */
     struct egress_call *call; /* under way; NULL: none */
     uint64_t telling;         /* its cursor */
     char what[96];            /* and what it is, for the record */
@@ -65,15 +66,22 @@ static bool life_type_is(struct str name)
     return false;
 }
 
-int life_each(struct core *core, const struct principal *who, struct life_want want, life_rows_fn fn, void *ctx,
+int life_each(struct core *core, const struct principal *who, struct life_want *want, life_rows_fn fn, void *ctx,
               struct err *err)
 {
     struct event_bounds bounds;
     if (feed_bounds(core->config.events, &bounds, err) < 0)
         return -1;
-    want.to = bounds.last;
-    want.tenant = who->view;
-    return life_rows_each(core->config.store, &want, fn, ctx, err);
+    want->tenant = who->view;
+    want->to = MIN(want->to, bounds.last);
+    want->after = MIN(MAX(want->after, bounds.first - (bounds.first > 0)), want->to);
+    struct life_want part = *want;
+    if (want->is_back)
+        want->to = part.after = part.to - MIN(part.to - part.after, (uint64_t)LIFE_PART);
+    else
+        want->after = part.to = part.after + MIN(part.to - part.after, (uint64_t)LIFE_PART);
+    int r = life_rows_each(core->config.store, &part, fn, ctx, err);
+    return r < 0 ? r : want->after < want->to;
 }
 
 /* ---- deliveries ---- */
@@ -85,17 +93,23 @@ static const char *hook_text(const struct hook *h, const char *member)
     return json_string_value(json_object_get(h->w.config, member));
 }
 
-static void hook_done(struct hook *h)
+static void hook_save(struct hook *h)
 {
     struct core *core = h->all->core;
     struct err err;
-    h->cursor = h->telling;
-    h->tries = 0;
+    h->saved = h->cursor;
     if (webhook_rows_put_cursor(core->config.store, h->w.id, h->cursor, &err) < 0)
         core_unrecorded(core, &err);
     else
         keeper_wrote(core->keeper);
-    loop_later(core->loop, &h->all->job);
+}
+
+static void hook_done(struct hook *h)
+{
+    h->cursor = h->telling;
+    h->tries = 0;
+    hook_save(h);
+    loop_later(h->all->core->loop, &h->all->job);
 }
 
 static void hook_give_up(struct hook *h, const char *why)
@@ -157,7 +171,6 @@ static json_t *hook_request(const struct hook *h, const struct life_row *row)
 struct hook_looking {
     struct hook *hook;
     json_t *request;
-    size_t n;
 };
 
 static bool hook_wants(const struct hook *h, const char *type)
@@ -173,14 +186,12 @@ static bool hook_on_life(void *ctx, const struct life_row *row)
     struct hook_looking *l = ctx;
     struct hook *h = l->hook;
     const char *type = life_type(row);
-    l->n++;
     if (hook_wants(h, type)) {
         h->telling = row->cursor;
         (void)snprintf(h->what, sizeof(h->what), "%s %s", row->sandbox, type);
         l->request = hook_request(h, row);
         return false;
     }
-    h->cursor = row->cursor;
     return true;
 }
 
@@ -189,17 +200,26 @@ static void hook_look(struct hook *h)
 {
     struct core *core = h->all->core;
     struct hook_looking l = {.hook = h};
+    struct life_want want = {.after = h->cursor, .to = UINT64_MAX};
     const struct principal who = {.view = h->w.tenant};
     struct err err;
+    int r;
     if (!core->config.webhooks || h->call || h->retry.slot || !json_is_true(json_object_get(h->w.config, "enabled")))
         return;
-    if (life_each(core, &who, (struct life_want){.after = h->cursor, .limit = LOOK_ROWS}, hook_on_life, &l, &err) < 0 ||
-        (l.request &&
-         egress_link_call(network_link_of(core->networks), l.request, "posted", on_posted, h, &h->call, &err) < 0))
+    r = life_each(core, &who, &want, hook_on_life, &l, &err);
+    if (r < 0 || (l.request && egress_link_call(network_link_of(core->networks), l.request, "posted", on_posted, h,
+                                                &h->call, &err) < 0)) {
         hook_failed(h, err.msg);
-    else if (h->call)
+        return;
+    }
+    if (l.request) {
         egress_call_wait(h->call, POSTED_MS);
-    else if (l.n == LOOK_ROWS)
+        return;
+    }
+    h->cursor = want.after;
+    if (h->cursor >= h->saved + SAVED_EVERY)
+        hook_save(h);
+    if (r > 0)
         loop_later(core->loop, &h->all->job);
 }
 
@@ -284,7 +304,7 @@ static struct hook *hook_new(struct webhooks *all, const char *id, uint64_t tena
     (void)snprintf(h->w.id, sizeof(h->w.id), "%s", id);
     h->w.tenant = tenant;
     h->w.config = config;
-    h->cursor = cursor;
+    h->cursor = h->saved = cursor;
     list_init(&h->node);
     list_append(&all->hooks, &h->node);
     all->n++;

@@ -38,8 +38,12 @@ struct core_webhooks {
     void (*sign)(json_t *headers, const char *webhook, const char *delivery, struct str secret, struct str body);
 };
 
-/* want->to and want->tenant are set here. */
-int life_each(struct core *core, const struct principal *who, struct life_want want, life_rows_fn fn, void *ctx,
+/*
+ * The next part of them: few enough for one turn of the loop, however many there are and whosever they are. From the
+ * first call, where `to` is UINT64_MAX for all, *want says what is left. 1: call again for that, 0: that was all; either
+ * also if fn has said that it has enough. want->tenant is set here.
+ */
+int life_each(struct core *core, const struct principal *who, struct life_want *want, life_rows_fn fn, void *ctx,
               struct err *err) WARN_UNUSED;
 
 struct webhook {

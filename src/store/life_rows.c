@@ -25,9 +25,8 @@ static const struct db_column webhook_columns[] = {DB_COLUMN(store_webhook, id),
 
 int life_rows_each(struct store *s, const struct life_want *want, life_rows_fn fn, void *ctx, struct err *err)
 {
-    sqlite3_stmt *q =
-        DB_ASK(s, want->is_back ? SQL_LIFE_BACK : SQL_LIFE, err, DB(want->after), DB(want->to),
-               DB(want->tenant == TENANT_ANY), DB(want->tenant), DB(want->sandbox), DB(want->limit), DB(want->skip));
+    sqlite3_stmt *q = DB_ASK(s, want->is_back ? SQL_LIFE_BACK : SQL_LIFE, err, DB(want->after), DB(want->to),
+                             DB(want->tenant == TENANT_ANY), DB(want->tenant), DB(want->sandbox));
     struct life_row row;
     int r;
     while ((r = db_load(s, q, "read the lives of sandboxes", life_columns, &row, err)) == 1 && fn(ctx, &row))

@@ -25,8 +25,8 @@ struct life_want {
     uint64_t tenant;     /* or TENANT_ANY */
     const char *sandbox; /* NULL: all */
     bool is_back;        /* newest first */
-    size_t skip, limit;
 };
+/* Each event in between is looked at, whosever it is. */
 int life_rows_each(struct store *s, const struct life_want *want, life_rows_fn fn, void *ctx,
                    struct err *err) WARN_UNUSED;
 

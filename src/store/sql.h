@@ -66,8 +66,8 @@
       "SELECT " EVENT_COLUMNS " FROM events WHERE log = ?1 AND seq >= ?2 AND seq <= ?3 ORDER BY seq LIMIT 1")          \
     X(SQL_EVENT_DELETE, "DELETE FROM events WHERE log = ?1 AND seq < ?2")                                              \
     X(SQL_EVENT_NTH, "SELECT max(seq) FROM (SELECT seq FROM events WHERE log = ?1 ORDER BY seq LIMIT ?2)")             \
-    X(SQL_LIFE, LIFE_SELECT "ORDER BY e.cursor LIMIT ?6 OFFSET ?7")                                                    \
-    X(SQL_LIFE_BACK, LIFE_SELECT "ORDER BY e.cursor DESC LIMIT ?6 OFFSET ?7")                                          \
+    X(SQL_LIFE, LIFE_SELECT "ORDER BY e.cursor")                                                                       \
+    X(SQL_LIFE_BACK, LIFE_SELECT "ORDER BY e.cursor DESC")                                                             \
     X(SQL_WEBHOOK_PUT, "INSERT INTO webhooks (id, tenant, cursor, config) VALUES (?1, ?2, ?3, ?4) "                    \
                        "ON CONFLICT (id) DO UPDATE SET cursor = ?3, config = ?4")                                      \
     X(SQL_WEBHOOK_CURSOR, "UPDATE webhooks SET cursor = ?2 WHERE id = ?1")                                             \

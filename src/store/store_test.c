@@ -145,7 +145,7 @@ static void test_brings_an_older_format_up_to_date(void **state)
     test_sql(dir->db, "PRAGMA user_version = 11");
     struct store *s = open_ok(dir);
     struct err err;
-    struct life_want want = {.to = 1, .tenant = TENANT_ANY, .limit = 1};
+    struct life_want want = {.to = 1, .tenant = TENANT_ANY};
     assert_int_equal(life_rows_each(s, &want, NULL, NULL, &err), 0);
     store_close(s);
     assert_int_equal(test_sql_number(dir->db, "PRAGMA user_version"), (int64_t)schema_n_steps);

@@ -2,12 +2,14 @@
 """E2B's events API: the list of what became of sandboxes, and webhooks, whose receivers are dead, slow, or where nobody may be told."""
 
 import base64
+import contextlib
 import hashlib
 import http.server
 import json
 import os
 import signal
 import socket
+import sqlite3
 import threading
 import time
 
@@ -180,6 +182,33 @@ def test_tenants_are_apart(service, client):
         assert {e["sandboxId"] for e in other.control("GET", "/events/sandboxes?limit=100").json} == {their_sandbox}
         assert client.control("DELETE", f"/events/webhooks/{hook}").status == 200
         assert other.control("DELETE", f"/events/webhooks/{their_hook}").status == 200
+
+
+def test_what_others_do_costs_a_quiet_webhook_nothing(service, client):
+    """It passes what isn't its tenant's, as a list does, in parts; and does so once."""
+    assert service.cove("tenant", "create", "quiet").returncode == 0
+    other = Client(service.port, service.cove("key", "create", "--tenant", "quiet", "--name", "k").stdout.strip())
+    hook, sandbox, n = register(other, "http://127.0.0.1:1/"), client.create(), 2500
+
+    def cursor():
+        with contextlib.closing(sqlite3.connect(service.state / "api" / "cove.db", timeout=60)) as store:
+            return store.execute("SELECT cursor FROM webhooks WHERE id = ?", (hook,)).fetchone()[0]
+
+    before, body = cursor(), b'{"timeout":300}'
+    one = f"POST /sandboxes/{sandbox.id}/timeout HTTP/1.1\r\nHost: x\r\nX-API-Key: {client.key}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    for _ in range(n // 250):
+        assert {answer.status for answer in client.raw((one.encode() + body) * 250, 250)} == {204}
+    assert wait_until(lambda: cursor() > before + n - 1000), (before, cursor())
+
+    def pages(query):
+        return [event for at in range(0, n + 100, 100) for event in
+                client.control("GET", f"/events/sandboxes/{sandbox.id}?limit=100&offset={at}{query}").json]
+
+    assert [event["type"].rsplit(".", 1)[1] for event in pages("&orderAsc=true")] == ["created", *["updated"] * n]
+    assert pages("&orderAsc=true") == pages("")[::-1] and len({event["id"] for event in pages("")}) == n + 1
+    assert other.control("GET", "/events/sandboxes").json == []
+    assert other.control("DELETE", f"/events/webhooks/{hook}").status == 200
+    sandbox.kill()
 
 
 def test_nothing_that_is_not_public_is_reached():

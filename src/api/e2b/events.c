@@ -97,7 +97,9 @@ const struct core_webhooks e2b_webhooks = {append_event, events_sign};
 /* ---- the list ---- */
 
 struct events_listing {
-    struct core *core;
+    struct call *call;
+    struct slice slice;
+    struct life_want want; /* what is not looked at yet */
     struct buf b;
     uint64_t skip, limit;
 };
@@ -112,35 +114,61 @@ static bool events_list_one(void *ctx, const struct life_row *row)
         return true;
     }
     json_put_comma(&l->b);
-    append_event(row, tenant_name(l->core, row->tenant), &l->b);
+    append_event(row, tenant_name(call_core(l->call), row->tenant), &l->b);
     return --l->limit > 0;
+}
+
+static void events_list_on_slice(struct slice *slice)
+{
+    struct events_listing *l = container_of(slice, struct events_listing, slice);
+    struct call *c = l->call;
+    usec_t until = clock_mono() + SLICE_USEC;
+    int r;
+    do
+        r = life_each(call_core(c), &c->actor.who, &l->want, events_list_one, l, &c->err);
+    while (r > 0 && l->limit && clock_mono() < until);
+    if (r > 0 && l->limit) {
+        slice_later(&c->facade->slices, slice);
+    } else if (call_ok(c, r)) {
+        buf_append_char(&l->b, ']');
+        call_json_buf(c, 200, &l->b);
+    }
+}
+
+static void events_list_gone(struct call *c)
+{
+    struct events_listing *l = c->state;
+    slice_cancel(&l->slice);
+    buf_fini(&l->b);
 }
 
 void events_list(struct call *c)
 {
-    struct events_listing l = {.core = call_core(c), .b = BUF_INIT(REPLY_MAX), .limit = EVENTS_DEFAULT};
-    struct life_want want = {.sandbox = c->args[0].p, .limit = EVENTS_SKIP_MOST};
+    struct events_listing *l = arena_alloc(http_arena(c->req), sizeof(*l));
+    *l = (struct events_listing){.call = c,
+                                 .want = {.sandbox = c->args[0].p, .to = UINT64_MAX},
+                                 .b = BUF_INIT(REPLY_MAX),
+                                 .limit = EVENTS_DEFAULT};
     struct str ignored;
     bool ascending;
-    if (call_query(c, "limit", &ignored) && call_query_u64(c, "limit", &l.limit) < 0)
+    if (call_query(c, "limit", &ignored) && call_query_u64(c, "limit", &l->limit) < 0)
         return;
-    if (call_query_u64(c, "offset", &l.skip) < 0 || call_query_bool(c, "orderAsc", &ascending) < 0)
+    if (call_query_u64(c, "offset", &l->skip) < 0 || call_query_bool(c, "orderAsc", &ascending) < 0)
         return;
-    if (l.limit < 1 || l.limit > EVENTS_MOST || l.skip > EVENTS_SKIP_MOST) {
+    if (l->limit < 1 || l->limit > EVENTS_MOST || l->skip > EVENTS_SKIP_MOST) {
         call_fail(c, 400, "limit must be from 1 to %d, offset up to %d", EVENTS_MOST, EVENTS_SKIP_MOST);
         return;
     }
-    if (want.sandbox && (!id_is_sandbox(c->args[0]) || !access_has_log(c, want.sandbox))) {
+    if (l->want.sandbox && (!id_is_sandbox(c->args[0]) || !access_has_log(c, l->want.sandbox))) {
         call_fail(c, 404, "Sandbox \"%.*s\" doesn't exist or you don't have access to it", STR_ARG_MAX(c->args[0], 64));
         return;
     }
-    want.is_back = !ascending;
-    buf_append_char(&l.b, '[');
-    if (call_ok(c, life_each(l.core, &c->actor.who, want, events_list_one, &l, &c->err))) {
-        buf_append_char(&l.b, ']');
-        call_json_buf(c, 200, &l.b);
-    }
-    buf_fini(&l.b);
+    l->want.is_back = !ascending;
+    c->state = l;
+    c->cleanup = events_list_gone;
+    slice_init(&l->slice, events_list_on_slice);
+    buf_append_char(&l->b, '[');
+    events_list_on_slice(&l->slice);
 }
 
 /* ---- webhooks ---- */

@@ -70,6 +70,16 @@ def alive(service):
     return {box["id"] for box in json.loads(service.cove("ls", "--json").stdout)}
 
 
+def test_lines_that_are_piped_in_at_once(service):
+    """By hand, nobody waits for the answer to initialize."""
+    lines = [("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "hand", "version": "1"}}), ("tools/list", {}),
+             ("tools/call", {"name": "sandbox_list", "arguments": {}})]
+    text = "".join(json.dumps({"jsonrpc": "2.0", "id": i, "method": method, "params": params}) + "\n" for i, (method, params) in enumerate(lines))
+    done = subprocess.run([BUILD / "cove", "mcp"], env={**os.environ, **service.env}, input=text, capture_output=True, text=True, timeout=30, check=False)
+    answers = {answer["id"]: answer for answer in map(json.loads, done.stdout.splitlines())}
+    assert done.returncode == 0 and set(answers) == {0, 1, 2} and all("result" in answer for answer in answers.values()), done
+
+
 @pytest.mark.parametrize("how", [None, signal.SIGTERM])
 def test_a_session_ends_with_its_client(service, how):
     bridge = Bridge(service).begin()

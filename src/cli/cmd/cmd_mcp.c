@@ -336,10 +336,22 @@ static size_t bridge_busy(const struct bridge *b)
     return n;
 }
 
+/* What comes behind `initialize` is of the session that it makes: it waits, where a client doesn't. */
+static bool bridge_initializes(const struct bridge *b)
+{
+    for (size_t i = 0; i < CALLS_MAX; i++) {
+        const char *method = member(b->calls[i].message, "method");
+        if (method && strcmp(method, "initialize") == 0)
+            return true;
+    }
+    return false;
+}
+
 /* Lines that are there already, as far as there is room for them. */
 static void bridge_lines(struct bridge *b)
 {
-    for (ssize_t end; bridge_busy(b) < CALLS_MAX && (end = str_find_char(buf_str(&b->in), '\n')) >= 0;) {
+    for (ssize_t end;
+         bridge_busy(b) < CALLS_MAX && !bridge_initializes(b) && (end = str_find_char(buf_str(&b->in), '\n')) >= 0;) {
         AUTO_FREE char *line = mem_strndup(buf_data(&b->in), (size_t)end);
         buf_consume(&b->in, (size_t)end + 1);
         if (str_trim(str_n(line, (size_t)end)).n)

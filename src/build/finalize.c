@@ -9,12 +9,33 @@
 
 #include <stdio.h>
 
-enum { SETTLE_MS = 2000, RETRY_FIRST_MS = 50, RETRY_MOST_MS = 2000, READY_TRY_MS = 60000 };
+enum { SETTLE_MS = 2000, RETRY_FIRST_MS = 50, RETRY_MOST_MS = 2000, LONG_MS = 2000 };
 
 static void finalize_stored(struct build_job *j)
 {
     j->has_memory = j->with_memory;
     job_done(j);
+}
+
+static const char *ready_cmd(const struct build_job *j)
+{
+    return j->spec.ready_cmd ? j->spec.ready_cmd : j->spec.start_cmd ? NULL : j->from_ready;
+}
+
+/* Some clients have `sleep 20` for a CMD of a Dockerfile, for services whose sandboxes begin behind it. */
+static void finalize_warn_slow(struct build_job *j)
+{
+    uint64_t ms = (clock_mono() + j->b->config.ready_timeout_ms * USEC_PER_MS - j->ready_until) / USEC_PER_MS;
+    const char *ready = ready_cmd(j);
+    if (!ready || ms < LONG_MS)
+        return;
+    bool is_sleep = strncmp(ready, "sleep ", 6) == 0;
+    job_log(j, TEMPLATE_WARN,
+            "[finalize] ready after %.1f s, and so is each sandbox of it. %s'cove warm' keeps some ready",
+            (double)ms / 1000,
+            is_sleep ? "A ready command that checks, such as 'curl -s localhost:8000', is done sooner than one that "
+                       "sleeps; "
+                     : "");
 }
 
 /* Not within a callback of the session, which is closed while memory is stored. */
@@ -27,6 +48,7 @@ static void is_ready(struct build_job *j)
         job_store(j, finalize_stored);
         return;
     }
+    finalize_warn_slow(j);
     j->stored = (struct build_step_size){.is_known = true};
     job_remember(j);
     job_done(j);
@@ -59,11 +81,6 @@ static void ready_done(struct build_job *j, int code, const struct err *err)
     if (j->tries++ == 0)
         job_log(j, TEMPLATE_DEBUG, "[finalize] not ready yet: exit status %d", code);
     j->retry_at = now + wait * USEC_PER_MS;
-}
-
-static const char *ready_cmd(const struct build_job *j)
-{
-    return j->spec.ready_cmd ? j->spec.ready_cmd : j->spec.start_cmd ? NULL : j->from_ready;
 }
 
 static void try_ready(struct build_job *j)

@@ -225,6 +225,13 @@ def test_start_command_is_up_when_a_sandbox_is(templates):
     assert templates.call("GET", f"/templates/{again}")[0] == 200
 
 
+def test_a_ready_command_may_sleep(templates):
+    """As in E2B's SDKs, where a Dockerfile's CMD is ready by `sleep 20`."""
+    (template, _), log = templates.ready(startCmd="sleep 1000", readyCmd="sleep 11")
+    assert re.search(r"\[finalize\] ready after 1[0-9.]+ s, and so is each sandbox of it\. .*'cove warm'", log), log
+    assert templates.service.cove("run", "--template", template, "--", "pgrep", "-f", "sleep 1000").returncode == 0
+
+
 def test_errors_name_their_step(templates):
     reason, log = templates.fails([("RUN", ["true"]), ("RUN", ["echo to stderr >&2; exit 7"])], "2")
     assert reason == "failed to run command 'echo to stderr >&2; exit 7': exit status 7" and "[stderr]: to stderr" in log

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The start command of a template in a sandbox that starts, or starts anew on its files: started as if logged in, then its ready command is tried until it
- * succeeds, for READY_MS at most. Who waits for the sandbox waits for that. Without a ready command it is enough that the start command began.
+ * succeeds, for READY_MS at most; one try may take all of that, as `sleep 20` does. Who waits for the sandbox waits for that. Without a ready command it is enough that the start command began.
  */
 #include "base/fault.h"
 #include "base/mem.h"
@@ -9,7 +9,9 @@
 #include "sandbox/object.h"
 #include "sandbox/start/make.h"
 
-enum { READY_MS = 60000, TRY_MS = 10000, AGAIN_FIRST_MS = 10, AGAIN_MOST_MS = 500, SAID_MAX = 120 };
+#include <stdio.h>
+
+enum { READY_MS = 60000, AGAIN_FIRST_MS = 10, AGAIN_MOST_MS = 500, SAID_MAX = 120 };
 
 static const struct actor launch_actor = {.name = "template", .is_own = true, .sets_up = true};
 
@@ -85,12 +87,20 @@ static void on_again(struct loop_alarm *alarm)
         launch_finish(l, NULL);
 }
 
+static void ready_fails(struct launch *l)
+{
+    char what[160];
+    (void)snprintf(what, sizeof(what), "the template's ready command, %.60s, did not succeed within %d s",
+                   l->sb->ready_cmd, READY_MS / 1000);
+    fails(l, what);
+}
+
 static void not_ready(struct launch *l)
 {
     unsigned wait = MIN((unsigned)AGAIN_FIRST_MS << MIN(l->tries, 8u), (unsigned)AGAIN_MOST_MS);
     l->tries++;
     if (clock_mono() + wait * USEC_PER_MS >= l->until)
-        fails(l, "the template's ready command did not succeed in time");
+        ready_fails(l);
     else
         loop_alarm_set(l->sb->core->loop, &l->again, clock_mono() + wait * USEC_PER_MS, on_again);
 }
@@ -125,8 +135,10 @@ static void on_try_error(void *ctx, const struct err *err)
 static void try_ready(struct launch *l)
 {
     static const struct exec_ops ops = {.on_output = on_try_output, .on_exit = on_try_exit, .on_error = on_try_error};
+    usec_t now = clock_mono();
+    uint64_t left_ms = l->until > now ? (l->until - now) / USEC_PER_MS : 0;
     struct err err;
-    if (launch_run(l, l->sb->ready_cmd, TRY_MS, &ops, &l->try, &err) < 0)
+    if (launch_run(l, l->sb->ready_cmd, MAX(left_ms, (uint64_t)1), &ops, &l->try, &err) < 0)
         launch_finish(l, &err);
 }
 

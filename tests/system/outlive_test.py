@@ -336,6 +336,17 @@ def test_another_program_takes_over(programs):
         assert sandbox.works() and client.create().works()
 
 
+def test_a_reload_says_which_parts_are_those_of_before(programs):
+    with running(name="outlive", build=programs) as (service, _):
+        assert "of before" not in service.cove("reload").stdout
+        replace(programs / "cove-api", lambda path: path.open("ab").write(b"another"))
+        told = service.cove("reload").stdout
+        keeper = re.search(r"^cove-api is still the program of before\..*kill -USR1 (\d+)$", told, re.M)
+        assert keeper and "cove-egress" not in told, told
+        os.kill(int(keeper[1]), signal.SIGUSR1)
+        assert wait_for(lambda: "of before" not in service.cove("reload").stdout)
+
+
 def test_a_program_that_would_not_do_is_not_started(programs):
     with running(name="outlive", build=programs) as (service, client):
         sandbox, coved = client.create(timeout=600), service.coved_pid

@@ -12,6 +12,7 @@
 #include "wire/keeper.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/file.h>
@@ -91,7 +92,25 @@ static int reload_await(struct context *ctx, const struct config *config, pid_t 
     return 0;
 }
 
-static int reload_run(struct context *ctx)
+/* Whether the worker of that name, a child of the keeper, runs a program that has been replaced since. */
+static bool reload_leaves(pid_t keeper, const char *name)
+{
+    AUTO_FREE char *path = mem_printf("/proc/%d/task/%d/children", (int)keeper, (int)keeper);
+    AUTO_FREE char *suffix = mem_printf("/%s (deleted)", name);
+    AUTO_BUF struct buf children = BUF_INIT(1 << 20);
+    if (fd_read_file(AT_FDCWD, path, &children) < 0)
+        return false;
+    for (struct str pid, rest = buf_str(&children); str_split(&rest, ' ', &pid);) {
+        AUTO_FREE char *exe = mem_printf("/proc/%.*s/exe", STR_ARG(pid));
+        char target[PATH_MAX];
+        ssize_t n = readlink(exe, target, sizeof(target));
+        if (n > 0 && str_ends(str_n(target, (size_t)n), str_of(suffix)))
+            return true;
+    }
+    return false;
+}
+
+static int reload_run(struct context *ctx, pid_t *ret_keeper)
 {
     const struct config *config = context_config(ctx);
     if (!config)
@@ -107,19 +126,33 @@ static int reload_run(struct context *ctx)
         return -1;
     if (kill(keeper, SIGUSR2) < 0)
         return err_errno(&ctx->err, errno, "signal the service, process %d", (int)keeper);
+    *ret_keeper = keeper;
     return reload_await(ctx, config, coved);
+}
+
+static void reload_tell(pid_t keeper)
+{
+    bool has_api = reload_leaves(keeper, "cove-api"), has_egress = reload_leaves(keeper, "cove-egress");
+    (void)puts("The service runs with the configuration and the coved that are there now.");
+    if (has_api)
+        (void)printf("cove-api is still the program of before. To replace it, which drops its clients' connections: "
+                     "kill -USR1 %d\n",
+                     (int)keeper);
+    if (has_egress)
+        (void)puts("cove-egress is still the program of before: a restart of the service replaces it.");
 }
 
 static int reload_command(struct context *ctx)
 {
     if (context_read_all(ctx, NULL) < 0)
         return context_exit(ctx);
-    if (reload_run(ctx) < 0)
+    pid_t keeper = 0;
+    if (reload_run(ctx, &keeper) < 0)
         return context_fail(ctx, STATUS_FAILED);
     if (ctx->json)
         (void)puts("{\"reloaded\":true}");
     else
-        (void)puts("The service runs with the configuration and the programs that are there now.");
+        reload_tell(keeper);
     return STATUS_OK;
 }
 
@@ -130,7 +163,7 @@ const struct command cmd_reload = {
     .description =
         "Makes the service of this machine read its configuration and its API key again. Sandboxes, their processes "
         "and their connections continue. Clients of the API may have to reconnect. If Cove was upgraded, this starts "
-        "the new coved.\n\nA wrong configuration, or one that the service can't run with, is refused, and the "
+        "the new coved, and says which other parts are still those of before.\n\nA wrong configuration, or one that the service can't run with, is refused, and the "
         "previous one stays in force. state_dir, run_dir and pool.kind need a restart.\n\nNeeds root.",
     .examples = "sudo cove reload\n"
                 "sudoedit /etc/cove/cove.yaml && sudo cove reload",

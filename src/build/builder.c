@@ -15,7 +15,7 @@ static void builder_job_free(struct build_job *j)
     list_remove(&j->node);
     build_context_fini(&j->ctx);
     arena_wipe(&j->arena); /* passwords of registries */
-    mem_free(j);
+    MEM_FREE(j->denied, j);
 }
 
 static void builder_begin(struct builder *b, struct build_job *j)

@@ -92,6 +92,7 @@ struct build_job {
     bool is_size_known;
     size_t n_cached;
     unsigned n_denied; /* by the network policy */
+    char *denied;      /* what was told of the last; NULL: none */
     bool ran;          /* a step was run: nothing behind it comes from the cache */
     bool ignore_cache;
     bool over, canceled;

@@ -181,16 +181,19 @@ static void have_shell(void *ctx, const struct file_entry *entry, const struct e
 
 enum { DENIED_TOLD_MAX = 20 };
 
-static void job_on_denied(void *ctx, const char *target, const char *reason)
+/* What tries again and again is told once. */
+static void job_on_denied(void *ctx, const char *target, const char *reason, const char *closed_address)
 {
     struct build_job *j = ctx;
-    if (job_is_over(j) || ++j->n_denied > DENIED_TOLD_MAX)
+    AUTO_FREE char *text = mem_printf("[%s] the network policy denied %s: %s. To allow it: cove template build "
+                                      "--allow %s%s%s, or builds.allow in the configuration",
+                                      j->prefix, target, reason, target, closed_address ? " --allow " : "",
+                                      closed_address ? closed_address : "");
+    if (job_is_over(j) || (j->denied && strcmp(j->denied, text) == 0) || ++j->n_denied > DENIED_TOLD_MAX)
         return;
-    job_log(
-        j, TEMPLATE_WARN,
-        "[%s] the network policy denied %s: %s. To allow it: cove template build --allow %s, or builds.allow in the "
-        "configuration",
-        j->prefix, target, reason, target);
+    job_log(j, TEMPLATE_WARN, "%s", text);
+    mem_free(j->denied);
+    j->denied = TAKE_PTR(text);
 }
 
 static void created(void *ctx, struct sandbox *sb, const struct err *err)

@@ -99,6 +99,16 @@ def test_a_build_step_that_is_refused_says_so(behind, tmp_path):
     assert allowed.returncode == 0, allowed
 
 
+def test_a_build_step_that_meets_a_closed_address_is_told_of_it(behind, tmp_path):
+    """A rule about the name alone doesn't open it. What tries again is told once."""
+    (tmp_path / "Dockerfile").write_text("FROM base\nRUN curl -4sS http://private.test/; curl -4sS http://private.test/\n")
+    done = behind.service.cove("template", "build", "--name", "closed", "--allow", "private.test", str(tmp_path))
+    told = [line for line in done.stderr.splitlines() if "network policy denied" in line]
+    assert done.returncode == 1 and len(told) == 1 and "cove template build --allow private.test --allow 10.0.0.5, or" in told[0], done.stderr
+    followed = behind.service.cove("template", "build", "--name", "closed", "--allow", "private.test", "--allow", "10.0.0.5", str(tmp_path))
+    assert "network policy denied" not in followed.stderr, followed.stderr
+
+
 def test_a_program_that_is_refused_is_explained(behind):
     done = behind.service.cove("run", "--", "curl", "-sS", "https://denied.test/")
     assert done.returncode != 0 and "cove run: network: denied.test" in done.stderr and "--allow denied.test" in done.stderr, done

@@ -22,9 +22,10 @@ int network_check_policy(const json_t *policy, struct err *err) WARN_UNUSED;
 
 /*
  * fn is called for what the policy denies from now on, limited like its events; NULL: stops. target: "name:port", or
- * the known part of it.
+ * the known part of it. closed_address: where the name leads, if that can't be reached by a rule about the name; NULL
+ * otherwise.
  */
-typedef void (*network_denied_fn)(void *ctx, const char *target, const char *reason);
+typedef void (*network_denied_fn)(void *ctx, const char *target, const char *reason, const char *closed_address);
 void network_watch_denied(struct sandbox *sb, network_denied_fn fn, void *ctx);
 
 /* policy_warnings() of it. New reference; NULL: none. */

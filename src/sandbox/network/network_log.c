@@ -6,6 +6,7 @@
  * tenth of that, after EVENT_TOLD_CLOSELY a tenth in a minute.
  */
 #include "base/mem.h"
+#include "policy/policy.h"
 #include "sandbox/network/network_internal.h"
 #include "sandbox/record/record.h"
 
@@ -245,7 +246,9 @@ static void on_denied(struct network *n, struct told *t)
                                         : address ? address
                                                   : "?",
                                         (long long)port);
-    n->on_denied(n->denied_ctx, target, json_string_value(json_object_get(t->message, "reason")));
+    bool is_closed = json_integer_value(json_object_get(t->message, "rule")) == POLICY_RULE_BUILTIN;
+    n->on_denied(n->denied_ctx, target, json_string_value(json_object_get(t->message, "reason")),
+                 is_closed && name ? address : NULL);
 }
 
 void network_watch_denied(struct sandbox *sb, network_denied_fn fn, void *ctx)

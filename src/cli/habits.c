@@ -65,8 +65,8 @@ static const struct habit habit_commands[] = {
 
 static const struct habit habit_options[] = {
     {"--name", "a sandbox goes by its id; --metadata name=NAME labels it, and 'cove ls' shows that"},
-    {"-d", "did you mean --keep? 'cove exec ID -- COMMAND &' runs something in it meanwhile"},
-    {"--detach", "did you mean --keep? 'cove exec ID -- COMMAND &' runs something in it meanwhile"},
+    {"-d", "did you mean --keep? 'cove exec -d ID -- COMMAND' then starts something in it"},
+    {"--detach", "did you mean --keep? 'cove exec -d ID -- COMMAND' then starts something in it"},
     {"-p", "every port can be reached as it is: 'cove url ID PORT' prints its address"},
     {"--publish", "every port can be reached as it is: 'cove url ID PORT' prints its address"},
     {"--rm", "leave it out: the sandbox is removed unless --keep is given"},

@@ -384,6 +384,16 @@ def test_an_ambiguous_prefix_is_refused_with_the_candidates(service):
     service.remove_all()
 
 
+def test_a_command_goes_on_without_its_caller(service, sandbox):
+    done = service.cove("exec", "-d", sandbox, "--", "sh", "-c", "echo begun; exec sleep 1000")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert "sleep 1000" in service.cove("exec", sandbox, "--", "ps", "-eo", "args").stdout
+    assert wait_until(lambda: "  begun\n" in service.cove("logs", sandbox).stdout)
+    assert service.cove("exec", "-d", sandbox, "--", "no-such-program").returncode == 127
+    for flags in (("-di",), ("-dt",), ("-d", "--json")):
+        assert service.cove("exec", *flags, sandbox, "--", "true").returncode == 2
+
+
 def test_what_runs_and_what_it_uses(service, sandbox):
     assert service.cove("ps", sandbox).stdout == ""
     with service.popen("exec", sandbox, "--", "sleep", "1000") as sleeping:

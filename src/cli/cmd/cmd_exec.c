@@ -9,6 +9,7 @@
 
 static const struct flag exec_flags[] = {
     EXEC_STDIN_FLAGS,
+    {'d', "detach", NULL, "Returns once the command has started; it goes on by itself."},
     {'e', "env", "NAME[=VALUE]",
      "Sets an environment variable of the command; without a value, to the one it has here. May be given several "
      "times."},
@@ -41,7 +42,7 @@ static int run_in(struct context *ctx, struct exec_request *request)
         exec_report_print("", &(struct exec_report){&result, exec_report_reason(&result, failed), &out, &err});
     if (failed)
         return context_fail(ctx, status);
-    if (!ctx->json)
+    if (!ctx->json && !request->leaves)
         exec_explain_silence(ctx, request, &result);
     return status;
 }
@@ -70,9 +71,9 @@ static int exec_run(struct context *ctx)
     AUTO_JSON json_t *env = NULL;
     struct exec_request request = {0};
     enum exec_stdin choice = EXEC_STDIN_BY_KIND;
-    if (CONTEXT_READ(ctx, {"tty", .on = &request.has_pty}, {"user", .text = &request.user},
-                     {"cwd", .text = &request.cwd}, {"env", .take = environment_take, .arg = &env},
-                     {"", .take = exec_take_stdin, .arg = &choice}) < 0)
+    if (CONTEXT_READ(ctx, {"tty", .on = &request.has_pty}, {"detach", .on = &request.leaves},
+                     {"user", .text = &request.user}, {"cwd", .text = &request.cwd},
+                     {"env", .take = environment_take, .arg = &env}, {"", .take = exec_take_stdin, .arg = &choice}) < 0)
         return context_exit(ctx);
     request.argv = ctx->argv + ctx->argi;
     if (context_operands(ctx) == 0)
@@ -84,7 +85,9 @@ static int exec_run(struct context *ctx)
         return refuse_late_options(ctx, &request);
     if (!*request.argv)
         return context_usage(ctx, "the command is missing: cove exec %s -- ls", request.id);
-    if (exec_choose_stdin(ctx, &request, choice) < 0)
+    if (request.leaves && (request.has_pty || choice == EXEC_STDIN_ALWAYS || ctx->json))
+        return context_usage(ctx, "-d excludes -i, -t and --json");
+    if (exec_choose_stdin(ctx, &request, request.leaves ? EXEC_STDIN_NEVER : choice) < 0)
         return context_fail(ctx, STATUS_USAGE);
     if (request.has_pty && ctx->json)
         return context_usage(ctx, "--json and -t exclude each other");
@@ -98,7 +101,8 @@ const struct command cmd_exec = {
     .synopsis = "[OPTION]... ID [--] COMMAND [ARGUMENT]...",
     .description =
         "Runs COMMAND in the sandbox ID. The beginning of an id is enough if only one sandbox has it. Input, output, "
-        "exit code and signals work as with cove run. The command continues if cove exec is killed.\n\nWith --json "
+        "exit code and signals work as with cove run. The command continues if cove exec is killed. With -d it does "
+        "from the start: 'cove ps ID' lists it, and 'cove logs ID' prints what it wrote.\n\nWith --json "
         "the output is collected (up to 64 MiB of each stream) and written as one object at the end, also if the "
         "command did not end by itself: exit_code and signal (null then), reason (null, interrupted, or failed, with "
         "the error on stderr), truncated, stdout, stderr. If the command never started, there is only the error.",
@@ -110,6 +114,7 @@ const struct command cmd_exec = {
                    " 2      the command line is wrong",
     .examples = "cove exec i3k -- ps aux\n"
                 "cove exec -it i3k -- bash\n"
+                "cove exec -d i3k -- python3 -m http.server 8000\n"
                 "cove exec -u root i3k -- apt-get install -y jq",
     .operands = "id|command",
     COMMAND_FLAGS(exec_flags),

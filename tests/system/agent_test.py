@@ -58,7 +58,7 @@ def test_from_a_kit_to_a_review(service, repo):
     word, stand_in, *rest = done.stdout.split("\n")[0].split()
     assert (word, rest) == ("said", ["one", "two"]) and stand_in.startswith("sk-") and done.stdout.split("\n")[1] == str(repo)
     assert "the-real-key" not in done.stdout + done.stderr
-    for text in ("1 file is here not committed", "2 files changed", "1 commit\n", "cove env diff fake", "exit code 0"):
+    for text in ("of the last commit: changes to 1 file stay out", "2 files changed", "1 commit\n", "cove env diff fake", "exit code 0"):
         assert text in done.stderr, done.stderr
     assert git(repo, "log", "-1", "--format=%s", "cove/fake") == "new" and not (repo / "new").exists()
     one = service.sandboxes()[0]["id"]
@@ -250,3 +250,11 @@ def test_a_shell(service, repo):
     done = service.cove("shell", str(repo), "--", "-c", "pwd; echo x > x")
     assert done.stdout == f"{repo}\n" and "cove env diff shell" in done.stderr
     assert "works on a Git" not in done.stderr and service.cove("shell", "/").returncode == 125
+    done = service.cove("shell", str(repo), "--", "sh", "-c", 'echo "$1"; exit 3', "sh", "a  b")
+    assert (done.returncode, done.stdout) == (3, "a  b\n"), done
+    (repo / "below").mkdir()
+    (repo / "below/file").write_text("x")
+    assert service.cove("shell", "--", "pwd", cwd=repo / "below").stdout == f"{repo}\n", "it is not in the commit"
+    subprocess.run(["git", "-C", repo, "add", "-A"], check=True)
+    subprocess.run(["git", "-C", repo, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "below"], check=True)
+    assert service.cove("shell", "--name", "later", "--", "pwd", cwd=repo / "below").stdout == f"{repo}/below\n"

@@ -157,8 +157,8 @@ static void agent_tell_left_out(struct agent_call *a)
     for (size_t i = 0; i < buf_len(&changed); i++)
         n += !buf_data(&changed)[i];
     if (n)
-        (void)fprintf(stderr, "cove agent: %zu file%s here not committed: the copy has the last commit's\n", n,
-                      n == 1 ? " is" : "s are");
+        (void)fprintf(stderr, "cove agent: the copy is of the last commit: changes to %zu file%s stay out\n", n,
+                      n == 1 ? "" : "s");
 }
 
 static void agent_tell_missing(const json_t *kit, const json_t *missing)
@@ -273,12 +273,17 @@ static int agent_work(struct agent_call *a)
     JSON_FOREACH (one, json_object_get(a->kit, "command"))
         if (n < ARRAY_SIZE(words) - 1)
             words[n++] = (char *)json_string_value(one);
+    if (a->o->takes_command && *a->o->rest && **a->o->rest != '-' && n < ARRAY_SIZE(words) - 3) {
+        words[n++] = (char *)"-c";
+        words[n++] = (char *)"\"$0\" \"$@\"";
+    }
     for (char *const *word = a->o->rest; *word && n < ARRAY_SIZE(words) - 1; word++)
         words[n++] = *word;
+    AUTO_FREE char *cwd = env_here(&a->e);
     const struct exec_request request = {.id = a->e.id,
                                          .argv = words,
                                          .user = a->e.user,
-                                         .cwd = a->e.repo.top,
+                                         .cwd = cwd,
                                          .tag = AGENT_TAG,
                                          .has_pty = has_pty,
                                          .has_stdin = has_pty || !isatty(STDIN_FILENO),

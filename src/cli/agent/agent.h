@@ -21,7 +21,8 @@ struct agent_options {
     size_t n_mounts;
     bool trusts; /* what the repository's own kit and settings want */
     struct net_flags net;
-    char *const *rest; /* arguments of the agent */
+    char *const *rest;  /* arguments of the agent */
+    bool takes_command; /* it is bash, and they are a command, unless they begin with an option of bash's */
 };
 
 /* Exit codes. */

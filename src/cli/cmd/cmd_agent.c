@@ -75,7 +75,7 @@ static int agent_parse_and_run(struct context *ctx, struct agent_options *o)
 
 static int agent(struct context *ctx, const char *kit)
 {
-    struct agent_options o = {.kit = kit};
+    struct agent_options o = {.kit = kit, .takes_command = kit != NULL};
     int status = agent_parse_and_run(ctx, &o);
     net_flags_fini(&o.net);
     return status;
@@ -114,7 +114,7 @@ const struct command cmd_agent = {
     .synopsis = "NAME [OPTION]... [PATH] [-- ARGUMENT...]\n--list",
     .description =
         "Runs the agent of the kit NAME in an environment ('cove env') of the repository at PATH, by default the one "
-        "here: on a copy of the last commit, at the same absolute path. It reaches its model, the package indexes "
+        "here: on a copy of the last commit, at the same absolute path, and in the directory in which you are. It reaches its model, the package indexes "
         "that the kit names and what flags allow, and nothing else. Its key comes from the variable that the agent "
         "would read, or from the secret of that name ('cove secret'). The sandbox only gets a placeholder; the key "
         "is put into requests to the maker's hosts outside of it. A key from a variable is kept as the secret "
@@ -140,12 +140,13 @@ const struct command cmd_agent = {
 const struct command cmd_shell = {
     .name = "shell",
     .summary = "open a shell on a copy of a repository",
-    .synopsis = "[OPTION]... [PATH] [-- BASH-ARGUMENT...]",
+    .synopsis = "[OPTION]... [PATH] [-- COMMAND [ARGUMENT]...]",
     .description =
         "The same as 'cove agent shell': a login shell in its own environment, which reaches only what flags allow. "
-        "Arguments are passed to bash.",
+        "With a COMMAND the shell runs that and ends; if it begins with '-', it is options of bash.",
     .exit_status = AGENT_EXIT,
     .examples = "cove shell\n"
+                "cove shell -- make test\n"
                 "cove shell --allow @npm -- -c 'npm ci && npm test'",
     .operands = "path",
     COMMAND_FLAGS(shell_flags),

@@ -114,7 +114,8 @@ static int env_run_in(struct env_call *c, char *const *argv, bool has_pty)
     int status;
     if (env_wake(&c->e) < 0)
         return context_fail(c->ctx, STATUS_COVE);
-    if (env_run(&c->e, argv, NULL, has_pty, &status) < 0)
+    AUTO_FREE char *cwd = env_here(&c->e);
+    if (env_run(&c->e, cwd, argv, NULL, has_pty, &status) < 0)
         return context_fail(c->ctx, status);
     return provenance_receive(&c->e) < 0 ? context_fail(c->ctx, STATUS_COVE) : status;
 }
@@ -477,7 +478,7 @@ const struct command cmd_env = {
         "every command, commits made inside are checked and come here as the branch cove/NAME. Damaged objects, "
         "nested repositories, changed .gitmodules, and links out of the repository or into .git are refused; then "
         "none of the commits come here, nor do any while that branch has commits of your own. Only the history of the one commit goes in: no other branches, no stash, no "
-        "uncommitted changes.\n\nrun exits with the command's exit code. shell needs a terminal. An environment in "
+        "uncommitted changes.\n\nrun and shell begin in the directory of the copy in which you are here. run exits with the command's exit code. shell needs a terminal. An environment in "
         "which nothing has run for an hour is paused, and continues when it is used again.\n\ndiff shows all "
         "changes, committed or not, and says on stderr which files to look at first: files that builds, CI, editors "
         "or agents execute, lock files, links, hidden characters. propose collects what a reviewer needs: commits, "

@@ -9,9 +9,11 @@
 #include "cli/env/kept.h"
 #include "cli/env/review.h"
 #include "cli/exec/terminal.h"
+#include "http/url.h"
 
 #include <ctype.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -262,13 +264,35 @@ int env_script(struct env *e, const char *script, char *const *words, int in, in
     return result.code == 0 ? 0 : err_set(&e->ctx->err, ERR_UNKNOWN, "in the sandbox: %.*s", STR_ARG_MAX(why, 180));
 }
 
-int env_run(struct env *e, char *const *argv, json_t *variables, bool has_pty, int *ret_status)
+char *env_here(struct env *e)
+{
+    AUTO_BUF struct buf query = BUF_INIT(4 * PATH_MAX);
+    char cwd[PATH_MAX], rest[1];
+    size_t n = strlen(e->repo.top);
+    if (!getcwd(cwd, sizeof(cwd)) || strncmp(cwd, e->repo.top, n) != 0 || cwd[n] != '/')
+        return mem_strdup(e->repo.top);
+    buf_append_cstr(&query, "/files?path=");
+    (void)url_encode(&query, str_of(cwd), true);
+    if (e->user) {
+        buf_append_cstr(&query, "&user=");
+        (void)url_encode(&query, str_of(e->user), true);
+    }
+    AUTO_FREE char *target = service_target(e->id, "%.*s", STR_ARG(buf_str(&query)));
+    bool is_there = service_stream(e->service, "HEAD", target) == 0 &&
+                    str_eqc(http_client_header(service_client(e->service), "x-cove-type"), "directory") &&
+                    http_client_read(service_client(e->service), rest, sizeof(rest)) == 0;
+    e->ctx->err.code = ERR_OK;
+    *e->ctx->hint = '\0';
+    return mem_strdup(is_there ? cwd : e->repo.top);
+}
+
+int env_run(struct env *e, const char *cwd, char *const *argv, json_t *variables, bool has_pty, int *ret_status)
 {
     const struct exec_request request = {.id = e->id,
                                          .argv = argv,
                                          .env = variables,
                                          .user = e->user,
-                                         .cwd = e->repo.top,
+                                         .cwd = cwd,
                                          .has_stdin = has_pty || !isatty(0),
                                          .has_pty = has_pty};
     struct exec_io io = {
@@ -309,7 +333,7 @@ static int env_set_up(struct env *e, const json_t *setup)
         char *const argv[] = {(char *)"sh", (char *)"-c", (char *)json_string_value(one), NULL};
         int status;
         terminal_note("cove env: setup: %s", argv[2]);
-        if (env_run(e, argv, NULL, false, &status) < 0)
+        if (env_run(e, e->repo.top, argv, NULL, false, &status) < 0)
             return -1;
         if (status != 0)
             return err_set(&e->ctx->err, ERR_FAILED_PRECONDITION, "the setup ended with %d: %.150s", status, argv[2]);

@@ -54,8 +54,14 @@ int env_sweep(struct env *e);
 /* Wakes it if it is paused. */
 int env_wake(struct env *e) WARN_UNUSED;
 
-/* Runs a command in the copy; as exec_in_sandbox(). It is prolonged meanwhile. The status for the shell is *ret_status. */
-int env_run(struct env *e, char *const *argv, json_t *variables, bool has_pty, int *ret_status) WARN_UNUSED;
+/* The directory of the copy in which we are here, its top if we are elsewhere or the copy has no such one. Free with
+ * mem_free(). */
+char *env_here(struct env *e);
+
+/* Runs a command in that directory of the copy; as exec_in_sandbox(). It is prolonged meanwhile. The status for the
+ * shell is *ret_status. */
+int env_run(struct env *e, const char *cwd, char *const *argv, json_t *variables, bool has_pty,
+            int *ret_status) WARN_UNUSED;
 
 /* The same of any request, which names the sandbox and the directory itself; signals are passed on. */
 int env_exec(struct env *e, const struct exec_request *request, const struct exec_io *streams,

@@ -202,7 +202,8 @@ class World:
         return stage if stage.is_dir() else self.service.state / "pool"
 
     def in_pool(self, *parts):
-        return sorted(str(p.relative_to(self.pool())) for part in parts for p in below(self.pool(), part))
+        pool = self.pool()
+        return sorted(str(p.relative_to(pool)) for part in parts for p in below(pool, part))
 
     def needed_layers(self):
         """By the store: of templates and of the cache of builds, which is meant to stay; and what these stand on."""
@@ -246,7 +247,8 @@ class World:
             # What a build that failed has made is kept for two minutes, in case that somebody wants it; a new worker knows of no such.
             os.kill(self.service.child("cove-api"), signal.SIGKILL)
             assert wait_until(self.service.is_healthy), self.service.tail()
-        assert wait_until(lambda: not self.leftovers(), SETTLE_S), (self.leftovers(), self.service.tail())
+        # Not often: to ask has coved look for lost layers, and what was deleted is swept when nothing was asked for a tenth of a second, or after two.
+        assert wait_until(lambda: not self.leftovers(), SETTLE_S, every=0.25), (self.leftovers(), self.service.tail())
         mounts = [line for line in read("/proc/self/mountinfo").splitlines() if str(self.service.directory) in line]
         assert not mounts, mounts
 

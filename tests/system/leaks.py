@@ -88,19 +88,20 @@ def is_of_another_service(pid, name):
     return is_of_cove(pid)
 
 
-def namespaces_alive(wanted, before, state):
+def namespaces_alive(wanted, before, state, ours):
     """
     Of these, those that some process still has, holds open or has mounted. The kernel uses their numbers again: processes that began
-    after `before` (ticks), and other services, have other ones.
+    after `before` (ticks), and other services, have other ones. Its own threads, which have no program, have those of the machine.
+    ours: processes(state).
     """
-    alive, tables, ours = set(), {}, processes(state)
+    alive, tables, name = set(), {}, group_name(state)
     for pid in pids():
-        if started(pid) > before or (pid not in ours and is_of_another_service(pid, group_name(state))):
-            continue
         of = f"/proc/{pid}"
-        alive |= {link(f"{of}/ns/{kind}") for kind in NAMESPACES} & wanted
-        alive |= set(opened(pid).values()) & wanted
-        seen = link(f"{of}/ns/mnt"), link(f"{of}/root")
+        if not link(f"{of}/exe") or started(pid) > before or (pid not in ours and is_of_another_service(pid, name)):
+            continue
+        has = {kind: link(f"{of}/ns/{kind}") for kind in NAMESPACES}
+        alive |= {*has.values(), *opened(pid).values()} & wanted
+        seen = has["mnt"], link(f"{of}/root")
         if seen not in tables: # of a namespace, as one sees it from this root
             tables[seen] = read(f"{of}/mountinfo")
     mounted = "".join(table for table in tables.values() if "nsfs" in table)
@@ -184,8 +185,9 @@ class Footprint:
         return self
 
     def left(self):
-        found = [f"process {pid}: {name}" for pid, name in processes(self.state).items()]
-        found += [f"namespace {name}" for name in namespaces_alive(self.namespaces, self.looked, self.state)]
+        ours = processes(self.state)
+        found = [f"process {pid}: {name}" for pid, name in ours.items()]
+        found += [f"namespace {name}" for name in namespaces_alive(self.namespaces, self.looked, self.state, ours)]
         found += [f"mount {line}" for line in mounts(self.state, self.run) if not any(f" {m} " in line for m in self.keep_mounts)]
         found += [f"control group {path}" for path in groups(self.state)]
         is_put_off = "are not deleted yet: the next start continues" in read(self.log)[-2000:]

@@ -77,6 +77,29 @@ def below(top, *patterns):
     return [Path(path) for pattern in patterns for path in glob.glob(f"{glob.escape(str(top))}/{pattern}")]
 
 
+def count_below(top, depth=1):
+    """How many names are so far below that directory; what goes meanwhile has none."""
+    try:
+        names = os.listdir(top)
+    except OSError:
+        return 0
+    return len(names) if depth == 1 else sum(count_below(f"{top}/{name}", depth - 1) for name in names)
+
+
+def groups_below(top):
+    """That control group and those in it. What is no parent says so by its links: its thirty files need not be listed."""
+    found = []
+    with contextlib.suppress(OSError): # it may go meanwhile
+        links = os.stat(top).st_nlink
+        found.append(top)
+        if links > 2:
+            with os.scandir(top) as entries:
+                for entry in entries:
+                    if entry.is_dir():
+                        found += groups_below(entry.path)
+    return found
+
+
 def group_of(pid):
     """The service's control group that holds the process: "cove-<8 hex digits>", which each state directory has its own of."""
     text = read(f"/proc/{pid}/cgroup")
@@ -276,12 +299,12 @@ def end_with_us(pid):
     return subprocess.Popen([sys.executable, "-S", "-c", WATCHER, str(pid)], stdin=subprocess.PIPE, start_new_session=True)
 
 
-def wait_until(condition, seconds=PATIENCE_S):
+def wait_until(condition, seconds=PATIENCE_S, every=0.05):
     """The condition's last value, true or not."""
     end = time.monotonic() + seconds
     value = condition()
     while not value and time.monotonic() < end:
-        time.sleep(0.05)
+        time.sleep(every)
         value = condition()
     return value
 
@@ -460,17 +483,20 @@ class Service:
     # ---- leaks: others may run a Cove on this machine, so only what is ours is looked at ----
 
     def processes(self):
-        """{pid: name}: programs of the build directory that coved started, agents, and all that runs in the service's control group."""
+        """
+        {pid: name}: coved and its keeper, what they started, and all that runs in the service's control group. Zombies, which groups don't list, are
+        children of these.
+        """
         if not self.group:
             self.group = next(filter(None, map(group_of, self.children())), None)
-        pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
-        ours = {self.coved.pid, *self.children()}
-        return {pid: read(f"/proc/{pid}/comm").strip() for pid in pids if pid in ours or (self.group and group_of(pid) == self.group)}
+        listed = {int(pid) for path in (self.groups() if self.group else []) for pid in read(f"{path}/cgroup.procs").split()}
+        ours = {self.coved.pid, *self.children(), *listed, *(child for pid in listed for child in children(pid))}
+        return {pid: name for pid in ours if (name := read(f"/proc/{pid}/comm").strip())}
 
     def groups(self):
-        # In one hierarchy or, with control groups of version 1, in several; os.walk() passes over what goes meanwhile.
+        # In one hierarchy or, with control groups of version 1, in several.
         self.tops = self.tops or [path for path, _, _ in os.walk("/sys/fs/cgroup") if path.endswith(f"/{self.group}")]
-        return [path for top in self.tops for path, _, _ in os.walk(top)]
+        return [path for top in self.tops for path in groups_below(top)]
 
     def mounts(self):
         return [line for line in read("/proc/self/mountinfo").splitlines() if str(self.directory) in line]
@@ -478,10 +504,10 @@ class Service:
     def counts(self):
         """What must be back to where it was when all sandboxes are gone."""
         found = {"processes": len(self.processes()), "groups": len(self.groups()), "mounts": len(self.mounts())}
-        for part in ("boxes/*/*", "trash/*"):
-            found[part] = len(below(self.state / "pool", part))
+        for part, depth in (("boxes", 2), ("trash", 1)):
+            found[f"{part} in the pool"] = count_below(f"{self.state}/pool/{part}", depth)
         for name, pid in (("cove-keeper", self.coved.pid), ("coved", self.coved_pid), ("cove-api", self.child("cove-api"))):
-            found[f"descriptors of {name}"] = len(opened(pid)) if pid else 0
+            found[f"descriptors of {name}"] = count_below(f"/proc/{pid}/fd") if pid else 0
         return found
 
     def settle(self, sandboxes=0):

@@ -5,12 +5,16 @@ import hashlib
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import struct
+import subprocess
+import sys
 import threading
 import time
 import urllib.parse
+from pathlib import Path
 
 import pytest
 from service import UnixConnection, read, wait_until
@@ -88,6 +92,14 @@ class Exec:
 
 
 # ---- who may ----
+
+
+def test_the_documented_client_runs_as_printed(service, sandbox):
+    text = read(Path(__file__).parents[2] / "docs/API.md")
+    program, said = re.search(r"^```python\n(.*?)^```\n\n```\n(.*?)^```$", text, re.M | re.S).groups()
+    program = re.sub(r'run\("i\w+"', f'run("{sandbox}"', program.replace("7070", str(service.port)))
+    done = subprocess.run([sys.executable, "-c", program], env={**os.environ, "COVE_API_KEY": service.key}, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, said), done
 
 
 def test_over_tcp_a_key_is_needed(service):

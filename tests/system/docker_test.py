@@ -138,7 +138,7 @@ def test_the_network_is_the_policys_or_none(docker, service):
 @pytest.mark.parametrize("words, says", [
     (["run", "--privileged", "base", "true"], "unknown flag: --privileged"), (["run", "--pid=host", "base", "true"], "--pid"),
     (["run", "-v", "/var/run/docker.sock:/s", "base", "true"], "--volume"), (["run", "--network", "host", "base", "true"], "--network host"),
-    (["run", "--security-opt", "seccomp=unconfined", "base", "true"], "--security-opt"), (["run", "-p", "80:80", "base", "true"], "unknown shorthand flag: 'p'"),
+    (["run", "--security-opt", "seccomp=unconfined", "base", "true"], "--security-opt"), (["run", "-p", "80:80", "base", "true"], "cove url NAME PORT"), (["run", "-P", "base", "true"], "cove url NAME PORT"),
     (["run", "--device", "/dev/kvm", "base", "true"], "--device"), (["run", "--cap-add", "ALL", "base", "true"], "--cap-add"),
     (["run", "--add-host", "a:1.2.3.4", "base", "true"], "--add-host"), (["run", "base"], "No command"), (["run", "-e"], "needs an argument"),
     (["swarm", "init"], "'swarm' is not a docker command"), (["ps", "--filter", "status=running"], "invalid filter"),

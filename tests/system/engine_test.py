@@ -92,7 +92,7 @@ def test_what_answers(engine, service):
     assert status == 200 and headers["Api-Version"] == "1.44"
     assert engine.ask("GET", "/version", status=200)["ApiVersion"] == "1.44" and engine.ask("GET", "/v1.41/info", status=200)["OSType"] == "linux"
     assert "not supported" in engine.ask("POST", "/v1.44/build", {}, 501)["message"] and "not supported" in engine.ask("GET", "/v1.44/swarm", status=501)["message"]
-    assert engine.ask("DELETE", "/v1.44/info", status=405)["message"] and engine.ask("GET", "/v1.44/containers/nobody/json", status=404)["message"] == "No such container: nobody"
+    assert engine.ask("DELETE", "/v1.44/info", status=501)["message"] == "DELETE /info is not supported" and engine.ask("GET", "/v1.44/containers/nobody/json", status=404)["message"] == "No such container: nobody"
 
 
 def test_who_asks(engine, service):
@@ -232,7 +232,7 @@ def test_files(engine):
     ({"Privileged": True}, "HostConfig.Privileged"), ({"CapAdd": ["SYS_ADMIN"]}, "HostConfig.CapAdd"), ({"Devices": [{"PathOnHost": "/dev/kvm"}]}, "HostConfig.Devices"),
     ({"PidMode": "host"}, "HostConfig.PidMode host"), ({"NetworkMode": "host"}, "HostConfig.NetworkMode host"), ({"NetworkMode": "container:x"}, "NetworkMode container:x"),
     ({"UsernsMode": "host"}, "UsernsMode"), ({"IpcMode": "host"}, "IpcMode host"), ({"UTSMode": "host"}, "UTSMode"), ({"CgroupnsMode": "host"}, "CgroupnsMode host"),
-    ({"SecurityOpt": ["seccomp=unconfined"]}, "SecurityOpt"), ({"Runtime": "crun"}, "Runtime crun"), ({"PortBindings": {"80/tcp": [{"HostPort": "80"}]}}, "PortBindings"),
+    ({"SecurityOpt": ["seccomp=unconfined"]}, "SecurityOpt"), ({"Runtime": "crun"}, "Runtime crun"), ({"PortBindings": {"80/tcp": [{"HostPort": "80"}]}}, "PortBindings is not supported: 'cove url NAME PORT'"),
     ({"ReadonlyRootfs": True}, "ReadonlyRootfs"), ({"RestartPolicy": {"Name": "always"}}, "RestartPolicy"), ({"Tmpfs": {"/t": ""}, "Sysctls": {"a": "b"}}, "Sysctls"),
     ({"VolumesFrom": ["x"]}, "VolumesFrom"), ({"Binds": ["/etc:/e"]}, "/etc"), ({"Binds": ["/var/run/docker.sock:/s"]}, "docker.sock"), ({"Binds": ["novolume:/v"]}, "novolume"),
     ({"Mounts": [{"Type": "tmpfs", "Target": "/t"}]}, "Type tmpfs"), ({"DeviceRequests": [{"Driver": "nvidia", "Count": -1}]}, "DeviceRequests"), ({"Unheard": 1}, "Unheard")])
@@ -340,7 +340,7 @@ def test_docker_run(docker):
     assert docker("run", "--rm", "base", "sh", "-c", "kill -9 $$").returncode == 137 and docker("run", "--rm", "base", "/nowhere").returncode == 127
     assert docker("run", "--rm", "--entrypoint", "echo", "base", "words").stdout == "words\n" and docker("run", "base").returncode == 125
     done = docker("run", "--rm", "--privileged", "base", "true")
-    assert done.returncode == 125 and "HostConfig.Privileged is not supported" in done.stderr.replace("  ", " ")
+    assert done.returncode == 125 and "HostConfig.Privileged is not supported" in done.stderr
 
 
 @needs_docker

@@ -35,11 +35,13 @@ int docker_members(const json_t *object, const char *where, const struct docker_
 {
     JSON_FOREACH_MEMBER (name, value, object) {
         const char *words = "";
+        bool is_port = strcmp(name, "PortBindings") == 0 || strcmp(name, "PublishAllPorts") == 0;
         for (size_t i = 0; i < n; i++)
             words = strcmp(members[i].name, name) == 0 ? members[i].words : words;
         if (words && !create_asks_for(value, words))
-            return err_set(err, ERR_INVALID_ARGUMENT, "%s%.64s %.100s is not supported", where, name,
-                           json_is_string(value) ? json_string_value(value) : "");
+            return err_set(err, ERR_INVALID_ARGUMENT, "%s%.64s%s%.100s is not supported%s", where, name,
+                           json_is_string(value) ? " " : "", json_is_string(value) ? json_string_value(value) : "",
+                           is_port ? ": 'cove url NAME PORT' prints the address of any port inside" : "");
     }
     return 0;
 }

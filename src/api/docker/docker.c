@@ -45,8 +45,6 @@ static const struct facade_ops docker_ops = {
     .name = "docker",
     .body_max = DOCKER_BODY_MAX,
     .body_error = "",
-    .method_error = "this path has no such method",
-    .method_error_status = 405,
     .authenticate = docker_authenticate,
     .find_sandbox = docker_find_sandbox,
     .append_error = docker_append_error,
@@ -192,6 +190,22 @@ static struct str docker_escaped(struct arena *arena, struct str path)
     return buf_error(&b) ? path : arena_str(arena, buf_str(&b));
 }
 
+/* What there is in the place of a call that isn't there. */
+static const char *docker_instead(struct str rest)
+{
+    static const struct {
+        struct str path;
+        const char *instead;
+    } all[] = {{STR("/build"), ": 'cove docker build' builds"},
+               {STR("/volumes"), ": 'cove volume' makes, lists and removes volumes"},
+               {STR("/networks"), ": no container reaches another; the service's policy says what it reaches"},
+               {STR("/events"), ": 'cove events' prints them"}};
+    for (size_t i = 0; i < ARRAY_SIZE(all); i++)
+        if (str_starts(rest, all[i].path))
+            return all[i].instead;
+    return "";
+}
+
 bool docker_serve(void *docker, struct http_request *req)
 {
     struct docker_api *d = docker;
@@ -200,8 +214,8 @@ bool docker_serve(void *docker, struct http_request *req)
         return true;
     if (rest.p == path.p)
         return false;
-    call_refuse(call_new(&d->facade, req, NULL), ERR_UNIMPLEMENTED, "%.*s %.*s is not supported",
-                STR_ARG(http_method_name(req)), (int)MIN(rest.n, (size_t)100), rest.p);
+    call_refuse(call_new(&d->facade, req, NULL), ERR_UNIMPLEMENTED, "%.*s %.*s is not supported%s",
+                STR_ARG(http_method_name(req)), (int)MIN(rest.n, (size_t)100), rest.p, docker_instead(rest));
     return true;
 }
 

@@ -50,7 +50,7 @@ bool facade_serve_at(struct facade *f, const struct route *routes, size_t n, str
     char allow[ROUTE_ALLOW_MAX];
     enum route_result found = route_find(routes, n, http_method(req), path, &route, args, allow);
     struct call *c;
-    if (found == ROUTE_UNKNOWN)
+    if (found == ROUTE_UNKNOWN || (found == ROUTE_WRONG_METHOD && !f->ops->method_error))
         return false;
     if (f->ops->preflight && f->ops->preflight(f, req))
         return true;

@@ -24,7 +24,7 @@ struct facade_ops {
     bool wants_json_type;     /* bodies say that they are JSON: browsers send no such without asking first */
     bool refuses_unknown;     /* a member of a body that nobody asked for is an error */
     int malformed_status;     /* of a body or a query that is not of the form that it must have; 0: 400 */
-    const char *method_error; /* what is said of a path that has no such method */
+    const char *method_error; /* what is said of a path that has no such method; NULL: as if there were no such path */
     int method_error_status;
 
     /* Who asks? Says so by access.h; false: refused and answered. Not asked for routes that are ROUTE_OPEN. */

@@ -103,6 +103,11 @@ static int docker_take_host(struct docker *d, const char *value)
                : docker_refuse(d, "--add-host %s is not supported: names are the service's to answer", value);
 }
 
+static int docker_take_publish(struct docker *d, const char *value UNUSED)
+{
+    return docker_refuse(d, "--publish is not supported: 'cove url NAME PORT' prints the address of any port inside");
+}
+
 static int docker_take_security(struct docker *d, const char *value)
 {
     return str_starts(str_of(value), STR("no-new-privileges"))
@@ -172,6 +177,8 @@ static const struct docker_option {
     {RUN, 0, "network", true, TAKEN(docker_take_network)},
     {RUN, 0, "net", true, TAKEN(docker_take_network)},
     {RUN, 0, "runtime", true, TAKEN(docker_take_runtime)},
+    {RUN, 'p', "publish", true, TAKEN(docker_take_publish)},
+    {RUN, 'P', "publish-all", false, TAKEN(docker_take_publish)},
     {RUN, 0, "add-host", true, TAKEN(docker_take_host)},
     {RUN, 0, "security-opt", true, TAKEN(docker_take_security)},
     {RUN, 0, "init", false, TAKEN(docker_ignore)},

@@ -37,6 +37,7 @@ struct here_masked {
 
 struct here {
     struct settings *settings;
+    json_t *writes, *allows; /* of the command line: entries of allowWrite and allowedDomains */
     struct plan plan;
     struct egress_child egress;
     const char *home, *settings_path, *string;
@@ -103,19 +104,27 @@ static int here_options(struct here *h, int argc, char **argv)
 {
     int wrong = 0;
     opterr = 0;
+    h->writes = json_array();
+    h->allows = json_array();
     static const struct option options[] = {{"settings", required_argument, NULL, 's'},
                                             {"command", required_argument, NULL, 'c'},
+                                            {"write", required_argument, NULL, 'w'},
+                                            {"allow", required_argument, NULL, 'A'},
                                             {"control-fd", required_argument, NULL, 'C'},
                                             {"violations-fd", required_argument, NULL, 'V'},
                                             {"debug", no_argument, NULL, 'd'},
                                             {"help", no_argument, NULL, 'h'},
                                             {"version", no_argument, NULL, 'v'},
                                             {NULL, 0, NULL, 0}};
-    for (int o; (o = getopt_long(argc, argv, "+s:c:dh", options, NULL)) != -1;) {
+    for (int o; (o = getopt_long(argc, argv, "+s:c:w:dh", options, NULL)) != -1;) {
         if (o == 's')
             h->settings_path = optarg;
         else if (o == 'c')
             h->string = optarg;
+        else if (o == 'w')
+            (void)json_array_append_new(h->writes, json_string(optarg));
+        else if (o == 'A')
+            (void)json_array_append_new(h->allows, json_string(optarg));
         else if (o == 'v')
             return puts("cove " COVE_VERSION) < 0 ? -1 : HERE_SAID;
         else if (o == 'h' || o == '?')
@@ -134,6 +143,24 @@ static int here_options(struct here *h, int argc, char **argv)
     return 0;
 }
 
+/* What the command line allows beyond the file's settings, which are valid. */
+static int here_widen(struct here *h, const struct buf *text)
+{
+    static const char none[] = "{\"network\":{\"allowedDomains\":[],\"deniedDomains\":[]},"
+                               "\"filesystem\":{\"denyRead\":[],\"allowWrite\":[],\"denyWrite\":[]}}";
+    if (!json_array_size(h->writes) && !json_array_size(h->allows))
+        return 0;
+    AUTO_JSON json_t *all =
+        buf_len(text) ? json_loadb(buf_data(text), buf_len(text), 0, NULL) : json_loads(none, 0, NULL);
+    json_t *writes = json_object_get(json_object_get(all, "filesystem"), "allowWrite");
+    json_t *allows = json_object_get(json_object_get(all, "network"), "allowedDomains");
+    if (json_array_extend(writes, h->writes) < 0 || json_array_extend(allows, h->allows) < 0)
+        return err_set(&h->err, ERR_INVALID_ARGUMENT, "--write and --allow take text in UTF-8");
+    AUTO_FREE char *wider = json_dumps(all, 0);
+    settings_free(TAKE_PTR(h->settings));
+    return settings_parse(wider, strlen(wider), &h->settings, &h->err);
+}
+
 static int here_settings(struct here *h)
 {
     AUTO_FREE char *standard = mem_printf("%s/.srt-settings.json", h->home);
@@ -147,6 +174,8 @@ static int here_settings(struct here *h)
     r = settings_parse(is_absent ? NULL : buf_len(&text) ? buf_data(&text) : "", buf_len(&text), &h->settings, &h->err);
     if (r < 0)
         return err_prefix(&h->err, "settings %s", path);
+    if (here_widen(h, &text) < 0)
+        return -1;
     /* What a command could write there would hold for the next one. */
     settings_list_add(&h->settings->deny_write, standard);
     if (h->settings_path && stat(path, &st) == 0 && S_ISREG(st.st_mode))

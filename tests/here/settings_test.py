@@ -53,6 +53,17 @@ def test_where_settings_come_from(here):
     assert here.run(None, "true").returncode == 125
 
 
+def test_the_command_line_allows_more(here):
+    """With a file of settings and without one; what is denied there stays denied."""
+    place, closed = here.folder("w"), here.folder("w/closed")
+    assert here.sh(None, "touch w/a").returncode != 0
+    assert here.run(None, "-w", "w", "sh", "-c", "touch w/a && ! touch b").returncode == 0 and (place / "a").exists()
+    done = here.run(settings(deny_write=[closed]), "-w", place, "--allow", "a.test:80", "sh", "-c", f"touch {place}/c && ! touch {closed}/c")
+    assert done.returncode == 0 and (place / "c").exists(), done
+    done = here.run(None, "--allow", "http://x", "true")
+    assert done.returncode == 125 and "network.allowedDomains" in done.stderr
+
+
 @pytest.mark.parametrize("named", [True, False])
 def test_the_command_does_not_write_the_next_ones_settings(here, named):
     here.folder("w")

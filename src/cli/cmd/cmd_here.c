@@ -5,6 +5,8 @@
 static const struct flag here_flags[] = {
     {'s', "settings", "FILE", "Settings in the format of sandbox-runtime (~/.srt-settings.json)."},
     {'c', "command", "STRING", "A bash command line instead of COMMAND."},
+    {'w', "write", "PATH", "Lets the command write there, also to what is below. May be given several times."},
+    {0, "allow", "HOST", "Lets the command connect there: a name, *.name, with :PORT. May be given several times."},
     {0, "control-fd", "N", "Read further settings from this descriptor, one JSON object a line."},
     {0, "violations-fd", "N", "Write what was refused to this descriptor, one JSON object a line."},
     {'d', "debug", NULL, "Accepted for compatibility with sandbox-runtime; does nothing."},
@@ -26,7 +28,7 @@ const struct command cmd_here = {
     .synopsis = "[OPTION]... [--] [COMMAND [ARG...]]",
     .description =
         "Runs a command of this machine without a container, a service or root. It can read everything, write "
-        "nothing and reach no network, except what the settings allow. Files that would be executed later "
+        "nothing and reach no network, except what -w, --allow and the settings allow. Files that would be executed later "
         "(.git/hooks, .bashrc, .mcp.json and others) can't be written in any case.\n\nIf the kernel can't enforce "
         "something, that is an error and nothing runs. docs/HERE.md describes the settings.",
     .exit_status = " N    the command's; 128+S, and death by the same signal, when signal S ended it\n"
@@ -35,6 +37,7 @@ const struct command cmd_here = {
                    " 126  the command can't be executed\n"
                    " 127  the command is not there",
     .examples = "cove here -- make test\n"
+                "cove here -w . --allow packages.example.org -- npm ci\n"
                 "cove here -s settings.json -c 'npm ci && npm test'",
     .operands = "command|path",
     COMMAND_FLAGS(here_flags),

@@ -192,8 +192,10 @@ static const char *advice(const struct service *s, enum err_code code, struct st
                "'make start'); 'cove template ls' lists others";
     if (*s->ctx->hint)
         return NULL;
-    if (code == ERR_PERMISSION_DENIED && s->is_local &&
-        (str_starts(message, STR("the service is for root, ")) || str_starts(message, STR("only administrators of "))))
+    if (code == ERR_PERMISSION_DENIED && s->is_local && str_starts(message, STR("the service is for root, ")))
+        return "use sudo, join its group ('cove', unless the configuration names another), or set COVE_HOST and "
+               "COVE_API_KEY";
+    if (code == ERR_PERMISSION_DENIED && s->is_local && str_starts(message, STR("only administrators of ")))
         return "use sudo, or set COVE_HOST and COVE_API_KEY";
     if (str_starts(message, STR("the timeout is longer than ")))
         return "limits.timeout in the service's configuration allows more";

@@ -61,6 +61,36 @@ def test_what_is_unpacked_runs(package):
     assert "run" in run(root / "usr/bin/coved", "--help")
 
 
+WHERE = """set -e
+for place in etc var/lib; do
+    mkdir "$0/upper-$(basename $place)" "$0/work-$(basename $place)"
+    mount -t overlay -o "lowerdir=/$place,upperdir=$0/upper-$(basename $place),workdir=$0/work-$(basename $place)" none "/$place"
+done
+rm -rf /etc/cove /var/lib/cove
+mkdir -p /etc/cove /var/lib/cove/pool
+touch /etc/cove/cove.yaml /var/lib/cove/lock /var/lib/cove/pool/file
+sh -c "$2"
+"$1" remove
+ls -d /etc/cove/cove.yaml /var/lib/cove/pool/file
+"$1" purge
+ls -d /etc/cove /var/lib/cove || true
+"""
+
+
+@pytest.mark.parametrize("what,kept", [("", ""), ("flock /var/lib/cove/lock sleep 20 >/dev/null 2>&1 & sleep 1", "still runs"),
+                                       ("mount -t tmpfs none /var/lib/cove/pool; touch /var/lib/cove/pool/file", "is mounted")], ids=["all", "running", "mounted"])
+def test_a_purge_leaves_nothing_but_what_is_in_use(package, what, kept):
+    if os.geteuid() != 0:
+        pytest.skip("a mount namespace of its own needs root")
+    path, _ = package
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
+        run("dpkg-deb", "--control", path, f"{directory}/control")
+        done = subprocess.run(["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", WHERE, directory, f"{directory}/control/postrm", what],
+                              capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0 and done.stdout.split() == ["/etc/cove/cove.yaml", "/var/lib/cove/pool/file"] + (["/var/lib/cove"] if kept else []), done
+    assert ("kept: " in done.stderr and kept in done.stderr and "rm -rf /var/lib/cove" in done.stderr) == bool(kept), done
+
+
 RECIPE = TOP / "packaging" / "container"
 WITHIN = """#!/bin/sh
 shift

@@ -43,6 +43,7 @@ enum err_reason {
     ERR_SLOTS_FULL,     /* as many as coved can have */
     ERR_NEEDS_RESTART,  /* ERR_UNAVAILABLE: trying again doesn't help */
     ERR_MALFORMED,      /* ERR_INVALID_ARGUMENT: not of the form that it must have, whatever it says */
+    ERR_KEY_GONE,       /* ERR_UNAUTHENTICATED: that of who asks; else a user in a sandbox */
     ERR_REASON_MAX,
 };
 

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "sandbox/guard/guard_life.h"
 #include "sandbox/hold.h"
+#include "sandbox/key.h"
 #include "sandbox/life/checkpoint_life.h"
 #include "sandbox/object.h"
 #include "sandbox/record/record.h"
@@ -109,6 +110,8 @@ static int action_gate(struct core *core, const char *id, const struct actor *ac
     *ret_hold = NULL;
     if (core->closing)
         return err_set(err, ERR_UNAVAILABLE, "the service is stopping");
+    if (key_still_good(core, &actor->who, err) < 0)
+        return -1;
     enum guard_verdict verdict = core->guard->decide(core->guard->ctx, &q, &answer.rule);
     if (verdict == GUARD_ALLOW && !actor->is_own)
         verdict = guard_judge(core, &q, &answer);

@@ -90,7 +90,8 @@ int key_still_good(const struct core *core, const struct principal *who, struct 
     const struct key *k = who->key ? map_get(&core->keys->by_id, str_of(who->key)) : NULL;
     if (!who->key || (k && (!k->expires || k->expires > clock_real())))
         return 0;
-    return err_set(err, ERR_UNAUTHENTICATED, "the API key was revoked, or has expired");
+    (void)err_set(err, ERR_UNAUTHENTICATED, "the API key was revoked, or has expired");
+    return err_because(err, ERR_KEY_GONE);
 }
 
 /* ---- the table ---- */

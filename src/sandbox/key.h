@@ -6,7 +6,7 @@
  *  2. A key is told once, when it is made; only its SHA-256 is kept. It has at least 160 random bits, so nothing
  *     slower is needed.
  *  3. What is made, changed or revoked here is in the store before it is answered, and counts from the next request
- *     on. Streams that are open go on.
+ *     on. The gate (action.c) looks again: what waited before its action is refused. Streams that are open go on.
  */
 #pragma once
 

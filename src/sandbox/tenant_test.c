@@ -107,6 +107,9 @@ static void keys_are_good_from_their_making_to_their_end(void **state)
         sandbox_create(w->core, &waits, &(struct sandbox_spec){.template_ref = STR("base")}, world_on_done, NULL, &err),
         -1);
     assert_int_equal(err.code, ERR_UNAUTHENTICATED); /* its turn has come too late */
+    struct sandbox *sb = world_sandbox(w, NULL);
+    assert_int_equal(sandbox_fork(sb, &waits, 1, UINT64_MAX, NULL, NULL, &err), -1);
+    assert_int_equal(err.code, ERR_UNAUTHENTICATED);
 
     assert_int_equal(key_create(w->core, &a,
                                 &(struct key_spec){.name = STR("short"), .scope = SCOPE_READ, .expires_ms = 1}, first,

@@ -259,6 +259,21 @@ def test_an_agents_key_cannot_approve(service, box):
     ran(service, "key", "revoke", "agent", "person")
 
 
+def test_what_waits_goes_with_its_key(service, box):
+    rules(service, "rules: [{kind: [sandbox.snapshot, sandbox.fork], verdict: ask}]\n", box)
+    for request, body in (("snapshots", {}), ("fork", {"count": 1})):
+        key, answers = ran(service, "key", "create", "--name", "leaves", "--scope", "use"), []
+        waiter = threading.Thread(target=lambda: answers.append(ask(service, key, "POST", f"/cove/v1/sandboxes/{box}/{request}", body)))
+        waiter.start()
+        assert wait_until(lambda: waiting(service) or answers) and not answers, answers
+        (approval,) = waiting(service)
+        ran(service, "key", "revoke", "leaves")
+        ran(service, "approve", approval["id"])
+        waiter.join(20)
+        assert answers[0][0] == 401, answers
+    assert not events(service, box, "sandbox.snapshot") and not events(service, box, "sandbox.fork") and service.sandboxes()[0]["id"] == box
+
+
 class Analyser(http.server.BaseHTTPRequestHandler):
     answer, asked, delay = {}, [], 0
 

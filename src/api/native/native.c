@@ -198,7 +198,7 @@ static const char *native_hint(const struct err *err)
 static int native_status_of(const struct call *c, struct err *err)
 {
     struct str user = STR("");
-    if (err->code == ERR_UNAUTHENTICATED && c->sandbox) {
+    if (err->code == ERR_UNAUTHENTICATED && err->reason != ERR_KEY_GONE && c->sandbox) {
         if (http_query_get(c->req, "user", &user) <= 0 || user.n == 0)
             user = STR(WIRE_DEFAULT_USER);
         (void)err_set(err, ERR_INVALID_ARGUMENT, "there is no user '%.*s' in the sandbox", STR_ARG(user));

@@ -236,7 +236,7 @@ int sandbox_create(struct core *core, const struct actor *actor, const struct sa
     const char *alias;
     if (core->closing)
         return err_set(err, ERR_UNAVAILABLE, "the service is stopping");
-    if (key_still_good(core, &actor->who, err) < 0 || check_spec(core, actor, spec, err) < 0 ||
+    if (check_spec(core, actor, spec, err) < 0 ||
         template_resolve(core->templates, actor->who.view, spec->template_ref, &t, &alias, err) < 0)
         return -1;
     const char *tier = core_tier(core, t, spec->tier, err);

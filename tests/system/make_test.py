@@ -184,3 +184,16 @@ def test_the_percentages_of_a_build_never_go_back(tmp_path):
                           env={**os.environ, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}, timeout=60)
     shown = [int(line.split()[1]) for line in done.stdout.splitlines()]
     assert done.returncode == 0 and shown == sorted(shown) and shown[-1] == 100, done
+
+
+def test_no_test_stands_in_for_a_function_of_all_others(tmp_path):
+    """What the build looks for in each folder's tests, which are one program."""
+    stamp = tmp_path / "seen"
+    for name, text in (("good", "static int fd_close(int fd) { return fd; } static int (*here)(int) = fd_close;"),
+                       ("bad", "int fd_close(int fd) { return fd; }\n"), ("data", "int log_level_now = 1;\n")):
+        (tmp_path / f"{name}.c").write_text(text + "\n")
+        subprocess.run(["cc", "-c", "-o", tmp_path / f"{name}.o", tmp_path / f"{name}.c"], capture_output=True, check=True)
+        stamp.unlink(missing_ok=True)
+        done = subprocess.run([TOP / "tools" / "test-objects", stamp, tmp_path / f"{name}.o"], capture_output=True, text=True, check=False)
+        assert (done.returncode == 0) == stamp.exists() == (name == "good"), done
+        assert name == "good" or "tests_alone" in done.stderr and ("fd_close" in done.stderr or "log_level_now" in done.stderr)

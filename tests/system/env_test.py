@@ -100,7 +100,8 @@ def test_an_older_commit_a_shell_and_a_rebase_inside(service, repo):
     packed = [json.loads(line) for line in service.cove("log", "--json", service.sandboxes()[0]["id"]).stdout.splitlines()]
     assert "exec.input" not in [event["kind"] for event in packed] # however large it is, the copy is two events
     assert [event["data"]["path"].rsplit("/", 1)[1] for event in packed if event["kind"] == "file.write"][:2] == ["new.pack", "new.idx"]
-    assert inside(service, repo, "old", "cd .git/objects/pack; stat -c '%a %s' *.pack > /tmp/p; ls; git verify-pack *.pack && git fsck --strict").stdout.count("pack-") == 2
+    packs = "cd .git/objects/pack; stat -c '%a %s' *.pack > /tmp/p; ls; git verify-pack *.pack && git fsck --strict"
+    assert inside(service, repo, "old", packs).stdout.count("pack-") == 2
     assert inside(service, repo, "old", "git log --format=%s; cat README").stdout == "first\none\n"
     assert "not a terminal" in env(service, repo, "shell", "old", status=2).stderr
     terminal = Terminal(service, "env", "--repo", repo, "shell", "old")
@@ -194,7 +195,8 @@ def test_settings_are_those_of_the_commit(service, repo):
 def test_an_agents_commit_is_no_persons_word(service, repo):
     """Who works in an environment may begin another one with what was committed there, by MCP. Nothing that HEAD has not is taken for reviewed."""
     env(service, repo, "create", "first")
-    inside(service, repo, "first", "mkdir -p .cove .github/workflows; printf 'allow: [example.org]\\nchecks: []\\n' > .cove/env.yaml; echo x > .github/workflows/x.yml; "
+    inside(service, repo, "first", "mkdir -p .cove .github/workflows; printf 'allow: [example.org]\\nchecks: []\\n' > .cove/env.yaml; echo x > "
+                                   ".github/workflows/x.yml; "
                                    "git add .; git commit -q -m 'opens all'")
     policy = lambda made: json.loads(service.cove("policy", "show", json.loads(made.stdout)["sandbox"], "--json").stdout)
     made = env(service, repo, "create", "second", "--from", "cove/first", "--json")
@@ -263,14 +265,16 @@ def test_a_devcontainer(service, repo):
     git(repo, "commit", "-q", "-m", "a devcontainer")
     made = env(service, repo, "create", "dev")
     assert "is built first" in made.stderr and "port 3000" in made.stderr, made.stderr
-    assert inside(service, repo, "dev", "id -un; cat made; ls \"it's\"; git status --short").stdout == f"root\ntool said {repo}\nit's\n?? \"it's\"\n?? made\n".replace('"', "")
+    said = f"root\ntool said {repo}\nit's\n?? \"it's\"\n?? made\n".replace('"', "")
+    assert inside(service, repo, "dev", "id -un; cat made; ls \"it's\"; git status --short").stdout == said
     assert "is built" not in env(service, repo, "create", "again").stderr
     for name in ("dev", "again"):
         env(service, repo, "abort", name)
     (place / "devcontainer.json").write_text('{"image": "x", "features": {"ghcr.io/devcontainers/features/go:1": {}}}')
     git(repo, "commit", "-q", "-a", "-m", "features")
     assert "ghcr.io/devcontainers/features/go:1 is not installed" in env(service, repo, "create", "dev", status=1).stderr and service.sandboxes() == []
-    for wrong, said in (('"image": "e2bdev/base", "remoteUser": "vscode"', "no account vscode to work as\n"), ('"build": {"dockerfile": "../x"}', "below the build's context\n")):
+    for wrong, said in (('"image": "e2bdev/base", "remoteUser": "vscode"', "no account vscode to work as\n"), ('"build": {"dockerfile": "../x"}',
+                                                                                                               "below the build's context\n")):
         (place / "devcontainer.json").write_text("{" + wrong + "}")
         git(repo, "commit", "-q", "-a", "-m", "wrong")
         assert env(service, repo, "create", "dev", status=1).stderr.endswith(said) and service.sandboxes() == []
@@ -285,7 +289,8 @@ def test_a_devcontainer(service, repo):
 
 
 TREE = "git update-ref HEAD $(git commit-tree -p HEAD -m x $(git hash-object -t tree -w --literally --stdin < tree)); git symbolic-ref HEAD > /dev/null"
-ENTRY = "b=$(git hash-object -w README); python3 -c \"import sys; sys.stdout.buffer.write(b'%s\\0' + bytes.fromhex('$b'))\" > /tmp/tree && cd . && cp /tmp/tree tree; "
+ENTRY = ("b=$(git hash-object -w README); "
+         "python3 -c \"import sys; sys.stdout.buffer.write(b'%s\\0' + bytes.fromhex('$b'))\" > /tmp/tree && cd . && cp /tmp/tree tree; ")
 LINK = "ln -s '%s' link; git add link; git commit -q -m link"
 REFUSED = {
     "gitlink": "git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),sub; git commit -q -m sub",
@@ -303,11 +308,13 @@ REFUSED = {
     ".. in a tree": ENTRY % "100644 .." + TREE,
     "slash in a tree": ENTRY % "100644 ../x" + TREE,
     "no commit": "git update-ref --no-deref HEAD $(git hash-object -w --stdin < README) 2> /dev/null || git symbolic-ref HEAD refs/heads/none",
-    "git that lies": "mkdir -p ~/bin; printf '#!/bin/sh\\nhead -c 100000 /dev/urandom\\n' > /tmp/git; chmod +x /tmp/git; sudo -n cp /tmp/git /usr/local/bin/git",
+    "git that lies": "mkdir -p ~/bin; printf '#!/bin/sh\\nhead -c 100000 /dev/urandom\\n' > /tmp/git; chmod +x /tmp/git; sudo -n cp /tmp/git "
+                     "/usr/local/bin/git",
 }
 
 
-BLAMED = {"gitlink": "sub", "gitmodules": ".gitmodules", "absolute link": "link", "link out": "link", "link out, over another one": "link", "link into .git": "link", "link, then undone": "link",
+BLAMED = {"gitlink": "sub", "gitmodules": ".gitmodules", "absolute link": "link", "link out": "link", "link out, over another one": "link",
+          "link into .git": "link", "link, then undone": "link",
           "link that is not committed": "link"}
 
 
@@ -337,12 +344,17 @@ def test_what_is_refused_leaves_nothing_here(service, repo, how):
 
 
 RUNS = """
-for h in pre-commit post-commit post-merge post-checkout reference-transaction pre-push; do printf '#!/bin/sh\\ntouch %(out)s\\n' > .git/hooks/$h; chmod +x .git/hooks/$h; done
-git config core.fsmonitor 'touch %(out)s'; git config core.pager 'touch %(out)s'; git config diff.external 'touch %(out)s'; git config core.editor 'touch %(out)s'
-git config filter.here.smudge 'touch %(out)s'; git config filter.here.clean 'touch %(out)s'; git config diff.here.textconv 'touch %(out)s'; git config alias.status '!touch %(out)s'
-git config merge.here.driver 'touch %(out)s'; git config uploadpack.packObjectsHook 'touch %(out)s'; git config core.sshCommand 'touch %(out)s'; mkdir -p .git/info
+for h in pre-commit post-commit post-merge post-checkout reference-transaction pre-push
+do printf '#!/bin/sh\\ntouch %(out)s\\n' > .git/hooks/$h; chmod +x .git/hooks/$h; done
+git config core.fsmonitor 'touch %(out)s'; git config core.pager 'touch %(out)s'
+git config diff.external 'touch %(out)s'; git config core.editor 'touch %(out)s'
+git config filter.here.smudge 'touch %(out)s'; git config filter.here.clean 'touch %(out)s'
+git config diff.here.textconv 'touch %(out)s'; git config alias.status '!touch %(out)s'
+git config merge.here.driver 'touch %(out)s'; git config uploadpack.packObjectsHook 'touch %(out)s'
+git config core.sshCommand 'touch %(out)s'; mkdir -p .git/info
 echo '* filter=here diff=here merge=here' > .git/info/attributes; echo /proc/1/root > .git/objects/info/alternates; echo "$PWD" > .git/commondir.x
-echo '* filter=here diff=here merge=here' > .gitattributes; echo changed > README; mkdir nested; cd nested; git init -q .; echo n > n; git add n; git commit -q -m n; cd ..
+echo '* filter=here diff=here merge=here' > .gitattributes; echo changed > README
+mkdir nested; cd nested; git init -q .; echo n > n; git add n; git commit -q -m n; cd ..
 git -c core.fsmonitor=false -c core.hooksPath=/dev/null add .gitattributes README; git -c core.hooksPath=/dev/null -c core.fsmonitor=false commit -q -m runs
 git replace HEAD HEAD^ 2> /dev/null; true
 """
@@ -401,11 +413,16 @@ exec {shutil.which("git")} "$@"
 
 def test_risky_places_are_named(service, repo):
     env(service, repo, "create", "risky")
-    inside(service, repo, "risky", "mkdir -p .github/workflows .vscode .husky; echo x > .husky/pre-commit; echo x > package-lock.json; echo x > Cargo.lock; echo x > .github/workflows/x.yml; echo x > .vscode/tasks.json; echo x > Makefile; chmod +x README; "
-           "mkdir .cargo .zed; echo x > .cargo/config.toml; echo x > .zed/tasks.json; echo x > Justfile; echo x > vite.config.mjs; echo x > sitecustomize.py; echo x > lefthook.yml; echo x > compose.yaml; "
+    inside(service, repo, "risky", "mkdir -p .github/workflows .vscode .husky; echo x > .husky/pre-commit; echo x > package-lock.json; echo x > Cargo.lock; "
+                                   "echo x > .github/workflows/x.yml; echo x > .vscode/tasks.json; echo x > Makefile; chmod +x README; "
+           "mkdir .cargo .zed; echo x > .cargo/config.toml; echo x > .zed/tasks.json; echo x > Justfile; echo x > vite.config.mjs; echo x > "
+           "sitecustomize.py; echo x > lefthook.yml; echo x > compose.yaml; "
            "ln -s README link; printf 'a \\342\\200\\256 b\\n' > hidden; printf 'x\\000y' > bytes; printf 'e\\033[31m' > \"$(printf 'na\\033me')\"")
     said = env(service, repo, "diff", "risky", "--stat").stderr
-    for what in (".husky/pre-commit (a Git hook", "package-lock.json (which packages", "Cargo.lock (which packages", "look first: bytes (binary)", ".github/workflows/x.yml (CI)", ".vscode/tasks.json (an editor", "Makefile (a build", ".cargo/config.toml (a build", ".zed/tasks.json (an editor", "Justfile (a build", "vite.config.mjs (a build", "sitecustomize.py (each Python", "lefthook.yml (a Git hook", "compose.yaml (what it starts", "README (became executable)", "link (a link)", "hidden (characters"):
+    for what in (".husky/pre-commit (a Git hook", "package-lock.json (which packages", "Cargo.lock (which packages", "look first: bytes (binary)",
+                 ".github/workflows/x.yml (CI)", ".vscode/tasks.json (an editor", "Makefile (a build", ".cargo/config.toml (a build",
+                 ".zed/tasks.json (an editor", "Justfile (a build", "vite.config.mjs (a build", "sitecustomize.py (each Python", "lefthook.yml (a Git hook",
+                 "compose.yaml (what it starts", "README (became executable)", "link (a link)", "hidden (characters"):
         assert what in said.replace("a/hidden b/", ""), (what, said)
     assert "\033" not in said
 
@@ -450,29 +467,41 @@ def scan(repo):
         subprocess.run(["git", *arguments], cwd=repo, capture_output=True, timeout=60, check=False)
 
 
-EVIL = "[core]\n\tfsmonitor = touch %(out)s\n\thooksPath = .\n\tsshCommand = touch %(out)s\n\tpager = touch %(out)s\n[diff]\n\texternal = touch %(out)s\n[alias]\n\tst = !touch %(out)s\n"
+EVIL = ("[core]\n\tfsmonitor = touch %(out)s\n\thooksPath = .\n\tsshCommand = touch %(out)s\n\tpager = touch %(out)s\n"
+        "[diff]\n\texternal = touch %(out)s\n[alias]\n\tst = !touch %(out)s\n")
 ATTACKS = {
-    "the repository replaced": "mv .git .git.o; git init -q .; printf '%(evil)s' >> .git/config; git -c core.fsmonitor=false -c core.hooksPath=/dev/null add README; "
+    "the repository replaced": "mv .git .git.o; git init -q .; printf '%(evil)s' >> .git/config; git -c core.fsmonitor=false -c core.hooksPath=/dev/null "
+                               "add README; "
                                "git -c core.fsmonitor=false -c core.hooksPath=/dev/null commit -q -m x",
-    "a pointer to another one": "mkdir -p /tmp/w && git init -q /tmp/w && printf '%(evil)s' >> /tmp/w/.git/config; mv .git /tmp/old; echo 'gitdir: /tmp/w/.git' > .git",
+    "a pointer to another one": "mkdir -p /tmp/w && git init -q /tmp/w && printf '%(evil)s' >> /tmp/w/.git/config; mv .git /tmp/old; echo 'gitdir: "
+                                "/tmp/w/.git' > .git",
     "a link to another one": "mv .git ../elsewhere 2> /dev/null || mv .git /tmp/elsewhere; ln -s /tmp/elsewhere .git",
-    "a bare one among the files": "mkdir -p bare/refs bare/objects; echo 'ref: refs/heads/x' > bare/HEAD; printf '%(evil)s\tbare = true\n\tworktree = ..\n' > bare/config; "
+    "a bare one among the files": "mkdir -p bare/refs bare/objects; echo 'ref: refs/heads/x' > bare/HEAD; printf '%(evil)s\tbare = true\n\tworktree = ..\n' "
+                                  "> bare/config; "
                                   "git add . 2> /dev/null; git commit -q -m bare",
     "config.worktree": "git config extensions.worktreeConfig true; printf '%(evil)s' > .git/config.worktree",
-    "an included configuration": "printf '%(evil)s' > evil; printf '[include]\n\tpath = ../evil\n' >> .git/config; git -c core.fsmonitor=false add evil; git -c core.fsmonitor=false commit -q -m x",
+    "an included configuration": "printf '%(evil)s' > evil; printf '[include]\n\tpath = ../evil\n' >> .git/config; git -c core.fsmonitor=false add evil; "
+                                 "git -c core.fsmonitor=false commit -q -m x",
     "commondir": "mkdir /tmp/c && cp -r .git/. /tmp/c && printf '%(evil)s' >> /tmp/c/config; echo /tmp/c > .git/commondir",
     "alternates out of it": "echo /proc/1/root/etc > .git/objects/info/alternates; echo /root > .git/objects/info/http-alternates",
-    "replaced objects": "echo x >> README; git commit -q -am x; git replace HEAD HEAD~1; git replace HEAD~1 HEAD~2 2> /dev/null; echo $(git rev-parse HEAD) > .git/info/grafts",
+    "replaced objects": "echo x >> README; git commit -q -am x; git replace HEAD HEAD~1; git replace HEAD~1 HEAD~2 2> /dev/null; echo $(git rev-parse HEAD) "
+                        "> .git/info/grafts",
     "a shallow file": "echo x >> README; git commit -q -am x; git rev-parse HEAD > .git/shallow",
-    "corrupt objects": "echo x >> README; git commit -q -am x; for f in $(find .git/objects -type f); do chmod u+w $f; printf 'garbage' | dd of=$f bs=1 seek=9 conv=notrunc 2> /dev/null; done",
-    "attributes": "printf '* filter=here diff=here merge=here working-tree-encoding=UTF-16 export-subst ident text eol=crlf\n' > .gitattributes; mkdir -p .git/info; "
+    "corrupt objects": "echo x >> README; git commit -q -am x; for f in $(find .git/objects -type f); do chmod u+w $f; printf 'garbage' | dd of=$f bs=1 "
+                       "seek=9 conv=notrunc 2> /dev/null; done",
+    "attributes": "printf '* filter=here diff=here merge=here working-tree-encoding=UTF-16 export-subst ident text eol=crlf\n' > .gitattributes; mkdir -p "
+                  ".git/info; "
                   "cp .gitattributes .git/info/attributes; git add .; git commit -q -m x",
-    "places that others run": "mkdir -p .husky .vscode .github/workflows; for f in .envrc .husky/pre-commit .vscode/tasks.json conftest.py build.rs CLAUDE.md .mcp.json Makefile; do "
+    "places that others run": "mkdir -p .husky .vscode .github/workflows; for f in .envrc .husky/pre-commit .vscode/tasks.json conftest.py build.rs "
+                              "CLAUDE.md .mcp.json Makefile; do "
                               "echo 'touch %(out)s' > $f; chmod +x $f; done; git add .; git commit -q -m x",
-    "hooks": "for h in post-index-change fsmonitor-watchman pre-commit post-checkout post-merge reference-transaction; do printf '#!/bin/sh\ntouch %(out)s\n' > .git/hooks/$h; "
+    "hooks": "for h in post-index-change fsmonitor-watchman pre-commit post-checkout post-merge reference-transaction; do printf '#!/bin/sh\ntouch "
+             "%(out)s\n' > .git/hooks/$h; "
              "chmod +x .git/hooks/$h; done; echo x >> README",
-    "names that mean options": "echo x > ./--upload-pack=touch; echo x > './-c'; echo x > ':(attr:x)y'; git add .; git commit -q -m x; git branch -- --output=x 2> /dev/null; git update-ref 'refs/heads/-x' HEAD",
-    "lazy objects": "git config remote.origin.url 'ext::touch %(out)s'; git config remote.origin.promisor true; git config extensions.partialClone origin; echo x >> README; git commit -q -am x",
+    "names that mean options": "echo x > ./--upload-pack=touch; echo x > './-c'; echo x > ':(attr:x)y'; git add .; git commit -q -m x; git branch -- "
+                               "--output=x 2> /dev/null; git update-ref 'refs/heads/-x' HEAD",
+    "lazy objects": "git config remote.origin.url 'ext::touch %(out)s'; git config remote.origin.promisor true; git config extensions.partialClone origin; "
+                    "echo x >> README; git commit -q -am x",
     "nothing there": "rm -rf .git",
     "everything gone": "rm -rf .git * .[a-z]*",
 }
@@ -524,7 +553,8 @@ def test_a_copy_that_took_long_is_kept(service, repo):
     assert len(kept()) == 1 and kept()[0].endswith(git(repo, "rev-parse", "HEAD"))
     inside(service, repo, "one", "echo mine > README; git commit -q -am mine; touch ~/mine")
     env(service, repo, "create", "two")
-    seen = inside(service, repo, "two", "git status --short | wc -l; git log --format=%s | wc -l; git branch; cat README; ls ~/mine; git config user.name", status=None).stdout
+    seen = inside(service, repo, "two", "git status --short | wc -l; git log --format=%s | wc -l; git branch; cat README; ls ~/mine; git config user.name",
+                  status=None).stdout
     assert seen == "0\n3\n* cove/two\ntwo\nPerson\n", seen
     inside(service, repo, "two", "echo x >> d7/f7; git commit -q -am x")
     assert git(repo, "diff", "--name-only", "main", "cove/two") == "d7/f7" and len(kept()) == 1
@@ -561,7 +591,8 @@ def test_a_rebase_by_hand(service, repo):
     said, hint = refused.splitlines()
     assert said.endswith("both changed README, and nothing was rebased") and git(repo, "log", "-1", "--format=%s", "cove/fix") == "three", refused
     assert inside(service, repo, "fix", "git status --short; git log -1 --format=%s").stdout == "three\n"
-    inside(service, repo, "fix", f"{hint.partition(': ')[2]} > /dev/null 2>&1 || {{ echo both > README; git add README; GIT_EDITOR=true git rebase --continue; }}")
+    inside(service, repo, "fix", f"{hint.partition(': ')[2]} > /dev/null 2>&1 || {{ echo both > README; git add README; GIT_EDITOR=true git rebase "
+                                 f"--continue; }}")
     env(service, repo, "apply", "fix")
     assert (repo / "README").read_text() == "both\n" and git(repo, "log", "--format=%s").split()[:2] == ["three", "here"]
     assert git(repo, "notes", "--ref=cove", "show", "HEAD") and "no note found" in subprocess.run(
@@ -586,7 +617,8 @@ def test_a_clone_without_all_of_its_history(service, repo, tmp_path):
     clone = lambda name, *how: git(tmp_path, "clone", "-q", *how, f"file://{repo}", name) or tmp_path / name
     shallow, partial, bare = clone("shallow", "--depth=2"), clone("partial", "--filter=blob:none"), clone("bare", "--bare")
     env(service, shallow, "create", "fix")
-    assert inside(service, shallow, "fix", "git log --format=%s; git fsck --strict; echo d > README; git commit -q -am d; git rebase -q --root").stdout == "c\nb\n"
+    done = inside(service, shallow, "fix", "git log --format=%s; git fsck --strict; echo d > README; git commit -q -am d; git rebase -q --root")
+    assert done.stdout == "c\nb\n"
     env(service, shallow, "apply", "fix")
     assert git(shallow, "log", "--format=%s").split() == ["d", "c", "b"] and git(shallow, "fsck", "--strict", "--no-dangling") == ""
     assert "--shallow leaves out" in env(service, partial, "create", "fix", status=1).stderr
@@ -737,11 +769,13 @@ def test_a_proposal_with_its_evidence(service, repo):
     inside(service, repo, "fix", "echo three > README; echo 'checks: []' > .cove/env.yaml; printf 'all:\\n' > Makefile; printf 'a\\342\\200\\256b\\n' > odd; "
                                  "git add .; git commit -q -m work; echo x > loose; echo loose >> src/f; curl -sS -m 5 https://example.com/; exit 3", status=3)
     inside(service, repo, "fix", "git commit -q --allow-empty -m more; git commit -q --allow-empty -m no; "
-                                 "git update-ref HEAD $(git cat-file commit HEAD | LC_ALL=C sed \"s/^no$/no $(printf '\\377') text/\" | git hash-object -t commit -w --stdin)")
+                                 "git update-ref HEAD $(git cat-file commit HEAD | LC_ALL=C sed \"s/^no$/no $(printf '\\377') text/\" | git hash-object -t "
+                                 "commit -w --stdin)")
     assert "cannot rebase: You have unstaged changes" in (refused := env(service, repo, "rebase", "fix", status=1).stderr) and "No rebase" not in refused
     shown = env(service, repo, "propose", "fix", "-m", "as asked", status=1) # a check that wants the network fails
     assert "more: cove log" not in shown.stdout
-    for text in ("as asked\n", "no \\xff text\n", "more\n", "work\n", "Makefile (a build runs it)", ".cove/env.yaml (Cove's own settings)", "odd (characters that hide or reorder text)",
+    for text in ("as asked\n", "no \\xff text\n", "more\n", "work\n", "Makefile (a build runs it)", ".cove/env.yaml (Cove's own settings)",
+                 "odd (characters that hide or reorder text)",
                  "grep -q three README && ls; test ! -e loose: exit code 0", "https://example.org/: exit code 6", "exit code 3", "(claimed)"):
         assert text in shown.stdout, shown.stdout
     told = json.loads(env(service, repo, "propose", "fix", "--profile", "quick", "--json").stdout)
@@ -790,13 +824,15 @@ def test_why_a_line_is_there(service, repo):
     why = lambda what, status=0: (lambda d: (d.returncode, d.stdout + d.stderr))(service.cove("why", "--repo", repo, what))
     env(service, repo, "create", "fix", "--allow", "example.org:443")
     prompt = "Mend it, please. \nrecord    complete\033[31m " + "\u00e9" * 4096
-    done = service.cove("env", "--repo", repo, "run", "fix", "--", "sh", "-c", "echo mended >> src/f; git commit -q -am mend; curl -sS -m 5 https://example.com/",
+    done = service.cove("env", "--repo", repo, "run", "fix", "--", "sh", "-c", "echo mended >> src/f; git commit -q -am mend; curl -sS -m 5 "
+                                                                               "https://example.com/",
                         env={"COVE_PROMPT": prompt})
     assert done.returncode == 6, done
     env(service, repo, "apply", "fix")
     code, text = why("src/f:51")
     assert code == 0, text
-    for part in ("mend (Person", "prompt    Mend it, please. ", "echo mended >> src/f", "cli:uid=0", "in        fix", "1 rule, else deny: example.org", "refused   example.com", "it names this commit"):
+    for part in ("mend (Person", "prompt    Mend it, please. ", "echo mended >> src/f", "cli:uid=0", "in        fix", "1 rule, else deny: example.org",
+                 "refused   example.com", "it names this commit"):
         assert part in text, text
     assert "\033" not in text and "\nrecord    complete\n" not in text and text.count("\nrecord ") == 1, text
     assert why("src/f:1") == (1, why("src/f:1")[1]) and "no environment of Cove" in why("src/f:1")[1]

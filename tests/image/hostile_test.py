@@ -239,6 +239,15 @@ def test_a_file_of_ever_more_holes(jobs):
     assert "out of memory" in refused(jobs.archive(image.layout()), "internal")
 
 
+def test_whiteouts_of_all_over_and_over(jobs):
+    """Each looks at what the layer itself has put there."""
+    many = 10000
+    upper = tar(directory("d"), *(entry(f"d/{i}") for i in range(many)), *(entry("d/.wh..wh..opq") for _ in range(many)))
+    image = Image(tar(directory("d"), entry("d/lower")), (upper, "gzip"))
+    result = jobs.archive(image.layout(), options=("--timeout-s", "60"))
+    assert result.ok and len(list((result.root / "d").iterdir())) == many, result
+
+
 def test_archives(jobs, image):
     good = image.layout()
     assert jobs.archive(good).ok

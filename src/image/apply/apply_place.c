@@ -204,8 +204,15 @@ int place_hide_below(struct apply *a, int dir, int depth)
     if (depth > APPLY_HIDE_DEPTH)
         return -ELOOP;
     struct stat st;
+    if (fstat(dir, &st) < 0)
+        return -errno;
+    /* Once in a layer: what comes into it afterwards is the layer's own. Looking again at all of that could take hours. */
+    const uint64_t done = place_key(st.st_ino, "");
+    if (map_get_u64(&a->seen, done))
+        return 0;
+    (void)map_put_u64(&a->seen, done, a);
     AUTO(dir_close) DIR *list = dir_open(dir, ".");
-    if (!list || fstat(dirfd(list), &st) < 0)
+    if (!list)
         return -errno;
     int r = 0;
     for (const struct dirent *e; r == 0 && (e = dir_next(list));)

@@ -96,7 +96,8 @@ install: check-install build ## install to /usr/local, with a systemd unit (DEST
 	@install -Dm 644 -t $(DESTDIR)$(DOC)/docs docs/*.md
 	@echo "installed; start it at boot and now: systemctl daemon-reload && systemctl enable --now cove"
 	@[ -n "$(DESTDIR)" ] || ! systemctl is-active --quiet cove 2>/dev/null || \
-	    echo "one runs already, still the version of before: systemctl daemon-reload && systemctl reload cove; sandboxes go on"
+	    { echo "one runs already, still the version of before; sandboxes go on, and clients of the API reconnect, with:"; \
+	    echo "  systemctl daemon-reload && systemctl reload cove && systemctl kill -s USR1 --kill-whom=main cove"; }
 
 deb: build ## make a Debian package in build/
 	@tools/package-deb

@@ -97,12 +97,10 @@ static void archive_open(struct file_body *f, const struct file_entry *entry)
 
 static struct file_body *archive_body(struct call *c)
 {
-    struct file_body *f = arena_alloc(http_arena(c->req), sizeof(*f));
+    struct file_body *f = call_state(c, sizeof(*f), archive_closed);
     file_body_init(f, c, ARCHIVE_IN_MAX);
     f->done = archive_done;
     f->open = archive_open;
-    c->state = f;
-    c->cleanup = archive_closed;
     return f;
 }
 

@@ -108,11 +108,9 @@ static void waiter_leaves(struct call *c)
 
 static struct docker_waiter *box_await(struct docker_box *box, struct call *c, void (*done)(struct call *c, int code))
 {
-    struct docker_waiter *w = arena_alloc(http_arena(c->req), sizeof(*w));
+    struct docker_waiter *w = call_state(c, sizeof(*w), waiter_leaves);
     *w = (struct docker_waiter){.call = c, .box = box, .done = done};
     list_append(&box->waiters, &w->node);
-    c->state = w;
-    c->cleanup = waiter_leaves;
     return w;
 }
 

@@ -235,15 +235,13 @@ static void viewer_drained(struct http_request *req UNUSED, void *ctx)
 
 void docker_stream_open(struct call *c, struct docker_process *p, unsigned wants, uint64_t tail)
 {
-    struct docker_stream *s = arena_alloc(http_arena(c->req), sizeof(*s));
+    struct docker_stream *s = call_state(c, sizeof(*s), viewer_closed);
     const struct http_header headers[] = {
         HTTP_HEADER_STR("content-type", p->tty ? STR("application/vnd.docker.raw-stream")
                                                : STR("application/vnd.docker.multiplexed-stream")),
         HTTP_HEADER("upgrade", "tcp")};
     *s = (struct docker_stream){.call = c, .process = p, .early = BUF_INIT(EARLY_MAX), .wants = wants};
     list_init(&s->node);
-    c->state = s;
-    c->cleanup = viewer_closed;
     s->is_raw = c->route->method == HTTP_METHOD_POST && http_wants_upgrade(c->req);
     if ((s->is_raw ? http_upgrade(c->req, headers, 2) : http_response_begin(c->req, 200, headers, 1, -1)) < 0) {
         http_abort(c->req);

@@ -208,7 +208,7 @@ static void interpreter_execute(struct call *c)
     const struct http_header type = HTTP_HEADER("content-type", "application/x-ndjson");
     struct code_spec spec = {.context = STR("")};
     struct str language = STR("");
-    struct execution *x = arena_alloc(http_arena(c->req), sizeof(*x));
+    struct execution *x = call_state(c, sizeof(*x), NULL);
     struct err err;
     if (JSON_WANTS_OF(c->body, http_arena(c->req), &err, JSON_WANT_STR("code", &spec.code),
                       JSON_WANT_STR("context_id", &spec.context), JSON_WANT_STR("language", &language),
@@ -231,8 +231,7 @@ static void interpreter_execute(struct call *c)
             return;
         }
     }
-    *x = (struct execution){.last = clock_mono()};
-    c->state = x;
+    x->last = clock_mono();
     if (code_run(c->sandbox, &c->actor, &spec, execution_event, c, &c->cell, &err) < 0) {
         c->cell = NULL;
         fail_err(c, &err);

@@ -108,6 +108,12 @@ static void call_again(struct holder *h)
     call_step(c, c->step);
 }
 
+void *call_state(struct call *c, size_t n, void (*cleanup)(struct call *c))
+{
+    c->cleanup = cleanup;
+    return c->state = arena_alloc(http_arena(c->req), n);
+}
+
 struct call *call_new(struct facade *f, struct http_request *req, const char *actor)
 {
     struct call *c = mem_new(struct call);

@@ -92,6 +92,9 @@ bool call_takes(void *call, size_t bytes);
 /* The body, if the route has one; then that. What is malformed is answered. */
 void call_read(struct call *c, void (*then)(struct call *c));
 
+/* c->state of a handler that starts: zeroed memory of the request; and what undoes the handler, or NULL. */
+void *call_state(struct call *c, size_t n, void (*cleanup)(struct call *c));
+
 /* The route's handler, as a step. */
 void call_start(struct call *c);
 /* What the call does next: c->state stays. */

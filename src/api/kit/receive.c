@@ -31,8 +31,7 @@ static void receive_end(struct call *c)
 void call_receive(struct call *c, struct upload *up, int status)
 {
     static const struct call_body_ops ops = {receive_data, receive_end};
-    struct receive *r = c->state = arena_alloc(http_arena(c->req), sizeof(*r));
+    struct receive *r = call_state(c, sizeof(*r), receive_gone);
     *r = (struct receive){up, status};
-    c->cleanup = receive_gone;
     call_stream_body(c, &ops);
 }

@@ -312,12 +312,11 @@ static void rpc_take(struct call *c, const char *method)
 
 void rpc_handle(struct call *c)
 {
-    struct mcp_call *m = arena_alloc(http_arena(c->req), sizeof(*m));
+    struct mcp_call *m = call_state(c, sizeof(*m), NULL);
     const char *method = json_string_value(json_object_get(c->body, "method"));
     *m = (struct mcp_call){.params = json_object_get(c->body, "params")};
     const json_t *meta = json_object_get(m->params, "_meta"), *token = json_object_get(meta, "progressToken");
     const char *version = json_string_value(json_object_get(c->body, "jsonrpc"));
-    c->state = m;
     m->token = json_is_string(token) || json_is_number(token) ? token : NULL;
     m->is_modern = json_object_get(meta, META "protocolVersion") || rpc_is_stateless(c) ||
                    (method && strcmp(method, "server/discover") == 0);

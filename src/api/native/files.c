@@ -30,11 +30,9 @@ static struct file_body *native_files_body(struct call *c,
                                            void (*done)(struct file_body *f, const struct file_entry *entry,
                                                         const struct err *err))
 {
-    struct file_body *f = arena_alloc(http_arena(c->req), sizeof(*f));
+    struct file_body *f = call_state(c, sizeof(*f), native_files_closed);
     file_body_init(f, c, FILES_IN_MAX);
     f->done = done;
-    c->state = f;
-    c->cleanup = native_files_closed;
     return f;
 }
 

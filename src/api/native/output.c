@@ -76,11 +76,9 @@ static void output_on_drain(struct http_request *req UNUSED, void *ctx)
 static void output_send(struct call *c, const struct exec_kept *kept)
 {
     char text[32];
-    struct output_stream *o = arena_alloc(http_arena(c->req), sizeof(*o));
+    struct output_stream *o = call_state(c, sizeof(*o), output_closed);
     *o = (struct output_stream){.call = c, .fd = kept->fd, .left = kept->bytes};
     slice_init(&o->slice, output_on_slice);
-    c->state = o;
-    c->cleanup = output_closed;
     (void)snprintf(text, sizeof(text), "%llu", (unsigned long long)kept->dropped);
     struct http_header headers[] = {HTTP_HEADER("content-type", "application/octet-stream"),
                                     HTTP_HEADER("cache-control", "no-store"),

@@ -276,7 +276,7 @@ void native_state_rewind(struct call *c)
     if (!CALL_WANTS(c, JSON_WANT_INT("seq", 1, INT64_MAX, &seq)) || native_state_waits(c))
         return;
     const struct checkpoint *one = checkpoint_find(c->sandbox, (uint64_t)seq);
-    unsigned long long *of = c->state = arena_alloc(http_arena(c->req), sizeof(*of));
+    unsigned long long *of = call_state(c, sizeof(*of), NULL);
     *of = one ? one->seq : 0;
     if (!seq)
         call_refuse(c, ERR_INVALID_ARGUMENT, "\"seq\" is missing: the event whose files to restore");

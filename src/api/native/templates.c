@@ -174,9 +174,8 @@ void native_templates_change(struct call *c)
     struct str ref;
     if (!templates_look_up(c, &info) || !call_query(c, "ref", &ref))
         return;
-    struct templates_change *k = arena_alloc(http_arena(c->req), sizeof(*k));
+    struct templates_change *k = call_state(c, sizeof(*k), NULL);
     *k = (struct templates_change){ref, arena_strndup(http_arena(c->req), info.id, strlen(info.id)), 0};
-    c->state = k;
     call_step(c, change_step);
 }
 

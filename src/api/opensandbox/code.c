@@ -228,7 +228,7 @@ static bool code_stream_event(void *ctx, const struct code_event *e)
 static void code_execute(struct call *c)
 {
     AUTO_BUF struct buf b = BUF_INIT(1024);
-    struct code_stream *s = arena_alloc(http_arena(c->req), sizeof(*s));
+    struct code_stream *s = call_state(c, sizeof(*s), code_stream_left);
     struct code_spec spec = {.context = STR("")};
     struct str name = STR("");
     const json_t *context = json_object_get(c->body, "context");
@@ -252,12 +252,10 @@ static void code_execute(struct call *c)
         return;
     buf_init(&s->out.rest, SSE_LINE_MAX);
     buf_init(&s->err.rest, SSE_LINE_MAX);
-    c->state = s;
     if (!code_ok(c, spec.context, code_run(c->sandbox, &c->actor, &spec, code_stream_event, c, &c->cell, &c->err)))
         return;
     id_token(s->id, COMMAND_ID_LEN);
     (void)map_put(&opensandbox_of_execd(c)->cells, str_of(s->id), s);
-    c->cleanup = code_stream_left;
     call_pace(c, NULL);
     http_watch_client(c->req, true);
     sse_start(c);

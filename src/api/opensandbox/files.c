@@ -147,13 +147,10 @@ static void info_next(struct call *c)
 
 static void files_info(struct call *c)
 {
-    struct info *f = arena_alloc(http_arena(c->req), sizeof(*f));
-    *f = (struct info){.i = 0};
+    struct info *f = call_state(c, sizeof(*f), info_closed);
     if (query_paths(c, &f->paths, &f->n) < 0)
         return;
     f->found = json_object();
-    c->state = f;
-    c->cleanup = info_closed;
     info_next(c);
 }
 
@@ -301,11 +298,9 @@ static void list_found(void *ctx, const struct file_entry *entry, const struct e
 
 static void list_directory(struct call *c, struct str pattern, uint64_t depth)
 {
-    struct osb_listing *l = arena_alloc(http_arena(c->req), sizeof(*l));
+    struct osb_listing *l = call_state(c, sizeof(*l), listing_closed);
     *l = (struct osb_listing){
         .found = json_array(), .pattern = pattern, .depth = (uint32_t)MIN(depth, (uint64_t)DEPTH_MAX)};
-    c->state = l;
-    c->cleanup = listing_closed;
     l->path = files_query_path(c);
     if (l->path.n && depth == 0)
         call_json(c, 200, STR("[]"));
@@ -435,15 +430,13 @@ static void replace_next(struct call *c)
 
 static void replace_files(struct call *c)
 {
-    struct replacing *r = arena_alloc(http_arena(c->req), sizeof(*r));
-    *r = (struct replacing){.it = json_object_iter(c->body)};
+    struct replacing *r = call_state(c, sizeof(*r), replace_closed);
+    r->it = json_object_iter(c->body);
     file_body_init(&r->in, c, REPLACE_MAX);
     buf_init(&r->changed, 2 * REPLACE_MAX);
     if (!paths_fit(c, json_object_size(c->body)) || call_query_bool(c, "verbose", &r->is_verbose) < 0)
         return;
     r->answer = json_object();
-    c->state = r;
-    c->cleanup = replace_closed;
     replace_next(c);
 }
 

@@ -372,11 +372,9 @@ static void isolated_closed(struct call *c)
 
 void isolated_make(struct call *c)
 {
-    struct isolating *m = arena_alloc(http_arena(c->req), sizeof(*m));
+    struct isolating *m = call_state(c, sizeof(*m), isolated_closed);
     *m = (struct isolating){.sb = c->sandbox, .idle_s = ISOLATED_IDLE_S, .uid = -1, .gid = -1};
     list_init(&m->node);
-    c->state = m;
-    c->cleanup = isolated_closed;
     if (!isolated_read(c, m))
         return;
     if (isolated_count(opensandbox_of_execd(c), c->sandbox) >= ISOLATED_MAX) {

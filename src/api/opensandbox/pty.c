@@ -393,12 +393,12 @@ void pty_attach(struct call *c)
 {
     struct pty *p = pty_find(c);
     struct str mode = STR(""), takeover = STR("");
-    struct pty_client *l = arena_alloc(http_arena(c->req), sizeof(*l));
+    struct pty_client *l = call_state(c, sizeof(*l), pty_gone);
     struct err err;
     int r = 0;
     (void)call_query(c, "pty", &mode);
     (void)call_query(c, "takeover", &takeover);
-    *l = (struct pty_client){.call = c};
+    l->call = c;
     if (call_query_u64(c, "since", &l->since) < 0)
         return;
     if (!websocket_is_wanted(c->req)) {
@@ -433,8 +433,6 @@ void pty_attach(struct call *c)
         return;
     }
     buf_init(&l->in, IN_MAX);
-    c->state = l;
-    c->cleanup = pty_gone;
     if (p->client)
         pty_detach(p->client, CLOSE_TAKEN_OVER, "TAKEN_OVER");
     p->client = l;

@@ -88,18 +88,15 @@ static void report_record_step(struct call *c)
 
 void report_recorded(struct call *c)
 {
-    struct report_record *r = arena_alloc(http_arena(c->req), sizeof(*r));
+    struct report_record *r = call_state(c, sizeof(*r), report_record_closed);
     if (!command_is_id(c->args[0])) {
         call_fail(c, 404, "there is no such command");
         return;
     }
-    *r = (struct report_record){.next = 0};
     (void)snprintf(r->tag, sizeof(r->tag), "\"tag\":\"%.*s%s%.*s", STR_ARG(c->args[0]), c->args[1].p ? ":" : "",
                    STR_ARG_MAX(c->args[1], ID_UUID_LEN));
     if (!call_ok(c, sandbox_log_walk_init(&r->walk, call_core(c), str_of(sandbox_info(c->sandbox)->id), 0, 1, &c->err)))
         return;
-    c->state = r;
-    c->cleanup = report_record_closed;
     report_record_step(c);
 }
 
@@ -138,13 +135,10 @@ static void report_log_read(struct file_body *f, const struct file_entry *entry 
 
 void report_log(struct call *c)
 {
-    struct report_reading *l = arena_alloc(http_arena(c->req), sizeof(*l));
+    struct report_reading *l = call_state(c, sizeof(*l), report_log_closed);
     char path[64];
-    l->from = 0;
     file_body_init(&l->f, c, LOG_PIECE);
     l->f.done = report_log_read;
-    c->state = l;
-    c->cleanup = report_log_closed;
     if (call_query_u64(c, "cursor", &l->from) < 0)
         return;
     if (!command_is_id(c->args[0])) {

@@ -254,10 +254,9 @@ static void session_stat(struct call *c, file_entry_fn done)
 
 void session_run_command(struct call *c)
 {
-    struct session_run *r = arena_alloc(http_arena(c->req), sizeof(*r));
+    struct session_run *r = call_state(c, sizeof(*r), NULL);
     *r = (struct session_run){STR(""), STR(""), 0, ""};
     id_token(r->id, COMMAND_ID_LEN);
-    c->state = r;
     if (CALL_WANTS(c, JSON_NEED_STR("command", &r->command), JSON_WANT_STR("cwd", &r->cwd),
                    JSON_WANT_INT("timeout", 1, INT64_MAX / 1000, &r->timeout_ms)))
         session_stat(c, session_found);

@@ -98,10 +98,9 @@ static void download_found(struct call *c, const struct file_entry *e)
 
 void transfer_download(struct call *c)
 {
-    struct transfer_download *d = arena_alloc(http_arena(c->req), sizeof(*d));
+    struct transfer_download *d = call_state(c, sizeof(*d), NULL);
     uint64_t first, count;
-    *d = (struct transfer_download){.line = 1};
-    c->state = d;
+    d->line = 1;
     if (call_query_u64(c, "offset", &first) < 0 || call_query_u64(c, "limit", &count) < 0)
         return;
     d->path = files_query_path(c);
@@ -248,8 +247,7 @@ void transfer_upload(struct call *c)
     static const struct multipart_ops parts = {upload_part, upload_bytes, upload_part_end};
     static const struct upload_queue_ops queue = {.on_idle = upload_advance};
     static const struct call_body_ops body = {transfer_upload_data, transfer_upload_end};
-    struct transfer_upload *u = arena_alloc(http_arena(c->req), sizeof(*u));
-    *u = (struct transfer_upload){.n_files = 0};
+    struct transfer_upload *u = call_state(c, sizeof(*u), upload_closed);
     if (multipart_new(http_header_get(c->req, "content-type"), &parts,
                       &(struct multipart_limits){.parts = 2 * FILES_PATHS_MAX}, c, &u->parser) < 0) {
         call_fail(c, 400, "the body must be multipart/form-data");
@@ -257,7 +255,5 @@ void transfer_upload(struct call *c)
     }
     buf_init(&u->metadata, PART_METADATA_MAX);
     upload_queue_make(c, STR("root"), NULL, 0, &queue);
-    c->state = u;
-    c->cleanup = upload_closed;
     call_stream_body(c, &body);
 }

@@ -168,7 +168,7 @@ static void control_logs_cleanup(struct call *c)
 
 static void read_log(struct call *c, const struct control_reading *wish)
 {
-    struct control_reading *r = arena_alloc(http_arena(c->req), sizeof(*r));
+    struct control_reading *r = call_state(c, sizeof(*r), control_logs_cleanup);
     struct str id = str_of(sandbox_info(c->sandbox)->id);
     size_t scan = wish->lines.level || wish->lines.search.n ? SCAN_MAX : wish->lines.limit;
     struct err err;
@@ -176,8 +176,6 @@ static void read_log(struct call *c, const struct control_reading *wish)
     r->call = c;
     slice_init(&r->slice, on_slice);
     r->lines.all = mem_array(r->lines.limit + 1, sizeof(struct line));
-    c->state = r;
-    c->cleanup = control_logs_cleanup;
     if (r->lines.limit == 0)
         control_logs_answer(r);
     else if ((r->lines.newest

@@ -80,10 +80,9 @@ static void look_again(struct call *c)
 
 static void control_pause_begin(struct call *c, bool needs_timeout, struct pause_connection connection)
 {
-    struct pause_connection *k = arena_alloc(http_arena(c->req), sizeof(*k));
+    struct pause_connection *k = call_state(c, sizeof(*k), NULL);
     bool memory = true;
     *k = connection;
-    c->state = k;
     struct json_want timeout = JSON_WANT_INT("timeout", 0, INT32_MAX, &k->seconds);
     timeout.is_required = needs_timeout;
     if (!CALL_WANTS(c, timeout, JSON_WANT_BOOL("memory", &memory)))

@@ -379,16 +379,13 @@ void envd_download(struct call *c)
     static const char *const conditions[] = {"range", "if-modified-since", "if-none-match", "if-range"};
     struct str accept = http_header_get(c->req, "accept-encoding");
     struct files_query query;
-    struct download *d;
     if (!files_begin(c, FILES_READ, &query))
         return;
-    d = arena_alloc(http_arena(c->req), sizeof(*d));
+    struct download *d = call_state(c, sizeof(*d), envd_download_cleanup);
     d->query = query;
     d->coding = accept_encoding_choose(accept);
     for (size_t i = 0; i < ARRAY_SIZE(conditions); i++)
         d->conditional = d->conditional || http_header_get(c->req, conditions[i]).n;
-    c->state = d;
-    c->cleanup = envd_download_cleanup;
     call_pace(c, NULL);
 
     if (d->coding == ACCEPT_NONE)

@@ -96,9 +96,7 @@ void envd_list_dir(struct call *c)
     struct str path = STR("");
     if (!CALL_WANTS(c, JSON_WANT_STR("path", &path), JSON_WANT_INT("depth", 0, UINT32_MAX, &depth)))
         return;
-    c->state = arena_alloc(http_arena(c->req), sizeof(struct buf));
-    buf_init(c->state, REPLY_MAX);
-    c->cleanup = list_cleanup;
+    buf_init(call_state(c, sizeof(struct buf), list_cleanup), REPLY_MAX);
     call_ok(c, file_list(c->sandbox, &c->actor, c->user, path,
                          (uint32_t)MIN(MAX(depth, (int64_t)1), (int64_t)ENVD_FS_DEPTH_MAX), envd_fs_on_listed,
                          on_list_end, c, &c->file, &c->err));

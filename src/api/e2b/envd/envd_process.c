@@ -92,9 +92,8 @@ static const struct exec_ops envd_process_ops = {envd_process_on_start, on_outpu
 
 static struct envd_follower *follower_new(struct call *c)
 {
-    struct envd_follower *f = arena_alloc(http_arena(c->req), sizeof(*f));
+    struct envd_follower *f = call_state(c, sizeof(*f), NULL);
     f->keepalive_ms = rpc_keepalive_ms(c->req);
-    c->state = f;
     call_pace(c, NULL);
     return f;
 }

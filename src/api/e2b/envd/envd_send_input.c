@@ -178,9 +178,7 @@ static void input_advance(struct call *c)
 
 void envd_send_input(struct call *c)
 {
-    struct input_body *s = arena_alloc(http_arena(c->req), sizeof(*s));
+    struct input_body *s = call_state(c, sizeof(*s), input_cleanup);
     buf_init(&s->bytes, WHOLE_MAX);
-    c->state = s;
-    c->cleanup = input_cleanup;
     call_gather_body(c, SEND_INPUT_REST_MAX, input_advance);
 }

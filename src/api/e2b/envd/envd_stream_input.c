@@ -155,11 +155,9 @@ static void on_deadline(struct call *c)
 
 void envd_stream_input(struct call *c)
 {
-    struct input_stream *s = arena_alloc(http_arena(c->req), sizeof(*s));
+    struct input_stream *s = call_state(c, sizeof(*s), envd_stream_input_cleanup);
     connect_decoder_init(&s->decoder, INPUT_BODY_MAX);
     s->decoder.may_compress = rpc_has_gzip(c);
-    c->state = s;
-    c->cleanup = envd_stream_input_cleanup;
     if (c->timeout_ms)
         call_set_timer(c, c->timeout_ms, on_deadline);
     call_gather_body(c, STREAM_INPUT_REST_MAX, envd_stream_input_advance);

@@ -270,18 +270,15 @@ void envd_upload(struct call *c)
 {
     const struct pair *metadata = NULL;
     struct files_query query;
-    struct upload_state *u;
     size_t n_metadata = 0;
     if (!files_begin(c, FILES_WRITE, &query))
         return;
     if (!call_ok(c, file_metadata_read(c->req, &metadata, &n_metadata, &c->err)))
         return;
-    u = arena_alloc(http_arena(c->req), sizeof(*u));
+    struct upload_state *u = call_state(c, sizeof(*u), envd_upload_cleanup);
     u->query = query;
     buf_init(&u->packed, PACKED_MAX);
     buf_init(&u->uploaded, UPLOADED_MAX);
-    c->state = u;
-    c->cleanup = envd_upload_cleanup;
     upload_queue_make(c, c->user, metadata, n_metadata, &queue_callbacks);
     if (open_encoding(c) && open_content(c))
         call_stream_body(c, &body_callbacks);

@@ -90,17 +90,15 @@ static const struct file_watch_ops envd_watch_ops = {envd_watch_on_start, envd_w
 
 void envd_watch_dir(struct call *c)
 {
-    struct watching *w;
     struct str path;
     uint8_t flags;
     if (!call_ok(c, watch_request_read(c->body, &path, &flags, &c->err)))
         return;
-    w = arena_alloc(http_arena(c->req), sizeof(*w));
+    struct watching *w = call_state(c, sizeof(*w), NULL);
     w->keepalive_ms = rpc_keepalive_ms(c->req);
     w->last = clock_mono();
     if (c->timeout_ms)
         w->deadline = w->last + c->timeout_ms * USEC_PER_MS;
-    c->state = w;
     call_pace(c, envd_watch_ack);
     call_ok(c, file_watch(c->sandbox, &c->actor, c->user, path, flags, &envd_watch_ops, c, &c->file, &c->err));
 }

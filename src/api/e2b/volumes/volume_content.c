@@ -267,11 +267,10 @@ bool volume_content_handle(struct e2b *e2b, struct http_request *req)
     }
     if (!may_use(c))
         return true;
-    k = c->state = arena_alloc(http_arena(req), sizeof(*k));
-    *k = (struct content){.listing = BUF_INIT(REPLY_MAX)};
+    k = call_state(c, sizeof(*k), volume_content_cleanup);
+    buf_init(&k->listing, REPLY_MAX);
     file_body_init(&k->body, c, VOLUME_IN_MAX);
     k->ok_status = route->method == HTTP_METHOD_POST || route->method == HTTP_METHOD_PUT ? 201 : 200;
-    c->cleanup = volume_content_cleanup;
     if (read_parameters(c))
         call_read(c, volume_content_begin);
     return true;

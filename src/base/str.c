@@ -69,7 +69,7 @@ int str_hex_value(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-static bool str_set_has(const char *set, char c)
+bool str_set_has(const char *set, char c)
 {
     for (; *set; set += set[1] == '-' && set[2] ? 3 : 1)
         if (set[1] == '-' && set[2] ? c >= set[0] && c <= set[2] : c == set[0])
@@ -77,12 +77,22 @@ static bool str_set_has(const char *set, char c)
     return false;
 }
 
+size_t str_span(struct str s, const char *set)
+{
+    size_t n = 0;
+    while (n < s.n && str_set_has(set, s.p[n]))
+        n++;
+    return n;
+}
+
 bool str_is_of(struct str s, const char *set)
 {
-    for (size_t i = 0; i < s.n; i++)
-        if (!str_set_has(set, s.p[i]))
-            return false;
-    return true;
+    return str_span(s, set) == s.n;
+}
+
+size_t str_span_variable(struct str s)
+{
+    return s.n && str_set_has("0-9", s.p[0]) ? 0 : str_span(s, "A-Za-z0-9_");
 }
 
 bool str_is_hex(struct str s)

@@ -63,8 +63,11 @@ void str_hex(const void *bytes, size_t n, char *ret_text);
 bool str_is_hex(struct str s); /* nothing but lower-case digits */
 int str_hex_value(char c);     /* of a digit in either case; -1: it is none */
 
-/* Nothing but characters of this set, in which "a-z" is a range: "A-Za-z0-9._-". A '-' that is meant stands last. */
-bool str_is_of(struct str s, const char *set);
+/* Sets of characters, in which "a-z" is a range: "A-Za-z0-9._-". A '-' that is meant stands last. NUL is in none. */
+bool str_set_has(const char *set, char c);
+size_t str_span(struct str s, const char *set); /* how many at the beginning are of the set */
+bool str_is_of(struct str s, const char *set);  /* all are */
+size_t str_span_variable(struct str s);         /* the name of a variable at the beginning; 0: there is none */
 
 bool str_has_nul(struct str s);
 bool str_is_utf8(struct str s); /* well-formed: no overlong forms, surrogates or values above U+10FFFF */

@@ -45,11 +45,6 @@ int build_context_set(struct build_context *c, struct str name, struct str value
     return 0;
 }
 
-static bool is_name_char(char c, bool first)
-{
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || (!first && c >= '0' && c <= '9');
-}
-
 static void append_variable(const struct build_context *c, struct str name, struct buf *b)
 {
     const char *value = build_context_get(c, name);
@@ -65,14 +60,12 @@ int build_context_set_expanded(struct build_context *c, struct str name, struct 
     for (size_t i = 0; i < value.n;) {
         struct str rest = str_sub(value, i);
         bool braced = rest.n > 1 && rest.p[1] == '{';
-        size_t from = braced ? 2 : 1, n = 0;
+        size_t from = braced ? 2 : 1, n = rest.p[0] == '$' ? str_span_variable(str_sub(rest, from)) : 0;
         if (rest.p[0] == '\\' && rest.n > 1 && rest.p[1] == '$') {
             buf_append_char(&b, '$');
             i += 2;
             continue;
         }
-        while (rest.p[0] == '$' && from + n < rest.n && is_name_char(rest.p[from + n], n == 0))
-            n++;
         if (n == 0 || (braced && (from + n == rest.n || rest.p[from + n] != '}'))) {
             buf_append_char(&b, rest.p[0]);
             i++;

@@ -103,12 +103,7 @@ void net_flags_suggest(struct buf *b, const char *rule)
 static bool net_flags_is_name(const char *target)
 {
     struct str t = str_of(target);
-    if (str_eqc(t, "*") || str_find_char(t, ':') >= 0 || str_find_char(t, '/') >= 0)
-        return false;
-    for (size_t i = 0; i < t.n; i++)
-        if (!(t.p[i] >= '0' && t.p[i] <= '9') && t.p[i] != '.')
-            return true;
-    return false;
+    return !str_eqc(t, "*") && str_find_char(t, ':') < 0 && str_find_char(t, '/') < 0 && !str_is_of(t, "0-9.");
 }
 
 /* ---- taking ---- */

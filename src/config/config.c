@@ -121,10 +121,7 @@ static int config_add(char **all, size_t *n, size_t most, const struct config_fi
 
 static bool config_is_plain(struct str value, size_t most)
 {
-    bool ok = value.n > 0 && value.n <= most;
-    for (size_t i = 0; ok && i < value.n; i++)
-        ok = value.p[i] > ' ' && value.p[i] < 0x7f;
-    return ok;
+    return value.n > 0 && value.n <= most && str_is_of(value, "!-~");
 }
 
 static int set_dir(struct config *c, const struct config_field *f, struct str value, struct err *err)
@@ -163,11 +160,7 @@ static int set_bool(struct config *c, const struct config_field *f, struct str v
 static int set_domain(struct config *c, const struct config_field *f, struct str value, struct err *err)
 {
     bool ok = value.n > 0 && value.n <= 200 && value.p[0] != '.' && value.p[0] != '-' && value.p[value.n - 1] != '.';
-    for (size_t i = 0; ok && i < value.n; i++) {
-        char ch = value.p[i];
-        ok = (ch >= 'a' && ch <= 'z') || (ch >= '0' && ch <= '9') || ch == '-' || (ch == '.' && value.p[i - 1] != '.');
-    }
-    if (!ok)
+    if (!ok || !str_is_of(value, "a-z0-9.-") || memmem(value.p, value.n, "..", 2))
         return err_set(err, ERR_INVALID_ARGUMENT, "%s must be a host name in lower case, without port", f->name);
     return config_put(config_member(c, f), value);
 }

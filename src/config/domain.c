@@ -16,7 +16,7 @@ bool domain_is_name(struct str s)
         labels++;
     }
     /* Else it is an address. */
-    return ok && labels >= 2 && !(label.p[0] >= '0' && label.p[0] <= '9');
+    return ok && labels >= 2 && !str_set_has("0-9", label.p[0]);
 }
 
 static bool line_of(struct str *text, struct str name, struct str *ret_value)

@@ -103,12 +103,7 @@ int state_lock(const struct config *config, const char *name, int *ret_fd, struc
 
 static bool is_key(struct str s)
 {
-    if (s.n < SUP_KEY_LEAST || s.n >= STATE_KEY_MAX)
-        return false;
-    for (size_t i = 0; i < s.n; i++)
-        if (s.p[i] <= ' ' || s.p[i] > '~')
-            return false;
-    return true;
+    return s.n >= SUP_KEY_LEAST && s.n < STATE_KEY_MAX && str_is_of(s, "!-~");
 }
 
 static int make_key(const char *path, const char *prefix, char ret_key[static STATE_KEY_MAX], struct err *err)

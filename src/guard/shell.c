@@ -106,12 +106,7 @@ static const struct {
 static bool is_assignment(struct str w)
 {
     ssize_t eq = str_find_char(w, '=');
-    for (ssize_t i = 0; i < eq; i++) {
-        char c = w.p[i];
-        if (c != '_' && !((c | 0x20) >= 'a' && (c | 0x20) <= 'z') && !(i && c >= '0' && c <= '9'))
-            return false;
-    }
-    return eq > 0;
+    return eq > 0 && str_span_variable(w) == (size_t)eq;
 }
 
 /* Joined with blanks, as `eval` and `env -S` do. */

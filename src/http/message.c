@@ -61,20 +61,9 @@ const char *http_status_text(int status)
     return "Status";
 }
 
-static bool is_tchar(unsigned char c)
-{
-    if ((c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z'))
-        return true;
-    return c && strchr("!#$%&'*+-.^_`|~", c);
-}
-
 bool http_is_token(struct str s)
 {
-    for (size_t i = 0; i < s.n; i++) {
-        if (!is_tchar((unsigned char)s.p[i]))
-            return false;
-    }
-    return s.n > 0;
+    return s.n > 0 && str_is_of(s, "A-Za-z0-9!#$%&'*+.^_`|~-");
 }
 
 bool http_is_field_value(struct str s)

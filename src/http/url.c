@@ -43,8 +43,7 @@ int url_encode(struct buf *b, struct str s, bool keep_slash)
     static const char digits[] = "0123456789ABCDEF";
     for (size_t i = 0; i < s.n; i++) {
         unsigned char c = (unsigned char)s.p[i];
-        if ((c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '.' ||
-            c == '_' || c == '~' || (c == '/' && keep_slash)) {
+        if (str_set_has(keep_slash ? "A-Za-z0-9._~/-" : "A-Za-z0-9._~-", (char)c)) {
             buf_append_char(b, (char)c);
         } else {
             char escape[3] = {'%', digits[c >> 4], digits[c & 15]};
@@ -124,12 +123,6 @@ int url_query_get(struct arena *a, struct str query, const char *name, struct st
     return 0;
 }
 
-static bool is_host_char(char c)
-{
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-           (c && strchr("-._~!$&'()*+,;=%", c));
-}
-
 int url_parse_host(struct str host, struct str *ret_name, uint16_t *ret_port)
 {
     struct str name, rest;
@@ -139,18 +132,14 @@ int url_parse_host(struct str host, struct str *ret_name, uint16_t *ret_port)
             return -EINVAL;
         name = str_n(host.p + 1, (size_t)end - 1);
         rest = str_sub(host, (size_t)end + 1);
-        for (size_t i = 0; i < name.n; i++) {
-            if (str_hex_value(name.p[i]) < 0 && name.p[i] != ':' && name.p[i] != '.')
-                return -EINVAL;
-        }
+        if (!str_is_of(name, "0-9A-Fa-f:."))
+            return -EINVAL;
     } else {
         ssize_t colon = str_find_char(host, ':');
         name = colon < 0 ? host : str_n(host.p, (size_t)colon);
         rest = colon < 0 ? STR_NULL : str_sub(host, (size_t)colon);
-        for (size_t i = 0; i < name.n; i++) {
-            if (!is_host_char(name.p[i]))
-                return -EINVAL;
-        }
+        if (!str_is_of(name, "A-Za-z0-9._~!$&'()*+,;=%-"))
+            return -EINVAL;
     }
     uint64_t port = 0;
     if (name.n == 0 || name.n > 255)

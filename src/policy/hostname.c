@@ -1,16 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "policy/hostname.h"
 
-static bool is_digit(char c)
-{
-    return c >= '0' && c <= '9';
-}
-
-static bool is_hex_digit(char c)
-{
-    return is_digit(c) || (c >= 'a' && c <= 'f');
-}
-
 static bool hostname_is_label(struct str label)
 {
     return label.n && label.n <= HOSTNAME_LABEL_MAX && label.p[0] != '-' && label.p[label.n - 1] != '-' &&
@@ -20,11 +10,7 @@ static bool hostname_is_label(struct str label)
 /* As inet_aton() and browsers count: decimal and octal, or "0x" with any number of digits behind it, none included. */
 static bool is_number(struct str label)
 {
-    bool is_hex = label.n >= 2 && label.p[0] == '0' && label.p[1] == 'x';
-    for (size_t i = is_hex ? 2 : 0; i < label.n; i++)
-        if (is_hex ? !is_hex_digit(label.p[i]) : !is_digit(label.p[i]))
-            return false;
-    return true;
+    return str_starts(label, STR("0x")) ? str_is_hex(str_sub(label, 2)) : str_is_of(label, "0-9");
 }
 
 bool hostname_normalise(struct str text, char ret_name[static HOSTNAME_MAX + 1])

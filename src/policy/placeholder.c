@@ -6,11 +6,6 @@
  */
 #include "policy/policy_internal.h"
 
-static bool is_alnum(char c)
-{
-    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
-}
-
 static bool ends_in_one_of(struct str word, const struct str *ends, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -43,9 +38,7 @@ static bool carries_credentials(struct str name)
     if (str_starts(name, STR("sec-")) || str_starts(name, STR("access-control-")))
         return false;
     while (name.n > 0) {
-        struct str word = {name.p, 0};
-        while (word.n < name.n && is_alnum(name.p[word.n]))
-            word.n++;
+        const struct str word = str_n(name.p, str_span(name, "a-z0-9"));
         if (word.n > 0 && ends_in_one_of(word, others, ARRAY_SIZE(others)))
             return false;
         found = found || ends_in_one_of(word, credentials, ARRAY_SIZE(credentials));

@@ -14,15 +14,8 @@ static bool is_settable(const char *name)
 
 static bool is_secret_name(struct str name)
 {
-    if (name.n == 0 || name.n > POLICY_SECRET_NAME_MAX)
-        return false;
-    for (size_t i = 0; i < name.n; i++) {
-        char c = str_lower(name.p[i]);
-        bool may_begin = (c >= 'a' && c <= 'z') || c == '_';
-        if (!may_begin && (i == 0 || !((c >= '0' && c <= '9') || c == '.' || c == '-')))
-            return false;
-    }
-    return true;
+    return name.n > 0 && name.n <= POLICY_SECRET_NAME_MAX && str_set_has("A-Za-z_", name.p[0]) &&
+           str_is_of(name, "A-Za-z0-9_.-");
 }
 
 static bool is_base64(struct str text)
@@ -100,12 +93,10 @@ static int parse_header(struct parse *p, const json_t *json, const struct inject
     return 0;
 }
 
+/* Visible, without " and \. */
 static bool is_sentinel(struct str text, size_t least)
 {
-    for (size_t i = 0; i < text.n; i++)
-        if (text.p[i] <= ' ' || text.p[i] > '~' || text.p[i] == '"' || text.p[i] == '\\')
-            return false;
-    return text.n >= least && text.n <= POLICY_SENTINEL_MAX;
+    return text.n >= least && text.n <= POLICY_SENTINEL_MAX && str_is_of(text, "!#-[]-~");
 }
 
 /* "headers": the only ones in which the sentinel is replaced. */

@@ -16,11 +16,7 @@ static int encoded_at(struct str s, size_t i)
 }
 
 /* pchar of RFC 3986, section 3.3, without "%". */
-static bool is_plain(unsigned char c)
-{
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-           (c != '\0' && strchr("-._~!$&'()*+,;=:@", c));
-}
+#define PLAIN "A-Za-z0-9._~!$&'()*+,;=:@-"
 
 struct text {
     char *p;
@@ -39,7 +35,7 @@ static bool request_path_append(struct text *to, const void *p, size_t n)
 static bool append_canonical(struct text *to, unsigned char c)
 {
     const char encoded[3] = {'%', hex_digits[c >> 4], hex_digits[c & 15]};
-    return is_plain(c) ? request_path_append(to, &c, 1) : request_path_append(to, encoded, 3);
+    return str_set_has(PLAIN, (char)c) ? request_path_append(to, &c, 1) : request_path_append(to, encoded, 3);
 }
 
 /* Every byte in its one form; slashes stay as they were, "/" or "%2F". */

@@ -8,14 +8,9 @@ static int clean(struct str text, const char *what, bool dots, char ret_text[sta
     struct str s = str_trim(text);
     /* What begins as a flag does can hardly be named on a command line; a tag always has its name before it. */
     bool ok = s.n > 0 && s.n <= TEMPLATE_NAME_MAX && (s.p[0] != '-' || dots);
-    for (size_t i = 0; ok && i < s.n; i++) {
-        char c = s.p[i];
-        if (c >= 'A' && c <= 'Z')
-            c = (char)(c - 'A' + 'a');
-        ok = (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_' || (dots && c == '.');
-        ret_text[i] = c;
-    }
-    if (!ok) {
+    for (size_t i = 0; ok && i < s.n; i++)
+        ret_text[i] = str_lower(s.p[i]);
+    if (!ok || !str_is_of(s, dots ? "A-Za-z0-9_.-" : "A-Za-z0-9_-")) {
         bool shown = str_is_utf8(text) && !str_has_nul(text);
         return err_set(err, ERR_INVALID_ARGUMENT, "invalid %s: %.*s", what, shown ? (int)MIN(text.n, (size_t)100) : 0,
                        text.p ? text.p : "");

@@ -165,11 +165,9 @@ const size_t docker_n_routes = ARRAY_SIZE(docker_routes);
 /* Behind "/v1.44"; all of it when there is no version. */
 static struct str docker_unversioned(struct str path)
 {
-    size_t n = 4;
+    const size_t n = 4 + str_span(str_sub(path, 4), "0-9");
     if (!str_starts(path, STR("/v1.")))
         return path;
-    while (n < path.n && path.p[n] >= '0' && path.p[n] <= '9')
-        n++;
     return n > 4 && n < path.n && path.p[n] == '/' ? str_sub(path, n) : path;
 }
 

@@ -76,18 +76,10 @@ int json_read(struct str text, json_t **ret_json, struct err *err)
     return 0;
 }
 
-static bool is_blank(struct str text)
-{
-    for (size_t i = 0; i < text.n; i++)
-        if (text.p[i] != ' ' && text.p[i] != '\t' && text.p[i] != '\r' && text.p[i] != '\n')
-            return false;
-    return true;
-}
-
 int json_read_object(struct str text, bool blank_is_empty, json_t **ret_json, struct err *err)
 {
     json_t *json = NULL;
-    if (blank_is_empty && is_blank(text))
+    if (blank_is_empty && str_is_of(text, " \t\r\n"))
         text = STR("{}");
     if (json_read(text, &json, err) < 0)
         return -1;

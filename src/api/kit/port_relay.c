@@ -224,11 +224,6 @@ static bool port_token_is_ours(void *ctx, struct sandbox *sb)
     return !s->found;
 }
 
-static bool port_is_of_word(char c)
-{
-    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_' || c == '-';
-}
-
 static bool port_is_key(struct core *core, struct str text)
 {
     struct principal who;
@@ -248,9 +243,7 @@ static bool port_opens_us(struct core *core, struct str value, unsigned *left)
         (colon >= 0 && port_is_key(core, str_sub(value, (size_t)colon + 1))))
         return true;
     while (value.p && value.n) {
-        size_t n = 0;
-        while (n < value.n && port_is_of_word(value.p[n]))
-            n++;
+        const size_t n = str_span(value, "A-Za-z0-9_-");
         struct port_token_search s = {.given = str_n(value.p, n)};
         s.found = n == SANDBOX_TOKEN_LEN && !*left;
         if (n == SANDBOX_TOKEN_LEN && !s.found) {

@@ -9,7 +9,6 @@
 #include "base/path.h"
 #include "http/url.h"
 
-#include <ctype.h>
 #include <fnmatch.h>
 
 enum { DEPTH_MAX = 64, FOUND_MAX = 20000, REPLACE_MAX = 1 << 20, VARIABLES_MAX = 8 };
@@ -57,9 +56,7 @@ struct str files_path(struct call *c, struct str path)
         path = str_sub(path, (size_t)at + 1);
         bool is_braced = path.n && path.p[0] == '{';
         path = str_sub(path, is_braced);
-        size_t n = 0, i = info->n_envs;
-        while (n < path.n && (path.p[n] == '_' || isalnum((unsigned char)path.p[n])))
-            n++;
+        size_t n = str_span(path, "A-Za-z0-9_"), i = info->n_envs;
         struct str name = str_n(path.p, n), value = str_eqc(name, "HOME") ? STR(HOME) : STR_NULL;
         if (++n_variables > VARIABLES_MAX)
             return STR_NULL;

@@ -121,7 +121,7 @@ static int no_heredoc(struct parser *p, struct str rest)
         char next = rest.p[i + 2];
         if (rest.p[i] != '<' || rest.p[i + 1] != '<' || (i && (rest.p[i - 1] == '<' || rest.p[i - 1] == '(')))
             continue;
-        if (words_is_name_char(next, true) || next == '-' || next == '"' || next == '\'')
+        if (str_set_has("A-Za-z_\"'-", next))
             return words_fail(p, ERR_UNIMPLEMENTED,
                               "here-documents are not supported: join the commands with && or copy a script");
     }
@@ -233,10 +233,7 @@ static int set_env(struct parser *p, struct str name, struct str raw)
 {
     struct str kept, known;
     struct err ignored, *err = p->err;
-    bool ok = name.n > 0;
-    for (size_t i = 0; i < name.n; i++)
-        ok &= words_is_name_char(name.p[i], i == 0) || name.p[i] == '.' || name.p[i] == '-';
-    if (!ok)
+    if (!name.n || str_set_has("0-9", name.p[0]) || !str_is_of(name, "A-Za-z0-9_.-"))
         return words_fail(p, ERR_INVALID_ARGUMENT, "ENV: '%.*s' can't be the name of a variable",
                           STR_ARG_MAX(name, 64));
     if (words_expand(p, raw, true, &kept) < 0 || add_step(p, "ENV", (struct str[]){name, kept}, 2) < 0)
@@ -272,10 +269,7 @@ static int arg(struct parser *p, struct str rest)
         ssize_t eq = str_find_char(word, '=');
         struct str name = eq < 0 ? word : str_n(word.p, (size_t)eq);
         bool has_value = eq >= 0;
-        bool ok = name.n > 0;
-        for (size_t i = 0; i < name.n; i++)
-            ok &= words_is_name_char(name.p[i], i == 0);
-        if (!ok)
+        if (!name.n || str_span_variable(name) < name.n)
             return words_fail(p, ERR_INVALID_ARGUMENT, "ARG takes NAME or NAME=value");
         if (has_value && words_expand(p, str_sub(word, (size_t)eq + 1), false, &value) < 0)
             return -1;

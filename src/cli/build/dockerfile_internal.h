@@ -52,5 +52,4 @@ int words_json(struct parser *p, struct str text, struct str *words, size_t *ret
 /* The text of RUN, CMD and ENTRYPOINT for a shell. */
 struct str words_shell(struct parser *p, struct str rest, bool *ret_is_shell);
 
-bool words_is_name_char(char c, bool first);
 bool words_is_blank(char c);

@@ -53,18 +53,11 @@ int words_set(struct parser *p, struct str name, struct str value, bool has_valu
     return 0;
 }
 
-bool words_is_name_char(char c, bool first)
-{
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || (!first && c >= '0' && c <= '9');
-}
-
 /* "${NAME}", "${NAME:-word}", "${NAME:+word}" or "$NAME" at the beginning of s; its length, 0: none of these. */
 static size_t reference(struct str s, struct str *ret_name, char *ret_op, struct str *ret_word)
 {
     bool braced = s.n > 1 && s.p[1] == '{';
-    size_t from = braced ? 2 : 1, n = 0;
-    while (from + n < s.n && words_is_name_char(s.p[from + n], n == 0))
-        n++;
+    size_t from = braced ? 2 : 1, n = str_span_variable(str_sub(s, from));
     *ret_name = str_n(s.p + from, n);
     *ret_op = '\0';
     *ret_word = STR("");

@@ -456,10 +456,8 @@ static char *default_name(struct build_making *m)
     struct str base = path_base(str_of(path));
     char *name = arena_strndup(&m->arena, base.p, MIN(base.n, (size_t)60));
     for (char *c = name; *c; c++) {
-        if (*c >= 'A' && *c <= 'Z')
-            *c = (char)(*c - 'A' + 'a');
-        else if (!((*c >= 'a' && *c <= 'z') || (*c >= '0' && *c <= '9') || *c == '_'))
-            *c = '-';
+        const char low = str_lower(*c);
+        *c = str_set_has("a-z0-9_", low) ? low : '-';
     }
     return *name ? name : NULL;
 }

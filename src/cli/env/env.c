@@ -11,7 +11,6 @@
 #include "cli/exec/terminal.h"
 #include "http/url.h"
 
-#include <ctype.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -86,13 +85,9 @@ static const char script_rebase[] =
 
 static bool env_is_name(const char *name)
 {
-    size_t n = strlen(name);
-    if (n == 0 || n > ENV_NAME_MAX || !isalnum((unsigned char)*name) || !isalnum((unsigned char)name[n - 1]))
-        return false;
-    for (const char *p = name; *p; p++)
-        if (!islower((unsigned char)*p) && !isdigit((unsigned char)*p) && *p != '-' && *p != '_')
-            return false;
-    return true;
+    const struct str s = str_of(name);
+    return s.n > 0 && s.n <= ENV_NAME_MAX && str_is_of(s, "a-z0-9_-") && !strchr("_-", name[0]) &&
+           !strchr("_-", name[s.n - 1]);
 }
 
 const char *env_label(const json_t *sandbox, const char *key)

@@ -26,9 +26,7 @@ enum { COPY_BLOCK = 64 * 1024, STDERR_MAX = 4096 };
 
 void place_parse(const char *text, struct copy_place *ret_place)
 {
-    size_t n = 0;
-    while ((text[n] >= 'a' && text[n] <= 'z') || (text[n] >= '0' && text[n] <= '9'))
-        n++;
+    const size_t n = str_span(str_of(text), "a-z0-9");
     *ret_place = (struct copy_place){.path = text};
     if (n > 0 && text[n] == ':')
         *ret_place = (struct copy_place){.is_remote = true, .id = mem_strndup(text, n), .path = text + n + 1};

@@ -44,12 +44,7 @@ static bool is_box_name(struct str name)
     const size_t n = sizeof(first) - 1, random = 6;
     if (name.n <= n + random || name.n > n + random + 8 || memcmp(name.p, first, n) != 0)
         return false;
-    for (size_t i = n; i < name.n; i++) {
-        char c = name.p[i], last = i < n + random ? 'z' : 'f';
-        if (!((c >= '0' && c <= '9') || (c >= 'a' && c <= last)))
-            return false;
-    }
-    return true;
+    return str_is_of(str_n(name.p + n, random), "a-z0-9") && str_is_hex(str_sub(name, n + random));
 }
 
 static bool is_text(const struct own *o, struct str text, const char *box)

@@ -42,8 +42,7 @@ int dns_header_get(struct dns_reader *r, struct dns_header *ret_header)
 
 static char *put_byte(char *to, uint8_t c)
 {
-    bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
-    if (plain) {
+    if (str_set_has("A-Za-z0-9_-", (char)c)) {
         *to++ = (char)c;
         return to;
     }

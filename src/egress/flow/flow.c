@@ -8,7 +8,6 @@
 #include "http/message.h"
 #include "kernel/netns.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -174,11 +173,9 @@ static size_t leading_blanks(struct str s)
 static int looks_like_target(struct str s)
 {
     static const struct str behind = {"://", 3};
-    size_t n = 0;
     if (!s.n || s.p[0] == '/' || s.p[0] == '*')
         return s.n ? 1 : -1;
-    while (n < s.n && (isalnum((unsigned char)s.p[n]) || (n && s.p[n] && strchr("+-.", s.p[n]))))
-        n++;
+    const size_t n = str_set_has("A-Za-z0-9", s.p[0]) ? str_span(s, "A-Za-z0-9+.-") : 0;
     s = str_sub(s, n);
     size_t there = MIN(s.n, behind.n);
     return n == 0 || !str_eq(str_n(s.p, there), str_n(behind.p, there)) ? 0 : there == behind.n ? 1 : -1;
@@ -212,7 +209,7 @@ static int looks_like_http(struct str s)
         return -1;
     s = str_sub(s, leading_blanks(s));
     for (; n < s.n && http_is_token(str_n(s.p + n, 1)); n++)
-        is_usual &= isupper((unsigned char)s.p[n]) || s.p[n] == '-';
+        is_usual &= str_set_has("A-Z-", s.p[n]);
     if (n == s.n)
         return n < SNIFF_READ ? -1 : 1;
     if (n == 0 || !is_blank(s.p[n]))

@@ -57,11 +57,7 @@ static bool is_authority(struct str s)
 
 static bool is_path(struct str s)
 {
-    for (size_t i = 0; i < s.n; i++) {
-        if (s.p[i] <= ' ' || s.p[i] > '~' || s.p[i] == '#')
-            return false;
-    }
-    return s.n > 0;
+    return s.n > 0 && str_is_of(s, "!\"$-~"); /* visible, without # */
 }
 
 const char *exchange_check_target(const struct exchange_head *h)

@@ -45,20 +45,15 @@ static const struct {
     {"x-script-name", OVERRIDE_ORIGIN},
 };
 
-static char override_fold(char c)
-{
-    if (c >= 'A' && c <= 'Z')
-        return (char)(c - 'A' + 'a');
-    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') ? c : '-';
-}
-
 enum override_kind override_of(struct str name)
 {
     char folded[NAME_MAX_KNOWN] = {0};
     size_t n = MIN(name.n, sizeof(folded)); /* no known name is as long, and those of a prefix are known by it */
 
-    for (size_t i = 0; i < n; i++)
-        folded[i] = override_fold(name.p[i]);
+    for (size_t i = 0; i < n; i++) {
+        char c = str_lower(name.p[i]);
+        folded[i] = str_set_has("a-z0-9", c) ? c : '-';
+    }
     for (size_t i = 0; i < ARRAY_SIZE(overrides); i++) {
         const char *known = overrides[i].name;
         size_t length = strlen(known);

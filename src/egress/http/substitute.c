@@ -46,11 +46,6 @@ static const struct substitute *substitute_step(struct substitute_walk *w, struc
 
 /* ---- encodings ---- */
 
-static bool is_unreserved(char c)
-{
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || (c && strchr("-._~", c));
-}
-
 /* Up to six bytes for one. */
 static size_t substitute_encode(char c, enum substitute_code code, char out[static 6])
 {
@@ -62,7 +57,7 @@ static size_t substitute_encode(char c, enum substitute_code code, char out[stat
         out[0] = '+';
         return 1;
     }
-    if ((code == SUBSTITUTE_URL || code == SUBSTITUTE_FORM) && !is_unreserved(c)) {
+    if ((code == SUBSTITUTE_URL || code == SUBSTITUTE_FORM) && !str_set_has("A-Za-z0-9._~-", c)) {
         out[0] = '%';
         out[1] = high;
         out[2] = low;

@@ -3,12 +3,6 @@
 
 #include <string.h>
 
-static bool challenge_is_token(char c)
-{
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-           (c != '\0' && strchr("!#$%&'*+-.^_`|~", c));
-}
-
 static void skip_blanks(struct str *s)
 {
     while (s->n > 0 && (s->p[0] == ' ' || s->p[0] == '\t'))
@@ -17,11 +11,8 @@ static void skip_blanks(struct str *s)
 
 static struct str challenge_take_token(struct str *s)
 {
-    size_t n = 0;
-    while (n < s->n && challenge_is_token(s->p[n]))
-        n++;
-    struct str token = str_n(s->p, n);
-    *s = str_n(s->p + n, s->n - n);
+    struct str token = str_n(s->p, str_span(*s, "A-Za-z0-9!#$%&'*+.^_`|~-"));
+    *s = str_sub(*s, token.n);
     return token;
 }
 

@@ -7,11 +7,7 @@
 #include <string.h>
 
 #define HUB "docker.io"
-
-static bool is_word(char c)
-{
-    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
-}
+#define WORD "a-z0-9"
 
 /* "name", "name:port", "[address]" or "[address]:port" in parts; the port's text is NULL when there is none. */
 static bool split(struct str text, bool *ret_bracketed, struct str *ret_name, struct str *ret_port)
@@ -79,15 +75,16 @@ static bool take_host(struct str text, struct reference *r)
 /* Words of letters and digits, with ".", "_", "__" or dashes in between. */
 static bool is_component(struct str part)
 {
-    if (part.n == 0 || !is_word(part.p[0]) || !is_word(part.p[part.n - 1]))
+    if (part.n == 0 || !str_set_has(WORD, part.p[0]) || !str_set_has(WORD, part.p[part.n - 1]))
         return false;
     for (size_t i = 1; i < part.n; i++) {
         char c = part.p[i], before = part.p[i - 1];
-        if (is_word(c))
+        if (str_set_has(WORD, c))
             continue;
         if (c != '.' && c != '_' && c != '-')
             return false;
-        if (!is_word(before) && !(c == '-' && before == '-') && !(c == '_' && before == '_' && is_word(part.p[i - 2])))
+        if (!str_set_has(WORD, before) && !(c == '-' && before == '-') &&
+            !(c == '_' && before == '_' && str_set_has(WORD, part.p[i - 2])))
             return false;
     }
     return true;
@@ -106,14 +103,8 @@ static bool is_path(struct str path)
 
 static bool is_tag(struct str tag)
 {
-    if (tag.n == 0 || tag.n >= REFERENCE_TAG_MAX)
-        return false;
-    for (size_t i = 0; i < tag.n; i++) {
-        char c = tag.p[i];
-        if (!is_word(c) && !(c >= 'A' && c <= 'Z') && c != '_' && (i == 0 || (c != '.' && c != '-')))
-            return false;
-    }
-    return true;
+    return tag.n > 0 && tag.n < REFERENCE_TAG_MAX && str_set_has("A-Za-z0-9_", tag.p[0]) &&
+           str_is_of(tag, "A-Za-z0-9_.-");
 }
 
 static void reference_copy(char *to, struct str from)

@@ -118,9 +118,7 @@ static void append_escaped(struct buf *out, const char *key, const char *value)
     buf_append_char(out, str_find_char(url, '?') < 0 ? '?' : '&');
     buf_printf(out, "%s=", key);
     for (const unsigned char *p = (const unsigned char *)value; *p; p++) {
-        bool plain =
-            (*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') || (*p >= '0' && *p <= '9') || strchr("-._~:/", *p);
-        if (plain)
+        if (str_set_has("A-Za-z0-9._~:/-", (char)*p))
             buf_append_char(out, (char)*p);
         else
             buf_printf(out, "%%%02X", *p);
@@ -136,10 +134,7 @@ static int registry_auth_keep(void *ctx, const void *p, size_t n, struct err *er
 
 static bool registry_auth_is_token(struct str token)
 {
-    for (size_t i = 0; i < token.n; i++)
-        if (token.p[i] <= ' ' || token.p[i] > '~')
-            return false;
-    return token.n > 0;
+    return token.n > 0 && str_is_of(token, "!-~");
 }
 
 /* With credentials not as the registry calls it, which may have written them into the URL. */

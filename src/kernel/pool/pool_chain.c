@@ -7,24 +7,17 @@
 #include <stdio.h>
 #include <unistd.h>
 
-static bool are_all(const char *p, size_t n, char last_letter)
-{
-    for (size_t i = 0; i < n; i++)
-        if (!((p[i] >= '0' && p[i] <= '9') || (p[i] >= 'a' && p[i] <= last_letter)))
-            return false;
-    return true;
-}
-
 bool pool_is_digest(const char *digest)
 {
     size_t n = strnlen(digest, POOL_LAYER_MAX);
-    return n == 7 + 64 && strncmp(digest, "sha256-", 7) == 0 && are_all(digest + 7, 64, 'f');
+    return n == 7 + 64 && strncmp(digest, "sha256-", 7) == 0 && str_is_hex(str_n(digest + 7, 64));
 }
 
 bool pool_is_layer(const char *name)
 {
     size_t n = strnlen(name, POOL_LAYER_MAX);
-    return pool_is_digest(name) || (n == 6 + 20 && strncmp(name, "layer-", 6) == 0 && are_all(name + 6, 20, 'z'));
+    return pool_is_digest(name) ||
+           (n == 6 + 20 && strncmp(name, "layer-", 6) == 0 && str_is_of(str_n(name + 6, 20), "a-z0-9"));
 }
 
 int pool_below_parse(struct str text, size_t most, struct pool_chain *ret_chain)

@@ -4,12 +4,10 @@
 
 enum { HEAD = 5, TYPE_MAX = 128 };
 
+/* Visible, without " and \. */
 static bool code_type_is(struct str type)
 {
-    for (size_t i = 0; i < type.n; i++)
-        if (type.p[i] <= ' ' || type.p[i] > '~' || type.p[i] == '"' || type.p[i] == '\\')
-            return false;
-    return type.n > 0 && type.n <= TYPE_MAX;
+    return type.n > 0 && type.n <= TYPE_MAX && str_is_of(type, "!#-[]-~");
 }
 
 int code_frame_parse(uint8_t kind, struct str payload, struct code_frame *ret_frame)

@@ -162,12 +162,8 @@ json_t *policy_of_sandbox(const json_t *policy, const struct sandbox *sb)
 /* "Bearer ", followed by a reference: a word and one blank. */
 static bool is_scheme(struct str value, size_t from, size_t to)
 {
-    if (from != 0 || to == value.n || to < 2 || value.p[to - 1] != ' ')
-        return false;
-    for (size_t i = 0; i < to - 1; i++)
-        if (!((value.p[i] | 0x20) >= 'a' && (value.p[i] | 0x20) <= 'z'))
-            return false;
-    return true;
+    return from == 0 && to < value.n && to >= 2 && value.p[to - 1] == ' ' &&
+           str_is_of(str_n(value.p, to - 1), "A-Za-z");
 }
 
 static bool has_word(struct str s)

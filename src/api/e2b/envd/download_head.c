@@ -77,11 +77,8 @@ bool content_type_is_inert(const struct content_type *type)
 
 void content_disposition_append(struct buf *b, const struct content_type *type, struct str name)
 {
-    bool plain = true;
-    for (size_t i = 0; i < name.n; i++)
-        plain = plain && name.p[i] >= 0x20 && name.p[i] < 0x7f;
     buf_append_cstr(b, content_type_is_inert(type) ? "inline; filename" : "attachment; filename");
-    if (!plain) {
+    if (!str_is_of(name, " -~")) {
         buf_append_cstr(b, "*=utf-8''");
         url_encode(b, name, false);
     } else if (http_is_token(name)) {

@@ -65,6 +65,12 @@ static void test_sets(void **state)
     assert_true(str_is_of(STR("-"), "+-"));
     assert_true(str_is_of(STR_NULL, ""));
     assert_false(str_is_of(STR("x"), ""));
+    assert_true(str_is_of(STR("!#[]~"), "!#-[]-~"));
+    assert_false(str_is_of(STR("\\"), "!#-[]-~") || str_is_of(STR("\""), "!#-[]-~") || str_set_has("!-~", '\0'));
+    assert_int_equal(str_span(STR("12a"), "0-9"), 2);
+    assert_int_equal(str_span(STR_NULL, "0-9"), 0);
+    assert_int_equal(str_span_variable(STR("_a1-b")), 3);
+    assert_int_equal(str_span_variable(STR("1a")), 0);
 }
 
 static void test_before(void **state)

@@ -57,7 +57,6 @@ static void is_ready(struct build_job *j)
 static void start_done(struct build_job *j, int code, const struct err *err)
 {
     j->start_ended = true;
-    j->start_code = code;
     if (err)
         job_fail(j, "failed to run the start command: %s: %s", err_code_name(err->code), err->msg);
     else if (code)

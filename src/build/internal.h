@@ -122,7 +122,6 @@ struct build_job {
     const char *tier;             /* that its sandboxes need; NULL: any */
     bool with_memory, has_memory; /* what runs in the end is to be stored; it is */
     bool is_up, start_ended;
-    int start_code;
     unsigned tries;
 };
 

@@ -65,7 +65,6 @@ enum guard_verdict guard_rules_decide(void *ctx, const struct guard_question *q,
 struct core;
 struct actor;
 struct sandbox;
-struct err;
 
 /* Which level of what. */
 struct guard_place {

@@ -225,7 +225,6 @@ int sandbox_logs_back(struct core *core, struct str id, usec_t from_real, usec_t
  * last, from the first that is not older than from_real. sandbox_log_walk_next() reads up to `events` more: 1, call
  * again in a later turn; 0, that was all. It holds nothing between calls, so what is pruned between them is left out.
  */
-struct event_log;
 struct sandbox_log_walk {
     struct event_log *log;
     char id[ID_SANDBOX_LEN + 1];

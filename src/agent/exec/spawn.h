@@ -23,7 +23,6 @@
 
 #include <sys/resource.h>
 
-struct agent;
 struct spawn_launch;
 
 struct spawn {

@@ -16,8 +16,6 @@ enum {
     SCRATCH_MAX = 512 * 1024,
 };
 
-struct builder;
-
 struct e2b {
     struct facade facade;
     struct builder *builder; /* NULL: nothing is built here */

@@ -12,8 +12,6 @@
 #include "api/kit/facade.h"
 #include "sandbox/sandbox.h"
 
-struct call;
-
 /* From the header X-API-KEY, or else Authorization: Bearer. p NULL: none. */
 struct str access_key_given(const struct http_request *req);
 

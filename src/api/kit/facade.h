@@ -14,7 +14,6 @@
 #include "base/map.h"
 #include "sandbox/core.h"
 
-struct call;
 struct facade;
 
 struct facade_ops {

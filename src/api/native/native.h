@@ -78,7 +78,6 @@
 #define NATIVE_PREFIX "/cove/v1"
 enum { NATIVE_BODY_MAX = 1 << 20 };
 
-struct buf;
 struct builder;
 struct core;
 struct err;

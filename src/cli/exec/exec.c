@@ -106,7 +106,6 @@ static void sink_write(struct exec_session *x, struct sink *k)
         if (errno != EPIPE)
             (void)err_errno(&x->ctx->err, errno, "write the command's output");
         x->failed = errno != EPIPE;
-        x->result->lost_reader = true;
         k->waiting = STR_NULL;
         k->fd = -1;
         uint8_t sig = SIGPIPE;

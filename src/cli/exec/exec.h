@@ -38,11 +38,10 @@ struct exec_result {
     int refused; /* STATUS_NOT_FOUND, STATUS_NOT_EXECUTABLE: the command itself could not be started */
     bool ended;  /* by itself: then the next two say how */
     bool signaled;
-    uint32_t code;    /* exit code or signal */
-    bool lost_reader; /* of its output: who had the other end of ours left, and it was sent SIGPIPE */
-    bool dropped;     /* some of its output, where it was captured */
-    bool detached;    /* by the person: the process goes on */
-    int interrupted;  /* the signal with which the person gave up waiting; 0 */
+    uint32_t code;   /* exit code or signal */
+    bool dropped;    /* some of its output, where it was captured */
+    bool detached;   /* by the person: the process goes on */
+    int interrupted; /* the signal with which the person gave up waiting; 0 */
 };
 
 /*

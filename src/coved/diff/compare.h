@@ -6,7 +6,6 @@
 #include "coved/boxes/boxes.h"
 
 struct diff_queue;
-struct tier_host;
 
 /*
  * fd: taken, also when this fails. done is called when all is written, or with what went wrong; ERR_RESOURCE_EXHAUSTED: after

@@ -5,8 +5,6 @@
 #include "coved/boxes/boxes.h"
 #include "coved/diff/diff.h"
 
-struct pool;
-
 struct pile {
     size_t n; /* topmost first */
     int fds[DIFF_STACK_MAX];

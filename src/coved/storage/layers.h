@@ -6,7 +6,6 @@
 #include "coved/boxes/boxes.h"
 
 struct pool_layers;
-struct pool;
 
 struct pool_layers *layers_new(struct pool *pool, struct boxes *boxes); /* all borrowed */
 void layers_free(struct pool_layers *l);

@@ -23,7 +23,6 @@
 
 struct boxes;
 struct tier_set;
-struct config;
 
 struct coved_network {
     char *program;             /* of cove-egress; NULL: no captured networks */

@@ -19,9 +19,7 @@ enum { VERSION_TLS10 = 0x0301, VERSION_TLS13 = 0x0304 };
 enum extension {
     EXT_SERVER_NAME = 0,
     EXT_ALPN = 16,
-    EXT_SESSION_TICKET = 35,
     EXT_PRE_SHARED_KEY = 41,
-    EXT_EARLY_DATA = 42,
     EXT_SUPPORTED_VERSIONS = 43,
     EXT_ECH_OUTER_EXTENSIONS = 0xfd00,
     EXT_ECH_DRAFT_FIRST = 0xfe08,
@@ -153,15 +151,6 @@ static const char *read_extension(struct hello_reader *r, struct hello *h, uint3
         return read_alpn(r, h);
     case EXT_SUPPORTED_VERSIONS:
         return read_versions(r, h);
-    case EXT_SESSION_TICKET:
-        h->offers_ticket = r->left > 0;
-        break;
-    case EXT_PRE_SHARED_KEY:
-        h->offers_psk = true;
-        break;
-    case EXT_EARLY_DATA:
-        h->offers_early = true;
-        break;
     case EXT_ECH_OUTER_EXTENSIONS:
         return "encrypted hello: the inner one, in the clear";
     case EXT_ECH:

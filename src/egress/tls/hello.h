@@ -38,9 +38,6 @@ struct hello {
     uint16_t version;   /* legacy_version, 0x0301 and up */
     uint16_t best;      /* the highest known version that is offered: 0x0301 to 0x0304 */
     bool offers_ech;    /* encrypted_client_hello: name is the outer one, if any */
-    bool offers_early;  /* early_data: 0-RTT bytes follow */
-    bool offers_ticket; /* session_ticket that is not empty */
-    bool offers_psk;    /* pre_shared_key */
     const char *reason; /* of HELLO_BAD: a literal, for people */
     size_t size;        /* when complete: bytes that it took, with record headers */
     /* private: how far it was read */

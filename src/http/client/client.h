@@ -18,7 +18,6 @@
 #include "base/str.h"
 #include "http/message.h"
 
-struct buf;
 struct http_client;
 
 /*

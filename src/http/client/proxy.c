@@ -43,7 +43,6 @@ struct http_proxy {
     bool asked_upgrade, upgraded, over;
     bool begun;       /* the response's head went to the client */
     bool paused;      /* upstream, by us */
-    bool client_done; /* nothing more from the client's side */
 };
 
 static void proxy_fail(struct http_proxy *p, int error)
@@ -98,7 +97,6 @@ static void client_data(struct http_request *req UNUSED, struct str data, void *
 static void client_end(struct http_request *req UNUSED, void *ctx)
 {
     struct http_proxy *p = ctx;
-    p->client_done = true;
     if (p->chunked)
         write_upstream(p, &STR("0\r\n\r\n"), 1);
 }
@@ -113,7 +111,6 @@ static void raw_data(struct http_request *req UNUSED, struct str data, void *ctx
 static void raw_end(struct http_request *req UNUSED, void *ctx)
 {
     struct http_proxy *p = ctx;
-    p->client_done = true;
     p->ops->end(p->upstream);
 }
 

@@ -5,9 +5,6 @@
 #include "event/log.h"
 #include "sandbox/guard.h"
 
-struct event_data;
-struct hold_info;
-
 struct guards;
 struct guards *guards_new(struct core *core);
 void guards_free(struct guards *all);

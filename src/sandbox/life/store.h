@@ -6,7 +6,6 @@
 
 /* snapshot.c */
 /* Clones its files as a layer. fn is called once, later; the event has the layer's figures. seq: its cause. */
-struct sup_stored;
 typedef void (*store_fn)(void *ctx, const struct sup_stored *stored, const struct err *err);
 struct store_what {
     enum event_kind kind; /* of what is recorded when it is there, or could not be */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/again.h"
 #include "base/buf.h"
-#include "base/id.h"
 #include "base/mem.h"
 #include "cli/events.h"
 #include "cli/exec/exec.h"
@@ -143,17 +142,7 @@ static int again_make(struct again *a)
             return -1;
         sandbox = answer;
     }
-    const char *id = json_string_value(json_object_get(sandbox, "id"));
-    if (!id || !id_is_sandbox(str_of(id)))
-        return err_set(&a->ctx->err, ERR_INTERNAL, "no sandbox could be made");
-    a->new = mem_strdup(id);
-    return 0;
-}
-
-static void again_remove(struct again *a, const char *id)
-{
-    AUTO_FREE char *target = service_target(id, "%s", "");
-    int ignored UNUSED = service_call(a->s, "DELETE", target, NULL, NULL, NULL);
+    return service_id(a->ctx, sandbox, &a->new);
 }
 
 /* ---- commands ---- */
@@ -314,7 +303,7 @@ static int again_contents(struct again *a, size_t at, struct buf *b)
         const char *id = json_string_value(json_object_get(sandbox, "id"));
         int r = id ? again_fetch(a, id, path, user, b) : -1;
         if (id)
-            again_remove(a, id);
+            (void)!service_remove(a->s, id, NULL);
         return r < 0 ? -1 : 1;
     }
     if (!a->old_lives || !again_is_last_write(a, at, path))
@@ -440,7 +429,7 @@ int again_run(struct context *ctx, struct service *s, const char *id, bool keeps
     if (r == 0 && a.old_lives)
         r = again_files(&a);
     if (a.new && !keeps)
-        again_remove(&a, a.new);
+        (void)!service_remove(a.s, a.new, NULL);
     if (r == 0 && !ctx->json)
         (void)printf("%s: %zu done again, %zu skipped, %zu differ%s\n", a.new, a.n_done, a.n_skipped, a.n_differ,
                      a.old_lives ? "" : "; the files were not compared, as the sandbox has ended");

@@ -417,6 +417,42 @@ char *service_target(const char *id, const char *fmt, ...)
     return mem_printf("/cove/v1/sandboxes/%s%s", id, suffix);
 }
 
+int service_id(struct context *ctx, const json_t *sandbox, char **ret_id)
+{
+    const char *id = service_text(sandbox, "id");
+    if (!id_is_sandbox(str_of(id)))
+        return err_set(&ctx->err, ERR_INTERNAL, "the service answered without a sandbox's id");
+    *ret_id = mem_strdup(id);
+    return 0;
+}
+
+int service_remove(struct service *s, const char *id, const char *what)
+{
+    AUTO_FREE char *target = service_target(id, "%s", "");
+    return service_call(s, "DELETE", target, NULL, what, NULL);
+}
+
+static void service_aside(struct context *ctx, const char *method, const char *id, const char *suffix,
+                          const json_t *body)
+{
+    struct context scratch = *ctx;
+    AUTO(service_close) struct service *s = service_open(&scratch);
+    AUTO_FREE char *target = service_target(id, "%s", suffix);
+    int ignored UNUSED = s ? service_call(s, method, target, body, NULL, NULL) : -1;
+    ctx->config = scratch.config;
+}
+
+void service_remove_aside(struct context *ctx, const char *id)
+{
+    service_aside(ctx, "DELETE", id, "", NULL);
+}
+
+void service_extend_aside(struct context *ctx, const char *id, uint64_t ms)
+{
+    AUTO_JSON json_t *body = json_pack("{s:I,s:b}", "timeout_ms", (json_int_t)ms, "extend_only", 1);
+    service_aside(ctx, "POST", id, "/timeout", body);
+}
+
 char *service_path(struct context *ctx, const char *before, const char *name, const char *behind)
 {
     AUTO_BUF struct buf b = BUF_INIT(SERVICE_TARGET_MAX);

@@ -577,8 +577,7 @@ static int template_build_fetch(struct build_making *m, const char *template_id,
     struct copy c = {.ctx = m->ctx, .service = m->s, .id = service_text(sandbox, "id"), .user = "root"};
     r = copy_from_sandbox(&c, from, to);
     const struct err err = m->ctx->err;
-    AUTO_FREE char *target = service_target(c.id, "%s", "");
-    if (service_call(m->s, "DELETE", target, NULL, NULL, NULL) == 0 || r < 0)
+    if (service_remove(m->s, c.id, NULL) == 0 || r < 0)
         m->ctx->err = err;
     return r;
 }

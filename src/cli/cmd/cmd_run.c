@@ -4,7 +4,6 @@
  * the command runs; so a `cove run` that is killed leaves a sandbox that ends by itself soon.
  */
 #include "base/clock.h"
-#include "base/id.h"
 #include "base/mem.h"
 #include "cli/cmd/commands.h"
 #include "cli/domain/vault_client.h"
@@ -190,12 +189,9 @@ static int run_create(struct run *r)
     AUTO_JSON json_t *sandbox = NULL;
     if (!r->has_timeout && !r->keeps)
         (void)json_object_set_new(r->spec, "timeout_ms", json_integer(RUN_LEASE_MS));
-    if (service_call(r->service, "POST", "/cove/v1/sandboxes", r->spec, "making a sandbox", &sandbox) < 0)
+    if (service_call(r->service, "POST", "/cove/v1/sandboxes", r->spec, "making a sandbox", &sandbox) < 0 ||
+        service_id(r->ctx, sandbox, &r->id) < 0)
         return -1;
-    const char *id = json_string_value(json_object_get(sandbox, "id"));
-    if (!id || !id_is_sandbox(str_of(id)))
-        return err_set(&r->ctx->err, ERR_INTERNAL, "the service answered without a sandbox's id");
-    r->id = mem_strdup(id);
     r->exec.id = r->id;
     r->memory_bytes = (uint64_t)json_integer_value(json_object_get(sandbox, "memory_bytes"));
     return 0;
@@ -204,13 +200,8 @@ static int run_create(struct run *r)
 /* A renewal that fails is tried again next time: there is time for three. */
 static int run_renew(void *ctx)
 {
-    struct run *r = ctx;
-    struct context scratch = *r->ctx;
-    AUTO(service_close) struct service *s = service_open(&scratch);
-    AUTO_JSON json_t *body = json_pack("{s:i, s:b}", "timeout_ms", RUN_LEASE_MS, "extend_only", 1);
-    AUTO_FREE char *target = service_target(r->id, "/timeout");
-    r->ctx->config = scratch.config;
-    int ignored UNUSED = s ? service_call(s, "POST", target, body, NULL, NULL) : -1;
+    const struct run *r = ctx;
+    service_extend_aside(r->ctx, r->id, RUN_LEASE_MS);
     return 0;
 }
 
@@ -263,12 +254,6 @@ static void explain(struct run *r)
         (void)err_set(&r->ctx->err, ERR_DEADLINE_EXCEEDED, "the sandbox's time was up");
     else
         (void)err_set(&r->ctx->err, ERR_ABORTED, "the sandbox ended while the command ran (%.32s)", cause);
-}
-
-static int remove_sandbox(struct run *r)
-{
-    AUTO_FREE char *target = service_target(r->id, "%s", "");
-    return service_call(r->service, "DELETE", target, NULL, "removing the sandbox", NULL);
 }
 
 /* What becomes of it now, and what to type. */
@@ -436,7 +421,7 @@ static int run_all(struct run *r)
     int status = sig ? STATUS_SIGNAL + sig : run_command(r);
     if (r->keeps)
         run_keep(r);
-    else if (remove_sandbox(r) < 0 && ctx->err.code != ERR_NOT_FOUND) {
+    else if (service_remove(r->service, r->id, "removing the sandbox") < 0 && ctx->err.code != ERR_NOT_FOUND) {
         (void)context_fail(ctx, 0);
         r->was_killed = false;
     }

@@ -324,7 +324,6 @@ static int docker_each(struct docker *d, int (*fn)(struct docker *d, const json_
 
 static int docker_remove(struct docker *d, const json_t *sandbox)
 {
-    AUTO_FREE char *target = service_target(service_text(sandbox, "id"), "%s", "");
     const char *state = json_string_value(json_object_get(sandbox, "state"));
     if (strcmp(d->verb, "rm") == 0 && !d->force && state && strcmp(state, "paused") != 0)
         return err_set(
@@ -332,7 +331,7 @@ static int docker_remove(struct docker *d, const json_t *sandbox)
             "cannot remove container \"/%.100s\": container is running: stop the container before removing or "
             "force remove",
             docker_label(sandbox, DOCKER_NAME));
-    return service_call(d->s, "DELETE", target, NULL, NULL, NULL);
+    return service_remove(d->s, service_text(sandbox, "id"), NULL);
 }
 
 /* Its processes end, its files stay. */

@@ -392,9 +392,8 @@ int docker_compose_down(struct docker *d)
     if (docker_containers(d, &all) < 0)
         return docker_fail(d, DOCKER_FAILED);
     JSON_FOREACH (one, all) {
-        AUTO_FREE char *target = service_target(service_text(one, "id"), "%s", "");
         if (strcmp(docker_label(one, COMPOSE_PROJECT), d->project) == 0 &&
-            service_call(d->s, "DELETE", target, NULL, NULL, NULL) < 0)
+            service_remove(d->s, service_text(one, "id"), NULL) < 0)
             status = docker_fail(d, DOCKER_FAILED);
     }
     return status;

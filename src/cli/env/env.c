@@ -218,9 +218,7 @@ static int env_watch(void *ctx)
     if (++w->beats < PROLONG_MS / ENV_WATCH_MS)
         return 0;
     w->beats = 0;
-    AUTO_JSON json_t *body = json_pack("{s:i, s:b}", "timeout_ms", IDLE_MS, "extend_only", 1);
-    AUTO_FREE char *target = service_target(w->e->id, "/timeout");
-    int ignored UNUSED = service_call(w->e->service, "POST", target, body, NULL, NULL);
+    service_extend_aside(w->e->ctx, w->e->id, IDLE_MS);
     return 0;
 }
 
@@ -369,12 +367,9 @@ int env_create(struct env *e, const char *commit, json_t *spec, const json_t *se
         return -1;
     AUTO_FREE char *name = kept_name(e, spec, whole_history);
     if ((name && kept_create(e, name, commit, whole_history, spec, &sandbox) < 0) ||
-        (!sandbox && service_call(e->service, "POST", "/cove/v1/sandboxes", spec, "making a sandbox", &sandbox) < 0))
+        (!sandbox && service_call(e->service, "POST", "/cove/v1/sandboxes", spec, "making a sandbox", &sandbox) < 0) ||
+        service_id(e->ctx, sandbox, &e->id) < 0)
         return -1;
-    const char *id = json_string_value(json_object_get(sandbox, "id"));
-    if (!id || !id_is_sandbox(str_of(id)))
-        return err_set(&e->ctx->err, ERR_INTERNAL, "the service answered without a sandbox's id");
-    e->id = mem_strdup(id);
     e->state = mem_strdup("running");
     const usec_t begun = clock_mono();
     int filled = e->copy ? copy_continue(e, commit) : copy_fill(e, commit, whole_history);
@@ -402,13 +397,11 @@ int env_sweep(struct env *e)
     JSON_FOREACH (one, all) {
         const char *maker = env_label(one, "cove.maker"), *id = json_string_value(json_object_get(one, "id"));
         AUTO_FREE char *path = maker && !strchr(maker, '/') ? mem_printf("%s/%s", e->repo.common, maker) : NULL;
-        AUTO_FREE char *base = mem_printf("refs/cove/base/%s", env_label(one, "cove.env")),
-                       *target = service_target(id, "%s", "");
+        AUTO_FREE char *base = mem_printf("refs/cove/base/%s", env_label(one, "cove.env"));
         if (!path || access(path, F_OK) == 0)
             continue; /* who makes it is still there; without that the refs would be, too, now */
         AUTO_FREE char *commit = repo_commit(&e->repo, REPO_THEIRS, base);
-        n += !commit && e->ctx->err.code == ERR_NOT_FOUND &&
-             service_call(e->service, "DELETE", target, NULL, NULL, NULL) == 0;
+        n += !commit && e->ctx->err.code == ERR_NOT_FOUND && service_remove(e->service, id, NULL) == 0;
     }
     e->ctx->err.code = ERR_OK;
     return n;
@@ -621,9 +614,7 @@ int env_rebase(struct env *e, const char *onto)
 int env_remove(struct env *e, bool all)
 {
     AUTO_FREE char *proposal = mem_printf("refs/cove/proposal/%s", e->name);
-    AUTO_FREE char *target = e->id ? service_target(e->id, "%s", "") : NULL;
-    if (target && service_call(e->service, "DELETE", target, NULL, "removing the sandbox", NULL) < 0 &&
-        e->ctx->err.code != ERR_NOT_FOUND)
+    if (e->id && service_remove(e->service, e->id, "removing the sandbox") < 0 && e->ctx->err.code != ERR_NOT_FOUND)
         return -1;
     e->ctx->err.code = ERR_OK;
     AUTO_FREE char *refs = mem_printf("delete %s\ndelete %s\ndelete %s\n", e->work, proposal, e->base),

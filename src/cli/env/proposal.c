@@ -74,7 +74,7 @@ static int proposal_run_checks(struct env *e, const char *head, const json_t *co
     if (!id || !id_is_sandbox(str_of(id)))
         return err_set(&e->ctx->err, ERR_UNKNOWN, "no fork could be made for the checks");
     fork.id = (char *)id;
-    AUTO_FREE char *network = service_target(id, "/network"), *whole = service_target(id, "%s", "");
+    AUTO_FREE char *network = service_target(id, "/network");
     char *const words[] = {e->repo.top, (char *)head, NULL};
     int r = service_call(s, "PUT", network, closed, NULL, NULL) < 0 ||
                     env_script(&fork, script_committed, words, -1, -1, NULL) < 0
@@ -84,7 +84,7 @@ static int proposal_run_checks(struct env *e, const char *head, const json_t *co
         if (r == 0)
             r = proposal_check(&fork, json_string_value(one), checks);
     struct err why = e->ctx->err;
-    int ignored UNUSED = service_call(s, "DELETE", whole, NULL, NULL, NULL);
+    int ignored UNUSED = service_remove(s, id, NULL);
     e->ctx->err = why;
     return r;
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The sandboxes of `cove eval patch`, and the images that they are forks of. */
-#include "base/id.h"
 #include "base/mem.h"
 #include "cli/eval/patch.h"
 #include "cli/exec/exec.h"
@@ -32,22 +31,16 @@ int patch_box_open(struct patch_box *b, const char *template, bool has_network)
     buf_init(&b->err, PATCH_OUTPUT_MAX);
     if (!spec)
         return err_set(&b->e->ctx->err, ERR_INVALID_ARGUMENT, "a template's name must be UTF-8");
-    if (service_call(b->s, "POST", "/cove/v1/sandboxes", spec, NULL, &sandbox) < 0)
-        return -1;
-    if (!id_is_sandbox(str_of(service_text(sandbox, "id"))))
-        return err_set(&b->e->ctx->err, ERR_INTERNAL, "the service answered without a sandbox's id");
-    b->id = mem_strdup(service_text(sandbox, "id"));
-    return 0;
+    return service_call(b->s, "POST", "/cove/v1/sandboxes", spec, NULL, &sandbox) < 0
+               ? -1
+               : service_id(b->e->ctx, sandbox, &b->id);
 }
 
 /* It ends by itself soon, should we not come so far. */
 void patch_box_close(struct patch_box *b)
 {
-    struct context scratch = *b->e->ctx;
-    AUTO(service_close) struct service *s = b->id ? service_open(&scratch) : NULL;
-    AUTO_FREE char *target = s ? service_target(b->id, "%s", "") : NULL;
-    int ignored UNUSED = s ? service_call(s, "DELETE", target, NULL, NULL, NULL) : 0;
-    b->e->ctx->config = scratch.config;
+    if (b->id)
+        service_remove_aside(b->e->ctx, b->id);
     buf_fini(&b->out);
     buf_fini(&b->err);
     mem_free(b->id);
@@ -64,12 +57,7 @@ static int patch_tick(void *ctx)
     if (now < b->renew_at)
         return 0;
     b->renew_at = now + PATCH_IMAGE_RENEW_MS * USEC_PER_MS;
-    struct context scratch = *b->e->ctx;
-    AUTO(service_close) struct service *s = service_open(&scratch);
-    AUTO_JSON json_t *body = json_pack("{s:i,s:b}", "timeout_ms", PATCH_IMAGE_LEASE_MS, "extend_only", 1);
-    AUTO_FREE char *target = service_target(b->id, "/timeout");
-    b->e->ctx->config = scratch.config;
-    int ignored UNUSED = s ? service_call(s, "POST", target, body, NULL, NULL) : -1;
+    service_extend_aside(b->e->ctx, b->id, PATCH_IMAGE_LEASE_MS);
     return 0;
 }
 

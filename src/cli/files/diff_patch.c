@@ -5,7 +5,6 @@
  */
 #include "cli/files/diff_patch.h"
 #include "base/fd.h"
-#include "base/id.h"
 #include "base/mem.h"
 #include "cli/exec/exec.h"
 #include "cli/files/libarchive.h"
@@ -37,11 +36,8 @@ static int diff_side_make(struct context *ctx, struct service *s, const char *te
         return err_set(&ctx->err, ERR_INVALID_ARGUMENT, "names must be UTF-8");
     if (service_call(s, "POST", "/cove/v1/sandboxes", spec, "opening a snapshot", &sandbox) < 0)
         return -1;
-    const char *id = json_string_value(json_object_get(sandbox, "id"));
-    if (!id || !id_is_sandbox(str_of(id)))
-        return err_set(&ctx->err, ERR_INTERNAL, "the service answered without a sandbox's id");
-    *ret_side = (struct diff_side){mem_strdup(id), true};
-    return 0;
+    ret_side->is_made = service_id(ctx, sandbox, &ret_side->id) == 0;
+    return ret_side->is_made ? 0 : -1;
 }
 
 int diff_side_open(struct context *ctx, struct service *s, const char *text, struct diff_side *ret_side)
@@ -76,11 +72,8 @@ int diff_side_open_base(struct context *ctx, struct service *s, const char *of, 
 
 void diff_side_close(struct context *ctx, struct diff_side *side)
 {
-    struct context scratch = {.command = ctx->command, .host = ctx->host, .json = ctx->json, .config = ctx->config};
-    AUTO(service_close) struct service *s = side->is_made ? service_open(&scratch) : NULL;
-    AUTO_FREE char *target = s ? service_target(side->id, "%s", "") : NULL;
-    int ignored UNUSED = s ? service_call(s, "DELETE", target, NULL, NULL, NULL) : 0; /* it ends by itself soon */
-    ctx->config = scratch.config;
+    if (side->is_made)
+        service_remove_aside(ctx, side->id); /* it ends by itself soon */
     mem_free(side->id);
 }
 

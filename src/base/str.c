@@ -115,6 +115,15 @@ bool str_split(struct str *s, char sep, struct str *ret_part)
     return true;
 }
 
+int str_word(struct str s, const char *words)
+{
+    struct str rest = str_of(words), word;
+    for (int i = 0; str_split(&rest, ' ', &word); i++)
+        if (str_eq(s, word))
+            return i;
+    return -1;
+}
+
 int str_to_u64(struct str s, uint64_t *ret_value)
 {
     uint64_t v = 0;

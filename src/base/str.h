@@ -69,6 +69,9 @@ size_t str_span(struct str s, const char *set); /* how many at the beginning are
 bool str_is_of(struct str s, const char *set);  /* all are */
 size_t str_span_variable(struct str s);         /* the name of a variable at the beginning; 0: there is none */
 
+/* Which of these words it is, which have a blank between them: "debug info warn error". -1: none. */
+int str_word(struct str s, const char *words);
+
 bool str_has_nul(struct str s);
 bool str_is_utf8(struct str s); /* well-formed: no overlong forms, surrogates or values above U+10FFFF */
 

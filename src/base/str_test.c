@@ -71,6 +71,9 @@ static void test_sets(void **state)
     assert_int_equal(str_span(STR_NULL, "0-9"), 0);
     assert_int_equal(str_span_variable(STR("_a1-b")), 3);
     assert_int_equal(str_span_variable(STR("1a")), 0);
+    assert_int_equal(str_word(STR("ab"), "abc ab b"), 1);
+    assert_int_equal(str_word(STR(""), "a b"), -1);
+    assert_int_equal(str_word(STR("a b"), "a b"), -1);
 }
 
 static void test_before(void **state)

@@ -386,7 +386,7 @@ static int again_one(struct again *a, size_t at)
     static const struct {
         const char *kind, *program, *option;
     } changes[] = {{"file.mkdir", "mkdir", "-p"}, {"file.remove", "rm", "-r"}, {"file.move", "mv", "-T"}};
-    static const char *const lost[] = {"file.unpack", "exec.input", "code.run", "code.restart", "sandbox.rewind"};
+    static const char lost[] = "file.unpack exec.input code.run code.restart sandbox.rewind";
     const json_t *event = json_array_get(a->events, at);
     const char *kind = service_text(event, "kind");
     if (strcmp(kind, "exec.start") == 0)
@@ -396,9 +396,8 @@ static int again_one(struct again *a, size_t at)
     for (size_t i = 0; i < ARRAY_SIZE(changes); i++)
         if (strcmp(kind, changes[i].kind) == 0)
             return again_change(a, event, changes[i].program, changes[i].option);
-    for (size_t i = 0; i < ARRAY_SIZE(lost); i++)
-        if (strcmp(kind, lost[i]) == 0)
-            again_skip(a, event, "the record does not say enough of it");
+    if (str_word(str_of(kind), lost) >= 0)
+        again_skip(a, event, "the record does not say enough of it");
     return 0;
 }
 

@@ -183,14 +183,11 @@ static int set_pool(struct config *c, const struct config_field *f, struct str v
 
 static int set_level(struct config *c, const struct config_field *f, struct str value, struct err *err)
 {
-    static const char *const names[] = {"debug", "info", "warn", "error"};
-    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
-        if (str_eqc(value, names[i])) {
-            *(enum log_level *)config_member(c, f) = (enum log_level)i;
-            return 0;
-        }
-    }
-    return err_set(err, ERR_INVALID_ARGUMENT, "%s must be debug, info, warn or error", f->name);
+    const int level = str_word(value, "debug info warn error");
+    if (level < 0)
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s must be debug, info, warn or error", f->name);
+    *(enum log_level *)config_member(c, f) = (enum log_level)level;
+    return 0;
 }
 
 static int set_format(struct config *c, const struct config_field *f, struct str value, struct err *err)

@@ -14,11 +14,8 @@ static int build_options_number(struct str value, uint64_t most, uint64_t *ret_n
 /* "network.allow=NAME": the rule goes behind those before it; with one that allows, the rest is denied. */
 static bool build_options_rule(struct str key, struct str value, json_t **policies)
 {
-    static const char *const keys[] = {"network.allow", "network.deny", "builds.allow", "builds.deny"};
-    size_t k = 0;
-    while (k < ARRAY_SIZE(keys) && !str_eqc(key, keys[k]))
-        k++;
-    if (k == ARRAY_SIZE(keys))
+    const int k = str_word(key, "network.allow network.deny builds.allow builds.deny");
+    if (k < 0)
         return false;
     json_t **policy = &policies[k / 2];
     if (!*policy)

@@ -72,13 +72,8 @@ struct str fields_get(const struct fields *f, struct str name)
 
 bool fields_is_hop_by_hop(const struct http_header *headers, size_t n, struct str name)
 {
-    static const struct str always[] = {{"connection", 10}, {"keep-alive", 10}, {"proxy-connection", 16},
-                                        {"te", 2},          {"trailer", 7},     {"transfer-encoding", 17},
-                                        {"upgrade", 7}};
-    for (size_t i = 0; i < ARRAY_SIZE(always); i++) {
-        if (str_eq_nocase(name, always[i]))
-            return true;
-    }
+    if (http_list_has(STR("connection,keep-alive,proxy-connection,te,trailer,transfer-encoding,upgrade"), name))
+        return true;
     for (size_t i = 0; i < n; i++) {
         if (str_eq_nocase(headers[i].name, STR("connection")) && http_list_has(headers[i].value, name))
             return true;

@@ -103,13 +103,7 @@ static void append_header(struct buf *b, struct str name, struct str value)
 
 static bool is_ours(struct str name)
 {
-    static const struct str names[] = {
-        {"date", 4}, {"connection", 10}, {"content-length", 14}, {"transfer-encoding", 17}};
-    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
-        if (name.n == names[i].n && str_eq_nocase(name, names[i]))
-            return true;
-    }
-    return false;
+    return http_list_has(STR("date,connection,content-length,transfer-encoding"), name);
 }
 
 static void append_headers(struct http_request *req, struct buf *b, const struct http_header *headers, size_t n)

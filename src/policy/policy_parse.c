@@ -60,16 +60,13 @@ static const char *quoted(struct str text, char ret_text[static QUOTED_MAX])
     return ret_text;
 }
 
-int parse_check_object(struct parse *p, const json_t *object, const char *const *members, size_t n)
+int parse_check_object(struct parse *p, const json_t *object, const char *members)
 {
     char shown[QUOTED_MAX];
     if (!json_is_object(object))
         return parse_refuse(p, "must be an object");
     JSON_FOREACH_MEMBER (name, value, object) {
-        bool is_known = false;
-        for (size_t i = 0; i < n && !is_known; i++)
-            is_known = strcmp(name, members[i]) == 0;
-        if (!is_known)
+        if (str_word(str_of(name), members) < 0)
             return parse_refuse(p, "unknown member %s", quoted(str_of(name), shown));
     }
     return 0;
@@ -261,9 +258,8 @@ static int parse_ech(struct parse *p, const json_t *json, struct rule *rule)
 /* host: of a preset; NULL: the rule's own target. */
 static int parse_rule(struct parse *p, const json_t *json, const char *host, struct rule *rule)
 {
-    static const char *const members[] = {"allow", "deny", "ports", "methods", "path", "ech"};
     const json_t *allow, *deny;
-    if (parse_check_object(p, json, members, ARRAY_SIZE(members)) < 0)
+    if (parse_check_object(p, json, "allow deny ports methods path ech") < 0)
         return -1;
     allow = json_object_get(json, "allow");
     deny = json_object_get(json, "deny");
@@ -375,8 +371,7 @@ static int parse_all(struct parse *p, const json_t *json)
         const char *name;
         int (*parse)(struct parse *p, const json_t *json);
     } members[] = {{"default", parse_default}, {"rules", parse_rules}, {"inject", parse_injections}};
-    const char *const names[] = {members[0].name, members[1].name, members[2].name};
-    if (parse_check_object(p, json, names, ARRAY_SIZE(names)) < 0)
+    if (parse_check_object(p, json, "default rules inject") < 0)
         return -1;
     for (size_t i = 0; i < ARRAY_SIZE(members); i++) {
         parse_enter(p, members[i].name);

@@ -24,7 +24,7 @@ void parse_enter(struct parse *p, const char *name);
 void parse_enter_at(struct parse *p, size_t index);
 void parse_leave(struct parse *p);
 
-int parse_check_object(struct parse *p, const json_t *object, const char *const *members, size_t n);
+int parse_check_object(struct parse *p, const json_t *object, const char *members); /* words */
 int parse_check_array(struct parse *p, const json_t *array, size_t min, size_t max);
 int parse_string(struct parse *p, const json_t *value, struct str *ret_text); /* terminated, without a NUL in it */
 bool parse_is_token(struct str text);                                         /* RFC 9110, section 5.6.2 */

@@ -4,12 +4,8 @@
 /* Fields by which a message is framed or routed are not for setting. */
 static bool is_settable(const char *name)
 {
-    static const char *const fixed[] = {"connection", "content-length",    "expect", "host", "keep-alive", "te",
-                                        "trailer",    "transfer-encoding", "upgrade"};
-    for (size_t i = 0; i < ARRAY_SIZE(fixed); i++)
-        if (strcmp(name, fixed[i]) == 0)
-            return false;
-    return strncmp(name, "proxy-", 6) != 0;
+    static const char fixed[] = "connection content-length expect host keep-alive te trailer transfer-encoding upgrade";
+    return str_word(str_of(name), fixed) < 0 && strncmp(name, "proxy-", 6) != 0;
 }
 
 static bool is_secret_name(struct str name)
@@ -73,10 +69,9 @@ static int check_member(struct parse *p, const json_t *object, const char *name,
 static int parse_header(struct parse *p, const json_t *json, const struct injection *in, size_t i,
                         struct policy_header *header)
 {
-    static const char *const members[] = {"name", "value"};
     struct str name = STR_NULL, value = STR_NULL;
     char *copy;
-    if (parse_check_object(p, json, members, ARRAY_SIZE(members)) < 0 || check_member(p, json, "name", &name) < 0 ||
+    if (parse_check_object(p, json, "name value") < 0 || check_member(p, json, "name", &name) < 0 ||
         check_member(p, json, "value", &value) < 0)
         return -1;
     copy = in_lower_case(p, name);
@@ -177,12 +172,11 @@ static int parse_placeholder_value(struct parse *p, const json_t *json, struct p
 static int parse_placeholder(struct parse *p, const json_t *json, const struct injection *in, size_t i,
                              struct policy_placeholder *placeholder)
 {
-    static const char *const members[] = {"sentinel", "secret", "value", "in", "headers"};
     const json_t *headers = json_object_get(json, "headers");
     const int least = json_object_get(json, "in") ? POLICY_SENTINEL_SHORT : POLICY_SENTINEL_MIN;
     struct str sentinel = STR_NULL;
     *placeholder = (struct policy_placeholder){.places = POLICY_IN_HEADER};
-    if (parse_check_object(p, json, members, ARRAY_SIZE(members)) < 0 ||
+    if (parse_check_object(p, json, "sentinel secret value in headers") < 0 ||
         check_member(p, json, "sentinel", &sentinel) < 0)
         return -1;
     if (!is_sentinel(sentinel, (size_t)least))
@@ -238,11 +232,10 @@ static int parse_placeholders(struct parse *p, const json_t *json, struct inject
 
 int parse_injection(struct parse *p, const json_t *json, struct injection *in)
 {
-    static const char *const members[] = {"host", "schemes", "ports", "methods", "path", "headers", "placeholders"};
     static const char *const schemes[] = {"https", "http"};
     unsigned by = 1;
     const json_t *headers = json_object_get(json, "headers"), *placeholders = json_object_get(json, "placeholders");
-    if (parse_check_object(p, json, members, ARRAY_SIZE(members)) < 0)
+    if (parse_check_object(p, json, "host schemes ports methods path headers placeholders") < 0)
         return -1;
     parse_enter(p, "host");
     if (parse_target(p, json_object_get(json, "host"), &in->host) < 0)

@@ -30,7 +30,6 @@ struct inside_machine {
 
 static void inside_read_hierarchies(struct inside_machine *m)
 {
-    static const char *const wanted[] = {"memory", "cpu", "cpuacct", "cpuset", "pids"};
     AUTO_BUF struct buf b = BUF_INIT(TEXT_MAX);
     size_t n = 0;
     if (fd_read_file(AT_FDCWD, "/proc/self/cgroup", &b) < 0)
@@ -41,8 +40,7 @@ static void inside_read_hierarchies(struct inside_machine *m)
             continue;
         bool is_wanted = false;
         for (struct str all = names; str_split(&all, ',', &one);)
-            for (size_t i = 0; i < ARRAY_SIZE(wanted); i++)
-                is_wanted |= str_eqc(one, wanted[i]);
+            is_wanted |= str_word(one, "memory cpu cpuacct cpuset pids") >= 0;
         if (is_wanted)
             (void)snprintf(m->hierarchies[n++], sizeof(m->hierarchies[0]), "%.*s", STR_ARG(names));
     }

@@ -53,14 +53,8 @@ static const struct facade_ops docker_ops = {
 
 bool docker_flag(struct call *c, const char *name)
 {
-    static const char *const no[] = {"", "0", "no", "false", "none"};
     struct str text;
-    if (!call_query(c, name, &text))
-        return false;
-    for (size_t i = 0; i < ARRAY_SIZE(no); i++)
-        if (str_eq_nocase(text, str_of(no[i])))
-            return false;
-    return true;
+    return call_query(c, name, &text) && text.n && !http_list_has(STR("0,no,false,none"), text);
 }
 
 /* ---- the service ---- */

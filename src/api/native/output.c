@@ -10,19 +10,17 @@
 
 static int channel_of(struct call *c, enum wire_channel *ret_channel)
 {
-    static const char *const names[] = {[WIRE_STDOUT] = "stdout", [WIRE_STDERR] = "stderr", [WIRE_PTY] = "pty"};
     struct str name;
     *ret_channel = WIRE_STDOUT;
     if (!call_query(c, "channel", &name))
         return 0;
-    for (unsigned i = WIRE_STDOUT; i < ARRAY_SIZE(names); i++) {
-        if (str_eqc(name, names[i])) {
-            *ret_channel = (enum wire_channel)i;
-            return 0;
-        }
+    const int which = str_word(name, "stdout stderr pty");
+    if (which < 0) {
+        call_refuse(c, ERR_INVALID_ARGUMENT, "channel must be stdout, stderr or pty");
+        return -1;
     }
-    call_refuse(c, ERR_INVALID_ARGUMENT, "channel must be stdout, stderr or pty");
-    return -1;
+    *ret_channel = (enum wire_channel)(WIRE_STDOUT + which);
+    return 0;
 }
 
 /* ---- the file, a piece at a time, as fast as the client reads ---- */

@@ -14,11 +14,8 @@ enum { CONFIG_MAX = 1 << 20, AUTH_MAX = 64 * 1024 };
 /* What several names stand for. */
 static struct str template_build_auth_host(struct str host)
 {
-    static const char *const hub[] = {"index.docker.io", "registry-1.docker.io", "registry.hub.docker.com"};
-    for (size_t i = 0; i < ARRAY_SIZE(hub); i++)
-        if (str_eqc(host, hub[i]))
-            return STR(DOCKER_HUB);
-    return host;
+    static const char hub[] = "index.docker.io registry-1.docker.io registry.hub.docker.com";
+    return str_word(host, hub) < 0 ? host : STR(DOCKER_HUB);
 }
 
 const char *registry_of(struct arena *arena, const char *image)

@@ -16,11 +16,10 @@ enum { NAME_BYTES = 16 }; /* nobody finds another file that has the same name */
 static const char *const devcontainer_files[] = {".devcontainer/devcontainer.json", ".devcontainer.json"};
 
 /* What only an editor looks at, or what is so anyway: the copy lies at its path, and the sandbox ends by its own rules. */
-static const char *const devcontainer_ignored[] = {
-    "$schema", "name",           "customizations",       "extensions",     "settings",         "portsAttributes",
-    "waitFor", "userEnvProbe",   "otherPortsAttributes", "shutdownAction", "hostRequirements", "overrideCommand",
-    "secrets", "workspaceMount", "updateRemoteUserUID",  "init",           "appPort",          "workspaceFolder",
-};
+static const char devcontainer_ignored[] =
+    "$schema name customizations extensions settings portsAttributes waitFor userEnvProbe otherPortsAttributes "
+    "shutdownAction hostRequirements overrideCommand secrets workspaceMount updateRemoteUserUID init appPort "
+    "workspaceFolder";
 
 static const char *const devcontainer_commands[] = {"onCreateCommand", "updateContentCommand", "postCreateCommand",
                                                     "postStartCommand"};
@@ -147,22 +146,19 @@ static int devcontainer_build(const json_t *from, const char *top, json_t *to, s
 
 static int devcontainer_take(const char *key, const json_t *value, const char *top, json_t *o, struct err *err)
 {
-    static const char *const texts[] = {"image", "remoteUser", "containerUser"};
     for (size_t i = 0; i < ARRAY_SIZE(devcontainer_commands); i++)
         if (strcmp(key, devcontainer_commands[i]) == 0)
             return 0; /* they have an order of their own */
-    for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
-        if (strcmp(key, texts[i]) == 0)
-            return json_string_length(value) ? 0 : devcontainer_wrong(err, key, "not a text, or empty");
+    if (str_word(str_of(key), "image remoteUser containerUser") >= 0)
+        return json_string_length(value) ? 0 : devcontainer_wrong(err, key, "not a text, or empty");
     if (strcmp(key, "build") == 0)
         return devcontainer_build(value, top, o, err);
     if (strcmp(key, "containerEnv") == 0 || strcmp(key, "remoteEnv") == 0)
         return devcontainer_texts(key, value, top, json_object_get(o, "env"), err);
     if (strcmp(key, "forwardPorts") == 0)
         return devcontainer_ports(key, value, json_object_get(o, "ports"), err);
-    for (size_t i = 0; i < ARRAY_SIZE(devcontainer_ignored); i++)
-        if (strcmp(key, devcontainer_ignored[i]) == 0)
-            return 0;
+    if (str_word(str_of(key), devcontainer_ignored) >= 0)
+        return 0;
     if (strcmp(key, "features") == 0 && json_is_object(value)) {
         const char *feature = json_object_iter_key(json_object_iter((json_t *)value));
         return feature

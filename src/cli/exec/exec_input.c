@@ -32,17 +32,13 @@ int exec_choose_stdin(struct context *ctx, struct exec_request *request, enum ex
 /* Without arguments, or told to by "-", it reads its standard input. */
 static bool reads_stdin(char *const *argv)
 {
-    static const char *const readers[] = {"bash",   "cat",     "dash", "irb", "node", "perl",
-                                          "python", "python3", "ruby", "sh",  "zsh"};
+    static const char readers[] = "bash cat dash irb node perl python python3 ruby sh zsh";
     const char *name = strrchr(argv[0], '/') ? strrchr(argv[0], '/') + 1 : argv[0];
     size_t n = 1;
     for (; argv[n]; n++)
         if (strcmp(argv[n], "-") == 0)
             return true;
-    for (size_t i = 0; n == 1 && i < ARRAY_SIZE(readers); i++)
-        if (strcmp(name, readers[i]) == 0)
-            return true;
-    return false;
+    return n == 1 && str_word(str_of(name), readers) >= 0;
 }
 
 bool exec_is_file_here(const char *word)

@@ -9,11 +9,8 @@ enum { PATH_BYTES = 64 * 1024 };
 
 static char letter_of(const char *change)
 {
-    static const char *const changes[] = {"added", "modified", "deleted"};
-    for (size_t i = 0; i < ARRAY_SIZE(changes); i++)
-        if (change && strcmp(change, changes[i]) == 0)
-            return "AMD"[i];
-    return 0;
+    const int i = str_word(str_of(change), "added modified deleted");
+    return i < 0 ? 0 : "AMD"[i];
 }
 
 int diff_line_read(struct buf *b, const json_t *object)

@@ -10,21 +10,17 @@
 
 static int choose(const struct probe_env *env, enum overlay_mode *ret_mode, struct err *err)
 {
-    static const char *const names[] = {[OVERLAY_DETACHED] = "detached", [OVERLAY_ATTACHED] = "attached"};
     const char *forced = getenv("COVE_OVERLAY");
     if (!forced || !*forced) {
         int r = probe_overlay_mode(env, ret_mode);
         return r < 0 ? err_errno(err, r, "overlay of idmapped layers") : 0;
     }
-    for (size_t i = 0; i < ARRAY_SIZE(names); i++)
-        if (strcmp(forced, names[i]) == 0) {
-            int r = probe_overlay(env, (enum overlay_mode)i);
-            if (r < 0)
-                return err_errno(err, r, "overlay of idmapped layers, %s as COVE_OVERLAY says", forced);
-            *ret_mode = (enum overlay_mode)i;
-            return 0;
-        }
-    return err_set(err, ERR_INVALID_ARGUMENT, "COVE_OVERLAY must be detached or attached");
+    const bool is_attached = strcmp(forced, "attached") == 0;
+    if (!is_attached && strcmp(forced, "detached") != 0)
+        return err_set(err, ERR_INVALID_ARGUMENT, "COVE_OVERLAY must be detached or attached");
+    *ret_mode = is_attached ? OVERLAY_ATTACHED : OVERLAY_DETACHED;
+    int r = probe_overlay(env, *ret_mode);
+    return r < 0 ? err_errno(err, r, "overlay of idmapped layers, %s as COVE_OVERLAY says", forced) : 0;
 }
 
 int rootfs_choose(const char *pool_dir, const char *state_dir, enum overlay_mode *ret_mode, struct err *err)

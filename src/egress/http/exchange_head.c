@@ -8,37 +8,19 @@
 
 enum { AUTHORITY_MAX = 263, METHOD_MAX = 32, EDIT_ROOM = 32 };
 
-static bool is_one_of(struct str name, const struct str *names, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        if (str_eq(name, names[i]))
-            return true;
-    }
-    return false;
-}
-
-#define NAME(literal)                                                                                                  \
-    {                                                                                                                  \
-        literal, sizeof(literal) - 1                                                                                   \
-    }
-
 bool exchange_is_framing(struct str name)
 {
-    static const struct str names[] = {NAME("connection"),       NAME("content-length"), NAME("host"),
-                                       NAME("http2-settings"),   NAME("keep-alive"),     NAME("proxy-connection"),
-                                       NAME("transfer-encoding")};
-    return is_one_of(name, names, ARRAY_SIZE(names)) || (name.n && name.p[0] == ':');
+    static const char names[] =
+        "connection content-length host http2-settings keep-alive proxy-connection transfer-encoding";
+    return str_word(name, names) >= 0 || (name.n && name.p[0] == ':');
 }
 
 bool exchange_is_trailer(struct str name)
 {
-    static const struct str names[] = {
-        NAME("authorization"), NAME("cookie"),       NAME("expect"),           NAME("te"),
-        NAME("trailer"),       NAME("upgrade"),      NAME("cache-control"),    NAME("max-forwards"),
-        NAME("range"),         NAME("content-type"), NAME("content-encoding"), NAME("content-range"),
-    };
-    return !exchange_is_framing(name) && !is_one_of(name, names, ARRAY_SIZE(names)) &&
-           !str_starts(name, STR("proxy-")) && !str_starts(name, STR("if-")) && override_of(name) == OVERRIDE_NONE;
+    static const char names[] = "authorization cookie expect te trailer upgrade cache-control max-forwards range "
+                                "content-type content-encoding content-range";
+    return !exchange_is_framing(name) && str_word(name, names) < 0 && !str_starts(name, STR("proxy-")) &&
+           !str_starts(name, STR("if-")) && override_of(name) == OVERRIDE_NONE;
 }
 
 bool exchange_is_refused_method(struct str method)

@@ -53,12 +53,8 @@ void h1_write_request(struct h1 *h, const struct exchange_head *head)
 /* Of an answer's fields these stay behind; what frames it is written by us. */
 static bool is_own(const struct h1_parser *p, struct str name)
 {
-    static const char *const names[] = {"connection", "content-length",    "keep-alive", "proxy-connection",
-                                        "te",         "transfer-encoding", "upgrade"};
-    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
-        if (str_eq_nocase(name, str_of(names[i])))
-            return true;
-    }
+    if (http_list_has(STR("connection,content-length,keep-alive,proxy-connection,te,transfer-encoding,upgrade"), name))
+        return true;
     for (unsigned i = 0; i < p->n_fields; i++) {
         struct http_header f = h1_parser_field(p, i);
         if (str_eq_nocase(f.name, STR("connection")) && http_list_has(f.value, name))

@@ -41,8 +41,8 @@ struct http_proxy {
     size_t overhead;
     bool chunked; /* the request's body, as written upstream */
     bool asked_upgrade, upgraded, over;
-    bool begun;       /* the response's head went to the client */
-    bool paused;      /* upstream, by us */
+    bool begun;  /* the response's head went to the client */
+    bool paused; /* upstream, by us */
 };
 
 static void proxy_fail(struct http_proxy *p, int error)
@@ -342,12 +342,8 @@ static bool is_dropped(const struct http_proxy_options *o, struct str name)
 
 static bool is_rewritten(const struct http_proxy_options *o, struct str name)
 {
-    static const struct str names[] = {{"host", 4}, {"content-length", 14}, {"expect", 6}};
-    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
-        if (str_eq_nocase(name, names[i]))
-            return true;
-    }
-    return o->host.p && str_eq_nocase(name, STR("x-forwarded-host"));
+    return http_list_has(STR("host,content-length,expect"), name) ||
+           (o->host.p && str_eq_nocase(name, STR("x-forwarded-host")));
 }
 
 static int proxy_append_request(struct http_proxy *p, const struct http_proxy_options *o, struct buf *b)

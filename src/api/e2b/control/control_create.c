@@ -106,19 +106,18 @@ static bool is_repeated(struct call *c, struct str key)
 /* A name that is not there is told what would make it one: templates/ comes with Cove, but is built on demand. */
 static void control_create_refuse(struct call *c, struct str template_ref, const struct err *err)
 {
-    static const char *const ready_made[] = {"aider",  "browser", "claude",   "code-interpreter", "codex", "desktop",
-                                             "gemini", "node",    "opencode", "run-code",         "vscode"};
+    static const char ready_made[] =
+        "aider browser claude code-interpreter codex desktop gemini node opencode run-code vscode";
     if (err->code != ERR_NOT_FOUND) {
         call_fail_err(c, err);
         return;
     }
     if (str_eqc(template_ref, "code-interpreter-v1")) /* the same by its other name */
         template_ref = STR("code-interpreter");
-    for (size_t i = 0; i < ARRAY_SIZE(ready_made); i++) {
-        if (str_eqc(template_ref, ready_made[i])) {
-            call_fail(c, 404, "%s: it comes with Cove and is built by: cove template add %s", err->msg, ready_made[i]);
-            return;
-        }
+    if (str_word(template_ref, ready_made) >= 0) {
+        call_fail(c, 404, "%s: it comes with Cove and is built by: cove template add %.*s", err->msg,
+                  STR_ARG(template_ref));
+        return;
     }
     if (str_eqc(template_ref, "mcp-gateway")) {
         call_fail(

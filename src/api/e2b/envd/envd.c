@@ -36,12 +36,7 @@ const size_t envd_routes_n = ARRAY_SIZE(envd_routes);
 
 bool envd_is_internal(struct str path)
 {
-    static const char *const internal[] = {"/init",   "/freeze",   "/unfreeze", "/fsfreeze",
-                                           "/fsthaw", "/collapse", "/upgrade"};
-    for (size_t i = 0; i < ARRAY_SIZE(internal); i++)
-        if (str_eqc(path, internal[i]))
-            return true;
-    return false;
+    return str_word(path, "/init /freeze /unfreeze /fsfreeze /fsthaw /collapse /upgrade") >= 0;
 }
 
 /* True when it was a preflight, which is answered. The answers themselves are for scripts of any site: the token is what counts. */

@@ -198,9 +198,8 @@ static void on_log(void *ctx, const struct template_log *line)
 /* False: answered. */
 static bool read_page(struct call *c, const struct template_build *build, const char *offset_name, struct build_page *p)
 {
-    static const char *const levels[] = {"debug", "info", "warn", "error"};
     uint64_t offset = 0, limit = LOG_PAGE_MAX;
-    size_t level = TEMPLATE_DEBUG;
+    int level = TEMPLATE_DEBUG;
     struct str value;
     int r = http_query_get(c->req, offset_name, &value);
     bool ok = r == 0 || (r == 1 && str_to_u64(value, &offset) == 0);
@@ -208,9 +207,8 @@ static bool read_page(struct call *c, const struct template_build *build, const 
     ok = ok && (r == 0 || (r == 1 && str_to_u64(value, &limit) == 0));
     r = http_query_get(c->req, "level", &value);
     if (r == 1)
-        for (level = 0; level < ARRAY_SIZE(levels) && !str_eqc(value, levels[level]);)
-            level++;
-    if (!ok || r < 0 || level == ARRAY_SIZE(levels))
+        level = str_word(value, "debug info warn error");
+    if (!ok || r < 0 || level < 0)
         return call_fail(c, 400, "Invalid format for parameter %s, limit or level", offset_name);
     p->step = build->reason_step;
     return build->status == TEMPLATE_WAITING ||

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """For all folders: --shard=I/N runs one of N parts of what was collected, in one piece, so that parts seldom share a fixture. In another tier some tests are skipped (tiers.py), and from a time on all."""
 
+import gc
 import os
 import sys
 import time
@@ -10,6 +11,9 @@ import pytest
 
 sys.path.append(str(Path(__file__).parent))
 import tiers  # noqa: E402
+
+# A test program lives shortly: to look for cycles at each 700 objects takes a tenth of its time.
+gc.set_threshold(100_000)
 
 
 def pytest_addoption(parser):

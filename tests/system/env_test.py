@@ -23,10 +23,10 @@ def service():
         yield service
 
 
-def git(repo, *arguments, check=True):
+def git(repo, *arguments, check=True, **more):
     env = {**os.environ, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"}
     who = ("-c", "user.name=Here", "-c", "user.email=here@example.org")
-    done = subprocess.run(["git", *who, *arguments], cwd=repo, capture_output=True, text=True, env=env, check=False)
+    done = subprocess.run(["git", *who, *arguments], cwd=repo, capture_output=True, text=True, env=env, check=False, **more)
     assert not check or done.returncode == 0, (arguments, done.stderr)
     return done.stdout.strip()
 

@@ -33,6 +33,7 @@ int egress_new(uv_loop_t *loop, const struct egress_config *config, struct egres
     e->pipes = relay_pool_new();
     e->link = link_new(e);
     report_start(e);
+    flow_turns_start(e);
     if (tls_context_world(config->trust, &e->world, err) < 0 || tls_context_sandbox(&e->sandboxes, err) < 0 ||
         resolver_new(loop, config->resolver, &e->resolver, err) < 0 || control_start(e, err) < 0) {
         egress_free(e);
@@ -57,6 +58,7 @@ void egress_free(struct egress *e)
     tls_context_free(e->world);
     tls_context_free(e->sandboxes);
     report_stop(e);
+    flow_turns_stop(e);
 }
 
 void egress_tell_secret(struct egress *e, const char *name, bool is_set, uid_t by)

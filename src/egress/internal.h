@@ -51,6 +51,8 @@ struct egress {
     unsigned flows_max;       /* 0: not computed yet */
     unsigned n_intercepted;   /* flows whose TLS is intercepted */
     unsigned intercepted_max; /* 0: not computed yet */
+    struct list turns;        /* nets with flows that wait to begin TLS */
+    uv_idle_t turn;           /* active while there are any */
     size_t crowd;             /* of flows, for mem_trim_after() */
     uv_timer_t soon_timer;    /* link.c: until events that may wait are sent */
     struct netaddr *own;      /* this machine's addresses */
@@ -83,6 +85,7 @@ struct net {
     struct names *names;
     struct ca *ca;
     struct list flows;
+    struct list turn, turns;     /* of the egress; and flows that wait for it */
     unsigned n_flows, n_lookups; /* lookups: of flows */
     unsigned n_intercepted;      /* of flows */
     struct exchange_share share; /* of its exchanges */

@@ -109,6 +109,7 @@ void flow_end(struct flow *f, const char *error)
     flow_requests_fini(f);
     flow_forget_first(f);
     list_remove(&f->node);
+    list_remove(&f->turn);
     f->net->n_flows--;
     f->net->egress->n_flows--;
     f->net->n_intercepted -= f->intercepted_counted;
@@ -409,6 +410,7 @@ struct flow *flow_new(struct net *n, int fd, const struct netaddr *to, uint16_t 
     list_init(&f->requests);
     list_init(&f->answered);
     list_init(&f->node);
+    list_init(&f->turn);
     list_append(&n->flows, &f->node);
     n->n_flows++;
     n->egress->n_flows++;

@@ -71,7 +71,8 @@ struct flow_request {
 
 struct flow {
     struct list node;
-    struct net *net; /* holds a reference */
+    struct list turn; /* in the net's turns */
+    struct net *net;  /* holds a reference */
     uint64_t id;
     enum flow_state state;
     enum flow_proto proto;
@@ -185,3 +186,5 @@ void flow_mask_all(struct http_header *fields, size_t n); /* where nobody knows 
 
 /* flow_tls.c */
 void flow_tls(struct flow *f); /* upstream is connected */
+void flow_turns_start(struct egress *e);
+void flow_turns_stop(struct egress *e);

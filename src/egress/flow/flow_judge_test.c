@@ -231,6 +231,7 @@ static void test_more_than_a_hello(void **state)
     test_flow_hello(w.client, "a.test");
     flow_begin(w.flow);
     assert_int_equal(w.flow->state, FLOW_TLS_WORLD); /* connected at once */
+    test_turn(&w.rig);
     const struct side *upstream = w.flow->upstream;
     w.server = test_accept(w.listener);
     test_peer_send(w.client, end_of_hello, sizeof(end_of_hello) - 1);

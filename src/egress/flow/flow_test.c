@@ -5,6 +5,7 @@
 #include "egress/flow/side_tcp.h"
 #include "egress/flow/test_flow.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -150,6 +151,46 @@ static void test_a_crowd(void **state)
     test_flow_close(&w);
 }
 
+/* One that is connected and begins TLS. Returns the server's end. */
+static int begin_tls(struct test_flow *w, struct net *n)
+{
+    int client[2], server[2];
+    test_tcp_pair(client);
+    test_tcp_pair(server);
+    struct flow *f = flow_new(n, client[1], &w->to, w->port);
+    (void)snprintf(f->name, sizeof(f->name), "a.test");
+    f->upstream = side_tcp_accept(&w->rig.loop, server[1]);
+    flow_tls(f);
+    (void)close(client[0]);
+    return server[0];
+}
+
+static bool has_hello(void *ctx)
+{
+    char byte;
+    return recv(*(int *)ctx, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 1;
+}
+
+/* However many one sandbox begins, another's is the second. */
+static void test_sandboxes_take_turns_with_tls(void **state)
+{
+    (void)state;
+    struct test_flow w;
+    int fds[6], begun = 0;
+    test_flow_open_to(&w);
+    struct net *other = net_get(w.egress, "i9876543210abcdefghij", true);
+    for (size_t i = 0; i < ARRAY_SIZE(fds); i++)
+        fds[i] = begin_tls(&w, i + 1 < ARRAY_SIZE(fds) ? w.net : other);
+    test_until(&w.rig, has_hello, &fds[ARRAY_SIZE(fds) - 1]);
+    for (size_t i = 0; i < ARRAY_SIZE(fds); i++)
+        begun += has_hello(&fds[i]);
+    assert_true(begun <= 3);
+    flow_end(LIST_FIRST(struct flow, &w.net->turns, turn), NULL); /* one that waits */
+    for (size_t i = 0; i < ARRAY_SIZE(fds); i++)
+        (void)close(fds[i]);
+    test_flow_close(&w);
+}
+
 /* Of connections that are intercepted, which take more memory, one sandbox leaves others some, too. */
 static void test_a_crowd_that_is_intercepted(void **state)
 {
@@ -265,6 +306,7 @@ int main(void)
         cmocka_unit_test(test_a_dial_that_fails),
         cmocka_unit_test(test_a_dial_that_nobody_waits_for),
         cmocka_unit_test(test_a_crowd),
+        cmocka_unit_test(test_sandboxes_take_turns_with_tls),
         cmocka_unit_test(test_a_crowd_that_is_intercepted),
         cmocka_unit_test(test_a_crowd_that_begins),
         cmocka_unit_test(test_many_are_kept_small),

@@ -3,6 +3,9 @@
  * Interception: TLS with the world first, with whatever protocols the client offers that we speak; only when the world has shown a good
  * certificate, TLS with the sandbox, under a leaf of the sandbox's own CA and with the protocol that the world chose. A bad certificate is the client's to see: it
  * gets the alert that says what was wrong.
+ *
+ * Handshakes are what a connection costs most: in each turn of the loop one begins, of one sandbox after the other. So
+ * one that begins many at once delays its own, and others' by what some of them take.
  */
 #include "egress/flow/flow.h"
 #include "egress/tls/ca.h"
@@ -78,7 +81,7 @@ static struct str protocols(const struct hello *h, char room[static ALPN_ROOM])
     return str_n(room, n);
 }
 
-void flow_tls(struct flow *f)
+static void tls_begin(struct flow *f)
 {
     static const struct side_ops ops = {.on_ready = on_world_ready, .on_failed = on_world_failed};
     char room[ALPN_ROOM];
@@ -87,7 +90,56 @@ void flow_tls(struct flow *f)
         flow_refusef(f, "TLS to %s is intercepted, and the client offers neither HTTP/1.1 nor HTTP/2 in it", f->name);
         return;
     }
-    f->state = FLOW_TLS_WORLD;
     side_set(f->upstream, NULL, NULL);
     f->upstream = side_tls_client(f->upstream, f->net->egress->world, f->name, alpn, TLS_MS, &ops, f);
+}
+
+/* ---- turns ---- */
+
+static void tls_on_turn(uv_idle_t *idle)
+{
+    struct egress *e = idle->data;
+    struct net *n = LIST_FIRST(struct net, &e->turns, turn);
+    struct flow *f = n ? LIST_FIRST(struct flow, &n->turns, turn) : NULL;
+    if (!n) {
+        (void)uv_idle_stop(idle);
+        return;
+    }
+    list_remove(&n->turn);
+    if (!f) /* those that waited have ended */
+        return;
+    list_remove(&f->turn);
+    if (!list_empty(&n->turns))
+        list_append(&e->turns, &n->turn);
+    tls_begin(f);
+}
+
+void flow_tls(struct flow *f)
+{
+    static const struct side_ops waits = {.on_failed = on_world_lost};
+    struct net *n = f->net;
+    f->state = FLOW_TLS_WORLD;
+    side_set(f->upstream, &waits, f);
+    list_append(&n->turns, &f->turn);
+    if (list_empty(&n->turn))
+        list_append(&n->egress->turns, &n->turn);
+    (void)uv_idle_start(&n->egress->turn, tls_on_turn);
+}
+
+void flow_turns_start(struct egress *e)
+{
+    list_init(&e->turns);
+    (void)uv_idle_init(e->loop, &e->turn);
+    e->turn.data = e;
+    e->handles++;
+}
+
+static void tls_turns_on_closed(uv_handle_t *idle)
+{
+    egress_handle_gone(idle->data);
+}
+
+void flow_turns_stop(struct egress *e)
+{
+    uv_close((uv_handle_t *)&e->turn, tls_turns_on_closed);
 }

@@ -64,6 +64,7 @@ void net_unref(struct net *n)
     names_free(n->names);
     ca_free(n->ca);
     list_remove(&n->denying);
+    list_remove(&n->turn);
     mem_free(n);
 }
 
@@ -84,6 +85,8 @@ struct net *net_get(struct egress *e, const char *id, bool make)
     memcpy(n->sealed_for, n->id, sizeof(n->id));
     n->names = names_new();
     list_init(&n->flows);
+    list_init(&n->turn);
+    list_init(&n->turns);
     list_init(&n->denying);
     (void)map_put(&e->nets, str_of(id), n);
     return n;

@@ -137,6 +137,20 @@ def test_several_at_once_and_what_is_cancelled(service):
     bridge.end()
 
 
+def test_progress_under_a_short_name_alone(service):
+    """Its token is in each message."""
+    bridge = Bridge(service).begin()
+    box = bridge.tool("sandbox_create")["sandbox"]
+    for token, is_told in (("x" * 256, True), (5, True), ("x" * 257, False)):
+        number = bridge.send("tools/call", _meta={"progressToken": token}, name="exec",
+                             arguments={"sandbox": box, "argv": ["sh", "-c", "for i in 1 2 3; do echo $i; sleep 0.5; done"]})
+        said = [bridge.read()]
+        while said[-1].get("id") != number:
+            said.append(bridge.read())
+        assert [m["params"]["progressToken"] for m in said[:-1]] == [token] * (len(said) - 1) and (len(said) > 1) == is_told, said
+    bridge.end()
+
+
 def test_a_client_that_leaves_takes_its_command_along(service):
     bridge = Bridge(service).begin()
     box = bridge.tool("sandbox_create")["sandbox"]

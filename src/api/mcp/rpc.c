@@ -17,7 +17,7 @@
 
 #define META "io.modelcontextprotocol/"
 #define STATELESS "2026-07-28"
-enum { PATIENCE_MS = 10000, PROGRESS_MS = 200, PROGRESS_TEXT_MAX = 512 };
+enum { PATIENCE_MS = 10000, PROGRESS_MS = 200, PROGRESS_TEXT_MAX = 512, TOKEN_MAX = 256 };
 
 static const char *const versions[] = {STATELESS, "2025-11-25", "2025-06-18"}; /* newest first */
 
@@ -317,7 +317,9 @@ void rpc_handle(struct call *c)
     *m = (struct mcp_call){.params = json_object_get(c->body, "params")};
     const json_t *meta = json_object_get(m->params, "_meta"), *token = json_object_get(meta, "progressToken");
     const char *version = json_string_value(json_object_get(c->body, "jsonrpc"));
-    m->token = json_is_string(token) || json_is_number(token) ? token : NULL;
+    /* It is in each message, several times a second. */
+    m->token =
+        json_is_number(token) || (json_is_string(token) && json_string_length(token) <= TOKEN_MAX) ? token : NULL;
     m->is_modern = json_object_get(meta, META "protocolVersion") || rpc_is_stateless(c) ||
                    (method && strcmp(method, "server/discover") == 0);
     if (!version || strcmp(version, "2.0") != 0 || (m->params && !json_is_object(m->params))) {

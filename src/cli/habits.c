@@ -19,6 +19,7 @@ static const struct habit habit_commands[] = {
     {"container", "did you mean 'cove ls'?"},
     {"create", "did you mean 'cove run --keep -- COMMAND'?"},
     {"delete", "did you mean 'cove rm ID'?"},
+    {"destroy", "did you mean 'cove rm ID'?"},
     {"df", "did you mean 'cove pool'?"},
     {"download", "did you mean 'cove cp ID:PATH .'?"},
     {"history", "did you mean 'cove logs ID', or 'cove log ID'?"},

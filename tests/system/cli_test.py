@@ -409,7 +409,7 @@ def test_what_runs_and_what_it_uses(service, sandbox):
 
 
 @pytest.mark.parametrize(("command", "instead"), [
-    (["kill", "i3k"], "cove rm"), (["stop", "i3k"], "cove pause"), (["images"], "cove template ls"), (["undo", "i3k"], "cove rewind"), (["ssh", "i3k"], "cove exec -it"), (["inspect", "i3k"], "cove ls --json"),
+    (["kill", "i3k"], "cove rm"), (["destroy", "i3k"], "cove rm"), (["stop", "i3k"], "cove pause"), (["images"], "cove template ls"), (["undo", "i3k"], "cove rewind"), (["ssh", "i3k"], "cove exec -it"), (["inspect", "i3k"], "cove ls --json"),
     (["run", "-d", "--", "true"], "--keep"), (["run", "-p", "80:80", "--", "true"], "cove url"), (["run", "-p80:80", "true"], "cove url"),
     (["run", "--name=x", "--", "true"], "--metadata"), (["run", "-v", "data:/data", "true"], "--volume data:/data"),
     (["run", "--rm", "--", "true"], "leave it out"), (["rm", "-f", "i3k"], "leave it out"), (["stats", "--no-stream"], "leave it out"),

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tier/microvm.h"
 #include "base/fd.h"
+#include "base/log.h"
 #include "kernel/cgroup/cgroup.h"
 #include "kernel/namespace.h"
 #include "kernel/pool/pool.h"
@@ -20,6 +21,7 @@
 #include <unistd.h>
 
 enum { CPUS_MOST = 8, MONITOR_PIDS = 512, CHECKPOINT_USEC = 10 * 1000000, CHECKPOINT_LOOK_USEC = 500 };
+enum { MICROVM_SHARED_FROM = 8, MICROVM_SHARE_USEC = 300 * 1000 }; /* when it wrote an eighth of its memory */
 
 #define MIB (1ULL << 20)
 #define MEMORY_LEAST (192 * MIB)
@@ -220,7 +222,8 @@ static int microvm_is_frozen(const struct tier_host *host, struct box *box)
 
 /* ---- its memory: of a machine that stands still nothing is asked ---- */
 
-static int microvm_store(const struct tier_host *host, const struct box *box, const struct tier_saving *saving)
+static int microvm_store(const struct tier_host *host, const struct box *box, const struct tier_saving *saving,
+                         uint64_t *ret_own)
 {
     const uint64_t bytes = microvm_memory(&box->limits);
     struct vm_devices d;
@@ -230,7 +233,7 @@ static int microvm_store(const struct tier_host *host, const struct box *box, co
         memcmp(d.machine.magic, now.magic, sizeof(now.magic)) != 0)
         return -ENODATA; /* of an earlier version */
     int r = saved_write(saving->dir_fd, &d.machine, box->carried_fd, VM_DEVICES_DATA, d.bytes);
-    r = r ? r : ram_save(host->proc_fd, box->pid, root_base(host, box), bytes, saving->dir_fd, SAVED_MEMORY);
+    r = r ? r : ram_save(host->proc_fd, box->pid, root_base(host, box), bytes, saving->dir_fd, SAVED_MEMORY, ret_own);
     return r || !saving->files ? r : saving->files(saving->ctx);
 }
 
@@ -240,14 +243,36 @@ static int microvm_go_on(const struct tier_host *host, const struct box *box)
     return microvm_freeze(host, &b, false);
 }
 
+/*
+ * What it wrote is in a file now. From that it can go on as its copies do, which halves what the machine has of it, and
+ * the next time there is less to copy. It stays halted, and must be able to run for that. If it can't be had, it goes on
+ * as it is.
+ */
+static void microvm_share(const struct tier_host *host, const struct box *box, int dir_fd)
+{
+    struct box b = *box;
+    const char order = VM_TAKE;
+    AUTO_CLOSE int fd = openat(dir_fd, SAVED_MEMORY, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    int r = fd < 0 ? -errno : group_freeze(host, &b, false);
+    r = r ? r : fd_send(box->sock, &order, 1, &fd, 1);
+    r = r ? r
+          : ram_share(host->proc_fd, box->pid, root_base(host, box), microvm_memory(&box->limits), fd,
+                      MICROVM_SHARE_USEC);
+    if (r < 0)
+        log_warn("box %s keeps its memory for itself: %s", box->name, strerror(-r));
+}
+
 static int microvm_checkpoint(const struct tier_host *host, const struct box *box, const struct tier_saving *saving)
 {
     struct box b = *box;
+    uint64_t own = 0;
     const usec_t until = clock_mono() + CHECKPOINT_USEC;
     int stands = 0, r = microvm_freeze(host, &b, true);
     while (r == 0 && (stands = microvm_is_frozen(host, &b)) == 0 && clock_mono() < until)
         (void)usleep(CHECKPOINT_LOOK_USEC);
-    r = r ? r : stands > 0 ? microvm_store(host, box, saving) : stands ? stands : -ETIMEDOUT;
+    r = r ? r : stands > 0 ? microvm_store(host, box, saving, &own) : stands ? stands : -ETIMEDOUT;
+    if (r == 0 && !saving->ends && own >= microvm_memory(&box->limits) / MICROVM_SHARED_FROM)
+        microvm_share(host, box, saving->dir_fd);
     /* One that ends stays halted, but not frozen: it can be killed. */
     int let_go = r < 0 || !saving->ends ? microvm_go_on(host, box) : group_freeze(host, &b, false);
     return r ? r : let_go;

@@ -52,6 +52,7 @@ enum { VM_DEVICES_AT = 4096, VM_DEVICES_DATA = 8192 };
 /* To the body, beside CONTROL_SESSION; one byte. */
 enum {
     VM_SETTLE = 'F', /* it stands still, its files on its disk, its devices' state in vm_devices */
+    VM_TAKE = 'T',   /* with a descriptor: its monitor has that until it goes on */
     VM_GO = 'G',     /* and goes on */
 };
 

@@ -64,6 +64,7 @@ static int boot_save(const struct vm_order *o, int layer, const char *path, int 
 {
     char making[BOOT_PATH_MAX], disk[BOOT_PATH_MAX];
     struct vm_devices d;
+    uint64_t own;
     (void)snprintf(making, sizeof(making), "%.*s/.new", (int)(strrchr(path, '/') - path), path);
     (void)snprintf(disk, sizeof(disk), "%s/u", o->path);
     int ignored UNUSED = tree_remove(layer, ".new");
@@ -74,7 +75,7 @@ static int boot_save(const struct vm_order *o, int layer, const char *path, int 
         return -errno;
     int r = pread(state_fd, &d, sizeof(d), VM_DEVICES_AT) == sizeof(d) ? 0 : -EIO;
     r = r ? r : saved_write(dir, &d.machine, state_fd, VM_DEVICES_DATA, d.bytes);
-    r = r ? r : ram_save(proc, body, uid, o->memory_bytes, dir, SAVED_MEMORY);
+    r = r ? r : ram_save(proc, body, uid, o->memory_bytes, dir, SAVED_MEMORY, &own);
     r = r ? r : vm_disk_copy(disk, making);
     r = r ? r : boot_sync(dir);
     if (r == 0 && rename(making, path) < 0)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tier/vm/qmp.h"
+#include "base/fd.h"
 
 #include <jansson.h>
 #include <poll.h>
@@ -64,11 +65,12 @@ static int qmp_read(struct vmm_monitor *m, usec_t until, struct qmp_answer *ret_
     return -ETIMEDOUT;
 }
 
-static int qmp_do(struct vmm_monitor *m, const char *command, usec_t until, struct qmp_answer *ret_answer)
+/* given: a descriptor that goes with it, or NULL. */
+static int qmp_do(struct vmm_monitor *m, const char *command, const int *given, usec_t until,
+                  struct qmp_answer *ret_answer)
 {
-    if (send(m->fd, command, strlen(command), MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)strlen(command))
-        return -EIO;
-    int r = qmp_read(m, until, ret_answer);
+    int r = fd_send(m->fd, command, strlen(command), given, given != NULL);
+    r = r ? r : qmp_read(m, until, ret_answer);
     if (r < 0)
         return r;
     return ret_answer->kind == QMP_RETURN ? 0 : ret_answer->kind == QMP_ERROR ? -EREMOTEIO : -EPROTO;
@@ -81,7 +83,7 @@ static int qmp_open(struct vmm_monitor *m, usec_t until, struct qmp_answer *ret_
         r = -EPROTO;
     if (r == 0)
         (void)snprintf(m->version, sizeof(m->version), "%.15s", ret_answer->text);
-    return r ? r : qmp_do(m, "{\"execute\":\"qmp_capabilities\"}", until, ret_answer);
+    return r ? r : qmp_do(m, "{\"execute\":\"qmp_capabilities\"}", NULL, until, ret_answer);
 }
 
 int qmp_ask(struct vmm_monitor *m, enum vmm_order order, usec_t until, char ret_why[static VMM_WHY_MAX])
@@ -89,15 +91,17 @@ int qmp_ask(struct vmm_monitor *m, enum vmm_order order, usec_t until, char ret_
     /* Devices alone, whatever kind of memory there is: their name says who needed that first. */
     static const char *const commands[] = {
         [VMM_HALT] = "{\"execute\":\"stop\"}",
-        [VMM_SAVE] =
-            "{\"execute\":\"xen-save-devices-state\",\"arguments\":{\"filename\":\"" VMM_DEVICES "\",\"live\":false}}",
+        [VMM_SAVE] = ("{\"execute\":\"xen-save-devices-state\",\"arguments\":{\"filename\":\"" VMM_DEVICES
+                      "\",\"live\":false}}"),
         [VMM_RUN] = "{\"execute\":\"cont\"}",
         [VMM_AWAIT] = "{\"execute\":\"query-status\"}",
+        [VMM_TAKE] = "{\"execute\":\"getfd\",\"arguments\":{\"fdname\":\"given\"}}",
+        [VMM_DROP] = "{\"execute\":\"closefd\",\"arguments\":{\"fdname\":\"given\"}}",
     };
     struct qmp_answer a = {.text = ""};
     int r = m->version[0] ? 0 : qmp_open(m, until, &a);
     do {
-        r = r ? r : qmp_do(m, commands[order], until, &a);
+        r = r ? r : qmp_do(m, commands[order], order == VMM_TAKE ? &m->given : NULL, until, &a);
     } while (r == 0 && order == VMM_AWAIT && strcmp(a.text, "inmigrate") == 0 && usleep(PAUSE_USEC) == 0);
     if (r < 0)
         (void)snprintf(ret_why, VMM_WHY_MAX, "%s", r == -EREMOTEIO ? a.text : strerror(-r));

@@ -74,11 +74,31 @@ static void test_who_lies_or_hangs_is_told_apart(void **state)
     assert_true(why[0]);
 }
 
+static void test_a_descriptor_is_handed_over(void **state)
+{
+    (void)state;
+    static struct vmm_monitor m;
+    char why[VMM_WHY_MAX], said[256] = "";
+    int pair[2], got = -1;
+    size_t n_fds = 0;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    m = (struct vmm_monitor){.fd = pair[0], .given = pair[0], .version = "7.2"};
+    assert_int_equal(fd_write_all(pair[1], DONE, strlen(DONE)), 0);
+    assert_int_equal(qmp_ask(&m, VMM_TAKE, clock_mono() + PATIENCE_USEC, why), 0);
+    assert_true(fd_recv(pair[1], said, sizeof(said) - 1, &got, 1, &n_fds) > 0);
+    assert_int_equal(n_fds, 1);
+    assert_non_null(strstr(said, "getfd"));
+    (void)close(got);
+    (void)close(pair[0]);
+    (void)close(pair[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_an_order_is_answered),
         cmocka_unit_test(test_who_lies_or_hangs_is_told_apart),
+        cmocka_unit_test(test_a_descriptor_is_handed_over),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

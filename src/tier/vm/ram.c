@@ -1,20 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tier/vm/ram.h"
 #include "base/buf.h"
+#include "base/dir.h"
 #include "base/fd.h"
 #include "base/mem.h"
+#include "tier/vm/remap.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
 #include <linux/fs.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/pidfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PAGE = 4096, RUN_PAGES = 256, MAPS_MAX = 1 << 20, RAM_PATH_TEXT = 96 };
+enum { PAGE = 4096, RUN_PAGES = 256, MAPS_MAX = 1 << 20, RAM_PATH_TEXT = 96, RAM_LOOK_USEC = 200 };
 
 /* Bits of /proc/PID/pagemap. */
 #define RAM_PRESENT (1ULL << 63)
@@ -159,11 +163,12 @@ static int ram_copy_run(int mem, uint64_t from, int to, uint64_t at, size_t n, b
     return 0;
 }
 
-static int ram_copy_own(int pagemap, int mem, const struct ram_place *p, int to, bool is_blank)
+static int ram_copy_own(int pagemap, int mem, const struct ram_place *p, int to, bool is_blank, uint64_t *ret_own)
 {
     uint64_t pages[RUN_PAGES];
     const uint64_t n_pages = (p->to - p->from) / PAGE;
     int r = 0;
+    *ret_own = 0;
     for (uint64_t at = 0; r == 0 && at < n_pages; at += RUN_PAGES) {
         const size_t n = (size_t)MIN((uint64_t)RUN_PAGES, n_pages - at);
         if (pread(pagemap, pages, n * sizeof(*pages), (off_t)((p->from / PAGE + at) * sizeof(*pages))) !=
@@ -174,14 +179,14 @@ static int ram_copy_own(int pagemap, int mem, const struct ram_place *p, int to,
                 ;
             if (end > i)
                 r = ram_copy_run(mem, p->from, to, (at + i) * PAGE, (end - i) * PAGE, is_blank);
-            else
-                end++;
+            *ret_own += (end - i) * PAGE;
+            end += end == i;
         }
     }
     return r;
 }
 
-int ram_save(int proc_fd, pid_t parent, uid_t uid, uint64_t bytes, int dir_fd, const char *name)
+int ram_save(int proc_fd, pid_t parent, uid_t uid, uint64_t bytes, int dir_fd, const char *name, uint64_t *ret_own)
 {
     struct ram_place p;
     bool is_blank = false;
@@ -195,5 +200,46 @@ int ram_save(int proc_fd, pid_t parent, uid_t uid, uint64_t bytes, int dir_fd, c
     r = r ? r : ram_open(proc_fd, pid, "pagemap", &pagemap);
     r = r ? r : ram_open(proc_fd, pid, "mem", &mem);
     r = r ? r : ram_begin(proc_fd, pid, &p, bytes, to, &is_blank);
-    return r ? r : ram_copy_own(pagemap, mem, &p, to, is_blank);
+    return r ? r : ram_copy_own(pagemap, mem, &p, to, is_blank, ret_own);
+}
+
+/* The number that the process has this file open as. */
+static int ram_find_open(int proc_fd, pid_t pid, const struct stat *file, int *ret_fd)
+{
+    char path[RAM_PATH_TEXT];
+    struct stat st;
+    (void)snprintf(path, sizeof(path), "%d/fd", pid);
+    AUTO(dir_close) DIR *dir = dir_open(proc_fd, path);
+    if (!dir)
+        return -errno;
+    for (const struct dirent *e; (e = dir_next(dir));)
+        if (fstatat(dirfd(dir), e->d_name, &st, 0) == 0 && st.st_ino == file->st_ino && st.st_dev == file->st_dev) {
+            *ret_fd = (int)strtol(e->d_name, NULL, 10);
+            return 0;
+        }
+    return -EAGAIN;
+}
+
+int ram_share(int proc_fd, pid_t parent, uid_t uid, uint64_t bytes, int file_fd, usec_t patience)
+{
+    const usec_t until = clock_mono() + patience;
+    struct ram_place p, after;
+    struct stat file = {.st_size = 0};
+    pid_t pid = 0, still = 0;
+    int fd = -1, r = ram_find_monitor(proc_fd, parent, uid, &pid);
+    AUTO_CLOSE int pidfd = r ? -1 : pidfd_open(pid, 0);
+    if (r == 0 && (pidfd < 0 || fstat(file_fd, &file) < 0))
+        r = -errno;
+    r = r ? r : ram_find_monitor(proc_fd, parent, uid, &still);
+    if (r == 0 && (still != pid || (uint64_t)file.st_size != bytes))
+        r = -ESRCH;
+    r = r ? r : ram_find_place(proc_fd, pid, bytes, &p);
+    while (r == 0 && (r = ram_find_open(proc_fd, pid, &file, &fd)) == -EAGAIN && clock_mono() < until)
+        r = usleep(RAM_LOOK_USEC) < 0 ? -errno : 0;
+    r = r || fd >= 0 ? r : -EAGAIN;
+    if (r < 0 || (r = remap(pidfd, pid, p.from, bytes, fd, patience)) == 0)
+        return r;
+    if (ram_find_place(proc_fd, pid, bytes, &after) < 0 || after.from != p.from)
+        (void)pidfd_send_signal(pidfd, SIGKILL, NULL, 0);
+    return r;
 }

@@ -41,6 +41,7 @@ struct vm_relay {
     struct vmm_monitor monitor;
     enum relay_state state;
     bool is_halted, is_due; /* is_due: the session has not begun */
+    bool has_taken;         /* the monitor, what coved has for it */
     struct buf from_session, to_machine, to_session;
     int session; /* owned; -1: none */
     bool is_up;
@@ -131,6 +132,9 @@ static void relay_go(struct vm_relay *r)
     r->settle_by = 0;
     if (was_told)
         relay_tell(r, WIRE_WAKE_ON, 0);
+    if (r->has_taken && relay_ask(r, VMM_DROP, GO_USEC) < 0)
+        relay_end(r, "the monitor keeps what it was given");
+    r->has_taken = false;
     if (r->is_halted && relay_ask(r, VMM_RUN, GO_USEC) < 0)
         relay_end(r, "the machine doesn't go on");
     r->is_halted = false;
@@ -190,6 +194,9 @@ static void relay_order(struct vm_relay *r)
         r->wake_by = 0;
     } else if (n > 0 && order.what == VM_SETTLE) {
         relay_settle(r, WIRE_WAKE_SETTLE, SETTLE_USEC);
+    } else if (n > 0 && order.what == VM_TAKE && n_fds == 1 && r->state == RELAY_HELD && !r->has_taken) {
+        r->monitor.given = fd;
+        r->has_taken = relay_ask(r, VMM_TAKE, GO_USEC) == 0;
     } else if (n > 0 && order.what == VM_GO) {
         relay_go(r);
     }

@@ -35,10 +35,12 @@ enum vmm_order {
     VMM_SAVE,  /* devices without memory, into devices_fd at its offset; halted */
     VMM_RUN,   /* it goes on */
     VMM_AWAIT, /* until what came from incoming_fd is there */
+    VMM_TAKE,  /* it has `given` open, until VMM_DROP */
+    VMM_DROP,
 };
 
 struct vmm_monitor {
-    int fd;
+    int fd, given;
     char version[16]; /* "7.2": states are good for monitors of the same one; "": it has not spoken yet */
     char in[VMM_LINE_MAX];
     size_t n_in;

@@ -65,7 +65,7 @@ static void qemu_command(const struct vmm_spec *s, struct vmm_command *c)
     vmm_add(c, "-serial");
     vmm_add(c, "chardev:console");
     vmm_add(c, "-M");
-    vmm_add(c, "microvm%s", s->wire_fd >= 0 ? ",memory-backend=memory,suppress-vmdesc=on" : "");
+    vmm_add(c, "microvm,mem-merge=off%s", s->wire_fd >= 0 ? ",memory-backend=memory,suppress-vmdesc=on" : "");
     if (s->wire_fd >= 0) {
         vmm_add(c, "-object");
         vmm_add(c, "memory-backend-file,id=memory,share=off,mem-path=" VMM_MEMORY ",size=%llu",

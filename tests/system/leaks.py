@@ -157,7 +157,7 @@ def loop_devices(path):
 def pool(state):
     """Whatever is in the storage pool besides layers and the two-digit directories that boxes are spread over."""
     top = Path(state) / "pool"
-    found = below(top, "boxes/*", "trash/*", "new/*")
+    found = below(top, "boxes/*", "trash/*", "dying/*", "new/*")
     spread = [p for p in found if p.parent.name == "boxes" and len(p.name) == 2]
     return sorted(str(p) for p in {*found, *(inner for p in spread for inner in below(p, "*"))} - {*spread})
 

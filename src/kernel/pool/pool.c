@@ -109,7 +109,7 @@ static struct pool *pool_new(void)
     struct pool *p = mem_new(struct pool);
     p->fd = p->layers_fd = p->boxes_fd = p->kept_fd = p->volumes_fd = p->memory_fd = p->trash_fd = p->new_fd =
         p->figures_fd = -1;
-    p->seeds_fd = p->stock_fd = -1;
+    p->seeds_fd = p->stock_fd = p->dying_fd = -1;
     p->seed_step = SEED_STEP;
     for (size_t i = 0; i < POOL_SHARDS; i++)
         p->shard_fds[i] = -1;
@@ -145,6 +145,8 @@ static int open_kind(const char *dir, bool any, enum pool_kind kind, struct pool
     }
     if (r == 0 && kind == POOL_BTRFS)
         r = open_numbers(p);
+    if (r == 0 && kind == POOL_BTRFS)
+        r = open_dir(p->fd, "dying", 0755, &p->dying_fd);
     if (r == 0 && kind == POOL_BTRFS) {
         int unknown UNUSED = btrfs_figures_open(p->fd, &p->figures_fd); /* without them some figures are older */
     }
@@ -169,7 +171,7 @@ int pool_open_as(const char *dir, enum pool_kind kind, struct pool **ret_pool)
 void pool_close(struct pool *p)
 {
     int *const fds[] = {&p->layers_fd, &p->boxes_fd,   &p->kept_fd,  &p->volumes_fd, &p->trash_fd, &p->new_fd,
-                        &p->memory_fd, &p->figures_fd, &p->seeds_fd, &p->stock_fd,   &p->fd};
+                        &p->memory_fd, &p->figures_fd, &p->seeds_fd, &p->stock_fd,   &p->dying_fd, &p->fd};
     for (size_t i = 0; i < POOL_SHARDS; i++)
         (void)fd_close(p->shard_fds[i]);
     for (size_t i = 0; i < ARRAY_SIZE(fds); i++)
@@ -416,10 +418,9 @@ struct sweep {
     int failed; /* the first error */
 };
 
-static int sweep_one(void *ctx, const char *name)
+static int sweep_at(struct sweep *s, int at, const char *name)
 {
-    struct sweep *s = ctx;
-    int r = s->p->ops->remove(s->p, s->p->trash_fd, name);
+    int r = s->p->ops->remove(s->p, at, name);
     if (r == 0)
         s->done++;
     else if (r != -ENOENT && s->failed == 0)
@@ -427,10 +428,29 @@ static int sweep_one(void *ctx, const char *name)
     return s->done < s->most ? 0 : -ECANCELED;
 }
 
+static int sweep_dying(void *ctx, const char *name)
+{
+    struct sweep *s = ctx;
+    return sweep_at(s, s->p->dying_fd, name);
+}
+
+/*
+ * While btrfs drops a subvolume, it holds the directory that the subvolume is in, until it has forgotten each name below:
+ * seconds, after half a million files. Who moves something to the trash would wait for that.
+ */
+static int sweep_trash(void *ctx, const char *name)
+{
+    struct sweep *s = ctx;
+    const struct pool *p = s->p;
+    bool is_moved = p->dying_fd >= 0 && renameat(p->trash_fd, name, p->dying_fd, name) == 0;
+    return sweep_at(s, is_moved ? p->dying_fd : p->trash_fd, name);
+}
+
 int pool_sweep_some(struct pool *p, int most)
 {
     struct sweep s = {p, most, 0, 0};
-    int r = pool_each(p->trash_fd, sweep_one, &s);
+    int r = p->dying_fd >= 0 ? pool_each(p->dying_fd, sweep_dying, &s) : 0;
+    r = r < 0 ? r : pool_each(p->trash_fd, sweep_trash, &s);
     int ignored UNUSED = s.done && p->features.kind == POOL_BTRFS ? btrfs_commit_begin(p->trash_fd) : 0;
     return r < 0 && r != -ECANCELED ? r : s.failed < 0 ? s.failed : s.done;
 }

@@ -14,6 +14,7 @@
  *   asleep/                      coved's own notes (coved/boxes/boxes_note.c)
  *   new/                         what is being made; emptied at start
  *   trash/                       what is to be deleted; emptied in the background by pool_sweep()
+ *   dying/                       btrfs: what that is at
  *
  * What lies in layers/ without u/ is of an earlier version: pool_open() moves it to the trash.
  *

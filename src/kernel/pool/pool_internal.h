@@ -31,6 +31,7 @@ struct pool {
     const struct pool_ops *ops;
     struct pool_features features;
     int fd, layers_fd, boxes_fd, kept_fd, volumes_fd, memory_fd, trash_fd, new_fd;
+    int dying_fd;           /* -1: no btrfs */
     int seeds_fd, stock_fd; /* pool_number.c; -1: numbers need no care */
     uint32_t seed_step;
     uint8_t stock_next[POOL_SEEDS]; /* the one to try first */

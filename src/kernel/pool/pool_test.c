@@ -2,7 +2,7 @@
 #include "base/buf.h"
 #include "base/fd.h"
 #include "base/mem.h"
-#include "kernel/pool/pool.h"
+#include "kernel/pool/pool_internal.h"
 #include "kernel/pool/test_disk.h"
 #include "kernel/pool/test_pool.h"
 
@@ -86,6 +86,33 @@ static void test_dropped_box_is_gone_at_once_and_swept_later(void **state)
     assert_int_equal(pool_sweep(p->pool), 1);
     assert_int_equal(pool_sweep(p->pool), 0);
     assert_true(test_pool_has(p, "boxes/*/a"));
+}
+
+static const struct pool_ops *quick;
+static int removes; /* how often remove_slowly() was called */
+
+/* Fails at first, as when it dies in the middle. */
+static int remove_slowly(struct pool *p, int at, const char *name)
+{
+    if (p->features.kind == POOL_BTRFS)
+        assert_int_not_equal(at, p->trash_fd); /* which the kernel would hold for all that time */
+    return removes++ ? quick->remove(p, at, name) : -EIO;
+}
+
+static void test_who_comes_to_the_trash_waits_for_no_deletion(void **state)
+{
+    struct test_pool *p = *state;
+    quick = p->pool->ops;
+    struct pool_ops slow = *quick;
+    slow.remove = remove_slowly;
+    removes = 0;
+    make_box(p, "a");
+    assert_int_equal(pool_box_drop(p->pool, "a"), 0);
+    p->pool->ops = &slow;
+    assert_int_equal(pool_sweep(p->pool), -EIO);
+    assert_int_equal(pool_sweep(p->pool), 1);
+    p->pool->ops = quick;
+    assert_false(test_pool_has(p, "trash/*") || test_pool_has(p, "dying/*"));
 }
 
 static void count(void *ctx, const char *name)
@@ -722,6 +749,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_box_holds_its_files, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_box_name_is_taken_once, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_dropped_box_is_gone_at_once_and_swept_later, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_who_comes_to_the_trash_waits_for_no_deletion, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_reset_clears_what_a_crash_left, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_names_of_layers, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_chain_is_topmost_first_and_complete, set_up, tear_down),

@@ -2,6 +2,7 @@
 #include "sandbox/webhook.h"
 #include "base/mem.h"
 #include "event/feed.h"
+#include "policy/policy.h"
 #include "sandbox/network/network_internal.h"
 #include "sandbox/record/record.h"
 #include "sandbox/tenant.h"
@@ -288,6 +289,53 @@ static int hook_check(const json_t *config, struct err *err)
     return 0;
 }
 
+static int hook_check_address(const json_t *rules, const struct netaddr *addr, bool is_secure, struct err *err)
+{
+    AUTO_JSON json_t *all = json_pack("{s:s}", "default", "allow");
+    const struct policy_query query = {.addr = *addr};
+    struct policy_answer answer;
+    struct policy *policy = NULL;
+    char text[NETADDR_TEXT_MAX];
+    if (is_secure)
+        return err_set(err, ERR_INVALID_ARGUMENT, "a webhook's URL with https:// needs the name of a host");
+    if (policy_parse(rules ? rules : all, &policy, err) < 0)
+        return -1;
+    policy_judge(policy, &query, &answer);
+    policy_unref(policy);
+    netaddr_print(addr, text);
+    return answer.verdict == POLICY_ALLOW
+               ? 0
+               : err_set(err, ERR_INVALID_ARGUMENT,
+                         "%s: a webhook reaches an address that is not public only if the configuration's "
+                         "webhooks.allow has %s",
+                         answer.reason, text);
+}
+
+/* What can be known without resolving a name; cove-egress judges each delivery, whatever is found here. */
+static int hook_check_target(const struct core *core, const json_t *config, struct err *err)
+{
+    const char *url = json_string_value(json_object_get(config, "url"));
+    struct str host = str_of(strstr(url, "://") + 3);
+    struct netaddr addr;
+    char name[HOSTNAME_MAX + 1];
+    host.n = strcspn(host.p, "/?#");
+    if (str_starts(host, STR("[")))
+        host = str_before(str_sub(host, 1), ']');
+    else
+        host = str_before(host, ':');
+    if (netaddr_parse(host, &addr))
+        return hook_check_address(core->config.webhook_policy, &addr, strncmp(url, "https:", 6) == 0, err);
+    if (!hostname_normalise(host, name))
+        return err_set(err, ERR_INVALID_ARGUMENT, "a webhook's URL needs a host's name or address, not '%.*s'",
+                       STR_ARG_MAX(host, 80));
+    if (strcmp(name, "localhost") == 0 || str_ends(str_of(name), STR(".localhost")))
+        return err_set(err, ERR_INVALID_ARGUMENT,
+                       "%.80s is not resolved for webhooks: write 127.0.0.1, which the configuration's webhooks.allow "
+                       "must have",
+                       name);
+    return 0;
+}
+
 static int hook_store(const struct hook *h, struct err *err)
 {
     AUTO_FREE char *config = json_dumps(h->w.config, JSON_COMPACT);
@@ -341,7 +389,7 @@ int webhook_create(struct core *core, const struct actor *actor, const json_t *c
     size_t n = 0;
     LIST_FOREACH (struct hook, h, &all->hooks, node)
         n += h->w.tenant == tenant;
-    if (hook_check(config, err) < 0)
+    if (hook_check(config, err) < 0 || hook_check_target(core, config, err) < 0)
         return -1;
     if (n >= WEBHOOKS_OF_ONE || all->n >= WEBHOOKS_MAX)
         return err_set(err, ERR_RESOURCE_EXHAUSTED, "there are %zu webhooks, and %d is the limit", n, WEBHOOKS_OF_ONE);
@@ -391,7 +439,9 @@ int webhook_set(struct core *core, const struct actor *actor, struct str id, con
         return -1;
     json_t *before = h->w.config, *config = json_deep_copy(before);
     (void)json_object_update(config, (json_t *)changes);
-    if (hook_check(config, err) < 0 || hook_act(core, actor, EVENT_WEBHOOK_SET, config, h->w.tenant, &seq, err) < 0) {
+    /* One that may not be reached any more can still be switched off. */
+    if (hook_check(config, err) < 0 || (json_object_get(changes, "url") && hook_check_target(core, config, err) < 0) ||
+        hook_act(core, actor, EVENT_WEBHOOK_SET, config, h->w.tenant, &seq, err) < 0) {
         json_decref(config);
         return -1;
     }

@@ -52,7 +52,10 @@ struct webhook {
     json_t *config; /* {"name","url","secret","enabled","types":[...],"created_at":us}; checked */
 };
 
-/* config: all members, or of a change those that are there; "created_at" is ours. */
+/*
+ * config: all members, or of a change those that are there; "created_at" is ours. An address that the configuration doesn't let be reached is
+ * ERR_INVALID_ARGUMENT.
+ */
 int webhook_create(struct core *core, const struct actor *actor, const json_t *config,
                    const struct webhook **ret_webhook, struct err *err) WARN_UNUSED;
 int webhook_set(struct core *core, const struct actor *actor, struct str id, const json_t *changes,

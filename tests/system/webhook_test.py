@@ -212,14 +212,27 @@ def test_what_others_do_costs_a_quiet_webhook_nothing(service, client):
 
 
 def test_nothing_that_is_not_public_is_reached():
-    with own_service("webhook-closed") as service, Receiver() as receiver:
+    """Refused when it's made; and when it's delivered, where the configuration allowed it before."""
+    with own_service("webhook-closed", COVE_WEBHOOKS_ALLOW="127.0.0.1,169.254.169.254") as service, Receiver() as receiver:
+        urls = [receiver.url, f"http://127.0.0.1:{service.port}/cove/v1/health", "http://169.254.169.254/latest/meta-data/"]
+        hooks = [register(Client(service.port, service.key), url) for url in urls]
+        service.stop()
+        del service.env["COVE_WEBHOOKS_ALLOW"]
+        service.start()
         client = Client(service.port, service.key)
-        register(client, receiver.url)
-        register(client, f"http://127.0.0.1:{service.port}/cove/v1/health")
-        register(client, "http://169.254.169.254/latest/meta-data/")
+        body = {"name": "hook", "enabled": True, "events": ALL, "signatureSecret": SECRET}
+        for url in [*urls, "http://[::1]:80/", "http://[::ffff:10.0.0.1]", "http://localhost:80/", "https://93.184.215.14/", "http://a b/", "http://1.2/", "http:///x"]:
+            refused = client.control("POST", "/events/webhooks", {**body, "url": url})
+            assert refused.status == 400, (url, refused)
+            assert client.control("PATCH", f"/events/webhooks/{hooks[0]}", {"url": url}).status == 400, url
+        refused = client.control("POST", "/events/webhooks", {**body, "url": receiver.url})
+        assert "webhooks.allow has 127.0.0.1" in refused.json["message"], refused
+        for url in ("http://93.184.215.14:81/", "http://[2606:4700::1]/x", "https://hooks.example:8443?x"):
+            client.control("DELETE", f"/events/webhooks/{register(client, url, enabled=False)}")
         live(client)
         answer = client.request("GET", "/metrics", headers={"X-API-Key": service.key})
         assert wait_until(lambda: b'cove_queue_depth{queue="webhooks"} 3\n' in client.request(
             "GET", "/metrics", headers={"X-API-Key": service.key}).body), answer
         time.sleep(1.5) # a second try
         assert not receiver.got
+        assert client.control("PATCH", f"/events/webhooks/{hooks[0]}", {"enabled": False}).status == 200

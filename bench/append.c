@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * append PATH EVENTS BATCH RULES: appends that many events of the size of an exec.start, committing every BATCH of them as the loop does once a turn,
- * and prints microseconds per batch, one a line. With RULES, each is judged by so many rules of the guard before, and by all rails. Linked with the
- * service's own libraries.
+ * append PATH EVENTS BATCH RULES: appends that many events of the size of an exec.start, committing every BATCH of them
+ * as the loop does once a turn, and prints microseconds per batch, one a line. With RULES, each is judged by so many
+ * rules of the guard before, and by all rails. Linked with the service's own libraries.
  */
 #include "base/clock.h"
 #include "event/log.h"
@@ -20,7 +20,8 @@ static double now_us(void)
     return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
 }
 
-/* Every second one is about a program that runs, every fourth about its words, every fourth about paths; none fits. NULL: no rules. */
+/* Every second one is about a program that runs, every fourth about its words, every fourth about paths; none fits.
+ * NULL: no rules. */
 static struct rules *rules_for(unsigned long n, struct err *err)
 {
     struct rules *rules = NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The bench's own HTTP client: one kept-alive connection, blocking, no allocation, so that what is timed is the service. Whatever goes wrong
- * ends the program with a message: a figure of a failed call would be a lie.
+ * The bench's own HTTP client: one kept-alive connection, blocking, no allocation, so that what is timed is the
+ * service. Whatever goes wrong ends the program with a message: a figure of a failed call would be a lie.
  */
 #pragma once
 
@@ -35,7 +35,8 @@ uint64_t number(const char *text, uint64_t most);
 struct sandbox given_sandbox(char **argv);                         /* an id and a token */
 bool is(const char *given, const char *name, int argc, int least); /* with so many arguments at least */
 
-/* The service's address comes from BENCH_ADDRESS (127.0.0.1:PORT), the key from BENCH_KEY. receive_bytes: SO_RCVBUF, 0 for the default. */
+/* The service's address comes from BENCH_ADDRESS (127.0.0.1:PORT), the key from BENCH_KEY. receive_bytes: SO_RCVBUF, 0
+ * for the default. */
 void client_open(struct client *c, int receive_bytes);
 void client_close(struct client *c);
 
@@ -63,5 +64,6 @@ void sandbox_kill(struct client *c, const char *id);
 /* Process/Start; the events are read with client_frame(). */
 void process_start(struct client *c, const struct sandbox *sb, const char *json);
 
-/* `echo hi` by itself or as an SDK's commands.run() has it done, to its end; when its output and its end came. Anything but "hi" and success is fatal. */
+/* `echo hi` by itself or as an SDK's commands.run() has it done, to its end; when its output and its end came. Anything
+ * but "hi" and success is fatal. */
 void run_echo(struct client *c, const struct sandbox *sb, bool bash, double *ret_first, double *ret_end);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * followers PORT KEY N RATE SECONDS SANDBOX: N connections follow the feed while one process of clients causes RATE events a second (each request of a file is two). A
- * connection that breaks goes on behind the last cursor it has seen. At the end each must have seen every cursor once: prints what came, and exits with 1 when one has
- * a hole, or sees a cursor twice.
+ * followers PORT KEY N RATE SECONDS SANDBOX: N connections follow the feed while one process of clients causes RATE
+ * events a second (each request of a file is two). A connection that breaks goes on behind the last cursor it has seen.
+ * At the end each must have seen every cursor once: prints what came, and exits with 1 when one has a hole, or sees a
+ * cursor twice.
  */
 #include <arpa/inet.h>
 #include <errno.h>

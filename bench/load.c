@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * load COMMAND...: does one kind of work against the service (or runs a program) and prints what each took, in microseconds, one line a
- * sample. bench/run calls it and makes figures of the lines. Everything is checked: a wrong answer ends it with exit code 1.
+ * load COMMAND...: does one kind of work against the service (or runs a program) and prints what each took, in
+ * microseconds, one line a sample. bench/run calls it and makes figures of the lines. Everything is checked: a wrong
+ * answer ends it with exit code 1.
  *
  *   cycle N [bash]            create, run echo, kill: "total create first-output end-event kill"
  *   exec N ID TOKEN [bash]    in a live sandbox: "first-output end-event"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * state COMMAND...: times what changes a sandbox's state, over one kept-alive connection, in microseconds, one line a sample. bench/run calls it. Every answer
- * is checked: a wrong one ends it with exit code 1.
+ * state COMMAND...: times what changes a sandbox's state, over one kept-alive connection, in microseconds, one line a
+ * sample. bench/run calls it. Every answer is checked: a wrong one ends it with exit code 1.
  *
  *   pause N ID TOKEN            "pause resume exec": exec is from the request to resume to the end event of an echo behind it
  *   snapshot N ID               "us snapshotID"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tls COMMAND...: both ends of what the network is measured with; TLS 1.3, HTTP/1.1, blocking, a thread for each connection of the server.
- * Linked statically, so that the same program runs in a sandbox. Everything is checked: certificate and name, status, length.
+ * tls COMMAND...: both ends of what the network is measured with; TLS 1.3, HTTP/1.1, blocking, a thread for each
+ * connection of the server. Linked statically, so that the same program runs in a sandbox. Everything is checked:
+ * certificate and name, status, length.
  *
  *   serve CERTIFICATE KEY PORT             GET /N answers N bytes; "ready" once it listens
  *   new CA ADDRESS PORT NAME... -- N       N times, name after name: connect, handshake, GET /100, close; "us" each

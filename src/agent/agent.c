@@ -20,10 +20,12 @@
 
 /* ---- signals ---- */
 
-/* Ignored signals survive exec: those that the process which started us ignored must not reach the programs of a sandbox. */
+/* Ignored signals survive exec: those that the process which started us ignored must not reach the programs of a
+ * sandbox. */
 enum { SIGNALS = 64 };
 
-/* The C library refuses to touch the two that it keeps for itself (32 and 33), which can be ignored all the same: the kernel is asked. */
+/* The C library refuses to touch the two that it keeps for itself (32 and 33), which can be ignored all the same: the
+ * kernel is asked. */
 /* None is ignored any more. Handlers stay: they end with exec. Async-signal-safe. */
 static void signals_unignore(void)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The agent: what PID 1 of a sandbox does, without what only PID 1 can do (that is in main.c). One object, one loop, one thread.
+ * The agent: what PID 1 of a sandbox does, without what only PID 1 can do (that is in main.c). One object, one loop,
+ * one thread.
  *
  * Its sessions come over its control descriptor, each in place of the one before. That is, as its tier can do it,
  *   a SOCK_SEQPACKET socket, whose messages each bring a stream socket (wire/control.h);

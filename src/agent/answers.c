@@ -2,10 +2,10 @@
 /*
  * Theory of operation
  *
- *  1. Everybody inside may connect, so a client costs a fixed amount of memory, there are at most CLIENTS_MAX, and each has CLIENT_USEC for all that it does. One
- *     more is closed at once.
- *  2. A connection is one request without a body, one answer, and its end. Nothing is allocated by what a client says; what is allocated for the answer is of
- *     the size of the host's table.
+ *  1. Everybody inside may connect, so a client costs a fixed amount of memory, there are at most CLIENTS_MAX, and each
+ *     has CLIENT_USEC for all that it does. One more is closed at once.
+ *  2. A connection is one request without a body, one answer, and its end. Nothing is allocated by what a client says;
+ *     what is allocated for the answer is of the size of the host's table.
  *  3. A new table takes the place of the one before, also that of an earlier session.
  */
 #include "agent/answers.h"

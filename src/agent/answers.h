@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the agent answers itself, over HTTP on a port of 127.0.0.1: a table that the host gives it (WIRE_ANSWERS). It is for programs that expect a daemon of that kind
- * beside them, and holds nothing that is not every process's of the sandbox anyway.
+ * What the agent answers itself, over HTTP on a port of 127.0.0.1: a table that the host gives it (WIRE_ANSWERS). It is
+ * for programs that expect a daemon of that kind beside them, and holds nothing that is not every process's of the
+ * sandbox anyway.
  */
 #pragma once
 
@@ -31,8 +32,8 @@ struct buf;
 void answers_format(struct buf *b, struct str text, const double figures[static ANSWERS_FIGURES]);
 
 /*
- * The answer to what a client has sent: 0 while its request is not complete, else 1, with all of it appended. n at most what a client may send; a request
- * that is larger, or none, is refused.
+ * The answer to what a client has sent: 0 while its request is not complete, else 1, with all of it appended. n at most
+ * what a client may send; a request that is larger, or none, is refused.
  */
 enum { ANSWERS_REQUEST_MAX = 4096 };
 int answers_to(struct answers *table, struct str request, struct buf *b) WARN_UNUSED;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Why a request was refused: what goes into its END frame. The text reaches the client verbatim and may hold a whole path or two. */
+/* Why a request was refused: what goes into its END frame. The text reaches the client verbatim and may hold a whole
+ * path or two. */
 #pragma once
 
 #include "base/def.h"
@@ -20,8 +21,8 @@ int failure_set(struct failure *f, enum err_code code, const char *fmt, ...) PRI
 int failure_errno(struct failure *f, enum err_code code, int errnum, const char *fmt, ...) PRINTF_LIKE(4, 5);
 
 /*
- * What a failed system call is to a client: running out of something is ERR_RESOURCE_EXHAUSTED whatever `code` says; ERR_INTERNAL is replaced
- * where errno says better.
+ * What a failed system call is to a client: running out of something is ERR_RESOURCE_EXHAUSTED whatever `code` says;
+ * ERR_INTERNAL is replaced where errno says better.
  */
 enum err_code failure_code(enum err_code code, int errnum);
 

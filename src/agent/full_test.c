@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The kernel takes no more descriptors into an epoll set: the sandbox's memory or the user's watches (fs.epoll.max_user_watches) are used up. What is begun then
- * is refused; what had begun goes on, though it pauses meanwhile.
+ * The kernel takes no more descriptors into an epoll set: the sandbox's memory or the user's watches
+ * (fs.epoll.max_user_watches) are used up. What is begun then is refused; what had begun goes on, though it pauses
+ * meanwhile.
  */
 #include "agent/test_calls.h"
 #include "base/fd.h"

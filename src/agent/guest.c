@@ -223,7 +223,8 @@ static void guest_ask(int fd, struct str messages)
     }
 }
 
-/* Addresses, routes and the neighbour, as the host's words to our kernel. Behind a gate nobody answers by ARP or DHCP. */
+/* Addresses, routes and the neighbour, as the host's words to our kernel. Behind a gate nobody answers by ARP or
+ * DHCP. */
 static void guest_network(void)
 {
     static const char *const settings[][2] = {{"ipv4/ip_unprivileged_port_start", "0"},

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The format is that of sun.security.provider.JavaKeyStore: big-endian numbers, strings with a length of two bytes, a keyed SHA-1 behind all of it. */
+/* The format is that of sun.security.provider.JavaKeyStore: big-endian numbers, strings with a length of two bytes, a
+ * keyed SHA-1 behind all of it. */
 #include "agent/jks.h"
 #include "base/sha1.h"
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Work on files that may take long, or hang with a file system: it is done in a forked child, which writes its results into a pipe; the
- * agent relays them under credit and stays responsive. At most JOB_MAX children at a time, more wait their turn.
+ * Work on files that may take long, or hang with a file system: it is done in a forked child, which writes its results
+ * into a pipe; the agent relays them under credit and stays responsive. At most JOB_MAX children at a time, more wait
+ * their turn.
  *
- * In the pipe: u8 kind (enum job_message), u32 size, then `size` bytes: the payload of a DATA frame, the tail of the END, or u16 code and
- * text of a failure. The child is as hostile as the files it reads: sizes are checked.
+ * In the pipe: u8 kind (enum job_message), u32 size, then `size` bytes: the payload of a DATA frame, the tail of the
+ * END, or u16 code and text of a failure. The child is as hostile as the files it reads: sizes are checked.
  */
 #pragma once
 
@@ -17,7 +18,8 @@ enum { JOB_MAX = 64, JOB_MESSAGE_MAX = 128 * 1024 };
 
 struct job_stream;
 
-/* Runs in the child. Data goes to `out` followed by job_flush(); what is in `out` at the end is the tail. -1: failed, *f says why. */
+/* Runs in the child. Data goes to `out` followed by job_flush(); what is in `out` at the end is the tail. -1: failed,
+ * *f says why. */
 typedef int (*job_fn)(struct job_stream *js, struct buf *out, struct failure *f);
 
 struct job_stream { /* begins the stream's object of a verb that uses jobs */

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The agent's event loop: level-triggered epoll and timers, one thread. Callbacks may remove any io or timer, their own included.
+ * The agent's event loop: level-triggered epoll and timers, one thread. Callbacks may remove any io or timer, their own
+ * included.
  *
- * A descriptor comes into the epoll set once, where the kernel may have no room for it: beginning can fail, and whoever begins something can say so. From
- * then on it stays until it is closed: pausing and going on can't fail.
+ * A descriptor comes into the epoll set once, where the kernel may have no room for it: beginning can fail, and whoever
+ * begins something can say so. From then on it stays until it is closed: pausing and going on can't fail.
  */
 #pragma once
 
@@ -36,7 +37,8 @@ struct agent_loop {
 int loop_init(struct agent_loop *l) WARN_UNUSED;
 void loop_fini(struct agent_loop *l);
 
-/* Waits for exactly these events from now on; 0 is a pause. -errno (ENOMEM, ENOSPC): only the first time that it waits for any. */
+/* Waits for exactly these events from now on; 0 is a pause. -errno (ENOMEM, ENOSPC): only the first time that it waits
+ * for any. */
 int loop_set(struct agent_loop *l, struct loop_io *io, uint32_t events);
 void loop_close(struct agent_loop *l, struct loop_io *io); /* a descriptor in the set is closed by this alone */
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cove-agent: PID 1 of every sandbox. It is executed inside the finished sandbox with descriptor 3 as its control socket (agent/agent.h)
- * and 0 to 2 on /dev/null; its environment is where its children's LANG and PATH come from. In a virtual machine it is executed by the kernel, and finishes the sandbox
- * itself (agent/guest.h).
+ * cove-agent: PID 1 of every sandbox. It is executed inside the finished sandbox with descriptor 3 as its control
+ * socket (agent/agent.h) and 0 to 2 on /dev/null; its environment is where its children's LANG and PATH come from. In a
+ * virtual machine it is executed by the kernel, and finishes the sandbox itself (agent/guest.h).
  */
 #include "agent/agent.h"
 #include "agent/guest.h"

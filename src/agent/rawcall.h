@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* System calls that touch nothing but their arguments, errno least of all: for a child that shares the agent's memory (agent/exec/spawn.c). */
+/* System calls that touch nothing but their arguments, errno least of all: for a child that shares the agent's memory
+ * (agent/exec/spawn.c). */
 #pragma once
 
 #include <sys/syscall.h>

@@ -4,16 +4,17 @@
  *
  * Theory of operation
  *
- *  1. A verb (agent/verb.h) owns what a stream does; its object begins with struct agent_stream. The session owns the object: it ends with
- *     stream_end() or stream_fail(), or when the host closed it or the session is gone, and then the verb's fini() is called, once.
- *  2. Small frames are appended to `out`, which a well-behaved host keeps short. DATA is made only in a verb's produce(), which is called
- *     when `out` is nearly empty, one frame at a time, stream after stream. Streams that just became ready and those that go on wait in
- *     two lines, which take turns: a download delays another stream by a frame only, and however often others become ready, it goes on. Nothing
- *     piles up for a host that does not read.
+ *  1. A verb (agent/verb.h) owns what a stream does; its object begins with struct agent_stream. The session owns the
+ *     object: it ends with stream_end() or stream_fail(), or when the host closed it or the session is gone, and then
+ *     the verb's fini() is called, once.
+ *  2. Small frames are appended to `out`, which a well-behaved host keeps short. DATA is made only in a verb's
+ *     produce(), which is called when `out` is nearly empty, one frame at a time, stream after stream. Streams that
+ *     just became ready and those that go on wait in two lines, which take turns: a download delays another stream by a
+ *     frame only, and however often others become ready, it goes on. Nothing piles up for a host that does not read.
  *  3. While `out` is long nothing is read from the host either, so requests can't pile answers up.
  *  4. DATA from the host is handed to the verb as it comes, in pieces of any size; every other frame is taken whole.
- *  5. A violation, or a lost connection, only marks the session as broken; session_settle(), outside of all callbacks, drops it. What is
- *     sent on a broken session goes nowhere.
+ *  5. A violation, or a lost connection, only marks the session as broken; session_settle(), outside of all callbacks,
+ *     drops it. What is sent on a broken session goes nowhere.
  */
 #pragma once
 
@@ -68,7 +69,8 @@ void session_woken(struct agent_session *s, uint8_t what, uint64_t nonce);
 /* Sends and produces as much as the host takes, drops a broken session. True: there is more to do right away. */
 bool session_settle(struct agent_session *s);
 
-/* Frames: begin, append values, commit. stream_head() is a REPLY; stream_tail() an END with success, its commit frees the stream. */
+/* Frames: begin, append values, commit. stream_head() is a REPLY; stream_tail() an END with success, its commit frees
+ * the stream. */
 struct buf *stream_head(struct agent_stream *s);
 void stream_head_commit(struct agent_stream *s);
 struct buf *stream_tail(struct agent_stream *s);

@@ -186,7 +186,8 @@ static void test_sessions_replace_each_other(void **state)
     ping();
 }
 
-/* Without a descriptor passed: over a connection, and over a serial line. What it is to know of itself comes with HELLO. */
+/* Without a descriptor passed: over a connection, and over a serial line. What it is to know of itself comes with
+ * HELLO. */
 static void any_stream_will_do(enum rig_way way)
 {
     struct rig other;
@@ -289,7 +290,8 @@ static void test_talkers_take_turns(void **state)
     size_t got[TALKERS] = {0}, total = 0;
     for (uint32_t i = 0; i < TALKERS; i++)
         (void)EXEC(&rig, "yes");
-    /* None has credit left: they begin at the same moment, each with a pipe full of words, whenever it is scheduled again. */
+    /* None has credit left: they begin at the same moment, each with a pipe full of words, whenever it is scheduled
+     * again. */
     for (uint32_t i = 0; i < TALKERS; i++)
         for (size_t n = 0; n < WIRE_WINDOW;) {
             struct frame *f = rig_next(&rig, first + i, 20000);

@@ -6,7 +6,8 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-/* One block, then a pause: a writer that never ends costs its sandbox next to nothing, and is slowed down to some megabytes a second. */
+/* One block, then a pause: a writer that never ends costs its sandbox next to nothing, and is slowed down to some
+ * megabytes a second. */
 enum { BLOCK = 16 * 1024, PAUSE_USEC = 2000 };
 
 struct sink_sink {

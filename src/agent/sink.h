@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pipes whose process has ended while others still write into them ("server &"). Nobody follows that output any more; it is read and
- * dropped, because closing the pipe would kill the writer with SIGPIPE at its next line.
+ * Pipes whose process has ended while others still write into them ("server &"). Nobody follows that output any more;
+ * it is read and dropped, because closing the pipe would kill the writer with SIGPIPE at its next line.
  */
 #pragma once
 

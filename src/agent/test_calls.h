@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What tests of the agent have in common: one rig for each test, and requests in one line. Whatever is not as said fails the test. */
+/* What tests of the agent have in common: one rig for each test, and requests in one line. Whatever is not as said
+ * fails the test. */
 #pragma once
 
 #include "agent/test_rig.h"

@@ -30,7 +30,8 @@ enum { PATIENCE_MS = 20000 };
 #define AGENT_DIR "COVE_TEST_AGENT_DIR"
 
 /*
- * The agent runs in a process of its own that has nothing of the test's memory: this program, executed again. Leaks are found when it ends.
+ * The agent runs in a process of its own that has nothing of the test's memory: this program, executed again. Leaks are
+ * found when it ends.
  */
 __attribute__((constructor)) static void run_agent(void)
 {
@@ -57,7 +58,8 @@ __attribute__((constructor)) static void run_agent(void)
     exit(e < 0 ? 3 : 0);
 }
 
-/* The worst that a starter can leave behind: all signals ignored and blocked. None of it may reach the agent's children. */
+/* The worst that a starter can leave behind: all signals ignored and blocked. None of it may reach the agent's
+ * children. */
 static void spoil_signals(void)
 {
     uint64_t all = ~UINT64_C(0), ignore[4] = {(uintptr_t)SIG_IGN};

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A whole agent in a child process, and the host's end of its session in the test. Every wait is bounded; a frame that breaks the rules fails the test. */
+/* A whole agent in a child process, and the host's end of its session in the test. Every wait is bounded; a frame that
+ * breaks the rules fails the test. */
 #pragma once
 
 #include "agent/agent.h"

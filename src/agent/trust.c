@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* TRUST. Done on the loop and not as a job: a sandbox gets its certificate before anything else runs in it, and the longest part, Java's digest, takes half a millisecond. */
+/* TRUST. Done on the loop and not as a job: a sandbox gets its certificate before anything else runs in it, and the
+ * longest part, Java's digest, takes half a millisecond. */
 #include "agent/files/file.h"
 #include "agent/jks.h"
 #include "base/fd.h"
@@ -57,7 +58,8 @@ static int append_to_bundle(const struct trust *t, struct buf *bundle, struct fa
     return write_store(t, t->bundle, O_APPEND, buf_str(&more), f);
 }
 
-/* What Java trusts by itself stays; where Java is not, or keeps something else there, it is told to trust the bundle. */
+/* What Java trusts by itself stays; where Java is not, or keeps something else there, it is told to trust the
+ * bundle. */
 static int add_to_java(const struct trust *t, struct str bundle, struct failure *f)
 {
     AUTO_BUF struct buf old = BUF_INIT(STORE_MAX);

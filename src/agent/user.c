@@ -15,8 +15,9 @@
 enum { FILE_BYTES_MAX = 1024 * 1024, KEEP_BYTES_MAX = 64 * 1024, SETTLED_S = 2 };
 
 /*
- * The two files as they were last read, because each start of a process needs them. A file that was read right after a change could change once more within
- * the resolution of its time stamps and look the same; so what changed less than SETTLED_S ago is not kept.
+ * The two files as they were last read, because each start of a process needs them. A file that was read right after a
+ * change could change once more within the resolution of its time stamps and look the same; so what changed less than
+ * SETTLED_S ago is not kept.
  */
 struct user_kept {
     char *path; /* owned */

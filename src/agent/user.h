@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The sandbox's accounts. /etc/passwd and /etc/group belong to the sandbox and may be anything (a pipe, a device, endless): they are read
- * here, as regular files of at most 1 MiB; what is anything else counts as empty. "root" always exists.
+ * The sandbox's accounts. /etc/passwd and /etc/group belong to the sandbox and may be anything (a pipe, a device,
+ * endless): they are read here, as regular files of at most 1 MiB; what is anything else counts as empty. "root" always
+ * exists.
  */
 #pragma once
 
@@ -38,8 +39,8 @@ static inline UNUSED void user_fini_auto_(struct user *u)
 #define AUTO_USER __attribute__((cleanup(user_fini_auto_)))
 
 /*
- * The path of a request as that user's shell would take it: "" and "~" are home, relative ones begin there and are cleaned, absolute
- * ones stay as they are (".." behind a symlink is the kernel's business).
+ * The path of a request as that user's shell would take it: "" and "~" are home, relative ones begin there and are
+ * cleaned, absolute ones stay as they are (".." behind a symlink is the kernel's business).
  */
 int user_path(const struct user *u, struct str path, char ret_path[static PATH_TEXT_MAX],
               struct failure *f) WARN_UNUSED;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory of one request: many small allocations, freed at once. Allocations are 16-byte aligned and zeroed; never NULL. */
+/* Memory of one request: many small allocations, freed at once. Allocations are 16-byte aligned and zeroed; never
+ * NULL. */
 #pragma once
 
 #include "base/def.h"

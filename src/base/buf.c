@@ -102,7 +102,8 @@ int buf_printf(struct buf *b, const char *fmt, ...)
         va_end(again);
         return b->error;
     }
-    /* vsnprintf() wants room for its NUL, which is not part of the text: one byte beyond the maximum is tolerated here. */
+    /* vsnprintf() wants room for its NUL, which is not part of the text: one byte beyond the maximum is tolerated
+     * here. */
     size_t max = b->max;
     b->max = max < SIZE_MAX ? max + 1 : max;
     char *to = buf_reserve(b, (size_t)n + 1);

@@ -71,7 +71,8 @@ int buf_append_json_string(struct buf *b, struct str s);
 /* Standard-alphabet base64 with padding. */
 int buf_append_base64(struct buf *b, struct str s);
 
-/* Decodes standard base64 (padding optional, no blanks); -EILSEQ on anything else, with nothing appended and without an error that sticks. */
+/* Decodes standard base64 (padding optional, no blanks); -EILSEQ on anything else, with nothing appended and without an
+ * error that sticks. */
 int buf_append_unbase64(struct buf *b, struct str s) WARN_UNUSED;
 
 int buf_append_hex(struct buf *b, struct str s); /* lower case */

@@ -55,7 +55,8 @@
         va_end(format_args_);                                                                                          \
     } while (0)
 
-/* A function that takes the pointer itself and accepts NULL: DEFINE_AUTO(struct thing *, thing_free) makes AUTO(thing_free) usable. */
+/* A function that takes the pointer itself and accepts NULL: DEFINE_AUTO(struct thing *, thing_free) makes
+ * AUTO(thing_free) usable. */
 #define DEFINE_AUTO(type, fn)                                                                                          \
     static inline UNUSED void fn##_auto_(type *p)                                                                      \
     {                                                                                                                  \

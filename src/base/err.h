@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An error that a person or a client will read. It lives on the caller's stack, is filled where the knowledge is, and is
- * prefixed on the way up: "create sandbox i3k...: mount overlay: no space left on device". Match on the code, never on the text.
- * The codes are those of the Connect protocol, so that a façade translates them by table.
+ * An error that a person or a client will read. It lives on the caller's stack, is filled where the knowledge is, and
+ * is prefixed on the way up: "create sandbox i3k...: mount overlay: no space left on device". Match on the code, never
+ * on the text. The codes are those of the Connect protocol, so that a façade translates them by table.
  *
- * Functions that take a `struct err *err` return 0 or positive on success and -1 after filling *err. err may not be NULL.
+ * Functions that take a `struct err *err` return 0 or positive on success and -1 after filling *err. err may not be
+ * NULL.
  */
 #pragma once
 
@@ -75,8 +76,8 @@ enum err_code err_code_from_errno(int errnum);
 enum err_reason err_reason_from_errno(int errnum);
 
 /*
- * Code and reason as one number, for messages between processes. err_unpack() sets those two alone. False: there is no such code, or no such reason that leaves
- * its process (ERR_HELD doesn't).
+ * Code and reason as one number, for messages between processes. err_unpack() sets those two alone. False: there is no
+ * such code, or no such reason that leaves its process (ERR_HELD doesn't).
  */
 static inline uint16_t err_pack(enum err_code code, enum err_reason reason)
 {

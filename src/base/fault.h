@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Points at which a test makes a process of ours die, as by `kill -9` or a power cut at just that moment, or has a call fail. What is installed holds no
- * switch for them: there they do nothing (fault.c). `tools/compile faults` links the same objects with tests/faults/fault.c instead, which has the switch.
+ * Points at which a test makes a process of ours die, as by `kill -9` or a power cut at just that moment, or has a call
+ * fail. What is installed holds no switch for them: there they do nothing (fault.c). `tools/compile faults` links the
+ * same objects with tests/faults/fault.c instead, which has the switch.
  */
 #pragma once
 

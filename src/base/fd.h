@@ -23,8 +23,9 @@ enum { FD_LASTING = 1024 };
 int fd_lasting(int fd);
 
 /*
- * At the start of a program: opens /dev/null (flags: O_RDONLY or O_RDWR) for each of descriptors 0, 1 and 2 that is closed. Otherwise the first files that the
- * program opens get these numbers, and what it prints is written into them. -EBADF: one stays closed.
+ * At the start of a program: opens /dev/null (flags: O_RDONLY or O_RDWR) for each of descriptors 0, 1 and 2 that is
+ * closed. Otherwise the first files that the program opens get these numbers, and what it prints is written into them.
+ * -EBADF: one stays closed.
  */
 int fd_standard(int flags) WARN_UNUSED;
 
@@ -47,9 +48,10 @@ int fd_write_existing(int dirfd, const char *path, struct str content) WARN_UNUS
 int fd_read_file(int dirfd, const char *path, struct buf *b) WARN_UNUSED;
 
 /*
- * One message with descriptors over a unix socket (SOCK_SEQPACKET or SOCK_STREAM). Send: -EAGAIN when a non-blocking socket is
- * full, nothing was sent then; -EIO when a stream took a part of it. Receive: bytes received, 0 at end of file; when there are more
- * descriptors than max_fds (-EPROTO) or the message was cut (-EMSGSIZE), all that came are closed.
+ * One message with descriptors over a unix socket (SOCK_SEQPACKET or SOCK_STREAM). Send: -EAGAIN when a non-blocking
+ * socket is full, nothing was sent then; -EIO when a stream took a part of it. Receive: bytes received, 0 at end of
+ * file; when there are more descriptors than max_fds (-EPROTO) or the message was cut (-EMSGSIZE), all that came are
+ * closed.
  */
 enum { FD_PASS_MAX = 8 };
 int fd_send(int sock, const void *p, size_t n, const int *fds, size_t n_fds) WARN_UNUSED;

@@ -52,7 +52,8 @@ static inline void list_remove(struct list *node)
 
 #define LIST_FIRST(type, l, member) (list_empty(l) ? NULL : container_of((l)->next, type, member))
 
-/* Two loops, because one can't declare variables of two types; while the body runs the outer one is set to end, for `break`. */
+/* Two loops, because one can't declare variables of two types; while the body runs the outer one is set to end, for
+ * `break`. */
 #define LIST_FOREACH(type, var, l, member)                                                                             \
     for (struct list *var##_it_ = (l)->next, *var##_next_ = var##_it_->next, *var##_keep_ = NULL; var##_it_ != (l);    \
          var##_it_ = var##_next_, var##_next_ = var##_it_->next)                                                       \

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Diagnostics of our own processes on stderr, one line each: "<time> <level> <process>: <text>", or the same as a JSON object. Control characters and
- * non-ASCII bytes are escaped, because part of the text may come from a sandbox. Only composition roots and the frame that decides log.
+ * Diagnostics of our own processes on stderr, one line each: "<time> <level> <process>: <text>", or the same as a JSON
+ * object. Control characters and non-ASCII bytes are escaped, because part of the text may come from a sandbox. Only
+ * composition roots and the frame that decides log.
  */
 #pragma once
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Hash map from bytes or 64-bit numbers to pointers. Keys are hashed with a random per-process secret (SipHash-1-3), so that
- * whoever chooses keys can't choose collisions. Byte keys are copied; values are the caller's. Not ordered.
+ * Hash map from bytes or 64-bit numbers to pointers. Keys are hashed with a random per-process secret (SipHash-1-3), so
+ * that whoever chooses keys can't choose collisions. Byte keys are copied; values are the caller's. Not ordered.
  */
 #pragma once
 

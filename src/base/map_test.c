@@ -12,7 +12,8 @@
 
 enum { KEYS = 4000, OPS = 100000 };
 
-/* The model: the value of each possible key, or NULL. Byte keys and number keys of the same content live side by side. */
+/* The model: the value of each possible key, or NULL. Byte keys and number keys of the same content live side by
+ * side. */
 static void *model[2 * KEYS];
 static char values[OPS];
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Heap memory. These never return NULL: running out of memory for a bounded object of ours is not survivable and aborts.
- * A size that somebody else chooses is bounded by its caller first (see buf.h, which returns -ENOBUFS and -ENOMEM instead).
+ * Heap memory. These never return NULL: running out of memory for a bounded object of ours is not survivable and
+ * aborts. A size that somebody else chooses is bounded by its caller first (see buf.h, which returns -ENOBUFS and
+ * -ENOMEM instead).
  */
 #pragma once
 
@@ -25,9 +26,9 @@ void mem_wipe(void *p, size_t n);
 void mem_free_wiped(void *p); /* all of it first; for libraries that free what may be a secret */
 
 /*
- * Gives freed memory back to the system after a crowd (of connections, say) has left; libc keeps it for as long as anything that was allocated later is in use.
- * To be called now and then with how many there are: what was freed goes back when three quarters of the most there were are gone. *peak begins as 0 and is
- * this function's.
+ * Gives freed memory back to the system after a crowd (of connections, say) has left; libc keeps it for as long as
+ * anything that was allocated later is in use. To be called now and then with how many there are: what was freed goes
+ * back when three quarters of the most there were are gone. *peak begins as 0 and is this function's.
  */
 void mem_trim_after(size_t *peak, size_t now);
 void mem_trim(void); /* at once */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Figures as text for Prometheus: OpenMetrics 1.0, or the text format 0.0.4 before it. Counters and gauges are read where they are kept; histograms are kept in this. */
+/* Figures as text for Prometheus: OpenMetrics 1.0, or the text format 0.0.4 before it. Counters and gauges are read
+ * where they are kept; histograms are kept in this. */
 #pragma once
 
 #include "base/buf.h"

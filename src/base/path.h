@@ -8,8 +8,9 @@
 enum { PATH_TEXT_MAX = 4096 }; /* with the NUL, as the kernel counts */
 
 /*
- * Lexically cleans an absolute or relative path into ret_path: doubled slashes, "." and ".." go ("/.." is "/"), no trailing slash.
- * -EINVAL for a NUL byte or an empty path, -ENAMETOOLONG when it does not fit. Symlinks are not looked at.
+ * Lexically cleans an absolute or relative path into ret_path: doubled slashes, "." and ".." go ("/.." is "/"), no
+ * trailing slash. -EINVAL for a NUL byte or an empty path, -ENAMETOOLONG when it does not fit. Symlinks are not looked
+ * at.
  */
 int path_clean(struct str path, char ret_path[static PATH_TEXT_MAX]) WARN_UNUSED;
 

@@ -49,8 +49,8 @@ struct str str_sub(struct str s, size_t from); /* the rest from `from`, empty wh
 struct str str_before(struct str s, char c);   /* what stands before the first c; all of it, where there is none */
 
 /*
- * Cuts the part before the next `sep` off *s into *ret_part. After the last part *s is STR_NULL, for which it returns false; an empty string that is not
- * STR_NULL has one part, an empty one.
+ * Cuts the part before the next `sep` off *s into *ret_part. After the last part *s is STR_NULL, for which it returns
+ * false; an empty string that is not STR_NULL has one part, an empty one.
  */
 bool str_split(struct str *s, char sep, struct str *ret_part);
 

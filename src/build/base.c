@@ -43,8 +43,8 @@ static struct str without_default(const char *ref)
 }
 
 /*
- * Does FROM mean a template that is here? By id or by its name, as everywhere; but with a namespace only in exactly these words: "someone/tool" is somebody's
- * image when the template is called "tool".
+ * Does FROM mean a template that is here? By id or by its name, as everywhere; but with a namespace only in exactly
+ * these words: "someone/tool" is somebody's image when the template is called "tool".
  */
 static bool is_template(struct build_job *j, const char *ref)
 {

@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Builds templates: base, steps, start command. Each step runs in a sandbox of our own, and what it leaves is stored as a layer that the next build of the
- * same steps finds again.
+ * Builds templates: base, steps, start command. Each step runs in a sandbox of our own, and what it leaves is stored as
+ * a layer that the next build of the same steps finds again.
  *
- *  1. A build waits in a queue; so many run at a time. What happens is told in its log (template/builds.h), which is where its end stands too.
- *  2. A step is found in the cache by its key (context.h), unless it, or one before it, is forced. Once one step was run, all behind it are.
- *  3. Steps that follow each other share one sandbox; after each that may have changed files these are stored. ENV changes the context alone.
+ *  1. A build waits in a queue; so many run at a time. What happens is told in its log (template/builds.h), which is
+ *     where its end stands too.
+ *  2. A step is found in the cache by its key (context.h), unless it, or one before it, is forced. Once one step was
+ *     run, all behind it are.
+ *  3. Steps that follow each other share one sandbox; after each that may have changed files these are stored. ENV
+ *     changes the context alone.
  *  4. The start command is tried in the end, until the ready command succeeds, and ended; what counts is stored before.
  *     Sandboxes run it again. On a tier that saves memory, what is stored is the sandbox as it is then, memory and
  *     files: others go on from there.
  *  5. That it began, and how it ended, stands in the log of the service (sandbox/action.h).
- *  6. A sandbox of a build is hidden, has the build's limits, and ends with the build, whatever happened. A build that was interrupted by the end of the service has failed.
+ *  6. A sandbox of a build is hidden, has the build's limits, and ends with the build, whatever happened. A build that
+ *     was interrupted by the end of the service has failed.
  */
 #pragma once
 
@@ -48,7 +52,8 @@ int builder_new(const struct builder_config *config, struct builder **ret_builde
 void builder_free(
     struct builder *b); /* before core_close(); builds that run have failed at the next start. Accepts NULL */
 
-/* Begins a build that was requested. The spec is copied. ERR_NOT_FOUND, ERR_FAILED_PRECONDITION, ERR_RESOURCE_EXHAUSTED: too many wait. */
+/* Begins a build that was requested. The spec is copied. ERR_NOT_FOUND, ERR_FAILED_PRECONDITION,
+ * ERR_RESOURCE_EXHAUSTED: too many wait. */
 int builder_start(struct builder *b, const struct actor *actor, const char *build_id, const struct build_spec *spec,
                   struct err *err) WARN_UNUSED;
 
@@ -63,8 +68,8 @@ int builder_upload(struct builder *b, const struct actor *actor, struct str hash
                    struct err *err) WARN_UNUSED;
 
 /*
- * What the steps of a build added, in their order: "base", "1" and on. Of the last 64 builds, as long as this process lives. is_known: the pool could say;
- * of a step from the cache: it could then.
+ * What the steps of a build added, in their order: "base", "1" and on. Of the last 64 builds, as long as this process
+ * lives. is_known: the pool could say; of a step from the cache: it could then.
  */
 struct build_step_size {
     const char *step;

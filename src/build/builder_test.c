@@ -176,8 +176,8 @@ static void what_is_not_said_comes_from_below(void **state)
 }
 
 /*
- * What FROM of a Dockerfile means: a template, or an image, of which there are none in this world: the process that would fetch it is not asked for with a password as
- * long as this.
+ * What FROM of a Dockerfile means: a template, or an image, of which there are none in this world: the process that
+ * would fetch it is not asked for with a password as long as this.
  */
 static bool is_taken_as_template(struct site *s, const char *from)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Steps that were done before: key (build/context.h) -> the layer that came out and the context behind it. In memory and in the store; its layers are roots
- * of the pool. Bounded: what was not used for longest goes.
+ * Steps that were done before: key (build/context.h) -> the layer that came out and the context behind it. In memory
+ * and in the store; its layers are roots of the pool. Bounded: what was not used for longest goes.
  */
 #pragma once
 

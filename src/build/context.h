@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What steps of a build leave behind besides files: variables, working directory, user. And the key of the cache: a chain of SHA-256 over what was built on and
- * each step since.
+ * What steps of a build leave behind besides files: variables, working directory, user. And the key of the cache: a
+ * chain of SHA-256 over what was built on and each step since.
  */
 #pragma once
 
@@ -29,7 +29,8 @@ const char *build_context_get(const struct build_context *c, struct str name); /
 /* ERR_RESOURCE_EXHAUSTED: too many. */
 int build_context_set(struct build_context *c, struct str name, struct str value, struct err *err) WARN_UNUSED;
 
-/* As ENV does it: $NAME and ${NAME} in the value are replaced by what is in force, and by nothing when it is not set; "\$" is a dollar sign. */
+/* As ENV does it: $NAME and ${NAME} in the value are replaced by what is in force, and by nothing when it is not set;
+ * "\$" is a dollar sign. */
 int build_context_set_expanded(struct build_context *c, struct str name, struct str value, struct err *err) WARN_UNUSED;
 
 /* "NAME=value" lists, as templates and images have them. Those without a name are left out. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * COPY: the client's archive goes into the sandbox, is unpacked there, by its own tar, in a directory of its own, and what was asked for goes to its place:
- * a file or link to that path (or into it, when it ends with '/'), the content of a directory into the directory.
+ * COPY: the client's archive goes into the sandbox, is unpacked there, by its own tar, in a directory of its own, and
+ * what was asked for goes to its place: a file or link to that path (or into it, when it ends with '/'), the content of
+ * a directory into the directory.
  */
 #include "base/fd.h"
 #include "build/internal.h"
@@ -12,7 +13,8 @@
 
 enum { CHUNK = 64 * 1024 };
 
-/* $1 source below the unpacked tree, $2 destination, $3 owner, $4 mode, $5 working directory, $6 user, $7 where it is */
+/* $1 source below the unpacked tree, $2 destination, $3 owner, $4 mode, $5 working directory, $6 user, $7 where it
+ * is */
 static const char script[] =
     "set -e\n"
     "trap 'rm -rf \"$7\"' EXIT\n"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Images: coved starts a process that fetches and unpacks one into a new layer; we hold the other end of its socket, say what is wanted, and read its progress
- * (image/job.h). The layer is there when both have said so: the process with "ok", coved with its answer.
+ * Images: coved starts a process that fetches and unpacks one into a new layer; we hold the other end of its socket,
+ * say what is wanted, and read its progress (image/job.h). The layer is there when both have said so: the process with
+ * "ok", coved with its answer.
  */
 #include "base/fd.h"
 #include "base/log.h"
@@ -154,7 +155,8 @@ static void on_line(struct image_link *l, struct str text)
     json_decref(line);
 }
 
-/* Both sides have said what they have to say. The process knows better what went wrong than coved, which sees its exit code. */
+/* Both sides have said what they have to say. The process knows better what went wrong than coved, which sees its exit
+ * code. */
 static void image_settle(struct image_link *l)
 {
     struct build_job *j = l->job;

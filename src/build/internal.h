@@ -2,8 +2,9 @@
 /*
  * What the files of src/build know of each other: one build that runs, and who calls whom.
  *
- * A job is in one operation at a time (an operation of the core that can't be cancelled is counted in `held`). job_fail() and job_end() may be called from any
- * callback; afterwards the job is over, and its memory goes when nothing holds it.
+ * A job is in one operation at a time (an operation of the core that can't be cancelled is counted in `held`).
+ * job_fail() and job_end() may be called from any callback; afterwards the job is over, and its memory goes when
+ * nothing holds it.
  */
 #pragma once
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Processes of builds: what they write becomes lines of the log, never more than the log takes, and never slower for it. */
+/* Processes of builds: what they write becomes lines of the log, never more than the log takes, and never slower for
+ * it. */
 #include "build/internal.h"
 
 #define PATH_ALWAYS "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

@@ -7,7 +7,8 @@
  *    "force": false, "start_cmd": "..", "ready_cmd": "..", "tier": "gvisor", "memory": true,
  *    "steps": [{"type": "RUN", "args": ["make", "user"?], "force": false},
  *              {"type": "COPY", "args": ["src", "dest", "owner", "mode"], "files": "<64 hex>"},
- *              {"type": "ENV", "args": ["NAME", "value", ..]}, {"type": "WORKDIR", "args": ["/app"]}, {"type": "USER", "args": ["name"]}]}
+ *              {"type": "ENV", "args": ["NAME", "value", ..]}, {"type": "WORKDIR", "args": ["/app"]},
+ *              {"type": "USER", "args": ["name"]}]}
  *
  * "from" is FROM as a Dockerfile has it: a template here when one has that name, else an image.
  */
@@ -47,7 +48,8 @@ struct build_spec {
     bool no_memory;                    /* that of the start command is not stored, where the tier could */
 };
 
-/* What the members are called; NULL: there is no such member. A façade whose JSON only has other names brings its own. */
+/* What the members are called; NULL: there is no such member. A façade whose JSON only has other names brings its
+ * own. */
 struct build_spec_names {
     const char *image, *template_ref, *archive, *from, *registry, *start_cmd, *ready_cmd, *files, *network, *tier,
         *memory;

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files that clients send for COPY, and archives of images: one file each, <data>/uploads/<hash>. What the hash is of is the client's business; it only
- * names the file.
+ * Files that clients send for COPY, and archives of images: one file each, <data>/uploads/<hash>. What the hash is of
+ * is the client's business; it only names the file.
  *
  *  1. A file appears when all of it is there. What failed, was given up or was cut by a crash leaves nothing.
  *  2. What there is stands in memory, with its sizes: the directory is read once.
- *  3. The disk keeps its reserve: bytes are taken while it does. Those that are older than an hour make room for it, and the oldest of all for the
- *     bound on all of them.
- *  4. A link is good until a file was sent by it, once. Then it takes that file's very bytes again - somebody's answer got lost - and changes nothing; another
- *     content needs another link, which needs the key. One upload at a time goes by a link, and not at a crawl.
+ *  3. The disk keeps its reserve: bytes are taken while it does. Those that are older than an hour make room for it,
+ *     and the oldest of all for the bound on all of them.
+ *  4. A link is good until a file was sent by it, once. Then it takes that file's very bytes again - somebody's answer
+ *     got lost - and changes nothing; another content needs another link, which needs the key. One upload at a time
+ *     goes by a link, and not at a crawl.
  *  5. By the key the first content of a hash stays, too. Some of the slots for uploads under way are the key's alone.
  */
 #pragma once
@@ -46,9 +47,10 @@ uint64_t uploads_bytes(const struct uploads *u); /* of all, those under way too 
 void uploads_grant(struct uploads *u, uint64_t tenant, const char *hash, char ret_token[static UPLOAD_TOKEN_LEN + 1]);
 
 /*
- * size: what was announced, -1: nothing was. ERR_OUT_OF_RANGE: it is too large; ERR_RESOURCE_EXHAUSTED: too many at a time, or the disk is full, which
- * upload_is_full() tells apart; ERR_PERMISSION_DENIED: the link is none, too old, or was used for something else; ERR_ALREADY_EXISTS: by the key,
- * and other content is there; ERR_DEADLINE_EXCEEDED: by a link, and too slow.
+ * size: what was announced, -1: nothing was. ERR_OUT_OF_RANGE: it is too large; ERR_RESOURCE_EXHAUSTED: too many at a
+ * time, or the disk is full, which upload_is_full() tells apart; ERR_PERMISSION_DENIED: the link is none, too old, or
+ * was used for something else; ERR_ALREADY_EXISTS: by the key, and other content is there; ERR_DEADLINE_EXCEEDED: by a
+ * link, and too slow.
  */
 int upload_begin(struct uploads *u, uint64_t tenant, const char *hash, int64_t size, struct upload **ret_upload,
                  struct err *err) WARN_UNUSED;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a command of `cove` is: a row of text for help and completion, a table of its options, and a function. Each stands in its own
- * cmd_<name>.c; main.c lists them.
+ * What a command of `cove` is: a row of text for help and completion, a table of its options, and a function. Each
+ * stands in its own cmd_<name>.c; main.c lists them.
  */
 #pragma once
 
@@ -43,8 +43,9 @@ struct command {
     const char *exit_status; /* NULL: 0, 1 and 2 */
     const char *examples;    /* lines */
     /*
-     * For completion: KIND[=WORD WORD...][|KIND]: what the first operand is, words that it may be instead, what the others are when that is not the same.
-     * Kinds are "", "id", "path" (of a file here), "file" (here or in a sandbox), "command", "shell", "subcommand".
+     * For completion: KIND[=WORD WORD...][|KIND]: what the first operand is, words that it may be instead, what the
+     * others are when that is not the same. Kinds are "", "id", "path" (of a file here), "file" (here or in a sandbox),
+     * "command", "shell", "subcommand".
      */
     const char *operands;
     const struct flag *flags;
@@ -154,5 +155,6 @@ int context_find_coved(struct context *ctx, char **ret_path) WARN_UNUSED;
 
 const struct command *command_find(const struct command *const *commands, const char *name);
 
-/* Its flags, then those that all have (--json, --help) and those have that ask a service (--host, --tenant); NULL: there are no more. */
+/* Its flags, then those that all have (--json, --help) and those have that ask a service (--host, --tenant); NULL:
+ * there are no more. */
 const struct flag *command_flag(const struct command *command, size_t i);

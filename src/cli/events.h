@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What commands have in common that show a sandbox's event log as lines for people: one operand, -f, and with --json the events themselves. */
+/* What commands have in common that show a sandbox's event log as lines for people: one operand, -f, and with --json
+ * the events themselves. */
 #pragma once
 
 #include "base/buf.h"
@@ -30,8 +31,8 @@ struct events {
 int events_run(struct context *ctx, const struct events *what);
 
 /*
- * Takes a stream of events, from number `from` on. With `follows` it asks anew, behind the last one that came, when the service was gone for a moment.
- * An exit code.
+ * Takes a stream of events, from number `from` on. With `follows` it asks anew, behind the last one that came, when the
+ * service was gone for a moment. An exit code.
  */
 struct service;
 struct events_want {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cove, as it is called: a static program that executes the one that does the work, which stands beside it. Loading the libraries of the service's command
- * line takes longer than all that `cove here` does.
+ * cove, as it is called: a static program that executes the one that does the work, which stands beside it. Loading the
+ * libraries of the service's command line takes longer than all that `cove here` does.
  */
 #include <errno.h>
 #include <limits.h>

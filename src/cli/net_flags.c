@@ -108,7 +108,8 @@ static bool net_flags_is_name(const char *target)
 
 /* ---- taking ---- */
 
-/* People have the address of what they want to reach at hand. A rule is about a host and its ports: to take those alone would hide that the path counts for nothing. */
+/* People have the address of what they want to reach at hand. A rule is about a host and its ports: to take those alone
+ * would hide that the path counts for nothing. */
 static int refuse_url(struct context *ctx, const char *flag, const char *value)
 {
     const char *host = strstr(value, "://");

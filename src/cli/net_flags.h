@@ -38,8 +38,8 @@ struct net_flags {
 int net_flags_take(struct context *ctx, void *net, const char *flag, const char *value) WARN_UNUSED;
 
 /*
- * The policy of all flags, NULL when there was none; and the variables that hold stand-ins, added to *env (which may be NULL and is made when
- * needed). Blocks on the policy's file.
+ * The policy of all flags, NULL when there was none; and the variables that hold stand-ins, added to *env (which may be
+ * NULL and is made when needed). Blocks on the policy's file.
  */
 int net_flags_policy(struct context *ctx, struct net_flags *f, json_t **env, json_t **ret_policy) WARN_UNUSED;
 void net_flags_fini(struct net_flags *f);
@@ -47,7 +47,8 @@ void net_flags_fini(struct net_flags *f);
 /* {"allow": TARGET, "ports": [...]}. NULL: it is none. */
 json_t *net_flags_rule(const char *verdict, struct str text);
 
-/* The way back: appends "--allow TARGET:PORTS", as a shell takes it. False, and nothing is: flags can't say this rule. */
+/* The way back: appends "--allow TARGET:PORTS", as a shell takes it. False, and nothing is: flags can't say this
+ * rule. */
 bool net_flags_write(struct buf *b, const json_t *rule);
 
 /* Appends how to have what a rule (JSON) would allow that the service suggests: by a flag, where one can say it. */

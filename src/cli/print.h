@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What commands write to stdout: JSON for programs, and text that others wrote, which may come from a sandbox or from a service that is not to be trusted. */
+/* What commands write to stdout: JSON for programs, and text that others wrote, which may come from a sandbox or from a
+ * service that is not to be trusted. */
 #pragma once
 
 #include "base/json.h"
@@ -10,7 +11,8 @@
 /* On one line, as everything that --json writes; on a terminal in ASCII. */
 void print_json(const json_t *json);
 
-/* A JSON string of any length, in pieces: escaped, it may be six times as long. Bytes that are not UTF-8 become U+FFFD. */
+/* A JSON string of any length, in pieces: escaped, it may be six times as long. Bytes that are not UTF-8 become
+ * U+FFFD. */
 void print_json_string(FILE *out, struct str text);
 
 /* What a service wrote on one line, as it did; on a terminal as print_json(). */

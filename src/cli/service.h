@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The connection to the service and its native API. Errors end up in the context (err and hint), said so that a person knows what to do.
- * Expects that json_set_alloc_funcs(mem_alloc, mem_free) was called.
+ * The connection to the service and its native API. Errors end up in the context (err and hint), said so that a person
+ * knows what to do. Expects that json_set_alloc_funcs(mem_alloc, mem_free) was called.
  */
 #pragma once
 
@@ -48,8 +48,8 @@ int service_send(struct service *s, const char *method, const char *target, cons
 int service_upgrade(struct service *s, const char *target, const json_t *body, const char *protocol) WARN_UNUSED;
 
 /*
- * The same for a stream of JSON objects, one a line. -1 also for a line that is none, and for {"error":{...}}, which is how a stream ends that can't be gone
- * on with. *ret_object: json_decref().
+ * The same for a stream of JSON objects, one a line. -1 also for a line that is none, and for {"error":{...}}, which is
+ * how a stream ends that can't be gone on with. *ret_object: json_decref().
  */
 int service_object(struct service *s, struct str *ret_line, json_t **ret_object) WARN_UNUSED;
 

@@ -5,7 +5,7 @@
 #include "base/arena.h"
 
 /*
- * Where `what` ("templates") is: what the variable says, or beside the source tree's build directory, or in share/cove beside bin. That it is there is not
- * checked.
+ * Where `what` ("templates") is: what the variable says, or beside the source tree's build directory, or in share/cove
+ * beside bin. That it is there is not checked.
  */
 char *share_find(struct arena *a, const char *variable, const char *what);

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What commands have in common that list and remove things of the service that people give names to: snapshots, volumes. */
+/* What commands have in common that list and remove things of the service that people give names to: snapshots,
+ * volumes. */
 #pragma once
 
 #include "cli/exec/terminal.h"
 #include "cli/service.h"
 
-/* A column of a table. The member `name` of each row as text, "-" without one, or what `add` makes of it or of the row. */
+/* A column of a table. The member `name` of each row as text, "-" without one, or what `add` makes of it or of the
+ * row. */
 struct things_column {
     const char *head, *name;
     void (*add)(struct table *t, const json_t *one, const char *name); /* one cell. NULL: the text */

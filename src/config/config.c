@@ -361,7 +361,8 @@ static int set_mirror(struct config *c, const struct config_field *f, struct str
 
 static int set_package(struct config *c, const struct config_field *f, struct str value, struct err *err)
 {
-    /* Debian policy 5.6.1: lower case, digits, plus, minus, point; it never begins with a minus, so it is no option either. */
+    /* Debian policy 5.6.1: lower case, digits, plus, minus, point; it never begins with a minus, so it is no option
+     * either. */
     if (value.n < 2 || value.n > 128 || !str_is_of(value, "a-z0-9+.-") || strchr("+.-", value.p[0]))
         return err_set(err, ERR_INVALID_ARGUMENT, "%s: \"%.*s\" is not the name of a Debian package", f->name,
                        STR_ARG_MAX(value, 64));

@@ -32,7 +32,8 @@
  *   volumes: {host: [/srv/data]}                           # directories of the host whose content sandboxes may mount; by itself none
  *   mirrors: {apt: URL, pip: URL, npm: URL, env: ["GOPROXY=URL"]}           # apt: template.mirror; the others as variables in sandboxes and builds
  *
- * An unknown or repeated key, a wrong type or a value out of range is an error that names file and line; nothing is guessed.
+ * An unknown or repeated key, a wrong type or a value out of range is an error that names file and line; nothing is
+ * guessed.
  */
 #pragma once
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Walks the YAML of a configuration: a mapping of scalars, lists of scalars and, one level deep, named sections of the same.
- * No anchors, aliases, tags, second documents or repeated keys. Messages begin with "<name>:<line>: ".
+ * Walks the YAML of a configuration: a mapping of scalars, lists of scalars and, one level deep, named sections of the
+ * same. No anchors, aliases, tags, second documents or repeated keys. Messages begin with "<name>:<line>: ".
  */
 #pragma once
 
@@ -9,8 +9,8 @@
 #include "base/str.h"
 
 /*
- * key: terminated, with its section ("defaults.memory"). first: not for the second and later items of a list. An empty list is not reported.
- * Returns -1 with *err, which is then prefixed with the place.
+ * key: terminated, with its section ("defaults.memory"). first: not for the second and later items of a list. An empty
+ * list is not reported. Returns -1 with *err, which is then prefixed with the place.
  */
 typedef int (*document_fn)(void *ctx, const char *key, struct str value, bool first, bool in_list, struct err *err);
 

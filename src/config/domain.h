@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * STATE/tls/server.pem: the domain that sandboxes are reached by from outside, and what proves it. `cove domain` writes the file, coved reads it. One
- * file, so that a domain never meets another one's certificate:
+ * STATE/tls/server.pem: the domain that sandboxes are reached by from outside, and what proves it. `cove domain` writes
+ * the file, coved reads it. One file, so that a domain never meets another one's certificate:
  *
  *   domain: sandbox.example.org
  *   source: own                       own: signed by STATE/tls/ca.pem; given: somebody else's

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Quantities as people write them, in the configuration and on the command line. Whole-string; -EINVAL for anything that is not
- * understood, -ERANGE when the value does not fit.
+ * Quantities as people write them, in the configuration and on the command line. Whole-string; -EINVAL for anything
+ * that is not understood, -ERANGE when the value does not fit.
  */
 #pragma once
 
 #include "base/def.h"
 #include "base/str.h"
 
-/* Bytes: "512MiB", "512M", "1.5G", "4096". K, M, G, T with or without "i" or "iB" count in 1024s, KB, MB, GB, TB in 1000s. */
+/* Bytes: "512MiB", "512M", "1.5G", "4096". K, M, G, T with or without "i" or "iB" count in 1024s, KB, MB, GB, TB in
+ * 1000s. */
 int unit_parse_size(struct str s, uint64_t *ret_bytes) WARN_UNUSED;
 
 /* Milliseconds: "250ms", "90s", "5m", "1h30m", "2d"; a number alone counts seconds. */

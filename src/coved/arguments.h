@@ -12,14 +12,15 @@ struct arguments {
     char *at[ARGUMENTS_MAX + 1]; /* owned; NULL-terminated */
 };
 
-/* In place of those that are there. domain: as cove-api takes it, NULL: none. disk_bytes: of a sandbox that nobody gave a limit. */
+/* In place of those that are there. domain: as cove-api takes it, NULL: none. disk_bytes: of a sandbox that nobody gave
+ * a limit. */
 void arguments_make(struct arguments *a, const struct config *f, const char *domain, uint64_t disk_bytes,
                     const struct tier_list *tiers);
 void arguments_clear(struct arguments *a);
 
 /*
- * A digest of all that cove-api is started with: of what was configured, and of nothing that was measured. Otherwise a coved that crashed would be followed by
- * another cove-api.
+ * A digest of all that cove-api is started with: of what was configured, and of nothing that was measured. Otherwise a
+ * coved that crashed would be followed by another cove-api.
  */
 void arguments_digest(const struct config *f, const char *domain, const char *key, struct str pem,
                       uint8_t ret_digest[static SHA1_BYTES]);

@@ -17,7 +17,8 @@ static void foreign_on_alarm(int signal UNUSED)
     rang = 1;
 }
 
-/* A signal is what interrupts it: this one must not be blocked, and calls must not go on after it. Children have neither the timer nor, once they execute, this. */
+/* A signal is what interrupts it: this one must not be blocked, and calls must not go on after it. Children have
+ * neither the timer nor, once they execute, this. */
 static void listen_to_alarm(void)
 {
     static bool done;

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Descriptors of somebody else's making. To close the last one of a socket can take as long as whoever made it likes (SO_LINGER), and nothing tells before:
- * in coved that must not happen. So a timer's signal cuts it short after 50 ms; the file is gone all the same.
+ * Descriptors of somebody else's making. To close the last one of a socket can take as long as whoever made it likes
+ * (SO_LINGER), and nothing tells before: in coved that must not happen. So a timer's signal cuts it short after 50 ms;
+ * the file is gone all the same.
  *
- * Whatever may close some goes between foreign_begin() and foreign_end(), which do not nest: receiving messages, closing a socket in which some may be left.
+ * Whatever may close some goes between foreign_begin() and foreign_end(), which do not nest: receiving messages,
+ * closing a socket in which some may be left.
  */
 #pragma once
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The control group that all of this service lies in. Each state directory has one of its own, named after it, so that two services on a machine don't end
- * each other's sandboxes; what an earlier coved left in it by dying is killed. It lies in the group of our unit where systemd has given us that one, so that the
- * unit's limits hold for the sandboxes; else at the top of the tree.
+ * The control group that all of this service lies in. Each state directory has one of its own, named after it, so that
+ * two services on a machine don't end each other's sandboxes; what an earlier coved left in it by dying is killed. It
+ * lies in the group of our unit where systemd has given us that one, so that the unit's limits hold for the sandboxes;
+ * else at the top of the tree.
  */
 #pragma once
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The domain and its certificate (config/domain.h) as coved has them: it reads the file, for root alone, and hands what it says to cove-api. What a
- * certificate is, is none of its business: `cove domain renew` looks after that.
+ * The domain and its certificate (config/domain.h) as coved has them: it reads the file, for root alone, and hands what
+ * it says to cove-api. What a certificate is, is none of its business: `cove domain renew` looks after that.
  */
 #pragma once
 
@@ -25,8 +25,8 @@ struct identity {
 
 #define IDENTITY_NONE ((struct identity){.state_fd = -1})
 
-/* While the host's files can be seen: a certificate of our own that ends soon is made anew (renews: now; that may take long), then identity_load().
- * The same is done every 12 hours from then on; SIGUSR1 tells of it. */
+/* While the host's files can be seen: a certificate of our own that ends soon is made anew (renews: now; that may take
+ * long), then identity_load(). The same is done every 12 hours from then on; SIGUSR1 tells of it. */
 int identity_prepare(struct identity *i, const struct config *config, const char *program_dir, bool renews,
                      struct err *err) WARN_UNUSED;
 

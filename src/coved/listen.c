@@ -85,7 +85,8 @@ static void listen_add(struct listeners *l, int fd, bool is_unix, bool is_tls)
     l->at[l->n++] = (struct coved_listener){fd, is_unix, is_tls};
 }
 
-/* Clients that look a loopback name up may get ::1 first: serve it too where IPv4's loopback is served, if nobody else does. */
+/* Clients that look a loopback name up may get ::1 first: serve it too where IPv4's loopback is served, if nobody else
+ * does. */
 static void add_loopback6(struct listeners *l, const struct config_listen *c, bool is_tls, usec_t until)
 {
     const struct sockaddr_in *v4 = (const struct sockaddr_in *)&c->address;

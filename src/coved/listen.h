@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The listening sockets: coved holds them, so that connections wait in their queues while the worker behind them is replaced. */
+/* The listening sockets: coved holds them, so that connections wait in their queues while the worker behind them is
+ * replaced. */
 #pragma once
 
 #include "base/clock.h"
@@ -35,7 +36,8 @@ struct local_socket {
 
 #define LOCAL_SOCKET_NONE ((struct local_socket){-1, -1, NULL, 0, 0})
 
-/* group: (gid_t)-1: as it is. <dir>/<name>, in the place of one that was left there; name is borrowed. `in`: NULL where there is nothing to inherit, here and below. */
+/* group: (gid_t)-1: as it is. <dir>/<name>, in the place of one that was left there; name is borrowed. `in`: NULL where
+ * there is nothing to inherit, here and below. */
 int listen_local(const char *dir, const char *name, mode_t mode, uid_t owner, gid_t group, struct inherited *in,
                  struct local_socket *ret_socket, struct err *err) WARN_UNUSED;
 
@@ -55,7 +57,8 @@ struct listeners {
  */
 #define LISTEN_PATIENCE (2 * USEC_PER_SEC)
 
-/* The config's plain addresses ("localhost" style loopback v4 brings ::1 along when its port is free) and <run_dir>/cove.sock. */
+/* The config's plain addresses ("localhost" style loopback v4 brings ::1 along when its port is free) and
+ * <run_dir>/cove.sock. */
 int listen_open(const struct config *config, usec_t patience, struct inherited *in, struct listeners *ret_listeners,
                 struct err *err) WARN_UNUSED;
 

@@ -25,5 +25,6 @@ int loop_change(struct coved_loop *l, struct source *s, uint32_t events) WARN_UN
 /* Also from inside its own or another source's callback: events already fetched for it are dropped. */
 void loop_remove(struct coved_loop *l, struct source *s);
 
-/* Runs what is ready. Waits until `deadline` (monotonic; 0: don't wait, UINT64_MAX: for ever). Returns the number of events, or -errno. */
+/* Runs what is ready. Waits until `deadline` (monotonic; 0: don't wait, UINT64_MAX: for ever). Returns the number of
+ * events, or -errno. */
 int loop_turn(struct coved_loop *l, usec_t deadline) WARN_UNUSED;

@@ -282,7 +282,8 @@ static const struct option *find_option(const struct coved_command *command, con
     return NULL;
 }
 
-/* The words behind the command are judged before anything else: who writes them wrong need not be root to hear of it. */
+/* The words behind the command are judged before anything else: who writes them wrong need not be root to hear of
+ * it. */
 static int main_run_command(const struct coved_command *command, int argc, char **argv)
 {
     AUTO(config_free) struct config *config = NULL;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the worker asks for, checked field by field, and the answers. The worker may be hostile: nothing it says is believed. */
+/* What the worker asks for, checked field by field, and the answers. The worker may be hostile: nothing it says is
+ * believed. */
 #pragma once
 
 #include "coved/boxes/boxes.h"

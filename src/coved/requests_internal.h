@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shared by the files that requests.h is made of: requests.c (lives of sandboxes), requests_state.c (their pauses and snapshots),
- * requests_pool.c (layers, volumes, the pool). */
+/* Shared by the files that requests.h is made of: requests.c (lives of sandboxes), requests_state.c (their pauses and
+ * snapshots), requests_pool.c (layers, volumes, the pool). */
 #pragma once
 
 #include "coved/requests.h"

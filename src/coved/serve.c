@@ -2,16 +2,19 @@
 /*
  * The boot sequence, the loop, and the way down.
  *
- *  1. Alone on this state directory (lock). What an earlier coved left with the keeper goes on: sandboxes, workers, sockets, the pool's device. All else that it left is
- *     killed and moved to the trash, but for files of sandboxes that stood still: those are kept.
- *  2. All that needs the host's files is opened or read: sockets, agent, key, the storage pool. Then the stage (tier/stage.h) is entered for good.
+ *  1. Alone on this state directory (lock). What an earlier coved left with the keeper goes on: sandboxes, workers,
+ *     sockets, the pool's device. All else that it left is killed and moved to the trash, but for files of sandboxes
+ *     that stood still: those are kept.
+ *  2. All that needs the host's files is opened or read: sockets, agent, key, the storage pool. Then the stage
+ *     (tier/stage.h) is entered for good.
  *  3. The first blanks are made before the workers are started, so that the first request finds one.
- *  4. SIGTERM: sandboxes are killed and their ends reported; when all are gone, the workers are stopped; then the rest is removed,
- *     but for files that take too long to delete: those are the next start's.
- *  5. SIGUSR2: what jobs have begun is finished, for a few seconds; then this process makes way for the next coved, which finds what a dead one would have left.
- *     Workers that were started by other settings than it would start them by now are replaced, before it says that it is ready.
- *     It is ready when cove-api answers.
- *  6. SIGUSR1, which `cove domain` sends: the domain and its certificate are read anew and cove-api is replaced; sandboxes don't notice.
+ *  4. SIGTERM: sandboxes are killed and their ends reported; when all are gone, the workers are stopped; then the rest
+ *     is removed, but for files that take too long to delete: those are the next start's.
+ *  5. SIGUSR2: what jobs have begun is finished, for a few seconds; then this process makes way for the next coved,
+ *     which finds what a dead one would have left. Workers that were started by other settings than it would start them
+ *     by now are replaced, before it says that it is ready. It is ready when cove-api answers.
+ *  6. SIGUSR1, which `cove domain` sends: the domain and its certificate are read anew and cove-api is replaced;
+ *     sandboxes don't notice.
  */
 #include "coved/serve.h"
 #include "base/fd.h"
@@ -102,8 +105,9 @@ struct coved {
 };
 
 /*
- * A sealed copy in memory: what runs in the sandboxes can't be changed through /proc/PID/exe or on disk afterwards. Nobody inside may read it, so the kernel makes it
- * not dumpable as it executes it: there is no moment at which another process in there gets at it.
+ * A sealed copy in memory: what runs in the sandboxes can't be changed through /proc/PID/exe or on disk afterwards.
+ * Nobody inside may read it, so the kernel makes it not dumpable as it executes it: there is no moment at which another
+ * process in there gets at it.
  */
 static int load_agent(const char *dir, int *ret_fd, struct err *err)
 {
@@ -150,8 +154,9 @@ static void raise_limits(void)
                      (unsigned long long)now.rlim_max);
     }
     /*
-     * No core files, for us and all sandboxes. Where core_pattern is a pipe, the kernel starts the host's handler as root for whatever
-     * crashes, wherever, with any limit but 1. 0 is second best: for that, 1 must be below the hard limit that we were given.
+     * No core files, for us and all sandboxes. Where core_pattern is a pipe, the kernel starts the host's handler as
+     * root for whatever crashes, wherever, with any limit but 1. 0 is second best: for that, 1 must be below the hard
+     * limit that we were given.
      */
     if (setrlimit(RLIMIT_CORE, &no_core) < 0)
         (void)setrlimit(RLIMIT_CORE, &none);

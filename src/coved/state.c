@@ -81,7 +81,8 @@ int state_lock(const struct config *config, const char *name, int *ret_fd, struc
     AUTO_CLOSE int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return err_errno(err, errno, "open %s", path);
-    /* Whose keeper has the other lock is the only coved that may have this one: whoever still holds it is on its way out. */
+    /* Whose keeper has the other lock is the only coved that may have this one: whoever still holds it is on its way
+     * out. */
     const bool is_ending = strcmp(name, STATE_LOCK_COVED) == 0;
     usec_t end = clock_mono() + LOCK_MS * USEC_PER_MS;
     while (flock(fd, LOCK_EX | LOCK_NB) < 0) {

@@ -33,8 +33,8 @@ int state_prepare(const struct config *config, struct err *err) WARN_UNUSED;
 #define STATE_LOCK_COVED "coved.lock"
 
 /*
- * Holds the lock until *ret_fd is closed; ERR_ALREADY_EXISTS when another has it. Children of one that died may still have it while the kernel ends
- * them: these are waited for, half a minute at most.
+ * Holds the lock until *ret_fd is closed; ERR_ALREADY_EXISTS when another has it. Children of one that died may still
+ * have it while the kernel ends them: these are waited for, half a minute at most.
  */
 int state_lock(const struct config *config, const char *name, int *ret_fd, struct err *err) WARN_UNUSED;
 

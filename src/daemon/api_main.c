@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cove-api: the unprivileged worker that speaks HTTP, decides and remembers. coved starts it, without privileges, and again when it
- * dies; main() reads as its boot sequence.
+ * cove-api: the unprivileged worker that speaks HTTP, decides and remembers. coved starts it, without privileges, and
+ * again when it dies; main() reads as its boot sequence.
  *
  *  1. Nothing is accepted before the filter on system calls is loaded.
- *  2. The core ends the store's batches and folds its log back (sandbox/record/keeper.c); this file opens the store and closes it.
+ *  2. The core ends the store's batches and folds its log back (sandbox/record/keeper.c); this file opens the store and
+ *     closes it.
  *  3. SIGTERM ends this process, not the sandboxes. So does the loss of coved, but as a failure.
  */
 #include "api/e2b/names.h"

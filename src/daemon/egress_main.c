@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cove-egress: the unprivileged worker through which sandboxes reach the world, and which keeps the secrets. coved starts it, and again when it dies;
- * main() reads as its boot sequence.
+ * cove-egress: the unprivileged worker through which sandboxes reach the world, and which keeps the secrets. coved
+ * starts it, and again when it dies; main() reads as its boot sequence.
  *
  *  1. Nothing of it can be read from outside: no core file, no debugger, no /proc/PID/mem of the same user.
  *  2. The filter on system calls is loaded before the first foreign byte, the vault's files among them, is read.

@@ -2,7 +2,8 @@
 /*
  * What coved tells cove-egress when it executes it, as arguments (the environment is empty).
  *
- *   cove-egress --control-fd N --pulse-fd N --vault-fd N --state-fd N --owner-uid UID [--group-gid GID] --log-level N [--resolver ADDR:PORT] [--trust FILE]
+ *   cove-egress --control-fd N --pulse-fd N --vault-fd N --state-fd N --owner-uid UID [--group-gid GID] --log-level N
+ *   [--resolver ADDR:PORT] [--trust FILE]
  */
 #pragma once
 

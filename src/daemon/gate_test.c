@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Every route of every façade that isn't GET or HEAD stands in the table below: with the action that it records, which is then denied once and asked about once, or
- * with the reason why it needs none. A route that is in a façade and not here fails the test.
+ * Every route of every façade that isn't GET or HEAD stands in the table below: with the action that it records, which
+ * is then denied once and asked about once, or with the reason why it needs none. A route that is in a façade and not
+ * here fails the test.
  */
 #include "api/docker/handlers.h"
 #include "api/e2b/control/control.h"
@@ -491,7 +492,8 @@ static void what_is_denied_changes_nothing_and_what_is_asked_about_is_done_once_
     }
 }
 
-/* What the client sends while the process runs is an action, too: each frame waits by itself, and nothing overtakes it. */
+/* What the client sends while the process runs is an action, too: each frame waits by itself, and nothing overtakes
+ * it. */
 static void frames_of_an_attached_process_wait(void **state)
 {
     AUTO_BUF struct buf frames = BUF_INIT(4096), answer = BUF_INIT(1 << 20);

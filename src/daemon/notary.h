@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Signs evidence (event/evidence.h) with the service's key, and once a day the heads of all logs, as DATA/heads/YYYY-MM-DD.json: what is copied from there to another
- * machine shows whether logs were rewritten later.
+ * Signs evidence (event/evidence.h) with the service's key, and once a day the heads of all logs, as
+ * DATA/heads/YYYY-MM-DD.json: what is copied from there to another machine shows whether logs were rewritten later.
  */
 #pragma once
 
@@ -18,5 +18,6 @@ int notary_start(uv_loop_t *loop, const char *store_path, const char *data_dir, 
 void notary_stop(struct notary *n); /* its handle is closed in a later turn; what is being signed ends before */
 void notary_free(struct notary *n); /* behind the loop's end */
 
-/* For any thread. what: the id of a log; "heads", or "heads/YYYY-MM-DD" of that day; "key", which is JSON and no envelope. */
+/* For any thread. what: the id of a log; "heads", or "heads/YYYY-MM-DD" of that day; "key", which is JSON and no
+ * envelope. */
 int notary_sign(void *notary, const char *what, struct buf *ret, struct err *err) WARN_UNUSED;

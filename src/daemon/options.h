@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What coved tells the worker when it executes it: descriptors, directories and limits, as arguments (the environment is empty).
+ * What coved tells the worker when it executes it: descriptors, directories and limits, as arguments (the environment
+ * is empty).
  *
- *   cove-api --supervisor-fd N --pulse-fd N --key-fd N --tls-fd N --listen-fd N:tcp --listen-fd N:tls --listen-fd N:unix --state DIR --data DIR [--domain D] ...
+ *   cove-api --supervisor-fd N --pulse-fd N --key-fd N --tls-fd N --listen-fd N:tcp --listen-fd N:tls --listen-fd
+ *   N:unix --state DIR --data DIR [--domain D] ...
  */
 #pragma once
 

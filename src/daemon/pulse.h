@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Answers coved's question whether this worker's loop still turns (coved/workers/pulse.h), from that loop and in no other way. The question says how coved itself is.
+ * Answers coved's question whether this worker's loop still turns (coved/workers/pulse.h), from that loop and in no
+ * other way. The question says how coved itself is.
  */
 #pragma once
 

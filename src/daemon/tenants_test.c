@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Two tenants at the same service, whose façades are both there: every route that names something is asked for one tenant's things with the other's key. It answers what
- * it answers for things that are not there at all. That it finds them for their owner is seen, too.
+ * Two tenants at the same service, whose façades are both there: every route that names something is asked for one
+ * tenant's things with the other's key. It answers what it answers for things that are not there at all. That it finds
+ * them for their owner is seen, too.
  */
 #include "api/docker/handlers.h"
 #include "api/e2b/call.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of gate_test.c: every route of every façade that changes something, with the action that it records, or the reason why it needs none. */
+/* The table of gate_test.c: every route of every façade that changes something, with the action that it records, or the
+ * reason why it needs none. */
 #pragma once
 
 #include "api/mcp/handlers.h"
@@ -49,9 +50,9 @@ enum gate_plane {
 };
 
 /*
- * In target and body, $S is a sandbox that runs and $P one that is paused, $V a volume, $N a template, $T a snapshot (and $U in a path), $R a build that runs and $B one that was only
- * requested, $H and $K the hash and the token of an upload, $W a webhook, $D a
- * container that was made, $G one that runs, on a terminal, $X an exec of it.
+ * In target and body, $S is a sandbox that runs and $P one that is paused, $V a volume, $N a template, $T a snapshot
+ * (and $U in a path), $R a build that runs and $B one that was only requested, $H and $K the hash and the token of an
+ * upload, $W a webhook, $D a container that was made, $G one that runs, on a terminal, $X an exec of it.
  */
 #define WEBHOOK                                                                                                        \
     "{\"name\":\"more\",\"url\":\"https://a.test/\",\"events\":[\"sandbox.lifecycle.killed\"],\"signatureSecret\":\"s\"}"

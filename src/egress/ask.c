@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * POSTs a text for cove-api, which has no sockets of its own, to a service of the operator's: the guard's analyser. It goes to where the URL says, whatever the
- * policies of sandboxes say; the certificate of an https URL is checked. A thread of the pool waits for it, at most ASK_PENDING_MAX at a time.
+ * POSTs a text for cove-api, which has no sockets of its own, to a service of the operator's: the guard's analyser. It
+ * goes to where the URL says, whatever the policies of sandboxes say; the certificate of an https URL is checked. A
+ * thread of the pool waits for it, at most ASK_PENDING_MAX at a time.
  */
 #include "base/clock.h"
 #include "base/mem.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The whole of what cove-egress does besides keeping the vault: the networks of all sandboxes, by order of coved (wire/egress.h), under the
- * policies that cove-api gives. One libuv loop, one thread.
+ * The whole of what cove-egress does besides keeping the vault: the networks of all sandboxes, by order of coved
+ * (wire/egress.h), under the policies that cove-api gives. One libuv loop, one thread.
  */
 #pragma once
 

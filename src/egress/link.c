@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The socket to cove-api. A new one replaces the one before: what was not sent yet was for somebody who is gone. Answers are always kept until
- * they are sent; events are, up to a limit, and what had to be dropped is counted and said in the log. An event that may wait goes with the next
- * one that may not, or after SOON_MS, so that cove-api is not woken while a client still waits for its connection.
+ * The socket to cove-api. A new one replaces the one before: what was not sent yet was for somebody who is gone.
+ * Answers are always kept until they are sent; events are, up to a limit, and what had to be dropped is counted and
+ * said in the log. An event that may wait goes with the next one that may not, or after SOON_MS, so that cove-api is
+ * not woken while a client still waits for its connection.
  */
 #include "base/log.h"
 #include "base/mem.h"

@@ -2,9 +2,11 @@
 /*
  * Requests of the machine itself: what cove-api, which can't connect to anything, has to tell somebody outside.
  *
- *  1. A target is judged by the policy that comes with the request, as a sandbox's connection would be: by name before it is resolved, then by the address that is
- *     dialled. So a name can't lead to this machine or its network, unless a rule names that address.
- *  2. It has POST_MS, whatever its target does; POSTS_MAX at a time, the rest fail at once. One request a connection, and no redirect is followed.
+ *  1. A target is judged by the policy that comes with the request, as a sandbox's connection would be: by name before
+ *     it is resolved, then by the address that is dialled. So a name can't lead to this machine or its network, unless
+ *     a rule names that address.
+ *  2. It has POST_MS, whatever its target does; POSTS_MAX at a time, the rest fail at once. One request a connection,
+ *     and no redirect is followed.
  *  3. Of the answer the status line is read, and nothing else: no byte of it goes further than the three digits.
  */
 #include "base/mem.h"

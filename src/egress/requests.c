@@ -222,7 +222,8 @@ static void requests_on_resolved(void *ctx, const struct resolver_answer *answer
     check_answer(c, answer->addrs, answer->n_addrs);
 }
 
-/* scheme://host[:port][/path][?query][#fragment]; https and 443 when it says neither. What is sent of it to a server has no fragment. */
+/* scheme://host[:port][/path][?query][#fragment]; https and 443 when it says neither. What is sent of it to a server
+ * has no fragment. */
 int requests_parse_url(struct requests_url *u, struct str url, struct netaddr *ret_literal, struct err *err)
 {
     struct str host, authority = STR_NULL;

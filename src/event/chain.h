@@ -31,6 +31,7 @@ void chain_free(struct chain *c);
 /* Appends record(n); e->hash is not looked at. */
 void chain_format_record(const struct event *e, struct buf *b);
 
-/* hash(n) from hash(n-1); the two may be the same memory. Returns 1 for a record that is longer than any that is written. */
+/* hash(n) from hash(n-1); the two may be the same memory. Returns 1 for a record that is longer than any that is
+ * written. */
 int chain_next(struct chain *c, const unsigned char previous[EVENT_HASH_SIZE], const struct event *e,
                unsigned char ret_hash[static EVENT_HASH_SIZE], struct err *err) WARN_UNUSED;

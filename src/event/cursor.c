@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Following a log. Invariants:
- *  1. A cursor hands out next, and only up to tail->committed; so history and live are the same path, and nothing can fall between.
- *  2. `drained` is set exactly when the owner was told that there is nothing now; the commit that changes this clears it and calls wake
- *     once.
+ *  1. A cursor hands out next, and only up to tail->committed; so history and live are the same path, and nothing can
+ *     fall between.
+ *  2. `drained` is set exactly when the owner was told that there is nothing now; the commit that changes this clears
+ *     it and calls wake once.
  *  3. The followers to be woken wait in log->woken, so that a wake may close any of them.
  */
 #include "base/mem.h"

@@ -107,7 +107,8 @@ static void wake_follower(void *ctx)
     f->woken = true;
 }
 
-/* Writers, commits, undone batches and readers of all speeds, in any order: each reader sees 1, 2, 3, ... exactly once. */
+/* Writers, commits, undone batches and readers of all speeds, in any order: each reader sees 1, 2, 3, ... exactly
+ * once. */
 static void test_interleaved(void **state)
 {
     struct test_log t = test_log_open(state);

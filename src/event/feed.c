@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Invariants
- *  1. `runs` are committed and not in the table; `pending` belong to this batch. Ordered by cursor, `pending` goes on where `runs` ends, and `runs` where the
- *     table ends. A batch that `spills` writes all of both as it ends.
+ *  1. `runs` are committed and not in the table; `pending` belong to this batch. Ordered by cursor, `pending` goes on
+ *     where `runs` ends, and `runs` where the table ends. A batch that `spills` writes all of both as it ends.
  *  2. `last` is the last committed cursor; `given` the last one given out, which is `last` when no batch is open.
- *  3. The newest row of the table is never swept, and a batch in which the head of a log goes spills; so after a restart the last cursor is known.
+ *  3. The newest row of the table is never swept, and a batch in which the head of a log goes spills; so after a
+ *     restart the last cursor is known.
  */
 #include "event/feed.h"
 #include "base/mem.h"

@@ -250,7 +250,8 @@ static void test_many_runs(void **state)
     test_log_close(&t);
 }
 
-/* ---- kills: writers and followers die at any moment; every follower sees every cursor once, and each cursor is one event for ever ---- */
+/* ---- kills: writers and followers die at any moment; every follower sees every cursor once, and each cursor is one
+ * event for ever ---- */
 
 enum { FOLLOWERS = 4, CURSORS_MAX = 1 << 20 };
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Appending. Invariants:
- *  1. A tail with `loaded` has in head what the store will say after the current batch. An append changes head only after its row was
- *     written; every change marks the tail dirty.
- *  2. When a batch ends, no tail is dirty: committed ones have their head row written (hook committing) and show it (committed);
- *     those of an undone batch are not loaded.
+ *  1. A tail with `loaded` has in head what the store will say after the current batch. An append changes head only
+ *     after its row was written; every change marks the tail dirty.
+ *  2. When a batch ends, no tail is dirty: committed ones have their head row written (hook committing) and show it
+ *     (committed); those of an undone batch are not loaded.
  *  3. Only tails that are clean, without cursors and without suppressed events are dropped.
  */
 #include "base/mem.h"

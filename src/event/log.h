@@ -25,7 +25,8 @@ struct store;
 struct event_log;
 struct event_cursor;
 
-/* The store is borrowed and outlives the log; over a reader store there are event_bounds_get(), event_read() and verify.h. */
+/* The store is borrowed and outlives the log; over a reader store there are event_bounds_get(), event_read() and
+ * verify.h. */
 int event_log_open(struct store *store, struct event_log **ret_log, struct err *err) WARN_UNUSED;
 void event_log_close(struct event_log *log); /* cursors must be gone; NULL is fine */
 DEFINE_AUTO(struct event_log *, event_log_close)
@@ -66,8 +67,8 @@ int event_append_limited(struct event_log *log, const struct event_draft *draft,
                          uint64_t *ret_seq, struct err *err) WARN_UNUSED;
 
 /*
- * The limit for what goes on for as long as the sandbox does: the more of it is in the log, the less is added. `told` are there; after
- * EVENT_TOLD_IN_FULL a tenth of per_sec is, after EVENT_TOLD_CLOSELY a tenth in a minute.
+ * The limit for what goes on for as long as the sandbox does: the more of it is in the log, the less is added. `told`
+ * are there; after EVENT_TOLD_IN_FULL a tenth of per_sec is, after EVENT_TOLD_CLOSELY a tenth in a minute.
  */
 enum { EVENT_TOLD_IN_FULL = 20000, EVENT_TOLD_CLOSELY = 100000 };
 struct event_limit event_limit_after(uint64_t told, uint32_t per_sec);
@@ -103,7 +104,8 @@ int event_read(struct event_log *log, const char *sandbox, uint64_t from_seq, si
 
 /* ---- following ---- */
 
-/* "There is more": once after each time the cursor was drained. Comes out of store_commit(); may pull, close, not append. */
+/* "There is more": once after each time the cursor was drained. Comes out of store_commit(); may pull, close, not
+ * append. */
 typedef void (*event_wake_fn)(void *ctx);
 
 /*

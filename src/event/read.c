@@ -55,7 +55,8 @@ int event_read(struct event_log *log, const char *sandbox, uint64_t from_seq, si
 
 /* ---- for who follows ---- */
 
-/* Copies the row, which is gone with the next statement. The data is the one in the JSON: it ends as every record does. */
+/* Copies the row, which is gone with the next statement. The data is the one in the JSON: it ends as every record
+ * does. */
 static int event_slot_fill(struct event_slot *slot, int64_t number, const char *id, const struct event_row *row,
                            struct err *err)
 {

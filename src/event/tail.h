@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The inside of the event log, shared by its files: what is in memory of each sandbox's log, its *tail*. Tails are a cache of the head
- * rows, loaded when needed; those that nothing hangs on are dropped, least recently used first.
+ * The inside of the event log, shared by its files: what is in memory of each sandbox's log, its *tail*. Tails are a
+ * cache of the head rows, loaded when needed; those that nothing hangs on are dropped, least recently used first.
  */
 #pragma once
 
@@ -115,7 +115,8 @@ void flood_batch_ended(struct tail *t, bool committed);
 void cursors_note(struct event_log *log, struct tail *t);
 
 /*
- * read.c: the first event of a log with from <= seq <= to: 1, or 0. Its json is set too. Valid until the next call on this event log.
+ * read.c: the first event of a log with from <= seq <= to: 1, or 0. Its json is set too. Valid until the next call on
+ * this event log.
  */
 int event_fetch(struct event_log *log, int64_t number, const char *id, uint64_t from, uint64_t to,
                 struct event *ret_event, struct err *err) WARN_UNUSED;

@@ -41,8 +41,8 @@ void event_format_json(const struct event *e, struct buf *b)
 }
 
 /*
- * A member is written as a whole or not at all: what did not fit is taken back. Room for the marker and the closing brace is always
- * left.
+ * A member is written as a whole or not at all: what did not fit is taken back. Room for the marker and the closing
+ * brace is always left.
  */
 static const struct str marker = {"\"truncated\":true}", 17};
 

@@ -6,7 +6,8 @@
 
 /* ---- patterns ---- */
 
-/* [abc], [a-z], [!abc], at the first byte behind '['. Returns where it ends, 0: it doesn't, so the bracket is itself. */
+/* [abc], [a-z], [!abc], at the first byte behind '['. Returns where it ends, 0: it doesn't, so the bracket is
+ * itself. */
 static size_t glob_class(struct str p, size_t at, char c, bool *ret_fits)
 {
     bool is_not = at < p.n && p.p[at] == '!', fits = false;

@@ -15,7 +15,8 @@
  *   checkpoint: action                                files are kept after each
  *
  *  1. All matchers of a rule must fit. Patterns know "*" (also across "/"), "?" and "\"; a list is one of these.
- *  2. Rules decide before rails: a rule that allows exempts from all rails. Of several rails that fit, the strictest counts; so does by_risk.
+ *  2. Rules decide before rails: a rule that allows exempts from all rails. Of several rails that fit, the strictest
+ *     counts; so does by_risk.
  *  3. What a command runs is told by guard/shell.h, with its limits.
  */
 #pragma once
@@ -29,7 +30,8 @@ enum guard_verdict { GUARD_ALLOW, GUARD_ASK, GUARD_DENY }; /* the stricter, the 
 enum guard_risk { RISK_LOW, RISK_UNKNOWN, RISK_MEDIUM, RISK_HIGH, RISK_MAX };
 enum guard_stuck { STUCK_UNSET, STUCK_NOTIFY, STUCK_OFF, STUCK_PAUSE, STUCK_KILL };
 
-/* When files are kept so that they can be put back (sandbox/life/checkpoint.h): after so many actions, or one of these. */
+/* When files are kept so that they can be put back (sandbox/life/checkpoint.h): after so many actions, or one of
+ * these. */
 enum {
     CHECKPOINT_UNSET = 0,
     CHECKPOINT_OFF = -1,

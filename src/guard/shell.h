@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which programs a command would run, as far as its text says: looks through shells (`bash -lc "..."`, pipes, lists, substitutions, here-documents) and through
- * programs that run another one (env, sudo, timeout, xargs, find -exec, ...).
+ * Which programs a command would run, as far as its text says: looks through shells (`bash -lc "..."`, pipes, lists,
+ * substitutions, here-documents) and through programs that run another one (env, sudo, timeout, xargs, find -exec,
+ * ...).
  *
  *  1. It expands only the parameters that `sh -c TEXT NAME ARGUMENT...` says: what only a run can tell (variables,
  *     patterns, code of other languages) is named by is_unreadable.

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The box: namespaces of an ordinary user's own, in which the machine's files are seen as the plan says, and one command.
+ * The box: namespaces of an ordinary user's own, in which the machine's files are seen as the plan says, and one
+ * command.
  *
- *  1. The box's first process makes all of it in itself, gives up every right, and only then starts the command. What fails is told, and nothing runs.
- *  2. It has the caller's id and no other; no id inside is root's. New user namespaces are refused by the filter, so no right comes back.
+ *  1. The box's first process makes all of it in itself, gives up every right, and only then starts the command. What
+ *     fails is told, and nothing runs.
+ *  2. It has the caller's id and no other; no id inside is root's. New user namespaces are refused by the filter, so no
+ *     right comes back.
  *  3. It dies with the launcher, and everything inside with it. It can be neither traced nor opened from inside.
  *  4. It says how the command ended by the status of wait(), as it was.
  */

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The command line of bubblewrap (bwrap), for agents that bring their own way of calling it: cove-here under the name of cove-bwrap or bwrap.
+ * The command line of bubblewrap (bwrap), for agents that bring their own way of calling it: cove-here under the name
+ * of cove-bwrap or bwrap.
  *
  *  1. Order counts: a later mount lies on an earlier one. Sources are of the machine, whatever lies on them inside.
  *  2. What an option asks for is done, or the option is refused by its name and nothing runs.
- *  3. What holds in every box of Cove holds here too, asked for or not: namespaces but the network's, no capability, no new user namespace, the filter on
- *     system calls, Landlock, the end with the launcher. Unix sockets but pairs are refused, unless the network is shared or one is bound by its path.
+ *  3. What holds in every box of Cove holds here too, asked for or not: namespaces but the network's, no capability, no
+ *     new user namespace, the filter on system calls, Landlock, the end with the launcher. Unix sockets but pairs are
+ *     refused, unless the network is shared or one is bound by its path.
  */
 #pragma once
 
@@ -52,7 +54,8 @@ struct bwrap {
     char **command; /* NULL-terminated */
 };
 
-/* Also changes this process's environment, as the options say. Returns 0; 1: help or version was asked for, and printed; or -1. */
+/* Also changes this process's environment, as the options say. Returns 0; 1: help or version was asked for, and
+ * printed; or -1. */
 int bwrap_parse(int argc, char **argv, struct bwrap *b, struct err *err) WARN_UNUSED;
 
 /* In the box: the root file system. On failure *ret_what is what failed. */

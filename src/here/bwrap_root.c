@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What --bind and its like ask for, as a root file system. All that is the machine's is borrowed first; then the machine's root goes, and paths are those inside. */
+/* What --bind and its like ask for, as a root file system. All that is the machine's is borrowed first; then the
+ * machine's root goes, and paths are those inside. */
 #include "base/fd.h"
 #include "base/mem.h"
 #include "here/bwrap.h"

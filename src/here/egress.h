@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One box's way out: cove-egress as a child, given the box's sockets as coved gives it those of sandboxes, and its policy as cove-api does (wire/egress.h).
- * Its vault lies in memory; what is masked is in it under a name made here.
+ * One box's way out: cove-egress as a child, given the box's sockets as coved gives it those of sandboxes, and its
+ * policy as cove-api does (wire/egress.h). Its vault lies in memory; what is masked is in it under a name made here.
  */
 #pragma once
 
@@ -27,7 +27,8 @@ int egress_child_start(struct egress_child *e, const char *program, const char *
 int egress_child_secret(struct egress_child *e, const char *value, const char *sentinel, const json_t *hosts,
                         struct err *err) WARN_UNUSED;
 
-/* In force when it returns. *ret_ca: as PEM, empty when nothing is intercepted. told gets what else is said meanwhile. */
+/* In force when it returns. *ret_ca: as PEM, empty when nothing is intercepted. told gets what else is said
+ * meanwhile. */
 typedef void (*egress_child_told)(void *ctx, const json_t *message);
 int egress_child_policy(struct egress_child *e, const json_t *rules, struct buf *ret_ca, egress_child_told told,
                         void *ctx, struct err *err) WARN_UNUSED;

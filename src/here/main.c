@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cove-here, which `cove here` executes: one command of the caller's, on the caller's files, behind a boundary. This process is the launcher: it makes the
- * box, its way out, and waits; it is no boundary itself and holds no right that the caller has not.
+ * cove-here, which `cove here` executes: one command of the caller's, on the caller's files, behind a boundary. This
+ * process is the launcher: it makes the box, its way out, and waits; it is no boundary itself and holds no right that
+ * the caller has not.
  */
 #include "base/fd.h"
 #include "base/id.h"

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What becomes of which path, made from the settings and from what lies on disk now. The box carries it out from the outermost path to the innermost.
+ * What becomes of which path, made from the settings and from what lies on disk now. The box carries it out from the
+ * outermost path to the innermost.
  *
  *  1. What nobody names can be read and not written.
  *  2. A path that may not be written, or not be read, can't be replaced either: each directory between it and what may
  *     be written is a mount of its own (PLAN_PIN), and mounts can't be renamed or removed. A link on the way is covered
  *     itself, after all else: so it shows nothing that is hidden where it leads.
- *  3. What must not come into being has a directory in its place, empty and for nobody to write, as long as a box needs it: mode 01555 says that it is
- *     ours. Git does not see empty directories. All boxes that need it hold a shared lock; the last one removes it.
+ *  3. What must not come into being has a directory in its place, empty and for nobody to write, as long as a box needs
+ *     it: mode 01555 says that it is ours. Git does not see empty directories. All boxes that need it hold a shared
+ *     lock; the last one removes it.
  */
 #pragma once
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The settings file of sandbox-runtime (srt), read whole: every key that means something on Linux does what it says or is refused by its name, and so is
- * every key that is not known. Keys of other systems, and those that name srt's own helpers, are taken and mean nothing.
+ * The settings file of sandbox-runtime (srt), read whole: every key that means something on Linux does what it says or
+ * is refused by its name, and so is every key that is not known. Keys of other systems, and those that name srt's own
+ * helpers, are taken and mean nothing.
  */
 #pragma once
 

@@ -19,8 +19,8 @@
  * 5. A request exists from the first byte of its head until its on_close returned. Its parser state lives in the
  *    connection, because the rest of an unwanted body is skipped after the request ended.
  * 6. A connection that is closed stays on the server's dead list until the run and all events fetched with it are done.
- * 7. With TLS (tls_conn.c) the socket's bytes pass through OpenSSL; all else is the same. can_read then means that the socket or OpenSSL may
- *    have something, can_write that the socket takes something.
+ * 7. With TLS (tls_conn.c) the socket's bytes pass through OpenSSL; all else is the same. can_read then means that the
+ *    socket or OpenSSL may have something, can_write that the socket takes something.
  */
 #pragma once
 

@@ -68,8 +68,8 @@ int endpoint_wait(int fd, short events, int timeout_ms, short *ret_events)
 }
 
 /*
- * There is no waiting for a full backlog by poll(2), so connect() itself has to wait. With a time-out it is not restarted behind a signal, whatever its handler's
- * SA_RESTART says (signal(7)).
+ * There is no waiting for a full backlog by poll(2), so connect() itself has to wait. With a time-out it is not
+ * restarted behind a signal, whatever its handler's SA_RESTART says (signal(7)).
  */
 static int connect_unix(const char *path, int timeout_ms, int *ret_fd)
 {

@@ -48,6 +48,7 @@ enum gzip_flush {
 };
 int gzip_next(struct gzip *g, struct str *in, enum gzip_flush flush, char *out, size_t cap, size_t *ret_n) WARN_UNUSED;
 
-/* All of it at once, appended. -EPROTO (it is not gzip, or it is damaged), -EFBIG (a bomb, or more than the buffer may hold). */
+/* All of it at once, appended. -EPROTO (it is not gzip, or it is damaged), -EFBIG (a bomb, or more than the buffer may
+ * hold). */
 int gunzip_append(struct buf *b, struct str packed) WARN_UNUSED;
 int gzip_append(struct buf *b, struct str plain, int level) WARN_UNUSED;

@@ -138,7 +138,8 @@ static int feed_held(struct multipart *m, struct str *in)
             shorter--;
         size_t settled = m->held - shorter;
         m->held = shorter;
-        /* The CR LF that was assumed in front of the body is no data, but can only be counted as a preamble's, which is dropped. */
+        /* The CR LF that was assumed in front of the body is no data, but can only be counted as a preamble's, which is
+         * dropped. */
         int r = emit(m, m->delimiter, settled);
         if (r < 0)
             return r;

@@ -97,7 +97,8 @@ static int parse_on_value(llhttp_t *parser, const char *p, size_t n)
     return head_append(req, &req->fields[req->n_fields - 1].value, p, n);
 }
 
-/* "http://host/path" and another Host header: which of the two counts is what servers differ in (RFC 9112 section 3.2.2). */
+/* "http://host/path" and another Host header: which of the two counts is what servers differ in (RFC 9112 section
+ * 3.2.2). */
 static bool is_for_other_host(const struct http_request *req, struct str host)
 {
     struct str target = request_span(req, req->target);

@@ -69,7 +69,8 @@ int http_peer_get(const struct http_request *req, struct http_peer *ret_peer) WA
 
 struct arena *http_arena(struct http_request *req); /* freed after on_close */
 
-/* While the answer may take as long as a person does, a client that closes its side of the connection has left: on_close. */
+/* While the answer may take as long as a person does, a client that closes its side of the connection has left:
+ * on_close. */
 void http_watch_client(struct http_request *req, bool is_on);
 
 /* ---- being told ---- */
@@ -171,8 +172,8 @@ bool http_response_begun(const struct http_request *req);
 void http_abort(struct http_request *req);
 
 /*
- * The same of a chunked response, with a trailer that says why in front of it, as far as it can be sent at once; it is not ended, so that nobody takes
- * what came for the whole.
+ * The same of a chunked response, with a trailer that says why in front of it, as far as it can be sent at once; it is
+ * not ended, so that nobody takes what came for the whole.
  */
 void http_abort_saying(struct http_request *req, struct http_header trailer);
 

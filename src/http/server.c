@@ -217,7 +217,8 @@ static void on_epoll(uv_poll_t *poll, int status UNUSED, int events UNUSED)
     struct epoll_event ev[EVENTS_AT_ONCE];
     usec_t until = clock_mono() + TURN_USEC;
     int n, left = EVENTS;
-    /* What was not fetched stays ready in the set, so the loop, which polls the set level-triggered, comes back for it after its timers. */
+    /* What was not fetched stays ready in the set, so the loop, which polls the set level-triggered, comes back for it
+     * after its timers. */
     do {
         n = epoll_wait(s->epoll_fd, ev, EVENTS_AT_ONCE, 0);
         for (int i = 0; i < n; i++)

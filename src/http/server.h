@@ -48,9 +48,9 @@ struct http_server *http_server_new(uv_loop_t *loop, const struct http_limits *l
 int http_server_listen(struct http_server *server, int fd) WARN_UNUSED;
 
 /*
- * The same with TLS (http/tls/tls.h), which is borrowed until the server is closed. A client has header_timeout_ms for the handshake; one that
- * speaks plain HTTP is told so, in plain HTTP, with 400. A client that cuts the connection without saying so in TLS is gone, whatever it had
- * sent before.
+ * The same with TLS (http/tls/tls.h), which is borrowed until the server is closed. A client has header_timeout_ms for
+ * the handshake; one that speaks plain HTTP is told so, in plain HTTP, with 400. A client that cuts the connection
+ * without saying so in TLS is gone, whatever it had sent before.
  */
 struct http_tls;
 int http_server_listen_tls(struct http_server *server, int fd, const struct http_tls *tls) WARN_UNUSED;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The server's end of a WebSocket (RFC 6455, version 13): messages of ours are whole, one frame each, text is UTF-8. What the client says is put together by wslay, up to
- * WEBSOCKET_MESSAGE_MAX, and given to whoever wants it; pings are answered, and so is its close.
+ * The server's end of a WebSocket (RFC 6455, version 13): messages of ours are whole, one frame each, text is UTF-8.
+ * What the client says is put together by wslay, up to WEBSOCKET_MESSAGE_MAX, and given to whoever wants it; pings are
+ * answered, and so is its close.
  */
 #pragma once
 
@@ -15,7 +16,8 @@ typedef void (*websocket_fn)(void *ctx, bool is_text, struct str message); /* it
 
 bool websocket_is_wanted(const struct http_request *req); /* an upgrade to one */
 
-/* Answers 101; -EPROTO: its handshake is none, and nothing was answered. Free it when the request is over, or before. */
+/* Answers 101; -EPROTO: its handshake is none, and nothing was answered. Free it when the request is over, or
+ * before. */
 int websocket_accept(struct http_request *req, websocket_fn fn, void *ctx,
                      struct websocket **ret_socket) WARN_UNUSED; /* fn NULL: what it says is dropped */
 void websocket_free(struct websocket *w);                        /* NULL is fine */

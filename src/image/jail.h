@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where the two halves of cove-image live. Both end with their parent (SIGKILL), can't be traced or gain anything, and start nothing.
+ * Where the two halves of cove-image live. Both end with their parent (SIGKILL), can't be traced or gain anything, and
+ * start nothing.
  *
  *   fetch    an id without account, no capabilities; the host's network; an empty read-only file system as its root, and no call to open files
  *   unpack   a user namespace of 65,536 ids; mount, pid, ipc, uts and network namespaces of its own; the layer's directory is its root and all that it sees;

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What cove-image is told and tells: one job, over one stream socket whose other end its client holds. Lines of JSON, each ended by '\n'.
+ * What cove-image is told and tells: one job, over one stream socket whose other end its client holds. Lines of JSON,
+ * each ended by '\n'.
  *
- * The client sends one line, of at most JOB_REQUEST_MAX bytes, with the first byte of which the descriptor of an archive travels (SCM_RIGHTS):
+ * The client sends one line, of at most JOB_REQUEST_MAX bytes, with the first byte of which the descriptor of an
+ * archive travels (SCM_RIGHTS):
  *
  *   {"image":"docker.io/library/ubuntu:22.04",      as people write it; "ubuntu" and "ghcr.io/a/b@sha256:..." will do
  *    "platform":"linux/amd64",                      optional, os/architecture[/variant]; absent: this machine's
  *    "auth":{"username":"u","password":"p"},        optional; or {"token":"..."}, a bearer token for the registry
  *    "insecure":["registry.local:5000"]}            optional; hosts that may have private addresses and are spoken to without TLS.
- *                                                   "https://host[:port]" allows the addresses alone and keeps TLS. No port: any
+ *                                                   "https://host[:port]" allows the addresses alone and keeps TLS. No
+ *                                                   port: any
  *   {"archive":true,                                an OCI layout or a docker-archive as a tar, plain, gzip or zstd; a file or a pipe
  *    "platform":"linux/amd64",                      optional
  *    "ref":"name:tag"}                              optional: which one of several images in it
@@ -26,11 +29,13 @@
  *
  *   {"ok":true,"digest":"sha256:..","config":{"env":["A=b"],"cmd":[..],"entrypoint":[..],"workdir":"","user":""},
  *    "bytes":n,"entries":n}                         digest: of the platform's manifest (docker-archive: of the image's configuration);
- *                                                   bytes: of the layers, uncompressed; config: as the image says, empty where it doesn't
+ *                                                   bytes: of the layers, uncompressed; config: as the image says,
+ *                                                   empty where it doesn't
  *   {"error":{"code":"..","message":".."}}          code: one of JOB_CODES; the message says what to do next
  *
- * A line from cove-image is at most JOB_LINE_MAX bytes long. The last line may be missing when cove-image is killed: its exit code is what counts,
- * 0 only when all was unpacked, verified and told. The client closes its end to cancel the job.
+ * A line from cove-image is at most JOB_LINE_MAX bytes long. The last line may be missing when cove-image is killed:
+ * its exit code is what counts, 0 only when all was unpacked, verified and told. The client closes its end to cancel
+ * the job.
  */
 #pragma once
 
@@ -75,7 +80,8 @@ enum {
  *   --stall-s    a connection that brings less than 1 KiB/s for so long is given up and tried again; absent: 30
  *   --ca FILE    certificates of trusted authorities; absent: /etc/ssl/certs/ca-certificates.crt
  *
- * When it exits with anything but 0 the directory holds rubbish: throw it away. It ends with its parent, and all of it with it.
+ * When it exits with anything but 0 the directory holds rubbish: throw it away. It ends with its parent, and all of it
+ * with it.
  */
 #define JOB_BYTES_DEFAULT (UINT64_C(32) << 30)
 enum { JOB_ENTRIES_DEFAULT = 1000000, JOB_TIMEOUT_S_DEFAULT = 3600, JOB_STALL_S_DEFAULT = 30 };

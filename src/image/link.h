@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Between the half that fetches and the half that unpacks: a pipe of frames down, a seqpacket socket of notes up. Neither believes the other: what
- * comes is of fixed size or bounded, and text of notes is shown, never read.
+ * Between the half that fetches and the half that unpacks: a pipe of frames down, a seqpacket socket of notes up.
+ * Neither believes the other: what comes is of fixed size or bounded, and text of notes is shown, never read.
  *
  *   down: LINK_LAYER, LINK_DATA..., LINK_LAYER_END for each layer, then LINK_FINISH
  *   up:   NOTE_WARNING at any time; NOTE_LAYER after each layer; NOTE_FINISHED, or NOTE_FAILED, as the last

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cove-image: fetches one image and unpacks it into a directory (job.h). It splits itself in two, each in a jail of its own, and reads nothing foreign here:
+ * cove-image: fetches one image and unpacks it into a directory (job.h). It splits itself in two, each in a jail of its
+ * own, and reads nothing foreign here:
  *
- *  1. What comes from a registry, an archive or the client is parsed by the half that fetches, which has no files; tars by the half that unpacks, which has no
- *     network and nothing but the layer's directory.
+ *  1. What comes from a registry, an archive or the client is parsed by the half that fetches, which has no files; tars
+ *     by the half that unpacks, which has no network and nothing but the layer's directory.
  *  2. Exit code 0 means that both said so. Whatever else happens, both are dead when this process is.
  */
 #include "base/buf.h"

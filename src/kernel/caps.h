@@ -8,14 +8,15 @@
 int caps_raise_effective(void) WARN_UNUSED;
 
 /*
- * Bounds all that this process can ever have in its user namespace to what package managers, sudo and build tools need, and empties the
- * inheritable and ambient sets. The permitted set shrinks with the next execve().
+ * Bounds all that this process can ever have in its user namespace to what package managers, sudo and build tools need,
+ * and empties the inheritable and ambient sets. The permitted set shrinks with the next execve().
  */
 int caps_bound_sandbox(void) WARN_UNUSED;
 
 /*
- * Keeps of all capabilities only these (bits 1 << CAP_...), while another user becomes the owner of the process, and nothing can be gained
- * any more: the bounding, inheritable and ambient sets are emptied. Groups are the caller's affair.
+ * Keeps of all capabilities only these (bits 1 << CAP_...), while another user becomes the owner of the process, and
+ * nothing can be gained any more: the bounding, inheritable and ambient sets are emptied. Groups are the caller's
+ * affair.
  */
 int caps_keep_only(uint64_t keep, uid_t uid) WARN_UNUSED;
 

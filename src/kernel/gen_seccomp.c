@@ -2,11 +2,12 @@
 /*
  * Build-time program: writes the system call filters as C arrays to stdout.
  *
- * The sandbox's list is what ordinary programs, package managers, compilers, debuggers of own children and language runtimes call.
- * Left out on purpose, thus ENOSYS: io_uring (its own, unfiltered system call path), keyrings (not namespaced), bpf, perf_event_open,
- * userfaultfd, clone3 (its flags lie in memory, which a filter can't read; C libraries fall back to clone), the mount API, io_setup (one
- * pool for the whole machine, which anybody can empty; programs fall back to threads), and all that is not known here.
- * Refused with EPERM: what needs privilege over the machine and what programs probe for, so that they say "not permitted" and not "not supported".
+ * The sandbox's list is what ordinary programs, package managers, compilers, debuggers of own children and language
+ * runtimes call. Left out on purpose, thus ENOSYS: io_uring (its own, unfiltered system call path), keyrings (not
+ * namespaced), bpf, perf_event_open, userfaultfd, clone3 (its flags lie in memory, which a filter can't read; C
+ * libraries fall back to clone), the mount API, io_setup (one pool for the whole machine, which anybody can empty;
+ * programs fall back to threads), and all that is not known here. Refused with EPERM: what needs privilege over the
+ * machine and what programs probe for, so that they say "not permitted" and not "not supported".
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -127,7 +128,8 @@ static const char *const worker_allowed[] = {
     "timerfd_create", "timerfd_settime", "uname", "unlink", "unlinkat", "write", "writev",
 };
 
-/* cove-egress: sockets of the internet, a few files. mmap, mprotect, socket, ioctl, prlimit64 and clone are allowed by argument (below). */
+/* cove-egress: sockets of the internet, a few files. mmap, mprotect, socket, ioctl, prlimit64 and clone are allowed by
+ * argument (below). */
 static const char *const egress_allowed[] = {
     "accept4", "access", "arch_prctl", "bind", "brk", "clock_getres", "clock_gettime", "clock_nanosleep", "close", "connect", "dup",
     "epoll_create1", "epoll_ctl", "epoll_pwait", "epoll_wait", "eventfd2", "exit", "exit_group", "faccessat", "faccessat2", "fcntl",
@@ -140,7 +142,8 @@ static const char *const egress_allowed[] = {
     "timerfd_settime", "uname", "unlinkat", "write", "writev",
 };
 
-/* The maker of network namespaces: a few files of a procfs of its own, netlink, three sockets. unshare, setns and socket are allowed by argument (below). */
+/* The maker of network namespaces: a few files of a procfs of its own, netlink, three sockets. unshare, setns and
+ * socket are allowed by argument (below). */
 static const char *const netmaker_allowed[] = {
     "bind", "brk", "clock_gettime", "close", "exit", "exit_group", "fcntl", "fsconfig", "fsmount", "fsopen", "fstat", "futex", "getpid",
     "getrandom", "getsockname", "gettid", "listen", "lseek", "madvise", "mremap", "munmap", "newfstatat", "openat", "poll", "ppoll", "read", "recvfrom", "recvmsg",
@@ -192,7 +195,8 @@ static void make_calls(void)
     calls_set(SECCOMP_RET_ERRNO | EPERM, sandbox_refused, COUNT(sandbox_refused));
     for (size_t i = 0; i < COUNT(newer); i++)
         calls[newer[i]] = SECCOMP_RET_ALLOW;
-    /* It writes back every file system of the machine. A sandbox's own files need none of it: they are gone after a power cut anyway. */
+    /* It writes back every file system of the machine. A sandbox's own files need none of it: they are gone after a
+     * power cut anyway. */
     calls[SYS_sync] = SECCOMP_RET_ERRNO;
 }
 
@@ -345,7 +349,8 @@ static void make_prologue(void)
 {
     /* They type into a terminal, or reconfigure it. */
     static const uint32_t terminal[] = {TIOCSTI, TIOCLINUX, TIOCSETD, TIOCCONS};
-    /* Of bridges, VLANs and frame relay: asking loads their modules into the host's kernel, before any privilege is looked at. */
+    /* Of bridges, VLANs and frame relay: asking loads their modules into the host's kernel, before any privilege is
+     * looked at. */
     static const uint32_t modules[] = {SIOCGIFBR,   SIOCSIFBR,   SIOCBRADDBR, SIOCBRDELBR, SIOCBRADDIF,
                                        SIOCBRDELIF, SIOCGIFVLAN, SIOCSIFVLAN, SIOCADDDLCI, SIOCDELDLCI};
     /* They take that lock, too, and are about hardware: "not supported" is what lo says to most of them. */
@@ -354,14 +359,17 @@ static void make_prologue(void)
     static const uint32_t personalities[] = {0x0, 0x8, 0x20000, 0x20008, 0x40000, 0xffffffff};
     static const uint32_t clones[] = {FICLONE, FICLONERANGE, FIDEDUPERANGE};
     static const uint32_t protocols[] = {0, IPPROTO_ICMP, IPPROTO_TCP, IPPROTO_UDP, IPPROTO_ICMPV6};
-    /* Programs for packets: their machine code lies in one small pool of the whole machine, which also has the filters of system calls. */
+    /* Programs for packets: their machine code lies in one small pool of the whole machine, which also has the filters
+     * of system calls. */
     static const uint32_t programs[] = {SO_ATTACH_FILTER, SO_ATTACH_BPF, SO_ATTACH_REUSEPORT_CBPF,
                                         SO_ATTACH_REUSEPORT_EBPF};
-    /* TLS in the kernel and signed segments: code of the host's that nobody inside needs, and some of it is a module of a name that the caller chooses. */
+    /* TLS in the kernel and signed segments: code of the host's that nobody inside needs, and some of it is a module of
+     * a name that the caller chooses. */
     static const uint32_t crypto[] = {TCP_ULP, TCP_MD5SIG, TCP_MD5SIG_EXT, OPT_TCP_AO_ADD_KEY};
     /* The times of sent packets, and what is told of those that were not sent in time. */
     static const uint32_t times[] = {SO_TIMESTAMPING, OPT_SO_TIMESTAMPING_NEW, OPT_SO_TXTIME, SO_WIFI_STATUS};
-    /* Who may read a file keeps all others, in other sandboxes too, from opening it for most of a minute, as often as he likes. */
+    /* Who may read a file keeps all others, in other sandboxes too, from opening it for most of a minute, as often as
+     * he likes. */
     static const uint32_t leases[] = {F_SETLEASE, CMD_F_SETDELEG};
     gen_seccomp_load(offsetof(struct seccomp_data, nr));
 
@@ -372,7 +380,8 @@ static void make_prologue(void)
     any_of(hardware, COUNT(hardware), NO_SUPPORT);
     if_between(SIOCDEVPRIVATE, IO_PRIVATE_LAST, NO_SUPPORT);
     if_between(IO_WIRELESS_FIRST, IO_WIRELESS_LAST, NO_SUPPORT);
-    /* Requests of btrfs, as on any other file system: a subvolume made in a volume would lie beyond the volume's limit. Clones are not its alone. */
+    /* Requests of btrfs, as on any other file system: a subvolume made in a volume would lie beyond the volume's limit.
+     * Clones are not its alone. */
     any_of(clones, COUNT(clones), GO_ON);
     gen_seccomp_put((struct sock_filter)BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0xff00), 0);
     if_equal(BTRFS_IOCTL_MAGIC << 8, NO_REQUEST);
@@ -457,8 +466,9 @@ static void make_prologue(void)
     any_of(programs, COUNT(programs), NO_PERMISSION);
     any_of(times, COUNT(times), NO_SUPPORT);
     /*
-     * Whoever closes such a socket last waits, for as long as its owner liked. Sent through a unix socket and left there, that is the kernel's one thread
-     * that closes what others leave: nothing of that kind would be freed on the whole machine any more. Or it is a process of ours.
+     * Whoever closes such a socket last waits, for as long as its owner liked. Sent through a unix socket and left
+     * there, that is the kernel's one thread that closes what others leave: nothing of that kind would be freed on the
+     * whole machine any more. Or it is a process of ours.
      */
     if_equal(SO_LINGER, AS_IF_DONE);
     otherwise(GO_ON);
@@ -486,7 +496,8 @@ static void make_prologue(void)
     otherwise(GO_ON);
     call_end(call);
 
-    /* A thread with a cookie of its own has the core for itself: what it leaves idle, others pay, and no limit counts. */
+    /* A thread with a cookie of its own has the core for itself: what it leaves idle, others pay, and no limit
+     * counts. */
     call = call_begin(SYS_prctl);
     load_argument(0);
     if_equal(PR_SCHED_CORE, NO_PERMISSION);
@@ -567,7 +578,8 @@ static void emit(scmp_filter_ctx f, const char *name)
     seccomp_release(f);
 }
 
-/* Threads, and nothing else that clone() makes: neither processes nor namespaces. clone3() hides its flags; libc falls back. */
+/* Threads, and nothing else that clone() makes: neither processes nor namespaces. clone3() hides its flags; libc falls
+ * back. */
 static void add_threads(scmp_filter_ctx f)
 {
     const uint64_t thread = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD;
@@ -659,7 +671,8 @@ int main(void)
 
     scmp_filter_ctx f = gen_seccomp_begin(SCMP_ACT_ERRNO(EPERM));
     add_names(f, SCMP_ACT_ALLOW, worker_allowed, COUNT(worker_allowed));
-    /* One end of a pair goes to whoever is to talk with it: the process that unpacks an image, the one that looks what differs. */
+    /* One end of a pair goes to whoever is to talk with it: the process that unpacks an image, the one that looks what
+     * differs. */
     gen_seccomp_must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(socketpair), 1, SCMP_A0(SCMP_CMP_EQ, AF_UNIX)),
                      "socketpair");
     add_threads(f);

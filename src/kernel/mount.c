@@ -78,7 +78,8 @@ int mount_bind(const char *from, const char *to, bool read_only)
 
 int mount_pivot(int fd)
 {
-    /* With the same directory as new and old root, the old one ends up mounted on top of the new one: no directory for it is needed. */
+    /* With the same directory as new and old root, the old one ends up mounted on top of the new one: no directory for
+     * it is needed. */
     if (fchdir(fd) < 0 || syscall(SYS_pivot_root, ".", ".") < 0 || umount2(".", MNT_DETACH) < 0 || chdir("/") < 0)
         return -errno;
     return 0;

@@ -7,12 +7,14 @@
 enum { NAMESPACE_IDS = 65536 };
 
 /*
- * A child in new user, mount, pid, ipc and uts namespaces, through clone3(). Returns its pid (0 in the child) or -errno.
- * cgroup_fd >= 0 places it in that cgroup v2 group at birth. Until namespace_map_ids() the child has no ids and must do nothing.
+ * A child in new user, mount, pid, ipc and uts namespaces, through clone3(). Returns its pid (0 in the child) or
+ * -errno. cgroup_fd >= 0 places it in that cgroup v2 group at birth. Until namespace_map_ids() the child has no ids and
+ * must do nothing.
  *
- * owner: an id on the host, another for each child. What the users of a namespace take of inotify instances, pending signals, message
- * queues and locked memory is charged to whom it belongs, too: were that the caller, then all children and the host's root would share
- * one purse. Changes the calling thread's effective id for its duration; the child keeps it.
+ * owner: an id on the host, another for each child. What the users of a namespace take of inotify instances, pending
+ * signals, message queues and locked memory is charged to whom it belongs, too: were that the caller, then all children
+ * and the host's root would share one purse. Changes the calling thread's effective id for its duration; the child
+ * keeps it.
  *
  * flags: more of clone3()'s. CLONE_NEWNET: a network namespace without anything in it. CLONE_PARENT: the child's parent
  * is the caller's parent, so it outlives the caller, and only that parent can wait for it. CLONE_FILES: until the child
@@ -33,8 +35,8 @@ pid_t namespace_fork_sibling(int *ret_pidfd) WARN_UNUSED;
 int namespace_map_ids(int proc_fd, pid_t pid, uid_t base) WARN_UNUSED;
 
 /*
- * How soon the out-of-memory killer takes the child. Set from outside by somebody with CAP_SYS_RESOURCE, it is also the least that the
- * child and its children can set themselves. 0 as well when it may not be lowered to that.
+ * How soon the out-of-memory killer takes the child. Set from outside by somebody with CAP_SYS_RESOURCE, it is also the
+ * least that the child and its children can set themselves. 0 as well when it may not be lowered to that.
  */
 int namespace_set_oom_score(int proc_fd, pid_t pid, int score) WARN_UNUSED;
 
@@ -42,7 +44,8 @@ int namespace_set_oom_score(int proc_fd, pid_t pid, int score) WARN_UNUSED;
 int namespace_open_user(int proc_fd, pid_t pid, int *ret_fd) WARN_UNUSED;
 
 /*
- * A user namespace for a mount in which uid of the host, and its first group, are `inside` of the child's ids, and nobody else is anybody. -EPERM: the host has no such account.
+ * A user namespace for a mount in which uid of the host, and its first group, are `inside` of the child's ids, and
+ * nobody else is anybody. -EPERM: the host has no such account.
  */
 int namespace_make_user(int proc_fd, pid_t pid, uid_t uid, unsigned inside, int *ret_fd) WARN_UNUSED;
 
@@ -50,7 +53,7 @@ int namespace_make_user(int proc_fd, pid_t pid, uid_t uid, unsigned inside, int 
 int namespace_become_root(void) WARN_UNUSED;
 
 /*
- * In the child: a network namespace of its own, lo up. Not made by namespace_spawn(): it takes as long as all the others together, and
- * waits where those that end are taken down; the child has the time, its parent has not.
+ * In the child: a network namespace of its own, lo up. Not made by namespace_spawn(): it takes as long as all the
+ * others together, and waits where those that end are taken down; the child has the time, its parent has not.
  */
 int namespace_network(void) WARN_UNUSED;

@@ -6,7 +6,8 @@
 #include <string.h>
 #include <sys/socket.h>
 
-/* Attributes are added after the header of the last message is made, so its length is known when the next one begins. */
+/* Attributes are added after the header of the last message is made, so its length is known when the next one
+ * begins. */
 void netlink_settle(struct netlink *nl)
 {
     if (nl->n) {

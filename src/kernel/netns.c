@@ -2,19 +2,21 @@
 /*
  * How packets go. Only lo is there, so each of them passes "output" first; what must hold holds there.
  *
- *  1. What goes to an address of the sandbox itself is not tracked, and accepted, but for our own ports: those take what was captured
- *     and nothing else. So conntrack's table holds captured flows alone, and services inside can be as busy as they like.
- *  2. TCP to anywhere else, and port 53 of UDP and TCP, gets our sockets as its destination (dnat). To get the source of an answer right
- *     conntrack must see answers too: what our ports send is tracked.
- *  3. All the rest, and more new flows than NETNS_RATE, is refused: TCP with a reset, others with EPERM from the call itself. (IPv6 sends "port
- *     unreachable" as well; IPv4 would, but for the lack of a route for it.) A refused flow is never entered in conntrack's table: that
- *     happens behind the filter.
- *  4. A flow that ended is forgotten within seconds, one that lives costs somebody a socket. With 3 that bounds conntrack's memory, which no
- *     control group counts.
+ *  1. What goes to an address of the sandbox itself is not tracked, and accepted, but for our own ports: those take
+ *     what was captured and nothing else. So conntrack's table holds captured flows alone, and services inside can be
+ *     as busy as they like.
+ *  2. TCP to anywhere else, and port 53 of UDP and TCP, gets our sockets as its destination (dnat). To get the source
+ *     of an answer right conntrack must see answers too: what our ports send is tracked.
+ *  3. All the rest, and more new flows than NETNS_RATE, is refused: TCP with a reset, others with EPERM from the call
+ *     itself. (IPv6 sends "port unreachable" as well; IPv4 would, but for the lack of a route for it.) A refused flow
+ *     is never entered in conntrack's table: that happens behind the filter.
+ *  4. A flow that ended is forgotten within seconds, one that lives costs somebody a socket. With 3 that bounds
+ *     conntrack's memory, which no control group counts.
  *
- * Our sockets' address is the sandbox's own: an answer to it goes out with that address even when its sender doesn't say so.
- * A listening port may see one client port again at once, for another destination; while our end of the old connection is in TIME-WAIT, only a
- * younger time stamp lets the new one in. Hence time stamps without an offset for each destination (tcp_timestamps = 2).
+ * Our sockets' address is the sandbox's own: an answer to it goes out with that address even when its sender doesn't
+ * say so. A listening port may see one client port again at once, for another destination; while our end of the old
+ * connection is in TIME-WAIT, only a younger time stamp lets the new one in. Hence time stamps without an offset for
+ * each destination (tcp_timestamps = 2).
  */
 #include "kernel/netns.h"
 #include "base/fd.h"

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A gate: packets come in by one end of a veth, or by a tap, of which a stack that nobody here controls has the other. So nothing is taken for granted,
- * not even that a packet has a source that it may have. What must hold holds at "prerouting", before the kernel decides where a packet goes.
+ * A gate: packets come in by one end of a veth, or by a tap, of which a stack that nobody here controls has the other.
+ * So nothing is taken for granted, not even that a packet has a source that it may have. What must hold holds at
+ * "prerouting", before the kernel decides where a packet goes.
  *
- *  1. Only what comes from the sandbox's two addresses passes, and nothing that goes to a loopback address. So neither the tables of neighbours, which all
- *     namespaces share, nor conntrack's can be filled with addresses of the sandbox's choice. ARP is off at our end; neighbour discovery is refused as all else is: both
- *     ends know each other for good.
- *  2. TCP, and port 53 of UDP, gets our sockets as its destination. All the rest is refused at once. The gate forwards nothing and has no other way out.
+ *  1. Only what comes from the sandbox's two addresses passes, and nothing that goes to a loopback address. So neither
+ *     the tables of neighbours, which all namespaces share, nor conntrack's can be filled with addresses of the
+ *     sandbox's choice. ARP is off at our end; neighbour discovery is refused as all else is: both ends know each other
+ *     for good.
+ *  2. TCP, and port 53 of UDP, gets our sockets as its destination. All the rest is refused at once. The gate forwards
+ *     nothing and has no other way out.
  *  3. Flows are bounded as in netns.c.
  *
  * Inside, the sandbox's addresses are those that it has everywhere. The gate's own are the resolver's.

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A captured network behind a gate: the program is in the sandbox's namespace, whose stack nobody trusts; and behind a tap, as a machine's monitor has it. */
+/* A captured network behind a gate: the program is in the sandbox's namespace, whose stack nobody trusts; and behind a
+ * tap, as a machine's monitor has it. */
 #include "base/fd.h"
 #include "kernel/probe.h"
 #include "kernel/test_netns.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shared by the two ways in which connections are captured: netns.c (what a namespace itself sends), netns_gate.c (what another stack sends into it). */
+/* Shared by the two ways in which connections are captured: netns.c (what a namespace itself sends), netns_gate.c (what
+ * another stack sends into it). */
 #pragma once
 
 #include "kernel/netlink.h"

@@ -183,7 +183,8 @@ static void test_local_traffic_is_not_tracked(void **state)
     assert_true(tracked() <= before);
 }
 
-/* Distinct flows without end, as fast as can be: most are refused, and conntrack's table stays small. Last: it uses up the allowance. */
+/* Distinct flows without end, as fast as can be: most are refused, and conntrack's table stays small. Last: it uses up
+ * the allowance. */
 static void test_a_flood_of_flows_is_refused(void **state)
 {
     (void)state;

@@ -45,7 +45,8 @@ void nft_add_chain(struct netlink *nl, const char *table, const struct nft_chain
     mnl_attr_put_strz(h, NFTA_CHAIN_TYPE, chain->type);
 }
 
-/* What a kernel without one of the parts answers: the protocol, the subsystem, the family, the kind of chain, the expression. */
+/* What a kernel without one of the parts answers: the protocol, the subsystem, the family, the kind of chain, the
+ * expression. */
 int nft_commit(struct netlink *nl)
 {
     add_edge(nl, NFNL_MSG_BATCH_END);

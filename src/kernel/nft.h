@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Just enough of nftables to write one ruleset: a batch, which takes effect as a whole or not at all, of one table of family inet, its
- * chains and their rules. A rule is what it matches, in order, and what becomes of a packet that matched all.
+ * Just enough of nftables to write one ruleset: a batch, which takes effect as a whole or not at all, of one table of
+ * family inet, its chains and their rules. A rule is what it matches, in order, and what becomes of a packet that
+ * matched all.
  */
 #pragma once
 

@@ -178,8 +178,8 @@ struct overlay_try {
 };
 
 /*
- * In a child with a private mount table: an overlay of idmapped layers, then a file made in it by the mapped root must be uid 0 on disk.
- * Returns an errno.
+ * In a child with a private mount table: an overlay of idmapped layers, then a file made in it by the mapped root must
+ * be uid 0 on disk. Returns an errno.
  */
 static int overlay_child(const void *arg)
 {

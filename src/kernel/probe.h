@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What this machine can enforce, found out by doing it: each probe makes the thing in a child process of its own and looks at what
- * happened. Nothing is concluded from version numbers or configuration files. A full run takes about a second.
+ * What this machine can enforce, found out by doing it: each probe makes the thing in a child process of its own and
+ * looks at what happened. Nothing is concluded from version numbers or configuration files. A full run takes about a
+ * second.
  */
 #pragma once
 
@@ -45,7 +46,8 @@ const char *probe_status_name(enum probe_status status);
 void probe_say(struct probe_result *r, enum probe_status status, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
 /*
- * Runs fn in a forked child and returns its exit code (0 to 255), 256 + signal when it was killed, or -errno. Killed after 5 s (-ETIMEDOUT).
+ * Runs fn in a forked child and returns its exit code (0 to 255), 256 + signal when it was killed, or -errno. Killed
+ * after 5 s (-ETIMEDOUT).
  */
 int probe_in_child(int (*fn)(const void *arg), const void *arg) WARN_UNUSED;
 

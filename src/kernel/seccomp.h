@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * System call filters, compiled into BPF at build time (gen_seccomp.c holds the lists). Loading costs a tenth of building.
- * The sandbox's filter is loaded with CAP_SYS_ADMIN in the sandbox's user namespace, so that no_new_privs stays off and sudo works.
+ * System call filters, compiled into BPF at build time (gen_seccomp.c holds the lists). Loading costs a tenth of
+ * building. The sandbox's filter is loaded with CAP_SYS_ADMIN in the sandbox's user namespace, so that no_new_privs
+ * stays off and sudo works.
  */
 #pragma once
 
@@ -12,16 +13,17 @@ int seccomp_load_worker(void)
     WARN_UNUSED; /* cove-api: an allow-list, all else EPERM. All threads; needs no_new_privs */
 
 /*
- * cove-egress: an allow-list, all else EPERM. All threads; needs no_new_privs. Of sockets TCP, UDP and the routing protocol of netlink, but no unix
- * socket; no memory becomes executable, so that nothing can be loaded any more.
+ * cove-egress: an allow-list, all else EPERM. All threads; needs no_new_privs. Of sockets TCP, UDP and the routing
+ * protocol of netlink, but no unix socket; no memory becomes executable, so that nothing can be loaded any more.
  */
 int seccomp_load_egress(void) WARN_UNUSED;
 
-/* The maker of network namespaces: an allow-list, all else EPERM. Of namespaces only those of the network; no processes, threads or executable memory. */
+/* The maker of network namespaces: an allow-list, all else EPERM. Of namespaces only those of the network; no
+ * processes, threads or executable memory. */
 int seccomp_load_netmaker(void) WARN_UNUSED;
 
 /*
- * On top of the sandbox's filter: no unix socket but connected pairs, so that no service of the machine can be reached by a path (a read-only mount does
- * not stop that). A pair of datagram sockets could be given another address.
+ * On top of the sandbox's filter: no unix socket but connected pairs, so that no service of the machine can be reached
+ * by a path (a read-only mount does not stop that). A pair of datagram sockets could be given another address.
  */
 int seccomp_load_no_unix(void) WARN_UNUSED;

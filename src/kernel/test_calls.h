@@ -34,7 +34,8 @@ static inline int test_calls(const struct test_call *calls, size_t n)
     return 0;
 }
 
-/* A filter can't be taken off again: fn loads it in a child, which ends with the number that fn returns, and that must be 0. */
+/* A filter can't be taken off again: fn loads it in a child, which ends with the number that fn returns, and that must
+ * be 0. */
 static inline void test_in_child(int (*fn)(void))
 {
     int status;

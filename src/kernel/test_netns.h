@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A captured network for tests. The program moves into its namespace: it is the sandbox, and has the sockets of the other side, too. */
+/* A captured network for tests. The program moves into its namespace: it is the sandbox, and has the sockets of the
+ * other side, too. */
 #pragma once
 
 #include "kernel/netns.h"
@@ -33,7 +34,8 @@ void expect_text(int fd, const char *text);
 void capture(int listener, const char *from, const char *to, const char *original, uint16_t port);
 void test_tcp_of_port_53_is_dns(void **state);
 void test_fast_open_is_captured(void **state);
-/* Two destinations, one port of the client's, our end of the first connection in TIME-WAIT: no packet of the second may be sent twice. */
+/* Two destinations, one port of the client's, our end of the first connection in TIME-WAIT: no packet of the second may
+ * be sent twice. */
 void test_a_port_is_used_again(void **state);
 void test_dns_is_captured(void **state);
 /* One socket asks two servers: each answer must come from the one that was asked. */

@@ -44,7 +44,8 @@ static bool mask_is_token(struct str word)
     return false;
 }
 
-/* Behind a name: "=", or ":" with blanks, a quote, and perhaps a scheme. How much of it is to be seen; 0: it is no value. */
+/* Behind a name: "=", or ":" with blanks, a quote, and perhaps a scheme. How much of it is to be seen; 0: it is no
+ * value. */
 static size_t mask_before_value(struct str s)
 {
     static const char *const schemes[] = {"Bearer ", "bearer ", "Basic ", "basic ", "token ", "Token "};
@@ -64,7 +65,8 @@ static size_t mask_before_value(struct str s)
     return at;
 }
 
-/* How much of it is behind a URL's "://" and before its path. No two of these overlap, so looking for passwords takes as long as the text is. */
+/* How much of it is behind a URL's "://" and before its path. No two of these overlap, so looking for passwords takes
+ * as long as the text is. */
 static struct str mask_authority(struct str s)
 {
     const char *slash = s.n ? memchr(s.p, '/', s.n) : NULL;

@@ -6,9 +6,9 @@
 #include "base/str.h"
 
 /*
- * Appends the text with "***" in place of what stands behind a name that says it carries credentials (as policy_placeholder_is_for() has it: --password=x, API_KEY=x,
- * "Authorization: Bearer x"), of a password in a URL, and of words that begin as well-known tokens do. Who wants to hide something can still do so: this is
- * for accidents.
+ * Appends the text with "***" in place of what stands behind a name that says it carries credentials (as
+ * policy_placeholder_is_for() has it: --password=x, API_KEY=x, "Authorization: Bearer x"), of a password in a URL, and
+ * of words that begin as well-known tokens do. Who wants to hide something can still do so: this is for accidents.
  */
 void mask_secrets(struct str text, struct buf *to);
 

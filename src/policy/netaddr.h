@@ -35,7 +35,8 @@ enum net_class {
 
 const char *net_class_name(enum net_class c);
 
-/* Strict: four decimal numbers without leading zeros, or RFC 4291 text without zone or brackets. No shorthand that inet_aton() would guess. */
+/* Strict: four decimal numbers without leading zeros, or RFC 4291 text without zone or brackets. No shorthand that
+ * inet_aton() would guess. */
 bool netaddr_parse(struct str text, struct netaddr *ret_addr);
 /* False: neither IPv4 nor IPv6. ret_port may be NULL. */
 bool netaddr_from_sockaddr(const struct sockaddr *sa, struct netaddr *ret_addr, uint16_t *ret_port);
@@ -46,15 +47,17 @@ void netaddr_print(const struct netaddr *a, char ret_text[static NETADDR_TEXT_MA
 bool netaddr_eq(const struct netaddr *a, const struct netaddr *b);
 
 /*
- * Looks through what only wraps another address: 6to4 (2002::/16), NAT64 (64:ff9b::/96 and 64:ff9b:1::/48), IPv4-compatible (::a.b.c.d) and
- * Teredo (2001::/32): the class is the worse one of both.
+ * Looks through what only wraps another address: 6to4 (2002::/16), NAT64 (64:ff9b::/96 and 64:ff9b:1::/48),
+ * IPv4-compatible (::a.b.c.d) and Teredo (2001::/32): the class is the worse one of both.
  */
 enum net_class netaddr_class(const struct netaddr *a);
 
-/* The IPv4 addresses that it wraps in one of these ways, or may wrap (64:ff9b:1::/48 does not say where); how many there are. */
+/* The IPv4 addresses that it wraps in one of these ways, or may wrap (64:ff9b:1::/48 does not say where); how many
+ * there are. */
 size_t netaddr_wrapped(const struct netaddr *a, struct netaddr ret_inner[static NETADDR_WRAPPED_MAX]);
 
-/* "10.0.0.0/8", "2001:db8::/32", or a single address. Host bits that are set are cleared. ::ffff:0:0/96 and longer become IPv4. */
+/* "10.0.0.0/8", "2001:db8::/32", or a single address. Host bits that are set are cleared. ::ffff:0:0/96 and longer
+ * become IPv4. */
 bool netcidr_parse(struct str text, struct netcidr *ret_cidr);
 bool netcidr_has(const struct netcidr *c, const struct netaddr *a);
 bool netcidr_has_public(const struct netcidr *c); /* is there an address in it that is NET_PUBLIC? */

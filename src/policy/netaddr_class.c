@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The special purposes of addresses, after IANA's two registries (RFC 6890) with these differences: blocks of protocol assignments (192.0.0.0/24,
- * 2001::/23) are reserved as a whole, the few global addresses in them included; forms that nothing uses any more (6to4, Teredo, IPv4-compatible, the 6to4
- * relay) are reserved, whatever they wrap; of IPv6, only 2000::/3 is public.
+ * The special purposes of addresses, after IANA's two registries (RFC 6890) with these differences: blocks of protocol
+ * assignments (192.0.0.0/24, 2001::/23) are reserved as a whole, the few global addresses in them included; forms that
+ * nothing uses any more (6to4, Teredo, IPv4-compatible, the 6to4 relay) are reserved, whatever they wrap; of IPv6, only
+ * 2000::/3 is public.
  */
 #include "policy/netaddr.h"
 

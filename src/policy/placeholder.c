@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * In which headers a sentinel becomes its secret. Servers quote what they can't make sense of in any header ("'KEY' is no version of this API", "no such
- * organization: KEY"), and return some headers by custom (Origin, Idempotency-Key, X-Request-Id); only what headers for credentials hold do they keep to
- * themselves. So unless the policy names headers, it is replaced in these alone, which are known by their names; elsewhere a sentinel goes out as it is.
+ * In which headers a sentinel becomes its secret. Servers quote what they can't make sense of in any header ("'KEY' is
+ * no version of this API", "no such organization: KEY"), and return some headers by custom (Origin, Idempotency-Key,
+ * X-Request-Id); only what headers for credentials hold do they keep to themselves. So unless the policy names headers,
+ * it is replaced in these alone, which are known by their names; elsewhere a sentinel goes out as it is.
  */
 #include "policy/policy_internal.h"
 

@@ -25,7 +25,8 @@ void policy_unref(struct policy *p)
 
 const char *const policy_places[POLICY_PLACES] = {"header", "path", "query", "body"};
 
-/* Like mem_alloc(), these do not fail: texts were checked, and running out of memory for a bounded object is not survivable. */
+/* Like mem_alloc(), these do not fail: texts were checked, and running out of memory for a bounded object is not
+ * survivable. */
 static void policy_put(json_t *object, const char *name, json_t *value)
 {
     int r = json_object_set_new(object, name, value);

@@ -2,12 +2,14 @@
 /*
  * Judging: one walk along the rules.
  *
- *  1. What is not known can't match a deny rule. An address that is not known matches no address or network; but when networks have denied all of IPv4 and
- *     all of IPv6, they have denied.
- *  2. An allow rule that does not name what is not public (struct rule, opens) does not match there, and the walk goes on.
+ *  1. What is not known can't match a deny rule. An address that is not known matches no address or network; but when
+ *     networks have denied all of IPv4 and all of IPv6, they have denied.
+ *  2. An allow rule that does not name what is not public (struct rule, opens) does not match there, and the walk goes
+ *     on.
  *  3. Deny rules see through wrapped addresses, allow rules don't.
- *  4. The first rule whose request is not seen ends the walk of policy_judge(). policy_judge_name() asks whether any request could be allowed, so there
- *     an allow rule about requests matches and a deny rule doesn't; policy_judge_worst() asks whether any could be denied: the other way round.
+ *  4. The first rule whose request is not seen ends the walk of policy_judge(). policy_judge_name() asks whether any
+ *     request could be allowed, so there an allow rule about requests matches and a deny rule doesn't;
+ *     policy_judge_worst() asks whether any could be denied: the other way round.
  */
 #include "policy/policy_internal.h"
 

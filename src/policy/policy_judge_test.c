@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Judging by tables: a policy, what is asked, which rule decides. Every suggestion is put in front of the rules and must then allow what was asked. */
+/* Judging by tables: a policy, what is asked, which rule decides. Every suggestion is put in front of the rules and
+ * must then allow what was asked. */
 #include "base/mem.h"
 #include "policy/policy.h"
 

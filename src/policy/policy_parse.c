@@ -383,8 +383,8 @@ static int parse_all(struct parse *p, const json_t *json)
 }
 
 /*
- * An upper bound of the length of its JSON text, also of that of what it is normalised to: a byte becomes six at most. More than POLICY_JSON_MAX says nothing:
- * then the length has to be measured.
+ * An upper bound of the length of its JSON text, also of that of what it is normalised to: a byte becomes six at most.
+ * More than POLICY_JSON_MAX says nothing: then the length has to be measured.
  */
 static size_t bound(const json_t *json, size_t depth)
 {

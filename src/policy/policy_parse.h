@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files share that read a policy's JSON. All return 0, or -1 with the error set, which begins with the place. */
+/* What the files share that read a policy's JSON. All return 0, or -1 with the error set, which begins with the
+ * place. */
 #pragma once
 
 #include "policy/policy_internal.h"
@@ -19,7 +20,8 @@ struct parse {
 
 int parse_refuse(struct parse *p, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
-/* The place becomes text only in an error, which ends the parsing, so nobody has to leave it after one. Names are borrowed. */
+/* The place becomes text only in an error, which ends the parsing, so nobody has to leave it after one. Names are
+ * borrowed. */
 void parse_enter(struct parse *p, const char *name);
 void parse_enter_at(struct parse *p, size_t index);
 void parse_leave(struct parse *p);

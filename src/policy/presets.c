@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The list. A host is in it when the programs of that maker can't do their work without it: no telemetry, no updates, no whole clouds. Whoever can push to
- * a host can also send data there: @github is such a one.
+ * The list. A host is in it when the programs of that maker can't do their work without it: no telemetry, no updates,
+ * no whole clouds. Whoever can push to a host can also send data there: @github is such a one.
  */
 #include "policy/presets.h"
 #include "base/def.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Names for hosts that go together: "@npm" as the target of a rule stands for all of them, at the ports they are used with unless the rule names others. A policy
- * keeps the hosts, not the name: what it allows does not change when this list does.
+ * Names for hosts that go together: "@npm" as the target of a rule stands for all of them, at the ports they are used
+ * with unless the rule names others. A policy keeps the hosts, not the name: what it allows does not change when this
+ * list does.
  */
 #pragma once
 

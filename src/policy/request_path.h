@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Paths of HTTP requests, made comparable. Servers do not agree on what a path means: whether %2F separates, whether ";x" belongs to a segment's name, whether
- * "//" is "/". So a path has several readings, one for each kind of server; so has a pattern, and they are compared reading by reading.
+ * Paths of HTTP requests, made comparable. Servers do not agree on what a path means: whether %2F separates, whether
+ * ";x" belongs to a segment's name, whether "//" is "/". So a path has several readings, one for each kind of server;
+ * so has a pattern, and they are compared reading by reading.
  *
- *  1. What means the same everywhere is made the same first: dot segments are removed, %XX of what may stand in a path as it is becomes that,
- *     everything else that may not becomes %XX. Query and what follows are cut off.
- *  2. There is no reading of what only serves to deceive: control characters, backslashes, broken %, a % that was encoded twice, text that is not
- *     UTF-8, a fragment, no "/" in front, more than REQUEST_PATH_MAX bytes.
+ *  1. What means the same everywhere is made the same first: dot segments are removed, %XX of what may stand in a path
+ *     as it is becomes that, everything else that may not becomes %XX. Query and what follows are cut off.
+ *  2. There is no reading of what only serves to deceive: control characters, backslashes, broken %, a % that was
+ *     encoded twice, text that is not UTF-8, a fragment, no "/" in front, more than REQUEST_PATH_MAX bytes.
  */
 #pragma once
 
@@ -32,8 +33,8 @@ struct path_pattern {
 bool request_path_read(struct str raw, struct request_path *ret_path);
 
 /*
- * "/v1/x": the whole path; "/v1*": all that begins so. False: not a pattern: no readings, dot segments, a query, "*" elsewhere.
- * Lives in the arena.
+ * "/v1/x": the whole path; "/v1*": all that begins so. False: not a pattern: no readings, dot segments, a query, "*"
+ * elsewhere. Lives in the arena.
  */
 bool path_pattern_parse(struct str text, struct arena *arena, struct path_pattern *ret_pattern);
 

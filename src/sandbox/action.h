@@ -18,9 +18,10 @@
 enum { LOG_KEEP = 10000 }; /* at least this many of the last events of a log that isn't a sandbox's are kept */
 
 /*
- * Begins an action. data: JSON object text ("{}" when there is nothing to say), bounded by the event log. On success *ret_seq is the
- * action's seq. -1: ERR_NOT_FOUND (ended), ERR_FAILED_PRECONDITION (not running), ERR_PERMISSION_DENIED (guard; recorded too), or what
- * keeps it from being recorded (ERR_RESOURCE_EXHAUSTED: the disk is full): an action without a record is not done, but for the kill.
+ * Begins an action. data: JSON object text ("{}" when there is nothing to say), bounded by the event log. On success
+ * *ret_seq is the action's seq. -1: ERR_NOT_FOUND (ended), ERR_FAILED_PRECONDITION (not running), ERR_PERMISSION_DENIED
+ * (guard; recorded too), or what keeps it from being recorded (ERR_RESOURCE_EXHAUSTED: the disk is full): an action
+ * without a record is not done, but for the kill.
  */
 int action_begin(struct sandbox *sb, const struct actor *actor, enum event_kind kind, struct str data,
                  uint64_t *ret_seq, struct err *err) WARN_UNUSED;
@@ -48,7 +49,8 @@ int action_record(struct core *core, const char *id, const struct actor *actor, 
 /* Records its result. Never fails for the caller: an event that can't be stored is counted and logged once. */
 void action_observe(struct sandbox *sb, uint64_t cause, enum event_kind kind, enum event_grade grade, struct str data);
 
-/* The same as seen by the host, in the log of this id. cause 0: none; actor NULL: nobody asked. Returns its seq, 0: it could not be stored. */
+/* The same as seen by the host, in the log of this id. cause 0: none; actor NULL: nobody asked. Returns its seq, 0: it
+ * could not be stored. */
 uint64_t action_note(struct core *core, const char *id, const char *actor, uint64_t cause, enum event_kind kind,
                      struct str data);
 /* The same of what somebody can cause without end: floods are counted. */

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The core of cove-api: the sandboxes, what may be done to them, and the record of it. Façades call in here and nowhere else.
+ * The core of cove-api: the sandboxes, what may be done to them, and the record of it. Façades call in here and nowhere
+ * else.
  *
  * Rules for all of src/sandbox
- *  1. One loop, one thread. Nothing blocks. No callback is called from inside the function that it was passed to: results always
- *     come in a later turn of the loop.
+ *  1. One loop, one thread. Nothing blocks. No callback is called from inside the function that it was passed to:
+ *     results always come in a later turn of the loop.
  *  2. Every action takes the same path (action.h): authorise, guard, record, do, record.
- *  3. A `struct sandbox *` found by sandbox_find() is valid until control returns to the loop. Whoever needs it longer takes a
- *     reference; after its end the object stays readable (state SANDBOX_ENDED), and every operation on it answers ERR_NOT_FOUND.
+ *  3. A `struct sandbox *` found by sandbox_find() is valid until control returns to the loop. Whoever needs it longer
+ *     takes a reference; after its end the object stays readable (state SANDBOX_ENDED), and every operation on it
+ *     answers ERR_NOT_FOUND.
  *  4. A caller that loses interest in a pending operation calls its `_cancel`/`_close`; no callback comes afterwards.
  */
 #pragma once
@@ -35,7 +37,8 @@ struct arena;
 struct sandbox_info;
 struct exec_spec;
 
-/* What a façade's clients expect to be answered on a port of 127.0.0.1 inside: by the agent, to GET and HEAD (wire/proto.h says what figures there are). */
+/* What a façade's clients expect to be answered on a port of 127.0.0.1 inside: by the agent, to GET and HEAD
+ * (wire/proto.h says what figures there are). */
 struct core_answer {
     struct str path, type, body;
     bool has_figures;
@@ -90,14 +93,16 @@ struct core_config {
 };
 
 /*
- * Opens the core: loads the store's live sandboxes, asks coved which of them live, re-attaches to their agents and their processes, records
- * as lost those that are gone. Blocks at start-up only for as long as coved needs to answer. The strings of the config are copied.
+ * Opens the core: loads the store's live sandboxes, asks coved which of them live, re-attaches to their agents and
+ * their processes, records as lost those that are gone. Blocks at start-up only for as long as coved needs to answer.
+ * The strings of the config are copied.
  */
 int core_open(uv_loop_t *loop, const struct core_config *config, struct core **ret_core, struct err *err) WARN_UNUSED;
 
 /*
- * Lets go of everything; sandboxes live on. What still waits is answered ERR_UNAVAILABLE from inside, so not to be called from a callback of the
- * core. No struct sandbox may be used afterwards. The uv loop must run once more to free the handles.
+ * Lets go of everything; sandboxes live on. What still waits is answered ERR_UNAVAILABLE from inside, so not to be
+ * called from a callback of the core. No struct sandbox may be used afterwards. The uv loop must run once more to free
+ * the handles.
  */
 void core_close(struct core *core);
 

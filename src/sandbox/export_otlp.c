@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ids. The trace and the span of an action are the first bytes of SHA-256 over its log's id and its seq, so who asks twice gets the same; a client's traceparent, which stands in the action's
- * record, gives the trace and the parent of its span. All events that an action led to belong to its trace.
+ * Ids. The trace and the span of an action are the first bytes of SHA-256 over its log's id and its seq, so who asks
+ * twice gets the same; a client's traceparent, which stands in the action's record, gives the trace and the parent of
+ * its span. All events that an action led to belong to its trace.
  */
 #include "base/mem.h"
 #include "event/json.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the service counts of itself, for /metrics: since this worker began. What is known anyway (states, queues, quotas) is read when somebody asks. */
+/* What the service counts of itself, for /metrics: since this worker began. What is known anyway (states, queues,
+ * quotas) is read when somebody asks. */
 #pragma once
 
 #include "base/metric.h"

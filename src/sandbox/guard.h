@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The guard decides about an action before it happens: it allows it, denies it, or asks somebody (hold.h). The core calls it for every action; it must answer at
- * once and must not call the core.
+ * The guard decides about an action before it happens: it allows it, denies it, or asks somebody (hold.h). The core
+ * calls it for every action; it must answer at once and must not call the core.
  *
- * Rules (guard/rules.h) are in force at four levels: for the service, a tenant, what is made from a template, and a sandbox. Each level that has any is asked, and
- * the strictest answer counts. A fork has the rules of its sandbox. What Cove does by itself (actor.is_own, sandboxes of its own) and changes of rules are not
- * judged by rules: the latter by scope alone.
+ * Rules (guard/rules.h) are in force at four levels: for the service, a tenant, what is made from a template, and a
+ * sandbox. Each level that has any is asked, and the strictest answer counts. A fork has the rules of its sandbox. What
+ * Cove does by itself (actor.is_own, sandboxes of its own) and changes of rules are not judged by rules: the latter by
+ * scope alone.
  */
 #pragma once
 
@@ -83,7 +84,8 @@ int guard_set(struct core *core, const struct actor *actor, const struct guard_p
 /* What the rules say of this. ret_answer->reason stays valid until rules are changed. */
 enum guard_verdict guard_judge(struct core *core, const struct guard_question *q, struct guard_answer *ret_answer);
 
-/* A rule that answers this question from now on, in the level that asked; by: who says so. The right to change that level is checked. */
+/* A rule that answers this question from now on, in the level that asked; by: who says so. The right to change that
+ * level is checked. */
 struct hold_info;
 int guard_remember(struct core *core, const struct actor *actor, const struct hold_info *info, bool is_allowed,
                    struct err *err) WARN_UNUSED;

@@ -3,13 +3,15 @@
  * Actions that wait until somebody allows or denies them, because the guard asks.
  *
  * Theory of operation
- *  1. Who asks for an action and can do so again later has a holder in its struct actor. When the guard asks, the action fails with ERR_HELD, and nothing was
- *     done. Once there is an answer the holder's again() begins the same action anew, in a later turn of the loop, and the gate (action.c) lets it pass, or says
- *     that it was denied. Without a holder the guard's question counts as a denial.
- *  2. An approval is good for one action of this holder: the same kind, on the same thing, with the same data. Whatever differs is a new question.
- *     The guard is asked again before an approved action passes: what it denies by then is denied.
- *  3. A hold ends by an answer, after core_config.hold_ms as a denial, with its sandbox, with its holder (the client left), or with the core.
- *     How it ended is recorded as guard.answered, behind guard.asked.
+ *  1. Who asks for an action and can do so again later has a holder in its struct actor. When the guard asks, the
+ *     action fails with ERR_HELD, and nothing was done. Once there is an answer the holder's again() begins the same
+ *     action anew, in a later turn of the loop, and the gate (action.c) lets it pass, or says that it was denied.
+ *     Without a holder the guard's question counts as a denial.
+ *  2. An approval is good for one action of this holder: the same kind, on the same thing, with the same data. Whatever
+ *     differs is a new question. The guard is asked again before an approved action passes: what it denies by then is
+ *     denied.
+ *  3. A hold ends by an answer, after core_config.hold_ms as a denial, with its sandbox, with its holder (the client
+ *     left), or with the core. How it ended is recorded as guard.answered, behind guard.asked.
  *  4. What waits is bounded: HOLDS_MAX and HOLDS_BYTES of memory, of which each tenant has a share, HOLDS_OF_ONE of a
  *     sandbox or a volume. Beyond that, what would be asked is denied.
  */
@@ -54,8 +56,8 @@ int hold_answer(struct core *core, struct str id, bool is_allowed, const char *b
 struct hold;
 
 /*
- * The guard asks. 0: this was allowed, *ret_hold says by which hold; hold_use() when it is being done. -1: it waits (ERR_HELD), or was denied, or can't wait, in
- * which case *ret_why is a word for the record.
+ * The guard asks. 0: this was allowed, *ret_hold says by which hold; hold_use() when it is being done. -1: it waits
+ * (ERR_HELD), or was denied, or can't wait, in which case *ret_why is a word for the record.
  */
 int hold_ask(struct core *core, struct holder *holder, const struct guard_question *q,
              const struct guard_answer *answer, struct hold **ret_hold, const char **ret_why,

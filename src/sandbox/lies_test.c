@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Agents that lie: each way of saying what can't be is found at once, ends that sandbox and no other, answers every call that waits, and
- * is recorded. The table is the list of what the host checks.
+ * Agents that lie: each way of saying what can't be is found at once, ends that sandbox and no other, answers every
+ * call that waits, and is recorded. The table is the list of what the host checks.
  */
 #include "base/mem.h"
 #include "sandbox/exec/stream.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the core adds to libuv's loop: jobs for a later turn (so that no callback re-enters its caller), jobs for the moment
- * before the loop sleeps (so that many small writes become one), alarms (any number on one uv_timer), and two shared buffers.
+ * What the core adds to libuv's loop: jobs for a later turn (so that no callback re-enters its caller), jobs for the
+ * moment before the loop sleeps (so that many small writes become one), alarms (any number on one uv_timer), and two
+ * shared buffers.
  */
 #pragma once
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A nest: namespaces within a sandbox's own, with an agent of their own. Processes in it see neither those of the sandbox nor of another nest; of the sandbox's files, which
- * are read-only for them, a workspace is theirs. It ends with its last owner's nest_end(), its sandbox, or this worker.
+ * A nest: namespaces within a sandbox's own, with an agent of their own. Processes in it see neither those of the
+ * sandbox nor of another nest; of the sandbox's files, which are read-only for them, a workspace is theirs. It ends
+ * with its last owner's nest_end(), its sandbox, or this worker.
  *
- * What is made is a struct sandbox for exec.h and files.h, and for nothing else: it has the id of the sandbox that it is in, whose log and rules are its own. Its state is
- * SANDBOX_ENDED once it is gone.
+ * What is made is a struct sandbox for exec.h and files.h, and for nothing else: it has the id of the sandbox that it
+ * is in, whose log and rules are its own. Its state is SANDBOX_ENDED once it is gone.
  */
 #pragma once
 

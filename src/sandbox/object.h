@@ -176,8 +176,8 @@ bool sandbox_state_may(enum sandbox_state from, enum sandbox_state to);
 bool sandbox_state_is_over(enum sandbox_state state); /* stopping, ended or failed */
 
 /*
- * Moves the state, which must be legal, appends the event of the move and writes the row's state. data: JSON object text. Returns
- * the event's seq (0 when it could not be stored).
+ * Moves the state, which must be legal, appends the event of the move and writes the row's state. data: JSON object
+ * text. Returns the event's seq (0 when it could not be stored).
  */
 uint64_t sandbox_move(struct sandbox *sb, enum sandbox_state to, const struct event_draft *event);
 

@@ -9,7 +9,8 @@
  *   stopping          killed again
  *   being rewound     goes on with that, once its processes are gone; before, it runs on
  *
- * When coved died and was started again, less can differ: an end that it had seen and nobody heard of, a kill that did not come through.
+ * When coved died and was started again, less can differ: an end that it had seen and nobody heard of, a kill that did
+ * not come through.
  */
 #include "base/fd.h"
 #include "base/log.h"
@@ -139,8 +140,8 @@ static void leave_paused(struct sandbox *sb)
 }
 
 /*
- * A start on its files that was not finished. Nobody was told that it runs, and what was done in it (volumes, the template's start command) is not known:
- * its files are put away again, and it is started from the beginning.
+ * A start on its files that was not finished. Nobody was told that it runs, and what was done in it (volumes, the
+ * template's start command) is not known: its files are put away again, and it is started from the beginning.
  */
 static void start_again(struct sandbox *sb)
 {
@@ -218,7 +219,8 @@ int recovery_run(struct core *core, struct err *err)
     }
     if (map_count(&core->by_id))
         log_info("%zu sandboxes taken over, %zu lost or ended", core->n_live, lost);
-    /* A full disk must not keep us from serving what lives: what is decided here is decided again by the next worker. */
+    /* A full disk must not keep us from serving what lives: what is decided here is decided again by the next
+     * worker. */
     if (keeper_commit(core->keeper, &local) < 0)
         core_unrecorded(core, &local);
     return 0;

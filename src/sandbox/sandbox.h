@@ -27,7 +27,8 @@ struct pair {
 
 struct network_spec;
 
-/* A volume (sandbox/volume/volumes.h), or a directory of the host that the operator allows (volumes.host), and where it is to be: an absolute, clean path. */
+/* A volume (sandbox/volume/volumes.h), or a directory of the host that the operator allows (volumes.host), and where it
+ * is to be: an absolute, clean path. */
 struct volume_mount {
     struct str name; /* or id; of the host's: its absolute, clean path */
     struct str path;
@@ -108,8 +109,9 @@ typedef void (*sandbox_fn)(void *ctx, struct sandbox *sb, const struct err *err)
 void sandbox_ignore(void *ctx, struct sandbox *sb, const struct err *err); /* for who does not wait: it is in the log */
 
 /*
- * Starts making one; done comes when the agent answers. Errors that can be known at once (validation, unknown template ERR_NOT_FOUND, limits) come as -1 + *err and done
- * is not called. There is no cancel: a client that leaves gets its sandbox made and it ends by its timeout.
+ * Starts making one; done comes when the agent answers. Errors that can be known at once (validation, unknown template
+ * ERR_NOT_FOUND, limits) come as -1 + *err and done is not called. There is no cancel: a client that leaves gets its
+ * sandbox made and it ends by its timeout.
  */
 int sandbox_create(struct core *core, const struct actor *actor, const struct sandbox_spec *spec, sandbox_fn done,
                    void *ctx, struct err *err) WARN_UNUSED;
@@ -146,7 +148,8 @@ int sandbox_each_ended(struct core *core, uint64_t view, size_t limit,
 struct sandbox *sandbox_ref(struct sandbox *sb);
 void sandbox_unref(struct sandbox *sb);
 
-/* SIGKILL to all of it. done comes once coved confirmed; from the call on it counts as ended for everybody else. Already ended: ERR_NOT_FOUND. */
+/* SIGKILL to all of it. done comes once coved confirmed; from the call on it counts as ended for everybody else.
+ * Already ended: ERR_NOT_FOUND. */
 int sandbox_kill(struct sandbox *sb, const struct actor *actor, sandbox_fn done, void *ctx,
                  struct err *err) WARN_UNUSED;
 
@@ -179,7 +182,8 @@ struct sandbox_receipt {
 int sandbox_received(struct sandbox *sb, const struct actor *actor, const struct sandbox_receipt *r, uint64_t *ret_seq,
                      struct err *err) WARN_UNUSED;
 
-/* Figures, sampled every 5 s and kept for the sandbox's life within 4,096 samples (older ones thinned out to every second one). */
+/* Figures, sampled every 5 s and kept for the sandbox's life within 4,096 samples (older ones thinned out to every
+ * second one). */
 struct sandbox_sample {
     usec_t at; /* real time */
     uint32_t cpu_count;
@@ -200,8 +204,8 @@ bool sandbox_relay_join(struct sandbox *sb);
 void sandbox_relay_leave(struct sandbox *sb);
 
 /*
- * Watches for the end: fn is called once, in a later turn, when the sandbox ends. Streams to clients use it to cut their connections.
- * Embed the struct; remove it with sandbox_unwatch() before its memory goes.
+ * Watches for the end: fn is called once, in a later turn, when the sandbox ends. Streams to clients use it to cut
+ * their connections. Embed the struct; remove it with sandbox_unwatch() before its memory goes.
  */
 struct sandbox_watch {
     struct list node;

@@ -3,12 +3,14 @@
  * Theory of operation
  *
  *  1. `moves` is all there is: a move that it does not list is a bug of ours and aborts.
- *  2. Every move is one event, appended in the same batch as the row's new state, so log and table never differ after a crash.
- *  3. creating -> running at the end of its start (start.c); any living state -> stopping as soon as somebody decides that it ends (from then on
- *     nobody can use it); stopping -> ended or failed when coved says that all of it is gone. A sandbox that ends on its own is stopping only
- *     while who waits for it is told, without an event; one that is found lost by a new worker skips it. Nothing leaves ended and failed.
- *     running -> pausing -> paused -> resuming -> running, each told by an action or by what came of it; a pause or a resume that fails goes back
- *     where it came from (pause.c).
+ *  2. Every move is one event, appended in the same batch as the row's new state, so log and table never differ after a
+ *     crash.
+ *  3. creating -> running at the end of its start (start.c); any living state -> stopping as soon as somebody decides
+ *     that it ends (from then on nobody can use it); stopping -> ended or failed when coved says that all of it is
+ *     gone. A sandbox that ends on its own is stopping only while who waits for it is told, without an event; one that
+ *     is found lost by a new worker skips it. Nothing leaves ended and failed. running -> pausing -> paused -> resuming
+ *     -> running, each told by an action or by what came of it; a pause or a resume that fails goes back where it came
+ *     from (pause.c).
  *  4. The numbers of the states stand in the store: never renumber.
  */
 #include "sandbox/object.h"

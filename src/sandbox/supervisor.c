@@ -239,7 +239,8 @@ static void end_texts(union sup_message *item)
     }
 }
 
-/* Another coved: what the one before had not answered is asked again, in the same order, before what was not asked yet. */
+/* Another coved: what the one before had not answered is asked again, in the same order, before what was not asked
+ * yet. */
 static void repeat(struct supervisor *sup, uint32_t tag)
 {
     struct list undecided;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The client of coved: tagged requests over the worker's seqpacket socket (wire/supervisor.h). Internal to src/sandbox. */
+/* The client of coved: tagged requests over the worker's seqpacket socket (wire/supervisor.h). Internal to
+ * src/sandbox. */
 #pragma once
 
 #include "base/err.h"
@@ -12,7 +13,8 @@ struct supervisor_ops {
     void (*on_ended)(void *ctx, const struct sup_ended *ended);
     void (*on_seen)(void *ctx, const struct sup_seen *seen); /* NULL: the last of a message was told */
     void (*on_egress)(void *ctx, int fd);                    /* yours: a new socket to cove-egress */
-    /* coved died and was started again. Requests go on: those that can't be repeated have failed with ERR_UNAVAILABLE, the others are asked again. */
+    /* coved died and was started again. Requests go on: those that can't be repeated have failed with ERR_UNAVAILABLE,
+     * the others are asked again. */
     void (*on_restarted)(void *ctx);
     void (*on_lost)(void *ctx); /* once: coved is gone and won't return; all pending requests have failed */
 };
@@ -22,8 +24,9 @@ int supervisor_new(struct loop *loop, int fd, const struct supervisor_ops *ops, 
 void supervisor_free(struct supervisor *sup);    /* pending requests fail at once with ERR_UNAVAILABLE */
 
 /*
- * Called once for each request: with the answer (fd is the session socket of CREATED and ATTACHED, yours now; else -1), or with NULL and the
- * error: coved's own, ERR_DEADLINE_EXCEEDED (after 30 s; what copies files has an hour), ERR_UNAVAILABLE.
+ * Called once for each request: with the answer (fd is the session socket of CREATED and ATTACHED, yours now; else -1),
+ * or with NULL and the error: coved's own, ERR_DEADLINE_EXCEEDED (after 30 s; what copies files has an hour),
+ * ERR_UNAVAILABLE.
  */
 typedef void (*supervisor_fn)(void *ctx, const union sup_message *answer, int fd, const struct err *err);
 
@@ -35,8 +38,8 @@ int supervisor_call(struct supervisor *sup, union sup_message *request, supervis
                     struct err *err) WARN_UNUSED;
 
 /*
- * The same with what SUP_IMAGE and SUP_DIFF need, a descriptor that goes along (-1: none; taken, also when this fails), and what SUP_LIST, SUP_LAYERS and
- * SUP_VOLUMES do, each (or NULL).
+ * The same with what SUP_IMAGE and SUP_DIFF need, a descriptor that goes along (-1: none; taken, also when this fails),
+ * and what SUP_LIST, SUP_LAYERS and SUP_VOLUMES do, each (or NULL).
  */
 int supervisor_call_with(struct supervisor *sup, union sup_message *request, int fd, supervisor_item_fn each,
                          supervisor_fn fn, void *ctx, struct err *err) WARN_UNUSED;

@@ -18,7 +18,8 @@ enum {
 #define TENANT_NAME_DEFAULT "default"
 
 /*
- * Members of core_config.group_gid have a tenant each, "uid-<number>", which is made when they first come; what is theirs on this machine is that tenant's.
+ * Members of core_config.group_gid have a tenant each, "uid-<number>", which is made when they first come; what is
+ * theirs on this machine is that tenant's.
  */
 int tenant_of_uid(struct core *core, const struct actor *actor, uid_t uid, uint64_t *ret_number,
                   struct err *err) WARN_UNUSED;

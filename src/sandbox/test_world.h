@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * For tests: a core with a store of its own, a coved that is a socket and a table, and agents that do what they are told - or lie. All
- * in one loop and one process. Every wait is bounded.
+ * For tests: a core with a store of its own, a coved that is a socket and a table, and agents that do what they are
+ * told - or lie. All in one loop and one process. Every wait is bounded.
  */
 #pragma once
 

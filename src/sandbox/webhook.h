@@ -2,12 +2,14 @@
 /*
  * Webhooks: somebody outside is told of the lives of a tenant's sandboxes.
  *
- *  1. A webhook has a cursor in the feed and nothing else: it was told of all events up to there. So it waits for its target without a queue, goes on after a restart, and
- *     may be told of an event twice when the service dies just then, which its receiver sees by the event's id.
- *  2. One delivery at a time for each webhook, in order. One that fails is tried again with growing pauses; after WEBHOOK_TRIES it is given up, and recorded.
- *     No webhook waits for another.
- *  3. cove-api connects to nobody: cove-egress sends it (wire/egress.h, "post"), and judges the target, its address included. Unless the configuration says otherwise it
- *     is public: a tenant reaches neither this machine nor its network by it.
+ *  1. A webhook has a cursor in the feed and nothing else: it was told of all events up to there. So it waits for its
+ *     target without a queue, goes on after a restart, and may be told of an event twice when the service dies just
+ *     then, which its receiver sees by the event's id.
+ *  2. One delivery at a time for each webhook, in order. One that fails is tried again with growing pauses; after
+ *     WEBHOOK_TRIES it is given up, and recorded. No webhook waits for another.
+ *  3. cove-api connects to nobody: cove-egress sends it (wire/egress.h, "post"), and judges the target, its address
+ *     included. Unless the configuration says otherwise it is public: a tenant reaches neither this machine nor its
+ *     network by it.
  */
 #pragma once
 
@@ -40,8 +42,8 @@ struct core_webhooks {
 
 /*
  * The next part of them: few enough for one turn of the loop, however many there are and whosever they are. From the
- * first call, where `to` is UINT64_MAX for all, *want says what is left. 1: call again for that, 0: that was all; either
- * also if fn has said that it has enough. want->tenant is set here.
+ * first call, where `to` is UINT64_MAX for all, *want says what is left. 1: call again for that, 0: that was all;
+ * either also if fn has said that it has enough. want->tenant is set here.
  */
 int life_each(struct core *core, const struct principal *who, struct life_want *want, life_rows_fn fn, void *ctx,
               struct err *err) WARN_UNUSED;

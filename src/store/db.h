@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Inside of the store, for the modules of this folder alone: statements, binding, and what a failure means for the batch. */
+/* Inside of the store, for the modules of this folder alone: statements, binding, and what a failure means for the
+ * batch. */
 #pragma once
 
 #include "base/str.h"
@@ -19,8 +20,8 @@ int db_write(struct store *s, struct err *err) WARN_UNUSED;
 sqlite3_stmt *db_stmt(struct store *s, enum sql id, struct err *err) WARN_UNUSED;
 
 /*
- * Runs a writing statement to its end and gives it back. `what` is for the message ("append an event"). An error undoes the batch;
- * only DB_MAY_EXIST makes a key that is taken an ordinary ERR_ALREADY_EXISTS.
+ * Runs a writing statement to its end and gives it back. `what` is for the message ("append an event"). An error undoes
+ * the batch; only DB_MAY_EXIST makes a key that is taken an ordinary ERR_ALREADY_EXISTS.
  */
 enum { DB_MAY_EXIST = 1 };
 int db_run(struct store *s, sqlite3_stmt *q, const char *what, int flags, struct err *err) WARN_UNUSED;
@@ -32,7 +33,8 @@ void db_done(sqlite3_stmt *q); /* NULL is fine */
 int db_changes(struct store *s); /* rows that the last writing statement touched */
 int64_t db_last_rowid(struct store *s);
 
-/* A parameter. Text and blobs are borrowed until the statement is given back. DB() makes one of a number, a text (NULL is "") or a struct str. */
+/* A parameter. Text and blobs are borrowed until the statement is given back. DB() makes one of a number, a text (NULL
+ * is "") or a struct str. */
 struct db_value {
     enum { DB_NUMBER, DB_TEXT, DB_BLOB } kind;
     uint64_t n; /* at most INT64_MAX is stored */
@@ -57,7 +59,8 @@ int db_do(struct store *s, enum sql id, const char *what, int flags, struct err 
           size_t n) WARN_UNUSED;
 #define DB_DO(s, id, what, flags, err, ...) db_do(s, id, what, flags, err, DB_VALUES(__VA_ARGS__))
 
-/* A column, and the member of a row that holds it; the last of a table is {0}. Tables are in the order of the statement's columns. */
+/* A column, and the member of a row that holds it; the last of a table is {0}. Tables are in the order of the
+ * statement's columns. */
 struct db_column {
     enum {
         DB_COLUMNS_END,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The rows of the event log, for src/event alone: heads (one per sandbox) and events. Nothing is checked or computed here; what the
- * rows mean stands in event/log.h and event/chain.h.
+ * The rows of the event log, for src/event alone: heads (one per sandbox) and events. Nothing is checked or computed
+ * here; what the rows mean stands in event/log.h and event/chain.h.
  */
 #pragma once
 

@@ -19,7 +19,8 @@ static const char step_1[] =
     " ended_at INTEGER NOT NULL, end_cause TEXT NOT NULL) STRICT, WITHOUT ROWID;"
     "CREATE INDEX sandboxes_ended ON sandboxes (ended_at, created_at);"
 
-    /* The head of a log: its number (in each event's key; never given out again), where its chain ends and where it begins. */
+    /* The head of a log: its number (in each event's key; never given out again), where its chain ends and where it
+     * begins. */
     "CREATE TABLE event_heads ("
     " log INTEGER PRIMARY KEY AUTOINCREMENT, sandbox TEXT NOT NULL UNIQUE, last_seq INTEGER NOT NULL, last_hash BLOB NOT NULL,"
     " base_seq INTEGER NOT NULL, base_hash BLOB NOT NULL) STRICT;"
@@ -35,7 +36,8 @@ static const char step_1[] =
     " artefact INTEGER NOT NULL, start INTEGER NOT NULL, data BLOB NOT NULL, PRIMARY KEY (artefact, start)) STRICT, WITHOUT ROWID;"
     "CREATE TABLE artefact_totals (sandbox TEXT PRIMARY KEY, bytes INTEGER NOT NULL) STRICT, WITHOUT ROWID;";
 
-/* Templates that were built and snapshots (template/template.h), what was said while they were built, and what of it can be used again. */
+/* Templates that were built and snapshots (template/template.h), what was said while they were built, and what of it
+ * can be used again. */
 static const char step_2[] =
     "CREATE TABLE templates ("
     " id TEXT PRIMARY KEY, name TEXT NOT NULL, public INTEGER NOT NULL, created_at INTEGER NOT NULL,"
@@ -80,7 +82,8 @@ static const char step_6[] =
     " digest TEXT NOT NULL, until INTEGER NOT NULL, PRIMARY KEY (sandbox, seq, part)) STRICT, WITHOUT ROWID;"
     "CREATE INDEX artefacts_digest ON artefacts (digest);";
 
-/* Whose things are: of the default tenant, all those from before. Names of volumes are unique per tenant, so their table is made anew. */
+/* Whose things are: of the default tenant, all those from before. Names of volumes are unique per tenant, so their
+ * table is made anew. */
 static const char step_7[] =
     "CREATE TABLE tenants ("
     " tenant INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, created_at INTEGER NOT NULL) STRICT;"

@@ -13,8 +13,8 @@ extern const char *const schema_steps[];
 extern const size_t schema_n_steps;
 
 /*
- * Reads how old the file is (0: empty) without changing it. Fails when it is another program's, damaged, or newer than n_steps.
- * `path` is for messages.
+ * Reads how old the file is (0: empty) without changing it. Fails when it is another program's, damaged, or newer than
+ * n_steps. `path` is for messages.
  */
 int schema_check(struct sqlite3 *db, const char *path, size_t n_steps, size_t *ret_version,
                  struct err *err) WARN_UNUSED;

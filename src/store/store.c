@@ -340,7 +340,8 @@ int store_checkpoint(const char *path, struct err *err)
     if (connect_db(path, SQLITE_OPEN_READWRITE, &db, err) < 0)
         return -1;
     (void)sqlite3_busy_timeout(db, 0);
-    /* When the service has just stopped, this would be the last one out and SQLite would clean up: harmless, but slow. */
+    /* When the service has just stopped, this would be the last one out and SQLite would clean up: harmless, but
+     * slow. */
     (void)sqlite3_db_config(db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
     /* A connection does not know that there is a log before it read something. */
     int r = sqlite3_exec(db, "PRAGMA schema_version", NULL, NULL, NULL) != SQLITE_OK

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The rows of templates that were built and of snapshots (for src/template), and of the cache of build steps (for src/build). Nothing is checked here.
- * Strings are borrowed; from reading they are valid during the call of fn, which must not call the store. Times are real-clock microseconds, 0: none.
+ * The rows of templates that were built and of snapshots (for src/template), and of the cache of build steps (for
+ * src/build). Nothing is checked here. Strings are borrowed; from reading they are valid during the call of fn, which
+ * must not call the store. Times are real-clock microseconds, 0: none.
  */
 #pragma once
 

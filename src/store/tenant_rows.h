@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The rows of tenants, of their limits and of their keys. Everything that somebody owns carries its tenant's number, which is never given out again.
- * Strings are borrowed; from reading they are valid during the call of fn, which must not call the store.
+ * The rows of tenants, of their limits and of their keys. Everything that somebody owns carries its tenant's number,
+ * which is never given out again. Strings are borrowed; from reading they are valid during the call of fn, which must
+ * not call the store.
  */
 #pragma once
 
@@ -12,7 +13,8 @@
 #define TENANT_DEFAULT UINT64_C(0) /* whose things are those from before there were tenants; always there */
 #define TENANT_ANY UINT64_MAX      /* no tenant: in a look-up, things of all of them */
 
-/* A view is a tenant's number, or TENANT_ANY: whose things there are for somebody. Names are those of one tenant in any case. */
+/* A view is a tenant's number, or TENANT_ANY: whose things there are for somebody. Names are those of one tenant in any
+ * case. */
 static inline bool view_has(uint64_t view, uint64_t tenant)
 {
     return view == TENANT_ANY || view == tenant;

@@ -17,11 +17,12 @@ void test_sql(const char *db, const char *fmt, ...) PRINTF_LIKE(2, 3);
 int64_t test_sql_number(const char *db, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
 /*
- * Runs fn in a child and asserts that it returns 0. For what changes the process: limits, mounts. Its asserts must not be cmocka's:
- * it returns __LINE__ where something is wrong. Returns false when fn returned TEST_DIR_SKIP.
+ * Runs fn in a child and asserts that it returns 0. For what changes the process: limits, mounts. Its asserts must not
+ * be cmocka's: it returns __LINE__ where something is wrong. Returns false when fn returned TEST_DIR_SKIP.
  */
 enum { TEST_DIR_SKIP = -77 };
 bool test_in_child(int (*fn)(const struct test_dir *dir), const struct test_dir *dir);
 
-/* Mounts a small tmpfs over the directory, in a mount namespace of the calling process. False when that is not allowed here. */
+/* Mounts a small tmpfs over the directory, in a mount namespace of the calling process. False when that is not allowed
+ * here. */
 bool test_dir_shrink(const struct test_dir *dir, const char *size);

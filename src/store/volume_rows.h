@@ -21,7 +21,8 @@ int volume_rows_delete(struct store *s, const char *id, struct err *err) WARN_UN
 int volume_rows_each(struct store *s, void (*fn)(void *ctx, const struct store_volume *row), void *ctx,
                      struct err *err) WARN_UNUSED;
 
-/* The id of a volume that is in no row, and whose log had its last event before then: fn is called once, or not at all. */
+/* The id of a volume that is in no row, and whose log had its last event before then: fn is called once, or not at
+ * all. */
 int volume_rows_log_expired(struct store *s, usec_t before, void (*fn)(void *ctx, const char *id), void *ctx,
                             struct err *err) WARN_UNUSED;
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Templates that are built, and their builds. A template has an id, perhaps a name, and tags; each tag leads to one build that is ready. A build is requested,
- * begun, and ends as ready or failed; only when it is ready do the tags go over to it.
+ * Templates that are built, and their builds. A template has an id, perhaps a name, and tags; each tag leads to one
+ * build that is ready. A build is requested, begun, and ends as ready or failed; only when it is ready do the tags go
+ * over to it.
  *
- * All of it is in memory and in the store. Whatever is returned is valid until the next call on the registry. Changes go into the store's present batch; when
- * that is undone, so are they, with the next call.
+ * All of it is in memory and in the store. Whatever is returned is valid until the next call on the registry. Changes
+ * go into the store's present batch; when that is undone, so are they, with the next call.
  */
 #pragma once
 
@@ -56,7 +57,8 @@ struct template_info {
     size_t n_tags;
 };
 
-/* Here and below, view: store/tenant_rows.h. ref: id or name; a tag in it is not looked at. ERR_NOT_FOUND, ERR_INVALID_ARGUMENT. */
+/* Here and below, view: store/tenant_rows.h. ref: id or name; a tag in it is not looked at. ERR_NOT_FOUND,
+ * ERR_INVALID_ARGUMENT. */
 int template_info_find(struct template_registry *r, uint64_t view, struct str ref, struct template_info *ret_info,
                        struct err *err) WARN_UNUSED;
 /* Files and all others, by id. */
@@ -71,11 +73,13 @@ struct template_request {
     uint32_t cpu_milli;
     uint64_t memory_bytes, disk_bytes;
 };
-/* A build to come, of a template of that name, made when there is none. Earlier ones of it that still wait have failed. ERR_INVALID_ARGUMENT, ERR_RESOURCE_EXHAUSTED. */
+/* A build to come, of a template of that name, made when there is none. Earlier ones of it that still wait have failed.
+ * ERR_INVALID_ARGUMENT, ERR_RESOURCE_EXHAUSTED. */
 int template_request(struct template_registry *r, const struct template_request *request,
                      const struct template_build **ret_build, struct err *err) WARN_UNUSED;
 
-/* How many templates and snapshots are a tenant's, or everybody's; and how many but for the one that ref names, which would be changed. */
+/* How many templates and snapshots are a tenant's, or everybody's; and how many but for the one that ref names, which
+ * would be changed. */
 size_t template_count(struct template_registry *r, uint64_t view);
 size_t template_count_beside(struct template_registry *r, uint64_t tenant, struct str ref);
 
@@ -130,8 +134,8 @@ int template_log_each(struct template_registry *r, const char *build_id, enum te
 /* ---- tags ---- */
 
 /*
- * target: [namespace/]name[:tag], what they are to lead to. ERR_NOT_FOUND, ERR_INVALID_ARGUMENT, ERR_FAILED_PRECONDITION (a file), ERR_RESOURCE_EXHAUSTED. ret_build: its
- * id.
+ * target: [namespace/]name[:tag], what they are to lead to. ERR_NOT_FOUND, ERR_INVALID_ARGUMENT,
+ * ERR_FAILED_PRECONDITION (a file), ERR_RESOURCE_EXHAUSTED. ret_build: its id.
  */
 int template_tags_add(struct template_registry *r, uint64_t view, struct str target, const struct str *tags, size_t n,
                       const char **ret_build, struct err *err) WARN_UNUSED;

@@ -82,8 +82,8 @@ void registry_forget_use(struct template_registry *r,
 void built_clear(struct template_registry *r);
 int built_load(struct template_registry *r, struct err *err) WARN_UNUSED;
 /*
- * By id or name; NULL. A name is one of the view's own tenant. What is public can be looked at by all (`own` false): by its id, and by its name when it is the default
- * tenant's; nobody else can take a name that others rely on.
+ * By id or name; NULL. A name is one of the view's own tenant. What is public can be looked at by all (`own` false): by
+ * its id, and by its name when it is the default tenant's; nobody else can take a name that others rely on.
  */
 struct template_entry *built_find(struct template_registry *r, uint64_t view, const struct template_name *name,
                                   bool own);

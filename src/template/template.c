@@ -15,7 +15,8 @@ struct parsed {
     char build_id[ID_UUID_LEN + 1];
 };
 
-/* A build is known by what it made: the beginning of the layer's digest in the form of a UUID, version 8 ("custom", RFC 9562). */
+/* A build is known by what it made: the beginning of the layer's digest in the form of a UUID, version 8 ("custom", RFC
+ * 9562). */
 static void set_build_id(struct parsed *p)
 {
     const char *hex = p->t.layer + strlen("sha256-");

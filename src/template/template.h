@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Templates: what sandboxes are made from. Those that were built and snapshots stand in the store and in memory (template/builds.h). The others, the base template
- * above all, are files, <state>/templates/<anything>.conf, lines `key = value`, '#' begins a comment:
+ * Templates: what sandboxes are made from. Those that were built and snapshots stand in the store and in memory
+ * (template/builds.h). The others, the base template above all, are files, <state>/templates/<anything>.conf, lines
+ * `key = value`, '#' begins a comment:
  *
  *   id = base-3f0c          unique; [A-Za-z0-9._-], at most 63 characters
  *   alias = base            any number; [a-z0-9_-], at most 63 characters, with an optional "namespace/" before and ":tag" behind ("default" when left out)
@@ -11,8 +12,8 @@
  *   start_cmd = ...         optional, as is tier = gvisor
  *   env = NAME=value        any number
  *
- * A file that is not so is left out and logged once; the others go on. The directory is read again when it changed, which a resolve
- * finds out with one stat().
+ * A file that is not so is left out and logged once; the others go on. The directory is read again when it changed,
+ * which a resolve finds out with one stat().
  */
 #pragma once
 
@@ -57,8 +58,8 @@ struct template_registry *template_registry_new(const char *dir);
 void template_registry_free(struct template_registry *r);
 
 /*
- * Reads what the store holds, and from now on writes there, in its present batch; without, there are files alone. Builds that an earlier worker did not bring to
- * their end have failed. The store outlives the registry.
+ * Reads what the store holds, and from now on writes there, in its present batch; without, there are files alone.
+ * Builds that an earlier worker did not bring to their end have failed. The store outlives the registry.
  */
 int template_registry_load(struct template_registry *r, struct store *store, struct err *err) WARN_UNUSED;
 
@@ -66,15 +67,17 @@ int template_registry_load(struct template_registry *r, struct store *store, str
 #define TEMPLATE_NAMESPACE "local"
 
 /*
- * view: whose templates there are (store/tenant_rows.h), beside files and public ones. ref: id or alias, with optional "namespace/" and ":tag". What was built hides a file's alias. Valid until the next call on the registry. ERR_NOT_FOUND, ERR_INVALID_ARGUMENT (not a
- * name). ret_alias (may be NULL): the alias that matched without namespace and tag, NULL when the id did.
+ * view: whose templates there are (store/tenant_rows.h), beside files and public ones. ref: id or alias, with optional
+ * "namespace/" and ":tag". What was built hides a file's alias. Valid until the next call on the registry.
+ * ERR_NOT_FOUND, ERR_INVALID_ARGUMENT (not a name). ret_alias (may be NULL): the alias that matched without namespace
+ * and tag, NULL when the id did.
  */
 int template_resolve(struct template_registry *r, uint64_t view, struct str ref, const struct template **ret_template,
                      const char **ret_alias, struct err *err) WARN_UNUSED;
 
 /*
- * Snapshots. name: "" or [namespace/]name[:tag]; an existing name's tag moves to the new one. Kept in the store, in its present batch. *ret_template is valid until the next
- * call on the registry.
+ * Snapshots. name: "" or [namespace/]name[:tag]; an existing name's tag moves to the new one. Kept in the store, in its
+ * present batch. *ret_template is valid until the next call on the registry.
  */
 struct template_snapshot {
     uint64_t tenant;
@@ -90,10 +93,12 @@ struct template_snapshot {
 int template_add_snapshot(struct template_registry *r, const struct template_snapshot *snapshot,
                           const struct template **ret_template, struct err *err) WARN_UNUSED;
 
-/* Forgets a template or snapshot with all its builds and names. ERR_NOT_FOUND; ERR_FAILED_PRECONDITION: one that stands in a file. */
+/* Forgets a template or snapshot with all its builds and names. ERR_NOT_FOUND; ERR_FAILED_PRECONDITION: one that stands
+ * in a file. */
 int template_remove(struct template_registry *r, uint64_t view, struct str ref, struct err *err) WARN_UNUSED;
 
-/* True: ref is "name:tag" of a snapshot whose name has other tags, each a snapshot of its own; template_remove_tag() forgets that one. By id it is all of them. */
+/* True: ref is "name:tag" of a snapshot whose name has other tags, each a snapshot of its own; template_remove_tag()
+ * forgets that one. By id it is all of them. */
 bool template_is_one_of_several(struct template_registry *r, uint64_t view, struct str ref);
 int template_remove_tag(struct template_registry *r, uint64_t view, struct str ref, struct err *err) WARN_UNUSED;
 
@@ -103,7 +108,8 @@ void template_spawned(struct template_registry *r, const char *id);
 /* Every layer that a template or snapshot stands on. */
 void template_each_layer(struct template_registry *r, void (*fn)(void *ctx, const char *layer), void *ctx);
 
-/* Calls fn for each that sandboxes can be made from, until it returns false: files, then the others, by id and tag, so one with two tags comes twice. */
+/* Calls fn for each that sandboxes can be made from, until it returns false: files, then the others, by id and tag, so
+ * one with two tags comes twice. */
 void template_each(struct template_registry *r, uint64_t view, bool (*fn)(void *ctx, const struct template *t),
                    void *ctx);
 

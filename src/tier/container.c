@@ -164,7 +164,8 @@ int container_dress_root(const struct tier_host *host, struct box *box, const st
     char message[1 + TIER_NAME_MAX] = {TIER_DRESS};
     AUTO_CLOSE int root = -1;
     struct overlay_parts of_root = {.n = 0};
-    /* The disk's limit comes behind the mount: overlayfs, which has a directory to make, would be read-only above files that are at it already. */
+    /* The disk's limit comes behind the mount: overlayfs, which has a directory to make, would be read-only above files
+     * that are at it already. */
     if (root_mount(host, box, how, &root, parts ? &of_root : NULL, err) < 0)
         return -1;
     if (group_limit_disk(host, box, how->disk_bytes, err) < 0) {

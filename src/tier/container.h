@@ -11,7 +11,8 @@
 /* Sandboxes go before the host's own processes; the agent makes what it starts go before itself. */
 enum { CONTAINER_OOM_SCORE = 50 };
 
-/* A body that is about to be born into the box's group: its end of the control socket, and what it leaves the host by. */
+/* A body that is about to be born into the box's group: its end of the control socket, and what it leaves the host
+ * by. */
 struct container_birth {
     struct cgroup_door door;
     int ours, theirs;
@@ -19,7 +20,8 @@ struct container_birth {
 };
 int container_birth_begin(const struct tier_host *host, struct box *box, struct container_birth *b,
                           struct err *err) WARN_UNUSED;
-/* pid: what the spawn said, which is told with this. maps: box->userns_fd becomes its user namespace, with the box's ids. */
+/* pid: what the spawn said, which is told with this. maps: box->userns_fd becomes its user namespace, with the box's
+ * ids. */
 int container_birth_end(const struct tier_host *host, struct box *box, struct container_birth *b, pid_t pid, bool maps,
                         struct err *err) WARN_UNUSED;
 /*
@@ -29,7 +31,8 @@ int container_dress_root(const struct tier_host *host, struct box *box, const st
                          struct err *err) WARN_UNUSED;
 int container_session(struct box *box, const char *id, const char *template_id, int *ret_fd,
                       struct err *err) WARN_UNUSED;
-/* At the front of the first session of a box that goes on from a checkpoint: what the agent is to know (wire/wake.h). */
+/* At the front of the first session of a box that goes on from a checkpoint: what the agent is to know
+ * (wire/wake.h). */
 int container_say_restored(struct box *box, const char *id, const char *template_id, int session_fd) WARN_UNUSED;
 int container_clean(const struct tier_host *host, struct box *box) WARN_UNUSED;
 /* Of a box with nothing to adopt but its descriptor, which is closed when it is clean. */

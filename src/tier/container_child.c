@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Runs as a copy of coved in the sandbox's namespaces, still with all capabilities in its user namespace. Everything it was born with
- * that is coved's must be gone before a program of the sandbox runs: descriptors (closed first), mounts (pivot_root), signal mask and
- * handlers, environment, capabilities, oom protection. Nothing here reads a file of the sandbox's root.
+ * Runs as a copy of coved in the sandbox's namespaces, still with all capabilities in its user namespace. Everything it
+ * was born with that is coved's must be gone before a program of the sandbox runs: descriptors (closed first), mounts
+ * (pivot_root), signal mask and handlers, environment, capabilities, oom protection. Nothing here reads a file of the
+ * sandbox's root.
  */
 #include "tier/container_child.h"
 #include "base/fd.h"
@@ -138,7 +139,8 @@ static void attach_tree(const char *from, uint64_t attrs, const char *to)
     container_child_must(mount_attach(fd, AT_FDCWD, to), to);
 }
 
-/* A mount that runtimes look for, and over it what they read: see invariant 4 of inside.h. Where there is none to be had, they find the files alone. */
+/* A mount that runtimes look for, and over it what they read: see invariant 4 of inside.h. Where there is none to be
+ * had, they find the files alone. */
 static void show_group(const struct inside_machine *machine, int version)
 {
     const uint64_t attrs = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC | MOUNT_ATTR_RDONLY;

@@ -8,7 +8,8 @@ struct box;
 struct cgroup_door;
 struct tier_host;
 
-/* What of /proc shows the machine and not the sandbox, or acts on it: it is covered wherever a procfs is mounted for a sandbox. */
+/* What of /proc shows the machine and not the sandbox, or acts on it: it is covered wherever a procfs is mounted for a
+ * sandbox. */
 enum cover {
     COVER_FILE,      /* by nothing */
     COVER_TOLD,      /* by what it is told of itself; always there */
@@ -22,8 +23,8 @@ struct container_cover {
 extern const struct container_cover container_covers[];
 
 /*
- * Never returns. sock: the body's end. door: to its control group; it enters by itself, because that may wait, which coved can't.
- * box: its tree and whether it was born in its network are settled.
+ * Never returns. sock: the body's end. door: to its control group; it enters by itself, because that may wait, which
+ * coved can't. box: its tree and whether it was born in its network are settled.
  */
 NORETURN void container_child(int sock, const struct tier_host *host, const struct cgroup_door *door,
                               const struct box *box);

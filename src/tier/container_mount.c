@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A volume into a container that runs. The path is the sandbox's, and hostile: it is walked by a child of coved that has entered the sandbox's mount namespace, from the
- * root there, over no link at all. The child opens directories and nothing else, so nothing in there can make it wait; it has a few seconds all the same.
+ * A volume into a container that runs. The path is the sandbox's, and hostile: it is walked by a child of coved that
+ * has entered the sandbox's mount namespace, from the root there, over no link at all. The child opens directories and
+ * nothing else, so nothing in there can make it wait; it has a few seconds all the same.
  */
 #include "tier/container_mount.h"
 #include "base/fault.h"
@@ -94,7 +95,8 @@ int container_mount(const struct tier_host *host, const struct tier_mount *m)
     int r = container_mount_clone(host, m, &volume);
     if (r < 0)
         return r;
-    /* By the descriptor (Linux 5.8): should the process have been reaped, its number may be another's by now, and what was opened by it before. */
+    /* By the descriptor (Linux 5.8): should the process have been reaped, its number may be another's by now, and what
+     * was opened by it before. */
     if (setns(m->fds[TIER_MOUNT_PIDFD], CLONE_NEWNS) < 0)
         return -errno;
     root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);

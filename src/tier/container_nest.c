@@ -1,16 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A nest: namespaces within those of a container that runs, and an agent in them. The sandbox's own programs can make none, so coved makes these; the agent of the sandbox is as
- * confined as its programs and has no part in it.
+ * A nest: namespaces within those of a container that runs, and an agent in them. The sandbox's own programs can make
+ * none, so coved makes these; the agent of the sandbox is as confined as its programs and has no part in it.
  *
- *  1. Three processes. The job enters the sandbox's control group and all of its namespaces but that of users. Its child is born in the sandbox's process namespace, closes what is
- *     coved's, and enters the user namespace, which takes all rights on the host from it. Its child is the first process of the nest: it builds the mounts and becomes the agent.
- *     Each ends with the one before it while that has something to do with it: when coved no longer waits, nothing is left.
- *  2. Once the nest stands the one between ends, so the sandbox's agent reaps the nest's first process, and the kernel ends all of it with the sandbox. coved remembers nothing.
- *  3. What the sandbox sees of these processes before they are the agent holds more capabilities than it, and memory of coved: they are not dumpable, and belong to a user
- *     namespace of the host or have capabilities that nobody inside has, so nobody inside can trace them. Ending or stopping them hurts the nest alone.
- *  4. All paths are the sandbox's, and hostile: they are walked inside, over no link. All mounts are made with the rights of the sandbox's user namespace alone.
- *  5. Before the agent runs it is bound as the sandbox's own is: the same capabilities, the same filter, the same limits.
+ *  1. Three processes. The job enters the sandbox's control group and all of its namespaces but that of users. Its
+ *     child is born in the sandbox's process namespace, closes what is coved's, and enters the user namespace, which
+ *     takes all rights on the host from it. Its child is the first process of the nest: it builds the mounts and
+ *     becomes the agent. Each ends with the one before it while that has something to do with it: when coved no longer
+ *     waits, nothing is left.
+ *  2. Once the nest stands the one between ends, so the sandbox's agent reaps the nest's first process, and the kernel
+ *     ends all of it with the sandbox. coved remembers nothing.
+ *  3. What the sandbox sees of these processes before they are the agent holds more capabilities than it, and memory of
+ *     coved: they are not dumpable, and belong to a user namespace of the host or have capabilities that nobody inside
+ *     has, so nobody inside can trace them. Ending or stopping them hurts the nest alone.
+ *  4. All paths are the sandbox's, and hostile: they are walked inside, over no link. All mounts are made with the
+ *     rights of the sandbox's user namespace alone.
+ *  5. Before the agent runs it is bound as the sandbox's own is: the same capabilities, the same filter, the same
+ *     limits.
  */
 #include "tier/container_nest.h"
 #include "base/fd.h"
@@ -157,7 +163,8 @@ static void nest_proc(bool own_network)
     }
 }
 
-/* The workspace with changes on top that go with the nest. Where they are is seen by nobody: the mount over /dev/shm is gone before the agent runs. */
+/* The workspace with changes on top that go with the nest. Where they are is seen by nobody: the mount over /dev/shm is
+ * gone before the agent runs. */
 static void nest_overlay(int workspace, int *ret_fd)
 {
     static const char *const options[] = {"lowerdir",   ".",         "upperdir", "/dev/shm/u", "workdir",
@@ -219,7 +226,8 @@ NORETURN static void nest_run(const struct sup_nest *asked)
     char *const envp[] = {(char[]){"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
                           (char[]){"LANG=C.UTF-8"}, NULL};
     struct pollfd status = {.fd = NEST_STATUS};
-    /* Until it is the agent it ends with the one between: somebody may have stopped it, and coved does not wait for long. */
+    /* Until it is the agent it ends with the one between: somebody may have stopped it, and coved does not wait for
+     * long. */
     if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || poll(&status, 1, 0) != 0)
         _exit(1);
     if (asked->own_network)

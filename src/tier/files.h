@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files of boxes in the storage pool (kernel/pool/pool.h), as coved/boxes handles them: by names of boxes, sandboxes and layers. `stands_on` is the topmost layer
- * below a box's own files, "" for none. 0 or -errno, as the pool has it. What is "a job's" may take long, and is called in a child of coved.
+ * Files of boxes in the storage pool (kernel/pool/pool.h), as coved/boxes handles them: by names of boxes, sandboxes
+ * and layers. `stands_on` is the topmost layer below a box's own files, "" for none. 0 or -errno, as the pool has it.
+ * What is "a job's" may take long, and is called in a child of coved.
  */
 #pragma once
 

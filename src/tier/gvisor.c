@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gVisor: a kernel of its own in a program of this user namespace's ("sentry"), which serves the sandbox's system calls, over the same layers, ids, control groups and files in
- * the pool as a container. runsc starts it; gvisor_child.c is what runs until then.
+ * gVisor: a kernel of its own in a program of this user namespace's ("sentry"), which serves the sandbox's system
+ * calls, over the same layers, ids, control groups and files in the pool as a container. runsc starts it;
+ * gvisor_child.c is what runs until then.
  *
- * The control socket is runsc's standard input, and so the agent's: sessions are handed in by descriptor as a container's are. What asks while the sentry still boots
- * waits in that socket.
+ * The control socket is runsc's standard input, and so the agent's: sessions are handed in by descriptor as a
+ * container's are. What asks while the sentry still boots waits in that socket.
  */
 #include "base/buf.h"
 #include "base/fd.h"

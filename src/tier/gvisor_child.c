@@ -3,10 +3,12 @@
  * Runs as a copy of coved, then as runsc, which is PID 1 here, or as its parent: its sentry and its gofer are children
  * of PID 1 and end with it.
  *
- *  1. All of it lives in a user namespace over the sandbox's own range of ids: neither runsc nor what breaks out of the sentry has a right on the host that a container's root
- *     has not. What runsc confines them with beyond that is its own.
+ *  1. All of it lives in a user namespace over the sandbox's own range of ids: neither runsc nor what breaks out of the
+ *     sentry has a right on the host that a container's root has not. What runsc confines them with beyond that is its
+ *     own.
  *  2. Its root is a small tmpfs with the sandbox's root file system, the agent, and nothing of the host.
- *  3. The network namespace is its own, with the link of a gate (kernel/netns.h), from which the sentry takes the addresses.
+ *  3. The network namespace is its own, with the link of a gate (kernel/netns.h), from which the sentry takes the
+ *     addresses.
  */
 #include "tier/gvisor_child.h"
 #include "base/buf.h"
@@ -110,7 +112,8 @@ static void gvisor_write_bundle(const char *name)
         "local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\",\"LANG=C.UTF-8\"],\"capabilities\":{"
         "\"bounding\":[%s],\"effective\":[%s],\"permitted\":[%s],\"inheritable\":[]}},",
         name, caps, caps, caps);
-    /* Over an empty /tmp runsc would lay a tmpfs of its own, unless it is told of a mount. What is there is the sandbox's: a link would lead elsewhere. */
+    /* Over an empty /tmp runsc would lay a tmpfs of its own, unless it is told of a mount. What is there is the
+     * sandbox's: a link would lead elsewhere. */
     struct stat tmp;
     const bool has_tmp = lstat("/root/tmp", &tmp) == 0 && S_ISDIR(tmp.st_mode);
     (void)buf_printf(

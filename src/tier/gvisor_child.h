@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The body of a gVisor sandbox: namespaces in which runsc starts the sentry, with no more rights than a container's root. */
+/* The body of a gVisor sandbox: namespaces in which runsc starts the sentry, with no more rights than a container's
+ * root. */
 #pragma once
 
 #include "base/def.h"

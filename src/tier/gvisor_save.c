@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What asks the sentry has left all of ours before it enters: it has the box's ids and no rights beyond, and of descriptors the directory that is to be filled, which is the
- * box's own until that is done, runsc, and a pipe for its last words.
+ * What asks the sentry has left all of ours before it enters: it has the box's ids and no rights beyond, and of
+ * descriptors the directory that is to be filled, which is the box's own until that is done, runsc, and a pipe for its
+ * last words.
  *
- * The sentry is told to pause around the checkpoint and the clone of the files, so that both are of one moment; by itself it would go on in between. It can't save what came by
- * descriptor, as the agent's session did: that is closed by then, but the agent may not have seen it yet.
+ * The sentry is told to pause around the checkpoint and the clone of the files, so that both are of one moment; by
+ * itself it would go on in between. It can't save what came by descriptor, as the agent's session did: that is closed
+ * by then, but the agent may not have seen it yet.
  */
 #include "tier/gvisor_save.h"
 #include "base/buf.h"

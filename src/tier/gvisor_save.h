@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checkpoints of gVisor's boxes: runsc is run once more, in the namespaces of the box, and asks the sentry. See struct tier. */
+/* Checkpoints of gVisor's boxes: runsc is run once more, in the namespaces of the box, and asks the sentry. See struct
+ * tier. */
 #pragma once
 
 #include "tier/tier.h"

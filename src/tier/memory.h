@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Checkpoints on disk: the directory in the pool (kernel/pool/pool.h, memory) that a tier fills and goes on from, with a file `cove` that says what made it and which files
- * there are. What another version made, or what is not whole, is refused with words.
+ * Checkpoints on disk: the directory in the pool (kernel/pool/pool.h, memory) that a tier fills and goes on from, with
+ * a file `cove` that says what made it and which files there are. What another version made, or what is not whole, is
+ * refused with words.
  */
 #pragma once
 
@@ -19,7 +20,8 @@ struct memory_maker {
     const struct tier_limits *limits;
 };
 
-/* Both of a job. The first is what a tier's checkpoint() is called by; `saving` lacks only its dir_fd. -errno; nothing is left of it then. */
+/* Both of a job. The first is what a tier's checkpoint() is called by; `saving` lacks only its dir_fd. -errno; nothing
+ * is left of it then. */
 int memory_save(const struct tier_host *host, const char *name, const struct memory_maker *by, const struct box *box,
                 struct tier_saving *saving) WARN_UNUSED;
 
@@ -28,8 +30,8 @@ int memory_open(const struct tier_host *host, const char *name, const struct mem
                 struct err *err) WARN_UNUSED;
 
 /*
- * A mark that something goes on from it: from then on, what is kept under that name may not be as it was, until the mark is taken off again. memory_is_good(): it is there, and has
- * none.
+ * A mark that something goes on from it: from then on, what is kept under that name may not be as it was, until the
+ * mark is taken off again. memory_is_good(): it is there, and has none.
  */
 int memory_mark(const struct tier_host *host, const char *name, bool marked) WARN_UNUSED;
 bool memory_is_good(const struct tier_host *host, const char *name);

@@ -245,8 +245,8 @@ static int microvm_go_on(const struct tier_host *host, const struct box *box)
 
 /*
  * What it wrote is in a file now. From that it can go on as its copies do, which halves what the machine has of it, and
- * the next time there is less to copy. It stays halted, and must be able to run for that. If it can't be had, it goes on
- * as it is.
+ * the next time there is less to copy. It stays halted, and must be able to run for that. If it can't be had, it goes
+ * on as it is.
  */
 static void microvm_share(const struct tier_host *host, const struct box *box, int dir_fd)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The root file system of a box: an overlay of layers and its own files, seen through its range of ids. For tiers whose guests see the host's files. */
+/* The root file system of a box: an overlay of layers and its own files, seen through its range of ids. For tiers whose
+ * guests see the host's files. */
 #pragma once
 
 #include "kernel/tree/overlay.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The stage: the small mount namespace in which sandboxes are built. A new mount namespace copies its parent's whole mount table, so
- * coved leaves the host's (dozens of mounts) for one of its own with three: a tmpfs as root, /proc and the storage pool.
+ * The stage: the small mount namespace in which sandboxes are built. A new mount namespace copies its parent's whole
+ * mount table, so coved leaves the host's (dozens of mounts) for one of its own with three: a tmpfs as root, /proc and
+ * the storage pool.
  *
  *   /proc             for maps and namespaces of children
  *   /pool             the storage pool (kernel/pool/pool.h)
@@ -13,8 +14,8 @@
  *   /build/{proc,dev,sys,tmp}, /root      mount points for a child's own mounts, private to its mount namespace
  *   /scratch          mount points for overlay layers on kernels that need them attached
  *
- * Each box has a tree of its own, though all are alike and read-only: who shares a file with others can watch them use it (inotify) and
- * lock it. Trees are made as needed and used again.
+ * Each box has a tree of its own, though all are alike and read-only: who shares a file with others can watch them use
+ * it (inotify) and lock it. Trees are made as needed and used again.
  */
 #pragma once
 
@@ -40,12 +41,13 @@ struct stage {
 };
 
 /*
- * Enters the stage for good: the calling process's root and working directory change. pool_mount: the pool's directory, as a detached mount that is
- * attached here and nowhere else; stays the caller's to close. scratch_on: an existing host
+ * Enters the stage for good: the calling process's root and working directory change. pool_mount: the pool's directory,
+ * as a detached mount that is attached here and nowhere else; stays the caller's to close. scratch_on: an existing host
  * directory that the tmpfs may cover while it is being made, in our private namespace only.
  */
 int stage_enter(int pool_mount, const char *scratch_on, struct stage *ret_stage, struct err *err) WARN_UNUSED;
 
-/* In the stage. The tree is the caller's alone until it is put back; so is the descriptor of it (O_PATH). 0 or -errno. */
+/* In the stage. The tree is the caller's alone until it is put back; so is the descriptor of it (O_PATH). 0 or
+ * -errno. */
 int stage_tree_take(struct stage *s, uint32_t *ret_tree, int *ret_fd) WARN_UNUSED;
 void stage_tree_put(struct stage *s, uint32_t tree);

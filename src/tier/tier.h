@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A tier is a kind of boundary around a sandbox. Each implements this table; coved drives it, owns the boxes, and may have boxes of several tiers at once.
+ * A tier is a kind of boundary around a sandbox. Each implements this table; coved drives it, owns the boxes, and may
+ * have boxes of several tiers at once.
  *
  * Life of a box:
  *   blank()   namespaces, id maps, control groups, loopback, /proc, /dev, /sys: all that doesn't depend on what it will be for.
@@ -11,8 +12,8 @@
  *
  * Nothing before start() knows of a user, so all of it is done ahead of need: a create costs what start() costs.
  *
- * A session is a byte stream to the agent (wire/proto.h), however it gets there. Functions that a job calls, in a child of coved, say so; the others don't block. What
- * returns int without a struct err returns 0 or -errno.
+ * A session is a byte stream to the agent (wire/proto.h), however it gets there. Functions that a job calls, in a child
+ * of coved, say so; the others don't block. What returns int without a struct err returns 0 or -errno.
  */
 #pragma once
 
@@ -67,7 +68,8 @@ struct box {
     int sock;                      /* owned: SOCK_SEQPACKET to the body, from 'X' on the agent's control socket */
     int userns_fd;                 /* owned until it is dressed */
     struct container_birth *birth; /* owned; NULL: its body has all that it needs */
-    /* Owned; set by coved before blank(), or NETNS_NONE: a loopback of its own, nothing captured. `ns` goes once the body is born in it. */
+    /* Owned; set by coved before blank(), or NETNS_NONE: a loopback of its own, nothing captured. `ns` goes once the
+     * body is born in it. */
     struct netns net;
     bool has_group;
     bool has_files;
@@ -171,8 +173,8 @@ struct tier {
     bool writes_late;        /* its files are only complete while it is frozen */
     enum netns_kind network; /* a gate, where its network stack is not the kernel's of its namespace */
     /*
-     * What it can do here. -1: it can't be had; err says what is missing and what would help. While the host's files can be seen; host: as far as it is known then,
-     * NULL: not at all.
+     * What it can do here. -1: it can't be had; err says what is missing and what would help. While the host's files
+     * can be seen; host: as far as it is known then, NULL: not at all.
      */
     int (*probe)(const struct tier_host *host, struct tier_powers *ret_powers, struct err *err);
 
@@ -191,7 +193,8 @@ struct tier {
     /* After the body was reaped: drops groups, files, descriptors. 0, or -EBUSY: again a little later. */
     int (*clean)(const struct tier_host *host, struct box *box);
 
-    /* Asked for; is_frozen(): 1 once nothing in it runs any more, 0 before. Frozen, it may not die of SIGKILL before it is thawed. */
+    /* Asked for; is_frozen(): 1 once nothing in it runs any more, 0 before. Frozen, it may not die of SIGKILL before it
+     * is thawed. */
     int (*freeze)(const struct tier_host *host, struct box *box, bool frozen);
     int (*is_frozen)(const struct tier_host *host, struct box *box);
     int (*yield)(const struct tier_host *host, struct box *box, bool first); /* its memory goes before others' */
@@ -206,12 +209,14 @@ struct tier {
     /* -EACCES: not allowed. -ELOOP, -ENOENT, -ENOTDIR: the path, or the volume. A job's. */
     int (*mount)(const struct tier_host *host, const struct tier_mount *m);
     /*
-     * An agent of its own in new namespaces inside; it ends with its session, or with the box. -ENOENT, -ENOTDIR, -ELOOP: a path. A job's. NULL: it has none of that.
+     * An agent of its own in new namespaces inside; it ends with its session, or with the box. -ENOENT, -ENOTDIR,
+     * -ELOOP: a path. A job's. NULL: it has none of that.
      */
     int (*nest)(const struct tier_host *host, const struct tier_nest *nest);
     /*
-     * Memory and processes into a directory. Whoever has the session has closed it before. On failure the box goes on; -EBUSY: something in it can't be saved. go_on(): the box does so,
-     * whatever a checkpoint() that died has left. Jobs', which have the box's pidfd, sock and carried_fd. NULL: it has none of that.
+     * Memory and processes into a directory. Whoever has the session has closed it before. On failure the box goes on;
+     * -EBUSY: something in it can't be saved. go_on(): the box does so, whatever a checkpoint() that died has left.
+     * Jobs', which have the box's pidfd, sock and carried_fd. NULL: it has none of that.
      */
     int (*checkpoint)(const struct tier_host *host, const struct box *box, const struct tier_saving *saving);
     int (*go_on)(const struct tier_host *host, const struct box *box);
@@ -229,7 +234,8 @@ struct tier_set {
     struct tier_powers powers[TIER_LIST_MAX];
 };
 
-/* host: as probe() has it. allowed: names, of which none means all; minimum: the weakest that is allowed, NULL: any. ERR_INVALID_ARGUMENT: an unknown one. */
+/* host: as probe() has it. allowed: names, of which none means all; minimum: the weakest that is allowed, NULL: any.
+ * ERR_INVALID_ARGUMENT: an unknown one. */
 int tier_set_probe(const struct tier_host *host, char *const *allowed, size_t n_allowed, const char *minimum,
                    struct tier_set *ret_set, struct err *err) WARN_UNUSED;
 int tier_set_choose(const struct tier_set *set, const char *name, const struct tier **ret_tier,

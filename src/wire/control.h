@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What coved tells the agent over its control socket (descriptor 3, SOCK_SEQPACKET): one kind of message, with the socket of a new session.
- * The agent is started ahead of need, so the first one also says whose sandbox this has become; the later ones repeat it.
+ * What coved tells the agent over its control socket (descriptor 3, SOCK_SEQPACKET): one kind of message, with the
+ * socket of a new session. The agent is started ahead of need, so the first one also says whose sandbox this has
+ * become; the later ones repeat it.
  */
 #pragma once
 

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What SUP_DIFF writes into the descriptor that was sent along: one record after the other, in no order, until the end of the file. Native byte order, no
- * alignment. Whether the list is complete is what the answer (wire/supervisor.h) says: it is an error when something was left out.
+ * What SUP_DIFF writes into the descriptor that was sent along: one record after the other, in no order, until the end
+ * of the file. Native byte order, no alignment. Whether the list is complete is what the answer (wire/supervisor.h)
+ * says: it is an error when something was left out.
  *
- * A new directory, or one that took the place of something else, is listed with everything in it; of one that is gone only its own name is. A file whose
- * bytes, owner, mode, capabilities and access lists are the same has not changed, whatever its times are.
+ * A new directory, or one that took the place of something else, is listed with everything in it; of one that is gone
+ * only its own name is. A file whose bytes, owner, mode, capabilities and access lists are the same has not changed,
+ * whatever its times are.
  */
 #pragma once
 

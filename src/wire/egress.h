@@ -2,11 +2,12 @@
 /*
  * What cove-egress is told, and what it says.
  *
- * By coved, over the SOCK_SEQPACKET pair that it was born with: struct egress_order, one way. coved is root and trusted.
+ * By coved, over the SOCK_SEQPACKET pair that it was born with: struct egress_order, one way. coved is root and
+ * trusted.
  *
- * By cove-api, over a SOCK_SEQPACKET pair that coved gave to both (EGRESS_API; a new one whenever one of the two is new): one JSON object a
- * message, at most EGRESS_MESSAGE_MAX bytes. Neither trusts the other: what is malformed closes the socket, which coved does not renew before one of them
- * is replaced.
+ * By cove-api, over a SOCK_SEQPACKET pair that coved gave to both (EGRESS_API; a new one whenever one of the two is
+ * new): one JSON object a message, at most EGRESS_MESSAGE_MAX bytes. Neither trusts the other: what is malformed closes
+ * the socket, which coved does not renew before one of them is replaced.
  *
  *   api -> egress                                                  answer (same "tag")
  *   {"op":"policy","tag":1,"id":ID,"policy":{...},"ca":SEALED?,    {"op":"done","tag":1,"ca":SEALED,"ca_pem":PEM}   ca: only when something is intercepted
@@ -33,7 +34,8 @@
  *   {"op":"secret","name":NAME,"what":"set"|"removed","uid":U}    a user of the machine changed it
  *   {"op":"misuse","id":ID,"at":US,"secret":NAME,"name":NAME,"port":P}    a sentinel went where it does not belong
  *
- * IDs, names and texts are bounded (policy/policy.h, base/id.h); times are microseconds since 1970. A SEALED text is opaque to all but the vault.
+ * IDs, names and texts are bounded (policy/policy.h, base/id.h); times are microseconds since 1970. A SEALED text is
+ * opaque to all but the vault.
  */
 #pragma once
 
@@ -47,7 +49,8 @@ enum {
 };
 
 enum egress_order_type {
-    /* A sandbox's network; with three descriptors: tcp, dns_udp, dns_tcp, bound and listening in its namespace. A coved that was started again says it again. */
+    /* A sandbox's network; with three descriptors: tcp, dns_udp, dns_tcp, bound and listening in its namespace. A coved
+     * that was started again says it again. */
     EGRESS_NET = 1,
     EGRESS_DROP, /* the sandbox is gone: end its streams, close its sockets */
     EGRESS_API,  /* with one descriptor: the socket to cove-api; replaces the one before */

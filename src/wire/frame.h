@@ -28,13 +28,15 @@ void wire_put_u64(struct buf *b, uint64_t v);
 void wire_put_str(struct buf *b, struct str s);
 
 /*
- * A whole frame is written as begin, values, end: begin appends a header with size 0 and remembers where, end fills the size in.
+ * A whole frame is written as begin, values, end: begin appends a header with size 0 and remembers where, end fills the
+ * size in.
  *   size_t at = wire_begin(&out, WIRE_OPEN, 0, stream); wire_put_u8(&out, WIRE_STAT); ...; wire_end(&out, at);
  */
 size_t wire_begin(struct buf *b, uint8_t type, uint8_t flags, uint32_t stream);
 void wire_end(struct buf *b, size_t at);
 
-/* A reader over one payload. After the first value that is not there, `bad` stays set and every get returns 0 or an empty str. */
+/* A reader over one payload. After the first value that is not there, `bad` stays set and every get returns 0 or an
+ * empty str. */
 struct wire_reader {
     const uint8_t *p;
     size_t n;
@@ -48,7 +50,8 @@ uint32_t wire_get_u32(struct wire_reader *r);
 uint64_t wire_get_u64(struct wire_reader *r);
 struct str wire_get_str(struct wire_reader *r); /* borrowed from the payload */
 
-/* A list's count, refused (bad, 0) when fewer than count * least_item_bytes bytes are left: a count is never trusted for allocation. */
+/* A list's count, refused (bad, 0) when fewer than count * least_item_bytes bytes are left: a count is never trusted
+ * for allocation. */
 uint32_t wire_get_count(struct wire_reader *r, size_t least_item_bytes);
 
 static inline bool wire_done(const struct wire_reader *r)

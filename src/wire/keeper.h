@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What coved says to its keeper (coved/workers/keeper.h), over the SOCK_SEQPACKET pair that it was born with: each message is one struct keeper_message, with the
- * descriptors that belong to it. Both are root and trust each other.
+ * What coved says to its keeper (coved/workers/keeper.h), over the SOCK_SEQPACKET pair that it was born with: each
+ * message is one struct keeper_message, with the descriptors that belong to it. Both are root and trust each other.
  *
- * A keeper outlives the coved that it was built with: a newer coved talks to it. What is here therefore changes only together with KEEPER_VERSION, and a coved
- * of another version is not started in place of one that runs.
+ * A keeper outlives the coved that it was built with: a newer coved talks to it. What is here therefore changes only
+ * together with KEEPER_VERSION, and a coved of another version is not started in place of one that runs.
  */
 #pragma once
 
 #include "base/def.h"
 
-/* In run_dir: the configuration in force (coved/workers/accepted.h); and the one before, until a coved serves with the new one. */
+/* In run_dir: the configuration in force (coved/workers/accepted.h); and the one before, until a coved serves with the
+ * new one. */
 #define KEEPER_CONFIG "cove.yaml"
 #define KEEPER_CONFIG_BEFORE KEEPER_CONFIG ".before"
 
@@ -18,8 +19,8 @@ enum { KEEPER_VERSION = 1, KEEPER_DATA_MAX = 1024, KEEPER_FDS_MAX = 4 };
 
 enum keeper_type {
     /*
-     * A record, in place of one that has the same kind and number. Its descriptors stay when none come along. pid: a child of the keeper that it is about, whose
-     * exit status is kept until the record is dropped; 0: none. No answer.
+     * A record, in place of one that has the same kind and number. Its descriptors stay when none come along. pid: a
+     * child of the keeper that it is about, whose exit status is kept until the record is dropped; 0: none. No answer.
      */
     KEEPER_PUT = 1,
     KEEPER_DROP, /* by kind and number; its child is reaped if it has ended. No answer */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What coved asks each worker now and then, over a socket of its own (--pulse-fd): does your loop turn? One byte in a message says how coved is itself; the worker
- * answers from its loop, with any byte.
+ * What coved asks each worker now and then, over a socket of its own (--pulse-fd): does your loop turn? One byte in a
+ * message says how coved is itself; the worker answers from its loop, with any byte.
  */
 #pragma once
 

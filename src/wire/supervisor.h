@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What cove-api asks of coved, over one SOCK_SEQPACKET pair: each message is one struct below, exactly as long as its type says, with the
- * descriptors that its comment names. coved answers every request once, with the same tag, in any order, and reports ends on its own.
+ * What cove-api asks of coved, over one SOCK_SEQPACKET pair: each message is one struct below, exactly as long as its
+ * type says, with the descriptors that its comment names. coved answers every request once, with the same tag, in any
+ * order, and reports ends on its own.
  *
- * coved may die and be started again while cove-api goes on; the socket stays the same. The next coved says SUP_RESTARTED and drops what it finds in the socket until
- * cove-api answers SUP_AGAIN with the same tag. Behind that come all requests that have no answer yet, with SUP_REPEATED in their type; those that had a descriptor are not
+ * coved may die and be started again while cove-api goes on; the socket stays the same. The next coved says
+ * SUP_RESTARTED and drops what it finds in the socket until cove-api answers SUP_AGAIN with the same tag. Behind that
+ * come all requests that have no answer yet, with SUP_REPEATED in their type; those that had a descriptor are not
  * repeated. What was done already is not done twice. So each request is answered once, by whichever coved.
  *
- * Both are our processes on one machine, started by the same coved: native byte order and alignment. coved treats every field as hostile
- * all the same (a worker may have been taken over): lengths are fixed, texts are checked against their grammar, numbers against limits.
+ * Both are our processes on one machine, started by the same coved: native byte order and alignment. coved treats every
+ * field as hostile all the same (a worker may have been taken over): lengths are fixed, texts are checked against their
+ * grammar, numbers against limits.
  */
 #pragma once
 
@@ -40,8 +43,9 @@ enum sup_type {
     SUP_USAGE,  /* struct sup_id -> SUP_USED */
 
     /*
-     * struct sup_pause -> SUP_DONE. With memory: once no process of it runs any more. Otherwise once all of it is gone and its files are kept; no SUP_ENDED
-     * comes for that, and from then on SUP_LIST tells of it as SUP_KEPT or SUP_ON_DISK. Before SUP_PAUSE_DISK the session is closed.
+     * struct sup_pause -> SUP_DONE. With memory: once no process of it runs any more. Otherwise once all of it is gone
+     * and its files are kept; no SUP_ENDED comes for that, and from then on SUP_LIST tells of it as SUP_KEPT or
+     * SUP_ON_DISK. Before SUP_PAUSE_DISK the session is closed.
      */
     SUP_PAUSE,
     /*
@@ -56,8 +60,8 @@ enum sup_type {
     SUP_LAYERS,     /* struct sup_head -> SUP_LAYER for each in the pool, then SUP_DONE */
     SUP_LAYER_DROP, /* struct sup_layer_id -> SUP_DONE; ERR_FAILED_PRECONDITION while a sandbox or another layer uses it */
     /*
-     * struct sup_layer_id, with one descriptor -> SUP_DONE once the layer is in the pool. A process that fetches and unpacks an image is started, and talks over
-     * the descriptor with whoever has its other end (image/job.h).
+     * struct sup_layer_id, with one descriptor -> SUP_DONE once the layer is in the pool. A process that fetches and
+     * unpacks an image is started, and talks over the descriptor with whoever has its other end (image/job.h).
      */
     SUP_IMAGE,
     SUP_DIFF, /* struct sup_diff, with one descriptor that is written to (wire/diff.h) -> SUP_DONE at its end */
@@ -69,15 +73,18 @@ enum sup_type {
 
     SUP_POOL, /* struct sup_head -> SUP_POOLED */
 
-    /* struct sup_volumes -> SUP_VOLUME for each of these that is in the pool, then SUP_DONE. Who wants the figures of many asks so for some after the other. */
+    /* struct sup_volumes -> SUP_VOLUME for each of these that is in the pool, then SUP_DONE. Who wants the figures of
+     * many asks so for some after the other. */
     SUP_VOLUME_USAGE,
 
-    /* struct sup_snapshot -> SUP_DONE: what is kept of a sandbox that is paused without memory are the files of this layer, on what lies below it */
+    /* struct sup_snapshot -> SUP_DONE: what is kept of a sandbox that is paused without memory are the files of this
+     * layer, on what lies below it */
     SUP_REWIND,
 
     /*
-     * struct sup_nest, with one descriptor, a connected stream socket -> SUP_DONE once an agent of its own answers there, in namespaces of its own inside the
-     * sandbox. It ends when the other end is closed, and with the sandbox. ERR_UNIMPLEMENTED: not in that tier.
+     * struct sup_nest, with one descriptor, a connected stream socket -> SUP_DONE once an agent of its own answers
+     * there, in namespaces of its own inside the sandbox. It ends when the other end is closed, and with the sandbox.
+     * ERR_UNIMPLEMENTED: not in that tier.
      */
     SUP_NEST,
 
@@ -320,8 +327,8 @@ enum sup_seen_kind {
 };
 
 /*
- * What the kernel saw a sandbox's processes do. A message has several, one behind the other: each ends with its text, filled up to SUP_SEEN_ALIGN, and has its
- * length as its tag.
+ * What the kernel saw a sandbox's processes do. A message has several, one behind the other: each ends with its text,
+ * filled up to SUP_SEEN_ALIGN, and has its length as its tag.
  */
 struct sup_seen {
     struct sup_head head;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which boundaries there are on this machine, weakest first: coved looks once, and tells cove-api when it starts it. Both answer by the same list, and in the same
- * words; what counts is coved's answer.
+ * Which boundaries there are on this machine, weakest first: coved looks once, and tells cove-api when it starts it.
+ * Both answer by the same list, and in the same words; what counts is coved's answer.
  */
 #pragma once
 

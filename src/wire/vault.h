@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is spoken on RUN/vault.sock: the owner of the machine names and removes secrets. coved makes the socket (SOCK_STREAM, listening), cove-egress serves
- * it to root and to the owner, `cove secret` asks. No answer ever holds a value.
+ * What is spoken on RUN/vault.sock: the owner of the machine names and removes secrets. coved makes the socket
+ * (SOCK_STREAM, listening), cove-egress serves it to root and to the owner, `cove secret` asks. No answer ever holds a
+ * value.
  *
  * A connection is one request and one answer; then it is closed. Both are a u32, the size of what follows, and:
  *
@@ -10,7 +11,8 @@
  *               ERR_OK: u32 count, count * (str name, u64 set at, in microseconds since 1970); only VAULT_LIST counts more than 0
  *               else:   str message
  *
- * Integers and strs as in frame.h. What is too long, too short, or of another version is answered with ERR_INVALID_ARGUMENT.
+ * Integers and strs as in frame.h. What is too long, too short, or of another version is answered with
+ * ERR_INVALID_ARGUMENT.
  */
 #pragma once
 
@@ -34,12 +36,14 @@ struct vault_request {
     struct str name, value; /* borrowed */
 };
 
-/* How long the message is that `bytes` begins: 0 when that can't be seen yet, -EMSGSIZE when it is more than `most` or nothing. */
+/* How long the message is that `bytes` begins: 0 when that can't be seen yet, -EMSGSIZE when it is more than `most` or
+ * nothing. */
 ssize_t vault_message_size(struct str bytes, size_t most) WARN_UNUSED;
 
 /*
- * A whole message, with its size. Lengths must be within the maxima above; what they mean (is this a name?) is the vault's to judge. Memory is taken
- * once and up front, so that the value lies nowhere but in `to`, from where its owner wipes it. The buffer's error is sticky.
+ * A whole message, with its size. Lengths must be within the maxima above; what they mean (is this a name?) is the
+ * vault's to judge. Memory is taken once and up front, so that the value lies nowhere but in `to`, from where its owner
+ * wipes it. The buffer's error is sticky.
  */
 void vault_request_append(struct buf *to, const struct vault_request *request);
 int vault_request_parse(struct str message, struct vault_request *ret_request) WARN_UNUSED; /* -EPROTO */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The switch of base/fault.h, in place of base/fault.c. A test names a directory in COVE_FAULTS (every uid of ours must be able to write in it) and puts an
- * empty file there with the name of a point: the next process that comes to this point removes the file and dies. A file "<point>.fail" makes the next call
- * there fail with EIO instead, "<point>.full" with ENOSPC.
+ * The switch of base/fault.h, in place of base/fault.c. A test names a directory in COVE_FAULTS (every uid of ours must
+ * be able to write in it) and puts an empty file there with the name of a point: the next process that comes to this
+ * point removes the file and dies. A file "<point>.fail" makes the next call there fail with EIO instead,
+ * "<point>.full" with ENOSPC.
  */
 #include "base/fault.h"
 #include "base/mem.h"

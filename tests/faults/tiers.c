@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One tier more than what is installed has (tier/table.c): "stub", a boundary of a few namespaces, which does most things in another way than a container. No control
- * group: it is frozen by signals. No descriptor passed: its agent listens, and coved connects. Its network is behind a gate. By it the table is tested, and what
- * stands on the table. Its memory is what lies in /dev/shm/memory: that is all that goes on from a checkpoint.
+ * One tier more than what is installed has (tier/table.c): "stub", a boundary of a few namespaces, which does most
+ * things in another way than a container. No control group: it is frozen by signals. No descriptor passed: its agent
+ * listens, and coved connects. Its network is behind a gate. By it the table is tested, and what stands on the table.
+ * Its memory is what lies in /dev/shm/memory: that is all that goes on from a checkpoint.
  */
 #include "base/fault.h"
 #include "base/fd.h"

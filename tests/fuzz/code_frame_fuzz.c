@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a runner of code says: the frames are the same however the bytes are cut, and nothing that is told of lies outside of them. */
+/* What a runner of code says: the frames are the same however the bytes are cut, and nothing that is told of lies
+ * outside of them. */
 #include "sandbox/code/frame.h"
 
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* DNS messages, once as a query and once as upstream's answer about a.test: nothing behind the input is read, and answers of ours can be read again. */
+/* DNS messages, once as a query and once as upstream's answer about a.test: nothing behind the input is read, and
+ * answers of ours can be read again. */
 #include "egress/dns/dnsmsg.h"
 
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is read of a message before all of it is there is what is read of it afterwards. The first byte says where it is cut. */
+/* What is read of a message before all of it is there is what is read of it afterwards. The first byte says where it is
+ * cut. */
 #include "api/e2b/envd/input_text.h"
 #include "api/kit/json_read.h"
 #include "base/buf.h"

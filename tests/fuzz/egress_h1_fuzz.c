@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Bytes of a client against an upstream that answers each request, or bytes of an upstream against a client with one request. Whatever comes: upstream gets the
- * heads that the owner allowed, in their order, in the one form that we write, each with a body that is framed by it, and nothing else; every allowed request is
- * told its answer once; and nothing is left over.
+ * Bytes of a client against an upstream that answers each request, or bytes of an upstream against a client with one
+ * request. Whatever comes: upstream gets the heads that the owner allowed, in their order, in the one form that we
+ * write, each with a body that is framed by it, and nothing else; every allowed request is told its answer once; and
+ * nothing is left over.
  */
 #include "base/buf.h"
 #include "base/mem.h"
@@ -74,7 +75,8 @@ static void on_end(void *ctx, const struct err *err)
 
 static const struct exchange_ops ops = {.on_request = on_request, .on_answer = on_answer, .on_end = on_end};
 
-/* The fields of `head` that the owner may not have seen: "upgrade" of HTTP/1.0 or with a body is dropped behind its back, so that one may be missing. */
+/* The fields of `head` that the owner may not have seen: "upgrade" of HTTP/1.0 or with a body is dropped behind its
+ * back, so that one may be missing. */
 static bool same_head(struct str seen, struct str expected, struct str *ret_rest)
 {
     struct str line;

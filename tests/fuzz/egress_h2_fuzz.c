@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Frames of a client (behind preface and SETTINGS) against an upstream that answers each request, or frames of an upstream against a client with three requests.
- * Whatever comes: upstream gets heads that the owner allowed, in their order, and no others, and nothing is left over.
+ * Frames of a client (behind preface and SETTINGS) against an upstream that answers each request, or frames of an
+ * upstream against a client with three requests. Whatever comes: upstream gets heads that the owner allowed, in their
+ * order, and no others, and nothing is left over.
  */
 #include "base/buf.h"
 #include "base/mem.h"

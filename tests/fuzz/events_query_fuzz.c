@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where a follower says that it was, and which kinds it wants: the first line is a Last-Event-ID, the second the kinds, the rest a kind. */
+/* Where a follower says that it was, and which kinds it wants: the first line is a Last-Event-ID, the second the kinds,
+ * the rest a kind. */
 #include "api/native/events_query.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Answers of models: the first line is a language, the rest an answer, whose program is compared with it as an output. */
+/* Answers of models: the first line is a language, the rest an answer, whose program is compared with it as an
+ * output. */
 #include "api/fusion/handlers.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

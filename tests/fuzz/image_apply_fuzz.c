@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Layers applied onto a directory, 0xff 0x00 0xff between two of them: nothing beside it is touched, nothing in it is what layers can't make, and limits
- * hold.
+ * Layers applied onto a directory, 0xff 0x00 0xff between two of them: nothing beside it is touched, nothing in it is
+ * what layers can't make, and limits hold.
  */
 #include "image/apply/apply.h"
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An archive of an image: opened (unpacked, indexed), and what it names is read; what comes is never more than its file holds. */
+/* An archive of an image: opened (unpacked, indexed), and what it names is read; what comes is never more than its file
+ * holds. */
 #include "image/apply/archive.h"
 
 #include "base/fd.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The first byte chooses the reader: a manifest or index, the same in an archive, docker-archive's list, a configuration, a job's request. */
+/* The first byte chooses the reader: a manifest or index, the same in an archive, docker-archive's list, a
+ * configuration, a job's request. */
 #include "base/mem.h"
 #include "image/registry/manifest.h"
 #include "image/registry/request.h"

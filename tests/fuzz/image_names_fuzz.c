@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names of images, hosts, URLs and challenges: what is taken is what may stand in a URL and a header, and names itself again. */
+/* Names of images, hosts, URLs and challenges: what is taken is what may stand in a URL and a header, and names itself
+ * again. */
 #include "base/mem.h"
 #include "image/registry/challenge.h"
 #include "image/registry/http.h"

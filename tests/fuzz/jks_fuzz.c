@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A store and PEM text, divided by the first byte: what comes out is a store again, and adding the same again changes nothing. */
+/* A store and PEM text, divided by the first byte: what comes out is a store again, and adding the same again changes
+ * nothing. */
 #include "agent/jks.h"
 
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Credentials in command lines: whatever they are, what is masked is at most three bytes longer for each two of the text, and ends. */
+/* Credentials in command lines: whatever they are, what is masked is at most three bytes longer for each two of the
+ * text, and ends. */
 #include "policy/mask.h"
 
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Addresses and networks as text, and 16 bytes as an address: what was read can be written and read again, and a class holds for all of a network. */
+/* Addresses and networks as text, and 16 bytes as an address: what was read can be written and read again, and a class
+ * holds for all of a network. */
 #include "policy/netaddr.h"
 
 #include <arpa/inet.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What cove-egress says: messages, a line of the input each, while a policy waits for its answer. Whatever it says: the question is answered
- * exactly once, nothing is left, and the row stays readable.
+ * What cove-egress says: messages, a line of the input each, while a policy waits for its answer. Whatever it says: the
+ * question is answered exactly once, nothing is left, and the row stays readable.
  */
 #include "base/fd.h"
 #include "base/log.h"

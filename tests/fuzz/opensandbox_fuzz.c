@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What strangers say to the OpenSandbox façade, by the first byte: paths with signed tickets, schedules, messages of terminals, credentials and bindings, durations, policies. */
+/* What strangers say to the OpenSandbox façade, by the first byte: paths with signed tickets, schedules, messages of
+ * terminals, credentials and bindings, durations, policies. */
 #include "api/opensandbox/hooks.h"
 #include "api/opensandbox/pty_message.h"
 #include "api/opensandbox/vault_document.h"

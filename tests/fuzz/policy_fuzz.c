@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A policy, and behind each line's end one of: name, address, port (decimal), method, path of what is asked. What was taken comes back as itself, what
- * is not public needs a network that says so, and a suggestion that is taken helps.
+ * A policy, and behind each line's end one of: name, address, port (decimal), method, path of what is asked. What was
+ * taken comes back as itself, what is not public needs a network that says so, and a suggestion that is taken helps.
  */
 #include "base/mem.h"
 #include "policy/policy.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What lies below a layer, as the pool's file says it: what is accepted holds names of layers only, each once, and is written as it was. */
+/* What lies below a layer, as the pool's file says it: what is accepted holds names of layers only, each once, and is
+ * written as it was. */
 #include "base/buf.h"
 #include "base/mem.h"
 #include "kernel/pool/pool_internal.h"

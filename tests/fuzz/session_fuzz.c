@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A hostile agent: the input is what it says (after HELLO) while every kind of operation waits for it. The first byte says in which pieces it
- * comes. Whatever it is: every operation ends exactly once, and nothing is left.
+ * A hostile agent: the input is what it says (after HELLO) while every kind of operation waits for it. The first byte
+ * says in which pieces it comes. Whatever it is: every operation ends exactly once, and nothing is left.
  */
 #include "base/fd.h"
 #include "base/log.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Placeholders in a text, one line each in front of it as "placeholder=value": what comes out is what a byte by byte walk makes of it. */
+/* Placeholders in a text, one line each in front of it as "placeholder=value": what comes out is what a byte by byte
+ * walk makes of it. */
 #include "egress/http/substitute.h"
 
 #include <stdlib.h>

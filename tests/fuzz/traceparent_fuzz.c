@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A client's trace context, which enters the record without being escaped: what is taken is taken apart again, and stands in the JSON of an event as it is. */
+/* A client's trace context, which enters the record without being escaped: what is taken is taken apart again, and
+ * stands in the JSON of an event as it is. */
 #include "base/mem.h"
 #include "event/event.h"
 #include "event/json.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Templates and sealed texts, as they come in policies: an expansion holds nothing that ends a header field, one that fails leaves nothing behind, and
- * nothing but what this vault sealed is ever opened.
+ * Templates and sealed texts, as they come in policies: an expansion holds nothing that ends a header field, one that
+ * fails leaves nothing behind, and nothing but what this vault sealed is ever opened.
  */
 #include "egress/vault/vault.h"
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a virtual machine sends over its serial port: the same passes, and the same is told, however the bytes are cut. */
+/* What a virtual machine sends over its serial port: the same passes, and the same is told, however the bytes are
+ * cut. */
 #include "tier/vm/channel.h"
 
 #include <stdlib.h>

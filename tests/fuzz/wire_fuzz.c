@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Frame headers and the reader of payloads: nothing beyond the input is read, what was read can be written again and is the same. */
+/* Frame headers and the reader of payloads: nothing beyond the input is read, what was read can be written again and is
+ * the same. */
 #include "wire/frame.h"
 
 #include <stdlib.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The agent's end of a session, fed with what a host should never send, in pieces. It must answer by the rules of wire/proto.h. The verbs
- * are those that touch processes, of which there are none and none can be started, and some that live here and move bytes both ways.
+ * The agent's end of a session, fed with what a host should never send, in pieces. It must answer by the rules of
+ * wire/proto.h. The verbs are those that touch processes, of which there are none and none can be started, and some
+ * that live here and move bytes both ways.
  */
 #include "agent/agent.h"
 #include "agent/exec/process.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Asks for a name as a program of Alpine does (static, musl): prints what getaddrinfo() says, and after how many milliseconds. */
+/* Asks for a name as a program of Alpine does (static, musl): prints what getaddrinfo() says, and after how many
+ * milliseconds. */
 #include <netdb.h>
 #include <stdio.h>
 #include <time.h>

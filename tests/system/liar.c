@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An agent that lies, put in the place of cove-agent by agent_lies_test.py. How it behaves before HELLO is said by the name of its
- * template ("lie-mute"), later by the command that it is asked to run. What it doesn't know how to lie about it does honestly: a
- * command "runs" and ends with 0 at once. It is a program of its own, so that it shares no mistake with what it tests.
+ * An agent that lies, put in the place of cove-agent by agent_lies_test.py. How it behaves before HELLO is said by the
+ * name of its template ("lie-mute"), later by the command that it is asked to run. What it doesn't know how to lie
+ * about it does honestly: a command "runs" and ends with 0 at once. It is a program of its own, so that it shares no
+ * mistake with what it tests.
  */
 #include <fcntl.h>
 #include <poll.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Preloaded into coved: while the first byte of the file $NO_FILTERS is 1 the kernel has no room for a sandbox's system call filter; the second counts that. */
+/* Preloaded into coved: while the first byte of the file $NO_FILTERS is 1 the kernel has no room for a sandbox's system
+ * call filter; the second counts that. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>

@@ -136,7 +136,8 @@ static void test_overwritten_without_followers(void **state)
     result_fini(&x);
 }
 
-/* The session dies with bytes under way that nobody took: the next one goes on where the last was, and nothing is missing. */
+/* The session dies with bytes under way that nobody took: the next one goes on where the last was, and nothing is
+ * missing. */
 static void test_reattach_in_a_new_session(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* INPUT and CLOSE_STDIN. Inputs to one process are written one after the other; each stream holds its bytes until they were taken. */
+/* INPUT and CLOSE_STDIN. Inputs to one process are written one after the other; each stream holds its bytes until they
+ * were taken. */
 #include "agent/exec/process.h"
 #include "agent/verb.h"
 #include "base/mem.h"

@@ -83,7 +83,8 @@ int output_reserve(struct output *o, size_t most, struct iovec ret_iov[2])
 {
     size_t size = MAX(o->size, (size_t)SIZE_FIRST);
     most = MIN(most, (size_t)WIRE_WINDOW);
-    /* Nothing is overwritten before the ring has its full size. Small outputs stay small: a read may be shorter than it could be. */
+    /* Nothing is overwritten before the ring has its full size. Small outputs stay small: a read may be shorter than it
+     * could be. */
     while (size < WIRE_WINDOW && size - MIN(o->head, (uint64_t)size) < MIN(most, size / 2))
         size *= GROWTH;
     if (size != o->size)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The last WIRE_WINDOW bytes of a process's output, of both its channels in one sequence: byte number n (counted from the start of
- * the process) lies at n modulo the ring's size, and a bit beside it says which channel it came by. The ring grows with what is written.
+ * The last WIRE_WINDOW bytes of a process's output, of both its channels in one sequence: byte number n (counted from
+ * the start of the process) lies at n modulo the ring's size, and a bit beside it says which channel it came by. The
+ * ring grows with what is written.
  */
 #pragma once
 

@@ -4,12 +4,13 @@
  *
  * Theory of operation
  *
- *  1. A process is starting until its status pipe is at its end, then live, then reaped (its first pid is gone), then done: reaped and
- *     all of its output read. Done, it is kept for a while for late followers, then forgotten.
- *  2. Output is read into the ring only as far as process_room() says: WIRE_WINDOW beyond what the slowest follower has consumed. What
- *     was sent to a follower and not consumed is thus still in the ring when the session is lost and another one attaches.
- *  3. After the reaping, pipes that others still hold are read for `linger` more; then what is in them is taken, and what comes later is dropped
- *     (agent/sink.h).
+ *  1. A process is starting until its status pipe is at its end, then live, then reaped (its first pid is gone), then
+ *     done: reaped and all of its output read. Done, it is kept for a while for late followers, then forgotten.
+ *  2. Output is read into the ring only as far as process_room() says: WIRE_WINDOW beyond what the slowest follower has
+ *     consumed. What was sent to a follower and not consumed is thus still in the ring when the session is lost and
+ *     another one attaches.
+ *  3. After the reaping, pipes that others still hold are read for `linger` more; then what is in them is taken, and
+ *     what comes later is dropped (agent/sink.h).
  */
 #pragma once
 
@@ -66,13 +67,14 @@ struct agent_follower {
 };
 
 /*
- * Starts it and puts it into the table; it is `starting` then, and follow_started() or follow_not_started() is called for its followers.
- * Takes `record` (which begins with the tag), and the arena as spawn() does. -errno.
+ * Starts it and puts it into the table; it is `starting` then, and follow_started() or follow_not_started() is called
+ * for its followers. Takes `record` (which begins with the tag), and the arena as spawn() does. -errno.
  */
 int process_start(struct agent *a, const struct spawn *s, struct arena *arena, char *record, size_t record_bytes,
                   uint8_t flags, struct agent_process **ret_process) WARN_UNUSED;
 
-/* By the request's `process` value; NULL with *f set. An ended one only when asked for. Sets NULL and f->code 0 when it was malformed. */
+/* By the request's `process` value; NULL with *f set. An ended one only when asked for. Sets NULL and f->code 0 when it
+ * was malformed. */
 struct agent_process *process_find(struct agent *a, struct wire_reader *r, bool ended_too, struct failure *f);
 
 void process_follow(struct agent_process *p, struct agent_follower *f);

@@ -74,8 +74,8 @@ static int open_pipes(const struct spawn *s, struct pipes *p)
 /*
  * ---- the child, until it executes ----
  *
- * It shares the agent's memory: it reads what its `struct spawn_launch` says, writes to nothing but that (its stack is in it), and calls no function that
- * knows of more, such as errno.
+ * It shares the agent's memory: it reads what its `struct spawn_launch` says, writes to nothing but that (its stack is
+ * in it), and calls no function that knows of more, such as errno.
  */
 
 struct spawn_launch {
@@ -118,7 +118,8 @@ static inline ALONE long spawn_prepare(struct spawn_launch *l, const struct spaw
     static const uint64_t none = 0;
     long r;
     *ret_stage = SPAWN_SETUP;
-    /* The only one that the agent ignores (agent.c saw to the others), and the only one that this child would pass on. */
+    /* The only one that the agent ignores (agent.c saw to the others), and the only one that this child would pass
+     * on. */
     if ((r = call(SYS_rt_sigaction, SIGPIPE, (long)&standard, 0, sizeof(none))) < 0 ||
         (r = call(SYS_rt_sigprocmask, SIG_SETMASK, (long)&none, 0, sizeof(none))) < 0 ||
         (r = call(SYS_setsid, 0, 0, 0, 0)) < 0)
@@ -128,8 +129,8 @@ static inline ALONE long spawn_prepare(struct spawn_launch *l, const struct spaw
     if ((r = become(l->in, 0)) < 0 || (r = become(l->out, 1)) < 0 || (r = become(l->err, 2)) < 0)
         return r;
     /*
-     * All others are close-on-exec, but the exec may take long, and whoever waits for the end of another process' pipe would wait as long. Before
-     * Linux 5.9, which has no close_range(), that is so.
+     * All others are close-on-exec, but the exec may take long, and whoever waits for the end of another process' pipe
+     * would wait as long. Before Linux 5.9, which has no close_range(), that is so.
      */
     if (l->status != CHILD_STATUS && (r = call(SYS_dup3, l->status, CHILD_STATUS, O_CLOEXEC, 0)) < 0)
         return r;
@@ -228,8 +229,8 @@ void spawn_forget_all(struct agent *a)
 }
 
 /*
- * Linux 5.16 or later? Before that a core dump ends all processes that share the memory, so whoever may send a signal to the child could end the agent; and
- * suid_dumpable 2 does not keep the child from dumping.
+ * Linux 5.16 or later? Before that a core dump ends all processes that share the memory, so whoever may send a signal
+ * to the child could end the agent; and suid_dumpable 2 does not keep the child from dumping.
  */
 static bool dumps_one_process(void)
 {

@@ -4,16 +4,18 @@
  *
  * Theory of operation
  *
- *  1. All that a foreign file system could hang (chdir, exec) happens in the child, and the agent never waits for it: its user can stop it before
- *     it executes, and a file lease can hold its exec for a minute.
- *  2. Copying the agent's memory for the few instructions until exec would cost a tenth of a millisecond, most of it in page faults afterwards. So
- *     the child shares it (CLONE_VM, not CLONE_VFORK, which would be waiting). It has a stack of its own, and everything that it needs is in its
- *     `struct spawn_launch`, which stays until the status pipe is at its end (the kernel takes the memory from a process that executes or exits before its
- *     descriptors) or the child was reaped.
- *  3. While it shares memory, the child has its user's id. Nobody of that id gets at the memory: the agent is not dumpable, and a change of ids
- *     makes it what fs.suid_dumpable says: 0, or 2, which is as good since Linux 5.16. Else memory is copied after all (spawn_may_share()).
- *  4. The OOM killer's preference for children over the agent belongs to memory as long as it is shared; so the agent sets it once the child has
- *     executed. Until then either's end would be the other's.
+ *  1. All that a foreign file system could hang (chdir, exec) happens in the child, and the agent never waits for it:
+ *     its user can stop it before it executes, and a file lease can hold its exec for a minute.
+ *  2. Copying the agent's memory for the few instructions until exec would cost a tenth of a millisecond, most of it in
+ *     page faults afterwards. So the child shares it (CLONE_VM, not CLONE_VFORK, which would be waiting). It has a
+ *     stack of its own, and everything that it needs is in its `struct spawn_launch`, which stays until the status pipe
+ *     is at its end (the kernel takes the memory from a process that executes or exits before its descriptors) or the
+ *     child was reaped.
+ *  3. While it shares memory, the child has its user's id. Nobody of that id gets at the memory: the agent is not
+ *     dumpable, and a change of ids makes it what fs.suid_dumpable says: 0, or 2, which is as good since Linux 5.16.
+ *     Else memory is copied after all (spawn_may_share()).
+ *  4. The OOM killer's preference for children over the agent belongs to memory as long as it is shared; so the agent
+ *     sets it once the child has executed. Until then either's end would be the other's.
  */
 #pragma once
 
@@ -57,8 +59,8 @@ struct spawned {
 };
 
 /*
- * -errno when no child could be made; nothing is left behind then. Else takes the arena, which holds *s and everything that it points to, but for the
- * agent's own.
+ * -errno when no child could be made; nothing is left behind then. Else takes the arena, which holds *s and everything
+ * that it points to, but for the agent's own.
  */
 int spawn(struct agent *a, const struct spawn *s, struct arena *arena, struct spawned *ret_spawned) WARN_UNUSED;
 

@@ -4,8 +4,9 @@
  * user who asks: what an archive says
  * can do no more than that user. It is the child of a job, which says at the end what became of it.
  *
- * The host's bytes for UNPACK go through a pipe that never blocks the agent: what does not fit waits here, at most a window of it, and
- * credit is given back for what went on. A tar that ends before its input does is no failure: the job reads the rest.
+ * The host's bytes for UNPACK go through a pipe that never blocks the agent: what does not fit waits here, at most a
+ * window of it, and credit is given back for what went on. A tar that ends before its input does is no failure: the job
+ * reads the rest.
  */
 #include "agent/files/file.h"
 #include "agent/job.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* CONFINE: the agent's root becomes a directory, for good. The kernel then resolves every path, and each link on the way, below it, even while others change the tree. */
+/* CONFINE: the agent's root becomes a directory, for good. The kernel then resolves every path, and each link on the
+ * way, below it, even while others change the tree. */
 #include "agent/files/file.h"
 
 #include <unistd.h>

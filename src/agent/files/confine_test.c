@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A directory that is the root of all paths: links that lead out of it, and links that change while they are followed; and CHANGE. */
+/* A directory that is the root of all paths: links that lead out of it, and links that change while they are followed;
+ * and CHANGE. */
 #include "agent/test_calls.h"
 
 #include <setjmp.h>

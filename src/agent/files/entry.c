@@ -15,7 +15,8 @@ static enum wire_file_type type_of(mode_t mode)
     return S_ISREG(mode) ? WIRE_FILE_REGULAR : S_ISDIR(mode) ? WIRE_FILE_DIRECTORY : WIRE_FILE_UNKNOWN;
 }
 
-/* Times before 1970, and those that 64 bits of nanoseconds do not reach (the year 2554), are told as the nearest that can be. */
+/* Times before 1970, and those that 64 bits of nanoseconds do not reach (the year 2554), are told as the nearest that
+ * can be. */
 static uint64_t time_ns(const struct timespec *t)
 {
     const uint64_t last_s = UINT64_MAX / 1000000000;

@@ -10,5 +10,6 @@ enum {
     ENTRY_MAX = 3 * PATH_TEXT_MAX + 2 * ENTRY_METADATA_MAX,
 };
 
-/* Appends the entry of `path`, which is also the path that it shows. 1: it is a directory itself, 0: not; -errno of lstat(2), with nothing appended. */
+/* Appends the entry of `path`, which is also the path that it shows. 1: it is a directory itself, 0: not; -errno of
+ * lstat(2), with nothing appended. */
 int entry_put(struct buf *b, struct agent_names *names, const char *path) WARN_UNUSED;

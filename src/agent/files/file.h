@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the file verbs share. All of them work with the agent's own powers; the user decides what "~" and relative paths mean and who
- * owns what is made. Texts of failures are those that clients of other implementations know.
+ * What the file verbs share. All of them work with the agent's own powers; the user decides what "~" and relative paths
+ * mean and who owns what is made. Texts of failures are those that clients of other implementations know.
  */
 #pragma once
 
@@ -14,7 +14,8 @@ struct file_request {
     char path[PATH_TEXT_MAX];
 };
 
-/* Reads "str user, str path" and resolves the path. -1 with *f; f->code is 0 when it was malformed. Afterwards file_request_fini(). */
+/* Reads "str user, str path" and resolves the path. -1 with *f; f->code is 0 when it was malformed. Afterwards
+ * file_request_fini(). */
 int file_request_get(struct agent_stream *s, struct wire_reader *r, struct file_request *ret_q,
                      struct failure *f) WARN_UNUSED;
 void file_request_fini(struct file_request *q);

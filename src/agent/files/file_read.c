@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * READ: a regular file's bytes, one frame whenever the session has room. Of a large one the disk is asked for the next pieces while earlier
- * ones are sent: the kernel's own reading ahead stops at what the device suggests, often 128 KiB.
+ * READ: a regular file's bytes, one frame whenever the session has room. Of a large one the disk is asked for the next
+ * pieces while earlier ones are sent: the kernel's own reading ahead stops at what the device suggests, often 128 KiB.
  */
 #include "agent/files/file.h"
 #include "base/fd.h"

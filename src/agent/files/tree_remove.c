@@ -8,7 +8,8 @@
 #include <unistd.h>
 
 /*
- * One open directory a level. What lies deeper than that is moved up into the top directory, which is looked at again until it is empty.
+ * One open directory a level. What lies deeper than that is moved up into the top directory, which is looked at again
+ * until it is empty.
  */
 enum { TREE_REMOVE_DEPTH_MAX = 200, ROUNDS_MAX = 1000 };
 

@@ -4,14 +4,16 @@
  *
  * Theory of operation
  *
- *  1. Each watch has an inotify descriptor of its own, and directories (agent/files/watch_dirs.h) that the kernel's events are about.
- *  2. Directories are taken up in small steps, so that a large tree does not hold the loop up; the head is sent after the first pass.
- *  3. A directory that appears later is watched, then read: what was in it already is reported as created. What was created between the two
- *     is known twice; `scanned` remembers those names until the kernel's queue has been empty, and the second report is left out. So that it is
- *     the second, no events are read before the directory was.
+ *  1. Each watch has an inotify descriptor of its own, and directories (agent/files/watch_dirs.h) that the kernel's
+ *     events are about.
+ *  2. Directories are taken up in small steps, so that a large tree does not hold the loop up; the head is sent after
+ *     the first pass.
+ *  3. A directory that appears later is watched, then read: what was in it already is reported as created. What was
+ *     created between the two is known twice; `scanned` remembers those names until the kernel's queue has been empty,
+ *     and the second report is left out. So that it is the second, no events are read before the directory was.
  *  4. A directory that was renamed before it could be watched is new.
- *  5. The queue holds kinds and names; an entry is made when the event is sent. While it is long, directories are not read, and the kernel's
- *     queue only when it is the host who gives no credit: then too many events end the watch.
+ *  5. The queue holds kinds and names; an entry is made when the event is sent. While it is long, directories are not
+ *     read, and the kernel's queue only when it is the host who gives no credit: then too many events end the watch.
  */
 #include "agent/files/file.h"
 #include "agent/files/watch_dirs.h"

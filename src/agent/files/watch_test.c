@@ -30,7 +30,8 @@ static void start(const char *path, uint8_t flags)
     frame_free(rig_expect(&rig, watch, WIRE_REPLY));
 }
 
-/* What comes until nothing comes any more, as "C name;": a letter for each kind, '+' behind it when there is an entry. */
+/* What comes until nothing comes any more, as "C name;": a letter for each kind, '+' behind it when there is an
+ * entry. */
 static void expect_events(const char *want)
 {
     AUTO_BUF struct buf have = BUF_INIT(1 << 20);
@@ -302,7 +303,8 @@ static void test_beyond_what_a_path_can_be(void **state)
     expect_events("C up;");
     rig_write(rig_path(&rig, "home/up/f"), "");
     expect_events("C up/f;");
-    /* One below the other, until what is at the end has no path any more: nothing is said of it, and the watch goes on. */
+    /* One below the other, until what is at the end has no path any more: nothing is said of it, and the watch goes
+     * on. */
     for (size_t i = 1; i < CHAINS; i++)
         assert_int_equal(renameat(home, names[i - 1], ends[i], names[i - 1]), 0);
     for (struct frame *f; (f = rig_next(&rig, watch, 120)); frame_free(f))

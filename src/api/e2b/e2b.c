@@ -36,7 +36,8 @@ static void e2b_answer_error(struct call *c, int status, enum err_code code, str
     call_json(c, status, buf_str(&b));
 }
 
-/* What was under way in a sandbox that is gone is cut; while it is paused with its memory nothing is lost: what was under way waits, and what fails otherwise fails by itself. */
+/* What was under way in a sandbox that is gone is cut; while it is paused with its memory nothing is lost: what was
+ * under way waits, and what fails otherwise fails by itself. */
 static bool e2b_is_lost(struct call *c, enum err_code code)
 {
     const struct sandbox_info *info = sandbox_info(c->sandbox);
@@ -90,8 +91,9 @@ void e2b_free(struct e2b *e2b)
 }
 
 /*
- * SDKs of 2.7 to 2.26 name the sandbox in headers when they mean the API, too. Where the Host says nothing, a request with the API's key for one of its routes
- * is the API's: what is sent to a sandbox's daemon has no such path, and nobody sends the key to a port.
+ * SDKs of 2.7 to 2.26 name the sandbox in headers when they mean the API, too. Where the Host says nothing, a request
+ * with the API's key for one of its routes is the API's: what is sent to a sandbox's daemon has no such path, and
+ * nobody sends the key to a port.
  */
 static bool e2b_means_api(const struct http_request *req, const struct e2b_target *target)
 {

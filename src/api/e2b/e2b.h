@@ -2,9 +2,9 @@
 /*
  * The E2B façade: what the public E2B SDKs speak, over our core.
  *
- * One listener serves both planes. Data plane: a request that is addressed to a port of a sandbox (api/e2b/target.h). Port 49983 is
- * the in-sandbox daemon's API, which we answer from here; every other port is relayed to what listens there. All else is the
- * control plane.
+ * One listener serves both planes. Data plane: a request that is addressed to a port of a sandbox (api/e2b/target.h).
+ * Port 49983 is the in-sandbox daemon's API, which we answer from here; every other port is relayed to what listens
+ * there. All else is the control plane.
  */
 #pragma once
 
@@ -33,8 +33,8 @@ struct e2b *e2b_new(const struct e2b_config *config);
 void e2b_free(struct e2b *e2b); /* when the server it served is closed */
 
 /*
- * Its claims, in this order (api/kit/claim.h). What is addressed to a sandbox, by headers or Host, is the sandbox's whatever its path, so nobody may look at the path before;
- * the rest is the API's when a route of it matches.
+ * Its claims, in this order (api/kit/claim.h). What is addressed to a sandbox, by headers or Host, is the sandbox's
+ * whatever its path, so nobody may look at the path before; the rest is the API's when a route of it matches.
  */
 bool e2b_claims(const struct http_request *req);
 bool e2b_serve_sandbox(void *e2b, struct http_request *req);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An event and a delivery are the same object. Its id is made of the event's hash, so it is the same in the list and in every try of a delivery. The signature is
- * E2B's: base64 (of URLs, without padding) of SHA-256 of the secret and the body, one behind the other.
+ * An event and a delivery are the same object. Its id is made of the event's hash, so it is the same in the list and in
+ * every try of a delivery. The signature is E2B's: base64 (of URLs, without padding) of SHA-256 of the secret and the
+ * body, one behind the other.
  */
 #include "api/e2b/events.h"
 #include "api/e2b/control/sandbox_json.h"

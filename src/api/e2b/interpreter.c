@@ -54,7 +54,8 @@ static void interpreter_put_text(struct buf *b, const char *type, struct str tex
     buf_printf(b, ",\"timestamp\":\"%s\"}\n", at);
 }
 
-/* JSON as it is; what claims to be and isn't, as a string. Escapes alone could be beyond ASCII there: runners send none. */
+/* JSON as it is; what claims to be and isn't, as a string. Escapes alone could be beyond ASCII there: runners send
+ * none. */
 static void put_json(struct buf *b, struct str name, struct str json)
 {
     AUTO_BUF struct buf compact = BUF_INIT(CODE_FRAME_MAX);
@@ -173,7 +174,8 @@ static bool execution_event(void *ctx, const struct code_event *e)
         return true;
     }
     put_event(&b, e);
-    /* A line that is longer than what may be queued goes in pieces that are: more than one such at a time the core doesn't send. */
+    /* A line that is longer than what may be queued goes in pieces that are: more than one such at a time the core
+     * doesn't send. */
     if (buf_error(&b) < 0 || http_response_write(c->req, buf_str(&b)) < 0) {
         http_abort(c->req);
         return true;

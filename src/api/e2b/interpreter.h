@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* E2B's code interpreter, as its SDKs find it on port 49999 of a sandbox whose template runs code (sandbox/code/code.h). There is no server inside. */
+/* E2B's code interpreter, as its SDKs find it on port 49999 of a sandbox whose template runs code
+ * (sandbox/code/code.h). There is no server inside. */
 #pragma once
 
 #include "api/e2b/call.h"

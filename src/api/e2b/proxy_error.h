@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the way to a sandbox answers by itself. Clients read these texts: JSON, or a page for people who came with a browser. */
+/* What the way to a sandbox answers by itself. Clients read these texts: JSON, or a page for people who came with a
+ * browser. */
 #pragma once
 
 #include "http/request.h"

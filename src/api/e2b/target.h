@@ -2,10 +2,12 @@
 /*
  * Which port of which sandbox a request is for.
  *
- * A Host whose first label is "<port>-<id>" says it. Else the headers E2b-Sandbox-Id and E2b-Sandbox-Port do; they come first when Host can't say it:
- * localhost, an address, or "sandbox.<domain>". A request with neither is for the control plane, and so is one for "api.<domain>", whatever its headers.
+ * A Host whose first label is "<port>-<id>" says it. Else the headers E2b-Sandbox-Id and E2b-Sandbox-Port do; they come
+ * first when Host can't say it: localhost, an address, or "sandbox.<domain>". A request with neither is for the control
+ * plane, and so is one for "api.<domain>", whatever its headers.
  *
- * In place of the id there may be the sandbox's port alias, which leads to what listens on its ports and to nothing else.
+ * In place of the id there may be the sandbox's port alias, which leads to what listens on its ports and to nothing
+ * else.
  */
 #pragma once
 

@@ -43,7 +43,8 @@ void traffic_refuse_asleep(struct http_request *req, const struct sandbox_info *
         proxy_error_not_found(req, str_of(info->id));
 }
 
-/* Who comes without one tries nothing: any visitor of what is served there does, and must not use up what may be told of others. */
+/* Who comes without one tries nothing: any visitor of what is served there does, and must not use up what may be told
+ * of others. */
 bool traffic_refuses(struct e2b *e2b, struct http_request *req, const struct sandbox_info *info)
 {
     struct str given = http_header_get(req, "e2b-traffic-access-token");

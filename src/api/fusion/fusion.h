@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Code that is run and judged: the HTTP API of SandboxFusion, at /run_code, /run_jupyter, /v1/ping, /submit and the routes beside it (docs/RUN-CODE.md).
+ * Code that is run and judged: the HTTP API of SandboxFusion, at /run_code, /run_jupyter, /v1/ping, /submit and the
+ * routes beside it (docs/RUN-CODE.md).
  *
- * A key is shown as X-API-KEY, as Authorization: Bearer, or as the password of an address (http://x:KEY@host): clients of this API know no keys, but addresses.
+ * A key is shown as X-API-KEY, as Authorization: Bearer, or as the password of an address (http://x:KEY@host): clients
+ * of this API know no keys, but addresses.
  */
 #pragma once
 

@@ -89,7 +89,8 @@ struct fusion_run {
     usec_t until;
 };
 
-/* done comes once, in a later turn, unless the call ends before. r: zeroed but for what is asked; c->state from here on. */
+/* done comes once, in a later turn, unless the call ends before. r: zeroed but for what is asked; c->state from here
+ * on. */
 void fusion_run_start(struct call *c, struct fusion_run *r);
 void fusion_run_forget(struct fusion_run *r); /* after done, before it is used again */
 void fusion_run_step(struct call *c);         /* what comes next */

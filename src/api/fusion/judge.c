@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The judge: a model's answer, the program in it, the tests that come with the request ("provided_data"), a verdict. Of the kinds of data sets there are two:
+ * The judge: a model's answer, the program in it, the tests that come with the request ("provided_data"), a verdict. Of
+ * the kinds of data sets there are two:
  *
  *   CommonOJDataset     tests of stdin and stdout; one run each, until one fails (extra.run_all_cases: all)
  *   AutoEvalDataset     a test program, behind the answer's or where it says #<INSERT>; passed when that succeeds

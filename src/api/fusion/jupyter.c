@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The cells of /run_jupyter: one after the other in the Python context of a sandbox (sandbox/code/code.h). One that fails stops none that come later. */
+/* The cells of /run_jupyter: one after the other in the Python context of a sandbox (sandbox/code/code.h). One that
+ * fails stops none that come later. */
 #include "api/fusion/handlers.h"
 #include "event/json.h"
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The languages of /run_code. Which of them there are is the template's matter (templates/run-code): a program that isn't in it is answered as such. */
+/* The languages of /run_code. Which of them there are is the template's matter (templates/run-code): a program that
+ * isn't in it is answered as such. */
 #include "api/fusion/handlers.h"
 
 #define CLASSES "-cp .:./*"

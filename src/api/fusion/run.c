@@ -2,14 +2,16 @@
 /*
  * Theory of operation: one run
  *
- *  1. Its stages stand in a table, in order. Each begins something and fusion_run_step() comes again when that is over; or has nothing to do and says so.
- *     A stage changes nothing when its action waits for an answer, so it is run again then (api/kit/call.h, rule 4).
- *  2. The sandbox is the run's: made for it, and killed when it is over, however that comes about. Should this process die, the sandbox's time ends it.
+ *  1. Its stages stand in a table, in order. Each begins something and fusion_run_step() comes again when that is over;
+ *     or has nothing to do and says so. A stage changes nothing when its action waits for an answer, so it is run again
+ *     then (api/kit/call.h, rule 4).
+ *  2. The sandbox is the run's: made for it, and killed when it is over, however that comes about. Should this process
+ *     die, the sandbox's time ends it.
  *  3. So many runs have a sandbox at a time as the machine can run side by side (fusion.slots); the others wait in
- *     order of arrival. A tenant that has
- *     none begins one all the same, so that nobody is kept out by another's. A time limit counts from the start of its command, so waiting costs nobody
- *     his time.
- *  4. What a program does is no error: it is in the results. What Cove couldn't do is in `message`; then the status is SandboxError.
+ *     order of arrival. A tenant that has none begins one all the same, so that nobody is kept out by another's. A time
+ *     limit counts from the start of its command, so waiting costs nobody his time.
+ *  4. What a program does is no error: it is in the results. What Cove couldn't do is in `message`; then the status is
+ *     SandboxError.
  */
 #include "api/fusion/handlers.h"
 

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who may do what: the one place for all façades. A façade finds out who asks and says so by one of access_by_key() and access_as(); the kit then holds what the
- * route needs against the scope (access_permitted()), and what the request names against the tenant (the look-ups below).
+ * Who may do what: the one place for all façades. A façade finds out who asks and says so by one of access_by_key() and
+ * access_as(); the kit then holds what the route needs against the scope (access_permitted()), and what the request
+ * names against the tenant (the look-ups below).
  *
  *  1. A route needs SCOPE_READ when its method is GET or HEAD, else SCOPE_USE, unless its flags say something else.
  *  2. What belongs to another tenant is not found. So is, for a key of one sandbox, every other sandbox.
- *  3. A key of one sandbox is good for routes that name a sandbox in args[0], but for those that reach beyond it (ROUTE_WIDE).
+ *  3. A key of one sandbox is good for routes that name a sandbox in args[0], but for those that reach beyond it
+ *     (ROUTE_WIDE).
  */
 #pragma once
 
@@ -24,8 +26,9 @@ bool access_is_of_other_site(const struct core *core, const struct http_request 
 /* False: nobody has such a key, and nothing is answered. */
 bool access_by_key(struct call *c, struct str key);
 /*
- * For façades of our own: over the unix socket root and the service's owner, who see all, or act as an administrator of the tenant that they name
- * (ACCESS_TENANT_HEADER), and members of the service's group, as administrators of their own (tenant_of_uid()); over TCP who has a key. False: answered.
+ * For façades of our own: over the unix socket root and the service's owner, who see all, or act as an administrator of
+ * the tenant that they name (ACCESS_TENANT_HEADER), and members of the service's group, as administrators of their own
+ * (tenant_of_uid()); over TCP who has a key. False: answered.
  */
 #define ACCESS_TENANT_HEADER "x-cove-tenant"
 bool access_by_peer_or_key(struct call *c, uid_t owner);

@@ -3,15 +3,18 @@
  * One request that a façade is answering.
  *
  * Theory of operation
- *  1. A call is made for each request and lives until the request is over (http_on_close) and nothing of the core will call back for it. What can be
- *     cancelled is cancelled with the request (call->exec, call->file, the handler's own by call->cleanup). What can't be holds the call: call_hold() is
- *     its context, and call_back() finds out whether anybody still waits.
- *  2. A handler answers exactly once: by call_json(), call_fail() and their like, or by beginning a stream and ending it.
- *  3. A call that uses a sandbox (call_use_sandbox()) which ends before it is answered is cut (http_abort), unless the façade knows better: clients tell a sandbox
- *     that died under a request from an error of the request by that.
- *  4. A handler is a step: it has changed nothing when the action that it begins fails. An action that waits for an answer (ERR_HELD, sandbox/hold.h) parks the call,
- *     whatever is answered then, and the step is run again. What a step left in the call (cleanup, state) is undone before. A handler that goes on to another action
- *     when the first one is done says so by call_step(); an action that is begun outside of steps can't wait.
+ *  1. A call is made for each request and lives until the request is over (http_on_close) and nothing of the core will
+ *     call back for it. What can be cancelled is cancelled with the request (call->exec, call->file, the handler's own
+ *     by call->cleanup). What can't be holds the call: call_hold() is its context, and call_back() finds out whether
+ *     anybody still waits.
+ *  2. A handler answers exactly once: by call_json(), call_fail() and their like, or by beginning a stream and ending
+ *     it.
+ *  3. A call that uses a sandbox (call_use_sandbox()) which ends before it is answered is cut (http_abort), unless the
+ *     façade knows better: clients tell a sandbox that died under a request from an error of the request by that.
+ *  4. A handler is a step: it has changed nothing when the action that it begins fails. An action that waits for an
+ *     answer (ERR_HELD, sandbox/hold.h) parks the call, whatever is answered then, and the step is run again. What a
+ *     step left in the call (cleanup, state) is undone before. A handler that goes on to another action when the first
+ *     one is done says so by call_step(); an action that is begun outside of steps can't wait.
  */
 #pragma once
 
@@ -104,8 +107,8 @@ void call_step(struct call *c, void (*step)(struct call *c));
 void call_use_sandbox(struct call *c, struct sandbox *sb);
 
 /*
- * The context for an operation that can't be cancelled. Its callback begins with call_back(): NULL when the client has gone, or when err was answered here.
- * An operation that fails at once is answered by call_drop().
+ * The context for an operation that can't be cancelled. Its callback begins with call_back(): NULL when the client has
+ * gone, or when err was answered here. An operation that fails at once is answered by call_drop().
  */
 struct call *call_hold(struct call *c);
 struct call *call_back(void *ctx, const struct err *err);
@@ -154,7 +157,8 @@ void call_stream_body(struct call *c, const struct call_body_ops *ops);
 void call_gather_body(struct call *c, size_t max, void (*take)(struct call *c));
 void call_await_body(struct call *c, bool is_busy);
 
-/* What failed with this code failed because its action waits, or because the sandbox is gone, and that was answered: there is nothing left to do. */
+/* What failed with this code failed because its action waits, or because the sandbox is gone, and that was answered:
+ * there is nothing left to do. */
 bool call_lost(struct call *c, enum err_code code);
 
 /* The answer. In each case the call is finished then; what comes after the first answer is dropped. */
@@ -185,8 +189,8 @@ int call_query_u64(struct call *c, const char *name, uint64_t *ret_value) WARN_U
 int call_query_bool(struct call *c, const char *name, bool *ret_value) WARN_UNUSED;
 
 /*
- * The members of the body, into variables: CALL_WANTS(c, JSON_WANT_BOOL("memory", &memory), ...). False: something was wrong, and answered. A null or absent member
- * leaves its variable as it is.
+ * The members of the body, into variables: CALL_WANTS(c, JSON_WANT_BOOL("memory", &memory), ...). False: something was
+ * wrong, and answered. A null or absent member leaves its variable as it is.
  */
 #define CALL_WANTS(c, ...)                                                                                             \
     call_wants((c), (const struct json_want[]){__VA_ARGS__}, ARRAY_SIZE(((const struct json_want[]){__VA_ARGS__})))

@@ -3,8 +3,10 @@
  * The records of coved's comparison (sandbox/life/layers.h), which come through a pipe.
  *
  *  1. The pipe is read no faster than the changes are taken; coved's job waits meanwhile, or gives up.
- *  2. It ends when the pipe has ended and coved has said how it went. Whoever loses interest closes the pipe; the object waits for coved.
- *  3. The pipe is closed by the handle's close, never before it: the number may be somebody else's by then, whom libuv would forget with the handle.
+ *  2. It ends when the pipe has ended and coved has said how it went. Whoever loses interest closes the pipe; the
+ *     object waits for coved.
+ *  3. The pipe is closed by the handle's close, never before it: the number may be somebody else's by then, whom libuv
+ *     would forget with the handle.
  */
 #include "api/kit/diff_read.h"
 #include "base/buf.h"

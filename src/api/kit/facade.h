@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What every façade is made of. A façade translates one protocol: it has a table of routes (route.h), handlers that answer calls (call.h), and these few
- * decisions of its own. Which requests are its own is said by the table of claims (claim.h).
+ * What every façade is made of. A façade translates one protocol: it has a table of routes (route.h), handlers that
+ * answer calls (call.h), and these few decisions of its own. Which requests are its own is said by the table of claims
+ * (claim.h).
  */
 #pragma once
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A file of a sandbox as a call has it: in memory, or as a body at the pace of the slower side. The file is c->file, so there is one at a time, and it ends
- * with the call:
+ * A file of a sandbox as a call has it: in memory, or as a body at the pace of the slower side. The file is c->file, so
+ * there is one at a time, and it ends with the call:
  *
  *     file_body_begun(f, file_read(sb, actor, user, path, 0, n, FILE_BODY(f, &file_body_text)));
  *
- * done() comes once, if the call is still there: with the error, also when the file could not even be begun, or the entry of what was written.
+ * done() comes once, if the call is still there: with the error, also when the file could not even be begun, or the
+ * entry of what was written.
  */
 #pragma once
 

@@ -9,8 +9,9 @@ enum { VALUE_BYTES = 128 }; /* of memory; an empty object takes twice that, and 
     ((void)err_set((err), ERR_INVALID_ARGUMENT, __VA_ARGS__), err_because((err), ERR_MALFORMED))
 
 /*
- * jansson allows 2,048 levels and as many values as fit, and a value costs far more memory than its text: both are counted before it
- * sees a byte. Brackets outside of strings and commas are all it takes; whether they match is jansson's business.
+ * jansson allows 2,048 levels and as many values as fit, and a value costs far more memory than its text: both are
+ * counted before it sees a byte. Brackets outside of strings and commas are all it takes; whether they match is
+ * jansson's business.
  */
 static int check_shape(struct str text, size_t *ret_values, struct err *err)
 {

@@ -2,11 +2,12 @@
 /*
  * JSON from outside, decoded with limits and read field by field.
  *
- * The text must be one object or array, well-formed UTF-8, without a NUL in its strings, without a key twice in one object, at most
- * JSON_DEPTH_MAX deep and of at most JSON_VALUES_MAX values. How long it may be is decided by who reads the body.
+ * The text must be one object or array, well-formed UTF-8, without a NUL in its strings, without a key twice in one
+ * object, at most JSON_DEPTH_MAX deep and of at most JSON_VALUES_MAX values. How long it may be is decided by who reads
+ * the body.
  *
- * The json_get_* functions return 1 when the field is there, 0 when it is absent or null (the output stays untouched), and -1 with
- * ERR_INVALID_ARGUMENT when it is of another type or out of range. Strings point into the json_t.
+ * The json_get_* functions return 1 when the field is there, 0 when it is absent or null (the output stays untouched),
+ * and -1 with ERR_INVALID_ARGUMENT when it is of another type or out of range. Strings point into the json_t.
  */
 #pragma once
 
@@ -26,10 +27,12 @@ size_t json_weight(struct str text); /* bytes of memory that it takes when it wa
 /* The same, and it must be an object. Blank text counts as {} when blank_is_empty. */
 int json_read_object(struct str text, bool blank_is_empty, json_t **ret_json, struct err *err) WARN_UNUSED;
 
-/* ERR_INVALID_ARGUMENT naming a member that is not among `names` (in either form, see json_field()): where a typo must not be silently ignored. */
+/* ERR_INVALID_ARGUMENT naming a member that is not among `names` (in either form, see json_field()): where a typo must
+ * not be silently ignored. */
 int json_only(const json_t *object, const char *const *names, size_t n, struct err *err) WARN_UNUSED;
 
-/* The member under `name` (lowerCamelCase), or under its snake_case form as proto3 JSON allows; NULL when absent or null. */
+/* The member under `name` (lowerCamelCase), or under its snake_case form as proto3 JSON allows; NULL when absent or
+ * null. */
 json_t *json_field(const json_t *object, const char *name);
 
 /* Is that member absent, null, false or empty, that is: does it ask for nothing? */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a client with this API key is called in logs: "native:6b86b273", the first 8 hex digits of the key's SHA-256. Tells keys apart and gives away nothing of
- * a key that can't be guessed anyway; whoever has the key can find its name out.
+ * What a client with this API key is called in logs: "native:6b86b273", the first 8 hex digits of the key's SHA-256.
+ * Tells keys apart and gives away nothing of a key that can't be guessed anyway; whoever has the key can find its name
+ * out.
  */
 #pragma once
 

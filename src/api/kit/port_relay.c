@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Theory of operation
- *  1. The relay of http/client/proxy.h starts at once; what it writes waits in a queue until the connection inside is open. Programs that
- *     were just started need a moment until they listen, so a refused connection is tried again a few times.
- *  2. Towards the sandbox the queue is bounded because the relay stops above HTTP_PROXY_HIGH. From the sandbox, bytes are acknowledged when
- *     they are handed on, unless the relay has said that its client is slow: then not until it resumes.
- *  3. Whoever can reach a port may be anybody. What relays hold of a sandbox's streams and of our memory is bounded, so that its owner's own calls still get
- *     through.
- *  4. Two parties hold the relay: the proxy until it calls close(), the request until port_on_done(). The last one frees it.
+ *  1. The relay of http/client/proxy.h starts at once; what it writes waits in a queue until the connection inside is
+ *     open. Programs that were just started need a moment until they listen, so a refused connection is tried again a
+ *     few times.
+ *  2. Towards the sandbox the queue is bounded because the relay stops above HTTP_PROXY_HIGH. From the sandbox, bytes
+ *     are acknowledged when they are handed on, unless the relay has said that its client is slow: then not until it
+ *     resumes.
+ *  3. Whoever can reach a port may be anybody. What relays hold of a sandbox's streams and of our memory is bounded, so
+ *     that its owner's own calls still get through.
+ *  4. Two parties hold the relay: the proxy until it calls close(), the request until port_on_done(). The last one
+ *     frees it.
  */
 #include "api/kit/port_relay.h"
 #include "base/mem.h"

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who was turned away for want of a key or a token stands in the service's log as `service.denied`: from where, by which API, and why, never what was sent.
+ * Who was turned away for want of a key or a token stands in the service's log as `service.denied`: from where, by
+ * which API, and why, never what was sent.
  *
  * Strangers cause it without end, so it is thinned until nobody can push the rest out of that log:
- *  1. The first of an address (of IPv6, its /64), API and reason is told at once. What follows is counted, and told by the timer after a minute, then after two,
- *     up to an hour, for as long as it goes on.
- *  2. All together have a stock of 60 events that grows by one in five minutes. Without stock nothing is told, and counted all the same.
+ *  1. The first of an address (of IPv6, its /64), API and reason is told at once. What follows is counted, and told by
+ *     the timer after a minute, then after two, up to an hour, for as long as it goes on.
+ *  2. All together have a stock of 60 events that grows by one in five minutes. Without stock nothing is told, and
+ *     counted all the same.
  *  3. 256 are told apart. Others are counted as one, whose address is "others".
  */
 #pragma once

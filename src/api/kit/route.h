@@ -41,8 +41,8 @@ struct route {
 enum route_result { ROUTE_UNKNOWN, ROUTE_WRONG_METHOD, ROUTE_FOUND };
 
 /*
- * path is raw, and so are the arguments: decode them one by one. HEAD finds GET where there is no HEAD. *ret_allow: the methods that the path has, for the header of
- * that name; NULL: not asked for.
+ * path is raw, and so are the arguments: decode them one by one. HEAD finds GET where there is no HEAD. *ret_allow: the
+ * methods that the path has, for the header of that name; NULL: not asked for.
  */
 enum route_result route_find(const struct route *routes, size_t n, enum http_method method, struct str path,
                              const struct route **ret_route, struct str ret_args[static ROUTE_ARGS_MAX],

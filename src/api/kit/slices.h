@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests whose work is long and done on the loop, as walking through a whole log is: each does a slice of it, says slice_later(), and goes on in a later
- * turn. Those that wait take turns, and all of them together get SLICES_TURN_USEC of one turn of the loop (and one slice at least), so that other requests
- * and timers are late by no more than that, however many there are.
+ * Requests whose work is long and done on the loop, as walking through a whole log is: each does a slice of it, says
+ * slice_later(), and goes on in a later turn. Those that wait take turns, and all of them together get SLICES_TURN_USEC
+ * of one turn of the loop (and one slice at least), so that other requests and timers are late by no more than that,
+ * however many there are.
  */
 #pragma once
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* For tests: façades behind a real HTTP server, over a real core with fake agents, and raw clients which turn its loop while they wait. */
+/* For tests: façades behind a real HTTP server, over a real core with fake agents, and raw clients which turn its loop
+ * while they wait. */
 #pragma once
 
 #include "api/kit/claim.h"
@@ -29,12 +30,13 @@ struct sandbox *facade_sandbox(struct test_facade *f, bool secure);
 
 int facade_connect(struct test_facade *f); /* non-blocking */
 void facade_send(struct test_facade *f, int fd, struct str bytes);
-/* Turns the loop until the answer holds `until`, or its connection ended (NULL). Returns false at an end that was not asked for. */
+/* Turns the loop until the answer holds `until`, or its connection ended (NULL). Returns false at an end that was not
+ * asked for. */
 bool facade_receive(struct test_facade *f, int fd, struct buf *b, const char *until);
 
 /*
- * One request with `headers` (lines) and a body, one answer. *ret_body is cleared and gets the body, chunks joined. Returns the status;
- * 0 when the connection was cut before the answer was complete. head (may be NULL) gets the head.
+ * One request with `headers` (lines) and a body, one answer. *ret_body is cleared and gets the body, chunks joined.
+ * Returns the status; 0 when the connection was cut before the answer was complete. head (may be NULL) gets the head.
  */
 int facade_call(struct test_facade *f, const char *method, const char *target, const char *headers, struct str body,
                 struct buf *ret_head, struct buf *ret_body);

@@ -2,9 +2,10 @@
 /*
  * Files on their way into a sandbox, one after the other.
  *
- * The bytes of a request come in whatever pieces the network makes, and one piece may hold many small files, while the core writes one file at
- * a time and takes bytes when it has credit. The queue is between them. It never refuses bytes: whoever feeds it stops when
- * upload_queue_is_busy() and goes on when on_idle comes, so what waits in it is bounded by one piece of the body.
+ * The bytes of a request come in whatever pieces the network makes, and one piece may hold many small files, while the
+ * core writes one file at a time and takes bytes when it has credit. The queue is between them. It never refuses bytes:
+ * whoever feeds it stops when upload_queue_is_busy() and goes on when on_idle comes, so what waits in it is bounded by
+ * one piece of the body.
  */
 #pragma once
 

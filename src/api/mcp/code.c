@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run_code: one cell in the context that a language has; what it leaves behind, the next one finds. Results that are no text are named and left out. */
+/* run_code: one cell in the context that a language has; what it leaves behind, the next one finds. Results that are no
+ * text are named and left out. */
 #include "sandbox/code/code.h"
 #include "api/mcp/handlers.h"
 

@@ -2,10 +2,11 @@
 /*
  * Commands.
  *
- *  1. One that is waited for ends with its call. The first MCP_TEXT_MAX bytes of each channel are in the answer; all of it is kept beside the log, where exec_output
- *     finds it by the seq of its exec.start.
- *  2. One in the background writes to a file inside, which is what exec_output reads. So its output outlives us, and costs us nothing; it is what the sandbox says
- *     that it is. How it ended is known here: of MCP_JOBS_MAX, the tenant with most forgets its first.
+ *  1. One that is waited for ends with its call. The first MCP_TEXT_MAX bytes of each channel are in the answer; all of
+ *     it is kept beside the log, where exec_output finds it by the seq of its exec.start.
+ *  2. One in the background writes to a file inside, which is what exec_output reads. So its output outlives us, and
+ *     costs us nothing; it is what the sandbox says that it is. How it ended is known here: of MCP_JOBS_MAX, the tenant
+ *     with most forgets its first.
  */
 #include "api/kit/share.h"
 #include "api/mcp/handlers.h"

@@ -2,10 +2,12 @@
 /*
  * request_grant: a person is asked, by the client (elicitation), and says yes; or nothing changes.
  *
- *  1. The client is who carries the answer, and who vouches for it that a person gave it: it could as well use its key for the native API. A key of one sandbox can't ask.
- *     Whoever wants the question elsewhere has the guard ask about net.policy.
- *  2. In the session era the question is a request on the stream of the call, which waits for GRANT_MS. In the stateless era the call ends with the question, and
- *     comes again with the answer and a state that only we can have made: for this key, this sandbox, these arguments, until then.
+ *  1. The client is who carries the answer, and who vouches for it that a person gave it: it could as well use its key
+ *     for the native API. A key of one sandbox can't ask. Whoever wants the question elsewhere has the guard ask about
+ *     net.policy.
+ *  2. In the session era the question is a request on the stream of the call, which waits for GRANT_MS. In the
+ *     stateless era the call ends with the question, and comes again with the answer and a state that only we can have
+ *     made: for this key, this sandbox, these arguments, until then.
  */
 #include "api/mcp/handlers.h"
 #include "base/char.h"

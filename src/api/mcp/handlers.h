@@ -170,7 +170,8 @@ void grant_tool(struct call *c);
 bool grant_answered(struct call *c, const json_t *message);
 void jobs_free(struct mcp *m);
 
-/* Reads up to max + 1 bytes of a file into body.b; done is called unless it failed, which is answered. c->file until then. */
+/* Reads up to max + 1 bytes of a file into body.b; done is called unless it failed, which is answered. c->file until
+ * then. */
 struct file_bytes {
     struct file_body body;
     bool may_miss; /* a file that isn't there is an empty one */

@@ -6,7 +6,8 @@
  *   2026-07-28                stateless: each request says its version and what its client can
  *   2025-06-18, 2025-11-25    sessions (session.c): `initialize` makes one, DELETE ends it
  *
- * Keys are those of the native API: Authorization: Bearer, or X-API-KEY; root and the service's owner over the unix socket.
+ * Keys are those of the native API: Authorization: Bearer, or X-API-KEY; root and the service's owner over the unix
+ * socket.
  */
 #pragma once
 

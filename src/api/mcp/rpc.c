@@ -2,12 +2,14 @@
 /*
  * JSON-RPC: which era a message is of, what it asks for, and its answer.
  *
- *  1. A message is of the stateless era when its _meta says a version, when its MCP-Protocol-Version is none of the session era's, or when it asks for
- *     server/discover. Each such message says all that it depends on, twice where a header mirrors it, and both must agree.
+ *  1. A message is of the stateless era when its _meta says a version, when its MCP-Protocol-Version is none of the
+ *     session era's, or when it asks for server/discover. Each such message says all that it depends on, twice where a
+ *     header mirrors it, and both must agree.
  *  2. Any other message but `initialize` belongs to the session that its header names.
- *  3. An answer is one JSON object; or a stream of events of which it is the last, once anything was said before it: progress, a question, or a sign of life after
- *     PATIENCE_MS, because clients give up on heads that don't come.
- *  4. In the stateless era an error has a status of its own. In the session era it is 200: there, 404 means that the session is gone.
+ *  3. An answer is one JSON object; or a stream of events of which it is the last, once anything was said before it:
+ *     progress, a question, or a sign of life after PATIENCE_MS, because clients give up on heads that don't come.
+ *  4. In the stateless era an error has a status of its own. In the session era it is 200: there, 404 means that the
+ *     session is gone.
  */
 #include "api/mcp/handlers.h"
 #include "base/mem.h"

@@ -3,9 +3,9 @@
  * Sessions of the older protocols.
  *
  *  1. A session is good for whoever made it alone: for anybody else it isn't there.
- *  2. It ends by DELETE, and with it the sandboxes that were made to end with it. It ends by being forgotten, when it was not used for SESSION_IDLE, when its maker
- *     has SESSIONS_OF_ONE newer ones, when there are SESSIONS_MAX and its tenant has most of them, or with this
- *     process: its sandboxes end by their time-outs then.
+ *  2. It ends by DELETE, and with it the sandboxes that were made to end with it. It ends by being forgotten, when it
+ *     was not used for SESSION_IDLE, when its maker has SESSIONS_OF_ONE newer ones, when there are SESSIONS_MAX and its
+ *     tenant has most of them, or with this process: its sandboxes end by their time-outs then.
  */
 #include "api/kit/share.h"
 #include "api/mcp/handlers.h"

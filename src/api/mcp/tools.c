@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The tools: one table, and what is the same for each call. A tool needs what the key's scope gives, whoever called it; what it changes passes the gate like
- * everybody's. No tool changes what a sandbox may reach but request_grant, which a person answers.
+ * The tools: one table, and what is the same for each call. A tool needs what the key's scope gives, whoever called it;
+ * what it changes passes the gate like everybody's. No tool changes what a sandbox may reach but request_grant, which a
+ * person answers.
  */
 #include "api/mcp/handlers.h"
 #include "base/id.h"

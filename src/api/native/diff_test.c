@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A comparison whose client leaves. What the core and the other handlers do is stood in for here: who compares is this test. */
+/* A comparison whose client leaves. What the core and the other handlers do is stood in for here: who compares is this
+ * test. */
 #include "api/native/handlers.h"
 #include "base/fd.h"
 #include "base/mem.h"

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The record: the log of a sandbox, of a volume or of the service, or the feed of all of them; as a stream of events or as lines, and the check of the chain.
+ * The record: the log of a sandbox, of a volume or of the service, or the feed of all of them; as a stream of events or
+ * as lines, and the check of the chain.
  *
- * A stream is pulled: from the log as long as the client's queue is short, again when that was drained (native_events_on_drain), again when the log has
- * more (wake), at most every PACE_MS, so that many events leave in one piece. Of a long log it takes one slice per turn of the loop, also when nothing in it is
- * what was asked for. A client that does not read has its cursor and what is queued for it, which is bounded; it goes on from there when it reads again.
- * It ends when the log is drained and nothing is followed, or when the sandbox has ended.
+ * A stream is pulled: from the log as long as the client's queue is short, again when that was drained
+ * (native_events_on_drain), again when the log has more (wake), at most every PACE_MS, so that many events leave in one
+ * piece. Of a long log it takes one slice per turn of the loop, also when nothing in it is what was asked for. A client
+ * that does not read has its cursor and what is queued for it, which is bounded; it goes on from there when it reads
+ * again. It ends when the log is drained and nothing is followed, or when the sandbox has ended.
  */
 #include "api/native/events_query.h"
 #include "api/native/handlers.h"
@@ -242,7 +244,8 @@ static void on_keepalive(struct timer *timer)
     timer_set(&s->call->facade->timers, &s->keepalive, KEEPALIVE_MS);
 }
 
-/* Of the service itself; of a sandbox, or of a volume, by its name too: those that are gone may have a log still. False: answered. */
+/* Of the service itself; of a sandbox, or of a volume, by its name too: those that are gone may have a log still.
+ * False: answered. */
 static bool find_log(struct call *c, bool may_be_volume)
 {
     if (!c->args[0].p) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who follows a log while the machine's clock is set back, and who looks for what is not in it. The log is a real one; what the core and the other handlers do is stood in for here. */
+/* Who follows a log while the machine's clock is set back, and who looks for what is not in it. The log is a real one;
+ * what the core and the other handlers do is stood in for here. */
 #include "api/native/handlers.h"
 #include "base/fd.h"
 #include "base/mem.h"
@@ -444,7 +445,8 @@ static void the_feed_is_of_all_logs(void **state)
     close_world();
 }
 
-/* Many follow, one of them does not read: each of the others has everything once, and he has what is queued for him and no more. */
+/* Many follow, one of them does not read: each of the others has everything once, and he has what is queued for him and
+ * no more. */
 static void a_slow_follower_delays_nobody(void **state)
 {
     enum { FOLLOWERS = 20, BATCHES = 200, EACH = 50 };

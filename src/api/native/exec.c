@@ -3,8 +3,8 @@
  * Running a process for a client, both ways over one connection (http/client/exec_stream.h).
  *
  *  1. The process is started before the 101, so that what is refused at once is an ordinary error answer.
- *  2. Output goes to the client's queue; its credit goes back to the process when the queue is short, so the process runs at the
- *     client's pace.
+ *  2. Output goes to the client's queue; its credit goes back to the process when the queue is short, so the process
+ *     runs at the client's pace.
  *  3. What the client sends is handled frame by frame, each when the one before is done; meanwhile its connection is
  *     not read. The call's `in` holds what was read already, at most one body piece and one frame.
  *  4. While the sandbox is paused, what the client sends waits, and is looked at again every STILL_MS.

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where events, figures and traces are exported to; and what a monitor scrapes. Sums of all tenants, no names of theirs; still nothing for other tenants' keys, which could watch each other by it. */
+/* Where events, figures and traces are exported to; and what a monitor scrapes. Sums of all tenants, no names of
+ * theirs; still nothing for other tenants' keys, which could watch each other by it. */
 #include "api/native/handlers.h"
 #include "sandbox/export.h"
 #include "sandbox/figures.h"

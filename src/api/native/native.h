@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The native API under NATIVE_PREFIX, for the command line and the console: plain JSON over HTTP, streams where things stream.
+ * The native API under NATIVE_PREFIX, for the command line and the console: plain JSON over HTTP, streams where things
+ * stream.
  *
  *   GET    /cove/v1/health                       no authorisation
  *   GET    /cove/v1/ready                        no authorisation: can sandboxes be made now? 503 {"status":"not ready","reasons":[{code,message}]}
@@ -8,7 +9,8 @@
  *   GET    /cove/v1/info                         version, limits, counts
  *   GET    /cove/v1/sandboxes?limit=&after=      {"sandboxes":[...],"next":"..."|null}, newest first
  *   POST   /cove/v1/sandboxes                    {template, memory_bytes, cpu_milli, disk_bytes, timeout_ms, env, metadata, internet, secure,
- *                                           volumes: [{name, path, read_only}], on_timeout: kill|pause, pause_memory, auto_resume, memory}: 201
+ *                                           volumes: [{name, path, read_only}], on_timeout: kill|pause, pause_memory,
+ *                                           auto_resume, memory}: 201
  *   GET    /cove/v1/sandboxes/{id}
  *   DELETE /cove/v1/sandboxes/{id}
  *   POST   /cove/v1/sandboxes/{id}/timeout       {timeout_ms, extend_only}
@@ -67,8 +69,8 @@
  *
  * Errors: {"error":{"code":"not_found","message":"...","hint":"..."}} with the status that Connect gives the code.
  *
- * Who may: over the unix socket root and the service's owner, by peer credentials; over TCP who has the key (Authorization: Bearer,
- * or X-API-Key).
+ * Who may: over the unix socket root and the service's owner, by peer credentials; over TCP who has the key
+ * (Authorization: Bearer, or X-API-Key).
  */
 #pragma once
 
@@ -95,7 +97,8 @@ struct native_config {
     struct core *core;        /* borrowed, outlives the façade */
     struct builder *builder;  /* the same; NULL: templates are not built here */
     struct event_log *events; /* borrowed */
-    /* Checks the chain of a sandbox's log: event_verify() on a reader of its own, because it is called in another thread. */
+    /* Checks the chain of a sandbox's log: event_verify() on a reader of its own, because it is called in another
+     * thread. */
     int (*verify)(void *ctx, const char *sandbox, struct event_verdict *ret_verdict, struct err *err);
     void *verify_ctx;
     /* Signs what a log says (daemon/notary.h); in another thread, too. NULL: nothing is signed here. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What was kept of a long output, by the action that it is of or by its digest: for as long as the sandbox's log has it, however the sandbox is. */
+/* What was kept of a long output, by the action that it is of or by its digest: for as long as the sandbox's log has
+ * it, however the sandbox is. */
 #include "api/native/handlers.h"
 #include "base/fd.h"
 #include "base/id.h"

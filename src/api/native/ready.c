@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Can a sandbox be made now? Whoever asks often, without a key, costs coved one question in READY_FRESH at most: requests that come while one is under way wait
- * for its answer, though not for long, and an answer serves all that come soon after it.
+ * Can a sandbox be made now? Whoever asks often, without a key, costs coved one question in READY_FRESH at most:
+ * requests that come while one is under way wait for its answer, though not for long, and an answer serves all that
+ * come soon after it.
  */
 #include "api/native/handlers.h"
 #include "base/mem.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Volumes: named directories that outlive sandboxes. Their tokens are for the content API alone and are not told here. */
+/* Volumes: named directories that outlive sandboxes. Their tokens are for the content API alone and are not told
+ * here. */
 #include "sandbox/volume/volumes.h"
 #include "api/native/handlers.h"
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Code of execd: contexts of the core (sandbox/code/code.h), cells as streams of events. A client that leaves interrupts its cell. */
+/* Code of execd: contexts of the core (sandbox/code/code.h), cells as streams of events. A client that leaves
+ * interrupts its cell. */
 #include "sandbox/code/code.h"
 #include "api/opensandbox/handlers.h"
 #include "event/json.h"

@@ -4,11 +4,15 @@
  *
  *  1. A command is ours from its start until we end, or until ENDED_MAX have ended and it is the first of the tenant
  *     with most. Its status is told from that, or from the sandbox's log, to whoever may ask the sandbox.
- *  2. In the foreground its client reads it: output is acknowledged at the client's pace, and a client that leaves kills the process group.
- *  3. One that was begun with an operation id (X-EXECD-OPERATION-ID) has its own from that, so the same request again finds it and begins nothing. Its last COMMAND_KEPT_MAX bytes of events are
- *     kept until ORPHAN_MS after its end, it goes on for ORPHAN_MS when its client is lost, and /command/{id}/resume?after_eid=N goes on with the event behind N. Events of all are numbered from 1 ("eid").
+ *  2. In the foreground its client reads it: output is acknowledged at the client's pace, and a client that leaves
+ *     kills the process group.
+ *  3. One that was begun with an operation id (X-EXECD-OPERATION-ID) has its own from that, so the same request again
+ *     finds it and begins nothing. Its last COMMAND_KEPT_MAX bytes of events are kept until ORPHAN_MS after its end, it
+ *     goes on for ORPHAN_MS when its client is lost, and /command/{id}/resume?after_eid=N goes on with the event behind
+ *     N. Events of all are numbered from 1 ("eid").
  *  4. An operation (operations.c) has its own from that, too, and goes on until it ends, whoever reads it.
- *  5. In the background it writes to a file inside, which is what its log is read from. So the log outlives us, and costs us nothing.
+ *  5. In the background it writes to a file inside, which is what its log is read from. So the log outlives us, and
+ *     costs us nothing.
  */
 #include "api/kit/share.h"
 #include "api/opensandbox/handlers.h"

@@ -214,7 +214,8 @@ static int read_volumes(struct osb_creation *r, struct err *err)
 /* ---- what it is made from ---- */
 
 /*
- * A template that is named as the image is, with or without its tag. The one that stands for OpenSandbox's own image is our interpreter's.
+ * A template that is named as the image is, with or without its tag. The one that stands for OpenSandbox's own image is
+ * our interpreter's.
  */
 static int resolve_image(struct osb_creation *r, struct str uri, struct err *err)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Diagnostics: what the sandbox's log tells, as text. Logs are what processes wrote and how they ended, events everything else, and each by its scope. What is longer than INLINE_MAX is given by
- * a signed URL. Without a scope the answer is the text itself, as OpenSandbox's tools for operators want it.
+ * Diagnostics: what the sandbox's log tells, as text. Logs are what processes wrote and how they ended, events
+ * everything else, and each by its scope. What is longer than INLINE_MAX is given by a signed URL. Without a scope the
+ * answer is the text itself, as OpenSandbox's tools for operators want it.
  */
 #include "api/opensandbox/hooks.h"
 #include "base/mem.h"

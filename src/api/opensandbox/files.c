@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files of execd, as root. What the core's own file operations don't have - owners by name, batches that end at the first failure - is a small shell script
- * inside, which exits with 44 when something is not there.
+ * Files of execd, as root. What the core's own file operations don't have - owners by name, batches that end at the
+ * first failure - is a small shell script inside, which exits with 44 when something is not there.
  */
 #include "api/kit/file_body.h"
 #include "api/opensandbox/handlers.h"

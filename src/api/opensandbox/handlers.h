@@ -10,7 +10,8 @@
 
 enum { OPENSANDBOX_EXECD_PORT = 44772, OPENSANDBOX_EGRESS_PORT = 18080, COMMAND_ID_LEN = 20, DIGEST_LEN = 32 };
 
-/* What it says of a sandbox that the core has no place for stands in the metadata, under names that clients can't use. */
+/* What it says of a sandbox that the core has no place for stands in the metadata, under names that clients can't
+ * use. */
 #define OPENSANDBOX_RESERVED "opensandbox.io/"
 
 struct opensandbox {
@@ -70,7 +71,8 @@ bool proxy_serve(struct opensandbox *o, struct http_request *req);
 bool proxy_authenticate(struct call *c);
 struct sandbox *proxy_find_sandbox(struct call *c);
 void proxy_endpoint(struct call *c);
-/* What opens this port of the sandbox until then, with its dash in front; and whether one does (NULL), without. Port 0: its diagnostics. */
+/* What opens this port of the sandbox until then, with its dash in front; and whether one does (NULL), without. Port 0:
+ * its diagnostics. */
 enum { PROXY_TICKET_MAX = 128 };
 void proxy_ticket(const struct sandbox_info *i, uint64_t port, uint64_t expires, char to[static PROXY_TICKET_MAX]);
 const char *proxy_check_ticket(const struct sandbox_info *i, uint64_t port, struct str ticket);
@@ -119,7 +121,8 @@ void create_drop(struct osb_creation *r);                                  /* NU
 /* operations.c. A route of this kind makes what others make, once, and answers with JSON. */
 #define OPERATION_ROUTE "operation"
 void operations_free_all(struct opensandbox *o);
-/* What was asked for is under way, or made and answered with that; and what came of it: false, nobody wants to know. c: to be answered; NULL: nobody. */
+/* What was asked for is under way, or made and answered with that; and what came of it: false, nobody wants to know. c:
+ * to be answered; NULL: nobody. */
 void operation_claim(struct call *c, bool is_made);
 bool operation_settle(struct opensandbox *o, const char *sandbox, const char *id, bool is_made, struct call *c);
 void operation_full(struct call *c); /* 503 */
@@ -143,7 +146,8 @@ void command_status(
 usec_t command_last(struct opensandbox *o, const struct sandbox *there);
 bool command_is_background(struct call *c, struct str id); /* and runs */
 bool command_is_elsewhere(struct call *c, struct str id);  /* another session's */
-/* The same when the handler runs again, lest what was allowed be another action. It stands where the route has no argument. */
+/* The same when the handler runs again, lest what was allowed be another action. It stands where the route has no
+ * argument. */
 const char *command_id_once(struct call *c);
 bool command_has_bash(struct opensandbox *o, const struct sandbox *there); /* as far as is known */
 /* Starts it and answers with its stream, or why not. */
@@ -200,13 +204,15 @@ route_handler credential_vault_make, credential_vault_get, credential_vault_get_
     credential_vault_remove;
 
 /* session.c */
-/* The command and arguments of spec, for a shell. log: the command's id when its output goes into its file, else ""; uid, gid: -1 as it is. */
+/* The command and arguments of spec, for a shell. log: the command's id when its output goes into its file, else "";
+ * uid, gid: -1 as it is. */
 void session_shell(struct call *c, struct exec_spec *spec, struct str log, int64_t uid, int64_t gid,
                    struct str command);
 /* The command that these are of, as the log tells them. */
 const char *session_content(const json_t *start);
 route_handler session_command, session_make, session_run_command, session_remove;
-/* Runs a shell script as root: done gets its exit status and the first bytes of what it wrote. It ends with the call. */
+/* Runs a shell script as root: done gets its exit status and the first bytes of what it wrote. It ends with the
+ * call. */
 enum { SCRIPT_OUTPUT_MAX = 64 * 1024 };
 void script_run(struct call *c, const char *script, const struct str *args, size_t n_args,
                 void (*done)(struct call *c, uint32_t code, struct str output));

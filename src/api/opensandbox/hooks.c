@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The entrypoint of a sandbox, and its hooks: what runs before it, and what runs by a schedule. All of it are processes inside, so that it is frozen and kept through restarts as everything
- * there is, and what it writes is in the sandbox's log.
+ * The entrypoint of a sandbox, and its hooks: what runs before it, and what runs by a schedule. All of it are processes
+ * inside, so that it is frozen and kept through restarts as everything there is, and what it writes is in the sandbox's
+ * log.
  *
- *  1. preStart and the entrypoint are one process: a shell that becomes the entrypoint when the hook ended well, and else ends with FAILED_STATUS. No hook: the entrypoint itself.
- *  2. A periodic hook is a shell that sleeps until its schedule, which was read and written out here. It does nothing before preStart has ended well, and does not overlap with itself.
+ *  1. preStart and the entrypoint are one process: a shell that becomes the entrypoint when the hook ended well, and
+ *     else ends with FAILED_STATUS. No hook: the entrypoint itself.
+ *  2. A periodic hook is a shell that sleeps until its schedule, which was read and written out here. It does nothing
+ *     before preStart has ended well, and does not overlap with itself.
  *  3. How the entrypoint ended stands in the sandbox's metadata (OPENSANDBOX_END), while we see it: after a restart of
  *     this worker the log alone tells. Until then, why a periodic hook does not run.
  */

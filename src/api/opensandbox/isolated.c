@@ -2,8 +2,10 @@
 /*
  * Isolated sessions (OSEP-0013): namespaces within the sandbox's own (sandbox/nest.h), by id.
  *
- *  1. A session is known as long as its sandbox lives, until it is deleted or was idle for too long. One whose processes are gone is "dead" until then.
- *  2. What is done in one is done by the handlers of commands and files: isolated_nest() puts the nest in the place of the sandbox.
+ *  1. A session is known as long as its sandbox lives, until it is deleted or was idle for too long. One whose
+ *     processes are gone is "dead" until then.
+ *  2. What is done in one is done by the handlers of commands and files: isolated_nest() puts the nest in the place of
+ *     the sandbox.
  *  3. That programs and files keep within their bounds is the kernel's matter. Nothing is decided here by a path.
  */
 #include "api/opensandbox/handlers.h"

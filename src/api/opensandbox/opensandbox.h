@@ -6,7 +6,8 @@
  *   execd      /v1/sandboxes/{id}/proxy/44772/...           the sandbox's token (X-EXECD-ACCESS-TOKEN) or the key
  *   egress     /v1/sandboxes/{id}/proxy/18080/...           the sandbox's token (OPENSANDBOX-EGRESS-AUTH) or the key
  *
- * The last two are what /endpoints/{port} answers, with the header that opens them: SDKs send it back with every call. Nothing of them runs inside.
+ * The last two are what /endpoints/{port} answers, with the header that opens them: SDKs send it back with every call.
+ * Nothing of them runs inside.
  */
 #pragma once
 

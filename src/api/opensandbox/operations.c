@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Commands and terminals that are made once, whatever becomes of the answer: their client names them before it asks, "<instance>.<second>.<token>".
+ * Commands and terminals that are made once, whatever becomes of the answer: their client names them before it asks,
+ * "<instance>.<second>.<token>".
  *
- *  1. The instance is this worker's and this sandbox's, the second is when GET /execution/instance gave it. So an id that is too old, or that an earlier worker knew, is refused
- *     without being remembered.
- *  2. A record is made when the process is under way, which is what the gate let pass, and stays until RETENTION_S after the id's second, and while the process runs; at the
- *     longest until the end of its sandbox. It has the handle, which is a digest of who asks, the kind and the id: nobody finds another one's.
+ *  1. The instance is this worker's and this sandbox's, the second is when GET /execution/instance gave it. So an id
+ *     that is too old, or that an earlier worker knew, is refused without being remembered.
+ *  2. A record is made when the process is under way, which is what the gate let pass, and stays until RETENTION_S
+ *     after the id's second, and while the process runs; at the longest until the end of its sandbox. It has the
+ *     handle, which is a digest of who asks, the kind and the id: nobody finds another one's.
  *  3. A sandbox has OPERATIONS_MAX of them. No other is dropped for a new one.
  */
 #include "api/opensandbox/handlers.h"

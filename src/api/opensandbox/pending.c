@@ -2,14 +2,17 @@
 /*
  * Sandboxes whose image is pulled first.
  *
- *  1. An image that no template stands for is built into one (build/builder.h), named after it: who asks for it next finds that. Those who ask meanwhile wait for the same build. With
- *     credentials each asks the registry by a build of its own (of which the builder's cache leaves little), so who has none, or wrong ones, gets nothing.
- *  2. Until then the sandbox is a row of o->pending, with the id and the token that it will have, in the state Pending. Its body was read, but for the credentials, which
- *     the builder has; everything in it that can be wrong was found wrong before. Then it is created, as by its own request, and the row goes.
- *  3. What can't be pulled, within PULL_MS, leaves a row in the state Failed for FAILED_MS. DELETE removes any row, and cancels the build that nobody else waits for.
- *     SDKs that wait for a sandbox don't read its state: they ask where execd is, and then execd's /ping until it
- *     answers, or answers 403. So both give the reason.
- *  4. Rows are in memory: a restart of this worker ends the build, and the client is told that there is no such sandbox.
+ *  1. An image that no template stands for is built into one (build/builder.h), named after it: who asks for it next
+ *     finds that. Those who ask meanwhile wait for the same build. With credentials each asks the registry by a build
+ *     of its own (of which the builder's cache leaves little), so who has none, or wrong ones, gets nothing.
+ *  2. Until then the sandbox is a row of o->pending, with the id and the token that it will have, in the state Pending.
+ *     Its body was read, but for the credentials, which the builder has; everything in it that can be wrong was found
+ *     wrong before. Then it is created, as by its own request, and the row goes.
+ *  3. What can't be pulled, within PULL_MS, leaves a row in the state Failed for FAILED_MS. DELETE removes any row, and
+ *     cancels the build that nobody else waits for. SDKs that wait for a sandbox don't read its state: they ask where
+ *     execd is, and then execd's /ping until it answers, or answers 403. So both give the reason.
+ *  4. Rows are in memory: a restart of this worker ends the build, and the client is told that there is no such
+ *     sandbox.
  */
 #include "api/opensandbox/handlers.h"
 #include "base/id.h"

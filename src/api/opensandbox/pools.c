@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pools: the sandboxes of a template that are kept ready (sandbox/life/layers.h). A pool is named as its template is; bufferMax says how many are. */
+/* Pools: the sandboxes of a template that are kept ready (sandbox/life/layers.h). A pool is named as its template is;
+ * bufferMax says how many are. */
 #include "api/opensandbox/handlers.h"
 #include "sandbox/life/layers.h"
 #include "sandbox/templates.h"

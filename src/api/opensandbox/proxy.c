@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What lies under /v1/sandboxes/{id}/proxy/{port}: execd, the egress service, and the ports of programs; and where /endpoints/{port} sends clients.
+ * What lies under /v1/sandboxes/{id}/proxy/{port}: execd, the egress service, and the ports of programs; and where
+ * /endpoints/{port} sends clients.
  *
- *  1. Nothing is looked at before proxied_open() has said who asks: by the API key; by the sandbox's token, in the header that the answer of /endpoints carries; or by
- *     a signed endpoint, whose {id} is "{id}-{port}-{expiry in base 36}-{signature}". Ports of programs are open to all unless the sandbox has secure access.
- *  2. The signature is an HMAC by the sandbox's access token, of this id, port and expiry: nothing else is opened by it, and nobody needs to remember it.
+ *  1. Nothing is looked at before proxied_open() has said who asks: by the API key; by the sandbox's token, in the
+ *     header that the answer of /endpoints carries; or by a signed endpoint, whose {id} is "{id}-{port}-{expiry in base
+ *     36}-{signature}". Ports of programs are open to all unless the sandbox has secure access.
+ *  2. The signature is an HMAC by the sandbox's access token, of this id, port and expiry: nothing else is opened by
+ *     it, and nobody needs to remember it.
  *  3. Whoever was let in to do more than read wakes a paused sandbox that traffic resumes, and extends the life of one
  *     that asked for that.
  */
@@ -190,7 +193,8 @@ static void proxy_refuse(struct http_request *req, const struct sandbox_info *in
     http_respond(req, answers[why].status, &HTTP_HEADER("content-type", "application/json"), 1, buf_str(&b));
 }
 
-/* What a program here may not decide for the whole origin, which is ours and all other sandboxes', and for long after it has ended. */
+/* What a program here may not decide for the whole origin, which is ours and all other sandboxes', and for long after
+ * it has ended. */
 static const char *const proxy_of_origin[] = {"alt-svc",
                                               "clear-site-data",
                                               "nel",

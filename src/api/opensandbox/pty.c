@@ -2,14 +2,18 @@
 /*
  * Terminals of execd: a shell that outlives its client, over a WebSocket, whose messages are told in pty_message.h.
  *
- *  1. A terminal is a row of o->ptys from POST until DELETE or the end of its sandbox. Its process begins with the first client, whose query says of which kind it is, and is begun
- *     anew by a client that comes after its end.
- *  2. One client at a time is attached (pty->client). Without one, output is taken as it comes; the last PTY_KEPT_MAX bytes are kept, and given to a client from the offset that it asks for.
- *     A client that does not read stops the process, as it does everywhere.
- *  3. What the client sends waits in client->in, as records, until the process has taken what came before; meanwhile nothing is read. Each record is an action, and a step
- *     of its call (api/kit/call.h). One that answers no ping for two rounds is cut.
- *  4. One that an operation made (operations.c) starts one process at most: who comes after its end gets the output and the end.
- *  5. After a restart of the service the row is gone, but the process has the terminal's id as its tag: who comes with the id is attached to it, and gets what nobody has got yet.
+ *  1. A terminal is a row of o->ptys from POST until DELETE or the end of its sandbox. Its process begins with the
+ *     first client, whose query says of which kind it is, and is begun anew by a client that comes after its end.
+ *  2. One client at a time is attached (pty->client). Without one, output is taken as it comes; the last PTY_KEPT_MAX
+ *     bytes are kept, and given to a client from the offset that it asks for. A client that does not read stops the
+ *     process, as it does everywhere.
+ *  3. What the client sends waits in client->in, as records, until the process has taken what came before; meanwhile
+ *     nothing is read. Each record is an action, and a step of its call (api/kit/call.h). One that answers no ping for
+ *     two rounds is cut.
+ *  4. One that an operation made (operations.c) starts one process at most: who comes after its end gets the output and
+ *     the end.
+ *  5. After a restart of the service the row is gone, but the process has the terminal's id as its tag: who comes with
+ *     the id is attached to it, and gets what nobody has got yet.
  */
 #include "api/opensandbox/pty_message.h"
 #include "base/mem.h"

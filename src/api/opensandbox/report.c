@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What execd tells beside streams: what became of a command that is not in memory, the log of one in the background, and the sandbox's figures. */
+/* What execd tells beside streams: what became of a command that is not in memory, the log of one in the background,
+ * and the sandbox's figures. */
 #include "api/kit/file_body.h"
 #include "api/opensandbox/handlers.h"
 #include "base/id.h"

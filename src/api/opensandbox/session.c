@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is run inside: scripts of ours, commands, and those of sessions. A session is a file inside with what a shell knew when its last command ended: functions, aliases, variables, the directory.
- * Each command of a session is a shell that begins with it.
+ * What is run inside: scripts of ours, commands, and those of sessions. A session is a file inside with what a shell
+ * knew when its last command ended: functions, aliases, variables, the directory. Each command of a session is a shell
+ * that begins with it.
  */
 #include "api/opensandbox/handlers.h"
 #include "base/id.h"

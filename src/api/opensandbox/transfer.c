@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Content of files on its way, at the pace of the slower side: downloads by ranges of bytes or of lines, uploads in pairs of parts. */
+/* Content of files on its way, at the pace of the slower side: downloads by ranges of bytes or of lines, uploads in
+ * pairs of parts. */
 #include "api/kit/range.h"
 #include "api/kit/upload_queue.h"
 #include "api/opensandbox/handlers.h"

@@ -2,11 +2,14 @@
 /*
  * The credential vault of the egress service, onto what our policies inject (docs/NETWORK.md, "Secrets").
  *
- *  1. Its rows (names, revisions, bindings) are the network's fields, in which no secret is. Values stand in the policy's "inject" alone: each credential in a header for a host that
- *     does not exist (VAULT_STORE_HOST), where cove-egress seals it before anything is stored, so that it is there also while no binding uses it.
- *  2. Every change makes all of "inject" anew: the store's headers as they are, sealed, and one entry for each host and path of a binding, whose headers refer to the
- *     same sealed text. A value that has just come stands there as it is, and is sealed on the way.
- *  3. The change is one network_set(): the gate is asked, it is in force when it is answered, and a value is never read back.
+ *  1. Its rows (names, revisions, bindings) are the network's fields, in which no secret is. Values stand in the
+ *     policy's "inject" alone: each credential in a header for a host that does not exist (VAULT_STORE_HOST), where
+ *     cove-egress seals it before anything is stored, so that it is there also while no binding uses it.
+ *  2. Every change makes all of "inject" anew: the store's headers as they are, sealed, and one entry for each host and
+ *     path of a binding, whose headers refer to the same sealed text. A value that has just come stands there as it is,
+ *     and is sealed on the way.
+ *  3. The change is one network_set(): the gate is asked, it is in force when it is answered, and a value is never read
+ *     back.
  */
 #include "api/opensandbox/vault_document.h"
 #include "base/mem.h"

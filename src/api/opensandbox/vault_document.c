@@ -163,7 +163,8 @@ json_t *vault_row(const json_t *binding, int64_t revision)
     return row;
 }
 
-/* "*.a.b" and "x.a.b", "/v1/..." and "/v1/": is there something that both match? A star stands in front of a host, or behind a path. */
+/* "*.a.b" and "x.a.b", "/v1/..." and "/v1/": is there something that both match? A star stands in front of a host, or
+ * behind a path. */
 static bool vault_overlap(const json_t *a, const json_t *b)
 {
     struct str one = json_str(a), other = json_str(b);

@@ -122,7 +122,8 @@ static int agent_copy(struct agent_call *a, const char *text)
                : 0;
 }
 
-/* PATH:copy is not of these. The directories themselves, where the operator allows it; the service looks whose they are. */
+/* PATH:copy is not of these. The directories themselves, where the operator allows it; the service looks whose they
+ * are. */
 static int agent_mounts(struct agent_call *a, json_t *spec)
 {
     json_t *all = json_object_get(spec, "volumes");

@@ -2,9 +2,10 @@
 /*
  * A coding agent on an environment of its own: `cove agent`, `cove shell`, `cove attach`.
  *
- *  1. It is the process with the tag AGENT_TAG of the environment's sandbox. There is one at a time; who finds one running can attach to it.
- *  2. It runs on when its client leaves, on purpose or not, and when the service starts anew. While a client is there the sandbox is prolonged; who leaves on
- *     purpose gives it a day.
+ *  1. It is the process with the tag AGENT_TAG of the environment's sandbox. There is one at a time; who finds one
+ *     running can attach to it.
+ *  2. It runs on when its client leaves, on purpose or not, and when the service starts anew. While a client is there
+ *     the sandbox is prolonged; who leaves on purpose gives it a day.
  *  3. What it changed is received when it ends, by whoever is there then, or by the next `cove env`.
  */
 #pragma once

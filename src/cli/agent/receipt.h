@@ -19,5 +19,6 @@ enum { RECEIPT_HOSTS_MAX = 256, RECEIPT_COMMANDS_MAX = 1000, RECEIPT_FILES_MAX =
 int receipt_collect(struct context *ctx, const char *id, uint64_t from, const char *tag,
                     json_t **ret_receipt) WARN_UNUSED;
 
-/* At the end of an agent's run, to stderr, or to stdout as JSON: what changed, was run, reached and refused, and how to look at it. */
+/* At the end of an agent's run, to stderr, or to stdout as JSON: what changed, was run, reached and refused, and how to
+ * look at it. */
 int receipt_tell(struct context *ctx, struct env *e, const char *tag, int status) WARN_UNUSED;

@@ -33,7 +33,8 @@ static void form_write_jsonl(struct buf *b, const json_t *event UNUSED, struct s
     buf_append_str(b, line);
 }
 
-/* The object in the message is what readers of CEE events (rsyslog's mmjsonparse, syslog-ng's json-parser) take apart. */
+/* The object in the message is what readers of CEE events (rsyslog's mmjsonparse, syslog-ng's json-parser) take
+ * apart. */
 static void form_write_syslog(struct buf *b, const json_t *event, struct str line, const char *host)
 {
     const char *kind = form_kind(event), *time = service_text(event, "time");

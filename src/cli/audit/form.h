@@ -7,7 +7,8 @@
 
 struct form {
     const char *name, *suffix; /* "jsonl"; of a file: ".jsonl" */
-    /* One event or gap, without the end of the line: `line` as it came, `event` the same parsed. host: of syslog, "-" unknown. */
+    /* One event or gap, without the end of the line: `line` as it came, `event` the same parsed. host: of syslog, "-"
+     * unknown. */
     void (*write)(struct buf *b, const json_t *event, struct str line, const char *host);
     const json_t *(*find)(const json_t *object); /* what of a line's JSON has the cursor; NULL: not this form */
     const char *before;                          /* of that JSON, in the line; "": the line begins with it */

@@ -16,12 +16,14 @@ int build_context_open(const char *dir, struct local_context **ret_context, stru
 void build_context_close(struct local_context *c);
 DEFINE_AUTO(struct local_context *, build_context_close)
 
-/* Called while contents are read, with the bytes of the source so far. Then they are known, too: of what was hashed or packed last. */
+/* Called while contents are read, with the bytes of the source so far. Then they are known, too: of what was hashed or
+ * packed last. */
 typedef void (*build_context_seen_fn)(void *ctx, uint64_t bytes);
 void build_context_watch(struct local_context *c, build_context_seen_fn seen, void *ctx);
 uint64_t build_context_bytes(const struct local_context *c);
 
-/* What the source (a path or pattern below the directory) names, as a hash of names, modes and contents. ERR_NOT_FOUND: nothing. */
+/* What the source (a path or pattern below the directory) names, as a hash of names, modes and contents. ERR_NOT_FOUND:
+ * nothing. */
 int build_context_hash(struct local_context *c, const char *source, char ret_hash[static CONTEXT_HASH_LEN + 1],
                        struct err *err) WARN_UNUSED;
 

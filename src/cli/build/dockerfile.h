@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads a Dockerfile as the steps of a template (build/spec.h in the service). What a template can't be made of is refused with its line: here-documents,
- * archives and URLs in ADD. Stages are the steps of each from its image on: one that begins with another has that one's in front. What has no meaning here (EXPOSE, LABEL, ...) is noted.
+ * Reads a Dockerfile as the steps of a template (build/spec.h in the service). What a template can't be made of is
+ * refused with its line: here-documents, archives and URLs in ADD. Stages are the steps of each from its image on: one
+ * that begins with another has that one's in front. What has no meaning here (EXPOSE, LABEL, ...) is noted.
  */
 #pragma once
 
@@ -45,7 +46,8 @@ struct dockerfile {
     size_t n_notes;
 };
 
-/* build_args: "NAME=value". `name` stands for the file in messages: "<name>:<line>: ". ERR_INVALID_ARGUMENT, ERR_UNIMPLEMENTED. */
+/* build_args: "NAME=value". `name` stands for the file in messages: "<name>:<line>: ". ERR_INVALID_ARGUMENT,
+ * ERR_UNIMPLEMENTED. */
 int dockerfile_parse(const char *name, struct str text, const char *const *build_args, size_t n_build_args,
                      struct arena *arena, struct dockerfile *ret_file, struct err *err) WARN_UNUSED;
 

@@ -38,8 +38,8 @@ struct variable *words_find(struct parser *p, struct str name); /* NULL: not set
 int words_set(struct parser *p, struct str name, struct str value, bool has_value, bool is_env) WARN_UNUSED;
 
 /*
- * One word: quotes go, variables are replaced. keeps: for ENV, whose text the service expands once more: what is not known stays, and dollar signs that are meant as such
- * get a backslash.
+ * One word: quotes go, variables are replaced. keeps: for ENV, whose text the service expands once more: what is not
+ * known stays, and dollar signs that are meant as such get a backslash.
  */
 int words_expand(struct parser *p, struct str s, bool keeps, struct str *ret_text) WARN_UNUSED;
 

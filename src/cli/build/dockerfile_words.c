@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Words and variables of a Dockerfile. Those of ARG are known here and replaced; those of ENV are known as far as the file sets them. In ENV itself what is not known
- * stays for the service, which knows the base's; elsewhere it is refused, because nothing good can be guessed.
+ * Words and variables of a Dockerfile. Those of ARG are known here and replaced; those of ENV are known as far as the
+ * file sets them. In ENV itself what is not known stays for the service, which knows the base's; elsewhere it is
+ * refused, because nothing good can be guessed.
  */
 #include "base/buf.h"
 #include "base/json.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `cove template add`: the recipes that come with Cove. A recipe is a directory of its own with a Dockerfile, a README.md and a file `recipe`, lines "key: value": `version` (a number; what is
- * built of it has the tag vN), `summary`, and any number of `alias`, names that the template has as well.
+ * `cove template add`: the recipes that come with Cove. A recipe is a directory of its own with a Dockerfile, a
+ * README.md and a file `recipe`, lines "key: value": `version` (a number; what is built of it has the tag vN),
+ * `summary`, and any number of `alias`, names that the template has as well.
  */
 #pragma once
 

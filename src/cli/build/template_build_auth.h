@@ -13,8 +13,9 @@ struct registry_auth {
 const char *registry_of(struct arena *arena, const char *image);
 
 /*
- * {"auths": {"<registry>": {"auth": "<base64 of user:password>"}}}, or with "username" and "password" in it. Both stay NULL when nothing is said of the
- * registry. Strings are in the arena, which is to be wiped. ERR_INVALID_ARGUMENT: it is no such text; ERR_UNIMPLEMENTED: it names a helper, or has a token.
+ * {"auths": {"<registry>": {"auth": "<base64 of user:password>"}}}, or with "username" and "password" in it. Both stay
+ * NULL when nothing is said of the registry. Strings are in the arena, which is to be wiped. ERR_INVALID_ARGUMENT: it
+ * is no such text; ERR_UNIMPLEMENTED: it names a helper, or has a token.
  */
 int registry_auth_parse(struct str text, const char *registry, struct arena *arena, struct registry_auth *ret_auth,
                         struct err *err) WARN_UNUSED;

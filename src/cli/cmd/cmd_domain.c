@@ -57,7 +57,8 @@ static void say_names(const struct config *config, struct str name)
         stdout);
 }
 
-/* SSL_CERT_FILE and its like stand in the place of the machine's authorities, so that those must be in the file as well. */
+/* SSL_CERT_FILE and its like stand in the place of the machine's authorities, so that those must be in the file as
+ * well. */
 static void say_trust(const struct config *config, struct str name)
 {
     AUTO_FREE char *ca = domain_store_ca(config->state_dir), *bundle = domain_store_bundle(config->state_dir);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Evidence: fetched from the service, checked without it. What is checked is anybody's: nothing of a file is believed before its signature fits. */
+/* Evidence: fetched from the service, checked without it. What is checked is anybody's: nothing of a file is believed
+ * before its signature fits. */
 #include "base/buf.h"
 #include "base/fd.h"
 #include "base/mem.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cove-here does it, and is executed before this program would be (front.c). What it can't read on its command line comes here, for help and hints. */
+/* cove-here does it, and is executed before this program would be (front.c). What it can't read on its command line
+ * comes here, for help and hints. */
 #include "cli/cmd/commands.h"
 
 static const struct flag here_flags[] = {

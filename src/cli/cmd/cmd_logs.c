@@ -26,7 +26,8 @@ static void logs_print_lines(const struct printer *p, const char *mark, struct s
     }
 }
 
-/* What is not UTF-8 is told as base64, by a member whose name says so: appends the bytes, and returns the name without that. */
+/* What is not UTF-8 is told as base64, by a member whose name says so: appends the bytes, and returns the name without
+ * that. */
 static struct str logs_append_value(struct buf *b, const char *key, const json_t *value)
 {
     const struct str name = str_of(key), mark = STR("_base64");

@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The Model Context Protocol for clients that start a program: lines on stdin and stdout, each one request of the service's MCP endpoint.
+ * The Model Context Protocol for clients that start a program: lines on stdin and stdout, each one request of the
+ * service's MCP endpoint.
  *
- *  1. Each message goes out as a request of its own, so that several are under way, and what the service says on the stream of one is a line at once.
- *  2. The headers that HTTP wants are made from the message. The session that `initialize` made is kept here, and made anew when the service has restarted.
+ *  1. Each message goes out as a request of its own, so that several are under way, and what the service says on the
+ *     stream of one is a line at once.
+ *  2. The headers that HTTP wants are made from the message. The session that `initialize` made is kept here, and made
+ *     anew when the service has restarted.
  *  3. A request that its client cancels is cut: the service ends what it began.
- *  4. Where it was started in a Git repository, tools about that one are done here (cli/env/tools.h), and are in the list that the service gives.
- *  5. At the end of stdin, or of our own time (SIGTERM), what is under way has DRAIN_MS, and the session is ended, with the sandboxes that end with it.
+ *  4. Where it was started in a Git repository, tools about that one are done here (cli/env/tools.h), and are in the
+ *     list that the service gives.
+ *  5. At the end of stdin, or of our own time (SIGTERM), what is under way has DRAIN_MS, and the session is ended, with
+ *     the sandboxes that end with it.
  */
 #include "base/buf.h"
 #include "base/clock.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * coved checks the configuration first, so that what is wrong with it is said here; the keeper (coved/workers/keeper.h) does the rest when it gets a signal.
- * Both write their process id into the lock that they hold.
+ * coved checks the configuration first, so that what is wrong with it is said here; the keeper (coved/workers/keeper.h)
+ * does the rest when it gets a signal. Both write their process id into the lock that they hold.
  */
 #include "base/buf.h"
 #include "base/clock.h"

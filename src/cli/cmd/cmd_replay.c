@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Terminal sessions, played again from the record: exec.start says that there was a terminal, exec.exit at what pace its bytes came; the bytes are in the events where
- * they are few, else in the artefact that exec.exit names.
+ * Terminal sessions, played again from the record: exec.start says that there was a terminal, exec.exit at what pace
+ * its bytes came; the bytes are in the events where they are few, else in the artefact that exec.exit names.
  */
 #include "base/buf.h"
 #include "base/clock.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A sandbox lives exactly as long as `cove run`, whatever happens to it: it is made with a short time to live, which is prolonged while
- * the command runs; so a `cove run` that is killed leaves a sandbox that ends by itself soon.
+ * A sandbox lives exactly as long as `cove run`, whatever happens to it: it is made with a short time to live, which is
+ * prolonged while the command runs; so a `cove run` that is killed leaves a sandbox that ends by itself soon.
  */
 #include "base/clock.h"
 #include "base/mem.h"
@@ -341,7 +341,8 @@ static bool any_event(struct run *r, const char *query, bool (*fn)(const json_t 
     return false;
 }
 
-/* Known when the sandbox has ended, and then the log says it: of one that is kept, or whose log can't be read, we don't know. */
+/* Known when the sandbox has ended, and then the log says it: of one that is kept, or whose log can't be read, we don't
+ * know. */
 static bool is_out_of_memory(const json_t *event, void *ctx UNUSED)
 {
     const char *kind = json_string_value(json_object_get(event, "kind"));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * STATE/tls as `cove domain` keeps it: server.pem (config/domain.h) and, where the certificate is our own, ca.pem and bundle.pem for everybody and ca.key for root.
- * Each file is replaced in one go. Blocks on the disk.
+ * STATE/tls as `cove domain` keeps it: server.pem (config/domain.h) and, where the certificate is our own, ca.pem and
+ * bundle.pem for everybody and ca.key for root. Each file is replaced in one go. Blocks on the disk.
  */
 #pragma once
 
@@ -25,7 +25,8 @@ int domain_store_remove(const char *state_dir, struct err *err) WARN_UNUSED;
 char *domain_store_ca(const char *state_dir); /* the path of ca.pem; free with mem_free() */
 
 /*
- * Writes bundle.pem anew, which has the authorities that this machine trusts and the CA: for programs that trust one file and nothing else. Its path, to
- * be freed with mem_free(); NULL: it can't be written, or the machine has no authorities.
+ * Writes bundle.pem anew, which has the authorities that this machine trusts and the CA: for programs that trust one
+ * file and nothing else. Its path, to be freed with mem_free(); NULL: it can't be written, or the machine has no
+ * authorities.
  */
 char *domain_store_bundle(const char *state_dir);

@@ -27,7 +27,8 @@
 
 /* ---- tls probe ---- */
 
-/* Who answers at an address with TLS, told by the certificate that is shown. Nothing is trusted and nothing is sent but a handshake. */
+/* Who answers at an address with TLS, told by the certificate that is shown. Nothing is trusted and nothing is sent but
+ * a handshake. */
 enum tls_probe {
     TLS_PROBE_SAME,    /* it shows the first certificate of `pem` */
     TLS_PROBE_OTHER,   /* somebody is there, who shows another one, or speaks no TLS */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The service on this machine and the domain: could it listen where listen_tls says, does it know of the change, does it show the new certificate? All is
- * found out from outside, as clients will. Blocks.
+ * The service on this machine and the domain: could it listen where listen_tls says, does it know of the change, does
+ * it show the new certificate? All is found out from outside, as clients will. Blocks.
  */
 #pragma once
 
@@ -17,5 +17,6 @@ bool domain_tell(const struct config *config);
 /* Has coved started us, at its start or through its renewer? It then sees by itself what has changed. */
 bool domain_is_asked_by_service(void);
 
-/* After domain_tell(): until clients are shown its certificate at every address of listen_tls. -1: ctx->err and what to do. */
+/* After domain_tell(): until clients are shown its certificate at every address of listen_tls. -1: ctx->err and what to
+ * do. */
 int domain_await(struct context *ctx, const struct config *config, const struct domain *d) WARN_UNUSED;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A secret's value from where nobody else sees it: a file, a pipe, or the person's terminal without echo. It is read into locked memory that is kept
- * out of core files, and wiped.
+ * A secret's value from where nobody else sees it: a file, a pipe, or the person's terminal without echo. It is read
+ * into locked memory that is kept out of core files, and wiped.
  */
 #pragma once
 

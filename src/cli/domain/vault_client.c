@@ -60,7 +60,8 @@ static int vault_client_dial(const char *path, int *ret_fd)
     return 0;
 }
 
-/* A vault that refuses a client answers and ends without having read all: what it said counts, not that sending failed. */
+/* A vault that refuses a client answers and ends without having read all: what it said counts, not that sending
+ * failed. */
 static int exchange(int fd, struct str request, struct buf *answer)
 {
     int sent = 0, r;
@@ -77,7 +78,8 @@ static int exchange(int fd, struct str request, struct buf *answer)
     return r < 0 ? r : buf_len(answer) > 0 ? 0 : sent < 0 ? sent : -EPIPE;
 }
 
-/* Secrets of other tenants than the default one are called "_tenant-<number>.<name>", or "_uid-<uid>.<name>". NULL: as the vault knows who asks. */
+/* Secrets of other tenants than the default one are called "_tenant-<number>.<name>", or "_uid-<uid>.<name>". NULL: as
+ * the vault knows who asks. */
 static int tenant_prefix(struct context *ctx, char **ret_prefix)
 {
     AUTO_JSON json_t *tenant = NULL;

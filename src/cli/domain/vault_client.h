@@ -7,8 +7,9 @@
 #include "wire/vault.h"
 
 /*
- * *bytes keeps what *ret_answer borrows. -1: ctx->err and hint. The request's name is the tenant's own; what the vault's names of that tenant begin with is
- * *ret_prefix (NULL: nothing; mem_free()), and vault_own_name() takes it off a name of the answer, or says that it is another tenant's.
+ * *bytes keeps what *ret_answer borrows. -1: ctx->err and hint. The request's name is the tenant's own; what the
+ * vault's names of that tenant begin with is *ret_prefix (NULL: nothing; mem_free()), and vault_own_name() takes it off
+ * a name of the answer, or says that it is another tenant's.
  */
 int vault_ask(struct context *ctx, const struct vault_request *request, struct buf *bytes,
               struct vault_answer *ret_answer, char **ret_prefix) WARN_UNUSED;
@@ -17,5 +18,6 @@ bool vault_own_name(const char *prefix, struct str *name);
 /* Is there a secret of this name? 1, 0; -1: the vault can't be asked. ctx->err stays. */
 int vault_has(struct context *ctx, const char *name) WARN_UNUSED;
 
-/* Is there a secret for each key of the object? -1: ctx->err says which there is not. A vault that can't be asked is taken to have them all. */
+/* Is there a secret for each key of the object? -1: ctx->err says which there is not. A vault that can't be asked is
+ * taken to have them all. */
 int vault_check_names(struct context *ctx, const json_t *names) WARN_UNUSED;

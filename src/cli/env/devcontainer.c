@@ -15,7 +15,8 @@ enum { NAME_BYTES = 16 }; /* nobody finds another file that has the same name */
 
 static const char *const devcontainer_files[] = {".devcontainer/devcontainer.json", ".devcontainer.json"};
 
-/* What only an editor looks at, or what is so anyway: the copy lies at its path, and the sandbox ends by its own rules. */
+/* What only an editor looks at, or what is so anyway: the copy lies at its path, and the sandbox ends by its own
+ * rules. */
 static const char devcontainer_ignored[] =
     "$schema name customizations extensions settings portsAttributes waitFor userEnvProbe otherPortsAttributes "
     "shutdownAction hostRequirements overrideCommand secrets workspaceMount updateRemoteUserUID init appPort "
@@ -291,7 +292,8 @@ int devcontainer_read(struct repo *r, const char *commit, json_t *spec, json_t *
 
 /* ---- its template ---- */
 
-/* The context as it is in the commit, in a directory of ours. Attributes of files mean nothing there: no filter is configured. */
+/* The context as it is in the commit, in a directory of ours. Attributes of files mean nothing there: no filter is
+ * configured. */
 static int devcontainer_check_out(struct repo *r, const char *commit, const char *context, const char *to)
 {
     AUTO_FREE char *tree = mem_printf("%s:%s", commit, context), *work = mem_printf("--work-tree=%s", to);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * devcontainer.json of a commit (.devcontainer/devcontainer.json or .devcontainer.json), where there is no .cove/env.yaml: which image or Dockerfile the
- * template is made from, what is set up in the copy, variables, the user, ports. What it asks for besides that is refused by name, never left out: features,
- * mounts, arguments of docker, commands on this machine.
+ * devcontainer.json of a commit (.devcontainer/devcontainer.json or .devcontainer.json), where there is no
+ * .cove/env.yaml: which image or Dockerfile the template is made from, what is set up in the copy, variables, the user,
+ * ports. What it asks for besides that is refused by name, never left out: features, mounts, arguments of docker,
+ * commands on this machine.
  */
 #pragma once
 

@@ -529,7 +529,8 @@ static bool env_changed(struct env *e, struct buf *paths, bool *ret_has_new)
     return r == 0 && !buf_error(paths);
 }
 
-/* What is inside, into the file. Only what changed is looked at where that is known, and all of it where not, or where that fails. */
+/* What is inside, into the file. Only what changed is looked at where that is known, and all of it where not, or where
+ * that fails. */
 static int env_give(struct env *e, int file)
 {
     AUTO_BUF struct buf paths = BUF_INIT(CHANGED_MAX);

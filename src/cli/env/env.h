@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Environments: a sandbox with a copy of a Git repository's commit at the same absolute path as here, and what came of it as refs here.
+ * Environments: a sandbox with a copy of a Git repository's commit at the same absolute path as here, and what came of
+ * it as refs here.
  *
- *  1. Nothing of the repository here is visible inside, and nothing inside is visible here, but for commits that were received and checked: each object by git's
- *     own fsck, each changed entry of a tree by review_check(). What is refused leaves nothing here.
+ *  1. Nothing of the repository here is visible inside, and nothing inside is visible here, but for commits that were
+ *     received and checked: each object by git's own fsck, each changed entry of a tree by review_check(). What is
+ *     refused leaves nothing here.
  *  2. What an environment is stands in two places: the sandbox's labels (cove.env, cove.repo; cove.common, the .git
  *     that all its working trees have; cove.maker, the directory of our own that it was made from; cove.user,
  *     cove.ports of a devcontainer.json; cove.copy, the kept copy that it began with) and refs:
@@ -45,10 +47,12 @@ void env_fini(struct env *e);
 int env_sandboxes(struct env *e, json_t **ret_array) WARN_UNUSED;
 const char *env_label(const json_t *sandbox, const char *key); /* NULL: it has none */
 
-/* Makes the sandbox of `spec` (the native API's; it gets labels), gives it the commit and runs `setup`, an array of commands for the shell (may be NULL). */
+/* Makes the sandbox of `spec` (the native API's; it gets labels), gives it the commit and runs `setup`, an array of
+ * commands for the shell (may be NULL). */
 int env_create(struct env *e, const char *commit, json_t *spec, const json_t *setup, bool whole_history) WARN_UNUSED;
 
-/* Ends what creations that were killed left of the repository: sandboxes that never became environments. Returns how many. */
+/* Ends what creations that were killed left of the repository: sandboxes that never became environments. Returns how
+ * many. */
 int env_sweep(struct env *e);
 
 /* Wakes it if it is paused. */

@@ -21,8 +21,9 @@ enum { NOTE_MAX = 16 << 20, PROVENANCE_SHOWN_MAX = 12, PROVENANCE_TRIES = 6, PRO
 #define NOTES_REFSPEC "refs/notes/cove:refs/notes/cove"
 
 /*
- * The note is made in our own directory and fetched from there, as commits are: its objects come in a pack that `git gc --prune=now` here keeps until the ref
- * leads to them. What somebody else wrote meanwhile makes the fetch fail, and then it is made once more.
+ * The note is made in our own directory and fetched from there, as commits are: its objects come in a pack that `git gc
+ * --prune=now` here keeps until the ref leads to them. What somebody else wrote meanwhile makes the fetch fail, and
+ * then it is made once more.
  */
 static int provenance_write(struct env *e, const char *const *commits, size_t n, int file)
 {

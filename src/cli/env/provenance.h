@@ -26,5 +26,6 @@ int provenance_append(struct env *e, const char *commit, const json_t *line) WAR
 /* The policy as a line keeps it: without what is injected but the names. NULL: ctx->err. */
 json_t *provenance_policy(struct env *e);
 
-/* Which commit, command, policy and hosts a line of a file comes from. An exit code: 1 when there is no note, or the record does not bear it out. */
+/* Which commit, command, policy and hosts a line of a file comes from. An exit code: 1 when there is no note, or the
+ * record does not bear it out. */
 int provenance_why(struct context *ctx, const char *path, const char *file, uint64_t line);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A Git repository of the person's on this machine, read and written by git(1) with everything off that could run a program or reach another machine: hooks,
- * file system monitors, filters, drivers, pagers, editors, signing, remotes, the configuration of the system and of the user.
+ * A Git repository of the person's on this machine, read and written by git(1) with everything off that could run a
+ * program or reach another machine: hooks, file system monitors, filters, drivers, pagers, editors, signing, remotes,
+ * the configuration of the system and of the user.
  *
- * What comes out of a sandbox is received and looked at in a directory of our own: a bare repository for as long as a command runs, without the configuration of
- * the person's, on top of its objects.
+ * What comes out of a sandbox is received and looked at in a directory of our own: a bare repository for as long as a
+ * command runs, without the configuration of the person's, on top of its objects.
  */
 #pragma once
 

@@ -7,8 +7,9 @@
 #include <stdio.h>
 
 /*
- * Refuses what could make git, or whoever follows paths, leave the repository here: nested repositories, .gitmodules, links that lead out or into .git. Of all commits
- * between the refs `from` and `head`, `work` in our own directory. -1: ctx->err, ERR_PERMISSION_DENIED.
+ * Refuses what could make git, or whoever follows paths, leave the repository here: nested repositories, .gitmodules,
+ * links that lead out or into .git. Of all commits between the refs `from` and `head`, `work` in our own directory. -1:
+ * ctx->err, ERR_PERMISSION_DENIED.
  */
 int review_check(struct repo *r, const char *from, const char *head, const char *work) WARN_UNUSED;
 

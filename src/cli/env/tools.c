@@ -17,7 +17,8 @@
 enum { TOOLS_WORDS_MAX = 16, TOOLS_SLUG_MAX = 40, TOOLS_COMPLAINT_MAX = 2000, TOOLS_COMPLAINTS_MAX = 16 << 20 };
 
 /*
- * Arguments: "theirs!=--flag" (! for a must; without a flag it is not passed on), blanks between. "id" is the environment, "text" that the output is cut and goes on at `offset`.
+ * Arguments: "theirs!=--flag" (! for a must; without a flag it is not passed on), blanks between. "id" is the
+ * environment, "text" that the output is cut and goes on at `offset`.
  */
 static const struct tools_tool {
     const char *name, *description, *verb, *args, *more;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tools of `cove mcp` that are about the repository that it was started in, where the service sees none: each is a `cove env` of its own, with the rights of whoever
- * started `cove mcp`. None applies anything. environment_source, where a client says it, must be that repository.
+ * Tools of `cove mcp` that are about the repository that it was started in, where the service sees none: each is a
+ * `cove env` of its own, with the rights of whoever started `cove mcp`. None applies anything. environment_source,
+ * where a client says it, must be that repository.
  */
 #pragma once
 

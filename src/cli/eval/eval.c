@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- *  1. What is to be done is numbered. The numbers go through a pipe, from which the workers take them: processes of ours with a connection each. What became
- *     of one comes back through another pipe as a line, one worker at a time, and is appended to the file of results at once.
- *  2. A sample whose line is in that file already, with the same digest, is not judged again: so a run that was cut short is gone on with.
- *  3. What Cove can't do (no template, no room) fails no sample: it ends the run. What is wrong with a problem fails none either, and does not end it: these
- *     samples are counted by themselves and have no line, so the next run tries again.
+ *  1. What is to be done is numbered. The numbers go through a pipe, from which the workers take them: processes of
+ *     ours with a connection each. What became of one comes back through another pipe as a line, one worker at a time,
+ *     and is appended to the file of results at once.
+ *  2. A sample whose line is in that file already, with the same digest, is not judged again: so a run that was cut
+ *     short is gone on with.
+ *  3. What Cove can't do (no template, no room) fails no sample: it ends the run. What is wrong with a problem fails
+ *     none either, and does not end it: these samples are counted by themselves and have no line, so the next run tries
+ *     again.
  */
 #include "cli/eval/eval.h"
 #include "base/buf.h"

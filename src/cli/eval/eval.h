@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What `cove eval` has whatever it judges: problems and samples as JSON Lines, workers, a file of results that a later run goes on with, pass@k.
- * A kind (humaneval.c, patch.c) says what its files' members are called and judges one sample.
+ * What `cove eval` has whatever it judges: problems and samples as JSON Lines, workers, a file of results that a later
+ * run goes on with, pass@k. A kind (humaneval.c, patch.c) says what its files' members are called and judges one
+ * sample.
  */
 #pragma once
 
@@ -32,8 +33,8 @@ struct eval_kind {
     int (*check)(struct eval *e, const json_t *problem);
     int (*prepare)(struct eval *e);
     /*
-     * {"passed", "result", ...}; or {"broken": why} where it is the problem that can't be judged. In a process of its own. NULL: ctx->err, which ends
-     * the run.
+     * {"passed", "result", ...}; or {"broken": why} where it is the problem that can't be judged. In a process of its
+     * own. NULL: ctx->err, which ends the run.
      */
     json_t *(*judge)(struct eval *e, struct service *s, const struct eval_sample *sample);
 };
@@ -58,8 +59,9 @@ extern const struct eval_kind eval_humaneval, eval_patch;
 int eval_start(struct eval *e);
 
 /*
- * Does something for each number below n, several at a time, in processes of their own: `work` makes an object of it there (NULL: ctx->err), `note` takes it
- * here, with its line. A number for which `skip` is true is left out. -1: ctx->err, also when one of these failed.
+ * Does something for each number below n, several at a time, in processes of their own: `work` makes an object of it
+ * there (NULL: ctx->err), `note` takes it here, with its line. A number for which `skip` is true is left out. -1:
+ * ctx->err, also when one of these failed.
  */
 struct eval_pass {
     size_t n;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A model's completions against problems in HumanEval's format, through /run_code. A sample has passed when its program ran to its end behind the check,
- * which is shown by a secret that the program is given before it begins. The exit status alone would say nothing: a sample may end the process by itself.
- * One that looks for the secret in its own process finds it: docs/RUN-CODE.md.
+ * A model's completions against problems in HumanEval's format, through /run_code. A sample has passed when its program
+ * ran to its end behind the check, which is shown by a secret that the program is given before it begins. The exit
+ * status alone would say nothing: a sample may end the process by itself. One that looks for the secret in its own
+ * process finds it: docs/RUN-CODE.md.
  */
 #include "base/buf.h"
 #include "base/id.h"

@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Patches against problems in SWE-bench's format: a repository at a commit, a patch, a test command, tests that must pass.
+ * Patches against problems in SWE-bench's format: a repository at a commit, a patch, a test command, tests that must
+ * pass.
  *
- *  1. An image is a snapshot of a sandbox that holds the repository at its commit, without its history, set up. It is made once for all attempts, of this run
- *     and of later ones: its name is the digest of what it was made of. Each attempt is a fork of it, which has no network.
- *  2. Git applies the patch in there before anything of the patch has run: it takes no path that climbs out and writes through no link.
- *  3. Then what judges is put back as the commit has it: the files that the tests are in, those that the test patch touches, and what test runners read by
- *     themselves. Then comes the test patch.
- *  4. The verdict is made here, of what the tests print. A test that is said to have failed has failed, whatever else is said of it.
+ *  1. An image is a snapshot of a sandbox that holds the repository at its commit, without its history, set up. It is
+ *     made once for all attempts, of this run and of later ones: its name is the digest of what it was made of. Each
+ *     attempt is a fork of it, which has no network.
+ *  2. Git applies the patch in there before anything of the patch has run: it takes no path that climbs out and writes
+ *     through no link.
+ *  3. Then what judges is put back as the commit has it: the files that the tests are in, those that the test patch
+ *     touches, and what test runners read by themselves. Then comes the test patch.
+ *  4. The verdict is made here, of what the tests print. A test that is said to have failed has failed, whatever else
+ *     is said of it.
  */
 #include "cli/eval/patch.h"
 #include "base/mem.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What patch.c and patch_image.c share: a sandbox in which commands run as root, for so long at most. It ends soon after whoever holds it. */
+/* What patch.c and patch_image.c share: a sandbox in which commands run as root, for so long at most. It ends soon
+ * after whoever holds it. */
 #pragma once
 
 #include "base/buf.h"

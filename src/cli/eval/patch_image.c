@@ -61,7 +61,8 @@ static int patch_tick(void *ctx)
     return 0;
 }
 
-/* Runs a command there as root, for so long at most; what it writes is in b->out and b->err. *ret_code: as shells say it. -1: ctx->err, b->is_late. */
+/* Runs a command there as root, for so long at most; what it writes is in b->out and b->err. *ret_code: as shells say
+ * it. -1: ctx->err, b->is_late. */
 int patch_exec(struct patch_box *b, char *const *argv, const char *cwd, int stdin_fd, uint64_t seconds,
                uint32_t *ret_code, bool *ret_dropped)
 {

@@ -34,7 +34,8 @@ static void test_log_note(json_t *results, struct str name, bool has_passed)
     (void)json_object_setn_new(results, name.p, name.n, json_boolean(has_passed));
 }
 
-/* Behind the name: " - why", " (0.01s)", " # TAP's comment". SWE-bench's names end at the first blank, so those are known, too. */
+/* Behind the name: " - why", " (0.01s)", " # TAP's comment". SWE-bench's names end at the first blank, so those are
+ * known, too. */
 static void test_log_note_named(json_t *results, struct str text, bool has_passed)
 {
     static const char *const ends[] = {" - ", " (", " # ", " "};

@@ -11,5 +11,6 @@
  */
 int environment_take(struct context *ctx, void *env, const char *flag, const char *text) WARN_UNUSED;
 
-/* `env` (may be NULL) of a command on a terminal: with TERM, when that says none; `term` when it is the name of one, else xterm. A new reference. */
+/* `env` (may be NULL) of a command on a terminal: with TERM, when that says none; `term` when it is the name of one,
+ * else xterm. A new reference. */
 json_t *environment_of_terminal(const json_t *env, const char *term) WARN_UNUSED;

@@ -2,9 +2,10 @@
 /*
  * One loop over: the service, our stdin, stdout and stderr, signals.
  *
- *  1. Nothing that can block is called but poll(): the connection is written without waiting, stdout and stderr when poll() says so.
- *  2. A direction stops where its receiver does: stdin is read only while nothing waits for the service, the service is read only
- *     while nothing waits for stdout or stderr.
+ *  1. Nothing that can block is called but poll(): the connection is written without waiting, stdout and stderr when
+ *     poll() says so.
+ *  2. A direction stops where its receiver does: stdin is read only while nothing waits for the service, the service is
+ *     read only while nothing waits for stdout or stderr.
  *  3. The terminal is restored whatever the end.
  */
 #include "cli/exec/exec.h"
@@ -136,8 +137,8 @@ static void read_exit(struct exec_session *x, struct str payload)
 }
 
 /*
- * Which of a shell's two codes it is when a command does not start. The service has one error code for both, so here the text decides: its
- * ends are fixed, because SDKs show them to their users.
+ * Which of a shell's two codes it is when a command does not start. The service has one error code for both, so here
+ * the text decides: its ends are fixed, because SDKs show them to their users.
  */
 static int refusal(struct str message)
 {
@@ -237,7 +238,8 @@ static int take_frames(struct exec_session *x)
         if (r == 0)
             break;
         take_frame(x, &f);
-        /* Consuming does not move bytes: `waiting` stays valid until the next append, and there is none while it waits. */
+        /* Consuming does not move bytes: `waiting` stays valid until the next append, and there is none while it
+         * waits. */
         buf_consume(&x->in, buf_len(&x->in) - in.n);
     }
     return 0;

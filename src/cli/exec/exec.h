@@ -45,8 +45,9 @@ struct exec_result {
 };
 
 /*
- * Signals to forward must be blocked by exec_block_signals() before; that it is done early keeps one that comes while a sandbox is made from
- * ending us between its making and its removal. -1: ctx->err; result->started tells whether the command ran.
+ * Signals to forward must be blocked by exec_block_signals() before; that it is done early keeps one that comes while a
+ * sandbox is made from ending us between its making and its removal. -1: ctx->err; result->started tells whether the
+ * command ran.
  */
 void exec_block_signals(void);
 int exec_pending_signal(void); /* one that came since, taken; 0: none */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a command in a sandbox reads. As with a command here, a pipe or a file on our standard input is the command's; a terminal is not, because the
- * command would see a pipe where it expects a terminal: that takes -i, or -t. -n: nothing, for loops that read their own list.
+ * What a command in a sandbox reads. As with a command here, a pipe or a file on our standard input is the command's; a
+ * terminal is not, because the command would see a pipe where it expects a terminal: that takes -i, or -t. -n: nothing,
+ * for loops that read their own list.
  */
 #pragma once
 

@@ -15,7 +15,8 @@ struct exec_report {
     const struct buf *out, *err;
 };
 
-/* NULL, "interrupted": the person gave up waiting, "failed": the connection broke or the sandbox ended; stderr has the error. */
+/* NULL, "interrupted": the person gave up waiting, "failed": the connection broke or the sandbox ended; stderr has the
+ * error. */
 const char *exec_report_reason(const struct exec_result *result, bool failed);
 
 /* head: what comes first in the object, with a comma behind it, or "". */

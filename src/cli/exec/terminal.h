@@ -10,8 +10,8 @@
 #include <termios.h>
 
 /*
- * Text that may come from a sandbox. On a terminal control characters (C0, DEL, C1) and bytes that are not UTF-8 are shown as \xNN,
- * so that a name can't move the cursor or set the title; elsewhere bytes pass as they are.
+ * Text that may come from a sandbox. On a terminal control characters (C0, DEL, C1) and bytes that are not UTF-8 are
+ * shown as \xNN, so that a name can't move the cursor or set the title; elsewhere bytes pass as they are.
  */
 void terminal_print(FILE *out, bool is_tty, struct str text);
 void terminal_escape(struct buf *b, struct str text);
@@ -40,7 +40,8 @@ int terminal_raw(struct terminal *t, int fd) WARN_UNUSED;
 void terminal_restore(struct terminal *t);
 int terminal_size(int fd, uint16_t *ret_columns, uint16_t *ret_rows) WARN_UNUSED;
 
-/* A line on stderr that shows that something goes on: only on a terminal that can rewrite a line (TERM is not "dumb"), and only after a second; escaped, and no longer than the terminal is wide. */
+/* A line on stderr that shows that something goes on: only on a terminal that can rewrite a line (TERM is not "dumb"),
+ * and only after a second; escaped, and no longer than the terminal is wide. */
 struct terminal_progress {
     uint64_t started_us, shown_us;
     bool is_on, is_shown;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Single files go as bodies of the files routes. Directories go as tar streams, one request and one event for all of it; on our side the stream is
- * made or taken apart by a child process.
+ * Single files go as bodies of the files routes. Directories go as tar streams, one request and one event for all of
+ * it; on our side the stream is made or taken apart by a child process.
  *
- * Where a name ends up is as with cp: a directory as destination, or one that ends with '/', takes the source under its own name.
+ * Where a name ends up is as with cp: a directory as destination, or one that ends with '/', takes the source under its
+ * own name.
  */
 #include "cli/files/copy.h"
 #include "base/fd.h"
@@ -69,7 +70,8 @@ static char *copy_target(const struct copy *c, const char *what, const char *pat
     return buf_take(&b);
 }
 
-/* HEAD said that it can't be had; what is wrong, only a body says. A path that can be had meanwhile is no help: -1 in any case. */
+/* HEAD said that it can't be had; what is wrong, only a body says. A path that can be had meanwhile is no help: -1 in
+ * any case. */
 static int ask_what_is_wrong(struct copy *c, const char *target)
 {
     struct err err = c->ctx->err;
@@ -214,7 +216,8 @@ static int send_body(struct copy *c, int fd, uint64_t size, bool sized)
     return r;
 }
 
-/* A file that only its owner may read is that from its first byte on: one that exists keeps its mode when it is written. */
+/* A file that only its owner may read is that from its first byte on: one that exists keeps its mode when it is
+ * written. */
 static int make_private(struct copy *c, const char *to)
 {
     static const char script[] = "[ -e \"$1\" ] || { mkdir -p -- \"$(dirname -- \"$1\")\" && umask 077 && : >\"$1\"; }";
@@ -264,7 +267,8 @@ static int pack_to_sandbox(struct copy *c, const char *from, const char *to)
     (void)fd_close(fd);
     struct err remote = c->ctx->err;
     int local = child_wait(c->ctx, &child);
-    /* An archive that is cut short is not ended: the sandbox takes none of it for the whole. Has the service answered, it has more to say. */
+    /* An archive that is cut short is not ended: the sandbox takes none of it for the whole. Has the service answered,
+     * it has more to say. */
     if (r < 0 || (local < 0 && !http_client_pending(service_client(c->service)))) {
         if (r < 0)
             c->ctx->err = remote;

@@ -37,8 +37,8 @@ int diff_line_read(struct buf *b, const json_t *object)
 }
 
 /*
- * A character that is there and takes no room (U+200B to U+200D, U+2060 to U+2064, U+FEFF). Text that is read may need them, as Persian and some pictures do;
- * of two names that differ in them alone, nobody would see that they do.
+ * A character that is there and takes no room (U+200B to U+200D, U+2060 to U+2064, U+FEFF). Text that is read may need
+ * them, as Persian and some pictures do; of two names that differ in them alone, nobody would see that they do.
  */
 static bool is_unseen(struct str s)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Each side's files come as one archive, which the tar in there makes of a list of names. It is as hostile as the sandbox: sizes and their sum are bounded,
- * nothing is unpacked, and what is written is text in which names are quoted.
+ * Each side's files come as one archive, which the tar in there makes of a list of names. It is as hostile as the
+ * sandbox: sizes and their sum are bounded, nothing is unpacked, and what is written is text in which names are quoted.
  */
 #include "cli/files/diff_patch.h"
 #include "base/fd.h"

@@ -5,7 +5,8 @@
 #include "cli/service.h"
 
 /*
- * A side of a comparison. What is no sandbox is made one for as long as it takes: without a network, and gone within ten minutes whatever happens to us.
+ * A side of a comparison. What is no sandbox is made one for as long as it takes: without a network, and gone within
+ * ten minutes whatever happens to us.
  */
 struct diff_side {
     char *id;
@@ -17,8 +18,8 @@ int diff_side_open_base(struct context *ctx, struct service *s, const char *of, 
 void diff_side_close(struct context *ctx, struct diff_side *side);
 
 /*
- * Writes the patch of what is below `root`, an absolute path, with names from there. lines: those of the comparison of the two (cli/files/diff_line.h), n of
- * them, NUL behind each, sorted by path.
+ * Writes the patch of what is below `root`, an absolute path, with names from there. lines: those of the comparison of
+ * the two (cli/files/diff_line.h), n of them, NUL behind each, sorted by path.
  */
 int diff_patch_print(struct context *ctx, const struct diff_side *a, const struct diff_side *b, const char *root,
                      const char *const *lines, size_t n) WARN_UNUSED;

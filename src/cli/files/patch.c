@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Lines are compared with Myers' greedy algorithm ("An O(ND) Difference Algorithm and Its Variations", 1986), after what is the same at both ends was set
- * aside. It remembers each of its D rounds, so it takes D * D: beyond PATCH_ROUNDS_MAX the whole middle is one change, which is as right and less short.
+ * Lines are compared with Myers' greedy algorithm ("An O(ND) Difference Algorithm and Its Variations", 1986), after
+ * what is the same at both ends was set aside. It remembers each of its D rounds, so it takes D * D: beyond
+ * PATCH_ROUNDS_MAX the whole middle is one change, which is as right and less short.
  */
 #include "cli/files/patch.h"
 #include "base/mem.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Patches of random contents are applied here by a few lines that know hunks alone; what git itself makes of them: cli_diff_test.py. */
+/* Patches of random contents are applied here by a few lines that know hunks alone; what git itself makes of them:
+ * cli_diff_test.py. */
 #include "base/mem.h"
 #include "cli/files/patch.h"
 

@@ -408,7 +408,8 @@ void boxes_refuse_waiting(struct boxes *b, const struct tier *tier, const struct
     }
 }
 
-/* The one that was asked for, by a coved that died before it could say so. Its first session is lost with that answer. */
+/* The one that was asked for, by a coved that died before it could say so. Its first session is lost with that
+ * answer. */
 static bool create_again(struct boxes *b, uint64_t asked, const char *id)
 {
     struct err err;

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sandboxes that outlive coved: what is recorded of each with the keeper (coved/workers/records.h), and how the next coved goes on with it.
+ * Sandboxes that outlive coved: what is recorded of each with the keeper (coved/workers/records.h), and how the next
+ * coved goes on with it.
  *
- *  1. A box is recorded once it is somebody's and its limits are in force, before anybody is told. One that is not recorded is nobody's: its processes and files go.
- *  2. What is done to a box changes its record at the moment from which on it is to be finished, if coved dies, and not undone: see enum life.
+ *  1. A box is recorded once it is somebody's and its limits are in force, before anybody is told. One that is not
+ *     recorded is nobody's: its processes and files go.
+ *  2. What is done to a box changes its record at the moment from which on it is to be finished, if coved dies, and not
+ *     undone: see enum life.
  *  3. Whatever was under way otherwise is undone: a box that is not LIFE_FROZEN runs.
  *  4. What can be seen is not recorded: files that are kept, layers, and how a box has ended, which the keeper says.
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is made ahead of need: `ready_wanted` boxes by coved's own judgement (blank ones, and warm ones for what was asked for last), and beside these
- * as many for each layer as it was told to have.
+ * What is made ahead of need: `ready_wanted` boxes by coved's own judgement (blank ones, and warm ones for what was
+ * asked for last), and beside these as many for each layer as it was told to have.
  */
 #include "base/log.h"
 #include "base/mem.h"
@@ -160,7 +160,8 @@ static struct want *find_short(struct boxes *b, const struct tier *tier)
 }
 
 /*
- * Warm beyond what is wanted of its layer. at_once: also one that has not waited long; else who alternates between layers would make us build in vain.
+ * Warm beyond what is wanted of its layer. at_once: also one that has not waited long; else who alternates between
+ * layers would make us build in vain.
  */
 static struct box_entry *find_other(struct boxes *b, const struct tier *tier, const struct ahead_stock *stock,
                                     size_t last_wanted, bool at_once)

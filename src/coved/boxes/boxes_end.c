@@ -43,7 +43,8 @@ static void boxes_end_forget(struct box_entry *e)
     mem_free(e);
 }
 
-/* Reaped: get rid of the rest, now or a little later (a group may be busy until the kernel has let its last task go). */
+/* Reaped: get rid of the rest, now or a little later (a group may be busy until the kernel has let its last task
+ * go). */
 void boxes_clean(struct box_entry *e)
 {
     struct boxes *b = e->owner;

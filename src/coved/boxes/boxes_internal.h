@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shared by the files that boxes.h is made of: boxes.c (lives of boxes), boxes_end.c (their ends), boxes_ahead.c (what is made ahead of need), boxes_look.c (what is told of them),
- * boxes_task.c (what is asked to be done to a sandbox), boxes_pause.c (freezing), boxes_store.c (snapshots), boxes_keep.c (files without a box),
- * boxes_adopt.c (what outlives coved), boxes_save.c (memory on disk), boxes_note.c (what outlives all processes), boxes_volume.c (volumes that are mounted), boxes_nest.c (namespaces within), boxes_memory.c (when memory is
- * short).
+ * Shared by the files that boxes.h is made of: boxes.c (lives of boxes), boxes_end.c (their ends), boxes_ahead.c (what
+ * is made ahead of need), boxes_look.c (what is told of them), boxes_task.c (what is asked to be done to a sandbox),
+ * boxes_pause.c (freezing), boxes_store.c (snapshots), boxes_keep.c (files without a box), boxes_adopt.c (what outlives
+ * coved), boxes_save.c (memory on disk), boxes_note.c (what outlives all processes), boxes_volume.c (volumes that are
+ * mounted), boxes_nest.c (namespaces within), boxes_memory.c (when memory is short).
  */
 #pragma once
 
@@ -72,8 +73,9 @@ struct nest_order {
 };
 
 /*
- * Something that was asked to be done to a sandbox. One after the other: the first of its entry's list is under way. A task whose job runs outlives its
- * entry, in boxes.loose: entry is NULL then. Those that are about files that are kept never have one.
+ * Something that was asked to be done to a sandbox. One after the other: the first of its entry's list is under way. A
+ * task whose job runs outlives its entry, in boxes.loose: entry is NULL then. Those that are about files that are kept
+ * never have one.
  */
 struct task {
     struct list node;
@@ -314,7 +316,8 @@ struct task *boxes_task_loose(struct boxes *b, const struct task *task);
 
 /* ---- boxes_pause.c ---- */
 
-/* boxes_frozen() is called with the first task of the entry, now or later: 0, -ETIMEDOUT, or another -errno; on failure it is thawed already. */
+/* boxes_frozen() is called with the first task of the entry, now or later: 0, -ETIMEDOUT, or another -errno; on failure
+ * it is thawed already. */
 void boxes_freeze(struct box_entry *e);
 void boxes_frozen(struct box_entry *e, int r); /* of boxes_task.c */
 void boxes_thaw(struct box_entry *e);
@@ -346,7 +349,8 @@ void boxes_snapshot_frozen(struct task *t, int r);
 
 void boxes_save_begin(struct task *t);
 void boxes_go_on_begin(struct task *t);
-/* A job: with its files, for a TASK_SNAPSHOT. done() has the task as its context, and calls the next one if the box lives and stays. */
+/* A job: with its files, for a TASK_SNAPSHOT. done() has the task as its context, and calls the next one if the box
+ * lives and stays. */
 void boxes_save_start(struct task *t, void (*done)(void *ctx, int r));
 void boxes_save_over(struct box_entry *e, int r);
 int boxes_save_error(const struct task *t, int r, struct err *err);

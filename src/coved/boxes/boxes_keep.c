@@ -2,13 +2,15 @@
 /*
  * Files without processes.
  *
- *  1. Pausing without memory: the body is killed and reaped, then a job puts the files away; from the moment at which it is reaped the sandbox is told of as
- *     kept. There is no way back, so a job that fails is tried again; when KEEP_TRIES have failed the files go, and its end is reported.
+ *  1. Pausing without memory: the body is killed and reaped, then a job puts the files away; from the moment at which
+ *     it is reaped the sandbox is told of as kept. There is no way back, so a job that fails is tried again; when
+ *     KEEP_TRIES have failed the files go, and its end is reported.
  *  2. Resuming takes them: they are a box's again. When that ends before SUP_RESUME has said that the start is done, by
  *     itself or with coved, they are put away again, and no end is told of; so they are when the resume is called off.
  *     Whether what was saved of its memory is still of worth then, only who resumes it can say (boxes_kept_stay()).
- *  3. Of a frozen sandbox a copy is kept, where that costs little: the loss of its memory is not that of its files, by a power cut neither. The copy goes before
- *     the sandbox runs. Until it is there, and where there is none, a note says whose files the box has (boxes_note.c).
+ *  3. Of a frozen sandbox a copy is kept, where that costs little: the loss of its memory is not that of its files, by
+ *     a power cut neither. The copy goes before the sandbox runs. Until it is there, and where there is none, a note
+ *     says whose files the box has (boxes_note.c).
  *  4. What is killed while somebody is at it (busy) goes when nobody is any more; its end is reported then.
  */
 #include "base/fault.h"
@@ -157,7 +159,8 @@ static void keep_done(void *ctx, int r)
     err.code = ERR_OK;
     t->job = NULL;
     fault_point("coved.keep.made");
-    /* No process to be had, no descriptors, one that was killed: none of it is the files' fault. A full disk was waited for. */
+    /* No process to be had, no descriptors, one that was killed: none of it is the files' fault. A full disk was waited
+     * for. */
     bool is_full = r == -ENOSPC || r == -EDQUOT;
     if (r < 0 && !is_full && !t->kept->is_doomed && ++t->tries < KEEP_TRIES) {
         log_warn("keep the files of sandbox %s: %s; trying again", t->id, strerror(-r));
@@ -349,7 +352,8 @@ void boxes_copy_is_stale(struct box_entry *e)
     list_remove(&e->to_copy);
     if (e->copy)
         e->copy->is_stale = true;
-    /* Under way, it may be there already; then copy_done() comes too late to drop it before the sandbox runs, and drops it if not. */
+    /* Under way, it may be there already; then copy_done() comes too late to drop it before the sandbox runs, and drops
+     * it if not. */
     int r = e->has_copy || e->copy ? files_kept_drop(e->owner->host, e->id) : 0;
     if (r < 0 && r != -ENOENT)
         log_error("delete the copy of the files of sandbox %s: %s", e->id, strerror(-r));

@@ -3,13 +3,16 @@
  * When memory is short: how much the machine has left is looked at once a second while there are sandboxes.
  *
  * Memory of paused sandboxes, for others.
- *  1. As long as there is enough nothing is taken, and a resume finds everything where it was. When less than an eighth of the machine's memory is to be had, the
- *     one that was paused first gives back what the kernel can put elsewhere, then the next: pages of files, and where there is swap the rest.
- *  2. A job does it, one at a time and in the background. Who is resumed, or ends, has the job killed, and waits for nothing.
+ *  1. As long as there is enough nothing is taken, and a resume finds everything where it was. When less than an eighth
+ *     of the machine's memory is to be had, the one that was paused first gives back what the kernel can put elsewhere,
+ *     then the next: pages of files, and where there is swap the rest.
+ *  2. A job does it, one at a time and in the background. Who is resumed, or ends, has the job killed, and waits for
+ *     nothing.
  *  3. Each gives once between a pause and the resume: what it can't give the first time it can't the second.
  *
  * Memory that no control group counts (unread.h).
- *  4. When the machine loses memory all sandboxes are looked at, running or frozen, in one round: some at each turn of the loop, so that nobody waits for it.
+ *  4. When the machine loses memory all sandboxes are looked at, running or frozen, in one round: some at each turn of
+ *     the loop, so that nobody waits for it.
  *  5. Whoever has more than UNREAD_MOST of a kind, most locks of files, or more netlink sockets than are read is ended,
  *     out of memory (SUP_CAUSE_OOM): the memory goes with its processes, and nothing else takes it back.
  *  6. So it is when what all sockets of the machine have one limit for runs short, counted or not: whoever has more

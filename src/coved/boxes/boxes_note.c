@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the next service must know of this one's boxes, should all its processes die: whose files they have, where no name in the pool says so yet. (What a coved
- * that alone was started again must know is in boxes_adopt.c.)
+ * What the next service must know of this one's boxes, should all its processes die: whose files they have, where no
+ * name in the pool says so yet. (What a coved that alone was started again must know is in boxes_adopt.c.)
  *
- *  1. A note is a link in asleep/ of the pool, named after the sandbox, that says "BOOT BOX LAYER": made and read in one call each, and never followed.
- *  2. There is one from the moment at which what a box has is all that there is of a sandbox that stands still (frozen; ended so that its files are kept; waking on
- *     kept files) until that is over, or a copy is kept under its name. So it is always newer than what is kept.
+ *  1. A note is a link in asleep/ of the pool, named after the sandbox, that says "BOOT BOX LAYER": made and read in
+ *     one call each, and never followed.
+ *  2. There is one from the moment at which what a box has is all that there is of a sandbox that stands still (frozen;
+ *     ended so that its files are kept; waking on kept files) until that is over, or a copy is kept under its name. So
+ *     it is always newer than what is kept.
  *  3. It is written before whoever asked for the pause is answered.
  *  4. It is not synced, and neither are the files: after another boot it says nothing.
- *  5. Where the pool is full, what those left behind who are lost anyway goes before anything is lost that could be kept.
+ *  5. Where the pool is full, what those left behind who are lost anyway goes before anything is lost that could be
+ *     kept.
  */
 #include "base/buf.h"
 #include "base/clock.h"

@@ -2,10 +2,11 @@
 /*
  * Standing still.
  *
- *  1. A group that was told to stand still is thawed, or all in it is killed, in every way out of here: e->is_held says that it was told.
+ *  1. A group that was told to stand still is thawed, or all in it is killed, in every way out of here: e->is_held says
+ *     that it was told.
  *  2. What is frozen dies of SIGKILL only when it is thawed (version 1): who kills a body thaws it afterwards.
- *  3. Nobody waits in a call. The kernel is asked again after 50 us, then in longer steps, for FREEZE_USEC; what has not stopped by then (it waits
- *     for a disk, say) goes on.
+ *  3. Nobody waits in a call. The kernel is asked again after 50 us, then in longer steps, for FREEZE_USEC; what has
+ *     not stopped by then (it waits for a disk, say) goes on.
  *  4. Who asked for a pause is answered when coved's death would not take the files along any more (boxes_note.c).
  */
 #include "base/fault.h"

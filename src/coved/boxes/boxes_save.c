@@ -2,10 +2,11 @@
 /*
  * Memory on disk: with a snapshot, or of a sandbox that is paused to there (tier/memory.h).
  *
- *  1. The box is told by its tier to stand still, which coved can't take back by thawing: is_saving is recorded before, and whatever comes of the job, and of coved, a box that lives
- *     afterwards is told to go on.
- *  2. A snapshot's memory is named after its layer, and goes with it. That of a sandbox is named after the sandbox; it is of worth as long as its files are kept, and nothing has gone on
- *     from it: that begins with a mark. Who comes back and has not run takes the mark off.
+ *  1. The box is told by its tier to stand still, which coved can't take back by thawing: is_saving is recorded before,
+ *     and whatever comes of the job, and of coved, a box that lives afterwards is told to go on.
+ *  2. A snapshot's memory is named after its layer, and goes with it. That of a sandbox is named after the sandbox; it
+ *     is of worth as long as its files are kept, and nothing has gone on from it: that begins with a mark. Who comes
+ *     back and has not run takes the mark off.
  */
 #include "base/fault.h"
 #include "base/fd.h"

@@ -2,12 +2,13 @@
 /*
  * Snapshots: a sandbox's own files cloned into a layer; and back, for a sandbox of which only the files are kept.
  *
- *  1. The process that clones is there before the sandbox is told to stand still, and the sandbox goes on before anybody is answered. When the sandbox has
- *     written much that is not on disk yet, which a clone would have to wait for, that is written out before.
- *  2. It goes on in every way in which this can end: boxes_snapshot_frozen() is only called when it stands still, the job's end thaws, and whoever kills a
- *     body thaws it.
- *  3. A sandbox that ends meanwhile does not wait. The layer that is made of it is dropped then, unless somebody who did not wait for an answer has made a
- *     sandbox on it.
+ *  1. The process that clones is there before the sandbox is told to stand still, and the sandbox goes on before
+ *     anybody is answered. When the sandbox has written much that is not on disk yet, which a clone would have to wait
+ *     for, that is written out before.
+ *  2. It goes on in every way in which this can end: boxes_snapshot_frozen() is only called when it stands still, the
+ *     job's end thaws, and whoever kills a body thaws it.
+ *  3. A sandbox that ends meanwhile does not wait. The layer that is made of it is dropped then, unless somebody who
+ *     did not wait for an answer has made a sandbox on it.
  */
 #include "base/fault.h"
 #include "base/log.h"
@@ -137,7 +138,8 @@ void boxes_snapshot_frozen(struct task *t, int r)
     job_go(t->job);
 }
 
-/* Whoever asks for a snapshot of what changed alone. The sandbox runs on: what it does meanwhile is for the next one. */
+/* Whoever asks for a snapshot of what changed alone. The sandbox runs on: what it does meanwhile is for the next
+ * one. */
 static bool is_unchanged(const struct task *t)
 {
     bool is_all_there = t->entry && (!t->tier->writes_late || t->entry->state == BOX_FROZEN);

@@ -5,9 +5,10 @@
  *  1. A volume's files are mounted as they are on disk, seen through the sandbox's id map, nosuid and nodev.
  *  2. The path is the sandbox's, and hostile. The tier walks it, in a child that has a few seconds.
  *  3. Below /proc, /sys and /dev nothing is mounted: what masks them must stay on top.
- *  4. A directory of the host is one that the operator allows (volumes.host), or lies below one: it is reached over no link from there, in the host's mount namespace. So is a part of a
- *     volume, whose content is hostile, too. For a user of the service's group it must be that user's own, and only what is theirs is seen there as somebody's: nothing can be made in it
- *     that belongs to another one of this machine.
+ *  4. A directory of the host is one that the operator allows (volumes.host), or lies below one: it is reached over no
+ *     link from there, in the host's mount namespace. So is a part of a volume, whose content is hostile, too. For a
+ *     user of the service's group it must be that user's own, and only what is theirs is seen there as somebody's:
+ *     nothing can be made in it that belongs to another one of this machine.
  *  5. A volume that is mounted, or is being mounted, is not dropped. A mount lasts as long as its sandbox runs.
  */
 #include "base/mem.h"

@@ -22,8 +22,9 @@
 /* ---- diff own ---- */
 
 /*
- * Files that are in a sandbox because Cove puts them there whenever it makes one (tier/container.c): /etc/hostname, /etc/hosts, /etc/resolv.conf. They are no
- * change of the sandbox's as long as they are what Cove wrote: the same bytes, root's, 0644.
+ * Files that are in a sandbox because Cove puts them there whenever it makes one (tier/container.c): /etc/hostname,
+ * /etc/hosts, /etc/resolv.conf. They are no change of the sandbox's as long as they are what Cove wrote: the same
+ * bytes, root's, 0644.
  */
 enum { TEXT_MAX = 512 };
 
@@ -62,8 +63,8 @@ static bool is_text(const struct own *o, struct str text, const char *box)
 }
 
 /*
- * path: relative to the root. box: what the living box is called whose files these are. NULL, for files that outlived their box: any name that one could have
- * had will do, so a change from one such name to another is not seen.
+ * path: relative to the root. box: what the living box is called whose files these are. NULL, for files that outlived
+ * their box: any name that one could have had will do, so a change from one such name to another is not seen.
  */
 static bool diff_is_own(struct str path, const struct found *f, const char *box)
 {
@@ -203,8 +204,9 @@ static int below(struct diff_walk *w, const struct found *a, const struct found 
 }
 
 /*
- * b is the layer at the bottom of a's, which no sandbox has written: where Cove wrote over it, or beside, nobody changed anything. Of any other b it is not
- * known: what a sandbox deletes of Cove's leaves no trace where there is nothing below.
+ * b is the layer at the bottom of a's, which no sandbox has written: where Cove wrote over it, or beside, nobody
+ * changed anything. Of any other b it is not known: what a sandbox deletes of Cove's leaves no trace where there is
+ * nothing below.
  */
 static bool is_before_cove(const struct diff_walk *w, const struct found *a)
 {

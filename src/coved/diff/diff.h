@@ -2,13 +2,14 @@
 /*
  * Compares two stacks of overlayfs directories (layers and uppers, unmounted) and writes what differs (wire/diff.h).
  *
- *  1. Everything in them is hostile. Nothing is opened over a link; of files only those that turn out to be regular; depth, lengths and descriptors
- *     are bounded; memory does not grow with what is there.
+ *  1. Everything in them is hostile. Nothing is opened over a link; of files only those that turn out to be regular;
+ *     depth, lengths and descriptors are bounded; memory does not grow with what is there.
  *  2. Only directories are entered in which the stacks differ: layers below that both have are not walked.
- *  3. Whiteouts, opaque directories and redirected ones (a directory that was renamed) mean what they mean to overlayfs.
- *  4. What it costs is counted, in look-ups: of a name in one directory of one layer, of the next name in a list, of the next 64 KiB of a file that
- *     must be read, and of what the next 64 MiB of two files share. It is bounded by what is there and how many layers there are; beyond
- *     `lookups_most` it ends with -EDQUOT.
+ *  3. Whiteouts, opaque directories and redirected ones (a directory that was renamed) mean what they mean to
+ *     overlayfs.
+ *  4. What it costs is counted, in look-ups: of a name in one directory of one layer, of the next name in a list, of
+ *     the next 64 KiB of a file that must be read, and of what the next 64 MiB of two files share. It is bounded by
+ *     what is there and how many layers there are; beyond `lookups_most` it ends with -EDQUOT.
  *  5. It ends with -EPIPE once nobody reads `out` any more, also when it has nothing to write.
  */
 #pragma once
@@ -28,11 +29,13 @@ struct diff {
 };
 
 /*
- * -ENAMETOOLONG: all was told but what lies too deep or is called too long (wire/diff.h). What is removed while this reads it looks as if
- * it had never been there: whoever called makes sure that it was not. Reading overlayfs's attributes takes CAP_SYS_ADMIN; without it, renamed directories look empty. May take long. ret_lookups:
- * what it took, also when it failed.
+ * -ENAMETOOLONG: all was told but what lies too deep or is called too long (wire/diff.h). What is removed while this
+ * reads it looks as if it had never been there: whoever called makes sure that it was not. Reading overlayfs's
+ * attributes takes CAP_SYS_ADMIN; without it, renamed directories look empty. May take long. ret_lookups: what it took,
+ * also when it failed.
  */
 int diff_write(const struct diff *d, uint64_t *ret_lookups) WARN_UNUSED;
 
-/* In a process of its own: gives up all rights but to read whatever there is, for a user that nobody is. From then on it ends with its parent. */
+/* In a process of its own: gives up all rights but to read whatever there is, for a user that nobody is. From then on
+ * it ends with its parent. */
 int diff_confine(uid_t uid) WARN_UNUSED;

@@ -29,7 +29,8 @@ static void chain_path(char ret_path[static 256], int layer, int n)
     assert_true(at < 256);
 }
 
-/* In each layer each directory of a chain has another name, and its own path to where it was, where there is a whiteout now. */
+/* In each layer each directory of a chain has another name, and its own path to where it was, where there is a whiteout
+ * now. */
 static void make_chains(void)
 {
     char here[256], below[256], path[300];
@@ -65,7 +66,8 @@ static void test_chains_that_were_renamed_again_and_again(void **state)
     (void)buf_printf(&wanted, "%s/f Af, x90 Dd", here + 1);
     (void)buf_append_char(&wanted, 0);
     uint64_t used = diff_rig_expect("9", "0123456789", 1, buf_data(&wanted));
-    /* Once for each part of a directory's path in each layer, beside its being listed and looked for in the views: not a power of the layers. */
+    /* Once for each part of a directory's path in each layer, beside its being listed and looked for in the views: not
+     * a power of the layers. */
     assert_in_range(used, 1, DEPTH * DEPTH * LAYERS + 8 * DEPTH * LAYERS);
 }
 
@@ -185,7 +187,8 @@ static void test_what_cove_wrote_is_no_change(void **state)
     /* Between two that both are: another name is no change either. */
     own("1", "cove-zzzzzz10a\n", HOSTS "cove-zzzzzz10a\n", RESOLVER);
     (void)diff_rig_expect_of(&live, "1", "01", 1, "");
-    /* What the sandbox had written below, and Cove above: Cove did that. What the sandbox writes above: the sandbox did. */
+    /* What the sandbox had written below, and Cove above: Cove did that. What the sandbox writes above: the sandbox
+     * did. */
     own("1", "cove-zzzzzz10a\n", HOSTS "cove-zzzzzz10a\n10.1.1.1 db\n", RESOLVER);
     (void)diff_rig_expect_of(&live, "1", "01", 1, "");
     (void)diff_rig_expect_of(&live, "012", "12", 2, "etc/hostname Mf, etc/hosts Mf");
@@ -204,7 +207,8 @@ static void test_back_to_what_no_sandbox_wrote(void **state)
     (void)diff_rig_expect_of(&kept, "02", "2", 1, "");
     (void)diff_rig_expect_of(&kept, "012", "2", 1, "");
     (void)diff_rig_expect_of(&(struct diff_rig_run){.a_box = other}, "02", "2", 1, "etc/hostname Df, etc/hosts Mf");
-    /* What a sandbox had made of it is told: what it wrote, and what it deleted, of which there is no trace in layer 1 (hostname). */
+    /* What a sandbox had made of it is told: what it wrote, and what it deleted, of which there is no trace in layer 1
+     * (hostname). */
     (void)diff_rig_expect_of(&kept, "12", "2", 1, "etc/hosts Mf");
     (void)diff_rig_expect_of(&kept, "012", "12", 2, "etc/hostname Df, etc/hosts Mf, etc/resolv.conf Mf");
     (void)diff_rig_expect_of(&kept, "02", "12", 1, "etc/hostname Df, etc/hosts Mf, etc/resolv.conf Mf");

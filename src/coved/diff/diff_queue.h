@@ -2,10 +2,13 @@
 /*
  * Who may compare when, so that nobody's comparisons keep those of others waiting.
  *
- *  1. Each says what it will walk: sandboxes and layers, by their names. Of those that walk the same, DIFF_EACH_RUNNING run at a time, which leaves slots of
- *     the jobs to others, and DIFF_EACH_MOST are taken at all. What may run, runs in the order in which it came.
- *  2. One whose reader has left does not run: it is reported done with -ECANCELED. When it runs already, it ends by itself (diff.h).
- *  3. Each that was taken is reported done once, never from inside a call of this module. Their jobs are of this queue alone.
+ *  1. Each says what it will walk: sandboxes and layers, by their names. Of those that walk the same, DIFF_EACH_RUNNING
+ *     run at a time, which leaves slots of the jobs to others, and DIFF_EACH_MOST are taken at all. What may run, runs
+ *     in the order in which it came.
+ *  2. One whose reader has left does not run: it is reported done with -ECANCELED. When it runs already, it ends by
+ *     itself (diff.h).
+ *  3. Each that was taken is reported done once, never from inside a call of this module. Their jobs are of this queue
+ *     alone.
  */
 #pragma once
 

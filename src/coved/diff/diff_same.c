@@ -27,7 +27,8 @@ static off_t next_data(int fd, off_t at, off_t size)
     return next >= 0 ? MIN(next, size) : errno == ENXIO ? size : at;
 }
 
-/* 1: they are the same. Of holes, of which a file may have any number for nothing, none is read that both have; of the rest not what they share. */
+/* 1: they are the same. Of holes, of which a file may have any number for nothing, none is read that both have; of the
+ * rest not what they share. */
 static int same_bytes(struct effort *e, struct diff_shared *shared, int fd_a, int fd_b, off_t size)
 {
     static char block_a[DIFF_SAME_BLOCK], block_b[DIFF_SAME_BLOCK];

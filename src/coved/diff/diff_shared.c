@@ -17,7 +17,8 @@ void diff_shared_init(struct diff_shared *s, int fd_a, int fd_b, off_t size, boo
                 !extents_on_one(&a, &b) || (!s->is_kept && !a.has_age);
 }
 
-/* Sets what they share from `at` on, and how far that is known. -EAGAIN: a place may have been given to another between the two questions. */
+/* Sets what they share from `at` on, and how far that is known. -EAGAIN: a place may have been given to another between
+ * the two questions. */
 static int diff_shared_ask(struct diff_shared *s, uint64_t at, uint64_t until)
 {
     static struct extents a, b;

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What of two files need not be read because they share it: clones have the same bytes in the same place of the disk (kernel/pool/extents.h).
+ * What of two files need not be read because they share it: clones have the same bytes in the same place of the disk
+ * (kernel/pool/extents.h).
  *
- *  1. Bytes are taken for the same only when both files have them in one place, and that place cannot have become another's between the two questions:
- *     one of the files is no living sandbox's, so that it does not change, or the file system had the same age before and after. Otherwise they are read, and so they
- *     are after any error.
- *  2. Bytes that are not on disk yet have no place, and those that they replace still have theirs. So both files are written out before what they share is
- *     believed; once, and only when they seem to share enough. What a sandbox writes to them after that may or may not be seen, as when they are read.
- *  3. Asking costs look-ups, fewer than it saves: a window in which little is shared, or in very many pieces, is read whole before anything is asked again.
+ *  1. Bytes are taken for the same only when both files have them in one place, and that place cannot have become
+ *     another's between the two questions: one of the files is no living sandbox's, so that it does not change, or the
+ *     file system had the same age before and after. Otherwise they are read, and so they are after any error.
+ *  2. Bytes that are not on disk yet have no place, and those that they replace still have theirs. So both files are
+ *     written out before what they share is believed; once, and only when they seem to share enough. What a sandbox
+ *     writes to them after that may or may not be seen, as when they are read.
+ *  3. Asking costs look-ups, fewer than it saves: a window in which little is shared, or in very many pieces, is read
+ *     whole before anything is asked again.
  */
 #pragma once
 
@@ -32,5 +35,6 @@ struct diff_shared {
  */
 void diff_shared_init(struct diff_shared *s, int fd_a, int fd_b, off_t size, bool a_lives, bool b_lives);
 
-/* Until where they share the bytes from `at` on; `at` itself when they must be read. Each call's `at` is at or behind the last one's. -errno: effort_spend(). */
+/* Until where they share the bytes from `at` on; `at` itself when they must be read. Each call's `at` is at or behind
+ * the last one's. -errno: effort_spend(). */
 int diff_shared_skip(struct diff_shared *s, struct effort *e, off_t at, off_t *ret_at) WARN_UNUSED;

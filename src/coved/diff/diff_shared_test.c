@@ -294,7 +294,8 @@ static void test_many_pieces(void **state)
 {
     (void)state;
     for (unsigned each = 1; each <= 3; each++) {
-        /* Of 128 pieces that are read in one go, every second is shared: of a block each that is not worth asking again, of two it just is. */
+        /* Of 128 pieces that are read in one go, every second is shared: of a block each that is not worth asking
+         * again, of two it just is. */
         const uint64_t all = IN_PIECES / READ, most = each == 1 ? all + 4 : all + all / 8;
         int fds[2] = {open_new(dirs[0]), open_new(dirs[1])};
         uint64_t used;

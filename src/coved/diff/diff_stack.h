@@ -2,10 +2,12 @@
 /*
  * What overlayfs would show of directories that lie on top of one another.
  *
- *  1. A directory's place in each layer is found once, when its parent is entered; what is looked up in it starts from there.
- *  2. A directory that was renamed is called otherwise below. As in overlayfs, its path is followed in one layer at a time, and what is renamed on the way
- *     changes the path for the layers below that one. So it costs at most the parts of a path for each layer, however often what was renamed. Where the last
- *     such path of a layer led is remembered: what was renamed beside it costs one look-up.
+ *  1. A directory's place in each layer is found once, when its parent is entered; what is looked up in it starts from
+ *     there.
+ *  2. A directory that was renamed is called otherwise below. As in overlayfs, its path is followed in one layer at a
+ *     time, and what is renamed on the way changes the path for the layers below that one. So it costs at most the
+ *     parts of a path for each layer, however often what was renamed. Where the last such path of a layer led is
+ *     remembered: what was renamed beside it costs one look-up.
  *  3. Each look-up is counted, and so are names that are listed and blocks that are read (struct effort).
  */
 #pragma once
@@ -62,6 +64,7 @@ struct stack {
 int stack_open(struct stack *s, const int *fds, size_t n, struct effort *effort) WARN_UNUSED;
 void stack_close(struct stack *s);
 
-/* v: of this stack. ret_found is overwritten; close its view. -ENAMETOOLONG: where it lies below has too long a path. */
+/* v: of this stack. ret_found is overwritten; close its view. -ENAMETOOLONG: where it lies below has too long a
+ * path. */
 int view_find(struct stack *s, const struct view *v, const char *name, struct found *ret_found) WARN_UNUSED;
 void view_close(struct view *v);

@@ -15,7 +15,7 @@ struct pile {
 int pile_open(struct pool *pool, const struct boxes_files *files, struct pile *ret_pile) WARN_UNUSED;
 
 /*
- * Once all was read: -ESTALE when any is not where it was. What is removed is moved away as a whole before anything in it goes, so while
- * this says 0 nothing was missing.
+ * Once all was read: -ESTALE when any is not where it was. What is removed is moved away as a whole before anything in
+ * it goes, so while this says 0 nothing was missing.
  */
 int pile_check(struct pool *pool, const struct boxes_files *files, const struct pile *pile) WARN_UNUSED;

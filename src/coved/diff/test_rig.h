@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* For tests: stacks made by hand in a directory of their own, which is the current one. Layers are called by a digit, "0" to "9", each is there. */
+/* For tests: stacks made by hand in a directory of their own, which is the current one. Layers are called by a digit,
+ * "0" to "9", each is there. */
 #pragma once
 
 #include "base/buf.h"
@@ -12,7 +13,8 @@ void diff_rig_file(const char *path, const char *text);
 void diff_rig_dir(const char *path);
 void diff_rig_whiteout(const char *path);
 void diff_rig_mark(const char *path, const char *name, const char *value); /* "trusted.overlay.<name>" */
-/* As overlayfs would: from has a redirect, and there is a whiteout where it was. Both in `layer`; paths are absolute. */
+/* As overlayfs would: from has a redirect, and there is a whiteout where it was. Both in `layer`; paths are
+ * absolute. */
 void diff_rig_rename(char layer, const char *from, const char *to);
 
 /* What a comparison is made with; 0 and NULL: the usual. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What doctor says of storage: the kind of pool that this machine has or would get, measured on a small one of its own. */
+/* What doctor says of storage: the kind of pool that this machine has or would get, measured on a small one of its
+ * own. */
 #pragma once
 
 #include "kernel/probe.h"

@@ -27,7 +27,8 @@
 /* Ids that nothing else has, one set for each at a time: below those of sandboxes and of what runs beside us. */
 enum { FETCHER_UID = 0x6fff0100, UNPACKER_IDS = 0x6fe00000, IDS_EACH = 0x10000, ROOT_FD = 3, JOB_FD = 4 };
 
-/* What a stranger's image makes it use is given back before any sandbox is killed for it, let alone what else is on the machine. */
+/* What a stranger's image makes it use is given back before any sandbox is killed for it, let alone what else is on the
+ * machine. */
 enum { OOM_SCORE = 1000 };
 
 struct image {
@@ -85,7 +86,8 @@ size_t images_left(const struct images *images)
 
 /* ---- the process ---- */
 
-/* To where the host's files are, with the layer mounted there for this process alone: a mount can be cloned only where it can be seen. */
+/* To where the host's files are, with the layer mounted there for this process alone: a mount can be cloned only where
+ * it can be seen. */
 static int take_along(const struct images *images, int root_fd, int *ret_fd)
 {
     AUTO_CLOSE int mount = -1;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * SUP_IMAGE: has cove-image (image/job.h) fill a layer in the making, and commits it when that was done well. coved passes the socket on and reads nothing
- * from it. A cove-image ends with coved, and with the cove-api that asked for it; what it left is thrown away then.
+ * SUP_IMAGE: has cove-image (image/job.h) fill a layer in the making, and commits it when that was done well. coved
+ * passes the socket on and reads nothing from it. A cove-image ends with coved, and with the cove-api that asked for
+ * it; what it left is thrown away then.
  */
 #pragma once
 
@@ -16,8 +17,9 @@ struct stage;
 struct tier_host;
 
 /*
- * Everything is borrowed. program: its path on the host. mount_on: an existing directory there, which the layer covers in the process's own mount namespace,
- * so that it can be mounted with other ids. `done` gets what image_start() was given.
+ * Everything is borrowed. program: its path on the host. mount_on: an existing directory there, which the layer covers
+ * in the process's own mount namespace, so that it can be mounted with other ids. `done` gets what image_start() was
+ * given.
  */
 struct images *images_new(struct coved_loop *loop, struct jobs *jobs, const struct tier_host *host,
                           const struct stage *stage, const char *program, const char *mount_on,

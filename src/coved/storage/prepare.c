@@ -36,14 +36,16 @@
     " --hash=sha256:7a2b0989194148f66e9295d8f11bc463bde02cbe276517f4d20a310fb84780ae"
 #define YARN "yarn@1.22.22"
 
-/* What users expect to find: the account, its rights, the marker of being in a sandbox (a directory and a file); nothing of the machine that built it. */
+/* What users expect to find: the account, its rights, the marker of being in a sandbox (a directory and a file);
+ * nothing of the machine that built it. */
 static const char customize_format[] =
     "cat >\"$1/usr/local/bin/systemctl\" <<'SYSTEMCTL' && chmod 755 \"$1/usr/local/bin/systemctl\" && ln -s "
     "systemctl \"$1/usr/local/bin/journalctl\" && ln -s ../local/bin/systemctl \"$1/usr/bin/systemctl\" && chroot "
     "\"$1\" useradd --create-home --shell /bin/bash --uid 1000 user && echo 'user ALL=(ALL) NOPASSWD: ALL' "
     ">\"$1/etc/sudoers.d/user\" && chmod 440 \"$1/etc/sudoers.d/user\" && mkdir -p \"$1%.*s\" \"$1/proc\" \"$1/sys\" "
     "\"$1/dev\" && printf true >\"$1%s\""
-    /* Every program opens its locale: one file instead of thirteen. Every command of an SDK is a login shell: one process, not two. */
+    /* Every program opens its locale: one file instead of thirteen. Every command of an SDK is a login shell: one
+     * process, not two. */
     " && chroot \"$1\" localedef --add-to-archive /usr/lib/locale/C.utf8"
     " && sed -i 's/\"$(id -u)\"/\"${EUID:-$(id -u)}\"/' \"$1/etc/profile\""
     /* Who runs pip here has a machine of his own: nothing that Debian's packages need is in danger. */
@@ -104,7 +106,8 @@ static bool read_messages(int fd, struct progress *p)
     return n > 0 || (n < 0 && errno == EINTR);
 }
 
-/* The last messages say why it failed. Something it left running may hold its stderr open: only as long as more comes. */
+/* The last messages say why it failed. Something it left running may hold its stderr open: only as long as more
+ * comes. */
 static void drain_messages(int fd, struct progress *p)
 {
     struct pollfd last = {.fd = fd, .events = POLLIN};
@@ -388,7 +391,8 @@ static int prepare_open_pool(struct storage *s, const char *dir, struct pool **r
     return r < 0 ? err_errno(err, r, "mount the storage pool on %s", dir) : storage_pool(s, dir, ret_pool, err);
 }
 
-/* The directory that an earlier version's pool lay in, when the pool is a file now: its layers can't be used and take up space. */
+/* The directory that an earlier version's pool lay in, when the pool is a file now: its layers can't be used and take
+ * up space. */
 static void clear_earlier(const char *dir)
 {
     struct pool *pool = NULL;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a person sees on stderr while the base template is built: how long, in which phase, how much is unpacked. On a terminal one line that is
- * renewed each second, else a line with each phase and every 5 s. Phases are read off the builder's own messages ("I: ..."); its warnings and errors
- * ("W: ...", "E: ...") go through. What else comes is of the programs that it runs: logged at debug, and the end of it shown when something failed.
+ * What a person sees on stderr while the base template is built: how long, in which phase, how much is unpacked. On a
+ * terminal one line that is renewed each second, else a line with each phase and every 5 s. Phases are read off the
+ * builder's own messages ("I: ..."); its warnings and errors ("W: ...", "E: ...") go through. What else comes is of the
+ * programs that it runs: logged at debug, and the end of it shown when something failed.
  */
 #pragma once
 

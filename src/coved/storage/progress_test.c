@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Phases are told, warnings and errors shown, and what else the builder says when something failed, however it is cut into pieces. */
+/* Phases are told, warnings and errors shown, and what else the builder says when something failed, however it is cut
+ * into pieces. */
 #include "base/buf.h"
 #include "base/fd.h"
 #include "coved/storage/progress.h"

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where the storage pool lies, and as which kind. Either in the directory <state>/pool, on whatever file system that is; or on a btrfs of our own in
- * the file <state>/pool.btrfs, which is mounted where only we see it and goes when we do, however that comes.
+ * Where the storage pool lies, and as which kind. Either in the directory <state>/pool, on whatever file system that
+ * is; or on a btrfs of our own in the file <state>/pool.btrfs, which is mounted where only we see it and goes when we
+ * do, however that comes.
  *
- *  1. What there is stays what it is: a pool with anything in it keeps its kind until the configuration names another. Nothing is converted.
+ *  1. What there is stays what it is: a pool with anything in it keeps its kind until the configuration names another.
+ *     Nothing is converted.
  *  2. A new one is btrfs where that can be had, else reflink, else copy. What keeps it from being btrfs is logged.
- *  3. pool.btrfs appears whole, by a rename. Its lock (kernel/pool/loopfile.h) keeps two devices from ever being made of it.
+ *  3. pool.btrfs appears whole, by a rename. Its lock (kernel/pool/loopfile.h) keeps two devices from ever being made
+ *     of it.
  *  4. A file system that we have not made is used, never reconfigured: quotas are switched on in our own file only.
  */
 #pragma once
@@ -41,8 +44,8 @@ struct storage_choice {
 void storage_choose(const struct config *config, struct storage_choice *ret_choice);
 
 /*
- * Under the state directory's lock. Waits for what a process that died still holds, for half a minute at most. records, or NULL: whose pool.btrfs an earlier coved
- * has left there is mounted once more, through the same device.
+ * Under the state directory's lock. Waits for what a process that died still holds, for half a minute at most. records,
+ * or NULL: whose pool.btrfs an earlier coved has left there is mounted once more, through the same device.
  */
 int storage_open(const struct config *config, struct records *records, struct storage *ret_storage,
                  struct err *err) WARN_UNUSED;

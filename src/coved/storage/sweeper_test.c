@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The end of a service waits for the deletion of files only so long; what is left then goes away after the next start. */
+/* The end of a service waits for the deletion of files only so long; what is left then goes away after the next
+ * start. */
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/mem.h"

@@ -38,8 +38,8 @@ struct unread_may {
 } unread_may(int proc_fd, pid_t pid, size_t n_networks, const struct unread_bounds *bounds);
 
 /*
- * The sum over all sockets of the network namespace that the process is in, from its net/netlink in proc_fd. -ENOBUFS: more than UNREAD_TEXT_MAX is to be read, which is some
- * 10,000 sockets. Costs 10 ms for that many.
+ * The sum over all sockets of the network namespace that the process is in, from its net/netlink in proc_fd. -ENOBUFS:
+ * more than UNREAD_TEXT_MAX is to be read, which is some 10,000 sockets. Costs 10 ms for that many.
  */
 int unread_bytes(int proc_fd, pid_t pid, uint64_t *ret_bytes) WARN_UNUSED;
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The configuration in force: a copy of the file that people write, in run_dir (wire/keeper.h has the names), which each coved of this service reads. */
+/* The configuration in force: a copy of the file that people write, in run_dir (wire/keeper.h has the names), which
+ * each coved of this service reads. */
 #pragma once
 
 #include "base/err.h"

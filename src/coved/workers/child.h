@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Programs that `coved prepare` starts, and the signals that end it. None of them outlives it, however it ends, nor does what they have started in their
- * turn. INT, TERM and HUP wait while something is half made, so that it is removed first; then they do what they always do.
+ * Programs that `coved prepare` starts, and the signals that end it. None of them outlives it, however it ends, nor
+ * does what they have started in their turn. INT, TERM and HUP wait while something is half made, so that it is removed
+ * first; then they do what they always do.
  */
 #pragma once
 

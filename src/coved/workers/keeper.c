@@ -259,7 +259,8 @@ static int keeper_start(struct keeper *k, struct err *err)
     return 0;
 }
 
-/* Whether the program and the configuration that lie there now would do in the place of those that run. Waits for it. */
+/* Whether the program and the configuration that lie there now would do in the place of those that run. Waits for
+ * it. */
 static bool would_fit(const struct keeper *k)
 {
     AUTO_FREE char *number = mem_printf("%d", KEEPER_VERSION);

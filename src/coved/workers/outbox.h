@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Messages on their way into a non-blocking seqpacket socket, in order. What it has no room for (a list of all that is in the pool is longer than any
- * socket's buffer) waits here, OUTBOX_MAX bytes of it at most.
+ * Messages on their way into a non-blocking seqpacket socket, in order. What it has no room for (a list of all that is
+ * in the pool is longer than any socket's buffer) waits here, OUTBOX_MAX bytes of it at most.
  */
 #pragma once
 

@@ -35,8 +35,8 @@ bool pulse_turn(struct worker_pulse *p, usec_t now, enum pulse_state state)
     if (!p->is_asked) {
         p->silent = 0;
         /*
-         * One that has closed its end can't be asked and does not answer: that comes to the same. Where there is no memory for a question, it has heard none,
-         * and is asked the next time.
+         * One that has closed its end can't be asked and does not answer: that comes to the same. Where there is no
+         * memory for a question, it has heard none, and is asked the next time.
          */
         const char question = (char)state;
         ssize_t n = send(p->fd, &question, 1, MSG_DONTWAIT | MSG_NOSIGNAL);

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Does a worker's loop still turn? It is asked over a socket of its own, one byte at a time, and answers from that loop (daemon/pulse.h). A worker that
- * died is noticed without this; one that hangs is not.
+ * Does a worker's loop still turn? It is asked over a socket of its own, one byte at a time, and answers from that loop
+ * (daemon/pulse.h). A worker that died is noticed without this; one that hangs is not.
  *
  * Invariants
- *  1. Time counts as silence only when coved itself was punctual in it: whatever stops or starves the whole machine (a suspended laptop, a stopped container, a
- *     moment without memory) is nobody's fault. On a machine that is always busy what counts adds up all the same, until an answer comes.
+ *  1. Time counts as silence only when coved itself was punctual in it: whatever stops or starves the whole machine (a
+ *     suspended laptop, a stopped container, a moment without memory) is nobody's fault. On a machine that is always
+ *     busy what counts adds up all the same, until an answer comes.
  *  2. One question is under way at a time, so neither side's buffer fills, however long nobody reads.
  *  3. The question says in what state coved is, of which the answer makes nothing: so a worker knows it without asking.
- *  4. What the worker sends is looked at no further than that it came: one that was taken over can say that it lives, as it could anyway.
+ *  4. What the worker sends is looked at no further than that it came: one that was taken over can say that it lives,
+ *     as it could anyway.
  */
 #pragma once
 

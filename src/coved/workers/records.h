@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What outlives coved, as coved keeps it with its keeper (coved/workers/keeper.h): written down here while it runs, found here by the next coved.
+ * What outlives coved, as coved keeps it with its keeper (coved/workers/keeper.h): written down here while it runs,
+ * found here by the next coved.
  *
- * What was put is recorded from the moment of the call, whatever becomes of coved afterwards. Records of a kind are told apart by number.
+ * What was put is recorded from the moment of the call, whatever becomes of coved afterwards. Records of a kind are
+ * told apart by number.
  */
 #pragma once
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Has the domain's certificate looked after for as long as coved runs: a process that is forked while the host's files can be seen, sleeps, and now and
- * then runs `cove domain renew`. When the domain's file is another one afterwards, coved gets SIGUSR1.
+ * Has the domain's certificate looked after for as long as coved runs: a process that is forked while the host's files
+ * can be seen, sleeps, and now and then runs `cove domain renew`. When the domain's file is another one afterwards,
+ * coved gets SIGUSR1.
  */
 #pragma once
 

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A worker as coved sees it: an unprivileged process at the other end of one seqpacket socket, replaced when it dies. The first replacement
- * comes at once; one that dies young is replaced more slowly (after 100 ms, in the end 500), so that a broken worker does not eat the
- * machine, but never so slowly that clients wait for a second. One that hangs (coved/workers/pulse.h) gets SIGABRT, 2 s later SIGKILL, and is
- * replaced as one that died. Workers live where the host's files and its network are.
+ * A worker as coved sees it: an unprivileged process at the other end of one seqpacket socket, replaced when it dies.
+ * The first replacement comes at once; one that dies young is replaced more slowly (after 100 ms, in the end 500), so
+ * that a broken worker does not eat the machine, but never so slowly that clients wait for a second. One that hangs
+ * (coved/workers/pulse.h) gets SIGABRT, 2 s later SIGKILL, and is replaced as one that died. Workers live where the
+ * host's files and its network are.
  *
- * A worker outlives coved: it is the keeper's child (coved/workers/keeper.h), which holds coved's ends of its sockets, so that the next coved goes on with it.
+ * A worker outlives coved: it is the keeper's child (coved/workers/keeper.h), which holds coved's ends of its sockets,
+ * so that the next coved goes on with it.
  */
 #pragma once
 
@@ -41,8 +43,8 @@ struct worker_spec {
     struct cgroup_tree *cgroups; /* NULL: it stays in coved's group */
     const char *group;           /* its own, which is there */
     /*
-     * A whole message of the right length for its type, and the descriptor that came along: yours, or -1. NULL: it has nothing to say to us, and is
-     * replaced when it does.
+     * A whole message of the right length for its type, and the descriptor that came along: yours, or -1. NULL: it has
+     * nothing to say to us, and is replaced when it does.
      */
     void (*on_message)(void *ctx, const union sup_message *m, int fd);
     /* Told with each question. NULL: PULSE_FINE. */
@@ -68,7 +70,8 @@ void worker_free(struct worker *w);
 /* Before the first tick: goes on with the one that an earlier coved left, if there is one. */
 void worker_adopt(struct worker *w);
 
-/* fd (or -1) is sent along and stays the caller's. A worker that doesn't read its messages (coved/workers/outbox.h bounds what waits) is killed and replaced. */
+/* fd (or -1) is sent along and stays the caller's. A worker that doesn't read its messages (coved/workers/outbox.h
+ * bounds what waits) is killed and replaced. */
 void worker_send(struct worker *w, const void *message, size_t n, int fd);
 size_t worker_backlog(const struct worker *w); /* bytes that it has not read yet; SIZE_MAX: nobody is there to read */
 void worker_send_fds(struct worker *w, const void *message, size_t n, const int *fds, size_t n_fds);
@@ -80,7 +83,8 @@ bool worker_runs(const struct worker *w);
 bool worker_answers(const struct worker *w);       /* its loop has turned; one that was adopted counts as such */
 unsigned worker_stillborn(const struct worker *w); /* so many in a row ended before theirs had */
 bool worker_is_due(const struct worker *w);        /* it is to be replaced */
-/* As SIGTERM would, but on purpose: it ends what it has under way, and the next one is started at once, by this spec. */
+/* As SIGTERM would, but on purpose: it ends what it has under way, and the next one is started at once, by this
+ * spec. */
 void worker_replace(struct worker *w, const struct worker_spec *spec);
 void worker_stop(struct worker *w); /* SIGTERM and no replacement; SIGKILL 5 s later */
 bool worker_is_gone(const struct worker *w);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What becomes of a query: answered at once, or resolved and then answered. The table in dns_server.h is what this implements. */
+/* What becomes of a query: answered at once, or resolved and then answered. The table in dns_server.h is what this
+ * implements. */
 #include "base/mem.h"
 #include "egress/dns/dns_server_internal.h"
 
@@ -35,7 +36,8 @@ static void dns_judge_refuse(struct dns_server *s, const struct dns_query *q, co
 {
     char type[12];
     reply(s, q, to, &(struct dns_answer){.rcode = DNS_REFUSED, .ede = refusal->ede, .text = refusal->why.reason});
-    /* musl passes over REFUSED and waits for another answer until its time is up, so here it is. All others have left with the first one. */
+    /* musl passes over REFUSED and waits for another answer until its time is up, so here it is. All others have left
+     * with the first one. */
     if (!to->conn && !q->has_edns && !refusal->is_limit)
         reply_code(s, q, to, DNS_NXDOMAIN);
     if (refusal->is_told)

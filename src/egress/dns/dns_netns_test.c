@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The DNS of a sandbox behind the redirection of its namespace: whatever server it asks seems to answer. Needs root, or skips. */
+/* The DNS of a sandbox behind the redirection of its namespace: whatever server it asks seems to answer. Needs root, or
+ * skips. */
 #include "base/fd.h"
 #include "egress/dns/dns_server.h"
 #include "egress/dns/test_authority.h"

@@ -2,8 +2,9 @@
 /*
  * The two sockets of a sandbox, and its datagrams.
  *
- *  1. What is read is bounded by DNS_SERVER_READ_RATE, refused or not. When that is used up, no socket of the sandbox is looked at before
- *     the next tick, and the kernel drops what its buffers can't hold: a flood costs the sandbox its own DNS and nobody else more than that.
+ *  1. What is read is bounded by DNS_SERVER_READ_RATE, refused or not. When that is used up, no socket of the sandbox
+ *     is looked at before the next tick, and the kernel drops what its buffers can't hold: a flood costs the sandbox
+ *     its own DNS and nobody else more than that.
  *  2. In one turn of the loop at most TURN_MAX datagrams are read.
  *  3. Callbacks of `ops` come from the loop only; dns_server_free() is not called by them.
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files of dns_server share: the sockets and their readers are in dns_server.c (UDP) and dns_tcp.c, what becomes of a query in dns_judge.c, how
- * many there may be in dns_limit.h.
+ * What the files of dns_server share: the sockets and their readers are in dns_server.c (UDP) and dns_tcp.c, what
+ * becomes of a query in dns_judge.c, how many there may be in dns_limit.h.
  */
 #pragma once
 

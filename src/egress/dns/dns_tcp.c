@@ -2,9 +2,10 @@
 /*
  * DNS over TCP: queries one after the other, answers as they come, in any order (RFC 7766).
  *
- *  1. A connection holds at most one query that is not whole, DNS_TCP_ASKS_MAX that are being resolved, and OUT_MAX bytes of answers; while it
- *     can't take the answer to one more query it is not read.
- *  2. It ends DNS_SERVER_TCP_IDLE_MS after the last whole query came in or the last answer went out: a byte now and then keeps nothing open.
+ *  1. A connection holds at most one query that is not whole, DNS_TCP_ASKS_MAX that are being resolved, and OUT_MAX
+ *     bytes of answers; while it can't take the answer to one more query it is not read.
+ *  2. It ends DNS_SERVER_TCP_IDLE_MS after the last whole query came in or the last answer went out: a byte now and
+ *     then keeps nothing open.
  *  3. The memory of one that was closed stays until libuv let go of its handle; `closed` is all that is looked at then.
  */
 #include "base/buf.h"
@@ -118,7 +119,8 @@ static void dns_tcp_watch(struct dns_conn *c)
     (void)uv_poll_start(&c->poll, (reads ? UV_READABLE : 0) | (buf_len(&c->out) ? UV_WRITABLE : 0), dns_tcp_on_event);
 }
 
-/* After anything was done: judges what was held back, sends what can be sent, and then waits for what is needed next. */
+/* After anything was done: judges what was held back, sends what can be sent, and then waits for what is needed
+ * next. */
 static void dns_tcp_settle(struct dns_conn *c)
 {
     size_t before = SIZE_MAX;

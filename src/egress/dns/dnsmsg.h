@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * DNS messages (RFC 1035, 6891): the queries that a sandbox sends, the only answers that it gets, and what a resolver upstream answered us.
+ * DNS messages (RFC 1035, 6891): the queries that a sandbox sends, the only answers that it gets, and what a resolver
+ * upstream answered us.
  *
- * An answer is built anew: header, the question as it was asked (letters in the case they came in), A or AAAA records of exactly that name, and an OPT
- * record if the query had one. No other record, no CNAME, no SOA (so that no client caches a "no"), nothing of upstream's bytes.
+ * An answer is built anew: header, the question as it was asked (letters in the case they came in), A or AAAA records
+ * of exactly that name, and an OPT record if the query had one. No other record, no CNAME, no SOA (so that no client
+ * caches a "no"), nothing of upstream's bytes.
  */
 #pragma once
 
@@ -59,11 +61,13 @@ struct dns_query {
 
 /*
  * Strict: one question and nothing but OPT behind it, no byte left over. 0: a query; its type and class are not judged.
- * DNS_FORMERR, DNS_NOTIMP, DNS_BADVERS: answer with that. -EBADMSG: not even that much, or itself an answer: say nothing.
+ * DNS_FORMERR, DNS_NOTIMP, DNS_BADVERS: answer with that. -EBADMSG: not even that much, or itself an answer: say
+ * nothing.
  */
 int dns_query_parse(struct str message, struct dns_query *ret_query) WARN_UNUSED;
 
-/* Over TCP each message has its length in front. 1: there is one; 0: not whole yet; -EMSGSIZE: longer than DNS_QUERY_MAX, or no message. */
+/* Over TCP each message has its length in front. 1: there is one; 0: not whole yet; -EMSGSIZE: longer than
+ * DNS_QUERY_MAX, or no message. */
 int dns_frame_get(struct str bytes, struct str *ret_message) WARN_UNUSED;
 
 struct dns_answer {
@@ -76,8 +80,8 @@ struct dns_answer {
 };
 
 /*
- * Writes the answer into `to` and returns its length. Over UDP it is as long as the client takes, at most DNS_UDP_MAX; records that don't fit are
- * left out, and TC says so.
+ * Writes the answer into `to` and returns its length. Over UDP it is as long as the client takes, at most DNS_UDP_MAX;
+ * records that don't fit are left out, and TC says so.
  */
 size_t dns_answer_format(const struct dns_query *q, const struct dns_answer *a, bool udp,
                          uint8_t to[static DNS_MESSAGE_MAX]);
@@ -92,8 +96,9 @@ struct dns_reply {
 };
 
 /*
- * Reads the answer to a question about `name` (normalised; type DNS_A or DNS_AAAA), follows its CNAME records whatever order they come in, and takes
- * the addresses of the last name alone. n_addrs 0: there are none. -EBADMSG: cut, loops in compression, names that are none where a
- * name matters, another question. -ELOOP: CNAME records in a circle, or more than DNS_CHAIN_MAX.
+ * Reads the answer to a question about `name` (normalised; type DNS_A or DNS_AAAA), follows its CNAME records whatever
+ * order they come in, and takes the addresses of the last name alone. n_addrs 0: there are none. -EBADMSG: cut, loops
+ * in compression, names that are none where a name matters, another question. -ELOOP: CNAME records in a circle, or
+ * more than DNS_CHAIN_MAX.
  */
 int dns_reply_parse(struct str message, const char *name, uint16_t type, struct dns_reply *ret_reply) WARN_UNUSED;

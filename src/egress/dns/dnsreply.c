@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a resolver upstream answered. It is trusted to speak for names, not to be well-formed, and the records may be anybody's:
+ * What a resolver upstream answered. It is trusted to speak for names, not to be well-formed, and the records may be
+ * anybody's:
  *
  *  1. Records count by their owner: only those of the asked name, and of names that CNAME records lead to from there.
  *  2. Work is bounded: RECORDS_MAX records, DNS_JUMPS_MAX jumps in a name, DNS_CHAIN_MAX walks.

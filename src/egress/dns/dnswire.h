@@ -39,5 +39,6 @@ struct dns_header {
 };
 int dns_header_get(struct dns_reader *r, struct dns_header *ret_header) WARN_UNUSED; /* -EBADMSG: too short */
 
-/* A name as the text that struct dns_query describes. -EBADMSG: cut, too long, compressed though it may not be, or in a circle. */
+/* A name as the text that struct dns_query describes. -EBADMSG: cut, too long, compressed though it may not be, or in a
+ * circle. */
 int dns_name_get(struct dns_reader *r, bool may_compress, char ret_text[static DNS_NAME_TEXT_MAX + 1]) WARN_UNUSED;

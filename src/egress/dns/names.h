@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What one sandbox was told in DNS: from an address to the names that it was resolved from, so that a connection to an address can be held against the
- * name that it claims. Bounded: the addresses and the names that were not used for longest go first. A name is kept NAMES_KEPT_S longer than its
- * answer lives, for clients that are late.
+ * What one sandbox was told in DNS: from an address to the names that it was resolved from, so that a connection to an
+ * address can be held against the name that it claims. Bounded: the addresses and the names that were not used for
+ * longest go first. A name is kept NAMES_KEPT_S longer than its answer lives, for clients that are late.
  */
 #pragma once
 
@@ -22,7 +22,8 @@ void names_add(struct names *m, const struct netaddr *addr, const char *name, ui
 
 bool names_has(struct names *m, const struct netaddr *addr, const char *name);
 
-/* Calls fn for each, the one that was answered last first, until it returns false. The map must not change meanwhile. */
+/* Calls fn for each, the one that was answered last first, until it returns false. The map must not change
+ * meanwhile. */
 void names_each_of(struct names *m, const struct netaddr *addr, bool (*fn)(void *ctx, const char *name), void *ctx);
 
 /* For tests: how many addresses, also expired ones that nobody asked for; and another clock than clock_mono(). */

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A question is a name and a family. It is open (asked upstream, lookups wait for it) or known (in the cache), and in both cases in the map. Lookups wait in
- * two lists, by question and by time; when something is known of them they move to `ready`, which the idle handle empties in the next turn of the loop.
+ * A question is a name and a family. It is open (asked upstream, lookups wait for it) or known (in the cache), and in
+ * both cases in the map. Lookups wait in two lists, by question and by time; when something is known of them they move
+ * to `ready`, which the idle handle empties in the next turn of the loop.
  *
  *  1. A question lives while the map, c-ares or a lookup has it: refs.
- *  2. An open one stays in the map until c-ares is through with it, even when all its lookups are gone or timed out: what it will say is kept,
- *     and who asks again meanwhile joins it instead of asking upstream again.
+ *  2. An open one stays in the map until c-ares is through with it, even when all its lookups are gone or timed out:
+ *     what it will say is kept, and who asks again meanwhile joins it instead of asking upstream again.
  *  3. Failures are not kept.
  */
 #include "egress/dns/resolver.h"

@@ -232,7 +232,8 @@ static void test_cache(void **state)
     assert_int_equal(b->authority.asked, 2);
 }
 
-/* Whoever owns the name says something else each time: what we said stands for a while, and then all see the new one. */
+/* Whoever owns the name says something else each time: what we said stands for a while, and then all see the new
+ * one. */
 static void test_rebinding(void **state)
 {
     struct box *b = *state;
@@ -321,7 +322,8 @@ static void test_silence(void **state)
     assert_int_equal(stats.asked, 1);
 }
 
-/* Whoever forges answers must guess where a question came from: while one that nobody answers keeps a socket open, too. */
+/* Whoever forges answers must guess where a question came from: while one that nobody answers keeps a socket open,
+ * too. */
 static void test_ports_change(void **state)
 {
     enum { N = 64, A_PORT = 8 };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A DNS server for tests, over UDP and TCP on loopback and on the test's own loop, that says what the test wants said: truth, lies, or nothing. */
+/* A DNS server for tests, over UDP and TCP on loopback and on the test's own loop, that says what the test wants said:
+ * truth, lies, or nothing. */
 #pragma once
 
 #include "base/buf.h"

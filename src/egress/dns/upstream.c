@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * c-ares tells which of its sockets want what; each has a uv_poll. Its time-outs are looked after by a tick that runs while something is open:
- * ares_timeout() would walk over all questions each time.
+ * c-ares tells which of its sockets want what; each has a uv_poll. Its time-outs are looked after by a tick that runs
+ * while something is open: ares_timeout() would walk over all questions each time.
  *
- * A channel keeps one UDP socket for as long as something in it is open, and whoever forges answers would have to guess its port once: so it takes
- * CHANNEL_QUESTIONS, and the next ones go to a new one. A channel that is through is closed by the tick or by the next question, never while it calls back.
+ * A channel keeps one UDP socket for as long as something in it is open, and whoever forges answers would have to guess
+ * its port once: so it takes CHANNEL_QUESTIONS, and the next ones go to a new one. A channel that is through is closed
+ * by the tick or by the next question, never while it calls back.
  *
- * Where the servers come from resolv.conf, a change of that file makes a new channel, and what was open in old ones is asked again.
+ * Where the servers come from resolv.conf, a change of that file makes a new channel, and what was open in old ones is
+ * asked again.
  */
 #include "egress/dns/upstream.h"
 #include "base/clock.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The DNS servers of the host, asked by c-ares on a libuv loop. Internal to resolver.c, which bounds how much is asked. */
+/* The DNS servers of the host, asked by c-ares on a libuv loop. Internal to resolver.c, which bounds how much is
+ * asked. */
 #pragma once
 
 #include "base/err.h"
@@ -16,8 +17,9 @@ int upstream_new(uv_loop_t *loop, const char *servers, struct upstream **ret_ups
 void upstream_free(struct upstream *u);
 
 /*
- * 0 and a message that was not looked into yet; -ENOENT: NXDOMAIN; -ENODATA; -ETIMEDOUT; -ECONNREFUSED: no server there, or they fail; -EPROTO.
- * Called once, maybe from within upstream_ask(). May not call upstream_ask(), which may put away the channel that calls.
+ * 0 and a message that was not looked into yet; -ENOENT: NXDOMAIN; -ENODATA; -ETIMEDOUT; -ECONNREFUSED: no server
+ * there, or they fail; -EPROTO. Called once, maybe from within upstream_ask(). May not call upstream_ask(), which may
+ * put away the channel that calls.
  */
 typedef void (*upstream_fn)(void *ctx, int status, struct str message);
 void upstream_ask(struct upstream *u, const char *name, uint16_t type, upstream_fn fn, void *ctx);

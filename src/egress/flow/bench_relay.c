@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What relaying costs, by hand: `ninja src/egress/egress-bench && src/egress/egress-bench [MiB]`. Loopback, one connection, each role a process.
- * Prints MiB per CPU second: direct and in the clear, of the sender and the receiver together; and of the process between them alone, when it passes
- * through, and when it intercepts (TLS on both of its sides). Then the CPU time that it needs to intercept a new connection.
+ * What relaying costs, by hand: `ninja src/egress/egress-bench && src/egress/egress-bench [MiB]`. Loopback, one
+ * connection, each role a process. Prints MiB per CPU second: direct and in the clear, of the sender and the receiver
+ * together; and of the process between them alone, when it passes through, and when it intercepts (TLS on both of its
+ * sides). Then the CPU time that it needs to intercept a new connection.
  */
 #include "base/buf.h"
 #include "base/fd.h"

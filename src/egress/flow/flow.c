@@ -199,8 +199,9 @@ static int looks_like_request_line(struct str s)
 }
 
 /*
- * "GET /": a method, as far as it is there. 1 yes, 0 no, -1 not to be said yet. A method is any token (RFC 9110 section 9.1), and some servers take one that they have never
- * heard of, or other blanks than one, for a request like others. Other protocols have lines like that, too ("get /key", "NICK me"), and only the line's end tells.
+ * "GET /": a method, as far as it is there. 1 yes, 0 no, -1 not to be said yet. A method is any token (RFC 9110 section
+ * 9.1), and some servers take one that they have never heard of, or other blanks than one, for a request like others.
+ * Other protocols have lines like that, too ("get /key", "NICK me"), and only the line's end tells.
  */
 static int looks_like_http(struct str s)
 {
@@ -319,7 +320,8 @@ static void on_first(void *ctx)
             return;
         }
         if (n == 0) {
-            /* It said all that it has to say: whatever that is, it is neither TLS nor a request that could be judged. */
+            /* It said all that it has to say: whatever that is, it is neither TLS nor a request that could be
+             * judged. */
             flow_timer(f, 0, NULL);
             if (f->state == FLOW_WATCH)
                 flow_relay(f);
@@ -390,7 +392,8 @@ static void reset(int fd)
     (void)fd_close(fd);
 }
 
-/* The kernel's buffers grow with a connection's rate, to several MiB each way: right for a few, and not for thousands of which an end stands still. */
+/* The kernel's buffers grow with a connection's rate, to several MiB each way: right for a few, and not for thousands
+ * of which an end stands still. */
 static int buffer_bytes(const struct net *n)
 {
     return n->n_flows <= FLOW_FAST_MAX ? 0 : n->n_flows <= FLOW_MEDIUM_MAX ? FLOW_MEDIUM_BYTES : FLOW_SLOW_BYTES;

@@ -9,11 +9,13 @@
  *   flow_inject.c secrets in them
  *   flow_tls.c    interception
  *
- * A connection that is judged by address because the client says nothing yet (or because on that port the server usually speaks first) is dialled; the client's
- * first bytes are looked at all the same, unless the server's come first: FLOW_WATCH.
+ * A connection that is judged by address because the client says nothing yet (or because on that port the server
+ * usually speaks first) is dialled; the client's first bytes are looked at all the same, unless the server's come
+ * first: FLOW_WATCH.
  *
  * States follow one another; each has one thing that is waited for:
- *   SNIFF (the client's first bytes) -> RESOLVE (is the address one of that name?) -> DIAL -> TLS_WORLD, TLS_SANDBOX (interception) -> OPEN
+ *   SNIFF (the client's first bytes) -> RESOLVE (is the address one of that name?) -> DIAL -> TLS_WORLD, TLS_SANDBOX
+ *   (interception) -> OPEN
  * Plain HTTP goes from SNIFF to OPEN, and dials when its first request was allowed.
  */
 #pragma once
@@ -25,13 +27,16 @@
 
 enum {
     FLOW_SNIFF_MS = 300, /* a client that says nothing waits for the server to speak: judged by address */
-    /* For the rest of a ClientHello, once begun; for all of it, where the connection could be allowed by its name alone. */
+    /* For the rest of a ClientHello, once begun; for all of it, where the connection could be allowed by its name
+     * alone. */
     FLOW_HELLO_MS = 10000,
     FLOW_DIAL_MS = 10000,
-    /* A connection that is passed through ends when nothing was sent either way for so long; keepalives only tell whether the peer is there. */
+    /* A connection that is passed through ends when nothing was sent either way for so long; keepalives only tell
+     * whether the peer is there. */
     FLOW_STILL_MS = 3600 * 1000,
 
-    /* The kernel keeps of a connection, each way: what it sees fit while a sandbox has up to FAST_MAX, MEDIUM_BYTES up to MEDIUM_MAX, SLOW_BYTES of more. */
+    /* The kernel keeps of a connection, each way: what it sees fit while a sandbox has up to FAST_MAX, MEDIUM_BYTES up
+     * to MEDIUM_MAX, SLOW_BYTES of more. */
     FLOW_FAST_MAX = 16,
     FLOW_MEDIUM_MAX = 128,
     FLOW_MEDIUM_BYTES = 256 * 1024,
@@ -56,7 +61,8 @@ enum flow_state {
 };
 enum flow_proto { FLOW_TCP, FLOW_TLS, FLOW_HTTP };
 
-/* A request that was allowed; until the head of its answer came in `requests`, then in `answered`, because its body may go on for long. */
+/* A request that was allowed; until the head of its answer came in `requests`, then in `answered`, because its body may
+ * go on for long. */
 struct flow_request {
     struct list node;
     uint64_t id;
@@ -140,13 +146,15 @@ void flow_cancel_lookup(struct flow *f);      /* where there is one */
 void flow_query(const struct flow *f, const char *name, struct policy_query *ret_query);
 
 /*
- * Plain HTTP: does f's address belong to this name of a request? True: our resolver is asked now, and the exchange resumed with the answer. False: it was, or may not be.
+ * Plain HTTP: does f's address belong to this name of a request? True: our resolver is asked now, and the exchange
+ * resumed with the answer. False: it was, or may not be.
  */
 bool flow_look_up(struct flow *f, const char *name);
 
 /*
- * Is this name (normalised, or NULL) with f's address allowed? Both alone: when the sandbox did not learn the address from us as one of that name's, the
- * address must be allowed without the name's help, and none of the names that it is known by may be denied.
+ * Is this name (normalised, or NULL) with f's address allowed? Both alone: when the sandbox did not learn the address
+ * from us as one of that name's, the address must be allowed without the name's help, and none of the names that it is
+ * known by may be denied.
  */
 void flow_judge_pair(struct flow *f, const char *name, bool belongs, struct str method, struct str path,
                      struct policy_answer *ret_answer);

@@ -56,7 +56,8 @@ void flow_dial(struct flow *f)
     static const struct side_ops world = {.on_ready = on_connected, .on_failed = flow_dial_on_refused};
     assert(!f->upstream && f->state < FLOW_DIAL);
     f->state = FLOW_DIAL;
-    /* A client that has said something was judged by that, and is not looked at again; one that has not is, once this is connected. */
+    /* A client that has said something was judged by that, and is not looked at again; one that has not is, once this
+     * is connected. */
     flow_wait(f);
     flow_connect(f, NULL);
     if (side_tcp_is_connected(f->upstream)) { /* on this machine, or the next: the loop has other things to do first */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests, each judged by itself: plain HTTP by its Host, which must be a name that belongs to the address; in intercepted TLS by its path and method, and its
- * authority must be the name that the certificate was for (421 else). Only what goes to the world in TLS gets secrets; a sentinel that goes elsewhere stays what it
- * is, and is told.
+ * Requests, each judged by itself: plain HTTP by its Host, which must be a name that belongs to the address; in
+ * intercepted TLS by its path and method, and its authority must be the name that the certificate was for (421 else).
+ * Only what goes to the world in TLS gets secrets; a sentinel that goes elsewhere stays what it is, and is told.
  */
 #include "base/mem.h"
 #include "egress/dns/names.h"
@@ -15,7 +15,8 @@
 #include <string.h>
 #include <sys/socket.h>
 
-/* A policy can't read a longer path (request_path.h), so after a change of it the part that was kept is judged as the whole path was. */
+/* A policy can't read a longer path (request_path.h), so after a change of it the part that was kept is judged as the
+ * whole path was. */
 enum { URL_MAX = 2048, PATH_KEPT = REQUEST_PATH_MAX + 1, READINGS_MAX = 8 };
 
 static void request_free(struct flow *f, struct flow_request *r)
@@ -26,7 +27,8 @@ static void request_free(struct flow *f, struct flow_request *r)
     MEM_FREE(r->method, r->path, r);
 }
 
-/* A change of policy judges it again. On a connection that is not HTTP/2 the next one begins when this one has ended. */
+/* A change of policy judges it again. On a connection that is not HTTP/2 the next one begins when this one has
+ * ended. */
 static void keep_answered(struct flow *f, struct flow_request *r)
 {
     list_remove(&r->node);
@@ -121,8 +123,8 @@ static void drop_origins(struct exchange_head *h)
 }
 
 /*
- * What the request line says, and what the request becomes where a server obeys fields that override it: frameworks do, for methods that some clients can't send,
- * and IIS's URL rewriting and what came after it, for paths. 0: too many.
+ * What the request line says, and what the request becomes where a server obeys fields that override it: frameworks do,
+ * for methods that some clients can't send, and IIS's URL rewriting and what came after it, for paths. 0: too many.
  */
 static size_t flow_http_read_request(const struct exchange_head *h, struct flow_reading ret_all[static READINGS_MAX])
 {
@@ -143,7 +145,8 @@ static size_t flow_http_read_request(const struct exchange_head *h, struct flow_
     return n;
 }
 
-/* Allowed when all of them are. Some servers take "DELETE, x" for DELETE, so what is no method is not compared with any. */
+/* Allowed when all of them are. Some servers take "DELETE, x" for DELETE, so what is no method is not compared with
+ * any. */
 static void judge_readings(struct flow *f, const char *name, bool belongs, const struct flow_reading *all, size_t n,
                            struct policy_answer *ret_answer)
 {
@@ -222,8 +225,8 @@ static void remember(struct flow *f, uint64_t id, const struct exchange_head *h,
 }
 
 /*
- * What goes into the request, where the address is the name's. A path that a secret changed is judged as if it had been asked for, and nothing is said of it. False:
- * refused, or its body is wanted first.
+ * What goes into the request, where the address is the name's. A path that a secret changed is judged as if it had been
+ * asked for, and nothing is said of it. False: refused, or its body is wanted first.
  */
 static bool flow_http_inject(struct flow *f, struct exchange_head *h, const char *name, bool belongs,
                              struct flow_reading readings[static READINGS_MAX], size_t n, json_t *names,

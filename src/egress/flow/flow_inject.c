@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Secrets, in requests that were allowed. Values live in the request's arena, which is wiped, and are seen nowhere else: events have the path that the client asked
- * for. What a server says of them in the head of its answer is masked; bodies of answers pass as they are (docs/NETWORK.md).
+ * Secrets, in requests that were allowed. Values live in the request's arena, which is wiped, and are seen nowhere
+ * else: events have the path that the client asked for. What a server says of them in the head of its answer is masked;
+ * bodies of answers pass as they are (docs/NETWORK.md).
  *
- *  1. An injection applies when each reading of the request (flow_http.c) is one of its own: what is bound to one path or method goes to no other.
+ *  1. An injection applies when each reading of the request (flow_http.c) is one of its own: what is bound to one path
+ *     or method goes to no other.
  *  2. Placeholders come first, headers behind: a value that was put in is not looked through.
  *  3. A value in a path is encoded, and the path is judged again (flow_http.c): no value leads to another one.
- *  4. A body is looked at when all of it is there, so nothing of a placeholder is missed between two reads. It isn't when it is compressed, multipart, no UTF-8, or
- *     longer than EXCHANGE_BODY_MAX: then placeholders go out as they are, which is nobody's secret.
+ *  4. A body is looked at when all of it is there, so nothing of a placeholder is missed between two reads. It isn't
+ *     when it is compressed, multipart, no UTF-8, or longer than EXCHANGE_BODY_MAX: then placeholders go out as they
+ *     are, which is nobody's secret.
  */
 #include "base/mem.h"
 #include "egress/flow/flow.h"
@@ -280,7 +283,8 @@ static void mask_value(struct masking *m, struct str value)
     }
 }
 
-/* Each reference by itself: a server may leave out the "Bearer " in front of it. Text between them is no secret, unless there is nothing else. */
+/* Each reference by itself: a server may leave out the "Bearer " in front of it. Text between them is no secret, unless
+ * there is nothing else. */
 static void mask_template(struct masking *m, const char *template)
 {
     struct str value;

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who a connection is for. The address is what the client dialled; the name is what it says (SNI). They belong together when the sandbox
- * learned the address from our resolver as one of the name's, or when our resolver says so now. What it dials is then that address: it was judged,
- * and nobody resolves it again on the way.
+ * Who a connection is for. The address is what the client dialled; the name is what it says (SNI). They belong together
+ * when the sandbox learned the address from our resolver as one of the name's, or when our resolver says so now. What
+ * it dials is then that address: it was judged, and nobody resolves it again on the way.
  *
- * When they don't belong together (an entry in /etc/hosts, an address from elsewhere), the name proves nothing: then name and address must both be allowed, each
- * by itself. Without any name, the address must be; and when the sandbox knows the address by names, none of them may be denied. Where nobody will see a request,
- * a name is denied when one of its requests is; and where only an outer name is seen, it proves nothing unless a rule says so, or no name could be denied.
+ * When they don't belong together (an entry in /etc/hosts, an address from elsewhere), the name proves nothing: then
+ * name and address must both be allowed, each by itself. Without any name, the address must be; and when the sandbox
+ * knows the address by names, none of them may be denied. Where nobody will see a request, a name is denied when one of
+ * its requests is; and where only an outer name is seen, it proves nothing unless a rule says so, or no name could be
+ * denied.
  */
 #include "base/mem.h"
 #include "egress/dns/dns_server.h"
@@ -98,8 +100,8 @@ static bool may_intercept(struct flow *f)
 }
 
 /*
- * An encrypted part that is real and one that is noise (GREASE) look alike, so the real one is what is judged: it may name any host behind this address. Where TLS is
- * intercepted, our end ignores it, and takes the outer name.
+ * An encrypted part that is real and one that is noise (GREASE) look alike, so the real one is what is judged: it may
+ * name any host behind this address. Where TLS is intercepted, our end ignores it, and takes the outer name.
  */
 static bool may_be_encrypted(const struct flow *f, const struct policy_answer *by_name)
 {
@@ -142,7 +144,8 @@ static void flow_judge_go_on(struct flow *f, const struct policy_answer *answer)
 
 /* ---- by address ---- */
 
-/* Where TLS or HTTP is expected, a rule that allows a name is about these; it does not allow other bytes to the name's address. */
+/* Where TLS or HTTP is expected, a rule that allows a name is about these; it does not allow other bytes to the name's
+ * address. */
 static bool is_web(const struct flow *f)
 {
     return f->port == 80 || f->port == 443 || f->proto != FLOW_TCP;

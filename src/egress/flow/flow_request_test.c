@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests in a connection: those that do not look like it, that come late, that are of another origin; and URLs that cove-api asks about. */
+/* Requests in a connection: those that do not look like it, that come late, that are of another origin; and URLs that
+ * cove-api asks about. */
 #include "base/fd.h"
 #include "base/mem.h"
 #include "egress/flow/test_flow.h"
@@ -138,7 +139,8 @@ static void test_requests_that_are_others(void **state)
     test_flow_close(&w);
 }
 
-/* What proxies say of a request does not leave with one that is judged, and leaves with others; nor is a list of methods compared with a denied one. */
+/* What proxies say of a request does not leave with one that is judged, and leaves with others; nor is a list of
+ * methods compared with a denied one. */
 static void test_requests_of_another_origin(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A connection in a whole egress: what is passed through, when it ends by itself, what cove-api is told and when, and what many leave each other. */
+/* A connection in a whole egress: what is passed through, when it ends by itself, what cove-api is told and when, and
+ * what many leave each other. */
 #include "base/fd.h"
 #include "egress/dns/names.h"
 #include "egress/flow/side_tcp.h"
@@ -37,7 +38,8 @@ static void test_what_stands_still(void **state)
     test_flow_close(&w);
 }
 
-/* The beginning of a connection, and an end in good order, may wait for others, but not for long, and never in another order. */
+/* The beginning of a connection, and an end in good order, may wait for others, but not for long, and never in another
+ * order. */
 static void test_what_is_told_when(void **state)
 {
     (void)state;

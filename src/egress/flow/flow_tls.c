@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Interception: TLS with the world first, with whatever protocols the client offers that we speak; only when the world has shown a good
- * certificate, TLS with the sandbox, under a leaf of the sandbox's own CA and with the protocol that the world chose. A bad certificate is the client's to see: it
- * gets the alert that says what was wrong.
+ * Interception: TLS with the world first, with whatever protocols the client offers that we speak; only when the world
+ * has shown a good certificate, TLS with the sandbox, under a leaf of the sandbox's own CA and with the protocol that
+ * the world chose. A bad certificate is the client's to see: it gets the alert that says what was wrong.
  *
  * Handshakes are what a connection costs most: in each turn of the loop one begins, of one sandbox after the other. So
  * one that begins many at once delays its own, and others' by what some of them take.

@@ -19,7 +19,8 @@ enum { NAME_KEPT_S = 3600, ACCEPTS_PER_TURN = 32, OWN_USEC = 5 * 1000000 };
 /* A flow has two descriptors, and as many of one that has ended may not be closed yet. */
 enum { FLOWS_MAX = 65536, FLOW_FDS = 4 };
 
-/* TLS both ways and the reading of HTTP take 40 to 90 KiB for an intercepted connection. All of them may take half of what coved lets this process have (coved/workers/network.c). */
+/* TLS both ways and the reading of HTTP take 40 to 90 KiB for an intercepted connection. All of them may take half of
+ * what coved lets this process have (coved/workers/network.c). */
 enum { INTERCEPTED_BYTES = 128 << 10, MEMORY_PART = 4, MEMORY_LEAST = 512 << 20 };
 
 /* ---- this machine's own addresses ---- */
@@ -182,7 +183,8 @@ static bool may_resolve(void *ctx, const char *name, struct policy_answer *ret_a
     return false;
 }
 
-/* The sandbox may then connect to these addresses under this name, so it is told only those that it could be allowed to reach. */
+/* The sandbox may then connect to these addresses under this name, so it is told only those that it could be allowed to
+ * reach. */
 static size_t net_on_resolved(void *ctx, const char *name, struct netaddr *addrs, size_t n_addrs, unsigned ttl_s)
 {
     struct net *n = ctx;

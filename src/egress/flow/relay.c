@@ -2,12 +2,12 @@
 /*
  * Theory of operation. A direction reads from one side and writes to the other.
  *
- *  1. It reads only when all that it has read before is written: what it holds is the rest of one read, at most SIDE_BUFFER bytes in a buffer of its own, or one pipe's
- *     content.
- *  2. It goes on until its source has no more for now, its target takes no more (then the side says when to go on), or it has moved TURN bytes: then the
- *     other connections of the loop have their turn first.
- *  3. A pipe is held while there is something in it. It is used once VOLUME bytes came in pieces that are mostly large: below that, two system calls for
- *     a copy of a few bytes cost more than the copy.
+ *  1. It reads only when all that it has read before is written: what it holds is the rest of one read, at most
+ *     SIDE_BUFFER bytes in a buffer of its own, or one pipe's content.
+ *  2. It goes on until its source has no more for now, its target takes no more (then the side says when to go on), or
+ *     it has moved TURN bytes: then the other connections of the loop have their turn first.
+ *  3. A pipe is held while there is something in it. It is used once VOLUME bytes came in pieces that are mostly large:
+ *     below that, two system calls for a copy of a few bytes cost more than the copy.
  */
 #include "egress/flow/relay.h"
 #include "base/fd.h"
@@ -181,7 +181,8 @@ static ssize_t move_by_pipe(struct direction *d)
     return n;
 }
 
-/* As much as fits: a TLS side gives one record at a time. A connection gives all that it has at once, and is asked again when that is on its way. */
+/* As much as fits: a TLS side gives one record at a time. A connection gives all that it has at once, and is asked
+ * again when that is on its way. */
 static ssize_t move_by_buffer(struct direction *d)
 {
     char *buffer = d->relay->pool->buffer;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What two peers of a relay see of each other: all bytes in order, each end, each failure, and no more speed than the slower one takes. */
+/* What two peers of a relay see of each other: all bytes in order, each end, each failure, and no more speed than the
+ * slower one takes. */
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/mem.h"
@@ -209,7 +210,8 @@ static void test_bulk(void **state)
     test_rig_close(&rig);
 }
 
-/* Who does not read holds up the sender, and us with no more than a pipe; who ends then ends behind what is under way. */
+/* Who does not read holds up the sender, and us with no more than a pipe; who ends then ends behind what is under
+ * way. */
 static void test_slow_reader(void **state)
 {
     (void)state;
@@ -436,7 +438,8 @@ static void test_many(void **state)
     test_rig_close(&rig);
 }
 
-/* TLS on both sides, as when a sandbox is intercepted: bulk, half-close, and a cut upstream that must not look like an end. */
+/* TLS on both sides, as when a sandbox is intercepted: bulk, half-close, and a cut upstream that must not look like an
+ * end. */
 static void test_over_tls(void **state)
 {
     (void)state;

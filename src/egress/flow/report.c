@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Denials, and names that could not be resolved. The first of a kind is told at once; those alike that follow within TELL_USEC are counted, and told as one when
- * that time is over. A net remembers NET_DENIALS_MAX kinds; the one that was told longest ago makes room.
+ * Denials, and names that could not be resolved. The first of a kind is told at once; those alike that follow within
+ * TELL_USEC are counted, and told as one when that time is over. A net remembers NET_DENIALS_MAX kinds; the one that
+ * was told longest ago makes room.
  */
 #include "base/mem.h"
 #include "egress/internal.h"

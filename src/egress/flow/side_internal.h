@@ -2,8 +2,9 @@
 /*
  * What all kinds of sides have in common; for side*.c and relay.c alone.
  *
- * want_read, want_write: the owner waits for on_readable, on_writable. A kind says so by side_tell_*(), which clear them, from the loop only. Whoever calls a
- * side_tell_*() looks at `closed` before it goes on with the side: the memory stays until the handles are closed.
+ * want_read, want_write: the owner waits for on_readable, on_writable. A kind says so by side_tell_*(), which clear
+ * them, from the loop only. Whoever calls a side_tell_*() looks at `closed` before it goes on with the side: the memory
+ * stays until the handles are closed.
  */
 #pragma once
 
@@ -36,7 +37,8 @@ struct side {
 
 void side_init(struct side *s, const struct side_kind *kind, uv_loop_t *loop, const struct side_ops *ops, void *ctx);
 
-/* For each handle that a kind brings besides the timer: side_add_handle() when made, side_close_handle() in close(). data must be the side. */
+/* For each handle that a kind brings besides the timer: side_add_handle() when made, side_close_handle() in close().
+ * data must be the side. */
 void side_add_handle(struct side *s);
 void side_close_handle(struct side *s, uv_handle_t *h);
 
@@ -51,8 +53,8 @@ void side_tell_readable(struct side *s);
 void side_tell_writable(struct side *s);
 
 /*
- * side_read() and side_write() into and out of a pipe that is empty, or has n bytes in it; for sides with a side_fd(). A write that took less than n is to be tried
- * again: only -EAGAIN is followed by on_writable.
+ * side_read() and side_write() into and out of a pipe that is empty, or has n bytes in it; for sides with a side_fd().
+ * A write that took less than n is to be tried again: only -EAGAIN is followed by on_writable.
  */
 ssize_t side_splice_in(struct side *s, int pipe, size_t n);
 ssize_t side_splice_out(struct side *s, int pipe, size_t n);

@@ -2,10 +2,12 @@
 /*
  * Theory of operation.
  *
- *  1. The poll handle is level-triggered and changing what it waits for costs two system calls. So it is changed late: what fires although nobody waits for it
- *     is switched off then, and an owner that always reads to the end never causes a change.
- *  2. A connection that was reset still holds what came before. A write that fails therefore breaks only the writing; the side fails when reading has
- *     come to the end, whether the kernel calls that end a reset or, having told the error to the writer already, an end of file.
+ *  1. The poll handle is level-triggered and changing what it waits for costs two system calls. So it is changed late:
+ *     what fires although nobody waits for it is switched off then, and an owner that always reads to the end never
+ *     causes a change.
+ *  2. A connection that was reset still holds what came before. A write that fails therefore breaks only the writing;
+ *     the side fails when reading has come to the end, whether the kernel calls that end a reset or, having told the
+ *     error to the writer already, an end of file.
  */
 #include "egress/flow/side_tcp.h"
 #include "base/fd.h"

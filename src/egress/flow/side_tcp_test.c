@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A TCP side against a plain socket: ends one way and both, slow readers, resets from here and there, connections that do not come about. */
+/* A TCP side against a plain socket: ends one way and both, slow readers, resets from here and there, connections that
+ * do not come about. */
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/mem.h"
@@ -419,7 +420,8 @@ static bool fd_is_gone(void *ctx)
     return fcntl(*(int *)ctx, F_GETFD) < 0;
 }
 
-/* A refusal reaches a client that is still sending: without lingering, what was not read would make the kernel reset the connection. */
+/* A refusal reaches a client that is still sending: without lingering, what was not read would make the kernel reset
+ * the connection. */
 static void test_linger(void **state)
 {
     (void)state;

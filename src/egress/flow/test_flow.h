@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* For tests: one connection of a sandbox in a whole egress, whose other ends the test holds: the client, the server, cove-api and coved. */
+/* For tests: one connection of a sandbox in a whole egress, whose other ends the test holds: the client, the server,
+ * cove-api and coved. */
 #pragma once
 
 #include "egress/flow/flow.h"

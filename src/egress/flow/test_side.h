@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* For tests of sides: a loop that is run until something is so, sockets to be their peers, an owner that writes down what it is told. */
+/* For tests of sides: a loop that is run until something is so, sockets to be their peers, an owner that writes down
+ * what it is told. */
 #pragma once
 
 #include "base/buf.h"

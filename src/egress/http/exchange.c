@@ -35,7 +35,8 @@ bool exchange_is_full(const struct exchange *x)
     return x->share && x->share->held - x->shared + kept(x) > EXCHANGE_SHARE_MAX;
 }
 
-/* True: this end is not read for now. An exchange that keeps so much waits for its other end to take some, which wakes it. */
+/* True: this end is not read for now. An exchange that keeps so much waits for its other end to take some, which wakes
+ * it. */
 static bool said_too_much(const struct exchange_end *e)
 {
     const struct exchange *x = e->x;

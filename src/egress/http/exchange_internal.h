@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What h1*.c and h2*.c share: the two ends with their buffers, the one place that calls the owner and lives through being closed by it, and the rules for
- * heads.
+ * What h1*.c and h2*.c share: the two ends with their buffers, the one place that calls the owner and lives through
+ * being closed by it, and the rules for heads.
  *
- *  1. Everything happens in turns, from the loop only: rounds of kind->round(), which moves what can be moved, until nothing moves any more.
- *  2. The owner may close the exchange in any of its callbacks. `closed` is then set and the memory stays until the turn is over.
+ *  1. Everything happens in turns, from the loop only: rounds of kind->round(), which moves what can be moved, until
+ *     nothing moves any more.
+ *  2. The owner may close the exchange in any of its callbacks. `closed` is then set and the memory stays until the
+ *     turn is over.
  *  3. After exchange_end() nothing is moved any more; the owner is told as the last thing of a turn.
  */
 #pragma once
@@ -98,8 +100,9 @@ void end_reset(struct exchange_end *e);
 bool exchange_is_framing(struct str name);
 
 /*
- * Fills the head's fields from raw ones (lower-case names): without Host (it becomes the authority, if that was not known), hop-by-hop fields, or framing.
- * NULL, or what is wrong: fields that can't be sent, two Hosts, a Host that is no authority or another one than `authority`.
+ * Fills the head's fields from raw ones (lower-case names): without Host (it becomes the authority, if that was not
+ * known), hop-by-hop fields, or framing. NULL, or what is wrong: fields that can't be sent, two Hosts, a Host that is
+ * no authority or another one than `authority`.
  */
 const char *exchange_fill_head(struct exchange_head *h, const struct http_header *raw, size_t n);
 
@@ -113,7 +116,8 @@ bool exchange_is_refused_method(struct str method); /* CONNECT, TRACE */
 /* After the owner's edits: may it be sent as it is? */
 bool exchange_is_sendable(const struct exchange_head *h);
 
-/* May a trailer of a request have this name? Not what routes, frames, authenticates or qualifies it (RFC 9110 section 6.5.1). */
+/* May a trailer of a request have this name? Not what routes, frames, authenticates or qualifies it (RFC 9110 section
+ * 6.5.1). */
 bool exchange_is_trailer(struct str name);
 
 const char *exchange_reason(int status);

@@ -2,12 +2,15 @@
 /*
  * Theory of operation.
  *
- *  1. Both directions are parsed and written anew; no framing byte of one side reaches the other before a 101 that was asked for.
- *  2. One request at a time. The next one is not parsed before the answer to this one is written, so what belongs to what is never in doubt; what the client
- *     sends ahead waits in its buffer, then in the kernel.
+ *  1. Both directions are parsed and written anew; no framing byte of one side reaches the other before a 101 that was
+ *     asked for.
+ *  2. One request at a time. The next one is not parsed before the answer to this one is written, so what belongs to
+ *     what is never in doubt; what the client sends ahead waits in its buffer, then in the kernel.
  *  3. A head is written upstream only by h1_request.c's judge(), behind on_request.
- *  4. What is not complete never looks complete: a request that breaks off is cut upstream with a reset, an answer that breaks off is cut so for the client.
- *  5. Between reading and writing lies at most END_OUT_HIGH and one read: a side that does not take stops the other one from being read.
+ *  4. What is not complete never looks complete: a request that breaks off is cut upstream with a reset, an answer that
+ *     breaks off is cut so for the client.
+ *  5. Between reading and writing lies at most END_OUT_HIGH and one read: a side that does not take stops the other one
+ *     from being read.
  */
 #include "base/mem.h"
 #include "egress/http/h1_internal.h"
@@ -67,7 +70,8 @@ void h1_cut(struct h1 *h, const char *why)
     exchange_end(&h->x, &err);
 }
 
-/* A server may end a connection that it has answered on before, for no fault of the request: when the client gets no answer at all, it tries again. */
+/* A server may end a connection that it has answered on before, for no fault of the request: when the client gets no
+ * answer at all, it tries again. */
 void h1_upstream_lost(struct h1 *h, const char *why)
 {
     if (h->reused) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One HTTP/1 connection through cove-egress: h1.c moves it on, h1_request.c and h1_answer.c know each direction, h1_write.c serialises. */
+/* One HTTP/1 connection through cove-egress: h1.c moves it on, h1_request.c and h1_answer.c know each direction,
+ * h1_write.c serialises. */
 #pragma once
 
 #include "egress/http/exchange_internal.h"

@@ -2,11 +2,12 @@
 /*
  * Theory of operation.
  *
- *  1. llhttp is stopped at each border: behind the head, behind each line of a chunk's size, behind each chunk, at the end. So all bytes of one execution are of
- *     one `place`, and are looked at once more by what this place allows.
- *  2. What llhttp lets pass and we do not: bare LF and CR, folded lines, blanks in the request line, names that are no tokens, HTTP/0.9, other protocols
- *     and their methods, chunk extensions in requests (long ones in answers), transfer codings but plain "chunked", any of this twice, and with HTTP/1.0
- *     (RFC 9112 sections 2.2, 3, 5.2, 6, 7.1).
+ *  1. llhttp is stopped at each border: behind the head, behind each line of a chunk's size, behind each chunk, at the
+ *     end. So all bytes of one execution are of one `place`, and are looked at once more by what this place allows.
+ *  2. What llhttp lets pass and we do not: bare LF and CR, folded lines, blanks in the request line, names that are no
+ *     tokens, HTTP/0.9, other protocols and their methods, chunk extensions in requests (long ones in answers),
+ *     transfer codings but plain "chunked", any of this twice, and with HTTP/1.0 (RFC 9112 sections 2.2, 3, 5.2, 6,
+ *     7.1).
  *  3. Every field is held against every option of Connection, so of these there are few.
  *  4. llhttp never switches protocols: `upgrade` is taken away from it. What follows a message is left to the caller.
  */
@@ -261,7 +262,8 @@ bool h1_parser_begun(const struct h1_parser *p)
     return p->head_bytes > 0 || p->told_head;
 }
 
-/* The request line has one blank on each side of its target and nothing else: its length says so. And llhttp takes RTSP/1.0 for HTTP/1.0. */
+/* The request line has one blank on each side of its target and nothing else: its length says so. And llhttp takes
+ * RTSP/1.0 for HTTP/1.0. */
 static bool first_line_is_exact(const struct h1_parser *p)
 {
     static const size_t around = sizeof("  HTTP/1.1\r\n") - 1;

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One direction of an HTTP/1 connection, from bytes to heads, pieces of body and trailers. Strict: what another implementation could read differently is
- * refused, in requests and in answers alike.
+ * One direction of an HTTP/1 connection, from bytes to heads, pieces of body and trailers. Strict: what another
+ * implementation could read differently is refused, in requests and in answers alike.
  *
  *   h1_parser_begin(&p, ...);
  *   while ((event = h1_parser_next(&p, &in, &piece)) != H1_MORE) ...
  *
- * Each call tells one thing and leaves in `in` what is behind it. After H1_END comes h1_parser_begin() again; after H1_BAD nothing.
+ * Each call tells one thing and leaves in `in` what is behind it. After H1_END comes h1_parser_begin() again; after
+ * H1_BAD nothing.
  */
 #pragma once
 

@@ -88,7 +88,8 @@ static void h1_request_release(struct h1 *h, bool is_whole)
         h->rest = is_whole ? h->head.body : buf_str(&h->held);
 }
 
-/* It is asked about later. A client that waits for 100 Continue gets it here: upstream hears of the request when its body is there. */
+/* It is asked about later. A client that waits for 100 Continue gets it here: upstream hears of the request when its
+ * body is there. */
 static void h1_request_hold(struct h1 *h, bool for_body, bool waits)
 {
     const struct h1_parser *p = &h->req;

@@ -2,13 +2,18 @@
 /*
  * Theory of operation.
  *
- *  1. Two nghttp2 sessions, a server's towards the client and a client's towards upstream; each stream of the one is one of the other, made behind on_request and
- *     by nothing else. Header blocks are taken apart and put together; no frame is passed on.
- *  2. Bytes of a body are given back to their sender's window when nghttp2 has taken them for the other side. So the windows bound what is kept here.
- *  3. Input of either side is not looked at while output for either side waits: no frame can make us keep more than one read makes.
- *  4. A stream that ends badly on one side is reset on the other; one that upstream never answered is answered 502 when its connection is lost.
- *  5. A head is kept while it is read (one of each side) and while nghttp2 has it for the other side; so are trailers, until their body is through. All of it is counted
- *     in x.heads: what does not fit into h2_has_room() costs its stream.
+ *  1. Two nghttp2 sessions, a server's towards the client and a client's towards upstream; each stream of the one is
+ *     one of the other, made behind on_request and by nothing else. Header blocks are taken apart and put together; no
+ *     frame is passed on.
+ *  2. Bytes of a body are given back to their sender's window when nghttp2 has taken them for the other side. So the
+ *     windows bound what is kept here.
+ *  3. Input of either side is not looked at while output for either side waits: no frame can make us keep more than one
+ *     read makes.
+ *  4. A stream that ends badly on one side is reset on the other; one that upstream never answered is answered 502 when
+ *     its connection is lost.
+ *  5. A head is kept while it is read (one of each side) and while nghttp2 has it for the other side; so are trailers,
+ *     until their body is through. All of it is counted in x.heads: what does not fit into h2_has_room() costs its
+ *     stream.
  *  6. An answer that is there and of which the client takes nothing is reset, whatever else moves: h2_drop_untaken().
  *  7. nghttp2 calls back from within h2_round() alone; sessions live until the exchange is released.
  */

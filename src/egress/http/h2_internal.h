@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One HTTP/2 connection through cove-egress: h2.c moves it on, h2_request.c is what the client says, h2_answer.c what upstream says, h2_stream.c what lies between.
+ * One HTTP/2 connection through cove-egress: h2.c moves it on, h2_request.c is what the client says, h2_answer.c what
+ * upstream says, h2_stream.c what lies between.
  */
 #pragma once
 
@@ -16,7 +17,8 @@ enum {
     H2_UPSTREAM_WINDOW_ALL = 2 * 1024 * 1024,
     H2_FRAMES_BURST = 4000, /* frames that carry nothing: PING, SETTINGS, RST_STREAM, PRIORITY, empty DATA */
     H2_FRAMES_PER_S = 500,
-    /* So much of a head that is too large is read, so that it can be answered. Beyond (a byte can stand for 4 KiB) its stream is reset, and nghttp2 stops decoding it. */
+    /* So much of a head that is too large is read, so that it can be answered. Beyond (a byte can stand for 4 KiB) its
+     * stream is reset, and nghttp2 stops decoding it. */
     H2_LOOK_MAX = 4 * EXCHANGE_HEAD_MAX,
     H2_INFORMED_MAX = 32,           /* 1xx heads of one answer */
     H2_HEADS_MAX = 2 * 1024 * 1024, /* of a connection: of all heads that are being read, or wait to be sent */
@@ -27,7 +29,8 @@ enum {
 
 struct h2;
 
-/* What a header block is collected in. Blocks of one connection do not overlap, so each half has one; it is wiped when the block was judged or relayed. */
+/* What a header block is collected in. Blocks of one connection do not overlap, so each half has one; it is wiped when
+ * the block was judged or relayed. */
 struct h2_block {
     struct arena arena;
     int32_t id;  /* the stream */

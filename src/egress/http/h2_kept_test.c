@@ -66,7 +66,8 @@ static void close_window(struct ends *w)
     assert_int_equal(nghttp2_submit_settings(w->half[CLIENT]->session, NGHTTP2_FLAG_NONE, &none, 1), 0);
 }
 
-/* A field of 4 KiB, said once and then meant by a byte each: HEADERS of 15 of them, 60 KiB. Begins with `start`, which indexes nothing. */
+/* A field of 4 KiB, said once and then meant by a byte each: HEADERS of 15 of them, 60 KiB. Begins with `start`, which
+ * indexes nothing. */
 static void put_cheap_head(struct buf *b, struct str start, unsigned stream, uint8_t flags, bool first)
 {
     enum { VALUE = 4040, TIMES = 15 };

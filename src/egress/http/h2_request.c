@@ -18,7 +18,8 @@ struct h2_said {
     size_t n;
 };
 
-/* A value that the owner put there (a secret): it is kept out of HPACK's table, so that nobody finds it by how well guesses compress. */
+/* A value that the owner put there (a secret): it is kept out of HPACK's table, so that nobody finds it by how well
+ * guesses compress. */
 static bool is_new(const struct h2_said *said, struct str value)
 {
     for (size_t i = 0; i < said->n; i++) {

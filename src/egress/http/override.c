@@ -10,16 +10,19 @@ static const struct {
     const char *name;
     enum override_kind kind;
 } overrides[] = {
-    /* Frameworks, for clients that can send GET and POST alone: Google, Microsoft (OData), IBM; Rack, Symfony, Express, ASP.NET. */
+    /* Frameworks, for clients that can send GET and POST alone: Google, Microsoft (OData), IBM; Rack, Symfony, Express,
+     * ASP.NET. */
     {"http-method-override", OVERRIDE_METHOD},
     {"method-override", OVERRIDE_METHOD},
     {"x-http-method", OVERRIDE_METHOD},
     {"x-http-method-override", OVERRIDE_METHOD},
     {"x-method-override", OVERRIDE_METHOD},
-    /* Proxies that ask another server whether a request is allowed, and servers that go by what they were asked: ingress-nginx, Envoy. */
+    /* Proxies that ask another server whether a request is allowed, and servers that go by what they were asked:
+     * ingress-nginx, Envoy. */
     {"x-envoy-original-method", OVERRIDE_METHOD},
     {"x-original-method", OVERRIDE_METHOD},
-    /* IIS's rewriting and what came after it (Symfony, Laminas), Azure's front ends (Nitro, SvelteKit), ingress-nginx, Envoy, Next.js. */
+    /* IIS's rewriting and what came after it (Symfony, Laminas), Azure's front ends (Nitro, SvelteKit), ingress-nginx,
+     * Envoy, Next.js. */
     {"x-envoy-original-path", OVERRIDE_PATH},
     {"x-invoke-path", OVERRIDE_PATH},
     {"x-matched-path", OVERRIDE_PATH},

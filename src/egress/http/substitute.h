@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Placeholders in parts of a request become values, each encoded as that part wants it. Texts are walked through once: what was put in is not looked at again, and
- * where two placeholders begin at the same byte, the longer one counts.
+ * Placeholders in parts of a request become values, each encoded as that part wants it. Texts are walked through once:
+ * what was put in is not looked at again, and where two placeholders begin at the same byte, the longer one counts.
  */
 #pragma once
 
@@ -28,8 +28,8 @@ bool substitute_code_of(struct str content_type, enum substitute_code *ret_code)
 unsigned substitute_find(struct str text, const struct substitute *all, size_t n);
 
 /*
- * Appends the text with what it has replaced. The memory is taken at once, so that nothing that grows leaves a copy of a value behind; the caller wipes it. 0, or
- * -ENOBUFS when it becomes longer than `to` may.
+ * Appends the text with what it has replaced. The memory is taken at once, so that nothing that grows leaves a copy of
+ * a value behind; the caller wipes it. 0, or -ENOBUFS when it becomes longer than `to` may.
  */
 int substitute(struct str text, const struct substitute *all, size_t n, enum substitute_code code,
                struct buf *to) WARN_UNUSED;

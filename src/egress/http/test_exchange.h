@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * For tests of exchanges: the exchange under test between two sockets, whose other ends the test plays by hand; an owner that writes down what it is asked.
- * Everything waits by running the loop, 20 s at most.
+ * For tests of exchanges: the exchange under test between two sockets, whose other ends the test plays by hand; an
+ * owner that writes down what it is asked. Everything waits by running the loop, 20 s at most.
  */
 #pragma once
 
@@ -68,6 +68,7 @@ void rig_leave(struct rig *r, enum peer p); /* closes that end */
 
 /* The next bytes that this end gets are exactly these. */
 void rig_expect(struct rig *r, enum peer p, const char *text);
-/* A head that begins with `text`; taken with the body of its content-length, which is put into the log's place of `ret_body` (may be NULL). */
+/* A head that begins with `text`; taken with the body of its content-length, which is put into the log's place of
+ * `ret_body` (may be NULL). */
 void rig_expect_answer(struct rig *r, const char *text, struct buf *ret_body);
 void rig_expect_end(struct rig *r, enum peer p, bool reset); /* and nothing before it */

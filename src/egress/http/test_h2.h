@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* For tests of HTTP/2 exchanges. Both ends are nghttp2's own: a client that the test tells what to ask, a server that it tells what to answer. */
+/* For tests of HTTP/2 exchanges. Both ends are nghttp2's own: a client that the test tells what to ask, a server that
+ * it tells what to answer. */
 #pragma once
 
 #include "egress/http/h2_internal.h"

@@ -248,8 +248,8 @@ int ca_pem(const struct ca *ca, struct buf *to, struct err *err)
 }
 
 /*
- * Exported: "CCA1", then key and certificate as DER, each behind its length (32 bits, little-endian). Leaves are not in it: they are signed by
- * another key of the next process.
+ * Exported: "CCA1", then key and certificate as DER, each behind its length (32 bits, little-endian). Leaves are not in
+ * it: they are signed by another key of the next process.
  */
 
 static void put_u32(uint8_t to[static 4], uint32_t v)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The CA of one sandbox, which nobody else trusts: an EC P-256 key and its self-signed certificate, which can sign certificates of hosts (no further CA, no
- * addresses). Leaves are made on demand, one per name, live 48 hours and are kept, CA_LEAVES_MAX of them.
+ * The CA of one sandbox, which nobody else trusts: an EC P-256 key and its self-signed certificate, which can sign
+ * certificates of hosts (no further CA, no addresses). Leaves are made on demand, one per name, live 48 hours and are
+ * kept, CA_LEAVES_MAX of them.
  */
 #pragma once
 
@@ -24,8 +25,8 @@ int ca_new(const char *sandbox_id, struct ca **ret_ca, struct err *err) WARN_UNU
 void ca_free(struct ca *ca);
 
 /*
- * Key and certificate as bytes, for the vault to seal: wipe them. Import refuses what is not whole or does not belong together (ERR_INVALID_ARGUMENT), and
- * what has expired (ERR_FAILED_PRECONDITION).
+ * Key and certificate as bytes, for the vault to seal: wipe them. Import refuses what is not whole or does not belong
+ * together (ERR_INVALID_ARGUMENT), and what has expired (ERR_FAILED_PRECONDITION).
  */
 int ca_export(const struct ca *ca, struct buf *to, struct err *err) WARN_UNUSED;
 int ca_import(struct str bytes, struct ca **ret_ca, struct err *err) WARN_UNUSED;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Two readers. The outer one walks over records, each time from where it had stopped, and knows how much of the message is there. Once all of it is, the
- * inner one reads it across the borders of records:
+ * Two readers. The outer one walks over records, each time from where it had stopped, and knows how much of the message
+ * is there. Once all of it is, the inner one reads it across the borders of records:
  *
- *  1. It never sees a byte behind what the outer one has counted: the message is complete and every record of it is a handshake record
- *     that is not empty.
- *  2. `left` is what the innermost open length allows. Reading beyond it fails, as does closing a length with a rest; after a failure nothing more is
- *     read.
+ *  1. It never sees a byte behind what the outer one has counted: the message is complete and every record of it is a
+ *     handshake record that is not empty.
+ *  2. `left` is what the innermost open length allows. Reading beyond it fails, as does closing a length with a rest;
+ *     after a failure nothing more is read.
  *
  * RFC 5246, 6066 (SNI), 7301 (ALPN), 8446; draft-ietf-tls-esni (ECH, and the code points of its predecessors).
  */
@@ -222,7 +222,8 @@ static const char *read_message(struct hello_reader *r, struct hello *h)
     return r->left ? read_extensions(r, h) : NULL;
 }
 
-/* OpenSSL takes any 3.x in a first record, Go whatever is below 16.0. Others have messages that begin so, too: 22, and the rest of a length. */
+/* OpenSSL takes any 3.x in a first record, Go whatever is below 16.0. Others have messages that begin so, too: 22, and
+ * the rest of a length. */
 static bool has_odd_version(const uint8_t *p, size_t n)
 {
     return p[0] == RECORD_HANDSHAKE && n > 1 && p[1] < 16 && (p[1] != 3 || (n > 2 && p[2] > 4));

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The first flight of a connection: is it a TLS ClientHello, and for whom? Reads what stands in the clear, allocates nothing, changes nothing: the
- * bytes go on to the server, or to our own end of TLS, as they came.
+ * The first flight of a connection: is it a TLS ClientHello, and for whom? Reads what stands in the clear, allocates
+ * nothing, changes nothing: the bytes go on to the server, or to our own end of TLS, as they came.
  *
  *   struct hello h;
  *   hello_init(&h);
  *   ... more was received ...
  *   switch (hello_feed(&h, everything so far)) ...
  *
- * Stricter than servers are: what two readers could understand differently is BAD, because the one behind us may be the other reader. So no second
- * name or second extension of a kind, no length that leaves a rest, no SSLv3, no record of another type in between.
+ * Stricter than servers are: what two readers could understand differently is BAD, because the one behind us may be the
+ * other reader. So no second name or second extension of a kind, no length that leaves a rest, no SSLv3, no record of
+ * another type in between.
  */
 #pragma once
 
@@ -47,7 +48,8 @@ struct hello {
 
 void hello_init(struct hello *h);
 
-/* all: everything that was received, from the first byte on; call again with more of it. The result stays once it is not HELLO_NEED_MORE. */
+/* all: everything that was received, from the first byte on; call again with more of it. The result stays once it is
+ * not HELLO_NEED_MORE. */
 enum hello_result hello_feed(struct hello *h, struct str all);
 
 static inline struct str hello_name(const struct hello *h)

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Theory of operation. OpenSSL reads from the other side (`under`) by a BIO of ours, and writes into the context's scratch buffer.
+ * Theory of operation. OpenSSL reads from the other side (`under`) by a BIO of ours, and writes into the context's
+ * scratch buffer.
  *
- *  1. The scratch buffer is empty between calls: whatever OpenSSL wrote during one is offered to `under` at its end, and what that does not take is kept in
- *     `out`. So OpenSSL's writes never block, and a record that is begun is finished whether or not its owner comes back with the same bytes.
- *  2. Plaintext is encrypted only while `out` is empty, TLS_WRITE bytes at most: `out` stays below TLS_OUT_MAX. What a peer can make us write besides (alerts,
- *     key updates) counts against the same limit, and reading stops there.
- *  3. `under` is read only when the owner reads, or for the handshake. OpenSSL reads ahead: bytes may wait inside of it while `under` has none, and what `under` has
- *     said to be readable may not be read to its end. Only when OpenSSL has said that it wants more, `under` will say when there is.
+ *  1. The scratch buffer is empty between calls: whatever OpenSSL wrote during one is offered to `under` at its end,
+ *     and what that does not take is kept in `out`. So OpenSSL's writes never block, and a record that is begun is
+ *     finished whether or not its owner comes back with the same bytes.
+ *  2. Plaintext is encrypted only while `out` is empty, TLS_WRITE bytes at most: `out` stays below TLS_OUT_MAX. What a
+ *     peer can make us write besides (alerts, key updates) counts against the same limit, and reading stops there.
+ *  3. `under` is read only when the owner reads, or for the handshake. OpenSSL reads ahead: bytes may wait inside of it
+ *     while `under` has none, and what `under` has said to be readable may not be read to its end. Only when OpenSSL
+ *     has said that it wants more, `under` will say when there is.
  *  4. An end of `under` without close_notify is a failure, whatever came before.
  */
 #include "egress/tls/side_tls.h"

@@ -106,8 +106,8 @@ static char pattern(size_t i)
     return (char)((i * 2654435761u) >> 13);
 }
 
-/* Large amounts, and a reader that stops: the writer is held up, with a bounded amount under way, and what arrives is what was sent, although the
- * writer does not come back with what it tried before. */
+/* Large amounts, and a reader that stops: the writer is held up, with a bounded amount under way, and what arrives is
+ * what was sent, although the writer does not come back with what it tried before. */
 static void test_bulk_and_slow_reader(void **state)
 {
     (void)state;

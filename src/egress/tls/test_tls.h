@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* For tests of TLS: certificates of all kinds of badness, contexts that trust one CA, and OpenSSL itself as the peer. */
+/* For tests of TLS: certificates of all kinds of badness, contexts that trust one CA, and OpenSSL itself as the
+ * peer. */
 #pragma once
 
 #include "egress/flow/test_side.h"

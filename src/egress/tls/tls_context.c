@@ -23,7 +23,8 @@ int tls_error(struct err *err, enum err_code code, const char *what)
     return -1;
 }
 
-/* Bytes of a server's chain, which OpenSSL keeps as long as the connection lasts. Those of public authorities have a third of it. */
+/* Bytes of a server's chain, which OpenSSL keeps as long as the connection lasts. Those of public authorities have a
+ * third of it. */
 enum { CHAIN_MAX = 32 << 10 };
 
 static void configure(SSL_CTX *ctx)

@@ -44,7 +44,8 @@ struct tls {
 
 extern const struct side_kind tls_kind;
 
-/* From here on it runs by what `under` says; a first flight goes out as soon as that can write. Not prepared: OpenSSL says why, and it fails. */
+/* From here on it runs by what `under` says; a first flight goes out as soon as that can write. Not prepared: OpenSSL
+ * says why, and it fails. */
 struct side *tls_start(struct tls *t, bool is_prepared);
 
 /* Puts together what was wrong with a certificate: the verify callback of the world's context. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is wrong with the certificate of an upstream, in words. What the certificate itself says is hostile text: printable ASCII of it is shown, and little. */
+/* What is wrong with the certificate of an upstream, in words. What the certificate itself says is hostile text:
+ * printable ASCII of it is shown, and little. */
 #include "egress/tls/tls_internal.h"
 
 #include <openssl/x509v3.h>

@@ -61,7 +61,8 @@ static void append(struct secrets *to, size_t *used, const char *name, uint64_t 
     *used += value.n;
 }
 
-/* All of `from` without the one called `name`, and with a new one of that name unless value is empty. Values are moved to new memory. */
+/* All of `from` without the one called `name`, and with a new one of that name unless value is empty. Values are moved
+ * to new memory. */
 static int copy_with(const struct secrets *from, struct str name, struct str value, struct secrets *ret_secrets)
 {
     char text[SECRET_NAME_MAX + 1] = {0};

@@ -23,8 +23,8 @@ int box_seal(const uint8_t key[static BOX_KEY_BYTES], const struct box_label *la
              struct buf *to) WARN_UNUSED;
 
 /*
- * Writes box.n - BOX_OVERHEAD bytes. -EBADMSG: not a box, not for this label, or not of this key; `to` holds zeros then. -ENOMEM.
- * Plain text touches no memory but `to` and the cipher's own block.
+ * Writes box.n - BOX_OVERHEAD bytes. -EBADMSG: not a box, not for this label, or not of this key; `to` holds zeros
+ * then. -ENOMEM. Plain text touches no memory but `to` and the cipher's own block.
  */
 int box_open(const uint8_t key[static BOX_KEY_BYTES], const struct box_label *label, struct str box,
              char *to) WARN_UNUSED;

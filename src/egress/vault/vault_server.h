@@ -2,10 +2,12 @@
 /*
  * Serves RUN/vault.sock (wire/vault.h).
  *
- *  1. Root and the owner are served, by the credentials that the kernel noted when they connected, and members of the group with what is called "_uid-<theirs>.";
- *     others are told so and cut.
- *  2. A client has one request and VAULT_SERVER_TIMEOUT_MS from its connection to its end. At most VAULT_SERVER_CLIENTS at a time; more wait in the backlog.
- *  3. Requests are read into locked memory, which is wiped when the request was carried out. No answer has a value in it.
+ *  1. Root and the owner are served, by the credentials that the kernel noted when they connected, and members of the
+ *     group with what is called "_uid-<theirs>."; others are told so and cut.
+ *  2. A client has one request and VAULT_SERVER_TIMEOUT_MS from its connection to its end. At most VAULT_SERVER_CLIENTS
+ *     at a time; more wait in the backlog.
+ *  3. Requests are read into locked memory, which is wiped when the request was carried out. No answer has a value in
+ *     it.
  *  4. A change blocks the loop until it is on disk: people make few of them.
  */
 #pragma once

@@ -104,7 +104,8 @@ static void on_tick(uv_timer_t *timer)
     (void)timer;
 }
 
-/* Turns the loop, with a timer so that it comes back though nothing happens, until the server has ended the connection. */
+/* Turns the loop, with a timer so that it comes back though nothing happens, until the server has ended the
+ * connection. */
 static void read_answer(struct fixture *f, int fd)
 {
     uv_timer_t tick;
@@ -283,7 +284,8 @@ static void strangers_are_refused(void **state)
     assert_int_equal(ask(f, VAULT_LIST, "", NULL).count, 0);
 }
 
-/* Clients that say nothing are cut after their time; until then, who comes when all places are taken waits and is not lost. */
+/* Clients that say nothing are cut after their time; until then, who comes when all places are taken waits and is not
+ * lost. */
 static void idle_clients_are_cut_and_others_wait(void **state)
 {
     struct fixture *f = *state;

@@ -40,7 +40,8 @@ static struct box_label secret_label(const struct secret *one)
 
 /* ---- the seal of the file ---- */
 
-/* Of each secret: name, NUL, time, the box's digest. Only the name varies in length, and the NUL ends it, so different secrets never give the same bytes. */
+/* Of each secret: name, NUL, time, the box's digest. Only the name varies in length, and the NUL ends it, so different
+ * secrets never give the same bytes. */
 struct vault_store_digest {
     EVP_MD_CTX *ctx;
     bool failed;
@@ -316,7 +317,8 @@ static int make_key(int dir_fd, struct err *err)
     return r < 0 ? err_errno(err, r, "make " KEY " " WHERE) : 0;
 }
 
-/* Opens, locks and reads vault.key, which is made when there is none. *ret_is_first: what belongs to it may not be there yet. */
+/* Opens, locks and reads vault.key, which is made when there is none. *ret_is_first: what belongs to it may not be
+ * there yet. */
 static int open_key(struct vault_store *s, bool *ret_is_first, struct err *err)
 {
     static const int flags = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;

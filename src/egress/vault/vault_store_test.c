@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The vault's files when the disk, other programs or the machine don't do as they should: what was there is there, or it is said what is not. */
+/* The vault's files when the disk, other programs or the machine don't do as they should: what was there is there, or
+ * it is said what is not. */
 #include "base/fd.h"
 #include "base/mem.h"
 #include "egress/vault/vault_store.h"
@@ -396,7 +397,8 @@ static void a_directory_that_is_not_synced_is_told(void **state)
     assert_one_left(f);
 }
 
-/* RLIMIT_FSIZE: writes get short first, then fail. The vault goes on with what it had, and works again once there is room. */
+/* RLIMIT_FSIZE: writes get short first, then fail. The vault goes on with what it had, and works again once there is
+ * room. */
 static int fill_up(struct fixture *f)
 {
     struct vault *v = NULL;
@@ -470,8 +472,8 @@ static void a_full_disk_changes_nothing(void **state)
 /* ---- a process that is killed ---- */
 
 /*
- * Runs fn in a child that is killed at the beginning of its nth system call. False: it ended before that, by itself and in good order. So
- * every state that the files can be in is seen.
+ * Runs fn in a child that is killed at the beginning of its nth system call. False: it ended before that, by itself and
+ * in good order. So every state that the files can be in is seen.
  */
 static bool kill_at(struct fixture *f, int (*fn)(struct fixture *f), unsigned nth, bool *ret_can_trace)
 {
@@ -520,7 +522,8 @@ static int change(struct fixture *f)
     return 0;
 }
 
-/* The value that a kill left is the old one or the new one; once it is the new one, killing later never brings the old one. */
+/* The value that a kill left is the old one or the new one; once it is the new one, killing later never brings the old
+ * one. */
 static void killed_at_any_moment_it_is_the_old_one_or_the_new_one(void **state)
 {
     struct fixture *f = *state;

@@ -316,7 +316,8 @@ static void an_expansion_is_bounded(void **state)
     assert_int_equal(buf_len(&b), 0);
 }
 
-/* Values lie in memory that is left out of core files; where mlock() is what it says (sanitizers take it away), it is locked. */
+/* Values lie in memory that is left out of core files; where mlock() is what it says (sanitizers take it away), it is
+ * locked. */
 static void values_are_kept_out_of_core_files(void **state)
 {
     struct fixture *f = *state;

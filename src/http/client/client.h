@@ -21,8 +21,8 @@
 struct http_client;
 
 /*
- * endpoint: "unix:/path", "/path", "http://host[:port]" (port 80), "https://host[:port]" (443), "host:port". -EINVAL for
- * anything else, -ENOENT and -ECONNREFUSED as the socket says, -EHOSTUNREACH for a name that does not resolve,
+ * endpoint: "unix:/path", "/path", "http://host[:port]" (port 80), "https://host[:port]" (443), "host:port". -EINVAL
+ * for anything else, -ENOENT and -ECONNREFUSED as the socket says, -EHOSTUNREACH for a name that does not resolve,
  * -EKEYREJECTED for a certificate that is not to be trusted or for another host, -EPROTO for what is no TLS. timeout_ms
  * bounds connecting, and each later wait for a byte (http_client_timeout() changes that).
  */

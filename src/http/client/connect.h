@@ -33,7 +33,8 @@ int connect_status(enum err_code code); /* 404 for ERR_NOT_FOUND ...; 200 for ER
 /* ---- reading ---- */
 
 /*
- * A body that must be exactly one envelope of at most max bytes, without flags or (ret_compressed not NULL) compressed. 0, or
+ * A body that must be exactly one envelope of at most max bytes, without flags or (ret_compressed not NULL) compressed.
+ * 0, or
  *   -EMSGSIZE   the message is longer than max
  *   -ENOTSUP    compressed
  *   -EPROTO     another flag, a length that is not that of the rest, a second envelope, a truncated head

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What both sides of POST /cove/v1/sandboxes/{id}/exec speak after its 101 (Upgrade: cove-exec): frames of one byte kind, four bytes
- * length (little-endian), then the payload, at most EXEC_STREAM_PAYLOAD_MAX bytes. A slow side simply stops reading.
+ * What both sides of POST /cove/v1/sandboxes/{id}/exec speak after its 101 (Upgrade: cove-exec): frames of one byte
+ * kind, four bytes length (little-endian), then the payload, at most EXEC_STREAM_PAYLOAD_MAX bytes. A slow side simply
+ * stops reading.
  *
- * The service sends STARTED (or ERROR), then output, then exactly one of EXIT and ERROR, then closes. The client sends the others at
- * any time; what comes after the process has ended is ignored. A client that leaves does not touch the process.
+ * The service sends STARTED (or ERROR), then output, then exactly one of EXIT and ERROR, then closes. The client sends
+ * the others at any time; what comes after the process has ended is ignored. A client that leaves does not touch the
+ * process.
  */
 #pragma once
 
@@ -40,7 +42,8 @@ struct exec_stream_frame {
     struct str payload; /* borrowed from the input */
 };
 
-/* Cuts one frame off *in. 1; 0 when it is not complete yet; -EPROTO for an unknown kind or a length beyond its maximum. */
+/* Cuts one frame off *in. 1; 0 when it is not complete yet; -EPROTO for an unknown kind or a length beyond its
+ * maximum. */
 int exec_stream_next(struct str *in, struct exec_stream_frame *ret_frame) WARN_UNUSED;
 
 void exec_stream_append_resize(struct buf *b, uint16_t columns, uint16_t rows);

@@ -120,7 +120,8 @@ int tls_ca_make(const char *domain, struct buf *ret_cert, struct buf *ret_key)
     if (strlen(domain) > DOMAIN_MAX)
         return -EINVAL;
     AUTO_FREE char *name = mem_printf("Local CA for %s", domain);
-    /* A constraint on DNS names says nothing about other kinds of names, so addresses are excluded by one of their own (RFC 5280 section 4.2.1.10). */
+    /* A constraint on DNS names says nothing about other kinds of names, so addresses are excluded by one of their own
+     * (RFC 5280 section 4.2.1.10). */
     AUTO_FREE char *only = mem_printf("critical,permitted;DNS:%s,excluded;IP:0.0.0.0/0.0.0.0,"
                                       "excluded;IP:0:0:0:0:0:0:0:0/0:0:0:0:0:0:0:0",
                                       domain);

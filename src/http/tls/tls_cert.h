@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Certificates for <port>-<sandbox>.<domain>: made here, with a CA that is made here too, or made elsewhere and checked. All in PEM. Blocks for some
- * milliseconds at most; touches no file.
+ * Certificates for <port>-<sandbox>.<domain>: made here, with a CA that is made here too, or made elsewhere and
+ * checked. All in PEM. Blocks for some milliseconds at most; touches no file.
  */
 #pragma once
 

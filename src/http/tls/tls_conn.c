@@ -3,14 +3,17 @@
  * TLS between a connection and its socket.
  *
  * Theory of operation
- *  1. OpenSSL reads and writes the socket through socket_read() and socket_write(), which know the connection: only what the kernel itself said
- *     (EAGAIN) ends can_read and can_write. "Wants to read" alone does not mean that the socket is empty, and a socket that is empty
- *     does not mean that OpenSSL has nothing left; so a connection is read until OpenSSL wants more *and* the socket was dry.
- *  2. One call takes at most `tls_budget` bytes from the socket, because records without data (key updates) could keep OpenSSL busy for as
- *     long as a client sends them. A connection that used it up comes again in the next turn.
- *  3. A record that the socket did not take is OpenSSL's; its bytes stay in the connection's queue and are offered again, the same or more of
- *     them, and nothing is sent before them. When the queue is given up, nothing is sent at all any more.
- *  4. An end without close_notify is a cut, not an end: conn_tls_read() fails. Whoever cuts on purpose sends none either.
+ *  1. OpenSSL reads and writes the socket through socket_read() and socket_write(), which know the connection: only
+ *     what the kernel itself said (EAGAIN) ends can_read and can_write. "Wants to read" alone does not mean that the
+ *     socket is empty, and a socket that is empty does not mean that OpenSSL has nothing left; so a connection is read
+ *     until OpenSSL wants more *and* the socket was dry.
+ *  2. One call takes at most `tls_budget` bytes from the socket, because records without data (key updates) could keep
+ *     OpenSSL busy for as long as a client sends them. A connection that used it up comes again in the next turn.
+ *  3. A record that the socket did not take is OpenSSL's; its bytes stay in the connection's queue and are offered
+ *     again, the same or more of them, and nothing is sent before them. When the queue is given up, nothing is sent at
+ *     all any more.
+ *  4. An end without close_notify is a cut, not an end: conn_tls_read() fails. Whoever cuts on purpose sends none
+ *     either.
  */
 #include "http/conn.h"
 #include "http/tls/tls_internal.h"

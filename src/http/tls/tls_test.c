@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The server with TLS against OpenSSL's client, whose bytes pass through memory, so that a test decides in which pieces they travel.
+ * The server with TLS against OpenSSL's client, whose bytes pass through memory, so that a test decides in which pieces
+ * they travel.
  */
 #include "base/clock.h"
 #include "base/fd.h"

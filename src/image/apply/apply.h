@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Applies the layers of an image, tar streams from the bottom up, onto one directory: the result is what a container would see, as plain files.
+ * Applies the layers of an image, tar streams from the bottom up, onto one directory: the result is what a container
+ * would see, as plain files.
  *
- *  1. Nothing outside of the directory is ever read, made or changed: each path is walked by openat2() with the directory as its root, so that links in it,
- *     absolute ones and those through "..", lead back into it. Names with ".." are refused. It holds without a jail; the program has one on top.
+ *  1. Nothing outside of the directory is ever read, made or changed: each path is walked by openat2() with the
+ *     directory as its root, so that links in it, absolute ones and those through "..", lead back into it. Names with
+ *     ".." are refused. It holds without a jail; the program has one on top.
  *  2. Whiteouts hide what layers below brought, never what their own layer brings, wherever in it they stand.
- *  3. Devices, sockets and extended attributes but user.* and security.capability are left out, with a warning; user.overlay.* too, which would
- *     be a hidden command to overlayfs.
+ *  3. Devices, sockets and extended attributes but user.* and security.capability are left out, with a warning;
+ *     user.overlay.* too, which would be a hidden command to overlayfs.
  *  4. Bounded: bytes written, entries (made parents count), the length of names, memory.
  *
- * Codes of errors: ERR_INVALID_ARGUMENT (the layer is bad), ERR_OUT_OF_RANGE (a limit), ERR_RESOURCE_EXHAUSTED (disk or quota full), else ours.
+ * Codes of errors: ERR_INVALID_ARGUMENT (the layer is bad), ERR_OUT_OF_RANGE (a limit), ERR_RESOURCE_EXHAUSTED (disk or
+ * quota full), else ours.
  */
 #pragma once
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shared between apply.c (a stream's entries), apply_place.c (where they go) and apply_meta.c (owners, modes, attributes, times). */
+/* Shared between apply.c (a stream's entries), apply_place.c (where they go) and apply_meta.c (owners, modes,
+ * attributes, times). */
 #pragma once
 
 #include "base/map.h"
@@ -44,8 +45,8 @@ struct apply {
 /* ---- apply_place.c ---- */
 
 /*
- * An entry's name, cleaned: without leading, doubled and trailing slashes and "."; "" is the root. False: "..", too long, empty, or below a
- * whiteout.
+ * An entry's name, cleaned: without leading, doubled and trailing slashes and "."; "" is the root. False: "..", too
+ * long, empty, or below a whiteout.
  */
 bool place_clean(const char *name, char ret_path[static PATH_TEXT_MAX]);
 
@@ -74,7 +75,8 @@ void place_forget(struct apply *a); /* slots, and what was seen */
 
 /* ---- apply_meta.c ---- */
 
-/* Owner, mode and attributes of an open file or directory, in the order in which the kernel keeps them. had: it may have attributes already. */
+/* Owner, mode and attributes of an open file or directory, in the order in which the kernel keeps them. had: it may
+ * have attributes already. */
 int meta_apply(struct apply *a, int fd, struct archive_entry *e, const char *path, bool had,
                struct err *err) WARN_UNUSED;
 int meta_apply_link(int dir, const char *name, struct archive_entry *e, const char *path, struct err *err) WARN_UNUSED;

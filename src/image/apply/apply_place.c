@@ -152,7 +152,8 @@ int place_find(struct apply *a, unsigned slot, const char *path, bool make, stru
     return 0;
 }
 
-/* Directories that are open may be gone, or reached through a link that is. The one that is being worked in stays open. */
+/* Directories that are open may be gone, or reached through a link that is. The one that is being worked in stays
+ * open. */
 static void distrust_slots(struct apply *a)
 {
     for (size_t i = 0; i < ARRAY_SIZE(a->slots); i++)
@@ -206,7 +207,8 @@ int place_hide_below(struct apply *a, int dir, int depth)
     struct stat st;
     if (fstat(dir, &st) < 0)
         return -errno;
-    /* Once in a layer: what comes into it afterwards is the layer's own. Looking again at all of that could take hours. */
+    /* Once in a layer: what comes into it afterwards is the layer's own. Looking again at all of that could take
+     * hours. */
     const uint64_t done = place_key(st.st_ino, "");
     if (map_get_u64(&a->seen, done))
         return 0;

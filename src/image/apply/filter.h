@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The system calls of the two halves, as allow-lists; all else is refused with EPERM, foreign ABIs with ENOSYS. Neither starts a process or a thread, executes
- * a file, or makes memory executable. Both need no_new_privs or CAP_SYS_ADMIN.
+ * The system calls of the two halves, as allow-lists; all else is refused with EPERM, foreign ABIs with ENOSYS. Neither
+ * starts a process or a thread, executes a file, or makes memory executable. Both need no_new_privs or CAP_SYS_ADMIN.
  */
 #pragma once
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Unpacks gzip and zstd as the bytes come. Several members or frames after one another are one stream, as both formats say. */
+/* Unpacks gzip and zstd as the bytes come. Several members or frames after one another are one stream, as both formats
+ * say. */
 #pragma once
 
 #include "base/err.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where the files of a tar lie in it: name, offset, size. For archives of images, which hold few files with plain names; ustar, GNU long names and
- * PAX paths and sizes are read, links of both kinds lead to the file that they name.
+ * Where the files of a tar lie in it: name, offset, size. For archives of images, which hold few files with plain
+ * names; ustar, GNU long names and PAX paths and sizes are read, links of both kinds lead to the file that they name.
  */
 #pragma once
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a server answers with 401: WWW-Authenticate (RFC 9110, section 11.6.1), of which Bearer with a realm and Basic are understood. */
+/* What a server answers with 401: WWW-Authenticate (RFC 9110, section 11.6.1), of which Bearer with a realm and Basic
+ * are understood. */
 #pragma once
 
 #include "base/str.h"
@@ -16,7 +17,7 @@ struct challenge {
 };
 
 /*
- * Reads one header's value, which may hold several challenges; the best is taken (Bearer over Basic). A value that breaks the grammar or is too
- * long gives CHALLENGE_NONE. Parameters hold no control characters.
+ * Reads one header's value, which may hold several challenges; the best is taken (Bearer over Basic). A value that
+ * breaks the grammar or is too long gives CHALLENGE_NONE. Parameters hold no control characters.
  */
 void challenge_parse(struct str header, struct challenge *ret_challenge);

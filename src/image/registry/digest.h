@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Digests of content: "sha256:" and 64 lower-case hexadecimal digits. Other algorithms are refused where they are named. */
+/* Digests of content: "sha256:" and 64 lower-case hexadecimal digits. Other algorithms are refused where they are
+ * named. */
 #pragma once
 
 #include "base/str.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The half that fetches: reads the request, gets the image's documents and layers from a registry or an archive, verifies every digest and size, unpacks what
- * is packed, and hands plain tars to the other half. It tells the client how it goes.
+ * The half that fetches: reads the request, gets the image's documents and layers from a registry or an archive,
+ * verifies every digest and size, unpacks what is packed, and hands plain tars to the other half. It tells the client
+ * how it goes.
  */
 #pragma once
 

@@ -2,9 +2,10 @@
 /*
  * GET requests to registries and to where these point, one at a time, over HTTP/1.1.
  *
- *  1. What is dialled was judged: public addresses but this machine's own, or those of a host that the job allows by name. It holds for every hop, and for
- *     the address that the name has at that moment.
- *  2. No plain HTTP but to hosts that the job allows it for. Nothing is read from the environment: no proxy, no netrc, no cookies.
+ *  1. What is dialled was judged: public addresses but this machine's own, or those of a host that the job allows by
+ *     name. It holds for every hop, and for the address that the name has at that moment.
+ *  2. No plain HTTP but to hosts that the job allows it for. Nothing is read from the environment: no proxy, no netrc,
+ *     no cookies.
  *  3. No redirect is followed here: who asked sees it, and decides what the next request carries.
  *  4. Every size is bounded; a peer that stalls is given up.
  */
@@ -81,11 +82,12 @@ struct http_answer {
 void http_answer_fini(struct http_answer *a);
 
 /*
- * 0: the server answered, whatever; a 206 or 200 was given to body in full. -1: ERR_UNAVAILABLE may be tried again; ERR_PERMISSION_DENIED: not
- * allowed to go there; ERR_CANCELED, ERR_DEADLINE_EXCEEDED; or what body said.
+ * 0: the server answered, whatever; a 206 or 200 was given to body in full. -1: ERR_UNAVAILABLE may be tried again;
+ * ERR_PERMISSION_DENIED: not allowed to go there; ERR_CANCELED, ERR_DEADLINE_EXCEEDED; or what body said.
  */
 int http_get(struct http *h, const struct registry_request *q, struct http_answer *ret_answer,
              struct err *err) WARN_UNUSED;
 
-/* "host[:port]" of an absolute URL, lower case; the port is left out when it is the scheme's own. False: no URL that http_get() would take. */
+/* "host[:port]" of an absolute URL, lower case; the port is left out when it is the scheme's own. False: no URL that
+ * http_get() would take. */
 bool http_url_host(const char *url, char ret_host[static REFERENCE_HOST_MAX]);

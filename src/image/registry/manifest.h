@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The documents that describe an image: OCI indexes and Docker's manifest lists, of which one entry is chosen; OCI and Docker (schema 2) manifests;
- * the image's configuration. All come from strangers: each is bounded, and nothing in it is believed but digests that are verified later.
+ * The documents that describe an image: OCI indexes and Docker's manifest lists, of which one entry is chosen; OCI and
+ * Docker (schema 2) manifests; the image's configuration. All come from strangers: each is bounded, and nothing in it
+ * is believed but digests that are verified later.
  *
- * A document that is both an index and a manifest, or whose own media type is not the one it was sent as, is refused: which of the two
- * a reader takes must not be for its author to play with.
+ * A document that is both an index and a manifest, or whose own media type is not the one it was sent as, is refused:
+ * which of the two a reader takes must not be for its author to play with.
  */
 #pragma once
 
@@ -44,8 +45,9 @@ struct manifest {
 };
 
 /*
- * media_type: as a server says, without parameters; NULL where nobody did. ref: of the index of an archive, the name of the image that is meant, or
- * "" when there must be only one; else NULL, and the first of those that suit best is taken.
+ * media_type: as a server says, without parameters; NULL where nobody did. ref: of the index of an archive, the name of
+ * the image that is meant, or "" when there must be only one; else NULL, and the first of those that suit best is
+ * taken.
  */
 int manifest_parse(struct str text, const char *media_type, const struct platform *want, const char *ref,
                    struct manifest *ret_manifest, struct err *err) WARN_UNUSED;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Names of images as people write them: [host[:port]/]path[:tag][@digest]. Without a host it is Docker Hub's, where a path of one component lies
- * below "library/"; without tag and digest it is the tag "latest".
+ * Names of images as people write them: [host[:port]/]path[:tag][@digest]. Without a host it is Docker Hub's, where a
+ * path of one component lies below "library/"; without tag and digest it is the tag "latest".
  */
 #pragma once
 
@@ -27,6 +27,7 @@ int reference_parse(struct str text, struct reference *ret_ref, struct err *err)
 const char *reference_server(const struct reference *r);
 
 /*
- * "host[:port]" of a URL or reference in parts: name without brackets, port 0 when there is none. False: neither a host name nor an address.
+ * "host[:port]" of a URL or reference in parts: name without brackets, port 0 when there is none. False: neither a host
+ * name nor an address.
  */
 bool reference_split_host(struct str text, char ret_name[static REFERENCE_HOST_MAX], uint16_t *ret_port);

@@ -2,8 +2,8 @@
 /*
  * A client of one repository in a registry (the distribution API, version 2).
  *
- *  1. Credentials go to the registry that the image's name says, and as a password to the token service that this registry names; to nobody else: not with
- *     a redirect to another host, not for a challenge of another host.
+ *  1. Credentials go to the registry that the image's name says, and as a password to the token service that this
+ *     registry names; to nobody else: not with a redirect to another host, not for a challenge of another host.
  *  2. A blob's bytes are handed on once and in order, however often the connection broke: what comes again is left out.
  *  3. With credentials no text of a server's goes into an error: it could be these, as they are or in disguise.
  *  4. Who fails by accident is tried again, REGISTRY_TRIES times without progress; who refuses or lies is not.
@@ -32,13 +32,14 @@ void registry_free(struct registry *r);
 DEFINE_AUTO(struct registry *, registry_free)
 
 /*
- * Credentials stand in the text, or begin there: plainly, percent-encoded or in base64, four characters at least. Such an error loses its message: servers
- * choose names of hosts, media types and files.
+ * Credentials stand in the text, or begin there: plainly, percent-encoded or in base64, four characters at least. Such
+ * an error loses its message: servers choose names of hosts, media types and files.
  */
 bool registry_is_told(const struct registry *r, const char *text);
 void registry_withhold(const struct registry *r, struct err *err);
 
-/* name: a tag or a digest; of a digest the bytes are verified. Appended to ret_text. ret_type: "" when the server says none. */
+/* name: a tag or a digest; of a digest the bytes are verified. Appended to ret_text. ret_type: "" when the server says
+ * none. */
 int registry_manifest(struct registry *r, const char *name, struct buf *ret_text, char ret_type[static 128],
                       struct err *err) WARN_UNUSED;
 

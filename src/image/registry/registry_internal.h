@@ -16,7 +16,8 @@ int registry_authenticate(struct registry *r, const struct challenge *c, struct 
 
 void registry_set_authorization(struct registry *r, const char *scheme, const char *value);
 
-/* For messages: what the server gave as a reason, without anything but printable ASCII; nothing when it may know credentials. */
+/* For messages: what the server gave as a reason, without anything but printable ASCII; nothing when it may know
+ * credentials. */
 enum { REGISTRY_REASON_MAX = 100 };
 bool registry_is_secretive(const struct registry *r);
 void registry_reason(const struct registry *r, const struct buf *body, char ret_text[static REGISTRY_REASON_MAX]);

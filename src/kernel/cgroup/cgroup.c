@@ -250,7 +250,8 @@ int cgroup_door_open(struct cgroup_tree *t, const char *name, struct cgroup_door
         char path[CGROUP_NAME_MAX + 48];
         if (t->parent_fds[i] < 0)
             continue;
-        /* Not cgroup.procs: "0" there moves all threads of the caller, for which it waits until every CPU has seen it, often 15 ms. */
+        /* Not cgroup.procs: "0" there moves all threads of the caller, for which it waits until every CPU has seen it,
+         * often 15 ms. */
         cgroup_join_group(path, sizeof(path), name, "tasks");
         d.procs_fds[i] = openat(t->parent_fds[i], path, O_WRONLY | O_CLOEXEC);
         if (d.procs_fds[i] < 0) {
@@ -322,7 +323,8 @@ int cgroup_kill(struct cgroup_tree *t, const char *name)
 {
     if (t->features.version == 2 && cgroup_write(t->parent_fds[0], name, "cgroup.kill", "1") == 0)
         return 0;
-    /* Without cgroup.kill (before Linux 5.14, and version 1): until a round finds nobody, since those killed may have just forked. */
+    /* Without cgroup.kill (before Linux 5.14, and version 1): until a round finds nobody, since those killed may have
+     * just forked. */
     size_t any = 0;
     while (any < t->n && t->parent_fds[any] < 0)
         any++;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Control groups: one parent group for the service, one child group for each sandbox, named by the caller ([a-z0-9-]). Version 2 where
- * its controllers are to be had, else version 1 (then one directory for each controller). All functions return 0 or -errno.
+ * Control groups: one parent group for the service, one child group for each sandbox, named by the caller ([a-z0-9-]).
+ * Version 2 where its controllers are to be had, else version 1 (then one directory for each controller). All functions
+ * return 0 or -errno.
  */
 #pragma once
 
@@ -42,14 +43,15 @@ int cgroup_open(const char *name, int force_version, struct cgroup_tree **ret_tr
 void cgroup_close(struct cgroup_tree *t, bool remove_parent);
 
 /*
- * The directory of the control group of this process, when systemd has given it to the service that this process is of (Delegate=yes) and version 2 is all there is.
- * -ENOENT: it has not, or nobody can tell.
+ * The directory of the control group of this process, when systemd has given it to the service that this process is of
+ * (Delegate=yes) and version 2 is all there is. -ENOENT: it has not, or nobody can tell.
  */
 int cgroup_delegated(char ret_dir[static CGROUP_PATH_MAX]) WARN_UNUSED;
 
 /*
- * As cgroup_open(), of version 2, with the parent group in that directory: what limits the service limits all of it. Its processes, this one among them, move to a
- * group `init` in it, since a group with processes gives its children no limits.
+ * As cgroup_open(), of version 2, with the parent group in that directory: what limits the service limits all of it.
+ * Its processes, this one among them, move to a group `init` in it, since a group with processes gives its children no
+ * limits.
  */
 int cgroup_open_in(const char *dir, const char *name, struct cgroup_tree **ret_tree) WARN_UNUSED;
 
@@ -62,9 +64,9 @@ int cgroup_limit(struct cgroup_tree *t, const char *name, const struct cgroup_li
 int cgroup_limit_all(struct cgroup_tree *t, uint64_t pids) WARN_UNUSED; /* processes and threads of all groups */
 
 /*
- * How a new process gets into its group. Version 2: at birth (group_fd is for CLONE_INTO_CGROUP). Version 1: it enters by itself, through
- * files that its parent opened, which is what counts; that may take milliseconds when the tree was quiet before (it waits for an RCU grace
- * period). fds not used are -1.
+ * How a new process gets into its group. Version 2: at birth (group_fd is for CLONE_INTO_CGROUP). Version 1: it enters
+ * by itself, through files that its parent opened, which is what counts; that may take milliseconds when the tree was
+ * quiet before (it waits for an RCU grace period). fds not used are -1.
  */
 enum { CGROUP_DOOR_MAX = 5 };
 struct cgroup_door {
@@ -83,26 +85,29 @@ uint32_t cgroup_oom_kills(struct cgroup_tree *t,
                           const char *name); /* that figure alone: one file instead of five; 0 when it can't be read */
 
 /*
- * Asked for; the kernel gets there soon, or never when a process can't be stopped where it is. cgroup_is_frozen(): 1 once nothing in it runs any
- * more, 0 before. Version 1: who is frozen does not die of SIGKILL before it is thawed.
+ * Asked for; the kernel gets there soon, or never when a process can't be stopped where it is. cgroup_is_frozen(): 1
+ * once nothing in it runs any more, 0 before. Version 1: who is frozen does not die of SIGKILL before it is thawed.
  */
 int cgroup_freeze(struct cgroup_tree *t, const char *name, bool frozen) WARN_UNUSED;
 int cgroup_is_frozen(struct cgroup_tree *t, const char *name) WARN_UNUSED;
 
 /*
- * first: when the machine runs out of memory, it is taken from this group before others, where the kernel can (version 1: the soft limit), and may be
- * swapped out beyond what the group may swap otherwise (version 2).
+ * first: when the machine runs out of memory, it is taken from this group before others, where the kernel can (version
+ * 1: the soft limit), and may be swapped out beyond what the group may swap otherwise (version 2).
  */
 int cgroup_yield_memory(struct cgroup_tree *t, const char *name, bool first) WARN_UNUSED;
 
 /*
- * Takes the group's memory now, as much as can be had: pages of files are dropped, or written out; what is no file's goes to the swap, where there is any. For what
- * stands still: what runs gets it back at once. Works for as long as there is something to take: milliseconds for each 100 MiB that is clean. A signal ends it. Version 1:
- * memory.force_empty. Version 2: memory.reclaim (Linux 5.19). Nothing that a signal could leave in force, as memory.high would be. -EOPNOTSUPP: not there.
+ * Takes the group's memory now, as much as can be had: pages of files are dropped, or written out; what is no file's
+ * goes to the swap, where there is any. For what stands still: what runs gets it back at once. Works for as long as
+ * there is something to take: milliseconds for each 100 MiB that is clean. A signal ends it. Version 1:
+ * memory.force_empty. Version 2: memory.reclaim (Linux 5.19). Nothing that a signal could leave in force, as
+ * memory.high would be. -EOPNOTSUPP: not there.
  */
 int cgroup_reclaim(struct cgroup_tree *t, const char *name) WARN_UNUSED;
 
-/* SIGKILL to every process in the group. Where the kernel has no call for that, blocks until they are gone (half a second at most, then -EBUSY). */
+/* SIGKILL to every process in the group. Where the kernel has no call for that, blocks until they are gone (half a
+ * second at most, then -EBUSY). */
 int cgroup_kill(struct cgroup_tree *t, const char *name) WARN_UNUSED;
 
 /* Names of all child groups, for cleaning up after a crash. */

@@ -31,7 +31,8 @@ int cgroup_v1_open(struct cgroup_tree *t);
 int cgroup_v2_open(struct cgroup_tree *t);
 int cgroup_v2_open_at(struct cgroup_tree *t, const char *top); /* with the parent group in this directory */
 
-/* From /proc/PID/cgroup: the path of a process that is of a service and in its own group. -ENOENT: it is not, or version 1 is there, too. */
+/* From /proc/PID/cgroup: the path of a process that is of a service and in its own group. -ENOENT: it is not, or
+ * version 1 is there, too. */
 int cgroup_of_service(struct str text, struct str *ret_path) WARN_UNUSED;
 
 /* Opens root_path and makes and opens the parent group in it, as entry t->n. */

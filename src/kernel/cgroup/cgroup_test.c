@@ -88,7 +88,8 @@ static void life_of_a_group(int version)
     cgroup_close(t, true);
 }
 
-/* Starts children that it does not wait for, as many as it may have, when told to. Its exit code is the number of those that it could not have. */
+/* Starts children that it does not wait for, as many as it may have, when told to. Its exit code is the number of those
+ * that it could not have. */
 static pid_t start_breeder(int *ret_go)
 {
     int p[2];

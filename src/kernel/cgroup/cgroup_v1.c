@@ -23,7 +23,8 @@ static bool has_option(struct str options, const char *wanted)
     return false;
 }
 
-/* The kernel keeps memory <= memory with swap at every moment, so which of the two is written first depends on what was there. */
+/* The kernel keeps memory <= memory with swap at every moment, so which of the two is written first depends on what was
+ * there. */
 static int limit_memory(int fd, const char *name, uint64_t bytes)
 {
     char text[24] = "-1";
@@ -42,9 +43,11 @@ static int limit_memory(int fd, const char *name, uint64_t bytes)
 }
 
 /*
- * Buffers of TCP and UDP sockets are in no other figure of version 1 (Documentation/admin-guide/cgroup-v1/memory.rst, 2.7): without this limit a sandbox fills the machine with
- * what it sends to itself and does not read. An eighth of the memory limit is far more than a program needs that reads what it gets, and little beside the rest. At least 32 MiB:
- * five connections at the kernel's largest receive window (net.ipv4.tcp_rmem: 6 MiB). At most 128 MiB: net.ipv4.tcp_mem is one for the machine, and a few sandboxes would fill it.
+ * Buffers of TCP and UDP sockets are in no other figure of version 1 (Documentation/admin-guide/cgroup-v1/memory.rst,
+ * 2.7): without this limit a sandbox fills the machine with what it sends to itself and does not read. An eighth of the
+ * memory limit is far more than a program needs that reads what it gets, and little beside the rest. At least 32 MiB:
+ * five connections at the kernel's largest receive window (net.ipv4.tcp_rmem: 6 MiB). At most 128 MiB: net.ipv4.tcp_mem
+ * is one for the machine, and a few sandboxes would fill it.
  */
 static uint64_t socket_bytes(uint64_t memory_bytes)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Version 2: one hierarchy. Where a hybrid machine mounts it without the controllers we need, version 1 is used instead. */
+/* Version 2: one hierarchy. Where a hybrid machine mounts it without the controllers we need, version 1 is used
+ * instead. */
 #include "base/buf.h"
 #include "base/fd.h"
 #include "kernel/cgroup/cgroup_internal.h"
@@ -16,7 +17,8 @@
 
 enum { V2_PERIOD_USEC = 100000, V2_QUOTA_MIN_USEC = 1000, PROCS_MAX = 1 << 20, VACATE_ROUNDS = 100 };
 
-/* memory.max holds for buffers of sockets, too (Documentation/admin-guide/cgroup-v2.rst, "Memory": what is tracked, and "sock" of memory.stat). */
+/* memory.max holds for buffers of sockets, too (Documentation/admin-guide/cgroup-v2.rst, "Memory": what is tracked, and
+ * "sock" of memory.stat). */
 static int cgroup_v2_limit(struct cgroup_tree *t, const char *name, const struct cgroup_limits *l)
 {
     const int fd = t->parent_fds[0];
@@ -75,7 +77,8 @@ static int cgroup_v2_is_frozen(struct cgroup_tree *t, const char *name)
     return r < 0 ? r : v == 1;
 }
 
-/* A group with a limit may not swap (cgroup_v2_limit()); while it stands still it may, and what is out by then stays. */
+/* A group with a limit may not swap (cgroup_v2_limit()); while it stands still it may, and what is out by then
+ * stays. */
 static int cgroup_v2_yield_memory(struct cgroup_tree *t, const char *name, bool first)
 {
     bool is_limited = cgroup_is(t->parent_fds[0], name, "memory.max", "max") == 0;
@@ -103,9 +106,9 @@ static bool is_cgroup2(const char *path)
 }
 
 /*
- * A container sees its own group as the top of the tree, and its processes lie right in it, as those of a service lie in the group that systemd gave it; such a group
- * gives its children no memory controller (EBUSY). So
- * they move to a group beside ours, as the init of a container does it where there is one. The machine's real top has no such rule.
+ * A container sees its own group as the top of the tree, and its processes lie right in it, as those of a service lie
+ * in the group that systemd gave it; such a group gives its children no memory controller (EBUSY). So they move to a
+ * group beside ours, as the init of a container does it where there is one. The machine's real top has no such rule.
  */
 static int vacate(int top)
 {

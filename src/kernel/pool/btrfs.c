@@ -218,7 +218,8 @@ int btrfs_resize_max(int fd)
 
 int btrfs_format(const char *path)
 {
-    /* One copy of the metadata: what the pool lies on is asked to keep what it is given. No discard: the file has holes only. */
+    /* One copy of the metadata: what the pool lies on is asked to keep what it is given. No discard: the file has holes
+     * only. */
     AUTO_FREE char *file = mem_strdup(path);
     char *argv[] = {(char[]){"mkfs.btrfs"}, (char[]){"-q"},        (char[]){"-f"}, (char[]){"-K"},
                     (char[]){"-m"},         (char[]){"single"},    (char[]){"-d"}, (char[]){"single"},

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * btrfs: subvolumes, snapshots and the sizes of subvolumes. All functions return 0 or -errno; descriptors are open directories on the file system, a
- * subvolume's that of its root.
+ * btrfs: subvolumes, snapshots and the sizes of subvolumes. All functions return 0 or -errno; descriptors are open
+ * directories on the file system, a subvolume's that of its root.
  */
 #pragma once
 
@@ -26,8 +26,8 @@ int btrfs_commit_begin(int fd) WARN_UNUSED;
 int btrfs_subvolume_transactions(int subvolume_fd, uint64_t *ret_made, uint64_t *ret_changed) WARN_UNUSED;
 
 /*
- * Quotas of the whole file system. Simple ones (Linux 6.7) charge an extent to the subvolume that wrote it, for good; full ones count who refers to
- * what, and make snapshots and deletions slow. -EEXIST: they are on.
+ * Quotas of the whole file system. Simple ones (Linux 6.7) charge an extent to the subvolume that wrote it, for good;
+ * full ones count who refers to what, and make snapshots and deletions slow. -EEXIST: they are on.
  */
 int btrfs_quota_enable(int fd) WARN_UNUSED; /* simple where the kernel has them, else full */
 bool btrfs_quota_is_on(int fd);

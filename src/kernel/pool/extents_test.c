@@ -112,7 +112,8 @@ static void test_a_clone_and_what_is_written_to_it(void **state)
     expect(a, b, "1010", '1');
 }
 
-/* Behind its end a block may hold what was there before. Once the file reaches there again, these bytes are zero, and not in that place. */
+/* Behind its end a block may hold what was there before. Once the file reaches there again, these bytes are zero, and
+ * not in that place. */
 static void test_shorter_and_longer_again(void **state)
 {
     (void)state;
@@ -161,7 +162,8 @@ static void test_the_same_place_at_another_offset(void **state)
     assert_int_equal(shared_bytes(b), SIZE - BLOCK);
 }
 
-/* btrfs and XFS tell the old place until the new one is there. Should this be otherwise one day, extents_settle() could go. */
+/* btrfs and XFS tell the old place until the new one is there. Should this be otherwise one day, extents_settle() could
+ * go. */
 static void test_what_is_about_to_be_replaced(void **state)
 {
     (void)state;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A sparse file as a block device. The device is the kernel's from the moment it is configured: it goes away by itself when nothing has it open or
- * mounted any more (autoclear), so a process that dies leaves none behind.
+ * A sparse file as a block device. The device is the kernel's from the moment it is configured: it goes away by itself
+ * when nothing has it open or mounted any more (autoclear), so a process that dies leaves none behind.
  *
- * The lock on the file belongs to its open file description, which the device holds on to: whoever gets the lock knows that the last device is gone.
+ * The lock on the file belongs to its open file description, which the device holds on to: whoever gets the lock knows
+ * that the last device is gone.
  */
 #pragma once
 

@@ -49,12 +49,14 @@ static int open_dir(int at, const char *name, mode_t mode, int *ret_fd)
 }
 
 /*
- * Shards: ext4 keeps a directory's new inodes near it and, when it looks for one, steps over all that were freed in the last five seconds. With
- * hundreds of boxes coming and going a second that costs more than all else, so boxes are spread over directories that lie far apart.
+ * Shards: ext4 keeps a directory's new inodes near it and, when it looks for one, steps over all that were freed in the
+ * last five seconds. With hundreds of boxes coming and going a second that costs more than all else, so boxes are
+ * spread over directories that lie far apart.
  */
 static int open_shards(struct pool *p)
 {
-    /* ext4: lay the directories below out like top-level ones, each in a block group of its own. Others don't know the flag, or the trouble. */
+    /* ext4: lay the directories below out like top-level ones, each in a block group of its own. Others don't know the
+     * flag, or the trouble. */
     int flags = 0;
     if (ioctl(p->boxes_fd, FS_IOC_GETFLAGS, &flags) == 0 && !(flags & FS_TOPDIR_FL)) {
         flags |= FS_TOPDIR_FL;
@@ -435,8 +437,8 @@ static int sweep_dying(void *ctx, const char *name)
 }
 
 /*
- * While btrfs drops a subvolume, it holds the directory that the subvolume is in, until it has forgotten each name below:
- * seconds, after half a million files. Who moves something to the trash would wait for that.
+ * While btrfs drops a subvolume, it holds the directory that the subvolume is in, until it has forgotten each name
+ * below: seconds, after half a million files. Who moves something to the trash would wait for that.
  */
 static int sweep_trash(void *ctx, const char *name)
 {

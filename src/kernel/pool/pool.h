@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The storage pool: read-only layers, the private upper directories of sandboxes ("boxes"), uppers kept of sandboxes that are paused without
- * memory, and volumes.
+ * The storage pool: read-only layers, the private upper directories of sandboxes ("boxes"), uppers kept of sandboxes
+ * that are paused without memory, and volumes.
  *
  *   layers/<layer>/{u,below}     complete layers only: each was renamed into place. `below`: the layers under it, topmost first, one a line; beside
  *                                it `bytes`, its size when it was made
@@ -19,19 +19,20 @@
  * What lies in layers/ without u/ is of an earlier version: pool_open() moves it to the trash.
  *
  * Invariants
- *  1. A name in layers/, kept/ or volumes/ is whole: it was made in new/, its bytes are on disk as far as its kind promises, and one
- *     rename put it there, or one clone that was on disk by itself. Whoever dies in between leaves something in new/ or trash/, or a work
- *     directory beside u/ of a layer, which the next pool_open() removes.
+ *  1. A name in layers/, kept/ or volumes/ is whole: it was made in new/, its bytes are on disk as far as its kind
+ *     promises, and one rename put it there, or one clone that was on disk by itself. Whoever dies in between leaves
+ *     something in new/ or trash/, or a work directory beside u/ of a layer, which the next pool_open() removes.
  *  2. Nothing of a layer changes after the rename.
- *  3. All is 0700 root and ownership inside is unshifted: a file that a sandbox's root made set-uid is just that on disk. No link of it is
- *     ever followed, no device opened.
+ *  3. All is 0700 root and ownership inside is unshifted: a file that a sandbox's root made set-uid is just that on
+ *     disk. No link of it is ever followed, no device opened.
  *
- * Kinds. btrfs: every layer, box, kept upper and volume is a subvolume; cloning costs a transaction (about 2 ms, and the write-out of what the
- * source has not on disk yet); sizes are bounded by simple quotas (Linux 6.7; full ones before). reflink (XFS): clones walk the tree and share the
- * bytes. copy: clones copy. In these two, sizes are bounded where the file system has project quotas; what was made before it had them is not.
+ * Kinds. btrfs: every layer, box, kept upper and volume is a subvolume; cloning costs a transaction (about 2 ms, and
+ * the write-out of what the source has not on disk yet); sizes are bounded by simple quotas (Linux 6.7; full ones
+ * before). reflink (XFS): clones walk the tree and share the bytes. copy: clones copy. In these two, sizes are bounded
+ * where the file system has project quotas; what was made before it had them is not.
  *
- * Errors are -errno; -EDQUOT and -ENOSPC mean that the pool is full. What may take long is said; it is for a process of its own. Functions
- * that make things are safe to be called from several processes with one pool, each for other names.
+ * Errors are -errno; -EDQUOT and -ENOSPC mean that the pool is full. What may take long is said; it is for a process of
+ * its own. Functions that make things are safe to be called from several processes with one pool, each for other names.
  */
 #pragma once
 
@@ -86,14 +87,16 @@ int pool_chain_open(struct pool *p, const struct pool_chain *chain, int *ret_fds
 /* ---- layers ---- */
 
 /*
- * A layer in the making, to be filled through *ret_fd (O_RDONLY, its files' directory, owner root, 0755) by whoever likes; `job`, [a-z0-9.-], names it
- * until it is committed. commit: writes it out (slow), names it; a layer of that name is there already: success, this one is dropped.
+ * A layer in the making, to be filled through *ret_fd (O_RDONLY, its files' directory, owner root, 0755) by whoever
+ * likes; `job`, [a-z0-9.-], names it until it is committed. commit: writes it out (slow), names it; a layer of that
+ * name is there already: success, this one is dropped.
  */
 int pool_layer_begin(struct pool *p, const char *job, int *ret_fd) WARN_UNUSED;
 int pool_layer_commit(struct pool *p, const char *job, const char *layer, const struct pool_chain *below) WARN_UNUSED;
 int pool_layer_abandon(struct pool *p, const char *job) WARN_UNUSED; /* to the trash */
 
-/* Clones a box's (or a kept upper's) files into a new layer above `below`. -EEXIST. Slow where clones are not cheap, and where much was written last. */
+/* Clones a box's (or a kept upper's) files into a new layer above `below`. -EEXIST. Slow where clones are not cheap,
+ * and where much was written last. */
 int pool_layer_of_box(struct pool *p, const char *box, const char *layer, const struct pool_chain *below) WARN_UNUSED;
 int pool_layer_of_kept(struct pool *p, const char *sandbox, const char *layer) WARN_UNUSED;
 
@@ -117,8 +120,9 @@ struct pool_file {
 struct pool_box {
     const char *name;
     /*
-     * What its files begin as. Neither: empty, above `chain` as it is. from_layer: a clone of the topmost layer of `chain`, so that it lies above
-     * chain->names[1..]; that keeps chains short. from_kept: the files kept under this name, which are not kept any more afterwards.
+     * What its files begin as. Neither: empty, above `chain` as it is. from_layer: a clone of the topmost layer of
+     * `chain`, so that it lies above chain->names[1..]; that keeps chains short. from_kept: the files kept under this
+     * name, which are not kept any more afterwards.
      */
     bool from_layer;
     const char *from_kept;
@@ -128,7 +132,8 @@ struct pool_box {
     uint64_t limit_bytes; /* 0: none */
 };
 
-/* O_PATH descriptor of the directory that holds u/ and w/. A w/ of before is emptied of what would keep overlayfs from taking it. */
+/* O_PATH descriptor of the directory that holds u/ and w/. A w/ of before is emptied of what would keep overlayfs from
+ * taking it. */
 int pool_box_make(struct pool *p, const struct pool_box *box, int *ret_fd) WARN_UNUSED;
 /* -EOPNOTSUPP: the pool has no limits. -ENODATA: it had none when the files of the box were first made. */
 int pool_box_limit(struct pool *p, const char *name, uint64_t limit_bytes) WARN_UNUSED;
@@ -141,7 +146,8 @@ int pool_box_usage(struct pool *p, const char *name, uint64_t *ret_bytes) WARN_U
 uint64_t pool_box_dirty_bytes(struct pool *p, const char *name);
 
 /*
- * Writes out what of it is not on disk yet (slow), while it lives: a clone soon afterwards has little left to write. Nothing to do where clones copy.
+ * Writes out what of it is not on disk yet (slow), while it lives: a clone soon afterwards has little left to write.
+ * Nothing to do where clones copy.
  */
 int pool_box_settle(struct pool *p, const char *name) WARN_UNUSED;
 
@@ -152,9 +158,11 @@ int pool_box_drop(struct pool *p, const char *name) WARN_UNUSED;
 
 /* Removes the box and keeps its files as `sandbox`. Nothing may be mounted on it. It is written out first (slow). */
 int pool_keep(struct pool *p, const char *box, const char *sandbox, const struct pool_chain *below) WARN_UNUSED;
-/* A clone of the box's files is kept, the box lives on; takes the place of one that is kept already. -EOPNOTSUPP where clones are not cheap. */
+/* A clone of the box's files is kept, the box lives on; takes the place of one that is kept already. -EOPNOTSUPP where
+ * clones are not cheap. */
 int pool_keep_copy(struct pool *p, const char *box, const char *sandbox, const struct pool_chain *below) WARN_UNUSED;
-/* What is kept as `sandbox` are from now on the files of this layer, on those below it. Slow where clones are not cheap. */
+/* What is kept as `sandbox` are from now on the files of this layer, on those below it. Slow where clones are not
+ * cheap. */
 int pool_keep_layer(struct pool *p, const char *layer, const char *sandbox) WARN_UNUSED;
 int pool_kept_chain(struct pool *p, const char *sandbox, struct pool_chain *ret_below) WARN_UNUSED; /* -ENOENT */
 int pool_kept_drop(struct pool *p, const char *sandbox) WARN_UNUSED;                                /* -ENOENT */
@@ -200,18 +208,21 @@ struct pool_backing {
 };
 void pool_set_backing(struct pool *p, const struct pool_backing *backing);
 bool pool_is_backed(const struct pool *p);
-/* One step, when less than a quarter is free and the host has room. 1: it has grown, 0: it need not, or can't. Takes milliseconds. */
+/* One step, when less than a quarter is free and the host has room. 1: it has grown, 0: it need not, or can't. Takes
+ * milliseconds. */
 int pool_grow(struct pool *p) WARN_UNUSED;
 
 /* What a process that died while it made a layer or kept upper of this name left half-made goes to the trash. */
 void pool_forget(struct pool *p, const char *name);
 
-/* Moves everything half-made to the trash, and every box but those that `spares`, which is asked by name, wants to keep. NULL: none. For the start after a crash. */
+/* Moves everything half-made to the trash, and every box but those that `spares`, which is asked by name, wants to
+ * keep. NULL: none. For the start after a crash. */
 int pool_reset(struct pool *p, bool (*spares)(void *ctx, const char *name), void *ctx) WARN_UNUSED;
 
 enum { POOL_STOCK = 64 }; /* of a kind */
 
-/* Makes up to `most` of the empty boxes that should be ready, because making them takes long; returns how many it made, 0: all are there. Slow. */
+/* Makes up to `most` of the empty boxes that should be ready, because making them takes long; returns how many it made,
+ * 0: all are there. Slow. */
 int pool_stock_fill(struct pool *p, size_t most) WARN_UNUSED;
 
 /* Deletes what is in the trash; returns the number deleted. Slow: for a process of its own. */

@@ -27,8 +27,8 @@ static int write_box_file(int upper_fd, const struct pool_file *f)
 }
 
 /*
- * A box that begins with files of a sandbox's: what lies at the path may be a link, a fifo, anything. What it made a directory, or of the
- * directory something else, is its own business.
+ * A box that begins with files of a sandbox's: what lies at the path may be a link, a fifo, anything. What it made a
+ * directory, or of the directory something else, is its own business.
  */
 static int replace_box_file(int upper_fd, const struct pool_file *f)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Kind btrfs: each entry is a subvolume. A snapshot writes out what its source has not on disk yet and commits, so a clone is on disk, with the small
- * files that were put into its source before. Renames of subvolumes are those of directories.
+ * Kind btrfs: each entry is a subvolume. A snapshot writes out what its source has not on disk yet and commits, so a
+ * clone is on disk, with the small files that were put into its source before. Renames of subvolumes are those of
+ * directories.
  */
 #include "base/fd.h"
 #include "kernel/pool/btrfs.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Kinds copy and reflink: entries are plain directories; a clone walks the tree, and counts what it takes. Sizes are bounded where the file system has
- * project quotas: a box and a volume are a project each.
+ * Kinds copy and reflink: entries are plain directories; a clone walks the tree, and counts what it takes. Sizes are
+ * bounded where the file system has project quotas: a box and a volume are a project each.
  */
 #include "base/fd.h"
 #include "kernel/pool/pool_internal.h"

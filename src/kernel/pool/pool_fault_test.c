@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Each operation of the pool, ended at each of its steps: by the death of the process, or by a full disk. What is found afterwards is what was there
- * before or what should come, whole, and nothing besides.
+ * Each operation of the pool, ended at each of its steps: by the death of the process, or by a full disk. What is found
+ * afterwards is what was there before or what should come, whole, and nothing besides.
  */
 #include "base/fd.h"
 #include "base/mem.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * For the files that the pool consists of. An *entry* is a directory of the pool that is made, cloned, bounded and deleted as one: a layer, a box,
- * a kept upper, a volume. What one of these operations is, `struct pool_ops` says for each kind; what an entry holds is the same in all.
+ * For the files that the pool consists of. An *entry* is a directory of the pool that is made, cloned, bounded and
+ * deleted as one: a layer, a box, a kept upper, a volume. What one of these operations is, `struct pool_ops` says for
+ * each kind; what an entry holds is the same in all.
  */
 #pragma once
 
@@ -46,8 +47,8 @@ struct pool {
 };
 
 /*
- * Between two things that an operation does to the disk: a test may have the process die here (base/fault.h, or its own hook), or the operation
- * fail with what this returns.
+ * Between two things that an operation does to the disk: a test may have the process die here (base/fault.h, or its own
+ * hook), or the operation fail with what this returns.
  */
 int pool_step(struct pool *p, const char *step) WARN_UNUSED;
 
@@ -64,7 +65,8 @@ int pool_each_named(int dir_fd, bool (*is)(const char *name), void (*fn)(void *c
                     void *ctx) WARN_UNUSED;
 
 int pool_entry_open(int at, const char *name, int *ret_fd) WARN_UNUSED; /* O_RDONLY */
-/* Empty entries, or with an empty u/, whose inode numbers are not those of what they lie above. The first takes a second or two once for each pool. */
+/* Empty entries, or with an empty u/, whose inode numbers are not those of what they lie above. The first takes a
+ * second or two once for each pool. */
 int pool_numbered_layer(struct pool *p, int at, const char *name) WARN_UNUSED;
 int pool_numbered_box(struct pool *p, const struct pool_chain *chain, int at, const char *name) WARN_UNUSED;
 
@@ -77,8 +79,9 @@ int pool_note_u64(int entry_fd, const char *file, uint64_t *ret_value) WARN_UNUS
 int pool_note_bytes(struct pool *p, int entry_fd, int used_fd, uint64_t copied) WARN_UNUSED;
 
 /*
- * It is on disk under this name afterwards. What has the name already: -EEXIST (NEW); changes names with it and goes to the trash (EXCHANGE); goes first, since
- * whoever looks for `from` after our death must not find that (AFTER). A failure leaves both as they were.
+ * It is on disk under this name afterwards. What has the name already: -EEXIST (NEW); changes names with it and goes to
+ * the trash (EXCHANGE); goes first, since whoever looks for `from` after our death must not find that (AFTER). A
+ * failure leaves both as they were.
  */
 enum pool_put { POOL_PUT_NEW, POOL_PUT_EXCHANGE, POOL_PUT_AFTER };
 int pool_put(struct pool *p, int from_at, const char *from, int to_at, const char *to, enum pool_put how) WARN_UNUSED;

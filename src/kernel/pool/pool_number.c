@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Inode numbers on btrfs. Every subvolume counts from 257, and an overlay of several shows their numbers as they are, under one device. So a file of a layer
- * and one of the box above it could have the same number, and whoever compares these (cp, mv, cat, tar) took them for one file.
+ * Inode numbers on btrfs. Every subvolume counts from 257, and an overlay of several shows their numbers as they are,
+ * under one device. So a file of a layer and one of the box above it could have the same number, and whoever compares
+ * these (cp, mv, cat, tar) took them for one file.
  *
  *  1. A layer that is not made of a box counts from far up, a box above no others from 257 on.
  *  2. A box above layers made of boxes counts from beyond what these have.
  *
- * A subvolume can't be told where to begin, but one that is cloned goes on counting. So there are seeds: seeds/<i> has nothing but an empty u/, whose number
- * is beyond i * seed_step. They are made once, by counting. A box for which there is no seed begins as a copy of the layer below it and goes on counting.
+ * A subvolume can't be told where to begin, but one that is cloned goes on counting. So there are seeds: seeds/<i> has
+ * nothing but an empty u/, whose number is beyond i * seed_step. They are made once, by counting. A box for which there
+ * is no seed begins as a copy of the layer below it and goes on counting.
  *
- * A clone takes a commit of the file system. So there is a stock of them: stock/<i>.<n>, for each i that has a file stock/<i>; it has one since it was first
- * asked for. Taking one is a rename.
+ * A clone takes a commit of the file system. So there is a stock of them: stock/<i>.<n>, for each i that has a file
+ * stock/<i>; it has one since it was first asked for. Taking one is a rename.
  */
 #include "base/fd.h"
 #include "kernel/pool/pool_internal.h"

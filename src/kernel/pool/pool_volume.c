@@ -9,7 +9,8 @@
 
 enum { USER = 1000 };
 
-/* An empty volume, while coved's one thread waits: where settling is a sync of the whole file system, that would write out what all others have. */
+/* An empty volume, while coved's one thread waits: where settling is a sync of the whole file system, that would write
+ * out what all others have. */
 static int pool_volume_settle(struct pool *p, int entry, const char *name)
 {
     static const char *const parts[] = {"limit", "u", "."};

@@ -15,7 +15,8 @@
 #endif
 
 /*
- * Numbers that people give to projects are small. Few of them, which are given out again: file systems keep a record of each number that was ever used.
+ * Numbers that people give to projects are small. Few of them, which are given out again: file systems keep a record of
+ * each number that was ever used.
  */
 enum { ID_FIRST = 0x43000000, IDS = 1 << 18, PROJECT_QUOTA_BLOCK = 512, FILES_LEAST = 4096, BYTES_PER_FILE = 4096 };
 

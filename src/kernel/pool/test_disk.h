@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* For tests: a file system of a kind in a file, mounted where no other process sees it. It is gone when the test's process is. */
+/* For tests: a file system of a kind in a file, mounted where no other process sees it. It is gone when the test's
+ * process is. */
 #pragma once
 
 #include "base/def.h"
@@ -14,8 +15,8 @@ struct test_disk {
 enum { TEST_DISK_MIB = 512 };
 
 /*
- * kind: "btrfs", with simple quotas on; "xfs"; "xfs with quotas", those of projects. False: not here; it has said why. The calling
- * process has a mount table of its own afterwards.
+ * kind: "btrfs", with simple quotas on; "xfs"; "xfs with quotas", those of projects. False: not here; it has said why.
+ * The calling process has a mount table of its own afterwards.
  */
 bool test_disk_open(struct test_disk *d, const char *kind);
 void test_disk_close(struct test_disk *d);

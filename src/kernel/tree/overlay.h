@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The root file system of a sandbox: an overlay of read-only layers and one private upper directory, whose ownership on disk is
- * unshifted and which is seen through the sandbox's user namespace (idmapped layers, Linux 5.19).
+ * The root file system of a sandbox: an overlay of read-only layers and one private upper directory, whose ownership on
+ * disk is unshifted and which is seen through the sandbox's user namespace (idmapped layers, Linux 5.19).
  */
 #pragma once
 
@@ -31,10 +31,10 @@ struct overlay_parts {
 };
 
 /*
- * A detached overlay mount, nodev. Changes the working directory and the calling thread's fsuid, fsgid and effective capabilities for its duration: overlayfs keeps
- * the credentials of its mounter, and these must own the upper directory as the sandbox's root sees it.
- * Each detached mount whose last descriptor is closed waits for all processors. ret_parts, unless NULL, gets them (none
- * of OVERLAY_ATTACHED) for whoever can attach them to what goes away anyway.
+ * A detached overlay mount, nodev. Changes the working directory and the calling thread's fsuid, fsgid and effective
+ * capabilities for its duration: overlayfs keeps the credentials of its mounter, and these must own the upper directory
+ * as the sandbox's root sees it. Each detached mount whose last descriptor is closed waits for all processors.
+ * ret_parts, unless NULL, gets them (none of OVERLAY_ATTACHED) for whoever can attach them to what goes away anyway.
  */
 int overlay_mount(const struct overlay *o, int *ret_fd, struct overlay_parts *ret_parts) WARN_UNUSED;
 void overlay_parts_close(struct overlay_parts *p);

@@ -74,7 +74,8 @@ static int make_box(unsigned i, int *ret_fd)
     return 0;
 }
 
-/* What is written as the sandbox's root stays in its own box, owned by root on disk; the lower layers are seen, topmost first. */
+/* What is written as the sandbox's root stays in its own box, owned by root on disk; the lower layers are seen, topmost
+ * first. */
 static int use(unsigned i, int root)
 {
     char path[64], to[32];

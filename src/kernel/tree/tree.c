@@ -11,8 +11,9 @@
 #include <unistd.h>
 
 /*
- * A tree may be deeper than descriptors or stack allow. Each directory is emptied of all that is not a directory; a sub-directory found
- * inside is first moved up beside the one being deleted ("flattened") once the depth passes a bound, and gets its turn there.
+ * A tree may be deeper than descriptors or stack allow. Each directory is emptied of all that is not a directory; a
+ * sub-directory found inside is first moved up beside the one being deleted ("flattened") once the depth passes a
+ * bound, and gets its turn there.
  */
 enum { TREE_DEPTH_MAX = 48, TOKEN_LEN = 12 };
 

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Theory of operation. The walk holds one open directory on each side, whatever the depth; a stack on the heap remembers for each directory above where reading
- * goes on (the kernel's offset cookie) and which inodes it goes back to.
+ * Theory of operation. The walk holds one open directory on each side, whatever the depth; a stack on the heap
+ * remembers for each directory above where reading goes on (the kernel's offset cookie) and which inodes it goes back
+ * to.
  *
- *  1. Nothing of the source is followed: entries are opened with O_NOFOLLOW, and only when they are files or directories.
+ *  1. Nothing of the source is followed: entries are opened with O_NOFOLLOW, and only when they are files or
+ *     directories.
  *  2. The way back up is "..", and the inode there must be the remembered one.
- *  3. What has several names is linked into `.links` beside the copy under its inode number when it is first met, and from there to all
- *     further names.
- *  4. Owners first, then attributes, then modes, then times: each clears what comes after. A directory's times are set when it is left.
+ *  3. What has several names is linked into `.links` beside the copy under its inode number when it is first met, and
+ *     from there to all further names.
+ *  4. Owners first, then attributes, then modes, then times: each clears what comes after. A directory's times are set
+ *     when it is left.
  */
 #include "base/fd.h"
 #include "base/mem.h"

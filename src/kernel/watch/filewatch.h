@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files that were written on the file system of the pool, by whichever mount, as the kernel says it (one fanotify group). The file is looked at when the event is read: it may be gone by
- * then, or written once more. Needs CAP_SYS_ADMIN and CAP_DAC_READ_SEARCH.
+ * Files that were written on the file system of the pool, by whichever mount, as the kernel says it (one fanotify
+ * group). The file is looked at when the event is read: it may be gone by then, or written once more. Needs
+ * CAP_SYS_ADMIN and CAP_DAC_READ_SEARCH.
  */
 #pragma once
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
- * Runs in the kernel: tells of programs that the processes of known process namespaces execute, and of their ends. A namespace can't be left, and a new one
- * below it is still in it, so nothing in a sandbox gets out of sight. Fields of the kernel's structures are found by their names when this is loaded (BTF).
+ * Runs in the kernel: tells of programs that the processes of known process namespaces execute, and of their ends. A
+ * namespace can't be left, and a new one below it is still in it, so nothing in a sandbox gets out of sight. Fields of
+ * the kernel's structures are found by their names when this is loaded (BTF).
  */
 #include <linux/bpf.h>
 

@@ -20,7 +20,8 @@ struct proc_space {
     unsigned int used[PROC_KINDS], lost; /* records in that second; those that are not there and were not told of yet */
 };
 
-/* Behind it its text: argv, program, and the components of the working directory, innermost first, each NUL-terminated. */
+/* Behind it its text: argv, program, and the components of the working directory, innermost first, each
+ * NUL-terminated. */
 struct proc_record {
     unsigned long long at; /* CLOCK_MONOTONIC, in nanoseconds */
     unsigned int kind;     /* enum proc_kind */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Programs that processes of sandboxes execute, and how these processes end, as the kernel says it (eBPF at two tracepoints). Whose they are goes by the process
- * namespace. Needs CAP_BPF, CAP_PERFMON and a kernel that describes itself (CONFIG_DEBUG_INFO_BTF, Linux 5.8).
+ * Programs that processes of sandboxes execute, and how these processes end, as the kernel says it (eBPF at two
+ * tracepoints). Whose they are goes by the process namespace. Needs CAP_BPF, CAP_PERFMON and a kernel that describes
+ * itself (CONFIG_DEBUG_INFO_BTF, Linux 5.8).
  */
 #pragma once
 

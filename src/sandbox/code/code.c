@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Theory of operation
- *  1. A context lives as long as its sandbox, or until it is removed. Its runner is another matter: it is started when a cell wants it, and may end at any time. Then the
- *     cells that there are end with an error that says how, and the next one starts another runner under the same id.
- *  2. Cells are a queue; the first one is sent when the runner has said READY and the one before has ended. It ends with END of its number, which nobody can guess beforehand, or
- *     with its runner.
- *  3. Output is acknowledged when the client has it. What comes of a cell whose client has gone is dropped; that cell gets SIGINT, again and again until it ends.
- *  4. Runners pass the gate as processes do (exec.start, exec.signal), cells as code.run. What is fed to a runner is no action of its own.
+ *  1. A context lives as long as its sandbox, or until it is removed. Its runner is another matter: it is started when
+ *     a cell wants it, and may end at any time. Then the cells that there are end with an error that says how, and the
+ *     next one starts another runner under the same id.
+ *  2. Cells are a queue; the first one is sent when the runner has said READY and the one before has ended. It ends
+ *     with END of its number, which nobody can guess beforehand, or with its runner.
+ *  3. Output is acknowledged when the client has it. What comes of a cell whose client has gone is dropped; that cell
+ *     gets SIGINT, again and again until it ends.
+ *  4. Runners pass the gate as processes do (exec.start, exec.signal), cells as code.run. What is fed to a runner is no
+ *     action of its own.
  *  5. Whatever a runner says that is no frame, or comes where it can't, ends it.
  *  6. The tag of a runner says which context it is of, so that another worker can take it over (code_adopt()).
  */

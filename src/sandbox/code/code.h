@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Code that is run in contexts: what one cell leaves behind, the next one finds. A context is a runner, a process of the sandbox, started through exec.h when the first
- * cell wants it. A template has runners when its variable COVE_CODE says where and for which languages: "/opt/cove/code python bash javascript".
+ * Code that is run in contexts: what one cell leaves behind, the next one finds. A context is a runner, a process of
+ * the sandbox, started through exec.h when the first cell wants it. A template has runners when its variable COVE_CODE
+ * says where and for which languages: "/opt/cove/code python bash javascript".
  */
 #pragma once
 
@@ -23,15 +24,18 @@ struct code_context_info {
     bool is_busy;
 };
 
-/* The contexts in order of creation, until fn returns false. There is one for each of Python and JavaScript from the beginning, where there are such runners. */
+/* The contexts in order of creation, until fn returns false. There is one for each of Python and JavaScript from the
+ * beginning, where there are such runners. */
 void code_each(struct sandbox *sb, bool (*fn)(void *ctx, const struct code_context_info *info), void *ctx);
 
 /*
- * The language by the name that clients use ("js"); NULL: there is none such here, and err says which there are. ERR_UNIMPLEMENTED: nothing here runs code.
+ * The language by the name that clients use ("js"); NULL: there is none such here, and err says which there are.
+ * ERR_UNIMPLEMENTED: nothing here runs code.
  */
 const char *code_language(struct sandbox *sb, struct str name, struct err *err);
 
-/* Starts one. id: the caller's choice, [a-z0-9-], unused. cwd empty: the home of "user". done comes when its runner is ready. */
+/* Starts one. id: the caller's choice, [a-z0-9-], unused. cwd empty: the home of "user". done comes when its runner is
+ * ready. */
 typedef void (*code_made_fn)(void *ctx, const struct code_context_info *info, const struct err *err);
 struct code_making;
 int code_make(struct sandbox *sb, const struct actor *actor, struct str id, const char *language, struct str cwd,
@@ -39,8 +43,8 @@ int code_make(struct sandbox *sb, const struct actor *actor, struct str id, cons
 void code_make_cancel(struct code_making *m); /* the context is made all the same */
 
 /*
- * For a sandbox that nobody has yet: starts the runner of its first context of Python when all that a cell wants is loaded, so that the first cell is only fed to it.
- * 0: done comes; 1: there is nothing to start.
+ * For a sandbox that nobody has yet: starts the runner of its first context of Python when all that a cell wants is
+ * loaded, so that the first cell is only fed to it. 0: done comes; 1: there is nothing to start.
  */
 int code_warm(struct sandbox *sb, const struct actor *actor, code_made_fn done, void *ctx, struct err *err) WARN_UNUSED;
 
@@ -67,11 +71,13 @@ struct code_spec {
     size_t n_envs;
 };
 
-/* The cells of one context run one after the other. -1: ERR_NOT_FOUND (context), ERR_RESOURCE_EXHAUSTED, or what the gate says. */
+/* The cells of one context run one after the other. -1: ERR_NOT_FOUND (context), ERR_RESOURCE_EXHAUSTED, or what the
+ * gate says. */
 int code_run(struct sandbox *sb, const struct actor *actor, const struct code_spec *spec, code_event_fn fn, void *ctx,
              struct code_cell **ret_cell, struct err *err) WARN_UNUSED;
 void code_drained(struct code_cell *cell);
-/* The client has gone: no callback any more. A cell that runs is interrupted (SIGINT), one that waits is dropped. Not after END. */
+/* The client has gone: no callback any more. A cell that runs is interrupted (SIGINT), one that waits is dropped. Not
+ * after END. */
 void code_leave(struct code_cell *cell);
 /* SIGINT to a cell that runs, for who stays to see its end; one that waits ends without having run. */
 int code_interrupt(struct code_cell *cell, const struct actor *actor, struct err *err) WARN_UNUSED;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a runner of code (templates/code-interpreter/runners) and we say to each other on its stdin and stdout: frames, little-endian, a u32 of payload bytes and a u8
- * kind in front. Values as in wire/frame.h: a string is a u32 of bytes and these.
+ * What a runner of code (templates/code-interpreter/runners) and we say to each other on its stdin and stdout: frames,
+ * little-endian, a u32 of payload bytes and a u8 kind in front. Values as in wire/frame.h: a string is a u32 of bytes
+ * and these.
  *
  *   to it    RUN       u64 cell, str code, u32 n, n times str name, str value: variables for this cell alone
  *   from it  READY     nothing: the next request may come
@@ -51,8 +52,8 @@ struct code_frame {
 int code_frame_parse(uint8_t kind, struct str payload, struct code_frame *ret_frame) WARN_UNUSED;
 
 /*
- * Calls fn for each frame that is complete; what is left stays in `rest` (made with CODE_FRAME_MAX + 8) for the next call. fn returns false to stop: the rest is dropped then.
- * -EPROTO: what came is no frame; -ENOMEM.
+ * Calls fn for each frame that is complete; what is left stays in `rest` (made with CODE_FRAME_MAX + 8) for the next
+ * call. fn returns false to stop: the rest is dropped then. -EPROTO: what came is no frame; -ENOMEM.
  */
 int code_frames_feed(struct buf *rest, struct str bytes, bool (*fn)(void *ctx, const struct code_frame *f),
                      void *ctx) WARN_UNUSED;

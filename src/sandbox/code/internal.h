@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What code.c (contexts), runner.c and cell.c of this folder share; code.h is what others see, and code.c's theory of operation holds for all three. */
+/* What code.c (contexts), runner.c and cell.c of this folder share; code.h is what others see, and code.c's theory of
+ * operation holds for all three. */
 #pragma once
 
 #include "sandbox/code/code.h"

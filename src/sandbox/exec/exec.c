@@ -2,17 +2,20 @@
 /*
  * Theory of operation
  *
- *  1. Every process that was started through us is followed by us for the record, for all its life: over the EXEC stream that started
- *     it, or, after a worker died, over an ATTACH stream. This is `struct process`.
- *  2. The client that started it shares that stream: output goes to the record first, then to the client, and credit returns at the
- *     client's pace (delivered). When it leaves, credit returns by itself (not delivered: the agent keeps it for the next client), a
- *     window each EXEC_PACE_MS: 25 MB/s, so that a process that writes without end and without a reader does not keep this worker busy.
- *     Bytes on their way to it when it left count as not delivered.
- *  3. Any later client has an ATTACH stream of its own, so each is as slow as it likes and none repeats another's bytes: it begins with
- *     what nobody has got, or with now while somebody else follows, or when the output went to a client to its end.
+ *  1. Every process that was started through us is followed by us for the record, for all its life: over the EXEC
+ *     stream that started it, or, after a worker died, over an ATTACH stream. This is `struct process`.
+ *  2. The client that started it shares that stream: output goes to the record first, then to the client, and credit
+ *     returns at the client's pace (delivered). When it leaves, credit returns by itself (not delivered: the agent
+ *     keeps it for the next client), a window each EXEC_PACE_MS: 25 MB/s, so that a process that writes without end and
+ *     without a reader does not keep this worker busy. Bytes on their way to it when it left count as not delivered.
+ *  3. Any later client has an ATTACH stream of its own, so each is as slow as it likes and none repeats another's
+ *     bytes: it begins with what nobody has got, or with now while somebody else follows, or when the output went to a
+ *     client to its end.
  *  4. A follow ends with exactly one on_exit or on_error, or with exec_close(). The process does not notice.
- *  5. The deadline of a start belongs to the process: it fires whether the client is still there or not, and also when REPLY is late.
- *  6. What is known of an ended process is kept for KEEP_ENDED_MS (the agent keeps its output that long), at most KEEP_ENDED_MAX per sandbox.
+ *  5. The deadline of a start belongs to the process: it fires whether the client is still there or not, and also when
+ *     REPLY is late.
+ *  6. What is known of an ended process is kept for KEEP_ENDED_MS (the agent keeps its output that long), at most
+ *     KEEP_ENDED_MAX per sandbox.
  */
 #include "sandbox/exec/exec.h"
 #include "base/mem.h"

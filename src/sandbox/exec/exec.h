@@ -2,10 +2,10 @@
 /*
  * Processes in a sandbox: starting them, following their output, feeding and signalling them.
  *
- * A follow is one client's view of one process. Output comes through on_output in order and is not repeated; the caller gives
- * bytes back with exec_ack() once its client has them, and the process is slowed down to that pace (at most WIRE_WINDOW bytes are
- * outstanding). Closing a follow never touches the process: it goes on, its output goes on to the event log and is kept (the last
- * WIRE_WINDOW bytes) for whoever attaches next.
+ * A follow is one client's view of one process. Output comes through on_output in order and is not repeated; the caller
+ * gives bytes back with exec_ack() once its client has them, and the process is slowed down to that pace (at most
+ * WIRE_WINDOW bytes are outstanding). Closing a follow never touches the process: it goes on, its output goes on to the
+ * event log and is kept (the last WIRE_WINDOW bytes) for whoever attaches next.
  */
 #pragma once
 
@@ -39,7 +39,8 @@ struct exec_exit {
 struct exec_ops {
     void (*on_start)(void *ctx, uint32_t pid);
     void (*on_output)(void *ctx, enum wire_channel channel, struct str bytes);
-    /* Exactly one of these ends the follow (also when the sandbox ends: ERR_UNAVAILABLE); it is freed afterwards, don't touch it. */
+    /* Exactly one of these ends the follow (also when the sandbox ends: ERR_UNAVAILABLE); it is freed afterwards, don't
+     * touch it. */
     void (*on_exit)(void *ctx, const struct exec_exit *exit);
     void (*on_error)(void *ctx, const struct err *err);
 };
@@ -56,8 +57,8 @@ int exec_start(struct sandbox *sb, const struct actor *actor, const struct exec_
                void *ctx, struct follow **ret_follow, struct err *err) WARN_UNUSED;
 
 /*
- * Follows a running process, or one that ended less than 30 s ago. Output begins with what nobody has got yet, or with "now" when
- * another client follows it. timeout_ms ends the follow only.
+ * Follows a running process, or one that ended less than 30 s ago. Output begins with what nobody has got yet, or with
+ * "now" when another client follows it. timeout_ms ends the follow only.
  */
 int exec_attach(struct sandbox *sb, const struct actor *actor, const struct exec_select *which, uint64_t timeout_ms,
                 const struct exec_ops *ops, void *ctx, struct follow **ret_follow, struct err *err) WARN_UNUSED;
@@ -103,8 +104,9 @@ int exec_list(struct sandbox *sb, const struct actor *actor, exec_list_fn done, 
 void exec_call_cancel(struct exec_call *call);
 
 /*
- * What was kept beside the log of a long output, from its beginning: of the exec.start with this seq, or by the digest that an event of the sandbox names. For as long
- * as the log has that event, also when the sandbox has ended; while the process runs, what is kept so far. ERR_NOT_FOUND: nothing was, all of it is in the events.
+ * What was kept beside the log of a long output, from its beginning: of the exec.start with this seq, or by the digest
+ * that an event of the sandbox names. For as long as the log has that event, also when the sandbox has ended; while the
+ * process runs, what is kept so far. ERR_NOT_FOUND: nothing was, all of it is in the events.
  */
 struct exec_kept {
     int fd;                  /* at the beginning; the caller's */

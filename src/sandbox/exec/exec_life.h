@@ -8,7 +8,8 @@
 void exec_sandbox_gone(struct sandbox *sb); /* frees the rest of its processes */
 void exec_recover(struct sandbox *sb);      /* follow what an earlier worker left running */
 void exec_recover_stop(struct sandbox *sb);
-/* Events before `before` are about to go, the newest one is `last`: records once more what exec_recover() must find of processes that run. */
+/* Events before `before` are about to go, the newest one is `last`: records once more what exec_recover() must find of
+ * processes that run. */
 void exec_carry(struct sandbox *sb, uint64_t before, uint64_t last);
 
 void exec_move(struct sandbox *sb); /* it has another session now: what is followed goes on there, from where it is */

@@ -172,7 +172,8 @@ static int exec_log_writer(struct exec_log *log, size_t i, struct err *err)
     return *w ? 0 : artefact_writer_new(log->sb->core->config.artefacts, &key, w, err);
 }
 
-/* All channels at once, so that in each batch of the store what the rows hold is the output up to one moment: that is where another worker goes on. */
+/* All channels at once, so that in each batch of the store what the rows hold is the output up to one moment: that is
+ * where another worker goes on. */
 static void store_pending_output(struct exec_log *log)
 {
     struct err err;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the record keeps of one process's output: the first bytes as an exec.output event, the last ones with exec.exit, and,
- * when there is more than both, all of each channel as an artefact (store/artefact.h), which exec.exit names. So a process costs two events and three rows
- * however much it writes. Internal to src/sandbox.
+ * What the record keeps of one process's output: the first bytes as an exec.output event, the last ones with exec.exit,
+ * and, when there is more than both, all of each channel as an artefact (store/artefact.h), which exec.exit names. So a
+ * process costs two events and three rows however much it writes. Internal to src/sandbox.
  */
 #pragma once
 
@@ -56,7 +56,8 @@ struct exec_log {
 void exec_log_init(struct exec_log *log, struct sandbox *sb, uint64_t cause);
 void exec_log_fini(struct exec_log *log);
 
-/* The process was started by an earlier worker; output comes again from offset `base`, and the head may have been recorded. */
+/* The process was started by an earlier worker; output comes again from offset `base`, and the head may have been
+ * recorded. */
 void exec_log_resume(struct exec_log *log, uint64_t base, bool head_done);
 
 void exec_log_output(struct exec_log *log, enum wire_channel channel, struct str bytes);

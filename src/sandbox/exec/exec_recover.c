@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * After an earlier worker died: which processes run, or have ended not long ago, is asked of the agent (PROCESSES); which action each belongs to,
- * what of it is recorded, and when it is to be killed stand in the event log, which is read in steps so that a long one does not hold up the
- * loop. An ended one whose end nobody recorded is followed like a running one, and ends at once. One whose exec.started was still to be
- * stored belongs to the first action with its command that nothing came of. What is pruned of a log while its sandbox lives is no loss: what
- * counts of processes that run is recorded once more before (exec.carried).
+ * After an earlier worker died: which processes run, or have ended not long ago, is asked of the agent (PROCESSES);
+ * which action each belongs to, what of it is recorded, and when it is to be killed stand in the event log, which is
+ * read in steps so that a long one does not hold up the loop. An ended one whose end nobody recorded is followed like a
+ * running one, and ends at once. One whose exec.started was still to be stored belongs to the first action with its
+ * command that nothing came of. What is pruned of a log while its sandbox lives is no loss: what counts of processes
+ * that run is recorded once more before (exec.carried).
  */
 #include "base/json.h"
 #include "base/log.h"

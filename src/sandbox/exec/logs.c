@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The event log of a sandbox as lines for people. Where a time is in it is searched for, in steps of halves; a clock that was set back puts events where
- * they are not looked for.
+ * The event log of a sandbox as lines for people. Where a time is in it is searched for, in steps of halves; a clock
+ * that was set back puts events where they are not looked for.
  */
 #include "base/mem.h"
 #include "sandbox/object.h"

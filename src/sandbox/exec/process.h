@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A process as the core follows it, and the record of PROCESSES. Internal to src/sandbox; the theory of operation is in exec.c. */
+/* A process as the core follows it, and the record of PROCESSES. Internal to src/sandbox; the theory of operation is in
+ * exec.c. */
 #pragma once
 
 #include "sandbox/exec/exec_log.h"
@@ -42,7 +43,8 @@ int process_take_over(struct process *p, bool head_done, struct err *err) WARN_U
 /* The client of one that was taken over and has none: output comes as to exec_start()'s. */
 struct follow *process_follow(struct process *p, const struct exec_ops *ops, void *ctx);
 
-/* One record of PROCESSES. Borrowed from the reader's bytes; lists are walked again with process_strings() and process_pairs(). */
+/* One record of PROCESSES. Borrowed from the reader's bytes; lists are walked again with process_strings() and
+ * process_pairs(). */
 struct process_record {
     uint32_t pid;
     uint8_t flags;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What session*.c and stream.c share: the state of a session and of one stream, and the checks of what an agent says on it. */
+/* What session*.c and stream.c share: the state of a session and of one stream, and the checks of what an agent says on
+ * it. */
 #pragma once
 
 #include "base/map.h"
@@ -72,8 +73,8 @@ size_t session_send_data(struct session *s, uint32_t stream, struct str bytes);
 void stream_put_credit(struct stream *st, struct buf *out);
 
 /*
- * Checks a frame against the stream's state and brings that up to date. Returns NULL, or what is wrong. The payload of DATA may be missing:
- * only its size is looked at.
+ * Checks a frame against the stream's state and brings that up to date. Returns NULL, or what is wrong. The payload of
+ * DATA may be missing: only its size is looked at.
  */
 const char *stream_check_frame(struct stream *st, const struct wire_frame *f, struct str payload) WARN_UNUSED;
 

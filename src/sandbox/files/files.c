@@ -272,7 +272,8 @@ static void on_list_reply(void *user, struct str head)
         stream_violation(c->stream, "a malformed head of LIST");
 }
 
-/* Hands out the whole records of p; *ret_used is how many bytes they were. False: the call is gone, or the agent lied. */
+/* Hands out the whole records of p; *ret_used is how many bytes they were. False: the call is gone, or the agent
+ * lied. */
 static bool take_records(struct file_call *c, struct str p, size_t *ret_used)
 {
     struct wire_entry entry;

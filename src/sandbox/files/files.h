@@ -61,8 +61,9 @@ int file_read(struct sandbox *sb, const struct actor *actor, struct str user, st
 void file_read_ack(struct file_call *call, size_t bytes);
 
 /*
- * Writing: on_ready when bytes may be given (first, once the file is open, and each time after file_write_data() returned 0); exactly one on_end with the
- * written file's entry or the error. file_write_data() takes as much as credit allows and returns the count, 0 when it has to wait for on_ready.
+ * Writing: on_ready when bytes may be given (first, once the file is open, and each time after file_write_data()
+ * returned 0); exactly one on_end with the written file's entry or the error. file_write_data() takes as much as credit
+ * allows and returns the count, 0 when it has to wait for on_ready.
  */
 struct file_write_ops {
     void (*on_ready)(void *ctx);
@@ -74,7 +75,8 @@ int file_write(struct sandbox *sb, const struct actor *actor, struct str user, s
 size_t file_write_data(struct file_call *call, struct str bytes);
 void file_write_eof(struct file_call *call);
 
-/* A directory as a tar stream, read and written as the bytes of a file are: file_read_ack(), file_write_data(), file_write_eof(). */
+/* A directory as a tar stream, read and written as the bytes of a file are: file_read_ack(), file_write_data(),
+ * file_write_eof(). */
 int file_pack(struct sandbox *sb, const struct actor *actor, struct str user, struct str path,
               const struct file_read_ops *ops, void *ctx, struct file_call **ret_call, struct err *err) WARN_UNUSED;
 /*

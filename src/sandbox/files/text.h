@@ -4,5 +4,6 @@
 
 #include "base/str.h"
 
-/* Copies at most size - 1 bytes, cut between characters; control characters and what is not UTF-8 become '?'. Terminates. */
+/* Copies at most size - 1 bytes, cut between characters; control characters and what is not UTF-8 become '?'.
+ * Terminates. */
 void text_clean(struct str s, char *ret_text, size_t size);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Watching a directory: one frame is one event, and its credit returns when the client has taken the event. When OUTSTANDING_MAX are with
- * the client, what still comes (the window's worth at most) waits in `rest`, each with its length before it.
+ * Watching a directory: one frame is one event, and its credit returns when the client has taken the event. When
+ * OUTSTANDING_MAX are with the client, what still comes (the window's worth at most) waits in `rest`, each with its
+ * length before it.
  */
 #include "base/mem.h"
 #include "sandbox/files/file_call.h"

@@ -2,10 +2,12 @@
 /*
  * Somebody's own judge of actions. It gets, as a POST:
  *
- *   {"action": {"sandbox", "tenant", "kind", "actor", "data", "hold"}, "events": [the last ones of the log, as GET .../events has them]}
+ *   {"action": {"sandbox", "tenant", "kind", "actor", "data", "hold"}, "events": [the last ones of the log, as GET
+ *   .../events has them]}
  *
- * and answers 200 with {"risk": "low" | "medium" | "high" | "unknown", "reason": TEXT}. The action is held meanwhile (hold.h); analyser.by_risk says what the
- * risk means, analyser.on_failure what it means that there is no such answer in time. cove-egress carries it: this process has no sockets.
+ * and answers 200 with {"risk": "low" | "medium" | "high" | "unknown", "reason": TEXT}. The action is held meanwhile
+ * (hold.h); analyser.by_risk says what the risk means, analyser.on_failure what it means that there is no such answer
+ * in time. cove-egress carries it: this process has no sockets.
  */
 #include "base/mem.h"
 #include "sandbox/guard/guard_life.h"

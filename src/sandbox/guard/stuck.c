@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Whoever does the same again and again is stuck. Of each actor in a sandbox the last actions are kept as digests of what was asked and what came of it:
+ * Whoever does the same again and again is stuck. Of each actor in a sandbox the last actions are kept as digests of
+ * what was asked and what came of it:
  *
  *   repeat       the same action with the same result, 4 times
  *   error        the same action, and it failed, 3 times
  *   alternation  two actions in turn with the same results, 6 in all
  *
- *  1. Looked at are commands and operations on files, in the order in which they began, once their result is known. What still runs is left out.
+ *  1. Looked at are commands and operations on files, in the order in which they began, once their result is known.
+ *     What still runs is left out.
  *  2. It is told once, until the actor does something else.
  *  3. It is kept in memory: another worker begins anew.
  */

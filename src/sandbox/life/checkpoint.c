@@ -3,12 +3,15 @@
  * Theory of operation
  *
  *  1. One checkpoint of a sandbox is made at a time. What is due meanwhile is made once, after it.
- *  2. From when it is due until it is made nothing is sent to the agent: an action that begins meanwhile takes effect after it. So for who does one thing after the other,
- *     a checkpoint holds all that was done and nothing of what came next. After CHECKPOINT_HOLD_MS what was held goes on, however slow the disk is.
+ *  2. From when it is due until it is made nothing is sent to the agent: an action that begins meanwhile takes effect
+ *     after it. So for who does one thing after the other, a checkpoint holds all that was done and nothing of what
+ *     came next. After CHECKPOINT_HOLD_MS what was held goes on, however slow the disk is.
  *  3. coved makes none when nothing changed since the last one: asking costs a message.
- *  4. What is kept stands in the row of the sandbox, with the layer that it is to go back to. A worker that dies on the way back leaves that to the next one: a
- *     sandbox that is started on its files gets these first. Doing it twice does nothing more.
- *  5. When there is one too many, the one goes whose neighbours are closest to each other for its age; never the first, and never one of the last two.
+ *  4. What is kept stands in the row of the sandbox, with the layer that it is to go back to. A worker that dies on the
+ *     way back leaves that to the next one: a sandbox that is started on its files gets these first. Doing it twice
+ *     does nothing more.
+ *  5. When there is one too many, the one goes whose neighbours are closest to each other for its age; never the first,
+ *     and never one of the last two.
  */
 #include "base/mem.h"
 #include "guard/rules.h"

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Checkpoints: clones of a sandbox's files that Cove makes by itself, so that they can be put back, or another sandbox be made of them. A checkpoint's seq says what
- * it is of: the files as they were when that event of the sandbox's log had happened, and nothing after it.
+ * Checkpoints: clones of a sandbox's files that Cove makes by itself, so that they can be put back, or another sandbox
+ * be made of them. A checkpoint's seq says what it is of: the files as they were when that event of the sandbox's log
+ * had happened, and nothing after it.
  *
- * When one is made is the sandbox's own mode, else that of the guard's rules (guard/rules.h). By number: after each so many actions that may have changed files, if
- * they did; the first one before the first of these actions. On risk: before each action that the guard's rules rate medium or high. At most CHECKPOINTS_MAX are kept: the oldest
- * one, and of the others the fewer the older. They go with the sandbox.
+ * When one is made is the sandbox's own mode, else that of the guard's rules (guard/rules.h). By number: after each so
+ * many actions that may have changed files, if they did; the first one before the first of these actions. On risk:
+ * before each action that the guard's rules rate medium or high. At most CHECKPOINTS_MAX are kept: the oldest one, and
+ * of the others the fewer the older. They go with the sandbox.
  */
 #pragma once
 
@@ -33,9 +35,10 @@ size_t checkpoint_count(const struct core *core, uint64_t tenant);
 bool checkpoint_await(struct sandbox *sb, sandbox_fn fn, void *ctx);
 
 /*
- * Puts back the files of the last checkpoint up to seq. Running, it is paused without its memory first: its processes end, and it is started anew on these files, as one that was
- * paused so is. Paused, its memory is given up. Volumes are not touched. It runs afterwards, for its last timeout from then on; when that fails it is paused.
- * ERR_NOT_FOUND: there is no such checkpoint.
+ * Puts back the files of the last checkpoint up to seq. Running, it is paused without its memory first: its processes
+ * end, and it is started anew on these files, as one that was paused so is. Paused, its memory is given up. Volumes are
+ * not touched. It runs afterwards, for its last timeout from then on; when that fails it is paused. ERR_NOT_FOUND:
+ * there is no such checkpoint.
  */
 int sandbox_rewind(struct sandbox *sb, const struct actor *actor, uint64_t seq, sandbox_fn done, void *ctx,
                    struct err *err) WARN_UNUSED;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A start on files that were kept: volumes and start command come again, and nobody is told before; also when the worker dies meanwhile. */
+/* A start on files that were kept: volumes and start command come again, and nobody is told before; also when the
+ * worker dies meanwhile. */
 #include "sandbox/test_world.h"
 #include "sandbox/volume/volumes.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Deadlines. A deadline is a point of real time in the store. Alarms run on the monotonic clock, so it is looked at again at least every END_CHECK_MS: a step of
- * the real clock moves the end by at most that. Only a running sandbox has one that counts.
+ * Deadlines. A deadline is a point of real time in the store. Alarms run on the monotonic clock, so it is looked at
+ * again at least every END_CHECK_MS: a step of the real clock moves the end by at most that. Only a running sandbox has
+ * one that counts.
  */
 #include "sandbox/life/life.h"
 #include "sandbox/life/sleep.h"

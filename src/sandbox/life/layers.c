@@ -2,11 +2,14 @@
 /*
  * Garbage collection of layers.
  *
- *  1. What coved has in the pool is asked for first, what is needed is marked after that, in one turn: a layer that is made meanwhile is not in the answer.
- *  2. Needed is what a root names (templates, registered roots, sandboxes that are not over) and all that lies below it. coved refuses to drop what
- *     something stands on, so a mistake here costs nothing.
- *  3. A layer is made before whoever wants it can say so: it is *fresh* from before its making until it is registered or FRESH_MS have gone by.
- *  4. The timer drops what two of its rounds have found to be garbage; layers_collect() what one finds. From the top of a chain down, one at a time.
+ *  1. What coved has in the pool is asked for first, what is needed is marked after that, in one turn: a layer that is
+ *     made meanwhile is not in the answer.
+ *  2. Needed is what a root names (templates, registered roots, sandboxes that are not over) and all that lies below
+ *     it. coved refuses to drop what something stands on, so a mistake here costs nothing.
+ *  3. A layer is made before whoever wants it can say so: it is *fresh* from before its making until it is registered
+ *     or FRESH_MS have gone by.
+ *  4. The timer drops what two of its rounds have found to be garbage; layers_collect() what one finds. From the top of
+ *     a chain down, one at a time.
  */
 #include "sandbox/life/layers.h"
 #include "base/fault.h"

@@ -2,8 +2,9 @@
 /*
  * The layers of the storage pool as the core sees them: who needs which, what is garbage, what is kept ready.
  *
- * Roots are templates and their builds, whatever else registers itself with layers_root_add() (caches of builds), and sandboxes, live or paused. What
- * no root reaches is dropped: a while after it was made, by a timer, or at once by layers_collect().
+ * Roots are templates and their builds, whatever else registers itself with layers_root_add() (caches of builds), and
+ * sandboxes, live or paused. What no root reaches is dropped: a while after it was made, by a timer, or at once by
+ * layers_collect().
  */
 #pragma once
 
@@ -35,15 +36,16 @@ int layers_collect(struct core *core, const struct actor *actor, bool dry_run, l
 typedef void (*pool_done_fn)(void *ctx, const struct err *err);
 
 /*
- * An image as a new layer (layer_name_new()): coved starts a process that unpacks it and talks over fd (taken in any case) with whoever has its other end (image/job.h).
- * done: the layer is in the pool; like a stored one it is garbage after a while unless somebody names it.
+ * An image as a new layer (layer_name_new()): coved starts a process that unpacks it and talks over fd (taken in any
+ * case) with whoever has its other end (image/job.h). done: the layer is in the pool; like a stored one it is garbage
+ * after a while unless somebody names it.
  */
 int layers_image(struct core *core, const char *layer, int fd, pool_done_fn done, void *ctx,
                  struct err *err) WARN_UNUSED;
 
 /*
- * What b has that a has not, written to fd (taken in any case) as in coved/diff/diff.h. Each a living sandbox's id, a layer, or a template or snapshot by id or
- * name; a empty: what b stands on. ERR_NOT_FOUND.
+ * What b has that a has not, written to fd (taken in any case) as in coved/diff/diff.h. Each a living sandbox's id, a
+ * layer, or a template or snapshot by id or name; a empty: what b stands on. ERR_NOT_FOUND.
  */
 int layers_diff(struct core *core, uint64_t view, struct str a, struct str b, int fd, pool_done_fn done, void *ctx,
                 struct err *err) WARN_UNUSED;
@@ -73,9 +75,10 @@ typedef void (*pool_figures_fn)(void *ctx, const struct pool_figures *figures, c
 int pool_figures(struct core *core, const char *layer, pool_figures_fn done, void *ctx, struct err *err) WARN_UNUSED;
 
 /*
- * Keeps n sandboxes of the template ready, made with its own sizes, its start command running and ready; filled up in the background. Kept in the store. A
- * create that asks for nothing that differs takes one. n 0: none (a template with a start command has 1 by itself). most: so many may be taken at a time, which is for the
- * façade that asked to see to; 0: any number.
+ * Keeps n sandboxes of the template ready, made with its own sizes, its start command running and ready; filled up in
+ * the background. Kept in the store. A create that asks for nothing that differs takes one. n 0: none (a template with
+ * a start command has 1 by itself). most: so many may be taken at a time, which is for the façade that asked to see to;
+ * 0: any number.
  */
 #define WARM_MOST_KEPT UINT32_MAX /* as it was */
 int core_warm_set(struct core *core, const struct actor *asker, struct str ref, uint32_t n, uint32_t most,

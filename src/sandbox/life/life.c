@@ -2,14 +2,17 @@
 /*
  * Theory of operation: the end of a sandbox
  *
- *  1. coved says what lives. The end is final when it says SUP_ENDED, or that it knows no such sandbox; a KILL is repeated until then.
- *  2. As soon as the end is decided (killed, expired, the agent lied or is gone) the sandbox is stopping: out of the list, its session
- *     closed, every waiting call answered, every watcher told (all in later turns), and nobody can use it any more.
+ *  1. coved says what lives. The end is final when it says SUP_ENDED, or that it knows no such sandbox; a KILL is
+ *     repeated until then.
+ *  2. As soon as the end is decided (killed, expired, the agent lied or is gone) the sandbox is stopping: out of the
+ *     list, its session closed, every waiting call answered, every watcher told (all in later turns), and nobody can
+ *     use it any more.
  *  3. kill_done is called exactly once, from the loop, never from within the call that gave it.
  *  4. A client hears of an end only when the row is committed.
- *  5. An agent's socket closes before coved can reap the agent: a KILL at once would hide why it died. It comes LOST_WAIT_MS later, for the
- *     agent that lives and only closed its socket.
- *  6. The end is the last event of a sandbox but for what a client asks of the dead: every open call has ended before it is recorded.
+ *  5. An agent's socket closes before coved can reap the agent: a KILL at once would hide why it died. It comes
+ *     LOST_WAIT_MS later, for the agent that lives and only closed its socket.
+ *  6. The end is the last event of a sandbox but for what a client asks of the dead: every open call has ended before
+ *     it is recorded.
  */
 #include "sandbox/life/life.h"
 #include "base/fd.h"

@@ -220,7 +220,8 @@ static bool note_kind(const struct event *e, void *ctx)
     return true;
 }
 
-/* coved's word comes before its sandbox's socket closes, or before the session that a kill closes has ended its streams. */
+/* coved's word comes before its sandbox's socket closes, or before the session that a kill closes has ended its
+ * streams. */
 static void end_is_last(void **state)
 {
     struct world *w = *state;
@@ -491,7 +492,8 @@ static bool is_ended_in_store(struct world *w, const char *id, const char *cause
     return row.ended_at != 0 && strcmp(row.end_cause, cause) == 0;
 }
 
-/* The store takes nothing while they end, one killed and one by itself; it is told when it does again, be it at the last moment. */
+/* The store takes nothing while they end, one killed and one by itself; it is told when it does again, be it at the
+ * last moment. */
 static void ends_wait_for_the_store(void **state)
 {
     struct world *w = *state;
@@ -661,7 +663,8 @@ static void samples_are_bounded_for_all(void **state)
         assert_true(samples[i].at > samples[i - 1].at);
 }
 
-/* Told once while it is refused more, and again only after a period in which it was not. What is looked at out of turn ends no period. */
+/* Told once while it is refused more, and again only after a period in which it was not. What is looked at out of turn
+ * ends no period. */
 static void processes_run_out(void **state)
 {
     struct world *w = *state;

@@ -2,18 +2,21 @@
 /*
  * Theory of operation: asleep and awake again (pause.c, resume.c, wake.c; the way back is a start: start.c)
  *
- *  1. The state says where it is on its way; one request to coved is under way at a time, and its answer only counts while the state is still the
- *     one that asked. Whatever ends the sandbox meanwhile wins: coved gets its KILL, a late answer is dropped.
- *  2. With memory its session stays open: bytes wait in sockets on both sides, and every clock of ours that waits for the sandbox (time-outs of
- *     streams, deadlines of processes) stands still. Without memory the session is dropped when coved says that its files are kept.
- *  3. A pause that fails leaves it running. From the pause to the end of the resume a session that breaks says nothing by itself: the agent may have been killed
- *     so that its files are kept, by our request or because the service stops. What coved says counts (`session_broke` until then); who is thawed without a
- *     session gets a new one.
+ *  1. The state says where it is on its way; one request to coved is under way at a time, and its answer only counts
+ *     while the state is still the one that asked. Whatever ends the sandbox meanwhile wins: coved gets its KILL, a
+ *     late answer is dropped.
+ *  2. With memory its session stays open: bytes wait in sockets on both sides, and every clock of ours that waits for
+ *     the sandbox (time-outs of streams, deadlines of processes) stands still. Without memory the session is dropped
+ *     when coved says that its files are kept.
+ *  3. A pause that fails leaves it running. From the pause to the end of the resume a session that breaks says nothing
+ *     by itself: the agent may have been killed so that its files are kept, by our request or because the service
+ *     stops. What coved says counts (`session_broke` until then); who is thawed without a session gets a new one.
  *  4. A resume that fails leaves it paused (rule 5 of start.c).
  *  5. A pause or a resume waits until clones of the files that were begun before it are made (snapshot.c).
  *  6. Its deadline is looked at while it runs, and is set anew when it is resumed.
- *  7. At the deadline a pause comes to an end: what can't be stopped FREEZES_MOST times (a process can see to that) loses its memory and its processes, and what is not paused
- *     then either is ended. Only who can't be reached, or is busy, is asked again without end. A pause that a client asked for fails, and that is all.
+ *  7. At the deadline a pause comes to an end: what can't be stopped FREEZES_MOST times (a process can see to that)
+ *     loses its memory and its processes, and what is not paused then either is ended. Only who can't be reached, or is
+ *     busy, is asked again without end. A pause that a client asked for fails, and that is all.
  */
 #include "sandbox/life/pause.h"
 #include "base/fault.h"
@@ -221,7 +224,8 @@ static void on_paused(void *ctx, const union sup_message *answer, int fd, const 
     } else if (answer) {
         paused(sb);
     } else if (supervisor_is_lost(sb->core->supervisor)) {
-        /* Its session may have ended because it was to be paused, or with coved: what has become of it, the next coved tells the next worker. */
+        /* Its session may have ended because it was to be paused, or with coved: what has become of it, the next coved
+         * tells the next worker. */
         local = *err;
         (void)err_prefix(&local, "pause sandbox %s", sb->info.id);
         waiters_tell(&sb->pausers, NULL, &local);

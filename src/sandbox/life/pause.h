@@ -2,24 +2,27 @@
 /*
  * Pausing and resuming.
  *
- * To disk, on tiers that can: its memory is written beside its files, and goes on from there, after the service or the machine was started anew, too; what clients have open ends.
+ * To disk, on tiers that can: its memory is written beside its files, and goes on from there, after the service or the
+ * machine was started anew, too; what clients have open ends.
  *
- * With memory: its processes stand still where they are, and go on there; connections inside, terminals and what clients have open stay. Without: its
- * processes end (cause "paused"), its files stay, and resuming starts it anew, with a new boot id. A sandbox that is paused with memory when the service stops or
- * dies is one that was paused without when it is back.
+ * With memory: its processes stand still where they are, and go on there; connections inside, terminals and what
+ * clients have open stay. Without: its processes end (cause "paused"), its files stay, and resuming starts it anew,
+ * with a new boot id. A sandbox that is paused with memory when the service stops or dies is one that was paused
+ * without when it is back.
  *
- * What waits for the sandbox waits no shorter for it: deadlines of processes count the time that it runs, a client's own (of an attached one) go on.
+ * What waits for the sandbox waits no shorter for it: deadlines of processes count the time that it runs, a client's
+ * own (of an attached one) go on.
  *
- * While paused: it is listed, has no deadline (it is kept until somebody kills it), and counts for no limit of running sandboxes; every other operation answers
- * ERR_FAILED_PRECONDITION.
+ * While paused: it is listed, has no deadline (it is kept until somebody kills it), and counts for no limit of running
+ * sandboxes; every other operation answers ERR_FAILED_PRECONDITION.
  */
 #pragma once
 
 #include "sandbox/sandbox.h"
 
 /*
- * ERR_FAILED_PRECONDITION at once: it is paused, or on its way there or back. done: when it is paused (sb), or why it is not; it runs then, unless it
- * has ended.
+ * ERR_FAILED_PRECONDITION at once: it is paused, or on its way there or back. done: when it is paused (sb), or why it
+ * is not; it runs then, unless it has ended.
  */
 int sandbox_pause(struct sandbox *sb, const struct actor *actor, bool memory, sandbox_fn done, void *ctx,
                   struct err *err) WARN_UNUSED;
@@ -35,16 +38,17 @@ struct sandbox_resume {
 };
 
 /*
- * done: when it runs again and its agent answers. One that is being resumed already: done comes with that. ERR_FAILED_PRECONDITION: it runs, or is
- * being paused.
+ * done: when it runs again and its agent answers. One that is being resumed already: done comes with that.
+ * ERR_FAILED_PRECONDITION: it runs, or is being paused.
  */
 int sandbox_resume(struct sandbox *sb, const struct actor *actor, const struct sandbox_resume *how, sandbox_fn done,
                    void *ctx, struct err *err) WARN_UNUSED;
 
 /*
- * For requests that came by traffic: fn is called in a later turn when the sandbox runs (err NULL), or can't any more. A paused one whose auto_resume is set
- * is resumed for it, for its last timeout and 300 s at least. At most 1,024 wait for one sandbox (ERR_RESOURCE_EXHAUSTED). ERR_FAILED_PRECONDITION: it is paused and stays so.
- * Embed the struct; take it back with sandbox_unwake() before its memory goes.
+ * For requests that came by traffic: fn is called in a later turn when the sandbox runs (err NULL), or can't any more.
+ * A paused one whose auto_resume is set is resumed for it, for its last timeout and 300 s at least. At most 1,024 wait
+ * for one sandbox (ERR_RESOURCE_EXHAUSTED). ERR_FAILED_PRECONDITION: it is paused and stays so. Embed the struct; take
+ * it back with sandbox_unwake() before its memory goes.
  */
 struct sandbox_wake {
     struct list node;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pauses that fail, at the deadline of a sandbox and before it: what is tried again, what is tried otherwise, and what ends. */
+/* Pauses that fail, at the deadline of a sandbox and before it: what is tried again, what is tried otherwise, and what
+ * ends. */
 #include "sandbox/life/life.h"
 #include "sandbox/life/pause.h"
 #include "sandbox/test_world.h"
@@ -29,7 +30,8 @@ static void a_pause_that_failed_before_the_deadline(void **state)
     WAIT(w, state_of(sb) == SANDBOX_ENDED);
 }
 
-/* What can't be paused at its deadline for a reason that passes goes on, and its log does not fill up with the tries. */
+/* What can't be paused at its deadline for a reason that passes goes on, and its log does not fill up with the
+ * tries. */
 static void pauses_that_fail_at_the_deadline(void **state)
 {
     struct world *w = *state;

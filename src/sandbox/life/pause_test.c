@@ -271,7 +271,8 @@ static void memory_given_up(void **state)
     assert_int_equal(w->resumes, 1); /* the start is done */
 }
 
-/* The agent's end is heard of before coved's answer, and then not at all: the service stops, which is no reason to end it. */
+/* The agent's end is heard of before coved's answer, and then not at all: the service stops, which is no reason to end
+ * it. */
 static void sessions_that_break(void **state)
 {
     struct world *w = *state;

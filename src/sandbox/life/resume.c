@@ -118,7 +118,8 @@ static void on_thawed(void *ctx, const union sup_message *answer, int fd, const 
     union sup_message m = {.pause = {.head = {.type = SUP_PAUSE}, .kind = SUP_PAUSE_MEMORY}};
     (void)fd_close(fd);
     if (start_awaits(sb, START_BOX) && !sb->core->closing) {
-        /* Who did not answer in time may do it all the same: nothing may run in what is told of as paused, with no deadline. */
+        /* Who did not answer in time may do it all the same: nothing may run in what is told of as paused, with no
+         * deadline. */
         memcpy(m.pause.id, sb->info.id, ID_SANDBOX_LEN);
         if (!answer && err->code == ERR_DEADLINE_EXCEEDED &&
             supervisor_call(sb->core->supervisor, &m, NULL, NULL, &local) < 0)

@@ -12,7 +12,8 @@ struct waiter {
 };
 void waiters_add(struct list *waiters, sandbox_fn done, void *ctx);
 void waiters_tell(struct list *waiters, struct sandbox *sb, const struct err *err); /* err NULL: sb; empties the list */
-/* Asks coved what the state wants of it, if it was not asked yet and nothing of the sandbox is under way that has to be over first. */
+/* Asks coved what the state wants of it, if it was not asked yet and nothing of the sandbox is under way that has to be
+ * over first. */
 void pause_go(struct sandbox *sb);
 /* Begins one, of a running sandbox; who waits for it is in sb->pausers. seq: of the action that wants it. */
 void pause_start(struct sandbox *sb, enum sup_pause_kind kind, uint64_t seq);
@@ -25,7 +26,8 @@ void pause_move(struct sandbox *sb, enum sandbox_state to, enum event_kind kind,
 void pause_unknown(struct sandbox *sb); /* to coved: it ends */
 /* Its processes have ended, its files are kept: frees everything about the processes. */
 void pause_let_go(struct sandbox *sb);
-/* In a later turn, as if coved had said so. fn's context is the sandbox, with the reference that was taken for the call. */
+/* In a later turn, as if coved had said so. fn's context is the sandbox, with the reference that was taken for the
+ * call. */
 void pause_answer_later(struct sandbox *sb, supervisor_fn fn, const struct err *err);
 /* Who waits for a pause, a resume or to be woken hears that it ends. */
 void pause_ends(struct sandbox *sb, const struct err *why);

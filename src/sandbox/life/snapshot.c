@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Clones of a sandbox's files as layers: one at a time per sandbox, in the order in which they were asked for. What pauses, resumes or ends it waits for the one
- * that coved is at (pause.c); the others fail when it ends.
+ * Clones of a sandbox's files as layers: one at a time per sandbox, in the order in which they were asked for. What
+ * pauses, resumes or ends it waits for the one that coved is at (pause.c); the others fail when it ends.
  */
 #include "sandbox/life/snapshot.h"
 #include "base/fault.h"

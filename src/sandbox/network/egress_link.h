@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The client of cove-egress: tagged requests and unasked messages over the socket that coved gives to both (wire/egress.h). Internal to src/sandbox.
+ * The client of cove-egress: tagged requests and unasked messages over the socket that coved gives to both
+ * (wire/egress.h). Internal to src/sandbox.
  *
- *  1. A new socket replaces the one before. Requests that wait then, and when the socket is lost, fail with ERR_UNAVAILABLE.
- *  2. What is malformed, an answer to what was never asked, and an answer of another kind than asked for close the socket: nothing more is
- *     believed. An answer that comes after its request timed out is dropped.
+ *  1. A new socket replaces the one before. Requests that wait then, and when the socket is lost, fail with
+ *     ERR_UNAVAILABLE.
+ *  2. What is malformed, an answer to what was never asked, and an answer of another kind than asked for close the
+ *     socket: nothing more is believed. An answer that comes after its request timed out is dropped.
  *  3. Callbacks come from the loop, never from within a call of the core.
  */
 #pragma once
@@ -28,7 +30,8 @@ void egress_link_free(struct egress_link *l); /* what waits fails at once; accep
 void egress_link_attach(struct egress_link *l, int fd); /* takes fd; on_up follows at once */
 bool egress_link_is_up(const struct egress_link *l);
 
-/* answer: borrowed; NULL with the error: egress's own, ERR_DEADLINE_EXCEEDED after EGRESS_ANSWER_MS, ERR_UNAVAILABLE. */
+/* answer: borrowed; NULL with the error: egress's own, ERR_DEADLINE_EXCEEDED after EGRESS_ANSWER_MS,
+ * ERR_UNAVAILABLE. */
 typedef void (*egress_call_fn)(void *ctx, const json_t *answer, const struct err *err);
 
 enum { EGRESS_ANSWER_MS = 5000 };

@@ -2,12 +2,12 @@
 /*
  * Theory of operation
  *
- *  1. `policy` is what the client was told last. cove-egress gets it when it comes up, when the sandbox is taken over, and after a change of which
- *     nobody knows whether it was taken; until then it denies all.
- *  2. A change (network_change.c) seals what must be sealed, piece by piece, then tells the policy, then keeps it. Only what was kept becomes `policy`;
- *     a change that can't be kept is taken back. One at a time.
- *  3. The change of a start runs beside coved's work and ends the step START_NETWORK; until then the row of a new sandbox has a policy that denies all, if
- *     anything must be sealed.
+ *  1. `policy` is what the client was told last. cove-egress gets it when it comes up, when the sandbox is taken over,
+ *     and after a change of which nobody knows whether it was taken; until then it denies all.
+ *  2. A change (network_change.c) seals what must be sealed, piece by piece, then tells the policy, then keeps it. Only
+ *     what was kept becomes `policy`; a change that can't be kept is taken back. One at a time.
+ *  3. The change of a start runs beside coved's work and ends the step START_NETWORK; until then the row of a new
+ *     sandbox has a policy that denies all, if anything must be sealed.
  *  4. net.up and net.down are about this sandbox: whether cove-egress has its policy. The first time is no event.
  */
 #include "base/log.h"

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a sandbox may reach. Each has a policy (policy/policy.h), which is kept in its row and which cove-egress enforces: it is told before anybody hears
- * of the sandbox, and again whenever cove-egress is another one. Without cove-egress nothing gets out of any sandbox.
+ * What a sandbox may reach. Each has a policy (policy/policy.h), which is kept in its row and which cove-egress
+ * enforces: it is told before anybody hears of the sandbox, and again whenever cove-egress is another one. Without
+ * cove-egress nothing gets out of any sandbox.
  *
- * Values of "inject" headers are sealed by cove-egress before they are stored or can be read again: of a value everything but ${secret:...},
- * ${sealed:...} and an authentication scheme in front of one. Nothing of them is ever in an event.
+ * Values of "inject" headers are sealed by cove-egress before they are stored or can be read again: of a value
+ * everything but ${secret:...}, ${sealed:...} and an authentication scheme in front of one. Nothing of them is ever in
+ * an event.
  */
 #pragma once
 
@@ -35,13 +37,14 @@ json_t *network_warnings(const json_t *policy);
 typedef void (*network_fn)(void *ctx, const struct err *err);
 
 /*
- * Replaces the policy; streams that are no longer allowed are cut. ERR_ABORTED: another change is under way. ERR_UNAVAILABLE: cove-egress does not run. No
- * cancel: a client that leaves gets its change.
+ * Replaces the policy; streams that are no longer allowed are cut. ERR_ABORTED: another change is under way.
+ * ERR_UNAVAILABLE: cove-egress does not run. No cancel: a client that leaves gets its change.
  */
 int network_set(struct sandbox *sb, const struct actor *actor, const struct network_spec *spec, network_fn done,
                 void *ctx, struct err *err) WARN_UNUSED;
 
-/* What would become of a request: {"verdict","rule","reason","addresses":[...],"intercepted","suggestion"?}, borrowed. */
+/* What would become of a request: {"verdict","rule","reason","addresses":[...],"intercepted","suggestion"?},
+ * borrowed. */
 typedef void (*network_check_fn)(void *ctx, const json_t *answer, const struct err *err);
 int network_check(struct sandbox *sb, struct str url, struct str method, network_check_fn done, void *ctx,
                   struct err *err) WARN_UNUSED;

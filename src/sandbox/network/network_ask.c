@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A host that a policy blocks can be asked about (the guard's "blocked_hosts: ask"): the connection is refused, as any, and an approval waits. When it is
- * allowed, the rule that cove-egress suggested goes to the front of the sandbox's policy, and the next connection gets through. What was denied is not asked again.
+ * A host that a policy blocks can be asked about (the guard's "blocked_hosts: ask"): the connection is refused, as any,
+ * and an approval waits. When it is allowed, the rule that cove-egress suggested goes to the front of the sandbox's
+ * policy, and the next connection gets through. What was denied is not asked again.
  */
 #include "base/mem.h"
 #include "sandbox/guard/guard_life.h"

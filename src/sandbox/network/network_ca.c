@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A certificate into a sandbox, behind those of the service: one request to the agent, which puts it wherever programs look. On record it is the writing of the certificate's own file. */
+/* A certificate into a sandbox, behind those of the service: one request to the agent, which puts it wherever programs
+ * look. On record it is the writing of the certificate's own file. */
 #include "base/mem.h"
 #include "sandbox/files/file_call.h"
 #include "sandbox/files/files.h"

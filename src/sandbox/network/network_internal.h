@@ -85,8 +85,8 @@ struct policy_literal {
     json_t *header;
     size_t from, to; /* in its "value" */
 };
-/* As it is told cove-egress: secrets of other tenants than the default one are called "_tenant-<number>.<name>" there, those of tenants of uids
- * (tenant_of_uid()) "_uid-<number>.<name>". A new reference. */
+/* As it is told cove-egress: secrets of other tenants than the default one are called "_tenant-<number>.<name>" there,
+ * those of tenants of uids (tenant_of_uid()) "_uid-<number>.<name>". A new reference. */
 struct policy_owner {
     uint64_t tenant;
     const char *name;

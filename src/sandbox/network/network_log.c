@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What cove-egress saw, as events. A sandbox can cause any number of them, so all are bounded: NETWORK_FLOWS_PER_SEC flows a second are logged one by
- * one (net.open, and its net.close whenever that comes), the others are counted and told together; of the other kinds what is too much is
- * counted by the log itself (log.suppressed). And since a sandbox may go on for as long as it lives, the more was told of it, the less is: after EVENT_TOLD_IN_FULL events a
- * tenth of that, after EVENT_TOLD_CLOSELY a tenth in a minute.
+ * What cove-egress saw, as events. A sandbox can cause any number of them, so all are bounded: NETWORK_FLOWS_PER_SEC
+ * flows a second are logged one by one (net.open, and its net.close whenever that comes), the others are counted and
+ * told together; of the other kinds what is too much is counted by the log itself (log.suppressed). And since a sandbox
+ * may go on for as long as it lives, the more was told of it, the less is: after EVENT_TOLD_IN_FULL events a tenth of
+ * that, after EVENT_TOLD_CLOSELY a tenth in a minute.
  */
 #include "base/mem.h"
 #include "policy/policy.h"
@@ -138,7 +139,8 @@ static void network_log_on_open(struct network *n, struct told *t)
     if (t->is_wrong)
         return;
     n->sb->core->figures.egress[FIGURES_ALLOWED]++;
-    /* Of one with that number the end was lost on the way: cove-egress drops what nobody reads, and numbers anew after a pause without memory. */
+    /* Of one with that number the end was lost on the way: cove-egress drops what nobody reads, and numbers anew after
+     * a pause without memory. */
     (void)map_del_u64(&n->logged, flow);
     if (!may_log_flow(n)) {
         sums_of(n)->opened++;

@@ -97,7 +97,8 @@ void policy_describe(const json_t *policy, struct event_data *d)
 #define SECRET_OF_TENANT "_tenant-"
 #define SECRET_OF_UID "_uid-"
 
-/* The default tenant's secrets go by their names, but for those that are called as another one's: these it has none of. */
+/* The default tenant's secrets go by their names, but for those that are called as another one's: these it has none
+ * of. */
 static void append_secret(struct buf *b, const struct policy_owner *o, const char *name)
 {
     const uint64_t tenant = o->tenant;

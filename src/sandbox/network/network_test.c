@@ -486,7 +486,8 @@ static void a_certificate_outlives_a_pause(void **state)
     }
 }
 
-/* A policy changes, and while its certificate is on its way the sandbox is paused and resumed: who resumes it hears of it all the same. */
+/* A policy changes, and while its certificate is on its way the sandbox is paused and resumed: who resumes it hears of
+ * it all the same. */
 static void a_certificate_of_a_change_does_not_hold_up_a_resume(void **state)
 {
     struct world *w = *state;

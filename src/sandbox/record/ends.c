@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ends that the store would not take, because its disk is full or gone: nobody can be refused them, so they are recorded as soon as it takes
- * writes again. Only a worker that dies before that leaves the next one with "lost".
+ * Ends that the store would not take, because its disk is full or gone: nobody can be refused them, so they are
+ * recorded as soon as it takes writes again. Only a worker that dies before that leaves the next one with "lost".
  *
- *  1. Every end is kept from before it is written until its batch is committed. `written`: it is in the batch that is open.
- *  2. A batch that is undone takes away what led to the end as well, whose seqs are given out again. Written later, its cause is the creation.
+ *  1. Every end is kept from before it is written until its batch is committed. `written`: it is in the batch that is
+ *     open.
+ *  2. A batch that is undone takes away what led to the end as well, whose seqs are given out again. Written later, its
+ *     cause is the creation.
  *  3. A sandbox whose creation is not in the store has no end there.
  */
 #include "base/mem.h"

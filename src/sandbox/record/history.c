@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The log of a sandbox that lives is bounded: of more than `keep_events` the oldest go, with a log.pruned in their place, and with them the
- * output that they name. What a later worker must know of processes that began there and run still is recorded once more
- * before (exec_carry(), in the same batch of the store or an earlier one). It goes in bounded steps with a pause after each, so that requests never wait for it.
+ * The log of a sandbox that lives is bounded: of more than `keep_events` the oldest go, with a log.pruned in their
+ * place, and with them the output that they name. What a later worker must know of processes that began there and run
+ * still is recorded once more before (exec_carry(), in the same batch of the store or an earlier one). It goes in
+ * bounded steps with a pause after each, so that requests never wait for it.
  */
 #include "sandbox/exec/exec_life.h"
 #include "sandbox/object.h"

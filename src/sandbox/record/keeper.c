@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Keeps the store going: ends its batches (after the turn that wrote an action, so that nobody hears what came of one that is not stored; for
- * observations soon, at most every COMMIT_MS; and never before what the turn had to send was sent), lets suppressed floods be recorded, and folds the write-ahead log back in a worker thread:
- * when it is long, and soon after something was stored without which files in the pool are nobody's. Nothing else syncs the log: without that, a power cut could take such rows
- * for as long as the kernel leaves the log in memory, half a minute, and the files of a snapshot would then be garbage.
+ * Keeps the store going: ends its batches (after the turn that wrote an action, so that nobody hears what came of one
+ * that is not stored; for observations soon, at most every COMMIT_MS; and never before what the turn had to send was
+ * sent), lets suppressed floods be recorded, and folds the write-ahead log back in a worker thread: when it is long,
+ * and soon after something was stored without which files in the pool are nobody's. Nothing else syncs the log: without
+ * that, a power cut could take such rows for as long as the kernel leaves the log in memory, half a minute, and the
+ * files of a snapshot would then be garbage.
  */
 #include "base/log.h"
 #include "base/mem.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What ended sandboxes leave in the store, and volumes that were dropped, is bounded in age and in number. The oldest one too many is taken away in bounded steps (events,
- * artefacts, at last the row: a worker that dies in between finds it again), with a pause after each, so that requests never wait for it. What led to it in the feed goes then, too.
+ * What ended sandboxes leave in the store, and volumes that were dropped, is bounded in age and in number. The oldest
+ * one too many is taken away in bounded steps (events, artefacts, at last the row: a worker that dies in between finds
+ * it again), with a pause after each, so that requests never wait for it. What led to it in the feed goes then, too.
  */
 #include "base/log.h"
 #include "base/mem.h"

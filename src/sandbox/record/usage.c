@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Figures of running sandboxes, every SANDBOX_SAMPLE_MS: memory, CPU and what it wrote to its disk from coved (measured from outside; the last only where the pool counts), the disk's otherwise from the agent
- * (a claim, refreshed beside, so that a sample never waits for it). The first one of each sandbox comes at a random moment, which spreads them out.
- * A limit may be reached for less than that: it is looked at as well, at most every SUSPECT_MS, when a process fails or an operation on a file ends for want of something.
- * What was told is in the row, so that another worker does not tell it again.
+ * Figures of running sandboxes, every SANDBOX_SAMPLE_MS: memory, CPU and what it wrote to its disk from coved (measured
+ * from outside; the last only where the pool counts), the disk's otherwise from the agent (a claim, refreshed beside,
+ * so that a sample never waits for it). The first one of each sandbox comes at a random moment, which spreads them out.
+ * A limit may be reached for less than that: it is looked at as well, at most every SUSPECT_MS, when a process fails or
+ * an operation on a file ends for want of something. What was told is in the row, so that another worker does not tell
+ * it again.
  */
 #include "base/fd.h"
 #include "base/mem.h"
@@ -39,7 +41,8 @@ static void usage_keep(struct sandbox *sb, const struct sandbox_sample *sample)
     sb->samples[sb->n_samples++] = *sample;
 }
 
-/* Once when it is full, and again only after there was some room. What it wrote last did not fit, so it stays below the limit. */
+/* Once when it is full, and again only after there was some room. What it wrote last did not fit, so it stays below the
+ * limit. */
 static void look_at_disk(struct sandbox *sb, const struct sup_used *u)
 {
     uint64_t limit = u->disk_limit_bytes, used = u->disk_bytes;

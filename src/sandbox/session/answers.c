@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the agent answers to programs inside (WIRE_ANSWERS), as the façade has it: given to each session, and again when the sandbox becomes somebody's. */
+/* What the agent answers to programs inside (WIRE_ANSWERS), as the façade has it: given to each session, and again when
+ * the sandbox becomes somebody's. */
 #include "base/log.h"
 #include "sandbox/exec/stream.h"
 #include "sandbox/object.h"

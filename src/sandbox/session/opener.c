@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A volume's own sandbox: made for the first who wants to read or write files in it, gone OPENER_IDLE_MS after the last one, or when VOLUMES_OPEN_MAX are there and another
- * volume needs one: they count for no limit of sandboxes. Before anybody gets it its agent has made the volume the root of all paths, for good: whatever
- * lies in there, no path and no link leads out.
+ * A volume's own sandbox: made for the first who wants to read or write files in it, gone OPENER_IDLE_MS after the last
+ * one, or when VOLUMES_OPEN_MAX are there and another volume needs one: they count for no limit of sandboxes. Before
+ * anybody gets it its agent has made the volume the root of all paths, for good: whatever lies in there, no path and no
+ * link leads out.
  */
 #include "base/log.h"
 #include "base/mem.h"

@@ -2,19 +2,24 @@
 /*
  * Theory of operation
  *
- *  1. Input. One read fills the loop's shared buffer; frames are handled where they lie. Payload of DATA goes on as it comes, so only the
- *     beginning of another kind of frame is ever kept (`partial`, at most one frame). Nothing is allocated by a size that the agent says.
- *  2. Every frame is checked against the state of its stream before anybody hears of it (take_frame, begin_data). The first thing that
- *     can't be breaks the session: no frame behind it is looked at, no byte is sent any more, and the owner hears so once, in a later turn.
- *  3. Output. Frames gather in `outbox` and go out in one write before the loop sleeps, requests at once; large DATA goes straight to the socket
- *     while the outbox is empty. DATA stops at OUTBOX_SOFT (the stream waits for on_room), requests at OUTBOX_OPEN; what is left (CREDIT, CLOSE)
- *     can reach OUTBOX_MAX only when the agent makes us say much and reads nothing of it, which is a violation.
- *  4. Credit to the agent is gathered per stream and turn. Delivered bytes are reported in the same turn, before any later OPEN; others only when
- *     a quarter of the window is due. Credit from the agent never exceeds the window: it can only give back what it was sent.
- *  5. A stream stays in the table from OPEN to END. stream_close() only takes its user away: what the agent sends until END is checked, then
- *     dropped. So ids are unambiguous, and the number of streams is bounded even when the agent never ends them (they time out
- *     with the session).
- *  6. `closing` and `broken` are looked at after every callback: a callback may close the session, whose memory lives until a later turn.
+ *  1. Input. One read fills the loop's shared buffer; frames are handled where they lie. Payload of DATA goes on as it
+ *     comes, so only the beginning of another kind of frame is ever kept (`partial`, at most one frame). Nothing is
+ *     allocated by a size that the agent says.
+ *  2. Every frame is checked against the state of its stream before anybody hears of it (take_frame, begin_data). The
+ *     first thing that can't be breaks the session: no frame behind it is looked at, no byte is sent any more, and the
+ *     owner hears so once, in a later turn.
+ *  3. Output. Frames gather in `outbox` and go out in one write before the loop sleeps, requests at once; large DATA
+ *     goes straight to the socket while the outbox is empty. DATA stops at OUTBOX_SOFT (the stream waits for on_room),
+ *     requests at OUTBOX_OPEN; what is left (CREDIT, CLOSE) can reach OUTBOX_MAX only when the agent makes us say much
+ *     and reads nothing of it, which is a violation.
+ *  4. Credit to the agent is gathered per stream and turn. Delivered bytes are reported in the same turn, before any
+ *     later OPEN; others only when a quarter of the window is due. Credit from the agent never exceeds the window: it
+ *     can only give back what it was sent.
+ *  5. A stream stays in the table from OPEN to END. stream_close() only takes its user away: what the agent sends until
+ *     END is checked, then dropped. So ids are unambiguous, and the number of streams is bounded even when the agent
+ *     never ends them (they time out with the session).
+ *  6. `closing` and `broken` are looked at after every callback: a callback may close the session, whose memory lives
+ *     until a later turn.
  */
 #include "sandbox/session/session.h"
 #include "base/fd.h"

@@ -15,7 +15,8 @@ struct stream;
 
 struct session_ops {
     void (*on_ready)(void *ctx); /* HELLO came */
-    /* Once: end of file, a socket error, no HELLO in time, or a lie (violation). Streams still wait; close the session. */
+    /* Once: end of file, a socket error, no HELLO in time, or a lie (violation). Streams still wait; close the
+     * session. */
     void (*on_broken)(void *ctx, bool violation, const struct err *err);
     /* After session_close(): every stream has ended, and the session is gone. May be NULL. */
     void (*on_closed)(void *ctx);
@@ -29,8 +30,9 @@ void session_expect_in(struct session *s, unsigned hello_ms);              /* it
 int session_start(struct session *s, int fd, struct err *err) WARN_UNUSED; /* takes fd, also when it fails */
 
 /*
- * Every open stream gets on_end with `why`: in a later turn, followed by on_closed, the only op that is still called; or with session_drop()
- * at once and without on_closed (never from within a callback of the session; after session_close() it keeps that one's `why`).
+ * Every open stream gets on_end with `why`: in a later turn, followed by on_closed, the only op that is still called;
+ * or with session_drop() at once and without on_closed (never from within a callback of the session; after
+ * session_close() it keeps that one's `why`).
  */
 void session_close(struct session *s, const struct err *why);
 void session_drop(struct session *s, const struct err *why);
@@ -46,14 +48,15 @@ bool session_is_ready(const struct session *s);
 bool session_is_idle(const struct session *s); /* every stream has ended, or it is broken */
 
 /*
- * Bytes from the agent; what the socket's reader calls, and the fuzzer. Returns false when the session is broken or closed.
- * Callbacks run from here, so it must not be called from one.
+ * Bytes from the agent; what the socket's reader calls, and the fuzzer. Returns false when the session is broken or
+ * closed. Callbacks run from here, so it must not be called from one.
  */
 bool session_input(struct session *s, const char *p, size_t n);
 
 /*
- * The receiving side of a stream. An op that is NULL is a frame that the verb does not have: the agent that sends it lies. `user` is
- * what was given to stream_open(). A stream ends with exactly one on_end, or with stream_close() and no call afterwards.
+ * The receiving side of a stream. An op that is NULL is a frame that the verb does not have: the agent that sends it
+ * lies. `user` is what was given to stream_open(). A stream ends with exactly one on_end, or with stream_close() and no
+ * call afterwards.
  */
 struct stream_ops {
     void (*on_reply)(void *user, struct str head);
@@ -71,7 +74,8 @@ enum { SESSION_UNARY_MS = 30000 };
 /* Begins a request in the loop's scratch buffer: follow with wire_put_*() and stream_open(). */
 struct buf *session_request(struct session *s, enum wire_verb verb);
 
-/* ERR_UNAVAILABLE (session gone), ERR_RESOURCE_EXHAUSTED (too many streams), ERR_INVALID_ARGUMENT (request too large). timeout_ms 0: none. */
+/* ERR_UNAVAILABLE (session gone), ERR_RESOURCE_EXHAUSTED (too many streams), ERR_INVALID_ARGUMENT (request too large).
+ * timeout_ms 0: none. */
 int stream_open(struct session *s, struct buf *request, const struct stream_ops *ops, void *user, unsigned timeout_ms,
                 struct stream **ret_stream, struct err *err) WARN_UNUSED;
 void stream_close(struct stream *st); /* NULL is fine */
@@ -81,10 +85,11 @@ size_t stream_send(struct stream *st, struct str bytes); /* as much as credit an
 void stream_eof(struct stream *st);
 
 /*
- * In on_end: whether that is the agent's word. Not when we gave up on it, when it never came to a stream (st NULL), or when what it said was refused
- * by stream_violation().
+ * In on_end: whether that is the agent's word. Not when we gave up on it, when it never came to a stream (st NULL), or
+ * when what it said was refused by stream_violation().
  */
 bool stream_was_answered(const struct stream *st);
 
-/* What it said on this stream can't be: the session breaks. For callbacks that find a malformed head, tail or record. */
+/* What it said on this stream can't be: the session breaks. For callbacks that find a malformed head, tail or
+ * record. */
 void stream_violation(struct stream *st, const char *what);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Making a sandbox: from what was asked for to the object, its row and its first event; then its start begins (start.c). */
+/* Making a sandbox: from what was asked for to the object, its row and its first event; then its start begins
+ * (start.c). */
 #include "guard/rules.h"
 #include "sandbox/key.h"
 #include "sandbox/life/checkpoint.h"

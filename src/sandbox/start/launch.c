@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The start command of a template in a sandbox that starts, or starts anew on its files: started as if logged in, then its ready command is tried until it
- * succeeds, for READY_MS at most; one try may take all of that, as `sleep 20` does. Who waits for the sandbox waits for that. Without a ready command it is enough that the start command began.
+ * The start command of a template in a sandbox that starts, or starts anew on its files: started as if logged in, then
+ * its ready command is tried until it succeeds, for READY_MS at most; one try may take all of that, as `sleep 20` does.
+ * Who waits for the sandbox waits for that. Without a ready command it is enough that the start command began.
  */
 #include "base/fault.h"
 #include "base/mem.h"

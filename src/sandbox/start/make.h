@@ -14,7 +14,8 @@ void make_launch(struct sandbox *sb, const struct template *t); /* the template'
 void make_own(struct sandbox *sb, const struct template *t, const char *alias, const struct sandbox_spec *spec);
 void make_describe(const struct sandbox *sb, struct event_data *d);
 
-/* create.c: gate, row, action, network and coved for a new object; it is gone when this fails. fork_of: NULL or an id, for the record */
+/* create.c: gate, row, action, network and coved for a new object; it is gone when this fails. fork_of: NULL or an id,
+ * for the record */
 int create_begin(struct sandbox *sb, const struct actor *actor, const char *fork_of, sandbox_fn done, void *ctx,
                  struct err *err) WARN_UNUSED;
 void create_message(const struct sandbox *sb, union sup_message *ret_message);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What façades ask of the pool through coved: its figures, images unpacked into it, what differs between two trees of it. */
+/* What façades ask of the pool through coved: its figures, images unpacked into it, what differs between two trees of
+ * it. */
 #include "base/fd.h"
 #include "base/mem.h"
 #include "sandbox/life/layers.h"

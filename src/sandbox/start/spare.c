@@ -2,14 +2,16 @@
 /*
  * Theory of operation: sandboxes that are there before anybody asks
  *
- *  1. A spare is a hidden sandbox of one build of a template: its agent answers, the template's start command, if it has one, runs and is ready, and so is the runner
- *     of its first context of code.
- *  2. How many there are is said by core_warm_set(). Without that a template with a start command has one, as long as creates come that could use it; others have
- *     none: what can be made ahead for any template coved makes.
- *  3. A spare is nobody's until a create takes it, for good. It differs in nothing from what that create would make: only what the asker alone decides about
- *     (make_own()), its network's policy, its row and its deadline are set then. Whatever asks for other sizes or volumes gets no spare, nor, of a template with a start
- *     command, who has variables of his own.
- *  4. Spares count for no limit. They go when their build does, when they have been of no use for SPARE_IDLE_MS, and when coved has no room.
+ *  1. A spare is a hidden sandbox of one build of a template: its agent answers, the template's start command, if it
+ *     has one, runs and is ready, and so is the runner of its first context of code.
+ *  2. How many there are is said by core_warm_set(). Without that a template with a start command has one, as long as
+ *     creates come that could use it; others have none: what can be made ahead for any template coved makes.
+ *  3. A spare is nobody's until a create takes it, for good. It differs in nothing from what that create would make:
+ *     only what the asker alone decides about (make_own()), its network's policy, its row and its deadline are set
+ *     then. Whatever asks for other sizes or volumes gets no spare, nor, of a template with a start command, who has
+ *     variables of his own.
+ *  4. Spares count for no limit. They go when their build does, when they have been of no use for SPARE_IDLE_MS, and
+ *     when coved has no room.
  *  5. They do not survive the worker: the next one ends them and makes its own.
  */
 #include "sandbox/start/spare.h"

@@ -211,7 +211,8 @@ static void of_files(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
-/* What its start command sees is what was asked for: a spare's has begun without it. And the time that was asked for begins when it is there. */
+/* What its start command sees is what was asked for: a spare's has begun without it. And the time that was asked for
+ * begins when it is there. */
 static void a_start_command_sees_what_was_asked_for(void **state)
 {
     struct world *w = *state;

@@ -2,23 +2,26 @@
 /*
  * Theory of operation: how a sandbox starts
  *
- *  1. A start takes a sandbox to where it runs and whoever asked for it was told. It is one struct start, from start_begin() until the last of its steps is done.
- *     Its way says what it starts from, which steps it has, and what a failure means (ways[]).
- *  2. A step begins when those that it needs are done and those that it follows have begun, of those that this start has (steps[]). Steps that don't need each
- *     other go on side by side: cove-egress is told the policy while coved makes the box.
- *  3. Steps begin, and their ends are judged, in on_turn(), a job of the loop; start_done() only notes. So no step begins within a callback of another, and nobody
- *     hears of a start within the call that began it.
- *  4. Nobody waits for the end of the certificate's step, only for its beginning: an agent does one thing after the other, so nothing runs, and nobody reads a
- *     file, before the certificate is inside.
+ *  1. A start takes a sandbox to where it runs and whoever asked for it was told. It is one struct start, from
+ *     start_begin() until the last of its steps is done. Its way says what it starts from, which steps it has, and what
+ *     a failure means (ways[]).
+ *  2. A step begins when those that it needs are done and those that it follows have begun, of those that this start
+ *     has (steps[]). Steps that don't need each other go on side by side: cove-egress is told the policy while coved
+ *     makes the box.
+ *  3. Steps begin, and their ends are judged, in on_turn(), a job of the loop; start_done() only notes. So no step
+ *     begins within a callback of another, and nobody hears of a start within the call that began it.
+ *  4. Nobody waits for the end of the certificate's step, only for its beginning: an agent does one thing after the
+ *     other, so nothing runs, and nobody reads a file, before the certificate is inside.
  *  5. A failed step ends the start, unless its way forgives that. A new sandbox fails then. One that was paused is
  *     paused again: its files stay, and so does its memory until it was given up. A box made for its files is put away
  *     first, and the sandbox ends only when that fails too. coved does that by itself when the box ends before it was
  *     told that the start is done: SUP_RESUME, once all that may fail is done. What ends after that has run.
- *  6. What the steps set up is taken back by their undo, the last first (start_undo): before a failed start is put away, and in a pause without memory. The end of
- *     a sandbox takes its box away, and does the rest itself (life.c).
- *  7. A sandbox whose end has begun has no start any more. What a step still says then is nobody's; a box that was made meanwhile is killed.
- *  8. Nobody hears of a new sandbox before its row is stored. One that starts on its kept files is told of as resuming in the store until all of that is done: a
- *     worker that finds it so begins anew.
+ *  6. What the steps set up is taken back by their undo, the last first (start_undo): before a failed start is put
+ *     away, and in a pause without memory. The end of a sandbox takes its box away, and does the rest itself (life.c).
+ *  7. A sandbox whose end has begun has no start any more. What a step still says then is nobody's; a box that was made
+ *     meanwhile is killed.
+ *  8. Nobody hears of a new sandbox before its row is stored. One that starts on its kept files is told of as resuming
+ *     in the store until all of that is done: a worker that finds it so begins anew.
  */
 #include "sandbox/start/start.h"
 #include "base/fault.h"

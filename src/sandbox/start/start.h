@@ -46,5 +46,6 @@ bool start_awaits(const struct sandbox *sb, enum start_step step); /* it has beg
 /* Forgets the start: the sandbox ends, is paused, or the core closes. What its steps set up stays. */
 void start_drop(struct sandbox *sb);
 
-/* Takes back what the steps of a start set up, the last first: nothing of its processes, its network or its volumes is left. Its box is not touched. */
+/* Takes back what the steps of a start set up, the last first: nothing of its processes, its network or its volumes is
+ * left. Its box is not touched. */
 void start_undo(struct sandbox *sb, const struct err *why);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Volumes into a sandbox: for each a directory, which the agent makes, then the mount, which coved makes; before anybody hears of the sandbox.
+ * Volumes into a sandbox: for each a directory, which the agent makes, then the mount, which coved makes; before
+ * anybody hears of the sandbox.
  *
- * Where a volume can't be put the way the path is now, a new sandbox is refused. One that starts anew on its files is not: it may have put a link or a file
- * in the way itself, and nobody could ever take that away. It comes back without this volume and those behind it, and without its start command, which
- * would write where the volume is not.
+ * Where a volume can't be put the way the path is now, a new sandbox is refused. One that starts anew on its files is
+ * not: it may have put a link or a file in the way itself, and nobody could ever take that away. It comes back without
+ * this volume and those behind it, and without its start command, which would write where the volume is not.
  */
 #include "base/fault.h"
 #include "base/fd.h"

@@ -2,12 +2,14 @@
 /*
  * Theory of operation
  *
- *  1. A volume has a row before coved makes its directory, and until coved has dropped it: what a worker that dies leaves behind is a row without a
- *     volume, which the next one finds out and forgets. A directory without a row is left alone: it may be somebody's data. One that was made, says its log,
- *     and is not there is *away*: the pool is another one, which may change again. Its row stays, and it can be dropped, but not used.
+ *  1. A volume has a row before coved makes its directory, and until coved has dropped it: what a worker that dies
+ *     leaves behind is a row without a volume, which the next one finds out and forgets. A directory without a row is
+ *     left alone: it may be somebody's data. One that was made, says its log, and is not there is *away*: the pool is
+ *     another one, which may change again. Its row stays, and it can be dropped, but not used.
  *  2. It is not listed while it is made or dropped; its name is taken all that time.
- *  3. Mounted is it in every sandbox that has it among its mounts and is not over, paused ones too: they want it back. A volume that is mounted is not dropped.
- *     coved waits for sandboxes that have just ended to let go of it, which we wait for a few seconds.
+ *  3. Mounted is it in every sandbox that has it among its mounts and is not over, paused ones too: they want it back.
+ *     A volume that is mounted is not dropped. coved waits for sandboxes that have just ended to let go of it, which we
+ *     wait for a few seconds.
  *  4. The sandbox through which files are read (opener.c) does not count as one.
  */
 #include "base/fault.h"
@@ -226,7 +228,8 @@ static void volume_on_made(void *ctx, const union sup_message *answer, int fd, c
     }
     if (!v->core->closing)
         volume_failed(v, "create", err);
-    /* Nobody knows whether it was made: the row stays for the next start to find out, and its name is taken until then. */
+    /* Nobody knows whether it was made: the row stays for the next start to find out, and its name is taken until
+     * then. */
     bool is_unknown = err->code == ERR_UNAVAILABLE || err->code == ERR_DEADLINE_EXCEEDED;
     bool is_over = !v->core->closing && !is_unknown;
     if (is_over && delete_row(v, &local) < 0)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What happens to a volume is on record under the volume's own id: it outlives every sandbox that has it. Mounts are in the sandbox's log as well. Of a volume that is
- * there the last LOG_KEEP events are kept, at least; the log of one that was dropped stays as long as that of a sandbox that ended (retention.c).
+ * What happens to a volume is on record under the volume's own id: it outlives every sandbox that has it. Mounts are in
+ * the sandbox's log as well. Of a volume that is there the last LOG_KEEP events are kept, at least; the log of one that
+ * was dropped stays as long as that of a sandbox that ended (retention.c).
  */
 #include "base/log.h"
 #include "sandbox/action.h"

@@ -2,9 +2,10 @@
 /*
  * How much is in volumes: coved knows, one system call or two for each.
  *
- *  1. Of all there is one round at a time. It asks about SUP_VOLUMES_MAX, waits for the answer, and asks about the next: coved serves others in between, however
- *     many volumes there are and however many clients want to know.
- *  2. Who comes while one is under way is told after the next one, which begins then: figures are never older than the question.
+ *  1. Of all there is one round at a time. It asks about SUP_VOLUMES_MAX, waits for the answer, and asks about the
+ *     next: coved serves others in between, however many volumes there are and however many clients want to know.
+ *  2. Who comes while one is under way is told after the next one, which begins then: figures are never older than the
+ *     question.
  *  3. A volume that is made or dropped meanwhile has no figure.
  */
 #include "base/fd.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Volumes: named directories that outlive sandboxes and can be mounted into several at a time. One that is not in the pool that the service has now (it was made in another one) keeps
- * its name and token; it can't be mounted, opened or measured (ERR_FAILED_PRECONDITION), but dropped: then it is forgotten.
+ * Volumes: named directories that outlive sandboxes and can be mounted into several at a time. One that is not in the
+ * pool that the service has now (it was made in another one) keeps its name and token; it can't be mounted, opened or
+ * measured (ERR_FAILED_PRECONDITION), but dropped: then it is forgotten.
  */
 #pragma once
 
@@ -38,14 +39,16 @@ int volume_drop(struct core *core, const struct actor *actor, struct str ref, vo
 typedef void (*volume_usage_fn)(void *ctx, uint64_t used_bytes, const struct err *err);
 int volume_usage(struct core *core, uint64_t view, struct str ref, volume_usage_fn done, void *ctx,
                  struct err *err) WARN_UNUSED;
-/* Of all, for volume_each() in done(); err NULL: success. All who ask at the same time are answered together, so coved has no more to do for them than for one. */
+/* Of all, for volume_each() in done(); err NULL: success. All who ask at the same time are answered together, so coved
+ * has no more to do for them than for one. */
 typedef void (*volume_usages_fn)(void *ctx, const struct err *err);
 int volume_usages(struct core *core, volume_usages_fn done, void *ctx, struct err *err) WARN_UNUSED;
 
 /*
- * A sandbox of ours, hidden, through which its content is read and written by the file calls (files.h): there the volume is "/", and no link leads out of it. Made when first
- * needed, gone 60 s after the last one let go of it. Each sandbox that done gives is followed by volume_release() and sandbox_unref(). At most VOLUMES_OPEN_MAX volumes
- * are in use at a time (ERR_RESOURCE_EXHAUSTED).
+ * A sandbox of ours, hidden, through which its content is read and written by the file calls (files.h): there the
+ * volume is "/", and no link leads out of it. Made when first needed, gone 60 s after the last one let go of it. Each
+ * sandbox that done gives is followed by volume_release() and sandbox_unref(). At most VOLUMES_OPEN_MAX volumes are in
+ * use at a time (ERR_RESOURCE_EXHAUSTED).
  */
 int volume_open(struct core *core, const struct actor *asker, struct str ref, sandbox_fn done, void *ctx,
                 struct err *err) WARN_UNUSED;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The body of a microVM box: the process that coved has as its first one. It makes what the machine stands on, starts the monitor in a jail, gives up all that it may, and
- * then passes the wire on (tier/vm/relay.h). What it knows of a machine comes from vm_order; of the host it has nothing but what the stage shows.
+ * The body of a microVM box: the process that coved has as its first one. It makes what the machine stands on, starts
+ * the monitor in a jail, gives up all that it may, and then passes the wire on (tier/vm/relay.h). What it knows of a
+ * machine comes from vm_order; of the host it has nothing but what the stage shows.
  */
 #pragma once
 
@@ -42,7 +43,8 @@ struct vm_state {
     uint32_t held;    /* coved: the control group was told to stand still */
 };
 
-/* Behind that, at VM_DEVICES_AT: the machine as it was when it was halted last, its devices' state at VM_DEVICES_DATA. */
+/* Behind that, at VM_DEVICES_AT: the machine as it was when it was halted last, its devices' state at
+ * VM_DEVICES_DATA. */
 struct vm_devices {
     uint64_t bytes;
     struct saved_machine machine;
@@ -56,7 +58,8 @@ enum {
     VM_GO = 'G',     /* and goes on */
 };
 
-/* Never returns. tap_fd: the machine's network, or -1. uid: the first of two that are nobody else's, the monitor's and our own. */
+/* Never returns. tap_fd: the machine's network, or -1. uid: the first of two that are nobody else's, the monitor's and
+ * our own. */
 NORETURN void vm_body(int sock, int state_fd, int tap_fd, const struct cgroup_door *door, uid_t uid);
 
 /*

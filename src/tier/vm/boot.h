@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A boot is paid for once per layer and size: the first machine is saved as soon as its agent is there, before it is anybody's, and later ones go on from that. In the pool,
- * FILES_BOOTS/LAYER/KEY: a directory as in tier/vm/saved.h, and the machine's disk. It goes with its layer.
+ * A boot is paid for once per layer and size: the first machine is saved as soon as its agent is there, before it is
+ * anybody's, and later ones go on from that. In the pool, FILES_BOOTS/LAYER/KEY: a directory as in tier/vm/saved.h, and
+ * the machine's disk. It goes with its layer.
  */
 #pragma once
 
@@ -13,7 +14,7 @@ enum { BOOT_PATH_MAX = 256 };
 bool boot_path(const struct vm_order *o, const struct saved_machine *m, char ret_path[static BOOT_PATH_MAX]);
 
 /*
- * A process with our rights that saves our machine, once, when it is sent a byte, and answers with one. -1: somebody else does it, or it can't be done. The socket is
- * owned; its end ends the process.
+ * A process with our rights that saves our machine, once, when it is sent a byte, and answers with one. -1: somebody
+ * else does it, or it can't be done. The socket is owned; its end ends the process.
  */
 int boot_saver(const struct vm_order *o, const char *path, int state_fd, uid_t uid);

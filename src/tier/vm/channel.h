@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The wire (wire/proto.h) as a monitor of a virtual machine passes it on: it looks at nothing but where frames begin and end, so that one of its own fits between two.
- * What comes from a machine is hostile: a header that is none ends it.
+ * The wire (wire/proto.h) as a monitor of a virtual machine passes it on: it looks at nothing but where frames begin
+ * and end, so that one of its own fits between two. What comes from a machine is hostile: a header that is none ends
+ * it.
  */
 #pragma once
 
@@ -11,7 +12,8 @@
 enum { CHANNEL_MAX = WIRE_HEADER_SIZE + WIRE_PAYLOAD_MAX, CHANNEL_ROOM = CHANNEL_MAX + 64 * 1024 };
 
 /*
- * The whole frames at the front of `in`: how many bytes they have, at most `most` (and one frame at least, if it is whole). -EPROTO. To the machine.
+ * The whole frames at the front of `in`: how many bytes they have, at most `most` (and one frame at least, if it is
+ * whole). -EPROTO. To the machine.
  */
 ssize_t channel_whole(const struct buf *in, size_t most) WARN_UNUSED;
 

@@ -42,7 +42,8 @@ static void put_wake(struct buf *b, uint8_t what, uint64_t nonce)
     wire_end(b, at);
 }
 
-/* What was under way when a session began does not reach it, to the byte, and what comes behind the answer does, in pieces of any size. */
+/* What was under way when a session began does not reach it, to the byte, and what comes behind the answer does, in
+ * pieces of any size. */
 static void test_sessions_are_apart(void **state)
 {
     (void)state;

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A machine's disks. Each layer of the pool is an EROFS image, made when a machine first needs it and kept beside the layers; what is the machine's own is a file in its
- * box, FILES_DISK, with an ext4 of which the overlay's upper directory is a part. Files in the pool are what files.h and the pool have for every tier: so a box with a
- * disk is kept, copied, made a layer of and dropped as any other.
+ * A machine's disks. Each layer of the pool is an EROFS image, made when a machine first needs it and kept beside the
+ * layers; what is the machine's own is a file in its box, FILES_DISK, with an ext4 of which the overlay's upper
+ * directory is a part. Files in the pool are what files.h and the pool have for every tier: so a box with a disk is
+ * kept, copied, made a layer of and dropped as any other.
  *
- *  1. A layer with a disk is the whole of what lies above the topmost layer without one: only that disk and the layers without one below count.
+ *  1. A layer with a disk is the whole of what lies above the topmost layer without one: only that disk and the layers
+ *     without one below count.
  *  2. An image is whole: it is made under another name, and renamed. Who wants one that another is making waits.
  *  3. Nothing here reads a file system of a sandbox's but mkfs.erofs, in a jail; no disk is ever mounted on the host.
  */

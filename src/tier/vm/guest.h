@@ -14,8 +14,8 @@ struct guest_host {
 };
 
 /*
- * dir: with `vmlinux` and `modules`. KVM counts only when a kernel speaks in it; without, may_emulate says whether emulation will do. agent_fd -1: only looks. Waits for KVM a
- * few seconds.
+ * dir: with `vmlinux` and `modules`. KVM counts only when a kernel speaks in it; without, may_emulate says whether
+ * emulation will do. agent_fd -1: only looks. Waits for KVM a few seconds.
  */
 int guest_host_open(const char *dir, bool may_emulate, int agent_fd, struct guest_host *ret_host,
                     struct err *err) WARN_UNUSED;

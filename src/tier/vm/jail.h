@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where programs of the host's run for a virtual machine: the monitor itself, and those that make its disks. They see /usr, read-only, and the files that they are given,
- * each under a name of its own in "/", and nothing else of the host: no other process, no network, no device but those given. Only by processes that may mount.
+ * Where programs of the host's run for a virtual machine: the monitor itself, and those that make its disks. They see
+ * /usr, read-only, and the files that they are given, each under a name of its own in "/", and nothing else of the
+ * host: no other process, no network, no device but those given. Only by processes that may mount.
  */
 #pragma once
 
@@ -26,7 +27,8 @@ struct jail {
 
 void jail_add(struct jail *j, const char *from, const char *name, bool read_only);
 
-/* In a child of its own, which has no threads. Enters; what descriptors there are stays open. 0 or -errno, and then the process is good for nothing but _exit(). */
+/* In a child of its own, which has no threads. Enters; what descriptors there are stays open. 0 or -errno, and then the
+ * process is good for nothing but _exit(). */
 int jail_enter(const struct jail *j) WARN_UNUSED;
 
 /* Runs a program and waits for it. 0; -EIO: it failed; -errno. What it prints goes nowhere. */

@@ -49,7 +49,8 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* A "monitor" that has memory from `from`, and writes `mark` into every `step`th page; into page 1, too, once it is told. */
+/* A "monitor" that has memory from `from`, and writes `mark` into every `step`th page; into page 1, too, once it is
+ * told. */
 static pid_t start(int from, char mark, size_t step)
 {
     int pair[2];

@@ -214,7 +214,8 @@ static void relay_up(struct vm_relay *r)
     r->up_by = 0;
 }
 
-/* The machine as it is once its agent is there is what later ones begin as. It is a good one, whether that comes about or not. */
+/* The machine as it is once its agent is there is what later ones begin as. It is a good one, whether that comes about
+ * or not. */
 static void relay_save_first(struct vm_relay *r, int held)
 {
     char done = 0;

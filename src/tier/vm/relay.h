@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Passes the wire on between the session that coved handed in last and the machine, and tells the agent in it what only the host knows (WIRE_WAKE). Runs as nobody, in an
- * empty root; whoever is in the machine may send what they like.
+ * Passes the wire on between the session that coved handed in last and the machine, and tells the agent in it what only
+ * the host knows (WIRE_WAKE). Runs as nobody, in an empty root; whoever is in the machine may send what they like.
  *
  *  1. The machine gets whole frames only, so that one of ours never falls into another, whenever a session ends.
- *  2. What comes from the machine goes to a session only once it has answered that this session began: nothing of before gets there.
- *  3. A machine that stands still was told to before: its agent has stopped everybody else and sends nothing, and it is sent nothing. So a copy of it begins between two
- *     frames, and in both nobody runs before the agent knows the time and has new random numbers.
- *  4. A machine that doesn't answer within WAKE_USEC loses the session, one that sends what is no wire ends. Both directions are bounded (tier/vm/channel.h), and who does not
- *     read stops whoever sends.
+ *  2. What comes from the machine goes to a session only once it has answered that this session began: nothing of
+ *     before gets there.
+ *  3. A machine that stands still was told to before: its agent has stopped everybody else and sends nothing, and it is
+ *     sent nothing. So a copy of it begins between two frames, and in both nobody runs before the agent knows the time
+ *     and has new random numbers.
+ *  4. A machine that doesn't answer within WAKE_USEC loses the session, one that sends what is no wire ends. Both
+ *     directions are bounded (tier/vm/channel.h), and who does not read stops whoever sends.
  */
 #pragma once
 

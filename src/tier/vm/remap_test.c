@@ -36,7 +36,8 @@ struct traced {
     char *memory;
 };
 
-/* Answers each byte with that one and the first of each end of its memory, but spins without a call when it is told to. */
+/* Answers each byte with that one and the first of each end of its memory, but spins without a call when it is told
+ * to. */
 NORETURN static void answer(int sock, const char *memory)
 {
     char asked;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A machine that stood still, in a directory: `machine` says what it was, `devices` is its monitor's own, `memory` is as tier/vm/ram.h has it. What is read back may have been made by
- * any monitor, of any time: it counts only for a machine that is the same.
+ * A machine that stood still, in a directory: `machine` says what it was, `devices` is its monitor's own, `memory` is
+ * as tier/vm/ram.h has it. What is read back may have been made by any monitor, of any time: it counts only for a
+ * machine that is the same.
  */
 #pragma once
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A virtual machine monitor, as far as another one would differ: its program, and its command line. It is executed in a jail (tier/vm/jail.h) where it finds
- * what struct vmm_spec names, and ends when its machine does.
+ * A virtual machine monitor, as far as another one would differ: its program, and its command line. It is executed in a
+ * jail (tier/vm/jail.h) where it finds what struct vmm_spec names, and ends when its machine does.
  */
 #pragma once
 
@@ -59,7 +59,8 @@ struct vmm {
     const char *name, *program; /* absolute, below /usr */
     const char *package;        /* that has it */
     void (*command)(const struct vmm_spec *spec, struct vmm_command *ret_command);
-    /* Waits for the answer. -EREMOTEIO: refused, -EPROTO: it speaks no sense, -ETIMEDOUT, another -errno; the reason is in ret_why. */
+    /* Waits for the answer. -EREMOTEIO: refused, -EPROTO: it speaks no sense, -ETIMEDOUT, another -errno; the reason is
+     * in ret_why. */
     int (*ask)(struct vmm_monitor *m, enum vmm_order order, usec_t until, char ret_why[static VMM_WHY_MAX]);
 };
 

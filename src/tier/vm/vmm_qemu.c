@@ -26,8 +26,8 @@ static void qemu_add_disk(struct vmm_command *c, const char *file, const char *s
 }
 
 /*
- * No clock of a PC's: a kernel that can't calibrate its time stamps by one, which emulation on a busy machine keeps it from, hangs; it is told of the frequency. Machines
- * that restart or lose their agent end.
+ * No clock of a PC's: a kernel that can't calibrate its time stamps by one, which emulation on a busy machine keeps it
+ * from, hangs; it is told of the frequency. Machines that restart or lose their agent end.
  */
 static void qemu_command(const struct vmm_spec *s, struct vmm_command *c)
 {

@@ -59,7 +59,8 @@ static int do_handle_name(int argc, char **argv)
     return result_of(syscall(SYS_name_to_handle_at, AT_FDCWD, argument(argc, argv, 0), &h, &mount_id, 0));
 }
 
-/* The handle of an ext4's, an xfs's or a btrfs's root directory by guess: any answer but a refusal means that guesses are taken. */
+/* The handle of an ext4's, an xfs's or a btrfs's root directory by guess: any answer but a refusal means that guesses
+ * are taken. */
 static int do_handle_open(int argc, char **argv)
 {
     struct handle h = {.bytes = 8, .type = 1, .data = {2}};

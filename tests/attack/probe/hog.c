@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Takes as much of something as there is, says how much that was, and keeps it. All of it ends with the process; run under limits.
- * hog verbs: NAME,MOST,SECONDS
+ * Takes as much of something as there is, says how much that was, and keeps it. All of it ends with the process; run
+ * under limits. hog verbs: NAME,MOST,SECONDS
  */
 #include "probe.h"
 
@@ -217,7 +217,8 @@ static int hog_epoll(int argc, char **argv)
     return hold("epoll", n, argc, argv);
 }
 
-/* Descriptors in flight: pairs of sockets that are sent over themselves and closed, so that nobody holds them but the kernel. */
+/* Descriptors in flight: pairs of sockets that are sent over themselves and closed, so that nobody holds them but the
+ * kernel. */
 static int hog_in_flight(int argc, char **argv)
 {
     long n = 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * probe tries attacks, one a verb, and says what the kernel answered; it judges nothing. The same program is the control outside of a
- * sandbox and the attack inside. All verbs are harmless where they succeed: what they ask for is wrong in a way that is only looked at
- * after the right to ask, or is undone with the verb's process.
+ * probe tries attacks, one a verb, and says what the kernel answered; it judges nothing. The same program is the
+ * control outside of a sandbox and the attack inside. All verbs are harmless where they succeed: what they ask for is
+ * wrong in a way that is only looked at after the right to ask, or is undone with the verb's process.
  */
 #pragma once
 

@@ -10,7 +10,8 @@ extern const size_t control_routes_n;
 /* Answers when a route matches; false, with nothing done, when none does. */
 bool control_handle(struct e2b *e2b, struct http_request *req);
 
-/* The sandbox that args[0] names, running or paused; NULL when there is none, and then the call was answered (400 or 404). */
+/* The sandbox that args[0] names, running or paused; NULL when there is none, and then the call was answered (400 or
+ * 404). */
 struct sandbox *control_sandbox(struct call *c);
 
 /* The façade's own decisions (api/kit/facade.h). */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Creating. A client that is not sure whether its request arrived repeats it with the same Idempotency-Key (v2 only) and gets the same
- * sandbox: requests with the key of one that is under way wait for it, later ones find what it made as long as that lives. Keys are kept
- * in this process, the newest KEYS_MAX of them.
+ * Creating. A client that is not sure whether its request arrived repeats it with the same Idempotency-Key (v2 only)
+ * and gets the same sandbox: requests with the key of one that is under way wait for it, later ones find what it made
+ * as long as that lives. Keys are kept in this process, the newest KEYS_MAX of them.
  */
 #include "api/e2b/control/control.h"
 #include "api/e2b/control/create_spec.h"

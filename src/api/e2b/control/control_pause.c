@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pausing, resuming, connecting. A request that finds the sandbox on its way into a pause waits for the end of it: to its client, "paused" and "being
- * paused" are the same.
+ * Pausing, resuming, connecting. A request that finds the sandbox on its way into a pause waits for the end of it: to
+ * its client, "paused" and "being paused" are the same.
  */
 #include "api/e2b/control/control.h"
 #include "api/e2b/control/sandbox_json.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Snapshots and forks. A snapshot is a template that was made from a running sandbox; its deletion is that of a template. */
+/* Snapshots and forks. A snapshot is a template that was made from a running sandbox; its deletion is that of a
+ * template. */
 #include "api/e2b/control/control.h"
 #include "api/e2b/control/create_spec.h"
 #include "api/e2b/control/sandbox_json.h"

@@ -145,8 +145,8 @@ static int read_timeout(const json_t *body, enum create_version version, uint64_
 }
 
 /*
- * Other members that we don't know are left alone, as E2B's service does: SDKs send what came after us. One whose name speaks of the network would close something,
- * were it spelt as it should be.
+ * Other members that we don't know are left alone, as E2B's service does: SDKs send what came after us. One whose name
+ * speaks of the network would close something, were it spelt as it should be.
  */
 static int check_misspelt(const json_t *body, struct err *err)
 {

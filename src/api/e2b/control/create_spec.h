@@ -13,8 +13,9 @@ enum create_version {
 };
 
 /*
- * ERR_INVALID_ARGUMENT for what is wrong, ERR_UNIMPLEMENTED for what would need something that Cove does not have yet: nothing that
- * a client asks for is silently left out. The spec points into body, arena and *ret_network, which the caller ends with network_body_fini().
+ * ERR_INVALID_ARGUMENT for what is wrong, ERR_UNIMPLEMENTED for what would need something that Cove does not have yet:
+ * nothing that a client asks for is silently left out. The spec points into body, arena and *ret_network, which the
+ * caller ends with network_body_fini().
  */
 int create_spec_read(const json_t *body, enum create_version version, uint64_t max_timeout_ms, struct arena *arena,
                      struct sandbox_spec *ret_spec, struct network_body *ret_network, struct err *err) WARN_UNUSED;

@@ -5,7 +5,8 @@
 #include "api/kit/facade.h"
 #include "http/url.h"
 
-/* After one decoding (the query's) the value is encoded as a whole once more, and each key and value in it once again. */
+/* After one decoding (the query's) the value is encoded as a whole once more, and each key and value in it once
+ * again. */
 static int parse_metadata(struct str value, struct arena *arena, struct list_query *q)
 {
     struct str rest, filter;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Allowing comes first, as it beats denying there; what no rule names is allowed. Names can only be allowed where all else is denied; they can be denied
- * anywhere, which is more than E2B offers, since a host may have addresses of both families. Headers are
- * injected under "rules"; their values go to the core and nowhere else: what is kept to be shown again has stars in their place.
+ * Allowing comes first, as it beats denying there; what no rule names is allowed. Names can only be allowed where all
+ * else is denied; they can be denied anywhere, which is more than E2B offers, since a host may have addresses of both
+ * families. Headers are injected under "rules"; their values go to the core and nowhere else: what is kept to be shown
+ * again has stars in their place.
  */
 #include "api/e2b/control/network_body.h"
 #include "base/mem.h"

@@ -12,9 +12,9 @@ struct network_body {
 };
 
 /*
- * network: {allowOut, denyOut, rules, ...}, NULL for none. kept: the fields of the sandbox's earlier requests that this one can't change
- * (allowPublicTraffic, maskRequestHost), NULL when it is being made. The policy is not checked as such: whoever makes
- * something of it does. ERR_INVALID_ARGUMENT, or ERR_UNIMPLEMENTED for what Cove does not have.
+ * network: {allowOut, denyOut, rules, ...}, NULL for none. kept: the fields of the sandbox's earlier requests that this
+ * one can't change (allowPublicTraffic, maskRequestHost), NULL when it is being made. The policy is not checked as
+ * such: whoever makes something of it does. ERR_INVALID_ARGUMENT, or ERR_UNIMPLEMENTED for what Cove does not have.
  */
 int network_body_read(const json_t *network, bool allow_internet, const json_t *kept, struct network_body *ret_body,
                       struct err *err) WARN_UNUSED;

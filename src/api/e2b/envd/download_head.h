@@ -19,7 +19,8 @@ const struct content_type *content_type_by_bytes(struct str first);
 /* A browser shows or plays it and runs nothing of it. */
 bool content_type_is_inert(const struct content_type *type);
 
-/* "inline; filename=a.txt", or "attachment" for what a browser could run; quoted or in the form of RFC 5987 where that is needed. */
+/* "inline; filename=a.txt", or "attachment" for what a browser could run; quoted or in the form of RFC 5987 where that
+ * is needed. */
 void content_disposition_append(struct buf *b, const struct content_type *type, struct str name);
 
 enum { HTTP_DATE_MAX = 32 };

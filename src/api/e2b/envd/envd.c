@@ -39,7 +39,8 @@ bool envd_is_internal(struct str path)
     return str_word(path, "/init /freeze /unfreeze /fsfreeze /fsthaw /collapse /upgrade") >= 0;
 }
 
-/* True when it was a preflight, which is answered. The answers themselves are for scripts of any site: the token is what counts. */
+/* True when it was a preflight, which is answered. The answers themselves are for scripts of any site: the token is
+ * what counts. */
 static bool handle_cors(struct http_request *req)
 {
     struct str method = http_header_get(req, "access-control-request-method");
@@ -77,7 +78,8 @@ static bool needs_token(const struct http_request *req, struct str path)
     return !(method == HTTP_METHOD_GET && str_eq(path, STR("/health")));
 }
 
-/* The user name of "Basic base64(name:password)"; empty when there is none. No header is too long for it: a name that is cut is another one. */
+/* The user name of "Basic base64(name:password)"; empty when there is none. No header is too long for it: a name that
+ * is cut is another one. */
 static struct str basic_user(struct http_request *req)
 {
     AUTO_BUF struct buf plain = BUF_INIT(64 * 1024);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The in-sandbox daemon's API, as clients find it on port 49983 of each sandbox. There is no such daemon in our sandboxes: the
- * handlers below translate to the core.
+ * The in-sandbox daemon's API, as clients find it on port 49983 of each sandbox. There is no such daemon in our
+ * sandboxes: the handlers below translate to the core.
  */
 #pragma once
 
@@ -10,21 +10,22 @@
 extern const struct route envd_routes[];
 extern const size_t envd_routes_n;
 
-/* How the caller proved that it may; decided before the handlers run. port: ENVD_PORT, or INTERPRETER_PORT, which has routes of its own. */
+/* How the caller proved that it may; decided before the handlers run. port: ENVD_PORT, or INTERPRETER_PORT, which has
+ * routes of its own. */
 void envd_handle(struct e2b *e2b, struct http_request *req, struct sandbox *sb, uint16_t port);
 
 /* Is it a route of the daemon that only its host may use (/init and the like)? */
 bool envd_is_internal(struct str path);
 
 /*
- * /files without a sandbox: URLs that were made for one base address. The signature or the token tells which sandbox it is; without
- * either it is the only one there is.
+ * /files without a sandbox: URLs that were made for one base address. The signature or the token tells which sandbox it
+ * is; without either it is the only one there is.
  */
 void envd_handle_files(struct e2b *e2b, struct http_request *req);
 
 /*
- * Any of its routes without a sandbox, with an access token: SDKs of 2.7 to 2.26 lose the headers that say which one when they connect to it. False: it is none, or there
- * is no token.
+ * Any of its routes without a sandbox, with an access token: SDKs of 2.7 to 2.26 lose the headers that say which one
+ * when they connect to it. False: it is none, or there is no token.
  */
 bool envd_handle_by_token(struct e2b *e2b, struct http_request *req);
 struct sandbox *envd_find_by_token(struct e2b *e2b, struct http_request *req);     /* NULL: answered */

@@ -2,10 +2,11 @@
 /*
  * GET and HEAD /files.
  *
- * The head of the answer waits until it is known what it must say: for most files that is when the file is open; when the name does
- * not tell the type, or the size says 0 (as that of procfs files does), it is when the first bytes or the end come. For HEAD and for parts these are read
- * for that alone. Several parts are read one after the other. Bytes are
- * acknowledged to the core while the client's queue has room, so a slow client holds one window of the file and no more.
+ * The head of the answer waits until it is known what it must say: for most files that is when the file is open; when
+ * the name does not tell the type, or the size says 0 (as that of procfs files does), it is when the first bytes or the
+ * end come. For HEAD and for parts these are read for that alone. Several parts are read one after the other. Bytes are
+ * acknowledged to the core while the client's queue has room, so a slow client holds one window of the file and no
+ * more.
  */
 #include "api/e2b/envd/accept_encoding.h"
 #include "api/e2b/envd/download_head.h"
@@ -18,7 +19,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-/* Compressing costs the loop twenty times what sending does: worth it for what is small, and for nobody near when it is large. */
+/* Compressing costs the loop twenty times what sending does: worth it for what is small, and for nobody near when it is
+ * large. */
 enum { DOWNLOAD_GZIP_LEVEL = 1, GZIP_SIZE_MAX = 8 * 1024 * 1024, HEADERS_MAX = 9, SNIFF = 512, BOUNDARY = 30 };
 
 struct download {

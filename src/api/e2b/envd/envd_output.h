@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The events of a process stream, each as one Connect envelope. Written without a JSON library: this is what every byte of output
- * passes through.
+ * The events of a process stream, each as one Connect envelope. Written without a JSON library: this is what every byte
+ * of output passes through.
  */
 #pragma once
 

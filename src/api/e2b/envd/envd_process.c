@@ -6,8 +6,8 @@
 #include "api/e2b/envd/rpc.h"
 
 /*
- * Output goes from the core to the client in one step. While the client's queue is full nothing is acknowledged to the core, so at most
- * one window of the process's output is under way and the process waits; no byte is dropped.
+ * Output goes from the core to the client in one step. While the client's queue is full nothing is acknowledged to the
+ * core, so at most one window of the process's output is under way and the process waits; no byte is dropped.
  */
 struct envd_follower {
     usec_t last; /* when the client was sent something */
@@ -98,7 +98,8 @@ static struct envd_follower *follower_new(struct call *c)
     return f;
 }
 
-/* A program that can't be executed is a command that ends with 127 or 126 and says why, as it is where a shell runs all of them. */
+/* A program that can't be executed is a command that ends with 127 or 126 and says why, as it is where a shell runs all
+ * of them. */
 static bool start_in_shell(struct call *c)
 {
     struct envd_follower *f = c->state;

@@ -4,11 +4,12 @@
  *
  * Theory of operation
  *  1. The body is gathered. One that ends within WHOLE_MAX is parsed like any other message.
- *  2. A longer one is cut where its last string is open. What comes before must, when a marker and the missing ends are added, be a message that selects
- *     a process and whose input is the marker: so the open string is the input.
- *  3. That string goes to the core in pieces, one at a time; meanwhile the body is paused. The core answers when the process has read a piece, so nothing grows
- *     when it reads slowly.
- *  4. Only the ends of the open objects may follow the string. What is wrong there is told, but the process has read what came before.
+ *  2. A longer one is cut where its last string is open. What comes before must, when a marker and the missing ends are
+ *     added, be a message that selects a process and whose input is the marker: so the open string is the input.
+ *  3. That string goes to the core in pieces, one at a time; meanwhile the body is paused. The core answers when the
+ *     process has read a piece, so nothing grows when it reads slowly.
+ *  4. Only the ends of the open objects may follow the string. What is wrong there is told, but the process has read
+ *     what came before.
  */
 #include "api/e2b/envd/envd.h"
 #include "api/e2b/envd/input_text.h"

@@ -2,8 +2,9 @@
 /*
  * POST /files: body -> [gunzip] -> [multipart] -> files.
  *
- * Every stage takes all it is given but for the last, whose queue says when it is busy: then the body is paused, and with it the
- * client. Compressed bytes that were received but not yet inflated wait in `packed`, at most one piece of the body.
+ * Every stage takes all it is given but for the last, whose queue says when it is busy: then the body is paused, and
+ * with it the client. Compressed bytes that were received but not yet inflated wait in `packed`, at most one piece of
+ * the body.
  */
 #include "api/e2b/envd/envd.h"
 #include "api/e2b/envd/envd_entry.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Filesystem.CreateWatcher, GetWatcherEvents, RemoveWatcher: watching by polling. A watcher lives until it is removed or its sandbox
- * ends. Events that nobody fetched are not acknowledged, so the core delivers at most its window of them (1,024), and what
- * overflows behind that ends the watch with an error that the next poll tells.
+ * Filesystem.CreateWatcher, GetWatcherEvents, RemoveWatcher: watching by polling. A watcher lives until it is removed
+ * or its sandbox ends. Events that nobody fetched are not acknowledged, so the core delivers at most its window of them
+ * (1,024), and what overflows behind that ends the watch with an error that the next poll tells.
  */
 #include "api/e2b/envd/envd.h"
 #include "api/e2b/envd/rpc.h"

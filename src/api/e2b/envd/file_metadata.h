@@ -9,10 +9,12 @@
 
 enum { METADATA_KEY_MAX = 246, METADATA_TOTAL_MAX = 4096 };
 
-/* Keys are lower-cased, of several values the first counts. The vector lives in the request's arena. ERR_INVALID_ARGUMENT. */
+/* Keys are lower-cased, of several values the first counts. The vector lives in the request's arena.
+ * ERR_INVALID_ARGUMENT. */
 int file_metadata_read(struct http_request *req, const struct pair **ret_pairs, size_t *ret_n,
                        struct err *err) WARN_UNUSED;
 
-/* One header; exposed for tests. Adds to pairs (room for n + 1) unless the key is there or the header is another one. */
+/* One header; exposed for tests. Adds to pairs (room for n + 1) unless the key is there or the header is another
+ * one. */
 int file_metadata_add(struct http_header header, struct arena *arena, struct pair *pairs, size_t *n,
                       struct err *err) WARN_UNUSED;

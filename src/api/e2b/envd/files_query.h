@@ -14,7 +14,8 @@ struct files_query {
     int64_t expiration; /* seconds since 1970 */
 };
 
-/* query: raw. A malformed escape makes its parameter absent; one that is given twice or is no number is ERR_INVALID_ARGUMENT. */
+/* query: raw. A malformed escape makes its parameter absent; one that is given twice or is no number is
+ * ERR_INVALID_ARGUMENT. */
 int files_query_parse(struct str query, struct arena *arena, struct files_query *ret_query,
                       struct err *err) WARN_UNUSED;
 
@@ -27,8 +28,8 @@ struct signature files_query_signed(const struct files_query *q, enum files_oper
 bool files_query_signed_by(const struct files_query *q, enum files_operation operation, struct str token);
 
 /*
- * token: the sandbox's, p NULL when it has none; header: X-Access-Token, p NULL when absent; now: real. NULL when allowed, else what to
- * answer with 401.
+ * token: the sandbox's, p NULL when it has none; header: X-Access-Token, p NULL when absent; now: real. NULL when
+ * allowed, else what to answer with 401.
  */
 const char *files_query_refused(const struct files_query *q, enum files_operation operation, struct str token,
                                 struct str header, usec_t now);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Messages of process.Process as what the core wants to know. All strings point into the JSON. ERR_INVALID_ARGUMENT, or ERR_UNIMPLEMENTED where a oneof is empty. */
+/* Messages of process.Process as what the core wants to know. All strings point into the JSON. ERR_INVALID_ARGUMENT, or
+ * ERR_UNIMPLEMENTED where a oneof is empty. */
 #pragma once
 
 #include "api/kit/json_read.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Connect RPC as the data plane's services use it: JSON only. A unary call has a bare JSON body and tells errors by HTTP status; a
- * stream answers 200 with envelopes whatever happens, and ends with an envelope that says how.
+ * Connect RPC as the data plane's services use it: JSON only. A unary call has a bare JSON body and tells errors by
+ * HTTP status; a stream answers 200 with envelopes whatever happens, and ends with an envelope that says how.
  */
 #pragma once
 
@@ -30,7 +30,8 @@ bool rpc_has_gzip(const struct call *c);
 int rpc_unpack(struct call *c, struct str packed, struct buf *b) WARN_UNUSED;
 void rpc_read(struct call *c, struct str text, void (*then)(struct call *c));
 
-/* Answers a unary call; takes the content. Compressed, as streams are, when the client would rather have it so and it is worth it. */
+/* Answers a unary call; takes the content. Compressed, as streams are, when the client would rather have it so and it
+ * is worth it. */
 void rpc_answer(struct call *c, struct buf *body);
 
 /* Fails the call, of either kind. A sandbox that is gone cuts it. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Templates: lists, look-ups, publishing, deletion. Every template belongs to the one owner of the installation; one that stands in a file counts as built once, as it
- * stands, by nobody in particular.
+ * Templates: lists, look-ups, publishing, deletion. Every template belongs to the one owner of the installation; one
+ * that stands in a file counts as built once, as it stands, by nobody in particular.
  */
 #include "api/e2b/templates/templates.h"
 #include "api/e2b/control/create_spec.h"

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Theory of operation
- *  1. A request opens the volume: a hidden sandbox of ours whose agent has it as the root of all paths. All that is done to it is done in there, as its root;
- *     absolute links begin at the volume's root, and what would lead above that stays there.
+ *  1. A request opens the volume: a hidden sandbox of ours whose agent has it as the root of all paths. All that is
+ *     done to it is done in there, as its root; absolute links begin at the volume's root, and what would lead above
+ *     that stays there.
  *  2. The volume is let go of when the request is over, or, when that comes first, once it was opened.
  */
 #include "api/e2b/volumes/volume_content.h"

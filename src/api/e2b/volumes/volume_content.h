@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* /volumecontent/{id}/...: what is in a volume, for whoever has its token. Who calls is told apart by that token alone, the API's key counts for nothing here. */
+/* /volumecontent/{id}/...: what is in a volume, for whoever has its token. Who calls is told apart by that token alone,
+ * the API's key counts for nothing here. */
 #pragma once
 
 #include "api/e2b/call.h"

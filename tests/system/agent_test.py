@@ -101,12 +101,13 @@ def test_the_first_start_builds_the_template(service, repo, tmp_path):
     (tmp_path / "recipes/recipe").mkdir(parents=True)
     (tmp_path / "recipes/recipe/Dockerfile").write_text("FROM base\nRUN echo made > /made\n")
     (tmp_path / "recipes/recipe/recipe").write_text("version: 1\nsummary: x\n")
-    (service.kits / "built.yaml").write_text("summary: x\ntemplate: recipe\ncommand: [cat, /made]\n")
+    (service.kits / "built.yaml").write_text("summary: x\ntemplate: recipe\ncommand: [cat, /made]\ncredentials: {MODEL_KEY: {hosts: [api.test]}}\n")
     env = {"COVE_TEMPLATES": str(tmp_path / "recipes")}
     first, second = (agent(service, repo, "built", "--name", name, status=None, env=env) for name in ("one", "two"))
     (service.kits / "built.yaml").unlink()
     assert first.stdout == second.stdout == "made\n"
     assert "the template recipe is built first" in first.stderr and "RUN echo made" in first.stderr and "built first" not in second.stderr, first
+    assert 0 <= first.stderr.find("the agent has no key") < first.stderr.find("is built first"), first # said before what takes minutes
 
 
 def test_a_snapshot_is_no_template_of_a_kit(service, repo):

@@ -187,12 +187,14 @@ static int agent_make(struct agent_call *a, const char *commit)
     const char *template = a->o->template ? a->o->template : kits;
     if (template && json_object_set_new(spec, "template", json_string(template)) < 0)
         return err_set(&a->ctx->err, ERR_INVALID_ARGUMENT, "--template must be UTF-8");
+    if (kit_apply(a->ctx, a->kit, key, spec, &missing) < 0)
+        return -1;
+    agent_tell_missing(a->kit, missing);
     if ((template && template_build_first(a->ctx, a->e.service, template, a->o->template, agent_build,
                                           (void *)(uintptr_t) template) < 0) ||
-        kit_apply(a->ctx, a->kit, key, spec, &missing) < 0 || agent_mounts(a, spec) < 0)
+        agent_mounts(a, spec) < 0)
         return -1;
     agent_tell_left_out(a);
-    agent_tell_missing(a->kit, missing);
     (void)json_array_extend(all, json_object_get(a->kit, "setup"));
     (void)json_array_extend(all, setup);
     if (env_create(&a->e, commit, spec, all, true) < 0)

@@ -2,6 +2,7 @@
 /* Processes: starting, following, feeding, leaving, deadlines, and what the record keeps of them. */
 #include "base/fd.h"
 #include "base/mem.h"
+#include "sandbox/exec/process.h"
 #include "sandbox/exec/stream.h"
 #include "sandbox/test_world.h"
 
@@ -307,13 +308,16 @@ static void deadline(void **state)
     struct client c = {0}, left = {0}, watcher = {0}, forever = {0};
     run(sb, &forever, "sleep", NULL, &(struct exec_spec){.timeout_ms = INT64_MAX});
     run(sb, &c, "sleep", NULL, &(struct exec_spec){.timeout_ms = 30});
-    run(sb, &left, "sleep", NULL, &(struct exec_spec){.timeout_ms = 50});
+    run(sb, &left, "sleep", NULL, &(struct exec_spec){.timeout_ms = 60000});
     WAIT(w, left.starts);
     uint32_t pid = left.pid;
     exec_close(TAKE_PTR(left.follow));
     attach(sb, &watcher, pid, 20);
     WAIT(w, watcher.errors);
     assert_int_equal(watcher.err.code, ERR_DEADLINE_EXCEEDED);
+    struct process *p = process_find(sb, &(struct exec_select){.pid = pid});
+    assert_true(p->alarm.slot);
+    process_arm(p, clock_mono()); /* now that it has started and its client left, however long that took */
     WAIT(w, c.errors);
     assert_int_equal(c.err.code, ERR_DEADLINE_EXCEEDED);
     WAIT(w, world_agent(w, sb)->signals == 2); /* also the one whose client left; not for the watcher's */
@@ -526,15 +530,19 @@ static void fails_for_want_of_room(void **state)
     WAIT(w, c.exits);
     fini(&c);
     assert_int_equal(w->usages, usages);
-    for (int i = 0; i < 3; i++) { /* once in SUSPECT_MS, and no more when it was told */
+    for (int i = 0; i < 3; i++) { /* once in SUSPECT_MS, which takes an hour here */
         run(sb, &c, "count", "1", NULL);
         WAIT(w, c.exits);
         fini(&c);
+        assert_true(sb->suspected_at);
+        sb->suspected_at = clock_mono() + 3600 * USEC_PER_SEC;
     }
     WAIT(w, world_count_events(w, id_of(sb), EVENT_LIMIT_DISK) == 1);
     w->disk_used = 0;
     world_turns(w, 30);
     assert_int_equal(w->usages, usages + 1);
+    assert_true(sb->suspect_alarm.slot);
+    loop_alarm_clear(sb->core->loop, &sb->suspect_alarm);
 
     /* Of processes it may have too few, whether it has a limit of its disk or none. */
     struct sandbox *free_one = world_sandbox(w, NULL);

@@ -408,6 +408,17 @@ def test_what_runs_and_what_it_uses(service, sandbox):
     assert service.cove("stats", "inothere").returncode == 1
 
 
+def test_who_uses_most_memory_comes_first(service):
+    ids = [service.create() for _ in range(3)]
+    for mib, sandbox in zip((60, 180, 120), ids, strict=True): # of memory: /dev/shm is
+        assert service.cove("exec", sandbox, "--", "dd", "if=/dev/zero", "of=/dev/shm/f", "bs=1M", f"count={mib}").returncode == 0
+    wants = [ids[1], ids[2], ids[0]]
+    assert wait_until(lambda: [one["sandbox"] for one in json.loads(service.cove("stats", "--json").stdout)] == wants, 15)
+    assert [line.split()[0] for line in service.cove("stats").stdout.splitlines()[1:]] == wants
+    assert [one["sandbox"] for one in json.loads(service.cove("stats", "--json", *ids).stdout)] == wants
+    service.remove_all()
+
+
 @pytest.mark.parametrize(("command", "instead"), [
     (["kill", "i3k"], "cove rm"), (["destroy", "i3k"], "cove rm"), (["stop", "i3k"], "cove pause"), (["images"], "cove template ls"), (["undo", "i3k"], "cove rewind"), (["ssh", "i3k"], "cove exec -it"), (["inspect", "i3k"], "cove ls --json"),
     (["run", "-d", "--", "true"], "--keep"), (["run", "-p", "80:80", "--", "true"], "cove url"), (["run", "-p80:80", "true"], "cove url"),

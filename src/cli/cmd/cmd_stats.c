@@ -6,6 +6,8 @@
 #include "cli/things.h"
 #include "config/units.h"
 
+#include <stdlib.h>
+
 static void stats_cpu(struct table *t, const json_t *one, const char *name)
 {
     const json_t *sample = json_object_get(one, name);
@@ -51,6 +53,30 @@ static int stats_of(struct service *s, const char *id, json_t *all)
     return json_array_append_new(all, json_pack("{s:s,s:O?}", "sandbox", id, "sample", latest));
 }
 
+static double stats_used(const void *one)
+{
+    return json_number_value(json_object_get(json_object_get(*(json_t *const *)one, "sample"), "memory_used"));
+}
+
+static int stats_compare(const void *a, const void *b)
+{
+    return (stats_used(a) < stats_used(b)) - (stats_used(a) > stats_used(b));
+}
+
+/* A new array of the same, the largest first. */
+static json_t *stats_sorted(const json_t *all)
+{
+    const size_t n = json_array_size(all);
+    AUTO_FREE json_t **each = mem_alloc((n + 1) * sizeof(json_t *));
+    json_t *to = json_array();
+    for (size_t i = 0; i < n; i++)
+        each[i] = json_array_get(all, i);
+    qsort(each, n, sizeof(json_t *), stats_compare);
+    for (size_t i = 0; i < n; i++)
+        (void)json_array_append(to, each[i]);
+    return to;
+}
+
 /* Of those that are named, or of all; one that ends meanwhile is left out of "all". */
 static int stats_collect(struct context *ctx, struct service *s, json_t *all)
 {
@@ -84,7 +110,8 @@ static int stats_run(struct context *ctx)
     AUTO(service_close) struct service *s = service_open(ctx);
     if (!s || stats_collect(ctx, s, all) < 0)
         return context_fail(ctx, STATUS_FAILED);
-    return things_table(ctx, all, columns, ARRAY_SIZE(columns));
+    AUTO_JSON json_t *sorted = stats_sorted(all);
+    return things_table(ctx, sorted, columns, ARRAY_SIZE(columns));
 }
 
 const struct command cmd_stats = {
@@ -92,8 +119,8 @@ const struct command cmd_stats = {
     .summary = "show the CPU time, memory and disk that sandboxes use",
     .synopsis = "[ID]...",
     .description =
-        "Shows how much of its limits each sandbox uses, or those that you name: CPU time in the last five seconds "
-        "(100% is all of its CPUs), memory and disk. The service measures every five seconds; - means that there is "
+        "Shows how much of its limits each sandbox uses, or those that you name, the one with the most memory first: "
+        "CPU time in the last five seconds (100% is all of its CPUs), memory and disk. The service measures every five seconds; - means that there is "
         "no sample yet.\n\nWith --json one array of objects: sandbox, and its latest sample (null: none yet).",
     .examples = "cove stats\n"
                 "cove stats i3k\n"

@@ -10,6 +10,7 @@ import threading
 import time
 
 import pytest
+from client import Client
 from service import read, wait_until
 
 ID = re.compile(r"i[a-z0-9]{20}")
@@ -140,6 +141,22 @@ def test_the_start_command_runs_again_when_only_files_were_kept(service, server)
     assert service.request("POST", f"/cove/v1/sandboxes/{sandbox}/resume", {"cold": True})[0] == 200
     assert resumed(service, sandbox)["memory"] is False
     assert served(service, sandbox) == "kept\n1\n"
+
+
+def test_a_start_command_that_fails_is_the_templates_fault(service):
+    """A client that is told to try again would, and fail each time."""
+    start, ready = "test -z \"$BROKEN\" || { echo no luck; exit 3; }; touch /tmp/up; exec sleep 1000", "test -e /tmp/up"
+    done = service.cove("template", "build", "--name", "fragile", "--from-template", "base", "--no-memory", "--start-cmd", start, "--ready-cmd", ready, timeout=100)
+    assert done.returncode == 0, done
+    template = json.loads(service.cove("template", "show", "--json", "fragile").stdout)["id"]
+    status, _, body = service.request("POST", "/cove/v1/sandboxes", {"template": "fragile", "env": {"BROKEN": "1"}})
+    error = body["error"]
+    assert (status, error["code"]) == (400, "failed_precondition") and "hint" not in error, body
+    assert f"'cove template show {template}'" in error["message"] and error["message"].endswith("start command failed: no luck "), error
+    answer = Client(service.port, service.key).control("POST", "/sandboxes", {"templateID": "fragile", "envVars": {"BROKEN": "1"}})
+    assert answer.status == 400 and "start command failed: no luck" in answer.json["message"], answer
+    service.remove_all()
+    assert service.cove("template", "rm", "fragile").returncode == 0
 
 
 def test_a_resume_waits_until_its_server_is_ready(service, server):

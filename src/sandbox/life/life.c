@@ -240,7 +240,7 @@ void sandbox_end(struct sandbox *sb, const struct ending *e)
     sb->fails = e->fails;
     sb->was_kept = sb->info.state == SANDBOX_PAUSED && (!sb->info.has_memory || sb->info.on_disk);
     if (e->fails)
-        (void)err_set(&sb->failure, ERR_UNAVAILABLE, "the sandbox failed: %s", e->what);
+        (void)err_set(&sb->failure, e->code ? e->code : ERR_UNAVAILABLE, "the sandbox failed: %s", e->what);
     say_why(sb, &why);
     life_let_go(sb, &why);
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;

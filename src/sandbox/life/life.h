@@ -11,7 +11,8 @@ struct ending {
     struct str actor;
     const char *cause; /* a literal */
     bool fails;
-    const char *what; /* for the event's data and the clients that wait; may be NULL */
+    enum err_code code; /* of its failure; ERR_OK: ERR_UNAVAILABLE */
+    const char *what;   /* for the event's data and the clients that wait; may be NULL */
     uint64_t seq;
 };
 void sandbox_end(struct sandbox *sb, const struct ending *ending);

@@ -70,6 +70,7 @@ static void launched(void **state)
     WAIT(w, o->calls);
     assert_null(o->sb);
     assert_non_null(strstr(o->err.msg, "start command failed"));
+    assert_int_equal(o->err.code, ERR_FAILED_PRECONDITION); /* it would fail again */
     world_template(w, "plain", "cat", NULL);
     o = create(w, 0, NULL, "plain");
     WAIT(w, o->calls);

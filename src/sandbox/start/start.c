@@ -355,10 +355,16 @@ static void create_fails(struct sandbox *sb)
     }
     if (s->failed == START_RUNNING)
         waiters_tell(&sb->starters, NULL, &why);
+    /* Its template's fault: the next one would fail, too. */
+    const bool is_templates = s->failed == START_COMMAND && why.code == ERR_FAILED_PRECONDITION;
     if (s->failed == START_COMMAND)
-        (void)err_prefix(&why, "start sandbox");
+        (void)err_prefix(&why, "start sandbox ('cove template show %s' has its commands)", sb->info.template_id);
     if (!sandbox_state_is_over(sb->info.state))
-        sandbox_end(sb, &(struct ending){.seq = sb->create_seq, .cause = "failed", .fails = true, .what = why.msg});
+        sandbox_end(sb, &(struct ending){.seq = sb->create_seq,
+                                         .cause = "failed",
+                                         .fails = true,
+                                         .code = is_templates ? why.code : ERR_OK,
+                                         .what = why.msg});
 }
 
 static void on_put_away(void *ctx, const union sup_message *answer, int fd, const struct err *err)

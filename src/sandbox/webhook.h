@@ -55,8 +55,8 @@ struct webhook {
 };
 
 /*
- * config: all members, or of a change those that are there; "created_at" is ours. An address that the configuration doesn't let be reached is
- * ERR_INVALID_ARGUMENT.
+ * config: all members, or of a change those that are there; "created_at" is ours. An address that the configuration
+ * doesn't let be reached is ERR_INVALID_ARGUMENT.
  */
 int webhook_create(struct core *core, const struct actor *actor, const json_t *config,
                    const struct webhook **ret_webhook, struct err *err) WARN_UNUSED;

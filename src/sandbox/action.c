@@ -170,7 +170,7 @@ static int action_pass(struct core *core, const char *id, const struct actor *ac
     if (*ret_seq && !actor->is_own)
         stuck_action(core, &draft, *ret_seq);
     struct sandbox *sb = *ret_seq ? map_get(&core->by_id, str_of(id)) : NULL;
-    if (sb)
+    if (sb && !actor->sets_up)
         checkpoint_action(sb, kind, risk, *ret_seq);
     return 0;
 }

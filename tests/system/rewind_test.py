@@ -86,6 +86,20 @@ def test_the_list_says_what_each_checkpoint_is_of(service):
     assert (done.returncode, done.stdout) == (0, "") and done.stderr.endswith("no checkpoints yet\n"), done
 
 
+def test_only_what_clients_did_is_listed(tmp_path):
+    """A certificate that comes with the start is nobody's action."""
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=x", "-keyout", "/dev/null", "-out", tmp_path / "x.pem"], check=True, capture_output=True)
+    (tmp_path / "config").write_text(f"network:\n  trust: [{tmp_path}/x.pem]\n")
+    with prepared(COVE_CONFIG=str(tmp_path / "config")) as service, running(service):
+        box = service.create(metadata={"cove.checkpoint": "action"})
+        assert wait_until(lambda: "file.done" in service.cove("log", "--json", box).stdout)
+        settled(lambda: checkpoints(service, box))
+        sh(service, box, "echo one > f")
+        what = [line.split(None, 2)[2] for line in service.cove("rewind", box).stdout.splitlines()[1:]]
+        assert what == ["before sh -c 'echo one > f'", "after sh -c 'echo one > f'"]
+        service.remove_all()
+
+
 def test_what_changes_nothing_leaves_no_checkpoint(service):
     box = made(service, "--checkpoint", "action")
     sh(service, box, "echo one > f")

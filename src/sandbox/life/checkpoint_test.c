@@ -59,6 +59,24 @@ static void one_for_each_state_of_the_files(void **state)
     assert_true(checkpoint_find(sb, first - 1) && checkpoint_find(sb, first - 1)->seq < first);
 }
 
+/* What its start does to it, as when a certificate is still being installed while it runs. */
+static void none_of_what_sets_it_up(void **state)
+{
+    static const struct actor own = {.name = "network", .is_own = true, .sets_up = true};
+    struct world *w = *state;
+    struct sandbox *sb = checkpointed(w);
+    uint64_t seq;
+    struct err err;
+    assert_int_equal(action_begin(sb, &own, EVENT_FILE_WRITE, STR("{\"path\":\"/c\"}"), &seq, &err), 0);
+    action_observe(sb, seq, EVENT_FILE_DONE, EVENT_CLAIMED, STR("{}"));
+    struct world_outcome settled = {0};
+    assert_false(checkpoint_await(sb, world_on_done, &settled));
+    assert_int_equal(count(sb), 0);
+    (void)act(w, sb);
+    assert_int_equal(count(sb), 2);
+    assert_null(checkpoint_find(sb, seq));
+}
+
 static void what_failed_is_paused(void **state)
 {
     struct world *w = *state;
@@ -123,6 +141,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(one_for_each_state_of_the_files, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(none_of_what_sets_it_up, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(what_failed_is_paused, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(another_worker_knows_them, world_setup, world_teardown),
         cmocka_unit_test(modes),

@@ -163,6 +163,27 @@ static void gone_when_its_start_is_done(void **state)
     assert_int_equal(w->resumes, resumes + 2);
 }
 
+/* The sandbox stays as it was, and the next start is not taken for this one. */
+static void no_box_for_saved_memory(void **state)
+{
+    struct world *w = *state;
+    struct sandbox *sb = web(w, "cat", NULL);
+    struct world_outcome o = {0};
+    struct err err;
+    world_pause(w, sb, false);
+    sb->info.has_memory = sb->info.on_disk = true;
+    w->create_error = ERR_DATA_LOSS;
+    unsigned pauses = w->pauses;
+    assert_int_equal(world_resume_begin(sb, NULL, &o, &err), 0);
+    WAIT(w, o.calls);
+    assert_int_equal(o.err.code, ERR_DATA_LOSS);
+    assert_int_equal(state_of(sb), SANDBOX_PAUSED);
+    w->create_error = ERR_OK;
+    world_resume(w, sb, &(struct sandbox_resume){.cold = true});
+    assert_int_equal(state_of(sb), SANDBOX_RUNNING);
+    assert_int_equal(w->pauses, pauses);
+}
+
 static void on_volume(void *ctx, const struct volume *v, const struct err *err)
 {
     assert_null(err);
@@ -228,6 +249,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(start_command_fails, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(disturbed_while_it_starts, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(gone_when_its_start_is_done, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(no_box_for_saved_memory, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(the_worker_dies_meanwhile, world_setup, world_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -402,12 +402,13 @@ static void wake_fails(struct sandbox *sb)
     struct err why = s->failure;
     bool has_run = s->done & START_BIT(START_AGENT);
     start_undo(sb, &why);
-    if (!s->has_box)
-        resume_failed(sb, &why);
-    else if (has_run)
+    if (!s->has_box) {
+        resume_failed(sb, &why); /* ends `s` */
+        return;
+    }
+    if (has_run)
         sb->info.has_memory = sb->info.on_disk = false;
-    if (s->has_box)
-        resume_put_away(sb, has_run ? SUP_PAUSE_FILES : SUP_PAUSE_BACK, on_put_away);
+    resume_put_away(sb, has_run ? SUP_PAUSE_FILES : SUP_PAUSE_BACK, on_put_away);
 }
 
 static void thaw_fails(struct sandbox *sb)

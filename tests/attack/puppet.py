@@ -13,6 +13,7 @@ import select
 import socket
 import struct
 import sys
+import threading
 
 MESSAGE_MAX = 4096
 FDS_MAX = 8
@@ -197,8 +198,17 @@ def pass_on(coved, master):
     return bool(data)
 
 
+def answer_pulses(pulse):
+    """That our loop turns is all that coved wants to know here: it isn't ready before."""
+    pulse.setblocking(True)
+    while pulse.recv(1):
+        pulse.send(b"!")
+
+
 def main(argv):
     options = dict(zip(argv[::2], argv[1::2]))
+    pulse = socket.socket(fileno=int(options["--pulse-fd"]))
+    threading.Thread(target=answer_pulses, args=(pulse,), daemon=True).start()
     coved = socket.socket(fileno=int(options["--supervisor-fd"]))
     coved.setblocking(True)
     path = options["--data"] + "/puppet.sock"

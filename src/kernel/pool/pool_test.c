@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/buf.h"
 #include "base/fd.h"
-#include "base/mem.h"
 #include "kernel/pool/pool_internal.h"
-#include "kernel/pool/test_disk.h"
 #include "kernel/pool/test_pool.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <linux/fiemap.h>
 #include <linux/fs.h>
@@ -28,24 +25,7 @@
 
 static const struct pool_file box_files[] = {{"etc/hosts", "127.0.0.1 localhost\n"}, {"top", ""}};
 
-static const char *where = "/tmp"; /* the file system that the pools of the tests lie on */
-static enum pool_kind kind = POOL_COPY;
 static int at_limit; /* what who reaches one is told there */
-
-static int set_up(void **state)
-{
-    struct test_pool *p = mem_new(struct test_pool);
-    *state = p;
-    return test_pool_open(p, where, kind) ? 0 : -1;
-}
-
-static int tear_down(void **state)
-{
-    struct test_pool *p = *state;
-    int r = test_pool_close(p);
-    mem_free(p);
-    return r;
-}
 
 static void make_box(struct test_pool *p, const char *name)
 {
@@ -145,22 +125,9 @@ static void test_reset_clears_what_a_crash_left(void **state)
     assert_int_equal(pool_sweep(p->pool), 1);
 }
 
-static void write_at(int at, const char *path, const char *text)
-{
-    assert_int_equal(fd_write_file(at, path, str_of(text), 0644), 0);
-}
-
 static void has_text(const struct test_pool *p, const char *path, const char *wanted)
 {
     assert_true(test_pool_reads(p, path, wanted));
-}
-
-static void make_layer(struct test_pool *p, const char *name, const struct pool_chain *below)
-{
-    AUTO_CLOSE int fd = -1;
-    assert_int_equal(pool_layer_begin(p->pool, "test", &fd), 0);
-    write_at(fd, "of", name);
-    assert_int_equal(pool_layer_commit(p->pool, "test", name, below), 0);
 }
 
 static void nothing_half_made(const struct test_pool *p)
@@ -173,8 +140,8 @@ static void test_names_of_layers(void **state)
     struct test_pool *p = *state;
     struct pool_chain chain;
     assert_int_equal(pool_chain_read(p->pool, DIGEST, &chain), -ENOENT);
-    make_layer(p, DIGEST, NULL);
-    make_layer(p, BASE, NULL);
+    test_pool_layer(p, DIGEST, NULL);
+    test_pool_layer(p, BASE, NULL);
     assert_int_equal(pool_chain_read(p->pool, DIGEST, &chain), 0);
     static const char *const wrong[] = {
         "",           "..",       "../boxes", "sha256-", "sha256-../../etc",           "SHA256-" DIGEST,
@@ -192,9 +159,9 @@ static void test_chain_is_topmost_first_and_complete(void **state)
     struct test_pool *p = *state;
     struct pool_chain chain;
     int fds[POOL_CHAIN_MAX];
-    make_layer(p, BASE, NULL);
+    test_pool_layer(p, BASE, NULL);
     assert_int_equal(pool_chain_read(p->pool, BASE, &chain), 0);
-    make_layer(p, SECOND, &chain);
+    test_pool_layer(p, SECOND, &chain);
     assert_int_equal(pool_chain_read(p->pool, SECOND, &chain), 0);
     assert_int_equal(chain.n, 2);
     assert_string_equal(chain.names[0], SECOND);
@@ -221,7 +188,7 @@ static void test_layer_is_there_when_it_is_committed_and_once(void **state)
     assert_int_equal(pool_layer_begin(p->pool, "one", &other), -EEXIST);
     assert_int_equal(pool_layer_begin(p->pool, "../one", &other), -EINVAL);
     assert_int_equal(pool_layer_begin(p->pool, "two", &other), 0);
-    write_at(fd, "of", "one");
+    test_pool_write(fd, "of", "one");
     assert_false(test_pool_has(p, "layers/*"));
     assert_int_equal(pool_layer_commit(p->pool, "one", BASE, &missing), -ENOENT);
     assert_int_equal(pool_layer_commit(p->pool, "one", BASE, NULL), 0);
@@ -238,14 +205,14 @@ static void test_layer_is_there_when_it_is_committed_and_once(void **state)
 static void test_layer_of_a_box_is_its_own(void **state)
 {
     struct test_pool *p = *state;
-    make_layer(p, BASE, NULL);
+    test_pool_layer(p, BASE, NULL);
     make_box(p, "a");
     AUTO_CLOSE int u = test_pool_upper(p, "a");
     struct pool_chain below = {1, {BASE}}, chain;
-    write_at(u, "state", "before");
+    test_pool_write(u, "state", "before");
     assert_int_equal(pool_box_settle(p->pool, "a"), 0);
     assert_int_equal(pool_layer_of_box(p->pool, "a", SECOND, &below), 0);
-    write_at(u, "state", "after");
+    test_pool_write(u, "state", "after");
     has_text(p, "layers/" SECOND "/u/state", "before");
     if (pool_features(p->pool)->kind !=
         POOL_BTRFS) /* counted while it was copied; there quotas say it, where they are on */
@@ -264,12 +231,12 @@ static void test_layer_of_a_box_above_others(void **state)
     struct test_pool *p = *state;
     AUTO_CLOSE int fd = -1, cut = -1, w = -1;
     struct pool_chain below = {1, {BASE}}, chain;
-    make_layer(p, BASE, NULL);
+    test_pool_layer(p, BASE, NULL);
     const struct pool_box box = {.name = "a", .chain = &below, .files = box_files, .n_files = 2};
     assert_int_equal(pool_box_make(p->pool, &box, &fd), 0);
     w = openat(fd, "w", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     assert_true(w >= 0);
-    write_at(w, "half-written", "x");
+    test_pool_write(w, "half-written", "x");
     assert_int_equal(pool_layer_of_box(p->pool, "a", SECOND, &below), 0);
     assert_int_equal(pool_layer_of_box(p->pool, "a", SECOND, &below), -EEXIST);
     assert_true(test_pool_has(p, "layers/" SECOND "/u/etc/hosts"));
@@ -294,142 +261,11 @@ static void test_layer_of_a_box_above_others(void **state)
     nothing_half_made(p);
 }
 
-enum { NUMBERS_MAX = 128 };
-
-struct numbers {
-    size_t n;
-    ino_t all[NUMBERS_MAX];
-};
-
-static void note_numbers(const struct test_pool *p, const char *path, struct numbers *numbers)
-{
-    AUTO_CLOSE int fd = openat(pool_fd(p->pool), path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *dir = fdopendir(TAKE_FD(fd));
-    assert_non_null(dir);
-    for (struct dirent *e; (e = readdir(dir));) {
-        if (strcmp(e->d_name, "..") == 0)
-            continue;
-        for (size_t i = 0; i < numbers->n; i++)
-            assert_int_not_equal(numbers->all[i], e->d_ino);
-        assert_true(numbers->n < NUMBERS_MAX);
-        numbers->all[numbers->n++] = e->d_ino;
-    }
-    (void)closedir(dir);
-}
-
-static void make_box_above(struct test_pool *p, const char *name, const struct pool_chain *chain)
-{
-    AUTO_CLOSE int fd = -1;
-    const struct pool_box box = {.name = name, .chain = chain, .files = box_files, .n_files = 2};
-    assert_int_equal(pool_box_make(p->pool, &box, &fd), 0);
-    AUTO_CLOSE int u = test_pool_upper(p, name);
-    for (int i = 0; i < 5; i++) {
-        char file[16];
-        (void)snprintf(file, sizeof(file), "%s%d", name, i);
-        write_at(u, file, "x");
-    }
-}
-
-/* An overlay shows them as they are: two of the same would be taken for one file. */
-static void test_numbers_of_inodes_differ_from_those_below(void **state)
-{
-    struct test_pool *p = *state;
-    struct pool_chain chain = {1, {BASE}}, below = chain;
-    struct numbers numbers = {0};
-    make_layer(p, BASE, NULL);
-    make_box_above(p, "a", &chain);
-    assert_int_equal(pool_layer_of_box(p->pool, "a", SECOND, &below), 0);
-    assert_int_equal(pool_chain_read(p->pool, SECOND, &chain), 0);
-    below = chain;
-    make_box_above(p, "b", &chain);
-    assert_int_equal(pool_keep(p->pool, "b", "kept", &below), 0);
-    assert_int_equal(pool_layer_of_kept(p->pool, "kept", THIRD), 0);
-    assert_int_equal(pool_chain_read(p->pool, THIRD, &chain), 0);
-    assert_int_equal(chain.n, 3);
-    make_box_above(p, "c", &chain);
-    note_numbers(p, "layers/" BASE "/u", &numbers);
-    note_numbers(p, "layers/" SECOND "/u", &numbers);
-    note_numbers(p, "layers/" THIRD "/u", &numbers);
-    AUTO_CLOSE int u = test_pool_upper(p, "c");
-    char path[64];
-    (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", u);
-    note_numbers(p, path, &numbers);
-    assert_true(numbers.n > 15);
-    assert_false(pool_chain_is_long(p->pool, &chain));
-}
-
-static void test_stock_is_taken_and_filled_again(void **state)
-{
-    struct test_pool *p = *state;
-    struct pool_chain chain = {1, {BASE}}, below = chain;
-    make_layer(p, BASE, NULL);
-    make_box_above(p, "a", &chain);
-    assert_int_equal(pool_layer_of_box(p->pool, "a", SECOND, &below), 0);
-    assert_int_equal(pool_chain_read(p->pool, SECOND, &chain), 0);
-    make_box_above(p, "b", &chain); /* there is none yet */
-    if (kind != POOL_BTRFS) {
-        assert_int_equal(pool_stock_fill(p->pool, 1000), 0);
-        return;
-    }
-    int made = pool_stock_fill(p->pool, 1000);
-    assert_true(made == POOL_STOCK || made == 2 * POOL_STOCK); /* one kind is always wanted */
-    assert_int_equal(pool_stock_fill(p->pool, 1000), 0);
-    make_box_above(p, "c", &chain);
-    make_box_above(p, "d", &chain);
-    assert_int_equal(pool_stock_fill(p->pool, 1), 1);
-    assert_int_equal(pool_stock_fill(p->pool, 1000), 1);
-    for (int i = 0; i <= POOL_STOCK; i++) {
-        char name[16];
-        (void)snprintf(name, sizeof(name), "box%d", i);
-        make_box_above(p, name, &chain);
-    }
-    assert_int_equal(pool_stock_fill(p->pool, 1000), POOL_STOCK);
-}
-
-/* One that goes on where another stopped, again and again, until there are no numbers to begin with any more. */
-static void test_numbers_of_a_long_line_differ(void **state)
-{
-    struct test_pool *p = *state;
-    enum { GENERATIONS = 40 };
-    struct pool_chain chain = {1, {BASE}};
-    bool was_long = false;
-    make_layer(p, BASE, NULL);
-    for (int i = 0; i < GENERATIONS; i++) {
-        char box[16], layer[POOL_LAYER_MAX];
-        struct numbers numbers = {0};
-        AUTO_CLOSE int fd = -1;
-        (void)snprintf(box, sizeof(box), "b%d", i);
-        (void)snprintf(layer, sizeof(layer), "layer-%020d", i);
-        bool is_long = pool_chain_is_long(p->pool, &chain), cut = is_long || chain.n > 6;
-        was_long |= is_long;
-        const struct pool_box spec = {.name = box, .from_layer = cut, .chain = &chain};
-        assert_int_equal(pool_box_make(p->pool, &spec, &fd), 0);
-        AUTO_CLOSE int u = test_pool_upper(p, box);
-        for (int k = 0; k < 60; k++) { /* more than seeds are apart */
-            write_at(u, "passing", "x");
-            assert_int_equal(unlinkat(u, "passing", 0), 0);
-        }
-        write_at(u, box, "x");
-        struct pool_chain below = {.n = chain.n - cut};
-        for (size_t k = 0; k < below.n; k++)
-            memcpy(below.names[k], chain.names[k + cut], POOL_LAYER_MAX);
-        assert_int_equal(pool_layer_of_box(p->pool, box, layer, &below), 0);
-        assert_int_equal(pool_box_drop(p->pool, box), 0);
-        assert_int_equal(pool_chain_read(p->pool, layer, &chain), 0);
-        for (size_t k = 0; k < chain.n; k++) {
-            char path[POOL_LAYER_MAX + 16];
-            (void)snprintf(path, sizeof(path), "layers/%s/u", chain.names[k]);
-            note_numbers(p, path, &numbers);
-        }
-    }
-    assert_int_equal(was_long, kind == POOL_BTRFS);
-}
-
 static void test_box_of_a_layer_starts_as_its_copy(void **state)
 {
     struct test_pool *p = *state;
     AUTO_CLOSE int fd = -1;
-    make_layer(p, BASE, NULL);
+    test_pool_layer(p, BASE, NULL);
     struct pool_chain chain = {1, {BASE}};
     const struct pool_box box = {.name = "a", .from_layer = true, .chain = &chain, .files = box_files, .n_files = 2};
     assert_int_equal(pool_box_make(p->pool, &box, &fd), 0);
@@ -437,7 +273,7 @@ static void test_box_of_a_layer_starts_as_its_copy(void **state)
     assert_true(test_pool_has(p, "boxes/*/a/u/etc/hosts"));
     assert_true(test_pool_has(p, "boxes/*/a/w"));
     AUTO_CLOSE int u = test_pool_upper(p, "a");
-    write_at(u, "of", "changed");
+    test_pool_write(u, "of", "changed");
     has_text(p, "layers/" BASE "/u/of", BASE);
     assert_int_equal(pool_box_make(p->pool, &box, &fd), -EEXIST);
     nothing_half_made(p);
@@ -448,7 +284,7 @@ static void test_box_says_that_it_has_changed(void **state)
     static const char snapshot[] = "layer-aaaaaaaaaaaaaaaaaaaa", next[] = "layer-bbbbbbbbbbbbbbbbbbbb";
     struct test_pool *p = *state;
     AUTO_CLOSE int fd = -1;
-    make_layer(p, BASE, NULL);
+    test_pool_layer(p, BASE, NULL);
     struct pool_chain chain = {1, {BASE}};
     const struct pool_box box = {.name = "a", .chain = &chain, .files = box_files, .n_files = 2};
     const bool can_tell = pool_features(p->pool)->kind == POOL_BTRFS;
@@ -477,7 +313,7 @@ static void test_the_root_is_as_in_the_layer_below(void **state)
     struct test_pool *p = *state;
     AUTO_CLOSE int fd = -1;
     struct stat st;
-    make_layer(p, BASE, NULL);
+    test_pool_layer(p, BASE, NULL);
     AUTO_CLOSE int below = openat(pool_fd(p->pool), "layers/" BASE "/u", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     assert_int_equal(fchown(below, 7, 8), 0);
     assert_int_equal(fchmod(below, 01770), 0);
@@ -500,7 +336,7 @@ static void test_files_of_a_sandbox_lead_nowhere(void **state)
     (void)snprintf(outside, sizeof(outside), "%s/outside", p->top);
     (void)snprintf(target, sizeof(target), "%s/hosts", outside);
     assert_int_equal(mkdir(outside, 0755), 0);
-    write_at(AT_FDCWD, target, "the host's");
+    test_pool_write(AT_FDCWD, target, "the host's");
     const struct pool_chain none = {0};
     for (int i = 0; i < 2; i++) {
         make_box(p, "a");
@@ -527,10 +363,10 @@ static void test_kept_files_come_back(void **state)
     struct pool_chain below = {1, {BASE}}, chain;
     AUTO_CLOSE int fd = -1;
     int kept = 0;
-    make_layer(p, BASE, NULL);
+    test_pool_layer(p, BASE, NULL);
     make_box(p, "a");
     AUTO_CLOSE int u = test_pool_upper(p, "a");
-    write_at(u, "state", "mine");
+    test_pool_write(u, "state", "mine");
     assert_int_equal(pool_kept_chain(p->pool, "i1", &chain), -ENOENT);
     assert_int_equal(pool_keep(p->pool, "a", "i1", &below), 0);
     assert_false(test_pool_has(p, "boxes/*/a"));
@@ -569,9 +405,9 @@ static void test_copies_are_kept_where_they_are_cheap(void **state)
         assert_int_equal(pool_keep_copy(p->pool, "a", "i1", &none), -EOPNOTSUPP);
         return;
     }
-    write_at(u, "state", "1");
+    test_pool_write(u, "state", "1");
     assert_int_equal(pool_keep_copy(p->pool, "a", "i1", &none), 0);
-    write_at(u, "state", "2");
+    test_pool_write(u, "state", "2");
     has_text(p, "kept/i1/u/state", "1");
     assert_int_equal(pool_keep_copy(p->pool, "a", "i1", &none), 0);
     has_text(p, "kept/i1/u/state", "2");
@@ -607,13 +443,13 @@ static void test_layers_of_an_earlier_version_are_none(void **state)
 {
     struct test_pool *p = *state;
     char path[512];
-    make_layer(p, BASE, NULL);
+    test_pool_layer(p, BASE, NULL);
     (void)snprintf(path, sizeof(path), "%s/layers/" DIGEST, p->top);
     assert_int_equal(mkdir(path, 0755), 0);
     (void)snprintf(path, sizeof(path), "%s/layers/" DIGEST "/usr", p->top);
     assert_int_equal(mkdir(path, 0755), 0);
     struct pool *again = NULL;
-    assert_int_equal(pool_open_as(p->top, kind, &again), 0);
+    assert_int_equal(pool_open_as(p->top, p->kind, &again), 0);
     pool_close(again);
     assert_false(test_pool_has(p, "layers/" DIGEST));
     assert_true(test_pool_has(p, "layers/" BASE "/u"));
@@ -636,13 +472,13 @@ static void test_what_is_below_is_read_strictly(void **state)
                  {" " SECOND "\n", -EBADMSG},
                  {"../../etc\n", -EBADMSG}};
     struct pool_chain chain;
-    make_layer(p, BASE, NULL);
-    make_layer(p, SECOND, NULL);
-    make_layer(p, THIRD, NULL);
+    test_pool_layer(p, BASE, NULL);
+    test_pool_layer(p, SECOND, NULL);
+    test_pool_layer(p, THIRD, NULL);
     char path[512];
     (void)snprintf(path, sizeof(path), "%s/layers/" BASE "/below", p->top);
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        write_at(AT_FDCWD, path, cases[i].text);
+        test_pool_write(AT_FDCWD, path, cases[i].text);
         assert_int_equal(pool_chain_read(p->pool, BASE, &chain), cases[i].wanted);
     }
     assert_int_equal(unlink(path), 0);
@@ -743,61 +579,47 @@ static void test_memory_that_lasts_is_on_disk(void **state)
     }
 }
 
-int main(void)
+/* limit: 0: there is none */
+static int run(const char *name, int limit)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_box_holds_its_files, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_box_name_is_taken_once, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_dropped_box_is_gone_at_once_and_swept_later, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_who_comes_to_the_trash_waits_for_no_deletion, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_reset_clears_what_a_crash_left, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_names_of_layers, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_chain_is_topmost_first_and_complete, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_layer_is_there_when_it_is_committed_and_once, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_layer_of_a_box_is_its_own, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_layer_of_a_box_above_others, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_numbers_of_inodes_differ_from_those_below, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_stock_is_taken_and_filled_again, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_numbers_of_a_long_line_differ, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_box_of_a_layer_starts_as_its_copy, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_box_says_that_it_has_changed, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_the_root_is_as_in_the_layer_below, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_files_of_a_sandbox_lead_nowhere, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_kept_files_come_back, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_copies_are_kept_where_they_are_cheap, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_volumes, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_layers_of_an_earlier_version_are_none, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_what_is_below_is_read_strictly, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_memory_that_lasts_is_on_disk, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_box_holds_its_files, test_pool_set_up, test_pool_tear_down),
+        cmocka_unit_test_setup_teardown(test_box_name_is_taken_once, test_pool_set_up, test_pool_tear_down),
+        cmocka_unit_test_setup_teardown(test_dropped_box_is_gone_at_once_and_swept_later, test_pool_set_up,
+                                        test_pool_tear_down),
+        cmocka_unit_test_setup_teardown(test_who_comes_to_the_trash_waits_for_no_deletion, test_pool_set_up,
+                                        test_pool_tear_down),
+        cmocka_unit_test_setup_teardown(test_reset_clears_what_a_crash_left, test_pool_set_up, test_pool_tear_down),
+        cmocka_unit_test_setup_teardown(test_names_of_layers, test_pool_set_up, test_pool_tear_down),
+        cmocka_unit_test_setup_teardown(test_chain_is_topmost_first_and_complete, test_pool_set_up,
+                                        test_pool_tear_down),
+        cmocka_unit_test_setup_teardown(test_layer_is_there_when_it_is_committed_and_once, test_pool_set_up,
+                                        test_pool_tear_down),
+        cmocka_unit_test_setup_teardown(test_layer_of_a_box_is_its_own, test_pool_set_up, test_pool_tear_down),
+        cmocka_unit_test_setup_teardown(test_layer_of_a_box_above_others, test_pool_set_up, test_pool_tear_down),
+        cmocka_unit_test_setup_teardown(test_box_of_a_layer_starts_as_its_copy, test_pool_set_up, test_pool_tear_down),
+        cmocka_unit_test_setup_teardown(test_box_says_that_it_has_changed, test_pool_set_up, test_pool_tear_down),
+        cmocka_unit_test_setup_teardown(test_the_root_is_as_in_the_layer_below, test_pool_set_up, test_pool_tear_down),
+        cmocka_unit_test_setup_teardown(test_files_of_a_sandbox_lead_nowhere, test_pool_set_up, test_pool_tear_down),
+        cmocka_unit_test_setup_teardown(test_kept_files_come_back, test_pool_set_up, test_pool_tear_down),
+        cmocka_unit_test_setup_teardown(test_copies_are_kept_where_they_are_cheap, test_pool_set_up,
+                                        test_pool_tear_down),
+        cmocka_unit_test_setup_teardown(test_volumes, test_pool_set_up, test_pool_tear_down),
+        cmocka_unit_test_setup_teardown(test_layers_of_an_earlier_version_are_none, test_pool_set_up,
+                                        test_pool_tear_down),
+        cmocka_unit_test_setup_teardown(test_what_is_below_is_read_strictly, test_pool_set_up, test_pool_tear_down),
+        cmocka_unit_test_setup_teardown(test_memory_that_lasts_is_on_disk, test_pool_set_up, test_pool_tear_down),
     };
     const struct CMUnitTest limits[] = {
-        cmocka_unit_test_setup_teardown(test_limit_of_a_box_holds, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_limit_of_a_volume_holds, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_limit_of_a_box_holds, test_pool_set_up, test_pool_tear_down),
+        cmocka_unit_test_setup_teardown(test_limit_of_a_volume_holds, test_pool_set_up, test_pool_tear_down),
     };
-    const struct CMUnitTest absent[] = {cmocka_unit_test(test_disk_absent)};
-    const struct {
-        const char *disk, *name;
-        enum pool_kind kind;
-        int at_limit; /* 0: no limits */
-    } disks[] = {
-        {"btrfs", "btrfs", POOL_BTRFS, EDQUOT},
-        {"xfs", "reflink", POOL_REFLINK, 0},
-        {"xfs with quotas", "reflink with quotas", POOL_REFLINK, ENOSPC},
-    };
-    int failed = cmocka_run_group_tests_name("copy", tests, NULL, NULL);
-    for (size_t i = 0; i < ARRAY_SIZE(disks); i++) {
-        struct test_disk disk;
-        if (!test_disk_open(&disk, disks[i].disk)) {
-            failed += cmocka_run_group_tests_name(disks[i].name, absent, NULL, NULL);
-            continue;
-        }
-        where = disk.dir;
-        kind = disks[i].kind;
-        at_limit = disks[i].at_limit;
-        failed += cmocka_run_group_tests_name(disks[i].name, tests, NULL, NULL);
-        if (at_limit)
-            failed += cmocka_run_group_tests_name(disks[i].name, limits, NULL, NULL);
-        test_disk_close(&disk);
-    }
-    return failed;
+    int failed = cmocka_run_group_tests_name(name, tests, NULL, NULL);
+    at_limit = limit;
+    return limit ? failed + cmocka_run_group_tests_name(name, limits, NULL, NULL) : failed;
+}
+
+int main(void)
+{
+    return test_pool_on_each(run);
 }

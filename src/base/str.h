@@ -77,3 +77,5 @@ bool str_is_utf8(struct str s); /* well-formed: no overlong forms, surrogates or
 
 /* Compares in time that depends on the lengths only: for tokens and signatures. */
 bool str_eq_secret(struct str a, struct str b);
+/* "name", "name:port", "[v6]", "[v6]:port": name without brackets; port 0 when absent. -EINVAL for anything else. */
+int str_split_host(struct str host, struct str *ret_name, uint16_t *ret_port) WARN_UNUSED;

@@ -4,7 +4,6 @@
 #include "egress/dns/resolver.h"
 #include "egress/tls/ca.h"
 #include "egress/vault/vault.h"
-#include "http/url.h"
 
 enum { CA_PURPOSE_MAX = 64 };
 
@@ -239,7 +238,7 @@ int requests_parse_url(struct requests_url *u, struct str url, struct netaddr *r
     *ret_literal = (struct netaddr){0};
     if (str_ends(authority, STR(":")))
         return err_set(err, ERR_INVALID_ARGUMENT, "only http:// and https:// can be checked");
-    if (url_parse_host(authority, &host, &u->port) < 0)
+    if (str_split_host(authority, &host, &u->port) < 0)
         return err_set(err, ERR_INVALID_ARGUMENT, "the URL names no host");
     if (!u->port)
         u->port = u->secure ? 443 : 80;

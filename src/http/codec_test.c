@@ -87,12 +87,12 @@ static void test_host(void **state)
     struct str name;
     uint16_t port;
     for (size_t i = 0; i < ARRAY_SIZE(good); i++) {
-        assert_int_equal(url_parse_host(str_of(good[i].host), &name, &port), 0);
+        assert_int_equal(str_split_host(str_of(good[i].host), &name, &port), 0);
         expect(name, good[i].name);
         assert_int_equal(port, good[i].port);
     }
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
-        if (url_parse_host(str_of(bad[i]), &name, &port) != -EINVAL)
+        if (str_split_host(str_of(bad[i]), &name, &port) != -EINVAL)
             fail_msg("\"%s\" was taken", bad[i]);
     }
 }

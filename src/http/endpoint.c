@@ -3,7 +3,6 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/mem.h"
-#include "http/url.h"
 
 #include <netdb.h>
 #include <netinet/in.h>
@@ -29,7 +28,7 @@ int endpoint_parse(const char *text, struct endpoint *ret)
         s = str_sub(s, has_tls ? 8 : 7);
     if (s.n && s.p[s.n - 1] == '/')
         s.n--;
-    if (str_find_char(s, '/') >= 0 || url_parse_host(s, &name, &port) < 0)
+    if (str_find_char(s, '/') >= 0 || str_split_host(s, &name, &port) < 0)
         return -EINVAL;
     *ret = (struct endpoint){
         .host = mem_strndup(name.p, name.n),

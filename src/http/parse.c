@@ -125,7 +125,7 @@ static const char *check_fields(struct http_request *req)
         if (str_eq_nocase(name, STR("host"))) {
             struct str host;
             uint16_t port;
-            if (hosts++ || (value.n && url_parse_host(value, &host, &port) < 0) || is_for_other_host(req, value))
+            if (hosts++ || (value.n && str_split_host(value, &host, &port) < 0) || is_for_other_host(req, value))
                 return "the Host header is not valid";
         } else if (str_eq_nocase(name, STR("transfer-encoding"))) {
             if (codings++ || req->http10 || !str_eq_nocase(value, STR("chunked")))

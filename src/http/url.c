@@ -79,7 +79,7 @@ int url_split_target(struct str target, struct str *ret_path, struct str *ret_qu
             host++;
         struct str name;
         uint16_t port;
-        if (url_parse_host(str_n(rest.p, host), &name, &port) < 0)
+        if (str_split_host(str_n(rest.p, host), &name, &port) < 0)
             return -EINVAL;
         path = str_sub(rest, host);
         if (path.n == 0 || path.p[0] == '?') {
@@ -120,34 +120,5 @@ int url_query_get(struct arena *a, struct str query, const char *name, struct st
         *ret_value = value;
         return 1;
     }
-    return 0;
-}
-
-int url_parse_host(struct str host, struct str *ret_name, uint16_t *ret_port)
-{
-    struct str name, rest;
-    if (host.n && host.p[0] == '[') {
-        ssize_t end = str_find_char(host, ']');
-        if (end < 0)
-            return -EINVAL;
-        name = str_n(host.p + 1, (size_t)end - 1);
-        rest = str_sub(host, (size_t)end + 1);
-        if (!str_is_of(name, "0-9A-Fa-f:."))
-            return -EINVAL;
-    } else {
-        ssize_t colon = str_find_char(host, ':');
-        name = colon < 0 ? host : str_n(host.p, (size_t)colon);
-        rest = colon < 0 ? STR_NULL : str_sub(host, (size_t)colon);
-        if (!str_is_of(name, "A-Za-z0-9._~!$&'()*+,;=%-"))
-            return -EINVAL;
-    }
-    uint64_t port = 0;
-    if (name.n == 0 || name.n > 255)
-        return -EINVAL;
-    if (rest.n &&
-        (rest.p[0] != ':' || rest.n > 6 || (rest.n > 1 && str_to_u64(str_sub(rest, 1), &port) < 0) || port > 65535))
-        return -EINVAL;
-    *ret_name = name;
-    *ret_port = (uint16_t)port;
     return 0;
 }

@@ -42,6 +42,3 @@ bool url_query_next(struct str *query, struct url_param *ret_param);
 
 /* The first of that name (compared decoded), decoded. 1, 0 when absent, -EINVAL for a malformed escape in it. */
 int url_query_get(struct arena *a, struct str query, const char *name, struct str *ret_value) WARN_UNUSED;
-
-/* "name", "name:port", "[v6]", "[v6]:port": name without brackets; port 0 when absent. -EINVAL for anything else. */
-int url_parse_host(struct str host, struct str *ret_name, uint16_t *ret_port) WARN_UNUSED;

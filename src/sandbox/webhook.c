@@ -318,14 +318,12 @@ static int hook_check_target(const struct core *core, const json_t *config, stru
     struct str host = str_of(strstr(url, "://") + 3);
     struct netaddr addr;
     char name[HOSTNAME_MAX + 1];
+    uint16_t port;
     host.n = strcspn(host.p, "/?#");
-    if (str_starts(host, STR("[")))
-        host = str_before(str_sub(host, 1), ']');
-    else
-        host = str_before(host, ':');
-    if (netaddr_parse(host, &addr))
+    const bool is_host = str_split_host(host, &host, &port) == 0;
+    if (is_host && netaddr_parse(host, &addr))
         return hook_check_address(core->config.webhook_policy, &addr, strncmp(url, "https:", 6) == 0, err);
-    if (!hostname_normalise(host, name))
+    if (!is_host || !hostname_normalise(host, name))
         return err_set(err, ERR_INVALID_ARGUMENT, "a webhook's URL needs a host's name or address, not '%.*s'",
                        STR_ARG_MAX(host, 80));
     if (strcmp(name, "localhost") == 0 || str_ends(str_of(name), STR(".localhost")))

@@ -36,7 +36,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             abort();
     }
     (void)!url_query_get(&a, s, "q", &value);
-    if (url_parse_host(s, &name, &port) == 0 && (name.n == 0 || !is_inside(name, s) || !http_is_field_value(s)))
+    if (str_split_host(s, &name, &port) == 0 && (name.n == 0 || !is_inside(name, s) || !http_is_field_value(s)))
         abort();
     (void)http_list_has(s, STR("close"));
     rest = s;

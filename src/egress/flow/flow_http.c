@@ -193,7 +193,7 @@ static bool authority_name(const struct flow *f, struct str authority, char ret_
     struct str host;
     struct netaddr literal;
     uint16_t port = 0;
-    if (url_parse_host(authority, &host, &port) < 0 || (port && port != f->port))
+    if (str_split_host(authority, &host, &port) < 0 || (port && port != f->port))
         return false;
     ret_name[0] = 0;
     if (netaddr_parse(host, &literal))
@@ -263,7 +263,7 @@ static void flow_http_name(struct exchange_head *h, const char *name)
 {
     struct str host;
     uint16_t port = 0;
-    if (url_parse_host(h->authority, &host, &port) == 0 && !str_eqc(host, name))
+    if (str_split_host(h->authority, &host, &port) == 0 && !str_eqc(host, name))
         h->authority = str_of(port ? arena_printf(h->arena, "%s:%u", name, port) : arena_printf(h->arena, "%s", name));
 }
 

@@ -2,7 +2,6 @@
 /* The rules for heads, whatever version they came in. */
 #include "egress/http/exchange_internal.h"
 #include "egress/http/override.h"
-#include "http/url.h"
 
 #include <string.h>
 
@@ -32,7 +31,7 @@ static bool is_authority(struct str s)
 {
     struct str name;
     uint16_t port;
-    if (s.n > AUTHORITY_MAX || url_parse_host(s, &name, &port) < 0 || !str_is_of(s, "A-Za-z0-9._:[]-"))
+    if (s.n > AUTHORITY_MAX || str_split_host(s, &name, &port) < 0 || !str_is_of(s, "A-Za-z0-9._:[]-"))
         return false;
     return s.p[s.n - 1] != ':' && (port > 0 || s.p[s.n - 1] == ']' || name.n == s.n);
 }

@@ -7,7 +7,6 @@
  */
 #include "api/e2b/control/network_body.h"
 #include "base/mem.h"
-#include "http/url.h"
 #include "policy/hostname.h"
 #include "policy/netaddr.h"
 
@@ -189,7 +188,7 @@ static int read_mask(const json_t *network, json_t *fields, struct err *err)
     if (r <= 0)
         return r;
     mask_of(mask, 65535, &sample);
-    if (!mask.n || mask.n > MASK_MAX || buf_error(&sample) || url_parse_host(buf_str(&sample), &name, &port) < 0)
+    if (!mask.n || mask.n > MASK_MAX || buf_error(&sample) || str_split_host(buf_str(&sample), &name, &port) < 0)
         return invalid(err, "maskRequestHost is no host with or without a port", mask);
     (void)json_object_set_new(fields, "maskRequestHost", json_stringn(mask.p, mask.n));
     return 0;

@@ -33,15 +33,18 @@ def cove(*arguments, **more):
     return done
 
 
-def prepare():
-    """A sandbox with gymnasium and without a network: the packages are fetched out here."""
-    sandbox = json.loads(cove("run", "--keep", "--json", "--timeout", "30m", "--net", "deny", "--", "true").stdout)["sandbox"]
+def create():
+    """Without a network."""
+    return json.loads(cove("run", "--keep", "--json", "--timeout", "30m", "--net", "deny", "--", "true").stdout)["sandbox"]
+
+
+def prepare(sandbox):
+    """Installs gymnasium, whose packages are fetched out here."""
     with tempfile.TemporaryDirectory() as wheels:
         subprocess.run([sys.executable, "-m", "pip", "download", "-q", "-d", wheels, "--python-version", "3.11", "--only-binary", ":all:", "gymnasium==1.2.0"], check=True)
         cove("cp", "-q", wheels, f"{sandbox}:wheels")
     cove("exec", sandbox, "--", "sh", "-c", "pip install -q --no-compile --no-index --find-links wheels/* gymnasium && rm -r wheels && python3 -c 'import gymnasium'")
     cove("cp", "-q", "-", f"{sandbox}:episode.py", input=EPISODE)
-    return sandbox
 
 
 def play(fork, seed, weights):
@@ -49,9 +52,10 @@ def play(fork, seed, weights):
 
 
 def main(generations, episodes):
-    prepared, dice = prepare(), random.Random(1)
+    prepared, dice = create(), random.Random(1)
     mean, spread = [0.0] * 4, [1.0] * 4
     try:
+        prepare(prepared)
         for generation in range(generations):
             forks = [one["sandbox"]["id"] for one in json.loads(cove("fork", "-n", str(episodes), "--timeout", "5m", prepared, "--json").stdout)["forks"]]
             tried = [[dice.gauss(m, s) for m, s in zip(mean, spread)] for _ in forks]

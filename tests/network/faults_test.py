@@ -115,7 +115,7 @@ print(n)
 # ---- cove-egress ----
 
 LOAD = r"""
-import os, socket, ssl, sys, threading, time, urllib.request
+import http.client, os, socket, ssl, sys, threading, time, urllib.request
 counts = {}
 def count(what):
     counts[what] = counts.get(what, 0) + 1
@@ -124,7 +124,7 @@ def ask(url):
         try:
             with urllib.request.urlopen(url, timeout=3) as answer:
                 count("ok" if answer.read().startswith(b"hello") else "wrong")
-        except OSError as error:
+        except (OSError, http.client.HTTPException) as error: # the latter where an answer ends in the middle
             count("denied" if "denied" in url or "403" in str(error) else "failed")
             time.sleep(0.02)
 def leak():

@@ -154,6 +154,8 @@ def world(tmp_path_factory):
         world = World(tmp_path_factory.mktemp("registries"))
         world.service = service
         service.env.update(COVE_IMAGE_INSECURE=",".join((world.open.host, world.closed.host, world.thin.host, world.silent_host)))
+        service.env.update(COVE_CONFIG=str(directory / "cove.yaml"))
+        (directory / "cove.yaml").write_text("builds: {concurrency: 5}\n")
         service.start()
         yield world
         end_whole(service)
@@ -380,3 +382,15 @@ def test_a_registry_that_hangs_keeps_no_sandbox_of_opensandbox(world):
     assert wait_until(lambda: world.service.child("cove-image") is None)
     refused = api.ask("POST", "", {"image": {"uri": "Not An Image"}})
     assert refused[0] == 400 or api.settled(refused[1])["status"]["state"] == "Failed", refused
+
+
+def test_as_many_images_are_fetched_as_builds_may_run(world, templates):
+    fetchers = lambda: [pid for pid in world.service.children() if read(f"/proc/{pid}/comm") == "cove-image\n"]
+    asked = [templates.request() for _ in range(5)]
+    for ids in asked:
+        assert templates.start(ids, fromImage=f"{world.silent_host}/tiny:v1")[0] == 202
+    wait_until(lambda: len(fetchers()) == 5 or any(templates.status(ids)["status"] == "error" for ids in asked))
+    assert [templates.status(ids)["status"] for ids in asked] == ["building"] * 5 and len(fetchers()) == 5
+    for ids in asked:
+        assert templates.call("DELETE", f"/templates/{ids[0]}")[0] == 204
+    assert wait_until(lambda: world.service.child("cove-image") is None)

@@ -25,7 +25,7 @@
 #include <unistd.h>
 
 /* Ids that nothing else has, one set for each at a time: below those of sandboxes and of what runs beside us. */
-enum { FETCHER_UID = 0x6fff0100, UNPACKER_IDS = 0x6fe00000, IDS_EACH = 0x10000, ROOT_FD = 3, JOB_FD = 4 };
+enum { FETCHER_UID = 0x6fff0100, UNPACKER_IDS = 0x6f000000, IDS_EACH = 0x10000, ROOT_FD = 3, JOB_FD = 4 };
 
 /* What a stranger's image makes it use is given back before any sandbox is killed for it, let alone what else is on the
  * machine. */

@@ -9,7 +9,7 @@
 #include "base/err.h"
 #include "coved/loop.h"
 
-enum { IMAGES_MAX = 4 };
+enum { IMAGES_MAX = 2 * 64 }; /* as many as builds run: builds.concurrency, and as many for other tenants */
 
 struct images;
 struct jobs;

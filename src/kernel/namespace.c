@@ -138,23 +138,22 @@ int namespace_make_user(int proc_fd, pid_t pid, uid_t uid, unsigned inside, int 
     uid_t base = 0;
     int ends[2], r = namespace_base(proc_fd, pid, &base);
     if (r < 0 || !account || !account->pw_gid)
-        return r < 0 ? r : -EPERM;
+        return r < 0 ? r : -ESRCH;
     const gid_t gid = account->pw_gid;
     if (pipe2(ends, O_CLOEXEC) < 0)
         return -errno;
     pid_t child = fork();
     if (child == 0) {
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-        char byte = unshare(CLONE_NEWUSER) < 0 ? 'E' : 'M';
-        (void)!write(ends[1], &byte, 1);
+        r = unshare(CLONE_NEWUSER) < 0 ? -errno : 0;
+        (void)!write(ends[1], &r, sizeof(r));
         for (;;)
             (void)pause();
     }
-    char byte = 0;
     r = child < 0 ? -errno : 0;
     (void)close(ends[1]);
-    if (r == 0 && (read(ends[0], &byte, 1) != 1 || byte != 'M'))
-        r = -EPERM;
+    if (r == 0 && read(ends[0], &r, sizeof(r)) != (ssize_t)sizeof(r))
+        r = -EIO;
     (void)close(ends[0]);
     if (r == 0)
         r = write_map(proc_fd, child, "uid_map", uid, base + inside, 1);

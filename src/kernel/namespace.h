@@ -45,7 +45,7 @@ int namespace_open_user(int proc_fd, pid_t pid, int *ret_fd) WARN_UNUSED;
 
 /*
  * A user namespace for a mount in which uid of the host, and its first group, are `inside` of the child's ids, and
- * nobody else is anybody. -EPERM: the host has no such account.
+ * nobody else is anybody. -ESRCH: the files that can be seen name no such account, or one of the group root.
  */
 int namespace_make_user(int proc_fd, pid_t pid, uid_t uid, unsigned inside, int *ret_fd) WARN_UNUSED;
 

@@ -63,14 +63,13 @@ static int container_mount_of_host(const struct tier_host *host, const struct ti
 static int container_mount_clone(const struct tier_host *host, const struct tier_mount *m, int *ret_fd)
 {
     AUTO_CLOSE int whole = -1, dir = -1, users = -1, fd = -1;
-    int r = m->uid == UINT32_MAX ? namespace_open_user(host->proc_fd, m->pid, &users)
-                                 : namespace_make_user(host->proc_fd, m->pid, m->uid, CONTAINER_MOUNT_USER, &users);
-    if (r == 0 && !*m->volume)
-        r = container_mount_of_host(host, m, &dir);
-    else if (r == 0)
-        r = pool_volume_open(host->pool, m->volume, &whole);
+    int r = *m->volume ? pool_volume_open(host->pool, m->volume, &whole) : container_mount_of_host(host, m, &dir);
     if (r == 0 && dir < 0)
         r = container_mount_below(whole, m->source, &dir);
+    /* With a uid, among the host's files by now: its accounts are there. */
+    r = r                      ? r
+        : m->uid == UINT32_MAX ? namespace_open_user(host->proc_fd, m->pid, &users)
+                               : namespace_make_user(host->proc_fd, m->pid, m->uid, CONTAINER_MOUNT_USER, &users);
     r = r ? r : mount_clone(dir, "", &fd);
     if (r < 0)
         return r;
@@ -80,7 +79,7 @@ static int container_mount_clone(const struct tier_host *host, const struct tier
         .userns_fd = (uint64_t)users,
     };
     if (mount_setattr(fd, "", AT_EMPTY_PATH, &attr, sizeof(attr)) < 0)
-        return -errno;
+        return errno == EINVAL || errno == EPERM ? -EOPNOTSUPP : -errno; /* it can't, or is mapped already */
     *ret_fd = TAKE_FD(fd);
     return 0;
 }

@@ -206,7 +206,10 @@ struct tier {
 
     /* Makes its own files a layer; it is frozen while this runs. A job calls it. */
     int (*snapshot)(const struct tier_host *host, const char *box, const char *stands_on, const char *layer);
-    /* -EACCES: not allowed. -ELOOP, -ENOENT, -ENOTDIR: the path, or the volume. A job's. */
+    /*
+     * -EACCES: not allowed. -EPERM: another's. -ESRCH: uid has no account. -ELOOP, -ENOENT, -ENOTDIR: the path, or the
+     * volume. -EOPNOTSUPP: its file system shows no other owners than it has. A job's.
+     */
     int (*mount)(const struct tier_host *host, const struct tier_mount *m);
     /*
      * An agent of its own in new namespaces inside; it ends with its session, or with the box. -ENOENT, -ENOTDIR,

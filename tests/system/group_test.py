@@ -14,7 +14,7 @@ from leaks import own_service
 from service import BUILD
 
 GROUP = 54321
-NOBODY = 65534 # an account with a group of its own that every machine has
+DAEMON = 1 # an account with a group of its own that every machine has in its /etc/passwd; that of nobody, systemd knows without it
 
 
 def as_user(service, uid, *arguments, groups=(), cwd="/", **more):
@@ -80,39 +80,49 @@ def test_secrets_are_each_ones_own(service):
 @pytest.fixture
 def repo(service):
     path = service.allowed.parent / "repository"
+    shutil.rmtree(path, ignore_errors=True)
     path.mkdir()
     git(path, "init", "-q", "-b", "main", ".")
     (path / "README").write_text("one\n")
     git(path, "add", ".")
     git(path, "commit", "-q", "-m", "first")
-    subprocess.run(["chown", "-R", f"{NOBODY}:{NOBODY}", path], check=True)
+    subprocess.run(["chown", "-R", f"{DAEMON}:{DAEMON}", path], check=True)
     return path
 
 
 def test_an_agent_with_directories_that_are_theirs(service, repo):
     mine, roots = service.allowed / "mine", service.allowed / "roots"
-    for path, owner in ((mine, NOBODY), (roots, 0)):
+    for path, owner in ((mine, DAEMON), (roots, 0)):
         path.mkdir(mode=0o755)
         (path / "note").write_text("note\n")
         os.chown(path, owner, owner)
     (mine / "secret").write_text("of root\n")
     (mine / "secret").chmod(0o600)
-    shell = lambda *words: as_user(service, NOBODY, "shell", *words, groups=[GROUP], cwd=repo)
+    shell = lambda *words: as_user(service, DAEMON, "shell", *words, groups=[GROUP], cwd=repo)
     script = (f"cd {mine}; cat note; echo new > new && chmod 6755 new; sudo -n cat secret; sudo -n sh -c 'echo x > roots'; sudo -n chown 0:0 new; "
               "sudo -n mknod dev c 1 3; ls -n new; ls")
     done = shell("--mount", str(mine), ".", "--", "-c", script)
     assert done.returncode == 0 and "of root" not in done.stdout and done.stdout.startswith("note\n"), done
-    assert (mine / "new").read_text() == "new\n" and (mine / "new").stat().st_uid == NOBODY and not (mine / "dev").exists()
-    assert all(path.stat().st_uid == NOBODY or path.name in ("secret", "note") for path in mine.iterdir()), done
-    git_ = lambda *words: subprocess.run(["git", *words], cwd=repo, capture_output=True, text=True, check=True, user=NOBODY, group=NOBODY,
+    assert (mine / "new").read_text() == "new\n" and (mine / "new").stat().st_uid == DAEMON and not (mine / "dev").exists()
+    assert all(path.stat().st_uid == DAEMON or path.name in ("secret", "note") for path in mine.iterdir()), done
+    git_ = lambda *words: subprocess.run(["git", *words], cwd=repo, capture_output=True, text=True, check=True, user=DAEMON, group=DAEMON,
                                          env={**os.environ, "HOME": "/nonexistent"}).stdout.split()
     assert git_("branch", "--list", "cove/*") == ["cove/shell"]
-    for words, told in ((["--mount", str(roots)], f"doesn't belong to uid {NOBODY}"), (["--mount", str(repo)], "volumes.host"), (["--mount", "/"], "")):
+    for words, told in ((["--mount", str(roots)], f"doesn't belong to uid {DAEMON}"), (["--mount", str(repo)], "volumes.host"), (["--mount", "/"], "")):
         refused = shell(*words, "--name", "other", ".", "--", "-c", "true")
         assert refused.returncode != 0 and told in refused.stderr, refused
     read_only = shell("--mount", f"{mine}:ro", "--name", "ro", ".", "--", "-c", f"cat {mine}/note; echo x > {mine}/x")
     assert read_only.stdout == "note\n" and not (mine / "x").exists(), read_only
     for name in ("shell", "ro"):
-        assert as_user(service, NOBODY, "env", "abort", name, groups=[GROUP], cwd=repo).returncode == 0
-    for volume in as_user(service, NOBODY, "volume", "ls", "-q", groups=[GROUP]).stdout.split():
-        assert as_user(service, NOBODY, "volume", "rm", volume, groups=[GROUP]).returncode == 0
+        assert as_user(service, DAEMON, "env", "abort", name, groups=[GROUP], cwd=repo).returncode == 0
+    for volume in as_user(service, DAEMON, "volume", "ls", "-q", groups=[GROUP]).stdout.split():
+        assert as_user(service, DAEMON, "volume", "rm", volume, groups=[GROUP]).returncode == 0
+
+
+def test_a_directory_of_nobody_with_an_account(service, repo):
+    nameless = service.allowed / "nameless"
+    nameless.mkdir()
+    for path in (nameless, repo):
+        subprocess.run(["chown", "-R", "4001:4001", path], check=True)
+    refused = as_user(service, 4001, "shell", "--mount", str(nameless), ".", "--", "-c", "true", groups=[GROUP], cwd=repo)
+    assert refused.returncode != 0 and "uid 4001 has no account" in refused.stderr, refused

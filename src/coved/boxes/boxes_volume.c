@@ -31,12 +31,12 @@ struct mounted {
 static int boxes_volume_run(void *ctx)
 {
     const struct task *t = ctx;
-    return t->tier->mount ? t->tier->mount(t->owner->host, &t->mount->how) : -EOPNOTSUPP;
+    return t->tier->mount ? t->tier->mount(t->owner->host, &t->mount->how) : -ENOSYS;
 }
 
 static int mount_error(const struct task *t, int r, struct err *err)
 {
-    if (r == -EOPNOTSUPP)
+    if (!t->tier->mount)
         return err_set(err, ERR_UNIMPLEMENTED, "tier %s can't mount volumes or directories of the host", t->tier->name);
     if (!*t->mount->volume)
         return r == -EACCES ? err_set(err, ERR_PERMISSION_DENIED,
@@ -45,6 +45,13 @@ static int mount_error(const struct task *t, int r, struct err *err)
                : r == -EPERM && t->mount->how.uid != UINT32_MAX
                    ? err_set(err, ERR_PERMISSION_DENIED, "%s doesn't belong to uid %u", t->mount->source,
                              (unsigned)t->mount->how.uid)
+               : r == -ESRCH ? err_set(err, ERR_FAILED_PRECONDITION,
+                                       "uid %u has no account with a group of its own here, which a mount of %s needs",
+                                       (unsigned)t->mount->how.uid, t->mount->source)
+               : r == -EOPNOTSUPP
+                   ? err_set(err, ERR_FAILED_PRECONDITION,
+                             "%s is on a file system that can't be shown with a sandbox's owners (idmapped mounts)",
+                             t->mount->source)
                : r == -ENOENT || r == -ENOTDIR
                    ? err_set(err, ERR_FAILED_PRECONDITION, "%s on the host, or %s inside, is not a directory",
                              t->mount->source, t->mount->path)

@@ -59,11 +59,14 @@ static int remap_options(pid_t pid, intptr_t options)
     return ptrace(PTRACE_SETOPTIONS, pid, NULL, (void *)options) < 0 ? -errno : 0;
 }
 
-/* At the begin of a call of its own, which it makes afterwards. */
+/*
+ * At the begin of a call of its own, which it makes afterwards. From here on we don't end with who called us: then it
+ * would end, too.
+ */
 static int remap_call(pid_t pid, uint64_t at, uint64_t bytes, int fd)
 {
     struct user_regs_struct own, regs;
-    int r = ptrace(PTRACE_GETREGS, pid, NULL, &own) < 0 ? -errno : 0;
+    int r = ptrace(PTRACE_GETREGS, pid, NULL, &own) < 0 || prctl(PR_SET_PDEATHSIG, 0, 0, 0, 0) < 0 ? -errno : 0;
     r = r ? r : remap_options(pid, PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL);
     if (r < 0)
         return r;

@@ -142,6 +142,32 @@ static void who_ended_is_not_there(void **state)
     assert_int_equal(remap_all(t, t->file, PATIENCE_USEC), -ESRCH);
 }
 
+/* Whether it has what it had or the file, it goes on. */
+static void who_dies_meanwhile_takes_nobody_along(void **state)
+{
+    enum { ROUNDS = 400, STEP_USEC = 5, STEPS = 80 };
+    const struct traced *t = *state;
+    char path[64], said[3];
+    (void)snprintf(path, sizeof(path), "/proc/%d/status", t->pid);
+    for (int i = 0; i < ROUNDS; i++) {
+        char status[512] = "";
+        const pid_t caller = fork();
+        if (caller == 0)
+            _exit(remap_all(t, t->file, PATIENCE_USEC) ? 1 : 0);
+        (void)usleep((useconds_t)(i % STEPS * STEP_USEC));
+        (void)kill(caller, SIGKILL);
+        assert_int_equal(waitpid(caller, NULL, 0), caller);
+        do {
+            AUTO_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC);
+            assert_true(read(fd, status, sizeof(status) - 1) > 0);
+        } while (!strstr(status, "\nTracerPid:\t0\n") && usleep(100) == 0);
+        assert_int_equal(waitpid(t->pid, NULL, WNOHANG), 0);
+        assert_int_equal(write(t->sock, "x", 1), 1);
+        assert_int_equal(read(t->sock, said, sizeof(said)), sizeof(said));
+        assert_true(said[0] == 'x' && (said[1] == 'o' || said[1] == 'b') && said[2] == said[1]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -149,6 +175,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_it_has_not_open_changes_nothing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(who_makes_no_call_is_let_go, set_up, tear_down),
         cmocka_unit_test_setup_teardown(who_ended_is_not_there, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(who_dies_meanwhile_takes_nobody_along, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

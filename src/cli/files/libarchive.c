@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static void *libarchive_symbol(void *library, const char *name)
+void *library_symbol(void *library, const char *name)
 {
     void *symbol = library ? dlsym(library, name) : NULL;
     if (!symbol) {
@@ -21,7 +21,7 @@ const struct libarchive *la(void)
     if (!loaded.archive_read_new) {
         void *library = dlopen("libarchive.so.13", RTLD_NOW | RTLD_LOCAL);
 #define LIBARCHIVE_LOAD(name)                                                                                          \
-    loaded.archive_##name = (__typeof__(loaded.archive_##name))libarchive_symbol(library, "archive_" #name);
+    loaded.archive_##name = (__typeof__(loaded.archive_##name))library_symbol(library, "archive_" #name);
         LIBARCHIVE(LIBARCHIVE_LOAD)
 #undef LIBARCHIVE_LOAD
     }

@@ -31,3 +31,6 @@ struct libarchive {
 };
 
 const struct libarchive *la(void);
+
+/* Of a library that dlopen() gave, or NULL: then, or where there is no such symbol, it says so and aborts. */
+void *library_symbol(void *library, const char *name);

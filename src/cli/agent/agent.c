@@ -15,6 +15,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define AGENT_COPY ":copy"
@@ -122,27 +123,30 @@ static int agent_copy(struct agent_call *a, const char *text)
                : 0;
 }
 
-/* PATH:copy is not of these. The directories themselves, where the operator allows it; the service looks whose they
- * are. */
+/* The directories themselves, where the operator allows it; the service looks whose they are. PATH:copy only has to be
+ * there. */
 static int agent_mounts(struct agent_call *a, json_t *spec)
 {
-    json_t *all = json_object_get(spec, "volumes");
-    if (!all)
-        (void)json_object_set_new(spec, "volumes", all = json_array());
+    json_t *all = json_array();
+    (void)json_object_set_new(spec, "volumes", all);
     for (size_t i = 0; i < a->o->n_mounts; i++) {
         struct str given = str_of(a->o->mounts[i]);
-        const bool is_read_only = str_ends(given, STR(":ro"));
-        AUTO_FREE char *name = mem_strndup(given.p, given.n - (is_read_only ? 3 : 0));
+        const bool is_copy = str_ends(given, STR(AGENT_COPY)), is_read_only = str_ends(given, STR(":ro"));
+        AUTO_FREE char *name = mem_strndup(given.p, given.n - (is_copy ? strlen(AGENT_COPY) : is_read_only ? 3 : 0));
         char path[PATH_MAX];
-        if (str_ends(given, STR(AGENT_COPY)))
+        struct stat st;
+        if (!realpath(name, path) || stat(path, &st) < 0)
+            return err_errno(&a->ctx->err, errno, "--mount %s", name);
+        if (is_copy)
             continue;
-        if (!realpath(name, path))
-            return err_errno(&a->ctx->err, errno, "mount %s", name);
+        if (!S_ISDIR(st.st_mode)) {
+            context_hint(a->ctx, "--mount %.100s" AGENT_COPY " gives it a copy of a file", name);
+            return err_errno(&a->ctx->err, ENOTDIR, "--mount %s", name);
+        }
         json_t *one = json_pack("{s:b,s:s,s:s,s:b}", "host", 1, "name", path, "path", path, "read_only", is_read_only);
         if (!one)
             return err_set(&a->ctx->err, ERR_INVALID_ARGUMENT, "--mount: the path must be UTF-8");
         (void)json_array_append_new(all, one);
-        context_hint(a->ctx, "--mount %.100s" AGENT_COPY " gives it a copy to read", path);
     }
     return 0;
 }
@@ -181,7 +185,7 @@ static int agent_make(struct agent_call *a, const char *commit)
     for (const char *p = a->e.repo.top; *p; p++)
         hash = (hash ^ (unsigned char)*p) * 1099511628211U;
     (void)snprintf(key, sizeof(key), "%016llx", (unsigned long long)hash);
-    if (agent_settings(a, commit, spec, &setup) < 0 || agent_policy(a, spec) < 0)
+    if (agent_mounts(a, spec) < 0 || agent_settings(a, commit, spec, &setup) < 0 || agent_policy(a, spec) < 0)
         return -1;
     const char *kits = json_string_value(json_object_get(a->kit, "template"));
     const char *template = a->o->template ? a->o->template : kits;
@@ -190,10 +194,11 @@ static int agent_make(struct agent_call *a, const char *commit)
     if (kit_apply(a->ctx, a->kit, key, spec, &missing) < 0)
         return -1;
     agent_tell_missing(a->kit, missing);
-    if ((template && template_build_first(a->ctx, a->e.service, template, a->o->template, agent_build,
-                                          (void *)(uintptr_t) template) < 0) ||
-        agent_mounts(a, spec) < 0)
+    if (template && template_build_first(a->ctx, a->e.service, template, a->o->template, agent_build,
+                                         (void *)(uintptr_t) template) < 0)
         return -1;
+    if (a->o->n_mounts)
+        context_hint(a->ctx, "--mount PATH" AGENT_COPY " gives it a copy to read");
     agent_tell_left_out(a);
     (void)json_array_extend(all, json_object_get(a->kit, "setup"));
     (void)json_array_extend(all, setup);

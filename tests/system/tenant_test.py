@@ -305,3 +305,23 @@ def test_a_tenant_does_not_take_all_verifications(service):
     assert ask(service, doubter, "GET", f"/cove/v1/sandboxes/{box}/verify")[1]["intact"] # there is room again
     assert ask(service, doubter, "DELETE", f"/sandboxes/{box}")[0] == 204
     ran(service, "tenant", "rm", "doubter")
+
+
+def test_an_operator_sees_the_environments_of_all_tenants(service, tmp_path):
+    """By the sandbox that was made here for it, not by what labels say."""
+    ran(service, "tenant", "create", "acme")
+    acme = {"COVE_TENANT": "acme"}
+    for words in ("init -q", "config user.name a", "config user.email a@b.test", "commit -q --allow-empty -m x"):
+        subprocess.run(["git", "-C", tmp_path, *words.split()], check=True, timeout=60)
+    made = json.loads(ran(service, "env", "create", "fix", "--json", cwd=tmp_path, env=acme))["sandbox"]
+    listed = lambda env: [(one["sandbox"], one["state"]) for one in json.loads(ran(service, "env", "ls", "--json", cwd=tmp_path, env=env))]
+    assert listed(acme) == listed({}) == [(made, "running")]
+    assert "there is an environment fix" in service.cove("env", "create", "fix", cwd=tmp_path).stderr
+    assert ran(service, "env", "run", "fix", "--", "pwd", cwd=tmp_path) == str(tmp_path)
+    ran(service, "env", "abort", "fix", cwd=tmp_path)
+    assert ran(service, "ls", "-q") == ""
+    left = subprocess.run(["git", "-C", tmp_path, "for-each-ref", "refs/cove", "refs/heads/cove"], check=True, capture_output=True, text=True, timeout=60)
+    assert left.stdout == ""
+    for kept in ran(service, "snapshot", "ls", "-q", "--tenant", "acme").split():
+        ran(service, "snapshot", "rm", kept, "--tenant", "acme")
+    ran(service, "tenant", "rm", "acme")

@@ -178,7 +178,9 @@ static int env_do_list(struct env_call *c)
     while (str_split(&rest, '\n', &name) && name.n) {
         AUTO_FREE char *base = mem_printf("refs/cove/base/%.*s", STR_ARG(name)),
                        *head = mem_printf("refs/heads/cove/%.*s", STR_ARG(name));
+        AUTO_FREE char *text = mem_printf("%.*s", STR_ARG(name));
         const char *id = NULL, *state = "gone";
+        env_look_elsewhere(&c->e, text, all);
         JSON_FOREACH (one, all)
             if (str_eqc(name, env_label(one, "cove.env"))) {
                 id = json_string_value(json_object_get(one, "id"));

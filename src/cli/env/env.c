@@ -123,6 +123,35 @@ int env_sandboxes(struct env *e, json_t **ret_array)
     return 0;
 }
 
+/* The id of the sandbox that was made for it here last. NULL: not known. */
+static char *env_made(struct env *e, const char *name)
+{
+    AUTO_BUF struct buf refs = BUF_INIT(CAPTURE_MAX);
+    AUTO_FREE char *under = mem_printf("refs/cove/sandbox/%s/", name);
+    const struct err before = e->ctx->err;
+    if (REPO_ASK(&e->repo, REPO_THEIRS, &refs, "for-each-ref", "--format=%(refname:lstrip=4)", under) < 0)
+        e->ctx->err = before;
+    const struct str id = repo_line(&refs);
+    return id_is_sandbox(id) ? mem_printf("%.*s", STR_ARG(id)) : NULL;
+}
+
+void env_look_elsewhere(struct env *e, const char *name, json_t *all)
+{
+    JSON_FOREACH (one, all)
+        if (strcmp(env_label(one, "cove.env"), name) == 0)
+            return;
+    AUTO_FREE char *id = env_made(e, name), *target = id ? service_target(id, "%s", "") : NULL;
+    AUTO_JSON json_t *found = NULL;
+    const struct err before = e->ctx->err;
+    if (target && service_call(e->service, "GET", target, NULL, NULL, &found) < 0)
+        e->ctx->err = before;
+    const char *label = env_label(found, "cove.env"), *state = json_string_value(json_object_get(found, "state"));
+    if (label && strcmp(label, name) == 0 && env_label(found, "cove.repo") && state && strcmp(state, "ended") != 0)
+        (void)json_array_append(all, found);
+    else
+        *e->ctx->hint = '\0';
+}
+
 static void env_forget(struct env *e)
 {
     MEM_FREE(e->at.head, e->at.work, e->at.base);
@@ -176,6 +205,8 @@ int env_open(struct context *ctx, const char *path, const char *name, struct env
             env_set_name(e, env_label(one, "cove.env"));
         }
     }
+    if (e->at.base)
+        env_look_elsewhere(e, e->name, all);
     JSON_FOREACH (one, all) {
         if (e->id || strcmp(env_label(one, "cove.env"), e->name) != 0)
             continue;
@@ -315,8 +346,11 @@ int env_wake(struct env *e)
 /* The refs of an environment that begins. */
 static int env_begin_refs(struct env *e, const char *commit)
 {
+    AUTO_FREE char *old = env_made(e, e->name),
+                   *forget = old ? mem_printf("delete refs/cove/sandbox/%s/%s\n", e->name, old) : mem_strdup("");
     AUTO_FREE char *text =
-        mem_printf("update %s %s\nupdate %s %s\nupdate %s %s\n", e->base, commit, e->head, commit, e->work, commit);
+        mem_printf("%supdate %s %s\nupdate %s %s\nupdate %s %s\nupdate refs/cove/sandbox/%s/%s %s\n", forget, e->base,
+                   commit, e->head, commit, e->work, commit, e->name, e->id, commit);
     return repo_set_refs(&e->repo, REPO_THEIRS, text);
 }
 
@@ -618,7 +652,10 @@ int env_remove(struct env *e, bool all)
     if (e->id && service_remove(e->service, e->id, "removing the sandbox") < 0 && e->ctx->err.code != ERR_NOT_FOUND)
         return -1;
     e->ctx->err.code = ERR_OK;
-    AUTO_FREE char *refs = mem_printf("delete %s\ndelete %s\ndelete %s\n", e->work, proposal, e->base),
+    AUTO_FREE char *made = env_made(e, e->name);
+    AUTO_FREE char *refs = mem_printf("delete %s\ndelete %s\ndelete %s\n%s%s%s%s%s", e->work, proposal, e->base,
+                                      made ? "delete refs/cove/sandbox/" : "", made ? e->name : "", made ? "/" : "",
+                                      made ? made : "", made ? "\n" : ""),
                    *with_head = mem_printf("%sdelete %s\n", refs, e->head);
     return repo_set_refs(&e->repo, REPO_THEIRS, all ? with_head : refs);
 }

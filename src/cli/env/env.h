@@ -13,6 +13,7 @@
  *        refs/cove/work/NAME     a commit on top of that with what was not committed inside
  *        refs/cove/base/NAME     where it began; keeps `git gc` from taking it
  *        refs/cove/proposal/NAME what was proposed last
+ *        refs/cove/sandbox/NAME/ID the sandbox that was made for it here
  *  3. A sandbox may lie about everything: what it says is a pack of objects and two names of commits.
  */
 #pragma once
@@ -45,6 +46,8 @@ void env_fini(struct env *e);
 
 /* All sandboxes of the repository: an array. */
 int env_sandboxes(struct env *e, json_t **ret_array) WARN_UNUSED;
+/* Adds the sandbox that was made here for the environment, if it is another tenant's that the caller may see. */
+void env_look_elsewhere(struct env *e, const char *name, json_t *all);
 const char *env_label(const json_t *sandbox, const char *key); /* NULL: it has none */
 
 /* Makes the sandbox of `spec` (the native API's; it gets labels), gives it the commit and runs `setup`, an array of

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from client import Sandbox
+from code_box import Box
 from rig import PROBE_INSIDE, USERS, answers, hog, hog_outside, inside, install, judge, must, outside, text
 from service import read, wait_until
 from storage_test import prepared, running
@@ -305,6 +306,30 @@ def test_R10_R13_the_record_stays_small(service, make):
     print(f"the record grew by {(size() - before) / MIB:.1f} MiB")
     assert size() - before < 64 * MIB and watch.grown < 48 * MIB
     assert service.client.verify(box.id).json["intact"] is True
+
+
+RUNNER = """#!/bin/sh
+printf '\\000\\000\\000\\000\\001'
+printf '\\377\\377\\177\\000\\002'
+head -c 8388606 /dev/zero
+exec sleep 1000
+"""
+
+
+def test_R02_results_of_cells_that_never_end(service):
+    """What runners begin to say is kept in cove-api's memory: 8 MiB each, of which a tenant gets 256 MiB."""
+    before, contexts = rss(service), 36
+    for wanted in (contexts, 2):
+        box = Box(service, "base", envs={"COVE_CODE": "/opt/runner python"})
+        put = service.cove("exec", "--user", "root", box.id, "--", "sh", "-c", "mkdir /opt/runner && cat >/opt/runner/start && chmod 755 /opt/runner/start", input=RUNNER)
+        assert put.returncode == 0, put
+        for _ in range(wanted):
+            assert box.call("POST", "/contexts", {"language": "python", "cwd": "/"})[0] == 200
+        state = lambda: service.cove("exec", box.id, "--", "sh", "-c", "ps -A -o comm= | grep -cx sleep; ps -A -o comm= | grep -cx head; true").stdout.split()
+        assert wait_until(lambda: state()[-1] == "0")
+        held = int(state()[0])
+        assert rss(service) - before < 300 * MIB and (8 <= held < contexts if wanted == contexts else held == wanted), held
+        service.request("DELETE", f"/cove/v1/sandboxes/{box.id}")
 
 
 def test_R06_processor(service, make):

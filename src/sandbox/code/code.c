@@ -59,10 +59,7 @@ bool code_has(const struct code *code, const char *language)
 struct code_context *context_new(struct code *code, struct str id, const char *language, struct str cwd)
 {
     struct code_context *x = mem_new(struct code_context);
-    *x = (struct code_context){.code = code,
-                               .language = language,
-                               .rest = BUF_INIT(CODE_FRAME_MAX + 8),
-                               .joined = BUF_INIT(CODE_FRAME_MAX + 8)};
+    *x = (struct code_context){.code = code, .language = language, .rest = BUF_INIT(CODE_FRAME_MAX + 8)};
     memcpy(x->id, id.p, MIN(id.n, (size_t)CODE_ID_MAX));
     x->cwd = cwd.n ? mem_strndup(cwd.p, cwd.n) : mem_strdup(HOME);
     x->tag = mem_printf(CODE_TAG "%s:%s:%s", x->id, language, x->cwd);
@@ -83,7 +80,7 @@ void context_free(struct code_context *x)
     if (x->making)
         x->making->of = NULL;
     buf_fini(&x->rest);
-    buf_fini(&x->joined);
+    charge_release(&x->charge);
     MEM_FREE(x->cwd, x->tag, x);
 }
 

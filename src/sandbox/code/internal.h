@@ -5,6 +5,7 @@
 
 #include "sandbox/code/code.h"
 #include "sandbox/exec/process.h"
+#include "sandbox/quota.h"
 
 enum { CODE_SAID_MAX = 200 };
 
@@ -35,8 +36,8 @@ struct code_context {
     bool is_ready, is_default;
     bool restarts, removed; /* its runner is on its way out, for this reason */
     struct buf rest;        /* a frame that has begun */
-    struct buf joined;
-    char carry[2][4]; /* of STDOUT and STDERR: a character that has begun */
+    struct charge charge;   /* of a large one */
+    char carry[2][4];       /* of STDOUT and STDERR: a character that has begun */
     size_t n_carry[2];
     size_t unacked;
     uint32_t oom_kills; /* of the sandbox when its cell was sent; a sample may see one before its end is told */

@@ -6,7 +6,7 @@
 #include <signal.h>
 #include <stdio.h>
 
-enum { RUNNER_AGAIN_MS = 1000 };
+enum { RUNNER_AGAIN_MS = 1000, RUNNER_FREE_BYTES = 128 * 1024 };
 
 static const struct actor restarter = {.name = "code"}; /* somebody passed the gate for it before */
 
@@ -45,6 +45,7 @@ void context_over(struct code_context *x, const struct err *why)
     exec_call_cancel(TAKE_PTR(x->feed));
     loop_alarm_clear(x->code->sb->core->loop, &x->again);
     buf_fini(&x->rest);
+    charge_release(&x->charge);
     x->is_ready = x->restarts = false;
     x->pid = 0;
     x->n_carry[0] = x->n_carry[1] = x->unacked = 0;
@@ -139,12 +140,12 @@ static bool context_output(struct code_context *x, struct code_cell *cell, const
 {
     size_t i = f->kind == CODE_FRAME_STDERR;
     struct code_frame whole = *f;
+    AUTO_BUF struct buf joined = BUF_INIT(CODE_FRAME_MAX + 8);
     cell->bytes[i] += f->text.n;
     if (x->n_carry[i]) {
-        buf_clear(&x->joined);
-        (void)buf_append(&x->joined, x->carry[i], x->n_carry[i]);
-        if (buf_append_str(&x->joined, f->text) == 0)
-            whole.text = buf_str(&x->joined);
+        (void)buf_append(&joined, x->carry[i], x->n_carry[i]);
+        if (buf_append_str(&joined, f->text) == 0)
+            whole.text = buf_str(&joined);
     }
     x->n_carry[i] = is_last ? 0 : code_unfinished(whole.text);
     whole.text.n -= x->n_carry[i];
@@ -202,9 +203,24 @@ static bool runner_says(void *ctx, const struct code_frame *f)
     return true;
 }
 
+/* Nobody has to read what it began, and it need not go on. */
+static int context_hold(struct code_context *x, struct err *err)
+{
+    static const uint64_t none[QUOTA_CHARGED] = {0};
+    const size_t held = buf_len(&x->rest);
+    if (held == 0)
+        charge_release(&x->charge);
+    if (held <= MAX(x->charge.bytes, (size_t)RUNNER_FREE_BYTES))
+        return 0;
+    return !x->charge.core && charge_take(&x->charge, x->code->sb->core, x->code->sb->info.tenant, none, err) < 0
+               ? -1
+               : charge_memory(&x->charge, 2 * held - x->charge.bytes, err); /* a buffer doubles */
+}
+
 static void runner_writes(void *ctx, enum wire_channel channel, struct str bytes)
 {
     struct code_context *x = ctx;
+    struct err err;
     if (channel != WIRE_STDOUT) {
         struct str s = str_trim(bytes);
         size_t n = MIN(s.n, (size_t)CODE_SAID_MAX);
@@ -213,6 +229,10 @@ static void runner_writes(void *ctx, enum wire_channel channel, struct str bytes
         x->said[n] = 0;
     } else if (code_frames_feed(&x->rest, bytes, runner_says, x) < 0) {
         (void)snprintf(x->said, sizeof(x->said), "it said what no runner says");
+        buf_fini(&x->rest);
+        context_signal(x, SIGKILL);
+    } else if (context_hold(x, &err) < 0) {
+        (void)snprintf(x->said, sizeof(x->said), "%.*s", CODE_SAID_MAX, err.msg);
         buf_fini(&x->rest);
         context_signal(x, SIGKILL);
     }

@@ -9,7 +9,9 @@
  */
 #include "base/buf.h"
 #include "base/fd.h"
+#include "base/log.h"
 #include "kernel/namespace.h"
+#include "kernel/seccomp.h"
 #include "tier/container.h"
 #include "tier/files.h"
 #include "tier/group.h"
@@ -23,6 +25,8 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -30,6 +34,8 @@
 
 /* As it was found when coved started; the stage, on which boxes are made, sees no program of the host. */
 static struct gvisor_runsc gvisor_runsc = {.fd = -1}; /* owned */
+
+enum { GVISOR_TRY_SECONDS = 60 }; /* tenths of one, where nothing else runs */
 
 static int gvisor_find(void)
 {
@@ -65,8 +71,46 @@ static int gvisor_ask(int runsc_fd, const char *what, const char *of, struct buf
     return r;
 }
 
-/* A build that bears no version is told from others by its size. */
-static void gvisor_version(int runsc_fd, char ret_version[static TIER_VERSION_MAX])
+/*
+ * On systrap, with the filter of a sandbox's runsc, it runs a program of the host's; all of that ends with its first
+ * process.
+ */
+static pid_t gvisor_try(int runsc_fd)
+{
+    pid_t pid = fork();
+    if (pid != 0)
+        return pid;
+    char *const argv[] = {(char[]){"runsc"},
+                          (char[]){"--root=/tmp"},
+                          (char[]){"--platform=systrap"},
+                          (char[]){"--network=none"},
+                          (char[]){"--ignore-cgroups"},
+                          (char[]){"do"},
+                          (char[]){"/bin/true"},
+                          NULL},
+                *const envp[] = {(char[]){"PATH=/"}, NULL};
+    int null = open("/dev/null", O_RDWR), status = 0;
+    (void)signal(SIGALRM, SIG_DFL);
+    (void)alarm(GVISOR_TRY_SECONDS);
+    if (null < 0 || dup2(null, 0) < 0 || dup2(null, 1) < 0 || dup2(null, 2) < 0 ||
+        unshare(CLONE_NEWNS | CLONE_NEWPID) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+        _exit(1);
+    pid = fork();
+    if (pid == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+        if (mount("proc", "/proc", "proc", 0, NULL) == 0 && mount("tmpfs", "/tmp", "tmpfs", 0, NULL) == 0 &&
+            seccomp_load_no_listener() == 0)
+            (void)fexecve(runsc_fd, argv, envp);
+        _exit(127);
+    }
+    _exit(pid < 0 || waitpid(pid, &status, 0) != pid || status != 0);
+}
+
+/*
+ * A build that bears no version is told from others by its size. Memory of one platform doesn't fit another: systrap
+ * patches programs, and its addresses end earlier.
+ */
+static void gvisor_version(int runsc_fd, bool is_ptraced, char ret_version[static TIER_VERSION_MAX])
 {
     AUTO_BUF struct buf text = BUF_INIT(4096);
     struct str rest, line = STR_NULL;
@@ -75,8 +119,8 @@ static void gvisor_version(int runsc_fd, char ret_version[static TIER_VERSION_MA
         return;
     rest = buf_str(&text);
     (void)str_split(&rest, '\n', &line);
-    (void)snprintf(ret_version, TIER_VERSION_MAX, "%.*s, %lld bytes", (int)MIN(line.n, (size_t)48), line.p,
-                   (long long)st.st_size);
+    (void)snprintf(ret_version, TIER_VERSION_MAX, "%.*s, %lld bytes%s", (int)MIN(line.n, (size_t)48), line.p,
+                   (long long)st.st_size, is_ptraced ? "" : ", systrap");
 }
 
 static int gvisor_probe(const struct tier_host *host UNUSED, struct tier_powers *ret_powers, struct err *err)
@@ -85,8 +129,10 @@ static int gvisor_probe(const struct tier_host *host UNUSED, struct tier_powers 
     AUTO_CLOSE int fd = gvisor_find();
     if (fd < 0)
         return err_set(err, ERR_FAILED_PRECONDITION, "there is no runsc in /usr/bin or /usr/local/bin: install gVisor");
-    int r = gvisor_ask(fd, "flags", NULL, &flags);
+    pid_t trying = gvisor_try(fd);
+    int status = 0, r = gvisor_ask(fd, "flags", NULL, &flags);
     r = r ? r : gvisor_ask(fd, "help", "restore", &restore);
+    const bool is_ptraced = trying < 0 || waitpid(trying, &status, 0) != trying || status != 0;
     if (r < 0)
         return err_errno(err, r, "ask runsc what it can do");
     (void)buf_append_char(&flags, 0);
@@ -95,11 +141,21 @@ static int gvisor_probe(const struct tier_host *host UNUSED, struct tier_powers 
     if (buf_error(&flags) || !strstr(buf_data(&flags), "systrap") || !strstr(buf_data(&flags), "-allow-suid"))
         return err_set(err, ERR_FAILED_PRECONDITION,
                        "this runsc is too old, as Debian 12's is: put a newer one into /usr/local/bin");
-    gvisor_version(fd, ret_powers->version);
+    if (is_ptraced)
+        log_warn("runsc runs no program on the platform systrap here (status %d): it gets ptrace, which is slower",
+                 status);
+    gvisor_version(fd, is_ptraced, ret_powers->version);
     ret_powers->memory = ret_powers->version[0] != 0;
     (void)fd_close(gvisor_runsc.fd);
-    gvisor_runsc =
-        (struct gvisor_runsc){TAKE_FD(fd), !buf_error(&restore) && strstr(buf_data(&restore), "-background")};
+    gvisor_runsc = (struct gvisor_runsc){TAKE_FD(fd), !buf_error(&restore) && strstr(buf_data(&restore), "-background"),
+                                         is_ptraced};
+    return 0;
+}
+
+static int gvisor_try_out(char *ret_seen, size_t size, struct err *err UNUSED)
+{
+    (void)snprintf(ret_seen, size, "on the platform %s",
+                   gvisor_runsc.is_ptraced ? "ptrace, which is slower: systrap runs no program here" : "systrap");
     return 0;
 }
 
@@ -170,6 +226,7 @@ const struct tier tier_gvisor = {
     .halts = true,
     .network = NETNS_GATE,
     .probe = gvisor_probe,
+    .try_out = gvisor_try_out,
     .blank = gvisor_blank,
     .dress = gvisor_dress,
     .start = gvisor_start,

@@ -215,7 +215,7 @@ int context_read_one(struct context *ctx, const struct flag_into into[])
         return FLAGS_STOP;
     if (context_operands(ctx) == 1)
         return FLAGS_DONE;
-    (void)context_usage(ctx, context_operands(ctx) ? "one sandbox at a time" : "the sandbox's id is missing");
+    (void)context_one_sandbox(ctx, context_operands(ctx));
     return FLAGS_STOP;
 }
 
@@ -383,6 +383,13 @@ int context_usage(struct context *ctx, const char *fmt, ...)
     if (!*ctx->hint)
         context_hint(ctx, "'cove %s --help' shows how it is used", ctx->command->name);
     return context_fail(ctx, STATUS_USAGE);
+}
+
+int context_one_sandbox(struct context *ctx, int n)
+{
+    if (n == 0)
+        context_hint(ctx, "'cove ls' lists the sandboxes; 'cove %s --help' shows how it is used", ctx->command->name);
+    return context_usage(ctx, n ? "one sandbox at a time" : "the sandbox's id is missing");
 }
 
 int context_find_coved(struct context *ctx, char **ret_path)

@@ -141,6 +141,7 @@ static inline int context_operands(const struct context *ctx)
 
 /* Says what is wrong with the command line and where help is. Returns STATUS_USAGE. */
 int context_usage(struct context *ctx, const char *fmt, ...) PRINTF_LIKE(2, 3);
+int context_one_sandbox(struct context *ctx, int n); /* of a command that takes one id, and was given n */
 
 void context_hint(struct context *ctx, const char *fmt, ...) PRINTF_LIKE(2, 3); /* what to do about ctx->err */
 

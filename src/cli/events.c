@@ -219,7 +219,7 @@ int events_run(struct context *ctx, const struct events *what)
     if (is_last && context_operands(ctx))
         return context_usage(ctx, "--last takes no id");
     if (!is_last && context_operands(ctx) != 1)
-        return context_usage(ctx, context_operands(ctx) ? "one sandbox at a time" : "the sandbox's id is missing");
+        return context_one_sandbox(ctx, context_operands(ctx));
 
     AUTO_FREE char *id = NULL, *target = NULL;
     AUTO(service_close) struct service *s = service_open(ctx);

@@ -183,8 +183,9 @@ static int rules_rule_member(struct rules_parser *p, struct rules_rule *rule, co
         *(*m == 'n' ? &rule->name : &rule->reason) = text.p;
         return 0;
     }
-    return rules_refuse(
-        p, m, "no such member; there are name, kind, actor, sandbox, argv, command, feeds, path, access, ...");
+    return rules_refuse(p, m,
+                        "no such member; there are name, kind, actor, sandbox, argv, command, feeds, path, access, "
+                        "host, port, min_bytes, runs_output, unreadable, verdict, risk and reason");
 }
 
 /* What it says nothing of is what its other members can be about. */

@@ -141,7 +141,7 @@ def test_the_network_is_the_policys_or_none(docker, service):
     (["run", "--security-opt", "seccomp=unconfined", "base", "true"], "--security-opt"), (["run", "-p", "80:80", "base", "true"], "cove url NAME PORT"), (["run", "-P", "base", "true"], "cove url NAME PORT"),
     (["run", "--device", "/dev/kvm", "base", "true"], "--device"), (["run", "--cap-add", "ALL", "base", "true"], "--cap-add"),
     (["run", "--add-host", "a:1.2.3.4", "base", "true"], "--add-host"), (["run", "base"], "No command"), (["run", "-e"], "needs an argument"),
-    (["swarm", "init"], "'swarm' is not a docker command"), (["ps", "--filter", "status=running"], "invalid filter"),
+    (["swarm", "init"], "'swarm' is not a docker command"), (["volume", "ls"], "try 'cove volume'"), (["start", "x"], "try 'cove docker run'"), (["ps", "--filter", "status=running"], "invalid filter"),
     (["ps", "--filter", "name=^x$"], "no regular expression"), (["run", "-v", "nowhere:/x", "base", "true"], "daemon: there is no volume 'nowhere'"), (["exec", "x"], "at least 2"),
     (["compose", "watch"], "'compose watch' is not a docker command"), (["compose", "-p", "x", "exec", "-x", "a", "true"], "unknown shorthand flag: 'x'"),
     (["compose", "-f", "/nowhere.yaml", "config"], "/nowhere.yaml"), (["cp", "a", "b"], "NAME:PATH"), (["cp", "-", "x:/y"], "not -")])

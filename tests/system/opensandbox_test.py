@@ -145,6 +145,16 @@ def test_a_program_gets_no_key_of_whatever_signs():
                 assert status == 200 and b"kept of it" in seen and name.lower().encode() + b":" not in seen.lower(), (name, shown, seen)
 
 
+def test_a_start_command_that_fails_is_a_start_that_failed(service):
+    start = ["--start-cmd", '[ -z "$FAIL" ] || { echo told; exit 3; }; sleep 1000', "--ready-cmd", "sleep 1"]
+    made = service.cove("template", "build", "--from-template", "base", *start, "--name", "fails")
+    assert made.returncode == 0, made
+    box = Box(service)
+    status, answer = box.ask("POST", "/v1/sandboxes", {"image": {"uri": "fails"}, "timeout": 300, "env": {"FAIL": "1"}})
+    box.ask("DELETE", f"/v1/sandboxes/{box.id}")
+    assert (status, answer["code"]) == (500, "DOCKER::SANDBOX_START_FAILED") and "start command failed: told" in answer["message"], answer
+
+
 def test_secure_access_and_signed_endpoints(service):
     box = Box(service, secureAccess=True)
     box.serve(8000)

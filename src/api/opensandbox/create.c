@@ -401,8 +401,11 @@ int create_begin_as(struct osb_creation *r, const char *id, const char *token, s
 
 static void on_created(void *ctx, struct sandbox *sb, const struct err *err)
 {
-    struct call *c = call_back(ctx, err);
-    if (!c)
+    struct call *c = ctx;
+    /* As its own server says it; 409 is what somebody else's change made impossible. */
+    if (err && err->code == ERR_FAILED_PRECONDITION && c->req && !c->answered)
+        opensandbox_fail(c, 500, "DOCKER::SANDBOX_START_FAILED", err->msg);
+    if (!(c = call_back(c, err)))
         return;
     create_began(c->state, sb);
     http_add_header(c->req, STR("location"),

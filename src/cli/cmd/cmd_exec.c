@@ -77,7 +77,7 @@ static int exec_run(struct context *ctx)
         return context_exit(ctx);
     request.argv = ctx->argv + ctx->argi;
     if (context_operands(ctx) == 0)
-        return context_usage(ctx, "the sandbox's id is missing");
+        return context_one_sandbox(ctx, 0);
     request.id = *request.argv++;
     if (*request.argv && strcmp(*request.argv, "--") == 0)
         request.argv++;

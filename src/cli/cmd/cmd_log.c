@@ -129,7 +129,7 @@ static int log_run(struct context *ctx)
     if (is_last && (is_service || context_operands(ctx)))
         return context_usage(ctx, "--last takes no id, and no --service");
     if (!is_service && !is_last && context_operands(ctx) != 1)
-        return context_usage(ctx, context_operands(ctx) ? "one sandbox at a time" : "the sandbox's id is missing");
+        return context_one_sandbox(ctx, context_operands(ctx));
 
     AUTO_FREE char *id = NULL;
     AUTO(service_close) struct service *s = service_open(ctx);

@@ -457,8 +457,8 @@ const struct command cmd_mcp = {
         "proposals to a person, who applies them.\n\nAs for all commands, --host, COVE_HOST and COVE_API_KEY say "
         "where the service is and give its key. Set them in the client's settings if it runs as a user who may not "
         "use the local socket.",
-    .examples = "claude mcp add sandboxes -- cove mcp\n"
-                "codex mcp add sandboxes -- cove mcp",
+    .examples = "claude mcp add cove -- cove mcp\n"
+                "codex mcp add cove -- cove mcp",
     .operands = "",
     .run = mcp_run,
 };

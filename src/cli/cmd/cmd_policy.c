@@ -289,7 +289,7 @@ static int run_with(struct context *ctx, struct net_flags *f)
     if (presets_only)
         return n == 1 ? policy_presets(ctx) : context_usage(ctx, "presets takes no operand");
     if (n < 2)
-        return context_usage(ctx, "the sandbox's id is missing");
+        return context_one_sandbox(ctx, 0);
     if (checks && n < 3)
         return context_usage(ctx, "the URL is missing");
     if (adds && n < 3)

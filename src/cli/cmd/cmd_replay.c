@@ -255,7 +255,7 @@ static int replay_run(struct context *ctx)
     char *const *operands = ctx->argv + ctx->argi - is_last; /* behind the sandbox */
     int n = context_operands(ctx) + is_last;
     if (n < 1 || n > 2)
-        return context_usage(ctx, n ? "one session at a time" : "the sandbox's id is missing");
+        return n ? context_usage(ctx, "one session at a time") : context_one_sandbox(ctx, 0);
     if ((again && (n == 2 || cast)) || (keeps && !again))
         return context_usage(ctx, again ? "--again takes no SEQ" : "--keep goes with --again");
     if (n == 2 && (str_to_u64(str_of(operands[1]), &seq) < 0 || !seq))

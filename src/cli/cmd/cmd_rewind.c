@@ -91,7 +91,7 @@ static int rewind_run(struct context *ctx)
         return context_exit(ctx);
     size_t n = (size_t)context_operands(ctx);
     if (n < 1 || n > 2)
-        return context_usage(ctx, n ? "one sandbox at a time" : "the sandbox's id is missing");
+        return context_one_sandbox(ctx, (int)n);
     AUTO(service_close) struct service *s = service_open(ctx);
     if (!s || service_resolve(s, ctx->argv[ctx->argi], &id) < 0)
         return context_fail(ctx, STATUS_FAILED);

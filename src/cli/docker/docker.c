@@ -538,6 +538,33 @@ const char *docker_label(const json_t *sandbox, const char *name)
     return service_text(json_object_get(sandbox, "metadata"), name);
 }
 
+/* Of docker's other commands, the nearest one. */
+static const char *docker_instead(const char *verb)
+{
+    static const char *const others[][2] = {{"commit", "cove snapshot NAME TEMPLATE"},
+                                            {"container", "cove docker ps"},
+                                            {"create", "cove docker run -d"},
+                                            {"diff", "cove diff NAME"},
+                                            {"events", "cove events"},
+                                            {"image", "cove docker images"},
+                                            {"info", "cove doctor"},
+                                            {"login", "cove template build --registry-user"},
+                                            {"pause", "cove pause NAME"},
+                                            {"port", "cove url NAME PORT"},
+                                            {"restart", "cove docker run"},
+                                            {"start", "cove docker run"},
+                                            {"stats", "cove stats"},
+                                            {"system", "cove gc"},
+                                            {"tag", "cove template tag"},
+                                            {"top", "cove ps NAME"},
+                                            {"unpause", "cove resume NAME"},
+                                            {"volume", "cove volume"}};
+    for (size_t i = 0; i < ARRAY_SIZE(others); i++)
+        if (strcmp(others[i][0], verb) == 0)
+            return others[i][1];
+    return NULL;
+}
+
 int docker_do(struct context *ctx, int argc, char **argv)
 {
     struct docker d = {.ctx = ctx, .labels = json_object()};
@@ -553,8 +580,11 @@ int docker_do(struct context *ctx, int argc, char **argv)
     d.verb = verb;
     while (i < ARRAY_SIZE(docker_verbs) && strcmp(docker_verbs[i].name, verb) != 0)
         i++;
-    if (status == 0 && i == ARRAY_SIZE(docker_verbs))
-        status = docker_refuse(&d, "'%.40s' is not a docker command here", verb);
+    if (status == 0 && i == ARRAY_SIZE(docker_verbs)) {
+        const char *instead = docker_instead(verb);
+        status = docker_refuse(&d, "'%.40s' is not a docker command here%s%s%s", verb, instead ? ": try '" : "",
+                               instead ? instead : "", instead ? "'" : "");
+    }
     if (status == 0)
         status = docker_read(&d, docker_verbs[i].options, argc, argv);
     if (status == 0 && !(d.s = service_open(ctx)))

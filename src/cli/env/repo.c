@@ -287,6 +287,8 @@ char *repo_commit(struct repo *r, enum repo_side side, const char *revision)
     AUTO_FREE char *commit = mem_printf("%s%s", revision, is_message ? "" : "^{commit}");
     if (REPO_ASK(r, side, &text, "rev-parse", "--verify", "--quiet", "--end-of-options", commit) < 0 ||
         repo_line(&text).n != OBJECT) {
+        if (strcmp(revision, "HEAD") == 0)
+            context_hint(r->ctx, "a copy is of a commit: 'git commit' makes the first");
         (void)err_set(&r->ctx->err, ERR_NOT_FOUND, "%s has no commit \"%.100s\"", r->top, revision);
         return NULL;
     }

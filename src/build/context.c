@@ -30,18 +30,22 @@ const char *build_context_get(const struct build_context *c, struct str name)
 
 int build_context_set(struct build_context *c, struct str name, struct str value, struct err *err)
 {
-    for (size_t i = 0; i < c->n_envs; i++) {
-        if (!str_eqc(name, c->envs[i].name))
-            continue;
-        char *text = mem_strndup(value.p ? value.p : "", value.n);
-        mem_free(c->envs[i].value);
-        c->envs[i].value = text;
-        return 0;
-    }
-    if (c->n_envs == BUILD_ENVS_MAX)
+    size_t at = c->n_envs, bytes = name.n + value.n;
+    for (size_t i = 0; i < c->n_envs; i++)
+        if (str_eqc(name, c->envs[i].name))
+            at = i;
+        else
+            bytes += strlen(c->envs[i].name) + strlen(c->envs[i].value);
+    if (at == BUILD_ENVS_MAX)
         return err_set(err, ERR_RESOURCE_EXHAUSTED, "more than %d variables", BUILD_ENVS_MAX);
-    c->envs[c->n_envs++] =
-        (struct build_env){mem_strndup(name.p, name.n), mem_strndup(value.p ? value.p : "", value.n)};
+    if (bytes > BUILD_ENVS_BYTES)
+        return err_set(err, ERR_INVALID_ARGUMENT, "the template's variables are larger than %d KiB",
+                       BUILD_ENVS_BYTES / 1024);
+    if (at == c->n_envs)
+        c->envs[c->n_envs++].name = mem_strndup(name.p, name.n);
+    else
+        mem_free(c->envs[at].value);
+    c->envs[at].value = mem_strndup(value.p ? value.p : "", value.n);
     return 0;
 }
 

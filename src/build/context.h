@@ -9,7 +9,7 @@
 #include "base/err.h"
 #include "build/spec.h"
 
-enum { BUILD_KEY_LEN = 64, BUILD_ENVS_MAX = 256 };
+enum { BUILD_KEY_LEN = 64, BUILD_ENVS_MAX = 256, BUILD_ENVS_BYTES = 1000 * 1024 };
 
 struct build_env {
     char *name, *value;

@@ -71,6 +71,14 @@ static void formats(void **state)
             break;
     }
     assert_int_equal(c.n_envs, BUILD_ENVS_MAX);
+    AUTO_FREE char *large = mem_zalloc(BUILD_ENVS_BYTES / 8 + 1);
+    memset(large, 'x', BUILD_ENVS_BYTES / 8);
+    for (int i = 0; i < 8; i++) {
+        char name[16];
+        (void)snprintf(name, sizeof(name), "N%d", i);
+        assert_int_equal(build_context_set(&c, str_of(name), str_of(large), &err), i < 7 ? 0 : -1);
+        assert_int_equal(build_context_set(&c, STR("N0"), str_of(large), &err), 0); /* which it has already */
+    }
     build_context_fini(&c);
     build_context_fini(&d);
 }

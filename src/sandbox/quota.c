@@ -5,7 +5,11 @@
 #include "sandbox/tenant.h"
 #include "template/builds.h"
 
-enum { MEMORY_MAX = 512 << 20, CONNECTIONS_MAX = 16384 /* that the server has (http/server.h) */ };
+enum {
+    MEMORY_MAX = 512 << 20,
+    TEMPLATES_BYTES_MAX = 256 << 20,
+    CONNECTIONS_MAX = 16384 /* that the server has (http/server.h) */
+};
 
 const char *const quota_names[QUOTA_MAX] = {
     [QUOTA_SANDBOXES] = "sandboxes", [QUOTA_MEMORY] = "memory_bytes",     [QUOTA_CPU] = "cpu_milli",
@@ -179,6 +183,12 @@ int quota_check_template(struct core *core, uint64_t tenant, size_t n, struct er
     if (!quota_has_room(core, TEMPLATE_BUILT_MAX, others + n, n))
         return err_set(err, ERR_RESOURCE_EXHAUSTED,
                        "your tenant has %zu templates and snapshots, and others want some, too: delete some", n);
+    const size_t all = template_bytes(core->templates, TENANT_ANY), own = template_bytes(core->templates, tenant);
+    if (!quota_has_room(core, TEMPLATES_BYTES_MAX, all, own))
+        return err_set(err, ERR_RESOURCE_EXHAUSTED,
+                       "the variables and commands of templates and snapshots, yours and others', take too much memory "
+                       "(%zu MiB are yours): delete some",
+                       own >> 20);
     return quota_check_one(core, tenant, QUOTA_TEMPLATES, n, err);
 }
 

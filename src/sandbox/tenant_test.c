@@ -188,6 +188,26 @@ static void what_is_scarce_is_shared_with_others(void **state)
     assert_int_equal(quota_check_template(w->core, a.who.tenant, TEMPLATE_BUILT_MAX / 2 - 1, &err), 0);
 }
 
+static void texts_of_templates_are_shared(void **state)
+{
+    struct world *w = *state;
+    const struct template *made;
+    struct err err;
+    AUTO_FREE char *text = mem_zalloc((130 << 20) + 1);
+    memset(text, 'x', 130 << 20);
+    assert_int_equal(template_add_snapshot(core_templates(w->core),
+                                           &(struct template_snapshot){.tenant = TENANT_DEFAULT,
+                                                                       .of = &(struct template){.start_cmd = text},
+                                                                       .layer = "layer-aaaaaaaaaaaaaaaaaaaa"},
+                                           &made, &err),
+                     0);
+    assert_int_equal(quota_check_template(w->core, TENANT_DEFAULT, 1, &err), 0);
+    const struct actor a = tenant_made(w, "a");
+    assert_int_equal(quota_check_template(w->core, TENANT_DEFAULT, 1, &err), -1);
+    assert_int_equal(err.code, ERR_RESOURCE_EXHAUSTED);
+    assert_int_equal(quota_check_template(w->core, a.who.tenant, 1, &err), 0);
+}
+
 static void memory_is_shared(void **state)
 {
     struct world *w = *state;
@@ -365,6 +385,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(bad_keys_and_tenants_are_refused, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(connections_are_shared, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(what_is_scarce_is_shared_with_others, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(texts_of_templates_are_shared, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(memory_is_shared, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(what_is_charged_is_given_back, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(each_limit_is_kept, world_setup, world_teardown),

@@ -230,6 +230,14 @@ size_t template_count(struct template_registry *r, uint64_t view)
     return n;
 }
 
+size_t template_bytes(struct template_registry *r, uint64_t view)
+{
+    size_t n = 0;
+    MAP_FOREACH (const struct template_entry, e, &r->by_id)
+        n += view_has(view, e->tenant) ? e->bytes : 0;
+    return n;
+}
+
 size_t template_count_beside(struct template_registry *r, uint64_t tenant, struct str ref)
 {
     struct template_name name;

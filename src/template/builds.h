@@ -81,6 +81,7 @@ int template_request(struct template_registry *r, const struct template_request 
 /* How many templates and snapshots are a tenant's, or everybody's; and how many but for the one that ref names, which
  * would be changed. */
 size_t template_count(struct template_registry *r, uint64_t view);
+size_t template_bytes(struct template_registry *r, uint64_t view); /* of their variables and commands, in memory */
 size_t template_count_beside(struct template_registry *r, uint64_t tenant, struct str ref);
 
 /* NULL: unknown. */

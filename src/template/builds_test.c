@@ -136,6 +136,7 @@ static void a_build_becomes_a_template(void **state)
         assert_string_equal(t->envs[1], "B=two\nlines");
         assert_int_equal(t->cpu_milli, 1000);
         assert_int_equal(t->size_bytes, 7);
+        assert_int_equal(template_bytes(p->r, TENANT_DEFAULT), strlen("A=1B=two\nlinesrun"));
         assert_int_equal(t->n_aliases, 1);
         assert_string_equal(t->aliases[0], "my-app");
         assert_null(t->ready_cmd);

@@ -93,6 +93,7 @@ void build_free(struct template_registry *r, struct build *b)
     (void)map_del(&r->builds, str_of(b->b.id));
     list_remove(&b->node);
     b->entry->n_builds--;
+    b->entry->bytes -= b->bytes;
     mem_free(b->wanted);
     arena_fini(&b->alias_arena);
     arena_fini(&b->arena);
@@ -200,10 +201,16 @@ void build_take(struct build *b, const struct template_result *result)
     b->b.size_bytes = result->size_bytes;
     const size_t n = result->envs ? MIN(result->n_envs, (size_t)TEMPLATE_ENVS_MAX) : 0;
     const char **envs = arena_alloc(&b->arena, (n + 1) * sizeof(*envs));
-    for (size_t i = 0; i < n; i++)
-        envs[i] = arena_strndup(&b->arena, result->envs[i], strlen(result->envs[i]));
+    size_t bytes = (t->start_cmd ? strlen(t->start_cmd) : 0) + (t->ready_cmd ? strlen(t->ready_cmd) : 0);
+    for (size_t i = 0; i < n; i++) {
+        const size_t length = strlen(result->envs[i]);
+        envs[i] = arena_strndup(&b->arena, result->envs[i], length);
+        bytes += length;
+    }
     t->envs = envs;
     t->n_envs = n;
+    b->entry->bytes += bytes - b->bytes;
+    b->bytes = bytes;
 }
 
 /* ---- rows ---- */
@@ -339,6 +346,7 @@ static void load_build(void *ctx, const struct store_build *row)
     struct template_registry *r = ctx;
     struct template_entry *e = map_get(&r->by_id, str_of(row->template_id));
     const char *envs[TEMPLATE_ENVS_MAX] = {NULL};
+    AUTO_ARENA struct arena scratch = ARENA_INIT;
     size_t n = 0;
     if (!e || row->status > TEMPLATE_FAILED)
         return;
@@ -346,7 +354,7 @@ static void load_build(void *ctx, const struct store_build *row)
     struct str rest = row->envs, env;
     while (rest.n && n < TEMPLATE_ENVS_MAX && str_split(&rest, '\0', &env))
         if (env.n)
-            envs[n++] = arena_strndup(&b->arena, env.p, env.n);
+            envs[n++] = arena_strndup(&scratch, env.p, env.n);
     build_take(b, &(struct template_result){.layer = row->layer,
                                             .start_cmd = row->start_cmd,
                                             .ready_cmd = row->ready_cmd,

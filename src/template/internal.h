@@ -18,6 +18,7 @@ struct build {
     struct template_entry *entry;
     struct list node; /* in entry->builds, oldest first */
     size_t n_tags;    /* that lead here */
+    size_t bytes;     /* of build_take() */
     char (*wanted)[TEMPLATE_NAME_MAX + 1];
     size_t n_wanted;
     uint64_t log_bytes;
@@ -40,6 +41,7 @@ struct template_entry {
     usec_t created, updated;
     struct list builds;
     size_t n_builds;
+    size_t bytes;     /* of them */
     struct tag *tags; /* oldest first */
     size_t n_tags;
     struct template_entry *same_name; /* of another namespace */

@@ -24,15 +24,17 @@
 enum { PID = 4711 };
 
 struct fake {
-    char path[32];
+    char path[40]; /* of what stands for /proc, with a /sys beside it */
     int fd;
 };
+
+#define LOCKS_SLAB "../sys/kernel/slab/file_lock_cache"
 
 static int setup(void **state)
 {
     static struct fake f;
     (void)snprintf(f.path, sizeof(f.path), "/tmp/unread-test-XXXXXX");
-    if (!mkdtemp(f.path))
+    if (!mkdtemp(f.path) || mkdir(strcat(f.path, "/proc"), 0700) < 0)
         return -1;
     f.fd = open(f.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     *state = &f;
@@ -49,6 +51,7 @@ static int teardown(void **state)
                                         "4711/net/sockstat6",
                                         "4711/cgroup",
                                         "slabinfo",
+                                        LOCKS_SLAB "/objects",
                                         "locks",
                                         "net/sockstat",
                                         "sys/net/core/rmem_max",
@@ -56,13 +59,15 @@ static int teardown(void **state)
                                         "sys/net/ipv4/tcp_mem",
                                         "sys/net/ipv4/udp_mem",
                                         "sys/net/ipv4/tcp_max_orphans"};
-    static const char *const directories[] = {"4711/net",     "4711",    "net", "sys/net/core",
-                                              "sys/net/ipv4", "sys/net", "sys"};
+    static const char *const directories[] = {"4711/net",           "4711",          "net",    "sys/net/core",
+                                              "sys/net/ipv4",       "sys/net",       "sys",    LOCKS_SLAB,
+                                              "../sys/kernel/slab", "../sys/kernel", "../sys", "../proc"};
     for (size_t i = 0; i < ARRAY_SIZE(files); i++)
         (void)unlinkat(f->fd, files[i], 0);
     for (size_t i = 0; i < ARRAY_SIZE(directories); i++)
         (void)unlinkat(f->fd, directories[i], AT_REMOVEDIR);
     (void)close(f->fd);
+    *strrchr(f->path, '/') = '\0';
     return rmdir(f->path);
 }
 
@@ -286,6 +291,13 @@ static void whose_locks_they_are(void **state)
                "3: POSIX  ADVISORY  WRITE 4711 fe:00:6414469 2 2\n");
     assert_true(unread_locks(f->fd, group));
     assert_string_equal(group, "00:12f");
+    static const char *const directories[] = {"../sys", "../sys/kernel", "../sys/kernel/slab", LOCKS_SLAB};
+    for (size_t i = 0; i < ARRAY_SIZE(directories); i++)
+        assert_int_equal(mkdirat(f->fd, directories[i], 0700), 0);
+    write_file(f, LOCKS_SLAB "/objects", "400000 N0=400000\n"); /* or others, which the kernel keeps with them */
+    assert_true(unread_locks(f->fd, group));
+    write_file(f, LOCKS_SLAB "/objects", "4000 N0=4000\n"); /* it tells the same as slabinfo, but costs little */
+    assert_false(unread_locks(f->fd, group));
 }
 
 static void when_memory_goes(void **state)

@@ -7,11 +7,13 @@ Every attack has a control run outside. Where that fails, the attack inside has 
 import contextlib
 import errno
 import os
+import re
 import socket
 import stat
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -20,13 +22,14 @@ import pytest
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "system"))
 
-from client import Client  # noqa: E402
+from client import Client, Sandbox  # noqa: E402
 from leaks import end_whole  # noqa: E402
-from service import BUILD, Service, opened  # noqa: E402
+from service import BUILD, Service, opened, read  # noqa: E402
 
 PROBE = BUILD / "attack-probe"
 PROBE_INSIDE = "/srv/probe" # not below /usr, which in tier process is the host's
 USERS = ("root", "user")
+MIB = 1 << 20
 SECRET = "4f1c-only-the-host-has-this\n"
 
 
@@ -185,3 +188,48 @@ def attacked(canary, programs):
         if service.coved and service.coved.poll() is None:
             service.stop()
         service.remove()
+
+
+def small(service, memory=128 * MIB, cpu_milli=1000):
+    """A sandbox with limits of its own and the probe."""
+    box = service.create(memory_bytes=memory, cpu_milli=cpu_milli)
+    token = service.client.get(box).json.get("envdAccessToken") or ""
+    return install(Sandbox(service.client, box, token))
+
+
+def rss(service):
+    """Anonymous memory of coved and the worker."""
+    pids = (service.coved_pid, service.child("cove-api"))
+    return sum(int((re.search(r"^RssAnon:\s*(\d+)", read(f"/proc/{pid}/status"), re.M) or [0, 0])[1]) * 1024 for pid in pids)
+
+
+class Watch:
+    """A neighbour that answers `true` again and again while something else goes on; and how much the service grows meanwhile."""
+
+    def __init__(self, service, neighbour):
+        self.service, self.neighbour = service, neighbour
+        self.times, self.errors, self.grown, self.stop = [], [], 0, threading.Event()
+
+    def __enter__(self):
+        self.begin = rss(self.service)
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+        return self
+
+    def run(self):
+        while not self.stop.is_set():
+            try:
+                self.times.append(answers(self.neighbour))
+            except Exception as error:
+                self.errors.append(repr(error))
+            self.grown = max(self.grown, rss(self.service) - self.begin)
+            self.stop.wait(0.1)
+
+    def __exit__(self, *_):
+        self.stop.set()
+        self.thread.join(60)
+        times = sorted(self.times)
+        print(f"the neighbour answered {len(times)} times, median {times[len(times) // 2] * 1000:.0f} ms, slowest {times[-1] * 1000:.0f} ms; "
+              f"the service grew by {self.grown / MIB:.1f} MiB" if times else f"no answer: {self.errors}")
+        assert not self.errors, self.errors
+        assert times

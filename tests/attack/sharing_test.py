@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What two sandboxes share: nothing that one could see, change, lock, or take away from the other. F19 of the list of attacks, and more."""
 
-import os
 import re
 import threading
 import time
-from pathlib import Path
 
 import pytest
-from rig import PROBE_INSIDE, hog, hog_outside, inside, must, text
+from rig import PROBE_INSIDE, inside, must, text
 from service import wait_until
 
 # Files that look alike in all sandboxes.
@@ -82,81 +80,6 @@ def test_nobody_locks_what_others_use(pair, path):
             pytest.fail(f"{path}: a lock of one sandbox holds in another")
         assert mine.name == "EAGAIN", "the lock does not even hold where it was taken"
         assert theirs.reached, f"{path}: a lock of one sandbox holds in another"
-
-
-# What the kernel counts by user or for the whole machine: (what to take, how much, what the other needs then)
-PURSES = {"inotify": ("hog_inotify,100000,30", "hog_inotify,3,1"), "inotify-watches": ("hog_watches,30000,30", "hog_watches,3,1"),
-          "terminals": ("hog_ptys,100000,30", "hog_ptys,3,1"), "pending-signals": ("hog_signals,500000,30", "hog_signals,3,1"),
-          "timers": ("hog_signals,500000,30", "hog_timers,3,1"), "message-queues": ("hog_mqueues,100000,30", "hog_mqueues,3,1"),
-          "pipes": ("hog_pipes,20000,30", "hog_pipes,3,1"), "epoll": ("hog_epoll,60000,30", "hog_epoll,3,1"),
-          "descriptors": ("hog_fds,400000,30", "hog_fds,3,1"), "descriptors-in-flight": ("hog_in_flight,60000,30", "hog_in_flight,3,1"),
-          "sockets": ("hog_sockets,1000,30", "hog_sockets,3,1"), "shared-memory": ("hog_sysv,200,30", "hog_sysv,3,1")}
-
-
-@pytest.mark.parametrize("purse", PURSES)
-def test_R09_nobody_takes_what_others_need(pair, service, purse):
-    """One takes all that it gets, as root and as a user; the neighbour and root on the host still get theirs."""
-    one, other = pair
-    take, need = PURSES[purse]
-    assert hog_outside(need) == 3, "not even the host gets any now"
-    with hog(one, take, "user", 40) as first, hog(one, take, "root", 40) as second:
-        with hog(other, need, "user") as theirs, hog(other, need, "root") as as_root:
-            print(f"{purse}: took {first} and {second}")
-            assert first and theirs == 3 and as_root == 3, f"took {first}; the neighbour got {theirs}, {as_root}"
-        assert hog_outside(need) == 3, "root on the host gets none"
-        assert other.works() and service.create()
-
-
-def test_R05_files_of_the_machine(pair):
-    """Descriptors are bounded by process and by memory; the machine's table is far from full."""
-    one, other = pair
-    before = int(Path("/proc/sys/fs/file-nr").read_text().split()[0])
-    with hog(one, "hog_fds,2000000,30", "root", 40) as taken:
-        now, _, most = map(int, Path("/proc/sys/fs/file-nr").read_text().split())
-        print(f"took {taken}, the machine has {now} of {most}")
-        assert taken and now < most / 2 and other.works()
-    assert wait_until(lambda: int(Path("/proc/sys/fs/file-nr").read_text().split()[0]) < before + 20000)
-
-
-def test_R09_aio_is_the_machine_s(sandbox):
-    before = int(Path("/proc/sys/fs/aio-nr").read_text())
-    with hog(sandbox, "hog_aio,200000,20", "root") as taken:
-        assert taken == 0 and int(Path("/proc/sys/fs/aio-nr").read_text()) <= before + 4096
-
-
-def test_sync_is_one_s_own_affair(sandbox, tmp_path):
-    """sync() writes back all file systems of the machine; a sandbox could keep its disks busy for ever."""
-    import ctypes
-
-    class Range(ctypes.Structure):
-        _fields_ = [("offset", ctypes.c_uint64), ("length", ctypes.c_uint64)]
-
-    class Stat(ctypes.Structure):
-        _fields_ = [(name, ctypes.c_uint64) for name in ("cached", "dirty", "writeback", "evicted", "recently")]
-
-    libc, whole, stat = ctypes.CDLL(None, use_errno=True), Range(0, 0), Stat()
-
-    def dirty(f):
-        if libc.syscall(451, f.fileno(), ctypes.byref(whole), ctypes.byref(stat), 0) < 0:
-            pytest.skip("this kernel has no cachestat() to look with")
-        return stat.dirty + stat.writeback
-
-    with open(tmp_path / "dirty", "wb") as f:
-        f.write(b"x" * (8 << 20))
-        f.flush()
-        if dirty(f) < 1000:
-            pytest.skip("this file system writes back at once")
-        for _ in range(5): # others on this machine call sync(), too; not each time just now
-            must(sandbox, "sync; sync; python3 -c 'import os; os.sync()'", user="root")
-            if dirty(f) > 1000:
-                break
-            f.seek(0)
-            f.write(b"y" * (8 << 20))
-            f.flush()
-        else:
-            pytest.fail("the host's file was written back")
-        os.sync()
-        assert dirty(f) == 0, "not even the host's own sync() writes it back"
 
 
 def test_uid_ranges_are_clean_when_used_again(service, make):

@@ -159,8 +159,10 @@ def test_what_sessions_are_of_is_bounded(service):
     boxes, seen = [Box(service, key=key) for _ in range(5)], []
     for box in boxes:
         path, headers = box.endpoint(44772)
-        seen += [box.ask("POST", path + "/v1/isolated/session", {"workspace": {"path": "/place", "mode": "ro"}, "env_passthrough": {"keys": ["#" * 4190000]}}, headers)[0]
-                 for _ in range(16)]
+        for _ in range(16):
+            seen += [box.ask("POST", path + "/v1/isolated/session", {"workspace": {"path": "/place", "mode": "ro"}, "env_passthrough": {"keys": ["#" * 4190000]}}, headers)[0]]
+            if seen[-1] != 201: # so is each that follows, which takes a fifth of a second of a processor
+                break
     assert set(seen) == {201, 429} and 50 < seen.count(201) < 63, seen
     for box in boxes:
         assert box.ask("DELETE", f"/v1/sandboxes/{box.id}")[0] == 204

@@ -103,7 +103,7 @@ static pid_t gvisor_try(int runsc_fd)
             (void)fexecve(runsc_fd, argv, envp);
         _exit(127);
     }
-    _exit(pid < 0 || waitpid(pid, &status, 0) != pid || status != 0);
+    _exit(pid < 0 || waitpid(pid, &status, 0) != pid || status != 0 ? 1 : 0);
 }
 
 /*

@@ -285,6 +285,7 @@ static struct native_event_stream *stream_new(struct call *c)
     slice_init(&s->slice, on_slice);
     timer_init(&s->pace, on_pace);
     timer_init(&s->keepalive, on_keepalive);
+    core_flush(call_core(c)); /* a sandbox that has ended may have done so just now */
     return s;
 }
 

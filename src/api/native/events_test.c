@@ -36,6 +36,13 @@ uv_loop_t *core_loop(const struct core *core)
     return &w.server.loop;
 }
 
+void core_flush(struct core *core)
+{
+    struct err err;
+    (void)core;
+    assert_int_equal(store_commit(w.store, &err), 0);
+}
+
 const struct volume *volume_find(struct core *core, uint64_t view, struct str ref)
 {
     (void)core, (void)view, (void)ref;
@@ -445,6 +452,23 @@ static void the_feed_is_of_all_logs(void **state)
     close_world();
 }
 
+static void who_asks_has_what_was_observed_until_then(void **state)
+{
+    (void)state;
+    AUTO_BUF struct buf b = BUF_INIT(1 << 20);
+    open_world();
+    int client = greeted();
+    append_to(ID, EVENT_LIMIT_OOM);
+    append_to(ID, EVENT_SANDBOX_ENDED);
+    w.info.ended = 1;
+    ask(client, "/events?follow");
+    test_receive(&w.server, client, &b, STR("\r\n0\r\n\r\n"));
+    assert_non_null(memmem(buf_data(&b), buf_len(&b), "limit.oom", 9));
+    w.info.ended = 0;
+    (void)fd_close(client);
+    close_world();
+}
+
 /* Many follow, one of them does not read: each of the others has everything once, and he has what is queued for him and
  * no more. */
 static void a_slow_follower_delays_nobody(void **state)
@@ -536,6 +560,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(who_leaves_in_the_midst_of_it_is_forgotten, setup, teardown),
         cmocka_unit_test_setup_teardown(nothing_is_lost_between_two_slices, setup, teardown),
         cmocka_unit_test_setup_teardown(the_feed_is_of_all_logs, setup, teardown),
+        cmocka_unit_test_setup_teardown(who_asks_has_what_was_observed_until_then, setup, teardown),
         cmocka_unit_test_setup_teardown(a_slow_follower_delays_nobody, setup, teardown),
     };
     return cmocka_run_group_tests_name("native_events", tests, NULL, NULL);

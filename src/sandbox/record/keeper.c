@@ -97,18 +97,18 @@ bool keeper_fails(const struct record_keeper *k)
     return k->fails;
 }
 
-static void commit(struct record_keeper *k)
+void core_flush(struct core *core)
 {
     struct err err;
-    if (!store_pending(k->core->config.store))
+    if (!store_pending(core->config.store))
         return;
-    if (keeper_commit(k, &err) < 0)
-        k->core->unrecorded++;
+    if (keeper_commit(core->keeper, &err) < 0)
+        core->unrecorded++;
 }
 
 static void on_commit_alarm(struct loop_alarm *alarm)
 {
-    commit(container_of(alarm, struct record_keeper, commit_alarm));
+    core_flush(container_of(alarm, struct record_keeper, commit_alarm)->core);
 }
 
 static void on_commit_job(struct loop_job *job)
@@ -116,7 +116,7 @@ static void on_commit_job(struct loop_job *job)
     struct record_keeper *k = container_of(job, struct record_keeper, commit);
     usec_t due = k->last_commit + COMMIT_MS * USEC_PER_MS;
     if (k->hurries || clock_mono() >= due)
-        commit(k);
+        core_flush(k->core);
     else if (!k->commit_alarm.slot)
         loop_alarm_set(k->core->loop, &k->commit_alarm, due, on_commit_alarm);
 }
@@ -165,9 +165,9 @@ void keeper_free(struct record_keeper *k)
 {
     if (!k)
         return;
-    commit(k);
+    core_flush(k->core);
     ends_write(k->core);
-    commit(k);
+    core_flush(k->core);
     loop_job_cancel(&k->sent);
     loop_job_cancel(&k->commit);
     loop_alarm_clear(k->core->loop, &k->commit_alarm);

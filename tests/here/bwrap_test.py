@@ -169,7 +169,7 @@ def test_it_ends_with_the_caller_if_that_is_asked(here):
     child = int(parent.stdout.readline())
     time.sleep(0.5)
     parent.kill()
-    parent.wait(30)
+    parent.wait(60)
     end = time.monotonic() + 30
     while os.path.exists(f"/proc/{child}") and time.monotonic() < end:
         time.sleep(0.05)

@@ -88,7 +88,7 @@ def test_two_at_once_share_what_is_put_down(here):
     assert first.stdout.readline() == "there\n"
     assert here.sh(settings(write=["w"]), "touch w/.mcp.json").returncode
     assert (here.home / "w/.mcp.json").is_dir()
-    assert first.communicate("\n", timeout=20)[0] == ""
+    assert first.communicate("\n", timeout=60)[0] == ""
     assert not list((here.home / "w").iterdir())
 
 
@@ -217,7 +217,7 @@ def test_what_is_swapped_while_a_box_is_made_gives_no_more(here):
         assert not list((here.home / "other").iterdir())
     finally:
         here.file("w/enough")
-        swapper.wait(20)
+        swapper.wait(60)
 
 
 def test_what_may_be_written_below_what_may_not_be_read(here):

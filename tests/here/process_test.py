@@ -48,7 +48,7 @@ def test_signals_reach_the_command(here):
                            env=here.environment(), cwd=here.home)
     assert one.stdout.readline() == "up\n"
     one.terminate()
-    assert one.communicate(timeout=20)[0] == "got\n" and one.returncode == 5
+    assert one.communicate(timeout=60)[0] == "got\n" and one.returncode == 5
 
 
 def alive(mark):

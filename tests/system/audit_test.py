@@ -144,7 +144,7 @@ def test_a_receiver_that_comes_back_gets_the_rest(service, tmp_path):
             for _ in range(3):
                 assert service.cove("warm", "base", "0").returncode == 0
             receiver = Receiver("tcp", port=port)
-            assert wait_until(lambda: receiver.got and receiver.events()[-1]["cursor"] == feed(service)[-1]["cursor"], 30)
+            assert wait_until(lambda: receiver.got and receiver.events()[-1]["cursor"] == feed(service)[-1]["cursor"])
             assert [e["cursor"] for e in before + receiver.events()] == [e["cursor"] for e in feed(service)]
         finally:
             export.kill()

@@ -414,9 +414,9 @@ def test_who_uses_most_memory_comes_first(service):
         assert service.cove("exec", sandbox, "--", "dd", "if=/dev/zero", "of=/dev/shm/f", "bs=1M", f"count={mib}").returncode == 0
     wants = [ids[1], ids[2], ids[0]]
     # One that isn't measured just now comes last.
-    assert wait_until(lambda: [one["sandbox"] for one in json.loads(service.cove("stats", "--json").stdout)] == wants, 15)
-    assert wait_until(lambda: [line.split()[0] for line in service.cove("stats").stdout.splitlines()[1:]] == wants, 15)
-    assert wait_until(lambda: [one["sandbox"] for one in json.loads(service.cove("stats", "--json", *ids).stdout)] == wants, 15)
+    assert wait_until(lambda: [one["sandbox"] for one in json.loads(service.cove("stats", "--json").stdout)] == wants)
+    assert wait_until(lambda: [line.split()[0] for line in service.cove("stats").stdout.splitlines()[1:]] == wants)
+    assert wait_until(lambda: [one["sandbox"] for one in json.loads(service.cove("stats", "--json", *ids).stdout)] == wants)
     service.remove_all()
 
 

@@ -43,6 +43,14 @@ def answers(sock, n=1, head=False):
         return found
 
 
+def whole(response):
+    """Its body. One that ends in the middle, as when who sends it is killed, is a connection that ended."""
+    try:
+        return response.read()
+    except http.client.IncompleteRead as e:
+        raise ConnectionResetError(repr(e)) from None
+
+
 def read_answer(f, head):
     line = f.readline(65536)
     if not line:
@@ -170,7 +178,7 @@ class Client:
                 headers.setdefault("Content-Type", JSON)
             connection.request(method, target, body, headers)
             answer = connection.getresponse()
-            return Answer(answer.status, answer.headers, answer.read())
+            return Answer(answer.status, answer.headers, whole(answer))
         finally:
             connection.close()
 

@@ -6,10 +6,10 @@ Its template (which sets COVE_CODE) is built here with Python and Bash alone and
 registry can't be reached the tests are skipped.
 """
 
-import http.client
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -227,19 +227,18 @@ def test_a_client_that_leaves_interrupts_its_cell(box):
         waits.sock.close()
         answer.close()
         connection.close()
-        begin = time.monotonic()
-        assert box.text("w") == "5" and time.monotonic() - begin < 5
+        assert box.text("w") == "5" # and not after 300 s, or never
     assert box.one("error", "never")["name"] == "NameError"
 
 
 def test_cells_of_a_context_wait_and_contexts_do_not(box):
     other = json.loads(box.call("POST", "/contexts", {})[1])["id"]
     seen = []
-    threads = [threading.Thread(target=lambda i=i: seen.append(box.text(f"import time; time.sleep(0.2); v = {i}; v"))) for i in range(3)]
+    waits = "import os, time\nwhile not os.path.exists('/tmp/go'): time.sleep(0.05)\n"
+    threads = [threading.Thread(target=lambda i=i: seen.append(box.text(f"{waits}v = {i}; v"))) for i in range(3)]
     for thread in threads:
         thread.start()
-    begin = time.monotonic()
-    assert box.text("1", context_id=other) == "1" and time.monotonic() - begin < 0.5
+    assert box.text("open('/tmp/go', 'w').close(); 1", context_id=other) == "1"
     for thread in threads:
         thread.join()
     assert sorted(seen) == ["0", "1", "2"]
@@ -286,15 +285,9 @@ def test_programs_inside_see_that_it_is_there(service, box):
 def test_another_worker_takes_contexts_over(service, box):
     made = json.loads(box.call("POST", "/contexts", {"cwd": "/tmp"})[1])
     assert box.text("kept = 11; kept", context_id=made["id"]) == "11"
-    service.kill_worker() if hasattr(service, "kill_worker") else subprocess.run(["kill", "-9", str(service.child("cove-api"))], check=True)
-    time.sleep(1)
-    for _ in range(100):
-        try:
-            if service.is_healthy() and any(c["id"] == made["id"] for c in box.contexts()):
-                break
-        except (OSError, ValueError, http.client.HTTPException):
-            pass
-        time.sleep(0.1)
+    worker = service.child("cove-api")
+    os.kill(worker, signal.SIGKILL)
+    assert wait_until(lambda: service.child("cove-api") not in (None, worker) and service.is_healthy())
     assert made in box.contexts()
     assert box.text("kept", context_id=made["id"]) == "11"
 

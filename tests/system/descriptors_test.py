@@ -100,7 +100,7 @@ def test_who_may_only_read_a_volume_keeps_nobody_from_writing(service, volume):
     take = "import fcntl; fcntl.fcntl(open('/v/file'), fcntl.F_SETLEASE, fcntl.F_RDLCK)"
     done = service.cove("exec", reader, "--", "python3", "-c", take)
     assert done.returncode == 1 and "PermissionError" in done.stderr, done
-    assert service.cove("exec", writer, "--", "sh", "-c", "echo more >> /v/file", timeout=20).returncode == 0
+    assert service.cove("exec", writer, "--", "sh", "-c", "echo more >> /v/file", timeout=60).returncode == 0
 
 
 def test_an_agent_that_is_not_ours_any_more_gives_coved_no_descriptors(service, client):

@@ -14,7 +14,7 @@ RECORDED, DIFFERENCES = (json.loads((HERE / name).read_text()) for name in ("rec
 
 @pytest.fixture(scope="module")
 def answers(session_service):
-    sandbox = Client(session_service.port, session_service.key).create()
+    sandbox = Client(session_service.port, session_service.key).create(timeout=3600)
     found = run(Daemon(session_service.port, sandbox.headers()))
     sandbox.kill()
     return found

@@ -28,7 +28,7 @@ def run(service, sandbox, script, **options):
 
 @pytest.fixture(scope="module")
 def small(service):
-    return service.create(memory_bytes=MEMORY, cpu_milli=1000)
+    return service.create(memory_bytes=MEMORY, cpu_milli=1000, timeout_ms=0)
 
 
 def meminfo(service, sandbox, name):
@@ -67,7 +67,7 @@ def test_control_group(service, small):
 def test_java(service, small, tmp_path):
     if not shutil.which("jlink"):
         pytest.skip("no JDK at hand")
-    subprocess.run(["jlink", "-J-XX:TieredStopAtLevel=1", "-J-XX:+UseSerialGC", "--add-modules", "java.base", "--strip-debug", "--output", tmp_path / "java"], check=True, timeout=120)
+    subprocess.run(["jlink", "-J-XX:TieredStopAtLevel=1", "-J-XX:+UseSerialGC", "--add-modules", "java.base", "--strip-debug", "--output", tmp_path / "java"], check=True, timeout=280)
     assert service.cove("cp", f"{tmp_path}/java", f"{small}:/home/user/java").returncode == 0
     flags = run(service, small, "./java/bin/java -XX:+PrintFlagsFinal -version 2>/dev/null | awk '/ MaxHeapSize / { print $4 }'")
     assert MEMORY // 8 < int(flags) <= MEMORY // 2, flags # a quarter, more where there is little

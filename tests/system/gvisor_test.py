@@ -204,7 +204,7 @@ def test_memory_is_limited(live):
     one = client.native("GET", f"/cove/v1/sandboxes/{made['id']}").json
     assert one["memory_bytes"] == 128 << 20
     assert service.cove("exec", made["id"], "--", "python3", "-c", "x = b'x' * (1 << 30)").returncode != 0
-    assert wait_for(lambda: client.native("GET", f"/cove/v1/sandboxes/{made['id']}").json.get("end_cause") == "oom", 30)
+    assert wait_for(lambda: client.native("GET", f"/cove/v1/sandboxes/{made['id']}").json.get("end_cause") == "oom")
 
 
 def parts(of):
@@ -262,7 +262,7 @@ def check_restored(service, client, sandbox, before):
     assert wait_for(lambda: told(service, sandbox["id"], before["n"] + 2)["waked"] >= 1) # no word from before the snapshot
     now = told(service, sandbox["id"])
     assert (now["sum"], now["pid"]) == (before["sum"], before["pid"])   # the same process, with what it had
-    assert abs(now["at"] - time.time()) < 5
+    assert abs(now["at"] - time.time()) < 30
     assert now["host"] == inside(service, sandbox["id"], "hostname; cat /etc/hostname").split()[0] != before["host"]
     mark = json.loads(inside(service, sandbox["id"], "cat /run/cove/restored"))
     assert mark["sandbox"] == sandbox["id"] and mark["host_name"] == now["host"]

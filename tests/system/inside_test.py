@@ -9,7 +9,7 @@ from client import Client, wait_for
 ASK = """python3 -c '
 import sys, urllib.request
 for path in sys.argv[1:]:
-    with urllib.request.urlopen("http://localhost:49983" + path, timeout=20) as answer:
+    with urllib.request.urlopen("http://localhost:49983" + path, timeout=60) as answer:
         print(answer.status, answer.read().decode())
 ' """
 
@@ -34,7 +34,7 @@ def test_health_variables_and_figures(client):
     ours, theirs = json.loads(metrics[1]), sandbox.request("GET", "/metrics").json
     assert ours.keys() == theirs.keys() and ours["disk_total"] > 0
     # What is used follows the samples from outside.
-    assert wait_for(lambda: json.loads(ask(sandbox, "/metrics")[0][1])["mem_used"] > 0, 30, 1)
+    assert wait_for(lambda: json.loads(ask(sandbox, "/metrics")[0][1])["mem_used"] > 0, 60, 1)
     assert abs(ours["ts"] - theirs["ts"]) < 60
 
 

@@ -60,7 +60,7 @@ class Bridge:
             self.process.send_signal(how)
         else:
             self.process.stdin.close()
-        assert self.process.wait(20) == 0
+        assert self.process.wait(60) == 0
         self.process.stdout.close()
         if how:
             self.process.stdin.close()
@@ -75,7 +75,7 @@ def test_lines_that_are_piped_in_at_once(service):
     lines = [("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "hand", "version": "1"}}), ("tools/list", {}),
              ("tools/call", {"name": "sandbox_list", "arguments": {}})]
     text = "".join(json.dumps({"jsonrpc": "2.0", "id": i, "method": method, "params": params}) + "\n" for i, (method, params) in enumerate(lines))
-    done = subprocess.run([BUILD / "cove", "mcp"], env={**os.environ, **service.env}, input=text, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run([BUILD / "cove", "mcp"], env={**os.environ, **service.env}, input=text, capture_output=True, text=True, timeout=60, check=False)
     answers = {answer["id"]: answer for answer in map(json.loads, done.stdout.splitlines())}
     assert done.returncode == 0 and set(answers) == {0, 1, 2} and all("result" in answer for answer in answers.values()), done
 
@@ -287,7 +287,7 @@ def test_nonsense(service):
     for _ in range(100):
         deep = {"params": deep}
     for body, status in (json.dumps(deep), 400), ("x" * (5 << 20), 413), ('{"jsonrpc":"2.0","id":1,"method":"ping","method":"x"}', 400):
-        connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=60)
         try:
             connection.request("POST", "/mcp", body, {"Content-Type": "application/json", "Authorization": f"Bearer {service.key}"})
         except (BrokenPipeError, ConnectionResetError):
@@ -303,7 +303,7 @@ def test_nonsense(service):
 
 def test_without_a_service_or_a_key(service):
     nowhere = subprocess.run([BUILD / "cove", "mcp"], env={**os.environ, "COVE_HOST": "unix:/nowhere"}, input="", capture_output=True, text=True,
-                             timeout=30, check=False)
+                             timeout=60, check=False)
     assert nowhere.returncode == 1 and "cannot reach the service" in nowhere.stderr and not nowhere.stdout
     bridge = Bridge(service, COVE_HOST=f"127.0.0.1:{service.port}", COVE_API_KEY="wrong")
     answer = bridge.ask("initialize", protocolVersion="2025-11-25", capabilities={})

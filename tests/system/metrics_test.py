@@ -25,7 +25,7 @@ def service():
 
 
 def scrape(service, key=None, accept="text/plain"):
-    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=60)
     connection.request("GET", "/metrics", headers={"Authorization": f"Bearer {key or service.key}", "Accept": accept})
     answer = connection.getresponse()
     return answer.status, answer.getheader("content-type"), answer.read().decode()
@@ -98,7 +98,7 @@ def prometheus(service, tmp_path):
     end_with_us(process.pid)
 
     def ask(query):
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/query?" + urllib.parse.urlencode({"query": query}), timeout=20) as f:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/query?" + urllib.parse.urlencode({"query": query}), timeout=60) as f:
             return json.load(f)["data"]["result"]
 
     def is_up():
@@ -112,7 +112,7 @@ def prometheus(service, tmp_path):
         yield ask
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(60)
 
 
 def test_every_query_of_the_dashboard_has_data(service, prometheus):

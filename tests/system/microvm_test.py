@@ -61,8 +61,8 @@ def machines(world):
 
 @pytest.fixture(scope="module")
 def machine(machines):
-    """One that the tests below share, each leaving it running."""
-    return machines.create(tier="microvm")
+    """One that the tests below share, each leaving it running: it outlives the usual five minutes."""
+    return machines.create(tier="microvm", timeout_ms=0)
 
 
 def say(service, sandbox, command, **options):
@@ -297,7 +297,7 @@ def asked(service, sandbox, path="/"):
 
 @pytest.fixture(scope="module")
 def server(machines):
-    sandbox = machines.create(tier="microvm", memory_bytes=512 << 20)
+    sandbox = machines.create(tier="microvm", timeout_ms=0, memory_bytes=512 << 20)
     assert machines.cove("exec", "-i", sandbox, "--", "sh", "-c", "cat > server.py; (python3 server.py) >/dev/null 2>&1 &", input=SERVER).returncode == 0
     assert wait_until(lambda: "200" in say(machines, sandbox, "curl -s -o /dev/null -w '%{http_code}' http://127.0.0.1:8123/; true"))
     return sandbox
@@ -369,7 +369,7 @@ def clones(machines):
         return answer
 
     def created(template):
-        return e2b("/v2/sandboxes", {"templateID": template, "metadata": {"cove.tier": "microvm"}, "network": {"allowPublicTraffic": False}})["sandboxID"]
+        return e2b("/v2/sandboxes", {"templateID": template, "timeout": 3600, "metadata": {"cove.tier": "microvm"}, "network": {"allowPublicTraffic": False}})["sandboxID"]
 
     def inside(sandbox, command):
         done = machines.cove("exec", "-u", "root", sandbox, "--", "sh", "-c", command)

@@ -90,7 +90,7 @@ class Box:
 
     def raw(self, target, headers, then):
         """What comes after an upgrade and a line."""
-        with socket.create_connection(("127.0.0.1", self.service.port), timeout=20) as sock:
+        with socket.create_connection(("127.0.0.1", self.service.port), timeout=60) as sock:
             more = "".join(f"{k}: {v}\r\n" for k, v in headers.items())
             sock.sendall(f"GET {target} HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: echo\r\n{more}\r\n".encode())
             with sock.makefile("rb") as f:
@@ -163,11 +163,12 @@ def test_secure_access_and_signed_endpoints(service):
     assert box.ask("GET", path, headers={})[0] == 401
     status, seen = box.ask("GET", path, headers=headers)
     assert status == 200 and headers["OpenSandbox-Secure-Access"].encode() not in seen
-    signed, headers = box.endpoint(8000, expires=int(time.time()) + 3)
+    signed, headers = box.endpoint(8000, expires=int(time.time()) + 100)
     assert headers == {} and box.ask("GET", signed, headers={})[0] == 200
     assert box.raw(signed, {}, b"hello\n") == (101, b"echo hello\n")
     assert box.ask("GET", signed.replace("/proxy/8000", "/proxy/8001"), headers={})[0] == 401
-    assert wait_until(lambda: box.ask("GET", signed, headers={})[0] == 401, 10)
+    soon, _ = box.endpoint(8000, expires=int(time.time()) + 2)
+    assert wait_until(lambda: box.ask("GET", soon, headers={})[0] == 401)
     assert box.ask("GET", path + "?x", headers={"e2b-traffic-access-token": "guessed"})[0] == 401
 
 
@@ -441,7 +442,7 @@ def operation_of(box, path, headers, **more):
     """A new id of the sandbox's instance."""
     status, instance = box.ask("GET", path + "/execution/instance", headers=headers)
     assert status == 200 and box.headers["Cache-Control"] == "no-store" and set(instance) == {"instance_id", "issued_at", "retention_seconds", "capacity"}, instance
-    assert abs(instance["issued_at"] - time.time()) < 5 and (instance["retention_seconds"], instance["capacity"]) == (86400, 1024)
+    assert abs(instance["issued_at"] - time.time()) < 60 and (instance["retention_seconds"], instance["capacity"]) == (86400, 1024)
     instance |= more
     return f"{instance['instance_id']}.{instance['issued_at']}.{os.urandom(8).hex()}"
 
@@ -557,7 +558,7 @@ def test_what_became_of_commands_is_known_after_a_restart(service):
     after = told()
     for was, then in zip(before[0], after[0], strict=True):
         for moment in ("started_at", "finished_at"):
-            assert abs(seconds(was.pop(moment, None)) - seconds(then.pop(moment, None))) < 0.5
+            assert abs(seconds(was.pop(moment, None)) - seconds(then.pop(moment, None))) < 5
         assert was == then
     assert before[1] == after[1]
     status, answer = box.ask("GET", f"{path}/execution/operation?kind=command", headers={**headers, "X-EXECD-OPERATION-ID": operation})
@@ -924,7 +925,7 @@ def test_a_policy_that_changes_while_its_sandbox_goes(service):
         for n in range(5):
             status, _ = asker.ask("PATCH", f"{path}/policy", [{"action": "allow", "target": f"a{n}.example"}], headers)
             assert status in (200, 404, 409, 503), status
-        racer.join(30)
+        racer.join(60)
         assert seen == [204] and box.ask("GET", f"/v1/sandboxes/{box.id}")[0] == 404
 
 

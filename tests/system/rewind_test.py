@@ -218,7 +218,7 @@ def test_they_go_with_the_sandbox(service):
         sh(service, box, f"echo {i} > f")
     assert layers() > before
     assert service.cove("rm", box).returncode == 0
-    assert wait_until(lambda: layers() == before, 20)
+    assert wait_until(lambda: layers() == before)
 
 
 # ---- a database that is written to meanwhile ----

@@ -19,6 +19,8 @@ import sys
 import time
 from pathlib import Path
 
+from client import whole
+
 TOP = Path(__file__).resolve().parent.parent.parent
 BUILD = Path(os.environ.get("COVE_BUILD", TOP / "build"))
 TIER = os.environ.get("COVE_TEST_TIER") # of all sandboxes of a run; "stub" is in the programs of `tools/compile faults` alone
@@ -452,7 +454,7 @@ class Service:
                 body = json.dumps(body).encode()
             connection.request(method, target, body, headers or {})
             answer = connection.getresponse()
-            content = answer.read()
+            content = whole(answer)
             if answer.headers.get("content-type") == "application/json" and content:
                 content = json.loads(content)
             return answer.status, answer.headers, content

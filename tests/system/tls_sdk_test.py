@@ -35,7 +35,10 @@ try {
   await box.files.write('/home/user/page/index.html', 'a page')
   await box.commands.run('python3 -m http.server 8000 --directory /home/user/page', { background: true })
   let page
-  for (let i = 0; i < 50 && page?.status !== 200; i++) page = await fetch('https://' + box.getHost(8000))
+  for (let i = 0; i < 600 && page?.status !== 200; i++) {
+    if (page) await new Promise(resolve => setTimeout(resolve, 100))
+    page = await fetch('https://' + box.getHost(8000))
+  }
   const nothing = await fetch('https://' + box.getHost(9))
   const link = await fetch(await box.downloadUrl('/home/user/page/index.html', { useSignatureExpiration: 60 }))
   console.log(JSON.stringify({ said, host: box.getHost(8000), page: await page.text(), nothing: nothing.status, link: await link.text(), running: await box.isRunning() }))
@@ -45,7 +48,7 @@ try {
 """
 
 PYTHON = """
-import json, socket
+import json, socket, time
 real = socket.getaddrinfo
 def lookup(host, *more, **options):
     name = host.decode() if isinstance(host, bytes) else host
@@ -58,10 +61,11 @@ try:
     said = box.commands.run("echo over tls").stdout
     box.files.write("/home/user/page/index.html", "a page")
     box.commands.run("python3 -m http.server 8000 --directory /home/user/page", background=True)
-    for _ in range(50):
+    for _ in range(600):
         page = httpx.get("https://" + box.get_host(8000))
         if page.status_code == 200:
             break
+        time.sleep(0.1)
     nothing = httpx.get("https://" + box.get_host(9))
     link = httpx.get(box.download_url("/home/user/page/index.html", use_signature_expiration=60))
     print(json.dumps({"said": said, "host": box.get_host(8000), "page": page.text, "nothing": nothing.status_code, "link": link.text, "running": box.is_running()}))

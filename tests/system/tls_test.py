@@ -94,7 +94,7 @@ class Outside:
     def curl(self, name, *arguments):
         url = f"https://{name}.{DOMAIN}:{self.port}/"
         done = subprocess.run(["curl", "-sS", "--noproxy", "*", "--max-time", "20", "--cacert", self.ca, "--resolve",
-                               f"{name}.{DOMAIN}:{self.port}:127.0.0.1", *arguments, url], capture_output=True, timeout=30, check=False)
+                               f"{name}.{DOMAIN}:{self.port}:127.0.0.1", *arguments, url], capture_output=True, timeout=60, check=False)
         assert done.returncode == 0, done
         return done.stdout
 
@@ -127,7 +127,7 @@ def world():
 def box(world):
     """(sandbox, Outside): the domain is set for the first test that needs it."""
     service, client, port = world
-    sandbox = client.create()
+    sandbox = client.create(timeout=3600)
     assert client.get(sandbox.id).json["domain"] == f"localhost:{client.port}"
     worker = service.child("cove-api")
     done = service.cove("domain", "set", DOMAIN, "--json")
@@ -399,7 +399,7 @@ def test_who_trusts_the_ca_trusts_the_machines_authorities_as_well(world, box):
     ca = Path(outside.ca)
     assert service.cove("domain", "show").returncode == 0 and service.cove("domain").stdout == service.cove("domain", "show").stdout
     done = subprocess.run(["sh", "-c", 'eval "$1"; printf "%s\\n" "$SSL_CERT_FILE" "$CURL_CA_BUNDLE"', "sh", service.cove("domain", "trust").stdout],
-                          capture_output=True, text=True, timeout=20, check=True)
+                          capture_output=True, text=True, timeout=60, check=True)
     files = set(done.stdout.split())
     assert files == {str(ca.with_name("bundle.pem"))} and done.stderr == "", done
     bundle = Path(files.pop())

@@ -26,7 +26,7 @@ def service():
 class Socket:
     def __init__(self, service, target, version="13", key=None, headers=None):
         self.key = key or base64.b64encode(os.urandom(16)).decode()
-        self.sock = socket.create_connection(("127.0.0.1", service.port), timeout=20)
+        self.sock = socket.create_connection(("127.0.0.1", service.port), timeout=60)
         self.file = self.sock.makefile("rb")
         more = "".join(f"{k}: {v}\r\n" for k, v in (headers or {"X-API-Key": service.key}).items())
         self.sock.sendall(f"GET {target} HTTP/1.1\r\nHost: x\r\n{more}Connection: Upgrade\r\nUpgrade: websocket\r\n"

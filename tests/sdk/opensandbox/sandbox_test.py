@@ -41,7 +41,7 @@ def wait_for(probe, seconds=20):
     (["printf", "%s|", "$HOME", "", "a b"], {}, ["$HOME||a b|"], 0),
     ("id -un; id -gn", {"uid": 65534, "gid": 65534}, ["nobody", "nogroup"], 0),
     ("echo before; exit 7", {}, ["before"], 7),
-    ("echo before; sleep 100", {"timeout": timedelta(seconds=1)}, ["before"], -1)])
+    ("echo before; sleep 100", {"timeout": timedelta(seconds=4)}, ["before"], -1)])
 def test_commands(box, command, options, out, code):
     done = box.commands.run(command, opts=RunCommandOpts(**options))
     assert (lines(done), done.exit_code) == (out, code) and (done.complete is None) == (code != 0)

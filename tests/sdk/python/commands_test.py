@@ -68,7 +68,7 @@ def test_commands_run_as_the_user_or_as_root(box):
 
 def test_a_command_that_takes_too_long_is_ended(box):
     with pytest.raises(TimeoutException):
-        box.commands.run("echo $$ >pid; exec sleep 60", timeout=1)
+        box.commands.run("echo $$ >pid; exec sleep 60", timeout=4)
     assert until(lambda: box.commands.list() == []), "it is still listed"
     with pytest.raises(CommandExitException):
         box.commands.run("kill -0 $(cat pid)")

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coved/identity.h"
+#include "base/child.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -120,6 +121,6 @@ void identity_close(struct identity *i)
         mem_wipe(i->file.data, i->file.cap);
     buf_fini(&i->file);
     mem_free(i->text);
-    renewer_stop(i->renewer);
+    child_kill(i->renewer);
     *i = (struct identity){.state_fd = fd_close(i->state_fd)};
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "here/egress.h"
+#include "base/child.h"
 #include "base/fd.h"
 #include "base/mem.h"
 #include "wire/egress.h"
@@ -13,7 +14,6 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 enum { EGRESS_SECRETS_MAX = 64, EGRESS_ANSWER_MS = 10000 };
@@ -22,7 +22,6 @@ static NORETURN void egress_child_run(const char *program, const char *trust, in
 {
     char fds[3][16], owner[16];
     const int all[] = {control, vault, state};
-    sigset_t none;
     for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
         (void)snprintf(fds[i], sizeof(fds[i]), "%d", all[i]);
         if (fd_cloexec(all[i], false) < 0)
@@ -37,8 +36,7 @@ static NORETURN void egress_child_run(const char *program, const char *trust, in
                           "3",     trust ? "--trust" : NULL,
                           trust,   NULL};
     static char *const environment[] = {NULL};
-    (void)sigemptyset(&none);
-    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+    child_unblock();
     (void)setpgid(0, 0); /* what the terminal says is for the command */
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -167,10 +165,7 @@ int egress_child_policy(struct egress_child *e, const json_t *rules, struct buf 
 
 void egress_child_stop(struct egress_child *e)
 {
-    if (e->pid > 0) {
-        (void)kill(e->pid, SIGKILL);
-        (void)waitpid(e->pid, NULL, 0);
-    }
+    child_kill(e->pid);
     e->control = fd_close(e->control);
     e->link = fd_close(e->link);
     e->memory = fd_close(e->memory);

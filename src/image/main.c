@@ -8,6 +8,7 @@
  *  2. Exit code 0 means that both said so. Whatever else happens, both are dead when this process is.
  */
 #include "base/buf.h"
+#include "base/child.h"
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/fd.h"
@@ -28,7 +29,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 enum { CA_MAX = 8 << 20, GRACE_S = 5, EXIT_TOLD = 1, EXIT_BROKEN = 3 };
@@ -164,18 +164,15 @@ static int start_fetch(const struct image_options *o, const struct links *l, str
 
 static void image_main_reap(struct half *h, bool kill_it)
 {
-    int status;
     if (h->pid <= 0 || h->ended)
         return;
     if (kill_it)
         (void)kill(h->pid, SIGKILL);
-    while (waitpid(h->pid, &status, 0) < 0)
-        if (errno != EINTR)
-            return;
+    int status = child_wait(h->pid);
     h->ended = true;
-    h->code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    if (h->code < 0 && !kill_it)
-        log_error("the half that %s was killed by signal %d", h->name, WTERMSIG(status));
+    h->code = status < CHILD_SIGNAL ? status : -1;
+    if (status > CHILD_SIGNAL && !kill_it)
+        log_error("the half that %s was killed by signal %d", h->name, status - CHILD_SIGNAL);
 }
 
 /* Until fetch has ended; unpack is nothing without it. Returns false when the time is over. */

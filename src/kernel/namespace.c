@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernel/namespace.h"
 #include "base/buf.h"
+#include "base/child.h"
 #include "base/fd.h"
 #include "kernel/caps.h"
 
@@ -17,7 +18,6 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 static int set_effective(uid_t uid)
@@ -161,11 +161,7 @@ int namespace_make_user(int proc_fd, pid_t pid, uid_t uid, unsigned inside, int 
         r = write_map(proc_fd, child, "gid_map", gid, base + inside, 1);
     if (r == 0)
         r = namespace_open_user(proc_fd, child, ret_fd);
-    if (child > 0) {
-        (void)kill(child, SIGKILL);
-        while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
-            ;
-    }
+    child_kill(child);
     return r;
 }
 

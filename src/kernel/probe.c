@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernel/probe.h"
+#include "base/child.h"
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/mem.h"
@@ -31,7 +32,6 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/utsname.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 enum { CHILD_MS = 5000, TEST_BASE_UID = 0x6ffe0000, OPEN_FILES_WANTED = 65536 };
@@ -60,12 +60,8 @@ int probe_in_child(int (*fn)(const void *arg), const void *arg)
     bool late = pidfd >= 0 && poll(&p, 1, CHILD_MS) == 0;
     if (late)
         (void)kill(pid, SIGKILL);
-    int status = 0;
-    if (waitpid(pid, &status, 0) < 0)
-        return -errno;
-    if (late)
-        return -ETIMEDOUT;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 256 + WTERMSIG(status);
+    int status = child_wait(pid);
+    return late ? -ETIMEDOUT : status;
 }
 
 static void kernel_version(const struct probe_env *env UNUSED, struct probe_result *r)
@@ -127,10 +123,7 @@ static int body_start(struct body *b)
 static void body_end(struct body *b)
 {
     b->hold = fd_close(b->hold);
-    if (b->pid > 0) {
-        (void)kill(b->pid, SIGKILL);
-        (void)waitpid(b->pid, NULL, 0);
-    }
+    child_kill(b->pid);
     b->pidfd = fd_close(b->pidfd);
     b->userns = fd_close(b->userns);
 }

@@ -19,6 +19,7 @@
  *     limits.
  */
 #include "tier/container_nest.h"
+#include "base/child.h"
 #include "base/fd.h"
 #include "kernel/caps.h"
 #include "kernel/cgroup/cgroup.h"
@@ -43,7 +44,6 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 /* Where the descriptors of struct tier_nest are once all others are closed. */
@@ -322,7 +322,7 @@ static int nest_enter(const struct tier_nest *n)
 
 int container_nest(const struct tier_host *host, const struct tier_nest *n)
 {
-    int status, r = cgroup_attach(host->cgroups, n->group, getpid());
+    int r = cgroup_attach(host->cgroups, n->group, getpid());
     if (r == 0 && prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
         r = -errno;
     r = r ? r : namespace_set_oom_score(host->proc_fd, getpid(), CONTAINER_OOM_SCORE);
@@ -335,10 +335,6 @@ int container_nest(const struct tier_host *host, const struct tier_nest *n)
     pid_t pid = fork();
     if (pid == 0)
         _exit(-nest_enter(n));
-    if (pid < 0)
-        return -errno;
-    while (waitpid(pid, &status, 0) < 0)
-        if (errno != EINTR)
-            return -errno;
-    return WIFEXITED(status) ? -WEXITSTATUS(status) : -EIO;
+    r = pid < 0 ? -errno : child_wait(pid);
+    return r > CHILD_SIGNAL ? -EIO : r > 0 ? -r : r;
 }

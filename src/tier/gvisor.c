@@ -8,6 +8,7 @@
  * container's are. What asks while the sentry still boots waits in that socket.
  */
 #include "base/buf.h"
+#include "base/child.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "kernel/namespace.h"
@@ -29,7 +30,6 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 /* As it was found when coved started; the stage, on which boxes are made, sees no program of the host. */
@@ -51,7 +51,7 @@ static int gvisor_find(void)
 /* What `runsc flags`, or another thing to ask for, says. */
 static int gvisor_ask(int runsc_fd, const char *what, const char *of, struct buf *b)
 {
-    int ends[2], status = 0;
+    int ends[2];
     if (pipe2(ends, O_CLOEXEC) < 0)
         return -errno;
     pid_t pid = fork();
@@ -66,8 +66,7 @@ static int gvisor_ask(int runsc_fd, const char *what, const char *of, struct buf
     (void)fd_close(ends[1]);
     int r = pid < 0 ? -errno : fd_read_all(ends[0], b);
     (void)fd_close(ends[0]);
-    while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
-        ;
+    (void)child_wait(pid);
     return r;
 }
 
@@ -89,7 +88,7 @@ static pid_t gvisor_try(int runsc_fd)
                           (char[]){"/bin/true"},
                           NULL},
                 *const envp[] = {(char[]){"PATH=/"}, NULL};
-    int null = open("/dev/null", O_RDWR), status = 0;
+    int null = open("/dev/null", O_RDWR);
     (void)signal(SIGALRM, SIG_DFL);
     (void)alarm(GVISOR_TRY_SECONDS);
     if (null < 0 || dup2(null, 0) < 0 || dup2(null, 1) < 0 || dup2(null, 2) < 0 ||
@@ -103,7 +102,7 @@ static pid_t gvisor_try(int runsc_fd)
             (void)fexecve(runsc_fd, argv, envp);
         _exit(127);
     }
-    _exit(pid < 0 || waitpid(pid, &status, 0) != pid || status != 0 ? 1 : 0);
+    _exit(child_wait(pid) == 0 ? 0 : 1);
 }
 
 /*
@@ -130,9 +129,10 @@ static int gvisor_probe(const struct tier_host *host UNUSED, struct tier_powers 
     if (fd < 0)
         return err_set(err, ERR_FAILED_PRECONDITION, "there is no runsc in /usr/bin or /usr/local/bin: install gVisor");
     pid_t trying = gvisor_try(fd);
-    int status = 0, r = gvisor_ask(fd, "flags", NULL, &flags);
+    int r = gvisor_ask(fd, "flags", NULL, &flags);
     r = r ? r : gvisor_ask(fd, "help", "restore", &restore);
-    const bool is_ptraced = trying < 0 || waitpid(trying, &status, 0) != trying || status != 0;
+    const int status = child_wait(trying);
+    const bool is_ptraced = status != 0;
     if (r < 0)
         return err_errno(err, r, "ask runsc what it can do");
     (void)buf_append_char(&flags, 0);

@@ -15,6 +15,7 @@
  */
 #include "tier/gvisor_child.h"
 #include "base/buf.h"
+#include "base/child.h"
 #include "base/fd.h"
 #include "kernel/cgroup/cgroup.h"
 #include "kernel/mount.h"
@@ -86,9 +87,7 @@ static void gvisor_settle(int sock, int agent_fd, int runsc_fd)
         _exit(1);
     for (int s = 1; s <= GVISOR_SIGNALS; s++)
         (void)signal(s, SIG_DFL);
-    sigset_t none;
-    (void)sigemptyset(&none);
-    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+    child_unblock();
 }
 
 static void gvisor_copy_agent(const char *to)
@@ -200,13 +199,11 @@ static void gvisor_lost(int signal UNUSED)
 /* Before that is executed here. What it starts is this process's, the first one here, then. */
 static void gvisor_run_first(const char *const *options, const char *const *what, const char *name)
 {
-    int status = 0;
     pid_t pid = fork();
     if (pid == 0)
         gvisor_execute(options, what, name, -1);
-    while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
-        ;
-    gvisor_must(pid < 0 ? -errno : WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -EIO, "start a sentry ahead");
+    int r = pid < 0 ? -errno : child_wait(pid);
+    gvisor_must(r > 0 ? -EIO : r, "start a sentry ahead");
     (void)signal(SIGCHLD, gvisor_lost);
     if (waitpid(-1, NULL, WNOHANG) > 0)
         gvisor_lost(SIGCHLD);

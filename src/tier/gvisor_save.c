@@ -10,6 +10,7 @@
  */
 #include "tier/gvisor_save.h"
 #include "base/buf.h"
+#include "base/child.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "kernel/namespace.h"
@@ -22,7 +23,6 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 enum {
@@ -42,7 +42,7 @@ NORETURN static void gvisor_ask_inside(const struct box *box, int dir_fd, int wo
 {
     const int from[] = {dir_fd < 0 ? words : dir_fd, box->carried_fd, box->pidfd};
     char *const envp[] = {(char[]){"PATH=/"}, (char[]){"HOME=/"}, NULL};
-    int spare[ARRAY_SIZE(from)], status = 0, said = fcntl(words, F_DUPFD, SAVE_SPARE);
+    int spare[ARRAY_SIZE(from)], said = fcntl(words, F_DUPFD, SAVE_SPARE);
     for (size_t i = 0; i < ARRAY_SIZE(from); i++)
         if ((spare[i] = fcntl(from[i], F_DUPFD, SAVE_SPARE)) < 0)
             _exit(126);
@@ -63,9 +63,8 @@ NORETURN static void gvisor_ask_inside(const struct box *box, int dir_fd, int wo
     }
     (void)close(1);
     (void)close(2);
-    while (inner > 0 && waitpid(inner, &status, 0) < 0 && errno == EINTR)
-        ;
-    _exit(inner > 0 && WIFEXITED(status) ? WEXITSTATUS(status) : 123);
+    int status = child_wait(inner);
+    _exit(status >= 0 && status < CHILD_SIGNAL ? status : 123);
 }
 
 /* 0: it has done so. -EBUSY: something can't be saved. */
@@ -76,7 +75,7 @@ static int gvisor_save_ask(const struct box *box, int dir_fd, const char *what, 
     char *argv[12] = {(char[]){"runsc"}, (char[]){"--root=/state"}, (char[]){"--ignore-cgroups"},
                       (char *)(uintptr_t)what};
     size_t n = 4;
-    int ends[2], status = 0;
+    int ends[2];
     memcpy(name, box->name, TIER_NAME_MAX);
     while (more && *more)
         argv[n++] = (char *)(uintptr_t)*more++;
@@ -91,9 +90,8 @@ static int gvisor_save_ask(const struct box *box, int dir_fd, const char *what, 
     (void)fd_close(ends[1]);
     int r = pid < 0 ? -errno : fd_read_all(ends[0], &text);
     (void)fd_close(ends[0]);
-    while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
-        ;
-    if (r == 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0)
+    int status = child_wait(pid);
+    if (r == 0 && status == 0)
         return 0;
     (void)buf_append_char(&text, 0);
     const char *said = buf_error(&text) ? "" : buf_data(&text);

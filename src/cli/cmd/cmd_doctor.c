@@ -1,39 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What can be enforced is measured by coved, which has the probes and the privileges; here it is shown. */
 #include "base/buf.h"
+#include "base/child.h"
 #include "base/fd.h"
 #include "base/mem.h"
 #include "cli/cmd/commands.h"
 #include "cli/exec/terminal.h"
 #include "cli/service.h"
 
-#include <sys/wait.h>
 #include <unistd.h>
 
 enum { REPORT_MAX = 1 << 20 };
-
-/* Its stdout, and its exit status as wait(2) gives it. */
-static int doctor_ask(struct context *ctx, const char *path, struct buf *report, int *ret_status)
-{
-    int ends[2];
-    if (pipe(ends) < 0)
-        return err_errno(&ctx->err, errno, "make a pipe");
-    pid_t pid = fork();
-    if (pid == 0) {
-        if (dup2(ends[1], STDOUT_FILENO) >= 0) {
-            (void)close(ends[0]);
-            (void)close(ends[1]);
-            (void)execl(path, "coved", "doctor", "--json", (char *)NULL);
-        }
-        _exit(127);
-    }
-    (void)fd_close(ends[1]);
-    int r = pid < 0 ? -errno : fd_read_all(ends[0], report);
-    (void)fd_close(ends[0]);
-    if (pid > 0 && waitpid(pid, ret_status, 0) < 0 && r == 0)
-        r = -errno;
-    return r < 0 ? err_errno(&ctx->err, r, "run %s", path) : 0;
-}
 
 /* {"probes":[{"name","status","detail"}],"ok":true} */
 static void doctor_print_report(const json_t *report)
@@ -57,9 +34,13 @@ static int doctor_run(struct context *ctx)
 
     AUTO_FREE char *path = NULL;
     AUTO_BUF struct buf report = BUF_INIT(REPORT_MAX);
-    int status = 0;
-    if (context_find_coved(ctx, &path) < 0 || doctor_ask(ctx, path, &report, &status) < 0)
+    if (context_find_coved(ctx, &path) < 0)
         return context_fail(ctx, STATUS_FAILED);
+    int status = child_ask(path, (const char *const[]){"coved", "doctor", "--json", NULL}, &report);
+    if (status < 0) {
+        (void)err_errno(&ctx->err, status, "run %s", path);
+        return context_fail(ctx, STATUS_FAILED);
+    }
     AUTO_JSON json_t *json = json_loadb(buf_data(&report), buf_len(&report), 0, NULL);
     if (!json_is_array(json_object_get(json, "probes"))) {
         if (status == 0)

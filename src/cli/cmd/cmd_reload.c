@@ -4,6 +4,7 @@
  * does the rest when it gets a signal. Both write their process id into the lock that they hold.
  */
 #include "base/buf.h"
+#include "base/child.h"
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/mem.h"
@@ -16,7 +17,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/file.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -42,17 +42,17 @@ static pid_t reload_holder(const struct config *config, const char *lock)
 static int reload_check(struct context *ctx)
 {
     AUTO_FREE char *path = NULL, *version = mem_printf("%d", KEEPER_VERSION);
-    int status = 0;
     if (context_find_coved(ctx, &path) < 0)
         return -1;
     pid_t pid = fork();
     if (pid == 0) {
         (void)unsetenv("COVE_API_KEY"); /* ours, as a client */
         (void)execl(path, "coved", "run", "--fits", version, (char *)NULL);
-        _exit(127);
+        _exit(CHILD_NO_PROGRAM);
     }
-    if (pid < 0 || waitpid(pid, &status, 0) < 0)
-        return err_errno(&ctx->err, errno, "run %s", path);
+    int status = pid < 0 ? -errno : child_wait(pid);
+    if (status < 0)
+        return err_errno(&ctx->err, status, "run %s", path);
     return status == 0 ? 0
                        : err_set(&ctx->err, ERR_FAILED_PRECONDITION,
                                  "nothing was reloaded: coved refuses the configuration, see above");

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/env/copy.h"
+#include "base/child.h"
 #include "base/dir.h"
 #include "base/fd.h"
 #include "base/mem.h"
@@ -54,10 +55,9 @@ static const char script_update[] = "set -e; cd \"$1\"; git index-pack --stdin -
 /* git pack-objects here: *ret_pack is what it writes. */
 static pid_t copy_pack(struct env *e, const char *const *args, const char *revisions, int *ret_pack)
 {
-    AUTO_CLOSE int list = memfd_create("revisions", MFD_CLOEXEC);
+    AUTO_CLOSE int list = child_input(str_of(revisions));
     int ends[2];
-    if (list < 0 || fd_write_all(list, revisions, strlen(revisions)) < 0 || lseek(list, 0, SEEK_SET) < 0 ||
-        pipe2(ends, O_CLOEXEC) < 0)
+    if (list < 0 || pipe2(ends, O_CLOEXEC) < 0)
         return err_errno(&e->ctx->err, errno, "send the repository");
     pid_t pid = repo_start(&e->repo, REPO_OURS, list, ends[1], -1, args);
     (void)fd_close(ends[1]);
@@ -172,10 +172,9 @@ static int copy_send_packed(struct env *e, const char *commit, bool whole, char 
     AUTO_FREE char *revisions = whole ? mem_printf("%s\n", commit) : mem_printf("--shallow %s\n%s\n", commit, commit);
     AUTO_BUF struct buf name = BUF_INIT(256);
     AUTO_BUF struct buf complaint = BUF_INIT(COPY_COMPLAINT_MAX);
-    AUTO_CLOSE int list = memfd_create("revisions", MFD_CLOEXEC), told = memfd_create("name", MFD_CLOEXEC),
+    AUTO_CLOSE int list = child_input(str_of(revisions)), told = memfd_create("name", MFD_CLOEXEC),
                    said = memfd_create("complaint", MFD_CLOEXEC);
-    if (list < 0 || told < 0 || said < 0 || fd_write_all(list, revisions, strlen(revisions)) < 0 ||
-        lseek(list, 0, SEEK_SET) < 0)
+    if (list < 0 || told < 0 || said < 0)
         return err_errno(&e->ctx->err, errno, "send the repository");
     pid_t pid = repo_start(&e->repo, REPO_OURS, list, told, said, args);
     AUTO_CLOSE int ended = pid < 0 ? -1 : pidfd_open(pid, 0), pack = ended < 0 ? -1 : copy_open_pack(e, ended);

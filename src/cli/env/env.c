@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/env/env.h"
+#include "base/child.h"
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/id.h"
@@ -15,7 +16,6 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -568,10 +568,10 @@ static bool env_changed(struct env *e, struct buf *paths, bool *ret_has_new)
 static int env_give(struct env *e, int file)
 {
     AUTO_BUF struct buf paths = BUF_INIT(CHANGED_MAX);
-    AUTO_CLOSE int list = memfd_create("changed", MFD_CLOEXEC);
     const char *from = e->copy ? strrchr(e->copy, ':') : NULL;
     bool has_new;
-    const bool is_known = from && list >= 0 && env_changed(e, &paths, &has_new);
+    const bool is_known = from && env_changed(e, &paths, &has_new);
+    AUTO_CLOSE int list = is_known ? child_input(buf_str(&paths)) : -1;
     char *const words[] = {e->repo.top,
                            e->at.base,
                            (char *)(from ? from + 1 : ""),
@@ -579,8 +579,7 @@ static int env_give(struct env *e, int file)
                            e->at.head ? e->at.head : (char *)"",
                            (char *)(is_known && has_new ? "new" : ""),
                            NULL};
-    if (is_known && (!buf_len(&paths) || fd_write_all(list, buf_data(&paths), buf_len(&paths)) == 0) &&
-        lseek(list, 0, SEEK_SET) == 0 && env_script(e, script_give_some, words, list, file, NULL) == 0)
+    if (list >= 0 && env_script(e, script_give_some, words, list, file, NULL) == 0)
         return 0;
     if (e->ctx->err.code == ERR_CANCELED)
         return -1;

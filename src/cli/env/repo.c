@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/env/repo.h"
+#include "base/child.h"
 #include "base/dir.h"
 #include "base/fd.h"
 #include "base/mem.h"
@@ -14,7 +15,6 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 enum { ARGS_MAX = 256, REPO_TEXT_MAX = 1 << 20, REPO_COMPLAINT_MAX = 4096, OBJECT = 40, NAMES_MAX = 8 };
@@ -145,27 +145,20 @@ int repo_find_settings(struct repo *r)
         return 0;
     AUTO_BUF struct buf text = BUF_INIT(REPO_TEXT_MAX);
     struct str rest, key, value;
-    int ends[2];
+    const char *const argv[] = {
+        "git",
+        "--git-dir",
+        r->git,
+        "config",
+        "-z",
+        "--get-regexp",
+        "^(user\\.(name|email)|filter\\..*\\.(clean|smudge|process|required)|merge\\..*\\.driver|hook\\..*\\.command)$",
+        NULL};
     r->name = mem_strdup("Cove");
     r->email = mem_strdup("cove@localhost");
     r->drivers = mem_alloc(ARGS_MAX * sizeof(*r->drivers));
-    if (pipe2(ends, O_CLOEXEC) < 0)
-        return err_errno(&r->ctx->err, errno, "start git");
-    pid_t pid = fork();
-    if (pid == 0) {
-        if (dup2(ends[1], 1) == 1)
-            (void)execlp("git", "git", "--git-dir", r->git, "config", "-z", "--get-regexp",
-                         "^(user\\.(name|email)|filter\\..*\\.(clean|smudge|process|required)|merge\\..*\\.driver|"
-                         "hook\\..*\\.command)$",
-                         (char *)NULL);
-        _exit(127);
-    }
-    (void)fd_close(ends[1]);
-    int failed = fd_read_all(ends[0], &text), status = 0;
-    (void)fd_close(ends[0]);
-    while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
-        ;
-    if (pid < 0 || failed < 0 || !WIFEXITED(status) || WEXITSTATUS(status) > 1) /* 1: there is none of all that */
+    int status = child_ask("git", argv, &text);
+    if (status < 0 || status > 1) /* 1: there is none of all that */
         return err_set(&r->ctx->err, ERR_FAILED_PRECONDITION, "git can't read the configuration of %s", r->top);
     rest = buf_str(&text);
     while (rest.n && str_split(&rest, '\0', &value)) {
@@ -211,9 +204,7 @@ pid_t repo_start(struct repo *r, enum repo_side side, int in, int out, int err, 
     repo_environment(r, env);
     pid_t pid = fork();
     if (pid == 0) {
-        sigset_t none;
-        (void)sigemptyset(&none);
-        (void)sigprocmask(SIG_SETMASK, &none, NULL);
+        child_unblock();
         (void)signal(SIGPIPE, SIG_DFL);
         (void)setrlimit(RLIMIT_CPU,
                         &(struct rlimit){CPU_SECONDS, CPU_SECONDS}); /* packs may be made to take for ever */
@@ -233,12 +224,10 @@ pid_t repo_start(struct repo *r, enum repo_side side, int in, int out, int err, 
 
 int repo_wait(struct repo *r, pid_t pid, const char *what, struct str complaint)
 {
-    int status = 0;
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-        ;
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+    int status = child_wait(pid);
+    if (status == 0)
         return 0;
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
+    if (status == CHILD_NO_PROGRAM)
         return err_set(&r->ctx->err, ERR_FAILED_PRECONDITION, "there is no git on this machine");
     const struct str why = complaint.n ? complaint : STR("it failed");
     return err_set(&r->ctx->err, ERR_UNKNOWN, "git %s: %.*s", what, STR_ARG_MAX(why, 190));
@@ -248,6 +237,13 @@ int repo_complaint(size_t most)
 {
     AUTO_CLOSE int fd = memfd_create("complaint", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     return fd < 0 || ftruncate(fd, (off_t)most) < 0 || fcntl(fd, F_ADD_SEALS, F_SEAL_GROW) < 0 ? -1 : TAKE_FD(fd);
+}
+
+void repo_complained(int fd, struct buf *complaint)
+{
+    char *room = buf_reserve(complaint, complaint->max);
+    ssize_t got = room ? pread(fd, room, complaint->max, 0) : -1;
+    buf_commit(complaint, got > 0 ? strnlen(room, (size_t)got) : 0);
 }
 
 int repo_git(struct repo *r, enum repo_side side, const struct repo_io *io, const char *const *args)
@@ -267,10 +263,8 @@ int repo_git(struct repo *r, enum repo_side side, const struct repo_io *io, cons
     (void)fd_close(ends[0]); /* what it still has to say ends it */
     if (pid < 0)
         return -1;
-    char *room = buf_reserve(&complaint, REPO_COMPLAINT_MAX);
     int ended = repo_wait(r, pid, *word, STR_NULL);
-    ssize_t got = room ? pread(err, room, REPO_COMPLAINT_MAX, 0) : -1;
-    buf_commit(&complaint, got > 0 ? strnlen(room, (size_t)got) : 0);
+    repo_complained(err, &complaint);
     if (failed == -ENOBUFS)
         return err_set(&r->ctx->err, ERR_RESOURCE_EXHAUSTED, "git %s: the output is too large", *word);
     if (ended < 0 && r->ctx->err.code == ERR_UNKNOWN && buf_len(&complaint)) {
@@ -326,10 +320,10 @@ char *repo_accepted(struct repo *r, const char *commit)
 
 int repo_set_refs(struct repo *r, enum repo_side side, const char *lines)
 {
-    AUTO_CLOSE int list = memfd_create("refs", MFD_CLOEXEC);
+    AUTO_CLOSE int list = child_input(str_of(lines));
     const char *const args[] = {"update-ref", "--stdin", NULL};
-    if (list < 0 || fd_write_all(list, lines, strlen(lines)) < 0 || lseek(list, 0, SEEK_SET) < 0)
-        return err_errno(&r->ctx->err, errno, "write refs");
+    if (list < 0)
+        return err_errno(&r->ctx->err, list, "write refs");
     return repo_git(r, side, &(struct repo_io){list, -1, NULL}, args);
 }
 
@@ -453,17 +447,14 @@ static int repo_make_ours(struct repo *r)
  */
 static bool repo_is_safe(const char *path)
 {
-    int status = -1;
     pid_t pid = fork();
     if (pid == 0) {
         int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
         if (dup2(nothing, 1) == 1 && dup2(nothing, 2) == 2)
             (void)execlp("git", "git", "-C", path, "rev-parse", (char *)NULL);
-        _exit(127);
+        _exit(CHILD_NO_PROGRAM);
     }
-    while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
-        ;
-    return pid > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    return child_wait(pid) == 0;
 }
 
 /* args: git's, of which the first four are these, and `path` is the second. */

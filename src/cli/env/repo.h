@@ -66,6 +66,7 @@ int repo_git(struct repo *r, enum repo_side side, const struct repo_io *io, cons
  * that, git complains of each object, which is gigabytes. It doesn't mind that it can't say more. -1: errno.
  */
 int repo_complaint(size_t most) WARN_UNUSED;
+void repo_complained(int fd, struct buf *complaint); /* what was said there */
 
 /* Begun and left to write to *ret_out, for what is passed on meanwhile. repo_wait(): its end. */
 pid_t repo_start(struct repo *r, enum repo_side side, int in, int out, int err, const char *const *args);

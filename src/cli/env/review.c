@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/env/review.h"
 #include "base/char.h"
+#include "base/child.h"
 #include "base/fd.h"
 #include "base/mem.h"
 #include "cli/exec/terminal.h"
@@ -9,7 +10,6 @@
 #include <fnmatch.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 enum { RAW_MAX = 64 << 20, REVIEW_PATCH_MAX = 256 << 20, LINKS_MAX = 4096, LINK_TEXT_MAX = 4096 };
@@ -66,7 +66,6 @@ static const char *review_link(struct str path, struct str target)
 static int review_links(struct repo *r, struct str raw)
 {
     AUTO_BUF struct buf wanted = BUF_INIT(RAW_MAX), texts = BUF_INIT(RAW_MAX);
-    AUTO_CLOSE int list = memfd_create("links", MFD_CLOEXEC);
     struct review_change c;
     size_t n = 0;
     for (struct str rest = raw; review_next(&rest, &c);)
@@ -76,8 +75,8 @@ static int review_links(struct repo *r, struct str raw)
         return 0;
     if (n > LINKS_MAX)
         return repo_refuse(r, STR_NULL, "more than 4096 links");
-    if (list < 0 || buf_error(&wanted) || fd_write_all(list, buf_data(&wanted), buf_len(&wanted)) < 0 ||
-        lseek(list, 0, SEEK_SET) < 0)
+    AUTO_CLOSE int list = buf_error(&wanted) ? -1 : child_input(buf_str(&wanted));
+    if (list < 0)
         return err_set(&r->ctx->err, ERR_INTERNAL, "the links can't be listed");
     const char *const args[] = {"cat-file", "--batch", NULL};
     if (repo_git(r, REPO_OURS, &(struct repo_io){list, -1, &texts}, args) < 0)

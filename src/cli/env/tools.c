@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/env/tools.h"
+#include "base/child.h"
 #include "base/fd.h"
 #include "base/id.h"
 #include "base/mem.h"
@@ -11,7 +12,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 enum { TOOLS_WORDS_MAX = 16, TOOLS_SLUG_MAX = 40, TOOLS_COMPLAINT_MAX = 2000, TOOLS_COMPLAINTS_MAX = 16 << 20 };
@@ -151,9 +151,7 @@ static int tools_spawn(struct context *ctx, char **argv, struct tools_run *run)
     AUTO_CLOSE int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
     run->pid = fork();
     if (run->pid == 0) {
-        sigset_t none;
-        (void)sigemptyset(&none);
-        (void)sigprocmask(SIG_SETMASK, &none, NULL);
+        child_unblock();
         if (ctx->host && *ctx->host)
             (void)setenv("COVE_HOST", ctx->host, 1);
         if (ctx->tenant && *ctx->tenant)
@@ -228,14 +226,10 @@ static json_t *tools_output(const struct tools_run *run)
 json_t *tools_result(struct tools_run *run)
 {
     AUTO_BUF struct buf complaint = BUF_INIT(TOOLS_COMPLAINT_MAX);
-    int status = 0;
-    while (waitpid(run->pid, &status, 0) < 0 && errno == EINTR)
-        ;
+    int status = child_wait(run->pid);
     run->pid = 0;
-    char *room = buf_reserve(&complaint, TOOLS_COMPLAINT_MAX);
-    ssize_t got = room ? pread(run->err, room, TOOLS_COMPLAINT_MAX, 0) : -1;
-    buf_commit(&complaint, got > 0 ? strnlen(room, (size_t)got) : 0);
-    const bool is_failed = !WIFEXITED(status) || (WEXITSTATUS(status) && !buf_len(&run->said));
+    repo_complained(run->err, &complaint);
+    const bool is_failed = status < 0 || status > CHILD_SIGNAL || (status && !buf_len(&run->said));
     json_t *content = NULL;
     if (run->is_json)
         content = json_loadb(buf_data(&run->said), buf_len(&run->said), 0, NULL);
@@ -268,8 +262,7 @@ void tools_end(struct tools_run *run)
 {
     if (run->pid > 0) {
         (void)kill(run->pid, SIGTERM);
-        while (waitpid(run->pid, NULL, 0) < 0 && errno == EINTR)
-            ;
+        (void)child_wait(run->pid);
     }
     run->out = fd_close(run->out);
     run->err = fd_close(run->err);

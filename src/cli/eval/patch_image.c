@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The sandboxes of `cove eval patch`, and the images that they are forks of. */
+#include "base/child.h"
 #include "base/mem.h"
 #include "cli/eval/patch.h"
 #include "cli/exec/exec.h"
@@ -7,7 +8,6 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 enum { PATCH_IMAGE_LEASE_MS = 120000, PATCH_IMAGE_RENEW_MS = 30000, PATCH_IMAGE_TICK_MS = 1000 };
@@ -193,7 +193,7 @@ static int patch_fill(struct patch_box *b, const json_t *problem, char why[stati
         }
         r = patch_sh(b, patch_unpack, args, 1, fd, &code);
         (void)close(fd);
-        (void)waitpid(pid, &status, 0);
+        status = child_wait(pid);
     } else {
         r = patch_sh(b, patch_checkout, args, 2, -1, &code);
     }

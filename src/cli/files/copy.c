@@ -7,6 +7,7 @@
  * own name.
  */
 #include "cli/files/copy.h"
+#include "base/child.h"
 #include "base/fd.h"
 #include "base/mem.h"
 #include "base/path.h"
@@ -20,7 +21,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 enum { COPY_BLOCK = 64 * 1024, STDERR_MAX = 4096 };
@@ -145,14 +145,12 @@ static int child_start(struct context *ctx, enum work work, const char *dir, str
 }
 
 /* Its end, after our end of the data pipe was closed. */
-static int child_wait(struct context *ctx, struct copy_child *child)
+static int copy_await(struct context *ctx, struct copy_child *child)
 {
     AUTO_BUF struct buf message = BUF_INIT(512);
-    int status = 0, ignored UNUSED = fd_read_all(child->message_fd, &message);
+    int ignored UNUSED = fd_read_all(child->message_fd, &message);
     (void)fd_close(child->message_fd);
-    while (waitpid(child->pid, &status, 0) < 0 && errno == EINTR)
-        ;
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+    if (child_wait(child->pid) == 0)
         return 0;
     if (buf_len(&message) == 0)
         return err_set(&ctx->err, ERR_ABORTED, "the copy was cut short");
@@ -266,7 +264,7 @@ static int pack_to_sandbox(struct copy *c, const char *from, const char *to)
         r = send_body(c, fd, 0, false);
     (void)fd_close(fd);
     struct err remote = c->ctx->err;
-    int local = child_wait(c->ctx, &child);
+    int local = copy_await(c->ctx, &child);
     /* An archive that is cut short is not ended: the sandbox takes none of it for the whole. Has the service answered,
      * it has more to say. */
     if (r < 0 || (local < 0 && !http_client_pending(service_client(c->service)))) {
@@ -356,7 +354,7 @@ static int unpack_from_sandbox(struct copy *c, const char *from, const char *to)
     bool lost_reader = r < 0 && c->ctx->err.errnum == EPIPE;
     (void)fd_close(fd);
     struct err remote = c->ctx->err;
-    int local = child_wait(c->ctx, &child);
+    int local = copy_await(c->ctx, &child);
     if (r < 0 && (local == 0 || !lost_reader)) /* of an archive that is cut short, why it is counts */
         c->ctx->err = remote;
     if (is_new && (r < 0 || local < 0))

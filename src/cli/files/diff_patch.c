@@ -4,6 +4,7 @@
  * sandbox: sizes and their sum are bounded, nothing is unpacked, and what is written is text in which names are quoted.
  */
 #include "cli/files/diff_patch.h"
+#include "base/child.h"
 #include "base/fd.h"
 #include "base/mem.h"
 #include "cli/exec/exec.h"
@@ -229,7 +230,7 @@ static int patch_watch(void *watch)
 static int diff_patch_fetch(struct context *ctx, const char *id, const char *root, struct str names,
                             struct patch_tree *t)
 {
-    AUTO_CLOSE int in = memfd_create("names", MFD_CLOEXEC), out = memfd_create("archive", MFD_CLOEXEC);
+    AUTO_CLOSE int in = child_input(names), out = memfd_create("archive", MFD_CLOEXEC);
     AUTO_BUF struct buf nothing = BUF_INIT(0), message = BUF_INIT(MESSAGE_MAX);
     AUTO_FREE char *dir = mem_strdup(root);
     char *argv[] = {(char[]){"tar"},
@@ -256,7 +257,7 @@ static int diff_patch_fetch(struct context *ctx, const char *id, const char *roo
     struct exec_result result = {0};
     if (names.n == 0)
         return 0;
-    if (in < 0 || out < 0 || fd_write_all(in, names.p, names.n) < 0 || lseek(in, 0, SEEK_SET) < 0)
+    if (in < 0 || out < 0)
         return err_errno(&ctx->err, errno, "hold what is fetched");
     AUTO(service_close) struct service *s = service_open(ctx);
     if (!s || exec_in_sandbox(ctx, s, &request, &io, &result) < 0)

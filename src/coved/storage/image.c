@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coved/storage/image.h"
+#include "base/child.h"
 #include "base/fault.h"
 #include "base/fd.h"
 #include "base/list.h"
@@ -118,9 +119,7 @@ NORETURN static void image_run(const struct images *images, const struct image *
     char *const environment[] = {fault_environment(), NULL};
     (void)snprintf(fetcher, sizeof(fetcher), "%u", FETCHER_UID + i->slot);
     (void)snprintf(ids, sizeof(ids), "%u", UNPACKER_IDS + i->slot * IDS_EACH);
-    sigset_t none;
-    (void)sigemptyset(&none);
-    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+    child_unblock();
     (void)signal(SIGPIPE, SIG_DFL);
     if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || getppid() != coved ||
         namespace_set_oom_score(images->host->proc_fd, getpid(), OOM_SCORE) < 0 ||
@@ -216,8 +215,7 @@ static int image_spawn(struct image *i, int job_fd, struct err *err)
     r = i->pid_fd < 0 ? -errno : loop_add(images->loop, &i->pidfd, i->pid_fd, EPOLLIN, image_on_pidfd);
     if (r == 0)
         return 0;
-    (void)kill(pid, SIGKILL);
-    (void)waitpid(pid, NULL, 0);
+    child_kill(pid);
     i->pid_fd = fd_close(i->pid_fd);
     return err_errno(err, r, "watch cove-image");
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coved/storage/sweeper.h"
+#include "base/child.h"
 #include "base/clock.h"
 #include "base/dir.h"
 #include "base/fd.h"
@@ -95,9 +96,7 @@ static int await_byte(struct pool *pool, int from, usec_t *looked, usec_t *tidie
 
 NORETURN static void sweeper_run(struct pool *pool, int from)
 {
-    sigset_t none;
-    (void)sigemptyset(&none);
-    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+    child_unblock();
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     (void)setpriority(PRIO_PROCESS, 0, SWEEPER_NICE);
     usec_t looked = 0, tidied = clock_mono();

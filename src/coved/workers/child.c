@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coved/workers/child.h"
+#include "base/child.h"
 #include "base/fd.h"
 #include "kernel/mount.h"
 
@@ -16,7 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { CANT_START = 126, NOT_FOUND = 127, BY_SIGNAL = 128 };
+enum { CANT_START = 126, BY_SIGNAL = 128 };
 
 /* ---- signals ---- */
 
@@ -69,7 +70,7 @@ NORETURN static void execute(char *const argv[], const struct child_signals *s)
     (void)signal(SIGPIPE, SIG_DFL);
     (void)sigprocmask(SIG_SETMASK, &s->before, NULL);
     (void)execvp(argv[0], argv);
-    _exit(NOT_FOUND);
+    _exit(CHILD_NO_PROGRAM);
 }
 
 /* The directory may lie where device nodes and programs are not to be: nobody but the program sees it without that. */
@@ -153,35 +154,27 @@ static bool child_await(pid_t pid, const struct child_signals *s)
 
 int child_finish(struct child *c, const struct child_signals *s, const char *what, struct err *err)
 {
-    int status = 0;
     c->fd = fd_close(c->fd);
     if (c->pid <= 0)
         return 0;
     if (!child_await(c->pid, s))
         return child_told(err);
-    pid_t r = waitpid(c->pid, &status, 0);
+    int r = child_wait(c->pid);
     c->pid = 0;
     if (r < 0)
-        return err_errno(err, errno, "wait for %s", what);
-    if (WIFEXITED(status) && WEXITSTATUS(status) == NOT_FOUND)
+        return err_errno(err, r, "wait for %s", what);
+    if (r == CHILD_NO_PROGRAM)
         return err_set(err, ERR_FAILED_PRECONDITION, "%s is not installed: apt-get install mmdebstrap tar coreutils",
                        what);
-    if (WIFSIGNALED(status))
+    if (r > CHILD_SIGNAL)
         return err_set(err, ERR_INTERNAL, "%s was ended by signal %d (%s); its messages are above", what,
-                       WTERMSIG(status), strsignal(WTERMSIG(status)));
-    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-        return err_set(err, ERR_INTERNAL, "%s failed (exit code %d); its messages are above", what,
-                       WEXITSTATUS(status));
-    return 0;
+                       r - CHILD_SIGNAL, strsignal(r - CHILD_SIGNAL));
+    return r ? err_set(err, ERR_INTERNAL, "%s failed (exit code %d); its messages are above", what, r) : 0;
 }
 
 void child_abandon(struct child *c)
 {
-    int status;
     c->fd = fd_close(c->fd);
-    if (c->pid <= 0)
-        return;
-    (void)kill(c->pid, SIGKILL);
-    (void)waitpid(c->pid, &status, 0);
+    child_kill(c->pid);
     c->pid = 0;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coved/workers/job.h"
+#include "base/child.h"
 #include "base/dir.h"
 #include "base/fd.h"
 #include "base/list.h"
@@ -76,13 +77,11 @@ static void close_others(const struct jobs *jobs, const struct job_spec *spec, i
 
 NORETURN static void job_run(const struct jobs *jobs, const struct job_spec *spec, int sock, pid_t coved)
 {
-    sigset_t none;
     int32_t answer = 0;
     char byte;
     if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || getppid() != coved)
         _exit(1);
-    (void)sigemptyset(&none);
-    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+    child_unblock();
     close_others(jobs, spec, sock);
     if (spec->is_background && !spec->is_inside) /* what begins inside keeps what it has */
         (void)setpriority(PRIO_PROCESS, 0, JOB_NICE);
@@ -175,10 +174,8 @@ static int job_spawn(struct job *j)
     r = j->pid_fd < 0 ? -errno : loop_add(jobs->loop, &j->pidfd, j->pid_fd, EPOLLIN, job_on_pidfd);
     if (r == 0 && (r = loop_add(jobs->loop, &j->ready, j->sock, EPOLLIN, job_on_ready)) < 0)
         loop_remove(jobs->loop, &j->pidfd);
-    if (r < 0) {
-        (void)kill(pid, SIGKILL);
-        (void)waitpid(pid, NULL, 0);
-    }
+    if (r < 0)
+        child_kill(pid);
     return r;
 }
 

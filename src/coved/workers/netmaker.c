@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coved/workers/netmaker.h"
+#include "base/child.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -53,9 +54,7 @@ struct netmaker {
 
 static int confine(uid_t uid)
 {
-    sigset_t none;
-    (void)sigemptyset(&none);
-    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+    child_unblock();
     (void)signal(SIGPIPE, SIG_IGN);
     (void)prctl(PR_SET_NAME, "cove-netmaker", 0, 0, 0);
     if (unshare(CLONE_NEWNET) < 0 || setgroups(0, NULL) < 0 || setresgid(uid, uid, uid) < 0)

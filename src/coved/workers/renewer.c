@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coved/workers/renewer.h"
+#include "base/child.h"
 #include "base/fd.h"
 #include "base/mem.h"
 
@@ -9,7 +10,6 @@
 #include <sys/pidfd.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 enum { PATIENCE_MS = 20000 };
@@ -18,7 +18,6 @@ int renewer_run(const char *program)
 {
     AUTO_FREE char *copy = mem_strdup(program);
     char *const argv[] = {copy, (char[]){"domain"}, (char[]){"renew"}, NULL};
-    siginfo_t info = {0};
     pid_t pid = fork();
     if (pid == 0) {
         int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -30,8 +29,7 @@ int renewer_run(const char *program)
     struct pollfd p = {.fd = fd, .events = POLLIN};
     if (fd >= 0 && poll(&p, 1, PATIENCE_MS) <= 0)
         (void)pidfd_send_signal(fd, SIGKILL, NULL, 0);
-    bool failed = pid < 0 || waitid(P_PID, (id_t)pid, &info, WEXITED) < 0 || info.si_code != CLD_EXITED;
-    return failed || info.si_status != 0 ? -EIO : 0;
+    return child_wait(pid) == 0 ? 0 : -EIO;
 }
 
 static bool is_same(const struct stat *a, const struct stat *b)
@@ -42,9 +40,7 @@ static bool is_same(const struct stat *a, const struct stat *b)
 
 NORETURN static void renewer_child(const struct renewer_spec *spec, pid_t parent)
 {
-    sigset_t none;
-    (void)sigemptyset(&none);
-    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+    child_unblock();
     (void)prctl(PR_SET_NAME, "cove-renewer", 0, 0, 0);
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     (void)close_range(STDERR_FILENO + 1, ~0U, 0);
@@ -68,12 +64,4 @@ int renewer_start(const struct renewer_spec *spec, pid_t *ret_pid, struct err *e
         return err_errno(err, errno, "start the renewer");
     *ret_pid = pid;
     return 0;
-}
-
-void renewer_stop(pid_t pid)
-{
-    if (pid <= 0)
-        return;
-    (void)kill(pid, SIGKILL);
-    (void)waitpid(pid, NULL, 0);
 }

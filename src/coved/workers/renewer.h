@@ -17,8 +17,8 @@ struct renewer_spec {
     int every_ms;
 };
 
+/* child_kill() ends it. */
 int renewer_start(const struct renewer_spec *spec, pid_t *ret_pid, struct err *err) WARN_UNUSED;
-void renewer_stop(pid_t pid); /* 0: none */
 
 /* Once, now, and for 20 s at most. -EIO: it failed, and said why on stderr. */
 int renewer_run(const char *program) WARN_UNUSED;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/child.h"
 #include "coved/workers/renewer.h"
 
 #include <setjmp.h>
@@ -64,7 +65,7 @@ static void a_new_certificate_is_told(void **state)
     assert_int_equal(renewer_start(&spec, &pid, &err), 0);
     assert_true(is_told(20));
     assert_true(is_told(20)); /* and again, each time */
-    renewer_stop(pid);
+    child_kill(pid);
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
     assert_true(has_run());
 }
@@ -83,7 +84,7 @@ static void nothing_new_is_not(void **state)
         assert_int_equal(renewer_start(&spec, &pid, &err), 0);
         assert_true(has_run());
         assert_false(is_told(0));
-        renewer_stop(pid);
+        child_kill(pid);
     }
     assert_int_equal(renewer_run(program), -EIO);
     (void)unlink(program);

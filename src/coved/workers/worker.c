@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coved/workers/worker.h"
+#include "base/child.h"
 #include "base/fault.h"
 #include "base/fd.h"
 #include "base/log.h"
@@ -18,7 +19,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/mman.h>
 #include <sys/pidfd.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -106,9 +106,7 @@ static void drop_privileges(uid_t uid)
     int ignored UNUSED = fd_write_existing(AT_FDCWD, "/proc/self/oom_score_adj", STR("-500"));
     if (setgroups(0, NULL) < 0 || prctl(PR_SET_KEEPCAPS, 0, 0, 0, 0) < 0)
         die("drop groups");
-    sigset_t no_signals;
-    (void)sigemptyset(&no_signals);
-    (void)sigprocmask(SIG_SETMASK, &no_signals, NULL);
+    child_unblock();
     (void)umask(077);
     gid_t gid = uid;
     if (setresgid(gid, gid, gid) < 0)
@@ -176,20 +174,6 @@ static int key_pipe(const char *key, int *ret_fd)
         return r;
     }
     *ret_fd = p[0];
-    return 0;
-}
-
-static int pem_file(struct str pem, int *ret_fd)
-{
-    AUTO_CLOSE int fd = memfd_create("cove-tls", MFD_CLOEXEC);
-    if (fd < 0)
-        return -errno;
-    int r = fd_write_all(fd, pem.p, pem.n);
-    if (r == 0 && lseek(fd, 0, SEEK_SET) < 0)
-        r = -errno;
-    if (r < 0)
-        return r;
-    *ret_fd = TAKE_FD(fd);
     return 0;
 }
 
@@ -352,7 +336,7 @@ static int worker_start(struct worker *w)
     AUTO_CLOSE int key_fd = -1, pem_fd = -1, pulse_fd = -1;
     int r = w->spec.key ? key_pipe(w->spec.key, &key_fd) : 0;
     if (r == 0 && w->spec.pem.p)
-        r = pem_file(w->spec.pem, &pem_fd);
+        r = pem_fd = child_input(w->spec.pem);
     if (r < 0)
         return r;
     if (pipe2(gate, O_CLOEXEC) < 0)

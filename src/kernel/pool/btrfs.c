@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernel/pool/btrfs.h"
 #include "base/buf.h"
+#include "base/child.h"
 #include "base/fd.h"
 #include "base/mem.h"
 #include "base/str.h"
@@ -10,13 +11,11 @@
 #include <linux/btrfs.h>
 #include <linux/btrfs_tree.h>
 #include <linux/magic.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/statfs.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 enum { ENABLE_SIMPLE = 4 /* BTRFS_QUOTA_CTL_ENABLE_SIMPLE_QUOTA, in no header yet */, MKFS_SECONDS = 60 };
@@ -225,8 +224,6 @@ int btrfs_format(const char *path)
                     (char[]){"-m"},         (char[]){"single"},    (char[]){"-d"}, (char[]){"single"},
                     (char[]){"-L"},         (char[]){"cove-pool"}, file,           NULL};
     pid_t pid = fork();
-    if (pid < 0)
-        return -errno;
     if (pid == 0) {
         int null = open("/dev/null", O_RDWR);
         (void)dup2(null, STDIN_FILENO);
@@ -234,13 +231,8 @@ int btrfs_format(const char *path)
         (void)alarm(MKFS_SECONDS);
         (void)execvp(argv[0], argv);
         (void)execv("/usr/sbin/mkfs.btrfs", argv);
-        _exit(127);
+        _exit(CHILD_NO_PROGRAM);
     }
-    int status = 0;
-    while (waitpid(pid, &status, 0) < 0)
-        if (errno != EINTR)
-            return -errno;
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
-        return -ENOENT;
-    return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -EIO;
+    int r = pid < 0 ? -errno : child_wait(pid);
+    return r == CHILD_NO_PROGRAM ? -ENOENT : r > 0 ? -EIO : r;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tier/vm/guest.h"
 #include "base/buf.h"
+#include "base/child.h"
 #include "base/fd.h"
 #include "base/mem.h"
 #include "base/sha1.h"
@@ -17,12 +18,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -88,13 +87,11 @@ static int guest_make_initramfs(const char *dir, int agent_fd, int *ret_fd)
     r = r ? r : guest_add_modules(&b, dir);
     guest_cpio(&b, "TRAILER!!!", 0, STR(""));
     r = r ? r : buf_error(&b);
-    AUTO_CLOSE int fd = r ? -1 : memfd_create("initramfs", MFD_CLOEXEC);
-    if (r == 0 && fd < 0)
-        r = -errno;
-    r = r ? r : fd_write_all(fd, buf_data(&b), buf_len(&b));
-    if (r == 0)
-        *ret_fd = TAKE_FD(fd);
-    return r;
+    r = r ? r : child_input(buf_str(&b));
+    if (r < 0)
+        return r;
+    *ret_fd = r;
+    return 0;
 }
 
 /* The files that are too large for a sum count by how they look. */
@@ -186,11 +183,7 @@ int guest_host_try(const char *dir, bool kvm, usec_t *ret_took, struct err *err)
     bool speaks = pid > 0 && guest_speaks(console[0], begun + SPEAKS_WITHIN_MS * USEC_PER_MS * (kvm ? 1 : 10));
     *ret_took = clock_mono() - begun;
     (void)fd_close(console[0]);
-    if (pid > 0) {
-        (void)kill(pid, SIGKILL);
-        while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-            ;
-    }
+    child_kill(pid);
     return speaks ? 0
                   : err_set(err, ERR_FAILED_PRECONDITION, "a kernel that %s started with %s said nothing",
                             vmm_qemu.name, kvm ? "KVM" : "emulation");

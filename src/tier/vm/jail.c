@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tier/vm/jail.h"
+#include "base/child.h"
 #include "base/fd.h"
 #include "kernel/caps.h"
 #include "kernel/mount.h"
@@ -8,12 +9,12 @@
 #include <grp.h>
 #include <linux/capability.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 void jail_add(struct jail *j, const char *from, const char *name, bool read_only)
@@ -78,18 +79,13 @@ int jail_enter(const struct jail *j)
 int jail_run(const struct jail *j, char *const argv[])
 {
     char *const environment[] = {(char[]){"PATH=/usr/sbin:/usr/bin"}, NULL};
-    int status = 0;
     pid_t pid = fork();
-    if (pid < 0)
-        return -errno;
     if (pid == 0) {
         if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || jail_enter(j) < 0)
             _exit(126);
         (void)execve(argv[0], argv, environment);
         _exit(127);
     }
-    while (waitpid(pid, &status, 0) < 0)
-        if (errno != EINTR)
-            return -errno;
-    return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -EIO;
+    int r = pid < 0 ? -errno : child_wait(pid);
+    return r > 0 ? -EIO : r;
 }

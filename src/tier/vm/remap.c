@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tier/vm/remap.h"
+#include "base/child.h"
 
 #include <signal.h>
 #include <sys/mman.h>
@@ -107,10 +108,7 @@ static int remap_trace(int pidfd, pid_t pid, uint64_t at, uint64_t bytes, int fd
 /* By a process of its own, whose end leaves nothing traced. */
 int remap(int pidfd, pid_t pid, uint64_t at, uint64_t bytes, int fd, usec_t patience)
 {
-    int status = 0;
     const pid_t tracer = fork();
-    if (tracer < 0)
-        return -errno;
     if (tracer == 0) {
         (void)signal(SIGALRM, SIG_DFL);
         if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
@@ -118,10 +116,8 @@ int remap(int pidfd, pid_t pid, uint64_t at, uint64_t bytes, int fd, usec_t pati
         remap_alarm(patience);
         _exit(-remap_trace(pidfd, pid, at, bytes, fd));
     }
-    while (waitpid(tracer, &status, 0) < 0)
-        if (errno != EINTR)
-            return -errno;
-    return WIFEXITED(status) ? -WEXITSTATUS(status) : -ETIMEDOUT;
+    int r = tracer < 0 ? -errno : child_wait(tracer);
+    return r > CHILD_SIGNAL ? -ETIMEDOUT : r > 0 ? -r : r;
 }
 
 #else

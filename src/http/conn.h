@@ -26,6 +26,7 @@
 
 #include "base/buf.h"
 #include "base/list.h"
+#include "http/fields.h"
 #include "http/server.h"
 
 #include <llhttp.h>
@@ -141,14 +142,6 @@ struct conn {
     bool tls_begun : 1, tls_plain : 1, tls_ready : 1, tls_dry : 1, tls_broken : 1, tls_notified : 1; /* tls_conn.c */
 };
 
-struct span {
-    uint32_t at, n;
-};
-
-struct field {
-    struct span name, value;
-};
-
 enum body_reader { READER_NONE, READER_WHOLE, READER_STREAM };
 
 struct added_header {
@@ -162,13 +155,10 @@ struct http_request {
     struct http_request *next;
     struct arena arena;
 
-    char *head; /* all text of the head, one after the other */
-    uint32_t head_len, head_cap;
-    struct span target;
     struct str path, query;  /* raw */
     struct str decoded_path; /* once asked for */
     int64_t content_length;
-    bool keep_alive : 1, http10 : 1, is_head : 1, upgrade : 1, expects_continue : 1, name_done : 1, path_decoded : 1;
+    bool keep_alive : 1, http10 : 1, is_head : 1, upgrade : 1, expects_continue : 1, path_decoded : 1;
     bool head_complete : 1, body_complete : 1, body_over : 1; /* over: its last callback was made or none is due */
     bool paused : 1, too_large : 1, body_begun : 1, timed_out : 1, watches_client : 1;
 
@@ -190,8 +180,7 @@ struct http_request {
     http_event_fn on_close, on_drain;
     void *close_ctx, *drain_ctx;
 
-    unsigned n_fields;
-    struct field fields[];
+    struct fields fields; /* kept from one to the next of the pool */
 };
 
 /* server.c */
@@ -237,11 +226,6 @@ ssize_t conn_tls_read(struct conn *c, void *to, size_t want) WARN_UNUSED;
 ssize_t conn_tls_send(struct conn *c, const struct iovec *v, size_t n) WARN_UNUSED;
 bool conn_tls_notify(struct conn *c); /* says that our side ends; false: again once can_write */
 void conn_tls_close(struct conn *c);
-
-static inline struct str request_span(const struct http_request *req, struct span s)
-{
-    return str_n(req->head + s.at, s.n);
-}
 
 static inline struct conn *request_conn(const struct http_request *req)
 {

@@ -25,32 +25,19 @@ static int http_parse_refuse(struct http_request *req, int status, const char *t
     return -1;
 }
 
-/* Appends to the head's text; ret_at is set for the first piece of an element. */
-static int head_append(struct http_request *req, struct span *span, const char *p, size_t n)
+static int parse_added(struct http_request *req, int r)
 {
-    const struct http_limits *limits = &req->conn->server->limits;
-    if (n > limits->header_bytes || req->head_len > limits->header_bytes - n)
-        return http_parse_refuse(req, 431, "the headers are too large");
-    if (req->head_len + n > req->head_cap) {
-        size_t cap = MAX((size_t)req->head_cap * 2, (size_t)1024);
-        while (cap < req->head_len + n)
-            cap *= 2;
-        req->head = mem_realloc(req->head, cap);
-        req->head_cap = (uint32_t)cap;
-    }
-    if (n)
-        memcpy(req->head + req->head_len, p, n);
-    req->head_len += (uint32_t)n;
-    span->n += (uint32_t)n;
-    return 0;
+    const char *why;
+    int status = r < 0 ? fields_status(r, &why) : 0;
+    return status ? http_parse_refuse(req, status, why) : 0;
 }
 
 static int on_url(llhttp_t *parser, const char *p, size_t n)
 {
     struct http_request *req = parser_request(parser);
-    if (req->target.n + n > req->conn->server->limits.url_bytes)
+    if (req->fields.line.n + n > req->conn->server->limits.url_bytes)
         return http_parse_refuse(req, 414, "the URL is too long");
-    return head_append(req, &req->target, p, n);
+    return parse_added(req, fields_add_line(&req->fields, p, n));
 }
 
 /* Trailers and chunk extensions: bounded, checked by llhttp, dropped. */
@@ -64,44 +51,28 @@ static int parse_skip(struct conn *c, size_t n)
 static int parse_on_field(llhttp_t *parser, const char *p, size_t n)
 {
     struct http_request *req = parser_request(parser);
-    if (!req || req->head_complete)
-        return parse_skip(parser->data, n);
-    if (req->n_fields == 0 || req->name_done) {
-        if (req->n_fields == req->conn->server->limits.headers)
-            return http_parse_refuse(req, 431, "too many headers");
-        req->fields[req->n_fields++] = (struct field){.name.at = req->head_len};
-        req->name_done = false;
-    }
-    return head_append(req, &req->fields[req->n_fields - 1].name, p, n);
+    return !req || req->head_complete ? parse_skip(parser->data, n)
+                                      : parse_added(req, fields_add_name(&req->fields, p, n));
 }
 
 static int parse_on_field_complete(llhttp_t *parser)
 {
     struct http_request *req = parser_request(parser);
-    if (!req || req->head_complete)
-        return 0;
-    if (req->n_fields == 0 || req->name_done)
-        return http_parse_refuse(req, 400, "a header has no name");
-    req->name_done = true;
-    req->fields[req->n_fields - 1].value.at = req->head_len;
-    return 0;
+    return !req || req->head_complete ? 0 : parse_added(req, fields_name_done(&req->fields));
 }
 
 static int parse_on_value(llhttp_t *parser, const char *p, size_t n)
 {
     struct http_request *req = parser_request(parser);
-    if (!req || req->head_complete)
-        return parse_skip(parser->data, n);
-    if (req->n_fields == 0)
-        return http_parse_refuse(req, 400, "a header has no name");
-    return head_append(req, &req->fields[req->n_fields - 1].value, p, n);
+    return !req || req->head_complete ? parse_skip(parser->data, n)
+                                      : parse_added(req, fields_add_value(&req->fields, p, n));
 }
 
 /* "http://host/path" and another Host header: which of the two counts is what servers differ in (RFC 9112 section
  * 3.2.2). */
 static bool is_for_other_host(const struct http_request *req, struct str host)
 {
-    struct str target = request_span(req, req->target);
+    struct str target = fields_line(&req->fields);
     if (target.p[0] == '/' || target.p[0] == '*')
         return false;
     target = str_sub(target, (size_t)str_find_char(target, ':') + strlen("://"));
@@ -114,14 +85,8 @@ static bool is_for_other_host(const struct http_request *req, struct str host)
 static const char *check_fields(struct http_request *req)
 {
     unsigned hosts = 0, codings = 0;
-    for (unsigned i = 0; i < req->n_fields; i++) {
-        struct field *f = &req->fields[i];
-        struct str name = request_span(req, f->name);
-        struct str value = str_trim(request_span(req, f->value));
-        if (name.n == 0)
-            return "a header has no name";
-        f->value.at = value.n ? (uint32_t)(value.p - req->head) : f->value.at;
-        f->value.n = (uint32_t)value.n;
+    for (unsigned i = 0; i < req->fields.n; i++) {
+        struct str name = fields_at(&req->fields, i).name, value = fields_at(&req->fields, i).value;
         if (str_eq_nocase(name, STR("host"))) {
             struct str host;
             uint16_t port;
@@ -147,7 +112,7 @@ static int parse_on_head(llhttp_t *parser)
     req->http10 = parser->http_minor == 0;
     if (parser->method == HTTP_CONNECT || parser->method >= HTTP_SOURCE)
         return http_parse_refuse(req, 501, "the method is not supported");
-    if (url_split_target(request_span(req, req->target), &req->path, &req->query) < 0)
+    if (url_split_target(fields_line(&req->fields), &req->path, &req->query) < 0)
         return http_parse_refuse(req, 400, "the URL is not valid");
     const char *wrong = check_fields(req);
     if (wrong)

@@ -70,26 +70,19 @@ int http_query_get(struct http_request *req, const char *name, struct str *ret_v
 struct str http_header_get(const struct http_request *req, const char *name)
 {
     (void)request_conn(req);
-    size_t n = strlen(name);
-    for (unsigned i = 0; i < req->n_fields; i++) {
-        const struct field *f = &req->fields[i];
-        if (f->name.n == n && strncasecmp(req->head + f->name.at, name, n) == 0)
-            return request_span(req, f->value);
-    }
-    return STR_NULL;
+    return fields_get(&req->fields, str_of(name));
 }
 
 size_t http_header_count(const struct http_request *req)
 {
     (void)request_conn(req);
-    return req->n_fields;
+    return req->fields.n;
 }
 
 struct http_header http_header_at(const struct http_request *req, size_t i)
 {
     (void)request_conn(req);
-    assert(i < req->n_fields);
-    return (struct http_header){request_span(req, req->fields[i].name), request_span(req, req->fields[i].value)};
+    return fields_at(&req->fields, (unsigned)i);
 }
 
 int64_t http_content_length(const struct http_request *req)

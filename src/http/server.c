@@ -48,13 +48,11 @@ struct http_request *request_new(struct conn *c)
     if (req) {
         s->pool = req->next;
         s->n_pool--;
-        char *head = req->head;
-        uint32_t cap = req->head_cap;
         memset(req, 0, offsetof(struct http_request, fields));
-        req->head = head;
-        req->head_cap = cap;
+        fields_reset(&req->fields);
     } else {
-        req = mem_zalloc(sizeof(*req) + s->limits.headers * sizeof(struct field));
+        req = mem_new(struct http_request);
+        fields_init(&req->fields, s->limits.headers, s->limits.header_bytes);
     }
     req->magic = HTTP_REQUEST_MAGIC;
     req->conn = c;
@@ -64,7 +62,8 @@ struct http_request *request_new(struct conn *c)
 
 static void request_free(struct http_request *req)
 {
-    MEM_FREE(req->head, req);
+    fields_fini(&req->fields);
+    mem_free(req);
 }
 
 void request_release(struct http_request *req)
@@ -74,7 +73,7 @@ void request_release(struct http_request *req)
     req->conn = NULL;
     arena_fini(&req->arena);
     buf_fini(&req->body);
-    if (s->n_pool >= POOL_MAX || req->head_cap > POOL_HEAD_MAX) {
+    if (s->n_pool >= POOL_MAX || req->fields.text.cap > POOL_HEAD_MAX) {
         request_free(req);
         return;
     }

@@ -28,67 +28,44 @@ static int h1_parse_bad(struct h1_parser *p, int status, const char *text)
     return -1;
 }
 
-static int h1_parse_add(struct h1_parser *p, uint32_t *at, uint32_t *n, const char *from, size_t len)
+static int h1_parse_added(struct h1_parser *p, int r)
 {
-    if (*n == 0)
-        *at = (uint32_t)buf_len(&p->text);
-    if (buf_append(&p->text, from, len) < 0)
-        return h1_parse_bad(p, 431, "the head is too large");
-    *n += (uint32_t)len;
-    return 0;
+    const char *why;
+    int status = r < 0 ? fields_status(r, &why) : 0;
+    return status ? h1_parse_bad(p, status, why) : 0;
 }
 
 static int on_line(llhttp_t *l, const char *at, size_t n)
 {
     struct h1_parser *p = l->data;
-    return h1_parse_add(p, &p->line.at, &p->line.n, at, n);
+    return h1_parse_added(p, fields_add_line(&p->fields, at, n));
 }
 
 static int on_name(llhttp_t *l, const char *at, size_t n)
 {
     struct h1_parser *p = l->data;
-    if (p->n_fields == 0 || p->name_done) {
-        if (p->n_fields == EXCHANGE_FIELDS_MAX)
-            return h1_parse_bad(p, 431, "there are too many fields");
-        p->n_fields++;
-        memset(&p->fields[p->n_fields - 1], 0, sizeof(p->fields[0]));
-        p->name_done = false;
-    }
-    return h1_parse_add(p, &p->fields[p->n_fields - 1].name_at, &p->fields[p->n_fields - 1].name_n, at, n);
+    return h1_parse_added(p, fields_add_name(&p->fields, at, n));
 }
 
 static int on_name_done(llhttp_t *l)
 {
     struct h1_parser *p = l->data;
-    if (p->n_fields == 0 || p->name_done)
-        return h1_parse_bad(p, 400, "a field has no name");
-    p->name_done = true;
-    return 0;
+    return h1_parse_added(p, fields_name_done(&p->fields));
 }
 
 static int on_value(llhttp_t *l, const char *at, size_t n)
 {
     struct h1_parser *p = l->data;
-    if (!p->name_done)
-        return h1_parse_bad(p, 400, "a field has no name");
-    return h1_parse_add(p, &p->fields[p->n_fields - 1].value_at, &p->fields[p->n_fields - 1].value_n, at, n);
-}
-
-struct http_header h1_parser_field(const struct h1_parser *p, unsigned i)
-{
-    const char *text = buf_data(&p->text);
-    assert(i < p->n_fields);
-    return (struct http_header){str_n(text + p->fields[i].name_at, p->fields[i].name_n),
-                                str_trim(str_n(text + p->fields[i].value_at, p->fields[i].value_n))};
+    return h1_parse_added(p, fields_add_value(&p->fields, at, n));
 }
 
 static const char *check_fields(struct h1_parser *p)
 {
-    for (unsigned i = 0; i < p->n_fields; i++) {
-        struct http_header f = h1_parser_field(p, i);
+    for (unsigned i = 0; i < p->fields.n; i++) {
+        struct http_header f = fields_at(&p->fields, i);
         if (!http_is_token(f.name) || !http_is_field_value(f.value))
             return "a field is not valid";
-        char *name = buf_data(&p->text) + p->fields[i].name_at;
+        char *name = buf_data(&p->fields.text) + p->fields.at[i].name.at;
         for (size_t k = 0; k < f.name.n && !p->is_answer; k++)
             name[k] = (char)(name[k] >= 'A' && name[k] <= 'Z' ? name[k] + ('a' - 'A') : name[k]);
         if (p->place == IN_TRAILERS && !p->is_answer && exchange_is_framing(f.name))
@@ -110,8 +87,8 @@ static const char *frame(struct h1_parser *p)
 {
     unsigned codings = 0, lengths = 0, options = 0;
     bool close = false, keep = false;
-    for (unsigned i = 0; i < p->n_fields; i++) {
-        struct http_header f = h1_parser_field(p, i);
+    for (unsigned i = 0; i < p->fields.n; i++) {
+        struct http_header f = fields_at(&p->fields, i);
         if (str_eq_nocase(f.name, STR("transfer-encoding"))) {
             if (codings++ || p->is_http10 || !str_eq_nocase(f.value, STR("chunked")))
                 return "the Transfer-Encoding is not supported";
@@ -147,7 +124,7 @@ static const char *frame(struct h1_parser *p)
 static int h1_parse_on_head(llhttp_t *l)
 {
     struct h1_parser *p = l->data;
-    struct str line = p->line.n ? str_n(buf_data(&p->text) + p->line.at, p->line.n) : STR("");
+    struct str line = fields_line(&p->fields);
     l->upgrade = 0;
     if (l->http_major != 1 || l->http_minor > 1)
         return h1_parse_bad(p, l->http_major ? 505 : 400, "only HTTP/1.0 and HTTP/1.1 are spoken here");
@@ -184,8 +161,7 @@ static int on_size(llhttp_t *l)
     struct h1_parser *p = l->data;
     p->place = l->content_length ? IN_DATA : IN_TRAILERS;
     if (p->place == IN_TRAILERS) {
-        buf_clear(&p->text);
-        p->n_fields = 0;
+        fields_reset(&p->fields);
         p->head_bytes = 0;
     }
     return HPE_PAUSED;
@@ -229,22 +205,20 @@ static const llhttp_settings_t settings = {
 void h1_parser_init(struct h1_parser *p, bool is_answer)
 {
     p->is_answer = is_answer;
-    buf_init(&p->text, EXCHANGE_HEAD_MAX);
+    fields_init(&p->fields, EXCHANGE_FIELDS_MAX, EXCHANGE_HEAD_MAX);
     h1_parser_begin(p, false);
 }
 
 void h1_parser_fini(struct h1_parser *p)
 {
-    buf_fini(&p->text);
+    fields_fini(&p->fields);
 }
 
 void h1_parser_begin(struct h1_parser *p, bool head_only)
 {
     llhttp_init(&p->llhttp, p->is_answer ? HTTP_RESPONSE : HTTP_REQUEST, (llhttp_settings_t *)&settings);
     p->llhttp.data = p;
-    buf_clear(&p->text);
-    p->n_fields = 0;
-    p->line.at = p->line.n = 0;
+    fields_reset(&p->fields);
     p->length = 0;
     p->has_length = false;
     p->bad_status = 0;
@@ -253,8 +227,7 @@ void h1_parser_begin(struct h1_parser *p, bool head_only)
     p->last = '\n';
     p->place = IN_HEAD;
     p->bodiless = head_only;
-    p->name_done = p->paused = p->told_head = p->head_done = p->body_there = p->message_done = p->first_line_done =
-        false;
+    p->paused = p->told_head = p->head_done = p->body_there = p->message_done = p->first_line_done = false;
 }
 
 bool h1_parser_begun(const struct h1_parser *p)
@@ -268,7 +241,7 @@ static bool first_line_is_exact(const struct h1_parser *p)
 {
     static const size_t around = sizeof("  HTTP/1.1\r\n") - 1;
     static const char version[] = "HTTP/";
-    if (p->line_bytes != strlen(llhttp_method_name(p->llhttp.method)) + p->line.n + around)
+    if (p->line_bytes != strlen(llhttp_method_name(p->llhttp.method)) + p->fields.line.n + around)
         return false;
     for (size_t i = 0; i < sizeof(version) - 1; i++) {
         if (p->tail[(p->line_bytes - sizeof(p->tail) + i) % sizeof(p->tail)] != version[i])
@@ -341,7 +314,7 @@ enum h1_event h1_parser_next(struct h1_parser *p, struct str *in, struct str *re
         }
         if (p->message_done) {
             if (p->place != IN_TRAILERS)
-                p->n_fields = 0;
+                p->fields.n = 0;
             return H1_END;
         }
         if (in->n == 0 && !p->paused)

@@ -11,8 +11,8 @@
  */
 #pragma once
 
-#include "base/buf.h"
 #include "egress/http/exchange.h"
+#include "http/fields.h"
 
 #include <llhttp.h>
 
@@ -27,26 +27,19 @@ struct h1_parser {
     enum h1_framing framing;
     bool has_length; /* also of a message without body: HEAD, 304 */
     uint64_t length;
-    unsigned n_fields; /* after H1_END: of trailers */
+    struct fields fields; /* names of requests in lower case, of answers as sent; after H1_END: trailers */
     /* After H1_BAD. */
     int bad_status;
     const char *bad;
 
     /* The rest is the parser's. */
     llhttp_t llhttp;
-    struct buf text;
-    struct {
-        uint32_t name_at, name_n, value_at, value_n;
-    } fields[EXCHANGE_FIELDS_MAX];
-    struct {
-        uint32_t at, n;
-    } line; /* target or reason */
     struct str body;
     size_t head_bytes, line_bytes; /* of all, of this one */
     char last;                     /* the byte before */
     char tail[10];                 /* of the request line: "HTTP/1.1\r\n" */
     uint8_t place;
-    bool is_answer, bodiless, name_done, paused, told_head, head_done, body_there, message_done, first_line_done;
+    bool is_answer, bodiless, paused, told_head, head_done, body_there, message_done, first_line_done;
 };
 
 void h1_parser_init(struct h1_parser *p, bool is_answer);
@@ -58,6 +51,3 @@ enum h1_event h1_parser_next(struct h1_parser *p, struct str *in, struct str *re
 
 /* Anything of the message seen yet? */
 bool h1_parser_begun(const struct h1_parser *p);
-
-/* Names of requests are in lower case, of answers as sent. */
-struct http_header h1_parser_field(const struct h1_parser *p, unsigned i);

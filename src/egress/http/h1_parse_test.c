@@ -26,13 +26,13 @@ static void parse(struct buf *to, bool is_answer, bool head_only, struct str tex
                 over = true;
             break;
         case H1_HEAD:
-            buf_printf(to, "H%u ", p->n_fields);
+            buf_printf(to, "H%u ", p->fields.n);
             break;
         case H1_BODY:
             body += piece.n;
             break;
         case H1_END:
-            buf_printf(to, "B%zu E%u", body, p->n_fields);
+            buf_printf(to, "B%zu E%u", body, p->fields.n);
             over = true;
             break;
         case H1_BAD:

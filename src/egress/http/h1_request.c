@@ -29,10 +29,10 @@ static bool split_target(struct str target, struct str *ret_authority, struct st
 static const char *read_head(struct h1 *h, struct exchange_head *head)
 {
     struct h1_parser *p = &h->req;
-    struct http_header *raw = arena_alloc(&h->arena, (p->n_fields + 1) * sizeof(*raw));
+    struct http_header *raw = arena_alloc(&h->arena, (p->fields.n + 1) * sizeof(*raw));
     bool has_host = false;
-    for (unsigned i = 0; i < p->n_fields; i++) {
-        raw[i] = h1_parser_field(p, i);
+    for (unsigned i = 0; i < p->fields.n; i++) {
+        raw[i] = fields_at(&p->fields, i);
         has_host |= str_eqc(raw[i].name, "host");
     }
     if (!split_target(p->target, &head->authority, &head->path))
@@ -44,7 +44,7 @@ static const char *read_head(struct h1 *h, struct exchange_head *head)
     head->method = p->method;
     if (!has_host && !p->is_http10)
         return "the Host is missing";
-    const char *wrong = exchange_fill_head(head, raw, p->n_fields);
+    const char *wrong = exchange_fill_head(head, raw, p->fields.n);
     return wrong ? wrong : exchange_check_target(head);
 }
 

@@ -55,8 +55,8 @@ static bool is_own(const struct h1_parser *p, struct str name)
 {
     if (http_list_has(STR("connection,content-length,keep-alive,proxy-connection,te,transfer-encoding,upgrade"), name))
         return true;
-    for (unsigned i = 0; i < p->n_fields; i++) {
-        struct http_header f = h1_parser_field(p, i);
+    for (unsigned i = 0; i < p->fields.n; i++) {
+        struct http_header f = fields_at(&p->fields, i);
         if (str_eq_nocase(f.name, STR("connection")) && http_list_has(f.value, name))
             return true;
     }
@@ -66,11 +66,11 @@ static bool is_own(const struct h1_parser *p, struct str name)
 /* Those of an answer, as the owner wants them. */
 static struct http_header *h1_write_fields(struct h1 *h, struct arena *arena)
 {
-    struct http_header *all = arena_alloc(arena, (h->ans.n_fields + 1) * sizeof(*all));
-    for (unsigned i = 0; i < h->ans.n_fields; i++)
-        all[i] = h1_parser_field(&h->ans, i);
-    if (h->x.ops->on_fields && h->ans.n_fields)
-        h->x.ops->on_fields(h->x.ctx, h->id, arena, all, h->ans.n_fields);
+    struct http_header *all = arena_alloc(arena, (h->ans.fields.n + 1) * sizeof(*all));
+    for (unsigned i = 0; i < h->ans.fields.n; i++)
+        all[i] = fields_at(&h->ans.fields, i);
+    if (h->x.ops->on_fields && h->ans.fields.n)
+        h->x.ops->on_fields(h->x.ctx, h->id, arena, all, h->ans.fields.n);
     return all;
 }
 
@@ -84,7 +84,7 @@ void h1_write_answer(struct h1 *h)
     buf_printf(b, "HTTP/1.1 %d ", p->status);
     buf_append_cstr(b, exchange_reason(p->status)); /* ours: in a server's own may be what it was sent */
     buf_append(b, "\r\n", 2);
-    for (unsigned i = 0; i < p->n_fields; i++) {
+    for (unsigned i = 0; i < p->fields.n; i++) {
         if (!is_own(p, fields[i].name))
             http_append_field(b, fields[i].name, fields[i].value);
     }
@@ -122,8 +122,8 @@ void h1_write_end(struct h1 *h, struct exchange_end *to, const struct h1_parser 
     const struct http_header *fields = from->is_answer ? h1_write_fields(h, &arena) : NULL;
     struct buf *b = &to->out;
     buf_append_cstr(b, "0\r\n");
-    for (unsigned i = 0; i < from->n_fields; i++) {
-        struct http_header f = fields ? fields[i] : h1_parser_field(from, i);
+    for (unsigned i = 0; i < from->fields.n; i++) {
+        struct http_header f = fields ? fields[i] : fields_at(&from->fields, i);
         if (from->is_answer ? !exchange_is_framing(f.name) : exchange_is_trailer(f.name))
             http_append_field(b, f.name, f.value);
     }

@@ -14,7 +14,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-enum { READ_SIZE = 64 * 1024, IN_MAX = 4 * 1024 * 1024, HEAD_MAX = 64 * 1024 };
+enum { READ_SIZE = 64 * 1024, IN_MAX = 4 * 1024 * 1024, HEAD_MAX = 64 * 1024, FIELDS_BYTES = 32 * 1024 };
 
 enum phase {
     FRESH,   /* no request yet, or the last response was read to its end */
@@ -61,8 +61,8 @@ int http_client_open(const char *endpoint, int timeout_ms, struct http_client **
     c->fd = -1;
     c->timeout_ms = timeout_ms;
     buf_init(&c->in, IN_MAX);
-    fields_init(&c->fields);
-    fields_init(&c->trailers);
+    fields_init(&c->fields, FIELDS_MAX, FIELDS_BYTES);
+    fields_init(&c->trailers, FIELDS_MAX, FIELDS_BYTES);
     int r = endpoint_parse(endpoint, &c->endpoint);
     if (r == 0)
         r = reconnect(c);

@@ -20,6 +20,7 @@
 enum {
     HTTP_PROXY_MAGIC = 0x59585250,
     REQUEST_HEAD_MAX = 64 * 1024,
+    ANSWER_HEAD_MAX = 32 * 1024,
     INTERIM_MAX = 1000,      /* answers with 1xx: the client sees none of them, so it doesn't slow them down */
     OVERHEAD_MAX = 8 * 1024, /* trailers, or the extensions of one chunk: likewise */
     BODILESS = 1             /* for llhttp: no body whatever the headers say */
@@ -414,7 +415,7 @@ int http_proxy_start(struct http_request *req, const struct http_upstream_ops *o
     p->hide = options->hide;
     p->chunked = http_content_length(req) < 0;
     p->asked_upgrade = http_wants_upgrade(req);
-    fields_init(&p->fields);
+    fields_init(&p->fields, FIELDS_MAX, ANSWER_HEAD_MAX);
     llhttp_init(&p->parser, HTTP_RESPONSE, (llhttp_settings_t *)&proxy_settings);
     p->parser.data = p;
 

@@ -31,7 +31,7 @@ void child_unblock(void)
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-int child_ask(const char *program, const char *const argv[], struct buf *output)
+int child_ask(const char *program, char *const argv[], struct buf *output)
 {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) < 0)
@@ -39,7 +39,7 @@ int child_ask(const char *program, const char *const argv[], struct buf *output)
     pid_t pid = fork();
     if (pid == 0) {
         if (dup2(ends[1], STDOUT_FILENO) == STDOUT_FILENO && fd_cloexec(STDOUT_FILENO, false) == 0)
-            (void)execvp(program, (char *const *)(uintptr_t)argv);
+            (void)execvp(program, argv);
         _exit(CHILD_NO_PROGRAM);
     }
     int r = pid < 0 ? -errno : 0;

@@ -53,14 +53,14 @@ static void blocks_no_signal(void **state UNUSED)
 
 static void says_what_a_program_prints(void **state UNUSED)
 {
-    const char *const argv[] = {"sh", "-c", "printf '%s\\n' \"$0\"; exit 3", "said", NULL};
+    char *const *argv = CHILD_ARGV("sh", "-c", "printf '%s\\n' \"$0\"; exit 3", "said");
     AUTO_BUF struct buf text = BUF_INIT(64), little = BUF_INIT(2);
     assert_int_equal(child_ask("sh", argv, &text), 3);
     assert_true(str_eqc(buf_str(&text), "said\n"));
     assert_int_equal(child_ask("sh", argv, &little), -ENOBUFS);
     assert_int_equal(child_ask("/nowhere/sh", argv, &text), CHILD_NO_PROGRAM);
     /* Of many pages it is cut off, and doesn't hang. */
-    const char *const many[] = {"sh", "-c", "while echo more; do :; done 2> /dev/null", NULL};
+    char *const *many = CHILD_ARGV("sh", "-c", "while echo more; do :; done 2> /dev/null");
     assert_int_equal(child_ask("sh", many, &little), -ENOBUFS);
 }
 

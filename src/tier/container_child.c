@@ -6,6 +6,7 @@
  * sandbox's root.
  */
 #include "tier/container_child.h"
+#include "base/child.h"
 #include "base/fd.h"
 #include "kernel/caps.h"
 #include "kernel/cgroup/cgroup.h"
@@ -272,9 +273,8 @@ static void container_child_set_limits(void)
 
 NORETURN static void run_agent(void)
 {
-    char *const argv[] = {(char[]){"cove-agent"}, NULL};
-    char *const envp[] = {(char[]){"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
-                          (char[]){"LANG=C.UTF-8"}, NULL};
+    char *const *argv = CHILD_ARGV("cove-agent");
+    char *const *envp = CHILD_ARGV("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8");
     container_child_tell(TIER_RUNS);
     (void)execveat(AGENT_FD, "", argv, envp, AT_EMPTY_PATH);
     fail("execute cove-agent", errno);

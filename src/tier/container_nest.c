@@ -222,9 +222,8 @@ static void nest_mounts(const struct sup_nest *asked)
 
 NORETURN static void nest_run(const struct sup_nest *asked)
 {
-    char *const argv[] = {(char[]){"cove-agent"}, NULL};
-    char *const envp[] = {(char[]){"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
-                          (char[]){"LANG=C.UTF-8"}, NULL};
+    char *const *argv = CHILD_ARGV("cove-agent");
+    char *const *envp = CHILD_ARGV("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8");
     struct pollfd status = {.fd = NEST_STATUS};
     /* Until it is the agent it ends with the one between: somebody may have stopped it, and coved does not wait for
      * long. */

@@ -56,11 +56,10 @@ static int gvisor_ask(int runsc_fd, const char *what, const char *of, struct buf
         return -errno;
     pid_t pid = fork();
     if (pid == 0) {
-        char *const argv[] = {(char[]){"runsc"}, (char *)(uintptr_t)what, (char *)(uintptr_t)of, NULL}, *const envp[] =
-                                                                                                            {NULL};
+        char *const envp[] = {NULL};
         (void)dup2(ends[1], STDOUT_FILENO);
         (void)dup2(ends[1], STDERR_FILENO);
-        (void)fexecve(runsc_fd, argv, envp);
+        (void)fexecve(runsc_fd, CHILD_ARGV("runsc", what, of), envp);
         _exit(127);
     }
     (void)fd_close(ends[1]);
@@ -79,15 +78,9 @@ static pid_t gvisor_try(int runsc_fd)
     pid_t pid = fork();
     if (pid != 0)
         return pid;
-    char *const argv[] = {(char[]){"runsc"},
-                          (char[]){"--root=/tmp"},
-                          (char[]){"--platform=systrap"},
-                          (char[]){"--network=none"},
-                          (char[]){"--ignore-cgroups"},
-                          (char[]){"do"},
-                          (char[]){"/bin/true"},
-                          NULL},
-                *const envp[] = {(char[]){"PATH=/"}, NULL};
+    char *const *argv = CHILD_ARGV("runsc", "--root=/tmp", "--platform=systrap", "--network=none", "--ignore-cgroups",
+                                   "do", "/bin/true");
+    char *const *envp = CHILD_ARGV("PATH=/");
     int null = open("/dev/null", O_RDWR);
     (void)signal(SIGALRM, SIG_DFL);
     (void)alarm(GVISOR_TRY_SECONDS);

@@ -36,7 +36,7 @@ static int doctor_run(struct context *ctx)
     AUTO_BUF struct buf report = BUF_INIT(REPORT_MAX);
     if (context_find_coved(ctx, &path) < 0)
         return context_fail(ctx, STATUS_FAILED);
-    int status = child_ask(path, (const char *const[]){"coved", "doctor", "--json", NULL}, &report);
+    int status = child_ask(path, CHILD_ARGV("coved", "doctor", "--json"), &report);
     if (status < 0) {
         (void)err_errno(&ctx->err, status, "run %s", path);
         return context_fail(ctx, STATUS_FAILED);

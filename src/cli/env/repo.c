@@ -145,19 +145,13 @@ int repo_find_settings(struct repo *r)
         return 0;
     AUTO_BUF struct buf text = BUF_INIT(REPO_TEXT_MAX);
     struct str rest, key, value;
-    const char *const argv[] = {
-        "git",
-        "--git-dir",
-        r->git,
-        "config",
-        "-z",
-        "--get-regexp",
-        "^(user\\.(name|email)|filter\\..*\\.(clean|smudge|process|required)|merge\\..*\\.driver|hook\\..*\\.command)$",
-        NULL};
     r->name = mem_strdup("Cove");
     r->email = mem_strdup("cove@localhost");
     r->drivers = mem_alloc(ARGS_MAX * sizeof(*r->drivers));
-    int status = child_ask("git", argv, &text);
+    static const char asked[] =
+        "^(user\\.(name|email)|filter\\..*\\.(clean|smudge|process|required)|merge\\..*\\.driver|"
+        "hook\\..*\\.command)$";
+    int status = child_ask("git", CHILD_ARGV("git", "--git-dir", r->git, "config", "-z", "--get-regexp", asked), &text);
     if (status < 0 || status > 1) /* 1: there is none of all that */
         return err_set(&r->ctx->err, ERR_FAILED_PRECONDITION, "git can't read the configuration of %s", r->top);
     rest = buf_str(&text);

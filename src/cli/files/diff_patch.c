@@ -232,18 +232,11 @@ static int diff_patch_fetch(struct context *ctx, const char *id, const char *roo
 {
     AUTO_CLOSE int in = child_input(names), out = memfd_create("archive", MFD_CLOEXEC);
     AUTO_BUF struct buf nothing = BUF_INIT(0), message = BUF_INIT(MESSAGE_MAX);
-    AUTO_FREE char *dir = mem_strdup(root);
-    char *argv[] = {(char[]){"tar"},
-                    (char[]){"-C"},
-                    dir,
-                    (char[]){"-cf"},
-                    (char[]){"-"},
-                    (char[]){"--hard-dereference"},
-                    (char[]){"--null"},
-                    (char[]){"-T"},
-                    (char[]){"-"},
-                    NULL};
-    const struct exec_request request = {.id = id, .argv = argv, .user = "root", .has_stdin = true};
+    const struct exec_request request = {
+        .id = id,
+        .argv = CHILD_ARGV("tar", "-C", root, "-cf", "-", "--hard-dereference", "--null", "-T", "-"),
+        .user = "root",
+        .has_stdin = true};
     struct patch_watch watch = {ctx, out};
     const struct exec_io io = {.stdin_fd = in,
                                .stdout_fd = out,

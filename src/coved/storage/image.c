@@ -106,16 +106,8 @@ static int take_along(const struct images *images, int root_fd, int *ret_fd)
 NORETURN static void image_run(const struct images *images, const struct image *i, int root_fd, int job_fd, pid_t coved)
 {
     char fetcher[16], ids[16];
-    char *const argv[] = {(char[]){"cove-image"},
-                          (char[]){"--root-fd"},
-                          (char[]){"3"},
-                          (char[]){"--job-fd"},
-                          (char[]){"4"},
-                          (char[]){"--uid"},
-                          fetcher,
-                          (char[]){"--ids-base"},
-                          ids,
-                          NULL};
+    char *const *argv =
+        CHILD_ARGV("cove-image", "--root-fd", "3", "--job-fd", "4", "--uid", fetcher, "--ids-base", ids);
     char *const environment[] = {fault_environment(), NULL};
     (void)snprintf(fetcher, sizeof(fetcher), "%u", FETCHER_UID + i->slot);
     (void)snprintf(ids, sizeof(ids), "%u", UNPACKER_IDS + i->slot * IDS_EACH);

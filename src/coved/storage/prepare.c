@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coved/storage/prepare.h"
 #include "base/buf.h"
+#include "base/child.h"
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/mem.h"
@@ -193,28 +194,11 @@ static char *customize(const struct config *config)
 static int build_tree(const struct making *m, const char *dir, char ret_digest[static DIGEST_MAX], struct err *err)
 {
     AUTO_FREE char *packages = package_list(m->config);
-    AUTO_FREE char *script = customize(m->config), *include = mem_printf("--include=%s", packages),
-                   *hook = mem_strdup("--customize-hook=eval \"$COVE_CUSTOMIZE\"");
-    AUTO_FREE char *target = mem_strdup(dir);
-    char *debstrap[] = {(char[]){"mmdebstrap"},
-                        (char[]){"--variant=apt"},
-                        (char[]){"--format=tar"},
-                        include,
-                        hook,
-                        (char[]){SUITE},
-                        (char[]){"-"},
-                        m->config->template_mirror,
-                        NULL};
-    char *tar[] = {(char[]){"tar"},
-                   (char[]){"-x"},
-                   (char[]){"-p"},
-                   (char[]){"--numeric-owner"},
-                   (char[]){"--xattrs"},
-                   (char[]){"--xattrs-include=*"},
-                   (char[]){"-C"},
-                   target,
-                   NULL};
-    char *sum[] = {(char[]){"sha256sum"}, NULL};
+    AUTO_FREE char *script = customize(m->config), *include = mem_printf("--include=%s", packages);
+    char *const *debstrap =
+        CHILD_ARGV("mmdebstrap", "--variant=apt", "--format=tar", include, "--customize-hook=eval \"$COVE_CUSTOMIZE\"",
+                   SUITE, "-", m->config->template_mirror);
+    char *const *tar = CHILD_ARGV("tar", "-x", "-p", "--numeric-owner", "--xattrs", "--xattrs-include=*", "-C", dir);
     int result[2];
     char hex[65] = "";
     struct progress progress;
@@ -230,7 +214,7 @@ static int build_tree(const struct making *m, const char *dir, char ret_digest[s
     struct child from = {0, -1}, to_tar = {0, -1}, to_sum = {0, -1};
     const struct child_how summed = {m->signals, STDIN_FILENO, STDOUT_FILENO, result_in, NULL},
                            unpacked = {m->signals, STDIN_FILENO, -1, -1, NULL};
-    int r = child_start(sum, &summed, &to_sum, err);
+    int r = child_start(CHILD_ARGV("sha256sum"), &summed, &to_sum, err);
     r = r ? r : child_start(tar, &unpacked, &to_tar, err);
     r = r ? r : start_builder(m, debstrap, &from, &said, err);
     r = r ? r : copy_stream(from.fd, said, m->signals->fd, to_tar.fd, to_sum.fd, &progress, err);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coved/workers/keeper.h"
+#include "base/child.h"
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/fd.h"
@@ -224,9 +225,7 @@ static bool take_message(struct keeper *k)
 NORETURN static void become_coved(const struct keeper *k, int sock)
 {
     AUTO_FREE char *number = mem_printf("%d", sock);
-    char *const argv[] = {
-        (char[]){"coved"}, (char[]){"run"}, (char[]){"--keeper-fd"}, number, NULL,
-    };
+    char *const *argv = CHILD_ARGV("coved", "run", "--keeper-fd", number);
     /* Signals stay blocked: what comes before it watches them waits for it. */
     if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) == 0 && fd_cloexec(sock, false) == 0)
         (void)execv(k->program, argv);
@@ -264,7 +263,7 @@ static int keeper_start(struct keeper *k, struct err *err)
 static bool would_fit(const struct keeper *k)
 {
     AUTO_FREE char *number = mem_printf("%d", KEEPER_VERSION);
-    char *const argv[] = {(char[]){"coved"}, (char[]){"run"}, (char[]){"--fits"}, number, NULL};
+    char *const *argv = CHILD_ARGV("coved", "run", "--fits", number);
     usec_t end = clock_mono() + CHECK_MS * USEC_PER_MS;
     siginfo_t info = {0};
     pid_t pid = fork();

@@ -16,13 +16,11 @@ enum { PATIENCE_MS = 20000 };
 
 int renewer_run(const char *program)
 {
-    AUTO_FREE char *copy = mem_strdup(program);
-    char *const argv[] = {copy, (char[]){"domain"}, (char[]){"renew"}, NULL};
     pid_t pid = fork();
     if (pid == 0) {
         int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
         if (dup2(null, STDIN_FILENO) == STDIN_FILENO && dup2(STDERR_FILENO, STDOUT_FILENO) == STDOUT_FILENO)
-            (void)execv(copy, argv);
+            (void)execv(program, CHILD_ARGV(program, "domain", "renew"));
         _exit(127);
     }
     AUTO_CLOSE int fd = pid < 0 ? -1 : pidfd_open(pid, 0);

@@ -219,10 +219,8 @@ int btrfs_format(const char *path)
 {
     /* One copy of the metadata: what the pool lies on is asked to keep what it is given. No discard: the file has holes
      * only. */
-    AUTO_FREE char *file = mem_strdup(path);
-    char *argv[] = {(char[]){"mkfs.btrfs"}, (char[]){"-q"},        (char[]){"-f"}, (char[]){"-K"},
-                    (char[]){"-m"},         (char[]){"single"},    (char[]){"-d"}, (char[]){"single"},
-                    (char[]){"-L"},         (char[]){"cove-pool"}, file,           NULL};
+    char *const *argv =
+        CHILD_ARGV("mkfs.btrfs", "-q", "-f", "-K", "-m", "single", "-d", "single", "-L", "cove-pool", path);
     pid_t pid = fork();
     if (pid == 0) {
         int null = open("/dev/null", O_RDWR);

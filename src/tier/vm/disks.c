@@ -10,6 +10,7 @@
  *  2. An image is whole: it is made under another name, and renamed. Who wants one that another is making waits.
  *  3. Nothing here reads a file system of a sandbox's but mkfs.erofs, in a jail; no disk is ever mounted on the host.
  */
+#include "base/child.h"
 #include "base/fd.h"
 #include "kernel/tree/tree_file.h"
 #include "tier/files.h"
@@ -85,17 +86,8 @@ static int disk_begin(const char *path, uint64_t bytes, uid_t uid)
 static int disk_make(const char *path, uint64_t bytes, uid_t uid)
 {
     struct jail jail = {.usr = VM_STAGE_USR, .uid = uid};
-    char *const argv[] = {(char[]){"/usr/sbin/mke2fs"},
-                          (char[]){"-q"},
-                          (char[]){"-F"},
-                          (char[]){"-t"},
-                          (char[]){"ext4"},
-                          (char[]){"-m0"},
-                          (char[]){"-Jsize=16"},
-                          (char[]){"-O^metadata_csum"},
-                          (char[]){"-Elazy_itable_init=1,lazy_journal_init=1"},
-                          (char[]){"/own"},
-                          NULL};
+    char *const *argv = CHILD_ARGV("/usr/sbin/mke2fs", "-q", "-F", "-t", "ext4", "-m0", "-Jsize=16", "-O^metadata_csum",
+                                   "-Elazy_itable_init=1,lazy_journal_init=1", "/own");
     int r = disk_begin(path, bytes, uid);
     jail_add(&jail, path, "own", false);
     return r ? r : jail_run(&jail, argv);

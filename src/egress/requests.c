@@ -198,13 +198,10 @@ static void check_answer(struct requests_check *c, const struct netaddr *addrs, 
                                                     verdicts[one.verdict], "reason", one.reason));
     }
     bool intercepted = c->url.secure && c->url.name[0] && policy_intercepts(c->policy, c->url.name, c->url.port);
-    (void)json_object_set_new(answer, "verdict", json_string(verdicts[best.verdict]));
-    (void)json_object_set_new(answer, "rule", json_integer(best.rule));
-    (void)json_object_set_new(answer, "reason", json_string(best.reason));
-    (void)json_object_set_new(answer, "intercepted", json_boolean(intercepted));
-    (void)json_object_set_new(answer, "addresses", list);
-    if (best.suggestion[0])
-        (void)json_object_set_new(answer, "suggestion", json_string(best.suggestion));
+    (void)json_object_update_new(answer, json_pack("{s:s,s:i,s:s,s:b,s:o,s:o*}", "verdict", verdicts[best.verdict],
+                                                   "rule", best.rule, "reason", best.reason, "intercepted", intercepted,
+                                                   "addresses", list, "suggestion",
+                                                   best.suggestion[0] ? json_string(best.suggestion) : NULL));
     link_answer(c->egress->link, answer);
     check_free(c);
 }

@@ -88,11 +88,9 @@ static json_t *export_span(const struct export_action *a, const char *span, cons
     char start[32], end[32];
     export_nanos(from, start);
     export_nanos(MAX(from, to), end);
-    json_t *s = json_pack("{s:s,s:s,s:s,s:i,s:s,s:s}", "traceId", a->trace, "spanId", span, "name", name, "kind",
-                          parent == a->parent ? 2 : 1, "startTimeUnixNano", start, "endTimeUnixNano", end);
-    if (*parent)
-        (void)json_object_set_new(s, "parentSpanId", json_string(parent));
-    return s;
+    return json_pack("{s:s,s:s,s:s,s:i,s:s,s:s,s:o*}", "traceId", a->trace, "spanId", span, "name", name, "kind",
+                     parent == a->parent ? 2 : 1, "startTimeUnixNano", start, "endTimeUnixNano", end, "parentSpanId",
+                     *parent ? json_string(parent) : NULL);
 }
 
 static bool export_is_end(enum event_kind kind)

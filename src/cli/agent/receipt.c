@@ -65,11 +65,10 @@ static void receipt_start(struct receipt *r, const json_t *event, const json_t *
     }
     if (json_is_array(args))
         (void)json_array_extend(argv, args);
-    json_t *one = json_pack("{s:O, s:o, s:s, s:O?, s:O?, s:{}, s:{}}", "seq", json_object_get(event, "seq"), "argv",
-                            argv, "cwd", service_text(d, "cwd"), "at", json_object_get(event, "time"), "actor",
-                            json_object_get(event, "actor"), "reached", "refused");
-    if (*tag)
-        (void)json_object_set_new(one, "tag", json_string(tag));
+    json_t *one =
+        json_pack("{s:O, s:o, s:s, s:O?, s:O?, s:{}, s:{}, s:o*}", "seq", json_object_get(event, "seq"), "argv", argv,
+                  "cwd", service_text(d, "cwd"), "at", json_object_get(event, "time"), "actor",
+                  json_object_get(event, "actor"), "reached", "refused", "tag", *tag ? json_string(tag) : NULL);
     AUTO_FREE char *seq = mem_printf("%lld", (long long)receipt_number(event, "seq"));
     if (json_array_size(r->commands) < RECEIPT_COMMANDS_MAX)
         (void)json_array_append(r->commands, one);

@@ -66,12 +66,6 @@ static void template_build_say(struct build_making *m, const char *text)
     (void)fputc('\n', stderr);
 }
 
-static void set_text(json_t *object, const char *name, const char *text)
-{
-    if (text)
-        (void)json_object_set_new(object, name, json_string(text));
-}
-
 static uint64_t seconds_since(usec_t then)
 {
     return (clock_mono() - then) / USEC_PER_SEC;
@@ -169,7 +163,7 @@ static int set_from(struct build_making *m, json_t *spec, const char *member, co
             &m->ctx->err, ERR_UNIMPLEMENTED,
             "FROM scratch is not supported: name an image, or replace it by --from-image, --from-template or "
             "--from-oci");
-    set_text(spec, member, image);
+    (void)json_object_set_new(spec, member, json_string(image));
     return add_auth(m, spec, image);
 }
 
@@ -282,7 +276,7 @@ static int send_archive(struct build_making *m)
     start_doing(m, "reading", m->o->from_oci, 0);
     if (build_context_hash_file(m->o->from_oci, show_bytes, m, hash, &m->ctx->err) < 0)
         return -1;
-    set_text(m->spec, "archive", hash);
+    (void)json_object_set_new(m->spec, "archive", json_string(hash));
     int r = is_present(m, hash);
     if (r)
         return r < 0 ? -1 : 0;
@@ -326,7 +320,7 @@ static int add_steps(struct build_making *m, json_t *spec, const struct dockerfi
             continue;
         if (send_files(m, s, hash) < 0)
             return err_prefix(&m->ctx->err, "line %u", s->line);
-        set_text(step, "files", hash);
+        (void)json_object_set_new(step, "files", json_string(hash));
     }
     return 0;
 }
@@ -339,15 +333,15 @@ static int make_spec(struct build_making *m)
         if (send_archive(m) < 0)
             return -1;
     } else if (o->from_template) {
-        set_text(m->spec, "template", o->from_template);
+        (void)json_object_set_new(m->spec, "template", json_string(o->from_template));
     } else {
         if (set_from(m, m->spec, o->from_image ? "image" : "from", o->from_image ? o->from_image : m->file.image) < 0)
             return -1;
     }
     (void)json_object_set_new(m->spec, "force", json_boolean(o->no_cache));
-    set_text(m->spec, "start_cmd", o->start_cmd ? o->start_cmd : m->file.start_cmd);
-    set_text(m->spec, "ready_cmd", o->ready_cmd);
-    set_text(m->spec, "tier", o->tier);
+    (void)json_object_set_new(m->spec, "start_cmd", json_string(o->start_cmd ? o->start_cmd : m->file.start_cmd));
+    (void)json_object_set_new(m->spec, "ready_cmd", json_string(o->ready_cmd));
+    (void)json_object_set_new(m->spec, "tier", json_string(o->tier));
     (void)json_object_set_new(m->spec, "memory", json_boolean(!o->no_memory));
     return add_steps(m, m->spec, m->file.steps, m->file.n_steps);
 }
@@ -470,7 +464,7 @@ static int begin(struct build_making *m, json_t **ret_build)
     json_t *tags = json_array();
     if (!name)
         return err_set(&m->ctx->err, ERR_INVALID_ARGUMENT, "the template needs a name: --name");
-    set_text(body, "name", name);
+    (void)json_object_set_new(body, "name", json_string(name));
     for (size_t i = 0; i < o->n_tags; i++)
         (void)json_array_append_new(tags, json_string(o->tags[i]));
     (void)json_object_set_new(body, "tags", tags);
@@ -508,7 +502,7 @@ static int build_stage(struct build_making *m, struct built_stage *b)
     r = r ? r : add_steps(m, spec, stage ? stage->steps : NULL, stage ? stage->n_steps : 0);
     if (r == 0) {
         template_build_say(m, arena_printf(&m->arena, "stage %.200s", b->from));
-        set_text(body, "name", name);
+        (void)json_object_set_new(body, "name", json_string(name));
         (void)json_object_set(body, "spec", spec);
         r = service_call(m->s, "POST", "/cove/v1/builds", body, "beginning the build of a stage", &build);
     }

@@ -80,12 +80,9 @@ static void print_as_json(const struct config *config, const struct domain *d, c
     AUTO_FREE char *ca = domain_store_ca(config->state_dir), *written = as_written(config, d->name);
     clock_format((usec_t)info->until * USEC_PER_SEC, 0, until);
     AUTO_JSON json_t *o =
-        json_pack("{s:s%,s:s,s:s,s:s,s:s}", "domain", d->name.p, d->name.n, "source", d->is_own ? "own" : "given",
-                  "until", until, "names", info->names, "e2b_domain", written);
-    if (d->is_own)
-        (void)json_object_set_new(o, "ca", json_string(ca));
-    if (in_use >= 0)
-        (void)json_object_set_new(o, "in_use", json_boolean(in_use));
+        json_pack("{s:s%,s:s,s:s,s:s,s:s,s:o*,s:o*}", "domain", d->name.p, d->name.n, "source",
+                  d->is_own ? "own" : "given", "until", until, "names", info->names, "e2b_domain", written, "ca",
+                  d->is_own ? json_string(ca) : NULL, "in_use", in_use >= 0 ? json_boolean(in_use) : NULL);
     print_json(o);
 }
 

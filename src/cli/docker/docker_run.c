@@ -194,14 +194,12 @@ static int docker_spec(struct docker *d, char *const *argv, json_t **ret_spec, s
         return docker_refuse(d, "arguments must be UTF-8");
     *ret_spec = spec;
     (void)json_object_update_missing(json_object_get(spec, "metadata"), d->labels);
-    if (d->env)
-        (void)json_object_set(spec, "env", d->env);
+    (void)json_object_set(spec, "env", d->env);
     if (d->memory_bytes)
         (void)json_object_set_new(spec, "memory_bytes", json_integer((json_int_t)d->memory_bytes));
     if (d->cpu_milli)
         (void)json_object_set_new(spec, "cpu_milli", json_integer(d->cpu_milli));
-    if (d->tier)
-        (void)json_object_set_new(spec, "tier", json_string(d->tier));
+    (void)json_object_set_new(spec, "tier", json_string(d->tier));
     if (d->has_no_network)
         (void)json_object_set_new(spec, "network", json_pack("{s:s}", "default", "deny"));
     return docker_volumes(d, spec, run->volumes);

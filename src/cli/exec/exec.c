@@ -382,30 +382,20 @@ static json_t *exec_describe(const struct exec_request *request)
 {
     if (request->attaches)
         return json_pack("{s:s, s:b}", "tag", request->tag, "pty", request->has_pty);
-    json_t *json = json_object(), *cmd = json_array();
+    json_t *cmd = json_array();
     for (char *const *arg = request->argv; *arg; arg++) {
         /* An argument that is not UTF-8 can't be said in JSON: null makes the caller refuse it. */
         json_t *text = json_string(*arg);
         if (!text) {
             json_decref(cmd);
-            json_decref(json);
             return NULL;
         }
         (void)json_array_append_new(cmd, text);
     }
-    (void)json_object_set_new(json, "cmd", cmd);
-    (void)json_object_set_new(json, "stdin", json_boolean(request->has_stdin && !request->has_pty));
-    if (request->has_pty)
-        (void)json_object_set_new(json, "env", environment_of_terminal(request->env, getenv("TERM")));
-    else if (request->env)
-        (void)json_object_set(json, "env", request->env);
-    if (request->tag)
-        (void)json_object_set_new(json, "tag", json_string(request->tag));
-    if (request->user)
-        (void)json_object_set_new(json, "user", json_string(request->user));
-    if (request->cwd)
-        (void)json_object_set_new(json, "cwd", json_string(request->cwd));
-    return json;
+    return json_pack(
+        "{s:o,s:b,s:o*,s:o*,s:o*,s:o*}", "cmd", cmd, "stdin", request->has_stdin && !request->has_pty, "env",
+        request->has_pty ? environment_of_terminal(request->env, getenv("TERM")) : json_incref(request->env), "tag",
+        json_string(request->tag), "user", json_string(request->user), "cwd", json_string(request->cwd));
 }
 
 int exec_in_sandbox(struct context *ctx, struct service *s, const struct exec_request *request,

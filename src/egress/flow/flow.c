@@ -35,13 +35,10 @@ static json_t *event_of(const struct flow *f, const char *what)
 {
     char address[NETADDR_TEXT_MAX];
     netaddr_print(&f->to, address);
-    json_t *event =
-        json_pack("{s:s,s:s,s:I,s:I,s:s,s:s,s:s,s:i,s:i,s:b}", "op", "flow", "id", f->net->id, "flow",
-                  (json_int_t)f->id, "at", (json_int_t)clock_real(), "what", what, "proto", flow_proto_name(f),
-                  "address", address, "port", (int)f->port, "rule", f->rule, "intercepted", (int)f->intercepted);
-    if (f->name[0])
-        (void)json_object_set_new(event, "name", json_string(f->name));
-    return event;
+    return json_pack("{s:s,s:s,s:I,s:I,s:s,s:s,s:s,s:i,s:i,s:b,s:o*}", "op", "flow", "id", f->net->id, "flow",
+                     (json_int_t)f->id, "at", (json_int_t)clock_real(), "what", what, "proto", flow_proto_name(f),
+                     "address", address, "port", (int)f->port, "rule", f->rule, "intercepted", (int)f->intercepted,
+                     "name", f->name[0] ? json_string(f->name) : NULL);
 }
 
 void flow_tell_open(struct flow *f)

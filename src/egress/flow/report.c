@@ -81,24 +81,16 @@ static void note(struct net *n, struct denial *d, json_t *event)
 void report_denied(struct net *n, const struct report_target *t, const struct policy_answer *why)
 {
     struct denial *d = egress_report_find(n, report_key_of(t, why));
-    json_t *event = json_pack("{s:s,s:s,s:I,s:s,s:i,s:s}", "op", "denied", "id", n->id, "at", (json_int_t)clock_real(),
-                              "proto", t->proto, "rule", why->rule, "reason", why->reason);
-    if (t->name)
-        (void)json_object_set_new(event, "name", json_string(t->name));
-    if (t->addr && t->addr->family) {
-        char text[NETADDR_TEXT_MAX];
-        netaddr_print(t->addr, text);
-        (void)json_object_set_new(event, "address", json_string(text));
-    }
-    if (t->port)
-        (void)json_object_set_new(event, "port", json_integer(t->port));
-    if (t->method.p)
-        (void)json_object_set_new(event, "method", report_text_of(t->method));
-    if (t->path.p)
-        (void)json_object_set_new(event, "path", report_text_of(t->path));
-    if (why->suggestion[0])
-        (void)json_object_set_new(event, "suggestion", json_string(why->suggestion));
-    note(n, d, event);
+    char address[NETADDR_TEXT_MAX] = "";
+    if (t->addr && t->addr->family)
+        netaddr_print(t->addr, address);
+    note(n, d,
+         json_pack("{s:s,s:s,s:I,s:s,s:i,s:s,s:o*,s:o*,s:o*,s:o*,s:o*,s:o*}", "op", "denied", "id", n->id, "at",
+                   (json_int_t)clock_real(), "proto", t->proto, "rule", why->rule, "reason", why->reason, "name",
+                   json_string(t->name), "address", address[0] ? json_string(address) : NULL, "port",
+                   t->port ? json_integer(t->port) : NULL, "method", t->method.p ? report_text_of(t->method) : NULL,
+                   "path", t->path.p ? report_text_of(t->path) : NULL, "suggestion",
+                   why->suggestion[0] ? json_string(why->suggestion) : NULL));
 }
 
 void report_unresolved(struct net *n, const char *name, const char *why)

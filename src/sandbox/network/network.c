@@ -38,13 +38,9 @@ bool network_closes(const struct network *n)
 
 json_t *network_policy_message(const struct network *n, json_t *policy)
 {
-    json_t *m =
-        json_pack("{s:s,s:s,s:o}", "op", "policy", "id", n->sb->info.id, "policy", policy_of_sandbox(policy, n->sb));
-    if (n->sealed_for[0])
-        (void)json_object_set_new(m, "sealed_for", json_string(n->sealed_for));
-    if (n->ca)
-        (void)json_object_set_new(m, "ca", json_string(n->ca));
-    return m;
+    return json_pack("{s:s,s:s,s:o,s:o*,s:o*}", "op", "policy", "id", n->sb->info.id, "policy",
+                     policy_of_sandbox(policy, n->sb), "sealed_for",
+                     n->sealed_for[0] ? json_string(n->sealed_for) : NULL, "ca", json_string(n->ca));
 }
 
 void network_set_state(struct network *n, int state, const char *why)
@@ -54,8 +50,7 @@ void network_set_state(struct network *n, int state, const char *why)
     if (before == state || network_closes(n) || (before == NETWORK_UNKNOWN && state == NETWORK_UP))
         return;
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    if (why)
-        event_data_str(&d, "why", str_of(why));
+    event_data_some(&d, "why", str_of(why));
     action_observe(n->sb, 0, state == NETWORK_UP ? EVENT_NET_UP : EVENT_NET_DOWN, EVENT_OBSERVED_HOST,
                    event_data_end(&d));
 }
@@ -351,16 +346,10 @@ void network_free(struct sandbox *sb)
 char *network_row(const struct sandbox *sb)
 {
     const struct network *n = sb->network;
-    json_t *row =
-        json_pack("{s:b,s:b,s:O}", "internet", sb->info.allow_internet, "rules", n->has_rules, "policy", n->policy);
-    if (n->fields)
-        (void)json_object_set(row, "fields", n->fields);
-    if (n->sealed_for[0])
-        (void)json_object_set_new(row, "sealed_for", json_string(n->sealed_for));
-    if (n->ca)
-        (void)json_object_set_new(row, "ca", json_string(n->ca));
-    if (n->ca_pem && n->has_ca)
-        (void)json_object_set_new(row, "ca_pem", json_string(n->ca_pem));
+    json_t *row = json_pack("{s:b,s:b,s:O,s:O*,s:o*,s:o*,s:o*}", "internet", sb->info.allow_internet, "rules",
+                            n->has_rules, "policy", n->policy, "fields", n->fields, "sealed_for",
+                            n->sealed_for[0] ? json_string(n->sealed_for) : NULL, "ca", json_string(n->ca), "ca_pem",
+                            n->has_ca ? json_string(n->ca_pem) : NULL);
     char *text = json_dumps(row, JSON_COMPACT);
     json_decref(row);
     return text;

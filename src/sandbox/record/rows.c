@@ -71,49 +71,32 @@ static void get_mounts(struct sandbox *sb, const json_t *all)
     sb->info.n_mounts = n;
 }
 
+/* NULL, as json_string() has it: there is no such member. */
+static json_t *row_true(bool is_so)
+{
+    return is_so ? json_true() : NULL;
+}
+
+static json_t *row_number(uint64_t n)
+{
+    return n ? json_integer((json_int_t)n) : NULL;
+}
+
 /* What has no column of its own. */
 static char *extra_row(const struct sandbox *sb)
 {
     const struct sandbox_info *i = &sb->info;
-    json_t *extra = json_object();
-    (void)json_object_set_new(extra, "port_alias", json_string(i->port_alias));
-    if (i->has_memory)
-        (void)json_object_set_new(extra, "memory", json_true());
-    if (i->on_disk)
-        (void)json_object_set_new(extra, "disk", json_true());
-    if (i->pause_files_only)
-        (void)json_object_set_new(extra, "files_only", json_true());
-    if (i->hidden)
-        (void)json_object_set_new(extra, "hidden", json_true());
-    if (sb->user)
-        (void)json_object_set_new(extra, "user", json_string(sb->user));
-    if (sb->workdir)
-        (void)json_object_set_new(extra, "workdir", json_string(sb->workdir));
-    if (sb->start_cmd)
-        (void)json_object_set_new(extra, "start", json_string(sb->start_cmd));
-    if (sb->ready_cmd)
-        (void)json_object_set_new(extra, "ready", json_string(sb->ready_cmd));
-    if (i->start_failed)
-        (void)json_object_set_new(extra, "start_failed", json_string(i->start_failed));
-    if (i->volumes_failed)
-        (void)json_object_set_new(extra, "volumes_failed", json_string(i->volumes_failed));
-    if (i->n_mounts)
-        (void)json_object_set_new(extra, "mounts", put_mounts(i));
-    if (sb->oom_kills)
-        (void)json_object_set_new(extra, "oom_kills", json_integer(sb->oom_kills));
-    if (sb->pids_told)
-        (void)json_object_set_new(extra, "pids_refused", json_integer(sb->pids_told));
-    if (sb->pids_are_short)
-        (void)json_object_set_new(extra, "pids_are_short", json_true());
-    if (sb->disk_is_full)
-        (void)json_object_set_new(extra, "disk_is_full", json_true());
-    if (sb->rules)
-        (void)json_object_set(extra, "guard", (json_t *)rules_json(sb->rules));
-    if (i->checkpoint)
-        (void)json_object_set_new(extra, "checkpoint", json_integer(i->checkpoint));
-    json_t *checkpoints = checkpoint_row(sb);
-    if (checkpoints)
-        (void)json_object_set_new(extra, "checkpoints", checkpoints);
+    const json_t *guard = sb->rules ? rules_json(sb->rules) : NULL;
+    json_t *extra = json_pack(
+        "{s:o*,s:o*,s:o*,s:o*,s:o*,s:o*,s:o*,s:o*,s:o*,s:o*,s:o*,s:o*,s:o*,s:o*,s:o*,s:o*,s:O*,s:o*,s:o*}",
+        "port_alias", json_string(i->port_alias), "memory", row_true(i->has_memory), "disk", row_true(i->on_disk),
+        "files_only", row_true(i->pause_files_only), "hidden", row_true(i->hidden), "user", json_string(sb->user),
+        "workdir", json_string(sb->workdir), "start", json_string(sb->start_cmd), "ready", json_string(sb->ready_cmd),
+        "start_failed", json_string(i->start_failed), "volumes_failed", json_string(i->volumes_failed), "mounts",
+        i->n_mounts ? put_mounts(i) : NULL, "oom_kills", row_number(sb->oom_kills), "pids_refused",
+        row_number(sb->pids_told), "pids_are_short", row_true(sb->pids_are_short), "disk_is_full",
+        row_true(sb->disk_is_full), "guard", guard, "checkpoint", row_number(i->checkpoint), "checkpoints",
+        checkpoint_row(sb));
     char *text = json_dumps(extra, JSON_COMPACT);
     json_decref(extra);
     return text;

@@ -57,8 +57,7 @@ void job_record(const struct build_job *j, const char *reason)
     event_data_str(&d, "build", str_of(j->id));
     if (reason && j->step_text[0])
         event_data_str(&d, "step", str_of(j->step_text));
-    if (reason)
-        event_data_str(&d, "reason", str_of(reason));
+    event_data_some(&d, "reason", str_of(reason));
     if (j->began)
         event_data_u64(&d, "ms", (clock_mono() - j->began) / USEC_PER_MS);
     (void)action_note(j->b->config.core, SERVICE_LOG_ID, NULL, j->cause,

@@ -229,6 +229,25 @@ void event_data_json(struct event_data *d, const char *name,
 struct str event_data_end(struct event_data *d); /* borrowed until event_data_fini() */
 void event_data_fini(struct event_data *d);
 
+/* Nothing for false, 0, or a text without a pointer. */
+static inline void event_data_flag(struct event_data *d, const char *name, bool is_so)
+{
+    if (is_so)
+        event_data_bool(d, name, true);
+}
+
+static inline void event_data_count(struct event_data *d, const char *name, uint64_t n)
+{
+    if (n)
+        event_data_u64(d, name, n);
+}
+
+static inline void event_data_some(struct event_data *d, const char *name, struct str text)
+{
+    if (text.p)
+        event_data_str(d, name, text);
+}
+
 static inline UNUSED void event_data_fini_auto_(struct event_data *d)
 {
     event_data_fini(d);

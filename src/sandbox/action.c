@@ -83,8 +83,7 @@ static void action_note_denial(struct core *core, const struct guard_question *q
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     event_data_str(&d, "kind", str_of(event_kind_name(q->kind)));
     guard_describe(&d, answer);
-    if (why)
-        event_data_str(&d, "why", str_of(why));
+    event_data_some(&d, "why", str_of(why));
     event_data_json(&d, "action", q->data);
     struct event_draft draft =
         action_draft(q->id, &(struct actor){.name = actor}, EVENT_GUARD_DENIED, event_data_end(&d));

@@ -53,8 +53,7 @@ void guard_describe(struct event_data *d, const struct guard_answer *answer)
     event_data_str(d, "rule", str_of(answer->rule));
     if (answer->risk)
         event_data_str(d, "risk", str_of(guard_risk_name(answer->risk)));
-    if (answer->reason)
-        event_data_str(d, "reason", str_of(answer->reason));
+    event_data_some(d, "reason", str_of(answer->reason));
 }
 
 /* ---- where rules are kept ---- */

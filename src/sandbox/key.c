@@ -345,8 +345,7 @@ int key_create(struct core *core, const struct actor *actor, const struct key_sp
     key_random(core->keys, text, &k->hash);
     key_describe(core, k, &d);
     event_data_str(&d, "scope", str_of(scope_name(k->scope)));
-    if (k->sandbox)
-        event_data_str(&d, "sandbox", str_of(k->sandbox));
+    event_data_some(&d, "sandbox", str_of(k->sandbox));
     if (action_record(core, SERVICE_LOG_ID, actor, EVENT_KEY_CREATE, event_data_end(&d), &seq, err) < 0 ||
         action_stored(core, seq, EVENT_KEY_CREATE, key_store(core, k, err), err) < 0) {
         key_free(k);

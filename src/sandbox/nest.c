@@ -144,12 +144,9 @@ int nest_make(struct sandbox *sb, const struct actor *actor, const struct nest_s
         return -1;
     event_data_str(&d, "workspace", spec->workspace);
     event_data_str(&d, "mode", str_of(mode_names[spec->mode]));
-    if (spec->own_tmp)
-        event_data_bool(&d, "own_tmp", true);
-    if (spec->own_network)
-        event_data_bool(&d, "own_network", true);
-    if (spec->n_binds)
-        event_data_u64(&d, "binds", spec->n_binds);
+    event_data_flag(&d, "own_tmp", spec->own_tmp);
+    event_data_flag(&d, "own_network", spec->own_network);
+    event_data_count(&d, "binds", spec->n_binds);
     if (action_begin(sb, actor, EVENT_SANDBOX_NEST, event_data_end(&d), &seq, err) < 0)
         return -1;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)

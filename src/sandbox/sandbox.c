@@ -201,10 +201,8 @@ int sandbox_violated(struct sandbox *sb, const struct actor *actor, const struct
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     uint64_t seq;
     event_data_str(&d, "environment", v->environment);
-    if (v->commit.p)
-        event_data_str(&d, "commit", v->commit);
-    if (v->path.p)
-        event_data_str(&d, "path", v->path);
+    event_data_some(&d, "commit", v->commit);
+    event_data_some(&d, "path", v->path);
     event_data_str(&d, "reason", v->reason);
     return action_permit(sb, actor, EVENT_ENV_VIOLATION, event_data_end(&d), &seq, err) < 0
                ? -1

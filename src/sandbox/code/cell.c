@@ -31,8 +31,7 @@ void cell_end(struct code_cell *cell)
             (void)buf_append_char(&cell->results, ']');
             event_data_json(&cell->told, "results", buf_str(&cell->results));
         }
-        if (cell->is_interrupted)
-            event_data_bool(&cell->told, "interrupted", true);
+        event_data_flag(&cell->told, "interrupted", cell->is_interrupted);
         action_observe(sb, cell->seq, EVENT_CODE_DONE, EVENT_CLAIMED, event_data_end(&cell->told));
     }
     (void)cell_tell(cell, CODE_END, NULL);
@@ -132,8 +131,7 @@ static int cell_begin(struct code_cell *cell, const struct actor *actor, const s
     event_data_str(&d, "context", str_of(x->id));
     event_data_str(&d, "language", str_of(x->language));
     event_data_str(&d, "code", spec->code);
-    if (spec->n_envs)
-        event_data_u64(&d, "envs", spec->n_envs);
+    event_data_count(&d, "envs", spec->n_envs);
     return action_begin(x->code->sb, actor, EVENT_CODE_RUN, event_data_end(&d), &cell->seq, err);
 }
 

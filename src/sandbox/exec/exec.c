@@ -39,6 +39,11 @@ struct follow {
 
 enum { EXEC_PACE_MS = 10 };
 
+#define EXEC_STREAM(reply, data, end)                                                                                  \
+    {                                                                                                                  \
+        .on_reply = (reply), .on_data = (data), .on_end = (end), .long_lived = true, .flags_max = WIRE_PTY             \
+    }
+
 /* ---- follows ---- */
 
 static struct follow *follow_new(struct sandbox *sb, const struct exec_ops *ops, void *ctx)
@@ -210,13 +215,7 @@ static void process_on_end(void *user, struct str tail, const struct err *err)
         follow_exit(f, &exit);
 }
 
-static const struct stream_ops process_ops = {
-    .on_reply = process_on_reply,
-    .on_data = process_on_data,
-    .on_end = process_on_end,
-    .long_lived = true,
-    .flags_max = WIRE_PTY,
-};
+static const struct stream_ops process_ops = EXEC_STREAM(process_on_reply, process_on_data, process_on_end);
 
 void process_on_deadline(struct process *p)
 {
@@ -281,13 +280,7 @@ static void taken_on_reply(void *user, struct str head)
         process_signal(p, SIGKILL);
 }
 
-static const struct stream_ops taken_ops = {
-    .on_reply = taken_on_reply,
-    .on_data = process_on_data,
-    .on_end = process_on_end,
-    .long_lived = true,
-    .flags_max = WIRE_PTY,
-};
+static const struct stream_ops taken_ops = EXEC_STREAM(taken_on_reply, process_on_data, process_on_end);
 
 static void put_attach(struct buf *b, const struct exec_select *which, enum wire_from from, uint64_t offset)
 {
@@ -366,13 +359,7 @@ static void follow_on_end(void *user, struct str tail, const struct err *err)
         follow_exit(f, &exit);
 }
 
-static const struct stream_ops follow_ops = {
-    .on_reply = follow_on_reply,
-    .on_data = follow_on_data,
-    .on_end = follow_on_end,
-    .long_lived = true,
-    .flags_max = WIRE_PTY,
-};
+static const struct stream_ops follow_ops = EXEC_STREAM(follow_on_reply, follow_on_data, follow_on_end);
 
 static void on_follow_alarm(struct loop_alarm *alarm)
 {
@@ -424,13 +411,7 @@ static void moved_on_reply(void *user, struct str head)
     p->log.base += offset - at;
 }
 
-static const struct stream_ops moved_ops = {
-    .on_reply = moved_on_reply,
-    .on_data = process_on_data,
-    .on_end = process_on_end,
-    .long_lived = true,
-    .flags_max = WIRE_PTY,
-};
+static const struct stream_ops moved_ops = EXEC_STREAM(moved_on_reply, process_on_data, process_on_end);
 
 static void follow_moved_on_reply(void *user, struct str head)
 {
@@ -440,13 +421,7 @@ static void follow_moved_on_reply(void *user, struct str head)
         stream_violation(f->stream, "a malformed head of ATTACH");
 }
 
-static const struct stream_ops follow_moved_ops = {
-    .on_reply = follow_moved_on_reply,
-    .on_data = follow_on_data,
-    .on_end = follow_on_end,
-    .long_lived = true,
-    .flags_max = WIRE_PTY,
-};
+static const struct stream_ops follow_moved_ops = EXEC_STREAM(follow_moved_on_reply, follow_on_data, follow_on_end);
 
 static void exec_move_stream(struct sandbox *sb, struct stream **stream, uint32_t pid, uint64_t at,
                              const struct stream_ops *ops, void *user)

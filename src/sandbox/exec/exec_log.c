@@ -232,16 +232,14 @@ static void tell_artefacts(struct exec_log *log, struct event_data *d)
         event_data_str(&one, "channel", str_of(channel_names[i]));
         event_data_str(&one, "sha256", str_of(artefact_written(*w)->digest));
         event_data_u64(&one, "bytes", artefact_written(*w)->bytes);
-        if (artefact_written(*w)->dropped)
-            event_data_u64(&one, "cut", artefact_written(*w)->dropped);
+        event_data_count(&one, "cut", artefact_written(*w)->dropped);
         (void)buf_append_char(&all, buf_len(&all) ? ',' : '[');
         (void)buf_append_str(&all, event_data_end(&one));
     }
     (void)buf_append_char(&all, ']');
     if (buf_len(&all) > 1 && !buf_error(&all))
         event_data_json(d, "artefacts", buf_str(&all));
-    if (log->lost)
-        event_data_u64(d, "output_lost", log->lost);
+    event_data_count(d, "output_lost", log->lost);
 }
 
 /* The last event of the log names them. */
@@ -335,16 +333,13 @@ void exec_log_exit(struct exec_log *log, const struct exec_exit *exit, usec_t du
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     if (log->n_runs)
         flush_head(log);
-    if (log->pid)
-        event_data_u64(&d, "pid", log->pid);
+    event_data_count(&d, "pid", log->pid);
     if (err) {
-        event_data_str(&d, "code", str_of(err_code_name(err->code)));
-        event_data_str(&d, "message", str_of(err->msg));
+        action_describe_error(&d, err);
     } else {
         event_data_u64(&d, exit->signaled ? "signal" : "exit_code", exit->code);
     }
-    if (expired)
-        event_data_bool(&d, "deadline_exceeded", true);
+    event_data_flag(&d, "deadline_exceeded", expired);
     if (log->pid) {
         event_data_u64(&d, "output_bytes", log->base + log->bytes);
         event_data_u64(&d, "duration_ms", duration / USEC_PER_MS);

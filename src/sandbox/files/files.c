@@ -138,10 +138,8 @@ void file_record_end(struct file_call *c, const struct err *err)
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     if (err && err->code == ERR_RESOURCE_EXHAUSTED)
         usage_suspect(c->sb);
-    if (err) {
-        event_data_str(&d, "code", str_of(err_code_name(err->code)));
-        event_data_str(&d, "message", str_of(err->msg));
-    }
+    if (err)
+        action_describe_error(&d, err);
     if (c->kind == EVENT_FILE_READ || c->kind == EVENT_FILE_WRITE || c->kind == EVENT_FILE_PACK ||
         c->kind == EVENT_FILE_UNPACK)
         event_data_u64(&d, "bytes", c->in + c->out);

@@ -244,8 +244,7 @@ void sandbox_end(struct sandbox *sb, const struct ending *e)
     say_why(sb, &why);
     life_let_go(sb, &why);
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    if (e->what)
-        event_data_str(&d, "what", str_of(e->what));
+    event_data_some(&d, "what", str_of(e->what));
     uint64_t seq = sandbox_move(sb, SANDBOX_STOPPING,
                                 &(struct event_draft){.kind = e->kind,
                                                       .source = EVENT_HOST,

@@ -145,8 +145,7 @@ static void paused(struct sandbox *sb)
     rows_extra(sb);
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     event_data_bool(&d, "memory", memory);
-    if (sb->pause_to_disk)
-        event_data_bool(&d, "disk", true);
+    event_data_flag(&d, "disk", sb->pause_to_disk);
     event_data_u64(&d, "us", clock_mono() - sb->pause_began);
     pause_move(sb, SANDBOX_PAUSED, EVENT_SANDBOX_PAUSED, &d);
     /* It is asleep whether the store takes it or not: a new worker finds that out from coved. */
@@ -324,8 +323,7 @@ static int pause_ask(struct sandbox *sb, const struct actor *actor, enum sup_pau
     uint64_t seq;
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     event_data_bool(&d, "memory", kind != SUP_PAUSE_FILES);
-    if (kind == SUP_PAUSE_DISK)
-        event_data_bool(&d, "disk", true);
+    event_data_flag(&d, "disk", kind == SUP_PAUSE_DISK);
     if (sb->info.state == SANDBOX_RUNNING && start_is_under_way(sb))
         return err_set(err, ERR_FAILED_PRECONDITION, "sandbox %s is still being started", sb->info.id);
     if (action_begin(sb, actor, EVENT_SANDBOX_PAUSE, event_data_end(&d), &seq, err) < 0)

@@ -330,8 +330,7 @@ static int snapshot_ask(struct sandbox *sb, const struct actor *actor, struct st
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     if (name.n)
         event_data_str(&d, "name", name);
-    if (memory)
-        event_data_bool(&d, "memory", true);
+    event_data_flag(&d, "memory", memory);
     if (action_permit(sb, actor, EVENT_SANDBOX_SNAPSHOT, event_data_end(&d), &seq, err) < 0)
         return -1;
     layer_name_new(layer);
@@ -386,8 +385,7 @@ int sandbox_store_layer(struct sandbox *sb, const struct actor *actor, const cha
         return err_set(err, ERR_INVALID_ARGUMENT, "'%.80s' is not the name of a new layer", layer);
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     event_data_str(&d, "layer", str_of(layer));
-    if (memory)
-        event_data_bool(&d, "memory", true);
+    event_data_flag(&d, "memory", memory);
     if (store_permitted(sb, err) < 0 || (memory && store_memory_permitted(sb, err) < 0) ||
         action_permit(sb, actor, EVENT_SANDBOX_SNAPSHOT, event_data_end(&d), &seq, err) < 0)
         return -1;

@@ -38,8 +38,7 @@ static void change_fails(struct change *ch, const struct err *err)
     change_free(ch);
     if (!network_closes(n)) {
         AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-        event_data_str(&d, "code", str_of(err_code_name(why.code)));
-        event_data_str(&d, "message", str_of(why.msg));
+        action_describe_error(&d, &why);
         action_observe(n->sb, seq, EVENT_NET_FAILED, EVENT_OBSERVED_HOST, event_data_end(&d));
     }
     if (!creates)

@@ -127,8 +127,7 @@ static void describe_flow(struct told *t, struct event_data *d)
     put_count(t, d, "port");
     put_number(t, d, "rule", false);
     t->is_wrong |= has(t, "intercepted") && !json_is_boolean(json_object_get(t->message, "intercepted"));
-    if (json_is_true(json_object_get(t->message, "intercepted")))
-        event_data_bool(d, "intercepted", true);
+    event_data_flag(d, "intercepted", json_is_true(json_object_get(t->message, "intercepted")));
 }
 
 static void network_log_on_open(struct network *n, struct told *t)

@@ -114,8 +114,7 @@ static void seen_lost(struct sandbox *sb, const char *kinds, uint64_t count)
 {
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     event_data_str(&d, "kind", str_of(kinds));
-    if (count)
-        event_data_u64(&d, "count", count);
+    event_data_count(&d, "count", count);
     seen_append(sb, EVENT_LOG_SUPPRESSED, 0, event_data_end(&d));
 }
 

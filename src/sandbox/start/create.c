@@ -110,8 +110,7 @@ static int create_allow(struct sandbox *sb, const struct actor *actor, const cha
 {
     *asked = (struct create_asked){.create_data = EVENT_DATA_INIT, .network_data = EVENT_DATA_INIT};
     make_describe(sb, &asked->create_data);
-    if (fork_of)
-        event_data_str(&asked->create_data, "fork_of", str_of(fork_of));
+    event_data_some(&asked->create_data, "fork_of", str_of(fork_of));
     asked->create = event_data_end(&asked->create_data);
     asked->network = network_describe(sb, &asked->network_data);
     if (action_allow(sb->core, actor, EVENT_SANDBOX_CREATE, asked->create, err) == 0 &&

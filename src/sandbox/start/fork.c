@@ -51,8 +51,7 @@ static void fork_finish(struct forking *f)
     if (!sb->core->closing && sb->info.state != SANDBOX_ENDED && sb->info.state != SANDBOX_FAILED) {
         AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
         event_data_u64(&d, "count", f->count - f->failed);
-        if (f->failed)
-            event_data_u64(&d, "failed", f->failed);
+        event_data_count(&d, "failed", f->failed);
         action_observe(sb, f->seq, EVENT_SANDBOX_FORKED, EVENT_OBSERVED_HOST, event_data_end(&d));
     }
     if (!sb->core->closing)
@@ -157,8 +156,7 @@ static int fork_ask(struct sandbox *sb, const struct actor *actor, const struct 
     event_data_u64(&d, "count", count);
     if (of)
         event_data_u64(&d, "checkpoint", of->seq);
-    if (memory)
-        event_data_bool(&d, "memory", true);
+    event_data_flag(&d, "memory", memory);
     if (action_permit(sb, actor, EVENT_SANDBOX_FORK, event_data_end(&d), &seq, err) < 0)
         return -1;
     struct forking *f = mem_new(struct forking);

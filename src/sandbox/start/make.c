@@ -163,35 +163,28 @@ void make_describe(const struct sandbox *sb, struct event_data *d)
 {
     const struct sandbox_info *i = &sb->info;
     event_data_str(d, "template", str_of(i->template_id));
-    if (i->template_alias)
-        event_data_str(d, "alias", str_of(i->template_alias));
+    event_data_some(d, "alias", str_of(i->template_alias));
     event_data_str(d, "layer", str_of(sb->layer));
     event_data_str(d, "tier", str_of(i->tier));
     event_data_u64(d, "timeout_ms", i->timeout_ms);
     event_data_u64(d, "cpu_milli", i->cpu_milli);
     event_data_u64(d, "memory_bytes", i->memory_bytes);
-    if (i->disk_bytes)
-        event_data_u64(d, "disk_bytes", i->disk_bytes);
+    event_data_count(d, "disk_bytes", i->disk_bytes);
     if (i->tenant && tenant_name(sb->core, i->tenant))
         event_data_str(d, "tenant", str_of(tenant_name(sb->core, i->tenant)));
     event_data_bool(d, "secure", i->secure);
     event_data_bool(d, "allow_internet", i->allow_internet);
-    if (i->pause_on_timeout)
-        event_data_bool(d, "pause_on_timeout", true);
+    event_data_flag(d, "pause_on_timeout", i->pause_on_timeout);
     if (i->pause_files_only)
         event_data_bool(d, "pause_memory", false);
-    if (i->auto_resume)
-        event_data_bool(d, "auto_resume", true);
+    event_data_flag(d, "auto_resume", i->auto_resume);
     if (i->checkpoint) {
         char mode[CHECKPOINT_TEXT_MAX];
         event_data_str(d, "checkpoint", checkpoint_mode_format(i->checkpoint, mode));
     }
-    if (i->traffic_token)
-        event_data_bool(d, "private_traffic", true);
-    if (i->hidden)
-        event_data_bool(d, "hidden", true);
-    if (i->n_mounts)
-        event_data_u64(d, "mounts", i->n_mounts);
+    event_data_flag(d, "private_traffic", i->traffic_token);
+    event_data_flag(d, "hidden", i->hidden);
+    event_data_count(d, "mounts", i->n_mounts);
     event_data_u64(d, "metadata", i->n_metadata);
     event_data_u64(d, "envs", i->n_envs);
 }

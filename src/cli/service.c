@@ -288,14 +288,15 @@ static size_t request_headers(struct service *s, struct http_header headers[stat
     return n;
 }
 
-static int send_request(struct service *s, const char *method, const char *target, struct str body,
-                        const char *protocol)
+int service_send(struct service *s, const char *method, const char *target, const struct http_header *more,
+                 size_t n_more, struct str body)
 {
     AUTO_FREE char *auth = NULL;
-    struct http_header headers[4];
+    struct http_header headers[16];
     size_t n = request_headers(s, headers, &auth, body.n > 0);
-    if (protocol)
-        headers[n++] = HTTP_HEADER_STR("upgrade", str_of(protocol));
+    assert(n + n_more <= ARRAY_SIZE(headers));
+    for (size_t i = 0; i < n_more; i++)
+        headers[n++] = more[i];
     buf_clear(&s->line);
     s->line_used = 0;
     int r = http_client_send(s->client, method, target, headers, n, body);
@@ -313,29 +314,14 @@ int service_call(struct service *s, const char *method, const char *target, cons
                  json_t **ret_json)
 {
     AUTO_FREE char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
-    if (send_request(s, method, target, str_of(text), NULL) < 0 || service_receive(s, what) < 0)
-        return -1;
-    return read_answer(s, ret_json);
+    return service_send(s, method, target, NULL, 0, str_of(text)) < 0 ? -1 : service_answer(s, what, ret_json);
 }
 
 int service_stream(struct service *s, const char *method, const char *target)
 {
-    if (send_request(s, method, target, STR_NULL, NULL) < 0 || service_receive(s, NULL) < 0)
+    if (service_send(s, method, target, NULL, 0, STR_NULL) < 0 || service_receive(s, NULL) < 0)
         return -1;
     return http_client_status(s->client) >= 400 ? read_answer(s, NULL) : 0;
-}
-
-int service_send(struct service *s, const char *method, const char *target, const struct http_header *more,
-                 size_t n_more, struct str body)
-{
-    AUTO_FREE char *auth = NULL;
-    struct http_header headers[16];
-    size_t n = request_headers(s, headers, &auth, body.n > 0);
-    assert(n + n_more <= ARRAY_SIZE(headers));
-    for (size_t i = 0; i < n_more; i++)
-        headers[n++] = more[i];
-    int r = http_client_send(s->client, method, target, headers, n, body);
-    return r < 0 ? service_broken(s, r, "send the request") : 0;
 }
 
 int service_begin(struct service *s, const char *method, const char *target, int64_t content_length)
@@ -355,7 +341,9 @@ int service_answer(struct service *s, const char *what, json_t **ret_json)
 int service_upgrade(struct service *s, const char *target, const json_t *body, const char *protocol)
 {
     AUTO_FREE char *text = json_dumps(body, JSON_COMPACT);
-    if (send_request(s, "POST", target, str_of(text), protocol) < 0 || service_receive(s, "starting the command") < 0)
+    const struct http_header upgrade = HTTP_HEADER_STR("upgrade", str_of(protocol));
+    if (service_send(s, "POST", target, &upgrade, 1, str_of(text)) < 0 ||
+        service_receive(s, "starting the command") < 0)
         return -1;
     if (http_client_status(s->client) == 101)
         return 0;

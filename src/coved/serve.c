@@ -296,7 +296,7 @@ static void on_worker_start(void *ctx)
 {
     struct coved *c = ctx;
     requests_new_worker(&c->requests);
-    network_on_api(&c->network);
+    network_link_workers(&c->network);
 }
 
 /* Logs, too, when room on the disk begins and ceases to be short. */
@@ -441,7 +441,7 @@ static int set_up(struct coved *c, int keeper_fd, struct err *err)
         .default_pids = c->config->default_pids,
     };
     worker_adopt(c->worker);
-    network_adopt(&c->network);
+    worker_adopt(c->network.egress);
     boxes_adopt(c->boxes);
     records_forget(c->records);
     struct err too_full;
@@ -453,7 +453,7 @@ static int set_up(struct coved *c, int keeper_fd, struct err *err)
 /* A service whose first cove-api can't work has not started. Later ones are tried for ever: what runs goes on. */
 static int serve_say_ready(struct coved *c, struct err *err)
 {
-    if (c->is_ready || c->stopping || worker_is_due(c->worker) || network_is_due(&c->network))
+    if (c->is_ready || c->stopping || worker_is_due(c->worker) || worker_is_due(c->network.egress))
         return 0;
     if (records_are_new(c->records) && worker_stillborn(c->worker) >= API_TRIES)
         return err_set(err, ERR_UNAVAILABLE,
@@ -494,9 +494,9 @@ static int loop_forever(struct coved *c, struct err *err)
         /* After who talks to it: else the worker might take its end for a failure. */
         if (worker_told && !network_told && worker_is_gone(c->worker)) {
             network_told = true;
-            network_stop(&c->network);
+            worker_stop(c->network.egress);
         }
-        if (network_told && worker_is_gone(c->worker) && network_is_gone(&c->network))
+        if (network_told && worker_is_gone(c->worker) && worker_is_gone(c->network.egress))
             return 0;
         if (c->stopping)
             next = MIN(next, clock_mono() + 20 * USEC_PER_MS);
@@ -505,8 +505,7 @@ static int loop_forever(struct coved *c, struct err *err)
 
 static void tear_down(struct coved *c)
 {
-    if (c->worker)
-        worker_free(c->worker);
+    worker_free(c->worker);
     network_close(&c->network);
     if (c->sweeper)
         sweeper_stop(c->sweeper);

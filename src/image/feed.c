@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/mem.h"
 #include "image/link.h"
 
 #include <poll.h>
@@ -7,28 +6,6 @@
 #include <sys/uio.h>
 
 enum { FEED_WAIT_MS = 200 };
-
-struct image_feed {
-    struct feed_config config;
-    uint64_t entries;
-};
-
-struct image_feed *feed_new(const struct feed_config *config)
-{
-    struct image_feed *f = mem_new(struct image_feed);
-    f->config = *config;
-    return f;
-}
-
-void feed_free(struct image_feed *f)
-{
-    mem_free(f);
-}
-
-uint64_t feed_entries(const struct image_feed *f)
-{
-    return f->entries;
-}
 
 static int lost(struct err *err)
 {
@@ -38,7 +15,7 @@ static int lost(struct err *err)
 /* 1: a note; 0: none now; -1: the other half is gone. */
 static int feed_receive(struct image_feed *f, struct link_note *ret_note, int flags)
 {
-    ssize_t n = recv(f->config.notes_fd, ret_note, sizeof(*ret_note), flags);
+    ssize_t n = recv(f->notes_fd, ret_note, sizeof(*ret_note), flags);
     if (n < 0)
         return errno == EAGAIN || errno == EINTR ? 0 : -1;
     if (n != sizeof(*ret_note))
@@ -56,7 +33,7 @@ static enum err_code feed_code_of(uint32_t code)
 static int feed_take(struct image_feed *f, const struct link_note *note, enum note_kind until, struct err *err)
 {
     if (note->kind == NOTE_WARNING) {
-        f->config.warn(f->config.ctx, note->text);
+        f->warn(f->ctx, note->text);
         return 0;
     }
     if (note->kind == NOTE_FAILED)
@@ -71,10 +48,10 @@ static int feed_await(struct image_feed *f, enum note_kind until, struct err *er
 {
     for (;;) {
         struct link_note note;
-        struct pollfd p = {.fd = f->config.notes_fd, .events = POLLIN};
+        struct pollfd p = {.fd = f->notes_fd, .events = POLLIN};
         if (poll(&p, 1, FEED_WAIT_MS) < 0 && errno != EINTR)
             return lost(err);
-        if (f->config.canceled(f->config.ctx))
+        if (f->canceled(f->ctx))
             return err_set(err, ERR_CANCELED, "canceled");
         int r = feed_receive(f, &note, MSG_DONTWAIT);
         if (r < 0)
@@ -100,7 +77,7 @@ static int send_frame(struct image_feed *f, enum link_kind kind, const void *p, 
     struct iovec parts[2] = {{&frame, sizeof(frame)}, {(void *)(uintptr_t)p, n}}, *part = parts;
     size_t left = sizeof(frame) + n;
     while (left > 0) {
-        ssize_t sent = writev(f->config.data_fd, part, (int)(parts + 2 - part));
+        ssize_t sent = writev(f->data_fd, part, (int)(parts + 2 - part));
         if (sent < 0 && errno == EINTR)
             continue;
         if (sent < 0) /* its last note says why */

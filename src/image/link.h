@@ -30,24 +30,18 @@ struct link_note {
 
 /* ---- the end that feeds ---- */
 
-struct image_feed;
-
-struct feed_config {
+struct image_feed {
     int data_fd, notes_fd;       /* borrowed; both blocking */
     bool (*canceled)(void *ctx); /* asked while waiting */
     void (*warn)(void *ctx, const char *text);
     void *ctx;
+    uint64_t entries; /* so far, as the other half says */
 };
-
-struct image_feed *feed_new(const struct feed_config *config);
-void feed_free(struct image_feed *f);
-DEFINE_AUTO(struct image_feed *, feed_free)
 
 int feed_layer(struct image_feed *f, struct err *err) WARN_UNUSED;
 int feed_data(struct image_feed *f, const void *p, size_t n, struct err *err) WARN_UNUSED;
 int feed_layer_end(struct image_feed *f, struct err *err) WARN_UNUSED; /* returns when the layer is applied */
 int feed_finish(struct image_feed *f, struct err *err) WARN_UNUSED;
-uint64_t feed_entries(const struct image_feed *f);
 
 /* ---- the end that unpacks ---- */
 

@@ -42,11 +42,6 @@ int mount_attach(int fd, int dirfd, const char *path)
     return move_mount(fd, "", dirfd, path, MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) < 0 ? -errno : 0;
 }
 
-int mount_move(const char *from, int to_dirfd, const char *to)
-{
-    return move_mount(AT_FDCWD, from, to_dirfd, to, 0) < 0 ? -errno : 0;
-}
-
 int mount_new(const char *fs_type, const char *const *options, uint64_t attrs, int *ret_fd)
 {
     AUTO_CLOSE int fs = fsopen(fs_type, FSOPEN_CLOEXEC);

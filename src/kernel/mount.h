@@ -25,9 +25,6 @@ int mount_set(int fd, uint64_t attrs, int userns_fd) WARN_UNUSED;
 /* Attaches a detached mount at a path; "": at what dirfd is. */
 int mount_attach(int fd, int dirfd, const char *path) WARN_UNUSED;
 
-/* Moves an attached mount with all below it. */
-int mount_move(const char *from, int to_dirfd, const char *to) WARN_UNUSED;
-
 /* A new, detached instance of a file system. options: alternating key, value (value NULL: a flag), ended by NULL. */
 int mount_new(const char *fs_type, const char *const *options, uint64_t attrs, int *ret_fd) WARN_UNUSED;
 

@@ -236,7 +236,7 @@ static void enter_root(int root, const int *parts, size_t n_parts, const struct 
         (void)snprintf(from, sizeof(from), "/build/%s", names[i]);
         if (mkdirat(root, names[i], 0755) < 0 && errno != EEXIST) /* images need not have them */
             fail(names[i], errno);
-        container_child_must(mount_move(from, root, names[i]), names[i]);
+        container_child_must(move_mount(AT_FDCWD, from, root, names[i], 0) < 0 ? -errno : 0, names[i]);
     }
     for (size_t i = 0; i < n_parts; i++) {
         container_child_must(mount_attach(parts[i], AT_FDCWD, "/build/tmp"), "attach a layer");

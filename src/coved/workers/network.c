@@ -91,7 +91,7 @@ static void network_open_one(void *ctx, const char *id, const struct netns *net)
 
 /* ---- the workers ---- */
 
-static void link_workers(struct coved_network *n)
+void network_link_workers(struct coved_network *n)
 {
     static const int size = LINK_BUFFER_BYTES;
     const struct sup_head head = {SUP_EGRESS, 0};
@@ -124,12 +124,7 @@ static void on_egress(void *ctx)
 {
     struct coved_network *n = ctx;
     boxes_each_network(n->boxes, network_open_one, n);
-    link_workers(n);
-}
-
-void network_on_api(struct coved_network *n)
-{
-    link_workers(n);
+    network_link_workers(n);
 }
 
 static void make_group(struct coved_network *n, struct cgroup_tree *cgroups)
@@ -195,12 +190,6 @@ void network_connect(struct coved_network *n, struct worker *api, struct boxes *
     n->boxes = boxes;
 }
 
-void network_adopt(struct coved_network *n)
-{
-    if (n->egress)
-        worker_adopt(n->egress);
-}
-
 int network_take(struct coved_network *n, enum netns_kind kind, struct netns *ret_net)
 {
     if (!n->makers[NETNS_CAPTURED])
@@ -218,26 +207,9 @@ usec_t network_tick(struct coved_network *n)
     return next;
 }
 
-bool network_is_due(const struct coved_network *n)
-{
-    return n->egress && worker_is_due(n->egress);
-}
-
-void network_stop(struct coved_network *n)
-{
-    if (n->egress)
-        worker_stop(n->egress);
-}
-
-bool network_is_gone(const struct coved_network *n)
-{
-    return !n->egress || worker_is_gone(n->egress);
-}
-
 void network_close(struct coved_network *n)
 {
-    if (n->egress)
-        worker_free(n->egress);
+    worker_free(n->egress);
     drop_group(n);
     for (size_t i = 0; i < NETNS_KINDS; i++)
         if (n->makers[i])

@@ -66,15 +66,9 @@ void network_open_box(struct coved_network *n, const char *id, const struct netn
 void network_drop_box(struct coved_network *n, const char *id);
 
 /* There is a new cove-api. */
-void network_on_api(struct coved_network *n);
-
-void network_adopt(
-    struct coved_network *n); /* before the first tick: goes on with the cove-egress that an earlier coved left */
+void network_link_workers(struct coved_network *n);
 
 /* One for a new box, or NETNS_NONE where there are none. -EAGAIN as netmaker_take() has it. */
 int network_take(struct coved_network *n, enum netns_kind kind, struct netns *ret_net) WARN_UNUSED;
 
 usec_t network_tick(struct coved_network *n);
-bool network_is_due(const struct coved_network *n); /* cove-egress is to be replaced */
-void network_stop(struct coved_network *n);
-bool network_is_gone(const struct coved_network *n);

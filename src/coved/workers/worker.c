@@ -72,6 +72,8 @@ static void stop_asking(struct worker *w)
 
 void worker_free(struct worker *w)
 {
+    if (!w)
+        return;
     stop_asking(w);
     loop_remove(w->loop, &w->sock);
     loop_remove(w->loop, &w->pidfd);
@@ -375,7 +377,7 @@ static int worker_start(struct worker *w)
 
 void worker_adopt(struct worker *w)
 {
-    struct record *left = find_left(w);
+    struct record *left = w ? find_left(w) : NULL;
     if (!left)
         return;
     struct worker_record record;
@@ -476,7 +478,7 @@ bool worker_runs(const struct worker *w)
 
 bool worker_is_due(const struct worker *w)
 {
-    return w->is_due;
+    return w && w->is_due;
 }
 
 void worker_replace(struct worker *w, const struct worker_spec *spec)
@@ -491,6 +493,8 @@ void worker_replace(struct worker *w, const struct worker_spec *spec)
 
 void worker_stop(struct worker *w)
 {
+    if (!w)
+        return;
     w->stopping = true;
     w->start_at = 0;
     w->kill_at = clock_mono() + STOP_MS * USEC_PER_MS;
@@ -499,5 +503,5 @@ void worker_stop(struct worker *w)
 
 bool worker_is_gone(const struct worker *w)
 {
-    return w->pid_fd < 0 && !w->start_at;
+    return !w || (w->pid_fd < 0 && !w->start_at);
 }

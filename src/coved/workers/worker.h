@@ -65,7 +65,7 @@ int worker_go_to_host(const struct stage *s) WARN_UNUSED;
 
 /* Everything is borrowed. Starts with the first worker_tick(). */
 struct worker *worker_new(struct coved_loop *loop, const struct worker_spec *spec);
-void worker_free(struct worker *w);
+void worker_free(struct worker *w); /* NULL, here and where one is adopted or stopped: there is none, it is gone */
 
 /* Before the first tick: goes on with the one that an earlier coved left, if there is one. */
 void worker_adopt(struct worker *w);

@@ -119,7 +119,7 @@ static void dns_judge_on_resolved(void *ctx, const struct resolver_answer *found
     reply(s, &a->q, &a->origin, &answer);
     dns_ask_free(a);
     if (conn)
-        dns_conn_ask_ended(conn);
+        dns_conn_settle(conn);
 }
 
 static void resolve(struct dns_server *s, const struct dns_query *q, const char *name, const struct dns_origin *from)

@@ -71,5 +71,7 @@ void dns_tcp_resume(struct dns_server *s);
 void dns_tcp_expire(struct dns_server *s);
 void dns_tcp_end(struct dns_server *s);
 void dns_conn_send(struct dns_conn *c, const void *message, size_t n);
-void dns_conn_ask_ended(struct dns_conn *c);
+
+/* After anything was done: judges what was held back, sends what can be sent, then waits for what is needed next. */
+void dns_conn_settle(struct dns_conn *c);
 struct list *dns_conn_asks(struct dns_conn *c);

@@ -119,9 +119,7 @@ static void dns_tcp_watch(struct dns_conn *c)
     (void)uv_poll_start(&c->poll, (reads ? UV_READABLE : 0) | (buf_len(&c->out) ? UV_WRITABLE : 0), dns_tcp_on_event);
 }
 
-/* After anything was done: judges what was held back, sends what can be sent, and then waits for what is needed
- * next. */
-static void dns_tcp_settle(struct dns_conn *c)
+void dns_conn_settle(struct dns_conn *c)
 {
     size_t before = SIZE_MAX;
     while (!c->closed && before != c->n_in) {
@@ -145,7 +143,7 @@ static void dns_tcp_on_event(uv_poll_t *poll, int status, int events)
         conn_close(c);
     else if (events & UV_READABLE)
         read_in(c);
-    dns_tcp_settle(c);
+    dns_conn_settle(c);
 }
 
 void dns_conn_send(struct dns_conn *c, const void *message, size_t n)
@@ -154,11 +152,6 @@ void dns_conn_send(struct dns_conn *c, const void *message, size_t n)
     buf_append(&c->out, size, sizeof(size));
     if (buf_append(&c->out, message, n) < 0) /* can_take() keeps room */
         abort();
-}
-
-void dns_conn_ask_ended(struct dns_conn *c)
-{
-    dns_tcp_settle(c);
 }
 
 struct list *dns_conn_asks(struct dns_conn *c)
@@ -183,7 +176,7 @@ static void conn_new(struct dns_server *s, int fd)
     list_append(&s->conns, &c->node);
     s->n_conns++;
     dns_server_set_timer(s);
-    dns_tcp_settle(c);
+    dns_conn_settle(c);
 }
 
 void dns_tcp_accept(struct dns_server *s)
@@ -212,7 +205,7 @@ void dns_tcp_pause(struct dns_server *s)
 void dns_tcp_resume(struct dns_server *s)
 {
     LIST_FOREACH (struct dns_conn, c, &s->conns, node)
-        dns_tcp_settle(c);
+        dns_conn_settle(c);
 }
 
 void dns_tcp_expire(struct dns_server *s)

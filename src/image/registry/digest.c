@@ -19,7 +19,8 @@ struct digest *digest_new(void)
     struct digest *d = mem_new(struct digest);
     d->sha = EVP_MD_CTX_new();
     assert(d->sha);
-    digest_reset(d);
+    int ok = EVP_DigestInit_ex(d->sha, EVP_sha256(), NULL);
+    assert(ok == 1);
     return d;
 }
 
@@ -29,12 +30,6 @@ void digest_free(struct digest *d)
         return;
     EVP_MD_CTX_free(d->sha);
     mem_free(d);
-}
-
-void digest_reset(struct digest *d)
-{
-    int ok = EVP_DigestInit_ex(d->sha, EVP_sha256(), NULL);
-    assert(ok == 1);
 }
 
 void digest_add(struct digest *d, const void *p, size_t n)

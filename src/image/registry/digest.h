@@ -15,8 +15,7 @@ struct digest *digest_new(void); /* never NULL */
 void digest_free(struct digest *d);
 DEFINE_AUTO(struct digest *, digest_free)
 
-void digest_reset(struct digest *d);
 void digest_add(struct digest *d, const void *p, size_t n);
-void digest_take(struct digest *d, char ret_text[static DIGEST_TEXT_MAX]); /* ends it: reset before the next use */
+void digest_take(struct digest *d, char ret_text[static DIGEST_TEXT_MAX]); /* ends it */
 
 void digest_of(struct str bytes, char ret_text[static DIGEST_TEXT_MAX]);

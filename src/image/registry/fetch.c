@@ -17,7 +17,7 @@ enum { INDEX_HOPS = 3 };
 struct fetch_job {
     const struct fetch_config *config;
     struct report *report;
-    struct image_feed *feed;
+    struct image_feed feed;
     struct job_request request;
     struct registry *registry;
     struct archive_image *archive;
@@ -189,7 +189,7 @@ static int on_plain(void *ctx, const void *p, size_t n, struct err *err)
     if (s->plain)
         digest_add(s->plain, p, n);
     s->told.unpacked += n;
-    return feed_data(s->job->feed, p, n, err);
+    return feed_data(&s->job->feed, p, n, err);
 }
 
 static int on_stored(void *ctx, const void *p, size_t n, struct err *err)
@@ -238,11 +238,11 @@ static int pass_layer(struct fetch_job *j, size_t i, struct err *err)
     if (blob->size == UINT64_MAX && archive_blob_size(j->archive, blob, &s.told.of, err) < 0)
         return -1;
     report_pull(j->report, &s.told);
-    if (feed_layer(j->feed, err) < 0 || get_blob(j, blob, on_stored, &s, err) < 0 || inflate_end(inflate, err) < 0 ||
-        verify_layer(&s, blob, diff_id, err) < 0 || feed_layer_end(j->feed, err) < 0)
+    if (feed_layer(&j->feed, err) < 0 || get_blob(j, blob, on_stored, &s, err) < 0 || inflate_end(inflate, err) < 0 ||
+        verify_layer(&s, blob, diff_id, err) < 0 || feed_layer_end(&j->feed, err) < 0)
         return -1;
     j->unpacked = s.told.unpacked;
-    s.told.entries = feed_entries(j->feed);
+    s.told.entries = j->feed.entries;
     report_unpacked(j->report, &s.told);
     return 0;
 }
@@ -300,10 +300,10 @@ static int image_fetch_run(struct fetch_job *j, struct err *err)
     for (size_t i = 0; i < j->manifest.n_layers; i++)
         if (pass_layer(j, i, err) < 0)
             return -1;
-    if (feed_finish(j->feed, err) < 0)
+    if (feed_finish(&j->feed, err) < 0)
         return -1;
     const struct report_result result = {
-        .digest = j->digest, .config = buf_str(&j->image.json), .bytes = j->unpacked, .entries = feed_entries(j->feed)};
+        .digest = j->digest, .config = buf_str(&j->image.json), .bytes = j->unpacked, .entries = j->feed.entries};
     return report_ok(j->report, &result) < 0 ? err_set(err, ERR_CANCELED, "canceled") : 0;
 }
 
@@ -312,12 +312,11 @@ int fetch_run(const struct fetch_config *config)
     struct fetch_job j = {.config = config, .request = {.archive_fd = -1}};
     struct err err;
     j.report = report_new(config->job_fd);
-    const struct feed_config feed = {.data_fd = config->data_fd,
-                                     .notes_fd = config->notes_fd,
-                                     .canceled = canceled,
-                                     .warn = fetch_on_warning,
-                                     .ctx = &j};
-    j.feed = feed_new(&feed);
+    j.feed = (struct image_feed){.data_fd = config->data_fd,
+                                 .notes_fd = config->notes_fd,
+                                 .canceled = canceled,
+                                 .warn = fetch_on_warning,
+                                 .ctx = &j};
     int r = image_fetch_run(&j, &err);
     if (r < 0 && j.registry)
         registry_withhold(j.registry, &err);
@@ -328,7 +327,6 @@ int fetch_run(const struct fetch_config *config)
     manifest_fini(&j.manifest);
     config_fini(&j.image);
     job_request_fini(&j.request);
-    feed_free(j.feed);
     report_free(j.report);
     return r < 0 ? 1 : 0;
 }

@@ -13,6 +13,7 @@ enum { TICK_MS = 50 };
 static void builder_job_free(struct build_job *j)
 {
     list_remove(&j->node);
+    charge_release(&j->charge);
     build_context_fini(&j->ctx);
     arena_wipe(&j->arena); /* passwords of registries */
     MEM_FREE(j->denied, j);
@@ -96,6 +97,7 @@ void builder_job_ended(struct build_job *j)
     struct builder *b = j->b;
     list_remove(&j->node);
     list_append(&b->ended, &j->node);
+    charge_release(&j->charge);
     b->n_running--;
     builder_wake(b);
 }
@@ -149,6 +151,15 @@ static void copy_spec(struct arena *a, uint64_t tenant, const struct build_spec 
     to->tier = copy_text(a, from->tier);
 }
 
+static size_t spec_bytes(const struct build_spec *spec)
+{
+    size_t n = spec->n_steps * sizeof(*spec->steps);
+    for (size_t i = 0; i < spec->n_steps; i++)
+        for (size_t k = 0; k < spec->steps[i].n_args; k++)
+            n += sizeof(*spec->steps[i].args) + spec->steps[i].args[k].n;
+    return n;
+}
+
 static int queue(struct builder *b, const struct actor *actor, const char *build_id, const struct build_spec *spec,
                  uint64_t cause, struct err *err)
 {
@@ -161,11 +172,17 @@ static int queue(struct builder *b, const struct actor *actor, const char *build
                        "you have reached the maximum number of concurrent template builds (%zu). Please wait for "
                        "existing builds to complete",
                        own);
-    if (template_build_begin(r, build_id, err) < 0)
+    struct charge charge = {.core = b->config.core, .tenant = actor->who.tenant};
+    if (charge_memory(&charge, spec_bytes(spec), err) < 0)
         return -1;
+    if (template_build_begin(r, build_id, err) < 0) {
+        charge_release(&charge);
+        return -1;
+    }
     const struct template_build *build = template_build_find(r, TENANT_ANY, str_of(build_id));
     struct build_job *j = mem_new(struct build_job);
     j->b = b;
+    j->charge = charge;
     j->upload_fd = -1;
     j->cause = cause;
     (void)snprintf(j->id, sizeof(j->id), "%s", build->id);
@@ -347,6 +364,7 @@ void builder_free(struct builder *b)
         builder_job_free(j);
     LIST_FOREACH (struct build_job, j, &b->running, node) {
         abandon(j);
+        charge_release(&j->charge);
         list_remove(&j->node);
         list_append(&b->ended, &j->node);
     }

@@ -323,6 +323,30 @@ static void but_not_for_another_tenants(void **state)
     assert_int_equal(end_of(s), TEMPLATE_FAILED);
 }
 
+static void what_is_asked_for_takes_the_tenants_memory(void **state)
+{
+    struct site *s = *state;
+    struct charge all = {.core = s->w->core, .tenant = TENANT_DEFAULT};
+    const struct template_request q = {.name = STR("app"), .cpu_milli = 1000, .memory_bytes = 1 << 28};
+    const struct str flag = STR("flag");
+    const struct build_step step = {.type = BUILD_RUN, .args = &flag, .n_args = 1};
+    const struct build_spec spec = {.template_ref = "base", .steps = &step, .n_steps = 1};
+    const struct template_build *b;
+    struct err err;
+    assert_int_equal(template_request(core_templates(s->w->core), &q, &b, &err), 0);
+    memcpy(s->id, b->id, sizeof(s->id));
+    assert_int_equal(charge_memory(&all, 256 << 20, &err), 0);
+    assert_int_equal(builder_start(s->b, &test_actor, s->id, &spec, &err), -1);
+    assert_int_equal(err.code, ERR_RESOURCE_EXHAUSTED);
+    charge_release(&all);
+    assert_int_equal(builder_start(s->b, &test_actor, s->id, &spec, &err), 0);
+    all.core = s->w->core;
+    assert_int_equal(charge_memory(&all, 256 << 20, &err), -1);
+    assert_int_equal(end_of(s), TEMPLATE_READY);
+    assert_int_equal(charge_memory(&all, 256 << 20, &err), 0);
+    charge_release(&all);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -330,6 +354,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(variables_are_found_again_like_other_steps, setup, teardown),
         cmocka_unit_test_setup_teardown(what_is_not_said_comes_from_below, setup, teardown),
         cmocka_unit_test_setup_teardown(from_is_a_template_here_or_an_image, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_is_asked_for_takes_the_tenants_memory, setup, teardown),
         cmocka_unit_test_setup_teardown(a_step_that_fails_is_named, setup, teardown),
         cmocka_unit_test_setup_teardown(one_that_is_cancelled_fails, setup, teardown),
         cmocka_unit_test_setup_teardown(one_whose_sandbox_dies_fails, setup, teardown),

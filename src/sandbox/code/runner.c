@@ -206,15 +206,14 @@ static bool runner_says(void *ctx, const struct code_frame *f)
 /* Nobody has to read what it began, and it need not go on. */
 static int context_hold(struct code_context *x, struct err *err)
 {
-    static const uint64_t none[QUOTA_CHARGED] = {0};
     const size_t held = buf_len(&x->rest);
     if (held == 0)
         charge_release(&x->charge);
     if (held <= MAX(x->charge.bytes, (size_t)RUNNER_FREE_BYTES))
         return 0;
-    return !x->charge.core && charge_take(&x->charge, x->code->sb->core, x->code->sb->info.tenant, none, err) < 0
-               ? -1
-               : charge_memory(&x->charge, 2 * held - x->charge.bytes, err); /* a buffer doubles */
+    x->charge.core = x->code->sb->core;
+    x->charge.tenant = x->code->sb->info.tenant;
+    return charge_memory(&x->charge, 2 * held - x->charge.bytes, err); /* a buffer doubles */
 }
 
 static void runner_writes(void *ctx, enum wire_channel channel, struct str bytes)

@@ -2,12 +2,14 @@
 /*
  * Filesystem.CreateWatcher, GetWatcherEvents, RemoveWatcher: watching by polling. A watcher lives until it is removed
  * or its sandbox ends. Events that nobody fetched are not acknowledged, so the core delivers at most its window of them
- * (1,024), and what overflows behind that ends the watch with an error that the next poll tells.
+ * (1,024), and what overflows behind that ends the watch with an error that the next poll tells; so does what the
+ * tenant has no memory for.
  */
 #include "api/e2b/envd/envd.h"
 #include "api/e2b/envd/rpc.h"
 #include "api/e2b/envd/watch_event.h"
 #include "base/mem.h"
+#include "sandbox/quota.h"
 
 enum { WATCHERS_MAX = 4096, WATCHERS_OF_SANDBOX_MAX = 64, EVENTS_MAX = 4 * 1024 * 1024 };
 
@@ -20,8 +22,16 @@ struct watcher {
     struct call *creator;    /* until it was answered; NULL when its client left */
     struct buf events;       /* JSON, separated by commas */
     size_t unacked;
-    struct err err; /* why it failed */
+    struct charge charge; /* of events */
+    bool is_full;         /* and so much the tenant has no more */
+    struct err err;       /* why it failed */
 };
+
+static void envd_watchers_clear(struct watcher *w)
+{
+    buf_fini(&w->events);
+    charge_release(&w->charge);
+}
 
 static void watcher_free(void *watcher)
 {
@@ -32,7 +42,7 @@ static void watcher_free(void *watcher)
     file_call_cancel(w->watch);
     sandbox_unwatch(&w->end);
     sandbox_unref(w->sandbox);
-    buf_fini(&w->events);
+    envd_watchers_clear(w);
     mem_free(w);
 }
 
@@ -61,10 +71,19 @@ static void envd_watchers_on_event(void *ctx, enum wire_watch_kind kind, struct 
                                    const struct file_entry *entry)
 {
     struct watcher *w = ctx;
+    struct err err;
     w->unacked++;
+    if (w->is_full)
+        return;
     if (buf_len(&w->events))
         buf_append_char(&w->events, ',');
     watch_event_append(&w->events, kind, name, entry);
+    const size_t bytes = buf_len(&w->events);
+    w->charge.core = w->e2b->facade.core;
+    if (bytes <= w->charge.bytes || charge_memory(&w->charge, 2 * bytes - w->charge.bytes, &err) == 0)
+        return;
+    w->is_full = true;
+    envd_watchers_clear(w);
 }
 
 static void envd_watchers_on_end(void *ctx, const struct err *err)
@@ -97,10 +116,14 @@ static void creator_gone(struct call *c)
 
 static bool has_room(struct call *c)
 {
-    size_t of_sandbox = 0;
-    MAP_FOREACH (const struct watcher, w, &e2b_of(c)->watchers)
+    const uint64_t tenant = sandbox_info(c->sandbox)->tenant;
+    size_t of_sandbox = 0, own = 0;
+    MAP_FOREACH (const struct watcher, w, &e2b_of(c)->watchers) {
         of_sandbox += w->sandbox == c->sandbox;
-    return map_count(&e2b_of(c)->watchers) < WATCHERS_MAX && of_sandbox < WATCHERS_OF_SANDBOX_MAX;
+        own += w->charge.tenant == tenant;
+    }
+    return quota_has_room(call_core(c), WATCHERS_MAX, map_count(&e2b_of(c)->watchers), own) &&
+           of_sandbox < WATCHERS_OF_SANDBOX_MAX;
 }
 
 void envd_create_watcher(struct call *c)
@@ -122,6 +145,7 @@ void envd_create_watcher(struct call *c)
     w->id[0] = 'w';
     id_token(w->id + 1, 20);
     w->sandbox = sandbox_ref(c->sandbox);
+    w->charge.tenant = sandbox_info(c->sandbox)->tenant;
     w->end.fn = on_sandbox_end;
     sandbox_watch_end(w->sandbox, &w->end);
     map_put(&w->e2b->watchers, str_of(w->id), w);
@@ -154,7 +178,7 @@ void envd_get_watcher_events(struct call *c)
     struct watcher *w = envd_watchers_find(c);
     if (!w)
         return;
-    if (w->watch && buf_error(&w->events) < 0) {
+    if (w->watch && (w->is_full || buf_error(&w->events) < 0)) {
         err_set(&w->err, ERR_RESOURCE_EXHAUSTED, "too many events are pending: fetch them more often");
         file_call_cancel(TAKE_PTR(w->watch));
     }
@@ -169,8 +193,7 @@ void envd_get_watcher_events(struct call *c)
     } else {
         buf_append_cstr(&b, "{}");
     }
-    buf_fini(&w->events);
-    buf_init(&w->events, EVENTS_MAX);
+    envd_watchers_clear(w);
     if (w->unacked)
         file_watch_ack(w->watch, w->unacked);
     w->unacked = 0;

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "http/gzip.h"
 #include "http/url.h"
+#include "sandbox/quota.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -428,6 +429,16 @@ static void clients_that_say_too_much_or_too_little(void **state)
                      502);
 }
 
+/* The message that names a new one. */
+static void watcher_of(struct test_facade *f, const char *headers, struct buf *b, char *ret_message, size_t size)
+{
+    assert_int_equal(
+        facade_call(f, "POST", "/filesystem.Filesystem/CreateWatcher", headers, STR("{\"path\":\"/t/d\"}"), NULL, b),
+        200);
+    (void)snprintf(ret_message, size, "%.*s", STR_ARG(buf_str(b)));
+    assert_non_null(strstr(ret_message, "\"watcherId\":\""));
+}
+
 static void directories_are_listed_and_watched(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20), headers = BUF_INIT(1024), body = BUF_INIT(1024),
@@ -436,8 +447,7 @@ static void directories_are_listed_and_watched(void **state)
     struct sandbox *sb = facade_sandbox(f, true);
     struct fake_agent *a = world_agent(f->w, sb);
     int fd = facade_connect(f);
-    char id[32], message[64];
-    const char *at;
+    char message[64];
     buf_printf(&headers, "%sContent-Type: application/json\r\n%c", facade_headers(sb, 49983), 0);
     assert_int_equal(
         facade_call(f, "POST", "/filesystem.Filesystem/ListDir", buf_data(&headers), STR("{\"path\":\"\"}"), NULL, &b),
@@ -474,14 +484,7 @@ static void directories_are_listed_and_watched(void **state)
     fd_close(fd);
     WAIT(f->w, a->closes > 0);
 
-    assert_int_equal(facade_call(f, "POST", "/filesystem.Filesystem/CreateWatcher", buf_data(&headers),
-                                 STR("{\"path\":\"/t/d\"}"), NULL, &b),
-                     200);
-    buf_append_char(&b, '\0');
-    at = strstr(buf_data(&b), "\"watcherId\":\"");
-    assert_non_null(at);
-    snprintf(id, sizeof(id), "%.*s", (int)strcspn(at + 13, "\""), at + 13);
-    snprintf(message, sizeof(message), "{\"watcherId\":\"%s\"}", id);
+    watcher_of(f, buf_data(&headers), &b, message, sizeof(message));
     assert_int_equal(facade_call(f, "POST", "/filesystem.Filesystem/GetWatcherEvents", buf_data(&headers),
                                  str_of(message), NULL, &b),
                      200);
@@ -501,6 +504,22 @@ static void directories_are_listed_and_watched(void **state)
     assert_int_equal(facade_call(f, "POST", "/filesystem.Filesystem/GetWatcherEvents", buf_data(&headers),
                                  str_of(message), NULL, &b),
                      404);
+
+    /* What nobody fetches is the tenant's share of memory. */
+    struct charge all = {.core = f->w->core, .tenant = TENANT_DEFAULT};
+    struct err err;
+    watcher_of(f, buf_data(&headers), &b, message, sizeof(message));
+    assert_int_equal(charge_memory(&all, 256 << 20, &err), 0);
+    fake_watch_event(a, WIRE_WATCH_WRITE, "x");
+    world_turns(f->w, 50);
+    charge_release(&all);
+    assert_int_equal(facade_call(f, "POST", "/filesystem.Filesystem/GetWatcherEvents", buf_data(&headers),
+                                 str_of(message), NULL, &b),
+                     429);
+    assert_has(&b, "too many events are pending");
+    assert_int_equal(
+        facade_call(f, "POST", "/filesystem.Filesystem/RemoveWatcher", buf_data(&headers), str_of(message), NULL, &b),
+        200);
 
     for (int i = 0; i < 64; i++)
         assert_int_equal(facade_call(f, "POST", "/filesystem.Filesystem/CreateWatcher", buf_data(&headers),

@@ -22,7 +22,7 @@ import pytest
 from archives import image_archive
 from leaks import Footprint, loop_devices, read
 from rebuilt import Rebuilt, differences
-from service import BUILD, Service, below, coved_of, pool_on_btrfs, settled, wait_until
+from service import BUILD, TIER, Service, below, coved_of, pool_on_btrfs, settled, wait_until
 
 FAULTS = BUILD / "tests/faults"
 SETTLE_S = 90 # until nothing more is on its way out; a loaded machine
@@ -407,9 +407,9 @@ def world(kind, first_size=None, config=None):
     footprint = Footprint(service.state, service.run)
     try:
         service.run.mkdir()
-        if config:
-            (directory / "cove.yaml").write_text(config)
-            service.env["COVE_CONFIG"] = str(directory / "cove.yaml")
+        # The other tiers are tried out at each start, runsc by five starts of its own; here coved starts some hundred times.
+        (directory / "cove.yaml").write_text(f"tiers: {{allow: [container{f', {TIER}' if TIER else ''}]}}\n{config or ''}")
+        service.env["COVE_CONFIG"] = str(directory / "cove.yaml")
         if kind != "copy": # there, links do, and start() makes them
             pool_on_btrfs(service.state, first_size)
         service.start(FAULTS / "coved")

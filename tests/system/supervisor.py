@@ -110,8 +110,8 @@ class Coved:
         self.state, self.run_dir = self.directory / "state", self.directory / "run"
         self.log = self.directory / "coved.log"
         self.env = {k: v for k, v in os.environ.items() if not k.startswith(("COVE_", "E2B_"))}
-        self.env.update(COVE_STATE=str(self.state), COVE_RUN=str(self.run_dir), COVE_LISTEN="127.0.0.1:0", COVE_CONFIG="/dev/null",
-                        **{"COVE_OBSERVE_PROCESSES": "false", "COVE_OBSERVE_FILES": "false", **env})
+        self.env.update(COVE_STATE=str(self.state), COVE_RUN=str(self.run_dir), COVE_LISTEN="127.0.0.1:0",
+                        COVE_CONFIG=str(self.directory / "cove.yaml"), **{"COVE_OBSERVE_PROCESSES": "false", "COVE_OBSERVE_FILES": "false", **env})
         self.process, self.sock, self.friend = None, None, None # process: the keeper
         self.ended, self.tags, self.early = [], itertools.count(1), {}
         self.programs = self.directory / "programs"
@@ -125,6 +125,7 @@ class Coved:
             if (build / program).exists():
                 shutil.copy(build / program, self.programs / program)
         shutil.copy(HERE / "api_standin.py", self.programs / "cove-api")
+        (self.directory / "cove.yaml").write_text(f"tiers: {{allow: [{self.tier}]}}\n") # others are tried out at each start, which takes longer
         for path in (self.state, self.run_dir):
             path.mkdir(exist_ok=True)
         (self.state / "pool").mkdir(mode=0o700, exist_ok=True)

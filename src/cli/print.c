@@ -3,7 +3,10 @@
 #include "base/buf.h"
 #include "cli/exec/terminal.h"
 
+#include <string.h>
 #include <unistd.h>
+
+enum { PRINT_WORDS_MAX = 16 * 1024 };
 
 enum { PIECE = 64 * 1024, CHARACTER_MAX = 4 };
 
@@ -76,4 +79,24 @@ void print_line(const char *text)
 {
     print_text(text);
     (void)fputc('\n', stdout);
+}
+
+void print_words(struct buf *b, const json_t *argv, size_t most)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
+    JSON_FOREACH_AT (i, word, argv) {
+        const char *text = json_is_string(word) ? json_string_value(word) : "?";
+        if (buf_len(b) > PRINT_WORDS_MAX) {
+            buf_append_cstr(b, " ...");
+            return;
+        }
+        const char *quote = *text && !text[strspn(text, plain)] ? "" : "'";
+        buf_printf(b, "%s%s", i ? " " : "", quote);
+        for (size_t k = 0; text[k] && k < most; k++)
+            if (text[k] == '\'')
+                buf_append_cstr(b, "'\\''");
+            else
+                buf_append_char(b, text[k]);
+        buf_append_cstr(b, quote);
+    }
 }

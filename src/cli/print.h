@@ -8,6 +8,8 @@
 
 #include <stdio.h>
 
+struct buf;
+
 /* On one line, as everything that --json writes; on a terminal in ASCII. */
 void print_json(const json_t *json);
 
@@ -20,6 +22,10 @@ void print_json_line(const json_t *json, struct str line);
 
 /* Any number of lines, the last of which ends, too: as terminal_print(), but for tabs, of which sources are full. */
 void print_lines(struct str text);
+
+/* A command with its arguments as a shell is told them, of each word at most `most` bytes; behind 16 KiB
+ * the rest is left out. */
+void print_words(struct buf *b, const json_t *argv, size_t most);
 
 /* As terminal_print(); print_line() ends the line, too. */
 void print_text(const char *text);

@@ -48,11 +48,29 @@ static void long_strings_are_the_same_in_pieces(void **state)
         }
 }
 
+static void words_are_told_as_to_a_shell(void **state)
+{
+    (void)state;
+    AUTO_JSON json_t *argv = json_pack("[s,s,s,s,i]", "sh", "-c", "echo it's > f", "", 1);
+    AUTO_JSON json_t *long_one = json_array();
+    AUTO_BUF struct buf all = BUF_INIT(64 * 1024), cut = BUF_INIT(64 * 1024), many = BUF_INIT(64 * 1024);
+    print_words(&all, argv, 60);
+    assert_true(str_eqc(buf_str(&all), "sh -c 'echo it'\\''s > f' '' '?'"));
+    print_words(&cut, argv, 4);
+    assert_true(str_eqc(buf_str(&cut), "sh -c 'echo' '' '?'"));
+    for (int i = 0; i < 2000; i++)
+        (void)json_array_append_new(long_one, json_string("''''''''''''"));
+    print_words(&many, long_one, 60);
+    assert_int_equal(buf_error(&many), 0);
+    assert_true(buf_len(&many) < 17 * 1024 && str_ends(buf_str(&many), STR(" ...")));
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(strings_are_escaped),
         cmocka_unit_test(long_strings_are_the_same_in_pieces),
+        cmocka_unit_test(words_are_told_as_to_a_shell),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -214,8 +214,7 @@ static void receipt_tell_command(const json_t *one)
 {
     AUTO_BUF struct buf line = BUF_INIT(64 * 1024);
     const json_t *sig = json_object_get(one, "signal"), *code = sig ? sig : json_object_get(one, "exit_code");
-    JSON_FOREACH_AT (i, word, json_object_get(one, "argv"))
-        buf_printf(&line, "%s%.60s", i ? " " : "", json_string_value(word));
+    print_words(&line, json_object_get(one, "argv"), 60);
     (void)fputs("  ran       ", stderr);
     terminal_print(stderr, isatty(STDERR_FILENO) == 1, str_n(buf_data(&line), MIN(buf_len(&line), (size_t)100)));
     if (code)

@@ -8,6 +8,7 @@
 #include "cli/env/review.h"
 #include "cli/env/settings.h"
 #include "cli/exec/terminal.h"
+#include "cli/print.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -20,8 +21,7 @@ enum {
     PROPOSAL_SHOWN_MAX = 20,
     PROPOSAL_TICK_MS = 1000,
     RISKS_MAX = 256 * 1024,
-    PROPOSAL_LINE_MAX_BYTES = 64 * 1024,
-    PROPOSAL_WORDS_MAX = 100 /* of a command, of which so many bytes are shown */
+    PROPOSAL_LINE_MAX_BYTES = 64 * 1024
 };
 
 /* ---- checks ---- */
@@ -246,9 +246,7 @@ void proposal_print(const json_t *p)
     (void)puts("Commands");
     JSON_FOREACH_AT (i, one, commands) {
         AUTO_BUF struct buf line = BUF_INIT(64 * 1024);
-        JSON_FOREACH_AT (k, word, json_object_get(one, "argv"))
-            if (k < PROPOSAL_WORDS_MAX)
-                buf_printf(&line, "%s%.60s", k ? " " : "", json_string_value(word) ? json_string_value(word) : "?");
+        print_words(&line, json_object_get(one, "argv"), 60);
         buf_append_char(&line, '\0');
         if (i < PROPOSAL_SHOWN_MAX && !buf_error(&line))
             proposal_print_run(one, buf_data(&line));

@@ -273,9 +273,7 @@ static void provenance_tell_all(const json_t *line)
     AUTO_BUF struct buf argv = BUF_INIT(64 * 1024), rules = BUF_INIT(64 * 1024);
     const char *text;
     size_t n;
-    JSON_FOREACH_AT (i, word, json_object_get(command, "argv"))
-        if ((text = json_string_value(word)))
-            buf_printf(&argv, "%s%.1000s", i ? " " : "", text);
+    print_words(&argv, json_object_get(command, "argv"), 1000);
     provenance_tell("command", buf_len(&argv) ? buf_str(&argv) : STR("none that was run through the service"));
     if ((text = json_string_value(json_object_get(line, "prompt"))))
         provenance_tell("prompt", str_of(text));

@@ -193,15 +193,15 @@ def copy_template(source, target):
     """The layers as hard links where it is one file system: nobody writes to them."""
     (target / "pool").mkdir(parents=True, mode=0o700)
     shutil.copytree(source / "templates", target / "templates")
-    COPIED[target] = source
-    if take_spare(source, target / "pool" / "layers"):
-        return
-    for way in ("-al", "-a"):
-        if subprocess.run(["cp", way, source / "pool" / "layers", target / "pool" / "layers"], stderr=subprocess.DEVNULL,
-                          check=False).returncode == 0:
-            return
-        shutil.rmtree(target / "pool" / "layers", ignore_errors=True)
-    raise AssertionError(f"the base template can't be copied from {source}")
+    if not take_spare(source, target / "pool" / "layers"):
+        for way in ("-al", "-a"):
+            if subprocess.run(["cp", way, source / "pool" / "layers", target / "pool" / "layers"], stderr=subprocess.DEVNULL,
+                              check=False).returncode == 0:
+                break
+            shutil.rmtree(target / "pool" / "layers", ignore_errors=True)
+        else:
+            raise AssertionError(f"the base template can't be copied from {source}")
+    COPIED[target] = source # and not before: half a copy is nobody's spare
 
 
 def kept_templates():

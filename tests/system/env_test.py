@@ -776,7 +776,7 @@ def test_a_proposal_with_its_evidence(service, repo):
     assert "more: cove log" not in shown.stdout
     for text in ("as asked\n", "no \\xff text\n", "more\n", "work\n", "Makefile (a build runs it)", ".cove/env.yaml (Cove's own settings)",
                  "odd (characters that hide or reorder text)",
-                 "grep -q three README && ls; test ! -e loose: exit code 0", "https://example.org/: exit code 6", "sh -c 'git add .; git commit -q -m work; echo x > loose;", "exit code 3", "(claimed)"):
+                 "grep -q three README && ls; test ! -e loose: exit code 0", "https://example.org/: exit code 6", "sh -c 'git commit -q --allow-empty -m more; git commit -q --allow-e': exit code 0", "exit code 3", "(claimed)"):
         assert text in shown.stdout, shown.stdout
     told = json.loads(env(service, repo, "propose", "fix", "--profile", "quick", "--json").stdout)
     assert [c["command"] for c in told["checks"]] == ["true"] and told["message"] is None and told["head"] == git(repo, "rev-parse", "cove/fix")

@@ -4,7 +4,6 @@
  * header names, HTTP/0.9, other protocols, transfer codings but plain chunked, long trailers. One reading of a message
  * is the point: whatever another server or a proxy could read differently is refused (RFC 9112 sections 2.2, 5.2, 6.3).
  */
-#include "base/mem.h"
 #include "http/conn.h"
 #include "http/url.h"
 

@@ -2,13 +2,10 @@
 /* What can be enforced is measured by coved, which has the probes and the privileges; here it is shown. */
 #include "base/buf.h"
 #include "base/child.h"
-#include "base/fd.h"
 #include "base/mem.h"
 #include "cli/cmd/commands.h"
 #include "cli/exec/terminal.h"
 #include "cli/service.h"
-
-#include <unistd.h>
 
 enum { REPORT_MAX = 1 << 20 };
 

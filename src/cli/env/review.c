@@ -10,7 +10,6 @@
 #include <fnmatch.h>
 #include <string.h>
 #include <strings.h>
-#include <unistd.h>
 
 enum { RAW_MAX = 64 << 20, REVIEW_PATCH_MAX = 256 << 20, LINKS_MAX = 4096, LINK_TEXT_MAX = 4096 };
 

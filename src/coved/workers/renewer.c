@@ -2,7 +2,6 @@
 #include "coved/workers/renewer.h"
 #include "base/child.h"
 #include "base/fd.h"
-#include "base/mem.h"
 
 #include <fcntl.h>
 #include <poll.h>

@@ -9,7 +9,6 @@
 #include "kernel/netns.h"
 
 #include <stdio.h>
-#include <string.h>
 #include <sys/socket.h>
 
 enum { METHOD_LEAST = 3, SNIFF_READ = 8192 };

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "image/registry/fetch.h"
-#include "base/fd.h"
 #include "image/apply/archive.h"
 #include "image/apply/inflate.h"
 #include "image/link.h"

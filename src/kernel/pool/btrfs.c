@@ -3,7 +3,6 @@
 #include "base/buf.h"
 #include "base/child.h"
 #include "base/fd.h"
-#include "base/mem.h"
 #include "base/str.h"
 #include "kernel/mount.h"
 

@@ -9,6 +9,7 @@
 #include "wire/tiers.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 int core_template_find(struct core *core, uint64_t view, struct str ref, const struct template **ret_template,
                        struct err *err)
@@ -19,6 +20,57 @@ int core_template_find(struct core *core, uint64_t view, struct str ref, const s
 void core_templates_each(struct core *core, uint64_t view, bool (*fn)(void *ctx, const struct template *t), void *ctx)
 {
     template_each(core->templates, view, fn, ctx);
+}
+
+struct snapshot_list {
+    bool (*fits)(const void *ctx, const struct template *t);
+    const void *ctx;
+    const struct template **found;
+    size_t n, cap;
+};
+
+static bool snapshots_collect(void *ctx, const struct template *t)
+{
+    struct snapshot_list *all = ctx;
+    if (!t->is_snapshot || !all->fits(all->ctx, t))
+        return true;
+    if (all->n == all->cap) {
+        all->cap = MAX(2 * all->cap, (size_t)64);
+        all->found = mem_realloc(all->found, all->cap * sizeof(struct template *));
+    }
+    all->found[all->n++] = t;
+    return true;
+}
+
+const char *template_called(const struct template *t)
+{
+    return t->ref ? t->ref : t->id;
+}
+
+int template_order(const struct template *a, usec_t built, const char *ref)
+{
+    return a->built != built ? (a->built > built ? -1 : 1) : strcmp(template_called(a), ref);
+}
+
+static int snapshots_compare(const void *a, const void *b)
+{
+    const struct template *x = *(const struct template *const *)a, *y = *(const struct template *const *)b;
+    return template_order(x, y->built, template_called(y));
+}
+
+size_t core_snapshots(struct core *core, uint64_t view, bool (*fits)(const void *ctx, const struct template *t),
+                      const void *ctx, const struct template ***ret_found)
+{
+    struct snapshot_list all = {fits, ctx, NULL, 0, 0};
+    size_t n = 0;
+    core_templates_each(core, view, snapshots_collect, &all);
+    if (all.n)
+        qsort(all.found, all.n, sizeof(struct template *), snapshots_compare);
+    for (size_t i = 0; i < all.n; i++)
+        if (!n || all.found[i] != all.found[n - 1])
+            all.found[n++] = all.found[i];
+    *ret_found = all.found;
+    return n;
 }
 
 uint32_t core_template_cpu_milli(const struct core *core, const struct template *t)

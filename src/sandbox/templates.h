@@ -13,6 +13,13 @@ int core_template_find(struct core *core, uint64_t view, struct str ref, const s
 /* By id, until fn returns false. */
 void core_templates_each(struct core *core, uint64_t view, bool (*fn)(void *ctx, const struct template *t), void *ctx);
 
+/* Snapshots that fit: newest first, then by reference, each once however many tags it has. The vector is the caller's
+ * to free. */
+size_t core_snapshots(struct core *core, uint64_t view, bool (*fits)(const void *ctx, const struct template *t),
+                      const void *ctx, const struct template ***ret_found);
+int template_order(const struct template *a, usec_t built, const char *ref); /* < 0: a comes before that one */
+const char *template_called(const struct template *t);                       /* its reference, or else its id */
+
 /* The defaults of a sandbox made from it. */
 uint32_t core_template_cpu_milli(const struct core *core, const struct template *t);
 uint64_t core_template_memory_bytes(const struct core *core, const struct template *t);

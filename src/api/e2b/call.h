@@ -33,4 +33,4 @@ static inline struct e2b *e2b_of(const struct call *c)
 }
 
 /* {"code":<status>,"message":"<message>"}, the error body of REST routes. */
-void e2b_append_error(struct buf *b, int status, enum err_code code, struct str message, const char *hint);
+json_t *e2b_error(int status, struct str message);

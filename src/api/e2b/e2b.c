@@ -17,23 +17,18 @@
 
 const struct core_guest e2b_guest = {"E2B_SANDBOX", "E2B_SANDBOX_ID", "E2B_TEMPLATE_ID", E2B_ATTRIBUTES};
 
-void e2b_append_error(struct buf *b, int status, enum err_code code, struct str message, const char *hint)
+json_t *e2b_error(int status, struct str message)
 {
-    (void)code, (void)hint;
-    buf_printf(b, "{\"code\":%d,\"message\":", status);
-    buf_append_json_string(b, message);
-    buf_append_char(b, '}');
+    return json_pack("{s:i,s:o}", "code", status, "message", call_text(message));
 }
 
-static void e2b_answer_error(struct call *c, int status, enum err_code code, struct str message, const char *hint)
+static void e2b_answer_error(struct call *c, int status, enum err_code code, struct str message,
+                             const char *hint UNUSED)
 {
-    AUTO_BUF struct buf b = BUF_INIT(16384);
-    if (c->route && c->route->flags & (RPC_UNARY | RPC_STREAM)) {
+    if (c->route && c->route->flags & (RPC_UNARY | RPC_STREAM))
         rpc_end_failed(c, code, message);
-        return;
-    }
-    e2b_append_error(&b, status, code, message, hint);
-    call_json(c, status, buf_str(&b));
+    else
+        call_value(c, status, e2b_error(status, message));
 }
 
 /* What was under way in a sandbox that is gone is cut; while it is paused with its memory nothing is lost: what was

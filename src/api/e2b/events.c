@@ -18,16 +18,16 @@ enum { EVENTS_DEFAULT = 10, EVENTS_MOST = 100, EVENTS_SKIP_MOST = 1000000 };
 
 /* ---- an event ---- */
 
-static void append_uuid(struct buf *b, const char *name, struct str bytes)
+static json_t *event_uuid(struct str bytes)
 {
     char hex[33] = "";
     str_hex(bytes.p, MIN(bytes.n, (size_t)16), hex);
-    buf_printf(b, ",\"%s\":\"%.8s-%.4s-4%.3s-a%.3s-%.12s\"", name, hex, hex + 8, hex + 13, hex + 17, hex + 20);
+    return json_sprintf("%.8s-%.4s-4%.3s-a%.3s-%.12s", hex, hex + 8, hex + 13, hex + 17, hex + 20);
 }
 
-static void events_append_metadata(struct buf *b, const char *text)
+static json_t *event_metadata(const char *text)
 {
-    json_t *all AUTO_JSON = json_loads(*text ? text : "{}", 0, NULL), *value;
+    json_t *all = json_loads(*text ? text : "{}", 0, NULL), *value;
     const char *key;
     void *next;
     json_object_foreach_safe(all, next, key, value)
@@ -35,46 +35,35 @@ static void events_append_metadata(struct buf *b, const char *text)
         if (facade_owns_key(str_of(key)))
             (void)json_object_del(all, key);
     }
-    AUTO_FREE char *shown = json_dumps(all, JSON_COMPACT);
-    buf_append_cstr(b, shown ? shown : "{}");
+    return all ? all : json_object();
 }
 
-static void append_data(struct buf *b, const struct life_row *row, const char *type)
+static json_t *event_details(const struct life_row *row, const char *type)
 {
-    json_t *data AUTO_JSON = json_loads(row->data, 0, NULL);
-    json_t *timeout = json_object_get(data, "timeout_ms");
+    json_t *data AUTO_JSON = json_loads(row->data, 0, NULL), *timeout = json_object_get(data, "timeout_ms");
     bool is_over = strcmp(type, "killed") == 0 || strcmp(type, "paused") == 0;
-    buf_append_cstr(b, ",\"eventData\":{\"sandbox_metadata\":");
-    events_append_metadata(b, row->metadata);
-    if (strcmp(row->kind, "sandbox.timeout") == 0 && timeout) {
-        buf_append_cstr(b, ",\"set_timeout\":");
-        sandbox_json_time(b, clock_add_ms(row->time, (uint64_t)json_integer_value(timeout)));
-    }
-    if (is_over && row->started_at) {
-        buf_append_cstr(b, ",\"execution\":{\"started_at\":");
-        sandbox_json_time(b, row->started_at);
-        buf_printf(b, ",\"vcpu_count\":%u,\"memory_mb\":%llu,\"execution_time\":%llu}",
-                   MAX((row->cpu_milli + 999) / 1000, 1U), (unsigned long long)(row->memory_bytes >> 20),
-                   (unsigned long long)((row->time - MIN(row->time, row->started_at)) / USEC_PER_MS));
-    }
-    buf_append_char(b, '}');
+    json_t *all = json_pack("{s:o}", "sandbox_metadata", event_metadata(row->metadata));
+    if (strcmp(row->kind, "sandbox.timeout") == 0 && timeout)
+        (void)json_object_set_new(all, "set_timeout",
+                                  sandbox_json_time(clock_add_ms(row->time, (uint64_t)json_integer_value(timeout))));
+    if (is_over && row->started_at)
+        (void)json_object_set_new(all, "execution",
+                                  json_pack("{s:o,s:i,s:I,s:I}", "started_at", sandbox_json_time(row->started_at),
+                                            "vcpu_count", (int)MAX((row->cpu_milli + 999) / 1000, 1U), "memory_mb",
+                                            (json_int_t)(row->memory_bytes >> 20), "execution_time",
+                                            (json_int_t)((row->time - MIN(row->time, row->started_at)) / USEC_PER_MS)));
+    return all;
 }
 
 static void append_event(const struct life_row *row, const char *tenant, struct buf *b)
 {
     const char *type = life_type(row);
-    buf_append_cstr(b, "{\"version\":\"v1\"");
-    append_uuid(b, "id", row->hash);
-    buf_printf(b, ",\"type\":\"" LIFECYCLE "%s\"", type);
-    append_data(b, row, type);
-    json_put_str(b, "sandboxBuildId", str_of(row->template_id));
-    json_put_str(b, "sandboxExecutionId", str_of(row->sandbox));
-    json_put_str(b, "sandboxId", str_of(row->sandbox));
-    json_put_str(b, "sandboxTeamId", str_of(tenant ? tenant : TENANT_NAME_DEFAULT));
-    json_put_str(b, "sandboxTemplateId", str_of(row->template_id));
-    buf_append_cstr(b, ",\"timestamp\":");
-    sandbox_json_time(b, row->time);
-    buf_append_char(b, '}');
+    json_put_value(b,
+                   json_pack("{s:s,s:o,s:s+,s:o,s:o,s:s,s:s,s:s,s:o,s:o}", "version", "v1", "id", event_uuid(row->hash),
+                             "type", LIFECYCLE, type, "eventData", event_details(row, type), "sandboxBuildId",
+                             call_cstr(row->template_id), "sandboxExecutionId", row->sandbox, "sandboxId", row->sandbox,
+                             "sandboxTeamId", tenant ? tenant : TENANT_NAME_DEFAULT, "sandboxTemplateId",
+                             call_cstr(row->template_id), "timestamp", sandbox_json_time(row->time)));
 }
 
 static void events_sign(json_t *headers, const char *webhook, const char *delivery, struct str secret, struct str body)
@@ -114,7 +103,6 @@ static bool events_list_one(void *ctx, const struct life_row *row)
         l->skip--;
         return true;
     }
-    json_put_comma(&l->b);
     append_event(row, tenant_name(call_core(l->call), row->tenant), &l->b);
     return --l->limit > 0;
 }
@@ -174,51 +162,41 @@ void events_list(struct call *c)
 
 /* ---- webhooks ---- */
 
-static void append_webhook(struct buf *b, struct core *core, const struct webhook *w)
+static json_t *webhook_json(struct core *core, const struct webhook *w)
 {
-    const char *tenant = tenant_name(core, w->tenant);
-    json_t *types = json_object_get(w->config, "types");
-    buf_printf(b, "{\"id\":\"%s\"", w->id);
-    json_put_str(b, "teamID", str_of(tenant ? tenant : TENANT_NAME_DEFAULT));
-    json_put_str(b, "teamId", str_of(tenant ? tenant : TENANT_NAME_DEFAULT));
-    json_put_str(b, "name", str_of(json_string_value(json_object_get(w->config, "name"))));
-    json_put_str(b, "url", str_of(json_string_value(json_object_get(w->config, "url"))));
-    buf_printf(
-        b, ",\"enabled\":%s,\"createdAt\":", json_is_true(json_object_get(w->config, "enabled")) ? "true" : "false");
-    sandbox_json_time(b, (usec_t)json_integer_value(json_object_get(w->config, "created_at")));
-    buf_append_cstr(b, ",\"events\":[");
-    JSON_FOREACH_AT (i, one, types)
-        buf_printf(b, "%s\"" LIFECYCLE "%s\"", i ? "," : "", json_string_value(one));
-    buf_append_cstr(b, "]}");
+    const char *team = tenant_name(core, w->tenant) ? tenant_name(core, w->tenant) : TENANT_NAME_DEFAULT;
+    json_t *events = json_array();
+    JSON_FOREACH (one, json_object_get(w->config, "types"))
+        (void)json_array_append_new(events, json_sprintf(LIFECYCLE "%s", json_string_value(one)));
+    return json_pack("{s:s,s:s,s:s,s:o,s:o,s:b,s:o,s:o}", "id", w->id, "teamID", team, "teamId", team, "name",
+                     call_text(json_str(json_object_get(w->config, "name"))), "url",
+                     call_text(json_str(json_object_get(w->config, "url"))), "enabled",
+                     json_is_true(json_object_get(w->config, "enabled")), "createdAt",
+                     sandbox_json_time((usec_t)json_integer_value(json_object_get(w->config, "created_at"))), "events",
+                     events);
 }
 
 static void answer_webhook(struct call *c, int status, const struct webhook *w)
 {
-    AUTO_BUF struct buf b = BUF_INIT(16384);
-    append_webhook(&b, call_core(c), w);
-    call_json_buf(c, status, &b);
+    call_value(c, status, webhook_json(call_core(c), w));
 }
 
 struct webhook_list {
     struct core *core;
-    struct buf b;
+    json_t *all;
 };
 
 static void list_webhook(void *ctx, const struct webhook *w)
 {
-    struct webhook_list *l = ctx;
-    json_put_comma(&l->b);
-    append_webhook(&l->b, l->core, w);
+    const struct webhook_list *l = ctx;
+    (void)json_array_append_new(l->all, webhook_json(l->core, w));
 }
 
 void events_webhooks(struct call *c)
 {
-    struct webhook_list l = {call_core(c), BUF_INIT(REPLY_MAX)};
-    buf_append_char(&l.b, '[');
+    struct webhook_list l = {call_core(c), json_array()};
     webhook_each(l.core, &c->actor.who, list_webhook, &l);
-    buf_append_char(&l.b, ']');
-    call_json_buf(c, 200, &l.b);
-    buf_fini(&l.b);
+    call_value(c, 200, l.all);
 }
 
 /* E2B's members as the core's; what is absent stays so. NULL: answered. */

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/e2b/proxy_error.h"
 #include "api/e2b/target.h"
-#include "api/kit/json_write.h"
-#include "base/buf.h"
+#include "api/kit/call.h"
 
 #include <strings.h>
 
@@ -80,11 +79,8 @@ void proxy_error(struct http_request *req, int status, struct str sandbox_id, co
         respond_html(req, status, message, sandbox_id);
         return;
     }
-    json_open(&b, "sandboxId", sandbox_id);
-    json_put_str(&b, "message", str_of(message));
-    if (port)
-        buf_printf(&b, ",\"port\":%u", port);
-    buf_printf(&b, ",\"code\":%d}", status);
+    json_put_value(&b, json_pack("{s:o,s:s,s:o*,s:i}", "sandboxId", call_text(sandbox_id), "message", message, "port",
+                                 port ? json_integer(port) : NULL, "code", status));
     http_respond(req, status, &HTTP_HEADER("content-type", "application/json; charset=utf-8"), 1, buf_str(&b));
 }
 
@@ -107,9 +103,7 @@ void proxy_error_internal_route(struct http_request *req, struct str path)
         respond_html(req, 404, message, path);
         return;
     }
-    buf_printf(&b, "{\"message\":\"%s\",\"path\":", message);
-    buf_append_json_string(&b, path);
-    buf_append_cstr(&b, ",\"code\":404}");
+    json_put_value(&b, json_pack("{s:s,s:o,s:i}", "message", message, "path", call_text(path), "code", 404));
     http_respond(req, 404, &HTTP_HEADER("content-type", "application/json; charset=utf-8"), 1, buf_str(&b));
 }
 

@@ -621,3 +621,8 @@ json_t *call_text(struct str s)
     json_t *text = json_loadb(buf_data(&b), buf_len(&b), JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
     return text ? text : json_string("");
 }
+
+json_t *call_cstr(const char *s)
+{
+    return s ? call_text(str_of(s)) : NULL;
+}

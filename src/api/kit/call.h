@@ -168,7 +168,8 @@ void call_json_buf(struct call *c, int status,
                    struct buf *body);                      /* takes the content, of any size; its error is a 500 */
 bool call_has_type(const struct call *c, struct str type); /* its body, but for parameters */
 json_t *call_text(struct str s);                           /* a JSON text; what isn't UTF-8 becomes U+FFFD */
-json_t *call_time(usec_t at);                              /* RFC 3339; NULL, so left out, for 0 */
+json_t *call_cstr(const char *s);                          /* the same; NULL for NULL */
+json_t *call_time(usec_t at);                              /* RFC 3339; NULL for 0: left out ("o*"), or null ("o?") */
 void call_value(struct call *c, int status, json_t *json); /* takes it */
 void call_empty(struct call *c, int status);
 /* All return false, for functions whose false means that it was answered. */

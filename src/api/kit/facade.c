@@ -24,6 +24,16 @@ bool facade_owns_key(struct str key)
     return false;
 }
 
+json_t *facade_metadata(const struct sandbox_info *info)
+{
+    json_t *all = json_object();
+    for (size_t i = 0; i < info->n_metadata; i++)
+        if (!facade_owns_key(info->metadata[i].key))
+            (void)json_object_setn_new(all, info->metadata[i].key.p, info->metadata[i].key.n,
+                                       call_text(info->metadata[i].value));
+    return all;
+}
+
 void facade_drain(struct map *m, void (*free_value)(void *value))
 {
     for (void *value; (value = map_any(m));)

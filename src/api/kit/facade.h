@@ -16,6 +16,7 @@
 #include "sandbox/core.h"
 
 struct facade;
+struct sandbox_info;
 
 struct facade_ops {
     const char *name;         /* in the record of who was turned away; a literal */
@@ -66,8 +67,9 @@ bool facade_serve(struct facade *f, const struct route *routes, size_t n, struct
 /* The same for a table whose patterns are of a part of the path, raw: behind a prefix. */
 bool facade_serve_at(struct facade *f, const struct route *routes, size_t n, struct str path, struct http_request *req);
 
-/* Is this key of a sandbox's metadata a façade's own note, which no client is shown? */
+/* Is this key of a sandbox's metadata a façade's own note, which no client is shown? And the metadata without those. */
 bool facade_owns_key(struct str key);
+json_t *facade_metadata(const struct sandbox_info *info);
 
 /* The end of a map whose values, when they are freed, take themselves out. */
 void facade_drain(struct map *m, void (*free_value)(void *value));

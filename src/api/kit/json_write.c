@@ -1,11 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/kit/json_write.h"
+#include "base/mem.h"
 #include "sandbox/sandbox.h"
 
 void json_put_comma(struct buf *b)
 {
     if (buf_len(b) && !strchr("{[:,\n", buf_data(b)[buf_len(b) - 1]))
         (void)buf_append_char(b, ',');
+}
+
+void json_put_value(struct buf *b, json_t *value)
+{
+    AUTO_FREE char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
+    json_decref(value);
+    json_put_comma(b);
+    (void)buf_append_cstr(b, text ? text : "null");
 }
 
 static void json_put_name(struct buf *b, const char *name)

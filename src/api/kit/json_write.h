@@ -7,10 +7,12 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/json.h"
 
 struct pair;
 
 void json_put_comma(struct buf *b);
+void json_put_value(struct buf *b, json_t *value); /* takes it; NULL: null */
 void json_put_str(struct buf *b, const char *name, struct str value);
 void json_put_text(struct buf *b, const char *name, const char *value);                   /* NULL: null */
 void json_put_time(struct buf *b, const char *name, usec_t at, int digits);               /* RFC 3339 */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sandboxes as a whole: making, listing, ending, copying; what they may reach, and what was recorded of them. */
 #include "api/kit/diff_read.h"
+#include "api/kit/forks.h"
 #include "api/mcp/handlers.h"
 #include "base/mem.h"
 #include "event/log.h"
@@ -15,14 +16,9 @@ enum { TIMEOUT_S = 3600, EVENTS_BYTES = 192 * 1024 };
 static json_t *sandbox_json(const struct sandbox *sb)
 {
     const struct sandbox_info *i = sandbox_info(sb);
-    json_t *labels = json_object();
-    for (size_t n = 0; n < i->n_metadata; n++)
-        if (!facade_owns_key(i->metadata[n].key))
-            (void)json_object_setn_new(labels, i->metadata[n].key.p, i->metadata[n].key.n,
-                                       call_text(i->metadata[n].value));
     return json_pack("{s:s,s:s,s:s,s:o*,s:o*,s:o}", "sandbox", i->id, "state", sandbox_state_name(i->state), "template",
                      i->template_alias ? i->template_alias : i->template_id, "started_at", call_time(i->started),
-                     "ends_at", call_time(i->end_at), "metadata", labels);
+                     "ends_at", call_time(i->end_at), "metadata", facade_metadata(i));
 }
 
 static void sandbox_done(void *ctx, struct sandbox *sb, const struct err *err)
@@ -172,42 +168,25 @@ void snapshot_tool(struct call *c)
         call_held(c, sandbox_snapshot(c->sandbox, &c->actor, name, snapshot_made, call_hold(c), &c->err));
 }
 
-struct mcp_forking {
-    struct call *call; /* held */
-    json_t *forks;
-    size_t count;
-};
-
-static void fork_made(void *ctx, size_t i, struct sandbox *fork, const struct err *err)
+static json_t *fork_json(struct call *c UNUSED, const struct sandbox *fork, const struct err *err)
 {
-    struct mcp_forking *f = ctx;
-    if (i < f->count) {
-        (void)json_array_append_new(f->forks, fork ? sandbox_json(fork)
-                                                   : json_pack("{s:o}", "error", call_text(str_of(err->msg))));
-        return;
-    }
-    struct call *c = call_back(f->call, NULL);
-    if (c)
-        tool_result(c, json_pack("{s:O}", "forks", f->forks), STR_NULL);
-    json_decref(f->forks);
-    mem_free(f);
+    return err ? json_pack("{s:o}", "error", call_cstr(err->msg)) : sandbox_json(fork);
+}
+
+static void fork_made(struct call *c, json_t *all)
+{
+    tool_result(c, json_pack("{s:o}", "forks", all), STR_NULL);
 }
 
 void fork_tool(struct call *c)
 {
     int64_t count = 1, timeout_s = 0;
-    struct err err;
     if (!TOOL_WANTS(c, JSON_WANT_INT("count", 1, FORKS_MAX, &count),
                     JSON_WANT_INT("timeout_s", 1, INT64_MAX / 1000, &timeout_s)))
         return;
-    struct mcp_forking *f = mem_new(struct mcp_forking);
-    *f = (struct mcp_forking){call_hold(c), json_array(), (size_t)count};
-    if (sandbox_fork(c->sandbox, &c->actor, f->count, timeout_s ? (uint64_t)timeout_s * 1000 : UINT64_MAX, fork_made, f,
-                     &err) == 0)
-        return;
-    json_decref(f->forks);
-    mem_free(f);
-    call_drop(c, &err);
+    struct forks *f = forks_new(c, (size_t)count, fork_json, fork_made);
+    forks_begun(f, sandbox_fork(c->sandbox, &c->actor, (size_t)count,
+                                timeout_s ? (uint64_t)timeout_s * 1000 : UINT64_MAX, forks_on, f, &c->err));
 }
 
 /* ---- what differs ---- */

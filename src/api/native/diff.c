@@ -10,21 +10,15 @@ static void native_diff_on_end(void *ctx, const struct err *err)
 {
     struct call *c = ctx;
     /* The usual advice is about sandboxes that run. */
-    bool is_too_much = err && err->code == ERR_RESOURCE_EXHAUSTED;
+    const char *hint = err && err->code == ERR_RESOURCE_EXHAUSTED ? DIFF_READ_HINT : NULL;
     if (err && !http_response_begun(c->req)) {
-        call_fail_hint(c, err, is_too_much ? DIFF_READ_HINT : NULL);
+        call_fail_hint(c, err, hint);
         return;
     }
     native_begin_lines(c);
     if (err) {
         AUTO_BUF struct buf b = BUF_INIT(4096);
-        if (is_too_much) {
-            buf_printf(&b, "{\"error\":{\"code\":\"%s\",\"message\":", err_code_name(err->code));
-            buf_append_json_string(&b, str_of(err->msg));
-            buf_append_cstr(&b, ",\"hint\":\"" DIFF_READ_HINT "\"}}");
-        } else {
-            native_error_json(&b, err);
-        }
+        json_put_value(&b, native_error(err, hint));
         buf_append_char(&b, '\n');
         (void)http_response_write(c->req, buf_str(&b));
     }

@@ -41,10 +41,11 @@ int layers_diff(struct core *core, uint64_t view, struct str a, struct str b, in
     return 0;
 }
 
-void native_error_json(struct buf *b, const struct err *err)
+json_t *native_error(const struct err *err, const char *hint)
 {
-    (void)b;
+    (void)hint;
     fail_msg("%s", err->msg);
+    return NULL;
 }
 
 static void append_error(struct buf *b, int status, enum err_code code, struct str message, const char *hint)

@@ -142,7 +142,7 @@ static void stream_put_gap(struct native_event_stream *s, const struct event_gap
 static void stream_put_error(struct native_event_stream *s, const struct err *err)
 {
     AUTO_BUF struct buf json = BUF_INIT(4096);
-    native_error_json(&json, err);
+    json_put_value(&json, native_error(err, NULL));
     stream_put(s, NULL, STR("error"), buf_str(&json));
 }
 
@@ -412,28 +412,21 @@ static void verify_work(uv_work_t *work)
 static void verify_done(uv_work_t *work, int status)
 {
     struct verification *v = container_of(work, struct verification, work);
+    const struct event_verdict *is = &v->verdict;
     list_remove(&v->call->node);
     struct call *c = call_back(v->call, NULL);
-    AUTO_BUF struct buf b = BUF_INIT(4096);
-    bool is_intact = v->verdict.fault == EVENT_INTACT;
-    if (c && status < 0) {
+    if (c && status < 0)
         call_refuse(c, ERR_CANCELED, "the service is stopping");
-    } else if (c && v->r < 0) {
+    else if (c && v->r < 0)
         call_fail_err(c, &v->err);
-    } else if (c && v->signed_text.max) {
+    else if (c && v->signed_text.max)
         call_json_buf(c, 200, &v->signed_text);
-    } else if (c) {
-        buf_printf(
-            &b,
-            "{\"intact\":%s,\"fault\":%s%s%s,\"bad_seq\":%llu,\"first\":%llu,\"last\":%llu,\"checked\":%llu,\"detail\":",
-            is_intact ? "true" : "false", is_intact ? "" : "\"",
-            is_intact ? "null" : event_fault_name(v->verdict.fault), is_intact ? "" : "\"",
-            (unsigned long long)v->verdict.bad_seq, (unsigned long long)v->verdict.first,
-            (unsigned long long)v->verdict.last, (unsigned long long)v->verdict.checked);
-        buf_append_json_string(&b, str_of(v->verdict.detail));
-        buf_append_char(&b, '}');
-        call_json_buf(c, 200, &b);
-    }
+    else if (c)
+        call_value(c, 200,
+                   json_pack("{s:b,s:s?,s:I,s:I,s:I,s:I,s:o}", "intact", is->fault == EVENT_INTACT, "fault",
+                             is->fault == EVENT_INTACT ? NULL : event_fault_name(is->fault), "bad_seq",
+                             (json_int_t)is->bad_seq, "first", (json_int_t)is->first, "last", (json_int_t)is->last,
+                             "checked", (json_int_t)is->checked, "detail", call_cstr(is->detail)));
     buf_fini(&v->signed_text);
     mem_free(v);
 }

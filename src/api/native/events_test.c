@@ -74,10 +74,11 @@ const struct sandbox_info *sandbox_info(const struct sandbox *sb)
     return &w.info;
 }
 
-void native_error_json(struct buf *b, const struct err *err)
+json_t *native_error(const struct err *err, const char *hint)
 {
-    (void)b;
+    (void)hint;
     fail_msg("%s", err->msg);
+    return NULL;
 }
 
 /* ---- the world ---- */

@@ -95,9 +95,7 @@ static void process_exit(void *ctx, const struct exec_exit *e)
 static void process_error(void *ctx, const struct err *err)
 {
     AUTO_BUF struct buf b = BUF_INIT(4096);
-    buf_printf(&b, "{\"code\":\"%s\",\"message\":", err_code_name(err->code));
-    buf_append_json_string(&b, str_of(err->msg));
-    buf_append_char(&b, '}');
+    json_put_value(&b, json_pack("{s:s,s:o}", "code", err_code_name(err->code), "message", call_cstr(err->msg)));
     exec_finish(ctx, EXEC_STREAM_ERROR, &b);
 }
 
@@ -327,35 +325,24 @@ void native_attach(struct call *c)
 static void listed(void *ctx, const struct exec_process *processes, size_t n, const struct err *err)
 {
     struct call *c = ctx;
-    AUTO_BUF struct buf b = BUF_INIT(4 << 20);
     c->exec = NULL;
     if (err) {
         call_fail_err(c, err);
         return;
     }
-    buf_append_cstr(&b, "{\"processes\":[");
+    json_t *all = json_array();
     for (size_t i = 0; i < n; i++) {
         const struct exec_process *p = &processes[i];
-        buf_printf(&b, "%s{\"pid\":%u", i ? "," : "", p->pid);
-        json_put_time(&b, "started_at", p->started, 3);
-        buf_printf(&b, ",\"pty\":%s", p->pty ? "true" : "false");
-        if (p->has_tag)
-            json_put_str(&b, "tag", p->tag);
-        else
-            json_put_text(&b, "tag", NULL);
-        buf_append_cstr(&b, ",\"cmd\":[");
-        buf_append_json_string(&b, p->cmd);
-        for (size_t a = 0; a < p->n_args; a++) {
-            buf_append_char(&b, ',');
-            buf_append_json_string(&b, p->args[a]);
-        }
-        buf_append_cstr(&b, "],\"cwd\":");
-        buf_append_json_string(&b, p->cwd);
-        json_put_str(&b, "user", p->user);
-        buf_printf(&b, ",\"output_bytes\":%llu}", (unsigned long long)p->output_bytes);
+        json_t *cmd = json_pack("[o]", call_text(p->cmd));
+        for (size_t a = 0; a < p->n_args; a++)
+            (void)json_array_append_new(cmd, call_text(p->args[a]));
+        (void)json_array_append_new(all, json_pack("{s:i,s:o?,s:b,s:o?,s:o,s:o,s:o,s:I}", "pid", (int)p->pid,
+                                                   "started_at", call_time(p->started), "pty", p->pty, "tag",
+                                                   p->has_tag ? call_text(p->tag) : NULL, "cmd", cmd, "cwd",
+                                                   call_text(p->cwd), "user", call_text(p->user), "output_bytes",
+                                                   (json_int_t)p->output_bytes));
     }
-    buf_append_cstr(&b, "]}");
-    call_json_buf(c, 200, &b);
+    call_value(c, 200, json_pack("{s:o}", "processes", all));
 }
 
 void native_exec_processes(struct call *c)

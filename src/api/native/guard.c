@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "sandbox/templates.h"
 
-enum { GUARD_LIST_BYTES = 16 << 20, TEST_ARGS_MAX = 1024 };
+enum { TEST_ARGS_MAX = 1024 };
 
 /* ---- rules ---- */
 
@@ -49,15 +49,12 @@ void native_guard_set(struct call *c)
 
 void native_guard_rails(struct call *c)
 {
-    AUTO_BUF struct buf b = BUF_INIT(GUARD_LIST_BYTES);
-    for (size_t i = 0; rails[i].name; i++) {
-        buf_printf(&b, "%s{\"name\":\"%s\",\"risk\":\"%s\"", i ? "," : "{\"rails\":[", rails[i].name,
-                   guard_risk_name(rails[i].risk));
-        json_put_text(&b, "about", rails[i].about);
-        buf_printf(&b, ",\"rules\":%s}", rails[i].rules);
-    }
-    buf_append_cstr(&b, "]}");
-    call_json_buf(c, 200, &b);
+    json_t *all = json_array();
+    for (size_t i = 0; rails[i].name; i++)
+        (void)json_array_append_new(all, json_pack("{s:s,s:s,s:s,s:o}", "name", rails[i].name, "risk",
+                                                   guard_risk_name(rails[i].risk), "about", rails[i].about, "rules",
+                                                   json_loads(rails[i].rules, 0, NULL)));
+    call_value(c, 200, json_pack("{s:o}", "rails", all));
 }
 
 void native_guard_test(struct call *c)
@@ -65,7 +62,6 @@ void native_guard_test(struct call *c)
     struct str kind = STR("exec.start"), actor = str_of(c->actor.name), *argv;
     json_t *list = NULL, *data = NULL;
     struct guard_answer answer = {.rule = "none"};
-    AUTO_BUF struct buf b = BUF_INIT(65536);
     size_t n;
     if (!CALL_WANTS(c, JSON_WANT_STR("kind", &kind), JSON_WANT_STR("actor", &actor), JSON_WANT_ARRAY("argv", &list),
                     JSON_WANT_OBJECT("data", &data)))
@@ -91,20 +87,18 @@ void native_guard_test(struct call *c)
                                      .exec = n ? &exec : NULL,
                                      .wants_risk = true};
     enum guard_verdict verdict = guard_judge(call_core(c), &q, &answer);
-    buf_printf(&b, "{\"verdict\":\"%s\",\"analysed\":%s",
-               guard_verdict_name(answer.is_analysed ? GUARD_ALLOW : verdict), answer.is_analysed ? "true" : "false");
-    json_put_text(&b, "rule", answer.rule);
-    json_put_text(&b, "risk", guard_risk_name(answer.risk));
-    json_put_text(&b, "reason", answer.reason);
-    buf_append_char(&b, '}');
-    call_json(c, 200, buf_str(&b));
+    call_value(c, 200,
+               json_pack("{s:s,s:b,s:o?,s:s?,s:o?}", "verdict",
+                         guard_verdict_name(answer.is_analysed ? GUARD_ALLOW : verdict), "analysed", answer.is_analysed,
+                         "rule", call_cstr(answer.rule), "risk", guard_risk_name(answer.risk), "reason",
+                         call_cstr(answer.reason)));
 }
 
 /* ---- approvals ---- */
 
 struct guard_list {
     const struct principal *who;
-    struct buf b;
+    json_t *all;
 };
 
 static bool guard_may_see(const struct principal *who, const struct hold_info *info)
@@ -112,32 +106,26 @@ static bool guard_may_see(const struct principal *who, const struct hold_info *i
     return view_has(who->view, info->question.tenant);
 }
 
-static bool guard_append_hold(void *ctx, const struct hold_info *info)
+static bool guard_add_hold(void *ctx, const struct hold_info *info)
 {
-    struct guard_list *l = ctx;
-    if (!guard_may_see(l->who, info))
-        return true;
-    buf_printf(&l->b, "%s{\"id\":\"%s\",\"on\":\"%s\",\"kind\":\"%s\"", buf_len(&l->b) > 16 ? "," : "", info->id,
-               info->question.id, event_kind_name(info->question.kind));
-    json_put_str(&l->b, "actor", info->question.actor);
-    json_put_text(&l->b, "rule", info->answer.rule);
-    json_put_text(&l->b, "risk", guard_risk_name(info->answer.risk));
-    json_put_text(&l->b, "reason", info->answer.reason);
-    json_put_text(&l->b, "waits_for", info->is_analysed ? "analyser" : "approval");
-    native_append_time(&l->b, "asked_at", info->asked);
-    native_append_time(&l->b, "until", info->until);
-    buf_printf(&l->b, ",\"action\":%.*s}", STR_ARG(info->question.data));
+    const struct guard_list *l = ctx;
+    const struct guard_question *q = &info->question;
+    if (guard_may_see(l->who, info))
+        (void)json_array_append_new(
+            l->all,
+            json_pack("{s:s,s:s,s:s,s:o,s:o?,s:s?,s:o?,s:s,s:o?,s:o?,s:o?}", "id", info->id, "on", q->id, "kind",
+                      event_kind_name(q->kind), "actor", call_text(q->actor), "rule", call_cstr(info->answer.rule),
+                      "risk", guard_risk_name(info->answer.risk), "reason", call_cstr(info->answer.reason), "waits_for",
+                      info->is_analysed ? "analyser" : "approval", "asked_at", call_time(info->asked), "until",
+                      call_time(info->until), "action", json_loadb(q->data.p, q->data.n, JSON_ALLOW_NUL, NULL)));
     return true;
 }
 
 void native_approvals_list(struct call *c)
 {
-    struct guard_list l = {&c->actor.who, BUF_INIT(GUARD_LIST_BYTES)};
-    buf_append_cstr(&l.b, "{\"approvals\": [");
-    hold_each(call_core(c), guard_append_hold, &l);
-    buf_append_cstr(&l.b, "]}");
-    call_json_buf(c, 200, &l.b);
-    buf_fini(&l.b);
+    struct guard_list l = {&c->actor.who, json_array()};
+    hold_each(call_core(c), guard_add_hold, &l);
+    call_value(c, 200, json_pack("{s:o}", "approvals", l.all));
 }
 
 void native_approvals_answer(struct call *c)

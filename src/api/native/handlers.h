@@ -37,10 +37,7 @@ static inline struct native *native_of(const struct call *c)
     return container_of(c->facade, struct native, facade);
 }
 
-void native_error_json(struct buf *b, const struct err *err); /* {"error":{...}} */
-
-/* json_put_time(), and null for time 0. */
-void native_append_time(struct buf *b, const char *name, usec_t at);
+json_t *native_error(const struct err *err, const char *hint); /* {"error":{...}}; hint NULL: the usual one, if any */
 
 /* So much is queued for the client that its handler waits for http_on_drain(). */
 static inline bool call_is_full(const struct call *c)
@@ -51,8 +48,7 @@ static inline bool call_is_full(const struct call *c)
 /* The answer is lines of JSON, unless that was said before. */
 void native_begin_lines(struct call *c);
 
-/* A sandbox as the API shows it. */
-void native_append_sandbox(struct buf *b, const struct sandbox *sb);
+json_t *native_sandbox_json(const struct sandbox *sb); /* as the API shows it */
 
 /* A sandbox_fn for a call_hold(): the answer is the sandbox. */
 void native_on_sandbox(void *ctx, struct sandbox *sb, const struct err *err);

@@ -4,43 +4,38 @@
 #include "base/mem.h"
 #include "sandbox/key.h"
 
-enum { KEYS_LIST_BYTES = 16 << 20, GRACE_MS = 24 * 3600 * 1000 };
+enum { GRACE_MS = 24 * 3600 * 1000 };
 
-static void append_key(struct buf *b, const struct key_info *info, const char *key)
+static json_t *key_json(const struct key_info *info)
 {
-    json_open(b, "id", str_of(info->id));
-    json_put_text(b, "name", info->name);
-    json_put_text(b, "tenant", info->tenant);
-    json_put_text(b, "scope", scope_name(info->scope));
-    json_put_text(b, "sandbox", info->sandbox);
-    native_append_time(b, "created_at", info->created);
-    native_append_time(b, "expires_at", info->expires);
-    native_append_time(b, "old_until", info->old_until);
-    if (key)
-        json_put_text(b, "key", key);
-    buf_append_char(b, '}');
+    return json_pack("{s:s,s:o?,s:s?,s:s,s:s?,s:o?,s:o?,s:o?}", "id", info->id, "name", call_cstr(info->name), "tenant",
+                     info->tenant, "scope", scope_name(info->scope), "sandbox", info->sandbox, "created_at",
+                     call_time(info->created), "expires_at", call_time(info->expires), "old_until",
+                     call_time(info->old_until));
 }
 
-static void keys_append_one(void *ctx, const struct key_info *info)
+static void keys_add(void *ctx, const struct key_info *info)
 {
-    append_key(ctx, info, NULL);
+    (void)json_array_append_new(ctx, key_json(info));
 }
 
 void native_keys_list(struct call *c)
 {
-    AUTO_BUF struct buf b = BUF_INIT(KEYS_LIST_BYTES);
-    buf_append_cstr(&b, "{\"keys\":[");
-    key_each(call_core(c), &c->actor.who, keys_append_one, &b);
-    buf_append_cstr(&b, "]}");
-    call_json_buf(c, 200, &b);
+    json_t *all = json_array();
+    key_each(call_core(c), &c->actor.who, keys_add, all);
+    call_value(c, 200, json_pack("{s:o}", "keys", all));
 }
 
 /* Told once; nothing of it stays in our memory. */
 static void answer_key(struct call *c, int status, const struct key_info *info, char key[static KEY_TEXT_LEN + 1])
 {
     AUTO_BUF struct buf b = BUF_INIT(8192);
+    AUTO_JSON json_t *known = key_json(info);
+    AUTO_FREE char *members = json_dumps(known, JSON_COMPACT | JSON_EMBED);
     http_add_header(c->req, STR("cache-control"), STR("no-store"));
-    append_key(&b, info, key);
+    buf_printf(&b, "{%s", members);
+    json_put_text(&b, "key", key);
+    buf_append_char(&b, '}');
     mem_wipe(key, KEY_TEXT_LEN);
     call_json(c, status, buf_str(&b));
     if (b.data)

@@ -43,18 +43,14 @@ static void info(struct call *c)
     size_t n = 0;
     access_each_sandbox(c, info_count, &n);
     const struct core_config *k = core_config(call_core(c));
-    AUTO_BUF struct buf b = BUF_INIT(4096);
-    json_open(&b, "version", str_of(native_of(c)->config.version));
-    json_put_text(&b, "domain", k->domain);
-    json_put_text(&b, "scope", scope_name(c->actor.who.scope));
-    json_put_text(&b, "scheme", native_of(c)->config.domain_has_tls ? "https" : "http");
-    buf_printf(&b,
-               ",\"pid\":%d,\"sandboxes\":%zu,\"limits\":{\"sandboxes\":%u,\"timeout_ms\":%llu},"
-               "\"defaults\":{\"memory_bytes\":%llu,\"cpu_milli\":%u,\"timeout_ms\":%llu}}",
-               (int)getpid(), n, k->max_sandboxes, (unsigned long long)k->max_timeout_ms,
-               (unsigned long long)k->default_memory_bytes, k->default_cpu_milli,
-               (unsigned long long)native_of(c)->config.default_timeout_ms);
-    call_json_buf(c, 200, &b);
+    const struct native_config *own = &native_of(c)->config;
+    call_value(c, 200,
+               json_pack("{s:s,s:s?,s:s,s:s,s:i,s:I,s:{s:I,s:I},s:{s:I,s:i,s:I}}", "version", own->version, "domain",
+                         k->domain, "scope", scope_name(c->actor.who.scope), "scheme",
+                         own->domain_has_tls ? "https" : "http", "pid", (int)getpid(), "sandboxes", (json_int_t)n,
+                         "limits", "sandboxes", (json_int_t)k->max_sandboxes, "timeout_ms",
+                         (json_int_t)k->max_timeout_ms, "defaults", "memory_bytes", (json_int_t)k->default_memory_bytes,
+                         "cpu_milli", (int)k->default_cpu_milli, "timeout_ms", (json_int_t)own->default_timeout_ms));
 }
 
 const struct route native_routes[] = {
@@ -178,14 +174,6 @@ static struct sandbox *native_find_sandbox(struct call *c)
 
 /* ---- what is answered ---- */
 
-void native_append_time(struct buf *b, const char *name, usec_t at)
-{
-    if (at)
-        json_put_time(b, name, at, 3);
-    else
-        json_put_text(b, name, NULL);
-}
-
 static const char *native_hint(const struct err *err)
 {
     for (size_t i = 0; i < ARRAY_SIZE(hints); i++)
@@ -206,19 +194,18 @@ static int native_status_of(const struct call *c, struct err *err)
     return connect_status(err->code);
 }
 
+json_t *native_error(const struct err *err, const char *hint)
+{
+    hint = hint ? hint : native_hint(err);
+    return json_pack("{s:{s:s,s:o,s:s*}}", "error", "code", err_code_name(err->code), "message", call_cstr(err->msg),
+                     "hint", hint);
+}
+
 static void native_append_error(struct buf *b, int status UNUSED, enum err_code code, struct str message,
                                 const char *hint)
 {
-    buf_printf(b, "{\"error\":{\"code\":\"%s\"", err_code_name(code));
-    json_put_str(b, "message", message);
-    if (hint)
-        json_put_str(b, "hint", str_of(hint));
-    buf_append_cstr(b, "}}");
-}
-
-void native_error_json(struct buf *b, const struct err *err)
-{
-    native_append_error(b, 0, err->code, str_of(err->msg), native_hint(err));
+    json_put_value(b, json_pack("{s:{s:s,s:o,s:s*}}", "error", "code", err_code_name(code), "message",
+                                call_text(message), "hint", hint));
 }
 
 /* ---- the façade ---- */

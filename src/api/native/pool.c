@@ -5,18 +5,16 @@
 #include "sandbox/life/layers.h"
 #include "sandbox/templates.h"
 
-enum { ANSWER_MAX = 4 << 20, WARM_MAX = 64 };
+enum { WARM_MAX = 64 };
 
 static void told(void *ctx, const struct pool_figures *p, const struct err *err)
 {
-    AUTO_BUF struct buf b = BUF_INIT(4096);
     struct call *c = call_back(ctx, err);
-    if (!c)
-        return;
-    buf_printf(&b, "{\"kind\":\"%s\",\"limits\":%s,\"total_bytes\":%llu,\"free_bytes\":%llu,\"layers\":%zu}", p->kind,
-               p->limits ? "true" : "false", (unsigned long long)p->total_bytes, (unsigned long long)p->free_bytes,
-               p->layers);
-    call_json_buf(c, 200, &b);
+    if (c)
+        call_value(c, 200,
+                   json_pack("{s:s,s:b,s:I,s:I,s:I}", "kind", p->kind, "limits", p->limits, "total_bytes",
+                             (json_int_t)p->total_bytes, "free_bytes", (json_int_t)p->free_bytes, "layers",
+                             (json_int_t)p->layers));
 }
 
 void native_pool_get(struct call *c)
@@ -26,16 +24,16 @@ void native_pool_get(struct call *c)
 
 static void collected(void *ctx, const struct layers_garbage *found, size_t n, const struct err *err)
 {
-    AUTO_BUF struct buf b = BUF_INIT(ANSWER_MAX);
     struct call *c = call_back(ctx, err);
-    if (!c)
-        return;
-    buf_append_cstr(&b, "{\"layers\":[");
+    json_t *all = json_array();
     for (size_t i = 0; i < n; i++)
-        buf_printf(&b, "%s{\"layer\":\"%s\",\"bytes\":%llu,\"dropped\":%s}", i ? "," : "", found[i].layer,
-                   (unsigned long long)found[i].bytes, found[i].dropped ? "true" : "false");
-    buf_append_cstr(&b, "]}");
-    call_json_buf(c, 200, &b);
+        (void)json_array_append_new(all, json_pack("{s:s,s:I,s:b}", "layer", found[i].layer, "bytes",
+                                                   (json_int_t)found[i].bytes, "dropped", found[i].dropped));
+    json_t *answer = json_pack("{s:o}", "layers", all);
+    if (c)
+        call_value(c, 200, answer);
+    else
+        json_decref(answer);
 }
 
 static void collect_step(struct call *c)
@@ -61,32 +59,25 @@ void native_pool_collect(struct call *c)
 
 struct pool_warm {
     struct core *core;
-    struct buf *b;
-    size_t n;
+    json_t *all;
 };
 
 static bool pool_warm_one(void *ctx, const struct template *t)
 {
-    struct pool_warm *w = ctx;
+    const struct pool_warm *w = ctx;
     uint32_t ready, n = core_warm_count(w->core, t, &ready);
-    if (!n && !ready)
-        return true;
-    if (w->n++)
-        buf_append_char(w->b, ',');
-    json_open(w->b, "template", str_of(t->n_aliases ? t->aliases[0] : t->id));
-    json_put_text(w->b, "template_id", t->id);
-    buf_printf(w->b, ",\"count\":%u,\"ready\":%u}", n, ready);
+    if (n || ready)
+        (void)json_array_append_new(w->all,
+                                    json_pack("{s:s,s:s,s:i,s:i}", "template", t->n_aliases ? t->aliases[0] : t->id,
+                                              "template_id", t->id, "count", (int)n, "ready", (int)ready));
     return true;
 }
 
 void native_pool_warm_list(struct call *c)
 {
-    AUTO_BUF struct buf b = BUF_INIT(ANSWER_MAX);
-    buf_append_cstr(&b, "{\"warm\":[");
-    core_templates_each(call_core(c), c->actor.who.view, pool_warm_one,
-                        &(struct pool_warm){.core = call_core(c), .b = &b});
-    buf_append_cstr(&b, "]}");
-    call_json_buf(c, 200, &b);
+    struct pool_warm w = {call_core(c), json_array()};
+    core_templates_each(w.core, c->actor.who.view, pool_warm_one, &w);
+    call_value(c, 200, json_pack("{s:o}", "warm", w.all));
 }
 
 void native_pool_warm(struct call *c)

@@ -12,13 +12,9 @@ static const usec_t READY_FRESH = 2 * USEC_PER_SEC;
 enum { READY_WAIT_MS = 2000 };
 static const uint64_t READY_FREE_BYTES = 32 << 20; /* below that no sandbox can begin */
 
-static void ready_add(struct buf *b, bool *any, struct native_obstacle obstacle)
+static void ready_add(json_t *reasons, struct native_obstacle obstacle)
 {
-    buf_append_cstr(b, *any ? ",{\"code\":" : "{\"status\":\"not ready\",\"reasons\":[{\"code\":");
-    buf_append_json_string(b, str_of(obstacle.code));
-    json_put_str(b, "message", str_of(obstacle.message));
-    buf_append_cstr(b, "}");
-    *any = true;
+    (void)json_array_append_new(reasons, json_pack("{s:s,s:s}", "code", obstacle.code, "message", obstacle.message));
 }
 
 static void ready_answer(struct call *c)
@@ -34,23 +30,23 @@ static void ready_answer(struct call *c)
     const struct native_pool *pool = &native_of(c)->pool;
     const struct template *base;
     struct native_obstacle supervisor = {NULL, NULL};
-    AUTO_BUF struct buf b = BUF_INIT(2048);
+    AUTO_JSON json_t *reasons = json_array();
     struct err err;
-    bool any = false;
     if (k->supervisor)
         supervisor = k->supervisor(k->supervisor_ctx);
     if (supervisor.message)
-        ready_add(&b, &any, supervisor);
+        ready_add(reasons, supervisor);
     else if (pool->failed)
-        ready_add(&b, &any, no_pool);
+        ready_add(reasons, no_pool);
     else if (!pool->has_room)
-        ready_add(&b, &any, no_room);
+        ready_add(reasons, no_room);
     if (core_template_find(k->core, TENANT_DEFAULT, STR("base"), &base, &err) < 0)
-        ready_add(&b, &any, no_template);
+        ready_add(reasons, no_template);
     else if (!pool->failed && !pool->has_base)
-        ready_add(&b, &any, no_layer);
-    buf_append_cstr(&b, any ? "]}" : "{\"status\":\"ready\"}");
-    call_json_buf(c, any ? 503 : 200, &b);
+        ready_add(reasons, no_layer);
+    bool any = json_array_size(reasons);
+    call_value(c, any ? 503 : 200,
+               json_pack("{s:s,s:O*}", "status", any ? "not ready" : "ready", "reasons", any ? reasons : NULL));
 }
 
 static void ready_answer_all(struct native *n)

@@ -8,64 +8,44 @@
 enum { ENDED_LOOKED_AT = 2000, PAGE_MAX = 500, PAGE_BYTES = 1 << 20, SANDBOX_JSON_MAX = 4 << 20 };
 
 /* Environment values are left out: they are where people put secrets. */
-void native_append_sandbox(struct buf *b, const struct sandbox *sb)
+json_t *native_sandbox_json(const struct sandbox *sb)
 {
     const struct sandbox_info *s = sandbox_info(sb);
-    json_open(b, "id", str_of(s->id));
-    json_put_text(b, "state", sandbox_state_name(s->state));
-    if (sandbox_tenant(sb))
-        json_put_text(b, "tenant", sandbox_tenant(sb));
-    json_put_text(b, "port_alias", s->port_alias);
-    json_put_text(b, "tier", s->tier);
-    buf_printf(b, ",\"secure\":%s", s->secure ? "true" : "false");
-    json_put_text(b, "template", s->template_id);
-    json_put_text(b, "template_alias", s->template_alias);
-    native_append_time(b, "started_at", s->started);
-    native_append_time(b, "end_at", s->state == SANDBOX_PAUSED ? 0 : s->end_at); /* its time does not run */
-    buf_printf(b, ",\"timeout_ms\":%llu,\"cpu_milli\":%u,\"memory_bytes\":%llu,\"disk_bytes\":%llu",
-               (unsigned long long)s->timeout_ms, s->cpu_milli, (unsigned long long)s->memory_bytes,
-               (unsigned long long)s->disk_bytes);
-    json_put_pairs(b, "metadata", s->metadata, s->n_metadata);
-    buf_append_cstr(b, ",\"volumes\":[");
-    for (size_t i = 0; i < s->n_mounts; i++) {
-        json_open(b, "name", s->mounts[i].name);
-        json_put_str(b, "path", s->mounts[i].path);
-        buf_printf(b, ",\"read_only\":%s}", s->mounts[i].read_only ? "true" : "false");
-    }
-    buf_printf(b, "],\"on_timeout\":\"%s\",\"pause_memory\":%s,\"auto_resume\":%s",
-               s->pause_on_timeout ? "pause" : "kill", s->pause_files_only ? "false" : "true",
-               s->auto_resume ? "true" : "false");
-    if (s->state == SANDBOX_PAUSED)
-        buf_printf(b, ",\"has_memory\":%s,\"on_disk\":%s", s->has_memory ? "true" : "false",
-                   s->on_disk ? "true" : "false");
-    if (s->volumes_failed)
-        json_put_text(b, "volumes_failed", s->volumes_failed);
-    if (s->start_failed)
-        json_put_text(b, "start_failed", s->start_failed);
-    if (s->stuck)
-        json_put_text(b, "stuck", s->stuck);
-    char mode[CHECKPOINT_TEXT_MAX];
-    if (checkpoint_mode(sb) != CHECKPOINT_OFF)
-        json_put_text(b, "checkpoint", checkpoint_mode_format(checkpoint_mode(sb), mode).p);
-    json_put_text(b, "network", network_is_up(sb) ? "up" : "down");
-    native_append_time(b, "ended_at", s->ended);
-    json_put_text(b, "end_cause", s->end_cause);
-    buf_append_char(b, '}');
-}
-
-static void native_answer_sandbox(struct call *c, int status, const struct sandbox *sb)
-{
-    AUTO_BUF struct buf b = BUF_INIT(SANDBOX_JSON_MAX);
-    native_append_sandbox(&b, sb);
-    call_json_buf(c, status, &b);
+    bool is_paused = s->state == SANDBOX_PAUSED;
+    char text[CHECKPOINT_TEXT_MAX];
+    const int mode = checkpoint_mode(sb);
+    json_t *metadata = json_object(), *volumes = json_array(), *one;
+    for (size_t i = 0; i < s->n_metadata; i++)
+        (void)json_object_setn_new(metadata, s->metadata[i].key.p, s->metadata[i].key.n,
+                                   call_text(s->metadata[i].value));
+    for (size_t i = 0; i < s->n_mounts; i++)
+        (void)json_array_append_new(volumes,
+                                    json_pack("{s:o,s:o,s:b}", "name", call_text(s->mounts[i].name), "path",
+                                              call_text(s->mounts[i].path), "read_only", s->mounts[i].read_only));
+    one = json_pack(
+        "{s:s,s:s,s:s*,s:s?,s:s,s:b,s:s?,s:s?,s:o?,s:o?,s:I,s:i,s:I,s:I,s:o,s:o,s:s,s:b,s:b}", "id", s->id, "state",
+        sandbox_state_name(s->state), "tenant", sandbox_tenant(sb), "port_alias", s->port_alias, "tier", s->tier,
+        "secure", s->secure, "template", s->template_id, "template_alias", s->template_alias, "started_at",
+        call_time(s->started), "end_at", call_time(is_paused ? 0 : s->end_at) /* its time does not run */, "timeout_ms",
+        (json_int_t)s->timeout_ms, "cpu_milli", (int)s->cpu_milli, "memory_bytes", (json_int_t)s->memory_bytes,
+        "disk_bytes", (json_int_t)s->disk_bytes, "metadata", metadata, "volumes", volumes, "on_timeout",
+        s->pause_on_timeout ? "pause" : "kill", "pause_memory", !s->pause_files_only, "auto_resume", s->auto_resume);
+    if (is_paused)
+        (void)json_object_update_new(one, json_pack("{s:b,s:b}", "has_memory", s->has_memory, "on_disk", s->on_disk));
+    (void)json_object_update_new(
+        one, json_pack("{s:o*,s:o*,s:o*,s:s*,s:s,s:o?,s:s?}", "volumes_failed", call_cstr(s->volumes_failed),
+                       "start_failed", call_cstr(s->start_failed), "stuck", call_cstr(s->stuck), "checkpoint",
+                       mode == CHECKPOINT_OFF ? NULL : checkpoint_mode_format(mode, text).p, "network",
+                       network_is_up(sb) ? "up" : "down", "ended_at", call_time(s->ended), "end_cause", s->end_cause));
+    return one;
 }
 
 void native_on_sandbox(void *ctx, struct sandbox *sb, const struct err *err)
 {
     struct call *c = call_back(ctx, err);
     if (c)
-        native_answer_sandbox(c, c->route->method == HTTP_METHOD_POST && !(c->route->flags & ROUTE_SANDBOX) ? 201 : 200,
-                              sb);
+        call_value(c, c->route->method == HTTP_METHOD_POST && !(c->route->flags & ROUTE_SANDBOX) ? 201 : 200,
+                   native_sandbox_json(sb));
 }
 
 /* ---- list ---- */
@@ -107,7 +87,7 @@ static bool native_sandboxes_list_one(void *ctx, struct sandbox *sb)
         return false;
     }
     p->n++;
-    native_append_sandbox(&p->b, sb);
+    json_put_value(&p->b, native_sandbox_json(sb));
     p->last_started = s->started;
     memcpy(p->last_id, s->id, sizeof(p->last_id));
     return true;
@@ -116,19 +96,15 @@ static bool native_sandboxes_list_one(void *ctx, struct sandbox *sb)
 static bool native_sandboxes_list_ended(void *ctx, const struct sandbox_ended *s)
 {
     struct native_sandboxes_page *p = ctx;
-    if (p->n == p->limit || buf_len(&p->b) > PAGE_BYTES)
+    if (p->n++ == p->limit || buf_len(&p->b) > PAGE_BYTES)
         return false;
-    buf_printf(&p->b, "%s{\"id\":\"%s\",\"state\":\"%s\",\"secure\":%s", p->n++ ? "," : "", s->id,
-               sandbox_state_name(s->has_failed ? SANDBOX_FAILED : SANDBOX_ENDED), s->secure ? "true" : "false");
-    json_put_text(&p->b, "template", s->template_id);
-    json_put_text(&p->b, "template_alias", *s->template_alias ? s->template_alias : NULL);
-    native_append_time(&p->b, "started_at", s->started);
-    native_append_time(&p->b, "ended_at", s->ended);
-    json_put_text(&p->b, "end_cause", s->end_cause);
-    buf_printf(&p->b, ",\"cpu_milli\":%u,\"memory_bytes\":%llu,\"metadata\":", s->cpu_milli,
-               (unsigned long long)s->memory_bytes);
-    buf_append_cstr(&p->b, s->metadata);
-    buf_append_char(&p->b, '}');
+    json_put_value(&p->b, json_pack("{s:s,s:s,s:b,s:s?,s:s?,s:o?,s:o?,s:s?,s:i,s:I,s:o?}", "id", s->id, "state",
+                                    sandbox_state_name(s->has_failed ? SANDBOX_FAILED : SANDBOX_ENDED), "secure",
+                                    s->secure, "template", s->template_id, "template_alias",
+                                    *s->template_alias ? s->template_alias : NULL, "started_at", call_time(s->started),
+                                    "ended_at", call_time(s->ended), "end_cause", s->end_cause, "cpu_milli",
+                                    (int)s->cpu_milli, "memory_bytes", (json_int_t)s->memory_bytes, "metadata",
+                                    json_loads(s->metadata, 0, NULL)));
     return true;
 }
 
@@ -178,7 +154,7 @@ void native_sandboxes_list(struct call *c)
 
 void native_sandboxes_get(struct call *c)
 {
-    native_answer_sandbox(c, 200, c->sandbox);
+    call_value(c, 200, native_sandbox_json(c->sandbox));
 }
 
 void native_sandboxes_kill(struct call *c)
@@ -194,7 +170,7 @@ void native_sandboxes_timeout(struct call *c)
                     JSON_WANT_BOOL("extend_only", &extend_only)))
         return;
     if (call_ok(c, sandbox_set_timeout(c->sandbox, &c->actor, (uint64_t)timeout_ms, extend_only, &c->err)))
-        native_answer_sandbox(c, 200, c->sandbox);
+        native_sandboxes_get(c);
 }
 
 void native_sandboxes_violation(struct call *c)
@@ -210,13 +186,10 @@ void native_sandboxes_received(struct call *c)
 {
     struct sandbox_receipt r = {0};
     uint64_t seq;
-    AUTO_BUF struct buf b = BUF_INIT(64);
-    if (!CALL_WANTS(c, JSON_NEED_STR("environment", &r.environment), JSON_NEED_STR("digest", &r.digest),
-                    JSON_WANT_STRS("commits", &r.commits, &r.n_commits)) ||
-        !call_ok(c, sandbox_received(c->sandbox, &c->actor, &r, &seq, &c->err)))
-        return;
-    buf_printf(&b, "{\"seq\":%llu}", (unsigned long long)seq);
-    call_json_buf(c, 200, &b);
+    if (CALL_WANTS(c, JSON_NEED_STR("environment", &r.environment), JSON_NEED_STR("digest", &r.digest),
+                   JSON_WANT_STRS("commits", &r.commits, &r.n_commits)) &&
+        call_ok(c, sandbox_received(c->sandbox, &c->actor, &r, &seq, &c->err)))
+        call_value(c, 200, json_pack("{s:I}", "seq", (json_int_t)seq));
 }
 
 void native_sandboxes_metrics(struct call *c)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Pausing, resuming, snapshots, forks and checkpoints. */
+#include "api/kit/forks.h"
 #include "api/native/handlers.h"
 #include "base/mem.h"
 #include "guard/rules.h"
@@ -8,10 +9,6 @@
 #include "sandbox/life/snapshot.h"
 #include "sandbox/templates.h"
 #include "template/builds.h"
-
-#include <stdlib.h>
-
-enum { STATE_LIST_BYTES = 4 << 20, FORKS_BYTES = 8 << 20 };
 
 void native_state_pause(struct call *c)
 {
@@ -41,26 +38,19 @@ void native_state_resume(struct call *c)
 
 /* ---- snapshots ---- */
 
-static void append_snapshot(struct buf *b, const struct template *t)
+static json_t *state_snapshot_json(const struct template *t)
 {
-    json_open(b, "ref", str_of(t->ref ? t->ref : t->id));
-    json_put_text(b, "name", t->name);
-    json_put_text(b, "sandbox", t->source);
-    json_put_text(b, "layer", t->layer);
-    buf_printf(b, ",\"memory\":%s", t->has_memory ? "true" : "false");
-    json_put_time(b, "at", t->built, 3);
-    buf_printf(b, ",\"cpu_milli\":%u,\"memory_bytes\":%llu,\"disk_bytes\":%llu}", t->cpu_milli,
-               (unsigned long long)t->memory_bytes, (unsigned long long)t->disk_bytes);
+    return json_pack("{s:s,s:s?,s:s?,s:s?,s:b,s:o?,s:i,s:I,s:I}", "ref", template_called(t), "name", t->name, "sandbox",
+                     t->source, "layer", t->layer, "memory", t->has_memory, "at", call_time(t->built), "cpu_milli",
+                     (int)t->cpu_milli, "memory_bytes", (json_int_t)t->memory_bytes, "disk_bytes",
+                     (json_int_t)t->disk_bytes);
 }
 
 static void snapshot_made(void *ctx, const struct template *t, const struct err *err)
 {
-    AUTO_BUF struct buf b = BUF_INIT(STATE_LIST_BYTES);
     struct call *c = call_back(ctx, err);
-    if (!c)
-        return;
-    append_snapshot(&b, t);
-    call_json_buf(c, 201, &b);
+    if (c)
+        call_value(c, 201, state_snapshot_json(t));
 }
 
 void native_state_snapshot(struct call *c)
@@ -73,48 +63,25 @@ void native_state_snapshot(struct call *c)
     call_held(c, snapshot(c->sandbox, &c->actor, name, snapshot_made, call_hold(c), &c->err));
 }
 
-struct native_state_listing {
-    struct str source; /* p NULL: any */
-    const struct template **found;
-    size_t n, cap;
-};
-
-static bool native_state_collect(void *ctx, const struct template *t)
+static bool state_is_of(const void *source, const struct template *t)
 {
-    struct native_state_listing *l = ctx;
-    if (!t->is_snapshot || (l->source.p && !(t->source && str_eqc(l->source, t->source))))
-        return true;
-    if (l->n == l->cap) {
-        l->cap = MAX(2 * l->cap, (size_t)64);
-        l->found = mem_realloc(l->found, l->cap * sizeof(struct template *));
-    }
-    l->found[l->n++] = t;
-    return true;
+    const struct str *wanted = source;
+    return !wanted->p || (t->source && str_eqc(*wanted, t->source));
 }
 
 /* Newest first. One with several tags stands beside itself. */
-static int native_state_compare(const void *a, const void *b)
-{
-    const struct template *x = *(const struct template *const *)a, *y = *(const struct template *const *)b;
-    return x->built != y->built ? (x->built > y->built ? -1 : 1) : (x > y) - (x < y);
-}
 
 void native_state_snapshots(struct call *c)
 {
-    AUTO_BUF struct buf b = BUF_INIT(STATE_LIST_BYTES);
-    struct native_state_listing l = {.source = STR_NULL};
-    (void)call_query(c, "sandbox", &l.source);
-    core_templates_each(call_core(c), c->actor.who.view, native_state_collect, &l);
-    if (l.n)
-        qsort(l.found, l.n, sizeof(struct template *), native_state_compare);
-    buf_append_cstr(&b, "{\"snapshots\":[");
-    for (size_t i = 0; i < l.n; i++) {
-        if (!i || l.found[i] != l.found[i - 1])
-            append_snapshot(&b, l.found[i]);
-    }
-    buf_append_cstr(&b, "]}");
-    mem_free(l.found);
-    call_json_buf(c, 200, &b);
+    json_t *all = json_array();
+    const struct template **found;
+    struct str source = STR_NULL;
+    (void)call_query(c, "sandbox", &source);
+    size_t n = core_snapshots(call_core(c), c->actor.who.view, state_is_of, &source, &found);
+    for (size_t i = 0; i < n; i++)
+        (void)json_array_append_new(all, state_snapshot_json(found[i]));
+    mem_free(found);
+    call_value(c, 200, json_pack("{s:o}", "snapshots", all));
 }
 
 /* "name:tag" of a name that has other tags is that one alone. */
@@ -156,44 +123,14 @@ void native_state_snapshot_remove(struct call *c)
 
 /* ---- forks ---- */
 
-struct native_state_forks {
-    struct call *call; /* held */
-    size_t count;
-    char *results[]; /* JSON, owned */
-};
-
-static void answer_forks(struct native_state_forks *f)
+static json_t *state_fork_json(struct call *c UNUSED, const struct sandbox *fork, const struct err *err)
 {
-    AUTO_BUF struct buf b = BUF_INIT(FORKS_BYTES);
-    struct call *c = call_back(f->call, NULL);
-    buf_append_cstr(&b, "{\"forks\":[");
-    for (size_t i = 0; i < f->count; i++) {
-        json_put_comma(&b);
-        buf_append_cstr(&b, f->results[i] ? f->results[i] : "null");
-        mem_free(f->results[i]);
-    }
-    buf_append_cstr(&b, "]}");
-    if (c)
-        call_json_buf(c, 201, &b);
-    mem_free(f);
+    return err ? native_error(err, NULL) : json_pack("{s:o}", "sandbox", native_sandbox_json(fork));
 }
 
-static void forked(void *ctx, size_t i, struct sandbox *fork, const struct err *err)
+static void state_forked(struct call *c, json_t *all)
 {
-    AUTO_BUF struct buf b = BUF_INIT(FORKS_BYTES);
-    struct native_state_forks *f = ctx;
-    if (i >= f->count) {
-        answer_forks(f);
-        return;
-    }
-    if (err) {
-        native_error_json(&b, err);
-    } else {
-        buf_append_cstr(&b, "{\"sandbox\":");
-        native_append_sandbox(&b, fork);
-        buf_append_char(&b, '}');
-    }
-    f->results[i] = mem_strndup(buf_data(&b), buf_len(&b));
+    call_value(c, 201, json_pack("{s:o}", "forks", all));
 }
 
 /* What is asked for by seq waits for the checkpoint that is being made: it may be that one. */
@@ -213,7 +150,6 @@ void native_state_fork(struct call *c)
 {
     int64_t count = 1, timeout_ms = -1, at = 0;
     bool memory = false;
-    struct err err;
     if (!CALL_WANTS(c, JSON_WANT_INT("count", 1, FORKS_MAX, &count), JSON_WANT_INT("at", 1, INT64_MAX, &at),
                     JSON_WANT_INT("timeout_ms", 0, INT64_MAX, &timeout_ms), JSON_WANT_BOOL("memory", &memory)))
         return;
@@ -224,50 +160,39 @@ void native_state_fork(struct call *c)
     if (at && native_state_waits(c))
         return;
     uint64_t ends_after_ms = timeout_ms < 0 ? UINT64_MAX : (uint64_t)timeout_ms;
-    struct native_state_forks *f = mem_alloc(sizeof(*f) + (size_t)count * sizeof(f->results[0]));
-    memset(f, 0, sizeof(*f) + (size_t)count * sizeof(f->results[0]));
-    f->count = (size_t)count;
-    f->call = call_hold(c);
+    const size_t n = (size_t)count;
+    struct forks *f = forks_new(c, n, state_fork_json, state_forked);
     __typeof__(sandbox_fork) *fork_now = memory ? sandbox_fork_memory : sandbox_fork;
-    int r = at ? sandbox_fork_at(c->sandbox, &c->actor, (uint64_t)at, f->count, ends_after_ms, forked, f, &err)
-               : fork_now(c->sandbox, &c->actor, f->count, ends_after_ms, forked, f, &err);
-    if (r < 0) {
-        call_drop(c, &err);
-        mem_free(f);
-    }
+    forks_begun(f, at ? sandbox_fork_at(c->sandbox, &c->actor, (uint64_t)at, n, ends_after_ms, forks_on, f, &c->err)
+                      : fork_now(c->sandbox, &c->actor, n, ends_after_ms, forks_on, f, &c->err));
 }
 
 /* ---- checkpoints ---- */
 
 void native_state_checkpoints(struct call *c)
 {
-    AUTO_BUF struct buf b = BUF_INIT(STATE_LIST_BYTES);
     char mode[CHECKPOINT_TEXT_MAX];
+    json_t *shown;
     size_t n;
     if (native_state_waits(c))
         return;
     const struct checkpoint *all = checkpoint_list(c->sandbox, &n);
-    json_open(&b, "checkpoint", checkpoint_mode_format(checkpoint_mode(c->sandbox), mode));
-    buf_append_cstr(&b, ",\"checkpoints\":[");
-    for (size_t i = 0; i < n; i++) {
-        buf_printf(&b, "%s{\"seq\":%llu", i ? "," : "", (unsigned long long)all[i].seq);
-        native_append_time(&b, "at", all[i].at);
-        buf_append_char(&b, '}');
-    }
-    buf_append_cstr(&b, "]}");
-    call_json_buf(c, 200, &b);
+    shown = json_array();
+    for (size_t i = 0; i < n; i++)
+        (void)json_array_append_new(shown,
+                                    json_pack("{s:I,s:o?}", "seq", (json_int_t)all[i].seq, "at", call_time(all[i].at)));
+    call_value(c, 200,
+               json_pack("{s:s,s:o}", "checkpoint", checkpoint_mode_format(checkpoint_mode(c->sandbox), mode).p,
+                         "checkpoints", shown));
 }
 
 static void native_state_rewound(void *ctx, struct sandbox *sb, const struct err *err)
 {
-    AUTO_BUF struct buf b = BUF_INIT(STATE_LIST_BYTES);
     struct call *c = call_back(ctx, err);
-    if (!c)
-        return;
-    buf_printf(&b, "{\"checkpoint\":%llu,\"sandbox\":", *(const unsigned long long *)c->state);
-    native_append_sandbox(&b, sb);
-    buf_append_char(&b, '}');
-    call_json_buf(c, 200, &b);
+    if (c)
+        call_value(
+            c, 200,
+            json_pack("{s:I,s:o}", "checkpoint", *(const json_int_t *)c->state, "sandbox", native_sandbox_json(sb)));
 }
 
 void native_state_rewind(struct call *c)
@@ -276,8 +201,8 @@ void native_state_rewind(struct call *c)
     if (!CALL_WANTS(c, JSON_WANT_INT("seq", 1, INT64_MAX, &seq)) || native_state_waits(c))
         return;
     const struct checkpoint *one = checkpoint_find(c->sandbox, (uint64_t)seq);
-    unsigned long long *of = call_state(c, sizeof(*of), NULL);
-    *of = one ? one->seq : 0;
+    json_int_t *of = call_state(c, sizeof(*of), NULL);
+    *of = one ? (json_int_t)one->seq : 0;
     if (!seq)
         call_refuse(c, ERR_INVALID_ARGUMENT, "\"seq\" is missing: the event whose files to restore");
     else

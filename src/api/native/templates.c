@@ -6,7 +6,7 @@
 #include "build/builder.h"
 #include "template/builds.h"
 
-enum { LIST_BYTES_MAX = 64 << 20, BUILD_BYTES_MAX = 256 * 1024, LOG_LINES = 500 };
+enum { LOG_LINES = 500 };
 
 static struct template_registry *registry(const struct call *c)
 {
@@ -33,74 +33,61 @@ static const char *status_name(enum template_status status)
 
 /* ---- templates ---- */
 
-static void append_made(struct buf *b, const struct core *core, const struct template *t)
-{
-    buf_printf(b, ",\"cpu_milli\":%u,\"memory_bytes\":%llu,\"size_bytes\":%llu", core_template_cpu_milli(core, t),
-               (unsigned long long)core_template_memory_bytes(core, t), (unsigned long long)t->size_bytes);
-    json_put_text(b, "start_cmd", t->start_cmd);
-    json_put_text(b, "ready_cmd", t->ready_cmd);
-    json_put_text(b, "user", t->user);
-    json_put_text(b, "workdir", t->workdir);
-}
-
-static void append_template(struct buf *b, const struct core *core, const struct template_info *info)
+static json_t *template_json(const struct core *core, const struct template_info *info)
 {
     const struct template *made = info->file ? info->file : info->build ? info->build->made : NULL;
-    json_open(b, "id", str_of(info->id));
-    json_put_text(b, "name", info->name);
-    json_put_text(b, "status", info->file ? "ready" : info->build ? status_name(info->build->status) : NULL);
-    if (info->build && info->build->status == TEMPLATE_FAILED) {
-        json_put_text(b, "reason", info->build->reason);
-        json_put_text(b, "step", info->build->reason_step);
-    }
-    native_append_time(b, "created_at", info->created);
-    native_append_time(b, "updated_at", info->updated);
-    native_append_time(b, "spawned_at", info->spawned);
-    buf_printf(b, ",\"spawns\":%llu,\"builds\":%zu,\"public\":%s,\"in_file\":%s,\"snapshot\":%s",
-               (unsigned long long)info->n_spawns, info->n_builds, info->is_public ? "true" : "false",
-               info->file ? "true" : "false", info->is_snapshot ? "true" : "false");
+    bool has_failed = info->build && info->build->status == TEMPLATE_FAILED;
+    json_t *tags = json_array(), *one;
+    for (size_t i = 0; i < info->n_tags; i++)
+        (void)json_array_append_new(tags,
+                                    json_pack("{s:s,s:s?,s:o?}", "tag", info->tags[i].tag, "build",
+                                              info->tags[i].build_id, "created_at", call_time(info->tags[i].created)));
+    one = json_pack(
+        "{s:s,s:s?,s:s?,s:o?,s:o?,s:o?,s:I,s:I,s:b,s:b,s:b,s:o}", "id", info->id, "name", info->name, "status",
+        info->file    ? "ready"
+        : info->build ? status_name(info->build->status)
+                      : NULL,
+        "created_at", call_time(info->created), "updated_at", call_time(info->updated), "spawned_at",
+        call_time(info->spawned), "spawns", (json_int_t)info->n_spawns, "builds", (json_int_t)info->n_builds, "public",
+        info->is_public, "in_file", info->file != NULL, "snapshot", info->is_snapshot, "tags", tags);
+    if (has_failed)
+        (void)json_object_update_new(one, json_pack("{s:o?,s:o?}", "reason", call_cstr(info->build->reason), "step",
+                                                    call_cstr(info->build->reason_step)));
     if (made)
-        append_made(b, core, made);
-    buf_append_cstr(b, ",\"tags\":[");
-    for (size_t i = 0; i < info->n_tags; i++) {
-        json_open(b, "tag", str_of(info->tags[i].tag));
-        json_put_text(b, "build", info->tags[i].build_id);
-        native_append_time(b, "created_at", info->tags[i].created);
-        buf_append_char(b, '}');
-    }
-    buf_append_cstr(b, "]}");
+        (void)json_object_update_new(
+            one,
+            json_pack("{s:i,s:I,s:I,s:o?,s:o?,s:o?,s:o?}", "cpu_milli", (int)core_template_cpu_milli(core, made),
+                      "memory_bytes", (json_int_t)core_template_memory_bytes(core, made), "size_bytes",
+                      (json_int_t)made->size_bytes, "start_cmd", call_cstr(made->start_cmd), "ready_cmd",
+                      call_cstr(made->ready_cmd), "user", call_cstr(made->user), "workdir", call_cstr(made->workdir)));
+    return one;
 }
 
 struct native_listing {
-    struct buf b;
+    json_t *all;
     const struct core *core;
 };
 
 static bool templates_list_one(void *ctx, const struct template_info *info)
 {
-    struct native_listing *l = ctx;
+    const struct native_listing *l = ctx;
     if (!info->is_snapshot)
-        append_template(&l->b, l->core, info);
+        (void)json_array_append_new(l->all, template_json(l->core, info));
     return true;
 }
 
 void native_templates_list(struct call *c)
 {
-    struct native_listing l = {.b = BUF_INIT(LIST_BYTES_MAX), .core = call_core(c)};
+    struct native_listing l = {NULL, call_core(c)};
     struct template_info info;
     struct str ref;
-    buf_append_cstr(&l.b, "{\"templates\":[");
-    if (!call_query(c, "ref", &ref)) {
-        template_info_each(registry(c), c->actor.who.view, templates_list_one, &l);
-    } else if (!call_ok(c, template_info_find(registry(c), c->actor.who.view, ref, &info, &c->err))) {
-        buf_fini(&l.b);
+    bool is_one = call_query(c, "ref", &ref);
+    if (is_one && !call_ok(c, template_info_find(registry(c), c->actor.who.view, ref, &info, &c->err)))
         return;
-    } else {
-        append_template(&l.b, l.core, &info);
-    }
-    buf_append_cstr(&l.b, "]}");
-    call_json_buf(c, 200, &l.b);
-    buf_fini(&l.b);
+    l.all = is_one ? json_pack("[o]", template_json(l.core, &info)) : json_array();
+    if (!is_one)
+        template_info_each(registry(c), c->actor.who.view, templates_list_one, &l);
+    call_value(c, 200, json_pack("{s:o}", "templates", l.all));
 }
 
 /* The template that the query names; false: answered. */
@@ -154,7 +141,6 @@ static int change_next(struct call *c, struct err *err)
 
 static void change_step(struct call *c)
 {
-    AUTO_BUF struct buf b = BUF_INIT(1 << 20);
     struct templates_change *k = c->state;
     struct template_info info;
     struct err err;
@@ -162,10 +148,8 @@ static void change_step(struct call *c)
         if (!call_ok(c, change_next(c, &c->err)))
             return;
     }
-    if (!committed(c) || template_info_find(registry(c), c->actor.who.view, str_of(k->id), &info, &err) < 0)
-        return;
-    append_template(&b, call_core(c), &info);
-    call_json_buf(c, 200, &b);
+    if (committed(c) && template_info_find(registry(c), c->actor.who.view, str_of(k->id), &info, &err) == 0)
+        call_value(c, 200, template_json(call_core(c), &info));
 }
 
 void native_templates_change(struct call *c)
@@ -181,36 +165,23 @@ void native_templates_change(struct call *c)
 
 /* ---- builds ---- */
 
-struct steps {
-    struct buf *b;
-    size_t n;
-};
-
-static void append_step(void *ctx, const struct build_step_size *size)
+static void add_step(void *ctx, const struct build_step_size *size)
 {
-    struct steps *all = ctx;
-    buf_printf(all->b, "%s{\"step\":\"%s\",\"cached\":%s,\"bytes\":", all->n++ ? "," : "", size->step,
-               size->is_cached ? "true" : "false");
-    if (size->is_known)
-        buf_printf(all->b, "%llu}", (unsigned long long)size->bytes);
-    else
-        buf_append_cstr(all->b, "null}");
+    (void)json_array_append_new(ctx,
+                                json_pack("{s:o,s:b,s:o?}", "step", call_cstr(size->step), "cached", size->is_cached,
+                                          "bytes", size->is_known ? json_integer((json_int_t)size->bytes) : NULL));
 }
 
-static void append_build(struct buf *b, const struct call *c, const struct template_build *build)
+static json_t *build_json(const struct call *c, const struct template_build *build)
 {
-    struct steps steps = {b, 0};
-    buf_printf(b, "{\"id\":\"%s\",\"template\":\"%s\",\"status\":\"%s\",\"lines\":%llu", build->id, build->template_id,
-               status_name(build->status), (unsigned long long)build->n_logs);
-    json_put_text(b, "reason", build->reason);
-    json_put_text(b, "step", build->reason_step);
-    native_append_time(b, "created_at", build->created);
-    native_append_time(b, "started_at", build->started);
-    native_append_time(b, "finished_at", build->finished);
-    buf_append_cstr(b, ",\"steps\":[");
+    json_t *steps = json_array();
     if (native_of(c)->config.builder)
-        builder_each_step(native_of(c)->config.builder, build->id, append_step, &steps);
-    buf_append_cstr(b, "]}");
+        builder_each_step(native_of(c)->config.builder, build->id, add_step, steps);
+    return json_pack("{s:s,s:s,s:s,s:I,s:o?,s:o?,s:o?,s:o?,s:o?,s:o}", "id", build->id, "template", build->template_id,
+                     "status", status_name(build->status), "lines", (json_int_t)build->n_logs, "reason",
+                     call_cstr(build->reason), "step", call_cstr(build->reason_step), "created_at",
+                     call_time(build->created), "started_at", call_time(build->started), "finished_at",
+                     call_time(build->finished), "steps", steps);
 }
 
 /* What is asked for, and then built: two actions. */
@@ -232,15 +203,12 @@ static int read_make(struct call *c, struct template_request *request, struct bu
 
 static void build_step(struct call *c)
 {
-    AUTO_BUF struct buf b = BUF_INIT(BUILD_BYTES_MAX);
     struct template_request request = {0};
     struct build_spec spec;
     const char *id = c->state;
-    if (!call_ok(c, read_make(c, &request, &spec, &c->err)) ||
-        !call_ok(c, builder_start(native_of(c)->config.builder, &c->actor, id, &spec, &c->err)))
-        return;
-    append_build(&b, c, template_build_find(registry(c), c->actor.who.view, str_of(id)));
-    call_json_buf(c, 202, &b);
+    if (call_ok(c, read_make(c, &request, &spec, &c->err)) &&
+        call_ok(c, builder_start(native_of(c)->config.builder, &c->actor, id, &spec, &c->err)))
+        call_value(c, 202, build_json(c, template_build_find(registry(c), c->actor.who.view, str_of(id))));
 }
 
 void native_builds_make(struct call *c)
@@ -268,42 +236,29 @@ static const struct template_build *find_build(struct call *c)
 
 void native_builds_get(struct call *c)
 {
-    AUTO_BUF struct buf b = BUF_INIT(BUILD_BYTES_MAX);
     const struct template_build *build = find_build(c);
-    if (!build)
-        return;
-    append_build(&b, c, build);
-    call_json_buf(c, 200, &b);
+    if (build)
+        call_value(c, 200, build_json(c, build));
 }
 
-static void append_line(void *ctx, const struct template_log *line)
+static void add_line(void *ctx, const struct template_log *line)
 {
     static const char *const levels[] = {"debug", "info", "warn", "error"};
-    struct buf *b = ctx;
-    json_put_comma(b);
-    buf_printf(b, "{\"seq\":%llu", (unsigned long long)line->seq);
-    json_put_time(b, "at", line->at, 3);
-    json_put_text(b, "level", levels[line->level]);
-    json_put_str(b, "step", line->step);
-    json_put_str(b, "message", line->message);
-    buf_append_char(b, '}');
+    (void)json_array_append_new(ctx, json_pack("{s:I,s:o?,s:s,s:o,s:o}", "seq", (json_int_t)line->seq, "at",
+                                               call_time(line->at), "level", levels[line->level], "step",
+                                               call_text(line->step), "message", call_text(line->message)));
 }
 
 void native_builds_log(struct call *c)
 {
-    AUTO_BUF struct buf b = BUF_INIT(LIST_BYTES_MAX);
     uint64_t after = 0;
     const struct template_build *build = find_build(c);
     if (!build || call_query_u64(c, "after", &after) < 0)
         return;
-    buf_append_cstr(&b, "{\"build\":");
-    append_build(&b, c, build);
-    buf_append_cstr(&b, ",\"lines\":[");
-    if (call_ok(
-            c, template_log_each(registry(c), build->id, TEMPLATE_DEBUG, after, LOG_LINES, append_line, &b, &c->err))) {
-        buf_append_cstr(&b, "]}");
-        call_json_buf(c, 200, &b);
-    }
+    AUTO_JSON json_t *lines = json_array();
+    if (call_ok(c,
+                template_log_each(registry(c), build->id, TEMPLATE_DEBUG, after, LOG_LINES, add_line, lines, &c->err)))
+        call_value(c, 200, json_pack("{s:o,s:O}", "build", build_json(c, build), "lines", lines));
 }
 
 void native_builds_cancel(struct call *c)
@@ -330,13 +285,10 @@ static bool is_hash(struct call *c, char ret_name[static UPLOAD_HASH_LEN + 1])
 
 void native_uploads_get(struct call *c)
 {
-    AUTO_BUF struct buf b = BUF_INIT(64);
     struct builder *builder = builder_of(c);
     char name[UPLOAD_HASH_LEN + 1];
-    if (!builder || !is_hash(c, name))
-        return;
-    buf_printf(&b, "{\"present\":%s}", uploads_has(builder_uploads(builder), name) ? "true" : "false");
-    call_json_buf(c, 200, &b);
+    if (builder && is_hash(c, name))
+        call_value(c, 200, json_pack("{s:b}", "present", uploads_has(builder_uploads(builder), name)));
 }
 
 void native_uploads_put(struct call *c)

@@ -3,52 +3,42 @@
 #include "api/native/handlers.h"
 #include "sandbox/tenant.h"
 
-enum { TENANTS_LIST_BYTES = 16 << 20 };
-
-static void append_figures(struct buf *b, const char *name, const uint64_t *figures, size_t n)
+static json_t *tenant_figures(const uint64_t *figures)
 {
-    buf_printf(b, ",\"%s\":{", name);
-    for (size_t i = 0; i < n; i++)
-        buf_printf(b, "%s\"%s\":%llu", i ? "," : "", quota_names[i], (unsigned long long)figures[i]);
-    buf_append_char(b, '}');
+    json_t *all = json_object();
+    for (size_t i = 0; i < QUOTA_MAX; i++)
+        (void)json_object_set_new(all, quota_names[i], json_integer((json_int_t)figures[i]));
+    return all;
 }
 
-static void append_tenant(struct buf *b, const struct tenant_info *info)
+static json_t *tenant_json(const struct tenant_info *info)
 {
     uint64_t used[QUOTA_MAX] = {0};
     memcpy(used, info->quota->used, sizeof(info->quota->used));
     used[QUOTA_TEMPLATES] = info->n_templates;
     used[QUOTA_CHECKPOINTS] = info->n_checkpoints;
-    json_open(b, "name", str_of(info->name));
-    buf_printf(b, ",\"number\":%llu", (unsigned long long)info->number);
-    native_append_time(b, "created_at", info->created);
-    append_figures(b, "limits", info->quota->limits, QUOTA_MAX);
-    append_figures(b, "used", used, QUOTA_MAX);
-    buf_printf(b, ",\"keys\":%zu}", info->n_keys);
+    return json_pack("{s:s,s:I,s:o?,s:o,s:o,s:I}", "name", info->name, "number", (json_int_t)info->number, "created_at",
+                     call_time(info->created), "limits", tenant_figures(info->quota->limits), "used",
+                     tenant_figures(used), "keys", (json_int_t)info->n_keys);
 }
 
-static void tenants_append_one(void *ctx, const struct tenant_info *info)
+static void tenants_add(void *ctx, const struct tenant_info *info)
 {
-    append_tenant(ctx, info);
+    (void)json_array_append_new(ctx, tenant_json(info));
 }
 
 void native_tenants_list(struct call *c)
 {
-    AUTO_BUF struct buf b = BUF_INIT(TENANTS_LIST_BYTES);
-    buf_append_cstr(&b, "{\"tenants\":[");
-    tenant_each(call_core(c), tenants_append_one, &b);
-    buf_append_cstr(&b, "]}");
-    call_json_buf(c, 200, &b);
+    json_t *all = json_array();
+    tenant_each(call_core(c), tenants_add, all);
+    call_value(c, 200, json_pack("{s:o}", "tenants", all));
 }
 
 static void tenants_answer(struct call *c, int status, struct str name)
 {
-    AUTO_BUF struct buf b = BUF_INIT(8192);
     struct tenant_info info;
-    if (!call_ok(c, tenant_info(call_core(c), name, &info, &c->err)))
-        return;
-    append_tenant(&b, &info);
-    call_json(c, status, buf_str(&b));
+    if (call_ok(c, tenant_info(call_core(c), name, &info, &c->err)))
+        call_value(c, status, tenant_json(&info));
 }
 
 /* The body's limits; name NULL: it has none. False: answered. */

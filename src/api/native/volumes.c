@@ -4,48 +4,34 @@
 #include "sandbox/volume/volumes.h"
 #include "api/native/handlers.h"
 
-enum { VOLUMES_LIST_BYTES = 32 << 20 };
-
-static void append_members(struct buf *b, const struct volume *v)
+static json_t *volume_json(const struct volume *v)
 {
-    json_open(b, "id", str_of(v->id));
-    json_put_str(b, "name", str_of(v->name));
-    json_put_time(b, "created_at", v->created, 3);
-    buf_printf(b, ",\"limit_bytes\":%llu,\"mounted\":%zu,\"in_pool\":%s", (unsigned long long)v->limit_bytes,
-               v->mounted, volume_is_in_pool(v) ? "true" : "false");
-}
-
-static void append_volume(struct buf *b, const struct volume *v)
-{
-    append_members(b, v);
-    buf_append_char(b, '}');
+    return json_pack("{s:s,s:s,s:o?,s:I,s:I,s:b}", "id", v->id, "name", v->name, "created_at", call_time(v->created),
+                     "limit_bytes", (json_int_t)v->limit_bytes, "mounted", (json_int_t)v->mounted, "in_pool",
+                     volume_is_in_pool(v));
 }
 
 struct native_volumes_listing {
-    struct buf b;
+    json_t *all;
     bool has_usage;
 };
 
-static bool append_one(void *ctx, const struct volume *v)
+static bool volumes_add(void *ctx, const struct volume *v)
 {
-    struct native_volumes_listing *l = ctx;
-    append_members(&l->b, v);
-    if (l->has_usage && v->used_bytes)
-        buf_printf(&l->b, ",\"used_bytes\":%llu", (unsigned long long)v->used_bytes);
-    else if (l->has_usage)
-        buf_append_cstr(&l->b, ",\"used_bytes\":null");
-    buf_append_char(&l->b, '}');
+    const struct native_volumes_listing *l = ctx;
+    json_t *one = volume_json(v);
+    if (l->has_usage)
+        (void)json_object_set_new(one, "used_bytes",
+                                  v->used_bytes ? json_integer((json_int_t)v->used_bytes) : json_null());
+    (void)json_array_append_new(l->all, one);
     return true;
 }
 
 static void volumes_answer_list(struct call *c, bool has_usage)
 {
-    struct native_volumes_listing l = {.b = BUF_INIT(VOLUMES_LIST_BYTES), .has_usage = has_usage};
-    buf_append_cstr(&l.b, "{\"volumes\":[");
-    volume_each(call_core(c), c->actor.who.view, append_one, &l);
-    buf_append_cstr(&l.b, "]}");
-    call_json_buf(c, 200, &l.b);
-    buf_fini(&l.b);
+    struct native_volumes_listing l = {json_array(), has_usage};
+    volume_each(call_core(c), c->actor.who.view, volumes_add, &l);
+    call_value(c, 200, json_pack("{s:o}", "volumes", l.all));
 }
 
 static void all_used(void *ctx, const struct err *err)
@@ -60,21 +46,17 @@ void native_volumes_list(struct call *c)
     bool usage;
     if (call_query_bool(c, "usage", &usage) < 0)
         return;
-    if (!usage) {
+    if (usage)
+        call_held(c, volume_usages(call_core(c), all_used, call_hold(c), &c->err));
+    else
         volumes_answer_list(c, false);
-        return;
-    }
-    call_held(c, volume_usages(call_core(c), all_used, call_hold(c), &c->err));
 }
 
 static void made(void *ctx, const struct volume *v, const struct err *err)
 {
-    AUTO_BUF struct buf b = BUF_INIT(4096);
     struct call *c = call_back(ctx, err);
-    if (!c)
-        return;
-    append_volume(&b, v);
-    call_json_buf(c, 201, &b);
+    if (c)
+        call_value(c, 201, volume_json(v));
 }
 
 void native_volumes_create(struct call *c)
@@ -100,12 +82,9 @@ void native_volumes_remove(struct call *c)
 
 static void used(void *ctx, uint64_t bytes, const struct err *err)
 {
-    AUTO_BUF struct buf b = BUF_INIT(256);
     struct call *c = call_back(ctx, err);
-    if (!c)
-        return;
-    buf_printf(&b, "{\"used_bytes\":%llu}", (unsigned long long)bytes);
-    call_json_buf(c, 200, &b);
+    if (c)
+        call_value(c, 200, json_pack("{s:I}", "used_bytes", (json_int_t)bytes));
 }
 
 void native_volumes_usage(struct call *c)

@@ -60,17 +60,6 @@ struct str lifecycle_reserved(const struct sandbox_info *i, const char *name)
     return STR_NULL;
 }
 
-static json_t *metadata_json(const struct sandbox_info *i)
-{
-    json_t *all = json_object();
-    for (size_t k = 0; k < i->n_metadata; k++) {
-        struct str key = i->metadata[k].key;
-        if (!facade_owns_key(key))
-            (void)json_object_setn_new(all, key.p, key.n, call_text(i->metadata[k].value));
-    }
-    return all;
-}
-
 json_t *lifecycle_sandbox(const struct sandbox *sb)
 {
     const struct sandbox_info *i = sandbox_info(sb);
@@ -86,7 +75,7 @@ json_t *lifecycle_sandbox(const struct sandbox *sb)
                             : end.p                                               ? "ENTRYPOINT_ENDED"
                                                                                   : i->end_cause,
                             "message", end.p ? call_text(end) : NULL, "lastTransitionAt", call_time(i->started),
-                            "metadata", metadata_json(i), "createdAt", call_time(i->started), "expiresAt",
+                            "metadata", facade_metadata(i), "createdAt", call_time(i->started), "expiresAt",
                             call_time(i->state == SANDBOX_PAUSED ? 0 : i->end_at));
 
     if (pool.p)

@@ -44,9 +44,7 @@ void control_creations_free(struct e2b *e2b)
 
 static void control_create_answer(struct call *c, struct sandbox *sb)
 {
-    AUTO_BUF struct buf b = BUF_INIT(BODY_MAX);
-    sandbox_json_access(&b, sandbox_info(sb), e2b_of(c)->domain);
-    call_json(c, 201, buf_str(&b));
+    call_value(c, 201, sandbox_json_access(sandbox_info(sb), e2b_of(c)->domain));
 }
 
 static void wait_for(struct control_creation *cr, struct call *c)

@@ -57,7 +57,7 @@ static void control_list_answer(struct call *c, const struct list_query *q, bool
     n = paged ? MIN(all.n, (size_t)q->limit) : all.n;
     buf_append_char(&b, '[');
     for (size_t i = 0; i < n; i++)
-        sandbox_json_listed(&b, all.found[q->ascending ? all.n - 1 - i : i]);
+        json_put_value(&b, sandbox_json_listed(all.found[q->ascending ? all.n - 1 - i : i]));
     buf_append_char(&b, ']');
 
     if (paged && q->running) {

@@ -65,43 +65,28 @@ static bool control_logs_collect(void *ctx, usec_t at, const char *level, const 
 }
 
 /* {"timestamp":…,"level":…,"message":…,"fields":{…}} */
-static void control_logs_append_entry(struct buf *b, const struct line *line)
+static json_t *logs_entry(const struct line *line)
 {
-    buf_append_cstr(b, "{\"timestamp\":");
-    sandbox_json_time(b, line->at);
-    buf_printf(b, ",\"level\":\"%s\",\"message\":", line->level);
-    buf_append_json_string(b, str_of(line->message));
-    buf_append_cstr(b, ",\"fields\":{\"logger\":");
-    buf_append_json_string(b, str_of(line->logger));
-    buf_append_cstr(b, "}}");
+    return json_pack("{s:o,s:s,s:o,s:{s:o}}", "timestamp", sandbox_json_time(line->at), "level", line->level, "message",
+                     call_cstr(line->message), "fields", "logger", call_cstr(line->logger));
 }
 
 /* {"timestamp":…,"line":"<the entry as one JSON text>"} */
-static void append_line(struct buf *b, const struct line *line)
+static json_t *logs_line(const struct line *line)
 {
-    AUTO_BUF struct buf text = BUF_INIT(BODY_MAX);
-    buf_append_cstr(&text, "{\"timestamp\":");
-    sandbox_json_time(&text, line->at);
-    buf_printf(&text, ",\"level\":\"%s\",\"logger\":", line->level);
-    buf_append_json_string(&text, str_of(line->logger));
-    json_put_str(&text, "message", str_of(line->message));
-    buf_append_char(&text, '}');
-
-    buf_append_cstr(b, "{\"timestamp\":");
-    sandbox_json_time(b, line->at);
-    json_put_str(b, "line", buf_str(&text));
-    buf_append_char(b, '}');
+    AUTO_JSON json_t *entry =
+        json_pack("{s:o,s:s,s:o,s:o}", "timestamp", sandbox_json_time(line->at), "level", line->level, "logger",
+                  call_cstr(line->logger), "message", call_cstr(line->message));
+    AUTO_FREE char *text = json_dumps(entry, JSON_COMPACT);
+    return json_pack("{s:o,s:s}", "timestamp", sandbox_json_time(line->at), "line", text);
 }
 
-static void append_all(struct buf *b, const struct logs_lines *lines,
-                       void (*append)(struct buf *b, const struct line *line))
+static json_t *logs_all(const struct logs_lines *lines, json_t *(*one)(const struct line *line))
 {
-    buf_append_char(b, '[');
-    for (size_t i = 0; i < lines->n; i++) {
-        json_put_comma(b);
-        append(b, &lines->all[i]);
-    }
-    buf_append_char(b, ']');
+    json_t *all = json_array();
+    for (size_t i = 0; i < lines->n; i++)
+        (void)json_array_append_new(all, one(&lines->all[i]));
+    return all;
 }
 
 /* A number in a query parameter: false after answering when it is malformed or above max. */
@@ -122,15 +107,10 @@ static bool control_logs_number(struct call *c, const char *name, uint64_t max, 
 
 static void control_logs_answer(struct control_reading *r)
 {
-    AUTO_BUF struct buf b = BUF_INIT(REPLY_MAX);
-    buf_append_cstr(&b, "{\"logs\":");
-    if (!r->is_v2) {
-        append_all(&b, &r->lines, append_line);
-        buf_append_cstr(&b, ",\"logEntries\":");
-    }
-    append_all(&b, &r->lines, control_logs_append_entry);
-    buf_append_char(&b, '}');
-    call_json_buf(r->call, 200, &b);
+    json_t *entries = logs_all(&r->lines, logs_entry);
+    call_value(r->call, 200,
+               r->is_v2 ? json_pack("{s:o}", "logs", entries)
+                        : json_pack("{s:o,s:o}", "logs", logs_all(&r->lines, logs_line), "logEntries", entries));
 }
 
 static void read_more(struct control_reading *r)

@@ -27,9 +27,7 @@ struct pause_connection {
 
 static void control_pause_answer(struct call *c, struct sandbox *sb, int status)
 {
-    AUTO_BUF struct buf b = BUF_INIT(BODY_MAX);
-    sandbox_json_access(&b, sandbox_info(sb), e2b_of(c)->domain);
-    call_json(c, status, buf_str(&b));
+    call_value(c, status, sandbox_json_access(sandbox_info(sb), e2b_of(c)->domain));
 }
 
 static void joined(struct call *c)

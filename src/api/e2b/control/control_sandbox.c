@@ -5,10 +5,9 @@
 
 void control_get(struct call *c)
 {
-    AUTO_BUF struct buf b = BUF_INIT(2 * BODY_MAX);
-    sandbox_json_detail(&b, sandbox_info(c->sandbox), network_fields(c->sandbox), e2b_of(c)->domain,
-                        access_may_use(&c->actor.who));
-    call_json_buf(c, 200, &b);
+    call_value(c, 200,
+               sandbox_json_detail(sandbox_info(c->sandbox), network_fields(c->sandbox), e2b_of(c)->domain,
+                                   access_may_use(&c->actor.who)));
 }
 
 void control_on_done(void *ctx, struct sandbox *sb UNUSED, const struct err *err)

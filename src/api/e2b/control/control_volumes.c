@@ -3,13 +3,9 @@
 #include "api/e2b/control/control.h"
 #include "sandbox/volume/volumes.h"
 
-static void append_volume(struct buf *b, const struct volume *v, bool with_token)
+static json_t *volume_json(const struct volume *v, bool with_token)
 {
-    json_open(b, "volumeID", str_of(v->id));
-    json_put_str(b, "name", str_of(v->name));
-    if (with_token)
-        json_put_str(b, "token", str_of(v->token));
-    buf_append_char(b, '}');
+    return json_pack("{s:s,s:s,s:s*}", "volumeID", v->id, "name", v->name, "token", with_token ? v->token : NULL);
 }
 
 static const struct volume *control_volumes_find(struct call *c)
@@ -22,12 +18,9 @@ static const struct volume *control_volumes_find(struct call *c)
 
 static void control_volumes_on_made(void *ctx, const struct volume *v, const struct err *err)
 {
-    AUTO_BUF struct buf b = BUF_INIT(4096);
     struct call *c = call_back(ctx, err);
-    if (!c)
-        return;
-    append_volume(&b, v, true);
-    call_json(c, 201, buf_str(&b));
+    if (c)
+        call_value(c, 201, volume_json(v, true));
 }
 
 void control_volume_make(struct call *c)
@@ -37,29 +30,24 @@ void control_volume_make(struct call *c)
         call_held(c, volume_make(call_core(c), &c->actor, name, 0, control_volumes_on_made, call_hold(c), &c->err));
 }
 
-static bool append_one(void *ctx, const struct volume *v)
+static bool volumes_add(void *ctx, const struct volume *v)
 {
-    append_volume(ctx, v, false);
+    (void)json_array_append_new(ctx, volume_json(v, false));
     return true;
 }
 
 void control_volumes(struct call *c)
 {
-    AUTO_BUF struct buf b = BUF_INIT(REPLY_MAX);
-    buf_append_char(&b, '[');
-    volume_each(call_core(c), c->actor.who.view, append_one, &b);
-    buf_append_char(&b, ']');
-    call_json_buf(c, 200, &b);
+    json_t *all = json_array();
+    volume_each(call_core(c), c->actor.who.view, volumes_add, all);
+    call_value(c, 200, all);
 }
 
 void control_volume(struct call *c)
 {
-    AUTO_BUF struct buf b = BUF_INIT(4096);
     const struct volume *v = control_volumes_find(c);
-    if (!v)
-        return;
-    append_volume(&b, v, access_may_use(&c->actor.who));
-    call_json(c, 200, buf_str(&b));
+    if (v)
+        call_value(c, 200, volume_json(v, access_may_use(&c->actor.who)));
 }
 
 static void control_volumes_on_dropped(void *ctx, const struct volume *v UNUSED, const struct err *err)

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/e2b/control/sandbox_json.h"
 #include "api/e2b/call.h"
-#include "base/mem.h"
 
 #include <inttypes.h>
 
 /* The last second of the year 9999. */
 static const usec_t NEVER = 253402300799 * USEC_PER_SEC;
 
-void sandbox_json_time(struct buf *b, usec_t real)
+json_t *sandbox_json_time(usec_t real)
 {
     char text[CLOCK_TEXT_MAX];
     clock_format(real ? real : NEVER, 6, text);
-    buf_printf(b, "\"%s\"", text);
+    return json_string(text);
 }
 
 const char *sandbox_json_state(enum sandbox_state state)
@@ -34,79 +33,46 @@ bool sandbox_json_exists(const struct sandbox *sb)
     return sb && !sandbox_info(sb)->hidden && sandbox_json_state(sandbox_info(sb)->state);
 }
 
-static void append_str(struct buf *b, const char *name, const char *value)
+static json_t *sandbox_json_common(const struct sandbox_info *info)
 {
-    if (value)
-        json_put_text(b, name, value);
+    return json_pack("{s:s,s:s*,s:s*,s:s,s:s}", "sandboxID", info->id, "templateID", info->template_id, "alias",
+                     info->template_alias, "clientID", "cove", "envdVersion", ENVD_VERSION);
 }
 
-static void append_common(struct buf *b, const struct sandbox_info *info)
+json_t *sandbox_json_access(const struct sandbox_info *info, const char *domain)
 {
-    json_open(b, "sandboxID", str_of(info->id));
-    append_str(b, "templateID", info->template_id);
-    append_str(b, "alias", info->template_alias);
-    append_str(b, "clientID", "cove");
-    append_str(b, "envdVersion", ENVD_VERSION);
+    json_t *one = sandbox_json_common(info);
+    (void)json_object_update_new(one, json_pack("{s:s*,s:s*,s:s?}", "envdAccessToken", info->access_token,
+                                                "trafficAccessToken", info->traffic_token, "domain", domain));
+    return one;
 }
 
-void sandbox_json_access(struct buf *b, const struct sandbox_info *info, const char *domain)
-{
-    append_common(b, info);
-    append_str(b, "envdAccessToken", info->access_token);
-    append_str(b, "trafficAccessToken", info->traffic_token);
-    json_put_text(b, "domain", domain);
-    buf_append_char(b, '}');
-}
-
-static void append_listed(struct buf *b, const struct sandbox_info *info)
+json_t *sandbox_json_listed(const struct sandbox_info *info)
 {
     const char *state = sandbox_json_state(info->state);
-    append_common(b, info);
-    buf_append_cstr(b, ",\"startedAt\":");
-    sandbox_json_time(b, info->started);
-    buf_append_cstr(b, ",\"endAt\":");
-    sandbox_json_time(b, info->end_at);
-    append_str(b, "state", state ? state : "running");
-    buf_printf(b, ",\"cpuCount\":%u,\"memoryMB\":%" PRIu64 ",\"diskSizeMB\":%" PRIu64 ",\"volumeMounts\":[",
-               MAX((info->cpu_milli + 999) / 1000, 1u), info->memory_bytes >> 20, info->disk_bytes >> 20);
-    for (size_t i = 0; i < info->n_mounts; i++) {
-        json_open(b, "name", info->mounts[i].name);
-        json_put_str(b, "path", info->mounts[i].path);
-        buf_append_char(b, '}');
-    }
-    buf_append_char(b, ']');
-    const char *before = ",\"metadata\":{";
-    for (size_t i = 0; i < info->n_metadata; i++) {
-        if (facade_owns_key(info->metadata[i].key))
-            continue;
-        buf_append_cstr(b, before);
-        before = ",";
-        buf_append_json_string(b, info->metadata[i].key);
-        buf_append_char(b, ':');
-        buf_append_json_string(b, info->metadata[i].value);
-    }
-    if (before[1] == 0)
-        buf_append_char(b, '}');
+    AUTO_JSON json_t *metadata = facade_metadata(info);
+    json_t *one = sandbox_json_common(info), *mounts = json_array();
+    for (size_t i = 0; i < info->n_mounts; i++)
+        (void)json_array_append_new(mounts, json_pack("{s:o,s:o}", "name", call_text(info->mounts[i].name), "path",
+                                                      call_text(info->mounts[i].path)));
+    (void)json_object_update_new(
+        one, json_pack("{s:o,s:o,s:s,s:i,s:I,s:I,s:o,s:O*}", "startedAt", sandbox_json_time(info->started), "endAt",
+                       sandbox_json_time(info->end_at), "state", state ? state : "running", "cpuCount",
+                       (int)MAX((info->cpu_milli + 999) / 1000, 1u), "memoryMB", (json_int_t)(info->memory_bytes >> 20),
+                       "diskSizeMB", (json_int_t)(info->disk_bytes >> 20), "volumeMounts", mounts, "metadata",
+                       json_object_size(metadata) ? metadata : NULL));
+    return one;
 }
 
-void sandbox_json_listed(struct buf *b, const struct sandbox_info *info)
+json_t *sandbox_json_detail(const struct sandbox_info *info, const json_t *network, const char *domain, bool with_token)
 {
-    append_listed(b, info);
-    buf_append_char(b, '}');
-}
-
-void sandbox_json_detail(struct buf *b, const struct sandbox_info *info, const json_t *network, const char *domain,
-                         bool with_token)
-{
-    AUTO_FREE char *fields = network ? json_dumps(network, JSON_COMPACT) : NULL;
-    append_listed(b, info);
-    json_put_text(b, "domain", domain);
-    append_str(b, "envdAccessToken", with_token ? info->access_token : NULL);
-    if (fields)
-        buf_printf(b, ",\"network\":%s", fields);
-    buf_printf(b, ",\"allowInternetAccess\":%s,\"lifecycle\":{\"autoResume\":%s,\"onTimeout\":\"%s\"}}",
-               info->allow_internet ? "true" : "false", info->auto_resume ? "true" : "false",
-               info->pause_on_timeout ? "pause" : "kill");
+    json_t *one = sandbox_json_listed(info);
+    (void)json_object_update_new(one,
+                                 json_pack("{s:s?,s:s*,s:O*,s:b,s:{s:b,s:s}}", "domain", domain, "envdAccessToken",
+                                           with_token ? info->access_token : NULL, "network", network,
+                                           "allowInternetAccess", info->allow_internet, "lifecycle", "autoResume",
+                                           info->auto_resume, "onTimeout", info->pause_on_timeout ? "pause" : "kill"));
+    return one;
 }
 
 void sandbox_json_sample(struct buf *b, const struct sandbox_sample *sample)

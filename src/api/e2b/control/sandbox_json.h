@@ -6,8 +6,8 @@
 #include "base/json.h"
 #include "sandbox/sandbox.h"
 
-/* RFC 3339 in quotes; 0 ("never") is the last second of the year 9999, because clients insist on a time. */
-void sandbox_json_time(struct buf *b, usec_t real);
+/* RFC 3339; 0 ("never") is the last second of the year 9999, because clients insist on a time. */
+json_t *sandbox_json_time(usec_t real);
 
 /* "running", "paused", or NULL for one that clients should no longer see (or not yet). */
 const char *sandbox_json_state(enum sandbox_state state);
@@ -16,12 +16,12 @@ const char *sandbox_json_state(enum sandbox_state state);
 bool sandbox_json_exists(const struct sandbox *sb);
 
 /* The answer of create and connect. */
-void sandbox_json_access(struct buf *b, const struct sandbox_info *info, const char *domain);
+json_t *sandbox_json_access(const struct sandbox_info *info, const char *domain);
 
 /* An element of the list, and the detail; network: the fields of the requests that set it, NULL for none. */
-void sandbox_json_listed(struct buf *b, const struct sandbox_info *info);
-void sandbox_json_detail(struct buf *b, const struct sandbox_info *info, const json_t *network, const char *domain,
-                         bool with_token);
+json_t *sandbox_json_listed(const struct sandbox_info *info);
+json_t *sandbox_json_detail(const struct sandbox_info *info, const json_t *network, const char *domain,
+                            bool with_token);
 
 /* {"timestamp":…,"timestampUnix":…,…} */
 void sandbox_json_sample(struct buf *b, const struct sandbox_sample *sample);

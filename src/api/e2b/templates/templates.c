@@ -9,8 +9,6 @@
 #include "http/url.h"
 #include "sandbox/templates.h"
 
-#include <inttypes.h>
-
 struct template_registry *templates_of(const struct call *c)
 {
     return core_templates(call_core(c));
@@ -46,31 +44,20 @@ static struct str name_of(const char *alias, bool bare)
     return bare && slash >= 0 ? str_sub(name, (size_t)slash + 1) : name;
 }
 
-void templates_append_names(struct buf *b, const char *field, const struct template_info *info, bool bare)
+json_t *templates_names(const struct template_info *info, bool bare)
 {
     const char *const *names = info->file ? info->file->aliases : &info->name;
     size_t n_names = info->file ? info->file->n_aliases : info->name ? 1 : 0;
-    json_put_comma(b);
-    buf_printf(b, "\"%s\":[", field);
+    json_t *all = json_array();
     for (size_t i = 0; i < n_names; i++) {
         struct str name = name_of(names[i], bare);
         bool is_new = true;
         for (size_t k = 0; k < i && is_new; k++)
             is_new = !str_eq(name, name_of(names[k], bare));
-        if (!is_new)
-            continue;
-        json_put_comma(b);
-        buf_append_json_string(b, name);
+        if (is_new)
+            (void)json_array_append_new(all, call_text(name));
     }
-    buf_append_char(b, ']');
-}
-
-static void append_time_or_null(struct buf *b, const char *field, usec_t at)
-{
-    if (at)
-        json_put_time(b, field, at, 3);
-    else
-        json_put_text(b, field, NULL);
+    return all;
 }
 
 /* What a file's template has of a build. */
@@ -88,42 +75,44 @@ static void build_of_file(const struct template *t, struct template_build *ret_b
 }
 
 /* What a template and a build of it have in common. */
-static void append_sizes(struct buf *b, const struct core *core, const struct template_build *build)
+json_t *templates_time(usec_t at)
+{
+    char text[CLOCK_TEXT_MAX];
+    clock_format(at, 3, text);
+    return json_string(text);
+}
+
+static json_t *templates_sizes(const struct core *core, const struct template_build *build)
 {
     struct template sizes = {
         .cpu_milli = build->cpu_milli, .memory_bytes = build->memory_bytes, .disk_bytes = build->disk_bytes};
-    buf_printf(b,
-               "\"buildID\":\"%s\",\"cpuCount\":%u,\"memoryMB\":%" PRIu64 ",\"diskSizeMB\":%" PRIu64
-               ",\"envdVersion\":\"" ENVD_VERSION "\"",
-               build->id, (core_template_cpu_milli(core, &sizes) + 999) / 1000,
-               core_template_memory_bytes(core, &sizes) >> 20, core_template_disk_bytes(core, &sizes) >> 20);
+    return json_pack("{s:s,s:i,s:I,s:I,s:s}", "buildID", build->id, "cpuCount",
+                     (int)((core_template_cpu_milli(core, &sizes) + 999) / 1000), "memoryMB",
+                     (json_int_t)(core_template_memory_bytes(core, &sizes) >> 20), "diskSizeMB",
+                     (json_int_t)(core_template_disk_bytes(core, &sizes) >> 20), "envdVersion", ENVD_VERSION);
 }
 
-static void templates_append_head(struct buf *b, const struct template_info *info)
+static json_t *templates_head(const struct template_info *info)
 {
-    json_open(b, "templateID", str_of(info->id));
-    templates_append_names(b, "aliases", info, true);
-    templates_append_names(b, "names", info, false);
-    buf_printf(b, ",\"public\":%s", info->is_public ? "true" : "false");
-    json_put_time(b, "createdAt", info->created, 3);
-    json_put_time(b, "updatedAt", info->updated, 3);
-    append_time_or_null(b, "lastSpawnedAt", info->spawned);
-    buf_printf(b, ",\"spawnCount\":%" PRIu64, info->n_spawns);
+    return json_pack("{s:s,s:o,s:o,s:b,s:o,s:o,s:o?,s:I}", "templateID", info->id, "aliases",
+                     templates_names(info, true), "names", templates_names(info, false), "public", info->is_public,
+                     "createdAt", templates_time(info->created), "updatedAt", templates_time(info->updated),
+                     "lastSpawnedAt", call_time(info->spawned), "spawnCount", (json_int_t)info->n_spawns);
 }
 
-static void append_template(struct buf *b, const struct core *core, const struct template_info *info)
+static json_t *template_json(const struct core *core, const struct template_info *info)
 {
     struct template_build of_file;
     const struct template_build *build = info->build;
+    json_t *one = templates_head(info);
     if (info->file) {
         build_of_file(info->file, &of_file);
         build = &of_file;
     }
-    templates_append_head(b, info);
-    buf_append_char(b, ',');
-    append_sizes(b, core, build);
-    buf_printf(b, ",\"createdBy\":null,\"buildCount\":%zu,\"buildStatus\":\"%s\"}", info->n_builds,
-               templates_status_name(build->status));
+    (void)json_object_update_new(one, templates_sizes(core, build));
+    (void)json_object_update_new(one, json_pack("{s:n,s:I,s:s}", "createdBy", "buildCount", (json_int_t)info->n_builds,
+                                                "buildStatus", templates_status_name(build->status)));
+    return one;
 }
 
 /* ---- lists ---- */
@@ -148,7 +137,7 @@ static bool templates_list_one(void *ctx, const struct template_info *info)
         return false;
     }
     l->n++;
-    append_template(&l->b, l->core, info);
+    json_put_value(&l->b, template_json(l->core, info));
     memcpy(l->last, info->id, strlen(info->id) + 1);
     return true;
 }
@@ -197,57 +186,50 @@ void templates_list_v2(struct call *c)
 
 struct builds {
     const struct core *core;
-    struct buf *b;
+    json_t *all;
 };
 
-static bool append_build(void *ctx, const struct template_build *build)
+static bool templates_add_build(void *ctx, const struct template_build *build)
 {
-    struct builds *all = ctx;
-    json_put_comma(all->b);
-    buf_append_char(all->b, '{');
-    append_sizes(all->b, all->core, build);
-    buf_printf(all->b, ",\"status\":\"%s\"", templates_status_name(build->status));
-    json_put_time(all->b, "createdAt", build->created, 3);
-    json_put_time(all->b, "updatedAt", MAX(MAX(build->created, build->started), build->finished), 3);
-    append_time_or_null(all->b, "finishedAt", build->finished);
-    buf_append_char(all->b, '}');
+    const struct builds *to = ctx;
+    json_t *one = templates_sizes(to->core, build);
+    (void)json_object_update_new(one,
+                                 json_pack("{s:s,s:o,s:o,s:o?}", "status", templates_status_name(build->status),
+                                           "createdAt", templates_time(build->created), "updatedAt",
+                                           templates_time(MAX(MAX(build->created, build->started), build->finished)),
+                                           "finishedAt", call_time(build->finished)));
+    (void)json_array_append_new(to->all, one);
     return true;
 }
 
 void templates_get(struct call *c)
 {
-    AUTO_BUF struct buf b = BUF_INIT(REPLY_MAX);
-    struct builds all = {.core = call_core(c), .b = &b};
     struct template_info info;
     struct template_build of_file;
     if (!templates_find(c, c->args[0], &info))
         return;
-    templates_append_head(&b, &info);
-    buf_append_cstr(&b, ",\"builds\":[");
+    struct builds builds = {call_core(c), json_array()};
+    json_t *one = templates_head(&info);
     if (info.file) {
         build_of_file(info.file, &of_file);
-        (void)append_build(&all, &of_file);
+        (void)templates_add_build(&builds, &of_file);
     } else {
-        template_builds_each(templates_of(c), info.id, append_build, &all);
+        template_builds_each(templates_of(c), info.id, templates_add_build, &builds);
     }
-    buf_append_cstr(&b, "]}");
-    call_json_buf(c, 200, &b);
+    (void)json_object_set_new(one, "builds", builds.all);
+    call_value(c, 200, one);
 }
 
 void templates_alias(struct call *c)
 {
-    AUTO_BUF struct buf b = BUF_INIT(1024);
     struct template_info info;
     const struct template *t;
-    if (!templates_find(c, c->args[0], &info))
-        return;
-    json_open(&b, "templateID", str_of(info.id));
-    buf_printf(&b, ",\"public\":%s}", info.is_public ? "true" : "false");
     struct str ref;
-    if (call_ok(c, template_ref_read(c->args[0], http_arena(c->req), &ref, &c->err)) &&
+    if (templates_find(c, c->args[0], &info) &&
+        call_ok(c, template_ref_read(c->args[0], http_arena(c->req), &ref, &c->err)) &&
         (str_find_char(ref, ':') < 0 ||
          call_ok(c, template_resolve(templates_of(c), c->actor.who.view, ref, &t, NULL, &c->err))))
-        call_json(c, 200, buf_str(&b));
+        call_value(c, 200, json_pack("{s:s,s:b}", "templateID", info.id, "public", info.is_public));
 }
 
 /* ---- changes ---- */
@@ -255,23 +237,15 @@ void templates_alias(struct call *c)
 /* route->what: its answer tells the names. */
 void templates_publish(struct call *c)
 {
-    AUTO_BUF struct buf b = BUF_INIT(16384);
     struct template_info info;
     bool is_public = false;
     struct err err;
     int r = json_get_bool(c->body, "public", &is_public, &err);
-    if (r < 0) {
+    if (r < 0)
         call_fail(c, 400, "Invalid request body: %s", err.msg);
-        return;
-    }
-    if ((r && !call_ok(c, core_template_publish(call_core(c), &c->actor, c->args[0], is_public, &c->err))) ||
-        !templates_committed(c) || !templates_find(c, c->args[0], &info))
-        return;
-    buf_append_char(&b, '{');
-    if (c->route->what)
-        templates_append_names(&b, "names", &info, false);
-    buf_append_char(&b, '}');
-    call_json(c, 200, buf_str(&b));
+    else if ((!r || call_ok(c, core_template_publish(call_core(c), &c->actor, c->args[0], is_public, &c->err))) &&
+             templates_committed(c) && templates_find(c, c->args[0], &info))
+        call_value(c, 200, json_pack("{s:o*}", "names", c->route->what ? templates_names(&info, false) : NULL));
 }
 
 void templates_delete(struct call *c)

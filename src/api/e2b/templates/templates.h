@@ -25,7 +25,8 @@ route_handler templates_tags_add, templates_tags_remove, templates_tags_list;
 /* Shared by them. */
 struct template_registry *templates_of(const struct call *c);
 const char *templates_status_name(enum template_status status);
-void templates_append_names(struct buf *b, const char *field, const struct template_info *info, bool bare);
+json_t *templates_names(const struct template_info *info, bool bare); /* bare: without their namespaces */
+json_t *templates_time(usec_t at);                                    /* never null: clients insist on one */
 /* The changes are durable, or undone and the call is answered: false. */
 bool templates_committed(struct call *c);
 /* As handlers get names: percent-decoded, checked. NULL info: answered. */

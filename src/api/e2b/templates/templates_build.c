@@ -16,10 +16,9 @@ static bool has_builder(struct call *c)
 
 /* ---- request ---- */
 
-static void templates_build_append_tag(void *ctx, const char *tag)
+static void templates_build_add_tag(void *ctx, const char *tag)
 {
-    json_put_comma(ctx);
-    buf_append_json_string(ctx, str_of(tag));
+    (void)json_array_append_new(ctx, json_string(tag));
 }
 
 static int read_request(struct call *c, const json_t *body, struct template_request *request, struct err *err)
@@ -42,26 +41,21 @@ static int read_request(struct call *c, const json_t *body, struct template_requ
 
 void templates_request(struct call *c)
 {
-    AUTO_BUF struct buf b = BUF_INIT(64 * 1024);
     struct template_request request = {0};
     const struct template_build *build;
     struct template_info info;
-    if (!has_builder(c))
-        return;
-    if (!call_ok(c, read_request(c, c->body, &request, &c->err)) ||
+    if (!has_builder(c) || !call_ok(c, read_request(c, c->body, &request, &c->err)) ||
         !call_ok(c, core_template_request(call_core(c), &c->actor, &request, &build, &c->err)))
         return;
-    json_open(&b, "templateID", str_of(build->template_id));
-    buf_printf(&b, ",\"buildID\":\"%s\",\"tags\":[", build->id);
+    AUTO_JSON json_t *tags = json_array(), *answer = json_pack("{s:s,s:s,s:O}", "templateID", build->template_id,
+                                                               "buildID", build->id, "tags", tags);
     const char *id = arena_strndup(http_arena(c->req), build->template_id, strlen(build->template_id));
-    template_build_tags(templates_of(c), build->id, templates_build_append_tag, &b);
+    template_build_tags(templates_of(c), build->id, templates_build_add_tag, tags);
     if (!templates_committed(c) || !templates_find(c, str_of(id), &info))
         return;
-    buf_append_char(&b, ']');
-    templates_append_names(&b, "names", &info, false);
-    templates_append_names(&b, "aliases", &info, true);
-    buf_printf(&b, ",\"public\":%s}", info.is_public ? "true" : "false");
-    call_json(c, 202, buf_str(&b));
+    (void)json_object_update_new(answer, json_pack("{s:o,s:o,s:b}", "names", templates_names(&info, false), "aliases",
+                                                   templates_names(&info, true), "public", info.is_public));
+    call_value(c, 202, json_incref(answer));
 }
 
 /* ---- uploads ---- */
@@ -74,7 +68,6 @@ static const char *scheme(const struct http_request *req)
 
 void templates_upload_link(struct call *c)
 {
-    AUTO_BUF struct buf b = BUF_INIT(8192);
     char token[UPLOAD_TOKEN_LEN + 1];
     struct template_info info;
     if (!has_builder(c))
@@ -90,12 +83,9 @@ void templates_upload_link(struct call *c)
     struct str host = http_header_get(c->req, "host");
     struct uploads *uploads = builder_uploads(e2b_of(c)->builder);
     uploads_grant(uploads, c->actor.who.tenant, hash, token);
-    AUTO_BUF struct buf url = BUF_INIT(4096);
-    buf_printf(&url, "%s://%.*s/templates/%s/files/%s?token=%s", scheme(c->req), STR_ARG(host), info.id, hash, token);
-    buf_printf(&b, "{\"present\":%s,\"url\":", uploads_has(uploads, hash) ? "true" : "false");
-    buf_append_json_string(&b, buf_str(&url));
-    buf_append_char(&b, '}');
-    call_json(c, 201, buf_str(&b));
+    const char *url = arena_printf(http_arena(c->req), "%s://%.*s/templates/%s/files/%s?token=%s", scheme(c->req),
+                                   STR_ARG(host), info.id, hash, token);
+    call_value(c, 201, json_pack("{s:b,s:o}", "present", uploads_has(uploads, hash), "url", call_cstr(url)));
 }
 
 int templates_upload_status(const struct err *err)
@@ -170,29 +160,25 @@ void templates_start(struct call *c)
 /* ---- status ---- */
 
 struct build_page {
-    struct buf entries, reasons; /* the second: of the step that failed, warnings and worse */
+    json_t *entries, *reasons; /* owned. The second: of the step that failed, warnings and worse */
     const char *step;
 };
 
-static void build_append_entry(struct buf *b, const struct template_log *line)
+static json_t *build_entry(const struct template_log *line)
 {
     static const char *const levels[] = {"debug", "info", "warn", "error"};
-    json_put_comma(b);
-    buf_append_char(b, '{');
-    json_put_time(b, "timestamp", line->at, 6);
-    json_put_text(b, "level", levels[line->level]);
-    json_put_str(b, "message", line->message);
-    if (line->step.n)
-        json_put_str(b, "step", line->step);
-    buf_append_char(b, '}');
+    char at[CLOCK_TEXT_MAX];
+    clock_format(line->at, 6, at);
+    return json_pack("{s:s,s:s,s:o,s:o*}", "timestamp", at, "level", levels[line->level], "message",
+                     call_text(line->message), "step", line->step.n ? call_text(line->step) : NULL);
 }
 
 static void on_log(void *ctx, const struct template_log *line)
 {
-    struct build_page *p = ctx;
-    build_append_entry(&p->entries, line);
+    const struct build_page *p = ctx;
+    (void)json_array_append_new(p->entries, build_entry(line));
     if (p->step && line->level >= TEMPLATE_WARN && str_eqc(line->step, p->step))
-        build_append_entry(&p->reasons, line);
+        (void)json_array_append_new(p->reasons, build_entry(line));
 }
 
 /* False: answered. */
@@ -216,44 +202,23 @@ static bool read_page(struct call *c, const struct template_build *build, const 
                                         MIN(limit, (uint64_t)LOG_PAGE_MAX), on_log, p, &c->err));
 }
 
-static void append_reason(struct buf *b, const struct template_build *build, struct build_page *p)
-{
-    buf_append_cstr(b, ",\"reason\":{\"message\":");
-    buf_append_json_string(b, str_of(build->reason));
-    if (build->reason_step) {
-        json_put_str(b, "step", str_of(build->reason_step));
-        buf_append_cstr(b, ",\"logEntries\":[");
-        buf_append_str(b, buf_str(&p->reasons));
-        buf_append_char(b, ']');
-    }
-    buf_append_char(b, '}');
-}
-
 void templates_status(struct call *c)
 {
     bool is_status = strcmp(c->route->what, "status") == 0;
-    AUTO_BUF struct buf b = BUF_INIT(REPLY_MAX);
-    struct build_page p = {.entries = BUF_INIT(REPLY_MAX / 4), .reasons = BUF_INIT(REPLY_MAX / 4)};
+    struct build_page p = {json_array(), json_array(), NULL};
     const struct template_build *build = find_build(c, 400);
     if (build && read_page(c, build, is_status ? "logsOffset" : "offset", &p)) {
-        buf_append_char(&b, '{');
-        if (is_status) {
-            buf_append_cstr(&b, "\"templateID\":");
-            buf_append_json_string(&b, str_of(build->template_id));
-            buf_printf(&b, ",\"buildID\":\"%s\",\"status\":\"%s\",\"logEntries\":[", build->id,
-                       templates_status_name(build->status));
-        } else {
-            buf_append_cstr(&b, "\"logs\":[");
-        }
-        buf_append_str(&b, buf_str(&p.entries));
-        buf_append_char(&b, ']');
-        if (is_status)
-            buf_append_cstr(&b, ",\"logs\":[]");
-        if (is_status && build->reason)
-            append_reason(&b, build, &p);
-        buf_append_char(&b, '}');
-        call_json_buf(c, 200, &b);
+        json_t *reason = build->reason ? json_pack("{s:o,s:o*,s:O*}", "message", call_cstr(build->reason), "step",
+                                                   call_cstr(build->reason_step), "logEntries",
+                                                   build->reason_step ? p.reasons : NULL)
+                                       : NULL;
+        call_value(c, 200,
+                   is_status ? json_pack("{s:s,s:s,s:s,s:O,s:[],s:O*}", "templateID", build->template_id, "buildID",
+                                         build->id, "status", templates_status_name(build->status), "logEntries",
+                                         p.entries, "logs", "reason", reason)
+                             : json_pack("{s:O}", "logs", p.entries));
+        json_decref(reason);
     }
-    buf_fini(&p.entries);
-    buf_fini(&p.reasons);
+    json_decref(p.entries);
+    json_decref(p.reasons);
 }

@@ -6,7 +6,6 @@
 
 void templates_tags_add(struct call *c)
 {
-    AUTO_BUF struct buf b = BUF_INIT(64 * 1024);
     const struct str *tags = NULL;
     struct str target = STR_NULL;
     struct template_name name;
@@ -26,17 +25,15 @@ void templates_tags_add(struct call *c)
     }
     if (!call_ok(c, core_template_tag(call_core(c), &c->actor, target, tags, n, &build, &c->err)))
         return;
-    buf_printf(&b, "{\"buildID\":\"%s\",\"tags\":[", build);
+    json_t *shown = json_array();
+    AUTO_JSON json_t *answer = json_pack("{s:s,s:o}", "buildID", build, "tags", shown);
     for (size_t i = 0; tags && i < n; i++) {
         char tag[TEMPLATE_NAME_MAX + 1];
-        if (template_tag_parse(tags[i], tag, &err) < 0)
-            continue;
-        json_put_comma(&b);
-        buf_append_json_string(&b, str_of(tag));
+        if (template_tag_parse(tags[i], tag, &err) == 0)
+            (void)json_array_append_new(shown, json_string(tag));
     }
-    buf_append_cstr(&b, "]}");
     if (templates_committed(c))
-        call_json(c, 201, buf_str(&b));
+        call_value(c, 201, json_incref(answer));
 }
 
 void templates_tags_remove(struct call *c)
@@ -50,25 +47,21 @@ void templates_tags_remove(struct call *c)
         call_empty(c, 204);
 }
 
-static void templates_tags_append_tag(struct buf *b, const char *tag, const char *build, usec_t at)
+static void templates_tags_add_one(json_t *all, const char *tag, const char *build, usec_t at)
 {
-    json_open(b, "tag", str_of(tag));
-    json_put_text(b, "buildID", build);
-    json_put_time(b, "createdAt", at, 3);
-    buf_append_char(b, '}');
+    (void)json_array_append_new(
+        all, json_pack("{s:s,s:s?,s:o}", "tag", tag, "buildID", build, "createdAt", templates_time(at)));
 }
 
 void templates_tags_list(struct call *c)
 {
-    AUTO_BUF struct buf b = BUF_INIT(REPLY_MAX);
     struct template_info info;
     if (!templates_find(c, c->args[0], &info))
         return;
-    buf_append_char(&b, '[');
+    json_t *all = json_array();
     if (info.file)
-        templates_tags_append_tag(&b, TEMPLATE_TAG_DEFAULT, info.file->build_id, info.created);
+        templates_tags_add_one(all, TEMPLATE_TAG_DEFAULT, info.file->build_id, info.created);
     for (size_t i = 0; i < info.n_tags; i++)
-        templates_tags_append_tag(&b, info.tags[i].tag, info.tags[i].build_id, info.tags[i].created);
-    buf_append_char(&b, ']');
-    call_json_buf(c, 200, &b);
+        templates_tags_add_one(all, info.tags[i].tag, info.tags[i].build_id, info.tags[i].created);
+    call_value(c, 200, all);
 }

@@ -226,9 +226,9 @@ static void viewer_closed(struct call *c)
     c->cleanup = NULL;
 }
 
-static void viewer_drained(struct http_request *req UNUSED, void *ctx)
+static void viewer_drained(struct call *c)
 {
-    struct docker_stream *s = ctx;
+    const struct docker_stream *s = c->state;
     if (s->process)
         process_pump(s->process);
 }
@@ -247,7 +247,7 @@ void docker_stream_open(struct call *c, struct docker_process *p, unsigned wants
         http_abort(c->req);
         return;
     }
-    http_on_drain(c->req, viewer_drained, s);
+    call_on_drain(c, viewer_drained);
     s->is_open = !s->is_raw;
     if (wants & DOCKER_LOGS)
         viewer_replay(s, tail);

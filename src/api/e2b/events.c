@@ -87,8 +87,7 @@ const struct core_webhooks e2b_webhooks = {append_event, events_sign};
 /* ---- the list ---- */
 
 struct events_listing {
-    struct call *call;
-    struct slice slice;
+    struct core *core;
     struct life_want want; /* what is not looked at yet */
     struct buf b;
     uint64_t skip, limit;
@@ -103,21 +102,20 @@ static bool events_list_one(void *ctx, const struct life_row *row)
         l->skip--;
         return true;
     }
-    append_event(row, tenant_name(call_core(l->call), row->tenant), &l->b);
+    append_event(row, tenant_name(l->core, row->tenant), &l->b);
     return --l->limit > 0;
 }
 
-static void events_list_on_slice(struct slice *slice)
+static void events_list_some(struct call *c)
 {
-    struct events_listing *l = container_of(slice, struct events_listing, slice);
-    struct call *c = l->call;
+    struct events_listing *l = c->state;
     usec_t until = clock_mono() + SLICE_USEC;
     int r;
     do
-        r = life_each(call_core(c), &c->actor.who, &l->want, events_list_one, l, &c->err);
+        r = life_each(l->core, &c->actor.who, &l->want, events_list_one, l, &c->err);
     while (r > 0 && l->limit && clock_mono() < until);
     if (r > 0 && l->limit) {
-        slice_later(&c->facade->slices, slice);
+        call_later(c, events_list_some);
     } else if (call_ok(c, r)) {
         buf_append_char(&l->b, ']');
         call_json_buf(c, 200, &l->b);
@@ -126,15 +124,13 @@ static void events_list_on_slice(struct slice *slice)
 
 static void events_list_gone(struct call *c)
 {
-    struct events_listing *l = c->state;
-    slice_cancel(&l->slice);
-    buf_fini(&l->b);
+    buf_fini(&((struct events_listing *)c->state)->b);
 }
 
 void events_list(struct call *c)
 {
     struct events_listing *l = arena_alloc(http_arena(c->req), sizeof(*l));
-    *l = (struct events_listing){.call = c,
+    *l = (struct events_listing){.core = call_core(c),
                                  .want = {.sandbox = c->args[0].p, .to = UINT64_MAX},
                                  .b = BUF_INIT(REPLY_MAX),
                                  .limit = EVENTS_DEFAULT};
@@ -155,9 +151,8 @@ void events_list(struct call *c)
     l->want.is_back = !ascending;
     c->state = l;
     c->cleanup = events_list_gone;
-    slice_init(&l->slice, events_list_on_slice);
     buf_append_char(&l->b, '[');
-    events_list_on_slice(&l->slice);
+    events_list_some(c);
 }
 
 /* ---- webhooks ---- */

@@ -39,6 +39,7 @@ static void on_close(struct http_request *req UNUSED, void *ctx)
     struct call *c = ctx;
     unwatch(c);
     timer_stop(&c->timer);
+    slice_cancel(&c->slice);
     holder_fini(&c->holder);
     if (c->cleanup)
         c->cleanup(c);
@@ -63,6 +64,12 @@ static void call_on_timer(struct timer *t)
 {
     struct call *c = container_of(t, struct call, timer);
     c->on_timer(c);
+}
+
+static void call_on_slice(struct slice *slice)
+{
+    struct call *c = container_of(slice, struct call, slice);
+    c->on_later(c);
 }
 
 /* ---- steps ---- */
@@ -126,6 +133,7 @@ struct call *call_new(struct facade *f, struct http_request *req, const char *ac
     c->refs = 1;
     holder_init(&c->holder, call_again);
     timer_init(&c->timer, call_on_timer);
+    slice_init(&c->slice, call_on_slice);
     list_init(&c->node);
     http_on_close(req, on_close, c);
     return c;
@@ -218,9 +226,20 @@ static void call_ack(struct call *c, size_t n)
         file_read_ack(c->file, n);
 }
 
-static void call_on_drain(struct http_request *req UNUSED, void *ctx)
+static void call_drained(struct http_request *req UNUSED, void *ctx)
 {
     struct call *c = ctx;
+    c->on_drain(c);
+}
+
+void call_on_drain(struct call *c, void (*fn)(struct call *c))
+{
+    c->on_drain = fn;
+    http_on_drain(c->req, call_drained, c);
+}
+
+static void call_give_back(struct call *c)
+{
     size_t n = c->unacked;
     c->unacked = 0;
     if (n)
@@ -230,7 +249,7 @@ static void call_on_drain(struct http_request *req UNUSED, void *ctx)
 void call_pace(struct call *c, void (*ack)(struct call *c, size_t n))
 {
     c->ack = ack ? ack : call_ack;
-    http_on_drain(c->req, call_on_drain, c);
+    call_on_drain(c, call_give_back);
 }
 
 void call_paced(struct call *c, size_t n)
@@ -239,7 +258,7 @@ void call_paced(struct call *c, size_t n)
     if (http_response_queued(c->req))
         http_await_sent(c->req);
     else
-        call_on_drain(c->req, c);
+        call_give_back(c);
 }
 
 bool call_has_room(struct call *c)
@@ -407,15 +426,14 @@ bool call_fail_hint(struct call *c, const struct err *err, const char *hint)
 
 /* ---- large answers ---- */
 
-static void large_continue(struct http_request *req, void *ctx)
+static void large_continue(struct call *c)
 {
-    struct call *c = ctx;
     while (buf_len(&c->large)) {
         size_t n = MIN(buf_len(&c->large), (size_t)CALL_PIECE);
-        if (http_response_write(req, str_n(buf_data(&c->large), n)) < 0)
+        if (http_response_write(c->req, str_n(buf_data(&c->large), n)) < 0)
             return;
         buf_consume(&c->large, n);
-        if (http_response_full(req) && buf_len(&c->large))
+        if (http_response_full(c->req) && buf_len(&c->large))
             return;
     }
     call_end(c);
@@ -436,9 +454,9 @@ void call_json_buf(struct call *c, int status, struct buf *body)
     buf_fini(&c->large);
     c->large = *body;
     *body = BUF_INIT(0);
-    http_on_drain(c->req, large_continue, c);
+    call_on_drain(c, large_continue);
     http_response_begin(c->req, status, &HTTP_JSON, 1, (int64_t)buf_len(&c->large));
-    large_continue(c->req, c);
+    large_continue(c);
 }
 
 void call_value(struct call *c, int status, json_t *json)
@@ -601,6 +619,12 @@ void call_set_timer(struct call *c, uint64_t ms, void (*fn)(struct call *c))
 {
     c->on_timer = fn;
     timer_set(&c->facade->timers, &c->timer, ms);
+}
+
+void call_later(struct call *c, void (*fn)(struct call *c))
+{
+    c->on_later = fn;
+    slice_later(&c->facade->slices, &c->slice);
 }
 
 json_t *call_time(usec_t at)

@@ -62,9 +62,12 @@ struct call {
     struct err err; /* of what was tried last */
     struct sandbox_watch watch;
     struct timer timer;              /* of the handler; stopped with the request */
+    struct slice slice;              /* the same */
     void (*cleanup)(struct call *c); /* the handler's: the request is over, req still valid */
     void (*on_body)(struct call *c);
     void (*on_timer)(struct call *c);
+    void (*on_later)(struct call *c);
+    void (*on_drain)(struct call *c);
     struct charge charge; /* one of the requests of its tenant */
     struct buf large;     /* what is left of a large answer */
     void *state;          /* the handler's, usually in http_arena() */
@@ -198,3 +201,6 @@ int call_query_bool(struct call *c, const char *name, bool *ret_value) WARN_UNUS
 bool call_wants(struct call *c, const struct json_want *wants, size_t n);
 
 void call_set_timer(struct call *c, uint64_t ms, void (*fn)(struct call *c));
+void call_later(struct call *c, void (*fn)(struct call *c)); /* goes on in a later turn, as slices.h says */
+/* When the client has taken what was queued for it; not together with call_pace(). */
+void call_on_drain(struct call *c, void (*fn)(struct call *c));

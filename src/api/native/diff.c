@@ -44,12 +44,13 @@ static void native_diff_on_change(void *ctx, const struct layers_change *change)
 
 static bool native_diff_is_full(void *ctx)
 {
-    return call_is_full(ctx);
+    const struct call *c = ctx;
+    return http_response_full(c->req);
 }
 
-static void native_diff_on_drain(struct http_request *req UNUSED, void *ctx)
+static void native_diff_on_drain(struct call *c)
 {
-    diff_read_resume(ctx);
+    diff_read_resume(c->state);
 }
 
 static void native_diff_on_closed(struct call *c)
@@ -71,5 +72,5 @@ void native_diff(struct call *c)
         return;
     c->state = d;
     c->cleanup = native_diff_on_closed;
-    http_on_drain(c->req, native_diff_on_drain, d);
+    call_on_drain(c, native_diff_on_drain);
 }

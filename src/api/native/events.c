@@ -4,7 +4,7 @@
  * as lines, and the check of the chain.
  *
  * A stream is pulled: from the log as long as the client's queue is short, again when that was drained
- * (native_events_on_drain), again when the log has more (wake), at most every PACE_MS, so that many events leave in one
+ * (stream_pump), again when the log has more (wake), at most every PACE_MS, so that many events leave in one
  * piece. Of a long log it takes one slice per turn of the loop, also when nothing in it is what was asked for. A client
  * that does not read has its cursor and what is queued for it, which is bounded; it goes on from there when it reads
  * again. It ends when the log is drained and nothing is followed, or when the sandbox has ended.
@@ -36,8 +36,7 @@ struct native_event_stream {
     struct call *call;
     struct event_cursor *cursor; /* this one */
     struct feed_reader *feed;    /* or that */
-    struct slice slice;
-    struct timer pace, keepalive;
+    struct timer pace;
     struct websocket *socket; /* NULL: it is none */
     usec_t pumped;            /* when it was looked at last; monotonic */
     bool is_sse, is_follow, is_ended;
@@ -58,9 +57,8 @@ static void stream_closed(struct call *c)
     feed_close(s->feed);
     s->cursor = NULL;
     s->feed = NULL;
-    slice_cancel(&s->slice);
     timer_stop(&s->pace);
-    timer_stop(&s->keepalive);
+    timer_stop(&c->timer);
 }
 
 static void stream_gone(struct call *c)
@@ -70,9 +68,9 @@ static void stream_gone(struct call *c)
     websocket_free(s->socket);
 }
 
-static void on_last(struct timer *timer)
+static void on_last(struct call *c)
 {
-    http_abort(container_of(timer, struct native_event_stream, keepalive)->call->req);
+    http_abort(c->req);
 }
 
 /* A client that doesn't close its end of a socket is cut. */
@@ -85,13 +83,7 @@ static void stream_end(struct native_event_stream *s)
         return;
     }
     websocket_close(s->socket);
-    timer_init(&s->keepalive, on_last);
-    timer_set(&c->facade->timers, &s->keepalive, LAST_MS);
-}
-
-static bool stream_can_send(const struct native_event_stream *s)
-{
-    return !s->is_gone && !call_is_full(s->call);
+    call_set_timer(c, LAST_MS, on_last);
 }
 
 static void stream_flush(struct native_event_stream *s)
@@ -191,13 +183,14 @@ static bool stream_step(struct native_event_stream *s)
     return r != EVENT_NEXT_DRAINED;
 }
 
-static void stream_pump(struct native_event_stream *s)
+static void stream_pump(struct call *c)
 {
+    struct native_event_stream *s = c->state;
     s->pumped = clock_mono();
     buf_init(&s->out, OUT_MAX);
-    for (int steps = 0; (s->cursor || s->feed) && stream_can_send(s); steps++) {
+    for (int steps = 0; (s->cursor || s->feed) && !s->is_gone && !http_response_full(c->req); steps++) {
         if (steps == SLICE_STEPS || (steps && clock_mono() >= s->pumped + SLICE_USEC)) {
-            slice_later(&s->call->facade->slices, &s->slice);
+            call_later(c, stream_pump);
             break;
         }
         if (!stream_step(s))
@@ -213,35 +206,24 @@ static void on_wake(void *ctx)
 {
     struct native_event_stream *s = ctx;
     if (clock_mono() >= s->pumped + PACE_MS * USEC_PER_MS)
-        stream_pump(s);
+        stream_pump(s->call);
     else
         timer_set(&s->call->facade->timers, &s->pace, PACE_MS);
 }
 
 static void on_pace(struct timer *timer)
 {
-    struct native_event_stream *s = container_of(timer, struct native_event_stream, pace);
-    slice_later(&s->call->facade->slices, &s->slice);
+    call_later(container_of(timer, struct native_event_stream, pace)->call, stream_pump);
 }
 
-static void on_slice(struct slice *slice)
+static void on_keepalive(struct call *c)
 {
-    stream_pump(container_of(slice, struct native_event_stream, slice));
-}
-
-static void native_events_on_drain(struct http_request *req UNUSED, void *ctx)
-{
-    stream_pump(ctx);
-}
-
-static void on_keepalive(struct timer *timer)
-{
-    struct native_event_stream *s = container_of(timer, struct native_event_stream, keepalive);
-    if (http_response_queued(s->call->req) == 0 && s->socket)
+    const struct native_event_stream *s = c->state;
+    if (http_response_queued(c->req) == 0 && s->socket)
         websocket_ping(s->socket);
-    else if (http_response_queued(s->call->req) == 0)
-        (void)http_response_write(s->call->req, STR(":\n\n"));
-    timer_set(&s->call->facade->timers, &s->keepalive, KEEPALIVE_MS);
+    else if (http_response_queued(c->req) == 0)
+        (void)http_response_write(c->req, STR(":\n\n"));
+    call_set_timer(c, KEEPALIVE_MS, on_keepalive);
 }
 
 /* Of the service itself; of a sandbox, or of a volume, by its name too: those that are gone may have a log still.
@@ -282,9 +264,7 @@ static struct native_event_stream *stream_new(struct call *c)
 {
     struct native_event_stream *s = arena_alloc(http_arena(c->req), sizeof(*s));
     s->call = c;
-    slice_init(&s->slice, on_slice);
     timer_init(&s->pace, on_pace);
-    timer_init(&s->keepalive, on_keepalive);
     core_flush(call_core(c)); /* a sandbox that has ended may have done so just now */
     return s;
 }
@@ -303,10 +283,10 @@ static void stream_begin(struct call *c, struct native_event_stream *s)
         call_refuse(c, ERR_INVALID_ARGUMENT, "the WebSocket handshake is not of version 13");
         return;
     }
-    http_on_drain(c->req, native_events_on_drain, s);
+    call_on_drain(c, stream_pump);
     if ((s->is_sse || s->socket) && s->is_follow)
-        timer_set(&c->facade->timers, &s->keepalive, KEEPALIVE_MS);
-    stream_pump(s);
+        call_set_timer(c, KEEPALIVE_MS, on_keepalive);
+    stream_pump(c);
 }
 
 /* The log may still be there when the sandbox is long gone. -1: answered. */

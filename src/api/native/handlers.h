@@ -39,12 +39,6 @@ static inline struct native *native_of(const struct call *c)
 
 json_t *native_error(const struct err *err, const char *hint); /* {"error":{...}}; hint NULL: the usual one, if any */
 
-/* So much is queued for the client that its handler waits for http_on_drain(). */
-static inline bool call_is_full(const struct call *c)
-{
-    return http_response_full(c->req);
-}
-
 /* The answer is lines of JSON, unless that was said before. */
 void native_begin_lines(struct call *c);
 

@@ -27,64 +27,51 @@ static int channel_of(struct call *c, enum wire_channel *ret_channel)
 /* ---- the file, a piece at a time, as fast as the client reads ---- */
 
 struct output_stream {
-    struct call *call;
     int fd;
     uint64_t left;
-    struct slice slice;
 };
 
 static void output_closed(struct call *c)
 {
     struct output_stream *o = c->state;
-    slice_cancel(&o->slice);
     (void)fd_close(o->fd);
     o->fd = -1;
 }
 
-static void output_pump(struct output_stream *o)
+static void output_pump(struct call *c)
 {
+    struct output_stream *o = c->state;
     char piece[32 * 1024];
-    for (int i = 0; o->left && !call_is_full(o->call); i++) {
+    for (int i = 0; o->left && !http_response_full(c->req); i++) {
         if (i == 16) {
-            slice_later(&o->call->facade->slices, &o->slice);
+            call_later(c, output_pump);
             return;
         }
         ssize_t n = read(o->fd, piece, (size_t)MIN(o->left, (uint64_t)sizeof(piece)));
         if (n <= 0) {
-            http_abort(o->call->req); /* shorter than it was promised to be */
+            http_abort(c->req); /* shorter than it was promised to be */
             return;
         }
         o->left -= (uint64_t)n;
-        if (http_response_write(o->call->req, str_n(piece, (size_t)n)) < 0)
+        if (http_response_write(c->req, str_n(piece, (size_t)n)) < 0)
             return;
     }
     if (!o->left)
-        (void)http_response_end(o->call->req);
-}
-
-static void output_on_slice(struct slice *slice)
-{
-    output_pump(container_of(slice, struct output_stream, slice));
-}
-
-static void output_on_drain(struct http_request *req UNUSED, void *ctx)
-{
-    output_pump(ctx);
+        (void)http_response_end(c->req);
 }
 
 static void output_send(struct call *c, const struct exec_kept *kept)
 {
     char text[32];
     struct output_stream *o = call_state(c, sizeof(*o), output_closed);
-    *o = (struct output_stream){.call = c, .fd = kept->fd, .left = kept->bytes};
-    slice_init(&o->slice, output_on_slice);
+    *o = (struct output_stream){kept->fd, kept->bytes};
     (void)snprintf(text, sizeof(text), "%llu", (unsigned long long)kept->dropped);
     struct http_header headers[] = {HTTP_HEADER("content-type", "application/octet-stream"),
                                     HTTP_HEADER("cache-control", "no-store"),
                                     HTTP_HEADER_STR("x-cove-dropped", str_of(text))};
     (void)http_response_begin(c->req, 200, headers, ARRAY_SIZE(headers), (int64_t)kept->bytes);
-    http_on_drain(c->req, output_on_drain, o);
-    output_pump(o);
+    call_on_drain(c, output_pump);
+    output_pump(c);
 }
 
 /* Whether or not the sandbox is still there. NULL: answered. */

@@ -32,8 +32,6 @@ struct logs_lines {
 
 /* One request, in its arena. */
 struct control_reading {
-    struct call *call;
-    struct slice slice;
     struct sandbox_log_walk walk;
     struct logs_lines lines;
     usec_t from;
@@ -105,42 +103,35 @@ static bool control_logs_number(struct call *c, const char *name, uint64_t max, 
                      name, (unsigned long long)max);
 }
 
-static void control_logs_answer(struct control_reading *r)
+static void control_logs_answer(struct call *c)
 {
+    const struct control_reading *r = c->state;
     json_t *entries = logs_all(&r->lines, logs_entry);
-    call_value(r->call, 200,
+    call_value(c, 200,
                r->is_v2 ? json_pack("{s:o}", "logs", entries)
                         : json_pack("{s:o,s:o}", "logs", logs_all(&r->lines, logs_line), "logEntries", entries));
 }
 
-static void read_more(struct control_reading *r)
+static void read_more(struct call *c)
 {
+    struct control_reading *r = c->state;
     usec_t until = clock_mono() + SLICE_USEC;
-    struct err err;
     int more = 1;
     for (int steps = 0; more > 0 && steps < SLICE_STEPS; steps += STEP) {
-        more = sandbox_log_walk_next(&r->walk, STEP, control_logs_collect, &r->lines, &err);
+        more = sandbox_log_walk_next(&r->walk, STEP, control_logs_collect, &r->lines, &c->err);
         if (clock_mono() >= until)
             break;
     }
     if (more > 0)
-        slice_later(&r->call->facade->slices, &r->slice);
-    else if (more < 0)
-        call_fail_err(r->call, &err);
-    else
-        control_logs_answer(r);
-}
-
-static void on_slice(struct slice *slice)
-{
-    read_more(container_of(slice, struct control_reading, slice));
+        call_later(c, read_more);
+    else if (call_ok(c, more))
+        control_logs_answer(c);
 }
 
 /* Answered, or its client has left. */
 static void control_logs_cleanup(struct call *c)
 {
     struct control_reading *r = c->state;
-    slice_cancel(&r->slice);
     for (size_t i = 0; i < r->lines.n; i++)
         line_fini(&r->lines.all[i]);
     mem_free(r->lines.all);
@@ -151,19 +142,14 @@ static void read_log(struct call *c, const struct control_reading *wish)
     struct control_reading *r = call_state(c, sizeof(*r), control_logs_cleanup);
     struct str id = str_of(sandbox_info(c->sandbox)->id);
     size_t scan = wish->lines.level || wish->lines.search.n ? SCAN_MAX : wish->lines.limit;
-    struct err err;
     *r = *wish;
-    r->call = c;
-    slice_init(&r->slice, on_slice);
     r->lines.all = mem_array(r->lines.limit + 1, sizeof(struct line));
     if (r->lines.limit == 0)
-        control_logs_answer(r);
-    else if ((r->lines.newest
-                  ? sandbox_log_walk_init_back(&r->walk, call_core(c), id, r->from, r->lines.until, scan, &err)
-                  : sandbox_log_walk_init(&r->walk, call_core(c), id, r->from, scan, &err)) < 0)
-        call_fail_err(c, &err);
-    else
-        read_more(r);
+        control_logs_answer(c);
+    else if (call_ok(c, r->lines.newest ? sandbox_log_walk_init_back(&r->walk, call_core(c), id, r->from,
+                                                                     r->lines.until, scan, &c->err)
+                                        : sandbox_log_walk_init(&r->walk, call_core(c), id, r->from, scan, &c->err)))
+        read_more(c);
 }
 
 void control_logs(struct call *c)

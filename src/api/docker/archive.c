@@ -6,13 +6,6 @@
 
 #include <sys/stat.h>
 
-enum { ARCHIVE_IN_MAX = 256 * 1024 };
-
-static void archive_closed(struct call *c)
-{
-    file_body_fini(c->state);
-}
-
 /* path of the query, of a container that runs; false: answered. */
 static bool archive_read_query(struct call *c, struct str *ret_path)
 {
@@ -95,21 +88,12 @@ static void archive_open(struct file_body *f, const struct file_entry *entry)
                               (struct http_header[]){HTTP_HEADER("content-type", "application/x-tar")}, 1, -1);
 }
 
-static struct file_body *archive_body(struct call *c)
-{
-    struct file_body *f = call_state(c, sizeof(*f), archive_closed);
-    file_body_init(f, c, ARCHIVE_IN_MAX);
-    f->done = archive_done;
-    f->open = archive_open;
-    return f;
-}
-
 void docker_archive_get(struct call *c)
 {
     struct str path;
     if (!archive_read_query(c, &path))
         return;
-    struct file_body *f = archive_body(c);
+    struct file_body *f = file_body_new(c, archive_done, archive_open);
     file_body_begun(f, file_pack_named(c->sandbox, &c->actor, STR("root"), path, FILE_BODY(f, &file_body_out)));
 }
 
@@ -118,6 +102,6 @@ void docker_archive_put(struct call *c)
     struct str path;
     if (!archive_read_query(c, &path))
         return;
-    struct file_body *f = archive_body(c);
+    struct file_body *f = file_body_new(c, archive_done, NULL);
     file_body_receive(f, file_unpack(c->sandbox, &c->actor, STR("root"), path, FILE_BODY(f, &file_body_in)));
 }

@@ -53,6 +53,7 @@ struct call {
     struct code_cell *cell;       /* left with it */
     struct code_making *making;   /* cancelled with it */
     struct upload_queue *uploads; /* freed with it */
+    struct file_body *filling;    /* what its body goes to (file_body.h); borrowed */
     void (*ack)(struct call *c, size_t n);
     size_t unacked;
     const struct call_body_ops *body_ops;

@@ -2,6 +2,18 @@
 #include "api/kit/file_body.h"
 #include "api/kit/upload_queue.h"
 
+/* What the sandbox has not taken yet: a piece of the body, and what was left of the one before. */
+enum { FILE_BODY_IN_MAX = 256 * 1024 };
+
+struct file_body *
+file_body_new(struct call *c, void (*done)(struct file_body *f, const struct file_entry *entry, const struct err *err),
+              void (*open)(struct file_body *f, const struct file_entry *entry))
+{
+    struct file_body *f = call_state(c, sizeof(*f), NULL);
+    *f = (struct file_body){.call = c, .done = done, .open = open};
+    return f;
+}
+
 void file_body_init(struct file_body *f, struct call *c, size_t max)
 {
     *f = (struct file_body){.call = c, .b = BUF_INIT(max)};
@@ -15,7 +27,10 @@ void file_body_fini(struct file_body *f)
 static void body_done(struct file_body *f, const struct file_entry *entry, const struct err *err)
 {
     f->call->file = NULL;
-    f->done(f, entry, err);
+    if (f->done)
+        f->done(f, entry, err);
+    else if (err)
+        call_fail_err(f->call, err);
 }
 
 void file_body_begun(struct file_body *f, int r)
@@ -106,29 +121,28 @@ const struct file_write_ops file_body_bytes = {bytes_ready, bytes_end};
 /* ---- from a request ---- */
 
 /* Gives the agent what it takes. What it doesn't stays, and the client waits. */
-static void in_feed(struct file_body *f)
+static void in_feed(struct call *c)
 {
-    struct call *c = f->call;
-    while (f->is_ready && buf_len(&f->b)) {
-        size_t n = file_write_data(c->file, buf_str(&f->b));
-        buf_consume(&f->b, n);
+    struct file_body *f = c->filling;
+    if (!c->file) /* failed and answered */
+        return;
+    while (f->is_ready && buf_len(&c->in)) {
+        size_t n = file_write_data(c->file, buf_str(&c->in));
+        buf_consume(&c->in, n);
         f->is_ready = n > 0;
     }
-    if (buf_len(&f->b) || !f->is_ready) {
-        http_pause_body(c->req);
-    } else if (!f->body_ended) {
-        http_resume_body(c->req);
-    } else if (!f->eof_sent) {
+    if (c->in_ended && f->is_ready && !buf_len(&c->in) && !f->eof_sent) {
         f->eof_sent = true;
         file_write_eof(c->file);
     }
+    call_await_body(c, !f->is_ready || buf_len(&c->in));
 }
 
 static void in_ready(void *ctx)
 {
     struct file_body *f = ctx;
     f->is_ready = true;
-    in_feed(f);
+    in_feed(f->call);
 }
 
 static void in_end(void *ctx, const struct file_entry *entry, const struct err *err)
@@ -144,38 +158,13 @@ static void in_end(void *ctx, const struct file_entry *entry, const struct err *
 
 const struct file_write_ops file_body_in = {in_ready, in_end};
 
-static void in_data(struct http_request *req, struct str data, void *ctx)
-{
-    struct file_body *f = ctx;
-    if (!f->call->file) /* failed and answered */
-        return;
-    if (buf_append_str(&f->b, data) < 0)
-        http_abort(req);
-    else
-        in_feed(f);
-}
-
-static void in_body_end(struct http_request *req UNUSED, void *ctx)
-{
-    struct file_body *f = ctx;
-    f->body_ended = true;
-    if (f->call->file)
-        in_feed(f);
-}
-
-/* A client that left in the middle: the file's end must not be taken for its whole. */
-static void in_error(struct http_request *req UNUSED, int error UNUSED, void *ctx)
-{
-    struct file_body *f = ctx;
-    file_call_cancel(TAKE_PTR(f->call->file));
-}
-
+/* A client that leaves in the middle ends the call, and with it the file, which never hears of an end then. */
 void file_body_receive(struct file_body *f, int r)
 {
-    static const struct http_body_ops ops = {in_data, in_body_end, in_error};
     file_body_begun(f, r);
     if (r < 0)
         return;
-    http_stream_body(f->call->req, &ops, f);
+    f->call->filling = f;
+    call_gather_body(f->call, FILE_BODY_IN_MAX, in_feed);
     http_pause_body(f->call->req); /* until the file is open */
 }

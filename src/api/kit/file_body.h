@@ -15,13 +15,14 @@
 
 struct file_body {
     struct call *call;
+    /* NULL: the error is answered */
     void (*done)(struct file_body *f, const struct file_entry *entry, const struct err *err);
     void (*open)(struct file_body *f, const struct file_entry *entry); /* out: begins the response. May be NULL else */
-    struct buf b;     /* text: what was read, no more than it takes. in: what the sandbox has not taken */
-    struct str bytes; /* bytes: what is to be written; borrowed */
-    uint64_t size;    /* text: of the whole file, when it was opened */
+    struct buf b;                                                      /* text: what was read, no more than it takes */
+    struct str bytes;                                                  /* bytes: what is to be written; borrowed */
+    uint64_t size;                                                     /* text: of the whole file, when it was opened */
     size_t given;
-    bool is_ready, body_ended, eof_sent;
+    bool is_ready, eof_sent;
 };
 
 extern const struct file_read_ops file_body_text; /* into f->b */
@@ -29,6 +30,10 @@ extern const struct file_read_ops file_body_out; /* as the response's body; done
 extern const struct file_write_ops file_body_bytes; /* of f->bytes */
 extern const struct file_write_ops file_body_in;    /* of the request's body: file_body_receive() behind it */
 
+/* For out and in: the call's state, which nothing ends. */
+struct file_body *
+file_body_new(struct call *c, void (*done)(struct file_body *f, const struct file_entry *entry, const struct err *err),
+              void (*open)(struct file_body *f, const struct file_entry *entry));
 void file_body_init(struct file_body *f, struct call *c, size_t max);
 void file_body_fini(struct file_body *f); /* as often as one likes; before the call's end */
 void file_body_begun(struct file_body *f, int r);

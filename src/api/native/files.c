@@ -6,13 +6,6 @@
 
 enum { DEPTH_MAX = 64 };
 
-enum { FILES_IN_MAX = 256 * 1024 };
-
-static void native_files_closed(struct call *c)
-{
-    file_body_fini(c->state);
-}
-
 /* user and path of the query; false: 400 was answered. */
 static bool read_query(struct call *c, struct str *ret_user, struct str *ret_path)
 {
@@ -23,17 +16,6 @@ static bool read_query(struct call *c, struct str *ret_user, struct str *ret_pat
         ret_path->n >= PATH_TEXT_MAX || ret_user->n > 255)
         return call_refuse(c, ERR_INVALID_ARGUMENT, "path or user is too long or malformed");
     return true;
-}
-
-/* `done` comes for a failure, too. */
-static struct file_body *native_files_body(struct call *c,
-                                           void (*done)(struct file_body *f, const struct file_entry *entry,
-                                                        const struct err *err))
-{
-    struct file_body *f = call_state(c, sizeof(*f), native_files_closed);
-    file_body_init(f, c, FILES_IN_MAX);
-    f->done = done;
-    return f;
 }
 
 /* What is one request about a path and one answer. */
@@ -83,11 +65,6 @@ static size_t entry_headers(struct call *c, const struct file_entry *e, struct h
 
 /* ---- GET ---- */
 
-static void read_failed(struct file_body *f, const struct file_entry *entry UNUSED, const struct err *err)
-{
-    call_fail_err(f->call, err);
-}
-
 /* The size is that of a moment ago and may have changed: the body is chunked. */
 static void read_open(struct file_body *f, const struct file_entry *entry)
 {
@@ -126,8 +103,7 @@ void native_files_pack(struct call *c)
     struct str user, path;
     if (!read_query(c, &user, &path))
         return;
-    struct file_body *f = native_files_body(c, read_failed);
-    f->open = pack_open;
+    struct file_body *f = file_body_new(c, NULL, pack_open);
     file_body_begun(f, file_pack(c->sandbox, &c->actor, user, path, FILE_BODY(f, &ops)));
 }
 
@@ -138,8 +114,7 @@ void native_files_get(struct call *c)
     if (!read_query(c, &user, &path) || call_query_u64(c, "offset", &offset) < 0 ||
         call_query_u64(c, "length", &length) < 0)
         return;
-    struct file_body *f = native_files_body(c, read_failed);
-    f->open = read_open;
+    struct file_body *f = file_body_new(c, NULL, read_open);
     file_body_begun(f, file_read(c->sandbox, &c->actor, user, path, offset, length ? length : UINT64_MAX,
                                  FILE_BODY(f, &file_body_out)));
 }
@@ -176,7 +151,7 @@ void native_files_put(struct call *c)
     struct str user, path;
     if (!read_query(c, &user, &path))
         return;
-    struct file_body *f = native_files_body(c, write_done);
+    struct file_body *f = file_body_new(c, write_done, NULL);
     file_body_receive(f, file_write(c->sandbox, &c->actor, user, path, NULL, 0, FILE_BODY(f, &file_body_in)));
 }
 
@@ -185,7 +160,7 @@ void native_files_unpack(struct call *c)
     struct str user, path;
     if (!read_query(c, &user, &path))
         return;
-    struct file_body *f = native_files_body(c, write_done);
+    struct file_body *f = file_body_new(c, write_done, NULL);
     file_body_receive(f, file_unpack(c->sandbox, &c->actor, user, path, FILE_BODY(f, &file_body_in)));
 }
 

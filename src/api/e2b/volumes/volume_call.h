@@ -6,7 +6,6 @@
 #include "api/kit/file_body.h"
 
 #define VOLUME_USER STR("root")
-enum { VOLUME_IN_MAX = 1024 * 1024 };
 
 struct content {
     struct str path; /* as it was asked for, cleaned: "/" is the volume */

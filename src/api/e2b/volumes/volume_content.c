@@ -29,7 +29,6 @@ static void volume_content_cleanup(struct call *c)
 {
     struct content *k = content_of(c);
     buf_fini(&k->listing);
-    file_body_fini(&k->body);
     file_call_cancel(TAKE_PTR(c->file));
     if (k->opened) {
         volume_release(call_core(c), k->opened);
@@ -270,7 +269,7 @@ bool volume_content_handle(struct e2b *e2b, struct http_request *req)
         return true;
     k = call_state(c, sizeof(*k), volume_content_cleanup);
     buf_init(&k->listing, REPLY_MAX);
-    file_body_init(&k->body, c, VOLUME_IN_MAX);
+    k->body.call = c;
     k->ok_status = route->method == HTTP_METHOD_POST || route->method == HTTP_METHOD_PUT ? 201 : 200;
     if (read_parameters(c))
         call_read(c, volume_content_begin);

@@ -7,15 +7,9 @@ static void transfer_open(struct file_body *f, const struct file_entry *entry UN
     (void)http_response_begin(f->call->req, 200, &HTTP_HEADER("content-type", "application/octet-stream"), 1, -1);
 }
 
-static void transfer_failed(struct file_body *f, const struct file_entry *entry UNUSED, const struct err *err)
-{
-    call_fail_err(f->call, err);
-}
-
 void volume_download(struct call *c)
 {
     struct content *k = content_of(c);
-    k->body.done = transfer_failed;
     k->body.open = transfer_open;
     file_body_begun(&k->body, file_read(k->opened, &c->actor, VOLUME_USER, k->path, 0, UINT64_MAX,
                                         FILE_BODY(&k->body, &file_body_out)));

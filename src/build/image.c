@@ -316,7 +316,7 @@ void image_start(struct build_job *j)
     l->job = j;
     j->image = l;
     l->open++;
-    if (layers_image(j->b->config.core, j->next, pair[1], image_on_layer, l, &err) < 0) {
+    if (layers_image(j->b->config.core, j->actor.who.tenant, j->next, pair[1], image_on_layer, l, &err) < 0) {
         l->open--;
         job_fail(j, "image '%.200s': %s", j->spec.image ? j->spec.image : "archive", err.msg);
         return;

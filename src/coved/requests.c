@@ -218,6 +218,7 @@ static const struct {
     [SUP_VOLUME_MAKE] = {.fn = requests_volume},
     [SUP_VOLUME_DROP] = {.fn = requests_volume},
     [SUP_VOLUME_MOUNT] = {.fn = requests_volume_mount},
+    [SUP_OWNER] = {.fn = requests_owner},
     [SUP_POOL] = {.fn = requests_pool},
     [SUP_IMAGE] = {requests_image, true},
     [SUP_DIFF] = {requests_compare, true},

@@ -25,4 +25,5 @@ bool request_is_awaited(const struct requests *r, uint64_t asked, uint32_t *ret_
 typedef void request_fn(struct requests *r, const union sup_message *message, int fd);
 request_fn requests_pause, requests_resume, requests_snapshot, requests_rewind;
 request_fn requests_warm, requests_layers, requests_layer_drop, requests_volumes, requests_volume_usage,
-    requests_volume, requests_volume_mount, requests_pool, requests_image, requests_compare, requests_nest;
+    requests_volume, requests_volume_mount, requests_owner, requests_pool, requests_image, requests_compare,
+    requests_nest;

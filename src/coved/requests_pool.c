@@ -122,7 +122,7 @@ static int volume_make(struct requests *r, const struct sup_volume_id *m, struct
 {
     if (reserve_check(&r->reserve, err) < 0)
         return -1;
-    int failed = pool_volume_make(r->host->pool, m->volume, m->limit_bytes);
+    int failed = pool_volume_make(r->host->pool, m->volume, m->limit_bytes, m->owner);
     fault_point("coved.volume.made");
     return failed < 0 ? err_errno(err, failed, "make volume %s", m->volume) : 0;
 }
@@ -147,6 +147,33 @@ void requests_volume(struct requests *r, const union sup_message *message, int f
         requests_pool_answer(r, &m->head, unless_done(r, volume_make(r, m, &err), ERR_ALREADY_EXISTS, &err), &err);
     else
         requests_pool_answer(r, &m->head, unless_done(r, volume_drop(r, m, &err), ERR_NOT_FOUND, &err), &err);
+}
+
+static int owner_take(struct requests *r, const struct sup_owner *m, struct err *err)
+{
+    struct pool *pool = r->host->pool;
+    struct boxes_files f;
+    int failed;
+    if (!m->what[0])
+        failed = pool_owner_limit(pool, m->owner, m->limit_bytes);
+    else if (is_volume(m->what))
+        failed = pool_own(pool, POOL_VOLUME, m->what, m->owner);
+    else if (boxes_files(r->boxes, m->what, &f, err) < 0)
+        return -1;
+    else
+        failed = pool_own(pool, f.kept[0] ? POOL_KEPT : POOL_BOX, f.kept[0] ? f.kept : f.box, m->owner);
+    return failed < 0 ? err_errno(err, failed, "count the disk space of %s", m->what[0] ? m->what : "an owner") : 0;
+}
+
+void requests_owner(struct requests *r, const union sup_message *message, int fd UNUSED)
+{
+    const struct sup_owner *m = &message->owner;
+    struct err err;
+    if (!m->owner || !request_is_text(m->what, sizeof(m->what)) ||
+        (m->what[0] && !is_volume(m->what) && !id_is_sandbox(str_of(m->what))))
+        request_malformed(r, &m->head);
+    else
+        requests_pool_answer(r, &m->head, owner_take(r, m, &err), &err);
 }
 
 void requests_volume_mount(struct requests *r, const union sup_message *message, int fd UNUSED)
@@ -187,7 +214,7 @@ void requests_image(struct requests *r, const union sup_message *message, int fd
     } else if (reserve_check(&r->reserve, &err) < 0) {
         (void)foreign_close(fd);
         requests_pool_answer(r, &m->head, -1, &err);
-    } else if (image_start(r->images, m->layer, fd, request_asked(r, &m->head), &err) < 0) {
+    } else if (image_start(r->images, m->layer, m->owner, fd, request_asked(r, &m->head), &err) < 0) {
         requests_pool_answer(r, &m->head, -1, &err);
     }
 }

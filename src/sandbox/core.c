@@ -10,6 +10,7 @@
 #include "sandbox/life/store.h"
 #include "sandbox/network/network_life.h"
 #include "sandbox/object.h"
+#include "sandbox/owner.h"
 #include "sandbox/record/record.h"
 #include "sandbox/start/spare.h"
 #include "sandbox/tenant.h"
@@ -82,6 +83,7 @@ int core_open(uv_loop_t *loop, const struct core_config *config, struct core **r
         core_close(core);
         return err_prefix(err, "start");
     }
+    owners_tell(core);
     core_log_started(core);
     *ret_core = core;
     return 0;

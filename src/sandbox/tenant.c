@@ -5,6 +5,7 @@
 #include "sandbox/key.h"
 #include "sandbox/life/checkpoint.h"
 #include "sandbox/object.h"
+#include "sandbox/owner.h"
 #include "sandbox/record/record.h"
 #include "sandbox/volume/volumes.h"
 #include "template/builds.h"
@@ -231,8 +232,10 @@ int tenant_create(struct core *core, const struct actor *actor, struct str name,
     if (action_stored(core, seq, EVENT_TENANT_CREATE, r, err) < 0)
         return -1;
     struct tenant *made = tenant_add(all, number, name, now);
-    if (limits)
+    if (limits) {
         take_limits(made, limits);
+        owner_tell(core, number);
+    }
     return 0;
 }
 
@@ -270,6 +273,8 @@ int tenant_set(struct core *core, const struct actor *actor, struct str name, co
         action_stored(core, seq, EVENT_TENANT_SET, put_limits(core, t->number, limits, err), err) < 0)
         return -1;
     take_limits(t, limits);
+    if (limits[QUOTA_DISK] >= 0)
+        owner_tell(core, t->number);
     return 0;
 }
 

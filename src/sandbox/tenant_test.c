@@ -343,6 +343,44 @@ static void each_limit_is_kept(void **state)
     assert_int_equal(core_template_request(w->core, &test_actor, &request, &build, &err), 0);
 }
 
+/* By coved, once it is limited: also what was there before. */
+static void what_there_is_on_disk_counts(void **state)
+{
+    struct world *w = *state;
+    struct actor a = tenant_made(w, "a");
+    struct world_outcome o;
+    unsigned volumes = 0;
+    struct err err;
+    assert_int_equal(create(w, &a, &o, &err), 0);
+    WAIT(w, o.calls);
+    assert_int_equal(w->create_owner, 0);
+    limit(w, "a", QUOTA_MEMORY, 1 << 30);
+    limit(w, "a", QUOTA_DISK, 1 << 30);
+    WAIT(w, w->owners == 2);
+    assert_int_equal(w->owner.owner, a.who.tenant + 1);
+    assert_string_equal(w->owner.what, sandbox_info(o.sb)->id);
+    assert_int_equal(w->owner_limit, 2ULL << 30);
+    assert_int_equal(create(w, &test_actor, &o, &err), 0);
+    WAIT(w, o.calls);
+    assert_int_equal(w->create_owner, 0);
+    assert_int_equal(create(w, &a, &o, &err), 0);
+    WAIT(w, o.calls);
+    assert_int_equal(w->create_owner, a.who.tenant + 1);
+    assert_int_equal(volume_make(w->core, &a, STR("v"), 1 << 28, on_volume, &volumes, &err), 0);
+    WAIT(w, volumes);
+    assert_int_equal(w->volume_owner, a.who.tenant + 1);
+
+    /* Another worker tells of all: the tenant, two sandboxes, a volume. */
+    AUTO_FREE char *id = mem_strdup(sandbox_info(o.sb)->id);
+    w->owners = 0;
+    (void)world_restart(w, id);
+    WAIT(w, w->owners == 4);
+    limit(w, "a", QUOTA_DISK, 0);
+    WAIT(w, w->owners == 5);
+    assert_int_equal(w->owner_limit, 0);
+    assert_string_equal(w->owner.what, "");
+}
+
 static void names_are_each_tenants_and_public_ones_for_all(void **state)
 {
     struct world *w = *state;
@@ -389,6 +427,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(memory_is_shared, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(what_is_charged_is_given_back, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(each_limit_is_kept, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(what_there_is_on_disk_counts, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(names_are_each_tenants_and_public_ones_for_all, world_setup, world_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -67,6 +67,7 @@ static void answer_socket(struct world *w, struct fake_agent *a, uint32_t type, 
 static void on_create(struct world *w, const struct sup_create *c)
 {
     w->creates++;
+    w->create_owner = c->owner;
     if (w->create_mute)
         return;
     if (w->create_error) {
@@ -284,6 +285,7 @@ static void tell_pool(struct world *w, uint32_t tag)
 static void on_volume(struct world *w, const struct sup_volume_id *q)
 {
     bool makes = q->head.type == SUP_VOLUME_MAKE;
+    w->volume_owner = q->owner;
     if (w->volume_error || (!makes && w->volume_refusals)) {
         w->volume_refusals -= !w->volume_error;
         answer_done(w, q->head.tag, w->volume_error ? w->volume_error : ERR_FAILED_PRECONDITION, "no");
@@ -392,6 +394,12 @@ static void on_request(struct world *w, const union sup_message *q)
         break;
     case SUP_NEST:
         answer_done(w, q->head.tag, a ? ERR_OK : ERR_NOT_FOUND, "no such sandbox");
+        break;
+    case SUP_OWNER:
+        w->owner = q->owner;
+        w->owners++;
+        w->owner_limit = q->owner.what[0] ? w->owner_limit : q->owner.limit_bytes;
+        answer_done(w, q->head.tag, ERR_OK, "");
         break;
     case SUP_POOL:
         tell_pool(w, q->head.tag);

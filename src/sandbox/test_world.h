@@ -60,8 +60,11 @@ struct world {
     enum err_code snapshot_error, rewind_error;
     bool files_stay; /* nothing has changed since the snapshot that one is to be unlike */
     unsigned rewinds;
-    struct map volumes;                           /* id -> the same: what is in the pool */
-    unsigned mounts, volume_refusals, usage_asks; /* usage_asks: how often figures of volumes were asked for */
+    struct map volumes;                               /* id -> the same: what is in the pool */
+    struct sup_owner owner;                           /* what was told last */
+    unsigned owners;                                  /* how often */
+    uint64_t owner_limit, create_owner, volume_owner; /* of the last ones */
+    unsigned mounts, volume_refusals, usage_asks;     /* usage_asks: how often figures of volumes were asked for */
     enum err_code mount_error, volume_error;
     unsigned mount_silence; /* so many mounts are made and not answered */
     struct map layers;      /* name -> struct fake_layer; without the template's */

@@ -49,6 +49,11 @@ int files_box_drop(const struct tier_host *host, const char *box)
     return pool_box_drop(host->pool, box);
 }
 
+int files_own(const struct tier_host *host, const char *box, uint64_t owner)
+{
+    return pool_own(host->pool, POOL_BOX, box, owner);
+}
+
 uint64_t files_dirty_bytes(const struct tier_host *host, const char *box)
 {
     return pool_box_dirty_bytes(host->pool, box);

@@ -31,6 +31,7 @@ void files_plan_fini(struct files_plan *plan);
 #define AUTO_PLAN __attribute__((cleanup(files_plan_fini)))
 
 int files_box_drop(const struct tier_host *host, const char *box) WARN_UNUSED;
+int files_own(const struct tier_host *host, const char *box, uint64_t owner) WARN_UNUSED; /* pool_own() */
 uint64_t files_dirty_bytes(const struct tier_host *host, const char *box);   /* written, not on disk; 0: not known */
 int files_settle(const struct tier_host *host, const char *box) WARN_UNUSED; /* writes them out; a job's */
 

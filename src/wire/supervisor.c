@@ -29,6 +29,7 @@ size_t sup_size(uint32_t type)
                                    [SUP_DIFF] = sizeof(struct sup_diff),
                                    [SUP_VOLUME_MAKE] = sizeof(struct sup_volume_id),
                                    [SUP_VOLUME_DROP] = sizeof(struct sup_volume_id),
+                                   [SUP_OWNER] = sizeof(struct sup_owner),
                                    [SUP_VOLUME_USAGE] = sizeof(struct sup_volumes),
                                    [SUP_VOLUME_MOUNT] = sizeof(struct sup_volume_mount),
                                    [SUP_NEST] = sizeof(struct sup_nest),

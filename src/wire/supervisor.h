@@ -88,6 +88,8 @@ enum sup_type {
      */
     SUP_NEST,
 
+    SUP_OWNER, /* struct sup_owner -> SUP_DONE */
+
     SUP_AGAIN, /* struct sup_head, no answer: the tag is that of SUP_RESTARTED */
 
     SUP_CREATED = 64,
@@ -131,6 +133,7 @@ struct sup_create {
     char tier[SUP_TIER_MAX]; /* which boundary; never another one */
     uint32_t memory;         /* 1: it goes on from what is saved with the layer, or with the kept files */
     uint32_t once;           /* 1: nobody will ask for this layer later */
+    uint64_t owner;          /* of struct sup_owner; 0: nobody */
 };
 
 enum sup_pause_kind {
@@ -189,6 +192,7 @@ struct sup_warm {
 struct sup_layer_id {
     struct sup_head head;
     char layer[SUP_DIGEST_MAX];
+    uint64_t owner; /* SUP_IMAGE; as in sup_create */
 };
 
 struct sup_layer {
@@ -212,6 +216,18 @@ struct sup_volume_id {
     struct sup_head head;
     char volume[SUP_VOLUME_MAX];
     uint64_t limit_bytes; /* SUP_VOLUME_MAKE; 0: none */
+    uint64_t owner;       /* the same; as in sup_create */
+};
+
+/*
+ * All that an owner has on disk, of which it may have so much; told of before the owner is named elsewhere. Or, of one
+ * that was told of: this sandbox or volume is its, too. ERR_NOT_FOUND.
+ */
+struct sup_owner {
+    struct sup_head head;
+    char what[SUP_VOLUME_MAX]; /* id of a sandbox or volume; "": the owner itself */
+    uint64_t owner;            /* from 1 on */
+    uint64_t limit_bytes;      /* 0: none, and of a sandbox or volume */
 };
 
 struct sup_volumes {
@@ -357,6 +373,7 @@ union sup_message {
     struct sup_layer_id layer_id;
     struct sup_diff diff;
     struct sup_volume_id volume_id;
+    struct sup_owner owner;
     struct sup_volumes volumes;
     struct sup_volume_mount volume_mount;
     struct sup_nest nest;

@@ -115,6 +115,12 @@ static void boxes_expect(struct boxes *b, const struct waiting *w)
         b->last = (struct outfit){.tier = w->outfit.tier};
 }
 
+static int boxes_own(struct box_entry *e, uint64_t owner, struct err *err)
+{
+    int r = e->box.has_files ? files_own(e->owner->host, e->box.name, owner) : 0;
+    return r < 0 ? err_errno(err, r, "count the sandbox's disk space") : 0;
+}
+
 /* The box becomes somebody's. Answers the request. */
 static void start_in(struct box_entry *e, struct waiting *w)
 {
@@ -126,7 +132,7 @@ static void start_in(struct box_entry *e, struct waiting *w)
         (void)err_set(&err, ERR_NOT_FOUND, "sandbox %s was killed", w->request.id);
     else if (map_get(&b->by_id, str_of(w->request.id)) || (!e->kept && map_get(&b->kept, str_of(w->request.id))))
         (void)err_set(&err, ERR_ALREADY_EXISTS, "sandbox %s exists", w->request.id);
-    else if (e->tier->start(b->host, &e->box, &spec, &session, &err) == 0)
+    else if (boxes_own(e, w->request.owner, &err) == 0 && e->tier->start(b->host, &e->box, &spec, &session, &err) == 0)
         err.code = ERR_OK;
     if (err.code != ERR_OK) {
         boxes_kill_unused(e);

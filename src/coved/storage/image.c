@@ -191,11 +191,12 @@ static void image_on_pidfd(struct source *s, uint32_t events UNUSED)
     abandon(i, &err);
 }
 
-static int image_spawn(struct image *i, int job_fd, struct err *err)
+static int image_spawn(struct image *i, uint64_t owner, int job_fd, struct err *err)
 {
     struct images *images = i->images;
     AUTO_CLOSE int root = -1;
     int r = pool_layer_begin(images->host->pool, i->job, &root);
+    r = r ? r : pool_own(images->host->pool, POOL_JOB, i->job, owner);
     if (r < 0)
         return err_errno(err, r, "begin a layer");
     pid_t coved = getpid(), pid = fork();
@@ -212,7 +213,7 @@ static int image_spawn(struct image *i, int job_fd, struct err *err)
     return err_errno(err, r, "watch cove-image");
 }
 
-int image_start(struct images *images, const char *layer, int fd, uint64_t asked, struct err *err)
+int image_start(struct images *images, const char *layer, uint64_t owner, int fd, uint64_t asked, struct err *err)
 {
     AUTO_FOREIGN int job_fd = fd;
     uint32_t slot = 0;
@@ -224,7 +225,7 @@ int image_start(struct images *images, const char *layer, int fd, uint64_t asked
     *i = (struct image){.images = images, .pid_fd = -1, .slot = slot, .asked = asked, .pidfd = {.fd = -1}};
     (void)snprintf(i->job, sizeof(i->job), "image-%llu", (unsigned long long)images->serial++);
     (void)snprintf(i->layer, sizeof(i->layer), "%s", layer);
-    if (image_spawn(i, job_fd, err) < 0) {
+    if (image_spawn(i, owner, job_fd, err) < 0) {
         int ignored UNUSED = pool_layer_abandon(images->host->pool, i->job);
         mem_free(i);
         return -1;

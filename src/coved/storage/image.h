@@ -28,5 +28,6 @@ void images_free(struct images *images);
 size_t images_left(const struct images *images);
 
 /* fd: taken, also when this fails. ERR_RESOURCE_EXHAUSTED: IMAGES_MAX are under way. */
-int image_start(struct images *images, const char *layer, int fd, uint64_t asked, struct err *err) WARN_UNUSED;
+int image_start(struct images *images, const char *layer, uint64_t owner, int fd, uint64_t asked,
+                struct err *err) WARN_UNUSED;
 void images_cancel(struct images *images); /* all */

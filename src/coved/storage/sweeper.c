@@ -29,6 +29,7 @@ enum {
     QUIET_MS = 100, /* nobody makes or ends sandboxes: time to delete what they left and to make ready what they took */
     BUSY_MS = 2000, /* for so long in a row at most */
     AT_ONCE = 8,
+    OWNERS_MS = 60000,
 };
 
 struct sweeper {
@@ -69,7 +70,12 @@ static void grow(struct pool *pool, usec_t *looked)
  */
 static bool tidy(struct pool *pool, int most, usec_t *tidied)
 {
+    static usec_t looked;
     *tidied = clock_mono();
+    if (*tidied - looked >= OWNERS_MS * USEC_PER_MS) {
+        looked = *tidied;
+        int later UNUSED = pool_owners_tidy(pool);
+    }
     int swept = sweep(pool, most), r = pool_stock_fill(pool, AT_ONCE);
     if (r < 0 && r != -ENOSPC && r != -EDQUOT)
         log_warn("prepare empty boxes: %s", strerror(-r));

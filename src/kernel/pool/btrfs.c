@@ -2,6 +2,7 @@
 #include "kernel/pool/btrfs.h"
 #include "base/buf.h"
 #include "base/child.h"
+#include "base/dir.h"
 #include "base/fd.h"
 #include "base/str.h"
 #include "kernel/mount.h"
@@ -17,7 +18,8 @@
 #include <sys/statfs.h>
 #include <unistd.h>
 
-enum { ENABLE_SIMPLE = 4 /* BTRFS_QUOTA_CTL_ENABLE_SIMPLE_QUOTA, in no header yet */, MKFS_SECONDS = 60 };
+/* Of Linux 6.7, in no header yet: BTRFS_QUOTA_CTL_ENABLE_SIMPLE_QUOTA, BTRFS_QGROUP_STATUS_FLAG_SIMPLE_MODE */
+enum { ENABLE_SIMPLE = 4, IS_SIMPLE = 1 << 3, MKFS_SECONDS = 60 };
 
 bool btrfs_is(int fd)
 {
@@ -111,11 +113,21 @@ static int find_quota_item(int fd, uint32_t type, uint64_t first, uint64_t last,
     return 0;
 }
 
-bool btrfs_quota_is_on(int fd)
+static bool quota_is(int fd, uint64_t flags)
 {
     struct btrfs_qgroup_status_item status = {0};
     return find_quota_item(fd, BTRFS_QGROUP_STATUS_KEY, 0, UINT64_MAX, &status, sizeof(status)) == 0 &&
-           (le64toh(status.flags) & BTRFS_QGROUP_STATUS_FLAG_ON);
+           (le64toh(status.flags) & flags) == flags;
+}
+
+bool btrfs_quota_is_on(int fd)
+{
+    return quota_is(fd, BTRFS_QGROUP_STATUS_FLAG_ON);
+}
+
+bool btrfs_quota_is_simple(int fd)
+{
+    return quota_is(fd, BTRFS_QGROUP_STATUS_FLAG_ON | IS_SIMPLE);
 }
 
 static int subvolume_id(int fd, uint64_t *ret_id)
@@ -127,14 +139,40 @@ static int subvolume_id(int fd, uint64_t *ret_id)
     return 0;
 }
 
-int btrfs_quota_limit(int subvolume_fd, uint64_t bytes)
+static int quota_limit(int fd, uint64_t id, uint64_t bytes)
 {
     struct btrfs_ioctl_qgroup_limit_args args = {
-        .lim = {.flags = BTRFS_QGROUP_LIMIT_MAX_RFER, .max_rfer = bytes ? bytes : UINT64_MAX}};
+        .qgroupid = id, .lim = {.flags = BTRFS_QGROUP_LIMIT_MAX_RFER, .max_rfer = bytes ? bytes : UINT64_MAX}};
+    return ioctl(fd, BTRFS_IOC_QGROUP_LIMIT, &args) < 0 ? -errno : 0;
+}
+
+int btrfs_quota_limit(int at, int subvolume_fd, uint64_t bytes)
+{
     uint64_t id = 0;
     int r = subvolume_id(subvolume_fd, &id);
-    args.qgroupid = id;
-    return r < 0 ? r : ioctl(subvolume_fd, BTRFS_IOC_QGROUP_LIMIT, &args) < 0 ? -errno : 0;
+    return r < 0 ? r : quota_limit(at, id, bytes);
+}
+
+static uint64_t group_id(uint64_t number)
+{
+    return 1ULL << BTRFS_QGROUP_LEVEL_SHIFT | number;
+}
+
+int btrfs_group_limit(int fd, uint64_t number, uint64_t bytes)
+{
+    struct btrfs_ioctl_qgroup_create_args args = {.create = 1, .qgroupid = group_id(number)};
+    if (ioctl(fd, BTRFS_IOC_QGROUP_CREATE, &args) < 0 && errno != EEXIST)
+        return -errno;
+    return quota_limit(fd, args.qgroupid, bytes);
+}
+
+int btrfs_group_join(int at, int subvolume_fd, uint64_t number)
+{
+    struct btrfs_ioctl_qgroup_assign_args args = {.assign = 1, .dst = group_id(number)};
+    uint64_t id = 0;
+    int r = subvolume_id(subvolume_fd, &id);
+    args.src = id;
+    return r < 0 ? r : ioctl(at, BTRFS_IOC_QGROUP_ASSIGN, &args) < 0 && errno != EEXIST ? -errno : 0;
 }
 
 int btrfs_figures_open(int fd, int *ret_figures)
@@ -178,7 +216,8 @@ uint64_t btrfs_promised(int figures_fd)
 static int quota_figure(int figures_fd, uint64_t id, const char *name, uint64_t *ret_value)
 {
     char path[64];
-    (void)snprintf(path, sizeof(path), "qgroups/0_%llu/%s", (unsigned long long)id, name);
+    (void)snprintf(path, sizeof(path), "qgroups/%llu_%llu/%s", (unsigned long long)(id >> BTRFS_QGROUP_LEVEL_SHIFT),
+                   (unsigned long long)(id & ((1ULL << BTRFS_QGROUP_LEVEL_SHIFT) - 1)), name);
     return figure(figures_fd, path, ret_value);
 }
 
@@ -189,23 +228,51 @@ int btrfs_quota_promised(int subvolume_fd, int figures_fd, uint64_t *ret_bytes)
     return r ? r : quota_figure(figures_fd, id, "rsv_data", ret_bytes);
 }
 
-int btrfs_quota_usage(int subvolume_fd, int figures_fd, uint64_t *ret_bytes)
+static int quota_usage(int fd, int figures_fd, uint64_t id, uint64_t *ret_bytes)
 {
-    uint64_t id = 0, referenced = 0, promised = 0;
+    uint64_t referenced = 0, promised = 0;
     struct btrfs_qgroup_info_item info = {0};
-    int r = subvolume_id(subvolume_fd, &id);
-    if (r < 0)
-        return r;
-    r = quota_figure(figures_fd, id, "referenced", &referenced);
+    int r = quota_figure(figures_fd, id, "referenced", &referenced);
     r = r ? r : quota_figure(figures_fd, id, "rsv_data", &promised);
     if (r == 0) {
         *ret_bytes = referenced + promised;
         return 0;
     }
-    r = find_quota_item(subvolume_fd, BTRFS_QGROUP_INFO_KEY, id, id, &info, sizeof(info));
+    r = find_quota_item(fd, BTRFS_QGROUP_INFO_KEY, id, id, &info, sizeof(info));
     if (r == 0)
         *ret_bytes = le64toh(info.rfer);
     return r;
+}
+
+int btrfs_quota_usage(int subvolume_fd, int figures_fd, uint64_t *ret_bytes)
+{
+    uint64_t id = 0;
+    int r = subvolume_id(subvolume_fd, &id);
+    return r < 0 ? r : quota_usage(subvolume_fd, figures_fd, id, ret_bytes);
+}
+
+int btrfs_group_usage(int fd, int figures_fd, uint64_t number, uint64_t *ret_bytes)
+{
+    return quota_usage(fd, figures_fd, group_id(number), ret_bytes);
+}
+
+int btrfs_quota_tidy(int fd, int figures_fd, uint64_t *last)
+{
+    AUTO(dir_close) DIR *dir = dir_open(figures_fd, "qgroups");
+    uint64_t newest = *last;
+    if (!dir)
+        return -errno;
+    for (const struct dirent *e; (e = dir_next(dir));) {
+        uint64_t id = 0, bytes = 0;
+        if (strncmp(e->d_name, "0_", 2) != 0 || str_to_u64(str_of(e->d_name + 2), &id) < 0)
+            continue;
+        newest = MAX(newest, id);
+        struct btrfs_ioctl_qgroup_create_args args = {.create = 0, .qgroupid = id};
+        if (id <= *last && quota_figure(figures_fd, id, "referenced", &bytes) == 0 && bytes == 0)
+            (void)ioctl(fd, BTRFS_IOC_QGROUP_CREATE, &args); /* a later look finds it again */
+    }
+    *last = newest;
+    return 0;
 }
 
 int btrfs_resize_max(int fd)

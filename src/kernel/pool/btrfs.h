@@ -31,7 +31,9 @@ int btrfs_subvolume_transactions(int subvolume_fd, uint64_t *ret_made, uint64_t 
  */
 int btrfs_quota_enable(int fd) WARN_UNUSED; /* simple where the kernel has them, else full */
 bool btrfs_quota_is_on(int fd);
-int btrfs_quota_limit(int subvolume_fd, uint64_t bytes) WARN_UNUSED; /* 0: none. Beyond it writing says EDQUOT */
+bool btrfs_quota_is_simple(int fd);
+/* 0: none. Beyond it writing says EDQUOT. So does this, and btrfs_group_join(), but for an `at` outside of it. */
+int btrfs_quota_limit(int at, int subvolume_fd, uint64_t bytes) WARN_UNUSED;
 /*
  * With figures (below): includes what is not on disk yet. Without (-1): as of the last commit, which is at most some 30
  * s old.
@@ -45,6 +47,20 @@ uint64_t btrfs_promised(int figures_fd);
 
 /* The same of one subvolume, to its writers. -ENOENT: not known. */
 int btrfs_quota_promised(int subvolume_fd, int figures_fd, uint64_t *ret_bytes) WARN_UNUSED;
+
+/*
+ * Groups of simple quotas count what the subvolumes in them have written, that of deleted ones too as long as others
+ * have it. `number`: of level 1, below 2^48. A limit of 0 bytes: none.
+ */
+int btrfs_group_limit(int fd, uint64_t number, uint64_t bytes) WARN_UNUSED; /* makes it, if need be */
+int btrfs_group_join(int at, int subvolume_fd,
+                     uint64_t number) WARN_UNUSED; /* it may be in it. -EINVAL: no such group */
+int btrfs_group_usage(int fd, int figures_fd, uint64_t number, uint64_t *ret_bytes) WARN_UNUSED;
+/*
+ * Forgets subvolumes that are gone and nobody shares anything with any more, of those up to *last, and puts the newest
+ * there is into it: what is just being made has no bytes either.
+ */
+int btrfs_quota_tidy(int fd, int figures_fd, uint64_t *last) WARN_UNUSED;
 
 /* After its one device has grown. */
 int btrfs_resize_max(int fd) WARN_UNUSED;

@@ -77,8 +77,8 @@ static void test_quotas_are_on_once(void **state)
     assert_int_equal(btrfs_subvolume_make(at, "q"), 0);
     AUTO_CLOSE int figures = -1;
     AUTO_CLOSE int q = openat(at, "q", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    assert_int_equal(btrfs_quota_limit(q, 1 << 20), 0);
-    assert_int_equal(btrfs_quota_limit(q, 0), 0);
+    assert_int_equal(btrfs_quota_limit(at, q, 1 << 20), 0);
+    assert_int_equal(btrfs_quota_limit(at, q, 0), 0);
     char block[4096] = {1};
     int fd = openat(q, "f", O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
     for (int i = 0; i < 1024; i++)

@@ -142,6 +142,7 @@ static int open_kind(const char *dir, bool any, enum pool_kind kind, struct pool
         p->ops = kinds[kind];
         p->features.kind = kind;
         p->features.limits = kind == POOL_BTRFS ? btrfs_quota_is_on(p->fd) : project_quota_is_on(p->fd);
+        p->features.owners = kind == POOL_BTRFS && btrfs_quota_is_simple(p->fd);
         p->features.cheap_clones = p->ops->cheap_clones;
         r = open_dirs(p);
     }

@@ -53,6 +53,7 @@ enum pool_kind { POOL_COPY, POOL_REFLINK, POOL_BTRFS };
 struct pool_features {
     enum pool_kind kind;
     bool limits;       /* sizes of boxes and volumes are bounded and known */
+    bool owners;       /* what belongs to one owner is bounded together: see pool_own() */
     bool cheap_clones; /* a clone does not cost by size */
 };
 
@@ -185,12 +186,25 @@ int pool_memory_tidy(struct pool *p, bool (*is_wanted)(void *ctx, const char *na
 
 /* ---- volumes ---- */
 
-int pool_volume_make(struct pool *p, const char *volume,
-                     uint64_t limit_bytes) WARN_UNUSED; /* -EEXIST; files owned by 1000:1000, 0755 */
+/* -EEXIST; files owned by 1000:1000, 0755. owner: as of pool_own() */
+int pool_volume_make(struct pool *p, const char *volume, uint64_t limit_bytes, uint64_t owner) WARN_UNUSED;
 int pool_volume_open(struct pool *p, const char *volume, int *ret_fd) WARN_UNUSED; /* O_PATH, its files' directory */
 int pool_volume_drop(struct pool *p, const char *volume) WARN_UNUSED;
 int pool_volume_usage(struct pool *p, const char *volume, uint64_t *ret_bytes, uint64_t *ret_limit) WARN_UNUSED;
 int pool_volume_each(struct pool *p, void (*fn)(void *ctx, const char *volume), void *ctx) WARN_UNUSED;
+
+/* ---- owners ---- */
+
+/*
+ * Whatever boxes and volumes of one owner have written counts for it until it is off the disk: also what only clones
+ * still have, of whomever, when the box or volume is deleted. Without features.owners both do nothing. owner: below
+ * 2^24; 0: nobody.
+ */
+enum pool_entry { POOL_BOX, POOL_KEPT, POOL_VOLUME, POOL_JOB /* a layer in the making */ };
+/* With all that it has; for good. After pool_owner_limit(). */
+int pool_own(struct pool *p, enum pool_entry what, const char *name, uint64_t owner) WARN_UNUSED;
+int pool_owner_limit(struct pool *p, uint64_t owner, uint64_t limit_bytes) WARN_UNUSED; /* 0: none */
+int pool_owner_usage(struct pool *p, uint64_t owner, uint64_t *ret_bytes) WARN_UNUSED;
 
 /* ---- the whole ---- */
 
@@ -228,3 +242,8 @@ int pool_stock_fill(struct pool *p, size_t most) WARN_UNUSED;
 /* Deletes what is in the trash; returns the number deleted. Slow: for a process of its own. */
 int pool_sweep(struct pool *p) WARN_UNUSED;
 int pool_sweep_some(struct pool *p, int most) WARN_UNUSED; /* the same of at most so many */
+/*
+ * Has the kernel forget deleted boxes, layers and volumes that nothing on the disk counts for any more. In a file
+ * system of the pool's own.
+ */
+int pool_owners_tidy(struct pool *p) WARN_UNUSED;

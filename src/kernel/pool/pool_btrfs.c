@@ -40,9 +40,9 @@ static int pool_btrfs_settle(struct pool *p, int at, const char *name)
     return r;
 }
 
-static int pool_btrfs_limit(struct pool *p UNUSED, int entry_fd, uint64_t bytes)
+static int pool_btrfs_limit(struct pool *p, int entry_fd, uint64_t bytes)
 {
-    return btrfs_quota_limit(entry_fd, bytes);
+    return btrfs_quota_limit(p->fd, entry_fd, bytes);
 }
 
 static int pool_btrfs_usage(struct pool *p, int entry_fd, uint64_t *ret_bytes)

@@ -140,7 +140,7 @@ static bool kept_or_used(const struct test_pool *t, bool *ret_done)
 
 static int make_volume(struct test_pool *t)
 {
-    return pool_volume_make(t->pool, "vol-1", 1 << 20);
+    return pool_volume_make(t->pool, "vol-1", 1 << 20, 0);
 }
 
 static bool volume_is_whole(const struct test_pool *t, bool *ret_done)
@@ -311,7 +311,7 @@ static void test_full_disk(void **state)
     assert_true(layer_is_whole(&t, &done));
     assert_int_equal(done, r == 0);
     bool cloned = done;
-    r = pool_volume_make(t.pool, "vol-1", 1 << 20);
+    r = pool_volume_make(t.pool, "vol-1", 1 << 20, 0);
     assert_true(r == 0 || r == -ENOSPC);
     assert_true(volume_is_whole(&t, &done));
     assert_int_equal(done, r == 0);

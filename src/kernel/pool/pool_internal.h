@@ -11,6 +11,7 @@
 #include "kernel/pool/pool.h"
 
 enum { POOL_SEEDS = 64, POOL_SHARDS = 64, POOL_ENTRY_MAX = 128, POOL_BELOW_MAX = POOL_CHAIN_MAX * POOL_LAYER_MAX };
+#define POOL_JOB_PREFIX "job."
 
 struct pool_ops {
     const char *name;
@@ -43,6 +44,7 @@ struct pool {
     void *step_ctx;
     struct pool_backing backing;
     bool is_backed;
+    uint64_t tidied; /* kernel/pool/btrfs.h: btrfs_quota_tidy() */
     uint64_t copied; /* what the last clone() took, where clones copy */
 };
 
@@ -70,6 +72,7 @@ int pool_entry_open(int at, const char *name, int *ret_fd) WARN_UNUSED; /* O_RDO
 int pool_numbered_layer(struct pool *p, int at, const char *name) WARN_UNUSED;
 int pool_numbered_box(struct pool *p, const struct pool_chain *chain, int at, const char *name) WARN_UNUSED;
 
+int pool_own_entry(struct pool *p, int entry_fd, uint64_t owner) WARN_UNUSED;
 /* All but u/ goes, and but `note`, if any. */
 int pool_entry_strip(int entry_fd, const char *note) WARN_UNUSED;
 

@@ -12,7 +12,7 @@ static int job_entry(const char *job, char ret_name[static POOL_ENTRY_MAX])
 {
     if (!pool_is_name(job))
         return -EINVAL;
-    (void)snprintf(ret_name, POOL_ENTRY_MAX, "job.%s", job);
+    (void)snprintf(ret_name, POOL_ENTRY_MAX, POOL_JOB_PREFIX "%s", job);
     return 0;
 }
 

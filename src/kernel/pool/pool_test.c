@@ -422,9 +422,9 @@ static void test_volumes(void **state)
     struct stat st;
     AUTO_CLOSE int fd = -1;
     assert_int_equal(pool_volume_open(p->pool, "vol-1", &fd), -ENOENT);
-    assert_int_equal(pool_volume_make(p->pool, "vol-1", 64 << 20), 0);
-    assert_int_equal(pool_volume_make(p->pool, "vol-1", 0), -EEXIST);
-    assert_int_equal(pool_volume_make(p->pool, "../vol", 0), -EINVAL);
+    assert_int_equal(pool_volume_make(p->pool, "vol-1", 64 << 20, 0), 0);
+    assert_int_equal(pool_volume_make(p->pool, "vol-1", 0, 0), -EEXIST);
+    assert_int_equal(pool_volume_make(p->pool, "../vol", 0, 0), -EINVAL);
     assert_int_equal(pool_volume_open(p->pool, "vol-1", &fd), 0);
     assert_int_equal(fstat(fd, &st), 0);
     assert_int_equal(st.st_uid, 1000);
@@ -542,7 +542,7 @@ static void test_limit_of_a_volume_holds(void **state)
     int error = 0;
     uint64_t used = 0, limit = 0;
     AUTO_CLOSE int fd = -1;
-    assert_int_equal(pool_volume_make(p->pool, "vol-1", LIMIT), 0);
+    assert_int_equal(pool_volume_make(p->pool, "vol-1", LIMIT, 0), 0);
     assert_int_equal(pool_volume_open(p->pool, "vol-1", &fd), 0);
     size_t n = fill(fd, "f", 4 * LIMIT, &error);
     assert_int_equal(error, at_limit);

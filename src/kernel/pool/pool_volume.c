@@ -24,7 +24,7 @@ static int pool_volume_settle(struct pool *p, int entry, const char *name)
     return 0;
 }
 
-static int pool_volume_fill(struct pool *p, const char *name, uint64_t limit_bytes)
+static int pool_volume_fill(struct pool *p, const char *name, uint64_t limit_bytes, uint64_t owner)
 {
     char text[24];
     AUTO_CLOSE int entry = -1;
@@ -34,12 +34,13 @@ static int pool_volume_fill(struct pool *p, const char *name, uint64_t limit_byt
                    fchownat(entry, "u", USER, USER, AT_SYMLINK_NOFOLLOW) < 0))
         r = -errno;
     r = r ? r : fd_write_file(entry, "limit", str_n(text, (size_t)n), 0600);
+    r = r ? r : pool_own_entry(p, entry, owner);
     if (r == 0 && p->features.limits && limit_bytes)
         r = p->ops->limit(p, entry, limit_bytes);
     return r ? r : pool_volume_settle(p, entry, name);
 }
 
-int pool_volume_make(struct pool *p, const char *volume, uint64_t limit_bytes)
+int pool_volume_make(struct pool *p, const char *volume, uint64_t limit_bytes, uint64_t owner)
 {
     char name[POOL_ENTRY_MAX];
     if (!pool_is_name(volume))
@@ -51,7 +52,7 @@ int pool_volume_make(struct pool *p, const char *volume, uint64_t limit_bytes)
     if (r < 0)
         return r;
     r = pool_step(p, "pool.made");
-    r = r ? r : pool_volume_fill(p, name, limit_bytes);
+    r = r ? r : pool_volume_fill(p, name, limit_bytes, owner);
     r = r ? r : pool_put(p, p->new_fd, name, p->volumes_fd, volume, POOL_PUT_NEW);
     if (r < 0)
         pool_discard(p, p->new_fd, name);

@@ -40,7 +40,7 @@ typedef void (*pool_done_fn)(void *ctx, const struct err *err);
  * case) with whoever has its other end (image/job.h). done: the layer is in the pool; like a stored one it is garbage
  * after a while unless somebody names it.
  */
-int layers_image(struct core *core, const char *layer, int fd, pool_done_fn done, void *ctx,
+int layers_image(struct core *core, uint64_t tenant, const char *layer, int fd, pool_done_fn done, void *ctx,
                  struct err *err) WARN_UNUSED;
 
 /*

@@ -9,6 +9,7 @@
 #include "sandbox/life/store.h"
 #include "sandbox/network/network_life.h"
 #include "sandbox/object.h"
+#include "sandbox/owner.h"
 #include "sandbox/record/record.h"
 #include "sandbox/start/make.h"
 #include "sandbox/start/spare.h"
@@ -85,6 +86,8 @@ void create_message(const struct sandbox *sb, union sup_message *ret_message)
     ret_message->create.memory_bytes = sb->info.memory_bytes;
     ret_message->create.cpu_milli = sb->info.cpu_milli;
     ret_message->create.disk_bytes = sb->info.disk_bytes;
+    if (list_empty(&sb->spare_node)) /* else it is nobody's yet */
+        ret_message->create.owner = owner_of(sb->core, sb->info.tenant);
     ret_message->create.memory = sb->goes_on;
     ret_message->create.once = sb->is_fork;
 }
@@ -260,6 +263,7 @@ int sandbox_create(struct core *core, const struct actor *actor, const struct sa
         spare->charge = sb->charge;
         sb->charge = (struct charge){0};
         unmake(sb);
+        owner_take(core, spare->info.tenant, spare->info.id);
     } else if (!spec->hidden && !spec->layer) {
         make_launch(sb, t);
     }

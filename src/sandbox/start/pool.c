@@ -6,6 +6,7 @@
 #include "sandbox/life/layers.h"
 #include "sandbox/life/store.h"
 #include "sandbox/object.h"
+#include "sandbox/owner.h"
 
 /* ---- figures ---- */
 
@@ -103,13 +104,15 @@ static int pool_begin(struct core *core, union sup_message *m, int fd, const cha
     return -1;
 }
 
-int layers_image(struct core *core, const char *layer, int fd, pool_done_fn done, void *ctx, struct err *err)
+int layers_image(struct core *core, uint64_t tenant, const char *layer, int fd, pool_done_fn done, void *ctx,
+                 struct err *err)
 {
     union sup_message m = {.layer_id = {.head = {.type = SUP_IMAGE}}};
     AUTO_CLOSE int passed = fd;
     if (!layer_name_is(layer))
         return err_set(err, ERR_INVALID_ARGUMENT, "'%.80s' is not the name of a layer", layer);
     memcpy(m.layer_id.layer, layer, strlen(layer));
+    m.layer_id.owner = owner_of(core, tenant);
     return pool_begin(core, &m, TAKE_FD(passed), layer, done, ctx, err);
 }
 

@@ -16,6 +16,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "sandbox/owner.h"
 #include "sandbox/record/record.h"
 #include "sandbox/volume/mounts.h"
 #include "sandbox/volume/volume_internal.h"
@@ -194,7 +195,10 @@ static int volume_ask(struct vol *v, enum sup_type type, supervisor_fn fn, struc
 {
     union sup_message m = {.volume_id = {.head = {.type = type}}};
     memcpy(m.volume_id.volume, v->v.id, strlen(v->v.id));
-    m.volume_id.limit_bytes = type == SUP_VOLUME_MAKE ? v->v.limit_bytes : 0;
+    if (type == SUP_VOLUME_MAKE) {
+        m.volume_id.limit_bytes = v->v.limit_bytes;
+        m.volume_id.owner = owner_of(v->core, v->v.tenant);
+    }
     return supervisor_call(v->core->supervisor, &m, fn, work, err);
 }
 

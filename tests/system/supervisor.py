@@ -24,7 +24,7 @@ OK, CANCELED, UNKNOWN, INVALID_ARGUMENT, DEADLINE_EXCEEDED, NOT_FOUND, ALREADY_E
 RESOURCE_EXHAUSTED, FAILED_PRECONDITION, ABORTED, OUT_OF_RANGE, UNIMPLEMENTED, INTERNAL, UNAVAILABLE = range(8, 15)
 
 (CREATE, KILL, LIST, ATTACH, USAGE, PAUSE, RESUME, SNAPSHOT, WARM, LAYERS, LAYER_DROP, IMAGE, DIFF, VOLUMES, VOLUME_MAKE, VOLUME_DROP,
- VOLUME_MOUNT, POOL, VOLUME_USAGE, REWIND, NEST, AGAIN) = range(1, 23)
+ VOLUME_MOUNT, POOL, VOLUME_USAGE, REWIND, NEST, OWNER, AGAIN) = range(1, 24)
 (CREATED, DONE, LISTED, ATTACHED, USED, ENDED, STORED, A_LAYER, A_VOLUME, POOLED, EGRESS, RESTARTED) = range(64, 76)
 REPEATED = 1 << 30
 
@@ -32,16 +32,17 @@ LIVES, FROZEN, KEPT = range(3)
 KILLED, EXITED, SIGNALED, OOM, SHUTDOWN = range(1, 6)
 
 REQUESTS = {
-    CREATE: struct.Struct(f"@II{ID}s{LAYER}s{TEMPLATE}sQIIQI{TIER}s12x"),
+    CREATE: struct.Struct(f"@II{ID}s{LAYER}s{TEMPLATE}sQIIQI{TIER}s20x"),
     PAUSE: struct.Struct(f"@II{ID}sI"),
     SNAPSHOT: struct.Struct(f"@II{ID}s{LAYER}s{LAYER}sI"),
     WARM: struct.Struct(f"@II{LAYER}sIQIIQ{TIER}s"),
-    LAYER_DROP: struct.Struct(f"@II{LAYER}s"),
-    IMAGE: struct.Struct(f"@II{LAYER}s"),
+    LAYER_DROP: struct.Struct(f"@II{LAYER}s8x"),
+    IMAGE: struct.Struct(f"@II{LAYER}s8x"),
     DIFF: struct.Struct(f"@II{LAYER}s{LAYER}s"),
-    VOLUME_MAKE: struct.Struct(f"@II{VOLUME}sQ"),
-    VOLUME_DROP: struct.Struct(f"@II{VOLUME}sQ"),
+    VOLUME_MAKE: struct.Struct(f"@II{VOLUME}sQ8x"),
+    VOLUME_DROP: struct.Struct(f"@II{VOLUME}sQ8x"),
     VOLUME_MOUNT: struct.Struct(f"@II{ID}s{VOLUME}s{PATH}s{PATH}sII"),
+    OWNER: struct.Struct(f"@II{VOLUME}sQQ"),
     VOLUME_USAGE: struct.Struct(f"@III{32 * VOLUME}s"),
     NEST: struct.Struct(f"@II{ID}s{NEST_PATH}sIIII{8 * (2 * NEST_PATH + 4)}s"),
     **{one: struct.Struct(f"@II{ID}s2x") for one in (KILL, ATTACH, USAGE, RESUME)},

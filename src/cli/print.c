@@ -92,7 +92,7 @@ void print_words(struct buf *b, const json_t *argv, size_t most)
         }
         const char *quote = *text && !text[strspn(text, plain)] ? "" : "'";
         buf_printf(b, "%s%s", i ? " " : "", quote);
-        for (size_t k = 0; text[k] && k < most; k++)
+        for (size_t k = 0; k < most && text[k]; k++)
             if (text[k] == '\'')
                 buf_append_cstr(b, "'\\''");
             else

@@ -108,7 +108,7 @@ void core_close(struct core *core);
 
 const struct core_config *core_config(const struct core *core);
 uv_loop_t *core_loop(const struct core *core);
-/* Who reads a log from here on finds there what was observed until now, and not only a moment later (record/keeper.c). */
+/* Who reads a log from here on finds what was observed until now, and not only a moment later (record/keeper.c). */
 void core_flush(struct core *core);
 
 /* Who asks, for the record and the guard. The façade makes it; it is valid during the call. */

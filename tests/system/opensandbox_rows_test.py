@@ -51,6 +51,9 @@ def test_what_the_lifecycle_answers(service):
     same = box.ask("POST", f"{one}/snapshots", {"name": "first"})[1] # a name is no key
     named = lambda name: sorted(s["id"] for s in box.ask("GET", f"/v1/snapshots?name={name}&state=Ready")[1]["items"])
     assert same["id"] != made["id"] and "/" not in made["id"] and named("first") == sorted((made["id"], same["id"])) and named("second") == [] == named("local/first")
+    # one with two tags is one, and the newest is the first
+    assert box.ask("POST", "/templates/tags", {"target": "first", "tags": ["kept"]}, {"X-API-KEY": service.key, "Content-Type": "application/json"})[0] == 201
+    assert [s["id"] for s in box.ask("GET", f"/v1/snapshots?sandboxId={box.id}")[1]["items"]] == [same["id"], made["id"]]
     for one_of in made, same:
         assert box.ask("GET", f"/v1/snapshots/{one_of['id']}")[1] == one_of
         assert box.ask("DELETE", f"/v1/snapshots/{one_of['id']}")[0] == 204 and box.ask("GET", f"/v1/snapshots/{one_of['id']}")[0] == 404

@@ -69,8 +69,6 @@ static bool state_is_of(const void *source, const struct template *t)
     return !wanted->p || (t->source && str_eqc(*wanted, t->source));
 }
 
-/* Newest first. One with several tags stands beside itself. */
-
 void native_state_snapshots(struct call *c)
 {
     json_t *all = json_array();

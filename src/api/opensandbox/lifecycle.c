@@ -345,31 +345,32 @@ static void make_snapshot(struct call *c)
     call_held(c, sandbox_snapshot(c->sandbox, &c->actor, name, on_snapshot, call_hold(c), &c->err));
 }
 
-struct lifecycle_snapshots {
-    struct osb_page page;
+struct lifecycle_wanted {
     struct str sandbox, name;
     struct filter states;
 };
 
-static bool list_snapshot(void *ctx, const struct template *t)
+static bool lifecycle_fits(const void *ctx, const struct template *t)
 {
-    struct lifecycle_snapshots *s = ctx;
-    bool fits = t->is_snapshot && (!s->sandbox.p || (t->source && str_eqc(s->sandbox, t->source))) &&
-                (!s->name.p || (t->name && str_eqc(s->name, snapshot_tail(t->name)))) && is_state(&s->states, "Ready");
-    if (fits && page_takes(&s->page))
-        (void)json_array_append_new(s->page.items, snapshot_json(t));
-    return true;
+    const struct lifecycle_wanted *s = ctx;
+    return (!s->sandbox.p || (t->source && str_eqc(s->sandbox, t->source))) &&
+           (!s->name.p || (t->name && str_eqc(s->name, snapshot_tail(t->name)))) && is_state(&s->states, "Ready");
 }
 
 static void list_snapshots(struct call *c)
 {
-    struct lifecycle_snapshots s = {.sandbox = STR_NULL};
+    struct lifecycle_wanted s = {.sandbox = STR_NULL};
+    struct osb_page page;
+    AUTO_FREE const struct template **found = NULL;
     (void)call_query(c, "sandboxId", &s.sandbox);
     (void)call_query(c, "name", &s.name);
-    if (!call_ok(c, filter_states(c, &s.states, &c->err)) || !page_begin(c, &s.page))
+    if (!call_ok(c, filter_states(c, &s.states, &c->err)) || !page_begin(c, &page))
         return;
-    core_templates_each(call_core(c), c->actor.who.view, list_snapshot, &s);
-    page_answer(c, &s.page);
+    const size_t n = core_snapshots(call_core(c), c->actor.who.view, lifecycle_fits, &s, &found);
+    for (size_t i = 0; i < n; i++)
+        if (page_takes(&page))
+            (void)json_array_append_new(page.items, snapshot_json(found[i]));
+    page_answer(c, &page);
 }
 
 static const struct template *find_snapshot(struct call *c)

@@ -33,8 +33,11 @@ struct fake {
 static int setup(void **state)
 {
     static struct fake f;
-    (void)snprintf(f.path, sizeof(f.path), "/tmp/unread-test-XXXXXX");
-    if (!mkdtemp(f.path) || mkdir(strcat(f.path, "/proc"), 0700) < 0)
+    char made[] = "/tmp/unread-test-XXXXXX";
+    if (!mkdtemp(made))
+        return -1;
+    (void)snprintf(f.path, sizeof(f.path), "%s/proc", made);
+    if (mkdir(f.path, 0700) < 0)
         return -1;
     f.fd = open(f.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     *state = &f;

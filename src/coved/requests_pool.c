@@ -169,7 +169,7 @@ void requests_owner(struct requests *r, const union sup_message *message, int fd
 {
     const struct sup_owner *m = &message->owner;
     struct err err;
-    if (!m->owner || !request_is_text(m->what, sizeof(m->what)) ||
+    if (!m->owner || m->owner >> POOL_OWNER_BITS || !request_is_text(m->what, sizeof(m->what)) ||
         (m->what[0] && (m->limit_bytes || (!is_volume(m->what) && !id_is_sandbox(str_of(m->what))))))
         request_malformed(r, &m->head);
     else

@@ -200,6 +200,7 @@ int pool_volume_each(struct pool *p, void (*fn)(void *ctx, const char *volume), 
  * still have, of whomever, when the box or volume is deleted. Without features.owners both do nothing. owner: below
  * 2^24; 0: nobody.
  */
+enum { POOL_OWNER_BITS = 24 };
 enum pool_entry { POOL_BOX, POOL_KEPT, POOL_VOLUME, POOL_JOB /* a layer in the making */ };
 /* With all that it has; for good. After pool_owner_limit(). */
 int pool_own(struct pool *p, enum pool_entry what, const char *name, uint64_t owner) WARN_UNUSED;

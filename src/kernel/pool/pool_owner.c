@@ -15,17 +15,15 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-enum { OWNER_BITS = 24 };
-
 /* The pool may lie in a file system with groups of somebody else's: "C", and something of the pool's own before it. */
 static int group_of(const struct pool *p, uint64_t owner, uint64_t *ret_group)
 {
     struct stat st;
-    if (owner >> OWNER_BITS)
+    if (owner >> POOL_OWNER_BITS)
         return -ERANGE;
     if (fstat(p->fd, &st) < 0)
         return -errno;
-    *ret_group = (uint64_t)'C' << 40 | (st.st_ino & 0xffff) << OWNER_BITS | owner;
+    *ret_group = (uint64_t)'C' << 40 | (st.st_ino & 0xffff) << POOL_OWNER_BITS | owner;
     return 0;
 }
 

@@ -22,7 +22,7 @@ CREATE, KILL, LIST, ATTACH, USAGE = range(1, 6)
 CREATED, DONE, LISTED, ATTACHED, USED, ENDED = range(64, 70)
 
 HEAD = struct.Struct("@II")
-CREATE_MESSAGE = struct.Struct("@II22s72s64sQIIQI16s12x")
+CREATE_MESSAGE = struct.Struct("@II22s72s64sQIIQI16s20x")
 ID_MESSAGE = struct.Struct("@II22s0I")
 DONE_MESSAGE = struct.Struct("@IIi256s")
 LISTED_MESSAGE = struct.Struct("@II22sIQ")

@@ -16,7 +16,7 @@ import urllib.parse
 from pathlib import Path
 
 import pytest
-from group_test import GROUP, NOBODY
+from group_test import GROUP, DAEMON
 from group_test import service as group_service # noqa: F401
 from service import BUILD, UnixConnection, wait_until
 
@@ -385,12 +385,12 @@ def test_users_of_the_group_have_their_own(group_service): # noqa: F811
         return subprocess.run([REAL, *map(str, words)], user=uid, group=uid, extra_groups=[GROUP], env={"DOCKER_HOST": f"unix://{service.run}/cove.sock", "HOME": "/nonexistent", "PATH": os.environ["PATH"]},
                               capture_output=True, text=True, timeout=100, check=False, stdin=subprocess.DEVNULL)
     mine, other = service.allowed / "mine", service.allowed / "others"
-    for place, uid in ((mine, NOBODY), (other, 4002)):
+    for place, uid in ((mine, DAEMON), (other, 4002)):
         place.mkdir()
         os.chown(place, uid, uid)
-    assert docker(NOBODY, "run", "-d", "--name", "box", "-v", f"{mine}:/w", "base", "sleep", "100").returncode == 0
-    assert docker(NOBODY, "exec", "-u", "user", "box", "sh", "-c", "echo hi >/w/f").returncode == 0 and (mine / "f").read_text() == "hi\n"
-    assert "box" in docker(NOBODY, "ps").stdout and "box" not in docker(4002, "ps", "-a").stdout and "No such container" in docker(4002, "rm", "-f", "box").stderr
+    assert docker(DAEMON, "run", "-d", "--name", "box", "-v", f"{mine}:/w", "base", "sleep", "100").returncode == 0
+    assert docker(DAEMON, "exec", "-u", "user", "box", "sh", "-c", "echo hi >/w/f").returncode == 0 and (mine / "f").read_text() == "hi\n"
+    assert "box" in docker(DAEMON, "ps").stdout and "box" not in docker(4002, "ps", "-a").stdout and "No such container" in docker(4002, "rm", "-f", "box").stderr
     for place in (other, "/etc", "/root"):
-        assert docker(NOBODY, "run", "--rm", "-v", f"{place}:/w", "base", "true").returncode == 125, place
-    assert docker(NOBODY, "rm", "-f", "box").returncode == 0
+        assert docker(DAEMON, "run", "--rm", "-v", f"{place}:/w", "base", "true").returncode == 125, place
+    assert docker(DAEMON, "rm", "-f", "box").returncode == 0

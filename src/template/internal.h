@@ -60,6 +60,7 @@ struct template_registry {
     bool fresh;              /* read while it may still have changed within the clock's tick: read again */
     struct template **list;  /* by id */
     size_t n;
+    struct list old;                   /* struct old_files, oldest first: of which somebody may still have one */
     char alias[TEMPLATE_NAME_MAX + 1]; /* what template_resolve() hands out */
 
     struct store *store; /* NULL: files alone */

@@ -14,16 +14,41 @@
 
 enum { FILE_MAX = 64 * 1024, TEMPLATES_MAX = 4096 };
 
+#define OLD_USEC (10 * USEC_PER_SEC) /* no turn of a loop takes as long */
+
+/* Who has looked up a file's template goes on with it until control returns to the loop, whatever is looked up then. */
+struct old_files {
+    struct list node;
+    struct template **list;
+    size_t n;
+    usec_t read_again; /* monotonic */
+};
+
 static int by_id(const void *a, const void *b)
 {
     return strcmp((*(struct template *const *)a)->id, (*(struct template *const *)b)->id);
 }
 
+static void free_old(struct template_registry *r, usec_t until)
+{
+    for (struct old_files *old; (old = LIST_FIRST(struct old_files, &r->old, node)) && old->read_again <= until;) {
+        list_remove(&old->node);
+        for (size_t i = 0; i < old->n; i++)
+            template_free(old->list[i]);
+        MEM_FREE(old->list, old);
+    }
+}
+
 static void clear(struct template_registry *r)
 {
-    for (size_t i = 0; i < r->n; i++)
-        template_free(r->list[i]);
-    mem_free(TAKE_PTR(r->list));
+    const usec_t now = clock_mono();
+    if (now > OLD_USEC)
+        free_old(r, now - OLD_USEC);
+    if (!r->n)
+        return;
+    struct old_files *old = mem_new(struct old_files);
+    *old = (struct old_files){.list = TAKE_PTR(r->list), .n = r->n, .read_again = now};
+    list_append(&r->old, &old->node);
     r->n = 0;
 }
 
@@ -255,6 +280,7 @@ struct template_registry *template_registry_new(const char *dir)
     struct template_registry *r = mem_new(struct template_registry);
     r->dir = mem_strdup(dir);
     list_init(&r->dirty);
+    list_init(&r->old);
     return r;
 }
 
@@ -270,6 +296,7 @@ void template_registry_free(struct template_registry *r)
     }
     map_fini(&r->uses);
     clear(r);
+    free_old(r, UINT64_MAX);
     MEM_FREE(r->shown, r->dir, r);
 }
 

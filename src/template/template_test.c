@@ -169,9 +169,11 @@ static void changes(void **state)
     put(p, "a.conf", "id = base-1\nalias = base\n" LAYER);
     assert_string_equal(resolve(p, "base"), "base-1");
     put(p, "b.conf", "id = later\n" LAYER);
+    const char *had = resolve(p, "base");
     assert_string_equal(resolve(p, "later"), "later");
     assert_int_equal(unlink(path_of(p, "a.conf")), 0);
     assert_string_equal(resolve(p, "base"), "");
+    assert_string_equal(had, "base-1");                    /* who has it goes on with it */
     put(p, "c.conf", "id = later\nalias = twice\n" LAYER); /* the id is taken */
     assert_string_equal(resolve(p, "later"), "later");
 }

@@ -225,11 +225,13 @@ void templates_alias(struct call *c)
     struct template_info info;
     const struct template *t;
     struct str ref;
-    if (templates_find(c, c->args[0], &info) &&
-        call_ok(c, template_ref_read(c->args[0], http_arena(c->req), &ref, &c->err)) &&
+    if (!templates_find(c, c->args[0], &info))
+        return;
+    const char *id = arena_strndup(http_arena(c->req), info.id, strlen(info.id)); /* the next look may read it again */
+    if (call_ok(c, template_ref_read(c->args[0], http_arena(c->req), &ref, &c->err)) &&
         (str_find_char(ref, ':') < 0 ||
          call_ok(c, template_resolve(templates_of(c), c->actor.who.view, ref, &t, NULL, &c->err))))
-        call_value(c, 200, json_pack("{s:s,s:b}", "templateID", info.id, "public", info.is_public));
+        call_value(c, 200, json_pack("{s:s,s:b}", "templateID", id, "public", info.is_public));
 }
 
 /* ---- changes ---- */

@@ -47,7 +47,9 @@ static void clear(struct template_registry *r)
     if (!r->n)
         return;
     struct old_files *old = mem_new(struct old_files);
-    *old = (struct old_files){.list = TAKE_PTR(r->list), .n = r->n, .read_again = now};
+    old->list = TAKE_PTR(r->list);
+    old->n = r->n;
+    old->read_again = now;
     list_append(&r->old, &old->node);
     r->n = 0;
 }

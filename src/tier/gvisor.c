@@ -12,12 +12,12 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "kernel/namespace.h"
+#include "kernel/seccomp.h"
 #include "tier/container.h"
 #include "tier/files.h"
 #include "tier/group.h"
 #include "tier/gvisor_child.h"
 #include "tier/gvisor_save.h"
-#include "tier/gvisor_still.h"
 #include "tier/root.h"
 #include "tier/stage.h"
 
@@ -69,7 +69,10 @@ static int gvisor_ask(int runsc_fd, const char *what, const char *of, struct buf
     return r;
 }
 
-/* On systrap it runs a program of the host's; all of that ends with its first process. */
+/*
+ * On systrap, with the filter of a sandbox's runsc, it runs a program of the host's; all of that ends with its first
+ * process.
+ */
 static pid_t gvisor_try(int runsc_fd)
 {
     pid_t pid = fork();
@@ -87,7 +90,8 @@ static pid_t gvisor_try(int runsc_fd)
     pid = fork();
     if (pid == 0) {
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-        if (mount("proc", "/proc", "proc", 0, NULL) == 0 && mount("tmpfs", "/tmp", "tmpfs", 0, NULL) == 0)
+        if (mount("proc", "/proc", "proc", 0, NULL) == 0 && mount("tmpfs", "/tmp", "tmpfs", 0, NULL) == 0 &&
+            seccomp_load_no_listener() == 0)
             (void)fexecve(runsc_fd, argv, envp);
         _exit(127);
     }
@@ -120,9 +124,8 @@ static int gvisor_probe(const struct tier_host *host UNUSED, struct tier_powers 
     pid_t trying = gvisor_try(fd);
     int r = gvisor_ask(fd, "flags", NULL, &flags);
     r = r ? r : gvisor_ask(fd, "help", "restore", &restore);
-    const bool can_freeze = trying > 0 && gvisor_can_freeze(trying);
     const int status = child_wait(trying);
-    const bool is_ptraced = status != 0 || !can_freeze;
+    const bool is_ptraced = status != 0;
     if (r < 0)
         return err_errno(err, r, "ask runsc what it can do");
     (void)buf_append_char(&flags, 0);
@@ -132,8 +135,8 @@ static int gvisor_probe(const struct tier_host *host UNUSED, struct tier_powers 
         return err_set(err, ERR_FAILED_PRECONDITION,
                        "this runsc is too old, as Debian 12's is: put a newer one into /usr/local/bin");
     if (is_ptraced)
-        log_warn("runsc %s on the platform systrap here (status %d): it gets ptrace, which is slower",
-                 status ? "runs no program" : "could not be frozen", status);
+        log_warn("runsc runs no program on the platform systrap here (status %d): it gets ptrace, which is slower",
+                 status);
     gvisor_version(fd, is_ptraced, ret_powers->version);
     ret_powers->memory = ret_powers->version[0] != 0;
     (void)fd_close(gvisor_runsc.fd);
@@ -145,7 +148,7 @@ static int gvisor_probe(const struct tier_host *host UNUSED, struct tier_powers 
 static int gvisor_try_out(char *ret_seen, size_t size, struct err *err UNUSED)
 {
     (void)snprintf(ret_seen, size, "on the platform %s",
-                   gvisor_runsc.is_ptraced ? "ptrace, which is slower: systrap can't be used here" : "systrap");
+                   gvisor_runsc.is_ptraced ? "ptrace, which is slower: systrap runs no program here" : "systrap");
     return 0;
 }
 
@@ -223,7 +226,7 @@ const struct tier tier_gvisor = {
     .session = container_session,
     .adopt = container_adopt_carried,
     .clean = container_clean_carried,
-    .freeze = gvisor_freeze,
+    .freeze = group_freeze,
     .is_frozen = group_is_frozen,
     .yield = group_yield,
     .reclaim = group_reclaim,

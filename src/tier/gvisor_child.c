@@ -7,7 +7,10 @@
  *     sentry has a right on the host that a container's root has not. What runsc confines them with beyond that is its
  *     own.
  *  2. Its root is a small tmpfs with the sandbox's root file system, the agent, and nothing of the host.
- *  3. The network namespace is its own, with the link of a gate (kernel/netns.h), from which the sentry takes the
+ *  3. systrap has its programs' memory mapped by threads that wait for the sentry in a filter of the kernel's, or in
+ *     futexes. Out of a filter that waits, the control group's freezer takes them: frozen twice, they have left a count
+ *     of two questions where there is one, the sentry reads ENOENT, and kills the program. So they get futexes.
+ *  4. The network namespace is its own, with the link of a gate (kernel/netns.h), from which the sentry takes the
  *     addresses.
  */
 #include "tier/gvisor_child.h"
@@ -18,6 +21,7 @@
 #include "kernel/mount.h"
 #include "kernel/namespace.h"
 #include "kernel/netns.h"
+#include "kernel/seccomp.h"
 #include "tier/tier.h"
 
 #include <fcntl.h>
@@ -281,7 +285,7 @@ NORETURN void gvisor_child(int sock, const struct tier_host *host, const struct 
     int joined = cgroup_door_enter(door);
     gvisor_settle(sock, host->agent_fd, runsc->fd);
     gvisor_must(joined, "join the control group");
-    (void)prctl(PR_SET_NAME, GVISOR_HOLDER, 0, 0, 0);
+    (void)prctl(PR_SET_NAME, "cove-blank", 0, 0, 0);
     (void)umask(022);
     if (recv(GVISOR_CONTROL, &what, 1, 0) != 1 || what != TIER_MAPPED)
         _exit(1);
@@ -289,6 +293,7 @@ NORETURN void gvisor_child(int sock, const struct tier_host *host, const struct 
     gvisor_must(prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 ? -errno : 0, "tie to the keeper");
     if (box->net.tcp >= 0)
         gvisor_must(netns_gate_settle(), "set up the network");
+    gvisor_must(seccomp_load_no_listener(), "load a system call filter");
     gvisor_child_tell(TIER_READY);
 
     if (fd_recv(GVISOR_CONTROL, message, sizeof(message), got, 2, &n_fds) != sizeof(message) || n_fds < 1)

@@ -15,8 +15,6 @@ struct gvisor_runsc {
     bool is_ptraced; /* its platform is ptrace, not systrap */
 };
 
-#define GVISOR_HOLDER "cove-blank" /* what the first process is called unless it is runsc */
-
 /* Never returns. As container_child(). */
 NORETURN void gvisor_child(int sock, const struct tier_host *host, const struct cgroup_door *door,
                            const struct box *box, const struct gvisor_runsc *runsc);

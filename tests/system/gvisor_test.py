@@ -126,7 +126,7 @@ def test_its_programs_bear_being_frozen_at_any_moment(live):
                    for kind in ("compute", "fork", "shell", "alarms", "threads", "files", "maps")]
         for stream in streams:
             assert next(stream.output())[1] == b"works\n"
-        for _ in range(150):
+        for _ in range(60):
             assert client.post(f"sandboxes/{sandbox.id}/pause")[0] == 200
             assert client.post(f"sandboxes/{sandbox.id}/resume")[0] == 200
         for _ in range(3):

@@ -27,9 +27,3 @@ int seccomp_load_netmaker(void) WARN_UNUSED;
  * by a path (a read-only mount does not stop that). A pair of datagram sockets could be given another address.
  */
 int seccomp_load_no_unix(void) WARN_UNUSED;
-
-/*
- * For runsc, which then does without filters that ask another process (SECCOMP_FILTER_FLAG_NEW_LISTENER), as on kernels
- * before Linux 5.0: EINVAL. All else is allowed.
- */
-int seccomp_load_no_listener(void) WARN_UNUSED;

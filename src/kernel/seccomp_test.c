@@ -10,7 +10,6 @@
 #include <linux/btrfs.h>
 #include <linux/fs.h>
 #include <linux/keyctl.h>
-#include <linux/seccomp.h>
 #include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -320,23 +319,6 @@ static int requests_to_hardware(void)
     return seccomp_load_sandbox() < 0 ? 255 : test_calls(calls, ARRAY_SIZE(calls));
 }
 
-static int filters_that_ask(void)
-{
-    const struct test_call calls[] = {
-        {"a filter that asks", SYS_seccomp, {SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER}, EINVAL},
-        {"one of all threads",
-         SYS_seccomp,
-         {SECCOMP_SET_MODE_FILTER,
-          SECCOMP_FILTER_FLAG_NEW_LISTENER | SECCOMP_FILTER_FLAG_TSYNC | SECCOMP_FILTER_FLAG_TSYNC_ESRCH},
-         EINVAL},
-        {"another filter", SYS_seccomp, {SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC}, EFAULT},
-        {"another call", SYS_close, {-1, SECCOMP_FILTER_FLAG_NEW_LISTENER}, EBADF},
-    };
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || seccomp_load_no_listener() < 0)
-        return 255;
-    return test_calls(calls, ARRAY_SIZE(calls));
-}
-
 static void *thread(void *arg)
 {
     return arg;
@@ -431,12 +413,6 @@ static void a_sandbox_asks_no_hardware(void **state)
     test_in_child(requests_to_hardware);
 }
 
-static void no_filter_asks(void **state)
-{
-    (void)state;
-    test_in_child(filters_that_ask);
-}
-
 static void its_work_can_be_done(void **state)
 {
     (void)state;
@@ -453,7 +429,6 @@ int main(void)
         cmocka_unit_test(test_a_sandbox_gets_at_no_file_system),
         cmocka_unit_test(a_sandbox_joins_no_group),
         cmocka_unit_test(a_sandbox_asks_no_hardware),
-        cmocka_unit_test(no_filter_asks),
         cmocka_unit_test(its_work_can_be_done),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,9 +10,7 @@
 #include "base/buf.h"
 #include "base/child.h"
 #include "base/fd.h"
-#include "base/log.h"
 #include "kernel/namespace.h"
-#include "kernel/seccomp.h"
 #include "tier/container.h"
 #include "tier/files.h"
 #include "tier/group.h"
@@ -26,16 +24,12 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mount.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 /* As it was found when coved started; the stage, on which boxes are made, sees no program of the host. */
 static struct gvisor_runsc gvisor_runsc = {.fd = -1}; /* owned */
-
-enum { GVISOR_TRY_SECONDS = 60 }; /* tenths of one, where nothing else runs */
 
 static int gvisor_find(void)
 {
@@ -69,40 +63,8 @@ static int gvisor_ask(int runsc_fd, const char *what, const char *of, struct buf
     return r;
 }
 
-/*
- * On systrap, with the filter of a sandbox's runsc, it runs a program of the host's; all of that ends with its first
- * process.
- */
-static pid_t gvisor_try(int runsc_fd)
-{
-    pid_t pid = fork();
-    if (pid != 0)
-        return pid;
-    char *const *argv = CHILD_ARGV("runsc", "--root=/tmp", "--platform=systrap", "--network=none", "--ignore-cgroups",
-                                   "do", "/bin/true");
-    char *const *envp = CHILD_ARGV("PATH=/");
-    int null = open("/dev/null", O_RDWR);
-    (void)signal(SIGALRM, SIG_DFL);
-    (void)alarm(GVISOR_TRY_SECONDS);
-    if (null < 0 || dup2(null, 0) < 0 || dup2(null, 1) < 0 || dup2(null, 2) < 0 ||
-        unshare(CLONE_NEWNS | CLONE_NEWPID) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
-        _exit(1);
-    pid = fork();
-    if (pid == 0) {
-        (void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-        if (mount("proc", "/proc", "proc", 0, NULL) == 0 && mount("tmpfs", "/tmp", "tmpfs", 0, NULL) == 0 &&
-            seccomp_load_no_listener() == 0)
-            (void)fexecve(runsc_fd, argv, envp);
-        _exit(127);
-    }
-    _exit(child_wait(pid) == 0 ? 0 : 1);
-}
-
-/*
- * A build that bears no version is told from others by its size. Memory of one platform doesn't fit another: systrap
- * patches programs, and its addresses end earlier.
- */
-static void gvisor_version(int runsc_fd, bool is_ptraced, char ret_version[static TIER_VERSION_MAX])
+/* A build that bears no version is told from others by its size. */
+static void gvisor_version(int runsc_fd, char ret_version[static TIER_VERSION_MAX])
 {
     AUTO_BUF struct buf text = BUF_INIT(4096);
     struct str rest, line = STR_NULL;
@@ -111,8 +73,8 @@ static void gvisor_version(int runsc_fd, bool is_ptraced, char ret_version[stati
         return;
     rest = buf_str(&text);
     (void)str_split(&rest, '\n', &line);
-    (void)snprintf(ret_version, TIER_VERSION_MAX, "%.*s, %lld bytes%s", (int)MIN(line.n, (size_t)48), line.p,
-                   (long long)st.st_size, is_ptraced ? "" : ", systrap");
+    (void)snprintf(ret_version, TIER_VERSION_MAX, "%.*s, %lld bytes", (int)MIN(line.n, (size_t)48), line.p,
+                   (long long)st.st_size);
 }
 
 static int gvisor_probe(const struct tier_host *host UNUSED, struct tier_powers *ret_powers, struct err *err)
@@ -121,11 +83,8 @@ static int gvisor_probe(const struct tier_host *host UNUSED, struct tier_powers 
     AUTO_CLOSE int fd = gvisor_find();
     if (fd < 0)
         return err_set(err, ERR_FAILED_PRECONDITION, "there is no runsc in /usr/bin or /usr/local/bin: install gVisor");
-    pid_t trying = gvisor_try(fd);
     int r = gvisor_ask(fd, "flags", NULL, &flags);
     r = r ? r : gvisor_ask(fd, "help", "restore", &restore);
-    const int status = child_wait(trying);
-    const bool is_ptraced = status != 0;
     if (r < 0)
         return err_errno(err, r, "ask runsc what it can do");
     (void)buf_append_char(&flags, 0);
@@ -134,21 +93,11 @@ static int gvisor_probe(const struct tier_host *host UNUSED, struct tier_powers 
     if (buf_error(&flags) || !strstr(buf_data(&flags), "systrap") || !strstr(buf_data(&flags), "-allow-suid"))
         return err_set(err, ERR_FAILED_PRECONDITION,
                        "this runsc is too old, as Debian 12's is: put a newer one into /usr/local/bin");
-    if (is_ptraced)
-        log_warn("runsc runs no program on the platform systrap here (status %d): it gets ptrace, which is slower",
-                 status);
-    gvisor_version(fd, is_ptraced, ret_powers->version);
+    gvisor_version(fd, ret_powers->version);
     ret_powers->memory = ret_powers->version[0] != 0;
     (void)fd_close(gvisor_runsc.fd);
-    gvisor_runsc = (struct gvisor_runsc){TAKE_FD(fd), !buf_error(&restore) && strstr(buf_data(&restore), "-background"),
-                                         is_ptraced};
-    return 0;
-}
-
-static int gvisor_try_out(char *ret_seen, size_t size, struct err *err UNUSED)
-{
-    (void)snprintf(ret_seen, size, "on the platform %s",
-                   gvisor_runsc.is_ptraced ? "ptrace, which is slower: systrap runs no program here" : "systrap");
+    gvisor_runsc =
+        (struct gvisor_runsc){TAKE_FD(fd), !buf_error(&restore) && strstr(buf_data(&restore), "-background")};
     return 0;
 }
 
@@ -219,7 +168,6 @@ const struct tier tier_gvisor = {
     .halts = true,
     .network = NETNS_GATE,
     .probe = gvisor_probe,
-    .try_out = gvisor_try_out,
     .blank = gvisor_blank,
     .dress = gvisor_dress,
     .start = gvisor_start,

@@ -7,10 +7,7 @@
  *     sentry has a right on the host that a container's root has not. What runsc confines them with beyond that is its
  *     own.
  *  2. Its root is a small tmpfs with the sandbox's root file system, the agent, and nothing of the host.
- *  3. systrap has its programs' memory mapped by threads that wait for the sentry in a filter of the kernel's, or in
- *     futexes. Out of a filter that waits, the control group's freezer takes them: frozen twice, they have left a count
- *     of two questions where there is one, the sentry reads ENOENT, and kills the program. So they get futexes.
- *  4. The network namespace is its own, with the link of a gate (kernel/netns.h), from which the sentry takes the
+ *  3. The network namespace is its own, with the link of a gate (kernel/netns.h), from which the sentry takes the
  *     addresses.
  */
 #include "tier/gvisor_child.h"
@@ -21,7 +18,6 @@
 #include "kernel/mount.h"
 #include "kernel/namespace.h"
 #include "kernel/netns.h"
-#include "kernel/seccomp.h"
 #include "tier/tier.h"
 
 #include <fcntl.h>
@@ -159,19 +155,20 @@ static void gvisor_build(int root)
     gvisor_must(mount_pivot(fd), "enter it");
 }
 
-/* --allow-suid: sudo. --overlay2=none: what is written goes to the sandbox's own files, which a snapshot clones. */
-NORETURN static void gvisor_execute(const char *const *options, const char *const *what, const char *name,
-                                    int memory_fd)
+/*
+ * --platform=ptrace: systrap's programs crash when their control group is frozen and thawed (docs/TIERS.md).
+ * --allow-suid: sudo. --overlay2=none: what is written goes to the sandbox's own files, which a snapshot clones.
+ */
+NORETURN static void gvisor_execute(const char *network, const char *const *what, const char *name, int memory_fd)
 {
-    static const char *const fixed[] = {"runsc",           "--root=/state", "--ignore-cgroups",
-                                        "--overlay2=none", "--allow-suid",  NULL};
+    static const char *const fixed[] = {
+        "runsc", "--root=/state", "--platform=ptrace", "--ignore-cgroups", "--overlay2=none", "--allow-suid", NULL};
     const char *argv[16] = {NULL};
     char *const envp[] = {(char[]){"PATH=/"}, (char[]){"HOME=/"}, NULL};
     size_t n = 0;
     for (const char *const *at = fixed; *at; at++)
         argv[n++] = *at;
-    for (; *options; options++)
-        argv[n++] = *options;
+    argv[n++] = network;
     for (; *what; what++)
         argv[n++] = *what;
     argv[n++] = "--bundle=/bundle";
@@ -197,11 +194,11 @@ static void gvisor_lost(int signal UNUSED)
 }
 
 /* Before that is executed here. What it starts is this process's, the first one here, then. */
-static void gvisor_run_first(const char *const *options, const char *const *what, const char *name)
+static void gvisor_run_first(const char *network, const char *const *what, const char *name)
 {
     pid_t pid = fork();
     if (pid == 0)
-        gvisor_execute(options, what, name, -1);
+        gvisor_execute(network, what, name, -1);
     int r = pid < 0 ? -errno : child_wait(pid);
     gvisor_must(r > 0 ? -EIO : r, "start a sentry ahead");
     (void)signal(SIGCHLD, gvisor_lost);
@@ -275,8 +272,7 @@ NORETURN void gvisor_child(int sock, const struct tier_host *host, const struct 
                            const struct box *box, const struct gvisor_runsc *runsc)
 {
     char message[1 + TIER_NAME_MAX], name[TIER_NAME_MAX + 1] = "", path[32], what;
-    const char *const options[] = {box->net.tcp >= 0 ? "--network=sandbox" : "--network=none",
-                                   runsc->is_ptraced ? "--platform=ptrace" : "--platform=systrap", NULL};
+    const char *network = box->net.tcp >= 0 ? "--network=sandbox" : "--network=none";
     int got[2] = {-1, -1};
     size_t n_fds = 0;
     (void)snprintf(path, sizeof(path), "/trees/%u", box->tree);
@@ -293,7 +289,6 @@ NORETURN void gvisor_child(int sock, const struct tier_host *host, const struct 
     gvisor_must(prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 ? -errno : 0, "tie to the keeper");
     if (box->net.tcp >= 0)
         gvisor_must(netns_gate_settle(), "set up the network");
-    gvisor_must(seccomp_load_no_listener(), "load a system call filter");
     gvisor_child_tell(TIER_READY);
 
     if (fd_recv(GVISOR_CONTROL, message, sizeof(message), got, 2, &n_fds) != sizeof(message) || n_fds < 1)
@@ -310,11 +305,11 @@ NORETURN void gvisor_child(int sock, const struct tier_host *host, const struct 
     if (loads_ahead)
         gvisor_make_image();
     if (message[0] == TIER_AHEAD)
-        gvisor_run_first(options, create, name);
+        gvisor_run_first(network, create, name);
     gvisor_child_tell(TIER_RUNS);
     if (loads_ahead)
         gvisor_hold(memory_fd);
     else if (message[0] == TIER_AHEAD)
         gvisor_await_owner();
-    gvisor_execute(options, memory_fd < 0 ? run : restore, name, memory_fd);
+    gvisor_execute(network, memory_fd < 0 ? run : restore, name, memory_fd);
 }

@@ -35,7 +35,8 @@ def cove(*arguments, **more):
 
 def create():
     """Without a network."""
-    return json.loads(cove("run", "--keep", "--json", "--timeout", "30m", "--net", "deny", "--", "true").stdout)["sandbox"]
+    made = cove("run", "--keep", "--json", "--timeout", "30m", "--net", "deny", "--", "true")
+    return json.loads(made.stdout)["sandbox"]
 
 
 def prepare(sandbox):

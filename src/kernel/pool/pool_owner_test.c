@@ -101,20 +101,27 @@ static void is_at_its_limit(struct test_pool *p)
     assert_int_equal(pool_volume_drop(p->pool, "more"), 0);
 }
 
+/* Volume "one", which is dropped, leaves its file to "two": a descriptor of that. */
+static int clone_alone(struct test_pool *p, int one, int two)
+{
+    AUTO_CLOSE int from = openat(one, "f", O_RDONLY | O_CLOEXEC);
+    int to = openat(two, "f", O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    assert_int_equal(ioctl(to, FICLONE, from), 0);
+    from = fd_close(from);
+    (void)fd_close(one);
+    assert_int_equal(pool_volume_drop(p->pool, "one"), 0);
+    assert_true(pool_sweep(p->pool) >= 0);
+    all_dropped(p);
+    return to;
+}
+
 static void test_a_clone_in_another_volume(void **state)
 {
     struct test_pool *p = *state;
     AUTO_CLOSE int one = volume(p, "one");
     AUTO_CLOSE int two = volume(p, "two");
     assert_int_equal(fill(one, "f", WRITTEN), 0);
-    AUTO_CLOSE int from = openat(one, "f", O_RDONLY | O_CLOEXEC);
-    AUTO_CLOSE int to = openat(two, "f", O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
-    assert_int_equal(ioctl(to, FICLONE, from), 0);
-    from = fd_close(from);
-    one = fd_close(one);
-    assert_int_equal(pool_volume_drop(p->pool, "one"), 0);
-    assert_true(pool_sweep(p->pool) >= 0);
-    all_dropped(p);
+    AUTO_CLOSE int to = clone_alone(p, TAKE_FD(one), two);
     is_at_its_limit(p);
     assert_int_equal(unlinkat(two, "f", 0), 0);
     to = fd_close(to);
@@ -216,14 +223,7 @@ static void test_what_is_gone_is_forgotten(void **state)
     assert_int_equal(ioctl(inside, BTRFS_IOC_INO_LOOKUP, &of), 0);
     inside = fd_close(inside);
     assert_int_equal(fill(one, "f", MIB), 0);
-    AUTO_CLOSE int from = openat(one, "f", O_RDONLY | O_CLOEXEC);
-    AUTO_CLOSE int to = openat(two, "f", O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
-    assert_int_equal(ioctl(to, FICLONE, from), 0);
-    from = fd_close(from);
-    one = fd_close(one);
-    assert_int_equal(pool_volume_drop(p->pool, "one"), 0);
-    assert_true(pool_sweep(p->pool) >= 0);
-    all_dropped(p);
+    AUTO_CLOSE int to = clone_alone(p, TAKE_FD(one), two);
     p->pool->is_backed = true;
     for (int i = 0; i < 2; i++)
         assert_int_equal(pool_owners_tidy(p->pool), 0);

@@ -17,7 +17,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { OPS_MAX = 4096, SCAN_MAX = 200000, PLACE_MODE = 01555 };
+enum { OPS_MAX = 4096, SCAN_MAX = 200000, PLACE_MODE = 01555, PLACE_TRIES = 100, PLACE_TRY_US = 10000 };
 
 struct plan_place {
     char *name;
@@ -143,6 +143,37 @@ static void plan_keep(struct plan_maker *m, const char *path)
     }
 }
 
+/* ---- what is closed to us ---- */
+
+/*
+ * A directory that we can't look into (`how` of access()) the command can't either, unless it is the user's: then a
+ * command that may write there opens it. What it has closed for the next box, it would find unprotected.
+ */
+static int plan_see(struct plan_maker *m, const char *directory, int how)
+{
+    struct stat st;
+    if (access(directory, how) == 0 || errno != EACCES || stat(directory, &st) < 0 || st.st_uid != getuid())
+        return 0;
+    AUTO_FREE char *real = plan_resolve(directory, m->cwd, m->home);
+    const bool is_open = how != (W_OK | X_OK) && access(directory, X_OK) == 0; /* to who knows a name */
+    if (!S_ISDIR(st.st_mode) || !real || (!is_open && !plan_has(m->p, real, PLAN_WRITE, true)))
+        return 0;
+    return err_set(m->err, ERR_PERMISSION_DENIED,
+                   "filesystem: %.150s is closed (mode %03o), and the command could open it: 'chmod u+rwx' does", real,
+                   st.st_mode & 0777U);
+}
+
+static int plan_see_way(struct plan_maker *m, const char *path, int how)
+{
+    AUTO_FREE char *part = mem_strdup(path);
+    int r = 0;
+    for (char *c = part + 1; r == 0 && (c = strchr(c, '/')); *c++ = '/') {
+        *c = '\0';
+        r = plan_see(m, part, how);
+    }
+    return r;
+}
+
 /* ---- patterns, expanded once ---- */
 
 static int plan_too_much(struct plan_maker *m, const char *where)
@@ -158,7 +189,7 @@ static int plan_close(struct plan_maker *m, const char *path, enum plan_kind kin
 {
     AUTO_FREE char *real = plan_resolve(path, m->cwd, m->home), *above = mem_strdup(path);
     if (!real)
-        return 0;
+        return plan_see_way(m, path, X_OK);
     if (kind != PLAN_CONTENT)
         plan_add(m->p, real, kind, NULL);
     plan_keep(m, real);
@@ -174,11 +205,21 @@ static int plan_close(struct plan_maker *m, const char *path, enum plan_kind kin
     return 0;
 }
 
+static int plan_read(struct plan_maker *m, const char *directory, DIR **ret_dir)
+{
+    if (plan_see(m, directory, R_OK | X_OK) < 0)
+        return -1;
+    *ret_dir = dir_open(AT_FDCWD, directory);
+    return *ret_dir || errno == EACCES || errno == ENOENT || errno == ENOTDIR
+               ? 0
+               : err_errno(m->err, errno, "look into %s", directory);
+}
+
 /* "**": all below that a match with * for ** finds. That may be more than was meant, so it is for what is denied. */
 static int plan_walk(struct plan_maker *m, const char *directory, const char *pattern)
 {
-    AUTO(dir_close) DIR *d = dir_open(AT_FDCWD, directory); /* one that we can't read the command can't read either */
-    int r = 0;
+    AUTO(dir_close) DIR *d = NULL;
+    int r = plan_read(m, directory, &d);
     for (const struct dirent *e; r == 0 && (e = dir_next(d));) {
         AUTO_FREE char *path = mem_printf("%s/%s", directory[1] ? directory : "", e->d_name);
         struct stat st;
@@ -217,6 +258,23 @@ static char *plan_begin(const struct plan_maker *m, const char *path)
     return plan_resolve(begin, m->cwd, m->home);
 }
 
+/* Directories on the way of a pattern: glob() passes over what it can't look into. */
+static int plan_see_matches(struct plan_maker *m, const char *pattern)
+{
+    AUTO_FREE char *part = mem_strdup(pattern);
+    int r = 0;
+    for (char *c = part + 1; r == 0 && (c = strchr(c, '/')); *c++ = '/') {
+        glob_t found;
+        *c = '\0';
+        if (glob(part, GLOB_PERIOD, NULL, &found) != 0)
+            return 0;
+        for (size_t i = 0; r == 0 && i < found.gl_pathc; i++)
+            r = plan_see(m, found.gl_pathv[i], R_OK | X_OK);
+        globfree(&found);
+    }
+    return r;
+}
+
 /*
  * What is in the working directory, or found by a pattern, may be a link of a stranger's: with write permission, or
  * with permission to read what is denied, it leads nowhere else.
@@ -245,8 +303,8 @@ static int plan_expand(struct plan_maker *m, const char *text, enum plan_kind ki
                    ? plan_expand_deep(m, path)
                    : err_set(m->err, ERR_INVALID_ARGUMENT, "filesystem: \"%.80s\": ** is for denyRead alone", text);
     AUTO_FREE char *begin = plan_begin(m, path);
-    int r = 0;
-    if (begin && glob(path, GLOB_PERIOD, NULL, &found) == 0) {
+    int r = gives ? 0 : plan_see_matches(m, path);
+    if (r == 0 && begin && glob(path, GLOB_PERIOD, NULL, &found) == 0) {
         for (size_t i = 0; r == 0 && i < found.gl_pathc; i++) {
             AUTO_FREE char *real = plan_resolve(found.gl_pathv[i], m->cwd, m->home);
             const char *last = strrchr(found.gl_pathv[i], '/');
@@ -264,19 +322,37 @@ static int plan_expand(struct plan_maker *m, const char *text, enum plan_kind ki
 
 /* ---- what may not be written ---- */
 
+/* Another box may just remove it, and a command may hold a lock of its own: that is waited for, but not for long. */
+static int plan_place(int at, const char *name, int *ret_fd)
+{
+    for (unsigned i = 0;; i++) {
+        AUTO_CLOSE int fd = -1;
+        struct stat st;
+        if (mkdirat(at, name, 0700) < 0 && errno != EEXIST)
+            return -errno;
+        fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (fd >= 0 && fchmod(fd, PLACE_MODE) == 0 && flock(fd, LOCK_SH | LOCK_NB) == 0 && fstat(fd, &st) == 0 &&
+            st.st_nlink > 0) {
+            *ret_fd = TAKE_FD(fd);
+            return 0;
+        }
+        if (i == PLACE_TRIES)
+            return -EBUSY;
+        (void)usleep(PLACE_TRY_US);
+    }
+}
+
 static int plan_put_down(struct plan_maker *m, const char *path)
 {
     const char *name = strrchr(path, '/') + 1;
     AUTO_FREE char *above = mem_strndup(path, (size_t)(name - path));
-    AUTO_CLOSE int at = -1;
+    AUTO_CLOSE int at = -1, fd = -1;
     int r = plan_open(above, &at);
-    if (r == 0 && mkdirat(at, name, 0700) < 0 && errno != EEXIST)
-        r = -errno;
+    r = r ? r : plan_place(at, name, &fd);
     if (r < 0)
-        return r == -EACCES || r == -EROFS ? 0 /* nobody can make it */ : err_errno(m->err, r, "protect %s", path);
-    AUTO_CLOSE int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0 || fchmod(fd, PLACE_MODE) < 0 || flock(fd, LOCK_SH) < 0)
-        return err_errno(m->err, errno, "protect %s", path);
+        return r == -EACCES  ? plan_see_way(m, path, W_OK | X_OK)
+               : r == -EROFS ? 0 /* nobody can make it */
+                             : err_errno(m->err, r, "protect %s", path);
     struct plan *p = m->p;
     p->places = mem_realloc(p->places, (p->n_places + 1) * sizeof(*p->places));
     p->places[p->n_places++] = (struct plan_place){mem_strdup(name), TAKE_FD(at), TAKE_FD(fd)};
@@ -296,7 +372,7 @@ static int plan_fix(struct plan_maker *m, const char *directory, const char *bel
         *c = '\0';
         bool is_there = lstat(path, &st) == 0;
         if (!is_there && errno != ENOENT)
-            return errno == EACCES ? 0 : err_errno(m->err, errno, "protect %s", path);
+            return errno == EACCES ? plan_see_way(m, path, X_OK) : err_errno(m->err, errno, "protect %s", path);
         bool is_place = is_there && S_ISDIR(st.st_mode) && (st.st_mode & 07777) == PLACE_MODE;
         if (!is_there || is_place)
             return plan_put_down(m, path);
@@ -311,6 +387,8 @@ static int plan_fix(struct plan_maker *m, const char *directory, const char *bel
 static int plan_protect(struct plan_maker *m, const char *directory, bool absent_too)
 {
     struct stat st;
+    if (plan_see(m, directory, X_OK) < 0)
+        return -1;
     for (size_t i = 0; i < ARRAY_SIZE(protected_paths); i++) {
         AUTO_FREE char *path = mem_printf("%s/%s", directory, protected_paths[i]);
         if ((absent_too || lstat(path, &st) == 0) && plan_fix(m, directory, protected_paths[i]) < 0)
@@ -330,8 +408,8 @@ static int plan_protect(struct plan_maker *m, const char *directory, bool absent
 /* root may be written; what is protected in directories below it must be fixed from there. */
 static int plan_scan(struct plan_maker *m, const char *root, const char *directory, unsigned depth)
 {
-    AUTO(dir_close) DIR *d = depth ? dir_open(AT_FDCWD, directory) : NULL;
-    int r = 0;
+    AUTO(dir_close) DIR *d = NULL;
+    int r = depth ? plan_read(m, directory, &d) : 0;
     for (const struct dirent *e; r == 0 && (e = dir_next(d));) {
         if (strcmp(e->d_name, "node_modules") == 0)
             continue;

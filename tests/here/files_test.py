@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What may be read and written: each case is settings, a command, and what is on disk afterwards."""
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -231,3 +232,69 @@ def test_temporary_files_work(here):
     done = here.sh(settings(), 'f=$(mktemp) && echo a > "$f" && cat "$f" && echo b > /dev/shm/c && ls /dev/pts >&2')
     assert done.returncode == 0 and done.stdout == "a\n", done.stderr
     assert here.sh(settings(filesystem={"disabled": True}), "echo a > free").returncode == 0 and (here.home / "free").exists()
+
+
+# Each closes a directory in one box, and opens it in the next, which could not look into it when it was made.
+@pytest.mark.parametrize("closed, denied", [("w/a", "w/a/key"), ("w/a", "w/*/key"), ("w/a", "**/key"), ("w", "w/a/*"), ("w/a", "masked")])
+@pytest.mark.parametrize("mode", [0, 0o100, 0o400])
+def test_what_was_closed_is_not_read_by_who_opens_it(here, closed, denied, mode):
+    here.file("w/a/key", "secret")
+    if denied == "masked":
+        hidden = settings(write=["w"], allow=["api.test"], credentials={"files": [{"path": "w/a/key", "mode": "mask", "injectHosts": ["api.test"]}]})
+    else:
+        hidden = settings(write=["w"], deny_read=[denied])
+    assert here.sh(hidden, f"chmod {mode:o} {closed}").returncode == 0
+    done = here.sh(hidden, f"chmod 755 {closed}; cat w/a/key; echo end")
+    (here.home / closed).chmod(0o755)
+    assert "secret" not in done.stdout, done
+
+
+@pytest.mark.parametrize("closed", ["w/.git", "w", "w/b/.git", "w/b", "w/b/c/d", "w/b/c/d/.git"])
+@pytest.mark.parametrize("mode", [0, 0o400, 0o555])
+def test_what_was_closed_is_not_written_by_who_opens_it(here, closed, mode):
+    for place in "w", "w/b", "w/b/c/d":
+        here.file(f"{place}/.git/hooks/pre-commit", "good")
+    (here.home / "w/.git/config").touch()
+    denied = settings(write=["w"], deny_write=["w/b/c/fixed"])
+    assert here.sh(denied, f"chmod {mode:o} {closed}").returncode == 0
+    here.sh(denied, f"chmod 755 {closed}; for d in w w/b w/b/c/d; do echo evil > $d/.git/hooks/pre-commit; mkdir $d/.git/hooks; done; "
+                    "echo evil > w/.git/config; echo evil > w/.mcp.json; echo evil > w/b/c/fixed")
+    (here.home / closed).chmod(0o755)
+    assert not [p for p in (here.home / "w").rglob("*") if p.is_file() and "evil" in p.read_text()]
+
+
+def test_what_was_closed_does_not_come_into_being(here):
+    here.folder("w/sub/.git")
+    assert here.sh(settings(write=["w"]), "chmod 555 w/sub/.git w/sub").returncode == 0
+    done = here.sh(settings(write=["."]), "chmod 755 . .git; mkdir .git/hooks; echo evil > .git/hooks/x; echo evil > .mcp.json", cwd=here.home / "w/sub")
+    assert "is closed" in done.stderr, done.stderr
+    assert not (here.home / "w/sub/.mcp.json").exists() and not (here.home / "w/sub/.git/hooks/x").exists()
+
+
+def test_a_tree_that_is_too_deep_is_not_passed_over(here):
+    path = here.folder("w")
+    fd = os.open(path, os.O_RDONLY)
+    for _ in range(300):
+        os.mkdir("d", dir_fd=fd)
+        above, fd = fd, os.open("d", os.O_RDONLY, dir_fd=fd)
+        os.close(above)
+    with open(os.open(".env", os.O_CREAT | os.O_WRONLY, 0o644, dir_fd=fd), "w") as file:
+        file.write("secret")
+    os.close(fd)
+    hidden = settings(write=["w"], deny_read=["**/.env"])
+    line = "cd w; for i in $(seq 300); do cd d; done; cat .env"
+    assert "secret" not in here.sh(hidden, line, before=["prlimit", "--nofile=200"]).stdout
+
+
+def test_a_lock_of_somebodys_keeps_nobody_waiting(here):
+    """Whatever has the mode of what is put down could be that, and another command may have made it."""
+    here.folder("w/sub")
+    holder = subprocess.Popen(here.argv(settings(write=["w"]), "sh", "-c", "mkdir w/sub/.mcp.json; chmod 1555 w/sub/.mcp.json; "
+                                        "exec flock w/sub/.mcp.json sh -c 'echo there; read line'"), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                              cwd=here.home, env=here.environment(), text=True)
+    try:
+        assert holder.stdout.readline() == "there\n"
+        done = here.sh(settings(write=["."]), "true", cwd=here.home / "w/sub", timeout=20)
+        assert (done.returncode, "busy" in done.stderr) == (125, True), done
+    finally:
+        holder.communicate("\n", timeout=60)

@@ -4,6 +4,7 @@
 #include "base/fd.h"
 #include "base/mem.h"
 #include "base/path.h"
+#include "here/mounts.h"
 
 #include <fcntl.h>
 #include <fnmatch.h>
@@ -36,7 +37,9 @@ struct plan_maker {
     struct plan *p;
     const struct settings *s;
     const char *cwd, *home;
-    size_t seen; /* entries of directories */
+    struct mounts mounts;
+    enum plan_kind hides; /* of the path that is looked for elsewhere */
+    size_t seen;          /* entries of directories */
     struct err *err;
 };
 
@@ -143,6 +146,25 @@ static void plan_keep(struct plan_maker *m, const char *path)
     }
 }
 
+/* ---- the same, elsewhere ---- */
+
+static int plan_found(void *ctx, const char *path)
+{
+    struct plan_maker *m = ctx;
+    if (m->hides == PLAN_MASK && plan_has(m->p, path, PLAN_WRITE, false))
+        return 0; /* who names it means it */
+    plan_add(m->p, path, m->hides, NULL);
+    plan_keep(m, path);
+    return 0;
+}
+
+/* Whatever other names the mounts of this machine give it. */
+static int plan_elsewhere(struct plan_maker *m, const char *path, enum plan_kind kind)
+{
+    m->hides = kind;
+    return mounts_aliases(&m->mounts, path, plan_found, m);
+}
+
 /* ---- what is closed to us ---- */
 
 /*
@@ -190,6 +212,8 @@ static int plan_close(struct plan_maker *m, const char *path, enum plan_kind kin
     AUTO_FREE char *real = plan_resolve(path, m->cwd, m->home), *above = mem_strdup(path);
     if (!real)
         return plan_see_way(m, path, X_OK);
+    if (plan_elsewhere(m, real, kind == PLAN_CONTENT ? PLAN_MASK : kind) < 0)
+        return -1;
     if (kind != PLAN_CONTENT)
         plan_add(m->p, real, kind, NULL);
     plan_keep(m, real);
@@ -435,6 +459,8 @@ static int plan_deny_write(struct plan_maker *m, const char *text)
     AUTO_FREE char *path = plan_absolute(text, m->cwd, m->home), *real = plan_resolve(text, m->cwd, m->home);
     if (!path || strpbrk(path, "*?["))
         return plan_expand(m, text, PLAN_FIXED);
+    if (real && plan_elsewhere(m, real, PLAN_FIXED) < 0)
+        return -1;
     if (real)
         plan_add(m->p, real, PLAN_FIXED, NULL);
     for (size_t i = m->p->n; i-- > 0;) {
@@ -526,21 +552,30 @@ static void plan_drop(struct plan *p)
     p->n = kept;
 }
 
-int plan_make(const struct settings *s, const char *cwd, const char *home, struct plan *p, struct err *err)
+static int plan_collect(struct plan_maker *m)
 {
-    struct plan_maker m = {.p = p, .s = s, .cwd = cwd, .home = home, .err = err};
-    if (s->files_disabled) {
+    struct plan *p = m->p;
+    if (m->s->files_disabled)
         plan_add(p, "/", PLAN_WRITE, NULL);
-        p->all_writable = true;
-        return 0;
-    }
-    if (plan_lists(&m) < 0 || plan_mandatory(&m) < 0)
+    else if (plan_lists(m) < 0 || plan_mandatory(m) < 0)
+        return -1;
+    m->hides = PLAN_MASK;
+    if (mounts_procs(&m->mounts, plan_found, m) < 0)
         return -1;
     plan_drop(p);
     if (p->n > OPS_MAX)
-        return err_set(err, ERR_RESOURCE_EXHAUSTED, "filesystem: %zu paths are too many", p->n);
+        return err_set(m->err, ERR_RESOURCE_EXHAUSTED, "filesystem: %zu paths are too many", p->n);
     plan_sort(p);
     return 0;
+}
+
+int plan_make(const struct settings *s, const char *cwd, const char *home, struct plan *p, struct err *err)
+{
+    struct plan_maker m = {.p = p, .s = s, .cwd = cwd, .home = home, .err = err};
+    int r = mounts_read(&m.mounts);
+    r = r < 0 ? err_errno(err, r, "read what is mounted") : plan_collect(&m);
+    mounts_fini(&m.mounts);
+    return r;
 }
 
 void plan_fini(struct plan *p)

@@ -286,6 +286,31 @@ def test_a_tree_that_is_too_deep_is_not_passed_over(here):
     assert "secret" not in here.sh(hidden, line, before=["prlimit", "--nofile=200"]).stdout
 
 
+ELSEWHERE = """set -e; mkdir {home}/top {home}/part; mount --bind {home} {home}/top; mount --bind {home}/s/deep {home}/part
+shift; exec "$@" """
+
+
+def test_what_is_denied_is_denied_at_each_place_where_it_is_mounted(here):
+    here.file("s/deep/key", "secret")
+    here.file("token", "secret")
+    here.file("w/fixed", "good")
+    before = ["unshare", "-m", "sh", "-c", ELSEWHERE.format(home=here.home), "sh", "-"]
+    line = "cat top/s/deep/key part/key top/token; echo evil > top/w/fixed; ls top/s part; echo end"
+    denied = settings(write=["w", "top/w"], deny_read=["s"], deny_write=["w/fixed"], allow=["api.test"],
+                      credentials={"files": [{"path": "token", "mode": "mask", "injectHosts": ["api.test"]}]})
+    done = here.sh(denied, line, before=before)
+    assert done.stdout == "end\n" and (here.home / "w/fixed").read_text() == "good", done
+    for name in "top", "part":
+        (here.home / name).rmdir()
+    assert here.sh(settings(deny_read=["s"], write=["part"]), "cat part/key", before=before).stdout == "secret", "who names it means it"
+
+
+def test_what_runs_on_the_machine_is_not_seen_in_another_procfs(here):
+    (here.home / "proc").mkdir()
+    before = ["unshare", "-m", "sh", "-c", f"mount -t proc proc {here.home}/proc; shift; exec \"$@\"", "sh", "-"]
+    assert here.sh(settings(), "ls proc | grep -c '^[0-9]'", before=before).stdout == "0\n"
+
+
 def test_a_lock_of_somebodys_keeps_nobody_waiting(here):
     """Whatever has the mode of what is put down could be that, and another command may have made it."""
     here.folder("w/sub")

@@ -3,8 +3,11 @@
 
 BUILD := build
 UNIT := /usr/local/lib/systemd/system/cove.service
-DOC := /usr/local/share/doc/cove
-INSTALLED = $(addprefix $(DESTDIR),$(addprefix /usr/local/bin/,cove cove-cli cove-here cove-bwrap coved cove-api cove-egress cove-agent cove-image cove-guest) $(UNIT) $(DOC) /usr/local/share/cove)
+SHARE := /usr/local/share
+DOC := $(SHARE)/doc/cove
+MANUALS = $(addprefix $(DESTDIR)$(SHARE)/,man/man1/cove.1.gz man/man1/cove-*.1.gz bash-completion/completions/cove zsh/site-functions/_cove \
+    fish/vendor_completions.d/cove.fish)
+INSTALLED = $(addprefix $(DESTDIR),$(addprefix /usr/local/bin/,cove cove-cli cove-here cove-bwrap coved cove-api cove-egress cove-agent cove-image cove-guest) $(UNIT) $(DOC) $(SHARE)/cove)
 
 .DEFAULT_GOAL := help
 .PHONY: help deps build check-build check-run check-start check-install check-uninstall run start reload stop test test-sdks test-templates test-tiers test-vm unit check fuzz bench soak format install deb uninstall clean
@@ -88,12 +91,13 @@ format: ## clang-format the C sources in place
 deps: ## install everything that any target needs
 	@tools/install-deps build run test bench
 
-install: check-install build ## install to /usr/local, with a systemd unit (DESTDIR is honoured)
+install: check-install build ## install to /usr/local, with a systemd unit, man pages and completions (DESTDIR is honoured)
 	@[ -n "$(DESTDIR)" ] || tools/install-deps run
 	@meson install -C $(BUILD) --no-rebuild --quiet
 	@install -Dm 644 dist/cove.service $(DESTDIR)$(UNIT)
 	@install -Dm 644 -t $(DESTDIR)$(DOC) README.md
 	@install -Dm 644 -t $(DESTDIR)$(DOC)/docs docs/*.md
+	@tools/install-manuals $(BUILD) $(DESTDIR)$(SHARE) zsh/site-functions
 	@echo "installed; start it at boot and now: systemctl daemon-reload && systemctl enable --now cove"
 	@[ -n "$(DESTDIR)" ] || ! systemctl is-active --quiet cove 2>/dev/null || \
 	    { echo "one runs already, still the version of before; sandboxes go on, and clients of the API reconnect, with:"; \
@@ -104,7 +108,7 @@ deb: build ## make a Debian package in build/
 
 uninstall: check-uninstall ## remove what install put there; state, configuration and sandboxes' files stay
 	@[ -n "$(DESTDIR)" ] || ! command -v systemctl >/dev/null || systemctl disable --now cove 2>/dev/null || true
-	@there="$$(ls -d $(INSTALLED) 2>/dev/null)"; rm -rf $(INSTALLED); \
+	@there="$$(ls -d $(INSTALLED) 2>/dev/null)"; rm -rf $(INSTALLED) $(MANUALS); \
 	    [ -n "$$there" ] && echo "removed: $$(echo $$there)" || echo "nothing is installed in $(DESTDIR)/usr/local"; \
 	    kept="$$(ls -d $(DESTDIR)/etc/cove $(DESTDIR)/var/lib/cove 2>/dev/null)"; \
 	    [ -z "$$kept" ] || { echo "kept, as they are yours: $$(echo $$kept)"; echo "to delete them with everything in them: rm -rf $$(echo $$kept)"; }

@@ -195,3 +195,12 @@ def test_no_test_stands_in_for_a_function_of_all_others(tmp_path):
         done = subprocess.run([TOP / "tools" / "test-objects", stamp, tmp_path / f"{name}.o"], capture_output=True, text=True, check=False)
         assert (done.returncode == 0) == stamp.exists() == (name == "good"), done
         assert name == "good" or "tests_alone" in done.stderr and ("fd_close" in done.stderr or "log_level_now" in done.stderr)
+
+
+def test_install_brings_man_pages_and_completions(tmp_path):
+    subprocess.run(["make", "-s", "-C", TOP, "-o", "build", "install", f"BUILD={BUILD}", f"DESTDIR={tmp_path}"], capture_output=True, timeout=120, check=True)
+    share = tmp_path / "usr/local/share"
+    for name in ("man/man1/cove.1.gz", "man/man1/cove-run.1.gz", "bash-completion/completions/cove", "zsh/site-functions/_cove", "fish/vendor_completions.d/cove.fish"):
+        assert (share / name).stat().st_size > 100, name
+    uninstall(tmp_path)
+    assert [path for path in tmp_path.rglob("*") if not path.is_dir()] == []

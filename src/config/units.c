@@ -162,6 +162,8 @@ void unit_format_duration(uint64_t ms, char ret_text[static UNIT_TEXT_MAX])
         (void)snprintf(ret_text, UNIT_TEXT_MAX, "%uh %um", (unsigned)h, (unsigned)(m % 60));
     else if (d == 0)
         (void)snprintf(ret_text, UNIT_TEXT_MAX, "%uh", (unsigned)h);
+    else if (h == 24)
+        (void)snprintf(ret_text, UNIT_TEXT_MAX, "24h"); /* "at most 24h" rather than "1d" */
     else if (h % 24 != 0)
         (void)snprintf(ret_text, UNIT_TEXT_MAX, "%llud %uh", (unsigned long long)d, (unsigned)(h % 24));
     else

@@ -124,6 +124,8 @@ static void quantities_are_written_for_people(void **state)
     assert_duration_text(302000, "5m 2s");
     assert_duration_text(5400000, "1h 30m");
     assert_duration_text(3600000, "1h");
+    assert_duration_text(86400000ULL, "24h");
+    assert_duration_text(86400000ULL + 3600000, "1d 1h");
     assert_duration_text(86400000ULL * 3, "3d");
     assert_duration_text(86400000ULL * 3 + 3600000, "3d 1h");
     assert_duration_text(UINT64_MAX, "213503982334d 14h");

@@ -4,6 +4,7 @@
  * again at least every END_CHECK_MS: a step of the real clock moves the end by at most that. Only a running sandbox has
  * one that counts.
  */
+#include "config/units.h"
 #include "sandbox/life/life.h"
 #include "sandbox/life/sleep.h"
 #include "sandbox/object.h"
@@ -47,15 +48,23 @@ void sandbox_arm_end(struct sandbox *sb)
     loop_alarm_set(sb->core->loop, &sb->end_alarm, MAX(at, not_before(sb)), on_end_alarm);
 }
 
+int deadline_check(const struct core *core, uint64_t timeout_ms, struct err *err)
+{
+    char most[UNIT_TEXT_MAX];
+    if (timeout_ms <= core->config.max_timeout_ms)
+        return 0;
+    unit_format_duration(core->config.max_timeout_ms, most);
+    return err_set(err, ERR_INVALID_ARGUMENT, "the timeout is longer than %s", most);
+}
+
 int sandbox_set_timeout(struct sandbox *sb, const struct actor *actor, uint64_t timeout_ms, bool extend_only,
                         struct err *err)
 {
     struct sandbox_info *i = &sb->info;
     uint64_t seq;
     bool is_never = timeout_ms == UINT64_MAX;
-    if (!is_never && timeout_ms > sb->core->config.max_timeout_ms)
-        return err_set(err, ERR_INVALID_ARGUMENT, "the timeout is longer than %llu s",
-                       (unsigned long long)(sb->core->config.max_timeout_ms / 1000));
+    if (!is_never && deadline_check(sb->core, timeout_ms, err) < 0)
+        return -1;
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     if (!is_never)
         event_data_u64(&d, "timeout_ms", timeout_ms);

@@ -29,6 +29,7 @@ struct session *sandbox_session_like(const struct sandbox *sb, const struct sess
 
 /* deadline.c */
 void sandbox_arm_end(struct sandbox *sb);
+int deadline_check(const struct core *core, uint64_t timeout_ms, struct err *err) WARN_UNUSED; /* limits.timeout */
 
 /* wake.c */
 void wake_init(struct sandbox *sb);

@@ -167,9 +167,8 @@ int sandbox_resume(struct sandbox *sb, const struct actor *actor, const struct s
         return err_set(err, ERR_NOT_FOUND, "sandbox %s has ended", sb->info.id);
     if (sb->core->closing)
         return err_set(err, ERR_UNAVAILABLE, "the service is stopping");
-    if (timeout_ms > sb->core->config.max_timeout_ms)
-        return err_set(err, ERR_INVALID_ARGUMENT, "the timeout is longer than %llu s",
-                       (unsigned long long)(sb->core->config.max_timeout_ms / 1000));
+    if (deadline_check(sb->core, timeout_ms, err) < 0)
+        return -1;
     if (sb->info.state == SANDBOX_RESUMING) {
         /* The longest that somebody asked for; 0 is for ever. */
         uint64_t before = sb->resume_timeout_ms;

@@ -40,9 +40,8 @@ static int check_pairs(const char *what, const struct pair *pairs, size_t n, boo
 
 static int check_spec(struct core *core, const struct actor *actor, const struct sandbox_spec *spec, struct err *err)
 {
-    if (spec->timeout_ms > core->config.max_timeout_ms)
-        return err_set(err, ERR_INVALID_ARGUMENT, "the timeout is longer than %llu s",
-                       (unsigned long long)(core->config.max_timeout_ms / 1000));
+    if (deadline_check(core, spec->timeout_ms, err) < 0)
+        return -1;
     if (spec->pause_files_only && !spec->pause_on_timeout)
         return err_set(err, ERR_INVALID_ARGUMENT,
                        "only a sandbox that pauses at its timeout can do so without its memory");

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "sandbox/life/checkpoint.h"
 #include "sandbox/life/layers.h"
+#include "sandbox/life/life.h"
 #include "sandbox/life/sleep.h"
 #include "sandbox/life/snapshot.h"
 #include "sandbox/life/store.h"
@@ -146,9 +147,8 @@ static int fork_ask(struct sandbox *sb, const struct actor *actor, const struct 
         return err_set(err, ERR_INVALID_ARGUMENT, "1 to %d forks can be made at a time", FORKS_MAX);
     if (timeout_ms == UINT64_MAX)
         timeout_ms = sb->info.timeout_ms;
-    if (timeout_ms > sb->core->config.max_timeout_ms)
-        return err_set(err, ERR_INVALID_ARGUMENT, "the timeout is longer than %llu s",
-                       (unsigned long long)(sb->core->config.max_timeout_ms / 1000));
+    if (deadline_check(sb->core, timeout_ms, err) < 0)
+        return -1;
     if (store_permitted(sb, err) < 0 || (memory && store_memory_permitted(sb, err) < 0) ||
         resume_limit(sb->core, err) < 0)
         return -1;

@@ -189,7 +189,9 @@ struct sandbox_sample {
     uint32_t cpu_count;
     double cpu_used_pct; /* of cpu_count CPUs */
     uint64_t memory_used, memory_total, memory_cache;
+    /* Where the pool doesn't count, or sets no limit: what `df` says inside, of all that others have there, too. */
     uint64_t disk_used, disk_total;
+    bool disk_is_counted, disk_is_limited;
 };
 /* Borrowed, oldest first. */
 const struct sandbox_sample *sandbox_samples(const struct sandbox *sb, size_t *ret_n);

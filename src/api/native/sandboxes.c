@@ -200,14 +200,17 @@ void native_sandboxes_metrics(struct call *c)
     buf_append_cstr(&b, "{\"samples\":[");
     for (size_t i = 0; i < n; i++) {
         const struct sandbox_sample *s = &samples[i];
-        char at[CLOCK_TEXT_MAX];
+        char at[CLOCK_TEXT_MAX], used[24] = "null", total[24] = "null";
         clock_format(s->at, 3, at);
+        if (s->disk_is_counted)
+            (void)snprintf(used, sizeof(used), "%llu", (unsigned long long)s->disk_used);
+        if (s->disk_is_limited)
+            (void)snprintf(total, sizeof(total), "%llu", (unsigned long long)s->disk_total);
         buf_printf(&b,
                    "%s{\"at\":\"%s\",\"cpu_count\":%u,\"cpu_used_pct\":%.2f,\"memory_used\":%llu,\"memory_total\":%llu,"
-                   "\"memory_cache\":%llu,\"disk_used\":%llu,\"disk_total\":%llu}",
+                   "\"memory_cache\":%llu,\"disk_used\":%s,\"disk_total\":%s}",
                    i ? "," : "", at, s->cpu_count, s->cpu_used_pct, (unsigned long long)s->memory_used,
-                   (unsigned long long)s->memory_total, (unsigned long long)s->memory_cache,
-                   (unsigned long long)s->disk_used, (unsigned long long)s->disk_total);
+                   (unsigned long long)s->memory_total, (unsigned long long)s->memory_cache, used, total);
     }
     buf_append_cstr(&b, "]}");
     call_json_buf(c, 200, &b);

@@ -21,10 +21,13 @@ static void stats_cpu(struct table *t, const json_t *one, const char *name)
 static void stats_pair(struct table *t, const json_t *one, const char *used, const char *total)
 {
     const json_t *sample = json_object_get(one, "sample");
-    char a[UNIT_TEXT_MAX], b[UNIT_TEXT_MAX];
-    unit_format_size((uint64_t)json_integer_value(json_object_get(sample, used)), a);
-    unit_format_size((uint64_t)json_integer_value(json_object_get(sample, total)), b);
-    if (json_is_object(sample))
+    const json_t *has = json_object_get(sample, used), *most = json_object_get(sample, total);
+    char a[UNIT_TEXT_MAX] = "-", b[UNIT_TEXT_MAX] = "-";
+    if (json_is_integer(has))
+        unit_format_size((uint64_t)json_integer_value(has), a);
+    if (json_is_integer(most))
+        unit_format_size((uint64_t)json_integer_value(most), b);
+    if (json_is_integer(has) || json_is_integer(most))
         table_addf(t, "%s / %s", a, b);
     else
         table_add(t, STR("-"));
@@ -121,7 +124,7 @@ const struct command cmd_stats = {
     .description =
         "Shows how much of its limits each sandbox uses, or those that you name, the one with the most memory first: "
         "CPU time in the last five seconds (100% is all of its CPUs), memory and disk. The service measures every five seconds; - means that there is "
-        "no sample yet.\n\nWith --json one array of objects: sandbox, and its latest sample (null: none yet).",
+        "no sample yet or, of a disk, that the storage pool doesn't count or limit it ('cove pool' says what it does).\n\nWith --json one array of objects: sandbox, and its latest sample (null: none yet).",
     .examples = "cove stats\n"
                 "cove stats i3k\n"
                 "cove stats --json | jq -r '.[] | select(.sample.memory_used > 500000000).sandbox'",

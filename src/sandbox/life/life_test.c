@@ -626,6 +626,7 @@ static void disk_fills(void **state)
         if (steps[i].used) {
             assert_int_equal(sample.disk_used, steps[i].used);
             assert_int_equal(sample.disk_total, 1000);
+            assert_true(sample.disk_is_counted && sample.disk_is_limited);
         }
     }
 }

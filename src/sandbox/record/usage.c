@@ -116,6 +116,8 @@ static void on_used(void *ctx, const union sup_message *answer, int fd, const st
             .memory_cache = u->cache_bytes,
             .disk_used = u->disk_bytes ? u->disk_bytes : sb->disk_used,
             .disk_total = u->disk_limit_bytes ? u->disk_limit_bytes : sb->disk_total,
+            .disk_is_counted = u->disk_bytes != 0,
+            .disk_is_limited = u->disk_limit_bytes != 0,
         };
         usec_t since = sb->cpu_at ? sb->cpu_at : now - MIN(now, clock_real() - MIN(clock_real(), sb->info.started));
         uint64_t used = u->cpu_usec > sb->cpu_usec ? u->cpu_usec - sb->cpu_usec : 0;

@@ -356,6 +356,7 @@ static void box_confine(const struct here_box *b)
     box_landlock(b);
     box_must(b, caps_drop_all(), "give up capabilities");
     box_must(b, seccomp_load_sandbox(), "the filter on system calls");
+    box_must(b, seccomp_load_no_group(!landlock_keeps_signals()), "the filter on process groups");
     if (!b->spec->all_unix_sockets)
         box_must(b, seccomp_load_no_unix(), "the filter on unix sockets");
     box_must(b, prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 ? -errno : 0, "close this process to others");

@@ -4,6 +4,7 @@
  * process is the launcher: it makes the box, its way out, and waits; it is no boundary itself and holds no right that
  * the caller has not.
  */
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/id.h"
 #include "base/mem.h"
@@ -14,6 +15,7 @@
 
 #include <fcntl.h>
 #include <getopt.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -29,6 +31,7 @@
 
 enum { HERE_SAID = 1, HERE_EXPLAIN }; /* what is left to do after the options */
 enum { STATUS_USAGE = 2, STATUS_COVE = 125, SETTINGS_MAX = 1 << 20, LINE_MAX_BYTES = 1 << 20, TERM_MS = 2000 };
+enum { TOLD_HIGH = 64 * 1024, TOLD_MAX = 4 << 20, TOLD_QUIET_MS = 60, TOLD_LAST_MS = 1000 };
 
 struct here_masked {
     const struct settings_secret *secret; /* borrowed */
@@ -45,6 +48,7 @@ struct here {
     char cwd[4096], program_dir[4096];
     char *command_text;      /* what ignoreViolations looks at */
     int violations, control; /* -1: none */
+    struct buf told;         /* what violations is still to get */
     bool has_update;
     struct buf line; /* of the control descriptor */
     int link, signals;
@@ -184,6 +188,17 @@ static int here_settings(struct here *h)
     return 0;
 }
 
+/* What is connected for good. All other sockets can be given another address, in the network that they are of. */
+static bool here_is_pipe(int fd)
+{
+    int family = 0, type = 0;
+    struct sockaddr_storage peer;
+    socklen_t n = sizeof(int), m = sizeof(peer);
+    return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &n) == 0 && family == AF_UNIX &&
+           getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &n) == 0 && type != SOCK_DGRAM &&
+           getpeername(fd, (struct sockaddr *)&peer, &m) == 0;
+}
+
 static int here_surroundings(struct here *h)
 {
     const char *home = getenv("HOME");
@@ -197,9 +212,14 @@ static int here_surroundings(struct here *h)
         return err_errno(&h->err, errno, "working directory");
     for (int fd = 0; fd < 3; fd++) {
         struct stat st;
-        if (fstat(fd, &st) == 0 && S_ISDIR(st.st_mode))
-            return err_set(&h->err, ERR_INVALID_ARGUMENT, "descriptor %d is a directory, and a way around the boundary",
-                           fd);
+        const char *what = fstat(fd, &st) < 0    ? NULL
+                           : S_ISDIR(st.st_mode) ? "a directory"
+                           : S_ISSOCK(st.st_mode) && !here_is_pipe(fd) && !(h->bwrap && h->bwrap->with_network)
+                               ? "a socket of the machine's"
+                               : NULL;
+        if (what)
+            return err_set(&h->err, ERR_INVALID_ARGUMENT, "descriptor %d is %s, and a way around the boundary", fd,
+                           what);
     }
     return 0;
 }
@@ -344,9 +364,38 @@ static void here_told(void *ctx, const json_t *message)
         (void)json_object_set(line, "explanation", reason);
     char *text = json_dumps(line, JSON_COMPACT | JSON_ENSURE_ASCII);
     json_decref(line);
-    if (text && !here_is_muted(h, text))
-        (void)dprintf(h->violations, "%s\n", text);
+    if (text && !here_is_muted(h, text) && buf_len(&h->told) + strlen(text) < TOLD_MAX)
+        buf_printf(&h->told, "%s\n", text);
     mem_free(text);
+}
+
+/*
+ * Who reads them may be slow, or do it at the end, and the command decides how many there are. So no more is written
+ * than there is room for, and nothing read of cove-egress, which then drops some, while much waits.
+ */
+static void here_poll_told(const struct here *h, struct pollfd *ret_from, struct pollfd *ret_to)
+{
+    *ret_from = (struct pollfd){buf_len(&h->told) < TOLD_HIGH ? h->egress.link : -1, POLLIN, 0};
+    *ret_to = (struct pollfd){buf_len(&h->told) ? h->violations : -1, POLLOUT, 0};
+}
+
+static void here_tell(struct here *h, const struct pollfd *from, const struct pollfd *to)
+{
+    if (to->revents) {
+        ssize_t n = write(h->violations, buf_data(&h->told), MIN(buf_len(&h->told), (size_t)PIPE_BUF));
+        if (n > 0)
+            buf_consume(&h->told, (size_t)n);
+        else if (errno != EAGAIN)
+            h->violations = fd_close(h->violations), buf_clear(&h->told);
+    }
+    if (from->revents) {
+        json_t *message = egress_child_read(&h->egress);
+        if (message)
+            here_told(h, message);
+        else
+            h->egress.link = fd_close(h->egress.link); /* nothing goes out any more */
+        json_decref(message);
+    }
 }
 
 /* ---- the start ---- */
@@ -459,27 +508,17 @@ static void here_signal(const struct here *h)
 
 static int here_wait(struct here *h, int *ret_status)
 {
-    struct pollfd p[] = {{.fd = h->link, .events = POLLIN},
-                         {.fd = h->signals, .events = POLLIN},
-                         {.events = POLLIN},
-                         {.events = POLLIN}};
+    struct pollfd p[5] = {{.fd = h->link, .events = POLLIN}, {.fd = h->signals, .events = POLLIN}};
     static struct box_message m;
     for (;;) {
-        p[2].fd = h->egress.link;
-        p[3].fd = h->control;
+        here_poll_told(h, &p[2], &p[3]);
+        p[4] = (struct pollfd){h->control, POLLIN, 0};
         if (poll(p, ARRAY_SIZE(p), -1) < 0 && errno != EINTR)
             return err_errno(&h->err, errno, "wait");
         if (p[1].revents)
             here_signal(h);
-        if (p[2].revents) {
-            json_t *message = egress_child_read(&h->egress);
-            if (message)
-                here_told(h, message);
-            else
-                h->egress.link = fd_close(h->egress.link); /* nothing goes out any more */
-            json_decref(message);
-        }
-        if (p[3].revents)
+        here_tell(h, &p[2], &p[3]);
+        if (p[4].revents)
             here_control(h);
         if (p[0].revents) {
             int none[BOX_FDS], status;
@@ -497,11 +536,13 @@ static int here_wait(struct here *h, int *ret_status)
 
 static void here_drain(struct here *h)
 {
-    struct pollfd p = {.fd = h->egress.link, .events = POLLIN};
-    json_t *message;
-    while (h->violations >= 0 && p.fd >= 0 && poll(&p, 1, 60) == 1 && (message = egress_child_read(&h->egress))) {
-        here_told(h, message);
-        json_decref(message);
+    const usec_t end = clock_add_ms(clock_mono(), TOLD_LAST_MS);
+    struct pollfd p[2];
+    here_poll_told(h, &p[0], &p[1]);
+    while (h->violations >= 0 && clock_mono() < end &&
+           poll(p, ARRAY_SIZE(p), buf_len(&h->told) ? TOLD_LAST_MS : TOLD_QUIET_MS) > 0) {
+        here_tell(h, &p[0], &p[1]);
+        here_poll_told(h, &p[0], &p[1]);
     }
 }
 
@@ -582,6 +623,7 @@ int main(int argc, char **argv)
     if (here_read(&h, argc, argv, &command, &status))
         return status;
     buf_init(&h.line, LINE_MAX_BYTES);
+    buf_init(&h.told, TOLD_MAX);
     h.environment = json_object();
     if (here_prepare(&h) < 0)
         return here_fail(&h);

@@ -33,6 +33,11 @@ static long landlock_abi(void)
     return syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
 }
 
+bool landlock_keeps_signals(void)
+{
+    return landlock_abi() >= 6;
+}
+
 int landlock_begin(int *ret_ruleset)
 {
     long abi = landlock_abi();
@@ -40,7 +45,7 @@ int landlock_begin(int *ret_ruleset)
         return -EOPNOTSUPP;
     struct landlock_attr attr = {
         .fs = landlock_rights(abi),
-        .scoped = abi >= 6 ? SCOPE_ABSTRACT_UNIX | SCOPE_SIGNAL : 0,
+        .scoped = landlock_keeps_signals() ? SCOPE_ABSTRACT_UNIX | SCOPE_SIGNAL : 0,
     };
     /* A kernel takes a longer one when what it doesn't know is zero. */
     long fd = syscall(SYS_landlock_create_ruleset, &attr, sizeof(attr), 0);

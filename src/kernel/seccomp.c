@@ -2,8 +2,10 @@
 #include "kernel/seccomp.h"
 
 #include <linux/filter.h>
+#include <linux/ioprio.h>
 #include <linux/seccomp.h>
 #include <stddef.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -49,6 +51,29 @@ int seccomp_load_no_unix(void)
         BPF_STMT(BPF_ALU | BPF_AND | BPF_K, TYPE_BITS),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SOCK_STREAM, 1, 0),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SOCK_SEQPACKET, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+    };
+    return seccomp_load(filter, ARRAY_SIZE(filter), 0);
+}
+
+int seccomp_load_no_group(bool with_signals)
+{
+    enum { WHICH = offsetof(struct seccomp_data, args), WHO = WHICH + sizeof(uint64_t), NO_CALL = -1 };
+    const uint32_t kill_call = with_signals ? SYS_kill : (uint32_t)NO_CALL;
+    const struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kill_call, 8, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_setpriority, 1, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_ioprio_set, 2, 8),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, WHICH),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, PRIO_PGRP, 2, 6),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, WHICH),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, IOPRIO_WHO_PGRP, 0, 4),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, WHO),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 3, 2),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, WHICH),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 1, 0),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
     };

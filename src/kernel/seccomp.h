@@ -27,3 +27,9 @@ int seccomp_load_netmaker(void) WARN_UNUSED;
  * by a path (a read-only mount does not stop that). A pair of datagram sockets could be given another address.
  */
 int seccomp_load_no_unix(void) WARN_UNUSED;
+
+/*
+ * On top of it: what would reach all of the caller's process group, which a box shares with whoever started it. Their
+ * priority and, unless Landlock keeps signals inside, a signal to "0".
+ */
+int seccomp_load_no_group(bool with_signals) WARN_UNUSED;

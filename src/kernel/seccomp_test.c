@@ -9,6 +9,7 @@
 #include <ifaddrs.h>
 #include <linux/btrfs.h>
 #include <linux/fs.h>
+#include <linux/ioprio.h>
 #include <linux/keyctl.h>
 #include <linux/sockios.h>
 #include <netinet/in.h>
@@ -22,6 +23,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -413,6 +415,40 @@ static void a_sandbox_asks_no_hardware(void **state)
     test_in_child(requests_to_hardware);
 }
 
+static int group_with(bool with_signals)
+{
+    const int refused = with_signals ? EPERM : 0;
+    const struct test_call calls[] = {
+        {"a signal to the group", SYS_kill, {0, 0}, refused},
+        {"a signal to oneself", SYS_kill, {getpid(), 0}, 0},
+        {"the group's priority", SYS_setpriority, {PRIO_PGRP, 0, 19}, EPERM},
+        {"one's priority", SYS_setpriority, {PRIO_PROCESS, 0, 19}, 0},
+        {"the group's bandwidth", SYS_ioprio_set, {IOPRIO_WHO_PGRP, 0, 0}, EPERM},
+        {"one's bandwidth", SYS_ioprio_set, {IOPRIO_WHO_PROCESS, 0, 0}, 0},
+        {"one's group by its number", SYS_setpriority, {PRIO_PGRP, getpid(), 19}, 0},
+    };
+    if (setpgid(0, 0) < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || seccomp_load_no_group(with_signals) < 0)
+        return -1;
+    return test_calls(calls, ARRAY_SIZE(calls));
+}
+
+static int group(void)
+{
+    return group_with(false);
+}
+
+static int group_and_signals(void)
+{
+    return group_with(true);
+}
+
+static void a_group_of_others_is_left_alone(void **state)
+{
+    (void)state;
+    test_in_child(group);
+    test_in_child(group_and_signals);
+}
+
 static void its_work_can_be_done(void **state)
 {
     (void)state;
@@ -429,6 +465,7 @@ int main(void)
         cmocka_unit_test(test_a_sandbox_gets_at_no_file_system),
         cmocka_unit_test(a_sandbox_joins_no_group),
         cmocka_unit_test(a_sandbox_asks_no_hardware),
+        cmocka_unit_test(a_group_of_others_is_left_alone),
         cmocka_unit_test(its_work_can_be_done),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

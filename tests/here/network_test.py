@@ -9,6 +9,7 @@ import tempfile
 import time
 
 import pytest
+from anybody import PYTHON
 from conftest import settings
 from world import World
 
@@ -109,6 +110,26 @@ def test_a_stand_in_that_goes_elsewhere_is_told_and_stays_one(world, on):
         _, told = on(masked(world), "curl -sS -m 8 -o /dev/null -H \"Authorization: Bearer $KEY\" http://allowed.test/", env=on.here.environment(KEY=KEY))
     assert KEY not in json.dumps(list(seen))
     assert [t for t in told if t["type"] == "credential"], told
+
+
+# Each is a denial of its own, and more than a pipe holds.
+MANY = """
+import socket
+for i in range(1500):
+    with socket.create_connection(("198.51.100.66", 80), 5) as s:
+        s.send(f"GET / HTTP/1.1\\r\\nHost: {'x' * 60}.{'x' * 60}.{i}.denied.test\\r\\n\\r\\n".encode())
+        s.recv(1)
+"""
+
+
+def test_who_does_not_read_what_was_denied_stops_nothing(world, on):
+    here, (read, write) = on.here, os.pipe()
+    argv = here.argv(settings(allow=["allowed.test"]), "--violations-fd", write, PYTHON, "-c", MANY, before=["nsenter", "-t", world.machine.pid, "-m", "-n", "--"])
+    done = subprocess.run(argv, pass_fds=[write], cwd=here.home, env=here.environment(), timeout=60, check=False)
+    os.close(write)
+    with os.fdopen(read) as told:
+        lines = told.read().splitlines()
+    assert done.returncode == 0 and len(lines) > 100 and all(json.loads(line)["type"] == "network" for line in lines[:-1])
 
 
 def test_lists_that_change(world, on):

@@ -11,7 +11,7 @@ import time
 
 import pytest
 from anybody import PYTHON
-from conftest import UID, settings
+from conftest import AS, UID, settings
 
 
 def python(here, text, with_settings=None, **options):
@@ -208,3 +208,74 @@ def test_a_terminal_works(here):
         if pid:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
+
+
+# A socket of the machine's network, connected or not, can be connected to another place from there.
+RECONNECT = """
+import ctypes, socket
+s = socket.socket(fileno=0)
+try:
+    ctypes.CDLL(None).connect(0, bytes(16), 16) # not connected any more
+    s.connect({address!r})
+    s.send(b"x")
+    print("sent")
+except OSError as why:
+    print(why)
+"""
+
+
+@pytest.mark.parametrize("kind", ["tcp", "udp", "unconnected unix", "unix datagrams"])
+def test_a_socket_that_it_gets_is_no_way_out(here, kind):
+    path = here.home / "service"
+    family = socket.AF_UNIX if "unix" in kind else socket.AF_INET
+    kind_number = socket.SOCK_DGRAM if kind in ("udp", "unix datagrams") else socket.SOCK_STREAM
+    other, given = (socket.socket(family, kind_number) for _ in range(2))
+    other.bind(str(path) if "unix" in kind else ("127.0.0.1", 0))
+    if "unix" in kind:
+        here.give(path)
+    if kind in ("tcp", "unconnected unix"):
+        other.listen()
+    first, second = (socket.socketpair(family, kind_number) if "unix" in kind else (None, None))
+    if kind == "unix datagrams":
+        given = first
+    done = python(here, RECONNECT.format(address=other.getsockname()), stdin=given)
+    assert (done.returncode, "way around" in done.stderr) == (125, True), done
+    for one in filter(None, (other, given, first, second)):
+        one.close()
+
+
+def test_pipes_that_are_sockets_work(here):
+    ours, theirs = socket.socketpair()
+    theirs.send(b"hello")
+    theirs.shutdown(socket.SHUT_WR)
+    assert here.run(None, "cat", stdin=ours).stdout == "hello"
+    ours.close()
+    theirs.close()
+
+
+GROUP = """
+import ctypes, os, signal
+libc = ctypes.CDLL(None)
+signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+libc.setpriority(1, 0, 19)
+libc.syscall(251, 2, 0, 3 << 13)
+try:
+    os.kill(0, signal.SIGUSR1)
+except OSError:
+    pass
+"""
+
+
+def test_who_shares_its_process_group_is_left_alone(here):
+    """As a shell without job control does, and whatever starts it from a script."""
+    beside = subprocess.Popen([*map(str, AS), "sleep", "60"], process_group=0)
+    while os.stat(f"/proc/{beside.pid}").st_uid != UID or open(f"/proc/{beside.pid}/comm").read() != "sleep\n":
+        time.sleep(0.01)
+    try:
+        assert here.run(settings(), PYTHON, "-c", GROUP, process_group=beside.pid).returncode == 0
+        assert os.getpriority(os.PRIO_PROCESS, beside.pid) == os.getpriority(os.PRIO_PROCESS, 0)
+        assert "idle" not in subprocess.run(["ionice", "-p", str(beside.pid)], capture_output=True, text=True, check=True).stdout
+        assert beside.poll() is None
+    finally:
+        beside.kill()
+        beside.wait()

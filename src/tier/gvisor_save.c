@@ -42,6 +42,7 @@ NORETURN static void gvisor_ask_inside(const struct box *box, int dir_fd, int wo
 {
     const int from[] = {dir_fd < 0 ? words : dir_fd, box->carried_fd, box->pidfd};
     char *const envp[] = {(char[]){"PATH=/"}, (char[]){"HOME=/"}, NULL};
+    const pid_t job = getppid();
     int spare[ARRAY_SIZE(from)], said = fcntl(words, F_DUPFD, SAVE_SPARE);
     for (size_t i = 0; i < ARRAY_SIZE(from); i++)
         if ((spare[i] = fcntl(from[i], F_DUPFD, SAVE_SPARE)) < 0)
@@ -54,6 +55,9 @@ NORETURN static void gvisor_ask_inside(const struct box *box, int dir_fd, int wo
     if (close_range(SAVE_PIDFD + 1, ~0U, 0) < 0 || setns(SAVE_PIDFD, GVISOR_NAMESPACES) < 0 ||
         namespace_become_root() < 0)
         _exit(125);
+    /* The change of ids has cleared it. */
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || getppid() != job)
+        _exit(122);
     pid_t inner = fork(); /* the first in there */
     if (inner == 0) {
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
@@ -83,10 +87,8 @@ static int gvisor_save_ask(const struct box *box, int dir_fd, const char *what, 
     if (pipe2(ends, O_CLOEXEC) < 0)
         return -errno;
     pid_t pid = fork();
-    if (pid == 0) {
-        (void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+    if (pid == 0)
         gvisor_ask_inside(box, dir_fd, ends[1], argv);
-    }
     (void)fd_close(ends[1]);
     int r = pid < 0 ? -errno : fd_read_all(ends[0], &text);
     (void)fd_close(ends[0]);

@@ -6,14 +6,15 @@ import os
 import re
 import signal
 import subprocess
+import threading
 import time
 from pathlib import Path
 
 import pytest
 from client import wait_for
 from clones import SECRETS, TELLER, facts, share_none
-from leaks import BUILD, running
-from service import children, coved_of, read
+from leaks import BUILD, pids, running
+from service import children, coved_of, link, read
 
 WHY_NOT = next((p["detail"] for p in json.loads(subprocess.run([BUILD / "coved", "doctor", "--json"], capture_output=True, check=False).stdout)["probes"]
                 if p["name"] == "tier gvisor" and p["status"] != "ok"), None)
@@ -127,6 +128,43 @@ def firsts(service):
     return {pid for pid in children(service.coved.pid) if "runsc-sandbox" in parts(pid)}
 
 
+def first_of(service, sandbox):
+    name = sandbox.sh("hostname")[1].decode().strip()
+    return next(pid for pid in firsts(service) if name in read(f"/proc/{parts(pid)['runsc-sandbox']}/cmdline"))
+
+
+def test_sentries_that_never_answer_keep_nobody_else_waiting(live):
+    """As many as there are places for what takes long. Told to save their memory, they do nothing."""
+    service, client = live
+    good, bad = client.create(), [client.create() for _ in range(4)]
+    bodies = [first_of(service, sandbox) for sandbox in bad]
+    sentries = [parts(body)["runsc-sandbox"] for body in bodies]
+    answers = []
+    askers = [threading.Thread(target=lambda of=of: answers.append(client.control("POST", f"/cove/v1/sandboxes/{of.id}/snapshots", {"memory": True}, timeout=300)))
+              for of in bad]
+    for pid in sentries:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        for asker in askers:
+            asker.start()
+        assert wait_for(lambda: len(asking(bodies)) == len(bad)), service.tail()
+        assert client.control("POST", f"/cove/v1/sandboxes/{good.id}/snapshots", {}, timeout=20).status == 201
+        os.kill(coved_of(service.coved.pid), signal.SIGKILL) # who asks them ends with it
+        assert wait_for(lambda: not asking(bodies)), service.tail()
+    finally:
+        for pid in sentries:
+            os.kill(pid, signal.SIGCONT)
+        for asker in askers:
+            asker.join()
+    assert all(wait_for(of.works) for of in bad), (answers, service.tail())
+
+
+def asking(bodies):
+    """Processes in these that wait for their sentries."""
+    spaces = {link(f"/proc/{pid}/ns/user") for pid in bodies}
+    return [pid for pid in pids() if link(f"/proc/{pid}/ns/user") in spaces and "\0pause\0" in read(f"/proc/{pid}/cmdline")]
+
+
 @pytest.mark.when_changed
 @pytest.mark.parametrize("part", ["first", "runsc-gofer", "runsc-sandbox"])
 @pytest.mark.parametrize("memory", [False, True])
@@ -137,8 +175,7 @@ def test_it_ends_with_each_of_its_processes(live, part, memory):
         snapshot = client.post(f"sandboxes/{sandbox.id}/snapshots", {"memory": True})[1]["ref"]
         sandbox = client.create(templateID=snapshot)
     assert sandbox.works()
-    name = sandbox.sh("hostname")[1].decode().strip()
-    first = next(pid for pid in firsts(service) if name in read(f"/proc/{parts(pid)['runsc-sandbox']}/cmdline"))
+    first = first_of(service, sandbox)
     os.kill(parts(first)[part], signal.SIGKILL)
     if memory and part == "runsc-gofer":
         assert sandbox.works() # a copy has its files from the sentry alone

@@ -162,9 +162,9 @@ struct box_entry {
     bool has_copy;
     bool is_silent; /* no end is reported: its files are kept */
     bool is_recorded;
-    bool may_return;  /* it came of kept files, and nobody has said yet that its start is done: boxes_keep.c, rule 2 */
-    bool is_saving;   /* it may stand still by its tier's means */
-    bool stops_nests; /* what makes them inside did not end in time */
+    bool may_return; /* it came of kept files, and nobody has said yet that its start is done: boxes_keep.c, rule 2 */
+    bool is_saving;  /* it may stand still by its tier's means */
+    bool stops_jobs; /* one that went inside, or saved its memory, did not end in time */
 
     struct giving *giving; /* its memory is being taken; it stands still */
     bool has_given;        /* since it was paused */
@@ -331,8 +331,9 @@ int boxes_freeze_error(const struct box_entry *e, int r, struct err *err);
 /* ---- boxes_memory.c ---- */
 
 usec_t boxes_memory_tick(struct boxes *b);
-void boxes_terminals_look(struct boxes *b);   /* boxes_terminals.c: once a second */
-void boxes_memory_stays(struct box_entry *e); /* it is going to run, or has ended */
+uint64_t boxes_memory_usage(struct box_entry *e); /* bytes; 0: not known */
+void boxes_terminals_look(struct boxes *b);       /* boxes_terminals.c: once a second */
+void boxes_memory_stays(struct box_entry *e);     /* it is going to run, or has ended */
 
 /* ---- boxes_ahead.c ---- */
 

@@ -228,11 +228,10 @@ static bool look_at_some(struct boxes *b, enum box_state state, usec_t until)
 
 /* ---- what paused ones have ---- */
 
-static uint64_t usage_of(const struct giving *g)
+uint64_t boxes_memory_usage(struct box_entry *e)
 {
     struct tier_usage usage = {0};
-    struct box_entry *e = g->entry;
-    int ignored UNUSED = e->tier->usage(g->owner->host, &e->box, clock_real() - MIN(clock_real(), e->started), &usage);
+    int ignored UNUSED = e->tier->usage(e->owner->host, &e->box, clock_real() - MIN(clock_real(), e->started), &usage);
     return usage.memory_bytes;
 }
 
@@ -248,7 +247,7 @@ static void given(void *ctx, int r)
     g->owner->n_giving--;
     g->owner->memory_at = 0;
     if (g->entry) {
-        uint64_t now = usage_of(g);
+        uint64_t now = boxes_memory_usage(g->entry);
         g->entry->giving = NULL;
         g->entry->has_given = true;
         if (r < 0)
@@ -267,7 +266,7 @@ static void boxes_memory_begin(struct box_entry *e)
     g->owner = b;
     g->entry = e;
     memcpy(g->id, e->id, sizeof(g->id));
-    g->before = usage_of(g);
+    g->before = boxes_memory_usage(e);
     const struct job_spec spec = {.name = "take memory",
                                   .run = boxes_memory_give,
                                   .done = given,

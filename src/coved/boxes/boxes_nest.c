@@ -27,7 +27,7 @@ static void boxes_nest_done(void *ctx, int r)
     struct err err;
     t->job = NULL;
     if (t->entry)
-        t->entry->stops_nests = r == -ETIMEDOUT;
+        t->entry->stops_jobs = r == -ETIMEDOUT;
     if (t->aborted)
         r = err_set(&err, ERR_ABORTED, "sandbox %s ended meanwhile", t->id);
     else if (r == -ENOENT || r == -ENOTDIR || r == -ELOOP)
@@ -47,8 +47,8 @@ void boxes_nest_begin(struct task *t)
                                   .done = boxes_nest_done,
                                   .ctx = t,
                                   .limit_ms = NEST_MS,
-                                  .is_inside = true,
-                                  .is_background = e->stops_nests,
+                                  .place = JOB_INSIDE,
+                                  .is_background = e->stops_jobs,
                                   .fds = how->fds,
                                   .n_fds = TIER_NEST_FDS};
     struct err err;

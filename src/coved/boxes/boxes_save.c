@@ -7,6 +7,8 @@
  *  2. A snapshot's memory is named after its layer, and goes with it. That of a sandbox is named after the sandbox; it
  *     is of worth as long as its files are kept, and nothing has gone on from it: that begins with a mark. Who comes
  *     back and has not run takes the mark off.
+ *  3. What is asked to save may be hostile and never answer: a job has places that it shares with such jobs alone, and
+ *     time for what there is to be written. Who has let it pass waits behind all others.
  */
 #include "base/fault.h"
 #include "base/fd.h"
@@ -17,6 +19,8 @@
 #include "tier/memory.h"
 
 #include <string.h>
+
+enum { SAVE_MS = 60000, SAVE_BYTES_PER_MS = 16384 };
 
 void boxes_memory_drop(struct boxes *b, const char *name)
 {
@@ -54,10 +58,18 @@ static int save_run(void *ctx)
 /* Of the box's, it has what its tier asks by. */
 static void save_job(struct task *t, const char *name, int (*run)(void *ctx), void (*done)(void *ctx, int r))
 {
-    const struct box *box = &t->entry->box;
-    const int fds[] = {box->pidfd, box->sock, box->carried_fd};
-    const struct job_spec spec = {
-        .name = name, .run = run, .done = done, .ctx = t, .fds = fds, .n_fds = box->carried_fd < 0 ? 2 : 3};
+    struct box_entry *e = t->entry;
+    const int fds[] = {e->box.pidfd, e->box.sock, e->box.carried_fd};
+    const uint64_t ms = SAVE_MS + boxes_memory_usage(e) / SAVE_BYTES_PER_MS;
+    const struct job_spec spec = {.name = name,
+                                  .run = run,
+                                  .done = done,
+                                  .ctx = t,
+                                  .limit_ms = (uint32_t)MIN(ms, (uint64_t)UINT32_MAX),
+                                  .place = JOB_SAVING,
+                                  .is_background = e->stops_jobs,
+                                  .fds = fds,
+                                  .n_fds = e->box.carried_fd < 0 ? 2 : 3};
     t->gone = true;
     t->job = job_add(t->owner->jobs, &spec);
 }
@@ -76,6 +88,7 @@ void boxes_save_start(struct task *t, void (*done)(void *ctx, int r))
 void boxes_save_over(struct box_entry *e, int r)
 {
     e->is_saving = false;
+    e->stops_jobs = r == -ETIMEDOUT;
     if (r < 0)
         boxes_task_then(e, TASK_GO_ON);
     else
@@ -91,6 +104,8 @@ int boxes_save_error(const struct task *t, int r, struct err *err)
     if (r == -EBUSY)
         return err_set(err, ERR_FAILED_PRECONDITION,
                        "tier %s can't save something that sandbox %s has open: it goes on", t->tier->name, t->id);
+    if (r == -ETIMEDOUT)
+        return err_set(err, ERR_DEADLINE_EXCEEDED, "the memory of sandbox %s was not saved in time", t->id);
     return err_errno(err, r, "save the memory of sandbox %s", t->id);
 }
 
@@ -146,8 +161,10 @@ static void go_on_done(void *ctx, int r)
     t->job = NULL;
     if (r < 0 && t->entry) /* it would stand still for ever */
         log_error("sandbox %s does not go on after its memory could not be saved: %s", t->id, strerror(-r));
-    if (t->entry)
+    if (t->entry) {
+        t->entry->stops_jobs |= r == -ETIMEDOUT;
         boxes_record(t->entry);
+    }
     boxes_task_end(t, r < 0 ? (err_errno(&err, r, "go on") < 0 ? &err : NULL) : NULL);
 }
 

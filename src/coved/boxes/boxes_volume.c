@@ -117,7 +117,7 @@ void boxes_mount_begin(struct task *t)
                                   .done = boxes_volume_done,
                                   .ctx = t,
                                   .limit_ms = MOUNT_MS,
-                                  .is_brief = true,
+                                  .place = JOB_BRIEF,
                                   .fds = t->mount->how.fds,
                                   .n_fds = TIER_MOUNT_FDS};
     struct err err;

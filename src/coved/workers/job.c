@@ -36,10 +36,16 @@ struct jobs {
     struct coved_loop *loop;
     int keep_out, lock;
     int statics_end; /* descriptors of this number and above come and go */
-    struct list waiting, background, brief, inside, late, running,
-        failed;                                  /* failed: ended before there was a process */
-    size_t n_running, n_brief, n_inside, n_left; /* each of those that run is in one of the first three */
+    struct {
+        struct list waiting, background;
+        size_t n; /* that run */
+    } places[JOB_PLACES];
+    struct list running, failed; /* failed: ended before there was a process */
+    size_t n_left;
 };
+
+static const size_t job_places_max[] = {
+    [JOB_COMMON] = JOBS_MAX, [JOB_BRIEF] = JOBS_MAX, [JOB_INSIDE] = JOBS_INSIDE_MAX, [JOB_SAVING] = JOBS_MAX};
 
 /* ---- the child ---- */
 
@@ -83,7 +89,7 @@ NORETURN static void job_run(const struct jobs *jobs, const struct job_spec *spe
         _exit(1);
     child_unblock();
     close_others(jobs, spec, sock);
-    if (spec->is_background && !spec->is_inside) /* what begins inside keeps what it has */
+    if (spec->is_background && spec->place == JOB_COMMON) /* what begins inside keeps what it has */
         (void)setpriority(PRIO_PROCESS, 0, JOB_NICE);
     answer = spec->prepare ? spec->prepare(spec->ctx) : 0;
     if (answer == 0 && send(sock, "", 1, MSG_NOSIGNAL) != 1)
@@ -96,12 +102,6 @@ NORETURN static void job_run(const struct jobs *jobs, const struct job_spec *spe
 }
 
 /* ---- coved ---- */
-
-static size_t *job_place(const struct job *j)
-{
-    struct jobs *jobs = j->jobs;
-    return j->spec.is_inside ? &jobs->n_inside : j->spec.is_brief ? &jobs->n_brief : &jobs->n_running;
-}
 
 static void job_finish(struct job *j, int r)
 {
@@ -123,7 +123,7 @@ static void job_on_pidfd(struct source *s, uint32_t events UNUSED)
         return;
     loop_remove(j->jobs->loop, &j->pidfd);
     loop_remove(j->jobs->loop, &j->ready);
-    *job_place(j) -= 1;
+    j->jobs->places[j->spec.place].n--;
     int32_t answer = 0;
     int r = j->verdict;
     ssize_t n = recv(j->sock, &answer, sizeof(answer), MSG_DONTWAIT);
@@ -189,7 +189,7 @@ static void job_begin(struct job *j)
         list_append(&jobs->failed, &j->node);
         return;
     }
-    *job_place(j) += 1;
+    jobs->places[j->spec.place].n++;
     j->end = j->spec.limit_ms ? clock_mono() + j->spec.limit_ms * USEC_PER_MS : 0;
     list_append(&jobs->running, &j->node);
 }
@@ -200,11 +200,10 @@ struct jobs *jobs_new(struct coved_loop *loop, int keep_out, int lock)
     jobs->loop = loop;
     jobs->keep_out = keep_out;
     jobs->lock = lock;
-    list_init(&jobs->waiting);
-    list_init(&jobs->background);
-    list_init(&jobs->brief);
-    list_init(&jobs->inside);
-    list_init(&jobs->late);
+    for (size_t i = 0; i < JOB_PLACES; i++) {
+        list_init(&jobs->places[i].waiting);
+        list_init(&jobs->places[i].background);
+    }
     list_init(&jobs->running);
     list_init(&jobs->failed);
     jobs->statics_end = 3;
@@ -228,20 +227,26 @@ size_t jobs_left(const struct jobs *jobs)
     return jobs->n_left;
 }
 
+/* Of these, the next one that may begin; NULL: none. */
+static struct job *job_next(struct jobs *jobs, enum job_place place)
+{
+    if (jobs->places[place].n >= job_places_max[place])
+        return NULL;
+    struct job *j = LIST_FIRST(struct job, &jobs->places[place].waiting, node);
+    return j || (place != JOB_COMMON && jobs->places[place].n)
+               ? j
+               : LIST_FIRST(struct job, &jobs->places[place].background, node);
+}
+
 usec_t jobs_tick(struct jobs *jobs)
 {
     usec_t next = UINT64_MAX, now = clock_mono();
     struct job *j;
     while ((j = LIST_FIRST(struct job, &jobs->failed, node)))
         job_finish(j, j->verdict);
-    while (jobs->n_running < JOBS_MAX && ((j = LIST_FIRST(struct job, &jobs->waiting, node)) ||
-                                          (j = LIST_FIRST(struct job, &jobs->background, node))))
-        job_begin(j);
-    while (jobs->n_brief < JOBS_MAX && (j = LIST_FIRST(struct job, &jobs->brief, node)))
-        job_begin(j);
-    while (jobs->n_inside < JOBS_INSIDE_MAX && ((j = LIST_FIRST(struct job, &jobs->inside, node)) ||
-                                                (!jobs->n_inside && (j = LIST_FIRST(struct job, &jobs->late, node)))))
-        job_begin(j);
+    for (enum job_place p = 0; p < JOB_PLACES; p++)
+        while ((j = job_next(jobs, p)))
+            job_begin(j);
     LIST_FOREACH (struct job, r, &jobs->running, node) {
         if (r->end && now >= r->end) {
             r->end = 0;
@@ -265,10 +270,7 @@ struct job *job_add(struct jobs *jobs, const struct job_spec *spec)
     j->pid_fd = j->sock = j->pidfd.fd = j->ready.fd = -1;
     list_init(&j->node);
     jobs->n_left++;
-    list_append(spec->is_inside       ? spec->is_background ? &jobs->late : &jobs->inside
-                : spec->is_brief      ? &jobs->brief
-                : spec->is_background ? &jobs->background
-                                      : &jobs->waiting,
+    list_append(spec->is_background ? &jobs->places[spec->place].background : &jobs->places[spec->place].waiting,
                 &j->node);
     return j;
 }

@@ -8,8 +8,9 @@
  *     a call of this module; one that was killed before it began, too.
  *  2. At most JOBS_MAX run at a time; the others wait in the order in which they came, background ones behind all
  *     others. Brief ones, which nothing that is copied makes longer, have JOBS_MAX places of their own: a mount doesn't
- *     wait for four clones. So have those that go inside a sandbox, whose programs can stop them: JOBS_INSIDE_MAX.
- *     Background ones of these, whose sandbox has done that, begin one at a time, and leave the other places free.
+ *     wait for four clones. So have those that a sandbox can stop: who goes inside one (JOBS_INSIDE_MAX), and who saves
+ *     the memory of one. Background ones of these, whose sandbox has done that, begin one at a time, and leave the
+ *     other places free.
  *  3. A child has the pool's directories, what its function opens, and nothing else of coved's that somebody waits to
  *     see closed. It ends with coved.
  *
@@ -22,6 +23,8 @@
 #include "coved/loop.h"
 
 enum { JOBS_MAX = 4, JOBS_INSIDE_MAX = 2 };
+
+enum job_place { JOB_COMMON, JOB_BRIEF, JOB_INSIDE, JOB_SAVING, JOB_PLACES };
 
 struct jobs;
 struct job;
@@ -38,7 +41,8 @@ struct job_spec {
     /* In coved, once the process is there and has prepared; may be NULL. A held one waits for job_go() from here on. */
     void (*begun)(void *ctx);
     void *ctx;
-    bool is_held, is_background, is_brief, is_inside;
+    enum job_place place;
+    bool is_held, is_background;
     uint32_t limit_ms; /* killed (-ETIMEDOUT) after this time; 0: never */
     /* descriptors that the child keeps beyond its own, numbers unchanged; they stay open until it has begun */
     const int *fds;

@@ -226,7 +226,7 @@ static void test_brief_ones_do_not_wait_for_long_ones(void **state)
     }
     wait_for(w, &many[JOBS_MAX - 1].begun);
     struct job_spec spec = spec_of(&brief, returns);
-    spec.is_brief = true;
+    spec.place = JOB_BRIEF;
     (void)job_add(w->jobs, &spec);
     wait_for(w, &brief.done);
     assert_int_equal(jobs_left(w->jobs), JOBS_MAX);
@@ -244,12 +244,12 @@ static void test_those_inside_keep_nobody_waiting(void **state)
     memset(stopped, 0, sizeof(stopped));
     for (size_t i = 0; i < ARRAY_SIZE(stopped); i++) {
         struct job_spec spec = spec_of(&stopped[i], sleeps);
-        spec.is_inside = true;
+        spec.place = JOB_INSIDE;
         stopped[i].job = job_add(w->jobs, &spec);
     }
     wait_for(w, &stopped[JOBS_INSIDE_MAX - 1].begun);
     struct job_spec spec = spec_of(&brief, returns);
-    spec.is_brief = true;
+    spec.place = JOB_BRIEF;
     (void)job_add(w->jobs, &spec);
     wait_for(w, &brief.done);
     assert_false(stopped[JOBS_INSIDE_MAX].begun);
@@ -269,12 +269,13 @@ static void test_late_ones_inside_leave_room(void **state)
     memset(late, 0, sizeof(late));
     for (size_t i = 0; i < ARRAY_SIZE(late); i++) {
         struct job_spec spec = spec_of(&late[i], sleeps);
-        spec.is_inside = spec.is_background = true;
+        spec.place = JOB_INSIDE;
+        spec.is_background = true;
         late[i].job = job_add(w->jobs, &spec);
     }
     wait_for(w, &late[0].begun);
     struct job_spec spec = spec_of(&next, returns);
-    spec.is_inside = true;
+    spec.place = JOB_INSIDE;
     (void)job_add(w->jobs, &spec);
     wait_for(w, &next.done);
     assert_false(late[1].begun);

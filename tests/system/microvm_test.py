@@ -8,11 +8,13 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from pathlib import Path
 
 import pytest
 from clones import SECRETS, TELLER, facts, share_none
-from leaks import end_whole
+from leaks import end_whole, groups
 from service import BUILD, TOP, children, read, wait_until
 from terminal import Terminal
 
@@ -252,6 +254,47 @@ def test_a_layer_boots_once(machines, machine):
     assert machines.cove("exec", others[1], "--", "cat", "/home/user/whose").returncode == 1
     for other in others:
         assert machines.cove("rm", other).returncode == 0
+
+
+@pytest.mark.when_changed
+def test_sizes_that_nobody_uses_give_way(machines):
+    """Of a layer as many are kept as there is room for. Who asks for that many first keeps nobody else's from being kept."""
+    kept = next(boot.parent for boot in (machines.state / "pool" / "boots").glob("*/*/memory"))
+    guest, *rest = kept.name.split("-")
+    others = [kept.parent / "-".join([guest, str(2000 + i), *rest[1:]]) for i in range(7)]
+    for age, other in enumerate(others):
+        other.mkdir()
+        os.utime(other, (time.time() - 100 - age,) * 2)
+    try:
+        sandbox = machines.create(tier="microvm", memory_bytes=448 << 20)
+        assert any(boot.name.split("-")[1] == "448" for boot in kept.parent.iterdir()), os.listdir(kept.parent)
+        assert not others[-1].exists() and all(other.exists() for other in others[:-1]) and kept.exists(), os.listdir(kept.parent)
+        assert machines.cove("rm", sandbox).returncode == 0
+    finally:
+        for other in others:
+            shutil.rmtree(other, ignore_errors=True)
+
+
+def quotas(service):
+    """Microseconds of processor time in a tenth of a second, of each control group of the service's; none without a limit."""
+    texts = [read(path / file) for path in map(Path, groups(service.state)) for file in ("cpu.cfs_quota_us", "cpu.max")]
+    return [int(text.split()[0]) for text in texts if text and text.split()[0].isdigit()]
+
+
+@pytest.mark.when_changed
+def test_who_has_little_time_makes_nobody_wait_for_an_image(machines):
+    """An image of a layer is made by the first machine that stands on it; all others wait for that."""
+    def slow():
+        return [sandbox["id"] for sandbox in machines.sandboxes() if sandbox["cpu_milli"] == 10]
+    asker = threading.Thread(target=machines.request, args=("POST", "/cove/v1/sandboxes", {"tier": "microvm", "cpu_milli": 10}))
+    assert 100000 not in quotas(machines)
+    asker.start()
+    try:
+        assert wait_until(lambda: 100000 in quotas(machines) or 1000 in quotas(machines)) and 100000 in quotas(machines)
+    finally:
+        assert wait_until(slow)
+        machines.request("DELETE", f"/cove/v1/sandboxes/{slow()[0]}")
+        asker.join()
 
 
 @pytest.mark.when_changed

@@ -12,6 +12,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/pidfd.h>
 #include <sys/prctl.h>
@@ -150,6 +151,7 @@ static struct vm_order vm_await_order(int *ret_dir)
 struct vm_origin {
     struct saved saved; /* memory_fd: of /dev/zero when it boots; devices_fd -1 then */
     const char *disk;   /* that its own begins as, or NULL */
+    int lock;           /* what is read stays there while that is open; or -1 */
     int saver;
 };
 
@@ -157,15 +159,17 @@ static struct vm_origin vm_originate(const struct vm_order *order, const struct 
                                      uid_t uid)
 {
     static char path[BOOT_PATH_MAX];
-    struct vm_origin o = {.saved = {.memory_fd = -1, .devices_fd = -1}, .saver = -1};
+    struct vm_origin o = {.saved = {.memory_fd = -1, .devices_fd = -1}, .lock = -1, .saver = -1};
     if (dir >= 0) {
         vm_must(saved_open(dir, machine, &o.saved), "read the machine that it goes on from");
         return o;
     }
     if (boot_path(order, machine, path)) {
         AUTO_CLOSE int boot = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-        if (boot >= 0 && saved_open(boot, machine, &o.saved) == 0) {
+        if (boot >= 0 && flock(boot, LOCK_SH | LOCK_NB) == 0 && saved_open(boot, machine, &o.saved) == 0) {
+            (void)futimens(boot, NULL); /* used */
             o.disk = path;
+            o.lock = TAKE_FD(boot);
             return o;
         }
         o.saver = boot_saver(order, path, STATE_FD, uid);
@@ -178,7 +182,7 @@ static struct vm_origin vm_originate(const struct vm_order *order, const struct 
 /* The same for one that is told later: its devices are to be written into a file that the monitor has already. */
 static struct vm_origin vm_originate_later(void)
 {
-    struct vm_origin o = {.saved = {.memory_fd = -1}, .saver = -1};
+    struct vm_origin o = {.saved = {.memory_fd = -1}, .lock = -1, .saver = -1};
     o.saved.devices_fd = memfd_create("cove-incoming", MFD_CLOEXEC);
     vm_must(o.saved.devices_fd < 0 ? -errno : 0, "make a file for devices");
     return o;
@@ -269,6 +273,7 @@ void vm_body(int sock, int state_fd, int tap_fd, const struct cgroup_door *door,
     struct vm_origin origin = order.awaits ? vm_originate_later() : vm_originate(&order, &machine, dir, uid);
     int n_layers = vm_disks(&order, origin.disk, uid, &jail, &step);
     vm_must(n_layers, step);
+    origin.lock = fd_close(origin.lock);
     vm_pair(wire);
     vm_pair(console);
     vm_pair(monitor);

@@ -9,6 +9,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,23 +32,33 @@ bool boot_path(const struct vm_order *o, const struct saved_machine *m, char ret
     return true;
 }
 
-/* Those of another kernel or agent. Returns how many are left. */
-static size_t boot_tidy(int layer, const char *key)
+/*
+ * Those of another kernel or agent go, and of ours the one that nobody has gone on from for longest, if there are as
+ * many as may be: else whoever asks for many sizes first would have all others boot. False: it is being read.
+ */
+static bool boot_make_room(int layer, const char *key)
 {
     struct dirent **names = NULL;
+    char oldest[NAME_MAX + 1] = "";
+    time_t since = 0;
     size_t left = 0;
     int ignored UNUSED = 0;
     int n = scandirat(layer, ".", &names, NULL, NULL);
     for (int i = 0; i < n; i++) {
         const char *name = names[i]->d_name;
-        bool is_ours = strncmp(name, key, 17) == 0;
-        if (name[0] != '.' && !is_ours)
+        struct stat st = {.st_mtime = 0};
+        if (name[0] != '.' && strncmp(name, key, 17) != 0) {
             ignored = tree_remove(layer, name);
-        left += name[0] != '.' && is_ours;
+        } else if (name[0] != '.' && fstatat(layer, name, &st, AT_SYMLINK_NOFOLLOW) == 0) {
+            if (left++ == 0 || st.st_mtime < since)
+                (void)snprintf(oldest, sizeof(oldest), "%s", name);
+            since = left == 1 ? st.st_mtime : MIN(since, st.st_mtime);
+        }
         mem_free(names[i]);
     }
     mem_free(names);
-    return left;
+    AUTO_CLOSE int fd = left < SIZES_MAX ? -1 : openat(layer, oldest, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    return left < SIZES_MAX || (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && tree_remove(layer, oldest) == 0);
 }
 
 static int boot_sync(int dir)
@@ -80,6 +91,8 @@ static int boot_save(const struct vm_order *o, int layer, const char *path, int 
     r = r ? r : boot_sync(dir);
     if (r == 0 && rename(making, path) < 0)
         r = -errno;
+    if (r < 0) /* on a full disk it would take the last of it */
+        ignored = tree_remove(layer, ".new");
     return r;
 }
 
@@ -100,7 +113,7 @@ int boot_saver(const struct vm_order *o, const char *path, int state_fd, uid_t u
     (void)mkdir("/pool/" FILES_BOOTS, 0700);
     (void)mkdir(layer, 0700);
     AUTO_CLOSE int dir = open(layer, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    if (dir < 0 || body < 0 || flock(dir, LOCK_EX | LOCK_NB) < 0 || boot_tidy(dir, key) >= SIZES_MAX ||
+    if (dir < 0 || body < 0 || flock(dir, LOCK_EX | LOCK_NB) < 0 || !boot_make_room(dir, key) ||
         socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return -1;
     int ignored UNUSED = tree_remove(dir, key); /* who calls us could not use it */

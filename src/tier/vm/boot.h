@@ -2,7 +2,7 @@
 /*
  * A boot is paid for once per layer and size: the first machine is saved as soon as its agent is there, before it is
  * anybody's, and later ones go on from that. In the pool, FILES_BOOTS/LAYER/KEY: a directory as in tier/vm/saved.h, and
- * the machine's disk. It goes with its layer.
+ * the machine's disk. It goes with its layer, or when 8 other sizes of that were used since.
  */
 #pragma once
 

@@ -8,6 +8,7 @@
 #include "sandbox/tenant.h"
 #include "sandbox/test_world.h"
 #include "sandbox/volume/volumes.h"
+#include "store/sandbox_rows.h"
 
 #include <setjmp.h>
 #include <stdio.h>
@@ -287,6 +288,36 @@ static void what_is_charged_is_given_back(void **state)
     assert_int_equal(err.code, ERR_UNAUTHENTICATED);
 }
 
+static bool has_record(struct world *w, const char *id)
+{
+    AUTO_ARENA struct arena arena = ARENA_INIT;
+    struct store_sandbox row;
+    struct err err;
+    return sandbox_rows_get(w->store, id, &arena, &row, &err) == 0;
+}
+
+static void nobody_pushes_out_records_of_others(void **state)
+{
+    struct world *w = *state;
+    const struct actor a = tenant_made(w, "a"), *const actors[] = {&a, &test_actor, &test_actor, &test_actor};
+    char ids[ARRAY_SIZE(actors)][ID_SANDBOX_LEN + 1];
+    struct err err;
+    for (size_t i = 0; i < ARRAY_SIZE(actors); i++) {
+        struct world_outcome made = {0}, killed = {0};
+        assert_int_equal(create(w, actors[i], &made, &err), 0);
+        WAIT(w, made.calls);
+        memcpy(ids[i], sandbox_info(made.sb)->id, sizeof(ids[i]));
+        assert_int_equal(sandbox_kill(made.sb, actors[i], world_on_done, &killed, &err), 0);
+        WAIT(w, killed.calls && sandbox_info(killed.sb)->state == SANDBOX_ENDED);
+    }
+    world_close(w);
+    w->config.keep_ended = 2;
+    world_open(w);
+    WAIT(w, !has_record(w, ids[1]) && !has_record(w, ids[2]));
+    assert_true(has_record(w, ids[0]) && has_record(w, ids[3]));
+    assert_int_equal(world_count_events(w, ids[0], EVENT_SANDBOX_ENDED), 1);
+}
+
 static void on_volume(void *ctx, const struct volume *v, const struct err *err)
 {
     (void)v, (void)err;
@@ -426,6 +457,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(texts_of_templates_are_shared, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(memory_is_shared, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(what_is_charged_is_given_back, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(nobody_pushes_out_records_of_others, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(each_limit_is_kept, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(what_there_is_on_disk_counts, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(names_are_each_tenants_and_public_ones_for_all, world_setup, world_teardown),

@@ -128,8 +128,7 @@ int sandbox_rows_each_expired(struct store *s, usec_t before, size_t limit, sand
     return sandbox_rows_each(s, DB_ASK(s, SQL_SANDBOX_EACH_EXPIRED, err, DB(before), DB(limit)), fn, ctx, err);
 }
 
-int sandbox_rows_ended_cut(struct store *s, size_t keep, usec_t *ret_ended_at, struct err *err)
+int sandbox_rows_each_surplus(struct store *s, size_t keep, sandbox_rows_fn fn, void *ctx, struct err *err)
 {
-    return db_number(s, DB_ASK(s, SQL_SANDBOX_ENDED_CUT, err, DB(keep)), "look for sandboxes to forget", ret_ended_at,
-                     err);
+    return sandbox_rows_each(s, DB_ASK(s, SQL_SANDBOX_EACH_SURPLUS, err, DB(keep)), fn, ctx, err);
 }

@@ -77,6 +77,5 @@ int sandbox_rows_delete(struct store *s, const char *id, struct err *err) WARN_U
 int sandbox_rows_each_expired(struct store *s, usec_t before, size_t limit, sandbox_rows_fn fn, void *ctx,
                               struct err *err) WARN_UNUSED;
 
-/* When the one sandbox ended behind the `keep` that ended last: all that ended until then are one too many. 0 when
- * there are no more than that. */
-int sandbox_rows_ended_cut(struct store *s, size_t keep, usec_t *ret_ended_at, struct err *err) WARN_UNUSED;
+/* If more than `keep` have ended: of the tenant of which most have, the one that ended first. */
+int sandbox_rows_each_surplus(struct store *s, size_t keep, sandbox_rows_fn fn, void *ctx, struct err *err) WARN_UNUSED;

@@ -195,6 +195,10 @@ static void test_lists(void **state)
     saw(&seen, "a e ");
     assert_int_equal(sandbox_rows_each_expired(s, 100, 10, note, &seen, &err), 0);
     saw(&seen, "");
+    assert_int_equal(sandbox_rows_each_surplus(s, 2, note, &seen, &err), 0);
+    saw(&seen, "a ");
+    assert_int_equal(sandbox_rows_each_surplus(s, 3, note, &seen, &err), 0);
+    saw(&seen, "");
     store_close(s);
 }
 

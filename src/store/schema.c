@@ -123,8 +123,12 @@ static const char step_11[] = "ALTER TABLE template_builds ADD COLUMN memory INT
 /* Whether a kind is in a range is asked of each event; a list of kinds cost as much as all else of an append. */
 static const char step_12[] = "DROP INDEX events_life; CREATE INDEX events_life ON events (cursor) WHERE " LIFE_RANGE;
 
-const char *const schema_steps[] = {step_1, step_2, step_3, step_4,  step_5,  step_6,
-                                    step_7, step_8, step_9, step_10, step_11, step_12};
+/* Whose have ended is counted. */
+static const char step_13[] = "DROP INDEX sandboxes_ended;"
+                              "CREATE INDEX sandboxes_ended ON sandboxes (ended_at, tenant, created_at);";
+
+const char *const schema_steps[] = {step_1, step_2, step_3,  step_4,  step_5,  step_6, step_7,
+                                    step_8, step_9, step_10, step_11, step_12, step_13};
 const size_t schema_n_steps = ARRAY_SIZE(schema_steps);
 
 static int schema_number_of(sqlite3 *db, const char *path, const char *sql, int64_t *ret_n, struct err *err)

@@ -49,8 +49,11 @@
                               "(?1 OR tenant = ?2) ORDER BY ended_at DESC LIMIT ?3")                                   \
     X(SQL_SANDBOX_EACH_EXPIRED, "SELECT " SANDBOX_COLUMNS " FROM sandboxes WHERE ended_at > 0 AND ended_at < ?1 "      \
                                 "ORDER BY ended_at LIMIT ?2")                                                          \
-    X(SQL_SANDBOX_ENDED_CUT,                                                                                           \
-      "SELECT ended_at FROM sandboxes WHERE ended_at > 0 ORDER BY ended_at DESC LIMIT 1 OFFSET ?1")                    \
+    X(SQL_SANDBOX_EACH_SURPLUS,                                                                                        \
+      "SELECT " SANDBOX_COLUMNS " FROM sandboxes WHERE ended_at > 0 AND "                                              \
+      "(SELECT ended_at FROM sandboxes WHERE ended_at > 0 ORDER BY ended_at DESC LIMIT 1 OFFSET ?1) IS NOT NULL AND "  \
+      "tenant = (SELECT tenant FROM sandboxes WHERE ended_at > 0 GROUP BY tenant ORDER BY count(*) DESC LIMIT 1) "     \
+      "ORDER BY ended_at LIMIT 1")                                                                                     \
     X(SQL_HEAD_GET,                                                                                                    \
       "SELECT log, last_seq, last_hash, base_seq, base_hash, last_cursor FROM event_heads WHERE sandbox = ?1")         \
     X(SQL_HEAD_CREATE, "INSERT INTO event_heads (sandbox, last_seq, last_hash, base_seq, base_hash) "                  \

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What ended sandboxes leave in the store, and volumes that were dropped, is bounded in age and in number. The oldest
- * one too many is taken away in bounded steps (events, artefacts, at last the row: a worker that dies in between finds
- * it again), with a pause after each, so that requests never wait for it. What led to it in the feed goes then, too.
+ * What ended sandboxes leave in the store, and volumes that were dropped, is bounded in age and in number. One too many
+ * is the oldest of the tenant that has most: nobody can push others' records out. It is taken away in bounded steps
+ * (events, artefacts, at last the row: a worker that dies in between finds it again), with a pause after each, so that
+ * requests never wait for it. What led to it in the feed goes then, too.
  */
 #include "base/log.h"
 #include "base/mem.h"
@@ -37,19 +38,17 @@ static bool note_id(const struct store_sandbox *row, void *ctx)
     return false;
 }
 
-/* Finds the oldest that is too old or one too many. */
+/* Finds one that is too old or one too many. */
 static int retention_look(struct retention *r, struct err *err)
 {
     const struct core_config *c = &r->core->config;
-    usec_t keep_usec = (c->keep_ended_ms ? c->keep_ended_ms : KEEP_DEFAULT_MS) * USEC_PER_MS, now = clock_real(),
-           cut = 0;
-    if (sandbox_rows_ended_cut(c->store, c->keep_ended ? c->keep_ended : CORE_KEEP_ENDED, &cut, err) < 0)
+    const usec_t keep_usec = (c->keep_ended_ms ? c->keep_ended_ms : KEEP_DEFAULT_MS) * USEC_PER_MS, now = clock_real();
+    const usec_t before = now > keep_usec ? now - keep_usec : 0;
+    const size_t most = c->keep_ended ? c->keep_ended : CORE_KEEP_ENDED;
+    if (sandbox_rows_each_expired(c->store, before, 1, note_id, r, err) < 0 ||
+        (!r->id[0] && sandbox_rows_each_surplus(c->store, most, note_id, r, err) < 0))
         return -1;
-    usec_t before = MAX(now > keep_usec ? now - keep_usec : 0, cut ? cut + 1 : 0);
-    if (before && sandbox_rows_each_expired(c->store, before, 1, note_id, r, err) < 0)
-        return -1;
-    bool finds_volumes = !r->id[0] && now > keep_usec;
-    return finds_volumes ? volume_rows_log_expired(c->store, now - keep_usec, note_volume, r, err) : 0;
+    return r->id[0] ? 0 : volume_rows_log_expired(c->store, before, note_volume, r, err);
 }
 
 /* 1: there is more of it. */

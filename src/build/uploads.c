@@ -9,6 +9,7 @@
 #include "build/context.h"
 #include "build/spec.h"
 #include "sandbox/quota.h"
+#include "sandbox/share.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -313,12 +314,19 @@ bool uploads_has(struct uploads *u, const char *hash)
 
 /* ---- links ---- */
 
+static uint64_t ticket_tenant(const struct list *node)
+{
+    return container_of(node, const struct ticket, node)->tenant;
+}
+
 void uploads_grant(struct uploads *u, uint64_t tenant, const char *hash, char ret_token[static UPLOAD_TOKEN_LEN + 1])
 {
     usec_t now = clock_mono();
     LIST_FOREACH (struct ticket, old, &u->by_age, node)
-        if (old->until < now || map_count(&u->tickets) >= TICKETS_MAX)
+        if (old->until < now)
             uploads_drop(u, old);
+    if (map_count(&u->tickets) >= TICKETS_MAX)
+        uploads_drop(u, container_of(share_first(&u->by_age, ticket_tenant), struct ticket, node));
     struct ticket *t = mem_new(struct ticket);
     memcpy(t->hash, hash, UPLOAD_HASH_LEN);
     id_token(t->token, UPLOAD_TOKEN_LEN);

@@ -88,7 +88,7 @@ static bool is_there(struct uploads *u, const char *content)
 static void links(void **state)
 {
     const struct test_dir *dir = *state;
-    char token[UPLOAD_TOKEN_LEN + 1], last[UPLOAD_TOKEN_LEN + 1];
+    char token[UPLOAD_TOKEN_LEN + 1], last[UPLOAD_TOKEN_LEN + 1], others[UPLOAD_TOKEN_LEN + 1];
     struct uploads *u;
     struct upload *up;
     struct err err;
@@ -100,9 +100,12 @@ static void links(void **state)
     token[3] = token[3] == 'a' ? 'b' : 'a';
     assert_int_equal(send_by_link(u, token, "x", -1), ERR_PERMISSION_DENIED);
     uploads_grant(u, 0, HASH, token);
+    uploads_grant(u, 7, HASH, others);
     for (int i = 0; i < 5000; i++) /* there are only so many */
         uploads_grant(u, 0, OTHER, last);
     assert_int_equal(send_by_link(u, token, "x", -1), ERR_PERMISSION_DENIED);
+    assert_int_equal(upload_begin_by_link(u, STR(HASH), str_of(others), -1, &up, &err), 0); /* another tenant's stays */
+    upload_cancel(up);
     uploads_free(u);
 }
 

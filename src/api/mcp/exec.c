@@ -8,12 +8,12 @@
  *     costs us nothing; it is what the sandbox says that it is. How it ended is known here: of MCP_JOBS_MAX, the tenant
  *     with most forgets its first.
  */
-#include "api/kit/share.h"
 #include "api/mcp/handlers.h"
 #include "base/fd.h"
 #include "base/id.h"
 #include "base/mem.h"
 #include "event/log.h"
+#include "sandbox/share.h"
 
 #include <signal.h>
 #include <stdio.h>

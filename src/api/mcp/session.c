@@ -7,10 +7,10 @@
  *     was not used for SESSION_IDLE, when its maker has SESSIONS_OF_ONE newer ones, when there are SESSIONS_MAX and its
  *     tenant has most of them, or with this process: its sandboxes end by their time-outs then.
  */
-#include "api/kit/share.h"
 #include "api/mcp/handlers.h"
 #include "base/id.h"
 #include "base/mem.h"
+#include "sandbox/share.h"
 
 #define SESSION_IDLE (24 * 3600 * USEC_PER_SEC)
 enum { SESSIONS_OF_ONE = 256 };

@@ -14,9 +14,9 @@
  *  5. In the background it writes to a file inside, which is what its log is read from. So the log outlives us, and
  *     costs us nothing.
  */
-#include "api/kit/share.h"
 #include "api/opensandbox/handlers.h"
 #include "base/mem.h"
+#include "sandbox/share.h"
 
 #include <signal.h>
 #include <stdio.h>

@@ -2,23 +2,25 @@
 /*
  * Creating. A client that is not sure whether its request arrived repeats it with the same Idempotency-Key (v2 only)
  * and gets the same sandbox: requests with the key of one that is under way wait for it, later ones find what it made
- * as long as that lives. Keys are kept in this process, the newest KEYS_MAX of them.
+ * as long as that lives. Keys are kept in this process, up to KEYS_MAX of them.
  */
 #include "api/e2b/control/control.h"
 #include "api/e2b/control/create_spec.h"
 #include "api/e2b/control/sandbox_json.h"
 #include "base/mem.h"
+#include "sandbox/share.h"
 #include "sandbox/volume/volumes.h"
 
 #include <inttypes.h>
 
-enum { KEYS_MAX = 4096, KEY_LEN_MAX = 255 };
+enum { KEYS_MAX = 4096, KEYS_AT_A_TIME = 64, KEY_LEN_MAX = 255 };
 
 struct control_creation {
     struct list node;    /* of e2b->creations, oldest first; only when it has a key */
     struct list waiting; /* struct call, held */
     struct e2b *e2b;
-    char *key;                   /* owned; NULL: none */
+    char *key; /* owned; NULL: none */
+    uint64_t tenant;
     char id[ID_SANDBOX_LEN + 1]; /* "" while it is under way */
 };
 
@@ -68,17 +70,24 @@ static void on_created(void *ctx, struct sandbox *sb, const struct err *err)
         creation_free(cr);
 }
 
-/* The oldest that is complete makes room; those under way are as many as requests, which are limited elsewhere. */
+static uint64_t creation_tenant(const struct list *node)
+{
+    return container_of(node, const struct control_creation, node)->tenant;
+}
+
+/*
+ * The oldest that are complete of the tenant that has most make room; those under way are as many as requests, which
+ * are limited elsewhere.
+ */
 static void control_create_make_room(struct e2b *e2b)
 {
     if (map_count(&e2b->creations_by_key) < KEYS_MAX)
         return;
-    LIST_FOREACH (struct control_creation, cr, &e2b->creations, node) {
-        if (cr->id[0]) {
+    const uint64_t tenant = creation_tenant(share_first(&e2b->creations, creation_tenant));
+    unsigned n = 0;
+    LIST_FOREACH (struct control_creation, cr, &e2b->creations, node)
+        if (cr->id[0] && cr->tenant == tenant && n++ < KEYS_AT_A_TIME)
             creation_free(cr);
-            break;
-        }
-    }
 }
 
 /* True when the call was answered, or waits for the answer to an earlier one. */
@@ -133,6 +142,7 @@ static void create(struct call *c, const struct sandbox_spec *spec, struct str k
     struct control_creation *cr = mem_new(struct control_creation);
     struct err err;
     cr->e2b = e2b_of(c);
+    cr->tenant = c->actor.who.tenant;
     list_init(&cr->node);
     list_init(&cr->waiting);
     if (sandbox_create(call_core(c), &c->actor, spec, on_created, cr, &err) < 0) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "api/kit/share.h"
+#include "sandbox/share.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

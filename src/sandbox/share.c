@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "api/kit/share.h"
+#include "sandbox/share.h"
 #include "base/map.h"
 
 struct list *share_first(struct list *all, uint64_t (*tenant_of)(const struct list *node))

@@ -3,4 +3,4 @@
  * systemd. */
 #pragma once
 
-extern const char systemctl_script[];
+extern const char script_systemctl[];

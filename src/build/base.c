@@ -131,7 +131,7 @@ static void account_done(struct build_job *j, int code, const struct err *err)
 
 static void make_account(struct build_job *j)
 {
-    const char *args[] = {j->has_bash ? "/bin/bash" : "/bin/sh", systemctl_script, NULL};
+    const char *args[] = {j->has_bash ? "/bin/bash" : "/bin/sh", script_systemctl, NULL};
     j->process.done = account_done;
     j->process.is_quiet = true;
     process_run(&j->process, j,

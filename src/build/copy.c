@@ -13,40 +13,7 @@
 
 enum { CHUNK = 64 * 1024 };
 
-/* $1 source below the unpacked tree, $2 destination, $3 owner, $4 mode, $5 working directory, $6 user, $7 where it
- * is */
-static const char script[] =
-    "set -e\n"
-    "trap 'rm -rf \"$7\"' EXIT\n"
-    "mkdir \"$7/t\"\n"
-    "command -v tar >/dev/null || { echo 'there is no tar in the image' >&2; exit 1; }\n"
-    "case $(od -An -N2 -tx1 \"$7/a\" 2>/dev/null | tr -d ' \\n') in 1f8b) z=z ;; *) z= ;; esac\n"
-    "tar -x${z}f \"$7/a\" -C \"$7/t\"\n"
-    "rm \"$7/a\"\n"
-    "base=$5\n"
-    "if [ -z \"$base\" ]; then\n"
-    "  while IFS=: read -r name _ _ _ _ home _; do [ \"$name\" != \"$6\" ] || base=$home; done </etc/passwd\n"
-    "fi\n"
-    "case $2 in /*) to=$2 ;; *) to=${base:-/}/$2 ;; esac\n"
-    "from=$7/t/$1\n"
-    "if [ -L \"$from\" ] || [ -f \"$from\" ]; then\n"
-    "  chown -h \"$3\" \"$from\"\n"
-    "  if [ -n \"$4\" ] && [ ! -L \"$from\" ]; then chmod \"$4\" \"$from\"; fi\n"
-    "  case $to in */) mkdir -p \"$to\" ;; *) mkdir -p \"$(dirname \"$to\")\" ;; esac\n"
-    "  mv -f \"$from\" \"$to\"\n"
-    "elif [ -d \"$from\" ]; then\n"
-    "  chown -R -h \"$3\" \"$from\"\n"
-    "  if [ -n \"$4\" ]; then find \"$from\" ! -type l -exec chmod \"$4\" {} +; fi\n"
-    "  new=\n"
-    "  if [ ! -d \"$to\" ]; then new=1; mkdir -p \"$to\"; fi\n"
-    /* By way of tar, like Docker: links to directories in the way are followed, other things in the way replaced. */
-    "  flags=--keep-directory-symlink\n"
-    "  tar --help 2>&1 | grep -q keep-directory-symlink || flags=\n"
-    "  (cd \"$from\" && tar -cf - .) | tar -xpf - -C \"$to\" $flags ${flags:+--no-overwrite-dir}\n"
-    "  if [ -n \"$new\" ]; then chown \"$3\" \"$to\"; fi\n"
-    "else\n"
-    "  echo \"there is no '$1' in the files that were sent\" >&2; exit 1\n"
-    "fi\n";
+extern const char script_copy[]; /* copy.sh */
 
 static const struct build_step *copy_step_of(const struct build_job *j)
 {
@@ -113,7 +80,7 @@ static void unpack(struct build_job *j)
     j->process.done = unpacked;
     j->process.is_quiet = true;
     process_run(&j->process, j,
-                &(struct build_command){.shell_text = script,
+                &(struct build_command){.shell_text = script_copy,
                                         .args = args,
                                         .user = "root",
                                         .workdir = "/",

@@ -19,36 +19,14 @@ enum { COPY_COMMIT = 40, PACK_POLL_MS = 2, COPY_COMPLAINT_MAX = 4096, GRAFTS_MAX
 
 /* ---- what runs inside ---- */
 
-/* As root: the way to the copy can be walked by the user of the sandbox. */
-static const char script_place[] =
-    "id \"$2\" > /dev/null 2>&1 || { echo \"the template has no account $2 to work as\" >&2; exit 1; }\n"
-    "set -e; mkdir -p \"$1\"; chown \"$2\" \"$1\"; cd \"$1\"; while [ \"$PWD\" != / ]; do cd ..; chmod a+x .; done";
-
-static const char script_fill[] =
-    "set -e; cd \"$1\"; git init -q .; git symbolic-ref HEAD \"refs/heads/cove/$2\"\n"
-    "[ \"$4\" = whole ] || echo \"$3\" > .git/shallow; p=.git/objects/pack\n"
-    "for x in pack idx; do chmod 0444 $p/new.$x; mv $p/new.$x $p/pack-$7.$x; done\n"
-    "git update-ref \"refs/heads/cove/$2\" \"$3\"; git -c checkout.workers=4 reset -q --hard\n"
-    "for where in --global --local; do git config $where user.name \"$5\"; git config $where user.email \"$6\"; done";
-
-/*
- * A copy that is kept for the next: without a branch, and what its index knows of files must still hold where they are
- * others' and new; no file may be as new as the index, which status writes for that.
- */
-static const char script_settle[] =
-    "set -e; cd \"$1\"; git config core.checkStat minimal; git config core.trustctime false\n"
-    "git checkout -q --detach; git branch -q -D \"cove/$2\"; rm -rf .git/logs; now=$(date +%s)\n"
-    "while [ \"$(date +%s)\" = \"$now\" ]; do sleep 0.05; done\n"
-    "git status --short -uno > /dev/null";
+/* Of inside/: each says at its top what it does. */
+extern const char script_place[], script_fill[], script_settle[], script_update[];
 
 /*
  * As root: git sets the time of a pack in which it finds what it would write, which would copy the pack up from the
  * layer. Where it can't, it writes that.
  */
 static const char script_fix[] = "chown 0:0 \"$1\"/.git/objects/pack/*";
-
-static const char script_update[] = "set -e; cd \"$1\"; git index-pack --stdin --fix-thin > /dev/null\n"
-                                    "git checkout -q -f -B \"cove/$2\" \"$3\"";
 
 /* ---- sending ---- */
 

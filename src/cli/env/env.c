@@ -25,61 +25,8 @@ enum { RECEIVED_MAX_MB = 2048, CHANGED_MAX = 1 << 20, OBJECTS_MAX = 4 << 20, ENV
 
 /* ---- what runs inside ---- */
 
-/*
- * What is not committed, without touching the index; repositories that lie in the copy are left out. Nothing but the
- * commit's name is given when it is $4, on top of $5.
- */
-static const char script_give[] =
-    "git() { command git -c core.hooksPath=/dev/null -c core.fsmonitor=false \"$@\"; }\n"
-    "cd \"$1\" && git rev-parse -q --verify 'HEAD^{commit}' > /dev/null || { echo 'there is no commit' >&2; exit 1; }\n"
-    "index=$(mktemp) && cp \"$(git rev-parse --git-path index)\" \"$index\" 2> /dev/null\n"
-    "export GIT_INDEX_FILE=\"$index\"; git add -A > /dev/null 2>&1\n"
-    "git diff --cached --raw -z HEAD | tr '\\0' '\\n' | sed -n '/^:[0-7]* 160000 /{n;p}' |\n"
-    "    while IFS= read -r p; do git reset -q HEAD -- \":(literal)$p\"; done\n"
-    "export GIT_AUTHOR_DATE='@1000000000 +0000' GIT_COMMITTER_DATE='@1000000000 +0000'\n"
-    "work=$(git commit-tree -p HEAD -m 'not committed' \"$(git write-tree)\") || exit 1\n"
-    "rm -f \"$index\"; unset GIT_INDEX_FILE; echo \"$work\"; [ \"$work $(git rev-parse HEAD)\" != \"$4 $5\" ] || exit 0\n"
-    "printf '%s\\n^%s\\n' \"$work\" \"$2\" | git pack-objects --revs --stdout --quiet --delta-base-offset";
-
-/*
- * The same where it is known which paths can differ from those of the commit $3, a line each on stdin: what HEAD has,
- * and of these and of what was committed since what is there. No file of the others is looked at, nor the index.
- * Ignored ones count when they are committed, or added for it; where $6 is empty all were committed in $3. Programs
- * are started only where the shell can't do without.
- */
-static const char script_give_some[] =
-    "git() { command git -c core.hooksPath=/dev/null -c core.fsmonitor=false -c core.quotePath=false \"$@\"; }\n"
-    "look() { while IFS= read -r p; do if [ -f \"$p\" ] || [ -L \"$p\" ]; then printf '%s\\n' \"$p\" >&3;"
-    " else printf 'D %s\\n' \"$p\" >&4; fi; done; }\n"
-    "set -e; cd \"$1\"; { read -r _ head < .git/HEAD && read -r head < \".git/$head\"; } 2> /dev/null || head=\n"
-    "[ ${#head} = 40 ] || head=$(git rev-parse -q --verify 'HEAD^{commit}')\n"
-    "d=$(mktemp -d); trap 'rm -rf \"$d\"' EXIT; exec 3> \"$d/there\" 4> \"$d/gone\"; look\n"
-    "if [ \"$head\" != \"$3\" ]; then\n"
-    "    git diff-tree -r --no-renames --name-only \"$3\" \"$head\" > \"$d/since\"\n"
-    "    if grep -q '^\"' \"$d/since\"; then exit 1; fi; look < \"$d/since\"\n"
-    "fi; exec 3>&- 4>&-\n"
-    "if [ \"$head$6\" != \"$3\" ] && git check-ignore --no-index --stdin < \"$d/there\" > \"$d/ignored\"; then\n"
-    "    sed 's/^/:/' \"$d/ignored\" | git cat-file --batch-check='%(objecttype)' | paste -d ' ' - \"$d/ignored\" |"
-    " sed -n 's/^blob //p' > \"$d/known\"\n"
-    "    grep -vxFf \"$d/known\" \"$d/ignored\" > \"$d/not\" || :; grep -vxFf \"$d/not\" \"$d/there\" > \"$d/kept\" || :;"
-    " mv \"$d/kept\" \"$d/there\"\n"
-    "fi\n"
-    "export GIT_INDEX_FILE=\"$d/index\"; git update-index --add --stdin < \"$d/there\"; git ls-files -s > \"$d/new\"\n"
-    "unset GIT_INDEX_FILE\n"
-    "work=$({ printf 'commit refs/cove/work\\nmark :1\\ncommitter Cove <cove@localhost> 0 +0000\\n"
-    "data 13\\nnot committed\\nfrom %s\\n' \"$head\"\n"
-    "    while IFS= read -r p; do printf '%s\\n' \"$p\"; done < \"$d/gone\"\n"
-    "    while IFS='\t' read -r of p; do printf 'M %s %s\\n' \"${of% 0}\" \"$p\"; done < \"$d/new\"\n"
-    "    printf '\\nget-mark :1\\nreset refs/cove/work\\nfrom %040d\\n\\n' 0; } |"
-    " git -c fastimport.unpackLimit=1 fast-import --quiet --force)\n"
-    "[ -n \"$work\" ]; echo \"$work\"; [ \"$work $head\" != \"$4 $5\" ] || exit 0\n"
-    "printf '%s\\n^%s\\n' \"$work\" \"$2\" | git pack-objects --revs --stdout --quiet --window=0 --compression=1";
-
-static const char script_rebase[] =
-    "set -e; cd \"$1\"; git index-pack --stdin --fix-thin > /dev/null\n"
-    "said=$(git rebase -q --onto \"$3\" \"$2\" 2>&1) || { both=$(git diff --name-only --diff-filter=U | head -n 1)\n"
-    "git rebase --abort 2> /dev/null || :; [ -z \"$both\" ] || said=\"both changed $both, and nothing was rebased\"\n"
-    "echo \"$said\" >&2; exit 1; }";
+/* Of inside/: each says at its top what it does. */
+extern const char script_give[], script_give_some[], script_rebase[];
 
 /* ---- opening ---- */
 

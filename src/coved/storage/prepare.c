@@ -188,7 +188,7 @@ static char *customize(const struct config *config)
             variables = more;
         }
     return mem_printf(customize_format, STR_ARG(path_dir(str_of(config->marker))), config->marker, variables,
-                      systemctl_script);
+                      script_systemctl);
 }
 
 static int build_tree(const struct making *m, const char *dir, char ret_digest[static DIGEST_MAX], struct err *err)

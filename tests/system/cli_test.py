@@ -2,6 +2,7 @@
 """The command line against a running service, as a person or a script uses it: all but run, exec, cp and builds, which have files of their own."""
 
 import json
+import platform
 import re
 import shlex
 import socket
@@ -31,6 +32,15 @@ def test_errors_say_the_next_step(service):
                            (["log", "nothing"], ("no sandbox and no volume nothing", "cove volume ls", "whole id"))):
         done = service.cove(*command)
         assert done.returncode == 1 and all(part in done.stderr for part in parts) and "cove rm'" not in done.stderr, done
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="there, the linker takes OpenSSL (src/cli/openssl.c)")
+def test_openssl_is_not_loaded_to_talk_through_a_socket_in_the_file_system(service):
+    """That would be two thirds of the time of most commands."""
+    done = subprocess.run([BUILD / "cove-cli", "exec", service.create(), "--", "true"], env={**service.env, "LD_DEBUG": "files"}, stdin=subprocess.DEVNULL,
+                          capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0 and "libjansson" in done.stderr, done
+    assert "libcrypto" not in done.stderr and "libssl" not in done.stderr
 
 
 def test_what_would_allow_a_request_is_a_flag_that_does(service):

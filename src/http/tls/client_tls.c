@@ -140,7 +140,9 @@ int client_tls_open(int fd, const char *host, int timeout_ms, struct ssl_st **re
 
 void client_tls_free(struct ssl_st *ssl)
 {
-    if (ssl && SSL_is_init_finished(ssl))
+    if (!ssl) /* so that nothing of OpenSSL is called for plain connections (cli/openssl.c) */
+        return;
+    if (SSL_is_init_finished(ssl))
         (void)SSL_shutdown(ssl); /* told, not waited for */
     ERR_clear_error();
     SSL_free(ssl);

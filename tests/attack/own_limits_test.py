@@ -76,9 +76,9 @@ def test_R03_disk(kind):
         with Watch(service, neighbour):
             got = must(greedy, f"mkdir -p f && cd f && ({FILLERS[kind]}) 2>/dev/null", timeout=100)
             print(f"{kind}: {got}")
-            code, _, err = greedy.sh("head -c 8000000 /dev/urandom > f/last", timeout=60)
+            code, _, err = greedy.sh("head -c 8000000 /dev/zero > f/last", timeout=60)
             assert code != 0 and (b"quota" in err or b"No space" in err), (code, err)
-            assert must(neighbour, "head -c 100000000 /dev/urandom > mine; sync mine; wc -c < mine", timeout=60) == "100000000\n"
+            assert must(neighbour, "head -c 100000000 /dev/zero > mine; sync mine; wc -c < mine", timeout=60) == "100000000\n"
         assert wait_until(lambda: b"limit.disk" in service.request("GET", f"/cove/v1/sandboxes/{box}/events")[2])
         assert (service.file.stat().st_blocks - before) * 512 < DISK + 300 * MIB, "the pool's file holds more than the two have"
         must(greedy, "rm -rf f; echo again > f", timeout=60)

@@ -71,6 +71,7 @@ class World:
     def __init__(self, directory):
         self.directory = Path(directory)
         self.log = self.directory / "canary.log"
+        self.told, self.read = [], 0  # what is in the log up to there
         self.machine = self.internet = self.canary = self.h2 = None
         self.service = None
 
@@ -176,9 +177,13 @@ class World:
     def events(self, what=None, since=0.0):
         if not self.log.exists():
             return []
-        text = self.log.read_text()
-        found = [json.loads(line) for line in text[:text.rfind("\n") + 1].splitlines() if line] # the last one may be half written yet
-        return [e for e in found if e["at"] >= since and (what is None or e["what"] == what)]
+        with open(self.log, "rb") as log:
+            log.seek(self.read)
+            lines = log.read()
+        lines = lines[:lines.rfind(b"\n") + 1]  # the last one may be half written yet
+        self.read += len(lines)
+        self.told += map(json.loads, filter(None, lines.split(b"\n")))
+        return [e for e in self.told if e["at"] >= since and (what is None or e["what"] == what)]
 
     @contextmanager
     def watched(self, settle=0.15):

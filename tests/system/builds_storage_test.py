@@ -54,12 +54,12 @@ def pool(service):
 
 
 def test_a_step_that_fills_the_disk(templates):
-    reason, log = templates.fails([("RUN", ["head -c 10000000 /dev/urandom >/home/user/fits"]),
-                                   ("RUN", ["head -c 200000000 /dev/urandom >/home/user/big"])], "2")
+    reason, log = templates.fails([("RUN", ["head -c 10000000 /dev/zero >/home/user/fits"]),
+                                   ("RUN", ["head -c 200000000 /dev/zero >/home/user/big"])], "2")
     assert "exit status 1" in reason and "Disk quota exceeded" in log, (reason, log)
     # The step before it is kept, and what comes next has the whole limit again.
-    (template, _), log = templates.ready([("RUN", ["head -c 10000000 /dev/urandom >/home/user/fits"]),
-                                          ("RUN", ["head -c 60000000 /dev/urandom >/home/user/more"])])
+    (template, _), log = templates.ready([("RUN", ["head -c 10000000 /dev/zero >/home/user/fits"]),
+                                          ("RUN", ["head -c 60000000 /dev/zero >/home/user/more"])])
     assert "CACHED [builder 1/2]" in log, log
     assert templates.run(template, "stat -c %s fits more", flags=()) == "10000000\n60000000"
 
@@ -104,7 +104,7 @@ def test_each_step_says_what_it_added(service, templates, tmp_path):
 
 
 def test_what_is_deleted_gives_its_space_back(service, templates):
-    (template, _), _ = templates.ready([("RUN", [f"head -c 80000000 /dev/urandom >/home/user/{uuid.uuid4().hex}"])])
+    (template, _), _ = templates.ready([("RUN", [f"head -c 80000000 /dev/zero >/home/user/{uuid.uuid4().hex}"])])
     service.request("POST", "/cove/v1/pool/collect", {})
     before = pool(service)
     assert templates.call("DELETE", f"/templates/{template}")[0] == 204

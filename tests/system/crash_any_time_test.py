@@ -19,11 +19,11 @@ GIB = 1 << 30
 
 @pytest.mark.timeout(600)
 def test_the_process_that_lets_the_pool_grow_dies():
-    with world("btrfs", first_size=5 * GIB // 4) as w:
+    with world("btrfs", first_size=2 * GIB) as w:
         w.arm("pool.grow.file")
         sandbox = w.filled()
         before = (w.service.state / "pool.btrfs").stat().st_size
-        for megabytes in (600, 100, 100): # taken at once, and for good: what is written is on the disk half a minute later
+        for megabytes in (1400, 100, 100): # taken at once, and for good: what is written is on the disk half a minute later
             w.service.cove("exec", sandbox, "--", "fallocate", "-l", f"{megabytes}MB", f"/home/user/{time.monotonic()}")
             if wait_until(lambda: not w.armed(), 10 if megabytes == 100 else 1):
                 break
@@ -46,7 +46,7 @@ def test_a_pool_that_is_full_in_the_middle_of_everything():
     """Without a reserve, so that nothing is refused beforehand."""
     with world("btrfs", first_size=2 * GIB, config="pool: {size: 2GiB}\ndisk_reserve: 1MiB\ndefaults: {disk: 0}\n") as w:
         with open(w.pool() / "filler", "wb") as f: # which need not be filled each time
-            os.posix_fallocate(f.fileno(), 0, 900 << 20)
+            os.posix_fallocate(f.fileno(), 0, 1150 << 20)
         for operation in ("snapshot", "fork", "pause", "freeze", "resume", "build", "image", "volume", "drop", "unname", "gc"):
             subject = before(w, operation)
             ballast = w.sandbox()

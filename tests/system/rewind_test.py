@@ -279,7 +279,7 @@ def is_consistent(service, box):
 def test_postgres_comes_through_snapshot_fork_and_rewind(service, database):
     box = made(service, "--template", database, "--checkpoint", "action", "--timeout", "1h")
     start(service, box)
-    sh(service, box, f"nohup {POSTGRES.parent}/pgbench -h ~/run -U bench -c 4 -T 600 postgres > bench.log 2>&1 &")
+    sh(service, box, f"nohup {POSTGRES.parent}/pgbench -h ~/run -U bench -c 4 -R 100 -T 600 postgres > bench.log 2>&1 &")
     copies = []
     for n in range(3):
         # Committed, and told to us: no copy that is made from here on may be without it.

@@ -109,6 +109,15 @@ def group_of(pid):
     return found[1] if found else None
 
 
+def tops_of(group):
+    """Where it is: in one hierarchy or, with control groups of version 1, in several. It is in no other service's."""
+    found = []
+    for path, directories, _ in os.walk("/sys/fs/cgroup"):
+        found += [f"{path}/{name}" for name in directories if name == group]
+        directories[:] = [name for name in directories if not re.fullmatch("cove-[0-9a-f]{8}", name)]
+    return found
+
+
 def boxes_in(groups):
     """How many have these control groups: each has one in each hierarchy, whose name is its number."""
     return len({name for name in (path.rsplit("/", 1)[1] for path in groups) if name.isdigit()})
@@ -239,7 +248,7 @@ def make_slim():
 def pool_on_btrfs(target, size=None):
     """
     A state directory with the slim template in a pool of btrfs in a file, as coved makes it: a copy, because it takes seconds to write 6,000 files
-    there. size: of the file, instead of what coved chooses.
+    there. size: of the file, instead of what coved chooses; to count the inode numbers of each takes five seconds.
     """
     made = slim_templates().with_name(f"{kept_templates().name}-btrfs-{size or 'auto'}")
     stands_on = f"{(BUILD / 'coved').stat().st_mtime_ns} {read(slim_templates() / 'templates/base.conf')}"
@@ -491,14 +500,15 @@ class Service:
         """
         if not self.group:
             self.group = next(filter(None, map(group_of, self.children())), None)
-        listed = {int(pid) for path in (self.groups() if self.group else []) for pid in read(f"{path}/cgroup.procs").split()}
+        # They are in each hierarchy; what is in another one alone keeps its group there, which is counted.
+        listed = {int(pid) for path in (self.groups(first=True) if self.group else []) for pid in read(f"{path}/cgroup.procs").split()}
         ours = {self.coved.pid, *self.children(), *listed, *(child for pid in listed for child in children(pid))}
         return {pid: name for pid in ours if (name := read(f"/proc/{pid}/comm").strip())}
 
-    def groups(self):
-        # In one hierarchy or, with control groups of version 1, in several.
-        self.tops = self.tops or [path for path, _, _ in os.walk("/sys/fs/cgroup") if path.endswith(f"/{self.group}")]
-        return [path for top in self.tops for path in groups_below(top)]
+    def groups(self, first=False):
+        """In all hierarchies, or in the first."""
+        self.tops = self.tops or tops_of(self.group)
+        return [path for top in self.tops[:1 if first else None] for path in groups_below(top)]
 
     def mounts(self):
         return [line for line in read("/proc/self/mountinfo").splitlines() if str(self.directory) in line]

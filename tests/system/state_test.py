@@ -379,7 +379,7 @@ def test_more_snapshots_of_kept_files_than_are_made_at_once(coved):
 
 def test_a_resume_waits_for_snapshots_of_its_files(coved):
     sandbox = coved.create()
-    coved.inside(coved.first_process(sandbox), "sh", "-c", "head -c 256M /dev/urandom >/root/large; printf kept >/root/f")
+    coved.inside(coved.first_process(sandbox), "sh", "-c", "head -c 256M /dev/zero >/root/large; printf kept >/root/f")
     coved.pause(sandbox, memory=0)
     coved.process.send_signal(signal.SIGSTOP)
     snapshots = [coved.send(SNAPSHOT, sandbox, new_layer()) for _ in range(4)]

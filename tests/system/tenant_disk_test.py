@@ -54,7 +54,7 @@ def create(service, disk, **volumes_at):
 
 def write(service, sandbox, path):
     """False: there was no room for it."""
-    done = service.cove("exec", sandbox, "--", "sh", "-c", f"head -c {PIECE * MIB} /dev/urandom > {path} && sync {path}")
+    done = service.cove("exec", sandbox, "--", "sh", "-c", f"head -c {PIECE * MIB} /dev/zero > {path} && sync {path}")
     assert done.returncode == 0 or "quota exceeded" in done.stderr.lower(), done
     return done.returncode == 0
 
@@ -129,7 +129,7 @@ def test_a_limit_counts_what_there_was_before_it(service):
     ran(service, "tenant", "set", "default", "--disk", "0")
     ran(service, "volume", "create", "--size", "1GiB", "old")
     sandbox = create(service, 1024, old="/old")
-    ran(service, "exec", sandbox, "--", "sh", "-c", f"head -c {2 * DISK * MIB} /dev/urandom > /old/f && sync /old/f")
+    ran(service, "exec", sandbox, "--", "sh", "-c", f"head -c {2 * DISK * MIB} /dev/zero > /old/f && sync /old/f")
     assert write(service, sandbox, "/home/user/f")
     ran(service, "tenant", "set", "default", "--disk", f"{DISK}MiB")
     assert wait_until(lambda: not write(service, sandbox, "/home/user/g"))

@@ -109,7 +109,7 @@ def test_a_sandbox_at_its_limit_is_told_that_no_space_is_left(tmp_path):
         said = doctor(service)
         assert re.search(rf"^ok +disk limit +of 16 MiB, \d+ KiB could be written, then: {FULL.decode()}", said, re.M), said
         one, other = service.create(disk_bytes=64 * MIB), service.create()
-        done = sh(service, one, "head -c 40000000 /dev/urandom >/home/user/a && echo fits; head -c 40000000 /dev/urandom >/home/user/b")
+        done = sh(service, one, "head -c 40000000 /dev/zero >/home/user/a && echo fits; head -c 40000000 /dev/zero >/home/user/b")
         assert done.returncode != 0 and done.stdout == "fits\n" and FULL.decode() in done.stderr, done
         assert wait_until(lambda: "limit.disk" in client.kinds(one))
         event, = [e for e in client.events(one) if e["kind"] == "limit.disk"]
@@ -120,27 +120,27 @@ def test_a_sandbox_at_its_limit_is_told_that_no_space_is_left(tmp_path):
         # Uploads are told the same, and what is deleted can be written again.
         done = service.cove("cp", tmp_path / "big", f"{one}:/home/user/big")
         assert done.returncode != 0 and "o space left on device" in done.stderr, done
-        assert sh(service, one, "rm -f /home/user/*; head -c 40000000 /dev/urandom >/home/user/c && echo fits").stdout == "fits\n"
+        assert sh(service, one, "rm -f /home/user/*; head -c 40000000 /dev/zero >/home/user/c && echo fits").stdout == "fits\n"
         # Files without bytes are bounded.
         done = sh(service, one, "cd /tmp; n=0; while [ $n -lt 30000 ]; do n=$((n + 1)); : >f$n || exit 3; done", timeout=500)
         assert done.returncode != 0 and FULL.decode() in done.stderr, done
         assert sh(service, one, "find /tmp -name 'f*' -delete; : >/tmp/more && echo fits").stdout == "fits\n"
-        assert sh(service, other, "head -c 100000000 /dev/urandom >/home/user/a && echo fits").stdout == "fits\n"
+        assert sh(service, other, "head -c 100000000 /dev/zero >/home/user/a && echo fits").stdout == "fits\n"
         service.remove_all()
 
 
 def test_the_limit_stays_with_what_is_paused_and_forked():
     with service_on_xfs("prjquota") as (service, _):
         one = service.create(disk_bytes=64 * MIB)
-        assert sh(service, one, "head -c 40000000 /dev/urandom >/home/user/a").returncode == 0
+        assert sh(service, one, "head -c 40000000 /dev/zero >/home/user/a").returncode == 0
         fork = service.cove("fork", one).stdout.strip()
         # What it began with is not its own.
-        assert sh(service, fork, "head -c 50000000 /dev/urandom >/home/user/b && echo fits").stdout == "fits\n"
-        assert sh(service, fork, "head -c 50000000 /dev/urandom >/home/user/c").returncode != 0
+        assert sh(service, fork, "head -c 50000000 /dev/zero >/home/user/b && echo fits").stdout == "fits\n"
+        assert sh(service, fork, "head -c 50000000 /dev/zero >/home/user/c").returncode != 0
         done = service.cove("pause", "--files-only", one)
         assert done.returncode == 0, done
         assert service.cove("resume", one).returncode == 0
-        done = sh(service, one, "head -c 40000000 /dev/urandom >/home/user/b")
+        done = sh(service, one, "head -c 40000000 /dev/zero >/home/user/b")
         assert done.returncode != 0 and FULL.decode() in done.stderr, done
         assert sh(service, one, "wc -c </home/user/a").stdout == "40000000\n"
         service.remove_all()

@@ -223,6 +223,8 @@ def test_the_repository_here(service, tmp_path, version):
     assert THEIRS - set(tools) == {"environment_config", "environment_add_service"} and "propose" in tools and not {"apply", "merge"} & set(tools)
     made = tool("environment_create", title="Mend the -- README!", environment_source=str(tmp_path), explanation="x")
     box = made["environment_id"]
+    # Clients that were written for container-use read its "id".
+    assert made["id"] == tool("environment_open", environment_id=box)["id"] == box in [one["id"] for one in tool("environment_list")["sandboxes"]]
     assert made["name"].startswith("mend-the-readme-") and made["sandbox"] == box and len(made["base"]) == 40
     assert tool("environment_run_cmd", environment_id=box, command="cat README; pwd", explanation="To see it")["stdout"] == f"one\n{tmp_path}\n"
     tool("environment_file_write", environment_id=box, target_file="README", contents="two\n", explanation="Two was \"asked\" for\033[2J")

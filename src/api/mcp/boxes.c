@@ -13,19 +13,22 @@
 
 enum { TIMEOUT_S = 3600, EVENTS_BYTES = 192 * 1024 };
 
-static json_t *sandbox_json(const struct sandbox *sb)
+/* An environment has its id by container-use's name for it, too. */
+static json_t *sandbox_json(struct call *c, const struct sandbox *sb)
 {
     const struct sandbox_info *i = sandbox_info(sb);
-    return json_pack("{s:s,s:s,s:s,s:o*,s:o*,s:o}", "sandbox", i->id, "state", sandbox_state_name(i->state), "template",
-                     i->template_alias ? i->template_alias : i->template_id, "started_at", call_time(i->started),
-                     "ends_at", call_time(i->end_at), "metadata", facade_metadata(i));
+    const char *id = str_starts(str_of(mcp_call_of(c)->tool->name), STR("environment_")) ? i->id : NULL;
+    return json_pack("{s:s*,s:s,s:s,s:s,s:o*,s:o*,s:o}", "id", id, "sandbox", i->id, "state",
+                     sandbox_state_name(i->state), "template", i->template_alias ? i->template_alias : i->template_id,
+                     "started_at", call_time(i->started), "ends_at", call_time(i->end_at), "metadata",
+                     facade_metadata(i));
 }
 
 static void sandbox_done(void *ctx, struct sandbox *sb, const struct err *err)
 {
     struct call *c = call_back(ctx, err);
     if (c)
-        tool_result(c, sandbox_json(sb), STR_NULL);
+        tool_result(c, sandbox_json(c, sb), STR_NULL);
 }
 
 /* Ours go on behind the client's, none of which may be named like them. */
@@ -73,6 +76,7 @@ void sandbox_create_tool(struct call *c)
 }
 
 struct boxes_page {
+    struct call *call;
     json_t *all;
     int64_t cursor, seen;
 };
@@ -81,13 +85,13 @@ static bool boxes_list_one(void *ctx, struct sandbox *sb)
 {
     struct boxes_page *p = ctx;
     if (!sandbox_info(sb)->hidden && p->seen++ >= p->cursor && json_array_size(p->all) < MCP_ITEMS_MAX)
-        (void)json_array_append_new(p->all, sandbox_json(sb));
+        (void)json_array_append_new(p->all, sandbox_json(p->call, sb));
     return true;
 }
 
 void sandbox_list_tool(struct call *c)
 {
-    struct boxes_page p = {.cursor = 0};
+    struct boxes_page p = {.call = c};
     if (!TOOL_WANTS(c, JSON_WANT_INT("cursor", 0, INT32_MAX, &p.cursor)))
         return;
     p.all = json_array();
@@ -101,7 +105,7 @@ void sandbox_list_tool(struct call *c)
 void sandbox_show_tool(struct call *c)
 {
     if (tool_wants(c, NULL, 0))
-        tool_result(c, sandbox_json(c->sandbox), STR_NULL);
+        tool_result(c, sandbox_json(c, c->sandbox), STR_NULL);
 }
 
 void sandbox_title_tool(struct call *c)
@@ -117,7 +121,7 @@ void sandbox_title_tool(struct call *c)
             all[n++] = i->metadata[k];
     all[n++] = (struct pair){STR("title"), title};
     if (call_ok(c, sandbox_set_metadata(c->sandbox, &c->actor, all, n, &c->err)))
-        tool_result(c, sandbox_json(c->sandbox), STR_NULL);
+        tool_result(c, sandbox_json(c, c->sandbox), STR_NULL);
 }
 
 static void sandbox_killed(void *ctx, struct sandbox *sb UNUSED, const struct err *err)
@@ -168,9 +172,9 @@ void snapshot_tool(struct call *c)
         call_held(c, sandbox_snapshot(c->sandbox, &c->actor, name, snapshot_made, call_hold(c), &c->err));
 }
 
-static json_t *fork_json(struct call *c UNUSED, const struct sandbox *fork, const struct err *err)
+static json_t *fork_json(struct call *c, const struct sandbox *fork, const struct err *err)
 {
-    return err ? json_pack("{s:o}", "error", call_cstr(err->msg)) : sandbox_json(fork);
+    return err ? json_pack("{s:o}", "error", call_cstr(err->msg)) : sandbox_json(c, fork);
 }
 
 static void fork_made(struct call *c, json_t *all)

@@ -237,8 +237,10 @@ json_t *tools_result(struct tools_run *run)
         content = tools_output(run);
     if (json_is_object(content) && buf_len(&complaint))
         (void)json_object_set_new(content, "notes", tools_text(repo_line(&complaint)));
-    if (json_is_object(content) && json_object_get(content, "sandbox"))
+    if (json_is_object(content) && json_object_get(content, "sandbox")) {
         (void)json_object_set(content, "environment_id", json_object_get(content, "sandbox"));
+        (void)json_object_set(content, "id", json_object_get(content, "sandbox")); /* as container-use has it */
+    }
     json_t *text = json_is_object(content) && json_object_get(content, "output")
                        ? json_incref(json_object_get(content, "output"))
                        : NULL;

@@ -295,12 +295,12 @@ int docker_making_read(const json_t *body, struct arena *arena, struct docker_ma
     if (!str_is_of(m->name, "A-Za-z0-9_.-") || (m->name.n && !isalnum((unsigned char)m->name.p[0])))
         return err_set(err, ERR_INVALID_ARGUMENT,
                        "Invalid container name, only [a-zA-Z0-9][a-zA-Z0-9_.-]* are allowed");
-    if (!str_is_of(m->image, "A-Za-z0-9_./:@-"))
+    AUTO_FREE char *template_name = docker_template(m->image.p);
+    if (!str_is_of(m->image, "A-Za-z0-9_./:@-") || !template_name[0])
         return err_set(err, ERR_INVALID_ARGUMENT, "invalid reference format");
     struct str command = create_command(m->arena, body, err);
     if (!command.p)
         return -1;
-    AUTO_FREE char *template_name = docker_template(m->image.p);
     m->spec.template_ref = arena_str(m->arena, str_of(template_name));
     m->spec.allow_internet = m->spec.allow_internet && !is_alone;
     create_label(m, DOCKER_IMAGE, m->image);

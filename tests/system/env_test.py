@@ -343,6 +343,48 @@ def test_what_is_refused_leaves_nothing_here(service, repo, how):
     env(service, repo, "abort", "evil")
 
 
+# A git inside that gives this commit and this pack.
+GIVES = ("printf '#!/bin/sh\\ncase \"$*\" in *pack-objects*) cat /tmp/pack;; *commit-tree*) cat /tmp/commit;; esac\\n' > /tmp/git; chmod +x /tmp/git; "
+         "sudo -n cp /tmp/git /usr/local/bin/git")
+TREES = """t=$(git mktree < /dev/null)
+for i in $(seq 40); do t=$(printf '040000 tree %s\\ta\\n040000 tree %s\\tb\\n' $t $t | git mktree); done
+c=$(git commit-tree -p HEAD -m x $t); git commit-tree -p $c -m 'not committed' $t > /tmp/commit
+printf '%s\\n^%s\\n' $(cat /tmp/commit) $(git rev-parse HEAD) | git pack-objects -q --revs --stdout > /tmp/pack; """
+DELTA = """git rev-parse HEAD > /tmp/commit; python3 - <<END
+import hashlib, struct, zlib
+def number(n, bits, first):
+    out = [first | n & (1 << bits) - 1]
+    n >>= bits
+    while n:
+        out[-1] |= 128
+        out.append(n & 127)
+        n >>= 7
+    return bytes(out)
+base = number(1, 4, 3 << 4) + zlib.compress(b"x")
+delta = number(1, 7, 0) + number(%d, 7, 0) + b"\\x90\\1"
+pack = b"PACK" + struct.pack(">II", 2, 2) + base + number(len(delta), 4, 6 << 4) + bytes([len(base)]) + zlib.compress(delta)
+open("/tmp/pack", "wb").write(pack + hashlib.sha1(pack).digest())
+END
+"""
+
+
+@pytest.mark.parametrize("how", ["trees", "delta"])
+def test_a_pack_takes_no_end_of_time_nor_of_memory(service, repo, tmp_path, how):
+    """2^40 directories in 40 trees, looked at for a second here; an object of most of this machine's memory in 60 bytes."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/git").write_text(f"#!/bin/sh\ncase \" $* \" in *' log '*) exec prlimit --cpu=1:2 {shutil.which('git')} \"$@\";; esac\n"
+                                      f"exec {shutil.which('git')} \"$@\"\n")
+    (tmp_path / "bin/git").chmod(0o755)
+    most = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4 * 3
+    env(service, repo, "create", "evil")
+    script = (TREES if how == "trees" else DELTA % most) + GIVES
+    done = service.cove("env", "--repo", repo, "run", "evil", "--", "sh", "-c", script, env={"PATH": f"{tmp_path}/bin:{os.environ['PATH']}"})
+    assert done.returncode and ("takes too long" if how == "trees" else "ut of memory") in done.stderr, done.stderr
+    told = [json.loads(line) for line in service.cove("log", "--json", service.sandboxes()[0]["id"]).stdout.splitlines()]
+    assert [e["data"]["reason"] for e in told if e["kind"] == "env.violation"][-1] in done.stderr
+    env(service, repo, "abort", "evil")
+
+
 RUNS = """
 for h in pre-commit post-commit post-merge post-checkout reference-transaction pre-push
 do printf '#!/bin/sh\\ntouch %(out)s\\n' > .git/hooks/$h; chmod +x .git/hooks/$h; done

@@ -21,7 +21,14 @@
 
 enum { KEEP_FROM_MS = 250 }; /* what took longer is kept for the next one */
 enum { IDLE_MS = 3600000, PROLONG_MS = 300000, ENV_WATCH_MS = 1000, CAPTURE_MAX = 64 * 1024 };
-enum { RECEIVED_MAX_MB = 2048, CHANGED_MAX = 1 << 20, OBJECTS_MAX = 4 << 20, ENV_COMMIT = 40, ENV_TRIES = 3 };
+enum {
+    RECEIVED_MAX_MB = 2048,
+    CHANGED_MAX = 1 << 20,
+    OBJECTS_MAX = 4 << 20,
+    ENV_COMMIT = 40,
+    ENV_TRIES = 3,
+    ENV_TRIES_MS = 10000
+};
 
 /* ---- what runs inside ---- */
 
@@ -565,8 +572,10 @@ int env_receive(struct env *e)
     (void)unlink(path);
     int r = env_give(e, file);
     const bool is_given = r == 0;
-    /* `git gc` here may take a pack away under a git that reads it; the next one finds what took its place. */
-    for (int i = 0; is_given && (i == 0 || r < 0) && i < ENV_TRIES; i++) {
+    /* `git gc` here may take a pack away under a git that reads it; the next one finds what took its place. What took
+     * long may have been made for that. */
+    const usec_t end = clock_add_ms(clock_mono(), ENV_TRIES_MS);
+    for (int i = 0; is_given && (i == 0 || (r < 0 && clock_mono() < end)) && i < ENV_TRIES; i++) {
         e->ctx->err.code = ERR_OK;
         r = env_take(e, file);
     }

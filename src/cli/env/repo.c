@@ -188,6 +188,16 @@ static bool repo_needs_settings(enum repo_side side, const char *word)
                : strcmp(word, "rev-parse") != 0 && strcmp(word, "rev-list") != 0 && strcmp(word, "merge-base") != 0;
 }
 
+/* Packs may be made to take for ever, and to hold objects larger than this machine's memory. */
+static void repo_limit(const struct repo *r, const char *word)
+{
+    const rlim_t seconds = r->cpu_seconds ? r->cpu_seconds : CPU_SECONDS;
+    const rlim_t half = (rlim_t)sysconf(_SC_PHYS_PAGES) * (rlim_t)sysconf(_SC_PAGE_SIZE) / 2;
+    (void)setrlimit(RLIMIT_CPU, &(struct rlimit){seconds, seconds + 1});
+    if (strcmp(word, "index-pack") == 0)
+        (void)setrlimit(RLIMIT_DATA, &(struct rlimit){half, half});
+}
+
 pid_t repo_start(struct repo *r, enum repo_side side, int in, int out, int err, const char *const *args)
 {
     if (r->git && repo_needs_settings(side, args[0]) && repo_find_settings(r) < 0)
@@ -200,8 +210,7 @@ pid_t repo_start(struct repo *r, enum repo_side side, int in, int out, int err, 
     if (pid == 0) {
         child_unblock();
         (void)signal(SIGPIPE, SIG_DFL);
-        (void)setrlimit(RLIMIT_CPU,
-                        &(struct rlimit){CPU_SECONDS, CPU_SECONDS}); /* packs may be made to take for ever */
+        repo_limit(r, args[0]);
         if ((!r->top || chdir(r->top) == 0) && dup2(in < 0 ? nothing : in, 0) == 0 &&
             dup2(out < 0 ? nothing : out, 1) == 1 && dup2(err < 0 ? nothing : err, 2) == 2)
             (void)execvpe("git", argv, env);
@@ -223,6 +232,8 @@ int repo_wait(struct repo *r, pid_t pid, const char *what, struct str complaint)
         return 0;
     if (status == CHILD_NO_PROGRAM)
         return err_set(&r->ctx->err, ERR_FAILED_PRECONDITION, "there is no git on this machine");
+    if (status == CHILD_SIGNAL + SIGXCPU)
+        return err_set(&r->ctx->err, ERR_RESOURCE_EXHAUSTED, "git %s takes too long", what);
     const struct str why = complaint.n ? complaint : STR("it failed");
     return err_set(&r->ctx->err, ERR_UNKNOWN, "git %s: %.*s", what, STR_ARG_MAX(why, 190));
 }

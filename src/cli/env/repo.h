@@ -23,6 +23,7 @@ struct repo {
     size_t n_drivers;
     char *head;                   /* the commit of HEAD when it was opened; NULL: not known */
     char *refused, *refused_path; /* by repo_refuse(); NULL: nothing, or none is to blame */
+    unsigned cpu_seconds;         /* of processor time for each git from here on; 0: as much as for large packs */
     int lock;                     /* held while `ours` is in use: who finds one without removes it */
 };
 

@@ -12,6 +12,7 @@
 #include <strings.h>
 
 enum { RAW_MAX = 64 << 20, REVIEW_PATCH_MAX = 256 << 20, LINKS_MAX = 4096, LINK_TEXT_MAX = 4096 };
+enum { REVIEW_CPU_SECONDS = 60 };
 
 /* ":100644 120000 <object> <object> M\0path\0" */
 struct review_change {
@@ -100,8 +101,15 @@ int review_check(struct repo *r, const char *from, const char *head, const char 
 {
     AUTO_BUF struct buf text = BUF_INIT(RAW_MAX);
     AUTO_FREE char *except = mem_printf("^%s", from);
-    if (REPO_ASK(r, REPO_OURS, &text, "log", "-m", "--root", "--raw", "-z", "--no-renames", "--no-abbrev",
-                 "--format=", head, work, except, "--") < 0)
+    r->cpu_seconds = REVIEW_CPU_SECONDS; /* a few trees may stand for more directories than anybody can look at */
+    int failed = REPO_ASK(r, REPO_OURS, &text, "log", "-m", "--root", "--raw", "-z", "--no-renames", "--no-abbrev",
+                          "--format=", head, work, except, "--");
+    r->cpu_seconds = 0;
+    if (failed < 0 && r->ctx->err.code == ERR_RESOURCE_EXHAUSTED) {
+        AUTO_FREE char *why = mem_strdup(r->ctx->err.msg);
+        return repo_refuse(r, STR_NULL, why);
+    }
+    if (failed < 0)
         return -1;
     struct str rest = buf_str(&text);
     struct review_change c;

@@ -288,8 +288,10 @@ static int here_mask(struct here *h, const struct settings_secret *secret)
     AUTO_BUF struct buf text = BUF_INIT(SETTINGS_MAX);
     AUTO_FREE char *path = secret->path ? plan_resolve(secret->path, h->cwd, h->home) : NULL;
     const char *value = secret->name ? getenv(secret->name) : NULL;
+    struct stat st;
     if (path) {
-        int r = fd_read_file(AT_FDCWD, path, &text);
+        int r = stat(path, &st) == 0 && !S_ISREG(st.st_mode) ? -EINVAL /* of a FIFO nobody would see the end */
+                                                             : fd_read_file(AT_FDCWD, path, &text);
         if (r < 0)
             return err_errno(&h->err, r, "credentials: %s", path);
         while (buf_len(&text) && strchr("\r\n", buf_data(&text)[buf_len(&text) - 1]))

@@ -323,3 +323,11 @@ def test_a_lock_of_somebodys_keeps_nobody_waiting(here):
         assert (done.returncode, "busy" in done.stderr) == (125, True), done
     finally:
         holder.communicate("\n", timeout=60)
+
+
+def test_a_fifo_in_the_place_of_a_masked_file_keeps_nobody_waiting(here):
+    here.folder("w")
+    masked = settings(write=["w"], allow=["api.test"], credentials={"files": [{"path": "w/key", "mode": "mask", "injectHosts": ["api.test"]}]})
+    assert here.sh(masked, "mkfifo w/key").returncode == 0
+    done = here.sh(masked, "true", timeout=20)
+    assert (done.returncode, "w/key" in done.stderr) == (125, True), done

@@ -21,14 +21,8 @@
 
 enum { KEEP_FROM_MS = 250 }; /* what took longer is kept for the next one */
 enum { IDLE_MS = 3600000, PROLONG_MS = 300000, ENV_WATCH_MS = 1000, CAPTURE_MAX = 64 * 1024 };
-enum {
-    RECEIVED_MAX_MB = 2048,
-    CHANGED_MAX = 1 << 20,
-    OBJECTS_MAX = 4 << 20,
-    ENV_COMMIT = 40,
-    ENV_TRIES = 3,
-    ENV_TRIES_MS = 10000
-};
+enum { RECEIVED_MAX_MB = 2048, CHANGED_MAX = 1 << 20, OBJECTS_MAX = 4 << 20, ENV_COMMIT = 40 };
+enum { ENV_TRIES = 3, ENV_TRIES_MS = 10000 };
 
 /* ---- what runs inside ---- */
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tier/root.h"
+#include "base/fault.h"
 #include "base/fd.h"
 #include "kernel/namespace.h"
 #include "kernel/pool/pool.h"
@@ -65,11 +66,13 @@ int root_mount(const struct tier_host *host, struct box *box, const struct tier_
     };
     const bool is_disk = (chain->n && faccessat(layer_fds[0], FILES_DISK, F_OK, AT_SYMLINK_NOFOLLOW) == 0) ||
                          faccessat(box_fd, "u/" FILES_DISK, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
-    r = is_disk ? -EMEDIUMTYPE : overlay_mount(&overlay, ret_fd, ret_parts);
+    const char *step = "begin";
+    r = is_disk ? -EMEDIUMTYPE : fault_error("tier.root.mount");
+    r = r ? r : overlay_mount(&overlay, ret_fd, ret_parts, &step);
     for (size_t i = 0; i < chain->n; i++)
         (void)fd_close(layer_fds[i]);
     if (is_disk)
         return err_set(err, ERR_FAILED_PRECONDITION,
                        "its files are the disk of a virtual machine, which only tier microvm can use");
-    return r < 0 ? err_errno(err, r, "mount the root file system") : 0;
+    return r < 0 ? err_errno(err, r, "mount the root file system: %s", step) : 0;
 }

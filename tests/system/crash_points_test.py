@@ -255,6 +255,18 @@ time.sleep(1000)
 """
 
 
+def test_a_box_that_can_t_be_made_ready_is_replaced(on_btrfs):
+    """Whoever asked doesn't hear of it. Nothing waits for a snapshot that nobody has used."""
+    w = on_btrfs.begin()
+    snapshot = w.name("odd")
+    assert w.service.cove("snapshot", w.sandbox(), snapshot).returncode == 0
+    w.calm()
+    w.arm("tier.root.mount.fail")
+    w.sandbox(snapshot)
+    assert not w.armed() and "could not be made ready, another one takes its place: mount the root file system" in read(w.service.log)
+    w.check_no_leaks()
+
+
 def test_whoever_has_most_terminals_is_ended_when_they_are_short(on_btrfs):
     """The machine is said to be short of terminals, once."""
     w = on_btrfs.begin()

@@ -249,6 +249,20 @@ static int look_for_kept(struct boxes *b, const struct waiting *w, struct kept *
     return k->busy == 0;
 }
 
+/*
+ * What can't be for any reason that we know of: it may be this box's, and who asked gets another one, once. Kept files
+ * are in its place by then.
+ */
+static bool boxes_may_be_its_own(const struct box_entry *e, const struct waiting *w, const struct kept *kept,
+                                 const struct err *err)
+{
+    const bool is_odd = err->code == ERR_PERMISSION_DENIED || err->code == ERR_INTERNAL;
+    if (e->state == BOX_BLANK || kept || w->again || !is_odd)
+        return false;
+    log_warn("a box could not be made ready, another one takes its place: %s", err->msg);
+    return true;
+}
+
 /* False: there is nothing for it yet. */
 static bool serve_one(struct boxes *b, struct waiting *w)
 {
@@ -273,7 +287,7 @@ static bool serve_one(struct boxes *b, struct waiting *w)
         e->request = w;
         if (boxes_dress(e, &w->outfit, kept, &err) < 0) {
             e->request = NULL;
-            if (e->warm_since)
+            if (e->warm_since || boxes_may_be_its_own(e, w, kept, &err))
                 boxes_wait_again(b, w);
             else
                 boxes_refuse(b, w, &err);

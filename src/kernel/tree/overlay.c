@@ -16,6 +16,7 @@ enum { PATH_BYTES = 16 };
 struct overlay_layers {
     struct overlay_parts parts; /* the lower ones, then the box */
     char names[OVERLAY_LAYERS_MAX + 1][PATH_BYTES];
+    const char *step; /* under way */
 };
 
 void overlay_parts_close(struct overlay_parts *p)
@@ -28,13 +29,17 @@ void overlay_parts_close(struct overlay_parts *p)
 static int add_layer(struct overlay_layers *l, const struct overlay *o, int dir_fd, uint64_t attrs)
 {
     AUTO_CLOSE int fd = -1;
+    l->step = "clone a layer's mount";
     int r = mount_clone(dir_fd, "", &fd);
-    if (r == 0)
-        r = mount_set(fd, attrs, o->userns_fd);
+    if (r < 0)
+        return r;
+    l->step = "map a layer's owners";
+    r = mount_set(fd, attrs, o->userns_fd);
     if (r < 0)
         return r;
     char *name = l->names[l->parts.n];
     if (o->mode == OVERLAY_ATTACHED) {
+        l->step = "attach a layer";
         (void)snprintf(name, PATH_BYTES, "%u", (unsigned)l->parts.n);
         if (mkdir(name, 0700) < 0 && errno != EEXIST)
             return -errno;
@@ -72,14 +77,17 @@ static int configure(int fs, const struct overlay_layers *l)
     return r;
 }
 
-static int overlay_make(const struct overlay_layers *l, uid_t base, int *ret_fd)
+static int overlay_make(struct overlay_layers *l, uid_t base, int *ret_fd)
 {
+    l->step = "open overlayfs";
     AUTO_CLOSE int fs = fsopen("overlay", FSOPEN_CLOEXEC);
     if (fs < 0)
         return -errno;
+    l->step = "name the layers";
     int r = configure(fs, l);
     if (r < 0)
         return r;
+    l->step = "make the overlay";
     (void)setfsgid(base);
     (void)setfsuid(base);
     r = caps_raise_effective(); /* changing fsuid from 0 dropped the file capabilities */
@@ -90,6 +98,7 @@ static int overlay_make(const struct overlay_layers *l, uid_t base, int *ret_fd)
     int again = caps_raise_effective();
     if (r < 0 || again < 0)
         return r < 0 ? r : again;
+    l->step = "mount the overlay";
     int fd = fsmount(fs, FSMOUNT_CLOEXEC, MOUNT_ATTR_NODEV);
     if (fd < 0)
         return -errno;
@@ -98,9 +107,9 @@ static int overlay_make(const struct overlay_layers *l, uid_t base, int *ret_fd)
 }
 
 /* In the directory where layers have names of a few bytes: the kernel takes 255 for the list of all. */
-static int mount_here(const struct overlay *o, int *ret_fd, struct overlay_parts *ret_parts)
+static int mount_here(const struct overlay *o, int *ret_fd, struct overlay_parts *ret_parts, const char **ret_step)
 {
-    struct overlay_layers l = {.parts.n = 0};
+    struct overlay_layers l = {.parts.n = 0, .step = "count the layers"};
     int r = o->n_lower == 0 || o->n_lower > OVERLAY_LAYERS_MAX ? -EINVAL : 0;
     for (size_t i = 0; r == 0 && i < o->n_lower; i++)
         r = add_layer(&l, o, o->lower_fds[i], MOUNT_ATTR_RDONLY);
@@ -109,6 +118,8 @@ static int mount_here(const struct overlay *o, int *ret_fd, struct overlay_parts
     AUTO_CLOSE int fd = -1;
     if (r == 0)
         r = overlay_make(&l, o->base, &fd);
+    if (r < 0 && ret_step)
+        *ret_step = l.step;
     /* The overlay holds copies of its layers' mounts, of its own. */
     if (o->mode == OVERLAY_ATTACHED)
         for (size_t i = 0; i < l.parts.n; i++)
@@ -124,13 +135,13 @@ static int mount_here(const struct overlay *o, int *ret_fd, struct overlay_parts
     return r;
 }
 
-int overlay_mount(const struct overlay *o, int *ret_fd, struct overlay_parts *ret_parts)
+int overlay_mount(const struct overlay *o, int *ret_fd, struct overlay_parts *ret_parts, const char **ret_step)
 {
     AUTO_CLOSE int back = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
     AUTO_CLOSE int fd = -1;
     if (back < 0 || chdir(o->mode == OVERLAY_ATTACHED ? o->scratch : "/proc/self/fd") < 0)
         return -errno;
-    int r = mount_here(o, &fd, ret_parts);
+    int r = mount_here(o, &fd, ret_parts, ret_step);
     if (fchdir(back) < 0 && r == 0)
         r = -errno;
     if (r == 0)

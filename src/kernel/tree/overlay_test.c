@@ -128,7 +128,7 @@ static int mounts_in_child(const void *arg)
         /* Two, then all there can be. */
         const struct overlay o = {mode, lowers, i ? ARRAY_SIZE(lowers) : 2, box, userns, BASE, "scratch"};
         struct overlay_parts parts = {.n = 0};
-        int e = r ? 0 : overlay_mount(&o, &roots[i], i ? &parts : NULL);
+        int e = r ? 0 : overlay_mount(&o, &roots[i], i ? &parts : NULL, NULL);
         CHECK(parts.n == (i && mode == OVERLAY_DETACHED ? o.n_lower + 1 : 0));
         if (i == 1) /* the overlay has its own */
             overlay_parts_close(&parts);
@@ -139,7 +139,7 @@ static int mounts_in_child(const void *arg)
     }
     /* A box without its directories: the layers were mounted by then. */
     const struct overlay bad = {mode, lowers, 2, lowers[0], userns, BASE, "scratch"};
-    int refused = overlay_mount(&bad, &not_made, NULL);
+    int refused = overlay_mount(&bad, &not_made, NULL, NULL);
     (void)kill(pid, SIGKILL);
     (void)waitpid(pid, NULL, 0);
     CHECK(r == 0 && refused < 0 && not_made == -1);

@@ -227,7 +227,8 @@ static bool work_ahead(struct boxes *b, const struct tier *tier, struct err *err
     }
     bool too_many = stock.n > stock.wanted;
     struct box_entry *other = NULL;
-    if ((last_short || too_many) && !b->counts[BOX_MAKING])
+    /* What is for nobody any more gives way to a blank, too, which is for all. */
+    if ((last_short || too_many || !has_blank) && !b->counts[BOX_MAKING])
         other = find_other(b, tier, &stock, warm_wanted, too_many);
     if (other) {
         boxes_kill_unused(other);

@@ -149,13 +149,24 @@ void requests_volume(struct requests *r, const union sup_message *message, int f
         requests_pool_answer(r, &m->head, unless_done(r, volume_drop(r, m, &err), ERR_NOT_FOUND, &err), &err);
 }
 
+/* The figures tell what was asked for to be in force. */
+static int owner_limit(struct requests *r, const struct sup_owner *m)
+{
+    uint64_t used = 0;
+    int failed = fault_error("coved.owner.limit");
+    failed = failed ? failed : pool_owner_limit(r->host->pool, m->owner, m->limit_bytes);
+    if (failed == 0 && m->limit_bytes && pool_owner_usage(r->host->pool, m->owner, &used) == 0)
+        requests_pool_tell(r, m->head.tag, "", used, m->limit_bytes);
+    return failed;
+}
+
 static int owner_take(struct requests *r, const struct sup_owner *m, struct err *err)
 {
     struct pool *pool = r->host->pool;
     struct boxes_files f;
     int failed;
     if (!m->what[0])
-        failed = pool_owner_limit(pool, m->owner, m->limit_bytes);
+        failed = owner_limit(r, m);
     else if (is_volume(m->what))
         failed = pool_own(pool, POOL_VOLUME, m->what, m->owner);
     else if (boxes_files(r->boxes, m->what, &f, err) < 0)

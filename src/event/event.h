@@ -121,6 +121,7 @@
     X(EVENT_LIMIT_OOM, "limit.oom")                                                                                    \
     X(EVENT_LIMIT_PIDS, "limit.pids")                                                                                  \
     X(EVENT_LIMIT_DISK, "limit.disk")                                                                                  \
+    X(EVENT_LIMIT_TENANT, "limit.tenant") /* of the service: data.tenant's disk is full, with all that it has there */ \
     X(EVENT_GUARD_DENIED, "guard.denied")                                                                              \
     X(EVENT_GUARD_ASKED, "guard.asked")             /* an action waits: data.hold */                                   \
     X(EVENT_GUARD_JUDGED, "guard.judged")           /* the analyser's answer: data.verdict, data.risk, data.reason */  \

@@ -2,6 +2,7 @@
 #include "sandbox/quota.h"
 #include "config/units.h"
 #include "sandbox/object.h"
+#include "sandbox/owner.h"
 #include "sandbox/tenant.h"
 #include "template/builds.h"
 
@@ -99,6 +100,8 @@ static int charge_disk(struct charge *charge, struct core *core, uint64_t tenant
         return err_set(
             err, ERR_PERMISSION_DENIED,
             "your tenant's disk is limited: set a size (of a sandbox: --disk or 'defaults.disk' in the configuration; of a volume: --size)");
+    if (owner_check(core, tenant, err) < 0)
+        return -1;
     return charge_take(charge, core, tenant, amounts, err);
 }
 

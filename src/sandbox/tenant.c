@@ -5,7 +5,6 @@
 #include "sandbox/key.h"
 #include "sandbox/life/checkpoint.h"
 #include "sandbox/object.h"
-#include "sandbox/owner.h"
 #include "sandbox/record/record.h"
 #include "sandbox/volume/volumes.h"
 #include "template/builds.h"
@@ -20,6 +19,7 @@ struct tenant {
     char *name;
     usec_t created;
     struct quota_user quota;
+    struct owner owner;
 };
 
 struct tenants {
@@ -36,6 +36,12 @@ struct quota_user *tenant_quota(struct core *core, uint64_t number)
 {
     struct tenant *t = tenant_get(core, number);
     return t ? &t->quota : NULL;
+}
+
+struct owner *tenant_owner(struct core *core, uint64_t number)
+{
+    struct tenant *t = tenant_get(core, number);
+    return t ? &t->owner : NULL;
 }
 
 bool tenant_has_others(const struct core *core)
@@ -92,6 +98,7 @@ static struct tenant *tenant_add(struct tenants *all, uint64_t number, struct st
     t->number = number;
     t->name = mem_strndup(name.p, name.n);
     t->created = created;
+    t->owner = (struct owner){.core = all->core, .tenant = number};
     (void)map_put(&all->by_name, name, t);
     (void)map_put_u64(&all->by_number, number, t);
     return t;
@@ -101,6 +108,7 @@ static void tenant_free(struct tenants *all, struct tenant *t)
 {
     (void)map_del(&all->by_name, str_of(t->name));
     (void)map_del_u64(&all->by_number, t->number);
+    loop_alarm_clear(all->core->loop, &t->owner.alarm);
     MEM_FREE(t->name, t);
 }
 
@@ -150,6 +158,7 @@ static void tenant_fill(struct core *core, const struct tenant *t, struct tenant
                                      .number = t->number,
                                      .created = t->created,
                                      .quota = &t->quota,
+                                     .owner = &t->owner,
                                      .n_keys = key_count(core, t->number),
                                      .n_templates = template_count(core->templates, t->number),
                                      .n_checkpoints = checkpoint_count(core, t->number)};

@@ -8,6 +8,7 @@
  */
 #pragma once
 
+#include "sandbox/owner.h"
 #include "sandbox/principal.h"
 #include "sandbox/quota.h"
 
@@ -38,6 +39,7 @@ struct tenant_info {
     uint64_t number;
     usec_t created;
     const struct quota_user *quota;
+    const struct owner *owner;
     size_t n_keys, n_templates, n_checkpoints;
 };
 
@@ -58,4 +60,5 @@ struct tenants *tenants_new(struct core *core);
 int tenants_load(struct core *core, struct err *err) WARN_UNUSED;
 void tenants_free(struct tenants *all);
 struct quota_user *tenant_quota(struct core *core, uint64_t number); /* NULL: it is gone */
+struct owner *tenant_owner(struct core *core, uint64_t number);      /* the same */
 bool tenant_has_others(const struct core *core);                     /* than the default one */

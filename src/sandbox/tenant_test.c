@@ -412,6 +412,83 @@ static void what_there_is_on_disk_counts(void **state)
     assert_string_equal(w->owner.what, "");
 }
 
+/* coved is asked again; until then nothing begins, and who asks is told why. */
+static void a_limit_that_fails_is_asked_for_again(void **state)
+{
+    struct world *w = *state;
+    struct actor a = tenant_made(w, "a");
+    const struct owner *disk = tenant_owner(w->core, a.who.tenant);
+    struct world_outcome o;
+    struct err err;
+    w->owner_error = ERR_INTERNAL;
+    limit(w, "a", QUOTA_DISK, 1 << 30);
+    WAIT(w, disk->failures == 1);
+    assert_int_equal(create(w, &a, &o, &err), -1);
+    assert_int_equal(err.code, ERR_UNAVAILABLE);
+    assert_non_null(strstr(err.msg, "can't be put in force now: the pool is away"));
+    assert_int_equal(create(w, &test_actor, &o, &err), 0);
+    WAIT(w, o.calls);
+    const usec_t at = clock_mono();
+    WAIT(w, disk->failures == 2);
+    assert_true(clock_mono() - at < 5 * USEC_PER_SEC && disk->alarm.at > clock_mono() + USEC_PER_SEC);
+    w->owner_error = ERR_OK;
+    w->owners = 0;
+    WAIT(w, disk->failures == 0);
+    assert_int_equal(create(w, &a, &o, &err), 0);
+    WAIT(w, o.calls);
+    assert_non_null(o.sb);
+
+    /* With what has been made since: another worker, whose first question fails. */
+    AUTO_FREE char *id = mem_strdup(sandbox_info(o.sb)->id);
+    w->owner_error = ERR_INTERNAL;
+    (void)world_restart(w, id);
+    disk = tenant_owner(w->core, a.who.tenant);
+    WAIT(w, disk->failures == 1);
+    w->owner_error = ERR_OK;
+    w->owners = 0;
+    WAIT(w, w->owners == 2 && disk->failures == 0);
+    assert_string_equal(w->owner.what, id);
+}
+
+static void at_the_bound_nothing_begins_on_new_files(void **state)
+{
+    struct world *w = *state;
+    struct actor a = tenant_made(w, "a");
+    const struct owner *disk = tenant_owner(w->core, a.who.tenant);
+    struct world_outcome o, paused, memory, back;
+    struct err err;
+    assert_int_equal(create(w, &a, &paused, &err), 0);
+    assert_int_equal(create(w, &a, &memory, &err), 0);
+    WAIT(w, paused.calls && memory.calls);
+    struct sandbox *sb = paused.sb, *other = memory.sb;
+    assert_int_equal(sandbox_pause(sb, &a, false, world_on_done, &paused, &err), 0);
+    assert_int_equal(sandbox_pause(other, &a, true, world_on_done, &memory, &err), 0);
+    WAIT(w, sandbox_info(sb)->state == SANDBOX_PAUSED && sandbox_info(other)->state == SANDBOX_PAUSED);
+    w->owner_used = 2ULL << 30;
+    limit(w, "a", QUOTA_DISK, 1 << 30);
+    WAIT(w, disk->is_full);
+    assert_int_equal(world_count_events(w, SERVICE_LOG_ID, EVENT_LIMIT_TENANT), 1);
+    assert_int_equal(create(w, &a, &o, &err), -1);
+    assert_int_equal(err.code, ERR_RESOURCE_EXHAUSTED);
+    assert_int_equal(err.reason, ERR_POOL_FULL);
+    assert_non_null(strstr(err.msg, "snapshots and templates have 2 GiB on disk, and may have 2 GiB"));
+    const struct sandbox_resume how = {0};
+    assert_int_equal(sandbox_resume(sb, &a, &how, world_on_done, &back, &err), -1);
+    assert_int_equal(err.reason, ERR_POOL_FULL);
+    back = (struct world_outcome){0};
+    assert_int_equal(sandbox_resume(other, &a, &how, world_on_done, &back, &err), 0); /* it has its files */
+    WAIT(w, back.calls);
+    assert_int_equal(sandbox_info(other)->state, SANDBOX_RUNNING);
+
+    w->owner_used = 4096;
+    WAIT(w, !disk->is_full);
+    back = (struct world_outcome){0};
+    assert_int_equal(sandbox_resume(sb, &a, &how, world_on_done, &back, &err), 0);
+    WAIT(w, back.calls);
+    assert_int_equal(sandbox_info(sb)->state, SANDBOX_RUNNING);
+    assert_int_equal(world_count_events(w, SERVICE_LOG_ID, EVENT_LIMIT_TENANT), 1);
+}
+
 static void names_are_each_tenants_and_public_ones_for_all(void **state)
 {
     struct world *w = *state;
@@ -460,6 +537,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(nobody_pushes_out_records_of_others, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(each_limit_is_kept, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(what_there_is_on_disk_counts, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(a_limit_that_fails_is_asked_for_again, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(at_the_bound_nothing_begins_on_new_files, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(names_are_each_tenants_and_public_ones_for_all, world_setup, world_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

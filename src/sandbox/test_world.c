@@ -398,8 +398,14 @@ static void on_request(struct world *w, const union sup_message *q)
     case SUP_OWNER:
         w->owner = q->owner;
         w->owners++;
-        w->owner_limit = q->owner.what[0] ? w->owner_limit : q->owner.limit_bytes;
-        answer_done(w, q->head.tag, ERR_OK, "");
+        if (!q->owner.what[0]) {
+            w->owner_limit = q->owner.limit_bytes;
+            m.volume.used_bytes = w->owner_used;
+            m.volume.limit_bytes = q->owner.limit_bytes;
+            if (w->owner_used && q->owner.limit_bytes)
+                answer(w, &m, SUP_VOLUME, q->head.tag, -1);
+        }
+        answer_done(w, q->head.tag, w->owner_error && !q->owner.what[0] ? w->owner_error : ERR_OK, "the pool is away");
         break;
     case SUP_POOL:
         tell_pool(w, q->head.tag);

@@ -64,7 +64,9 @@ struct world {
     struct sup_owner owner;                           /* what was told last */
     unsigned owners;                                  /* how often */
     uint64_t owner_limit, create_owner, volume_owner; /* of the last ones */
-    unsigned mounts, volume_refusals, usage_asks;     /* usage_asks: how often figures of volumes were asked for */
+    uint64_t owner_used;                              /* what OWNER says; 0: the pool doesn't count */
+    enum err_code owner_error;
+    unsigned mounts, volume_refusals, usage_asks; /* usage_asks: how often figures of volumes were asked for */
     enum err_code mount_error, volume_error;
     unsigned mount_silence; /* so many mounts are made and not answered */
     struct map layers;      /* name -> struct fake_layer; without the template's */

@@ -88,7 +88,8 @@ enum sup_type {
      */
     SUP_NEST,
 
-    SUP_OWNER, /* struct sup_owner -> SUP_DONE */
+    /* struct sup_owner -> for the owner itself SUP_VOLUME of no name, where the pool counts what it has; then SUP_DONE */
+    SUP_OWNER,
 
     SUP_AGAIN, /* struct sup_head, no answer: the tag is that of SUP_RESTARTED */
 

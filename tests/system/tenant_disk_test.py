@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a tenant whose disk is limited can get by clones that outlive what they were made of, on btrfs with simple quotas (Linux 6.7)."""
 
+import json
 import os
 import platform
+import re
 import shutil
 import tempfile
 from pathlib import Path
@@ -120,9 +122,54 @@ def test_clones_lead_to_no_more_than_twice_the_limit(service, way):
     # It has room again once they are gone.
     remove()
     ran(service, "gc")
+    assert wait_until(lambda: begins(service))
     sandbox = create(service, SIZE)
     assert wait_until(lambda: write(service, sandbox, "/home/user/f"))
     ran(service, "rm", sandbox)
+
+
+def begins(service):
+    """Whether it may make another sandbox."""
+    done = service.cove("run", "--disk", f"{SIZE}MiB", "--", "true")
+    known = "on disk, and may have 480 MiB" in done.stderr or "quota exceeded" in done.stderr.lower() # the latter, when it has just become full
+    assert done.returncode == 0 or known, done
+    return done.returncode == 0
+
+
+def on_disk(service):
+    """MiB, as of a second ago or five."""
+    return round(json.loads(ran(service, "tenant", "show", "default", "--json"))["on_disk"]["used_bytes"] / MIB)
+
+
+def test_at_the_bound_nothing_begins_and_what_helps_is_told(service):
+    ran(service, "gc")
+    assert wait_until(lambda: on_disk(service) < PIECE), on_disk(service) # of tests before
+    paused, sandbox = create(service, SIZE), create(service, SIZE)
+    ran(service, "pause", "--files-only", paused)
+    made = []
+    for n in range(ROUNDS):
+        if not write(service, sandbox, "/home/user/f"):
+            break
+        made.append(ran(service, "snapshot", sandbox, f"bound{n}").split()[0])
+        ran(service, "rm", sandbox)
+        sandbox = create(service, SIZE)
+    refused = lambda: "may have 480 MiB" in service.cove("run", "--disk", "1MiB", "--", "true").stderr
+    assert wait_until(refused), (len(made), on_disk(service))
+    for words in (["run", "--disk", "1MiB", "--", "true"], ["resume", paused], ["fork", sandbox]):
+        done = service.cove(*words)
+        assert done.returncode != 0 and "may have 480 MiB" in done.stderr and "'cove snapshot rm'" in done.stderr, done
+    assert service.request("POST", "/cove/v1/sandboxes", {})[0] == 429
+    log = [json.loads(line) for line in ran(service, "log", "--service", "--json").splitlines()]
+    told = [event for event in log if event["kind"] == "limit.tenant"][-1]
+    assert told["data"]["tenant"] == "default" and told["data"]["limit_bytes"] == 2 * DISK * MIB, told
+    assert told["data"]["used_bytes"] > (2 * DISK - 10) * MIB, told
+    assert re.search(r"^on disk +4[78]\d MiB of 480 MiB$", ran(service, "tenant", "show", "default"), re.M)
+    ran(service, "snapshot", "rm", *made)
+    ran(service, "rm", sandbox)
+    ran(service, "gc")
+    assert wait_until(lambda: begins(service))
+    ran(service, "resume", paused)
+    ran(service, "rm", paused)
 
 
 def test_a_limit_counts_what_there_was_before_it(service):

@@ -17,9 +17,14 @@ static json_t *tenant_json(const struct tenant_info *info)
     memcpy(used, info->quota->used, sizeof(info->quota->used));
     used[QUOTA_TEMPLATES] = info->n_templates;
     used[QUOTA_CHECKPOINTS] = info->n_checkpoints;
-    return json_pack("{s:s,s:I,s:o?,s:o,s:o,s:I}", "name", info->name, "number", (json_int_t)info->number, "created_at",
-                     call_time(info->created), "limits", tenant_figures(info->quota->limits), "used",
-                     tenant_figures(used), "keys", (json_int_t)info->n_keys);
+    const struct owner *o = info->owner;
+    json_t *on_disk = o->most_bytes ? json_pack("{s:I,s:I}", "used_bytes", (json_int_t)o->used_bytes, "limit_bytes",
+                                                (json_int_t)o->most_bytes)
+                                    : NULL;
+    return json_pack("{s:s,s:I,s:o?,s:o,s:o,s:I,s:o?,s:o?}", "name", info->name, "number", (json_int_t)info->number,
+                     "created_at", call_time(info->created), "limits", tenant_figures(info->quota->limits), "used",
+                     tenant_figures(used), "keys", (json_int_t)info->n_keys, "on_disk", on_disk, "on_disk_failed",
+                     o->failures ? call_cstr(o->why.msg) : NULL);
 }
 
 static void tenants_add(void *ctx, const struct tenant_info *info)

@@ -101,6 +101,23 @@ static int tenant_remove(struct context *ctx, void *options UNUSED)
     return things_remove(ctx, &tenants);
 }
 
+/* Where the pool counts that: with what snapshots and templates have of what is gone. */
+static void print_on_disk(struct table *t, const json_t *one)
+{
+    const json_t *on_disk = json_object_get(one, "on_disk");
+    const char *failed = json_string_value(json_object_get(one, "on_disk_failed"));
+    char used[UNIT_TEXT_MAX], most[UNIT_TEXT_MAX];
+    if (!failed && !on_disk)
+        return;
+    unit_format_size((uint64_t)json_integer_value(json_object_get(on_disk, "used_bytes")), used);
+    unit_format_size((uint64_t)json_integer_value(json_object_get(on_disk, "limit_bytes")), most);
+    table_add(t, STR("on disk"));
+    if (failed)
+        table_addf(t, "not limited, and so refused: %s", failed);
+    else
+        table_addf(t, "%s of %s", used, most);
+}
+
 static void print_one(const json_t *one)
 {
     struct table t;
@@ -113,6 +130,7 @@ static void print_one(const json_t *one)
         table_add(&t, str_of(tenant_flags[i].name));
         add_figure(&t, one, i);
     }
+    print_on_disk(&t, one);
     table_print(&t, stdout);
     table_fini(&t);
 }
@@ -187,7 +205,8 @@ const struct command cmd_tenant = {
         "machine itself you see the things of all tenants. --tenant NAME (or COVE_TENANT) with any other command "
         "acts in one tenant, and sees only that one.\n\ncreate prints the name: lower case letters, digits and '-', "
         "up to 63. set changes the given limits; 0 means no limit. Lowering a limit takes nothing away. show tells "
-        "what is in use. rm removes a tenant and its keys, and refuses one that has sandboxes, volumes, templates or "
+        "what is in use, and what there really is on disk, where the pool counts it: with what snapshots and "
+        "templates have of sandboxes and volumes that are gone. rm removes a tenant and its keys, and refuses one that has sandboxes, volumes, templates or "
         "snapshots.",
     .examples = "cove tenant create acme --sandboxes 20 --memory 32GiB\n"
                 "cove key create --tenant acme --name acme-admin --scope admin\n"

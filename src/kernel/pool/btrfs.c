@@ -161,6 +161,10 @@ static uint64_t group_id(uint64_t number)
 int btrfs_group_limit(int fd, uint64_t number, uint64_t bytes)
 {
     struct btrfs_ioctl_qgroup_create_args args = {.create = 1, .qgroupid = group_id(number)};
+    struct btrfs_qgroup_limit_item there = {0};
+    if (find_quota_item(fd, BTRFS_QGROUP_LIMIT_KEY, args.qgroupid, args.qgroupid, &there, sizeof(there)) == 0 &&
+        (le64toh(there.flags) & BTRFS_QGROUP_LIMIT_MAX_RFER) && le64toh(there.max_rfer) == (bytes ? bytes : UINT64_MAX))
+        return 0; /* each change is a transaction of the file system's */
     if (ioctl(fd, BTRFS_IOC_QGROUP_CREATE, &args) < 0 && errno != EEXIST)
         return -errno;
     return quota_limit(fd, args.qgroupid, bytes);

@@ -8,6 +8,7 @@
 #include "sandbox/life/pause.h"
 #include "sandbox/life/sleep.h"
 #include "sandbox/object.h"
+#include "sandbox/owner.h"
 #include "sandbox/record/record.h"
 
 int resume_limit(const struct core *core, struct err *err)
@@ -188,7 +189,8 @@ int sandbox_resume(struct sandbox *sb, const struct actor *actor, const struct s
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     event_data_u64(&d, "timeout_ms", timeout_ms);
     event_data_bool(&d, "memory", sb->info.has_memory && !how->cold);
-    if (resume_limit(sb->core, err) < 0 ||
+    const bool on_files = how->cold || !sb->info.has_memory || sb->info.on_disk;
+    if (resume_limit(sb->core, err) < 0 || (on_files && owner_check(sb->core, sb->info.tenant, err) < 0) ||
         action_permit(sb, actor, EVENT_SANDBOX_RESUME, event_data_end(&d), &seq, err) < 0)
         return -1;
     waiters_add(&sb->starters, done, ctx);

@@ -97,12 +97,14 @@ int files_layer_below(const struct tier_host *host, const char *layer, char ret_
 
 int files_layer_drop(const struct tier_host *host, const char *layer)
 {
-    char image[FILES_IMAGE_TEXT], boots[FILES_IMAGE_TEXT], trash[FILES_IMAGE_TEXT], token[13];
+    char image[FILES_IMAGE_TEXT], half[FILES_IMAGE_TEXT], boots[FILES_IMAGE_TEXT], trash[FILES_IMAGE_TEXT], token[13];
     id_token(token, sizeof(token) - 1);
     (void)snprintf(image, sizeof(image), FILES_IMAGES "/%s", layer);
+    (void)snprintf(half, sizeof(half), FILES_IMAGES "/.%s", layer); /* of a machine that ended over it */
     (void)snprintf(boots, sizeof(boots), FILES_BOOTS "/%s", layer);
     (void)snprintf(trash, sizeof(trash), "trash/%s.%s", layer, token);
-    (void)unlinkat(pool_fd(host->pool), image, 0); /* mostly there is none, as of the next */
+    (void)unlinkat(pool_fd(host->pool), image, 0); /* mostly there is none, as of the next two */
+    (void)unlinkat(pool_fd(host->pool), half, 0);
     (void)renameat(pool_fd(host->pool), boots, pool_fd(host->pool), trash);
     return pool_layer_drop(host->pool, layer);
 }

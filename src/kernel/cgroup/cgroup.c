@@ -35,7 +35,7 @@ int cgroup_write_u64(int parent_fd, const char *name, const char *file, uint64_t
     return cgroup_write(parent_fd, name, file, text);
 }
 
-static int cgroup_read_file(int parent_fd, const char *name, const char *file, struct buf *b)
+int cgroup_read_file(int parent_fd, const char *name, const char *file, struct buf *b)
 {
     char path[CGROUP_NAME_MAX + 48];
     cgroup_join_group(path, sizeof(path), name, file);
@@ -158,6 +158,7 @@ static struct cgroup_tree *new_tree(const char *name)
     (void)snprintf(t->parent, sizeof(t->parent), "%s", name);
     for (size_t i = 0; i < CGROUP_DIRS_MAX; i++)
         t->mount_fds[i] = t->parent_fds[i] = -1;
+    t->freezer_fd = -1;
     return t;
 }
 
@@ -225,7 +226,9 @@ int cgroup_make(struct cgroup_tree *t, const char *name)
 
 int cgroup_remove(struct cgroup_tree *t, const char *name)
 {
-    int r = 0;
+    int r = cgroup_part_remove(t, name);
+    if (r < 0)
+        return r;
     for (size_t i = 0; i < t->n; i++)
         if (t->parent_fds[i] >= 0 && unlinkat(t->parent_fds[i], name, AT_REMOVEDIR) < 0 && errno != ENOENT)
             r = -errno;
@@ -346,6 +349,7 @@ int cgroup_kill(struct cgroup_tree *t, const char *name)
                 (void)kill((pid_t)pid, SIGKILL);
         if (t->features.freeze)
             (void)t->ops->freeze(t, name, false);
+        int thawed UNUSED = cgroup_part_is_there(t, name) ? cgroup_part_freeze(t, name, false) : 0;
     }
     return -EBUSY;
 }

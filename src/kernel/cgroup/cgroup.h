@@ -8,6 +8,8 @@
 
 #include "base/def.h"
 
+struct buf;
+
 enum { CGROUP_NAME_MAX = 32, CGROUP_PATH_MAX = 512 };
 
 struct cgroup_tree;
@@ -90,6 +92,19 @@ uint32_t cgroup_oom_kills(struct cgroup_tree *t,
  */
 int cgroup_freeze(struct cgroup_tree *t, const char *name, bool frozen) WARN_UNUSED;
 int cgroup_is_frozen(struct cgroup_tree *t, const char *name) WARN_UNUSED;
+
+/*
+ * A part of a group, frozen while the rest of the group runs. It has no limits of its own, and goes with the group.
+ * Processes begin in the group; cgroup_part_move() takes them to the part, which may be frozen, and back. It waits for
+ * an RCU grace period, often 15 ms, if the tree was quiet before.
+ */
+int cgroup_part_make(struct cgroup_tree *t, const char *name) WARN_UNUSED; /* -EOPNOTSUPP: groups can't be frozen */
+bool cgroup_part_is_there(struct cgroup_tree *t, const char *name);
+int cgroup_part_processes(struct cgroup_tree *t, const char *name, bool in_part,
+                          struct buf *ret_pids) WARN_UNUSED; /* lines; only those in the part, or only the others */
+int cgroup_part_move(struct cgroup_tree *t, const char *name, pid_t pid, bool into) WARN_UNUSED;
+int cgroup_part_freeze(struct cgroup_tree *t, const char *name, bool frozen) WARN_UNUSED;
+int cgroup_part_is_frozen(struct cgroup_tree *t, const char *name) WARN_UNUSED;
 
 /*
  * first: when the machine runs out of memory, it is taken from this group before others, where the kernel can (version

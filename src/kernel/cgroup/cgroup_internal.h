@@ -2,7 +2,7 @@
 /* Shared between cgroup.c and the two versions. */
 #pragma once
 
-#include "base/str.h"
+#include "base/buf.h"
 #include "kernel/cgroup/cgroup.h"
 
 enum { CGROUP_DIRS_MAX = CGROUP_DOOR_MAX };
@@ -25,7 +25,10 @@ struct cgroup_tree {
     /* the parent group in each; version 1: indexed by controller, -1 where there is none */
     int parent_fds[CGROUP_DIRS_MAX];
     size_t n;
+    int freezer_fd; /* borrowed: the parent group where groups are frozen; -1: they can't be */
 };
+
+int cgroup_part_remove(struct cgroup_tree *t, const char *name);
 
 int cgroup_v1_open(struct cgroup_tree *t);
 int cgroup_v2_open(struct cgroup_tree *t);
@@ -41,6 +44,7 @@ int cgroup_add_hierarchy(struct cgroup_tree *t, size_t index, const char *root_p
 /* Group files: "<name>/<file>" below a parent descriptor. */
 int cgroup_write(int parent_fd, const char *name, const char *file, const char *text);
 int cgroup_write_u64(int parent_fd, const char *name, const char *file, uint64_t v);
+int cgroup_read_file(int parent_fd, const char *name, const char *file, struct buf *b);
 int cgroup_read_u64(int parent_fd, const char *name, const char *file, uint64_t *ret_v);
 int cgroup_read_key(int parent_fd, const char *name, const char *file, const char *key,
                     uint64_t *ret_v); /* "key N" lines */

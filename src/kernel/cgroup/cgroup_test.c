@@ -416,16 +416,116 @@ static void test_kill_takes_all(void **state)
     cgroup_close(t, true);
 }
 
-static void wait_for_frozen(struct cgroup_tree *t, const char *name, int wanted)
+static void wait_until_frozen(struct cgroup_tree *t, const char *name,
+                              int (*is_frozen)(struct cgroup_tree *t, const char *name), int wanted)
 {
     int r = !wanted;
     for (int i = 0; i < 1000 && r != wanted; i++) {
-        r = cgroup_is_frozen(t, name);
+        r = is_frozen(t, name);
         assert_true(r >= 0);
         if (r != wanted)
             (void)poll(NULL, 0, 2);
     }
     assert_int_equal(r, wanted);
+}
+
+static void wait_for_frozen(struct cgroup_tree *t, const char *name, int wanted)
+{
+    wait_until_frozen(t, name, cgroup_is_frozen, wanted);
+}
+
+static size_t count_in(struct cgroup_tree *t, bool in_part)
+{
+    AUTO_BUF struct buf pids = BUF_INIT(4096);
+    struct str rest, line;
+    size_t n = 0;
+    assert_int_equal(cgroup_part_processes(t, "p", in_part, &pids), 0);
+    for (rest = buf_str(&pids); str_split(&rest, '\n', &line);)
+        n += line.n > 0;
+    return n;
+}
+
+/* The other tells each byte that it is sent. */
+static void assert_runs(int sock, bool runs)
+{
+    char byte = 'x';
+    struct pollfd p = {.fd = sock, .events = POLLIN};
+    if (runs)
+        assert_int_equal(write(sock, &byte, 1), 1);
+    assert_int_equal(poll(&p, 1, runs ? 10000 : 50), runs);
+    if (runs)
+        assert_int_equal(read(sock, &byte, 1), 1);
+}
+
+static pid_t start_echo(struct cgroup_tree *t, int *ret_sock)
+{
+    int s[2];
+    char byte;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, s), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        (void)close(s[0]);
+        (void)alarm(30);
+        while (read(s[1], &byte, 1) == 1 && write(s[1], &byte, 1) == 1)
+            ;
+        _exit(0);
+    }
+    (void)close(s[1]);
+    *ret_sock = s[0];
+    assert_int_equal(cgroup_attach(t, "p", pid), 0);
+    return pid;
+}
+
+static void test_a_part_is_frozen(void **state)
+{
+    (void)state;
+    struct cgroup_tree *t = open_tree_of(0);
+    if (!cgroup_features(t)->freeze) {
+        cgroup_close(t, true);
+        print_message("no freezer\n");
+        skip();
+    }
+    int runs = -1, stands = -1;
+    assert_int_equal(cgroup_make(t, "p"), 0);
+    assert_false(cgroup_part_is_there(t, "p"));
+    assert_int_equal(cgroup_part_make(t, "p"), 0);
+    assert_int_equal(cgroup_part_make(t, "p"), 0);
+    assert_true(cgroup_part_is_there(t, "p"));
+    const pid_t first = start_echo(t, &runs), second = start_echo(t, &stands);
+    assert_int_equal(cgroup_part_move(t, "p", second, true), 0);
+    assert_int_equal(count_in(t, true), 1);
+    assert_int_equal(count_in(t, false), 1);
+    assert_runs(stands, true);
+    assert_int_equal(cgroup_part_freeze(t, "p", true), 0);
+    wait_until_frozen(t, "p", cgroup_part_is_frozen, 1);
+    assert_int_equal(cgroup_is_frozen(t, "p"), 0);
+    assert_runs(runs, true);
+    assert_int_equal(write(stands, "x", 1), 1);
+    assert_runs(stands, false);
+
+    /* Who enters it then is frozen, too, and goes on where it is taken out. */
+    assert_int_equal(cgroup_part_move(t, "p", first, true), 0);
+    wait_until_frozen(t, "p", cgroup_part_is_frozen, 1);
+    assert_int_equal(write(runs, "x", 1), 1);
+    assert_runs(runs, false);
+    assert_int_equal(cgroup_part_move(t, "p", first, false), 0);
+    assert_runs(runs, true);
+    assert_int_equal(cgroup_remove(t, "p"), -EBUSY);
+
+    const pid_t reaper = fork();
+    if (reaper == 0)
+        _exit(cgroup_kill(t, "p") == 0 ? 0 : 1);
+    const pid_t pids[] = {first, second, reaper};
+    for (size_t i = 0; i < ARRAY_SIZE(pids); i++) {
+        int status;
+        assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
+        assert_int_equal(status, i < 2 ? SIGKILL : 0);
+    }
+    remove_when_empty(t, "p");
+    assert_false(cgroup_part_is_there(t, "p"));
+    (void)close(runs);
+    (void)close(stands);
+    cgroup_close(t, true);
 }
 
 static void test_frozen_and_thawed(void **state)
@@ -556,19 +656,13 @@ static void test_names_that_are_too_long(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_life_v1),
-        cmocka_unit_test(test_life_v2),
-        cmocka_unit_test(test_refusals_v1),
-        cmocka_unit_test(test_refusals_v2),
-        cmocka_unit_test(test_a_container_v2),
-        cmocka_unit_test(test_whose_group_it_is),
-        cmocka_unit_test(test_a_service_v2),
-        cmocka_unit_test(test_kill_takes_all),
-        cmocka_unit_test(test_frozen_and_thawed),
-        cmocka_unit_test(test_groups_are_listed),
-        cmocka_unit_test(test_names_that_are_too_long),
-        cmocka_unit_test(test_memory_is_taken),
-        cmocka_unit_test(test_sockets_v1),
+        cmocka_unit_test(test_life_v1),           cmocka_unit_test(test_life_v2),
+        cmocka_unit_test(test_refusals_v1),       cmocka_unit_test(test_refusals_v2),
+        cmocka_unit_test(test_a_container_v2),    cmocka_unit_test(test_whose_group_it_is),
+        cmocka_unit_test(test_a_service_v2),      cmocka_unit_test(test_kill_takes_all),
+        cmocka_unit_test(test_frozen_and_thawed), cmocka_unit_test(test_a_part_is_frozen),
+        cmocka_unit_test(test_groups_are_listed), cmocka_unit_test(test_names_that_are_too_long),
+        cmocka_unit_test(test_memory_is_taken),   cmocka_unit_test(test_sockets_v1),
     };
     if (geteuid() != 0) {
         print_message("SKIP: control groups need root\n");

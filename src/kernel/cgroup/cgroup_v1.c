@@ -171,5 +171,6 @@ int cgroup_v1_open(struct cgroup_tree *t)
         .freeze = t->parent_fds[FREEZER] >= 0 && cgroup_has(t->parent_fds[FREEZER], "freezer.state"),
         .reclaim = t->parent_fds[MEMORY] >= 0 && cgroup_has(t->parent_fds[MEMORY], "memory.force_empty"),
     };
+    t->freezer_fd = t->features.freeze ? t->parent_fds[FREEZER] : -1;
     return t->features.memory && t->features.pids ? 0 : -EOPNOTSUPP;
 }

@@ -163,6 +163,7 @@ int cgroup_v2_open_at(struct cgroup_tree *t, const char *top)
         .freeze = cgroup_has(t->parent_fds[0], "cgroup.freeze"),
         .reclaim = cgroup_has(t->parent_fds[0], "memory.reclaim"),
     };
+    t->freezer_fd = t->features.freeze ? t->parent_fds[0] : -1;
     if (t->features.memory && t->features.pids)
         return 0;
     return why == -EBUSY || why == -EROFS || why == -EPERM || why == -EACCES ? why : -EOPNOTSUPP;

@@ -62,7 +62,7 @@ def beside_container(bench):
             time.sleep(2)
     report.samples("gvisor", "create, to a first command's output", "ms", begun["one is ready"], budget=5)
     report.samples("gvisor", "the same where none is ready", "ms", begun["none is"], budget=150)
-    plain = ["runsc", "--root", bench.scratch.path / "runsc", "--platform=ptrace", "--network=none", "--ignore-cgroups", "do"]
+    plain = ["runsc", "--root", bench.scratch.path / "runsc", "--network=none", "--ignore-cgroups", "do"]
     report.samples("gvisor", "runsc do echo", "ms", [timed(lambda: run([*plain, "/bin/echo", "hi"])) for _ in range(rounds)])
     for tier in tiers:
         sandboxes[tier] = of(tier, bench.sandbox)

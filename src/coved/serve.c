@@ -390,6 +390,7 @@ static int set_up(struct coved *c, int keeper_fd, struct err *err)
     int unwatched = c->config->observe_processes ? procwatch_open(&c->procwatch) : 0;
     if (unwatched < 0)
         log_info("the programs that sandboxes execute are not recorded: %s", strerror(-unwatched));
+    c->host.run_dir = c->config->run_dir;
     if (load_agent(dir, &c->host.agent_fd, err) < 0 ||
         groups_open(c->config->state_dir, spares_group, c, &c->host.cgroups, err) < 0 ||
         listen_open(c->config, LISTEN_PATIENCE, &c->inherited, &c->listeners, err) < 0 ||

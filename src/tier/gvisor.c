@@ -10,26 +10,35 @@
 #include "base/buf.h"
 #include "base/child.h"
 #include "base/fd.h"
+#include "base/log.h"
 #include "kernel/namespace.h"
 #include "tier/container.h"
 #include "tier/files.h"
 #include "tier/group.h"
 #include "tier/gvisor_child.h"
 #include "tier/gvisor_save.h"
+#include "tier/gvisor_still.h"
 #include "tier/root.h"
 #include "tier/stage.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 /* As it was found when coved started; the stage, on which boxes are made, sees no program of the host. */
 static struct gvisor_runsc gvisor_runsc = {.fd = -1}; /* owned */
+
+#define GVISOR_TRIED "runsc-tried"
+
+enum { GVISOR_TRY_SECONDS = 60, /* tenths of one, where nothing else runs */ GVISOR_WHICH = 256 };
 
 static int gvisor_find(void)
 {
@@ -63,8 +72,70 @@ static int gvisor_ask(int runsc_fd, const char *what, const char *of, struct buf
     return r;
 }
 
-/* A build that bears no version is told from others by its size. */
-static void gvisor_version(int runsc_fd, char ret_version[static TIER_VERSION_MAX])
+/* On systrap it runs a program of the host's; all of that ends with its first process. */
+static pid_t gvisor_try(int runsc_fd)
+{
+    pid_t pid = fork();
+    if (pid != 0)
+        return pid;
+    char *const *argv = CHILD_ARGV("runsc", "--root=/tmp", "--platform=systrap", "--network=none", "--ignore-cgroups",
+                                   "do", "/bin/true");
+    char *const *envp = CHILD_ARGV("PATH=/");
+    int null = open("/dev/null", O_RDWR);
+    (void)signal(SIGALRM, SIG_DFL);
+    (void)alarm(GVISOR_TRY_SECONDS);
+    if (null < 0 || dup2(null, 0) < 0 || dup2(null, 1) < 0 || dup2(null, 2) < 0 ||
+        unshare(CLONE_NEWNS | CLONE_NEWPID) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+        _exit(1);
+    pid = fork();
+    if (pid == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+        if (mount("proc", "/proc", "proc", 0, NULL) == 0 && mount("tmpfs", "/tmp", "tmpfs", 0, NULL) == 0)
+            (void)fexecve(runsc_fd, argv, envp);
+        _exit(127);
+    }
+    _exit(child_wait(pid) == 0 ? 0 : 1);
+}
+
+/*
+ * The run directory tells which runsc has run its program on this boot, so that it is tried once. Where nothing ran, it
+ * is tried again.
+ */
+static bool gvisor_is_tried(const struct tier_host *host, int runsc_fd, char ret_path[static PATH_MAX],
+                            struct buf *ret_which)
+{
+    AUTO_BUF struct buf known = BUF_INIT(GVISOR_WHICH);
+    struct stat st;
+    ret_path[0] = 0;
+    if (!host || fstat(runsc_fd, &st) < 0 || fd_read_file(AT_FDCWD, "/proc/sys/kernel/random/boot_id", ret_which) < 0)
+        return false;
+    (void)buf_printf(ret_which, "%ju:%ju %ju bytes of %jd.%09ld\n", (uintmax_t)st.st_dev, (uintmax_t)st.st_ino,
+                     (uintmax_t)st.st_size, (intmax_t)st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
+    (void)snprintf(ret_path, PATH_MAX, "%s/" GVISOR_TRIED, host->run_dir);
+    return !buf_error(ret_which) && fd_read_file(AT_FDCWD, ret_path, &known) == 0 &&
+           str_eq(buf_str(&known), buf_str(ret_which));
+}
+
+/* Whether its platform is to be ptrace. */
+static bool gvisor_choose(const struct tier_host *host, int runsc_fd)
+{
+    AUTO_BUF struct buf which = BUF_INIT(GVISOR_WHICH);
+    char path[PATH_MAX];
+    const bool is_tried = gvisor_is_tried(host, runsc_fd, path, &which);
+    const int status = is_tried ? 0 : child_wait(gvisor_try(runsc_fd));
+    const char *why = status ? "runs no program" : gvisor_can_freeze() ? NULL : "can't be frozen";
+    if (why)
+        log_warn("runsc %s on the platform systrap here (status %d): it gets ptrace, which is slower", why, status);
+    else if (!is_tried && path[0] && fd_write_file(AT_FDCWD, path, buf_str(&which), 0600) < 0)
+        log_warn("runsc is tried at each start: %s can't be written", path);
+    return why;
+}
+
+/*
+ * A build that bears no version is told from others by its size. Memory of one platform doesn't fit another: systrap
+ * patches programs, and its addresses end earlier.
+ */
+static void gvisor_version(int runsc_fd, bool is_ptraced, char ret_version[static TIER_VERSION_MAX])
 {
     AUTO_BUF struct buf text = BUF_INIT(4096);
     struct str rest, line = STR_NULL;
@@ -73,11 +144,11 @@ static void gvisor_version(int runsc_fd, char ret_version[static TIER_VERSION_MA
         return;
     rest = buf_str(&text);
     (void)str_split(&rest, '\n', &line);
-    (void)snprintf(ret_version, TIER_VERSION_MAX, "%.*s, %lld bytes", (int)MIN(line.n, (size_t)48), line.p,
-                   (long long)st.st_size);
+    (void)snprintf(ret_version, TIER_VERSION_MAX, "%.*s, %lld bytes%s", (int)MIN(line.n, (size_t)48), line.p,
+                   (long long)st.st_size, is_ptraced ? "" : ", systrap");
 }
 
-static int gvisor_probe(const struct tier_host *host UNUSED, struct tier_powers *ret_powers, struct err *err)
+static int gvisor_probe(const struct tier_host *host, struct tier_powers *ret_powers, struct err *err)
 {
     AUTO_BUF struct buf flags = BUF_INIT(1 << 20), restore = BUF_INIT(1 << 16);
     AUTO_CLOSE int fd = gvisor_find();
@@ -93,11 +164,19 @@ static int gvisor_probe(const struct tier_host *host UNUSED, struct tier_powers 
     if (buf_error(&flags) || !strstr(buf_data(&flags), "systrap") || !strstr(buf_data(&flags), "-allow-suid"))
         return err_set(err, ERR_FAILED_PRECONDITION,
                        "this runsc is too old, as Debian 12's is: put a newer one into /usr/local/bin");
-    gvisor_version(fd, ret_powers->version);
+    const bool is_ptraced = gvisor_choose(host, fd);
+    gvisor_version(fd, is_ptraced, ret_powers->version);
     ret_powers->memory = ret_powers->version[0] != 0;
     (void)fd_close(gvisor_runsc.fd);
-    gvisor_runsc =
-        (struct gvisor_runsc){TAKE_FD(fd), !buf_error(&restore) && strstr(buf_data(&restore), "-background")};
+    gvisor_runsc = (struct gvisor_runsc){TAKE_FD(fd), !buf_error(&restore) && strstr(buf_data(&restore), "-background"),
+                                         is_ptraced};
+    return 0;
+}
+
+static int gvisor_try_out(char *ret_seen, size_t size, struct err *err UNUSED)
+{
+    (void)snprintf(ret_seen, size, "on the platform %s",
+                   gvisor_runsc.is_ptraced ? "ptrace, which is slower: systrap can't be used here" : "systrap");
     return 0;
 }
 
@@ -110,6 +189,7 @@ static int gvisor_blank(const struct tier_host *host, struct box *box, struct er
     if (box->carried_fd < 0)
         return err_errno(err, errno, "copy a descriptor");
     int r = group_make(host, box);
+    r = r || gvisor_runsc.is_ptraced ? r : gvisor_still_make(host, box);
     if (r < 0)
         return err_errno(err, r, "make control group %s", box->group);
     r = stage_tree_take(host->stage, &box->tree, &tree);
@@ -168,14 +248,15 @@ const struct tier tier_gvisor = {
     .halts = true,
     .network = NETNS_GATE,
     .probe = gvisor_probe,
+    .try_out = gvisor_try_out,
     .blank = gvisor_blank,
     .dress = gvisor_dress,
     .start = gvisor_start,
     .session = container_session,
     .adopt = container_adopt_carried,
     .clean = container_clean_carried,
-    .freeze = group_freeze,
-    .is_frozen = group_is_frozen,
+    .freeze = gvisor_freeze,
+    .is_frozen = gvisor_is_frozen,
     .yield = group_yield,
     .reclaim = group_reclaim,
     .usage = gvisor_usage,

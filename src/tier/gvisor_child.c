@@ -155,20 +155,19 @@ static void gvisor_build(int root)
     gvisor_must(mount_pivot(fd), "enter it");
 }
 
-/*
- * --platform=ptrace: systrap's programs crash when their control group is frozen and thawed (docs/TIERS.md).
- * --allow-suid: sudo. --overlay2=none: what is written goes to the sandbox's own files, which a snapshot clones.
- */
-NORETURN static void gvisor_execute(const char *network, const char *const *what, const char *name, int memory_fd)
+/* --allow-suid: sudo. --overlay2=none: what is written goes to the sandbox's own files, which a snapshot clones. */
+NORETURN static void gvisor_execute(const char *const *options, const char *const *what, const char *name,
+                                    int memory_fd)
 {
-    static const char *const fixed[] = {
-        "runsc", "--root=/state", "--platform=ptrace", "--ignore-cgroups", "--overlay2=none", "--allow-suid", NULL};
+    static const char *const fixed[] = {"runsc",           "--root=/state", "--ignore-cgroups",
+                                        "--overlay2=none", "--allow-suid",  NULL};
     const char *argv[16] = {NULL};
     char *const envp[] = {(char[]){"PATH=/"}, (char[]){"HOME=/"}, NULL};
     size_t n = 0;
     for (const char *const *at = fixed; *at; at++)
         argv[n++] = *at;
-    argv[n++] = network;
+    for (; *options; options++)
+        argv[n++] = *options;
     for (; *what; what++)
         argv[n++] = *what;
     argv[n++] = "--bundle=/bundle";
@@ -194,11 +193,11 @@ static void gvisor_lost(int signal UNUSED)
 }
 
 /* Before that is executed here. What it starts is this process's, the first one here, then. */
-static void gvisor_run_first(const char *network, const char *const *what, const char *name)
+static void gvisor_run_first(const char *const *options, const char *const *what, const char *name)
 {
     pid_t pid = fork();
     if (pid == 0)
-        gvisor_execute(network, what, name, -1);
+        gvisor_execute(options, what, name, -1);
     int r = pid < 0 ? -errno : child_wait(pid);
     gvisor_must(r > 0 ? -EIO : r, "start a sentry ahead");
     (void)signal(SIGCHLD, gvisor_lost);
@@ -272,7 +271,8 @@ NORETURN void gvisor_child(int sock, const struct tier_host *host, const struct 
                            const struct box *box, const struct gvisor_runsc *runsc)
 {
     char message[1 + TIER_NAME_MAX], name[TIER_NAME_MAX + 1] = "", path[32], what;
-    const char *network = box->net.tcp >= 0 ? "--network=sandbox" : "--network=none";
+    const char *const options[] = {box->net.tcp >= 0 ? "--network=sandbox" : "--network=none",
+                                   runsc->is_ptraced ? "--platform=ptrace" : "--platform=systrap", NULL};
     int got[2] = {-1, -1};
     size_t n_fds = 0;
     (void)snprintf(path, sizeof(path), "/trees/%u", box->tree);
@@ -305,11 +305,11 @@ NORETURN void gvisor_child(int sock, const struct tier_host *host, const struct 
     if (loads_ahead)
         gvisor_make_image();
     if (message[0] == TIER_AHEAD)
-        gvisor_run_first(network, create, name);
+        gvisor_run_first(options, create, name);
     gvisor_child_tell(TIER_RUNS);
     if (loads_ahead)
         gvisor_hold(memory_fd);
     else if (message[0] == TIER_AHEAD)
         gvisor_await_owner();
-    gvisor_execute(network, memory_fd < 0 ? run : restore, name, memory_fd);
+    gvisor_execute(options, memory_fd < 0 ? run : restore, name, memory_fd);
 }

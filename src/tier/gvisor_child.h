@@ -12,6 +12,7 @@ struct tier_host;
 struct gvisor_runsc {
     int fd;
     bool loads_late; /* what is restored goes on before all of its memory is read */
+    bool is_ptraced; /* its platform is ptrace, not systrap */
 };
 
 /* Never returns. As container_child(). */

@@ -43,6 +43,7 @@ struct tier_host {
     uid_t first_uid;         /* slot n owns 65,536 ids from first_uid + n * 65536 */
     int overlay_mode;        /* enum overlay_mode, as probed */
     int net_fd;              /* our own network namespace */
+    const char *run_dir;     /* of this boot */
     char *const *host_paths; /* directories of the host that may be mounted; absolute, clean */
     size_t n_host_paths;
 };
@@ -79,6 +80,7 @@ struct box {
     bool awaits;           /* dressed but for its memory */
     bool is_restored;      /* its first session says so to the agent (wire/wake.h) */
     struct inside *inside; /* owned; NULL: none */
+    pid_t stiller;         /* tier/gvisor_still.c; 0: none */
     int carried_fd;        /* borrowed: what adopt() is to be given, -1: nothing */
     char group[TIER_GROUP_MAX];
     char name[TIER_NAME_MAX];  /* host name inside, and name in the storage pool; unique */

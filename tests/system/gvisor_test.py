@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tier gvisor: the same life, files, network and limits, behind a kernel that is not the host's. Skipped, and says so, where there is no runsc."""
 
+import contextlib
 import json
 import os
 import re
@@ -69,13 +70,112 @@ def test_pause_snapshot_and_fork(live):
     assert sandbox.sh("cat /home/user/kept")[1] == b"kept\n"
 
 
+BUSY = """
+import hashlib, mmap, os, queue, signal, subprocess, sys, threading, time
+def compute():
+    assert hashlib.sha256(bytes(100000)).hexdigest()[:8] == "9192c25b" and sum(i * i for i in range(10000)) == 333283335000
+def fork():
+    child = os.fork()
+    if not child:
+        os._exit(sum(bytearray(b"x" * 4096)) % 7)
+    assert os.waitpid(child, 0)[1] == 4096 * 120 % 7 << 8
+def shell():
+    assert subprocess.run(["sh", "-c", "echo $(expr 6 '*' 7) | tr 4 5"], capture_output=True).stdout == b"52\\n"
+def alarms():
+    os.getppid()
+    time.sleep(0.001)
+    assert not hits or hits.pop() == signal.SIGALRM
+def threads():
+    for i in range(50):
+        asked.put(i)
+    assert sorted(told.get() for _ in range(50)) == list(range(1, 51))
+def crowd():
+    child = os.fork()
+    if not child:
+        many = [threading.Thread(target=lambda: hits.append(sum(range(20000)))) for _ in range(3)]
+        [thread.start() for thread in many]
+        [thread.join() for thread in many]
+        os._exit(hits == [199990000] * 3)
+    assert os.waitpid(child, 0)[1] == 1 << 8
+def files():
+    data = os.urandom(50000)
+    open("/home/user/data", "wb").write(data)
+    os.write(pipe[1], data[:4000])
+    assert open("/home/user/data", "rb").read() == data and os.read(pipe[0], 4000) == data[:4000]
+def maps():
+    with mmap.mmap(-1, 1 << 18) as m:
+        for i in range(0, 1 << 18, 4096):
+            m[i] = i >> 12
+        assert all(m[i] == i >> 12 for i in range(0, 1 << 18, 4096))
+work, asked, told, hits, pipe = globals()[sys.argv[1]], queue.Queue(), queue.Queue(), [], os.pipe()
+if work is threads:
+    for _ in range(6):
+        threading.Thread(target=lambda: [told.put(asked.get() + 1) for _ in iter(int, 1)], daemon=True).start()
+if work is alarms:
+    signal.signal(signal.SIGALRM, lambda number, _: hits.append(number))
+    signal.setitimer(signal.ITIMER_REAL, 0.003, 0.003)
+rounds = 0
+while rounds < 5 or not os.path.exists("/home/user/enough"):
+    work()
+    rounds += 1
+    if rounds == 5:
+        print("works", flush=True)
+print("done", flush=True)
+os._exit(0)
+"""
+
+
 @pytest.mark.when_changed
-def test_it_bears_being_frozen_again_and_again(live):
+def test_its_programs_bear_being_frozen_at_any_moment(live):
     _, client = live
     sandbox = client.create()
-    for _ in range(8):
-        assert client.post(f"sandboxes/{sandbox.id}/snapshots")[0] == 201
-    assert all(sandbox.works() for _ in range(5))
+    assert sandbox.upload("/home/user/busy.py", BUSY.encode()).status == 200
+    with contextlib.ExitStack() as stack:
+        streams = [stack.enter_context(sandbox.start("python3", "/home/user/busy.py", kind, timeout=600))
+                   for kind in ("compute", "fork", "crowd", "shell", "alarms", "threads", "files", "maps")]
+        for stream in streams:
+            assert next(stream.output())[1] == b"works\n"
+        for _ in range(150):
+            assert client.post(f"sandboxes/{sandbox.id}/pause")[0] == 200
+            assert client.post(f"sandboxes/{sandbox.id}/resume")[0] == 200
+        for _ in range(3):
+            assert client.post(f"sandboxes/{sandbox.id}/snapshots")[0] == 201
+            assert client.post(f"sandboxes/{sandbox.id}/snapshots", {"memory": True})[0] == 201
+        assert sandbox.sh("touch /home/user/enough")[0] == 0
+        assert [stream.rest() for stream in streams] == [(0, b"done\n", b"")] * len(streams)
+
+
+@pytest.mark.when_changed
+def test_where_systrap_runs_nothing_it_has_ptrace(tmp_path):
+    """Nor does memory of the one go on in the other. A host without a program that could be tried stands for one where none runs."""
+    program = tmp_path / "coved"
+    program.write_text(f"#!/bin/sh\nexec unshare -m sh -c 'mount --bind /dev/null /bin/true && exec {BUILD}/coved \"$@\"' coved \"$@\"\n")
+    program.chmod(0o755)
+    with running(name="gvisor-ptrace", COVE_TIER="gvisor") as (service, client):
+        sandbox, memory = client.create(), []
+        assert sandbox.sh("echo word > /home/user/word")[0] == 0
+        memory.append(client.post(f"sandboxes/{sandbox.id}/snapshots", {"memory": True})[1]["ref"])
+        assert "platform systrap" not in read(service.log)
+        (service.run / "runsc-tried").unlink() # what has run once on this boot isn't tried again
+        service.stop()
+        service.start(program)
+        assert "runs no program on the platform systrap" in read(service.log)
+        fresh = client.create()
+        sentries = [read(f"/proc/{parts(pid)['runsc-sandbox']}/cmdline") for pid in firsts(service)]
+        name = fresh.sh("hostname")[1].decode().strip()
+        assert ["--platform=ptrace" in line for line in sentries if name in line] == [True], sentries
+        status, answer = client.post("sandboxes", {"template": memory[0]})
+        assert status >= 400 and "another version of the tier" in answer["error"]["message"], answer
+        status, cold = client.post("sandboxes", {"template": memory[0], "memory": False})
+        assert status == 201 and inside(service, cold["id"], "cat /home/user/word") == "word\n"
+        memory.append(client.post(f"sandboxes/{fresh.id}/snapshots", {"memory": True})[1]["ref"])
+        assert not (service.run / "runsc-tried").exists()
+        service.stop()
+        service.start()
+        assert client.create(templateID=memory[0]).works()
+        status, answer = client.post("sandboxes", {"template": memory[1]})
+        assert status >= 400 and "another version of the tier" in answer["error"]["message"], answer
+        client.remove_all()
 
 
 def test_its_network_is_judged_like_all(live):

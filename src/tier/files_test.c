@@ -19,7 +19,8 @@
 /* Half an image is of a machine that ended while it was made, and may be as large as the layer. */
 static void test_a_layer_s_images_go_with_it(void **state)
 {
-    static const char *const files[] = {FILES_IMAGES "/" LAYER, FILES_IMAGES "/." LAYER, FILES_BOOTS "/" LAYER "/memory"};
+    static const char *const files[] = {FILES_IMAGES "/" LAYER, FILES_IMAGES "/." LAYER,
+                                        FILES_BOOTS "/" LAYER "/memory"};
     char dir[] = "/tmp/files-test-XXXXXX";
     struct tier_host host = {.pool = NULL};
     (void)state;

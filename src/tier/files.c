@@ -2,7 +2,6 @@
 #include "tier/files.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "kernel/pool/pool.h"
 #include "tier/tier.h"
 
 #include <stdio.h>
@@ -10,9 +9,6 @@
 #include <unistd.h>
 
 enum { FILES_IMAGE_TEXT = 128 };
-
-_Static_assert((int)FILES_LAYER_MAX == (int)POOL_LAYER_MAX, "as long as the pool's");
-_Static_assert(FILES_LAYERS_MAX == POOL_CHAIN_MAX - 1, "a layer above them makes the chain as long as it can be");
 
 int files_plan(const struct tier_host *host, const char *layer, const char *kept, struct files_plan *ret_plan,
                struct err *err)
@@ -44,26 +40,6 @@ static int files_below(const struct tier_host *host, const char *stands_on, stru
     return stands_on[0] ? pool_chain_read(host->pool, stands_on, ret_below) : 0;
 }
 
-int files_box_drop(const struct tier_host *host, const char *box)
-{
-    return pool_box_drop(host->pool, box);
-}
-
-int files_own(const struct tier_host *host, const char *box, uint64_t owner)
-{
-    return pool_own(host->pool, POOL_BOX, box, owner);
-}
-
-uint64_t files_dirty_bytes(const struct tier_host *host, const char *box)
-{
-    return pool_box_dirty_bytes(host->pool, box);
-}
-
-int files_settle(const struct tier_host *host, const char *box)
-{
-    return pool_box_settle(host->pool, box);
-}
-
 int files_snapshot(const struct tier_host *host, const char *box, const char *stands_on, const char *layer)
 {
     struct pool_chain below;
@@ -71,27 +47,12 @@ int files_snapshot(const struct tier_host *host, const char *box, const char *st
     return r ? r : pool_layer_of_box(host->pool, box, layer, &below);
 }
 
-int files_snapshot_kept(const struct tier_host *host, const char *sandbox, const char *layer)
-{
-    return pool_layer_of_kept(host->pool, sandbox, layer);
-}
-
-bool files_layer_exists(const struct tier_host *host, const char *layer)
-{
-    return pool_layer_exists(host->pool, layer);
-}
-
-uint64_t files_layer_bytes(const struct tier_host *host, const char *layer)
-{
-    return pool_layer_bytes(host->pool, layer);
-}
-
-int files_layer_below(const struct tier_host *host, const char *layer, char ret_below[static FILES_LAYER_MAX])
+int files_layer_below(const struct tier_host *host, const char *layer, char ret_below[static POOL_LAYER_MAX])
 {
     struct pool_chain chain;
     int r = pool_chain_read(host->pool, layer, &chain);
     if (r == 0 && chain.n > 1)
-        (void)snprintf(ret_below, FILES_LAYER_MAX, "%s", chain.names[1]);
+        (void)snprintf(ret_below, POOL_LAYER_MAX, "%s", chain.names[1]);
     return r == 0 && chain.n < 2 ? -ENOENT : r;
 }
 
@@ -109,11 +70,6 @@ int files_layer_drop(const struct tier_host *host, const char *layer)
     return pool_layer_drop(host->pool, layer);
 }
 
-void files_forget(const struct tier_host *host, const char *name)
-{
-    pool_forget(host->pool, name);
-}
-
 int files_keep(const struct tier_host *host, const char *box, const char *sandbox, const char *stands_on)
 {
     struct pool_chain below;
@@ -129,33 +85,13 @@ int files_copy(const struct tier_host *host, const char *box, const char *sandbo
     return r ? r : pool_keep_copy(host->pool, box, sandbox, &below);
 }
 
-bool files_copies_are_cheap(const struct tier_host *host)
-{
-    return pool_features(host->pool)->cheap_clones;
-}
-
-int files_kept_drop(const struct tier_host *host, const char *sandbox)
-{
-    return pool_kept_drop(host->pool, sandbox);
-}
-
-int files_kept_below(const struct tier_host *host, const char *sandbox, char ret_stands_on[static FILES_LAYER_MAX])
+int files_kept_below(const struct tier_host *host, const char *sandbox, char ret_stands_on[static POOL_LAYER_MAX])
 {
     struct pool_chain below = {.n = 0};
     int r = pool_kept_chain(host->pool, sandbox, &below);
     if (r == 0)
-        (void)snprintf(ret_stands_on, FILES_LAYER_MAX, "%s", below.n ? below.names[0] : "");
+        (void)snprintf(ret_stands_on, POOL_LAYER_MAX, "%s", below.n ? below.names[0] : "");
     return r;
-}
-
-int files_keep_layer(const struct tier_host *host, const char *layer, const char *sandbox)
-{
-    return pool_keep_layer(host->pool, layer, sandbox);
-}
-
-bool files_changed(const struct tier_host *host, const char *box, const char *layer)
-{
-    return pool_box_changed(host->pool, box, layer);
 }
 
 struct files_walk {
@@ -167,7 +103,7 @@ struct files_walk {
 static void files_walk_kept(void *ctx, const char *sandbox)
 {
     const struct files_walk *w = ctx;
-    char stands_on[FILES_LAYER_MAX] = "";
+    char stands_on[POOL_LAYER_MAX] = "";
     if (!id_is_sandbox(str_of(sandbox)))
         return;
     int r = files_kept_below(w->host, sandbox, stands_on);
@@ -181,19 +117,4 @@ int files_kept_each(const struct tier_host *host, void (*fn)(void *ctx, const ch
 {
     struct files_walk w = {host, fn, ctx};
     return pool_kept_each(host->pool, files_walk_kept, &w);
-}
-
-int files_dir(const struct tier_host *host)
-{
-    return pool_fd(host->pool);
-}
-
-bool files_are_limited(const struct tier_host *host)
-{
-    return pool_features(host->pool)->limits;
-}
-
-int files_sweep(const struct tier_host *host)
-{
-    return pool_sweep(host->pool);
 }

@@ -139,13 +139,3 @@ bool memory_is_good(const struct tier_host *host, const char *name)
     AUTO_CLOSE int fd = -1;
     return pool_memory_open(host->pool, name, &fd) == 0 && faccessat(fd, MEMORY_MARK, F_OK, AT_SYMLINK_NOFOLLOW) < 0;
 }
-
-int memory_drop(const struct tier_host *host, const char *name)
-{
-    return pool_memory_drop(host->pool, name);
-}
-
-int memory_tidy(const struct tier_host *host, bool (*is_wanted)(void *ctx, const char *name), void *ctx)
-{
-    return pool_memory_tidy(host->pool, is_wanted, ctx);
-}

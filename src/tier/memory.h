@@ -35,6 +35,3 @@ int memory_open(const struct tier_host *host, const char *name, const struct mem
  */
 int memory_mark(const struct tier_host *host, const char *name, bool marked) WARN_UNUSED;
 bool memory_is_good(const struct tier_host *host, const char *name);
-int memory_drop(const struct tier_host *host, const char *name) WARN_UNUSED; /* -ENOENT */
-/* What is of no layer, and of no sandbox for which somebody wants it, goes. */
-int memory_tidy(const struct tier_host *host, bool (*is_wanted)(void *ctx, const char *name), void *ctx) WARN_UNUSED;

@@ -117,7 +117,7 @@ static void boxes_expect(struct boxes *b, const struct waiting *w)
 
 static int boxes_own(struct box_entry *e, uint64_t owner, struct err *err)
 {
-    int r = e->box.has_files ? files_own(e->owner->host, e->box.name, owner) : 0;
+    int r = e->box.has_files ? pool_own(e->owner->host->pool, POOL_BOX, e->box.name, owner) : 0;
     return r < 0 ? err_errno(err, r, "count the sandbox's disk space") : 0;
 }
 

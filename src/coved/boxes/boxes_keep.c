@@ -88,7 +88,7 @@ static void report_end(struct boxes *b, const char *id, enum sup_cause cause)
 
 static void drop_doomed(struct kept *k)
 {
-    int r = files_kept_drop(k->owner->host, k->id);
+    int r = pool_kept_drop(k->owner->host->pool, k->id);
     if (r < 0 && r != -ENOENT)
         log_error("delete the kept files of sandbox %s: %s", k->id, strerror(-r));
     boxes_memory_drop(k->owner, k->id);
@@ -125,7 +125,7 @@ static int keep_run(void *ctx)
 {
     const struct task *t = ctx;
     const struct tier_host *host = t->owner->host;
-    char stands_on[FILES_LAYER_MAX];
+    char stands_on[POOL_LAYER_MAX];
     fault_point("coved.keep.begin");
     int r = fault_error("coved.keep");
     if (r < 0)
@@ -144,7 +144,7 @@ static void keep_failed(struct task *t, int r, struct err *err)
     struct boxes *b = t->owner;
     (void)err_errno(err, r, "keep the files of sandbox %s", t->id);
     log_error("%s", err->msg);
-    r = files_box_drop(b->host, t->box);
+    r = pool_box_drop(b->host->pool, t->box);
     if (r < 0)
         log_error("delete the files of sandbox %s: %s", t->id, strerror(-r));
     if (!t->kept->is_doomed)
@@ -299,8 +299,8 @@ static void copy_done(void *ctx, int r)
     struct box_entry *e = c->entry;
     bool is_good = e && !c->is_stale;
     if (r < 0) {
-        files_forget(b->host, c->id);
-        int ignored UNUSED = c->next ? 0 : files_kept_drop(b->host, c->id); /* it may have died right after it */
+        pool_forget(b->host->pool, c->id);
+        int ignored UNUSED = c->next ? 0 : pool_kept_drop(b->host->pool, c->id); /* it may have died right after it */
     }
     if (r < 0)
         log_warn("copy the files of paused sandbox %s (until then a power cut would lose them): %s", c->id,
@@ -309,7 +309,7 @@ static void copy_done(void *ctx, int r)
         e->has_copy = true;
         boxes_unnote(b, e->id);
     }
-    if (r == 0 && !is_good && !c->next && (r = files_kept_drop(b->host, c->id)) < 0 && r != -ENOENT)
+    if (r == 0 && !is_good && !c->next && (r = pool_kept_drop(b->host->pool, c->id)) < 0 && r != -ENOENT)
         log_error("delete a copy of the files of sandbox %s: %s", c->id, strerror(-r));
     if (e)
         e->copy = NULL;
@@ -341,7 +341,7 @@ static void copy_begin(struct box_entry *e)
 void boxes_copy_later(struct box_entry *e)
 {
     struct boxes *b = e->owner;
-    if (!files_copies_are_cheap(b->host) || e->copy)
+    if (!pool_features(b->host->pool)->cheap_clones || e->copy)
         return;
     e->copy_at = clock_mono() + COPY_AFTER_MS * USEC_PER_MS;
     list_append(&b->to_copy, &e->to_copy);
@@ -354,7 +354,7 @@ void boxes_copy_is_stale(struct box_entry *e)
         e->copy->is_stale = true;
     /* Under way, it may be there already; then copy_done() comes too late to drop it before the sandbox runs, and drops
      * it if not. */
-    int r = e->has_copy || e->copy ? files_kept_drop(e->owner->host, e->id) : 0;
+    int r = e->has_copy || e->copy ? pool_kept_drop(e->owner->host->pool, e->id) : 0;
     if (r < 0 && r != -ENOENT)
         log_error("delete the copy of the files of sandbox %s: %s", e->id, strerror(-r));
     e->has_copy = false;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coved/boxes/boxes_internal.h"
-#include "tier/files.h"
+#include "kernel/pool/pool.h"
 
 #include <string.h>
 
@@ -43,7 +43,7 @@ int boxes_usage(struct boxes *b, const char *id, struct sup_used *ret_used, stru
     if (r < 0)
         return err_errno(err, r, "read the usage of sandbox %s", id);
     ret_used->disk_bytes = u.disk_bytes;
-    ret_used->disk_limit_bytes = files_are_limited(b->host) ? e->box.disk_bytes : 0;
+    ret_used->disk_limit_bytes = pool_features(b->host->pool)->limits ? e->box.disk_bytes : 0;
     ret_used->cpu_usec = u.cpu_usec;
     ret_used->memory_bytes = u.memory_bytes;
     ret_used->cache_bytes = u.cache_bytes;

@@ -54,9 +54,9 @@ int boxes_notes_open(const struct tier_host *host, struct notes *ret_notes)
 {
     struct notes n = {.fd = -1};
     int r = read_boot(n.boot);
-    if (r == 0 && mkdirat(files_dir(host), "asleep", 0700) < 0 && errno != EEXIST)
+    if (r == 0 && mkdirat(pool_fd(host->pool), "asleep", 0700) < 0 && errno != EEXIST)
         r = -errno;
-    if (r == 0 && (n.fd = openat(files_dir(host), "asleep", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)) < 0)
+    if (r == 0 && (n.fd = openat(pool_fd(host->pool), "asleep", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)) < 0)
         r = -errno;
     *ret_notes = n;
     return r;
@@ -104,7 +104,7 @@ static bool read_note(const struct notes *notes, const char *id, struct noted *r
 
 static int boxes_note_keep(const struct tier_host *host, const char *id, const struct noted *noted)
 {
-    char stands_on[FILES_LAYER_MAX];
+    char stands_on[POOL_LAYER_MAX];
     int r = files_keep(host, noted->box, id, noted->stands_on);
     /* It had done that already, or the files had not become the box's yet. */
     return r == -ENOENT && files_kept_below(host, id, stands_on) == 0 ? 0 : r;
@@ -172,7 +172,7 @@ static void drop_box(void *ctx, int at UNUSED, const char *box)
     struct emptying *m = ctx;
     const struct rescue *s = m->rescue;
     if (!map_get(&m->noted, str_of(box)) && !(s->spares && s->spares(s->ctx, box)))
-        m->n += files_box_drop(s->host, box) == 0;
+        m->n += pool_box_drop(s->host->pool, box) == 0;
 }
 
 static void drop_boxes(void *ctx, int at, const char *shard)
@@ -186,12 +186,12 @@ static void drop_boxes(void *ctx, int at, const char *shard)
 static void boxes_note_make_room(struct rescue *s)
 {
     struct emptying m = {s, MAP_INIT, 0};
-    AUTO_CLOSE int boxes = openat(files_dir(s->host), "boxes", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    AUTO_CLOSE int boxes = openat(pool_fd(s->host->pool), "boxes", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     boxes_note_each(s->notes.fd, note_box, &m);
     if (boxes >= 0)
         boxes_note_each(boxes, drop_boxes, &m);
     map_fini(&m.noted);
-    int failed = files_sweep(s->host);
+    int failed = pool_sweep(s->host->pool);
     log_warn("the storage pool is full: %zu sandboxes that were frozen when an earlier coved died wait for room; the "
              "files of %zu others are removed%s",
              s->full, m.n, failed < 0 ? ", but not all" : "");

@@ -15,7 +15,7 @@
 #include "base/log.h"
 #include "coved/boxes/boxes_internal.h"
 #include "coved/workers/job.h"
-#include "tier/files.h"
+#include "kernel/pool/pool.h"
 #include "tier/memory.h"
 
 #include <string.h>
@@ -24,7 +24,7 @@ enum { SAVE_MS = 60000, SAVE_BYTES_PER_MS = 16384 };
 
 void boxes_memory_drop(struct boxes *b, const char *name)
 {
-    int r = memory_drop(b->host, name);
+    int r = pool_memory_drop(b->host->pool, name);
     if (r < 0 && r != -ENOENT)
         log_error("drop the saved memory of %s: %s", name, strerror(-r));
 }
@@ -125,7 +125,7 @@ static void save_done(void *ctx, int r)
         return;
     }
     boxes_memory_drop(t->owner, t->id);
-    files_forget(t->owner->host, t->id);
+    pool_forget(t->owner->host->pool, t->id);
     if (t->entry)
         boxes_save_over(t->entry, r < 0 ? r : -EINTR);
     if (t->aborted)
@@ -217,7 +217,7 @@ static bool save_is_wanted(void *ctx, const char *name)
 
 void boxes_memory_tidy(struct boxes *b)
 {
-    int r = memory_tidy(b->host, save_is_wanted, b);
+    int r = pool_memory_tidy(b->host->pool, save_is_wanted, b);
     if (r < 0)
         log_error("look what memory is saved: %s", strerror(-r));
 }

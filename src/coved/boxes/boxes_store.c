@@ -25,7 +25,7 @@ enum { DIRTY_BYTES = 4 << 20 };
 static int boxes_store_settle(void *ctx)
 {
     const struct task *t = ctx;
-    return files_settle(t->owner->host, t->box);
+    return pool_box_settle(t->owner->host->pool, t->box);
 }
 
 static int boxes_store_run(void *ctx)
@@ -34,7 +34,7 @@ static int boxes_store_run(void *ctx)
     const struct tier_host *host = t->owner->host;
     fault_point("coved.snapshot.begin");
     if (t->kept)
-        return files_snapshot_kept(host, t->id, t->layer);
+        return pool_layer_of_kept(host->pool, t->id, t->layer);
     int r = fault_error("coved.snapshot");
     return r ? r : t->tier->snapshot(host, t->box, t->stands_on, t->layer);
 }
@@ -48,7 +48,7 @@ static int store_error(const struct task *t, int r, struct err *err)
         return err_set(err, ERR_FAILED_PRECONDITION,
                        "sandbox %s already has %d layers, and this storage pool can't merge them: rebuild its "
                        "template",
-                       t->id, FILES_LAYERS_MAX);
+                       t->id, POOL_CHAIN_MAX - 1);
     case -ENOSPC:
     case -EDQUOT:
         (void)err_set(err, ERR_RESOURCE_EXHAUSTED, "the storage pool is full");
@@ -89,7 +89,7 @@ static void boxes_store_done(void *ctx, int r)
         boxes_save_over(t->entry, r);
     fault_point("coved.snapshot.made");
     if (r < 0)
-        files_forget(b->host, t->layer);
+        pool_forget(b->host->pool, t->layer);
     if (r < 0 && r != -EEXIST) { /* its process may have died behind the clone */
         int ignored UNUSED = files_layer_drop(b->host, t->layer);
     }
@@ -99,7 +99,7 @@ static void boxes_store_done(void *ctx, int r)
         (void)err_set(&err, ERR_ABORTED, "sandbox %s ended meanwhile", t->id);
     } else if (r == 0) {
         err.code = ERR_OK;
-        t->layer_bytes = files_layer_bytes(b->host, t->layer);
+        t->layer_bytes = pool_layer_bytes(b->host->pool, t->layer);
     } else if (t->failed && t->entry) {
         (void)boxes_freeze_error(t->entry, t->failed, &err);
     } else if (t->memory && r != -EEXIST && r != -E2BIG) {
@@ -143,7 +143,7 @@ void boxes_snapshot_frozen(struct task *t, int r)
 static bool is_unchanged(const struct task *t)
 {
     bool is_all_there = t->entry && (!t->tier->writes_late || t->entry->state == BOX_FROZEN);
-    return is_all_there && t->unlike[0] && !files_changed(t->owner->host, t->box, t->unlike);
+    return is_all_there && t->unlike[0] && !pool_box_changed(t->owner->host->pool, t->box, t->unlike);
 }
 
 static void boxes_store_memory(struct task *t)
@@ -175,7 +175,7 @@ void boxes_snapshot_begin(struct task *t)
                             .is_held = true};
     t->begun = clock_mono();
     if (t->entry && t->entry->state != BOX_FROZEN &&
-        files_dirty_bytes(t->owner->host, t->entry->box.name) > DIRTY_BYTES)
+        pool_box_dirty_bytes(t->owner->host->pool, t->entry->box.name) > DIRTY_BYTES)
         spec.prepare = boxes_store_settle;
     if (t->entry) {
         memcpy(t->box, t->entry->box.name, sizeof(t->box));
@@ -216,14 +216,14 @@ void boxes_snapshot(struct boxes *b, uint64_t asked, const struct sup_snapshot *
     memcpy(task.unlike, m->unlike, sizeof(task.unlike));
     struct kept *k = boxes_kept_find(b, id);
     bool is_half = m->memory && !memory_is_good(b->host, layer);
-    if (is_again && is_half && files_layer_exists(b->host, layer)) {
+    if (is_again && is_half && pool_layer_exists(b->host->pool, layer)) {
         int ignored UNUSED = boxes_store_drop(b, layer); /* begun again */
-    } else if (is_again && files_layer_exists(b->host, layer)) {
-        boxes_store_told(b, asked, files_layer_bytes(b->host, layer), NULL);
+    } else if (is_again && pool_layer_exists(b->host->pool, layer)) {
+        boxes_store_told(b, asked, pool_layer_bytes(b->host->pool, layer), NULL);
         return;
     }
     /* What fails drops what it began under that name: it must be nobody else's. */
-    if (files_layer_exists(b->host, layer) || map_get(&b->making, str_of(layer))) {
+    if (pool_layer_exists(b->host->pool, layer) || map_get(&b->making, str_of(layer))) {
         struct err taken;
         (void)store_error(&task, -EEXIST, &taken);
         boxes_store_told(b, asked, 0, &taken);
@@ -247,7 +247,7 @@ static int rewind_run(void *ctx)
     const struct task *t = ctx;
     fault_point("coved.rewind.begin");
     int r = fault_error("coved.rewind");
-    return r ? r : files_keep_layer(t->owner->host, t->layer, t->id);
+    return r ? r : pool_keep_layer(t->owner->host->pool, t->layer, t->id);
 }
 
 static void rewind_done(void *ctx, int r)

@@ -94,7 +94,7 @@ void docker_archive_get(struct call *c)
     if (!archive_read_query(c, &path))
         return;
     struct file_body *f = file_body_new(c, archive_done, archive_open);
-    file_body_begun(f, file_pack_named(c->sandbox, &c->actor, STR("root"), path, FILE_BODY(f, &file_body_out)));
+    file_body_begun(f, file_pack(c->sandbox, &c->actor, STR("root"), path, true, FILE_BODY(f, &file_body_out)));
 }
 
 void docker_archive_put(struct call *c)

@@ -104,7 +104,7 @@ void native_files_pack(struct call *c)
     if (!read_query(c, &user, &path))
         return;
     struct file_body *f = file_body_new(c, NULL, pack_open);
-    file_body_begun(f, file_pack(c->sandbox, &c->actor, user, path, FILE_BODY(f, &ops)));
+    file_body_begun(f, file_pack(c->sandbox, &c->actor, user, path, false, FILE_BODY(f, &ops)));
 }
 
 void native_files_get(struct call *c)

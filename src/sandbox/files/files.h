@@ -75,17 +75,13 @@ int file_write(struct sandbox *sb, const struct actor *actor, struct str user, s
 size_t file_write_data(struct file_call *call, struct str bytes);
 void file_write_eof(struct file_call *call);
 
-/* A directory as a tar stream, read and written as the bytes of a file are: file_read_ack(), file_write_data(),
- * file_write_eof(). */
-int file_pack(struct sandbox *sb, const struct actor *actor, struct str user, struct str path,
-              const struct file_read_ops *ops, void *ctx, struct file_call **ret_call, struct err *err) WARN_UNUSED;
 /*
- * Of any file; the names in the archive begin with the last part of the path. ERR_UNIMPLEMENTED: the sandbox runs since
- * before Cove could.
+ * A directory as a tar stream, read and written as the bytes of a file are: file_read_ack(), file_write_data(),
+ * file_write_eof(). named: any file; the names in the archive begin with the last part of the path. ERR_UNIMPLEMENTED:
+ * the sandbox runs since before Cove could.
  */
-int file_pack_named(struct sandbox *sb, const struct actor *actor, struct str user, struct str path,
-                    const struct file_read_ops *ops, void *ctx, struct file_call **ret_call,
-                    struct err *err) WARN_UNUSED;
+int file_pack(struct sandbox *sb, const struct actor *actor, struct str user, struct str path, bool named,
+              const struct file_read_ops *ops, void *ctx, struct file_call **ret_call, struct err *err) WARN_UNUSED;
 int file_unpack(struct sandbox *sb, const struct actor *actor, struct str user, struct str path,
                 const struct file_write_ops *ops, void *ctx, struct file_call **ret_call, struct err *err) WARN_UNUSED;
 

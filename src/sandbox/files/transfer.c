@@ -47,27 +47,16 @@ int file_read(struct sandbox *sb, const struct actor *actor, struct str user, st
     return file_call_open(c, b, &read_ops, ret_call, err);
 }
 
-static int transfer_pack(struct sandbox *sb, const struct actor *actor, uint8_t verb, struct str user, struct str path,
-                         const struct file_read_ops *ops, void *ctx, struct file_call **ret_call, struct err *err)
+int file_pack(struct sandbox *sb, const struct actor *actor, struct str user, struct str path, bool named,
+              const struct file_read_ops *ops, void *ctx, struct file_call **ret_call, struct err *err)
 {
     struct file_call *c;
-    struct buf *b = file_begin(sb, actor, verb, EVENT_FILE_PACK, user, path, STR_NULL, ctx, &c, err);
+    struct buf *b =
+        file_begin(sb, actor, named ? WIRE_PACK_NAMED : WIRE_PACK, EVENT_FILE_PACK, user, path, STR_NULL, ctx, &c, err);
     if (!b)
         return -1;
     c->to.read = ops;
     return file_call_open(c, b, &read_ops, ret_call, err);
-}
-
-int file_pack(struct sandbox *sb, const struct actor *actor, struct str user, struct str path,
-              const struct file_read_ops *ops, void *ctx, struct file_call **ret_call, struct err *err)
-{
-    return transfer_pack(sb, actor, WIRE_PACK, user, path, ops, ctx, ret_call, err);
-}
-
-int file_pack_named(struct sandbox *sb, const struct actor *actor, struct str user, struct str path,
-                    const struct file_read_ops *ops, void *ctx, struct file_call **ret_call, struct err *err)
-{
-    return transfer_pack(sb, actor, WIRE_PACK_NAMED, user, path, ops, ctx, ret_call, err);
 }
 
 void file_read_ack(struct file_call *c, size_t bytes)

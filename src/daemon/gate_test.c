@@ -207,7 +207,8 @@ static void gate_open(bool with_containers)
     checkpoint_fill(site.paused, checkpoints);
     world_pause(f->w, site.paused, true);
     assert_int_equal(volume_make(f->w->core, &test_actor, STR("data"), 0, gate_on_volume, &is_made, &err), 0);
-    assert_int_equal(sandbox_snapshot(site.running, &test_actor, STR("kept"), gate_on_snapshot, &is_snapshot, &err), 0);
+    assert_int_equal(
+        sandbox_snapshot(site.running, &test_actor, STR("kept"), false, gate_on_snapshot, &is_snapshot, &err), 0);
     WAIT(f->w, is_made && is_snapshot);
     world_template(f->w, "app", NULL, NULL);
     world_template(f->w, "run-code", NULL, NULL);

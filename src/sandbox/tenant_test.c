@@ -109,7 +109,7 @@ static void keys_are_good_from_their_making_to_their_end(void **state)
         -1);
     assert_int_equal(err.code, ERR_UNAUTHENTICATED); /* its turn has come too late */
     struct sandbox *sb = world_sandbox(w, NULL);
-    assert_int_equal(sandbox_fork(sb, &waits, 1, UINT64_MAX, NULL, NULL, &err), -1);
+    assert_int_equal(sandbox_fork(sb, &waits, false, 1, UINT64_MAX, NULL, NULL, &err), -1);
     assert_int_equal(err.code, ERR_UNAUTHENTICATED);
 
     assert_int_equal(key_create(w->core, &a,

@@ -3,7 +3,7 @@
  * Copies of a sandbox, for a call that waits for all of them: what came of each as JSON, in the order of their numbers.
  *
  *     struct forks *f = forks_new(c, count, one, answer);
- *     forks_begun(f, sandbox_fork(c->sandbox, &c->actor, count, timeout_ms, forks_on, f, &c->err));
+ *     forks_begun(f, sandbox_fork(c->sandbox, &c->actor, false, count, timeout_ms, forks_on, f, &c->err));
  */
 #pragma once
 

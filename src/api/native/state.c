@@ -59,8 +59,7 @@ void native_state_snapshot(struct call *c)
     bool memory = false;
     if (!CALL_WANTS(c, JSON_WANT_STR("name", &name), JSON_WANT_BOOL("memory", &memory)))
         return;
-    __typeof__(sandbox_snapshot) *snapshot = memory ? sandbox_snapshot_memory : sandbox_snapshot;
-    call_held(c, snapshot(c->sandbox, &c->actor, name, snapshot_made, call_hold(c), &c->err));
+    call_held(c, sandbox_snapshot(c->sandbox, &c->actor, name, memory, snapshot_made, call_hold(c), &c->err));
 }
 
 static bool state_is_of(const void *source, const struct template *t)
@@ -160,9 +159,8 @@ void native_state_fork(struct call *c)
     uint64_t ends_after_ms = timeout_ms < 0 ? UINT64_MAX : (uint64_t)timeout_ms;
     const size_t n = (size_t)count;
     struct forks *f = forks_new(c, n, state_fork_json, state_forked);
-    __typeof__(sandbox_fork) *fork_now = memory ? sandbox_fork_memory : sandbox_fork;
     forks_begun(f, at ? sandbox_fork_at(c->sandbox, &c->actor, (uint64_t)at, n, ends_after_ms, forks_on, f, &c->err)
-                      : fork_now(c->sandbox, &c->actor, n, ends_after_ms, forks_on, f, &c->err));
+                      : sandbox_fork(c->sandbox, &c->actor, memory, n, ends_after_ms, forks_on, f, &c->err));
 }
 
 /* ---- checkpoints ---- */

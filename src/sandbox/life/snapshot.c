@@ -315,8 +315,8 @@ static void snapshot_on_files(void *ctx, const struct sup_stored *stored UNUSED,
     MEM_FREE(s->name, s);
 }
 
-static int snapshot_ask(struct sandbox *sb, const struct actor *actor, struct str name, bool memory, snapshot_fn done,
-                        void *ctx, struct err *err)
+int sandbox_snapshot(struct sandbox *sb, const struct actor *actor, struct str name, bool memory, snapshot_fn done,
+                     void *ctx, struct err *err)
 {
     uint64_t seq;
     struct template_name parsed;
@@ -347,18 +347,6 @@ static int snapshot_ask(struct sandbox *sb, const struct actor *actor, struct st
     sandbox_unref(sb);
     MEM_FREE(s->name, s);
     return -1;
-}
-
-int sandbox_snapshot(struct sandbox *sb, const struct actor *actor, struct str name, snapshot_fn done, void *ctx,
-                     struct err *err)
-{
-    return snapshot_ask(sb, actor, name, false, done, ctx, err);
-}
-
-int sandbox_snapshot_memory(struct sandbox *sb, const struct actor *actor, struct str name, snapshot_fn done, void *ctx,
-                            struct err *err)
-{
-    return snapshot_ask(sb, actor, name, true, done, ctx, err);
 }
 
 /* ---- for builders ---- */

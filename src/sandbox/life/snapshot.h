@@ -22,18 +22,14 @@ enum { LAYER_NAME_LEN = 26, FORKS_MAX = 1000 };
  * ERR_FAILED_PRECONDITION (being paused or resumed).
  */
 typedef void (*snapshot_fn)(void *ctx, const struct template *t, const struct err *err);
-int sandbox_snapshot(struct sandbox *sb, const struct actor *actor, struct str name, snapshot_fn done, void *ctx,
-                     struct err *err) WARN_UNUSED;
-int sandbox_snapshot_memory(struct sandbox *sb, const struct actor *actor, struct str name, snapshot_fn done, void *ctx,
-                            struct err *err) WARN_UNUSED;
+int sandbox_snapshot(struct sandbox *sb, const struct actor *actor, struct str name, bool memory, snapshot_fn done,
+                     void *ctx, struct err *err) WARN_UNUSED;
 
 /* One result for each of `count`, in any order: done(ctx, i, fork or NULL, err); then done(ctx, count, NULL, NULL)
  * once. timeout_ms UINT64_MAX: as the original was given. */
 typedef void (*fork_fn)(void *ctx, size_t i, struct sandbox *fork, const struct err *err);
-int sandbox_fork(struct sandbox *sb, const struct actor *actor, size_t count, uint64_t timeout_ms, fork_fn done,
-                 void *ctx, struct err *err) WARN_UNUSED;
-int sandbox_fork_memory(struct sandbox *sb, const struct actor *actor, size_t count, uint64_t timeout_ms, fork_fn done,
-                        void *ctx, struct err *err) WARN_UNUSED;
+int sandbox_fork(struct sandbox *sb, const struct actor *actor, bool memory, size_t count, uint64_t timeout_ms,
+                 fork_fn done, void *ctx, struct err *err) WARN_UNUSED;
 
 /*
  * For builders: the files, with `memory` that, too, as a layer that nobody has registered; it is collected as garbage

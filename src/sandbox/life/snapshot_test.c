@@ -49,7 +49,7 @@ static struct taken snapshot(struct world *w, struct sandbox *sb, const char *na
     static struct taken k;
     struct err err;
     k = (struct taken){0};
-    if (sandbox_snapshot(sb, &test_actor, str_of(name), on_snapshot, &k, &err) < 0)
+    if (sandbox_snapshot(sb, &test_actor, str_of(name), false, on_snapshot, &k, &err) < 0)
         fail_msg("snapshot: %s", err.msg);
     assert_int_equal(k.calls, 0);
     WAIT(w, k.calls);
@@ -153,16 +153,16 @@ static void refused(void **state)
     static struct taken k;
     struct err err;
     k = (struct taken){0};
-    assert_int_equal(sandbox_snapshot(sb, &test_actor, STR("no such name!"), on_snapshot, &k, &err), -1);
+    assert_int_equal(sandbox_snapshot(sb, &test_actor, STR("no such name!"), false, on_snapshot, &k, &err), -1);
     assert_int_equal(err.code, ERR_INVALID_ARGUMENT);
     w->snapshot_error = ERR_RESOURCE_EXHAUSTED;
-    assert_int_equal(sandbox_snapshot(sb, &test_actor, STR(""), on_snapshot, &k, &err), 0);
+    assert_int_equal(sandbox_snapshot(sb, &test_actor, STR(""), false, on_snapshot, &k, &err), 0);
     WAIT(w, k.calls == 1);
     assert_int_equal(k.err.code, ERR_RESOURCE_EXHAUSTED);
     assert_int_equal(sandbox_info(sb)->state, SANDBOX_RUNNING);
     w->snapshot_error = 0;
     kill_it(w, sb);
-    assert_int_equal(sandbox_snapshot(sb, &test_actor, STR(""), on_snapshot, &k, &err), -1);
+    assert_int_equal(sandbox_snapshot(sb, &test_actor, STR(""), false, on_snapshot, &k, &err), -1);
     assert_int_equal(err.code, ERR_NOT_FOUND);
     char layer[LAYER_NAME_LEN + 1] = "layer-../../../../etc";
     struct world_outcome o = {0};
@@ -181,10 +181,10 @@ static void crossing(void **state)
     a = b = (struct taken){0};
     paused = killed = (struct world_outcome){0};
     w->holds = true;
-    assert_int_equal(sandbox_snapshot(sb, &test_actor, STR(""), on_snapshot, &a, &err), 0);
-    assert_int_equal(sandbox_snapshot(sb, &test_actor, STR(""), on_snapshot, &b, &err), 0);
+    assert_int_equal(sandbox_snapshot(sb, &test_actor, STR(""), false, on_snapshot, &a, &err), 0);
+    assert_int_equal(sandbox_snapshot(sb, &test_actor, STR(""), false, on_snapshot, &b, &err), 0);
     assert_int_equal(sandbox_pause(sb, &test_actor, true, world_on_done, &paused, &err), 0);
-    assert_int_equal(sandbox_snapshot(sb, &test_actor, STR(""), on_snapshot, &b, &err), -1);
+    assert_int_equal(sandbox_snapshot(sb, &test_actor, STR(""), false, on_snapshot, &b, &err), -1);
     assert_int_equal(err.code, ERR_FAILED_PRECONDITION);
     WAIT(w, w->snapshots == 1);
     world_turns(w, 30);
@@ -201,8 +201,8 @@ static void crossing(void **state)
     (void)snapshot(w, sb, "");
     assert_int_equal(sandbox_info(sb)->state, SANDBOX_PAUSED);
     w->holds = true;
-    assert_int_equal(sandbox_snapshot(sb, &test_actor, STR(""), on_snapshot, &a, &err), 0);
-    assert_int_equal(sandbox_snapshot(sb, &test_actor, STR(""), on_snapshot, &b, &err), 0);
+    assert_int_equal(sandbox_snapshot(sb, &test_actor, STR(""), false, on_snapshot, &a, &err), 0);
+    assert_int_equal(sandbox_snapshot(sb, &test_actor, STR(""), false, on_snapshot, &b, &err), 0);
     WAIT(w, w->held_tag);
     w->holds = false;
     assert_int_equal(sandbox_kill(sb, &test_actor, world_on_done, &killed, &err), 0);
@@ -264,10 +264,10 @@ static void forks(void **state)
     struct err err;
     json_decref(policy);
     f = (struct forking){0};
-    assert_int_equal(sandbox_fork(sb, &test_actor, 0, UINT64_MAX, on_fork, &f, &err), -1);
-    assert_int_equal(sandbox_fork(sb, &test_actor, FORKS_MAX + 1, UINT64_MAX, on_fork, &f, &err), -1);
+    assert_int_equal(sandbox_fork(sb, &test_actor, false, 0, UINT64_MAX, on_fork, &f, &err), -1);
+    assert_int_equal(sandbox_fork(sb, &test_actor, false, FORKS_MAX + 1, UINT64_MAX, on_fork, &f, &err), -1);
     assert_int_equal(err.code, ERR_INVALID_ARGUMENT);
-    assert_int_equal(sandbox_fork(sb, &test_actor, MANY, UINT64_MAX, on_fork, &f, &err), 0);
+    assert_int_equal(sandbox_fork(sb, &test_actor, false, MANY, UINT64_MAX, on_fork, &f, &err), 0);
     assert_int_equal(f.made + f.failed, 0);
     WAIT(w, f.ends == 1);
     assert_int_equal(f.made, MANY);
@@ -298,7 +298,7 @@ static const char *fork_one(struct world *w, struct sandbox *sb)
     static struct forking f;
     struct err err;
     f = (struct forking){0};
-    assert_int_equal(sandbox_fork(sb, &test_actor, 1, 60000, on_fork, &f, &err), 0);
+    assert_int_equal(sandbox_fork(sb, &test_actor, false, 1, 60000, on_fork, &f, &err), 0);
     WAIT(w, f.ends == 1);
     assert_int_equal(f.made, 1);
     return f.forks[0]->layer;
@@ -331,21 +331,21 @@ static void forks_that_fail(void **state)
     struct err err;
     f = (struct forking){0};
     w->snapshot_error = ERR_RESOURCE_EXHAUSTED;
-    assert_int_equal(sandbox_fork(sb, &test_actor, 3, 1000, on_fork, &f, &err), 0);
+    assert_int_equal(sandbox_fork(sb, &test_actor, false, 3, 1000, on_fork, &f, &err), 0);
     WAIT(w, f.ends == 1);
     assert_int_equal(f.failed, 3);
     assert_int_equal(f.code, ERR_RESOURCE_EXHAUSTED);
     w->snapshot_error = 0;
     f = (struct forking){0};
     w->core->config.max_sandboxes = 3;
-    assert_int_equal(sandbox_fork(sb, &test_actor, 5, 1000, on_fork, &f, &err), 0);
+    assert_int_equal(sandbox_fork(sb, &test_actor, false, 5, 1000, on_fork, &f, &err), 0);
     WAIT(w, f.ends == 1);
     assert_int_equal(f.made, 2);
     assert_int_equal(f.failed, 3);
     w->core->config.max_sandboxes = 1200;
     f = (struct forking){0};
     w->create_error = ERR_INTERNAL;
-    assert_int_equal(sandbox_fork(sb, &test_actor, 2, 1000, on_fork, &f, &err), 0);
+    assert_int_equal(sandbox_fork(sb, &test_actor, false, 2, 1000, on_fork, &f, &err), 0);
     WAIT(w, f.ends == 1);
     assert_int_equal(f.failed, 2);
 }
@@ -358,7 +358,7 @@ static void service_stops_while_forking(void **state)
     struct err err;
     f = (struct forking){0};
     w->create_mute = true;
-    assert_int_equal(sandbox_fork(sb, &test_actor, 40, 1000, on_fork, &f, &err), 0);
+    assert_int_equal(sandbox_fork(sb, &test_actor, false, 40, 1000, on_fork, &f, &err), 0);
     WAIT(w, w->creates > 5);
     world_close(w);
     assert_int_equal(f.failed, 40);
@@ -431,7 +431,7 @@ static void garbage(void **state)
     struct sandbox *sb = world_sandbox(w, NULL);
     static struct forking f;
     f = (struct forking){0};
-    assert_int_equal(sandbox_fork(sb, &test_actor, 1, 60000, on_fork, &f, &err), 0);
+    assert_int_equal(sandbox_fork(sb, &test_actor, false, 1, 60000, on_fork, &f, &err), 0);
     WAIT(w, f.ends == 1);
     struct taken k = snapshot(w, sb, "kept");
     assert_int_equal(collect(w, false).n, 0);

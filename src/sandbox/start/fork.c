@@ -191,16 +191,10 @@ static int fork_ask(struct sandbox *sb, const struct actor *actor, const struct 
     return -1;
 }
 
-int sandbox_fork(struct sandbox *sb, const struct actor *actor, size_t count, uint64_t timeout_ms, fork_fn done,
-                 void *ctx, struct err *err)
+int sandbox_fork(struct sandbox *sb, const struct actor *actor, bool memory, size_t count, uint64_t timeout_ms,
+                 fork_fn done, void *ctx, struct err *err)
 {
-    return fork_ask(sb, actor, NULL, false, count, timeout_ms, done, ctx, err);
-}
-
-int sandbox_fork_memory(struct sandbox *sb, const struct actor *actor, size_t count, uint64_t timeout_ms, fork_fn done,
-                        void *ctx, struct err *err)
-{
-    return fork_ask(sb, actor, NULL, true, count, timeout_ms, done, ctx, err);
+    return fork_ask(sb, actor, NULL, memory, count, timeout_ms, done, ctx, err);
 }
 
 int sandbox_fork_at(struct sandbox *sb, const struct actor *actor, uint64_t seq, size_t count, uint64_t timeout_ms,

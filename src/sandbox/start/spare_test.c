@@ -279,7 +279,7 @@ static void forks_are_launched(void **state)
     struct world_outcome *o = create(w, 0, NULL, "web"), *f = &outcomes[1];
     WAIT(w, o->calls);
     *f = (struct world_outcome){0};
-    assert_int_equal(sandbox_fork(o->sb, &test_actor, 1, 60000, on_fork, f, &err), 0);
+    assert_int_equal(sandbox_fork(o->sb, &test_actor, false, 1, 60000, on_fork, f, &err), 0);
     WAIT(w, f->calls);
     assert_non_null(f->sb);
     assert_int_equal(world_agent(w, f->sb)->launches, 2);

@@ -353,7 +353,7 @@ static void mounted(void **state)
     WAIT(w, o->calls);
     assert_string_equal(world_agent(w, sb)->mounted, expected);
     o = outcome(0);
-    assert_int_equal(sandbox_fork(sb, &test_actor, 1, 60000, on_fork, o, &err), 0);
+    assert_int_equal(sandbox_fork(sb, &test_actor, false, 1, 60000, on_fork, o, &err), 0);
     WAIT(w, o->id[0]);
     assert_string_equal(world_agent(w, o->sb)->mounted, expected);
     assert_int_equal(volume_find(w->core, TENANT_DEFAULT, STR("data"))->mounted, 2);

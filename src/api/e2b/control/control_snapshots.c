@@ -32,7 +32,8 @@ void control_snapshot(struct call *c)
     struct str name = STR(""), ref = STR("");
     if (CALL_WANTS(c, JSON_WANT_STR("name", &name)) &&
         (!str_trim(name).n || call_ok(c, template_ref_read(name, http_arena(c->req), &ref, &c->err))))
-        call_held(c, sandbox_snapshot(c->sandbox, &c->actor, ref, control_snapshots_on_made, call_hold(c), &c->err));
+        call_held(
+            c, sandbox_snapshot(c->sandbox, &c->actor, ref, false, control_snapshots_on_made, call_hold(c), &c->err));
 }
 
 /* ---- the list ---- */
@@ -161,6 +162,6 @@ void control_fork(struct call *c)
         return;
     }
     struct forks *f = forks_new(c, (size_t)count, fork_json, forks_answer);
-    forks_begun(f, sandbox_fork(c->sandbox, &c->actor, (size_t)count,
+    forks_begun(f, sandbox_fork(c->sandbox, &c->actor, false, (size_t)count,
                                 seconds < 0 ? UINT64_MAX : (uint64_t)seconds * 1000, forks_on, f, &c->err));
 }

@@ -28,44 +28,27 @@ struct docker_waiter {
 
 /* ---- what is known ---- */
 
-struct str docker_label(const struct sandbox *sb, const char *name)
-{
-    const struct sandbox_info *info = sandbox_info(sb);
-    for (size_t i = 0; i < info->n_metadata; i++)
-        if (str_eqc(info->metadata[i].key, name))
-            return info->metadata[i].value;
-    return STR_NULL;
-}
-
 json_t *docker_config(const struct sandbox *sb)
 {
-    struct str text = docker_label(sb, DOCKER_CONFIG);
+    struct str text = sandbox_label(sb, STR(DOCKER_CONFIG));
     return text.n ? json_loadb(text.p, text.n, 0, NULL) : NULL;
 }
 
 static void box_label(struct docker_box *box, const char *text)
 {
-    const struct sandbox_info *info = sandbox_info(box->sb);
-    struct pair *pairs = mem_array(info->n_metadata + 1, sizeof(*pairs));
-    size_t n = 0;
-    struct err err;
-    for (size_t i = 0; i < info->n_metadata; i++)
-        if (!str_eqc(info->metadata[i].key, DOCKER_EXIT))
-            pairs[n++] = info->metadata[i];
-    pairs[n++] = (struct pair){STR(DOCKER_EXIT), str_of(text)};
-    (void)!sandbox_set_metadata(box->sb, &docker_own, pairs, n, &err);
-    mem_free(pairs);
+    struct err ignored;
+    (void)!sandbox_set_label(box->sb, &docker_own, STR(DOCKER_EXIT), str_of(text), &ignored);
 }
 
 static bool box_is_ours(const struct docker_box *box)
 {
-    return docker_label(box->sb, DOCKER_CONFIG).p;
+    return sandbox_label(box->sb, STR(DOCKER_CONFIG)).p;
 }
 
 enum docker_state docker_box_state(const struct docker_box *box)
 {
     const struct sandbox_info *info = sandbox_info(box->sb);
-    struct str exit = docker_label(box->sb, DOCKER_EXIT);
+    struct str exit = sandbox_label(box->sb, STR(DOCKER_EXIT));
     if (info->state == SANDBOX_PAUSED)
         return info->has_memory ? DOCKER_PAUSED : exit.p || !box_is_ours(box) ? DOCKER_EXITED : DOCKER_CREATED;
     if (box->process.follow)
@@ -75,7 +58,7 @@ enum docker_state docker_box_state(const struct docker_box *box)
 
 int docker_box_code(const struct docker_box *box)
 {
-    struct str exit = docker_label(box->sb, DOCKER_EXIT);
+    struct str exit = sandbox_label(box->sb, STR(DOCKER_EXIT));
     uint64_t code = 0;
     if (docker_box_state(box) != DOCKER_EXITED || (exit.n && str_to_u64(exit, &code) == 0))
         return (int)code;
@@ -196,7 +179,7 @@ static void box_over(struct docker_process *p)
     box->finished = clock_real();
     if (box_is_leaving(box->sb))
         return; /* box_gone() comes */
-    if (box_is_ours(box) && docker_label(box->sb, DOCKER_RM).n && !box->is_restarting) {
+    if (box_is_ours(box) && sandbox_label(box->sb, STR(DOCKER_RM)).n && !box->is_restarting) {
         (void)!sandbox_kill(box->sb, &docker_own, sandbox_ignore, NULL, &err);
         return;
     }
@@ -226,7 +209,7 @@ static void box_look(struct docker_box *box)
 {
     static const struct exec_select which = {.by_tag = true, .tag = {DOCKER_TAG, sizeof(DOCKER_TAG) - 1}};
     struct docker_process *p = &box->process;
-    struct str exit = docker_label(box->sb, DOCKER_EXIT);
+    struct str exit = sandbox_label(box->sb, STR(DOCKER_EXIT));
     struct err err;
     if (p->follow || box->is_ending || box->finished || sandbox_info(box->sb)->state != SANDBOX_RUNNING || exit.n ||
         (box_is_ours(box) && !exit.p))
@@ -265,7 +248,7 @@ static void start_done(struct docker_process *p, struct call *c, const struct er
     struct err ignored, told;
     if (!err)
         box_label(p->box, "");
-    else if (docker_label(p->box->sb, DOCKER_RM).n)
+    else if (sandbox_label(p->box->sb, STR(DOCKER_RM)).n)
         (void)!sandbox_kill(p->box->sb, &docker_own, sandbox_ignore, NULL, &ignored);
     if (c && err) {
         told = *err;
@@ -299,8 +282,9 @@ static int start_read(struct call *c, const json_t *config, struct exec_spec *sp
         .cmd = all[0],
         .args = all + 1,
         .n_args = n_entry + n ? n_entry + n - 1 : 0,
-        .user = docker_label(c->sandbox, DOCKER_USER).n ? docker_label(c->sandbox, DOCKER_USER) : STR("root"),
-        .cwd = docker_label(c->sandbox, DOCKER_CWD),
+        .user =
+            sandbox_label(c->sandbox, STR(DOCKER_USER)).n ? sandbox_label(c->sandbox, STR(DOCKER_USER)) : STR("root"),
+        .cwd = sandbox_label(c->sandbox, STR(DOCKER_CWD)),
         .tag = STR(DOCKER_TAG),
         .pty = json_is_true(json_object_get(config, "Tty")),
         .stdin_open = json_is_true(json_object_get(config, "OpenStdin")),

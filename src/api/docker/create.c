@@ -333,7 +333,7 @@ static void create_made(void *ctx, struct sandbox *sb, const struct err *err)
     if (!c)
         return;
     const struct actor own = {.name = c->actor.name, .who = c->actor.who, .is_own = true};
-    struct str cwd = docker_label(sb, DOCKER_CWD);
+    struct str cwd = sandbox_label(sb, STR(DOCKER_CWD));
     c->sandbox = sandbox_ref(sb);
     c->state = arena_strndup(http_arena(c->req), sandbox_info(sb)->id, strlen(sandbox_info(sb)->id));
     c->on_file = create_answer;
@@ -358,7 +358,7 @@ void docker_create(struct call *c)
     if (!call_ok(c, docker_making_read(c->body, http_arena(c->req), m, &c->err)))
         return;
     const struct sandbox *there = m->name.n ? docker_find(c, m->name) : NULL;
-    if (there && str_eq(docker_label(there, DOCKER_NAME), m->name)) {
+    if (there && str_eq(sandbox_label(there, STR(DOCKER_NAME)), m->name)) {
         call_fail(
             c, 409,
             "Conflict. The container name \"/%.*s\" is already in use by container \"%s\". You have to remove (or "

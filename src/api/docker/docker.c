@@ -84,7 +84,7 @@ static void docker_version(struct call *c)
 
 static bool docker_count(void *ctx, struct sandbox *sb)
 {
-    *(json_int_t *)ctx += docker_label(sb, DOCKER_IMAGE).p != NULL;
+    *(json_int_t *)ctx += sandbox_label(sb, STR(DOCKER_IMAGE)).p != NULL;
     return true;
 }
 

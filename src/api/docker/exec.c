@@ -127,8 +127,8 @@ void docker_exec_start(struct call *c)
                columns = json_integer_value(json_array_get(size, 1));
     spec.rows = rows >= 1 && rows <= 10000 ? (uint16_t)rows : spec.rows;
     spec.cols = columns >= 1 && columns <= 10000 ? (uint16_t)columns : spec.cols;
-    spec.cwd = spec.cwd.n ? spec.cwd : docker_label(c->sandbox, DOCKER_CWD);
-    spec.user = spec.user.n ? spec.user : docker_label(c->sandbox, DOCKER_USER);
+    spec.cwd = spec.cwd.n ? spec.cwd : sandbox_label(c->sandbox, STR(DOCKER_CWD));
+    spec.user = spec.user.n ? spec.user : sandbox_label(c->sandbox, STR(DOCKER_USER));
     spec.user = spec.user.n ? spec.user : STR("root");
     spec.stdin_open = spec.stdin_open && !is_detached;
     if (!call_ok(c, docker_process_start(p, c, &spec, exec_started)))

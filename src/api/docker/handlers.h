@@ -111,9 +111,8 @@ struct docker_box *docker_box_of(struct call *c);                        /* of c
 void docker_boxes_free(struct docker_api *d);
 enum docker_state docker_box_state(const struct docker_box *box);
 int docker_box_code(const struct docker_box *box);
-struct str docker_label(const struct sandbox *sb, const char *name); /* p NULL: it has none */
-json_t *docker_config(const struct sandbox *sb);                     /* DOCKER_CONFIG; NULL: it was not made here */
-struct docker_box *docker_box_running(struct call *c);               /* the same, and it runs */
+json_t *docker_config(const struct sandbox *sb);       /* DOCKER_CONFIG; NULL: it was not made here */
+struct docker_box *docker_box_running(struct call *c); /* the same, and it runs */
 void docker_exec_free(struct docker_exec *e);
 
 bool docker_flag(struct call *c, const char *name); /* of the query, as Docker reads one: "True" is one, too */

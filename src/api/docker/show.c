@@ -18,10 +18,10 @@ static bool show_compare(void *ctx, struct sandbox *sb)
 {
     struct show_search *s = ctx;
     const struct sandbox_info *info = sandbox_info(sb);
-    if (!docker_label(sb, DOCKER_IMAGE).n || info->hidden)
+    if (!sandbox_label(sb, STR(DOCKER_IMAGE)).n || info->hidden)
         return true;
     s->is = str_eqc(s->text, info->id) ? sb : s->is;
-    s->named = info->tenant == s->tenant && str_eq(docker_label(sb, DOCKER_NAME), s->text) ? sb : s->named;
+    s->named = info->tenant == s->tenant && str_eq(sandbox_label(sb, STR(DOCKER_NAME)), s->text) ? sb : s->named;
     s->begins = str_starts(str_of(info->id), s->text) ? sb : s->begins;
     s->n_begin += s->begins == sb;
     return !s->is;
@@ -50,7 +50,7 @@ static json_t *show_time(usec_t at)
 
 static json_t *show_name(const struct sandbox *sb)
 {
-    struct str name = docker_label(sb, DOCKER_NAME);
+    struct str name = sandbox_label(sb, STR(DOCKER_NAME));
     return name.n ? json_sprintf("/%.*s", STR_ARG(name)) : json_sprintf("/%s", sandbox_info(sb)->id);
 }
 
@@ -94,11 +94,11 @@ void docker_inspect(struct call *c)
     const enum docker_state state = docker_box_state(box);
     AUTO_JSON json_t *kept = docker_config(c->sandbox);
     json_t *config = kept ? json_copy(kept) : json_object(), *host = json_object_get(kept, "HostConfig");
-    struct str command = docker_label(c->sandbox, DOCKER_COMMAND);
+    struct str command = sandbox_label(c->sandbox, STR(DOCKER_COMMAND));
     host = host ? json_copy(host) : json_object();
     (void)json_object_del(config, "HostConfig");
     (void)json_object_del(config, "NetworkingConfig");
-    (void)json_object_set_new(config, "Image", show_text(docker_label(c->sandbox, DOCKER_IMAGE)));
+    (void)json_object_set_new(config, "Image", show_text(sandbox_label(c->sandbox, STR(DOCKER_IMAGE))));
     (void)json_object_set_new(config, "Labels", show_labels(c->sandbox));
     (void)json_object_set_new(config, "Env", json_array());
     (void)json_object_set_new(host, "LogConfig", json_pack("{s:s, s:{}}", "Type", "json-file", "Config"));
@@ -134,11 +134,11 @@ static bool show_fits(const struct sandbox *sb, const char *state, const char *n
     if (strcmp(name, "status") == 0)
         return strcmp(state, value) == 0;
     if (strcmp(name, "name") == 0) {
-        struct str has = docker_label(sb, DOCKER_NAME);
+        struct str has = sandbox_label(sb, STR(DOCKER_NAME));
         return has.n && memmem(has.p, has.n, value + (*value == '/'), strlen(value + (*value == '/')));
     }
     AUTO_FREE char *key = mem_strndup(value, strcspn(value, "="));
-    struct str text = docker_label(sb, key);
+    struct str text = sandbox_label(sb, str_of(key));
     return text.p && (!value[strlen(key)] || str_eqc(text, value + strlen(key) + 1));
 }
 
@@ -160,7 +160,7 @@ static bool show_list_one(void *ctx, struct sandbox *sb)
 {
     struct show_list *l = ctx;
     const struct sandbox_info *info = sandbox_info(sb);
-    if (!docker_label(sb, DOCKER_IMAGE).n || info->hidden)
+    if (!sandbox_label(sb, STR(DOCKER_IMAGE)).n || info->hidden)
         return true;
     const struct docker_box *box = docker_box(docker_of(l->call), sb);
     if (!box)
@@ -171,8 +171,8 @@ static bool show_list_one(void *ctx, struct sandbox *sb)
         return true;
     (void)json_array_append_new(
         l->shown, json_pack("{s:s, s:[o], s:o, s:s, s:o, s:I, s:o, s:s, s:o, s:[], s:o, s:{s:s}, s:{s:{}}}", "Id",
-                            info->id, "Names", show_name(sb), "Image", show_text(docker_label(sb, DOCKER_IMAGE)),
-                            "ImageID", info->template_id, "Command", show_text(docker_label(sb, DOCKER_COMMAND)),
+                            info->id, "Names", show_name(sb), "Image", show_text(sandbox_label(sb, STR(DOCKER_IMAGE))),
+                            "ImageID", info->template_id, "Command", show_text(sandbox_label(sb, STR(DOCKER_COMMAND))),
                             "Created", (json_int_t)(info->started / USEC_PER_SEC), "Labels", show_labels(sb), "State",
                             show_states[state], "Status",
                             is_up                     ? json_string("Up")

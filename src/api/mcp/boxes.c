@@ -110,17 +110,9 @@ void sandbox_show_tool(struct call *c)
 
 void sandbox_title_tool(struct call *c)
 {
-    const struct sandbox_info *i = sandbox_info(c->sandbox);
-    struct pair *all = arena_alloc(http_arena(c->req), (i->n_metadata + 1) * sizeof(*all));
     struct str title = STR("");
-    size_t n = 0;
-    if (!TOOL_WANTS(c, JSON_NEED_STR("title", &title)))
-        return;
-    for (size_t k = 0; k < i->n_metadata; k++)
-        if (!str_eqc(i->metadata[k].key, "title"))
-            all[n++] = i->metadata[k];
-    all[n++] = (struct pair){STR("title"), title};
-    if (call_ok(c, sandbox_set_metadata(c->sandbox, &c->actor, all, n, &c->err)))
+    if (TOOL_WANTS(c, JSON_NEED_STR("title", &title)) &&
+        call_ok(c, sandbox_set_label(c->sandbox, &c->actor, STR("title"), title, &c->err)))
         tool_result(c, sandbox_json(c, c->sandbox), STR_NULL);
 }
 
@@ -169,7 +161,7 @@ void snapshot_tool(struct call *c)
 {
     struct str name = STR("");
     if (TOOL_WANTS(c, JSON_WANT_STR("name", &name)) && snapshot_is_new(c, name))
-        call_held(c, sandbox_snapshot(c->sandbox, &c->actor, name, snapshot_made, call_hold(c), &c->err));
+        call_held(c, sandbox_snapshot(c->sandbox, &c->actor, name, false, snapshot_made, call_hold(c), &c->err));
 }
 
 static json_t *fork_json(struct call *c, const struct sandbox *fork, const struct err *err)
@@ -189,7 +181,7 @@ void fork_tool(struct call *c)
                     JSON_WANT_INT("timeout_s", 1, INT64_MAX / 1000, &timeout_s)))
         return;
     struct forks *f = forks_new(c, (size_t)count, fork_json, fork_made);
-    forks_begun(f, sandbox_fork(c->sandbox, &c->actor, (size_t)count,
+    forks_begun(f, sandbox_fork(c->sandbox, &c->actor, false, (size_t)count,
                                 timeout_s ? (uint64_t)timeout_s * 1000 : UINT64_MAX, forks_on, f, &c->err));
 }
 

@@ -5,18 +5,9 @@
 /* ---- environments ---- */
 
 /* By `cove env`; "": it isn't one. */
-static struct str inside_label(const struct call *c, const char *key)
-{
-    const struct sandbox_info *info = sandbox_info(c->sandbox);
-    for (size_t i = 0; i < info->n_metadata; i++)
-        if (str_eqc(info->metadata[i].key, key))
-            return info->metadata[i].value;
-    return STR("");
-}
-
 struct str mcp_path(const struct call *c, struct str path)
 {
-    const struct str top = inside_label(c, "cove.repo");
+    const struct str top = sandbox_label(c->sandbox, STR("cove.repo"));
     if (!top.n || (path.n && (*path.p == '/' || *path.p == '~')))
         return path;
     char *whole = arena_alloc(http_arena(c->req), top.n + 1 + path.n);
@@ -28,7 +19,7 @@ struct str mcp_path(const struct call *c, struct str path)
 
 struct str mcp_user(const struct call *c, struct str user)
 {
-    return user.n ? user : inside_label(c, "cove.user");
+    return user.n ? user : sandbox_label(c->sandbox, STR("cove.user"));
 }
 
 /* ---- file_search: grep, inside ---- */

@@ -124,12 +124,10 @@ struct mcp_session_kill {
 static bool mcp_session_finds(void *ctx, struct sandbox *sb)
 {
     struct mcp_session_kill *k = ctx;
-    const struct sandbox_info *i = sandbox_info(sb);
-    for (size_t n = 0; n < i->n_metadata; n++)
-        if (str_eqc(i->metadata[n].key, MCP_SESSION_LABEL) && str_eqc(i->metadata[n].value, k->tag)) {
-            k->found = mem_realloc(k->found, (k->n + 1) * sizeof(struct sandbox *));
-            k->found[k->n++] = sb;
-        }
+    if (str_eqc(sandbox_label(sb, STR(MCP_SESSION_LABEL)), k->tag)) {
+        k->found = mem_realloc(k->found, (k->n + 1) * sizeof(struct sandbox *));
+        k->found[k->n++] = sb;
+    }
     return true;
 }
 

@@ -82,7 +82,6 @@ route_handler diagnostics_get, diagnostics_content, diagnostics_inspect, diagnos
 
 /* lifecycle.c */
 #define RENEW_KEY "renew" /* seconds; access.renew.extend.seconds */
-struct str lifecycle_reserved(const struct sandbox_info *i, const char *name); /* p NULL: not there */
 json_t *lifecycle_sandbox(const struct sandbox *sb);
 /* What the answer is about a sandbox that is not there yet. */
 struct pending;

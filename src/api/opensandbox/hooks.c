@@ -212,16 +212,10 @@ static void entry_note(const struct hooks_entry *e, const char *text)
 {
     static const struct actor actor = {.name = "opensandbox", .who.view = TENANT_ANY, .is_own = true};
     const struct sandbox_info *i = sandbox_info(e->sb);
-    AUTO_FREE struct pair *all = mem_array(i->n_metadata + 1, sizeof(*all));
-    size_t n = 0;
-    struct err ignored;
-    for (size_t k = 0; k < i->n_metadata; k++)
-        if (!str_eqc(i->metadata[k].key, OPENSANDBOX_RESERVED OPENSANDBOX_END))
-            all[n++] = i->metadata[k];
     AUTO_FREE char *end = mem_printf("%s %s", i->id, text); /* its forks get the metadata, too */
-    all[n++] = (struct pair){STR(OPENSANDBOX_RESERVED OPENSANDBOX_END), str_of(end)};
+    struct err ignored;
     if (i->state == SANDBOX_RUNNING)
-        (void)!sandbox_set_metadata(e->sb, &actor, all, n, &ignored);
+        (void)!sandbox_set_label(e->sb, &actor, STR(OPENSANDBOX_RESERVED OPENSANDBOX_END), str_of(end), &ignored);
 }
 
 static void entry_writes(void *ctx, enum wire_channel channel UNUSED, struct str bytes)

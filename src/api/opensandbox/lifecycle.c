@@ -51,21 +51,15 @@ static const char *state_name(enum sandbox_state state)
     return (size_t)state < ARRAY_SIZE(names) && names[state] ? names[state] : "Pending";
 }
 
-struct str lifecycle_reserved(const struct sandbox_info *i, const char *name)
-{
-    for (size_t k = 0; k < i->n_metadata; k++)
-        if (str_starts(i->metadata[k].key, STR(OPENSANDBOX_RESERVED)) &&
-            str_eqc(str_sub(i->metadata[k].key, strlen(OPENSANDBOX_RESERVED)), name))
-            return i->metadata[k].value;
-    return STR_NULL;
-}
-
 json_t *lifecycle_sandbox(const struct sandbox *sb)
 {
     const struct sandbox_info *i = sandbox_info(sb);
-    struct str image = lifecycle_reserved(i, "image"), snapshot = lifecycle_reserved(i, "snapshot"),
-               entrypoint = lifecycle_reserved(i, "entrypoint"), extensions = lifecycle_reserved(i, "extensions"),
-               end = lifecycle_reserved(i, OPENSANDBOX_END), pool = lifecycle_reserved(i, POOL_KEY);
+    struct str image = sandbox_label(sb, STR(OPENSANDBOX_RESERVED "image")),
+               snapshot = sandbox_label(sb, STR(OPENSANDBOX_RESERVED "snapshot")),
+               entrypoint = sandbox_label(sb, STR(OPENSANDBOX_RESERVED "entrypoint")),
+               extensions = sandbox_label(sb, STR(OPENSANDBOX_RESERVED "extensions")),
+               end = sandbox_label(sb, STR(OPENSANDBOX_RESERVED OPENSANDBOX_END)),
+               pool = sandbox_label(sb, STR(OPENSANDBOX_RESERVED POOL_KEY));
     end = end.p && str_starts(end, str_of(i->id)) ? str_sub(end, strlen(i->id) + 1) : STR_NULL;
     bool has_failed = end.p && str_eqc(end, OPENSANDBOX_PRE_FAILED);
     json_t *one = json_pack("{s:s,s:{s:s,s:s?,s:o*,s:o*},s:o,s:o*,s:o*}", "id", i->id, "status", "state",
@@ -117,21 +111,15 @@ static bool is_state(const struct filter *f, const char *name)
     return !f->n_states;
 }
 
-static bool has_pair(const struct sandbox_info *i, const struct pair *p)
-{
-    for (size_t k = 0; k < i->n_metadata; k++)
-        if (str_eq(i->metadata[k].key, p->key) && str_eq(i->metadata[k].value, p->value))
-            return true;
-    return false;
-}
-
 static bool lifecycle_list_one(void *ctx, struct sandbox *sb)
 {
     struct filter *f = ctx;
     const struct sandbox_info *i = sandbox_info(sb);
     bool fits = is_state(f, state_name(i->state));
-    for (size_t k = 0; k < f->n_metadata; k++)
-        fits &= has_pair(i, &f->metadata[k]);
+    for (size_t k = 0; k < f->n_metadata; k++) {
+        struct str has = sandbox_label(sb, f->metadata[k].key);
+        fits &= has.p && str_eq(has, f->metadata[k].value);
+    }
     if (fits && page_takes(&f->page))
         (void)json_array_append_new(f->page.items, lifecycle_sandbox(sb));
     return true;
@@ -244,8 +232,9 @@ static void lifecycle_fork(struct call *c)
 {
     int64_t timeout_s = -1;
     if (CALL_WANTS(c, JSON_WANT_INT("timeout", 1, INT32_MAX, &timeout_s)))
-        call_held(c, sandbox_fork(c->sandbox, &c->actor, 1, timeout_s < 0 ? UINT64_MAX : (uint64_t)timeout_s * 1000,
-                                  lifecycle_forked, call_hold(c), &c->err));
+        call_held(c,
+                  sandbox_fork(c->sandbox, &c->actor, false, 1, timeout_s < 0 ? UINT64_MAX : (uint64_t)timeout_s * 1000,
+                               lifecycle_forked, call_hold(c), &c->err));
 }
 
 static void lifecycle_renew(struct call *c)
@@ -342,7 +331,7 @@ static void make_snapshot(struct call *c)
     /* Here a name may be given again, and there it would be given away. */
     if (name.n && core_template_find(call_core(c), c->actor.who.view, name, &same, &err) == 0 && same->is_snapshot)
         name = str_of(arena_printf(http_arena(c->req), "%.*s:%s", STR_ARG(name), tag));
-    call_held(c, sandbox_snapshot(c->sandbox, &c->actor, name, on_snapshot, call_hold(c), &c->err));
+    call_held(c, sandbox_snapshot(c->sandbox, &c->actor, name, false, on_snapshot, call_hold(c), &c->err));
 }
 
 struct lifecycle_wanted {

@@ -20,7 +20,7 @@ struct pools_count {
 static bool pools_count_one(void *ctx, struct sandbox *sb)
 {
     struct pools_count *p = ctx;
-    struct str pool = lifecycle_reserved(sandbox_info(sb), POOL_KEY);
+    struct str pool = sandbox_label(sb, STR(OPENSANDBOX_RESERVED POOL_KEY));
     p->n += pool.p && str_eqc(pool, p->name);
     return true;
 }

@@ -224,7 +224,7 @@ static void proxy_to_program(struct opensandbox *o, struct http_request *req, co
 static void proxy_renew(const struct proxied *p)
 {
     const struct sandbox_info *i = sandbox_info(p->sb);
-    struct str text = lifecycle_reserved(i, RENEW_KEY);
+    struct str text = sandbox_label(p->sb, STR(OPENSANDBOX_RESERVED RENEW_KEY));
     usec_t now = clock_real();
     const struct actor actor = {.name = "opensandbox:access", .who = p->who};
     uint64_t seconds;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Making a sandbox: from what was asked for to the object, its row and its first event; then its start begins
  * (start.c). */
+#include "base/mem.h"
 #include "guard/rules.h"
 #include "sandbox/key.h"
 #include "sandbox/life/checkpoint.h"
@@ -229,6 +230,26 @@ int sandbox_set_metadata(struct sandbox *sb, const struct actor *actor, const st
     arena_fini(&sb->metadata); /* what it had by an earlier change; the first is in its own arena */
     sb->metadata = arena;
     return 0;
+}
+
+struct str sandbox_label(const struct sandbox *sb, struct str key)
+{
+    for (size_t i = 0; i < sb->info.n_metadata; i++)
+        if (str_eq(sb->info.metadata[i].key, key))
+            return sb->info.metadata[i].value;
+    return STR_NULL;
+}
+
+int sandbox_set_label(struct sandbox *sb, const struct actor *actor, struct str key, struct str value, struct err *err)
+{
+    const struct sandbox_info *i = &sb->info;
+    AUTO_FREE struct pair *all = mem_array(i->n_metadata + 1, sizeof(*all));
+    size_t n = 0;
+    for (size_t k = 0; k < i->n_metadata; k++)
+        if (!str_eq(i->metadata[k].key, key))
+            all[n++] = i->metadata[k];
+    all[n++] = (struct pair){key, value};
+    return sandbox_set_metadata(sb, actor, all, n, err);
 }
 
 int sandbox_create(struct core *core, const struct actor *actor, const struct sandbox_spec *spec, sandbox_fn done,

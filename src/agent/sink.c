@@ -33,11 +33,10 @@ static void readable(struct loop_io *io, uint32_t events UNUSED)
     ssize_t r = read(io->fd, block, sizeof(block));
     if (r < 0 && (errno == EAGAIN || errno == EINTR))
         return;
-    if (r <= 0 || loop_set(&s->agent->loop, io, 0) < 0) {
+    if (r <= 0 || loop_set(&s->agent->loop, io, 0) < 0)
         sink_free(s);
-        return;
-    }
-    loop_timer_set(&s->agent->loop, &s->timer, PAUSE_USEC);
+    else
+        loop_timer_set(&s->agent->loop, &s->timer, PAUSE_USEC);
 }
 
 static void rested(struct loop_timer *t)

@@ -57,14 +57,13 @@ static void copy_stored(struct build_job *j)
 static void unpacked(struct build_job *j, int code, const struct err *err)
 {
     const struct build_step *s = copy_step_of(j);
-    if (err || code) {
+    if (err || code)
         job_fail(j, "failed to copy '%.200s' to '%.200s': %.400s", s->args[0].p, s->args[1].p,
                  err                    ? err->msg
                  : j->process.output[0] ? j->process.output
                                         : "the files could not be unpacked");
-        return;
-    }
-    job_store(j, copy_stored);
+    else
+        job_store(j, copy_stored);
 }
 
 static void unpack(struct build_job *j)
@@ -129,10 +128,8 @@ void copy_start(struct build_job *j, const struct build_step *step)
 {
     struct err err;
     j->upload_sent = 0;
-    if (uploads_open(j->b->uploads, step->files_hash, &j->upload_fd, &j->upload_size, &err) < 0) {
+    if (uploads_open(j->b->uploads, step->files_hash, &j->upload_fd, &j->upload_size, &err) < 0)
         job_fail(j, "failed to copy '%.200s': %s", step->args[0].p, err.msg);
-        return;
-    }
-    if (file_write(j->sb, &j->actor, STR("root"), STR(COPY_DIR "/a"), NULL, 0, &copy_ops, j, &j->file, &err) < 0)
+    else if (file_write(j->sb, &j->actor, STR("root"), STR(COPY_DIR "/a"), NULL, 0, &copy_ops, j, &j->file, &err) < 0)
         job_fail(j, "send the files of COPY: %s", err.msg);
 }

@@ -132,13 +132,11 @@ static void requests_create(struct requests *r, const union sup_message *message
         !is_template_id(m->template_id, sizeof(m->template_id)) || !request_is_text(m->tier, sizeof(m->tier))) {
         (void)err_set(&err, ERR_INVALID_ARGUMENT, "malformed create request");
         request_done(r, SUP_CREATED, m->head.tag, -1, &err);
-        return;
-    }
-    if (request_check_limits(m->memory_bytes, m->pids, &err) < 0 || reserve_check(&r->reserve, &err) < 0) {
+    } else if (request_check_limits(m->memory_bytes, m->pids, &err) < 0 || reserve_check(&r->reserve, &err) < 0) {
         request_done(r, SUP_CREATED, m->head.tag, -1, &err);
-        return;
+    } else {
+        boxes_create(r->boxes, request_asked(r, &m->head), m, r->default_pids, r->is_again);
     }
-    boxes_create(r->boxes, request_asked(r, &m->head), m, r->default_pids, r->is_again);
 }
 
 static void requests_kill(struct requests *r, const union sup_message *message, int fd UNUSED)

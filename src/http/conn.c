@@ -420,15 +420,11 @@ static void conn_step(struct conn *c)
 {
     if (buf_len(&c->out))
         conn_flush(c);
-    if (c->state == CONN_ACTIVE) {
+    if (c->state == CONN_ACTIVE)
         step_request(c);
-        return;
-    }
-    if (c->gone || c->server->closing) {
+    else if (c->gone || c->server->closing)
         close_now(c);
-        return;
-    }
-    if (c->state == CONN_HEAD)
+    else if (c->state == CONN_HEAD)
         step_head(c);
     else if (c->state == CONN_HANDSHAKE)
         step_handshake(c);

@@ -102,20 +102,14 @@ static void remove_open(struct agent_stream *s, struct wire_reader *r)
     struct file_move_change *c = container_of(s, struct file_move_change, js.stream);
     AUTO_REQUEST struct file_request q;
     struct failure why;
-    if (file_request_get(s, r, &q, &why) < 0) {
+    if (file_request_get(s, r, &q, &why) < 0)
         file_refuse(s, &why);
-        return;
-    }
-    if (!wire_done(r)) {
+    else if (!wire_done(r))
         stream_malformed(s);
-        return;
-    }
-    if (is_root(q.path)) {
+    else if (is_root(q.path))
         stream_failf(s, ERR_INVALID_ARGUMENT,
                      "error removing file or directory: unlinkat %s: refused for the root directory", q.path);
-        return;
-    }
-    if (unlink(q.path) == 0 || errno == ENOENT || rmdir(q.path) == 0)
+    else if (unlink(q.path) == 0 || errno == ENOENT || rmdir(q.path) == 0)
         stream_end(s);
     else
         submit(c, run_remove, q.path, NULL);

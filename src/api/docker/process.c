@@ -389,10 +389,9 @@ void docker_resize(struct call *c, const struct docker_process *p)
     uint64_t rows, columns;
     if (call_query_u64(c, "h", &rows) < 0 || call_query_u64(c, "w", &columns) < 0)
         return;
-    if (rows < 1 || rows > 10000 || columns < 1 || columns > 10000 || !p->tty || !p->pid) {
+    if (rows < 1 || rows > 10000 || columns < 1 || columns > 10000 || !p->tty || !p->pid)
         call_refuse(c, ERR_INVALID_ARGUMENT, "h and w are rows and columns of a terminal that runs");
-        return;
-    }
-    call_ok(c, exec_resize(p->box->sb, &c->actor, &(struct exec_select){.pid = p->pid}, (uint16_t)columns,
-                           (uint16_t)rows, CALL_EXEC(c, process_resized)));
+    else
+        call_ok(c, exec_resize(p->box->sb, &c->actor, &(struct exec_select){.pid = p->pid}, (uint16_t)columns,
+                               (uint16_t)rows, CALL_EXEC(c, process_resized)));
 }

@@ -217,10 +217,9 @@ void native_files_entries(struct call *c)
     uint64_t depth;
     if (!read_query(c, &user, &path) || call_query_u64(c, "depth", &depth) < 0)
         return;
-    if (depth > DEPTH_MAX) {
+    if (depth > DEPTH_MAX)
         call_refuse(c, ERR_INVALID_ARGUMENT, "depth is larger than %d", DEPTH_MAX);
-        return;
-    }
-    call_ok(c, file_list(c->sandbox, &c->actor, user, path, depth ? (uint32_t)depth : 1, each_entry, entries_done, c,
-                         &c->file, &c->err));
+    else
+        call_ok(c, file_list(c->sandbox, &c->actor, user, path, depth ? (uint32_t)depth : 1, each_entry, entries_done,
+                             c, &c->file, &c->err));
 }

@@ -17,12 +17,11 @@ void native_state_pause(struct call *c)
     if (!CALL_WANTS(c, JSON_WANT_BOOL("memory", &memory), JSON_WANT_STR("to", &to)))
         return;
     bool to_disk = str_eqc(to, "disk");
-    if (to.p && ((!to_disk && !str_eqc(to, "memory")) || !memory)) {
+    if (to.p && ((!to_disk && !str_eqc(to, "memory")) || !memory))
         call_refuse(c, ERR_INVALID_ARGUMENT, "\"to\" must be \"memory\" or \"disk\", and needs \"memory\":true");
-        return;
-    }
-    call_held(c, to_disk ? sandbox_pause_to_disk(c->sandbox, &c->actor, native_on_sandbox, call_hold(c), &c->err)
-                         : sandbox_pause(c->sandbox, &c->actor, memory, native_on_sandbox, call_hold(c), &c->err));
+    else
+        call_held(c, to_disk ? sandbox_pause_to_disk(c->sandbox, &c->actor, native_on_sandbox, call_hold(c), &c->err)
+                             : sandbox_pause(c->sandbox, &c->actor, memory, native_on_sandbox, call_hold(c), &c->err));
 }
 
 void native_state_resume(struct call *c)

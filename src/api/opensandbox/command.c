@@ -493,12 +493,10 @@ static void interrupt(struct call *c)
     struct osb_command *m;
     (void)call_query(c, "id", &id);
     m = command_find(c, id);
-    if (!m || !m->follow) {
+    if (!m || !m->follow)
         call_fail(c, 500, "no command runs under the id '%.*s'", STR_ARG_MAX(id, 64));
-        return;
-    }
-    if (call_ok(c, exec_signal(m->sb, &c->actor, &(struct exec_select){.pid = m->pid}, SIGTERM,
-                               CALL_EXEC(c, on_interrupted))))
+    else if (call_ok(c, exec_signal(m->sb, &c->actor, &(struct exec_select){.pid = m->pid}, SIGTERM,
+                                    CALL_EXEC(c, on_interrupted))))
         timer_set(&c->facade->timers, &m->kill, TERM_MS);
 }
 

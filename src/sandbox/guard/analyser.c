@@ -85,13 +85,10 @@ void analyser_ask(struct core *core, const struct hold_info *info, uint64_t seq)
     json_t *request = body ? json_pack("{s:s,s:s,s:I,s:o}", "op", "ask", "url", by->url, "timeout_ms",
                                        (json_int_t)by->timeout_ms, "body", body)
                            : NULL;
-    if (!request) {
+    if (!request)
         analyser_fails(a, "the action and its events are too long to be sent");
-        return;
-    }
-    if (egress_link_call(core->networks->link, request, "asked", analyser_on_answer, a, &a->call, &err) < 0) {
+    else if (egress_link_call(core->networks->link, request, "asked", analyser_on_answer, a, &a->call, &err) < 0)
         analyser_fails(a, err.msg);
-        return;
-    }
-    egress_call_wait(a->call, by->timeout_ms + 500);
+    else
+        egress_call_wait(a->call, by->timeout_ms + 500);
 }

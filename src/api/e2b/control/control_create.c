@@ -121,20 +121,17 @@ static void control_create_refuse(struct call *c, struct str template_ref, const
     }
     if (str_eqc(template_ref, "code-interpreter-v1")) /* the same by its other name */
         template_ref = STR("code-interpreter");
-    if (str_word(template_ref, ready_made) >= 0) {
+    if (str_word(template_ref, ready_made) >= 0)
         call_fail(c, 404, "%s: it comes with Cove and is built by: cove template add %.*s", err->msg,
                   STR_ARG(template_ref));
-        return;
-    }
-    if (str_eqc(template_ref, "mcp-gateway")) {
+    else if (str_eqc(template_ref, "mcp-gateway"))
         call_fail(
             c, 404,
             "%s: it is one of E2B's templates and not part of Cove; build it from its public source under this name: "
             "cove template build --name mcp-gateway DIRECTORY",
             err->msg);
-        return;
-    }
-    call_fail(c, 404, "%s: " CALL_HINT_TEMPLATE, err->msg);
+    else
+        call_fail(c, 404, "%s: " CALL_HINT_TEMPLATE, err->msg);
 }
 
 static void create(struct call *c, const struct sandbox_spec *spec, struct str key)

@@ -149,11 +149,9 @@ void templates_start(struct call *c)
     if (!build)
         return;
     const char *id = arena_strndup(http_arena(c->req), build->id, strlen(build->id));
-    if (build_spec_read(c->body, &names, http_arena(c->req), &spec, &err) < 0) {
+    if (build_spec_read(c->body, &names, http_arena(c->req), &spec, &err) < 0)
         call_fail(c, err.code == ERR_UNIMPLEMENTED ? 501 : 400, "Invalid request body: %s", err.msg);
-        return;
-    }
-    if (call_ok(c, builder_start(e2b_of(c)->builder, &c->actor, id, &spec, &c->err)))
+    else if (call_ok(c, builder_start(e2b_of(c)->builder, &c->actor, id, &spec, &c->err)))
         call_empty(c, 202);
 }
 

@@ -9,8 +9,6 @@
 #include <linux/netlink.h>
 #include <linux/reboot.h>
 #include <net/if.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/reboot.h>
@@ -21,7 +19,6 @@
 #include <unistd.h>
 
 enum {
-    MODULES_MAX = 32,
     LAYERS_MAX = 20,
     GUEST_PATIENCE_MS = 10000, /* devices are there once their drivers are; under emulation it may take a little */
     OPEN_FILES_SOFT = 65536,

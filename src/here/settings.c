@@ -1,15 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "here/settings.h"
 #include "base/mem.h"
-#include "base/str.h"
 #include "policy/hostname.h"
 #include "policy/netaddr.h"
 #include "policy/policy.h"
 
-#include <stddef.h>
-#include <string.h>
-
-enum { DEPTH = 3, DEPTH_MAX = 10, DOMAIN_TEXT_MAX = 300 };
+enum { DEPTH = 3, DEPTH_MAX = 10 };
 
 struct settings_reader {
     struct settings *s;

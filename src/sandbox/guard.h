@@ -25,7 +25,7 @@ struct guard_question {
     bool wants_risk;              /* the risk is asked for, even where no rule counts it */
 };
 
-enum guard_level { GUARD_SERVICE, GUARD_TENANT, GUARD_TEMPLATE, GUARD_SANDBOX, GUARD_LEVELS };
+enum guard_level { GUARD_SERVICE, GUARD_TENANT, GUARD_TEMPLATE, GUARD_SANDBOX };
 
 struct guard_answer {
     const char *rule;

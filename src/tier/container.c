@@ -21,8 +21,6 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -238,7 +236,7 @@ static int container_start(const struct tier_host *host, struct box *box, const 
     return container_session(box, spec->id, spec->template_id, ret_session_fd, err);
 }
 
-int container_clean(const struct tier_host *host, struct box *box)
+static int container_clean(const struct tier_host *host, struct box *box)
 {
     int r = group_remove(host, box);
     if (r == -EBUSY)

@@ -34,7 +34,6 @@ int container_session(struct box *box, const char *id, const char *template_id, 
 /* At the front of the first session of a box that goes on from a checkpoint: what the agent is to know
  * (wire/wake.h). */
 int container_say_restored(struct box *box, const char *id, const char *template_id, int session_fd) WARN_UNUSED;
-int container_clean(const struct tier_host *host, struct box *box) WARN_UNUSED;
 /* Of a box with nothing to adopt but its descriptor, which is closed when it is clean. */
 void container_adopt_carried(const struct tier_host *host, struct box *box, int carried_fd);
 int container_clean_carried(const struct tier_host *host, struct box *box) WARN_UNUSED;

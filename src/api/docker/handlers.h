@@ -76,7 +76,6 @@ void docker_resize(struct call *c, const struct docker_process *p);
  */
 enum docker_wants { DOCKER_STDIN = 1, DOCKER_STDOUT = 2, DOCKER_STDERR = 4, DOCKER_LOGS = 8, DOCKER_LIVE = 16 };
 void docker_stream_open(struct call *c, struct docker_process *p, unsigned wants, uint64_t tail);
-void docker_stream_say(struct docker_process *p, struct str text); /* to all, as stderr */
 
 /*
  * A container that somebody asked about. Whether its command has ended, and how, stands in the sandbox's labels: this

@@ -267,7 +267,7 @@ void docker_stream_open(struct call *c, struct docker_process *p, unsigned wants
         call_step(c, viewer_step);
 }
 
-void docker_stream_say(struct docker_process *p, struct str text)
+static void docker_stream_say(struct docker_process *p, struct str text)
 {
     LIST_FOREACH (struct docker_stream, s, &p->streams, node)
         viewer_write(s, p->tty ? WIRE_STDOUT : WIRE_STDERR, text);

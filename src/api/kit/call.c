@@ -6,11 +6,9 @@
 #include "http/client/connect.h"
 #include "http/url.h"
 
-#include <stdio.h>
-
 enum { CALL_PIECE = 256 * 1024 };
 
-void call_ref(struct call *c)
+static void call_ref(struct call *c)
 {
     c->refs++;
 }

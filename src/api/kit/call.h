@@ -82,7 +82,6 @@ struct call {
 
 /* Makes the call and ties it to the request. */
 struct call *call_new(struct facade *f, struct http_request *req, const char *actor);
-void call_ref(struct call *c);
 void call_unref(struct call *c);
 
 static inline struct core *call_core(const struct call *c)

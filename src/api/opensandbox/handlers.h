@@ -40,15 +40,6 @@ void opensandbox_digest(struct str text, char *to, size_t n);
 /* With a code that none of ours stands for. False, as call_fail(). */
 bool opensandbox_fail(struct call *c, int status, const char *code, const char *message);
 
-/* The page of a list that the query asks for; false: answered. */
-struct osb_page {
-    uint64_t number, size, from, total;
-    json_t *items;
-};
-bool page_begin(struct call *c, struct osb_page *p);
-bool page_takes(struct osb_page *p); /* one more was found: is it on this page? */
-void page_answer(struct call *c, struct osb_page *p);
-
 /* Routes, by file. */
 extern const struct route lifecycle_routes[], command_routes[], code_routes[], file_routes[], egress_routes[];
 extern const size_t lifecycle_n_routes, command_n_routes, code_n_routes, file_n_routes, egress_n_routes;

@@ -12,7 +12,14 @@ enum { PAGE_SIZE = 20, PAGE_SIZE_MAX = 200 };
 
 /* ---- pages ---- */
 
-bool page_begin(struct call *c, struct osb_page *p)
+/* Of a list, that the query asks for. */
+struct osb_page {
+    uint64_t number, size, from, total;
+    json_t *items;
+};
+
+/* False: answered. */
+static bool page_begin(struct call *c, struct osb_page *p)
 {
     *p = (struct osb_page){.items = NULL};
     if (call_query_u64(c, "page", &p->number) < 0 || call_query_u64(c, "pageSize", &p->size) < 0)
@@ -24,13 +31,14 @@ bool page_begin(struct call *c, struct osb_page *p)
     return true;
 }
 
-bool page_takes(struct osb_page *p)
+/* One more was found: is it on this page? */
+static bool page_takes(struct osb_page *p)
 {
     uint64_t at = p->total++;
     return at >= p->from && at - p->from < p->size;
 }
 
-void page_answer(struct call *c, struct osb_page *p)
+static void page_answer(struct call *c, struct osb_page *p)
 {
     uint64_t pages = (p->total + p->size - 1) / p->size;
     call_value(c, 200,

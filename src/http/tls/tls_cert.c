@@ -9,10 +9,9 @@
 #include <openssl/evp.h>
 #include <openssl/pem.h>
 #include <openssl/x509v3.h>
-#include <string.h>
 #include <time.h>
 
-enum { SERIAL_BYTES = 16, HOUR_S = 3600, DAY_S = 86400, DOMAIN_MAX = 253 };
+enum { SERIAL_BYTES = 16, HOUR_S = 3600, DOMAIN_MAX = 253 };
 
 DEFINE_AUTO(X509 *, X509_free)
 DEFINE_AUTO(EVP_PKEY *, EVP_PKEY_free)

@@ -88,4 +88,3 @@ void meta_later(struct apply *a, const char *path, struct archive_entry *e);
 void meta_settle(struct apply *a);
 
 enum { WARN_XATTR = 1, WARN_OVERLAY = 2, WARN_NO_XATTRS = 4 };
-void apply_warn_once(struct apply *a, unsigned bit, const char *fmt, ...) PRINTF_LIKE(3, 4);

@@ -7,15 +7,13 @@
 #include <archive_entry.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
 enum { APPLY_META_IDS = 65536 };
 
-void apply_warn_once(struct apply *a, unsigned bit, const char *fmt, ...)
+static PRINTF_LIKE(3, 4) void apply_warn_once(struct apply *a, unsigned bit, const char *fmt, ...)
 {
     char text[256];
     if (a->warned & bit)

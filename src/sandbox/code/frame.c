@@ -10,7 +10,8 @@ static bool code_type_is(struct str type)
     return type.n > 0 && type.n <= TYPE_MAX && str_is_of(type, "!#-[]-~");
 }
 
-int code_frame_parse(uint8_t kind, struct str payload, struct code_frame *ret_frame)
+/* One frame behind its head. -EPROTO: it is none. */
+static int code_frame_parse(uint8_t kind, struct str payload, struct code_frame *ret_frame)
 {
     struct wire_reader r = wire_reader_of(payload);
     struct code_frame *f = ret_frame;

@@ -18,7 +18,6 @@
 #pragma once
 
 #include "base/buf.h"
-#include "base/str.h"
 
 enum code_frame_kind {
     CODE_FRAME_READY = 1,
@@ -47,9 +46,6 @@ struct code_frame {
     uint64_t cell;
     uint32_t count;
 };
-
-/* One frame behind its head. -EPROTO: it is none. */
-int code_frame_parse(uint8_t kind, struct str payload, struct code_frame *ret_frame) WARN_UNUSED;
 
 /*
  * Calls fn for each frame that is complete; what is left stays in `rest` (made with CODE_FRAME_MAX + 8) for the next

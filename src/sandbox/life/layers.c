@@ -23,7 +23,7 @@
 
 #include <stdlib.h>
 
-enum { ROUND_MS = 60 * 1000, FRESH_MS = 120 * 1000, LAYERS_MAX = 65536, LAYERS_USERS_MAX = 4 };
+enum { ROUND_MS = 60 * 1000, FRESH_MS = 120 * 1000, LAYERS_MAX = 65536 };
 
 struct fresh {
     char *name;

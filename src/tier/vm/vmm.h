@@ -52,9 +52,6 @@ struct vmm_command {
     char text[VMM_TEXT_MAX];
     size_t used;
 };
-/* The next argument. */
-void vmm_add(struct vmm_command *c, const char *fmt, ...) PRINTF_LIKE(2, 3);
-
 struct vmm {
     const char *name, *program; /* absolute, below /usr */
     const char *package;        /* that has it */

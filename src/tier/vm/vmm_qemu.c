@@ -2,10 +2,8 @@
 #include "kernel/netns.h"
 #include "tier/vm/qmp.h"
 
-#include <stdarg.h>
-#include <stdio.h>
-
-void vmm_add(struct vmm_command *c, const char *fmt, ...)
+/* The next argument. */
+static PRINTF_LIKE(2, 3) void vmm_add(struct vmm_command *c, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);

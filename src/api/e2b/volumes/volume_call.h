@@ -22,7 +22,6 @@ static inline struct content *content_of(struct call *c)
     return c->state;
 }
 
-void content_answer_entry(struct call *c); /* with the entry at its path */
-void content_change(struct call *c);       /* sets owner and mode, as far as given, then that */
+void content_change(struct call *c); /* sets owner and mode, as far as given, then that */
 
 route_handler volume_download, volume_upload;

@@ -66,7 +66,7 @@ static void volume_content_on_entry(struct call *c, const struct file_entry *e)
     call_json(c, content_of(c)->ok_status, buf_str(&b));
 }
 
-void content_answer_entry(struct call *c)
+static void content_answer_entry(struct call *c)
 {
     struct content *k = content_of(c);
     call_ok(c, file_stat(k->opened, &c->actor, VOLUME_USER, k->path, CALL_FILE(c, volume_content_on_entry)));

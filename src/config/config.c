@@ -9,7 +9,6 @@
 
 #include <fcntl.h>
 #include <grp.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #define MIB (1024ULL * 1024)
@@ -339,10 +338,7 @@ static int set_image(struct config *c, const struct config_field *f, struct str 
 /* A target of a network policy: an address or a network, as a name opens none that is not public. */
 static int set_webhook(struct config *c, const struct config_field *f, struct str value, struct err *err)
 {
-    bool ok = value.n > 0 && value.n < 64;
-    for (size_t i = 0; ok && i < value.n; i++)
-        ok = strchr("0123456789abcdefABCDEF.:/", value.p[i]) != NULL;
-    if (!ok)
+    if (!value.n || value.n >= 64 || !str_is_of(value, "0-9a-fA-F.:/"))
         return err_set(err, ERR_INVALID_ARGUMENT, "%s: \"%.*s\" is not an address or network", f->name,
                        STR_ARG_MAX(value, 64));
     if (count_lines(c->builds, image_key(f)) == CONFIG_IMAGES_MAX)

@@ -3,9 +3,6 @@
 #include "base/mem.h"
 #include "policy/presets.h"
 
-#include <stdarg.h>
-#include <stdio.h>
-
 static void print_place(const struct parse *p, char *text, size_t room)
 {
     size_t n = 0;
@@ -173,11 +170,7 @@ static int parse_ports(struct parse *p, const json_t *json, struct scope *scope)
 
 bool parse_is_token(struct str text)
 {
-    for (size_t i = 0; i < text.n; i++)
-        if (!text.p[i] ||
-            !strchr("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ", text.p[i]))
-            return false;
-    return text.n > 0;
+    return text.n > 0 && str_is_of(text, "!#$%&'*+.^_`|~0-9a-zA-Z-");
 }
 
 static char upper(char c)

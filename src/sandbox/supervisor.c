@@ -6,7 +6,6 @@
 #include "base/mem.h"
 
 #include <poll.h>
-#include <string.h>
 
 enum {
     ANSWER_MS = 30000,
@@ -203,6 +202,14 @@ int supervisor_call_id(struct supervisor *sup, enum sup_type type, const char *i
     union sup_message m = {.id = {.head = {.type = type}}};
     assert(strlen(id) == ID_SANDBOX_LEN);
     memcpy(m.id.id, id, ID_SANDBOX_LEN);
+    return supervisor_call(sup, &m, fn, ctx, err);
+}
+
+int supervisor_pause(struct supervisor *sup, const char *id, enum sup_pause_kind kind, supervisor_fn fn, void *ctx,
+                     struct err *err)
+{
+    union sup_message m = {.pause = {.head = {.type = SUP_PAUSE}, .kind = kind}};
+    memcpy(m.pause.id, id, ID_SANDBOX_LEN);
     return supervisor_call(sup, &m, fn, ctx, err);
 }
 

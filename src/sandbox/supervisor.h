@@ -48,6 +48,9 @@ int supervisor_call_with(struct supervisor *sup, union sup_message *request, int
 bool supervisor_is_lost(const struct supervisor *sup);
 size_t supervisor_pending(const struct supervisor *sup); /* requests without an answer */
 
+int supervisor_pause(struct supervisor *sup, const char *id, enum sup_pause_kind kind, supervisor_fn fn, void *ctx,
+                     struct err *err) WARN_UNUSED;
+
 /* KILL, ATTACH, USAGE, RESUME. */
 int supervisor_call_id(struct supervisor *sup, enum sup_type type, const char *id, supervisor_fn fn, void *ctx,
                        struct err *err) WARN_UNUSED;

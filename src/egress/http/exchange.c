@@ -93,8 +93,7 @@ static void exchange_on_timer(uv_timer_t *t)
         (void)uv_timer_start(t, exchange_on_timer, MAX(x->deadline, uv_now(x->loop) + 1) - uv_now(x->loop), 0);
 }
 
-/* Another turn, from the loop. */
-static void exchange_kick(struct exchange *x)
+void exchange_kick(struct exchange *x)
 {
     x->kicked = true;
     (void)uv_timer_start(&x->timer, exchange_on_timer, 0, 0);

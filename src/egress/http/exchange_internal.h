@@ -74,6 +74,7 @@ struct exchange *h2_exchange_timed(uv_loop_t *loop, struct side *client, struct 
 void exchange_init(struct exchange *x, const struct exchange_kind *kind, uv_loop_t *loop, struct side *client,
                    struct side *upstream, struct str first, const struct exchange_ops *ops, void *ctx,
                    const struct exchange_times *times);
+void exchange_kick(struct exchange *x); /* another turn, from the loop */
 void exchange_deadline(struct exchange *x, unsigned ms);
 void exchange_end(struct exchange *x, const struct err *err);
 

@@ -112,12 +112,10 @@ void pause_move(struct sandbox *sb, enum sandbox_state to, enum event_kind kind,
                                              .data = event_data_end(d)});
 }
 
-void pause_unknown(struct sandbox *sb)
+void pause_lost(struct sandbox *sb, const char *what)
 {
-    sandbox_end(sb, &(struct ending){.kind = EVENT_AGENT_LOST,
-                                     .grade = EVENT_OBSERVED_HOST,
-                                     .cause = "lost",
-                                     .what = "the supervisor does not know it"});
+    sandbox_end(
+        sb, &(struct ending){.kind = EVENT_AGENT_LOST, .grade = EVENT_OBSERVED_HOST, .cause = "lost", .what = what});
 }
 
 static void still(struct sandbox *sb)
@@ -191,10 +189,7 @@ static void pause_failed(struct sandbox *sb, const struct err *err)
     if (sb->session_broke) {
         (void)err_prefix(&why, "sandbox %s has ended, it could not be paused", sb->info.id);
         waiters_tell(&sb->pausers, NULL, &why);
-        sandbox_end(sb, &(struct ending){.kind = EVENT_AGENT_LOST,
-                                         .grade = EVENT_OBSERVED_HOST,
-                                         .cause = "lost",
-                                         .what = "the agent closed its socket"});
+        pause_lost(sb, "the agent closed its socket");
         return;
     }
     (void)err_prefix(&why, "pause sandbox %s", sb->info.id);
@@ -229,7 +224,7 @@ static void on_paused(void *ctx, const union sup_message *answer, int fd, const 
         (void)err_prefix(&local, "pause sandbox %s", sb->info.id);
         waiters_tell(&sb->pausers, NULL, &local);
     } else if (err->code == ERR_NOT_FOUND) {
-        pause_unknown(sb);
+        pause_lost(sb, "the supervisor does not know it");
     } else {
         /* Who did not answer in time may have done it all the same. */
         if (err->code == ERR_DEADLINE_EXCEEDED &&
@@ -275,11 +270,6 @@ static void pause_close_session(struct sandbox *sb)
 
 void pause_go(struct sandbox *sb)
 {
-    struct err err;
-    union sup_message m = {.pause = {.head = {.type = SUP_PAUSE},
-                                     .kind = sb->pause_to_disk  ? SUP_PAUSE_DISK
-                                             : sb->pause_memory ? SUP_PAUSE_MEMORY
-                                                                : SUP_PAUSE_FILES}};
     if (!list_empty(&sb->stores))
         return; /* which comes here when it is done */
     if (sb->info.state == SANDBOX_RESUMING && !sb->resume_asked) {
@@ -289,13 +279,14 @@ void pause_go(struct sandbox *sb)
     if (sb->info.state != SANDBOX_PAUSING || sb->pause_asked)
         return;
     fault_point("core.pause.begun");
-    memcpy(m.pause.id, sb->info.id, ID_SANDBOX_LEN);
     sb->pause_asked = true;
     if (sb->pause_to_disk)
         pause_close_session(sb);
-    sandbox_ref(sb);
-    if (supervisor_call(sb->core->supervisor, &m, on_paused, sb, &err) < 0)
-        pause_answer_later(sb, on_paused, &err);
+    resume_put_away(sb,
+                    sb->pause_to_disk  ? SUP_PAUSE_DISK
+                    : sb->pause_memory ? SUP_PAUSE_MEMORY
+                                       : SUP_PAUSE_FILES,
+                    on_paused);
 }
 
 /* event: of the move, when the action was not recorded before. */

@@ -73,10 +73,8 @@ void resume_failed(struct sandbox *sb, const struct err *err)
 void resume_put_away(struct sandbox *sb, enum sup_pause_kind how, supervisor_fn fn)
 {
     struct err err;
-    union sup_message m = {.pause = {.head = {.type = SUP_PAUSE}, .kind = how}};
-    memcpy(m.pause.id, sb->info.id, ID_SANDBOX_LEN);
     sandbox_ref(sb);
-    if (supervisor_call(sb->core->supervisor, &m, fn, sb, &err) < 0)
+    if (supervisor_pause(sb->core->supervisor, sb->info.id, how, fn, sb, &err) < 0)
         pause_answer_later(sb, fn, &err);
 }
 
@@ -89,9 +87,7 @@ static void on_attached(void *ctx, const union sup_message *answer, int fd, cons
     if (sb->core->closing || !sb->session) {
         (void)fd_close(fd);
     } else if (!answer || fd < 0 || session_start(sb->session, fd, &local) < 0) {
-        struct ending e = {.kind = EVENT_AGENT_LOST, .grade = EVENT_OBSERVED_HOST, .cause = "lost"};
-        e.what = !answer ? err->msg : fd < 0 ? "the supervisor sent no socket" : local.msg;
-        sandbox_end(sb, &e);
+        pause_lost(sb, !answer ? err->msg : fd < 0 ? "the supervisor sent no socket" : local.msg);
     }
     sandbox_unref(sb);
 }
@@ -116,14 +112,12 @@ static void on_thawed(void *ctx, const union sup_message *answer, int fd, const 
 {
     struct sandbox *sb = ctx;
     struct err local;
-    union sup_message m = {.pause = {.head = {.type = SUP_PAUSE}, .kind = SUP_PAUSE_MEMORY}};
     (void)fd_close(fd);
     if (start_awaits(sb, START_BOX) && !sb->core->closing) {
         /* Who did not answer in time may do it all the same: nothing may run in what is told of as paused, with no
          * deadline. */
-        memcpy(m.pause.id, sb->info.id, ID_SANDBOX_LEN);
         if (!answer && err->code == ERR_DEADLINE_EXCEEDED &&
-            supervisor_call(sb->core->supervisor, &m, NULL, NULL, &local) < 0)
+            supervisor_pause(sb->core->supervisor, sb->info.id, SUP_PAUSE_MEMORY, NULL, NULL, &local) < 0)
             log_warn("pause sandbox %s: %s", sb->info.id, local.msg);
         start_done(sb, START_BOX, answer ? NULL : err);
     }

@@ -23,7 +23,7 @@ bool pause_explains(struct sandbox *sb, const struct err *what);
 void pause_drop_session(struct sandbox *sb);
 /* What came of the pause, or of the resume. */
 void pause_move(struct sandbox *sb, enum sandbox_state to, enum event_kind kind, struct event_data *d);
-void pause_unknown(struct sandbox *sb); /* to coved: it ends */
+void pause_lost(struct sandbox *sb, const char *what); /* its agent, or to coved: it ends */
 /* Its processes have ended, its files are kept: frees everything about the processes. */
 void pause_let_go(struct sandbox *sb);
 /* In a later turn, as if coved had said so. fn's context is the sandbox, with the reference that was taken for the

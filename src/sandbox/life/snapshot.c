@@ -18,8 +18,6 @@
 #include "template/name.h"
 #include "wire/tiers.h"
 
-#include <stdio.h>
-
 enum { DRAIN_MS = 1000, DRAIN_LOOK_MS = 1 };
 
 struct storing {
@@ -46,20 +44,12 @@ void layer_name_new(char ret_name[static LAYER_NAME_LEN + 1])
     (void)snprintf(ret_name, LAYER_NAME_LEN + 1, "layer-%s", random);
 }
 
-static bool is_of(struct str s, const char *alphabet)
-{
-    for (size_t i = 0; i < s.n; i++)
-        if (!strchr(alphabet, s.p[i]))
-            return false;
-    return !str_has_nul(s);
-}
-
 bool layer_name_is(const char *name)
 {
     struct str s = str_of(name);
     if (str_starts(s, STR("layer-")))
-        return s.n == LAYER_NAME_LEN && is_of(str_sub(s, 6), "abcdefghijklmnopqrstuvwxyz0123456789");
-    return s.n == TEMPLATE_LAYER_LEN && str_starts(s, STR("sha256-")) && is_of(str_sub(s, 7), "abcdef0123456789");
+        return s.n == LAYER_NAME_LEN && str_is_of(str_sub(s, 6), "a-z0-9");
+    return s.n == TEMPLATE_LAYER_LEN && str_starts(s, STR("sha256-")) && str_is_hex(str_sub(s, 7));
 }
 
 static void snapshot_finish(struct storing *s, const struct sup_stored *stored, const struct err *err)

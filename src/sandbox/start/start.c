@@ -415,10 +415,9 @@ static void thaw_fails(struct sandbox *sb)
 {
     struct err why = sb->start->failure;
     if (sb->start->failed != START_BOX)
-        sandbox_end(sb, &(struct ending){
-                            .kind = EVENT_AGENT_LOST, .grade = EVENT_OBSERVED_HOST, .cause = "lost", .what = why.msg});
+        pause_lost(sb, why.msg);
     else if (why.code == ERR_NOT_FOUND)
-        pause_unknown(sb);
+        pause_lost(sb, "the supervisor does not know it");
     else
         resume_failed(sb, &why);
 }

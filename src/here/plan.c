@@ -11,6 +11,7 @@
 #include <glob.h>
 #include <limits.h>
 #include <linux/openat2.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -23,7 +24,7 @@ enum { OPS_MAX = 4096, SCAN_MAX = 200000, PLACE_MODE = 01555, PLACE_TRIES = 100,
 struct plan_place {
     char *name;
     int at; /* the directory it is in */
-    int fd; /* locked, shared */
+    int fd; /* locked, shared; -1: a file that a command may have made */
 };
 
 /* What programs outside would obey. Those in a directory of their name only there. */
@@ -31,7 +32,7 @@ static const char *const protected_paths[] = {
     ".bashrc",    ".bash_profile", ".zshrc",  ".zprofile", ".profile",         ".gitconfig",     ".gitmodules",
     ".ripgreprc", ".mcp.json",     ".vscode", ".idea",     ".claude/commands", ".claude/agents",
 };
-static const char *const protected_git[] = {".git/hooks", ".git/config"};
+static const char *const protected_git[] = {".git/hooks", ".git/config", ".git/config.worktree"};
 
 struct plan_maker {
     struct plan *p;
@@ -346,6 +347,12 @@ static int plan_expand(struct plan_maker *m, const char *text, enum plan_kind ki
 
 /* ---- what may not be written ---- */
 
+static void plan_add_place(struct plan *p, const char *name, int at, int fd)
+{
+    p->places = mem_realloc(p->places, (p->n_places + 1) * sizeof(*p->places));
+    p->places[p->n_places++] = (struct plan_place){mem_strdup(name), at, fd};
+}
+
 /* Another box may just remove it, and a command may hold a lock of its own: that is waited for, but not for long. */
 static int plan_place(int at, const char *name, int *ret_fd)
 {
@@ -377,10 +384,8 @@ static int plan_put_down(struct plan_maker *m, const char *path)
         return r == -EACCES  ? plan_see_way(m, path, W_OK | X_OK)
                : r == -EROFS ? 0 /* nobody can make it */
                              : err_errno(m->err, r, "protect %s", path);
-    struct plan *p = m->p;
-    p->places = mem_realloc(p->places, (p->n_places + 1) * sizeof(*p->places));
-    p->places[p->n_places++] = (struct plan_place){mem_strdup(name), TAKE_FD(at), TAKE_FD(fd)};
-    plan_add(p, path, PLAN_FIXED, NULL);
+    plan_add_place(m->p, name, TAKE_FD(at), TAKE_FD(fd));
+    plan_add(m->p, path, PLAN_FIXED, NULL);
     return 0;
 }
 
@@ -408,6 +413,21 @@ static int plan_fix(struct plan_maker *m, const char *directory, const char *bel
     }
 }
 
+/* Nothing can stand in its place: Git fails when it can't read it. What a command makes goes with its box. */
+static int plan_forbid(struct plan_maker *m, const char *directory, const char *name)
+{
+    AUTO_FREE char *path = mem_printf("%s/%s", directory, name);
+    struct stat st;
+    int at;
+    if (lstat(path, &st) == 0)
+        return plan_fix(m, directory, name);
+    int r = plan_open(directory, &at);
+    if (r < 0)
+        return err_errno(m->err, r, "protect %s", path);
+    plan_add_place(m->p, name, at, -1);
+    return 0;
+}
+
 static int plan_protect(struct plan_maker *m, const char *directory, bool absent_too)
 {
     struct stat st;
@@ -423,10 +443,12 @@ static int plan_protect(struct plan_maker *m, const char *directory, bool absent
         return 0;
     if (!S_ISDIR(st.st_mode))
         return plan_fix(m, directory, ".git"); /* of a worktree: where its repository is */
-    for (size_t i = 0; i < ARRAY_SIZE(protected_git) - m->s->git_config; i++)
+    AUTO_FREE char *worktree = mem_printf("%s/config.worktree", git);
+    const size_t n = m->s->git_config ? 1 : ARRAY_SIZE(protected_git) - (lstat(worktree, &st) < 0);
+    for (size_t i = 0; i < n; i++)
         if (plan_fix(m, directory, protected_git[i]) < 0)
             return -1;
-    return 0;
+    return plan_forbid(m, git, "commondir");
 }
 
 /* root may be written; what is protected in directories below it must be fixed from there. */
@@ -578,6 +600,17 @@ int plan_make(const struct settings *s, const char *cwd, const char *home, struc
     return r;
 }
 
+/* A command may have closed the directory that it is in. */
+static void plan_remove(const struct plan_place *place, int flags)
+{
+    char path[32];
+    struct stat st;
+    (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", place->at);
+    if (unlinkat(place->at, place->name, flags) < 0 && errno == EACCES && fstat(place->at, &st) == 0 &&
+        chmod(path, (st.st_mode & 07777) | 0700) == 0)
+        (void)unlinkat(place->at, place->name, flags);
+}
+
 void plan_fini(struct plan *p)
 {
     for (size_t i = 0; i < p->n; i++) {
@@ -586,8 +619,10 @@ void plan_fini(struct plan *p)
     }
     mem_free(p->ops);
     for (size_t i = p->n_places; i-- > 0;) {
-        if (flock(p->places[i].fd, LOCK_EX | LOCK_NB) == 0)
-            (void)unlinkat(p->places[i].at, p->places[i].name, AT_REMOVEDIR);
+        if (p->places[i].fd < 0)
+            plan_remove(&p->places[i], 0);
+        else if (flock(p->places[i].fd, LOCK_EX | LOCK_NB) == 0)
+            plan_remove(&p->places[i], AT_REMOVEDIR);
         (void)fd_close(p->places[i].fd);
         (void)fd_close(p->places[i].at);
         mem_free(p->places[i].name);

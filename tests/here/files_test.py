@@ -331,3 +331,14 @@ def test_a_fifo_in_the_place_of_a_masked_file_keeps_nobody_waiting(here):
     assert here.sh(masked, "mkfifo w/key").returncode == 0
     done = here.sh(masked, "true", timeout=20)
     assert (done.returncode, "w/key" in done.stderr) == (125, True), done
+
+
+def test_git_finds_no_other_configuration(here):
+    here.file("w/.git/config.worktree", "good")
+    here.file("w/b/.git/HEAD", "good")
+    made = here.file("w/c/.git/commondir", "good")
+    assert here.sh(settings(write=["w"]), "echo evil > w/.git/config.worktree; mv w/.git/config.worktree w/x; echo evil > w/c/.git/commondir; "
+                                          "for d in w w/b; do echo /evil > $d/.git/commondir; done; touch w/fine; chmod 555 w/b/.git w/b").returncode == 0
+    assert (here.home / "w/.git/config.worktree").read_text() == "good" and made.read_text() == "good" and (here.home / "w/fine").exists()
+    assert not (here.home / "w/.git/commondir").exists() and not (here.home / "w/b/.git/commondir").exists()
+    assert here.sh(settings(write=["w"], filesystem={"allowGitConfig": True}), "echo more > w/.git/config.worktree").returncode == 0

@@ -31,9 +31,10 @@ struct overlay_parts {
 };
 
 /*
- * A detached overlay mount, nodev. On failure *ret_step, unless NULL, is what could not be done. Changes the working directory and the calling thread's fsuid, fsgid and effective
- * capabilities for its duration: overlayfs keeps the credentials of its mounter, and these must own the upper directory
- * as the sandbox's root sees it. Each detached mount whose last descriptor is closed waits for all processors.
+ * A detached overlay mount, nodev. On failure *ret_step, unless NULL, is what could not be done. Changes the working
+ * directory and the calling thread's fsuid, fsgid and effective capabilities for its duration: overlayfs keeps the
+ * credentials of its mounter, and these must own the upper directory as the sandbox's root sees it. Each detached mount
+ * whose last descriptor is closed waits for all processors.
  * ret_parts, unless NULL, gets them (none of OVERLAY_ATTACHED) for whoever can attach them to what goes away anyway.
  */
 int overlay_mount(const struct overlay *o, int *ret_fd, struct overlay_parts *ret_parts,

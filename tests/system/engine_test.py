@@ -126,7 +126,9 @@ def test_a_container_from_its_beginning_to_its_end(engine):
     assert engine.state("box") | {"ExitCode": 5, "Status": "exited", "Running": False} == engine.state("box")
     engine.ask("POST", "/containers/box/stop", status=304)
     assert engine.ask("POST", "/containers/box/wait", status=200) == {"StatusCode": 5}
+    began = engine.ask("GET", "/containers/box/json", status=200)["State"]["StartedAt"]
     engine.ask("POST", "/containers/box/restart?t=1", status=204)
+    assert engine.ask("GET", "/containers/box/json", status=200)["State"]["StartedAt"] > began
     assert engine.state("box")["Running"]
     engine.ask("POST", "/containers/box/kill?signal=SIGKILL", status=204)
     assert wait_until(lambda: engine.state("box")["Status"] == "exited") and engine.state("box")["ExitCode"] == 137
@@ -186,6 +188,9 @@ def test_commands_beside_it(engine):
         sock.sendall(b"typed\n")
         assert b"40 120" in (data := everything(sock)) and b"typed" in data
     assert frames(engine.ask("POST", f"/exec/{made(['echo', 'plain'])}/start", {}, 200))[0] == b"plain\n"
+    # The request that starts it says whether its output has heads.
+    assert frames(engine.ask("POST", f"/exec/{made(['echo', 'headed'], Tty=True)}/start", {}, 200))[0] == b"headed\r\n"
+    assert engine.ask("POST", f"/exec/{made(['echo', 'bare'])}/start", {"Tty": True}, 200) == b"bare\n"
     engine.ask("POST", f"/exec/{(left := made(['sh', '-c', 'echo x >/w/left']))}/start", {"Detach": True}, 200)
     assert wait_until(lambda: engine.ask("GET", f"/exec/{left}/json", status=200)["ExitCode"] == 0)
     missing = made(["nothing-of-that-name"])

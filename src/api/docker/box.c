@@ -313,6 +313,7 @@ static void start_step(struct call *c)
         !call_ok(c, docker_process_start(&box->process, c, &spec, start_done)))
         return;
     box->finished = 0;
+    box->started = clock_real();
     box->is_restarting = false;
     buf_clear(&box->process.log);
     docker_process_await(&box->process, c);
@@ -520,6 +521,7 @@ void docker_logs(struct call *c)
                     sandbox_info(c->sandbox)->id);
     else
         docker_stream_open(c, &box->process,
-                           wants | (can_come && docker_flag(c, attaches ? "stream" : "follow") ? DOCKER_LIVE : 0),
+                           wants | (can_come && docker_flag(c, attaches ? "stream" : "follow") ? DOCKER_LIVE : 0) |
+                               (box->process.tty ? DOCKER_BARE : 0),
                            lines);
 }

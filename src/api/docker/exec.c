@@ -112,7 +112,7 @@ void docker_exec_start(struct call *c)
 {
     struct docker_exec *e = exec_of(c);
     struct exec_spec spec = {.cols = 80, .rows = 24};
-    bool is_detached = false;
+    bool is_detached = false, is_bare = false;
     if (!e || !e->config) {
         call_fail(c, 409, "exec command %.*s was started already", STR_ARG(c->args[0]));
         return;
@@ -120,7 +120,8 @@ void docker_exec_start(struct call *c)
     struct docker_process *p = &e->process;
     AUTO_JSON json_t *config = json_loads(e->config, 0, NULL);
     const json_t *size = json_object_get(c->body, "ConsoleSize");
-    if (!call_ok(c, JSON_WANTS_OF(c->body, http_arena(c->req), &c->err, JSON_WANT_BOOL("Detach", &is_detached))) ||
+    if (!call_ok(c, JSON_WANTS_OF(c->body, http_arena(c->req), &c->err, JSON_WANT_BOOL("Detach", &is_detached),
+                                  JSON_WANT_BOOL("Tty", &is_bare))) ||
         !call_ok(c, exec_read(http_arena(c->req), config, &spec, &c->err)))
         return;
     json_int_t rows = json_integer_value(json_array_get(size, 0)),
@@ -137,7 +138,11 @@ void docker_exec_start(struct call *c)
     if (is_detached)
         docker_process_await(p, c);
     else
-        docker_stream_open(c, p, DOCKER_STDOUT | DOCKER_STDERR | DOCKER_LIVE | (spec.stdin_open ? DOCKER_STDIN : 0), 0);
+        /* As with Docker, whether parts have heads is what this request says, not whether there is a terminal. */
+        docker_stream_open(c, p,
+                           DOCKER_STDOUT | DOCKER_STDERR | DOCKER_LIVE | (spec.stdin_open ? DOCKER_STDIN : 0) |
+                               (is_bare ? DOCKER_BARE : 0),
+                           0);
 }
 
 /* ---- inspect, resize ---- */

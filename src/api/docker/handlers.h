@@ -74,7 +74,14 @@ void docker_resize(struct call *c, const struct docker_process *p);
 /*
  * The call's answer is its output, and its input when the client upgrades. From the log: `tail` lines, UINT64_MAX: all.
  */
-enum docker_wants { DOCKER_STDIN = 1, DOCKER_STDOUT = 2, DOCKER_STDERR = 4, DOCKER_LOGS = 8, DOCKER_LIVE = 16 };
+enum docker_wants {
+    DOCKER_STDIN = 1,
+    DOCKER_STDOUT = 2,
+    DOCKER_STDERR = 4,
+    DOCKER_LOGS = 8,
+    DOCKER_LIVE = 16,
+    DOCKER_BARE = 32 /* parts have no head that tells their channel */
+};
 void docker_stream_open(struct call *c, struct docker_process *p, unsigned wants, uint64_t tail);
 
 /*
@@ -90,7 +97,7 @@ struct docker_box {
     struct list waiters; /* struct docker_waiter */
     struct list execs;   /* struct docker_exec, oldest first */
     size_t n_execs, exec_bytes;
-    usec_t finished; /* real time; 0: not here */
+    usec_t started, finished; /* real time; 0: not here */
     unsigned refs;
     bool is_restarting; /* DOCKER_RM does not count */
     bool is_ending;     /* its command has ended, and the sandbox is on its way to where that leads */

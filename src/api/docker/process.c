@@ -49,7 +49,7 @@ static void viewer_write(struct docker_stream *s, enum wire_channel channel, str
     if (!(s->wants & (channel == WIRE_STDERR ? DOCKER_STDERR : DOCKER_STDOUT)) || !bytes.n)
         return;
     process_head(channel, bytes.n, head);
-    struct str frame[] = {str_n(head, s->process->tty ? 0 : sizeof(head)), bytes};
+    struct str frame[] = {str_n(head, s->wants & DOCKER_BARE ? 0 : sizeof(head)), bytes};
     if (s->is_open) {
         (void)http_response_writev(s->call->req, frame, 2);
         return;
@@ -237,8 +237,8 @@ void docker_stream_open(struct call *c, struct docker_process *p, unsigned wants
 {
     struct docker_stream *s = call_state(c, sizeof(*s), viewer_closed);
     const struct http_header headers[] = {
-        HTTP_HEADER_STR("content-type", p->tty ? STR("application/vnd.docker.raw-stream")
-                                               : STR("application/vnd.docker.multiplexed-stream")),
+        HTTP_HEADER_STR("content-type", wants & DOCKER_BARE ? STR("application/vnd.docker.raw-stream")
+                                                            : STR("application/vnd.docker.multiplexed-stream")),
         HTTP_HEADER("upgrade", "tcp")};
     *s = (struct docker_stream){.call = c, .process = p, .early = BUF_INIT(EARLY_MAX), .wants = wants};
     list_init(&s->node);

@@ -85,6 +85,12 @@ static json_t *show_mounts(const struct sandbox *sb)
     return all;
 }
 
+/* Clients look up what is behind the colon: with Docker, of "sha256:". */
+static json_t *show_image(const struct sandbox_info *info)
+{
+    return json_sprintf("template:%s", info->template_id);
+}
+
 void docker_inspect(struct call *c)
 {
     const struct docker_box *box = docker_box_of(c);
@@ -103,17 +109,17 @@ void docker_inspect(struct call *c)
     (void)json_object_set_new(config, "Env", json_array());
     (void)json_object_set_new(host, "LogConfig", json_pack("{s:s, s:{}}", "Type", "json-file", "Config"));
     call_value(c, 200,
-               json_pack("{s:s, s:o, s:o, s:[], s:o, s:s, s:i, s:s, s:s, s:o, s:o, s:o,"
+               json_pack("{s:s, s:o, s:o, s:[], s:o, s:o, s:i, s:s, s:s, s:o, s:o, s:o,"
                          " s:{s:s, s:b, s:b, s:b, s:b, s:b, s:i, s:i, s:s, s:o, s:o}, s:{s:s, s:{}, s:{}}}",
                          "Id", info->id, "Created", show_time(info->started), "Path", show_text(command), "Args",
-                         "Name", show_name(c->sandbox), "Image", info->template_id, "RestartCount", 0, "Driver", "cove",
+                         "Name", show_name(c->sandbox), "Image", show_image(info), "RestartCount", 0, "Driver", "cove",
                          "Platform", "linux", "Mounts", show_mounts(c->sandbox), "Config", config, "HostConfig", host,
                          "State", "Status", show_states[state], "Running",
                          state == DOCKER_RUNNING || state == DOCKER_PAUSED, "Paused", state == DOCKER_PAUSED,
                          "Restarting", false, "OOMKilled", false, "Dead", false, "Pid",
                          state == DOCKER_RUNNING ? (int)box->process.pid : 0, "ExitCode", docker_box_code(box), "Error",
-                         "", "StartedAt", show_time(info->started), "FinishedAt", show_time(box->finished),
-                         "NetworkSettings", "IPAddress", "", "Networks", "Ports"));
+                         "", "StartedAt", show_time(box->started ? box->started : info->started), "FinishedAt",
+                         show_time(box->finished), "NetworkSettings", "IPAddress", "", "Networks", "Ports"));
 }
 
 /* ---- the list ---- */
@@ -170,9 +176,9 @@ static bool show_list_one(void *ctx, struct sandbox *sb)
     if ((!l->all && !json_object_get(l->filters, "status") && !is_up) || !show_passes(l, sb, show_states[state]))
         return true;
     (void)json_array_append_new(
-        l->shown, json_pack("{s:s, s:[o], s:o, s:s, s:o, s:I, s:o, s:s, s:o, s:[], s:o, s:{s:s}, s:{s:{}}}", "Id",
+        l->shown, json_pack("{s:s, s:[o], s:o, s:o, s:o, s:I, s:o, s:s, s:o, s:[], s:o, s:{s:s}, s:{s:{}}}", "Id",
                             info->id, "Names", show_name(sb), "Image", show_text(sandbox_label(sb, STR(DOCKER_IMAGE))),
-                            "ImageID", info->template_id, "Command", show_text(sandbox_label(sb, STR(DOCKER_COMMAND))),
+                            "ImageID", show_image(info), "Command", show_text(sandbox_label(sb, STR(DOCKER_COMMAND))),
                             "Created", (json_int_t)(info->started / USEC_PER_SEC), "Labels", show_labels(sb), "State",
                             show_states[state], "Status",
                             is_up                     ? json_string("Up")

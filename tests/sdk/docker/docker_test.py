@@ -64,6 +64,7 @@ def test_a_container(client):
     box = client.containers.run("base", ["sh", "-c", "echo begun; exec sleep 1000"], detach=True, name="box", labels={"a": "1"}, tty=False, mem_limit="256m", nano_cpus=500_000_000)
     try:
         assert box.status == "created" and (box.reload() or box.status) == "running" and box.name == "box" and box.labels == {"a": "1"}
+        assert box.image == client.images.get("base") == client.containers.list()[0].image
         assert [one.id for one in client.containers.list(filters={"label": "a=1"})] == [box.id] and client.containers.list(filters={"name": "no"}) == []
         assert box.exec_run(["sh", "-c", "echo $K; pwd; exit 4"], environment={"K": "v"}, workdir="/tmp") == (4, b"v\n/tmp\n")
         assert box.exec_run(["sh", "-c", "echo out; echo err >&2"], demux=True) == (0, (b"out\n", b"err\n"))

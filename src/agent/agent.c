@@ -8,8 +8,6 @@
 #include "base/mem.h"
 
 #include <fcntl.h>
-#include <signal.h>
-#include <stdint.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>

@@ -17,7 +17,6 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <sched.h>
-#include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/statvfs.h>

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/failure.h"
 
-#include <stdarg.h>
-#include <stdio.h>
-
 static const struct {
     int errnum;
     const char *text;

@@ -3,10 +3,8 @@
  * path or two. */
 #pragma once
 
-#include "base/def.h"
 #include "base/err.h"
 #include "base/path.h"
-#include "base/str.h"
 
 struct failure {
     enum err_code code;

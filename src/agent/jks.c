@@ -4,8 +4,6 @@
 #include "agent/jks.h"
 #include "base/sha1.h"
 
-#include <stdio.h>
-
 enum { MAGIC = 0xfeedfeed, VERSION = 2, TAG_TRUSTED = 2, HEADER_BYTES = 12, DER_MAX = 64 * 1024 };
 
 static void jks_put(struct buf *b, uint64_t value, unsigned bytes)

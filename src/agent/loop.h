@@ -9,7 +9,6 @@
 #pragma once
 
 #include "base/clock.h"
-#include "base/def.h"
 #include "base/list.h"
 
 struct loop_io {

@@ -10,7 +10,6 @@
 
 #include <linux/capability.h>
 #include <signal.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>

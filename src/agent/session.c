@@ -7,7 +7,6 @@
 #include "base/fd.h"
 #include "base/mem.h"
 
-#include <stdio.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 

@@ -8,8 +8,6 @@
 
 #include "agent/failure.h"
 #include "base/buf.h"
-#include "base/def.h"
-#include "base/str.h"
 
 struct user_files { /* literals or the configuration's, borrowed */
     const char *passwd, *group;

@@ -10,8 +10,6 @@
 #include <fcntl.h>
 #include <linux/random.h>
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>

@@ -2,10 +2,7 @@
 #include "base/arena.h"
 #include "base/mem.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { ARENA_ALIGN = 16, ARENA_BLOCK = 2048 };
 

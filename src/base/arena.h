@@ -3,7 +3,6 @@
  * NULL. */
 #pragma once
 
-#include "base/def.h"
 #include "base/str.h"
 
 struct arena {

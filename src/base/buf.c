@@ -2,10 +2,7 @@
 #include "base/buf.h"
 #include "base/mem.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 void buf_init(struct buf *b, size_t max_bytes)
 {

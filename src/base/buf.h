@@ -11,7 +11,6 @@
  */
 #pragma once
 
-#include "base/def.h"
 #include "base/str.h"
 
 struct buf {

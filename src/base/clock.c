@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/clock.h"
 
-#include <stdio.h>
 #include <time.h>
 
 static usec_t read_clock(clockid_t id)

@@ -2,7 +2,6 @@
 /* Time in microseconds. Durations and deadlines use the monotonic clock, what people read uses the real one. */
 #pragma once
 
-#include "base/def.h"
 #include "base/str.h"
 
 typedef uint64_t usec_t;

@@ -3,7 +3,6 @@
 #include "base/fd.h"
 
 #include <fcntl.h>
-#include <string.h>
 
 DIR *dir_take(int fd)
 {

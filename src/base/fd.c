@@ -3,7 +3,6 @@
 #include "base/buf.h"
 
 #include <fcntl.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>

@@ -2,7 +2,6 @@
 /* Descriptors: closing, whole reads and writes, passing them over unix sockets. All results are close-on-exec. */
 #pragma once
 
-#include "base/def.h"
 #include "base/str.h"
 
 struct buf;

@@ -2,7 +2,6 @@
 /* Identities and randomness from the kernel. */
 #pragma once
 
-#include "base/def.h"
 #include "base/str.h"
 
 enum {

@@ -2,7 +2,6 @@
 /* What every user of jansson needs beside it. */
 #pragma once
 
-#include "base/def.h"
 #include "base/str.h"
 
 #include <jansson.h>

@@ -2,7 +2,6 @@
 #include "base/log.h"
 #include "base/clock.h"
 
-#include <stdio.h>
 #include <unistd.h>
 
 static const char *process_name = "cove";

@@ -3,8 +3,6 @@
 #include "base/id.h"
 #include "base/mem.h"
 
-#include <string.h>
-
 /* Open addressing, linear probing, deletion by shifting back: no tombstones, load at most 3/4. */
 struct map_slot {
     void *value; /* NULL: free */

@@ -5,7 +5,6 @@
  */
 #pragma once
 
-#include "base/def.h"
 #include "base/str.h"
 
 struct map {

@@ -2,8 +2,6 @@
 #include "base/mem.h"
 
 #include <malloc.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

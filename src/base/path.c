@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/path.h"
 
-#include <string.h>
-
 /* Appends the components of s to out[0..*n), which holds a cleaned path. */
 static int append_components(struct str s, char *out, size_t *n)
 {

@@ -2,7 +2,6 @@
 /* Paths as text. Nothing here touches a file system. */
 #pragma once
 
-#include "base/def.h"
 #include "base/str.h"
 
 enum { PATH_TEXT_MAX = 4096 }; /* with the NUL, as the kernel counts */

@@ -6,8 +6,6 @@
 #include "base/mem.h"
 #include "build/internal.h"
 
-#include <stdio.h>
-
 enum { TICK_MS = 50 };
 
 static void builder_job_free(struct build_job *j)

@@ -7,8 +7,6 @@
 #include "build/internal.h"
 #include "wire/tiers.h"
 
-#include <stdio.h>
-
 enum { SETTLE_MS = 2000, RETRY_FIRST_MS = 50, RETRY_MOST_MS = 2000, LONG_MS = 2000 };
 
 static void finalize_stored(struct build_job *j)

@@ -17,7 +17,6 @@
 #include "base/arena.h"
 #include "base/err.h"
 #include "base/json.h"
-#include "base/str.h"
 
 enum build_step_type { BUILD_RUN, BUILD_COPY, BUILD_ENV, BUILD_WORKDIR, BUILD_USER };
 

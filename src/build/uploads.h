@@ -16,7 +16,6 @@
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "base/str.h"
 
 struct uploads;
 struct upload;

@@ -7,7 +7,6 @@
 #include "cli/print.h"
 #include "http/url.h"
 
-#include <stdio.h>
 #include <unistd.h>
 
 enum { AGAIN_OUTPUT_MAX = 1 << 20, AGAIN_FILE_MAX = 64 << 20, AGAIN_PATHS_SHOWN = 100 };

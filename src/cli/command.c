@@ -10,8 +10,6 @@
 
 #include <getopt.h>
 #include <limits.h>
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 enum { FLAGS_MAX = 32, LONG = 256 }; /* LONG + its place: what getopt calls a long one */

@@ -5,10 +5,8 @@
  */
 #pragma once
 
-#include "base/def.h"
 #include "base/err.h"
 #include "base/json.h"
-#include "base/str.h"
 
 struct config;
 

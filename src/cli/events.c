@@ -6,7 +6,6 @@
 #include "cli/print.h"
 #include "cli/service.h"
 
-#include <stdio.h>
 #include <unistd.h>
 
 enum { ASK_AGAIN_MS = 500, ASK_AGAIN_TIMES = 60 };

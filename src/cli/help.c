@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/help.h"
 
-#include <string.h>
-
 enum { WIDTH = 100, INDENT = 7, HELP_COLUMN = 36 };
 
 /* Fills lines; a line that begins with a blank is kept as it is, an empty one is a paragraph's end. */

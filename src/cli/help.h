@@ -4,8 +4,6 @@
 
 #include "cli/command.h"
 
-#include <stdio.h>
-
 void help_command(const struct command *command, FILE *out);
 void help_exit_codes(FILE *out); /* of all commands, in one table */
 void help_overview(const struct command *const *commands, FILE *out);

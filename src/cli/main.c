@@ -10,8 +10,6 @@
 #include "config/config.h"
 
 #include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
 
 static const struct command *const commands[] = {
     &cmd_run,        &cmd_agent,    &cmd_why,    &cmd_shell,   &cmd_attach, &cmd_env,    &cmd_docker,    &cmd_ls,

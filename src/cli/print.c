@@ -3,7 +3,6 @@
 #include "base/buf.h"
 #include "cli/exec/terminal.h"
 
-#include <string.h>
 #include <unistd.h>
 
 enum { PRINT_WORDS_MAX = 16 * 1024 };

@@ -4,9 +4,6 @@
 #pragma once
 
 #include "base/json.h"
-#include "base/str.h"
-
-#include <stdio.h>
 
 struct buf;
 

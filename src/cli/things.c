@@ -5,7 +5,6 @@
 #include "cli/print.h"
 #include "config/units.h"
 
-#include <stdio.h>
 #include <unistd.h>
 
 const char *things_text(const json_t *one, const char *name)

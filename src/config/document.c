@@ -2,7 +2,6 @@
 #include "config/document.h"
 #include "base/map.h"
 
-#include <stdio.h>
 #include <yaml.h>
 
 enum { KEY_MAX = 64 };

@@ -7,7 +7,6 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #define BEGIN "-----BEGIN CERTIFICATE-----"

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config/units.h"
 
-#include <stdio.h>
-
 /* Cuts a decimal number with up to 3 digits of fraction off the front, in thousandths. */
 static int take_number(struct str *s, uint64_t *ret_thousandths)
 {

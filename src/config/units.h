@@ -5,7 +5,6 @@
  */
 #pragma once
 
-#include "base/def.h"
 #include "base/str.h"
 
 /* Bytes: "512MiB", "512M", "1.5G", "4096". K, M, G, T with or without "i" or "iB" count in 1024s, KB, MB, GB, TB in

@@ -8,7 +8,6 @@
 
 #include "base/err.h"
 #include "base/json.h"
-#include "base/str.h"
 
 enum { YAML_TEXT_MAX = 256 * 1024, YAML_DEPTH_MAX = 16, YAML_VALUES_MAX = 65536 };
 

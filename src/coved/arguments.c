@@ -3,8 +3,6 @@
 #include "base/mem.h"
 #include "wire/supervisor.h"
 
-#include <string.h>
-
 void arguments_clear(struct arguments *a)
 {
     for (size_t i = 0; a->at[i]; i++)

@@ -11,8 +11,6 @@
 #include "tier/process.h"
 #include "tier/tier.h"
 
-#include <stdio.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>

@@ -7,8 +7,6 @@
 #include "kernel/cgroup/cgroup.h"
 
 #include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

@@ -10,8 +10,6 @@
 #include "base/err.h"
 #include "config/domain.h"
 
-#include <sys/types.h>
-
 struct config;
 struct listeners;
 

@@ -6,8 +6,6 @@
 #include "base/clock.h"
 #include "base/err.h"
 
-#include <sys/types.h>
-
 struct config;
 
 enum { LISTEN_MAX = 48 };

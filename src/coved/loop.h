@@ -3,7 +3,6 @@
 #pragma once
 
 #include "base/clock.h"
-#include "base/def.h"
 
 struct coved_loop;
 

@@ -3,7 +3,6 @@
 #include "base/fault.h"
 #include "base/fd.h"
 #include "base/log.h"
-#include "base/str.h"
 #include "config/config.h"
 #include "coved/doctor.h"
 #include "coved/groups.h"
@@ -16,9 +15,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 static const char help[] = "NAME\n"

@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/fd.h"
-#include "base/str.h"
 #include "coved/foreign.h"
 #include "coved/requests_internal.h"
 #include "kernel/pool/pool.h"
-
-#include <stdio.h>
-#include <string.h>
 
 /* Bytes that wait for cove-api: beyond that what is only seen is not sent. */
 enum { SEEN_BACKLOG = 1 << 20 };

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coved/requests_internal.h"
 
-#include <stdio.h>
-#include <string.h>
-
 void requests_stored(void *ctx, uint64_t asked, const struct stored *made, const struct err *err)
 {
     struct requests *r = ctx;

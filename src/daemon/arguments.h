@@ -5,8 +5,6 @@
 #include "base/err.h"
 #include "base/str.h"
 
-#include <stddef.h>
-
 enum { ARGUMENTS_MAX = 40 };
 
 /* One of them, and the member of the options that it goes to. The last of a table has no name. */

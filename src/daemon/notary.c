@@ -7,7 +7,6 @@
 #include "store/store.h"
 
 #include <fcntl.h>
-#include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

@@ -9,7 +9,6 @@
 #include "egress/requests.h"
 #include "http/client/client.h"
 
-#include <string.h>
 #include <sys/socket.h>
 
 enum { ASK_HEADERS_MAX = 16, ASK_PENDING_MAX = 3, ASK_ANSWER_MAX = 64 * 1024, ASK_MS_MAX = 20000 };

@@ -5,8 +5,6 @@
 #include "egress/internal.h"
 #include "wire/egress.h"
 
-#include <string.h>
-
 enum { ORDERS_PER_TURN = 64 };
 
 struct control {

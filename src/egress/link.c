@@ -12,8 +12,6 @@
 #include "wire/egress.h"
 #include "wire/packets.h"
 
-#include <string.h>
-
 enum { EVENTS_MAX = 4 << 20, QUEUE_MAX = 32 << 20, SOON_MS = 50, SOON_BYTES = 64 * 1024 };
 
 struct link {

@@ -5,7 +5,6 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
-#include "base/str.h"
 
 /*
  * Kinds, and struct event_kind_info of each (event/kind.h). Only names are stored, so the order here may change and a

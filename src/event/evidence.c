@@ -9,7 +9,6 @@
 #include <openssl/evp.h>
 #include <openssl/pem.h>
 #include <openssl/sha.h>
-#include <stdio.h>
 #include <unistd.h>
 
 enum { ED25519_BYTES = 32, SIGNATURE_BYTES = 64, PARTS_MAX = 2 << 20 };

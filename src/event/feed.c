@@ -11,7 +11,6 @@
 #include "base/mem.h"
 #include "event/tail.h"
 
-#include <assert.h>
 #include <stdlib.h>
 
 enum {

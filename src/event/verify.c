@@ -2,8 +2,6 @@
 #include "event/verify.h"
 #include "event/tail.h"
 
-#include <stdio.h>
-
 static const char *const names[] = {
     [EVENT_INTACT] = "intact",     [EVENT_FAULT_HASH] = "hash",
     [EVENT_FAULT_GAP] = "gap",     [EVENT_FAULT_TRUNCATED] = "truncated",

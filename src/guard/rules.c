@@ -2,8 +2,6 @@
 #include "base/path.h"
 #include "guard/rules_internal.h"
 
-#include <stdio.h>
-
 /* ---- patterns ---- */
 
 /* [abc], [a-z], [!abc], at the first byte behind '['. Returns where it ends, 0: it doesn't, so the bracket is

@@ -2,8 +2,6 @@
 #include "base/mem.h"
 #include "guard/rules_internal.h"
 
-#include <stdio.h>
-
 enum { PATTERNS_MAX = 256, PATTERN_MAX = 4096, ANALYSER_MS = 3000, ANALYSER_MS_MAX = 20000, ANALYSER_EVENTS_MAX = 100 };
 
 static const char *const verdicts[] = {"allow", "ask", "deny"};

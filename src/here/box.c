@@ -3,7 +3,6 @@
 #include "base/buf.h"
 #include "base/fd.h"
 #include "base/mem.h"
-#include "base/str.h"
 #include "here/bwrap.h"
 #include "here/devices.h"
 #include "kernel/caps.h"
@@ -18,9 +17,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>

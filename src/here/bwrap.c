@@ -2,14 +2,10 @@
 #include "here/bwrap.h"
 #include "base/fd.h"
 #include "base/mem.h"
-#include "base/str.h"
 
-#include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 

@@ -5,7 +5,6 @@
 #include "kernel/mount.h"
 
 #include <fcntl.h>
-#include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>

@@ -2,11 +2,9 @@
 #include "here/mounts.h"
 #include "base/fd.h"
 #include "base/mem.h"
-#include "base/str.h"
 #include "here/plan.h"
 
 #include <fcntl.h>
-#include <string.h>
 #include <sys/stat.h>
 
 enum { MOUNTS_TEXT_MAX = 16 << 20, MOUNTS_WORDS = 5 };

@@ -7,8 +7,6 @@
 #pragma once
 
 #include "base/buf.h"
-#include "base/def.h"
-#include "base/str.h"
 
 enum gzip_result {
     GZIP_NEED_MORE, /* all input was taken; n bytes (perhaps 0) were produced */

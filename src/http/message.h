@@ -2,7 +2,6 @@
 /* What requests and responses have in common: methods, header fields, status texts. All strings are borrowed. */
 #pragma once
 
-#include "base/def.h"
 #include "base/str.h"
 
 struct buf;

@@ -14,8 +14,6 @@
 #include "base/mem.h"
 #include "http/message.h"
 
-#include <string.h>
-
 enum {
     BOUNDARY_MAX = 70,
     DELIMITER_MAX = BOUNDARY_MAX + 4,

@@ -7,8 +7,6 @@
 #include "http/conn.h"
 #include "http/url.h"
 
-#include <string.h>
-
 static struct http_request *parser_request(const llhttp_t *parser)
 {
     struct conn *c = parser->data;

@@ -28,8 +28,6 @@
 #pragma once
 
 #include "base/arena.h"
-#include "base/def.h"
-#include "base/str.h"
 #include "http/message.h"
 
 struct http_request;

@@ -2,7 +2,6 @@
 /* Writing: response heads, bodies, the queue behind a full socket. Theory of operation: conn.h. */
 #include "http/conn.h"
 
-#include <stdio.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>

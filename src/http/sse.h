@@ -3,7 +3,6 @@
 #pragma once
 
 #include "base/buf.h"
-#include "base/str.h"
 
 struct sse_event {
     struct str id, event; /* one line each; left out when p is NULL */

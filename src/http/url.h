@@ -8,8 +8,6 @@
 #pragma once
 
 #include "base/arena.h"
-#include "base/def.h"
-#include "base/str.h"
 
 struct buf;
 

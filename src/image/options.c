@@ -3,8 +3,6 @@
 #include "base/str.h"
 #include "image/job.h"
 
-#include <string.h>
-
 #define OPTIONS_IDS 65536U
 
 enum which { ROOT_FD, JOB_FD, UID, IDS_BASE, MAX_BYTES, MAX_ENTRIES, TIMEOUT_S, STALL_S, N_OPTIONS };

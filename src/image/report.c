@@ -5,7 +5,6 @@
 #include "image/job.h"
 
 #include <poll.h>
-#include <string.h>
 #include <sys/socket.h>
 
 enum { SEND_MS = 30000, LOOK_MS = 50 };

@@ -3,7 +3,6 @@
 #include "base/fd.h"
 
 #include <libmnl/libmnl.h>
-#include <string.h>
 #include <sys/socket.h>
 
 /* Attributes are added after the header of the last message is made, so its length is known when the next one

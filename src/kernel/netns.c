@@ -20,7 +20,6 @@
  */
 #include "kernel/netns.h"
 #include "base/fd.h"
-#include "base/str.h"
 #include "kernel/netns_internal.h"
 #include "kernel/nft.h"
 
@@ -33,10 +32,7 @@
 #include <linux/netfilter_ipv4.h>
 #include <linux/netfilter_ipv6/ip6_tables.h>
 #include <linux/rtnetlink.h>
-#include <netinet/in.h>
 #include <sched.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 

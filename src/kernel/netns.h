@@ -11,8 +11,6 @@
 
 #include "base/def.h"
 
-#include <sys/types.h>
-
 struct netns {
     int ns;      /* the namespace; owned */
     int tcp;     /* listening, IPv6 with IPv4 in it; owned */

@@ -30,8 +30,6 @@
 #include <net/if.h>
 #include <net/if_arp.h>
 #include <sched.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>

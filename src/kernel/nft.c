@@ -2,7 +2,6 @@
 #include "kernel/nft.h"
 #include "kernel/netlink.h"
 
-#include <arpa/inet.h>
 #include <libmnl/libmnl.h>
 #include <linux/netfilter/nf_tables.h>
 #include <linux/netfilter/nfnetlink.h>

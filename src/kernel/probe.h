@@ -6,7 +6,6 @@
  */
 #pragma once
 
-#include "base/def.h"
 #include "kernel/tree/overlay.h"
 
 enum probe_status {

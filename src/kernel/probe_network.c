@@ -8,7 +8,6 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 
 enum { ARRIVE_MS = 1000, PROBE_PORT = 443 };

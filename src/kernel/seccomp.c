@@ -4,7 +4,6 @@
 #include <linux/filter.h>
 #include <linux/ioprio.h>
 #include <linux/seccomp.h>
-#include <stddef.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>

@@ -3,7 +3,6 @@
 #pragma once
 
 #include "base/buf.h"
-#include "base/str.h"
 
 /*
  * Appends the text with "***" in place of what stands behind a name that says it carries credentials (as

@@ -3,8 +3,6 @@
 #include "base/mem.h"
 #include "policy/policy_internal.h"
 
-#include <stdio.h>
-
 struct policy *policy_ref(struct policy *p)
 {
     assert(p->refs > 0);

@@ -13,9 +13,6 @@
  */
 #include "policy/policy_internal.h"
 
-#include <stdarg.h>
-#include <stdio.h>
-
 enum unseen { UNSEEN_DECIDES, UNSEEN_BEST, UNSEEN_WORST }; /* 4 */
 
 struct judging {

@@ -4,7 +4,6 @@
  * no whole clouds. Whoever can push to a host can also send data there: @github is such a one.
  */
 #include "policy/presets.h"
-#include "base/def.h"
 
 const struct preset presets[] = {
     {"@anthropic",

@@ -16,7 +16,6 @@
 
 #include "base/err.h"
 #include "base/json.h"
-#include "base/str.h"
 #include "sandbox/engine.h"
 #include "sandbox/principal.h"
 

@@ -9,8 +9,6 @@
 #include "sandbox/record/record.h"
 #include "store/meta.h"
 
-#include <stdio.h>
-
 enum {
     EXPORT_EVENTS = 100,
     EXPORT_BYTES = 170 * 1024, /* of a message to cove-egress, to which one more event is added */

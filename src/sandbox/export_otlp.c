@@ -11,7 +11,6 @@
 #include "sandbox/object.h"
 
 #include <openssl/evp.h>
-#include <stdio.h>
 
 enum { EXPORT_HOPS_LOOKED_AT = 64, EXPORT_ID_MAX = 33, EXPORT_FIGURES_MAX = 1 << 20 };
 

@@ -4,8 +4,6 @@
 #include "sandbox/network/network_life.h"
 #include "sandbox/tenant.h"
 
-#include <stdio.h>
-
 enum { LABELS_MAX = 96 };
 
 static void figures_put(struct metric_text *t, const char *name, const char *value, uint64_t n)

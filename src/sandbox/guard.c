@@ -9,8 +9,6 @@
 #include "sandbox/record/record.h"
 #include "store/meta.h"
 
-#include <stdio.h>
-
 /* The rules of a level that has no sandbox. They are read from the store when they are first needed. */
 struct guard_entry {
     char *key;

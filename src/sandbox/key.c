@@ -7,7 +7,6 @@
 #include "wire/supervisor.h"
 
 #include <openssl/sha.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 enum { KEYS_MAX = 10000, GIVEN_MAX = 512 };

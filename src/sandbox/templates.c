@@ -8,7 +8,6 @@
 #include "sandbox/start/spare.h"
 #include "wire/tiers.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 int core_template_find(struct core *core, uint64_t view, struct str ref, const struct template **ret_template,

@@ -9,7 +9,6 @@
 #include "sandbox/volume/volumes.h"
 #include "template/builds.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 enum { TENANTS_MAX = 10000 };

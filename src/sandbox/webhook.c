@@ -7,8 +7,6 @@
 #include "sandbox/record/record.h"
 #include "sandbox/tenant.h"
 
-#include <stdio.h>
-
 enum {
     LIFE_PART = 1000, /* cursors */
     SAVED_EVERY = 1000,

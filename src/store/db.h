@@ -8,7 +8,6 @@
 #include "store/store.h"
 
 #include <sqlite3.h>
-#include <stddef.h>
 
 /* Fills *err from the connection's last error: "store <path>: <what>: <why>". Returns -1. */
 int db_set_error(sqlite3 *db, const char *path, const char *what, struct err *err);

@@ -2,8 +2,6 @@
 #include "store/feed_rows.h"
 #include "store/db.h"
 
-#include <stdio.h>
-
 int feed_rows_put(struct store *s, const struct feed_run *run, struct err *err)
 {
     return DB_DO(s, SQL_FEED_PUT, "write the feed", 0, err, DB(run->cursor), DB(run->log), DB(run->seq), DB(run->n));

@@ -6,7 +6,6 @@
 #pragma once
 
 #include "base/clock.h"
-#include "base/str.h"
 #include "store/store.h"
 
 /* Texts are borrowed: valid during the call of fn, which must not call the store. */

@@ -6,7 +6,6 @@
 #include "store/schema.h"
 
 #include <fcntl.h>
-#include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>

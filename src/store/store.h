@@ -22,7 +22,6 @@
  */
 #pragma once
 
-#include "base/def.h"
 #include "base/err.h"
 #include "base/list.h"
 

@@ -7,7 +7,6 @@
 #pragma once
 
 #include "base/clock.h"
-#include "base/str.h"
 #include "store/store.h"
 
 #define TENANT_DEFAULT UINT64_C(0) /* whose things are those from before there were tenants; always there */

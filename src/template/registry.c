@@ -9,7 +9,6 @@
 
 #include <fcntl.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
 enum { FILE_MAX = 64 * 1024, TEMPLATES_MAX = 4096 };

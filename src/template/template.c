@@ -4,8 +4,6 @@
 #include "base/id.h"
 #include "base/mem.h"
 
-#include <string.h>
-
 /* The public part first: template_free() gets a pointer to it. */
 struct parsed {
     struct template t;

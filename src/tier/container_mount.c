@@ -15,7 +15,6 @@
 #include <fcntl.h>
 #include <linux/openat2.h>
 #include <sched.h>
-#include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>

@@ -4,8 +4,6 @@
 #include "base/mem.h"
 #include "tier/tier.h"
 
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 enum { FILES_IMAGE_TEXT = 128 };

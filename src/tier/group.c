@@ -3,9 +3,6 @@
 #include "base/log.h"
 #include "kernel/pool/pool.h"
 
-#include <stdio.h>
-#include <string.h>
-
 int group_make(const struct tier_host *host, struct box *box)
 {
     (void)snprintf(box->group, sizeof(box->group), "%u", box->slot);

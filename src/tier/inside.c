@@ -6,9 +6,6 @@
 #include "base/mem.h"
 
 #include <fcntl.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/sysinfo.h>
 #include <time.h>

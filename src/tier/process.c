@@ -17,8 +17,6 @@
 
 #include <fcntl.h>
 #include <linux/openat2.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>

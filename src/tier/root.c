@@ -7,7 +7,6 @@
 #include "tier/files.h"
 
 #include <fcntl.h>
-#include <stdio.h>
 #include <unistd.h>
 
 uid_t root_base(const struct tier_host *host, const struct box *box)

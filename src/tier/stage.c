@@ -2,14 +2,11 @@
 #include "tier/stage.h"
 #include "base/buf.h"
 #include "base/fd.h"
-#include "base/str.h"
 #include "kernel/mount.h"
 #include "tier/inside.h"
 #include "tier/process.h"
 
 #include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>

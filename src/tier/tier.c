@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tier/tier.h"
 
-#include <stdio.h>
-#include <string.h>
-
 static bool tier_is_among(const char *name, char *const *names, size_t n)
 {
     for (size_t i = 0; i < n; i++)

@@ -6,7 +6,6 @@
  */
 #pragma once
 
-#include "base/def.h"
 #include "base/id.h"
 
 enum { CONTROL_TEMPLATE_MAX = 64, CONTROL_SESSION = 'S' };

@@ -39,7 +39,6 @@
  */
 #pragma once
 
-#include "base/def.h"
 #include "base/id.h"
 
 enum {

@@ -3,8 +3,6 @@
 #pragma once
 
 #include "base/buf.h"
-#include "base/def.h"
-#include "base/str.h"
 #include "wire/proto.h"
 
 struct wire_frame {

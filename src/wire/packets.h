@@ -7,7 +7,6 @@
 
 #include "base/json.h"
 #include "base/list.h"
-#include "base/str.h"
 
 #include <uv.h>
 

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wire/tiers.h"
 
-#include <stdio.h>
-
 void tier_list_format(const struct tier_list *list, struct buf *b)
 {
     for (size_t i = 0; i < list->n; i++)

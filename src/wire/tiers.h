@@ -7,7 +7,6 @@
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "base/str.h"
 
 enum { TIER_LIST_MAX = 8, TIER_LABEL_MAX = 16, TIER_WHY_MAX = 256 };
 

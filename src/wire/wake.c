@@ -2,7 +2,6 @@
 #include "wire/wake.h"
 #include "wire/frame.h"
 
-#include <string.h>
 #include <sys/random.h>
 
 int wake_put(struct buf *b, const struct wake *w)

@@ -4,7 +4,6 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
-#include "base/str.h"
 
 enum { WAKE_ENTROPY = 64, WAKE_NAME_MAX = 64 };
 

@@ -6,7 +6,6 @@
  */
 #pragma once
 
-#include "base/def.h"
 #include "wire/proto.h"
 
 #include <sys/uio.h>

@@ -4,7 +4,6 @@
 #include "base/mem.h"
 
 #include <signal.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/wait.h>

@@ -21,7 +21,6 @@
 
 #include "agent/user.h"
 #include "base/arena.h"
-#include "base/def.h"
 
 #include <sys/resource.h>
 

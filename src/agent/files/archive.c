@@ -15,7 +15,6 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>

@@ -6,7 +6,6 @@
 #include "base/id.h"
 #include "base/mem.h"
 
-#include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

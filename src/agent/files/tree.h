@@ -6,7 +6,6 @@
 #pragma once
 
 #include "agent/failure.h"
-#include "base/def.h"
 
 /* Removes path and all below it; missing is success. */
 int tree_remove(const char *path, struct failure *f);

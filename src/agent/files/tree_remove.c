@@ -4,7 +4,6 @@
 #include "base/fd.h"
 
 #include <fcntl.h>
-#include <stdio.h>
 #include <unistd.h>
 
 /*

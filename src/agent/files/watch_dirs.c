@@ -3,8 +3,6 @@
 #include "base/dir.h"
 #include "base/mem.h"
 
-#include <errno.h>
-#include <string.h>
 #include <sys/inotify.h>
 #include <sys/stat.h>
 

@@ -13,7 +13,6 @@
 
 struct http_request;
 
-#include "base/def.h"
 #include "base/str.h"
 
 enum target_kind {

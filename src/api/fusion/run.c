@@ -15,8 +15,6 @@
  */
 #include "api/fusion/handlers.h"
 
-#include <stdio.h>
-
 enum { MARGIN_MS = 60 * 1000 };
 
 #define TEMPLATE "run-code"

@@ -2,7 +2,6 @@
 /* Which façade a request is for: the first claim that fits and takes it. */
 #pragma once
 
-#include "base/def.h"
 #include "http/request.h"
 
 struct claim {

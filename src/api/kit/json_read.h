@@ -14,7 +14,6 @@
 #include "base/arena.h"
 #include "base/err.h"
 #include "base/json.h"
-#include "base/str.h"
 
 enum { JSON_DEPTH_MAX = 32, JSON_VALUES_MAX = 16384 };
 

@@ -2,7 +2,6 @@
 #include "api/kit/key_name.h"
 
 #include <openssl/sha.h>
-#include <stdio.h>
 
 void key_name(const char *prefix, struct str key, char ret_name[static KEY_NAME_MAX])
 {

@@ -2,7 +2,6 @@
 /* The Range header. */
 #pragma once
 
-#include "base/def.h"
 #include "base/str.h"
 
 enum { RANGES_MAX = 16 };

@@ -3,8 +3,6 @@
 #include "base/mem.h"
 
 #include <arpa/inet.h>
-#include <stdio.h>
-#include <string.h>
 
 enum {
     APART_MAX = 256,

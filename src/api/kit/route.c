@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/kit/route.h"
 
-#include <stdio.h>
-#include <string.h>
-
 static bool route_matches(const char *pattern, struct str path, struct str *ret_args)
 {
     const char *p = path.p, *end = path.p + path.n;

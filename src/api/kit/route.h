@@ -2,7 +2,6 @@
 /* Tables of routes. A pattern is a path whose segments may be "{}", which match any one segment that is not empty. */
 #pragma once
 
-#include "base/def.h"
 #include "base/str.h"
 #include "http/message.h"
 

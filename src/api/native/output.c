@@ -6,7 +6,6 @@
 #include "base/id.h"
 #include "sandbox/exec/exec.h"
 
-#include <stdio.h>
 #include <unistd.h>
 
 static int channel_of(struct call *c, enum wire_channel *ret_channel)

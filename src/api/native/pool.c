@@ -2,7 +2,6 @@
 /* The storage pool: what it is, what nobody needs any more, what is kept ready. */
 #include "api/native/handlers.h"
 #include "build/builder.h"
-#include "sandbox/life/layers.h"
 #include "sandbox/templates.h"
 
 enum { WARM_MAX = 64 };

@@ -19,7 +19,6 @@
 #include "sandbox/share.h"
 
 #include <signal.h>
-#include <stdio.h>
 
 enum {
     TERM_MS = 3000,

@@ -2,7 +2,6 @@
 /* The egress service: their policy is a view of ours. Errors are plain text. */
 #include "api/opensandbox/handlers.h"
 #include "policy/policy.h"
-#include "sandbox/network/network.h"
 
 void egress_set(struct call *c, json_t *policy, const json_t *fields, network_fn done)
 {

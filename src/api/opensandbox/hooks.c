@@ -15,8 +15,6 @@
 #include "base/mem.h"
 #include "config/units.h"
 
-#include <stdio.h>
-
 enum {
     FAILED_STATUS = 125,
     DEFAULT_S = 60,

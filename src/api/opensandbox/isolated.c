@@ -14,7 +14,6 @@
 #include "sandbox/nest.h"
 
 #include <fnmatch.h>
-#include <string.h>
 
 enum {
     ISOLATED_MAX = 16, /* of a sandbox */

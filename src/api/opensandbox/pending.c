@@ -21,7 +21,6 @@
 #include "sandbox/templates.h"
 
 #include <openssl/sha.h>
-#include <stdio.h>
 
 enum {
     PENDING_MAX = 256,

@@ -18,7 +18,6 @@
 
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #define SIGNED_DOMAIN "opensandbox endpoint\n"

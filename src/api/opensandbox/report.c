@@ -7,8 +7,6 @@
 #include "base/mem.h"
 #include "event/log.h"
 
-#include <stdio.h>
-
 /* ---- what the sandbox's log knows of a command ---- */
 
 enum { RECORD_STEP = 2000 };

@@ -7,8 +7,6 @@
 #include "api/opensandbox/handlers.h"
 #include "base/id.h"
 
-#include <stdio.h>
-
 /* ---- scripts ---- */
 
 struct script {

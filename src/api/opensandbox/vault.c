@@ -15,8 +15,6 @@
 #include "base/mem.h"
 #include "sandbox/network/network.h"
 
-#include <stdio.h>
-
 #define FIELDS_KEY "credentialVault"
 enum { CREDENTIALS_MAX = 128, BINDINGS_MAX = 32, HEADERS_PER_ENTRY = 20 };
 

@@ -12,7 +12,6 @@
 
 #include <fcntl.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 enum { KIT_STAND_IN_LEN = 40, KITS_MAX = 256 };

@@ -7,7 +7,6 @@
 #include "cli/net_flags.h"
 #include "cli/print.h"
 
-#include <string.h>
 #include <unistd.h>
 
 enum { RECEIPT_SHOWN_MAX = 8, LATE_USEC = 500 * 1000 };

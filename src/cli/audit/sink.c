@@ -6,7 +6,6 @@
 
 #include <fcntl.h>
 #include <netdb.h>
-#include <stdio.h>
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>

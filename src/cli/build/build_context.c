@@ -10,7 +10,6 @@
 #include <fnmatch.h>
 #include <linux/openat2.h>
 #include <openssl/evp.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>

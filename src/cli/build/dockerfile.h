@@ -8,7 +8,6 @@
 
 #include "base/arena.h"
 #include "base/err.h"
-#include "base/str.h"
 
 enum {
     DOCKERFILE_MAX = 1 << 20,

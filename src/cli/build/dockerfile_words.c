@@ -8,8 +8,6 @@
 #include "base/json.h"
 #include "cli/build/dockerfile_internal.h"
 
-#include <stdio.h>
-
 int words_fail(struct parser *p, enum err_code code, const char *fmt, ...)
 {
     char message[200];

@@ -2,8 +2,6 @@
 #include "cli/agent/agent.h"
 #include "cli/cmd/commands.h"
 
-#include <string.h>
-
 #define AGENT_FLAGS                                                                                                    \
     {0, "name", "NAME", "The environment's name. Default: the kit's."},                                                \
         {0, "from", "REVISION", "The commit that its copy starts from. Default: HEAD."},                               \

@@ -2,8 +2,6 @@
 #include "cli/cmd/commands.h"
 #include "cli/completion.h"
 
-#include <stdio.h>
-
 static int completion_run(struct context *ctx)
 {
     if (context_read(ctx, NULL) < 0)

@@ -6,7 +6,6 @@
 #include "cli/files/copy.h"
 #include "config/units.h"
 
-#include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

@@ -10,7 +10,6 @@
 #include "cli/service.h"
 #include "http/url.h"
 
-#include <errno.h>
 #include <stdlib.h>
 
 enum { DIFF_TARGET_MAX = 8192, LINES_BYTES = 256 << 20, LINE_BYTES = 64 * 1024 };

@@ -11,7 +11,6 @@
 
 #include <fcntl.h>
 #include <netinet/in.h>
-#include <stdio.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 

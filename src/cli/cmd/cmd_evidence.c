@@ -10,7 +10,6 @@
 
 #include <openssl/evp.h>
 #include <openssl/sha.h>
-#include <stdio.h>
 
 enum { EVIDENCE_FILE_MAX = 64 << 20, KEY_BYTES = 32, HASH_BYTES = 32 };
 

@@ -7,7 +7,6 @@
 #include "cli/things.h"
 #include "config/yaml.h"
 
-#include <stdio.h>
 #include <unistd.h>
 
 /* ---- rules ---- */

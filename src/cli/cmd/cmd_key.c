@@ -8,7 +8,6 @@
 #include "config/config.h"
 
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 

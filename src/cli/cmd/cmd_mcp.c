@@ -24,7 +24,6 @@
 
 #include <poll.h>
 #include <signal.h>
-#include <stdio.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 

@@ -9,7 +9,6 @@
 #include "cli/things.h"
 #include "policy/presets.h"
 
-#include <stdio.h>
 #include <unistd.h>
 
 static const struct flag policy_flags[] = {

@@ -15,7 +15,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
-#include <stdio.h>
 #include <sys/file.h>
 #include <time.h>
 #include <unistd.h>

@@ -12,7 +12,6 @@
 #include "cli/service.h"
 
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 

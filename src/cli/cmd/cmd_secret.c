@@ -9,7 +9,6 @@
 #include "cli/print.h"
 #include "cli/things.h"
 
-#include <stdio.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 

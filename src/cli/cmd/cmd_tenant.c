@@ -5,8 +5,6 @@
 #include "cli/things.h"
 #include "config/units.h"
 
-#include <stdio.h>
-
 /* A limit, as the service calls it; its flag is flags[] at the same place. */
 static const struct {
     const char *name;

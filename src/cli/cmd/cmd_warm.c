@@ -3,8 +3,6 @@
 #include "cli/print.h"
 #include "cli/things.h"
 
-#include <stdio.h>
-
 enum { COUNT_MAX = 64 };
 
 static const struct flag warm_flags[] = {

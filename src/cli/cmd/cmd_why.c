@@ -3,8 +3,6 @@
 #include "cli/cmd/commands.h"
 #include "cli/env/provenance.h"
 
-#include <string.h>
-
 static const struct flag why_flags[] = {
     {0, "repo", "DIR", "The repository. Default: the one that the current directory is in."},
 };

@@ -9,8 +9,6 @@
 #include "config/units.h"
 
 #include <getopt.h>
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 enum {

@@ -10,9 +10,7 @@
 #include "config/yaml.h"
 
 #include <ctype.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { COMPOSE_TEXT_MAX = 1024 * 1024 };
 

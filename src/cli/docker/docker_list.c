@@ -6,8 +6,6 @@
 #include "cli/print.h"
 
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 /* ---- --format: {{json .}}, and {{.Field}} with what lies in it ---- */

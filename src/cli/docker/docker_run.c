@@ -8,9 +8,7 @@
 #include "cli/exec/terminal.h"
 #include "cli/files/copy.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 /* ---- a command ---- */

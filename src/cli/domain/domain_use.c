@@ -2,11 +2,9 @@
 #include "cli/domain/domain_use.h"
 #include "base/buf.h"
 #include "base/clock.h"
-#include "base/def.h"
 #include "base/dir.h"
 #include "base/fd.h"
 #include "base/mem.h"
-#include "base/str.h"
 #include "cli/exec/terminal.h"
 #include "config/config.h"
 
@@ -17,7 +15,6 @@
 #include <openssl/ssl.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/pidfd.h>
 #include <sys/socket.h>

@@ -5,7 +5,6 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <stdio.h>
 #include <sys/mman.h>
 #include <termios.h>
 #include <unistd.h>

@@ -8,7 +8,6 @@
 
 #include <fcntl.h>
 #include <openssl/sha.h>
-#include <string.h>
 #include <sys/stat.h>
 
 enum { NAME_BYTES = 16 }; /* nobody finds another file that has the same name */

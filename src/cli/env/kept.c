@@ -3,7 +3,6 @@
 #include "base/mem.h"
 
 #include <openssl/sha.h>
-#include <string.h>
 
 #define KEPT_PREFIX "cove-copy-"
 

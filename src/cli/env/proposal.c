@@ -10,7 +10,6 @@
 #include "cli/exec/terminal.h"
 #include "cli/print.h"
 
-#include <string.h>
 #include <unistd.h>
 
 enum {

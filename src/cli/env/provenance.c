@@ -9,8 +9,6 @@
 
 #include <fcntl.h>
 #include <openssl/sha.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <unistd.h>

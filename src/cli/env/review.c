@@ -8,7 +8,6 @@
 #include "cli/print.h"
 
 #include <fnmatch.h>
-#include <string.h>
 #include <strings.h>
 
 enum { RAW_MAX = 64 << 20, REVIEW_PATCH_MAX = 256 << 20, LINKS_MAX = 4096, LINK_TEXT_MAX = 4096 };

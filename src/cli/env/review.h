@@ -4,8 +4,6 @@
 
 #include "cli/env/repo.h"
 
-#include <stdio.h>
-
 /*
  * Refuses what could make git, or whoever follows paths, leave the repository here: nested repositories, .gitmodules,
  * links that lead out or into .git. Of all commits between the refs `from` and `head`, `work` in our own directory. -1:

@@ -11,7 +11,6 @@
 #include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 enum { TOOLS_WORDS_MAX = 16, TOOLS_SLUG_MAX = 40, TOOLS_COMPLAINT_MAX = 2000, TOOLS_COMPLAINTS_MAX = 16 << 20 };

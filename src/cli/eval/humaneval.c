@@ -10,8 +10,6 @@
 #include "base/mem.h"
 #include "cli/eval/eval.h"
 
-#include <stdio.h>
-
 enum { WHY_MAX = 300, TOKEN_LEN = 24, PROGRAM_MAX = 64 << 20 };
 
 /* The secret is taken off stdin first; the program goes on as if it were alone. */

@@ -18,8 +18,6 @@
 #include "cli/eval/test_log.h"
 #include "http/client/client.h"
 
-#include <stdio.h>
-
 enum { PATCH_TOLD_MAX = 50, PATCH_BAD = 91, PATCH_TESTS_BAD = 92 };
 
 #define PATCH_DIR "/tmp/.cove-eval"

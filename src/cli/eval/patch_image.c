@@ -6,7 +6,6 @@
 #include "cli/exec/exec.h"
 
 #include <fcntl.h>
-#include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

@@ -5,7 +5,6 @@
 #include "cli/service.h"
 #include "http/url.h"
 
-#include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

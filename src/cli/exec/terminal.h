@@ -3,10 +3,7 @@
 #pragma once
 
 #include "base/buf.h"
-#include "base/def.h"
-#include "base/str.h"
 
-#include <stdio.h>
 #include <termios.h>
 
 /*

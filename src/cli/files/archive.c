@@ -3,7 +3,6 @@
 #include "base/mem.h"
 #include "cli/files/libarchive.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>

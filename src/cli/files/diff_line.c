@@ -2,9 +2,6 @@
 #include "cli/files/diff_line.h"
 #include "cli/exec/terminal.h"
 
-#include <errno.h>
-#include <string.h>
-
 enum { PATH_BYTES = 64 * 1024 };
 
 static char letter_of(const char *change)

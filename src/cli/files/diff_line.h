@@ -4,7 +4,6 @@
 
 #include "base/buf.h"
 #include "base/json.h"
-#include "base/str.h"
 
 /* Appends it as it is on disk, any byte but NUL, of an object of the service's answer. -EILSEQ: it is none, nothing was
  * appended; or as buf.h. */

@@ -12,7 +12,6 @@
 #include "cli/files/patch.h"
 #include "cli/print.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>

@@ -8,8 +8,6 @@
 #include "base/mem.h"
 #include "base/sha1.h"
 
-#include <stdio.h>
-#include <string.h>
 #include <zlib.h>
 
 enum { PATCH_CONTEXT = 3, PATCH_ROUNDS_MAX = 2000, PATCH_PROBE = 8000, PATCH_LINE_BYTES = 52 };

@@ -3,7 +3,6 @@
 #pragma once
 
 #include "base/buf.h"
-#include "base/str.h"
 
 /* A regular file or a symbolic link, whose content is what it points to. */
 struct patch_side {

@@ -9,8 +9,6 @@
 #include "tier/files.h"
 
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/pidfd.h>
 #include <sys/socket.h>

@@ -17,8 +17,6 @@
 #include "coved/workers/records.h"
 #include "tier/memory.h"
 
-#include <stdio.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/pidfd.h>
 

@@ -8,9 +8,6 @@
 #include "coved/boxes/boxes_internal.h"
 #include "tier/files.h"
 
-#include <stdio.h>
-#include <string.h>
-
 enum {
     MAKING_MAX = 2,
     BLANKS_KEPT = 2,

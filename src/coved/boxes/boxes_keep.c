@@ -22,8 +22,6 @@
 #include "tier/memory.h"
 
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 enum {

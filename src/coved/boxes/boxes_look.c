@@ -2,8 +2,6 @@
 #include "coved/boxes/boxes_internal.h"
 #include "kernel/pool/pool.h"
 
-#include <string.h>
-
 size_t boxes_running(const struct boxes *b)
 {
     return b->counts[BOX_RUNNING] + b->counts[BOX_FROZEN];

@@ -26,8 +26,6 @@
 #include "coved/boxes/boxes_internal.h"
 #include "coved/workers/job.h"
 
-#include <stdio.h>
-#include <string.h>
 #include <sys/stat.h>
 
 enum { LOOK_MS = 1000, LEAST_PARTS = 8, GIVING_MS = 60000, ROUND_USEC = 5000, NETWORKS_MAX = 64 };

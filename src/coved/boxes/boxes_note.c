@@ -18,13 +18,10 @@
 #include "base/dir.h"
 #include "base/fd.h"
 #include "base/log.h"
-#include "base/map.h"
 #include "coved/boxes/boxes_internal.h"
 #include "tier/files.h"
 
 #include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

@@ -13,8 +13,6 @@
 #include "base/log.h"
 #include "coved/boxes/boxes_internal.h"
 
-#include <string.h>
-
 enum { FREEZE_USEC = 2000000, LOOK_FIRST_USEC = 50, LOOK_MOST_USEC = 10000 };
 
 void boxes_thaw(struct box_entry *e)

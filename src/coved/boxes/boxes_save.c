@@ -18,8 +18,6 @@
 #include "kernel/pool/pool.h"
 #include "tier/memory.h"
 
-#include <string.h>
-
 enum { SAVE_MS = 60000, SAVE_BYTES_PER_MS = 16384 };
 
 void boxes_memory_drop(struct boxes *b, const char *name)

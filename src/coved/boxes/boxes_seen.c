@@ -17,8 +17,6 @@
 #include "kernel/watch/filewatch.h"
 #include "kernel/watch/procwatch.h"
 
-#include <stdio.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/stat.h>
 

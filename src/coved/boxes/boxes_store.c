@@ -17,9 +17,6 @@
 #include "tier/files.h"
 #include "tier/memory.h"
 
-#include <stdio.h>
-#include <string.h>
-
 enum { DIRTY_BYTES = 4 << 20 };
 
 static int boxes_store_settle(void *ctx)

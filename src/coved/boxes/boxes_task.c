@@ -3,8 +3,6 @@
 #include "coved/boxes/boxes_internal.h"
 #include "coved/workers/job.h"
 
-#include <string.h>
-
 static const struct {
     void (*begin)(struct task *t);
     void (*frozen)(struct task *t, int r);

@@ -18,9 +18,6 @@
 #include "tier/process.h"
 #include "tier/stage.h"
 
-#include <stdio.h>
-#include <string.h>
-
 enum { MOUNT_MS = 10000 };
 
 struct mounted {

@@ -9,9 +9,6 @@
 #include "kernel/pool/pool.h"
 #include "wire/diff.h"
 
-#include <stdio.h>
-#include <string.h>
-
 struct compare_side {
     struct boxes_files files; /* of a sandbox: its own, and what it stands on; else all but `stands_on` is empty */
 };

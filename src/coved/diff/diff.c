@@ -2,7 +2,6 @@
 #include "coved/diff/diff.h"
 #include "base/dir.h"
 #include "base/fd.h"
-#include "base/str.h"
 #include "coved/diff/diff_same.h"
 #include "coved/diff/diff_stack.h"
 #include "kernel/caps.h"
@@ -14,8 +13,6 @@
 #include <linux/capability.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 

@@ -4,7 +4,6 @@
 #include "base/mem.h"
 
 #include <poll.h>
-#include <string.h>
 
 enum { LIMIT_MS = 900 * 1000 };
 

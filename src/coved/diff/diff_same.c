@@ -5,7 +5,6 @@
 
 #include <fcntl.h>
 #include <linux/limits.h>
-#include <string.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 

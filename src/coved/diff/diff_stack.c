@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coved/diff/diff_stack.h"
 #include "base/fd.h"
-#include "base/str.h"
 
 #include <fcntl.h>
 #include <poll.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/sysmacros.h>
 #include <sys/xattr.h>
 

@@ -4,8 +4,6 @@
 #include "kernel/pool/pool.h"
 
 #include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/stat.h>
 
 enum { POOL_SHARDS_MOST = 256 };

@@ -13,8 +13,6 @@
 
 #include <fcntl.h>
 #include <linux/magic.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/statvfs.h>

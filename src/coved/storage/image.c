@@ -16,8 +16,6 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/pidfd.h>
 #include <sys/prctl.h>

@@ -6,9 +6,6 @@
 #include "base/mem.h"
 #include "kernel/pool/pool.h"
 
-#include <stdio.h>
-#include <string.h>
-
 struct pool_layer {
     char name[SUP_DIGEST_MAX], below[SUP_DIGEST_MAX];
     uint64_t bytes;

@@ -3,9 +3,6 @@
 #include "base/fd.h"
 #include "base/log.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #define CLEAR "\r\033[K"
 
 /* Beginnings of what mmdebstrap 1.3 says about itself. */

@@ -8,7 +8,6 @@
 #pragma once
 
 #include "base/clock.h"
-#include "base/str.h"
 
 enum { PROGRESS_LINE_MAX = 512, PROGRESS_KEPT_MAX = 16 * 1024 };
 

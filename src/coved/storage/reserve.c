@@ -5,8 +5,6 @@
 #include "config/units.h"
 #include "kernel/pool/pool.h"
 
-#include <string.h>
-
 enum { PARTS = 50 /* 2 % */, FRESH_MS = 100, POOL_LEAST = 256 << 20, SHARES = 4 };
 
 static const uint64_t least = 1ULL << 30, most = 8ULL << 30, share_most = 20ULL << 30;

@@ -13,7 +13,6 @@
 #include "kernel/pool/loopfile.h"
 
 #include <fcntl.h>
-#include <stdio.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>

@@ -6,14 +6,12 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/str.h"
 #include "kernel/pool/pool.h"
 
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
-#include <string.h>
 #include <sys/pidfd.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>

@@ -8,7 +8,6 @@
 #include <poll.h>
 #include <sched.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mount.h>
 #include <sys/pidfd.h>
 #include <sys/prctl.h>

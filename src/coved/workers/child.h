@@ -9,7 +9,6 @@
 #include "base/err.h"
 
 #include <signal.h>
-#include <sys/types.h>
 
 struct child_signals {
     int fd; /* readable: the process was told to end */

@@ -19,7 +19,6 @@
  */
 #pragma once
 
-#include "base/def.h"
 #include "coved/loop.h"
 
 enum { JOBS_MAX = 4, JOBS_INSIDE_MAX = 2 };

@@ -14,8 +14,6 @@
 #include "coved/loop.h"
 #include "kernel/netns.h"
 
-#include <sys/types.h>
-
 struct netmaker;
 
 /*

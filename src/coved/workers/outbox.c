@@ -4,7 +4,6 @@
 #include "base/mem.h"
 
 #include <fcntl.h>
-#include <string.h>
 
 struct outbox_message {
     struct list node;

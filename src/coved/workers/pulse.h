@@ -15,7 +15,6 @@
 #pragma once
 
 #include "base/clock.h"
-#include "base/def.h"
 #include "wire/pulse.h"
 
 struct pulse_patience {

@@ -5,7 +5,6 @@
 #include "base/mem.h"
 
 #include <signal.h>
-#include <string.h>
 #include <unistd.h>
 
 struct records {

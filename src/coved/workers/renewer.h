@@ -8,8 +8,6 @@
 
 #include "base/err.h"
 
-#include <sys/types.h>
-
 enum { RENEWER_EVERY_MS = 12 * 3600 * 1000 };
 
 struct renewer_spec {

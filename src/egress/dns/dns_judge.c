@@ -4,9 +4,6 @@
 #include "base/mem.h"
 #include "egress/dns/dns_server_internal.h"
 
-#include <stdio.h>
-#include <string.h>
-
 static void reply(struct dns_server *s, const struct dns_query *q, const struct dns_origin *to,
                   const struct dns_answer *answer)
 {

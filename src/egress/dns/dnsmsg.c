@@ -3,9 +3,6 @@
 #include "egress/dns/dnsmsg.h"
 #include "egress/dns/dnswire.h"
 
-#include <stdio.h>
-#include <string.h>
-
 enum { OPT_SIZE = 11, EDE_OPTION = 15, EDE_HEADER = 6 };
 
 static const struct {

@@ -10,7 +10,6 @@
 #include "policy/hostname.h"
 
 #include <netinet/in.h>
-#include <string.h>
 
 enum { RECORDS_MAX = 256 };
 

@@ -8,7 +8,6 @@
 #include "http/message.h"
 #include "kernel/netns.h"
 
-#include <stdio.h>
 #include <sys/socket.h>
 
 enum { METHOD_LEAST = 3, SNIFF_READ = 8192 };

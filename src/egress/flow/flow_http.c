@@ -11,8 +11,6 @@
 #include "http/url.h"
 #include "policy/request_path.h"
 
-#include <stdio.h>
-#include <string.h>
 #include <sys/socket.h>
 
 /* A policy can't read a longer path (request_path.h), so after a change of it the part that was kept is judged as the

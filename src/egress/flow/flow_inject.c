@@ -18,8 +18,6 @@
 #include "egress/http/substitute.h"
 #include "egress/vault/vault.h"
 
-#include <string.h>
-
 enum { MASK_LEAST = 4, MASK_CODES = 4, MASK_FORMS = MASK_CODES + 2, SENTINEL_TOLD = 8 };
 #define MASKED "[REDACTED]"
 

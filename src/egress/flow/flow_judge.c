@@ -16,9 +16,6 @@
 #include "egress/dns/resolver.h"
 #include "egress/flow/flow.h"
 
-#include <stdio.h>
-#include <string.h>
-
 enum { ECH_NAME_SHOWN = 40 };
 
 void flow_query(const struct flow *f, const char *name, struct policy_query *ret_query)

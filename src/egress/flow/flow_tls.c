@@ -11,8 +11,6 @@
 #include "egress/tls/ca.h"
 #include "egress/tls/side_tls.h"
 
-#include <string.h>
-
 enum { TLS_MS = 10000, ALPN_ROOM = 32 };
 
 static void on_sandbox_ready(void *ctx)

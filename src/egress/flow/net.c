@@ -8,7 +8,6 @@
 #include "egress/internal.h"
 #include "egress/tls/ca.h"
 
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/sysinfo.h>

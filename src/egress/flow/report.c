@@ -7,8 +7,6 @@
 #include "base/mem.h"
 #include "egress/internal.h"
 
-#include <string.h>
-
 enum { TELL_USEC = 1000000, REPORT_TICK_MS = 250, TEXT_MAX = 256 };
 
 static uint64_t mix(uint64_t h, const void *p, size_t n)

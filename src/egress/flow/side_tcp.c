@@ -17,7 +17,6 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <stdio.h>
 #include <sys/socket.h>
 
 enum { KEEP_IDLE_S = 60, KEEP_INTERVAL_S = 15, KEEP_COUNT = 4 };

@@ -3,8 +3,6 @@
 #include "egress/http/exchange_internal.h"
 #include "egress/http/override.h"
 
-#include <string.h>
-
 enum { AUTHORITY_MAX = 263, METHOD_MAX = 32, EDIT_ROOM = 32 };
 
 bool exchange_is_framing(struct str name)

@@ -15,8 +15,6 @@
 #include "base/mem.h"
 #include "egress/http/h1_internal.h"
 
-#include <stdio.h>
-
 static struct h1 *h1_of(struct exchange *x)
 {
     return container_of(x, struct h1, x);

@@ -2,8 +2,6 @@
 /* From upstream: an answer to the one request that is open, or the end. */
 #include "egress/http/h1_internal.h"
 
-#include <stdio.h>
-
 static void h1_answer_lose(struct h1 *h, const char *why)
 {
     h->dead = true;

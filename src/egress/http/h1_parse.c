@@ -14,8 +14,6 @@
 #include "egress/http/h1_parse.h"
 #include "egress/http/exchange_internal.h"
 
-#include <string.h>
-
 enum { SIZE_LINE_MAX = 18, SIZE_LINE_LOOSE_MAX = 1024, TRAILERS_MAX = 16 * 1024, OPTIONS_MAX = 32 };
 enum place { IN_HEAD, IN_SIZE, IN_DATA, IN_TRAILERS };
 

@@ -2,8 +2,6 @@
 /* Heads are written anew, from what was understood. */
 #include "egress/http/h1_internal.h"
 
-#include <stdio.h>
-
 static void length(struct buf *b, uint64_t n)
 {
     buf_append_cstr(b, "content-length: ");

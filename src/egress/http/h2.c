@@ -20,8 +20,6 @@
 #include "base/mem.h"
 #include "egress/http/h2_internal.h"
 
-#include <stdio.h>
-
 enum { SETTINGS_MAX = 32 };
 
 static struct h2 *h2_of(struct exchange *x)

@@ -2,9 +2,6 @@
 /* What the client says: each stream's head is judged before a byte of it goes anywhere. */
 #include "egress/http/h2_internal.h"
 
-#include <stdio.h>
-#include <string.h>
-
 static int h2_request_refuse(struct h2_stream *s, int status, struct str text)
 {
     h2_respond(s, status, text);

@@ -2,9 +2,6 @@
 #include "base/mem.h"
 #include "egress/http/h2_internal.h"
 
-#include <stdio.h>
-#include <string.h>
-
 static void uncount(struct h2 *h, size_t n)
 {
     assert(n <= h->x.heads);

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "egress/http/override.h"
 
-#include <string.h>
-
 enum { NAME_MAX_KNOWN = 32 };
 
 /* Folded. One that ends in "-" is all names that begin so. */

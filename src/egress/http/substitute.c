@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "egress/http/substitute.h"
 
-#include <errno.h>
-#include <string.h>
-
 /* Where each occurs next; NULL: no more. */
 struct substitute_walk {
     const struct substitute *all;

@@ -11,7 +11,6 @@
 #include <openssl/pem.h>
 #include <openssl/rand.h>
 #include <openssl/x509v3.h>
-#include <stdio.h>
 
 enum {
     BACKDATED_S = 3600,           /* for clocks that differ */

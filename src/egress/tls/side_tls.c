@@ -18,7 +18,6 @@
 #include "egress/tls/tls_internal.h"
 
 #include <openssl/err.h>
-#include <stdio.h>
 
 static struct tls *tls_of(const struct side *s)
 {

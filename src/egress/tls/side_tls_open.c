@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How a TLS side begins: who it says it is, whom it expects. */
 #include "base/mem.h"
-#include "egress/tls/side_tls.h"
 #include "egress/tls/tls_internal.h"
 
 #include <arpa/inet.h>

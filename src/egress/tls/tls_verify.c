@@ -4,7 +4,6 @@
 #include "egress/tls/tls_internal.h"
 
 #include <openssl/x509v3.h>
-#include <stdio.h>
 
 /* Appends as much of `more` as fits to the NUL-terminated text, which has room for cap bytes. */
 static void tls_verify_add(char *text, size_t cap, const char *more, size_t n)

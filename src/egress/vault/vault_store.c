@@ -7,7 +7,6 @@
 
 #include <fcntl.h>
 #include <openssl/evp.h>
-#include <stdio.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>

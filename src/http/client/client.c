@@ -9,8 +9,6 @@
 
 #include <llhttp.h>
 #include <poll.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 

@@ -14,8 +14,6 @@
 #pragma once
 
 #include "base/clock.h"
-#include "base/def.h"
-#include "base/str.h"
 #include "http/message.h"
 
 struct http_client;

@@ -7,9 +7,7 @@
 #pragma once
 
 #include "base/buf.h"
-#include "base/def.h"
 #include "base/err.h"
-#include "base/str.h"
 
 enum { CONNECT_HEAD = 5, CONNECT_FLAG_COMPRESSED = 0x01, CONNECT_FLAG_END = 0x02 };
 

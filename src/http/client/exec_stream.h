@@ -11,8 +11,6 @@
 #pragma once
 
 #include "base/buf.h"
-#include "base/def.h"
-#include "base/str.h"
 
 #define EXEC_STREAM_PROTOCOL "cove-exec"
 

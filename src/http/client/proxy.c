@@ -15,7 +15,6 @@
 #include "http/url.h"
 
 #include <llhttp.h>
-#include <stdio.h>
 
 enum {
     HTTP_PROXY_MAGIC = 0x59585250,

@@ -10,7 +10,6 @@
 #include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/pem.h>
-#include <string.h>
 
 /* ---- tickets ---- */
 

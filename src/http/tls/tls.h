@@ -12,7 +12,6 @@
  */
 #pragma once
 
-#include "base/def.h"
 #include "base/str.h"
 
 struct http_tls;

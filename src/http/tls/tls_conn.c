@@ -19,7 +19,6 @@
 #include "http/tls/tls_internal.h"
 
 #include <openssl/err.h>
-#include <string.h>
 #include <sys/socket.h>
 
 enum { RECORD = CONN_TLS_RECORD, RECORD_EXTRA = 64 * 1024 };

@@ -7,7 +7,6 @@
 
 #include <fcntl.h>
 #include <linux/openat2.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>

@@ -5,8 +5,6 @@
 #include "image/apply/inflate.h"
 #include "image/apply/tarindex.h"
 
-#include <stdio.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

@@ -2,7 +2,6 @@
 #include "image/apply/inflate.h"
 #include "base/mem.h"
 
-#include <string.h>
 #include <zlib.h>
 #include <zstd.h>
 

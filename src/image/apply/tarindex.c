@@ -5,7 +5,6 @@
 #include "base/mem.h"
 #include "base/path.h"
 
-#include <string.h>
 #include <unistd.h>
 
 enum { BLOCK = 512, TEXT_MAX = 64 * 1024, LINKS_MAX = 8 };

@@ -4,7 +4,6 @@
 #include "image/job.h"
 #include "image/link.h"
 
-#include <stdio.h>
 #include <sys/socket.h>
 #include <unistd.h>
 

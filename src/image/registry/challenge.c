@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "image/registry/challenge.h"
 
-#include <string.h>
-
 static void skip_blanks(struct str *s)
 {
     while (s->n > 0 && (s->p[0] == ' ' || s->p[0] == '\t'))

@@ -3,8 +3,6 @@
 #include "base/mem.h"
 #include "image/registry/manifest_internal.h"
 
-#include <stdio.h>
-#include <string.h>
 #include <sys/utsname.h>
 
 enum { CONFIG_JSON_MAX = 192 * 1024 }; /* of what is passed on: it must fit a line of job.h */

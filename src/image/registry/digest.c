@@ -3,7 +3,6 @@
 #include "base/mem.h"
 
 #include <openssl/evp.h>
-#include <string.h>
 
 struct digest {
     EVP_MD_CTX *sha;

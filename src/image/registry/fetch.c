@@ -7,9 +7,6 @@
 #include "image/registry/request.h"
 #include "image/report.h"
 
-#include <stdio.h>
-#include <string.h>
-
 enum { INDEX_HOPS = 3 };
 
 /* One job. Either registry or archive is where the image comes from. */

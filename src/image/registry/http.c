@@ -6,8 +6,6 @@
 
 #include <curl/curl.h>
 #include <netinet/in.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/socket.h>
 
 enum {

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "image/registry/http.h"
 
-#include <string.h>
-
 bool http_hosts_add(struct http_hosts *hosts, struct str entry)
 {
     struct http_host h = {.plain = true};

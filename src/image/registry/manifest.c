@@ -2,8 +2,6 @@
 #include "base/mem.h"
 #include "image/registry/manifest_internal.h"
 
-#include <string.h>
-
 #define OCI_INDEX "application/vnd.oci.image.index.v1+json"
 #define OCI_MANIFEST "application/vnd.oci.image.manifest.v1+json"
 #define DOCKER_LIST "application/vnd.docker.distribution.manifest.list.v2+json"

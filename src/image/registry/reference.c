@@ -3,9 +3,6 @@
 #include "policy/hostname.h"
 #include "policy/netaddr.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #define HUB "docker.io"
 #define WORD "a-z0-9"
 

@@ -3,8 +3,6 @@
 #include "image/registry/registry_internal.h"
 
 #include <curl/curl.h>
-#include <stdio.h>
-#include <string.h>
 #include <time.h>
 
 enum { BACKOFF_MS = 250, BACKOFF_MAX_MS = 8000, PROGRESS_BYTES = 64 * 1024, RETRY_AFTER_MAX_S = 60 };

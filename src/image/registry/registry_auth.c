@@ -3,8 +3,6 @@
 #include "base/mem.h"
 #include "image/registry/registry_internal.h"
 
-#include <string.h>
-
 void registry_set_authorization(struct registry *r, const char *scheme, const char *value)
 {
     if (r->authorization)

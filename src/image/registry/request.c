@@ -7,7 +7,6 @@
 #include "image/job.h"
 
 #include <poll.h>
-#include <string.h>
 
 enum { SECRET_MAX = 16 * 1024, REQUEST_WAIT_MS = 10000 };
 

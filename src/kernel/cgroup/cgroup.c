@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernel/cgroup/cgroup.h"
-#include "base/buf.h"
 #include "base/dir.h"
 #include "base/fd.h"
 #include "base/mem.h"
@@ -9,8 +8,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

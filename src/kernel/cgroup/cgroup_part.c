@@ -4,8 +4,6 @@
 #include "kernel/cgroup/cgroup_internal.h"
 
 #include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Version 1: a hierarchy for each controller; several controllers may be mounted together (cpu,cpuacct). */
-#include "base/buf.h"
 #include "base/fd.h"
 #include "kernel/cgroup/cgroup_internal.h"
 
 #include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
 
 enum controller { MEMORY, CPU, CPUACCT, V1_PIDS, FREEZER };
 

@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Version 2: one hierarchy. Where a hybrid machine mounts it without the controllers we need, version 1 is used
  * instead. */
-#include "base/buf.h"
 #include "base/fd.h"
 #include "kernel/cgroup/cgroup_internal.h"
 
 #include <fcntl.h>
 #include <linux/magic.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <sys/xattr.h>

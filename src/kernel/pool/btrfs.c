@@ -4,15 +4,12 @@
 #include "base/child.h"
 #include "base/dir.h"
 #include "base/fd.h"
-#include "base/str.h"
 #include "kernel/mount.h"
 
 #include <fcntl.h>
 #include <linux/btrfs.h>
 #include <linux/btrfs_tree.h>
 #include <linux/magic.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/statfs.h>

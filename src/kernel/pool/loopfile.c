@@ -5,7 +5,6 @@
 
 #include <fcntl.h>
 #include <linux/loop.h>
-#include <stdio.h>
 #include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>

@@ -5,7 +5,6 @@
 #include "base/fd.h"
 #include "base/id.h"
 #include "base/mem.h"
-#include "base/str.h"
 #include "kernel/pool/btrfs.h"
 #include "kernel/pool/pool_internal.h"
 #include "kernel/pool/project_quota.h"
@@ -14,8 +13,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/fs.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>

@@ -4,7 +4,6 @@
 #include "kernel/pool/pool_internal.h"
 
 #include <fcntl.h>
-#include <stdio.h>
 #include <unistd.h>
 
 bool pool_is_digest(const char *digest)

@@ -12,7 +12,6 @@
 #include "kernel/pool/btrfs.h"
 #include "kernel/pool/pool_internal.h"
 
-#include <stdio.h>
 #include <sys/stat.h>
 
 /* The pool may lie in a file system with groups of somebody else's: "C", and something of the pool's own before it. */

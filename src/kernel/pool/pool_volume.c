@@ -3,7 +3,6 @@
 #include "kernel/pool/pool_internal.h"
 
 #include <fcntl.h>
-#include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

@@ -5,8 +5,6 @@
 
 #include <fcntl.h>
 #include <limits.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/fanotify.h>
 #include <sys/stat.h>
 #include <unistd.h>

@@ -8,8 +8,6 @@
 
 #include "base/def.h"
 
-#include <sys/types.h>
-
 struct filewatch;
 
 /* Borrowed until the callback returns. */

@@ -5,8 +5,6 @@
 
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
-#include <stdio.h>
-#include <string.h>
 
 static const unsigned char procwatch_object[] = {
 #include "kernel/proc.bpf.inc"

@@ -7,9 +7,6 @@
 #pragma once
 
 #include "base/clock.h"
-#include "base/str.h"
-
-#include <sys/types.h>
 
 enum { PROCWATCH_TAG_MAX = 24, PROCWATCH_PATH_MAX = 2304 };
 

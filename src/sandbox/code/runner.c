@@ -4,7 +4,6 @@
 #include "sandbox/code/internal.h"
 
 #include <signal.h>
-#include <stdio.h>
 
 enum { RUNNER_AGAIN_MS = 1000, RUNNER_FREE_BYTES = 128 * 1024 };
 

@@ -3,7 +3,6 @@
 #include "base/mem.h"
 #include "sandbox/object.h"
 #include "sandbox/record/record.h"
-#include <assert.h>
 
 enum { HEAD_WAIT_MS = 1000, EXEC_LOG_PACE_MS = 10, STORE_CHUNK = 64 * 1024, ESCAPED_MAX = 6144 };
 

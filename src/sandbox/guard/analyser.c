@@ -16,8 +16,6 @@
 #include "sandbox/object.h"
 #include "sandbox/record/record.h"
 
-#include <string.h>
-
 enum { ANALYSER_REQUEST_MAX = 160 * 1024, REASON_MAX = 500 };
 
 struct analysis {

@@ -6,8 +6,6 @@
 #include "wire/egress.h"
 #include "wire/packets.h"
 
-#include <string.h>
-
 enum { EGRESS_LINK_QUEUE_MAX = 32 << 20 };
 
 struct egress_link {

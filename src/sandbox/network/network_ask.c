@@ -8,7 +8,6 @@
 #include "sandbox/guard/guard_life.h"
 #include "sandbox/hold.h"
 #include "sandbox/network/network_internal.h"
-#include "sandbox/object.h"
 
 enum { ASKS_MAX = 8, REFUSED_MAX = 64 };
 

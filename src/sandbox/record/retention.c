@@ -14,8 +14,6 @@
 #include "store/store.h"
 #include "store/volume_rows.h"
 
-#include <stdio.h>
-
 enum { RETENTION_LOOK_MS = 60000, FIRST_LOOK_MS = 1000, RETENTION_STEP_MS = 5 };
 #define KEEP_DEFAULT_MS (CORE_KEEP_ENDED_DAYS * 24ULL * 3600 * 1000)
 

@@ -15,8 +15,6 @@
 #include "sandbox/object.h"
 #include "sandbox/start/make.h"
 
-#include <stdio.h>
-
 enum { FORK_AT_A_TIME = 16 };
 
 struct forking {

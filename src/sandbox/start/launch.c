@@ -10,8 +10,6 @@
 #include "sandbox/object.h"
 #include "sandbox/start/make.h"
 
-#include <stdio.h>
-
 enum { READY_MS = 60000, AGAIN_FIRST_MS = 10, AGAIN_MOST_MS = 500, SAID_MAX = 120 };
 
 static const struct actor launch_actor = {.name = "template", .is_own = true, .sets_up = true};

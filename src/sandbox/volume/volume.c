@@ -20,9 +20,7 @@
 #include "sandbox/record/record.h"
 #include "sandbox/volume/mounts.h"
 #include "sandbox/volume/volume_internal.h"
-#include "sandbox/volume/volumes.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 enum { TOKEN_LEN = 40, VOLUME_RETRY_MS = 50, RETRIES_MAX = 100, VOLUMES_MAX = 65536, VOLUME_USERS_MAX = 4 };

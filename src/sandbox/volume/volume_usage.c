@@ -12,8 +12,6 @@
 #include "base/mem.h"
 #include "sandbox/volume/volume_internal.h"
 
-#include <stdio.h>
-
 static int volume_usage_ask(struct core *core, char (*ids)[VOLUME_ID_LEN + 1], size_t n, supervisor_item_fn each,
                             supervisor_fn fn, void *ctx, struct err *err)
 {

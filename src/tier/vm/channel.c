@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tier/vm/channel.h"
 
-#include <string.h>
-
 ssize_t channel_whole(const struct buf *in, size_t most)
 {
     size_t n = 0;

@@ -19,7 +19,6 @@
 #include "tier/vm/ram.h"
 
 #include <fcntl.h>
-#include <stdio.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>

@@ -10,7 +10,6 @@
 #include <linux/capability.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdio.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>

@@ -4,8 +4,6 @@
 
 #include <jansson.h>
 #include <poll.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 

@@ -10,9 +10,7 @@
 #include <inttypes.h>
 #include <linux/fs.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/pidfd.h>
 #include <sys/stat.h>

@@ -8,8 +8,6 @@
 #include "wire/wake.h"
 
 #include <poll.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>

@@ -4,7 +4,6 @@
 #include "base/fd.h"
 
 #include <fcntl.h>
-#include <string.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <unistd.h>

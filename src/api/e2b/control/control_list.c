@@ -4,7 +4,6 @@
 #include "api/e2b/control/sandbox_json.h"
 #include "base/mem.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 struct collection {

@@ -11,7 +11,6 @@
 #include "sandbox/templates.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 
 static json_t *control_snapshot_json(const struct template *t)
 {

@@ -2,8 +2,6 @@
 #include "api/e2b/control/cursor.h"
 #include "base/buf.h"
 
-#include <string.h>
-
 void cursor_format(const struct cursor *cursor, char ret_text[static CURSOR_TEXT_MAX])
 {
     AUTO_BUF struct buf plain = BUF_INIT(CURSOR_TEXT_MAX);

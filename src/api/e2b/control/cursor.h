@@ -5,7 +5,6 @@
 
 #include "base/clock.h"
 #include "base/id.h"
-#include "base/str.h"
 
 enum { CURSOR_TEXT_MAX = 128 };
 

@@ -3,7 +3,6 @@
 #include "http/message.h"
 #include "http/url.h"
 
-#include <stdio.h>
 #include <time.h>
 
 enum { SNIFF_MAX = 512 };

@@ -17,7 +17,6 @@
 #include "http/gzip.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 
 /* Compressing costs the loop twenty times what sending does: worth it for what is small, and for nobody near when it is
  * large. */

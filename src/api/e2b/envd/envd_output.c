@@ -3,7 +3,6 @@
 #include "http/client/connect.h"
 
 #include <signal.h>
-#include <stdio.h>
 
 static void envd_output_append_head(struct buf *b, size_t n)
 {

@@ -6,7 +6,6 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/err.h"
-#include "base/str.h"
 
 struct files_query {
     struct str path, user, signature; /* p NULL: absent; user is "" then */

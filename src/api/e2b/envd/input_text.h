@@ -2,7 +2,6 @@
 /* A JSON message with one long string of base64, read before all of it is there. */
 #pragma once
 
-#include "base/def.h"
 #include "base/str.h"
 
 enum { INPUT_TEXT_DEPTH = 8 };

@@ -5,8 +5,6 @@
 #include "http/client/connect.h"
 #include "http/gzip.h"
 
-#include <stdio.h>
-
 enum { KEEPALIVE_DEFAULT_S = 90, KEEPALIVE_MAX_S = 3600 };
 
 /* What is smaller gains nothing, what is larger would hold the loop. */

@@ -4,7 +4,6 @@
 #include "base/mem.h"
 
 #include <openssl/evp.h>
-#include <stdio.h>
 
 struct signer {
     const struct signature *what;

@@ -6,7 +6,6 @@
  */
 #pragma once
 
-#include "base/def.h"
 #include "base/str.h"
 
 enum { SIGNATURE_MAX = 3 + 43 + 1 };

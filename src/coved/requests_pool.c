@@ -264,11 +264,18 @@ static bool is_stream(int fd)
            getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &n) == 0 && type == SOCK_STREAM;
 }
 
+static bool is_service(const struct sup_nest *m)
+{
+    return request_is_layer(m->root) && request_is_text(m->name, SUP_NEST_NAME_MAX) && *m->name && *m->name != '-' &&
+           str_is_of(str_of(m->name), "a-z0-9-");
+}
+
 void requests_nest(struct requests *r, const union sup_message *message, int fd)
 {
     const struct sup_nest *m = &message->nest;
     bool is_good = request_is_id(m->id) && is_stream(fd) && m->mode < SUP_NEST_MODES && m->own_tmp <= 1 &&
-                   m->own_network <= 1 && m->n_binds <= SUP_NEST_BINDS_MAX && is_nest_path(m->workspace);
+                   m->own_network <= 1 && m->n_binds <= SUP_NEST_BINDS_MAX &&
+                   (*m->root ? is_service(m) && !m->n_binds : is_nest_path(m->workspace));
     for (size_t i = 0; is_good && i < m->n_binds; i++)
         is_good = is_nest_path(m->binds[i].source) && is_nest_path(m->binds[i].path) && m->binds[i].read_only <= 1;
     if (is_good) {

@@ -188,7 +188,7 @@ static int overlay_child(const void *arg)
     (void)umask(022);
     lower = open("l", O_PATH | O_DIRECTORY | O_CLOEXEC);
     box = open("b", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    const struct overlay o = {t->mode, &lower, 1, box, b.userns, TEST_BASE_UID, "s"};
+    const struct overlay o = {t->mode, &lower, 1, box, b.userns, TEST_BASE_UID, "s", false};
     r = r ? r : overlay_mount(&o, &mount_fd, NULL, NULL);
     body_end(&b);
     r = r ? r : mount_attach(mount_fd, AT_FDCWD, "m");

@@ -14,8 +14,11 @@
  *     coved: they are not dumpable, and belong to a user namespace of the host or have capabilities that nobody inside
  *     has, so nobody inside can trace them. Ending or stopping them hurts the nest alone.
  *  4. All paths are the sandbox's, and hostile: they are walked inside, over no link. All mounts are made with the
- *     rights of the sandbox's user namespace alone.
- *  5. Before the agent runs it is bound as the sandbox's own is: the same capabilities, the same filter, the same
+ *     rights of the sandbox's user namespace alone, but for the root of a service, an overlay as the sandbox's own is:
+ *     the job makes it before it enters anything, and no path of the sandbox has a part in it.
+ *  5. A service sees nothing of the sandbox's files but /etc/hosts, which it can't change: its first process makes that
+ *     root its own, and leaves the sandbox's behind, before the agent runs.
+ *  6. Before the agent runs it is bound as the sandbox's own is: the same capabilities, the same filter, the same
  *     limits.
  */
 #include "tier/container_nest.h"
@@ -26,9 +29,13 @@
 #include "kernel/mount.h"
 #include "kernel/namespace.h"
 #include "kernel/netns.h"
+#include "kernel/pool/pool.h"
 #include "kernel/seccomp.h"
+#include "kernel/tree/overlay.h"
 #include "tier/container.h"
 #include "tier/container_child.h"
+#include "tier/files.h"
+#include "tier/root.h"
 #include "tier/tier.h"
 #include "wire/supervisor.h"
 
@@ -47,8 +54,8 @@
 #include <unistd.h>
 
 /* Where the descriptors of struct tier_nest are once all others are closed. */
-enum { NEST_SESSION = 3, NEST_AGENT = 4, NEST_BOX = 5, NEST_STATUS = 6, NEST_SPARE = 64 };
-enum { NEST_COVERS_MAX = 32 };
+enum { NEST_SESSION = 3, NEST_AGENT = 4, NEST_ROOT = 5, NEST_BOX = 6, NEST_STATUS = 7, NEST_SPARE = 64 };
+enum { NEST_COVERS_MAX = 32, NEST_HOSTS_MAX = 16384, NEST_WAIT_US = 20000, NEST_WAITS = 250 };
 #define NEST_OWN_BYTES "1g" /* of /tmp and the like; all of it is the sandbox's memory */
 #define NEST_TERMINALS "16" /* of some 3,000 that the kernel has for all sandboxes of the machine */
 
@@ -67,15 +74,20 @@ static void nest_must(int r)
         nest_fail(r);
 }
 
-static int nest_open(const char *path, int *ret_fd)
+static int nest_open_as(const char *path, uint64_t flags, int *ret_fd)
 {
     const struct open_how how = {
-        .flags = O_PATH | O_CLOEXEC,
+        .flags = flags | O_CLOEXEC,
         .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS,
     };
     AUTO_CLOSE int root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
     *ret_fd = root < 0 ? -1 : (int)syscall(SYS_openat2, root, path, &how, sizeof(how));
     return *ret_fd < 0 ? -errno : 0;
+}
+
+static int nest_open(const char *path, int *ret_fd)
+{
+    return nest_open_as(path, O_PATH, ret_fd);
 }
 
 /* A detached copy of what is mounted there, with all below it. */
@@ -180,10 +192,64 @@ static void nest_overlay(int workspace, int *ret_fd)
         nest_fail(-errno);
 }
 
-static void nest_mounts(const struct sup_nest *asked)
+static void nest_devices(void)
 {
     static const char *const pts[] = {"newinstance", NULL, "ptmxmode", "0666",         "mode", "0620",
                                       "gid",         "5",  "max",      NEST_TERMINALS, NULL};
+    nest_own("devpts", pts, MOUNT_ATTR_NOEXEC, "/dev/pts");
+    nest_own_memory("/dev/shm", "1777");
+    nest_own("mqueue", NULL, MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC, "/dev/mqueue");
+}
+
+/* What the sandbox has made of the file is its own business; that it can't be written only means that nobody finds the
+ * service by name. */
+static void nest_name(const char *name)
+{
+    char text[NEST_HOSTS_MAX], line[SUP_NEST_NAME_MAX + 16];
+    AUTO_CLOSE int fd = -1;
+    struct stat st;
+    if (nest_open_as("/etc/hosts", O_RDWR | O_APPEND | O_NONBLOCK | O_NOCTTY, &fd) < 0 || fstat(fd, &st) < 0 ||
+        !S_ISREG(st.st_mode))
+        return;
+    ssize_t n = pread(fd, text, sizeof(text) - 1, 0);
+    int length = snprintf(line, sizeof(line), "\n127.0.0.1\t%s\n", name);
+    if (n < 0 || (size_t)n == sizeof(text) - 1)
+        return;
+    text[n] = 0;
+    bool is_ended = n == 0 || text[n - 1] == '\n';
+    if (!memmem(text, (size_t)n, line, (size_t)length)) {
+        ssize_t ignored UNUSED = write(fd, line + is_ended, (size_t)(length - is_ended));
+    }
+}
+
+/* /proc, /dev and /sys are those of a nest, whatever the service's root has there. */
+static void nest_enter_root(const struct sup_nest *asked)
+{
+    static const char *const names[] = {"proc", "dev", "sys"};
+    int trees[ARRAY_SIZE(names)], hosts = -1;
+    char path[8];
+    if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 || sethostname(asked->name, strlen(asked->name)) < 0)
+        nest_fail(-errno);
+    nest_name(asked->name);
+    nest_proc(false);
+    nest_devices();
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+        (void)snprintf(path, sizeof(path), "/%s", names[i]);
+        nest_must(nest_clone(path, true, &trees[i]));
+    }
+    bool has_hosts = nest_clone("/etc/hosts", false, &hosts) == 0 && nest_read_only(hosts, "") == 0;
+    nest_must(nest_attach(NEST_ROOT, "/sys")); /* a mount that is there: any will do */
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+        if (mkdirat(NEST_ROOT, names[i], 0755) < 0 && errno != EEXIST)
+            nest_fail(-errno);
+        nest_must(mount_attach(trees[i], NEST_ROOT, names[i]));
+    }
+    nest_must(mount_pivot(NEST_ROOT));
+    int ignored UNUSED = has_hosts ? nest_attach(hosts, "/etc/hosts") : 0;
+}
+
+static void nest_mounts(const struct sup_nest *asked)
+{
     AUTO_CLOSE int workspace = -1, lower = -1;
     int binds[SUP_NEST_BINDS_MAX] = {0};
     if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
@@ -202,9 +268,7 @@ static void nest_mounts(const struct sup_nest *asked)
     nest_proc(asked->own_network);
     if (lower >= 0)
         nest_overlay(lower, &workspace);
-    nest_own("devpts", pts, MOUNT_ATTR_NOEXEC, "/dev/pts");
-    nest_own_memory("/dev/shm", "1777");
-    nest_own("mqueue", NULL, MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC, "/dev/mqueue");
+    nest_devices();
     if (tmp >= 0)
         nest_must(nest_attach(tmp, "/tmp"));
     else
@@ -231,7 +295,7 @@ NORETURN static void nest_run(const struct sup_nest *asked)
         _exit(1);
     if (asked->own_network)
         nest_must(namespace_network());
-    nest_mounts(asked);
+    (*asked->root ? nest_enter_root : nest_mounts)(asked);
     nest_must(caps_bound_sandbox());
     if (prctl(PR_SET_PDEATHSIG, 0, 0, 0, 0) < 0)
         nest_fail(-errno);
@@ -242,15 +306,16 @@ NORETURN static void nest_run(const struct sup_nest *asked)
 
 /* ---- the one between ---- */
 
-/* What is kept of coved's, at the numbers above; all else is closed. */
-static int nest_settle(const struct tier_nest *n)
+/* What is kept of coved's, at the numbers above; all else is closed. Without a root its number is the agent's, too. */
+static int nest_settle(const struct tier_nest *n, int root)
 {
-    static const int order[] = {TIER_NEST_SESSION, TIER_NEST_AGENT, TIER_NEST_PIDFD};
-    int spare[ARRAY_SIZE(order)];
-    for (size_t i = 0; i < ARRAY_SIZE(order); i++)
-        if ((spare[i] = fcntl(n->fds[order[i]], F_DUPFD, NEST_SPARE)) < 0)
+    const int kept[] = {n->fds[TIER_NEST_SESSION], n->fds[TIER_NEST_AGENT], root < 0 ? n->fds[TIER_NEST_AGENT] : root,
+                        n->fds[TIER_NEST_PIDFD]};
+    int spare[ARRAY_SIZE(kept)];
+    for (size_t i = 0; i < ARRAY_SIZE(kept); i++)
+        if ((spare[i] = fcntl(kept[i], F_DUPFD, NEST_SPARE)) < 0)
             return -errno;
-    for (size_t i = 0; i < ARRAY_SIZE(order); i++)
+    for (size_t i = 0; i < ARRAY_SIZE(kept); i++)
         if (dup3(spare[i], NEST_SESSION + (int)i, O_CLOEXEC) < 0)
             return -errno;
     if (fcntl(NEST_SESSION, F_SETFD, 0) < 0 || close_range(NEST_STATUS, ~0U, 0) < 0)
@@ -284,9 +349,9 @@ static int nest_limits(void)
     return 0;
 }
 
-static int nest_enter(const struct tier_nest *n)
+static int nest_enter(const struct tier_nest *n, int root)
 {
-    int ends[2], r = nest_settle(n);
+    int ends[2], r = nest_settle(n, root);
     if (r < 0)
         return r;
     if (setns(NEST_BOX, CLONE_NEWUSER) < 0)
@@ -319,8 +384,56 @@ static int nest_enter(const struct tier_nest *n)
 
 /* ---- the job ---- */
 
+/* The root of a service, as a detached mount. It is made beside coved, in the one namespace that may clone the pool's
+ * mounts. */
+static int nest_root(const struct tier_host *host, const struct tier_nest *n, int *ret_fd)
+{
+    char key[SUP_DIGEST_MAX + SUP_NEST_NAME_MAX], hostname[SUP_NEST_NAME_MAX + 1], scratch[32];
+    const struct pool_file files[] = {
+        {"etc/hostname", hostname}, {"etc/hosts", "127.0.0.1 localhost\n"}, {"etc/resolv.conf", root_resolver}};
+    struct pool_chain below = {.n = 0}, root;
+    const struct pool_service service = {n->box, key, &below, &root, files, ARRAY_SIZE(files)};
+    AUTO_CLOSE int users = -1, box = -1;
+    int lower[POOL_LOWER_MAX];
+    size_t n_lower = 0;
+    (void)snprintf(key, sizeof(key), "%s.%s", n->asked->name, n->asked->root);
+    (void)snprintf(hostname, sizeof(hostname), "%s\n", n->asked->name);
+    (void)snprintf(scratch, sizeof(scratch), "/scratch/%d", (int)getpid());
+    int r = pool_chain_read(host->pool, n->asked->root, &root);
+    if (r == 0 && *n->stands_on)
+        r = pool_chain_read(host->pool, n->stands_on, &below);
+    r = r ? r : namespace_open_user(host->proc_fd, n->pid, &users);
+    r = r ? r : pool_service_make(host->pool, &service, &box, lower, &n_lower);
+    if (r == 0 && faccessat(lower[0], FILES_DISK, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+        r = -EMEDIUMTYPE;
+    const struct overlay overlay = {.mode = (enum overlay_mode)host->overlay_mode,
+                                    .lower_fds = lower,
+                                    .n_lower = n_lower,
+                                    .box_fd = box,
+                                    .userns_fd = users,
+                                    .base = n->base,
+                                    .scratch = scratch,
+                                    .is_alone = true};
+    if (r == 0 && overlay.mode == OVERLAY_ATTACHED && mkdir(scratch, 0700) < 0)
+        r = -errno;
+    r = r ? r : overlay_mount(&overlay, ret_fd, NULL, NULL);
+    /* Who had the session of the one before may have died just now, and its processes not be gone yet. */
+    for (unsigned i = 0; r == -EBUSY && i < NEST_WAITS && usleep(NEST_WAIT_US) == 0; i++)
+        r = overlay_mount(&overlay, ret_fd, NULL, NULL);
+    for (size_t i = 0; overlay.mode == OVERLAY_ATTACHED && i <= n_lower + 1; i++) {
+        char at[48];
+        (void)snprintf(at, sizeof(at), "%s/%zu", scratch, i);
+        (void)rmdir(i <= n_lower ? at : scratch); /* where layers were attached as long as that took */
+    }
+    return r;
+}
+
 int container_nest(const struct tier_host *host, const struct tier_nest *n)
 {
+    AUTO_CLOSE int root = -1;
+    int made = *n->asked->root ? nest_root(host, n, &root) : 0;
+    if (made < 0)
+        return made;
     int r = cgroup_attach(host->cgroups, n->group, getpid());
     if (r == 0 && prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
         r = -errno;
@@ -333,7 +446,7 @@ int container_nest(const struct tier_host *host, const struct tier_nest *n)
         return -errno;
     pid_t pid = fork();
     if (pid == 0)
-        _exit(-nest_enter(n));
+        _exit(-nest_enter(n, root));
     r = pid < 0 ? -errno : child_wait(pid);
     return r > CHILD_SIGNAL ? -EIO : r > 0 ? -r : r;
 }

@@ -138,7 +138,10 @@ struct tier_mount {
 /* Namespaces within those of a box, for some of its processes. */
 enum { TIER_NEST_PIDFD, TIER_NEST_SESSION, TIER_NEST_AGENT, TIER_NEST_FDS };
 struct tier_nest {
-    const char *group; /* of the box */
+    const char *group; /* of the box, as the next ones */
+    const char *box, *stands_on;
+    pid_t pid;
+    uid_t base; /* the host's id of its root */
     const struct sup_nest *asked;
     /* Borrowed: the box's pidfd, so that what is entered is no other's; the session's end for the agent; the agent. */
     int fds[TIER_NEST_FDS];
@@ -215,7 +218,8 @@ struct tier {
     int (*mount)(const struct tier_host *host, const struct tier_mount *m);
     /*
      * An agent of its own in new namespaces inside; it ends with its session, or with the box. -ENOENT, -ENOTDIR,
-     * -ELOOP: a path. A job's. NULL: it has none of that.
+     * -ELOOP: a path, or the layer of its root. -EMEDIUMTYPE: that is a machine's disk. A job's. NULL: it has none of
+     * that.
      */
     int (*nest)(const struct tier_host *host, const struct tier_nest *nest);
     /*

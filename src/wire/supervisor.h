@@ -33,6 +33,7 @@ enum {
     SUP_SEEN_SECONDS = 2,   /* so seldom coved tells of many programs */
     SUP_NEST_PATH_MAX = 256,
     SUP_NEST_BINDS_MAX = 8,
+    SUP_NEST_NAME_MAX = 33,
 };
 
 enum sup_type {
@@ -271,6 +272,12 @@ struct sup_nest {
     uint32_t own_network;              /* 1: a loopback, and nothing else */
     uint32_t n_binds;
     struct sup_nest_bind binds[SUP_NEST_BINDS_MAX];
+    /*
+     * A service: its root is this layer with files of its own on top, which are kept with the sandbox's, and of all
+     * above counts the id alone. "": none
+     */
+    char root[SUP_DIGEST_MAX];
+    char name[SUP_NEST_NAME_MAX]; /* of [a-z0-9-]: its host name, which leads to 127.0.0.1 inside */
 };
 
 enum sup_pool_kind { SUP_POOL_COPY, SUP_POOL_REFLINK, SUP_POOL_BTRFS };

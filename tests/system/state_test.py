@@ -674,7 +674,7 @@ def test_a_nest_is_there_as_long_as_its_session(coved):
     def ask(*fields, sandbox=sandbox, kind=socket.SOCK_STREAM):
         ours, theirs = socket.socketpair(socket.AF_UNIX, kind)
         with theirs:
-            tag = coved.send(NEST, sandbox, *fields, fds=[theirs.fileno()])
+            tag = coved.send(NEST, sandbox, *fields, *(b"", b"")[len(fields) - 6:], fds=[theirs.fileno()])
         return coved.answer(tag).code, ours
 
     for mode in range(3):
@@ -693,7 +693,12 @@ def test_a_nest_is_there_as_long_as_its_session(coved):
     for code, wanted in ((ask("/root", 0, 0, 0, 0, b"", sandbox=new_id())[0], NOT_FOUND), (ask("/root", 0, 0, 0, 0, b"", sandbox=other)[0], FAILED_PRECONDITION),
                          (ask("/root", 0, 0, 0, 0, b"", kind=socket.SOCK_SEQPACKET)[0], INVALID_ARGUMENT)):
         assert code == wanted
-    coved.send(NEST, sandbox, "/root", 0, 0, 0, 0, b"") # without one: refused
+    for root, name, wanted in ((coved.base, "db", OK), (coved.base, "DB", INVALID_ARGUMENT), (coved.base, "-", INVALID_ARGUMENT), (coved.base, "", INVALID_ARGUMENT),
+                               ("../../boxes", "db", INVALID_ARGUMENT), (new_layer(), "db", NOT_FOUND)):
+        code, ours = ask("", 0, 0, 0, 0, b"", root, name)
+        ours.close()
+        assert code == wanted, (root, name)
+    coved.send(NEST, sandbox, "/root", 0, 0, 0, 0, b"", b"", b"") # without one: refused
     assert wait_until(lambda: count() == before) and wait_until(lambda: len(opened(coved.pid)) <= held)
 
 

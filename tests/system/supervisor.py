@@ -44,7 +44,7 @@ REQUESTS = {
     VOLUME_MOUNT: struct.Struct(f"@II{ID}s{VOLUME}s{PATH}s{PATH}sII"),
     OWNER: struct.Struct(f"@II{VOLUME}sQQ"),
     VOLUME_USAGE: struct.Struct(f"@III{32 * VOLUME}s"),
-    NEST: struct.Struct(f"@II{ID}s{NEST_PATH}sIIII{8 * (2 * NEST_PATH + 4)}s"),
+    NEST: struct.Struct(f"@II{ID}s{NEST_PATH}sIIII{8 * (2 * NEST_PATH + 4)}s{LAYER}s33s3x"),
     **{one: struct.Struct(f"@II{ID}s2x") for one in (KILL, ATTACH, USAGE, RESUME)},
     **{one: struct.Struct("@II") for one in (LIST, LAYERS, VOLUMES, POOL, AGAIN)},
 }

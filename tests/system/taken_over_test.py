@@ -75,7 +75,7 @@ MESSAGES = {
     "one that is not wanted": (REQUESTS[LIST].pack(LIST, 1), 1),
     "one for an image that is none": (REQUESTS[IMAGE].pack(IMAGE, 1, b""), 1),
     "one for a comparison of nothing": (REQUESTS[DIFF].pack(DIFF, 1, b"", new_id().encode()), 1),
-    "one for a nest, and no stream of a process": (REQUESTS[NEST].pack(NEST, 1, new_id().encode(), b"/root", 0, 0, 0, 0, b""), 1),
+    "one for a nest, and no stream of a process": (REQUESTS[NEST].pack(NEST, 1, new_id().encode(), b"/root", 0, 0, 0, 0, b"", b"", b""), 1),
     "more than there are in any message": (REQUESTS[LIST].pack(LIST, 1), 200),
     "one in no message of ours": (b"x", 1),
 }

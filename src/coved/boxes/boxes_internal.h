@@ -69,7 +69,8 @@ struct mount_order {
 struct nest_order {
     struct sup_nest asked;
     struct tier_nest how;
-    int session_fd; /* owned; foreign */
+    char group[TIER_GROUP_MAX], box[TIER_NAME_MAX], stands_on[SUP_DIGEST_MAX]; /* its texts */
+    int session_fd;                                                            /* owned; foreign */
 };
 
 /*

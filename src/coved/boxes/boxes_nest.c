@@ -4,8 +4,11 @@
 #include "coved/boxes/boxes_internal.h"
 #include "coved/foreign.h"
 #include "coved/workers/job.h"
+#include "tier/root.h"
 
-enum { NEST_MS = 2000 };
+#include <string.h>
+
+enum { NEST_MS = 2000, SERVICE_MS = 10000 };
 
 void boxes_nest_free(struct nest_order *order)
 {
@@ -30,6 +33,13 @@ static void boxes_nest_done(void *ctx, int r)
         t->entry->stops_jobs = r == -ETIMEDOUT;
     if (t->aborted)
         r = err_set(&err, ERR_ABORTED, "sandbox %s ended meanwhile", t->id);
+    else if (r < 0 && *t->nest->asked.root)
+        r = r == -ENOENT  ? err_set(&err, ERR_NOT_FOUND, "layer %s, or one below it, is not in the storage pool",
+                                    t->nest->asked.root)
+            : r == -E2BIG ? err_set(&err, ERR_RESOURCE_EXHAUSTED, "the service and the sandbox have too many layers")
+            : r == -EMEDIUMTYPE
+                ? err_set(&err, ERR_FAILED_PRECONDITION, "its template is the disk of a virtual machine")
+                : err_errno(&err, r, "make service '%s' in sandbox %s", t->nest->asked.name, t->id);
     else if (r == -ENOENT || r == -ENOTDIR || r == -ELOOP)
         r = err_set(&err, ERR_INVALID_ARGUMENT,
                     "the workspace, or what is to be bound, is not a directory, or is reached over a symbolic link");
@@ -46,7 +56,7 @@ void boxes_nest_begin(struct task *t)
                                   .run = boxes_nest_run,
                                   .done = boxes_nest_done,
                                   .ctx = t,
-                                  .limit_ms = NEST_MS,
+                                  .limit_ms = *t->nest->asked.root ? SERVICE_MS : NEST_MS,
                                   .place = JOB_INSIDE,
                                   .is_background = e->stops_jobs,
                                   .fds = how->fds,
@@ -61,7 +71,16 @@ void boxes_nest_begin(struct task *t)
         boxes_task_end(t, &err);
         return;
     }
-    *how = (struct tier_nest){.group = e->box.group, .asked = &t->nest->asked};
+    struct nest_order *order = t->nest;
+    memcpy(order->group, e->box.group, sizeof(order->group));
+    memcpy(order->box, e->box.name, sizeof(order->box));
+    memcpy(order->stands_on, e->stands_on, sizeof(order->stands_on));
+    *how = (struct tier_nest){.group = order->group,
+                              .box = order->box,
+                              .stands_on = order->stands_on,
+                              .pid = e->box.pid,
+                              .base = root_base(t->owner->host, &e->box),
+                              .asked = &order->asked};
     how->fds[TIER_NEST_PIDFD] = e->box.pidfd;
     how->fds[TIER_NEST_SESSION] = t->nest->session_fd;
     how->fds[TIER_NEST_AGENT] = t->owner->host->agent_fd;

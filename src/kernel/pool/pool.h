@@ -6,6 +6,7 @@
  *   layers/<layer>/{u,below}     complete layers only: each was renamed into place. `below`: the layers under it, topmost first, one a line; beside
  *                                it `bytes`, its size when it was made
  *   boxes/<shard>/<name>/{u,w}   upper and work directory of a sandbox; where clones are cheap with `below`
+ *   .../services/<key>/{u,w}     in a box, and in what is made of one: the same of another root that goes with it
  *   kept/<sandbox>/{u,below}     the files of a paused sandbox; `below` as above
  *   volumes/<volume>/{u,limit}   a volume; its size in bytes, decimal, 0: none
  *   memory/<layer or sandbox>/   plain files: what a tier goes on with from what is in layers/ or kept/ under that name
@@ -151,6 +152,21 @@ uint64_t pool_box_dirty_bytes(struct pool *p, const char *name);
  * Nothing to do where clones copy.
  */
 int pool_box_settle(struct pool *p, const char *name) WARN_UNUSED;
+
+/*
+ * Another root beside a box's own: it counts as the box's, and goes along when that is cloned or kept. key: one
+ * component of a path. Above what such a root of that key has written in `below`, the box's layers, lies `root`.
+ * *ret_fd: as of pool_box_make(); ret_lower: O_PATH descriptors, topmost first. A job's. -E2BIG: too many layers.
+ */
+enum { POOL_LOWER_MAX = 32 };
+struct pool_service {
+    const char *box, *key;
+    const struct pool_chain *below, *root;
+    const struct pool_file *files; /* put into it, whatever is there */
+    size_t n_files;
+};
+int pool_service_make(struct pool *p, const struct pool_service *s, int *ret_fd, int ret_lower[static POOL_LOWER_MAX],
+                      size_t *ret_n) WARN_UNUSED;
 
 /* Moves it to the trash at once. */
 int pool_box_drop(struct pool *p, const char *name) WARN_UNUSED;

@@ -8,7 +8,9 @@
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 static int write_box_file(int upper_fd, const struct pool_file *f)
@@ -178,6 +180,51 @@ int pool_box_make(struct pool *p, const struct pool_box *box, int *ret_fd)
         return -errno;
     *ret_fd = fd;
     return 0;
+}
+
+/* What lies below: what services of that key have left in the box's layers, then the layers of the root. */
+static int service_lower(struct pool *p, const struct pool_service *s, int *ret_lower, size_t *ret_n)
+{
+    char path[POOL_LAYER_MAX + 2 * POOL_ENTRY_MAX];
+    size_t n = 0;
+    for (size_t i = 0; i < s->below->n; i++) {
+        (void)snprintf(path, sizeof(path), "%s/services/%s/u", s->below->names[i], s->key);
+        int fd = openat(p->layers_fd, path, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+        if (fd < 0 && errno != ENOENT)
+            return -errno;
+        if (fd >= 0)
+            ret_lower[n++] = fd;
+    }
+    *ret_n = n + s->root->n;
+    return *ret_n > POOL_LOWER_MAX ? -E2BIG : pool_chain_open(p, s->root, ret_lower + n);
+}
+
+int pool_service_make(struct pool *p, const struct pool_service *s, int *ret_fd, int ret_lower[static POOL_LOWER_MAX],
+                      size_t *ret_n)
+{
+    const struct pool_box like = {.name = s->key, .chain = s->root, .files = s->files, .n_files = s->n_files};
+    char upper[POOL_ENTRY_MAX + 4];
+    AUTO_CLOSE int box = -1, services = -1, old = -1;
+    if (!pool_is_name(s->box) || strlen(s->key) >= POOL_ENTRY_MAX || strchr(s->key, '/') || s->key[0] == '.')
+        return -EINVAL;
+    int r = pool_entry_open(pool_shard(p, s->box), s->box, &box);
+    if (r == 0 && mkdirat(box, "services", 0700) < 0 && errno != EEXIST)
+        r = -errno;
+    r = r ? r : pool_entry_open(box, "services", &services);
+    if (r == 0 && mkdirat(services, s->key, 0700) < 0 && errno != EEXIST)
+        r = -errno;
+    (void)snprintf(upper, sizeof(upper), "%s/u", s->key);
+    bool is_new = r == 0 && faccessat(services, upper, F_OK, AT_SYMLINK_NOFOLLOW) < 0;
+    r = r ? r : pool_box_fill(p, services, s->key, &like, is_new);
+    /* Which lower root overlayfs found it above: that may be another by now. */
+    if (r == 0 && !is_new && (r = pool_entry_open(services, upper, &old)) == 0)
+        (void)fremovexattr(old, "trusted.overlay.origin");
+    r = r ? r : pool_number_beyond(p, box, s->root);
+    r = r ? r : service_lower(p, s, ret_lower, ret_n);
+    if (r < 0)
+        return r;
+    *ret_fd = openat(services, s->key, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    return *ret_fd < 0 ? -errno : 0;
 }
 
 static int open_box(struct pool *p, const char *name, int *ret_fd)

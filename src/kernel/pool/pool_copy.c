@@ -33,8 +33,14 @@ static int pool_copy_clone(struct pool *p, int from_at, const char *from, int to
     r = r ? r : pool_copy_make(p, to_at, to, bounded);
     if (r < 0)
         return r;
+    const bool shares = p->features.kind == POOL_REFLINK;
+    uint64_t services = 0;
     r = pool_entry_open(to_at, to, &target);
-    return r ? r : tree_clone(source, "u", target, "u", p->features.kind == POOL_REFLINK, &p->copied);
+    r = r ? r : tree_clone(source, "u", target, "u", shares, &p->copied);
+    if (r == 0 && faccessat(source, "services", F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+        r = tree_clone(source, "services", target, "services", shares, &services);
+    p->copied += services;
+    return r;
 }
 
 static int pool_copy_settle(struct pool *p, int at UNUSED, const char *name UNUSED)

@@ -19,7 +19,7 @@ struct pool_ops {
     bool clones_settled; /* a clone is on disk when it is made */
     /* An empty entry. bounded: it may get a limit, and its usage is asked for. */
     int (*make)(struct pool *p, int at, const char *name, bool bounded);
-    /* A new entry with u/ of another. It may hold more of the other's, too. -EEXIST */
+    /* A new entry with u/ and services/ of another. It may hold more of the other's, too. -EEXIST */
     int (*clone)(struct pool *p, int from_at, const char *from, int to_at, const char *to, bool bounded);
     int (*settle)(struct pool *p, int at, const char *name);    /* its bytes are on disk afterwards */
     int (*remove)(struct pool *p, int at, const char *name);    /* with all in it */
@@ -71,9 +71,11 @@ int pool_entry_open(int at, const char *name, int *ret_fd) WARN_UNUSED; /* O_RDO
  * second or two once for each pool. */
 int pool_numbered_layer(struct pool *p, int at, const char *name) WARN_UNUSED;
 int pool_numbered_box(struct pool *p, const struct pool_chain *chain, int at, const char *name) WARN_UNUSED;
+/* What is made in the entry from now on has numbers beyond those of this chain, too. Counts: a job's. */
+int pool_number_beyond(struct pool *p, int entry_fd, const struct pool_chain *chain) WARN_UNUSED;
 
 int pool_own_entry(struct pool *p, int entry_fd, uint64_t owner) WARN_UNUSED;
-/* All but u/ goes, and but `note`, if any. */
+/* All but u/ and services/ goes, and but `note`, if any. */
 int pool_entry_strip(int entry_fd, const char *note) WARN_UNUSED;
 
 /* Notes: small files beside u/, on disk when the entry has been settled, or cloned where a clone is. */

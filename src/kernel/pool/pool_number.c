@@ -113,8 +113,8 @@ static uint64_t last_number(const struct pool *p, const char *layer)
     return fstatat(p->layers_fd, bytes, &st, AT_SYMLINK_NOFOLLOW) < 0 ? 0 : st.st_ino;
 }
 
-/* The seed that counts from beyond the layers made of boxes. 0: none is needed; SEEDS: none does. */
-static uint32_t find_seed(const struct pool *p, const struct pool_chain *chain)
+/* The highest number of the layers made of boxes; 0: there are none. */
+static uint64_t last_of_boxes(const struct pool *p, const struct pool_chain *chain)
 {
     const uint64_t far_up = (uint64_t)SEEDS * p->seed_step;
     uint64_t last = 0;
@@ -123,6 +123,18 @@ static uint32_t find_seed(const struct pool *p, const struct pool_chain *chain)
         bool is_bottom = i + 1 == chain->n && number >= far_up;
         last = MAX(last, is_bottom ? 0 : number);
     }
+    return last;
+}
+
+int pool_number_beyond(struct pool *p, int entry_fd, const struct pool_chain *chain)
+{
+    return has_numbers(p) ? count_to(entry_fd, last_of_boxes(p, chain)) : 0;
+}
+
+/* The seed that counts from beyond them. 0: none is needed; SEEDS: none does. */
+static uint32_t find_seed(const struct pool *p, const struct pool_chain *chain)
+{
+    const uint64_t last = last_of_boxes(p, chain);
     return last ? (uint32_t)MIN(last / p->seed_step + 1, (uint64_t)SEEDS) : 0;
 }
 

@@ -58,7 +58,7 @@ static int overlay_set(int fs, const char *key, const char *value)
     return fsconfig(fs, FSCONFIG_SET_STRING, key, value, 0) < 0 ? -errno : 0;
 }
 
-static int configure(int fs, const struct overlay_layers *l)
+static int configure(int fs, const struct overlay_layers *l, bool is_alone)
 {
     char path[PATH_BYTES + 8], lower[(PATH_BYTES + 1) * OVERLAY_LAYERS_MAX];
     size_t n = 0;
@@ -70,6 +70,8 @@ static int configure(int fs, const struct overlay_layers *l)
     (void)snprintf(path, sizeof(path), "%s/w", l->names[l->parts.n - 1]);
     r = r ? r : overlay_set(fs, "workdir", path);
     r = r ? r : overlay_set(fs, "redirect_dir", "on");
+    if (r == 0 && is_alone)
+        r = overlay_set(fs, "index", "on"); /* else it only warns of the other one */
     r = r ? r : overlay_set(fs, "source", "cove");
     /* Without it, the end of every sandbox would wait for a sync of the whole pool. */
     if (r == 0 && fsconfig(fs, FSCONFIG_SET_FLAG, "volatile", NULL, 0) < 0)
@@ -77,19 +79,19 @@ static int configure(int fs, const struct overlay_layers *l)
     return r;
 }
 
-static int overlay_make(struct overlay_layers *l, uid_t base, int *ret_fd)
+static int overlay_make(struct overlay_layers *l, const struct overlay *o, int *ret_fd)
 {
     l->step = "open overlayfs";
     AUTO_CLOSE int fs = fsopen("overlay", FSOPEN_CLOEXEC);
     if (fs < 0)
         return -errno;
     l->step = "name the layers";
-    int r = configure(fs, l);
+    int r = configure(fs, l, o->is_alone);
     if (r < 0)
         return r;
     l->step = "make the overlay";
-    (void)setfsgid(base);
-    (void)setfsuid(base);
+    (void)setfsgid(o->base);
+    (void)setfsuid(o->base);
     r = caps_raise_effective(); /* changing fsuid from 0 dropped the file capabilities */
     if (r == 0 && fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
         r = -errno;
@@ -117,7 +119,7 @@ static int mount_here(const struct overlay *o, int *ret_fd, struct overlay_parts
         r = add_layer(&l, o, o->box_fd, 0);
     AUTO_CLOSE int fd = -1;
     if (r == 0)
-        r = overlay_make(&l, o->base, &fd);
+        r = overlay_make(&l, o, &fd);
     if (r < 0 && ret_step)
         *ret_step = l.step;
     /* The overlay holds copies of its layers' mounts, of its own. */

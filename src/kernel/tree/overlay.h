@@ -20,6 +20,7 @@ struct overlay {
     int userns_fd;       /* of the sandbox */
     uid_t base;          /* host id of its root */
     const char *scratch; /* OVERLAY_ATTACHED: a directory for mount points, one call's at a time */
+    bool is_alone;       /* -EBUSY while another overlay, or its last process, has the upper directory */
 };
 
 enum { OVERLAY_LAYERS_MAX = 32 };

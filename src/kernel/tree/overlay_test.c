@@ -126,7 +126,7 @@ static int mounts_in_child(const void *arg)
         AUTO_CLOSE int box = -1;
         r = make_box(i, &box);
         /* Two, then all there can be. */
-        const struct overlay o = {mode, lowers, i ? ARRAY_SIZE(lowers) : 2, box, userns, BASE, "scratch"};
+        const struct overlay o = {mode, lowers, i ? ARRAY_SIZE(lowers) : 2, box, userns, BASE, "scratch", false};
         struct overlay_parts parts = {.n = 0};
         int e = r ? 0 : overlay_mount(&o, &roots[i], i ? &parts : NULL, NULL);
         CHECK(parts.n == (i && mode == OVERLAY_DETACHED ? o.n_lower + 1 : 0));
@@ -138,7 +138,7 @@ static int mounts_in_child(const void *arg)
         }
     }
     /* A box without its directories: the layers were mounted by then. */
-    const struct overlay bad = {mode, lowers, 2, lowers[0], userns, BASE, "scratch"};
+    const struct overlay bad = {mode, lowers, 2, lowers[0], userns, BASE, "scratch", false};
     int refused = overlay_mount(&bad, &not_made, NULL, NULL);
     (void)kill(pid, SIGKILL);
     (void)waitpid(pid, NULL, 0);

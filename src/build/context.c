@@ -18,6 +18,7 @@ void build_context_fini(struct build_context *c)
     c->n_envs = 0;
     mem_free(TAKE_PTR(c->workdir));
     mem_free(TAKE_PTR(c->user));
+    mem_free(TAKE_PTR(c->image));
 }
 
 const char *build_context_get(const struct build_context *c, struct str name)
@@ -111,6 +112,11 @@ void build_context_set_workdir(struct build_context *c, const char *workdir)
     context_replace(&c->workdir, workdir);
 }
 
+void build_context_set_image(struct build_context *c, const char *image)
+{
+    context_replace(&c->image, image);
+}
+
 void build_context_format(const struct build_context *c, struct buf *b)
 {
     buf_append_cstr(b, "{\"envs\":[");
@@ -125,6 +131,10 @@ void build_context_format(const struct build_context *c, struct buf *b)
     buf_append_json_string(b, str_of(c->workdir ? c->workdir : ""));
     buf_append_cstr(b, ",\"user\":");
     buf_append_json_string(b, str_of(c->user ? c->user : ""));
+    if (c->image) {
+        buf_append_cstr(b, ",\"image\":");
+        buf_append_json_string(b, str_of(c->image));
+    }
     buf_append_char(b, '}');
 }
 
@@ -140,6 +150,7 @@ static int parse_into(struct build_context *c, const json_t *root)
     }
     build_context_set_workdir(c, json_string_value(json_object_get(root, "workdir")));
     build_context_set_user(c, json_string_value(json_object_get(root, "user")));
+    build_context_set_image(c, json_string_value(json_object_get(root, "image")));
     return 0;
 }
 

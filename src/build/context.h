@@ -21,6 +21,7 @@ struct build_context {
     size_t n_envs;
     char *workdir; /* NULL: the user's home */
     char *user;    /* NULL: root */
+    char *image;   /* what the image's configuration says it is to run: struct template's; NULL: no image, or nothing */
 };
 
 void build_context_fini(struct build_context *c);
@@ -38,8 +39,9 @@ int build_context_set_lines(struct build_context *c, const char *const *lines, s
 
 void build_context_set_user(struct build_context *c, const char *user); /* NULL or "": root */
 void build_context_set_workdir(struct build_context *c, const char *workdir);
+void build_context_set_image(struct build_context *c, const char *image);
 
-/* {"envs":[[name,value],..],"workdir":..,"user":..} and back. */
+/* {"envs":[[name,value],..],"workdir":..,"user":..,"image":..?} and back. */
 void build_context_format(const struct build_context *c, struct buf *b);
 int build_context_parse(struct build_context *c, const char *text) WARN_UNUSED; /* -EINVAL */
 

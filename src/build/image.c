@@ -102,9 +102,20 @@ static void tell_progress(struct image_link *l, const json_t *line)
         job_log(l->job, TEMPLATE_DEBUG, "[base] %.32s", phase);
 }
 
+/* Entrypoint and command are one list by now: a container of the image, told nothing else, runs it. */
+static void take_command(struct build_job *j, const json_t *config)
+{
+    AUTO_JSON json_t *image =
+        json_pack("{s:[],s:s,s:s}", "argv", "workdir", text_in(config, "workdir"), "user", text_in(config, "user"));
+    (void)json_array_extend(json_object_get(image, "argv"), json_object_get(config, "entrypoint"));
+    (void)json_array_extend(json_object_get(image, "argv"), json_object_get(config, "cmd"));
+    AUTO_FREE char *text = json_dumps(image, JSON_COMPACT);
+    build_context_set_image(&j->ctx, text);
+}
+
 static void take_config(struct image_link *l, const json_t *line)
 {
-    const json_t *envs = json_object_get(json_object_get(line, "config"), "env");
+    const json_t *config = json_object_get(line, "config"), *envs = json_object_get(config, "env");
     struct build_job *j = l->job;
     struct err err;
     JSON_FOREACH (env, envs) {
@@ -114,6 +125,7 @@ static void take_config(struct image_link *l, const json_t *line)
             return;
         }
     }
+    take_command(j, config);
     job_log(j, TEMPLATE_INFO, "[base] %s: %.1f MiB, %lld files, %.1f s", text_in(line, "digest"), mib(line, "bytes"),
             (long long)json_integer_value(json_object_get(line, "entries")),
             (double)(clock_mono() - j->step_started) / USEC_PER_SEC);

@@ -123,6 +123,7 @@ void job_done(struct build_job *j)
                                      .has_memory = j->has_memory,
                                      .workdir = j->ctx.workdir,
                                      .user = j->ctx.user ? j->ctx.user : "root",
+                                     .image = j->ctx.image,
                                      .envs = context_lines(j),
                                      .n_envs = j->ctx.n_envs};
     struct err err;

@@ -127,8 +127,11 @@ static const char step_12[] = "DROP INDEX events_life; CREATE INDEX events_life 
 static const char step_13[] = "DROP INDEX sandboxes_ended;"
                               "CREATE INDEX sandboxes_ended ON sandboxes (ended_at, tenant, created_at);";
 
-const char *const schema_steps[] = {step_1, step_2, step_3,  step_4,  step_5,  step_6, step_7,
-                                    step_8, step_9, step_10, step_11, step_12, step_13};
+/* What an image says it is to run. */
+static const char step_14[] = "ALTER TABLE template_builds ADD COLUMN image TEXT NOT NULL DEFAULT '';";
+
+const char *const schema_steps[] = {step_1, step_2, step_3,  step_4,  step_5,  step_6,  step_7,
+                                    step_8, step_9, step_10, step_11, step_12, step_13, step_14};
 const size_t schema_n_steps = ARRAY_SIZE(schema_steps);
 
 static int schema_number_of(sqlite3 *db, const char *path, const char *sql, int64_t *ret_n, struct err *err)

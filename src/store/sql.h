@@ -15,7 +15,7 @@
 
 #define BUILD_COLUMNS                                                                                                  \
     "id, template, snapshot, status, layer, source, cpu_milli, memory_bytes, disk_bytes, size_bytes, created_at, "     \
-    "started_at, finished_at, start_cmd, ready_cmd, workdir, user, envs, reason, reason_step, tier, memory"
+    "started_at, finished_at, start_cmd, ready_cmd, workdir, user, envs, reason, reason_step, tier, memory, image"
 
 #define KEY_COLUMNS "id, tenant, name, scope, sandbox, hash, old_hash, old_until, created_at, expires_at"
 
@@ -107,7 +107,7 @@
     X(SQL_TEMPLATE_DELETE, "DELETE FROM templates WHERE id = ?1")                                                      \
     X(SQL_TEMPLATE_EACH, "SELECT id, name, public, created_at, updated_at, tenant FROM templates ORDER BY id")         \
     X(SQL_BUILD_PUT,                                                                                                   \
-      "REPLACE INTO template_builds (" BUILD_COLUMNS ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")         \
+      "REPLACE INTO template_builds (" BUILD_COLUMNS ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")       \
     X(SQL_BUILD_DELETE, "DELETE FROM template_builds WHERE id = ?1")                                                   \
     X(SQL_BUILD_EACH, "SELECT " BUILD_COLUMNS ", (SELECT coalesce(max(seq), 0) FROM template_logs WHERE build = id) "  \
                       "FROM template_builds ORDER BY created_at, id")                                                  \

@@ -142,6 +142,7 @@ static void test_brings_an_older_format_up_to_date(void **state)
     store_close(open_ok(dir));
     test_sql(dir->db, "DROP INDEX events_life");
     test_sql(dir->db, "CREATE INDEX events_life ON events (cursor) WHERE kind IN ('sandbox.create')");
+    test_sql(dir->db, "ALTER TABLE template_builds DROP COLUMN image");
     test_sql(dir->db, "PRAGMA user_version = 11");
     struct store *s = open_ok(dir);
     struct err err;

@@ -19,7 +19,8 @@ static const struct db_column template_columns[] = {DB_COLUMN(store_template, id
         DB_COLUMN(store_build, finished_at), DB_COLUMN(store_build, start_cmd), DB_COLUMN(store_build, ready_cmd),     \
         DB_COLUMN(store_build, workdir), DB_COLUMN(store_build, user),                                                 \
         {DB_COLUMN_BLOB, offsetof(struct store_build, envs)}, DB_COLUMN(store_build, reason),                          \
-        DB_COLUMN(store_build, reason_step), DB_COLUMN(store_build, tier), DB_COLUMN(store_build, has_memory)
+        DB_COLUMN(store_build, reason_step), DB_COLUMN(store_build, tier), DB_COLUMN(store_build, has_memory),         \
+        DB_COLUMN(store_build, image)
 static const struct db_column build_columns[] = {BUILD_ROW, {0}};
 static const struct db_column build_columns_read[] = {BUILD_ROW, DB_COLUMN(store_build, n_logs), {0}};
 

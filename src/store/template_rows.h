@@ -23,7 +23,7 @@ struct store_build {
     uint32_t cpu_milli;
     uint64_t memory_bytes, disk_bytes, size_bytes;
     usec_t created_at, started_at, finished_at;
-    const char *start_cmd, *ready_cmd, *workdir, *user;
+    const char *start_cmd, *ready_cmd, *workdir, *user, *image;
     struct str envs; /* "NAME=value", each with a NUL behind it */
     const char *reason, *reason_step;
     const char *tier;

@@ -98,7 +98,7 @@ int template_build_begin(struct template_registry *r, const char *id, struct err
 
 struct template_result {
     const char *layer;
-    const char *start_cmd, *ready_cmd, *workdir, *user; /* NULL: none */
+    const char *start_cmd, *ready_cmd, *workdir, *user, *image; /* NULL: none */
     const char *const *envs;
     size_t n_envs;
     const char *tier; /* NULL: any */

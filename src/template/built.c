@@ -196,12 +196,14 @@ void build_take(struct build *b, const struct template_result *result)
     t->ready_cmd = keep(&b->arena, result->ready_cmd);
     t->workdir = keep(&b->arena, result->workdir);
     t->user = keep(&b->arena, result->user);
+    t->image = keep(&b->arena, result->image);
     t->tier = keep(&b->arena, result->tier);
     t->has_memory = result->has_memory;
     b->b.size_bytes = result->size_bytes;
     const size_t n = result->envs ? MIN(result->n_envs, (size_t)TEMPLATE_ENVS_MAX) : 0;
     const char **envs = arena_alloc(&b->arena, (n + 1) * sizeof(*envs));
-    size_t bytes = (t->start_cmd ? strlen(t->start_cmd) : 0) + (t->ready_cmd ? strlen(t->ready_cmd) : 0);
+    size_t bytes = (t->start_cmd ? strlen(t->start_cmd) : 0) + (t->ready_cmd ? strlen(t->ready_cmd) : 0) +
+                   (t->image ? strlen(t->image) : 0);
     for (size_t i = 0; i < n; i++) {
         const size_t length = strlen(result->envs[i]);
         envs[i] = arena_strndup(&b->arena, result->envs[i], length);
@@ -253,6 +255,7 @@ int build_store(struct template_registry *r, const struct build *b, struct err *
                                                          .ready_cmd = t->ready_cmd,
                                                          .workdir = t->workdir,
                                                          .user = t->user,
+                                                         .image = t->image,
                                                          .tier = t->tier,
                                                          .has_memory = t->has_memory,
                                                          .envs = buf_str(&envs),
@@ -360,6 +363,7 @@ static void load_build(void *ctx, const struct store_build *row)
                                             .ready_cmd = row->ready_cmd,
                                             .workdir = row->workdir,
                                             .user = row->user,
+                                            .image = row->image,
                                             .tier = row->tier,
                                             .envs = envs,
                                             .n_envs = n,

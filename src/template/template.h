@@ -49,8 +49,10 @@ struct template
     const char *ready_cmd; /* NULL: none */
     const char *workdir;   /* of the start command and of processes that say none; NULL: the user's home */
     const char *user;      /* likewise; NULL: "user" */
-    bool has_memory;       /* saved with the layer: what is made of it goes on from there, and runs no start command */
-    const char *tier;      /* the boundary of who asks for none, and the weakest that may be asked for; NULL: any */
+    /* {"argv":[..],"workdir":..,"user":..}, as the image's configuration says, for services alone; NULL: not known */
+    const char *image;
+    bool has_memory;  /* saved with the layer: what is made of it goes on from there, and runs no start command */
+    const char *tier; /* the boundary of who asks for none, and the weakest that may be asked for; NULL: any */
 };
 
 /* dir need not exist yet. */

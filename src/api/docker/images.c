@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Images: templates by another name. What is pulled is built, from that image and nothing else, unless it is there. */
 #include "api/docker/handlers.h"
+#include "api/kit/pull.h"
 #include "base/mem.h"
 #include "build/builder.h"
 #include "sandbox/templates.h"
-
-enum { POLL_MS = 200 };
 
 static struct template_registry *image_registry(const struct call *c)
 {
@@ -115,11 +114,6 @@ void docker_image_remove(struct call *c)
 
 /* ---- pull ---- */
 
-struct image_pull {
-    const char *image, *name, *build;
-    struct build_spec spec;
-};
-
 static void pull_say(struct call *c, json_t *line)
 {
     AUTO_FREE char *text = json_dumps(line, JSON_COMPACT);
@@ -129,35 +123,23 @@ static void pull_say(struct call *c, json_t *line)
     (void)http_response_write(c->req, buf_str(&b));
 }
 
-static void pull_look(struct call *c)
-{
-    const struct image_pull *p = c->state;
-    const struct template_build *b = template_build_find(image_registry(c), c->actor.who.view, str_of(p->build));
-    if (b && (b->status == TEMPLATE_WAITING || b->status == TEMPLATE_BUILDING)) {
-        call_set_timer(c, POLL_MS, pull_look);
-        return;
-    }
-    const char *why = b && b->reason ? b->reason : "the image was removed meanwhile";
-    if (b && b->status == TEMPLATE_READY)
-        pull_say(c, json_pack("{s:s+}", "status", "Status: Downloaded newer image for ", p->image));
-    else
-        pull_say(c, json_pack("{s:{s:s}, s:s}", "errorDetail", "message", why, "error", why));
-    call_end(c);
-}
-
-static void pull_begin(struct call *c, const struct image_pull *p)
+static void pull_begin(struct call *c, const struct pull *p)
 {
     (void)http_response_begin(c->req, 200, &HTTP_JSON, 1, -1);
-    pull_say(c, json_pack("{s:s+, s:s}", "status", "Pulling ", p->image, "id", p->name));
+    pull_say(c, json_pack("{s:s+, s:s}", "status", "Pulling ", p->spec.image, "id", p->name));
 }
 
-static void pull_step(struct call *c)
+static void pull_end(struct call *c, const struct pull *p, const char *why)
 {
-    const struct image_pull *p = c->state;
-    if (!call_ok(c, builder_start(docker_of(c)->builder, &c->actor, p->build, &p->spec, &c->err)))
-        return;
-    pull_begin(c, p);
-    call_set_timer(c, POLL_MS, pull_look);
+    if (!p->build)
+        pull_begin(c, p);
+    if (why)
+        pull_say(c, json_pack("{s:{s:s}, s:s}", "errorDetail", "message", why, "error", why));
+    else
+        pull_say(c, json_pack("{s:s+}", "status",
+                              p->build ? "Status: Downloaded newer image for " : "Status: Image is up to date for ",
+                              p->spec.image));
+    call_end(c);
 }
 
 /* X-Registry-Auth: base64 for addresses, of JSON. */
@@ -185,35 +167,18 @@ static int pull_read_auth(struct call *c, struct build_spec *spec, struct err *e
 void docker_image_pull(struct call *c)
 {
     struct arena *arena = http_arena(c->req);
-    struct image_pull *p = arena_alloc(arena, sizeof(*p));
+    struct pull *p = arena_alloc(arena, sizeof(*p));
     struct str from = STR(""), tag = STR(""), platform;
-    const struct template_build *build;
-    const struct template *there;
     (void)call_query(c, "fromImage", &from);
     (void)call_query(c, "tag", &tag);
     if (!from.n || (call_query(c, "platform", &platform) && platform.n)) {
         call_refuse(c, ERR_INVALID_ARGUMENT, "write fromImage and tag: nothing is imported, for no other platform");
         return;
     }
-    p->image = !tag.n                            ? arena_str(arena, from).p
-               : str_starts(tag, STR("sha256:")) ? arena_printf(arena, "%.*s@%.*s", STR_ARG(from), STR_ARG(tag))
-                                                 : arena_printf(arena, "%.*s:%.*s", STR_ARG(from), STR_ARG(tag));
-    AUTO_FREE char *name = docker_template(p->image);
-    p->name = arena_str(arena, str_of(name)).p;
-    if (core_template_find(call_core(c), c->actor.who.view, str_of(p->name), &there, &c->err) == 0) {
-        pull_begin(c, p);
-        pull_say(c, json_pack("{s:s+}", "status", "Status: Image is up to date for ", p->image));
-        call_end(c);
-        return;
-    }
-    const struct template_request request = {.name = str_of(p->name)};
-    p->spec.image = p->image;
-    if (!docker_of(c)->builder)
-        call_refuse(c, ERR_UNIMPLEMENTED, "this service can't build templates");
-    else if (call_ok(c, pull_read_auth(c, &p->spec, &c->err)) &&
-             call_ok(c, core_template_request(call_core(c), &c->actor, &request, &build, &c->err))) {
-        p->build = arena_strndup(arena, build->id, strlen(build->id));
-        c->state = p;
-        call_step(c, pull_step);
-    }
+    *p = (struct pull){.builder = docker_of(c)->builder, .begun = pull_begin, .done = pull_end};
+    p->spec.image = !tag.n                            ? arena_str(arena, from).p
+                    : str_starts(tag, STR("sha256:")) ? arena_printf(arena, "%.*s@%.*s", STR_ARG(from), STR_ARG(tag))
+                                                      : arena_printf(arena, "%.*s:%.*s", STR_ARG(from), STR_ARG(tag));
+    if (call_ok(c, pull_read_auth(c, &p->spec, &c->err)))
+        pull_start(c, p);
 }

@@ -30,6 +30,7 @@
 #include "sandbox/quota.h"
 
 struct call_body_ops;
+struct pull;
 struct upload_queue;
 
 enum { CALL_REPLY_MAX = 32 * 1024 * 1024 }; /* of a JSON answer */
@@ -53,6 +54,7 @@ struct call {
     struct code_cell *cell;       /* left with it */
     struct code_making *making;   /* cancelled with it */
     struct upload_queue *uploads; /* freed with it */
+    struct pull *pull;            /* an image that is waited for (pull.h); in http_arena() */
     struct file_body *filling;    /* what its body goes to (file_body.h); borrowed */
     void (*ack)(struct call *c, size_t n);
     size_t unacked;

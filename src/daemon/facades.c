@@ -12,6 +12,7 @@ void facades_open(struct facades *f, const struct native_config *n, const char *
             &(struct opensandbox_config){.core = n->core, .builder = n->builder, .refusals = n->refusals}),
         .mcp = mcp_new(&(struct mcp_config){.core = n->core,
                                             .events = n->events,
+                                            .builder = n->builder,
                                             .refusals = n->refusals,
                                             .owner_uid = n->owner_uid,
                                             .version = n->version}),

@@ -27,6 +27,7 @@
 #define SUBMIT                                                                                                         \
     "{\"id\":1,\"completion\":\"x\",\"config\":{\"dataset_type\":\"CommonOJDataset\",\"language\":\"bash\","           \
     "\"provided_data\":{\"test\":[{\"input\":{\"stdin\":\"\"},\"output\":{\"stdout\":\"\"}}]}}}"
+#define SERVICE "{\"name\":\"more\",\"template\":\"base\",\"command\":\"x\"}"
 #define SESSION "11111111111111111111"
 #define ISOLATED "{\"workspace\":{\"path\":\"/t/w\"}}"
 #define OPENSANDBOX_UPLOAD                                                                                                 \
@@ -81,6 +82,7 @@ static const struct gated gated[] = {
     {HTTP_METHOD_POST, NATIVE("/sandboxes/$S/snapshots"), "{\"name\":\"more\"}", EVENT_SANDBOX_SNAPSHOT, NULL},
     {HTTP_METHOD_POST, NATIVE("/sandboxes/$S/fork"), "{}", EVENT_SANDBOX_FORK, NULL},
     {HTTP_METHOD_POST, NATIVE("/sandboxes/$P/rewind"), "{\"seq\":5}", EVENT_SANDBOX_REWIND, NULL},
+    {HTTP_METHOD_POST, NATIVE("/sandboxes/$S/services"), SERVICE, EVENT_SANDBOX_NEST, NULL},
     {HTTP_METHOD_DELETE, NATIVE("/snapshots?ref=$T"), NULL, EVENT_TEMPLATE_REMOVE, NULL},
     {HTTP_METHOD_POST, NATIVE("/volumes"), "{\"name\":\"more\"}", EVENT_VOLUME_CREATE, NULL},
     {HTTP_METHOD_DELETE, NATIVE("/volumes/$V"), NULL, EVENT_VOLUME_DROP, NULL},
@@ -309,6 +311,11 @@ static const struct gated gated[] = {
     TOOL("request_grant", "\"sandbox\":\"$S\",\"hosts\":[\"a.test\"],\"reason\":\"x\"", GET_NO),
     TOOL("environment_create", "\"title\":\"x\"", EVENT_SANDBOX_CREATE),
     TOOL("environment_update_metadata", "\"environment_id\":\"$S\",\"title\":\"x\"", EVENT_SANDBOX_METADATA),
+    TOOL("environment_add_service", "\"environment_id\":\"$S\",\"name\":\"more\",\"image\":\"base\",\"command\":\"x\"",
+         EVENT_SANDBOX_NEST),
+    TOOL("environment_config", "\"environment_id\":\"$S\",\"config\":{\"envs\":[\"A=b\"]}", EVENT_SANDBOX_METADATA),
+    TOOL("environment_config", "\"environment_id\":\"$S\",\"config\":{\"setup_commands\":[\"flag\"]}",
+         EVENT_EXEC_START),
     TOOL("environment_run_cmd", "\"environment_id\":\"$S\",\"command\":\"flag\"", EVENT_EXEC_START),
     TOOL("environment_file_write", "\"environment_id\":\"$S\",\"target_file\":\"/t/9\",\"contents\":\"x\"",
          EVENT_FILE_WRITE),

@@ -7,6 +7,7 @@
 #include "sandbox/life/life.h"
 #include "sandbox/object.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -107,6 +108,12 @@ static bool nest_path(struct str path, char to[static SUP_NEST_PATH_MAX])
 
 static int nest_message(const struct nest_spec *spec, struct sup_nest *m, struct err *err)
 {
+    if (spec->root) {
+        m->head.type = SUP_NEST;
+        (void)snprintf(m->root, sizeof(m->root), "%s", spec->root->layer);
+        (void)snprintf(m->name, sizeof(m->name), "%s", spec->root->name);
+        return 0;
+    }
     bool is_good = spec->n_binds <= SUP_NEST_BINDS_MAX && nest_path(spec->workspace, m->workspace);
     for (size_t i = 0; is_good && i < spec->n_binds; i++) {
         is_good =
@@ -129,8 +136,31 @@ int nest_check(const struct sandbox *sb, const struct nest_spec *spec, struct er
 {
     union sup_message m = {.nest = {.mode = SUP_NEST_RW}};
     if (strcmp(sb->info.tier, "container") != 0)
-        return err_set(err, ERR_UNIMPLEMENTED, "sandboxes of the tier '%s' have no isolated sessions", sb->info.tier);
+        return err_set(err, ERR_UNIMPLEMENTED, "sandboxes of the tier '%s' have no isolated sessions and no services",
+                       sb->info.tier);
     return nest_message(spec, &m.nest, err);
+}
+
+static void nest_describe(const struct nest_spec *spec, struct event_data *d)
+{
+    if (spec->root) {
+        event_data_str(d, "service", str_of(spec->root->name));
+        event_data_str(d, "template", str_of(spec->root->template_id));
+        event_data_str(d, "layer", str_of(spec->root->layer));
+        return;
+    }
+    event_data_str(d, "workspace", spec->workspace);
+    event_data_str(d, "mode", str_of(mode_names[spec->mode]));
+    event_data_flag(d, "own_tmp", spec->own_tmp);
+    event_data_flag(d, "own_network", spec->own_network);
+    event_data_count(d, "binds", spec->n_binds);
+}
+
+static void nest_take_root(struct sandbox *nest, const struct nest_root *root)
+{
+    nest->user = arena_strndup(&nest->arena, root->user, strlen(root->user));
+    nest->workdir = arena_strndup(&nest->arena, root->workdir, strlen(root->workdir));
+    nest->has_own_root = true;
 }
 
 int nest_make(struct sandbox *sb, const struct actor *actor, const struct nest_spec *spec, sandbox_fn done, void *ctx,
@@ -142,11 +172,7 @@ int nest_make(struct sandbox *sb, const struct actor *actor, const struct nest_s
     int pair[2];
     if (nest_check(sb, spec, err) < 0 || nest_message(spec, &m.nest, err) < 0)
         return -1;
-    event_data_str(&d, "workspace", spec->workspace);
-    event_data_str(&d, "mode", str_of(mode_names[spec->mode]));
-    event_data_flag(&d, "own_tmp", spec->own_tmp);
-    event_data_flag(&d, "own_network", spec->own_network);
-    event_data_count(&d, "binds", spec->n_binds);
+    nest_describe(spec, &d);
     if (action_begin(sb, actor, EVENT_SANDBOX_NEST, event_data_end(&d), &seq, err) < 0)
         return -1;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
@@ -156,6 +182,8 @@ int nest_make(struct sandbox *sb, const struct actor *actor, const struct nest_s
     n->nest->create_seq = seq;
     n->nest->info.envs = pairs_copy(&n->nest->arena, spec->envs, spec->n_envs);
     n->nest->info.n_envs = spec->n_envs;
+    if (spec->root)
+        nest_take_root(n->nest, spec->root);
     memcpy(m.nest.id, sb->info.id, ID_SANDBOX_LEN);
     if (supervisor_call_with(sb->core->supervisor, &m, pair[1], NULL, nest_made, n, err) == 0)
         return 0;

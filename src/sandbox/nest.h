@@ -4,6 +4,8 @@
  * sandbox nor of another nest; of the sandbox's files, which are read-only for them, a workspace is theirs. It ends
  * with its last owner's nest_end(), its sandbox, or this worker.
  *
+ * With a service's root it sees none of the sandbox's files, and has those of another template.
+ *
  * What is made is a struct sandbox for exec.h and files.h, and for nothing else: it has the id of the sandbox that it
  * is in, whose log and rules are its own. Its state is SANDBOX_ENDED once it is gone.
  */
@@ -17,8 +19,14 @@ struct nest_bind {
     bool read_only;
 };
 
+struct nest_root {
+    const char *name, *template_id, *layer;
+    const char *user, *workdir; /* of processes that say none */
+};
+
 struct nest_spec {
-    struct str workspace; /* a directory that is there */
+    const struct nest_root *root; /* NULL: the sandbox's files; else of what follows the variables alone count */
+    struct str workspace;         /* a directory that is there */
     enum sup_nest_mode mode;
     bool own_tmp, own_network;
     const struct nest_bind *binds; /* SUP_NEST_BINDS_MAX at most */

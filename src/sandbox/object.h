@@ -76,9 +76,12 @@ struct sandbox {
     struct core *core;
     unsigned refs;
     struct sandbox *within; /* a reference: the one whose nest this is (nest.c); NULL: it is one itself */
+    bool has_own_root;      /* a nest that sees none of its files */
+    struct list services;   /* struct sandbox_service */
     struct sandbox_info info;
     struct arena arena;    /* info's strings */
     struct arena metadata; /* those of metadata that was changed */
+    struct arena envs;     /* the same of variables */
     struct charge charge;
     const char *layer;
     char fork_layer[LAYER_NAME_LEN + 1]; /* of its last fork; "": there was none */
@@ -170,6 +173,8 @@ void sandbox_count_creating(struct sandbox *sb, bool begins); /* those that are 
 void sandbox_enlist(struct sandbox *sb);                      /* into the live list, at its place */
 void sandbox_delist(struct sandbox *sb);                      /* nor does it count any more */
 struct pair *pairs_copy(struct arena *a, const struct pair *pairs, size_t n);
+int pairs_check(const char *what, const struct pair *pairs, size_t n, bool are_variables,
+                struct err *err) WARN_UNUSED; /* start/create.c */
 
 /* state.c */
 bool sandbox_state_may(enum sandbox_state from, enum sandbox_state to);

@@ -21,6 +21,7 @@
 #include "sandbox/network/network_life.h"
 #include "sandbox/object.h"
 #include "sandbox/record/record.h"
+#include "sandbox/service.h"
 #include "sandbox/volume/mounts.h"
 
 struct unknown {
@@ -104,6 +105,7 @@ static void take_over(struct sandbox *sb)
     usage_start(sb);
     network_recover(sb);
     resume_attach(sb);
+    services_start(sb);
 }
 
 /* Paused, in whichever way it is now. */

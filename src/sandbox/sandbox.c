@@ -9,6 +9,7 @@
 #include "sandbox/network/network_life.h"
 #include "sandbox/object.h"
 #include "sandbox/record/record.h"
+#include "sandbox/service.h"
 #include "sandbox/tenant.h"
 
 static void on_watch_job(struct loop_job *job)
@@ -30,6 +31,7 @@ static struct sandbox *sandbox_alloc(struct core *core)
     list_init(&sb->node);
     list_init(&sb->watches);
     list_init(&sb->processes);
+    list_init(&sb->services);
     list_init(&sb->stores);
     list_init(&sb->spare_node);
     list_init(&sb->pausers);
@@ -100,8 +102,10 @@ void sandbox_unref(struct sandbox *sb)
     stuck_free(sb);
     checkpoint_free(sb);
     rules_free(sb->rules);
+    services_free(sb);
     arena_fini(&sb->arena);
     arena_fini(&sb->metadata);
+    arena_fini(&sb->envs);
     mem_free(sb->samples);
     if (sb->within)
         sandbox_unref(sb->within);

@@ -161,6 +161,10 @@ int sandbox_set_timeout(struct sandbox *sb, const struct actor *actor, uint64_t 
 int sandbox_set_metadata(struct sandbox *sb, const struct actor *actor, const struct pair *metadata, size_t n,
                          struct err *err) WARN_UNUSED;
 
+/* The same of the variables of its processes, of those that start from now on. */
+int sandbox_set_envs(struct sandbox *sb, const struct actor *actor, const struct pair *envs, size_t n,
+                     struct err *err) WARN_UNUSED;
+
 /* The metadata under this key: p NULL: none. And all of it but this, which is as given. */
 struct str sandbox_label(const struct sandbox *sb, struct str key);
 int sandbox_set_label(struct sandbox *sb, const struct actor *actor, struct str key, struct str value,

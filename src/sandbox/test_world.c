@@ -340,6 +340,22 @@ static void on_mount(struct world *w, const struct sup_volume_mount *q, struct f
         answer_done(w, q->head.tag, ok ? ERR_OK : w->mount_error ? w->mount_error : ERR_NOT_FOUND, "no such directory");
 }
 
+static void on_nest(struct world *w, const struct sup_nest *q, const struct fake_agent *of)
+{
+    if (of && q->root[0]) {
+        struct fake_agent *a = map_get(&w->nests, str_of(q->name));
+        if (!a) {
+            a = mem_new(struct fake_agent);
+            a->w = w;
+            a->fd = -1;
+            (void)snprintf(a->id, sizeof(a->id), "%.21s", q->name);
+            assert_null(map_put(&w->nests, str_of(a->id), a));
+        }
+        fake_attach(a, TAKE_FD(w->received_fd));
+    }
+    answer_done(w, q->head.tag, of ? ERR_OK : ERR_NOT_FOUND, "no such sandbox");
+}
+
 static void on_request(struct world *w, const union sup_message *q)
 {
     union sup_message m;
@@ -393,7 +409,7 @@ static void on_request(struct world *w, const union sup_message *q)
         on_mount(w, &q->volume_mount, a);
         break;
     case SUP_NEST:
-        answer_done(w, q->head.tag, a ? ERR_OK : ERR_NOT_FOUND, "no such sandbox");
+        on_nest(w, &q->nest, a);
         break;
     case SUP_OWNER:
         w->owner = q->owner;
@@ -455,9 +471,9 @@ static bool coved_once(struct world *w)
     if (n <= 0)
         return false;
     assert_int_equal(n, sup_size(m.head.type));
+    w->received_fd = n_fds ? fd : -1;
     on_request(w, &m);
-    if (n_fds)
-        (void)fd_close(fd);
+    w->received_fd = fd_close(w->received_fd);
     return true;
 }
 
@@ -618,6 +634,11 @@ int world_teardown(void **state)
     for (struct fake_agent *a; (a = map_next(&w->agents, &it)); it = 0)
         drop_agent(w, a);
     map_fini(&w->agents);
+    for (struct fake_agent *a; (a = map_any(&w->nests));) {
+        (void)map_del(&w->nests, str_of(a->id));
+        fake_free(a);
+    }
+    map_fini(&w->nests);
     it = 0;
     for (char *id; (id = map_next(&w->kept, &it));)
         mem_free(id);

@@ -45,6 +45,8 @@ struct world {
     uv_poll_t coved_poll;
     int coved_fd;
     struct map agents; /* id -> struct fake_agent; what "lives" */
+    struct map nests;  /* name of a service -> the same; its last one */
+    int received_fd;   /* with the request that is handled; -1: none, or taken */
     /* What coved does. */
     enum err_code create_error;
     bool create_mute, kill_mute, agents_mute, ended_is_late;

@@ -28,8 +28,8 @@ def put(tar, name, data):
     tar.addfile(info, io.BytesIO(data))
 
 
-def docker_archive(path, files, programs=(), env=()):
-    """files: {name: bytes}; programs: of this machine, with what they need, the shell first."""
+def docker_archive(path, files, programs=(), env=(), **config):
+    """files: {name: bytes}; programs: of this machine, with what they need, the shell first; config: more of its configuration."""
     layer = io.BytesIO()
     with tarfile.open(fileobj=layer, mode="w") as tar:
         for name in DIRECTORIES:
@@ -47,7 +47,7 @@ def docker_archive(path, files, programs=(), env=()):
             tar.addfile(info)
     layer = layer.getvalue()
     diff = "sha256:" + hashlib.sha256(layer).hexdigest()
-    config = json.dumps({"architecture": "amd64", "os": "linux", "config": {"Env": list(env)}, "rootfs": {"type": "layers", "diff_ids": [diff]}}).encode()
+    config = json.dumps({"architecture": "amd64", "os": "linux", "config": {"Env": list(env), **config}, "rootfs": {"type": "layers", "diff_ids": [diff]}}).encode()
     name = hashlib.sha256(config).hexdigest() + ".json"
     manifest = [{"Config": name, "RepoTags": ["tiny:latest"], "Layers": ["layer.tar"]}]
     with tarfile.open(path, "w") as tar:

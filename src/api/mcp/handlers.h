@@ -47,7 +47,7 @@ enum mcp_tool_flags {
 struct mcp_tool {
     const char *name, *description;
     /*
-     * "name TYPE what it is|...": TYPE is s(tring), i(nteger), b(oolean), S(trings), I(ntegers) or o(bject of strings),
+     * "name TYPE what it is|...": TYPE is s(tring), i(nteger), b(oolean), S(trings), I(ntegers), o(bject of strings) or j (an object),
      * with ! for a must
      */
     const char *args;
@@ -165,6 +165,7 @@ void waited_start(struct call *c, const struct exec_spec *spec,
                   void (*done)(struct call *c, struct waited *w, const struct exec_exit *exit));
 
 route_handler file_read_tool, file_write_tool, file_list_tool, file_edit_tool, file_delete_tool;
+route_handler environment_config_tool, environment_add_service_tool;
 void grant_tool(struct call *c);
 /* The client's answer to a question: is it one? */
 bool grant_answered(struct call *c, const json_t *message);

@@ -15,6 +15,7 @@
 
 #define MCP_PATH "/mcp"
 
+struct builder;
 struct core;
 struct event_log;
 struct mcp;
@@ -23,6 +24,7 @@ struct refusals;
 struct mcp_config {
     struct core *core;         /* borrowed, outlives the façade */
     struct event_log *events;  /* the same */
+    struct builder *builder;   /* the same; NULL: images are not pulled */
     struct refusals *refusals; /* the same; NULL: nobody is told */
     uid_t owner_uid;
     const char *version;

@@ -233,8 +233,7 @@ static void commands_and_files(void **state)
     AUTO_FREE char *typo = mem_printf("%s,\"linenumber\":3", hi);
     assert_null(tool(f, s, "exec", typo, &b));
     assert_has(&b, "invalid_argument");
-    static const char *const elsewhere[] = {"propose", "environment_log", "environment_diff", "environment_config",
-                                            "environment_add_service"};
+    static const char *const elsewhere[] = {"propose", "environment_log", "environment_diff"};
     AUTO_FREE char *cell = mem_printf("\"sandbox\":\"%s\",\"code\":\"1\"", id);
     assert_null(tool(f, s, "run_code", cell, &b));
     assert_has(&b, "unimplemented");

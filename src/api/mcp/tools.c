@@ -21,18 +21,6 @@ static void repository_tool(struct call *c)
                 mcp_call_of(c)->tool->name);
 }
 
-static void config_tool(struct call *c)
-{
-    call_refuse(c, ERR_UNIMPLEMENTED,
-                "an environment keeps what it was made with: .cove/env.yaml of a commit says what the next one gets");
-}
-
-static void service_tool(struct call *c)
-{
-    call_refuse(c, ERR_UNIMPLEMENTED,
-                "an environment is one sandbox: run the service in it, by environment_run_cmd in the background");
-}
-
 const struct mcp_tool mcp_tools[] = {
     {"sandbox_create",
      "Makes a sandbox: an isolated Linux machine. Nothing gets out of it until a person grants it (request_grant).",
@@ -145,8 +133,16 @@ const struct mcp_tool mcp_tools[] = {
      ARG_SANDBOX "|name s! Its name", ENV "destination=name", snapshot_tool, MCP_USES, MCP_SANDBOX | MCP_WIDE},
     {"environment_log", "", "", NULL, repository_tool, MCP_READS, MCP_ABSENT},
     {"environment_diff", "", "", NULL, repository_tool, MCP_READS, MCP_ABSENT},
-    {"environment_config", "", "", NULL, config_tool, MCP_USES, MCP_ABSENT},
-    {"environment_add_service", "", "", NULL, service_tool, MCP_USES, MCP_ABSENT},
+    {"environment_config",
+     "Changes an environment from now on: runs setup commands in it, which stop at the first that fails, and sets variables for what starts later. The base image stays; a new environment can have another one.",
+     ARG_SANDBOX "|config j! {\"base_image\", \"setup_commands\": [..], \"envs\": [\"NAME=value\", ..]}", ENV,
+     environment_config_tool, MCP_USES, MCP_SANDBOX | MCP_DESTRUCTIVE},
+    {"environment_add_service",
+     "Adds a service (a database, a cache) to an environment: a program of another image, which is pulled if need be. It is reached at its name, and at 127.0.0.1, and is ready when this answers.",
+     ARG_SANDBOX
+     "|name s! Its name, and host name|image s! An image, or a template's name|command s A line for sh (what the image says)|"
+     "ports I Ports at which it listens: it is ready when somebody does|env S Its variables: NAME=value",
+     ENV "envs=env", environment_add_service_tool, MCP_USES, MCP_SANDBOX | MCP_DESTRUCTIVE},
 };
 const size_t mcp_n_tools = ARRAY_SIZE(mcp_tools);
 
@@ -167,8 +163,8 @@ static json_t *tool_type(char letter)
     static const struct {
         char letter;
         const char *type, *items;
-    } types[] = {{'s', "string", NULL}, {'i', "integer", NULL},   {'b', "boolean", NULL},
-                 {'o', "object", NULL}, {'S', "array", "string"}, {'I', "array", "integer"}};
+    } types[] = {{'s', "string", NULL}, {'i', "integer", NULL},   {'b', "boolean", NULL},   {'o', "object", NULL},
+                 {'j', "object", NULL}, {'S', "array", "string"}, {'I', "array", "integer"}};
     for (size_t i = 0; i < ARRAY_SIZE(types); i++)
         if (types[i].letter == letter) {
             json_t *schema = json_pack("{s:s}", "type", types[i].type);

@@ -62,6 +62,7 @@ route_handler native_sandboxes_list, native_sandboxes_get, native_sandboxes_kill
     native_sandboxes_metrics, native_sandboxes_violation, native_sandboxes_received;
 route_handler native_state_pause, native_state_resume, native_state_snapshot, native_state_snapshots,
     native_state_snapshot_remove, native_state_fork, native_state_checkpoints, native_state_rewind;
+route_handler native_services_add, native_services_list;
 route_handler native_volumes_list, native_volumes_create, native_volumes_remove, native_volumes_usage;
 route_handler native_pool_get, native_pool_collect, native_pool_warm, native_pool_warm_list;
 route_handler native_network_get, native_network_set, native_network_check;

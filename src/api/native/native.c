@@ -77,6 +77,8 @@ const struct route native_routes[] = {
      ROUTE_BODY_MAY | ROUTE_SANDBOX | ROUTE_WIDE, NULL},
     {HTTP_METHOD_GET, NATIVE_PREFIX "/sandboxes/{}/checkpoints", native_state_checkpoints, ROUTE_SANDBOX, NULL},
     {HTTP_METHOD_POST, NATIVE_PREFIX "/sandboxes/{}/rewind", native_state_rewind, ROUTE_BODY | ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_GET, NATIVE_PREFIX "/sandboxes/{}/services", native_services_list, ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_POST, NATIVE_PREFIX "/sandboxes/{}/services", native_services_add, ROUTE_BODY | ROUTE_SANDBOX, NULL},
     {HTTP_METHOD_GET, NATIVE_PREFIX "/snapshots", native_state_snapshots, 0, NULL},
     {HTTP_METHOD_DELETE, NATIVE_PREFIX "/snapshots", native_state_snapshot_remove, 0, NULL},
     {HTTP_METHOD_GET, NATIVE_PREFIX "/volumes", native_volumes_list, 0, NULL},

@@ -20,6 +20,7 @@
 #include "sandbox/life/checkpoint_life.h"
 #include "sandbox/life/store.h"
 #include "sandbox/object.h"
+#include "sandbox/service.h"
 
 #include <stdlib.h>
 
@@ -132,8 +133,10 @@ static void mark(struct collecting *c)
     LIST_FOREACH (struct layers_root, root, &core->layers->roots, node)
         root->each(root, need, c);
     MAP_FOREACH (struct sandbox, sb, &core->by_id)
-        if (sb->info.state != SANDBOX_ENDED && sb->info.state != SANDBOX_FAILED)
+        if (sb->info.state != SANDBOX_ENDED && sb->info.state != SANDBOX_FAILED) {
             need(c, sb->layer);
+            services_each_layer(sb, need, c);
+        }
     checkpoint_each(core, need, c);
     MAP_FOREACH (struct fresh, f, &core->layers->fresh)
         need(c, f->name);

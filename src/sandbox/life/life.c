@@ -23,6 +23,7 @@
 #include "sandbox/life/sleep.h"
 #include "sandbox/network/network_life.h"
 #include "sandbox/record/record.h"
+#include "sandbox/service.h"
 #include "sandbox/start/make.h"
 #include "sandbox/start/spare.h"
 #include "sandbox/volume/mounts.h"
@@ -83,6 +84,7 @@ void sandbox_abandon(struct sandbox *sb, const struct err *why)
         session_drop(TAKE_PTR(sb->session), why);
     if (sb->closing)
         session_drop(TAKE_PTR(sb->closing), why);
+    services_stop(sb);
     exec_sandbox_gone(sb);
     tell_killer(sb, why);
     pause_ends(sb, why);
@@ -154,6 +156,7 @@ static void life_finish(struct sandbox *sb, const struct event_draft *event)
     sb->info.ended = clock_real();
     sb->info.end_cause = sb->fails ? "failed" : sb->end_cause;
     (void)sandbox_move_to_end(sb, sb->fails ? SANDBOX_FAILED : SANDBOX_ENDED, event);
+    services_stop(sb);
     exec_sandbox_gone(sb);
     checkpoint_drop(sb);
     sandbox_forget_later(sb);

@@ -480,7 +480,7 @@ const struct pair *network_envs(const struct sandbox *sb, unsigned which, size_t
     };
     const struct core_config *c = &sb->core->config;
     const struct network *network = sb->within ? sb->within->network : sb->network;
-    const bool has_ca = network->has_ca || network->install;
+    const bool has_ca = (network->has_ca || network->install) && !sb->has_own_root; /* nobody has put it there */
     *ret_n = which == 0 ? has_ca ? ARRAY_SIZE(envs) : 0 : c->n_envs;
     return which == 0 ? envs : c->envs;
 }

@@ -5,6 +5,7 @@
 #include "sandbox/network/network_life.h"
 #include "sandbox/object.h"
 #include "sandbox/record/record.h"
+#include "sandbox/service.h"
 
 #include <jansson.h>
 
@@ -88,7 +89,7 @@ static char *extra_row(const struct sandbox *sb)
     const struct sandbox_info *i = &sb->info;
     const json_t *guard = sb->rules ? rules_json(sb->rules) : NULL;
     json_t *extra = json_pack(
-        "{s:o*,s:o*,s:o*,s:o*,s:o*,s:o*,s:o*,s:o*,s:o*,s:o*,s:o*,s:o*,s:o*,s:o*,s:o*,s:o*,s:O*,s:o*,s:o*}",
+        "{s:o*,s:o*,s:o*,s:o*,s:o*,s:o*,s:o*,s:o*,s:o*,s:o*,s:o*,s:o*,s:o*,s:o*,s:o*,s:o*,s:O*,s:o*,s:o*,s:o*}",
         "port_alias", json_string(i->port_alias), "memory", row_true(i->has_memory), "disk", row_true(i->on_disk),
         "files_only", row_true(i->pause_files_only), "hidden", row_true(i->hidden), "user", json_string(sb->user),
         "workdir", json_string(sb->workdir), "start", json_string(sb->start_cmd), "ready", json_string(sb->ready_cmd),
@@ -96,7 +97,7 @@ static char *extra_row(const struct sandbox *sb)
         i->n_mounts ? put_mounts(i) : NULL, "oom_kills", row_number(sb->oom_kills), "pids_refused",
         row_number(sb->pids_told), "pids_are_short", row_true(sb->pids_are_short), "disk_is_full",
         row_true(sb->disk_is_full), "guard", guard, "checkpoint", row_number(i->checkpoint), "checkpoints",
-        checkpoint_row(sb));
+        checkpoint_row(sb), "services", services_row(sb));
     char *text = json_dumps(extra, JSON_COMPACT);
     json_decref(extra);
     return text;
@@ -127,6 +128,7 @@ static void extra_fill(struct sandbox *sb, const char *text)
     guard_fill(sb, json_object_get(extra, "guard"));
     i->checkpoint = (int)json_integer_value(json_object_get(extra, "checkpoint"));
     checkpoint_fill(sb, json_object_get(extra, "checkpoints"));
+    services_fill(sb, json_object_get(extra, "services"));
     json_decref(extra);
 }
 

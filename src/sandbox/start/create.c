@@ -20,7 +20,7 @@
 
 enum { PAIRS_MAX = 1024, PAIRS_BYTES_MAX = 128 * 1024 };
 
-static int check_pairs(const char *what, const struct pair *pairs, size_t n, bool names, struct err *err)
+int pairs_check(const char *what, const struct pair *pairs, size_t n, bool are_variables, struct err *err)
 {
     size_t bytes = 0;
     if (n > PAIRS_MAX)
@@ -30,7 +30,7 @@ static int check_pairs(const char *what, const struct pair *pairs, size_t n, boo
         bytes += k.n + v.n;
         if (str_has_nul(k) || str_has_nul(v) || !str_is_utf8(k) || !str_is_utf8(v))
             return err_set(err, ERR_INVALID_ARGUMENT, "%s: entries must be UTF-8 without NUL", what);
-        if (names && (!k.n || str_find_char(k, '=') >= 0))
+        if (are_variables && (!k.n || str_find_char(k, '=') >= 0))
             return err_set(err, ERR_INVALID_ARGUMENT, "%s: '%.*s' can't be the name of a variable", what,
                            (int)MIN(k.n, (size_t)64), k.p);
     }
@@ -62,9 +62,9 @@ static int check_spec(struct core *core, const struct actor *actor, const struct
         return -1;
     if (mounts_check(core, actor->who.view, spec->mounts, spec->n_mounts, err) < 0)
         return -1;
-    if (check_pairs("metadata", spec->metadata, spec->n_metadata, false, err) < 0)
+    if (pairs_check("metadata", spec->metadata, spec->n_metadata, false, err) < 0)
         return -1;
-    return check_pairs("environment", spec->envs, spec->n_envs, true, err);
+    return pairs_check("environment", spec->envs, spec->n_envs, true, err);
 }
 
 static void unmake(struct sandbox *sb)
@@ -203,33 +203,45 @@ static int claim_begin(struct sandbox *sb, const struct actor *actor, const stru
 
 /* ---- what is asked for ---- */
 
-int sandbox_set_metadata(struct sandbox *sb, const struct actor *actor, const struct pair *metadata, size_t n,
-                         struct err *err)
+/* owner: of what it had by an earlier change; the first is in the sandbox's own arena. */
+static int sandbox_set_pairs(struct sandbox *sb, const struct actor *actor, const char *what, const struct pair *pairs,
+                             size_t n, const struct pair **have, size_t *n_have, struct arena *owner, struct err *err)
 {
-    struct sandbox_info *i = &sb->info;
-    const struct pair *before = i->metadata;
-    size_t n_before = i->n_metadata;
+    const struct pair *before = *have;
+    size_t n_before = *n_have;
     uint64_t seq;
-    if (sandbox_state_is_over(i->state))
-        return err_set(err, ERR_NOT_FOUND, "sandbox %s has ended", i->id);
-    if (check_pairs("metadata", metadata, n, false, err) < 0)
+    if (sandbox_state_is_over(sb->info.state))
+        return err_set(err, ERR_NOT_FOUND, "sandbox %s has ended", sb->info.id);
+    if (pairs_check(what, pairs, n, owner == &sb->envs, err) < 0)
         return -1;
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    event_data_u64(&d, "metadata", n);
+    event_data_u64(&d, what, n);
     if (action_permit(sb, actor, EVENT_SANDBOX_METADATA, event_data_end(&d), &seq, err) < 0)
         return -1;
     struct arena arena = ARENA_INIT;
-    i->metadata = pairs_copy(&arena, metadata, n);
-    i->n_metadata = n;
+    *have = pairs_copy(&arena, pairs, n);
+    *n_have = n;
     if (rows_replace(sb, err) < 0 || keeper_commit(sb->core->keeper, err) < 0) {
-        i->metadata = before;
-        i->n_metadata = n_before;
+        *have = before;
+        *n_have = n_before;
         arena_fini(&arena);
         return -1;
     }
-    arena_fini(&sb->metadata); /* what it had by an earlier change; the first is in its own arena */
-    sb->metadata = arena;
+    arena_fini(owner);
+    *owner = arena;
     return 0;
+}
+
+int sandbox_set_metadata(struct sandbox *sb, const struct actor *actor, const struct pair *metadata, size_t n,
+                         struct err *err)
+{
+    return sandbox_set_pairs(sb, actor, "metadata", metadata, n, &sb->info.metadata, &sb->info.n_metadata,
+                             &sb->metadata, err);
+}
+
+int sandbox_set_envs(struct sandbox *sb, const struct actor *actor, const struct pair *envs, size_t n, struct err *err)
+{
+    return sandbox_set_pairs(sb, actor, "envs", envs, n, &sb->info.envs, &sb->info.n_envs, &sb->envs, err);
 }
 
 struct str sandbox_label(const struct sandbox *sb, struct str key)

@@ -5,6 +5,7 @@
 #include "sandbox/guard/guard_life.h"
 #include "sandbox/life/checkpoint.h"
 #include "sandbox/network/network_life.h"
+#include "sandbox/service.h"
 #include "sandbox/templates.h"
 #include "sandbox/tenant.h"
 
@@ -154,6 +155,8 @@ struct sandbox *make_fork(const struct sandbox *of, const char *layer, uint64_t 
     i->n_mounts = from->n_mounts;
     sb->start_cmd = make_copy(a, of->start_cmd);
     sb->ready_cmd = make_copy(a, of->ready_cmd);
+    AUTO_JSON json_t *services = services_row(of);
+    services_fill(sb, services);
     network_new_like(sb, of);
     guard_inherit(sb, of);
     return sb;

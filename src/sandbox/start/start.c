@@ -35,6 +35,7 @@
 #include "sandbox/network/network_life.h"
 #include "sandbox/object.h"
 #include "sandbox/record/record.h"
+#include "sandbox/service.h"
 #include "sandbox/start/make.h"
 #include "sandbox/start/spare.h"
 #include "sandbox/volume/mounts.h"
@@ -217,6 +218,7 @@ static void agent_undo(struct sandbox *sb, const struct err *why)
 {
     if (sb->session)
         session_drop(TAKE_PTR(sb->session), why);
+    services_stop(sb);
     exec_sandbox_gone(sb);
 }
 
@@ -310,6 +312,7 @@ static int running_begin(struct sandbox *sb, struct err *err)
 
 static int told_begin(struct sandbox *sb, struct err *err UNUSED)
 {
+    services_start(sb);
     waiters_tell(&sb->starters, sb, NULL);
     wake_later(sb);
     return 1;

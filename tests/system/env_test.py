@@ -60,6 +60,24 @@ def inside(service, repo, name, script, status=0):
     return env(service, repo, "run", name, "--", "sh", "-c", script, status=status)
 
 
+def test_services_are_there_before_its_setup_and_in_forks(service, repo):
+    (repo / ".cove").mkdir()
+    served = "services: {db: {template: base, command: 'cd /tmp; echo $WORD >page; exec python3 -m http.server 5432', env: {WORD: said}, ports: [5432], ready: test -s /tmp/page}}\n"
+    (repo / ".cove/env.yaml").write_text(served + "setup: ['curl -s http://db:5432/page >set-up']\nchecks: ['curl -s --retry 9 --retry-connrefused http://db:5432/page']\n")
+    git(repo, "add", ".")
+    git(repo, "commit", "-q", "-m", "served")
+    env(service, repo, "create", "fix")
+    assert inside(service, repo, "fix", "cat set-up").stdout == "said\n" and "service db: running" in env(service, repo, "status", "fix").stdout
+    assert [s["state"] for s in json.loads(env(service, repo, "status", "fix", "--json").stdout)["services"]] == ["running"]
+    inside(service, repo, "fix", "git add -A; git commit -qm more")
+    proposal = json.loads(env(service, repo, "propose", "fix", "--json").stdout)
+    assert [one["exit_code"] for one in proposal["checks"]] == [0], proposal["checks"]
+    for wrong in ("services: [db]\n", "services: {db: base}\n", "services: {db: {image: base, ports: x}}\n", "services: {db: {template: base, command: exit 3, ports: [1]}}\n"):
+        (repo / ".cove/env.yaml").write_text(wrong)
+        git(repo, "commit", "-q", "-a", "-m", "wrong")
+        assert env(service, repo, "create", "wrong", status=1).stderr and "wrong" not in env(service, repo, "list").stdout
+
+
 def test_from_a_copy_to_a_merge(service, repo):
     env(service, repo, "create", "fix")
     assert inside(service, repo, "fix", "pwd; git log --format=%s; git status --short").stdout == f"{repo}\nsecond\nfirst\n"

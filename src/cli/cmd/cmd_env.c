@@ -144,24 +144,40 @@ static size_t env_count(struct env *e, const char *from, const char *to)
     return n;
 }
 
+static int env_services(struct env_call *c, json_t **ret_services)
+{
+    AUTO_JSON json_t *answer = NULL;
+    AUTO_FREE char *path = c->e.id ? mem_printf("/cove/v1/sandboxes/%s/services", c->e.id) : NULL;
+    if (path && service_call(c->e.service, "GET", path, NULL, "looking for services", &answer) < 0)
+        return -1;
+    *ret_services = json_incref(json_object_get(answer, "services"));
+    return 0;
+}
+
 static int env_do_status(struct env_call *c)
 {
     AUTO_BUF struct buf files = BUF_INIT(64 << 20);
+    AUTO_JSON json_t *services = NULL;
     int r = env_refresh(&c->e) < 0 || REPO_ASK(&c->e.repo, REPO_OURS, &files, "diff", "--name-only", "-z",
                                                "--no-ext-diff", c->e.at.base, c->e.at.work, "--") < 0
                 ? -1
-                : 0;
+                : env_services(c, &services);
     size_t n_files = 0, n = r < 0 ? 0 : env_count(&c->e, c->e.at.base, c->e.at.head);
     for (size_t i = 0; r == 0 && i < buf_len(&files); i++)
         n_files += !buf_data(&files)[i];
     if (r == 0 && c->ctx->json) {
-        AUTO_JSON json_t *said =
-            json_pack("{s:s, s:s?, s:s?, s:s, s:s, s:i, s:i}", "name", c->e.name, "sandbox", c->e.id, "state",
-                      c->e.state, "base", c->e.at.base, "head", c->e.at.head, "commits", (int)n, "files", (int)n_files);
+        AUTO_JSON json_t *said = json_pack("{s:s, s:s?, s:s?, s:s, s:s, s:i, s:i, s:O*}", "name", c->e.name, "sandbox",
+                                           c->e.id, "state", c->e.state, "base", c->e.at.base, "head", c->e.at.head,
+                                           "commits", (int)n, "files", (int)n_files, "services", services);
         print_json(said);
     } else if (r == 0) {
         (void)printf("%s: %zu commit%s on %.12s, %zu file%s changed; sandbox %s\n", c->e.name, n, n == 1 ? "" : "s",
                      c->e.at.base, n_files, n_files == 1 ? "" : "s", c->e.id ? c->e.id : "gone");
+        JSON_FOREACH (one, services) {
+            const char *why = json_string_value(json_object_get(one, "error"));
+            (void)printf("service %s: %s%s%s\n", json_string_value(json_object_get(one, "name")),
+                         json_string_value(json_object_get(one, "state")), why ? ": " : "", why ? why : "");
+        }
     }
     return env_finish(c, r);
 }
@@ -490,8 +506,8 @@ const struct command cmd_env = {
         "admin, or this machine's owner. Hooks, filters and merge drivers are off meanwhile, and a failed merge is "
         "undone. rebase gives the copy the current commit of HEAD. rm removes the sandbox and keeps the branch; "
         "abort removes both. gc removes what killed commands left, and copies that were kept to start from.\n\n"
-        ".cove/env.yaml, as of the commit that an environment starts from, can set: template, setup and checks "
-        "(lists of shell commands), env (variables), allow (a list of hosts), and profiles with the same members for "
+        ".cove/env.yaml, as of the commit that an environment starts from, can set: template, services (by name: image "
+        "or template, command, env, ports, ready), setup and checks (lists of shell commands), env (variables), allow (a list of hosts), and profiles with the same members for "
         "--profile. Flags take precedence. It can't name secrets. Without such a file, devcontainer.json counts: "
         "image or build, containerEnv, postCreateCommand, forwardPorts, remoteUser; anything else in it is refused.",
     .exit_status = " 0    it worked; run, shell: the command's exit code otherwise\n"

@@ -316,9 +316,20 @@ static int env_set_up(struct env *e, const json_t *setup)
     return 0;
 }
 
+static int env_serve(struct env *e, const json_t *services)
+{
+    AUTO_FREE char *path = mem_printf("/cove/v1/sandboxes/%s/services", e->id);
+    JSON_FOREACH (one, services) {
+        AUTO_JSON json_t *answer = NULL;
+        if (service_call(e->service, "POST", path, one, "starting a service", &answer) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 int env_create(struct env *e, const char *commit, json_t *spec, const json_t *setup, bool whole_history)
 {
-    AUTO_JSON json_t *sandbox = NULL;
+    AUTO_JSON json_t *sandbox = NULL, *services = json_incref(json_object_get(spec, "services"));
     AUTO_FREE char *before = NULL;
     if (e->id)
         return err_set(&e->ctx->err, ERR_ALREADY_EXISTS, "there is an environment %s; 'cove env run' goes on in it",
@@ -330,6 +341,7 @@ int env_create(struct env *e, const char *commit, json_t *spec, const json_t *se
                        e->name);
     }
     e->ctx->err.code = ERR_OK;
+    (void)json_object_del(spec, "services");
     json_t *labels = json_object_get(spec, "metadata");
     const char *template = json_string_value(json_object_get(spec, "template")),
                *user = json_string_value(json_object_get(labels, "cove.user"));
@@ -357,7 +369,7 @@ int env_create(struct env *e, const char *commit, json_t *spec, const json_t *se
     int filled = e->copy ? copy_continue(e, commit) : copy_fill(e, commit, whole_history);
     if (filled == 0 && name && clock_mono() - begun > KEEP_FROM_MS * USEC_PER_MS)
         filled = copy_keep(e, name, commit);
-    if (filled < 0 || env_begin_refs(e, commit) < 0 || env_set_up(e, setup) < 0) {
+    if (filled < 0 || env_begin_refs(e, commit) < 0 || env_serve(e, services) < 0 || env_set_up(e, setup) < 0) {
         struct err why = e->ctx->err;
         int ignored UNUSED = env_remove(e, !before);
         e->ctx->err = why;

@@ -37,6 +37,23 @@ static int settings_allow(struct repo *r, const json_t *targets, json_t *spec)
     return 0;
 }
 
+/* What they say is the service's to judge: names of members alone are looked at here. */
+static int settings_services(struct repo *r, const json_t *services, json_t *spec)
+{
+    json_t *all = json_array();
+    JSON_FOREACH_MEMBER (name, one, services) {
+        json_t *own = json_is_object(one) ? json_copy(one) : NULL;
+        if (!own || json_object_set_new(own, "name", json_string(name)) < 0) {
+            json_decref(own);
+            json_decref(all);
+            return settings_wrong(r, name, "a service is a mapping: image or template, command, env, ports, ready");
+        }
+        (void)json_array_append_new(all, own);
+    }
+    (void)json_object_set_new(spec, "services", all);
+    return 0;
+}
+
 static int settings_take(struct repo *r, const json_t *from, bool is_profile, json_t *spec, json_t **ret_setup,
                          json_t **ret_checks)
 {
@@ -58,14 +75,17 @@ static int settings_take(struct repo *r, const json_t *from, bool is_profile, js
                 json_decref(*ret_checks);
                 *ret_checks = json_incref(value);
             }
+        } else if (strcmp(key, "services") == 0 && json_is_object(value)) {
+            if (settings_services(r, value, spec) < 0)
+                return -1;
         } else if (strcmp(key, "allow") == 0 && settings_are_texts(value)) {
             if (settings_allow(r, value, spec) < 0)
                 return -1;
         } else {
             return settings_wrong(
                 r, key,
-                "there is template (a text), env (texts by name), setup, checks, allow (lists of texts) "
-                "and profiles (the same by name)");
+                "there is template (a text), env (texts by name), services (mappings by name), setup, checks, allow "
+                "(lists of texts) and profiles (the same by name)");
         }
     }
     return 0;

@@ -225,7 +225,7 @@ int builder_start(struct builder *b, const struct actor *actor, const char *buil
     event_data_u64(&d, "steps", spec->n_steps);
     if (action_on(core, SERVICE_LOG_ID, actor, EVENT_TEMPLATE_BUILD, event_data_end(&d), &seq, err) < 0)
         return -1;
-    return action_end(core, seq, EVENT_TEMPLATE_BUILD, queue(b, actor, build_id, spec, seq, err), err);
+    return action_end(core, actor, seq, EVENT_TEMPLATE_BUILD, queue(b, actor, build_id, spec, seq, err), err);
 }
 
 static void cancel(struct builder *b, struct build_job *j, const char *why)

@@ -71,7 +71,7 @@ struct build_job {
     char id[ID_UUID_LEN + 1], template_id[TEMPLATE_ID_LEN + 1];
     char actor_name[64];
     struct actor actor;
-    uint64_t cause;       /* the action, in the log of the service */
+    uint64_t cause;       /* the action, in tenant_log() */
     struct charge charge; /* of the spec */
     struct arena arena;
     struct build_spec spec;

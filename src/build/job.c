@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "build/internal.h"
 #include "sandbox/network/network.h"
+#include "sandbox/tenant.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -60,7 +61,7 @@ void job_record(const struct build_job *j, const char *reason)
     event_data_some(&d, "reason", str_of(reason));
     if (j->began)
         event_data_u64(&d, "ms", (clock_mono() - j->began) / USEC_PER_MS);
-    (void)action_note(j->b->config.core, SERVICE_LOG_ID, NULL, j->cause,
+    (void)action_note(j->b->config.core, tenant_log(j->b->config.core, j->actor.who.tenant), NULL, j->cause,
                       reason ? EVENT_TEMPLATE_FAILED : EVENT_TEMPLATE_BUILT, event_data_end(&d));
 }
 

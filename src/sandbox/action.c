@@ -7,6 +7,9 @@
 #include "sandbox/life/checkpoint_life.h"
 #include "sandbox/object.h"
 #include "sandbox/record/record.h"
+#include "sandbox/tenant.h"
+
+#include <string.h>
 
 enum { PRUNE_EACH = 500, NOTES_MAX = 20, NOTES_MS = 10000, DENIALS_MAX = 100, DENIALS_MS = 1000 };
 
@@ -64,9 +67,16 @@ static int action_append_action(struct core *core, const struct event_draft *dra
     return r < 0 && draft->kind != EVENT_SANDBOX_KILL ? err_prefix(err, "record the action") : 0;
 }
 
-static struct event_draft action_draft(const char *id, const struct actor *actor, enum event_kind kind, struct str data)
+/* The service's log is each tenant's own. */
+static const char *action_log(struct core *core, const char *id, uint64_t tenant)
 {
-    return (struct event_draft){.sandbox = id,
+    return strcmp(id, SERVICE_LOG_ID) == 0 ? tenant_log(core, tenant) : id;
+}
+
+static struct event_draft action_draft(struct core *core, const char *id, const struct actor *actor,
+                                       enum event_kind kind, struct str data)
+{
+    return (struct event_draft){.sandbox = action_log(core, id, actor->who.tenant),
                                 .kind = kind,
                                 .source = EVENT_CLIENT,
                                 .grade = EVENT_OBSERVED_HOST,
@@ -85,8 +95,8 @@ static void action_note_denial(struct core *core, const struct guard_question *q
     guard_describe(&d, answer);
     event_data_some(&d, "why", str_of(why));
     event_data_json(&d, "action", q->data);
-    struct event_draft draft =
-        action_draft(q->id, &(struct actor){.name = actor}, EVENT_GUARD_DENIED, event_data_end(&d));
+    struct event_draft draft = action_draft(core, q->id, &(struct actor){.name = actor, .who.tenant = q->tenant},
+                                            EVENT_GUARD_DENIED, event_data_end(&d));
     struct err err;
     uint64_t seq;
     draft.source = EVENT_HOST;
@@ -154,7 +164,7 @@ static struct str action_annotated(const struct actor *actor, struct str data, s
 static int action_pass(struct core *core, const char *id, const struct actor *actor, enum event_kind kind,
                        struct str data, const struct event_limit *limit, uint64_t *ret_seq, struct err *err)
 {
-    struct event_draft draft = action_draft(id, actor, kind, data);
+    struct event_draft draft = action_draft(core, id, actor, kind, data);
     struct hold *hold;
     enum guard_risk risk = RISK_LOW;
     if (action_gate(core, id, actor, kind, data, &hold, &risk, err) < 0)
@@ -185,7 +195,7 @@ int action_allow(struct core *core, const struct actor *actor, enum event_kind k
 int action_record(struct core *core, const char *id, const struct actor *actor, enum event_kind kind, struct str data,
                   uint64_t *ret_seq, struct err *err)
 {
-    const struct event_draft draft = action_draft(id, actor, kind, data);
+    const struct event_draft draft = action_draft(core, id, actor, kind, data);
     return action_append_action(core, &draft, NULL, ret_seq, err);
 }
 
@@ -268,12 +278,18 @@ void action_describe_error(struct event_data *d, const struct err *err)
     event_data_str(d, "message", str_of(err->msg));
 }
 
-void action_fruitless(struct core *core, uint64_t cause, enum event_kind action, const struct err *why)
+uint64_t action_note_question(struct core *core, const struct guard_question *q, const char *actor, uint64_t cause,
+                              enum event_kind kind, struct str data)
+{
+    return action_note(core, action_log(core, q->id, q->tenant), actor, cause, kind, data);
+}
+
+void action_fruitless(struct core *core, uint64_t tenant, uint64_t cause, enum event_kind action, const struct err *why)
 {
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     event_data_str(&d, "what", str_of(event_kind_name(action)));
     action_describe_error(&d, why);
-    action_note_limited(core, SERVICE_LOG_ID, NULL, cause, EVENT_SERVICE_REFUSED, event_data_end(&d));
+    action_note_limited(core, tenant_log(core, tenant), NULL, cause, EVENT_SERVICE_REFUSED, event_data_end(&d));
 }
 
 int action_service(struct core *core, const struct actor *actor, enum event_kind kind, struct event_data *d,
@@ -282,7 +298,8 @@ int action_service(struct core *core, const struct actor *actor, enum event_kind
     return action_on(core, SERVICE_LOG_ID, actor, kind, event_data_end(d), ret_seq, err);
 }
 
-int action_stored(struct core *core, uint64_t cause, enum event_kind kind, int r, struct err *err)
+int action_stored(struct core *core, const struct actor *actor, uint64_t cause, enum event_kind kind, int r,
+                  struct err *err)
 {
-    return action_end(core, cause, kind, r < 0 ? r : keeper_commit(core->keeper, err), err);
+    return action_end(core, actor, cause, kind, r < 0 ? r : keeper_commit(core->keeper, err), err);
 }

@@ -33,7 +33,7 @@ int action_begin(struct sandbox *sb, const struct actor *actor, enum event_kind 
 int action_begin_limited(struct sandbox *sb, const struct actor *actor, enum event_kind kind, struct str data,
                          const struct event_limit *limit, uint64_t *ret_seq, struct err *err) WARN_UNUSED;
 
-/* The same in the log of this id, whatever state its subject is in. */
+/* The same in the log of this id, whatever state its subject is in. SERVICE_LOG_ID: that of the actor's tenant. */
 int action_on(struct core *core, const char *id, const struct actor *actor, enum event_kind kind, struct str data,
               uint64_t *ret_seq, struct err *err) WARN_UNUSED;
 
@@ -56,18 +56,26 @@ uint64_t action_note(struct core *core, const char *id, const char *actor, uint6
 /* The same of what somebody can cause without end: floods are counted. */
 void action_note_limited(struct core *core, const char *id, const char *actor, uint64_t cause, enum event_kind kind,
                          struct str data);
-/* In the service's log: this action had no result. action_end(): if r is below 0; returns it. */
-void action_fruitless(struct core *core, uint64_t cause, enum event_kind action, const struct err *why);
-static inline int action_end(struct core *core, uint64_t cause, enum event_kind action, int r, const struct err *why)
+struct guard_question;
+/* The same of what the guard was asked about. */
+uint64_t action_note_question(struct core *core, const struct guard_question *q, const char *actor, uint64_t cause,
+                              enum event_kind kind, struct str data);
+/* In the log of what this tenant does: this action had no result. action_end(): if r is below 0; returns it. */
+void action_fruitless(struct core *core, uint64_t tenant, uint64_t cause, enum event_kind action,
+                      const struct err *why);
+static inline int action_end(struct core *core, const struct actor *actor, uint64_t cause, enum event_kind action,
+                             int r, const struct err *why)
 {
     if (r < 0)
-        action_fruitless(core, cause, action, why);
+        action_fruitless(core, actor->who.tenant, cause, action, why);
     return r;
 }
 
-/* An action on what only the service's log tells of; and its end, when what came of it is in the store. */
+/* An action that concerns no sandbox and no volume, in tenant_log(); and its end, when what came of it is in the
+ * store. */
 int action_service(struct core *core, const struct actor *actor, enum event_kind kind, struct event_data *d,
                    uint64_t *ret_seq, struct err *err) WARN_UNUSED;
-int action_stored(struct core *core, uint64_t cause, enum event_kind kind, int r, struct err *err) WARN_UNUSED;
+int action_stored(struct core *core, const struct actor *actor, uint64_t cause, enum event_kind kind, int r,
+                  struct err *err) WARN_UNUSED;
 
 void action_describe_error(struct event_data *d, const struct err *err); /* "code", "message" */

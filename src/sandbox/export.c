@@ -262,7 +262,7 @@ int export_set(struct core *core, const struct actor *actor, const json_t *json,
     if (r == 0)
         r = json ? meta_put(core->config.store, "export", str_of(text), err)
                  : meta_delete(core->config.store, "export", err);
-    if (action_end(core, seq, EVENT_SERVICE_EXPORT, r < 0 ? r : keeper_commit(core->keeper, err), err) < 0)
+    if (action_end(core, actor, seq, EVENT_SERVICE_EXPORT, r < 0 ? r : keeper_commit(core->keeper, err), err) < 0)
         return -1;
     export_forget(x);
     if (!old || !url || strcmp(old, url) != 0)

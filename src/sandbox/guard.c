@@ -309,7 +309,7 @@ int guard_set(struct core *core, const struct actor *actor, const struct guard_p
         r = meta_delete(core->config.store, e->key, err);
     else
         r = meta_put(core->config.store, e->key, str_of(text), err);
-    if (action_end(core, seq, EVENT_GUARD_SET, r < 0 ? r : keeper_commit(core->keeper, err), err) < 0) {
+    if (action_end(core, actor, seq, EVENT_GUARD_SET, r < 0 ? r : keeper_commit(core->keeper, err), err) < 0) {
         *now = before;
         return -1;
     }

@@ -49,7 +49,7 @@ static void hold_end(struct hold *h, enum hold_state state, const char *how, con
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     event_data_str(&d, "hold", str_of(h->info.id));
     event_data_str(&d, "answer", str_of(how));
-    h->seq = action_note(h->core, h->info.question.id, by, h->seq, EVENT_GUARD_ANSWERED, event_data_end(&d));
+    h->seq = action_note_question(h->core, &h->info.question, by, h->seq, EVENT_GUARD_ANSWERED, event_data_end(&d));
     h->state = state;
     list_remove(&h->all);
     h->core->n_holds--;
@@ -175,7 +175,7 @@ int hold_ask(struct core *core, struct holder *holder, const struct guard_questi
     event_data_str(&d, "kind", str_of(kind));
     guard_describe(&d, answer);
     event_data_json(&d, "action", q->data);
-    h->seq = action_note(core, q->id, h->info.question.actor.p, 0, EVENT_GUARD_ASKED, event_data_end(&d));
+    h->seq = action_note_question(core, q, h->info.question.actor.p, 0, EVENT_GUARD_ASKED, event_data_end(&d));
     if (answer->is_analysed)
         analyser_ask(core, &h->info, h->seq);
     (void)err_set(err, ERR_PERMISSION_DENIED, "%s is waiting for approval", kind);
@@ -226,7 +226,7 @@ void hold_analysed(struct core *core, struct str id, enum guard_verdict verdict,
     event_data_str(&d, "verdict", str_of(guard_verdict_name(verdict)));
     event_data_str(&d, "risk", str_of(guard_risk_name(risk)));
     event_data_str(&d, "reason", str_of(reason));
-    (void)action_note(core, h->info.question.id, "analyser", h->seq, EVENT_GUARD_JUDGED, event_data_end(&d));
+    (void)action_note_question(core, &h->info.question, "analyser", h->seq, EVENT_GUARD_JUDGED, event_data_end(&d));
     if (verdict != GUARD_ASK)
         hold_end(h, verdict == GUARD_ALLOW ? HOLD_ALLOWED : HOLD_DENIED, verdict == GUARD_ALLOW ? "allowed" : "denied",
                  "analyser");

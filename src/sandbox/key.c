@@ -346,7 +346,7 @@ int key_create(struct core *core, const struct actor *actor, const struct key_sp
     event_data_str(&d, "scope", str_of(scope_name(k->scope)));
     event_data_some(&d, "sandbox", str_of(k->sandbox));
     if (action_record(core, SERVICE_LOG_ID, actor, EVENT_KEY_CREATE, event_data_end(&d), &seq, err) < 0 ||
-        action_stored(core, seq, EVENT_KEY_CREATE, key_store(core, k, err), err) < 0) {
+        action_stored(core, actor, seq, EVENT_KEY_CREATE, key_store(core, k, err), err) < 0) {
         key_free(k);
         return -1;
     }
@@ -373,7 +373,7 @@ int key_rotate(struct core *core, const struct actor *actor, struct str ref, uin
     key_describe(core, k, &d);
     event_data_u64(&d, "grace_ms", grace_ms);
     if (action_service(core, actor, EVENT_KEY_ROTATE, &d, &seq, err) < 0 ||
-        action_stored(core, seq, EVENT_KEY_ROTATE, key_store(core, &next, err), err) < 0)
+        action_stored(core, actor, seq, EVENT_KEY_ROTATE, key_store(core, &next, err), err) < 0)
         return -1;
     key_untable(core->keys, k);
     *k = next;
@@ -393,7 +393,7 @@ int key_revoke(struct core *core, const struct actor *actor, struct str ref, str
         return key_unknown(ref, err);
     key_describe(core, k, &d);
     if (action_service(core, actor, EVENT_KEY_REVOKE, &d, &seq, err) < 0 ||
-        action_stored(core, seq, EVENT_KEY_REVOKE, key_rows_delete(core->config.store, k->id, err), err) < 0)
+        action_stored(core, actor, seq, EVENT_KEY_REVOKE, key_rows_delete(core->config.store, k->id, err), err) < 0)
         return -1;
     key_untable(core->keys, k);
     key_free(k);

@@ -136,7 +136,7 @@ int core_template_request(struct core *core, const struct actor *actor, const st
     struct template_request own = *request;
     own.tenant = actor->who.tenant;
     int r = quota_check_template(core, own.tenant, template_count_beside(core->templates, own.tenant, own.name), err);
-    return action_end(core, seq, EVENT_TEMPLATE_REQUEST,
+    return action_end(core, actor, seq, EVENT_TEMPLATE_REQUEST,
                       r < 0 ? r : template_request(core->templates, &own, ret_build, err), err);
 }
 
@@ -149,7 +149,7 @@ int core_template_tag(struct core *core, const struct actor *actor, struct str t
     put_tags(&d, tags, n);
     if (action_on(core, SERVICE_LOG_ID, actor, EVENT_TEMPLATE_TAG, event_data_end(&d), &seq, err) < 0)
         return -1;
-    return action_end(core, seq, EVENT_TEMPLATE_TAG,
+    return action_end(core, actor, seq, EVENT_TEMPLATE_TAG,
                       template_tags_add(core->templates, actor->who.view, target, tags, n, ret_build, err), err);
 }
 
@@ -162,7 +162,7 @@ int core_template_untag(struct core *core, const struct actor *actor, struct str
     put_tags(&d, tags, n);
     if (action_on(core, SERVICE_LOG_ID, actor, EVENT_TEMPLATE_UNTAG, event_data_end(&d), &seq, err) < 0)
         return -1;
-    return action_end(core, seq, EVENT_TEMPLATE_UNTAG,
+    return action_end(core, actor, seq, EVENT_TEMPLATE_UNTAG,
                       template_tags_remove(core->templates, actor->who.view, name, tags, n, err), err);
 }
 
@@ -174,7 +174,7 @@ int core_template_publish(struct core *core, const struct actor *actor, struct s
     event_data_bool(&d, "public", is_public);
     if (action_on(core, SERVICE_LOG_ID, actor, EVENT_TEMPLATE_PUBLISH, event_data_end(&d), &seq, err) < 0)
         return -1;
-    return action_end(core, seq, EVENT_TEMPLATE_PUBLISH,
+    return action_end(core, actor, seq, EVENT_TEMPLATE_PUBLISH,
                       template_publish(core->templates, actor->who.view, ref, is_public, err), err);
 }
 
@@ -226,7 +226,7 @@ int core_template_remove(struct core *core, const struct actor *actor, struct st
     uint64_t seq;
     event_data_str(&d, "template", ref);
     if (action_on(core, SERVICE_LOG_ID, actor, EVENT_TEMPLATE_REMOVE, event_data_end(&d), &seq, err) < 0 ||
-        action_end(core, seq, EVENT_TEMPLATE_REMOVE, templates_drop(core, actor->who.view, ref, err), err) < 0 ||
+        action_end(core, actor, seq, EVENT_TEMPLATE_REMOVE, templates_drop(core, actor->who.view, ref, err), err) < 0 ||
         keeper_commit(core->keeper, err) < 0)
         return -1;
     fault_point("core.template.removed");

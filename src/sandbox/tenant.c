@@ -16,6 +16,7 @@ enum { TENANTS_MAX = 10000 };
 struct tenant {
     uint64_t number;
     char *name;
+    char log[sizeof(SERVICE_LOG_ID) + 21];
     usec_t created;
     struct quota_user quota;
     struct owner owner;
@@ -71,8 +72,19 @@ int tenant_find(struct core *core, struct str name, uint64_t *ret_number, struct
     return 0;
 }
 
+const char *tenant_log(struct core *core, uint64_t number)
+{
+    const struct tenant *t = tenant_get(core, number);
+    return t ? t->log : SERVICE_LOG_ID;
+}
+
 int tenant_of_log(struct core *core, const char *id, uint64_t *ret_number, struct err *err)
 {
+    const struct str name = str_of(id);
+    if (str_starts(name, STR(SERVICE_LOG_ID "-")))
+        return str_to_u64(str_n(name.p + sizeof(SERVICE_LOG_ID), name.n - sizeof(SERVICE_LOG_ID)), ret_number) == 0
+                   ? 0
+                   : err_set(err, ERR_NOT_FOUND, "there is no log %s", id);
     const struct sandbox *sb = map_get(&core->by_id, str_of(id));
     const struct volume *v = volume_find(core, TENANT_ANY, str_of(id));
     if (sb || v) {
@@ -96,6 +108,10 @@ static struct tenant *tenant_add(struct tenants *all, uint64_t number, struct st
     struct tenant *t = mem_new(struct tenant);
     t->number = number;
     t->name = mem_strndup(name.p, name.n);
+    if (number == TENANT_DEFAULT)
+        (void)snprintf(t->log, sizeof(t->log), SERVICE_LOG_ID);
+    else
+        (void)snprintf(t->log, sizeof(t->log), SERVICE_LOG_ID "-%llu", (unsigned long long)number);
     t->created = created;
     t->owner = (struct owner){.core = all->core, .tenant = number};
     (void)map_put(&all->by_name, name, t);
@@ -237,7 +253,7 @@ int tenant_create(struct core *core, const struct actor *actor, struct str name,
     int r = tenant_rows_insert(core->config.store, text, now, &number, err);
     if (r == 0 && limits)
         r = put_limits(core, number, limits, err);
-    if (action_stored(core, seq, EVENT_TENANT_CREATE, r, err) < 0)
+    if (action_stored(core, actor, seq, EVENT_TENANT_CREATE, r, err) < 0)
         return -1;
     struct tenant *made = tenant_add(all, number, name, now);
     if (limits) {
@@ -278,7 +294,7 @@ int tenant_set(struct core *core, const struct actor *actor, struct str name, co
     event_data_str(&d, "tenant", name);
     describe_limits(&d, limits);
     if (action_service(core, actor, EVENT_TENANT_SET, &d, &seq, err) < 0 ||
-        action_stored(core, seq, EVENT_TENANT_SET, put_limits(core, t->number, limits, err), err) < 0)
+        action_stored(core, actor, seq, EVENT_TENANT_SET, put_limits(core, t->number, limits, err), err) < 0)
         return -1;
     take_limits(t, limits);
     if (limits[QUOTA_DISK] >= 0)
@@ -317,7 +333,8 @@ int tenant_remove(struct core *core, const struct actor *actor, struct str name,
         return -1;
     event_data_str(&d, "tenant", name);
     if (action_service(core, actor, EVENT_TENANT_REMOVE, &d, &seq, err) < 0 ||
-        action_stored(core, seq, EVENT_TENANT_REMOVE, tenant_rows_delete(core->config.store, t->number, err), err) < 0)
+        action_stored(core, actor, seq, EVENT_TENANT_REMOVE, tenant_rows_delete(core->config.store, t->number, err),
+                      err) < 0)
         return -1;
     keys_forget_tenant(core, t->number);
     guard_forget_tenant(core, t->number);

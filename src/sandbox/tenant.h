@@ -29,7 +29,12 @@ bool tenant_is_uid(const char *name, uid_t *ret_uid); /* of such a name; NULL: f
 /* ERR_NOT_FOUND. */
 int tenant_find(struct core *core, struct str name, uint64_t *ret_number, struct err *err) WARN_UNUSED;
 const char *tenant_name(struct core *core, uint64_t number); /* NULL: it is gone */
-/* Whose the log under this id is, of a sandbox or a volume that is there or was: 0; ERR_NOT_FOUND. */
+/*
+ * The id of the log of what somebody does that concerns no sandbox and no volume: of the tenant's own, so that nobody
+ * pushes the records of others out of theirs; of the default one, and of one that is gone, SERVICE_LOG_ID.
+ */
+const char *tenant_log(struct core *core, uint64_t number);
+/* Whose the log under this id is, of a tenant, or of a sandbox or a volume that is there or was: 0; ERR_NOT_FOUND. */
 int tenant_of_log(struct core *core, const char *id, uint64_t *ret_number, struct err *err) WARN_UNUSED;
 
 /* ---- tenants: what an operator does ---- */

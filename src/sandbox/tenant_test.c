@@ -80,8 +80,9 @@ static void keys_are_good_from_their_making_to_their_end(void **state)
     assert_string_equal(who.name, "ci");
     assert_false(key_authenticate(w->core, STR(""), &who));
     assert_false(key_authenticate(w->core, str_n(first, strlen(first) - 1), &who));
-    assert_null(strstr(world_event_data(w, "service", EVENT_KEY_CREATE), first));
-    assert_non_null(strstr(world_event_data(w, "service", EVENT_KEY_CREATE), "\"name\":\"ci\""));
+    assert_null(strstr(world_event_data(w, tenant_log(w->core, a.who.tenant), EVENT_KEY_CREATE), first));
+    assert_non_null(
+        strstr(world_event_data(w, tenant_log(w->core, a.who.tenant), EVENT_KEY_CREATE), "\"name\":\"ci\""));
 
     /* The old one goes on for as long as was said, also past another worker. */
     assert_int_equal(key_rotate(w->core, &a, STR("ci"), 3600 * 1000, second, &info, &err), 0);

@@ -391,12 +391,12 @@ int webhook_create(struct core *core, const struct actor *actor, const json_t *c
         return err_set(err, ERR_RESOURCE_EXHAUSTED, "there are %zu webhooks, and %d is the limit", n, WEBHOOKS_OF_ONE);
     if (hook_act(core, actor, EVENT_WEBHOOK_CREATE, config, tenant, &seq, err) < 0)
         return -1;
-    if (action_end(core, seq, EVENT_WEBHOOK_CREATE, feed_bounds(core->config.events, &bounds, err), err) < 0)
+    if (action_end(core, actor, seq, EVENT_WEBHOOK_CREATE, feed_bounds(core->config.events, &bounds, err), err) < 0)
         return -1;
     id_token(id + 3, WEBHOOK_ID_LEN - 3);
     struct hook *h = hook_new(all, id, tenant, json_deep_copy(config), bounds.last);
     (void)json_object_set_new(h->w.config, "created_at", json_integer((json_int_t)clock_real()));
-    if (action_end(core, seq, EVENT_WEBHOOK_CREATE, hook_store(h, err), err) < 0) {
+    if (action_end(core, actor, seq, EVENT_WEBHOOK_CREATE, hook_store(h, err), err) < 0) {
         hook_free(h);
         return -1;
     }
@@ -442,7 +442,7 @@ int webhook_set(struct core *core, const struct actor *actor, struct str id, con
         return -1;
     }
     h->w.config = config;
-    if (action_end(core, seq, EVENT_WEBHOOK_SET, hook_store(h, err), err) < 0) {
+    if (action_end(core, actor, seq, EVENT_WEBHOOK_SET, hook_store(h, err), err) < 0) {
         h->w.config = before;
         json_decref(config);
         return -1;
@@ -463,7 +463,7 @@ int webhook_remove(struct core *core, const struct actor *actor, struct str id, 
     if (!h || hook_act(core, actor, EVENT_WEBHOOK_REMOVE, h->w.config, h->w.tenant, &seq, err) < 0)
         return -1;
     int r = webhook_rows_delete(core->config.store, h->w.id, err);
-    if (action_end(core, seq, EVENT_WEBHOOK_REMOVE, r < 0 ? r : keeper_commit(core->keeper, err), err) < 0)
+    if (action_end(core, actor, seq, EVENT_WEBHOOK_REMOVE, r < 0 ? r : keeper_commit(core->keeper, err), err) < 0)
         return -1;
     hook_free(h);
     return 0;

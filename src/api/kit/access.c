@@ -175,6 +175,8 @@ bool access_has_log(const struct call *c, const char *id)
         return true;
     if (strcmp(id, SERVICE_LOG_ID) == 0)
         return who->scope >= SCOPE_OPERATOR;
+    if (str_starts(str_of(id), STR(SERVICE_LOG_ID)) && who->scope < SCOPE_ADMIN)
+        return false;
     return tenant_of_log(call_core(c), id, &tenant, &ignored) == 0 && view_has(who->view, tenant) &&
            (!who->sandbox || strcmp(who->sandbox, id) == 0);
 }

@@ -18,6 +18,7 @@
 #include "http/sse.h"
 #include "http/websocket.h"
 #include "sandbox/action.h"
+#include "sandbox/tenant.h"
 #include "sandbox/volume/volumes.h"
 
 #include <uv.h>
@@ -226,12 +227,16 @@ static void on_keepalive(struct call *c)
     call_set_timer(c, KEEPALIVE_MS, on_keepalive);
 }
 
-/* Of the service itself; of a sandbox, or of a volume, by its name too: those that are gone may have a log still.
- * False: answered. */
+/* Of the service itself, or what a tenant did there; of a sandbox, or of a volume, by its name too: those that are
+ * gone may have a log still. False: answered. */
 static bool find_log(struct call *c, bool may_be_volume)
 {
+    struct str tenant;
+    uint64_t number = TENANT_DEFAULT;
     if (!c->args[0].p) {
-        c->args[0] = STR(SERVICE_LOG_ID);
+        if (call_query(c, "tenant", &tenant) && !call_ok(c, tenant_find(call_core(c), tenant, &number, &c->err)))
+            return false;
+        c->args[0] = str_of(tenant_log(call_core(c), number));
         return true;
     }
     const struct volume *v = may_be_volume ? volume_find(call_core(c), c->actor.who.view, c->args[0]) : NULL;
@@ -299,7 +304,7 @@ static int stream_open_log(struct call *c, struct native_event_stream *s, uint64
     const struct sandbox *sb = sandbox_find(call_core(c), c->args[0]);
     bool lives =
         sb ? sandbox_info(sb)->ended == 0
-           : str_eq(c->args[0], STR(SERVICE_LOG_ID)) || volume_find(call_core(c), TENANT_ANY, c->args[0]) != NULL;
+           : str_starts(c->args[0], STR(SERVICE_LOG_ID)) || volume_find(call_core(c), TENANT_ANY, c->args[0]) != NULL;
     s->is_follow = follow && lives;
     struct event_log *log = native_of(c)->config.events;
     return call_ok(c, event_bounds_get(log, c->args[0].p, &bounds, &c->err)) &&

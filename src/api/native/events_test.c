@@ -6,6 +6,8 @@
 #include "base/mem.h"
 #include "event/log.h"
 #include "http/test_server.h"
+#include "sandbox/action.h"
+#include "sandbox/tenant.h"
 #include "sandbox/volume/volumes.h"
 #include "store/store.h"
 #include "store/test_dir.h"
@@ -47,6 +49,18 @@ const struct volume *volume_find(struct core *core, uint64_t view, struct str re
 {
     (void)core, (void)view, (void)ref;
     return NULL;
+}
+
+int tenant_find(struct core *core, struct str name, uint64_t *ret_number, struct err *err)
+{
+    (void)core, (void)name, (void)ret_number;
+    return err_set(err, ERR_NOT_FOUND, "no tenants here");
+}
+
+const char *tenant_log(struct core *core, uint64_t number)
+{
+    (void)core, (void)number;
+    return SERVICE_LOG_ID;
 }
 
 struct sandbox *sandbox_find(struct core *core, struct str id)

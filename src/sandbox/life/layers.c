@@ -323,7 +323,7 @@ int layers_collect(struct core *core, const struct actor *actor, bool dry_run, l
     if (!dry_run && action_on(core, SERVICE_LOG_ID, actor, EVENT_POOL_COLLECT, STR("{}"), &seq, err) < 0)
         return -1;
     int r = layers_gather(core, dry_run, seq, done, ctx, err);
-    return dry_run ? r : action_end(core, seq, EVENT_POOL_COLLECT, r, err);
+    return dry_run ? r : action_end(core, actor, seq, EVENT_POOL_COLLECT, r, err);
 }
 
 static void layers_on_timer(struct loop_alarm *alarm)

@@ -14,6 +14,7 @@
 #include "sandbox/life/store.h"
 #include "sandbox/object.h"
 #include "sandbox/record/record.h"
+#include "sandbox/tenant.h"
 #include "template/builds.h"
 #include "template/name.h"
 #include "wire/tiers.h"
@@ -282,7 +283,7 @@ static int snapshot_add(const struct snapshot *s, const struct template **ret_te
         event_data_str(&d, "name", str_of(made.name));
     event_data_str(&d, "layer", str_of(s->layer));
     event_data_str(&d, "sandbox", str_of(i->id));
-    action_note(core, SERVICE_LOG_ID, NULL, 0, EVENT_TEMPLATE_BUILT, event_data_end(&d));
+    action_note(core, tenant_log(core, i->tenant), NULL, 0, EVENT_TEMPLATE_BUILT, event_data_end(&d));
     fault_point("core.snapshot.added");
     keeper_settle(core->keeper);
     return keeper_commit(core->keeper, err);

@@ -60,7 +60,7 @@ static void ask_allow(struct network_ask *a)
         (void)json_object_set_new(policy, "rules", rules = json_array());
     (void)json_array_insert(rules, 0, a->rule);
     if (network_set(sb, &ask_actor, &spec, ask_on_set, sandbox_ref(sb), &err) < 0) {
-        action_fruitless(sb->core, 0, EVENT_NET_POLICY, &err);
+        action_fruitless(sb->core, sb->info.tenant, 0, EVENT_NET_POLICY, &err);
         sandbox_unref(sb);
     }
     json_decref(policy);

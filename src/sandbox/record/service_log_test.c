@@ -6,6 +6,7 @@
 #include "sandbox/life/layers.h"
 #include "sandbox/object.h"
 #include "sandbox/templates.h"
+#include "sandbox/tenant.h"
 #include "sandbox/test_world.h"
 
 #include <setjmp.h>
@@ -133,6 +134,41 @@ static void what_a_rule_forbids_is_not_done(void **state)
     assert_non_null(strstr(data(w, EVENT_GUARD_DENIED), "\"rule\":\"no-publish\""));
 }
 
+/* Whoever does as much as it can leaves the others' records where they are, and finds its own apart. */
+static void a_tenant_has_a_log_of_its_own(void **state)
+{
+    struct world *w = *state;
+    struct actor other = test_actor;
+    struct str tags[] = {STR("v1")};
+    struct event_bounds bounds;
+    uint64_t owner;
+    const char *id;
+    struct err err;
+    world_template(w, "app", NULL, NULL);
+    assert_int_equal(core_template_publish(w->core, &test_actor, STR("app"), true, &err), 0);
+    assert_int_equal(tenant_create(w->core, &test_actor, STR("other"), NULL, &err), 0);
+    assert_int_equal(tenant_find(w->core, STR("other"), &other.who.tenant, &err), 0);
+    other.who.view = other.who.tenant;
+    const char *log = tenant_log(w->core, other.who.tenant);
+    assert_string_not_equal(log, SERVICE_LOG_ID);
+    assert_string_equal(tenant_log(w->core, TENANT_DEFAULT), SERVICE_LOG_ID);
+    for (unsigned i = 0; i < LOG_KEEP + 1000; i++) {
+        if (i % 100 == 0)
+            assert_int_equal(store_commit(w->store, &err), 0);
+        assert_int_equal(core_template_tag(w->core, &other, STR("no"), tags, 1, &id, &err), -1);
+    }
+    assert_int_equal(told(w, EVENT_TEMPLATE_PUBLISH).n, 1);
+    assert_int_equal(told(w, EVENT_TENANT_CREATE).n, 1);
+    assert_int_equal(told(w, EVENT_TEMPLATE_TAG).n, 0);
+    assert_int_equal(told(w, EVENT_SERVICE_REFUSED).n, 0);
+    assert_true(world_count_events(w, log, EVENT_TEMPLATE_TAG) > 0);
+    assert_int_equal(event_bounds_get(w->events, log, &bounds, &err), 0);
+    assert_true(bounds.last > LOG_KEEP && bounds.first > 1);
+    assert_int_equal(tenant_of_log(w->core, log, &owner, &err), 0);
+    assert_int_equal(owner, other.who.tenant);
+    assert_int_equal(tenant_of_log(w->core, SERVICE_LOG_ID "-", &owner, &err), -1);
+}
+
 static void collected(void *ctx, const struct layers_garbage *found, size_t n, const struct err *err)
 {
     unsigned *calls = ctx;
@@ -200,7 +236,8 @@ static void it_does_not_grow_for_ever(void **state)
         (void)action_note(w->core, SERVICE_LOG_ID, NULL, 0, EVENT_POOL_COLLECTED, STR("{}"));
     }
     for (size_t i = 0; i < 1000; i++)
-        action_fruitless(w->core, 0, EVENT_POOL_WARM, &(struct err){.code = ERR_NOT_FOUND, .msg = "none"});
+        action_fruitless(w->core, TENANT_DEFAULT, 0, EVENT_POOL_WARM,
+                         &(struct err){.code = ERR_NOT_FOUND, .msg = "none"});
     assert_in_range(told(w, EVENT_SERVICE_REFUSED).n, 1, 30);
     assert_int_equal(event_bounds_get(w->events, SERVICE_LOG_ID, &bounds, &err), 0);
     assert_in_range(bounds.last - bounds.first, LOG_KEEP - 1, LOG_KEEP + 1000);
@@ -213,6 +250,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_is_done_to_templates, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(templates_are_removed_by_what_they_are_called, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(what_a_rule_forbids_is_not_done, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(a_tenant_has_a_log_of_its_own, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(what_is_done_to_the_pool, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(what_is_done_to_secrets, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(it_does_not_grow_for_ever, world_setup, world_teardown),

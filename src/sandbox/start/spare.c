@@ -272,7 +272,7 @@ int core_warm_set(struct core *core, const struct actor *asker, struct str ref, 
     if (action_on(core, SERVICE_LOG_ID, asker, EVENT_POOL_WARM, event_data_end(&d), &seq, err) < 0)
         return -1;
     if (template_resolve(core->templates, asker->who.view, ref, &t, NULL, err) < 0) {
-        action_fruitless(core, seq, EVENT_POOL_WARM, err);
+        action_fruitless(core, asker->who.tenant, seq, EVENT_POOL_WARM, err);
         return -1;
     }
     const struct count *had = map_get(&core->spares->counts, str_of(t->id));

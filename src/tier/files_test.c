@@ -26,7 +26,7 @@ static void test_a_layer_s_images_go_with_it(void **state)
     (void)state;
     assert_non_null(mkdtemp(dir));
     assert_int_equal(pool_open_as(dir, POOL_COPY, &host.pool), 0);
-    const int pool = files_dir(&host);
+    const int pool = pool_fd(host.pool);
     assert_int_equal(mkdirat(pool, FILES_IMAGES, 0700), 0);
     assert_int_equal(mkdirat(pool, FILES_BOOTS, 0700), 0);
     assert_int_equal(mkdirat(pool, FILES_BOOTS "/" LAYER, 0700), 0);
